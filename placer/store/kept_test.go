@@ -5,10 +5,13 @@ package store
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -34,8 +37,8 @@ func recordOf(members int) gang.Record {
 			GPUs: []pal.ChosenGPU{{ID: "GPU-" + strings.Repeat("e", 36), PMScore: 1.003, Class: 2}},
 		})
 	}
-	packed := *c
-	return gang.Record{Namespace: "default", Job: "j", Decision: pal.Decision{Chosen: c, Packed: &packed}}
+	packed, predicted := *c, *c
+	return gang.Record{Namespace: "default", Job: "j", Predicted: &predicted, Decision: pal.Decision{Chosen: c, Packed: &packed}}
 }
 
 // Thousands of jobs that have finished, with long names, are kept.
@@ -57,6 +60,23 @@ func TestFinishedFit(t *testing.T) {
 	}
 }
 
+// Of more jobs than fit some are kept.
+func TestFinishedIsCut(t *testing.T) {
+	_, s := newStore(t)
+	var all []Finished
+	for i := range 24_000 {
+		name := sha256.Sum256([]byte(strconv.Itoa(i))) // that cannot be compressed
+		all = append(all, Finished{Namespace: "default", Job: hex.EncodeToString(name[:]), At: time.Unix(int64(i), 0).UTC()})
+	}
+	if err := s.Finished().Write(t.Context(), all); err != nil {
+		t.Fatal(err)
+	}
+	is, err := s.Finished().Read(t.Context())
+	if err != nil || len(is) < len(all)/8 || len(is) >= len(all) {
+		t.Errorf("%d of %d are kept: %v", len(is), len(all), err)
+	}
+}
+
 // A decision on any number of GPUs fits a variable, and says what was left out.
 func TestRecordFits(t *testing.T) {
 	_, s := newStore(t)
@@ -72,6 +92,9 @@ func TestRecordFits(t *testing.T) {
 		}
 		if got := len(is.Of.Decision.Chosen.Members) + is.Of.MembersOmitted; got != members {
 			t.Errorf("%d members: %d kept and %d said to be omitted", members, len(is.Of.Decision.Chosen.Members), is.Of.MembersOmitted)
+		}
+		if p := is.Of.Predicted; is.Of.MembersOmitted > 0 && len(p.Members) > 0 {
+			t.Errorf("%d members: %d that were predicted are kept, and %d that it has are not", members, len(p.Members), is.Of.MembersOmitted)
 		}
 		if len(is.Of.Decision.Chosen.Members) == 0 {
 			t.Errorf("none of %d members are kept", members)

@@ -84,7 +84,7 @@ func Path(prefix string, name ...string) string {
 	}
 	sum := sha256.Sum256([]byte(strings.Join(name, "\x00")))
 	hash := hex.EncodeToString(sum[:16])
-	if path = prefix + "/" + name[0] + "/~" + hash; len(name) > 1 && plain.MatchString(name[0]) && len(path) <= pathBytes {
+	if path = prefix + "/" + name[0] + "/~" + hash; plain.MatchString(name[0]) && len(path) <= pathBytes {
 		return path
 	}
 	return prefix + "/~/" + hash
