@@ -20,6 +20,7 @@ func TestPlacerCanaries(t *testing.T) {
 	b.tell([]scene{
 		{"promoted by hand", "", testCanaryByHand},
 		{"promoted by itself", "", testCanaryAuto},
+		{"fails, and Nomad reverts it", "", testCanaryReverted},
 		{"pinned to GPUs", "", testCanaryPinnedToGPUs},
 		{"no room for the canary", "", testCanaryWithoutRoom},
 	})
@@ -194,6 +195,36 @@ func testCanaryAuto(t *testing.T, b *bed) {
 		t.Errorf("phase %s: %s", e.State, e.Reason)
 	}
 	b.purge("auto")
+}
+
+// auto_revert: the version that Nomad puts back, with its old submit time, is no lost
+// update, although the one that fails was submitted just before.
+func testCanaryReverted(t *testing.T, b *bed) {
+	j := canaried("back", 2, 1, false)
+	j.groups[0].extra = strings.Replace(j.groups[0].extra, "{\n", "{\n auto_revert = true\n", 1)
+	b.runs(j, 2)
+	b.untilDeployed("back")
+	before := b.members("back")
+	j.seconds = 4000
+	b.run(j.hcl())
+	b.untilCanary("back", 2)
+	d, _, err := b.API().Jobs().LatestDeployment("back", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := b.API().Deployments().Fail(d.ID, nil); err != nil {
+		t.Fatal(err)
+	}
+	b.untilReplaced("back", 2, "3600")
+	version := *b.info("back").Version
+	b.holds("the version that Nomad put back stays", func() string {
+		if now := *b.info("back").Version; now != version {
+			return fmt.Sprintf("version %d, then %d", version, now)
+		}
+		return b.gate("back")
+	})
+	same(t, "old members that run on", 2, kept(before, b.members("back")))
+	b.purge("back")
 }
 
 // A service pinned to single GPUs: the pins grow by the canary's.

@@ -38,6 +38,9 @@ const (
 // placers have decided the same. If times are further apart than a write takes, Nomad's clock
 // was set between them, and they tell nothing.
 //
+// Nomad itself puts a version back when a deployment fails (auto_revert), all of it: the
+// submit time, too (seen on 1.11.3), which no other two versions have in common.
+//
 // A job that was purged and brought back cannot be told from a new one: Nomad
 // keeps no version of it. Somebody has to purge it again.
 func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
@@ -53,21 +56,19 @@ func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
 	if base == v-1 || versions[base] == nil {
 		return false
 	}
-	for u, o := range versions {
-		if after := submittedAfter(now, o); u < v && after < 0 && after >= -writeTime {
-			return true
-		}
-	}
-	if submittedAfter(now, last) > raceTime {
-		return false
-	}
+	late, seen := false, false // written late; like a version before the last
 	whole := AuthorSpec(now)
 	for u, o := range versions {
-		if u < v-1 && AuthorSpec(o) == whole {
+		if u >= v {
+			continue
+		}
+		after, same := submittedAfter(now, o), AuthorSpec(o) == whole
+		if after == 0 && same {
 			return false
 		}
+		late, seen = late || after < 0 && after >= -writeTime, seen || same && u < v-1
 	}
-	return true
+	return late || submittedAfter(now, last) <= raceTime && !seen
 }
 
 func submittedAfter(a, b *api.Job) time.Duration {

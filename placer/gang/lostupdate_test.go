@@ -98,6 +98,8 @@ func TestLostUpdate(t *testing.T) {
 		{"stopped by a clock that was put forward, while Nomad took long to write", []*api.Job{gated, at(stop(gated), time.Hour), pinned}, true},
 		{"an elastic gang starts with fewer members", []*api.Job{rewrite.Gate(elastic), count(rewrite.Gate(elastic), 0, 3), count(pin(elastic, "g1"), 0, 1)}, false},
 		{"edited beside its elastic group while it was placed", []*api.Job{rewrite.Gate(elastic), count(rewrite.Gate(elastic), 1, 3), pin(elastic, "g1")}, true},
+		{"reverted by Nomad, as its deployment failed", []*api.Job{at(pinned, 0), at(edit(gated), time.Second), at(edit(pinned), 2*time.Second), at(pinned, 0)}, false},
+		{"reverted by Nomad while the edit waits", []*api.Job{at(gated, 0), at(pinned, time.Second), at(edit(gated), 2*time.Second), at(pinned, time.Second)}, false},
 		{"the base is not kept", []*api.Job{nil, stop(gated), pinned}, false},
 	} {
 		versions := map[uint64]*api.Job{}
