@@ -162,6 +162,7 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 	if err := file.Nomad.serveChildren(client); err != nil {
 		return err
 	}
+	elected := file.HA != nil && file.HA.Enabled
 	once := func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
 		var wg sync.WaitGroup
@@ -185,7 +186,7 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 		defer a.current.Store(nil)
 		defer a.leads.Store(false)
 		of := store.Heartbeat{Agent: name(), Version: version.Human(), Address: address}
-		heart := &heartbeat.Heart{Nomad: client, Log: a.log, Vitals: p.Vitals, Of: of}
+		heart := &heartbeat.Heart{Nomad: client, Log: a.log, Vitals: p.Vitals, Of: of, Elected: elected}
 		wg.Go(func() { heart.Run(ctx) })
 		wg.Go(func() { a.remember(ctx) })
 		a.log.Info("placing", "placement", cfg.Placement, "queue", cfg.Queue.Order)
@@ -198,7 +199,7 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 		}
 		return err
 	}
-	if file.HA == nil || !file.HA.Enabled {
+	if !elected {
 		return lead(ctx)
 	}
 	return a.elect(ctx, client, *file.HA, lead)

@@ -88,6 +88,9 @@ type Heart struct {
 	Log   hclog.Logger
 	// Of is the heartbeat: who beats. Times and trouble are put in.
 	Of store.Heartbeat
+	// Elected: several agents elect the placer, so that another one may have been at work
+	// until it began.
+	Elected bool
 	// Vitals are the placer's signs of life.
 	Vitals func() VitalSigns
 
@@ -148,7 +151,7 @@ func (h *Heart) write(ctx context.Context, now time.Time) (err error) {
 		switch {
 		case other && h.Of.Stopped:
 			return h.Of, errOther
-		case other && !is.Of.Stopped && activityOf(is.Of, is.Written, now).Working:
+		case other && !is.Of.Stopped && !(h.Elected && h.last.Written.IsZero()) && activityOf(is.Of, is.Written, now).Working:
 			h.Log.Warn("another placer was at work until now; two at a time disturb each other: see high_availability", "agent", is.Of.Agent, "since", is.Of.Since)
 		}
 		return h.Of, nil

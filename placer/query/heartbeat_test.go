@@ -4,6 +4,7 @@
 package query_test
 
 import (
+	"bytes"
 	"context"
 	"strings"
 	"sync/atomic"
@@ -22,11 +23,15 @@ import (
 // beating is a placer's heart, as the agent runs it.
 func beating(w *bed.World, name string, vitals func() heartbeat.VitalSigns) (stop func()) {
 	w.T.Helper()
-	c, err := nomad.NewClient(w.Nomad.Config(name, ""), "")
-	if err != nil {
+	return beats(w, heartbeat.Heart{Log: hclog.NewNullLogger(), Vitals: vitals, Of: store.Heartbeat{Agent: name, Version: "v1", Address: "https://pal"}})
+}
+
+func beats(w *bed.World, h heartbeat.Heart) (stop func()) {
+	w.T.Helper()
+	var err error
+	if h.Nomad, err = nomad.NewClient(w.Nomad.Config(h.Of.Agent, ""), ""); err != nil {
 		w.T.Fatal(err)
 	}
-	h := &heartbeat.Heart{Nomad: c, Log: hclog.NewNullLogger(), Vitals: vitals, Of: store.Heartbeat{Agent: name, Version: "v1", Address: "https://pal"}}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); h.Run(ctx) }()
@@ -36,6 +41,24 @@ func beating(w *bed.World, name string, vitals func() heartbeat.VitalSigns) (sto
 func activity(w *bed.World) heartbeat.Activity {
 	w.T.Helper()
 	return snapshot(w).Activity
+}
+
+// A placer that finds another one at work says so, but for one that was elected and takes
+// over from the one before it.
+func TestAnotherAtWork(t *testing.T) {
+	for elected, warns := range map[bool]bool{false: true, true: false} {
+		bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+			p := w.StartPlacer()
+			defer beating(w, "before", p.Vitals)()
+			w.RunFor(5 * time.Second)
+			var log bytes.Buffer
+			defer beats(w, heartbeat.Heart{Log: hclog.New(&hclog.LoggerOptions{Output: &log}), Vitals: p.Vitals, Of: store.Heartbeat{Agent: "after"}, Elected: elected})()
+			w.RunFor(5 * time.Second)
+			if a := activity(w); a.Agent != "after" || strings.Contains(log.String(), "another placer was at work") != warns {
+				w.T.Errorf("elected: %v: %+v\n%s", elected, a, log.String())
+			}
+		})
+	}
 }
 
 // Whether a placer is at work shows in Nomad: also that it died, stopped in order,
