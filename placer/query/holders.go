@@ -29,8 +29,10 @@ type Holder struct {
 	Job string `json:"job"`
 	// GPUs is how many of those it holds.
 	GPUs int `json:"gpus"`
+	// Stopping: its members were told to stop, and have not ended yet.
+	Stopping bool `json:"stopping,omitempty"`
 	// EndFrom and EndTo are between when it is expected to end; both zero if nothing is
-	// known of its run time.
+	// known of its run time, or it is stopping.
 	EndFrom time.Time `json:"end_from,omitzero"`
 	EndTo   time.Time `json:"end_to,omitzero"`
 	// MayGive is how many of its GPUs an elastic gang would give back for the waiting one,
@@ -43,8 +45,8 @@ type Holder struct {
 
 // Holders are the jobs that hold GPUs which a waiting gang could use.
 type Holders struct {
-	// Jobs are those that are expected to end first, the earliest first; then those of
-	// which that is not known, the largest first. Omitted counts the others.
+	// Jobs are those that are stopping; then those that are expected to end first, the
+	// earliest first; then those of which that is not known, the largest first. Omitted counts the others.
 	Jobs    []Holder `json:"jobs,omitempty"`
 	Omitted int      `json:"omitted,omitempty"`
 	// Enough: when the needed jobs have ended there is room for the gang.
@@ -78,9 +80,9 @@ func (s *Snapshot) holders(g pal.Gang, self nomad.JobKey) *Holders {
 	keys := slices.SortedFunc(maps.Keys(held), nomad.JobKey.Compare)
 	byName := map[string]nomad.JobKey{}
 	for _, k := range keys {
-		h := Holder{Job: k.String(), GPUs: held[k]}
+		h := Holder{Job: k.String(), GPUs: held[k], Stopping: s.stopping(k)}
 		byName[h.Job] = k
-		if from, to, ok := s.m.Queue.Ends(gang.QueueTime(s.m.Time), k.String()); ok {
+		if from, to, ok := s.m.Queue.Ends(gang.QueueTime(s.m.Time), k.String()); ok && !h.Stopping {
 			h.EndFrom, h.EndTo = time.Unix(0, int64(from)), time.Unix(0, int64(to))
 		}
 		if n, from := s.m.Queue.MayGive(gang.QueueTime(s.m.Time), k.String(), self.String()); n > 0 {
@@ -90,6 +92,8 @@ func (s *Snapshot) holders(g pal.Gang, self nomad.JobKey) *Holders {
 	}
 	slices.SortStableFunc(out.Jobs, func(a, b Holder) int {
 		switch known := !a.EndFrom.IsZero(); {
+		case a.Stopping != b.Stopping:
+			return map[bool]int{true: -1, false: 1}[a.Stopping]
 		case known != !b.EndFrom.IsZero():
 			return map[bool]int{true: -1, false: 1}[known]
 		case known:
@@ -101,6 +105,33 @@ func (s *Snapshot) holders(g pal.Gang, self nomad.JobKey) *Holders {
 	out.Jobs = out.Jobs[:len(out.Jobs)-out.Omitted]
 	s.needed(out, g, byName)
 	return out
+}
+
+// stopping says whether the job holds GPUs only for members that were told to stop.
+// Callers hold mu.
+func (s *Snapshot) stopping(k nomad.JobKey) bool {
+	ending := false
+	for _, a := range s.m.State.AllocsOf(k) {
+		if a.Member() {
+			return false
+		}
+		ending = ending || a.Live()
+	}
+	return ending
+}
+
+// holding is what a holder asked for, and whether that is known. Of one that has ended, and
+// whose members are stopping, the model keeps none.
+func (s *Snapshot) holding(k nomad.JobKey, stopping bool) (r nomad.Request, ok bool) {
+	if job := s.m.State.Jobs[k]; stopping && job != nil {
+		r, err := s.m.View.Request(job)
+		return r, err == nil
+	}
+	t := s.m.Jobs[k]
+	if t == nil || t.Refused != nil {
+		return r, false
+	}
+	return t.Request, true
 }
 
 // needed marks the holders that make room for the gang when they have ended, one after
@@ -119,16 +150,17 @@ func (s *Snapshot) needed(h *Holders, g pal.Gang, keys map[string]nomad.JobKey) 
 		}
 	}()
 	for i := range h.Jobs {
-		t := s.m.Jobs[keys[h.Jobs[i].Job]]
-		if t == nil || t.Refused != nil {
+		k := keys[h.Jobs[i].Job]
+		r, ok := s.holding(k, h.Jobs[i].Stopping)
+		if !ok {
 			continue
 		}
-		at := s.m.At(t)
+		at := s.m.View.Running(r, s.m.View.Holds(k))
 		if len(at.Members) == 0 || slices.ContainsFunc(at.GPUs(), func(u int) bool { return !c.Taken(u) }) {
 			continue
 		}
-		c.Release(t.Request.Gang, at)
-		released = append(released, taken{t.Request.Gang, at})
+		c.Release(r.Gang, at)
+		released = append(released, taken{r.Gang, at})
 		h.Jobs[i].Needed = true
 		if _, _, h.Enough = s.m.Queue.Look(c, g); h.Enough {
 			return

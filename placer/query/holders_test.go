@@ -9,8 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
@@ -62,6 +65,44 @@ func TestHolders(t *testing.T) {
 		e, err := s.Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "known"})
 		if err != nil || len(e.Alternatives) != 1 || e.Alternatives[0].What != "the best now" || e.Alternatives[0].Cost <= 0 {
 			t.Errorf("known %+v, %v", e, err)
+		}
+	})
+}
+
+// Of a job that was stopped, and whose tasks take their time to end, a gang that waits for
+// its GPUs is told so, and so is who asks about that job.
+func TestHolderStopping(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1, Nomad: nomadtest.Options{Kill: time.Minute}}, func(w *bed.World) {
+		t := w.T // of the bubble
+		w.AddNodes(2, 4)
+		p := w.StartPlacer()
+		defer beating(w, "agent", p.Vitals)()
+		slowly := func(j *api.Job) { j.TaskGroups[0].Tasks[0].KillTimeout = new(time.Hour) }
+		for _, name := range []string{"goes on", "stops"} {
+			w.Submit(bed.Gang{Name: name, Members: 2, GPUs: 2, Runs: time.Hour, Meta: map[string]string{"pal_duration": "1h"}, Change: slowly})
+			w.ExpectRunning(name, 10*time.Second)
+		}
+		w.Submit(bed.Gang{Name: "waits", GPUs: 4, Runs: time.Hour})
+		stops, waits := nomadtest.Key{Namespace: "default", ID: "stops"}, nomad.JobKey{Namespace: "default", ID: "waits"}
+		w.RunFor(time.Minute)
+		if e, err := snapshot(w).Explain(t.Context(), waits); err != nil || len(e.Holders.Jobs) != 2 || e.Holders.Jobs[0].Stopping || e.Holders.Jobs[1].Stopping {
+			t.Fatalf("%+v, %v", e, err)
+		}
+		if err := w.Stop(stops); err != nil {
+			t.Fatal(err)
+		}
+		w.RunFor(10 * time.Second)
+		e, err := snapshot(w).Explain(t.Context(), waits)
+		if err != nil || len(e.Holders.Jobs) != 2 {
+			t.Fatalf("%+v, %v", e, err)
+		}
+		first, second := e.Holders.Jobs[0], e.Holders.Jobs[1]
+		if first.Job != "default/stops" || !first.Stopping || !first.EndFrom.IsZero() || !first.Needed || !e.Holders.Enough || second.Needed || second.Stopping || second.EndFrom.IsZero() {
+			t.Errorf("%+v, %+v", first, second)
+		}
+		o, err := snapshot(w).Explain(t.Context(), nomad.JobKey(stops))
+		if want := "0 of 2 members are complete; the tasks of 2 are still ending, and hold their GPUs"; err != nil || o.Reason != want {
+			t.Errorf("%q, want %q: %v", o.Reason, want, err)
 		}
 	})
 }

@@ -36,7 +36,7 @@ func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 	}
 	groups := groupsWithGPUs(st.Job)
 	var failed *nomad.Alloc
-	complete, at := 0, time.Time{}
+	complete, ending, at := 0, 0, time.Time{}
 	for _, a := range last {
 		if !groups[a.Group] {
 			continue
@@ -45,6 +45,8 @@ func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 			at = ended
 		}
 		switch {
+		case a.Live():
+			ending++
 		case a.Client == api.AllocClientStatusComplete && a.Desired == api.AllocDesiredStatusRun:
 			complete++
 		case a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost:
@@ -59,6 +61,9 @@ func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 		o.Status = "complete"
 	case st.Job.Stop != nil && *st.Job.Stop:
 		o.Status, o.At = "stopped", time.Unix(0, *st.Job.SubmitTime)
+	}
+	if ending > 0 {
+		o.Reason += fmt.Sprintf("; the tasks of %d are still ending, and hold their GPUs", ending)
 	}
 	if failed != nil && o.Status != "complete" {
 		f := m.Diagnose(failed, m.State.Unhealthy())
