@@ -168,7 +168,7 @@ func (c *caller) plans(ctx context.Context, gated *api.Job) error {
 
 // refuse answers with the status that fits the error.
 func refuse(w http.ResponseWriter, err error) {
-	status := http.StatusBadGateway // Nomad did not answer as it should
+	status, text := http.StatusBadGateway, publicError(err) // Nomad did not answer as it should
 	switch {
 	case denied(err):
 		status = http.StatusForbidden
@@ -176,8 +176,10 @@ func refuse(w http.ResponseWriter, err error) {
 		status = http.StatusInternalServerError
 	case errors.Is(err, errNoJob):
 		status = http.StatusNotFound
+	case nomad.Refused(err):
+		text = "Nomad refuses the agent's own token: " + text
 	}
-	http.Error(w, publicError(err), status)
+	http.Error(w, text, status)
 }
 
 // publicError is an error as anybody may read it: where Nomad is, and how it could not

@@ -168,6 +168,24 @@ func TestNomadDown(t *testing.T) {
 	}
 }
 
+// A caller is not told that his token lacks what the agent's lacks.
+func TestAgentRefused(t *testing.T) {
+	nobody := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "Permission denied", http.StatusForbidden)
+	}))
+	defer nobody.Close()
+	c, err := nomad.NewClient(&api.Config{Address: nobody.URL}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Resync(t.Context(), nil)
+	w := httptest.NewRecorder()
+	refuse(w, err)
+	if want := "Nomad refuses the agent's own token: reading nodes: "; w.Code != http.StatusBadGateway || !strings.HasPrefix(w.Body.String(), want) {
+		t.Errorf("status %d: %s, want %s…", w.Code, w.Body, want)
+	}
+}
+
 func TestExplained(t *testing.T) {
 	for path, want := range map[string]string{
 		"train/explain": "train", "train/dispatch-1/explain": "train/dispatch-1", "train": "", "/explain": "", "explain": "", "train/plan": "",

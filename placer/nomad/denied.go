@@ -33,7 +33,7 @@ type deniedError struct {
 }
 
 func (e *deniedError) Error() string {
-	return fmt.Sprintf("%v\nThe token lacks %s. placer/deploy/acl has policies that suffice.", e.cause, e.right)
+	return fmt.Sprintf("%v\nThe token lacks %s, or has expired or been deleted. placer/deploy/acl has policies that suffice.", e.cause, e.right)
 }
 
 func (e *deniedError) Unwrap() error { return e.cause }
