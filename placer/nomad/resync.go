@@ -15,6 +15,8 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
 // parallelReads bounds the requests under way while reading nodes and jobs one
@@ -81,14 +83,11 @@ func everywhere(ctx context.Context) *api.QueryOptions {
 // with another one than in old are read by themselves. A node that cannot be read counts
 // as it was known.
 func (c *Client) readNodes(ctx context.Context, s, old *State) error {
-	q := (&api.QueryOptions{Params: map[string]string{"resources": "true"}}).WithContext(ctx)
-	var stubs []*nodeStub
-	meta, err := c.api.Raw().Query("/v1/nodes", &stubs, q)
+	stubs, meta, err := c.listNodes(ctx)
 	if err != nil {
 		return err
 	}
 	s.nodesAt = meta.LastIndex
-	stubs = slices.DeleteFunc(stubs, func(n *nodeStub) bool { return !n.hasGPUs() })
 	nodes, errs, err := readEach(ctx, len(stubs), func(i int) (*api.Node, bool) {
 		n := old.Nodes[stubs[i].ID] // sanitized already
 		return n, n != nil && n.ModifyIndex == stubs[i].ModifyIndex
@@ -108,10 +107,25 @@ func (c *Client) readNodes(ctx context.Context, s, old *State) error {
 	return err
 }
 
+// withGPUs is what a node meets that has GPUs.
+const withGPUs = `any NodeResources.Devices as d { d.Vendor == "` + attr.Vendor + `" and d.Type == "` + attr.Type + `" }`
+
+// listNodes lists the nodes with GPUs. What they are is in the list only where Nomad cannot tell
+// which have some, as of a node without resources: with it the list has 10 kB of a node.
+func (c *Client) listNodes(ctx context.Context) (stubs []*nodeStub, meta *api.QueryMeta, err error) {
+	q := (&api.QueryOptions{Filter: withGPUs}).WithContext(ctx)
+	if meta, err = c.api.Raw().Query("/v1/nodes", &stubs, q); StatusOf(err) == 0 {
+		return slices.DeleteFunc(stubs, func(n *nodeStub) bool { return n == nil }), meta, err
+	}
+	q.Filter, q.Params = "", map[string]string{"resources": "true"}
+	meta, err = c.api.Raw().Query("/v1/nodes", &stubs, q)
+	return slices.DeleteFunc(stubs, func(n *nodeStub) bool { return !n.hasGPUs() }), meta, err
+}
+
 // node reads a node; nil if there is none.
 func (c *Client) node(ctx context.Context, id string) (*api.Node, error) {
 	var p *nodePayload
-	_, err := c.api.Raw().Query("/v1/node/"+url.PathEscape(id), &p, (&api.QueryOptions{}).WithContext(ctx))
+	err := c.read("/v1/node/"+url.PathEscape(id), &p, (&api.QueryOptions{}).WithContext(ctx))
 	if err != nil && !notFound(err) {
 		return nil, err
 	}
@@ -264,25 +278,29 @@ func (c *Client) ReadStale(ctx context.Context, s *State) error {
 }
 
 // parallel calls f for 0…n-1, at most parallelReads at once, until one fails. If one
-// panics, parallel does, after the calls under way, so that the caller can recover.
+// panics, parallel does, after the calls under way, so that the caller can recover. A goroutine
+// makes many calls: what is read grows its stack, which takes long.
 func parallel(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	workers, running := errgroup.WithContext(ctx)
-	workers.SetLimit(parallelReads)
+	var next atomic.Int64
 	var panicked atomic.Pointer[any]
-	guarded := func(i int) (err error) {
-		defer func() {
-			if r := recover(); r != nil {
-				panicked.Store(&r)
-				err = context.Canceled // ends the others
+	for range min(n, parallelReads) {
+		workers.Go(func() (err error) {
+			defer func() {
+				if r := recover(); r != nil {
+					panicked.Store(&r)
+					err = context.Canceled // ends the others
+				}
+			}()
+			for err == nil && running.Err() == nil {
+				i := int(next.Add(1)) - 1
+				if i >= n {
+					return nil
+				}
+				err = f(running, i)
 			}
-		}()
-		if running.Err() != nil {
-			return nil
-		}
-		return f(running, i)
-	}
-	for i := 0; i < n && running.Err() == nil; i++ {
-		workers.Go(func() error { return guarded(i) })
+			return err
+		})
 	}
 	err := workers.Wait()
 	if r := panicked.Load(); r != nil {

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -127,6 +129,43 @@ func TestAssumedJobIsReadAgain(t *testing.T) {
 		}
 		if got := *s.Jobs[key].Version; got != c.want {
 			t.Errorf("%s: version %d, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+// The list of nodes has those with GPUs only, and not what they have, or it would be tens of MB on
+// a large cluster. A server that cannot tell which have some lists all.
+func TestNodesAreListedWithoutResources(t *testing.T) {
+	t.Parallel()
+	for _, filters := range []bool{true, false} {
+		var asked []string
+		var mu sync.Mutex
+		client := serving(t, func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			q := r.URL.Query()
+			asked = append(asked, r.URL.Path+" "+q.Get("resources"))
+			switch {
+			case r.URL.Path == "/v1/nodes" && q.Has("filter") && !filters:
+				http.Error(w, "error finding value in datum", http.StatusInternalServerError)
+			case r.URL.Path == "/v1/nodes" && q.Has("filter"):
+				_ = json.NewEncoder(w).Encode([]api.NodeListStub{{ID: "gpus"}})
+			case r.URL.Path == "/v1/nodes":
+				_ = json.NewEncoder(w).Encode([]api.NodeListStub{{ID: "none"}, {ID: "gpus", NodeResources: naming("gpus", "ready", 7, "G").NodeResources}})
+			default:
+				_ = json.NewEncoder(w).Encode(naming("gpus", "ready", 7, "G"))
+			}
+		})
+		s, err := client.ReadNodes(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"/v1/nodes ", "/v1/node/gpus "}
+		if !filters {
+			want = []string{"/v1/nodes ", "/v1/nodes true", "/v1/node/gpus "}
+		}
+		if !slices.Equal(asked, want) || len(s.Nodes) != 1 {
+			t.Errorf("filters: %v: asked %q, want %q; %d nodes", filters, asked, want, len(s.Nodes))
 		}
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 // ServeHTTP speaks Nomad's HTTP API, as far as the placer uses it.
@@ -123,7 +125,7 @@ func (s *Server) serveNodes(r *http.Request, parts []string) (any, error) {
 	}
 	switch {
 	case parts[0] == "nodes":
-		return page(r, s.listNodes()), nil
+		return s.listNodes(r)
 	case parts[1] == "pools":
 		return []map[string]any{{"Name": "all"}, {"Name": "default"}}, nil
 	}
@@ -141,17 +143,31 @@ func page[T any](r *http.Request, list []T) []T {
 	return list
 }
 
-func (s *Server) listNodes() []*api.NodeListStub {
-	out := []*api.NodeListStub{}
+// listNodes lists the nodes, with a filter those with GPUs. A node without resources is an error to
+// Nomad's filters (seen on 1.11.3).
+func (s *Server) listNodes(r *http.Request) (any, error) {
+	q, out := r.URL.Query(), []*api.NodeListStub{}
 	for _, id := range s.sortedNodes() {
 		n := s.nodes[id].Node
-		out = append(out, &api.NodeListStub{
+		stub := &api.NodeListStub{
 			ID: n.ID, Name: n.Name, Datacenter: n.Datacenter, NodePool: n.NodePool, NodeClass: n.NodeClass, Status: n.Status, Drain: n.Drain,
-			SchedulingEligibility: n.SchedulingEligibility, Drivers: n.Drivers, NodeResources: n.NodeResources, Version: "1.11.3",
+			SchedulingEligibility: n.SchedulingEligibility, Drivers: n.Drivers, Version: "1.11.3",
 			CreateIndex: n.CreateIndex, ModifyIndex: n.ModifyIndex,
-		})
+		}
+		if q.Get("resources") == "true" {
+			stub.NodeResources = n.NodeResources
+		}
+		if q.Has("filter") {
+			if n.NodeResources == nil || slices.Contains(n.NodeResources.Devices, nil) {
+				return nil, httpError(http.StatusInternalServerError, "failed to read result page: error finding value in datum: /NodeResources/Devices")
+			}
+			if len(nomad.GPUDevices(n)) == 0 {
+				continue
+			}
+		}
+		out = append(out, stub)
 	}
-	return out
+	return page(r, out), nil
 }
 
 func (s *Server) listJobs(r *http.Request) (any, error) {
