@@ -130,7 +130,10 @@ func Observe(s *nomad.State, job *api.Job) Observed {
 		}
 		live = live || a.Live()
 		if gp, ok := pins.Of(a.Group); ok && a.Member() && pins.Mode == rewrite.ModeGPU {
-			st.Misplaced = st.Misplaced || len(a.GPUs) != wanted[a.Group] || slices.ContainsFunc(a.GPUs, func(id string) bool { return !slices.Contains(gp.GPUs, id) })
+			st.Misplaced = st.Misplaced || len(a.GPUs) != wanted[a.Group] || slices.ContainsFunc(a.GPUs, func(id string) bool {
+				_, found := slices.BinarySearch(gp.GPUs, id) // we sort them, others may not
+				return !found && !slices.Contains(gp.GPUs, id)
+			})
 		}
 	}
 	for _, g := range job.TaskGroups {

@@ -4,6 +4,8 @@
 package nomad
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -114,5 +116,25 @@ func TestPinsGoAfterAllocations(t *testing.T) {
 	v.Update(s, options())
 	if got := v.Owner(v.Cluster.Find("n0-0")).ID; got != "a" {
 		t.Errorf("afterwards it is %q's", got)
+	}
+}
+
+// What the pins of a wide gang keep is worked out with each change of one of its members: in one
+// pass, not in one over all of its GPUs for each member.
+func TestClaimsOfWideGang(t *testing.T) {
+	s := NewState()
+	var ids []string
+	for i := range 1000 {
+		ids = append(ids, fmt.Sprintf("gpu-%04d", i))
+	}
+	job := pinnedTo(t, s, "j", 125, 8, 1, []string{"n"}, ids...)
+	for i := range 124 {
+		s.PutAlloc(&Alloc{ID: fmt.Sprint(i), Job: KeyOf(job), Group: "g", Node: "n", Desired: "run", Client: "running", GPUs: ids[8*i : 8*i+8]})
+	}
+	if cs := s.claims(job); len(cs) != 1 || !slices.Equal(cs[0].gpus, ids[992:]) {
+		t.Fatalf("claims %v, want the last 8 GPUs", cs)
+	}
+	if n := testing.AllocsPerRun(3, func() { s.claims(job) }); n > 100 {
+		t.Errorf("%v memory allocations", n)
 	}
 }

@@ -26,8 +26,8 @@ func Wellformed(job *api.Job) error {
 	if job == nil {
 		return fmt.Errorf("%w: there is no job", ErrMalformed)
 	}
-	if err := noNulls(reflect.ValueOf(job).Elem(), "Job"); err != nil {
-		return err
+	if at, null := nullIn(reflect.ValueOf(job).Elem()); null {
+		return fmt.Errorf("%w: Job%s is null", ErrMalformed, at)
 	}
 	if job.ID == nil || *job.ID == "" {
 		return fmt.Errorf("%w: Job.ID is missing", ErrMalformed)
@@ -40,58 +40,57 @@ func Wellformed(job *api.Job) error {
 	return nil
 }
 
-// noNulls walks a value of known type. Interfaces are left alone: what is in
-// them is nobody's business but the driver's.
-func noNulls(v reflect.Value, at string) error {
+// nullIn says where a value of known type has a null entry, if it has one. Interfaces are
+// left alone: what is in them is nobody's business but the driver's.
+func nullIn(v reflect.Value) (at string, null bool) {
 	switch v.Kind() {
 	case reflect.Pointer:
-		if v.IsNil() {
-			return nil // an optional field; entries are checked by their list or map
+		if !v.IsNil() { // an optional field; entries are checked by their list or map
+			return nullIn(v.Elem())
 		}
-		return noNulls(v.Elem(), at)
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if f := v.Type().Field(i); f.IsExported() {
-				if err := noNulls(v.Field(i), at+"."+f.Name); err != nil {
-					return err
+			if f := v.Field(i); f.CanInterface() {
+				if at, null := nullIn(f); null {
+					return "." + v.Type().Field(i).Name + at, true
 				}
 			}
 		}
 	case reflect.Slice, reflect.Array:
 		if scalar(v.Type().Elem().Kind()) {
-			return nil
+			break
 		}
 		for i := range v.Len() {
-			if err := entry(v.Index(i), fmt.Sprintf("%s[%d]", at, i)); err != nil {
-				return err
+			if at, null := entry(v.Index(i)); null {
+				return fmt.Sprintf("[%d]%s", i, at), true
 			}
 		}
 	case reflect.Map:
 		if scalar(v.Type().Elem().Kind()) {
-			return nil
+			break
 		}
 		keys := v.MapKeys()
 		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
 		for _, k := range keys {
-			if err := entry(v.MapIndex(k), fmt.Sprintf("%s[%q]", at, k)); err != nil {
-				return err
+			if at, null := entry(v.MapIndex(k)); null {
+				return fmt.Sprintf("[%q]%s", k, at), true
 			}
 		}
 	}
-	return nil
+	return "", false
 }
 
-// scalar says whether values of the kind hold no others and are never null: there may
-// be millions of them in a list.
+// scalar says whether values of the kind hold no others that count, and are never null: there
+// may be millions of them in a list.
 func scalar(k reflect.Kind) bool {
-	return k > reflect.Invalid && k <= reflect.Complex128 || k == reflect.String
+	return k > reflect.Invalid && k <= reflect.Complex128 || k == reflect.String || k == reflect.Interface
 }
 
-func entry(v reflect.Value, at string) error {
+func entry(v reflect.Value) (at string, null bool) {
 	if v.Kind() == reflect.Pointer && v.IsNil() {
-		return fmt.Errorf("%w: %s is null", ErrMalformed, at)
+		return "", true
 	}
-	return noNulls(v, at)
+	return nullIn(v)
 }
 
 // stored checks that a job is as Nomad returns jobs: nothing is missing that this
@@ -100,12 +99,15 @@ func stored(job *api.Job) error {
 	if err := Wellformed(job); err != nil {
 		return err
 	}
-	for name, missing := range map[string]bool{
-		"Namespace": job.Namespace == nil, "Name": job.Name == nil, "Type": job.Type == nil, "Priority": job.Priority == nil,
-		"Version": job.Version == nil, "ModifyIndex": job.ModifyIndex == nil, "JobModifyIndex": job.JobModifyIndex == nil, "SubmitTime": job.SubmitTime == nil,
+	for _, of := range []struct {
+		name    string
+		missing bool
+	}{
+		{"Namespace", job.Namespace == nil}, {"Name", job.Name == nil}, {"Type", job.Type == nil}, {"Priority", job.Priority == nil},
+		{"Version", job.Version == nil}, {"ModifyIndex", job.ModifyIndex == nil}, {"JobModifyIndex", job.JobModifyIndex == nil}, {"SubmitTime", job.SubmitTime == nil},
 	} {
-		if missing {
-			return fmt.Errorf("%w: it lacks %s, which Nomad gives every job", ErrMalformed, name)
+		if of.missing {
+			return fmt.Errorf("%w: it lacks %s, which Nomad gives every job", ErrMalformed, of.name)
 		}
 	}
 	for i, g := range job.TaskGroups {

@@ -162,3 +162,15 @@ func FuzzWellformed(f *testing.F) {
 		_ = Servable(job)
 	})
 }
+
+// Thousands of jobs are read in a row: of one that is in order nothing is written down.
+func TestStoredAllocatesNothing(t *testing.T) {
+	job := addJob(t, NewState(), jobspec("j", 2, 4, ""), 1)
+	if n := testing.AllocsPerRun(10, func() {
+		if err := stored(job); err != nil {
+			t.Error(err)
+		}
+	}); n > 5 {
+		t.Errorf("%v memory allocations", n)
+	}
+}

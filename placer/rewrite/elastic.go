@@ -31,7 +31,7 @@ func ElasticOf(job *api.Job) (e Elastic, ok bool) {
 	for _, g := range job.TaskGroups {
 		said = cmp.Or(said, g.Meta[elasticHint])
 	}
-	if on, err := strconv.ParseBool(said); err != nil || !on {
+	if on, err := strconv.ParseBool(cmp.Or(said, "false")); err != nil || !on {
 		return e, false
 	}
 	e, err := elasticOf(job)
