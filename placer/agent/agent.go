@@ -51,16 +51,14 @@ func New(log hclog.Logger, hooks placer.Hooks) *Agent {
 
 // gcPercent has the process take half as much as Go's default for what is no longer used,
 // which after a look at a large cluster is much; a look takes little longer (make
-// page-bench). GOGC in the environment goes before.
+// page-bench). Until the first look nearly all that is read stays: looking for what does not
+// would take longer than reading it. GOGC in the environment goes before.
 const gcPercent = 50
 
 // Run serves with the configuration in paths until ctx ends. Each value that
 // comes from reload makes it reload the configuration; one that cannot be
 // used is logged and leaves the present one in force.
 func (a *Agent) Run(ctx context.Context, paths []string, reload <-chan os.Signal) error {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
 	file, err := Load(paths)
 	if err != nil {
 		return err
@@ -216,6 +214,9 @@ func (a *Agent) lookAhead(ctx context.Context, s *snapshots) {
 		p := a.current.Load()
 		if p != nil && !p.Vitals().LastCycle.IsZero() || time.Since(began) > lookAheadAfter {
 			s.ahead(ctx)
+			if os.Getenv("GOGC") == "" {
+				debug.SetGCPercent(gcPercent)
+			}
 			a.log.Debug("looked at the cluster for readers to come")
 			return
 		}
