@@ -4,9 +4,14 @@
 package placer
 
 import (
+	"bufio"
+	"bytes"
 	"fmt"
+	"net/http"
+	"net/http/httputil"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +24,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -287,5 +293,74 @@ func BenchmarkPublish(b *testing.B) {
 	publish := publisher(b, 10000, 1000)
 	for b.Loop() {
 		publish()
+	}
+}
+
+// replayed answers reads as they were answered first, so that a benchmark measures who asks and
+// not who answers.
+type replayed struct {
+	next  http.RoundTripper
+	first sync.Map // url → []byte
+}
+
+func (r *replayed) RoundTrip(q *http.Request) (*http.Response, error) {
+	if text, ok := r.first.Load(q.URL.String()); ok {
+		return http.ReadResponse(bufio.NewReader(bytes.NewReader(text.([]byte))), q)
+	}
+	resp, err := r.next.RoundTrip(q)
+	if err == nil && q.Method == http.MethodGet {
+		text, err := httputil.DumpResponse(resp, true)
+		if err != nil {
+			return nil, err
+		}
+		r.first.Store(q.URL.String(), text)
+	}
+	return resp, err
+}
+
+// BenchmarkRestart is what a placer does when it begins, until its first decisions: it reads
+// all there is, 10,000 jobs that wait, and the agent takes a first look for its readers.
+func BenchmarkRestart(b *testing.B) {
+	s := nomadtest.New(nomadtest.Options{Stepped: true, Latency: 1})
+	defer s.Close()
+	for n := range 1000 {
+		s.AddNode(nomadtest.GPUNode(n, 8))
+	}
+	client, err := nomad.NewClient(&api.Config{Address: "http://nomad.test", HttpClient: &http.Client{Transport: &replayed{next: s.Transport("placer")}}}, "")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range 10000 {
+		if _, _, err := client.API().Jobs().Register(rewrite.Gate(benchJob(fmt.Sprintf("job-%04d", i), 1)), nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+	restart := func() {
+		p, err := New(client, model.DefaultConfig(), hclog.NewNullLogger(), Hooks{})
+		if err == nil {
+			err = p.resync(b.Context())
+		}
+		if err == nil {
+			_, err = Refresh(b.Context(), client, p.Known())
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		p.m.Time = time.Now()
+		if err := p.m.UpdateView(p.m.Time); err != nil {
+			b.Fatal(err)
+		}
+		p.track(b.Context())
+		p.reconcileAll(func(t *model.Tracked) { p.step(b.Context(), t, gang.Turn{}) })
+		p.syncQueue(b.Context())
+		if n := len(p.m.Queue.Decide(gang.QueueTime(p.m.Time), p.m.View.Cluster)); n == 0 {
+			b.Fatal("nothing starts")
+		}
+		p.publish(p.m.Time)
+	}
+	restart() // has everything answered once
+	b.ReportAllocs()
+	for b.Loop() {
+		restart()
 	}
 }
