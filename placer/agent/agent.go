@@ -203,16 +203,20 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 	return a.elect(ctx, client, *file.HA, lead)
 }
 
-// lookAheadAfter is when a cluster is looked at for readers to come, if no cycle has ended
-// by then: this agent may not be the one at work.
-const lookAheadAfter = time.Minute
+const (
+	// lookAheadAfter is when a cluster is looked at for readers to come, if the placer has not
+	// rested by then: this agent may not be the one at work.
+	lookAheadAfter = time.Minute
+	// rest is how long no cycle runs where nothing is urgent: in a burst less than half of it.
+	rest = 500 * time.Millisecond
+)
 
 // lookAhead looks at the cluster for the first reader, who waits for long if that is large.
-// The first cycle goes first.
+// Gangs that start meanwhile go first.
 func (a *Agent) lookAhead(ctx context.Context, s *snapshots) {
 	for began := time.Now(); ctx.Err() == nil; pause(ctx, 100*time.Millisecond) {
 		p := a.current.Load()
-		if p != nil && !p.Vitals().LastCycle.IsZero() || time.Since(began) > lookAheadAfter {
+		if p != nil && p.Vitals().RestsFor(time.Now(), rest) || time.Since(began) > lookAheadAfter {
 			s.ahead(ctx)
 			if os.Getenv("GOGC") == "" {
 				debug.SetGCPercent(gcPercent)

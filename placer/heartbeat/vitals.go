@@ -132,6 +132,11 @@ func (s VitalSigns) Age(now time.Time) (age time.Duration, ok bool) {
 	return max(0, now.Sub(s.Alive)), !s.Alive.IsZero()
 }
 
+// RestsFor says whether the last cycle ended so long ago, and none is under way.
+func (s VitalSigns) RestsFor(now time.Time, d time.Duration) bool {
+	return !s.LastCycle.IsZero() && s.Cycle.IsZero() && now.Sub(s.LastCycle) >= d
+}
+
 // Trouble is why the placer does not do its work, "" where it does. It names no
 // job: whoever may ask for the health of an agent may read it.
 func (s VitalSigns) Trouble(now time.Time) string {

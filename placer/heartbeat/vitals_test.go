@@ -103,3 +103,22 @@ func TestVitalsCount(t *testing.T) {
 		t.Errorf("age %s, %v", age, ok)
 	}
 }
+
+// A placer rests from the end of a cycle until the next one begins.
+func TestVitalsRest(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	var v Vitals
+	for _, c := range []struct {
+		report func(time.Time)
+		after  time.Duration
+		want   bool
+	}{
+		{v.LoopAlive, time.Hour, false}, {v.CycleBegan, time.Hour, false}, {v.CycleEnded, time.Second - 1, false},
+		{v.LoopAlive, time.Second, true}, {v.CycleBegan, time.Hour, false},
+	} {
+		if c.report(now); v.Status().RestsFor(now.Add(c.after), time.Second) != c.want {
+			t.Errorf("it rests after %v: %v", c.after, !c.want)
+		}
+	}
+}
