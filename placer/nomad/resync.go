@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"net/url"
 	"slices"
 	"sync/atomic"
@@ -110,11 +111,11 @@ func (c *Client) readNodes(ctx context.Context, s, old *State) error {
 // withGPUs is what a node meets that has GPUs.
 const withGPUs = `any NodeResources.Devices as d { d.Vendor == "` + attr.Vendor + `" and d.Type == "` + attr.Type + `" }`
 
-// listNodes lists the nodes with GPUs. What they are is in the list only where Nomad cannot tell
-// which have some, as of a node without resources: with it the list has 10 kB of a node.
+// listNodes lists the nodes with GPUs, without what they have, which is 10 kB of each. If there is
+// a node without resources, Nomad's filter refuses all: then what they have has to be listed.
 func (c *Client) listNodes(ctx context.Context) (stubs []*nodeStub, meta *api.QueryMeta, err error) {
 	q := (&api.QueryOptions{Filter: withGPUs}).WithContext(ctx)
-	if meta, err = c.api.Raw().Query("/v1/nodes", &stubs, q); StatusOf(err) == 0 {
+	if meta, err = c.api.Raw().Query("/v1/nodes", &stubs, q); StatusOf(err) != http.StatusBadRequest {
 		return slices.DeleteFunc(stubs, func(n *nodeStub) bool { return n == nil }), meta, err
 	}
 	q.Filter, q.Params = "", map[string]string{"resources": "true"}

@@ -147,7 +147,7 @@ func TestNodesAreListedWithoutResources(t *testing.T) {
 			asked = append(asked, r.URL.Path+" "+q.Get("resources"))
 			switch {
 			case r.URL.Path == "/v1/nodes" && q.Has("filter") && !filters:
-				http.Error(w, "error finding value in datum", http.StatusInternalServerError)
+				http.Error(w, "failed to read result page: error finding value in datum", http.StatusBadRequest)
 			case r.URL.Path == "/v1/nodes" && q.Has("filter"):
 				_ = json.NewEncoder(w).Encode([]api.NodeListStub{{ID: "gpus"}})
 			case r.URL.Path == "/v1/nodes":

@@ -159,7 +159,7 @@ func (s *Server) listNodes(r *http.Request) (any, error) {
 		}
 		if q.Has("filter") {
 			if n.NodeResources == nil || slices.Contains(n.NodeResources.Devices, nil) {
-				return nil, httpError(http.StatusInternalServerError, "failed to read result page: error finding value in datum: /NodeResources/Devices")
+				return nil, httpError(http.StatusBadRequest, "failed to read result page: error finding value in datum: /NodeResources/Devices")
 			}
 			if len(nomad.GPUDevices(n)) == 0 {
 				continue
