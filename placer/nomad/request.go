@@ -295,12 +295,11 @@ func eligibilityKey(job *api.Job, a gpuRequest) string {
 	for _, r := range a.requests {
 		all = append(all, r.Name, r.Constraints, r.Affinities)
 	}
-	text, err := json.Marshal(all)
-	if err != nil {
+	sum := sha256.New() // authors write as much as they like
+	if err := json.NewEncoder(sum).Encode(all); err != nil {
 		panic(err) // texts and numbers only
 	}
-	sum := sha256.Sum256(text) // authors write as much as they like
-	return string(sum[:])
+	return string(sum.Sum(nil))
 }
 
 // needWithin is needOf with what bounds the members on one node: distinct_hosts, and static

@@ -4,6 +4,7 @@
 package nomad
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -180,19 +181,20 @@ type numberScan struct {
 }
 
 func (s *numberScan) replaceNaN(p []byte) {
-	for i, b := range p {
-		if s.inString {
-			switch {
-			case s.escaped:
-				s.escaped = false
-			case b == '\\':
-				s.escaped = true
-			case b == '"':
-				s.inString = false
-			}
-			continue
-		}
+	for i := 0; i < len(p); i++ {
+		b := p[i]
 		switch {
+		case s.escaped:
+			s.escaped = false
+			continue
+		case s.inString:
+			end := bytes.IndexAny(p[i:], "\"\\")
+			if end < 0 {
+				return
+			}
+			i += end
+			s.escaped, s.inString = p[i] == '\\', p[i] != '"'
+			continue
 		case s.skip > 0:
 			s.skip--
 			p[i] = ' '

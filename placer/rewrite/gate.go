@@ -57,9 +57,11 @@ func Gate(job *api.Job) *api.Job {
 func Open(job *api.Job) *api.Job {
 	out := *job
 	out.Constraints = without(job.Constraints, isGate)
-	out.TaskGroups = mapGroups(job.TaskGroups, func(g *api.TaskGroup) {
-		g.Constraints = without(g.Constraints, isGate)
-	})
+	if slices.ContainsFunc(job.TaskGroups, groupGated) {
+		out.TaskGroups = mapGroups(job.TaskGroups, func(g *api.TaskGroup) {
+			g.Constraints = without(g.Constraints, isGate)
+		})
+	}
 	return &out
 }
 
