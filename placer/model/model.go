@@ -200,9 +200,6 @@ func isolatedObserved(job *api.Job) gang.Observed {
 
 // SizeOf is the size of an elastic gang that runs or waits, nil of other jobs.
 func (m *Model) SizeOf(t *Tracked) *queue.Size {
-	if t.Request.Elastic == nil {
-		return nil
-	}
 	if s, ok := m.Queue.SizeOf(t.Key.String()); ok {
 		return &s
 	}

@@ -6,7 +6,6 @@ package nomad
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -77,23 +76,21 @@ func ChoosesInstances(job *api.Job) bool {
 
 // instanceChooser is the first task whose author does so, in its group; nil if none does.
 func instanceChooser(job *api.Job) (*api.TaskGroup, *api.Task) {
-	chooses := func(c *api.Constraint) bool { return c.LTarget == "${device.ids}" || c.RTarget == "${device.ids}" }
-	in := func(job *api.Job) (*api.TaskGroup, *api.Task) {
-		for _, g := range job.TaskGroups {
-			for _, t := range g.Tasks {
-				for _, d := range rewrite.GPURequests(t) {
-					if slices.ContainsFunc(d.Constraints, chooses) {
+	if _, pinned := rewrite.Pinned(job); pinned {
+		job = rewrite.Author(job)
+	}
+	for _, g := range job.TaskGroups {
+		for _, t := range g.Tasks {
+			for _, d := range rewrite.GPURequests(t) {
+				for _, c := range d.Constraints {
+					if c.LTarget == "${device.ids}" || c.RTarget == "${device.ids}" {
 						return g, t
 					}
 				}
 			}
 		}
-		return nil, nil
 	}
-	if _, t := in(job); t == nil {
-		return nil, nil // neither its author nor we: most jobs wait, and have no pins
-	}
-	return in(rewrite.Author(job))
+	return nil, nil
 }
 
 // TemplateReason says what becomes of the children of a parameterized or

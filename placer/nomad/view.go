@@ -251,12 +251,13 @@ func domains(d *api.NodeDeviceResource, prefix string) map[string]uint16 {
 	m := map[string]uint16{}
 	for name, a := range d.Attributes {
 		number, ok := strings.CutPrefix(name, prefix)
-		n, err := strconv.ParseUint(number, 10, 15)
-		if !ok || err != nil || a == nil || a.StringVal == nil {
+		if !ok || a == nil || a.StringVal == nil {
 			continue
 		}
-		for _, id := range attr.SplitIDs(*a.StringVal) {
-			m[id] = uint16(n) + 1
+		if n, err := strconv.ParseUint(number, 10, 15); err == nil {
+			for _, id := range attr.SplitIDs(*a.StringVal) {
+				m[id] = uint16(n) + 1
+			}
 		}
 	}
 	return m

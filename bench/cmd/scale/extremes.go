@@ -26,6 +26,7 @@ type extremes struct {
 	Queued        int     `json:"queued_jobs"`
 	QueuedRSS     float64 `json:"placer_rss_mb"`
 	RestartMS     float64 `json:"first_placement_after_restart_ms"`
+	RestartCPU    float64 `json:"placer_cpu_until_first_placement_s,omitempty"` // since its start
 	DrainGangsPer float64 `json:"drain_gangs_per_s"`
 }
 
@@ -86,13 +87,17 @@ func (b *bed) queueMany(ctx context.Context, w *watcher, e *extremes, pid int, s
 	if err != nil {
 		return err
 	}
-	if _, *stop, err = b.startPlacer(ctx); err != nil {
+	if pid, *stop, err = b.startPlacer(ctx); err != nil {
 		return err
 	}
 	began := time.Now()
 	if err := b.stopAll(ctx, "all", fillers); err != nil {
 		return err
 	}
+	if _, err := w.first(ctx, "q-", 1); err != nil {
+		return err
+	}
+	e.RestartCPU = cpuSeconds(pid)
 	const drained = 1000
 	at, err := w.first(ctx, "q-", drained)
 	if err != nil {
