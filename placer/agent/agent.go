@@ -39,11 +39,12 @@ type Agent struct {
 	// followers are the requests that wait for events.
 	followers atomic.Int64
 	history   history
+	rest      time.Duration // of the placer, before the first look: see lookAhead
 }
 
 // New makes an agent.
 func New(log hclog.Logger, hooks placer.Hooks) *Agent {
-	a := &Agent{log: log, hooks: hooks}
+	a := &Agent{log: log, hooks: hooks, rest: rest}
 	a.meter = meter.New(version.Number, version.Revision, a.gauges())
 	a.hooks.Meter, a.hooks.Events = a.meter, placer.NewEventLog(eventsKept, time.Now())
 	return a
@@ -216,7 +217,7 @@ const (
 func (a *Agent) lookAhead(ctx context.Context, s *snapshots) {
 	for began := time.Now(); ctx.Err() == nil; pause(ctx, 100*time.Millisecond) {
 		p := a.current.Load()
-		if p != nil && p.Vitals().RestsFor(time.Now(), rest) || time.Since(began) > lookAheadAfter {
+		if p != nil && p.Vitals().RestsFor(time.Now(), a.rest) || time.Since(began) > lookAheadAfter {
 			s.ahead(ctx)
 			if os.Getenv("GOGC") == "" {
 				debug.SetGCPercent(gcPercent)

@@ -298,7 +298,9 @@ type running struct {
 }
 
 func newAgent(log *testlog.Buffer) *Agent {
-	return New(hclog.New(&hclog.LoggerOptions{Output: log, Level: hclog.Debug}), placer.Hooks{})
+	a := New(hclog.New(&hclog.LoggerOptions{Output: log, Level: hclog.Debug}), placer.Hooks{})
+	a.rest = 0
+	return a
 }
 
 // run starts an agent with the configuration, to which the nomad block is added.
