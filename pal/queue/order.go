@@ -52,14 +52,24 @@ func (q *Queue) rank(e *entry, now time.Duration) float64 {
 	return 0
 }
 
-// area is the GPU seconds at cost 1 by which Adaptive sorts: those that a gang is
-// expected to hold, or, if it may be stopped, those that it takes to see gangs
-// like it end.
+// area is the GPU seconds by which Adaptive sorts: those that a gang is expected to hold,
+// or, if it may be stopped, those that it takes to see gangs like it end. They are on the
+// clock, at the pace that the gang had so far: one that its GPUs slow down holds them longer
+// for the same work. At cost 1, what came of it was worse than under plain LAS.
 func (q *Queue) area(e *entry, now time.Duration) float64 {
+	left := q.remaining
 	if q.opt.Preempt && e.job.Preemptible {
-		return q.index(e, now).Seconds() * float64(e.whole())
+		left = q.index
 	}
-	return q.remaining(e, now).Seconds() * float64(e.whole())
+	return left(e, now).Seconds() * e.pace(now) * float64(e.whole())
+}
+
+// pace is how many times as long as at cost 1 the gang's work took so far; 1 before it ran.
+func (e *entry) pace(now time.Duration) float64 {
+	if work := e.work(now); work > 0 {
+		return e.attained(now).Seconds() / work.Seconds()
+	}
+	return 1
 }
 
 // finest is the part of DefaultRuntime that is the first level of what is
