@@ -61,8 +61,8 @@ func TestOneDefault(t *testing.T) {
 }
 
 // TestDefaultsReachTheAims are the aims of the policy on the evaluation workloads
-// (docs/results/simulator.md). Makespan and longest JCT have 3 % more with preemption: so far they
-// vary by chance.
+// (docs/results/simulator.md). The longest JCT may be 3 % more with preemption: so far it varies by
+// chance.
 func TestDefaultsReachTheAims(t *testing.T) {
 	dir := paldata.Dir()
 	if dir == "" {
@@ -75,7 +75,7 @@ func TestDefaultsReachTheAims(t *testing.T) {
 	for _, aim := range []struct {
 		preempt                           bool
 		average, worst, makespan, longest float64
-	}{{false, 0.28, 0.80, 1.05, 9}, {true, 0.12, 0.27, 1.03, 1.03}} {
+	}{{false, 0.28, 0.80, 1.05, 9}, {true, 0.12, 0.27, 1.02, 1.03}} {
 		r := &result{scenario: in.scenarios()[0], variant: variant{queue: queue.Default(), preempt: aim.preempt}}
 		if err := in.measure(r); err != nil {
 			t.Fatal(err)
