@@ -112,6 +112,9 @@ func (a *Agent) launch(ctx context.Context, fresh bool) error {
 
 // renumber gives the agent new ports and writes its configuration for them.
 func (a *Agent) renumber() error {
+	if err := a.ports.close(); err != nil {
+		return err
+	}
 	var err error
 	if a.ports, err = freePorts(); err != nil {
 		return err

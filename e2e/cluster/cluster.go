@@ -324,6 +324,7 @@ func (c *Cluster) Close() error {
 			if a.api != nil {
 				a.api.Close()
 			}
+			c.closed = errors.Join(c.closed, a.ports.close())
 		}
 	})
 	return c.closed

@@ -4,44 +4,81 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"net"
 	"strings"
 )
 
-// ports are an agent's; clients use only http, but Nomad wants all three set.
-type ports struct{ http, rpc, serf int }
+// An agent keeps its ports while it is down, because others know it by them. So they lie where nothing else on the
+// machine is given one: below Nomad's dynamic ports (20000 to 32000), and below those that Linux gives to outgoing
+// connections (32768 to 60999, net.ipv4.ip_local_port_range), each of which keeps its port for a minute after its end.
+const firstPort, lastPort = 10000, 19999
 
-// freePorts asks the system for ports that nobody uses now. Somebody else may take one before the agent does, which
-// the agent then says in its log: Agent.launch tries again with others.
+// ports are an agent's; clients use only http, but Nomad wants all three set.
+type ports struct {
+	http, rpc, serf int
+	kept            []io.Closer
+}
+
+// freePorts takes ports that nobody uses now, until they are closed. A process that is no cluster of ours may take one
+// before the agent does, which the agent then says in its log: Agent.launch tries again with others.
 func freePorts() (ports, error) {
+	var p ports
+	for _, port := range []*int{&p.http, &p.rpc, &p.serf} {
+		n, kept, err := freePort(firstPort, lastPort)
+		if err != nil {
+			return ports{}, errors.Join(err, p.close())
+		}
+		*port, p.kept = n, append(p.kept, kept)
+	}
+	return p, nil
+}
+
+func (p *ports) close() error {
+	var errs []error
+	for _, k := range p.kept {
+		errs = append(errs, k.Close())
+	}
+	p.kept = nil
+	return errors.Join(errs...)
+}
+
+func freePort(from, to int) (int, io.Closer, error) {
 	var last error
-	for range 10 {
-		p, err := tryPorts()
+	for _, i := range rand.Perm(to - from + 1) {
+		port := from + i
+		kept, err := keepPort(port)
 		if err == nil {
-			return p, nil
+			return port, kept, nil
 		}
 		last = err
 	}
-	return ports{}, fmt.Errorf("ask for free ports: %w", last)
+	return 0, nil, fmt.Errorf("find a free port from %d to %d: %w", from, to, last)
 }
 
-func tryPorts() (ports, error) {
-	var p ports
-	for _, port := range []*int{&p.http, &p.rpc, &p.serf} {
-		l, err := net.Listen("tcp4", "127.0.0.1:0")
-		if err != nil {
-			return p, err
-		}
-		defer l.Close() // at the end, so that the three differ
-		*port = l.Addr().(*net.TCPAddr).Port
-	}
-	// Gossip needs its number for UDP as well.
-	u, err := net.ListenPacket("udp4", fmt.Sprintf("127.0.0.1:%d", p.serf))
+// keepPort takes a port for this process: other clusters leave it alone while the socket is open that bears its number,
+// which has no file and ends with the process.
+func keepPort(port int) (io.Closer, error) {
+	kept, err := net.Listen("unix", fmt.Sprintf("@nomad-pal-port-%d", port))
 	if err != nil {
-		return p, err
+		return nil, err
 	}
-	return p, u.Close()
+	address := fmt.Sprintf("127.0.0.1:%d", port)
+	t, err := net.Listen("tcp4", address)
+	if err != nil {
+		return nil, errors.Join(err, kept.Close())
+	}
+	u, err := net.ListenPacket("udp4", address) // for gossip
+	if err != nil {
+		return nil, errors.Join(err, t.Close(), kept.Close())
+	}
+	if err := errors.Join(u.Close(), t.Close()); err != nil {
+		return nil, errors.Join(err, kept.Close())
+	}
+	return kept, nil
 }
 
 // portTaken says whether an agent's log tells that it lost the race for a port.

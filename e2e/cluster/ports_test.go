@@ -1,0 +1,58 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"testing"
+)
+
+// A server that was killed did not come back, once in many runs: a connection of somebody's had got its port.
+func TestPortsAreNotThoseOfOutgoingConnections(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if err != nil {
+		t.Skip(err)
+	}
+	var first, last int
+	if _, err := fmt.Sscan(string(data), &first, &last); err != nil {
+		t.Fatal(err)
+	}
+	if firstPort <= last && first <= lastPort {
+		t.Skipf("this machine gives ports %d to %d to outgoing connections", first, last)
+	}
+	for range 20 {
+		p, err := freePorts()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.close()
+		for _, port := range []int{p.http, p.rpc, p.serf} {
+			if first <= port && port <= last {
+				t.Errorf("port %d is one of those for outgoing connections, %d to %d", port, first, last)
+			}
+		}
+	}
+}
+
+func TestPortsAreKeptWhileNobodyListens(t *testing.T) {
+	t.Parallel()
+	const from, to = 9990, 9995
+	seen := map[int]bool{}
+	for {
+		port, kept, err := freePort(from, to)
+		if err != nil {
+			break
+		}
+		if seen[port] {
+			t.Fatalf("port %d twice", port)
+		}
+		seen[port] = true
+		defer kept.Close()
+	}
+	if len(seen) < 2 {
+		t.Skipf("ports %d to %d are in use", from, to)
+	}
+}
