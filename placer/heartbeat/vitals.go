@@ -39,10 +39,11 @@ type VitalSigns struct {
 	Panics      int
 	PanickedJob string
 	// InARow counts the restarts without [steadyAfter] of work between them; Last
-	// is when the last was, and LastError why.
+	// is when the last was, LastError why, and LastOurs whether that was a broken invariant.
 	InARow    int
 	Last      time.Time
 	LastError string
+	LastOurs  bool
 }
 
 const (
@@ -100,7 +101,7 @@ func (v *Vitals) Restarted(now time.Time, err error) {
 	}
 	v.s.Restarts++
 	v.s.InARow++
-	if !errors.Is(err, ErrInvariant) {
+	if v.s.LastOurs = errors.Is(err, ErrInvariant); !v.s.LastOurs {
 		v.s.Lost++
 	}
 	v.s.Alive, v.s.Cycle, v.s.Last, v.began = now, time.Time{}, now, now
@@ -147,7 +148,11 @@ func (s VitalSigns) Trouble(now time.Time) string {
 		return fmt.Sprintf("the placer's loop has shown no sign of life for %s", age.Round(time.Second))
 	}
 	if s.InARow >= restartsInARow {
-		return fmt.Sprintf("the placer had to restart %d times in a row, last %s ago: see its log", s.InARow, max(0, now.Sub(s.Last)).Round(time.Second))
+		why := "because it lost Nomad, or got no answer that it could use"
+		if s.LastOurs {
+			why = "because of a fault of its own"
+		}
+		return fmt.Sprintf("the placer had to restart %d times in a row, last %s ago %s: see its log", s.InARow, max(0, now.Sub(s.Last)).Round(time.Second), why)
 	}
 	return ""
 }
