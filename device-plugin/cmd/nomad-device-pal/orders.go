@@ -27,7 +27,7 @@ func clearCommand(ui cli.Ui) *command {
   -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal).
 `,
 		run: func(args []string) int {
-			return order(ui, "clear", args, statedir.Clear, "The plugin will forget the faults of ")
+			return order(ui, "clear", args, statedir.Clear, "The plugin will forget the faults of %s.")
 		},
 	}
 }
@@ -43,7 +43,7 @@ func remeasureCommand(ui cli.Ui) *command {
   -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal).
 `,
 		run: func(args []string) int {
-			return order(ui, "remeasure", args, statedir.Measure, "The plugin will measure ")
+			return order(ui, "remeasure", args, statedir.Measure, "Unless its measure mode is \"off\", the plugin measures %s as soon as that is idle.")
 		},
 	}
 }
@@ -74,6 +74,6 @@ func order(ui cli.Ui, name string, args []string, kind statedir.Orders, done str
 	if err := kind.Give(statedir.Dir(*dir), fs.Arg(0)); err != nil {
 		return fail(ui, name, err)
 	}
-	ui.Output(done + fs.Arg(0) + ".")
+	ui.Output(fmt.Sprintf(done, fs.Arg(0)))
 	return 0
 }
