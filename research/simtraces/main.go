@@ -27,6 +27,7 @@ func main() {
 	flag.BoolVar(&o.quick, "quick", false, "a subset in minutes: of each virtual cluster the first jobs, gangs as tasks, GPUs with outliers")
 	flag.StringVar(&o.runs, "runs", "", "keep each run in `FILE` as it ends, and do not run again what FILE has; of an earlier version, delete it first")
 	flag.IntVar(&o.workers, "workers", 2, "runs at a time")
+	flag.StringVar(&o.policy, "try", "", "run only `POLICY`, write nothing, and compare it with the runs that the JSON file has")
 	only := flag.String("only", "", "only traces whose name matches `REGEXP`")
 	flag.Parse()
 	var err error
@@ -41,6 +42,7 @@ func main() {
 
 type options struct {
 	json, tables, runs string
+	policy             string
 	quick              bool
 	workers            int
 	only               *regexp.Regexp
@@ -71,6 +73,9 @@ func (o options) run() error {
 	}
 	if len(r.cells) == 0 {
 		return fmt.Errorf("no trace to run: put traces under %s/traces", paldata.Env)
+	}
+	if o.policy != "" {
+		return o.try(r.cells)
 	}
 	return o.measure(r)
 }

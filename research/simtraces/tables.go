@@ -179,7 +179,7 @@ func lossesOf(b *bytes.Buffer, cells []*result, exact bool) {
 			}
 			n := lost[name]
 			for i, v := range []float64{r.AvgJCT / best.AvgJCT, r.P99 / least(rs, tail).P99, r.Makespan / least(rs, makespan).Makespan} {
-				n[i] += loss(b, v, []float64{1, 1.5, 1.05}[i])
+				n[i] += loss(b, v, lossAbove[i])
 			}
 			lost[name] = n
 			fmt.Fprintf(b, " %.2f |", r.AvgJCT/c.of(name+", no bound").AvgJCT)
@@ -230,6 +230,9 @@ func foretold(b *bytes.Buffer, cells []*result) {
 		fmt.Fprintln(b)
 	}
 }
+
+// lossAbove is what an average, a p99 and a makespan may be of the least.
+var lossAbove = []float64{1, 1.5, 1.05}
 
 // loss writes a figure; it is 1 where that is a loss.
 func loss(b *bytes.Buffer, v, most float64) int {

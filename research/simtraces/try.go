@@ -1,0 +1,92 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// try runs one policy as it is now on the cells that o.json has, and prints its figures over the best of those that know
+// as little, beside the ones in the file: by trace and for all.
+func (o options) try(cells []*result) error {
+	text, err := os.ReadFile(o.json)
+	if err != nil {
+		return err
+	}
+	var rows []row
+	if err := json.Unmarshal(text, &rows); err != nil {
+		return fmt.Errorf("%s: %w", o.json, err)
+	}
+	had := map[ran]run{}
+	for _, r := range rows {
+		had[ran{r.cell, r.Policy}] = r.run
+	}
+	i := slices.IndexFunc(policies(), func(p named) bool { return p.name == o.policy })
+	if i < 0 {
+		return fmt.Errorf("policy %q is unknown", o.policy)
+	}
+	p := policies()[i]
+	for _, c := range cells {
+		for _, p := range policies() {
+			if r, ok := had[ran{c.cell, p.name}]; ok {
+				c.Runs = append(c.Runs, r)
+			}
+		}
+	}
+	if cells = slices.DeleteFunc(cells, func(c *result) bool { return len(c.Runs) < len(policies()) }); len(cells) == 0 {
+		return errors.New(o.json + " has none of these traces")
+	}
+	now := map[*result]*run{}
+	for _, c := range cells {
+		now[c] = &run{}
+	}
+	var g errgroup.Group
+	g.SetLimit(o.workers)
+	for _, c := range cells {
+		g.Go(func() (err error) {
+			*now[c], err = c.run(p)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	by := map[string][]*result{}
+	for _, c := range cells {
+		by[c.Trace], by["all"] = append(by[c.Trace], c), append(by["all"], c)
+	}
+	w := bufio.NewWriter(os.Stdout)
+	defer w.Flush()
+	for _, t := range slices.SortedFunc(maps.Keys(by), func(a, b string) int { return cmp.Or(cmp.Compare(len(by[a]), len(by[b])), cmp.Compare(a, b)) }) {
+		fmt.Fprintf(w, "%-24s %3d cells", t, len(by[t]))
+		for i, figure := range []func(run) float64{average, tail, makespan} {
+			over := func(r func(*result) run) (mean, worst float64, lost int) {
+				ratio := func(c *result) float64 {
+					return figure(r(c)) / figure(least(rivals(c, p.exact), figure))
+				}
+				for _, c := range by[t] {
+					worst = max(worst, ratio(c))
+					if ratio(c) > lossAbove[i]+0.005 {
+						lost++
+					}
+				}
+				return geomean(by[t], ratio), worst, lost
+			}
+			mean, worst, lost := over(func(c *result) run { return *now[c] })
+			wasMean, wasWorst, wasLost := over(func(c *result) run { return c.of(p.name) })
+			fmt.Fprintf(w, " | %s %.3f (%.3f), worst %.2f (%.2f), lost %d (%d)", []string{"average", "p99", "makespan"}[i], mean, wasMean, worst, wasWorst, lost, wasLost)
+		}
+		fmt.Fprintln(w)
+	}
+	return nil
+}
