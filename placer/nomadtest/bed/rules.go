@@ -27,7 +27,8 @@ import (
 //   - a gang is there as a whole or not at all, but for a limited time;
 //   - a gang that has finished is not run again. An elastic one that finishes in the moment
 //     in which its new size is registered is started again by Nomad, which nobody can
-//     prevent; it is stopped before it has done its work a second time, unless a request
+//     prevent; so is one that finishes between the check of a registration and its write. It
+//     is stopped before it has done its work a second time, unless a request
 //     about it fails after it had finished, or its placer ends;
 //   - nothing is pinned to a GPU that still runs another member's tasks, be it of the same
 //     job or of one that was purged;
@@ -56,7 +57,7 @@ type rules struct {
 	atOnce map[uint64]uint64
 	// seen is, by index, whether all placers had seen what was there when a job was purged.
 	seen map[uint64]bool
-	// again are elastic gangs that have run again since Nomad did not answer.
+	// again are gangs that have run again since Nomad did not answer.
 	again map[nomadtest.Key]bool
 	// trouble is when something last went wrong that excuses a gang in part.
 	trouble time.Time
@@ -83,6 +84,8 @@ type story struct {
 	wholeIn   uint64
 	wholeAt   time.Time
 	disturbed time.Time
+	// late: a placer's registration that Nomad had checked earlier was written after that.
+	late bool
 	// unknown: purged while a placer wrote it that has ended since. Nomad keeps nothing
 	// by which to tell what came of that from a new job.
 	unknown bool
@@ -208,10 +211,11 @@ func (r *rules) wrote(x nomadtest.Write) {
 	}
 	if !strings.HasPrefix(x.Client, "placer") {
 		if x.Kind == "register" && x.After != nil { // what its author changed counts from here on
-			s.done, s.whole, s.since = map[string]bool{}, false, *x.After.JobModifyIndex
+			s.done, s.whole, s.late, s.since = map[string]bool{}, false, false, *x.After.JobModifyIndex
 		}
 		return
 	}
+	s.late = s.late || s.whole && x.Kind == "register" && x.Index > x.Checked+1
 	switch {
 	case x.Before == nil && x.Kind == "register":
 		// Purged in the moment of a race: it is to be purged again, if anybody knows.
@@ -229,7 +233,7 @@ func (r *rules) placed(m nomadtest.Member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, elastic := rewrite.ElasticOf(m.Version)
-	if s := r.jobs[m.Job]; s != nil && s.whole && !s.gone && !elastic { // of those, see ended
+	if s := r.jobs[m.Job]; s != nil && s.whole && !s.gone && !elastic && !s.late { // of those, see ended
 		r.violated("%s had finished, and %s[%d] is run again", m.Job, m.Group, m.Number)
 	}
 }
@@ -280,7 +284,7 @@ func (r *rules) ended(m nomadtest.Member) {
 	if r.formOf(m.Version) != s.form {
 		return // a write that crossed the author's had brought back an older form, which is not what he wants done
 	}
-	if _, elastic := rewrite.ElasticOf(m.Version); elastic && s.whole && !s.gone && *m.Version.Version > s.wholeIn {
+	if _, elastic := rewrite.ElasticOf(m.Version); (elastic || s.late) && s.whole && !s.gone && *m.Version.Version > s.wholeIn {
 		if s.disturbed.After(s.wholeAt) || r.diedAt.After(s.wholeAt) {
 			r.again[m.Job] = true
 		} else {

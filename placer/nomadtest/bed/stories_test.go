@@ -478,3 +478,32 @@ func TestCollectLeavesServices(t *testing.T) {
 		}
 	})
 }
+
+// A placer's start of a gang is written ten seconds after Nomad has checked it, when another
+// placer's gang has started and finished: Nomad runs it again. The placer hears of it and stops the
+// job, as soon as Nomad lets it (walk 3002590).
+func TestLateStartOfAFinishedGang(t *testing.T) {
+	for _, slow := range []bool{false, true} {
+		t.Run(fmt.Sprint("slow stop ", slow), func(t *testing.T) {
+			Run(t, Options{Seed: 3}, func(w *World) {
+				w.AddNodes(1, 2)
+				w.Submit(Gang{Name: "native", Ungated: true, Runs: 2 * time.Second})
+				w.ExpectRunning("native", time.Second)
+				w.StartPlacer()
+				late := w.Nomad.Fail("placer-1", "PUT /v1/jobs", nomadtest.SlowWrite, 1)
+				w.Submit(Gang{Name: "a", Runs: 3 * time.Second})
+				w.ExpectFinished("native", 3*time.Second)
+				w.StartPlacer() // chooses the other GPU
+				w.ExpectFinished("a", 8*time.Second)
+				if slow {
+					w.Nomad.Fail("placer-1", "DELETE /v1/job", nomadtest.SlowWrite, 1)
+				}
+				w.RunFor(30 * time.Second)
+				w.ExpectGone("a", 0)
+				if late() != 1 || !*w.Nomad.Job(Key("a")).Stop {
+					t.Errorf("it was not stopped:\n%s", w.Describe())
+				}
+			})
+		})
+	}
+}

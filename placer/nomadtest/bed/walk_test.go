@@ -175,7 +175,8 @@ million random events in placer/gang. A seed is replayed to the same step.
 A forced garbage collection may take a drained gang while Nomad does not answer the placer, or a new placer does not know
 of it yet: "collected while Nomad did not answer" counts these. Nobody could tell such a job from a purged one.
 
-An elastic gang that finishes in the moment in which its new size is registered is started again by Nomad. The placer
+An elastic gang that finishes in the moment in which its new size is registered is started again by Nomad, and so is
+a gang that finishes before a registration of it is written that Nomad had checked earlier. The placer
 looks right after that, and stops it. If that request fails, or the placer is killed just then, the gang runs until the
 placer can look, at worst to its end: "%s" counts these.
 
