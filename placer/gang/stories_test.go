@@ -30,7 +30,7 @@ import (
 //	observe <job> / <allocations>   Nomad shows this: see TestObserved for the words
 //	refuse                          from now on the job cannot be served
 //	turn | sync | start gpus=g1+g2 | preempt for=j | move gpus=g1+g2 | resize gpus=1+2+3 [for=j]
-//	record [none] [given-up] [ready] [ran=5m] [cost=x] [infra-failures=n] [failures=n]
+//	record [none] [given-up] [ready[=1h]] [ran=5m] [cost=x] [infra-failures=n] [failures=n]
 //	versions / <job>, one line per version, or - for one that Nomad does not keep
 //	evaluations [blocked] [pending]
 //	allocs / <version> <allocation>
@@ -276,8 +276,12 @@ func (s *story) record(d *datadriven.TestData) *Record {
 	if d.HasArg("given-up") {
 		r.GivenUp = "given up after 3 tries"
 	}
-	if d.HasArg("ready") {
+	if ready, ok := d.Arg("ready"); ok {
 		r.Ready = s.w.now
+		if len(ready.Vals) > 0 {
+			ago, _ := time.ParseDuration(ready.Vals[0])
+			r.Ready = s.w.now.Add(-ago)
+		}
 	}
 	if ran, ok := d.Arg("ran"); ok {
 		r.Attained, _ = time.ParseDuration(ran.Vals[0])

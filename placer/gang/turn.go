@@ -50,8 +50,9 @@ const (
 	// dead: failures that an earlier placer left behind are not tried again.
 	retryWithin = 10 * time.Minute
 	// maxInfraFailures bounds how often the infrastructure may fail a gang before it is
-	// given up.
+	// given up; how often it did is forgotten once the gang has run for steadyAfter.
 	maxInfraFailures = 5
+	steadyAfter      = time.Hour
 )
 
 func (g *Gang) saveSlow(w World) ([]Effect, bool) {
@@ -289,29 +290,32 @@ func (st Observed) didItsWork(w World) bool {
 	return n >= st.Want
 }
 
-// requeueLost requeues a lost gang, at most maxInfraFailures times, and gives it up after
-// that.
+// requeueLost requeues a lost gang. One that the infrastructure fails is given up after
+// maxInfraFailures times; a drain, or who else asks Nomad to stop members, fails nothing.
 func (g *Gang) requeueLost(w World) ([]Effect, bool) {
 	if g.GaveUp() != nil { // by an earlier placer: the record has just been read
 		return nothing()
 	}
-	reason := "its node was drained"
+	reason, failed, times := "its node was drained", false, g.Record.InfraFailures
 	if f := w.LastFailure(g.Job); f != nil {
-		reason = f.Reason
+		reason, failed = f.Reason, f.Cause != failure.Unknown
 	}
-	if g.Record.InfraFailures >= maxInfraFailures {
+	if at := g.Record.Ready; !at.IsZero() && w.Now().Sub(at) >= steadyAfter {
+		times = 0
+	}
+	if failed && times >= maxInfraFailures {
 		r := *g.Record
-		r.GivenUp = fmt.Sprintf("given up after it was lost %d times by no fault of its own, the last time: %s. Run it again", r.InfraFailures+1, reason)
+		r.GivenUp = fmt.Sprintf("given up after it was lost %d times by no fault of its own, the last time: %s. Run it again", times+1, reason)
 		return []Effect{g.log(Warn, "giving up", "reason", r.GivenUp), WriteRecord{r}}, false
 	}
 	r, said := g.countFailure(w)
 	switch {
 	case r.GivenUp != "": // Nomad calls the job dead, and it stays so
 		return append(said, WriteRecord{*r}), false
-	case g.counted != *g.Job.JobModifyIndex:
+	case failed && g.counted != *g.Job.JobModifyIndex:
 		g.counted = *g.Job.JobModifyIndex
 		lost := *g.Record
-		lost.InfraFailures++
+		lost.InfraFailures = times + 1
 		r = &lost
 	}
 	out := []Effect{g.log(Warn, "gang was lost, requeueing it", "reason", reason)}
