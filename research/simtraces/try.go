@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -66,27 +67,29 @@ func (o options) try(cells []*result) error {
 		by[c.Trace], by["all"] = append(by[c.Trace], c), append(by["all"], c)
 	}
 	w := bufio.NewWriter(os.Stdout)
-	defer w.Flush()
 	for _, t := range slices.SortedFunc(maps.Keys(by), func(a, b string) int { return cmp.Or(cmp.Compare(len(by[a]), len(by[b])), cmp.Compare(a, b)) }) {
-		fmt.Fprintf(w, "%-24s %3d cells", t, len(by[t]))
-		for i, figure := range []func(run) float64{average, tail, makespan} {
-			over := func(r func(*result) run) (mean, worst float64, lost int) {
-				ratio := func(c *result) float64 {
-					return figure(r(c)) / figure(least(rivals(c, p.exact), figure))
-				}
-				for _, c := range by[t] {
-					worst = max(worst, ratio(c))
-					if ratio(c) > lossAbove[i]+0.005 {
-						lost++
-					}
-				}
-				return geomean(by[t], ratio), worst, lost
-			}
-			mean, worst, lost := over(func(c *result) run { return *now[c] })
-			wasMean, wasWorst, wasLost := over(func(c *result) run { return c.of(p.name) })
-			fmt.Fprintf(w, " | %s %.3f (%.3f), worst %.2f (%.2f), lost %d (%d)", []string{"average", "p99", "makespan"}[i], mean, wasMean, worst, wasWorst, lost, wasLost)
-		}
-		fmt.Fprintln(w)
+		tried(w, t, by[t], p, now)
 	}
-	return nil
+	return w.Flush()
+}
+
+// tried is one line: the figures of a policy as it is now on some cells, and as they were.
+func tried(w io.Writer, name string, cells []*result, p named, now map[*result]*run) {
+	fmt.Fprintf(w, "%-24s %3d cells", name, len(cells))
+	for i, figure := range []func(run) float64{average, tail, makespan} {
+		over := func(r func(*result) run) (mean, worst float64, lost int) {
+			ratio := func(c *result) float64 { return figure(r(c)) / figure(least(rivals(c, p.exact), figure)) }
+			for _, c := range cells {
+				worst = max(worst, ratio(c))
+				if ratio(c) > lossAbove[i]+0.005 {
+					lost++
+				}
+			}
+			return geomean(cells, ratio), worst, lost
+		}
+		mean, worst, lost := over(func(c *result) run { return *now[c] })
+		wasMean, wasWorst, wasLost := over(func(c *result) run { return c.of(p.name) })
+		fmt.Fprintf(w, " | %s %.3f (%.3f), worst %.2f (%.2f), lost %d (%d)", []string{"average", "p99", "makespan"}[i], mean, wasMean, worst, wasWorst, lost, wasLost)
+	}
+	fmt.Fprintln(w)
 }
