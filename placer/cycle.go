@@ -45,28 +45,55 @@ func (p *Placer) cycle(ctx context.Context) error {
 // cycleWithin is one cycle. The order matters: each step relies on those before it.
 //
 //  1. Read what events did not tell enough of: allocations, measurements, failures.
-//  2. Bring the view up to date: who holds which GPU, which GPUs are kept out.
-//  3. Bring each gang up to date (track), then let it do what is due (reconcileAll).
-//     Gangs that end give their GPUs back here, before anybody is started.
-//  4. Tell the queue what changed, and compare it with the view (balance). Only a queue
-//     that agrees with the view may decide: else a GPU could be given out twice.
-//  5. Take in jobs that came to the agent, and decide.
-//  6. Publish and store. Nothing above waits for that, and it may fail.
+//  2. Catch up (catchUp).
+//  3. Take in jobs that came to the agent, and decide.
+//  4. Publish and store. Nothing above waits for that, and it may fail.
 func (p *Placer) cycleWithin(ctx context.Context) error {
-	now := p.tick()
-	if !p.backsOff(readingAllocs, now) {
+	began := p.tick()
+	if !p.backsOff(readingAllocs, began) {
 		p.report(readingAllocs, p.nomad.ReadStale(ctx, p.m.State))
-		now = p.tick() // what it read may be later than now was
+		p.tick() // what it read may be later than began was
 	}
-	if err := p.calibrate(ctx, now); err != nil {
+	if err := p.calibrate(ctx, p.m.Time); err != nil {
 		return err
 	}
-	p.lastCycle = now
-	p.restoreLearned(ctx, now)
+	p.lastCycle = p.m.Time
+	p.restoreLearned(ctx, p.m.Time)
 	p.ready, p.moves = append(p.ready, p.moves...), nil
-	if !p.backsOff(notingFailures, now) {
-		p.report(notingFailures, p.noteFailures(ctx, now))
+	if !p.backsOff(notingFailures, p.m.Time) {
+		p.report(notingFailures, p.noteFailures(ctx, p.m.Time))
 	}
+	if err := p.catchUp(ctx); err != nil {
+		return err
+	}
+	if p.clock.now().Sub(began) > oldNews && p.applyAll() > 0 {
+		p.tick()
+		if err := p.catchUp(ctx); err != nil {
+			return err
+		}
+	}
+	p.enqueueSubmissions(ctx, p.m.Time)
+	if err := p.decide(ctx, p.m.Time); err != nil {
+		return err
+	}
+	p.publish(p.m.Time)
+	return nil
+}
+
+// oldNews is how long a cycle may have run before it decides though news have come. After
+// longer it takes them in first, once: an answer of Nomad's may have taken so long that a
+// job came and was lost with its node meanwhile, and has its GPUs when the node is back.
+const oldNews = time.Second
+
+// catchUp brings the placer up to date with the state, and does what is due for each gang.
+//
+//  1. Bring the view up to date: who holds which GPU, which GPUs are kept out.
+//  2. Bring each gang up to date (track), then let it do what is due (reconcileAll).
+//     Gangs that end give their GPUs back here, before anybody is started.
+//  3. Tell the queue what changed, and compare it with the view (syncQueue). Only a queue
+//     that agrees with the view may decide: else a GPU could be given out twice.
+func (p *Placer) catchUp(ctx context.Context) error {
+	now := p.m.Time
 	if err := p.m.UpdateView(now); err != nil {
 		return err
 	}
@@ -79,11 +106,6 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 	if p.hooks.Ledger != nil {
 		p.hooks.Ledger(p.m.CheckLedger())
 	}
-	p.enqueueSubmissions(ctx, now)
-	if err := p.decide(ctx, now); err != nil {
-		return err
-	}
-	p.publish(now)
 	return nil
 }
 

@@ -414,6 +414,30 @@ func TestPurgedDuringACycle(t *testing.T) {
 	})
 }
 
+// While a cycle waits for an answer, Nomad places a job of its own, and its node is lost. Its
+// tasks run on, and end when the node is back: no gang may be sent there meanwhile (walk 4001471).
+func TestLostDuringACycle(t *testing.T) {
+	Run(t, Options{Seed: 1, Nomad: nomadtest.Options{Kill: 8 * time.Second}}, func(w *World) {
+		w.AddNodes(1, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "fails", GPUs: 2, Runs: 30 * time.Second, Exit: 1, Meta: map[string]string{"pal_on_failure": "none"}})
+		w.ExpectRunning("fails", 5*time.Second)
+		w.RunFor(10 * time.Second)
+		w.Submit(Gang{Name: "waits", GPUs: 2, Runs: time.Minute})
+		w.Submit(Gang{Name: "native", GPUs: 2, Ungated: true, Runs: time.Hour})
+		w.Nomad.Fail("placer-1", "PUT /v1/var/nomad-pal/failures", nomadtest.Slow, 1)
+		w.ExpectRunning("native", time.Minute)
+		w.Nomad.CutNode(NodeID(0))
+		w.RunFor(5 * time.Second)
+		if err := w.Stop(Key("native")); err != nil {
+			t.Fatal(err)
+		}
+		w.RunFor(4800 * time.Millisecond) // just after the answer
+		w.Nomad.RecoverNode(NodeID(0))
+		w.ExpectFinished("waits", 2*time.Minute)
+	})
+}
+
 // A gang is purged while it is requeued, and the write comes late: it brings the
 // job back, and what is decided upon it makes a second version. It is purged again
 // (walk 178 with steps of the clocks).
