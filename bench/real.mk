@@ -12,6 +12,10 @@ replay-overload: build nomad $(BIN)/rank-driver ## An overloaded hour on real cl
 	$(BIN)/replay -nomad $$(cat build/nomad.path) -bin $(BIN) -json bench/results/replay-overload.json -outliers 1 -repetitions 1 -parallel 2 \
 	  -jobs 60 -overload 4 -max-wait 1h -modes nomad-binpack-retry30m,nomad-binpack-retry10m,pal-overdue-first,pal-default $(REPLAY_ARGS)
 
+.PHONY: replay-foresee
+replay-foresee: build ## What the simulator expects of that replay, over ten seeds (seconds)
+	$(BIN)/replay -foresee -repetitions 10
+
 .PHONY: replay-report
 replay-report: ## bench/results/replay-runs.json.gz as a page with plots (build/replay.html) and as SVG (build/plots)
 	go run ./bench/cmd/replay -from bench/results/replay.json -html build/replay.html -svg build/plots

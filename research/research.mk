@@ -24,6 +24,11 @@ sim-parity: ## The artifact's simulator against the PAL artifact's own results, 
 	$(PAL_DATA_SET)
 	cd research && go test -count=1 -v -run 'Parity|WorkedExample|FaithfulCommand' ./artifact ./faithful | grep -E '^(---|ok|FAIL|\s+\S+_test)'
 
+.PHONY: sim-rounds
+sim-rounds: studies ## The default queue in the artifact's own simulator, against PAL under FIFO, workloads 1-4 (needs PAL_DATA; a minute)
+	$(PAL_DATA_SET)
+	$(STUDIES)/faithful -compare -order adaptive -trace "$$(printf "$$PAL_DATA/sia_workload_%s.csv," 1 2 3)$$PAL_DATA/sia_workload_4.csv"
+
 .PHONY: sim-policies
 sim-policies: studies ## Every policy tried, over populations, loads, penalties and estimates; writes bench/results/{policies,gain}.json (needs PAL_DATA)
 	$(STUDIES)/policies -o bench/results/policies.json -gain bench/results/gain.json

@@ -17,6 +17,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -42,7 +43,7 @@ type options struct {
 	across                      float64
 	nodes, gpusPerNode          int
 	seed                        uint
-	preempt                     bool
+	preempt, compare            bool
 }
 
 // report is what a run came to. Times are seconds.
@@ -77,27 +78,41 @@ func run(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	t, err := trace.ReadFile(o.trace)
+	if o.compare {
+		return o.compareAll(strings.Split(o.trace, ","), stdout)
+	}
+	r, err := o.simulate()
 	if err != nil {
 		return err
 	}
+	e := json.NewEncoder(stdout)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}
+
+// simulate runs the trace, with GPUs drawn anew.
+func (o *options) simulate() (report, error) {
+	t, err := trace.ReadFile(o.trace)
+	if err != nil {
+		return report{}, err
+	}
 	if err := t.Fit(o.nodes * o.gpusPerNode); err != nil {
-		return err
+		return report{}, err
 	}
 	if len(t.Jobs) == 0 {
-		return fmt.Errorf("trace %q holds no job", o.trace)
+		return report{}, fmt.Errorf("trace %q holds no job", o.trace)
 	}
 	rows, err := o.files.Read()
 	if err != nil {
-		return err
+		return report{}, err
 	}
 	p, scores, err := artifact.DrawRows(o.nodes, o.gpusPerNode, rows, uint32(o.seed))
 	if err != nil {
-		return err
+		return report{}, err
 	}
 	c, err := p.Cluster(pal.TwoTier(o.across))
 	if err != nil {
-		return err
+		return report{}, err
 	}
 	var res artifact.Result
 	if slices.Contains(artifact.Orders(), o.order) {
@@ -105,12 +120,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 	} else {
 		res, err = o.ours(t, c)
 	}
-	if err != nil {
-		return err
-	}
-	e := json.NewEncoder(stdout)
-	e.SetIndent("", "  ")
-	return e.Encode(o.report(t, res))
+	return o.report(t, res), err
 }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
@@ -122,6 +132,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.policy, "policy", "pal", "placement: "+strings.Join(artifact.Policies(), ", ")+"; with an order of pal/queue one of pal, pm-first, packed, spread, random")
 	f.StringVar(&o.order, "order", "fifo", "order: "+strings.Join(artifact.Orders(), ", ")+", or another one of pal/queue, such as adaptive, with the agent's default queue")
 	f.BoolVar(&o.preempt, "preempt", false, "with an order of pal/queue: gangs may be stopped and moved")
+	f.BoolVar(&o.compare, "compare", false, "print what -order comes to, without and with -preempt, as ratios to the artifact's PAL under FIFO; -trace may list several files, with commas")
 	f.Float64Var(&o.across, "locality", pal.DefaultPenalty, "slowdown of a gang across nodes")
 	f.IntVar(&o.nodes, "nodes", 16, "nodes of the cluster")
 	f.IntVar(&o.gpusPerNode, "gpus-per-node", 4, "GPUs of a node")
@@ -211,4 +222,45 @@ func (o *options) report(t trace.Trace, res artifact.Result) report {
 		r.Jobs = append(r.Jobs, job{j.ID, j.Start, j.Finish, j.Wait})
 	}
 	return r
+}
+
+// compareAll prints average JCT and makespan under the order, without and with preemption, as
+// ratios to those of the artifact's PAL under FIFO, and their geometric means over the traces.
+func (o *options) compareAll(traces []string, stdout io.Writer) error {
+	if slices.Contains(artifact.Orders(), o.order) {
+		return fmt.Errorf("-compare needs an order of pal/queue, not the artifact's %q", o.order)
+	}
+	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "ratios to PAL under FIFO\taverage\tmakespan\taverage, preempting\tmakespan, preempting\n")
+	var logs [4]float64
+	for _, file := range traces {
+		var of [3]report
+		for i, run := range []options{{policy: "pal", order: "fifo"}, {policy: o.policy, order: o.order}, {policy: o.policy, order: o.order, preempt: true}} {
+			one := *o
+			one.trace, one.policy, one.order, one.preempt = file, run.policy, run.order, run.preempt
+			r, err := one.simulate()
+			if err != nil {
+				return fmt.Errorf("%s under %s: %w", file, one.order, err)
+			}
+			of[i] = r
+		}
+		ratios := [4]float64{of[1].AvgJCT / of[0].AvgJCT, of[1].Makespan / of[0].Makespan, of[2].AvgJCT / of[0].AvgJCT, of[2].Makespan / of[0].Makespan}
+		line(w, of[0].Trace, ratios)
+		for i, r := range ratios {
+			logs[i] += math.Log(r) / float64(len(traces))
+		}
+	}
+	for i := range logs {
+		logs[i] = math.Exp(logs[i])
+	}
+	line(w, "geometric mean", logs)
+	return w.Flush()
+}
+
+func line(w io.Writer, name string, ratios [4]float64) {
+	fmt.Fprint(w, name)
+	for _, r := range ratios {
+		fmt.Fprintf(w, "\t%.3f", r)
+	}
+	fmt.Fprintln(w)
 }

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -117,6 +118,29 @@ func check(t *testing.T, args []string) {
 	}
 }
 
+// TestCompare: ratios are those of single runs.
+func TestCompare(t *testing.T) {
+	args := small(t)
+	single := func(more ...string) (r report) {
+		if err := json.Unmarshal([]byte(faithful(t, append(args, more...)...)), &r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	fifo, preempting := single(), single("-order", "adaptive", "-preempt")
+	want := fmt.Sprintf("%.3f", preempting.AvgJCT/fifo.AvgJCT)
+	out := faithful(t, append(args, "-order", "adaptive", "-compare")...)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if len(lines) != 3 {
+		t.Fatalf("want a head, a trace and a mean, got:\n%s", out)
+	}
+	for _, l := range lines[1:] {
+		if f := strings.Fields(l); f[len(f)-2] != want {
+			t.Errorf("average with preemption: want %s in\n%s", want, out)
+		}
+	}
+}
+
 func TestRefuses(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args []string
@@ -126,6 +150,7 @@ func TestRefuses(t *testing.T) {
 		"order":           {[]string{"-order", "best"}, `queue order "best" is unknown`},
 		"track":           {[]string{"-track", "2-9"}, `-track "2-9" is not FROM-TO within 0-2`},
 		"too few GPUs":    {[]string{"-gpus-per-node", "1"}, "needs 4 GPUs, the cluster has 2"},
+		"no comparison":   {[]string{"-compare"}, `not the artifact's "fifo"`},
 		"a missing class": {[]string{"-profile", "D="}, `"D=" is not CLASS=FILE`},
 	} {
 		err := run(append(small(t), tc.args...), io.Discard, io.Discard)
