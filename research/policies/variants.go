@@ -35,7 +35,7 @@ func variants() []variant {
 	for _, order := range []queue.Order{queue.FIFO, queue.SRTF, queue.Adaptive} {
 		vs = append(vs,
 			variant{name: string(order) + ", backfill", queue: backfilling(options(order, pal.PAL))},
-			variant{name: string(order) + ", passing", queue: passing(backfilling(options(order, pal.PAL)))})
+			variant{name: string(order) + ", best-effort backfill", queue: bestEffort(backfilling(options(order, pal.PAL)))})
 	}
 	for _, order := range []queue.Order{queue.LAS, queue.SRTF, queue.Adaptive} {
 		for _, p := range []pal.PolicyName{pal.PAL, pal.PMFirst, pal.Packed} {
@@ -70,13 +70,13 @@ type drop struct {
 func dropped() []drop {
 	return []drop{
 		{"no outliers avoided", func(o *queue.Options) { o.OutlierThreshold = 0 }},
-		{"not near", func(o *queue.Options) { o.LocalityWait = false }},
+		{"no locality wait", func(o *queue.Options) { o.LocalityWait = false }},
 		{"no moves", func(o *queue.Options) { o.Migrate = false }},
 		{"packed", func(o *queue.Options) { o.Placement.Name = pal.Packed }},
 		{"pm-first", func(o *queue.Options) { o.Placement.Name = pal.PMFirst }},
-		{"pass 6 h", func(o *queue.Options) { o.MaxWait = 6 * time.Hour }},
-		{"pass 24 h", func(o *queue.Options) { o.MaxWait = 24 * time.Hour }},
-		{"pass 48 h", func(o *queue.Options) { o.MaxWait = 48 * time.Hour }},
+		{"max_wait 6 h", func(o *queue.Options) { o.MaxWait = 6 * time.Hour }},
+		{"max_wait 24 h", func(o *queue.Options) { o.MaxWait = 24 * time.Hour }},
+		{"max_wait 48 h", func(o *queue.Options) { o.MaxWait = 48 * time.Hour }},
 	}
 }
 
@@ -85,11 +85,11 @@ func options(order queue.Order, place pal.PolicyName) queue.Options {
 }
 
 func backfilling(o queue.Options) queue.Options { o.Backfill = queue.BackfillReserved; return o }
-func passing(o queue.Options) queue.Options     { o.Backfill = queue.BackfillBestEffort; return o }
+func bestEffort(o queue.Options) queue.Options  { o.Backfill = queue.BackfillBestEffort; return o }
 func migrating(o queue.Options) queue.Options   { o.Migrate = true; return o }
 
 func preempting(order queue.Order, place pal.PolicyName) queue.Options {
-	o := passing(backfilling(options(order, place)))
+	o := bestEffort(backfilling(options(order, place)))
 	o.Preempt = true
 	return o
 }

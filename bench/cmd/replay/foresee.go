@@ -120,9 +120,9 @@ func (o options) foreseeable() []*foreseen {
 		change func(*queue.Options)
 	}{
 		{"no outlier avoided", func(q *queue.Options) { q.OutlierThreshold = 0 }},
-		{"not near", func(q *queue.Options) { q.LocalityWait = false }},
-		{"not near, no outlier avoided", func(q *queue.Options) { q.LocalityWait, q.OutlierThreshold = false, 0 }},
-		{"packed, not near, no outlier avoided", func(q *queue.Options) {
+		{"no locality wait", func(q *queue.Options) { q.LocalityWait = false }},
+		{"no locality wait, no outlier avoided", func(q *queue.Options) { q.LocalityWait, q.OutlierThreshold = false, 0 }},
+		{"packed, no locality wait, no outlier avoided", func(q *queue.Options) {
 			q.LocalityWait, q.OutlierThreshold, q.Placement = false, 0, pal.Policy{Name: pal.Packed}
 		}},
 		{"waits 1 h at most", func(q *queue.Options) { q.MaxWait = o.compressed(time.Hour) }},

@@ -2,20 +2,23 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Command table prints the results of ../policies as the Markdown tables of
-// bench/README.md.
+// docs/results/simulator.md.
 package main
 
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"os"
+	"slices"
 	"strings"
 )
 
 type result struct {
 	Scenario string  `json:"scenario"`
 	Variant  string  `json:"variant"`
+	Preempts bool    `json:"preempts"`
 	AvgJCT   float64 `json:"avg_jct"`
 	Worst    float64 `json:"worst_avg_jct"`
 	Makespan float64 `json:"makespan"`
@@ -36,32 +39,41 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: table policies.json gain.json")
 		os.Exit(2)
 	}
+	if err := tables(os.Stdout, os.Args[1], os.Args[2]); err != nil {
+		fmt.Fprintf(os.Stderr, "table: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// tables writes all tables of the results in these files, an empty line between two.
+func tables(w io.Writer, policies, gainOf string) error {
 	var rs []result
 	var gs []gain
-	for i, v := range []any{&rs, &gs} {
-		b, err := os.ReadFile(os.Args[i+1])
+	for file, v := range map[string]any{policies: &rs, gainOf: &gs} {
+		b, err := os.ReadFile(file)
 		if err == nil {
 			err = json.Unmarshal(b, v)
 		}
 		if err != nil {
-			fmt.Fprintf(os.Stderr, "table: %v\n", err)
-			os.Exit(1)
+			return fmt.Errorf("%s: %w", file, err)
 		}
 	}
-	variants(rs)
-	ranges(rs)
-	gains(gs)
+	variants(w, rs)
+	ranges(w, rs)
+	ranks(w, rs)
+	gains(w, gs)
+	return nil
 }
 
 // variants compares all of them on the evaluation and the tuning workloads.
-func variants(rs []result) {
+func variants(w io.Writer, rs []result) {
 	tuning := map[string]result{}
 	for _, r := range rs {
 		if r.Scenario == "tuning workloads" {
 			tuning[r.Variant] = r
 		}
 	}
-	fmt.Println("| policy | avg JCT | worst workload | makespan | longest JCT | tuning: avg JCT | tuning: makespan |\n|---|---|---|---|---|---|---|")
+	fmt.Fprintln(w, "| policy | average JCT | worst workload | makespan | longest JCT | tuning: average JCT | tuning: makespan |\n|---|---|---|---|---|---|---|")
 	for _, r := range rs {
 		if r.Scenario != "base" {
 			continue
@@ -70,15 +82,15 @@ func variants(rs []result) {
 		if r.Stuck > 0 {
 			note = fmt.Sprintf(" (%d of 640 jobs never finish)", r.Stuck)
 		}
-		fmt.Printf("| %s%s | %.3f | %.3f | %.3f | %.3f | %.3f | %.3f |\n", r.Variant, note, r.AvgJCT, r.Worst, r.Makespan, r.Longest, t.AvgJCT, t.Makespan)
+		fmt.Fprintf(w, "| %s%s | %.3f | %.3f | %.3f | %.3f | %.3f | %.3f |\n", r.Variant, note, r.AvgJCT, r.Worst, r.Makespan, r.Longest, t.AvgJCT, t.Makespan)
 	}
 }
 
 // ranges gives the spread of the defaults over each kind of scenario.
-func ranges(rs []result) {
-	fmt.Println("\n| | without preemption: avg JCT | makespan | with preemption: avg JCT | makespan |\n|---|---|---|---|---|")
+func ranges(w io.Writer, rs []result) {
+	fmt.Fprintln(w, "\n| | without preemption: average JCT | makespan | with preemption: average JCT | makespan |\n|---|---|---|---|---|")
 	for _, kind := range []string{"GPUs of seed", "whole GPUs", "load", "locality penalty", "estimates"} {
-		fmt.Printf("| %s |", kind)
+		fmt.Fprintf(w, "| %s |", kind)
 		for _, v := range []string{"ours without preemption", "ours with preemption"} {
 			low, high := result{AvgJCT: math.Inf(1), Makespan: math.Inf(1)}, result{}
 			for _, r := range rs {
@@ -87,17 +99,53 @@ func ranges(rs []result) {
 					high.AvgJCT, high.Makespan = max(high.AvgJCT, r.AvgJCT), max(high.Makespan, r.Makespan)
 				}
 			}
-			fmt.Printf(" %.3f–%.3f | %.3f–%.3f |", low.AvgJCT, high.AvgJCT, low.Makespan, high.Makespan)
+			fmt.Fprintf(w, " %.3f–%.3f | %.3f–%.3f |", low.AvgJCT, high.AvgJCT, low.Makespan, high.Makespan)
 		}
-		fmt.Println()
+		fmt.Fprintln(w)
 	}
+}
+
+// ranks says in how many scenarios another policy does better than the default. One that stops
+// gangs is compared with the default that does.
+func ranks(w io.Writer, rs []result) {
+	byScenario := map[string][]result{}
+	for _, r := range rs {
+		if r.Scenario != "tuning workloads" {
+			byScenario[r.Scenario] = append(byScenario[r.Scenario], r)
+		}
+	}
+	var makespan, average, shorter [2]string
+	for i, name := range []string{"ours without preemption", "ours with preemption"} {
+		var sum, most float64
+		var lowerAverage, lowerMakespan int
+		for _, all := range byScenario {
+			ours := all[slices.IndexFunc(all, func(r result) bool { return r.Variant == name })]
+			others := slices.DeleteFunc(slices.Clone(all), func(r result) bool {
+				return r.Preempts != ours.Preempts || strings.HasPrefix(r.Variant, "ours")
+			})
+			sum, most = sum+ours.Makespan, max(most, ours.Makespan)
+			if slices.ContainsFunc(others, func(r result) bool { return r.AvgJCT < ours.AvgJCT }) {
+				lowerAverage++
+			}
+			if slices.ContainsFunc(others, func(r result) bool { return r.Makespan < ours.Makespan }) {
+				lowerMakespan++
+			}
+		}
+		n := len(byScenario)
+		makespan[i] = fmt.Sprintf("%.3f (%.3f)", sum/float64(n), most)
+		average[i], shorter[i] = fmt.Sprintf("%d of %d", lowerAverage, n), fmt.Sprintf("%d of %d", lowerMakespan, n)
+	}
+	fmt.Fprintln(w, "\n| | without preemption | with preemption |\n|---|---|---|")
+	fmt.Fprintf(w, "| makespan, mean over all scenarios (the longest) | %s | %s |\n", makespan[0], makespan[1])
+	fmt.Fprintf(w, "| scenarios in which another policy has a lower average JCT | %s | %s |\n", average[0], average[1])
+	fmt.Fprintf(w, "| scenarios in which another policy has a shorter makespan | %s | %s |\n", shorter[0], shorter[1])
 }
 
 // outlier is the class-A score from which a population counts as having one.
 const outlier = 1.5
 
-func gains(gs []gain) {
-	fmt.Println("\n| populations | packed, moved every round | PM-First | PAL |\n|---|---|---|---|")
+func gains(w io.Writer, gs []gain) {
+	fmt.Fprintln(w, "\n| populations | packed, moved every round | PM-First | PAL |\n|---|---|---|---|")
 	for _, kind := range []struct {
 		name string
 		is   func(gain) bool
@@ -112,6 +160,6 @@ func gains(gs []gain) {
 				n, move, pm, pal = n+1, move+math.Log(g.NoSticky), pm+math.Log(g.PMFirst), pal+math.Log(g.PAL)
 			}
 		}
-		fmt.Printf("| %s (%.0f) | %.3f | %.3f | %.3f |\n", kind.name, n, math.Exp(move/n), math.Exp(pm/n), math.Exp(pal/n))
+		fmt.Fprintf(w, "| %s (%.0f) | %.3f | %.3f | %.3f |\n", kind.name, n, math.Exp(move/n), math.Exp(pm/n), math.Exp(pal/n))
 	}
 }
