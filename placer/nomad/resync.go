@@ -151,16 +151,29 @@ func (s *State) readNode(n *api.Node, old *State) {
 	}
 }
 
-// readJobs reads the jobs in the same way. A job that the placer only assumes to be so
+// withDevices is what a job meets that asks for devices.
+const withDevices = `any TaskGroups as g { any g.Tasks as t { t.Resources.Devices is not empty } }`
+
+// listJobs lists the jobs that ask for devices. If there is a job too odd for Nomad's filter, that
+// refuses all: then every job is listed, and read.
+func (c *Client) listJobs(ctx context.Context) (stubs []*jobStub, meta *api.QueryMeta, err error) {
+	q := everywhere(ctx)
+	q.Filter = withDevices
+	if meta, err = c.api.Raw().Query("/v1/jobs", &stubs, q); StatusOf(err) == http.StatusBadRequest {
+		q.Filter = ""
+		meta, err = c.api.Raw().Query("/v1/jobs", &stubs, q)
+	}
+	return slices.DeleteFunc(stubs, func(j *jobStub) bool { return j == nil }), meta, err
+}
+
+// readJobs reads the jobs with GPUs in the same way. A job that the placer only assumes to be so
 // (State.Assume) is always read.
 func (c *Client) readJobs(ctx context.Context, s, old *State) error {
-	var stubs []*jobStub
-	meta, err := c.api.Raw().Query("/v1/jobs", &stubs, everywhere(ctx))
+	stubs, meta, err := c.listJobs(ctx)
 	if err != nil {
 		return err
 	}
 	s.jobsAt = meta.LastIndex
-	stubs = slices.DeleteFunc(stubs, func(j *jobStub) bool { return j == nil })
 	key := func(i int) JobKey { return JobKey{stubs[i].Namespace, stubs[i].ID} }
 	jobs, errs, err := readEach(ctx, len(stubs), func(i int) (*api.Job, bool) {
 		j := old.Jobs[key(i)]

@@ -169,3 +169,43 @@ func TestNodesAreListedWithoutResources(t *testing.T) {
 		}
 	}
 }
+
+// Jobs without devices, of which a cluster may have many thousands, are not read one by one. A server
+// that cannot tell which have some lists all, and those are read.
+func TestJobsWithoutDevicesAreNotRead(t *testing.T) {
+	t.Parallel()
+	for _, filters := range []bool{true, false} {
+		var asked []string
+		var mu sync.Mutex
+		client := serving(t, func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			gpus := JobKey{"default", "gpus"}
+			stub := func(id string) *jobStub { return &jobStub{ID: id, Namespace: "default", ModifyIndex: 1} }
+			switch asked = append(asked, r.URL.Path); {
+			case r.URL.Path == "/v1/jobs" && r.URL.Query().Get("filter") == withDevices && !filters:
+				http.Error(w, "failed to read result page: error finding value in datum", http.StatusBadRequest)
+			case r.URL.Path == "/v1/jobs" && r.URL.Query().Has("filter"):
+				_ = json.NewEncoder(w).Encode([]*jobStub{stub("gpus")})
+			case r.URL.Path == "/v1/jobs":
+				_ = json.NewEncoder(w).Encode([]*jobStub{stub("gpus"), stub("none")})
+			case r.URL.Path == "/v1/job/gpus":
+				_ = json.NewEncoder(w).Encode(orphanJob(gpus, 1, true))
+			default:
+				_ = json.NewEncoder(w).Encode(orphanJob(JobKey{"default", "none"}, 1, false))
+			}
+		})
+		s := NewState()
+		if err := client.readJobs(t.Context(), s, NewState()); err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(asked)
+		want := []string{"/v1/job/gpus", "/v1/jobs"}
+		if !filters {
+			want = []string{"/v1/job/gpus", "/v1/job/none", "/v1/jobs", "/v1/jobs"}
+		}
+		if !slices.Equal(asked, want) || len(s.Jobs) != 1 {
+			t.Errorf("filters: %v: asked %q, want %q; %d jobs", filters, asked, want, len(s.Jobs))
+		}
+	}
+}

@@ -170,8 +170,9 @@ func (s *Server) listNodes(r *http.Request) (any, error) {
 	return page(r, out), nil
 }
 
+// listJobs lists the jobs, with a filter those that ask for devices.
 func (s *Server) listJobs(r *http.Request) (any, error) {
-	ns := namespaceOf(r)
+	ns, devices := namespaceOf(r), r.URL.Query().Has("filter")
 	if err := s.authorize(r, ns, listJobs); err != nil {
 		return nil, err
 	}
@@ -181,12 +182,21 @@ func (s *Server) listJobs(r *http.Request) (any, error) {
 			continue
 		}
 		j := s.jobs[k].Job
+		if devices && !asksDevices(j) {
+			continue
+		}
 		out = append(out, &api.JobListStub{
 			ID: k.ID, Namespace: k.Namespace, Name: value(j.Name), Type: value(j.Type), Priority: value(j.Priority), Status: value(j.Status), Stop: value(j.Stop),
 			CreateIndex: *j.CreateIndex, ModifyIndex: *j.ModifyIndex, JobModifyIndex: *j.JobModifyIndex, SubmitTime: *j.SubmitTime,
 		})
 	}
 	return page(r, out), nil
+}
+
+func asksDevices(j *api.Job) bool {
+	return slices.ContainsFunc(j.TaskGroups, func(g *api.TaskGroup) bool {
+		return slices.ContainsFunc(g.Tasks, func(t *api.Task) bool { return len(t.Resources.Devices) > 0 })
+	})
 }
 
 // serveRegister checks, and then writes.
