@@ -103,10 +103,10 @@ type stopping struct {
 	// For is the job that it makes room for, target where it goes.
 	forJob string
 	target *pal.Placement
-	// before is the record as it was, recorded that the stop is written down, and
-	// gated that the gate is on.
-	before          *Record
-	recorded, gated bool
+	// before is the record as it was, recorded that the stop is written down, gated that the gate
+	// is on, and told that members were told to stop.
+	before                *Record
+	recorded, gated, told bool
 }
 
 // Reason is why a gang is stopped.

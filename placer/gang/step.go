@@ -69,8 +69,8 @@ func (g *Gang) observe(e Event, w World) []Effect {
 	if g.overwroteWith(o.Job) {
 		g.overwrote, g.recreated = true, *o.Job.CreateIndex != *g.Job.CreateIndex
 	}
-	if changed && g.stop != nil && g.stop.gated && (o.Nomad == Starting || o.Nomad == Running || o.Nomad == Resubmitted) {
-		g.stop, g.Held = nil, nil // its author registered it again meanwhile: it runs on
+	if changed && g.stop != nil && g.stop.gated && (o.Nomad == Starting || o.Nomad == Running || o.Nomad == Resubmitted && !g.stop.told) {
+		g.stop, g.Held = nil, nil // its author registered it again before its members were told to stop: it runs on
 		out = append(out, QueueKept{})
 	}
 	if g.becomes(o.Observed); !g.Observed.Ours() {
@@ -206,8 +206,18 @@ func (g *Gang) done(of Effect, w World) []Effect {
 		return g.turn(w)
 	case Deregister:
 		g.overwrote = g.overwrote && of.Why == ToFinish
+	case StopMembers:
+		g.told()
 	}
 	return nil
+}
+
+// told takes in that members were told to stop, or some of them: Nomad stops them, whatever is
+// registered now.
+func (g *Gang) told() {
+	if g.stop != nil {
+		g.stop.told = true
+	}
 }
 
 // registered takes in the job as Nomad has it after a registration of ours.
@@ -263,6 +273,9 @@ func (g *Gang) failed(f Failure, w World) []Effect {
 	if g.read.ReadOnly { // for those who only want to know
 		g.Trouble = f.Err.Error()
 		return nil
+	}
+	if _, ok := f.Of.(StopMembers); ok {
+		g.told()
 	}
 	conflict := errors.Is(f.Err, nomad.ErrConflict)
 	s := g.stop

@@ -86,6 +86,9 @@ type story struct {
 	disturbed time.Time
 	// late: a placer's registration that Nomad had checked earlier was written after that.
 	late bool
+	// over are, by JobModifyIndex, a placer's registrations that were written over one that came
+	// after their check. While it waits for GPUs, the gang of that one runs to its end (walk 5005677).
+	over map[uint64]bool
 	// unknown: purged while a placer wrote it that has ended since. Nomad keeps nothing
 	// by which to tell what came of that from a new job.
 	unknown bool
@@ -152,7 +155,7 @@ func (r *rules) formOf(j *api.Job) string {
 
 func (r *rules) story(k nomadtest.Key) *story {
 	if r.jobs[k] == nil {
-		r.jobs[k] = &story{wrote: map[string]bool{}, done: map[string]bool{}}
+		r.jobs[k] = &story{wrote: map[string]bool{}, done: map[string]bool{}, over: map[uint64]bool{}}
 		i, _ := slices.BinarySearchFunc(r.order, k, nomad.JobKey.Compare)
 		r.order = slices.Insert(r.order, i, k)
 	}
@@ -216,6 +219,9 @@ func (r *rules) wrote(x nomadtest.Write) {
 		return
 	}
 	s.late = s.late || s.whole && x.Kind == "register" && x.Index > x.Checked+1
+	if x.Kind == "register" && x.Before != nil && x.After != nil && *x.Before.JobModifyIndex > x.Checked {
+		s.over[*x.After.JobModifyIndex] = true
+	}
 	switch {
 	case x.Before == nil && x.Kind == "register":
 		// Purged in the moment of a race: it is to be purged again, if anybody knows.
@@ -232,8 +238,8 @@ func (r *rules) wrote(x nomadtest.Write) {
 func (r *rules) placed(m nomadtest.Member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, elastic := rewrite.ElasticOf(m.Version)
-	if s := r.jobs[m.Job]; s != nil && s.whole && !s.gone && !elastic && !s.late { // of those, see ended
+	_, elastic := rewrite.ElasticOf(m.Version) // of those, see ended
+	if s := r.jobs[m.Job]; s != nil && s.whole && !s.gone && !elastic && !s.late && !s.over[*m.PlacedBy.JobModifyIndex] {
 		r.violated("%s had finished, and %s[%d] is run again", m.Job, m.Group, m.Number)
 	}
 }
