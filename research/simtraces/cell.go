@@ -34,6 +34,7 @@ type result struct {
 	Runs []run
 
 	jobs []trace.Job
+	seed uint64 // of all that is drawn
 }
 
 // run is one policy on it.
@@ -186,7 +187,7 @@ func (c *result) run(p named) (run, error) {
 	if err != nil {
 		return run{}, err
 	}
-	out, err := p.run(sim.Config{Jobs: c.jobs, Cluster: cluster, RestartS: restartS, Seed: seed})
+	out, err := p.run(sim.Config{Jobs: c.jobs, Cluster: cluster, RestartS: restartS, Seed: c.seed})
 	if err != nil {
 		return run{}, err
 	}
@@ -216,14 +217,14 @@ func forecastEvery(jobs int) int {
 	return jobs / 100
 }
 
-// seed is that of all that is drawn.
+// seed is that of the published results.
 const seed = 42
 
 // cluster draws GPUs as the simulator does by default, and calibrates them as the
 // agent does.
 func (c *result) cluster() (*pal.Cluster, error) {
 	p, err := sim.DrawGPUs(population.Spec{Cluster: "longhorn", Nodes: c.GPUs / c.NodeGPUs, GPUsPerNode: c.NodeGPUs,
-		Outliers: population.Exactly(c.Outliers)}, seed)
+		Outliers: population.Exactly(c.Outliers)}, c.seed)
 	if err != nil {
 		return nil, err
 	}

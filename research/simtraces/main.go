@@ -11,6 +11,7 @@
 package main
 
 import (
+	"errors"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -28,6 +29,7 @@ func main() {
 	flag.StringVar(&o.runs, "runs", "", "keep each run in `FILE` as it ends, and do not run again what FILE has; of an earlier version, delete it first")
 	flag.IntVar(&o.workers, "workers", 2, "runs at a time")
 	flag.StringVar(&o.policy, "try", "", "run only `POLICY`, write nothing, and compare it with the runs that the JSON file has")
+	flag.Uint64Var(&o.seed, "seed", seed, "with -try: of the GPUs and all else that is drawn. What differs little under one seed may be chance")
 	only := flag.String("only", "", "only traces whose name matches `REGEXP`")
 	flag.Parse()
 	var err error
@@ -45,6 +47,7 @@ type options struct {
 	policy             string
 	quick              bool
 	workers            int
+	seed               uint64
 	only               *regexp.Regexp
 }
 
@@ -58,6 +61,9 @@ type report struct {
 }
 
 func (o options) run() error {
+	if o.seed != seed && o.policy == "" {
+		return errors.New("-seed goes with -try only")
+	}
 	found, missing, err := find(paldata.Dir())
 	if err != nil {
 		return err
@@ -70,6 +76,9 @@ func (o options) run() error {
 		if o.only.MatchString(s.trace.Name) {
 			r.cells = append(r.cells, cells(s, o.quick)...)
 		}
+	}
+	for _, c := range r.cells {
+		c.seed = o.seed
 	}
 	if len(r.cells) == 0 {
 		return fmt.Errorf("no trace to run: put traces under %s/traces", paldata.Env)
