@@ -11,8 +11,9 @@
 package main
 
 import (
-	"errors"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -29,7 +30,7 @@ func main() {
 	flag.StringVar(&o.runs, "runs", "", "keep each run in `FILE` as it ends, and do not run again what FILE has; of an earlier version, delete it first")
 	flag.IntVar(&o.workers, "workers", 2, "runs at a time")
 	flag.StringVar(&o.policy, "try", "", "run only `POLICY`, write nothing, and compare it with the runs that the JSON file has")
-	flag.Uint64Var(&o.seed, "seed", seed, "with -try: of the GPUs and all else that is drawn. What differs little under one seed may be chance")
+	flag.Uint64Var(&o.seed, "seed", 0, "with -try: of the GPUs and all else that is drawn; 0: that of the published results. What differs little under one seed may be chance")
 	only := flag.String("only", "", "only traces whose name matches `REGEXP`")
 	flag.Parse()
 	var err error
@@ -61,7 +62,7 @@ type report struct {
 }
 
 func (o options) run() error {
-	if o.seed != seed && o.policy == "" {
+	if o.seed != 0 && o.policy == "" {
 		return errors.New("-seed goes with -try only")
 	}
 	found, missing, err := find(paldata.Dir())
@@ -78,7 +79,7 @@ func (o options) run() error {
 		}
 	}
 	for _, c := range r.cells {
-		c.seed = o.seed
+		c.seed = cmp.Or(o.seed, seed)
 	}
 	if len(r.cells) == 0 {
 		return fmt.Errorf("no trace to run: put traces under %s/traces", paldata.Env)

@@ -207,6 +207,13 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
+// Published are the results of one seed only.
+func TestSeedIsForTrying(t *testing.T) {
+	if err := (options{seed: 43}).run(); err == nil || !strings.Contains(err.Error(), "-seed goes with -try only") {
+		t.Errorf("a seed without a policy to try: %v", err)
+	}
+}
+
 // Tables of some of the cells say so.
 func TestPartSaysSo(t *testing.T) {
 	dir := t.TempDir()
