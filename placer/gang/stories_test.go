@@ -32,7 +32,7 @@ import (
 //	turn | sync | start gpus=g1+g2 | preempt for=j | move gpus=g1+g2 | resize gpus=1+2+3 [for=j]
 //	record [none] [given-up] [ready[=1h]] [ran=5m] [cost=x] [infra-failures=n] [failures=n]
 //	versions / <job>, one line per version, or - for one that Nomad does not keep
-//	evaluations [blocked] [pending]
+//	evaluations [blocked] [pending] [disconnected]
 //	allocs / <version> <allocation>
 //	source
 //	registered [index=n] [as <job>] | done | conflict | unknown | error
@@ -229,6 +229,9 @@ func (s *story) answer(t *testing.T, d *datadriven.TestData) Event {
 			if d.HasArg(status) {
 				evals = append(evals, &api.Evaluation{Status: status, CreateIndex: index, FailedTGAllocs: map[string]*api.AllocationMetric{"g": {NodesEvaluated: 3, NodesExhausted: 3}}})
 			}
+		}
+		if d.HasArg("disconnected") {
+			evals = append(evals, &api.Evaluation{Status: api.EvalStatusPending, CreateIndex: s.index + 1, TriggeredBy: disconnectTimeout})
 		}
 		return EvaluationsRead{evals}
 	case "allocs":

@@ -151,8 +151,18 @@ func (g *Gang) stuck(w World) string {
 		return refusal(e)
 	case f != nil:
 		return "a member failed, and Nomad does not try it again: " + f.Reason
+	case slices.ContainsFunc(w.Allocs(g.Key), func(a *nomad.Alloc) bool { return leftOut(g.Job, a) }):
+		return "a member was stopped, by a drain of its node, say, and Nomad does not run it again"
 	}
 	return ""
+}
+
+// leftOut says whether a member of a batch job was stopped, and Nomad neither replaces it nor
+// says that it could not: after a drain it does so only by chance, as it evaluates the job for
+// another reason. One that had done its work by then needs no other.
+func leftOut(job *api.Job, a *nomad.Alloc) bool {
+	return *job.Type == api.JobTypeBatch && !a.Live() && a.Desired == api.AllocDesiredStatusStop && a.Next == "" &&
+		a.ModifyIndex > *job.JobModifyIndex && !endedByThemselves(a.Tasks)
 }
 
 // refusal is what a blocked evaluation says of one of its groups.
@@ -163,11 +173,16 @@ func refusal(e *api.Evaluation) string {
 	return "no reason given"
 }
 
+// disconnectTimeout triggers an evaluation that waits until a member on a node that has lost
+// touch with Nomad counts as lost (disconnect): hours, maybe. Nothing else of the job waits for it.
+const disconnectTimeout = "max-disconnect-timeout"
+
 // Blocked is the evaluation that is blocked since the job was registered last, nil for none;
 // settled: Nomad has had its last word.
 func Blocked(job *api.Job, evals []*api.Evaluation) (blocked *api.Evaluation, settled bool) {
 	for _, e := range evals {
 		switch {
+		case e.TriggeredBy == disconnectTimeout:
 		case e.Status == api.EvalStatusPending:
 			return nil, false
 		case e.Status == api.EvalStatusBlocked && e.CreateIndex > *job.JobModifyIndex:

@@ -44,6 +44,20 @@ func TestDrainedBehindItsGate(t *testing.T) {
 	})
 }
 
+// One of the nodes of a gang is drained: Nomad stops the members there and does not run them
+// again, and says so nowhere. The others are not left to run as half of a gang.
+func TestDrainedInPart(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(3, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 2, GPUs: 2})
+		w.ExpectRunning("a", 5*time.Second)
+		w.Nomad.Drain(w.Members(Key("a"))[0].Node)
+		w.Expect("it is requeued", time.Minute, func() bool { return !w.Running(Key("a")) })
+		w.ExpectRunning("a", time.Minute)
+	})
+}
+
 // Two placers that do not know of each other serve a crowd together: each gang is
 // placed once, and all finish.
 func TestTwoPlacers(t *testing.T) {
