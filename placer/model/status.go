@@ -45,7 +45,8 @@ type JobStatus struct {
 	Position int    `json:"position,omitempty"`
 	GPUs     int    `json:"gpus"`
 	Class    string `json:"class,omitempty"`
-	// Reason is why it waits, or cannot be served.
+	// Reason is why it waits, or cannot be served; of one that runs, which of its nodes are
+	// about to go.
 	Reason    string    `json:"reason,omitempty"`
 	Submitted time.Time `json:"submitted"`
 	// StartFrom and StartTo are between when it is expected to start, where that
@@ -92,6 +93,9 @@ func InRange(least, most int) string {
 func (m *Model) StatusOf(t *Tracked, waits map[string]*Wait) JobStatus {
 	j := t.status(waits[t.Key.String()])
 	j.Elastic = m.SizeOf(t)
+	if j.Reason == "" && (t.Nomad == gang.Running || t.Nomad == gang.Starting) {
+		j.Reason = strings.Join(m.Leaving(t.Observed), "; ")
+	}
 	return j
 }
 

@@ -33,7 +33,7 @@ func absurdNode(t *testing.T, id, gpu string) string {
 	}
 	fields["Drivers"] = json.RawMessage(`{"docker": {"Detected": true, "Healthy": true, "UpdateTime": ` + late + `}, "none": null}`)
 	fields["Events"] = json.RawMessage(`[{"Timestamp": ` + late + `}, null]`)
-	fields["DrainStrategy"] = json.RawMessage(`{"StartedAt": ` + late + `}`)
+	fields["DrainStrategy"] = json.RawMessage(`{"StartedAt": ` + late + `, "ForceDeadline": ` + late + `}`)
 	fields["LastDrain"] = json.RawMessage(`{"StartedAt": ` + late + `}`)
 	fields["CSINodePlugins"] = json.RawMessage(`{"p": {"UpdateTime": ` + late + `}}`)
 	fields["CSIControllerPlugins"] = json.RawMessage(`{"p": {"UpdateTime": ` + late + `}}`)

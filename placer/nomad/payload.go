@@ -48,11 +48,28 @@ type jobStub struct {
 // nodePayload is a node as it is read by itself, or as events carry it.
 type nodePayload struct {
 	api.Node
-	Drivers                          map[string]*driverPayload
-	CSINodePlugins                   map[string]*csiPayload
-	Events, DrainStrategy, LastDrain ignored
-	CSIControllerPlugins             ignored
-	HostNetworks, Links              ignored
+	Drivers              map[string]*driverPayload
+	CSINodePlugins       map[string]*csiPayload
+	DrainStrategy        *drainPayload
+	Events, LastDrain    ignored
+	CSIControllerPlugins ignored
+	HostNetworks, Links  ignored
+}
+
+// drainPayload is until when a node is drained. A new node's client may write that, too.
+type drainPayload struct {
+	Deadline      time.Duration
+	ForceDeadline readableTime
+}
+
+// readableTime is a time, zero if it cannot be read.
+type readableTime struct{ time.Time }
+
+func (t *readableTime) UnmarshalJSON(text []byte) error {
+	if t.Time.UnmarshalJSON(text) != nil {
+		t.Time = time.Time{}
+	}
+	return nil
 }
 
 type driverPayload struct {
@@ -70,6 +87,9 @@ func (p *nodePayload) node() *api.Node {
 		return nil
 	}
 	n := p.Node
+	if d := p.DrainStrategy; d != nil {
+		n.DrainStrategy = &api.DrainStrategy{DrainSpec: api.DrainSpec{Deadline: d.Deadline}, ForceDeadline: d.ForceDeadline.Time}
+	}
 	n.Drivers = map[string]*api.DriverInfo{}
 	for name, d := range p.Drivers {
 		if d != nil {

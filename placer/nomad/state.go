@@ -338,7 +338,7 @@ func (s *State) report(node string, problems []string) {
 // sameNode says whether two forms of a node differ in nothing that placing
 // looks at.
 func sameNode(a, b *api.Node) bool {
-	same := a.Status == b.Status && a.SchedulingEligibility == b.SchedulingEligibility && a.Drain == b.Drain &&
+	same := a.Status == b.Status && a.SchedulingEligibility == b.SchedulingEligibility && a.Drain == b.Drain && sameDrain(a.DrainStrategy, b.DrainStrategy) &&
 		a.Name == b.Name && a.Datacenter == b.Datacenter && a.NodePool == b.NodePool && a.NodeClass == b.NodeClass &&
 		maps.Equal(a.Attributes, b.Attributes) && maps.Equal(a.Meta, b.Meta) && sameMeasurements(a, b)
 	alike := func(x, y *api.DriverInfo) bool { return x.Detected == y.Detected && x.Healthy == y.Healthy }
@@ -351,6 +351,14 @@ func sameNode(a, b *api.Node) bool {
 		return true
 	}
 	return total(a) == total(b) && slices.EqualFunc(GPUDevices(a), GPUDevices(b), sameDevice)
+}
+
+// sameDrain says whether two drains, nil for none, have the same deadline.
+func sameDrain(a, b *api.DrainStrategy) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Deadline == b.Deadline && a.ForceDeadline.Equal(b.ForceDeadline)
 }
 
 func sameDevice(a, b *api.NodeDeviceResource) bool {

@@ -201,9 +201,35 @@ func (s *Server) SetEligible(id string, eligible bool) {
 func (s *Server) Drain(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.setDrain(id, &api.DrainStrategy{DrainSpec: api.DrainSpec{Deadline: -1}})
+	s.stopDrained(id)
+}
+
+// DrainWithin drains a node of batch jobs: what has not ended by the deadline is stopped. Without
+// one, 0, nothing is.
+func (s *Server) DrainWithin(id string, deadline time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := &api.DrainStrategy{DrainSpec: api.DrainSpec{Deadline: deadline}}
+	if deadline > 0 {
+		d.ForceDeadline = time.Now().Add(deadline)
+		s.afterJitter(deadline, "deadline of the drain of "+id, func() {
+			if n := s.nodes[id]; n != nil && n.Drain {
+				s.stopDrained(id)
+			}
+		})
+	}
+	s.setDrain(id, d)
+}
+
+func (s *Server) setDrain(id string, d *api.DrainStrategy) {
 	s.must(s.editNode(id, "NodeDrain", func(n *api.Node) {
-		n.Drain, n.SchedulingEligibility = true, api.NodeSchedulingIneligible
+		n.Drain, n.DrainStrategy, n.SchedulingEligibility = true, d, api.NodeSchedulingIneligible
 	}))
+}
+
+// stopDrained stops what runs on a node that is drained, which ends the drain.
+func (s *Server) stopDrained(id string) {
 	touched := map[Key]bool{}
 	for _, a := range s.sortedAllocs() {
 		if a.node == id && !a.terminal() {
@@ -216,7 +242,7 @@ func (s *Server) Drain(id string) {
 	}
 	s.afterJitter(time.Second, "drain of "+id+" is complete", func() {
 		if s.nodes[id] != nil {
-			s.must(s.editNode(id, "NodeDrain", func(n *api.Node) { n.Drain = false }))
+			s.must(s.editNode(id, "NodeDrain", func(n *api.Node) { n.Drain, n.DrainStrategy = false, nil }))
 		}
 	})
 }

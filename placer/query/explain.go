@@ -73,6 +73,11 @@ type Explanation struct {
 	holds *pal.Choice
 	// Behind: the job is newer than what is known of the cluster.
 	Behind bool `json:"-"`
+	// Leaving says which of its members' nodes are drained, or have lost touch with Nomad, and
+	// what becomes of the members there.
+	Leaving []string `json:"leaving,omitempty"`
+	// Ran is when the last of its members ended, of a gang that ran and waits again.
+	Ran time.Time `json:"ran,omitzero"`
 	// Allocations are the job's live members.
 	Allocations []Allocation `json:"allocations,omitempty"`
 }
@@ -147,7 +152,7 @@ func (s *Snapshot) explainFromState(k nomad.JobKey) (e *Explanation, st gang.Obs
 		return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Reason: reason}, st, true
 	}
 	e = &Explanation{Namespace: k.Namespace, Job: k.ID, State: st.Nomad, Allocations: s.allocations(st), Failures: s.m.Tries(k), ClassFrom: s.m.View.ClassFrom(job), GPUIDLength: s.idLength()}
-	e.Submitted = time.Unix(0, *job.SubmitTime)
+	e.Submitted, e.Leaving = time.Unix(0, *job.SubmitTime), s.m.Leaving(st)
 	if t := s.m.Jobs[k]; t != nil {
 		e.Submitted = t.Submitted()
 		e.Elastic = s.m.SizeOf(t)
@@ -162,6 +167,7 @@ func (s *Snapshot) explainFromState(k nomad.JobKey) (e *Explanation, st gang.Obs
 		e.Reason = nomad.TemplateReason(job, s.m.Cfg.Children)
 	case gang.Waiting:
 		s.explainWaiting(e, s.m.Jobs[k])
+		e.Ran = lastEnd(s.m.State.AllocsOf(k), e.Submitted)
 	case gang.Ended:
 		e.Outcome = OutcomeOf(s.m, st)
 		e.Reason = e.Outcome.Reason
@@ -172,6 +178,16 @@ func (s *Snapshot) explainFromState(k nomad.JobKey) (e *Explanation, st gang.Obs
 		}
 	}
 	return e, st, true
+}
+
+// lastEnd is when the last member ended of those that were placed since; zero if there are none.
+func lastEnd(as []*nomad.Alloc, since time.Time) (at time.Time) {
+	for _, a := range as {
+		if ended := time.Unix(0, a.ModifyTime); !a.Live() && a.CreateTime > since.UnixNano() && ended.After(at) {
+			at = ended
+		}
+	}
+	return at
 }
 
 // explainUnknown explains a job that the snapshot does not have: one without GPUs, or one

@@ -21,6 +21,14 @@ import (
 
 // sentence is an explanation in a sentence or two: what, since when, and why.
 func sentence(e *query.Explanation, now time.Time) string {
+	text := mainSentence(e, now)
+	for _, leaving := range e.Leaving {
+		text += " " + strings.ToUpper(leaving[:1]) + oneLine(leaving[1:]) + "."
+	}
+	return text
+}
+
+func mainSentence(e *query.Explanation, now time.Time) string {
 	switch e.State {
 	case gang.Running, gang.Starting:
 		if e.Decision != nil && e.Decision.Chosen != nil {
@@ -65,6 +73,9 @@ func trimReason(reason string) string {
 // runsSentence is of a gang that has its GPUs, or would get them.
 func runsSentence(e *query.Explanation, now time.Time) string {
 	d, c := e.Decision, e.Decision.Chosen
+	if e.State == gang.Starting && !e.Ready.IsZero() { // it was whole once
+		return fmt.Sprintf("%s has lost members: %s. It was given %s at %s.", e.Job, trimReason(e.Reason), gpus(d.Demand), clock(e.Decided))
+	}
 	where := "of " + node(c)
 	if c.Nodes != 1 {
 		where = fmt.Sprintf("of %d nodes", c.Nodes)
@@ -132,7 +143,10 @@ func waitsSentence(e *query.Explanation, now time.Time) string {
 		return fmt.Sprintf("%s %s.%s", e.Job, reason, startSentence(e, now))
 	}
 	text := e.Job + " waits"
-	if !e.Submitted.IsZero() {
+	switch {
+	case !e.Ran.IsZero():
+		text = fmt.Sprintf("%s ran, and has waited again for %s, since %s", e.Job, about(max(0, now.Sub(e.Ran))), clock(e.Ran))
+	case !e.Submitted.IsZero():
 		text = fmt.Sprintf("%s has waited for %s, since %s", e.Job, about(max(0, now.Sub(e.Submitted))), clock(e.Submitted))
 	}
 	return fmt.Sprintf("%s: %s.%s", text, reason, startSentence(e, now))

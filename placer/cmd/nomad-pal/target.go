@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -129,6 +130,8 @@ type nodeState struct {
 	Status      string `json:"status"`
 	Eligibility string `json:"eligibility"`
 	Drain       bool   `json:"drain,omitempty"`
+	// DrainUntil is when Nomad stops what still runs there; zero if the drain has no deadline.
+	DrainUntil time.Time `json:"drain_until,omitzero"`
 }
 
 func (b *base) explainNode(s *answers, t *target) (*explained, error) {
@@ -141,12 +144,20 @@ func (b *base) explainNode(s *answers, t *target) (*explained, error) {
 			}
 		}
 	}
+	if n.Drain {
+		if full, _, err := s.nomad.API().Nodes().Info(n.ID, (&api.QueryOptions{}).WithContext(b.ctx)); err == nil && full.DrainStrategy != nil {
+			n.DrainUntil = full.DrainStrategy.ForceDeadline
+		}
+	}
 	text := fmt.Sprintf("Node %s has %s: %s", t.node, gpus(len(t.gpus)), countGPUs(t.gpus))
 	switch {
 	case n.Status != "" && n.Status != api.NodeStatusReady:
 		text += fmt.Sprintf(". Nomad says that it is %s, so that nothing is placed on it", n.Status)
 	case n.Drain:
 		text += ". It is being drained, so that nothing is placed on it"
+		if !n.DrainUntil.IsZero() {
+			text += ". Nomad stops what still runs there at " + clock(n.DrainUntil)
+		}
 	case n.Eligibility == api.NodeSchedulingIneligible:
 		text += ". It is not eligible, so that nothing is placed on it: nomad node eligibility -enable " + short(n.ID)
 	}

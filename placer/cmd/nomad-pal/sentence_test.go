@@ -1,0 +1,37 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/query"
+)
+
+// The sentence of a gang that has lost members does not say that it runs where it was placed,
+// and one that waits again counts from when it ran. Nodes that are about to go are named.
+func TestSentences(t *testing.T) {
+	now := time.Date(2026, 11, 23, 7, 0, 0, 0, time.Local)
+	before := func(d time.Duration) time.Time { return now.Add(-d) }
+	d := &pal.Decision{Demand: 4, Chosen: &pal.Choice{Nodes: 2, Cost: 1}}
+	for _, c := range []struct {
+		e    query.Explanation
+		want string
+	}{
+		{query.Explanation{State: gang.Starting, Decision: d, Decided: before(time.Hour), Ready: before(time.Hour), Reason: "1 of 2 members run"},
+			"a has lost members: 1 of 2 members run. It was given 4 GPUs at " + clock(before(time.Hour)) + "."},
+		{query.Explanation{State: gang.Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), Reason: "needs 4 GPUs"},
+			"a ran, and has waited again for 9s, since " + clock(before(9*time.Second)) + ": needs 4 GPUs."},
+		{query.Explanation{State: gang.Running, Decision: d, Leaving: []string{"node n is being drained: so"}},
+			"a runs on 4 GPUs of 2 nodes. Predicted slowdown: " + times(1) + ". Node n is being drained: so."},
+	} {
+		c.e.Job = "a"
+		if got := sentence(&c.e, now); got != c.want {
+			t.Errorf("%s\nwant %s", got, c.want)
+		}
+	}
+}

@@ -1,0 +1,81 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package model
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// Leaving says of each node that is drained, or has lost touch with Nomad, what becomes of the
+// job's members there, and until when.
+func (m *Model) Leaving(st gang.Observed) (said []string) {
+	for _, a := range st.Members {
+		n := m.State.Nodes[a.Node]
+		what := ""
+		switch {
+		case n == nil:
+		case n.Drain:
+			what = drained(n, *st.Job.Type == api.JobTypeService, m.Time)
+		case a.Client == api.AllocClientStatusUnknown:
+			what = disconnected(n, a, st.Job)
+		}
+		if what != "" && !slices.Contains(said, what) {
+			said = append(said, what)
+		}
+	}
+	slices.Sort(said)
+	return said
+}
+
+// drained says what becomes of members on a node that is being drained. Nomad lets those of
+// batch jobs run until the deadline, and replaces those of services at once, a few at a time.
+func drained(n *api.Node, service bool, now time.Time) string {
+	is, by := "node "+n.Name+" is being drained: ", time.Time{}
+	if n.DrainStrategy != nil {
+		by = n.DrainStrategy.ForceDeadline
+	}
+	switch {
+	case n.DrainStrategy != nil && n.DrainStrategy.Deadline < 0, !by.IsZero() && !by.After(now):
+		return is + "Nomad stops the members there now"
+	case service && by.IsZero():
+		return is + "Nomad moves the members there to other nodes"
+	case service:
+		return is + "Nomad moves the members there to other nodes, by " + second(by) + " at the latest"
+	case by.IsZero():
+		return is + "the members there run on until they end, as the drain has no deadline"
+	}
+	return is + "Nomad stops the members there at " + second(by) + " unless they have ended by then"
+}
+
+// disconnected says what becomes of a member on a node that has lost touch with Nomad. Nomad
+// changed the member last when that happened.
+func disconnected(n *api.Node, a *nomad.Alloc, job *api.Job) string {
+	is := "node " + n.Name + " has lost touch with Nomad: the members there count as running"
+	if after := lostAfter(job, a.Group); after > 0 {
+		is += " until " + second(time.Unix(0, a.ModifyTime).Add(after)) + " (lost_after), and run on if it is back by then"
+	}
+	return is
+}
+
+// lostAfter is for how long the members of a group may be on a node that has lost touch.
+func lostAfter(job *api.Job, group string) time.Duration {
+	tg := job.LookupTaskGroup(group)
+	switch {
+	case tg == nil:
+		return 0
+	case tg.Disconnect != nil && tg.Disconnect.LostAfter != nil:
+		return *tg.Disconnect.LostAfter
+	}
+	return *cmp.Or(tg.MaxClientDisconnect, new(time.Duration))
+}
+
+// second is a time as people read it, to the second.
+func second(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") }

@@ -1,0 +1,56 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package model
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+func TestDrained(t *testing.T) {
+	now := time.Date(2026, 11, 23, 7, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		deadline time.Duration
+		by       time.Time
+		service  bool
+		want     string
+	}{
+		{time.Minute, now.Add(time.Minute), false, "Nomad stops the members there at 2026-11-23 07:01:00 UTC unless they have ended by then"},
+		{time.Minute, now.Add(-time.Second), false, "Nomad stops the members there now"},
+		{-1, time.Time{}, false, "Nomad stops the members there now"},
+		{0, time.Time{}, false, "the members there run on until they end, as the drain has no deadline"},
+		{time.Minute, now.Add(time.Minute), true, "Nomad moves the members there to other nodes, by 2026-11-23 07:01:00 UTC at the latest"},
+		{0, time.Time{}, true, "Nomad moves the members there to other nodes"},
+	} {
+		n := &api.Node{Name: "n", Drain: true, DrainStrategy: &api.DrainStrategy{DrainSpec: api.DrainSpec{Deadline: c.deadline}, ForceDeadline: c.by}}
+		if got, want := drained(n, c.service, now), "node n is being drained: "+c.want; got != want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}
+
+// The member changed last when its node lost touch.
+func TestDisconnected(t *testing.T) {
+	at := time.Date(2026, 11, 23, 7, 0, 0, 0, time.UTC)
+	n, a := &api.Node{Name: "n"}, &nomad.Alloc{Group: "g", ModifyTime: at.UnixNano()}
+	job := &api.Job{TaskGroups: []*api.TaskGroup{{Name: new("g")}}}
+	const touch = "node n has lost touch with Nomad: the members there count as running"
+	if got := disconnected(n, a, job); got != touch {
+		t.Error(got)
+	}
+	const until = touch + " until 2026-11-23 07:30:00 UTC (lost_after), and run on if it is back by then"
+	job.TaskGroups[0].MaxClientDisconnect = new(30 * time.Minute)
+	if got := disconnected(n, a, job); got != until {
+		t.Error(got)
+	}
+	job.TaskGroups[0].Disconnect = &api.DisconnectStrategy{LostAfter: new(30 * time.Minute)}
+	job.TaskGroups[0].MaxClientDisconnect = nil
+	if got := disconnected(n, a, job); got != until {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,79 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+	"github.com/nomad-pal/nomad-pal/placer/query"
+)
+
+// Who asks about a gang on a node that is drained hears of it, and until when; also in the list
+// of jobs. Afterwards it says since when it waits again.
+func TestDrainIsSaid(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T // of the bubble
+		w.AddNodes(2, 2)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "a", Members: 2, GPUs: 2})
+		w.ExpectRunning("a", 5*time.Second)
+		if e := explain(w, "a"); e.Leaving != nil || !e.Ran.IsZero() {
+			t.Errorf("nothing is drained, but %q", e.Leaving)
+		}
+		at := w.Members(bed.Key("a"))[0].Node
+		until := time.Now().Add(2 * time.Minute)
+		w.Nomad.DrainWithin(at, 2*time.Minute)
+		w.RunFor(5 * time.Second)
+		want := []string{"node " + nodeName(w, at) + " is being drained: Nomad stops the members there at " + until.UTC().Format("2006-01-02 15:04:05 MST") + " unless they have ended by then"}
+		if e := explain(w, "a"); !slices.Equal(e.Leaving, want) {
+			t.Errorf("explain says %q, want %q", e.Leaving, want)
+		}
+		for _, j := range snapshot(w).Jobs() {
+			if j.Job == "a" && j.Reason != want[0] {
+				t.Errorf("the list says %q", j.Reason)
+			}
+		}
+		w.ExpectGone("a", 3*time.Minute)
+		w.RunFor(30 * time.Second)
+		e := explain(w, "a")
+		if e.State != gang.Unschedulable || e.Leaving != nil || e.Ran.Before(until) || e.Ran.After(time.Now()) {
+			t.Errorf("%s, %q, ran until %s", e.State, e.Leaving, e.Ran)
+		}
+	})
+}
+
+// A drain without a deadline lets batch jobs run on.
+func TestDrainWithoutDeadlineIsSaid(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(1, 2)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "a", GPUs: 2})
+		w.ExpectRunning("a", 5*time.Second)
+		w.Nomad.DrainWithin(bed.NodeID(0), 0)
+		w.RunFor(5 * time.Second)
+		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.HasSuffix(e.Leaving[0], "the members there run on until they end, as the drain has no deadline") {
+			w.T.Errorf("explain says %q", e.Leaving)
+		}
+	})
+}
+
+func explain(w *bed.World, job string) *query.Explanation {
+	w.T.Helper()
+	e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: job})
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return e
+}
+
+// nodeName is a node's name as the placer knows it.
+func nodeName(w *bed.World, id string) string {
+	return snapshot(w).Model().State.Nodes[id].Name
+}
