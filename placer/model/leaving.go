@@ -56,11 +56,11 @@ func drained(n *api.Node, service bool, now time.Time) string {
 }
 
 // disconnected says what becomes of a member on a node that has lost touch with Nomad. Nomad
-// changed the member last when that happened.
+// changed the member last when that happened, unless its job was changed since.
 func disconnected(n *api.Node, a *nomad.Alloc, job *api.Job) string {
 	is := "node " + n.Name + " has lost touch with Nomad: the members there count as running"
 	if after := lostAfter(job, a.Group); after > 0 {
-		is += " until " + second(time.Unix(0, a.ModifyTime).Add(after)) + " (lost_after), and run on if it is back by then"
+		is += " until about " + second(time.Unix(0, a.ModifyTime).Add(after)) + " (lost_after), and run on if it is back by then"
 	}
 	return is
 }

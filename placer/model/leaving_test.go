@@ -43,7 +43,7 @@ func TestDisconnected(t *testing.T) {
 	if got := disconnected(n, a, job); got != touch {
 		t.Error(got)
 	}
-	const until = touch + " until 2026-11-23 07:30:00 UTC (lost_after), and run on if it is back by then"
+	const until = touch + " until about 2026-11-23 07:30:00 UTC (lost_after), and run on if it is back by then"
 	job.TaskGroups[0].MaxClientDisconnect = new(30 * time.Minute)
 	if got := disconnected(n, a, job); got != until {
 		t.Error(got)
