@@ -56,7 +56,7 @@ type Placer struct {
 	again     bool      // the cycle left something that is due at once
 	clock     clock
 	backoffs  map[string]backoff
-	// missed: an event could not be read, so that the state is not to be trusted.
+	// missed: an event could not be read, or Nomad sent none, so that the state is not to be trusted.
 	missed     bool
 	resyncedAt time.Time
 	events     <-chan []nomad.Event // of the session's stream
@@ -283,7 +283,7 @@ func (p *Placer) eachSecond() news {
 }
 
 // resyncAfterMiss is how often everything is read again at most because an event
-// could not be read.
+// could not be read, or is missing.
 const resyncAfterMiss = 10 * time.Second
 
 // runCycle runs a cycle. It says what was heard meanwhile, and until when the placer
@@ -310,7 +310,7 @@ func (p *Placer) runCycle(ctx context.Context) (heard news, debounced time.Time,
 }
 
 // resyncDue reads everything again where it is time to, and says whether it was: the
-// last time is long ago, or an event could not be read since.
+// last time is long ago, or an event could not be read since, or is missing.
 func (p *Placer) resyncDue(ctx context.Context) (due bool, err error) {
 	ago := p.tick().Sub(p.resyncedAt)
 	missed := p.missed && ago >= resyncAfterMiss
@@ -399,6 +399,7 @@ func (p *Placer) apply(es []nomad.Event) (heard news) {
 			heard = change
 		}
 	}
+	p.missed = p.missed || p.m.State.PurgeLikely()
 	return heard
 }
 

@@ -161,8 +161,10 @@ type State struct {
 	owners  owners
 	// odd is what of the nodes' data is left out, in words, by node id; warnings are
 	// all there are about nodes.
-	odd      map[string][]string
-	warnings []string
+	odd map[string][]string
+	// purgeLikely: see PurgeLikely.
+	purgeLikely bool
+	warnings    []string
 	// touched are jobs in the order in which they, or allocations of theirs,
 	// changed; before are those that are left out at its beginning.
 	touched []JobKey
@@ -317,7 +319,9 @@ func (s *State) putNode(n *api.Node) bool {
 	s.noteBack(old, n)
 	if !sameMeasurements(old, n) {
 		s.nodeGeneration++
+		shared := len(s.owners.shared)
 		s.owners.look(n, old)
+		s.purgeLikely = s.purgeLikely || len(s.owners.shared) > shared
 	}
 	if old != nil && old.Status != n.Status && len(s.owners.shared) > 0 {
 		s.nodeGeneration++ // it may own other GPUs than before
@@ -504,6 +508,10 @@ func keep(m map[string]*Alloc, a *Alloc, in bool) {
 		delete(m, a.ID)
 	}
 }
+
+// PurgeLikely says whether events look as if a node had been purged, of which Nomad sends none
+// (seen on 1.11.3): an allocation was lost on a node that is ready, or another node has its GPUs.
+func (s *State) PurgeLikely() bool { return s.purgeLikely }
 
 func (s *State) dropNode(id string) {
 	if n := s.Nodes[id]; n != nil {

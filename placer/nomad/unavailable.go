@@ -77,7 +77,7 @@ func (s *State) ForgetReconnected(now time.Time) {
 // nodes were read, and allocations a moment later, it is not known yet.
 func (s *State) noteLost(a *Alloc) {
 	if n := s.Nodes[a.Node]; a.Client == api.AllocClientStatusLost && n != nil && n.Status == api.NodeStatusReady {
-		s.back[n.ID] = time.Time{}
+		s.back[n.ID], s.purgeLikely = time.Time{}, true
 	}
 }
 

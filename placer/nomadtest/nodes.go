@@ -182,6 +182,14 @@ func withHealth(n *api.Node, healthy bool, gpus []string) *api.Node {
 	return &out
 }
 
+// PurgeNode forgets a node on which nothing runs. Nomad sends no event of that (seen on 1.11.3).
+func (s *Server) PurgeNode(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nextIndex("nodes")
+	delete(s.nodes, id)
+}
+
 // SetEligible lets Nomad place on a node, or not.
 func (s *Server) SetEligible(id string, eligible bool) {
 	s.mu.Lock()

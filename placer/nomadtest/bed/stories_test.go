@@ -58,6 +58,23 @@ func TestDrainedInPart(t *testing.T) {
 	})
 }
 
+// A machine is reinstalled: its node is purged, of which Nomad sends no event, and it comes back
+// with another id. Its GPUs do not count for the node that is gone until the next full read.
+func TestPurgedAndBack(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 2)
+		w.StartPlacer()
+		w.RunFor(time.Minute)
+		w.Nomad.PurgeNode(NodeID(0))
+		w.RunFor(time.Minute)
+		back := nomadtest.GPUNode(0, 2)
+		back.ID = NodeID(9)
+		w.Nomad.AddNode(back)
+		w.Submit(Gang{Name: "a", GPUs: 2})
+		w.ExpectRunning("a", 30*time.Second)
+	})
+}
+
 // Two placers that do not know of each other serve a crowd together: each gang is
 // placed once, and all finish.
 func TestTwoPlacers(t *testing.T) {
