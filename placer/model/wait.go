@@ -60,12 +60,12 @@ func Obstruct(d *pal.Decision, found []nomad.Obstacle) {
 // mostObstacles are named in a sentence; all are in the explanation.
 const mostObstacles = 3
 
-// withObstacles says in a reason what keeps a gang from nodes: what will not pass,
+// withObstacles says in a reason what keeps a gang from nodes: what will not pass as jobs end,
 // and, with passing, also what will.
 func withObstacles(reason string, passing bool, found []nomad.Obstacle) string {
 	var said []string
 	for _, o := range found {
-		if passing || !o.Now {
+		if passing || !o.Now || o.Away {
 			said = append(said, o.String())
 		}
 	}

@@ -53,8 +53,8 @@ func (v *View) Obstacles(job *api.Job) []Obstacle {
 	})
 }
 
-// LastingObstacles are those of [View.Obstacles] that do not pass as jobs end and nodes
-// come back. Asks that are alike share one look at the nodes.
+// LastingObstacles are those of [View.Obstacles] that do not pass as jobs end: also nodes that
+// are away. Asks that are alike share one look at the nodes.
 func (v *View) LastingObstacles(job *api.Job) []Obstacle {
 	return eachAsk(job, func(author *api.Job, a gpuRequest) []Obstacle {
 		key := fmt.Sprintf("%s %d %+v", eligibilityKey(author, a), a.gpus, needOf(a.group))
@@ -64,7 +64,12 @@ func (v *View) LastingObstacles(job *api.Job) []Obstacle {
 				clear(v.lasting)
 			}
 			groups := v.groupsByNode()
-			found = v.count(func(i int) (string, bool) { return v.lastingObstacle(author, a, i, groups[i]), false })
+			found = v.count(func(i int) (string, bool) {
+				if what := v.lastingObstacle(author, a, i, groups[i]); what != "" {
+					return what, false
+				}
+				return notReady(v.nodes[i]), true
+			})
 			v.lasting[key] = found
 		}
 		return slices.Clone(found)

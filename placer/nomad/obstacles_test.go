@@ -84,10 +84,10 @@ func TestObstacles(t *testing.T) {
 	}
 }
 
-// lasting checks that the lasting obstacles are those of all that do not pass.
+// lasting checks that the lasting obstacles are those of all that do not pass as jobs end.
 func lasting(t *testing.T, v *View, job *api.Job) {
 	t.Helper()
-	all := slices.DeleteFunc(v.Obstacles(job), func(o Obstacle) bool { return o.Now })
+	all := slices.DeleteFunc(v.Obstacles(job), func(o Obstacle) bool { return o.Now && !o.Away })
 	if d := cmp.Diff(all, v.LastingObstacles(job), cmpopts.EquateEmpty()); d != "" {
 		t.Error(d)
 	}

@@ -165,13 +165,21 @@ func TestMayStartWhenNodesAreBack(t *testing.T) {
 		w.StartPlacer()
 		w.Nomad.SetEligible(bed.NodeID(1), false)
 		w.RunFor(time.Minute)
-		const want = "It may start when nodes are back: the node is not eligible for scheduling (1 of 3 nodes)."
+		const why = "the node is not eligible for scheduling (1 of 3 nodes)"
+		const want = "It may start when nodes are back: " + why + "."
 		for members, told := range map[int]bool{3: true, 64: false} {
 			job := bed.Gang{Name: "j", Members: members, GPUs: 4}.Job()
 			nomad.Canonicalize(job)
 			e, err := snapshot(w).Plan(job)
-			if err != nil || e.State != gang.Unschedulable || strings.Contains(strings.Join(e.Remedies, " "), want) != told {
+			if err != nil || e.State != gang.Unschedulable || strings.Contains(strings.Join(e.Remedies, " "), want) != told || !strings.HasSuffix(e.Reason, ": "+why) {
 				t.Errorf("%d members: %+v, %v", members, e, err)
+			}
+		}
+		w.Submit(bed.Gang{Name: "j", Members: 3, GPUs: 4})
+		w.RunFor(3 * time.Second)
+		for _, j := range snapshot(w).Jobs() {
+			if !strings.HasSuffix(j.Reason, why) {
+				t.Errorf("the list says %q", j.Reason)
 			}
 		}
 	})
