@@ -5,6 +5,7 @@ package model
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -14,51 +15,68 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// Leaving says of each node that is drained, or has lost touch with Nomad, what becomes of the
-// job's members there, and until when.
+// mostLeaving bounds what is said of a gang with many nodes.
+const mostLeaving = 3
+
+// Leaving says of nodes that are drained, or have lost touch with Nomad, what becomes of the
+// job's members there, and until when. Nodes of which the same is to be said share a sentence.
 func (m *Model) Leaving(st gang.Observed) (said []string) {
+	nodes := map[string][]string{}
 	for _, a := range st.Members {
 		n := m.State.Nodes[a.Node]
-		what := ""
+		is, what := "", ""
 		switch {
 		case n == nil:
 		case n.Drain:
-			what = drained(n, *st.Job.Type == api.JobTypeService, m.Time)
+			is, what = "is being drained", drained(n, *st.Job.Type == api.JobTypeService, m.Time)
 		case a.Client == api.AllocClientStatusUnknown:
-			what = disconnected(n, a, st.Job)
+			is, what = "has lost touch with Nomad", disconnected(a, st.Job)
 		}
-		if what != "" && !slices.Contains(said, what) {
-			said = append(said, what)
+		if key := is + "%s: " + what; is != "" && !slices.Contains(nodes[key], n.Name) {
+			nodes[key] = append(nodes[key], n.Name)
 		}
 	}
+	for key, names := range nodes {
+		like := ""
+		switch more := len(names) - 1; {
+		case more == 1:
+			like = ", like another of its nodes"
+		case more > 1:
+			like = fmt.Sprintf(", like %d more of its nodes", more)
+		}
+		said = append(said, "node "+slices.Min(names)+" "+fmt.Sprintf(key, like))
+	}
 	slices.Sort(said)
+	if more := len(said) - mostLeaving; more > 0 {
+		said = append(said[:mostLeaving], "the same goes for more of its nodes, at other times")
+	}
 	return said
 }
 
 // drained says what becomes of members on a node that is being drained. Nomad lets those of
 // batch jobs run until the deadline, and replaces those of services at once, a few at a time.
 func drained(n *api.Node, service bool, now time.Time) string {
-	is, by := "node "+n.Name+" is being drained: ", time.Time{}
+	by := time.Time{}
 	if n.DrainStrategy != nil {
 		by = n.DrainStrategy.ForceDeadline
 	}
 	switch {
 	case n.DrainStrategy != nil && n.DrainStrategy.Deadline < 0, !by.IsZero() && !by.After(now):
-		return is + "Nomad stops the members there now"
+		return "Nomad stops the members there now"
 	case service && by.IsZero():
-		return is + "Nomad moves the members there to other nodes"
+		return "Nomad moves the members there to other nodes"
 	case service:
-		return is + "Nomad moves the members there to other nodes, by " + second(by) + " at the latest"
+		return "Nomad moves the members there to other nodes, by " + second(by) + " at the latest"
 	case by.IsZero():
-		return is + "the members there run on until they end, as the drain has no deadline"
+		return "the members there run on until they end, as the drain has no deadline"
 	}
-	return is + "Nomad stops the members there at " + second(by) + " unless they have ended by then"
+	return "Nomad stops the members there at " + second(by) + " unless they have ended by then"
 }
 
 // disconnected says what becomes of a member on a node that has lost touch with Nomad. Nomad
 // changed the member last when that happened, unless its job was changed since.
-func disconnected(n *api.Node, a *nomad.Alloc, job *api.Job) string {
-	is := "node " + n.Name + " has lost touch with Nomad: the members there count as running"
+func disconnected(a *nomad.Alloc, job *api.Job) string {
+	is := "the members there count as running"
 	if after := lostAfter(job, a.Group); after > 0 {
 		is += " until about " + second(time.Unix(0, a.ModifyTime).Add(after)) + " (lost_after), and run on if it is back by then"
 	}

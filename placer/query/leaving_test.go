@@ -49,6 +49,23 @@ func TestDrainIsSaid(t *testing.T) {
 	})
 }
 
+// Nodes that are drained alike share a sentence.
+func TestDrainOfManyIsShort(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(3, 2)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "a", Members: 3, GPUs: 2})
+		w.ExpectRunning("a", 5*time.Second)
+		for n := range 3 {
+			w.Nomad.DrainWithin(bed.NodeID(n), 0)
+		}
+		w.RunFor(5 * time.Second)
+		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.Contains(e.Leaving[0], " is being drained, like 2 more of its nodes: ") {
+			w.T.Errorf("explain says %q", e.Leaving)
+		}
+	})
+}
+
 // A drain without a deadline lets batch jobs run on.
 func TestDrainWithoutDeadlineIsSaid(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
