@@ -74,6 +74,9 @@ func ParseHints(job *api.Job) (Hints, error) {
 		if err := h.read(g.Meta, fmt.Sprintf("group %q", *g.Name), seen); err != nil {
 			return Hints{}, err
 		}
+		if err := noHints(g); err != nil {
+			return Hints{}, err
+		}
 	}
 	if h.OnFailure == ReplaceMember && h.Pin == ModeGPU {
 		return Hints{}, fmt.Errorf(`meta pal_on_failure = "member" contradicts pal_pin = "gpu": pins to single GPUs cannot change while other members run; leave pal_pin out, or say "class"`)
@@ -88,16 +91,40 @@ func ParseHints(job *api.Job) (Hints, error) {
 // contradiction names both values. Keys go in order: the same job, the same error.
 func (h *Hints) read(meta map[string]string, where string, seen map[string]string) error {
 	for _, k := range slices.Sorted(maps.Keys(meta)) {
+		v := meta[k]
+		if hint := meant(k); hint != k {
+			return fmt.Errorf("meta %s = %q of %s: no such hint: write it %s", k, v, where, hint)
+		}
 		if !strings.HasPrefix(k, hintPrefix) {
 			continue
 		}
-		v := meta[k]
 		if other, ok := seen[k]; ok && other != v {
 			return fmt.Errorf("meta %s = %q of %s contradicts %q elsewhere in the job", k, v, where, other)
 		}
 		seen[k] = v
 		if err := h.set(k, v); err != nil {
 			return fmt.Errorf("meta %s = %q of %s: %w", k, v, where, err)
+		}
+	}
+	return nil
+}
+
+// meant is the hint that a key is but for upper case and hyphens, else the key itself.
+func meant(key string) string {
+	hint := strings.ReplaceAll(strings.ToLower(key), "-", "_")
+	if hints[hint] == nil {
+		return key
+	}
+	return hint
+}
+
+// noHints checks that no task of the group has hints: they would do nothing there.
+func noHints(g *api.TaskGroup) error {
+	for _, t := range g.Tasks {
+		for _, k := range slices.Sorted(maps.Keys(t.Meta)) {
+			if strings.HasPrefix(meant(k), hintPrefix) {
+				return fmt.Errorf("meta %s = %q of task %q: hints belong into the meta of the job or of a group", k, t.Meta[k], t.Name)
+			}
 		}
 	}
 	return nil
