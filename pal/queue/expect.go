@@ -38,7 +38,7 @@ func (p *pass) expect(queue []*entry, ws []Wait) {
 		soonest := p.now
 		if ws[i].Reason == ReasonScattered { // those that are free now will not do, though they are enough
 			if nextEnd == 0 {
-				continue
+				return // nobody knows when: nor of those behind
 			}
 			soonest, order = nextEnd, max(order, nextEnd)
 		}

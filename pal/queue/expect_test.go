@@ -41,6 +41,37 @@ func TestExpectScattered(t *testing.T) {
 	}
 }
 
+// Where nobody knows when anything ends, a gang whose free GPUs lie wrong is not expected to
+// start; nor is the one behind it, for which those GPUs are kept.
+func TestExpectBehindScattered(t *testing.T) {
+	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	submit := func(id string, gpus int) {
+		g := pal.Gang{ID: id, Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 1, GPUs: gpus}}}
+		if err := q.Submit(0, Job{ID: id, Gang: g}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	submit("a", 3)
+	submit("b", 3)
+	for _, a := range q.Decide(0, c) {
+		c.Take(pal.Gang{Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 1, GPUs: 3}}}, a.Placement)
+		q.Started(0, a.Job, a.Placement)
+	}
+	submit("c", 2)
+	submit("d", 1)
+	ws := q.Waiting(time.Minute, c)
+	if len(ws) != 2 || ws[0].Reason != ReasonScattered || ws[1].Reason != ReasonReserved || ws[0].To != 0 || ws[1].To != 0 {
+		t.Errorf("%+v", ws)
+	}
+}
+
 // A gang of which nobody knows when it ends, such as a service, is not counted on to give
 // its GPUs back: when others start is told if the ends of the rest suffice for them.
 func TestExpectBesideService(t *testing.T) {
