@@ -13,6 +13,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
+// RunsOn begins why a gang runs on as it was, though its author asks for something else now.
+const RunsOn = "what it asks for now does not fit, the old gang runs on: "
+
 // restorePins serves a job whose author ran the same file again, gate and all,
 // while its gang runs: it gets the pins it had, so that what runs stays. A
 // gang of another size is placed again as a whole. Nomad turns that into one update, in
@@ -49,7 +52,7 @@ func (g *Gang) restorePins(w World) ([]Effect, bool) {
 		return g.wrong(err, w), false
 	}
 	if !room.Fits {
-		g.Trouble = "what it asks for now does not fit, the old gang runs on: " + room.Reason
+		g.Trouble = RunsOn + room.Reason
 		return nil, false
 	}
 	g.read.room = room

@@ -173,9 +173,11 @@ func (s *Snapshot) explainFromState(k nomad.JobKey) (e *Explanation, st gang.Obs
 		e.Reason = e.Outcome.Reason
 	default:
 		e.Reason = membersSay(s.m.State, st)
-		if t := s.m.Jobs[k]; t != nil && t.State() == gang.Failed {
+		t := s.m.Jobs[k]
+		if t != nil && t.State() == gang.Failed {
 			e.State, e.Reason = gang.Failed, t.GaveUp().Error()
 		}
+		e.Reason = cmp.Or(s.tooLarge(t), e.Reason)
 	}
 	return e, st, true
 }

@@ -137,23 +137,3 @@ func (s *Snapshot) placed(k nomad.JobKey) (st gang.Observed, ok bool) {
 	st = s.m.Observed(job)
 	return st, (st.Nomad == gang.Running || st.Nomad == gang.Starting || st.Nomad == gang.Resubmitted) && len(st.Members) > 0
 }
-
-// resubmitted says what running a job's file would do while its gang runs: see
-// [gang.Resubmitted].
-func (e *Explanation) resubmitted(st gang.Observed, job *api.Job, d pal.Decision) {
-	e.State, e.Obstacles = gang.Running, nil
-	switch {
-	case gang.SameRequests(st.Job, job):
-		e.Reason = fmt.Sprintf("runs on %d GPUs and would keep them; nomad-pal plan shows which of its tasks Nomad would restart", st.Holds())
-		e.Decision = nil
-	case d.Placed:
-		e.State = gang.Starting
-		become := "stopped and started again, as a whole"
-		if *job.Type == api.JobTypeService {
-			become = "replaced as its update block says"
-		}
-		e.Reason = fmt.Sprintf("runs on %d GPUs, and asks for others: its members would be %s", st.Holds(), become)
-	default:
-		e.Reason = fmt.Sprintf("runs on %d GPUs, and would run on as it is: what it asks for now does not fit: %s", st.Holds(), d.Reason)
-	}
-}

@@ -4,6 +4,7 @@
 package query_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -30,6 +31,43 @@ func TestPlanOfFinished(t *testing.T) {
 			nomad.Canonicalize(job)
 			if e, err := snapshot(w).Plan(job); err != nil || e.State != gang.Starting || e.Decision.Demand != 8 {
 				t.Errorf("known to Nomad %t: %+v of %+v, %v", known, e, e.Decision, err)
+			}
+		}
+	})
+}
+
+// A gang that runs on since what its author asks for now does not fit says so wherever he
+// looks, and plan knows what its members would stay for.
+func TestResubmittedTooLarge(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T // of the bubble
+		w.AddNodes(2, 4)
+		w.StartPlacer()
+		g := bed.Gang{Name: "grows", Members: 2, GPUs: 1, Runs: time.Hour}
+		w.Submit(g)
+		w.Submit(bed.Gang{Name: "other", Members: 1, GPUs: 4, Runs: time.Hour})
+		w.RunFor(5 * time.Second)
+		larger := g
+		larger.Members = 6
+		w.Submit(larger)
+		w.RunFor(5 * time.Second)
+		const want = "what it asks for now does not fit, the old gang runs on: needs 6 GPUs, 4 of the 8 that match are free"
+		s := snapshot(w)
+		e, err := s.Explain(t.Context(), bed.Key("grows"))
+		if err != nil || e.State != gang.Resubmitted || !strings.HasPrefix(e.Reason, want) {
+			t.Errorf("explain: %+v, %v", e, err)
+		}
+		if j := s.Jobs()[0]; j.Job != "grows" || !strings.HasPrefix(j.Reason, want) {
+			t.Errorf("status: %+v", j)
+		}
+		for _, c := range []struct {
+			bed.Gang
+			want string
+		}{{g, "runs on 2 GPUs and would keep them"}, {larger, "runs on 2 GPUs, and would run on as it is"}} {
+			job := c.Job()
+			nomad.Canonicalize(job)
+			if e, err := snapshot(w).Plan(job); err != nil || !strings.HasPrefix(e.Reason, c.want) {
+				t.Errorf("plan of %d members: %+v, %v", c.Members, e, err)
 			}
 		}
 	})

@@ -10,6 +10,7 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -111,6 +112,7 @@ func (s *Snapshot) Jobs() []model.JobStatus {
 		j := model.JobStatus{Namespace: k.Namespace, Job: k.ID, State: st.Nomad, GPUs: st.Holds(), Submitted: time.Unix(0, *job.SubmitTime)}
 		if t := s.m.Jobs[k]; t != nil {
 			j = s.m.StatusOf(t, waits)
+			j.Reason = cmp.Or(s.tooLarge(t), j.Reason)
 		}
 		js = append(js, j)
 	}

@@ -1,0 +1,71 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query
+
+import (
+	"fmt"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// keeps says whether a job that runs asks for the GPUs that its members have.
+func keeps(st gang.Observed, job *api.Job) bool {
+	if st.Nomad != gang.Resubmitted {
+		return gang.SameRequests(st.Job, job)
+	}
+	// They run an earlier version than Nomad shows: what that asked for they have.
+	elastic, _ := rewrite.ElasticOf(job)
+	for _, g := range job.TaskGroups {
+		members, each := 0, rewrite.GPUsPerMember(g)
+		for _, a := range st.Members {
+			if a.Group == *g.Name {
+				if members++; len(a.GPUs) != each {
+					return false
+				}
+			}
+		}
+		if each > 0 && members != rewrite.Members(g) && elastic.Group != *g.Name {
+			return false
+		}
+	}
+	return true
+}
+
+// tooLarge is why a gang runs on as it was, though its author asks for something else now;
+// "" of others. Callers hold mu.
+func (s *Snapshot) tooLarge(t *model.Tracked) string {
+	if t == nil || t.Nomad != gang.Resubmitted || t.Refused != nil || keeps(t.Observed, t.Job) {
+		return ""
+	}
+	room, err := s.m.World().RoomForAll(&t.Gang)
+	if err != nil || room.Fits {
+		return ""
+	}
+	return gang.RunsOn + room.Reason
+}
+
+// resubmitted says what running a job's file would do while its gang runs: see
+// [gang.Resubmitted].
+func (e *Explanation) resubmitted(st gang.Observed, job *api.Job, d pal.Decision) {
+	e.State, e.Obstacles = gang.Running, nil
+	switch {
+	case keeps(st, job):
+		e.Reason = fmt.Sprintf("runs on %d GPUs and would keep them; nomad-pal plan shows which of its tasks Nomad would restart", st.Holds())
+		e.Decision = nil
+	case d.Placed:
+		e.State = gang.Starting
+		become := "stopped and started again, as a whole"
+		if *job.Type == api.JobTypeService {
+			become = "replaced as its update block says"
+		}
+		e.Reason = fmt.Sprintf("runs on %d GPUs, and asks for others: its members would be %s", st.Holds(), become)
+	default:
+		e.Reason = fmt.Sprintf("runs on %d GPUs, and would run on as it is: what it asks for now does not fit: %s", st.Holds(), d.Reason)
+	}
+}
