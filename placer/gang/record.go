@@ -73,6 +73,15 @@ func (r *Record) Got(is *pal.Choice) {
 	}
 }
 
+// Shrunk takes in that the gang is whole with fewer GPUs than it was given: its author took
+// members away since. What was tried for all of them says nothing of the rest.
+func (r *Record) Shrunk(is *pal.Choice) {
+	d := &r.Decision
+	if n := len(idsOf(is)); n < d.Demand {
+		d.Chosen, d.Demand, d.Walk, d.WalkOmitted, d.Packed = is, n, nil, 0, nil
+	}
+}
+
 // among says whether all GPUs of one choice are those of another one.
 func among(is, of *pal.Choice) bool {
 	all := map[string]bool{}

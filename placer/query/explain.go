@@ -71,6 +71,8 @@ type Explanation struct {
 	Elastic *queue.Size `json:"elastic,omitempty"`
 	// holds are the GPUs that all its members have now; nil if some are missing.
 	holds *pal.Choice
+	// asks is the application class that the job has now.
+	asks pal.AppClass
 	// Behind: the job is newer than what is known of the cluster.
 	Behind bool `json:"-"`
 	// Leaving says which of its members' nodes are drained, or have lost touch with Nomad, and
@@ -155,7 +157,7 @@ func (s *Snapshot) explainFromState(k nomad.JobKey) (e *Explanation, st gang.Obs
 	e.Submitted, e.Leaving = time.Unix(0, *job.SubmitTime), s.m.Leaving(st)
 	if t := s.m.Jobs[k]; t != nil {
 		e.Submitted = t.Submitted()
-		e.Elastic = s.m.SizeOf(t)
+		e.Elastic, e.asks = s.m.SizeOf(t), t.Request.Gang.Class
 		if st.Nomad == gang.Running {
 			s.runsOn(e, t)
 		}
@@ -228,6 +230,10 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 	}
 	if e.holds != nil {
 		r.Got(e.holds)
+		r.Shrunk(e.holds)
+	}
+	if e.asks != "" && e.asks != r.Decision.Class {
+		e.ClassFrom = fmt.Sprintf("it was when the gang was placed; now it is %s, which counts when it is placed again", e.asks)
 	}
 	e.Decision, e.Predicted, e.Decided, e.Ready, e.Mode, e.Note = &r.Decision, r.Predicted, r.Decided, r.Ready, string(r.Mode), r.Note
 	if st.Nomad == gang.Ended && len(st.Pins.Groups) > 0 {

@@ -6,10 +6,14 @@ package query_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -75,4 +79,38 @@ func chosenIDs(c *pal.Choice) (ids []string) {
 	}
 	slices.Sort(ids)
 	return ids
+}
+
+// What explain tells of a decision is what is left of it: its author took members away since,
+// and gave it another class.
+func TestChangedSincePlaced(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T // of the bubble
+		w.AddNodes(1, 8)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "train", Members: 3, GPUs: 1, Runs: time.Hour, Meta: map[string]string{"pal_class": "A"}})
+		w.ExpectRunning("train", 10*time.Second)
+		explained := func(err error) *query.Explanation {
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.RunFor(20 * time.Second)
+			e, err := snapshot(w).Explain(t.Context(), bed.Key("train"))
+			if err != nil || e.State != gang.Running {
+				t.Fatalf("%+v, %v", e, err)
+			}
+			return e
+		}
+		e := explained(w.Edit(bed.Key("train"), func(j *api.Job) { j.Meta["pal_class"] = "C" }))
+		if e.Decision.Demand != 3 || e.Decision.Class != "A" || !strings.HasSuffix(e.ClassFrom, "now it is C, which counts when it is placed again") {
+			t.Errorf("%+v: class %s: %s", e.Decision, e.Decision.Class, e.ClassFrom)
+		}
+		one := 1
+		job := w.Nomad.Job(bed.Key("train"))
+		job.TaskGroups[0].Count = &one
+		e = explained(w.Register(job)) // pins and all, as nomad job scale does
+		if e.Decision.Demand != 1 || len(chosenIDs(e.Decision.Chosen)) != 1 {
+			t.Errorf("%+v", e.Decision)
+		}
+	})
 }

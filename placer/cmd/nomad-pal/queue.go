@@ -39,8 +39,12 @@ Queue Options:
 	"How many GPUs do waiting jobs of class A request?", "nomad-pal queue -class A -limit 1",
 ), exitCodes, outputOptions, generalOptions)
 
-// queueStates are those of jobs that have no GPUs and want some.
-var queueStates = []gang.State{gang.Waiting, gang.Committing, gang.Completing, gang.Rejected, gang.Unschedulable, gang.Failed}
+// queueStates are those of jobs that have no GPUs and want some; listedStates also those of jobs
+// that have other GPUs than they want now.
+var (
+	queueStates  = []gang.State{gang.Waiting, gang.Committing, gang.Completing, gang.Rejected, gang.Unschedulable, gang.Failed}
+	listedStates = append(slices.Clone(queueStates), gang.Resubmitted)
+)
 
 // queueFilter is which jobs are shown.
 type queueFilter struct {
@@ -49,6 +53,9 @@ type queueFilter struct {
 }
 
 func (f queueFilter) shows(j model.JobStatus) bool {
+	if j.State == gang.Resubmitted && j.Reason == "" { // it keeps its GPUs
+		return false
+	}
 	return slices.Contains(f.states, j.State) && (f.namespace == "" || f.namespace == "*" || f.namespace == j.Namespace) && (f.class == "" || f.class == j.Class)
 }
 
@@ -60,7 +67,7 @@ func (b *base) runQueue(args []string) int {
 	if _, ok := b.parse(fs, args, 0); !ok {
 		return 1
 	}
-	f := queueFilter{class: strings.ToUpper(*class), states: queueStates}
+	f := queueFilter{class: strings.ToUpper(*class), states: listedStates}
 	if b.given("namespace") {
 		f.namespace = b.namespace
 	}
@@ -68,8 +75,8 @@ func (b *base) runQueue(args []string) int {
 		f.states = nil
 		for _, name := range strings.Split(*states, ",") {
 			s := gang.State(name)
-			if !slices.Contains(queueStates, s) {
-				known := strings.Join(each(queueStates, func(s gang.State) string { return string(s) }), ", ")
+			if !slices.Contains(listedStates, s) {
+				known := strings.Join(each(listedStates, func(s gang.State) string { return string(s) }), ", ")
 				return b.fail(fmt.Errorf("-state: %q is none of %s", name, known))
 			}
 			f.states = append(f.states, s)
@@ -168,11 +175,13 @@ func more(n int) string {
 	return fmt.Sprintf(" %d more are not shown: see -limit.", n)
 }
 
-// queueSummary counts jobs that have no GPUs.
+// queueSummary counts jobs that do not have the GPUs that they want.
 func queueSummary(jobs []model.JobStatus) string {
-	waiting, least, requested, never, failed := 0, 0, 0, 0, 0
+	waiting, least, requested, runOn, never, failed := 0, 0, 0, 0, 0, 0
 	for _, j := range jobs {
 		switch j.State {
+		case gang.Resubmitted:
+			runOn++
 		case gang.Rejected, gang.Unschedulable:
 			never++
 		case gang.Failed:
@@ -184,6 +193,9 @@ func queueSummary(jobs []model.JobStatus) string {
 	text := "No job waits"
 	if waiting > 0 {
 		text = fmt.Sprintf("%s for %s", verbed(waiting, "job waits", "jobs wait"), gpuRange(least, requested))
+	}
+	if runOn > 0 {
+		text += fmt.Sprintf("; %s as before, resubmitted", verbed(runOn, "runs on", "run on"))
 	}
 	if never > 0 {
 		text += fmt.Sprintf("; %s as things are", verbed(never, "never starts", "never start"))

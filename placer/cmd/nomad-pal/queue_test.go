@@ -115,3 +115,20 @@ func TestJobsWithoutExpectedStart(t *testing.T) {
 		}
 	}
 }
+
+// Of gangs that were registered again while they run, queue lists those that do not fit as
+// they are now.
+func TestQueueOfResubmitted(t *testing.T) {
+	f := queueFilter{states: listedStates}
+	jobs := []model.JobStatus{
+		{State: gang.Waiting, GPUs: 2},
+		{State: gang.Resubmitted, GPUs: 8, Reason: gang.RunsOn + "needs 8 GPUs"},
+		{State: gang.Resubmitted, GPUs: 4}, // keeps its GPUs
+	}
+	if !f.shows(jobs[0]) || !f.shows(jobs[1]) || f.shows(jobs[2]) {
+		t.Error("what is listed")
+	}
+	if got, want := queueSummary(jobs[:2]), "1 job waits for 2 GPUs; 1 runs on as before, resubmitted."; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
