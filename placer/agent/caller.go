@@ -166,6 +166,17 @@ func (c *caller) plans(ctx context.Context, gated *api.Job) error {
 	return needs(err, fmt.Sprintf("the capability %q or %q in namespace %q", "submit-job", "plan-job", *gated.Namespace))
 }
 
+// invalid says what is wrong with a job that Nomad refuses as it is written, ok whether it does:
+// it answers 500 then, with a list of errors.
+func invalid(err error) (why string, ok bool) {
+	var unexpected api.UnexpectedResponseError
+	if !errors.As(err, &unexpected) || unexpected.StatusCode() != http.StatusInternalServerError {
+		return "", false
+	}
+	why = unexpected.Body()
+	return why, strings.Contains(why, " error occurred:\n") || strings.Contains(why, " errors occurred:\n")
+}
+
 // refuse answers with the status that fits the error.
 func refuse(w http.ResponseWriter, err error) {
 	status, text := http.StatusBadGateway, publicError(err) // Nomad did not answer as it should

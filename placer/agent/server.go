@@ -204,6 +204,10 @@ func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = c.plans(r.Context(), rewrite.Gate(job))
 	}
+	if why, ok := invalid(err); ok {
+		http.Error(w, why, http.StatusBadRequest)
+		return
+	}
 	if err != nil {
 		refuseAs(w, err)
 		return

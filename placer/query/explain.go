@@ -26,6 +26,8 @@ type Explanation struct {
 	Namespace string     `json:"namespace"`
 	Job       string     `json:"job"`
 	State     gang.State `json:"state"`
+	// Parent is the parameterized or periodic job that it is a child of.
+	Parent string `json:"parent,omitempty"`
 	// Reason is the one sentence.
 	Reason string `json:"reason"`
 	// Outcome is how it ended, if it did.
@@ -154,7 +156,10 @@ func (s *Snapshot) explainFromState(k nomad.JobKey) (e *Explanation, st gang.Obs
 		return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Reason: reason}, st, true
 	}
 	e = &Explanation{Namespace: k.Namespace, Job: k.ID, State: st.Nomad, Allocations: s.allocations(st), Failures: s.m.Tries(k), ClassFrom: s.m.View.ClassFrom(job), GPUIDLength: s.idLength()}
-	e.Submitted, e.Leaving = time.Unix(0, *job.SubmitTime), s.m.Leaving(st)
+e.Submitted, e.Leaving = time.Unix(0, *job.SubmitTime), s.m.Leaving(st)
+	if nomad.Child(job) {
+		e.Parent = *job.ParentID
+	}
 	if t := s.m.Jobs[k]; t != nil {
 		e.Submitted = t.Submitted()
 		e.Elastic, e.asks = s.m.SizeOf(t), t.Request.Gang.Class

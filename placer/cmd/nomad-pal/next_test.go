@@ -38,3 +38,15 @@ func TestPendingIsStarting(t *testing.T) {
 		}
 	}
 }
+
+// Nobody can change a dispatched child.
+func TestRejectedChild(t *testing.T) {
+	e := &query.Explanation{Job: "d/dispatch-1", State: gang.Rejected, Reason: "cannot be served: x"}
+	if got, want := sentence(e, time.Now()), "d/dispatch-1 is not placed until its author changes it: cannot be served: x."; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	e.Parent = "d"
+	if got, want := sentence(e, time.Now()), "d/dispatch-1 is never placed, and nobody can change it, as it is a child of d: cannot be served: x."; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

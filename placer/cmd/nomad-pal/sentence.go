@@ -39,6 +39,9 @@ func mainSentence(e *query.Explanation, now time.Time) string {
 	case gang.Unschedulable:
 		return fmt.Sprintf("%s never starts on this cluster as it is: %s.", e.Job, strings.TrimPrefix(trimReason(e.Reason), "would never start on this cluster: "))
 	case gang.Rejected:
+		if e.Parent != "" {
+			return fmt.Sprintf("%s is never placed, and nobody can change it, as it is a child of %s: %s.", e.Job, e.Parent, trimReason(e.Reason))
+		}
 		return fmt.Sprintf("%s is not placed until its author changes it: %s.", e.Job, trimReason(e.Reason))
 	case gang.Failed:
 		return fmt.Sprintf("%s has failed, and is not tried again: %s.", e.Job, trimReason(e.Reason))
@@ -46,6 +49,8 @@ func mainSentence(e *query.Explanation, now time.Time) string {
 		if e.Outcome != nil {
 			return endedSentence(e, now)
 		}
+	case gang.Template:
+		return fmt.Sprintf("%s is a template: %s.", e.Job, trimReason(e.Reason))
 	case gang.Native:
 		return fmt.Sprintf("%s is not the placer's: %s.", e.Job, trimReason(e.Reason))
 	}

@@ -1,0 +1,38 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// A job that Nomad refuses as it is written is the author's fault, not Nomad's, which answers
+// 500 to both.
+func TestInvalid(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]bool{
+		"1 error occurred:\n\t* Missing job task groups\n\n": true,
+		"2 errors occurred:\n\t* a\n\t* b\n\n":               true,
+		"No cluster leader":                                  false,
+	} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, body, http.StatusInternalServerError)
+		}))
+		defer s.Close()
+		c, err := api.NewClient(&api.Config{Address: s.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := "x"
+		_, _, err = c.Jobs().PlanOpts(&api.Job{ID: &id}, nil, nil)
+		if why, ok := invalid(fmt.Errorf("planning: %w", err)); ok != want {
+			t.Errorf("%q: %q, %t of %v", body, why, ok, err)
+		}
+	}
+}
