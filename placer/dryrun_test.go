@@ -59,7 +59,7 @@ func TestRefusedByDryRunGoesElsewhere(t *testing.T) {
 		seen := p.m.Jobs[nomad.KeyOf(job)]
 		seen.Trouble = "" // nobody but this placer knows of it
 		asked := query.New(p.m, p.nomad, heartbeat.Activity{Working: true}, "")
-		asked.Tell(p.Status().Refusals)
+		asked.Tell(p.Status().Troubles)
 		const why = "nomad's dry run refuses group \"g\" on the chosen nodes: no reason given"
 		if e, err := asked.Explain(t.Context(), seen.Key); err != nil || e.Reason != why || !e.StartFrom.IsZero() {
 			t.Errorf("explain: %v, %+v", err, e)
@@ -71,6 +71,36 @@ func TestRefusedByDryRunGoesElsewhere(t *testing.T) {
 	}
 	if state := p.m.Jobs[nomad.KeyOf(job)].Nomad; state != gang.Starting || !slices.Equal(registered, good) {
 		t.Errorf("it is %s on %v, want it on %v", state, registered, good)
+	}
+}
+
+// Why a gang that is there in part is not made whole, only the placer at work knows: explain and
+// status tell.
+func TestWhyItIsNotWhole(t *testing.T) {
+	p := placerAt(t, func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v1/var") {
+			http.NotFound(w, r)
+			return
+		}
+		if err := json.NewEncoder(w).Encode(map[string]any{"JobModifyIndex": 300}); err != nil {
+			t.Error(err)
+		}
+	})
+	job := withCores(t, p, 6, hostile.Plain("j", 2, 4, 1))
+	now := time.Now()
+	decideAt(t, p, now)
+	const why = "no room for the missing members: it needs 4 GPUs, 0 are free"
+	g := p.m.Jobs[nomad.KeyOf(job)]
+	g.Trouble = why
+	p.publish(now.Add(time.Minute))
+	g.Trouble = ""
+	asked := query.New(p.m, p.nomad, heartbeat.Activity{Working: true}, "")
+	asked.Tell(p.Status().Troubles)
+	if e, err := asked.Explain(t.Context(), g.Key); err != nil || e.State != gang.Starting || !strings.HasSuffix(e.Reason, "; "+why) {
+		t.Errorf("explain: %v, %+v", err, e)
+	}
+	if js := asked.Jobs(); len(js) != 1 || js[0].Reason != why {
+		t.Errorf("status: %+v", js)
 	}
 }
 

@@ -161,7 +161,7 @@ func (s *snapshots) refresh(ctx context.Context) (_ *query.Snapshot, err error) 
 	}
 	fresh, err := placer.Refresh(ctx, client, last)
 	if err == nil && p != nil {
-		fresh.Tell(p.Status().Refusals)
+		fresh.Tell(p.Status().Troubles)
 	}
 	return fresh, err
 }

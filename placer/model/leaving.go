@@ -4,7 +4,6 @@
 package model
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -83,16 +82,14 @@ func disconnected(a *nomad.Alloc, job *api.Job) string {
 	return is
 }
 
-// lostAfter is for how long the members of a group may be on a node that has lost touch.
+// lostAfter is for how long the members of a group may be on a node that has lost touch; 0 if
+// its author does not say.
 func lostAfter(job *api.Job, group string) time.Duration {
 	tg := job.LookupTaskGroup(group)
-	switch {
-	case tg == nil:
+	if tg == nil || tg.Disconnect == nil || tg.Disconnect.LostAfter == nil {
 		return 0
-	case tg.Disconnect != nil && tg.Disconnect.LostAfter != nil:
-		return *tg.Disconnect.LostAfter
 	}
-	return *cmp.Or(tg.MaxClientDisconnect, new(time.Duration))
+	return *tg.Disconnect.LostAfter
 }
 
 // second is a time as people read it, to the second.

@@ -44,12 +44,7 @@ func TestDisconnected(t *testing.T) {
 		t.Error(got)
 	}
 	const until = touch + " until about 2026-11-23 07:30:00 UTC (lost_after), and run on if it is back by then"
-	job.TaskGroups[0].MaxClientDisconnect = new(30 * time.Minute)
-	if got := disconnected(a, job); got != until {
-		t.Error(got)
-	}
 	job.TaskGroups[0].Disconnect = &api.DisconnectStrategy{LostAfter: new(30 * time.Minute)}
-	job.TaskGroups[0].MaxClientDisconnect = nil
 	if got := disconnected(a, job); got != until {
 		t.Error(got)
 	}

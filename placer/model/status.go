@@ -31,9 +31,9 @@ type Status struct {
 	Warnings []string `json:"warnings,omitempty"`
 	// Queues are Nomad's own that are in the way.
 	Queues nomad.BatchQueues `json:"batch_queues,omitempty"`
-	// Refusals are why Nomad's dry run refused the start of waiting jobs, the last time that it
-	// was tried. Nomad itself does not show it.
-	Refusals map[nomad.JobKey]string `json:"-"`
+	// Troubles are what only the placer at work knows: why Nomad's dry run refused the start of a
+	// job that waits, the last time that it was tried, and what a gang that is there in part waits for.
+	Troubles map[nomad.JobKey]string `json:"-"`
 }
 
 // JobStatus is one job of the placer's.

@@ -184,6 +184,9 @@ func (s *Snapshot) explainFromState(k nomad.JobKey) (e *Explanation, st gang.Obs
 		if t != nil && t.State() == gang.Failed {
 			e.State, e.Reason = gang.Failed, t.GaveUp().Error()
 		}
+		if st.Nomad == gang.Starting && t != nil && t.Trouble != "" {
+			e.Reason += "; " + t.Trouble
+		}
 		e.Reason = cmp.Or(s.tooLarge(t), e.Reason)
 	}
 	return e, st, true

@@ -75,13 +75,13 @@ func (s *Snapshot) waitsOf(c *pal.Cluster) map[string]*model.Wait {
 	return waits
 }
 
-// Tell takes over what only the placer at work knows: why jobs that wait could not start.
-func (s *Snapshot) Tell(refusals map[nomad.JobKey]string) {
+// Tell takes over what only the placer at work knows: see [model.Status.Troubles].
+func (s *Snapshot) Tell(troubles map[nomad.JobKey]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waits = nil
-	for k, why := range refusals {
-		if t := s.m.Jobs[k]; t != nil && t.Nomad == gang.Waiting {
+	for k, why := range troubles {
+		if t := s.m.Jobs[k]; t != nil && (t.Nomad == gang.Waiting || t.Nomad == gang.Starting) {
 			t.Trouble = why
 		}
 	}
