@@ -55,7 +55,7 @@ func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 			}
 		}
 	}
-	o := &Outcome{Status: "failed", At: at, Reason: fmt.Sprintf("%d of %d members are complete", complete, st.Want)}
+	o := &Outcome{Status: "failed", At: at, Reason: fmt.Sprintf("%d of %s complete", complete, membersAre(st.Want))}
 	switch {
 	case complete >= st.Want:
 		o.Status = "complete"
@@ -97,6 +97,13 @@ func membersSay(s *nomad.State, st gang.Observed) string {
 		text += fmt.Sprintf(", %d are complete", complete)
 	}
 	return text
+}
+
+func membersAre(n int) string {
+	if n == 1 {
+		return "1 member is"
+	}
+	return fmt.Sprintf("%d members are", n)
 }
 
 // groupsWithGPUs are the groups whose members have GPUs.

@@ -42,7 +42,7 @@ func TestOutcomes(t *testing.T) {
 			{"works", "complete", "2 of 2 members are complete", began.Add(3 * time.Minute)},
 			{"half", "failed", `task "work" ended with exit code 3 on node `, began.Add(2 * time.Minute)},
 			{"stopped", "stopped", "0 of 2 members are complete", stopped},
-			{"waited", "stopped", "0 of 1 members are complete", stopped},
+			{"waited", "stopped", "0 of 1 member is complete", stopped},
 		} {
 			e, err := s.Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: c.name})
 			if err != nil {

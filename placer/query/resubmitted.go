@@ -56,7 +56,7 @@ func (e *Explanation) resubmitted(st gang.Observed, job *api.Job, d pal.Decision
 	e.State, e.Obstacles = gang.Running, nil
 	switch {
 	case keeps(st, job):
-		e.Reason = fmt.Sprintf("runs on %d GPUs and would keep them; nomad-pal plan shows which of its tasks Nomad would restart", st.Holds())
+		e.Reason = fmt.Sprintf("runs on %d GPUs and would keep them; Nomad restarts the tasks that change", st.Holds())
 		e.Decision = nil
 	case d.Placed:
 		e.State = gang.Starting

@@ -63,7 +63,7 @@ func printNext(b *base, e *query.Explanation) {
 			}
 		}
 	case gang.Waiting:
-		if e.Holders != nil {
+		if e.Holders != nil && len(e.Holders.Jobs) > 0 {
 			steps = append(steps, b.tryStep("priority=80", e))
 		}
 	case gang.Unschedulable:
