@@ -91,5 +91,18 @@ func tried(w io.Writer, name string, cells []*result, p named, now map[*result]*
 		wasMean, wasWorst, wasLost := over(func(c *result) run { return c.of(p.name) })
 		fmt.Fprintf(w, " | %s %.3f (%.3f), worst %.2f (%.2f), lost %d (%d)", []string{"average", "p99", "makespan"}[i], mean, wasMean, worst, wasWorst, lost, wasLost)
 	}
+	held := func(r func(*result) run) (rate, width float64) {
+		made := 0.0
+		for _, c := range cells {
+			n := float64(r(c).Forecasts)
+			made, rate = made+n, rate+n*r(c).Hits
+		}
+		return rate / made, geomean(cells, func(c *result) float64 { return r(c).Width })
+	}
+	if p.ours {
+		rate, width := held(func(c *result) run { return *now[c] })
+		was, wasWidth := held(func(c *result) run { return c.of(p.name) })
+		fmt.Fprintf(w, " | ranges held %.1f %% (%.1f %%) of %.3g h (%.3g h)", 100*rate, 100*was, width, wasWidth)
+	}
 	fmt.Fprintln(w)
 }
