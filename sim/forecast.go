@@ -4,6 +4,7 @@
 package sim
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -31,15 +32,18 @@ const forecastsAtOnce = 4
 type startRange struct{ from, to time.Duration }
 
 // askForecasts asks the queue when waiting gangs start, after every so many decisions.
-// It takes gangs from all of the queue, others each time.
+// It takes gangs from all of the queue alike, others each time: multiples of the golden
+// ratio, without what is before the point, fill 0…1 evenly.
 func (e *engine) askForecasts() {
 	e.decisions++
 	if e.ForecastEvery <= 0 || e.decisions%e.ForecastEvery != 0 {
 		return
 	}
 	ws := slices.DeleteFunc(e.queue.Waiting(e.now, e.Cluster), func(w queue.Wait) bool { return w.Reason == queue.ReasonStarting })
+	first := math.Mod(float64(e.decisions/e.ForecastEvery)*math.Phi, 1) // part of the queue
 	for n := range min(forecastsAtOnce, len(ws)) {
-		w := ws[(e.decisions/e.ForecastEvery+n*len(ws)/forecastsAtOnce)%len(ws)]
+		part := math.Mod(first+float64(n)/forecastsAtOnce, 1)
+		w := ws[int(part*float64(len(ws)))]
 		if w.To == 0 {
 			e.forecasts.Silent++
 			continue

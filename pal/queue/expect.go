@@ -17,9 +17,10 @@ import (
 // tells nothing of gangs that a quota, an array or a window keeps waiting.
 func (p *pass) expect(queue []*entry, ws []Wait) {
 	if len(p.forecasts.waits) >= fewestWaits {
+		ahead := p.aheadOfAll()
 		for i, e := range queue {
 			if e.state == waiting && ws[i].Reason != ReasonTooLarge && ws[i].Reason != ReasonLimit {
-				r := p.foretellStart(p.now, e, ws[i].AheadGPUs)
+				r := p.foretellStart(p.now, e, ahead[e])
 				ws[i].From, ws[i].To = r.from, r.to
 			}
 		}

@@ -31,10 +31,13 @@ const (
 	rangeStep = 0.05
 	// firstWider is by how much they are wider at first, mostWider at most; logarithms
 	// too.
-	firstWider, mostWider = 1, 3
+	firstWider, mostWider = 1.5, 3
 	// checkEvery is in how many passes the start of one gang is foretold to see
 	// what becomes of it, maxChecks how often that of the same gang.
 	checkEvery, maxChecks = 4, 32
+	// golden is the golden ratio. Its multiples, without what is before the point, fill 0…1
+	// evenly, however many are taken.
+	golden = math.Phi
 	// leastRange is how long a range is at least, before it is widened.
 	leastRange = 30 * time.Second
 )
@@ -183,9 +186,9 @@ func (q *Queue) foretellStart(now time.Duration, e *entry, ahead int) foretold {
 	return r
 }
 
-// checkForecast foretells the start of a waiting gang to see what becomes of it: of one
-// after the other, as the number of the pass says, so that the same passes make the same
-// forecasts.
+// checkForecast foretells the start of a waiting gang to see what becomes of it. Which one,
+// the number of the pass says, so that the same passes make the same forecasts; they come
+// from all of the queue alike: gangs in front wait less than those behind.
 func (p *pass) checkForecast() {
 	if p.passes%checkEvery != 0 {
 		return
@@ -197,7 +200,8 @@ func (p *pass) checkForecast() {
 	if n == 0 {
 		return
 	}
-	n = int(p.passes / checkEvery % uint64(n))
+	_, part := math.Modf(float64(p.passes/checkEvery) * golden)
+	n = int(part * float64(n))
 	for _, b := range p.live {
 		if n >= len(b.es) {
 			n -= len(b.es)
@@ -218,7 +222,25 @@ func (p *pass) checkForecast() {
 	}
 }
 
-// ahead is how many GPUs the gangs ask for that go before one in the queue. It looks at
+// aheadOfAll is [Queue.ahead] of each gang that waits.
+func (q *Queue) aheadOfAll() map[*entry]int {
+	var es []*entry
+	for _, b := range q.live {
+		es = append(es, b.es...)
+	}
+	slices.SortFunc(es, func(a, b *entry) int { return a.key.compare(b.key) })
+	ahead, n := make(map[*entry]int, len(es)), 0
+	for i, e := range es {
+		if ahead[e] = n; i > 0 && es[i-1].key.compare(e.key) == 0 {
+			ahead[e] = ahead[es[i-1]]
+		}
+		n += e.gpus
+	}
+	return ahead
+}
+
+// ahead is how many GPUs the gangs ask for that go before one in the queue: by the order, not
+// by the turns of those overdue, or what is asked would not be what was learned. It looks at
 // all that wait, hence checkEvery.
 func (q *Queue) ahead(e *entry) int {
 	n := 0

@@ -4,10 +4,14 @@
 package queue
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
 )
 
 // TestRangesHold: eight of ten ranges hold, whatever the waits are like: as long as
@@ -79,4 +83,45 @@ func TestForgottenGangTeachesNothing(t *testing.T) {
 	if len(q.forecasts.waits) > 0 {
 		t.Errorf("%d waits remembered", len(q.forecasts.waits))
 	}
+}
+
+// TestChecksComeFromAllOfTheQueue: gangs in front wait less than those behind, so the starts
+// that are foretold to learn from are those of all alike, however long the queue is, and what
+// is asked of the gangs is what was learned.
+func TestChecksComeFromAllOfTheQueue(t *testing.T) {
+	q := newQueue(t)
+	const gangs = 400
+	for i := range gangs {
+		g := pal.Gang{Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 1, GPUs: 1}}}
+		if err := q.Submit(0, Job{ID: fmt.Sprintf("j%03d", i), Gang: g, Estimate: time.Duration(i+1) * time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 100 * checkEvery {
+		q.passes++
+		p := &pass{Queue: q, now: time.Minute}
+		p.checkForecast()
+	}
+	var quarters [4]int
+	for i, e := range inQueue(q) {
+		quarters[4*i/gangs] += len(e.foretold)
+		if all := q.aheadOfAll(); all[e] != q.ahead(e) {
+			t.Fatalf("%s: %d GPUs ahead when asked, %d when learned", e.job.ID, all[e], q.ahead(e))
+		}
+	}
+	for i, n := range quarters {
+		if n < 20 || n > 30 {
+			t.Errorf("of 100 checks %d are of quarter %d of the queue", n, i)
+		}
+	}
+}
+
+// inQueue are the waiting gangs in order.
+func inQueue(q *Queue) []*entry {
+	var es []*entry
+	for _, b := range q.live {
+		es = append(es, b.es...)
+	}
+	slices.SortFunc(es, func(a, b *entry) int { return a.key.compare(b.key) })
+	return es
 }

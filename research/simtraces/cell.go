@@ -166,7 +166,10 @@ func policies() []named {
 				}
 				ps = append(ps, named{name, true, exact, func(c sim.Config) (sim.Outcome, error) {
 					c.Queue, c.Preemptible, c.MovesPerHour = q, preempt, agent.MovesPerHour
-					if c.ForecastEvery = forecastEvery(len(c.Jobs)); exact {
+					if slices.Contains(asked(), name) {
+						c.ForecastEvery = forecastEvery(len(c.Jobs))
+					}
+					if exact {
 						c.Estimate = sim.Exact
 					}
 					return c.Run()
@@ -207,6 +210,9 @@ func (c *result) run(p named) (run, error) {
 	}
 	return r, nil
 }
+
+// asked are the policies whose waiting gangs are asked when they start.
+func asked() []string { return []string{"ours", "ours, preempting", "ours, preempting, exact times"} }
 
 // forecastEvery is after how many decisions ours is asked when waiting gangs start: on a long
 // trace a hundredth of its jobs, or the answers take longer than the decisions.

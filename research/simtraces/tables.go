@@ -203,8 +203,8 @@ func foretold(b *bytes.Buffer, cells []*result) {
 			traces = append(traces, c.Trace)
 		}
 	}
-	names := []string{"ours", "ours, preempting", "ours, preempting, exact times"}
-	fmt.Fprintf(b, "\n## Expected starts\n\nSome of the waiting gangs are asked when they start: after every 5 decisions, or, on a trace of n > 2,500 jobs, after every n/100. The table compares the answers with what happened: how often the 80 %% ranges held (all loads together), of how many, and the median length of a range in hours. They are to hold 75–85 %% of the time; bold is outside. Asked like this, gangs that wait long are asked most often. So the ranges are long: in an overload without known run times a wait of weeks ends tomorrow or in a month, and eight in ten cannot be had in less. Where few gangs wait, as on the workloads of 160 jobs, there is too little to learn from, and the rate is not kept.\n\n| trace |")
+	names := asked()
+	fmt.Fprintf(b, "\n## Expected starts\n\nSome of the waiting gangs, from all of the queue alike, are asked when they start: after every 5 decisions, or, on a trace of n > 2,500 jobs, after every n/100. The table compares the answers with what happened: how often the 80 %% ranges held (all loads together), of how many, and the median length of a range in hours. They are to hold 75–85 %% of the time; bold is outside. Asked like this, gangs that wait long are asked most often. So the ranges are long: in an overload without known run times a wait of weeks ends tomorrow or in a month, and eight in ten cannot be had in less. Where few gangs wait, as on the workloads of 160 jobs, there is too little to learn from, and the rate is not kept.\n\n| trace |")
 	for _, n := range names {
 		fmt.Fprintf(b, " %s | of | h |", n)
 	}

@@ -99,7 +99,7 @@ func tried(w io.Writer, name string, cells []*result, p named, now map[*result]*
 		}
 		return rate / made, geomean(cells, func(c *result) float64 { return r(c).Width })
 	}
-	if p.ours {
+	if slices.Contains(asked(), p.name) {
 		rate, width := held(func(c *result) run { return *now[c] })
 		was, wasWidth := held(func(c *result) run { return c.of(p.name) })
 		fmt.Fprintf(w, " | ranges held %.1f %% (%.1f %%) of %.3g h (%.3g h)", 100*rate, 100*was, width, wasWidth)
