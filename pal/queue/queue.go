@@ -238,13 +238,18 @@ func (q *Queue) Holds(now time.Duration, id string, p pal.Placement) {
 	e.doneBefore += done - e.work(now) // it was done where it was until now
 }
 
-// On are the GPUs that the Queue has a gang on which runs or is being stopped, ascending.
+// On are the GPUs that the Queue has a gang on which runs or is being stopped, ascending;
+// those of an elastic gang in the order of its members, as the last ones end first.
 func (q *Queue) On(id string) []int {
 	e := q.entries[id]
 	if e == nil || e.state < running {
 		return nil
 	}
-	return slices.Sorted(slices.Values(e.placement.GPUs()))
+	gpus := e.placement.GPUs()
+	if e.elastic == nil {
+		slices.Sort(gpus)
+	}
+	return gpus
 }
 
 // run takes in that an entry which is in no list runs on the placement since a time. Its

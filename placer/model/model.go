@@ -112,6 +112,14 @@ func (m *Model) At(t *Tracked) pal.Placement {
 	return m.View.Running(t.Request, m.View.Holds(t.Key))
 }
 
+// GPUsOf are the GPUs that a gang holds in the view, as [queue.Queue.On] has those that it is on.
+func (m *Model) GPUsOf(t *Tracked) []int {
+	if t.Request.Elastic != nil {
+		return m.At(t).GPUs()
+	}
+	return m.View.Holds(t.Key)
+}
+
 // CheckLedger checks, for tests, what each decision rests on: each gang that the queue
 // has running is there on the GPUs that it holds in the view, and no GPU that somebody
 // holds counts as free.
@@ -119,8 +127,11 @@ func (m *Model) CheckLedger() error {
 	var errs []error
 	ids := func(gpus []int) string { return strings.Join(GPUIDs(m.View, gpus), " ") }
 	for id := range m.Queue.Running() {
-		k, at := KeyOf(id), m.Queue.On(id)
-		if held := m.View.Holds(k); !slices.Equal(at, held) {
+		at, held := m.Queue.On(id), m.View.Holds(KeyOf(id))
+		if t := m.Jobs[KeyOf(id)]; t != nil {
+			held = m.GPUsOf(t)
+		}
+		if !slices.Equal(at, held) {
 			errs = append(errs, fmt.Errorf("the queue has %s on GPUs [%s], the view on [%s]", id, ids(at), ids(held)))
 		}
 	}

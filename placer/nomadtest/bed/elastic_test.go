@@ -96,3 +96,25 @@ func TestElasticGangFinishesWhileItShrinks(t *testing.T) {
 		w.ExpectRunning("after", 10*time.Second) // it has finished well
 	})
 }
+
+// Nomad numbers the members as it likes. The placer goes by these numbers from the first
+// change of size on: it takes what a waiting gang needs in one step.
+func TestElasticGangShrinksOnce(t *testing.T) {
+	for seed := range uint64(8) {
+		Run(t, Options{Seed: seed}, func(w *World) {
+			w.AddNodes(2, 4)
+			w.StartPlacer()
+			all := stretch("a", 10*time.Hour)
+			all.Change = elastic(1, 8)
+			w.Submit(all)
+			w.expectMembers("a", 8)
+			w.RunFor(10 * time.Minute)
+			was := *w.Nomad.Job(Key("a")).Version
+			w.Submit(Gang{Name: "b", Members: 1, GPUs: 4, Runs: time.Minute, Meta: map[string]string{"pal_duration": "1m"}})
+			w.ExpectRunning("b", 10*time.Minute)
+			if n := *w.Nomad.Job(Key("a")).Version - was; n != 1 {
+				t.Errorf("seed %d: it shrank in %d steps", seed, n)
+			}
+		})
+	}
+}
