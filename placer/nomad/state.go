@@ -249,9 +249,22 @@ func (s *State) PutJob(job *api.Job) {
 		s.dropJob(k)
 		return
 	}
-	s.Jobs[k] = job
+	s.Jobs[k] = evaluated(job)
 	s.touch(k)
 	s.noteStale(k)
+}
+
+// evaluated is the job as it is once its evaluation is written, too. Nomad registers a job
+// before that, and calls it dead in between if all evaluations under its name are over,
+// also those of a job that was purged (seen on 1.11.3).
+func evaluated(job *api.Job) *api.Job {
+	stopped := job.Stop != nil && *job.Stop
+	if stopped || job.Status == nil || *job.Status != "dead" || *job.ModifyIndex != *job.JobModifyIndex {
+		return job
+	}
+	out := *job
+	out.Status = new("pending")
+	return &out
 }
 
 // Assume takes in a job as we think that Nomad has it, until Nomad shows it.

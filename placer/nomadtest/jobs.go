@@ -116,7 +116,7 @@ func (s *Server) register(r *api.JobRegisterRequest) *api.JobRegisterResponse {
 	}
 	s.addVersion(next, &own, r.Submission)
 	s.setJob(k, next)
-	s.publishJob("JobRegistered", k)
+	s.publishRegistered(k, own)
 	out := &api.JobRegisterResponse{JobModifyIndex: at}
 	if !isTemplate(&own) {
 		s.answerEval(out, s.evaluate(k, "job-register"))
@@ -223,6 +223,22 @@ func (s *Server) statusOf(k Key, j *api.Job) string {
 // hasLive says whether an allocation is neither stopped nor over.
 func hasLive(as []*alloc) bool {
 	return slices.ContainsFunc(as, func(a *alloc) bool { return !a.terminal() })
+}
+
+// publishRegistered tells of a registered job. Nomad does so before it writes the job's
+// evaluation, and then again. Until then it calls the job dead if all evaluations under its
+// name are over, those of a purged job as well, and nothing runs (seen on 1.11.3).
+func (s *Server) publishRegistered(k Key, own api.Job) {
+	if value(own.Stop) || s.statusOf(k, &own) != "dead" {
+		s.publishJob("JobRegistered", k)
+		return
+	}
+	tell := func(own api.Job) {
+		s.publish("JobRegistered", "Job", k.ID, k.Namespace, map[string]any{"Job": &own})
+	}
+	s.after(time.Millisecond, "evaluation written", func() { tell(own) })
+	own.Status = new("dead")
+	tell(own)
 }
 
 func (s *Server) publishJob(event string, k Key) {
