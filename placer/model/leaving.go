@@ -4,8 +4,10 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -17,25 +19,31 @@ import (
 // mostLeaving bounds what is said of a gang with many nodes.
 const mostLeaving = 3
 
-// Leaving says of nodes that are drained, or have lost touch with Nomad, what becomes of the
-// job's members there, and until when. Nodes of which the same is to be said share a sentence.
+// Leaving says of nodes that are drained, or have lost touch with Nomad, or whose GPUs have, what
+// becomes of the job's members there, and until when. Nodes of which the same is to be said share
+// a sentence.
 func (m *Model) Leaving(st gang.Observed) (said []string) {
-	nodes := map[string][]string{}
+	type sentence struct{ is, what string }
+	nodes := map[sentence][]string{}
 	for _, a := range st.Members {
 		n := m.State.Nodes[a.Node]
-		is, what := "", ""
-		switch {
-		case n == nil:
-		case n.Drain:
-			is, what = "is being drained", drained(n, *st.Job.Type == api.JobTypeService, m.Time)
-		case a.Client == api.AllocClientStatusUnknown:
-			is, what = "has lost touch with Nomad", disconnected(a, st.Job)
+		if n == nil {
+			continue
 		}
-		if key := is + "%s: " + what; is != "" && !slices.Contains(nodes[key], n.Name) {
-			nodes[key] = append(nodes[key], n.Name)
+		s := sentence{}
+		switch {
+		case n.Drain:
+			s = sentence{"is being drained", drained(n, *st.Job.Type == api.JobTypeService, m.Time)}
+		case a.Client == api.AllocClientStatusUnknown:
+			s = sentence{"has lost touch with Nomad", disconnected(a, st.Job)}
+		default:
+			s.is, s.what = failing(n, a)
+		}
+		if s.is != "" && !slices.Contains(nodes[s], n.Name) {
+			nodes[s] = append(nodes[s], n.Name)
 		}
 	}
-	for key, names := range nodes {
+	for s, names := range nodes {
 		like := ""
 		switch more := len(names) - 1; {
 		case more == 1:
@@ -43,13 +51,44 @@ func (m *Model) Leaving(st gang.Observed) (said []string) {
 		case more > 1:
 			like = fmt.Sprintf(", like %d more of its nodes", more)
 		}
-		said = append(said, "node "+slices.Min(names)+" "+fmt.Sprintf(key, like))
+		said = append(said, "node "+slices.Min(names)+" "+s.is+like+": "+s.what)
 	}
 	slices.Sort(said)
 	if more := len(said) - mostLeaving; more > 0 {
 		said = append(said[:mostLeaving], "the same goes for more of its nodes, at other times")
 	}
 	return said
+}
+
+// failing says which GPUs of a member its node calls unhealthy, or does not name any more; Nomad
+// leaves the member alone.
+func failing(n *api.Node, a *nomad.Alloc) (is, what string) {
+	const stays = "the members there run on; to have the job on other GPUs, stop it and run it again"
+	why := map[string]string{}
+	for _, d := range n.NodeResources.Devices {
+		for _, in := range d.Instances {
+			if why[in.ID] = ""; !in.Healthy {
+				why[in.ID] = "; it says: " + cmp.Or(in.HealthDescription, "unhealthy")
+			}
+		}
+	}
+	var gone, sick []string
+	says := ""
+	for _, id := range a.GPUs {
+		switch text, named := why[id]; {
+		case !named:
+			gone = append(gone, id)
+		case text != "":
+			sick, says = append(sick, id), text
+		}
+	}
+	switch {
+	case len(gone) > 0:
+		return "does not name " + strings.Join(gone, ", ") + " any more, so its device plugin was set up without them or is not there", stays
+	case len(sick) > 0:
+		return "calls " + strings.Join(sick, ", ") + " unhealthy" + says, stays
+	}
+	return "", ""
 }
 
 // drained says what becomes of members on a node that is being drained. Nomad lets those of

@@ -182,6 +182,24 @@ func withHealth(n *api.Node, healthy bool, gpus []string) *api.Node {
 	return &out
 }
 
+// TakeAway has nodes name GPUs no more, as when their plugin is configured anew.
+func (s *Server) TakeAway(gpus ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range s.sortedNodes() {
+		s.must(s.editNode(id, "NodeRegistration", func(n *api.Node) {
+			res := *n.NodeResources
+			res.Devices = slices.Clone(res.Devices)
+			for i, d := range res.Devices {
+				dev := *d
+				dev.Instances = slices.DeleteFunc(slices.Clone(d.Instances), func(in *api.NodeDevice) bool { return slices.Contains(gpus, in.ID) })
+				res.Devices[i] = &dev
+			}
+			n.NodeResources = &res
+		}))
+	}
+}
+
 // PurgeNode forgets a node on which nothing runs. Nomad sends no event of that (seen on 1.11.3).
 func (s *Server) PurgeNode(id string) {
 	s.mu.Lock()

@@ -78,7 +78,7 @@ type Explanation struct {
 	// Behind: the job is newer than what is known of the cluster.
 	Behind bool `json:"-"`
 	// Leaving says which of its members' nodes are drained, or have lost touch with Nomad, and
-	// what becomes of the members there.
+	// which of its GPUs are unhealthy or gone, and what becomes of the members there.
 	Leaving []string `json:"leaving,omitempty"`
 	// Ran is when the last of its members ended, of a gang that ran and waits again.
 	Ran time.Time `json:"ran,omitzero"`

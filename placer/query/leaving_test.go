@@ -94,3 +94,35 @@ func explain(w *bed.World, job string) *query.Explanation {
 func nodeName(w *bed.World, id string) string {
 	return snapshot(w).Model().State.Nodes[id].Name
 }
+
+// Who asks about a gang that runs on a GPU which its node calls unhealthy, or does not name any
+// more, hears of it; also in the list of jobs.
+func TestLostGPUsAreSaid(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T // of the bubble
+		w.AddNodes(1, 3)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "a", GPUs: 2})
+		w.ExpectRunning("a", 5*time.Second)
+		w.Submit(bed.Gang{Name: "b"})
+		w.ExpectRunning("b", 5*time.Second)
+		node, gpus := nodeName(w, bed.NodeID(0)), w.GPUs(bed.Key("a"))
+		w.Nomad.SetHealth(false, gpus[1])
+		w.RunFor(5 * time.Second)
+		want := "node " + node + " calls " + gpus[1] + " unhealthy; it says: XID 79: the members there run on"
+		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.HasPrefix(e.Leaving[0], want) {
+			t.Errorf("explain says %q, want %q", e.Leaving, want)
+		}
+		for _, j := range snapshot(w).Jobs() {
+			if strings.Contains(j.Reason, "unhealthy") != (j.Job == "a") {
+				t.Errorf("the list says %q of %s", j.Reason, j.Job)
+			}
+		}
+		w.Nomad.TakeAway(gpus[1])
+		w.RunFor(5 * time.Second)
+		want = "node " + node + " does not name " + gpus[1] + " any more, so its device plugin was set up without them or is not there: the members there run on"
+		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.HasPrefix(e.Leaving[0], want) {
+			t.Errorf("explain says %q, want %q", e.Leaving, want)
+		}
+	})
+}

@@ -99,6 +99,17 @@ func TestExplainTargets(t *testing.T) {
 	if code, _, err := c.does("explain", "nobody"); code != 1 || err != "Error: no job \"nobody\" in namespace \"default\"\n" {
 		t.Errorf("nobody: %d %s", code, err)
 	}
+	c.nomad.TakeAway(held)
+	c.until("its node does not name it any more", func() bool {
+		_, out, _ := c.does("gpus")
+		return !strings.Contains(out, held)
+	})
+	if code, _, err := c.does("explain", held); code != 1 || !strings.Contains(err, "no node names "+held+" any more, but job \"train\" runs on it, on node "+alloc.NodeName) {
+		t.Errorf("a GPU that is gone: %d %s", code, err)
+	}
+	if code, _, err := c.does("explain", "GPU-none"); code != 1 || !strings.Contains(err, "no node names a GPU \"GPU-none\"") {
+		t.Errorf("no GPU: %d %s", code, err)
+	}
 }
 
 // -what-if says what would happen, of jobs that run, wait, or are not submitted, and

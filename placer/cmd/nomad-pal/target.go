@@ -68,7 +68,32 @@ func (b *base) target(s *answers, name string) (*target, error) {
 	if t, err := b.allocation(s, name); t != nil || err != nil {
 		return t, err
 	}
-	return &target{job: k}, nil
+	return &target{job: k}, b.goneGPU(s, name)
+}
+
+// goneGPU says who runs on a GPU that no node names any more; nil if it is none.
+func (b *base) goneGPU(s *answers, prefix string) error {
+	if !strings.HasPrefix(prefix, "GPU-") && !strings.HasPrefix(prefix, "MIG-") {
+		return nil
+	}
+	q := &api.QueryOptions{Namespace: cmp.Or(b.namespace, "*"), Params: map[string]string{"resources": "true"}}
+	found, _, err := s.nomad.API().Allocations().List(q.WithContext(b.ctx))
+	if err != nil {
+		return nil // as if nobody ran on it
+	}
+	for _, a := range found {
+		if (&api.Allocation{ClientStatus: a.ClientStatus}).ClientTerminalStatus() || a.AllocatedResources == nil {
+			continue
+		}
+		for _, task := range a.AllocatedResources.Tasks {
+			for _, d := range task.Devices {
+				if i := slices.IndexFunc(d.DeviceIDs, func(id string) bool { return strings.HasPrefix(id, prefix) }); i >= 0 {
+					return fmt.Errorf("no node names %s any more, but job %q runs on it, on node %s: nomad-pal explain -namespace %s %s says more", d.DeviceIDs[i], a.JobID, a.NodeName, a.Namespace, a.JobID)
+				}
+			}
+		}
+	}
+	return fmt.Errorf("no node names a GPU %q, and no job that you may see runs on one", prefix)
 }
 
 // hardware is the GPU or node that alone is meant; nil if there is none.
@@ -184,7 +209,7 @@ func (b *base) printGPU(x *explained) {
 	case g.Quarantine != nil && g.Healthy:
 		next = append(next, "To give it free before that: nomad-pal quarantine -lift "+g.ID)
 	case !g.Healthy && g.Job != "":
-		next = append(next, "To have the job start again on other GPUs: nomad job restart, or stop and run it")
+		next = append(next, "To have the job start again on other GPUs: stop it and run it again (nomad job restart keeps its GPUs)")
 	}
 	if g.Job != "" && g.Job != model.Unseen {
 		namespace, id, _ := strings.Cut(g.Job, "/")
