@@ -38,14 +38,15 @@ func (o Obstacle) String() string {
 }
 
 // Obstacles are what keeps the job's groups from nodes with GPUs: by group, the
-// most nodes first. Groups that ask for no GPUs are left out.
-func (v *View) Obstacles(job *api.Job) []Obstacle {
+// most nodes first. Groups that ask for no GPUs are left out. With sparing, the job leaves out
+// GPUs that are outliers for that application class.
+func (v *View) Obstacles(job *api.Job, sparing pal.AppClass) []Obstacle {
 	groups := v.groupsByNode()
 	return eachAsk(job, func(author *api.Job, a gpuRequest) []Obstacle {
 		ports := staticPorts(a.group)
 		inUse := v.portsInUse(KeyOf(job), len(ports))
 		return v.count(func(i int) (what string, now bool) {
-			if what, now = v.obstacle(author, a, i, groups[i]); what == "" {
+			if what, now = v.obstacle(author, a, i, groups[i], sparing); what == "" {
 				what, now = takenPort(ports, inUse[v.nodes[i].ID]), true
 			}
 			return what, now
@@ -121,7 +122,7 @@ func (v *View) count(look func(node int) (what string, now bool)) (found []Obsta
 
 // obstacle is the first thing that keeps the ask from a node, "" for none: what
 // will not change by itself comes first. now says whether it may.
-func (v *View) obstacle(job *api.Job, a gpuRequest, i int, groups []int) (what string, now bool) {
+func (v *View) obstacle(job *api.Job, a gpuRequest, i int, groups []int, sparing pal.AppClass) (what string, now bool) {
 	n := v.nodes[i]
 	if what := v.lastingObstacle(job, a, i, groups); what != "" {
 		return what, false
@@ -132,8 +133,11 @@ func (v *View) obstacle(job *api.Job, a gpuRequest, i int, groups []int) (what s
 	if what := lacks(needOf(a.group), v.Cluster.Free(i), "less than %d %s are free"); what != "" {
 		return what, true
 	}
-	if v.freeOn(a, groups) < a.gpus {
+	if v.freeOn(a, groups, "") < a.gpus {
 		return fmt.Sprintf("fewer than %d matching GPUs are free", a.gpus), true
+	}
+	if sparing != "" && v.freeOn(a, groups, sparing) < a.gpus {
+		return fmt.Sprintf("fewer than %d matching GPUs are free that are no outliers (outlier_threshold %g)", a.gpus, v.opts.OutlierThreshold), true
 	}
 	return "", false
 }
@@ -325,7 +329,7 @@ func lacks(need, have pal.Resources, format string) string {
 
 // freeOn is the largest number of free GPUs that the ask could get of one device
 // group.
-func (v *View) freeOn(a gpuRequest, groups []int) int {
+func (v *View) freeOn(a gpuRequest, groups []int, sparing pal.AppClass) int {
 	most := 0
 	for _, gi := range groups {
 		if !a.serves(v.devices[gi]) {
@@ -334,7 +338,7 @@ func (v *View) freeOn(a gpuRequest, groups []int) int {
 		free := 0
 		first, count := v.Cluster.GroupGPUs(gi)
 		for u := first; u < first+count; u++ {
-			if v.Cluster.Available(u) {
+			if v.Cluster.Available(u) && (sparing == "" || !v.outlier(u, sparing)) {
 				free++
 			}
 		}

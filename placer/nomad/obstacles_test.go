@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
 )
 
 // Why nodes do not take a job is said thing by thing, with the number of nodes; a
@@ -70,7 +72,7 @@ func TestObstacles(t *testing.T) {
 			var got []string
 			v := view(t, s)
 			lasting(t, v, job)
-			for _, o := range v.Obstacles(job) {
+			for _, o := range v.Obstacles(job, "") {
 				text := o.String()
 				if o.Now {
 					text += ", for now"
@@ -87,7 +89,7 @@ func TestObstacles(t *testing.T) {
 // lasting checks that the lasting obstacles are those of all that do not pass as jobs end.
 func lasting(t *testing.T, v *View, job *api.Job) {
 	t.Helper()
-	all := slices.DeleteFunc(v.Obstacles(job), func(o Obstacle) bool { return o.Now && !o.Away })
+	all := slices.DeleteFunc(v.Obstacles(job, ""), func(o Obstacle) bool { return o.Now && !o.Away })
 	if d := cmp.Diff(all, v.LastingObstacles(job), cmpopts.EquateEmpty()); d != "" {
 		t.Error(d)
 	}
@@ -135,13 +137,28 @@ func TestObstaclesOfPorts(t *testing.T) {
 	p := &allocPayload{ID: "a", Namespace: "default", JobID: "web", NodeID: "id-1", ClientStatus: "running", DesiredStatus: "run",
 		AllocatedResources: &api.AllocatedResources{Shared: api.AllocatedSharedResources{Ports: []api.PortMapping{{Label: "x", Value: 8080}}}}}
 	s.PutAlloc(p.alloc())
-	if got := view(t, s).Obstacles(job); len(got) != 1 || got[0].String() != "static port 8080 (http) is in use (1 of 2 nodes)" || !got[0].Now {
+	if got := view(t, s).Obstacles(job, ""); len(got) != 1 || got[0].String() != "static port 8080 (http) is in use (1 of 2 nodes)" || !got[0].Now {
 		t.Errorf("%+v", got)
 	}
 	p.ClientStatus = "complete"
 	s.PutAlloc(p.alloc())
-	if got := view(t, s).Obstacles(job); len(got) != 0 {
+	if got := view(t, s).Obstacles(job, ""); len(got) != 0 {
 		t.Errorf("after it ended: %+v", got)
+	}
+}
+
+// A node of which the job leaves out GPUs that are outliers says so.
+func TestObstaclesOfOutliers(t *testing.T) {
+	s := world(1)
+	job := addJob(t, s, jobspec("j", 1, 2, ""), 1)
+	v := view(t, s)
+	v.opts.OutlierThreshold = 0.5 // all are
+	want := "fewer than 2 matching GPUs are free that are no outliers (outlier_threshold 0.5)"
+	if got := v.Obstacles(job, pal.ClassA); len(got) != 1 || got[0].What != want || !got[0].Now {
+		t.Errorf("%+v", got)
+	}
+	if got := v.Obstacles(job, ""); len(got) != 0 {
+		t.Errorf("it may have outliers: %+v", got)
 	}
 }
 
@@ -153,11 +170,11 @@ func TestObstaclesOfUse(t *testing.T) {
 	for i := range v.Cluster.NumGPUs() - 1 {
 		v.Cluster.SetTaken(i, true)
 	}
-	if got := v.Obstacles(job); len(got) != 1 || got[0].What != "fewer than 2 matching GPUs are free" || !got[0].Now {
+	if got := v.Obstacles(job, ""); len(got) != 1 || got[0].What != "fewer than 2 matching GPUs are free" || !got[0].Now {
 		t.Errorf("GPUs: %+v", got)
 	}
 	v.Cluster.SetFree(0, minus(total(s.Nodes["id-0"]), total(s.Nodes["id-0"]), 1))
-	if got := v.Obstacles(job); len(got) != 1 || got[0].What != "less than 100 MHz of CPU are free" || !got[0].Now {
+	if got := v.Obstacles(job, ""); len(got) != 1 || got[0].What != "less than 100 MHz of CPU are free" || !got[0].Now {
 		t.Errorf("CPU: %+v", got)
 	}
 }

@@ -280,7 +280,7 @@ func TestRequestEligibleByVolume(t *testing.T) {
 		if d := cmp.Diff(want, r.Gang.MemberSets[0].Eligible); d != "" {
 			t.Errorf("%+v: %s", volumes, d)
 		}
-		if n := len(v.Obstacles(job)); n == 0 {
+		if n := len(v.Obstacles(job, "")); n == 0 {
 			t.Errorf("%+v: nothing is in the way", volumes)
 		}
 	}

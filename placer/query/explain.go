@@ -280,6 +280,15 @@ func recordToCome(r *gang.Record, st gang.Observed, began, now time.Time) bool {
 	return placed && !known && now.Sub(registered) <= RecordComes && now.Sub(began) <= RecordComes
 }
 
+// sparing is the application class by which a gang leaves out outliers that are free; "" if it
+// leaves out none.
+func sparing(d pal.Decision) pal.AppClass {
+	if d.Candidates.Outliers == 0 {
+		return ""
+	}
+	return d.Class
+}
+
 // explainWaiting says what a waiting job waits for, and what could be done about it.
 // Callers hold mu.
 func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
@@ -294,7 +303,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	}
 	d := s.explainOn(s.m.View.Cluster, t.Request.Least())
 	if !d.Placed {
-		e.Obstacles = s.m.View.Obstacles(t.Job)
+		e.Obstacles = s.m.View.Obstacles(t.Job, sparing(d))
 		model.Obstruct(&d, e.Obstacles)
 	}
 	e.Decision, e.Mode = &d, string(t.Request.Mode)

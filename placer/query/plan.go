@@ -55,7 +55,7 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 		d = s.explainOn(v.Cluster, r.Least())
 	}
 	if !d.Placed {
-		e.Obstacles = v.Obstacles(&planned)
+		e.Obstacles = v.Obstacles(&planned, sparing(d))
 		model.Obstruct(&d, e.Obstacles)
 	}
 	e.Decision = &d
