@@ -152,8 +152,8 @@ func TestObstaclesOfOutliers(t *testing.T) {
 	s := world(1)
 	job := addJob(t, s, jobspec("j", 1, 2, ""), 1)
 	v := view(t, s)
-	v.opts.OutlierThreshold = 0.5 // all are
-	want := "fewer than 2 matching GPUs are free that are no outliers (outlier_threshold 0.5)"
+	v.opts.OutlierThreshold = -1 // all are, measured or not
+	want := "fewer than 2 matching GPUs are free that are no outliers (outlier_threshold -1)"
 	if got := v.Obstacles(job, pal.ClassA); len(got) != 1 || got[0].What != want || !got[0].Now {
 		t.Errorf("%+v", got)
 	}
