@@ -54,9 +54,13 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 	p.readFinished(ctx, now)
 	maps.DeleteFunc(f.Known, func(k nomad.JobKey, _ model.Dependency) bool { return !wanted[k] })
 	p.queryDependencies(ctx, wanted, now, atMost)
+	inCircle := p.circles(waits)
 	for t, keys := range waits {
 		for _, k := range keys {
 			of := f.Known[k]
+			if next, ok := inCircle[t.Key]; ok && next == k { // whatever else it waits for
+				t.After = fmt.Sprintf("waits for job %s (pal_after), which in turn waits for it: neither starts until one is run again without pal_after", k.ID)
+			}
 			if of.Finished.IsZero() {
 				t.After = cmp.Or(t.After, fmt.Sprintf("waits for job %s (pal_after): %s", k.ID, cmp.Or(of.Why, "checking whether it has finished")))
 			} else if of.Finished.After(t.Eligible) {
@@ -64,6 +68,41 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 			}
 		}
 	}
+}
+
+// circles are jobs that wait for each other: after each comes the one that it waits for. Of
+// circles that share jobs at least one is found.
+func (p *Placer) circles(waits map[*model.Tracked][]nomad.JobKey) map[nomad.JobKey]nomad.JobKey {
+	found, seen := map[nomad.JobKey]nomad.JobKey{}, map[nomad.JobKey]bool{}
+	var path []nomad.JobKey
+	at := map[nomad.JobKey]int{} // on the path
+	var visit func(k nomad.JobKey)
+	visit = func(k nomad.JobKey) {
+		if i, on := at[k]; on {
+			for j, from := range path[i:] {
+				found[from] = path[i+(j+1)%(len(path)-i)]
+			}
+			return
+		}
+		t := p.m.Jobs[k]
+		if t == nil || seen[k] {
+			return
+		}
+		seen[k], at[k], path = true, len(path), append(path, k)
+		for _, next := range waits[t] {
+			if p.m.Dependencies.Known[next].Finished.IsZero() {
+				visit(next)
+			}
+		}
+		path = path[:len(path)-1]
+		delete(at, k)
+	}
+	for _, t := range p.m.Sorted() {
+		if len(waits[t]) > 0 {
+			visit(t.Key)
+		}
+	}
+	return found
 }
 
 // queryDependencies finds out how the dependencies stand that are due, longest due first.

@@ -266,3 +266,26 @@ func TestPlanAfter(t *testing.T) {
 		}
 	})
 }
+
+// Jobs that wait for each other say so; one that waits for them does not.
+func TestAfterEachOther(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		for job, after := range map[string]string{"a": "b", "b": "c,late", "c": "late,a", "behind": "a"} {
+			w.Submit(bed.Gang{Name: job, Meta: map[string]string{"pal_after": after}})
+		}
+		w.RunFor(10 * time.Second)
+		for job, next := range map[string]string{"a": "b", "b": "c", "c": "a"} {
+			want := "waits for job " + next + " (pal_after), which in turn waits for it: neither starts until one is run again without pal_after"
+			if got := reason(w, job); got != want {
+				w.T.Errorf("%s: %q, want %q", job, got, want)
+			}
+		}
+		if got := reason(w, "behind"); got != "waits for job a (pal_after): it has not started" {
+			w.T.Errorf("behind: %q", got)
+		}
+		w.Submit(bed.Gang{Name: "a"})
+		w.ExpectRunning("a", 10*time.Second)
+	})
+}
