@@ -105,8 +105,12 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 			shown.To = max(shown.From, w.Until)
 		}
 		if w.Reason == queue.ReasonScattered {
+			var kept []string
 			for _, k := range m.Queue.KeptFrom(gang.QueueTime(m.Time), w.Job) {
-				shown.why = fmt.Sprintf("%s: window %s keeps %d GPUs from it until %s", w.Why(), k.Window, k.GPUs, Moment(k.To))
+				kept = append(kept, fmt.Sprintf("window %s keeps %d GPUs from it until %s", k.Window, k.GPUs, Moment(k.To)))
+			}
+			if len(kept) > 0 {
+				shown.why = w.Why() + ": " + strings.Join(kept, ", ")
 			}
 		}
 		if w.Reason == queue.ReasonWindow {

@@ -91,3 +91,30 @@ func TestWindowKeepsSome(t *testing.T) {
 		}
 	})
 }
+
+// Of windows that overlap, a job that waits for GPUs of both names both.
+func TestOverlappingWindows(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
+		began := time.Now().Truncate(time.Minute)
+		c.Windows = []window.Window{
+			{Name: "long", Start: began, Duration: 2 * time.Hour, Nodes: []string{"*-0"}},
+			{Name: "short", Start: began, Duration: time.Hour, Nodes: []string{"*-0", "*-1"}},
+		}
+	}}, func(w *bed.World) {
+		w.AddNodes(3, 4)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "on", GPUs: 1, Runs: time.Hour})
+		w.ExpectRunning("on", 10*time.Second)
+		w.Submit(bed.Gang{Name: "a", GPUs: 4, Runs: time.Hour})
+		w.RunFor(10 * time.Second)
+		e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "a"})
+		if err != nil {
+			w.T.Fatal(err)
+		}
+		for _, name := range []string{"window long keeps 4 GPUs", "window short keeps 8 GPUs"} {
+			if !strings.Contains(e.WaitsFor, name) {
+				w.T.Errorf("%q does not say: %s", e.WaitsFor, name)
+			}
+		}
+	})
+}
