@@ -60,6 +60,23 @@ func (m *Model) Leaving(st gang.Observed) (said []string) {
 	return said
 }
 
+// Ending says that members of a waiting gang were stopped and have not ended, "" if none.
+func (m *Model) Ending(o gang.Observed) string {
+	n := 0
+	for _, a := range m.State.AllocsOf(o.Key) {
+		if o.Nomad == gang.Waiting && a.Live() && !a.LeftBehind(o.Job) {
+			n++
+		}
+	}
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return "one of its members was told to stop and has not ended yet; it keeps its GPUs until then"
+	}
+	return fmt.Sprintf("%d of its members were told to stop and have not ended yet; they keep their GPUs until then", n)
+}
+
 // failing says which GPUs of a member its node calls unhealthy, or does not name any more; Nomad
 // leaves the member alone.
 func failing(n *api.Node, a *nomad.Alloc) (is, what string) {

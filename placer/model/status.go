@@ -93,6 +93,9 @@ func InRange(least, most int) string {
 func (m *Model) StatusOf(t *Tracked, waits map[string]*Wait) JobStatus {
 	j := t.status(waits[t.Key.String()])
 	j.Elastic = m.SizeOf(t)
+	if ending := m.Ending(t.Observed); ending != "" && (j.State == gang.Waiting || j.State == gang.Completing) {
+		j.State, j.Reason = gang.Completing, ending
+	}
 	if j.Reason == "" && (t.Nomad == gang.Running || t.Nomad == gang.Starting) {
 		j.Reason = strings.Join(m.Leaving(t.Observed), "; ")
 	}

@@ -332,6 +332,9 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 		e.neverRuns(s.m.View, t.Job)
 	}
 	e.Reason = cmp.Or(t.After, e.Reason)
+	if ending := s.m.Ending(t.Observed); ending != "" && (e.State == gang.Waiting || e.State == gang.Completing) {
+		e.State, e.Reason = gang.Completing, ending
+	}
 }
 
 // explainOn explains what the queue would find for a gang on a cluster. Callers hold mu.

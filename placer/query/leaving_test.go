@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
@@ -123,6 +125,36 @@ func TestLostGPUsAreSaid(t *testing.T) {
 		want = "node " + node + " does not name " + gpus[1] + " any more, so its device plugin was set up without them or is not there: the members there run on"
 		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.HasPrefix(e.Leaving[0], want) {
 			t.Errorf("explain says %q, want %q", e.Leaving, want)
+		}
+	})
+}
+
+// A gang that was stopped for another one, and whose members take their time to end, is not
+// said to wait while it holds the GPUs.
+func TestEndingIsSaid(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T // of the bubble
+		w.AddNodes(1, 2)
+		w.StartPlacer()
+		slow := func(j *api.Job) { j.TaskGroups[0].Tasks[0].KillTimeout = new(2 * time.Minute) }
+		w.Submit(bed.Gang{Name: "a", Members: 2, Runs: 10 * time.Hour, Change: slow, Meta: map[string]string{"pal_duration": "10h", "pal_preempt": "true"}})
+		w.ExpectRunning("a", 5*time.Second)
+		w.RunFor(5 * time.Minute)
+		w.Submit(bed.Gang{Name: "b", GPUs: 2, Meta: map[string]string{"pal_duration": "1m"}})
+		ending := func() bool { return explain(w, "a").State == gang.Completing }
+		w.Expect("a is being stopped", time.Minute, ending)
+		e := explain(w, "a")
+		if !strings.HasSuffix(e.Reason, " told to stop and has not ended yet; it keeps its GPUs until then") && !strings.HasPrefix(e.Reason, "2 of its members were told to stop and have not ended yet") {
+			t.Errorf("explain says %q", e.Reason)
+		}
+		for _, j := range snapshot(w).Jobs() {
+			if (j.State == gang.Completing) != (j.Job == "a") || j.Job == "a" && j.Reason != e.Reason {
+				t.Errorf("the list says %s, %q of %s", j.State, j.Reason, j.Job)
+			}
+		}
+		w.ExpectRunning("b", 5*time.Minute)
+		if e := explain(w, "a"); e.State != gang.Waiting {
+			t.Errorf("then it is %s: %s", e.State, e.Reason)
 		}
 	})
 }

@@ -34,7 +34,9 @@ func mainSentence(e *query.Explanation, now time.Time) string {
 		if e.Decision != nil && e.Decision.Chosen != nil {
 			return runsSentence(e, now)
 		}
-	case gang.Waiting, gang.Committing, gang.Completing:
+	case gang.Completing:
+		return fmt.Sprintf("%s ran, and is being stopped: %s.%s", e.Job, trimReason(e.Reason), startSentence(e, now))
+	case gang.Waiting, gang.Committing:
 		return waitsSentence(e, now)
 	case gang.Unschedulable:
 		return fmt.Sprintf("%s never starts on this cluster as it is: %s.", e.Job, strings.TrimPrefix(trimReason(e.Reason), "would never start on this cluster: "))
