@@ -239,6 +239,7 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 	if e.holds != nil {
 		r.Got(e.holds)
 		r.Shrunk(e.holds)
+		e.remeasured(r.Decision)
 	}
 	if e.asks != "" && e.asks != r.Decision.Class {
 		e.ClassFrom = fmt.Sprintf("it was when the gang was placed; now it is %s, which counts when it is placed again", e.asks)
@@ -248,6 +249,19 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 		e.Submitted = r.Submitted
 	}
 	return nil
+}
+
+// MeasuredNow names the alternative that is what the gang has, by what its GPUs measure now.
+const MeasuredNow = "here, measured now"
+
+// remeasured adds that alternative if it is another slowdown than was decided on: a GPU was
+// measured again since.
+func (e *Explanation) remeasured(d pal.Decision) {
+	was := d.Chosen
+	if was == nil || e.asks != "" && e.asks != d.Class || e.holds.Cost > 0.95*was.Cost && e.holds.Cost < 1.05*was.Cost {
+		return
+	}
+	e.Alternatives = slices.Insert(e.Alternatives, 0, Alternative{MeasuredNow, e.holds})
 }
 
 // RecordComes is how long after it placed a gang the placer has written down why,

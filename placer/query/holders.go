@@ -213,8 +213,8 @@ func sizeKey(r nomad.Request, elastic string) string {
 
 // Alternative is another placement of a gang, for comparison.
 type Alternative struct {
-	// What it is: "the best now" for one that runs, "its last GPUs" for one that waits
-	// again.
+	// What it is: "the best now" for one that runs, and before that "here, measured now" if its
+	// GPUs do not measure as they did; "its last GPUs" for one that waits again.
 	What string `json:"what"`
 	*pal.Choice
 }

@@ -57,9 +57,16 @@ func printNext(b *base, e *query.Explanation) {
 	steps := append([]string(nil), e.Remedies...)
 	switch e.State {
 	case gang.Running:
+		if e.Decision == nil || e.Decision.Chosen == nil {
+			break
+		}
+		here := e.Decision.Chosen.Cost
 		for _, a := range e.Alternatives {
-			if c := e.Decision; c != nil && c.Chosen != nil && a.Cost < 0.95*c.Chosen.Cost {
-				steps = append(steps, fmt.Sprintf("On the best GPUs that are free now it would take %.2f times as long as here. With pal_migrate = true the placer may move it, if the agent's queue moves gangs.", a.Cost/c.Chosen.Cost))
+			switch {
+			case a.What == query.MeasuredNow:
+				here = a.Cost
+			case a.Cost < 0.95*here:
+				steps = append(steps, fmt.Sprintf("On the best GPUs that are free now it would take %.2f times as long as here. With pal_migrate = true the placer may move it, if the agent's queue moves gangs.", a.Cost/here))
 			}
 		}
 	case gang.Waiting:

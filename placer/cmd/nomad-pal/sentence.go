@@ -115,6 +115,11 @@ func runsSentence(e *query.Explanation, now time.Time) string {
 	if d.Packed != nil && d.Packed.Cost != c.Cost {
 		text += fmt.Sprintf(". Packed, it would be %.2f times", d.Packed.Cost)
 	}
+	for _, a := range e.Alternatives {
+		if a.What == query.MeasuredNow {
+			text += fmt.Sprintf(". As its GPUs measure now, it is %.2f times: the slowest has PM score %s", a.Cost, score(a.PMScore))
+		}
+	}
 	return text + "."
 }
 

@@ -1,0 +1,26 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query
+
+import (
+	"testing"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// A gang whose GPU has become an outlier since it was placed is told so; small differences
+// are not worth a word.
+func TestRemeasured(t *testing.T) {
+	d := pal.Decision{Class: pal.ClassA, Chosen: &pal.Choice{Cost: 1}}
+	for _, c := range []struct {
+		cost float64
+		asks pal.AppClass
+		want int
+	}{{1.02, "", 1}, {2.4, pal.ClassA, 2}, {0.7, "", 2}, {2.4, pal.ClassD, 1}} {
+		e := &Explanation{holds: &pal.Choice{Cost: c.cost}, asks: c.asks, Alternatives: []Alternative{{"the best now", &pal.Choice{Cost: 1}}}}
+		if e.remeasured(d); len(e.Alternatives) != c.want || c.want == 2 && (e.Alternatives[0].What != MeasuredNow || e.Alternatives[0].Cost != c.cost) {
+			t.Errorf("%v: %+v", c, e.Alternatives)
+		}
+	}
+}
