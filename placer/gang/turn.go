@@ -311,7 +311,7 @@ func (g *Gang) requeueLost(w World) ([]Effect, bool) {
 	if g.GaveUp() != nil { // by an earlier placer: the record has just been read
 		return nothing()
 	}
-	reason, failed, times := "its node was drained", false, g.Record.InfraFailures
+	reason, failed, times := "its members were stopped: their node was drained, or somebody stopped them (nomad alloc stop)", false, g.Record.InfraFailures
 	if f := w.LastFailure(g.Job); f != nil {
 		reason, failed = f.Reason, f.Cause != failure.Unknown
 	}
