@@ -130,6 +130,9 @@ func (c *caller) visible(ctx context.Context, jobs []model.JobStatus) ([]model.J
 // readsJob fails where the caller cannot read the job. It does not tell a job
 // that is not there from one that the caller may not know of.
 func (c *caller) readsJob(ctx context.Context, k nomad.JobKey) error {
+	if err := nomad.Addressable(k.ID); err != nil {
+		return fmt.Errorf("%w %q in namespace %q: %w", errNoJob, k.ID, k.Namespace, err)
+	}
 	_, _, err := c.nomad.Jobs().Info(k.ID, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
 	if nomad.StatusOf(err) == http.StatusNotFound {
 		return fmt.Errorf("%w %q in namespace %q", errNoJob, k.ID, k.Namespace)

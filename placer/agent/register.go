@@ -40,6 +40,9 @@ func (s *server) serveRegister(w http.ResponseWriter, r *http.Request) {
 	if err == nil && !rewrite.Gated(job) {
 		err = fmt.Errorf("job %q has no gate: it is for Nomad to register", *job.ID)
 	}
+	if err == nil {
+		err = nomad.Addressable(*job.ID)
+	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return

@@ -159,6 +159,9 @@ func (v *View) allUsable(eligible []bool) []bool {
 // Servable says why no placer could serve the job, whatever the cluster is; nil if one
 // could.
 func Servable(job *api.Job) error {
+	if err := Addressable(*job.ID); err != nil {
+		return err
+	}
 	switch t := *job.Type; {
 	case t == api.JobTypeSystem || t == api.JobTypeSysbatch:
 		return fmt.Errorf("a %s job runs on every node: there is nothing to choose", t)
@@ -171,7 +174,7 @@ func Servable(job *api.Job) error {
 		return err
 	}
 	if g, t := instanceChooser(job); t != nil {
-		return fmt.Errorf("task %q of group %q constrains ${device.ids} itself: choosing instances is the placer's part; drop that constraint, or the gate", t.Name, *g.Name)
+		return fmt.Errorf("task %q of group %q constrains ${device.ids} itself: choosing instances is the placer's part; drop that constraint, or leave the gate off (nomad job run adds none)", t.Name, *g.Name)
 	}
 	return nil
 }

@@ -141,7 +141,7 @@ func (c *cluster) until(what string, ok func() bool) {
 // job writes a jobspec of one member with so many GPUs.
 func (c *cluster) job(namespace, name string, gpus int) (path string) {
 	c.t.Helper()
-	path = filepath.Join(c.t.TempDir(), name+".hcl")
+	path = filepath.Join(c.t.TempDir(), filepath.Base(name)+".hcl")
 	text := fmt.Sprintf(`job %q {
   namespace = %q
   type      = "batch"

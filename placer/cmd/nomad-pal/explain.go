@@ -5,7 +5,9 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -93,11 +95,13 @@ func (b *base) runExplain(args []string) int {
 func (b *base) explain(s *answers, name string, f *jobFlags, changes query.Changes) (*explained, error) {
 	if isJobFile(name) {
 		job, _, err := b.readJob(name, f)
-		if err != nil {
+		if err == nil {
+			b.jobspec = name
+			return b.planned(s, job, changes)
+		}
+		if !errors.Is(err, os.ErrNotExist) || !b.isJob(s, b.keyOf(name)) {
 			return nil, err
 		}
-		b.jobspec = name
-		return b.planned(s, job, changes)
 	}
 	t, err := b.target(s, name)
 	if err != nil {

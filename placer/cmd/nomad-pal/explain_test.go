@@ -112,6 +112,42 @@ func TestExplainTargets(t *testing.T) {
 	}
 }
 
+// A whole id goes before one that only begins so, also of a job that has ended or has no
+// GPUs. Of an id that Nomad's HTTP API cannot be asked about, the error says so.
+func TestExplainWholeID(t *testing.T) {
+	c := newCluster(t)
+	t.Setenv("NOMAD_PAL_ADDR", c.agent("", "http {\n  bind_port = 0\n}\n"))
+	c.runs(c.job("default", "train", 1), "train")
+	c.runs(c.job("default", "trainee", 1), "trainee")
+	c.runs(c.job("default", "../up", 1), "../up")
+	if _, _, err := c.client("").API().Jobs().Deregister("train", false, nil); err != nil {
+		t.Fatal(err)
+	}
+	c.until("train has ended", func() bool {
+		_, out, _ := c.does("explain", "train")
+		return strings.HasPrefix(out, "train was stopped")
+	})
+	if _, out, said := c.does("explain", "../up"); !strings.HasPrefix(out, "../up runs on 1 GPU") {
+		t.Errorf("an id like a path: %s%s", out, said)
+	}
+	for id, want := range map[string]string{
+		".": "reads the job id", "..": "reads the job id", "evaluate/plan": "takes /plan at the end of the job id", "./nosuch.hcl": "no such file",
+	} {
+		if code, out, err := c.does("explain", id); code != 1 || !strings.Contains(err, want) {
+			t.Errorf("%s: %d %s%s", id, code, out, err)
+		}
+	}
+	if code, out, err := c.reads(`job "ml/evaluate" {
+  group "g" {
+    task "t" {
+      driver = "raw_exec"
+    }
+  }
+}`, "run", "-detach", "-"); code != 1 || !strings.Contains(err, "takes /evaluate at the end") {
+		t.Errorf("run: %d %s%s", code, out, err)
+	}
+}
+
 // -what-if says what would happen, of jobs that run, wait, or are not submitted, and
 // changes nothing.
 func TestExplainWhatIf(t *testing.T) {

@@ -202,6 +202,9 @@ func (b *base) useLearned(client *nomad.Client, job *api.Job) error {
 
 // gateForRun adds the gate, or says why the job must not have one.
 func gateForRun(job *api.Job) (*api.Job, error) {
+	if err := nomad.Addressable(*job.ID); err != nil {
+		return nil, err
+	}
 	if !rewrite.AsksGPUs(job) {
 		return job, nil
 	}

@@ -33,6 +33,9 @@ type target struct {
 // it if no other begins so. A whole name goes before a beginning, and in each case jobs
 // go before GPUs, nodes and allocations.
 func (b *base) target(s *answers, name string) (*target, error) {
+	if err := nomad.Addressable(name); err != nil {
+		return nil, err
+	}
 	jobs, err := s.Jobs()
 	if err != nil {
 		return nil, err
@@ -51,12 +54,12 @@ func (b *base) target(s *answers, name string) (*target, error) {
 	if t := hardware(all, func(id string) bool { return id == name }); t != nil {
 		return t, nil
 	}
+	if k := b.keyOf(name); b.isJob(s, k) { // it has ended, or has no GPUs
+		return &target{job: k}, nil
+	}
 	k, err := query.FindJob(keys, b.namespace, name)
 	if err != nil || k.ID != name {
 		return &target{job: k}, err
-	}
-	if job, err := s.nomad.Job(b.ctx, k); err == nil && job != nil {
-		return &target{job: k}, nil
 	}
 	begins := func(id string) bool { return strings.HasPrefix(id, name) }
 	if t := hardware(all, begins); t != nil {
@@ -94,6 +97,17 @@ func (b *base) goneGPU(s *answers, prefix string) error {
 		}
 	}
 	return fmt.Errorf("no node names a GPU %q, and no job that you may see runs on one", prefix)
+}
+
+// keyOf is the job of that id, in the namespace of the command.
+func (b *base) keyOf(id string) nomad.JobKey {
+	return nomad.JobKey{Namespace: cmp.Or(strings.Trim(b.namespace, "*"), api.DefaultNamespace), ID: id}
+}
+
+// isJob says whether Nomad has the job.
+func (b *base) isJob(s *answers, k nomad.JobKey) bool {
+	job, err := s.nomad.Job(b.ctx, k)
+	return err == nil && job != nil && *job.ID == k.ID
 }
 
 // hardware is the GPU or node that alone is meant; nil if there is none.
