@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/internal/nearest"
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
@@ -152,7 +153,11 @@ var hints = map[string]func(h *Hints, value string) error{
 // would otherwise do nothing, and nobody would notice.
 func (h *Hints) set(key, value string) error {
 	if hints[key] == nil {
-		return fmt.Errorf("no such hint (one of %s)", strings.Join(slices.Sorted(maps.Keys(hints)), ", "))
+		names := slices.Sorted(maps.Keys(hints))
+		if near := nearest.Name(key, names); near != "" {
+			return fmt.Errorf("no such hint: did you mean %s?", near)
+		}
+		return fmt.Errorf("no such hint (one of %s)", strings.Join(names, ", "))
 	}
 	return hints[key](h, value)
 }

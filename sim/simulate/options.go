@@ -117,13 +117,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	o := &options{profile: profiles{}, set: map[string]bool{}}
 	o.locality = localityFlag{"1.7", pal.TwoTier(pal.DefaultPenalty)}
 	f := flag.NewFlagSet("simulate", flag.ContinueOnError)
-	f.SetOutput(stderr)
-	f.Usage = func() {
-		fmt.Fprint(stderr, usage)
-		describePolicies(stderr)
-		fmt.Fprint(stderr, "Options:\n\n")
-		f.PrintDefaults()
-	}
+	f.SetOutput(io.Discard) // an error is one line, without the whole help
 	o.inputFlags(f)
 	o.policyFlags(f)
 	f.Uint64Var(&o.seed, "seed", 42, "seed of everything that is drawn; the same seed repeats a run to the byte")
@@ -131,8 +125,16 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.csv, "csv", "", "write one line a job to `FILE`")
 	f.StringVar(&o.html, "html", "", "write a report with plots to `FILE`, readable offline")
 	f.BoolVar(&o.quiet, "quiet", false, "no progress on standard error")
-	if err := f.Parse(args); err != nil {
+	switch err := f.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stderr, usage)
+		describePolicies(stderr)
+		fmt.Fprint(stderr, "Options:\n\n")
+		f.SetOutput(stderr)
+		f.PrintDefaults()
 		return nil, err
+	case err != nil:
+		return nil, fmt.Errorf("%w; see nomad-pal simulate -help", err)
 	}
 	if f.NArg() > 0 {
 		return nil, fmt.Errorf("argument %q is not a flag", f.Arg(0))

@@ -10,6 +10,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -122,8 +123,12 @@ func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
 func (o *options) selected(t trace.Trace) (trace.Trace, error) {
 	if o.tenant != "" {
 		all := t
-		if t = all.Of(o.tenant); len(t.Jobs) == 0 {
-			return t, fmt.Errorf("trace %q holds no job of %q; the largest of its tenants are %s", all.Name, o.tenant, strings.Join(all.Tenants()[:min(5, len(all.Tenants()))], ", "))
+		tenants := slices.DeleteFunc(slices.Clone(all.Tenants()), func(name string) bool { return name == "" })
+		if t = all.Of(o.tenant); len(t.Jobs) == 0 && len(tenants) == 0 {
+			return t, fmt.Errorf("trace %q holds no job of %q: it names no tenants", all.Name, o.tenant)
+		}
+		if len(t.Jobs) == 0 {
+			return t, fmt.Errorf("trace %q holds no job of %q; the largest of its tenants are %s", all.Name, o.tenant, strings.Join(tenants[:min(5, len(tenants))], ", "))
 		}
 		t.Skipped = all.Skipped
 	}

@@ -78,10 +78,12 @@ func TestBadInput(t *testing.T) {
 		"calibration":         {[]string{"-trace", good, "-calibration", "guess"}, `-calibration: method "guess" is unknown (one of edges, kmeans, kmeans-silhouette)`},
 		"configuration":       {[]string{"-trace", good, "-config", write("bad.hcl", "queue { order = \"best\" }\n")}, `queue order "best" is unknown`},
 		"failures":            {[]string{"-trace", good, "-policy", "nomad", "-mtbf", "10h"}, "simulate nomad: GPUs that fail are not modelled"},
+		"tenant of nobody":    {[]string{"-tenant", "ann"}, "it names no tenants\n"},
+		"unknown flag":        {[]string{"-polcy", "las"}, "simulate: flag provided but not defined: -polcy; see nomad-pal simulate -help\n"},
 		"argument":            {[]string{"extra"}, `argument "extra" is not a flag`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, stderr := simulate(t, 1, tc.args...); !strings.Contains(stderr, tc.want) {
+			if _, stderr := simulate(t, 1, tc.args...); !strings.Contains(stderr, tc.want) || strings.Count(stderr, "\n") > 1 {
 				t.Errorf("got %q, want it to say %q", stderr, tc.want)
 			}
 		})

@@ -84,13 +84,13 @@ func (b *base) runAgent(args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	if *check {
-		b.printf("The configuration is valid.\n")
-		return 0
-	}
 	*level = cmp.Or(*level, file.LogLevel, "info")
 	if hclog.LevelFromString(*level) == hclog.NoLevel {
 		return b.fail(fmt.Errorf("log level %q is unknown (one of trace, debug, info, warn, error)", *level))
+	}
+	if *check {
+		b.printf("The configuration is valid.\n")
+		return 0
 	}
 	log := hclog.New(&hclog.LoggerOptions{
 		Name: "nomad-pal", Level: hclog.LevelFromString(*level), Output: b.io.err, JSONFormat: *logJSON || file.LogJSON,

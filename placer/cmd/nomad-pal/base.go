@@ -18,6 +18,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/internal/nearest"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -109,7 +110,7 @@ func (b *base) only(fs *flag.FlagSet, prints ...string) *flag.FlagSet {
 // wrong. want is the number of arguments beside flags, -1 for any.
 func (b *base) parse(fs *flag.FlagSet, args []string, want int) (rest []string, ok bool) {
 	if err := fs.Parse(args); err != nil {
-		return nil, b.fail(fmt.Errorf("%w; see nomad-pal %s -help", err, fs.Name())) == 0
+		return nil, b.fail(fmt.Errorf("%w%s; see nomad-pal %s -help", err, meantFlag(fs, err), fs.Name())) == 0
 	}
 	b.flagsGiven = map[string]bool{}
 	fs.Visit(func(f *flag.Flag) { b.flagsGiven[f.Name] = true })
@@ -118,10 +119,27 @@ func (b *base) parse(fs *flag.FlagSet, args []string, want int) (rest []string, 
 			return nil, b.fail(fmt.Errorf("nomad-pal %s does not take -%s; see -help", fs.Name(), name)) == 0
 		}
 	}
+	if i := slices.IndexFunc(fs.Args(), func(a string) bool { return len(a) > 1 && a[0] == '-' }); want >= 0 && i > 0 {
+		return nil, b.fail(fmt.Errorf("options go before arguments: nomad-pal %s %s", fs.Name(), strings.Join(slices.Concat(fs.Args()[i:], fs.Args()[:i]), " "))) == 0
+	}
 	if want >= 0 && fs.NArg() != want {
 		return nil, b.fail(fmt.Errorf("nomad-pal %s takes %s, got %d; see -help", fs.Name(), counted(want, "argument"), fs.NArg())) == 0
 	}
 	return fs.Args(), true
+}
+
+// meantFlag is the option that is most like one that there is not, in words.
+func meantFlag(fs *flag.FlagSet, err error) string {
+	_, name, unknown := strings.Cut(err.Error(), "not defined: -")
+	if !unknown {
+		return ""
+	}
+	var names []string
+	fs.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
+	if near := nearest.Name(name, names); near != "" {
+		return fmt.Sprintf(" (did you mean -%s?)", near)
+	}
+	return ""
 }
 
 // given says whether a flag stands on the command line.

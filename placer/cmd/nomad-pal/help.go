@@ -4,7 +4,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,8 +13,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agext/levenshtein"
 	"github.com/hashicorp/cli"
+
+	"github.com/nomad-pal/nomad-pal/internal/nearest"
 )
 
 // help is the help of a command: how it is used, what it does, and its options, in lines
@@ -113,28 +113,12 @@ func unknownCommand(args []string, commands map[string]cli.CommandFactory) strin
 		return of == "" && strings.Contains(n, " ") || !strings.HasPrefix(n, of) || n == "profile" && of != ""
 	})
 	said := fmt.Sprintf("nomad-pal has no command %q", name)
-	if near := nearest(name, names); near != "" {
+	if near := nearest.Name(name, names); near != "" {
 		said += fmt.Sprintf(": did you mean %q? See", near)
 	} else {
 		said += "; see"
 	}
 	return said + fmt.Sprintf(" nomad-pal %s-help.", of)
-}
-
-// nearest is the name that is most like another one; "" if none is.
-func nearest(name string, names []string) string {
-	best := slices.MinFunc(names, func(a, b string) int {
-		return cmp.Or(cmp.Compare(levenshtein.Distance(name, a, nil), levenshtein.Distance(name, b, nil)), strings.Compare(a, b))
-	})
-	for _, n := range names {
-		if len(name) >= 2 && strings.HasPrefix(n, name) {
-			return n
-		}
-	}
-	if levenshtein.Distance(name, best, nil) > max(1, len(name)/3) {
-		return ""
-	}
-	return best
 }
 
 // unreached says where Nomad was looked for, if it does not answer, and that no token was

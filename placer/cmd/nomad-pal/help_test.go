@@ -126,6 +126,22 @@ func TestUnknownCommand(t *testing.T) {
 	}
 }
 
+// What is typed wrong is refused in one line, which says what was meant.
+func TestTypedWrong(t *testing.T) {
+	c := newCluster(t)
+	for args, want := range map[string]string{
+		"explain -nmaespace foo train": "flag provided but not defined: -nmaespace (did you mean -namespace?); see nomad-pal explain -help",
+		"explain -xyzzy foo train":     "flag provided but not defined: -xyzzy; see nomad-pal explain -help",
+		"explain train -json":          "options go before arguments: nomad-pal explain -json train",
+		"queue -class E":               `-class: application class "E" is unknown (one of A, B, C, D)`,
+		"queue -limit -1":              "-limit -1 is negative; 0 shows all",
+	} {
+		if code, out, said := c.does(strings.Fields(args)...); code != 1 || out != "" || strings.TrimSpace(said) != "Error: "+want {
+			t.Errorf("%s: %d %s%s", args, code, out, said)
+		}
+	}
+}
+
 // A Nomad that does not answer is named by its address, and where that comes from.
 func TestUnreachable(t *testing.T) {
 	c := newCluster(t)

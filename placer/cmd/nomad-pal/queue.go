@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -68,6 +69,12 @@ func (b *base) runQueue(args []string) int {
 		return 1
 	}
 	f := queueFilter{class: strings.ToUpper(*class), states: listedStates}
+	if _, err := pal.ParseAppClass(f.class); f.class != "" && err != nil {
+		return b.fail(fmt.Errorf("-class: %w", err))
+	}
+	if b.given("limit") && *limit < 0 {
+		return b.fail(fmt.Errorf("-limit %d is negative; 0 shows all", *limit))
+	}
 	if b.given("namespace") {
 		f.namespace = b.namespace
 	}

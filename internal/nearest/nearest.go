@@ -1,0 +1,32 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package nearest guesses which name was meant by one that does not exist.
+package nearest
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/agext/levenshtein"
+)
+
+// Name is the name that is most like another one; "" if none is.
+func Name(name string, names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	best := slices.MinFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(levenshtein.Distance(name, a, nil), levenshtein.Distance(name, b, nil)), strings.Compare(a, b))
+	})
+	for _, n := range names {
+		if len(name) >= 2 && strings.HasPrefix(n, name) {
+			return n
+		}
+	}
+	if levenshtein.Distance(name, best, nil) > max(1, len(name)/3) {
+		return ""
+	}
+	return best
+}

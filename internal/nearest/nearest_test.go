@@ -1,0 +1,19 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nearest
+
+import "testing"
+
+func TestName(t *testing.T) {
+	t.Parallel()
+	names := []string{"pal_after", "pal_class", "pal_duration"}
+	for name, want := range map[string]string{"pal_clas": "pal_class", "pal_dur": "pal_duration", "pal_klass": "pal_class", "pal_x": "", "": ""} {
+		if got := Name(name, names); got != want {
+			t.Errorf("%q: %q, want %q", name, got, want)
+		}
+	}
+	if got := Name("x", nil); got != "" {
+		t.Errorf("of none: %q", got)
+	}
+}
