@@ -328,6 +328,14 @@ func WhyNot(c *Cluster, g Gang) (impossible bool, reason string) {
 	return whyNot(c, g, candidates(c, g))
 }
 
+// CountGPUs is a number of GPUs in words: 1 GPU, 2 GPUs.
+func CountGPUs(n int) string {
+	if n == 1 {
+		return "1 GPU"
+	}
+	return fmt.Sprintf("%d GPUs", n)
+}
+
 // whyNot is the one reason that is worth saying: the first that holds, from what no
 // wait can mend to what is only in the way now.
 func whyNot(c *Cluster, g Gang, n Candidates) (impossible bool, reason string) {
@@ -337,17 +345,17 @@ func whyNot(c *Cluster, g Gang, n Candidates) (impossible bool, reason string) {
 	case demand == 0:
 		return true, "the job asks for no GPUs"
 	case match < demand:
-		return true, fmt.Sprintf("needs %d GPUs, the cluster has %d that match", demand, match)
+		return true, fmt.Sprintf("needs %s, the cluster has %d that match", CountGPUs(demand), match)
 	case tooWide(c, g) != "":
 		return true, tooWide(c, g)
 	case tooFar(c, g) != "":
 		return true, tooFar(c, g)
 	case n.Free < demand:
-		return false, fmt.Sprintf("needs %d GPUs, %d of the %d that match are free (%s)", demand, n.Free, match, n.others())
+		return false, fmt.Sprintf("needs %s, %d of the %d that match are free (%s)", CountGPUs(demand), n.Free, match, n.others())
 	case g.MaxTier != 0:
-		return false, fmt.Sprintf("needs %d GPUs within one %s; %d that match are free, but not so close together", demand, g.MaxTier, n.Free)
+		return false, fmt.Sprintf("needs %s within one %s; %d that match are free, but not so close together", CountGPUs(demand), g.MaxTier, n.Free)
 	}
-	return false, fmt.Sprintf("needs %d GPUs, %d that match are free, but their nodes lack GPUs side by side, CPU, memory or disk for it", demand, n.Free)
+	return false, fmt.Sprintf("needs %s, %d that match are free, but their nodes lack GPUs side by side, CPU, memory or disk for it", CountGPUs(demand), n.Free)
 }
 
 // tooWide says which member set would not fit even an idle, healthy cluster, as far

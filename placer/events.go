@@ -135,7 +135,7 @@ func (p *Placer) noteState(t *model.Tracked, was gang.State) {
 	switch is {
 	case gang.Waiting:
 		if was == "" {
-			p.emit(t.Key, Queued, fmt.Sprintf("waits for %s GPUs", model.InRange(t.Request.Least().GPUs(), t.Request.Gang.GPUs())))
+			p.emit(t.Key, Queued, "waits for "+model.GPURange(t.Request.Least().GPUs(), t.Request.Gang.GPUs()))
 		} else if was != gang.Committing && was != gang.Rejected {
 			text := "waits again; it was " + string(was)
 			if was == gang.Completing {
@@ -145,7 +145,7 @@ func (p *Placer) noteState(t *model.Tracked, was gang.State) {
 		}
 	case gang.Running:
 		if was == gang.Starting || was == gang.Waiting || was == gang.Committing {
-			p.emit(t.Key, Started, fmt.Sprintf("all %d members run", t.Want))
+			p.emit(t.Key, Started, allRun(t.Want))
 		}
 	case gang.Stopping:
 		why, forJob := t.Stopping()
@@ -170,6 +170,13 @@ func (p *Placer) noteState(t *model.Tracked, was gang.State) {
 	}
 }
 
+func allRun(members int) string {
+	if members == 1 {
+		return "its member runs"
+	}
+	return fmt.Sprintf("all %d members run", members)
+}
+
 // emitPlaced notes a decision that is in force.
 func (p *Placer) emitPlaced(t *model.Tracked, r gang.Record) {
 	c := r.Decision.Chosen
@@ -185,7 +192,7 @@ func (p *Placer) emitPlaced(t *model.Tracked, r gang.Record) {
 			e.GPUs = append(e.GPUs, u.ID)
 		}
 	}
-	e.Text = fmt.Sprintf("gets %d GPUs %s after %s, predicted slowdown %.2f", len(e.GPUs), on(c), model.ShortDuration(r.Waited.Round(time.Second)), c.Cost)
+	e.Text = fmt.Sprintf("gets %s %s after %s, predicted slowdown %.2f", pal.CountGPUs(len(e.GPUs)), on(c), model.ShortDuration(r.Waited.Round(time.Second)), c.Cost)
 	p.hooks.Events.Add(e)
 }
 

@@ -72,17 +72,20 @@ func (w Wait) Why() string {
 	case ReasonShrinking:
 		return fmt.Sprintf("waits until %s given back members that it could do without", have(w.Stopping))
 	case ReasonTooLarge:
-		return fmt.Sprintf("cannot start: it needs %d GPUs of a kind and place that the cluster does not have (unhealthy GPUs and those in quarantine do not count)", w.GPUs)
+		return fmt.Sprintf("cannot start: it needs %s of a kind and place that the cluster does not have (unhealthy GPUs and those in quarantine do not count)", pal.CountGPUs(w.GPUs))
 	case ReasonLimit:
-		return fmt.Sprintf("cannot start: it needs %d GPUs, and its tenant may hold %d at most (quota and borrowing_limit)", w.GPUs, w.Limit)
+		return fmt.Sprintf("cannot start: it needs %s, and its tenant may hold %d at most (quota and borrowing_limit)", pal.CountGPUs(w.GPUs), w.Limit)
 	case ReasonQuota:
 		return "waits: its tenant's quota is used up"
 	case ReasonArray:
 		return "waits: as many jobs of its array run as may at a time (pal_array_parallel)"
 	case ReasonScattered:
+		if w.Free == 1 {
+			return "waits: 1 GPU is free, but not where it could run"
+		}
 		return fmt.Sprintf("waits: %d GPUs are free, but not where its %d could run", w.Free, w.GPUs)
 	case ReasonReserved:
-		return fmt.Sprintf("waits: the %d free GPUs are kept for %s, which goes first", w.Free, w.Ahead)
+		return fmt.Sprintf("waits: %s kept for %s, which goes first", theFree(w.Free), w.Ahead)
 	case ReasonWindow:
 		return "waits for the end of a window: the GPUs it could use are kept for maintenance, or for others, and it may run into that"
 	case ReasonLocality:
@@ -90,7 +93,14 @@ func (w Wait) Why() string {
 	case ReasonNext:
 		return "starts with the next decision"
 	}
-	return fmt.Sprintf("waits: it needs %d GPUs, %d are free", w.GPUs, w.Free)
+	return fmt.Sprintf("waits: it needs %s, %d are free", pal.CountGPUs(w.GPUs), w.Free)
+}
+
+func theFree(n int) string {
+	if n == 1 {
+		return "the free GPU is"
+	}
+	return fmt.Sprintf("the %d free GPUs are", n)
 }
 
 // have lists gangs with the verb.

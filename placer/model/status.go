@@ -89,6 +89,14 @@ func InRange(least, most int) string {
 	return fmt.Sprintf("%d–%d", least, most)
 }
 
+// GPURange is between how many GPUs.
+func GPURange(least, most int) string {
+	if least == most {
+		return pal.CountGPUs(most)
+	}
+	return InRange(least, most) + " GPUs"
+}
+
 // StatusOf is what is shown of a job.
 func (m *Model) StatusOf(t *Tracked, waits map[string]*Wait) JobStatus {
 	j := t.status(waits[t.Key.String()])

@@ -90,6 +90,9 @@ func membersSay(s *nomad.State, st gang.Observed) string {
 	complete = min(complete, st.Have)
 	pending = min(pending, st.Have-complete)
 	text := fmt.Sprintf("%d of %d members run", st.Have-complete-pending, st.Want)
+	if st.Want == 1 {
+		text = fmt.Sprintf("%d of 1 member runs", st.Have-complete-pending)
+	}
 	if pending > 0 {
 		text += fmt.Sprintf(", %d are placed and pending: their images or files are being fetched, say", pending)
 	}

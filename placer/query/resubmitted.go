@@ -56,7 +56,7 @@ func (e *Explanation) resubmitted(st gang.Observed, job *api.Job, d pal.Decision
 	e.State, e.Obstacles = gang.Running, nil
 	switch {
 	case keeps(st, job):
-		e.Reason = fmt.Sprintf("runs on %d GPUs and would keep them; Nomad restarts the tasks that change", st.Holds())
+		e.Reason = fmt.Sprintf("runs on %s and would keep them; Nomad restarts the tasks that change", pal.CountGPUs(st.Holds()))
 		e.Decision = nil
 	case d.Placed:
 		e.State = gang.Starting
@@ -64,8 +64,8 @@ func (e *Explanation) resubmitted(st gang.Observed, job *api.Job, d pal.Decision
 		if *job.Type == api.JobTypeService {
 			become = "replaced as its update block says"
 		}
-		e.Reason = fmt.Sprintf("runs on %d GPUs, and asks for others: its members would be %s", st.Holds(), become)
+		e.Reason = fmt.Sprintf("runs on %s, and asks for others: its members would be %s", pal.CountGPUs(st.Holds()), become)
 	default:
-		e.Reason = fmt.Sprintf("runs on %d GPUs, and would run on as it is: what it asks for now does not fit: %s", st.Holds(), d.Reason)
+		e.Reason = fmt.Sprintf("runs on %s, and would run on as it is: what it asks for now does not fit: %s", pal.CountGPUs(st.Holds()), d.Reason)
 	}
 }

@@ -199,7 +199,7 @@ func queueSummary(jobs []model.JobStatus) string {
 	}
 	text := "No job waits"
 	if waiting > 0 {
-		text = fmt.Sprintf("%s for %s", verbed(waiting, "job waits", "jobs wait"), gpuRange(least, requested))
+		text = fmt.Sprintf("%s for %s", verbed(waiting, "job waits", "jobs wait"), model.GPURange(least, requested))
 	}
 	if runOn > 0 {
 		text += fmt.Sprintf("; %s as before, resubmitted", verbed(runOn, "runs on", "run on"))

@@ -35,7 +35,7 @@ func TestSnapshotTellsTheTruth(t *testing.T) {
 			phase  gang.State
 			reason string
 		}{
-			"runs":     {gang.Running, "1 of 1 members run"},
+			"runs":     {gang.Running, "1 of 1 member runs"},
 			"waits":    {gang.Waiting, ""},
 			"never":    {gang.Unschedulable, "5 GPUs"},
 			"odd":      {gang.Rejected, "pal_class"},
