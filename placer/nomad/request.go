@@ -109,7 +109,11 @@ func (v *View) Request(job *api.Job) (Request, error) {
 		r.Gang.MemberSets = append(r.Gang.MemberSets, set)
 	}
 	if rewrite.AllGPUs(author) == 0 {
-		return r, fmt.Errorf("the job asks for no GPUs: every group that does has count 0")
+		why := "its device blocks have count = 0"
+		if slices.ContainsFunc(author.TaskGroups, func(g *api.TaskGroup) bool { return rewrite.GPUsPerMember(g) > 0 }) {
+			why = "every group that does has count = 0"
+		}
+		return r, fmt.Errorf("the job asks for no GPUs: %s", why)
 	}
 	return r, r.Gang.Validate()
 }

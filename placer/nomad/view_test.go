@@ -183,7 +183,8 @@ func TestRequestRefusals(t *testing.T) {
 		{"bad hint", jobspec("j", 1, 1, `meta { pal_class = "Z" }`), `meta pal_class = "Z" of the job: application class "Z" is unknown`},
 		{"unknown app", jobspec("j", 1, 1, `meta { pal_app = "doom" }`), `meta pal_app = "doom": no such application is configured (known: bert)`},
 		{"class against app", jobspec("j", 1, 1, "meta {\n    pal_class = \"A\"\n    pal_app = \"bert\"\n  }"), `meta pal_class = "A" contradicts pal_app = "bert", which is of class B: leave one out`},
-		{"no GPUs wanted", jobspec("j", 0, 1, ""), "every group that does has count 0"},
+		{"no members", jobspec("j", 0, 1, ""), "every group that does has count = 0"},
+		{"no GPUs of a device", jobspec("j", 1, 0, ""), "its device blocks have count = 0"},
 		{"system", strings.Replace(jobspec("j", 1, 1, ""), `"batch"`, `"system"`, 1), "a system job runs on every node"},
 		{"own ids", strings.Replace(jobspec("j", 1, 1, ""), "          count = 1\n", `          constraint {
             attribute = "${device.ids}"

@@ -44,7 +44,9 @@ type Explanation struct {
 	// Decided and Ready are the times of the decision in force.
 	Decided time.Time `json:"decided,omitzero"`
 	Ready   time.Time `json:"ready,omitzero"`
-	Mode    string    `json:"mode,omitempty"`
+	// Restarted is when Nomad last started all members again on the same GPUs.
+	Restarted time.Time `json:"restarted,omitzero"`
+	Mode      string    `json:"mode,omitempty"`
 	// Predicted is what the placer chose, if Nomad gave the job other GPUs that its pins
 	// allow: then the decision's chosen ones are those that it has.
 	Predicted *pal.Choice `json:"predicted,omitempty"`
@@ -169,7 +171,7 @@ func (s *Snapshot) explainFromState(k nomad.JobKey) (e *Explanation, st gang.Obs
 	}
 	switch st.Nomad {
 	case gang.Native:
-		e.Reason = fmt.Sprintf("placed by Nomad alone on %d GPUs: the job has no gate, so the placer leaves it alone", st.Holds())
+		e.Reason = fmt.Sprintf("placed by Nomad alone on %s: the job has no gate, so the placer leaves it alone", pal.CountGPUs(st.Holds()))
 	case gang.Template:
 		e.Reason = nomad.TemplateReason(job, s.m.Cfg.Children)
 	case gang.Waiting:
@@ -219,11 +221,17 @@ func (s *Snapshot) explainUnknown(ctx context.Context, k nomad.JobKey) (*Explana
 		}
 		return e, nil
 	}
-	return &Explanation{
-		Namespace: k.Namespace, Job: k.ID, State: gang.Native,
-		Reason: "the job asks for no GPUs: the placer leaves it to Nomad",
-	}, nil
+	if rewrite.Gated(job) {
+		return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Reason: noGPUsGated}, nil
+	}
+	return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Native, Reason: noGPUs}, nil
 }
+
+// What is said of jobs that ask for no GPUs.
+const (
+	noGPUs      = "the job asks for no GPUs, so the placer leaves it to Nomad"
+	noGPUsGated = "the job asks for no GPUs, so the placer never opens its gate: take out the constraint on ${meta.pal_gate} and run it again"
+)
 
 // addRecord adds what was recorded of the last decision.
 func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observed) error {
@@ -236,6 +244,7 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 	if err != nil || r == nil {
 		return err
 	}
+	e.Restarted = restarted(st, r)
 	if e.holds != nil {
 		r.Got(e.holds)
 		r.Shrunk(e.holds)
@@ -268,6 +277,24 @@ func (e *Explanation) remeasured(d pal.Decision) {
 // bursts aside: how long it lets a record wait, and what it takes to hear that the
 // members are there.
 const RecordComes = 2 * time.Second
+
+// restarted is when Nomad last started all members of a running gang again on GPUs that it
+// already had, as it does when an edit changes their tasks; zero if it did not.
+func restarted(st gang.Observed, r *gang.Record) time.Time {
+	if st.Nomad != gang.Running || r.Ready.IsZero() || r.JobModifyIndex >= *st.Job.JobModifyIndex {
+		return time.Time{}
+	}
+	var first int64
+	for _, a := range st.Members {
+		if !a.PlacedFor(st.Job) {
+			return time.Time{}
+		}
+		if first == 0 || a.CreateTime < first {
+			first = a.CreateTime
+		}
+	}
+	return time.Unix(0, first)
+}
 
 // lastRecord reads what was recorded for a job. Where its members have just been
 // placed, that may be the decision before: it waits for the last one.

@@ -18,6 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // Plan says what would happen to a job if it were registered with a gate now:
@@ -35,6 +36,10 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 	later := uint64(math.MaxInt64)
 	planned.JobModifyIndex, planned.Version = &later, &later
 	e := &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Waiting, GPUIDLength: s.idLength()}
+	if !rewrite.AsksGPUs(job) && !rewrite.Gated(job) {
+		e.State, e.Reason = gang.Native, noGPUs
+		return e, nil
+	}
 	st, runs := s.placed(k)
 	if t := s.m.Jobs[k]; t != nil && t.Nomad == gang.Waiting { // it keeps its place in the line
 		at := t.Submitted().UnixNano()

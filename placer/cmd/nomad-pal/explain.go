@@ -186,9 +186,10 @@ func printEvidence(b *base, e *query.Explanation) {
 	known("Pins", e.Mode)
 	known("Decided", clock(e.Decided))
 	known("Ready", clock(e.Ready))
+	known("Restarted", clock(e.Restarted))
 	known("Note", oneLine(e.Note))
 	if d := e.Decision; d != nil {
-		request := fmt.Sprintf("%d GPUs, application class %s", d.Demand, d.Class)
+		request := fmt.Sprintf("%s, application class %s", gpus(d.Demand), d.Class)
 		if e.ClassFrom != "" {
 			request += ": " + e.ClassFrom
 		}
@@ -238,7 +239,7 @@ func printWait(b *base, e *query.Explanation) {
 	w := e.Wait
 	rows := []string{row("Position", w.Position), row("Waits for", oneLine(strings.TrimPrefix(e.WaitsFor, "waits: ")))}
 	if w.Ahead != "" {
-		rows = append(rows, row("Ahead", fmt.Sprintf("%s goes first; those ahead need %d GPUs", w.Ahead, w.AheadGPUs)))
+		rows = append(rows, row("Ahead", fmt.Sprintf("%s goes first; those ahead need %s", w.Ahead, gpus(w.AheadGPUs))))
 	}
 	if w.Reason == queue.ReasonLocality && !e.StartTo.IsZero() {
 		rows = append(rows, row("At most until", when(e.StartTo, time.Now())+": it then starts on the GPUs that are free"))

@@ -96,7 +96,7 @@ func TestExplainTargets(t *testing.T) {
 	if code, _, err := c.does("explain", "-what-if", "count=2", held); code != 1 || !strings.Contains(err, "-what-if is for jobs") {
 		t.Errorf("what if a GPU: %d %s", code, err)
 	}
-	if code, _, err := c.does("explain", "nobody"); code != 1 || err != "Error: no job \"nobody\" in namespace \"default\"\n" {
+	if code, _, err := c.does("explain", "nobody"); code != 1 || err != "Error: no job \"nobody\" in namespace \"default\"\nnomad-pal status lists the jobs with GPUs. -namespace=<name> names another namespace.\n" {
 		t.Errorf("nobody: %d %s", code, err)
 	}
 	c.nomad.TakeAway(held)
@@ -145,6 +145,59 @@ func TestExplainWholeID(t *testing.T) {
   }
 }`, "run", "-detach", "-"); code != 1 || !strings.Contains(err, "takes /evaluate at the end") {
 		t.Errorf("run: %d %s%s", code, out, err)
+	}
+}
+
+// An edit that restarts the members leaves the gang its GPUs: explain says since when it has
+// them, and when its members were started again.
+func TestExplainRestarted(t *testing.T) {
+	c := newCluster(t)
+	t.Setenv("NOMAD_PAL_ADDR", c.agent("", "http {\n  bind_port = 0\n}\n"))
+	path := c.job("default", "train", 2)
+	c.runs(path, "train")
+	if _, out, _ := c.does("explain", "train"); strings.Contains(out, "again") {
+		t.Errorf("before the edit:\n%s", out)
+	}
+	before := c.firstAlloc("train").ID
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edited := strings.Replace(string(text), "batch\"", "batch\"\n  meta {\n    pal_duration = \"1h\"\n  }", 1)
+	if code, out, said := c.reads(edited, "run", "-"); code != 0 {
+		t.Fatalf("%d %s%s", code, out, said)
+	}
+	c.until("explain tells of the restart", func() bool {
+		_, out, _ := c.does("explain", "train")
+		return strings.Contains(out, ". Nomad started its members again ") && strings.Contains(out, "Restarted  = ")
+	})
+	if as, _, err := c.client("").API().Jobs().Allocations("train", false, nil); err != nil || len(as) < 2 {
+		t.Errorf("the edit restarted nothing: %v, %v (before: %s)", as, err, before)
+	}
+}
+
+// run ends with 2 for a job that the cluster could not hold, and plan of a job without GPUs
+// says what run does of it.
+func TestRunUnschedulable(t *testing.T) {
+	c := newCluster(t)
+	t.Setenv("NOMAD_PAL_ADDR", c.agent("", "http {\n  bind_port = 0\n}\n"))
+	if code, out, said := c.does("run", c.job("default", "huge", 100)); code != 2 || !strings.Contains(out, "huge never starts on this cluster as it is: needs 100 GPUs") {
+		t.Errorf("huge: %d %s%s", code, out, said)
+	}
+	text, err := os.ReadFile(c.job("default", "cpu", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cpu := strings.Replace(string(text), "nvidia/gpu", "vendor/fpga", 1)
+	if code, out, said := c.reads(cpu, "plan", "-"); code != 0 || !strings.Contains(out, "the job asks for no GPUs, so the placer leaves it to Nomad") {
+		t.Errorf("plan: %d %s%s", code, out, said)
+	}
+	gated := strings.Replace(cpu, "batch\"", "batch\"\n  constraint {\n    attribute = \"${meta.pal_gate}\"\n    value = \"open\"\n  }", 1)
+	if code, out, said := c.reads(gated, "run", "-detach", "-"); code != 0 {
+		t.Errorf("run: %d %s%s", code, out, said)
+	}
+	if code, out, said := c.does("explain", "cpu"); code != 0 || !strings.Contains(out, "the placer never opens its gate") {
+		t.Errorf("explain: %d %s%s", code, out, said)
 	}
 }
 

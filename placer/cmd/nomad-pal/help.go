@@ -121,9 +121,13 @@ func unknownCommand(args []string, commands map[string]cli.CommandFactory) strin
 	return said + fmt.Sprintf(" nomad-pal %s-help.", of)
 }
 
-// unreached says where Nomad was looked for, if it does not answer, and that no token was
+// unreached says what to try next: where Nomad was looked for, if it does not answer; where
+// jobs are listed, if there is none of that id; and that no token was
 // given if it refused; else "".
 func (b *base) unreached(err error) string {
+	if strings.HasPrefix(err.Error(), "no job ") {
+		return "nomad-pal status lists the jobs with GPUs. -namespace=<name> names another namespace."
+	}
 	if strings.Contains(err.Error(), "ermission denied") && b.config().SecretID == "" {
 		return "No token was given: set NOMAD_TOKEN, or -token."
 	}

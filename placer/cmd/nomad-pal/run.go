@@ -36,7 +36,8 @@ start at once is registered with its GPUs chosen: half the work for Nomad. If th
 agent cannot take the job in, it is registered at Nomad with its gate.
 
 Exit codes: 0 it runs, or with -detach it was registered; 1 an error; 2 it will not
-start as it is; 3 it waits, and no placer is at work.
+start as it is (rejected, unschedulable or failed); 3 it waits, and no placer is at
+work.
 
 Run Options:
 
@@ -301,7 +302,7 @@ func (b *base) watchJob(k nomad.JobKey) int {
 		if idle != "" && said == "" {
 			fmt.Fprintln(b.io.err, oneLine(idle))
 		}
-		over := e.State == gang.Rejected || e.State == gang.Failed
+		over := e.State == gang.Rejected || e.State == gang.Failed || e.State == gang.Unschedulable
 		runs := e.State == gang.Running && !slices.ContainsFunc(e.Allocations, func(a query.Allocation) bool { return a.Status == api.AllocClientStatusPending })
 		done := over || runs || e.State == gang.Ended || e.State == gang.Native
 		if b.json || b.template != "" {

@@ -15,7 +15,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
@@ -103,6 +102,9 @@ func runsSentence(e *query.Explanation, now time.Time) string {
 	if !e.Decided.IsZero() {
 		text += " since " + when(e.Decided, now)
 	}
+	if !e.Restarted.IsZero() {
+		text += ". Nomad started its members again " + when(e.Restarted, now)
+	}
 	text += ". "
 	switch policy := d.Policy; {
 	case e.Predicted != nil:
@@ -136,14 +138,6 @@ func times(cost float64) string {
 }
 
 func gpus(n int) string { return counted(n, "GPU") }
-
-// gpuRange is between how many GPUs.
-func gpuRange(least, most int) string {
-	if least == most {
-		return gpus(most)
-	}
-	return model.InRange(least, most) + " GPUs"
-}
 
 // counted is a number of things.
 func counted(n int, what string) string { return verbed(n, what, what+"s") }
