@@ -275,7 +275,7 @@ func TestNewRefuses(t *testing.T) {
 			`queue: tenant "a": its parts have quotas of 5 GPUs in all, it has 4`},
 		"pattern": {func(o *Options) { o.Tenants = map[string]Tenant{"a": {Namespaces: []string{"[x"}}} },
 			`queue: tenant "a": "[x" is no pattern of namespaces`},
-		"quota": {func(o *Options) { o.Tenants = map[string]Tenant{"a": {Quota: -1}} }, `queue: tenant "a": quota -1, borrowing limit and weight 0 must not be negative`},
+		"quota": {func(o *Options) { o.Tenants = map[string]Tenant{"a": {Quota: -1}} }, `queue: tenant "a": quota -1 is negative`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := good

@@ -181,8 +181,13 @@ func (o Options) checkTenants() error {
 		if slices.Contains(strings.Split(name, "/"), "") || strings.ContainsRune(name, ' ') {
 			return fmt.Errorf("queue: tenant %q: a name is words between slashes, such as research/vision", name)
 		}
-		if t.Quota < 0 || !(t.Weight >= 0) || t.BorrowingLimit != nil && *t.BorrowingLimit < 0 {
-			return fmt.Errorf("queue: tenant %q: quota %d, borrowing limit and weight %v must not be negative", name, t.Quota, t.Weight)
+		switch {
+		case t.Quota < 0:
+			return fmt.Errorf("queue: tenant %q: quota %d is negative", name, t.Quota)
+		case !(t.Weight >= 0):
+			return fmt.Errorf("queue: tenant %q: weight %v is not a number of at least 0", name, t.Weight)
+		case t.BorrowingLimit != nil && *t.BorrowingLimit < 0:
+			return fmt.Errorf("queue: tenant %q: borrowing_limit %d is negative", name, *t.BorrowingLimit)
 		}
 		for _, pattern := range t.patterns(name) {
 			if _, err := path.Match(pattern, ""); err != nil || pattern == "" {

@@ -6,6 +6,7 @@ package model
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -65,8 +66,8 @@ const mostObstacles = 3
 func withObstacles(reason string, passing bool, found []nomad.Obstacle) string {
 	var said []string
 	for _, o := range found {
-		if passing || !o.Now || o.Away {
-			said = append(said, o.String())
+		if text := o.String(); (passing || !o.Now || o.Away) && !slices.Contains(said, text) { // several groups may lack the same
+			said = append(said, text)
 		}
 	}
 	switch {
