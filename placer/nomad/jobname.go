@@ -21,11 +21,11 @@ var callNames = []string{
 // stop it; nil if it can.
 func Addressable(id string) error {
 	if id == "." || id == ".." {
-		return fmt.Errorf("Nomad's HTTP API reads the job id %q as a part of the path: give the job another id", id)
+		return fmt.Errorf("job id %q is a part of the path to Nomad's HTTP API: give the job another id", id)
 	}
 	i := slices.IndexFunc(callNames, func(call string) bool { return strings.HasSuffix(id, "/"+call) })
 	if i < 0 {
 		return nil
 	}
-	return fmt.Errorf("Nomad's HTTP API takes /%s at the end of the job id %q for a call of its own: give the job another id", callNames[i], id)
+	return fmt.Errorf("job id %q ends with /%s, which Nomad's HTTP API takes for a call of its own: give the job another id", id, callNames[i])
 }

@@ -131,7 +131,7 @@ func TestExplainWholeID(t *testing.T) {
 		t.Errorf("an id like a path: %s%s", out, said)
 	}
 	for id, want := range map[string]string{
-		".": "reads the job id", "..": "reads the job id", "evaluate/plan": "takes /plan at the end of the job id", "./nosuch.hcl": "no such file",
+		".": "is a part of the path", "..": "is a part of the path", "evaluate/plan": "ends with /plan, which", "./nosuch.hcl": "no such file",
 	} {
 		if code, out, err := c.does("explain", id); code != 1 || !strings.Contains(err, want) {
 			t.Errorf("%s: %d %s%s", id, code, out, err)
@@ -143,7 +143,7 @@ func TestExplainWholeID(t *testing.T) {
       driver = "raw_exec"
     }
   }
-}`, "run", "-detach", "-"); code != 1 || !strings.Contains(err, "takes /evaluate at the end") {
+}`, "run", "-detach", "-"); code != 1 || !strings.Contains(err, "ends with /evaluate, which") {
 		t.Errorf("run: %d %s%s", code, out, err)
 	}
 }
