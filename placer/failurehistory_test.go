@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -335,5 +336,29 @@ func TestTrimQuarantine(t *testing.T) {
 	}
 	if d := cmp.Diff(map[string]bool{"one left": true, "out": true, "just lifted": true}, got); d != "" {
 		t.Errorf("kept (-want +got):\n%s", d)
+	}
+}
+
+// A failure of a year from now, as a server's clock may say, counts as one of now, and
+// so does a success.
+func TestTimesOfTheFuture(t *testing.T) {
+	t.Parallel()
+	_, c := newVars(t)
+	p := newPlacer(t)
+	p.nomad, p.m.State = c, nomad.NewState()
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	ahead := now.AddDate(1, 0, 0)
+	for i, client := range []string{"failed", "complete"} {
+		p.m.State.PutAlloc(&nomad.Alloc{ID: client, Job: nomad.JobKey{Namespace: "default", ID: "j"}, Node: "n", Client: client, Desired: "run", GPUs: []string{"g"},
+			ModifyIndex: uint64(i + 1), CreateTime: ahead.Add(-time.Minute).UnixNano(), ModifyTime: ahead.UnixNano()})
+	}
+	if err := p.noteFailures(t.Context(), now); err != nil {
+		t.Fatal(err)
+	}
+	if f := p.m.Failures[0]; !f.At.Equal(now) || !f.Placed.Equal(now.Add(-time.Minute)) {
+		t.Errorf("it failed at %v, placed at %v", f.At, f.Placed)
+	}
+	if f := (failure.Failure{At: now, Namespace: "default", Job: "j", Node: "n", Cause: failure.User}); (&model.Model{Failures: []failure.Failure{notAfter(f, now)}}).FailedOn(nomad.JobKey{Namespace: "default", ID: "j"}, now.Add(2*model.AvoidFor)) != nil {
+		t.Error("its node is avoided for longer than it should be")
 	}
 }

@@ -5,7 +5,10 @@ package model
 
 import (
 	"testing"
+	"time"
 
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -18,5 +21,16 @@ func TestObstaclesOfSeveralGroups(t *testing.T) {
 	got := withObstacles("needs 20 GPUs, the cluster has 0 that match", false, []nomad.Obstacle{lacks("a"), lacks("b")})
 	if want := "needs 20 GPUs, the cluster has 0 that match: missing drivers: docker (4 of 4 nodes)"; got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// A gang that waits for nearer GPUs starts between now and the end of that, where
+// nothing else can be foretold: not between 1970 and then.
+func TestLocalityWaitEndsFromNow(t *testing.T) {
+	m := Model{Time: time.Unix(1_000_000, 0)}
+	until := gang.QueueTime(m.Time.Add(time.Hour))
+	w := m.WaitsOf([]queue.Wait{{Job: "default/j", Reason: queue.ReasonLocality, Until: until}}, nil)["default/j"]
+	if w.From != gang.QueueTime(m.Time) || w.To != until {
+		t.Errorf("it starts between %v and %v", w.From, w.To)
 	}
 }

@@ -1,15 +1,13 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-package placer
+package query
 
 import (
 	"testing"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // Whether a deadline will be met is said by when the job is expected to start.
@@ -30,20 +28,8 @@ func TestDeadlineSentence(t *testing.T) {
 		{urgent, 8, 9, by + "; as things are, it will start too late. The deadline is in danger: it goes first"},
 		{lost, 8, 9, ", which it will miss: it would have had to start by 1970-01-01 07:00 UTC. It goes at its ordinary place"},
 	} {
-		if got := query.DeadlineSentence(c.d, hour(c.from), hour(c.to)); got != c.want {
+		if got := DeadlineSentence(c.d, hour(c.from), hour(c.to)); got != c.want {
 			t.Errorf("from %d to %d h: %q, want %q", c.from, c.to, got, c.want)
 		}
-	}
-}
-
-// A gang that waits for nearer GPUs starts between now and the end of that, where
-// nothing else can be foretold: not between 1970 and then.
-func TestLocalityWaitEndsFromNow(t *testing.T) {
-	p := newPlacer(t)
-	p.m.Time = time.Unix(1_000_000, 0)
-	until := gang.QueueTime(p.m.Time.Add(time.Hour))
-	w := p.m.WaitsOf([]queue.Wait{{Job: "default/j", Reason: queue.ReasonLocality, Until: until}}, nil)["default/j"]
-	if w.From != gang.QueueTime(p.m.Time) || w.To != until {
-		t.Errorf("it starts between %v and %v", w.From, w.To)
 	}
 }

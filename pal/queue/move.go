@@ -1,0 +1,62 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// migrate moves gangs whose expected gain is more than twice what the move costs, while
+// there are GPUs for it: twice, because the gain is a guess and the cost is not.
+// A move frees as many GPUs as it takes, so nobody who waits has fewer; but those that are
+// free then may be worse ones. So moves go on beside a head only under LocalityWait.
+func (p *pass) migrate() {
+	if p.head != nil && !p.opt.LocalityWait || p.c.FreeGPUs() == 0 {
+		return
+	}
+	for _, e := range slices.Clone(p.running) {
+		if e.state != running || !e.job.Migratable || !p.mayBeStopped(e) || e.placement.Cost() <= 1 {
+			continue
+		}
+		if p.opt.Exclusive && e.stayed == p.version || p.hopeless(e) {
+			continue
+		}
+		e.stayed = p.version
+		if pl, ok := p.better(e); ok {
+			p.moveTo(e, Migrate, pl)
+		}
+	}
+}
+
+// hopeless says whether not even the best placement on the empty cluster would pay
+// a move. It saves the search of better for gangs that run well already.
+func (p *pass) hopeless(e *entry) bool {
+	left := float64(p.remaining(e, p.now))
+	return left*e.slower*(e.placement.Cost()-p.leastCost(e)) <= 2*float64(e.job.RestartCost)
+}
+
+// better looks for a placement that pays the move, with the gang's own GPUs free.
+func (p *pass) better(e *entry) (pal.Placement, bool) {
+	back := p.vacate(e)
+	pl, ok := p.place(e)
+	back()
+	if !ok || pl.Cost() >= e.placement.Cost() {
+		return pl, false
+	}
+	left := float64(p.remaining(e, p.now))
+	gain := time.Duration(left * e.slower * (e.placement.Cost() - pl.Cost()))
+	return pl, gain > 2*e.job.RestartCost
+}
+
+// moveTo decides the move, or the growth. Until it is reported the gang has both its old
+// and its new GPUs.
+func (p *pass) moveTo(e *entry, kind Kind, pl pal.Placement) {
+	e.state, e.target = moving, pl
+	p.pending = append(p.pending, e)
+	p.keep(pl)
+	p.actions = append(p.actions, Action{Kind: kind, Job: e.job.ID, Found: pal.Found{Placement: pl}})
+}

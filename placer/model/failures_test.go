@@ -1,0 +1,36 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package model
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// A gang that was requeued goes to other nodes than those that failed it, but
+// for those that were down and those whose unhealthy GPUs are kept out anyway.
+func TestFailedOn(t *testing.T) {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	h := Model{Failures: []failure.Failure{
+		{At: now.Add(-2 * AvoidFor), Namespace: "default", Job: "j", Node: "long ago", Cause: failure.User},
+		{At: now, Namespace: "other", Job: "j", Node: "of another job", Cause: failure.User},
+		{At: now, Namespace: "default", Job: "j", Node: "unhealthy", Cause: failure.Infrastructure, Unhealthy: []string{"g1"}},
+		{At: now, Namespace: "default", Job: "j", Node: "down", Cause: failure.Infrastructure, Reason: failure.NodeDown},
+	}}
+	k := nomad.JobKey{Namespace: "default", ID: "j"}
+	if got := h.FailedOn(k, now); got != nil {
+		t.Errorf("avoided: %v", got)
+	}
+	h.Failures = append(h.Failures,
+		failure.Failure{At: now, Namespace: "default", Job: "j", Node: "no image", Cause: failure.Infrastructure, Driver: true},
+		failure.Failure{At: now, Namespace: "default", Job: "j", Node: "exit 1", Cause: failure.User})
+	if d := cmp.Diff(map[string]bool{"no image": true, "exit 1": true}, h.FailedOn(k, now)); d != "" {
+		t.Errorf("avoided (-want +got):\n%s", d)
+	}
+}
