@@ -4,12 +4,16 @@
 package gang
 
 import (
+	"fmt"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -39,5 +43,34 @@ func TestPinnedByRecord(t *testing.T) {
 		if got := c.r.Pinned(c.job, pins); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
+	}
+}
+
+// describingWorld describes a placement by its gang and its number of members.
+type describingWorld struct{ *fakeWorld }
+
+func (w describingWorld) Describe(g pal.Gang, p pal.Placement) *pal.Choice {
+	return &pal.Choice{Members: []pal.ChosenMember{{Group: fmt.Sprintf("%d of %s", len(p.Members), g.ID)}}}
+}
+
+// What is read back from Nomad of a gang whose placer died before it recorded its decision
+// says all that explain shows of one: who it is, what it asked for, what it has, since when.
+func TestReconstruct(t *testing.T) {
+	w := describingWorld{newFakeWorld()}
+	w.holds = []int{1, 2}
+	g := &Gang{Observed: Observed{Job: plainJob("j", 7), Pins: somePins("g1", "g2")}, Record: &Record{Namespace: "default", Job: "j"}}
+	g.Pins.Mode = rewrite.ModeClass
+	g.Request = nomad.Request{Gang: pal.Gang{ID: "default/j", Class: pal.ClassB, MemberSets: []pal.MemberSet{{Members: 2, GPUs: 1}}}}
+	g.reconstruct(w)
+	want := &Record{
+		Namespace: "default", Job: "j", Mode: rewrite.ModeClass, Decided: time.Unix(0, 7),
+		Decision: pal.Decision{
+			Gang: "default/j", Class: pal.ClassB, Policy: "pal", Demand: 2, Placed: true,
+			Chosen: &pal.Choice{Members: []pal.ChosenMember{{Group: "2 of default/j"}}},
+		},
+		Note: g.Record.Note,
+	}
+	if d := cmp.Diff(want, g.Record); d != "" || g.Record.Note == "" {
+		t.Errorf("(-want +got):\n%s", d)
 	}
 }

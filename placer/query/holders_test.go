@@ -4,6 +4,7 @@
 package query_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -65,6 +66,25 @@ func TestHolders(t *testing.T) {
 		e, err := s.Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "known"})
 		if err != nil || len(e.Alternatives) != 1 || e.Alternatives[0].What != "the best now" || e.Alternatives[0].Cost <= 0 {
 			t.Errorf("known %+v, %v", e, err)
+		}
+	})
+}
+
+// Of many jobs that hold the GPUs, the first are named and the others counted.
+func TestManyHolders(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T // of the bubble
+		w.AddNodes(3, 8)
+		w.StartPlacer()
+		for i := range 23 {
+			w.Submit(bed.Gang{Name: fmt.Sprint("holds", i), Runs: time.Hour})
+		}
+		w.RunFor(10 * time.Second)
+		w.Submit(bed.Gang{Name: "waits", Members: 2, Runs: time.Hour})
+		w.RunFor(10 * time.Second)
+		e, err := snapshot(w).Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "waits"})
+		if err != nil || e.Holders == nil || len(e.Holders.Jobs) != 20 || e.Holders.Omitted != 3 || !e.Holders.Jobs[0].Needed || !e.Holders.Enough {
+			t.Errorf("%+v, %v", e.Holders, err)
 		}
 	})
 }

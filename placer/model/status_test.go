@@ -1,0 +1,60 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package model
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// Each GPU is counted once by what is wrong with it, whatever else is, and as an outlier of
+// each class for which its PM score is above the threshold: not at it, and not if it was
+// never measured.
+func TestCountGPUs(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_000_000, 0)
+	const above = queue.DefaultOutlierThreshold
+	scored := func(a, b pal.PMScore) (s [pal.NumClasses]pal.PMScore) {
+		s[pal.ClassA.Index()], s[pal.ClassB.Index()] = a, b
+		return s
+	}
+	c, err := pal.NewCluster([]pal.Node{{ID: "n", Name: "n", Groups: []pal.DeviceGroup{{Name: "nvidia/gpu/X", GPUs: []pal.GPU{
+		{ID: "free"},
+		{ID: "at the threshold", Scores: scored(above, 1)},
+		{ID: "slow for A", Scores: scored(above+0.1, 1)},
+		{ID: "slow for both, and taken", Scores: scored(above+1, above+0.1)},
+		{ID: "unhealthy", Unhealthy: true, Quarantined: true, Degraded: "ecc"},
+		{ID: "quarantined", Quarantined: true, Degraded: "ecc"},
+		{ID: "its quarantine has ended", Quarantined: true},
+		{ID: "degraded", Degraded: "ecc"},
+	}}}}}, pal.TwoTier(1.5))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.SetTaken(c.Find("slow for both, and taken"), true)
+	m := Model{View: &nomad.View{Cluster: c}, Quarantine: map[string]failure.Quarantine{
+		"quarantined": {Until: now.Add(time.Hour)}, "its quarantine has ended": {Until: now},
+	}}
+	for _, x := range []struct {
+		threshold float64 // 0: the default
+		a, b      int
+	}{{0, 2, 1}, {above + 0.5, 1, 0}} {
+		m.Cfg.Queue.OutlierThreshold = x.threshold
+		in, allocated, outliers := m.CountGPUs(now)
+		if want := (GPUsInTrouble{Unhealthy: 1, Quarantined: 1, Degraded: 1}); in != want || allocated != 1 {
+			t.Errorf("in trouble %+v, allocated %d", in, allocated)
+		}
+		want := map[pal.AppClass]int{pal.ClassA: x.a, pal.ClassB: x.b, pal.ClassC: 0, pal.ClassD: 0}
+		if d := cmp.Diff(want, outliers); d != "" {
+			t.Errorf("outliers above %v (-want +got):\n%s", x.threshold, d)
+		}
+	}
+}
