@@ -4,9 +4,13 @@
 package rewrite_test
 
 import (
+	"io/fs"
 	"os"
+	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -42,5 +46,35 @@ func TestHintsReference(t *testing.T) {
 	}
 	if len(known) < 10 {
 		t.Errorf("found %d hints only", len(known))
+	}
+}
+
+// Each hint does something: what is read of it is used outside this package. One that is
+// read and not carried on would be accepted, and do nothing.
+func TestEveryHintIsUsed(t *testing.T) {
+	var code []byte
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && d.Name() == "rewrite" {
+			return fs.SkipDir
+		}
+		if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		code = append(code, text...)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := map[string]string{"Deadline": "DeadlineOf", "Within": "DeadlineOf"} // methods that say what they are for
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[rewrite.Hints]()) {
+		used := f.Name
+		if method, ok := by[f.Name]; ok {
+			used = method
+		}
+		if !regexp.MustCompile(`\b(h|Hints)\.` + used + `\b`).Match(code) {
+			t.Errorf("nothing uses %s: carry it on, into QueueJob of placer/gang/queue.go, say", f.Name)
+		}
 	}
 }
