@@ -5,7 +5,10 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -246,5 +249,52 @@ func TestErrorsFitTheTerminal(t *testing.T) {
 		if textWidth(strings.TrimRight(line, "\n")) > columns {
 			t.Errorf("%q is too wide", line)
 		}
+	}
+}
+
+// A command takes the options that its help names and no others: completion and the
+// reference are made from the help.
+func TestHelpNamesTheOptions(t *testing.T) {
+	all, names, help := commands(t.Context(), streams{}), map[string]bool{}, map[string]string{}
+	for name, f := range all {
+		command, err := f()
+		if err != nil {
+			t.Fatal(err)
+		}
+		help[name] = command.Help()
+		for _, m := range regexp.MustCompile(`(?m)^  -([a-z-]+)`).FindAllStringSubmatch(help[name], -1) {
+			names[m[1]] = true
+		}
+	}
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`\bfs\.\w+\((?:[^",]+, )?"([a-z-]+)"`).FindAllStringSubmatch(string(text), -1) {
+			names[m[1]] = true
+		}
+	}
+	general := (&base{}).flags("") // every command has them, some refuse them or have no use for them
+	for name := range all {
+		for option := range names {
+			if name == "profile" { // it only has subcommands
+				continue
+			}
+			var out, said bytes.Buffer
+			run(t.Context(), append(strings.Fields(name), "-"+option+"=1", "-no-such"), streams{strings.NewReader(""), &out, &said, false})
+			takes := !regexp.MustCompile(`not defined: -` + option + `[;\n]`).MatchString(said.String())
+			named := regexp.MustCompile(`(?m)^  (-.*, )?-` + option + `[ =\n]`).MatchString(help[name])
+			if named != takes && (named || general.Lookup(option) == nil) {
+				t.Errorf("%s -%s: its help names it: %t; it takes it: %t", name, option, named, takes)
+			}
+		}
+	}
+	if len(names) < 50 {
+		t.Errorf("found %d options only", len(names))
 	}
 }
