@@ -20,12 +20,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// everyFault are the faults that may befall a single request.
-var everyFault = []nomadtest.Fault{
-	nomadtest.TooMany, nomadtest.Failed, nomadtest.DoneButFailed, nomadtest.Refused, nomadtest.Broken,
-	nomadtest.Half, nomadtest.Lost, nomadtest.Unanswered, nomadtest.Slow, nomadtest.SlowWrite,
-}
-
 // busy is a minute in which the placer makes every kind of request that it knows:
 // gangs start, wait, are preempted, fail by themselves and with their node, and
 // are run again by their authors.
@@ -87,13 +81,13 @@ func TestEveryRequestFails(t *testing.T) {
 	if len(all) < 15 {
 		t.Fatalf("a busy placer makes only these requests: %q", all)
 	}
-	t.Logf("%d kinds of requests × %d faults", len(all), len(everyFault))
+	t.Logf("%d kinds of requests × %d faults", len(all), len(nomadtest.EveryFault()))
 	served := map[nomadtest.Fault]*tally{}
-	for _, f := range everyFault {
+	for _, f := range nomadtest.EveryFault() {
 		served[f] = &tally{}
 	}
 	for i, pattern := range all {
-		for j, fault := range everyFault {
+		for j, fault := range nomadtest.EveryFault() {
 			for k, times := range []int{1, -1} {
 				if of := sampled(); (i+j+k)%of != 0 {
 					continue
@@ -168,7 +162,7 @@ all, nothing touched that is not the placer's, nothing run twice that had finish
 | the request is | worlds | faults injected | a new gang runs afterwards within | worlds that failed |
 |---|---|---|---|---|
 `, kinds)
-	for _, f := range everyFault {
+	for _, f := range nomadtest.EveryFault() {
 		fmt.Fprintf(&b, "| %v | %d | %d | %v | %d |\n", f, served[f].worlds, served[f].injected, served[f].slowest.Round(10*time.Millisecond), served[f].failed)
 	}
 	return b.String()

@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"bytes"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -179,6 +181,22 @@ func TestPromtool(t *testing.T) {
 	}
 	if out, err := exec.Command(promtool, "check", "rules", file, "../deploy/monitoring/alerts.yml").CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// Each metric is read from something: one whose reading was forgotten would be 0 for ever.
+func TestMetricsAreRead(t *testing.T) {
+	t.Parallel()
+	code, err := os.ReadFile("metrics.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, code, _ = bytes.Cut(code, []byte("func (a *Agent) metrics("))
+	code, _, _ = bytes.Cut(code, []byte("\n}\n"))
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Metrics]()) {
+		if !regexp.MustCompile(`\bm\.` + f.Name + `\b|\b` + f.Name + `:`).Match(code) {
+			t.Errorf("nothing sets %s", f.Name)
+		}
 	}
 }
 

@@ -38,9 +38,22 @@ const (
 	SlowWrite
 )
 
-var faultNames = []string{"none", "429", "500", "done, but 500", "refused", "broken", "half an answer", "lost", "unanswered", "slow", "slow write"}
+var faultNames = [...]string{
+	None: "none", TooMany: "429", Failed: "500", DoneButFailed: "done, but 500", Refused: "refused", Broken: "broken",
+	Half: "half an answer", Lost: "lost", Unanswered: "unanswered", Slow: "slow", SlowWrite: "slow write",
+}
 
 func (f Fault) String() string { return faultNames[f] }
+
+// EveryFault are the faults that may befall a single request.
+func EveryFault() (all []Fault) {
+	for f := range faultNames {
+		if Fault(f) != None {
+			all = append(all, Fault(f))
+		}
+	}
+	return all
+}
 
 // slowAnswerDelay is how long a slow answer takes.
 const slowAnswerDelay = 10 * time.Second

@@ -54,7 +54,7 @@ func DefaultMix() Mix {
 func vary(seed uint64) func(*model.Config) {
 	rng := rand.New(rand.NewPCG(seed, 11))
 	restart, resync := time.Duration(1+rng.IntN(30))*time.Second, time.Duration(10+rng.IntN(300))*time.Second
-	orders := []queue.Order{queue.FIFO, queue.Priority, queue.LAS, queue.SRTF, queue.Adaptive, queue.RoundRobin}
+	orders := queue.Orders()
 	fills := []queue.Backfill{queue.BackfillNone, queue.BackfillReserved, queue.BackfillBestEffort}
 	order, fill := orders[rng.IntN(len(orders))], fills[rng.IntN(len(fills))]
 	placement, maxWait := []pal.PolicyName{pal.PAL, pal.PMFirst, pal.Packed}[rng.IntN(3)], time.Duration(1+rng.IntN(60))*time.Minute

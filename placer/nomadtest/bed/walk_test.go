@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/internal/race"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
 // testSeeds are the walks of each run of the tests where nothing else is said.
@@ -226,4 +227,12 @@ func walk(t *testing.T, seed uint64, verbose bool) (out walked) {
 		out.failed = 1
 	}
 	return out
+}
+
+// A walk meets every fault that a request may have.
+func TestWalksMeetEveryFault(t *testing.T) {
+	t.Parallel()
+	if got, want := slices.Sorted(slices.Values(DefaultMix().Faults)), nomadtest.EveryFault(); !slices.Equal(got, want) {
+		t.Errorf("walks meet %v, there are %v", got, want)
+	}
 }
