@@ -132,3 +132,17 @@ func TestNamesAreOfANamespace(t *testing.T) {
 		t.Errorf("names %q and %q of tenants %q and %q", a.Name, b.Name, a.Tenant, b.Tenant)
 	}
 }
+
+// A gang that runs on other GPUs than it was given is neither stopped nor moved for others:
+// it is about to be requeued.
+func TestMisplacedIsNotMoved(t *testing.T) {
+	t.Parallel()
+	g := &Gang{Observed: Observe(nomad.NewState(), hostile.Plain("j", 1, 1, 1))}
+	g.Request.Hints = rewrite.Hints{Preempt: true, Migrate: true}
+	for _, misplaced := range []bool{false, true} {
+		g.Misplaced = misplaced
+		if j := g.QueueJob(0); j.Preemptible == misplaced || j.Migratable == misplaced {
+			t.Errorf("misplaced %t: preemptible %t, migratable %t", misplaced, j.Preemptible, j.Migratable)
+		}
+	}
+}
