@@ -50,6 +50,10 @@ func TestNeverRuns(t *testing.T) {
 				"It could run on any model of GPU instead of nvidia/gpu/H100 (device=nvidia/gpu).", "device=nvidia/gpu"},
 			{bed.Gang{Name: "pool", Change: func(j *api.Job) { pool := "other"; j.NodePool = &pool }},
 				"It could run in any node pool instead of other (node_pool=all).", "node_pool=all"},
+			{bed.Gang{Name: "datacenter", Change: func(j *api.Job) { j.Datacenters = []string{"north", "south"} }},
+				"It could run in any datacenter instead of north, south (datacenters=*).", "datacenters=*"},
+			{bed.Gang{Name: "cpu", Change: func(j *api.Job) { resources(j).CPU = new(1_000_000) }}, "It could run with 100000 instead of 1000000 MHz of CPU for each member (cpu=100000).", "cpu=100000"},
+			{bed.Gang{Name: "memory", Change: func(j *api.Job) { resources(j).MemoryMB = new(100_000_000) }}, "It could run with 1048576 instead of 100000000 MB of memory for each member (memory=1048576).", "memory=1048576"},
 			{bed.Gang{Name: "two", GPUs: 8, Change: on("${meta.rack}", "r9")},
 				"It could run without its constraint on ${meta.rack} and with 1 instead of 8 GPUs for each member (gpus=1,without=${meta.rack}).", "gpus=1,without=${meta.rack}"},
 			{bed.Gang{Name: "driver", Change: func(j *api.Job) { j.TaskGroups[0].Tasks[0].Driver = "docker" }},
@@ -110,6 +114,9 @@ func TestTrialsAreBounded(t *testing.T) {
 		s := snapshot(w)
 		if tried := query.Tried(s.Model().View, job, 500); tried != 500 {
 			t.Fatalf("%d changes are tried where 500 may be: the test shows nothing", tried)
+		}
+		if tried := query.Tried(s.Model().View, job, 100); tried != 100 {
+			t.Errorf("%d changes are tried where 100 may be", tried)
 		}
 		if e, err := s.Plan(job); err != nil || e.State != gang.Unschedulable || query.MostTried > 100 {
 			t.Errorf("%+v, %v, %d are tried", e, err, query.MostTried)
