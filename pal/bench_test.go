@@ -88,7 +88,7 @@ func BenchmarkNewCluster(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := NewCluster(nodes, c.Locality()); err != nil {
+		if _, err := NewCluster(nodes, c.locality); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -448,6 +448,3 @@ func (c *Cluster) NumNodes() int { return len(c.nodes) }
 // Node describes node i as it was given: Free is what it was then, and
 // [Cluster.Free] what it is now.
 func (c *Cluster) Node(i int) Node { return c.nodes[i].Node }
-
-// Locality is the penalties in use.
-func (c *Cluster) Locality() Locality { return c.locality }

@@ -82,7 +82,7 @@ func (c Clairvoyant) Run() (Outcome, error) {
 		e.finish()
 		for e.next < len(c.Jobs) && seconds(c.Jobs[e.next].SubmitS) <= at {
 			e.jobs[e.next].since = at
-			e.use.wait(1, c.Jobs[e.next].GPUs)
+			e.use.wait(1)
 			e.enqueue(e.next)
 			e.next++
 		}
@@ -116,7 +116,7 @@ func (e *clairvoyantEngine) finish() {
 			return false
 		}
 		e.release(i)
-		e.use.wait(-1, -j.gpus)
+		e.use.wait(-1)
 		e.use.work(j.gpus, e.Jobs[i].WorkS())
 		j.left, j.finish = 0, e.now
 		e.done++
@@ -378,7 +378,7 @@ func (e *clairvoyantEngine) release(i int) {
 	j.heldS += (e.now - j.since).Seconds()
 	j.running, j.since = false, e.now
 	e.use.hold(-j.gpus)
-	e.use.wait(1, j.gpus)
+	e.use.wait(1)
 	e.freed += j.gpus
 }
 
@@ -392,7 +392,7 @@ func (e *clairvoyantEngine) resume(i int, pl pal.Placement) {
 	}
 	j.runs++
 	e.use.hold(j.gpus)
-	e.use.wait(-1, -j.gpus)
+	e.use.wait(-1)
 }
 
 func (e *clairvoyantEngine) outcome() Outcome {

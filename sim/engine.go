@@ -253,7 +253,7 @@ func (e *engine) enqueue(i int) {
 	if err := e.queue.Submit(e.now, q); err != nil {
 		panic(err) // ids, sizes and classes were checked before
 	}
-	e.use.wait(1, j.GPUs)
+	e.use.wait(1)
 }
 
 // decide carries out what the queue says until it says nothing more.
@@ -344,7 +344,7 @@ func (e *engine) start(i int, p pal.Placement) {
 	j.waited += e.now - j.waiting
 	e.judge(j)
 	e.queue.Started(e.now, e.Jobs[i].ID, p)
-	e.use.wait(-1, -e.Jobs[i].GPUs)
+	e.use.wait(-1)
 	e.use.hold(j.gpus)
 	j.event = e.events.push(event{at: j.since + seconds(j.left*j.cost), job: i, gpu: -1})
 	e.observe(i, kind, p)
@@ -410,7 +410,7 @@ func (e *engine) stop(i int, kind string) {
 	j.ranS += held * gpus
 	j.running, j.waiting = false, e.now
 	e.use.hold(-j.gpus)
-	e.use.wait(1, e.Jobs[i].GPUs)
+	e.use.wait(1)
 	e.observe(i, kind, j.placement)
 }
 
@@ -428,7 +428,7 @@ func (e *engine) sinceCheckpoint(i int, left float64) float64 {
 // end is the end of job i: its GPUs come free.
 func (e *engine) end(i int) {
 	e.stop(i, "finish")
-	e.use.wait(-1, -e.Jobs[i].GPUs)
+	e.use.wait(-1)
 	j := &e.jobs[i]
 	if !j.done {
 		j.finish = e.now

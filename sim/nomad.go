@@ -82,7 +82,7 @@ func (n Nomad) Run() (Outcome, error) {
 		if next < len(e.jobs) {
 			if t := seconds(n.Jobs[next].SubmitS); !ok || t <= at {
 				e.step(t)
-				e.use.wait(1, n.Jobs[next].GPUs)
+				e.use.wait(1)
 				e.evaluate(next)
 				next++
 				continue
@@ -242,7 +242,7 @@ func (e *nomadEngine) begin(i int) {
 	j.first, j.tier, j.cost = e.now, p.Tier, p.Cost()
 	e.running++
 	e.givenUp = 0
-	e.use.wait(-1, -j.gang.GPUs())
+	e.use.wait(-1)
 	e.events.push(event{at: e.now + seconds(e.StartS+e.Jobs[i].WorkS()*j.cost), job: i, gpu: -1})
 }
 

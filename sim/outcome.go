@@ -31,7 +31,6 @@ type Sample struct {
 	AtS         float64
 	BusyGPUs    int
 	WaitingJobs int
-	WaitingGPUs int
 }
 
 // usage integrates what is busy and samples it.
@@ -41,7 +40,6 @@ type usage struct {
 	busyS       float64
 	workS       float64 // GPU seconds of work at cost 1 that were done and kept
 	waitingJobs int
-	waitingGPUs int
 	samples     []Sample
 	every       time.Duration
 	nextSample  time.Duration
@@ -52,7 +50,7 @@ const maxSamples = 2000
 
 func newUsage(gpus int) usage { return usage{gpus: gpus, every: time.Minute} }
 
-func (u *usage) wait(jobs, gpus int) { u.waitingJobs += jobs; u.waitingGPUs += gpus }
+func (u *usage) wait(jobs int) { u.waitingJobs += jobs }
 
 // hold books GPUs that a gang takes, or (below 0) gives back.
 func (u *usage) hold(gpus int) { u.busy += gpus }
@@ -63,7 +61,7 @@ func (u *usage) work(gpus int, s float64) { u.workS += float64(gpus) * s }
 func (u *usage) add(from, to time.Duration) {
 	u.busyS += float64(u.busy) * (to - from).Seconds()
 	for ; u.nextSample <= to; u.nextSample += u.every {
-		u.samples = append(u.samples, Sample{u.nextSample.Seconds(), u.busy, u.waitingJobs, u.waitingGPUs})
+		u.samples = append(u.samples, Sample{u.nextSample.Seconds(), u.busy, u.waitingJobs})
 		if len(u.samples) == maxSamples {
 			for i := 1; i < maxSamples/2; i++ {
 				u.samples[i] = u.samples[2*i]

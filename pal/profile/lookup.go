@@ -40,17 +40,6 @@ func (p *Profile) Group(model string, app pal.AppClass, key string) (g Group, ok
 	return p.Groups[i], true
 }
 
-// Unmeasured lists the GPUs, by id, that have no entry for the application.
-func (p *Profile) Unmeasured(app pal.AppClass) []string {
-	var ids []string
-	for _, g := range p.GPUs {
-		if _, ok := p.Lookup(g.ID, app); !ok {
-			ids = append(ids, g.ID)
-		}
-	}
-	return ids
-}
-
 // Score rates raw times against the profile, by application: for GPUs measured
 // after it was built, or again. A time is comparable only under the same model
 // and key; without such a group the entry is an unmeasured one. A GPU that the
