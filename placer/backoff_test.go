@@ -75,23 +75,3 @@ func TestRecordThatDoesNotFit(t *testing.T) {
 		t.Errorf("%v, %d left, %d stored", err, p.unsaved.len(), len(stored.m))
 	}
 }
-
-// The walk over the bins of hundreds of outliers is shown from both its ends.
-func TestWalkIsCapped(t *testing.T) {
-	var gpus []pal.GPU
-	for i := range 1000 {
-		u := pal.GPU{ID: fmt.Sprint(i)}
-		for k := range u.Binned {
-			u.Binned[k], u.Scores[k] = pal.PMScore(1+float64(i)/10), pal.PMScore(1+float64(i)/10)
-		}
-		gpus = append(gpus, u)
-	}
-	c, err := pal.NewCluster([]pal.Node{{ID: "n", Groups: []pal.DeviceGroup{{Name: "m", GPUs: gpus}}}}, pal.TwoTier(1.7))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := pal.Explain(c, pal.SingleGPUs("g", pal.ClassA, 900), pal.Policy{Name: pal.PAL})
-	if n := len(d.Walk); n > 100 || d.WalkOmitted < 500 || !d.Walk[n-1].Taken || d.Walk[0].Bin != 1 {
-		t.Errorf("%d entries and %d omitted; the last is %+v", n, d.WalkOmitted, d.Walk[n-1])
-	}
-}

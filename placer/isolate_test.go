@@ -17,7 +17,6 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -161,27 +160,4 @@ func TestAsideUntilChanged(t *testing.T) {
 	if reason, _ := p.m.Isolated(job(3), now); !strings.Contains(reason, "bug") {
 		t.Errorf("reason: %s", reason)
 	}
-}
-
-// The queue says in which gang it was when it panicked.
-func TestTrying(t *testing.T) {
-	q, err := queue.New(model.DefaultConfig().QueueOptions())
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := pal.NewCluster([]pal.Node{{ID: "n", Groups: []pal.DeviceGroup{{Name: "m", GPUs: []pal.GPU{{ID: "g"}}}}}}, pal.TwoTier(1.7))
-	if err != nil {
-		t.Fatal(err)
-	}
-	gang := pal.SingleGPUs("default/bad", pal.ClassA, 1)
-	gang.MemberSets[0].Eligible = []bool{} // an index out of range
-	if err := q.Submit(0, queue.Job{ID: "default/bad", Gang: gang}); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if r := recover(); r == nil || q.Trying() != "default/bad" {
-			t.Errorf("panic %v in %q", r, q.Trying())
-		}
-	}()
-	q.Decide(0, c)
 }

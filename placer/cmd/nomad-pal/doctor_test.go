@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -71,25 +70,4 @@ func TestDoctor(t *testing.T) {
 
 	c.nomad.SetTokens(map[string]nomadtest.Token{"user": {Namespaces: map[string][]string{"research": {"list-jobs"}}}})
 	expect("with a token of a user", 2, map[string]query.Verdict{"token": query.Fail, "reading nomad": query.Fail}, "-token=user")
-}
-
-// Clocks that are apart are told from a heartbeat that is old.
-func TestCheckClocks(t *testing.T) {
-	now := time.Now()
-	for _, c := range []struct {
-		what            string
-		written, worked time.Time
-		want            query.Verdict
-	}{
-		{"none", time.Time{}, time.Time{}, query.Warn},
-		{"right", now.Add(-10 * time.Second), now.Add(-10 * time.Second), query.OK},
-		{"an old one", now.Add(-time.Hour), now.Add(-time.Hour), query.OK},
-		{"the agent's is behind", now.Add(-10 * time.Second), now.Add(-time.Minute), query.Warn},
-		{"the agent's is ahead", now.Add(-10 * time.Second), now.Add(time.Minute), query.Warn},
-		{"the servers' is ahead", now.Add(time.Minute), now.Add(time.Minute), query.Warn},
-	} {
-		if got := query.CheckClocks(c.written, c.worked, now); got.Verdict != c.want {
-			t.Errorf("%s: %+v", c.what, got)
-		}
-	}
 }
