@@ -46,13 +46,14 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 		s.cfg.Enabled = !d.HasArg("disabled")
 		return ""
 	case "scan":
-		times, minutes := 1, 1
+		times, after := 1, 60
 		d.MaybeScanArgs(t, "times", &times)
+		d.MaybeScanArgs(t, "after_s", &after)
 		d.MaybeScanArgs(t, "boot", &s.inv.Boot)
 		d.MaybeScanArgs(t, "driver_load", &s.inv.DriverLoad)
 		s.inv.Devices = parseScan(t, d.Input)
 		for range times {
-			s.now = s.now.Add(time.Duration(minutes) * time.Minute)
+			s.now = s.now.Add(time.Duration(after) * time.Second)
 			s.health.observe(s.now, s.inv, time.Minute)
 			s.health.verdicts(s.inv, s.cfg)
 		}
