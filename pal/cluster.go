@@ -325,6 +325,7 @@ func (c *Cluster) Take(g Gang, p Placement) { c.takeOrRelease(g, p, true) }
 // Release undoes [Cluster.Take].
 func (c *Cluster) Release(g Gang, p Placement) { c.takeOrRelease(g, p, false) }
 
+// takeOrRelease keeps the two alike: whatever Take counts, Release counts back.
 func (c *Cluster) takeOrRelease(g Gang, p Placement, taken bool) {
 	times := -1 // of what members need, off what is unallocated
 	if taken {

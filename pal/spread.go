@@ -89,6 +89,8 @@ type areas struct {
 	onNode  map[int32]int // members placed, for distinct_hosts
 }
 
+// newAreas puts device groups together whose nodes have the same value of every spread: a
+// member in one is wanted as much as in another. A node without a value counts as one more.
 func newAreas(s *search, set int) *areas {
 	a := &areas{spreads: s.g.MemberSets[set].Spreads, of: make([]int, len(s.c.groups)), onNode: map[int32]int{}}
 	for i := range a.spreads {

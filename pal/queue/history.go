@@ -213,7 +213,6 @@ type chance struct{ left, weight float64 }
 
 // outlook works it out for a gang, by the estimate alone if its user gave one. Its list is
 // valid until the next call, which uses the same memory: a pass may ask for thousands.
-
 func (q *Queue) outlook(e *entry, now time.Duration) outlook {
 	done := e.work(now)
 	o := outlook{again: max(done, q.opt.DefaultRuntime).Seconds(), of: q.chances[:0]}

@@ -29,8 +29,8 @@ const (
 type entry struct {
 	job   Job
 	of    *namespace
-	gpus  int
-	seq   int64
+	gpus  int   // of job.Gang: those that it has, or would start with
+	seq   int64 // in the order in which the Queue heard of them: the last to decide between equals
 	state state
 
 	bucket  *bucket   // while waiting
@@ -45,7 +45,7 @@ type entry struct {
 	overdue bool          // it has waited longer than Options.MaxWait in all
 	granted bool          // it runs, or is to, because it was overdue
 
-	waitingSince time.Duration
+	waitingSince time.Duration // while waiting
 	waited       time.Duration // before waitingSince, in all
 	safeUntil    time.Duration // not stopped before
 	startedAt    time.Duration

@@ -275,6 +275,8 @@ func (st Observed) WithLost(w World) Observed {
 	return st
 }
 
+// lost is the rest of [Observed.WithLost]. A failure whose cause is not known decides nothing:
+// what a drain stopped then still counts.
 func (st Observed) lost(w World) bool {
 	if stopped(st.Job) || len(st.Pins.Groups) == 0 || rewrite.Gated(st.Job) || st.Have >= st.Want || *st.Job.Type != api.JobTypeBatch {
 		return false
