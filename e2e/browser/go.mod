@@ -15,7 +15,10 @@ require (
 	github.com/nomad-pal/nomad-pal v0.0.0
 )
 
-require github.com/chromedp/sysutil v1.1.0 // indirect
+require (
+	github.com/agext/levenshtein v1.2.1 // indirect
+	github.com/chromedp/sysutil v1.1.0 // indirect
+)
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect

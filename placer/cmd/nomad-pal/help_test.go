@@ -287,7 +287,7 @@ func TestHelpNamesTheOptions(t *testing.T) {
 			}
 			var out, said bytes.Buffer
 			run(t.Context(), append(strings.Fields(name), "-"+option+"=1", "-no-such"), streams{strings.NewReader(""), &out, &said, false})
-			takes := !regexp.MustCompile(`not defined: -` + option + `[;\n]`).MatchString(said.String())
+			takes := !regexp.MustCompile(`not defined: -` + option + `[; \n]`).MatchString(said.String())
 			named := regexp.MustCompile(`(?m)^  (-.*, )?-` + option + `[ =\n]`).MatchString(help[name])
 			if named != takes && (named || general.Lookup(option) == nil) {
 				t.Errorf("%s -%s: its help names it: %t; it takes it: %t", name, option, named, takes)
