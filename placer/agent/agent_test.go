@@ -96,6 +96,9 @@ func TestRunErrors(t *testing.T) {
 	}
 }
 
+// The agents here take locks that Nomad would not grant, so that nobody waits long.
+func init() { leastLockTTL = 100 * time.Millisecond }
+
 // Of two agents one leads; when it stops, or loses the lock, the other does.
 func TestElection(t *testing.T) {
 	t.Parallel()

@@ -220,6 +220,8 @@ func TestConfigErrors(t *testing.T) {
 		{"no certificate", "http {\n  cert_file = \"/none\"\n  key_file = \"/none\"\n}", `http: cert_file "/none": open /none: no such file or directory`},
 		{"RPC address", "nomad {\n  rpc_address = \"10.0.0.1\"\n}", `nomad: rpc_address: "10.0.0.1" is not host:port`},
 		{"lock", "high_availability {\n  lock_ttl = \"x\"\n}", `high_availability: lock_ttl = "x" is not a positive duration`},
+		{"lock shorter than Nomad takes", "high_availability {\n  lock_ttl = \"10ms\"\n}", `high_availability: lock_ttl = "10ms" is not in`},
+		{"address", "nomad {\n  address = \"nomad:4646\"\n}", `nomad: address: "nomad:4646" is not a URL such as https://nomad.example.com:4646`},
 		{"admission off", "admission {}", "admission: the endpoint is off"},
 		{"admission type", "http {\n  admission = true\n}\nadmission {\n  types = [\"system\"]\n}", `admission: types: "system" is not batch or service`},
 		{"tenant", "tenant \"x\" {\n  quota = -1\n}", `tenant "x": quota -1`},

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -125,5 +126,11 @@ func (ha *HA) times() (ttl, delay time.Duration, err error) {
 	if err := duration("high_availability: lock_ttl", ha.LockTTL, &ttl); err != nil {
 		return 0, 0, err
 	}
+	if ttl < leastLockTTL || ttl > mostLockTTL {
+		return 0, 0, fmt.Errorf("high_availability: lock_ttl = %q is not in %s…%s, as Nomad wants it", ha.LockTTL, leastLockTTL, mostLockTTL)
+	}
 	return ttl, delay, duration("high_availability: lock_delay", ha.LockDelay, &delay)
 }
+
+// How long Nomad lets a lock last; tests take less.
+var leastLockTTL, mostLockTTL = 10 * time.Second, 24 * time.Hour

@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/nomad/api"
@@ -82,6 +84,24 @@ func (n *Nomad) serveChildren(c *nomad.Client) error {
 	}
 	c.ServeChildren(nomad.Children{Register: s.Register, Plan: s.Plan})
 	return nil
+}
+
+// addresses checks those that the block has.
+func (n *Nomad) addresses() error {
+	if n == nil {
+		return nil
+	}
+	if n.Address != "" {
+		u, err := url.Parse(n.Address)
+		if err != nil || !slices.Contains([]string{"http", "https", "unix"}, u.Scheme) {
+			return fmt.Errorf("nomad: address: %q is not a URL such as https://nomad.example.com:4646 or unix:///run/nomad.sock", n.Address)
+		}
+	}
+	if n.RPCAddress == "" {
+		return nil
+	}
+	_, err := rpcAddresses(n.RPCAddress)
+	return err
 }
 
 // rpcAddresses reads "host:port" or several of them, separated by commas.

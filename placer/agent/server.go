@@ -256,10 +256,8 @@ func (f File) validateEndpoints(cfg model.Config) error {
 	if _, err := f.HTTP.tls(); err != nil {
 		return err
 	}
-	if f.Nomad != nil && f.Nomad.RPCAddress != "" {
-		if _, err := rpcAddresses(f.Nomad.RPCAddress); err != nil {
-			return err
-		}
+	if err := f.Nomad.addresses(); err != nil {
+		return err
 	}
 	if _, _, err := f.HA.times(); err != nil {
 		return err

@@ -89,6 +89,9 @@ func (b *base) runAgent(args []string) int {
 		return b.fail(fmt.Errorf("log level %q is unknown (one of trace, debug, info, warn, error)", *level))
 	}
 	if *check {
+		if _, err := file.Nomad.Connect(); err != nil { // reads its token and certificates, asks nobody
+			return b.fail(err)
+		}
 		b.printf("The configuration is valid.\n")
 		return 0
 	}
