@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -136,7 +137,7 @@ func (s *server) serveUses(w http.ResponseWriter, r *http.Request) {
 	out, sees := []Use{}, c.sees(r.Context())
 	events, _ := s.agent.hooks.Events.After(0)
 	for _, u := range uses(events) {
-		if job := q.Get("job"); job != "" && (u.Job != job || u.Namespace != q.Get("namespace")) {
+		if job := q.Get("job"); job != "" && (u.Job != job || u.Namespace != cmp.Or(q.Get("namespace"), "default")) {
 			continue
 		}
 		if q.Has("node") {

@@ -86,6 +86,9 @@ func TestUsesAndGPUsOfOthers(t *testing.T) {
 			}
 		}
 	}
+	if _, text := r.send(http.MethodGet, "/v1/uses?job=hers", agentsToken, ""); !strings.Contains(text, `"hers"`) {
+		t.Errorf("without a namespace it is default: %s", text)
+	}
 	if status, _ := r.send(http.MethodGet, "/v1/uses?node=one", "nobody", ""); status != http.StatusForbidden {
 		t.Errorf("without a right: %d", status)
 	}

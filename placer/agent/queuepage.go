@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
@@ -84,6 +85,14 @@ func newQueueQuery(v url.Values) (q queueQuery, err error) {
 		return n
 	}
 	q = queueQuery{number("offset", 0), min(number("limit", 50), queuePageLimit), strings.ToLower(v.Get("search")), v.Get("state"), v.Get("class"), nil}
+	if states := gang.States(); q.state != "" && !slices.Contains(states, gang.State(q.state)) {
+		return q, fmt.Errorf("state=%q: there are %v", q.state, states)
+	}
+	if class, e := pal.ParseAppClass(q.class); e == nil {
+		q.class = string(class)
+	} else if q.class != "" {
+		return q, fmt.Errorf("class=%q: %w", q.class, e)
+	}
 	sort := cmp.Or(v.Get("sort"), "position")
 	by, ok := queueOrders[sort]
 	if !ok {

@@ -39,6 +39,7 @@ func TestQueuePage(t *testing.T) {
 		"offset=9":                  "",
 		"search=research/f":         "First",
 		"state=waiting&class=B":     "second",
+		"state=waiting&class=b":     "second",
 		"limit=0":                   "",
 	} {
 		v, _ := url.ParseQuery(ask)
@@ -58,7 +59,7 @@ func TestQueuePage(t *testing.T) {
 			t.Errorf("%s: %d jobs, %v", ask, p.Total, p.States)
 		}
 	}
-	for _, ask := range []string{"limit=-1", "offset=x", "sort=luck"} {
+	for _, ask := range []string{"limit=-1", "offset=x", "sort=luck", "state=done", "class=E"} {
 		v, _ := url.ParseQuery(ask)
 		if _, err := newQueueQuery(v); err == nil {
 			t.Errorf("%s is taken", ask)
