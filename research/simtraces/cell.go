@@ -164,9 +164,10 @@ func policies() []named {
 				if !bound {
 					q, name = unbounded, name+", no bound"
 				}
+				asks := slices.Contains(asked(), name)
 				ps = append(ps, named{name, true, exact, func(c sim.Config) (sim.Outcome, error) {
 					c.Queue, c.Preemptible, c.MovesPerHour = q, preempt, agent.MovesPerHour
-					if slices.Contains(asked(), name) {
+					if asks {
 						c.ForecastEvery = forecastEvery(len(c.Jobs))
 					}
 					if exact {

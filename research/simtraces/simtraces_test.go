@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -129,14 +130,21 @@ func TestRun(t *testing.T) {
 		Load   float64
 		Avg    float64 `json:"avg_jct_s"`
 		Never  int     `json:"never_finished"`
+		Asked  int     `json:"forecasts"`
 	}
 	if err := json.Unmarshal(b, &rows); err != nil {
 		t.Fatal(err)
 	}
-	limits := map[string]float64{}
+	limits, answers := map[string]float64{}, map[string]int{}
 	for _, r := range rows {
+		answers[r.Policy] += r.Asked
 		if r.Policy == limit {
 			limits[fmt.Sprint(r.Trace, r.Load)] = r.Avg
+		}
+	}
+	for policy, n := range answers {
+		if (n > 0) != slices.Contains(asked(), policy) {
+			t.Errorf("%s: %d starts were foretold", policy, n)
 		}
 	}
 	if want := 2 * 3 * len(policies()); len(rows) != want || len(limits) != 6 {
