@@ -120,7 +120,15 @@ func (p *Placer) emit(k nomad.JobKey, kind EventKind, text string) {
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// stopReasons say why a gang is stopped.
+// stopReason says why a gang is stopped.
+func stopReason(t *model.Tracked, why gang.Reason) string {
+	if why == gang.Requeued && t.Record != nil && t.Record.GivenUp != "" {
+		return ": not all of them could run, and it is not tried again"
+	}
+	return stopReasons[why]
+}
+
+// stopReasons say why a gang is stopped that starts again.
 var stopReasons = map[gang.Reason]string{
 	gang.Preempted: " to make room", gang.Moved: ": it moves to better GPUs", gang.Requeued: ": not all of them could run, and it starts again as a whole",
 	gang.Resized: ": it starts again as its author has changed it",
@@ -149,7 +157,7 @@ func (p *Placer) noteState(t *model.Tracked, was gang.State) {
 		}
 	case gang.Stopping:
 		why, forJob := t.Stopping()
-		p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: Stopped, Namespace: t.Key.Namespace, Job: t.Key.ID, ForJob: forJob, Text: "its members are stopped" + stopReasons[why]})
+		p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: Stopped, Namespace: t.Key.Namespace, Job: t.Key.ID, ForJob: forJob, Text: "its members are stopped" + stopReason(t, why)})
 	case gang.Lost:
 		p.emit(t.Key, LostMembers, "ended before its members had finished")
 	case gang.Failed:

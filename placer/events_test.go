@@ -125,3 +125,32 @@ func TestEventsTellStories(t *testing.T) {
 		}
 	})
 }
+
+// A gang that is stopped since not all of its members could run starts again, it says, but
+// not the last time: then it is given up.
+func TestLastStopOfAGangThatFails(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(8, 8)
+		p := w.StartPlacer()
+		w.Submit(bed.Gang{Name: "broken", Members: 2, Runs: 6 * time.Second, Change: func(j *api.Job) {
+			j.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "[ $NOMAD_ALLOC_INDEX = 0 ] && exit 1; sleep infinity"}
+		}})
+		w.RunFor(3 * time.Minute)
+		const again = "stopped its members are stopped: not all of them could run, and it starts again as a whole"
+		const last = "stopped its members are stopped: not all of them could run, and it is not tried again"
+		var got []string
+		es, _ := p.Events.After(0)
+		for _, e := range es {
+			if e.Kind == placer.Stopped || e.Kind == placer.GivenUp {
+				text, _, _ := strings.Cut(e.Text, ": task")
+				got = append(got, string(e.Kind)+" "+text)
+			}
+		}
+		if want := []string{again, again, last, "failed given up after 3 tries"}; !slices.Equal(got, want) {
+			w.T.Errorf("%q, want %q", got, want)
+		}
+		if n := strings.Count(w.Log(), "requeueing it"); n != 2 {
+			w.T.Errorf("the log says %d times that it is requeued, want twice", n)
+		}
+	})
+}

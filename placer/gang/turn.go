@@ -130,7 +130,10 @@ func (g *Gang) makeWhole(w World) ([]Effect, bool) {
 		return append([]Effect{g.log(Info, "members lack room", "reason", why)}, es...), on
 	}
 	r, said := g.countFailure(w)
-	return append(append(said, g.log(Warn, "gang is not whole, requeueing it", "reason", why)), g.stopFor(stopping{why: Requeued}, r, w)...), false
+	if r == nil || r.GivenUp == "" {
+		said = append(said, g.log(Warn, "gang is not whole, requeueing it", "reason", why))
+	}
+	return append(said, g.stopFor(stopping{why: Requeued}, r, w)...), false
 }
 
 // unevaluated says whether Nomad has made no evaluation since the job was registered last. It
