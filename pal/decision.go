@@ -103,6 +103,8 @@ type Candidates struct {
 	Free        int `json:"free"`
 	// Outliers are free, but too slow: the gang does without them.
 	Outliers int `json:"outliers,omitempty"`
+	// Kept are free, but a maintenance window or a reservation keeps the gang from them.
+	Kept int `json:"kept,omitempty"`
 }
 
 // Entry is one entry of the L×V matrix, in the order walked.

@@ -341,3 +341,26 @@ func (q *Queue) KeptFrom(now time.Duration, id string) []Kept {
 	}
 	return out
 }
+
+// Beside takes the GPUs of the windows that a waiting job may run into if it starts now,
+// until back is called.
+func (q *Queue) Beside(now time.Duration, id string, c *pal.Cluster, g pal.Gang) (back func()) {
+	back = func() {}
+	e := q.entries[id]
+	if e == nil || len(q.windows.list) == 0 {
+		return back
+	}
+	p := &pass{Queue: q, now: now, c: c}
+	long := p.longest(e, now)
+	p.offWindows(e, long, p.closed(e, p.reach(e, now, long, e.slower)), func(_ *entry, closed []*closure) (pal.Found, bool) {
+		back()
+		var gpus []int
+		for _, w := range closed {
+			gpus = append(gpus, w.GPUs...)
+		}
+		_, back = p.hold(gpus)
+		f, _, ok := q.Look(c, g)
+		return f, ok
+	})
+	return back
+}

@@ -347,6 +347,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 		e.Obstacles = s.m.View.Obstacles(t.Job, sparing(d))
 		model.Obstruct(&d, e.Obstacles)
 	}
+	defer s.besideWindows(s.m.View.Cluster, t.Key, t.Request.Least(), &d)()
 	e.Decision, e.Mode = &d, string(t.Request.Mode)
 	e.Reason = d.Reason
 	if nodes := s.m.Avoids(t.Observed, s.m.Time); nodes != nil {
@@ -382,6 +383,28 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 func (s *Snapshot) explainOn(c *pal.Cluster, g pal.Gang) pal.Decision {
 	_, by, _ := s.m.Queue.Look(c, g)
 	return pal.Explain(c, g, by)
+}
+
+// besideWindows explains again, for a waiting job that would fit, without the GPUs that windows
+// keep from it. They are taken until back is called. Callers hold mu.
+func (s *Snapshot) besideWindows(c *pal.Cluster, k nomad.JobKey, g pal.Gang, d *pal.Decision) (back func()) {
+	if !d.Placed {
+		return func() {}
+	}
+	free := c.FreeGPUs()
+	back = s.m.Queue.Beside(gang.QueueTime(s.m.Time), k.String(), c, g)
+	if c.FreeGPUs() == free {
+		return back
+	}
+	was := d.Candidates
+	*d = s.explainOn(c, g)
+	n := &d.Candidates
+	n.Kept = was.Free + was.Outliers - n.Free - n.Outliers
+	n.Allocated -= n.Kept
+	if !d.Placed { // the queue says what it waits for
+		d.Reason = ""
+	}
+	return back
 }
 
 func (s *Snapshot) allocations(st gang.Observed) []Allocation {

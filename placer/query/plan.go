@@ -75,7 +75,9 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 	t := &model.Tracked{Gang: gang.Gang{Observed: gang.Observed{Key: k, Job: &planned, Nomad: gang.Waiting}, Request: r}}
 	tradeoffs := s.tradeoffs(v.Cluster, r.Least(), sizeKey(r, "min")) // before the queue gives GPUs away
 	if s.planInQueue(e, t, v, &d); e.State == gang.Starting || e.State == gang.Waiting {
-		e.Tradeoffs = tradeoffs
+		if d.Candidates.Kept == 0 { // else they are of GPUs that it does not get
+			e.Tradeoffs = tradeoffs
+		}
 		e.afterOthers(r.Hints.After)
 	}
 	return e, nil
@@ -120,6 +122,7 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *nomad.View, 
 		return
 	}
 	if w := s.waitsOf(v.Cluster)[k.String()]; w != nil {
+		defer s.besideWindows(v.Cluster, k, t.Request.Least(), d)()
 		e.takeWait(w)
 		e.State, e.Reason = t.Shown(w), "would wait: "+cmp.Or(d.Reason, strings.TrimPrefix(w.Why(), "waits: "))
 		if e.State == gang.Waiting {

@@ -13,6 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/window"
 )
 
@@ -114,6 +115,40 @@ func TestOverlappingWindows(t *testing.T) {
 		for _, name := range []string{"window long keeps 4 GPUs", "window short keeps 8 GPUs"} {
 			if !strings.Contains(e.WaitsFor, name) {
 				w.T.Errorf("%q does not say: %s", e.WaitsFor, name)
+			}
+		}
+	})
+}
+
+// explain and plan show nothing as chosen that a window keeps from the job.
+func TestWindowsAreNotChosen(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
+		c.Windows = []window.Window{{Name: "kernel", Start: time.Now().Add(time.Hour), Duration: time.Hour, Nodes: []string{"*-1", "*-2"}}}
+	}}, func(w *bed.World) {
+		w.AddNodes(3, 4)
+		w.StartPlacer()
+		long := map[string]string{"pal_duration": "3h"}
+		w.Submit(bed.Gang{Name: "first", GPUs: 3, Runs: time.Hour, Meta: long})
+		w.ExpectRunning("first", 10*time.Second)
+		second := bed.Gang{Name: "second", GPUs: 4, Runs: time.Hour, Meta: long}
+		planned := second.Job()
+		p, err := snapshot(w).Plan(planned)
+		if err != nil {
+			w.T.Fatal(err)
+		}
+		w.Submit(second)
+		w.RunFor(10 * time.Second)
+		e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "second"})
+		if err != nil {
+			w.T.Fatal(err)
+		}
+		for what, e := range map[string]*query.Explanation{"plan": p, "explain": e} {
+			d := e.Decision
+			if e.Wait == nil || d.Placed || d.Chosen != nil || d.Candidates.Free != 1 || d.Candidates.Kept != 8 || d.Candidates.Allocated != 3 {
+				w.T.Errorf("%s: placed %v, chosen %v, candidates %+v, reason %q", what, d.Placed, d.Chosen, d.Candidates, e.Reason)
+			}
+			if !strings.Contains(e.Reason, "window kernel keeps 8 GPUs") {
+				w.T.Errorf("%s: reason %q", what, e.Reason)
 			}
 		}
 	})

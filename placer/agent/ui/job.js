@@ -78,7 +78,7 @@ function decision(d, predicted, alternatives) {
     choices.length ? table("Placements", ["Placement", "Locality", "#Nodes", "#Slowest PM score", "#Penalty", "#Slowdown", "On"], choices.map(([what, p]) =>
       [what, p.tier, p.nodes, p.pm_score.toFixed(3), p.locality_penalty.toFixed(2), p.cost.toFixed(3), [...new Set(p.members.map(m => m.node))].slice(0, 6).flatMap((n, i) => [i ? ", " : "", nodeLink(n)]).concat(p.nodes > 6 ? ` and ${p.nodes - 6} more` : "")])) : "",
     predicted ? h("p", {}, "Nomad gave it other GPUs than the placer chose, as its pins allow.") : "",
-    h("p", {className: "soft"}, `Of ${plural(c.total, "GPU")}, ${c.free.toLocaleString()} were free for it, ${c.allocated.toLocaleString()} allocated, ${c.unhealthy} unhealthy, ${c.quarantined} quarantined, ${c.unavailable ?? 0} unavailable${c.outliers ? `, ${c.outliers} too slow` : ""}; ${c.ineligible.toLocaleString()} did not match.`),
+    h("p", {className: "soft"}, `Of ${plural(c.total, "GPU")}, ${c.free.toLocaleString()} were free for it, ${c.allocated.toLocaleString()} allocated, ${c.unhealthy} unhealthy, ${c.quarantined} quarantined, ${c.unavailable ?? 0} unavailable${c.outliers ? `, ${c.outliers} too slow` : ""}${c.kept ? `, ${c.kept} kept by windows` : ""}; ${c.ineligible.toLocaleString()} did not match.`),
     d.walk?.length ? matrix(d) : "",
   ];
 }

@@ -226,7 +226,7 @@ func candidates(c pal.Candidates) string {
 	for _, x := range []struct {
 		n    int
 		what string
-	}{{c.Ineligible, "not eligible"}, {c.Unhealthy, "unhealthy"}, {c.Quarantined, "quarantined"}, {c.Unavailable, "unavailable"}, {c.Allocated, "allocated"}, {c.Outliers, "too slow"}} {
+	}{{c.Ineligible, "not eligible"}, {c.Unhealthy, "unhealthy"}, {c.Quarantined, "quarantined"}, {c.Unavailable, "unavailable"}, {c.Allocated, "allocated"}, {c.Outliers, "too slow"}, {c.Kept, "kept by windows"}} {
 		if x.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", x.n, x.what))
 		}
