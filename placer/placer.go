@@ -133,6 +133,10 @@ func (p *Placer) Run(ctx context.Context) error {
 			p.saveAll()
 			return cmp.Or(ctx.Err(), err)
 		}
+		if errors.Is(err, errNewNamespace) {
+			p.log.Info("there is a new namespace, subscribing to Nomad's events again")
+			continue
+		}
 		if time.Since(began) > slowest {
 			pause = 100 * time.Millisecond
 		}
@@ -171,13 +175,17 @@ func (p *Placer) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	namespaces, err := p.nomad.Namespaces(ctx) // before it subscribes: none is missed
+	if err != nil {
+		p.log.Debug("could not read the namespaces", "error", err)
+	}
 	stream, err := p.nomad.Subscribe(ctx)
 	if err != nil {
 		return err
 	}
 	events := make(chan []nomad.Event, 64)
 	p.events, p.heard = events, nil
-	ended := make(chan error, 1)
+	ended := make(chan error, 2)
 	var reader sync.WaitGroup
 	reader.Go(func() {
 		take := func(es []nomad.Event) error {
@@ -189,6 +197,11 @@ func (p *Placer) session(ctx context.Context) error {
 			}
 		}
 		ended <- recoverPanic(p.log, "the event stream", func() error { return stream.Run(take) })
+	})
+	reader.Go(func() {
+		if err := recoverPanic(p.log, "looking for namespaces", func() error { return p.followNamespaces(ctx, namespaces) }); err != nil {
+			ended <- err
+		}
 	})
 	defer reader.Wait()
 	defer stream.Close()

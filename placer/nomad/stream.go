@@ -132,6 +132,21 @@ func (c *Client) JobsIndex(ctx context.Context) (uint64, error) {
 	return meta.LastIndex, nil
 }
 
+// Namespaces are the names of the namespaces that the token may know of.
+func (c *Client) Namespaces(ctx context.Context) (map[string]bool, error) {
+	list, _, err := c.api.Namespaces().List((&api.QueryOptions{}).WithContext(ctx))
+	if err != nil {
+		return nil, fmt.Errorf("reading namespaces: %w", err)
+	}
+	names := map[string]bool{}
+	for _, n := range list {
+		if n != nil {
+			names[n.Name] = true
+		}
+	}
+	return names, nil
+}
+
 // Close ends the subscription; Run then returns.
 func (s *Stream) Close() {
 	s.cancel()

@@ -111,6 +111,8 @@ func (s *Server) route(r *http.Request) (any, error) {
 		return s.serveVariable(r, strings.Join(parts[1:], "/"))
 	case "acl":
 		return s.tokenSelf(r)
+	case "namespaces":
+		return s.listNamespaces(), nil
 	case "status": // anybody may ask who leads
 		return "127.0.0.1:4647", nil
 	case "operator":

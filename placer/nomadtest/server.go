@@ -84,6 +84,8 @@ type Server struct {
 	purged  map[string]*alloc
 	vars    map[string]*variable
 	streams []*stream
+	// namespaces are those that AddNamespace made.
+	namespaces []string
 	// actions are the things that will happen, the next first.
 	actions []action
 	timer   *time.Timer

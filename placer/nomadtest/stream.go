@@ -13,6 +13,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/hashicorp/nomad/api"
 )
 
 // heartbeatInterval is how often Nomad sends a heartbeat on the event stream.
@@ -84,8 +86,9 @@ type stream struct {
 	topics    map[string]bool
 	notify    chan struct{}
 	ctx       context.Context
-	lineDelay time.Duration // between two lines; another one for each client
-	unread    []byte        // of the line that is being read
+	without   map[string]bool // namespaces that there were not when it began
+	lineDelay time.Duration   // between two lines; another one for each client
+	unread    []byte          // of the line that is being read
 
 	mu     sync.Mutex
 	buffer []byte
@@ -95,13 +98,32 @@ type stream struct {
 
 // subscribe begins a subscription.
 func (s *Server) subscribe(ctx context.Context, client string, topics []string) *stream {
-	st := &stream{client: client, topics: map[string]bool{}, notify: make(chan struct{}, 1), ctx: ctx, buffer: []byte("{}\n")}
+	st := &stream{client: client, topics: map[string]bool{}, without: map[string]bool{}, notify: make(chan struct{}, 1), ctx: ctx, buffer: []byte("{}\n")}
 	st.lineDelay = s.jitter(time.Microsecond, "moment of "+client)
 	for _, t := range topics {
 		st.topics[t] = true
 	}
 	s.streams = append(s.streams, st)
 	return st
+}
+
+// AddNamespace makes a namespace. Streams that are open tell nothing of it, as Nomad's: it works
+// out which ones all namespaces are when a stream begins (seen on 1.11.3).
+func (s *Server) AddNamespace(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.namespaces = append(s.namespaces, name)
+	for _, st := range s.streams {
+		st.without[name] = true
+	}
+}
+
+// listNamespaces lists the default namespace and those that were made.
+func (s *Server) listNamespaces() (out []*api.Namespace) {
+	for _, name := range append([]string{api.DefaultNamespace}, s.namespaces...) {
+		out = append(out, &api.Namespace{Name: name})
+	}
+	return out
 }
 
 func (st *stream) end(err error) {
@@ -230,7 +252,7 @@ func (s *Server) publish(kind, topic, key, namespace string, payload any) {
 			s.streams = slices.DeleteFunc(s.streams, func(o *stream) bool { return o == st })
 			continue
 		}
-		if !st.topics[topic] {
+		if !st.topics[topic] || st.without[namespace] {
 			continue
 		}
 		if line == nil {

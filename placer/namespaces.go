@@ -1,0 +1,44 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// namespacesEvery is how often the placer looks for new namespaces.
+const namespacesEvery = 10 * time.Second
+
+// errNewNamespace ends a session whose event stream tells nothing of a namespace.
+var errNewNamespace = errors.New("there is a new namespace")
+
+// followNamespaces returns [errNewNamespace] when there is a namespace that is not known, and
+// nil when ctx ends. Nomad works out which ones "all namespaces" are when somebody subscribes to
+// its events, and sends none of those that are made later (seen on 1.11.3). Where they could not
+// be read before, the first that can are those that are known.
+func (p *Placer) followNamespaces(ctx context.Context, known map[string]bool) error {
+	every := time.NewTicker(namespacesEvery)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-every.C:
+		}
+		now, err := p.nomad.Namespaces(ctx)
+		if err != nil {
+			continue // jobs of new ones are found by the next full read
+		}
+		for name := range now {
+			if known != nil && !known[name] {
+				return errNewNamespace
+			}
+		}
+		if known == nil {
+			known = now
+		}
+	}
+}
