@@ -73,12 +73,12 @@ func (r *Record) Got(is *pal.Choice) {
 	}
 }
 
-// Shrunk takes in that the gang is whole with fewer GPUs than it was given: its author took
-// members away since. What was tried for all of them says nothing of the rest.
-func (r *Record) Shrunk(is *pal.Choice) {
+// Resized takes in that the gang is whole with another number of GPUs than it was given: its
+// author has changed its size since. What was tried and predicted then says nothing of it.
+func (r *Record) Resized(is *pal.Choice) {
 	d := &r.Decision
-	if n := len(idsOf(is)); n < d.Demand {
-		d.Chosen, d.Demand, d.Walk, d.WalkOmitted, d.Packed = is, n, nil, 0, nil
+	if n := len(idsOf(is)); n != d.Demand {
+		d.Chosen, d.Demand, d.Walk, d.WalkOmitted, d.Packed, r.Predicted = is, n, nil, 0, nil, nil
 	}
 }
 

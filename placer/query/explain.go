@@ -247,7 +247,7 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 	e.Restarted = restarted(st, r)
 	if e.holds != nil {
 		r.Got(e.holds)
-		r.Shrunk(e.holds)
+		r.Resized(e.holds)
 		e.remeasured(r.Decision)
 	}
 	if e.asks != "" && e.asks != r.Decision.Class {

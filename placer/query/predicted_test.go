@@ -114,3 +114,27 @@ func TestChangedSincePlaced(t *testing.T) {
 		}
 	})
 }
+
+// A service that its author gives more members (nomad job scale) is explained with all of its
+// GPUs, not with those that it was given at first.
+func TestScaledUp(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(1, 8)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "api", Members: 2, Service: true})
+		w.ExpectRunning("api", 10*time.Second)
+		job := w.Nomad.Job(bed.Key("api"))
+		job.TaskGroups[0].Count = new(4)
+		if err := w.Register(job); err != nil { // pins and all, as nomad job scale does
+			w.T.Fatal(err)
+		}
+		w.RunFor(20 * time.Second)
+		e, err := snapshot(w).Explain(w.T.Context(), bed.Key("api"))
+		if err != nil || e.State != gang.Running || len(e.Allocations) != 4 {
+			w.T.Fatalf("%+v, %v", e, err)
+		}
+		if e.Decision.Demand != 4 || len(chosenIDs(e.Decision.Chosen)) != 4 || e.Predicted != nil || e.Decision.Packed != nil {
+			w.T.Errorf("%d GPUs: %+v, predicted %+v", e.Decision.Demand, e.Decision, e.Predicted)
+		}
+	})
+}
