@@ -59,8 +59,10 @@ func (g *Gang) makeCanaryRoom(w World) ([]Effect, bool) {
 // WantsCanaries says whether the job is a service that updates by canaries, and
 // no member of its present version is there.
 func WantsCanaries(st Observed) bool {
-	if *st.Job.Type != api.JobTypeService || slices.ContainsFunc(st.Members, func(a *nomad.Alloc) bool { return a.PlacedFor(st.Job) }) {
-		return false
-	}
-	return slices.ContainsFunc(st.Job.TaskGroups, func(g *api.TaskGroup) bool { return nomad.CanariesOf(g) > 0 })
+	return HasCanaries(st.Job) && !slices.ContainsFunc(st.Members, func(a *nomad.Alloc) bool { return a.PlacedFor(st.Job) })
+}
+
+// HasCanaries says whether the job is a service that updates by canaries.
+func HasCanaries(job *api.Job) bool {
+	return *job.Type == api.JobTypeService && slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return nomad.CanariesOf(g) > 0 })
 }

@@ -171,7 +171,12 @@ func (s *Snapshot) explainFromState(k nomad.JobKey) (e *Explanation, st gang.Obs
 	}
 	switch st.Nomad {
 	case gang.Native:
-		e.Reason = fmt.Sprintf("placed by Nomad alone on %s: the job has no gate, so the placer leaves it alone", pal.CountGPUs(st.Holds()))
+		e.Reason = fmt.Sprintf("placed by Nomad alone on %s: ", pal.CountGPUs(st.Holds()))
+		if err := nomad.Servable(job); err != nil {
+			e.Reason += err.Error()
+		} else {
+			e.Reason += noGate
+		}
 	case gang.Template:
 		e.Reason = nomad.TemplateReason(job, s.m.Cfg.Children)
 	case gang.Waiting:
@@ -226,6 +231,12 @@ func (s *Snapshot) explainUnknown(ctx context.Context, k nomad.JobKey) (*Explana
 	}
 	return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Native, Reason: noGPUs}, nil
 }
+
+// noGate is said of a job that the placer could serve.
+const noGate = "the job has no gate, so the placer leaves it alone"
+
+// NoGate says whether the placer leaves the job to Nomad for want of a gate only.
+func (e *Explanation) NoGate() bool { return strings.HasSuffix(e.Reason, noGate) }
 
 // What is said of jobs that ask for no GPUs.
 const (

@@ -56,7 +56,11 @@ func (e *Explanation) resubmitted(st gang.Observed, job *api.Job, d pal.Decision
 	e.State, e.Obstacles = gang.Running, nil
 	switch {
 	case keeps(st, job):
-		e.Reason = fmt.Sprintf("runs on %s and would keep them; Nomad restarts the tasks that change", pal.CountGPUs(st.Holds()))
+		change := "Nomad restarts the tasks that change"
+		if gang.HasCanaries(job) {
+			change = "if its tasks change, Nomad first places the canaries, on further GPUs"
+		}
+		e.Reason = fmt.Sprintf("runs on %s and would keep them; %s", pal.CountGPUs(st.Holds()), change)
 		e.Decision = nil
 	case d.Placed:
 		e.State = gang.Starting

@@ -121,6 +121,39 @@ func TestNativeHolds(t *testing.T) {
 	})
 }
 
+// A job that no placer could serve says why, and is not told to be run by the placer.
+func TestNativeOnEveryNode(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "daemon", Ungated: true, Change: func(j *api.Job) { j.Type = new(api.JobTypeSysbatch) }})
+		w.RunFor(5 * time.Second)
+		e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "daemon"})
+		if err != nil || !strings.HasSuffix(e.Reason, "a sysbatch job runs on every node: there is nothing to choose") || e.NoGate() {
+			w.T.Errorf("%+v, %v", e, err)
+		}
+	})
+}
+
+// A service that updates by canaries is not told that Nomad restarts it in place.
+func TestPlanOfCanaries(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		g := bed.Gang{Name: "api", Members: 2, Service: true, Change: func(j *api.Job) {
+			j.TaskGroups[0].Update = &api.UpdateStrategy{Canary: new(1)}
+		}}
+		w.Submit(g)
+		w.ExpectRunning("api", 10*time.Second)
+		job := g.Job()
+		nomad.Canonicalize(job)
+		const want = "runs on 2 GPUs and would keep them; if its tasks change, Nomad first places the canaries, on further GPUs"
+		if e, err := snapshot(w).Plan(job); err != nil || e.Reason != want {
+			w.T.Errorf("%+v, %v", e, err)
+		}
+	})
+}
+
 // A gang that waits for closer GPUs says until when at most; the clock does not
 // move that.
 func TestHopesUntil(t *testing.T) {

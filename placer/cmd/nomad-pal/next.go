@@ -83,7 +83,7 @@ func printNext(b *base, e *query.Explanation) {
 			steps = append(steps, "What the last member that failed wrote: nomad alloc logs -stderr "+alloc, "What happened to it: nomad alloc status "+alloc)
 		}
 	case gang.Native:
-		if len(e.Allocations) > 0 {
+		if len(e.Allocations) > 0 && e.NoGate() {
 			steps = append(steps, "To have the placer choose its GPUs: nomad-pal run <jobspec>")
 		}
 	}
