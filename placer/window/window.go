@@ -94,10 +94,61 @@ func (w Window) At(now time.Time) (from, to time.Time, ok bool) {
 		if err != nil {
 			return from, to, false
 		}
-		from = cronexpr.MustParse(w.Cron).Next(now.Add(-w.Duration).In(zone))
+		from = next(cronexpr.MustParse(w.Cron), now.Add(-w.Duration), zone)
 	}
 	to = from.Add(w.Duration)
 	return from, to, !from.IsZero() && to.After(now)
+}
+
+// farthest is more than clocks are put forward or back at once.
+const farthest = 3 * time.Hour
+
+// next is the first time after now that is as the expression says by the clocks of a zone; the
+// zero time if there is none. Neither do times that the clocks skip fall out, as with Nomad's
+// periodic jobs, nor do those that they show twice count twice: most windows are on Sunday night,
+// when clocks are changed.
+func next(e *cronexpr.Expression, now time.Time, zone *time.Location) time.Time {
+	clock := shown(now.In(zone)).Add(-farthest)
+	for {
+		if clock = e.Next(clock); clock.IsZero() {
+			return clock
+		}
+		if t := when(clock, zone); t.After(now) {
+			return t
+		}
+	}
+}
+
+// shown is what the clocks show at a time, as if it were UTC.
+func shown(t time.Time) time.Time {
+	_, offset := t.Zone()
+	return t.UTC().Add(time.Duration(offset) * time.Second)
+}
+
+// when is when clocks first show a time that is given as if it were UTC, or skip it.
+func when(clock time.Time, zone *time.Location) time.Time {
+	_, offset := time.Date(clock.Year(), clock.Month(), clock.Day(), clock.Hour(), clock.Minute(), clock.Second(), 0, zone).Add(-farthest).Zone()
+	// By the offset that is in force well before it comes. If that ends before, and the clocks
+	// are put forward, they have skipped it or show it sooner; if back, they show it later.
+	at := clock.Add(-time.Duration(offset) * time.Second).In(zone)
+	for {
+		late := clock.Sub(shown(at))
+		switch {
+		case late == 0:
+			return at
+		case late < 0: // put forward
+			changed, _ := at.ZoneBounds()
+			return latest(changed, at.Add(late))
+		}
+		at = at.Add(late)
+	}
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // Holds says whether the node is one of the window's.

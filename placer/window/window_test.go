@@ -4,6 +4,7 @@
 package window
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +38,42 @@ func TestAt(t *testing.T) {
 		from, to, ok := c.w.At(at(c.now))
 		if ok != (c.want != "") || ok && (!from.Equal(at(c.want)) || to.Sub(from) != c.w.Duration) {
 			t.Errorf("%s: from %v to %v (%v), want %q", c.name, from, to, ok, c.want)
+		}
+	}
+}
+
+// On the days on which clocks are changed a window is neither left out nor there twice: at a time
+// that the clocks skip it begins when they are put forward, at one that they show twice at the
+// first.
+func TestClocksAreChanged(t *testing.T) {
+	nightly := func(zone, cron string) Window {
+		return Window{Cron: cron, TimeZone: zone, Duration: 90 * time.Minute}
+	}
+	for _, c := range []struct {
+		name string
+		w    Window
+		days string // the first moment that is looked at, for two days
+		want []string
+	}{
+		{"forward in Berlin", nightly("Europe/Berlin", "30 2 * * *"), "2027-03-27T12:00:00Z", []string{"2027-03-28T01:00:00Z", "2027-03-29T00:30:00Z"}},
+		{"forward in Berlin, on the hour", nightly("Europe/Berlin", "0 2 * * *"), "2027-03-27T12:00:00Z", []string{"2027-03-28T01:00:00Z", "2027-03-29T00:00:00Z"}},
+		{"forward in New York", nightly("America/New_York", "30 2 * * *"), "2027-03-13T12:00:00Z", []string{"2027-03-14T07:00:00Z", "2027-03-15T06:30:00Z"}},
+		{"back in Berlin", nightly("Europe/Berlin", "30 2 * * *"), "2026-10-24T12:00:00Z", []string{"2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"}},
+		{"back in New York", nightly("America/New_York", "30 1 * * *"), "2026-10-31T12:00:00Z", []string{"2026-11-01T05:30:00Z", "2026-11-02T06:30:00Z"}},
+		{"by half an hour on Lord Howe", nightly("Australia/Lord_Howe", "45 1 * * *"), "2027-04-03T00:00:00Z", []string{"2027-04-03T14:45:00Z", "2027-04-04T15:15:00Z"}},
+	} {
+		var got []string
+		for began, now := at(c.days), at(c.days); now.Sub(began) < 48*time.Hour; now = now.Add(time.Minute) {
+			from, to, ok := c.w.At(now)
+			if s := from.UTC().Format(time.RFC3339); ok && !from.After(began.Add(48*time.Hour)) && (len(got) == 0 || got[len(got)-1] != s) {
+				got = append(got, s)
+			}
+			if !ok || !to.After(now) || to.Sub(from) != c.w.Duration {
+				t.Fatalf("%s: at %v from %v to %v, %v", c.name, now, from, to, ok)
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
 }
