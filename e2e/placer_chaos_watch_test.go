@@ -222,8 +222,8 @@ func (e *observer) look(now time.Time, jobs []*api.JobListStub, allocs []*api.Al
 // its client says that it has ended, or its node is down. What Nomad does within
 // one job does not count: when a service is updated, the next allocation is
 // given the GPUs of one that is told to stop, and waits for it. Nor does it count
-// that Nomad places a job without a gate where a node that came back still runs
-// what was lost with it: docs/operators/nodes-and-failures.md says so.
+// that Nomad places a job without a gate, or replaces a member of a service, where a node
+// that came back still runs what was lost with it: docs/operators/nodes-and-failures.md says so.
 func owners(allocs []*api.AllocationListStub) []string {
 	var twice []string
 	owner := map[string]*api.AllocationListStub{}
@@ -248,7 +248,8 @@ func owners(allocs []*api.AllocationListStub) []string {
 
 // bypassed says whether Nomad alone placed a beside one that was lost with its node.
 func bypassed(a, lost *api.AllocationListStub) bool {
-	return strings.HasSuffix(a.JobID, "-native") && lost.DesiredStatus == "stop" && lost.DesiredDescription == lostWithNode
+	alone := strings.HasSuffix(a.JobID, "-native") || strings.HasSuffix(a.JobID, "-service")
+	return alone && lost.DesiredStatus == "stop" && lost.DesiredDescription == lostWithNode
 }
 
 // lostWithNode is what Nomad says of an allocation whose node went down.
