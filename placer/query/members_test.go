@@ -27,7 +27,7 @@ func TestPendingMembersDoNotRun(t *testing.T) {
 	for id, client := range map[string]string{"a": api.AllocClientStatusRunning, "b": api.AllocClientStatusPending, "c": api.AllocClientStatusPending} {
 		s.PutAlloc(&nomad.Alloc{ID: id, Job: k, Group: *job.TaskGroups[0].Name, Name: "j." + id, Client: client, Desired: api.AllocDesiredStatusRun, Version: &one, CreateIndex: 2, ModifyIndex: 2})
 	}
-	if got := membersSay(s, gang.Observe(s, job)); !strings.HasPrefix(got, "1 of 3 members run, 2 are placed and pending") {
+	if got := membersSay(s, gang.Observe(s, job)); !strings.HasPrefix(got, "1 of 3 members run, 2 placed and pending") {
 		t.Error(got)
 	}
 }

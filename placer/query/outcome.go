@@ -94,10 +94,10 @@ func membersSay(s *nomad.State, st gang.Observed) string {
 		text = fmt.Sprintf("%d of 1 member runs", st.Have-complete-pending)
 	}
 	if pending > 0 {
-		text += fmt.Sprintf(", %d are placed and pending: their images or files are being fetched, say", pending)
+		text += fmt.Sprintf(", %d placed and pending: their images or files are being fetched, say", pending)
 	}
 	if complete > 0 {
-		text += fmt.Sprintf(", %d are complete", complete)
+		text += fmt.Sprintf(", %d complete", complete)
 	}
 	return text
 }
