@@ -10,9 +10,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// A gang for which enough GPUs are free, but not where it could use them, is not expected
-// to start now: nothing is different before some run ends.
-func TestExpectScattered(t *testing.T) {
+// scattered are the gangs that wait where one GPU is free on each of two nodes: the first needs
+// two of one node, the second one. All run for the estimate.
+func scattered(t *testing.T, estimate time.Duration) []Wait {
+	t.Helper()
 	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
 	if err != nil {
 		t.Fatal(err)
@@ -23,7 +24,7 @@ func TestExpectScattered(t *testing.T) {
 	}
 	submit := func(id string, gpus int) {
 		g := pal.Gang{ID: id, Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 1, GPUs: gpus}}}
-		if err := q.Submit(0, Job{ID: id, Gang: g, Estimate: time.Hour}); err != nil {
+		if err := q.Submit(0, Job{ID: id, Gang: g, Estimate: estimate}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -36,7 +37,16 @@ func TestExpectScattered(t *testing.T) {
 	submit("c", 2)
 	submit("d", 1)
 	ws := q.Waiting(time.Minute, c)
-	if len(ws) != 2 || ws[0].Reason != ReasonScattered || ws[0].From < 59*time.Minute || ws[0].To < ws[0].From {
+	if len(ws) != 2 || ws[0].Reason != ReasonScattered || ws[1].Reason != ReasonReserved {
+		t.Fatalf("%+v", ws)
+	}
+	return ws
+}
+
+// A gang for which enough GPUs are free, but not where it could use them, is not expected
+// to start now: nothing is different before some run ends.
+func TestExpectScattered(t *testing.T) {
+	if ws := scattered(t, time.Hour); ws[0].From < 59*time.Minute || ws[0].To < ws[0].From {
 		t.Errorf("%+v", ws)
 	}
 }
@@ -44,30 +54,7 @@ func TestExpectScattered(t *testing.T) {
 // Where nobody knows when anything ends, a gang whose free GPUs lie wrong is not expected to
 // start; nor is the one behind it, for which those GPUs are kept.
 func TestExpectBehindScattered(t *testing.T) {
-	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
-	if err != nil {
-		t.Fatal(err)
-	}
-	q, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	submit := func(id string, gpus int) {
-		g := pal.Gang{ID: id, Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 1, GPUs: gpus}}}
-		if err := q.Submit(0, Job{ID: id, Gang: g}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	submit("a", 3)
-	submit("b", 3)
-	for _, a := range q.Decide(0, c) {
-		c.Take(pal.Gang{Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 1, GPUs: 3}}}, a.Placement)
-		q.Started(0, a.Job, a.Placement)
-	}
-	submit("c", 2)
-	submit("d", 1)
-	ws := q.Waiting(time.Minute, c)
-	if len(ws) != 2 || ws[0].Reason != ReasonScattered || ws[1].Reason != ReasonReserved || ws[0].To != 0 || ws[1].To != 0 {
+	if ws := scattered(t, 0); ws[0].To != 0 || ws[1].To != 0 {
 		t.Errorf("%+v", ws)
 	}
 }

@@ -35,9 +35,6 @@ const (
 	// checkEvery is in how many passes the start of one gang is foretold to see
 	// what becomes of it, maxChecks how often that of the same gang.
 	checkEvery, maxChecks = 4, 32
-	// golden is the golden ratio. Its multiples, without what is before the point, fill 0…1
-	// evenly, however many are taken.
-	golden = math.Phi
 	// leastRange is how long a range is at least, before it is widened.
 	leastRange = 30 * time.Second
 )
@@ -200,7 +197,9 @@ func (p *pass) checkForecast() {
 	if n == 0 {
 		return
 	}
-	_, part := math.Modf(float64(p.passes/checkEvery) * golden)
+	// Multiples of the golden ratio, without what is before the point, fill 0…1 evenly, however
+	// many are taken.
+	_, part := math.Modf(float64(p.passes/checkEvery) * math.Phi)
 	n = int(part * float64(n))
 	for _, b := range p.live {
 		if n >= len(b.es) {
@@ -222,18 +221,21 @@ func (p *pass) checkForecast() {
 	}
 }
 
-// aheadOfAll is [Queue.ahead] of each gang that waits.
-func (q *Queue) aheadOfAll() map[*entry]int {
+// inOrder are the gangs that wait, by the order, not by the turns of those overdue.
+func (q *Queue) inOrder() []*entry {
 	var es []*entry
 	for _, b := range q.live {
 		es = append(es, b.es...)
 	}
 	slices.SortFunc(es, func(a, b *entry) int { return a.key.compare(b.key) })
-	ahead, n := make(map[*entry]int, len(es)), 0
-	for i, e := range es {
-		if ahead[e] = n; i > 0 && es[i-1].key.compare(e.key) == 0 {
-			ahead[e] = ahead[es[i-1]]
-		}
+	return es
+}
+
+// aheadOfAll is [Queue.ahead] of each gang that waits.
+func (q *Queue) aheadOfAll() map[*entry]int {
+	ahead, n := map[*entry]int{}, 0
+	for _, e := range q.inOrder() {
+		ahead[e] = n
 		n += e.gpus
 	}
 	return ahead

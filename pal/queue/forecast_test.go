@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -103,7 +102,7 @@ func TestChecksComeFromAllOfTheQueue(t *testing.T) {
 		p.checkForecast()
 	}
 	var quarters [4]int
-	for i, e := range inQueue(q) {
+	for i, e := range q.inOrder() {
 		quarters[4*i/gangs] += len(e.foretold)
 		if all := q.aheadOfAll(); all[e] != q.ahead(e) {
 			t.Fatalf("%s: %d GPUs ahead when asked, %d when learned", e.job.ID, all[e], q.ahead(e))
@@ -114,14 +113,4 @@ func TestChecksComeFromAllOfTheQueue(t *testing.T) {
 			t.Errorf("of 100 checks %d are of quarter %d of the queue", n, i)
 		}
 	}
-}
-
-// inQueue are the waiting gangs in order.
-func inQueue(q *Queue) []*entry {
-	var es []*entry
-	for _, b := range q.live {
-		es = append(es, b.es...)
-	}
-	slices.SortFunc(es, func(a, b *entry) int { return a.key.compare(b.key) })
-	return es
 }
