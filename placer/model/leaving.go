@@ -62,9 +62,12 @@ func (m *Model) Leaving(st gang.Observed) (said []string) {
 
 // Ending says that members of a waiting gang were stopped and have not ended, "" if none.
 func (m *Model) Ending(o gang.Observed) string {
+	if o.Nomad != gang.Waiting {
+		return ""
+	}
 	n := 0
 	for _, a := range m.State.AllocsOf(o.Key) {
-		if o.Nomad == gang.Waiting && a.Live() && !a.LeftBehind(o.Job) {
+		if a.Live() && !a.LeftBehind(o.Job) {
 			n++
 		}
 	}
@@ -81,22 +84,14 @@ func (m *Model) Ending(o gang.Observed) string {
 // leaves the member alone.
 func failing(n *api.Node, a *nomad.Alloc) (is, what string) {
 	const stays = "the members there run on; to have the job on other GPUs, stop it and run it again"
-	why := map[string]string{}
-	for _, d := range n.NodeResources.Devices {
-		for _, in := range d.Instances {
-			if why[in.ID] = ""; !in.Healthy {
-				why[in.ID] = "; it says: " + cmp.Or(in.HealthDescription, "unhealthy")
-			}
-		}
-	}
 	var gone, sick []string
 	says := ""
 	for _, id := range a.GPUs {
-		switch text, named := why[id]; {
-		case !named:
+		switch gpu := instance(n, id); {
+		case gpu == nil:
 			gone = append(gone, id)
-		case text != "":
-			sick, says = append(sick, id), text
+		case !gpu.Healthy:
+			sick, says = append(sick, id), "; it says: "+cmp.Or(gpu.HealthDescription, "unhealthy")
 		}
 	}
 	switch {
@@ -106,6 +101,16 @@ func failing(n *api.Node, a *nomad.Alloc) (is, what string) {
 		return "calls " + strings.Join(sick, ", ") + " unhealthy" + says, stays
 	}
 	return "", ""
+}
+
+// instance is the GPU as its node names it; nil if it does not.
+func instance(n *api.Node, id string) *api.NodeDevice {
+	for _, d := range nomad.GPUDevices(n) {
+		if i := slices.IndexFunc(d.Instances, func(in *api.NodeDevice) bool { return in.ID == id }); i >= 0 {
+			return d.Instances[i]
+		}
+	}
+	return nil
 }
 
 // drained says what becomes of members on a node that is being drained. Nomad lets those of

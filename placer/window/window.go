@@ -138,17 +138,10 @@ func when(clock time.Time, zone *time.Location) time.Time {
 			return at
 		case late < 0: // put forward
 			changed, _ := at.ZoneBounds()
-			return latest(changed, at.Add(late))
+			return slices.MaxFunc([]time.Time{changed, at.Add(late)}, time.Time.Compare)
 		}
 		at = at.Add(late)
 	}
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // Holds says whether the node is one of the window's.
