@@ -190,6 +190,25 @@ func (c *Client) JobAllocs(ctx context.Context, k JobKey) ([]*Alloc, error) {
 	return as, nil
 }
 
+// Allocs reads all allocations of the query's namespace in one list, with the GPUs that each was
+// given, and Nomad's index of them.
+func (c *Client) Allocs(ctx context.Context, q *api.QueryOptions) ([]*Alloc, uint64, error) {
+	q = q.WithContext(ctx)
+	q.Params = map[string]string{"resources": "true"}
+	var ps []*allocPayload
+	meta, err := c.api.Raw().Query("/v1/allocations", &ps, q)
+	if err != nil {
+		return nil, 0, err
+	}
+	as := make([]*Alloc, 0, len(ps))
+	for _, p := range ps {
+		if p != nil {
+			as = append(as, p.alloc())
+		}
+	}
+	return as, meta.LastIndex, nil
+}
+
 // StopAlloc stops an allocation; Nomad then looks for a replacement.
 func (c *Client) StopAlloc(ctx context.Context, k JobKey, id string) error {
 	q := (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx)

@@ -220,20 +220,15 @@ func readEach[T any](
 	return objects, errs, err
 }
 
-// readAllocs reads all allocations in one list, with the GPUs that each was given.
+// readAllocs reads all allocations into the state.
 func (c *Client) readAllocs(ctx context.Context, s *State) error {
-	q := everywhere(ctx)
-	q.Params = map[string]string{"resources": "true"}
-	var ps []*allocPayload
-	meta, err := c.api.Raw().Query("/v1/allocations", &ps, q)
+	as, index, err := c.Allocs(ctx, everywhere(ctx))
 	if err != nil {
 		return err
 	}
-	s.allocsAt = meta.LastIndex
-	for _, p := range ps {
-		if p != nil {
-			s.PutAlloc(p.alloc())
-		}
+	s.allocsAt = index
+	for _, a := range as {
+		s.PutAlloc(a)
 	}
 	return nil
 }

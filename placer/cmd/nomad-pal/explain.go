@@ -189,7 +189,7 @@ func printEvidence(b *base, e *query.Explanation) {
 	known("Restarted", clock(e.Restarted))
 	known("Note", oneLine(e.Note))
 	if d := e.Decision; d != nil {
-		request := fmt.Sprintf("%s, application class %s", gpus(d.Demand), d.Class)
+		request := fmt.Sprintf("%s, application class %s", pal.CountGPUs(d.Demand), d.Class)
 		if e.ClassFrom != "" {
 			request += ": " + e.ClassFrom
 		}
@@ -239,7 +239,7 @@ func printWait(b *base, e *query.Explanation) {
 	w := e.Wait
 	rows := []string{row("Position", w.Position), row("Waits for", oneLine(strings.TrimPrefix(e.WaitsFor, "waits: ")))}
 	if w.Ahead != "" {
-		rows = append(rows, row("Ahead", fmt.Sprintf("%s goes first; those ahead need %s", w.Ahead, gpus(w.AheadGPUs))))
+		rows = append(rows, row("Ahead", fmt.Sprintf("%s goes first; those ahead need %s", w.Ahead, pal.CountGPUs(w.AheadGPUs))))
 	}
 	if w.Reason == queue.ReasonLocality && !e.StartTo.IsZero() {
 		rows = append(rows, row("At most until", when(e.StartTo, time.Now())+": it then starts on the GPUs that are free"))

@@ -80,7 +80,7 @@ func trimReason(reason string) string {
 func runsSentence(e *query.Explanation, now time.Time) string {
 	d, c := e.Decision, e.Decision.Chosen
 	if e.State == gang.Starting && !e.Ready.IsZero() { // it was whole once
-		return fmt.Sprintf("%s has lost members: %s. It was given %s at %s.", e.Job, trimReason(e.Reason), gpus(d.Demand), clock(e.Decided))
+		return fmt.Sprintf("%s has lost members: %s. It was given %s at %s.", e.Job, trimReason(e.Reason), pal.CountGPUs(d.Demand), clock(e.Decided))
 	}
 	where := "of " + node(c)
 	if c.Nodes != 1 {
@@ -98,7 +98,7 @@ func runsSentence(e *query.Explanation, now time.Time) string {
 	case e.State == gang.Starting, slices.ContainsFunc(e.Allocations, func(a query.Allocation) bool { return a.Status == api.AllocClientStatusPending }):
 		verb = "is starting"
 	}
-	text := fmt.Sprintf("%s %s on %s %s", e.Job, verb, gpus(d.Demand), where)
+	text := fmt.Sprintf("%s %s on %s %s", e.Job, verb, pal.CountGPUs(d.Demand), where)
 	if !e.Decided.IsZero() {
 		text += " since " + when(e.Decided, now)
 	}
@@ -136,8 +136,6 @@ func node(c *pal.Choice) string {
 func times(cost float64) string {
 	return fmt.Sprintf("%.2f times as long as on median GPUs of one node", cost)
 }
-
-func gpus(n int) string { return counted(n, "GPU") }
 
 // counted is a number of things.
 func counted(n int, what string) string { return verbed(n, what, what+"s") }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
@@ -186,7 +187,7 @@ func driver(n *api.Node) string {
 
 // found says what the cluster has, in one sentence.
 func (s *site) found() string {
-	text := fmt.Sprintf("%s has %s on %s", s.Address, gpus(s.GPUs), counted(s.Nodes, "node"))
+	text := fmt.Sprintf("%s has %s on %s", s.Address, pal.CountGPUs(s.GPUs), counted(s.Nodes, "node"))
 	if s.RackMeta != "" {
 		text += fmt.Sprintf(", racks in meta %q", s.RackMeta)
 	}

@@ -79,21 +79,14 @@ func (b *base) goneGPU(s *answers, prefix string) error {
 	if !strings.HasPrefix(prefix, "GPU-") && !strings.HasPrefix(prefix, "MIG-") {
 		return nil
 	}
-	q := &api.QueryOptions{Namespace: cmp.Or(b.namespace, "*"), Params: map[string]string{"resources": "true"}}
-	found, _, err := s.nomad.API().Allocations().List(q.WithContext(b.ctx))
+	as, _, err := s.nomad.Allocs(b.ctx, &api.QueryOptions{Namespace: cmp.Or(b.namespace, "*")})
 	if err != nil {
 		return nil // as if nobody ran on it
 	}
-	for _, a := range found {
-		if (&api.Allocation{ClientStatus: a.ClientStatus}).ClientTerminalStatus() || a.AllocatedResources == nil {
-			continue
-		}
-		for _, task := range a.AllocatedResources.Tasks {
-			for _, d := range task.Devices {
-				if i := slices.IndexFunc(d.DeviceIDs, func(id string) bool { return strings.HasPrefix(id, prefix) }); i >= 0 {
-					return fmt.Errorf("no node names %s any more, but job %q runs on it, on node %s: nomad-pal explain -namespace %s %s says more", d.DeviceIDs[i], a.JobID, a.NodeName, a.Namespace, a.JobID)
-				}
-			}
+	for _, a := range as {
+		i := slices.IndexFunc(a.GPUs, func(id string) bool { return strings.HasPrefix(id, prefix) })
+		if a.Live() && i >= 0 {
+			return fmt.Errorf("no node names %s any more, but job %q runs on it: nomad-pal explain -namespace %s %s says more", a.GPUs[i], a.Job.ID, a.Job.Namespace, a.Job.ID)
 		}
 	}
 	return fmt.Errorf("no node names a GPU %q, and no job that you may see runs on one", prefix)
@@ -188,7 +181,7 @@ func (b *base) explainNode(s *answers, t *target) (*explained, error) {
 			n.DrainUntil = full.DrainStrategy.ForceDeadline
 		}
 	}
-	text := fmt.Sprintf("Node %s has %s: %s", t.node, gpus(len(t.gpus)), countGPUs(t.gpus))
+	text := fmt.Sprintf("Node %s has %s: %s", t.node, pal.CountGPUs(len(t.gpus)), countGPUs(t.gpus))
 	switch {
 	case n.Status != "" && n.Status != api.NodeStatusReady:
 		text += fmt.Sprintf(". Nomad says that it is %s, so that nothing is placed on it", n.Status)

@@ -304,7 +304,7 @@ func (v *topView) title() string {
 	case s.note != "":
 		first += "  (" + oneLine(s.note) + ")"
 	}
-	second := fmt.Sprintf("%s: %s.", gpus(s.counts.GPUs), s.counts)
+	second := fmt.Sprintf("%s: %s.", pal.CountGPUs(s.counts.GPUs), s.counts)
 	third := verbed(v.running(), "job has", "jobs have") + " GPUs. " + queueSummary(v.withoutGPUs())
 	if v.match != "" {
 		third = "Filter: " + v.match + ". " + third
