@@ -22,6 +22,12 @@ func (c *Cluster) Outliers(class AppClass, above float64) int {
 	return c.outliers.gpus[class.Index()]
 }
 
+// FreeOutliers is how many of them are available.
+func (c *Cluster) FreeOutliers(class AppClass, above float64) int {
+	c.countOutliers(above)
+	return c.outliers.free[class.Index()]
+}
+
 // countOutliers makes the counts for a threshold, unless they are there. Groups
 // without an outlier share the counts of all GPUs. The counts of inliers lie behind
 // those of all GPUs in upTo, where a former threshold's are cut off.

@@ -16,7 +16,8 @@ import (
 // An elastic gang runs with as many members as there is room for, from Job.Least to all
 // of its Gang. It is entitled to the least; the others are lent, as by Volcano and KAI:
 //
-//   - It starts with as many as fit, and does not wait for the rest.
+//   - It starts with as many as fit, and does not wait for the rest; without an outlier if
+//     it ends sooner with fewer.
 //   - It grows on GPUs that nobody who waits can use, if that saves more than twice what
 //     the restarts cost, in the time that such GPUs were lent for lately: under load they
 //     are soon wanted back, and then its members restart again.
@@ -130,38 +131,57 @@ func (p *pass) during(e *entry, n int) {
 func (p *pass) toLeast(e *entry) { p.during(e, e.job.Least) }
 
 // asManyAsFit looks for a placement of the gang, of an elastic one with as many members
-// as there is room for, rather fewer than such that it would wait for closer GPUs. One
-// that does not fit is left at its least size. Sizes are halved, not lowered one by one:
-// that bounds the searches by the logarithm of the members, and a gang that starts
-// smaller than it could grows later.
-func (p *pass) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (most pal.Found, ok bool) {
+// as there is room for: rather fewer than such that it would wait for closer GPUs, or, as it
+// runs at the pace of its slowest, that it would end later than without outliers. One
+// that does not fit is left at its least size. Beside all, all for which there is room, and all
+// without outliers, sizes are halved, not lowered one by one: that bounds the searches by the
+// logarithm of the members, and a gang that starts smaller than it could grows later.
+func (p *pass) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (best pal.Found, ok bool) {
 	if e.elastic == nil {
 		return find(e)
 	}
 	set := e.full.MemberSets[0]
-	room := (p.c.FreeGPUs() + len(p.hidden)) / set.GPUs
+	free := p.c.FreeGPUs() + len(p.hidden)
+	room, inliers := free/set.GPUs, free/set.GPUs
+	if p.opt.OutlierThreshold > 0 {
+		inliers = (free - p.c.FreeOutliers(e.full.Class, p.opt.OutlierThreshold)) / set.GPUs
+	}
+	waits, ends := false, 0.0
 	for n := set.Members; ; {
 		p.during(e, n)
 		if n <= room && p.limiting(e, e.gpus) == nil {
-			if f, fits := find(e); fits && !p.waitsForLocality(e, f.Placement) {
-				return f, true
-			} else if fits && !ok {
-				most, ok = f, true
+			if f, fits := find(e); fits {
+				would, takes := p.waitsForLocality(e, f.Placement), f.Cost()*e.slower
+				if !ok || !would && (waits || takes < ends) {
+					best, waits, ends, ok = f, would, takes, true
+				}
+				if !would && !p.slowed(f.Placement) {
+					break
+				}
 			}
 		}
 		if n == e.job.Least {
 			break
 		}
-		if n > room {
-			n = max(e.job.Least, room)
-		} else {
-			n = max(e.job.Least, n/2)
+		switch {
+		case n > room:
+			n = room
+		case n > inliers && inliers > 0:
+			n = inliers
+		default:
+			n /= 2
 		}
+		n = max(e.job.Least, n)
 	}
 	if ok {
-		p.during(e, len(most.Members))
+		p.during(e, len(best.Members))
 	}
-	return most, ok
+	return best, ok
+}
+
+// slowed says whether the placement has an outlier.
+func (p *pass) slowed(pl pal.Placement) bool {
+	return p.opt.OutlierThreshold > 0 && float64(pl.PMScore) > p.opt.OutlierThreshold
 }
 
 // shrinkFor takes lent members from elastic gangs of that level or worse so that a

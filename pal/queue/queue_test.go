@@ -127,6 +127,8 @@ func (w *world) open(t *testing.T, d *datadriven.TestData) error {
 			o.LocalityWait = true
 		case "exclusive":
 			o.Exclusive = true
+		case "outliers":
+			o.OutlierThreshold = DefaultOutlierThreshold
 		case "manual":
 		default:
 			return fmt.Errorf("argument %q", a.Key)
