@@ -225,18 +225,22 @@ func clock(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return t.Local().Format("2006-01-02 15:04:05 MST")
+	return clockIn(time.Local, t)
 }
 
-// when is a time, and how far from now it is; "" for one that never was.
+func clockIn(zone *time.Location, t time.Time) string {
+	return t.In(zone).Format("2006-01-02 15:04:05 MST")
+}
+
+// when is a time in the zone of now, and how far from now it is; "" for one that never was.
 func when(t, now time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
 	if d := t.Sub(now); d > 0 {
-		return clock(t) + " (in " + about(d) + ")"
+		return clockIn(now.Location(), t) + " (in " + about(d) + ")"
 	}
-	return clock(t) + " (" + ago(t, now) + ")"
+	return clockIn(now.Location(), t) + " (" + ago(t, now) + ")"
 }
 
 // about is a duration in the largest unit of which it has two: 47h say more than 2d do.
@@ -262,7 +266,7 @@ func ago(t, now time.Time) string {
 
 // span is between when something is expected.
 func span(from, to, now time.Time) string {
-	from, to = from.Local(), to.Local()
+	from, to = from.In(now.Location()), to.In(now.Location())
 	switch {
 	case !to.After(now):
 		return "now"

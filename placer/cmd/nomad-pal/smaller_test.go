@@ -89,11 +89,8 @@ func TestHiddenOutliers(t *testing.T) {
 
 // Times name their zone and how far away they are.
 func TestWhen(t *testing.T) {
-	zone := time.Local
-	time.Local = time.FixedZone("CET", 3600)
-	defer func() { time.Local = zone }()
-	now := time.Date(2026, 11, 21, 22, 0, 0, 0, time.UTC)
-	at := func(d time.Duration) time.Time { return now.Add(d) }
+	now := time.Date(2026, 11, 21, 23, 0, 0, 0, time.FixedZone("CET", 3600))
+	at := func(d time.Duration) time.Time { return now.Add(d).UTC() }
 	for want, got := range map[string]string{
 		"2026-11-21 23:00:00 CET (0s ago)":                        when(now, now),
 		"2026-11-27 23:00:00 CET (in 6d)":                         when(at(144*time.Hour), now),
