@@ -36,6 +36,7 @@ type Agent struct {
 	panics  atomic.Int64 // of requests, survived
 	// lockError is why the lock could not be asked for, last time; empty if it could.
 	lockError atomic.Pointer[string]
+	warnings  heartbeat.Warnings
 	// followers are the requests that wait for events.
 	followers atomic.Int64
 	history   history
@@ -108,7 +109,7 @@ func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, r
 			if err == nil {
 				err = a.usable(next, file)
 			}
-			if err != nil {
+			if a.warnings.Configured(err); err != nil {
 				a.log.Error("the new configuration is invalid; keeping the old one", "error", err)
 				continue
 			}
@@ -185,7 +186,7 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 		defer a.current.Store(nil)
 		defer a.leads.Store(false)
 		of := store.Heartbeat{Agent: name(), Version: version.Human(), Address: address}
-		heart := &heartbeat.Heart{Nomad: client, Log: a.log, Vitals: p.Vitals, Of: of, Elected: elected}
+		heart := &heartbeat.Heart{Nomad: client, Log: a.log, Vitals: p.Vitals, Of: of, Elected: elected, Warnings: &a.warnings}
 		wg.Go(func() { heart.Run(ctx) })
 		wg.Go(func() { a.remember(ctx) })
 		a.log.Info("placing", "placement", cfg.Placement, "queue", cfg.Queue.Order)

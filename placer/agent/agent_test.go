@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -31,6 +32,10 @@ func TestReload(t *testing.T) {
 		return strings.Contains(r.log.String(), "the new configuration is invalid; keeping the old one")
 	})
 	r.ready()
+	var h Health
+	if _, text := r.send(http.MethodGet, "/v1/health", "", ""); json.Unmarshal([]byte(text), &h) != nil || h.WarningCount != 1 || !strings.Contains(strings.Join(r.agent.health(time.Now()).Warnings, ""), "resync") {
+		t.Errorf("it shows nowhere: %s", text)
+	}
 	was := r.url()
 	r.configure(f, "http {\n  bind_port = 0\n}\nplacement = \"packed\"\n")
 	r.reload <- syscall.SIGHUP
@@ -38,6 +43,9 @@ func TestReload(t *testing.T) {
 		return r.url() != was && strings.Contains(r.log.String(), "placing: placement=packed")
 	})
 	r.ready()
+	if _, text := r.send(http.MethodGet, "/v1/health", "", ""); strings.Contains(text, "warning") {
+		t.Errorf("it is still warned of: %s", text)
+	}
 	if status, text := r.send(http.MethodPost, "/v1/admission", "", `{}`); status != http.StatusNotFound {
 		t.Errorf("admission is still on: %d: %s", status, text)
 	}
@@ -179,7 +187,7 @@ func TestHealthOf(t *testing.T) {
 	} {
 		var v heartbeat.Vitals
 		c.report(&v)
-		h := Health{Leader: true}.of(model.Status{}, v.Status(), now)
+		h := Health{Leader: true}.of(model.Status{}, v.Status(), nil, now)
 		if h.Ready != c.ready || !strings.Contains(h.Trouble, c.want) || c.want == "" && h.Trouble != "" {
 			t.Errorf("%s: %+v", c.name, h)
 		}

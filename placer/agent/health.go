@@ -6,6 +6,7 @@ package agent
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
@@ -23,7 +24,7 @@ type Health struct {
 	Trouble   string    `json:"trouble,omitempty"`
 	LastError string    `json:"last_error,omitempty"`
 	At        time.Time `json:"last_cycle,omitzero"`
-	// Warnings are about Nomad and its nodes, and what the placer could not do
+	// Warnings are about the agent, Nomad and its nodes, and what the placer could not do
 	// besides placing. They may name nodes and jobs of any namespace, and are for
 	// operators; others get their number.
 	Warnings     []string `json:"warnings,omitempty"`
@@ -59,15 +60,16 @@ func (a *Agent) health(now time.Time) Health {
 		}
 		return h
 	}
-	return h.of(p.Status(), p.Vitals(), now)
+	return h.of(p.Status(), p.Vitals(), a.warnings.All(now), now)
 }
 
-// of is the health of a placer.
-func (h Health) of(s model.Status, v heartbeat.VitalSigns, now time.Time) Health {
+// of is the health of a placer whose agent has warnings beside the placer's.
+func (h Health) of(s model.Status, v heartbeat.VitalSigns, warnings []string, now time.Time) Health {
 	h.At, h.Ready = v.LastCycle, !v.LastCycle.IsZero()
 	if h.Trouble = v.Trouble(now); h.Trouble != "" {
 		h.LastError = v.LastError
 	}
-	h.Warnings, h.WarningCount = s.Warnings, len(s.Warnings)
+	h.Warnings = slices.Concat(warnings, s.Warnings)
+	h.WarningCount = len(h.Warnings)
 	return h
 }

@@ -43,6 +43,8 @@ type Activity struct {
 	Agent   string    `json:"agent,omitempty"`
 	Version string    `json:"version,omitempty"`
 	Address string    `json:"address,omitempty"`
+	// Warnings are for operators, and so not for all who may ask an agent.
+	Warnings []string `json:"-"`
 }
 
 // Idle says whether it is known that no placer is at work.
@@ -50,7 +52,7 @@ func (a Activity) Idle() bool { return !a.Working && a.Unknown == "" }
 
 // activityOf judges a heartbeat that was written at a time.
 func activityOf(b store.Heartbeat, written, now time.Time) Activity {
-	a := Activity{Agent: b.Agent, Version: b.Version, Address: b.Address, Trouble: b.Trouble, Since: b.Since}
+	a := Activity{Agent: b.Agent, Version: b.Version, Address: b.Address, Trouble: b.Trouble, Since: b.Since, Warnings: b.Warnings}
 	age := now.Sub(written)
 	switch {
 	case b.Trouble != "":
@@ -93,9 +95,12 @@ type Heart struct {
 	Elected bool
 	// Vitals are the placer's signs of life.
 	Vitals func() VitalSigns
+	// Warnings are what is written beside them.
+	Warnings *Warnings
 
 	last   store.Value[store.Heartbeat] // as written or read last
 	at     time.Time
+	wrote  bool
 	failed string // the last error, logged once
 }
 
@@ -152,10 +157,15 @@ func (h *Heart) write(ctx context.Context, now time.Time) (err error) {
 		case other && h.Of.Stopped:
 			return h.Of, errOther
 		case other && !is.Of.Stopped && !(h.Elected && h.last.Written.IsZero()) && activityOf(is.Of, is.Written, now).Working:
+			if h.wrote { // then the other one has, since
+				h.Warnings.beside(is.Of.Agent, now)
+			}
 			h.Log.Warn("another placer was at work until now; two at a time disturb each other: see high_availability", "agent", is.Of.Agent, "since", is.Of.Since)
 		}
+		h.Of.Warnings = h.Warnings.All(now)
 		return h.Of, nil
 	})
+	h.wrote = h.wrote || err == nil
 	return err
 }
 

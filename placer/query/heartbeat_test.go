@@ -23,11 +23,12 @@ import (
 // beating is a placer's heart, as the agent runs it.
 func beating(w *bed.World, name string, vitals func() heartbeat.VitalSigns) (stop func()) {
 	w.T.Helper()
-	return beats(w, heartbeat.Heart{Log: hclog.NewNullLogger(), Vitals: vitals, Of: store.Heartbeat{Agent: name, Version: "v1", Address: "https://pal"}})
+	return beats(w, &heartbeat.Heart{Log: hclog.NewNullLogger(), Vitals: vitals, Of: store.Heartbeat{Agent: name, Version: "v1", Address: "https://pal"}})
 }
 
-func beats(w *bed.World, h heartbeat.Heart) (stop func()) {
+func beats(w *bed.World, h *heartbeat.Heart) (stop func()) {
 	w.T.Helper()
+	h.Warnings = &heartbeat.Warnings{}
 	var err error
 	if h.Nomad, err = nomad.NewClient(w.Nomad.Config(h.Of.Agent, ""), ""); err != nil {
 		w.T.Fatal(err)
@@ -52,13 +53,46 @@ func TestAnotherAtWork(t *testing.T) {
 			defer beating(w, "before", p.Vitals)()
 			w.RunFor(5 * time.Second)
 			var log bytes.Buffer
-			defer beats(w, heartbeat.Heart{Log: hclog.New(&hclog.LoggerOptions{Output: &log}), Vitals: p.Vitals, Of: store.Heartbeat{Agent: "after"}, Elected: elected})()
+			defer beats(w, &heartbeat.Heart{Log: hclog.New(&hclog.LoggerOptions{Output: &log}), Vitals: p.Vitals, Of: store.Heartbeat{Agent: "after"}, Elected: elected})()
 			w.RunFor(5 * time.Second)
 			if a := activity(w); a.Agent != "after" || strings.Contains(log.String(), "another placer was at work") != warns {
 				w.T.Errorf("elected: %v: %+v\n%s", elected, a, log.String())
 			}
 		})
 	}
+}
+
+// While two placers are at work that know nothing of each other, whoever looks is warned. One
+// that takes the place of another that was killed warns of nothing.
+func TestTwoAtWork(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		p := w.StartPlacer()
+		killed := beating(w, "killed", p.Vitals)
+		w.RunFor(5 * time.Second)
+		w.Nomad.Disconnect("killed")
+		killed()
+		defer beating(w, "one", p.Vitals)()
+		warned := func() string { return strings.Join(snapshot(w).Warnings(), "; ") }
+		for range 9 {
+			w.RunFor(10 * time.Second)
+			if got := warned(); got != "" {
+				w.T.Errorf("alone: %s", got)
+			}
+		}
+		stop := beating(w, "two", p.Vitals)
+		w.RunFor(45 * time.Second)
+		for range 4 {
+			w.RunFor(10 * time.Second)
+			if got := warned(); !strings.Contains(got, "another placer is at work, too: ") {
+				w.T.Errorf("two: %q", got)
+			}
+		}
+		stop()
+		w.RunFor(85 * time.Second)
+		if got := warned(); got != "" {
+			w.T.Errorf("alone again: %s", got)
+		}
+	})
 }
 
 // Whether a placer is at work shows in Nomad: also that it died, stopped in order,

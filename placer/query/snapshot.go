@@ -119,9 +119,9 @@ func (s *Snapshot) Jobs() []model.JobStatus {
 	return js
 }
 
-// Warnings are about Nomad itself and its nodes, for operators.
+// Warnings are about the agent at work, Nomad itself and its nodes, for operators.
 func (s *Snapshot) Warnings() []string {
-	return slices.Concat(s.m.State.Queues.Warnings(), s.m.State.NodeWarnings(), s.m.Windows.Warnings())
+	return slices.Concat(s.Activity.Warnings, s.m.State.Queues.Warnings(), s.m.State.NodeWarnings(), s.m.Windows.Warnings())
 }
 
 // FindJob finds a job among those that are known. One that is not may have no GPUs,

@@ -229,6 +229,8 @@ type Heartbeat struct {
 	Trouble  string `json:"trouble,omitempty"`
 	Starting bool   `json:"starting,omitempty"`
 	Stopped  bool   `json:"stopped,omitempty"`
+	// Warnings are what operators should mend, though it places.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Heartbeat is that of the agent at work.

@@ -1,0 +1,48 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package heartbeat
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Warnings are what operators should mend though the agent does its work. They are safe for
+// concurrent use.
+type Warnings struct {
+	mu     sync.Mutex
+	config string
+	other  string    // an agent that was at work beside this one
+	seen   time.Time // when it last was
+}
+
+// Configured notes what is wrong with the configuration on disk, nil for nothing.
+func (w *Warnings) Configured(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.config = ""; err != nil {
+		w.config = fmt.Sprintf("the agent's new configuration is invalid, so the old one is still in force: %v", err)
+	}
+}
+
+// beside notes that another agent was at work.
+func (w *Warnings) beside(agent string, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.other, w.seen = agent, now
+}
+
+// All are those that hold now.
+func (w *Warnings) All(now time.Time) (all []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.config != "" {
+		all = append(all, w.config)
+	}
+	if w.other != "" && now.Sub(w.seen) <= heartbeatLapses {
+		all = append(all, fmt.Sprintf("another placer is at work, too: %s. Two at a time disturb each other: stop one, or set high_availability for both", w.other))
+	}
+	return all
+}
