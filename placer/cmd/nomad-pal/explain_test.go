@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // seen runs a command as on a terminal.
@@ -193,8 +195,19 @@ func TestRunUnschedulable(t *testing.T) {
 		t.Errorf("plan: %d %s%s", code, out, said)
 	}
 	gated := strings.Replace(cpu, "batch\"", "batch\"\n  constraint {\n    attribute = \"${meta.pal_gate}\"\n    value = \"open\"\n  }", 1)
-	if code, out, said := c.reads(gated, "run", "-detach", "-"); code != 0 {
-		t.Errorf("run: %d %s%s", code, out, said)
+	if code, _, said := c.reads(gated, "run", "-detach", "-"); code != 1 || !strings.Contains(said, "asks for no GPUs") {
+		t.Errorf("run: %d %s", code, said)
+	}
+	if code, out, said := c.reads(cpu, "run", "-detach", "-"); code != 0 {
+		t.Errorf("run without a gate: %d %s%s", code, out, said)
+	}
+	jobs := c.client("").API().Jobs()
+	job, _, err := jobs.Info("cpu", nil)
+	if err == nil {
+		_, _, err = jobs.Register(rewrite.Gate(job), nil)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 	if code, out, said := c.does("explain", "cpu"); code != 0 || !strings.Contains(out, "the placer never opens its gate") {
 		t.Errorf("explain: %d %s%s", code, out, said)

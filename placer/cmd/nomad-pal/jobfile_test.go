@@ -225,7 +225,7 @@ func TestValidate(t *testing.T) {
 		t.Errorf("a hint: %d %s%s", code, out, said)
 	}
 	everywhere := strings.Replace(string(text), `"batch"`, "\"sysbatch\"\n  constraint {\n    attribute = \"${meta.pal_gate}\"\n    value = \"open\"\n  }", 1)
-	if code, _, said := c.reads(everywhere, "validate", "-"); code != 1 || !strings.Contains(said, "Error: a sysbatch job runs on every node") {
+	if code, _, said := c.reads(everywhere, "validate", "-"); code != 1 || !strings.Contains(said, "a sysbatch job runs on every node") {
 		t.Errorf("a job that no placer serves: %d %s", code, said)
 	}
 	if code, out, _ := c.reads(wrong, "validate", "-t", "{{.valid}} {{len .errors}}", "-"); code != 1 || out != "false 1\n" {

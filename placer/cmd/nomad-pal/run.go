@@ -95,18 +95,12 @@ func (b *base) runRun(args []string) int {
 			return b.fail(err)
 		}
 	}
-	gated, err := gateForRun(job)
+	gated, err := b.gateForRun(client, job)
 	if err != nil {
 		return b.fail(err)
 	}
 	if *output {
 		return b.printJob(gated)
-	}
-	if rewrite.Gated(gated) {
-		// Where the queues cannot be read, the placer will say so.
-		if q, err := client.QueueFor(b.ctx, gated); err == nil && q.Refusal(gated) != nil {
-			return b.fail(fmt.Errorf("job %q: %w", *job.ID, q.Refusal(gated)))
-		}
 	}
 	resp, err := b.register(client, b.palAddress, gated, opts)
 	if err != nil {
@@ -201,8 +195,25 @@ func (b *base) useLearned(client *nomad.Client, job *api.Job) error {
 	return nil
 }
 
-// gateForRun adds the gate, or says why the job must not have one.
-func gateForRun(job *api.Job) (*api.Job, error) {
+// gateForRun adds the gate, or says why no placer could serve the job with one.
+func (b *base) gateForRun(client *nomad.Client, job *api.Job) (*api.Job, error) {
+	gated, err := gateForGPUs(job)
+	if err != nil || !rewrite.Gated(gated) {
+		return gated, err
+	}
+	if err := nomad.Servable(gated); err != nil {
+		return nil, fmt.Errorf("job %q: %w", *job.ID, err)
+	}
+	// Where the queues cannot be read, the placer will say so.
+	if q, err := client.QueueFor(b.ctx, gated); err == nil && q.Refusal(gated) != nil {
+		return nil, fmt.Errorf("job %q: %w", *job.ID, q.Refusal(gated))
+	}
+	return gated, nil
+}
+
+// gateForGPUs adds the gate to a job whose GPUs are to be chosen, or says why it must not
+// have one.
+func gateForGPUs(job *api.Job) (*api.Job, error) {
 	if err := nomad.Addressable(*job.ID); err != nil {
 		return nil, err
 	}
@@ -254,8 +265,6 @@ func (b *base) registered(client *nomad.Client, job *api.Job, resp *api.JobRegis
 		}
 	case rewrite.Gated(job) && b.placed(client, job):
 		b.printf(" with its GPUs chosen: see nomad-pal explain %s", *job.ID)
-	case rewrite.Gated(job) && nomad.Servable(job) != nil:
-		b.printf(". It will not start as it is: %s. Change it, or take out its gate", nomad.Servable(job))
 	case rewrite.Gated(job):
 		b.printf(", waiting for the placer: see nomad-pal explain %s", *job.ID)
 	}

@@ -43,8 +43,11 @@ func TestRunDetached(t *testing.T) {
 		t.Fatal(err)
 	}
 	system := strings.Replace(string(text), `type      = "batch"`, "type = \"system\"\n  constraint {\n    attribute = \"${meta.pal_gate}\"\n    value     = \"open\"\n  }", 1)
-	if code, out, said := c.reads(system, "run", "-detach", "-"); code != 0 || !strings.Contains(out, "It will not start as it is: a system job runs on every node") {
+	if code, out, said := c.reads(system, "run", "-detach", "-"); code != 1 || !strings.Contains(said, "a system job runs on every node") {
 		t.Errorf("a system job: %d\n%s%s", code, out, said)
+	}
+	if _, _, err := c.client("").API().Jobs().Info("everywhere", nil); err == nil {
+		t.Error("a job that no placer could serve was registered")
 	}
 	if code, _, said := c.does("release", "erly"); code != 1 || !strings.Contains(said, `no job "erly" with GPUs in namespace "default"`) {
 		t.Errorf("release of a job that is not there: %d\n%s", code, said)

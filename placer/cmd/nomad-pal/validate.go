@@ -53,17 +53,9 @@ func (b *base) runValidate(args []string) int {
 		return b.fail(err)
 	}
 	v := validation{Job: *job.ID, Namespace: *job.Namespace}
-	gated, err := gateForRun(job)
+	gated, err := b.gateForRun(client, job)
 	if err != nil {
 		v.Errors, gated = append(v.Errors, err.Error()), job
-	} else if rewrite.Gated(gated) {
-		if err := nomad.Servable(gated); err != nil {
-			v.Errors = append(v.Errors, err.Error())
-		}
-		// Where the queues cannot be read, the placer will say so.
-		if q, err := client.QueueFor(b.ctx, gated); err == nil && q.Refusal(gated) != nil {
-			v.Errors = append(v.Errors, q.Refusal(gated).Error())
-		}
 	}
 	if e, ok := rewrite.ElasticOf(job); ok {
 		v.Notes = append(v.Notes, elasticNote(e))
