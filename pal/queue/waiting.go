@@ -32,17 +32,27 @@ const (
 	ReasonNext      Reason = "next-round" // it fits: the next decision starts it
 )
 
+// Reasons are all of them.
+var Reasons = []Reason{ReasonStarting, ReasonStopping, ReasonShrinking, ReasonTooLarge, ReasonLimit, ReasonQuota, ReasonArray,
+	ReasonGPUs, ReasonScattered, ReasonReserved, ReasonWindow, ReasonLocality, ReasonNext}
+
 // Wait is a waiting gang and why it waits.
 type Wait struct {
 	Job      string `json:"job"`
 	Position int    `json:"position"` // in the queue, from 1
-	Reason   Reason `json:"reason"`
-	Overdue  bool   `json:"overdue,omitempty"`
-	GPUs     int    `json:"gpus"`            // it needs, an elastic gang at least
-	Most     int    `json:"most,omitempty"`  // GPUs that an elastic gang could use
-	Free     int    `json:"free"`            // free now
-	Limit    int    `json:"limit,omitempty"` // GPUs that its tenant may hold at most, where Reason is ReasonLimit
-	Ahead    string `json:"ahead,omitempty"` // the gang that goes first, "" for that one itself
+	// Reason: it is "starting"; gangs are "stopping" or "shrinking" for it; it could not run on
+	// the empty cluster ("too-large"), or its tenant may never hold so many GPUs ("limit"); the
+	// tenant's "quota" is used up; as many of its "array" run as may; too few GPUs are free
+	// ("gpus"), or not where it could use them ("scattered"); those are kept for a gang ahead
+	// ("reserved"), or for maintenance or others ("window"); it hopes for GPUs closer together
+	// ("locality"); or it starts with the "next-round".
+	Reason  Reason `json:"reason"`
+	Overdue bool   `json:"overdue,omitempty"` // it has waited for longer than max_wait in all
+	GPUs    int    `json:"gpus"`              // it needs, an elastic gang at least
+	Most    int    `json:"most,omitempty"`    // GPUs that an elastic gang could use
+	Free    int    `json:"free"`              // free now
+	Limit   int    `json:"limit,omitempty"`   // GPUs that its tenant may hold at most, where Reason is "limit"
+	Ahead   string `json:"ahead,omitempty"`   // the gang that goes first, "" for that one itself
 	// AheadGPUs is what those ahead need in all.
 	AheadGPUs int      `json:"ahead_gpus,omitempty"`
 	Stopping  []string `json:"stopping,omitempty"` // gangs being stopped for it

@@ -33,6 +33,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/classify"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/sim/simulate"
@@ -81,6 +82,8 @@ func schemaOfAll(t *testing.T) *jsonschema.Schema {
 			switch t {
 			case reflect.TypeFor[gang.State]():
 				return oneOf(gang.States()...)
+			case reflect.TypeFor[queue.Reason]():
+				return oneOf(queue.Reasons...)
 			case reflect.TypeFor[pal.Tier]():
 				return oneOf(pal.TierIsland, pal.TierNUMA, pal.TierNode, pal.TierRack, pal.TierDatacenter, pal.TierCluster)
 			}
