@@ -32,7 +32,7 @@ func (p *pass) expect(queue []*entry, ws []Wait) {
 		nextEnd = early.steps[1].at
 	}
 	for i, e := range queue {
-		if e.state != waiting || !ws[i].Reason.holdsUp() { // more than GPUs is in its way
+		if e.state != waiting || !ws[i].Reason.forGPUs() { // more than GPUs is in its way
 			continue
 		}
 		run, ok := p.foretell(e)

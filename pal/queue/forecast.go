@@ -221,8 +221,8 @@ func (p *pass) checkForecast() {
 	}
 }
 
-// inOrder are the gangs that wait, by the order, not by the turns of those overdue.
-func (q *Queue) inOrder() []*entry {
+// byKey are the gangs that wait, by the order, not by the turns of those overdue.
+func (q *Queue) byKey() []*entry {
 	var es []*entry
 	for _, b := range q.live {
 		es = append(es, b.es...)
@@ -234,7 +234,7 @@ func (q *Queue) inOrder() []*entry {
 // aheadOfAll is [Queue.ahead] of each gang that waits.
 func (q *Queue) aheadOfAll() map[*entry]int {
 	ahead, n := map[*entry]int{}, 0
-	for _, e := range q.inOrder() {
+	for _, e := range q.byKey() {
 		ahead[e] = n
 		n += e.gpus
 	}

@@ -102,7 +102,7 @@ func TestChecksComeFromAllOfTheQueue(t *testing.T) {
 		p.checkForecast()
 	}
 	var quarters [4]int
-	for i, e := range q.inOrder() {
+	for i, e := range q.byKey() {
 		quarters[4*i/gangs] += len(e.foretold)
 		if all := q.aheadOfAll(); all[e] != q.ahead(e) {
 			t.Fatalf("%s: %d GPUs ahead when asked, %d when learned", e.job.ID, all[e], q.ahead(e))

@@ -162,8 +162,11 @@ func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 }
 
 // holdsUp says whether those behind a gang that waits for this wait for it, too: GPUs are kept
-// for no gang that could not use them.
-func (r Reason) holdsUp() bool {
+// for no gang that could not use them, or does not want those that are free.
+func (r Reason) holdsUp() bool { return r.forGPUs() && r != ReasonLocality }
+
+// forGPUs says whether GPUs are all that it waits for.
+func (r Reason) forGPUs() bool {
 	switch r {
 	case ReasonTooLarge, ReasonLimit, ReasonQuota, ReasonArray, ReasonWindow:
 		return false
