@@ -215,6 +215,12 @@ func TestValidate(t *testing.T) {
 			t.Errorf("elastic: %d %s%s", code, out, said)
 		}
 	}
+	for deadline, late := range map[string]bool{"2026-01-02T15:04:05Z": true, "2036-01-02T15:04:05Z": false, "1h": false} {
+		by := strings.Replace(string(text), `group "g" {`, "meta {\n    pal_deadline = \""+deadline+"\"\n  }\n  group \"g\" {", 1)
+		if code, out, said := c.reads(by, "validate", "-"); code != 0 || strings.Contains(out, "has passed") != late {
+			t.Errorf("by %s: %d %s%s", deadline, code, out, said)
+		}
+	}
 	answer = api.JobValidateResponse{ValidationErrors: []string{"missing tasks"}, Error: "1 error", Warnings: "1 warning:\n\n* old"}
 	if code, out, said := c.does("validate", path); code != 1 || out != "Nomad warns: 1 warning: * old\n" || said != "Error: missing tasks\n" {
 		t.Errorf("Nomad's errors: %d %s%s", code, out, said)

@@ -102,6 +102,9 @@ func (b *base) runRun(args []string) int {
 	if *output {
 		return b.printJob(gated)
 	}
+	if note := pastDeadline(job, time.Now()); note != "" {
+		b.complain("Warning: " + note)
+	}
 	resp, err := b.register(client, b.palAddress, gated, opts)
 	if err != nil {
 		return b.notRegistered(*job.ID, err)

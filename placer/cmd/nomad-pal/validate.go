@@ -6,6 +6,7 @@ package main
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -33,7 +34,7 @@ type validation struct {
 	Errors []string `json:"errors"`
 	// Warnings are Nomad's.
 	Warnings string `json:"warnings,omitempty"`
-	// Notes are what the placer makes of the job's hints, if that is not the count.
+	// Notes are what the placer makes of the job's hints, if that may not be what was meant.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -60,6 +61,9 @@ func (b *base) runValidate(args []string) int {
 	if e, ok := rewrite.ElasticOf(job); ok {
 		v.Notes = append(v.Notes, elasticNote(e))
 	}
+	if note := pastDeadline(job, time.Now()); note != "" {
+		v.Notes = append(v.Notes, note)
+	}
 	resp, _, err := client.API().Jobs().Validate(gated, (&api.WriteOptions{Namespace: v.Namespace}).WithContext(b.ctx))
 	if err != nil {
 		return b.fail(fmt.Errorf("asking Nomad about job %q: %w", v.Job, nomad.Denied(err, nomad.ReadJob)))
@@ -85,6 +89,15 @@ func (b *base) printValidation(v validation) {
 			b.say(plain, n)
 		}
 	}
+}
+
+// pastDeadline says that the job's deadline has passed; "" if it has not, or has none.
+func pastDeadline(job *api.Job, now time.Time) string {
+	h, err := rewrite.ParseHints(job)
+	if at, ok := h.DeadlineOf(now); err == nil && ok && !at.After(now) {
+		return fmt.Sprintf("pal_deadline %s has passed: the job goes at its ordinary place in the queue.", when(at, now))
+	}
+	return ""
 }
 
 // elasticNote says between how many members an elastic gang runs.
