@@ -25,6 +25,7 @@ const mostLeaving = 3
 func (m *Model) Leaving(st gang.Observed) (said []string) {
 	type sentence struct{ is, what string }
 	nodes := map[sentence][]string{}
+	gpus := map[fault][]string{}
 	for _, a := range st.Members {
 		n := m.State.Nodes[a.Node]
 		if n == nil {
@@ -37,11 +38,19 @@ func (m *Model) Leaving(st gang.Observed) (said []string) {
 		case a.Client == api.AllocClientStatusUnknown:
 			s = sentence{"has lost touch with Nomad", disconnected(a, st.Job)}
 		default:
-			s.is, s.what = failing(n, a)
+			for _, id := range a.GPUs {
+				if f := failing(n, id); f.node != "" {
+					gpus[f] = append(gpus[f], id)
+				}
+			}
 		}
 		if s.is != "" && !slices.Contains(nodes[s], n.Name) {
 			nodes[s] = append(nodes[s], n.Name)
 		}
+	}
+	for f, ids := range gpus { // of all members on a node in one sentence
+		s := sentence{f.is + " " + someOf(ids) + f.so, "the members there run on; to have the job on other GPUs, stop it and run it again"}
+		nodes[s] = append(nodes[s], f.node)
 	}
 	for s, names := range nodes {
 		like := ""
@@ -80,27 +89,28 @@ func (m *Model) Ending(o gang.Observed) string {
 	return fmt.Sprintf("%d of its members were told to stop and have not ended yet; they keep their GPUs until then", n)
 }
 
-// failing says which GPUs of a member its node calls unhealthy, or does not name any more; Nomad
-// leaves the member alone.
-func failing(n *api.Node, a *nomad.Alloc) (is, what string) {
-	const stays = "the members there run on; to have the job on other GPUs, stop it and run it again"
-	var gone, sick []string
-	says := ""
-	for _, id := range a.GPUs {
-		switch gpu := instance(n, id); {
-		case gpu == nil:
-			gone = append(gone, id)
-		case !gpu.Healthy:
-			sick, says = append(sick, id), "; it says: "+cmp.Or(gpu.HealthDescription, "unhealthy")
-		}
+// fault is what a node says, or does not say any more, of GPUs that members have.
+type fault struct{ node, is, so string }
+
+// failing says what is wrong with a GPU of a member: its node calls it unhealthy, or does not name
+// it any more. Nomad leaves the member alone.
+func failing(n *api.Node, id string) fault {
+	switch gpu := instance(n, id); {
+	case gpu == nil:
+		return fault{n.Name, "no longer names", ", so its device plugin was set up without them or is not there"}
+	case !gpu.Healthy:
+		return fault{n.Name, "calls", " unhealthy; it says: " + cmp.Or(gpu.HealthDescription, "unhealthy")}
 	}
-	switch {
-	case len(gone) > 0:
-		return "does not name " + strings.Join(gone, ", ") + " any more, so its device plugin was set up without them or is not there", stays
-	case len(sick) > 0:
-		return "calls " + strings.Join(sick, ", ") + " unhealthy" + says, stays
+	return fault{}
+}
+
+// someOf lists ids, but not all of many.
+func someOf(ids []string) string {
+	slices.Sort(ids)
+	if more := len(ids) - mostLeaving; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(ids[:mostLeaving], ", "), more)
 	}
-	return "", ""
+	return strings.Join(ids, ", ")
 }
 
 // instance is the GPU as its node names it; nil if it does not.

@@ -122,8 +122,28 @@ func TestLostGPUsAreSaid(t *testing.T) {
 		}
 		w.Nomad.TakeAway(gpus[1])
 		w.RunFor(5 * time.Second)
-		want = "node " + node + " does not name " + gpus[1] + " any more, so its device plugin was set up without them or is not there: the members there run on"
+		want = "node " + node + " no longer names " + gpus[1] + ", so its device plugin was set up without them or is not there: the members there run on"
 		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.HasPrefix(e.Leaving[0], want) {
+			t.Errorf("explain says %q, want %q", e.Leaving, want)
+		}
+	})
+}
+
+// What is said of the GPUs of several members on a node is one sentence, however many they are.
+func TestLostGPUsOfManyMembersAreOneSentence(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T // of the bubble
+		w.AddNodes(1, 5)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "a", Members: 5, Runs: time.Hour})
+		w.ExpectRunning("a", 5*time.Second)
+		gpus := slices.Sorted(slices.Values(w.GPUs(bed.Key("a"))))
+		for _, id := range gpus {
+			w.Nomad.TakeAway(id)
+		}
+		w.RunFor(5 * time.Second)
+		want := "no longer names " + strings.Join(gpus[:3], ", ") + " and 2 more, so "
+		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.Contains(e.Leaving[0], want) {
 			t.Errorf("explain says %q, want %q", e.Leaving, want)
 		}
 	})
