@@ -39,6 +39,9 @@ func (s *Server) SetTokens(tokens map[string]Token) {
 	s.acl = tokens
 }
 
+// errNoToken refuses a token that Nomad does not know.
+var errNoToken = httpError(http.StatusForbidden, "ACL token not found")
+
 // authorize says whether the request's token has a right; in namespace "*", whether it
 // has it anywhere.
 func (s *Server) authorize(r *http.Request, namespace string, what capability) error {
@@ -52,7 +55,7 @@ func (s *Server) authorize(r *http.Request, namespace string, what capability) e
 	t, known := s.acl[secret]
 	switch {
 	case !known && secret != "":
-		return httpError(http.StatusForbidden, "ACL token not found")
+		return errNoToken
 	case t.Management, what == readNodes && t.Nodes:
 		return nil
 	}
@@ -72,7 +75,7 @@ func (s *Server) tokenSelf(r *http.Request) (any, error) {
 	t, known := s.acl[r.Header.Get("X-Nomad-Token")]
 	switch {
 	case !known:
-		return nil, httpError(http.StatusForbidden, "ACL token not found")
+		return nil, errNoToken
 	case t.Management:
 		return map[string]string{"Type": "management"}, nil
 	}

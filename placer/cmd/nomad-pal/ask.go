@@ -21,7 +21,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
-	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // Who answers. The agent sees all of Nomad and tells each token what it may know:
@@ -159,9 +158,8 @@ func (a *answers) Profile() (int, error) {
 		if p := a.snapshot.Model().Profile; p != nil {
 			return p.Version, nil
 		}
-		return 0, nil
 	}
-	p, err := store.In(a.nomad).Profile().Read(a.b.ctx)
+	p, err := profileOf(a.b.ctx, a.nomad)
 	if p == nil {
 		return 0, err
 	}

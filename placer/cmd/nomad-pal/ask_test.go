@@ -268,6 +268,35 @@ func TestCommandsAskTheAgent(t *testing.T) {
 	}
 }
 
+// A token that may not see the profile is told so, not that nothing is measured: Nomad shows it
+// an empty list.
+func TestHiddenProfileIsSaid(t *testing.T) {
+	c := newCluster(t)
+	c.nomad.SetTokens(map[string]nomadtest.Token{
+		"root": {Management: true},
+		"jobs": {Nodes: true, Namespaces: map[string][]string{"*": {"list-jobs", "read-job"}}},
+	})
+	t.Setenv("NOMAD_PAL_ADDR", c.agent("root", "http {\n  bind_port = 0\n}\n"))
+	t.Setenv("NOMAD_TOKEN", "jobs")
+	code, out, said := c.does("status")
+	if code != 0 || !strings.Contains(out, `not known: the token cannot read the variables "nomad-pal/profile/*"`) {
+		t.Errorf("status: %d\n%s%s", code, out, said)
+	}
+	const right = `The token lacks the capability "read" of the variables "nomad-pal/*"`
+	for _, args := range [][]string{{"profile", "show"}, {"profile", "export"}} {
+		if code, out, said := c.does(args...); code != 1 || !strings.Contains(said, right) {
+			t.Errorf("%v: %d\n%s%s", args, code, out, said)
+		}
+	}
+	t.Setenv("NOMAD_TOKEN", "root") // of which nothing is hidden, and nothing is there
+	if _, out, said := c.does("status"); !strings.Contains(out, "none: nothing is measured yet") {
+		t.Errorf("status as root:\n%s%s", out, said)
+	}
+	if code, _, said := c.does("profile", "show"); code != 1 || !strings.Contains(said, "there is no profile yet") {
+		t.Errorf("profile show as root: %d %s", code, said)
+	}
+}
+
 // A token goes to Nomad and to an agent that was configured, and nowhere else: what
 // stands in Nomad may be somebody's trap.
 func TestTokenGoesNowhereElse(t *testing.T) {

@@ -4,15 +4,15 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/hashicorp/nomad/api"
-
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -80,24 +80,26 @@ func (b *base) readProfile(files []string) (*profile.Profile, error) {
 }
 
 // profileInForce is the profile in force; the error says why there is none to be seen.
-// Nomad shows somebody without a token an empty list of variables, not a refusal.
 func (b *base) profileInForce() (*profile.Profile, error) {
 	client, err := b.client()
 	if err != nil {
 		return nil, err
 	}
-	p, err := store.In(client).Profile().Read(b.ctx)
-	if err != nil || p != nil {
-		return p, err
+	p, err := profileOf(b.ctx, client)
+	if err == nil && p == nil {
+		err = errNoProfile
 	}
-	if b.config().SecretID != "" {
-		return nil, errNoProfile
+	return p, err
+}
+
+// profileOf is the profile in force, nil for none. Nomad shows somebody who may not see variables
+// an empty list of them; it refuses to show one, there or not.
+func profileOf(ctx context.Context, client *nomad.Client) (*profile.Profile, error) {
+	p, err := store.In(client).Profile().Read(ctx)
+	if err == nil && p == nil {
+		_, err = client.ReadVariable(ctx, "nomad-pal/profile/0000")
 	}
-	self, _, err := client.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(b.ctx))
-	if aclDisabled(self, err) {
-		return nil, errNoProfile
-	}
-	return nil, fmt.Errorf("no profile can be seen without a token: Nomad has access control on; set NOMAD_TOKEN or say -token")
+	return p, err
 }
 
 // groupSummary is how the GPUs of one model, application and key compare.

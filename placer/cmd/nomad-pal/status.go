@@ -11,6 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
@@ -31,6 +32,7 @@ type overview struct {
 	Placer   heartbeat.Activity `json:"placer"`
 	Tenants  []queue.TenantUse  `json:"tenants,omitempty"`
 	Jobs     []model.JobStatus  `json:"jobs"`
+	hidden   bool               // the token may not see the profile
 }
 
 // gpuCounts counts GPUs by what they can be used for. An unhealthy or quarantined GPU that
@@ -90,7 +92,9 @@ func (b *base) runStatus(args []string) int {
 		gpus, err = s.GPUs()
 	}
 	if err == nil {
-		o.Profile, err = s.Profile()
+		if o.Profile, err = s.Profile(); nomad.Refused(err) {
+			o.hidden, err = true, nil
+		}
 	}
 	if err != nil {
 		return b.fail(err)
@@ -106,7 +110,10 @@ func (b *base) runStatus(args []string) int {
 
 func (b *base) printStatus(o overview) {
 	profile := "none: nothing is measured yet"
-	if o.Profile > 0 {
+	switch {
+	case o.hidden:
+		profile = `not known: the token cannot read the variables "nomad-pal/profile/*"`
+	case o.Profile > 0:
 		profile = fmt.Sprintf("version %d", o.Profile)
 	}
 	rows := []string{row("GPUs", fmt.Sprintf("%d: %s", o.GPUs, o.gpuCounts)), row("Profile", profile), row("Placer", workSentence(o.Placer, time.Now()))}
