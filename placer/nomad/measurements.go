@@ -116,7 +116,7 @@ type GPUReading struct {
 func (c *Client) GPUReadings(ctx context.Context, node string, gpus []string) ([]GPUReading, error) {
 	stats, err := c.api.Nodes().Stats(node, (&api.QueryOptions{}).WithContext(ctx))
 	if err != nil {
-		return nil, fmt.Errorf("reading the statistics of node %q: %w", node, err)
+		return nil, fmt.Errorf("reading the statistics of node %q: %w", node, Denied(err, ReadNodes))
 	}
 	var out []GPUReading
 	for _, id := range gpus {

@@ -6,6 +6,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/agent"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -171,11 +173,22 @@ func (a *answers) Warnings() []string {
 	if a.agent == nil {
 		return a.snapshot.Warnings()
 	}
-	var health struct{ Warnings []string }
-	if a.get("/v1/health", "", &health) != nil {
+	h, err := a.health()
+	if err != nil {
 		return nil // trouble of the agent's is what the activity says
 	}
-	return health.Warnings
+	return h.Warnings
+}
+
+// health is how the agent that is asked says it is.
+func (a *answers) health() (h agent.Health, err error) {
+	ctx, cancel := context.WithTimeout(a.b.ctx, askTimeout)
+	defer cancel()
+	_, err = a.agent.Raw().Query("/v1/health", &h, (&api.QueryOptions{}).WithContext(ctx))
+	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok && unexpected.StatusCode() == http.StatusServiceUnavailable {
+		err = json.Unmarshal([]byte(unexpected.Body()), &h) // it says what the trouble is
+	}
+	return h, err
 }
 
 // Explain says why.

@@ -5,6 +5,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -103,7 +104,10 @@ func (b *base) checks() []query.Check {
 func (b *base) checkReach(client *nomad.Client) query.Check {
 	address := client.API().Address()
 	leader, err := client.API().Status().Leader()
+	_, answered := errors.AsType[api.UnexpectedResponseError](err)
 	switch {
+	case answered:
+		return query.Check{Name: "nomad", Verdict: query.Fail, Found: fmt.Sprintf("%s answers: %v", address, err), Next: "nomad server members, and the logs of the servers: more than half of them must be up and reach each other"}
 	case err != nil:
 		return query.Check{Name: "nomad", Verdict: query.Fail, Found: fmt.Sprintf("no answer from %s: %v", address, err), Next: "is NOMAD_ADDR (or -address) right, and is Nomad running there?"}
 	case leader == "":
@@ -165,6 +169,13 @@ func (b *base) checkAPI() query.Check {
 	}
 	if err != nil {
 		return query.Check{Name: "agent's API", Verdict: query.Fail, Found: err.Error(), Next: "is NOMAD_PAL_ADDR (or -pal-address) right?"}
+	}
+	if h, err := a.health(); err == nil && h.Trouble != "" {
+		found := fmt.Sprintf("%s answers, but this agent is in trouble: %s", b.palAddress, h.Trouble)
+		if h.LastError != "" {
+			found += ": " + h.LastError
+		}
+		return query.Check{Name: "agent's API", Verdict: query.Fail, Found: found, Next: "look at the log of this agent"}
 	}
 	if warnings := a.Warnings(); len(warnings) > 0 {
 		return query.Check{Name: "agent's API", Verdict: query.Warn, Found: fmt.Sprintf("%s answers, with %d warnings: %s", b.palAddress, len(warnings), strings.Join(warnings, "; ")), Next: "nomad-pal status shows them until they are over"}

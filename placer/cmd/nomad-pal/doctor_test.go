@@ -5,8 +5,12 @@ package main
 
 import (
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
@@ -70,4 +74,50 @@ func TestDoctor(t *testing.T) {
 
 	c.nomad.SetTokens(map[string]nomadtest.Token{"user": {Namespaces: map[string][]string{"research": {"list-jobs"}}}})
 	expect("with a token of a user", 2, map[string]query.Verdict{"token": query.Fail, "reading nomad": query.Fail}, "-token=user")
+}
+
+// found is what doctor found, and what it says to do, of one check.
+func (c *cluster) found(name string, args ...string) query.Check {
+	c.t.Helper()
+	_, out, err := c.does(append([]string{"doctor", "-json"}, args...)...)
+	var checks []query.Check
+	if e := json.Unmarshal([]byte(out), &checks); e != nil {
+		c.t.Fatalf("%v: %s%s", e, out, err)
+	}
+	i := slices.IndexFunc(checks, func(k query.Check) bool { return k.Name == name })
+	if i < 0 {
+		c.t.Fatalf("no check %q: %s", name, out)
+	}
+	return checks[i]
+}
+
+// Servers without a leader answer: the address is right, and something else is wrong.
+func TestDoctorWithoutLeader(t *testing.T) {
+	c := newCluster(t)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "No cluster leader", http.StatusInternalServerError)
+	}))
+	defer s.Close()
+	k := c.found("nomad", "-address="+s.URL)
+	if k.Verdict != query.Fail || !strings.Contains(k.Found, "answers: ") || strings.Contains(k.Next, "NOMAD_ADDR") {
+		t.Errorf("%+v", k)
+	}
+}
+
+// An agent that answers, but does not do its work, is not well.
+func TestDoctorOfAgentInTrouble(t *testing.T) {
+	c := newCluster(t)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/health" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = w.Write([]byte(`{"trouble": "it cannot ask for the lock", "last_error": "denied"}`))
+			return
+		}
+		_, _ = w.Write([]byte(`{"working": true}`))
+	}))
+	defer s.Close()
+	k := c.found("agent's API", "-pal-address="+s.URL)
+	if k.Verdict != query.Fail || !strings.Contains(k.Found, "in trouble: it cannot ask for the lock: denied") {
+		t.Errorf("%+v", k)
+	}
 }

@@ -77,6 +77,9 @@ func (b *base) runEvents(args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
+	if h, err := s.health(); err == nil && !h.Leader {
+		fmt.Fprintln(b.io.err, "Note: this agent stands by, and does not hear of what happens now. Ask the agent at work:", oneLine(workSentence(s.activity, time.Now())))
+	}
 	if !*follow {
 		return s.close(0)
 	}

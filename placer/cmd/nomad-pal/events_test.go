@@ -94,3 +94,21 @@ func TestEvents(t *testing.T) {
 		t.Errorf("follow ends with %d", code)
 	}
 }
+
+// An agent that stands by does not know what the one at work does, and says so.
+func TestEventsOfStandby(t *testing.T) {
+	c := newCluster(t)
+	const config = "http {\n  bind_port = 0\n}\nhigh_availability {\n  enabled = true\n}\n"
+	first := c.agent("", config)
+	second := c.agent("", config)
+	if code, out, err := c.does("run", c.job("default", "train", 2)); code != 0 {
+		t.Fatal(out, err)
+	}
+	const note = "Note: this agent stands by"
+	if code, out, err := c.does("events", "-pal-address="+first); code != 0 || !strings.Contains(out, "train") || strings.Contains(err, note) {
+		t.Errorf("of the one at work: %d\n%s%s", code, out, err)
+	}
+	if code, out, err := c.does("events", "-pal-address="+second); code != 0 || !strings.Contains(err, note) {
+		t.Errorf("of the one that stands by: %d\n%s%s", code, out, err)
+	}
+}
