@@ -141,6 +141,17 @@ func TestElection(t *testing.T) {
 	}
 }
 
+// An agent whose token may not take the lock says which right it lacks.
+func TestElectionWithoutRight(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	f.denied = regexp.MustCompile("PUT /v1/var/nomad-pal/lock")
+	r := f.run("http {\n  bind_port = 0\n}\nhigh_availability {\n  enabled = true\n  lock_ttl = \"500ms\"\n}\n")
+	until(t, "its log names the right", func() bool {
+		return strings.Contains(r.log.String(), `lacks the capability "write" of the variables`)
+	})
+}
+
 // An agent whose work restarts again and again says so, and so do its
 // metrics; health names nobody.
 func TestHealthOfLostTouch(t *testing.T) {

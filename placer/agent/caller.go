@@ -68,7 +68,7 @@ func needs(err error, capability string) error {
 	}
 	switch unexpected.StatusCode() {
 	case http.StatusForbidden, http.StatusUnauthorized:
-		return fmt.Errorf("%w: the token lacks %s", errDenied, capability)
+		return fmt.Errorf("%w: the token lacks %s, or has expired or been deleted", errDenied, capability)
 	case http.StatusInternalServerError:
 		// A token that Nomad does not know, before 1.8 or on some routes.
 		if strings.Contains(unexpected.Body(), "ACL token not found") {

@@ -130,7 +130,7 @@ func TestReadsJob(t *testing.T) {
 		{"not there", nomad.JobKey{Namespace: "research", ID: "gone"}, http.StatusNotFound, `no job "gone" in namespace "research"`},
 		{"a call of Nomad's", nomad.JobKey{Namespace: "research", ID: "ml/plan"}, http.StatusNotFound,
 			`no job "ml/plan" in namespace "research": job id "ml/plan" ends with /plan, which Nomad's HTTP API takes for a call of its own: give the job another id`},
-		{"another's", nomad.JobKey{Namespace: "default", ID: "train"}, http.StatusForbidden, `permission denied: the token lacks the capability "read-job" in namespace "default"`},
+		{"another's", nomad.JobKey{Namespace: "default", ID: "train"}, http.StatusForbidden, `permission denied: the token lacks the capability "read-job" in namespace "default", or has expired or been deleted`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			err := alice.readsJob(t.Context(), c.key)

@@ -48,6 +48,8 @@ type fake struct {
 	asked  []string
 	// broken answers 500 to whatever it matches.
 	broken *regexp.Regexp
+	// denied answers 403 instead.
+	denied *regexp.Regexp
 	// hangUp ends the connection instead.
 	hangUp *regexp.Regexp
 	// block holds answers to what it matches back until it is closed.
@@ -103,13 +105,17 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	what := fmt.Sprintf("%s %s %s", token, r.Method, r.URL.Path)
 	f.mu.Lock()
 	f.asked = append(f.asked, what)
-	broken, hangUp, block, blocked := f.broken, f.hangUp, f.block, f.blocked
+	broken, denied, hangUp, block, blocked := f.broken, f.denied, f.hangUp, f.block, f.blocked
 	f.mu.Unlock()
 	if hangUp != nil && hangUp.MatchString(what) {
 		panic(http.ErrAbortHandler)
 	}
 	if broken != nil && broken.MatchString(what) {
 		http.Error(w, "out of order", http.StatusInternalServerError)
+		return
+	}
+	if denied != nil && denied.MatchString(what) {
+		http.Error(w, "Permission denied", http.StatusForbidden)
 		return
 	}
 	if block != nil && block.MatchString(what) {

@@ -52,7 +52,10 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 		return f(short)
 	}
 	acquired := time.Now()
-	err := call(func(ctx context.Context) error { _, err := locks.Acquire(ctx); return err })
+	err := call(func(ctx context.Context) error {
+		_, err := locks.Acquire(ctx)
+		return nomad.Denied(err, nomad.WriteVariables)
+	})
 	if a.noteLock(ctx, err); err != nil {
 		return nil
 	}
@@ -65,7 +68,7 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 		case err == nil:
 			held = now
 		case errors.Is(err, api.ErrLockConflict) || time.Since(held) > ttl/2:
-			a.log.Warn("lost the lock, another may lead", "error", err)
+			a.log.Warn("lost the lock, another may lead", "error", nomad.Denied(err, nomad.WriteVariables))
 			cancel()
 		}
 		select {
