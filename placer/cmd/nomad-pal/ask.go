@@ -247,15 +247,23 @@ func (a *answers) part() string {
 	if a.agent != nil {
 		return ""
 	}
-	self, _, err := a.nomad.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(a.b.ctx))
-	if aclDisabled(self, err) || err == nil && self.Type == "management" {
+	if !a.b.seesPart(a.nomad) {
 		return ""
 	}
-	text := "read from Nomad with your token: GPUs of jobs that it cannot see look free"
+	text := partSeen
 	if a.note == "" {
 		return text + ". NOMAD_PAL_ADDR names an agent to ask instead"
 	}
 	return text + "; " + a.note
+}
+
+// partSeen is said of what was read from Nomad by a token that may not see everything.
+const partSeen = "read from Nomad with your token: GPUs of jobs that it cannot see look free"
+
+// seesPart says whether the token may not see everything.
+func (b *base) seesPart(client *nomad.Client) bool {
+	self, _, err := client.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(b.ctx))
+	return !aclDisabled(self, err) && (err != nil || self.Type != "management")
 }
 
 // aclDisabled says whether Nomad answered that it has no access control: by an error, or,

@@ -297,6 +297,35 @@ func TestHiddenProfileIsSaid(t *testing.T) {
 	}
 }
 
+// What a token may not see is not said to be missing.
+func TestHiddenIsNotMissing(t *testing.T) {
+	c := newCluster(t)
+	c.nomad.SetTokens(map[string]nomadtest.Token{
+		"root":     {Management: true},
+		"user":     {Nodes: true, Namespaces: map[string][]string{"research": {"list-jobs", "read-job"}, "default": {"variables"}}},
+		"nodeless": {Namespaces: map[string][]string{"research": {"list-jobs", "read-job"}, "default": {"variables"}}},
+	})
+	url := c.agent("root", "http {\n  bind_port = 0\n}\n")
+	if code, _, err := c.does("run", "-token", "root", c.job("secret", "held", 4)); code != 0 {
+		t.Fatal(err)
+	}
+	if code, _, said := c.does("release", "-token=user", "-namespace=secret", "held"); code != 1 || !strings.Contains(said, `lacks the capability "read-job"`) {
+		t.Errorf("release: %d %s", code, said)
+	}
+	if code, _, said := c.does("defrag", "-token=user", "-dry-run"); code != 0 || !strings.Contains(said, "look free") {
+		t.Errorf("defrag: %d %s", code, said)
+	}
+	for _, name := range []string{"GPU-0-0", "node-0"} {
+		code, _, said := c.does("explain", "-token=nodeless", "-pal-address="+url, "-namespace=research", name)
+		if code != 1 || !strings.Contains(said, `lacks node { policy = "read" }`) {
+			t.Errorf("explain %s: %d %s", name, code, said)
+		}
+	}
+	if code, _, said := c.does("defrag", "-token=root", "-dry-run"); code != 0 || said != "" {
+		t.Errorf("defrag as root: %d %s", code, said)
+	}
+}
+
 // A token goes to Nomad and to an agent that was configured, and nowhere else: what
 // stands in Nomad may be somebody's trap.
 func TestTokenGoesNowhereElse(t *testing.T) {

@@ -38,7 +38,11 @@ func (b *base) runDefrag(args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	return b.show(moves, func() { b.printMoves(moves) })
+	code := b.show(moves, func() { b.printMoves(moves) })
+	if b.seesPart(client) {
+		fmt.Fprintln(b.io.err, "Note: "+partSeen)
+	}
+	return code
 }
 
 func (b *base) printMoves(moves []placer.Move) {

@@ -45,6 +45,9 @@ func (b *base) runRelease(args []string) int {
 		return b.fail(err)
 	}
 	if k := (nomad.JobKey{Namespace: b.namespace, ID: strings.Join(rest, "")}); !*all && state.Jobs[k] == nil {
+		if _, err := client.Job(b.ctx, k); nomad.Refused(err) { // lists leave out what the token may not see
+			return b.fail(err)
+		}
 		return b.fail(fmt.Errorf("no job %q with GPUs in namespace %q", k.ID, k.Namespace))
 	}
 	released := []string{}

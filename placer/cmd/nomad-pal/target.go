@@ -47,8 +47,8 @@ func (b *base) target(s *answers, name string) (*target, error) {
 			return &target{job: k}, nil
 		}
 	}
-	all, err := s.GPUs()
-	if err != nil {
+	all, hidden := s.GPUs()
+	if hidden != nil {
 		all = nil // the token cannot read nodes
 	}
 	if t := hardware(all, func(id string) bool { return id == name }); t != nil {
@@ -70,6 +70,9 @@ func (b *base) target(s *answers, name string) (*target, error) {
 	}
 	if t, err := b.allocation(s, name); t != nil || err != nil {
 		return t, err
+	}
+	if hidden != nil {
+		return nil, fmt.Errorf("no job %q in namespace %q, and GPUs and nodes of that name cannot be looked for: %w", k.ID, k.Namespace, hidden)
 	}
 	return &target{job: k}, b.goneGPU(s, name)
 }
