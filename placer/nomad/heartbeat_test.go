@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,6 +37,24 @@ func TestHeartbeatTimeout(t *testing.T) {
 		}
 		if took := time.Since(began); batches != 2 || took < 4*heartbeat {
 			t.Errorf("ended after %d batches and %v", batches, took)
+		}
+	})
+}
+
+// A stream on which nothing comes, not even a heartbeat, is one that Nomad refuses: what the
+// token may lack is said.
+func TestSilentStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, ends := range []bool{false, true} {
+			r, w := io.Pipe()
+			s := &Stream{body: r, cancel: func() {}}
+			if ends {
+				w.Close()
+			}
+			err := s.Run(func([]Event) error { return nil })
+			if err == nil || !strings.Contains(err.Error(), string(Events)) {
+				t.Errorf("a silent stream, ended by Nomad %v: %v", ends, err)
+			}
 		}
 	})
 }

@@ -100,6 +100,10 @@ const heartbeat = 45 * time.Second
 // ErrHeartbeatTimeout ends a stream whose server sends no heartbeats any more.
 var ErrHeartbeatTimeout = errors.New("the event stream sends no heartbeats")
 
+// errSilent ends a stream on which nothing came, not even a heartbeat. So Nomad refuses one by
+// whoever lacks a right in any namespace: it answers 200 and falls silent (seen on 1.11.3).
+var errSilent = fmt.Errorf("Nomad sends no events: the token may lack %s", Events)
+
 // Stream is a subscription to Nomad's events.
 type Stream struct {
 	body   io.ReadCloser
@@ -160,9 +164,12 @@ func (s *Stream) Run(f func([]Event) error) error {
 	watch := time.AfterFunc(heartbeat, func() { timedOut.Store(true); s.Close() })
 	defer watch.Stop()
 	in := bufio.NewReaderSize(s.body, 1<<16)
-	for {
+	for begun := false; ; begun = true {
 		line, err := in.ReadBytes('\n')
-		if timedOut.Load() {
+		switch {
+		case (timedOut.Load() || err == io.EOF) && !begun:
+			return errSilent
+		case timedOut.Load():
 			return ErrHeartbeatTimeout
 		}
 		var es []Event

@@ -7,9 +7,12 @@
 #
 #   nomad acl policy apply -namespace default -job nomad-pal nomad-pal nomad-pal.policy.hcl
 #
-# To let it serve some namespaces only, write one block for each of them instead
-# of the one for "*", and keep the variables in the namespace that the agent's
-# configuration names, nomad { namespace = "default" }.
+# To let it serve some namespaces only, keep "list-jobs" and "read-job" in the block
+# for "*", and give "submit-job" and "alloc-lifecycle" in a block for each of these.
+# It has to see all: Nomad sends no events to a token that may not read the jobs of
+# every namespace, and GPUs of jobs that it cannot see look free. Gated jobs of other
+# namespaces wait. The variables stay in the namespace that the agent's configuration
+# names, nomad { namespace = "default" }.
 
 namespace "*" {
   capabilities = [
