@@ -13,6 +13,7 @@ import (
 
 // What the placer does beside placing. It goes on without, and tries again.
 const (
+	hearingEvents      = "hearing of events"
 	readingJobs        = "reading single jobs"
 	readingEvents      = "reading single events"
 	readingAllocs      = "reading single allocations"

@@ -141,6 +141,9 @@ func (p *Placer) Run(ctx context.Context) error {
 			pause = 100 * time.Millisecond
 		}
 		p.vitals.Restarted(time.Now(), err)
+		if errors.Is(err, nomad.ErrSilent) {
+			p.report(hearingEvents, err)
+		}
 		p.log.Warn("lost touch with Nomad, reading everything again", "error", err, "in", pause)
 		select {
 		case <-time.After(pause):
@@ -270,6 +273,7 @@ func (p *Placer) runCycles(ctx context.Context, ended <-chan error) error {
 			return err
 		case es := <-p.events:
 			p.heard = append(p.heard, es...)
+			p.report(hearingEvents, nil)
 			heard = max(heard, p.applyAll())
 		case s := <-p.submissions:
 			p.arriving = append(p.arriving, s)

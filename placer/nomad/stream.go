@@ -100,9 +100,9 @@ const heartbeat = 45 * time.Second
 // ErrHeartbeatTimeout ends a stream whose server sends no heartbeats any more.
 var ErrHeartbeatTimeout = errors.New("the event stream sends no heartbeats")
 
-// errSilent ends a stream on which nothing came, not even a heartbeat. So Nomad refuses one by
+// ErrSilent ends a stream on which nothing came, not even a heartbeat. So Nomad refuses one by
 // whoever lacks a right in any namespace: it answers 200 and falls silent (seen on 1.11.3).
-var errSilent = fmt.Errorf("Nomad sends no events: the token may lack %s", Events)
+var ErrSilent = fmt.Errorf("Nomad sends no events: the token may lack %s", Events)
 
 // Stream is a subscription to Nomad's events.
 type Stream struct {
@@ -168,7 +168,7 @@ func (s *Stream) Run(f func([]Event) error) error {
 		line, err := in.ReadBytes('\n')
 		switch {
 		case (timedOut.Load() || err == io.EOF) && !begun:
-			return errSilent
+			return ErrSilent
 		case timedOut.Load():
 			return ErrHeartbeatTimeout
 		}

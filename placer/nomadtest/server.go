@@ -84,6 +84,7 @@ type Server struct {
 	purged  map[string]*alloc
 	vars    map[string]*variable
 	streams []*stream
+	refused map[string]bool // clients that get no events, see RefuseEvents
 	// namespaces are those that AddNamespace made.
 	namespaces []string
 	// actions are the things that will happen, the next first.

@@ -103,8 +103,22 @@ func (s *Server) subscribe(ctx context.Context, client string, topics []string) 
 	for _, t := range topics {
 		st.topics[t] = true
 	}
+	if s.refused[client] {
+		st.silent, st.buffer = true, nil
+	}
 	s.streams = append(s.streams, st)
 	return st
+}
+
+// RefuseEvents has streams of a client be silent from their beginning, or not any more: so
+// Nomad refuses who may not read the jobs of some namespace (seen on 1.11.3).
+func (s *Server) RefuseEvents(client string, yes bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refused == nil {
+		s.refused = map[string]bool{}
+	}
+	s.refused[client] = yes
 }
 
 // AddNamespace makes a namespace. Streams that are open tell nothing of it, as Nomad's: it works

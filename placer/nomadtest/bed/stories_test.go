@@ -6,6 +6,7 @@ package bed
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -55,6 +56,28 @@ func TestDrainedInPart(t *testing.T) {
 		w.Nomad.Drain(w.Members(Key("a"))[0].Node)
 		w.Expect("it is requeued", time.Minute, func() bool { return !w.Running(Key("a")) })
 		w.ExpectRunning("a", time.Minute)
+	})
+}
+
+// Nomad refuses the placer its events, and says nothing: gangs start, late, and operators are
+// warned until events come.
+func TestEventsRefused(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 4)
+		w.Nomad.RefuseEvents("placer-1", true)
+		p := w.StartPlacer()
+		w.RunFor(5 * time.Second)
+		w.Submit(Gang{Name: "a", Members: 2, GPUs: 4, Runs: time.Minute})
+		w.ExpectRunning("a", time.Minute)
+		warned := func() bool {
+			return slices.ContainsFunc(p.Status().Warnings, func(s string) bool { return strings.Contains(s, "hearing of events fails: ") })
+		}
+		w.Expect("a warning", time.Minute, warned)
+		w.Nomad.RefuseEvents("placer-1", false)
+		w.RunFor(time.Minute)
+		w.Submit(Gang{Name: "b", Members: 2, GPUs: 4, Runs: time.Minute})
+		w.Expect("no warning any more", time.Minute, func() bool { return !warned() })
+		w.ExpectFinished("b", 5*time.Minute)
 	})
 }
 
