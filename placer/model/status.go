@@ -31,8 +31,8 @@ type Status struct {
 	Warnings []string `json:"warnings,omitempty"`
 	// Queues are Nomad's own that are in the way.
 	Queues nomad.BatchQueues `json:"batch_queues,omitempty"`
-	// Troubles are what only the placer at work knows: why Nomad's dry run refused the start of a
-	// job that waits, the last time that it was tried, and what a gang that is there in part waits for.
+	// Troubles are what only the placer at work knows: why the start of a job that waits came to
+	// nothing, the last time that it was tried, and what a gang that is there in part waits for.
 	Troubles map[nomad.JobKey]string `json:"-"`
 }
 
