@@ -254,6 +254,7 @@ const (
 	ToStart   Purpose = "start"   // write the pins of a decision
 	ToStop    Purpose = "stop"    // gate it, to stop its members
 	ToGoOn    Purpose = "go-on"   // open its gate: it runs on
+	ToAsk     Purpose = "ask"     // gate it as its author would, who asks for more members
 	ToRestore Purpose = "restore" // give it back the pins it had
 	ToResize  Purpose = "resize"  // place its new size
 	ToGrow    Purpose = "grow"    // have more members of an elastic gang

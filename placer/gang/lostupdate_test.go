@@ -147,7 +147,7 @@ func TestPastKnown(t *testing.T) {
 // What a job wants is read again when we have registered it: what was undone may be
 // decided upon in the same cycle.
 func TestRequestIsThatOfTheJob(t *testing.T) {
-	for _, why := range []Purpose{ToStop, ToGoOn, ToRestore, ToResize, ToExtend, ToCanary, ToUndo} {
+	for _, why := range []Purpose{ToStop, ToGoOn, ToAsk, ToRestore, ToResize, ToExtend, ToCanary, ToUndo} {
 		w := newFakeWorld()
 		was, now := plainJob("j", 100), plainJob("j", 200)
 		g := &Gang{Observed: Observed{Job: was, Nomad: Waiting}, Request: nomad.Request{Job: was}, stop: &stopping{}}

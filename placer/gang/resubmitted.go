@@ -16,6 +16,27 @@ import (
 // RunsOn begins why a gang runs on as it was, though its author asks for something else now.
 const RunsOn = "what it asks for now does not fit, the old gang runs on: "
 
+// askAgain gates a gang that has all members for which its pins name GPUs, and whose author
+// wants more: by nomad job scale, which leaves the pins as they are. As if its author had run
+// its file with that count, it runs on until all of them fit.
+func (g *Gang) askAgain(World) ([]Effect, bool) {
+	if room := roomFor(g.Job, g.Pins); g.stop != nil || g.Pins.Mode != rewrite.ModeGPU || g.Have != room || len(g.Members) != room || room == 0 {
+		return nothing()
+	}
+	return []Effect{g.log(Info, "its author wants more members than its pins name GPUs for"), Register{Why: ToAsk, Job: rewrite.Gate(rewrite.Author(g.Job))}}, false
+}
+
+// roomFor is for how many of the members that a job asks for its pins name GPUs.
+func roomFor(job *api.Job, p rewrite.Pins) (n int) {
+	for _, tg := range job.TaskGroups {
+		if each := rewrite.GPUsPerMember(tg); each > 0 {
+			gp, _ := p.Of(*tg.Name)
+			n += min(rewrite.Members(tg), len(gp.GPUs)/each)
+		}
+	}
+	return n
+}
+
 // restorePins serves a job whose author ran the same file again, gate and all,
 // while its gang runs: it gets the pins it had, so that what runs stays. A
 // gang of another size is placed again as a whole. Nomad turns that into one update, in
@@ -43,7 +64,7 @@ func (g *Gang) restorePins(w World) ([]Effect, bool) {
 	// Where a member has ended, its successor and those that are restarted may get one
 	// another's GPUs (walk 584).
 	mixed := len(g.Members) < g.Want && AuthorSpec(rewrite.Author(had)) != AuthorSpec(rewrite.Author(g.Job))
-	if SameRequests(had, g.Job) && fitsRange(g.Job, pins) && !mixed {
+	if SameRequests(had, g.Job) && fitsRange(g.Job, pins) && !mixed && (pins.Mode != rewrite.ModeGPU || roomFor(had, pins) >= g.Want) {
 		es, on := g.repin(ToRestore, pins, w)
 		return append([]Effect{g.log(Info, "resubmitted: its gang keeps its GPUs")}, es...), on
 	}

@@ -53,6 +53,7 @@ var duties = map[State][]duty{
 		dutyRecord, dutyOverwritten, dutyUndo,
 		atWorkFinished,
 		{say: "record the decision if the members take long", do: (*Gang).saveSlow},
+		{say: "gate it if its pins cannot hold all members that its author asks for now (nomad job scale): it runs on until they fit", do: (*Gang).askAgain, registers: true, to: []State{Resubmitted}},
 		{say: "if it stays incomplete: give missing members other nodes, do without them, requeue the gang, or have Nomad evaluate it", do: (*Gang).makeWhole, registers: true, to: []State{Stopping, Completing, Running}},
 	},
 	Running: {

@@ -4,6 +4,7 @@
 package bed
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -66,6 +67,42 @@ func TestResizedMembersShareNoGPU(t *testing.T) {
 					}
 				})
 			}
+		})
+	}
+}
+
+// A gang is scaled up with its pins as they are (nomad job scale): it runs on until all its
+// members fit, also if its author then runs his file with that count.
+func TestScaledUpRunsOn(t *testing.T) {
+	for name, then := range map[string]func(*World) error{
+		"": func(*World) error { return nil },
+		"and run again": func(w *World) error {
+			return w.Edit(Key("a"), func(job *api.Job) { job.TaskGroups[0].Count = new(4) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			Run(t, Options{Seed: 1}, func(w *World) {
+				w.AddNodes(2, 2)
+				w.StartPlacer()
+				w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: time.Hour})
+				w.ExpectRunning("a", 10*time.Second)
+				w.Submit(Gang{Name: "b", Members: 2, GPUs: 1, Runs: 10 * time.Minute})
+				w.ExpectRunning("b", 10*time.Second)
+				w.Submit(Gang{Name: "wide", Members: 2, GPUs: 1, Runs: time.Minute})
+				was := w.Members(Key("a"))
+				scaled := w.Nomad.Job(Key("a"))
+				scaled.TaskGroups[0].Count = new(4)
+				if err := errors.Join(w.Register(scaled), then(w)); err != nil {
+					w.T.Fatal(err)
+				}
+				for range 60 {
+					w.RunFor(time.Second)
+					if is := w.Members(Key("a")); len(is) != 2 || is[0].ID != was[0].ID || is[1].ID != was[1].ID {
+						w.T.Fatalf("it does not run on:\n%s", w.Describe())
+					}
+				}
+				w.Expect("all four run", 20*time.Minute, func() bool { return len(w.GPUs(Key("a"))) == 4 && w.Running(Key("a")) })
+			})
 		})
 	}
 }
