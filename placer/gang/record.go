@@ -61,11 +61,12 @@ func (r *Record) stop(now time.Time, ran time.Duration, slower float64) {
 }
 
 // Got takes in which GPUs the gang has: its pins may allow others than were chosen. What
-// was predicted for those is kept. Fewer are those of members that have not finished.
+// was predicted for those is kept. Fewer are those of members that have not finished; but
+// where more are noted than the gang was given, some were of members that were ending.
 func (r *Record) Got(is *pal.Choice) {
 	was, predicted := r.Decision.Chosen, cmp.Or(r.Predicted, r.Decision.Chosen)
 	switch {
-	case was != nil && among(is, was):
+	case was != nil && among(is, was) && len(idsOf(was)) <= max(r.Decision.Demand, len(idsOf(is))):
 	case predicted == nil || r.MembersOmitted > 0 || among(is, predicted):
 		r.Decision.Chosen, r.Predicted, r.MembersOmitted = is, nil, 0
 	default:

@@ -138,3 +138,25 @@ func TestScaledUp(t *testing.T) {
 		}
 	})
 }
+
+// A service whose author runs its file again with fewer members is explained with the GPUs of
+// those that stay, not also with those of members that Nomad was just ending.
+func TestResizedToFewer(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(1, 8)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "api", Members: 4, Service: true})
+		w.ExpectRunning("api", 10*time.Second)
+		if err := w.Edit(bed.Key("api"), func(j *api.Job) { j.TaskGroups[0].Count = new(2) }); err != nil {
+			w.T.Fatal(err)
+		}
+		w.RunFor(20 * time.Second)
+		e, err := snapshot(w).Explain(w.T.Context(), bed.Key("api"))
+		if err != nil || e.State != gang.Running || len(e.Allocations) != 2 {
+			w.T.Fatalf("%+v, %v", e, err)
+		}
+		if got := chosenIDs(e.Decision.Chosen); !slices.Equal(got, w.GPUs(bed.Key("api"))) {
+			w.T.Errorf("it has GPUs %q; explain says %q, predicted %+v", w.GPUs(bed.Key("api")), got, e.Predicted)
+		}
+	})
+}
