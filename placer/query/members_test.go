@@ -31,3 +31,24 @@ func TestPendingMembersDoNotRun(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// One that failed, and that Nomad starts again after a delay, is not said to be fetching its image.
+func TestRestartingMembers(t *testing.T) {
+	gpu := uint64(1)
+	task := api.NewTask("work", "raw_exec").Require(&api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &gpu}}})
+	job := api.NewBatchJob("j", "j", "global", 50).AddTaskGroup(api.NewTaskGroup("workers", 2).AddTask(task))
+	nomad.Canonicalize(job)
+	one := uint64(1)
+	job.Version, job.JobModifyIndex = &one, &one
+	s := nomad.NewState()
+	s.PutJob(job)
+	for id, restarts := range map[string]uint64{"a": 1, "b": 0} {
+		a := &nomad.Alloc{ID: id, Job: nomad.KeyOf(job), Group: "workers", Name: "j." + id, Client: api.AllocClientStatusPending, Desired: api.AllocDesiredStatusRun, Version: &one, CreateIndex: 2, ModifyIndex: 2}
+		a.Tasks = map[string]*api.TaskState{"work": {State: "pending", Restarts: restarts}}
+		s.PutAlloc(a)
+	}
+	const want = "0 of 2 members run, 1 ended and is started again by Nomad, as the restart block says, 1 placed and pending"
+	if got := membersSay(s, gang.Observe(s, job)); !strings.HasPrefix(got, want) {
+		t.Error(got)
+	}
+}

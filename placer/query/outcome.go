@@ -77,21 +77,28 @@ func endOf(a *nomad.Alloc) time.Time { return time.Unix(0, a.ModifyTime) }
 
 // membersSay says of a gang with pins how many of its members run.
 func membersSay(s *nomad.State, st gang.Observed) string {
-	complete, pending, groups := 0, 0, groupsWithGPUs(st.Job)
+	complete, pending, again, groups := 0, 0, 0, groupsWithGPUs(st.Job)
 	for _, a := range s.AllocsOf(st.Key) {
 		switch {
 		case !groups[a.Group]:
 		case a.FinishedIn(st.Job):
 			complete++
+		case a.Member() && a.Client == api.AllocClientStatusPending && restarts(a):
+			again++
 		case a.Member() && a.Client == api.AllocClientStatusPending:
 			pending++
 		}
 	}
 	complete = min(complete, st.Have)
-	pending = min(pending, st.Have-complete)
-	text := fmt.Sprintf("%d of %d members run", st.Have-complete-pending, st.Want)
+	again = min(again, st.Have-complete)
+	pending = min(pending, st.Have-complete-again)
+	run := st.Have - complete - pending - again
+	text := fmt.Sprintf("%d of %d members run", run, st.Want)
 	if st.Want == 1 {
-		text = fmt.Sprintf("%d of 1 member runs", st.Have-complete-pending)
+		text = fmt.Sprintf("%d of 1 member runs", run)
+	}
+	if again > 0 {
+		text += fmt.Sprintf(", %d ended and %s started again by Nomad, as the restart block says", again, map[bool]string{true: "is", false: "are"}[again == 1])
 	}
 	if pending > 0 {
 		text += fmt.Sprintf(", %d placed and pending: their images or files are being fetched, say", pending)
@@ -100,6 +107,16 @@ func membersSay(s *nomad.State, st gang.Observed) string {
 		text += fmt.Sprintf(", %d complete", complete)
 	}
 	return text
+}
+
+// restarts says whether a task of a pending member has run before: Nomad's client starts it again.
+func restarts(a *nomad.Alloc) bool {
+	for _, t := range a.Tasks {
+		if t.Restarts > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func membersAre(n int) string {

@@ -79,14 +79,21 @@ func trimReason(reason string) string {
 // runsSentence is of a gang that has its GPUs, or would get them.
 func runsSentence(e *query.Explanation, now time.Time) string {
 	d, c := e.Decision, e.Decision.Chosen
+	held := 0
+	for _, a := range e.Allocations {
+		held += len(a.GPUs)
+	}
 	if e.State == gang.Starting && !e.Ready.IsZero() { // it was whole once
+		if held >= d.Demand && d.Demand > 0 {
+			return fmt.Sprintf("%s is to have more members: %s. It was given %s at %s.", e.Job, trimReason(e.Reason), pal.CountGPUs(d.Demand), clock(e.Decided))
+		}
 		return fmt.Sprintf("%s has lost members: %s. It was given %s at %s.", e.Job, trimReason(e.Reason), pal.CountGPUs(d.Demand), clock(e.Decided))
 	}
 	where := "of " + node(c)
 	if c.Nodes != 1 {
 		where = fmt.Sprintf("of %d nodes", c.Nodes)
 	}
-	verb := "runs"
+	verb, pending := "runs", slices.ContainsFunc(e.Allocations, func(a query.Allocation) bool { return a.Status == api.AllocClientStatusPending })
 	switch {
 	case e.State == gang.Starting && e.Decided.IsZero():
 		verb = trimReason(e.Reason)
@@ -95,7 +102,7 @@ func runsSentence(e *query.Explanation, now time.Time) string {
 		} else {
 			verb += "; they would be"
 		}
-	case e.State == gang.Starting, slices.ContainsFunc(e.Allocations, func(a query.Allocation) bool { return a.Status == api.AllocClientStatusPending }):
+	case e.State == gang.Starting, pending:
 		verb = "is starting"
 	}
 	text := fmt.Sprintf("%s %s on %s %s", e.Job, verb, pal.CountGPUs(d.Demand), where)
@@ -104,6 +111,9 @@ func runsSentence(e *query.Explanation, now time.Time) string {
 	}
 	if !e.Restarted.IsZero() {
 		text += ". Nomad started its members again " + when(e.Restarted, now)
+	}
+	if pending && e.State == gang.Running {
+		text += ". " + trimReason(e.Reason)
 	}
 	text += ". "
 	switch policy := d.Policy; {

@@ -24,6 +24,9 @@ func TestSentences(t *testing.T) {
 	}{
 		{query.Explanation{State: gang.Starting, Decision: d, Decided: before(time.Hour), Ready: before(time.Hour), Reason: "1 of 2 members run"},
 			"a has lost members: 1 of 2 members run. It was given 4 GPUs at " + clock(before(time.Hour)) + "."},
+		{query.Explanation{State: gang.Starting, Decision: d, Decided: before(time.Hour), Ready: before(time.Hour), Reason: "2 of 3 members run",
+			Allocations: []query.Allocation{{GPUs: []string{"g1", "g2"}}, {GPUs: []string{"g3", "g4"}}}},
+			"a is to have more members: 2 of 3 members run. It was given 4 GPUs at " + clock(before(time.Hour)) + "."},
 		{query.Explanation{State: gang.Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), Reason: "needs 4 GPUs"},
 			"a ran, and has waited again for 9s, since " + clock(before(9*time.Second)) + ": needs 4 GPUs."},
 		{query.Explanation{State: gang.Running, Decision: d, Leaving: []string{"node n is being drained: so"}},
