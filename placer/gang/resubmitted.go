@@ -37,6 +37,18 @@ func roomFor(job *api.Job, p rewrite.Pins) (n int) {
 	return n
 }
 
+// broken says whether a gang that runs on until its new size fits has lost members meanwhile:
+// behind its gate Nomad replaces none.
+func (g *Gang) broken(had *api.Job, pins rewrite.Pins) bool {
+	done := map[string]bool{}
+	for _, a := range g.read.allocs {
+		if a.Client == api.AllocClientStatusComplete && a.Desired == api.AllocDesiredStatusRun {
+			done[a.Name] = true
+		}
+	}
+	return *g.Job.Type == api.JobTypeBatch && pins.Mode == rewrite.ModeGPU && len(g.Members)+len(done) < roomFor(had, pins)
+}
+
 // restorePins serves a job whose author ran the same file again, gate and all,
 // while its gang runs: it gets the pins it had, so that what runs stays. A
 // gang of another size is placed again as a whole. Nomad turns that into one update, in
@@ -72,7 +84,11 @@ func (g *Gang) restorePins(w World) ([]Effect, bool) {
 	if err != nil {
 		return g.wrong(err, w), false
 	}
-	if !room.Fits {
+	switch {
+	case room.Fits:
+	case g.broken(had, pins):
+		return append([]Effect{g.log(Info, "changed by its author, and not whole any more: requeueing it")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
+	default:
 		g.Trouble = RunsOn + room.Reason
 		return nil, false
 	}

@@ -107,6 +107,29 @@ func TestScaledUpRunsOn(t *testing.T) {
 	}
 }
 
+// A gang that runs on until its new size fits, and loses a member meanwhile, is not left half
+// there: it waits with its new size, and its GPUs go to others.
+func TestResizedAndNotWhole(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: time.Hour})
+		w.ExpectRunning("a", 10*time.Second)
+		w.Submit(Gang{Name: "b", Members: 2, GPUs: 1, Runs: 10 * time.Minute})
+		w.ExpectRunning("b", 10*time.Second)
+		if err := w.Edit(Key("a"), func(job *api.Job) { job.TaskGroups[0].Count = new(4) }); err != nil {
+			w.T.Fatal(err)
+		}
+		w.RunFor(20 * time.Second)
+		w.Submit(Gang{Name: "next", Members: 2, GPUs: 1, Runs: time.Minute})
+		if _, err := w.Author.Allocations().Stop(&api.Allocation{ID: w.Members(Key("a"))[0].ID}, nil); err != nil {
+			w.T.Fatal(err)
+		}
+		w.ExpectRunning("next", 2*time.Minute)
+		w.Expect("all four run", 20*time.Minute, func() bool { return len(w.GPUs(Key("a"))) == 4 && w.Running(Key("a")) })
+	})
+}
+
 // A gang of which a member has finished is changed: no member begins on a GPU that another
 // still uses (walk 584).
 func TestChangedAfterAMemberFinished(t *testing.T) {
