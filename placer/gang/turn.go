@@ -127,13 +127,23 @@ func (g *Gang) makeWhole(w World) ([]Effect, bool) {
 	}
 	if g.Pins.Mode == rewrite.ModeClass && g.Have > 0 && (blocked || *g.Job.Type == api.JobTypeService) {
 		es, on := g.extend(w)
-		return append([]Effect{g.log(Info, "members lack room", "reason", why)}, es...), on
+		if es != nil || on || !g.halfThere(w) {
+			return append([]Effect{g.log(Info, "members lack room", "reason", why)}, es...), on
+		}
+		why += "; " + g.Trouble
 	}
 	r, said := g.countFailure(w)
 	if r == nil || r.GivenUp == "" {
 		said = append(said, g.log(Warn, "gang is not whole, requeueing it", "reason", why))
 	}
 	return append(said, g.stopFor(stopping{why: Requeued}, r, w)...), false
+}
+
+// halfThere says whether members of a batch gang are gone that its others need, and for which
+// there is no room. Those that its author has added since (nomad job scale) it had not yet.
+func (g *Gang) halfThere(w World) bool {
+	return *g.Job.Type == api.JobTypeBatch && g.Request.Hints.OnFailure != rewrite.ReplaceMember && g.Record != nil &&
+		len(w.Holds(g.Key)) < g.Record.Decision.Demand
 }
 
 // unevaluated says whether Nomad has made no evaluation since the job was registered last. It

@@ -130,6 +130,38 @@ func TestResizedAndNotWhole(t *testing.T) {
 	})
 }
 
+// A batch gang that is pinned to a class is not left half there when members are lost for which
+// there is no room; but it runs on if what lacks room are members that it did not have before.
+func TestClassGangIsWholeOrWaits(t *testing.T) {
+	class := map[string]string{"pal_pin": "class"}
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 4, GPUs: 1, Runs: time.Hour, Meta: class})
+		w.ExpectRunning("a", 10*time.Second)
+		w.Nomad.CrashNode(w.Members(Key("a"))[0].Node)
+		w.RunFor(time.Minute)
+		w.Submit(Gang{Name: "next", Members: 2, GPUs: 1, Runs: time.Minute})
+		w.ExpectRunning("next", 5*time.Minute)
+	})
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: time.Hour, Meta: class})
+		w.ExpectRunning("a", 10*time.Second)
+		scaled := w.Nomad.Job(Key("a"))
+		scaled.TaskGroups[0].Count = new(3)
+		if err := w.Register(scaled); err != nil {
+			w.T.Fatal(err)
+		}
+		for range 60 {
+			if w.RunFor(time.Second); len(w.Members(Key("a"))) != 2 {
+				w.T.Fatalf("it does not run on:\n%s", w.Describe())
+			}
+		}
+	})
+}
+
 // A gang of which a member has finished is changed: no member begins on a GPU that another
 // still uses (walk 584).
 func TestChangedAfterAMemberFinished(t *testing.T) {
