@@ -51,7 +51,7 @@ func readSnapshot(ctx context.Context, c *nomad.Client, last *query.Snapshot, ch
 		return nil, err
 	}
 	p.m.State.ForgetReconnected(now)
-	if before := last.Model().Time; !before.IsZero() {
+	if before := last.Seen(); !before.IsZero() {
 		p.m.State.VanishedSince(before)
 	}
 	activity, err := heartbeat.ReadActivity(ctx, c, now)

@@ -157,3 +157,36 @@ func TestUnavailableSaysWhy(t *testing.T) {
 		}
 	})
 }
+
+// The GPUs of a purged job are kept as long by those who look now and then as by the placer,
+// however long nothing had changed before.
+func TestPurgedAfterAQuietWhile(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "purged", GPUs: 4})
+		w.ExpectRunning("purged", time.Minute)
+		w.RunFor(10 * time.Second)
+		s := snapshot(w)
+		c, err := nomad.NewClient(w.Nomad.Config("command", ""), "")
+		if err != nil {
+			w.T.Fatal(err)
+		}
+		w.RunFor(9 * time.Second)
+		if same, err := s.Unchanged(w.T.Context(), c); err != nil || !same {
+			w.T.Fatalf("unchanged: %v, %v", same, err)
+		}
+		if err := w.Purge(bed.Key("purged")); err != nil {
+			w.T.Fatal(err)
+		}
+		w.RunFor(time.Second)
+		if s, err = placer.Refresh(w.T.Context(), c, s); err != nil {
+			w.T.Fatal(err)
+		}
+		for _, g := range s.GPUs() {
+			if g.State != model.GPUUnavailable {
+				w.T.Errorf("a second after the purge it says %+v", g)
+			}
+		}
+	})
+}

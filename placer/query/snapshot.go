@@ -40,6 +40,8 @@ type Snapshot struct {
 	// for no request to Nomad.
 	mu    sync.Mutex
 	waits map[string]*model.Wait // by job, once worked out
+	// same is when Nomad was last found to show the same still; zero: not since it was read.
+	same time.Time
 }
 
 // New makes a snapshot that answers from m, and asks c for what is kept of single
@@ -94,7 +96,25 @@ func (s *Snapshot) Unchanged(ctx context.Context, c *nomad.Client) (bool, error)
 	if err != nil || a.Working != s.Activity.Working || a.Idle() != s.Activity.Idle() {
 		return false, err
 	}
-	return c.Unchanged(ctx, s.m.State)
+	at := time.Now()
+	same, err := c.Unchanged(ctx, s.m.State)
+	if same {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.same = at
+	}
+	return same, err
+}
+
+// Seen is when Nomad last showed what the snapshot shows, as far as is known; zero for a
+// snapshot of nothing.
+func (s *Snapshot) Seen() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.same.After(s.m.Time) {
+		return s.same
+	}
+	return s.m.Time
 }
 
 // Jobs lists every job with GPUs that has not ended.
