@@ -4,6 +4,7 @@
 package placer
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -122,16 +123,19 @@ func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // stopReason says why a gang is stopped.
 func stopReason(t *model.Tracked, why gang.Reason) string {
-	if why == gang.Requeued && t.Record != nil && t.Record.GivenUp != "" {
-		return ": not all of them could run, and it is not tried again"
+	if why != gang.Requeued {
+		return stopReasons[why]
 	}
-	return stopReasons[why]
+	next := "it starts again as a whole"
+	if t.Record != nil && t.Record.GivenUp != "" {
+		next = "it is not tried again"
+	}
+	return ": " + cmp.Or(t.Trouble, "not all of them could run") + "; " + next
 }
 
 // stopReasons say why a gang is stopped that starts again.
 var stopReasons = map[gang.Reason]string{
-	gang.Preempted: " to make room", gang.Moved: ": it moves to better GPUs", gang.Requeued: ": not all of them could run, and it starts again as a whole",
-	gang.Resized: ": it starts again as its author has changed it",
+	gang.Preempted: " to make room", gang.Moved: ": it moves to better GPUs", gang.Resized: ": it starts again as its author has changed it",
 }
 
 // noteState notes that a gang's state has changed.
@@ -153,7 +157,7 @@ func (p *Placer) noteState(t *model.Tracked, was gang.State) {
 		}
 	case gang.Running:
 		if was == gang.Starting || was == gang.Waiting || was == gang.Committing {
-			p.emit(t.Key, Started, allRun(t.Want))
+			p.emit(t.Key, Started, allThere(t.Want))
 		}
 	case gang.Stopping:
 		why, forJob := t.Stopping()
@@ -178,11 +182,11 @@ func (p *Placer) noteState(t *model.Tracked, was gang.State) {
 	}
 }
 
-func allRun(members int) string {
+func allThere(members int) string {
 	if members == 1 {
-		return "its member runs"
+		return "its member is there"
 	}
-	return fmt.Sprintf("all %d members run", members)
+	return fmt.Sprintf("all %d members are there", members)
 }
 
 // emitPlaced notes a decision that is in force.

@@ -136,17 +136,16 @@ func TestLastStopOfAGangThatFails(t *testing.T) {
 			j.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "[ $NOMAD_ALLOC_INDEX = 0 ] && exit 1; sleep infinity"}
 		}})
 		w.RunFor(3 * time.Minute)
-		const again = "stopped its members are stopped: not all of them could run, and it starts again as a whole"
-		const last = "stopped its members are stopped: not all of them could run, and it is not tried again"
+		const why = `stopped its members are stopped: 1 of 2 members are there: a member failed, and Nomad does not try it again: task "work" ended with exit code 1`
+		const again, last = why + "; it starts again as a whole", why + "; it is not tried again"
 		var got []string
 		es, _ := p.Events.After(0)
 		for _, e := range es {
 			if e.Kind == placer.Stopped || e.Kind == placer.GivenUp {
-				text, _, _ := strings.Cut(e.Text, ": task")
-				got = append(got, string(e.Kind)+" "+text)
+				got = append(got, string(e.Kind)+" "+e.Text)
 			}
 		}
-		if want := []string{again, again, last, "failed given up after 3 tries"}; !slices.Equal(got, want) {
+		if want := []string{again, again, last, `failed given up after 3 tries: task "work" ended with exit code 1. Mend it and run it again`}; !slices.Equal(got, want) {
 			w.T.Errorf("%q, want %q", got, want)
 		}
 		if n := strings.Count(w.Log(), "requeueing it"); n != 2 {

@@ -335,7 +335,7 @@ func (g *Gang) requeueLost(w World) ([]Effect, bool) {
 	}
 	if failed && times >= maxInfraFailures {
 		r := *g.Record
-		r.GivenUp = fmt.Sprintf("given up after it was lost %d times by no fault of its own, the last time: %s. Run it again", times+1, reason)
+		r.GivenUp = fmt.Sprintf("given up after it was lost, or could not be started, %d times, the last time: %s. Run it again once that is mended", times+1, reason)
 		return []Effect{g.log(Warn, "giving up", "reason", r.GivenUp), WriteRecord{r}}, false
 	}
 	r, said := g.countFailure(w)

@@ -32,11 +32,12 @@ func TestPendingMembersDoNotRun(t *testing.T) {
 	}
 }
 
-// One that failed, and that Nomad starts again after a delay, is not said to be fetching its image.
+// One that failed, and that Nomad starts again after a delay, is not said to be fetching its image,
+// nor is one that waits for the end of the member that it replaces.
 func TestRestartingMembers(t *testing.T) {
 	gpu := uint64(1)
 	task := api.NewTask("work", "raw_exec").Require(&api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &gpu}}})
-	job := api.NewBatchJob("j", "j", "global", 50).AddTaskGroup(api.NewTaskGroup("workers", 2).AddTask(task))
+	job := api.NewBatchJob("j", "j", "global", 50).AddTaskGroup(api.NewTaskGroup("workers", 3).AddTask(task))
 	nomad.Canonicalize(job)
 	one := uint64(1)
 	job.Version, job.JobModifyIndex = &one, &one
@@ -47,7 +48,14 @@ func TestRestartingMembers(t *testing.T) {
 		a.Tasks = map[string]*api.TaskState{"work": {State: "pending", Restarts: restarts}}
 		s.PutAlloc(a)
 	}
-	const want = "0 of 2 members run, 1 ended and is started again by Nomad, as the restart block says, 1 placed and pending"
+	for id, next := range map[string]string{"c": "", "old": "c"} {
+		a := &nomad.Alloc{ID: id, Job: nomad.KeyOf(job), Group: "workers", Name: "j.c", Client: api.AllocClientStatusPending, Desired: api.AllocDesiredStatusRun, Next: next, Version: &one, CreateIndex: 2, ModifyIndex: 2}
+		if id == "old" {
+			a.Client, a.Desired = api.AllocClientStatusRunning, api.AllocDesiredStatusStop
+		}
+		s.PutAlloc(a)
+	}
+	const want = "0 of 3 members run, 1 ended and is started again by Nomad, as the restart block says, 1 placed, and waiting for the end of those that they replace (kill_timeout), 1 placed and pending"
 	if got := membersSay(s, gang.Observe(s, job)); !strings.HasPrefix(got, want) {
 		t.Error(got)
 	}

@@ -77,7 +77,10 @@ func endOf(a *nomad.Alloc) time.Time { return time.Unix(0, a.ModifyTime) }
 
 // membersSay says of a gang with pins how many of its members run.
 func membersSay(s *nomad.State, st gang.Observed) string {
-	complete, pending, again, groups := 0, 0, 0, groupsWithGPUs(st.Job)
+	complete, pending, again, behind, groups, before := 0, 0, 0, 0, groupsWithGPUs(st.Job), map[string]bool{}
+	for _, a := range s.AllocsOf(st.Key) {
+		before[a.Next] = before[a.Next] || a.Live()
+	}
 	for _, a := range s.AllocsOf(st.Key) {
 		switch {
 		case !groups[a.Group]:
@@ -85,20 +88,26 @@ func membersSay(s *nomad.State, st gang.Observed) string {
 			complete++
 		case a.Member() && a.Client == api.AllocClientStatusPending && restarts(a):
 			again++
+		case a.Member() && a.Client == api.AllocClientStatusPending && before[a.ID]:
+			behind++
 		case a.Member() && a.Client == api.AllocClientStatusPending:
 			pending++
 		}
 	}
 	complete = min(complete, st.Have)
 	again = min(again, st.Have-complete)
-	pending = min(pending, st.Have-complete-again)
-	run := st.Have - complete - pending - again
+	behind = min(behind, st.Have-complete-again)
+	pending = min(pending, st.Have-complete-again-behind)
+	run := st.Have - complete - pending - again - behind
 	text := fmt.Sprintf("%d of %d members run", run, st.Want)
 	if st.Want == 1 {
 		text = fmt.Sprintf("%d of 1 member runs", run)
 	}
 	if again > 0 {
 		text += fmt.Sprintf(", %d ended and %s started again by Nomad, as the restart block says", again, map[bool]string{true: "is", false: "are"}[again == 1])
+	}
+	if behind > 0 {
+		text += fmt.Sprintf(", %d placed, and waiting for the end of those that they replace (kill_timeout)", behind)
 	}
 	if pending > 0 {
 		text += fmt.Sprintf(", %d placed and pending: their images or files are being fetched, say", pending)
