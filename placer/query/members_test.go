@@ -60,3 +60,20 @@ func TestRestartingMembers(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// Canaries that are pending do not make members pending that run beside them.
+func TestPendingCanaries(t *testing.T) {
+	gpu, one := uint64(1), uint64(1)
+	task := api.NewTask("work", "raw_exec").Require(&api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &gpu}}})
+	job := api.NewServiceJob("j", "j", "global", 50).AddTaskGroup(api.NewTaskGroup("workers", 2).AddTask(task))
+	nomad.Canonicalize(job)
+	job.Version, job.JobModifyIndex = &one, &one
+	s := nomad.NewState()
+	s.PutJob(job)
+	for id, client := range map[string]string{"a": "running", "b": "running", "c": "pending", "d": "pending"} {
+		s.PutAlloc(&nomad.Alloc{ID: id, Job: nomad.KeyOf(job), Group: "workers", Name: "j." + id, Client: client, Desired: api.AllocDesiredStatusRun, Version: &one, CreateIndex: 2, ModifyIndex: 2})
+	}
+	if got := membersSay(s, gang.Observe(s, job)); got != "2 of 2 members run" {
+		t.Error(got)
+	}
+}

@@ -77,7 +77,7 @@ func endOf(a *nomad.Alloc) time.Time { return time.Unix(0, a.ModifyTime) }
 
 // membersSay says of a gang with pins how many of its members run.
 func membersSay(s *nomad.State, st gang.Observed) string {
-	complete, pending, again, behind, groups, before := 0, 0, 0, 0, groupsWithGPUs(st.Job), map[string]bool{}
+	complete, run, pending, again, behind, groups, before := 0, 0, 0, 0, 0, groupsWithGPUs(st.Job), map[string]bool{}
 	for _, a := range s.AllocsOf(st.Key) {
 		before[a.Next] = before[a.Next] || a.Live()
 	}
@@ -86,19 +86,22 @@ func membersSay(s *nomad.State, st gang.Observed) string {
 		case !groups[a.Group]:
 		case a.FinishedIn(st.Job):
 			complete++
-		case a.Member() && a.Client == api.AllocClientStatusPending && restarts(a):
+		case !a.Member():
+		case a.Client != api.AllocClientStatusPending:
+			run++
+		case restarts(a):
 			again++
-		case a.Member() && a.Client == api.AllocClientStatusPending && before[a.ID]:
+		case before[a.ID]:
 			behind++
-		case a.Member() && a.Client == api.AllocClientStatusPending:
+		default:
 			pending++
 		}
 	}
 	complete = min(complete, st.Have)
-	again = min(again, st.Have-complete)
-	behind = min(behind, st.Have-complete-again)
-	pending = min(pending, st.Have-complete-again-behind)
-	run := st.Have - complete - pending - again - behind
+	run = min(run, st.Have-complete) // canaries that are pending come on top
+	again = min(again, st.Have-complete-run)
+	behind = min(behind, st.Have-complete-run-again)
+	pending = min(pending, st.Have-complete-run-again-behind)
 	text := fmt.Sprintf("%d of %d members run", run, st.Want)
 	if st.Want == 1 {
 		text = fmt.Sprintf("%d of 1 member runs", run)

@@ -79,9 +79,11 @@ func trimReason(reason string) string {
 // runsSentence is of a gang that has its GPUs, or would get them.
 func runsSentence(e *query.Explanation, now time.Time) string {
 	d, c := e.Decision, e.Decision.Chosen
-	held := 0
+	held, running := 0, 0
 	for _, a := range e.Allocations {
-		held += len(a.GPUs)
+		if held += len(a.GPUs); a.Status == api.AllocClientStatusRunning {
+			running += len(a.GPUs)
+		}
 	}
 	if e.State == gang.Starting && !e.Ready.IsZero() { // it was whole once
 		if held >= d.Demand && d.Demand > 0 {
@@ -93,7 +95,7 @@ func runsSentence(e *query.Explanation, now time.Time) string {
 	if c.Nodes != 1 {
 		where = fmt.Sprintf("of %d nodes", c.Nodes)
 	}
-	verb, pending := "runs", slices.ContainsFunc(e.Allocations, func(a query.Allocation) bool { return a.Status == api.AllocClientStatusPending })
+	verb, pending := "runs", running < d.Demand && slices.ContainsFunc(e.Allocations, func(a query.Allocation) bool { return a.Status == api.AllocClientStatusPending })
 	switch {
 	case e.State == gang.Starting && e.Decided.IsZero():
 		verb = trimReason(e.Reason)
