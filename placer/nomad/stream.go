@@ -102,7 +102,7 @@ var ErrHeartbeatTimeout = errors.New("the event stream sends no heartbeats")
 
 // ErrSilent ends a stream on which nothing came, not even a heartbeat. So Nomad refuses one by
 // whoever lacks a right in any namespace: it answers 200 and falls silent (seen on 1.11.3).
-var ErrSilent = fmt.Errorf("Nomad sends no events: the token may lack %s", Events)
+var ErrSilent = fmt.Errorf("the event stream stays silent: the token may lack %s", Events)
 
 // Stream is a subscription to Nomad's events.
 type Stream struct {
