@@ -314,12 +314,21 @@ func (c *Cluster) freeOutliers(g Gang, above float64) (n int) {
 		return 0
 	}
 	for gi := range c.groups {
-		if inlier := c.inlierOffset[k][gi]; inlier != c.offset[k][gi] && eligibleForAny(g, int32(gi)) {
-			bins := len(c.models[c.groups[gi].model].values[k])
-			n += int(c.avail[gi]) - int(c.upTo[k][int(inlier)+bins-1])
+		if eligibleForAny(g, int32(gi)) {
+			n += int(c.avail[gi]) - c.freeInliers(gi, k)
 		}
 	}
 	return n
+}
+
+// freeInliers are the available GPUs of a group that are no outliers for the class, by the
+// threshold that was counted last.
+func (c *Cluster) freeInliers(group, class int) int {
+	from := c.inlierOffset[class][group]
+	if from == c.offset[class][group] {
+		return int(c.avail[group])
+	}
+	return int(c.upTo[class][int(from)+len(c.models[c.groups[group].model].values[class])-1])
 }
 
 // WhyNot says why the gang does not fit now, and whether it would not even if all
@@ -421,6 +430,24 @@ func (c *Cluster) mostWithin(set MemberSet, limit Tier) (most int) {
 					return most
 				}
 			}
+		}
+	}
+	return most
+}
+
+// FreeWithin is how many members of one set a place of the tier, a node or wider, has room for
+// on GPUs that are available and, with a threshold, not above it for the class. Whether there
+// are the CPU and memory for them it does not say.
+func (c *Cluster) FreeWithin(set MemberSet, class AppClass, above float64, t Tier) (most int) {
+	c.countOutliers(above)
+	room := map[place]int{}
+	for gi := range c.groups {
+		if c.avail[gi] == 0 || set.Eligible != nil && !set.Eligible[gi] {
+			continue
+		}
+		for at := range c.places(gi, t) {
+			room[at] += set.in(c.freeInliers(gi, class.Index()))
+			most = max(most, room[at])
 		}
 	}
 	return most

@@ -68,9 +68,10 @@
 //
 // # Elastic gangs
 //
-// A gang with [Job.Least] starts with as many members as fit. What it has beyond the least
-// is lent: it grows on GPUs that nobody who waits can use, and gives members back for a
-// gang of its level or a better one, before anybody is stopped; elastic.go has the rules.
+// A gang with [Job.Least] starts with as many members as fit, or end soonest. What it has
+// beyond the least is lent: it grows on GPUs that nobody who waits can use, and gives members
+// back for a gang of its level or a better one, before anybody is stopped; elastic.go has the
+// rules.
 //
 // # No starvation
 //

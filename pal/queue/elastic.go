@@ -16,8 +16,8 @@ import (
 // An elastic gang runs with as many members as there is room for, from Job.Least to all
 // of its Gang. It is entitled to the least; the others are lent, as by Volcano and KAI:
 //
-//   - It starts with as many as fit, and does not wait for the rest; without an outlier if
-//     it ends sooner with fewer.
+//   - It starts with as many as fit, and does not wait for the rest; or with fewer if it ends
+//     sooner closer together or without an outlier.
 //   - It grows on GPUs that nobody who waits can use, if that saves more than twice what
 //     the restarts cost, in the time that such GPUs were lent for lately: under load they
 //     are soon wanted back, and then its members restart again.
@@ -173,10 +173,33 @@ func (p *pass) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (best 
 		}
 		n = max(e.job.Least, n)
 	}
-	if ok {
-		p.during(e, len(best.Members))
+	if !ok {
+		return best, false
 	}
-	return best, ok
+	if !waits {
+		best = p.closer(e, best, find)
+	}
+	p.during(e, len(best.Members))
+	return best, true
+}
+
+// closer is the placement with fewer members that lie closer together, if an elastic gang ends
+// sooner there than on the one that was found: as many as one place of a closer tier has room for.
+func (p *pass) closer(e *entry, best pal.Found, find func(*entry) (pal.Found, bool)) pal.Found {
+	set, all := e.full.MemberSets[0], e.full.MemberSets[0].Members
+	ends := best.Cost() * e.job.Slower(len(best.Members), all)
+	for t := best.Tier - 1; t >= pal.TierNode; t-- {
+		n := p.c.FreeWithin(set, e.full.Class, p.opt.OutlierThreshold, t)
+		if n < e.job.Least || n >= len(best.Members) || e.job.Slower(n, all) >= ends {
+			continue
+		}
+		p.during(e, n)
+		f, fits := find(e)
+		if takes := f.Cost() * e.slower; fits && takes < ends && !p.waitsForLocality(e, f.Placement) {
+			best, ends = f, takes
+		}
+	}
+	return best
 }
 
 // slowed says whether the placement has an outlier.

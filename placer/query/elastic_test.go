@@ -28,7 +28,7 @@ func between(least, most int64) func(*api.Job) {
 func TestElasticAnswers(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		t := w.T // of the bubble
-		w.AddNodes(2, 4)
+		w.AddNodes(3, 4)
 		p := w.StartPlacer()
 		defer beating(w, "agent", p.Vitals)()
 		elastic := func(name string, gpus int, least, most int64) bed.Gang {
@@ -45,10 +45,10 @@ func TestElasticAnswers(t *testing.T) {
 		}
 		w.Submit(bed.Gang{Name: "fixed", GPUs: 2, Runs: time.Hour, Meta: map[string]string{"pal_duration": "1h"}})
 		w.ExpectRunning("fixed", 10*time.Second)
-		if e := plan(elastic("wide", 1, 2, 8)); e.State != gang.Starting || e.Decision.Demand != 6 && e.Decision.Demand != 4 || len(chosenIDs(e.Decision.Chosen)) != e.Decision.Demand {
+		if e := plan(elastic("wide", 1, 2, 8)); e.State != gang.Starting || e.Decision.Demand != 8 || len(chosenIDs(e.Decision.Chosen)) != e.Decision.Demand {
 			t.Errorf("would start: %+v of %+v", e, e.Decision)
 		}
-		w.Submit(elastic("wide", 1, 2, 6))
+		w.Submit(elastic("wide", 1, 2, 10))
 		w.ExpectRunning("wide", 10*time.Second)
 		w.RunFor(time.Second)
 		started := time.Now()
@@ -68,7 +68,7 @@ func TestElasticAnswers(t *testing.T) {
 		for _, h := range e.Holders.Jobs {
 			said[h.Job] = h
 		}
-		if h := said["default/wide"]; h.MayGive != 4 || h.GiveFrom.Sub(started) < 10*time.Second || h.GiveFrom.Sub(started) > time.Hour {
+		if h := said["default/wide"]; h.MayGive != 8 || h.GiveFrom.Sub(started) < 10*time.Second || h.GiveFrom.Sub(started) > time.Hour {
 			t.Errorf("the elastic one: %+v, now %v", h, started)
 		}
 		if h := said["default/fixed"]; h.MayGive != 0 || !h.GiveFrom.IsZero() {
@@ -89,7 +89,7 @@ func TestElasticAnswers(t *testing.T) {
 		}
 		for from, jobs := range map[string][]model.JobStatus{"status": p.Status().Jobs, "snapshot": snapshot(w).Jobs()} {
 			for _, j := range jobs {
-				if want := map[string]string{"narrow": "2–8", "wide": "6", "waits": "4", "fixed": "2"}[j.Job]; j.Size() != want {
+				if want := map[string]string{"narrow": "2–8", "wide": "10", "waits": "4", "fixed": "2"}[j.Job]; j.Size() != want {
 					t.Errorf("%s: %s has %s GPUs, want %s", from, j.Job, j.Size(), want)
 				}
 			}

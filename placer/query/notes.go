@@ -29,7 +29,7 @@ func (e *Explanation) noteSize() {
 func sizeInWords(s *queue.Size, st gang.State) string {
 	switch {
 	case s.Members == 0 || st == gang.Waiting || st == gang.Unschedulable:
-		return fmt.Sprintf("elastic: it starts with %d to %d members, as many as fit", s.Least, s.Most)
+		return fmt.Sprintf("elastic: it starts with %d to %d members, as many as fit, or fewer if it ends sooner so", s.Least, s.Most)
 	case s.Settled:
 		return fmt.Sprintf("elastic: it runs on %d of %d to %d members, and keeps that size until it starts again", s.Members, s.Least, s.Most)
 	case s.Members >= s.Most:

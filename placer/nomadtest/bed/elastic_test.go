@@ -75,7 +75,7 @@ func TestElasticGang(t *testing.T) {
 // 105833).
 func TestElasticGangFinishesWhileItShrinks(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(2, 3)
+		w.AddNodes(3, 2)
 		w.StartPlacer()
 		w.Submit(stretch("a", 6*time.Minute))
 		w.expectMembers("a", 4)
