@@ -18,6 +18,7 @@
 package gang
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -119,6 +120,20 @@ const (
 	Requeued  Reason = "requeued"
 	Resized   Reason = "resized" // by its author
 )
+
+// say says why a gang is stopped, as the end of a sentence about it. For whom it makes room is
+// not everybody's to know.
+func (s stopping) say(g *Gang) string {
+	switch s.why {
+	case Preempted:
+		return "it made room for another job"
+	case Moved:
+		return "it moves to better GPUs"
+	case Resized:
+		return "its author changed it"
+	}
+	return cmp.Or(g.Trouble, "not all of its members could run")
+}
 
 // NoteResized is in the record of a gang whose author changed its size.
 const NoteResized = "changed by its author while running"

@@ -85,7 +85,7 @@ func TestFirstAsked(t *testing.T) {
 func TestRanAndWaitedSurvive(t *testing.T) {
 	start := time.Unix(1_000_000, 0)
 	r := &Record{Submitted: start, Waited: 10 * time.Minute}
-	r.stop(start.Add(70*time.Minute), time.Hour, 1)
+	r.stop(start.Add(70*time.Minute), "", time.Hour, 1)
 	g := &Gang{Observed: Observed{Job: rewrite.Gate(plainJob("j", 1)), Nomad: Waiting, Pins: somePins("u")}, Record: r}
 	j := g.QueueJob(0)
 	if j.Attained != time.Hour || j.Done != time.Hour || j.Waited != 10*time.Minute || j.Submitted != QueueTime(start) {

@@ -44,20 +44,23 @@ type Record struct {
 	Done     time.Duration `json:"done,omitempty"`
 	Waited   time.Duration `json:"waited,omitempty"`
 	Stopped  time.Time     `json:"stopped,omitzero"`
+	// StoppedWhy is why, as the end of a sentence about the gang.
+	StoppedWhy string `json:"stopped_why,omitempty"`
 	// Note is what happened besides: a re-run, a repair.
 	Note string `json:"note,omitempty"`
 	// MembersOmitted counts members left out of the decision for size.
 	MembersOmitted int `json:"members_omitted,omitempty"`
 }
 
-// stop takes in that the gang was stopped after it ran so long, slower by so much than with
-// all its members.
-func (r *Record) stop(now time.Time, ran time.Duration, slower float64) {
+// stop takes in that the gang was stopped, and why, after it ran so long, slower by so much than
+// with all its members.
+func (r *Record) stop(now time.Time, why string, ran time.Duration, slower float64) {
 	cost := slower
 	if c := r.Decision.Chosen; c != nil && c.Cost > 0 {
 		cost *= c.Cost
 	}
 	r.Attained, r.Done, r.Stopped = r.Attained+ran, r.Done+time.Duration(float64(ran)/cost), now
+	r.StoppedWhy = why
 }
 
 // Got takes in which GPUs the gang has: its pins may allow others than were chosen. What

@@ -427,7 +427,7 @@ func (g *Gang) stopFor(s stopping, r *Record, w World) []Effect {
 	changed := r != g.Record
 	out := *r
 	if len(g.Members) > 0 {
-		out.stop(w.Now(), w.Now().Sub(g.startedAt(w.Now())), g.slower())
+		out.stop(w.Now(), s.say(g), w.Now().Sub(g.startedAt(w.Now())), g.slower())
 		changed = true
 	}
 	if !changed {

@@ -84,6 +84,8 @@ type Explanation struct {
 	Leaving []string `json:"leaving,omitempty"`
 	// Ran is when the last of its members ended, of a gang that ran and waits again.
 	Ran time.Time `json:"ran,omitzero"`
+	// StoppedWhy is why they were stopped, if the placer did that.
+	StoppedWhy string `json:"stopped_why,omitempty"`
 	// Allocations are the job's live members.
 	Allocations []Allocation `json:"allocations,omitempty"`
 }
@@ -182,6 +184,9 @@ func (s *Snapshot) explainFromState(k nomad.JobKey) (e *Explanation, st gang.Obs
 	case gang.Waiting:
 		s.explainWaiting(e, s.m.Jobs[k])
 		e.Ran = lastEnd(s.m.State.AllocsOf(k), e.Submitted)
+		if t := s.m.Jobs[k]; t != nil && t.Record != nil && t.Record.Stopped.After(t.Record.Decided) && !e.Ran.IsZero() {
+			e.StoppedWhy = t.Record.StoppedWhy
+		}
 	case gang.Ended:
 		e.Outcome = OutcomeOf(s.m, st)
 		e.Reason = e.Outcome.Reason

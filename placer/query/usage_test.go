@@ -84,6 +84,17 @@ func TestReclaim(t *testing.T) {
 		if held := w.GPUs(nomadtest.Key{Namespace: "research", ID: "mine"}); len(held) != 4 {
 			w.T.Errorf("a gang within quota holds %d GPUs:\n%s", len(held), w.Log())
 		}
+		why := map[string]int{}
+		for _, name := range []string{"borrows-1", "borrows-2"} {
+			e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "ops", ID: name})
+			if err != nil {
+				w.T.Fatal(err)
+			}
+			why[string(e.State)+": "+e.StoppedWhy]++
+		}
+		if stopped := why["waiting: it made room for another job"]; stopped == 0 || stopped+why["running: "] != 2 {
+			w.T.Errorf("explained as %v", why)
+		}
 		var names []string
 		for _, u := range snapshot(w).Tenants(func(ns string) bool { return ns == "ops" }) {
 			names = append(names, u.Tenant+" "+strings.Join(u.Namespaces, ","))

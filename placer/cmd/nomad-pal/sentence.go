@@ -162,6 +162,9 @@ func waitsSentence(e *query.Explanation, now time.Time) string {
 	switch {
 	case !e.Ran.IsZero():
 		text = fmt.Sprintf("%s ran, and has waited again for %s, since %s", e.Job, about(max(0, now.Sub(e.Ran))), clock(e.Ran))
+		if e.StoppedWhy != "" {
+			text += " (" + trimReason(e.StoppedWhy) + ")"
+		}
 	case !e.Submitted.IsZero():
 		text = fmt.Sprintf("%s has waited for %s, since %s", e.Job, about(max(0, now.Sub(e.Submitted))), clock(e.Submitted))
 	}
