@@ -87,6 +87,9 @@ func (b *base) checks() []query.Check {
 		return checks
 	}
 	checks = append(checks, b.checkToken(client), b.checkAgent(client))
+	if paused := b.checkPaused(client); paused.Found != "" {
+		checks = append(checks, paused)
+	}
 	beat, err := store.In(client).Heartbeat().Read(b.ctx)
 	if err == nil {
 		checks = append(checks, query.CheckClocks(beat.Written, beat.Of.Worked, time.Now()))
@@ -114,6 +117,21 @@ func (b *base) checkReach(client *nomad.Client) query.Check {
 		return query.Check{Name: "nomad", Verdict: query.Fail, Found: fmt.Sprintf("%s answers, but the servers have no leader", address), Next: "nomad server members"}
 	}
 	return query.Check{Name: "nomad", Verdict: query.OK, Found: fmt.Sprintf("%s answers, the leader is %s", address, leader)}
+}
+
+// checkPaused says that an operator keeps Nomad from placing, or from taking jobs; nothing if
+// not, or if the token may not see that.
+func (b *base) checkPaused(client *nomad.Client) query.Check {
+	answer, _, err := client.API().Operator().SchedulerGetConfiguration((&api.QueryOptions{}).WithContext(b.ctx))
+	switch {
+	case err != nil || answer == nil || answer.SchedulerConfig == nil:
+		return query.Check{}
+	case answer.SchedulerConfig.PauseEvalBroker:
+		return query.Check{Name: "scheduler", Verdict: query.Fail, Found: "an operator has paused Nomad's evaluation broker, so Nomad places nothing", Next: "nomad operator scheduler set-config -pause-eval-broker=false"}
+	case answer.SchedulerConfig.RejectJobRegistration:
+		return query.Check{Name: "scheduler", Verdict: query.Fail, Found: "an operator has Nomad reject all registrations but those with a management token, so the placer starts nothing unless its token is one", Next: "nomad operator scheduler set-config -reject-job-registration=false"}
+	}
+	return query.Check{}
 }
 
 // checkToken tries what the placer needs to read.

@@ -5,6 +5,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -119,5 +120,25 @@ func TestDoctorOfAgentInTrouble(t *testing.T) {
 	k := c.found("agent's API", "-pal-address="+s.URL)
 	if k.Verdict != query.Fail || !strings.Contains(k.Found, "in trouble: it cannot ask for the lock: denied") {
 		t.Errorf("%+v", k)
+	}
+}
+
+// doctor says that an operator keeps Nomad from placing, or from taking jobs.
+func TestDoctorOfPausedNomad(t *testing.T) {
+	c := newCluster(t)
+	config := ""
+	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/operator/scheduler/configuration" {
+			fmt.Fprintf(w, `{"SchedulerConfig":{%s}}`, config)
+			return
+		}
+		c.nomad.ServeHTTP(w, r)
+	}))
+	defer between.Close()
+	for setting, want := range map[string]query.Verdict{"": "", `"PauseEvalBroker":true`: query.Fail, `"RejectJobRegistration":true`: query.Fail} {
+		config = setting
+		if _, got := c.verdicts("-address=" + between.URL); got["scheduler"] != want {
+			t.Errorf("%s: %q of %v", setting, got["scheduler"], got)
+		}
 	}
 }
