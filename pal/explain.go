@@ -345,6 +345,14 @@ func CountGPUs(n int) string {
 	return fmt.Sprintf("%d GPUs", n)
 }
 
+// Are is the verb after so many.
+func Are(n int) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
+}
+
 // whyNot is the one reason that is worth saying: the first that holds, from what no
 // wait can mend to what is only in the way now.
 func whyNot(c *Cluster, g Gang, n Candidates) (impossible bool, reason string) {
@@ -360,11 +368,11 @@ func whyNot(c *Cluster, g Gang, n Candidates) (impossible bool, reason string) {
 	case tooFar(c, g) != "":
 		return true, tooFar(c, g)
 	case n.Free < demand:
-		return false, fmt.Sprintf("needs %s, %d of the %d that match are free (%s)", CountGPUs(demand), n.Free, match, n.others())
+		return false, fmt.Sprintf("needs %s, %d of the %d that match %s free (%s)", CountGPUs(demand), n.Free, match, Are(n.Free), n.others())
 	case g.MaxTier != 0:
-		return false, fmt.Sprintf("needs %s within one %s; %d that match are free, but not so close together", CountGPUs(demand), g.MaxTier, n.Free)
+		return false, fmt.Sprintf("needs %s within one %s; %d that match %s free, but not so close together", CountGPUs(demand), g.MaxTier, n.Free, Are(n.Free))
 	}
-	return false, fmt.Sprintf("needs %s, %d that match are free, but their nodes lack GPUs side by side, CPU, memory or disk for it", CountGPUs(demand), n.Free)
+	return false, fmt.Sprintf("needs %s, %d that match %s free, but their nodes lack GPUs side by side, CPU, memory or disk for it", CountGPUs(demand), n.Free, Are(n.Free))
 }
 
 // tooWide says which member set would not fit even an idle, healthy cluster, as far

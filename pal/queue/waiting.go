@@ -93,7 +93,7 @@ func (w Wait) Why() string {
 		if w.Free == 1 {
 			return "waits: 1 GPU is free, but not where it could run"
 		}
-		return fmt.Sprintf("waits: %d GPUs are free, but not where its %d could run", w.Free, w.GPUs)
+		return fmt.Sprintf("waits: %s %s free, but not where its %d could run", pal.CountGPUs(w.Free), pal.Are(w.Free), w.GPUs)
 	case ReasonReserved:
 		return fmt.Sprintf("waits: %s kept for %s, which goes first", theFree(w.Free), w.Ahead)
 	case ReasonWindow:
@@ -103,7 +103,7 @@ func (w Wait) Why() string {
 	case ReasonNext:
 		return "starts with the next decision"
 	}
-	return fmt.Sprintf("waits: it needs %s, %d are free", pal.CountGPUs(w.GPUs), w.Free)
+	return fmt.Sprintf("waits: it needs %s, %d %s free", pal.CountGPUs(w.GPUs), w.Free, pal.Are(w.Free))
 }
 
 func theFree(n int) string {

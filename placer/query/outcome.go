@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -107,7 +108,7 @@ func membersSay(s *nomad.State, st gang.Observed) string {
 		text = fmt.Sprintf("%d of 1 member runs", run)
 	}
 	if again > 0 {
-		text += fmt.Sprintf(", %d ended and %s started again by Nomad, as the restart block says", again, map[bool]string{true: "is", false: "are"}[again == 1])
+		text += fmt.Sprintf(", %d ended and %s started again by Nomad, as the restart block says", again, pal.Are(again))
 	}
 	if behind > 0 {
 		text += fmt.Sprintf(", %d placed, and waiting for the end of those that they replace (kill_timeout)", behind)

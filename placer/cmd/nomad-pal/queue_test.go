@@ -24,7 +24,7 @@ func agentWith(t testing.TB, n int) string {
 	var jobs []model.JobStatus
 	for i := range n {
 		j := model.JobStatus{Namespace: fmt.Sprintf("ns-%d", i%2), Job: fmt.Sprintf("job-%05d", i), State: gang.Waiting, GPUs: 1 + i%4, Class: string(rune('A' + i%4)),
-			Submitted: time.Now().Add(-time.Hour), Reason: "waits: it needs 4 GPUs, 1 are free"}
+			Submitted: time.Now().Add(-time.Hour), Reason: "waits: it needs 4 GPUs, 1 is free"}
 		if i%10 == 9 {
 			j.State, j.Reason = gang.Unschedulable, "needs 80 GPUs, the cluster has 8 that match"
 		} else {
