@@ -170,3 +170,30 @@ func TestChaosStrays(t *testing.T) {
 		t.Errorf("strays %q", got)
 	}
 }
+
+// A member that ended by itself while its client was down was not killed, though the client, when
+// it is back, cannot restore its task and asks for its end.
+func TestChaosKilled(t *testing.T) {
+	t.Parallel()
+	const notRestored = "Failed Restoring Task"
+	for _, c := range []struct {
+		events []string
+		want   bool
+	}{
+		{[]string{api.TaskStarted, api.TaskTerminated}, false},
+		{[]string{api.TaskStarted, api.TaskTerminated, api.TaskKilling}, false},
+		{[]string{api.TaskStarted, api.TaskTerminated, notRestored, api.TaskKilling}, false},
+		{[]string{api.TaskStarted, api.TaskKilling, api.TaskTerminated}, true},
+		{[]string{api.TaskStarted, api.TaskTerminated, api.TaskStarted, api.TaskKilling}, true},
+		{[]string{api.TaskReceived, api.TaskKilling}, true},
+	} {
+		var events []*api.TaskEvent
+		for _, e := range c.events {
+			events = append(events, &api.TaskEvent{Type: e})
+		}
+		a := &api.AllocationListStub{TaskStates: map[string]*api.TaskState{"main": {Events: events}}}
+		if got := killed(a); got != c.want {
+			t.Errorf("%v: killed: %v", c.events, got)
+		}
+	}
+}

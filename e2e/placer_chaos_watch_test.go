@@ -139,11 +139,19 @@ func standing(job *api.JobListStub, allocs []*api.AllocationListStub) (done, liv
 }
 
 // killed says whether Nomad was asked to end a task of the allocation before it
-// had ended by itself.
+// had ended by itself. A client that comes back and finds it gone asks for that, too.
 func killed(a *api.AllocationListStub) bool {
 	for _, s := range a.TaskStates {
-		if i := slices.IndexFunc(s.Events, func(e *api.TaskEvent) bool { return e.Type == api.TaskKilling }); i == 0 || i > 0 && s.Events[i-1].Type != api.TaskTerminated {
-			return true
+		ended := false
+		for _, e := range s.Events {
+			switch e.Type {
+			case api.TaskStarted, api.TaskTerminated:
+				ended = e.Type == api.TaskTerminated
+			case api.TaskKilling:
+				if !ended {
+					return true
+				}
+			}
 		}
 	}
 	return false
