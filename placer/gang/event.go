@@ -294,6 +294,8 @@ type World interface {
 	Holds(nomad.JobKey) []int
 	GPUIDs([]int) []string
 	Promised(nomad.JobKey) bool
+	// Forbids: the job may not run where these members are.
+	Forbids(*api.Job, []*nomad.Alloc) bool
 	// Request is what the job wants, or why it cannot be served.
 	Request(Observed) (nomad.Request, error)
 	// Running is the placement of a gang that holds these GPUs, and Describe says it

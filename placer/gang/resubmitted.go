@@ -76,7 +76,9 @@ func (g *Gang) restorePins(w World) ([]Effect, bool) {
 	// Where a member has ended, its successor and those that are restarted may get one
 	// another's GPUs (walk 584).
 	mixed := len(g.Members) < g.Want && AuthorSpec(rewrite.Author(had)) != AuthorSpec(rewrite.Author(g.Job))
-	if SameRequests(had, g.Job) && fitsRange(g.Job, pins) && !mixed && (pins.Mode != rewrite.ModeGPU || roomFor(had, pins) >= g.Want) {
+	// What already ran where it may not, a node's attribute has changed say, is left there.
+	forbidden := w.Forbids(g.Job, g.Members) && !w.Forbids(had, g.Members)
+	if SameRequests(had, g.Job) && fitsRange(g.Job, pins) && !mixed && !forbidden && (pins.Mode != rewrite.ModeGPU || roomFor(had, pins) >= g.Want) {
 		es, on := g.repin(ToRestore, pins, w)
 		return append([]Effect{g.log(Info, "resubmitted: its gang keeps its GPUs")}, es...), on
 	}

@@ -41,6 +41,7 @@ func (w *fakeWorld) Policy() string                        { return "pal" }
 func (w *fakeWorld) Allocs(k nomad.JobKey) []*nomad.Alloc  { return w.state.AllocsOf(k) }
 func (w *fakeWorld) LastFailure(*api.Job) *failure.Failure { return w.failure }
 func (w *fakeWorld) Holds(nomad.JobKey) []int              { return w.holds }
+func (w *fakeWorld) Forbids(*api.Job, []*nomad.Alloc) bool { return false }
 func (w *fakeWorld) Promised(nomad.JobKey) bool            { return w.promised }
 func (w *fakeWorld) RoomForMissing(*Gang) (Room, error)    { return w.room, w.roomErr }
 func (w *fakeWorld) RoomForCanaries(*Gang) (Room, error)   { return w.room, w.roomErr }

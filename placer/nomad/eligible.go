@@ -97,3 +97,24 @@ func gpuRequestOf(g *api.TaskGroup) (gpuRequest, error) {
 func (a gpuRequest) serves(d *api.NodeDeviceResource) bool {
 	return !slices.ContainsFunc(a.requests, func(r *api.RequestedDevice) bool { return !deviceServes(r, d) })
 }
+
+// Forbids says whether a job, as its author wrote it, may not run where these members of
+// it do: its constraints, datacenters, node pool, drivers or devices leave out one of
+// their nodes or GPUs. What the cluster does not have any more is not forbidden.
+func (v *View) Forbids(job *api.Job, members []*Alloc) bool {
+	author := rewrite.Author(job)
+	return slices.ContainsFunc(members, func(m *Alloc) bool {
+		i, known := v.nodeOf[m.Node]
+		g := slices.IndexFunc(author.TaskGroups, func(g *api.TaskGroup) bool { return *g.Name == m.Group })
+		if !known || g < 0 {
+			return false
+		}
+		if !nodeFits(author, author.TaskGroups[g], v.nodes[i]) {
+			return true
+		}
+		a, err := gpuRequestOf(author.TaskGroups[g])
+		return err == nil && slices.ContainsFunc(v.nodes[i].NodeResources.Devices, func(d *api.NodeDeviceResource) bool {
+			return !a.serves(d) && slices.ContainsFunc(d.Instances, func(gpu *api.NodeDevice) bool { return slices.Contains(m.GPUs, gpu.ID) })
+		})
+	})
+}

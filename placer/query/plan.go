@@ -66,7 +66,7 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 	e.Decision = &d
 	defer e.noteSize()
 	if runs {
-		e.resubmitted(st, job, d)
+		e.resubmitted(st, job, s.keeps(st, job), d)
 		if t := s.m.Jobs[k]; t != nil {
 			e.Elastic = s.m.SizeOf(t)
 		}

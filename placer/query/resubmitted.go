@@ -14,10 +14,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// keeps says whether a job that runs asks for the GPUs that its members have.
-func keeps(st gang.Observed, job *api.Job) bool {
+// keeps says whether a job that runs asks for the GPUs that its members have. Callers hold mu.
+func (s *Snapshot) keeps(st gang.Observed, job *api.Job) bool {
+	forbidden := s.m.View.Forbids(job, st.Members)
 	if st.Nomad != gang.Resubmitted {
-		return gang.SameRequests(st.Job, job)
+		return gang.SameRequests(st.Job, job) && (!forbidden || s.m.View.Forbids(st.Job, st.Members))
+	}
+	if forbidden {
+		return false
 	}
 	// They run an earlier version than Nomad shows: what that asked for they have.
 	elastic, _ := rewrite.ElasticOf(job)
@@ -40,7 +44,7 @@ func keeps(st gang.Observed, job *api.Job) bool {
 // tooLarge is why a gang runs on as it was, though its author asks for something else now;
 // "" of others. Callers hold mu.
 func (s *Snapshot) tooLarge(t *model.Tracked) string {
-	if t == nil || t.Nomad != gang.Resubmitted || t.Refused != nil || keeps(t.Observed, t.Job) {
+	if t == nil || t.Nomad != gang.Resubmitted || t.Refused != nil || s.keeps(t.Observed, t.Job) {
 		return ""
 	}
 	room, err := s.m.World().RoomForAll(&t.Gang)
@@ -51,11 +55,11 @@ func (s *Snapshot) tooLarge(t *model.Tracked) string {
 }
 
 // resubmitted says what running a job's file would do while its gang runs: see
-// [gang.Resubmitted].
-func (e *Explanation) resubmitted(st gang.Observed, job *api.Job, d pal.Decision) {
+// [gang.Resubmitted]. kept: it asks for the GPUs that it has.
+func (e *Explanation) resubmitted(st gang.Observed, job *api.Job, kept bool, d pal.Decision) {
 	e.State, e.Obstacles = gang.Running, nil
 	switch {
-	case keeps(st, job):
+	case kept:
 		change := "Nomad restarts the tasks that change"
 		if gang.HasCanaries(job) {
 			change = "if its tasks change, Nomad first places the canaries, on further GPUs"

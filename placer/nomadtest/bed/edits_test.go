@@ -6,11 +6,13 @@ package bed
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -102,6 +104,55 @@ func TestScaledUpRunsOn(t *testing.T) {
 					}
 				}
 				w.Expect("all four run", 20*time.Minute, func() bool { return len(w.GPUs(Key("a"))) == 4 && w.Running(Key("a")) })
+			})
+		})
+	}
+}
+
+// A running gang whose author runs its file again, so that its nodes do not meet it any more,
+// moves to nodes that do. If there are none, it runs on, and explain says why.
+func TestForbiddenWhereItRuns(t *testing.T) {
+	for name, forbid := range map[string]func(job *api.Job, node *api.Node){
+		"constraint": func(job *api.Job, n *api.Node) {
+			job.Constraints = append(job.Constraints, api.NewConstraint("${node.unique.name}", "!=", n.Name))
+		},
+		"constraint of the device": func(job *api.Job, n *api.Node) {
+			d := job.TaskGroups[0].Tasks[0].Resources.Devices[0]
+			d.Constraints = append(d.Constraints, api.NewConstraint("${device.model}", "=", "none"))
+		},
+		"datacenter": func(job *api.Job, _ *api.Node) { job.Datacenters = []string{"elsewhere"} },
+		"device": func(job *api.Job, _ *api.Node) {
+			job.TaskGroups[0].Tasks[0].Resources.Devices[0].Name = "nvidia/gpu/none"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			Run(t, Options{Seed: 1}, func(w *World) {
+				w.AddNodes(2, 2)
+				w.StartPlacer()
+				w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: time.Hour})
+				w.ExpectRunning("a", 10*time.Second)
+				was := w.Members(Key("a"))
+				node, _, err := w.Author.Nodes().Info(was[0].Node, nil)
+				if err == nil {
+					err = w.Edit(Key("a"), func(job *api.Job) { forbid(job, node) })
+				}
+				if err != nil {
+					w.T.Fatal(err)
+				}
+				if name == "constraint" {
+					w.Expect("it runs on the other node", time.Minute, func() bool {
+						is := w.Members(Key("a"))
+						return len(is) == 2 && is[0].Node != was[0].Node && is[1].Node != was[0].Node && w.Running(Key("a"))
+					})
+					return
+				}
+				w.RunFor(time.Minute)
+				if is := w.Members(Key("a")); len(is) != 2 || is[0].ID != was[0].ID || is[1].ID != was[1].ID {
+					w.T.Errorf("it does not run on:\n%s", w.Describe())
+				}
+				if e := w.explained("a"); !strings.HasPrefix(e.Reason, gang.RunsOn) {
+					w.T.Errorf("explain says that it is %s: %s", e.State, e.Reason)
+				}
 			})
 		})
 	}
