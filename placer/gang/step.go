@@ -305,7 +305,7 @@ func (g *Gang) cancelStop(step Effect) (out []Effect) {
 	if s == nil || s.gated {
 		return nil
 	}
-	g.stop = nil
+	g.stop, g.Held = nil, nil
 	if s.recorded && s.before != nil {
 		g.Record, g.counted = s.before, 0
 		out = append(out, SaveRecord{*g.Record})
@@ -433,6 +433,9 @@ func (g *Gang) stopFor(s stopping, r *Record, w World) []Effect {
 	if !changed {
 		return g.proceed(w)
 	}
+	if s.why == Resized { // another gang could start there while the record is written
+		return append(g.holdTarget(w), WriteRecord{out})
+	}
 	return []Effect{WriteRecord{out}}
 }
 
@@ -451,14 +454,18 @@ func (g *Gang) proceed(w World) []Effect {
 // its own: the queue waits for them together. So are those that its new size gets; those
 // of a move the queue keeps.
 func (g *Gang) closed(w World) []Effect {
-	var out []Effect
-	held := w.Holds(g.Key)
+	g.stop.gated, g.Target = true, g.stop.target
 	if g.stop.why == Resized {
-		held = slices.Concat(held, g.stop.target.GPUs())
-		out = append(out, Keep{*g.stop.target})
+		return g.holdTarget(w)
 	}
-	g.stop.gated, g.Target, g.Held = true, g.stop.target, w.GPUIDs(held)
-	return out
+	g.Held = w.GPUIDs(w.Holds(g.Key))
+	return nil
+}
+
+// holdTarget keeps the GPUs of a gang's new size for it, beside those that it has.
+func (g *Gang) holdTarget(w World) []Effect {
+	g.Held = w.GPUIDs(slices.Concat(w.Holds(g.Key), g.stop.target.GPUs()))
+	return []Effect{Keep{*g.stop.target}}
 }
 
 func (g *Gang) stopMembers() Effect {
