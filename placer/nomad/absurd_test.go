@@ -126,6 +126,16 @@ func TestAbsurdAnswers(t *testing.T) {
 	}
 }
 
+// A refusal names our pins in words, and leaves what the author wrote as it is.
+func TestRefusalByPins(t *testing.T) {
+	m := &api.AllocationMetric{ConstraintFiltered: map[string]int{
+		"${node.unique.id} set_contains_any nomad-pal/job,n1": 2, "${node.unique.id} set_contains_any nomad-pal,n1": 1, "${attr.kernel.name} = linux": 3,
+	}}
+	if got, want := Refusal(m), "${attr.kernel.name} = linux (3 nodes), not chosen for it (3 nodes)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // An event with such times is read.
 func TestAbsurdEvent(t *testing.T) {
 	node := strings.ReplaceAll(absurdNode(t, "n0", "A"), "\n", " ")

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // Client talks to one Nomad cluster. Its methods are safe for concurrent use.
@@ -271,8 +273,15 @@ func Refusal(m *api.AllocationMetric) string {
 	}
 	var parts []string
 	add := func(counts map[string]int) {
-		for _, what := range slices.Sorted(maps.Keys(counts)) {
-			parts = append(parts, fmt.Sprintf("%s (%d nodes)", what, counts[what]))
+		said := map[string]int{}
+		for what, n := range counts {
+			if strings.Contains(what, " "+rewrite.Mark+",") || strings.Contains(what, " "+rewrite.Mark+"/") {
+				what = "not chosen for it" // our pins
+			}
+			said[what] += n
+		}
+		for _, what := range slices.Sorted(maps.Keys(said)) {
+			parts = append(parts, fmt.Sprintf("%s (%d nodes)", what, said[what]))
 		}
 	}
 	add(m.ConstraintFiltered)
