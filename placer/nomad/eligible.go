@@ -113,7 +113,7 @@ func (v *View) Forbids(job *api.Job, members []*Alloc) bool {
 			return true
 		}
 		a, err := gpuRequestOf(author.TaskGroups[g])
-		return err == nil && slices.ContainsFunc(v.nodes[i].NodeResources.Devices, func(d *api.NodeDeviceResource) bool {
+		return err == nil && slices.ContainsFunc(GPUDevices(v.nodes[i]), func(d *api.NodeDeviceResource) bool {
 			return !a.serves(d) && slices.ContainsFunc(d.Instances, func(gpu *api.NodeDevice) bool { return slices.Contains(m.GPUs, gpu.ID) })
 		})
 	})
