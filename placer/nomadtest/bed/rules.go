@@ -52,6 +52,7 @@ type rules struct {
 	placers  []*Placer
 	dead     map[string]bool // placers that have ended
 	diedAt   time.Time       // the last of them
+	deadAt   map[string]time.Time
 	// atOnce is, of registrations that Nomad wrote late, by JobModifyIndex, the index that
 	// they would have had if it had written them as soon as it had checked them.
 	atOnce map[uint64]uint64
@@ -89,6 +90,8 @@ type story struct {
 	// over are, by JobModifyIndex, a placer's registrations that were written over one that came
 	// after their check. While it waits for GPUs, the gang of that one runs to its end (walk 5005677).
 	over map[uint64]bool
+	// overBy wrote the last of them.
+	overBy string
 	// unknown: purged while a placer wrote it that has ended since. Nomad keeps nothing
 	// by which to tell what came of that from a new job.
 	unknown bool
@@ -97,7 +100,7 @@ type story struct {
 }
 
 func newRules(w *World) *rules {
-	r := &rules{w: w, jobs: map[nomadtest.Key]*story{}, forms: map[*api.Job]string{}, dead: map[string]bool{}, again: map[nomadtest.Key]bool{}, atOnce: map[uint64]uint64{}, seen: map[uint64]bool{}, trouble: time.Now()}
+	r := &rules{w: w, jobs: map[nomadtest.Key]*story{}, forms: map[*api.Job]string{}, dead: map[string]bool{}, deadAt: map[string]time.Time{}, again: map[nomadtest.Key]bool{}, atOnce: map[uint64]uint64{}, seen: map[uint64]bool{}, trouble: time.Now()}
 	w.Nomad.Observe(w.transcript())
 	w.Nomad.Observe(nomadtest.Observer{Wrote: r.wrote, Placed: r.placed, Ended: r.ended, Shared: r.shared})
 	return r
@@ -220,7 +223,7 @@ func (r *rules) wrote(x nomadtest.Write) {
 	}
 	s.late = s.late || s.whole && x.Kind == "register" && x.Index > x.Checked+1
 	if x.Kind == "register" && x.Before != nil && x.After != nil && *x.Before.JobModifyIndex > x.Checked {
-		s.over[*x.After.JobModifyIndex] = true
+		s.over[*x.After.JobModifyIndex], s.overBy = true, x.Client
 	}
 	switch {
 	case x.Before == nil && x.Kind == "register":
@@ -313,6 +316,13 @@ func (r *rules) ended(m nomadtest.Member) {
 	}
 }
 
+// editForgotten says whether an edit is lost for good: the placer that wrote over it was killed
+// before it saw that, and what it wrote had ended by the time that another one could look, or a
+// little later (walk 548). Placers do not look at jobs that ended before they began.
+func (r *rules) editForgotten(s *story, job *api.Job) bool {
+	return s.over[*job.JobModifyIndex] && r.dead[s.overBy] && *job.Status == "dead" && s.ended.Before(r.deadAt[s.overBy].Add(time.Minute))
+}
+
 // endedSince are the jobs of which a member has ended since then.
 func (r *rules) endedSince(then time.Time) map[nomadtest.Key]bool {
 	r.mu.Lock()
@@ -330,6 +340,7 @@ func (r *rules) died(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.dead[name], r.diedAt = true, time.Now()
+	r.deadAt[name] = r.diedAt
 	for _, s := range r.jobs { // it ended before it could hear what it had brought back
 		s.unknown = s.unknown || s.back == name && s.gone && s.purge && time.Since(s.backAt) < time.Second
 	}

@@ -401,6 +401,8 @@ func (x *Walk) openJob(k nomadtest.Key) string {
 		return "lost"
 	case job == nil || s.whole:
 		return ""
+	case x.rules.formOf(job) != s.form && x.rules.editForgotten(s, job):
+		return ""
 	case x.rules.formOf(job) != s.form:
 		return "not as its author wrote it last"
 	}
