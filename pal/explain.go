@@ -427,17 +427,8 @@ func (c *Cluster) mostWithin(set MemberSet, limit Tier) (most int) {
 		if t != limit && !slices.Contains(c.locality.Tiers(), t) {
 			continue
 		}
-		capacity := map[place]int{}
-		for gi := range c.groups {
-			if set.Eligible != nil && !set.Eligible[gi] {
-				continue
-			}
-			for at, gpus := range c.places(gi, t) {
-				capacity[at] += set.in(gpus)
-				if most = max(most, capacity[at]); most >= set.Members {
-					return most
-				}
-			}
+		if most = max(most, c.roomAt(set, t, func(_, gpus int) int { return gpus })); most >= set.Members {
+			return most
 		}
 	}
 	return most
@@ -448,14 +439,22 @@ func (c *Cluster) mostWithin(set MemberSet, limit Tier) (most int) {
 // are the CPU and memory for them it does not say.
 func (c *Cluster) FreeWithin(set MemberSet, class AppClass, above float64, t Tier) (most int) {
 	c.countOutliers(above)
+	return c.roomAt(set, t, func(group, _ int) int { return c.freeInliers(group, class.Index()) })
+}
+
+// roomAt is how many members the roomiest place of the tier has room for, if so many of a group's
+// GPUs there count. It looks no further than for all members of the set.
+func (c *Cluster) roomAt(set MemberSet, t Tier, counted func(group, gpus int) int) (most int) {
 	room := map[place]int{}
 	for gi := range c.groups {
-		if c.avail[gi] == 0 || set.Eligible != nil && !set.Eligible[gi] {
+		if set.Eligible != nil && !set.Eligible[gi] {
 			continue
 		}
-		for at := range c.places(gi, t) {
-			room[at] += set.in(c.freeInliers(gi, class.Index()))
-			most = max(most, room[at])
+		for at, gpus := range c.places(gi, t) {
+			room[at] += set.in(counted(gi, gpus))
+			if most = max(most, room[at]); most >= set.Members {
+				return most
+			}
 		}
 	}
 	return most

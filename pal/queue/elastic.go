@@ -133,9 +133,10 @@ func (p *pass) toLeast(e *entry) { p.during(e, e.job.Least) }
 // asManyAsFit looks for a placement of the gang, of an elastic one with as many members
 // as there is room for: rather fewer than such that it would wait for closer GPUs, or, as it
 // runs at the pace of its slowest, that it would end later than without outliers. One
-// that does not fit is left at its least size. Beside all, all for which there is room, and all
-// without outliers, sizes are halved, not lowered one by one: that bounds the searches by the
-// logarithm of the members, and a gang that starts smaller than it could grows later.
+// that does not fit is left at its least size. It is tried with all members, with as many as
+// there are free GPUs for, and with as many as there are without outliers. Then sizes are halved,
+// not lowered one by one: that bounds the searches by the logarithm of the members, and a gang
+// that starts smaller than it could grows later.
 func (p *pass) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (best pal.Found, ok bool) {
 	if e.elastic == nil {
 		return find(e)
