@@ -35,6 +35,7 @@ func TestDenied(t *testing.T) {
 		{"dry run", SubmitJob, func() error { _, err := c.DryRun(ctx, job); return err }},
 		{"job", ReadJob, func() error { _, err := c.Job(ctx, k); return err }},
 		{"versions", ReadJob, func() error { _, err := c.Versions(ctx, k); return err }},
+		{"statistics", ReadNodes, func() error { _, err := c.GPUReadings(ctx, "n1", []string{"GPU-1"}); return err }},
 		{"allocations", ReadJob, func() error { _, err := c.JobAllocs(ctx, k); return err }},
 		{"evaluations", ReadJob, func() error { _, err := c.Evaluations(ctx, k); return err }},
 		{"stop", AllocLifecycle, func() error { return c.StopAlloc(ctx, k, "a1") }},

@@ -13,19 +13,26 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// A member whose image is still being pulled is pending, as Nomad says: it does not run.
-func TestPendingMembersDoNotRun(t *testing.T) {
-	gpu := uint64(1)
+// workers is a state with a job of so many members of one GPU, and makes members of it.
+func workers(kind string, members int) (*nomad.State, *api.Job, func(id, client string) *nomad.Alloc) {
+	gpu, one := uint64(1), uint64(1)
 	task := api.NewTask("work", "raw_exec").Require(&api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &gpu}}})
-	job := api.NewBatchJob("j", "j", "global", 50).AddTaskGroup(api.NewTaskGroup("workers", 3).AddTask(task))
+	job := api.NewBatchJob("j", "j", "global", 50).AddTaskGroup(api.NewTaskGroup("workers", members).AddTask(task))
+	job.Type = &kind
 	nomad.Canonicalize(job)
-	one := uint64(1)
 	job.Version, job.JobModifyIndex = &one, &one
-	k := nomad.KeyOf(job)
 	s := nomad.NewState()
 	s.PutJob(job)
+	return s, job, func(id, client string) *nomad.Alloc {
+		return &nomad.Alloc{ID: id, Job: nomad.KeyOf(job), Group: "workers", Name: "j." + id, Client: client, Desired: api.AllocDesiredStatusRun, Version: &one, CreateIndex: 2, ModifyIndex: 2}
+	}
+}
+
+// A member whose image is still being pulled is pending, as Nomad says: it does not run.
+func TestPendingMembersDoNotRun(t *testing.T) {
+	s, job, member := workers(api.JobTypeBatch, 3)
 	for id, client := range map[string]string{"a": api.AllocClientStatusRunning, "b": api.AllocClientStatusPending, "c": api.AllocClientStatusPending} {
-		s.PutAlloc(&nomad.Alloc{ID: id, Job: k, Group: *job.TaskGroups[0].Name, Name: "j." + id, Client: client, Desired: api.AllocDesiredStatusRun, Version: &one, CreateIndex: 2, ModifyIndex: 2})
+		s.PutAlloc(member(id, client))
 	}
 	if got := membersSay(s, gang.Observe(s, job)); !strings.HasPrefix(got, "1 of 3 members run, 2 placed and pending") {
 		t.Error(got)
@@ -35,21 +42,15 @@ func TestPendingMembersDoNotRun(t *testing.T) {
 // One that failed, and that Nomad starts again after a delay, is not said to be fetching its image,
 // nor is one that waits for the end of the member that it replaces.
 func TestRestartingMembers(t *testing.T) {
-	gpu := uint64(1)
-	task := api.NewTask("work", "raw_exec").Require(&api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &gpu}}})
-	job := api.NewBatchJob("j", "j", "global", 50).AddTaskGroup(api.NewTaskGroup("workers", 3).AddTask(task))
-	nomad.Canonicalize(job)
-	one := uint64(1)
-	job.Version, job.JobModifyIndex = &one, &one
-	s := nomad.NewState()
-	s.PutJob(job)
+	s, job, member := workers(api.JobTypeBatch, 3)
 	for id, restarts := range map[string]uint64{"a": 1, "b": 0} {
-		a := &nomad.Alloc{ID: id, Job: nomad.KeyOf(job), Group: "workers", Name: "j." + id, Client: api.AllocClientStatusPending, Desired: api.AllocDesiredStatusRun, Version: &one, CreateIndex: 2, ModifyIndex: 2}
+		a := member(id, api.AllocClientStatusPending)
 		a.Tasks = map[string]*api.TaskState{"work": {State: "pending", Restarts: restarts}}
 		s.PutAlloc(a)
 	}
 	for id, next := range map[string]string{"c": "", "old": "c"} {
-		a := &nomad.Alloc{ID: id, Job: nomad.KeyOf(job), Group: "workers", Name: "j.c", Client: api.AllocClientStatusPending, Desired: api.AllocDesiredStatusRun, Next: next, Version: &one, CreateIndex: 2, ModifyIndex: 2}
+		a := member(id, api.AllocClientStatusPending)
+		a.Name, a.Next = "j.c", next
 		if id == "old" {
 			a.Client, a.Desired = api.AllocClientStatusRunning, api.AllocDesiredStatusStop
 		}
@@ -63,15 +64,9 @@ func TestRestartingMembers(t *testing.T) {
 
 // Canaries that are pending do not make members pending that run beside them.
 func TestPendingCanaries(t *testing.T) {
-	gpu, one := uint64(1), uint64(1)
-	task := api.NewTask("work", "raw_exec").Require(&api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &gpu}}})
-	job := api.NewServiceJob("j", "j", "global", 50).AddTaskGroup(api.NewTaskGroup("workers", 2).AddTask(task))
-	nomad.Canonicalize(job)
-	job.Version, job.JobModifyIndex = &one, &one
-	s := nomad.NewState()
-	s.PutJob(job)
+	s, job, member := workers(api.JobTypeService, 2)
 	for id, client := range map[string]string{"a": "running", "b": "running", "c": "pending", "d": "pending"} {
-		s.PutAlloc(&nomad.Alloc{ID: id, Job: nomad.KeyOf(job), Group: "workers", Name: "j." + id, Client: client, Desired: api.AllocDesiredStatusRun, Version: &one, CreateIndex: 2, ModifyIndex: 2})
+		s.PutAlloc(member(id, client))
 	}
 	if got := membersSay(s, gang.Observe(s, job)); got != "2 of 2 members run" {
 		t.Error(got)
