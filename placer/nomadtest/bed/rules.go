@@ -50,9 +50,8 @@ type rules struct {
 	inPart   bool
 	ledgers  int // looked into
 	placers  []*Placer
-	dead     map[string]bool // placers that have ended
-	diedAt   time.Time       // the last of them
-	deadAt   map[string]time.Time
+	dead     map[string]time.Time // when placers ended, of those that have
+	diedAt   time.Time            // the last of them
 	// atOnce is, of registrations that Nomad wrote late, by JobModifyIndex, the index that
 	// they would have had if it had written them as soon as it had checked them.
 	atOnce map[uint64]uint64
@@ -100,7 +99,7 @@ type story struct {
 }
 
 func newRules(w *World) *rules {
-	r := &rules{w: w, jobs: map[nomadtest.Key]*story{}, forms: map[*api.Job]string{}, dead: map[string]bool{}, deadAt: map[string]time.Time{}, again: map[nomadtest.Key]bool{}, atOnce: map[uint64]uint64{}, seen: map[uint64]bool{}, trouble: time.Now()}
+	r := &rules{w: w, jobs: map[nomadtest.Key]*story{}, forms: map[*api.Job]string{}, dead: map[string]time.Time{}, again: map[nomadtest.Key]bool{}, atOnce: map[uint64]uint64{}, seen: map[uint64]bool{}, trouble: time.Now()}
 	w.Nomad.Observe(w.transcript())
 	w.Nomad.Observe(nomadtest.Observer{Wrote: r.wrote, Placed: r.placed, Ended: r.ended, Shared: r.shared})
 	return r
@@ -228,7 +227,7 @@ func (r *rules) wrote(x nomadtest.Write) {
 	switch {
 	case x.Before == nil && x.Kind == "register":
 		// Purged in the moment of a race: it is to be purged again, if anybody knows.
-		s.unknown = s.gone && s.purge && r.dead[x.Client]
+		s.unknown = s.gone && s.purge && !r.dead[x.Client].IsZero()
 		s.back, s.backAt = x.Client, time.Now()
 	case x.Before != nil && !ours(x.Before) && x.Kind != "register":
 		r.violated("%s: %s of %s, which has neither gate nor pins", x.Client, x.Kind, x.Job)
@@ -276,7 +275,7 @@ func (r *rules) known(m nomadtest.Member, pinned uint64) bool {
 func (r *rules) sawAll() bool {
 	return !slices.ContainsFunc(r.placers, func(p *Placer) bool {
 		v := p.Vitals()
-		return !r.dead[p.Name] && (v.LastCycle.Before(p.began) || v.LastCycle.Before(v.Last))
+		return r.dead[p.Name].IsZero() && (v.LastCycle.Before(p.began) || v.LastCycle.Before(v.Last))
 	})
 }
 
@@ -320,7 +319,7 @@ func (r *rules) ended(m nomadtest.Member) {
 // before it saw that, and what it wrote had ended by the time that another one could look, or a
 // little later (walk 548). Placers do not look at jobs that ended before they began.
 func (r *rules) editForgotten(s *story, job *api.Job) bool {
-	return s.over[*job.JobModifyIndex] && r.dead[s.overBy] && *job.Status == "dead" && s.ended.Before(r.deadAt[s.overBy].Add(time.Minute))
+	return s.over[*job.JobModifyIndex] && *job.Status == "dead" && s.ended.Before(r.dead[s.overBy].Add(time.Minute))
 }
 
 // endedSince are the jobs of which a member has ended since then.
@@ -339,8 +338,8 @@ func (r *rules) endedSince(then time.Time) map[nomadtest.Key]bool {
 func (r *rules) died(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.dead[name], r.diedAt = true, time.Now()
-	r.deadAt[name] = r.diedAt
+	r.diedAt = time.Now()
+	r.dead[name] = r.diedAt
 	for _, s := range r.jobs { // it ended before it could hear what it had brought back
 		s.unknown = s.unknown || s.back == name && s.gone && s.purge && time.Since(s.backAt) < time.Second
 	}
