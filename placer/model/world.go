@@ -29,13 +29,11 @@ func (w world) Retries() int                { return w.Cfg.Retries }
 func (w world) RestartCost() time.Duration  { return w.Cfg.RestartCost }
 func (w world) Policy() string              { return string(w.Cfg.Placement) }
 
-func (w world) Allocs(k nomad.JobKey) []*nomad.Alloc { return w.State.AllocsOf(k) }
-func (w world) Holds(k nomad.JobKey) []int           { return w.View.Holds(k) }
-func (w world) GPUIDs(gpus []int) []string           { return GPUIDs(w.View, gpus) }
-func (w world) Forbids(job *api.Job, members []*nomad.Alloc) bool {
-	return w.View.Forbids(job, members)
-}
-func (w world) Promised(k nomad.JobKey) bool { return w.View.Promised(k) }
+func (w world) Allocs(k nomad.JobKey) []*nomad.Alloc         { return w.State.AllocsOf(k) }
+func (w world) Holds(k nomad.JobKey) []int                   { return w.View.Holds(k) }
+func (w world) GPUIDs(gpus []int) []string                   { return GPUIDs(w.View, gpus) }
+func (w world) Forbids(job *api.Job, on []*nomad.Alloc) bool { return w.View.Forbids(job, on) }
+func (w world) Promised(k nomad.JobKey) bool                 { return w.View.Promised(k) }
 
 // LastFailure is the newest failure of a member that Nomad has not replaced, of this
 // version of the job or a later one; nil for none.

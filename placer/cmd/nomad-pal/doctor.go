@@ -188,14 +188,15 @@ func (b *base) checkAPI() query.Check {
 	if err != nil {
 		return query.Check{Name: "agent's API", Verdict: query.Fail, Found: err.Error(), Next: "is NOMAD_PAL_ADDR (or -pal-address) right?"}
 	}
-	if h, err := a.health(); err == nil && h.Trouble != "" {
+	h, err := a.health()
+	if err == nil && h.Trouble != "" {
 		found := fmt.Sprintf("%s answers, but this agent is in trouble: %s", b.palAddress, h.Trouble)
 		if h.LastError != "" {
 			found += ": " + h.LastError
 		}
 		return query.Check{Name: "agent's API", Verdict: query.Fail, Found: found, Next: "look at the log of this agent"}
 	}
-	if warnings := a.Warnings(); len(warnings) > 0 {
+	if warnings := h.Warnings; len(warnings) > 0 {
 		return query.Check{Name: "agent's API", Verdict: query.Warn, Found: fmt.Sprintf("%s answers, with %d warnings: %s", b.palAddress, len(warnings), strings.Join(warnings, "; ")), Next: "nomad-pal status shows them until they are over"}
 	}
 	return query.Check{Name: "agent's API", Verdict: query.OK, Found: b.palAddress + " answers"}
