@@ -119,6 +119,9 @@ func (p *Placer) askNomad(ctx context.Context, t *model.Tracked, e gang.Effect) 
 		}
 		evals, err := p.nomad.Evaluations(ctx, t.Key)
 		return gang.EvaluationsRead{Evaluations: evals}, err
+	case gang.ReadDeployment:
+		active, err := p.nomad.Deploys(ctx, t.Key)
+		return gang.DeploymentRead{Active: active}, err
 	case gang.Register:
 		return p.register(ctx, t, e)
 	case gang.StopMembers:

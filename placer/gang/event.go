@@ -92,10 +92,11 @@ type (
 	// can be understood.
 	RecordRead struct{ Record *Record }
 	// VersionsRead answers [ReadVersions], EvaluationsRead [ReadEvaluations] and
-	// AllocsRead [ReadAllocs].
+	// AllocsRead [ReadAllocs]. DeploymentRead answers [ReadDeployment].
 	VersionsRead    struct{ Versions map[uint64]*api.Job }
 	EvaluationsRead struct{ Evaluations []*api.Evaluation }
 	AllocsRead      struct{ Allocs []*nomad.Alloc }
+	DeploymentRead  struct{ Active bool }
 	// SourceRead answers [ReadSource]; nil: Nomad has none, or did not say in time.
 	SourceRead struct{ Source *api.JobSubmission }
 	// Registered answers [Register] and [Commit]: the job as Nomad has it now.
@@ -117,6 +118,7 @@ func (RecordRead) event() Kind      { return OnAnswer }
 func (VersionsRead) event() Kind    { return OnAnswer }
 func (EvaluationsRead) event() Kind { return OnAnswer }
 func (AllocsRead) event() Kind      { return OnAnswer }
+func (DeploymentRead) event() Kind  { return OnAnswer }
 func (SourceRead) event() Kind      { return OnAnswer }
 func (Registered) event() Kind      { return OnAnswer }
 func (Done) event() Kind            { return OnAnswer }
@@ -135,6 +137,8 @@ type (
 	ReadSource struct{}
 	// ReadEvaluations may be put off where Limited is set.
 	ReadEvaluations struct{ Limited bool }
+	// ReadDeployment reads whether a deployment of the job goes on.
+	ReadDeployment struct{}
 	// Register registers the job by check-and-set over the index of the job as it was
 	// observed. Source is its source; nil: it is read with the registration.
 	Register struct {
@@ -221,6 +225,7 @@ func (ReadVersions) awaits() bool    { return true }
 func (ReadAllocs) awaits() bool      { return true }
 func (ReadSource) awaits() bool      { return true }
 func (ReadEvaluations) awaits() bool { return true }
+func (ReadDeployment) awaits() bool  { return true }
 func (Register) awaits() bool        { return true }
 func (Commit) awaits() bool          { return true }
 func (StopMembers) awaits() bool     { return true }

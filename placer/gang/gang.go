@@ -145,7 +145,10 @@ type readings struct {
 	allocs      []*nomad.Alloc
 	evaluations []*api.Evaluation
 
+	deploys bool // a deployment of the job goes on
+
 	hasVersions, hasAllocs, hasEvaluations bool
+	hasDeployment                          bool
 	hasRecord                              bool
 	record                                 *Record
 	room                                   Room // for its new size, or for what it lacks

@@ -308,6 +308,8 @@ func (w *randomWorld) answer(of Effect) Event {
 			evals = append(evals, &api.Evaluation{Status: []string{api.EvalStatusBlocked, api.EvalStatusPending, "complete"}[r.IntN(3)], CreateIndex: w.index + 1})
 		}
 		return EvaluationsRead{evals}
+	case ReadDeployment:
+		return DeploymentRead{r.IntN(2) == 0}
 	case ReadAllocs:
 		as := w.Allocs(w.g.Key)
 		for _, a := range as {

@@ -176,6 +176,8 @@ func (g *Gang) answer(e Event, of Effect, w World) []Effect {
 		g.confirm(a.Versions)
 	case EvaluationsRead:
 		g.read.hasEvaluations, g.read.evaluations = true, a.Evaluations
+	case DeploymentRead:
+		g.read.hasDeployment, g.read.deploys = true, a.Active
 	case AllocsRead:
 		g.read.hasAllocs, g.read.allocs = true, a.Allocs
 	case Registered:

@@ -234,6 +234,8 @@ func (s *story) answer(t *testing.T, d *datadriven.TestData) Event {
 			evals = append(evals, &api.Evaluation{Status: api.EvalStatusPending, CreateIndex: s.index + 1, TriggeredBy: disconnectTimeout})
 		}
 		return EvaluationsRead{evals}
+	case "deployment":
+		return DeploymentRead{d.HasArg("active")}
 	case "allocs":
 		var as []*nomad.Alloc
 		for i, line := range strings.Split(strings.TrimSpace(d.Input), "\n") {

@@ -111,7 +111,20 @@ func (g *Gang) makeWhole(w World) ([]Effect, bool) {
 		return await(ReadEvaluations{Limited: true})
 	}
 	why := g.stuck(w)
+	e, _ := Blocked(g.Job, g.read.evaluations)
+	blocked := e != nil
+	if why != "" && !blocked && *g.Job.Type == api.JobTypeService && !g.read.hasDeployment {
+		return await(ReadDeployment{})
+	}
 	switch {
+	case why != "" && g.read.deploys:
+		g.Trouble = fmt.Sprintf("%d of %d members are there: a member failed, and Nomad does not try it again before the deployment is over: %s", g.Have, g.Want, w.LastFailure(g.Job).Reason)
+		return nothing()
+	case why != "" && g.read.hasDeployment && g.evaluated != *g.Job.ModifyIndex:
+		// Nomad forgets a member that fails during a deployment, once that is over (seen on 1.11.3).
+		return append([]Effect{g.log(Info, "a member failed and Nomad does not look at it, having it evaluated")}, Evaluate{}), false
+	case why != "" && g.read.hasDeployment && now.Sub(g.evaluatedAt) < evaluateAgain:
+		return nothing() // it may yet
 	case why == "" && g.unevaluated() && now.Sub(g.evaluatedAt) >= evaluateAgain:
 		return append([]Effect{g.log(Info, "Nomad does not look at it, having it evaluated")}, Evaluate{}), false
 	case why == "":
@@ -120,8 +133,6 @@ func (g *Gang) makeWhole(w World) ([]Effect, bool) {
 	why = fmt.Sprintf("%d of %d members are there: %s", g.Have, g.Want, why)
 	g.fail(now, why)
 	// A batch job that Nomad does not try again has nothing to gain by room.
-	e, _ := Blocked(g.Job, g.read.evaluations)
-	blocked := e != nil
 	if es := g.doWithout(blocked, w); es != nil {
 		return append([]Effect{g.log(Info, "goes on without the missing members", "reason", why)}, es...), false
 	}

@@ -266,6 +266,17 @@ func (c *Client) Evaluations(ctx context.Context, k JobKey) ([]*api.Evaluation, 
 	return es, nil
 }
 
+// Deploys says whether the newest deployment of a job goes on: Nomad, or an operator, has yet to say
+// whether it succeeded.
+func (c *Client) Deploys(ctx context.Context, k JobKey) (bool, error) {
+	var d *api.Deployment
+	_, err := c.api.Raw().Query("/v1/job/"+url.PathEscape(k.ID)+"/deployment", &d, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
+	if err != nil && !notFound(err) {
+		return false, fmt.Errorf("reading the deployment of job %q: %w", k.ID, Denied(err, ReadJob))
+	}
+	return d != nil && !slices.Contains([]string{api.DeploymentStatusSuccessful, api.DeploymentStatusFailed, api.DeploymentStatusCancelled}, d.Status), nil
+}
+
 // Refusal is Nomad's reason for not placing a group, as one line.
 func Refusal(m *api.AllocationMetric) string {
 	if m == nil {

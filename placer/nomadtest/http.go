@@ -257,7 +257,7 @@ func (s *Server) commitDelay(r *http.Request, k Key) {
 func (s *Server) serveJob(r *http.Request, parts []string) (any, error) {
 	// A job's id may have slashes.
 	last := parts[len(parts)-1]
-	known := slices.Contains([]string{"versions", "allocations", "evaluations", "submission", "plan", "evaluate"}, last)
+	known := slices.Contains([]string{"versions", "allocations", "evaluations", "deployment", "submission", "plan", "evaluate"}, last)
 	if known && len(parts) > 1 {
 		parts = parts[:len(parts)-1]
 	} else {
@@ -305,6 +305,8 @@ func (s *Server) readJob(r *http.Request, k Key, what string) (any, error) {
 		return out, nil
 	case "evaluations":
 		return append([]*api.Evaluation{}, s.evals[k]...), nil
+	case "deployment":
+		return s.deployment(k), nil
 	}
 	if j == nil {
 		return nil, httpError(http.StatusNotFound, "job not found")

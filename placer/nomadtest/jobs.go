@@ -24,6 +24,7 @@ type job struct {
 	// versions are the newest first; the first is the job as it was registered.
 	versions    []*api.Job
 	submissions map[uint64]*api.JobSubmission
+	deployed    uint64 // JobModifyIndex of the version whose deployment has ended
 }
 
 // statusError is an answer other than 200.

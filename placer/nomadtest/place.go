@@ -236,6 +236,7 @@ func (s *Server) apply(p *plan, e api.Evaluation) {
 		s.startAlloc(a)
 	}
 	s.trimAllocs(k)
+	s.endDeployment(k)
 	s.scheduleReschedules(p)
 	s.finishEval(p, e)
 	event := "EvaluationUpdated"
@@ -365,6 +366,53 @@ func (s *Server) reportHealthy(a *alloc) {
 		s.nextIndex("evals")
 		s.evaluate(a.key, "deployment-watcher")
 	})
+}
+
+// deployment is the newest deployment of a job, nil for none.
+func (s *Server) deployment(k Key) *api.Deployment {
+	j := s.jobs[k]
+	if j == nil || value(j.Type) != api.JobTypeService {
+		return nil
+	}
+	status := api.DeploymentStatusSuccessful
+	switch {
+	case value(j.Stop):
+		status = api.DeploymentStatusCancelled
+	case s.deploys(k):
+		status = api.DeploymentStatusRunning
+	}
+	return &api.Deployment{ID: s.id(fmt.Sprint("deployment ", k, *j.Version)), Namespace: k.Namespace, JobID: k.ID, JobVersion: *j.Version, Status: status}
+}
+
+// deploys says whether the deployment of the job's present version goes on. The first evaluation
+// that finds it done ends it, and still goes by it (seen on 1.11.3).
+func (s *Server) deploys(k Key) bool {
+	j := s.jobs[k]
+	return j != nil && value(j.Type) == api.JobTypeService && !value(j.Stop) && j.deployed != *j.JobModifyIndex
+}
+
+// endDeployment ends it once so many members have been healthy as there are to be. Nomad counts
+// those that have failed since.
+func (s *Server) endDeployment(k Key) {
+	j := s.jobs[k]
+	if j == nil {
+		return
+	}
+	lacks := slices.ContainsFunc(j.TaskGroups, func(g *api.TaskGroup) bool {
+		if g.Update == nil || value(g.Update.MaxParallel) == 0 {
+			return false
+		}
+		healthy := 0
+		for _, a := range s.byJob[k] {
+			if a.group == *g.Name && a.healthy && *a.job.Version == *j.Version {
+				healthy++
+			}
+		}
+		return healthy < value(g.Count)
+	})
+	if !lacks {
+		j.deployed = *j.JobModifyIndex
+	}
 }
 
 // promote makes members of canaries, once all are healthy.

@@ -203,6 +203,9 @@ func (p *plan) classify(g *api.TaskGroup) (out groupAllocs) {
 		case a.clientTerminal() && a.next != "":
 		case a.client == api.AllocClientStatusFailed:
 			at, ok := p.s.rescheduleTime(a)
+			if a.healthy && p.s.deploys(p.key) { // it waits for the end of the deployment (seen on 1.11.3)
+				ok = false
+			}
 			switch {
 			case ok && !at.After(p.s.now().Add(time.Second)):
 				out.rescheduleNow = append(out.rescheduleNow, a)

@@ -31,6 +31,7 @@ var All = []Scenario{
 	{"another count", anotherCount},
 	{"fails", fails},
 	{"is tried again", triedAgain},
+	{"fails while it is deployed", failsInDeployment},
 	{"stopped and started", stoppedAndStarted},
 	{"purged", purged},
 	{"purged and registered again", purgedAndBack},
@@ -229,6 +230,36 @@ func triedAgain(x *Script) {
 	x.register(x.pinned(job, "GPU-0-0"))
 	x.untilOver("a", 2)
 	x.show("a")
+}
+
+// failsInDeployment: a member that has been healthy fails, and another one takes its GPU.
+func failsInDeployment(x *Script) {
+	x.SetHealth("GPU-1-0", false)
+	job := bed.Gang{Name: "a", Members: 2, Service: true, Reschedules: 1, Ungated: true, Change: func(job *api.Job) {
+		endsSoon(job)
+		g := job.TaskGroups[0]
+		g.Tasks[0].Config["args"] = []string{"-c", "sleep 4; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 3; sleep infinity"}
+		g.Update = &api.UpdateStrategy{MaxParallel: new(1), HealthCheck: new("task_states"), MinHealthyTime: new(2 * time.Second)}
+	}}.Job()
+	x.register(x.pinned(job, "GPU-0-1", "GPU-1-0"))
+	x.untilOver("a", 1)
+	x.show("a")
+	x.deployment("a")
+	x.Until("the deployment is over", func() bool {
+		d, _, err := x.API().Jobs().LatestDeployment("a", nil)
+		x.must(err)
+		return d.Status == api.DeploymentStatusSuccessful
+	})
+	x.deployment("a")
+	x.say("there is room for it")
+	x.SetHealth("GPU-1-0", true)
+	x.show("a")
+	x.say("the job is evaluated")
+	_, _, err := x.API().Jobs().ForceEvaluate("a", nil)
+	x.must(err)
+	x.untilOver("a", 2)
+	x.show("a")
+	x.deployment("a")
 }
 
 func stoppedAndStarted(x *Script) {

@@ -130,6 +130,20 @@ func (x *Script) evals(id string) []*api.Evaluation {
 	return es
 }
 
+// deployment prints what the newest deployment of a job does, and whether Nomad is to try a failed
+// member again.
+func (x *Script) deployment(id string) {
+	d, _, err := x.API().Jobs().LatestDeployment(id, nil)
+	x.must(err)
+	fmt.Fprintf(&x.out, "deployment: %s", d.Status)
+	for _, e := range x.evals(id) {
+		if !e.WaitUntil.IsZero() && e.Status == api.EvalStatusPending {
+			fmt.Fprint(&x.out, ", a member is tried again later")
+		}
+	}
+	fmt.Fprintln(&x.out)
+}
+
 // settle waits until nothing is under way for the job.
 func (x *Script) settle(id string) {
 	x.Until(id+" settles", func() bool {
