@@ -180,7 +180,10 @@ func (c *Client) readJobs(ctx context.Context, s, old *State) error {
 		return j, j != nil && *j.ModifyIndex == stubs[i].ModifyIndex && !old.assumed[key(i)]
 	}, func(ctx context.Context, i int) (*api.Job, error) { return c.Job(ctx, key(i)) })
 	for i, j := range jobs {
-		if j != nil {
+		switch {
+		case j != nil && errs[i] != nil && old.assumed[key(i)]:
+			s.Assume(j) // it is only assumed still
+		case j != nil:
 			s.PutJob(j)
 		}
 		if errs[i] != nil {

@@ -133,6 +133,36 @@ func TestAssumedJobIsReadAgain(t *testing.T) {
 	}
 }
 
+// That Nomad does not show it once does not make it known.
+func TestAssumedJobIsReadAgainAfterAnError(t *testing.T) {
+	key := JobKey{"default", "train"}
+	theirs, fails := orphanJob(key, 7, true), true
+	theirs.Version = new(uint64(4))
+	client := serving(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/v1/jobs":
+			_ = json.NewEncoder(w).Encode([]api.JobListStub{{ID: key.ID, Namespace: key.Namespace, ModifyIndex: 7}})
+		case r.URL.Path == "/v1/job/train" && fails:
+			http.Error(w, "too many requests", http.StatusTooManyRequests)
+		case r.URL.Path == "/v1/job/train":
+			_ = json.NewEncoder(w).Encode(theirs)
+		default:
+			fmt.Fprint(w, "[]")
+		}
+	})
+	old, ours := NewState(), orphanJob(key, 7, true)
+	ours.Version = new(uint64(3))
+	old.Assume(ours)
+	s, err := client.Resync(t.Context(), old)
+	if err != nil || *s.Jobs[key].Version != 3 || s.Unread[key] == nil {
+		t.Fatalf("version %d, unread %v, error %v", *s.Jobs[key].Version, s.Unread, err)
+	}
+	fails = false
+	if s, err = client.Resync(t.Context(), s); err != nil || *s.Jobs[key].Version != 4 || s.Unread[key] != nil {
+		t.Errorf("version %d, unread %v, error %v", *s.Jobs[key].Version, s.Unread, err)
+	}
+}
+
 // The list of nodes has those with GPUs only, and not what they have, or it would be tens of MB on
 // a large cluster. A server that cannot tell which have some lists all.
 func TestNodesAreListedWithoutResources(t *testing.T) {
