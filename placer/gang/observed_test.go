@@ -120,15 +120,15 @@ func storyAlloc(t *testing.T, k nomad.JobKey, i int, line string) *nomad.Alloc {
 	t.Helper()
 	words := strings.Fields(line)
 	a := &nomad.Alloc{
-		ID: fmt.Sprint("a", i), Job: k, Group: "g", Client: words[0], Desired: "run",
+		ID: fmt.Sprint("a", i), Name: fmt.Sprintf("%s.g[%d]", k.ID, i), Job: k, Group: "g", Client: words[0], Desired: "run",
 		CreateIndex: 101, ModifyIndex: 102,
 	}
 	for _, w := range words[1:] {
 		key, value, _ := strings.Cut(w, "=")
 		var err error
 		switch key {
-		case "stop":
-			a.Desired = "stop"
+		case "stop", "evict":
+			a.Desired = key
 		case "gpu":
 			a.GPUs = strings.Split(value, "+")
 		case "node":

@@ -253,7 +253,7 @@ func (w *randomWorld) observation() Observation {
 		s.PutAlloc(&nomad.Alloc{
 			ID: fmt.Sprint("a", i), Job: nomad.KeyOf(job), Group: "g", Node: "n", GPUs: []string{fmt.Sprint("g", 1+r.IntN(3))},
 			Client:  []string{"pending", "running", "running", "complete", "failed", "lost"}[r.IntN(6)],
-			Desired: []string{"run", "run", "stop"}[r.IntN(3)], Tasks: events(api.TaskStarted, api.TaskTerminated),
+			Desired: []string{"run", "run", "run", "stop", "stop", "evict"}[r.IntN(6)], Tasks: events(api.TaskStarted, api.TaskTerminated),
 			CreateIndex: w.index + uint64(r.IntN(2)), ModifyIndex: w.index + 1,
 		})
 	}

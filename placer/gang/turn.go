@@ -118,11 +118,11 @@ func (g *Gang) makeWhole(w World) ([]Effect, bool) {
 	}
 	switch {
 	case why != "" && g.read.deploys:
-		g.Trouble = fmt.Sprintf("%d of %d members are there: a member failed, and Nomad does not try it again before the deployment is over: %s", g.Have, g.Want, w.LastFailure(g.Job).Reason)
+		g.Trouble = fmt.Sprintf("%d of %d members are there: %s; it may once the deployment is over", g.Have, g.Want, why)
 		return nothing()
 	case why != "" && g.read.hasDeployment && g.evaluated != *g.Job.ModifyIndex:
 		// Nomad forgets a member that fails during a deployment, once that is over (seen on 1.11.3).
-		return append([]Effect{g.log(Info, "a member failed and Nomad does not look at it, having it evaluated")}, Evaluate{}), false
+		return append([]Effect{g.log(Info, "a member is missing and Nomad does not look at it, having it evaluated", "reason", why)}, Evaluate{}), false
 	case why != "" && g.read.hasDeployment && now.Sub(g.evaluatedAt) < evaluateAgain:
 		return nothing() // it may yet
 	case why == "" && g.unevaluated() && now.Sub(g.evaluatedAt) >= evaluateAgain:
@@ -171,14 +171,26 @@ func (g *Gang) stuck(w World) string {
 	switch f := w.LastFailure(g.Job); {
 	case !settled:
 		return ""
+	case e != nil && g.preempted(w):
+		return "Nomad preempted a member for a job with a higher priority"
 	case e != nil:
 		return refusal(e)
 	case f != nil:
 		return "a member failed, and Nomad does not try it again: " + f.Reason
+	case g.preempted(w): // of a service whose deployment has failed
+		return "Nomad preempted a member for a job with a higher priority, and does not run it again"
 	case slices.ContainsFunc(w.Allocs(g.Key), func(a *nomad.Alloc) bool { return leftOut(g.Job, a) }):
 		return "a member was stopped, by a drain of its node, say, and Nomad does not run it again"
 	}
 	return ""
+}
+
+// preempted says whether Nomad has stopped a member for another job, and none is there in its
+// stead.
+func (g *Gang) preempted(w World) bool {
+	return slices.ContainsFunc(w.Allocs(g.Key), func(a *nomad.Alloc) bool {
+		return a.Preempted(g.Job) && !slices.ContainsFunc(g.Members, func(m *nomad.Alloc) bool { return m.Name == a.Name })
+	})
 }
 
 // leftOut says whether a member of a batch job was stopped, and Nomad neither replaces it nor

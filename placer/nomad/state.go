@@ -63,6 +63,12 @@ func (a *Alloc) Live() bool {
 // Member says whether the allocation runs, or is about to, and is to go on.
 func (a *Alloc) Member() bool { return a.Live() && a.Desired == api.AllocDesiredStatusRun }
 
+// Preempted says whether Nomad has stopped the allocation, since the job was registered last, for
+// another job with a higher priority: operators can have it do so.
+func (a *Alloc) Preempted(job *api.Job) bool {
+	return a.Desired == api.AllocDesiredStatusEvict && a.ModifyIndex > *job.JobModifyIndex
+}
+
 // LeftBehind says whether the allocation is on a node that has lost touch with Nomad, and its
 // gang is being stopped, or was started elsewhere. The author lets it run on there for a
 // while (disconnect); Nomad can neither ask what it does nor stop it before the node is back,

@@ -35,6 +35,8 @@ type alloc struct {
 	// where it is of a batch job.
 	migrate, drained bool
 	next, previous   string
+	preemptedBy      string
+	preempts         []string
 	// reschedules are when it, and those before it, failed and were tried elsewhere.
 	reschedules []time.Time
 	followUp    string // the evaluation that tries it elsewhere
@@ -185,10 +187,15 @@ func (s *Server) startAlloc(a *alloc) {
 	})
 }
 
-// previousStillRuns says whether the one that the allocation replaces has not ended yet. It waits
-// for no other, which may still run on its GPUs, and not for one that was lost, which its
+// previousStillRuns says whether the one that the allocation replaces has not ended yet, or one that
+// gave way to it (both wait on the same client: scenarios "destructive" and "preempted"). It waits for no other, which may still run on its GPUs, and not for one that was lost, which its
 // client still ends when the node is back (both seen on 1.11.3, the second by "node down").
 func (s *Server) previousStillRuns(a *alloc) bool {
+	for _, id := range a.preempts {
+		if o := s.allocs[id]; o != nil && !o.clientTerminal() {
+			return true
+		}
+	}
 	o := s.allocs[a.previous]
 	return o != nil && o.node == a.node && o.desired != api.AllocDesiredStatusRun && !o.clientTerminal()
 }
@@ -437,7 +444,7 @@ func (s *Server) allocation(a *alloc) *api.Allocation {
 	return &api.Allocation{
 		ID: a.id, Namespace: a.key.Namespace, EvalID: a.eval, Name: a.name, NodeID: a.node, NodeName: s.nodeName(a.node), JobID: a.key.ID, Job: a.job,
 		TaskGroup: a.group, AllocatedResources: a.resources(), DesiredStatus: a.desired, ClientStatus: a.client, TaskStates: maps.Clone(a.tasks),
-		PreviousAllocation: a.previous, NextAllocation: a.next, FollowupEvalID: a.followUp,
+		PreviousAllocation: a.previous, NextAllocation: a.next, FollowupEvalID: a.followUp, PreemptedByAllocation: a.preemptedBy,
 		CreateIndex: a.createIndex, ModifyIndex: a.modifyIndex, CreateTime: a.created.UnixNano(), ModifyTime: a.modified.UnixNano(),
 	}
 }

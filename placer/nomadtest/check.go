@@ -147,7 +147,7 @@ func (s *Server) notifyShared(gpu string, first, second *alloc) {
 func (s *Server) checkGPUsHeldOnce(placed *alloc) {
 	mine := placed.allGPUs()
 	for _, a := range s.allocs {
-		if a == placed || a.key == placed.key || a.node != placed.node || !a.holdsResources() {
+		if a == placed || a.key == placed.key || a.node != placed.node || !a.holdsResources() || a.preemptedBy != "" {
 			continue
 		}
 		for _, id := range a.allGPUs() {

@@ -119,9 +119,25 @@ func (s *Server) route(r *http.Request) (any, error) {
 	case "status": // anybody may ask who leads
 		return "127.0.0.1:4647", nil
 	case "operator":
-		return map[string]any{"SchedulerConfig": map[string]any{"SchedulerAlgorithm": "binpack"}}, nil
+		return s.serveSchedulerConfig(r)
 	}
 	return nil, httpError(http.StatusNotFound, "Invalid URL: %s", r.URL.Path)
+}
+
+// serveSchedulerConfig answers and changes how the scheduler works, of which there is only
+// whether jobs preempt others.
+func (s *Server) serveSchedulerConfig(r *http.Request) (any, error) {
+	if r.Method == http.MethodPut {
+		var c api.SchedulerConfiguration
+		if err := json.NewDecoder(r.Body).Decode(&c); err != nil {
+			return nil, httpError(http.StatusBadRequest, "%v", err)
+		}
+		s.preempts = c.PreemptionConfig.BatchSchedulerEnabled && c.PreemptionConfig.ServiceSchedulerEnabled
+		return api.SchedulerSetConfigurationResponse{Updated: true}, nil
+	}
+	return api.SchedulerConfigurationResponse{SchedulerConfig: &api.SchedulerConfiguration{
+		SchedulerAlgorithm: "binpack", PreemptionConfig: api.PreemptionConfig{BatchSchedulerEnabled: s.preempts, ServiceSchedulerEnabled: s.preempts},
+	}}, nil
 }
 
 func (s *Server) serveNodes(r *http.Request, parts []string) (any, error) {

@@ -26,7 +26,9 @@ func (p *plan) usage(id string) *usage {
 	r := p.s.nodes[id].NodeResources
 	u := &usage{cpu: int(r.Cpu.CpuShares), memory: int(r.Memory.MemoryMB), taken: map[string]bool{}}
 	for _, a := range p.s.allocs {
-		if _, stopped := p.stop[a]; a.node == id && a.holdsResources() && !stopped {
+		_, stopped := p.stop[a]
+		_, preempted := p.preempt[a]
+		if a.node == id && a.holdsResources() && !stopped && !preempted {
 			u.add(a)
 		}
 	}
@@ -60,12 +62,8 @@ func (p *plan) placeMember(g *api.TaskGroup, number int, before *alloc, stopBefo
 		p.used = nil // its GPUs are free in this plan
 	}
 	metric := &api.AllocationMetric{ConstraintFiltered: map[string]int{}, DimensionExhausted: map[string]int{}}
-	type option struct {
-		node  string
-		gpus  map[string][]string
-		model string
-	}
 	var options []option
+	var full []*api.Node
 	chance := p.s.random(fmt.Sprint("place ", p.eval, *g.Name, number, len(p.place)))
 	for _, id := range p.s.sortedNodes() {
 		n := p.s.nodes[id].Node
@@ -88,9 +86,13 @@ func (p *plan) placeMember(g *api.TaskGroup, number int, before *alloc, stopBefo
 		if lack != "" {
 			metric.NodesExhausted++
 			metric.DimensionExhausted[lack]++
+			full = append(full, n)
 			continue
 		}
-		options = append(options, option{id, gpus, model})
+		options = append(options, option{node: id, gpus: gpus, model: model})
+	}
+	if len(options) == 0 && p.s.preempts {
+		options = p.preemptOn(g, full, chance)
 	}
 	if len(options) == 0 {
 		if p.failed[*g.Name] == nil {
@@ -105,7 +107,59 @@ func (p *plan) placeMember(g *api.TaskGroup, number int, before *alloc, stopBefo
 		return nil
 	}
 	o := options[chance.IntN(len(options))]
-	return p.newAlloc(g, number, before, o.node, o.gpus, o.model)
+	a := p.newAlloc(g, number, before, o.node, o.gpus, o.model)
+	for _, victim := range o.preempt {
+		p.preempt[victim] = a
+	}
+	p.used = nil
+	return a
+}
+
+// option is where a member may go, and what is preempted for it.
+type option struct {
+	node    string
+	gpus    map[string][]string
+	model   string
+	preempt []*alloc
+}
+
+// preemptOn finds a node on which a member fits if allocations of jobs are preempted whose
+// priority is lower by ten at least: few of them, those of the lowest priority first.
+func (p *plan) preemptOn(g *api.TaskGroup, full []*api.Node, chance *rand.Rand) []option {
+	for _, n := range full {
+		var victims []*alloc
+		for _, a := range p.s.sortedAllocs() {
+			_, stopped := p.stop[a]
+			if a.node == n.ID && a.key != p.key && !a.terminal() && !stopped && p.preempt[a] == nil && value(a.job.Priority)+10 <= value(p.job.Priority) {
+				victims = append(victims, a)
+			}
+		}
+		slices.SortStableFunc(victims, func(a, b *alloc) int { return value(a.job.Priority) - value(b.job.Priority) })
+		fits := func(without []*alloc) (gpus map[string][]string, model string, ok bool) {
+			for _, a := range without {
+				p.preempt[a] = a
+			}
+			p.used = nil
+			gpus, model, lack := p.assignDevices(g, n, chance)
+			for _, a := range without {
+				delete(p.preempt, a)
+			}
+			p.used = nil
+			return gpus, model, lack == ""
+		}
+		if _, _, ok := fits(victims); !ok {
+			continue
+		}
+		for i := len(victims) - 1; i >= 0; i-- {
+			fewer := slices.Delete(slices.Clone(victims), i, i+1)
+			if _, _, ok := fits(fewer); ok {
+				victims = fewer
+			}
+		}
+		gpus, model, _ := fits(victims)
+		return []option{{n.ID, gpus, model, victims}}
+	}
+	return nil
 }
 
 func (p *plan) newAlloc(g *api.TaskGroup, number int, before *alloc, node string, gpus map[string][]string, model string) *alloc {
@@ -231,6 +285,7 @@ func (s *Server) apply(p *plan, e api.Evaluation) {
 		s.allocs[a.id] = a
 		s.byJob[k] = append(s.byJob[k], a)
 		s.updateAlloc(a, "PlanResult")
+		s.applyPreemptions(p, a)
 		s.checkGPUsHeldOnce(a)
 		s.notifyPlaced(a)
 		s.startAlloc(a)
@@ -278,6 +333,22 @@ func (s *Server) applyStop(a *alloc, status string) {
 		return
 	}
 	s.notifyEnded(a)
+}
+
+// applyPreemptions stops what gives way to an allocation, and has the jobs evaluated of which
+// that is.
+func (s *Server) applyPreemptions(p *plan, by *alloc) {
+	for _, a := range slices.SortedFunc(maps.Keys(p.preempt), compareAllocs) {
+		if p.preempt[a] != by {
+			continue
+		}
+		a.desired, a.preemptedBy = api.AllocDesiredStatusEvict, by.id
+		by.preempts = append(by.preempts, a.id)
+		s.preempted++
+		s.updateAlloc(a, "PlanResult")
+		s.stopTasks(a)
+		s.evaluate(a.key, "preemption")
+	}
 }
 
 // allocsKept bounds the allocations that are kept of a job; Nomad collects what

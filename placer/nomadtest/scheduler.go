@@ -133,7 +133,10 @@ type plan struct {
 	stop   map[*alloc]string
 	update []*alloc // in place
 	place  []*alloc
-	failed map[string]*api.AllocationMetric
+	// preempt are allocations of other jobs that give way to those that are placed, which
+	// wait for their end: by whom.
+	preempt map[*alloc]*alloc
+	failed  map[string]*api.AllocationMetric
 	// rescheduleAt are failed allocations to be tried elsewhere then.
 	rescheduleAt map[*alloc]time.Time
 	used         map[string]*usage // of nodes, with this plan
@@ -141,7 +144,7 @@ type plan struct {
 
 // schedule works an evaluation off. A dry run is one of a job that is not stored.
 func (s *Server) schedule(k Key, id string, dry *api.Job) *plan {
-	p := &plan{s: s, key: k, eval: id, stop: map[*alloc]string{}, failed: map[string]*api.AllocationMetric{}, rescheduleAt: map[*alloc]time.Time{}}
+	p := &plan{s: s, key: k, eval: id, stop: map[*alloc]string{}, preempt: map[*alloc]*alloc{}, failed: map[string]*api.AllocationMetric{}, rescheduleAt: map[*alloc]time.Time{}}
 	if dry != nil {
 		p.job = dry
 		p.compute()

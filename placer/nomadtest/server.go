@@ -75,6 +75,9 @@ type Server struct {
 	evals  map[Key][]*api.Evaluation
 	allocs map[string]*alloc
 	byJob  map[Key][]*alloc
+	// preempts: jobs may preempt others, whatever their type.
+	preempts  bool
+	preempted int
 	// unblocked counts how often what is blocked was to be tried again.
 	unblocked int
 	// gpuUsers are the tasks that really use a GPU, by instance id: a client that
@@ -106,6 +109,20 @@ type Server struct {
 	// eventFaults are by chance for each event and stream.
 	eventFaults EventFaults
 	was         uncommitted
+}
+
+// SetPreemption has jobs preempt others whose priority is lower by ten at least, or not.
+func (s *Server) SetPreemption(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.preempts = on
+}
+
+// Preempted counts the allocations that were preempted.
+func (s *Server) Preempted() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.preempted
 }
 
 // New makes a cluster without nodes. Close it when the test ends.

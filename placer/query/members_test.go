@@ -72,3 +72,23 @@ func TestPendingCanaries(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// Members that Nomad preempted are said to be that, until others are there in their stead.
+func TestPreemptedMembers(t *testing.T) {
+	s, job, member := workers(api.JobTypeBatch, 3)
+	for id, client := range map[string]string{"a": api.AllocClientStatusRunning, "b": api.AllocClientStatusComplete, "c": api.AllocClientStatusRunning} {
+		a := member(id, client)
+		if id != "a" {
+			a.Desired = api.AllocDesiredStatusEvict
+		}
+		s.PutAlloc(a)
+	}
+	if got := membersSay(s, gang.Observe(s, job)); got != "1 of 3 members run, 2 preempted by Nomad for jobs with a higher priority" {
+		t.Error(got)
+	}
+	s.PutAlloc(member("d", api.AllocClientStatusRunning))
+	s.PutAlloc(member("e", api.AllocClientStatusRunning))
+	if got := membersSay(s, gang.Observe(s, job)); got != "3 of 3 members run" {
+		t.Error(got)
+	}
+}

@@ -78,7 +78,7 @@ func endOf(a *nomad.Alloc) time.Time { return time.Unix(0, a.ModifyTime) }
 
 // membersSay says of a gang with pins how many of its members run.
 func membersSay(s *nomad.State, st gang.Observed) string {
-	complete, run, pending, again, behind, groups, before := 0, 0, 0, 0, 0, groupsWithGPUs(st.Job), map[string]bool{}
+	complete, run, pending, again, behind, preempted, groups, before := 0, 0, 0, 0, 0, 0, groupsWithGPUs(st.Job), map[string]bool{}
 	for _, a := range s.AllocsOf(st.Key) {
 		before[a.Next] = before[a.Next] || a.Live()
 	}
@@ -87,6 +87,8 @@ func membersSay(s *nomad.State, st gang.Observed) string {
 		case !groups[a.Group]:
 		case a.FinishedIn(st.Job):
 			complete++
+		case a.Preempted(st.Job):
+			preempted++
 		case !a.Member():
 		case a.Client != api.AllocClientStatusPending:
 			run++
@@ -118,6 +120,9 @@ func membersSay(s *nomad.State, st gang.Observed) string {
 	}
 	if complete > 0 {
 		text += fmt.Sprintf(", %d complete", complete)
+	}
+	if preempted = min(preempted, st.Want-st.Have); preempted > 0 {
+		text += fmt.Sprintf(", %d preempted by Nomad for jobs with a higher priority", preempted)
 	}
 	return text
 }

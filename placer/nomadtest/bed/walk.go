@@ -92,6 +92,7 @@ func NewWalk(w *World, mix Mix) *Walk {
 	x.gpus = 2 + x.rng.IntN(3)
 	x.AddNodes(2+x.rng.IntN(3), x.gpus)
 	x.Nomad.SetEventFaults(mix.Events)
+	x.Nomad.SetPreemption(w.opts.Seed%4 >= 2)
 	x.Nomad.FailBy(func(r nomadtest.Request) nomadtest.Fault {
 		if !strings.HasPrefix(r.Client, "placer") || len(mix.Faults) == 0 {
 			return nomadtest.None

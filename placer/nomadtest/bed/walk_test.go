@@ -150,7 +150,7 @@ func (s *walked) report(worlds int) string {
 Written by `+"`make simulate-faults`"+`. The real placer walks through worlds on an in-memory Nomad in virtual time
 (placer/nomadtest). In each, authors and machines do for four minutes what the first table says, while requests and
 events go wrong as in the second one. Authors hint at run times, deadlines, locality and more; the placers of every other
-walk have another queue, placement or restart cost than the defaults. Then nothing goes wrong any more, and within 40 minutes all has to settle: each job
+walk have another queue, placement or restart cost than the defaults, and in half of them Nomad preempts. Then nothing goes wrong any more, and within 40 minutes all has to settle: each job
 is as its author wrote it last, and has finished. All the time none of the invariants may be broken: no GPU is given twice,
 a purged job's or a returning node's included; gangs are whole or not at all; nothing is touched that is not the placer's;
 nothing is run twice that had finished; and before each decision the queue has each gang on just the GPUs that it holds in
@@ -211,6 +211,9 @@ func walk(t *testing.T, seed uint64, verbose bool) (out walked) {
 			open, broken := x.Settle(40*time.Minute), w.Broken()
 			if n := len(w.rules.again); n > 0 {
 				x.Counts[ranAgain] = n
+			}
+			if n := w.Nomad.Preempted(); n > 0 {
+				x.Counts["preempted by Nomad"] = n
 			}
 			out = walked{steps: w.Nomad.Steps(), acts: x.Counts, faults: w.Nomad.Faults(), open: min(1, len(open)), broken: min(1, len(broken))}
 			if len(open)+len(broken) == 0 {

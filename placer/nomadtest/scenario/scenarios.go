@@ -36,6 +36,7 @@ var All = []Scenario{
 	{"purged", purged},
 	{"purged and registered again", purgedAndBack},
 	{"blocked", blocked},
+	{"preempted", preempted},
 	{"dry run", dryRun},
 	{"drained", drained},
 	{"drained behind the gate", drainedBehindGate},
@@ -46,6 +47,14 @@ var All = []Scenario{
 func endsSoon(job *api.Job) {
 	second := time.Second
 	job.TaskGroups[0].Tasks[0].KillTimeout = &second
+}
+
+// soonHealthy has members of a service count as healthy after two seconds, too.
+func soonHealthy(job *api.Job) {
+	endsSoon(job)
+	if *job.Type == api.JobTypeService {
+		job.TaskGroups[0].Update = &api.UpdateStrategy{MaxParallel: new(1), HealthCheck: new("task_states"), MinHealthyTime: new(2 * time.Second)}
+	}
 }
 
 func gang(name string, members int) *api.Job {
@@ -236,20 +245,14 @@ func triedAgain(x *Script) {
 func failsInDeployment(x *Script) {
 	x.SetHealth("GPU-1-0", false)
 	job := bed.Gang{Name: "a", Members: 2, Service: true, Reschedules: 1, Ungated: true, Change: func(job *api.Job) {
-		endsSoon(job)
-		g := job.TaskGroups[0]
-		g.Tasks[0].Config["args"] = []string{"-c", "sleep 4; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 3; sleep infinity"}
-		g.Update = &api.UpdateStrategy{MaxParallel: new(1), HealthCheck: new("task_states"), MinHealthyTime: new(2 * time.Second)}
+		soonHealthy(job)
+		job.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "sleep 4; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 3; sleep infinity"}
 	}}.Job()
 	x.register(x.pinned(job, "GPU-0-1", "GPU-1-0"))
 	x.untilOver("a", 1)
 	x.show("a")
 	x.deployment("a")
-	x.Until("the deployment is over", func() bool {
-		d, _, err := x.API().Jobs().LatestDeployment("a", nil)
-		x.must(err)
-		return d.Status == api.DeploymentStatusSuccessful
-	})
+	x.untilDeployed("a")
 	x.deployment("a")
 	x.say("there is room for it")
 	x.SetHealth("GPU-1-0", true)
@@ -267,9 +270,7 @@ func stoppedAndStarted(x *Script) {
 	x.register(job)
 	x.show("a")
 	x.say("stopped")
-	_, _, err := x.API().Jobs().Deregister("a", false, nil)
-	x.must(err)
-	x.show("a")
+	x.stop("a")
 	x.say("the same again")
 	x.register(job)
 	x.show("a")
@@ -324,6 +325,31 @@ func blocked(x *Script) {
 	fmt.Fprintf(&x.out, "placed: %s\n", strings.Join(jobs, " "))
 }
 
+// preempted: where its operator wants that, Nomad stops what has a lower priority.
+func preempted(x *Script) {
+	x.preemption(true)
+	defer x.preemption(false)
+	x.byNode = true
+	for k, low := range []string{"batch", "service"} {
+		x.say("a gang with priority 20")
+		first, high, service, gpus := len(x.seen)+1, "before-"+low, low == "service", []string{fmt.Sprint("GPU-0-", k), fmt.Sprint("GPU-1-", k)}
+		x.register(x.pinned(bed.Gang{Name: low, Members: 2, Priority: 20, Service: service, Ungated: true, Change: soonHealthy}.Job(), gpus...))
+		if service {
+			x.untilDeployed(low)
+		}
+		x.show(low)
+		x.say("a job with priority 30 wants one of its GPUs")
+		x.register(x.pinned(bed.Gang{Name: high, Priority: 30, Ungated: true, Change: endsSoon}.Job(), gpus[0]))
+		x.show(high)
+		x.show(low)
+		x.order(first+2, first, low, high)
+		x.say("that job is stopped")
+		x.stop(high)
+		x.show(low)
+		x.stop(low) // Nomad preempts any job with a GPU on the node, be it the pinned one or not
+	}
+}
+
 func dryRun(x *Script) {
 	for _, gpus := range [][]string{{"GPU-0-0", "GPU-1-0"}, {"GPU-0-0", "GPU-0-9"}} {
 		resp, _, err := x.API().Jobs().PlanOpts(x.pinned(gang("a", 2), gpus...), &api.PlanOptions{}, nil)
@@ -373,5 +399,5 @@ func nodeDown(x *Script) {
 		return len(x.allocs("a")) == 3 && !slices.ContainsFunc(x.allocs("a"), lost)
 	})
 	x.show("a")
-	x.order("a", 3, 2)
+	x.order(3, 2, "a")
 }

@@ -144,6 +144,22 @@ func (x *Script) deployment(id string) {
 	fmt.Fprintln(&x.out)
 }
 
+// stop stops a job.
+func (x *Script) stop(id string) {
+	_, _, err := x.API().Jobs().Deregister(id, false, nil)
+	x.must(err)
+	x.show(id)
+}
+
+// untilDeployed waits until a job's deployment has succeeded.
+func (x *Script) untilDeployed(id string) {
+	x.Until("the deployment is over", func() bool {
+		d, _, err := x.API().Jobs().LatestDeployment(id, nil)
+		x.must(err)
+		return d != nil && d.Status == api.DeploymentStatusSuccessful
+	})
+}
+
 // settle waits until nothing is under way for the job.
 func (x *Script) settle(id string) {
 	x.Until(id+" settles", func() bool {
@@ -220,14 +236,16 @@ func events(a *api.AllocationListStub) string {
 
 // order prints whether the tasks of the one numbered later began when those of the other had
 // ended.
-func (x *Script) order(id string, later, earlier int) {
+func (x *Script) order(later, earlier int, jobs ...string) {
 	times := map[int]map[string]int64{}
-	for _, a := range x.allocs(id) {
-		at := map[string]int64{}
-		for _, e := range a.TaskStates["work"].Events {
-			at[e.Type] = e.Time
+	for _, id := range jobs {
+		for _, a := range x.allocs(id) {
+			at := map[string]int64{}
+			for _, e := range a.TaskStates["work"].Events {
+				at[e.Type] = e.Time
+			}
+			times[x.seen[a.ID]] = at
 		}
-		times[x.seen[a.ID]] = at
 	}
 	began, ended := times[later][api.TaskStarted], times[earlier][api.TaskTerminated]
 	if began == 0 || ended == 0 {
@@ -238,6 +256,16 @@ func (x *Script) order(id string, later, earlier int) {
 		which = "after"
 	}
 	fmt.Fprintf(&x.out, "%d began %s %d had ended\n", later, which, earlier)
+}
+
+// preemption has Nomad preempt, or not, for batch jobs and services.
+func (x *Script) preemption(on bool) {
+	now, _, err := x.API().Operator().SchedulerGetConfiguration(nil)
+	x.must(err)
+	c := now.SchedulerConfig
+	c.PreemptionConfig.BatchSchedulerEnabled, c.PreemptionConfig.ServiceSchedulerEnabled = on, on
+	_, _, err = x.API().Operator().SchedulerSetConfiguration(c, nil)
+	x.must(err)
 }
 
 // gpus are those of an allocation.
