@@ -32,8 +32,10 @@ type Clairvoyant struct {
 // clairvoyantJob is a job in the books of the clairvoyant scheduler.
 type clairvoyantJob struct {
 	gang      pal.Gang
+	kind      *gangKind
 	gpus      int
 	left      float64 // seconds of work at cost 1, as of since
+	need      float64 // what compare sorts by: remaining, when it was asked last
 	since     time.Duration
 	running   bool
 	repacked  bool // placed together with others
@@ -45,19 +47,24 @@ type clairvoyantJob struct {
 	runs      int
 }
 
-// gangKind is what gangs share that fit in the same places.
-type gangKind struct {
+// gangShape is what gangs share that fit in the same places.
+type gangShape struct {
 	gpus, member int
 	class        pal.AppClass
+}
+
+// gangKind are the gangs of one shape.
+type gangKind struct {
+	gpus    int
+	waiting []int   // by remaining GPU time, then submission
+	least   float64 // cost on the empty cluster; 0: not worked out yet
 }
 
 type clairvoyantEngine struct {
 	Clairvoyant
 	jobs    []clairvoyantJob
-	kinds   []gangKind         // in order of first use
-	waiting map[gangKind][]int // by remaining GPU time, then submission
+	kinds   []*gangKind
 	running []int
-	least   map[gangKind]float64 // cost on the empty cluster
 	now     time.Duration
 	use     usage
 	done    int
@@ -67,13 +74,18 @@ type clairvoyantEngine struct {
 
 // Run simulates until every job has finished.
 func (c Clairvoyant) Run() (Outcome, error) {
-	e := &clairvoyantEngine{Clairvoyant: c, waiting: map[gangKind][]int{}, least: map[gangKind]float64{}, use: newUsage(c.Cluster.NumGPUs())}
+	e := &clairvoyantEngine{Clairvoyant: c, use: newUsage(c.Cluster.NumGPUs())}
+	kinds := map[gangShape]*gangKind{}
 	for _, j := range c.Jobs {
-		g := gangOf(j)
+		g, shape := gangOf(j), gangShape{j.GPUs, max(1, j.MemberGPUs), j.Class}
 		if _, ok := e.place(g); !ok {
 			return Outcome{}, fmt.Errorf("job %q needs %d GPUs, in members of %d, that the cluster does not have", j.ID, j.GPUs, max(1, j.MemberGPUs))
 		}
-		e.jobs = append(e.jobs, clairvoyantJob{gang: g, gpus: j.GPUs, left: j.WorkS(), first: -1, finish: -1})
+		if kinds[shape] == nil {
+			kinds[shape] = &gangKind{gpus: j.GPUs}
+			e.kinds = append(e.kinds, kinds[shape])
+		}
+		e.jobs = append(e.jobs, clairvoyantJob{gang: g, kind: kinds[shape], gpus: j.GPUs, left: j.WorkS(), first: -1, finish: -1})
 	}
 	for e.done < len(e.jobs) {
 		at := e.nextTime()
@@ -134,22 +146,21 @@ func (e *clairvoyantEngine) remaining(i int) float64 {
 	return left * float64(j.gpus)
 }
 
+// compare compares what jobs need still. Of one that waits that does not change; of those
+// that run choose works it out.
 func (e *clairvoyantEngine) compare(a, b int) int {
-	return cmp.Or(cmp.Compare(e.remaining(a), e.remaining(b)), cmp.Compare(a, b))
-}
-
-func (e *clairvoyantEngine) kindOf(i int) gangKind {
-	return gangKind{e.jobs[i].gpus, max(1, e.Jobs[i].MemberGPUs), e.Jobs[i].Class}
+	if c := cmp.Compare(e.jobs[a].need, e.jobs[b].need); c != 0 {
+		return c
+	}
+	return cmp.Compare(a, b)
 }
 
 func (e *clairvoyantEngine) enqueue(i int) {
-	k := e.kindOf(i)
-	q, known := e.waiting[k]
-	if !known {
-		e.kinds = append(e.kinds, k)
-	}
-	at, _ := slices.BinarySearchFunc(q, i, e.compare)
-	e.waiting[k] = slices.Insert(q, at, i)
+	j := &e.jobs[i]
+	j.need = e.remaining(i)
+	k := j.kind
+	at, _ := slices.BinarySearchFunc(k.waiting, i, e.compare)
+	k.waiting = slices.Insert(k.waiting, at, i)
 }
 
 // decide chooses who runs, stops the others and starts those chosen. Moves cost
@@ -242,6 +253,9 @@ func (e *clairvoyantEngine) neighbours(gangs []int) []int {
 // choose walks through all jobs by the GPU time that they need still: those
 // that fit in number run. It takes those to be started out of the queue.
 func (e *clairvoyantEngine) choose() (starts, stops []int) {
+	for _, i := range e.running {
+		e.jobs[i].need = e.remaining(i)
+	}
 	free := e.Cluster.FreeGPUs()
 	if e.nobodyBetter(free) {
 		return nil, nil
@@ -250,9 +264,9 @@ func (e *clairvoyantEngine) choose() (starts, stops []int) {
 	running := slices.Clone(e.running)
 	slices.SortFunc(running, e.compare)
 	for {
-		best, of := -1, gangKind{}
+		best, of := -1, (*gangKind)(nil)
 		for _, k := range e.kinds {
-			if q := e.waiting[k]; len(q) > 0 && k.gpus <= free && (best < 0 || e.compare(q[0], best) < 0) {
+			if q := k.waiting; len(q) > 0 && k.gpus <= free && (best < 0 || e.compare(q[0], best) < 0) {
 				best, of = q[0], k
 			}
 		}
@@ -262,17 +276,17 @@ func (e *clairvoyantEngine) choose() (starts, stops []int) {
 				running = running[1:]
 				continue
 			}
-			best, of = running[0], gangKind{}
+			best, of = running[0], nil
 		}
 		if best < 0 {
 			return starts, stops
 		}
 		free -= e.jobs[best].gpus
-		if of == (gangKind{}) {
+		if of == nil {
 			running = running[1:]
 			continue
 		}
-		e.waiting[of] = e.waiting[of][1:]
+		of.waiting = of.waiting[1:]
 		starts = append(starts, best)
 	}
 }
@@ -287,7 +301,7 @@ func (e *clairvoyantEngine) nobodyBetter(free int) bool {
 		}
 	}
 	for _, k := range e.kinds {
-		if q := e.waiting[k]; len(q) > 0 && (k.gpus <= free || worst >= 0 && e.compare(q[0], worst) < 0) {
+		if q := k.waiting; len(q) > 0 && (k.gpus <= free || worst >= 0 && e.compare(q[0], worst) < 0) {
 			return false
 		}
 	}
@@ -349,18 +363,18 @@ func (e *clairvoyantEngine) drop(i int) {
 // leastCost is what a gang would cost at best: it was worked out when nothing
 // ran.
 func (e *clairvoyantEngine) leastCost(i int) float64 {
-	k := e.kindOf(i)
-	if _, ok := e.least[k]; !ok {
+	k := e.jobs[i].kind
+	if k.least == 0 {
 		for _, r := range e.running {
 			e.Cluster.Release(e.jobs[r].gang, e.jobs[r].placement)
 		}
 		pl, _ := e.place(e.jobs[i].gang)
-		e.least[k] = pl.Cost()
+		k.least = pl.Cost()
 		for _, r := range e.running {
 			e.Cluster.Take(e.jobs[r].gang, e.jobs[r].placement)
 		}
 	}
-	return e.least[k]
+	return k.least
 }
 
 // suspend puts a running job back into the queue.

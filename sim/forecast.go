@@ -7,8 +7,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"github.com/nomad-pal/nomad-pal/pal/queue"
 )
 
 // Forecasts counts what became of the starts that the queue foretold to gangs that
@@ -39,11 +37,12 @@ func (e *engine) askForecasts() {
 	if e.ForecastEvery <= 0 || e.decisions%e.ForecastEvery != 0 {
 		return
 	}
-	ws := slices.DeleteFunc(e.queue.Waiting(e.now, e.Cluster), func(w queue.Wait) bool { return w.Reason == queue.ReasonStarting })
-	first := math.Mod(float64(e.decisions/e.ForecastEvery)*math.Phi, 1) // part of the queue
-	for n := range min(forecastsAtOnce, len(ws)) {
-		part := math.Mod(first+float64(n)/forecastsAtOnce, 1)
-		w := ws[int(part*float64(len(ws)))]
+	first := math.Mod(float64(e.decisions/e.ForecastEvery)*math.Phi, 1)
+	var parts [forecastsAtOnce]float64 // of the queue
+	for n := range parts {
+		parts[n] = math.Mod(first+float64(n)/forecastsAtOnce, 1)
+	}
+	for _, w := range e.queue.WaitingAt(e.now, e.Cluster, parts[:]) {
 		if w.To == 0 {
 			e.forecasts.Silent++
 			continue

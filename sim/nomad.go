@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -197,19 +198,20 @@ func (e *nomadEngine) occupy(g, gpus int) {
 func (e *nomadEngine) anyHas(gpus int) bool { return gpus < len(e.nodesWith) && e.nodesWith[gpus] > 0 }
 
 // unblock tries every blocked evaluation, oldest first; that of again, if it is a job, is
-// the newest.
+// the newest. Once no GPU is free the others stay as they are. Those that still block are
+// written over those that have been tried.
 func (e *nomadEngine) unblock(again int) {
 	waiting := e.blocked
-	e.blocked = nil
-	held := false
-	for _, i := range waiting {
-		held = held || i == again
-		if i != again {
-			e.evaluate(i)
-		}
+	if i := slices.Index(waiting, again); i >= 0 {
+		waiting = append(slices.Delete(waiting, i, i+1), again)
 	}
-	if held {
-		e.evaluate(again)
+	e.blocked = waiting[:0]
+	for n, i := range waiting {
+		if !e.anyHas(1) {
+			e.blocked = append(e.blocked, waiting[n:]...)
+			break
+		}
+		e.evaluate(i)
 	}
 }
 

@@ -5,6 +5,8 @@ package queue
 
 import (
 	container "container/heap"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -66,10 +68,10 @@ type signature struct {
 	efficiency float64
 }
 
-// bucket holds the waiting gangs of one signature, sorted by their keys. A bucket exists
-// while it has gangs.
+// bucket holds the waiting gangs of one signature in a binary heap by their keys. A bucket
+// exists while it has gangs.
 type bucket struct {
-	heap
+	es          []place // es[i].e.pos == i always holds
 	sig         signature
 	gpus        int
 	livePos     int
@@ -81,6 +83,80 @@ type bucket struct {
 	from   *entry
 	passes uint64
 	slack  time.Duration
+}
+
+// place is a gang's place in its bucket, with copies of what decides whether and when it
+// is tried. A pass may look at each gang of a long bucket: it reads these one after the
+// other, and does not go to each entry for them.
+type place struct {
+	key    key
+	expect time.Duration
+	e      *entry
+}
+
+func (b *bucket) push(e *entry)   { container.Push(b, e) }
+func (b *bucket) remove(e *entry) { container.Remove(b, e.pos) }
+
+// fix moves a gang to its place after its key, or what is expected of it, has changed.
+func (b *bucket) fix(e *entry) {
+	p := &b.es[e.pos]
+	if p.expect = e.expect; p.key != e.key {
+		p.key = e.key
+		container.Fix(b, e.pos)
+	}
+}
+
+// Len, Less, Swap, Push and Pop are what container/heap asks for.
+func (b *bucket) Len() int           { return len(b.es) }
+func (b *bucket) Less(i, j int) bool { return b.es[i].key.compare(b.es[j].key) < 0 }
+
+func (b *bucket) Swap(i, j int) {
+	b.es[i], b.es[j] = b.es[j], b.es[i]
+	b.es[i].e.pos, b.es[j].e.pos = i, j
+}
+
+func (b *bucket) Push(a any) {
+	e := a.(*entry)
+	e.pos = len(b.es)
+	b.es = append(b.es, place{e.key, e.expect, e})
+}
+
+func (b *bucket) Pop() any {
+	last := len(b.es) - 1
+	e := b.es[last].e
+	b.es[last], b.es = place{}, b.es[:last]
+	return e
+}
+
+// after is the first gang after a key that is expected to run no longer than that; nil for
+// none.
+func (b *bucket) after(k key, long time.Duration) *entry {
+	var first *place
+	for i := range b.es {
+		p := &b.es[i]
+		if p.expect <= long && k.compare(p.key) < 0 && (first == nil || p.key.compare(first.key) < 0) {
+			first = p
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	return first.e
+}
+
+// ahead is how many GPUs those gangs of the bucket ask for that go before a key. An elastic
+// gang may be tried with fewer members than the bucket says.
+func (b *bucket) ahead(k key) (gpus int) {
+	for i := range b.es {
+		switch p := &b.es[i]; {
+		case p.key.compare(k) >= 0:
+		case b.sig.least > 0:
+			gpus += p.e.gpus
+		default:
+			gpus += b.gpus
+		}
+	}
+	return gpus
 }
 
 // attempt is what decides whether the first gang of a bucket fits: while all of it is as
@@ -96,15 +172,6 @@ type attempt struct {
 	starts uint64
 }
 
-// kind is the signature by which gangs fit the empty cluster or not: without whose they
-// are and what they are allowed. Answers that are remembered by kind serve several buckets.
-func (e *entry) kind() signature {
-	k := e.sig
-	k.tenant, k.localityWait, k.preemptible, k.migratable, k.admitted, k.array = "", 0, false, false, 0, ""
-	k.least, k.efficiency = 0, 0
-	return k
-}
-
 // sign works out the gang's signature. A waiting elastic gang that is tried with fewer
 // members has another one meanwhile than its bucket.
 func (q *Queue) sign(e *entry) {
@@ -113,6 +180,7 @@ func (q *Queue) sign(e *entry) {
 	if q.opt.FairShare || len(q.opt.Tenants) > 0 {
 		e.sig.tenant = e.job.Tenant
 	}
+	e.kind = nil
 }
 
 // enqueue puts an entry that waits from now on into its bucket and into the lists of
@@ -130,8 +198,6 @@ func (q *Queue) enqueue(e *entry) {
 	b := q.buckets[sig]
 	if b == nil {
 		b = &bucket{sig: sig, gpus: e.gpus, livePos: -1}
-		b.less = func(a, c *entry) bool { return a.key.compare(c.key) < 0 }
-		b.pos = func(e *entry) *int { return &e.pos }
 		q.buckets[sig] = b
 	}
 	e.bucket, e.expect = b, q.remaining(e, e.waitingSince)
@@ -195,9 +261,13 @@ func (q *Queue) age(now time.Duration) {
 }
 
 // resort puts the waiting gangs whose names have taught something at their new
-// places: once a pass, as many runs of a name may have ended since the last one.
+// places: once a pass, as many runs of a name may have ended since the last one. Names are
+// gone through in order, as all that is decided must not depend on that of a map.
 func (q *Queue) resort() {
-	for name := range q.learned {
+	if len(q.learned) == 0 {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(q.learned)) {
 		for _, e := range q.named[name] {
 			e.expect = q.remaining(e, e.waitingSince)
 			q.expectUrgency(e)
@@ -208,17 +278,28 @@ func (q *Queue) resort() {
 	clear(q.learned)
 }
 
-// name and unname keep the list of waiting gangs by name, those without one too, for
-// resort.
+// name and unname keep the list of waiting gangs by the name that tells how long they run,
+// those without one too, for resort.
 func (q *Queue) name(e *entry) {
-	e.namePos = len(q.named[e.job.Name])
-	q.named[e.job.Name] = append(q.named[e.job.Name], e)
+	by := e.toldBy()
+	e.namePos = len(q.named[by])
+	q.named[by] = append(q.named[by], e)
 }
 
 func (q *Queue) unname(e *entry) {
-	es := q.named[e.job.Name]
+	by := e.toldBy()
+	es := q.named[by]
 	last := es[len(es)-1]
 	es[e.namePos], last.namePos = last, e.namePos
 	es[len(es)-1] = nil
-	q.named[e.job.Name] = es[:len(es)-1]
+	q.named[by] = es[:len(es)-1]
+}
+
+// toldBy is the name whose runs tell how long the gang runs: its own or, if its user gave an
+// estimate, that of its tenant's estimates. See [Queue.outlook].
+func (e *entry) toldBy() string {
+	if e.job.Estimate > 0 {
+		return said(e.job.Tenant)
+	}
+	return e.job.Name
 }

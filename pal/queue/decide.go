@@ -42,13 +42,17 @@ type pass struct {
 	// slack says, after a gang did not fit, how long one like it may run to fit all the
 	// same, at cost 1; 0: it is not the run time that matters.
 	slack  time.Duration
-	kept   []int              // GPUs held until its end
-	hidden []int              // GPUs kept for the overdue gang whose turn it is
-	ever   map[signature]bool // what would fit the empty cluster
+	kept   []int             // GPUs held until its end
+	hidden []int             // GPUs kept for the overdue gang whose turn it is
+	ever   map[*kind]*answer // what would fit the empty cluster
 	found  map[signature]foundNow
 	alone  map[beside]*pal.Found // see aloneBesideWindows
 	heads  []*tenant             // with gangs that the walk has yet to try, sorted
 	sorted int                   // after so many actions
+	// changed is the gang that [Queue.RoomFor] is asked about, own the GPUs that it has: marked as
+	// taken, or free and then not here.
+	changed *entry
+	own     []int
 }
 
 // Decide says what to do now. It leaves the cluster as it is; what it decided
@@ -73,7 +77,7 @@ func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 	q.hurry(now)
 	q.foreseeEnds(now)
 	q.passes++
-	p := &pass{Queue: q, c: c, now: now, ever: map[signature]bool{}}
+	p := &pass{Queue: q, c: c, now: now, ever: map[*kind]*answer{}}
 	defer p.putBack()
 	p.holdPending()
 	p.claims()
@@ -111,6 +115,9 @@ func (p *pass) take(g pal.Gang, pl pal.Placement) {
 // takes them again. A member whose GPUs the cluster does not hold taken is left
 // out: it has ended, or a GPU of it failed, and the Queue is yet to be told.
 func (p *pass) vacate(e *entry) (back func()) {
+	if e == p.changed {
+		return p.unmark(p.own)
+	}
 	pl := e.placement
 	if !p.opt.Exclusive {
 		pl.Members = slices.DeleteFunc(slices.Clone(pl.Members), func(m pal.Member) bool {
@@ -280,14 +287,14 @@ func (p *pass) next(b *bucket) *entry {
 	if b.passes == p.passes {
 		return b.from
 	}
-	return b.es[0]
+	return b.es[0].e
 }
 
 // goOn brings the pass to the next gang of the bucket that is worth a try, after e; it is
 // false if there is none. While gangs start, that is the bucket's new first one. Behind a
 // gang that would end too late it is the next, in order, that is expected to run no
-// longer than the slack. To find that one takes a look at each gang of the bucket: the
-// heap is sorted by rank, not by run time.
+// longer than the slack. To find that one takes a look at each place of the bucket: the
+// heap is sorted by key, not by run time.
 func (p *pass) goOn(b *bucket, e *entry) bool {
 	if e.state != waiting { // it has started
 		if b.passes != p.passes {
@@ -298,12 +305,7 @@ func (p *pass) goOn(b *bucket, e *entry) bool {
 	} else {
 		return false
 	}
-	b.passes, b.from = p.passes, nil
-	for _, o := range b.es {
-		if o.expect <= b.slack && e.key.compare(o.key) < 0 && (b.from == nil || o.key.compare(b.from.key) < 0) {
-			b.from = o
-		}
-	}
+	b.passes, b.from = p.passes, b.after(e.key, b.slack)
 	if b.from == nil {
 		b.done, b.passes = p.passes, 0
 	}
@@ -317,17 +319,15 @@ func (p *pass) full() bool { return p.opt.Starts > 0 && len(p.started) >= p.opt.
 // one that cannot holds nobody up. Where the cluster is exclusive the answer
 // stays until Changed.
 func (p *pass) possible(e *entry) bool {
-	known := p.everFitting
+	k := p.kindOf(e)
+	known := &k.everFits
 	if !p.opt.Exclusive {
-		known = p.ever
+		if known = p.ever[k]; known == nil {
+			known = new(answer)
+			p.ever[k] = known
+		}
 	}
-	kind := e.kind()
-	ok, asked := known[kind]
-	if !asked {
-		ok = p.everFits(e)
-		known[kind] = ok
-	}
-	return ok
+	return known.of(func() bool { return p.everFits(e) })
 }
 
 // first is the bucket whose first gang goes first, nil if none is left. It

@@ -403,11 +403,7 @@ func (p *pass) growTo(e *entry, to pal.Placement) {
 
 // lend counts GPUs on which a gang is about to grow, or (negative) is not any more, as
 // its tenants'.
-func (q *Queue) lend(e *entry, gpus int) {
-	for t := e.of.tenant; t != nil; t = t.parent {
-		t.gpus += gpus
-	}
-}
+func (q *Queue) lend(e *entry, gpus int) { e.of.tenant.count(gpus) }
 
 // Settled reports that some of an elastic gang's members have done their work: its size
 // stays as it is until it starts again.

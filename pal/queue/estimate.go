@@ -5,7 +5,6 @@ package queue
 
 import (
 	"math"
-	"slices"
 	"time"
 )
 
@@ -30,15 +29,10 @@ func (q *Queue) judge(e *entry, now time.Duration) {
 		return
 	}
 	ratio := min(e.work(now).Seconds()/e.job.Estimate.Seconds(), mostStretch)
-	before := q.stretch(e.job.Tenant)
-	q.learn(e.job.Tenant, said(e.job.Tenant), sample{seconds(max(ratio, 1e-6)), 1})
-	if q.stretch(e.job.Tenant) == before {
-		return
-	}
-	for name, es := range q.named {
-		if slices.ContainsFunc(es, func(o *entry) bool { return o.job.Tenant == e.job.Tenant }) {
-			q.learned[name] = struct{}{}
-		}
+	before, name := q.stretch(e.job.Tenant), said(e.job.Tenant)
+	q.note(e.job.Tenant, name, sample{seconds(max(ratio, 1e-6)), 1})
+	if q.stretch(e.job.Tenant) != before {
+		q.learned[name] = struct{}{}
 	}
 }
 

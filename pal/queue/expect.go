@@ -15,12 +15,13 @@ import (
 // passed. Only where the run time of everybody ahead can be foretold, and without the GPUs
 // of running gangs whose end nobody knows: a service may never give them back. Counting GPUs
 // tells nothing of gangs that a quota, an array or a window keeps waiting.
-func (p *pass) expect(queue []*entry, ws []Wait) {
+// What others' waits teach is told of the gangs at the given positions only.
+func (p *pass) expect(queue []*entry, ws []Wait, of []int) {
 	if len(p.forecasts.waits) >= fewestWaits {
-		ahead := p.aheadOfAll()
-		for i, e := range queue {
-			if e.state == waiting && ws[i].Reason != ReasonTooLarge && ws[i].Reason != ReasonLimit {
-				r := p.foretellStart(p.now, e, ahead[e])
+		ahead, waits := p.aheadOfAll(), p.forecasts.byLength(p.now)
+		for _, i := range of {
+			if e := queue[i]; e.state == waiting && ws[i].Reason != ReasonTooLarge && ws[i].Reason != ReasonLimit {
+				r := p.foretellStart(p.now, e, ahead[e], waits)
 				ws[i].From, ws[i].To = r.from, r.to
 			}
 		}

@@ -151,31 +151,48 @@ func adapt(wider float64, missed bool, most float64) float64 {
 	return min(mostWider, max(-mostWider, wider+step))
 }
 
+// length is how long a remembered wait, by its number, was or is taken to be, in seconds.
+type length struct {
+	secs float64
+	wait int
+}
+
+// byLength are the remembered waits by how long they are, the shortest first. That is the
+// same for all gangs whose starts are foretold at one time.
+func (f *forecasts) byLength(now time.Duration) []length {
+	ls := make([]length, len(f.waits))
+	for i, w := range f.waits {
+		ls[i] = length{w.so(now).Seconds(), i}
+	}
+	slices.SortFunc(ls, func(a, b length) int { return cmp.Compare(a.secs, b.secs) })
+	return ls
+}
+
 // foretellStart is between when a waiting gang will start, eight times in ten, where
 // those ahead of it ask for so many GPUs. It is not known before a few gangs have
-// waited. The waits that are remembered are sorted, and the range lies between those at
-// one tenth and nine tenths of their weight, widened by what earlier ranges have taught.
-func (q *Queue) foretellStart(now time.Duration, e *entry, ahead int) foretold {
+// waited. Of the waits that are remembered, which are given by length, the range lies
+// between those at one tenth and nine tenths of their weight, widened by what earlier
+// ranges have taught.
+func (q *Queue) foretellStart(now time.Duration, e *entry, ahead int, waits []length) foretold {
 	f := &q.forecasts
 	r := foretold{likeWhom: q.alike(now, e, ahead), at: now}
-	if len(f.waits) < fewestWaits {
+	if len(waits) < fewestWaits {
 		return r
 	}
-	type left struct{ secs, weight float64 }
-	ls, sum := make([]left, len(f.waits)), 0.0
+	var weights [maxWaits]float64
+	sum := 0.0
 	for i, w := range f.waits {
-		ls[i] = left{w.so(now).Seconds(), r.likeness(w.likeWhom)}
-		sum += ls[i].weight
+		weights[i] = r.likeness(w.likeWhom)
+		sum += weights[i]
 	}
-	slices.SortFunc(ls, func(a, b left) int { return cmp.Compare(a.secs, b.secs) })
 	quantile := func(part float64) float64 {
 		below := 0.0
-		for _, o := range ls {
-			if below += o.weight; below >= part*sum {
-				return o.secs
+		for _, l := range waits {
+			if below += weights[l.wait]; below >= part*sum {
+				return l.secs
 			}
 		}
-		return ls[len(ls)-1].secs
+		return waits[len(waits)-1].secs
 	}
 	from := quantile(rangeMisses) * math.Exp(-f.from)
 	to := max(from, max(quantile(1-rangeMisses), leastRange.Seconds())*math.Exp(f.until))
@@ -206,14 +223,14 @@ func (p *pass) checkForecast() {
 			n -= len(b.es)
 			continue
 		}
-		e := b.es[n]
+		e := b.es[n].e
 		for _, r := range e.foretold {
 			if p.now > r.to {
 				p.forecasts.judge(r, p.now)
 			}
 		}
 		if len(e.foretold) < maxChecks {
-			r := p.foretellStart(p.now, e, p.ahead(e))
+			r := p.foretellStart(p.now, e, p.ahead(e), p.forecasts.byLength(p.now))
 			e.foretold = append(e.foretold, &r)
 			p.forecasts.remember(&r)
 		}
@@ -225,7 +242,9 @@ func (p *pass) checkForecast() {
 func (q *Queue) byKey() []*entry {
 	var es []*entry
 	for _, b := range q.live {
-		es = append(es, b.es...)
+		for i := range b.es {
+			es = append(es, b.es[i].e)
+		}
 	}
 	slices.SortFunc(es, func(a, b *entry) int { return a.key.compare(b.key) })
 	return es
@@ -247,11 +266,7 @@ func (q *Queue) aheadOfAll() map[*entry]int {
 func (q *Queue) ahead(e *entry) int {
 	n := 0
 	for _, b := range q.live {
-		for _, o := range b.es {
-			if o.key.compare(e.key) < 0 {
-				n += o.gpus
-			}
-		}
+		n += b.ahead(e.key)
 	}
 	return n
 }

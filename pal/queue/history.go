@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"sort"
 	"time"
 )
 
@@ -36,11 +37,18 @@ type runHistory struct {
 	fresh   map[int]*foreseen // of gangs of so many GPUs that have not run
 }
 
-// learn remembers a finished run.
+// learn remembers a finished run: what is expected of those gangs changes that wait and are
+// told by its name.
 func (q *Queue) learn(tenant, name string, s sample) {
 	if name == "" || s.work <= 0 {
 		return
 	}
+	q.note(tenant, name, s)
+	q.learned[name] = struct{}{}
+}
+
+// note takes in a run.
+func (q *Queue) note(tenant, name string, s sample) {
 	q.lessons++
 	h := q.history[name]
 	if h == nil {
@@ -53,7 +61,6 @@ func (q *Queue) learn(tenant, name string, s sample) {
 	if len(h.samples) > maxSamples {
 		h.samples = slices.Delete(h.samples, 0, 1)
 	}
-	q.learned[name] = struct{}{}
 }
 
 // makeRoom forgets a name where there are as many as may be: one of the tenant with
@@ -223,10 +230,12 @@ func (q *Queue) outlook(e *entry, now time.Duration) outlook {
 	} else {
 		// What is not known counts as much as one run of the same size.
 		o.rest = 1
-		for _, s := range q.sortedSamples(e.job.Name) {
-			if p, left := outlasting(s.work, done); p > 0 {
-				o.of = append(o.of, chance{left, p * likeness(s.gpus, e.whole())})
-			}
+		runs, whole := q.sortedSamples(e.job.Name), e.whole()
+		// Those that it has outlasted by far, the shortest, tell nothing any more.
+		first := sort.Search(len(runs), func(i int) bool { p, _ := outlasting(runs[i].work, done); return p > 0 })
+		for _, s := range runs[first:] {
+			p, left := outlasting(s.work, done)
+			o.of = append(o.of, chance{left, p * likeness(s.gpus, whole)})
 		}
 	}
 	q.chances = o.of
@@ -290,9 +299,12 @@ func (o outlook) index() time.Duration {
 // a name are never quite as long as each other: one that is about to end must not
 // look as if it had only begun.
 func outlasting(length, done time.Duration) (possible, left float64) {
-	over := float64(done-length) / (beyond * float64(length))
+	possible = 1
+	if done > length {
+		possible -= min(1, float64(done-length)/(beyond*float64(length)))
+	}
 	window := time.Duration((1+beyond)*float64(length)) - done
-	return 1 - min(1, max(0, over)), max(0, length-done, window/2).Seconds()
+	return possible, max(0, length-done, window/2).Seconds()
 }
 
 // samples are those of a name, oldest first; nil if nothing is known of it.

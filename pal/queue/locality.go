@@ -78,13 +78,7 @@ func fitsIdle(c *pal.Cluster, g pal.Gang, policy pal.Policy) bool {
 // use them. It is worked out once per kind of gang, until [Queue.Changed] or
 // [Queue.Rebase].
 func (p *pass) needsOutliers(e *entry, policy pal.Policy) bool {
-	kind := e.kind()
-	needs, known := p.needing[kind]
-	if !known {
-		needs = !fitsIdle(p.c, e.job.Gang, policy)
-		p.needing[kind] = needs
-	}
-	return needs
+	return p.kindOf(e).needsOutliers.of(func() bool { return !fitsIdle(p.c, e.job.Gang, policy) })
 }
 
 // Trying is the job for which GPUs are being looked for, "" where none is. After a
@@ -131,9 +125,9 @@ func (p *pass) waitsForLocality(e *entry, pl pal.Placement) bool {
 // worked out once per kind of gang. Where it would not fit even so, as while nodes are
 // away, there is no telling, and nothing is kept.
 func (p *pass) leastCost(e *entry) float64 {
-	kind := e.kind()
-	c, ok := p.leastCosts[kind]
-	if !ok {
+	kind := p.kindOf(e)
+	c := kind.leastCost
+	if c == 0 {
 		defer p.withoutWindows()()
 		p.withoutRunning(func() {
 			pl, fits := p.place(e)
@@ -141,7 +135,7 @@ func (p *pass) leastCost(e *entry) float64 {
 				c = math.Inf(1)
 				return
 			}
-			p.leastCosts[kind] = c
+			kind.leastCost = c
 		})
 	}
 	return c

@@ -33,10 +33,15 @@ func (p *pass) migrate() {
 }
 
 // hopeless says whether not even the best placement on the empty cluster would pay
-// a move. It saves the search of better for gangs that run well already.
+// a move. It saves the search of better for gangs that run well already, and of those that run
+// as well as they could it does not even ask how long they run on.
 func (p *pass) hopeless(e *entry) bool {
+	worse := e.placement.Cost() - p.leastCost(e)
+	if worse <= 0 {
+		return true
+	}
 	left := float64(p.remaining(e, p.now))
-	return left*e.slower*(e.placement.Cost()-p.leastCost(e)) <= 2*float64(e.job.RestartCost)
+	return left*e.slower*worse <= 2*float64(e.job.RestartCost)
 }
 
 // better looks for a placement that pays the move, with the gang's own GPUs free.

@@ -79,6 +79,7 @@ func (p *player) act() {
 	for range 1000 {
 		free := p.c.FreeGPUs()
 		actions := p.queue.Decide(p.now, p.c)
+		p.checkWaiting()
 		if p.c.FreeGPUs() != free {
 			p.t.Fatalf("Decide left %d free GPUs, there were %d", p.c.FreeGPUs(), free)
 		}
@@ -90,6 +91,29 @@ func (p *player) act() {
 		}
 	}
 	p.t.Fatal("Decide never ends")
+}
+
+// checkWaiting: each gang that waits is in its place, with what is known of it by now, and
+// who asks about a few gangs is told what is told of all.
+func (p *player) checkWaiting() {
+	for id := range p.waiting {
+		e := p.queue.entries[id]
+		if e.state != waiting {
+			continue
+		}
+		if got, want := e.bucket.es[e.pos], (place{e.key, e.expect, e}); got != want {
+			p.t.Fatalf("%s: its place says %v, want %v", id, got, want)
+		}
+		if left := p.queue.remaining(e, e.waitingSince); e.expect != left {
+			p.t.Fatalf("%s: expected to run for %v, by what is known now for %v", id, e.expect, left)
+		}
+	}
+	all := slices.DeleteFunc(p.queue.Waiting(p.now, p.c), func(w Wait) bool { return w.Reason == ReasonStarting })
+	for n, w := range p.queue.WaitingAt(p.now, p.c, []float64{0, 0.5}) {
+		if want := all[n*len(all)/2]; !reflect.DeepEqual(w, want) {
+			p.t.Fatalf("in part %d of 2 of the queue waits %v, want %v", n, w, want)
+		}
+	}
 }
 
 func (p *player) carryOut(a Action) {

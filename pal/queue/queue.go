@@ -35,6 +35,7 @@ type entry struct {
 
 	bucket  *bucket   // while waiting
 	sig     signature // of the bucket that it is or was in
+	kind    *kind     // see kindOf
 	pos     int       // in bucket
 	agePos  int       // in Queue.ages or Queue.overdue, while waiting
 	namePos int       // in Queue.named, while waiting
@@ -113,18 +114,16 @@ type Queue struct {
 	history map[string]*runHistory
 	lessons int64               // taken in so far
 	learned map[string]struct{} // names whose gangs must be sorted again
-	named   map[string][]*entry // waiting gangs by name
+	named   map[string][]*entry // waiting gangs by the name that tells how long they run
 	chances []chance            // memory of outlook
 	version uint64              // grows when GPUs may have come free
 	passes  uint64              // calls of Decide
 	trying  string              // see Trying
 	starts  uint64              // decided
-	// everFitting, needing (GPUs that are avoided) and leastCosts are by kind of gang,
-	// until Changed.
-	everFitting   map[signature]bool
-	needing       map[signature]bool
+	// kinds are those that were asked for since what is known of them was forgotten, by Changed.
+	kinds         map[signature]*kind
+	changes       uint64        // how often that was
 	localityUntil time.Duration // when the first gang stops waiting for GPUs closer together
-	leastCosts    map[signature]float64
 	movesFrom     time.Duration // see NoMoves
 	lentFor       time.Duration // how long growths of elastic gangs last; 0: not known
 	wantedAt      time.Duration // when a gang waited last, after a pass
@@ -138,8 +137,7 @@ func New(o Options) (*Queue, error) {
 		return nil, err
 	}
 	q := &Queue{opt: o, entries: map[string]*entry{}, buckets: map[signature]*bucket{}, tenancy: newTenancy(o.Tenants),
-		history: map[string]*runHistory{}, learned: map[string]struct{}{}, named: map[string][]*entry{}, everFitting: map[signature]bool{},
-		needing: map[signature]bool{}, leastCosts: map[signature]float64{}, levels: newLevels(), version: 1,
+		history: map[string]*runHistory{}, learned: map[string]struct{}{}, named: map[string][]*entry{}, kinds: map[signature]*kind{}, levels: newLevels(), version: 1,
 		forecasts: forecasts{from: firstWider, until: firstWider}}
 	q.ages.less = func(a, b *entry) bool { // who has waited longest in all; see age
 		if a.waitingSince-a.waited != b.waitingSince-b.waited {
@@ -483,8 +481,7 @@ func (q *Queue) sorted() []*entry {
 // failed or was repaired, a node joined. What was remembered of the cluster is forgotten.
 func (q *Queue) Changed() {
 	q.version++
-	clear(q.everFitting)
+	q.changes++
+	clear(q.kinds)
 	clear(q.windows.alone)
-	clear(q.leastCosts)
-	clear(q.needing)
 }

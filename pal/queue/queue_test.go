@@ -73,6 +73,8 @@ func (w *world) do(t *testing.T, d *datadriven.TestData) (string, error) {
 			fmt.Fprintf(&b, "%s between %v and %v, behind %q with %d GPUs ahead\n", x.Job, x.From, x.To, x.Ahead, x.AheadGPUs)
 		}
 		return b.String(), nil
+	case "change":
+		return w.change(d.Input), nil
 	case "windows":
 		return "", w.windows(d.Input)
 	case "tenants":
@@ -203,6 +205,32 @@ func (w *world) submit(s string) error {
 	}
 	w.gangs[j.ID] = j.Gang
 	return w.queue.Submit(w.now, j)
+}
+
+// change asks where running gangs, "id gpus [tenant]" a line, could go if they asked for so many
+// GPUs.
+func (w *world) change(lines string) string {
+	var b strings.Builder
+	for _, s := range strings.Split(strings.TrimSpace(lines), "\n") {
+		var id, tenant string
+		var gpus int
+		_, _ = fmt.Sscan(s, &id, &gpus, &tenant)
+		had := w.places[id]
+		w.cluster.Release(w.gangs[id], had)
+		free := w.cluster.FreeGPUs()
+		j := Job{ID: id, Tenant: tenant, Gang: pal.SingleGPUs(id, pal.ClassA, gpus), Estimate: time.Hour}
+		f, wait, ok := w.queue.RoomFor(w.now, w.cluster, Change{Job: j, Own: had.GPUs()})
+		if w.cluster.FreeGPUs() != free {
+			return "RoomFor changed the cluster\n"
+		}
+		w.cluster.Take(w.gangs[id], had)
+		if ok {
+			fmt.Fprintf(&b, "%s goes to %s\n", id, w.names(f.Placement))
+		} else {
+			fmt.Fprintf(&b, "%s: %s\n", id, wait.Why())
+		}
+	}
+	return b.String()
 }
 
 func (w *world) release(id string) {
@@ -351,5 +379,38 @@ func TestWaitingSurvivesRestart(t *testing.T) {
 	}
 	if ws := q.Waiting(now, c); len(ws) != 2 || ws[0].Job != "old" || !ws[0].Overdue {
 		t.Errorf("waiting: %v", ws)
+	}
+}
+
+// TestRoomForWhatTheQueueHasNotHeard: members of a gang that shrinks for another one have ended,
+// and the queue is not told yet.
+func TestRoomForWhatTheQueueHasNotHeard(t *testing.T) {
+	w := &world{gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
+	q, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.queue = q
+	if w.cluster, err = pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.submit("a 4 least=1"); err != nil {
+		t.Fatal(err)
+	}
+	w.decide()
+	w.now, w.manual = time.Hour, true
+	if err := w.submit("b 2"); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := w.decide(), "resize a on 0,1 for b\n"; got != want {
+		t.Fatalf("%q, want %q", got, want)
+	}
+	if err := w.submit("c 4"); err != nil {
+		t.Fatal(err)
+	}
+	w.cluster.Release(w.gangs["a"], w.places["a"])
+	j := Job{ID: "a", Gang: pal.SingleGPUs("a", pal.ClassA, 3)}
+	if _, wait, ok := q.RoomFor(w.now, w.cluster, Change{Job: j, Own: []int{0, 1}}); ok || wait.Reason != ReasonGPUs {
+		t.Errorf("room: %v, %s", ok, wait.Why())
 	}
 }

@@ -24,26 +24,31 @@ type reservation struct {
 }
 
 // backfill looks for a placement that does not delay the head: one that ends
-// before the head's GPUs are free, or that lies elsewhere. With BackfillBestEffort, and for
-// gangs that the head can stop, any will do, and so it will if the head's start cannot be
-// foreseen. Whether the gang ends in time is asked first, as that takes no second search.
+// before the head's GPUs are free, or that lies elsewhere. Whether the gang ends in time is
+// asked first, as that takes no second search.
 func (p *pass) backfill(e *entry) (pal.Found, bool) {
 	f, ok := p.find(e)
-	if !ok || p.head == nil || p.opt.Backfill == BackfillBestEffort || p.stoppable(e) {
+	if !ok || p.head == nil || !p.delays(e, f) {
 		return f, ok
+	}
+	if f, ok := p.beside(p.reserve, e); ok {
+		return f, true
+	}
+	p.slack = e.does(p.reserve.at-p.now, f)
+	return pal.Found{}, false
+}
+
+// delays says whether a gang on that placement could delay the head: not with
+// BackfillBestEffort, which does not mind, nor a gang that the head can stop, nor if the head's
+// start cannot be foreseen.
+func (p *pass) delays(e *entry, f pal.Found) bool {
+	if p.opt.Backfill == BackfillBestEffort || p.stoppable(e) {
+		return false
 	}
 	if p.reserve == nil {
 		p.reserve = p.reserveFor(p.head)
 	}
-	r := p.reserve
-	if !r.known || p.now+e.takes(e.expect, f) <= r.at {
-		return f, true
-	}
-	if f, ok := p.beside(r, e); ok {
-		return f, true
-	}
-	p.slack = e.does(r.at-p.now, f)
-	return pal.Found{}, false
+	return p.reserve.known && p.now+e.takes(e.expect, f) > p.reserve.at
 }
 
 // reserved is the head's reservation, chosen again if gangs have started since.
@@ -113,11 +118,16 @@ func (p *pass) away(e *entry) (back func()) {
 	if e.state != starting || slices.Contains(p.started, e) {
 		return p.vacate(e)
 	}
-	for _, u := range e.placement.GPUs() {
+	return p.unmark(e.placement.GPUs())
+}
+
+// unmark frees GPUs that were only marked as taken; it returns what marks them again.
+func (p *pass) unmark(gpus []int) (back func()) {
+	for _, u := range gpus {
 		p.c.SetTaken(u, false)
 	}
 	return func() {
-		for _, u := range e.placement.GPUs() {
+		for _, u := range gpus {
 			p.c.SetTaken(u, true)
 		}
 	}

@@ -36,7 +36,7 @@ type tenant struct {
 	name   string
 	parent *tenant   // nil at the top
 	chain  []*tenant // the tenants it is a part of and itself, the top first
-	gpus   int       // of gangs that run or are about to
+	gpus   int       // of gangs that run or are about to, and outside the Queue
 	usage  usage
 	turn   tenantTurn
 }
@@ -64,8 +64,39 @@ func newTenancy(tenants map[string]Tenant) tenancy {
 // namespace is one that has jobs, or had. Usage is kept for it as well as for its tenant:
 // whoever reads it back may have other tenants.
 type namespace struct {
-	tenant *tenant
-	usage  usage
+	tenant  *tenant
+	usage   usage
+	outside int // see Outside
+}
+
+// count counts GPUs as the tenant's and its parents', or (negative) no longer.
+func (t *tenant) count(gpus int) {
+	for ; t != nil; t = t.parent {
+		t.gpus += gpus
+	}
+}
+
+// Outside says how many GPUs jobs of each namespace hold that the Queue does not count: those
+// that nobody could read, or that cannot be served any more as they are written. They
+// are a part of what their tenants may use.
+func (q *Queue) Outside(gpus map[string]int) {
+	for name, n := range q.namespaces {
+		n.tenant.count(gpus[name] - n.outside)
+		n.outside = gpus[name]
+	}
+	for name, held := range gpus {
+		if q.namespaces[name] == nil {
+			n := q.namespace(name)
+			n.tenant.count(held)
+			n.outside = held
+		}
+	}
+}
+
+// Counts says whether the GPUs of a gang are counted: it runs, is about to, or is being stopped.
+func (q *Queue) Counts(id string) bool {
+	e := q.entries[id]
+	return e != nil && e.state != waiting
 }
 
 func (t *tenant) weight() float64 {
@@ -257,10 +288,11 @@ func (p *pass) limiting(e *entry, gpus int) *tenant {
 	return nil
 }
 
-// tooLargeFor is the tenant that may never hold as many GPUs as the gang needs; nil for none.
-func (e *entry) tooLargeFor() *tenant {
+// tooLargeFor is the tenant that may never hold as many GPUs as the gang needs, beside so many
+// that it has; nil for none.
+func (e *entry) tooLargeFor(has int) *tenant {
 	for t := e.of.tenant; t != nil; t = t.parent {
-		if most, ok := t.limit(); ok && e.least() > most {
+		if most, ok := t.limit(); ok && has+e.least() > most {
 			return t
 		}
 	}
@@ -279,7 +311,7 @@ func (p *pass) firstByTenant() *bucket {
 	switch {
 	case p.heads == nil:
 		for _, b := range p.live {
-			t := b.es[0].of.tenant
+			t := b.es[0].e.of.tenant
 			if t.turn.pass != p.passes {
 				t.turn = tenantTurn{pass: p.passes, buckets: t.turn.buckets[:0]}
 				p.heads = append(p.heads, t)
@@ -420,7 +452,7 @@ type TenantUse struct {
 	Tenant string `json:"tenant"`
 	// Namespaces are those of its own and of its parts that have jobs or have used GPUs.
 	Namespaces []string `json:"namespaces"`
-	GPUs       int      `json:"gpus"` // of gangs that run or are about to
+	GPUs       int      `json:"gpus"` // of gangs that run or are about to, and outside the Queue
 	Weight     float64  `json:"weight"`
 	// Quota and Limit are GPUs; Limit is nil where nothing bounds it.
 	Quota int  `json:"quota,omitempty"`

@@ -218,3 +218,45 @@ func TestQuotasHold(t *testing.T) {
 		}
 	})
 }
+
+// TestOutside: what a tenant holds that the queue does not know is a part of what it may have.
+func TestOutside(t *testing.T) {
+	none := 0
+	o := Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, Tenants: map[string]Tenant{"r": {Quota: 5, BorrowingLimit: &none}, "r/a": {}, "r/b": {}}}
+	w := &world{queue: newTestLine(t, o), gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
+	var err error
+	if w.cluster, err = pal.NewCluster(testNodes(4, ""), pal.TwoTier(1.7)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.submit("j 3 tenant=a"); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		outside map[string]int
+		reason  Reason
+	}{
+		{map[string]int{"a": 3}, ReasonQuota},
+		{map[string]int{"b": 3}, ReasonQuota}, // of another part of the same tenant
+		{map[string]int{"b": 2, "a": 1}, ReasonQuota},
+		{map[string]int{"c": 9}, ReasonNext}, // of another tenant
+		{map[string]int{"b": 2}, ReasonNext},
+		{nil, ReasonNext},
+	} {
+		w.queue.Outside(c.outside)
+		if got := w.queue.Waiting(0, w.cluster)[0].Reason; got != c.reason {
+			t.Errorf("outside %v: it waits for %q, want %q", c.outside, got, c.reason)
+		}
+		if got, want := w.queue.TenantUse("a", 0).GPUs, c.outside["a"]; got != want {
+			t.Errorf("outside %v: it has %d GPUs", c.outside, got)
+		}
+	}
+	if w.queue.Counts("j") || w.queue.Counts("unknown") {
+		t.Error("the GPUs of a gang that waits count")
+	}
+	for _, a := range w.queue.Decide(0, w.cluster) {
+		w.carryOut(a)
+	}
+	if !w.queue.Counts("j") {
+		t.Error("the GPUs of a gang that runs do not count")
+	}
+}

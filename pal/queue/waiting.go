@@ -125,19 +125,59 @@ func have(ids []string) string {
 // It decides nothing and leaves the cluster as it is. Where there are windows it looks for
 // GPUs for each gang for which enough are free, not once for each kind of gang.
 func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
+	return q.waits(now, c, func(ws []Wait) []int {
+		all := make([]int, len(ws))
+		for i := range all {
+			all[i] = i
+		}
+		return all
+	})
+}
+
+// WaitingAt is Waiting for those who ask about few gangs of a long queue: of those at some
+// parts of it from 0 to 1, the gangs aside that are starting, but of no more than wait. Most
+// of what Waiting takes is to foretell the starts of all.
+func (q *Queue) WaitingAt(now time.Duration, c *pal.Cluster, parts []float64) []Wait {
+	return q.waits(now, c, func(ws []Wait) (at []int) {
+		first := 0
+		for first < len(ws) && ws[first].Reason == ReasonStarting { // they come before all others
+			first++
+		}
+		n := len(ws) - first
+		for _, part := range parts[:min(len(parts), n)] {
+			at = append(at, first+int(part*float64(n)))
+		}
+		return at
+	})
+}
+
+// waits lists those of the waiting gangs that are chosen, by their positions.
+func (q *Queue) waits(now time.Duration, c *pal.Cluster, choose func([]Wait) []int) []Wait {
 	q.hurry(now)
-	p := &pass{Queue: q, c: c, now: now, ever: map[signature]bool{}, found: map[signature]foundNow{}}
+	p := &pass{Queue: q, c: c, now: now, ever: map[*kind]*answer{}, found: map[signature]foundNow{}}
 	defer p.putBack()
 	p.holdPending() // as Decide does before it goes through the queue
 	for _, cl := range q.claims {
 		p.keep(cl.placement)
 	}
-	ws := make([]Wait, 0, len(q.entries))
-	ahead, aheadGPUs := "", 0
 	queue := p.inOrder()
+	all := p.whys(queue)
+	of := choose(all)
+	p.expect(queue, all, of)
+	ws := make([]Wait, 0, len(of))
+	for _, i := range of {
+		ws = append(ws, all[i])
+	}
+	return ws
+}
+
+// whys is what each gang of the queue waits for.
+func (p *pass) whys(queue []*entry) []Wait {
+	ws := make([]Wait, 0, len(queue))
+	ahead, aheadGPUs := "", 0
 	for i, e := range queue {
 		p.toLeast(e)
-		w := Wait{Job: e.job.ID, Position: i + 1, GPUs: e.gpus, Most: e.most(), Free: c.FreeGPUs(), Overdue: e.overdue,
+		w := Wait{Job: e.job.ID, Position: i + 1, GPUs: e.gpus, Most: e.most(), Free: p.c.FreeGPUs(), Overdue: e.overdue,
 			Ahead: ahead, AheadGPUs: aheadGPUs}
 		w.Reason, w.Stopping = p.reason(e, ahead)
 		if w.Reason == ReasonLocality {
@@ -147,7 +187,7 @@ func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 			w.Until = p.barring(e).To
 		}
 		if w.Reason == ReasonLimit {
-			w.Limit, _ = e.tooLargeFor().limit()
+			w.Limit, _ = e.tooLargeFor(0).limit()
 		}
 		if e.state == waiting && w.Reason.holdsUp() {
 			if ahead == "" {
@@ -157,7 +197,6 @@ func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 		}
 		ws = append(ws, w)
 	}
-	p.expect(queue, ws)
 	return ws
 }
 
@@ -185,7 +224,9 @@ func (p *pass) inOrder() []*entry {
 	}
 	first := len(es)
 	for _, b := range p.live {
-		es = append(es, b.es...)
+		for i := range b.es {
+			es = append(es, b.es[i].e)
+		}
 	}
 	slices.SortFunc(es[first:], func(a, b *entry) int {
 		if p.turn != nil && (a == p.turn.by) != (b == p.turn.by) {
@@ -226,7 +267,7 @@ func (p *pass) reason(e *entry, ahead string) (Reason, []string) {
 	switch {
 	case !p.possible(e):
 		return ReasonTooLarge, nil
-	case e.tooLargeFor() != nil:
+	case e.tooLargeFor(0) != nil:
 		return ReasonLimit, nil
 	case p.overArray(e):
 		return ReasonArray, nil

@@ -272,7 +272,7 @@ func (p *pass) barring(e *entry) *closure {
 // expensive, and the answer is the same for all gangs of a kind: it is remembered for the
 // pass, or, where the cluster is exclusive, until Changed or SetWindows.
 func (p *pass) aloneBesideWindows(e *entry, closed []*closure) (pal.Found, bool) {
-	key := beside{kind: e.kind()}
+	key := beside{kind: e.empty()}
 	for _, w := range closed {
 		key.closed |= w.bit
 	}

@@ -59,7 +59,7 @@ func (o options) keep() (io.WriteCloser, error) {
 }
 
 // measure runs all policies on all cells, a few at a time, the cells with the fewest jobs
-// first, and writes the tables of the cells that are whole each time one is.
+// first, and writes the tables of the cells that are whole each time one more is.
 func (o options) measure(r report) error {
 	had, err := kept(o.runs)
 	if err != nil {
@@ -74,16 +74,13 @@ func (o options) measure(r report) error {
 	r.of = len(all)
 	var mu sync.Mutex // of what follows
 	left, done := map[*result]int{}, 0
-	count := func(c *result) error { // one more of the cell's runs is done
+	count := func(c *result, known bool) error { // one more of the cell's runs is done
 		done++
-		if left[c]--; left[c] > 0 {
+		if left[c]--; left[c] > 0 || known {
 			return nil
 		}
 		r.cells = slices.DeleteFunc(slices.Clone(all), func(c *result) bool { return left[c] > 0 })
-		if err := write(o.json, r.json); err != nil {
-			return err
-		}
-		return write(o.tables, r.markdown)
+		return o.write(r)
 	}
 	for _, c := range all {
 		c.Runs, left[c] = make([]run, len(ps)), len(ps)
@@ -113,9 +110,21 @@ func (o options) measure(r report) error {
 						return err
 					}
 				}
-				return count(c)
+				return count(c, known)
 			})
 		}
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	r.cells = all
+	return o.write(r)
+}
+
+// write writes the results and the tables.
+func (o options) write(r report) error {
+	if err := write(o.json, r.json); err != nil {
+		return err
+	}
+	return write(o.tables, r.markdown)
 }

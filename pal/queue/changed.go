@@ -1,0 +1,118 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// Change is what a running gang asks for that its author has changed.
+type Change struct {
+	// Job is what it would be, or what it lacks beside what it keeps.
+	Job Job
+	// Own are the GPUs that it gives up: they are free on the cluster, on which it has none.
+	Own []int
+	// Keeps is how many GPUs it keeps.
+	Keeps int
+}
+
+// RoomFor is where a running gang could go now that its author has changed it, or what that
+// waits for.
+//
+// It gets its own GPUs, and of the others what it would get if it were submitted now, behind
+// all who wait: none that somebody who waits could start on or is being given, none of those
+// that the head counts on unless it ends before, none that a window keeps, and none above
+// its tenants' limits. It decides nothing, and leaves the cluster as it is.
+func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Found, w Wait, ok bool) {
+	p := &pass{Queue: q, c: c, now: now, ever: map[*kind]*answer{}, found: map[signature]foundNow{}}
+	defer p.putBack()
+	j := ch.Job
+	p.changed, p.own = q.entries[j.ID], ch.Own
+	_, free := p.hold(ch.Own)
+	p.giveOthers()
+	free()
+	p.own = nil
+	e := &entry{job: j, of: q.namespace(j.Tenant), gpus: j.Gang.GPUs(), slower: 1, before: j.Attained, doneBefore: j.Done, waitingSince: now}
+	q.sign(e)
+	e.expect = q.remaining(e, now)
+	f, w.Reason = p.roomFor(e, ch)
+	w.Job, w.GPUs, w.Free = j.ID, ch.Keeps+e.gpus, c.FreeGPUs()
+	if w.Reason == ReasonLimit {
+		w.Limit, _ = e.tooLargeFor(ch.Keeps).limit()
+	}
+	if w.Reason == ReasonWindow {
+		w.Until = p.barring(e).To
+	}
+	if p.head != nil {
+		w.Ahead = p.head.job.ID
+	}
+	return f, w, w.Reason == ReasonNext
+}
+
+// giveOthers takes the GPUs that others are to have, and finds the head: those who could start go
+// before a gang that runs already, and so does the first who could not.
+func (p *pass) giveOthers() {
+	p.holdPending()
+	for _, cl := range p.Queue.claims {
+		p.keep(cl.placement)
+	}
+	if p.turn != nil {
+		p.keep(p.turn.placement)
+	}
+	for _, e := range p.inOrder() {
+		if e.state == starting || p.claimed(e) || p.turn != nil && p.turn.by == e {
+			continue
+		}
+		p.toLeast(e)
+		switch r, _ := p.reason(e, ""); {
+		case r == ReasonNext:
+			pl, _ := p.placeNow(e)
+			p.take(e.job.Gang, pl)
+			clear(p.found)
+		case r.holdsUp():
+			if p.head = e; p.opt.Backfill == BackfillReserved { // while the gang's own GPUs are not free
+				p.reserve = p.reserveFor(e)
+			}
+			return
+		}
+	}
+}
+
+// roomFor is what is left for a running gang that was changed.
+func (p *pass) roomFor(e *entry, ch Change) (f pal.Found, r Reason) {
+	if had := p.changed; had != nil && had.state >= running { // not counted twice
+		p.lend(had, -had.gpus)
+		defer p.lend(had, had.gpus)
+	}
+	switch {
+	case e.tooLargeFor(ch.Keeps) != nil:
+		return f, ReasonLimit
+	case p.limiting(e, ch.Keeps+e.gpus) != nil:
+		return f, ReasonQuota
+	case p.barring(e) != nil:
+		return f, ReasonWindow
+	case e.gpus > p.c.FreeGPUs():
+		return f, ReasonGPUs
+	}
+	f, ok := p.find(e)
+	switch {
+	case !ok:
+		return f, ReasonScattered
+	case p.head == nil || p.opt.Backfill != BackfillNone && !p.delays(e, f):
+		return f, ReasonNext
+	}
+	kept := p.freeNow()
+	if p.opt.Backfill != BackfillNone {
+		kept = p.reserve.placement.GPUs()
+	}
+	_, free := p.hold(slices.DeleteFunc(kept, func(u int) bool { return slices.Contains(ch.Own, u) }))
+	defer free()
+	if f, ok = p.find(e); !ok {
+		return f, ReasonReserved
+	}
+	return f, ReasonNext
+}

@@ -1,0 +1,58 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+// kind is what gangs have in common that fit the empty cluster alike: what is known of one of
+// them holds for all, until [Queue.Changed].
+type kind struct {
+	changes       uint64 // of the Queue, when it was made
+	everFits      answer
+	needsOutliers answer  // it would not fit without GPUs that are avoided
+	leastCost     float64 // 0: not known
+}
+
+// answer is yes or no, once it is known.
+type answer uint8
+
+const (
+	unknown answer = iota
+	no
+	yes
+)
+
+// of is the answer; the first time ask works it out.
+func (a *answer) of(ask func() bool) bool {
+	if *a == unknown {
+		if ask() {
+			*a = yes
+		} else {
+			*a = no
+		}
+	}
+	return *a == yes
+}
+
+// kindOf is the gang's kind. To look it up by signature takes longer than most of what it is
+// asked for, so that a gang keeps it, until it is signed again or Changed.
+func (q *Queue) kindOf(e *entry) *kind {
+	if e.kind == nil || e.kind.changes != q.changes {
+		sig := e.empty()
+		k := q.kinds[sig]
+		if k == nil {
+			k = &kind{changes: q.changes}
+			q.kinds[sig] = k
+		}
+		e.kind = k
+	}
+	return e.kind
+}
+
+// empty is the signature by which gangs fit the empty cluster or not: without whose they
+// are and what they are allowed.
+func (e *entry) empty() signature {
+	k := e.sig
+	k.tenant, k.localityWait, k.preemptible, k.migratable, k.admitted, k.array = "", 0, false, false, 0, ""
+	k.least, k.efficiency = 0, 0
+	return k
+}
