@@ -76,7 +76,29 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 		p.committed(ctx, s, now)
 	}
 	p.m.EndJob()
+	p.changeAll(ctx)
 	return ctx.Err()
+}
+
+// changeAll tells running gangs whose authors ask for other GPUs where they could go, as long
+// as the budget of their namespace lasts. That comes after the queue's decisions: those who
+// wait go first.
+func (p *Placer) changeAll(ctx context.Context) {
+	for _, t := range p.m.Sorted() {
+		if !t.Asks() {
+			continue
+		}
+		ok, again := p.timeBudget.has(t.Key.Namespace)
+		if !ok {
+			p.again = p.again || again
+			continue
+		}
+		p.m.BeginJob(t.Key)
+		began := time.Now()
+		p.step(ctx, t, p.m.RoomForAll(&t.Gang))
+		p.timeBudget.spend(t.Key.Namespace, time.Since(began), p.m.Time)
+	}
+	p.m.EndJob()
 }
 
 // prepare works out the reasons, on the cluster as it is at this point of the

@@ -4,7 +4,6 @@
 package placer
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -121,21 +120,18 @@ func (p *Placer) emit(k nomad.JobKey, kind EventKind, text string) {
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// stopReason says why a gang is stopped.
-func stopReason(t *model.Tracked, why gang.Reason) string {
-	if why != gang.Requeued {
-		return stopReasons[why]
+// stopText says that a gang is stopped, why, and what becomes of it.
+func stopText(t *model.Tracked) string {
+	text := "its members are stopped: " + t.WhyStopped()
+	switch why, _ := t.Stopping(); {
+	case why == "": // by a placer before this one
+		return "its members are stopped"
+	case why == gang.Preempted || why == gang.Moved:
+		return text
+	case t.Record != nil && t.Record.GivenUp != "":
+		return text + "; it is not tried again"
 	}
-	next := "it starts again as a whole"
-	if t.Record != nil && t.Record.GivenUp != "" {
-		next = "it is not tried again"
-	}
-	return ": " + cmp.Or(t.Trouble, "not all of them could run") + "; " + next
-}
-
-// stopReasons say why a gang is stopped that starts again.
-var stopReasons = map[gang.Reason]string{
-	gang.Preempted: " to make room", gang.Moved: ": it moves to better GPUs", gang.Resized: ": it starts again as its author has changed it",
+	return text + "; it starts again as a whole"
 }
 
 // noteState notes that a gang's state has changed.
@@ -160,8 +156,8 @@ func (p *Placer) noteState(t *model.Tracked, was gang.State) {
 			p.emit(t.Key, Started, allThere(t.Want))
 		}
 	case gang.Stopping:
-		why, forJob := t.Stopping()
-		p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: Stopped, Namespace: t.Key.Namespace, Job: t.Key.ID, ForJob: forJob, Text: "its members are stopped" + stopReason(t, why)})
+		_, forJob := t.Stopping()
+		p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: Stopped, Namespace: t.Key.Namespace, Job: t.Key.ID, ForJob: forJob, Text: stopText(t)})
 	case gang.Lost:
 		p.emit(t.Key, LostMembers, "ended before its members had finished")
 	case gang.Failed:

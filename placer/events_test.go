@@ -15,8 +15,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // The log keeps the last events in order, with IDs that grow, and wakes who waits.
@@ -100,6 +102,14 @@ func TestEventsTellStories(t *testing.T) {
 		w.RunFor(time.Minute)
 		if got, want := told("low"), []string{"queued", "placed", "started", "stopped research/high", "requeued"}; !slices.Equal(got, want) {
 			w.T.Errorf("low: %q, want %q", got, want)
+		}
+		kept, _ := p.Events.After(0)
+		c, err := nomad.NewClient(w.Nomad.Config("reader", ""), "")
+		if err != nil {
+			w.T.Fatal(err)
+		}
+		if r, err := store.In(c).Record(w.T.Context(), nomad.JobKey(low)); err != nil || r.StoppedWhy == "" || !slices.ContainsFunc(kept, func(e placer.Event) bool { return e.Text == "its members are stopped: "+r.StoppedWhy }) {
+			w.T.Errorf("its record (%v) and the events say why it was stopped, in other words", err)
 		}
 		if err := w.Purge(high); err != nil {
 			w.T.Fatal(err)

@@ -36,6 +36,8 @@ type Agent struct {
 	panics  atomic.Int64 // of requests, survived
 	// lockError is why the lock could not be asked for, last time; empty if it could.
 	lockError atomic.Pointer[string]
+	// lockUntil is until when the lock is nobody else's, as far as this agent knows.
+	lockUntil atomic.Pointer[time.Time]
 	warnings  heartbeat.Warnings
 	// followers are the requests that wait for events.
 	followers atomic.Int64
@@ -187,6 +189,9 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 		defer a.leads.Store(false)
 		of := store.Heartbeat{Agent: name(), Version: version.Human(), Address: address}
 		heart := &heartbeat.Heart{Nomad: client, Log: a.log, Vitals: p.Vitals, Of: of, Elected: elected, Warnings: &a.warnings}
+		if elected {
+			heart.Holds = a.holdsLock
+		}
 		wg.Go(func() { heart.Run(ctx) })
 		wg.Go(func() { a.remember(ctx) })
 		a.log.Info("placing", "placement", cfg.Placement, "queue", cfg.Queue.Order)

@@ -119,11 +119,20 @@ func TestElection(t *testing.T) {
 	if second.agent.leads.Load() {
 		t.Error("both lead")
 	}
+	second.configure(f, config+"resync = \"soon\"\n")
+	second.reload <- syscall.SIGHUP
+	until(t, "one that stands by warns of its configuration", func() bool {
+		_, text := second.send(http.MethodGet, "/v1/health", agentsToken, "")
+		return strings.Contains(text, `"leader": false`) && strings.Contains(text, "configuration is invalid")
+	})
 	if err := first.stop(); err != nil {
 		t.Error(err)
 	}
 	until(t, "the second one leads", second.agent.leads.Load)
 	second.ready()
+	until(t, "it knows that it holds the lock, and for how long", func() bool {
+		return second.agent.holdsLock(time.Now()) && !second.agent.holdsLock(time.Now().Add(time.Second))
+	})
 	// Somebody else gets the lock.
 	f.set(func() { f.broken = regexp.MustCompile("PUT /v1/var/nomad-pal/lock") })
 	until(t, "it leads no more", func() bool { return !second.agent.leads.Load() })
@@ -198,7 +207,7 @@ func TestHealthOf(t *testing.T) {
 	} {
 		var v heartbeat.Vitals
 		c.report(&v)
-		h := Health{Leader: true}.of(model.Status{}, v.Status(), nil, now)
+		h := Health{Leader: true}.of(model.Status{}, v.Status(), now)
 		if h.Ready != c.ready || !strings.Contains(h.Trouble, c.want) || c.want == "" && h.Trouble != "" {
 			t.Errorf("%s: %+v", c.name, h)
 		}

@@ -131,16 +131,14 @@ func (c *caller) visible(ctx context.Context, jobs []model.JobStatus) ([]model.J
 // that is not there from one that the caller may not know of.
 func (c *caller) readsJob(ctx context.Context, k nomad.JobKey) error {
 	if err := nomad.Addressable(k.ID); err != nil {
-		return fmt.Errorf("%w %q in namespace %q: %w", errNoJob, k.ID, k.Namespace, err)
+		return fmt.Errorf("%w: %w", nomad.NoJob(k), err)
 	}
 	_, _, err := c.nomad.Jobs().Info(k.ID, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
 	if nomad.StatusOf(err) == http.StatusNotFound {
-		return fmt.Errorf("%w %q in namespace %q", errNoJob, k.ID, k.Namespace)
+		return nomad.NoJob(k)
 	}
 	return needs(err, fmt.Sprintf("the capability %q in namespace %q", "read-job", k.Namespace))
 }
-
-var errNoJob = errors.New("no job")
 
 func (c *caller) readsNodes(ctx context.Context) error {
 	_, _, err := c.nomad.Nodes().List(one(ctx, ""))
@@ -188,7 +186,7 @@ func refuse(w http.ResponseWriter, err error) {
 		status = http.StatusForbidden
 	case errors.Is(err, errPanicked):
 		status = http.StatusInternalServerError
-	case errors.Is(err, errNoJob):
+	case errors.Is(err, nomad.ErrNoJob):
 		status = http.StatusNotFound
 	case nomad.Refused(err):
 		text = "Nomad refuses the agent's own token: " + text

@@ -53,23 +53,24 @@ func (s *server) serveHealth(w http.ResponseWriter, r *http.Request) {
 
 func (a *Agent) health(now time.Time) Health {
 	p := a.current.Load()
-	h := Health{Leader: a.leads.Load()}
+	h := Health{Leader: a.leads.Load(), Warnings: a.warnings.All(now)}
+	h.WarningCount = len(h.Warnings)
 	if p == nil {
 		if failed := a.lockError.Load(); failed != nil && *failed != "" {
 			h.Trouble, h.LastError = "it cannot ask for the lock in Nomad, and so not take over: see its log", *failed
 		}
 		return h
 	}
-	return h.of(p.Status(), p.Vitals(), a.warnings.All(now), now)
+	return h.of(p.Status(), p.Vitals(), now)
 }
 
-// of is the health of a placer whose agent has warnings beside the placer's.
-func (h Health) of(s model.Status, v heartbeat.VitalSigns, warnings []string, now time.Time) Health {
+// of is the health of a placer, whose warnings come after its agent's.
+func (h Health) of(s model.Status, v heartbeat.VitalSigns, now time.Time) Health {
 	h.At, h.Ready = v.LastCycle, !v.LastCycle.IsZero()
 	if h.Trouble = v.Trouble(now); h.Trouble != "" {
 		h.LastError = v.LastError
 	}
-	h.Warnings = slices.Concat(warnings, s.Warnings)
+	h.Warnings = slices.Concat(h.Warnings, s.Warnings)
 	h.WarningCount = len(h.Warnings)
 	return h
 }

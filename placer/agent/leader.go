@@ -59,6 +59,7 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 	if a.noteLock(ctx, err); err != nil {
 		return nil
 	}
+	a.holdLock(acquired.Add(ttl))
 	leading, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- lead(leading) }()
@@ -67,8 +68,12 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 		switch err := call(locks.Renew); {
 		case err == nil:
 			held = now
+			a.holdLock(now.Add(ttl))
 		case errors.Is(err, api.ErrLockConflict) || time.Since(held) > ttl/2:
 			a.log.Warn("lost the lock, another may lead", "error", nomad.Denied(err, nomad.WriteVariables))
+			if errors.Is(err, api.ErrLockConflict) {
+				a.holdLock(time.Time{})
+			}
 			cancel()
 		}
 		select {
@@ -89,6 +94,15 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 		return nil
 	}
 	return err
+}
+
+// holdLock notes until when the lock is this agent's though it does not renew it.
+func (a *Agent) holdLock(until time.Time) { a.lockUntil.Store(&until) }
+
+// holdsLock says whether it is this agent's still: it may have hung since it last looked.
+func (a *Agent) holdsLock(now time.Time) bool {
+	until := a.lockUntil.Load()
+	return until != nil && now.Before(*until)
 }
 
 // noteLock takes in how asking for the lock went. That another agent has it is as it should

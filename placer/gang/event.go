@@ -31,6 +31,7 @@ const (
 	OnPreempt Kind = "preempt"
 	OnMove    Kind = "move"
 	OnResize  Kind = "resize"
+	OnRoom    Kind = "room"
 	OnAnswer  Kind = "answer"
 )
 
@@ -85,6 +86,7 @@ func (Start) event() Kind       { return OnStart }
 func (Preempt) event() Kind     { return OnPreempt }
 func (Move) event() Kind        { return OnMove }
 func (Resize) event() Kind      { return OnResize }
+func (Room) event() Kind        { return OnRoom }
 
 // The answers to effects.
 type (
@@ -312,16 +314,15 @@ type World interface {
 	// Resized are the pins of an elastic gang with the members of a placement.
 	Resized(*Gang, pal.Placement) (rewrite.Pins, error)
 	// RoomForMissing is room for the members that are not there, RoomForCanaries for
-	// the canaries of a new version, and RoomForAll for the whole gang as if it
-	// held nothing.
+	// the canaries of a new version.
 	RoomForMissing(*Gang) (Room, error)
 	RoomForCanaries(*Gang) (Room, error)
-	RoomForAll(*Gang) (Room, error)
 	// Policy is the name of the placement policy.
 	Policy() string
 }
 
-// Room is where something fits.
+// Room is where something fits. As an event it is what the queue has for a running gang whose
+// author asks for other GPUs ([Gang.Asks]).
 type Room struct {
 	Fits      bool
 	Reason    string // why it does not

@@ -55,6 +55,10 @@ type Gang struct {
 	// stumbled is the kind of effect that failed, and that Trouble is about.
 	stumbled string
 
+	// asks: see [Gang.Asks]. runs is what it runs meanwhile.
+	asks bool
+	runs runs
+
 	// Target is where it goes when it has stopped, nil if it is not moved.
 	Target *pal.Placement
 	stop   *stopping
@@ -121,12 +125,15 @@ const (
 	Resized   Reason = "resized" // by its author
 )
 
-// say says why a gang is stopped, as the end of a sentence about it. For whom it makes room is
-// not everybody's to know.
-func (s stopping) say(g *Gang) string {
-	switch s.why {
+// WhyStopped says why the gang is being stopped, as the end of a sentence about it; "" if it is
+// not. For whom it makes room is not everybody's to know.
+func (g *Gang) WhyStopped() string {
+	if g.stop == nil {
+		return ""
+	}
+	switch g.stop.why {
 	case Preempted:
-		return "it made room for another job"
+		return "it makes room for another job"
 	case Moved:
 		return "it moves to better GPUs"
 	case Resized:

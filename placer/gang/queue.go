@@ -205,6 +205,25 @@ func (g *Gang) runInQueue(_ Event, w World) []Effect {
 	return append(out, g.settle()...)
 }
 
+// runsOnInQueue makes sure that the queue knows of a gang that runs, and whose author asks for
+// something else: with the members that it has.
+func (g *Gang) runsOnInQueue(e Event, w World) []Effect {
+	at := w.Running(g.Request, w.Holds(g.Key))
+	if g.Queued || g.Refused != nil || g.stop != nil || len(at.Members) == 0 {
+		return g.staysInQueue(e, w)
+	}
+	j := g.QueueJob(w.RestartCost())
+	j.Gang.MemberSets, j.Least = slices.Clone(j.Gang.MemberSets), 0
+	for i := range j.Gang.MemberSets {
+		j.Gang.MemberSets[i].Members = 0
+	}
+	for _, m := range at.Members {
+		j.Gang.MemberSets[m.MemberSet].Members++
+	}
+	g.Queued, g.Placed, g.edited = true, true, true
+	return []Effect{QueueRestored{j, at, g.startedAt(w.Now())}}
+}
+
 // settle tells the queue of an elastic gang some of whose members have done their work.
 func (g *Gang) settle() []Effect {
 	if g.Request.Elastic == nil || !g.Queued || g.Have <= len(g.Members) {

@@ -191,6 +191,8 @@ func (w *randomWorld) event() Event {
 		return w.observation()
 	case n < 11:
 		return Turn{ReadOnly: w.rng.IntN(20) == 0, Last: w.rng.IntN(20) == 0}
+	case n < 14 && w.g.Asks():
+		return w.room
 	case n < 16:
 		return Sync{Unread: w.rng.IntN(10) == 0}
 	case n == 16 && decided:

@@ -38,37 +38,72 @@ func roomFor(job *api.Job, p rewrite.Pins) (n int) {
 }
 
 // broken says whether a gang that runs on until its new size fits has lost members meanwhile:
-// behind its gate Nomad replaces none.
-func (g *Gang) broken(had *api.Job, pins rewrite.Pins) bool {
+// behind its gate Nomad replaces none. Those that its author does not ask for any more are
+// not missed.
+func (g *Gang) broken(had *api.Job, pins rewrite.Pins, w World) bool {
+	if *g.Job.Type != api.JobTypeBatch || pins.Mode != rewrite.ModeGPU {
+		return false
+	}
+	there := map[string]int{}
+	for _, a := range g.Members {
+		there[a.Group]++
+	}
 	done := map[string]bool{}
-	for _, a := range g.read.allocs {
-		if a.Client == api.AllocClientStatusComplete && a.Desired == api.AllocDesiredStatusRun {
+	for _, a := range w.Allocs(g.Key) {
+		if a.Client == api.AllocClientStatusComplete && a.Desired == api.AllocDesiredStatusRun && !done[a.Name] {
 			done[a.Name] = true
+			there[a.Group]++
 		}
 	}
-	return *g.Job.Type == api.JobTypeBatch && pins.Mode == rewrite.ModeGPU && len(g.Members)+len(done) < roomFor(had, pins)
+	return slices.ContainsFunc(had.TaskGroups, func(tg *api.TaskGroup) bool {
+		now, each := g.Job.LookupTaskGroup(*tg.Name), rewrite.GPUsPerMember(tg)
+		if now == nil || each == 0 {
+			return false
+		}
+		gp, _ := pins.Of(*tg.Name)
+		return there[*tg.Name] < min(rewrite.Members(tg), rewrite.Members(now), len(gp.GPUs)/each)
+	})
+}
+
+// runs is the version of a resubmitted job that its members run.
+type runs struct {
+	index  uint64 // JobModifyIndex of the job as it is now
+	job    *api.Job
+	newest uint64 // CreateIndex of the newest member
+}
+
+// newest is the CreateIndex of the newest member.
+func (g *Gang) newest() (n uint64) {
+	for _, a := range g.Members {
+		n = max(n, a.CreateIndex)
+	}
+	return n
 }
 
 // restorePins serves a job whose author ran the same file again, gate and all,
-// while its gang runs: it gets the pins it had, so that what runs stays. A
-// gang of another size is placed again as a whole. Nomad turns that into one update, in
-// which each new member waits for the one that it replaces, and for no other. So a gang
-// that is to go where some of it runs is stopped first: another member could still use
-// the GPU that a new one gets. Services are not stopped: they are updated a few members at
-// a time.
+// while its gang runs: it gets the pins it had, so that what runs stays. A gang of another
+// size is placed again as a whole, when the queue has room for it (change).
 func (g *Gang) restorePins(w World) ([]Effect, bool) {
-	switch {
-	case g.stop != nil:
+	if g.stop != nil {
 		return g.proceed(w), false
-	case !g.read.hasAllocs:
-		return await(ReadAllocs{})
-	case !g.read.hasVersions:
-		return await(ReadVersions{})
 	}
-	had := g.newestRun()
-	if had == nil {
-		return g.wrong(fmt.Errorf("what its allocations run: %w", ErrNoVersion), w), false
+	if g.runs.index != *g.Job.JobModifyIndex { // read once: it may run on so for hours
+		switch {
+		case !g.read.hasAllocs:
+			return await(ReadAllocs{})
+		case !g.read.hasVersions:
+			return await(ReadVersions{})
+		}
+		had := g.newestRun()
+		if had == nil && g.newest() <= g.runs.newest { // edits have pushed it out of the few versions that Nomad keeps
+			had = g.runs.job
+		}
+		if had == nil {
+			return g.wrong(fmt.Errorf("what its allocations run: %w", ErrNoVersion), w), false
+		}
+		g.runs = runs{*g.Job.JobModifyIndex, had, g.newest()}
 	}
+	had := g.runs.job
 	pins, pinned := rewrite.Pinned(had)
 	if !pinned {
 		return []Effect{g.log(Info, "gated while it runs unpinned: left to Nomad"), Register{Why: ToGoOn, Job: rewrite.Open(g.Job)}}, false
@@ -82,24 +117,53 @@ func (g *Gang) restorePins(w World) ([]Effect, bool) {
 		es, on := g.repin(ToRestore, pins, w)
 		return append([]Effect{g.log(Info, "resubmitted: its gang keeps its GPUs")}, es...), on
 	}
-	room, err := w.RoomForAll(g)
-	if err != nil {
-		return g.wrong(err, w), false
-	}
-	switch {
-	case room.Fits:
-	case g.broken(had, pins):
-		return append([]Effect{g.log(Info, "changed by its author, and not whole any more: requeueing it")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
-	default:
-		g.Trouble = RunsOn + room.Reason
+	if g.asks = true; !g.broken(had, pins, w) {
 		return nil, false
 	}
-	g.read.room = room
+	return append([]Effect{g.log(Info, "changed by its author, and not whole any more: requeueing it")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
+}
+
+// Asks says whether a running gang's author asks for other GPUs than it has: the queue is to
+// say where it could go ([Room]). Until it can go there it runs on as it is.
+func (g *Gang) Asks() bool {
+	return g.asks && g.Nomad == Resubmitted && g.Refused == nil && g.stop == nil && g.pending == nil
+}
+
+// change has a running gang go where there is room for what its author asks for now. Nomad
+// turns that into one update, in which each new member waits for the one that it replaces,
+// and for no other. So a gang that is to go where some of it runs is stopped first: another
+// member could still use the GPU that a new one gets. Services are not stopped: they are
+// updated a few members at a time.
+func (g *Gang) change(e Event, w World) []Effect {
+	room := e.(Room)
+	switch {
+	case !g.Asks():
+		return nil
+	case !room.Fits:
+		g.Trouble = RunsOn + room.Reason
+		return nil
+	}
+	g.asks, g.read.room = false, room
+	// From here on the queue has it with what it asks for now: others get what that leaves of a
+	// quota.
+	g.edited = true
+	es := g.runInQueue(nil, w)
 	held := w.Holds(g.Key)
 	if *g.Job.Type == api.JobTypeBatch && slices.ContainsFunc(room.Placement.GPUs(), func(u int) bool { return slices.Contains(held, u) }) {
-		return append([]Effect{g.log(Info, "changed by its author: stopping the gang to start it again")}, g.stopFor(stopping{why: Resized, target: &room.Placement}, g.Record, w)...), false
+		es = append(es, g.log(Info, "changed by its author: stopping the gang to start it again"))
+		return append(es, g.stopFor(stopping{why: Resized, target: &room.Placement}, g.Record, w)...)
 	}
-	return g.repin(ToResize, room.Pins, w)
+	more, _ := g.repin(ToResize, room.Pins, w)
+	return append(es, more...)
+}
+
+// preemptChanged stops a gang that runs on until what its author asks for now fits, for another
+// one: it then waits with that.
+func (g *Gang) preemptChanged(e Event, w World) []Effect {
+	if !g.Asks() {
+		return g.keep(e, w)
+	}
+	return g.preempt(e, w)
 }
 
 // resized takes in that a gang was placed again as a whole.

@@ -59,7 +59,7 @@ func (g *Gang) observe(e Event, w World) []Effect {
 	var out []Effect
 	if changed {
 		g.Tries, g.RetryAt, g.Trouble, g.stumbled, g.lineage = 0, time.Time{}, "", "", lineage{}
-		g.Target = nil // that was worked out for what the job was
+		g.Target, g.asks = nil, false // that was worked out for what the job was
 		es, ours := g.cameAbout(o.Observed)
 		out = append(out, es...)
 		g.edited = g.Queued && (g.edited || !ours)
@@ -135,7 +135,7 @@ func (g *Gang) leave(World) []Effect {
 
 // takeTurn does what is due.
 func (g *Gang) takeTurn(e Event, w World) []Effect {
-	g.read = readings{Turn: e.(Turn)}
+	g.read, g.asks = readings{Turn: e.(Turn)}, false
 	return g.turn(w)
 }
 
@@ -429,7 +429,7 @@ func (g *Gang) stopFor(s stopping, r *Record, w World) []Effect {
 	changed := r != g.Record
 	out := *r
 	if len(g.Members) > 0 {
-		out.stop(w.Now(), s.say(g), w.Now().Sub(g.startedAt(w.Now())), g.slower())
+		out.stop(w.Now(), g.WhyStopped(), w.Now().Sub(g.startedAt(w.Now())), g.slower())
 		changed = true
 	}
 	if !changed {

@@ -29,7 +29,7 @@ import (
 //
 //	observe <job> / <allocations>   Nomad shows this: see TestObserved for the words
 //	refuse                          from now on the job cannot be served
-//	turn | sync | start gpus=g1+g2 | preempt for=j | move gpus=g1+g2 | resize gpus=1+2+3 [for=j]
+//	turn | sync | start gpus=g1+g2 | preempt for=j | move gpus=g1+g2 | resize gpus=1+2+3 [for=j] | room
 //	record [none] [given-up] [ready[=1h]] [ran=5m] [cost=x] [infra-failures=n] [failures=n]
 //	versions / <job>, one line per version, or - for one that Nomad does not keep
 //	evaluations [blocked] [pending] [disconnected]
@@ -37,15 +37,15 @@ import (
 //	source
 //	registered [index=n] [as <job>] | done | conflict | unknown | error
 //	world [+5s] [failure=user|infrastructure|unknown] [holds=1+2] [promised] [room=g1+g2] [no-room]
-//	      [broken] [ceiling] [member] [healthy] [efficiency=x]
+//	      [broken] [ceiling] [on-failure=gang|member|none] [healthy] [efficiency=x]
 type story struct {
 	t *testing.T
 	g *Gang
 	w *fakeWorld
 	// refused is why the job cannot be served.
 	refused error
-	// member: lost members are replaced one by one.
-	member bool
+	// onFailure is pal_on_failure.
+	onFailure rewrite.FailureAction
 	// efficiency is what each doubling of an elastic gang's members keeps.
 	efficiency float64
 	// index is the JobModifyIndex of the last registration.
@@ -131,8 +131,8 @@ func (s *story) world(d *datadriven.TestData) string {
 			for _, gpu := range numbersIn(value) {
 				s.w.room.Placement.Members = append(s.w.room.Placement.Members, pal.Member{GPUs: []int{gpu}})
 			}
-		case a.Key == "member":
-			s.member = true
+		case a.Key == "on-failure":
+			s.onFailure = rewrite.FailureAction(value)
 		case a.Key == "efficiency":
 			s.efficiency, _ = strconv.ParseFloat(value, 64)
 		case a.Key == "ceiling":
@@ -194,6 +194,8 @@ func (s *story) event(t *testing.T, d *datadriven.TestData) Event {
 		}
 		d.MaybeScanArgs(t, "for", &r.For)
 		return r
+	case "room":
+		return s.w.room
 	case "preempt":
 		var job string
 		d.ScanArgs(t, "for", &job)
@@ -337,11 +339,7 @@ func (s *story) job(d *datadriven.TestData, words []string) *api.Job {
 }
 
 func (s *story) request() nomad.Request {
-	h := rewrite.Hints{}
-	if s.member {
-		h.OnFailure = rewrite.ReplaceMember
-	}
-	r := nomad.Request{Modelled: true, Hints: h, Gang: pal.Gang{ID: "j", Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 2, GPUs: 1}}}}
+	r := nomad.Request{Modelled: true, Hints: rewrite.Hints{OnFailure: s.onFailure}, Gang: pal.Gang{ID: "j", Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 2, GPUs: 1}}}}
 	for _, job := range s.w.state.Jobs {
 		if e, ok := rewrite.ElasticOf(job); ok {
 			r.Elastic, r.Gang.MemberSets[0].Members = &e, rewrite.Members(job.TaskGroups[0])

@@ -63,7 +63,7 @@ var duties = map[State][]duty{
 		{say: "record that all members are there", do: (*Gang).recordReady, always: true},
 	},
 	Stopping:    {dutyRecord, dutyOverwritten, dutyUndo, {say: "stop the members, or let them run on if a placer died before it stopped them", do: (*Gang).stopOrGoOn, to: []State{Starting, Running}}},
-	Resubmitted: {dutyRecord, dutyOverwritten, dutyUndo, {say: "give it back its pins, or place its new size, for which it is stopped if it gets GPUs of its own again", do: (*Gang).restorePins, registers: true, to: []State{Starting, Running, Native}}},
+	Resubmitted: {dutyRecord, dutyOverwritten, dutyUndo, {say: "give it back its pins; if it asks for other GPUs, ask the queue for room, and requeue the gang if it is not whole any more", do: (*Gang).restorePins, registers: true, to: []State{Starting, Running, Native}}},
 	Ended:       {dutyUndo},
 	Lost:        {dutyRecord, dutyOverwritten, dutyUndo, {say: "requeue it, or give it up", do: (*Gang).requeueLost, registers: true, to: []State{Completing, Failed}}},
 }
@@ -80,25 +80,28 @@ var (
 	inLine    = handler{do: (*Gang).waitInQueue, say: "join the queue, or tell it that the gang has stopped", to: []State{Waiting, Rejected, Failed}}
 	atWork    = handler{do: (*Gang).runInQueue, say: "tell the queue that it runs"}
 	unchanged = handler{do: (*Gang).staysInQueue}
+	changed   = handler{do: (*Gang).runsOnInQueue, say: "tell the queue that it runs, as it is, if it does not know"}
 	begin     = handler{do: (*Gang).commit, say: "register the job with its pins", to: []State{Committing, Starting, Waiting, Completing}}
 	preempt   = handler{do: (*Gang).preempt, say: "gate the job over its pins, and stop its members", to: []State{Stopping, Completing}}
+	makesRoom = handler{do: (*Gang).preemptChanged, say: "stop its members, if it runs on until what its author asks for fits", to: []State{Completing}}
 	resize    = handler{do: (*Gang).resize, say: "register the job with its new number of members", to: []State{Starting}}
+	change    = handler{do: (*Gang).change, say: "register the job with pins to the room that it has, for which it is stopped if it gets GPUs of its own again", to: []State{Starting, Running}}
 	move      = handler{do: (*Gang).move, say: "gate the job over its pins, and stop its members", to: []State{Stopping, Completing}}
 )
 
 // table is what each event does in each state.
 var table = map[State]map[Kind]handler{
-	Waiting:     {OnObserve: observed, OnTurn: turn, OnSync: inLine, OnStart: begin, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
-	Committing:  {OnObserve: observed, OnTurn: turn, OnSync: inLine, OnStart: begin, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
-	Completing:  {OnObserve: observed, OnTurn: turn, OnSync: inLine, OnStart: begin, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
-	Starting:    {OnObserve: observed, OnTurn: turn, OnSync: atWork, OnStart: cannot, OnPreempt: preempt, OnMove: notToStop, OnResize: notToStop},
-	Running:     {OnObserve: observed, OnTurn: turn, OnSync: atWork, OnStart: cannot, OnPreempt: preempt, OnMove: move, OnResize: resize},
-	Stopping:    {OnObserve: observed, OnTurn: turn, OnSync: unchanged, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
-	Resubmitted: {OnObserve: observed, OnTurn: turn, OnSync: unchanged, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
-	Lost:        {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
-	Failed:      {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
-	Rejected:    {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
-	Native:      {OnObserve: observed, OnTurn: notOurs, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
-	Template:    {OnObserve: observed, OnTurn: notOurs, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
-	Ended:       {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop},
+	Waiting:     {OnObserve: observed, OnTurn: turn, OnSync: inLine, OnStart: begin, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop, OnRoom: notOurs},
+	Committing:  {OnObserve: observed, OnTurn: turn, OnSync: inLine, OnStart: begin, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop, OnRoom: notOurs},
+	Completing:  {OnObserve: observed, OnTurn: turn, OnSync: inLine, OnStart: begin, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop, OnRoom: notOurs},
+	Starting:    {OnObserve: observed, OnTurn: turn, OnSync: atWork, OnStart: cannot, OnPreempt: preempt, OnMove: notToStop, OnResize: notToStop, OnRoom: notOurs},
+	Running:     {OnObserve: observed, OnTurn: turn, OnSync: atWork, OnStart: cannot, OnPreempt: preempt, OnMove: move, OnResize: resize, OnRoom: notOurs},
+	Stopping:    {OnObserve: observed, OnTurn: turn, OnSync: unchanged, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop, OnRoom: notOurs},
+	Resubmitted: {OnObserve: observed, OnTurn: turn, OnSync: changed, OnStart: cannot, OnPreempt: makesRoom, OnMove: notToStop, OnResize: notToStop, OnRoom: change},
+	Lost:        {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop, OnRoom: notOurs},
+	Failed:      {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop, OnRoom: notOurs},
+	Rejected:    {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop, OnRoom: notOurs},
+	Native:      {OnObserve: observed, OnTurn: notOurs, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop, OnRoom: notOurs},
+	Template:    {OnObserve: observed, OnTurn: notOurs, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop, OnRoom: notOurs},
+	Ended:       {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop, OnRoom: notOurs},
 }

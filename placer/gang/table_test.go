@@ -125,14 +125,16 @@ author may edit, stop or purge the job, its members may end or fail, a node may 
 		b.WriteString("\n")
 	}
 	b.WriteString(`
-` + "`sync`" + ` has the gang tell the queue what happened to it since the last cycle. The other four are the queue's decisions;
+` + "`sync`" + ` has the gang tell the queue what happened to it since the last cycle. The other five are the queue's decisions;
 *refuse* tells the queue that the gang does not start, or is not stopped, moved or resized. The stories in placer/gang/testdata/stories show all of this, event by event.
 `)
 	return b.String()
 }
 
 // kinds are those that the table is about.
-func kinds() []Kind { return []Kind{OnObserve, OnTurn, OnSync, OnStart, OnPreempt, OnMove, OnResize} }
+func kinds() []Kind {
+	return []Kind{OnObserve, OnTurn, OnSync, OnStart, OnPreempt, OnMove, OnResize, OnRoom}
+}
 
 // reaches are the states that a gang may go to from this one by what the placer does. What
 // Nomad shows may bring it to any state; and a lost update that is undone, to whatever

@@ -130,13 +130,23 @@ func (g *Gang) makeWhole(w World) ([]Effect, bool) {
 	case why == "":
 		return nothing()
 	}
+	was, stuck := g.Trouble, why
 	why = fmt.Sprintf("%d of %d members are there: %s", g.Have, g.Want, why)
 	g.fail(now, why)
 	// A batch job that Nomad does not try again has nothing to gain by room.
 	if es := g.doWithout(blocked, w); es != nil {
 		return append([]Effect{g.log(Info, "goes on without the missing members", "reason", why)}, es...), false
 	}
-	if g.Pins.Mode == rewrite.ModeClass && g.Have > 0 && (blocked || *g.Job.Type == api.JobTypeService) {
+	if g.runsInPart(blocked) {
+		if g.Trouble = stuck + "; the others run on"; blocked && g.Pins.Mode == rewrite.ModeGPU {
+			g.Trouble = stuck + "; " + waitForTheirs
+		}
+		if g.Trouble == was {
+			return nil, false
+		}
+		return []Effect{g.log(Warn, "a service lacks members, the others run on", "reason", g.Trouble)}, false
+	}
+	if g.Pins.Mode == rewrite.ModeClass && g.Have > 0 && (blocked || !g.NeedsAll()) {
 		es, on := g.extend(w)
 		if es != nil || on || !g.halfThere(w) {
 			return append([]Effect{g.log(Info, "members lack room", "reason", why)}, es...), on
@@ -150,11 +160,30 @@ func (g *Gang) makeWhole(w World) ([]Effect, bool) {
 	return append(said, g.stopFor(stopping{why: Requeued}, r, w)...), false
 }
 
-// halfThere says whether members of a batch gang are gone that its others need, and for which
-// there is no room. Those that its author has added since (nomad job scale) it had not yet.
+// waitForTheirs is why members do not go elsewhere.
+const waitForTheirs = "the missing members wait for the GPUs that the job was given: others would restart the members that run"
+
+// NeedsAll says whether the members need each other: those of a batch job, unless its author
+// says otherwise, and those of a service if he says so.
+func (g *Gang) NeedsAll() bool {
+	if *g.Job.Type == api.JobTypeService {
+		return g.Request.Hints.OnFailure == rewrite.ReplaceGang
+	}
+	return g.Request.Hints.OnFailure != rewrite.ReplaceMember
+}
+
+// runsInPart says whether the members of a service run on that are there, and nothing can be done
+// for those that are not: other GPUs in its pins would restart all of them, and its reschedule
+// block says how often Nomad tries a member. Pins that never held all of it do not do.
+func (g *Gang) runsInPart(blocked bool) bool {
+	misfit := blocked && g.Pins.Mode == rewrite.ModeGPU && (g.Record == nil || g.Record.Ready.IsZero())
+	return *g.Job.Type == api.JobTypeService && !g.NeedsAll() && g.Pins.Mode != rewrite.ModeClass && g.Have > 0 && !misfit
+}
+
+// halfThere says whether members of a gang are gone that its others need, and for which there
+// is no room. Those that its author has added since (nomad job scale) it had not yet.
 func (g *Gang) halfThere(w World) bool {
-	return *g.Job.Type == api.JobTypeBatch && g.Request.Hints.OnFailure != rewrite.ReplaceMember && g.Record != nil &&
-		len(w.Holds(g.Key)) < g.Record.Decision.Demand
+	return g.NeedsAll() && g.Record != nil && len(w.Holds(g.Key)) < g.Record.Decision.Demand
 }
 
 // unevaluated says whether Nomad has made no evaluation since the job was registered last. It
@@ -245,7 +274,7 @@ func (g *Gang) extend(w World) ([]Effect, bool) {
 		g.Trouble = fmt.Sprintf("the missing members wait for GPUs of class %d or better: slower ones would restart the others", g.Pins.Ceiling)
 		return nil, false
 	case member && !slices.Equal(room.Pins.GPUs(), g.Pins.GPUs()):
-		g.Trouble = "the missing members wait for the GPUs that the job was given: others would restart the members that run"
+		g.Trouble = waitForTheirs
 		return nil, false
 	}
 	g.read.room = room
@@ -314,7 +343,7 @@ func (st Observed) WithLost(w World) Observed {
 // lost is the rest of [Observed.WithLost]. A failure whose cause is not known decides nothing:
 // what a drain stopped then still counts.
 func (st Observed) lost(w World) bool {
-	if stopped(st.Job) || len(st.Pins.Groups) == 0 || rewrite.Gated(st.Job) || st.Have >= st.Want || *st.Job.Type != api.JobTypeBatch {
+	if stopped(st.Job) || len(st.Pins.Groups) == 0 || rewrite.Gated(st.Job) || st.Have >= st.Want || !startsAsAWhole(st.Job) {
 		return false
 	}
 	if st.didItsWork(w) {
@@ -324,9 +353,20 @@ func (st Observed) lost(w World) bool {
 		return f.Cause == failure.Infrastructure || f.Cause == failure.User && w.Now().Sub(f.At) < retryWithin
 	}
 	// Nomad does not run a batch allocation again that a drain stopped at once.
-	return slices.ContainsFunc(w.Allocs(st.Key), func(a *nomad.Alloc) bool {
+	return *st.Job.Type == api.JobTypeBatch && slices.ContainsFunc(w.Allocs(st.Key), func(a *nomad.Alloc) bool {
 		return !a.Live() && a.Desired == api.AllocDesiredStatusStop && a.ModifyIndex > *st.Job.JobModifyIndex
 	})
+}
+
+// startsAsAWhole says whether a job whose members have all failed is to start again: a batch
+// job, and a service whose members need each other. Of another service its reschedule block
+// says how often a member is tried.
+func startsAsAWhole(job *api.Job) bool {
+	if *job.Type == api.JobTypeBatch {
+		return true
+	}
+	h, err := rewrite.ParseHints(job)
+	return err == nil && *job.Type == api.JobTypeService && h.OnFailure == rewrite.ReplaceGang
 }
 
 // didItsWork says whether all members have ended by themselves for the job as it is, those

@@ -45,7 +45,6 @@ func (w *fakeWorld) Forbids(*api.Job, []*nomad.Alloc) bool { return false }
 func (w *fakeWorld) Promised(nomad.JobKey) bool            { return w.promised }
 func (w *fakeWorld) RoomForMissing(*Gang) (Room, error)    { return w.room, w.roomErr }
 func (w *fakeWorld) RoomForCanaries(*Gang) (Room, error)   { return w.room, w.roomErr }
-func (w *fakeWorld) RoomForAll(*Gang) (Room, error)        { return w.room, w.roomErr }
 func (w *fakeWorld) Resized(g *Gang, to pal.Placement) (rewrite.Pins, error) {
 	p := g.Pins
 	p.Groups = slices.Clone(p.Groups)

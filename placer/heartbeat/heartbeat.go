@@ -93,6 +93,9 @@ type Heart struct {
 	// Elected: several agents elect the placer, so that another one may have been at work
 	// until it began.
 	Elected bool
+	// Holds says whether its lock cannot be anybody else's yet; nil: there is none. An agent that
+	// hung learns later than its clock tells that it has lost the lock.
+	Holds func(now time.Time) bool
 	// Vitals are the placer's signs of life.
 	Vitals func() VitalSigns
 	// Warnings are what is written beside them.
@@ -122,7 +125,7 @@ func (h *Heart) Run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
-	if !h.at.IsZero() {
+	if !h.at.IsZero() && h.holds(time.Now()) {
 		short, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 		defer cancel()
 		h.Of.Stopped = true
@@ -137,7 +140,7 @@ func (h *Heart) beat(ctx context.Context, now time.Time) {
 	if trouble == "" && !starting {
 		h.Of.Worked = now.UTC()
 	}
-	if (trouble == "") == (h.Of.Trouble == "") && starting == h.Of.Starting && now.Sub(h.at) < HeartbeatEvery {
+	if !h.holds(now) || (trouble == "") == (h.Of.Trouble == "") && starting == h.Of.Starting && now.Sub(h.at) < HeartbeatEvery {
 		return
 	}
 	h.Of.Trouble, h.Of.Starting, h.at = trouble, starting, now
@@ -145,6 +148,9 @@ func (h *Heart) beat(ctx context.Context, now time.Time) {
 	defer cancel()
 	h.note(h.write(short, now))
 }
+
+// holds says whether nobody else can be the one elected.
+func (h *Heart) holds(now time.Time) bool { return h.Holds == nil || h.Holds(now) }
 
 // errOther is somebody else's heartbeat where ours has ended.
 var errOther = errors.New("another placer is at work")
@@ -154,7 +160,7 @@ func (h *Heart) write(ctx context.Context, now time.Time) (err error) {
 	h.last, err = store.In(h.Nomad).Heartbeat().Change(ctx, h.last, func(is store.Value[store.Heartbeat]) (store.Heartbeat, error) {
 		other := is.There && is.Of.Agent != h.Of.Agent
 		switch {
-		case other && h.Of.Stopped:
+		case other && (h.Of.Stopped || !h.holds(time.Now())):
 			return h.Of, errOther
 		case other && !is.Of.Stopped && !(h.Elected && h.last.Written.IsZero()) && activityOf(is.Of, is.Written, now).Working:
 			if h.wrote { // then the other one has, since

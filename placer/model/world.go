@@ -4,11 +4,13 @@
 package model
 
 import (
+	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -36,13 +38,20 @@ func (w world) Forbids(job *api.Job, on []*nomad.Alloc) bool { return w.View.For
 func (w world) Promised(k nomad.JobKey) bool                 { return w.View.Promised(k) }
 
 // LastFailure is the newest failure of a member that Nomad has not replaced, of this
-// version of the job or a later one; nil for none.
+// version of the job or a later one; nil for none. A failed member of a service holds its
+// place until Nomad puts another one there, whatever becomes of the job.
 func (w world) LastFailure(job *api.Job) *failure.Failure {
 	k := nomad.KeyOf(job)
 	for i := len(w.Failures) - 1; i >= 0; i-- {
 		f := &w.Failures[i]
 		a := w.State.Allocs[f.Alloc]
-		if a == nil || a.Job != k || a.Next != "" || a.ModifyIndex <= *job.JobModifyIndex {
+		if a == nil || a.Job != k || a.Next != "" {
+			continue
+		}
+		if *job.Type == api.JobTypeService && a.Desired == api.AllocDesiredStatusRun {
+			return f
+		}
+		if a.ModifyIndex <= *job.JobModifyIndex {
 			continue
 		}
 		if a.Version == nil || *a.Version >= *job.Version { // not one of an earlier version
@@ -68,13 +77,21 @@ func (w world) Resized(g *gang.Gang, to pal.Placement) (rewrite.Pins, error) {
 }
 
 // RoomForMissing is where the members fit that a running gang lacks. Its pins are
-// widened, never replaced: the members that run must stay where they are.
+// widened, never replaced: the members that run must stay where they are. Those that it has
+// lost it gets back before others start; those that its author has added since (nomad job
+// scale) it gets as [queue.Queue.RoomFor] has it.
 func (w world) RoomForMissing(g *gang.Gang) (gang.Room, error) {
 	r, err := w.View.Missing(g.Job)
 	if err != nil {
 		return gang.Room{}, err
 	}
-	return w.room(w.View, r, func(more rewrite.Pins) rewrite.Pins { return w.View.Widen(r, g.Pins, more) }), nil
+	widen := func(more rewrite.Pins) rewrite.Pins { return w.View.Widen(r, g.Pins, more) }
+	if g.Record == nil || g.Record.Decision.Demand == 0 || g.Request.Gang.GPUs() <= g.Record.Decision.Demand {
+		return w.room(w.View, r, widen), nil
+	}
+	room := w.roomFor(g, r, w.View, queue.Change{Keeps: len(w.View.Holds(g.Key))})
+	room.Pins = widen(room.Pins)
+	return room, nil
 }
 
 // RoomForCanaries is where the canaries of a new version fit, beside the old members.
@@ -94,20 +111,38 @@ func (w world) RoomForCanaries(g *gang.Gang) (gang.Room, error) {
 	}), nil
 }
 
-// RoomForAll is where the whole gang would fit if it held nothing now: in a view of its
-// own without its holdings.
-func (w world) RoomForAll(g *gang.Gang) (gang.Room, error) {
-	v, err := w.State.View(w.ViewOptions(w.Time), g.Key)
-	if err != nil {
-		return gang.Room{}, err
+// RoomForAll is where a gang could go that its author has changed while it runs, as
+// [queue.Queue.RoomFor] has it.
+func (m *Model) RoomForAll(g *gang.Gang) gang.Room {
+	own, back := m.View.Without(g.Key)
+	defer back()
+	return m.roomFor(g, g.Request, m.View, queue.Change{Own: own})
+}
+
+// RoomForPlan is the same for a job that runs and is planned with another request. v is a
+// view without what its gang holds.
+func (m *Model) RoomForPlan(g *gang.Gang, v *nomad.View) gang.Room {
+	return m.roomFor(g, g.Request, v, queue.Change{Own: m.View.Holds(g.Key)})
+}
+
+// roomFor asks the queue where a running gang could go with another request.
+func (m *Model) roomFor(g *gang.Gang, r nomad.Request, v *nomad.View, ch queue.Change) gang.Room {
+	ch.Job = g.QueueJob(m.Cfg.RestartCost)
+	ch.Job.Gang, ch.Job.Least = r.Gang, 0
+	f, wait, ok := m.Queue.RoomFor(gang.QueueTime(m.Time), v.Cluster, ch)
+	room := gang.Room{Fits: ok, Gang: r.Gang, Mode: r.Mode}
+	switch wait.Reason {
+	case queue.ReasonNext:
+		room.Placement, room.Pins = f.Placement, v.Pins(r, f.Placement)
+		room.Decision, _ = pal.ExplainFound(v.Cluster, r.Gang, f.By(), f)
+	case queue.ReasonGPUs, queue.ReasonScattered:
+		room.Decision = pal.Explain(v.Cluster, r.Gang, m.Cfg.Policy())
+		room.Reason = room.Decision.Reason
+	default:
+		wait.Ahead = "a job that waits" // its name is not everybody's to know
+		room.Reason = strings.TrimPrefix(strings.TrimPrefix(wait.Why(), "waits: "), "cannot start: ")
 	}
-	r, err := v.Request(g.Job)
-	if err != nil {
-		return gang.Room{}, err
-	}
-	room := w.room(v, r, func(p rewrite.Pins) rewrite.Pins { return p })
-	room.Decision = pal.Explain(v.Cluster, r.Gang, w.Cfg.Policy())
-	return room, nil
+	return room
 }
 
 // room is where the gang of a request fits in a view. pins makes the job's pins of

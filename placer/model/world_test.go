@@ -41,9 +41,12 @@ func TestLastFailureIsOfTheJobAsItIs(t *testing.T) {
 // job says nothing of the job as it is.
 func TestLastFailureIsNotMended(t *testing.T) {
 	t.Parallel()
-	job, other := hostile.Plain("j", 1, 1, 1), hostile.Plain("k", 1, 1, 1)
+	job, other, service := hostile.Plain("j", 1, 1, 1), hostile.Plain("k", 1, 1, 1), hostile.Plain("s", 1, 1, 1)
 	version, index := uint64(5), uint64(100)
-	job.Version, job.JobModifyIndex, job.ModifyIndex = &version, &index, &index
+	for _, j := range []*api.Job{job, service} {
+		j.Version, j.JobModifyIndex, j.ModifyIndex = &version, &index, &index
+	}
+	service.Type = new(api.JobTypeService)
 	for name, c := range map[string]struct {
 		alloc nomad.Alloc
 		want  bool
@@ -53,7 +56,14 @@ func TestLastFailureIsNotMended(t *testing.T) {
 		"before it was edited": {nomad.Alloc{ID: "a", Job: nomad.KeyOf(job), ModifyIndex: 100}, false},
 		"of another job":       {nomad.Alloc{ID: "a", Job: nomad.KeyOf(other), ModifyIndex: 101}, false},
 		"not there any more":   {nomad.Alloc{ID: "b", Job: nomad.KeyOf(job), ModifyIndex: 101}, false},
+		// Nomad tries it no more, and puts nothing in its place, though the file was run again.
+		"of a service, and not replaced": {nomad.Alloc{ID: "a", Job: nomad.KeyOf(service), ModifyIndex: 100, Desired: "run"}, true},
+		"of a service, and stopped":      {nomad.Alloc{ID: "a", Job: nomad.KeyOf(service), ModifyIndex: 100, Desired: "stop"}, false},
 	} {
+		job := job
+		if c.alloc.Job == nomad.KeyOf(service) {
+			job = service
+		}
 		m := model.Model{State: nomad.NewState(), Failures: []failure.Failure{{Alloc: "a", Cause: failure.User}}}
 		m.State.PutJob(job)
 		m.State.PutAlloc(&c.alloc)

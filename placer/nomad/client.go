@@ -246,6 +246,14 @@ func (c *Client) DryRun(ctx context.Context, job *api.Job) (*api.JobPlanResponse
 
 func notFound(err error) bool { return StatusOf(err) == http.StatusNotFound }
 
+// ErrNoJob is a job that Nomad does not have.
+var ErrNoJob = errors.New("no job")
+
+// NoJob is that error for a job.
+func NoJob(k JobKey) error {
+	return fmt.Errorf("%w %q in namespace %q", ErrNoJob, k.ID, k.Namespace)
+}
+
 // StatusOf is the HTTP status that Nomad, or an agent, refused a request with; 0 for other errors.
 func StatusOf(err error) int {
 	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok {

@@ -221,6 +221,27 @@ func (v *View) holdingOf(k JobKey) holding {
 	return h
 }
 
+// Without frees what a job holds, GPUs that others want too excepted, until back is called: to
+// see where it could go. owned are the GPUs.
+func (v *View) Without(k JobKey) (owned []int, back func()) {
+	owned = slices.DeleteFunc(slices.Clone(v.holds[k]), func(u int) bool { return len(v.rivals[u]) > 0 || !v.Cluster.Taken(u) })
+	for _, u := range owned {
+		v.Cluster.SetTaken(u, false)
+	}
+	uses := v.wants[k].uses
+	for _, u := range uses {
+		v.Cluster.SetFree(u.node, minus(v.Cluster.Free(u.node), u.Resources, -1))
+	}
+	return owned, func() {
+		for _, u := range uses {
+			v.Cluster.SetFree(u.node, minus(v.Cluster.Free(u.node), u.Resources, 1))
+		}
+		for _, u := range owned {
+			v.Cluster.SetTaken(u, true)
+		}
+	}
+}
+
 // Take takes a placement in the cluster until the state says what became of it;
 // Release undoes it.
 func (v *View) Take(g pal.Gang, p pal.Placement) {
@@ -405,6 +426,9 @@ func (v *View) Running(r Request, owned []int) pal.Placement {
 // only for live allocations and pins; within a device group it makes no difference to the
 // slowdown, so the GPUs are dealt out in order.
 func (v *View) dealt(r Request, owned []int) (ms []pal.Member) {
+	if len(r.Gang.MemberSets) == 0 { // of a job that cannot be served as it is written now
+		return nil
+	}
 	perMember := make([]int, len(r.Gang.MemberSets))
 	for i, s := range r.Gang.MemberSets {
 		perMember[i] = s.GPUs

@@ -66,6 +66,18 @@ func seenOf(v *View) map[string]any {
 	return m
 }
 
+// roomOf is all that a cluster has to give.
+func roomOf(v *View) map[string]any {
+	m := map[string]any{}
+	for i := range v.Cluster.NumGPUs() {
+		m[fmt.Sprint("gpu", i)] = v.Cluster.Available(i)
+	}
+	for i := range v.nodes {
+		m[fmt.Sprint("node", i)] = v.Cluster.Free(i)
+	}
+	return m
+}
+
 // TestViewFollows changes the state at random: the view that is kept up to date
 // by what changed equals one that is rebuilt.
 func TestViewFollows(t *testing.T) {
@@ -127,6 +139,18 @@ func TestViewFollows(t *testing.T) {
 			}
 			if d := cmp.Diff(seenOf(fresh), seenOf(v)); d != "" {
 				t.Fatalf("followed, not rebuilt (-rebuilt +followed):\n%s", d)
+			}
+			without, err := s.View(o, k)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, back := v.Without(k)
+			if d := cmp.Diff(roomOf(without), roomOf(v)); d != "" {
+				t.Fatalf("without a job, not as built without it (-built +without):\n%s", d)
+			}
+			back()
+			if d := cmp.Diff(seenOf(fresh), seenOf(v)); d != "" {
+				t.Fatalf("the job is not back:\n%s", d)
 			}
 		}
 	})

@@ -124,6 +124,7 @@ func theirs(err error) bool {
 type allocPayload struct {
 	ID, Namespace, JobID, TaskGroup, NodeID, Name string
 	DesiredStatus, ClientStatus, NextAllocation   string
+	FollowupEvalID                                string
 	AllocatedResources                            *api.AllocatedResources
 	TaskStates                                    map[string]*taskPayload
 	CreateTime, ModifyTime                        int64
@@ -137,7 +138,7 @@ type allocPayload struct {
 func (p *allocPayload) alloc() *Alloc {
 	a := &Alloc{
 		ID: p.ID, Job: JobKey{p.Namespace, p.JobID}, Group: p.TaskGroup, Name: p.Name, Node: p.NodeID,
-		Desired: p.DesiredStatus, Client: p.ClientStatus, Tasks: sanitizeTasks(p.TaskStates), Next: p.NextAllocation,
+		Desired: p.DesiredStatus, Client: p.ClientStatus, Tasks: sanitizeTasks(p.TaskStates), Next: p.NextAllocation, Later: p.FollowupEvalID != "" && p.NextAllocation == "",
 		CreateTime: p.CreateTime, ModifyTime: p.ModifyTime, CreateIndex: p.CreateIndex, ModifyIndex: p.ModifyIndex,
 		Version: p.JobVersion,
 	}

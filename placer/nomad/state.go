@@ -42,6 +42,7 @@ type Alloc struct {
 	Ports   []int // of the host, static and dynamic
 	Tasks   map[string]*api.TaskState
 	Next    string // id of the allocation that replaces it, if any
+	Later   bool   // Nomad is to replace it after a while
 	// Version is the version of the job that it runs or ran; nil where it came in
 	// an event, which does not tell. See [State.StaleVersions].
 	Version *uint64

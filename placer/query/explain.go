@@ -77,11 +77,17 @@ type Explanation struct {
 	holds *pal.Choice
 	// asks is the application class that the job has now.
 	asks pal.AppClass
+	// NoGate: the placer leaves the job to Nomad for want of a gate only.
+	NoGate bool `json:"no_gate,omitempty"`
 	// Behind: the job is newer than what is known of the cluster.
 	Behind bool `json:"-"`
 	// Leaving says which of its members' nodes are drained, or have lost touch with Nomad, and
 	// which of its GPUs are unhealthy or gone, and what becomes of the members there.
 	Leaving []string `json:"leaving,omitempty"`
+	// Members says of members that Nomad has tried again how often, and of missing ones what became
+	// of them; Retry how the missing member of a service comes back that Nomad does not bring back.
+	Members []string `json:"members,omitempty"`
+	Retry   Retry    `json:"retry,omitempty"`
 	// Ran is when the last of its members ended, of a gang that ran and waits again.
 	Ran time.Time `json:"ran,omitzero"`
 	// StoppedWhy is why they were stopped, if the placer did that.
@@ -167,18 +173,16 @@ func (s *Snapshot) explainFromState(k nomad.JobKey) (e *Explanation, st gang.Obs
 	if t := s.m.Jobs[k]; t != nil {
 		e.Submitted = t.Submitted()
 		e.Elastic, e.asks = s.m.SizeOf(t), t.Request.Gang.Class
+		if st.Nomad == gang.Running || st.Nomad == gang.Starting {
+			e.Members, e.Retry = tried(s.m, t)
+		}
 		if st.Nomad == gang.Running {
 			s.runsOn(e, t)
 		}
 	}
 	switch st.Nomad {
 	case gang.Native:
-		e.Reason = fmt.Sprintf("placed by Nomad alone on %s: ", pal.CountGPUs(st.Holds()))
-		if err := nomad.Servable(job); err != nil {
-			e.Reason += err.Error()
-		} else {
-			e.Reason += noGate
-		}
+		e.native(st)
 	case gang.Template:
 		e.Reason = nomad.TemplateReason(job, s.m.Cfg.Children)
 	case gang.Waiting:
@@ -222,7 +226,7 @@ func (s *Snapshot) explainUnknown(ctx context.Context, k nomad.JobKey) (*Explana
 		return nil, err
 	}
 	if job == nil {
-		return nil, fmt.Errorf("no job %q in namespace %q", k.ID, k.Namespace)
+		return nil, nomad.NoJob(k)
 	}
 	if rewrite.AsksGPUs(job) {
 		e := &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Waiting, Behind: true}
@@ -237,11 +241,30 @@ func (s *Snapshot) explainUnknown(ctx context.Context, k nomad.JobKey) (*Explana
 	return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Native, Reason: noGPUs}, nil
 }
 
-// noGate is said of a job that the placer could serve.
-const noGate = "the job has no gate, so the placer leaves it alone"
+// native says why the placer leaves a job to Nomad.
+func (e *Explanation) native(st gang.Observed) {
+	e.Reason = "placed by Nomad alone on " + pal.CountGPUs(st.Holds())
+	if part := inPart(st); part != "" {
+		e.Reason += ", " + part
+	}
+	if err := nomad.Servable(st.Job); err != nil {
+		e.Reason += ": " + err.Error()
+		return
+	}
+	e.NoGate = true
+	e.Reason += ": the job has no gate, so the placer leaves it alone"
+	if len(st.Members) > 0 {
+		e.Reason += "; a gate that it gets while it runs is taken off again"
+	}
+}
 
-// NoGate says whether the placer leaves the job to Nomad for want of a gate only.
-func (e *Explanation) NoGate() bool { return strings.HasSuffix(e.Reason, noGate) }
+// inPart says how many members a job has that has not all; "" of others.
+func inPart(st gang.Observed) string {
+	if st.Have == 0 || st.Have >= st.Want {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d members", st.Have, st.Want)
+}
 
 // What is said of jobs that ask for no GPUs.
 const (

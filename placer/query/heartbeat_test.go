@@ -230,3 +230,30 @@ func TestLastBeat(t *testing.T) {
 		next()
 	})
 }
+
+// An agent that hung, and whose lock has lapsed meanwhile, does not say that it is at work, nor
+// that it has stopped: that would stand in place of what the one who took over says.
+func TestLostLock(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		signs := func() heartbeat.VitalSigns { return heartbeat.VitalSigns{Alive: time.Now(), LastCycle: time.Now()} }
+		var lost atomic.Bool
+		elected := func(agent string, holds func(time.Time) bool) (stop func()) {
+			return beats(w, &heartbeat.Heart{Log: hclog.NewNullLogger(), Vitals: signs, Of: store.Heartbeat{Agent: agent}, Elected: true, Holds: holds})
+		}
+		stop := elected("a", func(time.Time) bool { return !lost.Load() })
+		w.RunFor(5 * time.Second)
+		lost.Store(true)
+		w.RunFor(10 * time.Second)
+		defer elected("b", func(time.Time) bool { return true })()
+		for range 30 {
+			w.RunFor(time.Second)
+			if a := activity(w); !a.Working || a.Agent != "b" {
+				w.T.Errorf("b is at work: %+v", a)
+			}
+		}
+		stop()
+		if a := activity(w); !a.Working || a.Agent != "b" {
+			w.T.Errorf("b is at work: %+v", a)
+		}
+	})
+}

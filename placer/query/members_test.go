@@ -4,12 +4,15 @@
 package query
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -89,6 +92,69 @@ func TestPreemptedMembers(t *testing.T) {
 	s.PutAlloc(member("d", api.AllocClientStatusRunning))
 	s.PutAlloc(member("e", api.AllocClientStatusRunning))
 	if got := membersSay(s, gang.Observe(s, job)); got != "3 of 3 members run" {
+		t.Error(got)
+	}
+}
+
+// Of a service it is said which members Nomad tried again and which are missing, why, and how those
+// come back: Nomad does not say that it is out of tries.
+func TestTriedMembers(t *testing.T) {
+	s, job, member := workers(api.JobTypeService, 4)
+	job.TaskGroups[0].ReschedulePolicy = &api.ReschedulePolicy{Attempts: new(2), Unlimited: new(false)}
+	made := uint64(0)
+	put := func(id string, number int, client string, change func(*nomad.Alloc)) {
+		a := member(id, client)
+		a.Name, a.ModifyTime = fmt.Sprintf("j.workers[%d]", number), time.Date(2026, 11, 24, 7, 0, number, 0, time.UTC).UnixNano()
+		made++
+		a.CreateIndex += made
+		if client == api.AllocClientStatusFailed {
+			exit := &api.TaskEvent{Type: api.TaskTerminated, ExitCode: 3, Details: map[string]string{"exit_code": "3"}}
+			a.Tasks = map[string]*api.TaskState{"work": {State: "dead", Failed: true, Events: []*api.TaskEvent{exit}}}
+		}
+		if change != nil {
+			change(a)
+		}
+		s.PutAlloc(a)
+	}
+	const failed = `task "work" ended with exit code 3`
+	put("a", 0, "running", nil)
+	put("z", 1, "failed", func(a *nomad.Alloc) { a.Next, a.Desired, a.CreateIndex = "b", "stop", 1 }) // before it was mended
+	put("b", 1, "failed", func(a *nomad.Alloc) { a.Next, a.Desired = "c", "stop" })
+	put("c", 1, "failed", func(a *nomad.Alloc) { a.Next, a.Desired = "d", "stop" })
+	put("d", 1, "running", nil)
+	put("e", 2, "running", func(a *nomad.Alloc) { a.Tasks = map[string]*api.TaskState{"work": {Restarts: 3}} })
+	put("f", 3, "failed", nil)
+	put("g", 7, "failed", nil) // of a time when it was to have more
+	look := func() string {
+		tracked := &model.Tracked{}
+		tracked.Observed = gang.Observe(s, job)
+		tracked.Nomad = gang.Starting
+		said, retry := tried(&model.Model{State: s}, tracked)
+		return strings.Join(append(said, string(retry)), "\n")
+	}
+	again := "member workers[1] was placed again 2 times by Nomad, the last time at 2026-11-24 07:00:01 UTC: " + failed + "\n" +
+		"member workers[2] was restarted 3 times by Nomad on its node\n"
+	away := "member workers[3] has been missing since 2026-11-24 07:00:03 UTC: " + failed + " on node "
+	if got, want := look(), away+"; its reschedule block allows no further try for now\n"+again+"evaluate"; got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	job.TaskGroups[0].ReschedulePolicy.Attempts = new(0)
+	if got, want := look(), away+"; its reschedule block allows no further try\n"+again+"change"; got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	put("f", 3, "failed", func(a *nomad.Alloc) { a.Later = true })
+	if got, want := look(), away+"; Nomad is to try it again, as its reschedule block says\n"+again; got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	put("h", 3, "complete", func(a *nomad.Alloc) { a.Desired = "evict" })
+	if got, want := look(), "member workers[3] has been missing since 2026-11-24 07:00:03 UTC: Nomad preempted it\n"+again+"run"; got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	for n := range 3 { // what is missing is said, however many were tried again
+		put(fmt.Sprint("r", n), 8+4*n, "running", func(a *nomad.Alloc) { a.Tasks = map[string]*api.TaskState{"work": {Restarts: 1}} })
+	}
+	got := look()
+	if !strings.HasPrefix(got, "member workers[3] has been missing") || !strings.Contains(got, "\nmember workers[8] was restarted") || !strings.HasSuffix(got, "\n2 more of its members were tried again, too\nrun") {
 		t.Error(got)
 	}
 }

@@ -66,10 +66,7 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 	e.Decision = &d
 	defer e.noteSize()
 	if runs {
-		e.resubmitted(st, job, s.keeps(st, job), d)
-		if t := s.m.Jobs[k]; t != nil {
-			e.Elastic = s.m.SizeOf(t)
-		}
+		s.planRunning(e, st, gang.Gang{Observed: gang.Observed{Key: k, Job: &planned, Nomad: gang.Resubmitted}, Request: r}, v, &d)
 		return e, nil
 	}
 	t := &model.Tracked{Gang: gang.Gang{Observed: gang.Observed{Key: k, Job: &planned, Nomad: gang.Waiting}, Request: r}}
@@ -81,6 +78,18 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 		e.afterOthers(r.Hints.After)
 	}
 	return e, nil
+}
+
+// planRunning says what would become of a gang that runs if it were changed.
+func (s *Snapshot) planRunning(e *Explanation, st gang.Observed, changed gang.Gang, v *nomad.View, d *pal.Decision) {
+	room := s.m.RoomForPlan(&changed, v)
+	if !d.Placed {
+		room.Reason = d.Reason // says more of what keeps it from nodes
+	}
+	e.resubmitted(st, changed.Job, s.keeps(st, changed.Job), room)
+	if t := s.m.Jobs[changed.Key]; t != nil {
+		e.Elastic = s.m.SizeOf(t)
+	}
 }
 
 // afterOthers says of a planned gang that it waits for other jobs first, too: plan does not

@@ -44,19 +44,23 @@ func (s *Snapshot) keeps(st gang.Observed, job *api.Job) bool {
 // tooLarge is why a gang runs on as it was, though its author asks for something else now;
 // "" of others. Callers hold mu.
 func (s *Snapshot) tooLarge(t *model.Tracked) string {
-	if t == nil || t.Nomad != gang.Resubmitted || t.Refused != nil || s.keeps(t.Observed, t.Job) {
+	switch {
+	case t == nil || t.Nomad != gang.Resubmitted:
+		return ""
+	case t.Refused != nil:
+		return "what it asks for now cannot be served, the old gang runs on: " + t.Refused.Error()
+	case s.keeps(t.Observed, t.Job):
 		return ""
 	}
-	room, err := s.m.World().RoomForAll(&t.Gang)
-	if err != nil || room.Fits {
-		return ""
+	if room := s.m.RoomForAll(&t.Gang); !room.Fits {
+		return gang.RunsOn + room.Reason
 	}
-	return gang.RunsOn + room.Reason
+	return ""
 }
 
 // resubmitted says what running a job's file would do while its gang runs: see
-// [gang.Resubmitted]. kept: it asks for the GPUs that it has.
-func (e *Explanation) resubmitted(st gang.Observed, job *api.Job, kept bool, d pal.Decision) {
+// [gang.Resubmitted]. kept: it asks for the GPUs that it has; room is where it could go else.
+func (e *Explanation) resubmitted(st gang.Observed, job *api.Job, kept bool, room gang.Room) {
 	e.State, e.Obstacles = gang.Running, nil
 	switch {
 	case kept:
@@ -66,14 +70,17 @@ func (e *Explanation) resubmitted(st gang.Observed, job *api.Job, kept bool, d p
 		}
 		e.Reason = fmt.Sprintf("runs on %s and would keep them; %s", pal.CountGPUs(st.Holds()), change)
 		e.Decision = nil
-	case d.Placed:
-		e.State = gang.Starting
+	case room.Fits:
+		e.State, e.Decision = gang.Starting, &room.Decision
 		become := "stopped and started again, as a whole"
 		if *job.Type == api.JobTypeService {
 			become = "replaced as its update block says"
 		}
 		e.Reason = fmt.Sprintf("runs on %s, and asks for others: its members would be %s", pal.CountGPUs(st.Holds()), become)
 	default:
-		e.Reason = fmt.Sprintf("runs on %s, and would run on as it is: what it asks for now does not fit: %s", pal.CountGPUs(st.Holds()), d.Reason)
+		if e.Decision != nil && e.Decision.Placed { // where it would go if nobody waited
+			e.Decision = nil
+		}
+		e.Reason = fmt.Sprintf("runs on %s, and would run on as it is: what it asks for now does not fit: %s", pal.CountGPUs(st.Holds()), room.Reason)
 	}
 }

@@ -65,7 +65,7 @@ func TestResubmittedSentences(t *testing.T) {
 		was.Type, now.Type = &c.kind, &c.kind
 		st := gang.Observed{Job: was, Members: []*nomad.Alloc{{GPUs: []string{"a"}}, {GPUs: []string{"b"}}}}
 		e := &Explanation{Obstacles: []nomad.Obstacle{{}}, Decision: &pal.Decision{}}
-		e.resubmitted(st, now, gang.SameRequests(was, now), pal.Decision{Placed: c.placed, Reason: "no room"})
+		e.resubmitted(st, now, gang.SameRequests(was, now), gang.Room{Fits: c.placed, Reason: "no room"})
 		if !strings.HasPrefix(e.Reason, "runs on 2 GPUs") || !strings.Contains(e.Reason, c.want) || e.State != c.state || e.Obstacles != nil {
 			t.Errorf("%s: %s, %s", name, e.State, e.Reason)
 		}

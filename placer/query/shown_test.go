@@ -16,8 +16,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 	"github.com/nomad-pal/nomad-pal/placer/query"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // What will not start as things are says so, in its own word, in the placer's
@@ -129,7 +131,7 @@ func TestNativeOnEveryNode(t *testing.T) {
 		w.Submit(bed.Gang{Name: "daemon", Ungated: true, Change: func(j *api.Job) { j.Type = new(api.JobTypeSysbatch) }})
 		w.RunFor(5 * time.Second)
 		e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "daemon"})
-		if err != nil || !strings.HasSuffix(e.Reason, "a sysbatch job runs on every node: there is nothing to choose") || e.NoGate() {
+		if err != nil || !strings.HasSuffix(e.Reason, "a sysbatch job runs on every node: there is nothing to choose") || e.NoGate {
 			w.T.Errorf("%+v, %v", e, err)
 		}
 	})
@@ -220,6 +222,31 @@ func TestExplainsTrust(t *testing.T) {
 			if !strings.Contains(e.Note, want) {
 				t.Errorf("note %q lacks %q", e.Note, want)
 			}
+		}
+	})
+}
+
+// A job that Nomad has placed in part stays Nomad's, though its author runs it again with the gate.
+// That is said, and how the placer gets to serve it.
+func TestNativeInPart(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "a", Ungated: true, Members: 2, GPUs: 3})
+		w.RunFor(5 * time.Second)
+		k := nomad.JobKey{Namespace: "default", ID: "a"}
+		if err := w.Edit(nomadtest.Key(k), func(j *api.Job) { *j = *rewrite.Gate(j) }); err != nil {
+			w.T.Fatal(err)
+		}
+		w.RunFor(5 * time.Second)
+		s := snapshot(w)
+		const in = "1 of 2 members"
+		e, err := s.Explain(w.T.Context(), k)
+		if want := "placed by Nomad alone on 3 GPUs, " + in + ": the job has no gate, so the placer leaves it alone; a gate that it gets while it runs is taken off again"; err != nil || e.State != gang.Native || e.Reason != want {
+			w.T.Errorf("%+v, %v", e, err)
+		}
+		if jobs := s.Jobs(); len(jobs) != 1 || jobs[0].Reason != "Nomad alone has placed "+in {
+			w.T.Errorf("%+v", jobs)
 		}
 	})
 }

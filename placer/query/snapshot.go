@@ -134,6 +134,9 @@ func (s *Snapshot) Jobs() []model.JobStatus {
 			j = s.m.StatusOf(t, waits)
 			j.Reason = cmp.Or(s.tooLarge(t), j.Reason)
 		}
+		if part := inPart(st); st.Nomad == gang.Native && part != "" {
+			j.Reason = "Nomad alone has placed " + part
+		}
 		js = append(js, j)
 	}
 	return js

@@ -92,7 +92,7 @@ func TestReclaim(t *testing.T) {
 			}
 			why[string(e.State)+": "+e.StoppedWhy]++
 		}
-		if stopped := why["waiting: it made room for another job"]; stopped == 0 || stopped+why["running: "] != 2 {
+		if stopped := why["waiting: it makes room for another job"]; stopped == 0 || stopped+why["running: "] != 2 {
 			w.T.Errorf("explained as %v", why)
 		}
 		var names []string

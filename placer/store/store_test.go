@@ -420,3 +420,21 @@ func TestUnreadable(t *testing.T) {
 		t.Errorf("what was not read is unreadable: %v", err)
 	}
 }
+
+// Whoever may not see variables is refused, and not told that there are none.
+func TestReadOrRefused(t *testing.T) {
+	s, _ := newStore(t)
+	s.SetTokens(map[string]nomadtest.Token{"may": {Namespaces: map[string][]string{"default": {"variables"}}}, "mayNot": {Nodes: true}})
+	for token, may := range map[string]bool{"may": true, "mayNot": false} {
+		c, err := nomad.NewClient(s.Config("c", token), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, err := In(c).Profile().Read(t.Context()); p != nil || err != nil {
+			t.Errorf("%s: the list is %v, %v, want an empty one", token, p, err)
+		}
+		if p, err := In(c).Profile().ReadOrRefused(t.Context()); p != nil || (err == nil) != may || !may && !nomad.Refused(err) {
+			t.Errorf("%s: %v, %v", token, p, err)
+		}
+	}
+}

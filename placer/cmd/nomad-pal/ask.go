@@ -23,6 +23,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // Who answers. The agent sees all of Nomad and tells each token what it may know:
@@ -119,13 +120,20 @@ func (a *answers) plain(err error) error {
 	var unexpected api.UnexpectedResponseError
 	switch {
 	case !errors.As(err, &unexpected) || !unexpected.HasBody():
-	case unexpected.StatusCode() == http.StatusNotFound && strings.HasPrefix(unexpected.Body(), "no job "):
-		return errors.New(strings.TrimSpace(unexpected.Body()))
 	case unexpected.StatusCode() != http.StatusNotFound:
-		return fmt.Errorf("the agent answers %d: %s", unexpected.StatusCode(), strings.TrimSpace(unexpected.Body()))
+		return refusal{fmt.Sprintf("the agent answers %d: %s", unexpected.StatusCode(), strings.TrimSpace(unexpected.Body())), err}
 	}
 	return err
 }
+
+// refusal is an agent's, in its own words.
+type refusal struct {
+	text  string
+	cause error
+}
+
+func (r refusal) Error() string { return r.text }
+func (r refusal) Unwrap() error { return r.cause }
 
 // Jobs are all jobs with GPUs that have not ended.
 func (a *answers) Jobs() (jobs []model.JobStatus, err error) {
@@ -161,7 +169,7 @@ func (a *answers) Profile() (int, error) {
 			return p.Version, nil
 		}
 	}
-	p, err := profileOf(a.b.ctx, a.nomad)
+	p, err := store.In(a.nomad).Profile().ReadOrRefused(a.b.ctx)
 	if p == nil {
 		return 0, err
 	}
@@ -199,7 +207,11 @@ func (a *answers) Explain(k nomad.JobKey) (*query.Explanation, error) {
 		return a.snapshot.Explain(ctx, k)
 	}
 	e := &query.Explanation{}
-	return e, a.get("/v1/job/"+url.PathEscape(k.ID)+"/explain", k.Namespace, e)
+	err := a.get("/v1/job/"+url.PathEscape(k.ID)+"/explain", k.Namespace, e)
+	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok && unexpected.StatusCode() == http.StatusNotFound {
+		err = refusal{strings.TrimSpace(unexpected.Body()), nomad.ErrNoJob}
+	}
+	return e, err
 }
 
 // Plan says what would happen to a job.

@@ -16,6 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -120,7 +121,7 @@ func (b *base) explain(s *answers, name string, f *jobFlags, changes query.Chang
 			return nil, err
 		}
 		if job == nil {
-			return nil, fmt.Errorf("no job %q in namespace %q", t.job.ID, t.job.Namespace)
+			return nil, nomad.NoJob(t.job)
 		}
 		return b.planned(s, rewrite.Author(job), changes)
 	}

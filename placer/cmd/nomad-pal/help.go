@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/cli"
 
 	"github.com/nomad-pal/nomad-pal/internal/nearest"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 // help is the help of a command: how it is used, what it does, and its options, in lines
@@ -125,10 +126,10 @@ func unknownCommand(args []string, commands map[string]cli.CommandFactory) strin
 // jobs are listed, if there is none of that id; and that no token was
 // given if it refused; else "".
 func (b *base) unreached(err error) string {
-	if strings.HasPrefix(err.Error(), "no job ") {
+	if errors.Is(err, nomad.ErrNoJob) {
 		return "nomad-pal status lists the jobs with GPUs. -namespace=<name> names another namespace."
 	}
-	if strings.Contains(err.Error(), "ermission denied") && b.config().SecretID == "" {
+	if nomad.Refused(err) && b.config().SecretID == "" {
 		return "No token was given: set NOMAD_TOKEN, or -token."
 	}
 	var transport *url.Error

@@ -5,6 +5,10 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +17,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 // Every command's help has examples of commands and options that there are, in lines of
@@ -296,5 +304,33 @@ func TestHelpNamesTheOptions(t *testing.T) {
 	}
 	if len(names) < 50 {
 		t.Errorf("found %d options only", len(names))
+	}
+}
+
+// What to try next goes by what an error is, not by its words.
+func TestUnreached(t *testing.T) {
+	t.Setenv("NOMAD_TOKEN", "")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))
+	defer server.Close()
+	client, err := api.NewClient(&api.Config{Address: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, refused := client.Nodes().List(nil)
+	noJob := nomad.NoJob(nomad.JobKey{Namespace: "default", ID: "j"})
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{fmt.Errorf("asking: %w", noJob), "lists the jobs with GPUs"},
+		{refusal{"no job", noJob}, "lists the jobs with GPUs"},
+		{errors.New("no job is in this file"), ""},
+		{fmt.Errorf("reading nodes: %w", refused), "No token was given"},
+		{refusal{"the agent answers 403", refused}, "No token was given"},
+		{&os.PathError{Op: "open", Path: "j.nomad.hcl", Err: os.ErrPermission}, ""},
+	} {
+		if got := (&base{}).unreached(c.err); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%v: %q, want %q", c.err, got, c.want)
+		}
 	}
 }

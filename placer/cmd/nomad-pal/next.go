@@ -55,6 +55,9 @@ func shortGPUs(ids []string, n int) string {
 func printNext(b *base, e *query.Explanation) {
 	printHolders(b, e.Holders)
 	steps := append([]string(nil), e.Remedies...)
+	if e.Retry != "" {
+		steps = append(steps, b.retryStep(e))
+	}
 	switch e.State {
 	case gang.Running:
 		if e.Decision == nil || e.Decision.Chosen == nil {
@@ -83,8 +86,8 @@ func printNext(b *base, e *query.Explanation) {
 			steps = append(steps, "What the last member that failed wrote: nomad alloc logs -stderr "+alloc, "What happened to it: nomad alloc status "+alloc)
 		}
 	case gang.Native:
-		if len(e.Allocations) > 0 && e.NoGate() {
-			steps = append(steps, "To have the placer choose its GPUs: nomad-pal run <jobspec>")
+		if len(e.Allocations) > 0 && e.NoGate {
+			steps = append(steps, "To have the placer choose its GPUs, stop it first: nomad job stop "+b.inNamespace(e, shellQuoted(e.Job)), "Then run it: nomad-pal run <jobspec>")
 		}
 	}
 	b.printSteps(steps)
@@ -93,6 +96,17 @@ func printNext(b *base, e *query.Explanation) {
 // tryStep is how to try a change.
 func (b *base) tryStep(change string, e *query.Explanation) string {
 	return "To try a change without making it: nomad-pal explain -what-if " + shellQuoted(change) + " " + b.inNamespace(e, shellQuoted(cmp.Or(b.jobspec, e.Job)))
+}
+
+// retryStep is how a missing member of a service comes back.
+func (b *base) retryStep(e *query.Explanation) string {
+	job := b.inNamespace(e, shellQuoted(e.Job))
+	return map[query.Retry]string{
+		query.RetryEvaluate: "If its last deployment has failed, mend the job and run it, or go back (nomad job revert). Else have Nomad try the missing member once more: nomad job eval -force-reschedule " + job,
+		query.RetryChange:   "To have the missing member back: change the job and run it, which updates its members as its update block says. The same file again does not do, unless the job is purged first: nomad job stop -purge " + job,
+		query.RetryRun:      "If Nomad does not place the missing member though its GPU is free: nomad-pal run <jobspec>",
+		query.RetryMove:     "The missing member waits for the GPU that it had. To have the service placed elsewhere, which restarts all of it: run it with pal_on_failure = \"gang\", or stop it and run it again: nomad job stop " + job,
+	}[e.Retry]
 }
 
 // inNamespace is an argument, behind the flag that says in which namespace unless that is

@@ -4,7 +4,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -85,19 +83,9 @@ func (b *base) profileInForce() (*profile.Profile, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := profileOf(b.ctx, client)
+	p, err := store.In(client).Profile().ReadOrRefused(b.ctx)
 	if err == nil && p == nil {
 		err = errNoProfile
-	}
-	return p, err
-}
-
-// profileOf is the profile in force, nil for none. Nomad shows somebody who may not see variables
-// an empty list of them; it refuses to show one, there or not.
-func profileOf(ctx context.Context, client *nomad.Client) (*profile.Profile, error) {
-	p, err := store.In(client).Profile().Read(ctx)
-	if err == nil && p == nil {
-		_, err = client.ReadVariable(ctx, "nomad-pal/profile/0000")
 	}
 	return p, err
 }

@@ -48,7 +48,7 @@ func (b *base) runRelease(args []string) int {
 		if _, err := client.Job(b.ctx, k); nomad.Refused(err) { // lists leave out what the token may not see
 			return b.fail(err)
 		}
-		return b.fail(fmt.Errorf("no job %q with GPUs in namespace %q", k.ID, k.Namespace))
+		return b.fail(fmt.Errorf("%w %q with GPUs in namespace %q", nomad.ErrNoJob, k.ID, k.Namespace))
 	}
 	released := []string{}
 	for _, k := range state.SortedJobs() {

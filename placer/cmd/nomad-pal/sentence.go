@@ -21,8 +21,8 @@ import (
 // sentence is an explanation in a sentence or two: what, since when, and why.
 func sentence(e *query.Explanation, now time.Time) string {
 	text := mainSentence(e, now)
-	for _, leaving := range e.Leaving {
-		text += " " + strings.ToUpper(leaving[:1]) + oneLine(leaving[1:]) + "."
+	for _, said := range slices.Concat(e.Leaving, e.Members) {
+		text += " " + strings.ToUpper(said[:1]) + oneLine(said[1:]) + "."
 	}
 	return text
 }

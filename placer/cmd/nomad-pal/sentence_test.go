@@ -29,10 +29,12 @@ func TestSentences(t *testing.T) {
 			"a is to have more members: 2 of 3 members run. It was given 4 GPUs at " + clock(before(time.Hour)) + "."},
 		{query.Explanation{State: gang.Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), Reason: "needs 4 GPUs"},
 			"a ran, and has waited again for 9s, since " + clock(before(9*time.Second)) + ": needs 4 GPUs."},
-		{query.Explanation{State: gang.Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), StoppedWhy: "it made room for another job", Reason: "needs 4 GPUs"},
-			"a ran, and has waited again for 9s, since " + clock(before(9*time.Second)) + " (it made room for another job): needs 4 GPUs."},
+		{query.Explanation{State: gang.Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), StoppedWhy: "it makes room for another job", Reason: "needs 4 GPUs"},
+			"a ran, and has waited again for 9s, since " + clock(before(9*time.Second)) + " (it makes room for another job): needs 4 GPUs."},
 		{query.Explanation{State: gang.Running, Decision: d, Leaving: []string{"node n is being drained: so"}},
 			"a runs on 4 GPUs of 2 nodes. Predicted slowdown: " + times(1) + ". Node n is being drained: so."},
+		{query.Explanation{State: gang.Running, Decision: d, Members: []string{"member g[1] was restarted once by Nomad on its node"}},
+			"a runs on 4 GPUs of 2 nodes. Predicted slowdown: " + times(1) + ". Member g[1] was restarted once by Nomad on its node."},
 	} {
 		c.e.Job = "a"
 		if got := sentence(&c.e, now); got != c.want {

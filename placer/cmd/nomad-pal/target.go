@@ -72,7 +72,7 @@ func (b *base) target(s *answers, name string) (*target, error) {
 		return t, err
 	}
 	if hidden != nil {
-		return nil, fmt.Errorf("no job %q in namespace %q, and GPUs and nodes of that name cannot be looked for: %w", k.ID, k.Namespace, hidden)
+		return nil, fmt.Errorf("%w, and GPUs and nodes of that name cannot be looked for: %w", nomad.NoJob(k), hidden)
 	}
 	return &target{job: k}, b.goneGPU(s, name)
 }

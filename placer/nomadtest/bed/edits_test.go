@@ -12,7 +12,9 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -304,6 +306,96 @@ func TestPurgedAndSubmittedAgain(t *testing.T) {
 		w.Expect("it runs on the other node", time.Minute, func() bool {
 			ms := w.Members(Key("a"))
 			return len(ms) == 1 && ms[0].Node != at && w.Running(Key("a"))
+		})
+	})
+}
+
+// A running gang whose author wants more waits for it as a new job would: its tenant's limit
+// holds, and those who wait already go first.
+func TestLargerSizeWaitsItsTurn(t *testing.T) {
+	grow := func(w *World) {
+		if err := w.Edit(Key("a"), func(job *api.Job) { job.TaskGroups[0].Count = new(4) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keepsItsSize := func(w *World, during time.Duration, why string) {
+		for range int(during / time.Second) {
+			w.RunFor(time.Second)
+			if n := len(w.GPUs(Key("a"))); n != 1 {
+				t.Fatalf("it has %d GPUs:\n%s", n, w.Describe())
+			}
+		}
+		if e := w.explained("a"); !strings.HasPrefix(e.Reason, gang.RunsOn) || !strings.Contains(e.Reason, why) {
+			t.Errorf("explain says that it is %s: %s", e.State, e.Reason)
+		}
+	}
+	tenants := func(c *model.Config) {
+		c.Queue.Tenants = map[string]queue.Tenant{"default": {Quota: 3, BorrowingLimit: new(int)}}
+	}
+	t.Run("limit", func(t *testing.T) {
+		Run(t, Options{Seed: 1, Placer: tenants}, func(w *World) {
+			w.AddNodes(2, 2)
+			w.StartPlacer()
+			w.Submit(Gang{Name: "a", Members: 1, GPUs: 1, Runs: time.Hour})
+			w.ExpectRunning("a", 10*time.Second)
+			grow(w)
+			keepsItsSize(w, time.Minute, "its tenant may hold 3 at most")
+		})
+	})
+	t.Run("limit, and a placer that has just begun", func(t *testing.T) { // walk 8300081
+		Run(t, Options{Seed: 1, Placer: tenants}, func(w *World) {
+			w.AddNodes(2, 3)
+			p := w.StartPlacer()
+			w.Submit(Gang{Name: "a", Members: 1, GPUs: 1, Runs: time.Hour})
+			w.Submit(Gang{Name: "b", Members: 2, GPUs: 1, Runs: time.Hour})
+			w.ExpectRunning("a", 10*time.Second)
+			w.ExpectRunning("b", 10*time.Second)
+			p.Kill()
+			if err := w.Edit(Key("a"), func(job *api.Job) { job.TaskGroups[0].Count = new(3) }); err != nil {
+				t.Fatal(err)
+			}
+			w.StartPlacer()
+			keepsItsSize(w, time.Minute, "its tenant's quota is used up")
+		})
+	})
+	t.Run("limit, of a service that is scaled", func(t *testing.T) {
+		Run(t, Options{Seed: 1, Placer: tenants}, func(w *World) {
+			w.AddNodes(4, 1)
+			w.StartPlacer()
+			w.Submit(Gang{Name: "a", Service: true, Members: 1, GPUs: 1})
+			w.ExpectRunning("a", 10*time.Second)
+			w.RunFor(time.Minute)
+			scaled := w.Nomad.Job(Key("a"))
+			scaled.TaskGroups[0].Count = new(4)
+			if err := w.Register(scaled); err != nil {
+				t.Fatal(err)
+			}
+			w.Excuse()
+			for range 120 {
+				w.RunFor(time.Second)
+				if n := len(w.GPUs(Key("a"))); n != 1 {
+					t.Fatalf("it has %d GPUs:\n%s", n, w.Describe())
+				}
+			}
+			if d := w.Describe(); !strings.Contains(d, "no room for the missing members: it needs 4 GPUs, and its tenant may hold 3 at most") {
+				t.Error(d)
+			}
+		})
+	})
+	t.Run("queue", func(t *testing.T) {
+		Run(t, Options{Seed: 1}, func(w *World) {
+			w.AddNodes(2, 2)
+			w.StartPlacer()
+			w.Submit(Gang{Name: "a", Members: 1, GPUs: 1, Runs: 3 * time.Hour})
+			w.Submit(Gang{Name: "b", Members: 2, GPUs: 1, Runs: 10 * time.Minute})
+			w.ExpectRunning("a", 10*time.Second)
+			w.ExpectRunning("b", 10*time.Second)
+			w.Submit(Gang{Name: "c", Members: 3, GPUs: 1, Runs: 30 * time.Minute})
+			w.RunFor(time.Second)
+			grow(w)
+			keepsItsSize(w, 11*time.Minute, "")
+			w.ExpectRunning("c", time.Second)
+			w.Expect("all four run", time.Hour, func() bool { return len(w.GPUs(Key("a"))) == 4 && w.Running(Key("a")) })
 		})
 	})
 }

@@ -32,6 +32,7 @@ import (
 //     about it fails after it had finished, or its placer ends;
 //   - nothing is pinned to a GPU that still runs another member's tasks, be it of the same
 //     job or of one that was purged;
+//   - the gangs of a tenant have no more GPUs than its limit, but for a limited time;
 //   - a placer has one ledger: the queue has each gang on the GPUs that it holds in the
 //     placer's view of the cluster.
 type rules struct {
@@ -48,7 +49,9 @@ type rules struct {
 	// part then.
 	lookedAt nomadtest.Progress
 	inPart   bool
-	ledgers  int // looked into
+	ledgers  int       // looked into
+	limit    int       // GPUs that gangs may have together; 0: no limit
+	beyond   time.Time // since when they have more
 	placers  []*Placer
 	dead     map[string]time.Time // when placers ended, of those that have
 	diedAt   time.Time            // the last of them
@@ -240,6 +243,9 @@ func (r *rules) wrote(x nomadtest.Write) {
 func (r *rules) placed(m nomadtest.Member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !ours(m.PlacedBy) { // what Nomad runs again of its own, after it preempted it say, is no affair of the placer's
+		return
+	}
 	_, elastic := rewrite.ElasticOf(m.Version) // of those, see ended
 	if s := r.jobs[m.Job]; s != nil && s.whole && !s.gone && !elastic && !s.late && !s.over[*m.PlacedBy.JobModifyIndex] {
 		r.violated("%s had finished, and %s[%d] is run again", m.Job, m.Group, m.Number)
@@ -380,13 +386,48 @@ func (r *rules) look() {
 	if same {
 		return
 	}
-	inPart := false
+	inPart, gpus := false, 0
 	for _, k := range keys {
 		inPart = r.lookAt(k) || inPart
+		gpus += r.gpusOf(k)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.lookedAt, r.inPart = at, inPart
+	r.lookedAt, r.inPart = at, r.lookAtLimit(gpus) || inPart
+}
+
+// gpusOf are the GPUs that a gang of the placer's has.
+func (r *rules) gpusOf(k nomadtest.Key) (n int) {
+	if job := r.w.Nomad.Job(k); r.limit == 0 || job == nil || !ours(job) {
+		return 0
+	}
+	for _, m := range r.w.Nomad.Members(k) {
+		if m.Live() {
+			n += len(m.GPUs)
+		}
+	}
+	return n
+}
+
+// beyondLimit is for how long gangs may have more GPUs than their tenant's limit: a service
+// that is updated has old and new members for a while.
+const beyondLimit = 15 * time.Second
+
+// lookAtLimit looks whether all gangs have more GPUs together than they may, and says whether
+// they do. r.mu is held.
+func (r *rules) lookAtLimit(gpus int) bool {
+	now := time.Now()
+	switch {
+	case r.limit == 0 || gpus <= r.limit:
+		r.beyond = time.Time{}
+		return false
+	case r.beyond.IsZero():
+		r.beyond = now
+	case now.Sub(r.beyond) > beyondLimit:
+		r.violated("gangs have %d GPUs, and may have %d, since %s", gpus, r.limit, r.beyond.Format("15:04:05"))
+		r.beyond = now
+	}
+	return true
 }
 
 // lookAt looks at a gang, and says whether it is there in part.

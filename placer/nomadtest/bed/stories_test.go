@@ -585,3 +585,25 @@ func TestLateStartOfAFinishedGang(t *testing.T) {
 		})
 	}
 }
+
+// All members of a service fail, and Nomad tries none again. It starts again elsewhere if they
+// need each other.
+func TestServiceLosesAllMembers(t *testing.T) {
+	for why, again := range map[string]bool{"gang": true, "": false} {
+		Run(t, Options{Seed: 1, Unchecked: true}, func(w *World) {
+			w.AddNodes(3, 2)
+			w.StartPlacer()
+			meta := map[string]string{"pal_pin": "gpu"}
+			if why != "" {
+				meta["pal_on_failure"] = why
+			}
+			w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Service: true, Runs: time.Minute, Exit: 1, Meta: meta})
+			w.ExpectRunning("a", 5*time.Second)
+			was := w.GPUs(Key("a"))
+			elsewhere := func() bool { return w.Running(Key("a")) && !slices.Equal(w.GPUs(Key("a")), was) }
+			if got := w.Until(5*time.Minute, elsewhere); got != again {
+				t.Errorf("pal_on_failure %q: runs again elsewhere: %v, want %v:\n%s", why, got, again, w.Describe())
+			}
+		})
+	}
+}

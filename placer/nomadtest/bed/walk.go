@@ -49,8 +49,20 @@ func DefaultMix() Mix {
 	}
 }
 
+// walkLimit is how many GPUs the walk's jobs may have together in those walks that limit them.
+const walkLimit = 4
+
+// limited is the limit in the walk of a seed; 0: there is none.
+func limited(seed uint64) int {
+	if seed%4 == 1 {
+		return walkLimit
+	}
+	return 0
+}
+
 // vary gives a walk's placers a configuration by its seed: the defaults for every other
-// walk, and what moves, stops and passes gangs more often for the rest.
+// walk, and what moves, stops and passes gangs more often for the rest, half of them with a
+// limit for the tenant.
 func vary(seed uint64) func(*model.Config) {
 	rng := rand.New(rand.NewPCG(seed, 11))
 	restart, resync := time.Duration(1+rng.IntN(30))*time.Second, time.Duration(10+rng.IntN(300))*time.Second
@@ -64,6 +76,9 @@ func vary(seed uint64) func(*model.Config) {
 		}
 		c.RestartCost, c.MovesPerHour, c.Resync, c.Placement = restart, 1000, resync, placement
 		c.Queue.Order, c.Queue.Backfill, c.Queue.MaxWait, c.Queue.Preempt, c.Queue.Migrate = order, fill, maxWait, true, true
+		if limit := limited(seed); limit > 0 {
+			c.Queue.Tenants = map[string]queue.Tenant{"default": {Quota: limit, BorrowingLimit: new(int)}}
+		}
 	}
 }
 
@@ -220,8 +235,15 @@ func (x *Walk) hint(g *Gang) {
 	}
 }
 
-// room is how many members with so many GPUs each the cluster has room for.
-func (x *Walk) room(gpus int) int { return x.nodes * (x.gpus / gpus) }
+// room is how many members with so many GPUs each the cluster has room for, and the tenant may
+// have.
+func (x *Walk) room(gpus int) int {
+	n := x.nodes * (x.gpus / gpus)
+	if limit := limited(x.opts.Seed); limit > 0 {
+		n = min(n, limit/gpus)
+	}
+	return n
+}
 
 // withJob does something with a job that some author has, mostly one of the last.
 func (x *Walk) withJob(f func(nomadtest.Key)) {

@@ -152,7 +152,8 @@ Written by `+"`make simulate-faults`"+`. The real placer walks through worlds on
 events go wrong as in the second one. Authors hint at run times, deadlines, locality and more; the placers of every other
 walk have another queue, placement or restart cost than the defaults, and in half of them Nomad preempts. Then nothing goes wrong any more, and within 40 minutes all has to settle: each job
 is as its author wrote it last, and has finished. All the time none of the invariants may be broken: no GPU is given twice,
-a purged job's or a returning node's included; gangs are whole or not at all; nothing is touched that is not the placer's;
+a purged job's or a returning node's included; gangs are whole or not at all, and within their tenant's limit, which one
+walk in four has; nothing is touched that is not the placer's;
 nothing is run twice that had finished; and before each decision the queue has each gang on just the GPUs that it holds in
 the placer's view.
 
@@ -207,6 +208,7 @@ func walk(t *testing.T, seed uint64, verbose bool) (out walked) {
 	ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {
 		Run(t, Options{Seed: seed, Unchecked: true, Partial: 90 * time.Second, Placer: vary(seed)}, func(w *World) {
 			x := NewWalk(w, DefaultMix())
+			w.rules.limit = limited(seed)
 			x.Go(4 * time.Minute)
 			open, broken := x.Settle(40*time.Minute), w.Broken()
 			if n := len(w.rules.again); n > 0 {
