@@ -274,4 +274,5 @@ func (p *Placer) syncQueue(ctx context.Context) {
 		t.Idle = t.Quiet() && !t.PassedOver && t.After == ""
 	}
 	p.m.EndJob()
+	p.m.CountOutside()
 }

@@ -113,8 +113,10 @@ func (m *Model) At(t *Tracked) pal.Placement {
 }
 
 // GPUsOf are the GPUs that a gang holds in the view, as [queue.Queue.On] has those that it is on.
+// What counts is whether the queue has it as an elastic gang: its author may have made it one, or
+// none, while it runs as it was.
 func (m *Model) GPUsOf(t *Tracked) []int {
-	if t.Request.Elastic != nil {
+	if _, elastic := m.Queue.SizeOf(t.Key.String()); elastic {
 		return m.At(t).GPUs()
 	}
 	return m.View.Holds(t.Key)
@@ -142,6 +144,25 @@ func (m *Model) CheckLedger() error {
 	}
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)
+}
+
+// CountOutside has the queue count what jobs hold that it does not know, as a part of what their
+// tenants may have: those that Nomad lists and does not show, and those that run and cannot
+// be served any more as their author has written them. What Nomad places by itself does not
+// count.
+func (m *Model) CountOutside() {
+	gpus := map[string]int{}
+	for _, t := range m.Sorted() {
+		if n := len(m.View.Holds(t.Key)); n > 0 && t.Ours() && !m.Queue.Counts(t.Key.String()) {
+			gpus[t.Key.Namespace] += n
+		}
+	}
+	for k := range m.State.Unread {
+		if m.Jobs[k] == nil && m.State.Jobs[k] == nil {
+			gpus[k.Namespace] += len(m.View.Holds(k))
+		}
+	}
+	m.Queue.Outside(gpus)
 }
 
 // Sorted are the jobs by key; not to be changed. The order is kept from cycle to cycle,
