@@ -257,10 +257,16 @@ func (p *Placer) profileDue(now time.Time) *entry {
 // syncQueue has each gang tell the queue what happened to it since the last cycle, and the
 // view on which GPUs it is.
 func (p *Placer) syncQueue(ctx context.Context) {
+	others := false
 	for _, k := range p.m.View.Shifted() {
 		if t := p.m.Jobs[k]; t != nil {
 			t.Idle = false // the queue is to know where it runs
+		} else {
+			others = true
 		}
+	}
+	if others {
+		p.m.Queue.Changed()
 	}
 	for _, t := range p.m.Sorted() {
 		if t.Idle {

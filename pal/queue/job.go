@@ -51,6 +51,8 @@ type Job struct {
 	// LocalityWait is how long it waits for GPUs closer together; 0: as
 	// [Options.LocalityWait] says.
 	LocalityWait time.Duration
+	// Endless gangs, services, run until somebody stops them: nobody hopes for their GPUs.
+	Endless bool
 }
 
 // Order sorts the queue.

@@ -8,8 +8,10 @@ package queue
 type kind struct {
 	changes       uint64 // of the Queue, when it was made
 	everFits      answer
-	needsOutliers answer  // it would not fit without GPUs that are avoided
-	leastCost     float64 // 0: not known
+	needsOutliers answer // it would not fit without GPUs that are avoided
+	// leastCost is what it would cost if all had ended that ends, leastCostAlone if nothing of
+	// ours ran; 0: not known.
+	leastCost, leastCostAlone float64
 }
 
 // answer is yes or no, once it is known.

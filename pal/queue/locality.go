@@ -5,6 +5,7 @@ package queue
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -38,7 +39,8 @@ func (p *pass) search(e *entry) (pal.Found, bool) {
 // Look is what the Queue would find for a gang on a cluster that has others beside its own,
 // and by which policy: outliers are left out unless the gang could never run on the others.
 func (q *Queue) Look(c *pal.Cluster, g pal.Gang) (f pal.Found, by pal.Policy, ok bool) {
-	return q.avoiding(c, g, func(by pal.Policy) bool { return !fitsIdle(c, g, by) })
+	p := &pass{Queue: q, c: c}
+	return q.avoiding(c, g, func(by pal.Policy) bool { return !p.fitsLater(g, by) })
 }
 
 // avoiding looks for GPUs that are no outliers, and for any if the gang needs outliers.
@@ -57,28 +59,38 @@ func (q *Queue) avoiding(c *pal.Cluster, g pal.Gang, needs func(pal.Policy) bool
 	return f, by, ok
 }
 
-// fitsIdle says whether the gang would fit if nothing ran.
-func fitsIdle(c *pal.Cluster, g pal.Gang, policy pal.Policy) bool {
-	var taken []int
-	for u := range c.NumGPUs() {
-		if c.Taken(u) {
-			c.SetTaken(u, false)
-			taken = append(taken, u)
-		}
-	}
-	_, fits := pal.Find(c, g, policy)
-	for _, u := range taken {
-		c.SetTaken(u, true)
-	}
+// fitsLater says whether the gang would fit if all had ended that ends, and none of the GPUs
+// were kept that the pass keeps.
+func (p *pass) fitsLater(g pal.Gang, policy pal.Policy) bool {
+	gpus := slices.DeleteFunc(slices.Concat(p.thoseThatEnd(), p.kept, p.hidden), func(u int) bool { return u >= p.c.NumGPUs() || !p.c.Taken(u) })
+	defer p.unmark(gpus)()
+	_, fits := pal.Find(p.c, g, policy)
 	return fits
 }
 
+// thoseThatEnd are the GPUs of gangs that end: see [pass.ends].
+func (p *pass) thoseThatEnd() (gpus []int) {
+	for _, es := range [][]*entry{p.running, p.started} {
+		for _, e := range es {
+			if p.ends(e) {
+				gpus = append(gpus, e.placement.GPUs()...)
+			}
+		}
+	}
+	return gpus
+}
+
+// ends says whether the gang will have ended some time, or may be stopped. For GPUs of
+// others, services, nobody waits: they may never come free. The same goes for what others than the
+// Queue's gangs have taken.
+func (p *pass) ends(e *entry) bool { return !e.job.Endless || p.opt.Preempt && e.job.Preemptible }
+
 // needsOutliers says whether the gang would not fit without GPUs that the policy
-// avoids even if nothing ran: there may be enough others, but not where it could
+// avoids even if all had ended that ends: there may be enough others, but not where it could
 // use them. It is worked out once per kind of gang, until [Queue.Changed] or
 // [Queue.Rebase].
 func (p *pass) needsOutliers(e *entry, policy pal.Policy) bool {
-	return p.kindOf(e).needsOutliers.of(func() bool { return !fitsIdle(p.c, e.job.Gang, policy) })
+	return p.kindOf(e).needsOutliers.of(func() bool { return !p.fitsLater(e.job.Gang, policy) })
 }
 
 // Trying is the job for which GPUs are being looked for, "" where none is. After a
@@ -121,21 +133,25 @@ func (p *pass) waitsForLocality(e *entry, pl pal.Placement) bool {
 	return until > p.now
 }
 
-// leastCost is the cost that the gang would have if nothing of ours ran; it is
-// worked out once per kind of gang. Where it would not fit even so, as while nodes are
-// away, there is no telling, and nothing is kept.
+// leastCost is the cost that the gang would have if all of ours had ended that ends; of a gang
+// that runs for ever itself, and may be moved, if nothing of ours ran. It is worked out once per
+// kind of gang. Where it would not fit even so, as while nodes are away, there is no
+// telling, and nothing is kept.
 func (p *pass) leastCost(e *entry) float64 {
-	kind := p.kindOf(e)
-	c := kind.leastCost
+	known, without := &p.kindOf(e).leastCost, p.withoutEnding
+	if e.job.Endless {
+		known, without = &p.kindOf(e).leastCostAlone, p.withoutRunning
+	}
+	c := *known
 	if c == 0 {
 		defer p.withoutWindows()()
-		p.withoutRunning(func() {
+		without(func() {
 			pl, fits := p.place(e)
 			if c = pl.Cost(); !fits {
 				c = math.Inf(1)
 				return
 			}
-			kind.leastCost = c
+			*known = c
 		})
 	}
 	return c
@@ -143,10 +159,17 @@ func (p *pass) leastCost(e *entry) float64 {
 
 // withoutRunning calls f while the GPUs of everything that runs, or was decided
 // to, are free.
-func (p *pass) withoutRunning(f func()) {
+func (p *pass) withoutRunning(f func()) { p.without(func(*entry) bool { return true }, f) }
+
+// withoutEnding is the same without what ends only.
+func (p *pass) withoutEnding(f func()) { p.without(p.ends, f) }
+
+func (p *pass) without(which func(*entry) bool, f func()) {
 	for _, es := range [][]*entry{p.running, p.started} {
 		for _, e := range es {
-			defer p.vacate(e)()
+			if which(e) {
+				defer p.vacate(e)()
+			}
 		}
 	}
 	for _, us := range [][]int{p.kept, p.hidden} {

@@ -40,3 +40,40 @@ func TestLeastCostWhileItDoesNotFit(t *testing.T) {
 		t.Errorf("all is back: it would cost %g", cost)
 	}
 }
+
+// Nobody waits for GPUs that others than the queue's gangs have taken: an outlier is better. If
+// they give them back, it is not.
+func TestOthersTakeGPUs(t *testing.T) {
+	w := &world{gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
+	var err error
+	if w.queue, err = New(Options{Order: FIFO, OutlierThreshold: DefaultOutlierThreshold, Placement: pal.Policy{Name: pal.PAL}}); err != nil {
+		t.Fatal(err)
+	}
+	if w.cluster, err = pal.NewCluster(testNodes(1, "0"), pal.TwoTier(1.7)); err != nil { // GPU 0 is an outlier
+		t.Fatal(err)
+	}
+	then := func(what, want string) {
+		t.Helper()
+		if got := w.decide(); got != want {
+			t.Errorf("%s: %q, want %q", what, got, want)
+		}
+	}
+	for _, job := range []string{"ours 1 est=60", "gang 3 est=60"} {
+		if err := w.submit(job); err != nil {
+			t.Fatal(err)
+		}
+	}
+	then("nobody else is there", "start ours on 1\n")
+	others := func(yes bool) {
+		w.cluster.SetTaken(2, yes)
+		w.queue.Changed()
+	}
+	others(true)
+	then("others have one", "nothing\n")
+	others(false)
+	then("others have given it back, ours ends some time", "nothing\n")
+	others(true)
+	w.release("ours")
+	w.queue.Finished(w.now, "ours")
+	then("ours has ended", "start gang on 0,1,3\n")
+}

@@ -262,6 +262,7 @@ func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	e.state, e.placement, e.startedAt = running, p, at
 	e.expectedEnd = at + time.Duration(float64(q.remaining(e, at))*e.cost(p))
 	q.hold(e, 1)
+	q.changedBy(e)
 	e.booked = e.gpus
 	q.work(e, at, e.booked)
 	e.runPos = len(q.running)
@@ -364,6 +365,7 @@ func (q *Queue) stop(now time.Duration, e *entry) {
 		q.grant(now, -e.gpus)
 	}
 	q.hold(e, -1)
+	q.changedBy(e)
 	q.work(e, now, -e.booked)
 	q.unrate(e)
 	last := q.running[len(q.running)-1]
@@ -477,11 +479,20 @@ func (q *Queue) sorted() []*entry {
 	return all
 }
 
-// Changed tells an exclusive Queue that GPUs came or went in another way: one
-// failed or was repaired, a node joined. What was remembered of the cluster is forgotten.
+// Changed says that GPUs came or went in another way: one failed or was repaired, a node
+// joined, or others than the Queue's gangs took some or gave them back. What was remembered of
+// the cluster is forgotten.
 func (q *Queue) Changed() {
 	q.version++
 	q.changes++
 	clear(q.kinds)
 	clear(q.windows.alone)
+}
+
+// changedBy is the same for a gang that has started or stopped, if it is one whose GPUs
+// nobody hopes for.
+func (q *Queue) changedBy(e *entry) {
+	if e.job.Endless {
+		q.Changed()
+	}
 }

@@ -197,6 +197,8 @@ func (w *world) submit(s string) error {
 			j.Preemptible, j.RestartCost = true, time.Minute
 		case "least":
 			j.Least, j.RestartCost = n, time.Minute
+		case "endless":
+			j.Endless = true
 		case "mig":
 			j.Migratable, j.RestartCost = true, time.Minute
 		default:

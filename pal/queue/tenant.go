@@ -452,7 +452,7 @@ type TenantUse struct {
 	Tenant string `json:"tenant"`
 	// Namespaces are those of its own and of its parts that have jobs or have used GPUs.
 	Namespaces []string `json:"namespaces"`
-	GPUs       int      `json:"gpus"` // of gangs that run or are about to, and outside the Queue
+	GPUs       int      `json:"gpus"` // of gangs that run or are about to, whether they can be served or not
 	Weight     float64  `json:"weight"`
 	// Quota and Limit are GPUs; Limit is nil where nothing bounds it.
 	Quota int  `json:"quota,omitempty"`

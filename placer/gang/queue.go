@@ -42,7 +42,7 @@ func (g *Gang) QueueJob(restart time.Duration) queue.Job {
 		Priority: *g.Job.Priority, Submitted: QueueTime(g.AsksSince()), Estimate: h.Duration, Limit: rewrite.Limit(g.Job),
 		Preemptible: h.Preempt && !g.Misplaced, Migratable: h.Migrate && !g.Misplaced,
 		Attained: attained, Done: done, Waited: waited, RestartCost: restart, LocalityWait: wait,
-		Deadline: g.deadline(), Array: g.array(), ArrayParallel: h.Parallel,
+		Deadline: g.deadline(), Array: g.array(), ArrayParallel: h.Parallel, Endless: *g.Job.Type == api.JobTypeService,
 	}
 }
 
