@@ -42,9 +42,9 @@ type pass struct {
 	// slack says, after a gang did not fit, how long one like it may run to fit all the
 	// same, at cost 1; 0: it is not the run time that matters.
 	slack  time.Duration
-	kept   []int             // GPUs held until its end
-	hidden []int             // GPUs kept for the overdue gang whose turn it is
-	ever   map[*kind]*answer // what would fit the empty cluster
+	kept   []int           // GPUs held until its end
+	hidden []int           // GPUs kept for the overdue gang whose turn it is
+	rooms  map[*kind]*room // on a cluster that is not exclusive
 	found  map[signature]foundNow
 	alone  map[beside]*pal.Found // see aloneBesideWindows
 	heads  []*tenant             // with gangs that the walk has yet to try, sorted
@@ -77,7 +77,7 @@ func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 	q.hurry(now)
 	q.foreseeEnds(now)
 	q.passes++
-	p := &pass{Queue: q, c: c, now: now, ever: map[*kind]*answer{}}
+	p := &pass{Queue: q, c: c, now: now, rooms: map[*kind]*room{}}
 	defer p.putBack()
 	p.holdPending()
 	p.claims()
@@ -269,7 +269,7 @@ func (p *pass) walk() {
 			continue
 		}
 		// To keep GPUs for a gang that could not use them would help nobody.
-		if p.head == nil && p.possible(e) && p.barring(e) == nil {
+		if p.head == nil && p.awaits(e) && p.barring(e) == nil {
 			p.head = e
 			if p.opt.Backfill == BackfillNone {
 				return
@@ -315,19 +315,29 @@ func (p *pass) goOn(b *bucket, e *entry) bool {
 // full says whether the pass has started all that it may.
 func (p *pass) full() bool { return p.opt.Starts > 0 && len(p.started) >= p.opt.Starts }
 
-// possible says whether the gang could run at all, with what is healthy now:
-// one that cannot holds nobody up. Where the cluster is exclusive the answer
-// stays until Changed.
+// possible says whether the gang could run at all, with what is healthy now. Where the
+// cluster is exclusive the answer stays until Changed.
 func (p *pass) possible(e *entry) bool {
+	return p.roomOf(e).ever.of(func() bool { return p.fitsWithout(e, p.withoutRunning) })
+}
+
+// awaits says whether GPUs for the gang come free some time. For one that waits for services to
+// be stopped none are kept, and it holds nobody up.
+func (p *pass) awaits(e *entry) bool {
+	return p.possible(e) && p.roomOf(e).onceEnded.of(func() bool { return p.endless == 0 || p.fitsWithout(e, p.withoutEnding) })
+}
+
+// roomOf is what is known of the room for gangs of the kind: on a cluster that is not exclusive, in
+// this pass.
+func (p *pass) roomOf(e *entry) *room {
 	k := p.kindOf(e)
-	known := &k.everFits
-	if !p.opt.Exclusive {
-		if known = p.ever[k]; known == nil {
-			known = new(answer)
-			p.ever[k] = known
-		}
+	if p.opt.Exclusive {
+		return &k.room
 	}
-	return known.of(func() bool { return p.everFits(e) })
+	if p.rooms[k] == nil {
+		p.rooms[k] = new(room)
+	}
+	return p.rooms[k]
 }
 
 // first is the bucket whose first gang goes first, nil if none is left. It

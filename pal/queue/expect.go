@@ -80,7 +80,7 @@ func (p *pass) timeline(stretch float64) *timeline {
 	var ends []step
 	for _, e := range p.running {
 		left, ok := p.foretell(e)
-		if !ok {
+		if !ok || e.job.Endless {
 			continue
 		}
 		ends = append(ends, step{p.now + time.Duration(float64(e.bounded(p.now, time.Duration(stretch*float64(left))))*e.cost(e.placement)), e.gpus})

@@ -7,12 +7,16 @@ package queue
 // them holds for all, until [Queue.Changed].
 type kind struct {
 	changes       uint64 // of the Queue, when it was made
-	everFits      answer
+	room          room
 	needsOutliers answer // it would not fit without GPUs that are avoided
 	// leastCost is what it would cost if all had ended that ends, leastCostAlone if nothing of
 	// ours ran; 0: not known.
 	leastCost, leastCostAlone float64
 }
+
+// room is whether there is room for gangs of a kind: if nothing of ours ran, and once all has ended
+// that ends.
+type room struct{ ever, onceEnded answer }
 
 // answer is yes or no, once it is known.
 type answer uint8

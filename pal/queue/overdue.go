@@ -114,13 +114,13 @@ func (p *pass) serve() {
 	}
 }
 
-// longestOverdue is the overdue gang that was submitted first, of those that
-// could run; nil if there is none.
+// longestOverdue is the overdue gang that was submitted first, of those for which GPUs come
+// free; nil if there is none.
 func (p *pass) longestOverdue() *entry {
 	var first *entry
 	for _, e := range p.overdue.es { // a heap: only its first element is in order
 		p.toLeast(e)
-		if (first == nil || e.bySubmission(first) < 0) && !p.overQuota(e) && !p.claimed(e) && p.possible(e) && p.barring(e) == nil {
+		if (first == nil || e.bySubmission(first) < 0) && !p.overQuota(e) && !p.claimed(e) && p.awaits(e) && p.barring(e) == nil {
 			if first = e; e == p.overdue.es[0] {
 				break
 			}

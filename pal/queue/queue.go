@@ -104,6 +104,7 @@ type Queue struct {
 	account  account   // of what the overdue get
 	running  []*entry  // in no order
 	byEnd    []*entry  // the running ones by expected end
+	endless  int       // of the running ones
 	elastics []*entry  // the running ones that are elastic
 	levels   levels    // of the running ones that may be stopped
 	claims   []*claim  // GPUs that preemption frees, and for whom
@@ -262,7 +263,7 @@ func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	e.state, e.placement, e.startedAt = running, p, at
 	e.expectedEnd = at + time.Duration(float64(q.remaining(e, at))*e.cost(p))
 	q.hold(e, 1)
-	q.changedBy(e)
+	q.changedBy(e, 1)
 	e.booked = e.gpus
 	q.work(e, at, e.booked)
 	e.runPos = len(q.running)
@@ -365,7 +366,7 @@ func (q *Queue) stop(now time.Duration, e *entry) {
 		q.grant(now, -e.gpus)
 	}
 	q.hold(e, -1)
-	q.changedBy(e)
+	q.changedBy(e, -1)
 	q.work(e, now, -e.booked)
 	q.unrate(e)
 	last := q.running[len(q.running)-1]
@@ -489,10 +490,11 @@ func (q *Queue) Changed() {
 	clear(q.windows.alone)
 }
 
-// changedBy is the same for a gang that has started or stopped, if it is one whose GPUs
+// changedBy is the same for a gang that has started (1) or stopped (-1), if it is one whose GPUs
 // nobody hopes for.
-func (q *Queue) changedBy(e *entry) {
+func (q *Queue) changedBy(e *entry, sign int) {
 	if e.job.Endless {
+		q.endless += sign
 		q.Changed()
 	}
 }

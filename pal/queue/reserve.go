@@ -97,7 +97,7 @@ func (q *Queue) foreseeEnds(now time.Duration) {
 	}
 }
 
-// ending lists the gangs that run or are about to, by expected end: a copy, which the
+// ending lists the gangs that run or are about to, and end, by expected end: a copy, which the
 // starts of this pass do not change.
 func (p *pass) ending() []*entry {
 	ends := slices.Clone(p.byEnd)
@@ -107,7 +107,7 @@ func (p *pass) ending() []*entry {
 			ends = slices.Insert(ends, i, e)
 		}
 	}
-	return ends
+	return slices.DeleteFunc(ends, func(e *entry) bool { return !p.ends(e) })
 }
 
 // away frees the GPUs of a gang that runs or is about to, in the what-if; it returns

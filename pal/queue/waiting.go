@@ -26,6 +26,7 @@ const (
 	ReasonArray     Reason = "array"      // as many of its array run as may
 	ReasonGPUs      Reason = "gpus"       // too few GPUs are free
 	ReasonScattered Reason = "scattered"  // enough are free, but not where it could use them
+	ReasonServices  Reason = "services"   // it does not fit without GPUs of services, which do not end
 	ReasonReserved  Reason = "reserved"   // those it could use are kept for a gang ahead
 	ReasonWindow    Reason = "window"     // the GPUs it could use are kept for maintenance, or for others
 	ReasonLocality  Reason = "locality"   // it fits, but hopes for GPUs closer together
@@ -34,7 +35,7 @@ const (
 
 // Reasons are all of them.
 var Reasons = []Reason{ReasonStarting, ReasonStopping, ReasonShrinking, ReasonTooLarge, ReasonLimit, ReasonQuota, ReasonArray,
-	ReasonGPUs, ReasonScattered, ReasonReserved, ReasonWindow, ReasonLocality, ReasonNext}
+	ReasonGPUs, ReasonScattered, ReasonServices, ReasonReserved, ReasonWindow, ReasonLocality, ReasonNext}
 
 // Wait is a waiting gang and why it waits.
 type Wait struct {
@@ -43,9 +44,10 @@ type Wait struct {
 	// Reason: it is "starting"; gangs are "stopping" or "shrinking" for it; it could not run on
 	// the empty cluster ("too-large"), or its tenant may never hold so many GPUs ("limit"); the
 	// tenant's "quota" is used up; as many of its "array" run as may; too few GPUs are free
-	// ("gpus"), or not where it could use them ("scattered"); those are kept for a gang ahead
-	// ("reserved"), or for maintenance or others ("window"); it hopes for GPUs closer together
-	// ("locality"); or it starts with the "next-round".
+	// ("gpus"), or not where it could use them ("scattered"); "services" hold too many of those that
+	// it could use, and do not end; the free ones are kept for a gang ahead ("reserved"), or for
+	// maintenance or others ("window"); it hopes for GPUs closer together ("locality"); or it
+	// starts with the "next-round".
 	Reason  Reason `json:"reason"`
 	Overdue bool   `json:"overdue,omitempty"` // it has waited for longer than max_wait in all
 	GPUs    int    `json:"gpus"`              // it needs, an elastic gang at least
@@ -94,6 +96,8 @@ func (w Wait) Why() string {
 			return "waits: 1 GPU is free, but not where it could run"
 		}
 		return fmt.Sprintf("waits: %s %s free, but not where its %d could run", pal.CountGPUs(w.Free), pal.Are(w.Free), w.GPUs)
+	case ReasonServices:
+		return fmt.Sprintf("waits until a service is stopped: it needs %s, and services hold too many of those that it could use", pal.CountGPUs(w.GPUs))
 	case ReasonReserved:
 		return fmt.Sprintf("waits: %s kept for %s, which goes first", theFree(w.Free), w.Ahead)
 	case ReasonWindow:
@@ -154,7 +158,7 @@ func (q *Queue) WaitingAt(now time.Duration, c *pal.Cluster, parts []float64) []
 // waits lists those of the waiting gangs that are chosen, by their positions.
 func (q *Queue) waits(now time.Duration, c *pal.Cluster, choose func([]Wait) []int) []Wait {
 	q.hurry(now)
-	p := &pass{Queue: q, c: c, now: now, ever: map[*kind]*answer{}, found: map[signature]foundNow{}}
+	p := &pass{Queue: q, c: c, now: now, rooms: map[*kind]*room{}, found: map[signature]foundNow{}}
 	defer p.putBack()
 	p.holdPending() // as Decide does before it goes through the queue
 	for _, cl := range q.claims {
@@ -207,7 +211,7 @@ func (r Reason) holdsUp() bool { return r.forGPUs() && r != ReasonLocality }
 // forGPUs says whether GPUs are all that it waits for.
 func (r Reason) forGPUs() bool {
 	switch r {
-	case ReasonTooLarge, ReasonLimit, ReasonQuota, ReasonArray, ReasonWindow:
+	case ReasonTooLarge, ReasonLimit, ReasonQuota, ReasonArray, ReasonWindow, ReasonServices:
 		return false
 	}
 	return true
@@ -276,18 +280,26 @@ func (p *pass) reason(e *entry, ahead string) (Reason, []string) {
 	case p.barring(e) != nil:
 		return ReasonWindow, nil
 	case e.gpus > p.c.FreeGPUs():
-		return ReasonGPUs, nil
+		return p.unless(e, ReasonGPUs), nil
 	}
 	pl, ok := p.placeNow(e)
 	switch {
 	case !ok:
-		return ReasonScattered, nil
+		return p.unless(e, ReasonScattered), nil
 	case ahead != "":
 		return ReasonReserved, nil
 	case p.waitsForLocality(e, pl):
 		return ReasonLocality, nil
 	}
 	return ReasonNext, nil
+}
+
+// unless is the reason, unless the gang waits for services.
+func (p *pass) unless(e *entry, r Reason) Reason {
+	if !p.awaits(e) {
+		return ReasonServices
+	}
+	return r
 }
 
 // foundNow is what place says of a kind of gang while the cluster stays as it is.
@@ -306,16 +318,15 @@ func (p *pass) placeNow(e *entry) (pal.Placement, bool) {
 	return pl, ok
 }
 
-// everFits says whether the gang would fit if nothing of ours ran. One that fits now
+// fitsWithout says whether the gang would fit without some that run. One that fits now
 // would then, too, and that is cheaper to find out.
-func (p *pass) everFits(e *entry) bool {
+func (p *pass) fitsWithout(e *entry, without func(func())) (fits bool) {
 	defer p.withoutWindows()()
 	if e.gpus <= p.c.FreeGPUs() {
 		if _, ok := p.place(e); ok {
 			return true
 		}
 	}
-	fits := false
-	p.withoutRunning(func() { _, fits = p.place(e) })
+	without(func() { _, fits = p.place(e) })
 	return fits
 }

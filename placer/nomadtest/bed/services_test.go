@@ -1,0 +1,37 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package bed
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+)
+
+// A gang that needs GPUs which services hold keeps no free ones from others: services do not end.
+func TestServicesHoldWhatAGangNeeds(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 4)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "serve", Service: true, Members: 3})
+		w.ExpectRunning("serve", 10*time.Second)
+		w.Submit(Gang{Name: "train", Members: 6, Runs: time.Hour})
+		w.RunFor(time.Second)
+		for _, name := range []string{"a", "b", "c"} {
+			w.Submit(Gang{Name: name, Runs: 10 * time.Hour})
+			w.ExpectRunning(name, 10*time.Second)
+		}
+		e := w.explained("train")
+		if e.Wait == nil || e.Wait.Reason != queue.ReasonServices || !strings.Contains(e.WaitsFor, "until a service is stopped") {
+			t.Errorf("it waits for %+v: %s", e.Wait, e.Reason)
+		}
+		if err := w.Stop(Key("serve")); err != nil {
+			t.Fatal(err)
+		}
+		w.ExpectGone("serve", time.Minute)
+		w.Expect("it runs", 12*time.Hour, func() bool { return w.Running(Key("train")) })
+	})
+}
