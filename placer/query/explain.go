@@ -114,9 +114,9 @@ func (e *Explanation) takeWait(w *model.Wait) {
 }
 
 // waitsFor is why a job waits: what the free GPUs lack for it goes first, unless its tenant may
-// never hold so many.
+// never hold so many, or services hold them.
 func waitsFor(d *pal.Decision, w *model.Wait) string {
-	if w.Reason == queue.ReasonLimit {
+	if w.Reason == queue.ReasonLimit || w.Reason == queue.ReasonServices {
 		return w.Why()
 	}
 	return cmp.Or(d.Reason, w.Why())

@@ -11,6 +11,8 @@ import (
 	"sort"
 	"time"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -31,8 +33,10 @@ type Holder struct {
 	GPUs int `json:"gpus"`
 	// Stopping: its members were told to stop, and have not ended yet.
 	Stopping bool `json:"stopping,omitempty"`
+	// Service: it runs until somebody stops it.
+	Service bool `json:"service,omitempty"`
 	// EndFrom and EndTo are between when it is expected to end; both zero if nothing is
-	// known of its run time, or it is stopping.
+	// known of its run time, or it is stopping, or a service.
 	EndFrom time.Time `json:"end_from,omitzero"`
 	EndTo   time.Time `json:"end_to,omitzero"`
 	// MayGive is how many of its GPUs an elastic gang would give back for the waiting one,
@@ -46,11 +50,25 @@ type Holder struct {
 // Holders are the jobs that hold GPUs which a waiting gang could use.
 type Holders struct {
 	// Jobs are those that are stopping; then those that are expected to end first, the
-	// earliest first; then those of which that is not known, the largest first. Omitted counts the others.
+	// earliest first; then those of which that is not known, the largest first; then services. Omitted
+	// counts the others.
 	Jobs    []Holder `json:"jobs,omitempty"`
 	Omitted int      `json:"omitted,omitempty"`
 	// Enough: when the needed jobs have ended there is room for the gang.
 	Enough bool `json:"enough,omitempty"`
+}
+
+// rank is what comes first in the list of holders: see [Holders.Jobs].
+func (h Holder) rank() int {
+	switch {
+	case h.Stopping:
+		return 0
+	case !h.EndFrom.IsZero():
+		return 1
+	case h.Service:
+		return 3
+	}
+	return 2
 }
 
 // matching are the GPUs on which a member of the gang may run, if nothing else does.
@@ -80,7 +98,8 @@ func (s *Snapshot) holders(g pal.Gang, self nomad.JobKey) *Holders {
 	keys := slices.SortedFunc(maps.Keys(held), nomad.JobKey.Compare)
 	byName := map[string]nomad.JobKey{}
 	for _, k := range keys {
-		h := Holder{Job: k.String(), GPUs: held[k], Stopping: s.stopping(k)}
+		job := s.m.State.Jobs[k]
+		h := Holder{Job: k.String(), GPUs: held[k], Stopping: s.stopping(k), Service: job != nil && *job.Type == api.JobTypeService}
 		byName[h.Job] = k
 		if from, to, ok := s.m.Queue.Ends(gang.QueueTime(s.m.Time), k.String()); ok && !h.Stopping {
 			h.EndFrom, h.EndTo = time.Unix(0, int64(from)), time.Unix(0, int64(to))
@@ -91,15 +110,7 @@ func (s *Snapshot) holders(g pal.Gang, self nomad.JobKey) *Holders {
 		out.Jobs = append(out.Jobs, h)
 	}
 	slices.SortStableFunc(out.Jobs, func(a, b Holder) int {
-		switch known := !a.EndFrom.IsZero(); {
-		case a.Stopping != b.Stopping:
-			return map[bool]int{true: -1, false: 1}[a.Stopping]
-		case known != !b.EndFrom.IsZero():
-			return map[bool]int{true: -1, false: 1}[known]
-		case known:
-			return cmp.Or(a.EndFrom.Compare(b.EndFrom), cmp.Compare(b.GPUs, a.GPUs))
-		}
-		return cmp.Compare(b.GPUs, a.GPUs)
+		return cmp.Or(cmp.Compare(a.rank(), b.rank()), a.EndFrom.Compare(b.EndFrom), cmp.Compare(b.GPUs, a.GPUs))
 	})
 	out.Omitted = max(0, len(out.Jobs)-mostHolders)
 	out.Jobs = out.Jobs[:len(out.Jobs)-out.Omitted]

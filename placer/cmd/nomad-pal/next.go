@@ -147,9 +147,12 @@ func printHolders(b *base, h *query.Holders) {
 	var needed []string
 	for _, j := range h.Jobs {
 		end := "not known: no pal_duration, and no run of it has ended yet"
-		if j.Stopping {
+		switch {
+		case j.Stopping:
 			end = "soon: it was stopped, and its tasks are ending"
-		} else if !j.EndTo.IsZero() {
+		case j.Service:
+			end = "when somebody stops it: it is a service"
+		case !j.EndTo.IsZero():
 			end = soon(j.EndFrom, j.EndTo, now) + ", " + j.EndFrom.Local().Format("2006-01-02 15:04 MST")
 		}
 		if rows = append(rows, row(j.Job, j.GPUs, end)); j.Needed {

@@ -16,7 +16,7 @@ func TestServicesHoldWhatAGangNeeds(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 4)
 		w.StartPlacer()
-		w.Submit(Gang{Name: "serve", Service: true, Members: 3})
+		w.Submit(Gang{Name: "serve", Service: true, Members: 3, Meta: map[string]string{"pal_duration": "10m"}})
 		w.ExpectRunning("serve", 10*time.Second)
 		w.Submit(Gang{Name: "train", Members: 6, Runs: time.Hour})
 		w.RunFor(time.Second)
@@ -25,8 +25,11 @@ func TestServicesHoldWhatAGangNeeds(t *testing.T) {
 			w.ExpectRunning(name, 10*time.Second)
 		}
 		e := w.explained("train")
-		if e.Wait == nil || e.Wait.Reason != queue.ReasonServices || !strings.Contains(e.WaitsFor, "until a service is stopped") {
+		if e.Wait == nil || e.Wait.Reason != queue.ReasonServices || !strings.Contains(e.Reason, "until a service is stopped") {
 			t.Errorf("it waits for %+v: %s", e.Wait, e.Reason)
+		}
+		if n := len(e.Holders.Jobs); n != 4 || !e.Holders.Jobs[n-1].Service || !e.Holders.Jobs[n-1].EndFrom.IsZero() {
+			t.Errorf("who holds GPUs: %+v", e.Holders.Jobs)
 		}
 		if err := w.Stop(Key("serve")); err != nil {
 			t.Fatal(err)
