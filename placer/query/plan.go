@@ -4,7 +4,6 @@
 package query
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -133,7 +132,7 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *nomad.View, 
 	if w := s.waitsOf(v.Cluster)[k.String()]; w != nil {
 		defer s.besideWindows(v.Cluster, k, t.Request.Least(), d)()
 		e.takeWait(w)
-		e.State, e.Reason = t.Shown(w), "would wait: "+cmp.Or(d.Reason, strings.TrimPrefix(w.Why(), "waits: "))
+		e.State, e.Reason = t.Shown(w), wouldWait(waitsFor(d, w))
 		if e.State == gang.Waiting {
 			e.Holders, e.Remedies = s.holders(t.Request.Least(), k), s.remedies(t.Request)
 		}
@@ -142,6 +141,14 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *nomad.View, 
 			e.neverRuns(v, t.Job)
 		}
 	}
+}
+
+// wouldWait is why a job waits, as what would be.
+func wouldWait(why string) string {
+	if rest, ok := strings.CutPrefix(why, "waits "); ok { // until, for
+		return "would wait " + rest
+	}
+	return "would wait: " + strings.TrimPrefix(why, "waits: ")
 }
 
 // placed is where a job stands whose gang the placer has placed; ok is false for any

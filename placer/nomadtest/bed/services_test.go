@@ -31,6 +31,10 @@ func TestServicesHoldWhatAGangNeeds(t *testing.T) {
 		if n := len(e.Holders.Jobs); n != 4 || !e.Holders.Jobs[n-1].Service || !e.Holders.Jobs[n-1].EndFrom.IsZero() {
 			t.Errorf("who holds GPUs: %+v", e.Holders.Jobs)
 		}
+		planned, err := w.snapshot().Plan(Gang{Name: "plan", Members: 6, Runs: time.Hour}.Job())
+		if err != nil || !strings.HasPrefix(planned.Reason, "would wait until a service is stopped: it needs 6 GPUs") {
+			t.Errorf("plan: %v, %v", planned, err)
+		}
 		if err := w.Stop(Key("serve")); err != nil {
 			t.Fatal(err)
 		}
