@@ -206,14 +206,14 @@ func (p *pass) onKept(e *entry) (pal.Found, bool) {
 	if p.turn == nil || len(p.hidden) == 0 {
 		return pal.Found{}, false
 	}
-	if !p.stoppable(e) && p.now+e.expect > p.turn.until {
+	if !p.stoppable(e) && (e.job.Endless || p.now+e.expect > p.turn.until) {
 		p.slack = max(p.slack, p.turn.until-p.now)
 		return pal.Found{}, false
 	}
 	p.show()
 	f, ok := p.find(e)
 	p.hide()
-	if ok && !p.stoppable(e) && p.now+e.takes(e.expect, f) > p.turn.until {
+	if ok && !p.stoppable(e) && !p.endsBy(e, f, p.turn.until) {
 		p.slack = max(p.slack, e.does(p.turn.until-p.now, f))
 		return pal.Found{}, false
 	}

@@ -48,7 +48,12 @@ func (p *pass) delays(e *entry, f pal.Found) bool {
 	if p.reserve == nil {
 		p.reserve = p.reserveFor(p.head)
 	}
-	return p.reserve.known && p.now+e.takes(e.expect, f) > p.reserve.at
+	return p.reserve.known && !p.endsBy(e, f, p.reserve.at)
+}
+
+// endsBy says whether a gang that starts now on the placement is expected to have ended by then.
+func (p *pass) endsBy(e *entry, f pal.Found, at time.Duration) bool {
+	return !e.job.Endless && p.now+e.takes(e.expect, f) <= at
 }
 
 // reserved is the head's reservation, chosen again if gangs have started since.
