@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -120,9 +121,9 @@ func (p *Placer) prepare(t *model.Tracked, f pal.Found, now time.Time) *start {
 
 // commitAll writes the decisions, and the jobs that have come and wait, some at a time.
 func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) {
-	missed := p.missedPurge()
+	p.meanwhile.begin()
 	key := func(s *start) nomad.JobKey { return s.t.Key }
-	calls := callsFor(starts, key, func(_ int, s *start) { s.err = p.commit(ctx, s, missed) })
+	calls := callsFor(starts, key, func(_ int, s *start) { s.err = p.commit(ctx, s) })
 	waiting, answer := p.waitingSubmissions(ctx, starts)
 	inParallel(slices.Concat(calls, waiting))
 	answer(now)
@@ -130,9 +131,9 @@ func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) 
 
 // commit is the atomic step. The record is written when the members are seen:
 // one write for a decision, and a placer that dies before reads back from Nomad
-// what was chosen. It runs beside others: only this gang is touched. Where a purge was
-// missed it is put off to the next cycle, which knows of it.
-func (p *Placer) commit(ctx context.Context, s *start, missed bool) (err error) {
+// what was chosen. It runs beside others: only this gang is touched. Where something has
+// come meanwhile that forbids it, it is put off to the next cycle, which knows of that.
+func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	if s.Job, err = p.m.View.Pin(s.t.Job, s.Pins); err != nil {
 		return err
 	}
@@ -141,18 +142,22 @@ func (p *Placer) commit(ctx context.Context, s *start, missed bool) (err error) 
 	if !ok {
 		return fmt.Errorf("%w: a gang that is %s was to be started", heartbeat.ErrInvariant, s.t.State())
 	}
-	if missed {
-		return fmt.Errorf("placing job %q: %w: a job was purged meanwhile whose tasks may still run", s.t.Key.ID, nomad.ErrConflict)
-	}
 	if c.DryRun {
 		if err := p.dryRun(ctx, s); err != nil {
 			return err
 		}
 	}
+	var source *api.JobSubmission
+	if s.submission == nil {
+		source = p.nomad.Source(ctx, s.Job)
+	}
+	if why := p.forbids(s); why != "" {
+		return fmt.Errorf("placing job %q: %w: %s", s.t.Key.ID, nomad.ErrConflict, why)
+	}
 	if p.hooks.BeforeCommit != nil {
 		p.hooks.BeforeCommit(s.t.Key)
 	}
-	resp, err := p.registerStart(ctx, s)
+	resp, err := p.registerStart(ctx, s, source)
 	if err != nil {
 		return err
 	}
@@ -166,11 +171,46 @@ func (p *Placer) commit(ctx context.Context, s *start, missed bool) (err error) 
 	return nil
 }
 
+// meanwhile is what events tell that come while starts are committed, several at a time, and
+// that no decision knows of.
+type meanwhile struct {
+	mu     sync.Mutex
+	read   int                     // how many of Placer.heard
+	taken  map[string]nomad.JobKey // GPUs of allocations that have come, and whose they are
+	missed bool                    // see Placer.missedPurge
+}
+
+func (m *meanwhile) begin() { m.read, m.taken, m.missed = 0, map[string]nomad.JobKey{}, false }
+
+// forbids is why a start must not be registered now, "" for no reason: a dry run, or the
+// reading of what the author wrote, may have taken Nomad seconds.
+func (p *Placer) forbids(s *start) string {
+	m := &p.meanwhile
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p.listen(); len(p.heard) > m.read {
+		m.missed = p.m.State.MissedPurge(p.heard)
+		for _, e := range p.heard[m.read:] {
+			p.m.State.NoteTaken(e, m.taken)
+		}
+		m.read = len(p.heard)
+	}
+	if m.missed {
+		return "a job was purged meanwhile whose tasks may still run"
+	}
+	for _, id := range model.GPUIDs(p.m.View, s.Placement.GPUs()) {
+		if by, ok := m.taken[id]; ok && by != s.t.Key {
+			return fmt.Sprintf("job %q has got GPU %s meanwhile", by.ID, id)
+		}
+	}
+	return ""
+}
+
 // registerStart registers the pinned job: in the placer's name, or in its
 // author's if it is he who has it registered.
-func (p *Placer) registerStart(ctx context.Context, s *start) (*api.JobRegisterResponse, error) {
+func (p *Placer) registerStart(ctx context.Context, s *start, source *api.JobSubmission) (*api.JobRegisterResponse, error) {
 	if s.submission == nil {
-		return p.registerWhole(ctx, s.Job, nil, s.t.Job)
+		return p.registerWhole(ctx, s.Job, source, s.t.Job)
 	}
 	r := p.registerAs(ctx, s.submission, s.Job, true)
 	s.submitted, s.refused = r, r.err != nil && !errors.Is(r.err, nomad.ErrConflict)

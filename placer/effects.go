@@ -197,11 +197,15 @@ func (p *Placer) noteFinished(t *model.Tracked) {
 
 // register registers a rewriting that chooses no GPUs for a waiting gang.
 func (p *Placer) register(ctx context.Context, t *model.Tracked, e gang.Register) (gang.Event, error) {
+	source := e.Source
+	if source == nil {
+		source = &gang.SourceRead{Source: p.nomad.Source(ctx, e.Job)}
+	}
 	if e.Why != gang.ToUndo && (p.hasNews(t.Key) || e.Why != gang.ToStop && p.missedPurge()) {
 		p.again = true
 		return nil, fmt.Errorf("registering job %q: %w: news came meanwhile", t.Key.ID, nomad.ErrConflict)
 	}
-	resp, err := p.registerWhole(ctx, e.Job, e.Source, t.Job)
+	resp, err := p.registerWhole(ctx, e.Job, source.Source, t.Job)
 	if errors.Is(err, nomad.ErrConflict) {
 		_ = p.readAgain(ctx, t.Key) // else an event tells
 	}

@@ -61,6 +61,7 @@ type Placer struct {
 	resyncedAt time.Time
 	events     <-chan []nomad.Event // of the session's stream
 	heard      []nomad.Event        // taken off it, and not applied yet
+	meanwhile  meanwhile
 	followed   followed
 	// evaluationLimit bounds how often evaluations are queried.
 	evaluationLimit *rate.Limiter

@@ -42,18 +42,15 @@ func (p *Placer) checkLast(ctx context.Context) error {
 const registerTimeout = 5 * time.Second
 
 // registerWhole registers the job over what it was and waits for the answer even where
-// ctx ends: what became of it must be known. Where no answer comes, it looks. Where the
-// source was not read before, it is now.
-func (p *Placer) registerWhole(ctx context.Context, job *api.Job, source *gang.SourceRead, was *api.Job) (*api.JobRegisterResponse, error) {
+// ctx ends: what became of it must be known. Where no answer comes, it looks. source is what
+// the author wrote, nil if Nomad has none.
+func (p *Placer) registerWhole(ctx context.Context, job *api.Job, source *api.JobSubmission, was *api.Job) (*api.JobRegisterResponse, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	ctx, cancel := withGracePeriod(ctx)
 	defer cancel()
-	if source == nil {
-		source = &gang.SourceRead{Source: p.nomad.Source(ctx, job)}
-	}
-	resp, err := p.nomad.RegisterWith(ctx, job, source.Source, *was.JobModifyIndex)
+	resp, err := p.nomad.RegisterWith(ctx, job, source, *was.JobModifyIndex)
 	if errors.Is(err, nomad.ErrUnknownOutcome) {
 		return p.lookUp(ctx, job, was, err)
 	}

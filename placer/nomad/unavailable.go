@@ -213,6 +213,26 @@ func (s *State) MissedPurge(es []Event) bool {
 	return false
 }
 
+// NoteTaken notes whose GPUs are, by an event that is still to be applied: an allocation has got
+// them, or has ended.
+func (s *State) NoteTaken(e Event, taken map[string]JobKey) {
+	p := e.Payload.Allocation
+	if p == nil {
+		return
+	}
+	a := p.alloc()
+	if known := s.Allocs[a.ID]; known != nil && known.ModifyIndex >= a.ModifyIndex {
+		return
+	}
+	for _, id := range a.GPUs {
+		if a.Live() {
+			taken[id] = a.Job
+		} else if taken[id] == a.Job {
+			delete(taken, id)
+		}
+	}
+}
+
 // purgedAfter takes over what vanished before and since a full read.
 func (s *State) purgedAfter(old *State) {
 	s.knownTo, s.begun = max(old.allocsAt, old.heardAt), old.begun
