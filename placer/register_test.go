@@ -232,7 +232,7 @@ func TestRegisterAfterAMissedPurge(t *testing.T) {
 		}
 	}
 	g := &model.Tracked{Gang: gang.Gang{Observed: gang.Observed{Key: nomad.JobKey{Namespace: "default", ID: "j"}, Job: benchJob("j", 1)}}}
-	if _, err := p.register(t.Context(), g, gang.Register{Why: gang.ToGrow, Job: g.Job}); !errors.Is(err, nomad.ErrConflict) || !p.again {
+	if _, err := p.register(t.Context(), g, gang.Register{Why: gang.ToGrow, Job: g.Job, Source: &gang.SourceRead{}}); !errors.Is(err, nomad.ErrConflict) || !p.again {
 		t.Errorf("%v, again %v", err, p.again)
 	}
 }
