@@ -14,6 +14,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // mostLeaving bounds what is said of a gang with many nodes.
@@ -34,7 +35,7 @@ func (m *Model) Leaving(st gang.Observed) (said []string) {
 		s := sentence{}
 		switch {
 		case n.Drain:
-			s = sentence{"is being drained", drained(n, *st.Job.Type == api.JobTypeService, m.Time)}
+			s = sentence{"is being drained", drained(n, *st.Job.Type == api.JobTypeService, st.Pins.Mode == rewrite.ModeGPU, m.Time)}
 		case a.Client == api.AllocClientStatusUnknown:
 			s = sentence{"has lost touch with Nomad", disconnected(a, st.Job)}
 		default:
@@ -49,7 +50,7 @@ func (m *Model) Leaving(st gang.Observed) (said []string) {
 		}
 	}
 	for f, ids := range gpus { // of all members on a node in one sentence
-		s := sentence{f.is + " " + someOf(ids) + f.so, "the members there run on; to have the job on other GPUs, stop it and run it again"}
+		s := sentence{f.is + " " + someOf(ids) + f.so, "the members there run on; " + anew}
 		nodes[s] = append(nodes[s], f.node)
 	}
 	for s, names := range nodes {
@@ -123,9 +124,13 @@ func instance(n *api.Node, id string) *api.NodeDevice {
 	return nil
 }
 
+// anew is how a job gets other GPUs that keeps those that it has.
+const anew = "to have the job on other GPUs, stop it and run it again"
+
 // drained says what becomes of members on a node that is being drained. Nomad lets those of
-// batch jobs run until the deadline, and replaces those of services at once, a few at a time.
-func drained(n *api.Node, service bool, now time.Time) string {
+// batch jobs run until the deadline, and replaces those of services at once, a few at a time. One
+// that it cannot place elsewhere, as the job is pinned to its GPUs, runs on until then.
+func drained(n *api.Node, service, pinned bool, now time.Time) string {
 	by := time.Time{}
 	if n.DrainStrategy != nil {
 		by = n.DrainStrategy.ForceDeadline
@@ -133,6 +138,10 @@ func drained(n *api.Node, service bool, now time.Time) string {
 	switch {
 	case n.DrainStrategy != nil && n.DrainStrategy.Deadline < 0, !by.IsZero() && !by.After(now):
 		return "Nomad stops the members there now"
+	case service && pinned && by.IsZero():
+		return "Nomad may move the members there to no other GPUs (pal_pin), so they run on; " + anew
+	case service && pinned:
+		return "Nomad may move the members there to no other GPUs (pal_pin), and stops them at " + second(by) + "; " + anew
 	case service && by.IsZero():
 		return "Nomad moves the members there to other nodes"
 	case service:

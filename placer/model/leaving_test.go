@@ -18,17 +18,21 @@ func TestDrained(t *testing.T) {
 		deadline time.Duration
 		by       time.Time
 		service  bool
+		pinned   bool // to GPUs
 		want     string
 	}{
-		{time.Minute, now.Add(time.Minute), false, "Nomad stops the members there at 2026-11-23 07:01:00 UTC unless they have ended by then"},
-		{time.Minute, now.Add(-time.Second), false, "Nomad stops the members there now"},
-		{-1, time.Time{}, false, "Nomad stops the members there now"},
-		{0, time.Time{}, false, "the members there run on until they end, as the drain has no deadline"},
-		{time.Minute, now.Add(time.Minute), true, "Nomad moves the members there to other nodes, by 2026-11-23 07:01:00 UTC at the latest"},
-		{0, time.Time{}, true, "Nomad moves the members there to other nodes"},
+		{time.Minute, now.Add(time.Minute), false, false, "Nomad stops the members there at 2026-11-23 07:01:00 UTC unless they have ended by then"},
+		{time.Minute, now.Add(-time.Second), false, false, "Nomad stops the members there now"},
+		{-1, time.Time{}, false, false, "Nomad stops the members there now"},
+		{0, time.Time{}, false, false, "the members there run on until they end, as the drain has no deadline"},
+		{time.Minute, now.Add(time.Minute), true, false, "Nomad moves the members there to other nodes, by 2026-11-23 07:01:00 UTC at the latest"},
+		{0, time.Time{}, true, false, "Nomad moves the members there to other nodes"},
+		{time.Minute, now.Add(time.Minute), true, true, "Nomad may move the members there to no other GPUs (pal_pin), and stops them at 2026-11-23 07:01:00 UTC; to have the job on other GPUs, stop it and run it again"},
+		{0, time.Time{}, true, true, "Nomad may move the members there to no other GPUs (pal_pin), so they run on; to have the job on other GPUs, stop it and run it again"},
+		{-1, time.Time{}, true, true, "Nomad stops the members there now"},
 	} {
 		n := &api.Node{Name: "n", Drain: true, DrainStrategy: &api.DrainStrategy{DrainSpec: api.DrainSpec{Deadline: c.deadline}, ForceDeadline: c.by}}
-		if got := drained(n, c.service, now); got != c.want {
+		if got := drained(n, c.service, c.pinned, now); got != c.want {
 			t.Errorf("%+v: %q", c, got)
 		}
 	}
