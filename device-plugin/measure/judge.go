@@ -99,9 +99,9 @@ func (a *App) judge(r *childReady, clockMHz, slow float64) (problem string) {
 	}
 	a.Share = a.Rate / peak
 	switch {
-	case a.Rate > peak*overClock && peak < r.Peak:
+	case a.Rate > peak*overClock && peak != r.Peak:
 		return fmt.Sprintf("%.4g %s is not plausible: at %.0f MHz the hardware cannot exceed %.4g", a.Rate, a.Unit, clockMHz, peak)
-	case a.Rate > r.Peak*overPeak:
+	case a.Rate > r.Peak*overPeak && peak <= r.Peak: // some cards run above CUDA's largest clock
 		return fmt.Sprintf("%.4g %s is not plausible: the hardware cannot exceed %.4g", a.Rate, a.Unit, r.Peak)
 	case a.Rate < slow:
 		a.Slow = true

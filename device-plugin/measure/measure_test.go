@@ -205,7 +205,8 @@ func TestImplausibleAtTheMeasuredClock(t *testing.T) {
 		want        string
 	}{
 		{780, 1500, ""}, {780, 345, "780 TFLOP/s is not plausible: at 345 MHz the hardware cannot exceed 186.4"},
-		{1060, 1950, ""}, {1060, 0, ""}, {1200, 1980, "1200 TFLOP/s is not plausible: the hardware cannot exceed 1070"},
+		{1060, 1950, ""}, {1060, 0, ""}, {1250, 2400, ""}, {1500, 2400, "1500 TFLOP/s is not plausible: at 2400 MHz the hardware cannot exceed 1297"},
+		{1200, 1980, "1200 TFLOP/s is not plausible: the hardware cannot exceed 1070"},
 	} {
 		a := App{Rate: tc.rate, Unit: "TFLOP/s"}
 		if got := a.judge(ready, tc.clock, 0); got != tc.want {
