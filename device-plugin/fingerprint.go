@@ -32,6 +32,9 @@ const (
 	eventScan = time.Second
 	// recoverScan is the longest time between scans while a GPU recovers.
 	recoverScan = 5 * time.Second
+	// startsWithin is how long GPUs may take to start where the driver does not keep
+	// them ready (persistence mode off): one after the other, some seconds each.
+	startsWithin = 2 * time.Minute
 	// hungExit and restartExit are exit statuses: the driver hangs; the driver
 	// was replaced.
 	hungExit, restartExit = 70, 71
@@ -178,6 +181,9 @@ func (s *stream) settle(r scanResult) time.Duration {
 		if v.recovering {
 			wait = min(wait, recoverScan)
 		}
+	}
+	if r.inv.Unidentified > 0 && time.Since(s.opened) < startsWithin {
+		wait = min(wait, recoverScan)
 	}
 	if s.again {
 		s.again, wait = false, s.untilEventScan()

@@ -31,6 +31,7 @@ type stage struct {
 	inv    gpu.Inventory
 	err    error
 	hang   chan struct{} // while not nil, scans wait for it
+	scans  int
 	events chan gpu.Event
 }
 
@@ -43,6 +44,7 @@ func (s *stage) Scan() (gpu.Inventory, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.scans++
 	inv := s.inv
 	inv.Devices = append([]gpu.Device(nil), s.inv.Devices...)
 	return inv, s.err
@@ -186,6 +188,34 @@ func TestFirstMessage(t *testing.T) {
 			synctest.Wait()
 			time.Sleep(time.Minute)
 		}
+	})
+}
+
+// GPUs that still start when the plugin does are there seconds later, not a period; one
+// that never says who it is does not have the others scanned that often for ever.
+func TestGPUsThatStillStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, s, _, _ := onStage(2, DefaultConfig())
+		both := s.inv.Devices
+		s.inv.Devices, s.inv.Unidentified = both[:1], 1
+		c, end := fingerprints(t, p)
+		defer end()
+		next(t, c)
+		s.set(func(s *stage) { s.inv.Devices, s.inv.Unidentified = both, 0 })
+		begin := time.Now()
+		if got := next(t, c); len(got[0].Devices) != 2 || time.Since(begin) > recoverScan {
+			t.Errorf("%d GPUs after %s, want 2 within %s", len(got[0].Devices), time.Since(begin), recoverScan)
+		}
+		s.set(func(s *stage) { s.inv.Unidentified = 1 })
+		time.Sleep(2 * startsWithin)
+		s.set(func(s *stage) { s.scans = 0 })
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		s.set(func(s *stage) {
+			if s.scans > 10 {
+				t.Errorf("%d scans in 10 minutes, with a period of %s", s.scans, p.cfg.FingerprintPeriod)
+			}
+		})
 	})
 }
 
