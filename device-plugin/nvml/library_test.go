@@ -534,6 +534,25 @@ func TestBridgedPairs(t *testing.T) {
 	}
 }
 
+// A card that no bridge joins to another has no links that could be down.
+func TestCardWithoutABridge(t *testing.T) {
+	state := nvmltest.H200(3)
+	state.Set("gpu0", "nvlink_to", "27") // 1a-1b
+	state.Set("gpu1", "nvlink_to", "26")
+	state.Set("gpu2", "nvlinks", "0")
+	n := open(t, state)
+	for _, d := range n.scan().Devices {
+		if d.Signals.NVLinkDown {
+			t.Errorf("%s: NVLinks are said to be down", d.ID)
+		}
+	}
+	n.set("gpu1", "nvlinks", "0")
+	inv := n.scan()
+	if !of(t, inv, nvmltest.UUID(1)).Signals.NVLinkDown || of(t, inv, nvmltest.UUID(2)).Signals.NVLinkDown {
+		t.Error("links that were up are down, and that is not said of their GPU alone")
+	}
+}
+
 // An old driver lacks most functions: what it has is read, and nothing else is
 // called.
 func TestOldDriver(t *testing.T) {

@@ -52,18 +52,24 @@ func readLinks(r *reader, dev nvml.Device) links {
 }
 
 // compareLinks finds links that are down: fewer of them than other GPUs of the
-// same model have up.
+// same model have up. A card that never had one, among cards that bridges join, has
+// no bridge.
 func (b *Backend) compareLinks(fs []found) {
-	most := map[string]int{}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	most, switched := map[string]int{}, map[string]bool{}
 	for _, f := range fs {
+		b.linked[f.uuid] = b.linked[f.uuid] || f.links.active > 0
 		if len(f.devices) > 0 && f.devices[0].Parent == "" {
-			most[f.devices[0].Model] = max(most[f.devices[0].Model], f.links.active)
+			model := f.devices[0].Model
+			most[model], switched[model] = max(most[model], f.links.active), switched[model] || f.links.toSW
 		}
 	}
 	for _, f := range fs {
 		for i := range f.devices {
 			d := &f.devices[i]
-			if d.Parent == "" && f.links.known && f.links.active < most[d.Model] {
+			joined := b.linked[f.uuid] || switched[d.Model]
+			if d.Parent == "" && joined && f.links.known && f.links.active < most[d.Model] {
 				d.Signals.NVLinkDown = true
 			}
 		}
