@@ -553,6 +553,20 @@ func TestCardWithoutABridge(t *testing.T) {
 	}
 }
 
+// What the driver does not know of a link's errors is no error.
+func TestLinkErrorsThatAreNotKnown(t *testing.T) {
+	n := open(t, nvmltest.H200(1))
+	ask := func() (float64, bool) {
+		return linkErrorCount(&reader{sym: n.symbols}, n.physical[nvmltest.UUID(0)])
+	}
+	n.scan()
+	n.set("gpu0", "field.38", "18446744073709551615")
+	n.set("gpu0", fmt.Sprint("field.", nvml.FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL), "5")
+	if sum, ok := ask(); sum != 5 || !ok {
+		t.Errorf("%v errors, known %v; want 5", sum, ok)
+	}
+}
+
 // An old driver lacks most functions: what it has is read, and nothing else is
 // called.
 func TestOldDriver(t *testing.T) {

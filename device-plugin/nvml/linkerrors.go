@@ -44,7 +44,7 @@ func linkErrorCount(r *reader, dev nvml.Device) (sum float64, ok bool) {
 	}
 	_, asked := value(r, "nvmlDeviceGetFieldValues", func() (struct{}, nvml.Return) { return struct{}{}, dev.GetFieldValues(values) })
 	for _, v := range values {
-		if asked && nvml.Return(v.NvmlReturn) == nvml.SUCCESS {
+		if asked && nvml.Return(v.NvmlReturn) == nvml.SUCCESS && fieldAvailable(v) {
 			sum, ok = sum+fieldNumber(v), true
 		}
 	}
@@ -54,7 +54,7 @@ func linkErrorCount(r *reader, dev nvml.Device) (sum float64, ok bool) {
 	for link := range nvml.NVLINK_MAX_LINKS {
 		n, answered := 0.0, false
 		for _, kind := range []nvml.NvLinkErrorCounter{nvml.NVLINK_ERROR_DL_REPLAY, nvml.NVLINK_ERROR_DL_RECOVERY, nvml.NVLINK_ERROR_DL_CRC_FLIT, nvml.NVLINK_ERROR_DL_CRC_DATA} {
-			if v, has := value(r, "nvmlDeviceGetNvLinkErrorCounter", func() (uint64, nvml.Return) { return dev.GetNvLinkErrorCounter(link, kind) }); has {
+			if v, has := value(r, "nvmlDeviceGetNvLinkErrorCounter", func() (uint64, nvml.Return) { return dev.GetNvLinkErrorCounter(link, kind) }); has && available(v) {
 				n, answered = n+float64(v), true
 			}
 		}
