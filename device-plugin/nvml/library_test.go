@@ -198,6 +198,18 @@ func TestHungGPU(t *testing.T) {
 	}
 }
 
+// GPUs that the driver still starts have longer than those that were read before.
+func TestGPUThatStillStarts(t *testing.T) {
+	state := nvmltest.H200(2)
+	state.Set("gpu1", "hang", "1")
+	n := open(t, state)
+	n.within = 10 * time.Millisecond
+	time.AfterFunc(200*time.Millisecond, func() { n.set("gpu1", "hang", "") })
+	if inv := n.scan(); len(inv.Devices) != 2 {
+		t.Errorf("%d GPUs, %d unidentified; want 2", len(inv.Devices), inv.Unidentified)
+	}
+}
+
 // A sample leaves out the GPUs that hang, and holds up no other.
 func TestSampleOfAHungGPU(t *testing.T) {
 	n := open(t, nvmltest.H200(5))

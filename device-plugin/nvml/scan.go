@@ -22,6 +22,12 @@ import (
 // hangs cannot be cancelled: the GPU is not asked again until it returns.
 const answerWithin = 5 * time.Second
 
+// startWithin is the same while no GPU has been read: with persistence mode off the
+// driver starts them then, one after the other, some seconds each. It is less than
+// commands wait, see [gpu.DriverWithin]; later a scan that long would pass for one that
+// hangs.
+const startWithin = 15 * time.Second
+
 // slot is one physical GPU by NVML's index. Its goroutine is the only one that
 // asks the GPU in scans.
 type slot struct {
@@ -155,12 +161,16 @@ func (b *Backend) readAll(count int) []found {
 		b.slots = append(b.slots, &slot{index: len(b.slots)})
 	}
 	slots := b.slots[:count]
+	within := b.within
+	if len(b.known) == 0 {
+		within = startWithin
+	}
 	b.mu.Unlock()
 	results := make([]chan found, count)
 	for i, s := range slots {
 		results[i] = b.start(s)
 	}
-	timeout := time.NewTimer(b.within)
+	timeout := time.NewTimer(within)
 	defer timeout.Stop()
 	out := make([]found, 0, count)
 	expired := false
