@@ -146,7 +146,7 @@ func (h *health) event(now time.Time, id string, xid int, cfg HealthConfig) {
 	r := h.record(id)
 	r.xidLast, r.xidCount = xid, r.xidCount+1
 	switch judgeXid(xid, cfg) {
-	case xidReset, xidHost:
+	case xidFatal:
 		h.latch(r, xid, slices.Contains(cfg.FatalXids, xid))
 	case xidDoubleBit:
 		r.doubleBit = now
