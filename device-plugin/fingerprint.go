@@ -48,9 +48,7 @@ func (p *Plugin) Fingerprint(ctx context.Context) (<-chan *device.FingerprintRes
 	if !p.cfg.Enabled {
 		return nil, device.ErrPluginDisabled
 	}
-	if err := p.ready(); err != nil {
-		return nil, err
-	}
+	p.ready()
 	s := &stream{
 		p: p, backend: p.backend, scans: p.scans, cfg: p.cfg,
 		out: make(chan *device.FingerprintResponse), events: make(chan gpu.Event),

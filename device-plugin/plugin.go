@@ -48,7 +48,7 @@ type Options struct {
 	Log hclog.Logger
 	// Open makes the backend that the configuration names. It does not touch the
 	// driver: that comes with the first scan.
-	Open func(Config, hclog.Logger) (Backend, error)
+	Open func(Config, hclog.Logger) Backend
 	// Exit ends the process when the driver hangs for good.
 	Exit func(code int)
 	// Self is the command that runs measure.ChildMain; nil switches measuring off.
@@ -61,7 +61,7 @@ type Options struct {
 // Plugin implements Nomad's device.DevicePlugin.
 type Plugin struct {
 	log  hclog.Logger
-	open func(Config, hclog.Logger) (Backend, error)
+	open func(Config, hclog.Logger) Backend
 	exit func(int)
 	self []string
 	// patience is how long the first message waits for a scan.
@@ -158,14 +158,11 @@ func (p *Plugin) Settle(limit time.Duration) {
 
 // ready opens the backend and reads the stored latches, once a configuration.
 // Callers hold mu.
-func (p *Plugin) ready() error {
+func (p *Plugin) ready() {
 	if p.backend != nil {
-		return nil
+		return
 	}
-	b, err := p.open(p.cfg, p.log)
-	if err != nil {
-		return fmt.Errorf("opening backend %q: %w", p.cfg.Backend, err)
-	}
+	b := p.open(p.cfg, p.log)
 	p.backend, p.scans, p.samples = b, &scanner{backend: b}, &sampler{backend: b}
 	p.store = openStore(p.cfg.StateDir)
 	if err := p.store.Prepare(); err != nil {
@@ -188,7 +185,6 @@ func (p *Plugin) ready() error {
 		}
 	}
 	p.measures = p.scheduler()
-	return nil
 }
 
 // scheduler makes what measures GPUs; nil where they are not real. Callers hold mu.

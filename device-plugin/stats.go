@@ -26,9 +26,7 @@ func (p *Plugin) Stats(ctx context.Context, interval time.Duration) (<-chan *dev
 	if !p.cfg.Enabled {
 		return nil, device.ErrPluginDisabled
 	}
-	if err := p.ready(); err != nil {
-		return nil, err
-	}
+	p.ready()
 	if interval <= 0 {
 		interval = time.Second
 	}

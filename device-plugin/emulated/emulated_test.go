@@ -56,10 +56,7 @@ gpu "GPU-a" {
 }`
 	var scans []gpu.Inventory
 	for name, text := range map[string]string{"gpus.hcl": hclText, "gpus.json": jsonText} {
-		b, err := Open(fileNamed(t, name, text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := Open(fileNamed(t, name, text))
 		inv, err := b.Scan()
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -114,10 +111,7 @@ func TestBadInventoryNamesFileAndLine(t *testing.T) {
 
 func TestBadFileLeavesThePreviousInForce(t *testing.T) {
 	path := fileNamed(t, "gpus.hcl", "gpu \"a\" {}\n")
-	b, err := Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := Open(path)
 	if _, err := b.Scan(); err != nil {
 		t.Fatal(err)
 	}
@@ -137,10 +131,7 @@ func TestBadFileLeavesThePreviousInForce(t *testing.T) {
 }
 
 func TestMissingFileIsAMissingDriver(t *testing.T) {
-	b, err := Open(filepath.Join(t.TempDir(), "none.hcl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := Open(filepath.Join(t.TempDir(), "none.hcl"))
 	if _, err := b.Scan(); err == nil || !strings.Contains(err.Error(), "none.hcl") {
 		t.Errorf("error %v, want one that names the file", err)
 	}
@@ -150,10 +141,7 @@ func TestMissingFileIsAMissingDriver(t *testing.T) {
 func TestEvents(t *testing.T) {
 	path := fileNamed(t, "gpus.hcl", "gpu \"a\" {}\n")
 	synctest.Test(t, func(t *testing.T) {
-		b, err := Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := Open(path)
 		out := make(chan gpu.Event)
 		go b.Events(t.Context(), out)
 		synctest.Wait()

@@ -74,7 +74,7 @@ type Command struct {
 	// Self is the command that runs [ChildMain].
 	Self []string
 	// Open opens NVML.
-	Open func(library string) (Backend, error)
+	Open func(library string) Backend
 	// Terminal: stderr is a terminal.
 	Terminal       bool
 	Stdout, Stderr io.Writer
@@ -197,10 +197,7 @@ func (c Command) measure(ctx context.Context, o options) (Report, error) {
 	report := Report{Format: Format, Started: time.Now().UTC().Truncate(time.Second), Results: []Result{}}
 	report.Node, _ = os.Hostname() // a name is a help, not a need
 	run := Runner{Self: c.Self, Library: o.cudaPath, proc: c.proc}
-	b, err := c.Open(o.nvml)
-	if err != nil {
-		return report, err
-	}
+	b := c.Open(o.nvml)
 	targets, err := c.targets(ctx, o, b, &run)
 	if errors.Is(err, gpu.ErrNoAnswer) {
 		return report, err

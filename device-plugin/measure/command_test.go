@@ -61,7 +61,7 @@ func run(f fake, m machine, args ...string) (code int, stdout, stderr string) {
 // runWith is run with the /proc of a machine.
 func runWith(proc string, f fake, m machine, args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
-	c := Command{Self: f.Self, Open: func(string) (Backend, error) { return m, nil }, Stdout: &out, Stderr: &errs, proc: proc}
+	c := Command{Self: f.Self, Open: func(string) Backend { return m }, Stdout: &out, Stderr: &errs, proc: proc}
 	code = c.Run(append([]string{"-cuda=" + f.Library, "-warmup=20ms"}, args...))
 	return code, out.String(), errs.String()
 }
@@ -139,7 +139,7 @@ func TestMeasureWithAHungDriver(t *testing.T) {
 	over := make(chan struct{})
 	t.Cleanup(func() { close(over) })
 	var errs bytes.Buffer
-	c := Command{Open: func(string) (Backend, error) { return hung{over: over}, nil }, Stdout: io.Discard, Stderr: &errs, patience: time.Millisecond}
+	c := Command{Open: func(string) Backend { return hung{over: over} }, Stdout: io.Discard, Stderr: &errs, patience: time.Millisecond}
 	if code := c.Run(nil); code != 1 || !strings.Contains(errs.String(), "the driver does not answer within 1ms") {
 		t.Errorf("exit code %d: %s", code, &errs)
 	}

@@ -80,10 +80,8 @@ func measureCommand() *command {
 		help:     measure.Help,
 		run: func(args []string) int {
 			return measure.Command{
-				Self: childCommand(),
-				Open: func(library string) (measure.Backend, error) {
-					return nvml.Open(nvml.Options{Library: library, Log: quiet()}), nil
-				},
+				Self:     childCommand(),
+				Open:     func(library string) measure.Backend { return nvml.Open(nvml.Options{Library: library, Log: quiet()}) },
 				Terminal: isatty.IsTerminal(os.Stderr.Fd()),
 				Stdout:   os.Stdout,
 				Stderr:   os.Stderr,

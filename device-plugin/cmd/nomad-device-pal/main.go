@@ -75,14 +75,11 @@ func serve() {
 const settleWithin = 1500 * time.Millisecond
 
 // open makes the backend that the configuration names.
-func open(cfg deviceplugin.Config, log hclog.Logger) (deviceplugin.Backend, error) {
-	switch cfg.Backend {
-	case "emulated":
+func open(cfg deviceplugin.Config, log hclog.Logger) deviceplugin.Backend {
+	if cfg.Backend == "emulated" {
 		return emulated.Open(cfg.Inventory)
-	case "nvml":
-		return nvml.Open(nvml.Options{Library: cfg.NVMLLibrary, GPM: cfg.Stats.GPM == "auto", Log: log}), nil
 	}
-	return nil, fmt.Errorf("config key \"backend\": %q is not one of nvml, emulated", cfg.Backend)
+	return nvml.Open(nvml.Options{Library: cfg.NVMLLibrary, GPM: cfg.Stats.GPM == "auto", Log: log})
 }
 
 // run is the command line for people.
