@@ -93,7 +93,7 @@ func onStage(n int, cfg Config) (p *Plugin, s *stage, log *bytes.Buffer, exits *
 	log, exits = &bytes.Buffer{}, &[]int{}
 	p = New(Options{
 		Log:  hclog.New(&hclog.LoggerOptions{Output: log, Level: hclog.Debug}),
-		Open: func(Config, hclog.Logger) Backend { return s },
+		Open: func(Config) Backend { return s },
 		Exit: func(code int) { *exits = append(*exits, code) },
 	})
 	p.Configure(cfg)

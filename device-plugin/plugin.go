@@ -48,7 +48,7 @@ type Options struct {
 	Log hclog.Logger
 	// Open makes the backend that the configuration names. It does not touch the
 	// driver: that comes with the first scan.
-	Open func(Config, hclog.Logger) Backend
+	Open func(Config) Backend
 	// Exit ends the process when the driver hangs for good.
 	Exit func(code int)
 	// Self is the command that runs measure.ChildMain; nil switches measuring off.
@@ -61,7 +61,7 @@ type Options struct {
 // Plugin implements Nomad's device.DevicePlugin.
 type Plugin struct {
 	log  hclog.Logger
-	open func(Config, hclog.Logger) Backend
+	open func(Config) Backend
 	exit func(int)
 	self []string
 	// patience is how long the first message waits for a scan.
@@ -162,7 +162,7 @@ func (p *Plugin) ready() {
 	if p.backend != nil {
 		return
 	}
-	b := p.open(p.cfg, p.log)
+	b := p.open(p.cfg)
 	p.backend, p.scans, p.samples = b, &scanner{backend: b}, &sampler{backend: b}
 	p.store = openStore(p.cfg.StateDir)
 	if err := p.store.Prepare(); err != nil {

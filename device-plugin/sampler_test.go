@@ -111,7 +111,7 @@ func TestEventSourceThatDoesNotEnd(t *testing.T) {
 		waits := make(chan struct{})
 		defer close(waits)
 		p := New(Options{Log: hclog.NewNullLogger(), Self: []string{"none"},
-			Open: func(Config, hclog.Logger) Backend { return &deaf{waits: waits} }})
+			Open: func(Config) Backend { return &deaf{waits: waits} }})
 		p.Configure(cfg)
 		for range 2 {
 			c, end := fingerprints(t, p)
@@ -171,7 +171,7 @@ func TestFloodOfApplicationErrors(t *testing.T) {
 		backend, log := &counting{}, &bytes.Buffer{}
 		backend.events = make(chan gpu.Event)
 		backend.inv.Devices = []gpu.Device{{ID: "GPU-0", Model: "M"}, {ID: "GPU-1", Model: "M"}}
-		p := New(Options{Log: hclog.New(&hclog.LoggerOptions{Output: log}), Open: func(Config, hclog.Logger) Backend { return backend }})
+		p := New(Options{Log: hclog.New(&hclog.LoggerOptions{Output: log}), Open: func(Config) Backend { return backend }})
 		p.Configure(cfg)
 		c, end := fingerprints(t, p)
 		next(t, c)

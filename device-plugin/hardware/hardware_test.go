@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/hashicorp/go-hclog"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda/fakecuda"
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
@@ -105,7 +104,7 @@ func box(t *testing.T, settings ...string) Options {
 	return Options{Self: self, Child: []string{self, measure.ChildCommand}, Version: "test", NVML: smi, CUDA: lib, Out: filepath.Join(dir, "out/box"),
 		Runs: 2, Faults: true, Pace: p, Say: io.Discard,
 		Open: func(library string) Backend {
-			return nvml.Open(nvml.Options{Library: library, Log: hclog.NewNullLogger()})
+			return nvml.Open(nvml.Options{Library: library})
 		}}
 }
 

@@ -5,17 +5,12 @@
 // time. Built without cgo it says plainly that it has none.
 package nvml
 
-import (
-	"cmp"
-
-	"github.com/hashicorp/go-hclog"
-)
+import "cmp"
 
 // Options of the backend.
 type Options struct {
 	Library string // path or name of libnvidia-ml.so.1
 	GPM     bool   // take profiling metrics where the GPU has them
-	Log     hclog.Logger
 	// Root is where /proc and /sys are found; "" is "/".
 	Root string
 }

@@ -81,7 +81,7 @@ func measureCommand() *command {
 		run: func(args []string) int {
 			return measure.Command{
 				Self:     childCommand(),
-				Open:     func(library string) measure.Backend { return nvml.Open(nvml.Options{Library: library, Log: quiet()}) },
+				Open:     func(library string) measure.Backend { return nvml.Open(nvml.Options{Library: library}) },
 				Terminal: isatty.IsTerminal(os.Stderr.Fd()),
 				Stdout:   os.Stdout,
 				Stderr:   os.Stderr,

@@ -142,7 +142,7 @@ func (d *diagnosis) permissions() {
 // devices asks for the first fingerprint, as Nomad would.
 func (d *diagnosis) devices() {
 	cfg := d.config()
-	b := open(cfg, quiet())
+	b := open(cfg)
 	inv, err := gpu.Within(d.patience, "listing the GPUs", b.Scan)
 	if errors.Is(err, gpu.ErrNoAnswer) {
 		d.add(statusFail, "gpus", err.Error(), remedy("driver-not-answering"))

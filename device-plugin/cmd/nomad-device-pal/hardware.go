@@ -48,7 +48,7 @@ func hardwareCommand(ui cli.Ui) *command {
 
 func tryHardware(ui cli.Ui, args []string) int {
 	o := hardware.Options{Version: version.Human(), Child: childCommand(), Say: os.Stderr, Pace: hardware.DefaultPace(),
-		Open: func(library string) hardware.Backend { return nvml.Open(nvml.Options{Library: library, Log: quiet()}) }}
+		Open: func(library string) hardware.Backend { return nvml.Open(nvml.Options{Library: library}) }}
 	host, err := os.Hostname()
 	if err != nil {
 		host = "node"

@@ -75,11 +75,11 @@ func serve() {
 const settleWithin = 1500 * time.Millisecond
 
 // open makes the backend that the configuration names.
-func open(cfg deviceplugin.Config, log hclog.Logger) deviceplugin.Backend {
+func open(cfg deviceplugin.Config) deviceplugin.Backend {
 	if cfg.Backend == "emulated" {
 		return emulated.Open(cfg.Inventory)
 	}
-	return nvml.Open(nvml.Options{Library: cfg.NVMLLibrary, GPM: cfg.Stats.GPM == "auto", Log: log})
+	return nvml.Open(nvml.Options{Library: cfg.NVMLLibrary, GPM: cfg.Stats.GPM == "auto"})
 }
 
 // run is the command line for people.
