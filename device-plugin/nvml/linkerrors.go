@@ -42,11 +42,8 @@ func linkErrorCount(r *reader, dev nvml.Device) (sum float64, ok bool) {
 		values = append(values, nvml.FieldValue{FieldId: nvml.FI_DEV_NVLINK_COUNT_RCV_ERRORS, ScopeId: link},
 			nvml.FieldValue{FieldId: nvml.FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS, ScopeId: link})
 	}
-	_, asked := value(r, "nvmlDeviceGetFieldValues", func() (struct{}, nvml.Return) { return struct{}{}, dev.GetFieldValues(values) })
-	for _, v := range values {
-		if asked && nvml.Return(v.NvmlReturn) == nvml.SUCCESS && fieldAvailable(v) {
-			sum, ok = sum+fieldNumber(v), true
-		}
+	for _, v := range answered(r, dev, values) {
+		sum, ok = sum+fieldNumber(v), true
 	}
 	if ok {
 		return sum, true

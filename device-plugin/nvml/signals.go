@@ -8,6 +8,7 @@ package nvml
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -104,23 +105,26 @@ func retiredPages(r *reader, dev nvml.Device) int {
 	return n
 }
 
-// fields asks for field values, and returns those that the GPU has. Ids from 251
-// on were renumbered between driver branches and are never asked for.
+// fields are the numbers of fields that the GPU has.
 func fields(r *reader, dev nvml.Device, ids ...uint32) map[uint32]float64 {
 	values := make([]nvml.FieldValue, len(ids))
 	for i, id := range ids {
 		values[i].FieldId = id
 	}
-	if _, ok := value(r, "nvmlDeviceGetFieldValues", func() (struct{}, nvml.Return) { return struct{}{}, dev.GetFieldValues(values) }); !ok {
-		return nil
-	}
 	out := make(map[uint32]float64, len(ids))
-	for _, v := range values {
-		if nvml.Return(v.NvmlReturn) == nvml.SUCCESS && fieldAvailable(v) {
-			out[v.FieldId] = fieldNumber(v)
-		}
+	for _, v := range answered(r, dev, values) {
+		out[v.FieldId] = fieldNumber(v)
 	}
 	return out
+}
+
+// answered asks for fields, and returns those that the GPU has. Ids from 251 on were
+// renumbered between driver branches and are never asked for.
+func answered(r *reader, dev nvml.Device, asked []nvml.FieldValue) []nvml.FieldValue {
+	values, _ := value(r, "nvmlDeviceGetFieldValues", func() ([]nvml.FieldValue, nvml.Return) { return asked, dev.GetFieldValues(asked) })
+	return slices.DeleteFunc(values, func(v nvml.FieldValue) bool {
+		return nvml.Return(v.NvmlReturn) != nvml.SUCCESS || !fieldAvailable(v)
+	})
 }
 
 // fieldAvailable is available for a field, whose unused bytes may hold anything.
