@@ -35,7 +35,7 @@ type capTime struct {
 // They are the cause of variability, seen directly.
 func (b *Backend) counted(r *reader, dev nvml.Device, id string, s *gpu.Sample) {
 	values := fields(r, dev, nvml.FI_DEV_MEMORY_TEMP, nvml.FI_DEV_PERF_POLICY_POWER, nvml.FI_DEV_PERF_POLICY_THERMAL)
-	if t, ok := values[nvml.FI_DEV_MEMORY_TEMP]; ok {
+	if t := values[nvml.FI_DEV_MEMORY_TEMP]; t > 0 { // 0: it has no sensor
 		s.MemoryTemperatureC = new(int64(t))
 	}
 	power, okPower := values[nvml.FI_DEV_PERF_POLICY_POWER]

@@ -565,6 +565,17 @@ func TestCardWithoutABridge(t *testing.T) {
 	}
 }
 
+// GeForce cards answer 0 for a temperature that they do not measure.
+func TestMemoryWithoutASensor(t *testing.T) {
+	state := nvmltest.H200(1)
+	state.Set("gpu0", "field.82", "0")
+	n := open(t, state)
+	n.scan()
+	if c := n.Sample([]string{nvmltest.UUID(0)})[nvmltest.UUID(0)].MemoryTemperatureC; c != nil {
+		t.Errorf("the memory has %d °C, want none", *c)
+	}
+}
+
 // What the driver does not know of a link's errors is no error.
 func TestLinkErrorsThatAreNotKnown(t *testing.T) {
 	n := open(t, nvmltest.H200(1))
