@@ -397,8 +397,8 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	s.noteDeadline(e, t, wait)
 	if job := t.QueueJob(s.m.Cfg.RestartCost); job.Estimate > 0 {
 		if taken := s.m.Queue.Estimate(job); taken != job.Estimate {
-			e.Note = strings.TrimPrefix(e.Note+"; ", "; ") + fmt.Sprintf("pal_duration = %s is taken for %s: jobs of namespace %s have run %.3g times as long as they said",
-				model.ShortDuration(job.Estimate), model.ShortDuration(taken.Round(time.Minute)), t.Key.Namespace, float64(taken)/float64(job.Estimate))
+			e.addNote(fmt.Sprintf("pal_duration = %s is taken for %s: jobs of namespace %s have run %.3g times as long as they said",
+				model.ShortDuration(job.Estimate), model.ShortDuration(taken.Round(time.Minute)), t.Key.Namespace, float64(taken)/float64(job.Estimate)))
 		}
 	}
 	if wait != nil {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -18,10 +17,18 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
+// addNote puts what is said behind the note; nothing if that is "".
+func (e *Explanation) addNote(said string) {
+	if e.Note != "" && said != "" {
+		e.Note += "; "
+	}
+	e.Note += said
+}
+
 // noteSize notes the size of an elastic gang, and what may become of it.
 func (e *Explanation) noteSize() {
 	if e.Elastic != nil {
-		e.Note = strings.TrimPrefix(e.Note+"; ", "; ") + sizeInWords(e.Elastic, e.State)
+		e.addNote(sizeInWords(e.Elastic, e.State))
 	}
 }
 
@@ -47,7 +54,7 @@ func (s *Snapshot) noteWindows(e *Explanation, t *model.Tracked) {
 		} else {
 			said += "The job does not start on them until then"
 		}
-		e.Note = strings.TrimPrefix(e.Note+"; "+said, "; ")
+		e.addNote(said)
 	}
 }
 
@@ -68,7 +75,7 @@ func (s *Snapshot) noteDeadline(e *Explanation, t *model.Tracked, w *model.Wait)
 	default:
 		said += DeadlineSentence(d, w.From, w.To)
 	}
-	e.Note = strings.TrimPrefix(e.Note+"; "+said, "; ")
+	e.addNote(said)
 }
 
 // DeadlineSentence says whether a deadline will be met by a job that is expected to start
@@ -96,11 +103,8 @@ func DeadlineSentence(d queue.Deadline, from, to time.Duration) string {
 // noteTenant says what goes by the tenant of a waiting job.
 func (s *Snapshot) noteTenant(e *Explanation, t *model.Tracked) {
 	u := s.m.Queue.TenantUse(t.Key.Namespace, gang.QueueTime(s.m.Time))
-	for _, said := range []string{quotaSentence(u), shareSentence(s.m.Cfg, u)} {
-		if said != "" {
-			e.Note = strings.TrimPrefix(e.Note+"; "+said, "; ")
-		}
-	}
+	e.addNote(quotaSentence(u))
+	e.addNote(shareSentence(s.m.Cfg, u))
 }
 
 // quotaSentence says how a tenant stands to its quota; "" where it has none.
