@@ -211,7 +211,7 @@ func (s *Snapshot) explainFromState(k nomad.JobKey) (e *Explanation, st gang.Obs
 // lastEnd is when the last member ended of those that were placed since; zero if there are none.
 func lastEnd(as []*nomad.Alloc, since time.Time) (at time.Time) {
 	for _, a := range as {
-		if ended := time.Unix(0, a.ModifyTime); !a.Live() && a.CreateTime > since.UnixNano() && ended.After(at) {
+		if ended := endOf(a); !a.Live() && a.CreateTime > since.UnixNano() && ended.After(at) {
 			at = ended
 		}
 	}

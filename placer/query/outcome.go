@@ -29,19 +29,9 @@ type Outcome struct {
 
 // OutcomeOf is how a job ended, by the last allocation for each of its members.
 func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
-	last := map[string]*nomad.Alloc{}
-	for _, a := range m.State.AllocsOf(st.Key) {
-		if was := last[a.Name]; was == nil || a.CreateIndex > was.CreateIndex {
-			last[a.Name] = a
-		}
-	}
-	groups := groupsWithGPUs(st.Job)
 	var failed *nomad.Alloc
 	complete, ending, at := 0, 0, time.Time{}
-	for _, a := range last {
-		if !groups[a.Group] {
-			continue
-		}
+	for _, a := range lastAllocs(m.State, st.Key, st.Job) {
 		if ended := endOf(a); ended.After(at) {
 			at = ended
 		}
@@ -50,7 +40,7 @@ func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 			ending++
 		case a.Client == api.AllocClientStatusComplete && a.Desired == api.AllocDesiredStatusRun:
 			complete++
-		case a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost:
+		case failedOrLost(a):
 			if failed == nil || endOf(a).Before(endOf(failed)) || endOf(a).Equal(endOf(failed)) && a.ID < failed.ID {
 				failed = a
 			}
@@ -71,6 +61,17 @@ func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 		o.Reason = fmt.Sprintf("%s on node %s; %s", f.Reason, f.Node, o.Reason)
 	}
 	return o
+}
+
+// lastAllocs are the last allocations for each of the job's members with GPUs, by their names.
+func lastAllocs(s *nomad.State, k nomad.JobKey, job *api.Job) map[string]*nomad.Alloc {
+	last, groups := map[string]*nomad.Alloc{}, groupsWithGPUs(job)
+	for _, a := range s.AllocsOf(k) {
+		if was := last[a.Name]; groups[a.Group] && (was == nil || a.CreateIndex > was.CreateIndex) {
+			last[a.Name] = a
+		}
+	}
+	return last
 }
 
 // endOf is when Nomad heard of an allocation last: of one that has ended, of its end.

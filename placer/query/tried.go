@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -37,16 +36,12 @@ const mostMembers = 3
 // tried says of members that Nomad has tried again how often and why, of missing ones what
 // became of them, and of those of a service how they come back.
 func tried(m *model.Model, t *model.Tracked) (said []string, retry Retry) {
-	last, before := map[string]*nomad.Alloc{}, map[string]*nomad.Alloc{}
-	groups := groupsWithGPUs(t.Job)
+	before := map[string]*nomad.Alloc{}
 	for _, a := range m.State.AllocsOf(t.Key) {
-		if was := last[a.Name]; groups[a.Group] && (was == nil || a.CreateIndex > was.CreateIndex) {
-			last[a.Name] = a
-		}
 		before[a.Next] = a
 	}
 	var away, again []string
-	for _, a := range slices.SortedFunc(maps.Values(last), byNumber) {
+	for _, a := range slices.SortedFunc(maps.Values(lastAllocs(m.State, t.Key, t.Job)), byNumber) {
 		name := "member " + a.Group + a.Name[max(0, strings.LastIndexByte(a.Name, '[')):] + " "
 		switch {
 		case a.Member():
@@ -167,5 +162,5 @@ func reschedules(job *api.Job, group string) bool {
 
 // at is when Nomad heard of an allocation last.
 func at(a *nomad.Alloc) string {
-	return time.Unix(0, a.ModifyTime).UTC().Format("2006-01-02 15:04:05 MST")
+	return endOf(a).UTC().Format("2006-01-02 15:04:05 MST")
 }
