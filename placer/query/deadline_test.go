@@ -28,7 +28,7 @@ func TestDeadlineSentence(t *testing.T) {
 		{urgent, 8, 9, by + "; as things are, it will start too late. The deadline is in danger: it goes first"},
 		{lost, 8, 9, ", which it will miss: it would have had to start by 1970-01-01 07:00 UTC. It goes at its ordinary place"},
 	} {
-		if got := DeadlineSentence(c.d, hour(c.from), hour(c.to)); got != c.want {
+		if got := deadlineSentence(c.d, hour(c.from), hour(c.to)); got != c.want {
 			t.Errorf("from %d to %d h: %q, want %q", c.from, c.to, got, c.want)
 		}
 	}

@@ -71,16 +71,16 @@ func (s *Snapshot) noteDeadline(e *Explanation, t *model.Tracked, w *model.Wait)
 		said += "; deadlines do not count here (queue { deadlines = false })"
 	case !counts: // it is not in the queue
 	case w == nil:
-		said += DeadlineSentence(d, 0, 0)
+		said += deadlineSentence(d, 0, 0)
 	default:
-		said += DeadlineSentence(d, w.From, w.To)
+		said += deadlineSentence(d, w.From, w.To)
 	}
 	e.addNote(said)
 }
 
-// DeadlineSentence says whether a deadline will be met by a job that is expected to start
+// deadlineSentence says whether a deadline will be met by a job that is expected to start
 // between from and to; 0 and 0: nobody knows.
-func DeadlineSentence(d queue.Deadline, from, to time.Duration) string {
+func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
 	if d.Lost {
 		return fmt.Sprintf(", which it will miss: it would have had to start by %s. It goes at its ordinary place", model.Moment(d.LostAt))
 	}

@@ -14,6 +14,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -158,17 +159,16 @@ func FindJob(known []nomad.JobKey, namespace, id string) (nomad.JobKey, error) {
 		if k.ID == id {
 			return k, nil
 		}
-		if len(id) > 0 && len(k.ID) > len(id) && k.ID[:len(id)] == id {
+		if id != "" && strings.HasPrefix(k.ID, id) {
 			found = append(found, k)
 		}
 	}
-	if len(found) == 1 {
+	switch {
+	case len(found) == 1:
 		return found[0], nil
-	}
-	if len(found) > 1 {
-		return nomad.JobKey{}, fmt.Errorf("job prefix %q is not unique: %v", id, slices.Clip(found))
-	}
-	if namespace == "*" {
+	case len(found) > 1:
+		return nomad.JobKey{}, fmt.Errorf("job prefix %q is not unique: %v", id, found)
+	case namespace == "*":
 		namespace = "default"
 	}
 	return nomad.JobKey{Namespace: namespace, ID: id}, nil
