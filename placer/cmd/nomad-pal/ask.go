@@ -117,10 +117,8 @@ func (a *answers) get(path, namespace string, out any) error {
 
 // plain is an agent's refusal in its own words.
 func (a *answers) plain(err error) error {
-	var unexpected api.UnexpectedResponseError
-	switch {
-	case !errors.As(err, &unexpected) || !unexpected.HasBody():
-	case unexpected.StatusCode() != http.StatusNotFound:
+	unexpected, ok := errors.AsType[api.UnexpectedResponseError](err)
+	if ok && unexpected.HasBody() && unexpected.StatusCode() != http.StatusNotFound {
 		return refusal{fmt.Sprintf("the agent answers %d: %s", unexpected.StatusCode(), strings.TrimSpace(unexpected.Body())), err}
 	}
 	return err
@@ -190,9 +188,7 @@ func (a *answers) Warnings() []string {
 
 // health is how the agent that is asked says it is.
 func (a *answers) health() (h agent.Health, err error) {
-	ctx, cancel := context.WithTimeout(a.b.ctx, askTimeout)
-	defer cancel()
-	_, err = a.agent.Raw().Query("/v1/health", &h, (&api.QueryOptions{}).WithContext(ctx))
+	err = a.get("/v1/health", "", &h)
 	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok && unexpected.StatusCode() == http.StatusServiceUnavailable {
 		err = json.Unmarshal([]byte(unexpected.Body()), &h) // it says what the trouble is
 	}
@@ -256,10 +252,7 @@ func (a *answers) close(code int) int {
 
 // part says that Nomad was read by a token that may not see everything.
 func (a *answers) part() string {
-	if a.agent != nil {
-		return ""
-	}
-	if !a.b.seesPart(a.nomad) {
+	if a.agent != nil || !a.b.seesPart(a.nomad) {
 		return ""
 	}
 	text := partSeen
