@@ -53,9 +53,6 @@ func (b *base) runEvents(args []string) int {
 	if _, ok := b.parse(fs, args, 0); !ok {
 		return 1
 	}
-	if b.template != "" {
-		return b.fail(errors.New("-t does not go with events: see -json"))
-	}
 	if *limit < 0 && b.io.terminal {
 		*limit = terminalEvents
 	}
