@@ -109,21 +109,25 @@ func (b *base) only(fs *flag.FlagSet, prints ...string) *flag.FlagSet {
 // parse parses the arguments; ok is false where it has already said what is
 // wrong. want is the number of arguments beside flags, -1 for any.
 func (b *base) parse(fs *flag.FlagSet, args []string, want int) (rest []string, ok bool) {
+	refuse := func(format string, args ...any) ([]string, bool) {
+		b.fail(fmt.Errorf(format, args...))
+		return nil, false
+	}
 	if err := fs.Parse(args); err != nil {
-		return nil, b.fail(fmt.Errorf("%w%s; see nomad-pal %s -help", err, meantFlag(fs, err), fs.Name())) == 0
+		return refuse("%w%s; see nomad-pal %s -help", err, meantFlag(fs, err), fs.Name())
 	}
 	b.flagsGiven = map[string]bool{}
 	fs.Visit(func(f *flag.Flag) { b.flagsGiven[f.Name] = true })
 	for _, name := range []string{"json", "t"} {
 		if b.given(name) && b.prints != nil && !slices.Contains(b.prints, name) {
-			return nil, b.fail(fmt.Errorf("nomad-pal %s does not take -%s; see -help", fs.Name(), name)) == 0
+			return refuse("nomad-pal %s does not take -%s; see -help", fs.Name(), name)
 		}
 	}
 	if i := slices.IndexFunc(fs.Args(), func(a string) bool { return len(a) > 1 && a[0] == '-' }); want >= 0 && i > 0 {
-		return nil, b.fail(fmt.Errorf("options go before arguments: nomad-pal %s %s", fs.Name(), strings.Join(slices.Concat(fs.Args()[i:], fs.Args()[:i]), " "))) == 0
+		return refuse("options go before arguments: nomad-pal %s %s", fs.Name(), strings.Join(slices.Concat(fs.Args()[i:], fs.Args()[:i]), " "))
 	}
 	if want >= 0 && fs.NArg() != want {
-		return nil, b.fail(fmt.Errorf("nomad-pal %s takes %s, got %d; see -help", fs.Name(), counted(want, "argument"), fs.NArg())) == 0
+		return refuse("nomad-pal %s takes %s, got %d; see -help", fs.Name(), counted(want, "argument"), fs.NArg())
 	}
 	return fs.Args(), true
 }
