@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -55,10 +54,9 @@ func (b *base) runFailures(args []string) int {
 		return b.fail(err)
 	}
 	r.Failures = failures.Of.Kept
-	if r.Quarantine, err = placer.ReadQuarantine(b.ctx, client); err != nil {
+	if r.Quarantine, err = b.quarantined(client); err != nil {
 		return b.fail(err)
 	}
-	maps.DeleteFunc(r.Quarantine, func(_ string, q failure.Quarantine) bool { return time.Now().After(q.Until) })
 	for _, f := range r.Failures {
 		sum := r.Causes[f.Cause]
 		sum.Failures++

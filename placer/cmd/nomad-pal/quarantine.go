@@ -52,11 +52,10 @@ func (b *base) runQuarantine(args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	qs, err := placer.ReadQuarantine(b.ctx, client)
+	qs, err := b.quarantined(client)
 	if err != nil {
 		return b.fail(err)
 	}
-	maps.DeleteFunc(qs, func(_ string, q failure.Quarantine) bool { return time.Now().After(q.Until) })
 	return b.show(qs, func() {
 		if len(qs) == 0 {
 			b.printf("No GPU is in quarantine.\n")
@@ -64,6 +63,14 @@ func (b *base) runQuarantine(args []string) int {
 		}
 		b.printQuarantine(qs)
 	})
+}
+
+// quarantined are the GPUs that are in quarantine now.
+func (b *base) quarantined(client *nomad.Client) (map[string]failure.Quarantine, error) {
+	qs, err := placer.ReadQuarantine(b.ctx, client)
+	now := time.Now()
+	maps.DeleteFunc(qs, func(_ string, q failure.Quarantine) bool { return !now.Before(q.Until) })
+	return qs, err
 }
 
 func (b *base) lift(gpus []string) int {
@@ -86,7 +93,7 @@ func (b *base) wholeIDs(client *nomad.Client, given []string) ([]string, error) 
 	if len(given) == 0 {
 		return nil, nil
 	}
-	qs, err := placer.ReadQuarantine(b.ctx, client)
+	qs, err := b.quarantined(client)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +101,7 @@ func (b *base) wholeIDs(client *nomad.Client, given []string) ([]string, error) 
 	for i, prefix := range given {
 		var found []string
 		for id := range qs {
-			if strings.HasPrefix(id, prefix) && time.Now().Before(qs[id].Until) {
+			if strings.HasPrefix(id, prefix) {
 				found = append(found, id)
 			}
 		}
