@@ -50,18 +50,12 @@ func idLength(gpus []query.GPU) int {
 // printGPUs prints a table of GPUs, on a terminal with so much of their ids.
 func (b *base) printGPUs(gpus []query.GPU, length int) {
 	only := b.onlyModel(gpus)
-	cells := func(id, node, device any, rest ...any) string {
-		if only != "" {
-			return row(append([]any{id, node}, rest...)...)
-		}
-		return row(append([]any{id, node, device}, rest...)...)
-	}
-	rows := []string{cells("GPU", "Node", "Device", "A", "B", "C", "D", "Score A", "State", "Job")}
+	row := rowWith(true, true, only == "", true, true, true, true, true, true, true)
+	rows := []string{row("GPU", "Node", "Device", "A", "B", "C", "D", "Score A", "State", "Job")}
 	for _, g := range gpus {
-		state := gpuState(g)
-		rows = append(rows, cells(shortGPU(g.ID, b.idLength(length)), g.Node, g.Device,
+		rows = append(rows, row(shortGPU(g.ID, b.idLength(length)), g.Node, g.Device,
 			class(g.Classes[pal.ClassA]), class(g.Classes[pal.ClassB]), class(g.Classes[pal.ClassC]), class(g.Classes[pal.ClassD]),
-			score(g.PMScores[pal.ClassA]), state, g.Job))
+			score(g.PMScores[pal.ClassA]), gpuState(g), g.Job))
 	}
 	b.table(rows)
 	if only != "" {

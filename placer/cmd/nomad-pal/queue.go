@@ -137,22 +137,10 @@ func (b *base) printJobs(jobs []model.JobStatus, now time.Time) {
 		several = several || j.Namespace != "default"
 		placed = placed || j.Position > 0
 	}
-	cells := func(position, job, namespace, start, reason any, rest ...any) string {
-		var cs []any
-		if placed {
-			cs = append(cs, position)
-		}
-		if cs = append(cs, job); several {
-			cs = append(cs, namespace)
-		}
-		if cs = append(cs, rest...); foretold {
-			cs = append(cs, start)
-		}
-		return row(append(cs, reason)...)
-	}
-	rows := []string{cells("#", "Job", "Namespace", "Expected start", "Reason", "State", "GPUs", "Class", "Submitted")}
+	row := rowWith(placed, true, several, true, true, true, true, foretold, true)
+	rows := []string{row("#", "Job", "Namespace", "State", "GPUs", "Class", "Submitted", "Expected start", "Reason")}
 	for _, j := range jobs {
-		rows = append(rows, cells(positionOf(j), j.Job, j.Namespace, soon(j.StartFrom, j.StartTo, now), shownReason(j), stateCell(j.State), j.Size(), j.Class, ago(j.Submitted, now)))
+		rows = append(rows, row(positionOf(j), j.Job, j.Namespace, stateCell(j.State), j.Size(), j.Class, ago(j.Submitted, now), soon(j.StartFrom, j.StartTo, now), shownReason(j)))
 	}
 	b.table(rows)
 }

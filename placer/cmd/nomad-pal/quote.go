@@ -105,5 +105,18 @@ func row(cells ...any) string {
 	return strings.Join(parts, separator)
 }
 
+// rowWith makes rows of the columns that are shown.
+func rowWith(shown ...bool) func(cells ...any) string {
+	return func(cells ...any) string {
+		var kept []any
+		for i, c := range cells {
+			if shown[i] {
+				kept = append(kept, c)
+			}
+		}
+		return row(kept...)
+	}
+}
+
 // oneLine joins the lines of a sentence of ours.
 func oneLine(s string) string { return strings.ReplaceAll(s, "\n", " ") }
