@@ -105,7 +105,7 @@ func (b *base) runRun(args []string) int {
 	if note := pastDeadline(job, time.Now()); note != "" {
 		b.complain("Warning: " + note)
 	}
-	resp, err := b.register(client, b.palAddress, gated, opts)
+	resp, err := b.register(client, gated, opts)
 	if err != nil {
 		return b.notRegistered(*job.ID, err)
 	}
@@ -136,25 +136,25 @@ func (b *base) notRegistered(id string, err error) int {
 }
 
 // register registers at the agent where there is one for the job, else at Nomad.
-func (b *base) register(client *nomad.Client, agent string, job *api.Job, opts *api.RegisterOptions) (*api.JobRegisterResponse, error) {
+func (b *base) register(client *nomad.Client, job *api.Job, opts *api.RegisterOptions) (*api.JobRegisterResponse, error) {
 	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(b.ctx)
-	if agent != "" && rewrite.Gated(job) {
-		resp, err := b.registerAtAgent(agent, job, opts, w)
+	if b.palAddress != "" && rewrite.Gated(job) {
+		resp, err := b.registerAtAgent(job, opts, w)
 		if err == nil || b.ctx.Err() != nil || !elsewhere(err) {
 			return resp, err
 		}
-		fmt.Fprintf(b.io.err, "The agent at %s %s: registering it at Nomad\n", agent, notTaken(err))
+		fmt.Fprintf(b.io.err, "The agent at %s %s: registering it at Nomad\n", b.palAddress, notTaken(err))
 	}
 	resp, _, err := client.API().Jobs().RegisterOpts(job, opts, w)
 	return resp, err
 }
 
-func (b *base) registerAtAgent(agent string, job *api.Job, opts *api.RegisterOptions, w *api.WriteOptions) (*api.JobRegisterResponse, error) {
+func (b *base) registerAtAgent(job *api.Job, opts *api.RegisterOptions, w *api.WriteOptions) (*api.JobRegisterResponse, error) {
 	cfg := b.config()
-	cfg.Address, cfg.TLSConfig.TLSServerName = agent, ""
+	cfg.Address, cfg.TLSConfig.TLSServerName = b.palAddress, ""
 	at, err := api.NewClient(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("connecting to the agent at %q: %w", agent, err)
+		return nil, fmt.Errorf("connecting to the agent at %q: %w", b.palAddress, err)
 	}
 	defer at.Close()
 	resp, _, err := at.Jobs().RegisterOpts(job, opts, w)
