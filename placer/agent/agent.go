@@ -67,9 +67,6 @@ func (a *Agent) Run(ctx context.Context, paths []string, reload <-chan os.Signal
 	if err != nil {
 		return err
 	}
-	if _, err := file.PlacerConfig(); err != nil {
-		return err
-	}
 	for ctx.Err() == nil {
 		next, err := a.runUntilReload(ctx, file, paths, reload)
 		if err != nil {
@@ -134,11 +131,6 @@ func (a *Agent) usable(next, present File) error {
 	defer client.API().Close()
 	if err := next.Nomad.serveChildren(client); err != nil {
 		return err
-	}
-	if next.Learn != nil {
-		if _, err := next.Learn.period(); err != nil {
-			return err
-		}
 	}
 	server, err := a.newServer(next)
 	if err != nil {
