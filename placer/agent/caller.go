@@ -62,16 +62,12 @@ func denied(err error) bool { return errors.Is(err, errDenied) }
 
 // needs turns Nomad's refusal into one that names the capability.
 func needs(err error, capability string) error {
-	var unexpected api.UnexpectedResponseError
-	if !errors.As(err, &unexpected) {
-		return err
-	}
-	switch unexpected.StatusCode() {
+	switch nomad.StatusOf(err) {
 	case http.StatusForbidden, http.StatusUnauthorized:
 		return fmt.Errorf("%w: the token lacks %s, or has expired or been deleted", errDenied, capability)
 	case http.StatusInternalServerError:
 		// A token that Nomad does not know, before 1.8 or on some routes.
-		if strings.Contains(unexpected.Body(), "ACL token not found") {
+		if strings.Contains(err.Error(), "ACL token not found") {
 			return fmt.Errorf("%w: Nomad does not know the token", errDenied)
 		}
 	}
@@ -170,8 +166,8 @@ func (c *caller) plans(ctx context.Context, gated *api.Job) error {
 // invalid says what is wrong with a job that Nomad refuses as it is written, ok whether it does:
 // it answers 500 then, with a list of errors.
 func invalid(err error) (why string, ok bool) {
-	var unexpected api.UnexpectedResponseError
-	if !errors.As(err, &unexpected) || unexpected.StatusCode() != http.StatusInternalServerError {
+	unexpected, ok := errors.AsType[api.UnexpectedResponseError](err)
+	if !ok || unexpected.StatusCode() != http.StatusInternalServerError {
 		return "", false
 	}
 	why = unexpected.Body()
