@@ -40,7 +40,7 @@ export function named(name) {
   const cut = name.indexOf("/");
   return cut < 0 || name.startsWith("(") ? name : jobLink({namespace: name.slice(0, cut), job: name.slice(cut + 1)});
 }
-export const short = id => id.length > 20 ? id.slice(0, 16) + "…" : id;
+const short = id => id.length > 20 ? id.slice(0, 16) + "…" : id;
 export const plural = (n, one) => `${n.toLocaleString()} ${one}${n === 1 ? "" : "s"}`;
 
 // Times, in the zone that the reader chose.
@@ -55,7 +55,7 @@ function about(s) {
   const [unit, n] = [["d", 86400], ["h", 3600], ["m", 60]].find(u => s >= 2 * u[1]) ?? ["s", 1];
   return Math.round(s / n) + unit;
 }
-export function fromNow(t) {
+function fromNow(t) {
   const s = (new Date(t) - Date.now()) / 1000;
   return s > 0 ? "in " + about(s) : about(-s) + " ago";
 }
@@ -69,7 +69,7 @@ export const expected = j => j.start_to ? range(j.start_from, j.start_to) : "";
 
 // Requests, with the token that the reader gave.
 export const token = {get: () => sessionStorage.getItem("token") || "", set: t => sessionStorage.setItem("token", t)};
-export class Refused extends Error { constructor(status, text) { super(text); this.status = status; } }
+class Refused extends Error { constructor(status, text) { super(text); this.status = status; } }
 export async function ask(path, options = {}) {
   const r = await fetch(path, {...options, headers: token.get() ? {"X-Nomad-Token": token.get()} : {}});
   if (!r.ok) throw new Refused(r.status, (await r.text()).trim() || r.statusText);

@@ -84,7 +84,7 @@ function decision(d, predicted, alternatives) {
 }
 
 // matrix is the L×V explorer: how far apart against how slow, in the order of PAL's walk.
-export function matrix(d) {
+function matrix(d) {
   const bins = [...new Set(d.walk.map(e => e.bin))].sort((a, b) => a - b), rows = tiers.filter(t => d.walk.some(e => e.tier === t));
   const told = h("p", {role: "status"}, "Choose a cell to read what was tried there.");
   const at = (t, b) => d.walk.findIndex(e => e.tier === t && e.bin === b), penalty = t => { const e = d.walk.find(e => e.tier === t); return e.product / e.bin; };
