@@ -147,14 +147,12 @@ func (a *Admission) wants(job *api.Job) bool {
 
 // hinted says whether the author addresses the placer.
 func hinted(job *api.Job) bool {
-	has := func(meta map[string]string) bool {
-		for k := range meta {
-			if strings.HasPrefix(k, "pal_") {
-				return true
-			}
-		}
-		return false
-	}
+	return hasMeta(job, func(key string) bool { return strings.HasPrefix(key, "pal_") })
+}
+
+// hasMeta says whether a key in the meta of the job, or of one of its groups, is such a one.
+func hasMeta(job *api.Job, is func(key string) bool) bool {
+	has := func(meta map[string]string) bool { return slices.ContainsFunc(slices.Collect(maps.Keys(meta)), is) }
 	return has(job.Meta) || slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return has(g.Meta) })
 }
 
@@ -211,12 +209,10 @@ func (a *Admission) patch(r *Review, job *api.Job) {
 // says whether the author says something under a key. An application stands
 // for its class, and the other way round.
 func says(job *api.Job, key string) bool {
-	same := map[string]string{"pal_class": "pal_app", "pal_app": "pal_class"}
-	keys := []string{key, cmp.Or(same[key], key)}
-	has := func(meta map[string]string) bool {
-		return slices.ContainsFunc(keys, func(k string) bool { _, ok := meta[k]; return ok })
-	}
-	return has(job.Meta) || slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return has(g.Meta) })
+	class := []string{"pal_class", "pal_app"}
+	return hasMeta(job, func(k string) bool {
+		return k == key || slices.Contains(class, k) && slices.Contains(class, key)
+	})
 }
 
 // serveAdmission answers admission requests. It needs no token: the answer
