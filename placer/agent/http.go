@@ -105,14 +105,12 @@ func checkAdvertise(address string) error {
 
 // address is where the API listens.
 func (h *HTTP) address() string {
-	address, port := defaultAddress, defaultPort
-	if h != nil && h.BindAddress != "" {
-		address = h.BindAddress
-	}
-	if h != nil && h.BindPort != nil {
+	h = cmp.Or(h, &HTTP{})
+	port := defaultPort
+	if h.BindPort != nil {
 		port = *h.BindPort
 	}
-	return net.JoinHostPort(address, strconv.Itoa(port))
+	return net.JoinHostPort(cmp.Or(h.BindAddress, defaultAddress), strconv.Itoa(port))
 }
 
 // mayListen says why the API could not be opened in place of the present one.

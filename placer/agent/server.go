@@ -242,18 +242,19 @@ func (f File) validateEndpoints(cfg model.Config) error {
 	if err := f.Admission.Validate(); err != nil {
 		return err
 	}
-	if f.Admission != nil && (f.HTTP == nil || !f.HTTP.Admission) {
+	h := cmp.Or(f.HTTP, &HTTP{})
+	if f.Admission != nil && !h.Admission {
 		return fmt.Errorf("admission: the endpoint is off; set http { admission = true }")
 	}
-	if h := f.HTTP; h != nil && h.BindPort != nil && (*h.BindPort < 0 || *h.BindPort > 65535) {
+	if h.BindPort != nil && (*h.BindPort < 0 || *h.BindPort > 65535) {
 		return fmt.Errorf("http: bind_port: %d is not in 0…65535", *h.BindPort)
 	}
-	if h := f.HTTP; h != nil && h.Advertise != "" {
+	if h.Advertise != "" {
 		if err := checkAdvertise(h.Advertise); err != nil {
 			return err
 		}
 	}
-	if _, err := f.HTTP.tls(); err != nil {
+	if _, err := h.tls(); err != nil {
 		return err
 	}
 	if err := f.Nomad.addresses(); err != nil {
