@@ -84,14 +84,9 @@ func (b *base) calibration(cluster bool, previous string) (*placer.Calibration, 
 			return nil, err
 		}
 	}
+	var err error
 	if previous != "" {
-		data, err := b.readFile(previous)
-		if err != nil {
-			return nil, fmt.Errorf("reading the previous profile: %w", err)
-		}
-		if cal.Profile, err = profile.Parse(data); err != nil {
-			return nil, fmt.Errorf("%s: %w", previous, err)
-		}
+		cal.Profile, err = b.parseProfile(previous, "the previous profile")
 	}
-	return cal, nil
+	return cal, err
 }

@@ -64,17 +64,22 @@ func (b *base) readProfile(files []string) (*profile.Profile, error) {
 	case 0:
 		return b.profileInForce()
 	case 1:
-		data, err := b.readFile(files[0])
-		if err != nil {
-			return nil, fmt.Errorf("reading the profile: %w", err)
-		}
-		p, err := profile.Parse(data)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", files[0], err)
-		}
-		return p, nil
+		return b.parseProfile(files[0], "the profile")
 	}
 	return nil, fmt.Errorf("nomad-pal profile show takes one file, got %d", len(files))
+}
+
+// parseProfile reads a profile from a file; errors say what it is.
+func (b *base) parseProfile(path, what string) (*profile.Profile, error) {
+	data, err := b.readFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", what, err)
+	}
+	p, err := profile.Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return p, nil
 }
 
 // profileInForce is the profile in force; the error says why there is none to be seen.
