@@ -69,12 +69,8 @@ func (c *cluster) does(args ...string) (int, string, string) {
 // agent starts an agent, and waits until it is at work.
 func (c *cluster) agent(token, config string) (url string) {
 	c.t.Helper()
-	path := filepath.Join(c.t.TempDir(), "agent.hcl")
 	text := fmt.Sprintf("%s\nnomad {\n  address = %q\n  token = %q\n}\n", config, c.url, token)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		c.t.Fatal(err)
-	}
-	return c.agentOf(token, path)
+	return c.agentOf(token, c.written("agent.hcl", text))
 }
 
 // agentOf starts an agent with configuration files.
@@ -141,8 +137,22 @@ func (c *cluster) until(what string, ok func() bool) {
 // job writes a jobspec of one member with so many GPUs.
 func (c *cluster) job(namespace, name string, gpus int) (path string) {
 	c.t.Helper()
-	path = filepath.Join(c.t.TempDir(), filepath.Base(name)+".hcl")
-	text := fmt.Sprintf(`job %q {
+	return c.written(filepath.Base(name)+".hcl", jobText(namespace, name, gpus))
+}
+
+// written is a file with a text.
+func (c *cluster) written(name, text string) (path string) {
+	c.t.Helper()
+	path = filepath.Join(c.t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+	return path
+}
+
+// jobText is a jobspec of one member with so many GPUs.
+func jobText(namespace, name string, gpus int) string {
+	return fmt.Sprintf(`job %q {
   namespace = %q
   type      = "batch"
   group "g" {
@@ -161,10 +171,6 @@ func (c *cluster) job(namespace, name string, gpus int) (path string) {
   }
 }
 `, name, namespace, gpus)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		c.t.Fatal(err)
-	}
-	return path
 }
 
 // Every command says that no placer is at work, with an exit code of its own; its

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -65,10 +63,7 @@ func TestDoctor(t *testing.T) {
 	c.nomad.AddNode(open)
 	expect("with an open gate", 2, map[string]query.Verdict{"gate": query.Fail, "gpus": query.Warn})
 
-	conf := filepath.Join(t.TempDir(), "agent.hcl")
-	if err := os.WriteFile(conf, []byte("placement = \"nowhere\"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	conf := c.written("agent.hcl", "placement = \"nowhere\"\n")
 	expect("with a wrong configuration", 2, map[string]query.Verdict{"configuration": query.Fail}, "-config="+conf)
 	expect("with an agent that is not there", 2, map[string]query.Verdict{"agent's API": query.Fail}, "-pal-address=http://127.0.0.1:1")
 	expect("without Nomad", 2, map[string]query.Verdict{"nomad": query.Fail}, "-address=http://127.0.0.1:1")

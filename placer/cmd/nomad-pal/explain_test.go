@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -161,11 +160,7 @@ func TestExplainRestarted(t *testing.T) {
 		t.Errorf("before the edit:\n%s", out)
 	}
 	before := c.firstAlloc("train").ID
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	edited := strings.Replace(string(text), "batch\"", "batch\"\n  meta {\n    pal_duration = \"1h\"\n  }", 1)
+	edited := strings.Replace(jobText("default", "train", 2), "batch\"", "batch\"\n  meta {\n    pal_duration = \"1h\"\n  }", 1)
 	if code, out, said := c.reads(edited, "run", "-"); code != 0 {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
@@ -186,11 +181,7 @@ func TestRunUnschedulable(t *testing.T) {
 	if code, out, said := c.does("run", c.job("default", "huge", 100)); code != 2 || !strings.Contains(out, "huge never starts on this cluster as it is: needs 100 GPUs") {
 		t.Errorf("huge: %d %s%s", code, out, said)
 	}
-	text, err := os.ReadFile(c.job("default", "cpu", 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cpu := strings.Replace(string(text), "nvidia/gpu", "vendor/fpga", 1)
+	cpu := strings.Replace(jobText("default", "cpu", 1), "nvidia/gpu", "vendor/fpga", 1)
 	if code, out, said := c.reads(cpu, "plan", "-"); code != 0 || !strings.Contains(out, "the job asks for no GPUs, so the placer leaves it to Nomad") {
 		t.Errorf("plan: %d %s%s", code, out, said)
 	}
@@ -220,14 +211,7 @@ func TestExplainWhatIf(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", "http {\n  bind_port = 0\n}\n")
 	c.runs(c.job("default", "train", 4), "train")
-	wide := c.job("default", "wide", 4)
-	text, err := os.ReadFile(wide)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(wide, []byte(strings.Replace(string(text), `group "g" {`, "group \"g\" {\n    count = 2", 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	wide := c.written("wide.hcl", strings.Replace(jobText("default", "wide", 4), `group "g" {`, "group \"g\" {\n    count = 2", 1))
 	if code, out, said := c.does("run", "-detach", wide); code != 0 {
 		t.Fatalf("%s%s", out, said)
 	}
@@ -313,15 +297,7 @@ func TestTerminal(t *testing.T) {
 // A change of class or count that changes the answer stands in a table.
 func TestExplainTradeoffs(t *testing.T) {
 	c := newCluster(t)
-	spec, err := os.ReadFile(c.job("default", "wide", 4))
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "wide.hcl")
-	text := strings.Replace(string(spec), `group "g" {`, "group \"g\" {\n    count = 2", 1)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	path := c.written("wide.hcl", strings.Replace(jobText("default", "wide", 4), `group "g" {`, "group \"g\" {\n    count = 2", 1))
 	const head = "What it would get now if it asked for something else"
 	if _, out, said := c.does("plan", path); !regexp.MustCompile(head + `\nChange .*\ncount=1 +1 +node +1.00`).MatchString(out) {
 		t.Errorf("%s%s", out, said)

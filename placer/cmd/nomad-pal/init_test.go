@@ -27,10 +27,7 @@ func TestInit(t *testing.T) {
 	if names := filesIn(t, dir); names != "agent.hcl example.nomad.hcl plugin.hcl" {
 		t.Errorf("it wrote %s", names)
 	}
-	port := filepath.Join(t.TempDir(), "port.hcl")
-	if err := os.WriteFile(port, []byte("http {\n  bind_port = 0\n}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	port := c.written("port.hcl", "http {\n  bind_port = 0\n}\n")
 	written := filepath.Join(dir, "agent.hcl")
 	if file, err := agent.Load([]string{written}); err != nil {
 		t.Fatal(err)

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -86,10 +85,6 @@ func TestRunFlags(t *testing.T) {
 // Jobs are read from files, standard input and URLs, in HCL and both kinds of JSON.
 func TestJobSources(t *testing.T) {
 	c := newCluster(t)
-	hcl, err := os.ReadFile(c.job("default", "train", 2))
-	if err != nil {
-		t.Fatal(err)
-	}
 	_, written, _ := c.does("run", "-output", c.job("default", "train", 2))
 	var sent struct{ Job *api.Job }
 	if err := json.Unmarshal([]byte(written), &sent); err != nil || *sent.Job.ID != "train" || sent.Job.Constraints == nil || c.nomad.Job(nomadtest.Key{Namespace: "default", ID: "train"}) != nil {
@@ -101,7 +96,7 @@ func TestJobSources(t *testing.T) {
 	}
 	asJSON := `{"job": {"train": {"type": "batch", "group": {"g": {"task": {"t": {"driver": "raw_exec", "config": {"command": "x"},
 		"resources": {"device": {"nvidia/gpu": {"count": 2}}}}}}}}}}`
-	served := map[string]string{"/hcl": string(hcl), "/json": written, "/bare.json": string(bare), "/hcl.json": asJSON, "/large": strings.Repeat("#", jobBytes+1)}
+	served := map[string]string{"/hcl": jobText("default", "train", 2), "/json": written, "/bare.json": string(bare), "/hcl.json": asJSON, "/large": strings.Repeat("#", jobBytes+1)}
 	files := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if text, ok := served[r.URL.Path]; ok {
 			io.WriteString(w, text)
@@ -160,10 +155,7 @@ func TestJobStrict(t *testing.T) {
 	if code, _, said := c.does("plan", "-var", "nope=1", path); code != 255 || !strings.Contains(said, "nope") {
 		t.Errorf("strict: %d %s", code, said)
 	}
-	values := filepath.Join(t.TempDir(), "values.hcl")
-	if err := os.WriteFile(values, []byte("some = 2"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	values := c.written("values.hcl", "some = 2")
 	t.Setenv("NOMAD_VAR_other", "3")
 	r, said := c.registered("-hcl2-strict=false", "-var", "nope=1", "-var-file", values, path)
 	if r == nil {
@@ -205,18 +197,15 @@ func TestValidate(t *testing.T) {
 		t.Errorf("%d %s%s", code, out, said)
 	}
 	// Of an elastic gang it says what the placer makes of the count.
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := jobText("default", "valid", 1)
 	for most, says := range map[string]string{"4": `Group "g" is elastic: the placer sets its count, from 1 to 4 members.`, "1": "its min and max are both 1"} {
-		elastic := strings.Replace(string(text), `group "g" {`, "meta {\n    pal_elastic = \"true\"\n  }\n  group \"g\" {\n    scaling {\n      min = 1\n      max = "+most+"\n    }", 1)
+		elastic := strings.Replace(text, `group "g" {`, "meta {\n    pal_elastic = \"true\"\n  }\n  group \"g\" {\n    scaling {\n      min = 1\n      max = "+most+"\n    }", 1)
 		if code, out, said := c.reads(elastic, "validate", "-"); code != 0 || !strings.Contains(out, says) {
 			t.Errorf("elastic: %d %s%s", code, out, said)
 		}
 	}
 	for deadline, late := range map[string]bool{"2026-01-02T15:04:05Z": true, "2036-01-02T15:04:05Z": false, "1h": false} {
-		by := strings.Replace(string(text), `group "g" {`, "meta {\n    pal_deadline = \""+deadline+"\"\n  }\n  group \"g\" {", 1)
+		by := strings.Replace(text, `group "g" {`, "meta {\n    pal_deadline = \""+deadline+"\"\n  }\n  group \"g\" {", 1)
 		if code, out, said := c.reads(by, "validate", "-"); code != 0 || strings.Contains(out, "has passed") != late {
 			t.Errorf("by %s: %d %s%s", deadline, code, out, said)
 		}
@@ -225,12 +214,12 @@ func TestValidate(t *testing.T) {
 	if code, out, said := c.does("validate", path); code != 1 || out != "Nomad warns: 1 warning: * old\n" || said != "Error: missing tasks\n" {
 		t.Errorf("Nomad's errors: %d %s%s", code, out, said)
 	}
-	wrong := strings.Replace(string(text), `group "g" {`, "meta {\n    pal_class = \"Z\"\n  }\n  group \"g\" {", 1)
+	wrong := strings.Replace(text, `group "g" {`, "meta {\n    pal_class = \"Z\"\n  }\n  group \"g\" {", 1)
 	answer = api.JobValidateResponse{}
 	if code, out, said := c.reads(wrong, "validate", "-"); code != 1 || !strings.Contains(said, `Error: `) || !strings.Contains(said, "pal_class") {
 		t.Errorf("a hint: %d %s%s", code, out, said)
 	}
-	everywhere := strings.Replace(string(text), `"batch"`, "\"sysbatch\"\n  constraint {\n    attribute = \"${meta.pal_gate}\"\n    value = \"open\"\n  }", 1)
+	everywhere := strings.Replace(text, `"batch"`, "\"sysbatch\"\n  constraint {\n    attribute = \"${meta.pal_gate}\"\n    value = \"open\"\n  }", 1)
 	if code, _, said := c.reads(everywhere, "validate", "-"); code != 1 || !strings.Contains(said, "a sysbatch job runs on every node") {
 		t.Errorf("a job that no placer serves: %d %s", code, said)
 	}

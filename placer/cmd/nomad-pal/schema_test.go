@@ -375,14 +375,11 @@ func TestSchemas(t *testing.T) {
 		}
 	}
 	everywhere()
-	table := filepath.Join(t.TempDir(), "times.csv")
 	text := "gpu,model,app,time\n"
 	for i := range 8 {
 		text += fmt.Sprintf("GPU-%d-%d,NVIDIA H200,A,%d\n", i/4, i%4, 100+i)
 	}
-	if err := os.WriteFile(table, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	table := c.written("times.csv", text)
 	profile := filepath.Join(t.TempDir(), "profile.json")
 	check("profile", "import", table)
 	check("profile", "build", "-o", profile, table)

@@ -4,8 +4,6 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -17,15 +15,8 @@ import (
 // Job files see NOMAD_VAR_*, as those of nomad job run do.
 func TestJobVariables(t *testing.T) {
 	c := newCluster(t)
-	spec, err := os.ReadFile(c.job("default", "vars", 2))
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "vars.hcl")
-	text := "variable \"gpus\" {\n  type = number\n}\n" + strings.Replace(string(spec), "count = 2", "count = var.gpus", 1)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	text := strings.Replace(jobText("default", "vars", 2), "count = 2", "count = var.gpus", 1)
+	path := c.written("vars.hcl", "variable \"gpus\" {\n  type = number\n}\n"+text)
 	t.Setenv("NOMAD_VAR_gpus", "3")
 	if _, out, said := c.does("plan", path); !strings.Contains(out, "3 GPUs, application class") {
 		t.Errorf("%s%s", out, said)
@@ -38,18 +29,15 @@ func TestRunDetached(t *testing.T) {
 	if code, out, said := c.does("run", "-detach", c.job("default", "early", 1)); code != 0 || !strings.Contains(out, "waiting for the placer") || !strings.Contains(said, "No placer is at work") {
 		t.Errorf("without a placer: %d\n%s%s", code, out, said)
 	}
-	text, err := os.ReadFile(c.job("default", "everywhere", 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	system := strings.Replace(string(text), `type      = "batch"`, "type = \"system\"\n  constraint {\n    attribute = \"${meta.pal_gate}\"\n    value     = \"open\"\n  }", 1)
+	text := jobText("default", "everywhere", 1)
+	system := strings.Replace(text, `type      = "batch"`, "type = \"system\"\n  constraint {\n    attribute = \"${meta.pal_gate}\"\n    value     = \"open\"\n  }", 1)
 	if code, out, said := c.reads(system, "run", "-detach", "-"); code != 1 || !strings.Contains(said, "a system job runs on every node") {
 		t.Errorf("a system job: %d\n%s%s", code, out, said)
 	}
 	if _, _, err := c.client("").API().Jobs().Info("everywhere", nil); err == nil {
 		t.Error("a job that no placer could serve was registered")
 	}
-	late := strings.Replace(string(text), `group "g" {`, "meta {\n    pal_deadline = \"2026-01-02T15:04:05Z\"\n  }\n  group \"g\" {", 1)
+	late := strings.Replace(text, `group "g" {`, "meta {\n    pal_deadline = \"2026-01-02T15:04:05Z\"\n  }\n  group \"g\" {", 1)
 	if code, out, said := c.reads(late, "run", "-detach", "-"); code != 0 || !strings.Contains(said, "Warning: pal_deadline 2026-01-02 15:04:05") {
 		t.Errorf("a deadline that has passed: %d\n%s%s", code, out, said)
 	}
