@@ -16,6 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // agentWith answers as an agent with so many jobs does: each tenth never starts, and
@@ -130,5 +131,31 @@ func TestQueueOfResubmitted(t *testing.T) {
 	}
 	if got, want := queueSummary(jobs[:2]), "1 job waits for 2 GPUs; 1 runs on as before, resubmitted."; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// A column that would say the same of all rows is left out, with its cells.
+func TestColumnsLeftOut(t *testing.T) {
+	printed := func(print func(b *base)) string {
+		var out bytes.Buffer
+		print(&base{io: streams{out: &out, terminal: true}})
+		return strings.Join(strings.Fields(out.String()), " ")
+	}
+	jobs := []model.JobStatus{{Namespace: "default", Job: "a", State: gang.Running, GPUs: 8, Class: "B", Reason: "why"}}
+	gpus := []query.GPU{{ID: "G1", Node: "n", Device: "X", State: model.GPUFree}, {ID: "G2", Node: "n", Device: "X", State: model.GPUFree}}
+	queue := func(b *base) { b.printJobs(jobs, time.Now()) }
+	list := func(b *base) { b.printGPUs(gpus, 0) }
+	if got, want := printed(queue), "Job State GPUs Class Submitted Reason a running 8 B - why"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got := printed(list); !strings.HasPrefix(got, "GPU Node A B C D Score A State Job G1 n - - - - not") || !strings.HasSuffix(got, "All are X.") {
+		t.Error(got)
+	}
+	jobs[0].Namespace, jobs[0].Position, gpus[0].Device = "lab", 3, "Y"
+	if got, want := printed(queue), "# Job Namespace State GPUs Class Submitted Reason 3 a lab running 8 B - why"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got := printed(list); !strings.HasPrefix(got, "GPU Node Device A B C D Score A State Job G1 n Y - - - -") {
+		t.Error(got)
 	}
 }
