@@ -106,8 +106,14 @@ func (b *base) only(fs *flag.FlagSet, prints ...string) *flag.FlagSet {
 	return fs
 }
 
+const (
+	anyArgs  = -1
+	anyWords = -2
+)
+
 // parse parses the arguments; ok is false where it has already said what is
-// wrong. want is the number of arguments beside flags, -1 for any.
+// wrong. want is the number of arguments beside flags, anyArgs for any; anyWords are
+// arguments that may look like options.
 func (b *base) parse(fs *flag.FlagSet, args []string, want int) (rest []string, ok bool) {
 	refuse := func(format string, args ...any) ([]string, bool) {
 		b.fail(fmt.Errorf(format, args...))
@@ -123,8 +129,8 @@ func (b *base) parse(fs *flag.FlagSet, args []string, want int) (rest []string, 
 			return refuse("nomad-pal %s does not take -%s; see -help", fs.Name(), name)
 		}
 	}
-	if i := slices.IndexFunc(fs.Args(), func(a string) bool { return len(a) > 1 && a[0] == '-' }); want >= 0 && i > 0 {
-		return refuse("options go before arguments: nomad-pal %s %s", fs.Name(), strings.Join(slices.Concat(fs.Args()[i:], fs.Args()[:i]), " "))
+	if i := slices.IndexFunc(fs.Args(), func(a string) bool { return len(a) > 1 && a[0] == '-' }); i > 0 && want != anyWords {
+		return refuse("options go before arguments: nomad-pal %s %s", fs.Name(), strings.Join(slices.Concat(args[:len(args)-fs.NArg()], fs.Args()[i:], fs.Args()[:i]), " "))
 	}
 	if want >= 0 && fs.NArg() != want {
 		return refuse("nomad-pal %s takes %s, got %d; see -help", fs.Name(), counted(want, "argument"), fs.NArg())

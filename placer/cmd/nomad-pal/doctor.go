@@ -189,7 +189,10 @@ func (b *base) checkAPI() query.Check {
 		return query.Check{Name: "agent's API", Verdict: query.Fail, Found: err.Error(), Next: "is NOMAD_PAL_ADDR (or -pal-address) right?"}
 	}
 	h, err := a.health()
-	if err == nil && h.Trouble != "" {
+	if err != nil {
+		return query.Check{Name: "agent's API", Verdict: query.Fail, Found: fmt.Sprintf("%s answers, but does not say how it is: %v", b.palAddress, err), Next: "look at the log of this agent"}
+	}
+	if h.Trouble != "" {
 		found := fmt.Sprintf("%s answers, but this agent is in trouble: %s", b.palAddress, h.Trouble)
 		if h.LastError != "" {
 			found += ": " + h.LastError

@@ -100,21 +100,29 @@ func TestDoctorWithoutLeader(t *testing.T) {
 	}
 }
 
-// An agent that answers, but does not do its work, is not well.
+// An agent that answers, but does not do its work, or does not say how it is, is not well.
 func TestDoctorOfAgentInTrouble(t *testing.T) {
 	c := newCluster(t)
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/v1/health" {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = w.Write([]byte(`{"trouble": "it cannot ask for the lock", "last_error": "denied"}`))
-			return
+	for _, health := range []struct {
+		code       int
+		body, want string
+	}{
+		{http.StatusServiceUnavailable, `{"trouble": "it cannot ask for the lock", "last_error": "denied"}`, "in trouble: it cannot ask for the lock: denied"},
+		{http.StatusInternalServerError, "broken", "does not say how it is"},
+	} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/v1/health" {
+				w.WriteHeader(health.code)
+				_, _ = w.Write([]byte(health.body))
+				return
+			}
+			_, _ = w.Write([]byte(`{"working": true}`))
+		}))
+		defer s.Close()
+		k := c.found("agent's API", "-pal-address="+s.URL)
+		if k.Verdict != query.Fail || !strings.Contains(k.Found, health.want) {
+			t.Errorf("%d: %+v", health.code, k)
 		}
-		_, _ = w.Write([]byte(`{"working": true}`))
-	}))
-	defer s.Close()
-	k := c.found("agent's API", "-pal-address="+s.URL)
-	if k.Verdict != query.Fail || !strings.Contains(k.Found, "in trouble: it cannot ask for the lock: denied") {
-		t.Errorf("%+v", k)
 	}
 }
 

@@ -53,6 +53,9 @@ func (b *base) runEvents(args []string) int {
 	if _, ok := b.parse(fs, args, 0); !ok {
 		return 1
 	}
+	if b.given("limit") && *limit < 0 {
+		return b.fail(fmt.Errorf("-limit %d is negative", *limit))
+	}
 	if *limit < 0 && b.io.terminal {
 		*limit = terminalEvents
 	}
@@ -177,6 +180,6 @@ func (b *base) printEvent(e placer.Event) {
 	if s, ok := eventStyles[e.Kind]; ok {
 		kind = paint(s, kind)
 	}
-	mark := e.At.Local().Format("2006-01-02 15:04:05") + "  " + kind + strings.Repeat(" ", 13-len(e.Kind))
+	mark := e.At.Local().Format("2006-01-02 15:04:05") + "  " + kind + strings.Repeat(" ", max(1, 13-len(e.Kind)))
 	b.sayAfter(mark, plain, text)
 }

@@ -112,3 +112,13 @@ func TestEventsOfStandby(t *testing.T) {
 		t.Errorf("of the one that stands by: %d\n%s%s", code, out, err)
 	}
 }
+
+// An agent of a later version may tell of what this one does not know.
+func TestEventOfALaterVersion(t *testing.T) {
+	var out bytes.Buffer
+	b := base{io: streams{out: &out}}
+	b.printEvent(placer.Event{Kind: "a-kind-of-a-later-version", Namespace: "default", Job: "train", Text: "was told apart"})
+	if !strings.Contains(out.String(), "a-kind-of-a-later-version default/train was told apart") {
+		t.Error(out.String())
+	}
+}

@@ -146,6 +146,11 @@ func TestTypedWrong(t *testing.T) {
 		"explain train -json":          "options go before arguments: nomad-pal explain -json train",
 		"queue -class E":               `-class: application class "E" is unknown (one of A, B, C, D)`,
 		"queue -limit -1":              "-limit -1 is negative; 0 shows all",
+		"events -limit -5":             "-limit -5 is negative",
+		"release -all train":           "say one job, or -all",
+		"release one two":              "say one job, or -all",
+		"release train -gate-only":     "options go before arguments: nomad-pal release -gate-only train",
+		"quarantine -lift GPU-1 -json": "options go before arguments: nomad-pal quarantine -lift -json GPU-1",
 	} {
 		if code, out, said := c.does(strings.Fields(args)...); code != 1 || out != "" || strings.TrimSpace(said) != "Error: "+want {
 			t.Errorf("%s: %d %s%s", args, code, out, said)

@@ -38,7 +38,7 @@ func (b *base) runProfileBuild(args []string) int {
 	cluster := fs.Bool("cluster", false, "")
 	out := fs.String("o", "", "")
 	previous := fs.String("previous", "", "")
-	files, ok := b.parse(fs, args, -1)
+	files, ok := b.parse(fs, args, anyArgs)
 	if !ok {
 		return 1
 	}

@@ -53,7 +53,7 @@ func (b *base) runProfileImport(args []string) int {
 	allow := fs.Bool("allow-unknown", false, "")
 	dry := fs.Bool("dry-run", false, "")
 	drop := fs.Bool("delete", false, "")
-	files, ok := b.parse(fs, args, -1)
+	files, ok := b.parse(fs, args, anyArgs)
 	if !ok {
 		return 1
 	}

@@ -36,7 +36,7 @@ func (b *base) runProfileShow(args []string) int {
 	app := fs.String("app", "", "")
 	svg := fs.String("svg", "", "")
 	verbose := fs.Bool("verbose", false, "")
-	rest, ok := b.parse(fs, args, -1)
+	rest, ok := b.parse(fs, args, anyArgs)
 	if !ok {
 		return 1
 	}

@@ -36,7 +36,7 @@ func (b *base) runQuarantine(args []string) int {
 	fs := b.flags("quarantine")
 	lift := fs.Bool("lift", false, "")
 	all := fs.Bool("all", false, "")
-	gpus, ok := b.parse(fs, args, -1)
+	gpus, ok := b.parse(fs, args, anyArgs)
 	if !ok {
 		return 1
 	}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -18,7 +20,8 @@ device blocks; -gate-only leaves the pins of running jobs.
 
 Release Options:
 
-  -all                     All jobs that carry a gate or pins.
+  -all                     All jobs that carry a gate or pins, in all namespaces
+                           unless -namespace names one.
   -gate-only               Only open gates.
 `, examples(
 	"Leave one job to Nomad:", "nomad-pal release train",
@@ -29,11 +32,11 @@ func (b *base) runRelease(args []string) int {
 	fs := b.flags("release")
 	all := fs.Bool("all", false, "")
 	gateOnly := fs.Bool("gate-only", false, "")
-	rest, ok := b.parse(fs, args, -1)
+	rest, ok := b.parse(fs, args, anyArgs)
 	if !ok {
 		return 1
 	}
-	if *all == (len(rest) == 1) {
+	if *all && len(rest) > 0 || !*all && len(rest) != 1 {
 		return b.fail(fmt.Errorf("say one job, or -all"))
 	}
 	client, err := b.client()
@@ -53,7 +56,8 @@ func (b *base) runRelease(args []string) int {
 	released := []string{}
 	for _, k := range state.SortedJobs() {
 		job := state.Jobs[k]
-		if !*all && (k.ID != rest[0] || k.Namespace != b.namespace) {
+		within := k.Namespace == b.namespace || *all && (!b.given("namespace") || b.namespace == api.AllNamespacesNamespace)
+		if !within || !*all && k.ID != rest[0] {
 			continue
 		}
 		_, pinned := rewrite.Pinned(job)

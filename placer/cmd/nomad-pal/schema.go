@@ -31,7 +31,7 @@ Templates (-t) use the same names.
 ))
 
 func (b *base) runSchema(args []string) int {
-	rest, ok := b.parse(b.only(b.flags("schema")), args, -1)
+	rest, ok := b.parse(b.only(b.flags("schema")), args, anyWords)
 	if !ok {
 		return 1
 	}

@@ -50,6 +50,26 @@ func TestRunDetached(t *testing.T) {
 	}
 }
 
+// release -all is of all namespaces, unless one is named.
+func TestReleaseAll(t *testing.T) {
+	c := newCluster(t)
+	for _, namespace := range []string{"default", "research", "product"} {
+		if code, out, said := c.does("run", "-detach", c.job(namespace, "of-"+namespace, 1)); code != 0 {
+			t.Fatalf("%d %s%s", code, out, said)
+		}
+	}
+	released := func(want string, args ...string) {
+		t.Helper()
+		code, out, said := c.does(append([]string{"release", "-json", "-all"}, args...)...)
+		if got := strings.Join(strings.Fields(out), ""); code != 0 || got != want {
+			t.Errorf("%v: %d %s%s", args, code, got, said)
+		}
+	}
+	released(`["research/of-research"]`, "-namespace=research")
+	released(`["default/of-default","product/of-product"]`)
+	released(`[]`, "-namespace=*")
+}
+
 // A key that nobody else was measured under makes an outlier the only one of its
 // kind, and so look sound: that is said.
 func TestHiddenOutliers(t *testing.T) {
