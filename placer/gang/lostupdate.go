@@ -188,12 +188,12 @@ func ours(job *api.Job) bool {
 // placer does not know: its own, which it could not tell from others, or an earlier one's.
 func (g *Gang) mustLookBack() bool {
 	return !g.lookedBack && !g.overwrote && !g.unconfirmed() && len(g.Pins.Groups) > 0 && *g.Job.Version >= 2 &&
-		(g.Record == nil || g.Record.JobModifyIndex != *g.Job.JobModifyIndex)
+		(g.Record == nil || g.Record.JobModifyIndex != *g.Job.JobModifyIndex || g.Record.Unchecked)
 }
 
 // findEarlierLostUpdate looks, once, whether a job that this placer did not register was
-// replaced by an earlier one that was killed before it saw that. Jobs whose last
-// registration is recorded were seen.
+// replaced by an earlier one that was killed before it saw that, or before it had undone it. Jobs
+// whose last registration is recorded, as one that was checked, were seen.
 func (g *Gang) findEarlierLostUpdate(World) ([]Effect, bool) {
 	if g.Record == nil || !g.mustLookBack() {
 		return nothing()

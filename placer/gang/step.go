@@ -34,10 +34,27 @@ func (g *Gang) Step(e Event, w World) []Effect {
 	default:
 		todo = table[g.State()][e.event()].do(g, e, w)
 	}
+	for i, e := range todo {
+		todo[i] = g.vouch(e)
+	}
 	if n := len(todo); n > 0 && AwaitsAnswer(todo[n-1]) {
 		g.pending = todo[n-1]
 	}
 	return todo
+}
+
+// vouch writes into a record that is to be kept whether its registration was checked. The
+// placer that comes next checks it if not (walk 8502027).
+func (g *Gang) vouch(e Effect) Effect {
+	switch e := e.(type) {
+	case SaveRecord:
+		e.Record.Unchecked = g.Unchecked()
+		return e
+	case WriteRecord:
+		e.Record.Unchecked = g.Unchecked()
+		return e
+	}
+	return e
 }
 
 // AwaitsAnswer says whether an effect has an answer.

@@ -607,3 +607,26 @@ func TestServiceLosesAllMembers(t *testing.T) {
 		})
 	}
 }
+
+// A placer whose start was written over its author's stop knows that, and is killed before it has
+// stopped the job again. What it has recorded of the start meanwhile vouches for nothing: the
+// next placer stops the job (walk 8502027).
+func TestKilledBeforeItUndid(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 2)
+		first := w.StartPlacer()
+		w.RunFor(time.Second)
+		w.Nomad.Fail("placer-1", "PUT /v1/jobs", nomadtest.SlowWrite, 1)
+		w.Nomad.Fail("placer-1", "DELETE /v1/job/a", nomadtest.Lost, -1)
+		w.Submit(Gang{Name: "a", Members: 2, Runs: time.Hour})
+		w.RunFor(time.Second)
+		if err := w.Stop(Key("a")); err != nil {
+			t.Fatal(err)
+		}
+		w.ExpectRunning("a", 20*time.Second)
+		w.RunFor(30 * time.Second)
+		first.Kill()
+		w.StartPlacer()
+		w.ExpectGone("a", time.Minute)
+	})
+}
