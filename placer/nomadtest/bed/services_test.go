@@ -4,6 +4,7 @@
 package bed
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,5 +41,28 @@ func TestServicesHoldWhatAGangNeeds(t *testing.T) {
 		}
 		w.ExpectGone("serve", time.Minute)
 		w.Expect("it runs", 12*time.Hour, func() bool { return w.Running(Key("train")) })
+	})
+}
+
+// Who holds GPUs is listed by when they come free.
+func TestHoldersInOrder(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 5)
+		w.StartPlacer()
+		hinted := func(d string) map[string]string { return map[string]string{"pal_duration": d} }
+		w.Submit(Gang{Name: "a-service", Service: true, Meta: hinted("1m")})
+		w.Submit(Gang{Name: "b-unknown", Runs: time.Hour})
+		w.Submit(Gang{Name: "c-late", Runs: 9 * time.Hour, Meta: hinted("9h")})
+		w.Submit(Gang{Name: "d-early", Runs: 2 * time.Hour, Meta: hinted("2h")})
+		w.RunFor(10 * time.Second)
+		w.Submit(Gang{Name: "waits", Members: 3, Runs: time.Hour})
+		w.RunFor(10 * time.Second)
+		var order []string
+		for _, h := range w.explained("waits").Holders.Jobs {
+			order = append(order, h.Job)
+		}
+		if want := []string{"default/d-early", "default/c-late", "default/b-unknown", "default/a-service"}; !slices.Equal(order, want) {
+			t.Errorf("%v, want %v", order, want)
+		}
 	})
 }
