@@ -204,7 +204,12 @@ func TestGPUThatStillStarts(t *testing.T) {
 	state.Set("gpu1", "hang", "1")
 	n := open(t, state)
 	n.within = 10 * time.Millisecond
-	time.AfterFunc(200*time.Millisecond, func() { n.set("gpu1", "hang", "") })
+	started := make(chan struct{})
+	time.AfterFunc(200*time.Millisecond, func() {
+		defer close(started)
+		n.set("gpu1", "hang", "")
+	})
+	defer func() { <-started }()
 	if inv := n.scan(); len(inv.Devices) != 2 {
 		t.Errorf("%d GPUs, %d unidentified; want 2", len(inv.Devices), inv.Unidentified)
 	}
