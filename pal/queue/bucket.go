@@ -63,6 +63,7 @@ type signature struct {
 	localityWait            time.Duration
 	admitted                uint64 // windows whose GPUs it may use, a bit each
 	array                   string
+	endless                 bool
 	// Of an elastic gang; the member sets are those of its size.
 	least      int
 	efficiency float64
@@ -176,7 +177,7 @@ type attempt struct {
 // members has another one meanwhile than its bucket.
 func (q *Queue) sign(e *entry) {
 	e.sig = signature{class: e.job.Gang.Class, maxTier: e.job.Gang.MaxTier, memberSets: memberSets(e.job.Gang), localityWait: e.job.LocalityWait,
-		preemptible: e.job.Preemptible, migratable: e.job.Migratable, admitted: q.admitted(e.job), array: e.job.array(), least: e.job.Least, efficiency: e.job.Efficiency}
+		preemptible: e.job.Preemptible, migratable: e.job.Migratable, admitted: q.admitted(e.job), array: e.job.array(), endless: e.job.Endless, least: e.job.Least, efficiency: e.job.Efficiency}
 	if q.opt.FairShare || len(q.opt.Tenants) > 0 {
 		e.sig.tenant = e.job.Tenant
 	}

@@ -73,6 +73,7 @@ func (p *pass) giveOthers() {
 			pl, _ := p.placeNow(e)
 			p.take(e.job.Gang, pl)
 			clear(p.found)
+		case r == ReasonReserved: // a service that waits for a gang behind it
 		case r.holdsUp():
 			if p.head = e; p.opt.Backfill == BackfillReserved { // while the gang's own GPUs are not free
 				p.reserve = p.reserveFor(e)
@@ -103,6 +104,10 @@ func (p *pass) roomFor(e *entry, ch Change) (f pal.Found, r Reason) {
 	case !ok:
 		return f, ReasonScattered
 	case p.head == nil || p.opt.Backfill != BackfillNone && !p.delays(e, f):
+		f, by := p.sparing(e, f)
+		if by != nil {
+			return f, ReasonReserved
+		}
 		return f, ReasonNext
 	}
 	kept := p.freeNow()

@@ -256,7 +256,8 @@ func (p *pass) walk() {
 			continue
 		}
 		if f, ok := p.fits(b, e); ok {
-			if p.waitsForLocality(e, f.Placement) {
+			f, by := p.sparing(e, f)
+			if by != nil || p.waitsForLocality(e, f.Placement) {
 				b.done = p.passes
 			} else {
 				p.start(e, f)

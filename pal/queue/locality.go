@@ -101,6 +101,9 @@ func (q *Queue) Trying() string { return q.trying }
 // gang to wait for a better one.
 const muchFarther = 1.2
 
+// leastLocalityWait: less means not to wait at all.
+const leastLocalityWait = time.Millisecond
+
 // waitsForLocality says whether the gang should rather wait for GPUs closer
 // together than start on the placement (delay scheduling, Zaharia 2010). Its turn, once it
 // is overdue, does not ask.
@@ -110,7 +113,7 @@ const muchFarther = 1.2
 // could lose by starting at once. One that may move waits a quarter of that, as it can
 // start now and move when better GPUs come free.
 func (p *pass) waitsForLocality(e *entry, pl pal.Placement) bool {
-	if !p.opt.LocalityWait && e.job.LocalityWait == 0 {
+	if w := e.job.LocalityWait; w == 0 && !p.opt.LocalityWait || w > 0 && w < leastLocalityWait {
 		return false
 	}
 	best := p.leastCost(e)

@@ -97,7 +97,7 @@ func (w Wait) Why() string {
 		}
 		return fmt.Sprintf("waits: %s %s free, but not where its %d could run", pal.CountGPUs(w.Free), pal.Are(w.Free), w.GPUs)
 	case ReasonServices:
-		return fmt.Sprintf("waits until a service is stopped: it needs %s, and services hold too many of those that it could use", pal.CountGPUs(w.GPUs))
+		return fmt.Sprintf("waits for services: it needs %s, and services, which run until somebody stops them, hold too many of those that it could use now", pal.CountGPUs(w.GPUs))
 	case ReasonReserved:
 		return fmt.Sprintf("waits: %s kept for %s, which goes first", theFree(w.Free), w.Ahead)
 	case ReasonWindow:
@@ -193,7 +193,9 @@ func (p *pass) whys(queue []*entry) []Wait {
 		if w.Reason == ReasonLimit {
 			w.Limit, _ = e.tooLargeFor(0).limit()
 		}
-		if e.state == waiting && w.Reason.holdsUp() {
+		if spares := w.Reason == ReasonReserved && len(w.Stopping) > 0; spares {
+			w.Ahead, w.Stopping = w.Stopping[0], nil
+		} else if e.state == waiting && w.Reason.holdsUp() {
 			if ahead == "" {
 				ahead = e.job.ID
 			}
@@ -290,6 +292,11 @@ func (p *pass) reason(e *entry, ahead string) (Reason, []string) {
 		return ReasonReserved, nil
 	case p.waitsForLocality(e, pl):
 		return ReasonLocality, nil
+	}
+	if f, ok := p.find(e); ok && !p.ends(e) {
+		if _, by := p.sparing(e, f); by != nil {
+			return ReasonReserved, []string{by.job.ID}
+		}
 	}
 	return ReasonNext, nil
 }

@@ -139,9 +139,9 @@ func drained(n *api.Node, service, pinned bool, now time.Time) string {
 	case n.DrainStrategy != nil && n.DrainStrategy.Deadline < 0, !by.IsZero() && !by.After(now):
 		return "Nomad stops the members there now"
 	case service && pinned && by.IsZero():
-		return "Nomad may move the members there to no other GPUs (pal_pin), so they run on; " + anew
+		return "its pins name GPUs (pal_pin), so Nomad does not move the members there: they run on; " + anew
 	case service && pinned:
-		return "Nomad may move the members there to no other GPUs (pal_pin), and stops them at " + second(by) + "; " + anew
+		return "its pins name GPUs (pal_pin), so Nomad does not move the members there: it stops them at " + second(by) + "; " + anew
 	case service && by.IsZero():
 		return "Nomad moves the members there to other nodes"
 	case service:

@@ -90,11 +90,13 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 		shown := &Wait{Wait: w, never: w.Reason == queue.ReasonLimit}
 		if t := m.ByID(w.Job); t != nil && w.Reason == queue.ReasonTooLarge {
 			shown.never, shown.why = whyNot(t.Request.Least())
+			shown.Reason = queue.ReasonGPUs // others than the queue's gangs hold them, unless it never runs
 			found := m.View.LastingObstacles(t.Job)
 			if why := Barred(found); !shown.never && why != "" {
 				shown.never, shown.why = true, why
 			}
 			if shown.never {
+				shown.Reason = queue.ReasonTooLarge
 				shown.why = withObstacles(shown.why, false, found)
 			}
 		}

@@ -134,10 +134,10 @@ func (v *View) obstacle(job *api.Job, a gpuRequest, i int, groups []int, sparing
 		return what, true
 	}
 	if v.freeOn(a, groups, "") < a.gpus {
-		return fmt.Sprintf("fewer than %d matching GPUs are free", a.gpus), true
+		return tooFew(a.gpus), true
 	}
 	if sparing != "" && v.freeOn(a, groups, sparing) < a.gpus {
-		return fmt.Sprintf("fewer than %d matching GPUs are free that are no outliers (outlier_threshold %g)", a.gpus, v.opts.OutlierThreshold), true
+		return fmt.Sprintf("%s that are no outliers (outlier_threshold %g)", tooFew(a.gpus), v.opts.OutlierThreshold), true
 	}
 	return "", false
 }
@@ -263,6 +263,14 @@ func takenPort(ports map[string]int, inUse map[int]bool) string {
 		}
 	}
 	return ""
+}
+
+// tooFew says that not as many GPUs are free as a member needs.
+func tooFew(n int) string {
+	if n == 1 {
+		return "no matching GPUs are free"
+	}
+	return fmt.Sprintf("fewer than %d matching GPUs are free", n)
 }
 
 // missingDevice says why none of the node's device groups serves the ask.

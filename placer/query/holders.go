@@ -33,8 +33,9 @@ type Holder struct {
 	GPUs int `json:"gpus"`
 	// Stopping: its members were told to stop, and have not ended yet.
 	Stopping bool `json:"stopping,omitempty"`
-	// Service: it runs until somebody stops it.
-	Service bool `json:"service,omitempty"`
+	// Service: it runs until somebody stops it. Preemptible: the placer may stop it for others.
+	Service     bool `json:"service,omitempty"`
+	Preemptible bool `json:"preemptible,omitempty"`
 	// EndFrom and EndTo are between when it is expected to end; both zero if nothing is
 	// known of its run time, or it is stopping, or a service.
 	EndFrom time.Time `json:"end_from,omitzero"`
@@ -101,6 +102,9 @@ func (s *Snapshot) holders(g pal.Gang, self nomad.JobKey) *Holders {
 		job := s.m.State.Jobs[k]
 		h := Holder{Job: k.String(), GPUs: held[k], Stopping: s.stopping(k), Service: job != nil && *job.Type == api.JobTypeService}
 		byName[h.Job] = k
+		if t := s.m.Jobs[k]; t != nil {
+			h.Preemptible = s.m.Cfg.Queue.Preempt && t.Request.Hints.Preempt
+		}
 		if from, to, ok := s.m.Queue.Ends(gang.QueueTime(s.m.Time), k.String()); ok && !h.Stopping {
 			h.EndFrom, h.EndTo = time.Unix(0, int64(from)), time.Unix(0, int64(to))
 		}

@@ -152,6 +152,9 @@ func printHolders(b *base, h *query.Holders) {
 			end = "soon: it was stopped, and its tasks are ending"
 		case j.Service:
 			end = "when somebody stops it: it is a service"
+			if j.Preemptible {
+				end += ", which the placer may stop for others (pal_preempt)"
+			}
 		case !j.EndTo.IsZero():
 			end = soon(j.EndFrom, j.EndTo, now) + ", " + j.EndFrom.Local().Format("2006-01-02 15:04 MST")
 		}
