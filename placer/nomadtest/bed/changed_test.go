@@ -177,6 +177,11 @@ func TestLimitCountsWhatRuns(t *testing.T) {
 				leave(w, p)
 				w.Submit(Gang{Name: "b", Members: 2, Runs: time.Minute})
 				w.ExpectWaiting("b", 5*time.Minute)
+				if name != "unread" {
+					if e := w.explained("a"); !strings.Contains(e.Reason, "it runs on, but cannot be served as it is written now: meta pal_duration") {
+						t.Errorf("explain says that it is %s: %s", e.State, e.Reason)
+					}
+				}
 				w.Expect("b has its turn", 10*time.Minute, func() bool { return w.Finished(Key("b")) })
 			})
 		})

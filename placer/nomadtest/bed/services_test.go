@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 )
 
@@ -63,6 +65,41 @@ func TestHoldersInOrder(t *testing.T) {
 		}
 		if want := []string{"default/d-early", "default/c-late", "default/b-unknown", "default/a-service"}; !slices.Equal(order, want) {
 			t.Errorf("%v, want %v", order, want)
+		}
+	})
+}
+
+// What jobs without a gate hold is no lack of the cluster's: a gang that needs it waits for GPUs.
+func TestNativeJobsHoldWhatAGangNeeds(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 4)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "native", Service: true, Ungated: true, Members: 3})
+		w.ExpectRunning("native", 10*time.Second)
+		w.Submit(Gang{Name: "train", Members: 6, Runs: time.Hour})
+		w.RunFor(5 * time.Second)
+		if e := w.explained("train"); e.Wait == nil || e.Wait.Reason != queue.ReasonGPUs {
+			t.Errorf("it waits for %+v: %s", e.Wait, e.Reason)
+		}
+	})
+}
+
+// A plan of a service starts at once, though closer GPUs may come free: services do not wait.
+func TestPlanOfAServiceDoesNotWait(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 2)
+		w.StartPlacer()
+		for _, name := range []string{"a", "b"} {
+			w.Submit(Gang{Name: name, Members: 1, GPUs: 1, Runs: time.Hour, Change: func(j *api.Job) {
+				j.Constraints = append(j.Constraints, &api.Constraint{LTarget: "${node.unique.name}", Operand: "=", RTarget: map[string]string{"a": "node-0", "b": "node-1"}[name]})
+			}})
+			w.ExpectRunning(name, 10*time.Second)
+		}
+		for _, service := range []bool{true, false} {
+			e, err := w.snapshot().Plan(Gang{Name: "plan", Members: 2, Service: service, Runs: time.Hour}.Job())
+			if err != nil || strings.HasPrefix(e.Reason, "would start") != service {
+				t.Errorf("service %v: %v, %v", service, e.Reason, err)
+			}
 		}
 	})
 }
