@@ -34,13 +34,16 @@ sim-policies: studies ## Every policy tried, over populations, loads, penalties 
 	$(STUDIES)/policies -o bench/results/policies.json -gain bench/results/gain.json
 	$(STUDIES)/table bench/results/policies.json bench/results/gain.json
 
+# The queue that the traces are run with: when and by which commit it changed last.
+QUEUE_OF = $(shell git log -1 --format='%cs %h' -- pal sim placer/model)
+
 .PHONY: sim-traces
-sim-traces: studies ## Every policy on every trace under PAL_DATA, by load and population; writes docs/results/sim-traces.{md,json} (hours; when run again on the same commit, it goes on where it was; SIM_TRACES_ARGS='-only Sia')
-	$(STUDIES)/simtraces -runs build/sim-traces-$$(git rev-parse --short HEAD).jsonl -md docs/results/sim-traces.md -json docs/results/sim-traces.json $(SIM_TRACES_ARGS)
+sim-traces: studies ## Every policy on every trace under PAL_DATA, by load and population; writes docs/results/sim-traces.{md,json} (hours; when run again with the same queue, it goes on where it was; SIM_TRACES_ARGS="-only Sia -again '^ours'": only Sia's, and ours alone)
+	$(STUDIES)/simtraces -runs build/sim-traces-$(lastword $(QUEUE_OF)).jsonl -version "$(QUEUE_OF)" -md docs/results/sim-traces.md -json docs/results/sim-traces.json $(SIM_TRACES_ARGS)
 
 .PHONY: sim-traces-quick
 sim-traces-quick: studies ## The same on a part of each trace, in minutes; writes docs/results/sim-traces-quick.{md,json}
-	$(STUDIES)/simtraces -quick -md docs/results/sim-traces-quick.md -json docs/results/sim-traces-quick.json $(SIM_TRACES_ARGS)
+	$(STUDIES)/simtraces -quick -version "$(QUEUE_OF)" -md docs/results/sim-traces-quick.md -json docs/results/sim-traces-quick.json $(SIM_TRACES_ARGS)
 
 .PHONY: sim-elastic
 sim-elastic: studies ## Elastic gangs against gangs of one size, on generated workloads; prints the table of docs/results/simulator.md

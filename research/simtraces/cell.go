@@ -52,6 +52,8 @@ type run struct {
 	Forecasts int     `json:"forecasts,omitempty"`
 	Hits      float64 `json:"forecast_hits,omitempty"`
 	Width     float64 `json:"forecast_width_h,omitempty"`
+	// Of is the commit of the queue that it was made with; "" of runs from before that was kept.
+	Of string `json:"of,omitempty"`
 }
 
 func (c cell) String() string {

@@ -18,6 +18,8 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/nomad-pal/nomad-pal/sim/paldata"
 )
@@ -31,10 +33,12 @@ func main() {
 	flag.IntVar(&o.workers, "workers", 2, "runs at a time")
 	flag.StringVar(&o.policy, "try", "", "run only `POLICY`, write nothing, and compare it with the runs that the JSON file has")
 	flag.Uint64Var(&o.seed, "seed", 0, "with -try: of the GPUs and all else that is drawn; 0: that of the published results. What differs little under one seed may be chance")
+	flag.StringVar(&o.version, "version", "", "write beside each run that it is of `COMMIT`")
 	only := flag.String("only", "", "only traces whose name matches `REGEXP`")
+	again := flag.String("again", "", "make only the runs of policies whose name matches `REGEXP`, on the traces of -only; all others stay as they are in the JSON file")
 	flag.Parse()
-	var err error
-	if o.only, err = regexp.Compile(*only); err == nil {
+	err := o.compile(*only, *again)
+	if err == nil {
 		err = o.run()
 	}
 	if err != nil {
@@ -49,7 +53,18 @@ type options struct {
 	quick              bool
 	workers            int
 	seed               uint64
-	only               *regexp.Regexp
+	version            string
+	only, again        *regexp.Regexp // again is nil: all
+}
+
+func (o *options) compile(only, again string) (err error) {
+	if again != "" {
+		if o.again, err = regexp.Compile(again); err != nil {
+			return err
+		}
+	}
+	o.only, err = regexp.Compile(only)
+	return err
 }
 
 // report is what was run.
@@ -72,9 +87,12 @@ func (o options) run() error {
 	for _, m := range missing {
 		fmt.Fprintf(os.Stderr, "not there: %s\n", m)
 	}
-	r := report{quick: o.quick, only: o.only.String(), missing: missing}
+	r := report{quick: o.quick, missing: missing}
+	if o.again == nil {
+		r.only = o.only.String()
+	}
 	for _, s := range found {
-		if o.only.MatchString(s.trace.Name) {
+		if o.again != nil || o.only.MatchString(s.trace.Name) {
 			r.cells = append(r.cells, cells(s, o.quick)...)
 		}
 	}
@@ -87,10 +105,36 @@ func (o options) run() error {
 	if o.policy != "" {
 		return o.try(r.cells)
 	}
+	if o.again != nil {
+		if err := o.addPublished(&r); err != nil {
+			return err
+		}
+	}
 	return o.measure(r)
 }
 
-// write writes one of the files; "" is none.
+// addPublished adds the cells of traces that are not there, but were when the results were
+// made: their runs stay.
+func (o options) addPublished(r *report) error {
+	rows, err := o.published()
+	if err != nil {
+		return err
+	}
+	had := map[cell]bool{}
+	for _, c := range r.cells {
+		had[c.cell] = true
+	}
+	for _, one := range rows {
+		if !had[one.cell] {
+			had[one.cell] = true
+			r.cells = append(r.cells, &result{cell: one.cell})
+		}
+		r.missing = slices.DeleteFunc(r.missing, func(m string) bool { return strings.HasPrefix(m, one.Trace+" (traces/") })
+	}
+	return nil
+}
+
+// write writes one of the files, whole or not at all; "" is none.
 func write(path string, text func() ([]byte, error)) error {
 	if path == "" {
 		return nil
@@ -99,7 +143,10 @@ func write(path string, text func() ([]byte, error)) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, b, 0o644) // #nosec: results, for everybody to read
+	if err := os.WriteFile(path+".new", b, 0o644); err != nil { // #nosec: results, for everybody to read
+		return err
+	}
+	return os.Rename(path+".new", path)
 }
 
 // json is one line a run, so that a change shows what changed.

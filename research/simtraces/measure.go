@@ -58,10 +58,75 @@ func (o options) keep() (io.WriteCloser, error) {
 	return os.OpenFile(cmp.Or(o.runs, os.DevNull), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 }
 
-// measure runs all policies on all cells, a few at a time, the cells with the fewest jobs
-// first, and writes the tables of the cells that are whole each time one more is.
-func (o options) measure(r report) error {
+// published are the runs that the results have.
+func (o options) published() (rows []row, err error) {
+	text, err := os.ReadFile(o.json)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(text, &rows); err != nil {
+		return nil, fmt.Errorf("%s: %w", o.json, err)
+	}
+	return rows, nil
+}
+
+// byRan finds runs.
+func byRan(rows []row) map[ran]run {
+	had := map[ran]run{}
+	for _, r := range rows {
+		had[ran{r.cell, r.Policy}] = r.run
+	}
+	return had
+}
+
+// work is one run to be made: which policy on which cell.
+type work struct {
+	c *result
+	p named
+	i int // of c.Runs
+}
+
+// plan gives each cell the runs that are known, and says which are to be made, the cells
+// with the fewest jobs first: those that o.runs has not. With -again only those that it
+// names; until they end, and for all others, those that were published stand.
+func (o options) plan(cells []*result) (todo []work, err error) {
 	had, err := kept(o.runs)
+	if err != nil {
+		return nil, err
+	}
+	was := map[ran]run{}
+	if o.again != nil {
+		rows, err := o.published()
+		if err != nil {
+			return nil, err
+		}
+		was = byRan(rows)
+	}
+	ps := policies()
+	for _, c := range slices.SortedStableFunc(slices.Values(cells), func(a, b *result) int { return a.Jobs - b.Jobs }) {
+		c.Runs = make([]run, len(ps))
+		for i, p := range ps {
+			known, ok := had[ran{c.cell, p.name}]
+			if c.Runs[i] = known; ok {
+				continue
+			}
+			c.Runs[i] = was[ran{c.cell, p.name}]
+			if o.again == nil || c.jobs != nil && o.again.MatchString(p.name) && o.only.MatchString(c.Trace) {
+				todo = append(todo, work{c, p, i})
+			}
+		}
+	}
+	return todo, nil
+}
+
+// writeEvery is how often results and tables are written while runs are made: to write
+// them takes longer than a run on a small cell.
+const writeEvery = 30 * time.Second
+
+// measure makes the runs, a few at a time, and writes the tables of the cells that are
+// whole: every now and then, and at the end, also if a run failed.
+func (o options) measure(r report) error {
+	todo, err := o.plan(r.cells)
 	if err != nil {
 		return err
 	}
@@ -70,55 +135,45 @@ func (o options) measure(r report) error {
 		return err
 	}
 	defer file.Close()
-	all, ps := r.cells, policies()
+	var mu sync.Mutex // of what follows, and the runs of all cells
+	all, done, written := r.cells, 0, time.Now()
 	r.of = len(all)
-	var mu sync.Mutex // of what follows
-	left, done := map[*result]int{}, 0
-	count := func(c *result, known bool) error { // one more of the cell's runs is done
-		done++
-		if left[c]--; left[c] > 0 || known {
-			return nil
-		}
-		r.cells = slices.DeleteFunc(slices.Clone(all), func(c *result) bool { return left[c] > 0 })
-		return o.write(r)
-	}
-	for _, c := range all {
-		c.Runs, left[c] = make([]run, len(ps)), len(ps)
+	save := func() error {
+		r.cells = slices.DeleteFunc(slices.Clone(all), func(c *result) bool {
+			return slices.ContainsFunc(c.Runs, func(one run) bool { return one.Policy == "" })
+		})
+		err := o.write(r)
+		written = time.Now()
+		return err
 	}
 	g, ctx := errgroup.WithContext(context.Background())
 	g.SetLimit(o.workers)
-	for _, c := range slices.SortedStableFunc(slices.Values(all), func(a, b *result) int { return a.Jobs - b.Jobs }) {
-		for i, p := range ps {
-			g.Go(func() error {
-				if ctx.Err() != nil { // another run failed
-					return nil
-				}
-				one, known := had[ran{c.cell, p.name}]
-				began := time.Now()
-				if !known {
-					var err error
-					if one, err = c.run(p); err != nil {
-						return fmt.Errorf("%s, policy %s: %w", c, p.name, err)
-					}
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				c.Runs[i] = one
-				if !known {
-					fmt.Fprintf(os.Stderr, "%d of %d: %s, %s: %.1f s\n", done+1, len(all)*len(ps), c, p.name, time.Since(began).Seconds())
-					if err := json.NewEncoder(file).Encode(row{c.cell, one}); err != nil {
-						return err
-					}
-				}
-				return count(c, known)
-			})
-		}
+	for _, w := range todo {
+		g.Go(func() error {
+			if ctx.Err() != nil { // another run failed
+				return nil
+			}
+			began := time.Now()
+			one, err := w.c.run(w.p)
+			if err != nil {
+				return fmt.Errorf("%s, policy %s: %w", w.c, w.p.name, err)
+			}
+			one.Of = o.version
+			mu.Lock()
+			defer mu.Unlock()
+			w.c.Runs[w.i] = one
+			done++
+			fmt.Fprintf(os.Stderr, "%d of %d: %s, %s: %.1f s\n", done, len(todo), w.c, w.p.name, time.Since(began).Seconds())
+			if err := json.NewEncoder(file).Encode(row{w.c.cell, one}); err != nil {
+				return err
+			}
+			if time.Since(written) < writeEvery {
+				return nil
+			}
+			return save()
+		})
 	}
-	if err := g.Wait(); err != nil {
-		return err
-	}
-	r.cells = all
-	return o.write(r)
+	return errors.Join(g.Wait(), save())
 }
 
 // write writes the results and the tables.

@@ -195,6 +195,66 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestAgain: with -again only some policies run again, on some traces. All else stays as it
+// was published, also of a trace that is no longer there, and the page says so.
+func TestAgain(t *testing.T) {
+	t.Setenv("PAL_DATA", madeUp(t))
+	dir := t.TempDir()
+	o := options{json: filepath.Join(dir, "r.json"), tables: filepath.Join(dir, "r.md"), quick: true, workers: 1}
+	if err := o.compile("small", "^las"); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.run(); err == nil {
+		t.Error("without results there is nothing to stay")
+	}
+	found, _, err := find(os.Getenv("PAL_DATA"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []*result{{cell: cell{Trace: "Helios Venus", Part: whole, Load: 0.6, Jobs: 1}}}
+	for _, s := range found {
+		all = append(all, cells(s, true)...)
+	}
+	var rows []row
+	for _, c := range all {
+		for _, p := range policies() {
+			rows = append(rows, row{c.cell, run{Policy: p.name, AvgJCT: 1, P99: 1, Makespan: 1}})
+		}
+	}
+	text, err := json.Marshal(rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(o.json, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.version = "2026-11-25 0123abcd"
+	if err := o.run(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := o.published()
+	if err != nil || len(got) != len(rows) {
+		t.Fatalf("%d of %d runs (%v)", len(got), len(rows), err)
+	}
+	for _, r := range got {
+		if again := strings.HasPrefix(r.Policy, "las") && r.Trace == "Philly, small"; again != (r.AvgJCT != 1) || again != (r.Of == o.version) {
+			t.Errorf("%s, %s: average %v, of %q", r.Trace, r.Policy, r.AvgJCT, r.Of)
+		}
+	}
+	b, err := os.ReadFile(o.tables)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"| 2026-11-25 0123abcd | 0 |  | 6 | Philly, small (60 %, 85 %, 110 %) |", "| earlier: not kept | 80 | all cells | 124 | all cells |"} {
+		if !strings.Contains(string(b), want) {
+			t.Errorf("the tables do not say %q:\n%.3000s", want, b)
+		}
+	}
+	if strings.Contains(string(b), "Not there, so not run: Helios Venus") || strings.Contains(string(b), "This is not all") {
+		t.Errorf("the tables are not whole:\n%.3000s", b)
+	}
+}
+
 // TestPolicies: ours, with and without a bound, and the limit are among them,
 // each once.
 func TestPolicies(t *testing.T) {

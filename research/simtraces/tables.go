@@ -5,7 +5,9 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -40,6 +42,7 @@ One aim cannot be held: an average at or below SRTF's with exact times without k
 	for _, m := range r.missing {
 		fmt.Fprintf(&b, "* Not there, so not run: %s\n", m)
 	}
+	versions(&b, r.cells)
 	for _, p := range []struct {
 		part  part
 		title string
@@ -54,6 +57,64 @@ One aim cannot be held: an average at or below SRTF's with exact times without k
 	}
 	foretold(&b, r.cells)
 	return b.Bytes(), nil
+}
+
+// versions says which runs are of which commit, where that was kept of any.
+func versions(b *bytes.Buffer, cells []*result) {
+	of := map[string]bool{}
+	for _, c := range cells {
+		for _, r := range c.Runs {
+			of[r.Of] = true
+		}
+	}
+	if len(of) == 1 && of[""] {
+		return
+	}
+	fmt.Fprint(b, "\nWhat was run with which queue (`of` in the JSON file: date and commit of the last change to it before the run):\n\n| of | runs of ours | on | runs of the others | on |\n|---|---|---|---|---|\n")
+	ours := map[string]bool{}
+	for _, p := range policies() {
+		ours[p.name] = p.ours
+	}
+	for _, v := range slices.Sorted(maps.Keys(of)) {
+		fmt.Fprintf(b, "| %s |", cmp.Or(v, "earlier: not kept"))
+		for _, which := range []bool{true, false} {
+			n, where := runsOf(cells, func(r run) bool { return r.Of == v && ours[r.Policy] == which })
+			fmt.Fprintf(b, " %d | %s |", n, where)
+		}
+		fmt.Fprintln(b)
+	}
+}
+
+// runsOf counts runs, and names the traces and loads that they are on.
+func runsOf(cells []*result, which func(run) bool) (n int, where string) {
+	var traces []string
+	loads := map[string][]string{}
+	on := 0
+	for _, c := range cells {
+		had := n
+		for _, r := range c.Runs {
+			if which(r) {
+				n++
+			}
+		}
+		if n == had {
+			continue
+		}
+		on++
+		if loads[c.Trace] == nil {
+			traces = append(traces, c.Trace)
+		}
+		if l := percent(c.Load); !slices.Contains(loads[c.Trace], l) {
+			loads[c.Trace] = append(loads[c.Trace], l)
+		}
+	}
+	if on == len(cells) {
+		return n, "all cells"
+	}
+	for i, t := range traces {
+		traces[i] = fmt.Sprintf("%s (%s)", t, strings.Join(loads[t], ", "))
+	}
+	return n, strings.Join(traces, "; ")
 }
 
 // rivals are those whose best is asked of ours: neither ours nor the limit, and none

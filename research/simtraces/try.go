@@ -6,7 +6,6 @@ package main
 import (
 	"bufio"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,18 +19,11 @@ import (
 // try runs one policy as it is now on the cells that o.json has, and prints its figures over the best of those that know
 // as little, beside the ones in the file: by trace and for all.
 func (o options) try(cells []*result) error {
-	text, err := os.ReadFile(o.json)
+	rows, err := o.published()
 	if err != nil {
 		return err
 	}
-	var rows []row
-	if err := json.Unmarshal(text, &rows); err != nil {
-		return fmt.Errorf("%s: %w", o.json, err)
-	}
-	had := map[ran]run{}
-	for _, r := range rows {
-		had[ran{r.cell, r.Policy}] = r.run
-	}
+	had := byRan(rows)
 	i := slices.IndexFunc(policies(), func(p named) bool { return p.name == o.policy })
 	if i < 0 {
 		return fmt.Errorf("policy %q is unknown", o.policy)
