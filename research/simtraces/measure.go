@@ -88,7 +88,7 @@ type work struct {
 
 // plan gives each cell the runs that are known, and says which are to be made, the cells
 // with the fewest jobs first: those that o.runs has not. With -again only those that it
-// names; until they end, and for all others, those that were published stand.
+// names and that were published; until they end, and for all others, those that were published stand.
 func (o options) plan(cells []*result) (todo []work, err error) {
 	had, err := kept(o.runs)
 	if err != nil {
@@ -110,8 +110,9 @@ func (o options) plan(cells []*result) (todo []work, err error) {
 			if c.Runs[i] = known; ok {
 				continue
 			}
-			c.Runs[i] = was[ran{c.cell, p.name}]
-			if o.again == nil || c.jobs != nil && o.again.MatchString(p.name) && o.only.MatchString(c.Trace) {
+			published, ok := was[ran{c.cell, p.name}]
+			c.Runs[i] = published
+			if o.again == nil || ok && c.jobs != nil && o.again.MatchString(p.name) && o.only.MatchString(c.Trace) {
 				todo = append(todo, work{c, p, i})
 			}
 		}

@@ -196,7 +196,8 @@ func TestRun(t *testing.T) {
 }
 
 // TestAgain: with -again only some policies run again, on some traces. All else stays as it
-// was published, also of a trace that is no longer there, and the page says so.
+// was published, also of a trace that is no longer there, and the page says so. What was not
+// published is not run.
 func TestAgain(t *testing.T) {
 	t.Setenv("PAL_DATA", madeUp(t))
 	dir := t.TempDir()
@@ -205,7 +206,7 @@ func TestAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := o.run(); err == nil {
-		t.Error("without results there is nothing to stay")
+		t.Error("without results there is nothing to run again")
 	}
 	found, _, err := find(os.Getenv("PAL_DATA"))
 	if err != nil {
@@ -218,6 +219,9 @@ func TestAgain(t *testing.T) {
 	var rows []row
 	for _, c := range all {
 		for _, p := range policies() {
+			if c.Trace == "Philly, small" && c.Load == 1.1 {
+				continue // nobody ran it yet
+			}
 			rows = append(rows, row{c.cell, run{Policy: p.name, AvgJCT: 1, P99: 1, Makespan: 1}})
 		}
 	}
@@ -245,13 +249,13 @@ func TestAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"| 2026-11-25 0123abcd | 0 |  | 6 | Philly, small (60 %, 85 %, 110 %) |", "| earlier: not kept | 80 | all cells | 124 | all cells |"} {
+	for _, want := range []string{"| 2026-11-25 0123abcd | 0 |  | 4 | Philly, small |", "| earlier: not kept | 72 | all | 113 | all |", "This is not all: 9 of 10 cells."} {
 		if !strings.Contains(string(b), want) {
 			t.Errorf("the tables do not say %q:\n%.3000s", want, b)
 		}
 	}
-	if strings.Contains(string(b), "Not there, so not run: Helios Venus") || strings.Contains(string(b), "This is not all") {
-		t.Errorf("the tables are not whole:\n%.3000s", b)
+	if strings.Contains(string(b), "Not there, so not run: Helios Venus") {
+		t.Errorf("Helios Venus was run:\n%.3000s", b)
 	}
 }
 

@@ -85,36 +85,38 @@ func versions(b *bytes.Buffer, cells []*result) {
 	}
 }
 
-// runsOf counts runs, and names the traces and loads that they are on.
+// runsOf counts runs, and names the traces that they are on.
 func runsOf(cells []*result, which func(run) bool) (n int, where string) {
 	var traces []string
-	loads := map[string][]string{}
-	on := 0
+	on, of := map[string]int{}, map[string]int{}
 	for _, c := range cells {
+		if of[c.Trace]++; of[c.Trace] == 1 {
+			traces = append(traces, c.Trace)
+		}
 		had := n
 		for _, r := range c.Runs {
 			if which(r) {
 				n++
 			}
 		}
-		if n == had {
-			continue
-		}
-		on++
-		if loads[c.Trace] == nil {
-			traces = append(traces, c.Trace)
-		}
-		if l := percent(c.Load); !slices.Contains(loads[c.Trace], l) {
-			loads[c.Trace] = append(loads[c.Trace], l)
+		if n > had {
+			on[c.Trace]++
 		}
 	}
-	if on == len(cells) {
-		return n, "all cells"
+	if maps.Equal(on, of) {
+		return n, "all"
 	}
-	for i, t := range traces {
-		traces[i] = fmt.Sprintf("%s (%s)", t, strings.Join(loads[t], ", "))
+	var names []string
+	for _, t := range traces {
+		switch on[t] {
+		case 0:
+		case of[t]:
+			names = append(names, t)
+		default:
+			names = append(names, fmt.Sprintf("%s (%d of %d cells)", t, on[t], of[t]))
+		}
 	}
-	return n, strings.Join(traces, "; ")
+	return n, strings.Join(names, "; ")
 }
 
 // rivals are those whose best is asked of ours: neither ours nor the limit, and none
