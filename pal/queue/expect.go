@@ -20,7 +20,7 @@ func (p *pass) expect(queue []*entry, ws []Wait, of []int) {
 	if len(p.forecasts.waits) >= fewestWaits {
 		ahead, waits := p.aheadOfAll(), p.forecasts.byLength(p.now)
 		for _, i := range of {
-			if e := queue[i]; e.state == waiting && ws[i].Reason != ReasonTooLarge && ws[i].Reason != ReasonLimit {
+			if e := queue[i]; e.state == waiting && ws[i].Reason != ReasonTooLarge && ws[i].Reason != ReasonLimit && !ws[i].spares {
 				r := p.foretellStart(p.now, e, ahead[e], waits)
 				ws[i].From, ws[i].To = r.from, r.to
 			}
@@ -33,7 +33,7 @@ func (p *pass) expect(queue []*entry, ws []Wait, of []int) {
 		nextEnd = early.steps[1].at
 	}
 	for i, e := range queue {
-		if e.state != waiting || !ws[i].Reason.forGPUs() { // more than GPUs is in its way
+		if e.state != waiting || !ws[i].Reason.forGPUs() || ws[i].spares { // more than GPUs is in its way
 			continue
 		}
 		run, ok := p.foretell(e)

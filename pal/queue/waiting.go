@@ -66,6 +66,8 @@ type Wait struct {
 	// ReasonLocality: it then starts on those that are free; and when the window ends,
 	// where it is ReasonWindow.
 	Until time.Duration `json:"-"`
+	// spares: it is a service that waits until Ahead, which is behind it, has run.
+	spares bool
 }
 
 // String is the wait as one line for people.
@@ -193,7 +195,7 @@ func (p *pass) whys(queue []*entry) []Wait {
 		if w.Reason == ReasonLimit {
 			w.Limit, _ = e.tooLargeFor(0).limit()
 		}
-		if spares := w.Reason == ReasonReserved && len(w.Stopping) > 0; spares {
+		if w.spares = w.Reason == ReasonReserved && len(w.Stopping) > 0; w.spares {
 			w.Ahead, w.Stopping = w.Stopping[0], nil
 		} else if e.state == waiting && w.Reason.holdsUp() {
 			if ahead == "" {
