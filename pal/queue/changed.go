@@ -23,10 +23,10 @@ type Change struct {
 // RoomFor is where a running gang could go now that its author has changed it, or what that
 // waits for.
 //
-// It gets its own GPUs, and of the others what it would get if it were submitted now, behind
-// all who wait: none that somebody who waits could start on or is being given, none of those
-// that the head counts on unless it ends before, none that a window keeps, and none above
-// its tenants' limits. It decides nothing, and leaves the cluster as it is.
+// It gets its own GPUs, unless it asks for more than it has and the head counts on them, and of
+// the others what it would get if it were submitted now, behind all who wait: none that
+// somebody who waits could start on or is being given, none of those that the head counts on
+// unless it ends before, none that a window keeps, and none above its tenants' limits. It decides nothing, and leaves the cluster as it is.
 func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Found, w Wait, ok bool) {
 	p := &pass{Queue: q, c: c, now: now, rooms: map[*kind]*room{}, found: map[signature]foundNow{}}
 	defer p.putBack()
@@ -114,7 +114,10 @@ func (p *pass) roomFor(e *entry, ch Change) (f pal.Found, r Reason) {
 	if p.opt.Backfill != BackfillNone {
 		kept = p.reserve.placement.GPUs()
 	}
-	_, free := p.hold(slices.DeleteFunc(kept, func(u int) bool { return slices.Contains(ch.Own, u) }))
+	if e.gpus <= len(ch.Own) {
+		kept = slices.DeleteFunc(kept, func(u int) bool { return slices.Contains(ch.Own, u) })
+	}
+	_, free := p.hold(kept)
 	defer free()
 	if f, ok = p.find(e); !ok {
 		return f, ReasonReserved
