@@ -132,9 +132,9 @@ func (g *Gang) waitInQueue(e Event, w World) []Effect {
 	g.eligible = sync.Eligible
 	backsOff := g.stop == nil && (w.Now().Before(g.RetryAt) || sync.Unread || sync.After || g.finishUnknown(w))
 	switch {
-	case g.Refused != nil, backsOff:
+	case g.Refused != nil, backsOff && g.Target == nil:
 		return append(out, g.dequeue()...)
-	case g.Target != nil: // it starts there; what its author has changed the queue hears of then
+	case g.Target != nil: // it starts there, and counts as if it ran; what its author has changed the queue hears of then
 		return out
 	case !g.Queued:
 		out = append(out, g.enqueue(w))

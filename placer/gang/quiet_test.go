@@ -69,3 +69,21 @@ func TestQuietWhileItWaits(t *testing.T) {
 		}
 	}
 }
+
+// A gang that has stopped to start elsewhere stays in the queue, though it would back off: it
+// counts towards limits as if it ran (walk 9003581).
+func TestArrivingGangStaysInTheQueue(t *testing.T) {
+	w := newFakeWorld()
+	job := plainJob("j", 200)
+	for _, target := range []*pal.Placement{nil, {}} {
+		g := &Gang{Observed: Observed{Key: nomad.KeyOf(job), Job: job, Nomad: Waiting}, Queued: true, Placed: true, Target: target, RetryAt: w.now.Add(time.Minute)}
+		for _, e := range g.waitInQueue(Sync{}, w) {
+			if _, left := e.(Dequeue); left && target != nil {
+				t.Error("it leaves the queue")
+			}
+		}
+		if stays := target != nil; g.Queued != stays {
+			t.Errorf("target %v: in the queue: %v", target, g.Queued)
+		}
+	}
+}
