@@ -8,10 +8,8 @@ package queue
 type kind struct {
 	changes       uint64 // of the Queue, when it was made
 	room          room
-	needsOutliers answer // it would not fit without GPUs that are avoided
-	// leastCost is what it would cost if all had ended that ends, leastCostAlone if nothing of
-	// ours ran; 0: not known.
-	leastCost, leastCostAlone float64
+	needsOutliers answer  // it would not fit without GPUs that are avoided
+	leastCost     float64 // see [pass.leastCost]; 0: not known
 }
 
 // room is whether there is room for gangs of a kind: if nothing of ours ran, and once all has ended

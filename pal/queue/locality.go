@@ -143,7 +143,7 @@ func (p *pass) waitsForLocality(e *entry, pl pal.Placement) bool {
 func (p *pass) leastCost(e *entry) float64 {
 	known, without := &p.kindOf(e).leastCost, p.withoutEnding
 	if e.job.Endless {
-		known, without = &p.kindOf(e).leastCostAlone, p.withoutRunning
+		without = p.withoutRunning
 	}
 	c := *known
 	if c == 0 {

@@ -295,7 +295,10 @@ func (p *pass) reason(e *entry, ahead string) (Reason, []string) {
 	case p.waitsForLocality(e, pl):
 		return ReasonLocality, nil
 	}
-	if f, ok := p.find(e); ok && !p.ends(e) {
+	if p.ends(e) {
+		return ReasonNext, nil
+	}
+	if f, ok := p.find(e); ok {
 		if _, by := p.sparing(e, f); by != nil {
 			return ReasonReserved, []string{by.job.ID}
 		}
