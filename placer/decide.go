@@ -188,6 +188,9 @@ func (p *Placer) forbids(s *start) string {
 	m := &p.meanwhile
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if p.deaf.Load() {
+		return "Nomad's events have ended, which would tell what has come meanwhile"
+	}
 	if p.listen(); len(p.heard) > m.read {
 		m.missed = p.m.State.MissedPurge(p.heard)
 		for _, e := range p.heard[m.read:] {

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -60,6 +61,7 @@ type Placer struct {
 	missed     bool
 	resyncedAt time.Time
 	events     <-chan []nomad.Event // of the session's stream
+	deaf       atomic.Bool          // that stream has ended
 	heard      []nomad.Event        // taken off it, and not applied yet
 	meanwhile  meanwhile
 	followed   followed
@@ -189,6 +191,7 @@ func (p *Placer) session(ctx context.Context) error {
 	}
 	events := make(chan []nomad.Event, 64)
 	p.events, p.heard = events, nil
+	p.deaf.Store(false)
 	ended := make(chan error, 2)
 	var reader sync.WaitGroup
 	reader.Go(func() {
@@ -200,7 +203,9 @@ func (p *Placer) session(ctx context.Context) error {
 				return ctx.Err()
 			}
 		}
-		ended <- recoverPanic(p.log, "the event stream", func() error { return stream.Run(take) })
+		err := recoverPanic(p.log, "the event stream", func() error { return stream.Run(take) })
+		p.deaf.Store(true)
+		ended <- err
 	})
 	reader.Go(func() {
 		if err := recoverPanic(p.log, "looking for namespaces", func() error { return p.followNamespaces(ctx, namespaces) }); err != nil {

@@ -86,8 +86,8 @@ func (p *pass) giveOthers() {
 // roomFor is what is left for a running gang that was changed.
 func (p *pass) roomFor(e *entry, ch Change) (f pal.Found, r Reason) {
 	if had := p.changed; had != nil && had.state >= running { // not counted twice
-		p.lend(had, -had.gpus)
-		defer p.lend(had, had.gpus)
+		p.lend(had, -had.counted)
+		defer p.lend(had, had.counted)
 	}
 	switch {
 	case e.tooLargeFor(ch.Keeps) != nil:

@@ -27,11 +27,12 @@ const (
 // entry is a job in the queue. The cost of a placement times slower turns time at cost 1
 // into time on the clock.
 type entry struct {
-	job   Job
-	of    *namespace
-	gpus  int   // of job.Gang: those that it has, or would start with
-	seq   int64 // in the order in which the Queue heard of them: the last to decide between equals
-	state state
+	job     Job
+	of      *namespace
+	gpus    int   // of job.Gang: those that it has, or would start with
+	counted int   // GPUs, with its tenants, see hold
+	seq     int64 // in the order in which the Queue heard of them: the last to decide between equals
+	state   state
 
 	bucket  *bucket   // while waiting
 	sig     signature // of the bucket that it is or was in
@@ -233,7 +234,9 @@ func (q *Queue) Holds(now time.Duration, id string, p pal.Placement) {
 		return
 	}
 	done := e.work(now)
+	q.hold(e, -1)
 	e.placement = p
+	q.hold(e, 1)
 	e.doneBefore += done - e.work(now) // it was done where it was until now
 }
 

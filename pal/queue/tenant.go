@@ -250,10 +250,20 @@ func (o Options) checkQuotas() error {
 }
 
 // hold counts an entry, and its GPUs with all tenants above it, as running or about to
-// (1), or no longer (-1). Each entry that is not waiting is counted once, with the size
-// that it has: it is not resized in between.
+// (1), or no longer (-1). Each entry that is not waiting is counted once, with the GPUs that
+// it asks for, or has, if those are more: where Nomad has not told yet of all members that it
+// placed, one gang may be known to have a GPU that was meant for another one.
 func (q *Queue) hold(e *entry, sign int) {
-	q.lend(e, sign*e.gpus)
+	if sign > 0 {
+		if e.counted = e.gpus; e.state != waiting {
+			has := 0
+			for _, m := range e.placement.Members {
+				has += len(m.GPUs)
+			}
+			e.counted = max(e.gpus, has)
+		}
+	}
+	q.lend(e, sign*e.counted)
 	if a := e.job.array(); a != "" {
 		if q.arrays[a] += sign; q.arrays[a] == 0 {
 			delete(q.arrays, a)

@@ -32,8 +32,9 @@ import (
 //     about it fails after it had finished, or its placer ends;
 //   - nothing is pinned to a GPU that still runs another member's tasks, be it of the same
 //     job or of one that was purged;
-//   - the gangs of a tenant have no more GPUs than its limit, but for a limited time, or if Nomad
-//     has replaced members just before a placer started others;
+//   - the gangs of a tenant have no more GPUs than its limit, but for a limited time, or if just
+//     before a placer started gangs Nomad replaced members, or another placer that does not know of
+//     it started others;
 //   - a placer has one ledger: the queue has each gang on the GPUs that it holds in the
 //     placer's view of the cluster.
 type rules struct {
@@ -53,13 +54,16 @@ type rules struct {
 	ledgers  int       // looked into
 	limit    int       // GPUs that gangs may have together; 0: no limit
 	beyond   time.Time // since when they have more
-	// replaced is when Nomad last replaced a member by itself; byNomad: the gangs have more since
-	// just then, of which a placer that waited for an answer did not know (walk 8400697).
-	replaced time.Time
-	byNomad  bool
-	placers  []*Placer
-	dead     map[string]time.Time // when placers ended, of those that have
-	diedAt   time.Time            // the last of them
+	// replaced is when Nomad last replaced a member by itself, and bothStarted when a placer last
+	// started a gang just after another one that works still; unknowable: the gangs have more since
+	// just then, of which a placer that waited for an answer (walk 8400697), or decided at the same
+	// time (walk 9000593), did not know.
+	replaced, bothStarted time.Time
+	unknowable            bool
+	startedBy             map[string]time.Time // when each placer last started a gang
+	placers               []*Placer
+	dead                  map[string]time.Time // when placers ended, of those that have
+	diedAt                time.Time            // the last of them
 	// atOnce is, of registrations that Nomad wrote late, by JobModifyIndex, the index that
 	// they would have had if it had written them as soon as it had checked them.
 	atOnce map[uint64]uint64
@@ -108,7 +112,7 @@ type story struct {
 }
 
 func newRules(w *World) *rules {
-	r := &rules{w: w, jobs: map[nomadtest.Key]*story{}, forms: map[*api.Job]string{}, dead: map[string]time.Time{}, again: map[nomadtest.Key]bool{}, atOnce: map[uint64]uint64{}, seen: map[uint64]bool{}, trouble: time.Now()}
+	r := &rules{w: w, jobs: map[nomadtest.Key]*story{}, forms: map[*api.Job]string{}, dead: map[string]time.Time{}, again: map[nomadtest.Key]bool{}, atOnce: map[uint64]uint64{}, seen: map[uint64]bool{}, startedBy: map[string]time.Time{}, trouble: time.Now()}
 	w.Nomad.Observe(w.transcript())
 	w.Nomad.Observe(nomadtest.Observer{Wrote: r.wrote, Placed: r.placed, Ended: r.ended, Shared: r.shared})
 	return r
@@ -229,6 +233,9 @@ func (r *rules) wrote(x nomadtest.Write) {
 		}
 		return
 	}
+	if x.Kind == "register" && x.After != nil && Carries(x.After) == "pinned" {
+		r.startedOne(x.Client)
+	}
 	s.late = s.late || s.whole && x.Kind == "register" && x.Index > x.Checked+1
 	if x.Kind == "register" && x.Before != nil && x.After != nil && *x.Before.JobModifyIndex > x.Checked {
 		s.over[*x.After.JobModifyIndex], s.overBy = true, x.Client
@@ -244,6 +251,17 @@ func (r *rules) wrote(x nomadtest.Write) {
 	if x.Kind == "register" && x.After != nil && len(s.wrote) > 0 && !s.wrote[r.formOf(x.After)] {
 		r.violated("%s registered %s as no author wrote it", x.Client, x.Job)
 	}
+}
+
+// startedOne takes in that a placer has started a gang. r.mu is held.
+func (r *rules) startedOne(placer string) {
+	now := time.Now()
+	for other, at := range r.startedBy {
+		if other != placer && r.dead[other].IsZero() && now.Sub(at) < longCycle {
+			r.bothStarted = now
+		}
+	}
+	r.startedBy[placer] = now
 }
 
 func (r *rules) placed(m nomadtest.Member) {
@@ -436,8 +454,8 @@ func (r *rules) lookAtLimit(gpus int) bool {
 		r.beyond = time.Time{}
 		return false
 	case r.beyond.IsZero():
-		r.beyond, r.byNomad = now, now.Sub(r.replaced) < longCycle
-	case now.Sub(r.beyond) > beyondLimit && !r.byNomad:
+		r.beyond, r.unknowable = now, now.Sub(r.replaced) < longCycle || now.Sub(r.bothStarted) < longCycle
+	case now.Sub(r.beyond) > beyondLimit && !r.unknowable:
 		r.violated("gangs have %d GPUs, and may have %d, since %s", gpus, r.limit, r.beyond.Format("15:04:05"))
 		r.beyond = now
 	}

@@ -76,20 +76,28 @@ func TestSlowAnswerHoldsNoNewJob(t *testing.T) {
 
 // A start whose GPUs Nomad gives to another job, while it does not answer what the start waits
 // for, is put off (walks 8500446 and 8500622): Nomad may preempt that job for it, and begins
-// some of its members while the other one's tasks still run.
+// some of its members while the other one's tasks still run. So it is where the placer cannot have
+// heard of that job, as the servers have restarted and its events have ended (walk 9002546).
 func TestGPUsTakenBeforeTheStart(t *testing.T) {
-	for _, slow := range []string{"GET /v1/job/gang/submission", "PUT /v1/job/gang/plan"} {
-		t.Run(slow, func(t *testing.T) {
+	const source, plan = "GET /v1/job/gang/submission", "PUT /v1/job/gang/plan"
+	for name, c := range map[string]struct {
+		slow    string
+		restart bool
+	}{"source": {source, false}, "plan": {plan, false}, "source, restart": {source, true}, "plan, restart": {plan, true}} {
+		t.Run(name, func(t *testing.T) {
 			Run(t, Options{Seed: 1}, func(w *World) {
 				w.AddNodes(1, 2)
 				w.Nomad.SetPreemption(true)
 				w.StartPlacer()
 				w.RunFor(time.Second)
-				w.Nomad.Fail("placer-1", slow, nomadtest.Slow, 1)
+				w.Nomad.Fail("placer-1", c.slow, nomadtest.Slow, 1)
 				w.Submit(Gang{Name: "gang", Members: 2, Runs: time.Minute, Change: func(j *api.Job) {
 					j.TaskGroups[0].Tasks[0].Resources.Cores = new(1) // asks for a dry run
 				}})
 				w.RunFor(500 * time.Millisecond)
+				if c.restart {
+					w.Nomad.Restart()
+				}
 				w.Submit(Gang{Name: "other", GPUs: 2, Runs: 5 * time.Minute, Ungated: true, Priority: 10})
 				w.ExpectRunning("other", 5*time.Second)
 				w.ExpectWaiting("gang", 4*time.Minute)
