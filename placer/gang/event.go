@@ -301,6 +301,8 @@ type World interface {
 	Holds(nomad.JobKey) []int
 	GPUIDs([]int) []string
 	Promised(nomad.JobKey) bool
+	// OthersHold: some of these GPUs, by id, are held by other jobs than this one.
+	OthersHold(nomad.JobKey, []string) bool
 	// Forbids: the job may not run where these members are.
 	Forbids(*api.Job, []*nomad.Alloc) bool
 	// Request is what the job wants, or why it cannot be served.

@@ -113,7 +113,10 @@ func (g *Gang) restorePins(w World) ([]Effect, bool) {
 	mixed := len(g.Members) < g.Want && AuthorSpec(rewrite.Author(had)) != AuthorSpec(rewrite.Author(g.Job))
 	// What already ran where it may not, a node's attribute has changed say, is left there.
 	forbidden := w.Forbids(g.Job, g.Members) && !w.Forbids(had, g.Members)
-	if SameRequests(had, g.Job) && fitsRange(g.Job, pins) && !mixed && !forbidden && (pins.Mode != rewrite.ModeGPU || roomFor(had, pins) >= g.Want) {
+	// Others may have got those of members that had done their work, which its author has run
+	// again (walk 10005539).
+	gone := pins.Mode == rewrite.ModeGPU && w.OthersHold(g.Key, pins.GPUs())
+	if SameRequests(had, g.Job) && fitsRange(g.Job, pins) && !mixed && !forbidden && !gone && (pins.Mode != rewrite.ModeGPU || roomFor(had, pins) >= g.Want) {
 		es, on := g.repin(ToRestore, pins, w)
 		return append([]Effect{g.log(Info, "resubmitted: its gang keeps its GPUs")}, es...), on
 	}

@@ -25,6 +25,7 @@ type fakeWorld struct {
 	failure  *failure.Failure
 	holds    []int
 	promised bool
+	others   []string // GPUs that other jobs hold
 	room     Room
 	roomErr  error
 }
@@ -43,8 +44,11 @@ func (w *fakeWorld) LastFailure(*api.Job) *failure.Failure { return w.failure }
 func (w *fakeWorld) Holds(nomad.JobKey) []int              { return w.holds }
 func (w *fakeWorld) Forbids(*api.Job, []*nomad.Alloc) bool { return false }
 func (w *fakeWorld) Promised(nomad.JobKey) bool            { return w.promised }
-func (w *fakeWorld) RoomForMissing(*Gang) (Room, error)    { return w.room, w.roomErr }
-func (w *fakeWorld) RoomForCanaries(*Gang) (Room, error)   { return w.room, w.roomErr }
+func (w *fakeWorld) OthersHold(_ nomad.JobKey, gpus []string) bool {
+	return slices.ContainsFunc(gpus, func(id string) bool { return slices.Contains(w.others, id) })
+}
+func (w *fakeWorld) RoomForMissing(*Gang) (Room, error)  { return w.room, w.roomErr }
+func (w *fakeWorld) RoomForCanaries(*Gang) (Room, error) { return w.room, w.roomErr }
 func (w *fakeWorld) Resized(g *Gang, to pal.Placement) (rewrite.Pins, error) {
 	p := g.Pins
 	p.Groups = slices.Clone(p.Groups)

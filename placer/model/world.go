@@ -4,6 +4,7 @@
 package model
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -36,6 +37,13 @@ func (w world) Holds(k nomad.JobKey) []int                   { return w.View.Hol
 func (w world) GPUIDs(gpus []int) []string                   { return GPUIDs(w.View, gpus) }
 func (w world) Forbids(job *api.Job, on []*nomad.Alloc) bool { return w.View.Forbids(job, on) }
 func (w world) Promised(k nomad.JobKey) bool                 { return w.View.Promised(k) }
+
+func (w world) OthersHold(k nomad.JobKey, gpus []string) bool {
+	return slices.ContainsFunc(gpus, func(id string) bool {
+		u := w.View.Cluster.Find(id)
+		return u >= 0 && w.View.Owner(u) != k && w.View.Owner(u) != nomad.JobKey{}
+	})
+}
 
 // LastFailure is the newest failure of a member that Nomad has not replaced, of this
 // version of the job or a later one; nil for none. A failed member of a service holds its

@@ -236,6 +236,33 @@ func TestChangedAfterAMemberFinished(t *testing.T) {
 	}
 }
 
+// A gang of which a member has finished, whose GPU another gang has got, is run again as it was: it
+// does not get that GPU back (walk 10005539).
+func TestRunAgainAfterAMemberFinished(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 2)
+		w.Nomad.SetPreemption(true)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 2, Runs: time.Minute, Priority: 90, Exit: 1, OneExit: true, Restarts: 1})
+		w.ExpectRunning("a", 10*time.Second)
+		w.Expect("one member has finished", 2*time.Minute, func() bool { return len(w.Members(Key("a"))) == 1 })
+		w.Submit(Gang{Name: "b", Runs: 5 * time.Minute, Priority: 20})
+		w.ExpectRunning("b", 10*time.Second)
+		b := w.Members(Key("b"))[0].ID
+		if err := w.Rerun(Key("a")); err != nil {
+			t.Fatal(err)
+		}
+		w.RunFor(10 * time.Second)
+		if is := w.Members(Key("b")); len(is) != 1 || is[0].ID != b {
+			t.Errorf("b was stopped:\n%s", w.Describe())
+		}
+		if e := w.explained("a"); !strings.Contains(e.Reason, "the old gang runs on") {
+			t.Errorf("a is %s: %s", e.State, e.Reason)
+		}
+		w.ExpectFinished("b", 10*time.Minute)
+	})
+}
+
 // The placer dies while a gang is being stopped for its new size: the next one goes on.
 func TestResizedWhileThePlacerDies(t *testing.T) {
 	for after := range 12 {

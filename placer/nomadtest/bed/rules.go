@@ -91,6 +91,9 @@ type story struct {
 	backAt time.Time
 	done   map[string]bool // members that have done their work since
 	placed map[string]bool // members, by version
+	// preempted are, by version, members that Nomad stopped for another job. It runs such a one
+	// again even if it did its work just then (walk 10002139).
+	preempted map[string]bool
 	// whole: all of them have, in version wholeIn, at wholeAt. disturbed is when a request of
 	// a placer's about it failed last.
 	whole     bool
@@ -170,7 +173,7 @@ func (r *rules) formOf(j *api.Job) string {
 
 func (r *rules) story(k nomadtest.Key) *story {
 	if r.jobs[k] == nil {
-		r.jobs[k] = &story{wrote: map[string]bool{}, done: map[string]bool{}, placed: map[string]bool{}, over: map[uint64]bool{}}
+		r.jobs[k] = &story{wrote: map[string]bool{}, done: map[string]bool{}, placed: map[string]bool{}, preempted: map[string]bool{}, over: map[uint64]bool{}}
 		i, _ := slices.BinarySearchFunc(r.order, k, nomad.JobKey.Compare)
 		r.order = slices.Insert(r.order, i, k)
 	}
@@ -276,7 +279,7 @@ func (r *rules) placed(m nomadtest.Member) {
 	}
 	s.placed[as] = true
 	_, elastic := rewrite.ElasticOf(m.Version) // of those, see ended
-	if s.whole && !s.gone && !elastic && !s.late && !s.over[*m.PlacedBy.JobModifyIndex] {
+	if s.whole && !s.gone && !elastic && !s.preempted[as] && !s.late && !s.over[*m.PlacedBy.JobModifyIndex] {
 		r.violated("%s had finished, and %s[%d] is run again", m.Job, m.Group, m.Number)
 	}
 }
@@ -320,6 +323,9 @@ func (r *rules) ended(m nomadtest.Member) {
 	s := r.jobs[m.Job]
 	if s != nil {
 		s.ended = time.Now()
+	}
+	if s != nil && m.Desired == api.AllocDesiredStatusEvict {
+		s.preempted[fmt.Sprintf("%d %s[%d]", *m.Version.Version, m.Group, m.Number)] = true
 	}
 	if s == nil || s.last == nil || !m.Done || *m.Version.JobModifyIndex < s.since || *s.last.Type != api.JobTypeBatch {
 		return
