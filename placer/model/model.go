@@ -371,6 +371,8 @@ func (t *Tracked) status(w *Wait) JobStatus {
 		return j
 	case j.State == gang.Failed:
 		j.Reason = t.GaveUp().Error()
+	case t.Refused != nil && len(t.Members) > 0:
+		j.Reason = RunsUnread + t.Refused.Error()
 	case t.Refused != nil:
 		j.Reason = "cannot be served: " + t.Refused.Error()
 	case t.After != "":
@@ -380,8 +382,17 @@ func (t *Tracked) status(w *Wait) JobStatus {
 		j.Reason = cmp.Or(t.Trouble, j.Reason)
 	}
 	j.GPUs, j.Class, j.Submitted = t.Request.Gang.GPUs(), string(t.Request.Gang.Class), t.Submitted()
+	if t.Refused != nil && len(t.Members) > 0 { // what it asks for now nobody can read: it has what it was given
+		j.GPUs = t.Holds()
+		if t.Record != nil {
+			j.Class = string(t.Record.Decision.Class)
+		}
+	}
 	return j
 }
+
+// RunsUnread begins the reason of a job that runs on though its author has broken it since.
+const RunsUnread = "it runs on, but cannot be served as it is written now: "
 
 // Shown is the state of a job as people see it: w is what the queue says of it, nil
 // if it says nothing.

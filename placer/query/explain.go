@@ -205,7 +205,7 @@ func (s *Snapshot) explainFromState(k nomad.JobKey) (e *Explanation, st gang.Obs
 		}
 		e.Reason = cmp.Or(s.tooLarge(t), e.Reason)
 		if t != nil && t.Refused != nil && e.State != gang.Failed {
-			e.Reason += "; it runs on, but cannot be served as it is written now: " + t.Refused.Error()
+			e.Reason += "; " + model.RunsUnread + t.Refused.Error()
 		}
 	}
 	return e, st, true
