@@ -10,7 +10,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Change is what a running gang asks for that its author has changed.
+// Change is what a running gang asks for that its author has changed, or what a waiting one would.
 type Change struct {
 	// Job is what it would be, or what it lacks beside what it keeps.
 	Job Job
@@ -60,10 +60,13 @@ func (p *pass) giveOthers() {
 	for _, cl := range p.Queue.claims {
 		p.keep(cl.placement)
 	}
-	if p.turn != nil {
+	if p.turn != nil && p.turn.by != p.changed {
 		p.keep(p.turn.placement)
 	}
 	for _, e := range p.inOrder() {
+		if e == p.changed && e.state == waiting { // it keeps its place: those behind it come after it
+			return
+		}
 		if e.state == starting || p.claimed(e) || p.turn != nil && p.turn.by == e {
 			continue
 		}

@@ -464,6 +464,9 @@ type TenantUse struct {
 	Namespaces []string `json:"namespaces"`
 	GPUs       int      `json:"gpus"` // of gangs that run or are about to, whether they can be served or not
 	Weight     float64  `json:"weight"`
+	// Awaited are GPUs beyond those that count as its, too: members of its running jobs wait
+	// for them. Only a caller who knows who holds what tells them from GPUs.
+	Awaited int `json:"awaited,omitempty"`
 	// Quota and Limit are GPUs; Limit is nil where nothing bounds it.
 	Quota int  `json:"quota,omitempty"`
 	Limit *int `json:"limit,omitempty"`

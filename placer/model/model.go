@@ -151,9 +151,19 @@ func (m *Model) CheckLedger() error {
 // be served any more as their author has written them. What Nomad places by itself does not
 // count.
 func (m *Model) CountOutside() {
+	m.Queue.Outside(m.heldBy(func(t *Tracked) bool { return !m.Queue.Counts(t.Key.String()) }))
+}
+
+// Held is how many GPUs the jobs of each namespace hold that count as their tenants': not those
+// that Nomad places by itself.
+func (m *Model) Held() map[string]int { return m.heldBy(func(*Tracked) bool { return true }) }
+
+// heldBy counts by namespace what jobs hold that nobody could read, and those of ours that are
+// chosen.
+func (m *Model) heldBy(chosen func(*Tracked) bool) map[string]int {
 	gpus := map[string]int{}
 	for _, t := range m.Sorted() {
-		if n := len(m.View.Holds(t.Key)); n > 0 && t.Ours() && !m.Queue.Counts(t.Key.String()) {
+		if n := len(m.View.Holds(t.Key)); n > 0 && t.Ours() && chosen(t) {
 			gpus[t.Key.Namespace] += n
 		}
 	}
@@ -162,7 +172,7 @@ func (m *Model) CountOutside() {
 			gpus[k.Namespace] += len(m.View.Holds(k))
 		}
 	}
-	m.Queue.Outside(gpus)
+	return gpus
 }
 
 // Sorted are the jobs by key; not to be changed. The order is kept from cycle to cycle,

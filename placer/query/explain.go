@@ -204,6 +204,9 @@ func (s *Snapshot) explainFromState(k nomad.JobKey) (e *Explanation, st gang.Obs
 			e.Reason += "; " + t.Trouble
 		}
 		e.Reason = cmp.Or(s.tooLarge(t), e.Reason)
+		if st.Nomad == gang.Starting && t != nil {
+			s.whenWhole(e, t)
+		}
 		if t != nil && t.Refused != nil && e.State != gang.Failed {
 			e.Reason += "; " + model.RunsUnread + t.Refused.Error()
 		}
@@ -409,8 +412,9 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 		e.Reason = waitsFor(&d, wait)
 	}
 	if e.State == gang.Waiting && t.After == "" {
-		e.Holders, e.Remedies, e.Alternatives = s.holders(t.Request.Least(), t.Key), s.remedies(t.Request), s.lastGPUs(t)
-		e.Tradeoffs = s.tradeoffs(s.m.View.Cluster, t.Request.Least(), sizeKey(t.Request, "min"))
+		s.whatNow(e, t, wait)
+		e.Alternatives = s.lastGPUs(t)
+		e.Tradeoffs = s.thatMayStart(t, s.tradeoffs(s.m.View.Cluster, t.Request.Least(), sizeKey(t.Request, "min")))
 	}
 	if e.State == gang.Unschedulable {
 		e.neverRuns(s.m.View, t.Job)

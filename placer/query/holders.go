@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -186,35 +187,106 @@ func (s *Snapshot) needed(h *Holders, g pal.Gang, keys map[string]nomad.JobKey) 
 	}
 }
 
-// remedies say what of a gang that does not fit now would, as it is written. Callers
-// hold mu.
-func (s *Snapshot) remedies(r nomad.Request) (out []string) {
-	g := r.Least()
-	fits := func(g pal.Gang) bool {
-		if g.GPUs() > s.m.View.Cluster.FreeGPUs() {
-			return false
-		}
-		_, _, ok := s.m.Queue.Look(s.m.View.Cluster, g)
-		return ok
-	}
+// remedies say what of a gang that does not fit now would, as it is written, beside those that go
+// before it; try is the first of them as -what-if takes it. Callers hold mu.
+func (s *Snapshot) remedies(t *model.Tracked) (out []string, try string) {
+	r, g := t.Request, t.Request.Least()
+	fits := func(g pal.Gang) bool { return s.mayStart(t, g) }
 	if fits(g) {
-		return nil
+		return nil, ""
 	}
 	if g.MaxTier != 0 {
 		wider := g
 		if wider.MaxTier = 0; fits(wider) {
-			out = append(out, fmt.Sprintf("It would fit now without pal_locality = %s, on GPUs that are farther apart.", g.MaxTier))
+			out, try = append(out, fmt.Sprintf("It would fit now without pal_locality = %s, on GPUs that are farther apart.", g.MaxTier)), "pal_locality="
 		}
 	}
 	if len(g.MemberSets) != 1 || g.MemberSets[0].Members < 2 {
-		return out
+		return out, try
 	}
 	// The smallest number of members that does not fit.
 	n := sort.Search(g.MemberSets[0].Members-1, func(i int) bool { return !fits(withMembers(g, i+1)) })
 	if n > 0 {
-		out = append(out, fmt.Sprintf("With %s = %d instead of %d it would fit now.", sizeKey(r, "min"), n, g.MemberSets[0].Members))
+		said := fmt.Sprintf("With %s = %d instead of %d it would fit now", sizeKey(r, "min"), n, g.MemberSets[0].Members)
+		if *t.Job.Type == api.JobTypeService {
+			said += ": " + runWithCount
+		}
+		out, try = append(out, said+"."), cmp.Or(try, fmt.Sprintf("%s=%d", sizeKey(r, "min"), n))
 	}
-	return out
+	return out, try
+}
+
+// runWithCount is how a service gets another number of members that waits for some: Nomad blocks
+// scaling during a deployment (seen on 1.11.3), and one that lacks members is under way.
+const runWithCount = "change the count in its file and run it (nomad job scale does that only once its deployment is over)"
+
+// mayStart says whether a waiting job could start now with another gang: on GPUs that are kept for
+// nobody who goes before it. Callers hold mu.
+func (s *Snapshot) mayStart(t *model.Tracked, g pal.Gang) bool {
+	if g.GPUs() > s.m.View.Cluster.FreeGPUs() {
+		return false
+	}
+	job := t.QueueJob(s.m.Cfg.RestartCost)
+	job.Gang, job.Least = g, 0
+	_, _, ok := s.m.Queue.RoomFor(gang.QueueTime(s.m.Time), s.m.View.Cluster, queue.Change{Job: job})
+	return ok
+}
+
+// priorityHelps says whether a waiting job would go before others if its priority were higher.
+func (s *Snapshot) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bool {
+	if s.m.Cfg.Queue.Order != queue.Priority || *t.Job.Priority >= tryPriority {
+		return false
+	}
+	stops := h != nil && slices.ContainsFunc(h.Jobs, func(h Holder) bool { return h.Preemptible })
+	return stops || w != nil && w.Ahead != ""
+}
+
+// tryPriority is the priority that is offered to try.
+const tryPriority = 80
+
+// whatNow says of a waiting job who holds the GPUs that it could use, what would let it start, and
+// what to try. Callers hold mu.
+func (s *Snapshot) whatNow(e *Explanation, t *model.Tracked, w *model.Wait) {
+	e.Holders = s.holders(t.Request.Least(), t.Key)
+	e.Remedies, e.Try = s.remedies(t)
+	if s.priorityHelps(t, w, e.Holders) {
+		e.Try = fmt.Sprintf("priority=%d", tryPriority)
+	}
+}
+
+// whenWhole says of a service that runs, and whose author has given it more members than there is
+// room for, what keeps them out, and what would have it whole. Callers hold mu.
+func (s *Snapshot) whenWhole(e *Explanation, t *model.Tracked) {
+	r, held := t.Request, len(s.m.View.Holds(t.Key))
+	if t.Refused != nil || *t.Job.Type != api.JobTypeService || len(r.Gang.MemberSets) != 1 || t.Record == nil || t.Record.Ready.IsZero() ||
+		t.Have != len(t.Members) || held == 0 || held != t.Holds() || held%r.Gang.MemberSets[0].GPUs != 0 {
+		return
+	}
+	missing, err := s.m.View.Missing(t.Job)
+	if err != nil || missing.Gang.GPUs() == 0 {
+		return
+	}
+	lacks := missing.Gang.MemberSets[0].Members
+	room := func(members int) (queue.Wait, bool) {
+		job := t.QueueJob(s.m.Cfg.RestartCost)
+		job.Gang, job.Least = withMembers(missing.Gang, members), 0
+		_, w, ok := s.m.Queue.RoomFor(gang.QueueTime(s.m.Time), s.m.View.Cluster, queue.Change{Job: job, Keeps: held})
+		return w, ok
+	}
+	w, ok := room(lacks)
+	switch {
+	case ok: // Nomad is about to place them
+		return
+	case w.Reason == queue.ReasonLimit:
+		e.Remedies = append(e.Remedies, fmt.Sprintf("Its tenant may hold %d GPUs at most: have quota or borrowing_limit of the tenant raised, or ask for fewer members.", w.Limit))
+	case w.Reason == queue.ReasonQuota:
+		e.Remedies = append(e.Remedies, "Its tenant's quota is used up: the missing members start once other jobs of the tenant have ended.")
+	case w.Reason == queue.ReasonGPUs || w.Reason == queue.ReasonScattered:
+		e.Holders = s.holders(missing.Gang, t.Key)
+	}
+	more := sort.Search(lacks-1, func(i int) bool { _, ok := room(i + 1); return !ok })
+	whole := len(t.Members) + more
+	e.Remedies = append(e.Remedies, fmt.Sprintf("With count = %d instead of %d it would have all its members now: %s.", whole, t.Want, runWithCount))
 }
 
 // sizeKey is where a job says how many members it has, as -what-if takes it: an elastic one

@@ -60,7 +60,7 @@ func TestHolders(t *testing.T) {
 				t.Errorf("redacted %+v of %+v", his.Holders, e.Holders)
 			}
 		}
-		planned := bed.Gang{Name: "planned", Members: 4, GPUs: 2}.Job()
+		planned := bed.Gang{Name: "planned", Members: 4, GPUs: 2, Meta: map[string]string{"pal_duration": "1m"}}.Job() // before known ends
 		nomad.Canonicalize(planned)
 		if e, err := snapshot(w).Plan(planned); err != nil || e.Holders == nil || len(e.Holders.Jobs) != 2 || !strings.Contains(strings.Join(e.Remedies, " "), "With count = 1 instead of 4") {
 			t.Errorf("planned %+v, %v", e, err)

@@ -103,6 +103,7 @@ func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
 // noteTenant says what goes by the tenant of a waiting job.
 func (s *Snapshot) noteTenant(e *Explanation, t *model.Tracked) {
 	u := s.m.Queue.TenantUse(t.Key.Namespace, gang.QueueTime(s.m.Time))
+	holding(&u, s.m.Held())
 	e.addNote(quotaSentence(u))
 	e.addNote(shareSentence(s.m.Cfg, u))
 }
@@ -119,7 +120,20 @@ func quotaSentence(u queue.TenantUse) string {
 	if u.Limit != nil {
 		said += fmt.Sprintf(" and may hold %d", *u.Limit)
 	}
+	if u.Awaited > 0 {
+		said += fmt.Sprintf("; %d more count, for which members of its running jobs wait", u.Awaited)
+	}
 	return said
+}
+
+// holding has a tenant's GPUs be those that its jobs hold. The queue also counts those that
+// running jobs ask for and do not have: a service that its author has given more members.
+func holding(u *queue.TenantUse, held map[string]int) {
+	has := 0
+	for _, namespace := range u.Namespaces {
+		has += held[namespace]
+	}
+	u.GPUs, u.Awaited = has, max(0, u.GPUs-has)
 }
 
 // shareSentence says what fair share goes by; "" where it is off.
@@ -164,7 +178,9 @@ func (s *Snapshot) Tenants(sees model.Sees) []queue.TenantUse {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	tenants := s.m.Queue.Tenants(gang.QueueTime(s.m.Time))
+	held := s.m.Held()
 	for i := range tenants {
+		holding(&tenants[i], held)
 		unseen := func(namespace string) bool { return !sees(namespace) }
 		tenants[i].Namespaces = slices.DeleteFunc(tenants[i].Namespaces, unseen)
 	}

@@ -72,7 +72,9 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 	tradeoffs := s.tradeoffs(v.Cluster, r.Least(), sizeKey(r, "min")) // before the queue gives GPUs away
 	if s.planInQueue(e, t, v, &d); e.State == gang.Starting || e.State == gang.Waiting {
 		if d.Candidates.Kept == 0 { // else they are of GPUs that it does not get
-			e.Tradeoffs = tradeoffs
+			if e.Tradeoffs = tradeoffs; e.State == gang.Waiting {
+				e.Tradeoffs = s.thatMayStart(t, tradeoffs)
+			}
 		}
 		e.afterOthers(r.Hints.After)
 	}
@@ -134,7 +136,7 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *nomad.View, 
 		e.takeWait(w)
 		e.State, e.Reason = t.Shown(w), wouldWait(waitsFor(d, w))
 		if e.State == gang.Waiting {
-			e.Holders, e.Remedies = s.holders(t.Request.Least(), k), s.remedies(t.Request)
+			s.whatNow(e, t, w)
 		}
 		if e.State == gang.Unschedulable {
 			e.Reason = "would never start on this cluster: " + waitsFor(d, w)

@@ -190,6 +190,13 @@ type Tradeoff struct {
 	Change string `json:"change"`
 	// Choice are the GPUs; there is none if it would not fit.
 	Choice *pal.Choice `json:"choice,omitempty"`
+	gang   pal.Gang
+}
+
+// thatMayStart are those of a waiting job with which it could start now, or would not fit: the GPUs
+// of the others are kept for jobs that go before it. Callers hold mu.
+func (s *Snapshot) thatMayStart(t *model.Tracked, all []Tradeoff) []Tradeoff {
+	return slices.DeleteFunc(all, func(o Tradeoff) bool { return o.Choice != nil && !s.mayStart(t, o.gang) })
 }
 
 // tradeoffs are other application classes, and a smaller count, that change the answer on
@@ -202,7 +209,7 @@ func (s *Snapshot) tradeoffs(c *pal.Cluster, g pal.Gang, count string) (out []Tr
 	}
 	own, fits := find(g)
 	add := func(change string, g pal.Gang, at pal.Placement, ok bool) {
-		t := Tradeoff{Change: change}
+		t := Tradeoff{Change: change, gang: g}
 		if ok {
 			t.Choice = pal.Describe(c, g, at)
 		}

@@ -72,11 +72,7 @@ func printNext(b *base, e *query.Explanation) {
 				steps = append(steps, fmt.Sprintf("On the best GPUs that are free now it would take %.2f times as long as here. With pal_migrate = true the placer may move it, if the agent's queue moves gangs.", a.Cost/here))
 			}
 		}
-	case gang.Waiting:
-		if e.Holders != nil && len(e.Holders.Jobs) > 0 {
-			steps = append(steps, b.tryStep("priority=80", e))
-		}
-	case gang.Unschedulable:
+	case gang.Waiting, gang.Unschedulable:
 		if e.Try != "" {
 			steps = append(steps, b.tryStep(e.Try, e))
 		}

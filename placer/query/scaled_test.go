@@ -1,0 +1,121 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+	"github.com/nomad-pal/nomad-pal/placer/query"
+)
+
+// scaled gives a job another count, as nomad job scale does: pins and all.
+func scaled(w *bed.World, name string, count int) {
+	w.T.Helper()
+	job := w.Nomad.Job(bed.Key(name))
+	job.TaskGroups[0].Count = &count
+	if err := w.Register(job); err != nil {
+		w.T.Fatal(err)
+	}
+}
+
+func explained(w *bed.World, name string) *query.Explanation {
+	w.T.Helper()
+	e, err := snapshot(w).Explain(w.T.Context(), bed.Key(name))
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return e
+}
+
+// A service that is to have more members than there is room for is told what would have it whole.
+// Its tenant holds what its members hold: those that are missing hold nothing.
+func TestScaledBeyond(t *testing.T) {
+	for name, c := range map[string]struct {
+		tenant  queue.Tenant
+		count   int
+		next    []string
+		awaited int
+	}{
+		"its tenant's limit": {queue.Tenant{Quota: 3, BorrowingLimit: new(3)}, 8, []string{
+			"Its tenant may hold 6 GPUs at most: have quota or borrowing_limit of the tenant raised, or ask for fewer members.",
+			"With count = 6 instead of 8 it would have all its members now: ",
+		}, 6},
+		"the cluster": {queue.Tenant{}, 10, []string{"With count = 8 instead of 10 it would have all its members now: "}, 8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bed.Run(t, bed.Options{Seed: 1, Placer: func(o *model.Config) {
+				o.Queue.Tenants = map[string]queue.Tenant{"default": c.tenant}
+			}}, func(w *bed.World) {
+				t := w.T
+				w.AddNodes(2, 4)
+				w.StartPlacer()
+				w.Submit(bed.Gang{Name: "api", Members: 2, Service: true})
+				w.ExpectRunning("api", 10*time.Second)
+				scaled(w, "api", c.count)
+				w.RunFor(time.Minute)
+				e := explained(w, "api")
+				held := len(w.GPUs(bed.Key("api")))
+				if e.State != gang.Starting || !slices.EqualFunc(e.Remedies, c.next, strings.HasPrefix) {
+					t.Errorf("%s: %s: %q, want %q", e.State, e.Reason, e.Remedies, c.next)
+				}
+				s := snapshot(w)
+				use := s.Tenants(func(string) bool { return true })
+				if len(use) != 1 || use[0].GPUs != held || use[0].Awaited != c.count-held {
+					t.Errorf("%d are held: %+v", held, use)
+				}
+			})
+		})
+	}
+}
+
+// What would let a waiting job start now counts on no GPU that is kept for a job that goes before
+// it, and is told as it can be done.
+func TestWhatWouldFit(t *testing.T) {
+	long := map[string]string{"pal_duration": "5h"} // it would hold up the one ahead
+	service := bed.Gang{Name: "waits", Members: 3, Service: true}
+	for name, c := range map[string]struct {
+		order queue.Order
+		ahead bool
+		waits bed.Gang
+		next  []string
+		try   string
+	}{
+		"a service": {queue.Adaptive, false, service, []string{
+			"With count = 1 instead of 3 it would fit now: change the count in its file and run it (nomad job scale does that only once its deployment is over)."}, "count=1"},
+		"behind another":              {queue.Adaptive, true, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, nil, ""},
+		"behind another, by priority": {queue.Priority, true, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, nil, "priority=80"},
+		"alone, by priority":          {queue.Priority, false, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, []string{"With count = 1 instead of 3 it would fit now."}, "count=1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bed.Run(t, bed.Options{Seed: 1, Placer: func(o *model.Config) { o.Queue.Order = c.order }}, func(w *bed.World) {
+				w.AddNodes(1, 4)
+				w.StartPlacer()
+				w.Submit(bed.Gang{Name: "runs", Members: 3, Runs: time.Hour, Meta: map[string]string{"pal_duration": "1h"}})
+				w.ExpectRunning("runs", 10*time.Second)
+				if c.ahead {
+					w.Submit(bed.Gang{Name: "ahead", Members: 4, Runs: time.Minute, Meta: map[string]string{"pal_duration": "1m"}})
+					w.RunFor(5 * time.Second)
+				}
+				w.Submit(c.waits)
+				w.RunFor(20 * time.Second)
+				e := explained(w, "waits")
+				if e.State != gang.Waiting || !slices.Equal(e.Remedies, c.next) || e.Try != c.try {
+					w.T.Errorf("%s: %s (%+v): %q, to try %q; want %q, %q", e.State, e.Reason, e.Wait, e.Remedies, e.Try, c.next, c.try)
+				}
+				for _, o := range e.Tradeoffs {
+					if c.ahead && o.Choice != nil {
+						w.T.Errorf("it would not start with %s", o.Change)
+					}
+				}
+			})
+		})
+	}
+}
