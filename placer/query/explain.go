@@ -75,6 +75,8 @@ type Explanation struct {
 	Elastic *queue.Size `json:"elastic,omitempty"`
 	// holds are the GPUs that all its members have now; nil if some are missing.
 	holds *pal.Choice
+	// beside are those of its members and of canaries beside them; nil if there are none.
+	beside *pal.Choice
 	// asks is the application class that the job has now.
 	asks pal.AppClass
 	// NoGate: the placer leaves the job to Nomad for want of a gate only.
@@ -294,6 +296,9 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 		r.Got(e.holds)
 		r.Resized(e.holds)
 		e.remeasured(r.Decision)
+	} else if e.beside != nil && lacks(e.beside, r.Decision.Chosen) { // its author took members away since
+		d := &r.Decision
+		d.Chosen, d.Demand, d.Walk, d.WalkOmitted, d.Packed, r.Predicted = e.beside, len(ids(e.beside)), nil, 0, nil, nil
 	}
 	if e.asks != "" && e.asks != r.Decision.Class {
 		e.ClassFrom = fmt.Sprintf("it was when the gang was placed; now it is %s, which counts when it is placed again", e.asks)
@@ -303,6 +308,22 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 		e.Submitted = r.Submitted
 	}
 	return nil
+}
+
+// lacks says whether a choice lacks GPUs of another one.
+func lacks(has, of *pal.Choice) bool {
+	all := ids(has)
+	return of != nil && slices.ContainsFunc(ids(of), func(id string) bool { return !slices.Contains(all, id) })
+}
+
+// ids are the GPUs of a choice.
+func ids(c *pal.Choice) (ids []string) {
+	for _, m := range c.Members {
+		for _, u := range m.GPUs {
+			ids = append(ids, u.ID)
+		}
+	}
+	return ids
 }
 
 // MeasuredNow names the alternative that is what the gang has, by what its GPUs measure now.

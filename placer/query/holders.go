@@ -311,6 +311,9 @@ type Alternative struct {
 func (s *Snapshot) runsOn(e *Explanation, t *model.Tracked) {
 	c, g := s.m.View.Cluster, t.Request.Gang
 	at := s.m.At(t)
+	if len(at.GPUs()) > g.GPUs() && t.Refused == nil && gang.HasCanaries(t.Job) {
+		e.beside = pal.Describe(c, g, at)
+	}
 	if t.Refused != nil || len(at.GPUs()) == 0 || len(at.GPUs()) != g.GPUs() || slices.ContainsFunc(at.GPUs(), func(u int) bool { return !c.Taken(u) }) {
 		return
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -118,4 +120,38 @@ func TestWhatWouldFit(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A service is explained with no GPUs that it does not have any more: also while a canary of a new
+// version runs beside it.
+func TestCanaryAfterScaleDown(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(2, 4)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "api", Members: 3, Service: true, Change: func(j *api.Job) {
+			j.TaskGroups[0].Update = &api.UpdateStrategy{Canary: new(1)}
+		}})
+		w.ExpectRunning("api", 10*time.Second)
+		w.RunFor(time.Minute)
+		scaled(w, "api", 2)
+		w.RunFor(time.Minute)
+		if err := w.Edit(bed.Key("api"), func(j *api.Job) {
+			j.TaskGroups[0].Count, j.TaskGroups[0].Tasks[0].Env = new(2), map[string]string{"VERSION": "2"}
+		}); err != nil {
+			w.T.Fatal(err)
+		}
+		w.Expect("a canary", time.Minute, func() bool { return len(w.GPUs(bed.Key("api"))) == 3 })
+		e, has := explained(w, "api"), w.GPUs(bed.Key("api"))
+		if len(has) != 3 || e.State != gang.Running {
+			w.T.Fatalf("no canary: %s: %q", e.State, has)
+		}
+		for _, id := range chosenIDs(e.Decision.Chosen) {
+			if !slices.Contains(has, id) {
+				w.T.Errorf("it has %q, not %s", has, id)
+			}
+		}
+		if n := len(chosenIDs(e.Decision.Chosen)); n != e.Decision.Demand {
+			w.T.Errorf("%d GPUs of %d", n, e.Decision.Demand)
+		}
+	})
 }
