@@ -103,6 +103,20 @@ func (l *EventLog) After(id uint64) ([]Event, <-chan struct{}) {
 	return slices.Clone(l.last[behind:]), l.changed
 }
 
+// StoppedFor is the job for which a job was stopped last, namespace/id, as far as that is kept.
+func (l *EventLog) StoppedFor(k nomad.JobKey) string {
+	if l == nil {
+		return ""
+	}
+	events, _ := l.After(0)
+	for _, e := range slices.Backward(events) {
+		if e.Kind == Stopped && e.Namespace == k.Namespace && e.Job == k.ID {
+			return e.ForJob
+		}
+	}
+	return ""
+}
+
 // For is the event as somebody may know it; ok is false if he may not at all. What
 // happens to GPUs may tell of jobs and tasks in any namespace: that is for operators.
 func (e Event) For(sees model.Sees, operator func() bool) (_ Event, ok bool) {

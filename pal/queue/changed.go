@@ -41,6 +41,9 @@ func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Fou
 	e.expect = q.remaining(e, now)
 	f, w.Reason = p.roomFor(e, ch)
 	w.Job, w.GPUs, w.Free = j.ID, ch.Keeps+e.gpus, c.FreeGPUs()
+	if w.Reason == ReasonReserved { // its own count as free here, and are kept for nobody else
+		w.Free -= p.freeOf(ch.Own)
+	}
 	if w.Reason == ReasonLimit {
 		w.Limit, _ = e.tooLargeFor(ch.Keeps).limit()
 	}
@@ -51,6 +54,16 @@ func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Fou
 		w.Ahead = p.head.job.ID
 	}
 	return f, w, w.Reason == ReasonNext
+}
+
+// freeOf counts those of some GPUs that are free.
+func (p *pass) freeOf(gpus []int) (n int) {
+	for _, u := range gpus {
+		if p.c.Available(u) {
+			n++
+		}
+	}
+	return n
 }
 
 // giveOthers takes the GPUs that others are to have, and finds the head: those who could start go

@@ -49,6 +49,9 @@ type Record struct {
 	Stopped  time.Time     `json:"stopped,omitzero"`
 	// StoppedWhy is why, as the end of a sentence about the gang.
 	StoppedWhy string `json:"stopped_why,omitempty"`
+	// StoppedFor is the job for which, namespace/id, if it is of the same namespace: who may read
+	// the record need not know of others.
+	StoppedFor string `json:"stopped_for,omitempty"`
 	// Note is what happened besides: a re-run, a repair.
 	Note string `json:"note,omitempty"`
 	// MembersOmitted counts members left out of the decision for size.
@@ -63,7 +66,7 @@ func (r *Record) stop(now time.Time, why string, ran time.Duration, slower float
 		cost *= c.Cost
 	}
 	r.Attained, r.Done, r.Stopped = r.Attained+ran, r.Done+time.Duration(float64(ran)/cost), now
-	r.StoppedWhy = why
+	r.StoppedWhy, r.StoppedFor = why, ""
 }
 
 // Got takes in which GPUs the gang has: its pins may allow others than were chosen. What

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -447,6 +448,9 @@ func (g *Gang) stopFor(s stopping, r *Record, w World) []Effect {
 	out := *r
 	if len(g.Members) > 0 {
 		out.stop(w.Now(), g.WhyStopped(), w.Now().Sub(g.startedAt(w.Now())), g.slower())
+		if strings.HasPrefix(s.forJob, g.Key.Namespace+"/") { // no namespace has a slash
+			out.StoppedFor = s.forJob
+		}
 		changed = true
 	}
 	if !changed {

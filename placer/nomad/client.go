@@ -295,7 +295,7 @@ func Refusal(m *api.AllocationMetric) string {
 		said := map[string]int{}
 		for what, n := range counts {
 			if strings.Contains(what, " "+rewrite.Mark+",") || strings.Contains(what, " "+rewrite.Mark+"/") {
-				what = "not chosen for it" // our pins
+				what = "not among the nodes that the placer chose for it" // our pins
 			}
 			said[what] += n
 		}

@@ -94,6 +94,8 @@ type Explanation struct {
 	Ran time.Time `json:"ran,omitzero"`
 	// StoppedWhy is why they were stopped, if the placer did that.
 	StoppedWhy string `json:"stopped_why,omitempty"`
+	// StoppedFor is the job for which, namespace/id, if that is known.
+	StoppedFor string `json:"stopped_for,omitempty"`
 	// Allocations are the job's live members.
 	Allocations []Allocation `json:"allocations,omitempty"`
 }
@@ -191,7 +193,7 @@ func (s *Snapshot) explainFromState(k nomad.JobKey) (e *Explanation, st gang.Obs
 		s.explainWaiting(e, s.m.Jobs[k])
 		e.Ran = lastEnd(s.m.State.AllocsOf(k), e.Submitted)
 		if t := s.m.Jobs[k]; t != nil && t.Record != nil && t.Record.Stopped.After(t.Record.Decided) && !e.Ran.IsZero() {
-			e.StoppedWhy = t.Record.StoppedWhy
+			e.StoppedWhy, e.StoppedFor = t.Record.StoppedWhy, t.Record.StoppedFor
 		}
 	case gang.Ended:
 		e.Outcome = OutcomeOf(s.m, st)
@@ -493,6 +495,7 @@ func (e Explanation) For(sees model.Sees) *Explanation {
 		e.Reason, e.WaitsFor = model.Rephrase(e.Reason, *e.Wait, now), model.Rephrase(e.WaitsFor, *e.Wait, now)
 		e.Wait = &now
 	}
+	e.StoppedFor = sees.Name(e.StoppedFor)
 	if e.Holders != nil {
 		h := *e.Holders
 		h.Jobs = slices.Clone(h.Jobs)

@@ -76,6 +76,28 @@ func TestPendingCanaries(t *testing.T) {
 	}
 }
 
+// Members of a job that was purged do not count for the one that has its name now, nor do those
+// that its author does not want any more.
+func TestOutcomeCountsItsOwnMembers(t *testing.T) {
+	s, job, member := workers(api.JobTypeBatch, 3)
+	created := uint64(5)
+	job.CreateIndex = &created
+	for i := range 6 {
+		a := member(fmt.Sprint("new", i), api.AllocClientStatusComplete)
+		a.Name, a.CreateIndex = fmt.Sprintf("j.workers[%d]", i), 7
+		if i > 3 { // the purged job had more; the count was 4 once
+			a.CreateIndex = 2
+		}
+		s.PutAlloc(a)
+	}
+	if o := OutcomeOf(&model.Model{State: s}, gang.Observe(s, job)); o.Reason != "3 of 3 members are complete" {
+		t.Error(o.Reason)
+	}
+	if n := len(lastAllocs(s, nomad.KeyOf(job), job)); n != 4 {
+		t.Errorf("%d members", n)
+	}
+}
+
 // Members that Nomad preempted are said to be that, until others are there in their stead.
 func TestPreemptedMembers(t *testing.T) {
 	s, job, member := workers(api.JobTypeBatch, 3)

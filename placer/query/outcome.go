@@ -39,7 +39,9 @@ func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 		case a.Live():
 			ending++
 		case a.Client == api.AllocClientStatusComplete && a.Desired == api.AllocDesiredStatusRun:
-			complete++
+			if wanted(st.Job, a) {
+				complete++
+			}
 		case failedOrLost(a):
 			if failed == nil || endOf(a).Before(endOf(failed)) || endOf(a).Equal(endOf(failed)) && a.ID < failed.ID {
 				failed = a
@@ -63,15 +65,21 @@ func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 	return o
 }
 
-// lastAllocs are the last allocations for each of the job's members with GPUs, by their names.
+// lastAllocs are the last allocations for each of the job's members with GPUs, by their names:
+// not those of a job of the same name that was purged before.
 func lastAllocs(s *nomad.State, k nomad.JobKey, job *api.Job) map[string]*nomad.Alloc {
 	last, groups := map[string]*nomad.Alloc{}, groupsWithGPUs(job)
 	for _, a := range s.AllocsOf(k) {
-		if was := last[a.Name]; groups[a.Group] && (was == nil || a.CreateIndex > was.CreateIndex) {
+		if was := last[a.Name]; groups[a.Group] && !ofPurged(a, job) && (was == nil || a.CreateIndex > was.CreateIndex) {
 			last[a.Name] = a
 		}
 	}
 	return last
+}
+
+// ofPurged says whether an allocation is of a job of the same name that was purged.
+func ofPurged(a *nomad.Alloc, job *api.Job) bool {
+	return job.CreateIndex != nil && a.CreateIndex < *job.CreateIndex
 }
 
 // endOf is when Nomad heard of an allocation last: of one that has ended, of its end.

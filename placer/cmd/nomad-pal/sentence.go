@@ -34,7 +34,7 @@ func mainSentence(e *query.Explanation, now time.Time) string {
 			return runsSentence(e, now)
 		}
 	case gang.Completing:
-		return fmt.Sprintf("%s ran, and is being stopped: %s.%s", e.Job, trimReason(e.Reason), startSentence(e, now))
+		return fmt.Sprintf("%s ran, and is being stopped%s: %s.%s", e.Job, stoppedSentence(e), trimReason(e.Reason), startSentence(e, now))
 	case gang.Waiting, gang.Committing:
 		return waitsSentence(e, now)
 	case gang.Unschedulable:
@@ -92,9 +92,6 @@ func runsSentence(e *query.Explanation, now time.Time) string {
 		return fmt.Sprintf("%s has lost members: %s. It was given %s at %s.", e.Job, trimReason(e.Reason), pal.CountGPUs(d.Demand), clock(e.Decided))
 	}
 	where := "of " + node(c)
-	if c.Nodes != 1 {
-		where = fmt.Sprintf("of %d nodes", c.Nodes)
-	}
 	verb, pending := "runs", running < d.Demand && slices.ContainsFunc(e.Allocations, func(a query.Allocation) bool { return a.Status == api.AllocClientStatusPending })
 	switch {
 	case e.State == gang.Starting && e.Decided.IsZero():
@@ -118,10 +115,12 @@ func runsSentence(e *query.Explanation, now time.Time) string {
 		text += ". " + trimReason(e.Reason)
 	}
 	text += ". "
-	switch policy := d.Policy; {
+	switch {
 	case e.Predicted != nil:
 		return text + fmt.Sprintf("Nomad gave it other GPUs than the placer chose, as its pins allow. Predicted slowdown: %s; of those chosen: %.2f.", times(c.Cost), e.Predicted.Cost)
-	case d.Candidates.Total > 0 && policy == string(pal.PAL):
+	case d.Candidates.Total > 0 && d.Policy == string(pal.PAL) && d.Candidates.Free <= d.Demand:
+		text += onlyFree(d.Demand) + " Predicted slowdown: " + times(c.Cost)
+	case d.Candidates.Total > 0 && d.Policy == string(pal.PAL):
 		text += fmt.Sprintf("Chosen among %d free ones for their low predicted slowdown: %s", d.Candidates.Free, times(c.Cost))
 	default:
 		text += "Predicted slowdown: " + times(c.Cost)
@@ -137,8 +136,19 @@ func runsSentence(e *query.Explanation, now time.Time) string {
 	return text + "."
 }
 
+// onlyFree says that there was nothing to choose from.
+func onlyFree(gpus int) string {
+	if gpus == 1 {
+		return "It was the only free one."
+	}
+	return "They were the only free ones."
+}
+
 func node(c *pal.Choice) string {
-	if len(c.Members) == 0 {
+	switch {
+	case c.Nodes != 1:
+		return fmt.Sprintf("%d nodes", c.Nodes)
+	case len(c.Members) == 0:
 		return "one node"
 	}
 	return "node " + c.Members[0].Node
@@ -162,13 +172,22 @@ func waitsSentence(e *query.Explanation, now time.Time) string {
 	switch {
 	case !e.Ran.IsZero():
 		text = fmt.Sprintf("%s ran, and has waited again for %s, since %s", e.Job, about(max(0, now.Sub(e.Ran))), clock(e.Ran))
-		if e.StoppedWhy != "" {
-			text += " (" + trimReason(e.StoppedWhy) + ")"
-		}
+		text += stoppedSentence(e)
 	case !e.Submitted.IsZero():
 		text = fmt.Sprintf("%s has waited for %s, since %s", e.Job, about(max(0, now.Sub(e.Submitted))), clock(e.Submitted))
 	}
 	return fmt.Sprintf("%s: %s.%s", text, reason, startSentence(e, now))
+}
+
+// stoppedSentence says why the placer stopped it, and for whom; "" if it did not.
+func stoppedSentence(e *query.Explanation) string {
+	switch {
+	case e.StoppedWhy == "":
+		return ""
+	case e.StoppedFor != "":
+		return " (" + trimReason(e.StoppedWhy) + ": " + e.StoppedFor + ")"
+	}
+	return " (" + trimReason(e.StoppedWhy) + ")"
 }
 
 // startSentence says when it is expected to start; "" if nobody knows.

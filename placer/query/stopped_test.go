@@ -1,0 +1,70 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+)
+
+// A gang that was stopped for another one is told for which. The record of a job, which its
+// authors may read, names no job of another namespace: that the agent adds from its events.
+func TestStoppedFor(t *testing.T) {
+	for namespace, record := range map[string]string{"default": "default/high", "research": ""} {
+		t.Run(namespace, func(t *testing.T) {
+			bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Order, c.Queue.Preempt = queue.Priority, true }}, func(w *bed.World) {
+				w.AddNodes(1, 4)
+				p := w.StartPlacer()
+				w.Submit(bed.Gang{Name: "low", GPUs: 4, Runs: 10 * time.Hour, Meta: map[string]string{"pal_preempt": "true"}})
+				w.ExpectRunning("low", 10*time.Second)
+				w.RunFor(10 * time.Minute)
+				w.Submit(bed.Gang{Name: "high", Namespace: namespace, GPUs: 4, Runs: time.Hour, Change: func(j *api.Job) { j.Priority = new(90) }})
+				w.RunFor(time.Minute)
+				e := explained(w, "low")
+				if e.State != gang.Waiting || e.StoppedWhy == "" || e.StoppedFor != record {
+					w.T.Errorf("%s: stopped as %q, for %q", e.State, e.StoppedWhy, e.StoppedFor)
+				}
+				if got := p.Events.StoppedFor(nomad.JobKey(bed.Key("low"))); got != namespace+"/high" {
+					w.T.Errorf("by its events it was stopped for %q", got)
+				}
+				e.StoppedFor = namespace + "/high"
+				if got := e.For(func(string) bool { return false }).StoppedFor; got != model.Unseen {
+					w.T.Errorf("who may not see the other job is told %q", got)
+				}
+			})
+		})
+	}
+}
+
+// GPUs that a gang has itself are not among those that are kept for another job while it asks for
+// more.
+func TestOwnGPUsAreNotKept(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(1, 6)
+		w.StartPlacer()
+		long := map[string]string{"pal_duration": "10h"}
+		w.Submit(bed.Gang{Name: "runs", Members: 3, Runs: time.Hour, Meta: map[string]string{"pal_duration": "1h"}})
+		w.Submit(bed.Gang{Name: "grows", Members: 2, Runs: 10 * time.Hour, Meta: long})
+		w.ExpectRunning("runs", 10*time.Second)
+		w.ExpectRunning("grows", 10*time.Second)
+		w.Submit(bed.Gang{Name: "waits", Members: 6, Runs: time.Hour, Meta: long})
+		w.RunFor(10 * time.Second)
+		if err := w.Edit(bed.Key("grows"), func(j *api.Job) { j.TaskGroups[0].Count = new(3) }); err != nil {
+			w.T.Fatal(err)
+		}
+		w.RunFor(time.Minute)
+		if e := explained(w, "grows"); !strings.HasSuffix(e.Reason, ": the free GPU is kept for a job that waits, which goes first") {
+			w.T.Errorf("%s: %s", e.State, e.Reason)
+		}
+	})
+}
