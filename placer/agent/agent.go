@@ -42,7 +42,9 @@ type Agent struct {
 	// followers are the requests that wait for events.
 	followers atomic.Int64
 	history   history
-	rest      time.Duration // of the placer, before the first look: see lookAhead
+	// port is where the API listens, or did before the configuration was reloaded.
+	port int
+	rest time.Duration // of the placer, before the first look: see lookAhead
 }
 
 // New makes an agent.
@@ -88,8 +90,9 @@ func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, r
 	if err != nil {
 		return file, err
 	}
-	address := ""
+	address, port := "", 0
 	if api != nil {
+		port = a.port
 		address = file.HTTP.published(api.listener.Addr())
 		wg.Go(func() { api.serve(ctx) })
 		wg.Go(func() { a.lookAhead(ctx, api.server.snapshots) })
@@ -106,7 +109,7 @@ func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, r
 		case <-reload:
 			next, err := Load(paths)
 			if err == nil {
-				err = a.usable(next, file)
+				err = a.usable(next, port)
 			}
 			if a.warnings.Configured(err); err != nil {
 				a.log.Error("the new configuration is invalid; keeping the old one", "error", err)
@@ -118,9 +121,9 @@ func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, r
 	}
 }
 
-// usable says why a configuration cannot take the place of the present one: whatever
-// it names must be there, since the present one ends before it begins.
-func (a *Agent) usable(next, present File) error {
+// usable says why a configuration cannot take the place of the present one, whose API has a port:
+// whatever it names must be there, since the present one ends before it begins.
+func (a *Agent) usable(next File, port int) error {
 	if _, err := next.PlacerConfig(); err != nil {
 		return err
 	}
@@ -139,7 +142,7 @@ func (a *Agent) usable(next, present File) error {
 	if _, err := server.guarded(); err != nil {
 		return err
 	}
-	return next.HTTP.mayListen(present.HTTP)
+	return next.HTTP.mayListen(port)
 }
 
 // serve runs the placer, if need be after having been elected. address is that of

@@ -40,14 +40,37 @@ func TestReload(t *testing.T) {
 	r.configure(f, "http {\n  bind_port = 0\n}\nplacement = \"packed\"\n")
 	r.reload <- syscall.SIGHUP
 	until(t, "the right one is in force", func() bool {
-		return r.url() != was && strings.Contains(r.log.String(), "placing: placement=packed")
+		return strings.Contains(r.log.String(), "placing: placement=packed")
 	})
 	r.ready()
+	if r.url() != was {
+		t.Errorf("bind_port = 0 moved it from %s to %s", was, r.url())
+	}
 	if _, text := r.send(http.MethodGet, "/v1/health", "", ""); strings.Contains(text, "warning") {
 		t.Errorf("it is still warned of: %s", text)
 	}
 	if status, text := r.send(http.MethodPost, "/v1/admission", "", `{}`); status != http.StatusNotFound {
 		t.Errorf("admission is still on: %d: %s", status, text)
+	}
+}
+
+// The port that an agent has may be pinned while it listens there, also on another address.
+func TestReloadPinsItsPort(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	r := f.run(openConfig).ready()
+	was := r.url()
+	port := was[strings.LastIndexByte(was, ':')+1:]
+	for i, address := range []string{"127.0.0.1", "0.0.0.0"} {
+		r.configure(f, fmt.Sprintf("http {\n  bind_address = %q\n  bind_port = %s\n}\n", address, port))
+		r.reload <- syscall.SIGHUP
+		until(t, "the port is pinned on "+address, func() bool {
+			return strings.Count(r.log.String(), "configuration reloaded") > i
+		})
+		r.ready()
+		if !strings.HasSuffix(r.url(), ":"+port) {
+			t.Errorf("it is at %s, was at %s", r.url(), was)
+		}
 	}
 }
 

@@ -46,7 +46,7 @@ func (a *Agent) listen(file File) (*apiListener, error) {
 		return nil, err
 	}
 	h := cmp.Or(file.HTTP, &HTTP{})
-	l, err := net.Listen("tcp", h.address())
+	l, err := a.open(h)
 	if err != nil && h.BindPort == nil {
 		a.log.Warn("the default port is taken: going without the HTTP API; set http { bind_port }", "error", err)
 		return nil, nil
@@ -63,6 +63,29 @@ func (a *Agent) listen(file File) (*apiListener, error) {
 	return &apiListener{
 		server: server, http: serverLimits().server(handler), listener: l, log: a.log.Error,
 	}, nil
+}
+
+// open listens. A port that may be any is the one that the agent had before it reloaded its
+// configuration, if that is free still: users have its address.
+func (a *Agent) open(h *HTTP) (l net.Listener, err error) {
+	if h.BindPort != nil && *h.BindPort == 0 && a.port != 0 {
+		l, err = net.Listen("tcp", h.at(a.port))
+	}
+	if l == nil {
+		l, err = net.Listen("tcp", h.address())
+	}
+	if err == nil {
+		a.port = portOf(l.Addr())
+	}
+	return l, err
+}
+
+// portOf is the port of an address; 0 if it has none.
+func portOf(at net.Addr) int {
+	if tcp, ok := at.(*net.TCPAddr); ok {
+		return tcp.Port
+	}
+	return 0
 }
 
 // published is the address that users are told: http { advertise }, else where the
@@ -110,15 +133,25 @@ func (h *HTTP) address() string {
 	if h.BindPort != nil {
 		port = *h.BindPort
 	}
+	return h.at(port)
+}
+
+// at is its address with another port.
+func (h *HTTP) at(port int) string {
 	return net.JoinHostPort(cmp.Or(h.BindAddress, defaultAddress), strconv.Itoa(port))
 }
 
-// mayListen says why the API could not be opened in place of the present one.
-func (h *HTTP) mayListen(present *HTTP) error {
-	if h == nil || h.BindPort == nil || h.address() == present.address() {
+// mayListen says why the API could not be opened in place of the present one, which listens on a
+// port; 0: on none.
+func (h *HTTP) mayListen(present int) error {
+	if h == nil || h.BindPort == nil {
 		return nil // where the default port is taken, the agent goes without
 	}
-	l, err := net.Listen("tcp", h.address())
+	at := h.address()
+	if *h.BindPort == present { // it is ours, and free by then
+		at = h.at(0)
+	}
+	l, err := net.Listen("tcp", at)
 	if err != nil {
 		return fmt.Errorf("opening the HTTP API: %w", err)
 	}
