@@ -58,6 +58,18 @@ func Obstruct(d *pal.Decision, found []nomad.Obstacle) {
 	d.Reason = withObstacles(d.Reason, !d.Impossible && d.Candidates.Free >= d.Demand, found)
 }
 
+// whereAway is what keeps a job from nodes that may come back, and that it could use then; "" if
+// there are none.
+func whereAway(found []nomad.Obstacle) string {
+	var said []string
+	for _, o := range found {
+		if text := o.String(); o.Away && !slices.Contains(said, text) {
+			said = append(said, text)
+		}
+	}
+	return strings.Join(said, ", ")
+}
+
 // mostObstacles are named in a sentence; all are in the explanation.
 const mostObstacles = 3
 
@@ -98,6 +110,11 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 			if shown.never {
 				shown.Reason = queue.ReasonTooLarge
 				shown.why = withObstacles(shown.why, false, found)
+			}
+		}
+		if t := m.ByID(w.Job); t != nil && w.Reason == queue.ReasonServices {
+			if away := whereAway(m.View.LastingObstacles(t.Job)); away != "" {
+				shown.why = w.Why() + "; it may start when nodes are back: " + away
 			}
 		}
 		if t := m.ByID(w.Job); t != nil && w.Reason == queue.ReasonNext && t.Trouble != "" {

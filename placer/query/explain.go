@@ -145,12 +145,8 @@ func (s *Snapshot) explain(ctx context.Context, k nomad.JobKey) (*Explanation, e
 		return e, nil
 	case gang.Native, gang.Template:
 	default:
-		wait, err := s.canariesWait(ctx, st)
-		if err != nil {
+		if err := s.canariesWait(ctx, e, st); err != nil {
 			return nil, err
-		}
-		if wait != "" {
-			e.Reason += "; " + wait
 		}
 	}
 	return e, s.addRecord(ctx, e, st)

@@ -187,30 +187,45 @@ func (s *Snapshot) Tenants(sees model.Sees) []queue.TenantUse {
 	return slices.DeleteFunc(tenants, func(u queue.TenantUse) bool { return len(u.Namespaces) == 0 })
 }
 
-// canariesWait is what the canaries of a running service wait for, "" where none
-// do: Nomad has tried to place them, and said that it cannot.
-func (s *Snapshot) canariesWait(ctx context.Context, st gang.Observed) (string, error) {
+// canariesWait says what the canaries of a running service wait for, if they do: Nomad has tried to
+// place them, and said that it cannot.
+func (s *Snapshot) canariesWait(ctx context.Context, e *Explanation, st gang.Observed) error {
 	if st.Nomad != gang.Running || !gang.WantsCanaries(st) {
-		return "", nil
+		return nil
 	}
 	evals, err := s.nomad.Evaluations(ctx, st.Key)
 	if err != nil {
-		return "", err
+		return err
 	}
 	if blocked, _ := gang.Blocked(st.Job, evals); blocked == nil {
-		return "", nil
+		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, err := s.m.View.Canaries(st.Job)
 	if err != nil || r.Gang.GPUs() == 0 {
-		return "", err
+		return err
 	}
-	if _, ok := pal.Place(s.m.View.Cluster, r.Gang, s.m.Cfg.Policy()); ok {
-		if st.Pins.Mode == rewrite.ModePrefer {
-			return "the canaries of the new version wait for Nomad to place them", nil
-		}
-		return "the canaries of the new version wait for the placer to make room for them beside the old one", nil
+	if _, ok := pal.Place(s.m.View.Cluster, r.Gang, s.m.Cfg.Policy()); !ok {
+		said := gang.NoCanaries + pal.Explain(s.m.View.Cluster, r.Gang, s.m.Cfg.Policy()).Reason
+		e.Reason += "; " + said
+		e.Members = append(e.Members, said)
+		e.Holders = s.holders(r.Gang, st.Key)
+		e.Remedies = append(e.Remedies, fmt.Sprintf("The canaries start once %s free beside those of the old version. To update without them: run the job with canary = 0 in its update block, and Nomad replaces the members where they are. To go back: nomad job revert.", comes(r.Gang.GPUs())))
+		return nil
 	}
-	return gang.NoCanaries + pal.Explain(s.m.View.Cluster, r.Gang, s.m.Cfg.Policy()).Reason, nil
+	said := "the canaries of the new version wait for the placer to make room for them beside the old one"
+	if st.Pins.Mode == rewrite.ModePrefer {
+		said = "the canaries of the new version wait for Nomad to place them"
+	}
+	e.Reason += "; " + said
+	return nil
+}
+
+// comes counts GPUs that come.
+func comes(gpus int) string {
+	if gpus == 1 {
+		return "1 GPU comes"
+	}
+	return pal.CountGPUs(gpus) + " come"
 }

@@ -227,8 +227,12 @@ func TestCanaries(t *testing.T) {
 				old := w.Members(Key("s"))[0].ID
 				w.update("s")
 				w.RunFor(30 * time.Second)
-				if e := w.explained("s"); !strings.Contains(e.Reason, "no room for the canaries of the new version") {
+				e := w.explained("s")
+				if !strings.Contains(e.Reason, "no room for the canaries of the new version") {
 					t.Errorf("explain says: %s", e.Reason)
+				}
+				if len(e.Members) != 1 || !strings.Contains(e.Reason, e.Members[0]) || len(e.Remedies) != 1 || !strings.HasPrefix(e.Remedies[0], "The canaries start once 1 GPU comes free beside") {
+					t.Errorf("of its members: %q; what to do: %q", e.Members, e.Remedies)
 				}
 				w.AddNodes(1, 1)
 				w.Expect("the canary runs", time.Minute, func() bool {

@@ -46,6 +46,31 @@ func TestServicesHoldWhatAGangNeeds(t *testing.T) {
 	})
 }
 
+// A gang that waits for services, and could start on a node that was drained, is told so.
+func TestServicesAndDrainedNodes(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 4)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "serve", Service: true, Members: 3})
+		w.ExpectRunning("serve", 10*time.Second)
+		nodes, _, err := w.Author.Nodes().List(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range nodes {
+			if n.ID != w.Members(Key("serve"))[0].Node {
+				w.Nomad.Drain(n.ID)
+			}
+		}
+		w.Submit(Gang{Name: "train", Members: 3, Runs: time.Hour})
+		w.RunFor(10 * time.Second)
+		const want = "; it may start when nodes are back: the node is not eligible for scheduling (1 of 2 nodes)"
+		if e := w.explained("train"); e.Wait == nil || e.Wait.Reason != queue.ReasonServices || !strings.HasSuffix(e.Reason, want) || !strings.HasSuffix(e.WaitsFor, want) {
+			t.Errorf("%s: %s: %+v", e.State, e.Reason, e.Wait)
+		}
+	})
+}
+
 // Who holds GPUs is listed by when they come free.
 func TestHoldersInOrder(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
