@@ -4,8 +4,12 @@
 package agent
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -167,6 +171,38 @@ func TestNomadDown(t *testing.T) {
 	refuse(w, err)
 	if w.Code != http.StatusBadGateway || denied(err) || strings.Contains(w.Body.String(), "127.0.0.1") {
 		t.Errorf("status %d: %v: %s", w.Code, err, w.Body)
+	}
+}
+
+// A token that Nomad does not know is refused, also where Nomad answers 500 to it; another 500 is
+// no refusal.
+func TestUnknownToken(t *testing.T) {
+	text := "ACL token not found"
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, text, http.StatusInternalServerError)
+	}))
+	defer srv.Close()
+	s := siteOn(t, srv.URL)
+	if err := callerWith(t, s, "X-Nomad-Token", "gone").readsNodes(t.Context()); !denied(err) || !strings.Contains(err.Error(), "Nomad does not know the token") {
+		t.Error(err)
+	}
+	text = "no leader"
+	if err := callerWith(t, s, "X-Nomad-Token", "gone").readsNodes(t.Context()); err == nil || denied(err) {
+		t.Error(err)
+	}
+}
+
+// A Nomad that does not answer in time is told from one that cannot be reached.
+func TestNomadIsSlow(t *testing.T) {
+	timeout := &url.Error{Op: "Get", URL: "http://10.0.0.1/v1/nodes", Err: context.DeadlineExceeded}
+	gone := &url.Error{Op: "Get", URL: "http://10.0.0.1/v1/nodes", Err: errors.New("connection refused")}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{{timeout, "Nomad did not answer the agent in time"}, {fmt.Errorf("reading nodes: %w", gone), "the agent cannot reach Nomad"}} {
+		if got := publicError(c.err); got != c.want {
+			t.Errorf("%v: %q, want %q", c.err, got, c.want)
+		}
 	}
 }
 

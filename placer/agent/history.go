@@ -63,21 +63,26 @@ func (a *Agent) remember(ctx context.Context) {
 	for {
 		select {
 		case now := <-tick.C:
-			m := a.metrics(now)
-			s := Sample{At: now.UTC(), GPUs: m.GPUs, Free: m.Free, Allocated: m.Allocated, Waiting: m.Jobs[gang.Waiting], Running: m.Jobs[gang.Running], Requested: m.Requested}
+			s, known := sampleOf(a.metrics(now), now)
 			events, _ := a.hooks.Events.After(last)
 			for _, e := range events {
 				if last = e.ID; e.Kind == placer.Placed {
 					s.Placed++
 				}
 			}
-			if m.CycleAge >= 0 && m.GPUs > 0 {
+			if known {
 				a.history.add(s)
 			}
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// sampleOf is the sample of a moment; ok is false while the placer knows no cluster yet.
+func sampleOf(m Metrics, now time.Time) (s Sample, ok bool) {
+	s = Sample{At: now.UTC(), GPUs: m.GPUs, Free: m.Free, Allocated: m.Allocated, Waiting: m.Jobs[gang.Waiting], Running: m.Jobs[gang.Running], Requested: m.Requested}
+	return s, m.CycleAge >= 0 && m.GPUs > 0
 }
 
 // serveHistory answers the samples of the last day, one a minute, the oldest first: as

@@ -27,6 +27,20 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
+// No sample is kept before the placer's loop first showed that it works, nor of a cluster without
+// GPUs; one is in the moment in which it shows that.
+func TestSamplesOfWhatIsKnown(t *testing.T) {
+	for _, c := range []struct {
+		age  float64
+		gpus int
+		want bool
+	}{{-1, 4, false}, {0, 4, true}, {1, 4, true}, {1, 0, false}} {
+		if s, ok := sampleOf(Metrics{CycleAge: c.age, GPUs: c.gpus}, time.Now()); ok != c.want || s.GPUs != c.gpus {
+			t.Errorf("%+v: %t, %+v", c, ok, s)
+		}
+	}
+}
+
 // Who had which GPU follows from the events: until it was moved, waited again, or ended.
 func TestUses(t *testing.T) {
 	at := func(n int) time.Time { return time.Unix(int64(n), 0).UTC() }

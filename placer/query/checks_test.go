@@ -6,7 +6,23 @@ package query
 import (
 	"testing"
 	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
+
+// A profile is told to be old from three months on, not before.
+func TestCheckOldProfile(t *testing.T) {
+	now := time.Now()
+	for age, want := range map[time.Duration]Verdict{profileOld - time.Hour: OK, profileOld + time.Hour: Warn} {
+		p := &profile.Profile{Version: 1, Created: now.Add(-age).UTC().Format(time.RFC3339)}
+		s := &Snapshot{m: &model.Model{Time: now, Profile: p, State: nomad.NewState()}}
+		if c := s.checkProfile(); c.Verdict != want || (c.Next == "") != (want == OK) {
+			t.Errorf("%s old: %+v", age, c)
+		}
+	}
+}
 
 // Clocks that are apart are told from a heartbeat that is old.
 func TestCheckClocks(t *testing.T) {

@@ -98,6 +98,26 @@ func TestOutcomeCountsItsOwnMembers(t *testing.T) {
 	}
 }
 
+// Members of groups without GPUs are no part of the gang: what became of them is not told.
+func TestGroupsWithoutGPUs(t *testing.T) {
+	s, job, member := workers(api.JobTypeBatch, 1)
+	job.AddTaskGroup(api.NewTaskGroup("logs", 2).AddTask(api.NewTask("log", "raw_exec")))
+	nomad.Canonicalize(job)
+	s.PutJob(job)
+	for id, client := range map[string]string{"a": api.AllocClientStatusComplete, "b": api.AllocClientStatusFailed} {
+		a := member(id, client)
+		a.Group, a.Name = "logs", "j.logs["+id+"]"
+		s.PutAlloc(a)
+	}
+	s.PutAlloc(member("w", api.AllocClientStatusRunning))
+	if got := membersSay(s, gang.Observe(s, job)); got != "1 of 1 member runs" {
+		t.Error(got)
+	}
+	if last := lastAllocs(s, nomad.KeyOf(job), job); len(last) != 1 || last["j.w"] == nil {
+		t.Errorf("%d members", len(last))
+	}
+}
+
 // Members that Nomad preempted are said to be that, until others are there in their stead.
 func TestPreemptedMembers(t *testing.T) {
 	s, job, member := workers(api.JobTypeBatch, 3)

@@ -71,10 +71,8 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 	t := &model.Tracked{Gang: gang.Gang{Observed: gang.Observed{Key: k, Job: &planned, Nomad: gang.Waiting}, Request: r}}
 	tradeoffs := s.tradeoffs(v.Cluster, r.Least(), sizeKey(r, "min")) // before the queue gives GPUs away
 	if s.planInQueue(e, t, v, &d); e.State == gang.Starting || e.State == gang.Waiting {
-		if d.Candidates.Kept == 0 { // else they are of GPUs that it does not get
-			if e.Tradeoffs = tradeoffs; e.State == gang.Waiting {
-				e.Tradeoffs = s.thatMayStart(t, tradeoffs)
-			}
+		if e.Tradeoffs = tradeoffs; e.State == gang.Waiting {
+			e.Tradeoffs = s.thatMayStart(t, tradeoffs)
 		}
 		e.afterOthers(r.Hints.After)
 	}

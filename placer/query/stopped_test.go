@@ -68,3 +68,30 @@ func TestOwnGPUsAreNotKept(t *testing.T) {
 		}
 	})
 }
+
+// A gang that waits again since its members failed is told which nodes it avoids.
+func TestAvoidedNodesAreTold(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Order = queue.Priority }}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "fails", GPUs: 4, Runs: time.Minute, Exit: 3})
+		w.ExpectRunning("fails", 10*time.Second)
+		node := w.Members(bed.Key("fails"))[0].Node
+		for _, n := range snapshot(w).Model().State.Nodes {
+			if n.ID == node {
+				node = n.Name
+			}
+		}
+		w.Submit(bed.Gang{Name: "next", GPUs: 4, Runs: time.Hour, Change: func(j *api.Job) { j.Priority = new(90) }})
+		w.RunFor(5 * time.Second)
+		if e := explained(w, "next"); strings.Contains(e.Note, "it goes to nodes other than") {
+			w.T.Errorf("it has failed nowhere: %s", e.Note)
+		}
+		w.ExpectRunning("next", 10*time.Minute)
+		e := explained(w, "fails")
+		want := "it goes to nodes other than " + node + " if it can: members of it failed there within the last hour"
+		if e.State != gang.Waiting || !strings.Contains(e.Note, want) {
+			w.T.Errorf("%s: %q, want %q", e.State, e.Note, want)
+		}
+	})
+}

@@ -5,6 +5,7 @@ package query_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -118,6 +119,34 @@ func TestOverlappingWindows(t *testing.T) {
 			}
 		}
 	})
+}
+
+// plan offers no change with which a job would get GPUs that a window keeps from it.
+func TestWindowsAreNotOffered(t *testing.T) {
+	for _, kept := range []bool{false, true} {
+		bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
+			if kept {
+				c.Windows = []window.Window{{Name: "kernel", Start: time.Now().Add(time.Hour), Duration: time.Hour, Nodes: []string{"*"}}}
+			}
+		}}, func(w *bed.World) {
+			w.AddNodes(2, 4)
+			w.StartPlacer()
+			w.RunFor(10 * time.Second)
+			p, err := snapshot(w).Plan(bed.Gang{Name: "planned", Members: 2, GPUs: 4, Meta: map[string]string{"pal_duration": "3h"}}.Job())
+			if err != nil {
+				w.T.Fatal(err)
+			}
+			var offered []string
+			for _, o := range p.Tradeoffs {
+				if o.Choice != nil {
+					offered = append(offered, o.Change)
+				}
+			}
+			if slices.Contains(offered, "count=1") == kept || kept && len(offered) > 0 {
+				w.T.Errorf("kept %t: %s: offered %q", kept, p.Reason, offered)
+			}
+		})
+	}
 }
 
 // explain and plan show nothing as chosen that a window keeps from the job.
