@@ -294,7 +294,6 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 			return
 		}
 		if refused := (*gang.DryRunRefusal)(nil); errors.As(s.err, &refused) {
-			t.DryRun = s.err.Error()
 			t.NoteUnfit(refused.Unfit, now)
 		}
 		p.step(ctx, t, gang.Failure{Of: gang.Commit{Start: s.Start}, Err: s.err})

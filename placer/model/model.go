@@ -321,8 +321,6 @@ type Tracked struct {
 	Eligible time.Time
 	// unfit are nodes on which Nomad's dry run refused the gang, and when.
 	unfit map[unfitNode]time.Time
-	// DryRun is what that said last, of whichever form of the job; "" if it has refused nothing.
-	DryRun string
 }
 
 // unfitNode is a node, by name, that is unfit for a job as it was registered at the index.
