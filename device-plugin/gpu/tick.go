@@ -9,5 +9,5 @@ import "time"
 // period. Timers that are set by it fire together and wake the process once, where
 // each would wake it at a time of its own.
 func UntilTick(now time.Time, period time.Duration) time.Duration {
-	return now.Truncate(period).Add(period).Sub(now.Round(0))
+	return now.Truncate(period).Add(period).Sub(now)
 }
