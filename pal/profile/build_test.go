@@ -94,7 +94,7 @@ func TestBuildBadGPU(t *testing.T) {
 	}
 	// Two GPUs, one of them bad: still found, though the reference is provisional.
 	p = mustBuild(t, fleet(1, 3), DefaultOptions(), nil)
-	if e := classOf(t, p, "GPU-01"); !e.Outlier || e.Class != MaxClass || !e.Provisional {
+	if e := classOf(t, p, "GPU-01"); !e.Outlier || e.Class != MaxClass || !p.Groups[0].Provisional {
 		t.Errorf("of two GPUs, the bad one is %+v", e)
 	}
 	if e := classOf(t, p, "GPU-00"); e.Score != 1 || e.Class != 2 && e.Class != 1 {
@@ -105,7 +105,7 @@ func TestBuildBadGPU(t *testing.T) {
 func TestBuildProvisionalReference(t *testing.T) {
 	p := mustBuild(t, fleet(1, 1, 1.05, 1.2), DefaultOptions(), nil)
 	for gpu, want := range map[string]int{"GPU-00": 2, "GPU-02": 3, "GPU-03": 3} {
-		if e := classOf(t, p, gpu); e.Class != want || !e.Provisional {
+		if e := classOf(t, p, gpu); e.Class != want || !p.Groups[0].Provisional {
 			t.Errorf("%s: %+v, want provisional class %d", gpu, e, want)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 func (p *Profile) classify(g *Group, rs []reading, scores []float64, prev *Profile) []Entry {
 	entries := make([]Entry, len(rs))
 	for i, r := range rs {
-		entries[i] = Entry{App: g.App, Key: g.Key, Time: r.time, Score: pal.PMScore(scores[i]), Provisional: g.Provisional}
+		entries[i] = Entry{App: g.App, Key: g.Key, Time: r.time, Score: pal.PMScore(scores[i])}
 		entries[i].Outlier = scores[i] >= p.Options.Outlier
 	}
 	if p.Options.Method == Edges || g.SingleClass || g.Provisional {

@@ -117,6 +117,5 @@ func (p *Profile) checkEntry(model string, e *Entry) error {
 	case e.Value != pal.PMScore(g.Values[e.Bin-1]) && !(e.Outlier && e.Value == e.Score):
 		return fmt.Errorf("value %v is not the %v of bin %d", e.Value, g.Values[e.Bin-1], e.Bin)
 	}
-	e.Provisional = g.Provisional
 	return nil
 }

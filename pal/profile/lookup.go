@@ -59,7 +59,7 @@ func (p *Profile) score(id groupID, gpu string, time float64) Entry {
 	}
 	g := &p.Groups[i]
 	score := pmScore(time, g.Reference)
-	e := Entry{App: id.app, Key: id.key, Time: time, Score: pal.PMScore(score), Provisional: g.Provisional}
+	e := Entry{App: id.app, Key: id.key, Time: time, Score: pal.PMScore(score)}
 	e.Outlier = score >= p.Options.Outlier
 	if len(g.Centers) > 0 {
 		e.Bin = nearest(g.Centers, score) + 1

@@ -178,8 +178,6 @@ type Entry struct {
 	Pending int `json:"pending,omitempty"`
 	// Unmeasured: nothing is known; Score is 0 and Class is MaxClass.
 	Unmeasured bool `json:"-"`
-	// Provisional is that of the group.
-	Provisional bool `json:"-"`
 }
 
 func (o Options) equal(p Options) bool {
