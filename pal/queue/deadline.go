@@ -84,7 +84,6 @@ func (q *Queue) nextUrgency(soon func(time.Duration)) {
 
 // Deadline is how a waiting gang stands to its deadline.
 type Deadline struct {
-	At time.Duration
 	// StartBy is the latest start by which nine of ten gangs like it are done in time,
 	// LostAt the one after which it is expected to be late.
 	StartBy, LostAt time.Duration
@@ -100,6 +99,6 @@ func (q *Queue) DeadlineOf(now time.Duration, id string) (d Deadline, ok bool) {
 		return d, false
 	}
 	u := e.urgency
-	return Deadline{At: e.job.Deadline, StartBy: e.startBy(), LostAt: u.to,
+	return Deadline{StartBy: e.startBy(), LostAt: u.to,
 		Urgent: u.from <= now && now <= u.to, Lost: now > u.to}, true
 }

@@ -434,8 +434,6 @@ type Size struct {
 	Most    int `json:"most"`    // that it may have
 	// Settled: it stays as it is, because some of its members have done their work.
 	Settled bool `json:"settled,omitempty"`
-	// Until is before when it does not change, since the caller's epoch.
-	Until time.Duration `json:"-"`
 }
 
 // SizeOf is the size of a gang that runs or waits; ok is false where it is not elastic.
@@ -447,7 +445,7 @@ func (q *Queue) SizeOf(id string) (s Size, ok bool) {
 	}
 	s = Size{Least: e.job.Least, Most: e.full.MemberSets[0].Members, Settled: e.settled}
 	if e.state >= running {
-		s.Members, s.Until = len(e.placement.Members), e.safeUntil
+		s.Members = len(e.placement.Members)
 	}
 	return s, true
 }

@@ -194,7 +194,7 @@ func TestDeadlineOf(t *testing.T) {
 	submit("none", 0)
 	hour := func(n int) time.Duration { return time.Duration(n) * time.Hour }
 	for now, want := range map[int]Deadline{
-		3: {At: hour(10), StartBy: hour(7), LostAt: hour(7)}, 4: {At: hour(10), StartBy: hour(7), LostAt: hour(7), Urgent: true}, 8: {At: hour(10), StartBy: hour(7), LostAt: hour(7), Lost: true},
+		3: {StartBy: hour(7), LostAt: hour(7)}, 4: {StartBy: hour(7), LostAt: hour(7), Urgent: true}, 8: {StartBy: hour(7), LostAt: hour(7), Lost: true},
 	} {
 		if got, ok := q.DeadlineOf(hour(now), "j"); !ok || got != want {
 			t.Errorf("at %d h: %+v, want %+v", now, got, want)

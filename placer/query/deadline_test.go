@@ -13,7 +13,7 @@ import (
 // Whether a deadline will be met is said by when the job is expected to start.
 func TestDeadlineSentence(t *testing.T) {
 	hour := func(n int) time.Duration { return time.Duration(n) * time.Hour }
-	d := queue.Deadline{At: hour(10), StartBy: hour(6), LostAt: hour(7)}
+	d := queue.Deadline{StartBy: hour(6), LostAt: hour(7)}
 	urgent, lost := d, d
 	urgent.Urgent, lost.Lost = true, true
 	const by = ": 9 of 10 jobs like it meet that if they start by 1970-01-01 06:00 UTC"
