@@ -138,6 +138,7 @@ func TestFailures(t *testing.T) {
 		{"no-binary", "CUDA_ERROR_NO_BINARY_FOR_GPU (209)", false},
 		{"oom", "taking 2 MiB of the GPU's memory: CUDA_ERROR_OUT_OF_MEMORY (2)", false},
 		{"lost", "launching a kernel: CUDA_ERROR_LAUNCH_FAILED (719)", true},
+		{"ecc", "launching a kernel: CUDA_ERROR_ECC_UNCORRECTABLE (214)", true},
 	} {
 		t.Run(tc.fail, func(t *testing.T) {
 			err := run(library(t, "gpus=1", "fail="+tc.fail))

@@ -21,7 +21,7 @@
 //   jit.hang=pal_mma    compiling this kernel never ends; jit.crash kills the process
 //   xid=FILE            a write to nowhere is event 31 in this state file of the fake NVML
 //   pids=DIR            a process with a context shows as DIR/UUID.PID
-//   fail=oom|hang|lost|corrupt|jit|too-new|no-binary|busy|no-device|not-ready
+//   fail=oom|hang|lost|ecc|corrupt|jit|too-new|no-binary|busy|no-device|not-ready
 //   fail.gpu=1          only on GPU 1 (default all)
 //   fail.after=20       only from the 20th launch of a process on
 //   fail.kernel=pal_mma only once this kernel has been launched
@@ -36,7 +36,7 @@
 #include <unistd.h>
 
 typedef int R;
-enum { OOM = 2, BUSY = 46, NO_DEVICE = 100, NO_BINARY = 209, INVALID_PTX = 218, PTX_TOO_NEW = 222, ILLEGAL = 700, LOST = 719, NOT_READY = 802 };
+enum { OOM = 2, BUSY = 46, NO_DEVICE = 100, NO_BINARY = 209, ECC = 214, INVALID_PTX = 218, PTX_TOO_NEW = 222, ILLEGAL = 700, LOST = 719, NOT_READY = 802 };
 
 static int visible[64], nvisible, current, launches, illegal;
 static char launched[256];   // kernels so far
@@ -125,6 +125,7 @@ R cuGetErrorName(int code, const char **name) {
   case BUSY: *name = "CUDA_ERROR_DEVICE_UNAVAILABLE"; break;
   case NO_DEVICE: *name = "CUDA_ERROR_NO_DEVICE"; break;
   case NO_BINARY: *name = "CUDA_ERROR_NO_BINARY_FOR_GPU"; break;
+  case ECC: *name = "CUDA_ERROR_ECC_UNCORRECTABLE"; break;
   case INVALID_PTX: *name = "CUDA_ERROR_INVALID_PTX"; break;
   case PTX_TOO_NEW: *name = "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"; break;
   case ILLEGAL: *name = "CUDA_ERROR_ILLEGAL_ADDRESS"; break;
@@ -279,6 +280,7 @@ R cuLaunchKernel(struct function *f, unsigned gx, unsigned gy, unsigned gz, unsi
   launches++;
   if (!strstr(launched, f->name)) strcat(launched, f->name);
   if (failing("lost")) return LOST;
+  if (failing("ecc")) return ECC;
   char key[16];
   snprintf(key, sizeof key, "slow.%d", current);
   rng ^= rng << 13; rng ^= rng >> 7; rng ^= rng << 17;
