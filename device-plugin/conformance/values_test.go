@@ -223,8 +223,8 @@ func recordedAttribute(t *testing.T, text string) *structs.Attribute {
 	return nil
 }
 
-// Whatever a job can ask of the incumbent's attributes by = or >= and get, it
-// gets of ours: compared as Nomad's scheduler compares them, a literal in the
+// Whatever a job can ask of the incumbent's attributes, by >= of numbers or = of texts, and get,
+// it gets of ours: compared as Nomad's scheduler compares them, a literal in the
 // job's text against the attribute.
 func TestJobsOfTheIncumbentPlaceUnchanged(t *testing.T) {
 	ours(t)
