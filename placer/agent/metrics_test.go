@@ -76,8 +76,7 @@ func TestPrometheus(t *testing.T) {
 	}
 }
 
-// All metrics that the dashboard, the alerts and the docs speak of exist, and the
-// reference has them all.
+// All metrics that the dashboard, the alerts and docs/operators/monitor.md speak of exist.
 func TestMonitoringIsOfMetricsThatExist(t *testing.T) {
 	t.Parallel()
 	known := map[string]string{}
