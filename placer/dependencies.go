@@ -17,6 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -184,7 +185,7 @@ func (p *Placer) readDependency(ctx context.Context, k nomad.JobKey, had model.D
 	if at, ok := gang.FinishedWell(job, as); ok {
 		return model.Dependency{Finished: at}, nil
 	}
-	if job.Stop != nil && *job.Stop {
+	if rewrite.Stopped(job) {
 		versions, err := p.nomad.Versions(ctx, k)
 		if err != nil {
 			return had, err

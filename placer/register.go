@@ -13,6 +13,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // checkLast looks after what was registered last and no event has told of yet,
@@ -78,7 +79,7 @@ func (p *Placer) lookUp(ctx context.Context, job, was *api.Job, unknown error) (
 		return nil, fmt.Errorf("registering job %q: %w", *job.ID, nomad.ErrConflict)
 	case now == nil || was != nil && *now.JobModifyIndex == *was.JobModifyIndex:
 		return nil, unknown
-	case gang.AuthorSpec(now) != gang.AuthorSpec(job), *now.Version > next, now.Stop != nil && *now.Stop: // or its author has stopped what came about
+	case gang.AuthorSpec(now) != gang.AuthorSpec(job), *now.Version > next, rewrite.Stopped(now): // or its author has stopped what came about
 		return nil, fmt.Errorf("registering job %q: %w", *job.ID, nomad.ErrConflict)
 	}
 	p.log.Info("a registration that Nomad did not answer has succeeded", "job", *job.ID, "namespace", *job.Namespace)

@@ -202,7 +202,7 @@ func endedByThemselves(tasks map[string]*api.TaskState) bool {
 // last had. Stopping a job makes one more version of it.
 func FinishedWell(job *api.Job, as []*nomad.Alloc) (at time.Time, ok bool) {
 	version := *job.Version
-	if stopped(job) && version > 0 {
+	if rewrite.Stopped(job) && version > 0 {
 		version--
 	}
 	done := map[string]map[string]bool{} // by group, the names of members

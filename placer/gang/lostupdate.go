@@ -45,12 +45,12 @@ const (
 // keeps no version of it. Somebody has to purge it again.
 func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
 	now, last := versions[v], versions[v-1]
-	if now == nil || last == nil || stopped(now) {
+	if now == nil || last == nil || rewrite.Stopped(now) {
 		return false
 	}
 	asks := AuthorSpec(rewrite.Author(now))
 	base := v - 1
-	for versions[base] != nil && (stopped(versions[base]) || AuthorSpec(rewrite.Author(versions[base])) != asks) {
+	for versions[base] != nil && (rewrite.Stopped(versions[base]) || AuthorSpec(rewrite.Author(versions[base])) != asks) {
 		base--
 	}
 	if base == v-1 || versions[base] == nil {
@@ -172,7 +172,7 @@ func (g *Gang) undo(w World) ([]Effect, bool) {
 		return []Effect{g.log(Warn, "the job was purged while it was being stopped, purging it again"), Deregister{ToUndo, true}}, false
 	case lost == nil:
 		return g.wrong(fmt.Errorf("version %d, which was replaced while the job was being placed: %w", *g.Job.Version-1, ErrNoVersion), w), false
-	case nomad.Ended(lost) && stopped(lost):
+	case nomad.Ended(lost) && rewrite.Stopped(lost):
 		return []Effect{g.log(Warn, "the job was stopped while it was being placed, stopping it again"), Deregister{ToUndo, false}}, false
 	}
 	return []Effect{g.log(Warn, "the job was edited while it was being placed, taking over the edit"), Register{Why: ToUndo, Job: lost}}, false

@@ -76,7 +76,7 @@ func firstAsked(job *api.Job, versions map[uint64]*api.Job) submission {
 		if o == nil {
 			return submission{since: since, cut: true}
 		}
-		if (o.Stop != nil && *o.Stop) || !rewrite.Gated(o) || rewrite.AllGPUs(o) < gpus {
+		if rewrite.Stopped(o) || !rewrite.Gated(o) || rewrite.AllGPUs(o) < gpus {
 			break
 		}
 		if _, pinned := rewrite.Pinned(o); pinned {

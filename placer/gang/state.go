@@ -144,7 +144,7 @@ func Observe(s *nomad.State, job *api.Job) Observed {
 			st.Misplaced = st.Misplaced && byGroup[*g.Name] <= rewrite.Members(g)
 		}
 	}
-	dropped := gated && !placed && !stopped(job)
+	dropped := gated && !placed && !rewrite.Stopped(job)
 	if st.Nomad = st.state(pinned, gated, past, dropped); st.Nomad == Running && !live {
 		st.Nomad = Ended
 	}
@@ -200,5 +200,3 @@ func (st Observed) Holds() int {
 	}
 	return n
 }
-
-func stopped(job *api.Job) bool { return job.Stop != nil && *job.Stop }

@@ -145,7 +145,7 @@ func (g *Gang) leave(World) []Effect {
 		out = append(out, SaveRecord{*g.Record})
 	}
 	if g.Queued {
-		out = append(out, Dequeue{Finished: g.Placed && g.Nomad == Ended && !stopped(g.Job) && g.Have >= g.Want})
+		out = append(out, Dequeue{Finished: g.Placed && g.Nomad == Ended && !rewrite.Stopped(g.Job) && g.Have >= g.Want})
 		g.Queued, g.Placed = false, false
 	}
 	return out

@@ -71,7 +71,7 @@ const evaluateAgain = time.Minute
 // left, and no evaluation is blocked. Nomad's garbage collection removes dead jobs, and
 // the gang would be gone. The gate blocks the new evaluation, so the job is pending again.
 func (g *Gang) keepPending(w World) ([]Effect, bool) {
-	dead := g.Job.Status != nil && *g.Job.Status == "dead" && !stopped(g.Job)
+	dead := g.Job.Status != nil && *g.Job.Status == "dead" && !rewrite.Stopped(g.Job)
 	if !dead || g.evaluated == *g.Job.ModifyIndex || w.Now().Sub(g.evaluatedAt) < evaluateAgain {
 		return nothing()
 	}
@@ -343,7 +343,7 @@ func (st Observed) WithLost(w World) Observed {
 // lost is the rest of [Observed.WithLost]. A failure whose cause is not known decides nothing:
 // what a drain stopped then still counts.
 func (st Observed) lost(w World) bool {
-	if stopped(st.Job) || len(st.Pins.Groups) == 0 || rewrite.Gated(st.Job) || st.Have >= st.Want || !startsAsAWhole(st.Job) {
+	if rewrite.Stopped(st.Job) || len(st.Pins.Groups) == 0 || rewrite.Gated(st.Job) || st.Have >= st.Want || !startsAsAWhole(st.Job) {
 		return false
 	}
 	if st.didItsWork(w) {

@@ -388,7 +388,7 @@ func (s *State) claims(job *api.Job) []claim {
 
 // Ended says whether nothing of the job runs or will.
 func Ended(job *api.Job) bool {
-	return (job.Stop != nil && *job.Stop) || (job.Status != nil && *job.Status == "dead")
+	return rewrite.Stopped(job) || (job.Status != nil && *job.Status == "dead")
 }
 
 // Holds lists the GPUs that the job holds, ascending.

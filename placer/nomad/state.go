@@ -265,8 +265,7 @@ func (s *State) PutJob(job *api.Job) {
 // before that, and calls it dead in between if all evaluations under its name are over,
 // also those of a job that was purged (seen on 1.11.3).
 func evaluated(job *api.Job) *api.Job {
-	stopped := job.Stop != nil && *job.Stop
-	if stopped || job.Status == nil || *job.Status != "dead" || *job.ModifyIndex != *job.JobModifyIndex {
+	if rewrite.Stopped(job) || job.Status == nil || *job.Status != "dead" || *job.ModifyIndex != *job.JobModifyIndex {
 		return job
 	}
 	out := *job

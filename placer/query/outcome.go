@@ -52,7 +52,7 @@ func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 	switch {
 	case complete >= st.Want:
 		o.Status = "complete"
-	case st.Job.Stop != nil && *st.Job.Stop:
+	case rewrite.Stopped(st.Job):
 		o.Status, o.At = "stopped", time.Unix(0, *st.Job.SubmitTime)
 	}
 	if ending > 0 {

@@ -57,7 +57,7 @@ func elasticOf(job *api.Job) (e Elastic, err error) {
 	switch {
 	case s == nil:
 		return e, fmt.Errorf("group %q has no scaling block: its min and max say between how many members the gang may run with", *group.Name)
-	case s.Enabled != nil && !*s.Enabled && !stopped(job): // Nomad switches it off with the job
+	case s.Enabled != nil && !*s.Enabled && !Stopped(job): // Nomad switches it off with the job
 		return e, fmt.Errorf("the scaling block of group %q is not enabled", *group.Name)
 	case len(s.Policy) > 0:
 		return e, fmt.Errorf("the scaling block of group %q has a policy: then the autoscaler changes the count, too", *group.Name)
@@ -68,8 +68,6 @@ func elasticOf(job *api.Job) (e Elastic, err error) {
 	}
 	return Elastic{*group.Name, int(min(*s.Min, atMost)), int(min(*s.Max, atMost))}, nil
 }
-
-func stopped(job *api.Job) bool { return job.Stop != nil && *job.Stop }
 
 // checkElastic says what contradicts the hints of an elastic gang.
 func (h Hints) checkElastic(job *api.Job) error {

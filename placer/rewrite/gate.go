@@ -65,6 +65,9 @@ func Open(job *api.Job) *api.Job {
 	return &out
 }
 
+// Stopped says whether somebody has stopped the job.
+func Stopped(job *api.Job) bool { return job.Stop != nil && *job.Stop }
+
 // Author is the job as its author would write it: without gate and pins.
 func Author(job *api.Job) *api.Job { return unpin(Open(job)) }
 
