@@ -6,6 +6,7 @@ package query
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
@@ -54,5 +55,42 @@ func TestTradeoffs(t *testing.T) {
 		if got != test.want {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)
 		}
+	}
+}
+
+// A class for which the free GPUs are outliers would have to wait for others: it is named, with no
+// choice of GPUs.
+func TestTradeoffThatWouldWait(t *testing.T) {
+	t.Parallel()
+	nodes := []pal.Node{{ID: "slow", Name: "slow", Groups: []pal.DeviceGroup{{Name: "m"}}}, {ID: "fast", Name: "fast", Groups: []pal.DeviceGroup{{Name: "m"}}}}
+	for i := range 8 {
+		scores := [pal.NumClasses]pal.PMScore{1, 1, 1, 1}
+		if i < 4 {
+			scores[pal.ClassA.Index()] = 2
+		}
+		g := &nodes[i/4].Groups[0]
+		g.GPUs = append(g.GPUs, pal.GPU{ID: fmt.Sprint(i), Scores: scores, Binned: scores, Classes: [pal.NumClasses]uint8{1, 1, 1, 1}})
+	}
+	c, err := pal.NewCluster(nodes, pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := queue.New(model.DefaultConfig().QueueOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	gang := func(id string, class pal.AppClass) pal.Gang {
+		return pal.Gang{ID: id, Class: class, MemberSets: []pal.MemberSet{{Name: "s", Members: 1, GPUs: 4}}}
+	}
+	if err := q.Submit(0, queue.Job{ID: "runs", Gang: gang("runs", pal.ClassA), Estimate: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range q.Decide(0, c) {
+		c.Take(gang("runs", pal.ClassA), a.Placement)
+		q.Started(0, a.Job, a.Placement)
+	}
+	got := New(&model.Model{Queue: q}, nil, heartbeat.Activity{}, "").tradeoffs(c, gang("g", pal.ClassD), "count")
+	if len(got) != 1 || got[0].Change != "pal_class=A" || got[0].Choice != nil {
+		t.Errorf("%+v", got)
 	}
 }
