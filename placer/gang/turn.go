@@ -92,7 +92,7 @@ func (g *Gang) stopOrGoOn(World) ([]Effect, bool) {
 			return nothing()
 		}
 		// A placer died between gate and stop. Nothing was lost: open again.
-		return []Effect{g.log(Info, "a preemption was cancelled: the gang runs on"), Register{Why: ToGoOn, Job: rewrite.Open(g.Job)}}, false
+		return []Effect{g.log(Info, "a placer died before it stopped the members: the gang runs on"), Register{Why: ToGoOn, Job: rewrite.Open(g.Job)}}, false
 	}
 	return await(g.stopMembers())
 }
