@@ -166,7 +166,7 @@ func (p *Placer) trackJob(ctx context.Context, k nomad.JobKey) {
 		t = p.m.Add(k)
 	}
 	p.m.ReleaseUnconfirmed(job)
-	o := gang.Observation{Observed: st}
+	o := gang.Observation{Observed: st, BroughtBack: p.m.BroughtBack(job)}
 	if st.Ours() {
 		o.Request, o.Refused = p.m.RequestOf(st)
 	}

@@ -318,6 +318,7 @@ func (p *Placer) holdUnconfirmed(s *start, now time.Time) {
 	if !errors.Is(s.err, nomad.ErrUnknownOutcome) {
 		return
 	}
+	p.m.NoteUnanswered(s.Job, s.t.Job)
 	p.m.Unconfirmed[s.t.Key] = model.UnconfirmedStart{Index: *s.t.Job.JobModifyIndex, GPUs: model.GPUIDs(p.m.View, s.Placement.GPUs()), Until: now.Add(model.UnconfirmedHold)}
 }
 

@@ -209,6 +209,9 @@ func (p *Placer) register(ctx context.Context, t *model.Tracked, e gang.Register
 	if errors.Is(err, nomad.ErrConflict) {
 		_ = p.readAgain(ctx, t.Key) // else an event tells
 	}
+	if errors.Is(err, nomad.ErrUnknownOutcome) {
+		p.m.NoteUnanswered(e.Job, t.Job)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -60,8 +60,9 @@ func (p *Placer) registerWhole(ctx context.Context, job *api.Job, source *api.Jo
 
 // lookUp finds out what became of a registering over what the job was, nil for a new one,
 // that was not answered: done, or overtaken by another. Where the job is still as it was,
-// or cannot be read, that is not known: the servers may write it yet. So it is tried again
-// over the same index, of which Nomad lets one pass.
+// or gone, or cannot be read, that is not known: the servers may write it yet. So it is tried
+// again over the same index, of which Nomad lets one pass; a job that comes back so after its
+// author has purged it is purged again (see [model.Model.BroughtBack]).
 //
 // Where the job has had more than one registration since, that the last looks like ours
 // proves nothing: its author may have run it again, and another placer have chosen the same
@@ -75,8 +76,6 @@ func (p *Placer) lookUp(ctx context.Context, job, was *api.Job, unknown error) (
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w; looking it up: %w", unknown, err)
-	case now == nil && was != nil:
-		return nil, fmt.Errorf("registering job %q: %w", *job.ID, nomad.ErrConflict)
 	case now == nil || was != nil && *now.JobModifyIndex == *was.JobModifyIndex:
 		return nil, unknown
 	case gang.AuthorSpec(now) != gang.AuthorSpec(job), *now.Version > next, rewrite.Stopped(now): // or its author has stopped what came about

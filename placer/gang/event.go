@@ -42,6 +42,8 @@ type (
 		Observed
 		Request nomad.Request
 		Refused error // why the job cannot be served
+		// BroughtBack: Nomad wrote a registration of ours late, after its author had purged the job.
+		BroughtBack bool
 	}
 	// Turn comes once a cycle: whatever is due is done.
 	Turn struct {

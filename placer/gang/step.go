@@ -78,11 +78,11 @@ func (g *Gang) observe(e Event, w World) []Effect {
 	if changed {
 		g.Tries, g.RetryAt, g.Trouble, g.stumbled, g.lineage = 0, time.Time{}, "", "", lineage{}
 		g.Target, g.asks = nil, false // that was worked out for what the job was
-		es, ours := g.cameAbout(o.Observed)
+		es, ours := g.cameAbout(o)
 		out = append(out, es...)
 		g.edited = g.Queued && (g.edited || !ours)
 		g.Since, g.sent, g.lookedBack = now, nil, g.lookedBack && ours
-		g.overwrote, g.recreated = false, false // somebody has changed since what we wrote, or our undoing shows
+		g.overwrote, g.recreated = o.BroughtBack, o.BroughtBack // else somebody has changed since what we wrote, or our undoing shows
 	}
 	if g.overwroteWith(o.Job) {
 		g.overwrote, g.recreated = true, *o.Job.CreateIndex != *g.Job.CreateIndex
@@ -104,8 +104,8 @@ func (g *Gang) observe(e Event, w World) []Effect {
 // cameAbout takes in that a start came about whose registration was not answered, and
 // says whether one did. The pins tell which: two decisions rarely choose the same GPUs,
 // and if they did it would be the same start.
-func (g *Gang) cameAbout(o Observed) (out []Effect, ours bool) {
-	if len(g.sent) == 0 || o.Nomad != Starting && o.Nomad != Running {
+func (g *Gang) cameAbout(o Observation) (out []Effect, ours bool) {
+	if len(g.sent) == 0 || o.BroughtBack || o.Nomad != Starting && o.Nomad != Running {
 		return nil, false
 	}
 	for _, s := range g.sent {

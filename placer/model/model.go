@@ -44,6 +44,7 @@ type Model struct {
 	Windows      windowsInForce
 	Dependencies dependencyCache
 	Unconfirmed  map[nomad.JobKey]UnconfirmedStart
+	unanswered   map[nomad.JobKey][]unanswered // oldest first
 	IsolatedJobs map[nomad.JobKey]IsolatedJob
 	order        []*Tracked   // the jobs by key; rebuilt where it has not as many
 	working      nomad.JobKey // see BeginJob
@@ -58,6 +59,7 @@ type Model struct {
 func New(cfg Config, now time.Time) (*Model, error) {
 	m := &Model{Cfg: cfg, Time: now}
 	m.Unconfirmed, m.IsolatedJobs = map[nomad.JobKey]UnconfirmedStart{}, map[nomad.JobKey]IsolatedJob{}
+	m.unanswered = map[nomad.JobKey][]unanswered{}
 	return m, m.Reset()
 }
 

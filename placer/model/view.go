@@ -169,6 +169,7 @@ func (m *Model) ReleaseUnconfirmed(job *api.Job) {
 // holds, by job.
 func (m *Model) HeldGPUs(now time.Time) map[nomad.JobKey][]string {
 	maps.DeleteFunc(m.Unconfirmed, func(_ nomad.JobKey, l UnconfirmedStart) bool { return !now.Before(l.Until) })
+	m.forgetUnanswered(now)
 	held := map[nomad.JobKey][]string{}
 	for _, t := range m.Sorted() {
 		if len(t.Held) > 0 {

@@ -36,11 +36,14 @@ const (
 	Slow
 	// SlowWrite is done, but ten seconds after Nomad has checked it.
 	SlowWrite
+	// LateWrite is done twenty seconds after that: longer than the placer waits for an answer.
+	LateWrite
 )
 
 var faultNames = [...]string{
 	None: "none", TooMany: "429", Failed: "500", DoneButFailed: "done, but 500", Refused: "refused", Broken: "broken",
 	Half: "half an answer", Lost: "lost", Unanswered: "unanswered", Slow: "slow", SlowWrite: "slow write",
+	LateWrite: "late write",
 }
 
 func (f Fault) String() string { return faultNames[f] }
@@ -57,6 +60,9 @@ func EveryFault() (all []Fault) {
 
 // slowAnswerDelay is how long a slow answer takes.
 const slowAnswerDelay = 10 * time.Second
+
+// lateWriteDelay is how long a late write takes.
+const lateWriteDelay = 20 * time.Second
 
 // Request is a request as it arrives.
 type Request struct {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -259,8 +260,8 @@ func versionOf(j *job) *api.Job {
 // commitDelay lets the time pass between a write's check and its application.
 func (s *Server) commitDelay(r *http.Request, k Key) {
 	d := s.jitter(s.opts.Raft, "raft "+k.String()+strconv.Itoa(s.count("raft "+k.String())))
-	if r.Context().Value(slowWrite{}) != nil {
-		d = slowAnswerDelay
+	if late, ok := r.Context().Value(slowWrite{}).(time.Duration); ok {
+		d = late
 	}
 	if s.opts.Stepped {
 		return

@@ -92,8 +92,8 @@ func (t transport) send(r *http.Request, body []byte, fault Fault) (*http.Respon
 		own := r.Clone(context.WithoutCancel(r.Context()))
 		own.Body = io.NopCloser(bytes.NewReader(body))
 		own.Header.Set(clientHeader, t.client)
-		if fault == SlowWrite {
-			own = own.WithContext(context.WithValue(own.Context(), slowWrite{}, true))
+		if d := map[Fault]time.Duration{SlowWrite: slowAnswerDelay, LateWrite: lateWriteDelay}[fault]; d > 0 {
+			own = own.WithContext(context.WithValue(own.Context(), slowWrite{}, d))
 		}
 		t.s.ServeHTTP(a, own)
 	}()

@@ -13,7 +13,9 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
@@ -583,6 +585,44 @@ func TestLateStartOfAFinishedGang(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A registration of the placer's is written after the placer has ceased to wait for it, and after its
+// author has purged the job: the job is purged again, whatever was registered.
+func TestPurgedBeforeALateWrite(t *testing.T) {
+	for name, late := range map[string]func(w *World){
+		"start": func(w *World) {
+			w.Nomad.Fail("placer-1", "PUT /v1/jobs", nomadtest.LateWrite, 1)
+			w.Submit(Gang{Name: "a", Members: 2, Runs: time.Hour})
+		},
+		"stop": func(w *World) {
+			w.Submit(Gang{Name: "a", Members: 2, Runs: time.Hour, Priority: 20, Meta: map[string]string{"pal_preempt": "true"}})
+			w.ExpectRunning("a", 10*time.Second)
+			w.RunFor(10 * time.Minute)
+			w.Nomad.Fail("placer-1", "PUT /v1/jobs", nomadtest.LateWrite, 1)
+			w.Submit(Gang{Name: "urgent", Members: 2, Runs: 10 * time.Second, Priority: 90})
+		},
+	} {
+		for _, soon := range []time.Duration{time.Second, 17 * time.Second} {
+			t.Run(fmt.Sprint(name, " ", soon), func(t *testing.T) {
+				preempting := func(c *model.Config) { c.Queue.Order, c.Queue.Preempt = queue.Priority, true }
+				Run(t, Options{Seed: 1, Placer: preempting}, func(w *World) {
+					w.AddNodes(1, 2)
+					w.StartPlacer()
+					w.RunFor(time.Second)
+					late(w)
+					w.RunFor(soon)
+					if err := w.Purge(Key("a")); err != nil {
+						t.Fatal(err)
+					}
+					w.RunFor(40 * time.Second)
+					if job := w.Nomad.Job(Key("a")); job != nil || len(w.Members(Key("a"))) > 0 {
+						t.Errorf("it is there again:\n%s", w.Describe())
+					}
+				})
+			})
+		}
 	}
 }
 
