@@ -5,6 +5,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/nomad/api"
@@ -65,7 +66,7 @@ func (b *base) runRelease(args []string) int {
 			continue
 		}
 		out := rewrite.Author(job)
-		if *gateOnly {
+		if *gateOnly && slices.ContainsFunc(state.AllocsOf(k), (*nomad.Alloc).Live) { // who waits may go elsewhere
 			out = rewrite.Open(job)
 		}
 		if _, err := client.Register(b.ctx, out, *job.JobModifyIndex); err != nil {

@@ -10,6 +10,9 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // Job files see NOMAD_VAR_*, as those of nomad job run do.
@@ -68,6 +71,31 @@ func TestReleaseAll(t *testing.T) {
 	released(`["research/of-research"]`, "-namespace=research")
 	released(`["default/of-default","product/of-product"]`)
 	released(`[]`, "-namespace=*")
+}
+
+// release -gate-only leaves the pins to those that run; one that waits to start again gets rid of
+// those to the GPUs that it has lost.
+func TestReleaseGateOnly(t *testing.T) {
+	c := newCluster(t)
+	if code, out, said := c.does("run", "-detach", c.job("default", "lost", 1)); code != 0 {
+		t.Fatalf("%d %s%s", code, out, said)
+	}
+	k, client := nomad.JobKey{Namespace: "default", ID: "lost"}, c.client("")
+	was := c.nomad.Job(k)
+	group := rewrite.GroupPins{Group: *was.TaskGroups[0].Name, Nodes: []string{nomadtest.GPUNode(0, 4).ID}, GPUs: []string{"GPU-0-0"}}
+	pinned, err := rewrite.Pin(was, rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{group}}, rewrite.Racks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Register(t.Context(), rewrite.Gate(pinned), *was.JobModifyIndex); err != nil {
+		t.Fatal(err)
+	}
+	if code, out, said := c.does("release", "-gate-only", "lost"); code != 0 {
+		t.Fatalf("%d %s%s", code, out, said)
+	}
+	if _, pinned := rewrite.Pinned(c.nomad.Job(k)); pinned || rewrite.Gated(c.nomad.Job(k)) {
+		t.Error("it is gated, or pinned, still")
+	}
 }
 
 // A key that nobody else was measured under makes an outlier the only one of its
