@@ -43,7 +43,7 @@ func DefaultMix() Mix {
 		Requests: 0.03,
 		Faults: []nomadtest.Fault{
 			nomadtest.TooMany, nomadtest.Failed, nomadtest.Refused, nomadtest.Half, nomadtest.Broken, nomadtest.DoneButFailed,
-			nomadtest.Slow, nomadtest.SlowWrite, nomadtest.LateWrite, nomadtest.Lost, nomadtest.Unanswered,
+			nomadtest.Slow, nomadtest.SlowWrite, nomadtest.Lost, nomadtest.Unanswered,
 		},
 		Events: nomadtest.EventFaults{Lost: 0.001, Late: 0.01, Doubled: 0.01, Early: 0.05, Delay: 2 * time.Second},
 	}

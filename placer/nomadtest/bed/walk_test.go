@@ -186,7 +186,8 @@ A registration may be written long after Nomad has checked it ("slow write"). It
 what came upon these GPUs after that no placer could have known, and it does not count as given twice.
 
 Not modelled: what Nomad's servers do to each other, federated regions, members on a silent node that may run on there
-(disconnect), deployments that fail or wait for their author, and real GPUs.
+(disconnect), deployments that fail or wait for their author, registrations that Nomad writes after the placer has ceased to
+wait for its answer (stories have those), and real GPUs.
 
 | what happens | times | in walks | of which failed |
 |---|---|---|---|
@@ -234,10 +235,13 @@ func walk(t *testing.T, seed uint64, verbose bool) (out walked) {
 	return out
 }
 
-// A walk meets every fault that a request may have.
+// A walk meets every fault that a request may have, but late writes: stories have those
+// (TestPurgedBeforeALateWrite). In a walk Nomad's clock is stepped meanwhile, too, and then no
+// version tells which of them was written late (walk 122 with them).
 func TestWalksMeetEveryFault(t *testing.T) {
 	t.Parallel()
-	if got, want := slices.Sorted(slices.Values(DefaultMix().Faults)), nomadtest.EveryFault(); !slices.Equal(got, want) {
+	got, want := slices.Sorted(slices.Values(DefaultMix().Faults)), nomadtest.EveryFault()
+	if want = slices.DeleteFunc(want, func(f nomadtest.Fault) bool { return f == nomadtest.LateWrite }); !slices.Equal(got, want) {
 		t.Errorf("walks meet %v, there are %v", got, want)
 	}
 }
