@@ -146,7 +146,10 @@ func (g *Gang) makeWhole(w World) ([]Effect, bool) {
 		}
 		return []Effect{g.log(Warn, "a service lacks members, the others run on", "reason", g.Trouble)}, false
 	}
-	if g.Pins.Mode == rewrite.ModeClass && g.Have > 0 && (blocked || !g.NeedsAll()) {
+	// With further nodes Nomad would also run those again that have finished, whatever room and limits
+	// there are: the gang then starts again as a whole, in its turn (walk 693 with late writes).
+	again := *g.Job.Type == api.JobTypeBatch && g.NeedsAll() && g.Have > len(g.Members)
+	if g.Pins.Mode == rewrite.ModeClass && g.Have > 0 && (blocked || !g.NeedsAll()) && !again {
 		es, on := g.extend(w)
 		if es != nil || on || !g.halfThere(w) {
 			return append([]Effect{g.log(Info, "members lack room", "reason", why)}, es...), on
