@@ -19,7 +19,6 @@ package gang
 
 import (
 	"cmp"
-	"errors"
 	"slices"
 	"time"
 
@@ -173,14 +172,6 @@ func (g *Gang) Stopping() (why Reason, forJob string) {
 // Age is how long the placer has known the job as it is: by its own clock, which
 // need not agree with the servers'.
 func (g *Gang) Age(now time.Time) time.Duration { return now.Sub(g.Since) }
-
-// GaveUp is why the gang is not tried any more, nil if it is.
-func (g *Gang) GaveUp() error {
-	if (g.Nomad == Waiting || g.Nomad == Lost) && g.Record != nil && g.Record.GivenUp != "" && len(g.Pins.Groups) > 0 {
-		return errors.New(g.Record.GivenUp)
-	}
-	return nil
-}
 
 // Ours says whether there is something for the placer to do, or to remember, about the
 // job. A job that has ended is ours too, if we overwrote a change of its author's.

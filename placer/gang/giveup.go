@@ -1,0 +1,103 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package gang
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+const (
+	// maxInfraFailures bounds how often the infrastructure may fail a gang before it is
+	// given up; how often it did is forgotten once the gang has run for steadyAfter.
+	maxInfraFailures = 5
+	steadyAfter      = time.Hour
+)
+
+// GaveUp is why the gang is not tried any more, nil if it is.
+func (g *Gang) GaveUp() error {
+	if (g.Nomad == Waiting || g.Nomad == Lost) && g.Record != nil && g.Record.GivenUp != "" && len(g.Pins.Groups) > 0 {
+		return errors.New(g.Record.GivenUp)
+	}
+	return nil
+}
+
+// ownFailure is the failure by its own fault that the gang is stuck for, nil for
+// none.
+func (g *Gang) ownFailure(w World) *failure.Failure {
+	if f := w.LastFailure(g.Job); f != nil && f.Cause == failure.User && g.Record != nil {
+		return f
+	}
+	return nil
+}
+
+// countFailure is the record with the failure counted, if the gang failed by its own
+// fault; one that has failed too often is given up. Each commit counts once.
+func (g *Gang) countFailure(w World) (*Record, []Effect) {
+	f := g.ownFailure(w)
+	if f == nil || g.counted == *g.Job.JobModifyIndex {
+		return g.Record, nil
+	}
+	g.counted = *g.Job.JobModifyIndex
+	r := *g.Record
+	r.UserFailures++
+	if r.UserFailures <= retries(g.Job, w.Retries()) {
+		return &r, nil
+	}
+	tries := fmt.Sprintf("%d tries", r.UserFailures)
+	if r.UserFailures == 1 {
+		tries = "one try"
+	}
+	r.GivenUp = fmt.Sprintf("given up after %s: %s. Mend it and run it again", tries, f.Reason)
+	return &r, []Effect{g.log(Warn, "giving up", "reason", r.GivenUp)}
+}
+
+// retries is how often the gang is tried on other GPUs after it failed by its own
+// fault.
+func retries(job *api.Job, most int) int {
+	h, err := rewrite.ParseHints(job)
+	if err != nil || h.OnFailure == rewrite.ReplaceNothing {
+		return 0
+	}
+	return most
+}
+
+// requeueLost requeues a lost gang. One that the infrastructure fails is given up after
+// maxInfraFailures times; a drain, or who else asks Nomad to stop members, fails nothing.
+func (g *Gang) requeueLost(w World) ([]Effect, bool) {
+	if g.GaveUp() != nil { // by an earlier placer: the record has just been read
+		return nothing()
+	}
+	reason, failed, times := "its members were stopped: their node was drained, or somebody stopped them (nomad alloc stop)", false, g.Record.InfraFailures
+	if f := w.LastFailure(g.Job); f != nil {
+		reason, failed = f.Reason, f.Cause != failure.Unknown
+	}
+	if at := g.Record.Ready; !at.IsZero() && w.Now().Sub(at) >= steadyAfter {
+		times = 0
+	}
+	if failed && times >= maxInfraFailures {
+		r := *g.Record
+		r.GivenUp = fmt.Sprintf("given up after it was lost, or could not be started, %d times, the last time: %s. Run it again once that is mended", times+1, reason)
+		return []Effect{g.log(Warn, "giving up", "reason", r.GivenUp), WriteRecord{r}}, false
+	}
+	r, said := g.countFailure(w)
+	switch {
+	case r.GivenUp != "": // Nomad calls the job dead, and it stays so
+		return append(said, WriteRecord{*r}), false
+	case failed && g.counted != *g.Job.JobModifyIndex:
+		g.counted = *g.Job.JobModifyIndex
+		lost := *g.Record
+		lost.InfraFailures = times + 1
+		r = &lost
+	}
+	out := []Effect{g.log(Warn, "gang was lost, requeueing it", "reason", reason)}
+	out = append(out, g.dequeue()...) // it joins the queue again, to go elsewhere than where it failed
+	return append(out, g.stopFor(stopping{why: Requeued}, r, w)...), false
+}
