@@ -30,6 +30,9 @@ type Job struct {
 	// Attained is how long it ran, Waited how long it waited between runs, before
 	// it was submitted or restored here.
 	Attained, Waited time.Duration
+	// Booked is until when the Queue has counted what a gang to be restored used: it was in the
+	// Queue before, and ran on outside it; 0: never.
+	Booked time.Duration
 	// Done is how much work it did in Attained, in time at cost 1; 0: as much.
 	Done time.Duration
 	// Preemptible gangs may be stopped and started again later, Migratable ones

@@ -268,7 +268,7 @@ func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	q.hold(e, 1)
 	q.changedBy(e, 1)
 	e.booked = e.gpus
-	q.work(e, at, e.booked)
+	q.work(e, max(at, e.job.Booked), e.booked)
 	e.runPos = len(q.running)
 	q.running = append(q.running, e)
 	if e.elastic != nil {

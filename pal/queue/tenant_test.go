@@ -124,6 +124,30 @@ func TestUsageSurvivesRestart(t *testing.T) {
 	})
 }
 
+// TestUsageIsBookedOnce: a gang that leaves the Queue while it runs, as its author changes it, and
+// is restored has used what it would have used.
+func TestUsageIsBookedOnce(t *testing.T) {
+	o := Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, HalfLife: 7 * 24 * time.Hour}
+	stays, leaves := newTestLine(t, o), newTestLine(t, o)
+	p := pal.Placement{Members: []pal.Member{{GPUs: make([]int, 4)}}, PMScore: 1, Penalty: 1}
+	j := Job{ID: "j", Tenant: "a", Gang: pal.SingleGPUs("j", pal.ClassA, 4)}
+	for _, q := range []*Queue{stays, leaves} {
+		if err := q.Restore(j, p, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leaves.Removed(10*time.Hour, "j")
+	j.Booked = 10 * time.Hour
+	if err := leaves.Restore(j, p, time.Hour); err != nil { // an hour later: what ran meanwhile counts, too
+		t.Fatal(err)
+	}
+	for _, at := range []time.Duration{11 * time.Hour, 20 * time.Hour} {
+		if want, got := stays.TenantUse("a", at).GPUHours, leaves.TenantUse("a", at).GPUHours; math.Abs(want-got) > 1e-6 {
+			t.Errorf("after %s: %v GPU hours, had it stayed %v", at, got, want)
+		}
+	}
+}
+
 func newTestLine(t interface{ Fatal(...any) }, o Options) *Queue {
 	q, err := New(o)
 	if err != nil {

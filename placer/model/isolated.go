@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -81,7 +82,7 @@ func (m *Model) IsolatePanics(do func()) (done bool) {
 			panic(r)
 		}
 		m.IsolateJob(k, r, m.Time)
-		m.Queue.Removed(0, k.String())
+		m.Queue.Removed(gang.QueueTime(m.Time), k.String())
 		m.EndJob()
 		m.TrackIsolated(k, job, m.IsolatedJobs[k].reason)
 	}()

@@ -90,11 +90,12 @@ func (m *Model) Update(t *Tracked, e gang.Effect) {
 		if e.Finished {
 			m.Queue.Finished(now, id)
 		} else {
-			m.Queue.Removed(now, id)
+			m.leaveQueue(t)
 		}
 	case gang.QueueStarted:
 		m.Queue.Started(now, id, e.Placement)
 	case gang.QueueRestored:
+		e.Job.Booked = t.booked
 		if err := m.Queue.Restore(e.Job, e.Placement, gang.QueueTime(e.Since)); err != nil {
 			t.Queued, t.Placed = false, false
 		}
@@ -107,6 +108,15 @@ func (m *Model) Update(t *Tracked, e gang.Effect) {
 	case gang.QueueKept:
 		m.Queue.Kept(id)
 	}
+}
+
+// leaveQueue takes a gang out of the queue that may run on.
+func (m *Model) leaveQueue(t *Tracked) {
+	now, id := gang.QueueTime(m.Time), t.Key.String()
+	if len(m.Queue.On(id)) > 0 {
+		t.booked = now
+	}
+	m.Queue.Removed(now, id)
 }
 
 // At is where a gang runs.
@@ -323,6 +333,8 @@ type Tracked struct {
 	Eligible time.Time
 	// unfit are nodes on which Nomad's dry run refused the gang, and when.
 	unfit map[unfitNode]time.Time
+	// booked is until when the queue counted what it used, as it left it while it ran.
+	booked time.Duration
 }
 
 // unfitNode is a node, by name, that is unfit for a job as it was registered at the index.

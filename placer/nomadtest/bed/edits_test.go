@@ -426,3 +426,26 @@ func TestLargerSizeWaitsItsTurn(t *testing.T) {
 		})
 	})
 }
+
+// GPU time counts once, however often the author changes a gang that runs: one that leaves the queue
+// and is restored has booked what it used till then.
+func TestEditsBookNoGPUTimeAgain(t *testing.T) {
+	fair := func(c *model.Config) { c.Queue.FairShare, c.Queue.HalfLife = true, 1000*time.Hour }
+	Run(t, Options{Seed: 1, Placer: fair}, func(w *World) {
+		w.AddNodes(1, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 1, GPUs: 1, Runs: 10 * time.Hour})
+		w.ExpectRunning("a", 10*time.Second)
+		for range 4 { // it runs on as it is, and waits for a member more
+			w.RunFor(time.Hour)
+			if err := w.Edit(Key("a"), func(job *api.Job) { job.TaskGroups[0].Count = new(5 - *job.TaskGroups[0].Count) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.RunFor(time.Hour)
+		tenants := w.snapshot().Tenants(func(string) bool { return true })
+		if len(tenants) != 1 || tenants[0].GPUHours < 4.8 || tenants[0].GPUHours > 5.1 {
+			t.Errorf("one GPU for five hours counts as %+v", tenants)
+		}
+	})
+}
