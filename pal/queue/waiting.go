@@ -99,24 +99,17 @@ func (w Wait) Why() string {
 		}
 		return fmt.Sprintf("waits: %s %s free, but not where its %d could run", pal.CountGPUs(w.Free), pal.Are(w.Free), w.GPUs)
 	case ReasonServices:
-		return fmt.Sprintf("waits for services: it needs %s, and services, which run until somebody stops them, hold too many of those that it could use now", pal.CountGPUs(w.GPUs))
+		return fmt.Sprintf("waits for services: it needs %s, and services hold too many of those that it could use now; they run until somebody stops them", pal.CountGPUs(w.GPUs))
 	case ReasonReserved:
-		return fmt.Sprintf("waits: %s kept for %s, which goes first", theFree(w.Free), w.Ahead)
+		return fmt.Sprintf("waits: the free GPUs that it could use are kept for %s, which goes first", w.Ahead)
 	case ReasonWindow:
-		return "waits for the end of a window: the GPUs it could use are kept for maintenance, or for others, and it may run into that"
+		return "waits for the end of a window: the GPUs that it could use are kept for maintenance or a reservation, and it may still run when that begins"
 	case ReasonLocality:
 		return "waits for a while for GPUs that are faster, or closer together"
 	case ReasonNext:
 		return "starts with the next decision"
 	}
 	return fmt.Sprintf("waits: it needs %s, %d %s free", pal.CountGPUs(w.GPUs), w.Free, pal.Are(w.Free))
-}
-
-func theFree(n int) string {
-	if n == 1 {
-		return "the free GPU is"
-	}
-	return fmt.Sprintf("the %d free GPUs are", n)
 }
 
 // have lists gangs with the verb.

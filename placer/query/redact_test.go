@@ -23,11 +23,11 @@ func TestRedaction(t *testing.T) {
 		wait queue.Wait
 		want string // to who sees his own
 	}{
-		{"kept for another", queue.Wait{Reason: queue.ReasonReserved, Free: 2, Ahead: "theirs/secret"}, "waits: the 2 free GPUs are kept for " + model.Unseen + ", which goes first"},
-		{"kept for his own", queue.Wait{Reason: queue.ReasonReserved, Free: 2, Ahead: "mine/first"}, "waits: the 2 free GPUs are kept for mine/first, which goes first"},
+		{"kept for another", queue.Wait{Reason: queue.ReasonReserved, Free: 2, Ahead: "theirs/secret"}, "waits: the free GPUs that it could use are kept for " + model.Unseen + ", which goes first"},
+		{"kept for his own", queue.Wait{Reason: queue.ReasonReserved, Free: 2, Ahead: "mine/first"}, "waits: the free GPUs that it could use are kept for mine/first, which goes first"},
 		{"stopping some", queue.Wait{Reason: queue.ReasonStopping, Stopping: []string{"theirs/secret", "mine/old"}}, "waits until " + model.Unseen + ", mine/old have stopped for it"},
 		{"nobody", queue.Wait{Reason: queue.ReasonGPUs, GPUs: 4, Free: 1}, "waits: it needs 4 GPUs, 1 is free"},
-		{"a name that is none", queue.Wait{Reason: queue.ReasonReserved, Ahead: "secret"}, "waits: the 0 free GPUs are kept for " + model.Unseen + ", which goes first"},
+		{"a name that is none", queue.Wait{Reason: queue.ReasonReserved, Ahead: "secret"}, "waits: the free GPUs that it could use are kept for " + model.Unseen + ", which goes first"},
 	} {
 		var j model.JobStatus
 		j.Wait(&model.Wait{Wait: c.wait})

@@ -63,7 +63,7 @@ func TestOwnGPUsAreNotKept(t *testing.T) {
 			w.T.Fatal(err)
 		}
 		w.RunFor(time.Minute)
-		if e := explained(w, "grows"); !strings.HasSuffix(e.Reason, ": the free GPU is kept for a job that waits, which goes first") {
+		if e := explained(w, "grows"); !strings.HasSuffix(e.Reason, ": the free GPUs that it could use are kept for a job that waits, which goes first") {
 			w.T.Errorf("%s: %s", e.State, e.Reason)
 		}
 	})
