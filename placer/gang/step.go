@@ -92,7 +92,7 @@ func (g *Gang) observe(e Event, w World) []Effect {
 		out = append(out, QueueKept{})
 	}
 	if g.becomes(o.Observed); !g.Observed.Ours() {
-		return append(out, g.leave(w)...)
+		return append(out, g.leave()...)
 	}
 	g.Request, g.Refused = o.Request, o.Refused
 	if g.Nomad == Running || g.Nomad == Waiting && g.stop == nil {
@@ -138,7 +138,7 @@ func (o Observed) Ours() bool { return o.Nomad.Ours() }
 
 // leave is the end of a gang that is not ours any more. A decision that is not written
 // yet is written now: people ask why a job ran where it did after it has ended, too.
-func (g *Gang) leave(World) []Effect {
+func (g *Gang) leave() []Effect {
 	var out []Effect
 	if g.Unsaved && g.Record != nil {
 		g.Unsaved = false
