@@ -345,6 +345,7 @@ func preempted(x *Script) {
 		x.order(first+2, first, low, high)
 		x.say("that job is stopped")
 		x.stop(high)
+		x.untilRunning(low, 2) // Nomad looks at what is blocked a while after GPUs have come free
 		x.show(low)
 		x.stop(low) // Nomad preempts any job with a GPU on the node, be it the pinned one or not
 	}

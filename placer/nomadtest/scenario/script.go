@@ -160,6 +160,19 @@ func (x *Script) untilDeployed(id string) {
 	})
 }
 
+// untilRunning waits until so many of a job's allocations run.
+func (x *Script) untilRunning(id string, members int) {
+	x.Until(id+" runs", func() bool {
+		n := 0
+		for _, a := range x.allocs(id) {
+			if a.ClientStatus == api.AllocClientStatusRunning && a.DesiredStatus == api.AllocDesiredStatusRun {
+				n++
+			}
+		}
+		return n == members
+	})
+}
+
 // settle waits until nothing is under way for the job.
 func (x *Script) settle(id string) {
 	x.Until(id+" settles", func() bool {
