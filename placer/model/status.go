@@ -209,7 +209,9 @@ func Rephrase(text string, was, now queue.Wait) string {
 	if was.Reason == "" {
 		return text
 	}
-	trim := func(w queue.Wait) string { return strings.TrimPrefix(w.Why(), "waits: ") }
+	trim := func(w queue.Wait) string { // plan says that it would wait: for something, or until it is so
+		return strings.TrimPrefix(strings.TrimPrefix(w.Why(), "waits "), "waits: ")
+	}
 	return strings.ReplaceAll(text, trim(was), trim(now))
 }
 

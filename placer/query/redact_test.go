@@ -31,7 +31,7 @@ func TestRedaction(t *testing.T) {
 	} {
 		var j model.JobStatus
 		j.Wait(&model.Wait{Wait: c.wait})
-		e := Explanation{Reason: "would wait: " + strings.TrimPrefix(c.wait.Why(), "waits: ")}
+		e := Explanation{Reason: wouldWait(c.wait.Why())} // as plan says it
 		e.takeWait(&model.Wait{Wait: c.wait})
 		if got := j.For(all); got.Reason != j.Reason && c.wait.Ahead != "secret" {
 			t.Errorf("%s: who sees all reads %q", c.name, got.Reason)
@@ -41,7 +41,7 @@ func TestRedaction(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.name, got.Reason, c.want)
 		}
 		his := e.For(mine)
-		if want := "would wait: " + strings.TrimPrefix(c.want, "waits: "); his.Reason != want || his.Wait.Why() != c.want {
+		if want := wouldWait(c.want); his.Reason != want || his.Wait.Why() != c.want {
 			t.Errorf("%s: explained %q, %q", c.name, his.Reason, his.Wait.Why())
 		}
 		if e.Wait.Ahead != c.wait.Ahead || strings.Join(e.Wait.Stopping, " ") != strings.Join(c.wait.Stopping, " ") {
