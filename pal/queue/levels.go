@@ -117,6 +117,9 @@ func (q *Queue) nextLevel(e *entry, now time.Duration) time.Duration {
 	switch q.opt.Order {
 	case LAS:
 		attained := e.attained(now)
+		if float64(attained)*float64(e.whole()) > math.MaxInt64/4 { // 640,000 GPU hours: no next edge has room in an int64
+			return math.MaxInt64
+		}
 		edge := q.opt.Quantum
 		for edge <= attained*time.Duration(e.whole()) {
 			edge *= 4

@@ -168,3 +168,26 @@ func TestRebaseWhileMoving(t *testing.T) {
 		t.Errorf("decided %v; it runs on %v", got, q.On("slow"))
 	}
 }
+
+// TestLevelsOfAHugeGang: a gang whose GPU time no 64 bits hold holds nobody up: its level stays.
+func TestLevelsOfAHugeGang(t *testing.T) {
+	for _, days := range []int{26, 41, 300, 3000} {
+		q := newTestLine(t, Options{Order: LAS, Preempt: true, Placement: pal.Policy{Name: pal.PAL}})
+		p := pal.Placement{Members: []pal.Member{{GPUs: make([]int, 2048)}}, PMScore: 1, Penalty: 1}
+		j := Job{ID: "j", Gang: pal.SingleGPUs("j", pal.ClassA, 2048), Preemptible: true, Attained: time.Duration(days) * 24 * time.Hour}
+		done := make(chan error, 1)
+		go func() {
+			err := q.Restore(j, p, 0)
+			q.relevel(time.Hour)
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("after %d days it works out the next level for ever", days)
+		}
+	}
+}
