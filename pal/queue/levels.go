@@ -117,14 +117,17 @@ func (q *Queue) nextLevel(e *entry, now time.Duration) time.Duration {
 	switch q.opt.Order {
 	case LAS:
 		attained := e.attained(now)
-		if float64(attained)*float64(e.whole()) > math.MaxInt64/4 { // 640,000 GPU hours: no next edge has room in an int64
+		if float64(attained)*float64(e.whole()) >= math.MaxInt64 {
 			return math.MaxInt64
 		}
-		edge := q.opt.Quantum
-		for edge <= attained*time.Duration(e.whole()) {
+		had, edge := attained*time.Duration(e.whole()), q.opt.Quantum
+		for edge <= had {
+			if edge > math.MaxInt64/4 {
+				return math.MaxInt64 // after a million GPU hours and more: 64 bits do not hold the next edge
+			}
 			edge *= 4
 		}
-		due := now + (edge-attained*time.Duration(e.whole()))/time.Duration(e.gpus)
+		due := now + (edge-had)/time.Duration(e.gpus)
 		if e.elastic != nil { // what it attained was rounded down
 			due -= time.Duration(e.whole()/e.gpus + 1)
 		}

@@ -138,7 +138,7 @@ func TestUsageIsBookedOnce(t *testing.T) {
 	}
 	leaves.Removed(10*time.Hour, "j")
 	j.Booked = 10 * time.Hour
-	if err := leaves.Restore(j, p, time.Hour); err != nil { // an hour later: what ran meanwhile counts, too
+	if err := leaves.Restore(j, p, time.Hour); err != nil { // what runs from then on counts
 		t.Fatal(err)
 	}
 	for _, at := range []time.Duration{11 * time.Hour, 20 * time.Hour} {
