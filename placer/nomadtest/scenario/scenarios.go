@@ -164,15 +164,7 @@ func checkAndSet(x *Script) {
 }
 
 func (x *Script) untilOver(id string, members int) {
-	x.Until("its members end", func() bool {
-		n := 0
-		for _, a := range x.allocs(id) {
-			if over(a) {
-				n++
-			}
-		}
-		return n >= members
-	})
+	x.untilAllocs("its members end", id, members, over)
 }
 
 func finishes(x *Script) {

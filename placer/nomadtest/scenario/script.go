@@ -162,14 +162,21 @@ func (x *Script) untilDeployed(id string) {
 
 // untilRunning waits until so many of a job's allocations run.
 func (x *Script) untilRunning(id string, members int) {
-	x.Until(id+" runs", func() bool {
+	x.untilAllocs(id+" runs", id, members, func(a *api.AllocationListStub) bool {
+		return a.ClientStatus == api.AllocClientStatusRunning && a.DesiredStatus == api.AllocDesiredStatusRun
+	})
+}
+
+// untilAllocs waits until so many of a job's allocations, or more, are so.
+func (x *Script) untilAllocs(what, id string, members int, so func(*api.AllocationListStub) bool) {
+	x.Until(what, func() bool {
 		n := 0
 		for _, a := range x.allocs(id) {
-			if a.ClientStatus == api.AllocClientStatusRunning && a.DesiredStatus == api.AllocDesiredStatusRun {
+			if so(a) {
 				n++
 			}
 		}
-		return n == members
+		return n >= members
 	})
 }
 
