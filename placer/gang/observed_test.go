@@ -18,8 +18,10 @@ import (
 // TestObserved: each line of a story makes a job and its allocations, and prints
 // where the job stands.
 //
-//	job [gated] [pinned=g1+g2] [count=n] [index=n] [stopped] [dead] [type=service] [periodic]
-//	<client status> [desired] [gpu=g] [node=open] [created=n] [modified=n] [version=n], one line per allocation
+//	job [gated[=group]] [pinned=g1+g2] [count=n] [index=n] [stopped] [dead] [type=service] [periodic]
+//	<client status> [desired] [gpu=g] [node=open] [group=web] [created=n] [modified=n] [version=n], one line per allocation
+//
+// Where the gate is on the group alone, the job has another one, "web", without GPUs.
 func TestObserved(t *testing.T) {
 	datadriven.RunTest(t, "testdata/observed.txt", func(t *testing.T, d *datadriven.TestData) string {
 		job := storyJob(t, d)
@@ -48,12 +50,12 @@ func storyJob(t *testing.T, d *datadriven.TestData) *api.Job {
 	id, ns, kind, group, count, index := "j", "default", "batch", "g", 2, uint64(100)
 	gpus, version, status, stop := uint64(1), uint64(1), "running", false
 	var pins []string
-	gated, canary, mode, elastic := false, 0, rewrite.ModeGPU, false
+	gated, ofGroup, canary, mode, elastic := false, false, 0, rewrite.ModeGPU, false
 	var made *uint64
 	for _, a := range d.CmdArgs {
 		switch a.Key {
 		case "gated":
-			gated = true
+			gated, ofGroup = true, len(a.Vals) > 0
 		case "pinned":
 			pins = strings.Split(a.Vals[0], "+")
 		case "version":
@@ -113,6 +115,11 @@ func storyJob(t *testing.T, d *datadriven.TestData) *api.Job {
 	if gated {
 		job = rewrite.Gate(job)
 	}
+	if ofGroup {
+		web := &api.TaskGroup{Name: new("web"), Count: new(1)}
+		job.TaskGroups[0].Constraints, job.Constraints = job.Constraints, nil
+		job.TaskGroups = append(job.TaskGroups, web)
+	}
 	return job
 }
 
@@ -133,6 +140,8 @@ func storyAlloc(t *testing.T, k nomad.JobKey, i int, line string) *nomad.Alloc {
 			a.GPUs = strings.Split(value, "+")
 		case "node":
 			a.Node = value
+		case "group":
+			a.Group = value
 		case "version":
 			a.Version = new(uint64)
 			_, err = fmt.Sscan(value, a.Version)

@@ -97,13 +97,15 @@ type Observed struct {
 	Nomad State
 	Pins  rewrite.Pins
 	// Members are live and to go on. What a gang has left behind on a node that is away
-	// ([nomad.Alloc.LeftBehind]) is no part of it any more: nobody waits for its end.
+	// ([nomad.Alloc.LeftBehind]) is no part of it any more: nobody waits for its end. Nor
+	// is what Nomad runs of groups without a gate while others have one.
 	Members []*nomad.Alloc
 	// Want and Have are members that the groups with GPUs want, and have or had.
 	Want, Have int
 	// Misplaced is set where a member runs on a GPU that its pins do not name, or on
 	// fewer than it asked for (Nomad before 1.11.1 does that,
-	// hashicorp/nomad#18364).
+	// hashicorp/nomad#18364). Members that Nomad's deployment of a service has not
+	// replaced yet are where the pins of an earlier version had them.
 	Misplaced bool
 }
 
@@ -116,8 +118,9 @@ func Observe(s *nomad.State, job *api.Job) Observed {
 	st.Pins = pins
 	byGroup, wanted, live := map[string]int{}, gpusPerMember(job), false
 	gated, past, placed := rewrite.Gated(job), false, false
+	open, service := rewrite.OpenGroups(job), *job.Type == api.JobTypeService
 	for _, a := range s.AllocsOf(st.Key) {
-		if a.LeftBehind(job) {
+		if a.LeftBehind(job) || gated && slices.Contains(open, a.Group) {
 			continue
 		}
 		if a.Member() {
@@ -129,7 +132,7 @@ func Observe(s *nomad.State, job *api.Job) Observed {
 			byGroup[a.Group]++
 		}
 		live = live || a.Live()
-		if gp, ok := pins.Of(a.Group); ok && a.Member() && pins.Mode == rewrite.ModeGPU {
+		if gp, ok := pins.Of(a.Group); ok && a.Member() && pins.Mode == rewrite.ModeGPU && !(service && !a.PlacedFor(job)) {
 			st.Misplaced = st.Misplaced || len(a.GPUs) != wanted[a.Group] || slices.ContainsFunc(a.GPUs, func(id string) bool {
 				_, found := slices.BinarySearch(gp.GPUs, id) // we sort them, others may not
 				return !found && !slices.Contains(gp.GPUs, id)

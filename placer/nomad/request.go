@@ -71,6 +71,9 @@ func (v *View) Request(job *api.Job) (Request, error) {
 	if err := Servable(job); err != nil {
 		return r, err
 	}
+	if open := rewrite.OpenGroups(job); rewrite.Gated(job) && len(open) > 0 {
+		return r, fmt.Errorf("group %q has no gate, though others have: Nomad runs it at once; put the gate on the job, whose groups start together", open[0])
+	}
 	if err := v.state.Queues.Refusal(job); err != nil {
 		return r, err
 	}

@@ -192,6 +192,21 @@ func TestRequestRefusals(t *testing.T) {
             value     = "n0-0"
           }
 `, 1), "constrains ${device.ids} itself"},
+		{"gate on one group of two", strings.Replace(jobspec("j", 1, 1, ""), "  group \"", `  group "web" {
+    task "t" {
+      driver = "raw_exec"
+    }
+  }
+  group "waits" {
+    constraint {
+      attribute = "${meta.pal_gate}"
+      value     = "open"
+    }
+    task "t" {
+      driver = "raw_exec"
+    }
+  }
+  group "`, 1), `group "web" has no gate, though others have`},
 		{"two blocks", strings.Replace(jobspec("j", 1, 1, ""), `device "nvidia/gpu" {`, "device \"gpu\" {}\n        device \"nvidia/gpu\" {", 1), "has 2 GPU device blocks"},
 	} {
 		s := world(1)

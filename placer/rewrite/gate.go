@@ -34,10 +34,19 @@ func groupGated(g *api.TaskGroup) bool { return slices.ContainsFunc(g.Constraint
 
 // FullyGated says whether no group of the job can be scheduled past the gate: it is on
 // the job, or on every group.
-func FullyGated(job *api.Job) bool {
-	open := func(g *api.TaskGroup) bool { return !groupGated(g) }
-	return slices.ContainsFunc(job.Constraints, isGate) ||
-		len(job.TaskGroups) > 0 && !slices.ContainsFunc(job.TaskGroups, open)
+func FullyGated(job *api.Job) bool { return Gated(job) && len(OpenGroups(job)) == 0 }
+
+// OpenGroups are the groups, by name, of a job that Nomad schedules whatever the gates of others.
+func OpenGroups(job *api.Job) (names []string) {
+	if slices.ContainsFunc(job.Constraints, isGate) {
+		return nil
+	}
+	for _, g := range job.TaskGroups {
+		if !groupGated(g) {
+			names = append(names, *g.Name)
+		}
+	}
+	return names
 }
 
 // Gate is the job with the gate, on the whole job: a gang waits as a whole,
