@@ -70,10 +70,17 @@ func retries(job *api.Job, most int) int {
 }
 
 // requeueLost requeues a lost gang. One that the infrastructure fails is given up after
-// maxInfraFailures times; a drain, or who else asks Nomad to stop members, fails nothing.
+// maxInfraFailures times; a drain, or who else asks Nomad to stop members, fails nothing. Of one
+// whose members do not need each other Nomad places those again that were stopped.
 func (g *Gang) requeueLost(w World) ([]Effect, bool) {
 	if g.GaveUp() != nil { // by an earlier placer: the record has just been read
 		return nothing()
+	}
+	if !g.NeedsAll() && g.someFinished(w) { // which would run again with the others
+		if w.Now().Sub(g.evaluatedAt) < evaluateAgain {
+			return nothing()
+		}
+		return []Effect{g.log(Info, "having members placed again that were stopped"), Evaluate{}}, false
 	}
 	reason, failed, times := "its members were stopped: their node was drained, or somebody stopped them (nomad alloc stop)", false, g.Record.InfraFailures
 	if f := w.LastFailure(g.Job); f != nil {

@@ -21,7 +21,8 @@ import (
 //	job [gated[=group]] [pinned=g1+g2] [count=n] [index=n] [stopped] [dead] [type=service] [periodic]
 //	<client status> [desired] [gpu=g] [node=open] [group=web] [created=n] [modified=n] [version=n], one line per allocation
 //
-// Where the gate is on the group alone, the job has another one, "web", without GPUs.
+// Where the gate is on the group alone, the job has another one, "web", without GPUs; so has one
+// with web.
 func TestObserved(t *testing.T) {
 	datadriven.RunTest(t, "testdata/observed.txt", func(t *testing.T, d *datadriven.TestData) string {
 		job := storyJob(t, d)
@@ -38,6 +39,9 @@ func TestObserved(t *testing.T) {
 		if st.Misplaced {
 			out += ", misplaced"
 		}
+		if st.LeftOut {
+			out += ", one left out"
+		}
 		for _, a := range s.StaleVersions() {
 			out += ", of which version is " + a.ID + "?"
 		}
@@ -50,12 +54,14 @@ func storyJob(t *testing.T, d *datadriven.TestData) *api.Job {
 	id, ns, kind, group, count, index := "j", "default", "batch", "g", 2, uint64(100)
 	gpus, version, status, stop := uint64(1), uint64(1), "running", false
 	var pins []string
-	gated, ofGroup, canary, mode, elastic := false, false, 0, rewrite.ModeGPU, false
+	gated, ofGroup, web, canary, mode, elastic := false, false, false, 0, rewrite.ModeGPU, false
 	var made *uint64
 	for _, a := range d.CmdArgs {
 		switch a.Key {
 		case "gated":
 			gated, ofGroup = true, len(a.Vals) > 0
+		case "web":
+			web = true
 		case "pinned":
 			pins = strings.Split(a.Vals[0], "+")
 		case "version":
@@ -116,9 +122,10 @@ func storyJob(t *testing.T, d *datadriven.TestData) *api.Job {
 		job = rewrite.Gate(job)
 	}
 	if ofGroup {
-		web := &api.TaskGroup{Name: new("web"), Count: new(1)}
 		job.TaskGroups[0].Constraints, job.Constraints = job.Constraints, nil
-		job.TaskGroups = append(job.TaskGroups, web)
+	}
+	if ofGroup || web {
+		job.TaskGroups = append(job.TaskGroups, &api.TaskGroup{Name: new("web"), Count: new(1)})
 	}
 	return job
 }

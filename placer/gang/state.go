@@ -107,6 +107,9 @@ type Observed struct {
 	// hashicorp/nomad#18364). Members that Nomad's deployment of a service has not
 	// replaced yet are where the pins of an earlier version had them.
 	Misplaced bool
+	// LeftOut is set where Nomad has stopped a member of a group without GPUs, and has none in
+	// its stead.
+	LeftOut bool
 }
 
 // Observe works out what Nomad says of a job: it counts the job's allocations, and reads
@@ -140,6 +143,11 @@ func Observe(s *nomad.State, job *api.Job) Observed {
 		}
 	}
 	for _, g := range job.TaskGroups {
+		if rewrite.GPUsPerMember(g) == 0 {
+			st.LeftOut = st.LeftOut || byGroup[*g.Name] < rewrite.Members(g) && slices.ContainsFunc(s.AllocsOf(st.Key), func(a *nomad.Alloc) bool {
+				return a.Group == *g.Name && leftOut(job, a)
+			})
+		}
 		if slices.ContainsFunc(g.Tasks, func(t *api.Task) bool { return len(rewrite.GPURequests(t)) > 0 }) {
 			st.Want += rewrite.Members(g)
 			st.Have += min(rewrite.Members(g), byGroup[*g.Name])

@@ -37,7 +37,7 @@ import (
 //	source
 //	registered [index=n] [as <job>] | done | conflict | unknown | error
 //	world [+5s] [failure=user|infrastructure|unknown] [holds=1+2] [promised] [room=g1+g2] [no-room]
-//	      [broken] [ceiling] [on-failure=gang|member|none] [healthy] [efficiency=x]
+//	      [broken] [ceiling] [unusable] [on-failure=gang|member|none] [healthy] [efficiency=x]
 type story struct {
 	t *testing.T
 	g *Gang
@@ -139,6 +139,8 @@ func (s *story) world(d *datadriven.TestData) string {
 			s.w.room.Pins.Ceiling = 3
 		case a.Key == "broken":
 			s.w.roomErr = errors.New("its constraint cannot be read")
+		case a.Key == "unusable":
+			s.w.unusable = true
 		case a.Key == "no-gpus":
 			s.w.room, s.w.roomErr = Room{}, nil
 		case a.Key == "no-room":
@@ -335,6 +337,9 @@ func (s *story) job(d *datadriven.TestData, words []string) *api.Job {
 	job := storyJob(s.t, args)
 	name, submitted, priority := *job.ID, int64(1), 50
 	job.Name, job.SubmitTime, job.Priority = &name, &submitted, &priority
+	if s.onFailure != "" {
+		job.Meta = map[string]string{"pal_on_failure": string(s.onFailure)}
+	}
 	return job
 }
 

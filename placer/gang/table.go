@@ -60,6 +60,7 @@ var duties = map[State][]duty{
 		dutyRecord, dutyOverwritten, dutyUndo, atWorkFinished,
 		{say: "make room for canaries", do: (*Gang).makeCanaryRoom, registers: true, to: []State{Starting}},
 		{say: "requeue the gang if Nomad gave it other GPUs", do: (*Gang).requeueMisplaced, always: true, registers: true, to: []State{Stopping}},
+		{say: "have Nomad place again what a drain stopped of its groups without GPUs", do: (*Gang).placeLeftOut},
 		{say: "record that all members are there", do: (*Gang).recordReady, always: true},
 	},
 	Stopping:    {dutyRecord, dutyOverwritten, dutyUndo, {say: "stop the members, or let them run on if a placer died before it stopped them", do: (*Gang).stopOrGoOn, to: []State{Starting, Running}}},

@@ -106,25 +106,10 @@ func (g *Gang) makeWhole(w World) ([]Effect, bool) {
 	if !g.read.hasEvaluations {
 		return await(ReadEvaluations{Limited: true})
 	}
-	why := g.stuck(w)
 	e, _ := Blocked(g.Job, g.read.evaluations)
-	blocked := e != nil
-	if why != "" && !blocked && *g.Job.Type == api.JobTypeService && !g.read.hasDeployment {
-		return await(ReadDeployment{})
-	}
-	switch {
-	case why != "" && g.read.deploys:
-		g.Trouble = fmt.Sprintf("%d of %d members are there: %s; it may once the deployment is over", g.Have, g.Want, why)
-		return nothing()
-	case why != "" && g.read.hasDeployment && g.evaluated != *g.Job.ModifyIndex:
-		// Nomad forgets a member that fails during a deployment, once that is over (seen on 1.11.3).
-		return append([]Effect{g.log(Info, "a member is missing and Nomad does not look at it, having it evaluated", "reason", why)}, Evaluate{}), false
-	case why != "" && g.read.hasDeployment && now.Sub(g.evaluatedAt) < evaluateAgain:
-		return nothing() // it may yet
-	case why == "" && g.unevaluated() && now.Sub(g.evaluatedAt) >= evaluateAgain:
-		return append([]Effect{g.log(Info, "Nomad does not look at it, having it evaluated")}, Evaluate{}), false
-	case why == "":
-		return nothing()
+	why, blocked := g.stuck(w), e != nil
+	if es, enough := g.haveEvaluated(why, blocked, w); enough {
+		return es, len(es) == 0
 	}
 	was, stuck := g.Trouble, why
 	why = fmt.Sprintf("%d of %d members are there: %s", g.Have, g.Want, why)
@@ -133,19 +118,13 @@ func (g *Gang) makeWhole(w World) ([]Effect, bool) {
 	if es := g.doWithout(blocked, w); es != nil {
 		return append([]Effect{g.log(Info, "goes on without the missing members", "reason", why)}, es...), false
 	}
-	if g.runsInPart(blocked) {
-		if g.Trouble = stuck + "; the others run on"; blocked && g.Pins.Mode == rewrite.ModeGPU {
-			g.Trouble = stuck + "; " + waitForTheirs
-		}
-		if g.Trouble == was {
+	if rest := g.runsInPart(blocked, w); rest != "" {
+		if g.Trouble = stuck + "; " + rest; g.Trouble == was {
 			return nil, false
 		}
-		return []Effect{g.log(Warn, "a service lacks members, the others run on", "reason", g.Trouble)}, false
+		return []Effect{g.log(Warn, "members are missing, the others run on", "reason", g.Trouble)}, false
 	}
-	// With further nodes Nomad would also run those again that have finished, whatever room and limits
-	// there are: the gang then starts again as a whole, in its turn (walk 693 with late writes).
-	again := *g.Job.Type == api.JobTypeBatch && g.NeedsAll() && g.Have > len(g.Members)
-	if g.Pins.Mode == rewrite.ModeClass && g.Have > 0 && (blocked || !g.NeedsAll()) && !again {
+	if g.Pins.Mode == rewrite.ModeClass && g.Have > 0 && (blocked || !g.NeedsAll()) && !g.someFinished(w) {
 		es, on := g.extend(w)
 		if es != nil || on || !g.halfThere(w) {
 			return append([]Effect{g.log(Info, "members lack room", "reason", why)}, es...), on
@@ -159,30 +138,33 @@ func (g *Gang) makeWhole(w World) ([]Effect, bool) {
 	return append(said, g.stopFor(stopping{why: Requeued}, r, w)...), false
 }
 
-// waitForTheirs is why members do not go elsewhere.
-const waitForTheirs = "the missing members wait for the GPUs that the job was given: others would restart the members that run"
-
-// NeedsAll says whether the members need each other: those of a batch job, unless its author
-// says otherwise, and those of a service if he says so.
-func (g *Gang) NeedsAll() bool {
-	if *g.Job.Type == api.JobTypeService {
-		return g.Request.Hints.OnFailure == rewrite.ReplaceGang
+// haveEvaluated has Nomad evaluate a job that it does not look at, where that may be all that is
+// needed; enough: there is nothing else to do for now. why is what is stuck.
+func (g *Gang) haveEvaluated(why string, blocked bool, w World) (es []Effect, enough bool) {
+	now := w.Now()
+	lately := now.Sub(g.evaluatedAt) < evaluateAgain
+	if why != "" && !blocked && *g.Job.Type == api.JobTypeService && !g.read.hasDeployment {
+		return []Effect{ReadDeployment{}}, true
 	}
-	return g.Request.Hints.OnFailure != rewrite.ReplaceMember
-}
-
-// runsInPart says whether the members of a service run on that are there, and nothing can be done
-// for those that are not: other GPUs in its pins would restart all of them, and its reschedule
-// block says how often Nomad tries a member. Pins that never held all of it do not do.
-func (g *Gang) runsInPart(blocked bool) bool {
-	misfit := blocked && g.Pins.Mode == rewrite.ModeGPU && (g.Record == nil || g.Record.Ready.IsZero())
-	return *g.Job.Type == api.JobTypeService && !g.NeedsAll() && g.Pins.Mode != rewrite.ModeClass && g.Have > 0 && !misfit
-}
-
-// halfThere says whether members of a gang are gone that its others need, and for which there
-// is no room. Those that its author has added since (nomad job scale) it had not yet.
-func (g *Gang) halfThere(w World) bool {
-	return g.NeedsAll() && g.Record != nil && len(w.Holds(g.Key)) < g.Record.Decision.Demand
+	switch {
+	case why != "" && g.read.deploys:
+		g.Trouble = fmt.Sprintf("%d of %d members are there: %s; it may once the deployment is over", g.Have, g.Want, why)
+		return nil, true
+	case why != "" && g.read.hasDeployment && g.evaluated != *g.Job.ModifyIndex:
+		// Nomad forgets a member that fails during a deployment, once that is over (seen on 1.11.3).
+		return []Effect{g.log(Info, "a member is missing and Nomad does not look at it, having it evaluated", "reason", why), Evaluate{}}, true
+	case why != "" && g.read.hasDeployment && lately:
+		return nil, true // it may yet
+	case why == "" && g.unevaluated() && !lately:
+		return []Effect{g.log(Info, "Nomad does not look at it, having it evaluated"), Evaluate{}}, true
+	case why == "":
+		return nil, true
+	case !blocked && g.replaceable(w) && !lately:
+		return []Effect{g.log(Info, "having a member placed again that was stopped", "reason", why), Evaluate{}}, true
+	case !blocked && g.replaceable(w):
+		return nil, true
+	}
+	return nil, false
 }
 
 // unevaluated says whether Nomad has made no evaluation since the job was registered last. It
@@ -256,30 +238,6 @@ func Blocked(job *api.Job, evals []*api.Evaluation) (blocked *api.Evaluation, se
 	return blocked, true
 }
 
-// extend adds nodes to the pins of a service for the members that it lacks.
-// Only a group constraint changes, so that those that run are left alone,
-// unless the new members need a higher class ceiling.
-func (g *Gang) extend(w World) ([]Effect, bool) {
-	room, err := w.RoomForMissing(g)
-	if err != nil {
-		return g.wrong(err, w), false
-	}
-	member := g.Request.Hints.OnFailure == rewrite.ReplaceMember
-	switch {
-	case !room.Fits:
-		g.Trouble = "no room for the missing members: " + room.Reason
-		return nil, false
-	case member && room.Pins.Ceiling != g.Pins.Ceiling:
-		g.Trouble = fmt.Sprintf("the missing members wait for GPUs of class %d or better: slower ones would restart the others", g.Pins.Ceiling)
-		return nil, false
-	case member && !slices.Equal(room.Pins.GPUs(), g.Pins.GPUs()):
-		g.Trouble = waitForTheirs
-		return nil, false
-	}
-	g.read.room = room
-	return g.repin(ToExtend, room.Pins, w)
-}
-
 // repin registers the job with other pins.
 func (g *Gang) repin(why Purpose, pins rewrite.Pins, w World) ([]Effect, bool) {
 	job, err := w.Pin(g.Job, pins)
@@ -302,13 +260,10 @@ func (st Observed) WithLost(w World) Observed {
 // lost is the rest of [Observed.WithLost]. A failure whose cause is not known decides nothing:
 // what a drain stopped then still counts.
 func (st Observed) lost(w World) bool {
-	if rewrite.Stopped(st.Job) || len(st.Pins.Groups) == 0 || rewrite.Gated(st.Job) || st.Have >= st.Want || !startsAsAWhole(st.Job) {
+	if rewrite.Stopped(st.Job) || len(st.Pins.Groups) == 0 || rewrite.Gated(st.Job) || st.Have >= st.Want || st.didItsWork(w) {
 		return false
 	}
-	if st.didItsWork(w) {
-		return false
-	}
-	if f := w.LastFailure(st.Job); f != nil && f.Cause != failure.Unknown {
+	if f := w.LastFailure(st.Job); f != nil && f.Cause != failure.Unknown && startsAsAWhole(st.Job) {
 		return f.Cause == failure.Infrastructure || f.Cause == failure.User && w.Now().Sub(f.At) < retryWithin
 	}
 	// Nomad does not run a batch allocation again that a drain stopped at once.
@@ -317,15 +272,17 @@ func (st Observed) lost(w World) bool {
 	})
 }
 
-// startsAsAWhole says whether a job whose members have all failed is to start again: a batch
-// job, and a service whose members need each other. Of another service its reschedule block
-// says how often a member is tried.
+// startsAsAWhole says whether a job whose members have failed is to start again: one whose
+// members need each other. Of another one its reschedule block says how often a member is tried.
 func startsAsAWhole(job *api.Job) bool {
-	if *job.Type == api.JobTypeBatch {
-		return true
-	}
 	h, err := rewrite.ParseHints(job)
-	return err == nil && *job.Type == api.JobTypeService && h.OnFailure == rewrite.ReplaceGang
+	switch *job.Type {
+	case api.JobTypeBatch:
+		return err != nil || needsAll(job, h)
+	case api.JobTypeService:
+		return err == nil && needsAll(job, h)
+	}
+	return false
 }
 
 // didItsWork says whether all members have ended by themselves for the job as it is, those

@@ -69,6 +69,8 @@ func (w world) LastFailure(job *api.Job) *failure.Failure {
 	return nil
 }
 
+func (w world) Usable(p rewrite.Pins) bool { return w.View.Usable(p.Nodes()) }
+
 // Request is what the job asks for, with nodes to avoid after failures.
 func (w world) Request(o gang.Observed) (nomad.Request, error) { return w.RequestOf(o) }
 

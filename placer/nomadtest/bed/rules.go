@@ -30,6 +30,8 @@ import (
 //     prevent; so is one that finishes between the check of a registration and its write. It
 //     is stopped before it has done its work a second time, unless a request
 //     about it fails after it had finished, or its placer ends;
+//   - a member that has finished, of a job whose members do not need each other, is not run again
+//     but with all of its gang;
 //   - nothing is pinned to a GPU that still runs another member's tasks, be it of the same
 //     job or of one that was purged;
 //   - the gangs of a tenant have no more GPUs than its limit, but for a limited time, or if just
@@ -91,6 +93,9 @@ type story struct {
 	backAt time.Time
 	done   map[string]bool // members that have done their work since
 	placed map[string]bool // members, by version
+	// kept are members that have done their work since the gang last had a gate, of a job whose
+	// members do not need each other: Nomad is not to be made to run them again.
+	kept map[string]bool
 	// preempted are, by version, members that Nomad stopped for another job. It runs such a one
 	// again even if it did its work just then (walk 10002139).
 	preempted map[string]bool
@@ -173,7 +178,7 @@ func (r *rules) formOf(j *api.Job) string {
 
 func (r *rules) story(k nomadtest.Key) *story {
 	if r.jobs[k] == nil {
-		r.jobs[k] = &story{wrote: map[string]bool{}, done: map[string]bool{}, placed: map[string]bool{}, preempted: map[string]bool{}, over: map[uint64]bool{}}
+		r.jobs[k] = &story{wrote: map[string]bool{}, done: map[string]bool{}, placed: map[string]bool{}, kept: map[string]bool{}, preempted: map[string]bool{}, over: map[uint64]bool{}}
 		i, _ := slices.BinarySearchFunc(r.order, k, nomad.JobKey.Compare)
 		r.order = slices.Insert(r.order, i, k)
 	}
@@ -230,6 +235,9 @@ func (r *rules) wrote(x nomadtest.Write) {
 	if x.After == nil {
 		r.seen[x.Index] = r.sawAll()
 	}
+	if x.After == nil || rewrite.Gated(x.After) {
+		s.kept = map[string]bool{}
+	}
 	if !strings.HasPrefix(x.Client, "placer") {
 		if x.Kind == "register" && x.After != nil { // what its author changed counts from here on
 			s.done, s.whole, s.late, s.since = map[string]bool{}, false, false, *x.After.JobModifyIndex
@@ -278,6 +286,9 @@ func (r *rules) placed(m nomadtest.Member) {
 		r.replaced = time.Now()
 	}
 	s.placed[as] = true
+	if member := fmt.Sprintf("%s[%d]", m.Group, m.Number); s.kept[member] && !s.gone {
+		r.violated("%s[%d] of %s had finished, needs no other member, and is run again", m.Group, m.Number, m.Job)
+	}
 	_, elastic := rewrite.ElasticOf(m.Version) // of those, see ended
 	if s.whole && !s.gone && !elastic && !s.preempted[as] && !s.late && !s.over[*m.PlacedBy.JobModifyIndex] {
 		r.violated("%s had finished, and %s[%d] is run again", m.Job, m.Group, m.Number)
@@ -341,6 +352,9 @@ func (r *rules) ended(m nomadtest.Member) {
 		}
 	}
 	s.done[fmt.Sprintf("%d %s[%d]", *m.Version.Version, m.Group, m.Number)] = true
+	if h, err := rewrite.ParseHints(m.Version); err == nil && h.OnFailure == rewrite.ReplaceMember {
+		s.kept[fmt.Sprintf("%s[%d]", m.Group, m.Number)] = true
+	}
 	n := 0
 	for _, g := range m.Version.TaskGroups {
 		n += *g.Count

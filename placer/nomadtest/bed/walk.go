@@ -214,7 +214,8 @@ func (x *Walk) hint(g *Gang) {
 	if g.Runs > 0 && x.rng.IntN(3) == 0 {
 		g.Meta["pal_duration"] = (g.Runs * time.Duration(1+x.rng.IntN(4)) / 2).String()
 	}
-	switch x.rng.IntN(16) {
+	batch := g.Runs > 0 && g.Change == nil
+	switch x.rng.IntN(20) {
 	case 0:
 		g.Meta["pal_pin"] = "class"
 	case 1:
@@ -232,7 +233,37 @@ func (x *Walk) hint(g *Gang) {
 			g.Meta["pal_after"] = fmt.Sprintf("job-%03d", x.made-1)
 			x.left[Key(g.Name)] = true
 		}
+	case 6, 7:
+		if batch { // members that need not start together end at different times
+			g.Meta["pal_on_failure"] = "member"
+			g.Change = staggered
+		}
+	case 8:
+		g.Meta["pal_pin"] = "gpu"
+		if g.Change != nil {
+			delete(g.Meta, "pal_pin")
+		}
+	case 9, 10:
+		if batch {
+			g.Change = withHelper
+		}
 	}
+}
+
+// staggered has the members of a batch job but the first run for longer.
+func staggered(j *api.Job) {
+	args := j.TaskGroups[0].Tasks[0].Config["args"].([]string)
+	first, end, _ := strings.Cut(args[1], ";")
+	args[1] = first + "; [ $NOMAD_ALLOC_INDEX = 0 ] &&" + end + "; sleep 40;" + end
+}
+
+// withHelper adds a group without GPUs, whose member runs for as long as those of the first.
+func withHelper(j *api.Job) {
+	helper := *j.TaskGroups[0]
+	task := *helper.Tasks[0]
+	task.Resources = &api.Resources{CPU: new(100), MemoryMB: new(100)}
+	helper.Name, helper.Count, helper.Tasks = new("helper"), new(1), []*api.Task{&task}
+	j.TaskGroups = append(j.TaskGroups, &helper)
 }
 
 // room is how many members with so many GPUs each the cluster has room for, and the tenant may

@@ -1,0 +1,107 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package gang
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// waitForTheirs is why members do not go elsewhere.
+const waitForTheirs = "the missing members wait for the GPUs that the job was given: others would restart the members that run"
+
+// waitForNodes is why members that lack room get no further nodes.
+const waitForNodes = "the missing members wait for GPUs on the nodes that the job was given: with others, Nomad would run those again that have finished"
+
+// NeedsAll says whether the members need each other: those of a batch job, unless its author
+// says otherwise, and those of a service if he says so.
+func (g *Gang) NeedsAll() bool { return needsAll(g.Job, g.Request.Hints) }
+
+func needsAll(job *api.Job, h rewrite.Hints) bool {
+	if *job.Type == api.JobTypeService {
+		return h.OnFailure == rewrite.ReplaceGang
+	}
+	return h.OnFailure != rewrite.ReplaceMember
+}
+
+// runsInPart says what becomes of the missing members where those run on that are there, which do
+// not need them, and nothing can be done; "" where that is not so. Other GPUs in the pins of a
+// service would restart all of it, and other nodes in those of a batch job run its finished
+// members again. How often Nomad tries a member that fails, its reschedule block says. Pins to GPUs
+// that never held all of it do not do.
+func (g *Gang) runsInPart(blocked bool, w World) string {
+	const rest = "the others run on"
+	switch {
+	case g.NeedsAll() || g.Have == 0:
+	case *g.Job.Type != api.JobTypeService && !blocked:
+		return rest
+	case *g.Job.Type != api.JobTypeService && g.someFinished(w) && (len(g.Members) > 0 || w.Usable(g.Pins)):
+		return waitForNodes
+	case *g.Job.Type != api.JobTypeService || g.Pins.Mode == rewrite.ModeClass:
+	case blocked && g.Pins.Mode == rewrite.ModeGPU:
+		if g.Record != nil && !g.Record.Ready.IsZero() {
+			return waitForTheirs
+		}
+	default:
+		return rest
+	}
+	return ""
+}
+
+// replaceable says whether all that the gang lacks of a batch job was stopped, by a drain, say,
+// and need not start with the others: Nomad places it again as it evaluates the job.
+func (g *Gang) replaceable(w World) bool {
+	return *g.Job.Type == api.JobTypeBatch && !g.NeedsAll() && g.Have > 0 && w.LastFailure(g.Job) == nil
+}
+
+// someFinished says whether members of a batch job have done their work for the job as it is.
+// Nomad runs them again when it is registered anew, whatever room and limits there are (walk 693
+// with late writes).
+func (g *Gang) someFinished(w World) bool {
+	return slices.ContainsFunc(w.Allocs(g.Key), func(a *nomad.Alloc) bool { return a.FinishedIn(g.Job) })
+}
+
+// halfThere says whether members of a gang are gone that its others need, and for which there
+// is no room. Those that its author has added since (nomad job scale) it had not yet.
+func (g *Gang) halfThere(w World) bool {
+	return g.NeedsAll() && g.Record != nil && len(w.Holds(g.Key)) < g.Record.Decision.Demand
+}
+
+// extend adds nodes to the pins of a service for the members that it lacks.
+// Only a group constraint changes, so that those that run are left alone,
+// unless the new members need a higher class ceiling.
+func (g *Gang) extend(w World) ([]Effect, bool) {
+	room, err := w.RoomForMissing(g)
+	if err != nil {
+		return g.wrong(err, w), false
+	}
+	member := g.Request.Hints.OnFailure == rewrite.ReplaceMember
+	switch {
+	case !room.Fits:
+		g.Trouble = "no room for the missing members: " + room.Reason
+		return nil, false
+	case member && room.Pins.Ceiling != g.Pins.Ceiling:
+		g.Trouble = fmt.Sprintf("the missing members wait for GPUs of class %d or better: slower ones would restart the others", g.Pins.Ceiling)
+		return nil, false
+	case member && !slices.Equal(room.Pins.GPUs(), g.Pins.GPUs()):
+		g.Trouble = waitForTheirs
+		return nil, false
+	}
+	g.read.room = room
+	return g.repin(ToExtend, room.Pins, w)
+}
+
+// placeLeftOut has Nomad evaluate a job of which it has stopped members of groups without GPUs.
+// Those with GPUs, which have theirs, run on meanwhile.
+func (g *Gang) placeLeftOut(w World) ([]Effect, bool) {
+	if !g.LeftOut || w.Now().Sub(g.evaluatedAt) < evaluateAgain {
+		return nothing()
+	}
+	return []Effect{g.log(Info, "a member of a group without GPUs was stopped, having it placed again"), Evaluate{}}, false
+}
