@@ -76,7 +76,7 @@ func (g *Gang) requeueLost(w World) ([]Effect, bool) {
 	if g.GaveUp() != nil { // by an earlier placer: the record has just been read
 		return nothing()
 	}
-	if !g.NeedsAll() && g.someFinished(w) { // which would run again with the others
+	if g.LeftOut && g.Have >= g.Want || !g.NeedsAll() && g.someFinished(w) { // what has finished is not to run again
 		if w.Now().Sub(g.evaluatedAt) < evaluateAgain {
 			return nothing()
 		}

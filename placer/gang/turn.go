@@ -249,7 +249,7 @@ func (g *Gang) repin(why Purpose, pins rewrite.Pins, w World) ([]Effect, bool) {
 
 // WithLost is the same, but [Lost] if a gang of ours ended before its members had
 // done their work, Nomad will not try it again, and it is to be: the infrastructure
-// failed it, or all of its members failed by themselves.
+// failed it, all of its members failed by themselves, or some were stopped.
 func (st Observed) WithLost(w World) Observed {
 	if st.Nomad == Ended && st.lost(w) {
 		st.Nomad = Lost
@@ -260,10 +260,13 @@ func (st Observed) WithLost(w World) Observed {
 // lost is the rest of [Observed.WithLost]. A failure whose cause is not known decides nothing:
 // what a drain stopped then still counts.
 func (st Observed) lost(w World) bool {
-	if rewrite.Stopped(st.Job) || len(st.Pins.Groups) == 0 || rewrite.Gated(st.Job) || st.Have >= st.Want || st.didItsWork(w) {
+	switch {
+	case rewrite.Stopped(st.Job) || len(st.Pins.Groups) == 0 || rewrite.Gated(st.Job):
 		return false
+	case st.Have >= st.Want || st.didItsWork(w):
+		return st.LeftOut
 	}
-	if f := w.LastFailure(st.Job); f != nil && f.Cause != failure.Unknown && startsAsAWhole(st.Job) {
+	if f := w.LastFailure(st.Job); f != nil && f.Cause != failure.Unknown && st.startsAsAWhole() {
 		return f.Cause == failure.Infrastructure || f.Cause == failure.User && w.Now().Sub(f.At) < retryWithin
 	}
 	// Nomad does not run a batch allocation again that a drain stopped at once.
@@ -273,30 +276,33 @@ func (st Observed) lost(w World) bool {
 }
 
 // startsAsAWhole says whether a job whose members have failed is to start again: one whose
-// members need each other. Of another one its reschedule block says how often a member is tried.
-func startsAsAWhole(job *api.Job) bool {
-	h, err := rewrite.ParseHints(job)
-	switch *job.Type {
+// members need each other, and a batch job of which nothing has been done. Of another one its
+// reschedule block says how often a member is tried.
+func (st Observed) startsAsAWhole() bool {
+	h, err := rewrite.ParseHints(st.Job)
+	switch *st.Job.Type {
 	case api.JobTypeBatch:
-		return err != nil || needsAll(job, h)
+		return err != nil || needsAll(st.Job, h) || st.Have == 0
 	case api.JobTypeService:
-		return err == nil && needsAll(job, h)
+		return err == nil && needsAll(st.Job, h)
 	}
 	return false
 }
 
-// didItsWork says whether all members have ended by themselves for the job as it is, those
-// included that a drain asked to stop when they had, and those of which is not known yet
+// didItsWork says whether all members with GPUs have ended by themselves for the job as it is,
+// those included that a drain asked to stop when they had, and those of which is not known yet
 // for which version they did: that could not be read.
 func (st Observed) didItsWork(w World) bool {
-	n := 0
+	done := map[string]int{} // by group
 	for _, a := range w.Allocs(st.Key) {
 		ofThis := a.Version == nil && a.ModifyIndex > *st.Job.JobModifyIndex || a.Version != nil && *a.Version == *st.Job.Version
 		if ofThis && a.Client == api.AllocClientStatusComplete && endedByThemselves(a.Tasks) {
-			n++
+			done[a.Group]++
 		}
 	}
-	return n >= st.Want
+	return !slices.ContainsFunc(st.Job.TaskGroups, func(g *api.TaskGroup) bool {
+		return rewrite.GPUsPerMember(g) > 0 && done[*g.Name] < rewrite.Members(g)
+	})
 }
 
 // requeueMisplaced requeues a gang that runs on other GPUs than it was given, once

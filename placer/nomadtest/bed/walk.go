@@ -20,6 +20,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // Mix says how often things happen in a walk, relative to each other; what is 0
@@ -436,8 +437,25 @@ func (x *Walk) open() (out []string) {
 	return out
 }
 
+// failedAlone says whether a job whose members do not need each other has done what it can: some
+// have done their work, and another one failed so often that its reschedule block allows no
+// further try.
+func (x *Walk) failedAlone(k nomadtest.Key, job *api.Job) bool {
+	h, err := rewrite.ParseHints(job)
+	if err != nil || h.OnFailure != rewrite.ReplaceMember {
+		return false
+	}
+	failed, done := false, false
+	for _, m := range x.Nomad.Members(k) {
+		failed = failed || m.Client == api.AllocClientStatusFailed
+		done = done || m.Done
+	}
+	return failed && done
+}
+
 func (x *Walk) openJob(k nomadtest.Key) string {
 	job, live := x.Nomad.Job(k), len(x.Members(k))
+	failedAlone := job != nil && live == 0 && x.failedAlone(k, job)
 	x.rules.mu.Lock()
 	defer x.rules.mu.Unlock()
 	switch s := x.rules.jobs[k]; {
@@ -459,6 +477,8 @@ func (x *Walk) openJob(k nomadtest.Key) string {
 		return ""
 	case x.rules.formOf(job) != s.form:
 		return "not as its author wrote it last"
+	case failedAlone:
+		return ""
 	}
 	return "not finished"
 }
