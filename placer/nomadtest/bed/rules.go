@@ -352,7 +352,7 @@ func (r *rules) ended(m nomadtest.Member) {
 		}
 	}
 	s.done[fmt.Sprintf("%d %s[%d]", *m.Version.Version, m.Group, m.Number)] = true
-	if h, err := rewrite.ParseHints(m.Version); err == nil && h.OnFailure == rewrite.ReplaceMember {
+	if h, err := rewrite.ParseHints(m.Version); err == nil && h.OnFailure == rewrite.ReplaceMember && m.Desired == api.AllocDesiredStatusRun {
 		s.kept[fmt.Sprintf("%s[%d]", m.Group, m.Number)] = true
 	}
 	n := 0

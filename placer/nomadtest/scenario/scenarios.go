@@ -39,6 +39,7 @@ var All = []Scenario{
 	{"preempted", preempted},
 	{"dry run", dryRun},
 	{"drained", drained},
+	{"drained-beside-one-that-finished", drainedBesideOneThatFinished},
 	{"drained behind the gate", drainedBehindGate},
 	{"node down", nodeDown},
 }
@@ -360,6 +361,31 @@ func drained(x *Script) {
 	x.Drain(0)
 	x.show("a")
 	x.Undrain(0)
+	x.show("a")
+	x.say("the job is evaluated")
+	_, _, err := x.API().Jobs().ForceEvaluate("a", nil)
+	x.must(err)
+	x.Until("it is placed again", func() bool { return len(x.allocs("a")) == 3 })
+	x.show("a")
+}
+
+// drainedBesideOneThatFinished: its job is dead, and is evaluated.
+func drainedBesideOneThatFinished(x *Script) {
+	x.register(x.pinned(bed.Gang{Name: "a", Members: 2, Ungated: true, Change: func(job *api.Job) {
+		endsSoon(job)
+		job.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "sleep 1; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 0; sleep infinity"}
+	}}.Job(), "GPU-0-0", "GPU-0-1"))
+	x.untilOver("a", 1)
+	x.show("a")
+	x.say("their node is drained")
+	x.Drain(0)
+	x.untilOver("a", 2)
+	x.Undrain(0)
+	x.show("a")
+	x.say("the job is evaluated")
+	_, _, err := x.API().Jobs().ForceEvaluate("a", nil)
+	x.must(err)
+	x.Until("it runs again", func() bool { return len(x.allocs("a")) == 3 })
 	x.show("a")
 }
 
