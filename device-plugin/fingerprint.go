@@ -4,6 +4,7 @@
 package deviceplugin
 
 import (
+	"cmp"
 	"context"
 	"reflect"
 	"slices"
@@ -20,8 +21,10 @@ import (
 )
 
 const (
-	// firstWithin is when the first message goes out, scanned or not: Nomad's
-	// client waits for it when it starts.
+	// firstWithin is when the first message goes out, scanned or not, while no GPU is
+	// known: Nomad's client waits for it when it starts. GPUs that were here before are
+	// waited for as long as a scan may take: Nomad bears it, and they are not called
+	// unhealthy before they were asked.
 	firstWithin = 800 * time.Millisecond
 	// lookInterval is how often files and the watchdog are looked at.
 	lookInterval = time.Second
@@ -57,6 +60,9 @@ func (p *Plugin) Fingerprint(ctx context.Context) (<-chan *device.FingerprintRes
 	if p.measures != nil && p.running != p.measures { // by one stream only
 		p.running, s.measures, s.changed = p.measures, p.measures, p.measures.Changed()
 	}
+	if s.patience = cmp.Or(p.patience, firstWithin); len(p.roster.stored) > 0 && !p.scanned {
+		s.patience = max(s.patience, hangAfter)
+	}
 	p.streams.Go(func() { s.run(ctx) })
 	return s.out, nil
 }
@@ -70,6 +76,8 @@ type stream struct {
 	out     chan *device.FingerprintResponse
 	events  chan gpu.Event
 	opened  time.Time
+	// patience is how long the first message waits for the first scan.
+	patience time.Duration
 	// measures is nil unless this stream runs it; changed has a value when there
 	// is a new result.
 	measures *measure.Scheduler
@@ -116,7 +124,7 @@ func (s *stream) run(ctx context.Context) {
 
 // loop is the stream's life: scan, publish, wait for a reason to do it again.
 func (s *stream) loop(ctx context.Context) {
-	first := time.NewTimer(s.p.patience)
+	first := time.NewTimer(s.patience)
 	defer first.Stop()
 	next := time.NewTimer(0)
 	defer next.Stop()
@@ -143,7 +151,9 @@ func (s *stream) loop(ctx context.Context) {
 			s.adopt(p)
 			s.publish(ctx)
 		case <-first.C:
+			s.p.mu.Lock()
 			s.unscanned()
+			s.p.mu.Unlock()
 			s.publish(ctx)
 		case <-look.C:
 			look.Reset(gpu.UntilTick(time.Now(), lookInterval))
@@ -190,10 +200,8 @@ func (s *stream) settle(r scanResult) time.Duration {
 }
 
 // unscanned stands in for a first scan that takes too long: the GPUs that were
-// there before are published as not answering.
+// there before are published as not answering. Callers hold mu.
 func (s *stream) unscanned() {
-	s.p.mu.Lock()
-	defer s.p.mu.Unlock()
 	if s.p.scanned {
 		return
 	}
@@ -203,6 +211,7 @@ func (s *stream) unscanned() {
 	}
 	s.p.view.inv = inv
 	s.p.judge()
+	s.p.tellKnown()
 }
 
 // take applies an event at once; the GPUs are to be scanned soon.
@@ -240,6 +249,7 @@ func (s *stream) watch() (changed bool) {
 		return false
 	}
 	s.hung = true
+	s.unscanned()
 	s.p.log.Warn("the driver does not answer", "for", running.Round(time.Second))
 	devices := slices.Clone(s.p.view.inv.Devices) // whoever sends statistics reads those that were
 	for i := range devices {
@@ -257,7 +267,7 @@ func (s *stream) publish(ctx context.Context) {
 	s.p.mu.Lock()
 	known, groups := s.p.scanned, s.p.view.groups()
 	s.p.mu.Unlock()
-	if !s.any && (!known || s.waits) && time.Since(s.opened) < s.p.patience {
+	if !s.any && (!known || s.waits) && time.Since(s.opened) < s.patience {
 		return
 	}
 	if s.any && reflect.DeepEqual(groups, s.sent) {

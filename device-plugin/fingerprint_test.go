@@ -191,6 +191,53 @@ func TestFirstMessage(t *testing.T) {
 	})
 }
 
+// A plugin that starts again on a node whose driver is slow, as most are with eight GPUs,
+// does not call its GPUs unhealthy before they were asked; a driver that hangs, it does.
+func TestFirstScanAfterARestart(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		takes time.Duration
+		first string        // what the first message says of a GPU
+		by    time.Duration // when it comes at the latest
+		well  time.Duration // when the GPU is healthy at the latest
+	}{
+		{"slow", 6 * time.Second, "", 6 * time.Second, 6 * time.Second},
+		{"hanging for a while", 25 * time.Second, "driver-not-answering", hangAfter, 25 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := DefaultConfig()
+			cfg.StateDir = t.TempDir()
+			p, s, _, _ := onStage(2, cfg)
+			if err := openStore(cfg.StateDir).saveInventory(s.inv); err != nil {
+				t.Fatal(err)
+			}
+			s.hang = make(chan struct{})
+			begin := time.Now()
+			time.AfterFunc(tc.takes, func() { close(s.hang) })
+			c, end := fingerprints(t, p)
+			defer end()
+			reserved := make(chan error, 1)
+			go func() {
+				_, err := p.Reserve([]string{"GPU-1"})
+				reserved <- err
+			}()
+			got := next(t, c)
+			if d := got[0].Devices[1]; d.HealthDesc != tc.first || time.Since(begin) > tc.by {
+				t.Errorf("%s: %+v after %s, want %q within %s", tc.name, d, time.Since(begin), tc.first, tc.by)
+			}
+			if err := <-reserved; (err == nil) != (tc.first == "") {
+				t.Errorf("%s: Reserve meanwhile: %v", tc.name, err)
+			}
+			for !got[0].Devices[1].Healthy {
+				got = next(t, c)
+			}
+			if took := time.Since(begin); took > tc.well {
+				t.Errorf("%s: healthy after %s, want %s", tc.name, took, tc.well)
+			}
+		})
+	}
+}
+
 // GPUs that still start when the plugin does are there seconds later, not a period; one
 // that never says who it is does not have the others scanned that often for ever.
 func TestGPUsThatStillStart(t *testing.T) {

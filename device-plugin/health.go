@@ -106,6 +106,7 @@ type record struct {
 	reason    string  // why it is unhealthy; "" healthy
 	good      int     // good readings since
 	fresh     bool    // the last reading has not been counted yet
+	answered  bool    // it has answered once
 	lost      bool
 	nvlinkXid bool
 	doubleBit time.Time // of the last Xid 48
@@ -202,6 +203,7 @@ func (h *health) observe(now time.Time, inv gpu.Inventory, spacing time.Duration
 		h.expire(r, d)
 		r.sampleSlow(now, d.Signals, spacing)
 		r.fresh = true
+		r.answered = r.answered || !d.Signals.Unanswered
 	}
 }
 
@@ -291,6 +293,9 @@ func (r *record) judge(s gpu.Signals, cfg HealthConfig) verdict {
 	r.fresh = false
 	v.reason, v.healthy = r.reason, r.reason == ""
 	v.recovering = reason == "" && !v.healthy
+	if !r.answered { // it was not ill before, as far as is known: its first answer decides
+		r.reason = ""
+	}
 	return v
 }
 

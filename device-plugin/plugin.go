@@ -4,7 +4,6 @@
 package deviceplugin
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,12 +59,11 @@ type Options struct {
 
 // Plugin implements Nomad's device.DevicePlugin.
 type Plugin struct {
-	log  hclog.Logger
-	open func(Config) Backend
-	exit func(int)
-	self []string
-	// patience is how long the first message waits for a scan.
-	patience time.Duration
+	log      hclog.Logger
+	open     func(Config) Backend
+	exit     func(int)
+	self     []string
+	patience time.Duration // Options.Patience
 	// readProfile reads the configured profile's file.
 	readProfile func(path string) (*profile.Profile, error)
 	// started is when the process began, for all that matters here.
@@ -87,6 +85,7 @@ type Plugin struct {
 	nodeOnly *profile.Profile // of this node's GPUs alone, for hysteresis
 	view     view             // last one
 	scanned  bool             // a scan has ended, well or not
+	known    chan struct{}    // closed once it is known what GPUs there are; nil until ready
 	missing  string           // why there is no driver, as logged last
 	warned   map[string]bool
 	toldXid  map[string]time.Time // when an error was logged last, by GPU and Xid
@@ -95,7 +94,7 @@ type Plugin struct {
 // New returns a plugin with the default configuration. It does no more than
 // that: Nomad starts a plugin several times only to ask its name.
 func New(o Options) *Plugin {
-	p := &Plugin{log: o.Log, open: o.Open, exit: o.Exit, self: o.Self, patience: cmp.Or(o.Patience, firstWithin), readProfile: ReadProfile, started: time.Now(), warned: map[string]bool{}, toldXid: map[string]time.Time{}}
+	p := &Plugin{log: o.Log, open: o.Open, exit: o.Exit, self: o.Self, patience: o.Patience, readProfile: ReadProfile, started: time.Now(), warned: map[string]bool{}, toldXid: map[string]time.Time{}}
 	p.configure(DefaultConfig())
 	return p
 }
@@ -162,6 +161,9 @@ func (p *Plugin) ready() {
 	if p.backend != nil {
 		return
 	}
+	if p.known == nil {
+		p.known = make(chan struct{})
+	}
 	b := p.open(p.cfg)
 	p.backend, p.scans, p.samples = b, &scanner{backend: b}, &sampler{backend: b}
 	p.store = openStore(p.cfg.StateDir)
@@ -225,6 +227,7 @@ const measureSampleAge = 100 * time.Millisecond
 // observe takes the outcome of a scan. Callers hold mu.
 func (p *Plugin) observe(now time.Time, r scanResult) {
 	p.scanned = true
+	defer p.tellKnown()
 	inv := r.inv
 	if r.err != nil {
 		inv = gpu.Inventory{}
@@ -271,6 +274,15 @@ func (p *Plugin) withMeasurements(inv gpu.Inventory) gpu.Inventory {
 	p.measures.Observe(&theirs, unhealthy)
 	inv.Devices = slices.Clone(theirs.Devices)
 	return inv
+}
+
+// tellKnown lets those go on who wait to know what GPUs there are. Callers hold mu.
+func (p *Plugin) tellKnown() {
+	select {
+	case <-p.known:
+	default:
+		close(p.known)
+	}
 }
 
 // leastUptime is how long the process lives before it ends itself: Nomad starts

@@ -6,6 +6,7 @@ package deviceplugin
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/nomad/plugins/device"
 
@@ -22,12 +23,14 @@ const (
 	cdiKind = "nvidia.com/gpu"
 )
 
-// Reserve says how a task gets the devices. It answers from the last scan and
-// never waits for the driver.
+// Reserve says how a task gets the devices. It answers from the last scan, and waits
+// for the driver only after a restart: Nomad, whose client runs on, asks at once, and
+// a task must not fail because its GPUs have not been looked at.
 func (p *Plugin) Reserve(deviceIDs []string) (*device.ContainerReservation, error) {
 	if len(deviceIDs) == 0 {
 		return &device.ContainerReservation{}, nil
 	}
+	p.waitKnown()
 	p.mu.Lock()
 	cfg, measures := p.cfg, p.measures
 	chosen, err := p.find(deviceIDs)
@@ -55,6 +58,20 @@ func (p *Plugin) Reserve(deviceIDs []string) (*device.ContainerReservation, erro
 		}
 	}
 	return res, nil
+}
+
+// waitKnown waits until it is known what GPUs there are, while that is being found out.
+func (p *Plugin) waitKnown() {
+	p.mu.Lock()
+	known := p.known
+	p.mu.Unlock()
+	if known == nil {
+		return
+	}
+	select {
+	case <-known:
+	case <-time.After(hangAfter):
+	}
 }
 
 // find looks the ids up in the last scan; the error names all that are unknown,
