@@ -33,7 +33,7 @@ const (
 	// eventScan is the shortest time between scans that events ask for: an application
 	// may provoke as many events as it likes.
 	eventScan = time.Second
-	// recoverScan is the longest time between scans while a GPU recovers.
+	// recoverScan is the longest time between scans while a GPU's verdict is unsettled.
 	recoverScan = 5 * time.Second
 	// startsWithin is how long GPUs may take to start where the driver does not keep
 	// them ready (persistence mode off): one after the other, some seconds each.
@@ -186,7 +186,7 @@ func (s *stream) settle(r scanResult) time.Duration {
 	s.p.observe(time.Now(), r)
 	wait := s.cfg.FingerprintPeriod
 	for _, v := range s.p.view.verdicts {
-		if v.recovering {
+		if v.unsettled {
 			wait = min(wait, recoverScan)
 		}
 	}
@@ -256,6 +256,7 @@ func (s *stream) watch() (changed bool) {
 		devices[i].Signals = gpu.Signals{Unanswered: true}
 	}
 	s.p.view.inv.Devices = devices
+	s.p.health.hung()
 	s.p.judge()
 	return true
 }

@@ -64,6 +64,9 @@ const (
 	// slowEnd is the share below which a degraded GPU is well again: a GPU at
 	// the limit must not come and go.
 	slowEnd = 0.3
+	// silentFor is how long a GPU that did not answer in a scan has to answer: the
+	// driver queues calls while it starts or resets another GPU, or lists many processes.
+	silentFor = 10 * time.Second
 	// clearAfter readings in a row without a recovery action end a latch.
 	clearAfter = 2
 	// containedWithin is how far apart Xid 48 and 94 of one error may come.
@@ -76,8 +79,9 @@ type verdict struct {
 	reason  string // "" when healthy
 	// degraded holds what is wrong but not bad enough, sorted.
 	degraded []string
-	// recovering: good readings are being counted.
-	recovering bool
+	// unsettled: the next readings decide, so they should come soon. Good ones are
+	// being counted, or an answer is late.
+	unsettled bool
 }
 
 // description is what Nomad is told of the device: a stable code, "" when there
@@ -102,11 +106,14 @@ type latch struct {
 
 // record is what is remembered of one device.
 type record struct {
-	latches   []latch // sorted by Xid
-	reason    string  // why it is unhealthy; "" healthy
-	good      int     // good readings since
-	fresh     bool    // the last reading has not been counted yet
-	answered  bool    // it has answered once
+	latches   []latch     // sorted by Xid
+	reason    string      // why it is unhealthy; "" healthy
+	good      int         // good readings since
+	fresh     bool        // the last reading has not been counted yet
+	answered  bool        // it has answered once
+	silent    time.Time   // since when it has not answered; zero while it does
+	late      bool        // for too short to say anything
+	last      gpu.Signals // of its last answer
 	lost      bool
 	nvlinkXid bool
 	doubleBit time.Time // of the last Xid 48
@@ -203,7 +210,26 @@ func (h *health) observe(now time.Time, inv gpu.Inventory, spacing time.Duration
 		h.expire(r, d)
 		r.sampleSlow(now, d.Signals, spacing)
 		r.fresh = true
-		r.answered = r.answered || !d.Signals.Unanswered
+		r.hear(now, d.Signals)
+	}
+}
+
+// hear notes since when a device has not answered.
+func (r *record) hear(now time.Time, s gpu.Signals) {
+	if !s.Unanswered {
+		r.answered, r.silent, r.late = true, time.Time{}, false
+		return
+	}
+	if r.silent.IsZero() {
+		r.silent = now
+	}
+	r.late = r.answered && now.Sub(r.silent) < silentFor
+}
+
+// hung says that the driver has not answered for so long that it counts.
+func (h *health) hung() {
+	for _, r := range h.records {
+		r.late = false
 	}
 }
 
@@ -274,6 +300,12 @@ func (r *record) slowed(was bool, is func(slowReading) bool) bool {
 
 // judge weighs the current readings and what is remembered.
 func (r *record) judge(s gpu.Signals, cfg HealthConfig) verdict {
+	late := s.Unanswered && r.late
+	if late { // what was said last holds, and counts no second time
+		s, r.fresh = r.last, false
+	} else if !s.Unanswered {
+		r.last = s
+	}
 	v := verdict{degraded: r.degradations(s, cfg)}
 	reason := r.fault(s, cfg)
 	if reason == "" && cfg.DegradedIsUnhealthy && len(v.degraded) > 0 {
@@ -292,7 +324,7 @@ func (r *record) judge(s gpu.Signals, cfg HealthConfig) verdict {
 	}
 	r.fresh = false
 	v.reason, v.healthy = r.reason, r.reason == ""
-	v.recovering = reason == "" && !v.healthy
+	v.unsettled = late || reason == "" && !v.healthy
 	if !r.answered { // it was not ill before, as far as is known: its first answer decides
 		r.reason = ""
 	}

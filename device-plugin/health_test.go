@@ -86,8 +86,8 @@ func (s *story) verdicts() string {
 		if !v.healthy {
 			state = "unhealthy " + v.reason
 		}
-		if v.recovering {
-			state += " (recovering)"
+		if v.unsettled {
+			state += " (unsettled)"
 		}
 		if len(v.degraded) > 0 {
 			state += " degraded " + strings.Join(v.degraded, ",")

@@ -164,6 +164,16 @@ func TestHungGPULeavesTheOthersAlone(t *testing.T) {
 	s.until("the GPU back", healthy(nvmltest.UUID(1)))
 }
 
+// A GPU whose calls take long for once, as while the driver resets another, is as it was.
+func TestGPUThatIsSlowForOnce(t *testing.T) {
+	ours(t)
+	w, s := follow(t, 2, fast)
+	w.set("gpu1", "hang", "1")
+	s.quiet(8 * time.Second)
+	w.set("gpu1", "hang", "")
+	s.quiet(time.Second)
+}
+
 // A driver that answers nothing: the first message still comes in time, and the
 // process ends itself rather than the stream.
 func TestHungDriverEndsTheProcess(t *testing.T) {

@@ -207,7 +207,7 @@ func (w *world) fingerprint() *stream {
 	return &stream{t: w.t, c: c, cancel: cancel}
 }
 
-const patience = 15 * time.Second
+const patience = 30 * time.Second
 
 // next waits for a message. An error or the end of the stream fails the test:
 // Nomad would drop all devices until the agent restarts.
