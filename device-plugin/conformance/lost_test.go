@@ -57,6 +57,23 @@ func TestGPULostBeforeTheStart(t *testing.T) {
 	}
 }
 
+// A GPU that is lost in the middle of a scan is written down as it was: after a restart
+// another card in its slot takes its place.
+func TestGPULostInAScanAndReplaced(t *testing.T) {
+	ours(t)
+	config := fast + fmt.Sprintf("\nstate_dir = %q", t.TempDir())
+	w, s := follow(t, 2, config)
+	w.set("gpu1", "ret.nvmlDeviceGetDisplayMode", "15")
+	s.until("a lost GPU", reason(nvmltest.UUID(1), "gpu-lost"))
+	w.Stop()
+	w.state.Set("gpu1", "ret.nvmlDeviceGetDisplayMode", "")
+	w.set("gpu1", "uuid", "GPU-new")
+	s = w.restart(config)
+	if got := s.next(); devices(got) != 2 || !healthy("GPU-new")(got) {
+		t.Errorf("got %s, want the other GPU and the new one", describe(got))
+	}
+}
+
 // A GPU that comes back after a start without it is well again.
 func TestGPULostBeforeTheStartComesBack(t *testing.T) {
 	ours(t)

@@ -42,7 +42,6 @@ func (b *Backend) readGPU(index int) found {
 	f.links = readLinks(r, dev)
 	d.Links = f.links.active
 	d.Signals = b.signals(r, dev, uuid)
-	d.Signals.Lost, d.Signals.ResetRequired = r.lost, r.reset
 	switch mig, err := b.migInstances(r, dev, d); {
 	case err != nil:
 		f.warnings = append(f.warnings, fmt.Sprintf("%s: %v; what was known before stays", what, err))
@@ -57,7 +56,9 @@ func (b *Backend) readGPU(index int) found {
 			f.handles[m.device.ID] = m.handle
 		}
 	}
-	return f
+	f.signals = d.Signals
+	f.signals.Lost, f.signals.ResetRequired = r.lost, r.reset
+	return f.withSignals(f.signals)
 }
 
 // unreadable explains a failed call.
@@ -75,7 +76,7 @@ func (r *reader) unreadable(what string, ret nvml.Return) error {
 // physicalGPU reads what is published of a GPU.
 func (b *Backend) physicalGPU(r *reader, dev nvml.Device, uuid string) (gpu.Device, nvml.Return) {
 	name, ret := answer(r, "nvmlDeviceGetName", dev.GetName)
-	if ret != nvml.SUCCESS && !r.reset {
+	if ret != nvml.SUCCESS {
 		return gpu.Device{}, ret
 	}
 	d := gpu.Device{

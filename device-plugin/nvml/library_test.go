@@ -483,6 +483,58 @@ func TestMIGInstances(t *testing.T) {
 	}
 }
 
+// A GPU that is lost, or must be reset, in the middle of a scan keeps all that was known of
+// it, its MIG instances too: only what is wrong with it is new.
+func TestGPULostHalfWay(t *testing.T) {
+	for _, call := range []string{"DisplayMode", "PciInfo_v3", "MemoryInfo", "MigMode", "MaxMigDeviceCount", "MigDeviceHandleByIndex", "Name"} {
+		for code, want := range map[string]gpu.Signals{"15": {Lost: true}, "16": {ResetRequired: true}} {
+			t.Run(call+" "+code, func(t *testing.T) {
+				state := nvmltest.H200(2)
+				state.Split(1, 3)
+				n := open(t, state)
+				before := n.scan()
+				for gpu := range 2 {
+					n.state.Set(fmt.Sprintf("gpu%d", gpu), "ret.nvmlDeviceGet"+call, code)
+				}
+				n.write()
+				for range 2 {
+					inv := n.scan()
+					if len(inv.Devices) != 4 {
+						t.Fatalf("%d devices, want the GPU and three instances", len(inv.Devices))
+					}
+					for i, d := range inv.Devices {
+						asked := d.Parent != "" || !strings.Contains(call, "Mig") || call == "MigMode"
+						if bad := d.Signals.Lost == want.Lost && d.Signals.ResetRequired == want.ResetRequired; bad != asked {
+							t.Errorf("%s: %+v", d.ID, d.Signals)
+						}
+						d.Signals = before.Devices[i].Signals
+						if diff := cmp.Diff(before.Devices[i], d); diff != "" {
+							t.Errorf("%s has changed (-before +now)\n%s", d.ID, diff)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// A GPU that is lost while it is read for the first time is not known: what was read is not
+// all that it is.
+func TestGPULostHalfWayAtFirst(t *testing.T) {
+	state := nvmltest.H200(2)
+	state.Set("gpu1", "ret.nvmlDeviceGetDisplayMode", "15")
+	n := open(t, state)
+	for range 2 {
+		if inv := n.scan(); len(inv.Devices) != 1 || len(inv.Warnings) != 1 || inv.Unidentified != 0 {
+			t.Errorf("%d devices, %d unidentified, warnings %v; want one GPU and a warning", len(inv.Devices), inv.Unidentified, inv.Warnings)
+		}
+	}
+	n.set("gpu1", "ret.nvmlDeviceGetDisplayMode", "")
+	if inv := n.scan(); len(inv.Devices) != 2 || len(inv.Warnings) != 0 {
+		t.Errorf("%d devices, warnings %v; want two", len(inv.Devices), inv.Warnings)
+	}
+}
+
 // emit has the library deliver an event.
 func (n *node) emit(text string) {
 	delivered++

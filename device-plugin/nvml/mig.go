@@ -26,7 +26,7 @@ func (b *Backend) migInstances(r *reader, dev nvml.Device, parent gpu.Device) ([
 	current, ret := answer(r, "nvmlDeviceGetMigMode", first(dev.GetMigMode))
 	switch ret {
 	case nvml.SUCCESS:
-	case nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_FUNCTION_NOT_FOUND, nvml.ERROR_GPU_IS_LOST, nvml.ERROR_RESET_REQUIRED:
+	case nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_FUNCTION_NOT_FOUND:
 		return nil, nil
 	default:
 		return nil, errUnexpected("reading the MIG mode", ret)

@@ -45,6 +45,8 @@ type found struct {
 	dev      nvml.Device
 	links    links
 	warnings []string
+	// signals are those of all its devices.
+	signals gpu.Signals
 	// migUnknown: nobody can tell whether the GPU is split.
 	migUnknown bool
 	err        error
@@ -82,7 +84,7 @@ func (b *Backend) scan() (gpu.Inventory, error) {
 		inv.Warnings = append(inv.Warnings, f.warnings...)
 		if f.err != nil && f.uuid == "" {
 			inv.Warnings = append(inv.Warnings, f.err.Error())
-			if unread := (*unreadable)(nil); errors.As(f.err, &unread) && unread.signals.Unanswered {
+			if unread := (*unreadable)(nil); errors.As(f.err, &unread) && !unread.signals.Lost {
 				inv.Unidentified++
 			}
 			continue
@@ -235,13 +237,15 @@ func (b *Backend) readConnected(index int) found {
 // settle keeps a good read, and completes a bad one from the last good one.
 func (b *Backend) settle(s *slot, f found) found {
 	if f.err == nil {
-		if f.migUnknown && s.known && s.found.uuid == f.uuid {
-			f.devices, f.handles = s.found.withSignals(f.devices[0].Signals).devices, s.found.handles
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if last, known := b.known[f.uuid]; known {
+			f = f.completed(last)
+		} else if f.signals.Lost {
+			return found{err: &unreadable{what: fmt.Sprintf("GPU %d was lost while it was read", s.index), signals: f.signals}}
 		}
 		s.found, s.known = f, true
-		b.mu.Lock()
 		b.known[f.uuid] = f
-		b.mu.Unlock()
 		return f
 	}
 	var unread *unreadable
@@ -251,6 +255,19 @@ func (b *Backend) settle(s *slot, f found) found {
 	last := s.found.withSignals(unread.signals)
 	last.err, last.warnings = f.err, f.warnings
 	return last
+}
+
+// completed is a read that lacks something with what was read of the GPU before: a call
+// to a GPU that is lost, or must be reset, tells nothing of what the GPU is.
+func (f found) completed(last found) found {
+	switch {
+	case f.signals.Lost || f.signals.ResetRequired:
+		last.dev, last.warnings = f.dev, nil
+		return last.withSignals(f.signals)
+	case f.migUnknown:
+		f.devices, f.handles = last.withSignals(f.signals).devices, last.handles
+	}
+	return f
 }
 
 // unanswered is the outcome for a GPU whose calls hang.
@@ -279,6 +296,7 @@ func (u *unreadable) Unwrap() error { return u.err }
 
 // withSignals is f with the same signals for all its devices.
 func (f found) withSignals(s gpu.Signals) found {
+	f.signals = s
 	f.devices = slices.Clone(f.devices)
 	for i := range f.devices {
 		f.devices[i].Signals = s
