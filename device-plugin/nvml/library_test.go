@@ -275,6 +275,38 @@ func TestDriverThatGoesAndComesBack(t *testing.T) {
 	}
 }
 
+// loader is a library that loads the kernel module, as NVML does with nvidia-modprobe.
+type loader struct {
+	nvml.Interface
+	module string // its directory in /sys
+	inits  int
+}
+
+func (l *loader) Init() nvml.Return {
+	l.inits++
+	if err := os.MkdirAll(l.module, 0o755); err != nil {
+		return nvml.ERROR_UNKNOWN
+	}
+	return l.Interface.Init()
+}
+
+// A module that NVML loads itself is no driver that was loaded anew since.
+func TestModuleThatNVMLLoads(t *testing.T) {
+	n := open(t, nvmltest.H200(1))
+	l := &loader{Interface: n.lib, module: n.opts.Root + "/sys/module/nvidia"}
+	n.lib = l
+	if err := os.RemoveAll(l.module); err != nil {
+		t.Fatal(err)
+	}
+	loads := map[string]bool{}
+	for range 2 {
+		loads[n.scan().DriverLoad] = true
+	}
+	if l.inits != 1 || len(loads) != 1 || loads[""] {
+		t.Errorf("NVML is initialised %d times, loads %v; want once, and one load", l.inits, loads)
+	}
+}
+
 func TestLibrariesThatAreNotNVML(t *testing.T) {
 	for path, want := range map[string]string{
 		"libc.so.6":    `library "libc.so.6" is not NVML: it has no nvmlInit_v2`,

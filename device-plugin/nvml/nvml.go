@@ -6,6 +6,7 @@
 package nvml
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -114,7 +115,7 @@ func (b *Backend) connect() error {
 	if ret := b.lib.Init(); ret != nvml.SUCCESS {
 		return b.unavailable(ret)
 	}
-	b.up, b.wasUp, b.load = true, true, load
+	b.up, b.wasUp, b.load = true, true, cmp.Or(load, b.driverLoad()) // it may have loaded the module
 	b.symbols = newSymbols(b.lookup)
 	b.mu.Lock()
 	b.gpm = map[string]*gpmState{} // samples of an earlier load are not valid
