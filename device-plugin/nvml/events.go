@@ -61,8 +61,8 @@ func (b *Backend) Events(ctx context.Context, out chan<- gpu.Event) {
 type watch struct {
 	set   nvml.EventSet
 	gpus  string // the UUIDs, joined
-	load  string
-	inUse bool // a call that hangs may still use the set: it is never freed
+	init  int    // of NVML, that it belongs to
+	inUse bool   // a call that hangs may still use the set: it is never freed
 }
 
 // wait waits once. ok says that there is an event; pause is how long to leave
@@ -75,7 +75,7 @@ func (b *Backend) wait(w *watch) (e gpu.Event, ok bool, pause time.Duration) {
 		b.drop(w)
 		return gpu.Event{}, false, retryAfter
 	}
-	if w.set == nil || w.gpus != joined(gpus) || w.load != b.load {
+	if w.set == nil || w.gpus != joined(gpus) || w.init != b.inits {
 		if !b.register(w, gpus) {
 			return gpu.Event{}, false, retryAfter
 		}
@@ -125,7 +125,7 @@ func (b *Backend) register(w *watch, gpus map[string]nvml.Device) bool {
 		case <-timeout.C:
 			// Whoever hangs will be missing from the next scan's GPUs, which makes a
 			// new set; this one is not freed, since a call may still use it.
-			*w = watch{set: set, gpus: joined(gpus), load: b.load, inUse: true}
+			*w = watch{set: set, gpus: joined(gpus), init: b.inits, inUse: true}
 			return any
 		}
 	}
@@ -133,15 +133,14 @@ func (b *Backend) register(w *watch, gpus map[string]nvml.Device) bool {
 		set.Free()
 		return false
 	}
-	*w = watch{set: set, gpus: joined(gpus), load: b.load}
+	*w = watch{set: set, gpus: joined(gpus), init: b.inits}
 	return true
 }
 
-// drop gives the event set up, and frees it while the driver that it belongs to is
-// there: a wait that fails every second must not leave one behind each time.
-// Callers hold conn.
+// drop gives the event set up, and frees it unless NVML's shutdown did: a wait that
+// fails every second must not leave one behind each time. Callers hold conn.
 func (b *Backend) drop(w *watch) {
-	if w.set != nil && !w.inUse && b.up && w.load == b.load {
+	if w.set != nil && !w.inUse && b.up && w.init == b.inits {
 		w.set.Free()
 	}
 	w.set = nil

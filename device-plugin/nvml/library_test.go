@@ -618,6 +618,34 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// setCounter is a library that counts event sets.
+type setCounter struct {
+	nvml.Interface
+	sets int
+}
+
+func (c *setCounter) EventSetCreate() (nvml.EventSet, nvml.Return) {
+	c.sets++
+	return c.Interface.EventSetCreate()
+}
+
+// An event set ends with NVML's shutdown: afterwards it is neither waited for nor freed.
+func TestEventSetEndsWithNVML(t *testing.T) {
+	n := open(t, nvmltest.H200(1))
+	c := &setCounter{Interface: n.lib}
+	n.lib, n.waitMS = c, 1
+	var w watch
+	for want := 1; want <= 2; want++ {
+		n.scan()
+		n.wait(&w)
+		n.wait(&w)
+		if c.sets != want {
+			t.Errorf("%d event sets after %d initialisations", c.sets, want)
+		}
+		n.disconnect() // the driver went away; it is back before anybody waits for events
+	}
+}
+
 func TestBridgedPairs(t *testing.T) {
 	state := nvmltest.H200(4)
 	for i, toward := range []string{"27", "26", "29", "28"} { // 1a-1b, 1c-1d

@@ -47,6 +47,7 @@ type Backend struct {
 	up      bool
 	wasUp   bool // it worked once in this process
 	load    string
+	inits   int // how often it was initialised
 	symbols *symbols
 
 	// mu guards what scans leave for samples and events.
@@ -116,9 +117,11 @@ func (b *Backend) connect() error {
 		return b.unavailable(ret)
 	}
 	b.up, b.wasUp, b.load = true, true, cmp.Or(load, b.driverLoad()) // it may have loaded the module
+	b.inits++
 	b.symbols = newSymbols(b.lookup)
 	b.mu.Lock()
-	b.gpm = map[string]*gpmState{} // samples of an earlier load are not valid
+	// What an earlier initialisation gave is not valid.
+	b.gpm, b.handles, b.physical = map[string]*gpmState{}, map[string]handle{}, map[string]nvml.Device{}
 	b.mu.Unlock()
 	return nil
 }
