@@ -49,6 +49,8 @@ type Backend struct {
 	load    string
 	inits   int // how often it was initialised
 	symbols *symbols
+	// overruns: the driver's lists of processes do not fit into NVML's records.
+	overruns bool
 
 	// mu guards what scans leave for samples and events.
 	mu       sync.Mutex
@@ -119,6 +121,8 @@ func (b *Backend) connect() error {
 	b.up, b.wasUp, b.load = true, true, cmp.Or(load, b.driverLoad()) // it may have loaded the module
 	b.inits++
 	b.symbols = newSymbols(b.lookup)
+	driver, _ := value(&reader{sym: b.symbols}, "nvmlSystemGetDriverVersion", b.lib.SystemGetDriverVersion)
+	b.overruns = overruns(driver)
 	b.mu.Lock()
 	// What an earlier initialisation gave is not valid.
 	b.gpm, b.handles, b.physical = map[string]*gpmState{}, map[string]handle{}, map[string]nvml.Device{}

@@ -6,6 +6,7 @@
 package nvml
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -62,11 +63,20 @@ func (b *Backend) listable(ids []string) map[string]nvml.Device {
 	return out
 }
 
+// overruns says whether a driver writes 32 bytes a process into the records of 24 bytes
+// that nvmlDeviceGetComputeRunningProcesses_v3 takes before and after it: R535 until 535.98
+// (XuehaiPan/nvitop#79). One that does not tell its version may be such a driver.
+func overruns(driver string) bool {
+	var major, minor int
+	_, err := fmt.Sscanf(driver, "%d.%d", &major, &minor)
+	return err != nil || major == 535 && minor < 98
+}
+
 // processes asks one GPU; ok is false where it did not answer.
 func (b *Backend) processes(dev nvml.Device) (pids []int, ok bool) {
 	b.conn.RLock()
 	defer b.conn.RUnlock()
-	if !b.up {
+	if !b.up || b.overruns {
 		return nil, false
 	}
 	r := &reader{sym: b.symbols}

@@ -42,3 +42,29 @@ func TestProcesses(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
+
+// Drivers that write longer records of processes than NVML's are not asked: they would
+// write over other memory.
+func TestProcessesOfDriversWithLongerRecords(t *testing.T) {
+	for driver, asked := range map[string]bool{"535.43.02": false, "535.86.10": false, "535.98": true, "535.104.05": true, "530.30.02": true, "": false} {
+		t.Run(driver, func(t *testing.T) {
+			state := nvmltest.H200(1)
+			state.Set("gpu0", "processes", "4711,4712")
+			state.Set("sys", "driver", driver)
+			if !asked {
+				state.Set("sys", "process_bytes", "32")
+			}
+			n := open(t, state)
+			if inv := n.scan(); (len(inv.Warnings) == 0) != asked {
+				t.Errorf("warnings %v", inv.Warnings)
+			}
+			want := map[string][]int{}
+			if asked {
+				want[nvmltest.UUID(0)] = []int{4711, 4712}
+			}
+			if diff := cmp.Diff(want, n.Processes([]string{nvmltest.UUID(0)})); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}

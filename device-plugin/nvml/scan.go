@@ -74,6 +74,9 @@ func (b *Backend) scan() (gpu.Inventory, error) {
 	if err != nil {
 		return gpu.Inventory{}, err
 	}
+	if overruns(inv.DriverVersion) {
+		inv.Warnings = append(inv.Warnings, fmt.Sprintf("driver %q is not asked for processes, as it damages memory then: no GPU is known to be idle, and none is measured (535.98 is sound)", inv.DriverVersion))
+	}
 	reads := b.readAll(count)
 	var fs []found
 	seen := map[string]bool{}

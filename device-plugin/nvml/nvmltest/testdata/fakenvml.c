@@ -417,8 +417,15 @@ int nvmlEventSetWait_v2(int *s, event *e, unsigned ms) {
 }
 
 // "processes 4711,4712" compute on a GPU; "sys pids DIR" adds those that have a
-// file DIR/UUID.PID and live, as the fake CUDA driver leaves them.
+// file DIR/UUID.PID and live, as the fake CUDA driver leaves them. "sys process_bytes 32"
+// is the record of drivers 535.43 to 535.86.
 typedef struct { unsigned pid; u64 used; unsigned gi, ci; } process;
+static void put(process *out, unsigned at, int pid) {
+	u64 bytes = sizeof *out;
+	num("sys", "process_bytes", &bytes);
+	memset((char *)out + at * bytes, 0, bytes);
+	*(unsigned *)((char *)out + at * bytes) = (unsigned)pid;
+}
 int nvmlDeviceGetComputeRunningProcesses_v3(dev *d, unsigned *n, process *out) {
 	char scope[16], v[96], dir[96], id[96];
 	unsigned most = *n, found = 0;
@@ -426,12 +433,12 @@ int nvmlDeviceGetComputeRunningProcesses_v3(dev *d, unsigned *n, process *out) {
 	scope_of(d, scope, sizeof scope);
 	if (find(scope, "processes", v, sizeof v))
 		for (char *save, *p = strtok_r(v, ",", &save); p; p = strtok_r(0, ",", &save), found++)
-			if (found < most) out[found].pid = (unsigned)atoi(p);
+			if (found < most) put(out, found, atoi(p));
 	DIR *files = find("sys", "pids", dir, sizeof dir) && find(scope, "uuid", id, sizeof id) ? opendir(dir) : 0;
 	for (struct dirent *e; files && (e = readdir(files));) {
 		size_t k = strlen(id);
 		if (strncmp(e->d_name, id, k) || e->d_name[k] != '.' || kill(atoi(e->d_name + k + 1), 0)) continue;
-		if (found < most) out[found].pid = (unsigned)atoi(e->d_name + k + 1);
+		if (found < most) put(out, found, atoi(e->d_name + k + 1));
 		found++;
 	}
 	if (files) closedir(files);
