@@ -8,6 +8,7 @@
 package gpu
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -60,7 +61,10 @@ type Device struct {
 	P2P        string // "nvswitch", "nvlink", "pcie", "none"; "" unknown
 	Clique     string // "<cluster uuid>.<clique id>" on multi-node NVLink
 
-	MemoryMiB          *int64
+	MemoryMiB *int64
+	// SystemMemory: the memory is a NUMA node of the machine, where the system has pages.
+	SystemMemory bool
+
 	PowerLimitW        *int64 // enforced limit
 	BAR1MiB            *int64
 	CoresClockMHz      *int64 // maximum
@@ -161,6 +165,7 @@ type Sample struct {
 	EncoderPercent, DecoderPercent         *int64
 	TemperatureC, MemoryTemperatureC       *int64
 	MemoryUsedMiB, MemoryTotalMiB          *int64
+	MemoryAllocatedMiB                     *int64 // used, without what the driver keeps for itself
 	BAR1UsedMiB, BAR1TotalMiB              *int64
 	ECCL1, ECCL2, ECCMemory                *int64 // corrected, since the driver was loaded
 	ECCUncorrected                         *int64 // since the driver was loaded
@@ -180,6 +185,9 @@ type Sample struct {
 	ParentPowerAndTemperature bool
 	NoSampleReason            string // why nothing could be read; "" when it could
 }
+
+// AllocatedMiB is the memory that tasks use, as far as the driver tells; nil unknown.
+func (s Sample) AllocatedMiB() *int64 { return cmp.Or(s.MemoryAllocatedMiB, s.MemoryUsedMiB) }
 
 // Unavailable is the error of a scan that found no usable driver: the plugin
 // stays alive without devices and tries again.

@@ -98,9 +98,8 @@ func nvmlAgrees(r Record) Claim {
 func idleIsIdle(r Record) Claim {
 	var t tally
 	for id, s := range r.Idle {
-		if r.InUse[id] == "" && s.MemoryUsedMiB != nil {
-			used := *s.MemoryUsedMiB
-			t.see(float64(used), used > idleMemoryMiB, "%s: %d MiB", short(id), used)
+		if used := s.AllocatedMiB(); r.InUse[id] == "" && used != nil {
+			t.see(float64(*used), *used > idleMemoryMiB, "%s: %d MiB", short(id), *used)
 		}
 	}
 	slices.Sort(t.against)

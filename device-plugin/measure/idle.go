@@ -43,9 +43,12 @@ func (r Runner) uses(all []gpu.Device, ids []string) map[string]use {
 	}
 	proc := cmp.Or(r.proc, "/proc")
 	out := make(map[string]use, len(ids))
-	quiet := false
+	quiet, system := false, map[string]bool{}
+	for _, d := range all {
+		system[d.ID] = d.SystemMemory
+	}
 	for _, id := range ids {
-		u := use{by: busyBy(samples[id])}
+		u := use{by: busyBy(samples[id], system[id])}
 		switch found, told := pids[id]; {
 		case len(found) > 0:
 			u.by = describeProcess(proc, found[0])
@@ -113,16 +116,19 @@ func describeProcess(proc string, pid int) string {
 	return fmt.Sprintf("process %d, %s", pid, gpu.Printable(string(bytes.TrimSpace(name))))
 }
 
-// idleMemoryMiB is what an idle GPU uses at most, for the driver itself.
+// idleMemoryMiB is what may be allocated on an idle GPU; some drivers count what they
+// keep for themselves.
 const idleMemoryMiB = 1024
 
-// busyBy says by what a GPU seems to be in use, "" when it seems idle.
-func busyBy(s gpu.Sample) string {
+// busyBy says by what a GPU seems to be in use, "" when it seems idle. Where the system
+// has pages in its memory, how much is used says nothing.
+func busyBy(s gpu.Sample, systemMemory bool) string {
+	used := s.AllocatedMiB()
 	switch {
 	case s.GPUPercent != nil && *s.GPUPercent > 0:
 		return fmt.Sprintf("utilisation %d %%", *s.GPUPercent)
-	case s.MemoryUsedMiB != nil && *s.MemoryUsedMiB > idleMemoryMiB:
-		return fmt.Sprintf("%d MiB of its memory", *s.MemoryUsedMiB)
+	case used != nil && *used > idleMemoryMiB && !systemMemory:
+		return fmt.Sprintf("%d MiB of its memory", *used)
 	}
 	return ""
 }

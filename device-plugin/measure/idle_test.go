@@ -77,10 +77,11 @@ func TestUses(t *testing.T) {
 	}
 	r := Runner{proc: proc,
 		Sample: func([]string) map[string]gpu.Sample {
-			return map[string]gpu.Sample{"GPU-c": {MemoryUsedMiB: new(int64(2000))}}
+			reserved := gpu.Sample{MemoryUsedMiB: new(int64(2000)), MemoryAllocatedMiB: new(int64(8))}
+			return map[string]gpu.Sample{"GPU-c": {MemoryUsedMiB: new(int64(2000))}, "GPU-d": reserved, "GPU-f": {MemoryUsedMiB: new(int64(2000))}}
 		},
 		Processes: func([]string) map[string][]int {
-			return map[string][]int{"GPU-a": {4711, 4712}, "GPU-b": {4713}, "GPU-c": nil, "GPU-d": nil}
+			return map[string][]int{"GPU-a": {4711, 4712}, "GPU-b": {4713}, "GPU-c": nil, "GPU-d": nil, "GPU-f": nil}
 		},
 	}
 	// The environments of all processes are read only for GPUs that seem idle.
@@ -95,9 +96,9 @@ func TestUses(t *testing.T) {
 		t.Error("environments were not read for a GPU that seems idle")
 	}
 	want := map[string]string{"GPU-a": "process 4711, py?[2Jthon", "GPU-b": "process 4713", "GPU-c": "2000 MiB of its memory", "GPU-d": "",
-		"GPU-e": "the driver does not say what computes on it"}
+		"GPU-e": "the driver does not say what computes on it", "GPU-f": ""}
 	got := map[string]string{}
-	for id, u := range r.uses(nil, []string{"GPU-a", "GPU-b", "GPU-c", "GPU-d", "GPU-e"}) {
+	for id, u := range r.uses([]gpu.Device{{ID: "GPU-f", SystemMemory: true}}, []string{"GPU-a", "GPU-b", "GPU-c", "GPU-d", "GPU-e", "GPU-f"}) {
 		got[id] = u.String()
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

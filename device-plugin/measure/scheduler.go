@@ -39,6 +39,7 @@ type Scheduler struct {
 	unhealthy map[string]bool
 	records   map[string]record
 	idleSince map[string]time.Time
+	busySince map[string]time.Time // of GPUs that would be measured, or when that was said last
 	reserved  map[string]reservation
 	running   map[string]*running
 	told      map[string]bool // devices of which it was said that they are not measured
@@ -77,7 +78,7 @@ func (r *running) end(now time.Time) {
 // error to tell; the scheduler works without.
 func NewScheduler(cfg Schedule, run Runner, log hclog.Logger) (*Scheduler, error) {
 	s := &Scheduler{cfg: cfg, run: run, log: log, begun: time.Now(), changed: make(chan struct{}, 1),
-		unhealthy: map[string]bool{}, records: map[string]record{}, idleSince: map[string]time.Time{},
+		unhealthy: map[string]bool{}, records: map[string]record{}, idleSince: map[string]time.Time{}, busySince: map[string]time.Time{},
 		reserved: map[string]reservation{}, running: map[string]*running{}, told: map[string]bool{}}
 	records, err := loadRecords(cfg.StateDir)
 	if records != nil {
@@ -408,11 +409,9 @@ func (s *Scheduler) look(now time.Time) {
 		s.save()
 	}
 	ids, all, measured := s.wanted(now), s.inv.Devices, slices.Sorted(maps.Keys(s.running))
-	for id := range s.idleSince {
-		if !slices.Contains(ids, id) {
-			delete(s.idleSince, id)
-		}
-	}
+	unwanted := func(id string, _ time.Time) bool { return !slices.Contains(ids, id) }
+	maps.DeleteFunc(s.idleSince, unwanted)
+	maps.DeleteFunc(s.busySince, unwanted)
 	s.mu.Unlock()
 	if len(measured) > 0 {
 		s.yield(now, s.run.intruders(all, measured))
@@ -425,13 +424,33 @@ func (s *Scheduler) look(now time.Time) {
 	defer s.mu.Unlock()
 	for _, id := range ids {
 		u := uses[id]
-		busy := s.held(now, id, u.task) || u.task || u.by != ""
+		u.task = s.held(now, id, u.task) || u.task
+		busy := u != use{}
+		s.tellBusy(now, id, u)
 		switch {
 		case busy || s.running[id] != nil:
 			delete(s.idleSince, id)
 		case s.idleSince[id].IsZero():
 			s.idleSince[id] = now
 		}
+	}
+}
+
+// busyTold is how often it is said that a GPU waits to be measured.
+const busyTold = 24 * time.Hour
+
+// tellBusy says why a GPU is not measured that has been used whenever it was looked at.
+// Callers hold mu.
+func (s *Scheduler) tellBusy(now time.Time, id string, u use) {
+	since, known := s.busySince[id]
+	switch {
+	case u == use{}:
+		delete(s.busySince, id)
+	case !known:
+		s.busySince[id] = now
+	case now.Sub(since) >= busyTold:
+		s.busySince[id] = now
+		s.log.Info("GPU is not measured, as it does not become idle", "gpu", id, "used_by", u)
 	}
 }
 

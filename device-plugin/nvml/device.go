@@ -127,8 +127,9 @@ func (b *Backend) sizes(r *reader, dev nvml.Device, d *gpu.Device) {
 	if m, ret := answer(r, "nvmlDeviceGetMemoryInfo", dev.GetMemoryInfo); ret == nvml.SUCCESS {
 		d.MemoryMiB = mebibytes(m.Total)
 	} else if ret == nvml.ERROR_NOT_SUPPORTED {
-		d.MemoryMiB = b.systemMemoryMiB() // unified memory (GH200, GB10)
+		d.MemoryMiB = b.systemMemoryMiB() // unified memory (GB10)
 	}
+	_, d.SystemMemory = value(r, "nvmlDeviceGetNumaNodeId", dev.GetNumaNodeId) // GH200
 	d.PowerLimitW = number(r, "nvmlDeviceGetEnforcedPowerLimit", 1000, dev.GetEnforcedPowerLimit)
 	if d.PowerLimitW == nil {
 		d.PowerLimitW = number(r, "nvmlDeviceGetPowerManagementLimit", 1000, dev.GetPowerManagementLimit)

@@ -345,6 +345,29 @@ func TestSamples(t *testing.T) {
 	}
 }
 
+// What the driver keeps for itself is used memory, but of no task; an old driver does not
+// tell the one from the other.
+func TestReservedMemory(t *testing.T) {
+	state := nvmltest.H200(1)
+	state.Set("gpu0", "used_mib", "8")
+	state.Set("gpu0", "reserved_mib", "1200")
+	for version, want := range map[string]string{"v2": "1208 8", "v1": "1208 1208"} {
+		n := open(t, state)
+		has := n.lookup
+		n.lookup = func(symbol string) error {
+			if version == "v1" && symbol == "nvmlDeviceGetMemoryInfo_v2" {
+				return errors.New("not in this driver")
+			}
+			return has(symbol)
+		}
+		n.scan()
+		s := n.Sample([]string{nvmltest.UUID(0)})[nvmltest.UUID(0)]
+		if got := fmt.Sprint(*s.MemoryUsedMiB, *s.AllocatedMiB()); got != want {
+			t.Errorf("%s: used and allocated %s MiB, want %s", version, got, want)
+		}
+	}
+}
+
 // A GPU without GPM is asked for its PCIe traffic, one with it is not.
 func TestTrafficWithoutGPM(t *testing.T) {
 	state := nvmltest.H200(1)
@@ -679,6 +702,16 @@ func TestCardWithoutABridge(t *testing.T) {
 	inv := n.scan()
 	if !of(t, inv, nvmltest.UUID(1)).Signals.NVLinkDown || of(t, inv, nvmltest.UUID(2)).Signals.NVLinkDown {
 		t.Error("links that were up are down, and that is not said of their GPU alone")
+	}
+}
+
+// A GPU whose memory is a NUMA node holds pages of the system.
+func TestMemoryOfTheSystem(t *testing.T) {
+	state := nvmltest.H200(2)
+	state.Set("gpu1", "numa", "2")
+	inv := open(t, state).scan()
+	if of(t, inv, nvmltest.UUID(0)).SystemMemory || !of(t, inv, nvmltest.UUID(1)).SystemMemory {
+		t.Error("want the second GPU's memory alone to be the system's")
 	}
 }
 

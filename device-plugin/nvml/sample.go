@@ -196,7 +196,11 @@ func (b *Backend) sample(id string, h handle) (gpu.Sample, bool) {
 }
 
 func memory(r *reader, dev nvml.Device, s *gpu.Sample) {
-	if m, ok := value(r, "nvmlDeviceGetMemoryInfo", dev.GetMemoryInfo); ok {
+	// NVIDIA's documents differ on whether Used of version 2 includes Reserved.
+	if m, ok := value(r, "nvmlDeviceGetMemoryInfo_v2", dev.GetMemoryInfo_v2); ok && available(m.Total) && m.Free+m.Reserved <= m.Total {
+		s.MemoryUsedMiB, s.MemoryTotalMiB = mebibytes(m.Total-m.Free), mebibytes(m.Total)
+		s.MemoryAllocatedMiB = mebibytes(m.Total - m.Free - m.Reserved)
+	} else if m, ok := value(r, "nvmlDeviceGetMemoryInfo", dev.GetMemoryInfo); ok {
 		s.MemoryUsedMiB, s.MemoryTotalMiB = mebibytes(m.Used), mebibytes(m.Total)
 	}
 	if m, ok := value(r, "nvmlDeviceGetBAR1MemoryInfo", dev.GetBAR1MemoryInfo); ok {

@@ -220,14 +220,28 @@ int nvmlDeviceGetName(dev *d, char *b, unsigned n) { return text(__func__, d, "n
 
 typedef struct { u64 total, free, used; } memory; // the same order in both structures
 int nvmlDeviceGetMemoryInfo(dev *d, memory *m) {
-	u64 t, u = 0; char scope[16];
+	u64 t, u = 0, kept = 0; char scope[16];
 	int r = value(__func__, d, "memory_mib", &t);
 	if (r) return r;
 	scope_of(d, scope, sizeof scope);
 	num(scope, "used_mib", &u);
-	m->total = t << 20; m->used = u << 20; m->free = m->total - m->used;
+	num(scope, "reserved_mib", &kept);
+	m->total = t << 20; m->used = (u + kept) << 20; m->free = m->total - m->used;
 	return SUCCESS;
 }
+typedef struct { unsigned version; u64 total, reserved, free, used; } memory2;
+int nvmlDeviceGetMemoryInfo_v2(dev *d, memory2 *m) {
+	u64 t, u = 0, kept = 0; char scope[16];
+	int r = value(__func__, d, "memory_mib", &t);
+	if (r) return r;
+	if (m->version != (sizeof *m | 2 << 24)) return 25; // ARGUMENT_VERSION_MISMATCH
+	scope_of(d, scope, sizeof scope);
+	num(scope, "used_mib", &u);
+	num(scope, "reserved_mib", &kept);
+	m->total = t << 20; m->used = u << 20; m->reserved = kept << 20; m->free = m->total - m->used - m->reserved;
+	return SUCCESS;
+}
+UINT(nvmlDeviceGetNumaNodeId, "numa")
 int nvmlDeviceGetBAR1MemoryInfo(dev *d, memory *m) {
 	u64 t; int r = value(__func__, d, "bar1_mib", &t);
 	if (r) return r;
