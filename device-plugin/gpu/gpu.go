@@ -51,6 +51,7 @@ type Device struct {
 	Architecture               string // "hopper"; "" unknown
 	ComputeMajor, ComputeMinor int    // 0.0 unknown
 	SMCount                    int    // 0 unknown
+	Virtual                    bool   // a share of a GPU, in a virtual machine
 
 	Minor      int    // N of /dev/nvidiaN; -1 unknown
 	BusID      string // as sysfs spells it: 0000:1a:00.0

@@ -5,6 +5,7 @@ package measure
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 	"math"
 
@@ -80,6 +81,9 @@ func supports(major, minor int) error {
 // Supported is nil when GPUs like the device can be measured, or when their
 // compute capability is not known.
 func Supported(d gpu.Device) error {
+	if d.Virtual {
+		return errors.New("a virtual GPU: its speed is what other virtual machines leave it, and measuring takes theirs")
+	}
 	if d.ComputeMajor == 0 {
 		return nil
 	}

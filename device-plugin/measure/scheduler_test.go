@@ -682,7 +682,8 @@ func TestUnsupportedGPUsAreLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.run.proc = t.TempDir()
-	inv := gpu.Inventory{Devices: []gpu.Device{{ID: "GPU-b200", Model: "NVIDIA B200", ComputeMajor: 10}, {ID: "GPU-h200", Model: "NVIDIA H200", ComputeMajor: 9}}}
+	inv := gpu.Inventory{Devices: []gpu.Device{{ID: "GPU-b200", Model: "NVIDIA B200", ComputeMajor: 10}, {ID: "GPU-h200", Model: "NVIDIA H200", ComputeMajor: 9},
+		{ID: "GPU-vgpu", Model: "NVIDIA A40-24Q", ComputeMajor: 8, Virtual: true}}}
 	for range 3 {
 		s.Observe(&inv, nil)
 	}
@@ -691,8 +692,10 @@ func TestUnsupportedGPUsAreLeftAlone(t *testing.T) {
 	if got := s.next(now.Add(time.Hour)); len(got) != 1 || got[0].Device.ID != "GPU-h200" {
 		t.Errorf("sessions would begin on %+v", got)
 	}
-	if n := strings.Count(log.String(), "measuring is not supported yet beyond 9.0 (Hopper)"); n != 1 || strings.Contains(log.String(), "GPU-h200") {
-		t.Errorf("said %d times, want once:\n%s", n, log.String())
+	for _, reason := range []string{"measuring is not supported yet beyond 9.0 (Hopper)", "a virtual GPU"} {
+		if n := strings.Count(log.String(), reason); n != 1 || strings.Contains(log.String(), "GPU-h200") {
+			t.Errorf("%q is said %d times, want once:\n%s", reason, n, log.String())
+		}
 	}
 }
 

@@ -126,7 +126,7 @@ func (r Runner) Session(ctx context.Context, t Target, p Plan, progress func(Pro
 		return s.result
 	}
 	if err := Supported(d); err != nil {
-		s.result.Partial, s.result.Problem = true, fmt.Sprintf("GPU %q (%s) has %v", d.ID, d.Model, err)
+		s.result.Partial, s.result.Problem = true, fmt.Sprintf("GPU %q (%s) is not measured: %v", d.ID, d.Model, err)
 		return s.result
 	}
 	err := s.run(ctx)

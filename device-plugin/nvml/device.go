@@ -117,6 +117,9 @@ func (b *Backend) platform(r *reader, dev nvml.Device, d *gpu.Device) {
 	if f, ok := readFabric(r, dev); ok && f.state == nvml.GPU_FABRIC_STATE_COMPLETED {
 		d.Clique = f.clique
 	}
+	if mode, ok := value(r, "nvmlDeviceGetVirtualizationMode", dev.GetVirtualizationMode); ok {
+		d.Virtual = mode == nvml.GPU_VIRTUALIZATION_MODE_VGPU
+	}
 	if current, ok := value(r, "nvmlDeviceGetEccMode", first(dev.GetEccMode)); ok {
 		d.ECC = new(current == nvml.FEATURE_ENABLED)
 	}

@@ -715,6 +715,18 @@ func TestMemoryOfTheSystem(t *testing.T) {
 	}
 }
 
+// A share of a GPU is told from a whole one that a virtual machine was given.
+func TestVirtualGPUs(t *testing.T) {
+	state := nvmltest.H200(3)
+	state.Set("gpu1", "virtualization", "1") // passed through
+	state.Set("gpu2", "virtualization", "2")
+	for i, d := range open(t, state).scan().Devices {
+		if d.Virtual != (i == 2) {
+			t.Errorf("%s: virtual %v", d.ID, d.Virtual)
+		}
+	}
+}
+
 // GeForce cards answer 0 for a temperature that they do not measure.
 func TestMemoryWithoutASensor(t *testing.T) {
 	state := nvmltest.H200(1)

@@ -163,7 +163,7 @@ func (d *diagnosis) devices() {
 	}
 	for _, g := range inv.Devices {
 		if err := measure.Supported(g); err != nil && len(g.Times) == 0 {
-			d.add(statusWarn, "measure", g.ID+" ("+g.Model+") has "+err.Error(), "nothing: jobs run on it, and it is in the last class")
+			d.add(statusWarn, "measure", g.ID+" ("+g.Model+") is not measured: "+err.Error(), "nothing: jobs run on it, and it is in the last class")
 		}
 	}
 	for _, g := range inv.Devices {

@@ -242,6 +242,7 @@ int nvmlDeviceGetMemoryInfo_v2(dev *d, memory2 *m) {
 	return SUCCESS;
 }
 UINT(nvmlDeviceGetNumaNodeId, "numa")
+UINT(nvmlDeviceGetVirtualizationMode, "virtualization")
 int nvmlDeviceGetBAR1MemoryInfo(dev *d, memory *m) {
 	u64 t; int r = value(__func__, d, "bar1_mib", &t);
 	if (r) return r;
