@@ -37,7 +37,7 @@ type Schedule struct {
 	// one that was interrupted, or raised a drift alarm.
 	Gap, Retry time.Duration
 	// Hold is how long a reserved GPU counts as in use although no process of
-	// the task shows: images may be pulled first.
+	// the task shows: an image may be pulled first, a secret waited for.
 	Hold time.Duration
 	// Jitter is the span after the plugin's start, at a time of which, another on
 	// each node, sessions may begin that nobody ordered: a cluster whose plugins
@@ -55,7 +55,7 @@ type Schedule struct {
 // DefaultSchedule measures weekly.
 func DefaultSchedule() Schedule {
 	return Schedule{Mode: Idle, Interval: 168 * time.Hour, IdleFor: time.Minute, Gap: time.Hour, Retry: 10 * time.Minute,
-		Hold: 15 * time.Minute, Plan: DefaultPlan(), Tick: 5 * time.Second}
+		Hold: 2 * time.Hour, Plan: DefaultPlan(), Tick: 5 * time.Second}
 }
 
 // identity is what a result depends on beside the kernels: another driver,
@@ -108,6 +108,11 @@ type record struct {
 	// in a row the plugin did not live to see the end of.
 	Begun time.Time `json:"begun,omitzero"`
 	Downs int       `json:"downs,omitempty"`
+	// Reserved is when Nomad gave the GPU to a task that has not ended, as far as is known;
+	// zero for none. There is no call for giving it back: a task's processes show in
+	// /proc, and when they have come and gone it is free again.
+	Reserved time.Time `json:"reserved,omitzero"`
+	Seen     bool      `json:"-"` // a process of the task has shown
 	// Sessions are the last ones, oldest first.
 	Sessions []pastSession `json:"sessions,omitempty"`
 }
@@ -231,7 +236,7 @@ func (r *record) recover() bool {
 // happened now. Else a GPU that was measured while the clock was a year ahead would
 // not be measured for a year.
 func (r record) notAfter(now time.Time) record {
-	for _, at := range []*time.Time{&r.Tried, &r.Measured} {
+	for _, at := range []*time.Time{&r.Tried, &r.Measured, &r.Reserved} {
 		if at.After(now) {
 			*at = now.UTC().Truncate(time.Second)
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,18 +41,9 @@ type Scheduler struct {
 	records   map[string]record
 	idleSince map[string]time.Time
 	busySince map[string]time.Time // of GPUs that would be measured, or when that was said last
-	reserved  map[string]reservation
 	running   map[string]*running
 	told      map[string]bool // devices of which it was said that they are not measured
 	unsaved   bool            // the records could not be stored: the disk may have room again
-}
-
-// reservation is a GPU that Nomad gave to a task. There is no call for giving
-// it back: a task's processes show in /proc, and when they have come and gone
-// it is free again.
-type reservation struct {
-	at   time.Time
-	seen bool // a process of the task has shown
 }
 
 // running is a session in progress.
@@ -79,7 +71,7 @@ func (r *running) end(now time.Time) {
 func NewScheduler(cfg Schedule, run Runner, log hclog.Logger) (*Scheduler, error) {
 	s := &Scheduler{cfg: cfg, run: run, log: log, begun: time.Now(), changed: make(chan struct{}, 1),
 		unhealthy: map[string]bool{}, records: map[string]record{}, idleSince: map[string]time.Time{}, busySince: map[string]time.Time{},
-		reserved: map[string]reservation{}, running: map[string]*running{}, told: map[string]bool{}}
+		running: map[string]*running{}, told: map[string]bool{}}
 	records, err := loadRecords(cfg.StateDir)
 	if records != nil {
 		s.records = records
@@ -88,9 +80,14 @@ func NewScheduler(cfg Schedule, run Runner, log hclog.Logger) (*Scheduler, error
 	return s, err
 }
 
-// recover takes note of the sessions that ended with the last plugin.
+// recover takes note of the sessions that ended with the last plugin, and of GPUs that
+// were given to tasks: after a boot Nomad starts these again without a word.
 func (s *Scheduler) recover() {
 	for id, r := range s.records {
+		if !r.Reserved.IsZero() {
+			r.Reserved = s.begun
+			s.records[id] = r
+		}
 		if !r.recover() {
 			continue
 		}
@@ -159,7 +156,9 @@ func (s *Scheduler) Reserve(ids []string) error {
 	s.mu.Lock()
 	var ending []*running
 	for _, id := range ids {
-		s.reserved[id] = reservation{at: time.Now()}
+		if !strings.HasPrefix(id, "MIG-") { // instances are not measured
+			s.reserve(id, time.Now())
+		}
 		delete(s.idleSince, id)
 		if r := s.running[id]; r != nil {
 			r.end(time.Now())
@@ -167,6 +166,7 @@ func (s *Scheduler) Reserve(ids []string) error {
 			ending = append(ending, r)
 		}
 	}
+	s.save()
 	s.mu.Unlock()
 	timeout := time.After(reserveWait)
 	for _, r := range ending {
@@ -197,7 +197,7 @@ func (s *Scheduler) Run(ctx context.Context) {
 			r := &running{cancel: cancel, done: make(chan struct{})}
 			s.mu.Lock()
 			s.running[t.Device.ID] = r
-			if _, taken := s.reserved[t.Device.ID]; taken {
+			if !s.records[t.Device.ID].Reserved.IsZero() {
 				cancel() // Reserve was faster
 			}
 			s.mu.Unlock()
@@ -471,17 +471,25 @@ func (s *Scheduler) yield(now time.Time, intruders map[string]string) {
 // held reports whether a reservation still keeps the GPU; it ends when the
 // task's processes have gone, or none has come in a long time. Callers hold mu.
 func (s *Scheduler) held(now time.Time, id string, task bool) bool {
-	r, ok := s.reserved[id]
+	r := s.records[id]
 	switch {
-	case !ok:
+	case r.Reserved.IsZero():
 		return false
 	case task:
-		r.seen = true
-		s.reserved[id] = r
+		r.Seen = true
+		s.records[id] = r
 		return true
-	case r.seen || now.Sub(r.at) >= s.cfg.Hold:
-		delete(s.reserved, id)
+	case r.Seen || now.Sub(r.Reserved) >= s.cfg.Hold:
+		s.reserve(id, time.Time{})
+		s.save()
 		return false
 	}
 	return true
+}
+
+// reserve notes when a GPU was given to a task, zero for not any more. Callers hold mu.
+func (s *Scheduler) reserve(id string, at time.Time) {
+	r := s.records[id]
+	r.Reserved, r.Seen = at, false
+	s.records[id] = r
 }

@@ -378,7 +378,7 @@ func TestReserveEndsMeasuring(t *testing.T) {
 	n.until("the task seen", func() bool {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		return n.reserved[fakecuda.UUID(0)].seen
+		return n.records[fakecuda.UUID(0)].Seen
 	})
 	if n.busy(0) {
 		t.Error("measuring a GPU in use")
@@ -438,6 +438,77 @@ func TestReserveJustBeforeASessionBegins(t *testing.T) {
 	got := s.next(later)
 	if len(got) != 1 || got[0].Device.ID != fakecuda.UUID(1) || !got[0].Solo {
 		t.Errorf("after Reserve, sessions would begin on %+v", got)
+	}
+}
+
+// A task may pull its image, or wait for a secret, for long before it has a process; and
+// Nomad, which asks for a reservation once, starts its tasks again after a boot without.
+func TestReservationsHold(t *testing.T) {
+	cfg := DefaultSchedule()
+	cfg.Jitter, cfg.StateDir = 0, statedir.Dir(t.TempDir())
+	proc := t.TempDir()
+	id := fakecuda.UUID(0)
+	open := func() *Scheduler {
+		s, err := NewScheduler(cfg, Runner{proc: proc}, hclog.NewNullLogger())
+		if err != nil {
+			t.Fatal(err)
+		}
+		inv := twoGPUs().inv
+		s.Observe(&inv, nil)
+		return s
+	}
+	begin := time.Now().Add(time.Second) // after all of them began
+	free := func(s *Scheduler, after time.Duration) bool {
+		s.look(begin.Add(after))
+		return !s.idleSince[id].IsZero()
+	}
+	task := filepath.Join(proc, "4711")
+	appear := func() {
+		if err := os.Mkdir(task, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(task, "environ"), []byte("NVIDIA_VISIBLE_DEVICES="+id), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := open()
+	if !free(s, 0) {
+		t.Fatal("not free at first")
+	}
+	if err := s.Reserve([]string{id}); err != nil {
+		t.Fatal(err)
+	}
+	if free(s, time.Minute) || free(s, time.Hour) {
+		t.Error("free while the task's image may be pulled")
+	}
+	if s = open(); free(s, time.Minute) || free(s, time.Hour) {
+		t.Error("free after a restart of the plugin")
+	}
+	appear()
+	if free(s, 90*time.Minute) {
+		t.Error("free with a task")
+	}
+	if err := os.RemoveAll(task); err != nil {
+		t.Fatal(err)
+	}
+	if s = open(); free(s, 95*time.Minute) {
+		t.Error("free after a boot, before Nomad has started the task again")
+	}
+	appear()
+	if free(s, 96*time.Minute) {
+		t.Error("free with a task again")
+	}
+	if err := os.RemoveAll(task); err != nil {
+		t.Fatal(err)
+	}
+	if !free(s, 97*time.Minute) || !free(open(), 98*time.Minute) {
+		t.Error("not free after the task's end")
+	}
+	if err := s.Reserve([]string{id}); err != nil {
+		t.Fatal(err)
+	}
+	if !free(s, cfg.Hold+time.Minute) {
+		t.Error("not free though no task has come in a long time")
 	}
 }
 
