@@ -117,7 +117,9 @@ type record struct {
 	lost      bool
 	nvlinkXid bool
 	doubleBit time.Time // of the last Xid 48
+	whole     bool      // that was of all of the GPU that the MIG instance belongs to
 	contained time.Time // of the last Xid 94
+	beside    time.Time // of the last Xid 94 of another MIG instance of the GPU
 	slow      []slowReading
 	thermal   bool // degraded by heat, by power brake, as of the last scan
 	brake     bool
@@ -149,25 +151,39 @@ func (h *health) record(id string) *record {
 	return r
 }
 
-// event takes an Xid of one device.
-func (h *health) event(now time.Time, id string, xid int, cfg HealthConfig) {
+// event takes an Xid of one device; whole says that it named the GPU of a MIG instance.
+func (h *health) event(now time.Time, id string, xid int, whole bool, cfg HealthConfig) {
 	r := h.record(id)
 	r.xidLast, r.xidCount = xid, r.xidCount+1
 	switch judgeXid(xid, cfg) {
 	case xidFatal:
 		h.latch(r, xid, slices.Contains(cfg.FatalXids, xid))
 	case xidDoubleBit:
-		r.doubleBit = now
-		if now.Sub(r.contained) > containedWithin {
+		r.doubleBit, r.whole = now, whole
+		if now.Sub(r.contained) > containedWithin && !(whole && now.Sub(r.beside) <= containedWithin) {
 			h.latch(r, xid, false)
 		}
 	case xidContained:
 		r.contained = now
-		if now.Sub(r.doubleBit) <= containedWithin {
-			h.unlatch(r, func(l latch) bool { return l.Xid == 48 })
-		}
+		h.excuse(now, r)
 	case xidNVLink:
 		r.nvlinkXid = true
+	}
+}
+
+// containedBeside takes the Xid 94 of another MIG instance of the GPU: what was said of
+// all of the GPU concerned that one.
+func (h *health) containedBeside(now time.Time, id string) {
+	r := h.record(id)
+	if r.beside = now; r.whole {
+		h.excuse(now, r)
+	}
+}
+
+// excuse ends an Xid 48 whose error was contained.
+func (h *health) excuse(now time.Time, r *record) {
+	if now.Sub(r.doubleBit) <= containedWithin {
+		h.unlatch(r, func(l latch) bool { return l.Xid == 48 })
 	}
 }
 

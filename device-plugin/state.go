@@ -138,6 +138,16 @@ func (p *Plugin) named(id string) (found []string) {
 	return found
 }
 
+// siblings are the other MIG instances of an instance's GPU. Callers hold mu.
+func (p *Plugin) siblings(id string) []string {
+	devices := p.view.inv.Devices
+	i := slices.IndexFunc(devices, func(d gpu.Device) bool { return d.ID == id && d.Parent != "" })
+	if i < 0 {
+		return nil
+	}
+	return slices.DeleteFunc(p.named(devices[i].Parent), func(other string) bool { return other == id })
+}
+
 // StoredDevices are the ids of the GPUs and MIG instances that the plugin which
 // uses a state directory published last, and of the GPUs that the instances
 // belong to, sorted. A directory that no plugin has used is an error.
@@ -202,8 +212,13 @@ func (p *Plugin) event(now time.Time, e gpu.Event) {
 		hit = []string{e.GPU} // not scanned yet
 	}
 	for _, id := range hit {
-		p.health.event(now, id, e.Xid, p.cfg.Health)
+		p.health.event(now, id, e.Xid, id != e.GPU, p.cfg.Health)
 		p.logXid(now, id, e.Xid)
+	}
+	if judgeXid(e.Xid, p.cfg.Health) == xidContained {
+		for _, id := range p.siblings(e.GPU) {
+			p.health.containedBeside(now, id)
+		}
 	}
 	p.judge()
 }

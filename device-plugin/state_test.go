@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -146,5 +147,44 @@ func TestUnusableStateDir(t *testing.T) {
 	})
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
 		t.Errorf("written all the same: %v, %v", entries, err)
+	}
+}
+
+// An error that was contained in one MIG instance is no fault of the others, though Xid 48
+// named all of the GPU; a fault of their own is.
+func TestContainedErrorOfAMIGInstance(t *testing.T) {
+	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
+	type event struct {
+		at  int
+		gpu string
+		xid int
+	}
+	for name, tc := range map[string]struct {
+		events []event
+		ill    []string
+	}{
+		"48 of the GPU, 94":              {[]event{{0, "GPU-P", 48}, {1, "MIG-1", 94}}, nil},
+		"94, 48 of the GPU":              {[]event{{0, "MIG-1", 94}, {1, "GPU-P", 48}}, nil},
+		"48 of the GPU, 94 much later":   {[]event{{0, "GPU-P", 48}, {60, "MIG-1", 94}}, []string{"MIG-0", "MIG-1", "MIG-2"}},
+		"48 of the GPU, 94, 95":          {[]event{{0, "GPU-P", 48}, {1, "MIG-1", 94}, {1, "MIG-2", 95}}, []string{"MIG-2"}},
+		"48 of another instance, 94":     {[]event{{0, "MIG-0", 48}, {1, "MIG-1", 94}}, []string{"MIG-0"}},
+		"94, 48 of another instance":     {[]event{{0, "MIG-1", 94}, {1, "MIG-0", 48}}, []string{"MIG-0"}},
+		"48 of the GPU, 94 of another's": {[]event{{0, "GPU-P", 48}, {1, "MIG-other", 94}}, []string{"MIG-0", "MIG-1", "MIG-2"}},
+	} {
+		p, _, _, _ := onStage(0, DefaultConfig())
+		p.ready()
+		p.view.inv.Devices = []gpu.Device{{ID: "MIG-0", Parent: "GPU-P"}, {ID: "MIG-1", Parent: "GPU-P"}, {ID: "MIG-2", Parent: "GPU-P"}, {ID: "MIG-other", Parent: "GPU-Q"}}
+		for _, e := range tc.events {
+			p.event(at(e.at), gpu.Event{GPU: e.gpu, Xid: e.xid})
+		}
+		var ill []string
+		for _, d := range p.view.inv.Devices {
+			if !p.view.verdicts[d.ID].healthy {
+				ill = append(ill, d.ID)
+			}
+		}
+		if !slices.Equal(ill, tc.ill) {
+			t.Errorf("%s: unhealthy %v, want %v", name, ill, tc.ill)
+		}
 	}
 }
