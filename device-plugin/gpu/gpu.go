@@ -111,7 +111,7 @@ type Signals struct {
 	RemapPending bool // remapped at the next reset; no harm until then
 	RetiredPages int  // before Ampere
 	SRAMFault    bool // uncorrectable SRAM errors past the driver's threshold
-	// NVLinkDown: a link is down that GPUs of the same model have up.
+	// NVLinkDown: a link is down that the GPU had up, or GPUs of the same model have.
 	NVLinkDown bool
 	// NVLinkErrors: packets arrive damaged or are sent again all the time.
 	NVLinkErrors bool

@@ -715,6 +715,28 @@ func TestMemoryOfTheSystem(t *testing.T) {
 	}
 }
 
+// Links that all GPUs lose together, as when the fabric manager ends, are down; so are those
+// of a GPU that has no other to be compared with.
+func TestLinksThatAllGPUsLose(t *testing.T) {
+	for _, gpus := range []int{1, 4} {
+		n := open(t, nvmltest.H200(gpus))
+		for _, step := range []struct {
+			links string
+			down  bool
+		}{{"12", false}, {"18", false}, {"0", true}, {"17", true}, {"18", false}} {
+			for i := range gpus {
+				n.state.Set(fmt.Sprintf("gpu%d", i), "nvlinks", step.links)
+			}
+			n.write()
+			for _, d := range n.scan().Devices {
+				if d.Signals.NVLinkDown != step.down {
+					t.Errorf("%d GPUs, %s links: %s down %v, want %v", gpus, step.links, d.ID, d.Signals.NVLinkDown, step.down)
+				}
+			}
+		}
+	}
+}
+
 // A share of a GPU is told from a whole one that a virtual machine was given.
 func TestVirtualGPUs(t *testing.T) {
 	state := nvmltest.H200(3)

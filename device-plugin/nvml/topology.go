@@ -51,15 +51,15 @@ func readLinks(r *reader, dev nvml.Device) links {
 	return l
 }
 
-// compareLinks finds links that are down: fewer of them than other GPUs of the
-// same model have up. A card that never had one, among cards that bridges join, has
-// no bridge.
+// compareLinks finds links that are down: fewer of them than the GPU had up, or other
+// GPUs of the same model have. A card that never had one, among cards that bridges join,
+// has no bridge.
 func (b *Backend) compareLinks(fs []found) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	most, switched := map[string]int{}, map[string]bool{}
 	for _, f := range fs {
-		b.linked[f.uuid] = b.linked[f.uuid] || f.links.active > 0
+		b.linked[f.uuid] = max(b.linked[f.uuid], f.links.active)
 		if len(f.devices) > 0 && f.devices[0].Parent == "" {
 			model := f.devices[0].Model
 			most[model], switched[model] = max(most[model], f.links.active), switched[model] || f.links.toSW
@@ -68,8 +68,11 @@ func (b *Backend) compareLinks(fs []found) {
 	for _, f := range fs {
 		for i := range f.devices {
 			d := &f.devices[i]
-			joined := b.linked[f.uuid] || switched[d.Model]
-			if d.Parent == "" && joined && f.links.known && f.links.active < most[d.Model] {
+			want := b.linked[f.uuid]
+			if want > 0 || switched[d.Model] {
+				want = max(want, most[d.Model])
+			}
+			if d.Parent == "" && f.links.known && f.links.active < want {
 				d.Signals.NVLinkDown = true
 			}
 		}
