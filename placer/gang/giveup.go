@@ -19,7 +19,16 @@ const (
 	// given up; how often it did is forgotten once the gang has run for steadyAfter.
 	maxInfraFailures = 5
 	steadyAfter      = time.Hour
+	// ownForgottenAfter is how long a gang has to run for its own failures to be forgotten, as
+	// a batch job's are in Nomad's default reschedule block.
+	ownForgottenAfter = 24 * time.Hour
 )
+
+// ranFor says whether the gang has run for so long since all of it was there.
+func (g *Gang) ranFor(d time.Duration, w World) bool {
+	at := g.Record.Ready
+	return !at.IsZero() && w.Now().Sub(at) >= d
+}
 
 // GaveUp is why the gang is not tried any more, nil if it is.
 func (g *Gang) GaveUp() error {
@@ -47,6 +56,9 @@ func (g *Gang) countFailure(w World) (*Record, []Effect) {
 	}
 	g.counted = *g.Job.JobModifyIndex
 	r := *g.Record
+	if g.ranFor(ownForgottenAfter, w) {
+		r.UserFailures = 0
+	}
 	r.UserFailures++
 	if r.UserFailures <= retries(g.Job, w.Retries()) {
 		return &r, nil
@@ -86,7 +98,7 @@ func (g *Gang) requeueLost(w World) ([]Effect, bool) {
 	if f := w.LastFailure(g.Job); f != nil {
 		reason, failed = f.Reason, f.Cause != failure.Unknown
 	}
-	if at := g.Record.Ready; !at.IsZero() && w.Now().Sub(at) >= steadyAfter {
+	if g.ranFor(steadyAfter, w) {
 		times = 0
 	}
 	if failed && times >= maxInfraFailures {
