@@ -30,6 +30,9 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 	k := nomad.KeyOf(job)
 	now := s.m.Time.UnixNano()
 	planned := *job
+	if rewrite.Gated(job) { // as run does where only some groups have the gate
+		planned = *rewrite.Gate(job)
+	}
 	planned.SubmitTime = &now
 	// A version later than all: members of earlier ones that have finished run again.
 	later := uint64(math.MaxInt64)

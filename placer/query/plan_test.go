@@ -36,6 +36,24 @@ func TestPlanOfFinished(t *testing.T) {
 	})
 }
 
+// A job of which only some groups have the gate is planned as run registers it.
+func TestPlanOfPartlyGated(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T // of the bubble
+		w.AddNodes(1, 2)
+		w.StartPlacer()
+		job := bed.Gang{Name: "parts"}.Job()
+		web := *job.TaskGroups[0]
+		web.Name = new("web")
+		job.TaskGroups = append(job.TaskGroups, &web)
+		job.TaskGroups[0].Constraints, job.Constraints = job.Constraints, nil
+		nomad.Canonicalize(job)
+		if e, err := snapshot(w).Plan(job); err != nil || e.State != gang.Starting || e.Decision.Demand != 2 {
+			t.Errorf("%+v, %v", e, err)
+		}
+	})
+}
+
 // A gang that runs on since what its author asks for now does not fit says so wherever he
 // looks, and plan knows what its members would stay for.
 func TestResubmittedTooLarge(t *testing.T) {
