@@ -87,7 +87,7 @@ type Explanation struct {
 	// which of its GPUs are unhealthy or gone, and what becomes of the members there.
 	Leaving []string `json:"leaving,omitempty"`
 	// Members says of members that Nomad has tried again how often, and of missing ones what became
-	// of them; Retry how the missing member of a service comes back that Nomad does not bring back.
+	// of them; Retry how the missing member of a job comes back that Nomad does not bring back.
 	Members []string `json:"members,omitempty"`
 	Retry   Retry    `json:"retry,omitempty"`
 	// Ran is when the last of its members ended, of a gang that ran and waits again.

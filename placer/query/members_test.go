@@ -14,6 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // workers is a state with a job of so many members of one GPU, and makes members of it.
@@ -171,6 +172,7 @@ func TestTriedMembers(t *testing.T) {
 		tracked := &model.Tracked{}
 		tracked.Observed = gang.Observe(s, job)
 		tracked.Nomad = gang.Starting
+		tracked.Request.Hints, _ = rewrite.ParseHints(job)
 		said, retry := tried(&model.Model{State: s}, tracked)
 		return strings.Join(append(said, string(retry)), "\n")
 	}
@@ -184,6 +186,15 @@ func TestTriedMembers(t *testing.T) {
 	if got, want := look(), away+"; its reschedule block allows no further try\n"+again+"change"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
+	job.Type, job.Meta = new(api.JobTypeBatch), map[string]string{"pal_on_failure": "member"}
+	if got := look(); !strings.HasSuffix(got, "\nagain") {
+		t.Errorf("a batch job without tries: %s", got)
+	}
+	job.TaskGroups[0].ReschedulePolicy.Attempts = new(2)
+	if got := look(); !strings.HasSuffix(got, "\nforce") {
+		t.Errorf("a batch job: %s", got)
+	}
+	job.Type, job.Meta = new(api.JobTypeService), nil
 	put("f", 3, "failed", func(a *nomad.Alloc) { a.Later = true })
 	if got, want := look(), away+"; Nomad is to try it again, as its reschedule block says\n"+again; got != want {
 		t.Errorf("%s\nwant %s", got, want)

@@ -18,12 +18,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Retry is how the missing member of a service comes back that Nomad does not bring back.
+// Retry is how the missing member of a job comes back whose members do not need each other, and
+// that Nomad does not bring back.
 type Retry string
 
 // The ways.
 const (
-	RetryEvaluate Retry = "evaluate" // Nomad is told to try it once more
+	RetryEvaluate Retry = "evaluate" // Nomad is told to try that of a service once more
+	RetryForce    Retry = "force"    // the same of a batch job
+	RetryAgain    Retry = "again"    // all of a batch job runs again
 	RetryChange   Retry = "change"   // the job is changed, as its reschedule block allows no try
 	RetryRun      Retry = "run"      // the job is run again
 	RetryMove     Retry = "move"     // all of the service is placed again
@@ -34,7 +37,7 @@ const (
 const mostMembers = 3
 
 // tried says of members that Nomad has tried again how often and why, of missing ones what
-// became of them, and of those of a service how they come back.
+// became of them, and of those that do not need each other how they come back.
 func tried(m *model.Model, t *model.Tracked) (said []string, retry Retry) {
 	before := map[string]*nomad.Alloc{}
 	for _, a := range m.State.AllocsOf(t.Key) {
@@ -112,7 +115,7 @@ func triedAgain(m *model.Model, job *api.Job, a *nomad.Alloc, before map[string]
 
 // missing says what became of a member that is not there, and how it comes back.
 func missing(m *model.Model, t *model.Tracked, a *nomad.Alloc) (string, Retry) {
-	service := *t.Job.Type == api.JobTypeService && !t.NeedsAll()
+	alone, service := !t.NeedsAll(), *t.Job.Type == api.JobTypeService && !t.NeedsAll()
 	pinned := service && t.Pins.Mode == rewrite.ModeGPU
 	move := map[bool]Retry{true: RetryMove}[pinned]
 	switch {
@@ -124,12 +127,12 @@ func missing(m *model.Model, t *model.Tracked, a *nomad.Alloc) (string, Retry) {
 			return text, move
 		case a.Later:
 			return text + "; Nomad is to try it again, as its reschedule block says", ""
-		case !service || a.Next != "" || a.Desired != api.AllocDesiredStatusRun:
+		case !alone || a.Next != "" || a.Desired != api.AllocDesiredStatusRun:
 			return text, ""
 		case reschedules(t.Job, a.Group):
-			return text + "; its reschedule block allows no further try for now", RetryEvaluate
+			return text + "; its reschedule block allows no further try for now", map[bool]Retry{true: RetryEvaluate, false: RetryForce}[service]
 		}
-		return text + "; its reschedule block allows no further try", RetryChange
+		return text + "; its reschedule block allows no further try", map[bool]Retry{true: RetryChange, false: RetryAgain}[service]
 	case a.Preempted(t.Job):
 		return "has been missing since " + at(a) + ": Nomad preempted it", map[bool]Retry{true: RetryRun}[service]
 	case !a.Live() && a.Desired != api.AllocDesiredStatusRun:
@@ -154,7 +157,7 @@ func failedOrLost(a *nomad.Alloc) bool {
 func reschedules(job *api.Job, group string) bool {
 	g := job.LookupTaskGroup(group)
 	if g == nil || g.ReschedulePolicy == nil {
-		return true // Nomad's default for services
+		return true // Nomad's default
 	}
 	p := g.ReschedulePolicy
 	return p.Unlimited != nil && *p.Unlimited || p.Attempts != nil && *p.Attempts > 0

@@ -94,11 +94,13 @@ func (b *base) tryStep(change string, e *query.Explanation) string {
 	return "To try a change without making it: nomad-pal explain -what-if " + shellQuoted(change) + " " + b.inNamespace(e, shellQuoted(cmp.Or(b.jobspec, e.Job)))
 }
 
-// retryStep is how a missing member of a service comes back.
+// retryStep is how a missing member comes back of a job whose members do not need each other.
 func (b *base) retryStep(e *query.Explanation) string {
 	job := b.inNamespace(e, shellQuoted(e.Job))
 	return map[query.Retry]string{
 		query.RetryEvaluate: "If its last deployment has failed, mend the job and run it, or go back (nomad job revert). Else have Nomad try the missing member once more: nomad job eval -force-reschedule " + job,
+		query.RetryForce:    "To have Nomad try the missing member once more: nomad job eval -force-reschedule " + job,
+		query.RetryAgain:    "To have the missing member back: run the job again. Members that have finished run again, too.",
 		query.RetryChange:   "To have the missing member back: change the job and run it, which updates its members as its update block says. The same file again does not do, unless the job is purged first: nomad job stop -purge " + job,
 		query.RetryRun:      "If Nomad does not place the missing member though its GPU is free: nomad-pal run <jobspec>",
 		query.RetryMove:     "The missing member waits for the GPU that it had. To have the service placed elsewhere, which restarts all of it: run it with pal_on_failure = \"gang\", or stop it and run it again: nomad job stop " + job,
