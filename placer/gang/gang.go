@@ -225,7 +225,7 @@ func (g *Gang) Quiet() bool {
 // Unsettled says whether something may become due for it without an event.
 func (g *Gang) Unsettled() bool {
 	switch g.Nomad {
-	case Starting, Stopping, Waiting:
+	case Starting, Stopping, Waiting, Lost:
 		return true
 	case Running:
 		return g.stumbled != "" || g.LeftOut || g.canariesDone != *g.Job.JobModifyIndex && WantsCanaries(g.Observed)

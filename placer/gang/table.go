@@ -66,7 +66,7 @@ var duties = map[State][]duty{
 	Stopping:    {dutyRecord, dutyOverwritten, dutyUndo, {say: "stop the members, or let them run on if a placer died before it stopped them", do: (*Gang).stopOrGoOn, to: []State{Starting, Running}}},
 	Resubmitted: {dutyRecord, dutyOverwritten, dutyUndo, {say: "give it back its pins; if it asks for other GPUs, ask the queue for room, and requeue the gang if it is not whole any more", do: (*Gang).restorePins, registers: true, to: []State{Starting, Running, Native}}},
 	Ended:       {dutyUndo},
-	Lost:        {dutyRecord, dutyOverwritten, dutyUndo, {say: "requeue it, or give it up", do: (*Gang).requeueLost, registers: true, to: []State{Completing, Failed}}},
+	Lost:        {dutyRecord, dutyOverwritten, dutyUndo, {say: "requeue it, give it up, or have Nomad place again what was stopped", do: (*Gang).requeueLost, registers: true, to: []State{Completing, Failed}}},
 }
 
 // The handlers of the table. What cannot happen in a state, or changes nothing there, has

@@ -96,6 +96,8 @@ type story struct {
 	// kept are members that have done their work since the gang last had a gate, of a job whose
 	// members do not need each other: Nomad is not to be made to run them again.
 	kept map[string]bool
+	// lost are members whose node went down, and that Nomad is to replace.
+	lost map[string]bool
 	// preempted are, by version, members that Nomad stopped for another job. It runs such a one
 	// again even if it did its work just then (walk 10002139).
 	preempted map[string]bool
@@ -178,7 +180,7 @@ func (r *rules) formOf(j *api.Job) string {
 
 func (r *rules) story(k nomadtest.Key) *story {
 	if r.jobs[k] == nil {
-		r.jobs[k] = &story{wrote: map[string]bool{}, done: map[string]bool{}, placed: map[string]bool{}, kept: map[string]bool{}, preempted: map[string]bool{}, over: map[uint64]bool{}}
+		r.jobs[k] = &story{wrote: map[string]bool{}, done: map[string]bool{}, placed: map[string]bool{}, kept: map[string]bool{}, lost: map[string]bool{}, preempted: map[string]bool{}, over: map[uint64]bool{}}
 		i, _ := slices.BinarySearchFunc(r.order, k, nomad.JobKey.Compare)
 		r.order = slices.Insert(r.order, i, k)
 	}
@@ -282,11 +284,12 @@ func (r *rules) placed(m nomadtest.Member) {
 		return
 	}
 	s, as := r.story(m.Job), fmt.Sprintf("%d %s[%d]", *m.Version.Version, m.Group, m.Number)
-	if s.placed[as] {
+	member := fmt.Sprintf("%s[%d]", m.Group, m.Number)
+	if s.placed[as] || s.lost[member] {
 		r.replaced = time.Now()
 	}
-	s.placed[as] = true
-	if member := fmt.Sprintf("%s[%d]", m.Group, m.Number); s.kept[member] && !s.gone {
+	s.placed[as], s.lost[member] = true, false
+	if s.kept[member] && !s.gone {
 		r.violated("%s[%d] of %s had finished, needs no other member, and is run again", m.Group, m.Number, m.Job)
 	}
 	_, elastic := rewrite.ElasticOf(m.Version) // of those, see ended
@@ -301,6 +304,9 @@ func (r *rules) shared(gpu string, first, second nomadtest.Member) {
 	// Of a node that its pins allow Nomad chooses any GPU, and what came when it had checked
 	// the pins already, which it may write much later, no placer could have known.
 	p, _ := rewrite.Pinned(second.PlacedBy)
+	if first.Job == second.Job && *second.PlacedBy.Type == api.JobTypeService {
+		return // as Nomad's deployment has it, which replaces one member after the other
+	}
 	pinned := cmp.Or(r.atOnce[*second.PlacedBy.JobModifyIndex], *second.PlacedBy.JobModifyIndex)
 	was, _ := rewrite.Pinned(first.PlacedBy)
 	if first.LostIndex >= pinned || first.LostIndex > 0 && first.Job == second.Job && slices.Equal(was.GPUs(), p.GPUs()) {
@@ -334,6 +340,9 @@ func (r *rules) ended(m nomadtest.Member) {
 	s := r.jobs[m.Job]
 	if s != nil {
 		s.ended = time.Now()
+	}
+	if s != nil && m.Client == api.AllocClientStatusLost {
+		s.lost[fmt.Sprintf("%s[%d]", m.Group, m.Number)] = true
 	}
 	if s != nil && m.Desired == api.AllocDesiredStatusEvict {
 		s.preempted[fmt.Sprintf("%d %s[%d]", *m.Version.Version, m.Group, m.Number)] = true

@@ -437,17 +437,15 @@ func (x *Walk) open() (out []string) {
 	return out
 }
 
-// failedAlone says whether a job whose members do not need each other has done what it can: some
-// have done their work, and another one failed so often that its reschedule block allows no
-// further try.
+// failedAlone says whether a job has done what it can: some members have done their work, and
+// another one failed, which Nomad does not try again, and that the others do not need: its author
+// says so, or it has no GPUs.
 func (x *Walk) failedAlone(k nomadtest.Key, job *api.Job) bool {
 	h, err := rewrite.ParseHints(job)
-	if err != nil || h.OnFailure != rewrite.ReplaceMember {
-		return false
-	}
 	failed, done := false, false
 	for _, m := range x.Nomad.Members(k) {
-		failed = failed || m.Client == api.AllocClientStatusFailed
+		alone := err == nil && h.OnFailure == rewrite.ReplaceMember || len(m.GPUs) == 0
+		failed = failed || alone && m.Client == api.AllocClientStatusFailed
 		done = done || m.Done
 	}
 	return failed && done
