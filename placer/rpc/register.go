@@ -5,7 +5,7 @@
 // Nomad's servers. Nomad's HTTP API refuses to update a dispatched job and
 // makes a periodic one forget its parent; the servers themselves do neither.
 //
-// A job travels as the generic map that the server sent, with our constraints
+// A job travels as the generic map that the server sent, with our constraints and counts
 // put in, so that no field is lost that this program does not know. A job that
 // was dispatched with a payload is never written: Nomad takes no payload with a
 // registration, so the payload would be gone.
@@ -51,7 +51,7 @@ type registerJob struct {
 	request
 }
 
-// Register writes the constraints and affinities of job, which was read with
+// Register writes the constraints, affinities and counts of job, which was read with
 // the given JobModifyIndex, into the job that the servers have. It returns the
 // new index, or [nomad.ErrConflict] where the job has changed.
 func (s *Servers) Register(ctx context.Context, job *api.Job, index uint64) (uint64, error) {
@@ -85,7 +85,7 @@ func (s *Servers) register(ctx context.Context, job *api.Job, index uint64) (uin
 	return done.JobModifyIndex, nil
 }
 
-// rewritten is the servers' job with our constraints in it.
+// rewritten is the servers' job with our constraints and counts in it.
 func (s *Servers) rewritten(ctx context.Context, c *conn, job *api.Job, index uint64) (map[string]any, error) {
 	var got struct{ Job map[string]any }
 	if err := c.call(ctx, "Job.GetJob", getJob{JobID: *job.ID, request: s.common(job)}, &got); err != nil {
@@ -189,8 +189,8 @@ func (s *Servers) plan(ctx context.Context, job *api.Job) (map[string]refusal, e
 	return got.FailedTGAllocs, err
 }
 
-// transfer puts the constraints and affinities of from into the generic job,
-// and leaves everything else as it is. Groups, tasks and devices must be the
+// transfer puts the constraints, affinities and counts of from into the generic
+// job, and leaves everything else as it is. Groups, tasks and devices must be the
 // same in both, in the same order.
 func transfer(to map[string]any, from *api.Job) error {
 	to["Constraints"] = from.Constraints
@@ -211,6 +211,10 @@ func transferGroup(to map[string]any, from *api.TaskGroup) error {
 		return fmt.Errorf("group %q is %v on the server", *from.Name, to["Name"])
 	}
 	to["Constraints"], to["Affinities"] = from.Constraints, from.Affinities
+	to["Count"] = *from.Count // of an elastic gang, and of a dry run of some members
+	if from.Scaling == nil {
+		delete(to, "Scaling") // as [rewrite.PinAlone] has it
+	}
 	tasks, err := list(to, "Tasks", len(from.Tasks))
 	if err != nil {
 		return err

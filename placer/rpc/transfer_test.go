@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // onServer is a job as a server sends it, with a field that nobody knows.
@@ -20,7 +21,7 @@ const onServer = `{
   "ID": "train/dispatch-1", "ParentID": "train", "Dispatched": true, "Payload": "\u0000", "Future": {"x": [1]},
   "Constraints": [{"LTarget": "${meta.pal_gate}", "RTarget": "open", "Operand": "="}],
   "TaskGroups": [{
-    "Name": "g", "Count": 1, "Constraints": null, "Unknown": 7,
+    "Name": "g", "Count": 4, "Constraints": null, "Unknown": 7, "Scaling": {"Min": 4, "Max": 8},
     "Tasks": [
       {"Name": "side", "Resources": {"CPU": 10, "Devices": null}},
       {"Name": "main", "Resources": {"CPU": 10, "Devices": [{"Name": "nvidia/gpu", "Count": 2, "Constraints": null}]}}
@@ -41,9 +42,9 @@ func pinned() *api.Job {
 	pin := func(l, r string) []*api.Constraint {
 		return []*api.Constraint{{LTarget: l, RTarget: r, Operand: "set_contains_any"}}
 	}
-	id, name, count := "train/dispatch-1", "g", uint64(2)
+	id, name, count, members, least := "train/dispatch-1", "g", uint64(2), 6, int64(4)
 	return &api.Job{ID: &id, TaskGroups: []*api.TaskGroup{{
-		Name: &name, Constraints: pin("${node.unique.id}", "nomad-pal,n1"),
+		Name: &name, Count: &members, Scaling: &api.ScalingPolicy{Min: &least}, Constraints: pin("${node.unique.id}", "nomad-pal,n1"),
 		Tasks: []*api.Task{
 			{Name: "side", Resources: &api.Resources{}},
 			{Name: "main", Resources: &api.Resources{Devices: []*api.RequestedDevice{
@@ -64,12 +65,31 @@ func TestTransfer(t *testing.T) {
 	want := serverJob(t)
 	want["Constraints"] = nil
 	group := want["TaskGroups"].([]any)[0].(map[string]any)
-	group["Constraints"], group["Affinities"] = pin("${node.unique.id}", "nomad-pal,n1"), nil
+	group["Constraints"], group["Affinities"], group["Count"] = pin("${node.unique.id}", "nomad-pal,n1"), nil, 6.0
 	task := group["Tasks"].([]any)[1].(map[string]any)
 	device := task["Resources"].(map[string]any)["Devices"].([]any)[0].(map[string]any)
 	device["Constraints"], device["Affinities"] = pin("${device.ids}", "nomad-pal,G1,G2"), nil
 	if d := cmp.Diff(want, plain(t, got)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// The dry run of the members on one node is of so many, and has no scaling block: Nomad
+// refuses a job with fewer members than the block's min.
+func TestTransferAlone(t *testing.T) {
+	got, job := serverJob(t), pinned()
+	alone, err := rewrite.PinAlone(job, rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{
+		{Group: "g", Nodes: []string{"n1", "n2"}, GPUs: []string{"G1", "G2"}},
+	}}, "n1", map[string]int{"g": 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := transfer(got, alone); err != nil {
+		t.Fatal(err)
+	}
+	group := plain(t, got)["TaskGroups"].([]any)[0].(map[string]any)
+	if group["Count"] != 1.0 || group["Scaling"] != nil {
+		t.Errorf("count %v, scaling %v, want 1 and none", group["Count"], group["Scaling"])
 	}
 }
 
