@@ -11,7 +11,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/failure"
@@ -275,10 +274,9 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 		return err
 	}
 	var found []failure.Failure
-	unhealthy := sync.OnceValue(p.m.State.Unhealthy) // looked up if there is something to explain
 	for _, a := range p.m.State.Failed() {
 		if !p.failureHistory.knows(a) {
-			found = append(found, notAfter(p.m.Diagnose(a, unhealthy()), now))
+			found = append(found, notAfter(p.m.Diagnose(a), now))
 		}
 	}
 	if len(found) == 0 {

@@ -22,18 +22,35 @@ const AvoidFor = time.Hour
 // as good as any other when it is back.
 func (m *Model) FailedOn(k nomad.JobKey, now time.Time) map[string]bool {
 	var nodes map[string]bool
-	for _, f := range m.Failures {
-		if f.Job == k.ID && f.Namespace == k.Namespace && f.Unhealthy == nil && f.Reason != failure.NodeDown && now.Sub(f.At) < AvoidFor {
+	for _, f := range m.failuresOf(k) {
+		if f.Unhealthy == nil && f.Reason != failure.NodeDown && now.Sub(f.At) < AvoidFor {
 			nodes = mark(nodes, f.Node)
 		}
 	}
 	return nodes
 }
 
-// Diagnose finds the cause of a failed or lost allocation; unhealthy are the GPUs that are
-// so now, with what the plugin says of them.
-func (m *Model) Diagnose(a *nomad.Alloc, unhealthy map[string]string) failure.Failure {
-	f := failure.Diagnose(a, m.State.OwnGPUs(a), m.State.NodeName(a.Node), unhealthy)
+// failuresOf are the failures of a job's members with GPUs: as they were noted, or else as Nomad
+// shows them. Only so many are noted in all, and a mass failure has more.
+func (m *Model) failuresOf(k nomad.JobKey) (found []failure.Failure) {
+	noted := map[string]bool{}
+	for _, f := range m.Failures {
+		if f.Namespace == k.Namespace && f.Job == k.ID {
+			found, noted[f.Alloc] = append(found, f), true
+		}
+	}
+	for _, a := range m.State.AllocsOf(k) {
+		if (a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost) && !noted[a.ID] && len(a.GPUs) > 0 {
+			found = append(found, m.Diagnose(a))
+		}
+	}
+	return found
+}
+
+// Diagnose finds the cause of a failed or lost allocation.
+func (m *Model) Diagnose(a *nomad.Alloc) failure.Failure {
+	gpus := m.State.OwnGPUs(a)
+	f := failure.Diagnose(a, gpus, m.State.NodeName(a.Node), m.State.Unhealthy(gpus))
 	if job := m.State.Jobs[a.Job]; job != nil && *job.JobModifyIndex <= a.CreateIndex {
 		f.JobIndex = *job.JobModifyIndex
 	}
@@ -51,22 +68,7 @@ type Try struct {
 // often Nomad itself rescheduled. Else a member belongs to the next try if it was placed
 // after the first member of the try before had ended: those of one try are placed together.
 func (m *Model) Tries(k nomad.JobKey) []Try {
-	var found []failure.Failure
-	var unhealthy map[string]string // looked up if there is something to explain
-	known := map[string]bool{}
-	for _, f := range m.Failures {
-		if f.Namespace == k.Namespace && f.Job == k.ID {
-			found, known[f.Alloc] = append(found, f), true
-		}
-	}
-	for _, a := range m.State.AllocsOf(k) {
-		if (a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost) && !known[a.ID] && len(a.GPUs) > 0 {
-			if unhealthy == nil {
-				unhealthy = m.State.Unhealthy()
-			}
-			found = append(found, m.Diagnose(a, unhealthy))
-		}
-	}
+	found := m.failuresOf(k)
 	slices.SortFunc(found, func(a, b failure.Failure) int {
 		return cmp.Or(a.Placed.Compare(b.Placed), a.At.Compare(b.At), cmp.Compare(a.Alloc, b.Alloc))
 	})

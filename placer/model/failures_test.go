@@ -17,7 +17,7 @@ import (
 // for those that were down and those whose unhealthy GPUs are kept out anyway.
 func TestFailedOn(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	h := Model{Failures: []failure.Failure{
+	h := Model{State: nomad.NewState(), Failures: []failure.Failure{
 		{At: now.Add(-2 * AvoidFor), Namespace: "default", Job: "j", Node: "long ago", Cause: failure.User},
 		{At: now, Namespace: "other", Job: "j", Node: "of another job", Cause: failure.User},
 		{At: now, Namespace: "default", Job: "j", Node: "unhealthy", Cause: failure.Infrastructure, Unhealthy: []string{"g1"}},

@@ -4,6 +4,7 @@
 package model
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -48,25 +49,27 @@ func (w world) OthersHold(k nomad.JobKey, gpus []string) bool {
 // LastFailure is the newest failure of a member that Nomad has not replaced, of this
 // version of the job or a later one; nil for none. A failed member of a service holds its
 // place until Nomad puts another one there, whatever becomes of the job.
-func (w world) LastFailure(job *api.Job) *failure.Failure {
-	k := nomad.KeyOf(job)
-	for i := len(w.Failures) - 1; i >= 0; i-- {
-		f := &w.Failures[i]
-		a := w.State.Allocs[f.Alloc]
-		if a == nil || a.Job != k || a.Next != "" {
+func (w world) LastFailure(job *api.Job) (last *failure.Failure) {
+	for _, f := range w.failuresOf(nomad.KeyOf(job)) {
+		if a := w.State.Allocs[f.Alloc]; a == nil || !failedAsItIs(job, a) {
 			continue
 		}
-		if *job.Type == api.JobTypeService && a.Desired == api.AllocDesiredStatusRun {
-			return f
-		}
-		if a.ModifyIndex <= *job.JobModifyIndex {
-			continue
-		}
-		if a.Version == nil || *a.Version >= *job.Version { // not one of an earlier version
-			return f
+		if last == nil || cmp.Or(cmp.Compare(f.Index, last.Index), cmp.Compare(f.Alloc, last.Alloc)) > 0 {
+			last = &f
 		}
 	}
-	return nil
+	return last
+}
+
+// failedAsItIs says whether the failure of an allocation says something about the job as it is.
+func failedAsItIs(job *api.Job, a *nomad.Alloc) bool {
+	switch {
+	case a.Next != "":
+		return false
+	case *job.Type == api.JobTypeService && a.Desired == api.AllocDesiredStatusRun:
+		return true
+	}
+	return a.ModifyIndex > *job.JobModifyIndex && (a.Version == nil || *a.Version >= *job.Version) // nor one of an earlier version
 }
 
 func (w world) Usable(p rewrite.Pins) bool { return w.View.Usable(p.Nodes()) }

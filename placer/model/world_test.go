@@ -4,7 +4,9 @@
 package model_test
 
 import (
+	"fmt"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,7 +32,7 @@ func TestLastFailureIsOfTheJobAsItIs(t *testing.T) {
 		job.Version, job.JobModifyIndex, job.ModifyIndex = &version, &index, &index
 		m.State.PutJob(job)
 		m.State.PutAlloc(&nomad.Alloc{ID: "a", Job: nomad.KeyOf(job), Client: "failed", Desired: "stop", Version: &c.version, CreateIndex: 50, ModifyIndex: 150})
-		m.Failures = []failure.Failure{{Alloc: "a", Cause: failure.Infrastructure}}
+		m.Failures = []failure.Failure{{Namespace: "default", Job: "j", Alloc: "a", Cause: failure.Infrastructure}}
 		if got := m.World().LastFailure(job) != nil; got != c.want {
 			t.Errorf("a member of version %d of a job at version 5 failed: %t", c.version, got)
 		}
@@ -64,12 +66,45 @@ func TestLastFailureIsNotMended(t *testing.T) {
 		if c.alloc.Job == nomad.KeyOf(service) {
 			job = service
 		}
-		m := model.Model{State: nomad.NewState(), Failures: []failure.Failure{{Alloc: "a", Cause: failure.User}}}
+		m := model.Model{State: nomad.NewState(), Failures: []failure.Failure{
+			{Namespace: "default", Job: c.alloc.Job.ID, Alloc: "a", Cause: failure.User},
+		}}
 		m.State.PutJob(job)
 		m.State.PutAlloc(&c.alloc)
 		if got := m.World().LastFailure(job) != nil; got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
+	}
+}
+
+// A mass failure has more failures than are noted. Those of a gang whose failure was not
+// noted are told from its own allocations: why it failed, and where.
+func TestFailuresThatWereNotNoted(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_000_000, 0)
+	m := model.Model{State: nomad.NewState(), Time: now}
+	for i := range 121 {
+		m.Failures = append(m.Failures, failure.Failure{Namespace: "default", Job: fmt.Sprint("other-", i), Alloc: fmt.Sprint("other-", i), At: now, Cause: failure.Infrastructure})
+	}
+	job := hostile.Plain("j", 2, 1, 1)
+	version, index := uint64(5), uint64(100)
+	job.Version, job.JobModifyIndex, job.ModifyIndex = &version, &index, &index
+	m.State.PutJob(job)
+	member := func(id, client string, modified uint64, e *api.TaskEvent) {
+		m.State.PutAlloc(&nomad.Alloc{
+			ID: id, Job: nomad.KeyOf(job), Node: "node-" + id, Client: client, Desired: "run", Version: &version, GPUs: []string{"g"}, CreateIndex: 50, ModifyIndex: modified,
+			ModifyTime: now.UnixNano(), Tasks: map[string]*api.TaskState{"t": {Failed: true, Events: []*api.TaskEvent{e}}},
+		})
+	}
+	member("healthy", "running", 160, &api.TaskEvent{Type: api.TaskStarted})
+	member("first", "failed", 150, &api.TaskEvent{Type: api.TaskTerminated, Details: map[string]string{"exit_code": "1"}})
+	member("last", "failed", 155, &api.TaskEvent{Type: api.TaskSetupFailure, DisplayMessage: "registry down"})
+	f := m.World().LastFailure(job)
+	if f == nil || f.Alloc != "last" || f.Cause != failure.Infrastructure || !strings.HasSuffix(f.Reason, "registry down") {
+		t.Errorf("last failure %+v, want that of the last member that failed", f)
+	}
+	if got, want := m.FailedOn(nomad.KeyOf(job), now), map[string]bool{"node-first": true, "node-last": true}; !maps.Equal(got, want) {
+		t.Errorf("failed on %v, want %v", got, want)
 	}
 }
 

@@ -5,9 +5,10 @@ package nomad
 
 import (
 	"encoding/json"
-	"testing"
-
+	"maps"
+	"slices"
 	"strings"
+	"testing"
 
 	"github.com/hashicorp/nomad/api"
 	"github.com/hashicorp/nomad/jobspec2"
@@ -144,8 +145,7 @@ func FuzzNode(f *testing.F) {
 				}
 			}
 		}
-		s.Unhealthy()
-		s.GPUModels()
+		s.Unhealthy(slices.Collect(maps.Keys(s.GPUModels())))
 		s.NodeWarnings()
 		s.Apply(e)
 		e.Type = "NodeDeregistration"

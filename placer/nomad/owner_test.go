@@ -5,6 +5,8 @@ package nomad
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -272,7 +274,7 @@ func TestSane(t *testing.T) {
 					t.Error(err)
 				}
 				_, _, _ = s.Measurements()
-				s.Unhealthy()
+				s.Unhealthy(slices.Collect(maps.Keys(s.GPUModels())))
 			}
 		})
 	}

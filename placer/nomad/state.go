@@ -476,19 +476,30 @@ func (s *State) GPUModels() map[string]string {
 	return models
 }
 
-// Unhealthy are the unhealthy GPUs, instance id to what their plugin says.
-func (s *State) Unhealthy() map[string]string {
+// Unhealthy are those of the GPUs that are unhealthy, instance id to what their plugin says.
+func (s *State) Unhealthy(gpus []string) map[string]string {
 	unhealthy := map[string]string{}
-	for _, n := range s.gpuNodes() {
-		for _, d := range GPUDevices(n) {
-			for _, in := range d.Instances {
-				if !in.Healthy {
-					unhealthy[in.ID] = in.HealthDescription
-				}
-			}
+	for _, id := range gpus {
+		if len(present(s.owners.claims[id])) == 0 {
+			continue
+		}
+		owner, _ := s.owners.owner(id, s.Nodes)
+		if n := s.Nodes[owner]; n != nil {
+			noteUnhealthy(unhealthy, n, id)
 		}
 	}
 	return unhealthy
+}
+
+// noteUnhealthy notes what a node says of a GPU that is unhealthy.
+func noteUnhealthy(unhealthy map[string]string, n *api.Node, gpu string) {
+	for _, d := range GPUDevices(n) {
+		for _, in := range d.Instances {
+			if in.ID == gpu && !in.Healthy {
+				unhealthy[gpu] = in.HealthDescription
+			}
+		}
+	}
 }
 
 // NodeName is the name of a node, its id where it is not known.

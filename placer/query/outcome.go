@@ -59,7 +59,7 @@ func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 		o.Reason += fmt.Sprintf("; the tasks of %d are still ending, and hold their GPUs", ending)
 	}
 	if failed != nil && o.Status != "complete" {
-		f := m.Diagnose(failed, m.State.Unhealthy())
+		f := m.Diagnose(failed)
 		o.Reason = fmt.Sprintf("%s on node %s; %s", f.Reason, f.Node, o.Reason)
 	}
 	return o

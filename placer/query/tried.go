@@ -105,7 +105,7 @@ func triedAgain(m *model.Model, job *api.Job, a *nomad.Alloc, before map[string]
 	}
 	var said []string
 	if times > 0 {
-		said = append(said, fmt.Sprintf("was placed again %s by Nomad, the last time at %s: %s", counted(times), at(lastFailed), m.Diagnose(lastFailed, m.State.Unhealthy()).Reason))
+		said = append(said, fmt.Sprintf("was placed again %s by Nomad, the last time at %s: %s", counted(times), at(lastFailed), m.Diagnose(lastFailed).Reason))
 	}
 	if restarts > 0 {
 		said = append(said, fmt.Sprintf("was restarted %s by Nomad on its node", counted(int(restarts))))
@@ -120,7 +120,7 @@ func missing(m *model.Model, t *model.Tracked, a *nomad.Alloc) (string, Retry) {
 	move := map[bool]Retry{true: RetryMove}[pinned]
 	switch {
 	case failedOrLost(a):
-		f := m.Diagnose(a, m.State.Unhealthy())
+		f := m.Diagnose(a)
 		text := fmt.Sprintf("has been missing since %s: %s on node %s", at(a), f.Reason, f.Node)
 		switch {
 		case a.Client == api.AllocClientStatusLost:
