@@ -30,30 +30,35 @@ const (
 	// by a snapshot, which hears no events; dependencyBatch is for how many with one cycle.
 	dependencyPoll  = 5 * time.Second
 	dependencyBatch = 256
-	// Nomad forgets a job some hours after it has ended: that it had finished well lies
-	// in Nomad as long as somebody waits for it, for maxFinishedKept jobs at most.
+	// Nomad forgets a job some hours after it has ended. That it had finished well lies in Nomad
+	// as long as a job that has waited for it has not ended: stopped for another and edited, it
+	// waits again. maxFinishedKept bounds for how many.
 	maxFinishedKept = 4000
 )
 
 // checkDependencies finds out who waits for jobs to finish, and since when others need not.
 // It asks Nomad about atMost jobs.
 func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost int) {
-	wanted, waits := map[nomad.JobKey]bool{}, map[*model.Tracked][]nomad.JobKey{}
+	f := &p.m.Dependencies
+	kept, wanted, waits := map[nomad.JobKey]bool{}, map[nomad.JobKey]bool{}, map[*model.Tracked][]nomad.JobKey{}
 	for _, t := range p.m.Sorted() {
 		t.After, t.Eligible = "", time.Time{}
-		if keys := t.Dependencies(); len(keys) > 0 {
+		keys, waiting := t.Dependencies(), t.WaitsForOthers()
+		if waiting && len(keys) > 0 {
 			waits[t] = keys
-			for _, k := range keys {
+		}
+		for _, k := range keys {
+			kept[k] = true
+			if waiting || f.Known[k].Heard > 0 { // it may have been run again since
 				wanted[k] = true
 			}
 		}
 	}
-	f := &p.m.Dependencies
 	if len(wanted) == 0 && len(f.Known) == 0 && len(p.finishedSaved) == 0 {
 		return
 	}
 	p.readFinished(ctx, now)
-	maps.DeleteFunc(f.Known, func(k nomad.JobKey, _ model.Dependency) bool { return !wanted[k] })
+	maps.DeleteFunc(f.Known, func(k nomad.JobKey, _ model.Dependency) bool { return !kept[k] })
 	p.queryDependencies(ctx, wanted, now, atMost)
 	inCircle := p.circles(waits)
 	for t, keys := range waits {

@@ -370,17 +370,18 @@ type EvaluationQueries struct {
 	Count int
 }
 
-// Dependencies are the jobs that a waiting job comes after. One that ran already has waited
-// for them.
-func (t *Tracked) Dependencies() []nomad.JobKey {
-	if t.Nomad != gang.Waiting || t.Refused != nil || len(t.Pins.Groups) > 0 {
-		return nil
-	}
-	var keys []nomad.JobKey
+// Dependencies are the jobs that a job comes after.
+func (t *Tracked) Dependencies() (keys []nomad.JobKey) {
 	for _, id := range t.Request.Hints.Jobs() {
 		keys = append(keys, nomad.JobKey{Namespace: t.Key.Namespace, ID: id})
 	}
 	return keys
+}
+
+// WaitsForOthers says whether a job waits for those that it comes after. One that ran already
+// has waited for them, until its author edits it.
+func (t *Tracked) WaitsForOthers() bool {
+	return t.Nomad == gang.Waiting && t.Refused == nil && len(t.Pins.Groups) == 0
 }
 
 // status is what is shown of the job. w is what the queue says of it, nil where

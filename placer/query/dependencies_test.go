@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -71,6 +72,47 @@ func TestAfter(t *testing.T) {
 			w.T.Errorf("what it waited for counts as its waiting: %+v, %v", r, err)
 		}
 	})
+}
+
+// What a job comes after is remembered while it runs, too: it may be stopped and edited as it
+// waits again, and Nomad has forgotten the others by then. One that was run again, it waits for.
+func TestAfterItRan(t *testing.T) {
+	for name, again := range map[string]bool{"forgotten": false, "run again": true} {
+		t.Run(name, func(t *testing.T) {
+			bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Order, c.Queue.Preempt = queue.Priority, true }}, func(w *bed.World) {
+				w.AddNodes(1, 4)
+				first := w.StartPlacer()
+				prepare := bed.Gang{Name: "prepare", Ungated: true, Runs: time.Second, Change: withoutGPUs}
+				w.Submit(prepare)
+				report := bed.Gang{Name: "report", GPUs: 4, Runs: 10 * time.Hour, Meta: map[string]string{"pal_after": "prepare", "pal_preempt": "true"}}
+				w.Submit(report)
+				w.ExpectRunning("report", time.Minute)
+				if err := w.Purge(bed.Key("prepare")); err != nil {
+					w.T.Fatal(err)
+				}
+				w.RunFor(30 * time.Second)
+				if again {
+					prepare.Runs = time.Hour
+					w.Submit(prepare)
+				}
+				first.Kill()
+				w.StartPlacer()
+				w.RunFor(10 * time.Minute)
+				w.Submit(bed.Gang{Name: "urgent", GPUs: 4, Runs: 5 * time.Minute, Priority: 90})
+				w.ExpectRunning("urgent", time.Minute)
+				report.Meta["pal_duration"] = "10h"
+				w.Submit(report)
+				w.RunFor(time.Minute)
+				if got, waits := reason(w, "report"), "waits for job prepare (pal_after): it has not ended"; (got == waits) != again {
+					w.T.Errorf("report %q", got)
+				}
+				w.RunFor(6 * time.Minute)
+				if runs := len(w.GPUs(bed.Key("report"))) == 4; runs == again {
+					w.T.Errorf("it runs: %t: %s", runs, reason(w, "report"))
+				}
+			})
+		})
+	}
 }
 
 // Its place in the order is that of a job which comes when those have finished that it
