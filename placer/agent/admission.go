@@ -24,7 +24,8 @@ type Admission struct {
 	// Types are the job types that get a gate, batch by default. A job of
 	// another type gets one where it has a `pal_*` hint.
 	Types []string `hcl:"types,optional"`
-	// Meta are hints, `pal_*`, for gated jobs that do not say otherwise.
+	// Meta are hints, `pal_*`, for gated jobs that do not say otherwise; a job whose
+	// author says something that contradicts one does not get it.
 	Meta map[string]string `hcl:"meta,optional"`
 	// Namespaces are those whose jobs get a gate; all by default.
 	Namespaces []string `hcl:"namespaces,optional"`
@@ -97,7 +98,7 @@ func (a *Admission) Review(job *api.Job, queues nomad.BatchQueues, children bool
 		r.Errors = append(r.Errors, "nomad-pal: "+err.Error())
 		return r
 	}
-	a.patch(&r, job)
+	a.patch(&r, job, full)
 	if len(r.Patch) > 0 { // said once, where the endpoint is asked as mutator and as validator
 		r.Warnings = append(r.Warnings, fmt.Sprintf("nomad-pal chooses the GPUs of this job: it is pending until then; see nomad-pal explain %s", *full.ID))
 	}
@@ -175,8 +176,8 @@ func refusal(job *api.Job, children bool) error {
 	return nil
 }
 
-// patch adds the gate and the hints that are missing.
-func (a *Admission) patch(r *Review, job *api.Job) {
+// patch adds the gate and the hints that are missing. full is the job with Nomad's defaults.
+func (a *Admission) patch(r *Review, job, full *api.Job) {
 	if !rewrite.FullyGated(job) {
 		gated := rewrite.Gate(job)
 		gate := gated.Constraints[len(gated.Constraints)-1]
@@ -189,12 +190,7 @@ func (a *Admission) patch(r *Review, job *api.Job) {
 	if a == nil {
 		return
 	}
-	missing := map[string]string{}
-	for k, v := range a.Meta {
-		if !says(job, k) {
-			missing[k] = v
-		}
-	}
+	missing, left := a.missing(full)
 	switch {
 	case len(missing) == 0:
 	case job.Meta == nil:
@@ -204,6 +200,33 @@ func (a *Admission) patch(r *Review, job *api.Job) {
 			r.Patch = append(r.Patch, Patch{"add", "/Meta/" + k, missing[k]})
 		}
 	}
+	if len(r.Patch) > 0 {
+		r.Warnings = append(r.Warnings, left...)
+	}
+}
+
+// missing are the hints that the job is to get, and what to tell of those that are left out
+// because they contradict what its author says.
+func (a *Admission) missing(job *api.Job) (hints map[string]string, left []string) {
+	with, hints := *job, map[string]string{}
+	for _, k := range slices.Sorted(maps.Keys(a.Meta)) {
+		if says(job, k) {
+			continue
+		}
+		had := with.Meta
+		with.Meta = maps.Clone(had)
+		if with.Meta == nil {
+			with.Meta = map[string]string{}
+		}
+		with.Meta[k] = a.Meta[k]
+		if _, err := rewrite.ParseHints(&with); err != nil {
+			with.Meta = had
+			left = append(left, fmt.Sprintf("nomad-pal leaves out its default %s = %q for this job: %v", k, a.Meta[k], err))
+			continue
+		}
+		hints[k] = a.Meta[k]
+	}
+	return hints, left
 }
 
 // says whether the author says something under a key. An application stands
