@@ -533,11 +533,7 @@ func (q *Queue) Tenants(now time.Duration) []TenantUse {
 
 // TenantUse is how the tenant stands that a namespace belongs to.
 func (q *Queue) TenantUse(namespace string, now time.Duration) TenantUse {
-	name := strings.TrimPrefix(q.namespace(namespace).tenant.name, " ")
-	for _, u := range q.Tenants(now) {
-		if u.Tenant == name {
-			return u
-		}
-	}
-	return TenantUse{Tenant: name, Weight: 1}
+	t := q.namespace(namespace).tenant // which is in the tree
+	i, _ := slices.BinarySearch(slices.Sorted(maps.Keys(q.tree.byName)), t.name)
+	return q.Tenants(now)[i] // by the names in the tree: two may be shown by the same
 }

@@ -75,6 +75,20 @@ func TestTenantOf(t *testing.T) {
 	}
 }
 
+// A namespace that belongs to no tenant is a tenant of its own, beside one that has its name
+// and other namespaces.
+func TestTenantNamedLikeANamespace(t *testing.T) {
+	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, Tenants: map[string]Tenant{"ml": {Namespaces: []string{"ml-*"}, Quota: 8}}})
+	for _, namespace := range []string{"ml", "ml-vision"} { // both have jobs
+		q.namespace(namespace)
+	}
+	for namespace, quota := range map[string]int{"ml": 0, "ml-vision": 8} {
+		if u := q.TenantUse(namespace, 0); u.Quota != quota || len(u.Namespaces) != 1 || u.Namespaces[0] != namespace {
+			t.Errorf("namespace %s: %+v, want a quota of %d", namespace, u, quota)
+		}
+	}
+}
+
 // TestUsageSurvivesRestart: a Queue that was told what another one knew knows what that
 // one would, whether it hears of running gangs before or after, at whatever times it
 // is asked in between.
