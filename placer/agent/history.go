@@ -38,11 +38,20 @@ type Sample struct {
 type history struct {
 	mu      sync.Mutex
 	samples []Sample // the oldest first
+	counted uint64   // ID of the last event that the samples count
 }
 
-func (h *history) add(s Sample) {
+// add keeps a sample, and counts in it the gangs that were placed since the one before: in
+// this term, or since the configuration was reloaded, or earlier.
+func (h *history) add(s Sample, events *placer.EventLog) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	since, _ := events.After(h.counted)
+	for _, e := range since {
+		if h.counted = e.ID; e.Kind == placer.Placed {
+			s.Placed++
+		}
+	}
 	if len(h.samples) == historyKept {
 		h.samples = slices.Delete(h.samples, 0, 1)
 	}
@@ -59,19 +68,11 @@ func (h *history) all() []Sample {
 func (a *Agent) remember(ctx context.Context) {
 	tick := time.NewTicker(historyEvery)
 	defer tick.Stop()
-	last := uint64(0)
 	for {
 		select {
 		case now := <-tick.C:
-			s, known := sampleOf(a.metrics(now), now)
-			events, _ := a.hooks.Events.After(last)
-			for _, e := range events {
-				if last = e.ID; e.Kind == placer.Placed {
-					s.Placed++
-				}
-			}
-			if known {
-				a.history.add(s)
+			if s, known := sampleOf(a.metrics(now), now); known {
+				a.history.add(s, a.hooks.Events)
 			}
 		case <-ctx.Done():
 			return

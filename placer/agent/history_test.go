@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/go-hclog"
 
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -18,12 +19,34 @@ import (
 // A day is kept, and no more.
 func TestHistoryIsBounded(t *testing.T) {
 	var h history
+	none := placer.NewEventLog(eventsKept, time.Now())
 	for i := range historyKept + 10 {
-		h.add(Sample{GPUs: i})
+		h.add(Sample{GPUs: i}, none)
 	}
 	all := h.all()
 	if len(all) != historyKept || all[0].GPUs != 10 || all[len(all)-1].GPUs != historyKept+9 {
 		t.Errorf("%d samples from %d on", len(all), all[0].GPUs)
+	}
+}
+
+// Each gang that is placed counts in one sample, whatever takes samples: what does ends when
+// the agent leads no more, or its configuration is reloaded, and another one begins.
+func TestPlacedCountsOnce(t *testing.T) {
+	a := New(hclog.NewNullLogger(), placer.Hooks{})
+	var got []int
+	for term := range 3 {
+		if term < 2 {
+			a.hooks.Events.Add(placer.Event{Kind: placer.Placed, Job: "a"})
+			a.hooks.Events.Add(placer.Event{Kind: placer.Started, Job: "a"})
+			a.hooks.Events.Add(placer.Event{Kind: placer.Placed, Job: "b"})
+		}
+		a.history.add(Sample{}, a.hooks.Events)
+	}
+	for _, s := range a.history.all() {
+		got = append(got, s.Placed)
+	}
+	if d := cmp.Diff([]int{2, 2, 0}, got); d != "" {
+		t.Errorf("placed (-want +got):\n%s", d)
 	}
 }
 
