@@ -263,15 +263,22 @@ func (p *pass) lends(v, e *entry, level int) bool {
 		(p.level(v, p.now) >= level && !p.spared(v, e) || p.reclaims(v, e))
 }
 
-// MayGive is how many GPUs a running elastic gang would give back for a waiting one, if
-// that then starts, and from when on, since the caller's epoch; 0 GPUs: none.
-func (q *Queue) MayGive(now time.Duration, id, to string) (gpus int, from time.Duration) {
+// MayGive is how many GPUs, of those that are of use, a running elastic gang would give back for
+// a waiting one, if that then starts, and from when on, since the caller's epoch; 0 GPUs: none.
+func (q *Queue) MayGive(now time.Duration, id, to string, ofUse func(gpu int) bool) (gpus int, from time.Duration) {
 	v, e := q.entries[id], q.entries[to]
 	p := &pass{Queue: q, now: now}
 	if v == nil || e == nil || e.state != waiting || !p.lends(v, e, p.level(e, now)) {
 		return 0, 0
 	}
-	return v.gpus - v.least(), v.safeUntil
+	for _, m := range v.placement.Members[v.job.Least:] {
+		for _, u := range m.GPUs {
+			if ofUse(u) {
+				gpus++
+			}
+		}
+	}
+	return gpus, v.safeUntil
 }
 
 // vacateMembers frees the GPUs of the members from one to before another in the what-if;

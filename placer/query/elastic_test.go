@@ -4,6 +4,7 @@
 package query_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -93,6 +94,34 @@ func TestElasticAnswers(t *testing.T) {
 					t.Errorf("%s: %s has %s GPUs, want %s", from, j.Job, j.Size(), want)
 				}
 			}
+		}
+	})
+}
+
+// Of the members that an elastic gang could give back only those count whose GPUs the waiting
+// gang could use.
+func TestMayGiveWhatIsOfUse(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T // of the bubble
+		w.AddNodes(3, 4)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "wide", Runs: 10 * time.Hour, Change: between(1, 12), Meta: map[string]string{"pal_elastic": "true", "pal_duration": "10h"}})
+		w.Expect("all GPUs are held", 2*time.Hour, func() bool { return len(w.GPUs(bed.Key("wide"))) == 12 })
+		given := 0
+		for n := range 3 {
+			name := fmt.Sprint("waits-", n)
+			w.Submit(bed.Gang{Name: name, GPUs: 4, Runs: time.Minute, Change: func(j *api.Job) {
+				j.Constraints = append(j.Constraints, &api.Constraint{LTarget: "${node.unique.name}", RTarget: fmt.Sprint("node-", n), Operand: "="})
+			}})
+			w.RunFor(time.Second)
+			e := explained(w, name)
+			if e.Holders == nil || len(e.Holders.Jobs) != 1 || e.Holders.Jobs[0].GPUs != 4 {
+				t.Fatalf("%s: holders %+v", name, e.Holders)
+			}
+			given += e.Holders.Jobs[0].MayGive
+		}
+		if given != 11 {
+			t.Errorf("it may give %d GPUs of the three nodes, want all but one of 12", given)
 		}
 	})
 }

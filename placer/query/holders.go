@@ -41,8 +41,8 @@ type Holder struct {
 	// known of its run time, or it is stopping, or a service.
 	EndFrom time.Time `json:"end_from,omitzero"`
 	EndTo   time.Time `json:"end_to,omitzero"`
-	// MayGive is how many of its GPUs an elastic gang would give back for the waiting one,
-	// if that then starts, and GiveFrom from when on.
+	// MayGive is how many of those an elastic gang would give back for the waiting one, if
+	// that then starts, and GiveFrom from when on.
 	MayGive  int       `json:"may_give,omitempty"`
 	GiveFrom time.Time `json:"give_from,omitzero"`
 	// Needed: it is one of those that end first, and together leave room for the gang.
@@ -109,7 +109,7 @@ func (s *Snapshot) holders(g pal.Gang, self nomad.JobKey) *Holders {
 		if from, to, ok := s.m.Queue.Ends(gang.QueueTime(s.m.Time), k.String()); ok && !h.Stopping {
 			h.EndFrom, h.EndTo = time.Unix(0, int64(from)), time.Unix(0, int64(to))
 		}
-		if n, from := s.m.Queue.MayGive(gang.QueueTime(s.m.Time), k.String(), self.String()); n > 0 {
+		if n, from := s.m.Queue.MayGive(gang.QueueTime(s.m.Time), k.String(), self.String(), may); n > 0 {
 			h.MayGive, h.GiveFrom = n, time.Unix(0, int64(max(from, gang.QueueTime(s.m.Time))))
 		}
 		out.Jobs = append(out.Jobs, h)
