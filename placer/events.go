@@ -238,7 +238,7 @@ func (p *Placer) emitFailures(found []failure.Failure, before map[string]failure
 		q := p.failureHistory.quarantine[id]
 		if p.m.Time.Before(q.Until) && !q.Until.Equal(before[id].Until) {
 			p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: Quarantined, GPUs: []string{id},
-				Text: oneLine(fmt.Sprintf("is quarantined until %s: %s", model.Moment(gang.QueueTime(q.Until)), q.Reason))})
+				Text: oneLine(fmt.Sprintf("is quarantined until %s: %s", model.Shown(q.Until), q.Reason))})
 		}
 	}
 }

@@ -21,7 +21,7 @@ func (q *Queue) Ends(now time.Duration, id string) (from, to time.Duration, ok b
 	}
 	cost := e.cost(e.placement)
 	at := func(work time.Duration) time.Duration {
-		return now + time.Duration(float64(e.bounded(now, work))*cost)
+		return now + stretched(e.bounded(now, work), cost)
 	}
-	return at(left), at(2 * left), true
+	return at(left), at(stretched(left, 2)), true
 }

@@ -3,10 +3,7 @@
 
 package queue
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
 // Short jobs go first, so it pays to estimate too little. So a tenant's estimates
 // are taken for longer by as much as its runs outlasted theirs: by the median of the
@@ -52,6 +49,5 @@ func (q *Queue) stretch(tenant string) float64 {
 
 // Estimate is what a job's estimate is taken for.
 func (q *Queue) Estimate(j Job) time.Duration {
-	d := float64(j.Estimate) * q.stretch(j.Tenant)
-	return time.Duration(min(d, math.MaxInt64/2))
+	return stretched(j.Estimate, q.stretch(j.Tenant))
 }

@@ -5,6 +5,7 @@ package queue
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -98,6 +99,42 @@ func TestEstimatesOfAllAreTakenAnew(t *testing.T) {
 	for id, want := range map[string]time.Duration{"named": 5 * time.Hour, "unnamed": 5 * time.Hour, "shared": 5 * time.Hour, "first": time.Hour, "honest": time.Hour} {
 		if got := q.entries[id].expect; got != want {
 			t.Errorf("%s is expected to run for %v, want %v", id, got, want)
+		}
+	}
+}
+
+// Whatever an author says of a job's length, and however slow it is, its end does not lie in the
+// past: a pass would foresee it again for ever.
+func TestEndsAreNotInThePast(t *testing.T) {
+	now := time.Duration(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano())
+	for name, j := range map[string]Job{
+		"limit": {Limit: math.MaxInt64}, "estimate": {Estimate: math.MaxInt64}, "both": {Limit: math.MaxInt64, Estimate: math.MaxInt64},
+		"estimate of 100 years": {Estimate: longestRun}, "attained": {Attained: math.MaxInt64 / 2},
+	} {
+		for _, cost := range []float64{0.9, 1, 2, 100, math.Inf(1)} {
+			c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
+			if err != nil {
+				t.Fatal(err)
+			}
+			q := newTestLine(t, Options{Order: SRTF, Placement: pal.Policy{Name: pal.PAL}})
+			j.ID, j.Gang = "runs", pal.SingleGPUs("runs", pal.ClassA, 1)
+			at := pal.Placement{PMScore: pal.PMScore(cost), Penalty: 1, Members: []pal.Member{{GPUs: []int{0}}}}
+			c.Take(j.Gang, at)
+			if err := q.Restore(j, at, now); err != nil {
+				t.Fatal(err)
+			}
+			if err := q.Submit(now, Job{ID: "waits", Gang: pal.SingleGPUs("waits", pal.ClassA, 8)}); err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range q.byEnd {
+				if e.expectedEnd < now {
+					t.Fatalf("%s, cost %v: it is expected to end %v before now", name, cost, now-e.expectedEnd)
+				}
+			}
+			q.Decide(now+time.Hour, c)
+			if from, to, ok := q.Ends(now+time.Hour, "runs"); ok && (from < now || to < from) {
+				t.Errorf("%s, cost %v: it ends from %v to %v, now %v", name, cost, from, to, now)
+			}
 		}
 	}
 }

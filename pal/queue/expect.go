@@ -83,7 +83,7 @@ func (p *pass) timeline(stretch float64) *timeline {
 		if !ok || e.job.Endless {
 			continue
 		}
-		ends = append(ends, step{p.now + time.Duration(float64(e.bounded(p.now, time.Duration(stretch*float64(left))))*e.cost(e.placement)), e.gpus})
+		ends = append(ends, step{p.now + stretched(e.bounded(p.now, stretched(left, stretch)), e.cost(e.placement)), e.gpus})
 	}
 	slices.SortFunc(ends, func(a, b step) int { return int(a.at - b.at) })
 	for _, s := range ends {

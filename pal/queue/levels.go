@@ -138,7 +138,7 @@ func (q *Queue) nextLevel(e *entry, now time.Duration) time.Duration {
 		}
 	case SRTF, Adaptive:
 		more := max(e.work(now), q.opt.DefaultRuntime) / looks
-		return now + time.Duration(float64(more)*e.cost(e.placement))
+		return now + stretched(more, e.cost(e.placement))
 	}
 	return math.MaxInt64
 }

@@ -122,7 +122,7 @@ func (p *pass) waitsForLocality(e *entry, pl pal.Placement) bool {
 	}
 	limit := e.job.LocalityWait
 	if limit == 0 {
-		limit = time.Duration(float64(p.remaining(e, p.now)) * (pl.Cost() - best) * e.slower)
+		limit = stretched(p.remaining(e, p.now), (pl.Cost()-best)*e.slower)
 		if p.opt.Migrate && e.job.Migratable {
 			limit /= 4
 		}

@@ -227,6 +227,19 @@ func (p *pass) stoppable(e *entry) bool { return p.opt.Preempt && e.job.Preempti
 // the placement.
 func (e *entry) cost(pl pal.Placement) float64 { return pl.Cost() * e.slower }
 
+// longestRun is more than any gang runs: 100 years. A time of this century and two of that are
+// less than an int64 holds of nanoseconds.
+const longestRun = 100 * 365 * 24 * time.Hour
+
+// stretched is how long it takes, at a cost, what takes d at cost 1: longestRun at most. A cost
+// may be infinite, and what authors say of their jobs is as long as they like.
+func stretched(d time.Duration, cost float64) time.Duration {
+	if x := float64(d) * cost; x < float64(longestRun) {
+		return time.Duration(x)
+	}
+	return longestRun
+}
+
 // does is how much work the gang does on the placement in the time.
 func (e *entry) does(d time.Duration, f pal.Found) time.Duration {
 	return time.Duration(float64(d) / e.cost(f.Placement))
@@ -234,5 +247,5 @@ func (e *entry) does(d time.Duration, f pal.Found) time.Duration {
 
 // takes is how long work takes it on the placement.
 func (e *entry) takes(work time.Duration, f pal.Found) time.Duration {
-	return time.Duration(float64(work) * e.cost(f.Placement))
+	return stretched(work, e.cost(f.Placement))
 }

@@ -264,7 +264,7 @@ func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	}
 	e.safeUntil = at + minRuns*e.job.RestartCost
 	e.state, e.placement, e.startedAt = running, p, at
-	e.expectedEnd = at + time.Duration(float64(q.remaining(e, at))*e.cost(p))
+	e.expectedEnd = at + stretched(q.remaining(e, at), e.cost(p))
 	q.hold(e, 1)
 	q.changedBy(e, 1)
 	e.booked = e.gpus

@@ -95,7 +95,7 @@ func (q *Queue) foreseeEnds(now time.Duration) {
 	for len(q.byEnd) > 0 && q.byEnd[0].expectedEnd < now {
 		e := q.byEnd[0]
 		q.byEnd = q.byEnd[1:]
-		left := time.Duration(float64(q.remaining(e, now)) * e.cost(e.placement))
+		left := stretched(q.remaining(e, now), e.cost(e.placement))
 		e.expectedEnd = now + max(left, time.Second)
 		i, _ := slices.BinarySearchFunc(q.byEnd, e, byEnd)
 		q.byEnd = slices.Insert(q.byEnd, i, e)

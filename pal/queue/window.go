@@ -138,20 +138,17 @@ func (o outlook) quantile(chance float64) time.Duration {
 			x = o.again * lack / (o.rest - lack)
 		}
 		if i == len(o.of) || x <= o.of[i].left {
-			return seconds(min(max(x, at), longestRun))
+			return seconds(min(max(x, at), longestRun.Seconds()))
 		}
 		at, ended = o.of[i].left, ended+o.of[i].weight
 	}
 }
 
-// longestRun is more than any gang runs, in seconds: 100 years.
-const longestRun = 100 * 365 * 24 * 3600
-
 // reach is by when a gang that starts at a time has ended, if it runs that long at
 // cost 1.
 func (p *pass) reach(e *entry, at, long time.Duration, cost float64) time.Duration {
-	d := time.Duration(min(float64(long)*cost, longestRun*float64(time.Second))) // a cost may be infinite
-	if e.job.Limit > 0 {                                                         // Nomad ends it, however slow it is
+	d := stretched(long, cost)
+	if e.job.Limit > 0 { // Nomad ends it, however slow it is
 		left := e.job.Limit
 		if e.state >= running {
 			left = max(0, left-(p.now-e.startedAt))

@@ -15,8 +15,20 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// QueueTime is a time as the queue has it.
-func QueueTime(t time.Time) time.Duration { return time.Duration(t.UnixNano()) }
+// earliest and latest are the times that the queue knows: an author's deadline and an operator's
+// window may lie beyond what 64 bits hold of nanoseconds, the year 2262. It adds spans to times.
+var earliest, latest = time.Unix(0, 1), time.Date(2150, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// QueueTime is a time as the queue has it, from 1970 to 2150.
+func QueueTime(t time.Time) time.Duration {
+	switch {
+	case t.Before(earliest):
+		t = earliest
+	case t.After(latest):
+		t = latest
+	}
+	return time.Duration(t.UnixNano())
+}
 
 // QueueJob is the job as the queue sees it. restart is the run time that a restart
 // loses.

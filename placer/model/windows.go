@@ -64,6 +64,7 @@ func (w windowsInForce) Warnings() []string {
 }
 
 // Moment is a time of the queue's as people read it.
-func Moment(at time.Duration) string {
-	return time.Unix(0, int64(at)).UTC().Format("2006-01-02 15:04 MST")
-}
+func Moment(at time.Duration) string { return Shown(time.Unix(0, int64(at))) }
+
+// Shown is a time as people read it.
+func Shown(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }

@@ -199,6 +199,32 @@ func TestDeadline(t *testing.T) {
 	})
 }
 
+// A deadline beyond the year 2262, where 64 bits of nanoseconds end, is far, and was not missed in
+// 1816; one long ago was missed. A job that Nomad lets run for centuries, as other jobs too, keeps
+// the placer from nothing.
+func TestFarTimes(t *testing.T) {
+	for deadline, c := range map[string]struct{ shown, after string }{
+		"9999-12-31T00:00:00Z": {"9999-12-31 00:00 UTC", ": 9 of 10 jobs like it meet that"},
+		"2540400h":             {"2099-12-07 00:00 UTC", ": 9 of 10 jobs like it meet that"},
+		"1066-10-14T00:00:00Z": {"1066-10-14 00:00 UTC", ", which it will miss"},
+	} {
+		bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+			w.AddNodes(1, 4)
+			w.StartPlacer()
+			w.Submit(bed.Gang{Name: "runs", GPUs: 2, Runs: 2 * time.Hour, Change: func(j *api.Job) {
+				j.TaskGroups[0].MaxRunDuration = new(2540400 * time.Hour)
+			}})
+			w.ExpectRunning("runs", 10*time.Second)
+			w.Submit(bed.Gang{Name: "dated", GPUs: 4, Runs: time.Hour, Meta: map[string]string{"pal_duration": "1h", "pal_deadline": deadline}})
+			w.RunFor(10 * time.Second)
+			if got, want := note(w, nomad.JobKey(bed.Key("dated"))), "pal_deadline is "+c.shown+c.after; !strings.HasPrefix(got, want) {
+				w.T.Errorf("deadline %s: note %q, want %q", deadline, got, want)
+			}
+			w.ExpectRunning("dated", 3*time.Hour)
+		})
+	}
+}
+
 // Neither a variable that cannot be read nor a job that Nomad does not show keeps those
 // waiting whom it does not concern.
 func TestAfterUnread(t *testing.T) {

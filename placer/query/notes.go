@@ -64,7 +64,7 @@ func (s *Snapshot) noteDeadline(e *Explanation, t *model.Tracked, w *model.Wait)
 	if !ok {
 		return
 	}
-	said := "pal_deadline is " + model.Moment(gang.QueueTime(at))
+	said := "pal_deadline is " + model.Shown(at)
 	d, counts := s.m.Queue.DeadlineOf(gang.QueueTime(s.m.Time), t.Key.String())
 	switch {
 	case !counts && !s.m.Cfg.Queue.Deadlines:

@@ -162,9 +162,13 @@ func (h *Hints) set(key, value string) error {
 	return hints[key](h, value)
 }
 
+// longest is the longest span that an author can say: 100 years, as good as for ever. Sums of two
+// and a time of this century are less than an int64 holds of nanoseconds.
+const longest = 100 * 365 * 24 * time.Hour
+
 // Limit is after how long Nomad ends all of the job's allocations (max_run_duration
-// of its groups, Nomad 2.0.3 and later); 0 if it lets any run for ever. A group of
-// count 0 has none.
+// of its groups, Nomad 2.0.3 and later), [longest] at most; 0 if it lets any run for ever.
+// A group of count 0 has none.
 func Limit(job *api.Job) time.Duration {
 	var most time.Duration
 	for _, g := range job.TaskGroups {
@@ -173,7 +177,7 @@ func Limit(job *api.Job) time.Duration {
 		case g.MaxRunDuration == nil || *g.MaxRunDuration <= 0:
 			return 0
 		default:
-			most = max(most, *g.MaxRunDuration)
+			most = max(most, min(*g.MaxRunDuration, longest))
 		}
 	}
 	return most
@@ -184,7 +188,7 @@ func parseSpan(s string) (time.Duration, error) {
 	if err != nil || d <= 0 {
 		return 0, fmt.Errorf("not a positive duration such as 90m or 2h30m")
 	}
-	return d, nil
+	return min(d, longest), nil
 }
 
 func parseBool(s string) (bool, error) {
@@ -244,7 +248,7 @@ func parseDeadline(s string) (at time.Time, within time.Duration, err error) {
 	if within, err = time.ParseDuration(s); err != nil || within <= 0 {
 		return time.Time{}, 0, fmt.Errorf("neither a time such as 2026-11-25T18:00:00Z nor a positive duration such as 12h")
 	}
-	return time.Time{}, within, nil
+	return time.Time{}, min(within, longest), nil
 }
 
 // check says which hints contradict each other, or the job. Children of a template

@@ -366,6 +366,19 @@ func TestHintsRefused(t *testing.T) {
 	}
 }
 
+// A span of centuries is one of a hundred years: what the queue adds up from two stays below what
+// 64 bits hold.
+func TestLongSpans(t *testing.T) {
+	meta := map[string]string{}
+	for _, key := range []string{"pal_duration", "pal_locality_wait", "pal_deadline"} {
+		meta[key] = "2540400h"
+	}
+	const want = 876000 * time.Hour
+	if h, err := rewrite.ParseHints(&api.Job{Meta: meta}); err != nil || h.Duration != want || h.Wait != want || h.Within != want {
+		t.Errorf("%+v, %v, want %v", h, err, want)
+	}
+}
+
 // How long Nomad lets a job run: as long as its last group, for ever where one
 // of them has no limit. The limit stays through what we make of a job.
 func TestLimit(t *testing.T) {
@@ -383,6 +396,7 @@ func TestLimit(t *testing.T) {
 		"one group for ever":     {group("a", limit("90m")) + group("b", ""), 0},
 		"but of no members":      {group("a", limit("90m")) + group("b", "count = 0\n"), 90 * time.Minute},
 		"none, says the author":  {group("a", limit("0s")), 0},
+		"of 290 years":           {group("a", limit("2540400h")), 876000 * time.Hour},
 		"one with many members":  {group("a", "count = 4\n"+limit("1h")), time.Hour},
 		"both with many members": {group("a", "count = 4\n"+limit("1h")) + group("b", "count = 2\n"+limit("3h")), 3 * time.Hour},
 	} {
