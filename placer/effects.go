@@ -4,9 +4,11 @@
 package placer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -94,6 +96,17 @@ func outcome(err error) string {
 	return "failed"
 }
 
+// versions are those of a job that Nomad keeps, and the one that a gang runs on with though its
+// author asks for something else: enough edits push it out.
+func (p *Placer) versions(ctx context.Context, t *model.Tracked) (map[uint64]*api.Job, error) {
+	vs, err := p.nomad.Versions(ctx, t.Key)
+	if err != nil || t.Nomad != gang.Resubmitted || len(t.Members) == 0 {
+		return vs, err
+	}
+	newest := slices.MaxFunc(t.Members, func(a, b *nomad.Alloc) int { return cmp.Compare(a.CreateIndex, b.CreateIndex) })
+	return vs, p.nomad.AddVersionOf(ctx, vs, newest)
+}
+
 // askNomad carries out an effect on Nomad.
 func (p *Placer) askNomad(ctx context.Context, t *model.Tracked, e gang.Effect) (gang.Event, error) {
 	switch e := e.(type) {
@@ -106,7 +119,7 @@ func (p *Placer) askNomad(ctx context.Context, t *model.Tracked, e gang.Effect) 
 		}
 		return gang.RecordRead{Record: r}, err
 	case gang.ReadVersions:
-		vs, err := p.nomad.Versions(ctx, t.Key)
+		vs, err := p.versions(ctx, t)
 		return gang.VersionsRead{Versions: vs}, err
 	case gang.ReadAllocs:
 		as, err := p.nomad.JobAllocs(ctx, t.Key)

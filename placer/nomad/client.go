@@ -170,6 +170,23 @@ func (c *Client) Versions(ctx context.Context, k JobKey) (map[uint64]*api.Job, e
 	return out, nil
 }
 
+// AddVersionOf adds to the versions of a job the one that an allocation runs, if it is not among
+// them: the allocation keeps it when Nomad keeps that version no longer.
+func (c *Client) AddVersionOf(ctx context.Context, versions map[uint64]*api.Job, a *Alloc) error {
+	if a.Version != nil && versions[*a.Version] != nil {
+		return nil
+	}
+	var full struct{ Job *api.Job }
+	err := c.read("/v1/allocation/"+url.PathEscape(a.ID), &full, (&api.QueryOptions{Namespace: a.Job.Namespace}).WithContext(ctx))
+	if err != nil && !notFound(err) {
+		return fmt.Errorf("reading what allocation %q of job %q runs: %w", a.ID, a.Job.ID, Denied(err, ReadJob))
+	}
+	if full.Job != nil && stored(full.Job) == nil && versions[*full.Job.Version] == nil {
+		versions[*full.Job.Version] = full.Job
+	}
+	return nil
+}
+
 // JobAllocs reads the allocations of one job, with the job version of each.
 func (c *Client) JobAllocs(ctx context.Context, k JobKey) ([]*Alloc, error) {
 	q := (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx)
