@@ -17,7 +17,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -28,6 +27,8 @@ type start struct {
 	t *model.Tracked
 	gang.Start
 	err error // why it did not come about
+	// instead is what the gang wants done, if it does not start as it is now.
+	instead []gang.Effect
 	// index is the JobModifyIndex of the job with its pins.
 	index uint64
 	// submitted answers its author, if the job has come from him; refused: err
@@ -140,7 +141,8 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	todo := s.t.Step(s.Start, p.m.World())
 	c, ok := todo[len(todo)-1].(gang.Commit)
 	if !ok {
-		return fmt.Errorf("%w: a gang that is %s was to be started", heartbeat.ErrInvariant, s.t.State())
+		s.instead = todo
+		return fmt.Errorf("placing job %q: it does not start while it is %s", s.t.Key.ID, s.t.State())
 	}
 	if c.DryRun {
 		if err := p.dryRun(ctx, s); err != nil {
@@ -284,6 +286,16 @@ func (p *Placer) unfitNodes(ctx context.Context, s *start) (unfit []string) {
 // most. After a conflict the job is read again, since somebody else changed it.
 func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	t := s.t
+	if s.instead != nil { // it may have done its work already: its turn finds out
+		for _, e := range s.instead {
+			p.carryOutHere(t, e)
+		}
+		p.log.Debug("not started", "job", t.Key.ID, "namespace", t.Key.Namespace, "reason", s.err)
+		if s.submission != nil { // its author waits for an answer
+			p.registerWithGate(ctx, s, now)
+		}
+		return
+	}
 	p.hooks.Meter.Registrations.WithLabelValues(string(gang.ToStart), outcome(s.err)).Inc()
 	p.audit(t.Key, "registered", s.err, "purpose", gang.ToStart, "over", *t.Job.JobModifyIndex, "gpus", model.GPUIDs(p.m.View, s.Placement.GPUs()), "waited", s.Record.Waited.Round(time.Millisecond))
 	if s.err != nil {
