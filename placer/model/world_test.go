@@ -13,9 +13,11 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // A member of an earlier version that fails when it is stopped says nothing of the job as
@@ -105,6 +107,35 @@ func TestFailuresThatWereNotNoted(t *testing.T) {
 	}
 	if got, want := m.FailedOn(nomad.KeyOf(job), now), map[string]bool{"node-first": true, "node-last": true}; !maps.Equal(got, want) {
 		t.Errorf("failed on %v, want %v", got, want)
+	}
+}
+
+// Members that Nomad ended at their group's max_run_duration (2.0.3 and later) are complete and
+// desired to run, though they were killed: the gang has ended. It is not taken for one that a
+// drain has stopped, which starts again.
+func TestEndedByTimeLimitIsNotLost(t *testing.T) {
+	t.Parallel()
+	for desired, want := range map[string]gang.State{"run": gang.Ended, "stop": gang.Lost} {
+		m := model.Model{State: nomad.NewState(), Time: time.Unix(1_000_000, 0)}
+		version, index, dead := uint64(1), uint64(100), "dead"
+		job, err := rewrite.Pin(hostile.Plain("j", 2, 1, 1), rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{{Group: "g", Nodes: []string{"n"}, GPUs: []string{"g0", "g1"}}}}, rewrite.Racks{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		job.Version, job.JobModifyIndex, job.ModifyIndex, job.Status = &version, &index, &index, &dead
+		m.State.PutJob(job)
+		for i := range 2 {
+			m.State.PutAlloc(&nomad.Alloc{
+				ID: fmt.Sprint("a", i), Name: fmt.Sprintf("j.g[%d]", i), Group: "g", Job: nomad.KeyOf(job), Client: "complete", Desired: desired, Version: &version,
+				GPUs: []string{fmt.Sprint("g", i)}, CreateIndex: 110, ModifyIndex: 150, Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
+					{Type: api.TaskStarted}, {Type: api.TaskKilling, DisplayMessage: "allocation exceeded max_run_duration"},
+					{Type: api.TaskTerminated, Details: map[string]string{"exit_code": "143"}}, {Type: api.TaskKilled},
+				}}},
+			})
+		}
+		if got := m.Observed(job).Nomad; got != want {
+			t.Errorf("desired %s: %s, want %s", desired, got, want)
+		}
 	}
 }
 
