@@ -121,8 +121,8 @@ func (p *Placer) readKept(ctx context.Context, now time.Time, last *query.Snapsh
 		return "", err
 	}
 	// The failures themselves are not for everybody's eyes, as they name jobs of all
-	// namespaces: who cannot read them is not told which nodes a requeued gang
-	// avoids.
+	// namespaces: who cannot read them is told of those that a job's own allocations
+	// tell.
 	if failures, err := kept.Failures().Read(ctx); err == nil {
 		p.m.Failures = failures.Of.Kept
 	}
