@@ -1,0 +1,39 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+)
+
+// When more gangs fail at once than failures are noted, each is tried again, and given up.
+func TestMassFailure(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Retries = 1 }}, func(w *bed.World) {
+		const gangs = 152
+		w.AddNodes(gangs/4, 8)
+		w.StartPlacer()
+		for i := range gangs {
+			w.Submit(bed.Gang{Name: fmt.Sprint("j-", i), Members: 2, GPUs: 1, Runs: time.Minute, Exit: 1, OneExit: true})
+		}
+		w.RunFor(10 * time.Minute)
+		s, states := snapshot(w), map[gang.State]int{}
+		for i := range gangs {
+			e, err := s.Explain(w.T.Context(), nomad.JobKey(bed.Key(fmt.Sprint("j-", i))))
+			if err != nil {
+				w.T.Fatal(err)
+			}
+			states[e.State]++
+		}
+		if len(states) != 1 || states[gang.Failed] != gangs {
+			w.T.Errorf("%v, want all %s", states, gang.Failed)
+		}
+	})
+}
