@@ -153,6 +153,9 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	if s.submission == nil {
 		source = p.nomad.Source(ctx, s.Job)
 	}
+	if err := ctx.Err(); err != nil { // which ends the events, too: that is no conflict
+		return err
+	}
 	if why := p.forbids(s); why != "" {
 		return fmt.Errorf("placing job %q: %w: %s", s.t.Key.ID, nomad.ErrConflict, why)
 	}
