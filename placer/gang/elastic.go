@@ -18,7 +18,7 @@ import (
 // many; the others run on.
 func (g *Gang) resize(e Event, w World) []Effect {
 	r := e.(Resize)
-	if g.unconfirmed() || g.Request.Elastic == nil || g.Have > len(g.Members) || len(w.Holds(g.Key)) > g.Request.Gang.GPUs() {
+	if g.unconfirmed() || g.Request.Elastic == nil || g.Have > g.Live || len(w.Holds(g.Key)) > g.Request.Gang.GPUs() {
 		return g.keep(e, w) // not known yet, some have done their work, or some are still ending
 	}
 	es, err := g.resizeTo(r.To, w)
@@ -94,7 +94,7 @@ func (g *Gang) lookAgain() Effect {
 // and Nomad cannot place the others; nil otherwise.
 func (g *Gang) doWithout(blocked bool, w World) []Effect {
 	e := g.Request.Elastic
-	if e == nil || !blocked || g.Have > len(g.Members) || g.Have < e.Least {
+	if e == nil || !blocked || g.Have > g.Live || g.Have < e.Least {
 		return nil
 	}
 	to := w.Running(g.Request, w.Holds(g.Key)) // those that are not there come last

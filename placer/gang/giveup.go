@@ -81,25 +81,12 @@ func retries(job *api.Job, most int) int {
 	return most
 }
 
-// waitsAlone is how often it is looked for room for members that were stopped after others had
-// finished, which takes an hour, before all start again.
-const waitsAlone = 20
-
-// placeStopped has Nomad place members of a dead job again that were stopped. The queue does not
-// know the job: those with GPUs wait until it has none for whom it would give them instead.
+// placeStopped has Nomad place members of a dead job again that were stopped: at once, as
+// garbage collection deletes dead jobs. Their GPUs may be above the limit of its tenant, who gets
+// no others meanwhile.
 func (g *Gang) placeStopped(w World) ([]Effect, bool) {
 	if w.Now().Sub(g.evaluatedAt) < evaluateAgain {
 		return nothing()
-	}
-	if g.Have < g.Want {
-		room, err := w.RoomForMissing(g)
-		if err != nil {
-			return g.wrong(err, w), false
-		}
-		if !room.Fits {
-			g.fail(w.Now(), "no room for the missing members: "+room.Reason)
-			return nil, false
-		}
 	}
 	return []Effect{g.log(Info, "having members placed again that were stopped"), Evaluate{}}, false
 }
@@ -111,7 +98,7 @@ func (g *Gang) requeueLost(w World) ([]Effect, bool) {
 	if g.GaveUp() != nil { // by an earlier placer: the record has just been read
 		return nothing()
 	}
-	if g.LeftOut && g.Have >= g.Want || !g.NeedsAll() && g.someFinished(w) && g.Tries < waitsAlone { // what has finished is not to run again
+	if g.LeftOut && g.Have >= g.Want || !g.NeedsAll() && g.someFinished(w) { // what has finished is not to run again
 		return g.placeStopped(w)
 	}
 	reason, failed, times := "its members were stopped: their node was drained, or somebody stopped them (nomad alloc stop)", false, g.Record.InfraFailures

@@ -41,7 +41,7 @@ func (g *Gang) runsInPart(blocked bool, w World) string {
 	case g.NeedsAll() || g.Have == 0:
 	case *g.Job.Type != api.JobTypeService && !blocked:
 		return rest
-	case *g.Job.Type != api.JobTypeService && g.someFinished(w) && (len(g.Members) > 0 || w.Usable(g.Pins)):
+	case *g.Job.Type != api.JobTypeService && g.someFinished(w) && (g.Live > 0 || w.Usable(g.Pins)):
 		return waitForNodes
 	case *g.Job.Type != api.JobTypeService || g.Pins.Mode == rewrite.ModeClass:
 	case blocked && g.Pins.Mode == rewrite.ModeGPU:

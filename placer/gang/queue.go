@@ -238,7 +238,7 @@ func (g *Gang) runsOnInQueue(e Event, w World) []Effect {
 
 // settle tells the queue of an elastic gang some of whose members have done their work.
 func (g *Gang) settle() []Effect {
-	if g.Request.Elastic == nil || !g.Queued || g.Have <= len(g.Members) {
+	if g.Request.Elastic == nil || !g.Queued || g.Have <= g.Live {
 		return nil
 	}
 	return []Effect{QueueSettled{}}

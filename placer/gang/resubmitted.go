@@ -20,7 +20,7 @@ const RunsOn = "what it asks for now does not fit, the old gang runs on: "
 // wants more: by nomad job scale, which leaves the pins as they are. As if its author had run
 // its file with that count, it runs on until all of them fit.
 func (g *Gang) askAgain(World) ([]Effect, bool) {
-	if room := roomFor(g.Job, g.Pins); g.stop != nil || g.Pins.Mode != rewrite.ModeGPU || g.Have != room || len(g.Members) != room || room == 0 {
+	if room := roomFor(g.Job, g.Pins); g.stop != nil || g.Pins.Mode != rewrite.ModeGPU || g.Have != room || g.Live != room || room == 0 {
 		return nothing()
 	}
 	return []Effect{g.log(Info, "its author wants more members than its pins name GPUs for"), Register{Why: ToAsk, Job: rewrite.Gate(rewrite.Author(g.Job))}}, false
@@ -110,7 +110,7 @@ func (g *Gang) restorePins(w World) ([]Effect, bool) {
 	}
 	// Where a member has ended, its successor and those that are restarted may get one
 	// another's GPUs (walk 584).
-	mixed := len(g.Members) < g.Want && AuthorSpec(rewrite.Author(had)) != AuthorSpec(rewrite.Author(g.Job))
+	mixed := g.Live < g.Want && AuthorSpec(rewrite.Author(had)) != AuthorSpec(rewrite.Author(g.Job))
 	// What already ran where it may not, a node's attribute has changed say, is left there.
 	forbidden := w.Forbids(g.Job, g.Members) && !w.Forbids(had, g.Members)
 	// Others may have got those of members that had done their work, which its author has run

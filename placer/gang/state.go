@@ -100,8 +100,9 @@ type Observed struct {
 	// ([nomad.Alloc.LeftBehind]) is no part of it any more: nobody waits for its end. Nor
 	// is what Nomad runs of groups without a gate while others have one.
 	Members []*nomad.Alloc
-	// Want and Have are members that the groups with GPUs want, and have or had.
-	Want, Have int
+	// Want and Have are members that the groups with GPUs want, and have or had; Live are those
+	// that they have.
+	Want, Have, Live int
 	// Misplaced is set where a member runs on a GPU that its pins do not name, or on
 	// fewer than it asked for (Nomad before 1.11.1 does that,
 	// hashicorp/nomad#18364). Members that Nomad's deployment of a service has not
@@ -128,6 +129,7 @@ func Observe(s *nomad.State, job *api.Job) Observed {
 		}
 		if a.Member() {
 			st.Members = append(st.Members, a)
+			st.Live += min(1, wanted[a.Group])
 			past = past || a.PlacedFor(job) && (!pinned || s.GateOpen(a.Node))
 		}
 		placed = placed || a.PlacedFor(job) && a.Desired == api.AllocDesiredStatusRun

@@ -92,14 +92,14 @@ func (w world) Resized(g *gang.Gang, to pal.Placement) (rewrite.Pins, error) {
 // RoomForMissing is where the members fit that a running gang lacks. Its pins are
 // widened, never replaced: the members that run must stay where they are. Those that it has
 // lost it gets back before others start; those that its author has added since (nomad job
-// scale), or that a dead job lacks, it gets as [queue.Queue.RoomFor] has it.
+// scale) it gets as [queue.Queue.RoomFor] has it.
 func (w world) RoomForMissing(g *gang.Gang) (gang.Room, error) {
 	r, err := w.View.Missing(g.Job)
 	if err != nil {
 		return gang.Room{}, err
 	}
 	widen := func(more rewrite.Pins) rewrite.Pins { return w.View.Widen(r, g.Pins, more) }
-	if g.Nomad != gang.Lost && (g.Record == nil || g.Record.Decision.Demand == 0 || g.Request.Gang.GPUs() <= g.Record.Decision.Demand) {
+	if g.Record == nil || g.Record.Decision.Demand == 0 || g.Request.Gang.GPUs() <= g.Record.Decision.Demand {
 		return w.room(w.View, r, widen), nil
 	}
 	room := w.roomFor(g, r, w.View, queue.Change{Keeps: len(w.View.Holds(g.Key))})

@@ -96,8 +96,9 @@ type story struct {
 	// kept are members that have done their work since the gang last had a gate, of a job whose
 	// members do not need each other: Nomad is not to be made to run them again.
 	kept map[string]bool
-	// lost are members whose node went down, and that Nomad is to replace.
-	lost map[string]bool
+	// away are members that were lost, or stopped without a gate, and that Nomad may place again.
+	away  map[string]bool
+	gated bool
 	// preempted are, by version, members that Nomad stopped for another job. It runs such a one
 	// again even if it did its work just then (walk 10002139).
 	preempted map[string]bool
@@ -180,7 +181,7 @@ func (r *rules) formOf(j *api.Job) string {
 
 func (r *rules) story(k nomadtest.Key) *story {
 	if r.jobs[k] == nil {
-		r.jobs[k] = &story{wrote: map[string]bool{}, done: map[string]bool{}, placed: map[string]bool{}, kept: map[string]bool{}, lost: map[string]bool{}, preempted: map[string]bool{}, over: map[uint64]bool{}}
+		r.jobs[k] = &story{wrote: map[string]bool{}, done: map[string]bool{}, placed: map[string]bool{}, kept: map[string]bool{}, away: map[string]bool{}, preempted: map[string]bool{}, over: map[uint64]bool{}}
 		i, _ := slices.BinarySearchFunc(r.order, k, nomad.JobKey.Compare)
 		r.order = slices.Insert(r.order, i, k)
 	}
@@ -237,7 +238,8 @@ func (r *rules) wrote(x nomadtest.Write) {
 	if x.After == nil {
 		r.seen[x.Index] = r.sawAll()
 	}
-	if x.After == nil || rewrite.Gated(x.After) {
+	s.gated = x.After == nil || rewrite.Gated(x.After)
+	if s.gated {
 		s.kept = map[string]bool{}
 	}
 	if !strings.HasPrefix(x.Client, "placer") {
@@ -285,10 +287,10 @@ func (r *rules) placed(m nomadtest.Member) {
 	}
 	s, as := r.story(m.Job), fmt.Sprintf("%d %s[%d]", *m.Version.Version, m.Group, m.Number)
 	member := fmt.Sprintf("%s[%d]", m.Group, m.Number)
-	if s.placed[as] || s.lost[member] {
+	if s.placed[as] || s.away[member] {
 		r.replaced = time.Now()
 	}
-	s.placed[as], s.lost[member] = true, false
+	s.placed[as], s.away[member] = true, false
 	if s.kept[member] && !s.gone {
 		r.violated("%s[%d] of %s had finished, needs no other member, and is run again", m.Group, m.Number, m.Job)
 	}
@@ -341,8 +343,8 @@ func (r *rules) ended(m nomadtest.Member) {
 	if s != nil {
 		s.ended = time.Now()
 	}
-	if s != nil && m.Client == api.AllocClientStatusLost {
-		s.lost[fmt.Sprintf("%s[%d]", m.Group, m.Number)] = true
+	if s != nil && (m.Client == api.AllocClientStatusLost || m.Desired == api.AllocDesiredStatusStop && !s.gated) {
+		s.away[fmt.Sprintf("%s[%d]", m.Group, m.Number)] = true
 	}
 	if s != nil && m.Desired == api.AllocDesiredStatusEvict {
 		s.preempted[fmt.Sprintf("%d %s[%d]", *m.Version.Version, m.Group, m.Number)] = true
