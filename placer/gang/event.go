@@ -307,8 +307,6 @@ type World interface {
 	OthersHold(nomad.JobKey, []string) bool
 	// Forbids: the job may not run where these members are.
 	Forbids(*api.Job, []*nomad.Alloc) bool
-	// Usable: some GPU on the nodes of these pins may be used, now or when it comes free.
-	Usable(rewrite.Pins) bool
 	// Request is what the job wants, or why it cannot be served.
 	Request(Observed) (nomad.Request, error)
 	// Running is the placement of a gang that holds these GPUs, and Describe says it

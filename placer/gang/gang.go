@@ -217,7 +217,7 @@ func (g *Gang) Quiet() bool {
 		return g.Queued && !g.Placed && !g.edited && g.Refused == nil && g.Target == nil && g.stop == nil && g.stumbled == "" &&
 			len(g.sent) == 0 && !g.Unchecked() && g.PastKnown() && !dead && g.eligible.IsZero()
 	}
-	return g.Nomad == Running && !g.Misplaced && !g.LeftOut && g.Queued && g.Placed && g.Target == nil && !g.overwrote &&
+	return g.Nomad == Running && !g.Misplaced && !g.LeftOutBeside && g.Queued && g.Placed && g.Target == nil && !g.overwrote &&
 		g.stumbled == "" && g.Record != nil && !g.Unsaved && !g.Record.Ready.IsZero() && g.Record.JobModifyIndex == *g.Job.JobModifyIndex &&
 		(g.canariesDone == *g.Job.JobModifyIndex || !WantsCanaries(g.Observed))
 }
@@ -228,7 +228,7 @@ func (g *Gang) Unsettled() bool {
 	case Starting, Stopping, Waiting, Lost:
 		return true
 	case Running:
-		return g.stumbled != "" || g.LeftOut || g.canariesDone != *g.Job.JobModifyIndex && WantsCanaries(g.Observed)
+		return g.stumbled != "" || g.LeftOutBeside || g.canariesDone != *g.Job.JobModifyIndex && WantsCanaries(g.Observed)
 	}
 	return false
 }

@@ -24,10 +24,10 @@ const (
 	ownForgottenAfter = 24 * time.Hour
 )
 
-// ranFor says whether the gang has run for so long since all of it was there.
-func (g *Gang) ranFor(d time.Duration, w World) bool {
+// ranFor says whether the gang had run for so long by then since all of it was there.
+func (g *Gang) ranFor(d time.Duration, until time.Time) bool {
 	at := g.Record.Ready
-	return !at.IsZero() && w.Now().Sub(at) >= d
+	return !at.IsZero() && until.Sub(at) >= d
 }
 
 // GaveUp is why the gang is not tried any more, nil if it is.
@@ -56,7 +56,7 @@ func (g *Gang) countFailure(w World) (*Record, []Effect) {
 	}
 	g.counted = *g.Job.JobModifyIndex
 	r := *g.Record
-	if g.ranFor(ownForgottenAfter, w) {
+	if g.ranFor(ownForgottenAfter, f.At) {
 		r.UserFailures = 0
 	}
 	r.UserFailures++
@@ -98,14 +98,14 @@ func (g *Gang) requeueLost(w World) ([]Effect, bool) {
 	if g.GaveUp() != nil { // by an earlier placer: the record has just been read
 		return nothing()
 	}
-	if g.LeftOut && g.Have >= g.Want || !g.NeedsAll() && g.someFinished(w) { // what has finished is not to run again
+	if !g.NeedsAll() && g.Have > 0 { // what has finished is not to run again
 		return g.placeStopped(w)
 	}
 	reason, failed, times := "its members were stopped: their node was drained, or somebody stopped them (nomad alloc stop)", false, g.Record.InfraFailures
 	if f := w.LastFailure(g.Job); f != nil {
 		reason, failed = f.Reason, f.Cause != failure.Unknown
 	}
-	if g.ranFor(steadyAfter, w) {
+	if g.ranFor(steadyAfter, w.Now()) {
 		times = 0
 	}
 	if failed && times >= maxInfraFailures {

@@ -17,17 +17,16 @@ import (
 const waitForTheirs = "the missing members wait for the GPUs that the job was given: others would restart the members that run"
 
 // waitForNodes is why members that lack room get no further nodes.
-const waitForNodes = "the missing members wait for GPUs on the nodes that the job was given: with others, Nomad would run those again that have finished"
+const waitForNodes = "the missing members wait for GPUs on the nodes that the job was given: with others, Nomad would run those again that have ended"
 
 // NeedsAll says whether the members need each other: those of a batch job, unless its author
 // says otherwise, and those of a service if he says so.
-func (g *Gang) NeedsAll() bool { return needsAll(g.Job, g.Request.Hints) }
-
-func needsAll(job *api.Job, h rewrite.Hints) bool {
-	if *job.Type == api.JobTypeService {
-		return h.OnFailure == rewrite.ReplaceGang
+func (st Observed) NeedsAll() bool {
+	h, err := rewrite.ParseHints(st.Job)
+	if *st.Job.Type == api.JobTypeService {
+		return err == nil && h.OnFailure == rewrite.ReplaceGang
 	}
-	return h.OnFailure != rewrite.ReplaceMember
+	return err != nil || h.OnFailure != rewrite.ReplaceMember
 }
 
 // runsInPart says what becomes of the missing members where those run on that are there, which do
@@ -35,15 +34,18 @@ func needsAll(job *api.Job, h rewrite.Hints) bool {
 // service would restart all of it, and other nodes in those of a batch job run its finished
 // members again. How often Nomad tries a member that fails, its reschedule block says. Pins to GPUs
 // that never held all of it do not do.
-func (g *Gang) runsInPart(blocked bool, w World) string {
-	const rest = "the others run on"
-	switch {
+func (g *Gang) runsInPart(blocked bool) string {
+	rest := "the others run on"
+	if g.Live == 0 {
+		rest = "the others have finished"
+	}
+	switch service := *g.Job.Type == api.JobTypeService; {
 	case g.NeedsAll() || g.Have == 0:
-	case *g.Job.Type != api.JobTypeService && !blocked:
+	case !service && !blocked:
 		return rest
-	case *g.Job.Type != api.JobTypeService && g.someFinished(w) && (g.Live > 0 || w.Usable(g.Pins)):
+	case !service && g.someOver():
 		return waitForNodes
-	case *g.Job.Type != api.JobTypeService || g.Pins.Mode == rewrite.ModeClass:
+	case !service || g.Pins.Mode == rewrite.ModeClass:
 	case blocked && g.Pins.Mode == rewrite.ModeGPU:
 		if g.Record != nil && !g.Record.Ready.IsZero() {
 			return waitForTheirs
@@ -54,17 +56,14 @@ func (g *Gang) runsInPart(blocked bool, w World) string {
 	return ""
 }
 
-// replaceable says whether all that the gang lacks of a batch job was stopped, by a drain, say,
-// and need not start with the others: Nomad places it again as it evaluates the job.
-func (g *Gang) replaceable(w World) bool {
-	return *g.Job.Type == api.JobTypeBatch && !g.NeedsAll() && g.Have > 0 && w.LastFailure(g.Job) == nil
-}
-
-// someFinished says whether members of a batch job have done their work for the job as it is.
-// Nomad runs them again when it is registered anew, whatever room and limits there are (walk 693
-// with late writes).
-func (g *Gang) someFinished(w World) bool {
-	return slices.ContainsFunc(w.Allocs(g.Key), func(a *nomad.Alloc) bool { return a.FinishedIn(g.Job) })
+// someOver says whether members of a batch job have done their work for the job as it is, or have
+// failed and are not tried again. Nomad runs them again when it is registered anew, whatever room
+// and limits there are (walk 693 with late writes). It goes by allocations that have just been read.
+func (g *Gang) someOver() bool {
+	return slices.ContainsFunc(g.read.allocs, func(a *nomad.Alloc) bool {
+		failed := a.Client == api.AllocClientStatusFailed && a.Desired == api.AllocDesiredStatusRun && a.Next == "" && a.Version != nil && *a.Version == *g.Job.Version
+		return failed || a.FinishedIn(g.Job)
+	})
 }
 
 // halfThere says whether members of a gang are gone that its others need, and for which there
@@ -97,10 +96,17 @@ func (g *Gang) extend(w World) ([]Effect, bool) {
 	return g.repin(ToExtend, room.Pins, w)
 }
 
-// placeLeftOut has Nomad evaluate a job of which it has stopped members of groups without GPUs.
-// Those with GPUs, which have theirs, run on meanwhile.
+// placeLeftOut has Nomad evaluate a job of which it has stopped members of groups without GPUs,
+// unless an evaluation waits for room for them. Those with GPUs, which have theirs, run on meanwhile.
 func (g *Gang) placeLeftOut(w World) ([]Effect, bool) {
-	if !g.LeftOut || w.Now().Sub(g.evaluatedAt) < evaluateAgain {
+	if !g.LeftOutBeside || w.Now().Sub(g.evaluatedAt) < evaluateAgain {
+		return nothing()
+	}
+	if !g.read.hasEvaluations {
+		return await(ReadEvaluations{Limited: true})
+	}
+	if e, settled := Blocked(g.Job, g.read.evaluations); e != nil || !settled {
+		g.evaluatedAt = w.Now() // look again later
 		return nothing()
 	}
 	return []Effect{g.log(Info, "a member of a group without GPUs was stopped, having it placed again"), Evaluate{}}, false

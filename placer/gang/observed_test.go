@@ -19,7 +19,7 @@ import (
 // where the job stands.
 //
 //	job [gated[=group]] [pinned=g1+g2] [count=n] [index=n] [stopped] [dead] [type=service] [periodic]
-//	<client status> [desired] [gpu=g] [node=open] [group=web] [created=n] [modified=n] [version=n], one line per allocation
+//	<client status> [desired] [gpu=g] [node=open] [group=web] [next=a2] [as=1] [created=n] [modified=n] [version=n], one line per allocation
 //
 // Where the gate is on the group alone, the job has another one, "web", without GPUs; so has one
 // with web.
@@ -39,7 +39,7 @@ func TestObserved(t *testing.T) {
 		if st.Misplaced {
 			out += ", misplaced"
 		}
-		if st.LeftOut {
+		if st.LeftOutBeside {
 			out += ", one left out"
 		}
 		for _, a := range s.StaleVersions() {
@@ -148,7 +148,11 @@ func storyAlloc(t *testing.T, k nomad.JobKey, i int, line string) *nomad.Alloc {
 		case "node":
 			a.Node = value
 		case "group":
-			a.Group = value
+			a.Group, a.Name = value, fmt.Sprintf("%s.%s[0]", k.ID, value)
+		case "next":
+			a.Next = value
+		case "as":
+			a.Name = fmt.Sprintf("%s.g[%s]", k.ID, value)
 		case "version":
 			a.Version = new(uint64)
 			_, err = fmt.Sscan(value, a.Version)

@@ -105,6 +105,9 @@ func (g *Gang) restorePins(w World) ([]Effect, bool) {
 	}
 	had := g.runs.job
 	pins, pinned := rewrite.Pinned(had)
+	if !pinned && g.Live == 0 { // nothing of it has a GPU: it starts as a whole, in its turn
+		return append([]Effect{g.log(Info, "gated while only groups without GPUs run: stopping them")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
+	}
 	if !pinned {
 		return []Effect{g.log(Info, "gated while it runs unpinned: left to Nomad"), Register{Why: ToGoOn, Job: rewrite.Open(g.Job)}}, false
 	}

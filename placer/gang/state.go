@@ -41,7 +41,7 @@ var meanings = map[State]string{
 	Stopping:      "Gated over its pins and members: the gang is being stopped to wait again, for another gang, to move, or because it was not whole.",
 	Completing:    "The members that were stopped end; their GPUs come free together.",
 	Resubmitted:   "Gated again by its author while it runs.",
-	Lost:          "Ended before its members had finished; it is queued again.",
+	Lost:          "Ended before its members had finished; it is queued again, or Nomad places again what it lacks.",
 	Failed:        "Given up after its members failed again and again by themselves, or it was lost again and again.",
 	Rejected:      "Cannot be served as it is written, and is left alone until its author changes it.",
 	Unschedulable: "Waits, and this cluster could not hold it even if nothing else ran. It holds nobody up. The queue finds this out; the state machine treats the gang as waiting.",
@@ -105,12 +105,12 @@ type Observed struct {
 	Want, Have, Live int
 	// Misplaced is set where a member runs on a GPU that its pins do not name, or on
 	// fewer than it asked for (Nomad before 1.11.1 does that,
-	// hashicorp/nomad#18364). Members that Nomad's deployment of a service has not
-	// replaced yet are where the pins of an earlier version had them.
+	// hashicorp/nomad#18364), or where the pins of an earlier version had it, which
+	// the deployment of a service has not replaced yet.
 	Misplaced bool
-	// LeftOut is set where Nomad has stopped a member of a group without GPUs, and has none in
-	// its stead.
-	LeftOut bool
+	// LeftOut is set where Nomad has stopped a member of a batch job, and has none in its
+	// stead: see [leftOut]; LeftOutBeside the same of groups without GPUs.
+	LeftOut, LeftOutBeside bool
 }
 
 // Observe works out what Nomad says of a job: it counts the job's allocations, and reads
@@ -122,7 +122,7 @@ func Observe(s *nomad.State, job *api.Job) Observed {
 	st.Pins = pins
 	byGroup, wanted, live := map[string]int{}, gpusPerMember(job), false
 	gated, past, placed := rewrite.Gated(job), false, false
-	open, service := rewrite.OpenGroups(job), *job.Type == api.JobTypeService
+	open := rewrite.OpenGroups(job)
 	for _, a := range s.AllocsOf(st.Key) {
 		if a.LeftBehind(job) || gated && slices.Contains(open, a.Group) {
 			continue
@@ -137,7 +137,7 @@ func Observe(s *nomad.State, job *api.Job) Observed {
 			byGroup[a.Group]++
 		}
 		live = live || a.Live()
-		if gp, ok := pins.Of(a.Group); ok && a.Member() && pins.Mode == rewrite.ModeGPU && !(service && !a.PlacedFor(job)) {
+		if gp, ok := pins.Of(a.Group); ok && a.Member() && pins.Mode == rewrite.ModeGPU {
 			st.Misplaced = st.Misplaced || len(a.GPUs) != wanted[a.Group] || slices.ContainsFunc(a.GPUs, func(id string) bool {
 				_, found := slices.BinarySearch(gp.GPUs, id) // we sort them, others may not
 				return !found && !slices.Contains(gp.GPUs, id)
@@ -145,11 +145,6 @@ func Observe(s *nomad.State, job *api.Job) Observed {
 		}
 	}
 	for _, g := range job.TaskGroups {
-		if rewrite.GPUsPerMember(g) == 0 {
-			st.LeftOut = st.LeftOut || byGroup[*g.Name] < rewrite.Members(g) && slices.ContainsFunc(s.AllocsOf(st.Key), func(a *nomad.Alloc) bool {
-				return a.Group == *g.Name && leftOut(job, a)
-			})
-		}
 		if slices.ContainsFunc(g.Tasks, func(t *api.Task) bool { return len(rewrite.GPURequests(t)) > 0 }) {
 			st.Want += rewrite.Members(g)
 			st.Have += min(rewrite.Members(g), byGroup[*g.Name])
@@ -157,11 +152,47 @@ func Observe(s *nomad.State, job *api.Job) Observed {
 			st.Misplaced = st.Misplaced && byGroup[*g.Name] <= rewrite.Members(g)
 		}
 	}
+	st.LeftOut, st.LeftOutBeside = leftOut(job, s.AllocsOf(st.Key))
 	dropped := gated && !placed && !rewrite.Stopped(job)
 	if st.Nomad = st.state(pinned, gated, past, dropped); st.Nomad == Running && !live {
 		st.Nomad = Ended
 	}
 	return st
+}
+
+// stopped are members of a batch job that were stopped, and that Nomad neither replaces nor says
+// that it could not: after a drain it does so only by chance, as it evaluates the job for another
+// reason.
+func stopped(job *api.Job, as []*nomad.Alloc) (out []*nomad.Alloc) {
+	is := func(a *nomad.Alloc) bool {
+		return !a.Live() && a.Desired == api.AllocDesiredStatusStop && a.Next == "" && a.ModifyIndex > *job.JobModifyIndex
+	}
+	if *job.Type != api.JobTypeBatch || !slices.ContainsFunc(as, is) {
+		return nil
+	}
+	last := map[string]*nomad.Alloc{} // by name
+	for _, a := range as {
+		if was := last[a.Name]; was == nil || a.CreateIndex > was.CreateIndex {
+			last[a.Name] = a
+		}
+	}
+	for _, a := range last {
+		if g := job.LookupTaskGroup(a.Group); g != nil && is(a) && a.Index() < rewrite.Members(g) { // it is wanted still
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// leftOut says whether some of them are to be placed again, of groups with GPUs, and beside them:
+// one that had done its work by then needs no other.
+func leftOut(job *api.Job, as []*nomad.Alloc) (withGPUs, beside bool) {
+	for _, a := range stopped(job, as) {
+		gpus := rewrite.GPUsPerMember(job.LookupTaskGroup(a.Group)) > 0
+		withGPUs = withGPUs || gpus && !endedByThemselves(a.Tasks)
+		beside = beside || !gpus && !endedByThemselves(a.Tasks)
+	}
+	return withGPUs, beside
 }
 
 // gpusPerMember are the GPUs of one member of each group.

@@ -37,7 +37,7 @@ import (
 //	source
 //	registered [index=n] [as <job>] | done | conflict | unknown | error
 //	world [+5s] [failure=user|infrastructure|unknown] [holds=1+2] [promised] [room=g1+g2] [no-room]
-//	      [broken] [ceiling] [unusable] [on-failure=gang|member|none] [healthy] [efficiency=x]
+//	      [broken] [ceiling] [on-failure=gang|member|none] [healthy] [efficiency=x]
 type story struct {
 	t *testing.T
 	g *Gang
@@ -139,8 +139,6 @@ func (s *story) world(d *datadriven.TestData) string {
 			s.w.room.Pins.Ceiling = 3
 		case a.Key == "broken":
 			s.w.roomErr = errors.New("its constraint cannot be read")
-		case a.Key == "unusable":
-			s.w.unusable = true
 		case a.Key == "no-gpus":
 			s.w.room, s.w.roomErr = Room{}, nil
 		case a.Key == "no-room":

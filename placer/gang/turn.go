@@ -118,13 +118,13 @@ func (g *Gang) makeWhole(w World) ([]Effect, bool) {
 	if es := g.doWithout(blocked, w); es != nil {
 		return append([]Effect{g.log(Info, "goes on without the missing members", "reason", why)}, es...), false
 	}
-	if rest := g.runsInPart(blocked, w); rest != "" {
+	if rest := g.runsInPart(blocked); rest != "" {
 		if g.Trouble = stuck + "; " + rest; g.Trouble == was {
 			return nil, false
 		}
 		return []Effect{g.log(Warn, "members are missing, the others run on", "reason", g.Trouble)}, false
 	}
-	if g.Pins.Mode == rewrite.ModeClass && g.Have > 0 && (blocked || !g.NeedsAll()) && !g.someFinished(w) {
+	if g.Pins.Mode == rewrite.ModeClass && g.Have > 0 && (blocked || !g.NeedsAll()) && !g.someOver() {
 		es, on := g.extend(w)
 		if es != nil || on || !g.halfThere(w) {
 			return append([]Effect{g.log(Info, "members lack room", "reason", why)}, es...), on
@@ -159,10 +159,13 @@ func (g *Gang) haveEvaluated(why string, blocked bool, w World) (es []Effect, en
 		return []Effect{g.log(Info, "Nomad does not look at it, having it evaluated"), Evaluate{}}, true
 	case why == "":
 		return nil, true
-	case !blocked && g.replaceable(w) && !lately:
-		return []Effect{g.log(Info, "having a member placed again that was stopped", "reason", why), Evaluate{}}, true
-	case !blocked && g.replaceable(w):
-		return nil, true
+	case !blocked && g.LeftOut && !g.NeedsAll() && g.Have > 0:
+		if lately {
+			return nil, true
+		}
+		return []Effect{g.log(Info, "having a member placed again that was stopped"), Evaluate{}}, true
+	case *g.Job.Type == api.JobTypeBatch && g.Pins.Mode == rewrite.ModeClass && g.Have > 0 && !g.read.hasAllocs: // what has finished is to be known
+		return []Effect{ReadAllocs{}}, true
 	}
 	return nil, false
 }
@@ -189,7 +192,7 @@ func (g *Gang) stuck(w World) string {
 		return "a member failed, and Nomad does not try it again: " + f.Reason
 	case g.preempted(w): // of a service whose deployment has failed
 		return "Nomad preempted a member for a job with a higher priority, and does not run it again"
-	case slices.ContainsFunc(w.Allocs(g.Key), func(a *nomad.Alloc) bool { return leftOut(g.Job, a) }):
+	case g.LeftOut:
 		return "a member was stopped, by a drain of its node, say, and Nomad does not run it again"
 	}
 	return ""
@@ -201,14 +204,6 @@ func (g *Gang) preempted(w World) bool {
 	return slices.ContainsFunc(w.Allocs(g.Key), func(a *nomad.Alloc) bool {
 		return a.Preempted(g.Job) && !slices.ContainsFunc(g.Members, func(m *nomad.Alloc) bool { return m.Name == a.Name })
 	})
-}
-
-// leftOut says whether a member of a batch job was stopped, and Nomad neither replaces it nor
-// says that it could not: after a drain it does so only by chance, as it evaluates the job for
-// another reason. One that had done its work by then needs no other.
-func leftOut(job *api.Job, a *nomad.Alloc) bool {
-	return *job.Type == api.JobTypeBatch && !a.Live() && a.Desired == api.AllocDesiredStatusStop && a.Next == "" &&
-		a.ModifyIndex > *job.JobModifyIndex && !endedByThemselves(a.Tasks)
 }
 
 // refusal is what a blocked evaluation says of one of its groups.
@@ -264,14 +259,16 @@ func (st Observed) lost(w World) bool {
 	case rewrite.Stopped(st.Job) || len(st.Pins.Groups) == 0 || rewrite.Gated(st.Job):
 		return false
 	case st.Have >= st.Want || st.didItsWork(w):
-		return st.LeftOut
+		return false
 	}
 	if f := w.LastFailure(st.Job); f != nil && f.Cause != failure.Unknown && st.startsAsAWhole() {
 		return f.Cause == failure.Infrastructure || f.Cause == failure.User && w.Now().Sub(f.At) < retryWithin
 	}
-	// Nomad does not run a batch allocation again that a drain stopped at once.
-	return *st.Job.Type == api.JobTypeBatch && slices.ContainsFunc(w.Allocs(st.Key), func(a *nomad.Alloc) bool {
-		return !a.Live() && a.Desired == api.AllocDesiredStatusStop && a.ModifyIndex > *st.Job.JobModifyIndex
+	if !st.NeedsAll() {
+		return st.LeftOut
+	}
+	return slices.ContainsFunc(stopped(st.Job, w.Allocs(st.Key)), func(a *nomad.Alloc) bool {
+		return rewrite.GPUsPerMember(st.Job.LookupTaskGroup(a.Group)) > 0
 	})
 }
 
@@ -279,14 +276,7 @@ func (st Observed) lost(w World) bool {
 // members need each other, and a batch job of which nothing has been done. Of another one its
 // reschedule block says how often a member is tried.
 func (st Observed) startsAsAWhole() bool {
-	h, err := rewrite.ParseHints(st.Job)
-	switch *st.Job.Type {
-	case api.JobTypeBatch:
-		return err != nil || needsAll(st.Job, h) || st.Have == 0
-	case api.JobTypeService:
-		return err == nil && needsAll(st.Job, h)
-	}
-	return false
+	return st.NeedsAll() || *st.Job.Type == api.JobTypeBatch && st.Have == 0
 }
 
 // didItsWork says whether all members with GPUs have ended by themselves for the job as it is,
@@ -314,6 +304,15 @@ func (g *Gang) requeueMisplaced(w World) ([]Effect, bool) {
 	}
 	if g.Age(now) < w.ReadyTimeout() || now.Before(g.RetryAt) {
 		return nil, false
+	}
+	if *g.Job.Type == api.JobTypeService { // its members are replaced one after the other
+		if !g.read.hasDeployment {
+			return await(ReadDeployment{})
+		}
+		if g.read.deploys {
+			g.RetryAt = now.Add(evaluateAgain)
+			return nil, false
+		}
 	}
 	g.fail(now, "Nomad gave it other GPUs than it was pinned to, or fewer (before 1.11.1: hashicorp/nomad#18364)")
 	return append([]Effect{g.log(Warn, "gang is misplaced, requeueing it")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false

@@ -28,7 +28,6 @@ type fakeWorld struct {
 	others   []string // GPUs that other jobs hold
 	room     Room
 	roomErr  error
-	unusable bool // the nodes of all pins
 }
 
 func newFakeWorld() *fakeWorld {
@@ -48,7 +47,6 @@ func (w *fakeWorld) Promised(nomad.JobKey) bool            { return w.promised }
 func (w *fakeWorld) OthersHold(_ nomad.JobKey, gpus []string) bool {
 	return slices.ContainsFunc(gpus, func(id string) bool { return slices.Contains(w.others, id) })
 }
-func (w *fakeWorld) Usable(rewrite.Pins) bool            { return !w.unusable }
 func (w *fakeWorld) RoomForMissing(*Gang) (Room, error)  { return w.room, w.roomErr }
 func (w *fakeWorld) RoomForCanaries(*Gang) (Room, error) { return w.room, w.roomErr }
 func (w *fakeWorld) Resized(g *Gang, to pal.Placement) (rewrite.Pins, error) {

@@ -72,8 +72,6 @@ func failedAsItIs(job *api.Job, a *nomad.Alloc) bool {
 	return a.ModifyIndex > *job.JobModifyIndex && (a.Version == nil || *a.Version >= *job.Version) // nor one of an earlier version
 }
 
-func (w world) Usable(p rewrite.Pins) bool { return w.View.Usable(p.Nodes()) }
-
 // Request is what the job asks for, with nodes to avoid after failures.
 func (w world) Request(o gang.Observed) (nomad.Request, error) { return w.RequestOf(o) }
 

@@ -294,21 +294,6 @@ func (v *View) unavailable(n *api.Node, gpu string) string {
 	return cmp.Or(notReady(n), v.opts.Unavailable[gpu])
 }
 
-// Usable says whether a GPU of these nodes is available, free or not, and healthy.
-func (v *View) Usable(nodes []string) bool {
-	for _, id := range nodes {
-		i, known := v.nodeOf[id]
-		if known && slices.ContainsFunc(GPUDevices(v.nodes[i]), func(d *api.NodeDeviceResource) bool {
-			return slices.ContainsFunc(d.Instances, func(in *api.NodeDevice) bool {
-				return in.Healthy && v.unavailable(v.nodes[i], in.ID) == ""
-			})
-		}) {
-			return true
-		}
-	}
-	return false
-}
-
 // hold adds GPUs by id. One that no node of the cluster names is left out.
 func (v *View) hold(h *holding, ids []string) {
 	for _, id := range ids {

@@ -79,8 +79,8 @@ func ParseHints(job *api.Job) (Hints, error) {
 			return Hints{}, err
 		}
 	}
-	if h.OnFailure == ReplaceMember && h.Pin == ModeGPU {
-		return Hints{}, fmt.Errorf(`meta pal_on_failure = "member" contradicts pal_pin = "gpu": pins to single GPUs cannot change while other members run; leave pal_pin out, or say "class"`)
+	if h.OnFailure == ReplaceMember && h.Pin != "" && h.Pin != ModeClass {
+		return Hints{}, fmt.Errorf(`meta pal_on_failure = "member" contradicts pal_pin = %q: only pins to nodes and a class can change while other members run; leave pal_pin out, or say "class"`, h.Pin)
 	}
 	if err := h.check(job); err != nil {
 		return Hints{}, err

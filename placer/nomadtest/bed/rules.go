@@ -93,9 +93,11 @@ type story struct {
 	backAt time.Time
 	done   map[string]bool // members that have done their work since
 	placed map[string]bool // members, by version
-	// kept are members that have done their work since the gang last had a gate, of a job whose
-	// members do not need each other: Nomad is not to be made to run them again.
-	kept map[string]bool
+	// kept are members that have done their work since the gang last had a gate, and when, of a job
+	// whose members do not need each other: Nomad is not to be made to run them again. Of one that
+	// finishes between the placer's look and its registration, at rewroteAt, nobody could know.
+	kept      map[string]time.Time
+	rewroteAt time.Time
 	// away are members that were lost, or stopped without a gate, and that Nomad may place again.
 	away  map[string]bool
 	gated bool
@@ -181,7 +183,7 @@ func (r *rules) formOf(j *api.Job) string {
 
 func (r *rules) story(k nomadtest.Key) *story {
 	if r.jobs[k] == nil {
-		r.jobs[k] = &story{wrote: map[string]bool{}, done: map[string]bool{}, placed: map[string]bool{}, kept: map[string]bool{}, away: map[string]bool{}, preempted: map[string]bool{}, over: map[uint64]bool{}}
+		r.jobs[k] = &story{wrote: map[string]bool{}, done: map[string]bool{}, placed: map[string]bool{}, kept: map[string]time.Time{}, away: map[string]bool{}, preempted: map[string]bool{}, over: map[uint64]bool{}}
 		i, _ := slices.BinarySearchFunc(r.order, k, nomad.JobKey.Compare)
 		r.order = slices.Insert(r.order, i, k)
 	}
@@ -240,11 +242,12 @@ func (r *rules) wrote(x nomadtest.Write) {
 	}
 	s.gated = x.After == nil || rewrite.Gated(x.After)
 	if s.gated {
-		s.kept = map[string]bool{}
+		s.kept = map[string]time.Time{}
 	}
+	s.rewroteAt = time.Now()
 	if !strings.HasPrefix(x.Client, "placer") {
 		if x.Kind == "register" && x.After != nil { // what its author changed counts from here on
-			s.done, s.whole, s.late, s.since = map[string]bool{}, false, false, *x.After.JobModifyIndex
+			s.done, s.whole, s.late, s.since, s.kept = map[string]bool{}, false, false, *x.After.JobModifyIndex, map[string]time.Time{}
 		}
 		return
 	}
@@ -291,7 +294,7 @@ func (r *rules) placed(m nomadtest.Member) {
 		r.replaced = time.Now()
 	}
 	s.placed[as], s.away[member] = true, false
-	if s.kept[member] && !s.gone {
+	if at, ok := s.kept[member]; ok && !s.gone && s.rewroteAt.Sub(at) > atOnce {
 		r.violated("%s[%d] of %s had finished, needs no other member, and is run again", m.Group, m.Number, m.Job)
 	}
 	_, elastic := rewrite.ElasticOf(m.Version) // of those, see ended
@@ -364,7 +367,7 @@ func (r *rules) ended(m nomadtest.Member) {
 	}
 	s.done[fmt.Sprintf("%d %s[%d]", *m.Version.Version, m.Group, m.Number)] = true
 	if h, err := rewrite.ParseHints(m.Version); err == nil && h.OnFailure == rewrite.ReplaceMember && m.Desired == api.AllocDesiredStatusRun {
-		s.kept[fmt.Sprintf("%s[%d]", m.Group, m.Number)] = true
+		s.kept[fmt.Sprintf("%s[%d]", m.Group, m.Number)] = time.Now()
 	}
 	n := 0
 	for _, g := range m.Version.TaskGroups {
@@ -473,6 +476,9 @@ func (r *rules) gpusOf(k nomadtest.Key) (n int) {
 // that is updated has old and new members for a while.
 const beyondLimit = 15 * time.Second
 
+// atOnce is within what a placer has read allocations and registered what follows from them.
+const atOnce = 20 * time.Millisecond
+
 // longCycle is how long a cycle lasts that waits for one answer.
 const longCycle = 20 * time.Second
 
@@ -498,13 +504,14 @@ func (r *rules) lookAt(k nomadtest.Key) bool {
 	live, want := 0, 0
 	if job := r.w.Nomad.Job(k); job != nil && wholeOrNot(job) {
 		for _, g := range job.TaskGroups {
-			want += *g.Count
+			want += *g.Count * min(1, rewrite.GPUsPerMember(g)) // the others are Nomad's
 		}
 		if e, elastic := rewrite.ElasticOf(job); elastic {
 			want = e.Least
 		}
 		for _, m := range r.w.Nomad.Members(k) {
 			switch {
+			case len(m.GPUs) == 0:
 			case m.Live():
 				live++
 			case m.Client == api.AllocClientStatusComplete && m.Desired == api.AllocDesiredStatusRun:

@@ -1,0 +1,265 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package bed
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+)
+
+const (
+	firstDone   = "sleep 20; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 0; sleep 3600; exit 0"
+	firstFailed = "sleep 20; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 1; sleep 3600; exit 0"
+)
+
+// alone is a job "a" whose members do not need each other, and run this.
+func alone(members int, script string, change ...func(*api.Job)) Gang {
+	return Gang{Name: "a", Members: members, Meta: map[string]string{"pal_on_failure": "member"}, Change: func(j *api.Job) {
+		runsScript(j.TaskGroups[0], script)
+		for _, c := range change {
+			c(j)
+		}
+	}}
+}
+
+func runsScript(g *api.TaskGroup, script string) {
+	g.Tasks[0].Config = map[string]any{"command": "/bin/sh", "args": []string{"-c", script}}
+}
+
+func onNode(g *api.TaskGroup, node int) {
+	g.Constraints = append(g.Constraints, &api.Constraint{LTarget: "${node.unique.name}", Operand: "=", RTarget: fmt.Sprint("node-", node)})
+}
+
+// helperOn adds a group without GPUs on that node.
+func helperOn(node int, script string) func(*api.Job) {
+	return func(j *api.Job) {
+		withHelper(j)
+		runsScript(j.TaskGroups[1], script)
+		j.TaskGroups[1].Constraints = nil
+		onNode(j.TaskGroups[1], node)
+	}
+}
+
+// gangBesideHelper is a gang on node 0 with a helper on node 1.
+func gangBesideHelper(script, helper string) Gang {
+	return Gang{Name: "a", Members: 2, Change: func(j *api.Job) {
+		runsScript(j.TaskGroups[0], script)
+		onNode(j.TaskGroups[0], 0)
+		helperOn(1, helper)(j)
+	}}
+}
+
+// tries are all allocations of a member of job "a", oldest first.
+func (w *World) tries(group string, n int) (out []nomadtest.Member) {
+	for _, m := range w.Nomad.Members(Key("a")) {
+		if m.Group == group && m.Number == n {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// drainShortly drains a node for five seconds.
+func (w *World) drainShortly(node string) {
+	w.Nomad.Drain(node)
+	w.RunFor(5 * time.Second)
+	w.Nomad.SetEligible(node, true)
+}
+
+// One has finished; another one fails, is rescheduled by Nomad, and fails for good.
+func TestApartFailedForGood(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 4)
+		w.StartPlacer()
+		g := alone(2, "sleep 20; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 1; sleep 20; exit 0")
+		g.Reschedules = 1
+		w.Submit(g)
+		w.RunFor(5 * time.Minute)
+		n := len(w.Nomad.Evaluations(Key("a")))
+		for i := range 20 { // events come
+			w.Submit(Gang{Name: fmt.Sprint("busy", i), Runs: 20 * time.Second})
+			w.RunFor(30 * time.Second)
+		}
+		if e := w.explained("a"); e.State != gang.Ended {
+			w.T.Errorf("%s: %s", e.State, e.Reason)
+		}
+		if more := len(w.Nomad.Evaluations(Key("a"))) - n; more > 0 {
+			w.T.Errorf("%d evaluations in 10 minutes of a job that is over", more)
+		}
+	})
+}
+
+// A helper was drained and placed again, and fails for good.
+func TestHelperFailsAfterADrain(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(3, 2)
+		w.StartPlacer()
+		w.Submit(gangBesideHelper("sleep 1200; exit 0", "sleep 120; exit 1"))
+		w.RunFor(20 * time.Second)
+		w.drainShortly(NodeID(1))
+		w.RunFor(5 * time.Minute)
+		n := len(w.Nomad.Evaluations(Key("a")))
+		w.RunFor(10 * time.Minute)
+		if more := len(w.Nomad.Evaluations(Key("a"))) - n; more > 0 {
+			w.T.Errorf("%d evaluations in 10 minutes for a helper that failed for good", more)
+		}
+		w.RunFor(20 * time.Minute)
+		if e := w.explained("a"); e.State != gang.Ended {
+			w.T.Errorf("%s: %s", e.State, e.Reason)
+		}
+	})
+}
+
+// A helper that lacks room has a blocked evaluation: Nomad places it when there is room.
+func TestHelperLacksRoom(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 4)
+		w.StartPlacer()
+		w.Submit(gangBesideHelper("sleep 3600; exit 0", "sleep 86400"))
+		w.RunFor(20 * time.Second)
+		w.Nomad.Drain(NodeID(1))
+		w.RunFor(2 * time.Minute)
+		n := len(w.Nomad.Evaluations(Key("a")))
+		w.RunFor(20 * time.Minute)
+		if more := len(w.Nomad.Evaluations(Key("a"))) - n; more > 0 {
+			w.T.Errorf("%d evaluations in 20 minutes for a helper for which one is blocked", more)
+		}
+		w.RunFor(time.Hour)
+		if e := w.explained("a"); e.State == gang.Lost {
+			w.T.Errorf("%s: %s", e.State, e.Reason)
+		}
+	})
+}
+
+// One has failed for good; another one is stopped by a drain.
+func TestApartDrainedBesideFailed(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(3, 1)
+		w.StartPlacer()
+		w.Submit(alone(3, firstFailed))
+		w.RunFor(30 * time.Second)
+		w.drainShortly(w.tries("workers", 1)[0].Node)
+		w.RunFor(30 * time.Minute)
+		if len(w.tries("workers", 1)) < 2 {
+			w.T.Errorf("nobody has it placed again:\n%s", w.Describe())
+		}
+	})
+}
+
+// One finishes in the milliseconds in which nodes are added to the pins for a lost one.
+func TestApartFinishesAsPinsAreExtended(t *testing.T) {
+	for ms := 724; ms < 744; ms += 2 {
+		Run(t, Options{Seed: 1}, func(w *World) {
+			w.AddNodes(3, 1)
+			w.StartPlacer()
+			w.Submit(alone(2, fmt.Sprintf("sleep 21.%d; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 0; sleep 3600; exit 0", ms)))
+			w.RunFor(20 * time.Second)
+			w.Nomad.CrashNode(w.tries("workers", 1)[0].Node)
+			w.RunFor(2 * time.Minute)
+		})
+	}
+}
+
+// For which version a member finished cannot be read: nodes are added as if none had.
+func TestApartVersionUnread(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(6, 1)
+		w.StartPlacer()
+		w.Submit(alone(3, "sleep 60; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 0; sleep 3600; exit 0"))
+		w.RunFor(20 * time.Second)
+		w.Nomad.CrashNode(w.tries("workers", 2)[0].Node) // the pins are extended
+		w.RunFor(20 * time.Second)
+		w.Nomad.Fail("placer-1", "GET /v1/allocation/*", nomadtest.TooMany, -1)
+		w.RunFor(25 * time.Second) // the first has finished
+		w.Nomad.SetEligible(w.tries("workers", 0)[0].Node, false)
+		w.Nomad.CrashNode(w.tries("workers", 1)[0].Node)
+		w.RunFor(2 * time.Minute)
+	})
+}
+
+// The author puts the gate on the job, as explain told him: its GPUs are not Nomad's to choose.
+func TestGateOnOneGroupMended(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 4)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "other", Members: 8, Runs: 10 * time.Minute})
+		w.ExpectRunning("other", 10*time.Second)
+		g := Gang{Name: "a", Members: 2, Runs: time.Hour, Change: withHelper}
+		job := g.Job()
+		job.TaskGroups[0].Constraints, job.Constraints = job.Constraints, nil
+		if err := w.Register(job); err != nil {
+			t.Fatal(err)
+		}
+		w.RunFor(30 * time.Second)
+		w.Submit(g)
+		w.RunFor(20 * time.Minute)
+		if e := w.explained("a"); e.State == gang.Native {
+			w.T.Errorf("%s: %s", e.State, e.Reason)
+		}
+	})
+}
+
+// A job died by its own fault while no placer was there, an hour ago; since then more have failed than are
+// remembered.
+func TestLongDeadIsNotStarted(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(4, 4)
+		p := w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 2, Reschedules: 1, Runs: time.Minute, Exit: 1})
+		w.RunFor(20 * time.Second)
+		p.Stop()
+		w.RunFor(time.Hour)
+		for i := range 130 {
+			w.Submit(Gang{Name: fmt.Sprint("o", i), Ungated: true, Runs: time.Second, Exit: 1})
+			w.RunFor(2 * time.Second)
+		}
+		n := len(w.Nomad.Members(Key("a")))
+		w.StartPlacer()
+		w.RunFor(5 * time.Minute)
+		if more := len(w.Nomad.Members(Key("a"))) - n; more > 0 {
+			w.T.Errorf("%d members were started", more)
+		}
+	})
+}
+
+// A job finished ten hours ago but for a helper that a drain had stopped: a placer starts.
+func TestLongFinishedHelperIsNotStarted(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 4)
+		p := w.StartPlacer()
+		w.Submit(gangBesideHelper("sleep 60; exit 0", "sleep 86400"))
+		w.RunFor(20 * time.Second)
+		p.Stop()
+		w.drainShortly(NodeID(1))
+		w.RunFor(10 * time.Hour)
+		w.StartPlacer()
+		w.RunFor(5 * time.Minute)
+		if n := len(w.Members(Key("a"))); n > 0 {
+			w.T.Errorf("%d members were started", n)
+		}
+	})
+}
+
+// Its node is drained for five seconds: the one that had finished runs again, elsewhere.
+func TestApartDrainedShortly(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 2)
+		w.StartPlacer()
+		w.Submit(alone(2, firstDone))
+		w.RunFor(40 * time.Second)
+		w.Nomad.Drain(w.tries("workers", 1)[0].Node)
+		w.RunFor(10 * time.Second)
+		w.Nomad.SetEligible(w.tries("workers", 1)[0].Node, true)
+		w.RunFor(2 * time.Minute)
+		if n := len(w.tries("workers", 0)); n > 1 {
+			w.T.Errorf("it had finished, and ran %d times:\n%s", n, w.Describe())
+		}
+	})
+}
