@@ -4,6 +4,7 @@
 package queue
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -241,7 +242,8 @@ func (p *pass) start(e *entry, f pal.Found) {
 
 // walk goes through the queue, first to last. A gang that fits starts; else elastic gangs
 // shrink for it or others are stopped; else it waits, and the first that does is the
-// head, whom those behind it must not delay. A bucket whose first gang neither
+// head, whom those behind it must not delay. A gang that others are stopped for has its GPUs,
+// and those behind it in its bucket are tried. A bucket with a gang that neither
 // fits nor finds victims is done with, as its other gangs would not either, except that
 // where gangs only backfill, those of it that end in time are tried too.
 func (p *pass) walk() {
@@ -251,7 +253,11 @@ func (p *pass) walk() {
 			return
 		}
 		e := p.next(b)
-		if p.overQuota(e) || p.claimed(e) || p.turn != nil && p.turn.by == e {
+		if p.claimed(e) {
+			p.goOn(b, e)
+			continue
+		}
+		if p.overQuota(e) || p.turn != nil && p.turn.by == e {
 			b.done = p.passes
 			continue
 		}
@@ -266,7 +272,7 @@ func (p *pass) walk() {
 			continue
 		}
 		if p.shrinkFor(e, p.level(e, p.now), p.backfill) || p.preemptFor(e) {
-			b.done = p.passes // decided: its place in the queue is taken
+			p.goOn(b, e)
 			continue
 		}
 		// To keep GPUs for a gang that could not use them would help nobody.
@@ -276,9 +282,7 @@ func (p *pass) walk() {
 				return
 			}
 		}
-		if !p.goOn(b, e) {
-			b.done = p.passes
-		}
+		p.goOn(b, e)
 	}
 }
 
@@ -291,26 +295,33 @@ func (p *pass) next(b *bucket) *entry {
 	return b.es[0].e
 }
 
-// goOn brings the pass to the next gang of the bucket that is worth a try, after e; it is
-// false if there is none. While gangs start, that is the bucket's new first one. Behind a
+// goOn brings the pass to the next gang of the bucket that is worth a try, after e; without one
+// the pass is done with the bucket. While gangs start, that is the bucket's new first one.
+// Behind a gang that others are stopped for it is the next in order. Behind a
 // gang that would end too late it is the next, in order, that is expected to run no
-// longer than the slack. To find that one takes a look at each place of the bucket: the
+// longer than the slack. To find one takes a look at each place of the bucket: the
 // heap is sorted by key, not by run time.
-func (p *pass) goOn(b *bucket, e *entry) bool {
-	if e.state != waiting { // it has started
-		if b.passes != p.passes {
-			return true
+func (p *pass) goOn(b *bucket, e *entry) {
+	first := b.passes != p.passes
+	switch {
+	case e.state != waiting: // it has started
+		if first {
+			return
 		}
-	} else if p.slack > 0 {
+	case p.claimed(e):
+		if first {
+			b.slack = math.MaxInt64
+		}
+	case p.slack > 0:
 		b.slack = p.slack
-	} else {
-		return false
+	default:
+		b.done = p.passes
+		return
 	}
 	b.passes, b.from = p.passes, b.after(e.key, b.slack)
 	if b.from == nil {
 		b.done, b.passes = p.passes, 0
 	}
-	return b.from != nil
 }
 
 // full says whether the pass has started all that it may.

@@ -202,8 +202,11 @@ func (p *pass) whys(queue []*entry) []Wait {
 }
 
 // holdsUp says whether those behind a gang that waits for this wait for it, too: GPUs are kept
-// for no gang that could not use them, or does not want those that are free.
-func (r Reason) holdsUp() bool { return r.forGPUs() && r != ReasonLocality }
+// for no gang that could not use them, does not want those that are free, or has others stopped
+// for it.
+func (r Reason) holdsUp() bool {
+	return r.forGPUs() && r != ReasonLocality && r != ReasonStopping && r != ReasonShrinking
+}
 
 // forGPUs says whether GPUs are all that it waits for.
 func (r Reason) forGPUs() bool {
