@@ -271,7 +271,7 @@ func (p *pass) walk() {
 			}
 			continue
 		}
-		if p.shrinkFor(e, p.level(e, p.now), p.backfill) || p.preemptFor(e) {
+		if p.shrinkFor(e, p.level(e, p.now)) || p.preemptFor(e) {
 			p.goOn(b, e)
 			continue
 		}

@@ -212,7 +212,7 @@ func (p *pass) slowed(pl pal.Placement) bool {
 // waiting gang can start, if that is enough: from those that are expected to hold their
 // GPUs for longest first, and no more of them than it takes. Where the GPUs that come free
 // are too scattered, each further search takes twice as many members from a gang.
-func (p *pass) shrinkFor(e *entry, level int, find func(*entry) (pal.Found, bool)) bool {
+func (p *pass) shrinkFor(e *entry, level int) bool {
 	if len(p.elastics) == 0 || p.barring(e) != nil {
 		return false
 	}
@@ -230,9 +230,7 @@ func (p *pass) shrinkFor(e *entry, level int, find func(*entry) (pal.Found, bool
 	slices.SortFunc(from, func(a, b *entry) int {
 		return cmp.Or(cmp.Compare(p.area(b, p.now), p.area(a, p.now)), cmp.Compare(b.seq, a.seq))
 	})
-	if p.head != nil { // it must not count on GPUs that are only free in this what-if
-		p.reserved()
-	}
+	p.foreseeHead(e)
 	var back []func()
 	defer func() { again(back) }()
 	for i, v := range from {
@@ -244,7 +242,7 @@ func (p *pass) shrinkFor(e *entry, level int, find func(*entry) (pal.Found, bool
 			if n = less; p.c.FreeGPUs() < e.gpus {
 				continue
 			}
-			f, ok := find(e)
+			f, ok := p.backfill(e)
 			if !ok {
 				continue
 			}

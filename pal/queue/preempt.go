@@ -18,15 +18,16 @@ func (p *pass) preemptFor(e *entry) bool {
 	return p.stopEnough(e, vs) || p.reclaim(e)
 }
 
-// stopEnough stops as many of the victims as it takes for the gang to start,
-// first to last; none if all are not enough. In the what-if they go until the count of
+// stopEnough stops as many of the victims as it takes for the gang to start without delaying
+// the head, first to last; none if all are not enough. In the what-if they go until the count of
 // free GPUs is enough, and then, while these are too scattered, a quarter more at a time:
 // a search after each would cost as many searches as victims.
 func (p *pass) stopEnough(e *entry, vs *victims) bool {
 	if p.c.FreeGPUs()+vs.atMost() < e.gpus {
 		return false
 	}
-	var pl pal.Placement
+	p.foreseeHead(e)
+	var f pal.Found
 	var back []func()
 	defer func() { again(back) }()
 	var gone []*entry
@@ -42,11 +43,11 @@ func (p *pass) stopEnough(e *entry, vs *victims) bool {
 		if len(gone) == before || p.c.FreeGPUs() < e.gpus {
 			return false
 		}
-		pl, ok = p.place(e)
+		f, ok = p.backfill(e)
 	}
 	again(back)
 	back = nil
-	return p.claim(e, pl, gone)
+	return p.claim(e, f.Placement, gone)
 }
 
 // mayBeStopped says whether a gang has run long enough to be stopped or moved.

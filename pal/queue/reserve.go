@@ -38,11 +38,16 @@ func (p *pass) backfill(e *entry) (pal.Found, bool) {
 	return pal.Found{}, false
 }
 
-// delays says whether a gang on that placement could delay the head: not with
-// BackfillBestEffort, which does not mind, nor a gang that the head can stop, nor if the head's
-// start cannot be foreseen.
+// mayDelay says whether it matters where the gang starts, and for how long: not with
+// BackfillBestEffort, which does not mind, nor of a gang that the head can stop.
+func (p *pass) mayDelay(e *entry) bool {
+	return p.opt.Backfill != BackfillBestEffort && !p.stoppable(e)
+}
+
+// delays says whether a gang on that placement could delay the head: not if the head's start
+// cannot be foreseen.
 func (p *pass) delays(e *entry, f pal.Found) bool {
-	if p.opt.Backfill == BackfillBestEffort || p.stoppable(e) {
+	if !p.mayDelay(e) {
 		return false
 	}
 	if p.reserve == nil {
@@ -54,6 +59,14 @@ func (p *pass) delays(e *entry, f pal.Found) bool {
 // endsBy says whether a gang that starts now on the placement is expected to have ended by then.
 func (p *pass) endsBy(e *entry, f pal.Found, at time.Duration) bool {
 	return !e.job.Endless && p.now+e.takes(e.expect, f) <= at
+}
+
+// foreseeHead has the head's reservation up to date before GPUs are freed for the gang in the
+// what-if: it must not count on these.
+func (p *pass) foreseeHead(e *entry) {
+	if p.head != nil && p.mayDelay(e) {
+		p.reserved()
+	}
 }
 
 // reserved is the head's reservation, chosen again if gangs have started since.
