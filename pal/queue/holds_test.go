@@ -95,3 +95,37 @@ func TestHoldsWhileItShrinks(t *testing.T) {
 		t.Errorf("two are left: %v", got)
 	}
 }
+
+// TestHoldsOfOneThatMoved: a gang that was moved once, and now is stopped, stops whole.
+func TestHoldsOfOneThatMoved(t *testing.T) {
+	c, err := pal.NewCluster(testNodes(1, "0"), pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := newTestLine(t, Options{Order: Priority, Preempt: true, Migrate: true, Placement: pal.Policy{Name: pal.PAL}})
+	g := pal.SingleGPUs("victim", pal.ClassA, 2)
+	slow := pal.Measure(c, g, []pal.Member{{GPUs: []int{0}}, {GPUs: []int{1}}})
+	c.Take(g, slow)
+	if err := q.Restore(Job{ID: "victim", Gang: g, Estimate: 10 * time.Hour, Preemptible: true, Migratable: true}, slow, 0); err != nil {
+		t.Fatal(err)
+	}
+	moves := q.Decide(time.Hour, c)
+	if len(moves) != 1 || moves[0].Kind != Migrate {
+		t.Fatalf("%v, want a move", moves)
+	}
+	on := moves[0].Placement
+	c.Release(g, slow)
+	c.Take(g, on)
+	q.Started(time.Hour, "victim", on)
+	if err := q.Submit(2*time.Hour, Job{ID: "urgent", Gang: pal.SingleGPUs("urgent", pal.ClassA, 4), Priority: 9}); err != nil {
+		t.Fatal(err)
+	}
+	if got := q.Decide(2*time.Hour, c); len(got) != 1 || got[0].Kind != Preempt {
+		t.Fatalf("%v, want a preemption", got)
+	}
+	c.Release(g, pal.Placement{Members: on.Members[1:]})
+	q.Holds(2*time.Hour, "victim", pal.Placement{PMScore: 1, Penalty: 1, Members: on.Members[:1]})
+	if got := q.Decide(2*time.Hour, c); len(got) > 0 {
+		t.Errorf("a member still ends: %v", got)
+	}
+}

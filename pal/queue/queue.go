@@ -57,7 +57,7 @@ type entry struct {
 	slower       float64       // see Job.Slower; 1 of a gang with all its members
 	within       pal.PMScore   // of GPUs that it may have at most; 0: any
 	placement    pal.Placement // where it runs, or is about to
-	target       pal.Placement // where it moves to
+	target       pal.Placement // where it moves to, or what an elastic one that is stopping shrinks to
 	expectedEnd  time.Duration // as foreseen when it started, or was to have ended
 	stayed       uint64        // Queue.version when no move paid
 	runPos       int           // in Queue.running
@@ -263,7 +263,7 @@ func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 		q.grant(at, e.gpus)
 	}
 	e.safeUntil = at + minRuns*e.job.RestartCost
-	e.state, e.placement, e.startedAt = running, p, at
+	e.state, e.placement, e.target, e.startedAt = running, p, pal.Placement{}, at
 	e.expectedEnd = at + stretched(q.remaining(e, at), e.cost(p))
 	q.hold(e, 1)
 	q.changedBy(e, 1)
@@ -272,7 +272,7 @@ func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	e.runPos = len(q.running)
 	q.running = append(q.running, e)
 	if e.elastic != nil {
-		e.at, e.target = len(q.elastics), pal.Placement{}
+		e.at = len(q.elastics)
 		q.elastics = append(q.elastics, e)
 	}
 	i, _ := slices.BinarySearchFunc(q.byEnd, e, byEnd)
@@ -307,8 +307,8 @@ func (q *Queue) Kept(id string) {
 		return
 	}
 	q.forget(e)
-	if e.state = running; e.elastic != nil {
-		e.target, e.grownAt = pal.Placement{}, 0
+	if e.state, e.target = running, (pal.Placement{}); e.elastic != nil {
+		e.grownAt = 0
 	}
 	q.dropClaims(func(c *claim) bool { return slices.Contains(c.victims, e) })
 }
