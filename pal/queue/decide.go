@@ -19,12 +19,31 @@ type claim struct {
 	placement pal.Placement
 	victims   []*entry // not yet stopped
 	granted   bool     // because the gang is overdue
-	lent      bool     // the victims run on with fewer members
 }
 
-// dropClaims gives up claims. Victims that are being stopped already still stop.
+// reason is what its gang waits for.
+func (c *claim) reason() Reason {
+	if slices.ContainsFunc(c.victims, func(v *entry) bool { return len(v.target.Members) > 0 }) {
+		return ReasonShrinking
+	}
+	return ReasonStopping
+}
+
+// dropClaims gives up claims. Victims that are being stopped already still stop: whoever wants
+// GPUs next gets theirs, see takeOver.
 func (q *Queue) dropClaims(drop func(*claim) bool) {
-	q.claims = slices.DeleteFunc(q.claims, drop)
+	q.claims = slices.DeleteFunc(q.claims, func(c *claim) bool {
+		dropped := drop(c)
+		if dropped {
+			q.leaving = append(q.leaving, slices.DeleteFunc(c.victims, func(v *entry) bool { return v.state != stopping })...)
+		}
+		return dropped
+	})
+}
+
+// stays says that a gang is not, or no longer, being stopped for nobody.
+func (q *Queue) stays(v *entry) {
+	q.leaving = slices.DeleteFunc(q.leaving, func(e *entry) bool { return e == v })
 }
 
 // pass is one run of Decide. The cluster is its what-if: everything taken,
@@ -193,7 +212,7 @@ func (p *pass) holdPending() {
 // GPUs of the others. Where somebody else got one of the GPUs all the same, or one
 // failed, the claim lapses and the gang is decided on again.
 func (p *pass) claims() {
-	p.Queue.claims = slices.DeleteFunc(p.Queue.claims, func(c *claim) bool {
+	p.dropClaims(func(c *claim) bool {
 		if c.by.state != waiting {
 			return true
 		}
@@ -240,8 +259,8 @@ func (p *pass) start(e *entry, f pal.Found) {
 	p.actions = append(p.actions, Action{Kind: Start, Job: e.job.ID, Found: f})
 }
 
-// walk goes through the queue, first to last. A gang that fits starts; else elastic gangs
-// shrink for it or others are stopped; else it waits, and the first that does is the
+// walk goes through the queue, first to last. A gang that fits starts; else it has those that are
+// coming free for nobody, or elastic gangs shrink for it, or others are stopped; else it waits, and the first that does is the
 // head, whom those behind it must not delay. A gang that others are stopped for has its GPUs,
 // and those behind it in its bucket are tried. A bucket with a gang that neither
 // fits nor finds victims is done with, as its other gangs would not either, except that
@@ -271,7 +290,7 @@ func (p *pass) walk() {
 			}
 			continue
 		}
-		if p.shrinkFor(e, p.level(e, p.now)) || p.preemptFor(e) {
+		if p.takeOver(e) || p.shrinkFor(e, p.level(e, p.now)) || p.preemptFor(e) {
 			p.goOn(b, e)
 			continue
 		}

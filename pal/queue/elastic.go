@@ -224,6 +224,8 @@ func (p *pass) shrinkFor(e *entry, level int) bool {
 			lent += v.gpus - v.least()
 		}
 	}
+	back := p.vacateLeaving(e)
+	defer func() { again(back) }()
 	if p.c.FreeGPUs()+lent < e.gpus {
 		return false
 	}
@@ -231,8 +233,6 @@ func (p *pass) shrinkFor(e *entry, level int) bool {
 		return cmp.Or(cmp.Compare(p.area(b, p.now), p.area(a, p.now)), cmp.Compare(b.seq, a.seq))
 	})
 	p.foreseeHead(e)
-	var back []func()
-	defer func() { again(back) }()
 	for i, v := range from {
 		per, tries := v.full.MemberSets[0].GPUs, 1
 		for n := len(v.placement.Members); n > v.job.Least; tries *= 2 {
@@ -290,7 +290,7 @@ func (p *pass) vacateMembers(v *entry, from, to int) (back func()) {
 // claimLent decides that the gangs give the members back whose GPUs are wanted, with
 // those that came after them: Nomad ends the last first.
 func (p *pass) claimLent(e *entry, pl pal.Placement, from []*entry) bool {
-	return p.takeFrom(&claim{by: e, placement: pl, lent: true}, from, func(v *entry, wanted map[int]bool) (a Action, ok bool) {
+	return p.takeFrom(&claim{by: e, placement: pl}, from, func(v *entry, wanted map[int]bool) (a Action, ok bool) {
 		n := slices.IndexFunc(v.placement.Members, func(m pal.Member) bool {
 			return slices.ContainsFunc(m.GPUs, func(u int) bool { return wanted[u] })
 		})

@@ -169,6 +169,39 @@ func TestRebaseWhileMoving(t *testing.T) {
 	}
 }
 
+// TestRebaseWhileStopping: what is being stopped for a gang is still for it in another cluster.
+func TestRebaseWhileStopping(t *testing.T) {
+	q := newTestLine(t, Options{Order: Priority, Preempt: true, Placement: pal.Policy{Name: pal.PAL}})
+	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, id := range []string{"low1", "low2"} {
+		g := pal.SingleGPUs(id, pal.ClassA, 4)
+		pl := pal.Measure(c, g, []pal.Member{{GPUs: []int{4 * i}}, {GPUs: []int{4*i + 1}}, {GPUs: []int{4*i + 2}}, {GPUs: []int{4*i + 3}}})
+		c.Take(g, pl)
+		if err := q.Restore(Job{ID: id, Gang: g, Preemptible: true}, pl, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := q.Submit(0, Job{ID: "high", Gang: pal.SingleGPUs("high", pal.ClassA, 4), Priority: 1}); err != nil {
+		t.Fatal(err)
+	}
+	got := q.Decide(time.Hour, c)
+	if len(got) != 1 || got[0].Kind != Preempt {
+		t.Fatalf("%v, want one that is stopped", got)
+	}
+	q.Rebase(func(_ string, g pal.Gang, pl pal.Placement) (pal.Gang, pal.Placement) { return g, pl })
+	if more := q.Decide(time.Hour+time.Second, c); len(more) > 0 {
+		t.Errorf("then also %v", more)
+	}
+	c.Release(pal.SingleGPUs(got[0].Job, pal.ClassA, 4), q.entries[got[0].Job].placement)
+	q.Stopped(time.Hour+time.Minute, got[0].Job)
+	if now := q.Decide(time.Hour+time.Minute, c); len(now) != 1 || now[0].Kind != Start || now[0].Job != "high" {
+		t.Errorf("in the end %v", now)
+	}
+}
+
 // TestLevelsOfAHugeGang: what 64 bits do not hold of a gang's GPU time is no next level; it was
 // searched for without end, or found in the past.
 func TestLevelsOfAHugeGang(t *testing.T) {

@@ -142,7 +142,7 @@ func (p *pass) serveOne(e *entry) bool {
 		p.start(e, f)
 		return true
 	}
-	if p.shrinkFor(e, math.MinInt) || p.opt.Preempt && p.stopEnough(e, p.above(math.MinInt)) {
+	if p.takeOver(e) || p.shrinkFor(e, math.MinInt) || p.opt.Preempt && p.stopEnough(e, p.above(math.MinInt)) {
 		p.turn, p.Queue.claims[len(p.Queue.claims)-1].granted = nil, true
 		return true
 	}

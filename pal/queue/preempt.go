@@ -3,7 +3,11 @@
 
 package queue
 
-import "github.com/nomad-pal/nomad-pal/pal"
+import (
+	"slices"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
 
 // preemptFor stops running gangs of worse levels so that a waiting one can
 // start, if that is enough: the worst level first, within a level the one that
@@ -23,13 +27,13 @@ func (p *pass) preemptFor(e *entry) bool {
 // free GPUs is enough, and then, while these are too scattered, a quarter more at a time:
 // a search after each would cost as many searches as victims.
 func (p *pass) stopEnough(e *entry, vs *victims) bool {
+	back := p.vacateLeaving(e)
+	defer func() { again(back) }()
 	if p.c.FreeGPUs()+vs.atMost() < e.gpus {
 		return false
 	}
 	p.foreseeHead(e)
 	var f pal.Found
-	var back []func()
-	defer func() { again(back) }()
 	var gone []*entry
 	for ok, next := false, 1; !ok; next = 1 + len(gone)/4 {
 		before := len(gone)
@@ -50,6 +54,29 @@ func (p *pass) stopEnough(e *entry, vs *victims) bool {
 	return p.claim(e, f.Placement, gone)
 }
 
+// takeOver decides that a gang gets the GPUs of gangs that are being stopped, or made smaller, for
+// nobody any more: who they were for is gone, or the cluster was rebuilt.
+func (p *pass) takeOver(e *entry) bool {
+	if len(p.leaving) == 0 {
+		return false
+	}
+	back := p.vacateLeaving(e)
+	f, ok := p.backfill(e)
+	again(back)
+	return ok && p.claim(e, f.Placement, nil)
+}
+
+// vacateLeaving frees these GPUs in the what-if; it returns what takes them again.
+func (p *pass) vacateLeaving(e *entry) (back []func()) {
+	if len(p.leaving) > 0 {
+		p.foreseeHead(e)
+	}
+	for _, v := range p.leaving {
+		back = append(back, p.vacateMembers(v, len(v.target.Members), len(v.placement.Members)))
+	}
+	return back
+}
+
 // mayBeStopped says whether a gang has run long enough to be stopped or moved.
 func (p *pass) mayBeStopped(v *entry) bool { return p.now >= v.safeUntil }
 
@@ -65,10 +92,18 @@ func (p *pass) claim(e *entry, pl pal.Placement, victims []*entry) bool {
 }
 
 // takeFrom decides a claim: what ask says becomes of the victims, and nobody else gets what
-// they free. It is false, and nobody is stopped, if the placement needs GPUs of none: these
-// are free, and the gang only does not get them because they are kept for the head.
+// they free, nor what those free that leave anyway. It is false, and nobody is stopped, if the
+// placement needs GPUs of none: these are free, and the gang only does not get them because
+// they are kept for the head.
 func (p *pass) takeFrom(c *claim, victims []*entry, ask func(v *entry, wanted map[int]bool) (Action, bool)) bool {
 	wanted := setOf(c.placement.GPUs())
+	p.leaving = slices.DeleteFunc(p.leaving, func(v *entry) bool {
+		takes := touches(v.placement, wanted)
+		if takes {
+			c.victims = append(c.victims, v)
+		}
+		return takes
+	})
 	for _, v := range victims {
 		if a, ok := ask(v, wanted); ok {
 			v.state = stopping

@@ -109,6 +109,7 @@ type Queue struct {
 	elastics []*entry  // the running ones that are elastic
 	levels   levels    // of the running ones that may be stopped
 	claims   []*claim  // GPUs that preemption frees, and for whom
+	leaving  []*entry  // running ones that are being stopped, or made smaller, for nobody any more
 	pending  []*entry  // starting or moving: decided, not reported
 	tenancy
 	windows windows
@@ -307,6 +308,7 @@ func (q *Queue) Kept(id string) {
 		return
 	}
 	q.forget(e)
+	q.stays(e)
 	if e.state, e.target = running, (pal.Placement{}); e.elastic != nil {
 		e.grownAt = 0
 	}
@@ -361,7 +363,7 @@ func (q *Queue) leave(now time.Duration, e *entry) {
 }
 
 // stop takes a running entry out of what run put it into, and out of the victims of
-// claims: it has stopped, for whatever reason. Its fields must be as run left them, since
+// claims and those that are stopped for nobody: it has stopped, for whatever reason. Its fields must be as run left them, since
 // the sorted lists find it by them.
 func (q *Queue) stop(now time.Duration, e *entry) {
 	q.version++
@@ -388,6 +390,7 @@ func (q *Queue) stop(now time.Duration, e *entry) {
 			c.victims = slices.Delete(c.victims, i, i+1)
 		}
 	}
+	q.stays(e)
 }
 
 // forget drops the entry from the actions not yet reported.
@@ -432,7 +435,9 @@ func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang,
 		// moves goes nowhere until it has been stopped, or kept, and is decided on anew.
 		e.target.Members = e.placement.Members[:min(len(e.target.Members), len(e.placement.Members))]
 	})
-	q.claims, q.turn = nil, nil // of the old numbers; what they were for is decided again
+	// Of the old numbers: what they were for is decided again.
+	q.turn = nil
+	q.dropClaims(func(*claim) bool { return true })
 }
 
 // Reconsider is called when other nodes than before may serve gangs: f gives

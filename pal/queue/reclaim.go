@@ -31,6 +31,9 @@ func (p *pass) reclaim(e *entry) bool {
 			free(v)
 		}
 	}
+	for _, v := range p.leaving {
+		free(v)
+	}
 	var vs []*entry
 	all := p.above(math.MinInt)
 	for v := all.next(); v != nil; v = all.next() {

@@ -262,10 +262,7 @@ func (p *pass) reason(e *entry, ahead string) (Reason, []string) {
 			for _, v := range cl.victims {
 				ids = append(ids, v.job.ID)
 			}
-			if cl.lent {
-				return ReasonShrinking, ids
-			}
-			return ReasonStopping, ids
+			return cl.reason(), ids
 		}
 	}
 	switch {
