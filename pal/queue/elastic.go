@@ -305,12 +305,13 @@ func (p *pass) claimLent(e *entry, pl pal.Placement, from []*entry) bool {
 
 // grow gives free GPUs that nobody who waits can use to elastic gangs: to those that are
 // expected to hold GPUs for the shortest time first, as most jobs are done soonest that
-// way. It comes last in a pass, so what is free then nobody else has wanted.
+// way. It comes last in a pass, so what is free then nobody else has wanted; not in one that
+// may start no more, as it has not tried all who wait.
 func (p *pass) grow() {
 	if len(p.live) > 0 {
 		p.wantedAt = p.now
 	}
-	if len(p.elastics) == 0 || p.c.FreeGPUs() == 0 {
+	if len(p.elastics) == 0 || p.c.FreeGPUs() == 0 || p.full() {
 		return
 	}
 	var es []*entry

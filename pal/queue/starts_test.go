@@ -6,6 +6,7 @@ package queue
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 )
@@ -43,5 +44,32 @@ func TestStarts(t *testing.T) {
 	per, got := decide(2, 3)
 	if fmt.Sprint(per) != "[2 2 1]" || got != want {
 		t.Errorf("%v:\n%swant:\n%s", per, got, want)
+	}
+}
+
+// TestNoGrowthBeforeAllWereTried: a pass that may start no more has not tried all who wait, so what
+// is still free is not left over for elastic gangs.
+func TestNoGrowthBeforeAllWereTried(t *testing.T) {
+	w := &world{queue: newTestLine(t, Options{Order: FIFO, Starts: 1, Placement: pal.Policy{Name: pal.PAL}}),
+		gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
+	var err error
+	if w.cluster, err = pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7)); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []string{"first 2", "elastic 4 least=1 est=600"} {
+		if err := w.submit(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.decide()
+	w.now = time.Hour
+	w.report("end", "first")
+	for i := range 2 {
+		if err := w.submit(fmt.Sprintf("j%d 1", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := w.decide(), "start j0 on 0\nstart j1 on 1\n"; got != want {
+		t.Errorf("decided\n%swant\n%s", got, want)
 	}
 }
