@@ -92,7 +92,7 @@ func (p *pass) giveOthers() {
 		case r == ReasonReserved: // a service that waits for a gang behind it
 		case r.holdsUp():
 			if p.head = e; p.opt.Backfill == BackfillReserved { // while the gang's own GPUs are not free
-				p.reserve = p.reserveFor(e)
+				p.reserve = p.reserveFor(e, p.level(e, p.now))
 			}
 			return
 		}

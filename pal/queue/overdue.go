@@ -76,13 +76,13 @@ type turn struct {
 	until time.Duration
 }
 
-// foreseeTurn works out until: when the last of the gangs on the kept GPUs is expected to
-// end. Gangs are sorted by their ends, so it is looked for from the back.
+// foreseeTurn works out until: when the last of the gangs on the kept GPUs that may not be stopped
+// is expected to end. Gangs are sorted by their ends, so it is looked for from the back.
 func (p *pass) foreseeTurn() {
 	t, on := p.turn, setOf(p.turn.placement.GPUs())
 	t.until = p.now
 	for _, e := range slices.Backward(p.byEnd) {
-		if touches(e.placement, on) {
+		if !p.stoppable(e) && touches(e.placement, on) {
 			t.until = min(t.last, e.expectedEnd)
 			break
 		}
@@ -147,7 +147,7 @@ func (p *pass) serveOne(e *entry) bool {
 		return true
 	}
 	if p.turn == nil {
-		r := p.reserveFor(e)
+		r := p.reserveFor(e, math.MinInt)
 		if !r.known {
 			return false
 		}

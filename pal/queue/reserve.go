@@ -17,6 +17,7 @@ import (
 // bounds.
 type reservation struct {
 	head      *entry
+	stops     int           // gangs of levels above that may be stopped for the head
 	at        time.Duration // since the caller's epoch
 	placement pal.Placement
 	known     bool // false: not even all running gangs' end makes room
@@ -51,7 +52,7 @@ func (p *pass) delays(e *entry, f pal.Found) bool {
 		return false
 	}
 	if p.reserve == nil {
-		p.reserve = p.reserveFor(p.head)
+		p.reserve = p.reserveFor(p.head, p.level(p.head, p.now))
 	}
 	return p.reserve.known && !p.endsBy(e, f, p.reserve.at)
 }
@@ -72,7 +73,7 @@ func (p *pass) foreseeHead(e *entry) {
 // reserved is the head's reservation, chosen again if gangs have started since.
 func (p *pass) reserved() *reservation {
 	if p.reserve == nil {
-		p.reserve = p.reserveFor(p.head)
+		p.reserve = p.reserveFor(p.head, p.level(p.head, p.now))
 	} else if p.reserve.stale && p.reserve.known {
 		p.replan(p.reserve)
 	}
@@ -115,17 +116,42 @@ func (q *Queue) foreseeEnds(now time.Duration) {
 	}
 }
 
-// ending lists the gangs that run or are about to, and end, by expected end: a copy, which the
-// starts of this pass do not change.
-func (p *pass) ending() []*entry {
-	ends := slices.Clone(p.byEnd)
-	for _, e := range p.pending { // with those of this pass
-		if e.state == starting {
-			i, _ := slices.BinarySearchFunc(ends, e, byEnd)
-			ends = slices.Insert(ends, i, e)
+// ending is a gang that runs or is about to, and when its GPUs come free for a head.
+type ending struct {
+	*entry
+	at time.Duration
+}
+
+// endings lists the gangs whose GPUs come free for the head, by when: expected to end by then, or
+// to have run long enough to be stopped for it.
+func (p *pass) endings(r *reservation) []ending {
+	if p.opt.Preempt {
+		p.relevel(p.now)
+	}
+	ends := make([]ending, 0, len(p.byEnd)+len(p.pending))
+	add := func(e *entry) {
+		switch {
+		case p.stops(r, e):
+			ends = append(ends, ending{e, min(e.expectedEnd, max(p.now, e.safeUntil))})
+		case p.ends(e):
+			ends = append(ends, ending{e, e.expectedEnd})
 		}
 	}
-	return slices.DeleteFunc(ends, func(e *entry) bool { return !p.ends(e) })
+	for _, e := range p.byEnd {
+		add(e)
+	}
+	for _, e := range p.pending { // with those of this pass
+		if e.state == starting {
+			add(e)
+		}
+	}
+	slices.SortFunc(ends, func(a, b ending) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
+	return ends
+}
+
+// stops says whether a running gang may be stopped for the head, once it has run long enough.
+func (p *pass) stops(r *reservation, v *entry) bool {
+	return v.state == running && v.level != nil && v.level.level > r.stops && (r.stops == math.MinInt || !p.spared(v, r.head))
 }
 
 // away frees the GPUs of a gang that runs or is about to, in the what-if; it returns
@@ -152,22 +178,23 @@ func (p *pass) unmark(gpus []int) (back func()) {
 }
 
 // reserveFor foresees when and where the head starts: the others end one after
-// the other as expected (those that should have ended, now) until it fits. First as many
+// the other as expected (those that should have ended, now), or are stopped for it if their
+// levels are above stops, until it fits. First as many
 // end as free enough GPUs. If these are too scattered, twice as many have ended at each
 // further try: with n running gangs that is log2(n) searches, not n, for a start that may
 // be foreseen too late, as if more had to end than must.
-func (p *pass) reserveFor(head *entry) *reservation {
-	ends := p.ending()
-	r, done := &reservation{head: head}, 0
+func (p *pass) reserveFor(head *entry, stops int) *reservation {
+	r, done := &reservation{head: head, stops: stops}, 0
+	ends := p.endings(r)
 	var back []func()
 	defer func() { again(back) }()
 	next := 1
 	for done < len(ends) {
 		for ; done < len(ends) && (p.c.FreeGPUs() < head.gpus || next > 0); done++ {
-			back = append(back, p.away(ends[done]))
+			back = append(back, p.away(ends[done].entry))
 			next--
 		}
-		at := max(p.now, ends[done-1].expectedEnd)
+		at := max(p.now, ends[done-1].at)
 		then := p.startingAt(at)
 		_, ok := p.place(head)
 		if then(); ok {
@@ -198,11 +225,11 @@ func (p *pass) replan(r *reservation) {
 	free := p.freeNow()
 	var back []func()
 	defer func() { again(back) }()
-	for _, e := range p.ending() {
-		if e.expectedEnd > r.at {
+	for _, e := range p.endings(r) {
+		if e.at > r.at {
 			break
 		}
-		back = append(back, p.away(e))
+		back = append(back, p.away(e.entry))
 	}
 	p.fewest(r, free)
 }
