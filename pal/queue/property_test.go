@@ -31,11 +31,13 @@ type player struct {
 	longest time.Duration            // run
 	stopped map[string]bool          // some time
 	changed map[string]time.Duration // when its size was, last
+	slow    bool                     // who is stopped takes a while to end
+	leaving map[string]bool          // who is ending so
 }
 
 func newPlayer(t *rapid.T) *player {
 	p := &player{t: t, jobs: map[string]Job{}, places: map[string]pal.Placement{}, ends: map[string]time.Duration{},
-		waiting: map[string]time.Duration{}, stopped: map[string]bool{}, changed: map[string]time.Duration{}, longest: 200 * time.Minute}
+		waiting: map[string]time.Duration{}, stopped: map[string]bool{}, changed: map[string]time.Duration{}, leaving: map[string]bool{}, longest: 200 * time.Minute}
 	p.opt = Options{
 		Order:    rapid.SampledFrom(Orders()).Draw(t, "order"),
 		Backfill: rapid.SampledFrom([]Backfill{BackfillNone, BackfillReserved, BackfillBestEffort}).Draw(t, "backfill"),
@@ -130,6 +132,13 @@ func (p *player) carryOut(a Action) {
 	if n := len(a.Placement.Members); a.Kind != Preempt && (n > j.Gang.GPUs() || n < j.Gang.GPUs() && (j.Least == 0 || n < j.Least)) {
 		p.t.Fatalf("%s of %q, of %d to %d members, with %d", a.Kind, a.Job, j.Least, j.Gang.GPUs(), n)
 	}
+	if a.Kind == Preempt && p.slow {
+		if p.leaving[a.Job] {
+			p.t.Fatalf("%q is stopped twice", a.Job)
+		}
+		p.leaving[a.Job], p.ends[a.Job] = true, p.now+time.Duration(rapid.IntRange(1, 60).Draw(p.t, "stop"))*time.Minute
+		return
+	}
 	if a.Kind != Start {
 		p.c.Release(j.Gang, p.places[a.Job])
 		delete(p.places, a.Job)
@@ -189,8 +198,14 @@ func (p *player) until(at time.Duration) {
 		if id != "" {
 			p.c.Release(p.jobs[id].Gang, p.places[id])
 			delete(p.places, id)
-			p.queue.Finished(p.now, id)
-			delete(p.jobs, id)
+			if p.leaving[id] {
+				delete(p.leaving, id)
+				p.queue.Stopped(p.now, id)
+				p.waiting[id], p.stopped[id] = p.now, true
+			} else {
+				p.queue.Finished(p.now, id)
+				delete(p.jobs, id)
+			}
 		}
 		p.act()
 		if p.now >= at && id == "" {
@@ -237,13 +252,16 @@ func TestNobodyStarves(t *testing.T) {
 	})
 }
 
-// TestEverybodyEnds: once nobody comes any more, all run to their end.
+// TestEverybodyEnds: once nobody comes any more, all run to their end, also where those who are
+// stopped take a while to end, and meanwhile the cluster is rebuilt or who waits for them goes.
 func TestEverybodyEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPlayer(t)
+		p.slow = rapid.Bool().Draw(t, "slow")
 		for range rapid.IntRange(1, 25).Draw(t, "steps") {
 			p.submit()
 			p.act()
+			p.upset()
 			p.until(p.now + time.Duration(rapid.IntRange(0, 60).Draw(t, "gap"))*time.Minute)
 		}
 		p.until(p.now + p.opt.MaxWait + time.Duration(p.n+1)*200*time.Minute)
@@ -251,6 +269,21 @@ func TestEverybodyEnds(t *testing.T) {
 			t.Errorf("job %q of %d GPUs never starts", id, p.jobs[id].Gang.GPUs())
 		}
 	})
+}
+
+// upset has the cluster rebuilt, or a waiting gang go, at times.
+func (p *player) upset() {
+	if rapid.IntRange(0, 9).Draw(p.t, "rebuild") == 0 {
+		p.queue.Rebase(func(id string, _ pal.Gang, pl pal.Placement) (pal.Gang, pal.Placement) { return p.jobs[id].Gang, pl })
+		p.act()
+	}
+	id := fmt.Sprint(rapid.IntRange(1, 5*p.n).Draw(p.t, "goes"))
+	if _, waits := p.waiting[id]; waits {
+		p.queue.Removed(p.now, id)
+		delete(p.waiting, id)
+		delete(p.jobs, id)
+		p.act()
+	}
 }
 
 // TestRepeatable: the same calls give the same actions.
