@@ -44,7 +44,9 @@ type start struct {
 // each touches its own gang alone.
 func (p *Placer) decide(ctx context.Context, now time.Time) error {
 	starts := p.arrived(now)
-	for _, a := range p.m.Queue.Decide(gang.QueueTime(now), p.m.View.Cluster) {
+	actions := p.m.Queue.Decide(gang.QueueTime(now), p.m.View.Cluster)
+	decided := len(starts) + len(actions)
+	for _, a := range actions {
 		t := p.m.ByID(a.Job)
 		p.m.BeginJob(model.KeyOf(a.Job))
 		switch {
@@ -54,6 +56,7 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 			// Nomad has not told yet what it made of the last registration: the gang may hold
 			// GPUs already.
 			p.m.Queue.Requeue(gang.QueueTime(now), a.Job)
+			decided--
 		case a.Kind == queue.Start:
 			starts = append(starts, p.prepare(t, a.Found, now))
 			p.m.View.Take(t.Request.Gang, a.Placement)
@@ -71,7 +74,7 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 		}
 	}
 	p.m.EndJob()
-	p.again = p.again || len(starts) >= model.StartsPerCycle
+	p.again = p.again || decided >= model.StartsPerCycle
 	p.commitAll(ctx, starts, now)
 	for _, s := range starts {
 		p.m.BeginJob(s.t.Key)

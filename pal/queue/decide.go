@@ -343,8 +343,8 @@ func (p *pass) goOn(b *bucket, e *entry) {
 	}
 }
 
-// full says whether the pass has started all that it may.
-func (p *pass) full() bool { return p.opt.Starts > 0 && len(p.started) >= p.opt.Starts }
+// full says whether the pass has decided all that it may.
+func (p *pass) full() bool { return p.opt.Starts > 0 && len(p.actions) >= p.opt.Starts }
 
 // possible says whether the gang could run at all, with what is healthy now. Where the
 // cluster is exclusive the answer stays until Changed.

@@ -125,7 +125,7 @@ type Options struct {
 	HalfLife time.Duration
 	// Deadlines lets gangs go first whose deadline is in danger.
 	Deadlines bool
-	// Starts is how many gangs a pass starts at most; 0: as many as fit. The next
+	// Starts is after how many starts and stops a pass ends; 0: it tries all who wait. The next
 	// pass goes on with the others.
 	Starts int
 	// Exclusive promises that GPUs of the cluster come free only through calls

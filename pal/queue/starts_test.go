@@ -73,3 +73,30 @@ func TestNoGrowthBeforeAllWereTried(t *testing.T) {
 		t.Errorf("decided\n%swant\n%s", got, want)
 	}
 }
+
+// TestStartsBoundsStops: a pass stops no more gangs than it may start, but for those of its last
+// decision: each is a write to Nomad.
+func TestStartsBoundsStops(t *testing.T) {
+	w := &world{queue: newTestLine(t, Options{Order: Priority, Preempt: true, Starts: 2, Placement: pal.Policy{Name: pal.PAL}}),
+		gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
+	var err error
+	if w.cluster, err = pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7)); err != nil {
+		t.Fatal(err)
+	}
+	submit := func(of, with string) {
+		for i := range 8 {
+			if err := w.submit(fmt.Sprintf("%s%d 1 %s", of, i, with)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	submit("low", "prio=1 pre=1")
+	w.decide()
+	w.now = time.Hour
+	submit("high", "prio=9")
+	for range 4 {
+		if got := w.queue.Decide(w.now, w.cluster); len(got) != 2 {
+			t.Errorf("decided %v, want 2 at a time", got)
+		}
+	}
+}

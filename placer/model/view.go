@@ -193,7 +193,7 @@ func (c Config) QueueOptions() queue.Options {
 }
 
 // StartsPerCycle bounds a cycle: what happens meanwhile must not wait until
-// thousands of gangs are committed.
+// thousands of gangs are committed, or stopped.
 const StartsPerCycle = 256
 
 // Policy is the placement policy.
