@@ -153,8 +153,8 @@ events go wrong as in the second one. Authors hint at run times, deadlines, loca
 walk have another queue, placement or restart cost than the defaults, and in half of them Nomad preempts. Then nothing goes wrong any more, and within 40 minutes all has to settle: each job
 is as its author wrote it last, and has finished. All the time none of the invariants may be broken: no GPU is given twice,
 a purged job's or a returning node's included; gangs are whole or not at all, and within their tenant's limit, which one
-walk in four has; nothing is touched that is not the placer's;
-nothing is run twice that had finished; and before each decision the queue has each gang on just the GPUs that it holds in
+walk in four has; nothing is touched that is not the placer's; nothing is run twice that had finished, and no finished member
+of a job whose members do not need each other; and before each decision the queue has each gang on just the GPUs that it holds in
 the placer's view.
 
 A step is one thing that happens in that Nomad: a request is answered, an evaluation is worked on, a client starts or ends
@@ -184,6 +184,9 @@ placer can look, at worst to its end: "%s" counts these.
 
 A registration may be written long after Nomad has checked it ("slow write"). Its pins rest on what was free at the check:
 what came upon these GPUs after that no placer could have known, and it does not count as given twice.
+
+Nomad's own affairs are: when a service's deployment replaces which member, what becomes of groups without GPUs that fail, and
+how often it tries a member that the others do not need. Members that Nomad replaces by itself may be above a tenant's limit.
 
 Not modelled: what Nomad's servers do to each other, federated regions, members on a silent node that may run on there
 (disconnect), deployments that fail or wait for their author, registrations that Nomad writes after the placer has ceased to
