@@ -88,6 +88,7 @@ func (g *Gang) placeStopped(w World) ([]Effect, bool) {
 	if w.Now().Sub(g.evaluatedAt) < evaluateAgain {
 		return nothing()
 	}
+	g.Trouble = "members were stopped, by a drain of their node, say, and Nomad is asked to place them again"
 	return []Effect{g.log(Info, "having members placed again that were stopped"), Evaluate{}}, false
 }
 

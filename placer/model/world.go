@@ -6,6 +6,7 @@ package model
 import (
 	"cmp"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -90,7 +91,8 @@ func (w world) Resized(g *gang.Gang, to pal.Placement) (rewrite.Pins, error) {
 // RoomForMissing is where the members fit that a running gang lacks. Its pins are
 // widened, never replaced: the members that run must stay where they are. Those that it has
 // lost it gets back before others start; those that its author has added since (nomad job
-// scale) it gets as [queue.Queue.RoomFor] has it.
+// scale) it gets as [queue.Queue.RoomFor] has it. If there is no room for all of those that do not
+// need each other, there may be for some.
 func (w world) RoomForMissing(g *gang.Gang) (gang.Room, error) {
 	r, err := w.View.Missing(g.Job)
 	if err != nil {
@@ -98,11 +100,34 @@ func (w world) RoomForMissing(g *gang.Gang) (gang.Room, error) {
 	}
 	widen := func(more rewrite.Pins) rewrite.Pins { return w.View.Widen(r, g.Pins, more) }
 	if g.Record == nil || g.Record.Decision.Demand == 0 || g.Request.Gang.GPUs() <= g.Record.Decision.Demand {
-		return w.room(w.View, r, widen), nil
+		room := w.room(w.View, r, widen)
+		if room.Fits || g.NeedsAll() {
+			return room, nil
+		}
+		lacks := 0
+		for _, set := range r.Gang.MemberSets {
+			lacks += set.Members
+		}
+		most := sort.Search(lacks, func(n int) bool { return !w.room(w.View, fewer(r, n+1), widen).Fits })
+		if most > 0 {
+			room = w.room(w.View, fewer(r, most), widen)
+		}
+		return room, nil
 	}
 	room := w.roomFor(g, r, w.View, queue.Change{Keeps: len(w.View.Holds(g.Key))})
 	room.Pins = widen(room.Pins)
 	return room, nil
+}
+
+// fewer is the request for at most so many of its members, the first.
+func fewer(r nomad.Request, members int) nomad.Request {
+	r.Gang.MemberSets = slices.Clone(r.Gang.MemberSets)
+	for i := range r.Gang.MemberSets {
+		set := &r.Gang.MemberSets[i]
+		set.Members = min(set.Members, members)
+		members -= set.Members
+	}
+	return r
 }
 
 // RoomForCanaries is where the canaries of a new version fit, beside the old members.

@@ -263,3 +263,27 @@ func TestApartDrainedShortly(t *testing.T) {
 		}
 	})
 }
+
+// Two members are lost, and there is room for one of them.
+func TestApartRoomForSome(t *testing.T) {
+	for _, service := range []bool{false, true} {
+		t.Run(fmt.Sprint(service), func(t *testing.T) {
+			Run(t, Options{Seed: 1}, func(w *World) {
+				w.AddNodes(4, 1)
+				w.StartPlacer()
+				g := alone(3, "sleep 3600; exit 0")
+				g.Service = service
+				w.Submit(g)
+				w.RunFor(20 * time.Second)
+				w.Submit(Gang{Name: "b", Runs: time.Minute})
+				w.RunFor(20 * time.Second)
+				w.Nomad.CrashNode(w.tries("workers", 0)[0].Node)
+				w.Nomad.CrashNode(w.tries("workers", 1)[0].Node)
+				w.RunFor(10 * time.Minute)
+				if n := len(w.Members(Key("a"))); n != 2 {
+					w.T.Errorf("%d members run, not 2:\n%s", n, w.Describe())
+				}
+			})
+		})
+	}
+}
