@@ -162,7 +162,7 @@ func Observe(s *nomad.State, job *api.Job) Observed {
 
 // stopped are members of a batch job that were stopped, and that Nomad neither replaces nor says
 // that it could not: after a drain it does so only by chance, as it evaluates the job for another
-// reason.
+// reason. What its author does not want any more, and what has failed for good, is not missed.
 func stopped(job *api.Job, as []*nomad.Alloc) (out []*nomad.Alloc) {
 	is := func(a *nomad.Alloc) bool {
 		return !a.Live() && a.Desired == api.AllocDesiredStatusStop && a.Next == "" && a.ModifyIndex > *job.JobModifyIndex
@@ -176,12 +176,19 @@ func stopped(job *api.Job, as []*nomad.Alloc) (out []*nomad.Alloc) {
 			last[a.Name] = a
 		}
 	}
+	there := map[string]int{} // or done, or failed, by group
 	for _, a := range last {
-		if g := job.LookupTaskGroup(a.Group); g != nil && is(a) && a.Index() < rewrite.Members(g) { // it is wanted still
+		switch {
+		case is(a):
 			out = append(out, a)
+		case a.Member() || a.FinishedIn(job) || a.Client == api.AllocClientStatusFailed && a.Desired == api.AllocDesiredStatusRun:
+			there[a.Group]++
 		}
 	}
-	return out
+	return slices.DeleteFunc(out, func(a *nomad.Alloc) bool {
+		g := job.LookupTaskGroup(a.Group)
+		return g == nil || there[a.Group] >= rewrite.Members(g)
+	})
 }
 
 // leftOut says whether some of them are to be placed again, of groups with GPUs, and beside them:

@@ -100,8 +100,8 @@ func (v *View) sameDevices(old rewrite.Pins, was, named []string, to pal.Placeme
 	return nil
 }
 
-// Index is the allocation's number in its group, by its name; -1 where that has none.
-func (a *Alloc) Index() int {
+// index is the allocation's number in its group, by its name; -1 where that has none.
+func (a *Alloc) index() int {
 	_, number, _ := strings.Cut(a.Name[strings.LastIndexByte(a.Name, '.')+1:], "[")
 	n, err := strconv.Atoi(strings.TrimSuffix(number, "]"))
 	if err != nil {
@@ -116,7 +116,7 @@ func (v *View) inOrder(r Request, owned []int) []pal.Member {
 	var ms []pal.Member
 	left := slices.Clone(owned)
 	as := slices.DeleteFunc(v.state.AllocsOf(r.Key), func(a *Alloc) bool { return a.Group != r.Elastic.Group || !a.Live() })
-	slices.SortFunc(as, func(a, b *Alloc) int { return a.Index() - b.Index() })
+	slices.SortFunc(as, func(a, b *Alloc) int { return a.index() - b.index() })
 	for _, a := range as {
 		m := pal.Member{}
 		for _, id := range a.GPUs {

@@ -439,13 +439,13 @@ func (x *Walk) open() (out []string) {
 
 // failedAlone says whether a job has done what it can: some members have done their work, and
 // another one failed, which Nomad does not try again, and that the others do not need: its author
-// says so, or it has no GPUs.
+// says so, or it has no GPUs. One of these may also have been stopped when the others had ended.
 func (x *Walk) failedAlone(k nomadtest.Key, job *api.Job) bool {
 	h, err := rewrite.ParseHints(job)
 	failed, done := false, false
 	for _, m := range x.Nomad.Members(k) {
 		alone := err == nil && h.OnFailure == rewrite.ReplaceMember || len(m.GPUs) == 0
-		failed = failed || alone && m.Client == api.AllocClientStatusFailed
+		failed = failed || alone && m.Client == api.AllocClientStatusFailed || len(m.GPUs) == 0 && m.Desired == api.AllocDesiredStatusStop
 		done = done || m.Done
 	}
 	return failed && done
