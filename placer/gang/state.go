@@ -181,7 +181,7 @@ func stopped(job *api.Job, as []*nomad.Alloc) (out []*nomad.Alloc) {
 		switch {
 		case is(a):
 			out = append(out, a)
-		case a.Member() || a.FinishedIn(job) || a.Client == api.AllocClientStatusFailed && a.Desired == api.AllocDesiredStatusRun:
+		case a.Member() || a.FinishedIn(job) || a.Client == api.AllocClientStatusFailed && a.Desired == api.AllocDesiredStatusRun && a.ModifyIndex > *job.JobModifyIndex:
 			there[a.Group]++
 		}
 	}

@@ -260,6 +260,8 @@ func (st Observed) lost(w World) bool {
 		return false
 	case st.Have >= st.Want || st.didItsWork(w):
 		return false
+	case slices.ContainsFunc(w.Allocs(st.Key), func(a *nomad.Alloc) bool { return a.Live() && a.Client != api.AllocClientStatusUnknown }):
+		return false // Nomad calls it dead while tasks that it told to stop still end, as they may well do by themselves
 	}
 	if f := w.LastFailure(st.Job); f != nil && f.Cause != failure.Unknown && st.startsAsAWhole() {
 		return f.Cause == failure.Infrastructure || f.Cause == failure.User && w.Now().Sub(f.At) < retryWithin
