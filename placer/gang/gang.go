@@ -227,6 +227,8 @@ func (g *Gang) Unsettled() bool {
 	switch g.Nomad {
 	case Starting, Stopping, Waiting, Lost:
 		return true
+	case Resubmitted:
+		return g.Tries > 0 // what failed is tried again
 	case Running:
 		return g.stumbled != "" || g.LeftOutBeside || g.canariesDone != *g.Job.JobModifyIndex && WantsCanaries(g.Observed)
 	}

@@ -126,8 +126,8 @@ type State struct {
 
 	byJob map[JobKey]map[string]*Alloc
 	bad   map[string]*Alloc // with GPUs, failed or lost
-	// orphans are live, with GPUs, and their job is not there, or is a new one of that
-	// name.
+	// orphans are live, and their job is not there, of those with GPUs, or is a new one of
+	// that name.
 	orphans map[string]*Alloc
 	// staleVersions have ended since their job was registered last, and may belong
 	// to a version before.
@@ -411,7 +411,8 @@ func instanceIDs(d *api.NodeDeviceResource) []string {
 	return ids
 }
 
-// Orphans are live allocations with GPUs whose job is gone. Nomad sends no
+// Orphans are live allocations whose job is gone: with GPUs, or of a name that a new job has,
+// which would have them as members. Nomad sends no
 // events for the allocations of a purged job (seen on 1.11.3), so they must be
 // read one by one: see [Client.ReadStale].
 func (s *State) Orphans() []*Alloc { return byID(s.orphans) }
@@ -432,7 +433,7 @@ func (s *State) noteStale(k JobKey) {
 func (s *State) noteStaleAlloc(a *Alloc) {
 	job := s.Jobs[a.Job]
 	gone := job == nil || job.CreateIndex != nil && a.CreateIndex < *job.CreateIndex // purged, and registered again
-	keep(s.orphans, a, gone && a.Live() && len(a.GPUs) > 0)
+	keep(s.orphans, a, gone && a.Live() && (len(a.GPUs) > 0 || job != nil))
 	keep(s.staleVersions, a, job != nil && a.Version == nil && a.endedSince(job) && (!a.PlacedFor(job) || rewrite.Gated(job)))
 }
 

@@ -287,3 +287,19 @@ func TestApartRoomForSome(t *testing.T) {
 		})
 	}
 }
+
+// A gang with a helper is purged while it runs, and registered again at once.
+func TestPurgedBesideAHelper(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 4)
+		w.StartPlacer()
+		g := gangBesideHelper("sleep 3600; exit 0", "sleep 86400")
+		w.Submit(g)
+		w.RunFor(20 * time.Second)
+		if err := w.Purge(Key("a")); err != nil {
+			w.T.Fatal(err)
+		}
+		w.Submit(g)
+		w.ExpectRunning("a", 30*time.Second)
+	})
+}
