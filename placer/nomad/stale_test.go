@@ -60,7 +60,7 @@ func TestStale(t *testing.T) {
 				var orphans, unversioned, got []string
 				for _, a := range s.Allocs {
 					switch job := s.Jobs[a.Job]; {
-					case (job == nil || a.CreateIndex < *job.CreateIndex) && a.Client == "running" && len(a.GPUs) > 0:
+					case (job == nil && len(a.GPUs) > 0 || job != nil && a.CreateIndex < *job.CreateIndex) && a.Client == "running":
 						orphans = append(orphans, a.ID)
 					case job != nil && a.Client == "complete" && a.Version == nil && a.CreateIndex < *job.JobModifyIndex && *job.JobModifyIndex < a.ModifyIndex:
 						unversioned = append(unversioned, a.ID)
