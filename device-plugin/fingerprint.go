@@ -30,6 +30,9 @@ const (
 	lookInterval = time.Second
 	// hangAfter is how long a scan may take before its GPUs are called unhealthy.
 	hangAfter = 10 * time.Second
+	// firstHangAfter is the same of the first scan, in which a GPU that hangs holds the
+	// others up for longer: they may have to be started.
+	firstHangAfter = 17 * time.Second
 	// eventScan is the shortest time between scans that events ask for: an application
 	// may provoke as many events as it likes.
 	eventScan = time.Second
@@ -61,7 +64,7 @@ func (p *Plugin) Fingerprint(ctx context.Context) (<-chan *device.FingerprintRes
 		p.running, s.measures, s.changed = p.measures, p.measures, p.measures.Changed()
 	}
 	if s.patience = cmp.Or(p.patience, firstWithin); len(p.roster.stored) > 0 && !p.scanned {
-		s.patience = max(s.patience, hangAfter)
+		s.patience = max(s.patience, firstHangAfter)
 	}
 	p.streams.Go(func() { s.run(ctx) })
 	return s.out, nil
@@ -211,7 +214,9 @@ func (s *stream) unscanned() {
 	}
 	s.p.view.inv = inv
 	s.p.judge()
-	s.p.tellKnown()
+	if len(inv.Devices) > 0 || s.hung {
+		s.p.tellKnown()
+	}
 }
 
 // take applies an event at once; the GPUs are to be scanned soon.
@@ -245,7 +250,11 @@ func (s *stream) watch() (changed bool) {
 		s.p.log.Error("the driver does not answer, ending the process so that Nomad starts it again", "for", running.Round(time.Second))
 		s.p.exit(hungExit)
 	}
-	if running < hangAfter || s.hung {
+	limit := hangAfter
+	if !s.p.scanned {
+		limit = firstHangAfter
+	}
+	if running < limit || s.hung {
 		return false
 	}
 	s.hung = true

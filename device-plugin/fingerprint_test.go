@@ -202,7 +202,7 @@ func TestFirstScanAfterARestart(t *testing.T) {
 		well  time.Duration // when the GPU is healthy at the latest
 	}{
 		{"slow", 6 * time.Second, "", 6 * time.Second, 6 * time.Second},
-		{"hanging for a while", 25 * time.Second, "driver-not-answering", hangAfter, 25 * time.Second},
+		{"hanging for a while", 25 * time.Second, "driver-not-answering", firstHangAfter, 25 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			cfg := DefaultConfig()
@@ -440,6 +440,52 @@ func TestListsAndCountsAgree(t *testing.T) {
 			if before != len(v.inv.Devices) {
 				t.Fatalf("class %s: the last list has %d of %d GPUs", c, before, len(v.inv.Devices))
 			}
+		}
+	})
+}
+
+// Reserve that comes to a fresh process before Fingerprint waits for the scan, too.
+func TestReserveBeforeFingerprint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := DefaultConfig()
+		cfg.StateDir = t.TempDir()
+		p, s, _, _ := onStage(2, cfg)
+		if err := openStore(cfg.StateDir).saveInventory(s.inv); err != nil {
+			t.Fatal(err)
+		}
+		reserved := make(chan error, 1)
+		go func() {
+			_, err := p.Reserve([]string{"GPU-1"})
+			reserved <- err
+		}()
+		time.Sleep(time.Millisecond)
+		_, end := fingerprints(t, p)
+		defer end()
+		if err := <-reserved; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Without a state_dir: the plugin ends, Nomad starts it again and asks at once.
+func TestReserveAfterARestartWithoutState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := DefaultConfig()
+		cfg.StateDir = ""
+		p, s, _, _ := onStage(2, cfg)
+		s.hang = make(chan struct{})
+		time.AfterFunc(3*time.Second, func() { close(s.hang) })
+		c, end := fingerprints(t, p)
+		defer end()
+		reserved := make(chan error, 1)
+		go func() {
+			_, err := p.Reserve([]string{"GPU-1"})
+			reserved <- err
+		}()
+		defer time.Sleep(4 * time.Second)
+		t.Logf("first message lists %d groups", len(next(t, c)))
+		if err := <-reserved; err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -85,7 +85,7 @@ type Plugin struct {
 	nodeOnly *profile.Profile // of this node's GPUs alone, for hysteresis
 	view     view             // last one
 	scanned  bool             // a scan has ended, well or not
-	known    chan struct{}    // closed once it is known what GPUs there are; nil until ready
+	known    chan struct{}    // closed once it is known what GPUs there are
 	missing  string           // why there is no driver, as logged last
 	warned   map[string]bool
 	toldXid  map[string]time.Time // when an error was logged last, by GPU and Xid
@@ -94,7 +94,7 @@ type Plugin struct {
 // New returns a plugin with the default configuration. It does no more than
 // that: Nomad starts a plugin several times only to ask its name.
 func New(o Options) *Plugin {
-	p := &Plugin{log: o.Log, open: o.Open, exit: o.Exit, self: o.Self, patience: o.Patience, readProfile: ReadProfile, started: time.Now(), warned: map[string]bool{}, toldXid: map[string]time.Time{}}
+	p := &Plugin{log: o.Log, open: o.Open, exit: o.Exit, self: o.Self, patience: o.Patience, readProfile: ReadProfile, started: time.Now(), warned: map[string]bool{}, toldXid: map[string]time.Time{}, known: make(chan struct{})}
 	p.configure(DefaultConfig())
 	return p
 }
@@ -160,9 +160,6 @@ func (p *Plugin) Settle(limit time.Duration) {
 func (p *Plugin) ready() {
 	if p.backend != nil {
 		return
-	}
-	if p.known == nil {
-		p.known = make(chan struct{})
 	}
 	b := p.open(p.cfg)
 	p.backend, p.scans, p.samples = b, &scanner{backend: b}, &sampler{backend: b}

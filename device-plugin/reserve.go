@@ -63,14 +63,14 @@ func (p *Plugin) Reserve(deviceIDs []string) (*device.ContainerReservation, erro
 // waitKnown waits until it is known what GPUs there are, while that is being found out.
 func (p *Plugin) waitKnown() {
 	p.mu.Lock()
-	known := p.known
+	enabled := p.cfg.Enabled
 	p.mu.Unlock()
-	if known == nil {
+	if !enabled {
 		return
 	}
 	select {
-	case <-known:
-	case <-time.After(hangAfter):
+	case <-p.known:
+	case <-time.After(firstHangAfter):
 	}
 }
 

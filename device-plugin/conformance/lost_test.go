@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/nomad/plugins/device"
 
@@ -134,5 +135,37 @@ func TestLibraryThatIsNotNVML(t *testing.T) {
 	eventually(t, "the log to say why", func() bool { return strings.Contains(w.log.String(), "is not NVML: it has no nvmlInit") })
 	if w.Exited() {
 		t.Error("the plugin died")
+	}
+}
+
+// A plugin that starts again beside one GPU that hangs does not call the others unhealthy.
+func TestRestartBesideAHungGPU(t *testing.T) {
+	ours(t)
+	dir := t.TempDir()
+	config := fast + "\nstate_dir = \"" + dir + "\""
+	w := start(t, nvmltest.H200(4), config)
+	w.fingerprint().until("4 GPUs", listed(4))
+	w.Stop()
+	w.set("gpu1", "hang", "1")
+	again := *w
+	again.launch()
+	if err := again.Configure(config); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	s := again.fingerprint()
+	go func() {
+		_, err := again.Device.Reserve([]string{nvmltest.UUID(0)})
+		t.Logf("Reserve of a good GPU after %s: %v", time.Since(begin).Round(time.Millisecond), err)
+	}()
+	for time.Since(begin) < 17*time.Second {
+		got := s.nextWithin(30 * time.Second)
+		t.Logf("%s: %s", time.Since(begin).Round(time.Millisecond), describe(got))
+		if d := instance(got, nvmltest.UUID(0)); d != nil && !d.Healthy {
+			t.Errorf("after %s GPU 0, which answers, is %s", time.Since(begin).Round(time.Millisecond), d.HealthDesc)
+		}
+		if d := instance(got, nvmltest.UUID(0)); d != nil && d.Healthy {
+			break
+		}
 	}
 }

@@ -18,8 +18,9 @@ import (
 
 // use is what uses a GPU: nothing, when both fields are empty.
 type use struct {
-	task bool   // a task was given it, whether it uses it or not
-	by   string // what the driver says of it, for people
+	task     bool   // a task was given it, whether it uses it or not
+	computes bool   // a process does
+	by       string // what the driver says of it, for people
 }
 
 func (u use) String() string {
@@ -51,7 +52,7 @@ func (r Runner) uses(all []gpu.Device, ids []string) map[string]use {
 		u := use{by: busyBy(samples[id], system[id])}
 		switch found, told := pids[id]; {
 		case len(found) > 0:
-			u.by = describeProcess(proc, found[0])
+			u.by, u.computes = describeProcess(proc, found[0]), true
 		case r.Processes != nil && !told:
 			u.by = "the driver does not say what computes on it"
 		}

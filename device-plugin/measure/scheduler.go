@@ -424,7 +424,7 @@ func (s *Scheduler) look(now time.Time) {
 	defer s.mu.Unlock()
 	for _, id := range ids {
 		u := uses[id]
-		u.task = s.held(now, id, u.task) || u.task
+		u.task = s.held(now, id, u.task || u.computes) || u.task
 		busy := u != use{}
 		s.tellBusy(now, id, u)
 		switch {

@@ -843,3 +843,47 @@ func TestBadStateFile(t *testing.T) {
 		}
 	}
 }
+
+// A task that computes from its first second to its last has shown: the GPU is free when it ends.
+func TestTaskThatComputesAllTheTimeHasShown(t *testing.T) {
+	cfg := DefaultSchedule()
+	cfg.Jitter, cfg.StateDir = 0, statedir.Dir(t.TempDir())
+	proc, id := t.TempDir(), fakecuda.UUID(0)
+	pids := map[string][]int{id: {}}
+	s, err := NewScheduler(cfg, Runner{proc: proc, Processes: func([]string) map[string][]int { return pids }}, hclog.NewNullLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	inv := twoGPUs().inv
+	inv.Devices = inv.Devices[:1]
+	s.Observe(&inv, nil)
+	begin := time.Now().Add(time.Second)
+	if err := s.Reserve([]string{id}); err != nil {
+		t.Fatal(err)
+	}
+	task := filepath.Join(proc, "4711")
+	if err := os.Mkdir(task, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(task, "environ"), []byte("NVIDIA_VISIBLE_DEVICES="+id), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	pids[id] = []int{4711} // it computes
+	for m := range 30 {
+		s.look(begin.Add(time.Duration(m) * time.Minute))
+	}
+	pids[id] = []int{} // it has ended
+	if err := os.RemoveAll(task); err != nil {
+		t.Fatal(err)
+	}
+	for m := 30; m < 180; m++ {
+		s.look(begin.Add(time.Duration(m) * time.Minute))
+		if !s.idleSince[id].IsZero() {
+			if m > 31 {
+				t.Errorf("free %d minutes after the task's end", m-30)
+			}
+			return
+		}
+	}
+	t.Error("never free")
+}

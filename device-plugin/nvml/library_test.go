@@ -912,3 +912,50 @@ func TestUncountedGPUs(t *testing.T) {
 		t.Errorf("afterwards (-before +now)\n%s", diff)
 	}
 }
+
+// loses is a library that loses all GPUs.
+type loses struct {
+	nvml.Interface
+	lost bool
+}
+
+func (l *loses) DeviceGetHandleByIndex(i int) (nvml.Device, nvml.Return) {
+	if l.lost {
+		return nil, nvml.ERROR_GPU_IS_LOST
+	}
+	return l.Interface.DeviceGetHandleByIndex(i)
+}
+
+// A handle of an earlier initialisation of NVML is not used.
+func TestHandlesEndWithNVML(t *testing.T) {
+	n := open(t, nvmltest.H200(2))
+	l := &loses{Interface: n.lib}
+	n.lib = l
+	n.scan()
+	n.disconnect() // the driver was loaded anew
+	l.lost = true
+	n.scan()
+	if len(n.physical) > 0 || len(n.handles) > 0 {
+		t.Errorf("%d GPUs and %d handles are used that this initialisation did not give", len(n.physical), len(n.handles))
+	}
+}
+
+// MIG is enabled, fails to be told, is disabled: what is published follows.
+func TestR2MIGToggles(t *testing.T) {
+	state := nvmltest.H200(2)
+	n := open(t, state)
+	show := func(what string) {
+		inv := n.scan()
+		for _, d := range inv.Devices {
+			t.Logf("%s: %s parent %q signals %+v", what, d.ID, d.Parent, d.Signals)
+		}
+		t.Log(inv.Warnings, inv.Undivided)
+	}
+	show("whole")
+	state.Split(0, 2)
+	n.write()
+	show("split")
+	state.Set("gpu0", "mig", "")
+	n.write()
+	show("whole again")
+}

@@ -43,6 +43,7 @@ type found struct {
 	devices  []gpu.Device
 	handles  map[string]handle
 	dev      nvml.Device
+	init     int // of NVML that gave the handles
 	links    links
 	warnings []string
 	// signals are those of all its devices.
@@ -234,7 +235,9 @@ func (b *Backend) readConnected(index int) found {
 	if !b.up {
 		return found{err: errDriverGone}
 	}
-	return b.readGPU(index)
+	f := b.readGPU(index)
+	f.init = b.inits
+	return f
 }
 
 // settle keeps a good read, and completes a bad one from the last good one.
@@ -324,13 +327,16 @@ func (b *Backend) vanished(seen map[string]bool) []found {
 	return out
 }
 
-// remember keeps the handles for samples and events, of GPUs that answer.
+// remember keeps the handles for samples and events, of GPUs that answer. Those of an
+// earlier initialisation of NVML are not valid.
 func (b *Backend) remember(fs []found) {
+	b.conn.RLock()
+	defer b.conn.RUnlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.handles, b.physical = map[string]handle{}, map[string]nvml.Device{}
 	for _, f := range fs {
-		if f.dev == nil || len(f.devices) > 0 && f.devices[0].Signals.Unanswered {
+		if f.dev == nil || f.init != b.inits || len(f.devices) > 0 && f.devices[0].Signals.Unanswered {
 			continue
 		}
 		b.physical[f.uuid] = f.dev
