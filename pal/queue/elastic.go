@@ -258,7 +258,7 @@ func (p *pass) shrinkFor(e *entry, level int) bool {
 // of the level.
 func (p *pass) lends(v, e *entry, level int) bool {
 	return v.elastic != nil && v.state == running && !v.settled && len(v.placement.Members) > v.job.Least &&
-		(p.level(v, p.now) >= level && !p.spared(v, e) || p.reclaims(v, e))
+		(p.level(v, p.now) >= level && !p.spared(v, e, nil) || p.reclaims(v, e))
 }
 
 // MayGive is how many GPUs, of those that are of use, a running elastic gang would give back for

@@ -18,7 +18,16 @@ func (p *pass) preemptFor(e *entry) bool {
 		return false
 	}
 	vs := p.above(p.level(e, p.now))
-	vs.spare = func(v *entry) bool { return p.spared(v, e) }
+	if p.tree.quotas {
+		freed := p.freed()
+		vs.spare = func(v *entry) bool {
+			spared := p.spared(v, e, freed)
+			if !spared {
+				freed.add(v)
+			}
+			return spared
+		}
+	}
 	return p.stopEnough(e, vs) || p.reclaim(e)
 }
 

@@ -20,36 +20,46 @@ func (p *pass) reclaim(e *entry) bool {
 	if !p.tree.quotas || p.claimOf(e) == 0 {
 		return false
 	}
-	freed := map[*tenant]int{} // GPUs of gangs that are being stopped, or would be
-	free := func(v *entry) {
-		for t := v.of.tenant; t != nil; t = t.parent {
-			freed[t] += v.gpus
-		}
-	}
-	for _, c := range p.Queue.claims {
-		for _, v := range c.victims {
-			free(v)
-		}
-	}
-	for _, v := range p.leaving {
-		free(v)
-	}
+	freed := p.freed()
 	var vs []*entry
 	all := p.above(math.MinInt)
 	for v := all.next(); v != nil; v = all.next() {
 		if within, over := p.quotas(e, v, freed); within && over {
 			vs = append(vs, v)
-			free(v)
+			freed.add(v)
 		}
 	}
 	slices.Reverse(vs) // victims are taken from the end
 	return len(vs) > 0 && p.stopEnough(e, &victims{p: p, left: vs})
 }
 
+// freedGPUs are GPUs of gangs that are being stopped, or would be, by tenant.
+type freedGPUs map[*tenant]int
+
+func (f freedGPUs) add(v *entry) {
+	for t := v.of.tenant; t != nil; t = t.parent {
+		f[t] += v.gpus
+	}
+}
+
+// freed are those of gangs that are being stopped.
+func (p *pass) freed() freedGPUs {
+	f := freedGPUs{}
+	for _, c := range p.Queue.claims {
+		for _, v := range c.victims {
+			f.add(v)
+		}
+	}
+	for _, v := range p.leaving {
+		f.add(v)
+	}
+	return f
+}
+
 // quotas compares a waiting gang's tenant with that of one that runs where their ways up
 // the tree meet: within says whether the first part stays within its quota with the gang,
 // over whether the second is above its own without what is freed.
-func (p *pass) quotas(e, v *entry, freed map[*tenant]int) (within, over bool) {
+func (p *pass) quotas(e, v *entry, freed freedGPUs) (within, over bool) {
 	if !p.tree.quotas {
 		return false, true
 	}
@@ -59,10 +69,10 @@ func (p *pass) quotas(e, v *entry, freed map[*tenant]int) (within, over bool) {
 }
 
 // spared says whether a gang must not be stopped, or made smaller, for a waiting one: its
-// tenant is within its quota, and that of the waiting one would borrow. It would only take
-// the GPUs back.
-func (p *pass) spared(v, e *entry) bool {
-	within, over := p.quotas(e, v, nil)
+// tenant is within its quota, or would be without what is freed, and that of the waiting one
+// would borrow. It would only take the GPUs back.
+func (p *pass) spared(v, e *entry, freed freedGPUs) bool {
+	within, over := p.quotas(e, v, freed)
 	return !within && !over
 }
 

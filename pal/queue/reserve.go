@@ -151,7 +151,7 @@ func (p *pass) endings(r *reservation) []ending {
 
 // stops says whether a running gang may be stopped for the head, once it has run long enough.
 func (p *pass) stops(r *reservation, v *entry) bool {
-	return v.state == running && v.level != nil && v.level.level > r.stops && (r.stops == math.MinInt || !p.spared(v, r.head))
+	return v.state == running && v.level != nil && v.level.level > r.stops && (r.stops == math.MinInt || !p.spared(v, r.head, nil))
 }
 
 // away frees the GPUs of a gang that runs or is about to, in the what-if; it returns
