@@ -205,6 +205,26 @@ func TestHealthOfLostTouch(t *testing.T) {
 	}
 }
 
+// An agent that cannot write its heartbeat is not healthy: commands say that no placer is at work.
+func TestHealthWithoutHeartbeat(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	f.set(func() { f.broken = regexp.MustCompile("PUT /v1/var/nomad-pal/agent") })
+	r := f.run(openConfig)
+	until(t, "health names the heartbeat", func() bool {
+		status, text := r.send(http.MethodGet, "/v1/health", "", "")
+		return status == http.StatusServiceUnavailable && strings.Contains(text, `"ready": true`) && strings.Contains(text, "cannot write its heartbeat") && !strings.Contains(text, "last_error")
+	})
+	if _, text := r.send(http.MethodGet, "/v1/health", agentsToken, ""); !strings.Contains(text, `"last_error": "writing variable`) {
+		t.Errorf("for operators: %s", text)
+	}
+	f.set(func() { f.broken = nil })
+	until(t, "it is healthy when it can", func() bool {
+		status, _ := r.send(http.MethodGet, "/v1/health", "", "")
+		return status == http.StatusOK
+	})
+}
+
 // What health makes of a placer's signs of life.
 func TestHealthOf(t *testing.T) {
 	t.Parallel()
@@ -298,4 +318,29 @@ func TestLooksAhead(t *testing.T) {
 	f := newFake(t, nil)
 	f.run(openConfig).ready()
 	until(t, "the nodes have been read twice: by the placer, and for the page", func() bool { return len(f.askedFor("GET /v1/nodes$")) == 2 })
+}
+
+// A heartbeat that could not be written a moment ago is a warning; commands still say that the
+// placer is at work.
+func TestHealthHearsHeartbeat(t *testing.T) {
+	t.Parallel()
+	denied := errors.New("denied")
+	for _, c := range []struct {
+		name              string
+		is                Health
+		silent            bool
+		err               error
+		trouble, warnings int
+	}{
+		{"written", Health{}, false, nil, 0, 0},
+		{"a moment ago", Health{}, false, denied, 0, 1},
+		{"for long", Health{}, true, denied, 1, 0},
+		{"beside other trouble", Health{Trouble: "x"}, true, denied, 1, 0},
+	} {
+		h := c.is
+		h.hear(c.silent, c.err)
+		if min(1, len(h.Trouble)) != c.trouble || len(h.Warnings) != c.warnings || h.WarningCount != c.warnings {
+			t.Errorf("%s: %+v", c.name, h)
+		}
+	}
 }

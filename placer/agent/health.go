@@ -5,6 +5,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -61,7 +62,22 @@ func (a *Agent) health(now time.Time) Health {
 		}
 		return h
 	}
-	return h.of(p.Status(), p.Vitals(), now)
+	h = h.of(p.Status(), p.Vitals(), now)
+	h.hear(a.warnings.Unwritten(now))
+	return h
+}
+
+// hear takes in that the heartbeat could not be written. silent: for so long that commands say
+// that no placer is at work.
+func (h *Health) hear(silent bool, err error) {
+	switch {
+	case err == nil || h.Trouble != "":
+	case silent:
+		h.Trouble, h.LastError = "it cannot write its heartbeat in Nomad, so commands say that no placer is at work: see its log", err.Error()
+	default:
+		h.Warnings = append(h.Warnings, fmt.Sprintf("the agent cannot write its heartbeat; if that goes on, commands say that no placer is at work: %v", err))
+		h.WarningCount++
+	}
 }
 
 // of is the health of a placer, whose warnings come after its agent's.

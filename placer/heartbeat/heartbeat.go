@@ -24,6 +24,8 @@ const (
 	// heartbeatLapses is how old the last one may be: three are missed. Whoever
 	// reads it compares the servers' clock with his own.
 	heartbeatLapses = 3 * HeartbeatEvery
+	// retryEvery is how long after a heartbeat that could not be written the next is tried.
+	retryEvery = 5 * time.Second
 	// firstLook is how often it is looked whether the placer has begun to work.
 	firstLook = 100 * time.Millisecond
 	// handover is how long after an agent stopped in order another one, or the same
@@ -111,6 +113,7 @@ type Heart struct {
 // gets into trouble or out of it. The last beat says that it stopped.
 func (h *Heart) Run(ctx context.Context) {
 	h.Of.Since = time.Now().UTC()
+	defer h.Warnings.rested()
 	tick := time.NewTicker(firstLook)
 	defer tick.Stop()
 	h.Of.Starting = true
@@ -140,13 +143,17 @@ func (h *Heart) beat(ctx context.Context, now time.Time) {
 	if trouble == "" && !starting {
 		h.Of.Worked = now.UTC()
 	}
-	if !h.holds(now) || (trouble == "") == (h.Of.Trouble == "") && starting == h.Of.Starting && now.Sub(h.at) < HeartbeatEvery {
+	every := HeartbeatEvery
+	if h.failed != "" {
+		every = retryEvery
+	}
+	if !h.holds(now) || (trouble == "") == (h.Of.Trouble == "") && starting == h.Of.Starting && now.Sub(h.at) < every {
 		return
 	}
 	h.Of.Trouble, h.Of.Starting, h.at = trouble, starting, now
 	short, cancel := context.WithTimeout(ctx, HeartbeatEvery/2)
 	defer cancel()
-	h.note(h.write(short, now))
+	h.note(h.write(short, now), now)
 }
 
 // holds says whether nobody else can be the one elected.
@@ -175,7 +182,11 @@ func (h *Heart) write(ctx context.Context, now time.Time) (err error) {
 	return err
 }
 
-func (h *Heart) note(err error) {
+func (h *Heart) note(err error, now time.Time) {
+	if errors.Is(err, errOther) { // the lock was lost meanwhile: the heartbeat is another's to write
+		return
+	}
+	h.Warnings.beaten(err, now)
 	text := ""
 	if err != nil {
 		text = err.Error()

@@ -16,6 +16,34 @@ type Warnings struct {
 	config string
 	other  string    // an agent that was at work beside this one
 	seen   time.Time // when it last was
+	// unwritten is why the last heartbeat could not be written, nil if it was; written is when
+	// the last one was that could.
+	unwritten error
+	written   time.Time
+}
+
+// beaten notes how the writing of a heartbeat went.
+func (w *Warnings) beaten(err error, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.unwritten = err; err == nil {
+		w.written = now
+	}
+}
+
+// rested notes that this agent has no heartbeat to write any more.
+func (w *Warnings) rested() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.unwritten, w.written = nil, time.Time{}
+}
+
+// Unwritten is why the last heartbeat could not be written, nil if it was. silent says whether
+// that goes on for so long that commands say that no placer is at work.
+func (w *Warnings) Unwritten(now time.Time) (silent bool, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.unwritten != nil && now.Sub(w.written) > heartbeatLapses, w.unwritten
 }
 
 // Configured notes what is wrong with the configuration on disk, nil for nothing.
