@@ -19,6 +19,7 @@ const (
 	submitJobs capability = "submit-job"
 	lifecycle  capability = "alloc-lifecycle"
 	variables  capability = "variables"
+	readVars   capability = "read-variables"
 )
 
 // Token is what a secret may do. A management token may do everything.
@@ -27,7 +28,7 @@ type Token struct {
 	// Nodes: it may read nodes.
 	Nodes bool
 	// Namespaces are its capabilities, by namespace or "*": list-jobs, read-job,
-	// submit-job, alloc-lifecycle, variables.
+	// submit-job, alloc-lifecycle, variables, read-variables.
 	Namespaces map[string][]string
 }
 

@@ -411,7 +411,8 @@ func (s *Server) serveAllocs(r *http.Request, parts []string) (any, error) {
 
 func (s *Server) serveVariable(r *http.Request, path string) (any, error) {
 	ns, q := namespaceOf(r), r.URL.Query()
-	if err := s.authorize(r, ns, variables); err != nil {
+	err := s.authorize(r, ns, variables)
+	if err != nil && (r.Method != http.MethodGet || s.authorize(r, ns, readVars) != nil) {
 		return nil, err
 	}
 	switch r.Method {
@@ -431,7 +432,6 @@ func (s *Server) serveVariable(r *http.Request, path string) (any, error) {
 	}
 	v.Namespace, v.Path = ns, path
 	var out, conflict *api.Variable
-	var err error
 	switch {
 	case q.Has("lock-acquire"):
 		out, conflict, err = s.acquire(&v)

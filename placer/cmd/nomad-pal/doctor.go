@@ -134,36 +134,6 @@ func (b *base) checkPaused(client *nomad.Client) query.Check {
 	return query.Check{}
 }
 
-// checkToken tries what the placer needs to read.
-func (b *base) checkToken(client *nomad.Client) query.Check {
-	one := (&api.QueryOptions{PerPage: 1}).WithContext(b.ctx)
-	self, _, err := client.API().ACLTokens().Self(one)
-	switch {
-	case aclDisabled(self, err):
-		return query.Check{Name: "token", Verdict: query.Warn, Found: "Nomad has no access control: anybody may do everything", Next: "for anything but a trial: nomad acl bootstrap"}
-	case err == nil && self.Type == "management":
-		return query.Check{Name: "token", Verdict: query.OK, Found: "a management token"}
-	}
-	var lacks []string
-	try := func(what string, err error) {
-		if err != nil {
-			lacks = append(lacks, what)
-		}
-	}
-	_, _, err = client.API().Nodes().List(one)
-	try(`node { policy = "read" }`, err)
-	everywhere := *one
-	everywhere.Namespace = "*"
-	_, _, err = client.API().Jobs().List(&everywhere)
-	try(`"list-jobs"`, err)
-	_, err = store.In(client).Failures().Read(b.ctx)
-	try(`reading the variables "nomad-pal/*"`, err)
-	if len(lacks) > 0 {
-		return query.Check{Name: "token", Verdict: query.Fail, Found: "the token lacks " + strings.Join(lacks, ", "), Next: "use a token with the agent's policy; the checks below may show a part only"}
-	}
-	return query.Check{Name: "token", Verdict: query.OK, Found: "it reads nodes, jobs, and the placer's variables"}
-}
-
 func (b *base) checkAgent(client *nomad.Client) query.Check {
 	a, err := heartbeat.ReadActivity(b.ctx, client, time.Now())
 	switch {

@@ -87,6 +87,43 @@ func (c *cluster) found(name string, args ...string) query.Check {
 	return checks[i]
 }
 
+// doctor names each right that the agent needs and its token lacks, and a token that Nomad does not
+// know; it changes nothing.
+func TestDoctorOfToken(t *testing.T) {
+	c := newCluster(t)
+	c.nomad.AddNamespace("research")
+	reads := []string{"list-jobs", "read-job", "read-variables"}
+	writes := append([]string{"variables"}, reads...)
+	submits := append([]string{"submit-job", "alloc-lifecycle"}, writes...)
+	c.nomad.SetTokens(map[string]nomadtest.Token{
+		"reads":   {Nodes: true, Namespaces: map[string][]string{"*": reads}},
+		"writes":  {Nodes: true, Namespaces: map[string][]string{"*": writes}},
+		"some":    {Nodes: true, Namespaces: map[string][]string{"*": writes, "research": submits}},
+		"agent's": {Nodes: true, Namespaces: map[string][]string{"*": submits}},
+		"root":    {Management: true},
+	})
+	for token, want := range map[string]struct {
+		verdict query.Verdict
+		found   string
+	}{
+		"reads":   {query.Fail, `the token lacks writing the variables "nomad-pal/*", "submit-job"`},
+		"writes":  {query.Fail, `the token lacks "submit-job"`},
+		"some":    {query.Warn, `the token lacks "submit-job" in some namespaces (default): gated jobs there wait`},
+		"agent's": {query.OK, "may submit jobs"},
+		"deleted": {query.Fail, "Nomad does not know the token"},
+	} {
+		if k := c.found("token", "-token="+token); k.Verdict != want.verdict || !strings.Contains(k.Found, want.found) {
+			t.Errorf("%s: %+v", token, k)
+		}
+	}
+	if v := c.nomad.Variable("default", "nomad-pal/agent"); v != nil {
+		t.Errorf("doctor has written: %v", v)
+	}
+	if jobs, _, err := c.client("root").API().Jobs().List(nil); err != nil || len(jobs) > 0 {
+		t.Errorf("doctor has left jobs: %v, %v", jobs, err)
+	}
+}
+
 // Servers without a leader answer: the address is right, and something else is wrong.
 func TestDoctorWithoutLeader(t *testing.T) {
 	c := newCluster(t)

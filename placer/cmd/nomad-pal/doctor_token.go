@@ -1,0 +1,110 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
+	"github.com/nomad-pal/nomad-pal/placer/store"
+)
+
+// checkToken tries what the agent needs. It changes nothing.
+func (b *base) checkToken(client *nomad.Client) query.Check {
+	self, _, err := client.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(b.ctx))
+	switch {
+	case aclDisabled(self, err):
+		return query.Check{Name: "token", Verdict: query.Warn, Found: "Nomad has no access control: anybody may do everything", Next: "for anything but a trial: nomad acl bootstrap"}
+	case err == nil && self.Type == "management":
+		return query.Check{Name: "token", Verdict: query.OK, Found: "a management token"}
+	}
+	const next = "use a token with the agent's policy; the checks below may show a part only"
+	lacks, err := b.lacks(client)
+	refused, elsewhere, submitErr := b.submits(client)
+	err = cmp.Or(err, submitErr)
+	switch {
+	case err != nil && unknownToken(err):
+		return query.Check{Name: "token", Verdict: query.Fail, Found: "Nomad does not know the token: it was deleted, has expired, or is another cluster's", Next: "nomad acl token create, with the agent's policy"}
+	case err != nil:
+		return query.Check{Name: "token", Verdict: query.Fail, Found: fmt.Sprintf("not known, as Nomad fails: %v", err), Next: "look at the logs of Nomad's servers, and try again"}
+	}
+	if len(refused) > 0 && !elsewhere {
+		lacks, refused = append(lacks, `"submit-job"`), nil
+	}
+	switch {
+	case len(lacks) > 0:
+		return query.Check{Name: "token", Verdict: query.Fail, Found: "the token lacks " + strings.Join(lacks, ", "), Next: next}
+	case len(refused) > 0:
+		return query.Check{Name: "token", Verdict: query.Warn, Found: fmt.Sprintf(`the token lacks "submit-job" in some namespaces (%s): gated jobs there wait`, strings.Join(refused, ", ")), Next: "if the agent is to serve them, give its policy \"submit-job\" and \"alloc-lifecycle\" there"}
+	}
+	return query.Check{Name: "token", Verdict: query.OK, Found: "it reads nodes and jobs, may submit jobs, and writes the placer's variables"}
+}
+
+// unknownToken says whether Nomad refused the token itself.
+func unknownToken(err error) bool {
+	return slices.ContainsFunc([]string{"ACL token not found", "ACL token expired"}, func(said string) bool { return strings.Contains(err.Error(), said) })
+}
+
+// lacks are the rights that the token lacks, but for that to submit jobs.
+func (b *base) lacks(client *nomad.Client) (lacks []string, failed error) {
+	try := func(right string, err error) {
+		switch {
+		case err == nil || errors.Is(err, nomad.ErrChanged):
+		case nomad.Refused(err) && !unknownToken(err):
+			lacks = append(lacks, right)
+		default:
+			failed = err
+		}
+	}
+	one := (&api.QueryOptions{PerPage: 1}).WithContext(b.ctx)
+	_, _, err := client.API().Nodes().List(one)
+	try(`node { policy = "read" }`, err)
+	everywhere := *one
+	everywhere.Namespace = "*"
+	_, _, err = client.API().Jobs().List(&everywhere)
+	try(`"list-jobs"`, err)
+	_, err = store.In(client).Failures().Read(b.ctx)
+	if !store.Unreadable(err) {
+		try(`reading the variables "nomad-pal/*"`, err)
+	}
+	// No variable ever has this index, so that the write changes nothing.
+	_, err = client.WriteChecked(b.ctx, store.In(client).Heartbeat().Path, map[string]string{"doctor": "may I write this?"}, math.MaxInt64)
+	try(`writing the variables "nomad-pal/*"`, err)
+	return lacks, failed
+}
+
+// submits tries in which namespaces the token may submit jobs, by a dry run of a job without
+// members: refused are those where it may not, elsewhere says whether there are others.
+func (b *base) submits(client *nomad.Client) (refused []string, elsewhere bool, err error) {
+	known, err := client.Namespaces(b.ctx)
+	if err != nil {
+		known = map[string]bool{client.Namespace(): true}
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(known)) {
+		task := api.NewTask("none", "raw_exec").SetConfig("command", "true")
+		job := &api.Job{
+			ID: new("nomad-pal-doctor"), Name: new("nomad-pal-doctor"), Namespace: &namespace, Type: new(api.JobTypeBatch), Datacenters: []string{"*"},
+			TaskGroups: []*api.TaskGroup{api.NewTaskGroup("none", 0).AddTask(task)},
+		}
+		_, _, err := client.API().Jobs().PlanOpts(job, nil, (&api.WriteOptions{Namespace: namespace}).WithContext(b.ctx))
+		switch {
+		case err == nil:
+			elsewhere = true
+		case nomad.Refused(err) && !unknownToken(err):
+			refused = append(refused, namespace)
+		default:
+			return refused, elsewhere, fmt.Errorf("trying a dry run in namespace %q: %w", namespace, err)
+		}
+	}
+	return refused, elsewhere, nil
+}
