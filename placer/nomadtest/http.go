@@ -116,6 +116,9 @@ func (s *Server) route(r *http.Request) (any, error) {
 	case "acl":
 		return s.tokenSelf(r)
 	case "namespaces":
+		if err := s.authorize(r, "", ""); errors.Is(err, errNoToken) {
+			return nil, err
+		}
 		return s.listNamespaces(), nil
 	case "status": // anybody may ask who leads
 		return "127.0.0.1:4647", nil

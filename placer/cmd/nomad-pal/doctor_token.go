@@ -29,16 +29,16 @@ func (b *base) checkToken(client *nomad.Client) query.Check {
 		return query.Check{Name: "token", Verdict: query.OK, Found: "a management token"}
 	}
 	const next = "use a token with the agent's policy; the checks below may show a part only"
-	lacks, err := b.lacks(client)
-	refused, elsewhere, submitErr := b.submits(client)
-	err = cmp.Or(err, submitErr)
-	switch {
-	case err != nil && unknownToken(err):
+	known, err := client.Namespaces(b.ctx)
+	if nomad.Refused(err) { // Nomad lists to every token that it knows those that it may see
 		return query.Check{Name: "token", Verdict: query.Fail, Found: "Nomad does not know the token: it was deleted, has expired, or is another cluster's", Next: "nomad acl token create, with the agent's policy"}
-	case err != nil:
+	}
+	lacks, readErr := b.lacks(client)
+	refused, elsewhere, submitErr := b.submits(known, client)
+	if err = cmp.Or(err, readErr, submitErr); err != nil {
 		return query.Check{Name: "token", Verdict: query.Fail, Found: fmt.Sprintf("not known, as Nomad fails: %v", err), Next: "look at the logs of Nomad's servers, and try again"}
 	}
-	if len(refused) > 0 && !elsewhere {
+	if !elsewhere {
 		lacks, refused = append(lacks, `"submit-job"`), nil
 	}
 	switch {
@@ -50,17 +50,12 @@ func (b *base) checkToken(client *nomad.Client) query.Check {
 	return query.Check{Name: "token", Verdict: query.OK, Found: "it reads nodes and jobs, may submit jobs, and writes the placer's variables"}
 }
 
-// unknownToken says whether Nomad refused the token itself.
-func unknownToken(err error) bool {
-	return slices.ContainsFunc([]string{"ACL token not found", "ACL token expired"}, func(said string) bool { return strings.Contains(err.Error(), said) })
-}
-
 // lacks are the rights that the token lacks, but for that to submit jobs.
 func (b *base) lacks(client *nomad.Client) (lacks []string, failed error) {
 	try := func(right string, err error) {
 		switch {
 		case err == nil || errors.Is(err, nomad.ErrChanged):
-		case nomad.Refused(err) && !unknownToken(err):
+		case nomad.Refused(err):
 			lacks = append(lacks, right)
 		default:
 			failed = err
@@ -83,13 +78,9 @@ func (b *base) lacks(client *nomad.Client) (lacks []string, failed error) {
 	return lacks, failed
 }
 
-// submits tries in which namespaces the token may submit jobs, by a dry run of a job without
+// submits tries in which of the namespaces that are known the token may submit jobs, by a dry run of a job without
 // members: refused are those where it may not, elsewhere says whether there are others.
-func (b *base) submits(client *nomad.Client) (refused []string, elsewhere bool, err error) {
-	known, err := client.Namespaces(b.ctx)
-	if err != nil {
-		known = map[string]bool{client.Namespace(): true}
-	}
+func (b *base) submits(known map[string]bool, client *nomad.Client) (refused []string, elsewhere bool, err error) {
 	for _, namespace := range slices.Sorted(maps.Keys(known)) {
 		task := api.NewTask("none", "raw_exec").SetConfig("command", "true")
 		job := &api.Job{
@@ -100,7 +91,7 @@ func (b *base) submits(client *nomad.Client) (refused []string, elsewhere bool, 
 		switch {
 		case err == nil:
 			elsewhere = true
-		case nomad.Refused(err) && !unknownToken(err):
+		case nomad.Refused(err):
 			refused = append(refused, namespace)
 		default:
 			return refused, elsewhere, fmt.Errorf("trying a dry run in namespace %q: %w", namespace, err)
