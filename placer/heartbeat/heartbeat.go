@@ -171,7 +171,7 @@ func (h *Heart) write(ctx context.Context, now time.Time) (err error) {
 			return h.Of, errOther
 		case other && !is.Of.Stopped && !(h.Elected && h.last.Written.IsZero()) && activityOf(is.Of, is.Written, now).Working:
 			if h.wrote { // then the other one has, since
-				h.Warnings.beside(is.Of.Agent, now)
+				h.Warnings.beside(h.Of.Agent, is.Of.Agent, now)
 			}
 			h.Log.Warn("another placer was at work until now; two at a time disturb each other: see high_availability", "agent", is.Of.Agent, "since", is.Of.Since)
 		}

@@ -14,7 +14,8 @@ import (
 type Warnings struct {
 	mu     sync.Mutex
 	config string
-	other  string    // an agent that was at work beside this one
+	own    string    // this agent
+	other  string    // one that was at work beside it
 	seen   time.Time // when it last was
 	// unwritten is why the last heartbeat could not be written, nil if it was; written is when
 	// the last one was that could.
@@ -55,11 +56,11 @@ func (w *Warnings) Configured(err error) {
 	}
 }
 
-// beside notes that another agent was at work.
-func (w *Warnings) beside(agent string, now time.Time) {
+// beside notes that another agent was at work beside this one.
+func (w *Warnings) beside(own, other string, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.other, w.seen = agent, now
+	w.own, w.other, w.seen = own, other, now
 }
 
 // All are those that hold now.
@@ -70,7 +71,7 @@ func (w *Warnings) All(now time.Time) (all []string) {
 		all = append(all, w.config)
 	}
 	if w.other != "" && now.Sub(w.seen) <= heartbeatLapses {
-		all = append(all, fmt.Sprintf("another placer is at work, too: %s. Two at a time disturb each other: stop one, or set high_availability for both", w.other))
+		all = append(all, fmt.Sprintf("two placers are at work, %s and %s, and disturb each other: stop one, or set high_availability for both", w.own, w.other))
 	}
 	return all
 }

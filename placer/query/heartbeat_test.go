@@ -83,7 +83,7 @@ func TestTwoAtWork(t *testing.T) {
 		w.RunFor(45 * time.Second)
 		for range 4 {
 			w.RunFor(10 * time.Second)
-			if got := warned(); !strings.Contains(got, "another placer is at work, too: ") {
+			if got := warned(); !strings.Contains(got, "two placers are at work, one and two, and") && !strings.Contains(got, "two placers are at work, two and one, and") {
 				w.T.Errorf("two: %q", got)
 			}
 		}
