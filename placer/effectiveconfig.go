@@ -8,17 +8,20 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// configToPublish tells the commands which configuration is in force.
+// configToPublish tells the commands which configuration is in force. It looks as often as the
+// heart beats: another agent that was at work for a moment leaves its own.
 func (p *Placer) configToPublish(now time.Time) *entry {
-	if !p.configDue || p.backsOff(publishingConfig, now) {
+	again := !p.configAt.IsZero() && now.Sub(p.configAt) >= heartbeat.HeartbeatEvery
+	if !p.configDue && !again || p.backsOff(publishingConfig, now) {
 		return nil
 	}
-	p.configDue = false
+	p.configDue, p.configAt = false, now
 	r := store.EffectiveConfig{
 		Keys: map[string]string{}, Locality: p.m.Cfg.Locality, Apps: p.m.Cfg.Apps, Tenants: p.m.Cfg.Queue.Tenants, Windows: p.m.Cfg.Windows,
 		Children: p.m.Cfg.Children, Learn: p.m.Cfg.Learned != nil,
@@ -28,7 +31,7 @@ func (p *Placer) configToPublish(now time.Time) *entry {
 	}
 	return &entry{
 		what:  publishingConfig,
-		write: func(ctx context.Context) error { return store.In(p.nomad).EffectiveConfig().Write(ctx, r) },
+		write: func(ctx context.Context) error { return store.In(p.nomad).EffectiveConfig().Keep(ctx, r) },
 		then:  func(err error) { p.configDue = p.configDue || err != nil },
 	}
 }

@@ -40,8 +40,10 @@ type Placer struct {
 	runHistory     runHistory
 	finishedSaved  []store.Finished // of those that jobs come after
 	usage          usageFile
-	// configDue: the effective configuration is to be published, again.
+	// configDue: the effective configuration is to be published, again; configAt is when that was
+	// done last.
 	configDue bool
+	configAt  time.Time
 	moves     []arrival   // gangs that have stopped, to be moved when the view knows
 	ready     []arrival   // those of which it knows
 	moved     []time.Time // when gangs were moved, within the last hour
@@ -433,7 +435,7 @@ func (p *Placer) resync(ctx context.Context) error {
 	}
 	p.m.State, p.missed, p.resyncedAt = s, false, p.tick()
 	p.publishKnown()
-	p.configDue = true // somebody may have written over them
+	p.configDue = true // somebody may have written over it
 	p.m.Dependencies.Doubt()
 	var unread []error
 	for _, k := range slices.SortedFunc(maps.Keys(p.m.State.Unread), nomad.JobKey.Compare) {

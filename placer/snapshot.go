@@ -28,15 +28,20 @@ func ReadSnapshot(ctx context.Context, c *nomad.Client) (*query.Snapshot, error)
 // Refresh reads what has changed of nodes and jobs since the last snapshot, which stays as
 // it is, and everything else; all if last is nil.
 func Refresh(ctx context.Context, c *nomad.Client, last *query.Snapshot) (*query.Snapshot, error) {
-	return readSnapshot(ctx, c, last, func(*model.Config) {})
-}
-
-func readSnapshot(ctx context.Context, c *nomad.Client, last *query.Snapshot, change func(*model.Config)) (*query.Snapshot, error) {
 	cfg, err := ReadEffectiveConfig(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	change(&cfg)
+	return readSnapshot(ctx, c, last, cfg)
+}
+
+// Refresh is [Refresh] by the placer's own configuration, whatever is published: another agent may
+// have been at work for a moment.
+func (p *Placer) Refresh(ctx context.Context, c *nomad.Client, last *query.Snapshot) (*query.Snapshot, error) {
+	return readSnapshot(ctx, c, last, p.m.Cfg)
+}
+
+func readSnapshot(ctx context.Context, c *nomad.Client, last *query.Snapshot, cfg model.Config) (*query.Snapshot, error) {
 	last = cmp.Or(last, query.New(&model.Model{}, c, heartbeat.Activity{}, ""))
 	p, err := New(c, cfg, hclog.NewNullLogger(), Hooks{})
 	if err != nil {
@@ -158,7 +163,12 @@ const (
 
 // Moves are the moves that would be made now if moving gangs were switched on.
 func Moves(ctx context.Context, c *nomad.Client) ([]Move, error) {
-	s, err := readSnapshot(ctx, c, nil, func(cfg *model.Config) { cfg.Queue.Migrate = true })
+	cfg, err := ReadEffectiveConfig(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Queue.Migrate = true
+	s, err := readSnapshot(ctx, c, nil, cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -159,8 +159,11 @@ func (s *snapshots) refresh(ctx context.Context) (_ *query.Snapshot, err error) 
 	if last == nil && p != nil {
 		last = p.Known()
 	}
-	fresh, err := placer.Refresh(ctx, client, last)
-	if err == nil && p != nil {
+	if p == nil {
+		return placer.Refresh(ctx, client, last)
+	}
+	fresh, err := p.Refresh(ctx, client, last)
+	if err == nil {
 		fresh.Tell(p.Status().Troubles)
 	}
 	return fresh, err

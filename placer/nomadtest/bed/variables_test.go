@@ -5,6 +5,7 @@ package bed
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -50,6 +51,21 @@ func TestNoVariables(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Another agent that was at work for a moment leaves its own configuration: the one that goes on
+// publishes its own again as soon as it next beats.
+func TestForeignConfig(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.StartPlacer()
+		w.RunFor(5 * time.Second)
+		own := w.Nomad.Variable("default", "nomad-pal/effective-config")
+		w.Nomad.SetVariable("default", "nomad-pal/effective-config", map[string]string{"config": `{"keys": {"retries": "77"}}`})
+		w.RunFor(25 * time.Second)
+		if is := w.Nomad.Variable("default", "nomad-pal/effective-config"); len(own) == 0 || !maps.Equal(own, is) {
+			t.Errorf("%v, want %v", is, own)
+		}
+	})
 }
 
 // Whoever may write variables writes nonsense into all of them: gangs are placed,
