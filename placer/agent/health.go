@@ -86,6 +86,9 @@ func (h Health) of(s model.Status, v heartbeat.VitalSigns, now time.Time) Health
 	if h.Trouble = v.Trouble(now); h.Trouble != "" {
 		h.LastError = v.LastError
 	}
+	if again := v.Recovers(); again != "" {
+		h.Warnings = append(h.Warnings, again)
+	}
 	h.Warnings = slices.Concat(h.Warnings, s.Warnings)
 	h.WarningCount = len(h.Warnings)
 	return h

@@ -147,12 +147,29 @@ func (s VitalSigns) Trouble(now time.Time) string {
 		}
 		return fmt.Sprintf("the placer's loop has shown no sign of life for %s", age.Round(time.Second))
 	}
-	if s.InARow >= restartsInARow {
-		why := "because it lost Nomad, or got no answer that it could use"
-		if s.LastOurs {
-			why = "because of a fault of its own"
-		}
-		return fmt.Sprintf("the placer had to restart %d times in a row, last %s ago %s: see its log", s.InARow, max(0, now.Sub(s.Last)).Round(time.Second), why)
+	if s.InARow >= restartsInARow && !s.recovers() {
+		return fmt.Sprintf("the placer had to restart %d times in a row, last %s ago %s: see its log", s.InARow, max(0, now.Sub(s.Last)).Round(time.Second), s.why())
 	}
 	return ""
+}
+
+// why says what the restarts were for.
+func (s VitalSigns) why() string {
+	if s.LastOurs {
+		return "because of a fault of its own"
+	}
+	return "because it lost Nomad, or got no answer that it could use"
+}
+
+// recovers says whether a cycle has come to its end since Nomad was lost. After a fault of the
+// placer's own that proves nothing: the next cycle may meet it again.
+func (s VitalSigns) recovers() bool { return !s.LastOurs && s.LastCycle.After(s.Last) }
+
+// Recovers says that the placer works again since a moment ago, "" where nothing was wrong or it
+// does not.
+func (s VitalSigns) Recovers() string {
+	if s.InARow < restartsInARow || !s.recovers() {
+		return ""
+	}
+	return fmt.Sprintf("the placer works again, after it had to restart %d times in a row %s", s.InARow, s.why())
 }

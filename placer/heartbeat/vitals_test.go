@@ -62,6 +62,21 @@ func TestVitals(t *testing.T) {
 				v.CycleEnded(at(4 + s))
 			}
 		}, 35, ""},
+		{"Nomad is back", func(v *Vitals) {
+			for s := range 5 {
+				v.Restarted(at(15*s), lost)
+			}
+			v.CycleBegan(at(60))
+			v.CycleEnded(at(61))
+		}, 62, ""},
+		{"each second cycle panics", func(v *Vitals) {
+			for s := range 3 {
+				v.CycleBegan(at(20 * s))
+				v.CycleEnded(at(20*s + 1))
+				v.Restarted(at(20*s+2), broken)
+			}
+			v.CycleEnded(at(43))
+		}, 44, "the placer had to restart 3 times in a row, last 2s ago because of a fault of its own: see its log"},
 		{"one an hour", func(v *Vitals) {
 			for h := range 5 {
 				v.LoopAlive(at(3600 * h))
@@ -77,6 +92,27 @@ func TestVitals(t *testing.T) {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// A placer that works again after it lost Nomad says so until that has gone on for a while.
+func TestVitalsRecovers(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	var v Vitals
+	for range 10 {
+		v.Restarted(now, errors.New("connection refused"))
+	}
+	if got := v.Status().Recovers(); got != "" {
+		t.Errorf("it is in trouble: %q", got)
+	}
+	v.CycleEnded(now.Add(time.Second))
+	if got := v.Status().Recovers(); got != "the placer works again, after it had to restart 10 times in a row because it lost Nomad, or got no answer that it could use" {
+		t.Errorf("%q", got)
+	}
+	v.LoopAlive(now.Add(time.Minute))
+	if got := v.Status().Recovers(); got != "" {
+		t.Errorf("later: %q", got)
 	}
 }
 
