@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -94,10 +95,14 @@ func (b *base) checks() []query.Check {
 	if err == nil {
 		checks = append(checks, query.CheckClocks(beat.Written, beat.Of.Worked, time.Now()))
 	}
-	if b.palAddress != "" {
-		checks = append(checks, b.checkAPI())
-	}
 	s, err := placer.ReadSnapshot(b.ctx, client)
+	var told []string // by the checks of the snapshot
+	if err == nil {
+		told = s.Warnings()
+	}
+	if b.palAddress != "" {
+		checks = append(checks, b.checkAPI(told))
+	}
 	if err != nil {
 		return append(checks, query.ChecksFailed(err))
 	}
@@ -149,8 +154,8 @@ func (b *base) checkAgent(client *nomad.Client) query.Check {
 	return query.Check{Name: "agent", Verdict: query.OK, Found: workSentence(a, time.Now())}
 }
 
-// checkAPI asks the agent that is configured how it is.
-func (b *base) checkAPI() query.Check {
+// checkAPI asks the agent that is configured how it is. What is told anyway it leaves out.
+func (b *base) checkAPI(told []string) query.Check {
 	a, err := b.ask()
 	if err == nil && a.agent == nil {
 		return query.Check{Name: "agent's API", Verdict: query.Fail, Found: a.note, Next: "is NOMAD_PAL_ADDR (or -pal-address) right?"}
@@ -169,8 +174,9 @@ func (b *base) checkAPI() query.Check {
 		}
 		return query.Check{Name: "agent's API", Verdict: query.Fail, Found: found, Next: "look at the log of this agent"}
 	}
-	if warnings := h.Warnings; len(warnings) > 0 {
-		return query.Check{Name: "agent's API", Verdict: query.Warn, Found: fmt.Sprintf("%s answers, with %d warnings: %s", b.palAddress, len(warnings), strings.Join(warnings, "; ")), Next: "nomad-pal status shows them until they are over"}
+	warnings := slices.DeleteFunc(h.Warnings, func(w string) bool { return slices.Contains(told, w) })
+	if len(warnings) > 0 {
+		return query.Check{Name: "agent's API", Verdict: query.Warn, Found: fmt.Sprintf("%s answers, with %s: %s", b.palAddress, counted(len(warnings), "warning"), strings.Join(warnings, "; ")), Next: "nomad-pal status shows them until they are over"}
 	}
 	return query.Check{Name: "agent's API", Verdict: query.OK, Found: b.palAddress + " answers"}
 }

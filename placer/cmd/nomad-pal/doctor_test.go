@@ -146,6 +146,7 @@ func TestDoctorOfAgentInTrouble(t *testing.T) {
 	}{
 		{http.StatusServiceUnavailable, `{"trouble": "it cannot ask for the lock", "last_error": "denied"}`, "in trouble: it cannot ask for the lock: denied"},
 		{http.StatusInternalServerError, "broken", "does not say how it is"},
+		{http.StatusOK, `{"ready": true, "warnings": ["a"], "warning_count": 1}`, "answers, with 1 warning: a"},
 	} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/v1/health" {
@@ -157,7 +158,7 @@ func TestDoctorOfAgentInTrouble(t *testing.T) {
 		}))
 		defer s.Close()
 		k := c.found("agent's API", "-pal-address="+s.URL)
-		if k.Verdict != query.Fail || !strings.Contains(k.Found, health.want) {
+		if (k.Verdict == query.Fail) != (health.code != http.StatusOK) || !strings.Contains(k.Found, health.want) {
 			t.Errorf("%d: %+v", health.code, k)
 		}
 	}
@@ -181,4 +182,19 @@ func TestDoctorOfPausedNomad(t *testing.T) {
 			t.Errorf("%s: %q of %v", setting, got["scheduler"], got)
 		}
 	}
+}
+
+// A warning that the agent and the cluster have both is told once.
+func TestDoctorTellsOnce(t *testing.T) {
+	c := newCluster(t)
+	url := c.agent("", "http {\n  bind_port = 0\n}\nwindow \"w\" {\n  cron = \"0 2 * * 0\"\n  duration = \"1h\"\n  nodes = [\"none\"]\n}\n")
+	const warning = `window \"w\" holds no GPU`
+	c.until("doctor warns", func() bool {
+		_, out, _ := c.does("doctor", "-json", "-pal-address="+url)
+		if n := strings.Count(out, warning); n > 1 {
+			t.Fatalf("%d times: %s", n, out)
+		}
+		_, health, _ := c.does("status", "-json", "-pal-address="+url)
+		return strings.Contains(out, warning) && strings.Contains(health, warning)
+	})
 }
