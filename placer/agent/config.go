@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
@@ -18,6 +19,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
 
+	"github.com/nomad-pal/nomad-pal/internal/nearest"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
@@ -184,7 +186,8 @@ type HA struct {
 }
 
 // Load reads configuration files, and the *.hcl and *.json files of
-// directories in lexical order, as one. Errors name file and line.
+// directories in lexical order, as one. A directory without any is an error: what was meant to be
+// read was not. Errors name file and line.
 func Load(paths []string) (File, error) {
 	calibration := profile.DefaultOptions() // what a block leaves out stays as it is here
 	f := File{Calibration: &calibration}
@@ -220,10 +223,28 @@ func all(diags hcl.Diagnostics) error {
 	var errs []error
 	for _, d := range diags {
 		if d.Severity == hcl.DiagError {
+			suggestBlock(d)
 			errs = append(errs, d)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// suggestBlock adds to an unknown block the one that may be meant: of several files that are one
+// configuration, the parser suggests keys only.
+func suggestBlock(d *hcl.Diagnostic) {
+	parts := strings.Split(d.Detail, `"`)
+	if d.Summary != "Unsupported block type" || len(parts) != 3 {
+		return
+	}
+	schema, _ := gohcl.ImpliedBodySchema(File{})
+	var known []string
+	for _, b := range schema.Blocks {
+		known = append(known, b.Type)
+	}
+	if meant := nearest.Name(parts[1], known); meant != "" {
+		d.Detail += fmt.Sprintf(" Did you mean %q?", meant)
+	}
 }
 
 // readSettings reads the keys that say how to place, and checks each value.
@@ -289,10 +310,14 @@ func list(paths []string) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading configuration: %w", err)
 		}
+		before := len(names)
 		for _, e := range entries {
 			if ext := filepath.Ext(e.Name()); !e.IsDir() && (ext == ".hcl" || ext == ".json") {
 				names = append(names, filepath.Join(p, e.Name()))
 			}
+		}
+		if len(names) == before {
+			return nil, fmt.Errorf("reading configuration: %s has no file whose name ends in .hcl or .json", p)
 		}
 	}
 	return names, nil

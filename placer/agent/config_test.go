@@ -206,6 +206,7 @@ func TestConfigErrors(t *testing.T) {
 		{"nothing", "queue {\n  max_wait = null\n}", `Invalid value of queue.max_wait; it has no value`},
 		{"list", "retries = [1]", `Invalid value of retries`},
 		{"unknown key of the queue", "queue {\n  passing = true\n}", `agent.hcl:2,3-10: Unsupported argument; An argument named "passing" is not expected here`},
+		{"misspelt block", "quee {\n  max_wait = \"1h\"\n}", `agent.hcl:1,1-5: Unsupported block type; Blocks of type "quee" are not expected here. Did you mean "queue"?`},
 		{"block in the queue", "queue {\n  web {}\n}", `agent.hcl:2,3`},
 		{"all at once", "resync = 3\nqueue {\n  preempt = 3\n  x = 1\n}", `Unsupported argument; An argument named "x"`},
 		{"all at once, the first", "resync = 3\nqueue {\n  preempt = 3\n  x = 1\n}", `agent.hcl:1,10-11: Invalid value of resync`},
@@ -268,6 +269,13 @@ func TestLoadDirectory(t *testing.T) {
 	}
 	if cfg.Retries != 7 || file.HTTP == nil || *file.HTTP.BindPort != 0 {
 		t.Errorf("%+v", file)
+	}
+	other := t.TempDir() // a file that is there, and not read
+	if err := os.WriteFile(filepath.Join(other, "agent.conf"), []byte("retries = 7\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load([]string{dir, other}); err == nil || !strings.Contains(err.Error(), "has no file whose name ends in .hcl or .json") {
+		t.Errorf("a folder without configuration: %v", err)
 	}
 	if _, err := Load([]string{filepath.Join(dir, "none")}); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("a file that is not there: %v", err)
