@@ -66,8 +66,12 @@ func (w Window) check() error {
 		return fmt.Errorf("time_zone: %w", err)
 	}
 	if w.Cron != "" {
-		if _, err := cronexpr.Parse(w.Cron); err != nil {
+		e, err := cronexpr.Parse(w.Cron)
+		if err != nil {
 			return fmt.Errorf("cron %q: %w", w.Cron, err)
+		}
+		if gap := longestGap(e); len(w.For) == 0 && gap > 0 && w.Duration >= gap {
+			return fmt.Errorf("duration %v is not shorter than the time until it begins again (%v at most): it would never be over, and nothing start on its nodes", w.Duration, gap)
 		}
 	}
 	for _, pattern := range slices.Concat(w.Nodes, w.Racks, w.NodePools, w.Datacenters) {
@@ -81,6 +85,20 @@ func (w Window) check() error {
 		}
 	}
 	return nil
+}
+
+// longestGap is the longest time between two of the next times of an expression, 0 if it has no two.
+func longestGap(e *cronexpr.Expression) (longest time.Duration) {
+	const times = 100
+	at := e.Next(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	for range times {
+		later := e.Next(at)
+		if at.IsZero() || later.IsZero() {
+			break
+		}
+		longest, at = max(longest, later.Sub(at)), later
+	}
+	return longest
 }
 
 func (w Window) zone() (*time.Location, error) { return time.LoadLocation(w.TimeZone) }
