@@ -163,15 +163,29 @@ func (v *View) allUsable(eligible []bool) []bool {
 	return out
 }
 
+// Gate is the job as it is to be registered for the placer: with the gate, unless Nomad alone
+// places it in any case: without GPUs, or on every node.
+func Gate(job *api.Job) *api.Job {
+	if !rewrite.AsksGPUs(job) || onEveryNode(job) {
+		return job
+	}
+	return rewrite.Gate(job)
+}
+
+// onEveryNode says whether a job runs on every node that it may run on.
+func onEveryNode(job *api.Job) bool {
+	return *job.Type == api.JobTypeSystem || *job.Type == api.JobTypeSysbatch
+}
+
 // Servable says why no placer could serve the job, whatever the cluster is; nil if one
 // could.
 func Servable(job *api.Job) error {
 	if err := Addressable(*job.ID); err != nil {
 		return err
 	}
-	switch t := *job.Type; {
-	case t == api.JobTypeSystem || t == api.JobTypeSysbatch:
-		return fmt.Errorf("a %s job runs on every node: there is nothing to choose", t)
+	switch {
+	case onEveryNode(job):
+		return fmt.Errorf("a %s job runs on every node: there is nothing to choose", *job.Type)
 	case job.IsMultiregion():
 		return fmt.Errorf("multiregion jobs are not supported: gate the job of each region by itself")
 	case !rewrite.AsksGPUs(job):

@@ -38,8 +38,8 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 	later := uint64(math.MaxInt64)
 	planned.JobModifyIndex, planned.Version = &later, &later
 	e := &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Waiting, GPUIDLength: s.idLength()}
-	if !rewrite.AsksGPUs(job) && !rewrite.Gated(job) {
-		e.State, e.Reason = gang.Native, noGPUs
+	if !rewrite.Gated(nomad.Gate(job)) {
+		e.wouldBeNative(job)
 		return e, nil
 	}
 	st, runs := s.placed(k)
@@ -80,6 +80,14 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 		e.afterOthers(r.Hints.After)
 	}
 	return e, nil
+}
+
+// wouldBeNative says why the placer would leave a job to Nomad that run registers without a gate.
+func (e *Explanation) wouldBeNative(job *api.Job) {
+	e.State, e.Reason = gang.Native, noGPUs
+	if rewrite.AsksGPUs(job) {
+		e.Reason = "Nomad alone would place it: " + nomad.Servable(job).Error()
+	}
 }
 
 // planRunning says what would become of a gang that runs if it were changed.

@@ -205,6 +205,24 @@ func TestRunUnschedulable(t *testing.T) {
 	}
 }
 
+// Of a job that runs on every node, plan and explain say what run does: Nomad alone places it.
+func TestPlanOfSystemJob(t *testing.T) {
+	c := newCluster(t)
+	c.agent("", "http {\n  bind_port = 0\n}\n")
+	for _, kind := range []string{"system", "sysbatch"} {
+		text := strings.Replace(jobText("default", kind, 1), `"batch"`, `"`+kind+`"`, 1)
+		want := kind + " is not the placer's: Nomad alone would place it: a " + kind + " job runs on every node: there is nothing to choose."
+		for _, does := range []string{"plan", "explain"} {
+			if code, out, said := c.reads(text, does, "-"); code != 0 || !strings.Contains(out, want) {
+				t.Errorf("%s: %d %s%s", does, code, out, said)
+			}
+		}
+		if code, out, said := c.reads(text, "run", "-detach", "-"); code != 0 || strings.Contains(out, "waiting") {
+			t.Errorf("run: %d %s%s", code, out, said)
+		}
+	}
+}
+
 // -what-if says what would happen, of jobs that run, wait, or are not submitted, and
 // changes nothing.
 func TestExplainWhatIf(t *testing.T) {

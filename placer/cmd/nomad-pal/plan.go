@@ -126,7 +126,7 @@ func (b *base) diff(s *answers, is, job *api.Job, override bool) ([]string, erro
 	if is == nil {
 		return nil, nil
 	}
-	planned := rewrite.Gate(job)
+	planned := nomad.Gate(job)
 	if pins, ok := rewrite.Pinned(is); ok && !rewrite.Gated(is) {
 		if pinned, err := rewrite.Pin(job, pins, rewrite.Racks{}); err == nil {
 			planned = pinned

@@ -226,13 +226,11 @@ func gateForGPUs(job *api.Job) (*api.Job, error) {
 	if _, err := rewrite.ParseHints(job); err != nil {
 		return nil, err
 	}
-	if t := *job.Type; t == api.JobTypeSystem || t == api.JobTypeSysbatch {
-		return job, nil // on every node: nothing to choose
-	}
-	if p := job.ParameterizedJob; p != nil && p.Payload == "required" {
+	gated := nomad.Gate(job)
+	if p := job.ParameterizedJob; rewrite.Gated(gated) && p != nil && p.Payload == "required" {
 		return nil, fmt.Errorf("job %q takes a payload, and Nomad loses payloads of jobs that are rewritten: run it with nomad job run, with a native class constraint", *job.ID)
 	}
-	return rewrite.Gate(job), nil
+	return gated, nil
 }
 
 // registration is what run prints of a job that it does not watch.
