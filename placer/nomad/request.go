@@ -189,7 +189,7 @@ func Servable(job *api.Job) error {
 	case job.IsMultiregion():
 		return fmt.Errorf("multiregion jobs are not supported: gate the job of each region by itself")
 	case !rewrite.AsksGPUs(job):
-		return fmt.Errorf(`the job asks for no GPUs: no task has a device block "gpu", "nvidia/gpu" or "nvidia/gpu/<model>"`)
+		return fmt.Errorf(`%s; no task has a device block "gpu", "nvidia/gpu" or "nvidia/gpu/<model>"`, NoGPUs(job))
 	}
 	if err := tooMuch(job); err != nil {
 		return err

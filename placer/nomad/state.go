@@ -245,14 +245,15 @@ func (s *State) SortedJobs() []JobKey {
 }
 
 // PutJob replaces a job unless a newer form of it is there. A job without GPUs
-// is forgotten.
+// is forgotten, unless it has a gate and asks for devices: their names are spelt wrong, perhaps,
+// and it waits for a placer that says so.
 func (s *State) PutJob(job *api.Job) {
 	k := KeyOf(job)
 	if old, ok := s.Jobs[k]; ok && *old.ModifyIndex > *job.ModifyIndex {
 		return
 	}
 	delete(s.assumed, k)
-	if !rewrite.AsksGPUs(job) {
+	if !rewrite.AsksGPUs(job) && !(rewrite.Gated(job) && len(rewrite.OtherDevices(job)) > 0) {
 		s.dropJob(k)
 		return
 	}

@@ -242,9 +242,13 @@ func (s *Snapshot) explainUnknown(ctx context.Context, k nomad.JobKey) (*Explana
 		return e, nil
 	}
 	if rewrite.Gated(job) {
-		return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Reason: noGPUsGated}, nil
+		reason := staysGated + nomad.Servable(job).Error()
+		if len(rewrite.OtherDevices(job)) == 0 {
+			reason += ": take out the constraint on ${meta.pal_gate} and run it again"
+		}
+		return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Reason: reason}, nil
 	}
-	return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Native, Reason: noGPUs}, nil
+	return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Native, Reason: nomad.NoGPUs(job) + leftAlone}, nil
 }
 
 // native says why the placer leaves a job to Nomad.
@@ -272,10 +276,11 @@ func inPart(st gang.Observed) string {
 	return fmt.Sprintf("%d of %d members", st.Have, st.Want)
 }
 
-// What is said of jobs that ask for no GPUs.
 const (
-	noGPUs      = "the job asks for no GPUs, so the placer leaves it to Nomad"
-	noGPUsGated = "the job asks for no GPUs, so the placer never opens its gate: take out the constraint on ${meta.pal_gate} and run it again"
+	// leftAlone ends what is said of jobs that ask for no GPUs.
+	leftAlone = ", so the placer leaves it to Nomad"
+	// staysGated begins what is said of jobs that no placer serves.
+	staysGated = "cannot be served, and stays gated: "
 )
 
 // addRecord adds what was recorded of the last decision.
@@ -403,7 +408,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 		e.Reason = t.GaveUp().Error()
 		return
 	case gang.Rejected:
-		e.Reason = "cannot be served, and stays gated: " + t.Refused.Error()
+		e.Reason = staysGated + t.Refused.Error()
 		return
 	}
 	d := s.explainOn(s.m.View.Cluster, t.Request.Least())

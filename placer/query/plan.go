@@ -84,7 +84,7 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 
 // wouldBeNative says why the placer would leave a job to Nomad that run registers without a gate.
 func (e *Explanation) wouldBeNative(job *api.Job) {
-	e.State, e.Reason = gang.Native, noGPUs
+	e.State, e.Reason = gang.Native, nomad.NoGPUs(job)+leftAlone
 	if rewrite.AsksGPUs(job) {
 		e.Reason = "Nomad alone would place it: " + nomad.Servable(job).Error()
 	}

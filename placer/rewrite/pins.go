@@ -346,6 +346,24 @@ func IsGPU(request string) bool {
 // NamesModel says whether a device request names a model.
 func NamesModel(request string) bool { return strings.Count(request, "/") >= 2 }
 
+// OtherDevices are the names of the devices that the job asks for and that are none of the
+// placer's GPUs, each once.
+func OtherDevices(job *api.Job) (names []string) {
+	for _, g := range job.TaskGroups {
+		for _, t := range g.Tasks {
+			if t.Resources == nil {
+				continue
+			}
+			for _, d := range t.Resources.Devices {
+				if !IsGPU(d.Name) && !slices.Contains(names, d.Name) {
+					names = append(names, d.Name)
+				}
+			}
+		}
+	}
+	return names
+}
+
 // AsksGPUs says whether any task of the job asks for GPUs.
 func AsksGPUs(job *api.Job) bool {
 	return slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool {

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -182,7 +183,7 @@ func TestRunUnschedulable(t *testing.T) {
 		t.Errorf("huge: %d %s%s", code, out, said)
 	}
 	cpu := strings.Replace(jobText("default", "cpu", 1), "nvidia/gpu", "vendor/fpga", 1)
-	if code, out, said := c.reads(cpu, "plan", "-"); code != 0 || !strings.Contains(out, "the job asks for no GPUs, so the placer leaves it to Nomad") {
+	if code, out, said := c.reads(cpu, "plan", "-"); code != 0 || !strings.Contains(out, `the job asks for no GPUs: its device "vendor/fpga" is none, so the placer leaves it to Nomad`) {
 		t.Errorf("plan: %d %s%s", code, out, said)
 	}
 	gated := strings.Replace(cpu, "batch\"", "batch\"\n  constraint {\n    attribute = \"${meta.pal_gate}\"\n    value = \"open\"\n  }", 1)
@@ -200,7 +201,7 @@ func TestRunUnschedulable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code, out, said := c.does("explain", "cpu"); code != 0 || !strings.Contains(out, "the placer never opens its gate") {
+	if code, out, said := c.does("explain", "cpu"); code != 0 || !strings.Contains(out, `cannot be served, and stays gated: the job asks for no GPUs: its device "vendor/fpga" is none; no task has a device block "gpu"`) {
 		t.Errorf("explain: %d %s%s", code, out, said)
 	}
 }
@@ -219,6 +220,42 @@ func TestPlanOfSystemJob(t *testing.T) {
 		}
 		if code, out, said := c.reads(text, "run", "-detach", "-"); code != 0 || strings.Contains(out, "waiting") {
 			t.Errorf("run: %d %s%s", code, out, said)
+		}
+	}
+}
+
+// A device whose name is spelt wrong is named wherever its author may look, with what was meant.
+func TestMistypedDevice(t *testing.T) {
+	c := newCluster(t)
+	t.Setenv("NOMAD_PAL_ADDR", c.agent("", "http {\n  bind_port = 0\n}\n"))
+	jobs := c.client("").API().Jobs()
+	for i, device := range []string{"nvidia/gpus", "nvdia/gpu", "tesla", "amd/gpu"} {
+		name := fmt.Sprintf("typo-%d", i)
+		text := strings.Replace(jobText("default", name, 1), "nvidia/gpu", device, 1)
+		want := fmt.Sprintf("%q (did you mean \"nvidia/gpu\"?)", device)
+		for _, does := range [][]string{{"plan"}, {"explain"}, {"run", "-detach"}} {
+			if code, out, said := c.reads(text, append(does, "-")...); code != 0 || !strings.Contains(out+said, want) {
+				t.Errorf("%v of %s: %d %s%s", does, device, code, out, said)
+			}
+		}
+		job, _, err := jobs.Info(name, nil)
+		if err == nil {
+			_, _, err = jobs.Register(rewrite.Gate(job), nil)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.until("queue has "+name, func() bool { _, out, _ := c.does("queue"); return strings.Contains(out, name) })
+		for _, args := range [][]string{{"explain", name}, {"queue", "-limit=0"}, {"status"}} {
+			if _, out, said := c.does(args...); !strings.Contains(out, want) || !strings.Contains(out, "rejected") || strings.Contains(out, "take out the constraint") {
+				t.Errorf("%v, gated: %s%s", args, out, said)
+			}
+		}
+	}
+	for _, other := range []string{"intel/fpga", "google/tpu", "usb/046d/c52b"} {
+		text := strings.Replace(jobText("default", "other", 1), "nvidia/gpu", other, 1)
+		if code, out, said := c.reads(text, "run", "-detach", "-"); code != 0 || said != "" {
+			t.Errorf("%s: %d %s%s", other, code, out, said)
 		}
 	}
 }

@@ -210,6 +210,10 @@ func TestValidate(t *testing.T) {
 			t.Errorf("by %s: %d %s%s", deadline, code, out, said)
 		}
 	}
+	device := strings.Replace(text, "nvidia/gpu", "nvidia/gpus", 1)
+	if code, out, said := c.reads(device, "validate", "-"); code != 0 || !strings.Contains(out, `device "nvidia/gpus" (did you mean "nvidia/gpu"?)`) {
+		t.Errorf("a device: %d %s%s", code, out, said)
+	}
 	answer = api.JobValidateResponse{ValidationErrors: []string{"missing tasks"}, Error: "1 error", Warnings: "1 warning:\n\n* old"}
 	if code, out, said := c.does("validate", path); code != 1 || out != "Nomad warns: 1 warning: * old\n" || said != "Error: missing tasks\n" {
 		t.Errorf("Nomad's errors: %d %s%s", code, out, said)

@@ -102,8 +102,8 @@ func (b *base) runRun(args []string) int {
 	if *output {
 		return b.printJob(gated)
 	}
-	if note := pastDeadline(job, time.Now()); note != "" {
-		b.complain("Warning: " + note)
+	for _, w := range warnings(job, time.Now()) {
+		b.complain("Warning: " + w)
 	}
 	resp, err := b.register(client, gated, opts)
 	if err != nil {

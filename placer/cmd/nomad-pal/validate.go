@@ -5,6 +5,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,9 +62,7 @@ func (b *base) runValidate(args []string) int {
 	if e, ok := rewrite.ElasticOf(job); ok {
 		v.Notes = append(v.Notes, elasticNote(e))
 	}
-	if note := pastDeadline(job, time.Now()); note != "" {
-		v.Notes = append(v.Notes, note)
-	}
+	v.Notes = append(v.Notes, warnings(job, time.Now())...)
 	resp, _, err := client.API().Jobs().Validate(gated, (&api.WriteOptions{Namespace: v.Namespace}).WithContext(b.ctx))
 	if err != nil {
 		return b.fail(fmt.Errorf("asking Nomad about job %q: %w", v.Job, nomad.Denied(err, nomad.ReadJob)))
@@ -89,6 +88,12 @@ func (b *base) printValidation(v validation) {
 			b.say(plain, n)
 		}
 	}
+}
+
+// warnings are what may not be what the job's author meant.
+func warnings(job *api.Job, now time.Time) []string {
+	all := []string{pastDeadline(job, now), nomad.MistypedDevices(job)}
+	return slices.DeleteFunc(all, func(w string) bool { return w == "" })
 }
 
 // pastDeadline says that the job's deadline has passed; "" if it has not, or has none.
