@@ -4,6 +4,7 @@
 package nomad
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -191,7 +192,7 @@ func Servable(job *api.Job) error {
 	case !rewrite.AsksGPUs(job):
 		return fmt.Errorf(`%s; no task has a device block "gpu", "nvidia/gpu" or "nvidia/gpu/<model>"`, NoGPUs(job))
 	}
-	if err := tooMuch(job); err != nil {
+	if err := cmp.Or(rewrite.MistypedGate(job), tooMuch(job)); err != nil {
 		return err
 	}
 	if g, t := instanceChooser(job); t != nil {

@@ -253,7 +253,10 @@ func (s *Snapshot) explainUnknown(ctx context.Context, k nomad.JobKey) (*Explana
 
 // native says why the placer leaves a job to Nomad.
 func (e *Explanation) native(st gang.Observed) {
-	e.Reason = "placed by Nomad alone on " + pal.CountGPUs(st.Holds())
+	e.Reason = "Nomad has placed nothing of it"
+	if len(st.Members) > 0 {
+		e.Reason = "placed by Nomad alone on " + pal.CountGPUs(st.Holds())
+	}
 	if part := inPart(st); part != "" {
 		e.Reason += ", " + part
 	}

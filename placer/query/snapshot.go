@@ -23,6 +23,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // Snapshot is the cluster and the queue as they are now, seen through the rules
@@ -137,6 +138,9 @@ func (s *Snapshot) Jobs() []model.JobStatus {
 		}
 		if part := inPart(st); st.Nomad == gang.Native && part != "" {
 			j.Reason = "Nomad alone has placed " + part
+		}
+		if wrong := rewrite.MistypedGate(job); st.Nomad == gang.Native && wrong != nil && len(st.Members) == 0 {
+			j.Reason = wrong.Error()
 		}
 		js = append(js, j)
 	}

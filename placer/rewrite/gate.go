@@ -4,9 +4,13 @@
 package rewrite
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/internal/nearest"
 )
 
 // The gate: a constraint that no node satisfies unless an operator opens it
@@ -21,8 +25,11 @@ const (
 
 // isGate knows the gate in each spelling that Nomad takes for equality.
 func isGate(c *api.Constraint) bool {
-	equals := c.Operand == "=" || c.Operand == "==" || c.Operand == "is" || c.Operand == ""
-	return equals && c.LTarget == GateTarget && c.RTarget == GateValue
+	return isEquality(c) && c.LTarget == GateTarget && c.RTarget == GateValue
+}
+
+func isEquality(c *api.Constraint) bool {
+	return c.Operand == "=" || c.Operand == "==" || c.Operand == "is" || c.Operand == ""
 }
 
 // Gated says whether the job, or any of its groups, carries the gate.
@@ -31,6 +38,39 @@ func Gated(job *api.Job) bool {
 }
 
 func groupGated(g *api.TaskGroup) bool { return slices.ContainsFunc(g.Constraints, isGate) }
+
+// MistypedGate says what is wrong with a constraint that was meant to be the gate and is none; nil
+// if there is none such. No node satisfies it, and the placer does not take it off.
+func MistypedGate(job *api.Job) error {
+	all := slices.Clone(job.Constraints)
+	for _, g := range job.TaskGroups {
+		all = append(all, g.Constraints...)
+	}
+	for _, c := range all {
+		if meantAsGate(c) && !isGate(c) {
+			return fmt.Errorf("the constraint on %s = %q is mistyped: the gate is %s = %q (nomad-pal run adds it, if the job has none)", c.LTarget, c.RTarget, GateTarget, GateValue)
+		}
+	}
+	for _, g := range job.TaskGroups {
+		for _, t := range g.Tasks {
+			if slices.ContainsFunc(t.Constraints, meantAsGate) {
+				return fmt.Errorf("the gate is a constraint of task %q: it belongs to the job, whose members start together", t.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// meantAsGate knows the gate in any spelling: by its key on whatever side of the braces, or by
+// one that is like it together with a value that is like its own.
+func meantAsGate(c *api.Constraint) bool {
+	key := strings.Trim(c.LTarget, "${} ")
+	key = strings.ReplaceAll(strings.ToLower(key[strings.LastIndexByte(key, '.')+1:]), "-", "_")
+	if !isEquality(c) {
+		return false
+	}
+	return key == GateMeta || nearest.Name(key, []string{GateMeta}) != "" && nearest.Name(strings.ToLower(c.RTarget), []string{GateValue}) != ""
+}
 
 // FullyGated says whether no group of the job can be scheduled past the gate: it is on
 // the job, or on every group.

@@ -260,6 +260,46 @@ func TestMistypedDevice(t *testing.T) {
 	}
 }
 
+// A gate with a mistyped key or value is refused, and explained if Nomad has the job: neither
+// Nomad nor the placer would ever start it.
+func TestMistypedGate(t *testing.T) {
+	c := newCluster(t)
+	t.Setenv("NOMAD_PAL_ADDR", c.agent("", "http {\n  bind_port = 0\n}\n"))
+	jobs := c.client("").API().Jobs()
+	for i, gate := range [][2]string{{"${meta.pal_gate}", "opne"}, {"${meta.pal_gate}", "Open"}, {"${meta.pal_gat}", "open"}, {"${meta.pal-gate}", "open"}, {"${meta.PAL_GATE}", "open"}, {"meta.pal_gate", "open"}} {
+		name := fmt.Sprintf("typo-%d", i)
+		constraint := fmt.Sprintf("constraint {\n    attribute = %q\n    value     = %q\n  }\n", gate[0], gate[1])
+		text := strings.Replace(jobText("default", name, 1), `group "g"`, constraint+`  group "g"`, 1)
+		want := fmt.Sprintf("the constraint on %s = %q is mistyped: the gate is ${meta.pal_gate} = \"open\"", gate[0], gate[1])
+		if code, out, said := c.reads(text, "run", "-detach", "-"); code != 1 || !strings.Contains(said, want) {
+			t.Errorf("run: %d %s%s", code, out, said)
+		}
+		if code, out, said := c.reads(text, "plan", "-"); code != 2 || !strings.Contains(out, want) {
+			t.Errorf("plan: %d %s%s", code, out, said)
+		}
+		b := base{ctx: t.Context()}
+		b.io.in = strings.NewReader(text)
+		job, _, err := b.readJob("-", &jobFlags{strict: true})
+		if err == nil {
+			_, _, err = jobs.Register(job, nil) // as nomad job run does
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.until("status has "+name, func() bool { _, out, _ := c.does("status"); return strings.Contains(out, name) })
+		if _, out, _ := c.does("explain", name); !strings.Contains(out, "Nomad has placed nothing of it: "+want) {
+			t.Errorf("explain: %s", out)
+		}
+		if _, out, _ := c.does("status"); !strings.Contains(out, want) {
+			t.Errorf("status: %s", out)
+		}
+	}
+	other := strings.Replace(jobText("default", "other", 1), `group "g"`, "constraint {\n    attribute = \"${meta.gate}\"\n    value = \"open\"\n  }\n  group \"g\"", 1)
+	if code, out, said := c.reads(other, "run", "-detach", "-"); code != 0 {
+		t.Errorf("another key: %d %s%s", code, out, said)
+	}
+}
+
 // -what-if says what would happen, of jobs that run, wait, or are not submitted, and
 // changes nothing.
 func TestExplainWhatIf(t *testing.T) {
