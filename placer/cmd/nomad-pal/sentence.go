@@ -119,14 +119,14 @@ func runsSentence(e *query.Explanation, now time.Time) string {
 	case e.Predicted != nil:
 		return text + fmt.Sprintf("Nomad gave it other GPUs than the placer chose, as its pins allow. Predicted slowdown: %s; of those chosen: %.2f.", times(c.Cost), e.Predicted.Cost)
 	case d.Candidates.Total > 0 && d.Policy == string(pal.PAL) && d.Candidates.Free <= d.Demand:
-		text += onlyFree(d.Demand) + " Predicted slowdown: " + times(c.Cost)
+		text += onlyFree(d) + " Predicted slowdown: " + times(c.Cost)
 	case d.Candidates.Total > 0 && d.Policy == string(pal.PAL):
 		text += fmt.Sprintf("Chosen among %d free ones for their low predicted slowdown: %s", d.Candidates.Free, times(c.Cost))
 	default:
 		text += "Predicted slowdown: " + times(c.Cost)
 	}
 	if d.Packed != nil && d.Packed.Cost != c.Cost {
-		text += fmt.Sprintf(". Packed, it would be %.2f times", d.Packed.Cost)
+		text += fmt.Sprintf(". Packed%s, it would be %.2f times", map[bool]string{true: ", with outliers"}[sparesOutliers(d)], d.Packed.Cost)
 	}
 	for _, a := range e.Alternatives {
 		if a.What == query.MeasuredNow {
@@ -137,11 +137,21 @@ func runsSentence(e *query.Explanation, now time.Time) string {
 }
 
 // onlyFree says that there was nothing to choose from.
-func onlyFree(gpus int) string {
-	if gpus == 1 {
-		return "It was the only free one."
+func onlyFree(d *pal.Decision) string {
+	text := "They were the only free ones"
+	if d.Demand == 1 {
+		text = "It was the only free one"
 	}
-	return "They were the only free ones."
+	if sparesOutliers(d) {
+		text += map[bool]string{true: " that is no outlier", false: " that are no outliers"}[d.Demand == 1]
+	}
+	return text + "."
+}
+
+// sparesOutliers says whether all free GPUs were chosen but for those that were left out as too
+// slow: packed, the gang would have some of these.
+func sparesOutliers(d *pal.Decision) bool {
+	return d.Candidates.Outliers > 0 && d.Candidates.Free <= d.Demand
 }
 
 func node(c *pal.Choice) string {
