@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -112,14 +113,22 @@ func (v *View) Request(job *api.Job) (Request, error) {
 		}
 		r.Gang.MemberSets = append(r.Gang.MemberSets, set)
 	}
-	if rewrite.AllGPUs(author) == 0 {
-		why := "its device blocks have count = 0"
-		if slices.ContainsFunc(author.TaskGroups, func(g *api.TaskGroup) bool { return rewrite.GPUsPerMember(g) > 0 }) {
-			why = "every group that does has count = 0"
-		}
-		return r, fmt.Errorf("the job asks for no GPUs: %s", why)
+	if err := Empty(author); err != nil {
+		return r, err
 	}
 	return r, r.Gang.Validate()
+}
+
+// Empty says of a job with device blocks for GPUs why it asks for none all the same; nil if it
+// asks for some.
+func Empty(job *api.Job) error {
+	switch {
+	case rewrite.AllGPUs(job) > 0:
+		return nil
+	case slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return rewrite.GPUsPerMember(g) > 0 }):
+		return errors.New("the job asks for no GPUs: every group that does has count = 0")
+	}
+	return errors.New("the job asks for no GPUs: its device blocks have count = 0")
 }
 
 // Missing is the request for the members that a running job lacks; member sets of which

@@ -210,6 +210,13 @@ func TestValidate(t *testing.T) {
 			t.Errorf("by %s: %d %s%s", deadline, code, out, said)
 		}
 	}
+	for what, none := range map[string]string{"every group that does has count = 0": strings.Replace(text, `group "g" {`, "group \"g\" {\n    count = 0", 1), "its device blocks have count = 0": strings.Replace(text, "count = 1", "count = 0", 1)} {
+		for _, does := range []string{"validate", "run"} {
+			if code, out, said := c.reads(none, does, "-"); code != 1 || !strings.Contains(said, what) {
+				t.Errorf("%s of none: %d %s%s", does, code, out, said)
+			}
+		}
+	}
 	device := strings.Replace(text, "nvidia/gpu", "nvidia/gpus", 1)
 	if code, out, said := c.reads(device, "validate", "-"); code != 0 || !strings.Contains(out, `device "nvidia/gpus" (did you mean "nvidia/gpu"?)`) {
 		t.Errorf("a device: %d %s%s", code, out, said)

@@ -204,7 +204,7 @@ func (b *base) gateForRun(client *nomad.Client, job *api.Job) (*api.Job, error) 
 	if err != nil || !rewrite.Gated(gated) {
 		return gated, err
 	}
-	if err := nomad.Servable(gated); err != nil {
+	if err := cmp.Or(nomad.Servable(gated), nomad.Empty(gated)); err != nil {
 		return nil, fmt.Errorf("job %q: %w", *job.ID, err)
 	}
 	// Where the queues cannot be read, the placer will say so.
