@@ -10,6 +10,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -73,7 +74,20 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 				t.Eligible = of.Finished
 			}
 		}
+		for _, k := range keys { // perhaps its name is spelt wrong
+			if _, circle := inCircle[t.Key]; !circle && f.Known[k].Why == notThere && !strings.Contains(t.After, notThere) {
+				t.After += fmt.Sprintf("; and for job %s: %s", k.ID, notThere)
+			}
+		}
 	}
+}
+
+// notThere is said of a job that Nomad does not have.
+const notThere = "Nomad does not have it: it was purged, or forgotten, or is yet to come"
+
+// neverFinishes says that of a job of some type.
+func neverFinishes(job *api.Job) string {
+	return "it is a " + *job.Type + " job, and those do not finish"
 }
 
 // circles are jobs that wait for each other: after each comes the one that it waits for. Of
@@ -159,6 +173,8 @@ func ahead(t *model.Tracked) string {
 		return "it has failed; run it again"
 	case t.Refused != nil:
 		return "it cannot be served itself"
+	case *t.Job.Type != api.JobTypeBatch:
+		return neverFinishes(t.Job)
 	case t.Nomad == gang.Running || t.Nomad == gang.Starting:
 		return "it runs"
 	}
@@ -175,11 +191,11 @@ func (p *Placer) readDependency(ctx context.Context, k nomad.JobKey, had model.D
 	case job == nil && !had.Finished.IsZero():
 		return model.Dependency{Finished: had.Finished}, nil // Nomad has forgotten it since
 	case job == nil:
-		return model.Dependency{Why: "Nomad does not have it: it was purged, or forgotten, or is yet to come"}, nil
+		return model.Dependency{Why: notThere}, nil
 	case nomad.Template(job):
 		return model.Dependency{Why: "it is parameterized or periodic, and never ends; name its children"}, nil
 	case *job.Type != api.JobTypeBatch:
-		return model.Dependency{Why: "it is a " + *job.Type + " job, and those do not finish"}, nil
+		return model.Dependency{Why: neverFinishes(job)}, nil
 	case job.Status == nil || *job.Status != "dead":
 		return model.Dependency{Why: "it has not ended"}, nil
 	}

@@ -32,6 +32,28 @@ func reason(w *bed.World, id string) string {
 	return e.Reason
 }
 
+// Who waits for a service hears that it does not finish, and of a job that is not there while
+// another one runs.
+func TestAfterWhatNeverEnds(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "svc", Service: true, Runs: time.Hour})
+		w.Submit(bed.Gang{Name: "sweep", Runs: time.Hour})
+		w.Submit(bed.Gang{Name: "of-service", Meta: map[string]string{"pal_after": "svc"}})
+		w.Submit(bed.Gang{Name: "of-both", Meta: map[string]string{"pal_after": "sweep,trian"}})
+		w.RunFor(30 * time.Second)
+		for id, want := range map[string]string{
+			"of-service": "waits for job svc (pal_after): it is a service job, and those do not finish",
+			"of-both":    "waits for job sweep (pal_after): it runs; and for job trian: Nomad does not have it: it was purged, or forgotten, or is yet to come",
+		} {
+			if got := reason(w, id); got != want {
+				w.T.Errorf("%s: %q, want %q", id, got, want)
+			}
+		}
+	})
+}
+
 // A job starts once those have finished that it comes after, with or without GPUs, and
 // not before; that they had is known when Nomad has forgotten them, too.
 func TestAfter(t *testing.T) {
@@ -265,7 +287,7 @@ func TestAfterIsToldEarly(t *testing.T) {
 					disturb(w)
 					w.Submit(bed.Gang{Name: "prepare", Ungated: true, Runs: 10 * time.Second, Change: withoutGPUs})
 					w.RunFor(5 * time.Second)
-					if got := reason(w, "report"); got != "waits for job prepare (pal_after): it has not ended" && name == "early" {
+					if got := reason(w, "report"); !strings.HasPrefix(got, "waits for job prepare (pal_after): it has not ended") && name == "early" {
 						w.T.Errorf("report %q while prepare runs", got)
 					}
 					w.Submit(bed.Gang{Name: "train", Runs: 10 * time.Second})
