@@ -81,7 +81,17 @@ func (b *base) runProfileImport(args []string) int {
 }
 
 func (b *base) dropImported(client *nomad.Client, source string) int {
-	if err := store.In(client).Measurements(source).Write(b.ctx, nil); err != nil {
+	kept := store.In(client).Measurements(source)
+	paths, err := kept.Paths(b.ctx)
+	if err == nil && len(paths) == 0 {
+		if _, err = kept.ReadOrRefused(b.ctx); err == nil { // else Nomad hides them
+			err = fmt.Errorf("nothing is imported under %q", source)
+		}
+	}
+	if err == nil {
+		err = kept.Write(b.ctx, nil)
+	}
+	if err != nil {
 		return b.fail(err)
 	}
 	return b.show(imported{Source: source}, func() { b.printf("Nothing is imported under %q any more.\n", source) })
