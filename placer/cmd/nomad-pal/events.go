@@ -10,12 +10,15 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 var helpEvents = help("events [options]", `
@@ -81,9 +84,24 @@ func (b *base) runEvents(args []string) int {
 		fmt.Fprintln(b.io.err, "Note: this agent stands by, and does not hear of what happens now. Ask the agent at work:", oneLine(workSentence(s.activity, time.Now())))
 	}
 	if !*follow {
+		if *job != "" && last == 0 && !b.exists(s, *job) {
+			return b.fail(nomad.NoJob(b.keyOf(*job)))
+		}
 		return s.close(0)
 	}
 	return b.followEvents(s, q, last)
+}
+
+// exists says whether there is a job of that id, in any namespace unless one was named. A job
+// that the agent or Nomad does not tell of may exist.
+func (b *base) exists(s *answers, id string) bool {
+	if job, err := s.nomad.Job(b.ctx, b.keyOf(id)); job != nil || err != nil {
+		return true
+	}
+	jobs, err := s.Jobs()
+	return err != nil || slices.ContainsFunc(jobs, func(j model.JobStatus) bool {
+		return j.Job == id && (!b.given("namespace") || b.namespace == "*" || b.namespace == j.Namespace)
+	})
 }
 
 // followEvents prints events as they happen, until it is interrupted.

@@ -86,6 +86,9 @@ func TestEvents(t *testing.T) {
 	if code, out, err := c.does("events", "-token=user"); code != 0 || !strings.Contains(out, "research/train") || strings.Contains(out, "held") {
 		t.Errorf("to a user: %d\n%s%s", code, out, err)
 	}
+	if code, _, err := c.does("events", "-job=nosuch"); code != 1 || !strings.Contains(err, `no job "nosuch" in namespace "default"`) {
+		t.Errorf("of a job that is not there: %d %s", code, err)
+	}
 	if code, _, err := c.does("events", "-token=nobody"); code != 1 || !strings.Contains(err, "the agent answers 403") {
 		t.Errorf("to nobody: %d %s", code, err)
 	}
