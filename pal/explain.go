@@ -414,7 +414,11 @@ func tooFar(c *Cluster, g Gang) string {
 	}
 	for _, set := range g.MemberSets {
 		if most := c.mostWithin(set, g.MaxTier); most < set.Members {
-			return fmt.Sprintf("group %q needs %d × %d GPUs of one model within one %s; an idle %s has room for %d at most", set.Name, set.Members, set.GPUs, g.MaxTier, g.MaxTier, most)
+			text := fmt.Sprintf("group %q needs %d × %d GPUs of one model within one %s; an idle %s has room for %d at most", set.Name, set.Members, set.GPUs, g.MaxTier, g.MaxTier, most)
+			if g.MaxTier == TierRack && !slices.ContainsFunc(c.nodes, func(n nodeState) bool { return n.Rack != "" }) {
+				text += ", as no node names its rack (rack_meta), and each counts as one by itself"
+			}
+			return text
 		}
 	}
 	return ""

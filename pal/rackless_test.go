@@ -1,0 +1,31 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package pal
+
+import (
+	"strings"
+	"testing"
+)
+
+// Of a limit to one rack it is said that no node names its rack, unless one does.
+func TestNoRackIsKnown(t *testing.T) {
+	for rack, want := range map[string]bool{"": true, "r1": false} {
+		var nodes []Node
+		for _, id := range []string{"a", "b"} {
+			gpus := make([]GPU, 4)
+			for i := range gpus {
+				gpus[i].ID = id + string(rune('0'+i))
+			}
+			nodes = append(nodes, Node{ID: id, Name: id, Rack: rack, Groups: []DeviceGroup{{Name: "H200", GPUs: gpus}}})
+		}
+		c, err := NewCluster(nodes, TwoTier(1.5))
+		if err != nil {
+			t.Fatal(err)
+		}
+		never, reason := WhyNot(c, Gang{ID: "g", Class: "A", MaxTier: TierRack, MemberSets: []MemberSet{{Name: "g", Members: 3, GPUs: 2}}})
+		if strings.Contains(reason, "no node names its rack (rack_meta)") != want || never != want {
+			t.Errorf("rack %q: %t, %s", rack, never, reason)
+		}
+	}
+}
