@@ -21,7 +21,7 @@ func Name(name string, names []string) string {
 		return cmp.Or(cmp.Compare(levenshtein.Distance(name, a, nil), levenshtein.Distance(name, b, nil)), strings.Compare(a, b))
 	})
 	for _, n := range names {
-		if len(name) >= 2 && strings.HasPrefix(n, name) {
+		if len(name) >= 2 && (strings.HasPrefix(n, name) || swapped(name, n)) {
 			return n
 		}
 	}
@@ -29,4 +29,17 @@ func Name(name string, names []string) string {
 		return ""
 	}
 	return best
+}
+
+// swapped says whether two names differ by two neighbours that changed places.
+func swapped(a, b string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range len(a) - 1 {
+		if a[i] != b[i] {
+			return a[:i]+a[i+1:i+2]+a[i:i+1]+a[i+2:] == b
+		}
+	}
+	return false
 }

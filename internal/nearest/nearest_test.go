@@ -13,6 +13,9 @@ func TestName(t *testing.T) {
 			t.Errorf("%q: %q, want %q", name, got, want)
 		}
 	}
+	if got := Name("trian", []string{"sweep", "train"}); got != "train" {
+		t.Errorf("two letters swapped: %q", got)
+	}
 	if got := Name("x", nil); got != "" {
 		t.Errorf("of none: %q", got)
 	}

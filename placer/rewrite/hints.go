@@ -155,7 +155,7 @@ func (h *Hints) set(key, value string) error {
 	if hints[key] == nil {
 		names := slices.Sorted(maps.Keys(hints))
 		if near := nearest.Name(key, names); near != "" {
-			return fmt.Errorf("no such hint: did you mean %s?", near)
+			return fmt.Errorf("no such hint (did you mean %s?)", near)
 		}
 		return fmt.Errorf("no such hint (one of %s)", strings.Join(names, ", "))
 	}

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -194,7 +195,11 @@ func (r *Report) writeTable(out io.Writer) error {
 	if r.Order != "" {
 		order = ", order " + r.Order
 	}
-	fmt.Fprintf(w, "%s, policy %s%s, %d GPUs on %d nodes, seed %d\n", r.Trace, r.Policy, order, r.GPUs, r.Nodes, r.Seed)
+	seed := fmt.Sprintf(", seed %d", r.Seed)
+	if strings.HasSuffix(r.Trace, seed[1:]) { // a generated trace names it
+		seed = ""
+	}
+	fmt.Fprintf(w, "%s, policy %s%s, %d GPUs on %d nodes%s\n", r.Trace, r.Policy, order, r.GPUs, r.Nodes, seed)
 	for _, reason := range slices.Sorted(maps.Keys(r.Skipped)) {
 		fmt.Fprintf(w, "skipped\t%d rows: %s\n", r.Skipped[reason], reason)
 	}

@@ -126,6 +126,9 @@ func (b *base) explain(s *answers, name string, f *jobFlags, changes query.Chang
 		return b.planned(s, rewrite.Author(job), changes)
 	}
 	e, err := s.Explain(t.job)
+	if errors.Is(err, nomad.ErrNoJob) {
+		return nil, b.didYouMean(s, name, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -283,7 +286,7 @@ func printDecision(b *base, e *query.Explanation) {
 	}
 	b.section("L×V matrix, in the order tried", walk)
 	if d.Chosen != nil {
-		b.head(map[bool]string{true: "Chosen GPUs", false: "GPUs that Nomad gave it"}[e.Predicted == nil])
+		b.head(chosenHead(e))
 		rows := []string{row("Group", "Node", "GPU", "PM score", "Class")}
 		for _, m := range d.Chosen.Members {
 			for _, u := range m.GPUs {
@@ -309,6 +312,17 @@ func printDecision(b *base, e *query.Explanation) {
 		}
 		b.section("Predicted slowdown", rows)
 	}
+}
+
+// chosenHead says what GPUs a decision names: those that a job has, or the best for one that waits.
+func chosenHead(e *query.Explanation) string {
+	switch {
+	case e.Predicted != nil:
+		return "GPUs that Nomad gave it"
+	case e.State == gang.Waiting:
+		return "GPUs that would be chosen if it started now"
+	}
+	return "Chosen GPUs"
 }
 
 // bin is which PM scores are in the bin of an entry. Earlier versions recorded its mean only.

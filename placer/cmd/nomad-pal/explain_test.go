@@ -300,6 +300,26 @@ func TestMistypedGate(t *testing.T) {
 	}
 }
 
+// A name that is meant otherwise, or by several, is answered with what may be meant.
+func TestExplainNames(t *testing.T) {
+	c := newCluster(t)
+	c.agent("", "http {\n  bind_port = 0\n}\n")
+	c.runs(c.job("default", "train", 2), "train")
+	for name, want := range map[string]string{
+		"TRAIN": `no job "TRAIN" in namespace "default" (did you mean "train"?)`,
+		"trian": `(did you mean "train"?)`,
+		"GPU-0": `"GPU-0" is the beginning of 4 GPUs and nodes: say more of it (GPU-0-0, GPU-0-1, GPU-0-2, GPU-0-3)`,
+	} {
+		if code, _, said := c.does("explain", name); code != 1 || !strings.Contains(said, want) {
+			t.Errorf("%s: %d %s", name, code, said)
+		}
+	}
+	hint := strings.Replace(jobText("default", "typo", 1), "batch\"", "batch\"\n  meta {\n    pal_clas = \"A\"\n  }", 1)
+	if _, out, said := c.reads(hint, "explain", "-"); !strings.Contains(out, "(did you mean pal_class?).") {
+		t.Errorf("a hint: %s%s", out, said)
+	}
+}
+
 // -what-if says what would happen, of jobs that run, wait, or are not submitted, and
 // changes nothing.
 func TestExplainWhatIf(t *testing.T) {

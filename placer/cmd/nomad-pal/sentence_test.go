@@ -54,3 +54,16 @@ func TestSentences(t *testing.T) {
 		}
 	}
 }
+
+// GPUs of a job that waits are none that were chosen.
+func TestChosenHead(t *testing.T) {
+	for want, e := range map[string]query.Explanation{
+		"Chosen GPUs":                                 {State: gang.Running},
+		"GPUs that Nomad gave it":                     {State: gang.Running, Predicted: &pal.Choice{}},
+		"GPUs that would be chosen if it started now": {State: gang.Waiting},
+	} {
+		if got := chosenHead(&e); got != want {
+			t.Errorf("%s: %q, want %q", e.State, got, want)
+		}
+	}
+}

@@ -6,12 +6,14 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/internal/nearest"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -65,8 +67,8 @@ func (b *base) target(s *answers, name string) (*target, error) {
 	if t := hardware(all, begins); t != nil {
 		return t, nil
 	}
-	if n := beginnings(all, begins); n > 1 {
-		return nil, fmt.Errorf("%q is the beginning of %d GPUs and nodes: say more of it", name, n)
+	if found := beginnings(all, begins); len(found) > 1 {
+		return nil, fmt.Errorf("%q is the beginning of %d GPUs and nodes: say more of it (%s)", name, len(found), firstOf(found))
 	}
 	if t, err := b.allocation(s, name); t != nil || err != nil {
 		return t, err
@@ -108,7 +110,7 @@ func (b *base) isJob(s *answers, k nomad.JobKey) bool {
 
 // hardware is the GPU or node that alone is meant; nil if there is none.
 func hardware(all []query.GPU, is func(string) bool) *target {
-	if beginnings(all, is) != 1 {
+	if len(beginnings(all, is)) != 1 {
 		return nil
 	}
 	for i, g := range all {
@@ -123,8 +125,8 @@ func hardware(all []query.GPU, is func(string) bool) *target {
 	return nil
 }
 
-// beginnings counts the GPUs and nodes that are meant.
-func beginnings(all []query.GPU, is func(string) bool) int {
+// beginnings are the GPUs and nodes that are meant, in order.
+func beginnings(all []query.GPU, is func(string) bool) []string {
 	found := map[string]bool{}
 	for _, g := range all {
 		for _, id := range []string{g.ID, g.Node} {
@@ -133,7 +135,32 @@ func beginnings(all []query.GPU, is func(string) bool) int {
 			}
 		}
 	}
-	return len(found)
+	return slices.Sorted(maps.Keys(found))
+}
+
+// firstOf are the first few names.
+func firstOf(names []string) string {
+	const few = 5
+	if len(names) > few {
+		return strings.Join(names[:few], ", ") + ", …"
+	}
+	return strings.Join(names, ", ")
+}
+
+// didYouMean adds to an error about a job that is not there the job with the name most like it.
+func (b *base) didYouMean(s *answers, name string, err error) error {
+	jobs, unknown := s.Jobs()
+	if unknown != nil {
+		return err
+	}
+	names := map[string]string{} // by small letters
+	for _, j := range jobs {
+		names[strings.ToLower(j.Job)] = j.Job
+	}
+	if near := nearest.Name(strings.ToLower(name), slices.Sorted(maps.Keys(names))); near != "" {
+		return fmt.Errorf("%w (did you mean %q?)", err, names[near])
+	}
+	return err
 }
 
 // allocation finds an allocation; nil if there is none.
