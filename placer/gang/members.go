@@ -34,19 +34,19 @@ func (st Observed) NeedsAll() bool {
 // service would restart all of it, and other nodes in those of a batch job run its finished
 // members again. How often Nomad tries a member that fails, its reschedule block says. Pins to GPUs
 // that never held all of it do not do.
-func (g *Gang) runsInPart(blocked bool) string {
+func (g *Gang) runsInPart(blocked *api.Evaluation) string {
 	rest := "the others run on"
 	if g.Live == 0 {
 		rest = "the others have finished"
 	}
 	switch service := *g.Job.Type == api.JobTypeService; {
 	case g.NeedsAll() || g.Have == 0:
-	case !service && !blocked:
+	case !service && blocked == nil:
 		return rest
-	case !service && g.someOver():
+	case !service && g.someOver(blocked):
 		return waitForNodes
 	case !service || g.Pins.Mode == rewrite.ModeClass:
-	case blocked && g.Pins.Mode == rewrite.ModeGPU:
+	case blocked != nil && g.Pins.Mode == rewrite.ModeGPU:
 		if g.Record != nil && !g.Record.Ready.IsZero() {
 			return waitForTheirs
 		}
@@ -58,12 +58,23 @@ func (g *Gang) runsInPart(blocked bool) string {
 
 // someOver says whether members of a batch job have done their work for the job as it is, or have
 // failed and are not tried again. Nomad runs them again when it is registered anew, whatever room
-// and limits there are (walk 693 with late writes). It goes by allocations that have just been read.
-func (g *Gang) someOver() bool {
-	return slices.ContainsFunc(g.read.allocs, func(a *nomad.Alloc) bool {
-		failed := a.Client == api.AllocClientStatusFailed && a.Desired == api.AllocDesiredStatusRun && a.Next == "" && a.Version != nil && *a.Version == *g.Job.Version
-		return failed || a.FinishedIn(g.Job)
-	})
+// and limits there are (walk 693 with late writes). It goes by allocations that have just been read;
+// what has failed and waits for room the blocked evaluation counts, nil for none.
+func (g *Gang) someOver(blocked *api.Evaluation) bool {
+	if slices.ContainsFunc(g.read.allocs, func(a *nomad.Alloc) bool { return a.FinishedIn(g.Job) }) {
+		return true
+	}
+	return blocked != nil && *g.Job.Type == api.JobTypeBatch && g.Want-g.Have > g.lackRoom(blocked)
+}
+
+// lackRoom is how many members with GPUs a blocked evaluation waits for room for.
+func (g *Gang) lackRoom(blocked *api.Evaluation) (n int) {
+	for group, m := range blocked.FailedTGAllocs {
+		if tg := g.Job.LookupTaskGroup(group); tg != nil && rewrite.GPUsPerMember(tg) > 0 {
+			n += 1 + m.CoalescedFailures
+		}
+	}
+	return n
 }
 
 // halfThere says whether members of a gang are gone that its others need, and for which there

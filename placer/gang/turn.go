@@ -118,13 +118,13 @@ func (g *Gang) makeWhole(w World) ([]Effect, bool) {
 	if es := g.doWithout(blocked, w); es != nil {
 		return append([]Effect{g.log(Info, "goes on without the missing members", "reason", why)}, es...), false
 	}
-	if rest := g.runsInPart(blocked); rest != "" {
+	if rest := g.runsInPart(e); rest != "" {
 		if g.Trouble = stuck + "; " + rest; g.Trouble == was {
 			return nil, false
 		}
 		return []Effect{g.log(Warn, "members are missing, the others run on", "reason", g.Trouble)}, false
 	}
-	if g.Pins.Mode == rewrite.ModeClass && g.Have > 0 && (blocked || !g.NeedsAll()) && !g.someOver() {
+	if g.Pins.Mode == rewrite.ModeClass && g.Have > 0 && (blocked || !g.NeedsAll()) && !g.someOver(e) {
 		es, on := g.extend(w)
 		if es != nil || on || !g.halfThere(w) {
 			return append([]Effect{g.log(Info, "members lack room", "reason", why)}, es...), on
