@@ -122,8 +122,8 @@ func Observe(s *nomad.State, job *api.Job) Observed {
 	st.Pins = pins
 	byGroup, wanted, live := map[string]int{}, gpusPerMember(job), false
 	gated, past, placed := rewrite.Gated(job), false, false
-	open := rewrite.OpenGroups(job)
-	for _, a := range s.AllocsOf(st.Key) {
+	open, as := rewrite.OpenGroups(job), s.AllocsOf(st.Key)
+	for _, a := range as {
 		if a.LeftBehind(job) || gated && slices.Contains(open, a.Group) {
 			continue
 		}
@@ -152,7 +152,7 @@ func Observe(s *nomad.State, job *api.Job) Observed {
 			st.Misplaced = st.Misplaced && byGroup[*g.Name] <= rewrite.Members(g)
 		}
 	}
-	st.LeftOut, st.LeftOutBeside = leftOut(job, s.AllocsOf(st.Key))
+	st.LeftOut, st.LeftOutBeside = leftOut(job, as)
 	dropped := gated && !placed && !rewrite.Stopped(job)
 	if st.Nomad = st.state(pinned, gated, past, dropped); st.Nomad == Running && !live {
 		st.Nomad = Ended

@@ -100,23 +100,31 @@ func (w world) RoomForMissing(g *gang.Gang) (gang.Room, error) {
 	}
 	widen := func(more rewrite.Pins) rewrite.Pins { return w.View.Widen(r, g.Pins, more) }
 	if g.Record == nil || g.Record.Decision.Demand == 0 || g.Request.Gang.GPUs() <= g.Record.Decision.Demand {
-		room := w.room(w.View, r, widen)
-		if room.Fits || g.NeedsAll() {
-			return room, nil
+		if !g.NeedsAll() {
+			r = w.mostThatFit(r)
 		}
-		lacks := 0
-		for _, set := range r.Gang.MemberSets {
-			lacks += set.Members
-		}
-		most := sort.Search(lacks, func(n int) bool { return !w.room(w.View, fewer(r, n+1), widen).Fits })
-		if most > 0 {
-			room = w.room(w.View, fewer(r, most), widen)
-		}
-		return room, nil
+		return w.room(w.View, r, widen), nil
 	}
 	room := w.roomFor(g, r, w.View, queue.Change{Keeps: len(w.View.Holds(g.Key))})
 	room.Pins = widen(room.Pins)
 	return room, nil
+}
+
+// mostThatFit is the request for as many of its members as there is room for, or for all of them
+// if there is room for none.
+func (w world) mostThatFit(r nomad.Request) nomad.Request {
+	lacks := 0
+	for _, set := range r.Gang.MemberSets {
+		lacks += set.Members
+	}
+	most := sort.Search(lacks, func(n int) bool {
+		_, fits := pal.Place(w.View.Cluster, fewer(r, n+1).Gang, w.Cfg.Policy())
+		return !fits
+	})
+	if most == 0 {
+		return r
+	}
+	return fewer(r, most)
 }
 
 // fewer is the request for at most so many of its members, the first.
