@@ -153,20 +153,6 @@ func TestApartDrainedBesideFailed(t *testing.T) {
 	})
 }
 
-// One finishes in the milliseconds in which nodes are added to the pins for a lost one.
-func TestApartFinishesAsPinsAreExtended(t *testing.T) {
-	for ms := 724; ms < 744; ms += 2 {
-		Run(t, Options{Seed: 1}, func(w *World) {
-			w.AddNodes(3, 1)
-			w.StartPlacer()
-			w.Submit(alone(2, fmt.Sprintf("sleep 21.%d; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 0; sleep 3600; exit 0", ms)))
-			w.RunFor(20 * time.Second)
-			w.Nomad.CrashNode(w.tries("workers", 1)[0].Node)
-			w.RunFor(2 * time.Minute)
-		})
-	}
-}
-
 // For which version a member finished cannot be read: nodes are added as if none had.
 func TestApartVersionUnread(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {

@@ -479,7 +479,7 @@ func (r *rules) gpusOf(k nomadtest.Key) (n int) {
 const beyondLimit = 15 * time.Second
 
 // atOnce is within what a placer has read allocations and registered what follows from them.
-const atOnce = 20 * time.Millisecond
+const atOnce = 4 * time.Millisecond
 
 // longCycle is how long a cycle lasts that waits for one answer.
 const longCycle = 20 * time.Second

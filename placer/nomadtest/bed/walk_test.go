@@ -151,11 +151,13 @@ Written by `+"`make simulate-faults`"+`. The real placer walks through worlds on
 (placer/nomadtest). In each, authors and machines do for four minutes what the first table says, while requests and
 events go wrong as in the second one. Authors hint at run times, deadlines, locality and more; the placers of every other
 walk have another queue, placement or restart cost than the defaults, and in half of them Nomad preempts. Then nothing goes wrong any more, and within 40 minutes all has to settle: each job
-is as its author wrote it last, and has finished. All the time none of the invariants may be broken: no GPU is given twice,
-a purged job's or a returning node's included; gangs are whole or not at all, and within their tenant's limit, which one
-walk in four has; nothing is touched that is not the placer's; nothing is run twice that had finished, and no finished member
-of a job whose members do not need each other; and before each decision the queue has each gang on just the GPUs that it holds in
-the placer's view.
+is as its author wrote it last, and has finished. All the time none of these invariants may be broken:
+
+* No GPU is given twice, a purged job's or a returning node's included.
+* Gangs are whole or not at all, and within their tenant's limit, which one walk in four has.
+* Nothing is touched that is not the placer's.
+* Nothing is run twice that had finished. Of a job whose members do not need each other, no finished member is.
+* Before each decision, the queue has each gang on just the GPUs that it holds in the placer's view.
 
 A step is one thing that happens in that Nomad: a request is answered, an evaluation is worked on, a client starts or ends
 a task or tells of it, a node is found to be down. Virtual time that merely passes is none.
