@@ -48,8 +48,11 @@ type Member struct {
 	Desired, Client string
 	// Done: its tasks ended well by themselves.
 	Done bool
-	// Created is the index at which it was placed.
-	Created uint64
+	// Created is the index at which it was placed, CreatedAt the time.
+	Created   uint64
+	CreatedAt time.Time
+	// PreemptedBy is the job for which Nomad stopped it; the zero key: it did not.
+	PreemptedBy Key
 	// Purged is when its job was, since when no list has it; the zero time where it
 	// was not.
 	Purged time.Time
@@ -105,10 +108,14 @@ func (s *Server) notifyWrote(w Write) {
 }
 
 func (s *Server) member(a *alloc) Member {
-	return Member{
+	m := Member{
 		Job: a.key, ID: a.id, Group: a.group, Number: a.number, Node: a.node, GPUs: a.allGPUs(), Version: a.job, PlacedBy: a.placedBy, Desired: a.desired, Client: a.client,
-		Done: a.client == api.AllocClientStatusComplete && !a.signalled, Created: a.createIndex, Purged: a.purged, PurgedIndex: a.purgedIndex, LostIndex: a.lostIndex, At: s.now(),
+		Done: a.client == api.AllocClientStatusComplete && !a.signalled, Created: a.createIndex, CreatedAt: a.created, Purged: a.purged, PurgedIndex: a.purgedIndex, LostIndex: a.lostIndex, At: s.now(),
 	}
+	if by := s.allocs[a.preemptedBy]; by != nil {
+		m.PreemptedBy = by.key
+	}
+	return m
 }
 
 func (s *Server) notifyPlaced(a *alloc) {

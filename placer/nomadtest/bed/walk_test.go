@@ -189,6 +189,8 @@ what came upon these GPUs after that no placer could have known, and it does not
 
 Nomad's own affairs are: when a service's deployment replaces which member, what becomes of groups without GPUs that fail, and
 how often it tries a member that the others do not need. Members that Nomad replaces by itself may be above a tenant's limit.
+Of the members of one gang for which Nomad preempts another job's member, it has only the first wait for that one's end (seen
+on a real Nomad too): that counts as given twice only if the placer knew of it a second before.
 
 Not modelled: what Nomad's servers do to each other, federated regions, members on a silent node that may run on there
 (disconnect), deployments that fail or wait for their author, registrations that Nomad writes after the placer has ceased to

@@ -37,6 +37,7 @@ var All = []Scenario{
 	{"purged and registered again", purgedAndBack},
 	{"blocked", blocked},
 	{"preempted", preempted},
+	{"preempted by two", preemptedByTwo},
 	{"dry run", dryRun},
 	{"drained", drained},
 	{"drained-beside-one-that-finished", drainedBesideOneThatFinished},
@@ -342,6 +343,22 @@ func preempted(x *Script) {
 		x.show(low)
 		x.stop(low) // Nomad preempts any job with a GPU on the node, be it the pinned one or not
 	}
+}
+
+// preemptedByTwo is one member with two GPUs that gives way to two members of one gang: Nomad has
+// only the first of them wait for its end.
+func preemptedByTwo(x *Script) {
+	x.preemption(true)
+	defer x.preemption(false)
+	x.say("a member with two GPUs, of priority 20")
+	x.register(x.pinned(bed.Gang{Name: "wide", GPUs: 2, Priority: 20, Ungated: true, Change: endsSoon}.Job(), "GPU-0-0", "GPU-0-1"))
+	x.show("wide")
+	x.say("a gang with priority 30 wants one of them for each member")
+	x.register(x.pinned(bed.Gang{Name: "pair", Members: 2, Priority: 30, Ungated: true, Change: endsSoon}.Job(), "GPU-0-0", "GPU-0-1"))
+	x.show("pair")
+	x.show("wide")
+	x.order(2, 1, "wide", "pair")
+	x.order(3, 1, "wide", "pair")
 }
 
 func dryRun(x *Script) {
