@@ -180,6 +180,15 @@ func (q *Queue) Restore(j Job, p pal.Placement, started time.Duration) error {
 	return nil
 }
 
+// Stopping reports that a running gang is being stopped, not by a decision of this Queue: its GPUs
+// are as good as free for who waits. Its end is reported as that of others ([Queue.Stopped]).
+func (q *Queue) Stopping(id string) {
+	if e := q.entries[id]; e != nil && e.state == running {
+		e.state = stopping
+		q.leaving = append(q.leaving, e)
+	}
+}
+
 // newEntry checks a job and takes it in: the caller enqueues it or has it run.
 func (q *Queue) newEntry(j Job) (*entry, error) {
 	e := &entry{job: j, of: q.namespace(j.Tenant), gpus: j.Gang.GPUs(), slower: 1, seq: q.seq, before: j.Attained, doneBefore: j.Done, waited: j.Waited}

@@ -210,6 +210,7 @@ type (
 		Job       queue.Job
 		Placement pal.Placement
 		Since     time.Time
+		Ends      bool // it is being stopped, for whom is not known
 	}
 	QueueStopped  struct{}
 	QueueRequeued struct{}

@@ -144,6 +144,8 @@ func (g *Gang) waitInQueue(e Event, w World) []Effect {
 	g.eligible = sync.Eligible
 	backsOff := g.stop == nil && (w.Now().Before(g.RetryAt) || sync.Unread || sync.After || g.finishUnknown(w))
 	switch {
+	case g.Refused == nil && g.Target == nil && !g.Queued && g.dying(w):
+		return append(out, g.endsInQueue(w)...)
 	case g.Refused != nil, backsOff && g.Target == nil:
 		return append(out, g.dequeue()...)
 	case g.Target != nil: // it starts there, and counts as if it ran; what its author has changed the queue hears of then
@@ -166,6 +168,32 @@ func (g *Gang) waitInQueue(e Event, w World) []Effect {
 	}
 	g.edited = false
 	return out
+}
+
+// endsInQueue tells the queue of a gang that an earlier placer has stopped, and whose GPUs come
+// free soon: else it would stop another one for whom that one made room.
+func (g *Gang) endsInQueue(w World) []Effect {
+	j, at := g.asItRuns(w)
+	if len(at.Members) == 0 {
+		return nil
+	}
+	g.Queued, g.Placed, g.edited = true, true, true
+	return []Effect{QueueRestored{Job: j, Placement: at, Since: g.startedAt(w.Now()), Ends: true}}
+}
+
+// asItRuns is the job as the queue sees it, with the members that the gang has, and where they
+// are: its author may ask for others by now.
+func (g *Gang) asItRuns(w World) (queue.Job, pal.Placement) {
+	at := w.Running(g.Request, w.Holds(g.Key))
+	j := g.QueueJob(w.RestartCost())
+	j.Gang.MemberSets, j.Least = slices.Clone(j.Gang.MemberSets), 0
+	for i := range j.Gang.MemberSets {
+		j.Gang.MemberSets[i].Members = 0
+	}
+	for _, m := range at.Members {
+		j.Gang.MemberSets[m.MemberSet].Members++
+	}
+	return j, at
 }
 
 // enqueue puts it in, at the place that it would have if it had never been out.
@@ -209,7 +237,7 @@ func (g *Gang) runInQueue(_ Event, w World) []Effect {
 	}
 	switch {
 	case !g.Queued:
-		out = append(out, QueueRestored{g.QueueJob(w.RestartCost()), w.Running(g.Request, w.Holds(g.Key)), g.startedAt(w.Now())})
+		out = append(out, QueueRestored{Job: g.QueueJob(w.RestartCost()), Placement: w.Running(g.Request, w.Holds(g.Key)), Since: g.startedAt(w.Now())})
 	case !g.Placed:
 		out = append(out, QueueStarted{w.Running(g.Request, w.Holds(g.Key))})
 	}
@@ -220,20 +248,15 @@ func (g *Gang) runInQueue(_ Event, w World) []Effect {
 // runsOnInQueue makes sure that the queue knows of a gang that runs, and whose author asks for
 // something else: with the members that it has.
 func (g *Gang) runsOnInQueue(e Event, w World) []Effect {
-	at := w.Running(g.Request, w.Holds(g.Key))
-	if g.Queued || g.Refused != nil || g.stop != nil || len(at.Members) == 0 {
+	if g.Queued || g.Refused != nil || g.stop != nil {
 		return g.staysInQueue(e, w)
 	}
-	j := g.QueueJob(w.RestartCost())
-	j.Gang.MemberSets, j.Least = slices.Clone(j.Gang.MemberSets), 0
-	for i := range j.Gang.MemberSets {
-		j.Gang.MemberSets[i].Members = 0
-	}
-	for _, m := range at.Members {
-		j.Gang.MemberSets[m.MemberSet].Members++
+	j, at := g.asItRuns(w)
+	if len(at.Members) == 0 {
+		return g.staysInQueue(e, w)
 	}
 	g.Queued, g.Placed, g.edited = true, true, true
-	return []Effect{QueueRestored{j, at, g.startedAt(w.Now())}}
+	return []Effect{QueueRestored{Job: j, Placement: at, Since: g.startedAt(w.Now())}}
 }
 
 // settle tells the queue of an elastic gang some of whose members have done their work.

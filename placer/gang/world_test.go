@@ -66,7 +66,7 @@ func (w *fakeWorld) GPUIDs(gpus []int) []string {
 }
 
 func (w *fakeWorld) Request(o Observed) (nomad.Request, error) {
-	r := nomad.Request{Key: o.Key, Job: o.Job, Modelled: true}
+	r := nomad.Request{Key: o.Key, Job: o.Job, Modelled: true, Gang: pal.Gang{MemberSets: []pal.MemberSet{{Members: 2, GPUs: 1}}}}
 	if e, ok := rewrite.ElasticOf(o.Job); ok {
 		r.Elastic, r.Gang.MemberSets = &e, []pal.MemberSet{{Members: rewrite.Members(o.Job.TaskGroups[0]), GPUs: 1}}
 	}

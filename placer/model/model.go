@@ -98,6 +98,8 @@ func (m *Model) Update(t *Tracked, e gang.Effect) {
 		e.Job.Booked = t.booked
 		if err := m.Queue.Restore(e.Job, e.Placement, gang.QueueTime(e.Since)); err != nil {
 			t.Queued, t.Placed = false, false
+		} else if e.Ends {
+			m.Queue.Stopping(id)
 		}
 	case gang.QueueStopped:
 		m.Queue.Stopped(now, id)

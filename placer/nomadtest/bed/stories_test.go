@@ -670,3 +670,38 @@ func TestKilledBeforeItUndid(t *testing.T) {
 		w.ExpectGone("a", time.Minute)
 	})
 }
+
+// A placer that begins while a gang ends that was stopped for another one stops no second one for
+// it: the GPUs that come free are as good.
+func TestRestartWhileAGangEnds(t *testing.T) {
+	preempting := func(c *model.Config) { c.Queue.Order, c.Queue.Preempt = queue.Priority, true }
+	for _, after := range []time.Duration{100 * time.Millisecond, 3 * time.Second, 20 * time.Second} {
+		t.Run(after.String(), func(t *testing.T) {
+			Run(t, Options{Seed: 1, Placer: preempting, Nomad: nomadtest.Options{Kill: 30 * time.Second}}, func(w *World) {
+				w.AddNodes(2, 2)
+				first := w.StartPlacer()
+				minute := func(j *api.Job) { j.TaskGroups[0].Tasks[0].KillTimeout = new(time.Minute) }
+				low := []string{"low-1", "low-2"}
+				for _, name := range low {
+					w.Submit(Gang{Name: name, Members: 2, Runs: time.Hour, Priority: 20, Meta: map[string]string{"pal_preempt": "true"}, Change: minute})
+					w.ExpectRunning(name, 10*time.Second)
+				}
+				w.RunFor(10 * time.Minute)
+				w.Submit(Gang{Name: "urgent", Members: 2, Runs: time.Hour, Priority: 90})
+				w.RunFor(after)
+				first.Kill()
+				w.StartPlacer()
+				w.ExpectRunning("urgent", 70*time.Second)
+				var stopped []string
+				for _, name := range low {
+					if slices.ContainsFunc(w.Nomad.Members(Key(name)), func(m nomadtest.Member) bool { return m.Desired == api.AllocDesiredStatusStop }) {
+						stopped = append(stopped, name)
+					}
+				}
+				if len(stopped) != 1 {
+					t.Errorf("stopped were %q, want one:\n%s", stopped, w.Describe())
+				}
+			})
+		})
+	}
+}

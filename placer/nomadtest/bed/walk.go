@@ -248,7 +248,24 @@ func (x *Walk) hint(g *Gang) {
 		if batch {
 			g.Change = withHelper
 		}
+	case 11, 12:
+		if batch && g.Members > 1 {
+			g.Change = withChief
+		}
 	}
+}
+
+// withChief makes one member a group of its own, with one GPU.
+func withChief(j *api.Job) {
+	workers := j.TaskGroups[0]
+	chief := *workers
+	task := *chief.Tasks[0]
+	resources, device := *task.Resources, *task.Resources.Devices[0]
+	device.Count = new(uint64(1))
+	resources.Devices, task.Resources = []*api.RequestedDevice{&device}, &resources
+	chief.Name, chief.Count, chief.Tasks = new("chief"), new(1), []*api.Task{&task}
+	workers.Count = new(*workers.Count - 1)
+	j.TaskGroups = append(j.TaskGroups, &chief)
 }
 
 // staggered has the members of a batch job but the first run for longer.
@@ -292,7 +309,7 @@ func (x *Walk) edit(k nomadtest.Key) {
 			j.Priority = new(20 + 10*x.rng.IntN(6))
 		case 1:
 			gpus := int(*j.TaskGroups[0].Tasks[0].Resources.Devices[0].Count)
-			most := min(3, x.room(gpus))
+			most := min(3, x.room(gpus)-chiefs(j))
 			if j.Meta["pal_locality"] == "node" {
 				most = min(most, x.gpus/gpus)
 			}
@@ -302,6 +319,14 @@ func (x *Walk) edit(k nomadtest.Key) {
 			j.Meta["edited"] = fmt.Sprint(x.rng.IntN(1000))
 		}
 	}))
+}
+
+// chiefs are how many groups with GPUs the job has besides its first.
+func chiefs(j *api.Job) (n int) {
+	for _, g := range j.TaskGroups[1:] {
+		n += min(1, rewrite.GPUsPerMember(g))
+	}
+	return n
 }
 
 // lose loses a node, never more than half of them.
