@@ -237,6 +237,7 @@ func (x *Walk) hint(g *Gang) {
 	case 6, 7:
 		if batch { // members that need not start together end at different times
 			g.Meta["pal_on_failure"] = "member"
+			x.Counts["submit: members apart"]++
 			g.Change = staggered
 		}
 	case 8:
@@ -247,10 +248,12 @@ func (x *Walk) hint(g *Gang) {
 	case 9, 10:
 		if batch {
 			g.Change = withHelper
+			x.Counts["submit: a group without GPUs"]++
 		}
 	case 11, 12:
 		if batch && g.Members > 1 {
 			g.Change = withChief
+			x.Counts["submit: two groups with GPUs"]++
 		}
 	}
 }

@@ -196,8 +196,7 @@ Not modelled: what Nomad's servers do to each other, federated regions, members 
 (disconnect), deployments that fail or wait for their author, registrations that Nomad writes after the placer has ceased to
 wait for its answer (stories have those), and real GPUs.
 
-Modelled, but not in the walks: jobs of several groups with GPUs, and hundreds of failures at a time. Dispatched and periodic jobs
-are in neither.
+Modelled, but not in the walks: hundreds of failures at a time. Dispatched and periodic jobs are in neither.
 
 | what happens | times | in walks | of which failed |
 |---|---|---|---|
