@@ -24,10 +24,11 @@ const (
 	ownForgottenAfter = 24 * time.Hour
 )
 
-// ranFor says whether the gang had run for so long by then since all of it was there.
+// ranFor says whether the gang had run for so long by then. It counts from its start: with each
+// size and edit it is seen to be whole anew.
 func (g *Gang) ranFor(d time.Duration, until time.Time) bool {
-	at := g.Record.Ready
-	return !at.IsZero() && until.Sub(at) >= d
+	r := g.Record
+	return (!r.Ready.IsZero() || g.Request.Elastic != nil) && !r.Decided.IsZero() && until.Sub(r.Decided) >= d
 }
 
 // GaveUp is why the gang is not tried any more, nil if it is.

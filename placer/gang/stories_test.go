@@ -30,7 +30,7 @@ import (
 //	observe <job> / <allocations>   Nomad shows this: see TestObserved for the words
 //	refuse                          from now on the job cannot be served
 //	turn | sync | start gpus=g1+g2 | preempt for=j | move gpus=g1+g2 | resize gpus=1+2+3 [for=j] | room
-//	record [none] [given-up] [ready[=1h]] [ran=5m] [cost=x] [infra-failures=n] [failures=n]
+//	record [none] [given-up] [ready[=1h]] [decided=2h] [ran=5m] [cost=x] [infra-failures=n] [failures=n]
 //	versions / <job>, one line per version, or - for one that Nomad does not keep
 //	evaluations [blocked] [pending] [disconnected]
 //	allocs / <version> <allocation>
@@ -289,6 +289,11 @@ func (s *story) record(d *datadriven.TestData) *Record {
 			ago, _ := time.ParseDuration(ready.Vals[0])
 			r.Ready = s.w.now.Add(-ago)
 		}
+	}
+	r.Decided = r.Ready
+	if decided, ok := d.Arg("decided"); ok {
+		ago, _ := time.ParseDuration(decided.Vals[0])
+		r.Decided = s.w.now.Add(-ago)
 	}
 	if ran, ok := d.Arg("ran"); ok {
 		r.Attained, _ = time.ParseDuration(ran.Vals[0])
