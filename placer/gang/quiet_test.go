@@ -25,7 +25,7 @@ func TestQuiet(t *testing.T) {
 	}
 	w.state.PutJob(job)
 	for _, id := range []string{"g1", "g2"} {
-		w.state.PutAlloc(&nomad.Alloc{ID: id, Job: nomad.KeyOf(job), Group: "g", Node: "n", Client: api.AllocClientStatusRunning, Desired: api.AllocDesiredStatusRun, GPUs: []string{id}, CreateIndex: 201, ModifyIndex: 202})
+		w.state.PutAlloc(&nomad.Alloc{ID: id, Name: id, Job: nomad.KeyOf(job), Group: "g", Node: "n", Client: api.AllocClientStatusRunning, Desired: api.AllocDesiredStatusRun, GPUs: []string{id}, CreateIndex: 201, ModifyIndex: 202})
 	}
 	g := &Gang{}
 	for _, e := range []Event{

@@ -120,7 +120,7 @@ func Observe(s *nomad.State, job *api.Job) Observed {
 	st := Observed{Key: nomad.KeyOf(job), Job: job}
 	pins, pinned := rewrite.Pinned(job)
 	st.Pins = pins
-	byGroup, wanted, live := map[string]int{}, gpusPerMember(job), false
+	names, wanted, live := map[string][]string{}, gpusPerMember(job), false // of allocations, by group
 	gated, past, placed := rewrite.Gated(job), false, false
 	open, as := rewrite.OpenGroups(job), s.AllocsOf(st.Key)
 	for _, a := range as {
@@ -134,7 +134,7 @@ func Observe(s *nomad.State, job *api.Job) Observed {
 		}
 		placed = placed || a.PlacedFor(job) && a.Desired == api.AllocDesiredStatusRun
 		if a.Member() || a.FinishedIn(job) {
-			byGroup[a.Group]++
+			names[a.Group] = append(names[a.Group], a.Name)
 		}
 		live = live || a.Live()
 		if gp, ok := pins.Of(a.Group); ok && a.Member() && pins.Mode == rewrite.ModeGPU {
@@ -147,9 +147,9 @@ func Observe(s *nomad.State, job *api.Job) Observed {
 	for _, g := range job.TaskGroups {
 		if slices.ContainsFunc(g.Tasks, func(t *api.Task) bool { return len(rewrite.GPURequests(t)) > 0 }) {
 			st.Want += rewrite.Members(g)
-			st.Have += min(rewrite.Members(g), byGroup[*g.Name])
+			st.Have += min(rewrite.Members(g), distinct(names[*g.Name]))
 			// Of more than it wants, as when one that was left behind is back, Nomad stops some.
-			st.Misplaced = st.Misplaced && byGroup[*g.Name] <= rewrite.Members(g)
+			st.Misplaced = st.Misplaced && len(names[*g.Name]) <= rewrite.Members(g)
 		}
 	}
 	st.LeftOut, st.LeftOutBeside = leftOut(job, as)
@@ -158,6 +158,12 @@ func Observe(s *nomad.State, job *api.Job) Observed {
 		st.Nomad = Ended
 	}
 	return st
+}
+
+// distinct counts the names. One on a silent node and the one that runs in its stead have the same.
+func distinct(names []string) int {
+	slices.Sort(names)
+	return len(slices.Compact(names))
 }
 
 // stopped are members of a batch job that were stopped, and that Nomad neither replaces nor says
