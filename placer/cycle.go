@@ -165,7 +165,7 @@ func (p *Placer) trackJob(ctx context.Context, k nomad.JobKey) {
 	if t == nil {
 		t = p.m.Add(k)
 	}
-	p.m.ReleaseUnconfirmed(job)
+	p.m.SettleInDoubt(job)
 	o := gang.Observation{Observed: st, BroughtBack: p.m.BroughtBack(job)}
 	if st.Ours() {
 		o.Request, o.Refused = p.m.RequestOf(st)

@@ -52,7 +52,7 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 		switch {
 		case t == nil:
 			p.m.Queue.Removed(gang.QueueTime(now), a.Job)
-		case a.Kind == queue.Start && t.Unchecked():
+		case a.Kind == queue.Start && t.MayHaveOverwritten():
 			// Nomad has not told yet what it made of the last registration: the gang may hold
 			// GPUs already.
 			p.m.Queue.Requeue(gang.QueueTime(now), a.Job)
@@ -305,7 +305,7 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	p.hooks.Meter.Registrations.WithLabelValues(string(gang.ToStart), outcome(s.err)).Inc()
 	p.audit(t.Key, "registered", s.err, "purpose", gang.ToStart, "over", *t.Job.JobModifyIndex, "gpus", model.GPUIDs(p.m.View, s.Placement.GPUs()), "waited", s.Record.Waited.Round(time.Millisecond))
 	if s.err != nil {
-		p.holdUnconfirmed(s, now)
+		p.holdInDoubt(s, now)
 		if s.submission != nil {
 			p.step(ctx, t, gang.NotNow{Of: gang.Commit{Start: s.Start}})
 			p.registerWithGate(ctx, s, now)
@@ -320,7 +320,7 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 		}
 		return
 	}
-	delete(p.m.Unconfirmed, t.Key)
+	delete(p.m.InDoubt, t.Key)
 	p.step(ctx, t, p.registered(t, s.Job, s.index))
 	if s.submission != nil {
 		p.answer(s.submission, s.submitted)
@@ -329,15 +329,15 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	p.startedOne(now)
 }
 
-// holdUnconfirmed keeps the GPUs of a start from others where its outcome is not known.
+// holdInDoubt keeps the GPUs of a start from others where its outcome is not known.
 // The gang itself is tried again, on other GPUs if there are any: over the same
 // index, so that one of the two comes about at most.
-func (p *Placer) holdUnconfirmed(s *start, now time.Time) {
+func (p *Placer) holdInDoubt(s *start, now time.Time) {
 	if !errors.Is(s.err, nomad.ErrUnknownOutcome) {
 		return
 	}
 	p.m.NoteUnanswered(s.Job, s.t.Job)
-	p.m.Unconfirmed[s.t.Key] = model.UnconfirmedStart{Index: *s.t.Job.JobModifyIndex, GPUs: model.GPUIDs(p.m.View, s.Placement.GPUs()), Until: now.Add(model.UnconfirmedHold)}
+	p.m.InDoubt[s.t.Key] = model.StartInDoubt{Index: *s.t.Job.JobModifyIndex, GPUs: model.GPUIDs(p.m.View, s.Placement.GPUs()), Until: now.Add(model.InDoubtFor)}
 }
 
 // noteMoved is in the record of a gang that was moved.
@@ -371,7 +371,7 @@ func (p *Placer) arrived(now time.Time) []*start {
 	var later []arrival
 	for _, a := range p.ready {
 		t := a.Tracked
-		if t.Unchecked() {
+		if t.MayHaveOverwritten() {
 			later = append(later, a)
 			continue
 		}

@@ -20,7 +20,7 @@ import (
 // before the placer ends.
 func (p *Placer) checkLast(ctx context.Context) error {
 	for _, t := range p.m.Sorted() {
-		if !t.Unchecked() {
+		if !t.MayHaveOverwritten() {
 			continue
 		}
 		job, err := p.nomad.Job(ctx, t.Key)

@@ -58,10 +58,10 @@ func (g *Gang) stopFinished(w World) ([]Effect, bool) {
 		return await(ReadVersions{})
 	}
 	done := finishedVersions(g.Job, g.read.allocs, g.read.versions)
-	if len(done) > 0 && (!g.lineage.known() || g.unconfirmed()) && !g.read.hasVersions {
+	if len(done) > 0 && (!g.lineage.known() || g.unverified()) && !g.read.hasVersions {
 		return await(ReadVersions{})
 	}
-	if len(done) > 0 && g.unconfirmed() {
+	if len(done) > 0 && g.unverified() {
 		return nothing()
 	}
 	for v, last := range done {

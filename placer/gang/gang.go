@@ -65,16 +65,16 @@ type Gang struct {
 	// sizing is the change of an elastic gang's number of members that is under way.
 	sizing *sizing
 
-	// sent are starts whose registrations were sent, over the job as it is, and whose
+	// inDoubt are starts whose registrations were sent, over the job as it is, and whose
 	// outcomes are not known. One of them came about at most.
-	sent []Start
+	inDoubt []Start
 	// edited: its author changed it while it was queued, and the queue does not know.
 	edited bool
-	// guess is the job as we registered it last, until Nomad tells what it made of it;
+	// assumed is the job as we registered it last, until Nomad tells what it made of it;
 	// overwrote: that replaced a change that we had not seen; recreated: it made a new
 	// job, since the one that was meant had been purged; lookedBack: whether an earlier
 	// placer did so is known.
-	guess                            *api.Job
+	assumed                          *api.Job
 	overwrote, recreated, lookedBack bool
 	position                         position
 
@@ -181,20 +181,20 @@ func (g *Gang) Ours() bool { return g.Observed.Ours() || g.Nomad == Ended && g.o
 // is to be undone before anything is decided about the job.
 func (g *Gang) Overwrote() bool { return g.overwrote }
 
-// Unchecked says whether Nomad has not told yet what it made of the job as we
-// registered it last.
-func (g *Gang) Unchecked() bool { return g.unconfirmed() || g.overwrote }
+// MayHaveOverwritten says whether what we registered last has replaced a change that we had not
+// seen, or Nomad has not told yet.
+func (g *Gang) MayHaveOverwritten() bool { return g.unverified() || g.overwrote }
 
-// unconfirmed is Unchecked without what is known to have replaced a change. Until Nomad
+// unverified is the same without what is known to have replaced a change. Until Nomad
 // has told, nothing is registered over the job: of two registrations, one upon the
 // other, nobody could tell which of them replaced what the author did.
-func (g *Gang) unconfirmed() bool { return g.guess != nil && g.guess == g.Job }
+func (g *Gang) unverified() bool { return g.assumed != nil && g.assumed == g.Job }
 
-// confirmLater remembers the job as Nomad should have it after a registration, until an
+// verifyLater remembers the job as Nomad should have it after a registration, until an
 // event shows it as it is.
-func (g *Gang) confirmLater(job *api.Job) {
-	if g.guess = job; *job.JobModifyIndex == *g.Job.JobModifyIndex { // there was nothing to change: no event will tell
-		g.guess = nil
+func (g *Gang) verifyLater(job *api.Job) {
+	if g.assumed = job; *job.JobModifyIndex == *g.Job.JobModifyIndex { // there was nothing to change: no event will tell
+		g.assumed = nil
 	}
 }
 
@@ -215,7 +215,7 @@ func (g *Gang) Quiet() bool {
 	if g.Nomad == Waiting {
 		dead := g.Job.Status != nil && *g.Job.Status == "dead"
 		return g.Queued && !g.Placed && !g.edited && g.Refused == nil && g.Target == nil && g.stop == nil && g.stumbled == "" &&
-			len(g.sent) == 0 && !g.Unchecked() && g.PastKnown() && !dead && g.eligible.IsZero()
+			len(g.inDoubt) == 0 && !g.MayHaveOverwritten() && g.PastKnown() && !dead && g.eligible.IsZero()
 	}
 	return g.Nomad == Running && !g.Misplaced && !g.LeftOutBeside && g.Queued && g.Placed && g.Target == nil && !g.overwrote &&
 		g.stumbled == "" && g.Record != nil && !g.Unsaved && !g.Record.Ready.IsZero() && g.Record.JobModifyIndex == *g.Job.JobModifyIndex &&

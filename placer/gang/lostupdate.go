@@ -144,12 +144,12 @@ func (g *Gang) overwroteWith(now *api.Job) bool {
 	return *now.CreateIndex != *g.Job.CreateIndex || *now.Version > *g.Job.Version
 }
 
-// confirm takes in what the versions tell of the job as we registered it last: that it
+// verify takes in what the versions tell of the job as we registered it last: that it
 // replaced the one that it was meant to.
-func (g *Gang) confirm(versions map[uint64]*api.Job) {
+func (g *Gang) verify(versions map[uint64]*api.Job) {
 	now := versions[*g.Job.Version]
 	if now != nil && *now.JobModifyIndex == *g.Job.JobModifyIndex && !g.overwroteWith(now) {
-		g.guess = nil
+		g.assumed = nil
 	}
 }
 
@@ -187,13 +187,13 @@ func ours(job *api.Job) bool {
 // mustLookBack says whether the job may have been replaced by a registration of which this
 // placer does not know: its own, which it could not tell from others, or an earlier one's.
 func (g *Gang) mustLookBack() bool {
-	return !g.lookedBack && !g.overwrote && !g.unconfirmed() && len(g.Pins.Groups) > 0 && *g.Job.Version >= 2 &&
-		(g.Record == nil || g.Record.JobModifyIndex != *g.Job.JobModifyIndex || g.Record.Unchecked)
+	return !g.lookedBack && !g.overwrote && !g.unverified() && len(g.Pins.Groups) > 0 && *g.Job.Version >= 2 &&
+		(g.Record == nil || g.Record.JobModifyIndex != *g.Job.JobModifyIndex || g.Record.Unverified)
 }
 
 // findEarlierLostUpdate looks, once, whether a job that this placer did not register was
 // replaced by an earlier one that was killed before it saw that, or before it had undone it. Jobs
-// whose last registration is recorded, as one that was checked, were seen.
+// whose last registration is recorded, as one that was verified, were seen.
 func (g *Gang) findEarlierLostUpdate(World) ([]Effect, bool) {
 	if g.Record == nil || !g.mustLookBack() {
 		return nothing()

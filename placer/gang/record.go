@@ -26,10 +26,10 @@ type Record struct {
 	Ready time.Time `json:"ready,omitzero"`
 	// JobModifyIndex is that of the job as it was committed.
 	JobModifyIndex uint64 `json:"job_modify_index"`
-	// Unchecked: when it was written, Nomad had not told yet whether that registration replaced
+	// Unverified: when it was written, Nomad had not told yet whether that registration replaced
 	// a change of the author's, or it had, and that was still to be undone.
-	Unchecked bool         `json:"unchecked,omitempty"`
-	Mode      rewrite.Mode `json:"mode"`
+	Unverified bool         `json:"unverified,omitempty"`
+	Mode       rewrite.Mode `json:"mode"`
 	// Decision has as chosen what the gang got; Predicted is what was decided, if its pins
 	// let Nomad give it other GPUs.
 	Decision  pal.Decision `json:"decision"`

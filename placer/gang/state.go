@@ -79,7 +79,7 @@ func (g *Gang) State() State {
 		return Completing
 	case g.Refused != nil:
 		return Rejected
-	case len(g.sent) > 0, committing:
+	case len(g.inDoubt) > 0, committing:
 		return Committing
 	}
 	return Waiting

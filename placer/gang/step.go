@@ -44,15 +44,15 @@ func (g *Gang) Step(e Event, w World) []Effect {
 	return todo
 }
 
-// vouch writes into a record that is to be kept whether its registration was checked. The
+// vouch writes into a record that is to be kept whether its registration was verified. The
 // placer that comes next checks it if not (walk 8502027).
 func (g *Gang) vouch(e Effect) Effect {
 	switch e := e.(type) {
 	case SaveRecord:
-		e.Record.Unchecked = g.Unchecked()
+		e.Record.Unverified = g.MayHaveOverwritten()
 		return e
 	case WriteRecord:
-		e.Record.Unchecked = g.Unchecked()
+		e.Record.Unverified = g.MayHaveOverwritten()
 		return e
 	}
 	return e
@@ -81,7 +81,7 @@ func (g *Gang) observe(e Event, w World) []Effect {
 		es, ours := g.cameAbout(o)
 		out = append(out, es...)
 		g.edited = g.Queued && (g.edited || !ours)
-		g.Since, g.sent, g.lookedBack = now, nil, g.lookedBack && ours
+		g.Since, g.inDoubt, g.lookedBack = now, nil, g.lookedBack && ours
 		g.overwrote, g.recreated = o.BroughtBack, o.BroughtBack // else somebody has changed since what we wrote, or our undoing shows
 	}
 	if g.overwroteWith(o.Job) {
@@ -105,10 +105,10 @@ func (g *Gang) observe(e Event, w World) []Effect {
 // says whether one did. The pins tell which: two decisions rarely choose the same GPUs,
 // and if they did it would be the same start.
 func (g *Gang) cameAbout(o Observation) (out []Effect, ours bool) {
-	if len(g.sent) == 0 || o.BroughtBack || o.Nomad != Starting && o.Nomad != Running {
+	if len(g.inDoubt) == 0 || o.BroughtBack || o.Nomad != Starting && o.Nomad != Running {
 		return nil, false
 	}
-	for _, s := range g.sent {
+	for _, s := range g.inDoubt {
 		if slices.Equal(s.Pins.GPUs(), o.Pins.GPUs()) && slices.Equal(s.Pins.Nodes(), o.Pins.Nodes()) {
 			g.record(s, *o.Job.JobModifyIndex)
 			g.Tries, g.RetryAt, g.Trouble, g.stumbled = 0, time.Time{}, "", ""
@@ -167,7 +167,7 @@ func (g *Gang) turn(w World) []Effect {
 	due := g.read.Last || !w.Now().Before(g.RetryAt)
 	var out []Effect
 	for _, d := range duties[g.State()] {
-		if g.read.ReadOnly && !d.reads || !due && !d.always || d.registers && g.unconfirmed() {
+		if g.read.ReadOnly && !d.reads || !due && !d.always || d.registers && g.unverified() {
 			continue
 		}
 		es, on := d.do(g, w)
@@ -191,7 +191,7 @@ func (g *Gang) answer(e Event, of Effect, w World) []Effect {
 		g.read.hasRecord, g.read.record = true, a.Record
 	case VersionsRead:
 		g.read.hasVersions, g.read.versions = true, a.Versions
-		g.confirm(a.Versions)
+		g.verify(a.Versions)
 	case EvaluationsRead:
 		g.read.hasEvaluations, g.read.evaluations = true, a.Evaluations
 	case DeploymentRead:
@@ -250,7 +250,7 @@ func (g *Gang) registered(o Observed, of Effect, w World) []Effect {
 		return nil
 	}
 	members := g.Members
-	g.confirmLater(o.Job)
+	g.verifyLater(o.Job)
 	if g.lineage = g.lineage.rewrote(g.Job, o.Job); r.Why == ToUndo {
 		g.lineage = lineage{}
 	}
@@ -366,10 +366,10 @@ func (g *Gang) commit(e Event, w World) []Effect {
 // started takes in that the job has its pins.
 func (g *Gang) started(o Observed, s Start, w World) []Effect {
 	g.record(s, *o.Job.JobModifyIndex)
-	g.confirmLater(o.Job)
+	g.verifyLater(o.Job)
 	g.lineage = g.lineage.rewrote(g.Job, o.Job)
 	g.Observed, g.Since = o, w.Now()
-	g.Placed, g.sent, g.stop, g.Target = g.Queued, nil, nil, nil
+	g.Placed, g.inDoubt, g.stop, g.Target = g.Queued, nil, nil, nil
 	if s.Pins.Mode != rewrite.ModeGPU {
 		g.Held = w.GPUIDs(s.Placement.GPUs())
 	}
@@ -381,14 +381,14 @@ func (g *Gang) started(o Observed, s Start, w World) []Effect {
 }
 
 // notStarted takes in that it did not get them. If the outcome is unknown the start is
-// kept in sent: should Nomad have taken it, the next observation shows its pins.
+// kept as in doubt: should Nomad have taken it, the next observation shows its pins.
 func (g *Gang) notStarted(s Start, err error, w World) []Effect {
 	out := []Effect{Release{g.Request.Gang, s.Placement}, g.requeue()}
 	if errors.Is(err, nomad.ErrConflict) {
 		return append(out, g.log(Debug, "lost a race, reading the job again"))
 	}
 	if errors.Is(err, nomad.ErrUnknownOutcome) {
-		g.sent = append(g.sent, s)
+		g.inDoubt = append(g.inDoubt, s)
 	}
 	g.fail(w.Now(), err.Error())
 	if refused := (*DryRunRefusal)(nil); errors.As(err, &refused) {
@@ -418,7 +418,7 @@ func (g *Gang) keep(Event, World) []Effect { return []Effect{QueueKept{}} }
 
 // preempt stops the gang for another one.
 func (g *Gang) preempt(e Event, w World) []Effect {
-	if g.unconfirmed() {
+	if g.unverified() {
 		return g.keep(e, w)
 	}
 	job := e.(Preempt).For
@@ -427,7 +427,7 @@ func (g *Gang) preempt(e Event, w World) []Effect {
 
 // move stops the gang, to start it on better GPUs.
 func (g *Gang) move(e Event, w World) []Effect {
-	if g.unconfirmed() {
+	if g.unverified() {
 		return g.keep(e, w)
 	}
 	to := e.(Move).To

@@ -80,7 +80,7 @@ func (g *Gang) stopOrGoOn(World) ([]Effect, bool) {
 	whole := g.Have >= g.Want || *g.Job.Type == api.JobTypeService
 	if g.stop == nil && whole && (g.Record == nil || g.Record.GivenUp == "") {
 		switch {
-		case g.unconfirmed():
+		case g.unverified():
 			return nothing()
 		case !g.read.hasAllocs:
 			return await(ReadAllocs{})

@@ -43,7 +43,7 @@ type Model struct {
 	Quarantine   map[string]failure.Quarantine
 	Windows      windowsInForce
 	Dependencies dependencyCache
-	Unconfirmed  map[nomad.JobKey]UnconfirmedStart
+	InDoubt      map[nomad.JobKey]StartInDoubt
 	unanswered   map[nomad.JobKey][]unanswered // oldest first
 	IsolatedJobs map[nomad.JobKey]IsolatedJob
 	order        []*Tracked   // the jobs by key; rebuilt where it has not as many
@@ -58,7 +58,7 @@ type Model struct {
 // New makes the model of a placer that knows nothing yet but the time.
 func New(cfg Config, now time.Time) (*Model, error) {
 	m := &Model{Cfg: cfg, Time: now}
-	m.Unconfirmed, m.IsolatedJobs = map[nomad.JobKey]UnconfirmedStart{}, map[nomad.JobKey]IsolatedJob{}
+	m.InDoubt, m.IsolatedJobs = map[nomad.JobKey]StartInDoubt{}, map[nomad.JobKey]IsolatedJob{}
 	m.unanswered = map[nomad.JobKey][]unanswered{}
 	return m, m.Reset()
 }

@@ -28,7 +28,7 @@ func (m *Model) NoteUnanswered(sent, was *api.Job) {
 		return
 	}
 	k := nomad.KeyOf(sent)
-	m.unanswered[k] = append(m.unanswered[k], unanswered{*was.CreateIndex, gang.AuthorSpec(sent), m.Time.Add(UnconfirmedHold)})
+	m.unanswered[k] = append(m.unanswered[k], unanswered{*was.CreateIndex, gang.AuthorSpec(sent), m.Time.Add(InDoubtFor)})
 }
 
 // BroughtBack says whether a job is there because Nomad wrote such a registration after its author

@@ -144,31 +144,31 @@ func GPUIDs(v *nomad.View, gpus []int) []string {
 	return ids
 }
 
-// UnconfirmedStart is a start whose outcome is not known: Nomad did not answer, and the
+// StartInDoubt is a start whose outcome is not known: Nomad did not answer, and the
 // job may be pinned to the GPUs yet.
-type UnconfirmedStart struct {
+type StartInDoubt struct {
 	Index uint64 // JobModifyIndex of the job that it was to replace
 	GPUs  []string
 	Until time.Time
 }
 
-// UnconfirmedHold is how long the GPUs of such a start are kept from others: longer than
+// InDoubtFor is how long the GPUs of such a start are kept from others: longer than
 // Nomad's servers work on a request.
-const UnconfirmedHold = time.Minute
+const InDoubtFor = time.Minute
 
-// ReleaseUnconfirmed forgets an unconfirmed start when the job has changed since: then it has
+// SettleInDoubt forgets a start in doubt when the job has changed since: then it has
 // come about, and the job's pins hold the GPUs, or it cannot any more.
-func (m *Model) ReleaseUnconfirmed(job *api.Job) {
+func (m *Model) SettleInDoubt(job *api.Job) {
 	k := nomad.KeyOf(job)
-	if l, ok := m.Unconfirmed[k]; ok && *job.JobModifyIndex != l.Index {
-		delete(m.Unconfirmed, k)
+	if l, ok := m.InDoubt[k]; ok && *job.JobModifyIndex != l.Index {
+		delete(m.InDoubt, k)
 	}
 }
 
 // HeldGPUs are GPUs that were given out and that neither an allocation nor a pin
 // holds, by job.
 func (m *Model) HeldGPUs(now time.Time) map[nomad.JobKey][]string {
-	maps.DeleteFunc(m.Unconfirmed, func(_ nomad.JobKey, l UnconfirmedStart) bool { return !now.Before(l.Until) })
+	maps.DeleteFunc(m.InDoubt, func(_ nomad.JobKey, l StartInDoubt) bool { return !now.Before(l.Until) })
 	m.forgetUnanswered(now)
 	held := map[nomad.JobKey][]string{}
 	for _, t := range m.Sorted() {
@@ -176,7 +176,7 @@ func (m *Model) HeldGPUs(now time.Time) map[nomad.JobKey][]string {
 			held[t.Key] = t.Held
 		}
 	}
-	for k, l := range m.Unconfirmed {
+	for k, l := range m.InDoubt {
 		if len(held[k]) == 0 {
 			held[k] = l.GPUs
 		}

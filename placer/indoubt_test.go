@@ -95,11 +95,11 @@ func TestUnansweredRegistering(t *testing.T) {
 			if c.found != nil {
 				return
 			}
-			if err := p.m.UpdateView(now.Add(model.UnconfirmedHold)); err != nil {
+			if err := p.m.UpdateView(now.Add(model.InDoubtFor)); err != nil {
 				t.Fatal(err)
 			}
 			if free() != "4 free" {
-				t.Errorf("after %v: %s", model.UnconfirmedHold, free())
+				t.Errorf("after %v: %s", model.InDoubtFor, free())
 			}
 		})
 	}
@@ -110,12 +110,12 @@ func TestLimboEndsWithTheJob(t *testing.T) {
 	p := newPlacer(t)
 	job := hostile.Plain("j", 1, 1, 1)
 	k := nomad.KeyOf(job)
-	p.m.Unconfirmed[k] = model.UnconfirmedStart{Index: 1, GPUs: []string{"g"}, Until: time.Now().Add(time.Hour)}
-	p.m.ReleaseUnconfirmed(job)
+	p.m.InDoubt[k] = model.StartInDoubt{Index: 1, GPUs: []string{"g"}, Until: time.Now().Add(time.Hour)}
+	p.m.SettleInDoubt(job)
 	if len(p.m.HeldGPUs(time.Now())[k]) != 1 {
 		t.Error("it ends though the job is as it was")
 	}
-	p.m.ReleaseUnconfirmed(hostile.Plain("j", 1, 1, 2))
+	p.m.SettleInDoubt(hostile.Plain("j", 1, 1, 2))
 	if len(p.m.HeldGPUs(time.Now())) != 0 {
 		t.Error("it goes on though the job has changed")
 	}
