@@ -50,6 +50,7 @@ func (p *Placer) carryOut(ctx context.Context, t *model.Tracked, e gang.Effect) 
 	case ctx.Err() != nil && err != nil:
 		return gang.NotNow{Of: e} // the session ends
 	case err != nil:
+		t.NoteDenied(err)
 		return gang.Failure{Of: e, Err: err}
 	}
 	return answer

@@ -48,7 +48,7 @@ func (p *Placer) publish(now time.Time) {
 	}
 	began := time.Now()
 	defer func() { p.publishing = time.Since(began) }()
-	s := model.Status{At: now, GPUs: p.m.View.Cluster.NumGPUs(), Free: p.m.View.Cluster.FreeGPUs(), Warnings: slices.Concat(p.warnings, p.ofNodes, p.m.Windows.Warnings(), p.failing()), Queues: p.m.State.Queues, Troubles: map[nomad.JobKey]string{}}
+	s := model.Status{At: now, GPUs: p.m.View.Cluster.NumGPUs(), Free: p.m.View.Cluster.FreeGPUs(), Warnings: slices.Concat(p.warnings, p.ofNodes, p.m.Windows.Warnings(), p.m.Denials(), p.failing()), Queues: p.m.State.Queues, Troubles: map[nomad.JobKey]string{}}
 	s.Jobs = make([]model.JobStatus, 0, len(p.m.Jobs))
 	s.InTrouble, s.Allocated, s.Outliers = p.m.CountGPUs(now)
 	waits := p.m.WaitsOf(p.m.Queue.Waiting(gang.QueueTime(now), p.m.View.Cluster), p.m.View.Cluster)

@@ -333,10 +333,37 @@ type Tracked struct {
 	// since when it need not.
 	After    string
 	Eligible time.Time
+	// denied is what Nomad last refused for lack of a right.
+	denied string
 	// unfit are nodes on which Nomad's dry run refused the gang, and when.
 	unfit map[unfitNode]time.Time
 	// booked is until when the queue counted what it used, as it left it while it ran.
 	booked time.Duration
+}
+
+// NoteDenied notes what came to nothing, if it did for lack of a right.
+func (t *Tracked) NoteDenied(err error) {
+	if nomad.Refused(err) {
+		t.denied = err.Error()
+	}
+}
+
+// Denials say of each namespace what Nomad refuses to do for the placer, for lack of a right.
+func (m *Model) Denials() (out []string) {
+	jobs := map[string][]*Tracked{}
+	for _, t := range m.Sorted() {
+		if t.denied != "" && t.denied == t.Trouble {
+			jobs[t.Key.Namespace] = append(jobs[t.Key.Namespace], t)
+		}
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(jobs)) {
+		what := "a job"
+		if n := len(jobs[namespace]); n > 1 {
+			what = fmt.Sprintf("%d jobs", n)
+		}
+		out = append(out, fmt.Sprintf("the placer cannot serve %s of namespace %q: %s", what, namespace, jobs[namespace][0].denied))
+	}
+	return out
 }
 
 // unfitNode is a node, by name, that is unfit for a job as it was registered at the index.
