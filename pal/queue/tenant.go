@@ -482,9 +482,19 @@ type TenantUse struct {
 // Borrowed is how many of its GPUs are not its own.
 func (u TenantUse) Borrowed() int { return max(0, u.GPUs-u.Quota) }
 
+// shown is what a tenant is called: that of a namespace that belongs to none, as the namespace, unless a
+// tenant is called so.
+func (t tree) shown(name string) string {
+	namespace, own := strings.CutPrefix(name, " ")
+	if own && t.byName[namespace] != nil {
+		return namespace + " (namespace)"
+	}
+	return namespace
+}
+
 // Tenants is how all tenants stand that are configured or have used or want GPUs, by
-// name. Those of namespaces that belong to none have the namespace's name. A tenant that
-// neither wants nor has used any leaves its share to the other parts of its parent.
+// name (see shown). A tenant that neither wants nor has used any leaves its share to the
+// other parts of its parent.
 func (q *Queue) Tenants(now time.Duration) []TenantUse {
 	wants := map[*tenant]bool{}
 	for _, e := range q.entries {
@@ -513,7 +523,7 @@ func (q *Queue) Tenants(now time.Duration) []TenantUse {
 	var out []TenantUse
 	for _, name := range slices.Sorted(maps.Keys(q.tree.byName)) {
 		t := q.tree.byName[name]
-		u := TenantUse{Tenant: strings.TrimPrefix(name, " "), Namespaces: names[t], GPUs: t.gpus, Weight: t.weight(), Quota: t.Quota, GPUHours: t.usage.value(q.decay(), now) / 3600}
+		u := TenantUse{Tenant: q.tree.shown(name), Namespaces: names[t], GPUs: t.gpus, Weight: t.weight(), Quota: t.Quota, GPUHours: t.usage.value(q.decay(), now) / 3600}
 		if most, ok := t.limit(); ok {
 			u.Limit = &most
 		}

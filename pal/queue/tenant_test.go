@@ -291,6 +291,18 @@ func TestQuotasHold(t *testing.T) {
 	})
 }
 
+// A namespace that belongs to no tenant does not go by the name of a tenant that is another one.
+func TestTenantsHaveNamesOfTheirOwn(t *testing.T) {
+	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, Tenants: map[string]Tenant{"a": {Namespaces: []string{"x"}}}})
+	var names []string
+	for _, namespace := range []string{"a", "b", "x"} {
+		names = append(names, q.TenantUse(namespace, 0).Tenant)
+	}
+	if got := strings.Join(names, ", "); got != "a (namespace), b, a" {
+		t.Errorf("namespaces a, b and x belong to %s", got)
+	}
+}
+
 // TestOutside: what a tenant holds that the queue does not know is a part of what it may have.
 func TestOutside(t *testing.T) {
 	none := 0
