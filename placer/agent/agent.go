@@ -152,6 +152,9 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 	if err != nil {
 		return err
 	}
+	for _, w := range cfg.Warnings(time.Now()) {
+		a.log.Warn("the configuration has something without effect", "what", w)
+	}
 	client, err := file.Nomad.Connect(a.meter.Transport)
 	if err != nil {
 		return err

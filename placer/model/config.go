@@ -75,6 +75,16 @@ func DefaultConfig() Config {
 	}
 }
 
+// Warnings say what of a valid configuration has no effect any more.
+func (c Config) Warnings(now time.Time) (out []string) {
+	for _, w := range c.Windows {
+		if over := w.Over(now); over != "" {
+			out = append(out, fmt.Sprintf("window %q keeps nothing: %s", w.Name, over))
+		}
+	}
+	return out
+}
+
 // Validate checks what is not checked as it is read, key by key.
 func (c Config) Validate() error {
 	if err := c.Locality.Validate(); err != nil {

@@ -118,6 +118,19 @@ func (w Window) At(now time.Time) (from, to time.Time, ok bool) {
 	return from, to, !from.IsZero() && to.After(now)
 }
 
+// Over says that the window is over and does not come again; "" if it is on or comes. The window
+// is valid.
+func (w Window) Over(now time.Time) string {
+	_, to, ok := w.At(now)
+	switch {
+	case ok:
+		return ""
+	case w.Cron != "":
+		return fmt.Sprintf("%q is never", w.Cron)
+	}
+	return "it was over on " + to.UTC().Format("2006-01-02 15:04 MST")
+}
+
 // farthest is more than clocks are put forward or back at once.
 const farthest = 3 * time.Hour
 

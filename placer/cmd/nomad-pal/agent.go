@@ -12,11 +12,13 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/nomad-pal/nomad-pal/internal/version"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
 var helpAgent = help("agent [options]", `
@@ -78,8 +80,9 @@ func (b *base) runAgent(args []string) int {
 		return b.fail(err)
 	}
 	file, err := agent.Load(config)
+	var cfg model.Config
 	if err == nil {
-		_, err = file.PlacerConfig()
+		cfg, err = file.PlacerConfig()
 	}
 	if err != nil {
 		return b.fail(err)
@@ -93,6 +96,9 @@ func (b *base) runAgent(args []string) int {
 			return b.fail(err)
 		}
 		b.printf("The configuration is valid.\n")
+		for _, w := range cfg.Warnings(time.Now()) {
+			b.complain("Warning: " + w)
+		}
 		return 0
 	}
 	log := hclog.New(&hclog.LoggerOptions{

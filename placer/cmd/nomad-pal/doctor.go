@@ -17,6 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/store"
@@ -183,11 +184,15 @@ func (b *base) checkAPI(told []string) query.Check {
 
 func checkConfig(config paths) query.Check {
 	file, err := agent.Load(config)
+	var cfg model.Config
 	if err == nil {
-		_, err = file.PlacerConfig()
+		cfg, err = file.PlacerConfig()
 	}
 	if err != nil {
 		return query.Check{Name: "configuration", Verdict: query.Fail, Found: err.Error(), Next: "mend it before the agent reads it"}
+	}
+	if warnings := cfg.Warnings(time.Now()); len(warnings) > 0 {
+		return query.Check{Name: "configuration", Verdict: query.Warn, Found: fmt.Sprintf("%s can be used, but %s", strings.Join(config, ", "), strings.Join(warnings, "; ")), Next: "take that out, or correct it"}
 	}
 	return query.Check{Name: "configuration", Verdict: query.OK, Found: strings.Join(config, ", ") + " can be used"}
 }

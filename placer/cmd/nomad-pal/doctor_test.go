@@ -198,3 +198,40 @@ func TestDoctorTellsOnce(t *testing.T) {
 		return strings.Contains(out, warning) && strings.Contains(health, warning)
 	})
 }
+
+// A window that never comes again keeps nothing: -check-config and doctor say so, of files and of the agent
+// at work.
+func TestWindowsOfThePast(t *testing.T) {
+	c := newCluster(t)
+	const windows = `
+window "kernel" {
+  start    = "2025-11-25T02:00:00Z"
+  duration = "1h"
+}
+window "leap" {
+  cron     = "0 0 30 2 *"
+  duration = "1h"
+}
+window "weekly" {
+  cron     = "0 2 * * 0"
+  duration = "1h"
+}
+`
+	wants := []string{`window "kernel" keeps nothing: it was over on 2025-11-25 03:00 UTC`, `window "leap" keeps nothing: "0 0 30 2 *" is never`}
+	path := c.written("windows.hcl", windows)
+	code, _, out := c.does("agent", "-check-config", "-config="+path)
+	k := c.found("configuration", "-config="+path)
+	if code != 0 || k.Verdict != query.Warn || strings.Contains(out+k.Found, "weekly") {
+		t.Errorf("exit code %d: %s%+v", code, out, k)
+	}
+	c.agent("", "http {\n  bind_port = 0\n}\n"+windows)
+	var inForce string
+	c.until("doctor knows the configuration", func() bool { _, inForce, _ = c.does("doctor"); return strings.Contains(inForce, "configuration:") })
+	for _, want := range wants {
+		for from, got := range map[string]string{"-check-config": out, "doctor -config": k.Found, "doctor": strings.Join(strings.Fields(inForce), " ")} {
+			if !strings.Contains(got, want) {
+				t.Errorf("%s: %q lacks %q", from, got, want)
+			}
+		}
+	}
+}
