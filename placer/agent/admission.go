@@ -80,6 +80,9 @@ func (a *Admission) Review(job *api.Job, queues nomad.BatchQueues, children bool
 		r.Errors = append(r.Errors, err.Error())
 		return r
 	case !rewrite.AsksGPUs(full):
+		if a.wants(full) {
+			r.warn(nomad.MistypedDevices(full))
+		}
 		return r
 	}
 	if why := queues.Refusal(full); why != nil { // it gets no gate, and is refused where it has one
@@ -101,8 +104,16 @@ func (a *Admission) Review(job *api.Job, queues nomad.BatchQueues, children bool
 	a.patch(&r, job, full)
 	if len(r.Patch) > 0 { // said once, where the endpoint is asked as mutator and as validator
 		r.Warnings = append(r.Warnings, fmt.Sprintf("nomad-pal chooses the GPUs of this job: it is pending until then; see nomad-pal explain %s", *full.ID))
+		r.warn(nomad.MistypedDevices(full))
 	}
 	return r
+}
+
+// warn adds what commands would tell the author, if anything.
+func (r *Review) warn(sentence string) {
+	if sentence != "" {
+		r.Warnings = append(r.Warnings, "nomad-pal: "+sentence)
+	}
 }
 
 // canonical is a copy of the job with Nomad's defaults filled in: what comes
