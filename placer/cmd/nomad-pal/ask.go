@@ -233,21 +233,27 @@ all the same.
 // close says on standard error what the answers lack, and returns the exit code: 3
 // if no placer is at work.
 func (a *answers) close(code int) int {
-	say := func(text string) { fmt.Fprintln(a.b.io.err, oneLine(text)) }
-	switch part := a.part(); {
-	case part != "":
-		say("Note: " + part)
-	case a.note != "":
-		say("Note: " + a.note)
-	}
+	a.printNotes()
 	if a.activity.Unknown != "" {
-		say("Note: whether a placer is at work is not known: " + a.activity.Unknown)
+		a.say("Note: whether a placer is at work is not known: " + a.activity.Unknown)
 	}
 	if !a.activity.Idle() {
 		return code
 	}
-	say(idleSentence(a.activity, time.Now()))
+	a.say(idleSentence(a.activity, time.Now()))
 	return cmp.Or(code, exitNoPlacer)
+}
+
+func (a *answers) say(text string) { fmt.Fprintln(a.b.io.err, oneLine(text)) }
+
+// printNotes says on standard error what the answers lack.
+func (a *answers) printNotes() {
+	switch part := a.part(); {
+	case part != "":
+		a.say("Note: " + part)
+	case a.note != "":
+		a.say("Note: " + a.note)
+	}
 }
 
 // part says that Nomad was read by a token that may not see everything.

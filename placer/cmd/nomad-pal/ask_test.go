@@ -199,6 +199,22 @@ func TestNoPlacer(t *testing.T) {
 	}
 }
 
+// That no placer is at work keeps no job back that Nomad alone places.
+func TestPlanOfNativeWithoutPlacer(t *testing.T) {
+	c := newCluster(t)
+	web := c.written("web.nomad.hcl", `job "web" {
+  group "g" {
+    task "t" {
+      driver = "raw_exec"
+    }
+  }
+}
+`)
+	if code, out, err := c.does("plan", web); code != 0 || !strings.Contains(out, "leaves it to Nomad") || strings.Contains(err, "nothing starts") {
+		t.Errorf("%d\n%s%s", code, out, err)
+	}
+}
+
 func (c *cluster) idleEverywhere(job, want string) {
 	c.t.Helper()
 	for _, args := range [][]string{{"explain", "train"}, {"queue"}, {"queue", "-json"}, {"status"}, {"gpus"}, {"plan", job}, {"run", "-detach", job}} {

@@ -29,9 +29,9 @@ Plan Options:
   -diff=<bool>             Show what would change of the job. Default: true.
   -policy-override         Override soft mandatory Sentinel policies (Enterprise).
 
-Exit codes: 0 the job would wait, or runs and would run on; 1 it would start now; 2 it would never start, as
-it is written or on this cluster; 3 no placer is at work, so that nothing starts;
-255 an error. (As with nomad job plan, 1 means
+Exit codes: 0 the job would wait, or runs and would run on, or is left to Nomad (ask
+nomad job plan); 1 it would start now; 2 it would never start, as it is written or on this cluster;
+3 no placer is at work, so that it does not start; 255 an error. (As with nomad job plan, 1 means
 that allocations would be made.)
 `, examples(
 	"Would it start now, and where?", "nomad-pal plan train.nomad.hcl",
@@ -88,6 +88,10 @@ func (b *base) runPlan(args []string) int {
 		}
 	} else {
 		b.printPlan(x, unread == nil)
+	}
+	if e.State == gang.Native { // it waits for no placer
+		s.printNotes()
+		return 0
 	}
 	idle := s.close(0)
 	switch {
