@@ -17,6 +17,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml"
+	"github.com/nomad-pal/nomad-pal/internal/nearest"
 	"github.com/nomad-pal/nomad-pal/internal/version"
 )
 
@@ -72,6 +73,18 @@ func commands(ui cli.Ui) map[string]cli.CommandFactory {
 		out[name] = func() (cli.Command, error) { return c, nil }
 	}
 	return out
+}
+
+// unknownCommand says that there is no such command, and which one may be meant; "" if there is.
+func unknownCommand(args []string, commands map[string]cli.CommandFactory) string {
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") || commands[args[0]] != nil {
+		return ""
+	}
+	said := fmt.Sprintf("nomad-device-pal has no command %q", args[0])
+	if near := nearest.Name(args[0], slices.Sorted(maps.Keys(commands))); near != "" {
+		return said + fmt.Sprintf(": did you mean %q? See nomad-device-pal -help.", near)
+	}
+	return said + "; see nomad-device-pal -help."
 }
 
 func measureCommand() *command {

@@ -30,9 +30,16 @@ func (d *diagnosis) configured() {
 		if b.Name != d.blockName() {
 			continue
 		}
-		if dir := b.Config.StateDir; dir != nil {
+		emulated := b.Config.Backend == "emulated"
+		if emulated && d.library == "" {
+			d.inventory = cmp.Or(d.inventory, b.Config.Inventory)
+		}
+		switch dir := b.Config.StateDir; {
+		case dir != nil:
 			d.stateless = d.stateDir == "" && *dir == ""
 			d.stateDir = cmp.Or(d.stateDir, *dir)
+		case emulated: // several may run on one machine
+			d.stateless = d.stateDir == ""
 		}
 		d.profile = cmp.Or(d.profile, b.Config.Profile)
 		d.library, d.cudaLibrary = cmp.Or(d.library, b.Config.NVMLLibrary), cmp.Or(d.cudaLibrary, b.Config.Measure.CUDALibrary)

@@ -90,6 +90,10 @@ func run(args []string) int {
 	c.Commands = commands(ui)
 	c.HelpFunc = help
 	c.HelpWriter, c.ErrorWriter = os.Stdout, os.Stderr
+	if said := unknownCommand(args, c.Commands); said != "" {
+		ui.Error(said)
+		return 127
+	}
 	code, err := c.Run()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

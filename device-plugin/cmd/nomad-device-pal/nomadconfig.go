@@ -63,6 +63,8 @@ type pluginBlock struct {
 	Name   string         `hcl:",key"`
 	Raw    map[string]any `hcl:"config"` // all of it
 	Config struct {
+		Backend     string  `hcl:"backend"`
+		Inventory   string  `hcl:"inventory"`
 		StateDir    *string `hcl:"state_dir"` // nil: not given, "": none wanted
 		NVMLLibrary string  `hcl:"nvml_library"`
 		Profile     string  `hcl:"profile"`

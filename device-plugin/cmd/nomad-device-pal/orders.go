@@ -22,7 +22,8 @@ func clearCommand(ui cli.Ui) *command {
 
   A fatal Xid keeps a GPU unhealthy until the driver says that it recovered,
   the driver is reloaded, the machine is booted, or this command. The running
-  plugin takes the order within a second.
+  plugin takes the order within a second. The beginning of a UUID is enough, if
+  no other GPU's begins so.
 
   -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal).
 `,
@@ -38,7 +39,8 @@ func remeasureCommand(ui cli.Ui) *command {
 		help: `Usage: nomad-device-pal remeasure [-state-dir=DIR] UUID
 
   The running plugin measures the GPU once nothing uses it, with measure mode
-  "manual" or "idle".
+  "manual" or "idle". The beginning of a UUID is enough, if no other GPU's
+  begins so.
 
   -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal).
 `,
@@ -67,13 +69,33 @@ func order(ui cli.Ui, name string, args []string, kind statedir.Orders, done str
 	if err != nil {
 		return fail(ui, name, err)
 	}
-	if !slices.Contains(known, fs.Arg(0)) {
-		ui.Error(fmt.Sprintf("%s: %q is none of this node's GPUs (%s)", name, fs.Arg(0), strings.Join(known, ", ")))
-		return 1
+	id, err := among(known, fs.Arg(0))
+	if err == nil {
+		err = kind.Give(statedir.Dir(*dir), id)
 	}
-	if err := kind.Give(statedir.Dir(*dir), fs.Arg(0)); err != nil {
+	if err != nil {
 		return fail(ui, name, err)
 	}
-	ui.Output(fmt.Sprintf(done, fs.Arg(0)))
+	ui.Output(fmt.Sprintf(done, id))
 	return 0
+}
+
+// among is the GPU that a UUID, or the beginning of one alone, names.
+func among(known []string, name string) (string, error) {
+	if slices.Contains(known, name) {
+		return name, nil
+	}
+	var found []string
+	for _, id := range known {
+		if strings.HasPrefix(id, name) {
+			found = append(found, id)
+		}
+	}
+	switch {
+	case name == "" || len(found) == 0:
+		return "", fmt.Errorf("%q is none of this node's GPUs (%s)", name, strings.Join(known, ", "))
+	case len(found) > 1:
+		return "", fmt.Errorf("%q is the beginning of %d of this node's GPUs: say more of it (%s)", name, len(found), strings.Join(found, ", "))
+	}
+	return found[0], nil
 }
