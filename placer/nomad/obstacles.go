@@ -299,6 +299,15 @@ func (v *View) missingDevice(a gpuRequest, groups []int) string {
 	return cmp.Or(what, "missing devices")
 }
 
+// Models are those of all GPUs, sorted.
+func (v *View) Models() (names []string) {
+	for _, d := range v.devices {
+		names = append(names, d.Name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // Largest is the most of each resource that some node with GPUs has.
 func (v *View) Largest() (most pal.Resources) {
 	for _, n := range v.nodes {

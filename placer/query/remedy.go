@@ -152,7 +152,7 @@ func (t *trial) remedies() (out []remedy) {
 			continue
 		}
 		if rewrite.NamesModel(device.Name) {
-			add(key("device"), "nvidia/gpu", "on any model of GPU instead of %s%s", device.Name, of)
+			add(key("device"), "nvidia/gpu", "on any model of GPU instead of %s%s, here %s", device.Name, of, some(v.Models()))
 		}
 		most := v.Largest()
 		for _, r := range []struct {

@@ -47,7 +47,7 @@ func TestNeverRuns(t *testing.T) {
 				"It could run without pal_locality = node (pal_locality=). It could run with 1 instead of 2 GPUs for each member (gpus=1). It could run with 2 instead of 3 members (count=2).", "pal_locality="},
 			{bed.Gang{Name: "rack", Change: on("${meta.rack}", "r9")}, "It could run without its constraint on ${meta.rack} (without=${meta.rack}).", "without=${meta.rack}"},
 			{bed.Gang{Name: "model", Change: func(j *api.Job) { resources(j).Devices[0].Name = "nvidia/gpu/H100" }},
-				"It could run on any model of GPU instead of nvidia/gpu/H100 (device=nvidia/gpu).", "device=nvidia/gpu"},
+				"It could run on any model of GPU instead of nvidia/gpu/H100, here NVIDIA H200 (device=nvidia/gpu).", "device=nvidia/gpu"},
 			{bed.Gang{Name: "pool", Change: func(j *api.Job) { pool := "other"; j.NodePool = &pool }},
 				"It could run in any node pool instead of other (node_pool=all).", "node_pool=all"},
 			{bed.Gang{Name: "datacenter", Change: func(j *api.Job) { j.Datacenters = []string{"north", "south"} }},
