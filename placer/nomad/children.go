@@ -100,15 +100,27 @@ func TemplateReason(job *api.Job, children bool) string {
 	if !rewrite.Gated(job) {
 		return reason + ". They carry no gate, so Nomad places them alone"
 	}
-	switch p := job.ParameterizedJob; {
-	case p != nil && p.Payload == "required":
-		return reason + ". None of them will be placed: " + ErrPayload.Error()
-	case !children:
-		return reason + ". None of them will be placed: " + ErrNoRPC.Error()
-	case p != nil && p.Payload == "optional":
+	if err := Childless(job, children); err != nil {
+		return reason + ". None of them will be placed: " + err.Error()
+	}
+	if p := job.ParameterizedJob; p != nil && p.Payload == "optional" {
 		return reason + ". Those without a payload are placed; those with one stay gated"
 	}
 	return reason
+}
+
+// Childless is why no child of a parameterized or periodic job can be placed; nil if one can.
+// children: they can be registered.
+func Childless(job *api.Job, children bool) error {
+	switch p := job.ParameterizedJob; {
+	case !Template(job):
+		return nil
+	case p != nil && p.Payload == "required":
+		return ErrPayload
+	case !children:
+		return ErrNoRPC
+	}
+	return nil
 }
 
 // Canonicalize fills in Nomad's defaults: those of its API package, and one that

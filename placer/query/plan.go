@@ -38,8 +38,7 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 	later := uint64(math.MaxInt64)
 	planned.JobModifyIndex, planned.Version = &later, &later
 	e := &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Waiting, GPUIDLength: s.idLength()}
-	if !rewrite.Gated(nomad.Gate(job)) {
-		e.wouldBeNative(job)
+	if e.notServed(job, s.m.Cfg.Children) {
 		return e, nil
 	}
 	st, runs := s.placed(k)
@@ -82,12 +81,25 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 	return e, nil
 }
 
-// wouldBeNative says why the placer would leave a job to Nomad that run registers without a gate.
-func (e *Explanation) wouldBeNative(job *api.Job) {
-	e.State, e.Reason = gang.Native, nomad.NoGPUs(job)+leftAlone
-	if rewrite.AsksGPUs(job) {
-		e.Reason = "Nomad alone would place it: " + nomad.Servable(job).Error()
+// notServed says why the placer would not place a job that run registers without a gate, or no child
+// of a parameterized or periodic one; of a child that it would place, that the plan is of that.
+func (e *Explanation) notServed(job *api.Job, children bool) bool {
+	childless := nomad.Childless(job, children)
+	switch {
+	case !rewrite.Gated(nomad.Gate(job)):
+		e.State, e.Reason = gang.Native, nomad.NoGPUs(job)+leftAlone
+		if rewrite.AsksGPUs(job) {
+			e.Reason = "Nomad alone would place it: " + nomad.Servable(job).Error()
+		}
+	case childless != nil:
+		e.State, e.Reason = gang.Rejected, "none of its children can be served: "+childless.Error()
+	default:
+		if nomad.Template(job) {
+			e.Members = append(e.Members, "it is parameterized or periodic, and does not run itself: this is of a child of it")
+		}
+		return false
 	}
+	return true
 }
 
 // planRunning says what would become of a gang that runs if it were changed.

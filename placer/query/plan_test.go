@@ -8,7 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
@@ -89,4 +92,28 @@ func TestResubmittedTooLarge(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A parameterized job is planned as a child of it would be placed, and its plan says so; if none
+// would be, it says why.
+func TestPlanOfTemplate(t *testing.T) {
+	for _, children := range []bool{true, false} {
+		bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Children = children }}, func(w *bed.World) {
+			w.AddNodes(1, 2)
+			w.StartPlacer()
+			job := bed.Gang{Name: "array"}.Job()
+			job.ParameterizedJob = &api.ParameterizedJobConfig{}
+			nomad.Canonicalize(job)
+			w.RunFor(5 * time.Second)
+			e, err := snapshot(w).Plan(job)
+			switch {
+			case err != nil:
+				w.T.Error(err)
+			case children && (e.State != gang.Starting || len(e.Members) != 1 || !strings.Contains(e.Members[0], "does not run itself")):
+				w.T.Errorf("served: %+v", e)
+			case !children && (e.State != gang.Rejected || !strings.Contains(e.Reason, "rpc_address")):
+				w.T.Errorf("not served: %+v", e)
+			}
+		})
+	}
 }
