@@ -25,7 +25,7 @@ func Name(name string, names []string) string {
 			return n
 		}
 	}
-	if levenshtein.Distance(name, best, nil) > max(1, len(name)/3) {
+	if d := levenshtein.Distance(name, best, nil); d > max(1, len(name)/3) || d >= len(name) {
 		return ""
 	}
 	return best

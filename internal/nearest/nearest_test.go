@@ -16,6 +16,9 @@ func TestName(t *testing.T) {
 	if got := Name("trian", []string{"sweep", "train"}); got != "train" {
 		t.Errorf("two letters swapped: %q", got)
 	}
+	if got := Name("n", []string{"json", "t"}); got != "" {
+		t.Errorf("of which no letter is left: %q", got)
+	}
 	if got := Name("x", nil); got != "" {
 		t.Errorf("of none: %q", got)
 	}
