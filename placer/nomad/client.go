@@ -36,6 +36,9 @@ type Client struct {
 // ("" is "default").
 // Requests go through each of the transports.
 func NewClient(cfg *api.Config, namespace string, through ...func(http.RoundTripper) http.RoundTripper) (*Client, error) {
+	if u, err := url.Parse(cfg.Address); cfg.Address != "" && (err != nil || u.Scheme == "" || u.Host+u.Path == "") {
+		return nil, fmt.Errorf("the address %q of Nomad is none such as http://127.0.0.1:4646 (NOMAD_ADDR names it)", cfg.Address)
+	}
 	own := *cfg
 	if own.HttpClient == nil {
 		c, err := httpClient(cfg)

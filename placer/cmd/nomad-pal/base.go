@@ -32,8 +32,9 @@ type streams struct {
 
 // base is what all commands share: Nomad's own flags and forms of output.
 type base struct {
-	ctx context.Context
-	io  streams
+	command string // its name
+	ctx     context.Context
+	io      streams
 
 	connect                        api.Config // as far as options say
 	tls                            api.TLSConfig
@@ -82,6 +83,7 @@ Output Options:
 // flags makes a flag set with the general options, and those for output if the
 // command has any.
 func (b *base) flags(name string) *flag.FlagSet {
+	b.command = name
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	for flagName, to := range map[string]*string{
@@ -207,7 +209,7 @@ func (b *base) structured(v any) (done bool, code int) {
 			return true, b.fail(fmt.Errorf("parsing the template of -t: %w", err))
 		}
 		if err := t.Option("missingkey=error").Execute(b.io.out, named(reflect.ValueOf(v))); err != nil {
-			return true, b.fail(fmt.Errorf("executing the template of -t: %w", err))
+			return true, b.fail(fmt.Errorf("executing the template of -t: %w; nomad-pal schema %s says what there is", err, b.command))
 		}
 		fmt.Fprintln(b.io.out)
 		return true, 0

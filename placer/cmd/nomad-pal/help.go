@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -131,6 +132,9 @@ func (b *base) unreached(err error) string {
 	}
 	if nomad.Refused(err) && b.config().SecretID == "" {
 		return "No token was given: set NOMAD_TOKEN, or -token."
+	}
+	if nomad.StatusOf(err) == http.StatusNotFound && strings.Contains(err.Error(), "404 page not found") {
+		return fmt.Sprintf("%s answers, but not as Nomad does. NOMAD_ADDR (or -address) says where Nomad is.", b.config().Address)
 	}
 	var transport *url.Error
 	var dial *net.OpError

@@ -27,7 +27,8 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, io streams) int {
-	io.out, io.err = &quoting{w: io.out}, &quoting{w: io.err}
+	out := &quoting{w: io.out}
+	io.out, io.err = out, &quoting{w: io.err}
 	c := cli.NewCLI("nomad-pal", version.Human())
 	c.Args = args
 	c.HelpWriter, c.ErrorWriter = io.out, io.err
@@ -44,8 +45,15 @@ func run(ctx context.Context, args []string, io streams) int {
 		return 127
 	}
 	code, err := c.Run()
-	if err != nil {
+	switch {
+	case err != nil:
 		fmt.Fprintln(io.err, err)
+		return 1
+	case out.failed != nil:
+		fmt.Fprintln(io.err, "Error: writing the answer:", out.failed)
+		if len(args) > 0 && args[0] == "plan" {
+			return planFailed
+		}
 		return 1
 	}
 	return code

@@ -48,16 +48,18 @@ type planned struct {
 	Diff []string `json:"diff,omitempty"`
 }
 
+// planFailed is the exit code of plan for an error.
+const planFailed = 255
+
 func (b *base) runPlan(args []string) int {
-	const trouble = 255
-	failed := func(err error) int { b.fail(err); return trouble }
+	failed := func(err error) int { b.fail(err); return planFailed }
 	fs := b.flags("plan")
 	f := b.jobFlags(fs)
 	diff := fs.Bool("diff", true, "")
 	override := fs.Bool("policy-override", false, "")
 	rest, ok := b.parse(fs, args, 1)
 	if !ok {
-		return trouble
+		return planFailed
 	}
 	job, _, err := b.readJob(rest[0], f)
 	if err != nil {
@@ -84,7 +86,7 @@ func (b *base) runPlan(args []string) int {
 	}
 	if done, code := b.structured(x); done {
 		if code != 0 {
-			return trouble
+			return planFailed
 		}
 	} else {
 		b.printPlan(x, unread == nil)

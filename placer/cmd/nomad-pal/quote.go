@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -57,6 +58,8 @@ type quoting struct {
 	w io.Writer
 	// rest is the beginning of a rune whose end is yet to be written.
 	rest []byte
+	// failed is why something could not be written; [run] says so once, whoever wrote it.
+	failed error
 	// styled: the text has styles, see [paint]; colored: they are shown.
 	styled, colored bool
 }
@@ -76,7 +79,7 @@ func (q *quoting) Write(p []byte) (int, error) {
 	}
 	q.rest = append([]byte(nil), text[end:]...)
 	if _, err := io.WriteString(q.w, q.quoted(string(text[:end]))); err != nil {
-		return 0, err
+		q.failed = cmp.Or(q.failed, err)
 	}
 	return len(p), nil
 }

@@ -1,0 +1,59 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+)
+
+// full takes nothing, as a disk without room.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+// An answer that cannot be written is an error, with the exit code that the command has for one.
+func TestUnwrittenAnswer(t *testing.T) {
+	c := newCluster(t)
+	job := c.job("default", "train", 1)
+	for _, x := range []struct {
+		args []string
+		want int
+	}{{[]string{"status"}, 1}, {[]string{"gpus", "-json"}, 1}, {[]string{"version"}, 1}, {[]string{"-help"}, 1}, {[]string{"plan", job}, 255}} {
+		var err bytes.Buffer
+		args := x.args
+		if len(args) > 0 && args[0] != "version" && args[0] != "-help" {
+			args = append([]string{args[0], "-address=" + c.url}, args[1:]...)
+		}
+		code := run(t.Context(), args, streams{in: strings.NewReader(""), out: full{}, err: &err})
+		if code != x.want || strings.Count(err.String(), "no space left on device") != 1 {
+			t.Errorf("%v: exit code %d, want %d: %s", x.args, code, x.want, &err)
+		}
+	}
+}
+
+// An address that is none, or another program's, is said to be wrong, not only what failed there.
+func TestWrongAddress(t *testing.T) {
+	c := newCluster(t)
+	agent := c.agent("", "http {\n  bind_port = 0\n}\n")
+	for address, want := range map[string]string{
+		"nonsense":       `"nonsense" of Nomad is none such as http://127.0.0.1:4646`,
+		"127.0.0.1:4646": `"127.0.0.1:4646" of Nomad is none such as http://127.0.0.1:4646`,
+		agent:            agent + " answers, but not as Nomad does",
+	} {
+		if code, _, err := c.does("status", "-address="+address); code != 1 || !strings.Contains(err, want) || !strings.Contains(err, "NOMAD_ADDR") {
+			t.Errorf("%s: %d %s", address, code, err)
+		}
+	}
+}
+
+// A template that asks a list for a field is told where to read what there is.
+func TestTemplateOfAList(t *testing.T) {
+	c := newCluster(t)
+	if code, _, err := c.does("queue", "-t", "{{.foo}}"); code != 1 || !strings.Contains(err, "nomad-pal schema queue") {
+		t.Errorf("%d: %s", code, err)
+	}
+}
