@@ -68,7 +68,11 @@ func (e *Explanation) resubmitted(st gang.Observed, job *api.Job, kept bool, roo
 		if gang.HasCanaries(job) {
 			change = "if its tasks change, Nomad first places the canaries, on further GPUs"
 		}
-		e.Reason = fmt.Sprintf("runs on %s and would keep them; %s", pal.CountGPUs(st.Holds()), change)
+		them := "them"
+		if st.Holds() == 1 {
+			them = "it"
+		}
+		e.Reason = fmt.Sprintf("runs on %s and would keep %s; %s", pal.CountGPUs(st.Holds()), them, change)
 		e.Decision = nil
 	case room.Fits:
 		e.State, e.Decision = gang.Starting, &room.Decision

@@ -69,5 +69,11 @@ func TestResubmittedSentences(t *testing.T) {
 		if !strings.HasPrefix(e.Reason, "runs on 2 GPUs") || !strings.Contains(e.Reason, c.want) || e.State != c.state || e.Obstacles != nil {
 			t.Errorf("%s: %s, %s", name, e.State, e.Reason)
 		}
+		if st.Members = st.Members[:1]; c.want == "would keep them" {
+			e.resubmitted(st, now, true, gang.Room{})
+			if !strings.HasPrefix(e.Reason, "runs on 1 GPU and would keep it;") {
+				t.Errorf("one GPU: %s", e.Reason)
+			}
+		}
 	}
 }
