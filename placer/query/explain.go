@@ -310,6 +310,9 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 		e.ClassFrom = fmt.Sprintf("it was when the gang was placed; now it is %s, which counts when it is placed again", e.asks)
 	}
 	e.Decision, e.Predicted, e.Decided, e.Ready, e.Mode, e.Note = &r.Decision, r.Predicted, r.Decided, r.Ready, string(r.Mode), r.Note
+	if st.Nomad == gang.Native { // it was released, and is pinned no more
+		e.Mode = ""
+	}
 	if st.Nomad == gang.Ended && len(st.Pins.Groups) > 0 {
 		e.Submitted = r.Submitted
 	}
