@@ -261,8 +261,8 @@ func (h *health) verdicts(inv gpu.Inventory, cfg HealthConfig) map[string]verdic
 
 // expire drops the latches that a reset of any kind made void.
 func (h *health) expire(r *record, d *gpu.Device) {
-	back := r.lost && !d.Signals.Lost
-	r.lost = d.Signals.Lost
+	back := r.lost && !d.Signals.Lost && !d.Signals.Unanswered
+	r.lost = d.Signals.Lost || r.lost && !back
 	if back {
 		r.nvlinkXid = false
 	}

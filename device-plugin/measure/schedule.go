@@ -112,7 +112,8 @@ type record struct {
 	// zero for none. There is no call for giving it back: a task's processes show in
 	// /proc, and when they have come and gone it is free again.
 	Reserved time.Time `json:"reserved,omitzero"`
-	Seen     bool      `json:"-"` // a process of the task has shown
+	Boot     string    `json:"boot,omitempty"` // of the machine, that Reserved is of
+	Seen     bool      `json:"-"`              // a process of the task has shown
 	// Sessions are the last ones, oldest first.
 	Sessions []pastSession `json:"sessions,omitempty"`
 }

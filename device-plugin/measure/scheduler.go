@@ -80,14 +80,9 @@ func NewScheduler(cfg Schedule, run Runner, log hclog.Logger) (*Scheduler, error
 	return s, err
 }
 
-// recover takes note of the sessions that ended with the last plugin, and of GPUs that
-// were given to tasks: after a boot Nomad starts these again without a word.
+// recover takes note of the sessions that ended with the last plugin.
 func (s *Scheduler) recover() {
 	for id, r := range s.records {
-		if !r.Reserved.IsZero() {
-			r.Reserved = s.begun
-			s.records[id] = r
-		}
 		if !r.recover() {
 			continue
 		}
@@ -122,6 +117,7 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inv, s.unhealthy = *inv, unhealthy
+	s.renewReservations()
 	if s.cfg.Mode == Off {
 		return
 	}
@@ -142,6 +138,21 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 		if m, ok := r.measurement(d.ID, identityOf(*d, inv.DriverVersion)); ok {
 			d.Key, d.Times, d.Signals.Slow = m.Key, m.Times, r.Slow
 		}
+	}
+}
+
+// renewReservations has those from before the machine's boot count from the plugin's
+// start: Nomad starts their tasks again without a word. Callers hold mu.
+func (s *Scheduler) renewReservations() {
+	renewed := false
+	for id, r := range s.records {
+		if !r.Reserved.IsZero() && s.inv.Boot != "" && r.Boot != s.inv.Boot {
+			s.reserve(id, s.begun)
+			renewed = true
+		}
+	}
+	if renewed {
+		s.save()
 	}
 }
 
@@ -490,6 +501,6 @@ func (s *Scheduler) held(now time.Time, id string, task bool) bool {
 // reserve notes when a GPU was given to a task, zero for not any more. Callers hold mu.
 func (s *Scheduler) reserve(id string, at time.Time) {
 	r := s.records[id]
-	r.Reserved, r.Seen = at, false
+	r.Reserved, r.Boot, r.Seen = at, s.inv.Boot, false
 	s.records[id] = r
 }

@@ -448,12 +448,14 @@ func TestReservationsHold(t *testing.T) {
 	cfg.Jitter, cfg.StateDir = 0, statedir.Dir(t.TempDir())
 	proc := t.TempDir()
 	id := fakecuda.UUID(0)
+	boot := "first"
 	open := func() *Scheduler {
 		s, err := NewScheduler(cfg, Runner{proc: proc}, hclog.NewNullLogger())
 		if err != nil {
 			t.Fatal(err)
 		}
 		inv := twoGPUs().inv
+		inv.Boot = boot
 		s.Observe(&inv, nil)
 		return s
 	}
@@ -491,6 +493,7 @@ func TestReservationsHold(t *testing.T) {
 	if err := os.RemoveAll(task); err != nil {
 		t.Fatal(err)
 	}
+	boot = "second"
 	if s = open(); free(s, 95*time.Minute) {
 		t.Error("free after a boot, before Nomad has started the task again")
 	}
@@ -509,6 +512,45 @@ func TestReservationsHold(t *testing.T) {
 	}
 	if !free(s, cfg.Hold+time.Minute) {
 		t.Error("not free though no task has come in a long time")
+	}
+}
+
+// Tasks outlive a restart of the plugin: a GPU that was given away days ago, and that nobody
+// uses now, is free at once.
+func TestRestartRenewsNoReservation(t *testing.T) {
+	cfg := DefaultSchedule()
+	cfg.Jitter, cfg.StateDir = 0, statedir.Dir(t.TempDir())
+	id := fakecuda.UUID(0)
+	open := func(boot string) *Scheduler {
+		s, err := NewScheduler(cfg, Runner{proc: t.TempDir()}, hclog.NewNullLogger())
+		if err != nil {
+			t.Fatal(err)
+		}
+		inv := twoGPUs().inv
+		inv.Boot = boot
+		s.Observe(&inv, nil)
+		return s
+	}
+	s := open("first")
+	if err := s.Reserve([]string{id}); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	r := s.records[id]
+	r.Reserved = time.Now().Add(-72 * time.Hour)
+	s.records[id] = r
+	s.save()
+	s.mu.Unlock()
+	for boot, free := range map[string]bool{"first": true, "second": false} {
+		s := open(boot)
+		s.look(time.Now())
+		if got := !s.idleSince[id].IsZero(); got != free {
+			t.Errorf("boot %q: free %v, want %v", boot, got, free)
+		}
+		s.mu.Lock()
+		s.records[id] = r // as it was stored before
+		s.save()
+		s.mu.Unlock()
 	}
 }
 
