@@ -212,6 +212,7 @@ func (s *stream) unscanned() {
 	if err != nil {
 		s.p.log.Warn("the stored list of GPUs is lost", "error", err)
 	}
+	inv.Devices = s.p.unignored(inv.Devices, false)
 	s.p.view.inv = inv
 	s.p.judge()
 	if len(inv.Devices) > 0 || s.hung {

@@ -489,3 +489,27 @@ func TestReserveAfterARestartWithoutState(t *testing.T) {
 		}
 	})
 }
+
+// A GPU that was ignored only after the plugin had stored it is not published while the
+// driver hangs at the start, nor given to a task.
+func TestIgnoredGPUsBeforeTheFirstScan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := DefaultConfig()
+		cfg.StateDir, cfg.IgnoredGPUIDs, cfg.Reserve.Unhealthy = t.TempDir(), []string{"GPU-0"}, "allow"
+		p, s, _, _ := onStage(2, cfg)
+		if err := openStore(cfg.StateDir).saveInventory(s.inv); err != nil {
+			t.Fatal(err)
+		}
+		s.hang = make(chan struct{})
+		time.AfterFunc(time.Minute, func() { close(s.hang) })
+		c, end := fingerprints(t, p)
+		if got := next(t, c); len(got) != 1 || len(got[0].Devices) != 1 || got[0].Devices[0].ID != "GPU-1" {
+			t.Errorf("got %+v, want the GPU that is not ignored", got)
+		}
+		if _, err := p.Reserve([]string{"GPU-0"}); err == nil {
+			t.Error("Reserve gives an ignored GPU away")
+		}
+		end()
+		time.Sleep(2 * time.Minute)
+	})
+}
