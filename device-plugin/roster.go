@@ -12,12 +12,13 @@ import (
 // roster remembers the GPUs that this node had when the plugin last ran. One
 // that the driver does not list when the plugin starts fell off the bus: it is
 // published as lost rather than not at all, until it is back, another card is in
-// its slot, or the operator clears it.
+// its slot, or the operator clears it. In the same way NVLinks that it had are missed.
 type roster struct {
 	stored    []gpu.Device    // those of them that no scan has listed
 	known     map[string]bool // all of them, by id; nil before the first scan
 	home      bool            // a scan has listed one of them: this is their host
 	forgotten map[string]bool // cleared while they were not listed, by id
+	linked    map[string]int  // the most NVLinks that each had, by id
 }
 
 // complete adds the GPUs that a scan lacks. replaced are those that are not missed
@@ -42,10 +43,14 @@ func (r *roster) complete(inv gpu.Inventory) (_ gpu.Inventory, replaced []string
 		slots[d.BusID] = d.Physical()
 	}
 	if r.known == nil {
-		r.known = map[string]bool{}
+		r.known, r.linked = map[string]bool{}, map[string]int{}
 		for i := range r.stored {
 			r.known[r.stored[i].Physical()] = true
+			r.linked[r.stored[i].ID] = r.stored[i].MostLinks
 		}
+	}
+	if !inv.Complete {
+		r.missLinks(inv.Devices)
 	}
 	for id := range present {
 		r.home = r.home || r.known[id]
@@ -79,8 +84,22 @@ func (r *roster) complete(inv gpu.Inventory) (_ gpu.Inventory, replaced []string
 	return inv, replaced
 }
 
-// forget drops a GPU, or a MIG instance, for as long as the driver does not list it.
+// missLinks finds the GPUs that had more NVLinks before.
+func (r *roster) missLinks(ds []gpu.Device) {
+	for i := range ds {
+		d := &ds[i]
+		r.linked[d.ID] = max(r.linked[d.ID], d.Links)
+		d.MostLinks = r.linked[d.ID]
+		if d.Parent == "" && d.Links >= 0 && d.Links < d.MostLinks {
+			d.Signals.NVLinkDown = true
+		}
+	}
+}
+
+// forget drops a GPU, or a MIG instance, for as long as the driver does not list it, and
+// the NVLinks that it had.
 func (r *roster) forget(id string) {
+	delete(r.linked, id)
 	r.stored = slices.DeleteFunc(r.stored, func(d gpu.Device) bool { return d.ID == id || d.Parent == id })
 	r.forgotten[id] = true
 }

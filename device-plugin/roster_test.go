@@ -44,3 +44,34 @@ func TestRosterScanAfterScan(t *testing.T) {
 		}
 	}
 }
+
+// Links that all GPUs lose together, as when the fabric manager ends, are down, also when the
+// plugin starts after that; so are those of a GPU that has no other to be compared with.
+func TestLinksThatGPUsLose(t *testing.T) {
+	t.Parallel()
+	for _, gpus := range []int{1, 4} {
+		r := &roster{forgotten: map[string]bool{}}
+		for _, step := range []struct {
+			links int
+			down  bool
+			then  string
+		}{{12, false, ""}, {18, false, "restart"}, {0, true, "restart"}, {17, true, ""}, {-1, false, ""}, {18, false, ""}, {6, true, "clear"}, {6, false, ""}, {5, true, ""}} {
+			var scan gpu.Inventory
+			for i := range gpus {
+				scan.Devices = append(scan.Devices, gpu.Device{ID: fmt.Sprintf("GPU-%d", i), BusID: fmt.Sprint(i), Links: step.links})
+			}
+			inv, _ := r.complete(scan)
+			for _, d := range inv.Devices {
+				if d.Signals.NVLinkDown != step.down {
+					t.Errorf("%d GPUs, %d links: %s down %v, want %v", gpus, step.links, d.ID, d.Signals.NVLinkDown, step.down)
+				}
+				if step.then == "clear" {
+					r.forget(d.ID)
+				}
+			}
+			if step.then == "restart" {
+				r = &roster{stored: inv.Devices, forgotten: map[string]bool{}}
+			}
+		}
+	}
+}

@@ -298,6 +298,32 @@ func TestNVLinkDownIsADegradation(t *testing.T) {
 	s.until("a failed NVLink", reason(nvmltest.UUID(1), "nvlink-down"))
 }
 
+// Links that were there before a restart and are all down after it, as where the fabric
+// manager does not start, are noticed, until the operator says that it is meant so.
+func TestNVLinksThatAreDownAfterARestart(t *testing.T) {
+	ours(t)
+	dir := t.TempDir()
+	config := fast + fmt.Sprintf("\nstate_dir = %q", dir)
+	state := nvmltest.H200(2)
+	for i := range 2 {
+		state.Set(fmt.Sprintf("gpu%d", i), "nvlinks", "12")
+	}
+	w := start(t, state, config)
+	w.fingerprint().until("two GPUs", listed(2))
+	for i := range 2 {
+		w.set(fmt.Sprintf("gpu%d", i), "nvlinks", "0")
+	}
+	var s *stream
+	for range 2 {
+		s = w.restart(config)
+		s.until("links that are down", degraded(nvmltest.UUID(1), "nvlink-down"))
+	}
+	run(t, binary, "clear", "-state-dir", dir, nvmltest.UUID(1))
+	s.until("links that are meant to be down", func(gs []*device.DeviceGroup) bool {
+		return instance(gs, nvmltest.UUID(1)).HealthDesc == "" && instance(gs, nvmltest.UUID(0)).HealthDesc != ""
+	})
+}
+
 // degraded waits for a GPU that works, but not as it should, for these reasons.
 func degraded(id, reasons string) func([]*device.DeviceGroup) bool {
 	return func(gs []*device.DeviceGroup) bool {

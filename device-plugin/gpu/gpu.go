@@ -58,7 +58,8 @@ type Device struct {
 	NUMANode   int    // -1 unknown
 	PCIeSwitch int    // number of the PCIe switch above it; -1 none or unknown
 	Island     int    // number of the NVLink or NVSwitch island; -1 none
-	Links      int    // active NVLinks
+	Links      int    // active NVLinks; -1 none or unknown
+	MostLinks  int    // that were active at a time, as far as is remembered
 	P2P        string // "nvswitch", "nvlink", "pcie", "none"; "" unknown
 	Clique     string // "<cluster uuid>.<clique id>" on multi-node NVLink
 

@@ -40,7 +40,9 @@ func (b *Backend) readGPU(index int) found {
 		return found{err: r.unreadable(what+": no name", ret), uuid: ""}
 	}
 	f.links = readLinks(r, dev)
-	d.Links = f.links.active
+	if d.Links = -1; f.links.known {
+		d.Links = f.links.active
+	}
 	d.Signals = b.signals(r, dev, uuid)
 	switch mig, err := b.migInstances(r, dev, d); {
 	case err != nil:

@@ -61,7 +61,6 @@ type Backend struct {
 	pairs    topologyCache
 	gpm      map[string]*gpmState
 	counters map[string]growth // of GPUs
-	linked   map[string]int    // the most NVLinks that a GPU had up, by UUID
 	listing  map[string]bool   // devices whose processes are being asked for
 }
 
@@ -85,7 +84,7 @@ func newBackend(o Options, lib nvml.Interface, lookup func(string) error) *Backe
 	return &Backend{
 		opts: o, lib: lib, lookup: lookup, within: answerWithin, waitMS: waitMS,
 		known: map[string]found{}, handles: map[string]handle{}, physical: map[string]nvml.Device{},
-		gpm: map[string]*gpmState{}, counters: map[string]growth{}, linked: map[string]int{}, listing: map[string]bool{},
+		gpm: map[string]*gpmState{}, counters: map[string]growth{}, listing: map[string]bool{},
 	}
 }
 

@@ -99,7 +99,7 @@ func (b *Backend) scan() (gpu.Inventory, error) {
 		}
 	}
 	fs = append(fs, b.vanished(seen)...)
-	b.compareLinks(fs)
+	compareLinks(fs)
 	b.topology(fs)
 	b.remember(fs)
 	list(&inv, fs)

@@ -51,15 +51,12 @@ func readLinks(r *reader, dev nvml.Device) links {
 	return l
 }
 
-// compareLinks finds links that are down: fewer of them than the GPU had up, or other
-// GPUs of the same model have. A card that never had one, among cards that bridges join,
-// has no bridge.
-func (b *Backend) compareLinks(fs []found) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+// compareLinks finds links that are down: fewer of them than other GPUs of the same model
+// have. A card without any, among cards that bridges join, has no bridge. Links that the
+// GPU itself had before are missed by who remembers its past.
+func compareLinks(fs []found) {
 	most, switched := map[string]int{}, map[string]bool{}
 	for _, f := range fs {
-		b.linked[f.uuid] = max(b.linked[f.uuid], f.links.active)
 		if len(f.devices) > 0 && f.devices[0].Parent == "" {
 			model := f.devices[0].Model
 			most[model], switched[model] = max(most[model], f.links.active), switched[model] || f.links.toSW
@@ -68,11 +65,8 @@ func (b *Backend) compareLinks(fs []found) {
 	for _, f := range fs {
 		for i := range f.devices {
 			d := &f.devices[i]
-			want := b.linked[f.uuid]
-			if want > 0 || switched[d.Model] {
-				want = max(want, most[d.Model])
-			}
-			if d.Parent == "" && f.links.known && f.links.active < want {
+			compared := f.links.active > 0 || switched[d.Model]
+			if d.Parent == "" && f.links.known && compared && f.links.active < most[d.Model] {
 				d.Signals.NVLinkDown = true
 			}
 		}

@@ -21,9 +21,10 @@ func clearCommand(ui cli.Ui) *command {
 		help: `Usage: nomad-device-pal clear [-state-dir=DIR] UUID
 
   A fatal Xid keeps a GPU unhealthy until the driver says that it recovered,
-  the driver is reloaded, the machine is booted, or this command. The running
-  plugin takes the order within a second. The beginning of a UUID is enough, if
-  no other GPU's begins so.
+  the driver is reloaded, the machine is booted, or this command. It also says
+  that a GPU is gone, or that NVLinks which it had were taken away on purpose.
+  The running plugin takes the order within a second. The beginning of a UUID is
+  enough, if no other GPU's begins so.
 
   -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal).
 `,
