@@ -172,13 +172,13 @@ func TestHungGPU(t *testing.T) {
 	n := open(t, nvmltest.H200(3))
 	n.scan()
 	n.set("gpu1", "hang", "1")
-	var asked chan struct{}
+	var asked chan read
 	for range 2 {
 		inv := n.scan()
-		if asked != nil && n.slots[1].busy != asked {
+		if asked != nil && n.slots[1].reading != asked {
 			t.Error("a GPU is asked again though its calls hang")
 		}
-		asked = n.slots[1].busy
+		asked = n.slots[1].reading
 		if d := of(t, inv, nvmltest.UUID(1)); !d.Signals.Unanswered || *d.MemoryMiB != 143771 {
 			t.Errorf("got %+v", d.Signals)
 		}
@@ -195,6 +195,46 @@ func TestHungGPU(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal("the GPU is not asked again")
 		}
+	}
+}
+
+// An answer that comes too late for its scan counts in the next: a GPU that always takes
+// that long is no GPU that hangs. One that took far too long is asked anew.
+func TestAnswersThatComeLate(t *testing.T) {
+	n := open(t, nvmltest.H200(2))
+	n.scan()
+	n.within, n.lateWithin = 50*time.Millisecond, 10*time.Second
+	unanswered := func() bool { return of(t, n.scan(), nvmltest.UUID(1)).Signals.Unanswered }
+	late := func(after func()) {
+		t.Helper()
+		n.set("gpu1", "hang", "1")
+		if !unanswered() {
+			t.Error("a GPU that hangs is said to answer")
+		}
+		after()
+		n.set("gpu1", "remap", "2") // since the GPU was asked
+		n.set("gpu1", "hang", "")
+		deadline := time.Now().Add(30 * time.Second)
+		for len(n.slots[1].reading) == 0 && time.Now().Before(deadline) {
+			time.Sleep(time.Millisecond)
+		}
+		n.set("gpu1", "remap", "0")
+		n.set("gpu1", "hang", "1") // it always takes long
+	}
+	late(func() {})
+	if d := of(t, n.scan(), nvmltest.UUID(1)); d.Signals.Unanswered || !d.Signals.RemapFailed {
+		t.Errorf("the late answer does not count: %+v", d.Signals)
+	}
+	n.lateWithin = time.Millisecond
+	late(func() { time.Sleep(10 * time.Millisecond) })
+	if !unanswered() {
+		t.Error("an answer that came far too late counts")
+	}
+	n.set("gpu1", "hang", "")
+	n.within = 30 * time.Second
+	n.lateWithin = n.within
+	if unanswered() {
+		t.Error("a GPU that answers is said not to")
 	}
 }
 

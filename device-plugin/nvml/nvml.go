@@ -36,10 +36,10 @@ type Backend struct {
 	// check says whether the library can be loaded and is NVML, before anything in
 	// it is called; nil when there is nothing to load.
 	check func() error
-	// within is how long the calls for one GPU may take, waitMS how long NVML waits
-	// for an event.
-	within time.Duration
-	waitMS uint32
+	// within is how long the calls for one GPU may take, lateWithin to count in the next
+	// scan, waitMS how long NVML waits for an event.
+	within, lateWithin time.Duration
+	waitMS             uint32
 
 	// conn is held for reading around every use of the library, for writing
 	// while it is initialised or shut down.
@@ -82,7 +82,7 @@ func Open(o Options) *Backend {
 
 func newBackend(o Options, lib nvml.Interface, lookup func(string) error) *Backend {
 	return &Backend{
-		opts: o, lib: lib, lookup: lookup, within: answerWithin, waitMS: waitMS,
+		opts: o, lib: lib, lookup: lookup, within: answerWithin, lateWithin: lateWithin, waitMS: waitMS,
 		known: map[string]found{}, handles: map[string]handle{}, physical: map[string]nvml.Device{},
 		gpm: map[string]*gpmState{}, counters: map[string]growth{}, listing: map[string]bool{},
 	}

@@ -22,7 +22,11 @@ import (
 // hangs cannot be cancelled: the GPU is not asked again until it returns.
 const answerWithin = 5 * time.Second
 
-// startWithin is the same while no GPU has been read: with persistence mode off the
+// lateWithin is how long they may take to count in the next scan: a GPU that always takes
+// that long is slow, and not one that hangs.
+const lateWithin = 15 * time.Second
+
+// startWithin is answerWithin while no GPU has been read: with persistence mode off the
 // driver starts them then, one after the other, some seconds each. It is less than
 // commands wait, see [gpu.DriverWithin]; later a scan that long would pass for one that
 // hangs.
@@ -31,10 +35,17 @@ const startWithin = 15 * time.Second
 // slot is one physical GPU by NVML's index. Its goroutine is the only one that
 // asks the GPU in scans.
 type slot struct {
-	index int
-	busy  chan struct{} // closed when the read that runs has ended
-	found found         // the last read that told who the GPU is
-	known bool
+	index   int
+	reading chan read // has the outcome of the read that was begun; nil for none
+	begun   time.Time
+	found   found // the last read that told who the GPU is
+	known   bool
+}
+
+// read is the outcome of one read of a physical GPU.
+type read struct {
+	found
+	took time.Duration
 }
 
 // found is what one read of a physical GPU gave.
@@ -172,16 +183,15 @@ func (b *Backend) readAll(count int) []found {
 		within = startWithin
 	}
 	b.mu.Unlock()
-	results := make([]chan found, count)
-	for i, s := range slots {
-		results[i] = b.start(s)
+	for _, s := range slots {
+		b.start(s)
 	}
 	timeout := time.NewTimer(within)
 	defer timeout.Stop()
 	out := make([]found, 0, count)
 	expired := false
-	for i, s := range slots {
-		f, ok := await(results[i], timeout, &expired)
+	for _, s := range slots {
+		f, ok := b.await(s, timeout, &expired)
 		if !ok {
 			f = s.unanswered()
 		}
@@ -190,42 +200,55 @@ func (b *Backend) readAll(count int) []found {
 	return out
 }
 
-// await waits for one result, until the time for all is up.
-func await(c chan found, timeout *time.Timer, expired *bool) (found, bool) {
-	if *expired || c == nil {
+// await waits for the read of one GPU, until the time for all is up. One that hangs is
+// not waited for.
+func (b *Backend) await(s *slot, timeout *time.Timer, expired *bool) (found, bool) {
+	if *expired || time.Since(s.begun) > b.lateWithin {
 		select {
-		case f := <-c:
-			return f, true
+		case r := <-s.reading:
+			s.reading = nil
+			return r.found, true
 		default:
 			return found{}, false
 		}
 	}
 	select {
-	case f := <-c:
-		return f, true
+	case r := <-s.reading:
+		s.reading = nil
+		return r.found, true
 	case <-timeout.C:
 		*expired = true
 		return found{}, false
 	}
 }
 
-// start reads one GPU in a goroutine of its own; nil while an earlier read hangs.
-func (b *Backend) start(s *slot) chan found {
-	if s.busy != nil {
+// start reads one GPU in a goroutine of its own, unless an earlier read runs, or has
+// ended since the last scan and counts in this one.
+func (b *Backend) start(s *slot) {
+	if s.reading != nil {
 		select {
-		case <-s.busy:
+		case r := <-s.reading:
+			if r.took <= b.lateWithin && b.current(r.found) {
+				s.reading <- r
+				return
+			}
 		default:
-			return nil
+			return
 		}
 	}
-	busy, out := make(chan struct{}), make(chan found, 1)
-	s.busy = busy
+	reading, begun := make(chan read, 1), time.Now()
+	s.reading, s.begun = reading, begun
 	go func() {
 		f := b.readConnected(s.index)
-		close(busy) // before whoever waits for the answer scans again
-		out <- f
+		reading <- read{f, time.Since(begun)}
 	}()
-	return out
+}
+
+// current says whether a read is of the present initialisation of NVML.
+func (b *Backend) current(f found) bool {
+	b.conn.RLock()
+	defer b.conn.RUnlock()
+	return f.init == b.inits
 }
 
 // readConnected reads one GPU unless the driver has gone.
