@@ -39,6 +39,7 @@ type message struct {
 	Stopped   bool           `json:"stopped,omitempty"`
 	// Failed is the last message: why the child ends.
 	Failed string `json:"failed,omitempty"`
+	Code   int    `json:"code,omitempty"` // the CUDA driver's, where that is why
 }
 
 // childCompiled says how long a kernel took to compile.
@@ -98,11 +99,14 @@ func Child(o childOptions, in io.Reader, out io.Writer) int {
 	if err == nil || errors.Is(err, io.ErrClosedPipe) {
 		return 0
 	}
-	if err := c.send(message{Failed: err.Error()}); err != nil {
+	if err := c.send(failed(err)); err != nil {
 		return 2
 	}
 	return 1
 }
+
+// failed is the last message of a child that ends with err.
+func failed(err error) message { return message{Failed: err.Error(), Code: cuda.CodeOf(err)} }
 
 // orders reads lines until the end of input, which closes the channel. The
 // goroutine ends with the process: reading cannot be cancelled.

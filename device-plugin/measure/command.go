@@ -340,7 +340,7 @@ func childList(library string, out io.Writer) int {
 		devices, err = d.Devices()
 	}
 	if err != nil {
-		_ = enc.Encode(message{Failed: err.Error()})
+		_ = enc.Encode(failed(err))
 		return 1
 	}
 	for _, dev := range devices {

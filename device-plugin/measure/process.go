@@ -28,6 +28,14 @@ var (
 	errEnded   = errors.New("the measuring process ended")
 )
 
+// childError is why a child ended, with the CUDA driver's code where there is one.
+type childError struct {
+	said string
+	code int
+}
+
+func (e *childError) Error() string { return e.said }
+
 // process is a running child, seen from its parent.
 type process struct {
 	cmd      *exec.Cmd
@@ -118,7 +126,7 @@ func (c *process) next(ctx context.Context, patience time.Duration) (message, er
 		case !ok:
 			return m, fmt.Errorf("%w%s", errEnded, c.stderr.said())
 		case m.Failed != "":
-			return m, errors.New(m.Failed)
+			return m, &childError{m.Failed, m.Code}
 		}
 		return m, nil
 	case <-timer.C:
@@ -194,7 +202,7 @@ func (r Runner) List(ctx context.Context) ([]gpu.Device, error) {
 			return nil, fmt.Errorf("listing GPUs: the measuring process wrote %q", line)
 		}
 		if m.Failed != "" {
-			return nil, errors.New(m.Failed)
+			return nil, &childError{m.Failed, m.Code}
 		}
 		d := gpu.Device{ID: m.Device.UUID, Model: m.Device.Name}
 		if _, err := fmt.Sscanf(m.Device.Compute, "%d.%d", &d.ComputeMajor, &d.ComputeMinor); err != nil {

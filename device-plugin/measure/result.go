@@ -64,6 +64,8 @@ type Result struct {
 	Warnings []string `json:"warnings,omitempty"`
 	// Solo: other GPUs of the node were not measured at the same time.
 	Solo bool `json:"solo,omitempty"`
+	// refused: CUDA did not start, as the system is not ready for it.
+	refused bool
 }
 
 // Warmup is the time before measuring.

@@ -50,12 +50,14 @@ type Schedule struct {
 	Plan     Plan
 	// Tick is how often the schedule is looked at.
 	Tick time.Duration
+	// Ask is the time between processes that ask whether CUDA starts; see readiness.
+	Ask time.Duration
 }
 
 // DefaultSchedule measures weekly.
 func DefaultSchedule() Schedule {
 	return Schedule{Mode: Idle, Interval: 168 * time.Hour, IdleFor: time.Minute, Gap: time.Hour, Retry: 10 * time.Minute,
-		Hold: 2 * time.Hour, Plan: DefaultPlan(), Tick: 5 * time.Second}
+		Hold: 2 * time.Hour, Plan: DefaultPlan(), Tick: 5 * time.Second, Ask: time.Minute}
 }
 
 // identity is what a result depends on beside the kernels: another driver,
@@ -108,6 +110,8 @@ type record struct {
 	// in a row the plugin did not live to see the end of.
 	Begun time.Time `json:"begun,omitzero"`
 	Downs int       `json:"downs,omitempty"`
+	// Refused: CUDA did not start for its last session, as the system was not ready.
+	Refused bool `json:"refused,omitempty"`
 	// Reserved is when Nomad gave the GPU to a task that has not ended, as far as is known;
 	// zero for none. There is no call for giving it back: a task's processes show in
 	// /proc, and when they have come and gone it is free again.
@@ -252,7 +256,7 @@ func (r *record) accept(res Result, id identity) map[pal.AppClass]profile.DriftE
 	if res.Problem != interrupted {
 		r.Downs = 0
 	}
-	r.Problem = res.Problem
+	r.Problem, r.Refused = res.Problem, res.refused
 	m, ok := res.Measurement()
 	if res.Partial || !ok {
 		r.Corrupt = r.Corrupt || res.Corrupt

@@ -43,7 +43,8 @@ type Scheduler struct {
 	busySince map[string]time.Time // of GPUs that would be measured, or when that was said last
 	running   map[string]*running
 	told      map[string]bool // devices of which it was said that they are not measured
-	unsaved   bool            // the records could not be stored: the disk may have room again
+	ready     readiness
+	unsaved   bool // the records could not be stored: the disk may have room again
 }
 
 // running is a session in progress.
@@ -83,6 +84,9 @@ func NewScheduler(cfg Schedule, run Runner, log hclog.Logger) (*Scheduler, error
 // recover takes note of the sessions that ended with the last plugin.
 func (s *Scheduler) recover() {
 	for id, r := range s.records {
+		if r.Refused {
+			s.ready = s.ready.suspected(time.Time{})
+		}
 		if !r.recover() {
 			continue
 		}
@@ -129,6 +133,9 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 		}
 		if s.running[d.ID].stuck(time.Now()) {
 			d.Signals.Unanswered = true
+		}
+		if s.ready.not() && d.MIGProfile == "" && d.Signals.Fabric == "" {
+			d.Signals.Fabric = gpu.FabricNotReady
 		}
 		r := s.records[d.ID]
 		d.Signals.Wrong = r.Corrupt || r.Wrong != ""
@@ -214,6 +221,9 @@ func (s *Scheduler) Run(ctx context.Context) {
 			s.mu.Unlock()
 			wg.Go(func() { s.session(sctx, t, r) })
 		}
+		if s.asks(time.Now()) {
+			wg.Go(func() { s.ask(ctx) })
+		}
 		select {
 		case <-ctx.Done():
 			s.letGo()
@@ -259,6 +269,9 @@ func (s *Scheduler) session(ctx context.Context, t Target, r *running) {
 	rec := s.records[id]
 	events := rec.accept(res, identityOf(t.Device, t.Driver))
 	s.records[id] = rec
+	if res.refused {
+		s.ready = s.ready.suspected(time.Now())
+	}
 	s.report(res, events)
 	s.crossCheck()
 	s.save()
@@ -387,7 +400,7 @@ func (s *Scheduler) condition(now time.Time, id string) condition {
 	if len(s.inv.Devices) > 0 { // its first GPU's id tells a node from others
 		turn = turn.Add(spread(s.cfg.Jitter, s.inv.Devices[0].ID))
 	}
-	return condition{healthy: !s.unhealthy[id], idleSince: s.idleSince[id], ordered: statedir.Measure.Given(s.cfg.StateDir, id),
+	return condition{healthy: !s.unhealthy[id] && !s.ready.not(), idleSince: s.idleSince[id], ordered: statedir.Measure.Given(s.cfg.StateDir, id),
 		early: now.Before(turn)}
 }
 

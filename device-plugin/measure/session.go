@@ -135,7 +135,7 @@ func (r Runner) Session(ctx context.Context, t Target, p Plan, progress func(Pro
 	}
 	if err != nil {
 		s.result.Partial = true
-		s.result.Problem = err.Error()
+		s.result.Problem, s.result.refused = err.Error(), isRefused(err)
 		if errors.Is(err, context.Canceled) {
 			s.result.Problem = interrupted
 		}

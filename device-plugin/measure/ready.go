@@ -1,0 +1,90 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package measure
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/cuda"
+)
+
+// readiness is whether CUDA starts on this node. Where NVSwitches join the GPUs it does not
+// without the fabric manager (error 802), which NVML tells from Hopper on only: such a node
+// takes job after job, and all fail.
+//
+// One process that CUDA refuses says nothing, as the fabric may be coming up: after a session
+// that was refused, processes that do no more than start CUDA are asked one after the other,
+// for as long as they are refused. Only a process that CUDA starts for ends what they say;
+// any other failure says nothing. Error 803, of libraries that do not fit the driver, may be
+// this process's alone, and NVML tells where it is the system's.
+type readiness struct {
+	refusals int       // in a row
+	asked    time.Time // the last process
+	asking   bool      // one runs
+}
+
+// refusedOften is how many processes in a row CUDA must refuse, the session's included.
+const refusedOften = 3
+
+// not says that CUDA does not start.
+func (r readiness) not() bool { return r.refusals >= refusedOften }
+
+// suspected takes a session that was refused; several at a time are one.
+func (r readiness) suspected(now time.Time) readiness {
+	if r.refusals == 0 {
+		r.refusals, r.asked = 1, now
+	}
+	return r
+}
+
+// due says whether the next process is to be asked.
+func (r readiness) due(now time.Time, every time.Duration) bool {
+	return r.refusals > 0 && !r.asking && now.Sub(r.asked) >= every
+}
+
+// after takes the outcome of a process.
+func (r readiness) after(now time.Time, err error) readiness {
+	r.asked, r.asking = now, false
+	switch {
+	case err == nil:
+		r.refusals = 0
+	case isRefused(err):
+		r.refusals = min(r.refusals+1, refusedOften)
+	}
+	return r
+}
+
+// isRefused says whether CUDA did not start because the system is not ready.
+func isRefused(err error) bool {
+	e, ok := errors.AsType[*childError](err)
+	return ok && e.code == cuda.SystemNotReady
+}
+
+// asks says whether a process is to be asked now, and notes that it is.
+func (s *Scheduler) asks(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	due := s.ready.due(now, s.cfg.Ask)
+	s.ready.asking = s.ready.asking || due
+	return due
+}
+
+// ask has a process start CUDA.
+func (s *Scheduler) ask(ctx context.Context) {
+	_, err := s.run.List(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.ready.not()
+	s.ready = s.ready.after(time.Now(), err)
+	switch not := s.ready.not(); {
+	case not && !before:
+		s.log.Warn("CUDA does not start on this node: its GPUs are unhealthy until it does", "error", err)
+		s.tell()
+	case before && !not:
+		s.log.Info("CUDA starts again on this node")
+		s.tell()
+	}
+}
