@@ -66,6 +66,9 @@ func (p *Plugin) Fingerprint(ctx context.Context) (<-chan *device.FingerprintRes
 	if s.patience = cmp.Or(p.patience, firstWithin); len(p.roster.stored) > 0 && !p.scanned {
 		s.patience = max(s.patience, firstHangAfter)
 	}
+	if s.away = p.away(); s.away {
+		s.patience = 0 // no scan is to come
+	}
 	p.streams.Go(func() { s.run(ctx) })
 	return s.out, nil
 }
@@ -91,6 +94,7 @@ type stream struct {
 	pending <-chan singleflight.Result // of the scan that runs, nil for none
 	begun   time.Time                  // of the last scan
 	again   bool                       // something happened since it began
+	away    bool                       // the driver is released: no scan begins
 	sent    []*device.DeviceGroup
 	any     bool // a message was sent
 	hung    bool // the GPUs were called unhealthy because a scan hangs
@@ -167,8 +171,11 @@ func (s *stream) loop(ctx context.Context) {
 	}
 }
 
-// scan begins a scan unless one runs.
+// scan begins a scan unless one runs, or the driver is released.
 func (s *stream) scan() {
+	if s.away {
+		return
+	}
 	if s.pending != nil {
 		s.again = true
 		return
@@ -232,8 +239,7 @@ func (s *stream) take(e gpu.Event) {
 	}
 }
 
-// look does what needs no driver: the operator's orders to clear a fault, the
-// watchdog. It says whether anything may have changed.
+// look does what needs no driver: the operator's orders, the watchdog. It says whether anything may have changed.
 func (s *stream) look() bool {
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()
@@ -241,7 +247,8 @@ func (s *stream) look() bool {
 		s.p.clear(id)
 		s.scan()
 	}
-	return s.watch()
+	changed := s.followRelease()
+	return s.watch() || changed
 }
 
 // watch looks after a scan that takes too long.
@@ -267,6 +274,7 @@ func (s *stream) watch() (changed bool) {
 	}
 	s.p.view.inv.Devices = devices
 	s.p.health.hung()
+	s.p.returned()
 	s.p.judge()
 	return true
 }

@@ -32,6 +32,7 @@ type stage struct {
 	err    error
 	hang   chan struct{} // while not nil, scans wait for it
 	scans  int
+	left   int // how often the driver was let go of
 	events chan gpu.Event
 }
 
@@ -72,6 +73,8 @@ func (s *stage) Events(ctx context.Context, out chan<- gpu.Event) {
 		}
 	}
 }
+
+func (s *stage) Disconnect() { s.set(func(s *stage) { s.left++ }) }
 
 func (s *stage) Close() {}
 

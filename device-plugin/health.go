@@ -30,6 +30,7 @@ const (
 	reasonNVLink     = "nvlink-down"
 	reasonDegraded   = "degraded" // followed by ":" and the first degradation
 	reasonXid        = "xid"      // followed by ":" and the number
+	reasonReleased   = "released" // the operator has the plugin leave the driver alone
 
 	degradedThermal = "thermal-slowdown"
 	degradedBrake   = "power-brake"

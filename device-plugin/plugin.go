@@ -38,7 +38,10 @@ type Backend interface {
 	Sample(ids []string) map[string]gpu.Sample
 	// Events sends what happens between scans until ctx ends.
 	Events(ctx context.Context, out chan<- gpu.Event)
-	// Close releases the driver.
+	// Disconnect lets go of the driver, once the calls that run have returned. The next
+	// scan opens it again; until then nothing touches it.
+	Disconnect()
+	// Close is Disconnect for good, and waits for no call.
 	Close()
 }
 
@@ -84,9 +87,11 @@ type Plugin struct {
 	profile  *profile.Profile // in force, nil for none
 	nodeOnly *profile.Profile // of this node's GPUs alone, for hysteresis
 	view     view             // last one
-	scanned  bool             // a scan has ended, well or not
-	known    chan struct{}    // closed once it is known what GPUs there are
-	missing  string           // why there is no driver, as logged last
+	driver   driverUse
+	letting  bool          // letGo runs
+	scanned  bool          // a scan has ended, well or not
+	known    chan struct{} // closed once it is known what GPUs there are
+	missing  string        // why there is no driver, as logged last
 	warned   map[string]bool
 	toldXid  map[string]time.Time // when an error was logged last, by GPU and Xid
 }
@@ -134,6 +139,7 @@ func (p *Plugin) configure(cfg Config) {
 	p.backend, p.scans, p.samples, p.measures = nil, nil, nil, nil
 	p.health, p.store = newHealth(), nil
 	p.profile, p.nodeOnly = nil, nil
+	p.driver, p.letting = driverUsed, false
 	p.warned = map[string]bool{}
 }
 
@@ -184,6 +190,12 @@ func (p *Plugin) ready() {
 		}
 	}
 	p.measures = p.scheduler()
+	if until, _ := p.ordered(); !until.IsZero() {
+		p.driver = driverReleased
+		if p.measures != nil {
+			_ = p.measures.Pause() // nothing runs yet
+		}
+	}
 }
 
 // scheduler makes what measures GPUs; nil where they are not real. Callers hold mu.
@@ -224,6 +236,7 @@ const measureSampleAge = 100 * time.Millisecond
 // observe takes the outcome of a scan. Callers hold mu.
 func (p *Plugin) observe(now time.Time, r scanResult) {
 	p.scanned = true
+	p.returned()
 	defer p.tellKnown()
 	inv := r.inv
 	if r.err != nil {
@@ -298,6 +311,11 @@ func (p *Plugin) restartFor(err error) {
 // judge makes the view's verdicts and ratings from its inventory. Callers hold mu.
 func (p *Plugin) judge() {
 	verdicts := p.health.verdicts(p.view.inv, p.cfg.Health)
+	if p.driver != driverUsed {
+		for id, v := range verdicts {
+			verdicts[id] = verdict{reason: reasonReleased, degraded: v.degraded}
+		}
+	}
 	for _, d := range p.view.inv.Devices {
 		p.logVerdict(d, p.view.verdicts, verdicts[d.ID])
 	}

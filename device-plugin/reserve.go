@@ -100,7 +100,7 @@ func (p *Plugin) find(deviceIDs []string) ([]gpu.Device, error) {
 	if len(unknown) > 0 {
 		return nil, fmt.Errorf("unknown device IDs: %s", strings.Join(unknown, ","))
 	}
-	if len(unhealthy) > 0 && p.cfg.Reserve.Unhealthy != "allow" {
+	if len(unhealthy) > 0 && (p.cfg.Reserve.Unhealthy != "allow" || p.driver != driverUsed) {
 		return nil, fmt.Errorf("unhealthy device IDs: %s", strings.Join(unhealthy, ","))
 	}
 	return chosen, nil

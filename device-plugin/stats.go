@@ -68,16 +68,16 @@ func nextStats(now time.Time, interval time.Duration) time.Duration {
 	return wait
 }
 
-// stats takes one reading; nil when there are no devices.
+// stats takes one reading; nil when there are no devices, or the driver is released.
 func (p *Plugin) stats() []*device.DeviceGroupStats {
 	p.mu.Lock()
-	v, samples, least := p.view, p.samples, p.cfg.Stats.MinInterval
+	v, samples, least, away := p.view, p.samples, p.cfg.Stats.MinInterval, p.away()
 	xids := map[string][2]int64{}
 	for id, r := range p.health.records {
 		xids[id] = [2]int64{int64(r.xidLast), int64(r.xidCount)}
 	}
 	p.mu.Unlock()
-	if len(v.inv.Devices) == 0 {
+	if len(v.inv.Devices) == 0 || away {
 		return nil
 	}
 	readings, taken := samples.sample(ids(v.inv.Devices), least-least/10, sampleWait)

@@ -38,6 +38,9 @@ type stamp struct {
 // Open returns the backend. The file may appear later.
 func Open(path string) *Backend { return &Backend{path: path, done: make(chan struct{})} }
 
+// Disconnect does nothing: there is no driver.
+func (*Backend) Disconnect() {}
+
 // Close ends calls that hang on purpose.
 func (b *Backend) Close() { b.once.Do(func() { close(b.done) }) }
 

@@ -6,6 +6,7 @@ package measure
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda"
@@ -23,7 +24,6 @@ import (
 type readiness struct {
 	refusals int       // in a row
 	asked    time.Time // the last process
-	asking   bool      // one runs
 }
 
 // refusedOften is how many processes in a row CUDA must refuse, the session's included.
@@ -40,14 +40,14 @@ func (r readiness) suspected(now time.Time) readiness {
 	return r
 }
 
-// due says whether the next process is to be asked.
+// due says whether it is time for the next process.
 func (r readiness) due(now time.Time, every time.Duration) bool {
-	return r.refusals > 0 && !r.asking && now.Sub(r.asked) >= every
+	return r.refusals > 0 && now.Sub(r.asked) >= every
 }
 
 // after takes the outcome of a process.
 func (r readiness) after(now time.Time, err error) readiness {
-	r.asked, r.asking = now, false
+	r.asked = now
 	switch {
 	case err == nil:
 		r.refusals = 0
@@ -63,22 +63,30 @@ func isRefused(err error) bool {
 	return ok && e.code == cuda.SystemNotReady
 }
 
-// asks says whether a process is to be asked now, and notes that it is.
-func (s *Scheduler) asks(now time.Time) bool {
+// ask has a process start CUDA, in a goroutine of wg, if one is to be asked now.
+func (s *Scheduler) ask(ctx context.Context, wg *sync.WaitGroup, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	due := s.ready.due(now, s.cfg.Ask)
-	s.ready.asking = s.ready.asking || due
-	return due
+	if s.paused || s.asking != nil || !s.ready.due(now, s.cfg.Ask) {
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	r := &running{cancel: cancel, done: make(chan struct{})}
+	s.asking = r
+	wg.Go(func() {
+		defer cancel()
+		_, err := s.run.List(ctx)
+		close(r.done)
+		s.answered(err)
+	})
 }
 
-// ask has a process start CUDA.
-func (s *Scheduler) ask(ctx context.Context) {
-	_, err := s.run.List(ctx)
+// answered takes what became of the process.
+func (s *Scheduler) answered(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.ready.not()
-	s.ready = s.ready.after(time.Now(), err)
+	s.ready, s.asking = s.ready.after(time.Now(), err), nil
 	switch not := s.ready.not(); {
 	case not && !before:
 		s.log.Warn("CUDA does not start on this node: its GPUs are unhealthy until it does", "error", err)

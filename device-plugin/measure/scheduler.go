@@ -44,7 +44,9 @@ type Scheduler struct {
 	running   map[string]*running
 	told      map[string]bool // devices of which it was said that they are not measured
 	ready     readiness
-	unsaved   bool // the records could not be stored: the disk may have room again
+	asking    *running // whether CUDA starts; nil when nothing does
+	paused    bool     // the driver is not to be used
+	unsaved   bool     // the records could not be stored: the disk may have room again
 }
 
 // running is a session in progress.
@@ -186,16 +188,53 @@ func (s *Scheduler) Reserve(ids []string) error {
 	}
 	s.save()
 	s.mu.Unlock()
+	if !ended(ending) {
+		s.tell()
+		return fmt.Errorf("a measurement on one of the GPUs %v was killed but has not ended after %s", ids, reserveWait)
+	}
+	return nil
+}
+
+// ended waits for processes that were killed, and says whether all have ended in time.
+func ended(all []*running) bool {
 	timeout := time.After(reserveWait)
-	for _, r := range ending {
+	for _, r := range all {
 		select {
 		case <-r.done:
 		case <-timeout:
-			s.tell()
-			return fmt.Errorf("a measurement on one of the GPUs %v was killed but has not ended after %s", ids, reserveWait)
+			return false
 		}
 	}
+	return true
+}
+
+// Pause ends all that uses the driver, and begins nothing until Resume. The error says
+// that something would not end in time.
+func (s *Scheduler) Pause() error {
+	s.mu.Lock()
+	s.paused = true
+	ending := slices.Collect(maps.Values(s.running))
+	for _, r := range ending {
+		r.end(time.Now())
+	}
+	if s.asking != nil {
+		ending = append(ending, s.asking)
+	}
+	for _, r := range ending {
+		r.cancel()
+	}
+	s.mu.Unlock()
+	if !ended(ending) {
+		return fmt.Errorf("a measurement was killed but has not ended after %s", reserveWait)
+	}
 	return nil
+}
+
+// Resume ends a pause.
+func (s *Scheduler) Resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused = false
 }
 
 // Run looks at the schedule until ctx ends, and then ends the sessions.
@@ -215,15 +254,13 @@ func (s *Scheduler) Run(ctx context.Context) {
 			r := &running{cancel: cancel, done: make(chan struct{})}
 			s.mu.Lock()
 			s.running[t.Device.ID] = r
-			if !s.records[t.Device.ID].Reserved.IsZero() {
-				cancel() // Reserve was faster
+			if s.paused || !s.records[t.Device.ID].Reserved.IsZero() {
+				cancel() // Pause or Reserve was faster
 			}
 			s.mu.Unlock()
 			wg.Go(func() { s.session(sctx, t, r) })
 		}
-		if s.asks(time.Now()) {
-			wg.Go(func() { s.ask(ctx) })
-		}
+		s.ask(ctx, &wg, time.Now())
 		select {
 		case <-ctx.Done():
 			s.letGo()
@@ -400,7 +437,7 @@ func (s *Scheduler) condition(now time.Time, id string) condition {
 	if len(s.inv.Devices) > 0 { // its first GPU's id tells a node from others
 		turn = turn.Add(spread(s.cfg.Jitter, s.inv.Devices[0].ID))
 	}
-	return condition{healthy: !s.unhealthy[id] && !s.ready.not(), idleSince: s.idleSince[id], ordered: statedir.Measure.Given(s.cfg.StateDir, id),
+	return condition{healthy: !s.unhealthy[id] && !s.ready.not() && !s.paused, idleSince: s.idleSince[id], ordered: statedir.Measure.Given(s.cfg.StateDir, id),
 		early: now.Before(turn)}
 }
 

@@ -705,7 +705,7 @@ func TestEventSetEndsWithNVML(t *testing.T) {
 		if c.sets != want {
 			t.Errorf("%d event sets after %d initialisations", c.sets, want)
 		}
-		n.disconnect() // the driver went away; it is back before anybody waits for events
+		n.Disconnect() // the driver went away; it is back before anybody waits for events
 	}
 }
 
@@ -944,7 +944,7 @@ func TestHandlesEndWithNVML(t *testing.T) {
 	l := &loses{Interface: n.lib}
 	n.lib = l
 	n.scan()
-	n.disconnect() // the driver was loaded anew
+	n.Disconnect() // the driver was loaded anew
 	l.lost = true
 	n.scan()
 	if len(n.physical) > 0 || len(n.handles) > 0 {

@@ -96,7 +96,7 @@ func (b *Backend) Close() {
 		b.shutdown()
 		return
 	}
-	go b.disconnect()
+	go b.Disconnect()
 }
 
 // connect initialises NVML unless it is up. A driver that was reloaded needs
@@ -152,7 +152,9 @@ func (b *Backend) connected(load string) bool {
 	return b.up && load == b.load
 }
 
-func (b *Backend) disconnect() {
+// Disconnect shuts NVML down once the calls that run have returned; one waits for events,
+// for up to half a minute.
+func (b *Backend) Disconnect() {
 	b.conn.Lock()
 	defer b.conn.Unlock()
 	b.shutdown()

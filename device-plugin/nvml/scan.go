@@ -72,7 +72,7 @@ func (b *Backend) Scan() (gpu.Inventory, error) {
 	}
 	inv, err := b.scan()
 	if errors.Is(err, errDriverGone) {
-		b.disconnect()
+		b.Disconnect()
 	}
 	return inv, err
 }

@@ -31,5 +31,8 @@ func (*Backend) Processes([]string) map[string][]int { return nil }
 // Events waits until ctx ends.
 func (*Backend) Events(ctx context.Context, _ chan<- gpu.Event) { <-ctx.Done() }
 
+// Disconnect does nothing.
+func (*Backend) Disconnect() {}
+
 // Close does nothing.
 func (*Backend) Close() {}

@@ -64,7 +64,9 @@ func commands(ui cli.Ui) map[string]cli.CommandFactory {
 		"hardware":    hardwareCommand(ui),
 		"inventory":   inventoryCommand(ui),
 		"measure":     measureCommand(),
+		"release":     releaseCommand(ui),
 		"remeasure":   remeasureCommand(ui),
+		"resume":      resumeCommand(ui),
 		"stats":       statsCommand(ui),
 		"version":     versionCommand(ui),
 	}

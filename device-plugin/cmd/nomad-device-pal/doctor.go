@@ -209,7 +209,7 @@ func remedy(reason string) string {
 	case strings.HasPrefix(reason, "driver-not-answering"):
 		return "look for hung processes on the GPU (nvidia-smi, dmesg); reboot if they cannot be ended"
 	}
-	return "drain the node, stop Nomad's client, whose plugin keeps the driver open, then: nvidia-smi --gpu-reset -i UUID"
+	return "once no task runs on it: nomad-device-pal release; nvidia-smi --gpu-reset -i UUID; nomad-device-pal resume"
 }
 
 // placement checks that Nomad can find this binary under the right name.

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/nomad/plugins/base"
@@ -150,9 +151,22 @@ func (d *diagnosis) state() {
 		probe.Close()
 		os.Remove(probe.Name())
 	}
+	d.released()
 	d.missing(err == nil)
 	d.latched()
 	d.measured()
+}
+
+// released says whether the running plugin was ordered to leave the driver alone.
+func (d *diagnosis) released() {
+	until, _, err := deviceplugin.ReleasedUntil(d.stateDir, time.Now())
+	switch {
+	case err != nil:
+		d.add(statusWarn, "released", err.Error(), "nomad-device-pal resume -state-dir="+d.stateDir)
+	case !until.IsZero():
+		d.add(statusWarn, "released", "the plugin leaves the driver alone until "+until.Local().Format(time.DateTime)+": its GPUs are unhealthy in Nomad",
+			"to end that: nomad-device-pal resume -state-dir="+d.stateDir)
+	}
 }
 
 // latched looks for faults that the running plugin holds, and that no scan shows.

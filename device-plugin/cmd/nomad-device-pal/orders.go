@@ -4,10 +4,12 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/cli"
 
@@ -99,4 +101,109 @@ func among(known []string, name string) (string, error) {
 		return "", fmt.Errorf("%q is the beginning of %d of this node's GPUs: say more of it (%s)", name, len(found), strings.Join(found, ", "))
 	}
 	return found[0], nil
+}
+
+func releaseCommand(ui cli.Ui) *command {
+	return &command{
+		synopsis: "Have the running plugin let go of the driver, to reset a GPU or switch MIG",
+		help: `Usage: nomad-device-pal release [-for=DURATION] [-state-dir=DIR]
+
+  The driver resets no GPU, and switches no MIG mode, while a program uses it.
+  The running plugin calls all GPUs of the node unhealthy ("released"), ends
+  measurements and closes NVML. Running tasks go on; Nomad starts none on GPUs.
+  The command returns once the driver is closed, mostly within half a minute.
+  The plugin opens it again when the time is over, or on resume, also after a
+  restart.
+
+  -for=DURATION    How long, at most 24h (default 5m).
+  -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal).
+`,
+		run: func(args []string) int { return runRelease(ui, args) },
+	}
+}
+
+func resumeCommand(ui cli.Ui) *command {
+	return &command{
+		synopsis: "Have the running plugin use the driver again after release",
+		help: `Usage: nomad-device-pal resume [-state-dir=DIR]
+
+  Ends a release before its time is over. The running plugin takes the order
+  within a second, and scans the GPUs.
+
+  -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal).
+`,
+		run: func(args []string) int {
+			fs := flag.NewFlagSet("resume", flag.ContinueOnError)
+			dir, code, ok := orderFlags(ui, fs, args)
+			if !ok {
+				return code
+			}
+			if err := deviceplugin.Release(dir, time.Now()); err != nil {
+				return fail(ui, "resume", err)
+			}
+			ui.Output("The plugin uses the driver again.")
+			return 0
+		},
+	}
+}
+
+// orderFlags parses the flags of an order about the whole node; ok is false when the
+// command must end with code.
+func orderFlags(ui cli.Ui, fs *flag.FlagSet, args []string) (dir string, code int, ok bool) {
+	fs.StringVar(&dir, "state-dir", deviceplugin.DefaultStateDir, "")
+	if code, ok := parseFlags(ui, fs, args); !ok {
+		return "", code, false
+	}
+	switch {
+	case fs.NArg() > 0:
+		ui.Error(fmt.Sprintf("%s: unexpected argument %q: it concerns all GPUs of the node", fs.Name(), fs.Arg(0)))
+		return "", 2, false
+	case dir == "":
+		ui.Error(fs.Name() + ": -state-dir is empty: a plugin that keeps no state takes no orders")
+		return "", 2, false
+	}
+	if _, err := deviceplugin.StoredDevices(dir); err != nil {
+		return "", fail(ui, fs.Name(), err), false
+	}
+	return dir, 0, true
+}
+
+// releaseWithin is how long the plugin may take to let go of the driver: it ends a
+// measurement, and one wait for events.
+const releaseWithin = time.Minute
+
+func runRelease(ui cli.Ui, args []string) int {
+	fs := flag.NewFlagSet("release", flag.ContinueOnError)
+	span := fs.Duration("for", 5*time.Minute, "")
+	dir, code, ok := orderFlags(ui, fs, args)
+	if !ok {
+		return code
+	}
+	if *span <= 0 || *span > deviceplugin.LongestRelease {
+		ui.Error(fmt.Sprintf("release: -for %s is not between 0 and %s", *span, deviceplugin.LongestRelease))
+		return 2
+	}
+	until := time.Now().Add(*span)
+	if err := deviceplugin.Release(dir, until); err != nil {
+		return fail(ui, "release", err)
+	}
+	gone, err := awaitRelease(dir, min(*span, releaseWithin))
+	if err == nil && !gone {
+		err = fmt.Errorf("the plugin has not let go of the driver within %s, and may use it again: does it run, with state_dir %s? Its log says more", min(*span, releaseWithin), dir)
+	}
+	if err != nil {
+		return fail(ui, "release", errors.Join(err, deviceplugin.Release(dir, time.Now())))
+	}
+	ui.Output("The plugin has let go of the driver until " + until.Format(time.DateTime) + ". To end that: nomad-device-pal resume")
+	return 0
+}
+
+// awaitRelease waits for the plugin to let go of the driver.
+func awaitRelease(dir string, limit time.Duration) (gone bool, err error) {
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+		if _, gone, err = deviceplugin.ReleasedUntil(dir, time.Now()); gone || err != nil {
+			break
+		}
+	}
+	return gone, err
 }

@@ -176,6 +176,7 @@ static int value(const char *function, const dev *d, const char *key, u64 *v) {
 
 int nvmlInit_v2(void) {
 	u64 v;
+	count(__func__);
 	refresh();
 	if (num("sys", "init", &v) == SUCCESS && v) return (int)v;
 	hang("sys");
@@ -184,7 +185,7 @@ int nvmlInit_v2(void) {
 	return SUCCESS;
 }
 int nvmlInitWithFlags(unsigned f) { (void)f; return nvmlInit_v2(); }
-int nvmlShutdown(void) { if (inits) inits--; return SUCCESS; }
+int nvmlShutdown(void) { count(__func__); if (inits) inits--; return SUCCESS; }
 const char *nvmlErrorString(int r) { return r ? "fake error" : "Success"; }
 int nvmlSystemGetDriverVersion(char *b, unsigned n) { GATE(0); return find("sys", "driver", b, n) ? SUCCESS : NOT_SUPPORTED; }
 int nvmlSystemGetCudaDriverVersion(int *v) { u64 x; GATE(0); int r = num("sys", "cuda", &x); if (!r) *v = (int)x; return r; }
@@ -391,7 +392,7 @@ int nvmlDeviceGetTopologyCommonAncestor(dev *a, dev *b, int *level) {
 static int set;
 typedef struct { dev *device; u64 type, data; unsigned gi, ci; } event;
 int nvmlEventSetCreate(int **s) { GATE(0); *s = &set; return SUCCESS; }
-int nvmlEventSetFree(int *s) { (void)s; return SUCCESS; }
+int nvmlEventSetFree(int *s) { (void)s; count(__func__); return SUCCESS; }
 int nvmlDeviceRegisterEvents(dev *d, u64 mask, int *s) { (void)mask; (void)s; GATE(d); return SUCCESS; }
 static u64 now_ms(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return (u64)t.tv_sec * 1000 + (u64)t.tv_nsec / 1000000; }
 
@@ -421,6 +422,7 @@ int nvmlEventSetWait_v2(int *s, event *e, unsigned ms) {
 	char folder[4096];
 	const char *path = state_file();
 	(void)s;
+	count(__func__);
 	if (!path) { usleep(ms * 1000); return TIMEOUT; }
 	snprintf(folder, sizeof folder, "%s", path);
 	int watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);

@@ -1,0 +1,123 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package deviceplugin
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
+	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
+)
+
+// driverUse is whether the plugin uses the driver. No GPU can be reset, or switched to
+// MIG, while anybody does: an operator may order it to let go for a while.
+type driverUse int
+
+const (
+	driverUsed      driverUse = iota
+	driverLeaving             // nothing new begins, what runs ends
+	driverReleased            // nothing of it is open
+	driverReturning           // the order is over: the next scan opens it again
+)
+
+const (
+	// releaseFile is the operator's order, releasedFile the one that the plugin has carried out.
+	releaseFile, releasedFile = "release.json", "released.json"
+	// LongestRelease bounds an order: a clock that is set back must not prolong it for ever.
+	LongestRelease = 24 * time.Hour
+)
+
+// release is until when the driver is to be left alone.
+type release struct {
+	Until time.Time `json:"until"`
+}
+
+// Release orders the plugin that uses a state directory to leave the driver alone until
+// then; a time that has passed ends that.
+func Release(dir string, until time.Time) error {
+	return statedir.Dir(dir).Write(releaseFile, release{until.UTC().Round(0)})
+}
+
+// ReleasedUntil is until when the driver is to be left alone, zero for not at all; gone says
+// that the plugin has let go of it.
+func ReleasedUntil(dir string, now time.Time) (until time.Time, gone bool, err error) {
+	var ordered, done release
+	d := statedir.Dir(dir)
+	if _, err := d.Read(releaseFile, &ordered); err != nil {
+		return time.Time{}, false, err
+	}
+	if left := ordered.Until.Sub(now); left <= 0 || left > LongestRelease {
+		return time.Time{}, false, nil
+	}
+	if _, err := d.Read(releasedFile, &done); err != nil {
+		return time.Time{}, false, err
+	}
+	return ordered.Until, done.Until.Equal(ordered.Until), nil
+}
+
+// ordered is until when the driver is to be left alone. Callers hold mu.
+func (p *Plugin) ordered() (until time.Time, gone bool) {
+	until, gone, err := ReleasedUntil(string(p.store.Dir), time.Now())
+	if err != nil {
+		p.warnOnce(fmt.Sprintf("the order to release the driver cannot be read: %v", err))
+	}
+	return until, gone
+}
+
+// away says whether the driver is not to be touched. Callers hold mu.
+func (p *Plugin) away() bool { return p.driver == driverLeaving || p.driver == driverReleased }
+
+// returned notes that the driver was opened again, or does not answer. Callers hold mu.
+func (p *Plugin) returned() {
+	if p.driver == driverReturning {
+		p.driver = driverUsed
+	}
+}
+
+// followRelease does what the operator ordered about the driver, and says whether that
+// changes what is published. Callers hold mu.
+func (s *stream) followRelease() (changed bool) {
+	p := s.p
+	until, gone := p.ordered()
+	ordered := !until.IsZero()
+	switch {
+	case ordered && !p.away():
+		p.driver, changed = driverLeaving, true
+		p.log.Info("the driver is released by the operator", "until", until)
+		p.judge()
+	case !ordered && p.away() && !p.letting:
+		p.driver = driverReturning
+		p.log.Info("the driver is used again")
+		if p.measures != nil {
+			p.measures.Resume()
+		}
+	case p.driver == driverLeaving && !p.letting && s.pending == nil && s.scans.running() == 0:
+		p.letting = true
+		go p.letGo(p.backend, p.measures)
+	case p.driver == driverReleased && !gone:
+		p.stored("it cannot be said that the driver is released", p.store.Write(releasedFile, release{until}))
+	}
+	if was := s.away; was != p.away() {
+		if s.away = p.away(); was {
+			s.scan()
+		}
+	}
+	return changed
+}
+
+// letGo ends what runs with the driver. It may never return: nothing waits for it.
+func (p *Plugin) letGo(b Backend, m *measure.Scheduler) {
+	if m != nil {
+		if err := m.Pause(); err != nil {
+			p.log.Warn("the driver is released all the same", "error", err)
+		}
+	}
+	b.Disconnect()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.backend == b { // the configuration is the same
+		p.driver, p.letting = driverReleased, false
+	}
+}
