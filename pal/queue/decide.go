@@ -29,6 +29,15 @@ func (c *claim) reason() Reason {
 	return ReasonStopping
 }
 
+// end is when the gang is expected to end if it gets the GPUs now.
+func (c *claim) end(now time.Duration) time.Duration {
+	slower := 1.0
+	if e := c.by; e.elastic != nil {
+		slower = e.job.Slower(len(c.placement.Members), e.full.MemberSets[0].Members)
+	}
+	return now + stretched(c.by.expect, c.placement.Cost()*slower)
+}
+
 // dropClaims gives up claims. Victims that are being stopped already still stop: whoever wants
 // GPUs next gets theirs, see takeOver.
 func (q *Queue) dropClaims(drop func(*claim) bool) {

@@ -62,8 +62,7 @@ func (q *Queue) avoiding(c *pal.Cluster, g pal.Gang, needs func(pal.Policy) bool
 // fitsLater says whether the gang would fit if all had ended that ends, and none of the GPUs
 // were kept that the pass keeps.
 func (p *pass) fitsLater(g pal.Gang, policy pal.Policy) bool {
-	gpus := slices.DeleteFunc(slices.Concat(p.thoseThatEnd(), p.kept, p.hidden), func(u int) bool { return u >= p.c.NumGPUs() || !p.c.Taken(u) })
-	defer p.unmark(gpus)()
+	defer p.unmark(slices.Concat(p.thoseThatEnd(), p.kept, p.hidden))()
 	_, fits := pal.Find(p.c, g, policy)
 	return fits
 }

@@ -76,14 +76,16 @@ type turn struct {
 	until time.Duration
 }
 
-// foreseeTurn works out until: when the last of the gangs on the kept GPUs that may not be stopped
-// is expected to end. Gangs are sorted by their ends, so it is looked for from the back.
+// foreseeTurn works out until: when the last of the gangs on the kept GPUs, or that are about to
+// get some, is expected to end that may not be stopped.
 func (p *pass) foreseeTurn() {
 	t, on := p.turn, setOf(p.turn.placement.GPUs())
+	ends, back := p.endings(&reservation{head: t.by, stops: math.MinInt})
+	again(back)
 	t.until = p.now
-	for _, e := range slices.Backward(p.byEnd) {
-		if !p.stoppable(e) && touches(e.placement, on) {
-			t.until = min(t.last, e.expectedEnd)
+	for _, e := range slices.Backward(ends) {
+		if !p.stoppable(e.entry) && e.touches(on) {
+			t.until = min(t.last, e.at)
 			break
 		}
 	}
@@ -160,7 +162,7 @@ func (p *pass) serveOne(e *entry) bool {
 }
 
 // valid says whether the turn's gang still waits and its GPUs will come free:
-// each is free or held by a gang of the Queue. Of what others use on a cluster that is not
+// each is free, or held by a gang of the Queue, or for one. Of what others use on a cluster that is not
 // exclusive nobody knows the end, and no window may have come in between.
 func (p *pass) valid(t *turn) bool {
 	if t.by.state != waiting || p.entries[t.by.job.ID] != t.by || p.crosses(t.by, t.placement) {
@@ -179,12 +181,19 @@ func (p *pass) valid(t *turn) bool {
 	if p.opt.Exclusive {
 		return true
 	}
+	ours := func(pl pal.Placement) {
+		for _, u := range pl.GPUs() {
+			delete(busy, u)
+		}
+	}
 	for _, es := range [][]*entry{p.running, p.pending} {
 		for _, e := range es {
-			for _, u := range append(e.placement.GPUs(), e.target.GPUs()...) {
-				delete(busy, u)
-			}
+			ours(e.placement)
+			ours(e.target)
 		}
+	}
+	for _, c := range p.Queue.claims {
+		ours(c.placement)
 	}
 	return len(busy) == 0
 }
@@ -218,6 +227,13 @@ func (p *pass) onKept(e *entry) (pal.Found, bool) {
 		return pal.Found{}, false
 	}
 	return f, ok
+}
+
+// delaysTurn says whether a gang on that placement could delay the turn. Free GPUs of the turn are
+// hidden, so it is one that gets GPUs of gangs that are stopped for it.
+func (p *pass) delaysTurn(e *entry, f pal.Found) bool {
+	t := p.turn
+	return t != nil && e != t.by && !p.stoppable(e) && touches(f.Placement, setOf(t.placement.GPUs())) && !p.endsBy(e, f, t.until)
 }
 
 // stoppable says whether the gang can be stopped for another one.

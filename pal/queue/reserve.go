@@ -24,10 +24,21 @@ type reservation struct {
 	stale     bool // gangs have started since: another placement may do better
 }
 
-// backfill looks for a placement that does not delay the head: one that ends
+// backfill looks for a placement that delays neither the turn nor the head.
+func (p *pass) backfill(e *entry) (pal.Found, bool) {
+	f, ok := p.besideHead(e)
+	if !ok || !p.delaysTurn(e, f) {
+		return f, ok
+	}
+	_, free := p.hold(p.turn.placement.GPUs())
+	defer free()
+	return p.besideHead(e)
+}
+
+// besideHead looks for a placement that does not delay the head: one that ends
 // before the head's GPUs are free, or that lies elsewhere. Whether the gang ends in time is
 // asked first, as that takes no second search.
-func (p *pass) backfill(e *entry) (pal.Found, bool) {
+func (p *pass) besideHead(e *entry) (pal.Found, bool) {
 	f, ok := p.find(e)
 	if !ok || p.head == nil || !p.delays(e, f) {
 		return f, ok
@@ -116,37 +127,67 @@ func (q *Queue) foreseeEnds(now time.Duration) {
 	}
 }
 
-// ending is a gang that runs or is about to, and when its GPUs come free for a head.
+// ending is when a gang's GPUs come free for a head.
 type ending struct {
 	*entry
-	at time.Duration
+	at     time.Duration
+	marked []int // of a gang that is yet to get them; nil: those of its placement
 }
 
-// endings lists the gangs whose GPUs come free for the head, by when: expected to end by then, or
-// to have run long enough to be stopped for it.
-func (p *pass) endings(r *reservation) []ending {
+// touches says whether some of the GPUs are in the set.
+func (e ending) touches(set map[int]bool) bool {
+	if e.marked == nil {
+		return touches(e.placement, set)
+	}
+	return slices.ContainsFunc(e.marked, func(u int) bool { return set[u] })
+}
+
+// endings lists when GPUs come free for the head: when gangs that have them, or are about to, are
+// expected to end, or have run long enough to be stopped for it. In the what-if gangs that are being
+// stopped, made smaller or moved have left their GPUs, and those that this is for have got them; back
+// undoes that.
+func (p *pass) endings(r *reservation) (ends []ending, back []func()) {
 	if p.opt.Preempt {
 		p.relevel(p.now)
 	}
-	ends := make([]ending, 0, len(p.byEnd)+len(p.pending))
-	add := func(e *entry) {
-		switch {
-		case p.stops(r, e):
-			ends = append(ends, ending{e, min(e.expectedEnd, max(p.now, e.safeUntil))})
-		case p.ends(e):
-			ends = append(ends, ending{e, e.expectedEnd})
+	ends = make([]ending, 0, len(p.byEnd)+len(p.pending)+len(p.Queue.claims))
+	add := func(e *entry, at time.Duration, marked []int) {
+		if p.ends(e) {
+			ends = append(ends, ending{e, at, marked})
 		}
 	}
 	for _, e := range p.byEnd {
-		add(e)
+		switch {
+		case e.state == stopping:
+			stay := *e
+			stay.placement.Members = e.placement.Members[:len(e.target.Members)]
+			back = append(back, p.vacateMembers(e, len(e.target.Members), len(e.placement.Members)))
+			add(&stay, e.expectedEnd, nil)
+		case e.state == moving:
+			back = append(back, p.vacate(e))
+		case p.stops(r, e):
+			add(e, min(e.expectedEnd, max(p.now, e.safeUntil)), nil)
+		default:
+			add(e, e.expectedEnd, nil)
+		}
+	}
+	gets := func(e *entry, at time.Duration, gpus []int) {
+		_, free := p.hold(gpus)
+		back = append(back, free)
+		add(e, at, gpus)
 	}
 	for _, e := range p.pending { // with those of this pass
 		if e.state == starting {
-			add(e)
+			add(e, e.expectedEnd, nil)
+		} else {
+			gets(e, e.expectedEnd, e.target.GPUs())
 		}
 	}
+	for _, c := range p.Queue.claims {
+		gets(c.by, c.end(p.now), c.placement.GPUs())
+	}
 	slices.SortFunc(ends, func(a, b ending) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
-	return ends
+	return ends, back
 }
 
 // stops says whether a running gang may be stopped for the head, once it has run long enough.
@@ -158,15 +199,19 @@ func (p *pass) stops(r *reservation, v *entry) bool {
 // what takes them again. Those of a start that is not reported yet were only marked as
 // taken (holdPending): the cluster has not counted their CPU and memory, so it must not
 // release these.
-func (p *pass) away(e *entry) (back func()) {
-	if e.state != starting || slices.Contains(p.started, e) {
-		return p.vacate(e)
+func (p *pass) away(e ending) (back func()) {
+	switch {
+	case e.marked != nil:
+		return p.unmark(e.marked)
+	case e.state != starting || slices.Contains(p.started, e.entry):
+		return p.vacate(e.entry)
 	}
 	return p.unmark(e.placement.GPUs())
 }
 
-// unmark frees GPUs that were only marked as taken; it returns what marks them again.
+// unmark frees those of the GPUs that were only marked as taken; it returns what marks them again.
 func (p *pass) unmark(gpus []int) (back func()) {
+	gpus = slices.DeleteFunc(slices.Clone(gpus), func(u int) bool { return u >= p.c.NumGPUs() || !p.c.Taken(u) })
 	for _, u := range gpus {
 		p.c.SetTaken(u, false)
 	}
@@ -185,16 +230,17 @@ func (p *pass) unmark(gpus []int) (back func()) {
 // be foreseen too late, as if more had to end than must.
 func (p *pass) reserveFor(head *entry, stops int) *reservation {
 	r, done := &reservation{head: head, stops: stops}, 0
-	ends := p.endings(r)
-	var back []func()
+	ends, back := p.endings(r)
 	defer func() { again(back) }()
 	next := 1
-	for done < len(ends) {
+	if len(back) > 0 {
+		next = 0 // what leaves its GPUs already may be enough
+	}
+	for at := p.now; ; next = 1 + done { // fragmented: try again with twice as many gone
 		for ; done < len(ends) && (p.c.FreeGPUs() < head.gpus || next > 0); done++ {
-			back = append(back, p.away(ends[done].entry))
-			next--
+			back = append(back, p.away(ends[done]))
+			at, next = max(p.now, ends[done].at), next-1
 		}
-		at := max(p.now, ends[done-1].at)
 		then := p.startingAt(at)
 		_, ok := p.place(head)
 		if then(); ok {
@@ -204,9 +250,10 @@ func (p *pass) reserveFor(head *entry, stops int) *reservation {
 			p.replan(r)
 			return r
 		}
-		next = 1 + done // fragmented: try again with twice as many gone
+		if done == len(ends) {
+			return r
+		}
 	}
-	return r
 }
 
 // again takes GPUs again that were freed in the what-if, the last ones first.
@@ -223,13 +270,13 @@ func (p *pass) replan(r *reservation) {
 	r.stale = false
 	defer p.startingAt(r.at)()
 	free := p.freeNow()
-	var back []func()
+	ends, back := p.endings(r)
 	defer func() { again(back) }()
-	for _, e := range p.endings(r) {
+	for _, e := range ends {
 		if e.at > r.at {
 			break
 		}
-		back = append(back, p.away(e.entry))
+		back = append(back, p.away(e))
 	}
 	p.fewest(r, free)
 }
