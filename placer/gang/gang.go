@@ -111,6 +111,8 @@ type stopping struct {
 	// is on, and told that members were told to stop.
 	before                *Record
 	recorded, gated, told bool
+	// someDone: members had done their work, and the queue may know of the others only. All start again.
+	someDone bool
 }
 
 // Reason is why a gang is stopped.

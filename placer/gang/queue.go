@@ -208,7 +208,7 @@ func (g *Gang) hasStopped(w World) []Effect {
 	if g.Nomad != Waiting || g.stop == nil || g.dying(w) {
 		return nil
 	}
-	g.edited = g.edited || g.Queued && g.stop.why == Requeued // it wants other nodes now than those that failed it
+	g.edited = g.edited || g.Queued && (g.stop.someDone || g.stop.why == Requeued) // or it wants other nodes now than those that failed it
 	out := []Effect{Again{}}
 	if g.Target != nil {
 		out = append(out, Arrived{g.stop.why})

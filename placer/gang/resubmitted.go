@@ -105,6 +105,7 @@ func (g *Gang) restorePins(w World) ([]Effect, bool) {
 	}
 	had := g.runs.job
 	pins, pinned := rewrite.Pinned(had)
+	pins = narrowed(g.Job, pins)
 	if !pinned && g.Live == 0 { // nothing of it has a GPU: it starts as a whole, in its turn
 		return append([]Effect{g.log(Info, "gated while only groups without GPUs run: stopping them")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
 	}
@@ -205,6 +206,22 @@ func members(job *api.Job, g *api.TaskGroup) string {
 		return "elastic"
 	}
 	return fmt.Sprint(rewrite.Members(g))
+}
+
+// narrowed are the pins with as many members as a job that is elastic may have, if they have more:
+// Nomad ends the last of them.
+func narrowed(job *api.Job, p rewrite.Pins) rewrite.Pins {
+	e, ok := rewrite.ElasticOf(job)
+	if !ok {
+		return p
+	}
+	p.Groups = slices.Clone(p.Groups)
+	for i := range p.Groups {
+		if p.Groups[i].Group == e.Group {
+			p.Groups[i].Count = min(p.Groups[i].Count, e.Most)
+		}
+	}
+	return p
 }
 
 // fitsRange says whether a job that is elastic may have as many members as its pins say.

@@ -439,6 +439,7 @@ func (g *Gang) move(e Event, w World) []Effect {
 // comes the gate, so that a placer that dies in between loses nothing, then the
 // members are stopped.
 func (g *Gang) stopFor(s stopping, r *Record, w World) []Effect {
+	s.someDone = g.Have > g.Live
 	g.stop = &s
 	if r == nil {
 		s.recorded = true

@@ -10,7 +10,9 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
@@ -287,5 +289,32 @@ func TestPurgedBesideAHelper(t *testing.T) {
 		}
 		w.Submit(g)
 		w.ExpectRunning("a", 30*time.Second)
+	})
+}
+
+// A gang whose members do not need each other is stopped for another one after the first of them has
+// done its work, and while a new placer knows only of the others: it starts with all of them again, as
+// Nomad runs them, and is not moved without end (walk 740203).
+func TestStartsAgainWithThoseThatHadFinished(t *testing.T) {
+	preempting := func(c *model.Config) {
+		c.Queue.Order, c.Queue.Preempt, c.Queue.Migrate, c.RestartCost, c.MovesPerHour = queue.Priority, true, true, time.Second, 1000
+	}
+	Run(t, Options{Seed: 1, Placer: preempting}, func(w *World) {
+		w.AddNodes(2, 2)
+		first := w.StartPlacer()
+		a := alone(3, firstDone)
+		a.Priority, a.Meta["pal_preempt"] = 20, "true"
+		w.Submit(a)
+		w.ExpectRunning("a", 10*time.Second)
+		w.RunFor(25 * time.Second)
+		first.Kill()
+		w.StartPlacer()
+		w.RunFor(5 * time.Second)
+		w.Submit(Gang{Name: "urgent", Members: 4, Runs: 10 * time.Second, Priority: 90})
+		w.ExpectFinished("urgent", time.Minute)
+		w.ExpectRunning("a", 10*time.Second)
+		if v := *w.Nomad.Job(Key("a")).Version; v != 3 { // started, stopped, started
+			t.Errorf("it needs version %d:\n%s", v, w.Describe())
+		}
 	})
 }

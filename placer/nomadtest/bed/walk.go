@@ -316,7 +316,11 @@ func (x *Walk) edit(k nomadtest.Key) {
 			if j.Meta["pal_locality"] == "node" {
 				most = min(most, x.gpus/gpus)
 			}
-			j.TaskGroups[0].Count = new(1 + x.rng.IntN(most))
+			n := 1 + x.rng.IntN(most)
+			j.TaskGroups[0].Count = &n
+			if s := j.TaskGroups[0].Scaling; s != nil {
+				s.Max = new(int64(n))
+			}
 		case 2:
 			j.Meta = maps.Clone(j.Meta)
 			j.Meta["edited"] = fmt.Sprint(x.rng.IntN(1000))
