@@ -189,9 +189,8 @@ func (q *Queue) sign(e *entry) {
 // with time while it waits, so that the order in the bucket holds; see resort and hurry
 // for what changes it. An elastic gang waits as one of all its members.
 func (q *Queue) enqueue(e *entry) {
-	e.state = waiting
+	e.state, e.settled = waiting, false
 	if e.elastic != nil {
-		e.settled = false
 		q.resize(e, e.full.MemberSets[0].Members)
 	}
 	q.sign(e)

@@ -29,10 +29,9 @@ import (
 
 // elastic is what is different about the size of an elastic gang.
 type elastic struct {
-	full    pal.Gang // with all members; Job.Gang is of the size that it has now
-	settled bool     // its size stays: see [Queue.Settled]
-	lent    int      // GPUs on which it is about to grow
-	at      int      // in Queue.elastics, while it runs
+	full pal.Gang // with all members; Job.Gang is of the size that it has now
+	lent int      // GPUs on which it is about to grow
+	at   int      // in Queue.elastics, while it runs
 	// grownAt is since when it has members that it grew by; 0: it has none.
 	grownAt time.Duration
 }
@@ -411,10 +410,10 @@ func (p *pass) growTo(e *entry, to pal.Placement) {
 // its tenants'.
 func (q *Queue) lend(e *entry, gpus int) { e.of.tenant.count(gpus) }
 
-// Settled reports that some of an elastic gang's members have done their work: its size
-// stays as it is until it starts again.
+// Settled reports that some of a gang's members have done their work: it is not moved, as they
+// would do it again, and an elastic one keeps its size, until it starts again.
 func (q *Queue) Settled(id string) {
-	if e := q.entries[id]; e != nil && e.elastic != nil {
+	if e := q.entries[id]; e != nil {
 		e.settled = true
 	}
 }

@@ -61,6 +61,7 @@ type entry struct {
 	expectedEnd  time.Duration // as foreseen when it started, or was to have ended
 	stayed       uint64        // Queue.version when no move paid
 	runPos       int           // in Queue.running
+	settled      bool          // see Queue.Settled
 	foretold     []*foretold   // of when it starts, to be judged
 	// Of Queue.levels, if rated: where, and when that is to be looked at again.
 	rated    bool

@@ -54,7 +54,7 @@ func (w *world) do(t *testing.T, d *datadriven.TestData) (string, error) {
 			}
 		}
 		return w.decide(), nil
-	case "end", "remove", "stopped", "kept", "requeue", "started":
+	case "end", "remove", "stopped", "kept", "settled", "requeue", "started":
 		for _, id := range strings.Fields(d.Input) {
 			w.report(d.Cmd, id)
 		}
@@ -253,6 +253,8 @@ func (w *world) report(what, id string) {
 	case "stopped":
 		w.release(id)
 		w.queue.Stopped(w.now, id)
+	case "settled":
+		w.queue.Settled(id)
 	case "kept":
 		w.queue.Kept(id)
 	case "requeue":

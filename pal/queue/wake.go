@@ -39,7 +39,7 @@ func (q *Queue) Wake(now time.Duration) (at time.Duration, ok bool) {
 	q.resizesFrom(now, soon)
 	if q.opt.Migrate && len(q.live) == 0 {
 		for _, e := range q.running {
-			if e.job.Migratable && e.placement.Cost() > 1 {
+			if e.job.Migratable && !e.settled && e.placement.Cost() > 1 {
 				soon(now + q.opt.Quantum)
 				break
 			}

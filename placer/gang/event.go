@@ -215,7 +215,7 @@ type (
 	QueueStopped  struct{}
 	QueueRequeued struct{}
 	QueueKept     struct{}
-	// QueueSettled tells it that an elastic gang keeps its size.
+	// QueueSettled tells it that a gang is not moved, and an elastic one keeps its size.
 	QueueSettled struct{}
 	// Arrived: all of the gang has stopped, and it is to go to its target.
 	Arrived struct{ Why Reason }

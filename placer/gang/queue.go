@@ -259,9 +259,9 @@ func (g *Gang) runsOnInQueue(e Event, w World) []Effect {
 	return []Effect{QueueRestored{Job: j, Placement: at, Since: g.startedAt(w.Now())}}
 }
 
-// settle tells the queue of an elastic gang some of whose members have done their work.
+// settle tells the queue of a gang some of whose members have done their work.
 func (g *Gang) settle() []Effect {
-	if g.Request.Elastic == nil || !g.Queued || g.Have <= g.Live {
+	if !g.Queued || g.Have <= g.Live {
 		return nil
 	}
 	return []Effect{QueueSettled{}}

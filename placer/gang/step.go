@@ -427,7 +427,7 @@ func (g *Gang) preempt(e Event, w World) []Effect {
 
 // move stops the gang, to start it on better GPUs.
 func (g *Gang) move(e Event, w World) []Effect {
-	if g.unverified() {
+	if g.unverified() || g.Have > g.Live { // those that have done their work would do it again
 		return g.keep(e, w)
 	}
 	to := e.(Move).To
