@@ -190,12 +190,25 @@ func endedByThemselves(tasks map[string]*api.TaskState) bool {
 		if n := len(events); n > 0 && n < len(s.Events) && (events[n-1].Type == api.TaskLeaderDead || events[n-1].Type == failure.TaskMainDead) {
 			continue
 		}
-		i := slices.IndexFunc(events, func(e *api.TaskEvent) bool { return e.Type == api.TaskTerminated && failure.ExitCode(e) == 0 })
-		if s.Failed || i < 0 {
+		if s.Failed || !endedLastWell(events) {
 			return false
 		}
 	}
 	return len(tasks) > 0
+}
+
+// endedLastWell says whether a task ended well and was not to run again. One that is restarted in place
+// (nomad alloc restart, a template) may end well for that; it is not killed then (scenario "restarted").
+func endedLastWell(events []*api.TaskEvent) bool {
+	for _, e := range slices.Backward(events) {
+		switch e.Type {
+		case api.TaskTerminated:
+			return failure.ExitCode(e) == 0
+		case api.TaskRestarting, api.TaskRestartSignal, api.TaskStarted:
+			return false
+		}
+	}
+	return false
 }
 
 // FinishedWell says whether all members of a dead batch job did their work, and when the
@@ -205,6 +218,11 @@ func FinishedWell(job *api.Job, as []*nomad.Alloc) (at time.Time, ok bool) {
 	if rewrite.Stopped(job) && version > 0 {
 		version--
 	}
+	return finishedIn(job, version, as)
+}
+
+// finishedIn says the same of a version that is the present one but for its stops.
+func finishedIn(job *api.Job, version uint64, as []*nomad.Alloc) (at time.Time, ok bool) {
 	done := map[string]map[string]bool{} // by group, the names of members
 	for _, a := range as {
 		if *a.Version != version && *a.Version != *job.Version || a.Client != api.AllocClientStatusComplete || !endedByThemselves(a.Tasks) {
@@ -223,8 +241,16 @@ func FinishedWell(job *api.Job, as []*nomad.Alloc) (at time.Time, ok bool) {
 }
 
 // FinishedEarlier says the same of one that was stopped because its members had done their
-// work in an earlier version of it.
+// work in an earlier version of it, or that was stopped several times: each makes a version
+// (scenario "stopped and started").
 func FinishedEarlier(job *api.Job, as []*nomad.Alloc, versions map[uint64]*api.Job) (at time.Time, ok bool) {
+	ran := *job.Version
+	for v := versions[ran]; v != nil && rewrite.Stopped(v) && ran > 0; v = versions[ran] {
+		ran--
+	}
+	if at, ok = finishedIn(job, ran, as); ok {
+		return at, true
+	}
 	for v, last := range finishedVersions(job, as, versions) {
 		if leadsTo(versions, v, last, job) && last.at.After(at) {
 			at, ok = last.at, true

@@ -39,6 +39,18 @@ func (g *Gang) GaveUp() error {
 	return nil
 }
 
+// forgive drops the verdict on what an earlier version did, if the author has another one run: he has
+// reverted to one that has pins, say.
+func (g *Gang) forgive() {
+	r := g.Record
+	if r == nil || r.GivenUp == "" || g.Nomad != Starting && g.Nomad != Running || r.JobModifyIndex == *g.Job.JobModifyIndex {
+		return
+	}
+	own := *r
+	own.GivenUp, own.UserFailures, own.InfraFailures = "", 0, 0
+	g.Record = &own
+}
+
 // ownFailure is the failure by its own fault that the gang is stuck for, nil for
 // none.
 func (g *Gang) ownFailure(w World) *failure.Failure {

@@ -131,6 +131,7 @@ func (g *Gang) becomes(o Observed) {
 		g.Trouble, g.stumbled = "", ""
 	}
 	g.Observed = o
+	g.forgive()
 }
 
 // Ours says whether the job is the placer's to place.

@@ -37,6 +37,7 @@ func (g *Gang) readRecord(World) ([]Effect, bool) {
 		r = &Record{Namespace: g.Key.Namespace, Job: g.Key.ID, Submitted: time.Unix(0, *g.Job.SubmitTime)}
 	}
 	g.Record = r
+	g.forgive()
 	if ids := r.Pinned(g.Job, g.Pins); ids != nil {
 		return []Effect{Own{ids}}, true
 	}

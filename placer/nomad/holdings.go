@@ -369,16 +369,16 @@ func (s *State) claims(job *api.Job) []claim {
 			continue // we name as many GPUs as the members take, and no more
 		}
 		c := claim{gpus: gp.GPUs, nodes: slices.Sorted(slices.Values(gp.Nodes)), need: needOf(g), per: a.gpus}
-		members, held := 0, map[string]bool{}
+		members, held := map[string]bool{}, map[string]bool{}
 		for _, a := range s.byJob[KeyOf(job)] {
 			if a.Group == *g.Name && (a.Member() && !a.LeftBehind(job) || a.FinishedIn(job)) {
-				members++
+				members[a.Name] = true
 				for _, id := range a.GPUs {
 					held[id] = true
 				}
 			}
 		}
-		if members < rewrite.Members(g) {
+		if len(members) < rewrite.Members(g) {
 			c.gpus = slices.DeleteFunc(slices.Clone(c.gpus), func(id string) bool { return held[id] })
 			cs = append(cs, c)
 		}

@@ -151,10 +151,13 @@ func (v *View) Missing(job *api.Job) (Request, error) {
 	return r, nil
 }
 
-// discount leaves in a member set the members that no allocation of the job is there for.
+// discount leaves in a member set the members that no allocation of the job is there for. One on a
+// silent node and the one that runs in its stead are one member.
 func (v *View) discount(s *pal.MemberSet, k JobKey, there func(*Alloc) bool) {
+	seen := map[string]bool{}
 	for _, a := range v.state.byJob[k] {
-		if a.Group == s.Name && s.Members > 0 && there(a) {
+		if a.Group == s.Name && s.Members > 0 && !seen[a.Name] && there(a) {
+			seen[a.Name] = true
 			s.Members--
 			v.haveSpread(s, a.Node)
 		}

@@ -112,6 +112,8 @@ type behaviour struct {
 	runs time.Duration
 	ever bool
 	exit int
+	// endsWell: it ends with 0 if it is asked to ("trap 'exit 0' INT").
+	endsWell bool
 }
 
 var (
@@ -133,6 +135,10 @@ func taskBehaviour(t *api.Task, number int) (b behaviour) {
 		text.WriteString(" " + strings.Join(args, " "))
 	}
 	for part := range strings.SplitSeq(text.String(), ";") {
+		if strings.Contains(part, "trap ") {
+			b.endsWell = true
+			continue
+		}
 		if when, rest, ok := strings.Cut(part, "] &&"); ok {
 			if !strings.HasSuffix(strings.TrimSpace(when), "= "+strconv.Itoa(number)) {
 				continue
@@ -337,7 +343,8 @@ func (s *Server) stopTasks(a *alloc) {
 				return
 			}
 			if a.client == api.AllocClientStatusRunning {
-				s.taskEvent(a, &api.TaskEvent{Type: api.TaskTerminated, ExitCode: 130, Details: map[string]string{"exit_code": "130"}})
+				exit := onSignal(a)
+				s.taskEvent(a, &api.TaskEvent{Type: api.TaskTerminated, ExitCode: exit, Details: map[string]string{"exit_code": strconv.Itoa(exit)}})
 				s.taskEvent(a, &api.TaskEvent{Type: api.TaskKilled})
 			}
 			s.allocEnded(a, api.AllocClientStatusComplete)

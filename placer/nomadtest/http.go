@@ -103,6 +103,8 @@ func (s *Server) route(r *http.Request) (any, error) {
 		return s.serveJob(r, parts[1:])
 	case "allocations", "allocation":
 		return s.serveAllocs(r, parts)
+	case "client":
+		return s.restart(parts[2])
 	case "vars":
 		switch err := s.authorize(r, namespaceOf(r), variables); {
 		case errors.Is(err, errNoToken):

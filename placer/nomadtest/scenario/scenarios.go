@@ -38,6 +38,7 @@ var All = []Scenario{
 	{"blocked", blocked},
 	{"preempted", preempted},
 	{"preempted by two", preemptedByTwo},
+	{"restarted", restarted},
 	{"dry run", dryRun},
 	{"drained", drained},
 	{"drained-beside-one-that-finished", drainedBesideOneThatFinished},
@@ -265,6 +266,8 @@ func stoppedAndStarted(x *Script) {
 	x.show("a")
 	x.say("stopped")
 	x.stop("a")
+	x.say("and again")
+	x.stop("a")
 	x.say("the same again")
 	x.register(job)
 	x.show("a")
@@ -359,6 +362,28 @@ func preemptedByTwo(x *Script) {
 	x.show("wide")
 	x.order(2, 1, "wide", "pair")
 	x.order(3, 1, "wide", "pair")
+}
+
+// restarted is a gang whose tasks are restarted in place, which end well if they are asked to, and
+// then stopped behind the gate.
+func restarted(x *Script) {
+	job := gang("a", 2)
+	job.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "trap 'exit 0' INT TERM; while sleep 0.1; do :; done; sleep infinity"}
+	job = x.pinned(job, "GPU-0-0", "GPU-1-0")
+	x.register(job)
+	x.show("a")
+	x.say("its tasks are restarted in place")
+	for _, a := range x.allocs("a") {
+		x.must(x.API().Allocations().Restart(&api.Allocation{ID: a.ID}, "work", nil))
+	}
+	x.Until("they run again", func() bool {
+		return !slices.ContainsFunc(x.allocs("a"), func(a *api.AllocationListStub) bool { return !strings.HasSuffix(events(a), "Restarting, Started") })
+	})
+	x.show("a")
+	x.say("the job is gated, and its members are stopped")
+	x.register(rewrite.Gate(job))
+	x.stopMembers("a")
+	x.show("a")
 }
 
 func dryRun(x *Script) {

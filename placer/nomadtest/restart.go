@@ -1,0 +1,50 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomadtest
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// restart restarts the tasks of an allocation in place, as `nomad alloc restart` does, or a template
+// with change_mode = "restart". They are not told that they are killed (scenario "restarted").
+func (s *Server) restart(id string) (any, error) {
+	a := s.allocs[id]
+	if a == nil {
+		return nil, httpError(http.StatusNotFound, "alloc not found")
+	}
+	if a.client != api.AllocClientStatusRunning || a.signalled {
+		return nil, httpError(http.StatusInternalServerError, "Task not running")
+	}
+	a.run++
+	again, exit := a.run, onSignal(a)
+	s.taskEvent(a, &api.TaskEvent{Type: api.TaskRestartSignal})
+	s.taskEvent(a, &api.TaskEvent{Type: api.TaskTerminated, ExitCode: exit, Details: map[string]string{"exit_code": strconv.Itoa(exit)}})
+	s.taskEvent(a, &api.TaskEvent{Type: api.TaskRestarting})
+	s.nextIndex("allocs")
+	s.reportUpdate(a)
+	s.afterJitter(s.opts.Client, "task of "+a.id+" restarts", func() {
+		if a.run == again && !a.clientTerminal() && !a.signalled {
+			s.taskEvent(a, &api.TaskEvent{Type: api.TaskStarted})
+			s.nextIndex("allocs")
+			s.reportUpdate(a)
+			s.runTasks(a)
+		}
+	})
+	return struct{}{}, nil
+}
+
+// onSignal is the code with which an allocation's tasks end that are asked to.
+func onSignal(a *alloc) (exit int) {
+	exit = 130
+	for _, t := range a.taskGroup().Tasks {
+		if taskBehaviour(t, a.number).endsWell {
+			exit = 0
+		}
+	}
+	return exit
+}
