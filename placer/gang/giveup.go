@@ -116,10 +116,11 @@ func (g *Gang) requeueLost(w World) ([]Effect, bool) {
 		return g.placeStopped(w)
 	}
 	reason, failed, times := "its members were stopped: their node was drained, or somebody stopped them (nomad alloc stop)", false, g.Record.InfraFailures
+	until := w.Now()
 	if f := w.LastFailure(g.Job); f != nil {
-		reason, failed = f.Reason, f.Cause != failure.Unknown
+		reason, failed, until = f.Reason, f.Cause != failure.Unknown, f.At // no placer may have been there since
 	}
-	if g.ranFor(steadyAfter, w.Now()) {
+	if g.ranFor(steadyAfter, until) {
 		times = 0
 	}
 	if failed && times >= maxInfraFailures {

@@ -18,12 +18,33 @@ const RunsOn = "what it asks for now does not fit, the old gang runs on: "
 
 // askAgain gates a gang that has all members for which its pins name GPUs, and whose author
 // wants more: by nomad job scale, which leaves the pins as they are. As if its author had run
-// its file with that count, it runs on until all of them fit.
-func (g *Gang) askAgain(World) ([]Effect, bool) {
-	if room := roomFor(g.Job, g.Pins); g.stop != nil || g.Pins.Mode != rewrite.ModeGPU || g.Have != room || g.Live != room || room == 0 {
+// its file with that count, it runs on until all of them fit. Of one that was smaller for a while,
+// others may have got GPUs that its pins still name.
+func (g *Gang) askAgain(w World) ([]Effect, bool) {
+	if g.stop != nil || g.Pins.Mode != rewrite.ModeGPU || g.Have == 0 || g.Live != g.Have {
+		return nothing()
+	}
+	if g.Have != roomFor(g.Job, g.Pins) && (g.lostSome(w) || g.Have != roomFor(g.Job, g.notOthers(w))) {
 		return nothing()
 	}
 	return []Effect{g.log(Info, "its author wants more members than its pins name GPUs for"), Register{Why: ToAsk, Job: rewrite.Gate(rewrite.Author(g.Job))}}, false
+}
+
+// lostSome says whether a member has failed or was lost since the job was registered last.
+func (g *Gang) lostSome(w World) bool {
+	return slices.ContainsFunc(w.Allocs(g.Key), func(a *nomad.Alloc) bool {
+		return a.ModifyIndex > *g.Job.JobModifyIndex && (a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost)
+	})
+}
+
+// notOthers are the pins without the GPUs that others hold.
+func (g *Gang) notOthers(w World) rewrite.Pins {
+	p := g.Pins
+	p.Groups = slices.Clone(p.Groups)
+	for i, gp := range p.Groups {
+		p.Groups[i].GPUs = slices.DeleteFunc(slices.Clone(gp.GPUs), func(id string) bool { return w.OthersHold(g.Key, []string{id}) })
+	}
+	return p
 }
 
 // roomFor is for how many of the members that a job asks for its pins name GPUs.

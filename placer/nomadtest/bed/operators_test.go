@@ -1,0 +1,155 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package bed
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+)
+
+func preempting(c *model.Config) { c.Queue.Order, c.Queue.Preempt = queue.Priority, true }
+
+// checkpoints has the members of a job end well if they are asked to.
+func checkpoints(j *api.Job) {
+	args := j.TaskGroups[0].Tasks[0].Config["args"].([]string)
+	args[1] = "trap 'exit 0' INT; " + args[1]
+}
+
+// restart is nomad alloc restart of each member.
+func (w *World) restart(name string) {
+	w.T.Helper()
+	for _, m := range w.Members(Key(name)) {
+		if err := w.Author.Allocations().Restart(&api.Allocation{ID: m.ID}, "work", nil); err != nil {
+			w.T.Fatal(err)
+		}
+	}
+}
+
+// An operator restarts a gang in place (nomad alloc restart), and its program ends well on the
+// signal. Hours later it makes room for another gang: it has not done its work, and starts again.
+func TestRestartedThenPreempted(t *testing.T) {
+	Run(t, Options{Seed: 1, Placer: preempting}, func(w *World) {
+		w.AddNodes(1, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 2, Runs: 5 * time.Hour, Priority: 20, Meta: map[string]string{"pal_preempt": "true"}, Change: checkpoints})
+		w.ExpectRunning("a", 10*time.Second)
+		w.RunFor(10 * time.Minute)
+		w.restart("a")
+		w.RunFor(10 * time.Minute)
+		w.Submit(Gang{Name: "urgent", Members: 2, Runs: time.Minute, Priority: 90})
+		w.ExpectFinished("urgent", 5*time.Minute)
+		w.ExpectRunning("a", 5*time.Minute)
+	})
+}
+
+// The same, and its node is drained.
+func TestRestartedThenDrained(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 2, Runs: 5 * time.Hour, Change: checkpoints})
+		w.ExpectRunning("a", 10*time.Second)
+		w.RunFor(10 * time.Minute)
+		w.restart("a")
+		w.RunFor(10 * time.Minute)
+		for n := range 2 {
+			w.Nomad.Drain(NodeID(n))
+		}
+		w.ExpectGone("a", time.Minute)
+		for n := range 2 {
+			w.Nomad.SetEligible(NodeID(n), true)
+		}
+		w.ExpectRunning("a", 5*time.Minute)
+	})
+}
+
+// scale is nomad job scale: another count, whatever else the job has by now.
+func (w *World) scale(name string, count int) {
+	w.T.Helper()
+	job := copyOf(w.Nomad.Job(Key(name)))
+	job.TaskGroups[0].Count = &count
+	if err := w.Register(job); err != nil {
+		w.T.Fatal(err)
+	}
+}
+
+// A gang is scaled down, others get the GPUs that came free, and it is scaled up again: it runs on
+// until all of it fits, as one that is scaled up otherwise.
+func TestScaledDownAndUp(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 4, Runs: 5 * time.Hour})
+		w.ExpectRunning("a", 10*time.Second)
+		w.scale("a", 2)
+		w.RunFor(time.Minute)
+		w.Submit(Gang{Name: "b", Members: 2, Runs: time.Hour})
+		w.ExpectRunning("b", time.Minute)
+		was := w.Members(Key("a"))
+		w.scale("a", 4)
+		for range 300 {
+			w.RunFor(time.Second)
+			if is := w.Members(Key("a")); len(is) != 2 || is[0].ID != was[0].ID || is[1].ID != was[1].ID {
+				w.T.Fatalf("it does not run on:\n%s", w.Describe())
+			}
+		}
+	})
+}
+
+// A bad edit has a gang given up. Its author reverts to the version that ran (nomad job revert), and it
+// runs. Then its nodes are drained: it was not given up as it is now, and starts again.
+func TestGivenUpRevertedThenDrained(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 2, Runs: 100 * time.Hour})
+		w.ExpectRunning("a", 10*time.Second)
+		good := copyOf(w.Nomad.Job(Key("a")))
+		if err := w.Edit(Key("a"), func(j *api.Job) { runsScript(j.TaskGroups[0], "sleep 10; exit 1") }); err != nil {
+			t.Fatal(err)
+		}
+		w.Expect("given up", 20*time.Minute, func() bool { return w.explained("a").State == gang.Failed })
+		if err := w.Register(good); err != nil {
+			t.Fatal(err)
+		}
+		w.ExpectRunning("a", time.Minute)
+		w.RunFor(2 * time.Hour)
+		for n := range 2 {
+			w.Nomad.Drain(NodeID(n))
+		}
+		w.ExpectGone("a", time.Minute)
+		for n := range 2 {
+			w.Nomad.SetEligible(NodeID(n), true)
+		}
+		w.Until(10*time.Minute, func() bool { return w.Running(Key("a")) })
+		if e := w.explained("a"); e.State != gang.Running {
+			t.Errorf("%s: %s", e.State, e.Reason)
+		}
+	})
+}
+
+// A gang has finished, and is stopped twice, to tidy up. A job that comes after it starts.
+func TestAfterAJobStoppedTwice(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "z", Members: 2, Runs: time.Minute})
+		w.ExpectFinished("z", 5*time.Minute)
+		w.RunFor(time.Minute)
+		for range 2 {
+			if err := w.Stop(Key("z")); err != nil {
+				t.Fatal(err)
+			}
+			w.RunFor(10 * time.Second)
+		}
+		w.Submit(Gang{Name: "a", Runs: time.Minute, Meta: map[string]string{"pal_after": "z"}})
+		w.ExpectRunning("a", 2*time.Minute)
+	})
+}
