@@ -24,16 +24,18 @@ func (g *Gang) askAgain(w World) ([]Effect, bool) {
 	if g.stop != nil || g.Pins.Mode != rewrite.ModeGPU || g.Have == 0 || g.Live != g.Have {
 		return nothing()
 	}
-	if g.Have != roomFor(g.Job, g.Pins) && (g.lostSome(w) || g.Have != roomFor(g.Job, g.notOthers(w))) {
+	if g.Have != roomFor(g.Job, g.Pins) && (!g.runsOn(w) || g.Have != roomFor(g.Job, g.notOthers(w))) {
 		return nothing()
 	}
 	return []Effect{g.log(Info, "its author wants more members than its pins name GPUs for"), Register{Why: ToAsk, Job: rewrite.Gate(rewrite.Author(g.Job))}}, false
 }
 
-// lostSome says whether a member has failed or was lost since the job was registered last.
-func (g *Gang) lostSome(w World) bool {
-	return slices.ContainsFunc(w.Allocs(g.Key), func(a *nomad.Alloc) bool {
-		return a.ModifyIndex > *g.Job.JobModifyIndex && (a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost)
+// runsOn says whether the gang is what ran before the job was registered last, and has lost no
+// member since.
+func (g *Gang) runsOn(w World) bool {
+	return !slices.ContainsFunc(w.Allocs(g.Key), func(a *nomad.Alloc) bool {
+		lost := a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost
+		return a.PlacedFor(g.Job) || lost && a.ModifyIndex > *g.Job.JobModifyIndex
 	})
 }
 
