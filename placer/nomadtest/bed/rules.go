@@ -290,11 +290,13 @@ func (r *rules) placed(m nomadtest.Member) {
 	}
 	s, as := r.story(m.Job), fmt.Sprintf("%d %s[%d]", *m.Version.Version, m.Group, m.Number)
 	member := fmt.Sprintf("%s[%d]", m.Group, m.Number)
-	if s.placed[as] || s.away[member] {
+	at := *m.PlacedBy.JobModifyIndex
+	late := cmp.Or(r.atOnce[at], at) < at // a member may have finished before it was written, and runs again (walk 760053)
+	if s.placed[as] || s.away[member] || late {
 		r.replaced = time.Now()
 	}
 	s.placed[as], s.away[member] = true, false
-	if at, ok := s.kept[member]; ok && !s.gone && s.rewroteAt.Sub(at) > atOnce {
+	if done, ok := s.kept[member]; ok && !s.gone && s.rewroteAt.Sub(done) > atOnce {
 		r.violated("%s[%d] of %s had finished, needs no other member, and is run again", m.Group, m.Number, m.Job)
 	}
 	_, elastic := rewrite.ElasticOf(m.Version) // of those, see ended
