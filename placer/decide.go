@@ -377,16 +377,16 @@ func (p *Placer) arrived(now time.Time) []*start {
 			continue
 		}
 		to := t.Target
-		t.Target = nil
 		if to == nil { // it was edited meanwhile, or the cluster was rebuilt: see [gang.Gang.Step]
 			continue
 		}
 		if t.Nomad != gang.Waiting || t.Refused != nil || slices.ContainsFunc(to.GPUs(), func(u int) bool { return !p.m.View.Cluster.Available(u) }) {
 			p.m.Queue.Stopped(gang.QueueTime(now), t.Key.String())
-			t.Placed = false
+			t.Target, t.Placed = nil, false
 			continue
 		}
 		s := p.prepare(t, pal.Found{Placement: *to}, now)
+		t.Target = nil
 		if s.Record.Note = noteMoved; a.why == gang.Resized {
 			s.Record.Note = gang.NoteResized
 		}

@@ -237,6 +237,9 @@ func finishedIn(job *api.Job, version uint64, as []*nomad.Alloc) (at time.Time, 
 		}
 	}
 	lacks := func(g *api.TaskGroup) bool { return len(done[*g.Name]) < rewrite.Members(g) }
+	if len(done) == 0 { // one of no members has nothing to do
+		at = time.Unix(0, *job.SubmitTime)
+	}
 	return at, !slices.ContainsFunc(job.TaskGroups, lacks)
 }
 

@@ -86,7 +86,7 @@ func (g *Gang) Submitted() time.Time {
 // ran is the record with what the gang has run and waited so far, nil if it
 // never was placed.
 func (g *Gang) ran() *Record {
-	if len(g.Pins.Groups) > 0 {
+	if len(g.Pins.Groups) > 0 || g.Target != nil { // its author's gate may have no pins beside it
 		return g.Record
 	}
 	if g.position.index == *g.Job.JobModifyIndex {
@@ -192,6 +192,9 @@ func (g *Gang) asItRuns(w World) (queue.Job, pal.Placement) {
 	}
 	for _, m := range at.Members {
 		j.Gang.MemberSets[m.MemberSet].Members++
+	}
+	if r := g.Record; r != nil && r.Attained > 0 {
+		j.Attained, j.Done, j.Waited = r.Attained, r.Done, r.Waited
 	}
 	return j, at
 }

@@ -137,13 +137,19 @@ func (g *Gang) restorePins(w World) ([]Effect, bool) {
 	}
 	// Where a member has ended, its successor and those that are restarted may get one
 	// another's GPUs (walk 584).
-	mixed := g.Live < g.Want && AuthorSpec(rewrite.Author(had)) != AuthorSpec(rewrite.Author(g.Job))
+	mixed := *g.Job.Type == api.JobTypeBatch && g.Live < g.Want && AuthorSpec(rewrite.Author(had)) != AuthorSpec(rewrite.Author(g.Job))
 	// What already ran where it may not, a node's attribute has changed say, is left there.
 	forbidden := w.Forbids(g.Job, g.Members) && !w.Forbids(had, g.Members)
 	// Others may have got those of members that had done their work, which its author has run
 	// again (walk 10005539).
 	gone := pins.Mode == rewrite.ModeGPU && w.OthersHold(g.Key, pins.GPUs())
-	if SameRequests(had, g.Job) && fitsRange(g.Job, pins) && !mixed && !forbidden && !gone && (pins.Mode != rewrite.ModeGPU || roomFor(had, pins) >= g.Want) {
+	same := SameRequests(had, g.Job) || g.lacksOneByOne(had, pins)
+	if same && fitsRange(g.Job, pins) && !mixed && !forbidden && !gone && (pins.Mode != rewrite.ModeGPU || roomFor(had, pins) >= g.Want) {
+		if g.Record != nil && AuthorSpec(rewrite.Author(had)) != AuthorSpec(rewrite.Author(g.Job)) {
+			r := *g.Record
+			r.UserFailures = 0 // what failed may be mended
+			g.Record = &r
+		}
 		es, on := g.repin(ToRestore, pins, w)
 		return append([]Effect{g.log(Info, "resubmitted: its gang keeps its GPUs")}, es...), on
 	}
@@ -200,10 +206,16 @@ func (g *Gang) preemptChanged(e Event, w World) []Effect {
 func (g *Gang) resized(w World) []Effect {
 	room := g.read.room
 	g.Trouble = ""
-	g.Record = &Record{
+	r := Record{
 		Namespace: g.Key.Namespace, Job: g.Key.ID, Submitted: g.Submitted(), Decided: w.Now(),
 		JobModifyIndex: *g.Job.JobModifyIndex, Mode: room.Mode, Decision: room.Decision, Note: NoteResized,
 	}
+	if g.Record != nil { // what it has run counts
+		had := *g.Record
+		had.stop(w.Now(), "", w.Now().Sub(g.startedAt(w.Now())), 1)
+		r.Attained, r.Done, r.Waited = had.Attained, had.Done, had.Waited
+	}
+	g.Record = &r
 	return []Effect{Own{room.Pins.GPUs()}, Keep{room.Placement}, SaveRecord{*g.Record}}
 }
 
@@ -220,7 +232,13 @@ func (g *Gang) newestRun() (newest *api.Job) {
 }
 
 // SameRequests says whether two versions want the same members with the same GPUs.
-func SameRequests(a, b *api.Job) bool { return slices.Equal(requests(a), requests(b)) }
+func SameRequests(a, b *api.Job) bool { return slices.Equal(requests(a, members), requests(b, members)) }
+
+// sameMembers says whether they want the same of each member.
+func sameMembers(a, b *api.Job) bool {
+	anyNumber := func(*api.Job, *api.TaskGroup) string { return "" }
+	return slices.Equal(requests(a, anyNumber), requests(b, anyNumber))
+}
 
 // members is how many members a group is to have, as its author says it: of an elastic
 // gang the number is ours.
@@ -229,6 +247,24 @@ func members(job *api.Job, g *api.TaskGroup) string {
 		return "elastic"
 	}
 	return fmt.Sprint(rewrite.Members(g))
+}
+
+// lacksOneByOne says whether the gang is a service whose author asks for another number of members, and
+// that has lost one while it waits for room: behind its gate Nomad would not replace it. With its pins
+// it does, and makeWhole gives the others nodes as these have room.
+func (g *Gang) lacksOneByOne(had *api.Job, pins rewrite.Pins) bool {
+	return *g.Job.Type == api.JobTypeService && !g.NeedsAll() && pins.Mode == rewrite.ModeClass &&
+		sameMembers(had, g.Job) && g.Live < withGPUs(had)
+}
+
+// withGPUs is how many members with GPUs a version wants.
+func withGPUs(job *api.Job) (n int) {
+	for _, tg := range job.TaskGroups {
+		if rewrite.GPUsPerMember(tg) > 0 {
+			n += rewrite.Members(tg)
+		}
+	}
+	return n
 }
 
 // narrowed are the pins with as many members as a job that is elastic may have, if they have more:
@@ -257,7 +293,7 @@ func fitsRange(job *api.Job, p rewrite.Pins) bool {
 	return gp.Count >= e.Least && gp.Count <= e.Most
 }
 
-func requests(job *api.Job) []string {
+func requests(job *api.Job, members func(*api.Job, *api.TaskGroup) string) []string {
 	var out []string
 	for _, g := range rewrite.Author(job).TaskGroups {
 		for _, t := range g.Tasks {

@@ -1,0 +1,199 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package bed
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/store"
+)
+
+func (w *World) decision(name string) gang.Record {
+	w.T.Helper()
+	r, err := store.In(w.client()).Decision(nomad.JobKey{Namespace: "default", ID: name}).Read(w.T.Context())
+	if err != nil || !r.There {
+		w.T.Fatalf("the record of %s: %+v, %v", name, r, err)
+	}
+	return r.Of
+}
+
+// A gang fails by itself and is given up. Days later its author has mended it and runs it again: it
+// waits from then on, behind those that have waited longer.
+func TestGivenUpThenRunAgain(t *testing.T) {
+	Run(t, Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Order = queue.FIFO }}, func(w *World) {
+		w.AddNodes(1, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 2, Runs: 2 * time.Minute, Exit: 1, OneExit: true})
+		w.Expect("given up", time.Hour, func() bool { return w.explained("a").State == gang.Failed })
+		w.Submit(Gang{Name: "full", Members: 2, Runs: 72 * time.Hour})
+		w.ExpectRunning("full", time.Minute)
+		w.RunFor(time.Hour)
+		w.Submit(Gang{Name: "b", Members: 2, Runs: time.Hour})
+		w.RunFor(70 * time.Hour)
+		w.Submit(Gang{Name: "a", Members: 2, Runs: time.Hour})
+		again := time.Now()
+		w.RunFor(time.Minute)
+		for _, j := range w.placers[0].Status().Jobs {
+			t.Logf("%s: %s, position %d, submitted %v, %s", j.Job, j.State, j.Position, j.Submitted, j.Reason)
+			if j.Job == "a" && j.Submitted.Before(again.Add(-time.Minute)) {
+				t.Errorf("a waits since %v before it was run again", again.Sub(j.Submitted))
+			}
+			if j.Job == "b" && j.Position != 1 {
+				t.Errorf("b stands at %d", j.Position)
+			}
+		}
+	})
+}
+
+// The third try of a gang runs when its author has mended what failed, and runs it again. The new
+// program has tries of its own.
+func TestMendedWhileItRuns(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 2, Runs: 2 * time.Minute, Exit: 1, OneExit: true})
+		w.Expect("two failures", time.Hour, func() bool { return w.Nomad.Job(Key("a")) != nil && w.failures("a") == 2 && w.Running(Key("a")) })
+		w.RunFor(time.Minute)
+		if err := w.Edit(Key("a"), func(j *api.Job) { runsScript(j.TaskGroups[0], "sleep 7200; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 3; exit 0") }); err != nil {
+			t.Fatal(err)
+		}
+		w.ExpectRunning("a", time.Minute)
+		w.RunFor(2*time.Hour + 5*time.Minute)
+		if e := w.explained("a"); e.State == gang.Failed {
+			t.Errorf("%s: %s", e.State, e.Reason)
+		}
+	})
+}
+
+func (w *World) failures(name string) int {
+	r, err := store.In(w.client()).Decision(nomad.JobKey{Namespace: "default", ID: name}).Read(w.T.Context())
+	if err != nil || !r.There {
+		return 0
+	}
+	return r.Of.UserFailures
+}
+
+// A gang has made room for another one after two hours. It runs again, and is given another count,
+// which fits beside it: what it has run before still counts.
+func TestResizedKeepsWhatItRan(t *testing.T) {
+	for name, beside := range map[string]bool{"beside": true, "over its own": false} {
+		t.Run(name, func(t *testing.T) {
+			Run(t, Options{Seed: 1, Placer: preempting}, func(w *World) {
+				n := 4
+				if beside {
+					n = 8
+				}
+				w.AddNodes(1, n)
+				w.StartPlacer()
+				w.Submit(Gang{Name: "a", Members: 2, Runs: 50 * time.Hour, Priority: 20, Meta: map[string]string{"pal_preempt": "true"}})
+				w.ExpectRunning("a", 10*time.Second)
+				w.RunFor(2 * time.Hour)
+				w.Submit(Gang{Name: "urgent", Members: n, Runs: 10 * time.Minute, Priority: 90})
+				w.ExpectFinished("urgent", 20*time.Minute)
+				w.ExpectRunning("a", 5*time.Minute)
+				w.RunFor(time.Minute)
+				was := w.decision("a")
+				if err := w.Edit(Key("a"), func(j *api.Job) { j.TaskGroups[0].Count = new(4) }); err != nil {
+					t.Fatal(err)
+				}
+				w.ExpectRunning("a", 5*time.Minute)
+				w.RunFor(time.Minute)
+				is := w.decision("a")
+				t.Logf("was %v %v %v, is %v %v %v", was.Attained, was.Done, was.Waited, is.Attained, is.Done, is.Waited)
+				if is.Attained < was.Attained {
+					t.Errorf("it had run %v, and is said to have run %v: %+v\n%s", was.Attained, is.Attained, is, w.Describe())
+				}
+			})
+		})
+	}
+}
+
+// A service whose author asks for more members than fit runs on as it is; a member that fails then
+// is tried again, on the GPU that it had.
+func TestServiceWaitsForMoreAndLosesAMember(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "serve", Service: true, Members: 2, Reschedules: 20, Change: func(j *api.Job) {
+			runsScript(j.TaskGroups[0], "[ $NOMAD_ALLOC_INDEX = 0 ] && sleep 3600 && exit 1; sleep infinity")
+		}})
+		w.ExpectRunning("serve", time.Minute)
+		w.Submit(Gang{Name: "train", Members: 2, Runs: 100 * time.Hour})
+		w.ExpectRunning("train", time.Minute)
+		if err := w.Edit(Key("serve"), func(j *api.Job) { j.TaskGroups[0].Count = new(3) }); err != nil {
+			t.Fatal(err)
+		}
+		w.RunFor(2 * time.Hour)
+		if n := len(w.Members(Key("serve"))); n < 2 {
+			t.Errorf("%d members:\n%s", n, w.Describe())
+		}
+		t.Log(w.explained("serve").Reason)
+	})
+}
+
+// A job comes after one that its author has scaled to nothing.
+func TestAfterNothing(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "prepare", Ungated: true, Runs: time.Minute, Change: func(j *api.Job) {
+			j.TaskGroups[0].Tasks[0].Resources.Devices = nil
+			j.TaskGroups[0].Count = new(0)
+		}})
+		w.RunFor(time.Minute)
+		w.Submit(Gang{Name: "a", Runs: time.Minute, Meta: map[string]string{"pal_after": "prepare"}})
+		w.RunFor(10 * time.Minute)
+		t.Log(w.Describe())
+		if e := w.explained("a"); e.State == gang.Waiting {
+			t.Errorf("%s: %s", e.State, e.Reason)
+		}
+	})
+}
+
+// A gang is scaled to nothing and back.
+func TestScaledToNothingAndBack(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 4, Runs: 5 * time.Hour})
+		w.ExpectRunning("a", time.Minute)
+		w.scale("a", 0)
+		w.ExpectGone("a", time.Minute)
+		w.RunFor(time.Minute)
+		t.Log(w.explained("a").State, w.explained("a").Reason)
+		w.Submit(Gang{Name: "b", Members: 2, Runs: time.Hour})
+		w.ExpectRunning("b", time.Minute)
+		w.RunFor(time.Minute)
+		w.scale("a", 4)
+		w.RunFor(2 * time.Minute)
+		t.Log(w.Describe())
+		w.ExpectRunning("a", 2*time.Hour)
+	})
+}
+
+// A gang that waits is scaled to nothing and back.
+func TestWaitingScaledToNothingAndBack(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "b", Members: 2, Runs: time.Hour})
+		w.ExpectRunning("b", time.Minute)
+		w.Submit(Gang{Name: "a", Members: 4, Runs: 5 * time.Hour})
+		w.RunFor(time.Minute)
+		w.scale("a", 0)
+		w.RunFor(time.Minute)
+		t.Log(w.explained("a").State, w.explained("a").Reason)
+		w.RunFor(2 * time.Hour)
+		t.Log(w.explained("a").State, w.explained("a").Reason)
+		w.scale("a", 4)
+		w.ExpectRunning("a", 2*time.Hour)
+	})
+}
