@@ -10,13 +10,17 @@ func (p *pass) overArray(e *entry) bool {
 	if e.job.ArrayParallel <= 0 {
 		return false
 	}
-	n := p.arrays[e.job.Array]
-	for _, c := range p.Queue.claims { // others are being stopped for them
-		if c.by.state == waiting && c.by.job.Array == e.job.Array {
-			n++
+	return p.arrays[e.job.Array] >= e.job.ArrayParallel
+}
+
+// countArray counts a gang with its array, or (negative) no longer: it runs, is about to, or others
+// are being stopped for it.
+func (q *Queue) countArray(e *entry, sign int) {
+	if a := e.job.array(); a != "" {
+		if q.arrays[a] += sign; q.arrays[a] == 0 {
+			delete(q.arrays, a)
 		}
 	}
-	return n >= e.job.ArrayParallel
 }
 
 // array is the name by which gangs share a bound, "" where they have none.

@@ -64,6 +64,7 @@ type signature struct {
 	admitted                uint64 // windows whose GPUs it may use, a bit each
 	array                   string
 	endless                 bool
+	claimed                 bool // others are being stopped for them: they are left out of passes
 	// Of an elastic gang; the member sets are those of its size.
 	least      int
 	efficiency float64
@@ -177,7 +178,7 @@ type attempt struct {
 // members has another one meanwhile than its bucket.
 func (q *Queue) sign(e *entry) {
 	e.sig = signature{class: e.job.Gang.Class, maxTier: e.job.Gang.MaxTier, memberSets: memberSets(e.job.Gang), localityWait: e.job.LocalityWait,
-		preemptible: e.job.Preemptible, migratable: e.job.Migratable, admitted: q.admitted(e.job), array: e.job.array(), endless: e.job.Endless, least: e.job.Least, efficiency: e.job.Efficiency}
+		preemptible: e.job.Preemptible, migratable: e.job.Migratable, admitted: q.admitted(e.job), array: e.job.array(), endless: e.job.Endless, claimed: e.claim != nil, least: e.job.Least, efficiency: e.job.Efficiency}
 	if q.opt.FairShare || len(q.opt.Tenants) > 0 {
 		e.sig.tenant = e.job.Tenant
 	}
@@ -194,26 +195,39 @@ func (q *Queue) enqueue(e *entry) {
 		q.resize(e, e.full.MemberSets[0].Members)
 	}
 	q.sign(e)
-	sig := e.sig
-	b := q.buckets[sig]
-	if b == nil {
-		b = &bucket{sig: sig, gpus: e.gpus, livePos: -1}
-		q.buckets[sig] = b
-	}
-	e.bucket, e.expect = b, q.remaining(e, e.waitingSince)
+	e.expect = q.remaining(e, e.waitingSince)
 	q.expectUrgency(e)
 	e.key = q.keyOf(e)
-	b.push(e)
+	q.putInto(e, e.sig)
 	q.date(e)
 	q.name(e)
-	if b.livePos < 0 {
-		b.livePos = len(q.live)
-		q.live = append(q.live, b)
-	}
 	if e.overdue {
 		q.overdue.push(e)
 	} else {
 		q.ages.push(e)
+	}
+}
+
+// putInto puts a waiting gang into the bucket of the signature.
+func (q *Queue) putInto(e *entry, sig signature) {
+	b := q.buckets[sig]
+	if b == nil {
+		b = &bucket{sig: sig, gpus: e.whole(), livePos: len(q.live)}
+		q.buckets[sig] = b
+		q.live = append(q.live, b)
+	}
+	e.bucket = b
+	b.push(e)
+}
+
+// rebucket moves a waiting gang to the bucket where it belongs now that it has, or has lost, a claim.
+func (q *Queue) rebucket(e *entry) {
+	e.sig.claimed = e.claim != nil
+	if e.bucket != nil {
+		sig := e.bucket.sig
+		sig.claimed = e.sig.claimed
+		q.takeOut(e)
+		q.putInto(e, sig)
 	}
 }
 
@@ -225,20 +239,33 @@ func memberSets(g pal.Gang) string {
 	return g.Demand()
 }
 
-// dequeue takes a waiting entry out of its bucket and the lists. The last one takes the
-// bucket along, so that a pass looks at no empty ones.
+// leaveQueue is for a gang that waits no longer: what was being freed for it comes to others.
+func (q *Queue) leaveQueue(e *entry) {
+	q.dequeue(e)
+	if e.claim != nil {
+		q.drop(e.claim)
+	}
+}
+
+// dequeue takes a waiting entry out of its bucket and the lists.
 func (q *Queue) dequeue(e *entry) {
-	b := e.bucket
-	b.remove(e)
+	q.takeOut(e)
 	q.undate(e)
 	e.urgency = urgency{}
 	q.unname(e)
-	e.bucket = nil
 	if e.overdue {
 		q.overdue.remove(e)
 	} else {
 		q.ages.remove(e)
 	}
+}
+
+// takeOut takes a waiting entry out of its bucket. The last one takes the bucket along, so that a
+// pass looks at no empty ones.
+func (q *Queue) takeOut(e *entry) {
+	b := e.bucket
+	b.remove(e)
+	e.bucket = nil
 	if len(b.es) == 0 {
 		last := q.live[len(q.live)-1]
 		q.live[b.livePos], last.livePos = last, b.livePos

@@ -80,7 +80,7 @@ func (p *pass) giveOthers() {
 		if e == p.changed && e.state == waiting { // it keeps its place: those behind it come after it
 			return
 		}
-		if e.state == starting || p.claimed(e) || p.turn != nil && p.turn.by == e {
+		if e.state == starting || e.claim != nil || p.turn != nil && p.turn.by == e {
 			continue
 		}
 		p.toLeast(e)

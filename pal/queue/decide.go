@@ -4,7 +4,6 @@
 package queue
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -19,6 +18,7 @@ type claim struct {
 	placement pal.Placement
 	victims   []*entry // not yet stopped
 	granted   bool     // because the gang is overdue
+	gpus      int      // that count as promised to its tenants, see promise
 }
 
 // reason is what its gang waits for.
@@ -38,16 +38,41 @@ func (c *claim) end(now time.Duration) time.Duration {
 	return now + stretched(c.by.expect, c.placement.Cost()*slower)
 }
 
-// dropClaims gives up claims. Victims that are being stopped already still stop: whoever wants
-// GPUs next gets theirs, see takeOver.
-func (q *Queue) dropClaims(drop func(*claim) bool) {
-	q.claims = slices.DeleteFunc(q.claims, func(c *claim) bool {
-		dropped := drop(c)
-		if dropped {
-			q.leaving = append(q.leaving, slices.DeleteFunc(c.victims, func(v *entry) bool { return v.state != stopping })...)
+// enter takes in a claim: it counts with its gang's tenants and array, and the gang is left out of
+// passes.
+func (q *Queue) enter(c *claim) {
+	q.claims = append(q.claims, c)
+	c.by.claim = c
+	for _, v := range c.victims {
+		v.stopsFor = c
+	}
+	c.gpus = c.by.least()
+	q.promise(c, 1)
+	q.rebucket(c.by)
+}
+
+// drop gives up a claim. Victims that are being stopped already still stop: whoever wants GPUs next
+// gets theirs, see takeOver.
+func (q *Queue) drop(c *claim) {
+	i := slices.Index(q.claims, c)
+	q.claims = slices.Delete(q.claims, i, i+1)
+	c.by.claim = nil
+	for _, v := range c.victims {
+		if v.stopsFor = nil; v.state == stopping {
+			q.leaving = append(q.leaving, v)
 		}
-		return dropped
-	})
+	}
+	q.promise(c, -1)
+	q.rebucket(c.by)
+}
+
+// promise counts the GPUs of a claim with its gang's tenants, and the gang with its array, (1) or no
+// longer (-1): else two gangs could be promised the same part of a quota.
+func (q *Queue) promise(c *claim, sign int) {
+	for t := c.by.of.tenant; t != nil; t = t.parent {
+		t.promised += sign * c.gpus
+	}
+	q.countArray(c.by, sign)
 }
 
 // stays says that a gang is not, or no longer, being stopped for nobody.
@@ -221,36 +246,28 @@ func (p *pass) holdPending() {
 // GPUs of the others. Where somebody else got one of the GPUs all the same, or one
 // failed, the claim lapses and the gang is decided on again.
 func (p *pass) claims() {
-	p.dropClaims(func(c *claim) bool {
-		if c.by.state != waiting {
-			return true
-		}
-		if len(c.victims) > 0 {
+	for _, c := range slices.Clone(p.Queue.claims) {
+		switch {
+		case len(c.victims) > 0:
 			p.keep(c.placement)
-			return false
-		}
-		if p.allFree(c.placement) {
+		case p.allFree(c.placement):
 			c.by.granted = c.granted
 			p.start(c.by, pal.Found{Placement: c.placement})
+		default:
+			p.drop(c)
 		}
-		return true
-	})
+	}
 }
 
 func (p *pass) allFree(pl pal.Placement) bool {
 	return !slices.ContainsFunc(pl.GPUs(), func(u int) bool { return !p.c.Available(u) })
 }
 
-// claimed says whether GPUs are being freed for the gang.
-func (p *pass) claimed(e *entry) bool {
-	return slices.ContainsFunc(p.Queue.claims, func(c *claim) bool { return c.by == e })
-}
-
 // start decides that a waiting gang starts on the placement. From here on its GPUs
 // count as its tenant's. The head's reservation is only marked: it is worked out again
 // when somebody needs it, not after each start.
 func (p *pass) start(e *entry, f pal.Found) {
-	p.dequeue(e)
+	p.leaveQueue(e)
 	p.learnWait(p.now, e)
 	p.resize(e, len(f.Members))
 	e.waited += p.now - e.waitingSince
@@ -281,10 +298,6 @@ func (p *pass) walk() {
 			return
 		}
 		e := p.next(b)
-		if p.claimed(e) {
-			p.goOn(b, e)
-			continue
-		}
 		if p.overQuota(e) || p.turn != nil && p.turn.by == e {
 			b.done = p.passes
 			continue
@@ -324,21 +337,16 @@ func (p *pass) next(b *bucket) *entry {
 }
 
 // goOn brings the pass to the next gang of the bucket that is worth a try, after e; without one
-// the pass is done with the bucket. While gangs start, that is the bucket's new first one.
-// Behind a gang that others are stopped for it is the next in order. Behind a
-// gang that would end too late it is the next, in order, that is expected to run no
+// the pass is done with the bucket. While gangs leave it, as they start or others are stopped for
+// them, that is its new first one. Behind a gang that would end too late it is the next, in order, that is expected to run no
 // longer than the slack. To find one takes a look at each place of the bucket: the
 // heap is sorted by key, not by run time.
 func (p *pass) goOn(b *bucket, e *entry) {
 	first := b.passes != p.passes
 	switch {
-	case e.state != waiting: // it has started
+	case e.bucket != b: // it starts, or others are stopped for it
 		if first {
 			return
-		}
-	case p.claimed(e):
-		if first {
-			b.slack = math.MaxInt64
 		}
 	case p.slack > 0:
 		b.slack = p.slack
@@ -388,7 +396,7 @@ func (p *pass) first() *bucket {
 	}
 	var best *bucket
 	for _, b := range p.live {
-		if b.done != p.passes && (best == nil || p.next(b).key.compare(p.next(best).key) < 0) {
+		if b.done != p.passes && !b.sig.claimed && (best == nil || p.next(b).key.compare(p.next(best).key) < 0) {
 			best = b
 		}
 	}

@@ -57,6 +57,6 @@ func (q *Queue) kindOf(e *entry) *kind {
 func (e *entry) empty() signature {
 	k := e.sig
 	k.tenant, k.localityWait, k.preemptible, k.migratable, k.admitted, k.array = "", 0, false, false, 0, ""
-	k.least, k.efficiency = 0, 0
+	k.least, k.efficiency, k.claimed = 0, 0, false
 	return k
 }

@@ -122,7 +122,7 @@ func (p *pass) longestOverdue() *entry {
 	var first *entry
 	for _, e := range p.overdue.es { // a heap: only its first element is in order
 		p.toLeast(e)
-		if (first == nil || e.bySubmission(first) < 0) && !p.overQuota(e) && !p.claimed(e) && p.awaits(e) && p.barring(e) == nil {
+		if (first == nil || e.bySubmission(first) < 0) && !p.overQuota(e) && e.claim == nil && p.awaits(e) && p.barring(e) == nil {
 			if first = e; e == p.overdue.es[0] {
 				break
 			}

@@ -124,7 +124,7 @@ func (p *pass) takeFrom(c *claim, victims []*entry, ask func(v *entry, wanted ma
 	if len(c.victims) == 0 {
 		return false
 	}
-	p.Queue.claims = append(p.Queue.claims, c)
+	p.enter(c)
 	p.keep(c.placement)
 	return true
 }

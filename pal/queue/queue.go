@@ -55,6 +55,8 @@ type entry struct {
 	before       time.Duration // attained before startedAt
 	doneBefore   time.Duration // work done before startedAt, at cost 1
 	slower       float64       // see Job.Slower; 1 of a gang with all its members
+	claim        *claim        // while others are being stopped for it
+	stopsFor     *claim        // while it is being stopped; nil: for nobody
 	within       pal.PMScore   // of GPUs that it may have at most; 0: any
 	placement    pal.Placement // where it runs, or is about to
 	target       pal.Placement // where it moves to, or what an elastic one that is stopping shrinks to
@@ -322,7 +324,9 @@ func (q *Queue) Kept(id string) {
 	if e.state, e.target = running, (pal.Placement{}); e.elastic != nil {
 		e.grownAt = 0
 	}
-	q.dropClaims(func(c *claim) bool { return slices.Contains(c.victims, e) })
+	if e.stopsFor != nil {
+		q.drop(e.stopsFor)
+	}
 }
 
 // NoMoves says that nothing is moved before a time: a caller that moves at most so many
@@ -349,7 +353,6 @@ func (q *Queue) Removed(now time.Duration, id string) {
 	q.leave(now, e)
 	q.forecasts.forget(e)
 	delete(q.entries, id)
-	q.dropClaims(func(c *claim) bool { return c.by == e })
 }
 
 // leave takes the entry out of wherever it is: afterwards it is waiting, in no
@@ -358,7 +361,7 @@ func (q *Queue) Removed(now time.Duration, id string) {
 func (q *Queue) leave(now time.Duration, e *entry) {
 	switch e.state {
 	case waiting:
-		q.dequeue(e)
+		q.leaveQueue(e)
 		e.waited += max(0, now-e.waitingSince)
 		return
 	case starting:
@@ -395,10 +398,9 @@ func (q *Queue) stop(now time.Duration, e *entry) {
 	if i, ok := slices.BinarySearchFunc(q.byEnd, e, byEnd); ok {
 		q.byEnd = slices.Delete(q.byEnd, i, i+1)
 	}
-	for _, c := range q.claims {
-		if i := slices.Index(c.victims, e); i >= 0 {
-			c.victims = slices.Delete(c.victims, i, i+1)
-		}
+	if c := e.stopsFor; c != nil {
+		c.victims = slices.DeleteFunc(c.victims, func(v *entry) bool { return v == e })
+		e.stopsFor = nil
 	}
 	q.stays(e)
 }
@@ -447,7 +449,9 @@ func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang,
 	})
 	// Of the old numbers: what they were for is decided again.
 	q.turn = nil
-	q.dropClaims(func(*claim) bool { return true })
+	for _, c := range slices.Clone(q.claims) {
+		q.drop(c)
+	}
 }
 
 // Reconsider is called when other nodes than before may serve gangs: f gives

@@ -64,7 +64,7 @@ func (p *pass) quotas(e, v *entry, freed freedGPUs) (within, over bool) {
 		return false, true
 	}
 	own, others := apart(e.of.tenant, v.of.tenant)
-	within = own != nil && own.gpus+p.promised(own)+e.gpus <= own.Quota
+	within = own != nil && own.gpus+own.promised+e.gpus <= own.Quota
 	return within, others == nil || others.gpus-freed[others] > others.Quota
 }
 

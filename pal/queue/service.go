@@ -42,7 +42,7 @@ func (p *pass) sparing(e *entry, f pal.Found) (at pal.Found, by *entry) {
 func (p *pass) shutOut(e *entry, f pal.Found) *entry {
 	for _, b := range p.live {
 		g := b.first(e)
-		if g == nil || p.overQuota(g) || p.claimed(g) || !p.awaits(g) || p.barring(g) != nil {
+		if g == nil || p.overQuota(g) || !p.awaits(g) || p.barring(g) != nil {
 			continue
 		}
 		p.c.Take(e.job.Gang, f.Placement)
@@ -56,9 +56,9 @@ func (p *pass) shutOut(e *entry, f pal.Found) *entry {
 }
 
 // first is a gang of the bucket that was submitted before the service e, and ends; nil for none.
-// All of a bucket fit alike.
+// All of a bucket fit alike; those that GPUs are being freed for have theirs.
 func (b *bucket) first(e *entry) *entry {
-	if b.sig.endless {
+	if b.sig.endless || b.sig.claimed {
 		return nil
 	}
 	for i := range b.es {

@@ -37,8 +37,11 @@ type tenant struct {
 	parent *tenant   // nil at the top
 	chain  []*tenant // the tenants it is a part of and itself, the top first
 	gpus   int       // of gangs that run or are about to, and outside the Queue
-	usage  usage
-	turn   tenantTurn
+	// promised are those of gangs that others are being stopped for. They count towards quotas and
+	// limits.
+	promised int
+	usage    usage
+	turn     tenantTurn
 }
 
 // tenantTurn is what a walk knows of a tenant, to choose who goes first.
@@ -264,24 +267,7 @@ func (q *Queue) hold(e *entry, sign int) {
 		}
 	}
 	q.lend(e, sign*e.counted)
-	if a := e.job.array(); a != "" {
-		if q.arrays[a] += sign; q.arrays[a] == 0 {
-			delete(q.arrays, a)
-		}
-	}
-}
-
-// promised are GPUs of gangs of the tenant that others are being stopped for. They count
-// towards quotas and limits although hold does not count them yet: else two gangs could
-// be promised the same part of a quota.
-func (p *pass) promised(t *tenant) int {
-	n := 0
-	for _, c := range p.Queue.claims {
-		if c.by.state == waiting && slices.Contains(c.by.of.tenant.chain, t) {
-			n += c.by.least()
-		}
-	}
-	return n
+	q.countArray(e, sign)
 }
 
 // overQuota says whether the gang would take a tenant, or its array, above its limit.
@@ -291,7 +277,7 @@ func (p *pass) overQuota(e *entry) bool { return p.overArray(e) || p.limiting(e,
 // none.
 func (p *pass) limiting(e *entry, gpus int) *tenant {
 	for t := e.of.tenant; t != nil; t = t.parent {
-		if most, ok := t.limit(); ok && t.gpus+p.promised(t)+gpus > most {
+		if most, ok := t.limit(); ok && t.gpus+t.promised+gpus > most {
 			return t
 		}
 	}
@@ -314,13 +300,16 @@ func (q *Queue) byTenant() bool { return q.opt.FairShare || q.tree.quotas }
 
 // firstByTenant is the bucket that goes first: of each tenant the one that the order
 // says, and of those the one of the tenant whose turn it is. A step of the walk changes
-// one bucket, that of the first tenant, and decisions change who has a claim: so tenants
+// one bucket, that of the first tenant, and decisions change whose quota is used: so tenants
 // are sorted once, after each decision anew, and the first moves back in between.
 func (p *pass) firstByTenant() *bucket {
 	compare := func(a, b *tenant) int { return p.compare(a.turn.first, b.turn.first, a.turn.claim, b.turn.claim) }
 	switch {
 	case p.heads == nil:
 		for _, b := range p.live {
+			if b.sig.claimed {
+				continue
+			}
 			t := b.es[0].e.of.tenant
 			if t.turn.pass != p.passes {
 				t.turn = tenantTurn{pass: p.passes, buckets: t.turn.buckets[:0]}
@@ -416,7 +405,7 @@ func (p *pass) claimOf(e *entry) uint8 {
 	for level := range 8 {
 		if level < len(chain) {
 			if t := chain[level]; t.Quota > 0 {
-				within = t.gpus+p.promised(t)+e.least() <= t.Quota
+				within = t.gpus+t.promised+e.least() <= t.Quota
 			}
 		}
 		if claim <<= 1; within {

@@ -256,14 +256,12 @@ func (p *pass) reason(e *entry, ahead string) (Reason, []string) {
 	if e.state == starting {
 		return ReasonStarting, nil
 	}
-	for _, cl := range p.Queue.claims {
-		if cl.by == e {
-			var ids []string
-			for _, v := range cl.victims {
-				ids = append(ids, v.job.ID)
-			}
-			return cl.reason(), ids
+	if e.claim != nil {
+		var ids []string
+		for _, v := range e.claim.victims {
+			ids = append(ids, v.job.ID)
 		}
+		return e.claim.reason(), ids
 	}
 	switch {
 	case !p.possible(e):
