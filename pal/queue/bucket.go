@@ -64,7 +64,7 @@ type signature struct {
 	admitted                uint64 // windows whose GPUs it may use, a bit each
 	array                   string
 	endless                 bool
-	claimed                 bool // others are being stopped for them: they are left out of passes
+	claimed                 bool // others are being stopped for them
 	// Of an elastic gang; the member sets are those of its size.
 	least      int
 	efficiency float64
@@ -85,6 +85,7 @@ type bucket struct {
 	from   *entry
 	passes uint64
 	slack  time.Duration
+	tries  []*entry // of gangs that others are being stopped for: those that the pass has yet to try
 }
 
 // place is a gang's place in its bucket, with copies of what decides whether and when it

@@ -19,6 +19,7 @@ type claim struct {
 	victims   []*entry // not yet stopped
 	granted   bool     // because the gang is overdue
 	gpus      int      // that count as promised to its tenants, see promise
+	held      []int    // of the placement, in this pass: free by now, and marked as taken
 }
 
 // reason is what its gang waits for.
@@ -54,6 +55,7 @@ func (q *Queue) enter(c *claim) {
 // drop gives up a claim. Victims that are being stopped already still stop: whoever wants GPUs next
 // gets theirs, see takeOver.
 func (q *Queue) drop(c *claim) {
+	q.version++
 	i := slices.Index(q.claims, c)
 	q.claims = slices.Delete(q.claims, i, i+1)
 	c.by.claim = nil
@@ -116,7 +118,8 @@ type pass struct {
 // overdue, which windows have ended, what is expected of gangs, whose deadline is in
 // danger. Then each step has the GPUs that those before it left:
 //
-//  1. Earlier decisions: their GPUs are held, and gangs start whose victims have stopped.
+//  1. Earlier decisions: their GPUs are held, and gangs start whose victims have stopped. Those whose
+//     victims have not may still start elsewhere, in their turn.
 //  2. Overdue gangs have their turn. It comes before the queue, or an order that never
 //     reaches them could starve them.
 //  3. The queue, first to last.
@@ -194,10 +197,11 @@ func (p *pass) taken(u int) bool {
 
 // keep holds the free GPUs of a placement until the end of the pass. Those that are
 // still in use are kept from others by whoever uses them.
-func (p *pass) keep(pl pal.Placement) {
+func (p *pass) keep(pl pal.Placement) (held []int) {
 	held, free := p.hold(pl.GPUs())
 	p.kept = append(p.kept, held...)
 	p.undo = append(p.undo, free)
+	return held
 }
 
 // hold keeps those of the GPUs that are free from being chosen; free lets them go again.
@@ -247,9 +251,10 @@ func (p *pass) holdPending() {
 // failed, the claim lapses and the gang is decided on again.
 func (p *pass) claims() {
 	for _, c := range slices.Clone(p.Queue.claims) {
+		c.held = nil
 		switch {
 		case len(c.victims) > 0:
-			p.keep(c.placement)
+			c.held = p.keep(c.placement)
 		case p.allFree(c.placement):
 			c.by.granted = c.granted
 			p.start(c.by, pal.Found{Placement: c.placement})
@@ -263,10 +268,77 @@ func (p *pass) allFree(pl pal.Placement) bool {
 	return !slices.ContainsFunc(pl.GPUs(), func(u int) bool { return !p.c.Available(u) })
 }
 
+// elsewhere looks for GPUs for a gang that others are being stopped for among those that are free,
+// with what is held for it already: a stop may take long, or hang.
+func (p *pass) elsewhere(c *claim, look func() (pal.Found, bool)) (f pal.Found, ok bool) {
+	defer p.unmark(c.held)()
+	p.promise(c, -1)
+	defer p.promise(c, 1)
+	if p.overQuota(c.by) {
+		return f, false
+	}
+	return look()
+}
+
+// letGo ends that GPUs are held for a gang in this pass.
+func (p *pass) letGo(c *claim) {
+	if len(c.held) == 0 {
+		return
+	}
+	p.unmark(c.held)
+	held := setOf(c.held)
+	p.kept = slices.DeleteFunc(p.kept, func(u int) bool { return held[u] })
+}
+
+// retries lists, in their buckets, the gangs that others are being stopped for, and for which enough
+// GPUs are free with those held for them.
+func (p *pass) retries() {
+	for _, b := range p.live {
+		b.tries = b.tries[:0]
+	}
+	free := p.c.FreeGPUs() + len(p.hidden)
+	if free == 0 {
+		return
+	}
+	for _, c := range p.Queue.claims {
+		if e := c.by; !c.granted && free+len(c.held) >= e.least() {
+			e.bucket.tries = append(e.bucket.tries, e)
+		}
+	}
+	for _, b := range p.live {
+		slices.SortFunc(b.tries, func(a, b *entry) int { return a.key.compare(b.key) })
+	}
+}
+
+// retry starts such a gang, if it fits, as if nobody were stopped for it. What is being freed for it
+// then comes to others.
+func (p *pass) retry(b *bucket, e *entry) {
+	b.tries = b.tries[1:]
+	p.foreseeHead(e)
+	f, ok := p.elsewhere(e.claim, func() (f pal.Found, ok bool) {
+		if f, ok = p.fits(b, e); !ok {
+			return f, false
+		}
+		f, by := p.sparing(e, f)
+		return f, by == nil && !p.waitsForLocality(e, f.Placement)
+	})
+	if !ok {
+		return
+	}
+	p.start(e, f)
+	if p.turn != nil { // some of what was held may be its
+		p.show()
+		p.hide()
+	}
+}
+
 // start decides that a waiting gang starts on the placement. From here on its GPUs
 // count as its tenant's. The head's reservation is only marked: it is worked out again
 // when somebody needs it, not after each start.
 func (p *pass) start(e *entry, f pal.Found) {
+	if e.claim != nil {
+		p.letGo(e.claim)
+	}
 	p.leaveQueue(e)
 	p.learnWait(p.now, e)
 	p.resize(e, len(f.Members))
@@ -287,17 +359,22 @@ func (p *pass) start(e *entry, f pal.Found) {
 
 // walk goes through the queue, first to last. A gang that fits starts; else it has those that are
 // coming free for nobody, or elastic gangs shrink for it, or others are stopped; else it waits, and the first that does is the
-// head, whom those behind it must not delay. A gang that others are stopped for has its GPUs,
-// and those behind it in its bucket are tried. A bucket with a gang that neither
+// head, whom those behind it must not delay. A gang that others are being stopped for starts, at its
+// place, if it fits elsewhere; it is not the head. A bucket with a gang that neither
 // fits nor finds victims is done with, as its other gangs would not either, except that
 // where gangs only backfill, those of it that end in time are tried too.
 func (p *pass) walk() {
+	p.retries()
 	for {
 		b := p.first()
 		if b == nil || p.full() {
 			return
 		}
 		e := p.next(b)
+		if e.claim != nil {
+			p.retry(b, e)
+			continue
+		}
 		if p.overQuota(e) || p.turn != nil && p.turn.by == e {
 			b.done = p.passes
 			continue
@@ -330,7 +407,10 @@ func (p *pass) walk() {
 // next is the gang of the bucket that the pass tries next: its first, or where goOn has
 // brought the pass.
 func (p *pass) next(b *bucket) *entry {
-	if b.passes == p.passes {
+	switch {
+	case b.sig.claimed:
+		return b.tries[0]
+	case b.passes == p.passes:
 		return b.from
 	}
 	return b.es[0].e
@@ -388,6 +468,11 @@ func (p *pass) roomOf(e *entry) *room {
 	return p.rooms[k]
 }
 
+// doneWith says whether the pass has no gang of the bucket to try.
+func (p *pass) doneWith(b *bucket) bool {
+	return b.done == p.passes || b.sig.claimed && len(b.tries) == 0
+}
+
 // first is the bucket whose first gang goes first, nil if none is left. It
 // looks at each kind of gang that waits, at each step of the walk.
 func (p *pass) first() *bucket {
@@ -396,7 +481,7 @@ func (p *pass) first() *bucket {
 	}
 	var best *bucket
 	for _, b := range p.live {
-		if b.done != p.passes && !b.sig.claimed && (best == nil || p.next(b).key.compare(p.next(best).key) < 0) {
+		if !p.doneWith(b) && (best == nil || p.next(b).key.compare(p.next(best).key) < 0) {
 			best = b
 		}
 	}
@@ -410,8 +495,8 @@ func (p *pass) first() *bucket {
 func (p *pass) fits(b *bucket, e *entry) (pal.Found, bool) {
 	p.slack = 0
 	try := attempt{version: p.version, head: p.head, turn: p.turn}
-	if p.head != nil || p.turn != nil || len(p.windows.list) > 0 {
-		try.first, try.starts = e, p.starts // how long it runs matters too, and the others do
+	if p.head != nil || p.turn != nil || e.claim != nil || len(p.windows.list) > 0 {
+		try.first, try.starts = e, p.starts // how long it runs matters too, or what is held for it, and the others do
 	}
 	if e.least() > p.c.FreeGPUs()+len(p.hidden) {
 		p.toLeast(e)

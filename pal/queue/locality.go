@@ -174,11 +174,6 @@ func (p *pass) without(which func(*entry) bool, f func()) {
 			}
 		}
 	}
-	for _, us := range [][]int{p.kept, p.hidden} {
-		for _, u := range us {
-			p.c.SetTaken(u, false)
-			defer p.c.SetTaken(u, true)
-		}
-	}
+	defer p.unmark(slices.Concat(p.kept, p.hidden))()
 	f()
 }

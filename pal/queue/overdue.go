@@ -105,6 +105,7 @@ func (p *pass) serve() {
 	if p.turn != nil && !p.valid(p.turn) {
 		p.turn = nil
 	}
+	p.serveClaims()
 	if p.turn != nil && !p.serveOne(p.turn.by) {
 		return
 	}
@@ -112,6 +113,25 @@ func (p *pass) serve() {
 		e := p.longestOverdue()
 		if e == nil || !p.serveOne(e) {
 			return
+		}
+	}
+}
+
+// serveClaims starts the gangs whose turn it was, and that others are being stopped for, if they fit
+// elsewhere; not on what is kept for the next turn.
+func (p *pass) serveClaims() {
+	for _, c := range slices.Clone(p.Queue.claims) {
+		if !c.granted || p.full() {
+			continue
+		}
+		free := func() {}
+		if p.turn != nil {
+			_, free = p.hold(p.turn.placement.GPUs())
+		}
+		f, ok := p.elsewhere(c, func() (pal.Found, bool) { return p.asManyAsFit(c.by, p.find) })
+		if free(); ok {
+			c.by.granted = true
+			p.start(c.by, f)
 		}
 	}
 }

@@ -125,6 +125,6 @@ func (p *pass) takeFrom(c *claim, victims []*entry, ask func(v *entry, wanted ma
 		return false
 	}
 	p.enter(c)
-	p.keep(c.placement)
+	c.held = p.keep(c.placement)
 	return true
 }

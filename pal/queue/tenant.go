@@ -307,7 +307,7 @@ func (p *pass) firstByTenant() *bucket {
 	switch {
 	case p.heads == nil:
 		for _, b := range p.live {
-			if b.sig.claimed {
+			if p.doneWith(b) {
 				continue
 			}
 			t := b.es[0].e.of.tenant
@@ -345,7 +345,7 @@ func (p *pass) renew(t *tenant) bool {
 	r := &t.turn
 	r.first = nil
 	r.buckets = slices.DeleteFunc(r.buckets, func(b *bucket) bool {
-		if len(b.es) == 0 || b.done == p.passes {
+		if len(b.es) == 0 || p.doneWith(b) {
 			return true
 		}
 		if e := p.next(b); r.first == nil || e.key.compare(r.first.key) < 0 {
@@ -401,11 +401,14 @@ func (p *pass) claimOf(e *entry) uint8 {
 	}
 	var claim uint8
 	within := false
-	chain := e.of.tenant.chain
+	chain, more := e.of.tenant.chain, e.least()
+	if e.claim != nil {
+		more -= e.claim.gpus // which are promised
+	}
 	for level := range 8 {
 		if level < len(chain) {
 			if t := chain[level]; t.Quota > 0 {
-				within = t.gpus+t.promised+e.least() <= t.Quota
+				within = t.gpus+t.promised+more <= t.Quota
 			}
 		}
 		if claim <<= 1; within {
