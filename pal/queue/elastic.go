@@ -22,7 +22,8 @@ import (
 //     the restarts cost, in the time that such GPUs were lent for lately: under load they
 //     are soon wanted back, and then its members restart again.
 //   - It shrinks, its last members first, when that lets a waiting gang start that is as
-//     important: of its level or a better one. That comes before stopping anybody.
+//     important: of its level or a better one. That comes before stopping anybody. For a tenant
+//     that would borrow it gives back what its own borrows, and no more.
 //
 // After each start and each change it stays as it is for twice its restart cost. While it
 // waits it counts as one of all its members; a pass tries it with fewer.
@@ -218,7 +219,7 @@ func (p *pass) shrinkFor(e *entry, level int) bool {
 	var from []*entry
 	lent := 0
 	for _, v := range p.elastics {
-		if p.mayBeStopped(v) && p.lends(v, e, level) {
+		if p.mayBeStopped(v) && p.lends(v, e, level, nil) {
 			from = append(from, v)
 			lent += v.gpus - v.least()
 		}
@@ -232,11 +233,12 @@ func (p *pass) shrinkFor(e *entry, level int) bool {
 		return cmp.Or(cmp.Compare(p.area(b, p.now), p.area(a, p.now)), cmp.Compare(b.seq, a.seq))
 	})
 	p.foreseeHead(e)
+	freed := freedGPUs{}
 	for i, v := range from {
-		per, tries := v.full.MemberSets[0].GPUs, 1
-		for n := len(v.placement.Members); n > v.job.Least; tries *= 2 {
+		per, tries, keeps := v.full.MemberSets[0].GPUs, 1, p.keeps(v, e, level, freed)
+		for n := len(v.placement.Members); n > keeps; tries *= 2 {
 			few := max(tries, (e.gpus-p.c.FreeGPUs()+per-1)/per)
-			less := max(v.job.Least, n-few)
+			less := max(keeps, n-few)
 			back = append(back, p.vacateMembers(v, less, n))
 			if n = less; p.c.FreeGPUs() < e.gpus {
 				continue
@@ -253,11 +255,25 @@ func (p *pass) shrinkFor(e *entry, level int) bool {
 	return false
 }
 
-// lends says whether a running gang has members that it would give back for a waiting one
-// of the level.
-func (p *pass) lends(v, e *entry, level int) bool {
-	return v.elastic != nil && v.state == running && !v.settled && len(v.placement.Members) > v.job.Least &&
-		(p.level(v, p.now) >= level && !p.spared(v, e, nil) || p.reclaims(v, e))
+// lends says whether a running gang has a member that it would give back for a waiting one of the
+// level. A turn outranks levels and quotas. Else two of these must hold: the level of the running one is
+// no better, the waiting one's tenant stays within its quota, and the other's is above its own.
+func (p *pass) lends(v, e *entry, level int, freed freedGPUs) bool {
+	if v.elastic == nil || v.state != running || v.settled || len(v.placement.Members) <= v.job.Least {
+		return false
+	}
+	noBetter := p.level(v, p.now) >= level
+	within, over := p.quotas(e, v, freed)
+	return level == math.MinInt || noBetter && (within || over) || within && over
+}
+
+// keeps is with how many members the gang would go on; freed then counts what it gives back.
+func (p *pass) keeps(v, e *entry, level int, freed freedGPUs) (members int) {
+	members = len(v.placement.Members)
+	for ; members > v.job.Least && p.lends(v, e, level, freed); members-- {
+		freed.add(v, v.full.MemberSets[0].GPUs)
+	}
+	return members
 }
 
 // MayGive is how many GPUs, of those that are of use, a running elastic gang would give back for
@@ -265,10 +281,10 @@ func (p *pass) lends(v, e *entry, level int) bool {
 func (q *Queue) MayGive(now time.Duration, id, to string, ofUse func(gpu int) bool) (gpus int, from time.Duration) {
 	v, e := q.entries[id], q.entries[to]
 	p := &pass{Queue: q, now: now}
-	if v == nil || e == nil || e.state != waiting || !p.lends(v, e, p.level(e, now)) {
+	if v == nil || e == nil || e.state != waiting {
 		return 0, 0
 	}
-	for _, m := range v.placement.Members[v.job.Least:] {
+	for _, m := range v.placement.Members[p.keeps(v, e, p.level(e, now), freedGPUs{}):] {
 		for _, u := range m.GPUs {
 			if ofUse(u) {
 				gpus++

@@ -19,11 +19,11 @@ func (p *pass) preemptFor(e *entry) bool {
 	}
 	vs := p.above(p.level(e, p.now))
 	if p.tree.quotas {
-		freed := p.freed()
+		freed := freedGPUs{}
 		vs.spare = func(v *entry) bool {
 			spared := p.spared(v, e, freed)
 			if !spared {
-				freed.add(v)
+				freed.add(v, v.gpus)
 			}
 			return spared
 		}
@@ -116,6 +116,7 @@ func (p *pass) takeFrom(c *claim, victims []*entry, ask func(v *entry, wanted ma
 	for _, v := range victims {
 		if a, ok := ask(v, wanted); ok {
 			v.state = stopping
+			p.countFreeing(v)
 			c.victims = append(c.victims, v)
 			a.Job, a.For = v.job.ID, c.by.job.ID
 			p.actions = append(p.actions, a)

@@ -45,6 +45,9 @@ func newPlayer(t *rapid.T) *player {
 		LocalityWait: rapid.Bool().Draw(t, "locality wait"), FairShare: rapid.Bool().Draw(t, "fair"), Exclusive: rapid.Bool().Draw(t, "exclusive"),
 		MaxWait: 2 * time.Hour, OverdueShare: 0.5, Quantum: 10 * time.Minute, OutlierThreshold: 1.5, Placement: pal.Policy{Name: pal.PAL},
 	}
+	if rapid.Bool().Draw(t, "quotas") {
+		p.opt.Tenants = map[string]Tenant{"x": {Quota: 4}, "y": {Quota: 6}}
+	}
 	q, err := New(p.opt)
 	if err != nil {
 		t.Fatal(err)
@@ -82,6 +85,7 @@ func (p *player) act() {
 		free := p.c.FreeGPUs()
 		actions := p.queue.Decide(p.now, p.c)
 		p.checkWaiting()
+		p.checkCounts()
 		if p.c.FreeGPUs() != free {
 			p.t.Fatalf("Decide left %d free GPUs, there were %d", p.c.FreeGPUs(), free)
 		}
@@ -114,6 +118,30 @@ func (p *player) checkWaiting() {
 	for n, w := range p.queue.WaitingAt(p.now, p.c, []float64{0, 0.5}) {
 		if want := all[n*len(all)/2]; !reflect.DeepEqual(w, want) {
 			p.t.Fatalf("in part %d of 2 of the queue waits %v, want %v", n, w, want)
+		}
+	}
+}
+
+// checkCounts: what tenants are promised, and what gangs of theirs give up, is what a count says.
+func (p *player) checkCounts() {
+	promised, freeing := map[*tenant]int{}, map[*tenant]int{}
+	for _, e := range p.queue.entries {
+		if c := e.claim; c != nil {
+			if !slices.Contains(p.queue.claims, c) || c.by != e || e.state != waiting {
+				p.t.Fatalf("%s has a claim that is not its own", e.job.ID)
+			}
+			promised[e.of.tenant] += e.least()
+		}
+		if c := e.stopsFor; c != nil && (e.state != stopping || !slices.Contains(c.victims, e)) {
+			p.t.Fatalf("%s is not being stopped for %s", e.job.ID, c.by.job.ID)
+		}
+		if e.state == stopping {
+			freeing[e.of.tenant] += e.gpus - len(e.target.GPUs())
+		}
+	}
+	for _, n := range p.queue.namespaces {
+		if t := n.tenant; t.promised != promised[t] || t.freeing != freeing[t] {
+			p.t.Fatalf("tenant %s: %d GPUs are promised and %d being freed, want %d and %d", t.name, t.promised, t.freeing, promised[t], freeing[t])
 		}
 	}
 }

@@ -57,6 +57,7 @@ type entry struct {
 	slower       float64       // see Job.Slower; 1 of a gang with all its members
 	claim        *claim        // while others are being stopped for it
 	stopsFor     *claim        // while it is being stopped; nil: for nobody
+	freeing      int           // GPUs, with its tenants, see countFreeing
 	within       pal.PMScore   // of GPUs that it may have at most; 0: any
 	placement    pal.Placement // where it runs, or is about to
 	target       pal.Placement // where it moves to, or what an elastic one that is stopping shrinks to
@@ -188,6 +189,7 @@ func (q *Queue) Restore(j Job, p pal.Placement, started time.Duration) error {
 func (q *Queue) Stopping(id string) {
 	if e := q.entries[id]; e != nil && e.state == running {
 		e.state = stopping
+		q.countFreeing(e)
 		q.leaving = append(q.leaving, e)
 	}
 }
@@ -324,6 +326,7 @@ func (q *Queue) Kept(id string) {
 	if e.state, e.target = running, (pal.Placement{}); e.elastic != nil {
 		e.grownAt = 0
 	}
+	q.countFreeing(e)
 	if e.stopsFor != nil {
 		q.drop(e.stopsFor)
 	}
@@ -373,6 +376,7 @@ func (q *Queue) leave(now time.Duration, e *entry) {
 		q.stop(now, e)
 	}
 	e.state, e.granted = waiting, false
+	q.countFreeing(e)
 }
 
 // stop takes a running entry out of what run put it into, and out of the victims of
@@ -446,6 +450,7 @@ func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang,
 		// A target has old numbers. Of a gang that shrinks it is its first members; one that
 		// moves goes nowhere until it has been stopped, or kept, and is decided on anew.
 		e.target.Members = e.placement.Members[:min(len(e.target.Members), len(e.placement.Members))]
+		q.countFreeing(e)
 	})
 	// Of the old numbers: what they were for is decided again.
 	q.turn = nil

@@ -20,67 +20,59 @@ func (p *pass) reclaim(e *entry) bool {
 	if !p.tree.quotas || p.claimOf(e) == 0 {
 		return false
 	}
-	freed := p.freed()
+	freed := freedGPUs{}
 	var vs []*entry
 	all := p.above(math.MinInt)
 	for v := all.next(); v != nil; v = all.next() {
 		if within, over := p.quotas(e, v, freed); within && over {
 			vs = append(vs, v)
-			freed.add(v)
+			freed.add(v, v.gpus)
 		}
 	}
 	slices.Reverse(vs) // victims are taken from the end
 	return len(vs) > 0 && p.stopEnough(e, &victims{p: p, left: vs})
 }
 
-// freedGPUs are GPUs of gangs that are being stopped, or would be, by tenant.
+// freedGPUs are GPUs by tenant that would be freed for a gang, beside those that are being freed already.
 type freedGPUs map[*tenant]int
 
-func (f freedGPUs) add(v *entry) {
+func (f freedGPUs) add(v *entry, gpus int) {
 	for t := v.of.tenant; t != nil; t = t.parent {
-		f[t] += v.gpus
+		f[t] += gpus
 	}
 }
 
-// freed are those of gangs that are being stopped.
-func (p *pass) freed() freedGPUs {
-	f := freedGPUs{}
-	for _, c := range p.Queue.claims {
-		for _, v := range c.victims {
-			f.add(v)
-		}
+// countFreeing counts with its tenants what a gang gives up that is being stopped, or made smaller; of
+// others that is nothing.
+func (q *Queue) countFreeing(v *entry) {
+	gpus := 0
+	if v.state == stopping {
+		gpus = v.gpus - len(v.target.GPUs())
 	}
-	for _, v := range p.leaving {
-		f.add(v)
+	for t := v.of.tenant; t != nil; t = t.parent {
+		t.freeing += gpus - v.freeing
 	}
-	return f
+	v.freeing = gpus
 }
 
 // quotas compares a waiting gang's tenant with that of one that runs where their ways up
 // the tree meet: within says whether the first part stays within its quota with the gang,
-// over whether the second is above its own without what is freed.
+// over whether the second is above its own without what is being freed, or would be.
 func (p *pass) quotas(e, v *entry, freed freedGPUs) (within, over bool) {
 	if !p.tree.quotas {
 		return false, true
 	}
 	own, others := apart(e.of.tenant, v.of.tenant)
 	within = own != nil && own.gpus+own.promised+e.gpus <= own.Quota
-	return within, others == nil || others.gpus-freed[others] > others.Quota
+	return within, others == nil || others.gpus-others.freeing-freed[others] > others.Quota
 }
 
-// spared says whether a gang must not be stopped, or made smaller, for a waiting one: its
-// tenant is within its quota, or would be without what is freed, and that of the waiting one
-// would borrow. It would only take the GPUs back.
+// spared says whether a gang must not be stopped for a waiting one: its tenant is within its
+// quota, or would be without what is freed, and that of the waiting one would borrow. It
+// would only take the GPUs back.
 func (p *pass) spared(v, e *entry, freed freedGPUs) bool {
 	within, over := p.quotas(e, v, freed)
 	return !within && !over
-}
-
-// reclaims says whether a waiting gang e would only take GPUs back that its tenant lent
-// to v's.
-func (p *pass) reclaims(v, e *entry) bool {
-	within, over := p.quotas(e, v, nil)
-	return within && over
 }
 
 // apart is where two tenants' ways down the tree part. Of research/vision and

@@ -40,6 +40,7 @@ type tenant struct {
 	// promised are those of gangs that others are being stopped for. They count towards quotas and
 	// limits.
 	promised int
+	freeing  int // of gangs that are being stopped, or made smaller
 	usage    usage
 	turn     tenantTurn
 }
