@@ -314,7 +314,9 @@ func (p *pass) retries() {
 // then comes to others.
 func (p *pass) retry(b *bucket, e *entry) {
 	b.tries = b.tries[1:]
-	p.foreseeHead(e)
+	if len(e.claim.held) > 0 {
+		p.foreseeHead(e)
+	}
 	f, ok := p.elsewhere(e.claim, func() (f pal.Found, ok bool) {
 		if f, ok = p.fits(b, e); !ok {
 			return f, false

@@ -427,6 +427,12 @@ func (p *pass) inTurns(es []*entry) {
 	if !p.byTenant() {
 		return
 	}
+	count := func(e *entry, sign int) {
+		p.Queue.hold(e, sign)
+		if e.claim != nil {
+			p.promise(e.claim, -sign)
+		}
+	}
 	var heads []*tenant
 	rest := map[*tenant][]*entry{}
 	for _, e := range es {
@@ -440,13 +446,13 @@ func (p *pass) inTurns(es []*entry) {
 			return p.compare(rest[a][0], rest[b][0], p.claimOf(rest[a][0]), p.claimOf(rest[b][0]))
 		})
 		es[i] = rest[t][0]
-		p.Queue.hold(es[i], 1)
+		count(es[i], 1)
 		if rest[t] = rest[t][1:]; len(rest[t]) == 0 {
 			heads = slices.DeleteFunc(heads, func(h *tenant) bool { return h == t })
 		}
 	}
 	for _, e := range es {
-		p.Queue.hold(e, -1)
+		count(e, -1)
 	}
 }
 
