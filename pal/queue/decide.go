@@ -95,6 +95,7 @@ type pass struct {
 	reserve    *reservation
 	hopesUntil time.Duration // of the gang that waitsForLocality was asked about last
 	started    []*entry      // in this pass
+	decided    int           // starts, and gangs that get what others free
 	// slack says, after a gang did not fit, how long one like it may run to fit all the
 	// same, at cost 1; 0: it is not the run time that matters.
 	slack  time.Duration
@@ -104,7 +105,7 @@ type pass struct {
 	found  map[signature]foundNow
 	alone  map[beside]*pal.Found // see aloneBesideWindows
 	heads  []*tenant             // with gangs that the walk has yet to try, sorted
-	sorted int                   // after so many actions
+	sorted int                   // when so much was decided
 	// changed is the gang that [Queue.RoomFor] is asked about, own the GPUs that it has: marked as
 	// taken, or free and then not here.
 	changed *entry
@@ -352,6 +353,7 @@ func (p *pass) start(e *entry, f pal.Found) {
 	p.pending = append(p.pending, e)
 	p.started = append(p.started, e)
 	p.starts++
+	p.decided++
 	p.take(e.job.Gang, f.Placement)
 	if p.reserve != nil {
 		p.reserve.stale = true

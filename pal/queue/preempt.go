@@ -126,6 +126,7 @@ func (p *pass) takeFrom(c *claim, victims []*entry, ask func(v *entry, wanted ma
 		return false
 	}
 	p.enter(c)
+	p.decided++
 	c.held = p.keep(c.placement)
 	return true
 }

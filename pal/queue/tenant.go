@@ -321,14 +321,14 @@ func (p *pass) firstByTenant() *bucket {
 		p.sorted = -1
 	case len(p.heads) > 0 && !p.renew(p.heads[0]):
 		p.heads = slices.Delete(p.heads, 0, 1)
-	case len(p.heads) > 0 && p.sorted == len(p.actions):
+	case len(p.heads) > 0 && p.sorted == p.decided:
 		t, rest := p.heads[0], p.heads[1:]
 		i, _ := slices.BinarySearchFunc(rest, t, compare)
 		copy(p.heads, rest[:i])
 		p.heads[i] = t
 	}
-	if p.sorted != len(p.actions) {
-		p.sorted = len(p.actions)
+	if p.sorted != p.decided {
+		p.sorted = p.decided
 		for _, t := range p.heads {
 			p.renew(t)
 		}
