@@ -1,0 +1,171 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// claim is a gang's right to the GPUs that preemption frees for it. It lasts over several
+// passes, until all victims have stopped: a task may take as long as its kill_timeout.
+// Whoever is free to start meanwhile does not get these GPUs.
+type claim struct {
+	by        *entry
+	placement pal.Placement
+	victims   []*entry // not yet stopped
+	granted   bool     // because the gang is overdue
+	gpus      int      // that count as promised to its tenants, see promise
+	held      []int    // of the placement, in this pass: free by now, and marked as taken
+}
+
+// reason is what its gang waits for.
+func (c *claim) reason() Reason {
+	if slices.ContainsFunc(c.victims, func(v *entry) bool { return len(v.target.Members) > 0 }) {
+		return ReasonShrinking
+	}
+	return ReasonStopping
+}
+
+// end is when the gang is expected to end if it gets the GPUs now.
+func (c *claim) end(now time.Duration) time.Duration {
+	slower := 1.0
+	if e := c.by; e.elastic != nil {
+		slower = e.job.Slower(len(c.placement.Members), e.full.MemberSets[0].Members)
+	}
+	return now + stretched(c.by.expect, c.placement.Cost()*slower)
+}
+
+// enter takes in a claim: it counts with its gang's tenants and array, and the gang waits among those
+// that have one.
+func (q *Queue) enter(c *claim) {
+	q.claims = append(q.claims, c)
+	c.by.claim = c
+	for _, v := range c.victims {
+		v.stopsFor = c
+	}
+	c.gpus = c.by.least()
+	q.promise(c, 1)
+	q.rebucket(c.by)
+}
+
+// drop gives up a claim. Victims that are being stopped already still stop: whoever wants GPUs next
+// gets theirs, see takeOver.
+func (q *Queue) drop(c *claim) {
+	q.version++
+	i := slices.Index(q.claims, c)
+	q.claims = slices.Delete(q.claims, i, i+1)
+	c.by.claim = nil
+	for _, v := range c.victims {
+		if v.stopsFor = nil; v.state == stopping {
+			q.leaving = append(q.leaving, v)
+		}
+	}
+	q.promise(c, -1)
+	q.rebucket(c.by)
+}
+
+// promise counts the GPUs of a claim with its gang's tenants, and the gang with its array, (1) or no
+// longer (-1): else two gangs could be promised the same part of a quota.
+func (q *Queue) promise(c *claim, sign int) {
+	for t := c.by.of.tenant; t != nil; t = t.parent {
+		t.promised += sign * c.gpus
+	}
+	q.countArray(c.by, sign)
+}
+
+// stays says that a gang is not, or no longer, being stopped for nobody.
+func (q *Queue) stays(v *entry) {
+	q.leaving = slices.DeleteFunc(q.leaving, func(e *entry) bool { return e == v })
+}
+
+// claims starts the gangs whose victims have all stopped, and holds the freed
+// GPUs of the others. Where somebody else got one of the GPUs all the same, or one
+// failed, the claim lapses and the gang is decided on again.
+func (p *pass) claims() {
+	for _, c := range slices.Clone(p.Queue.claims) {
+		c.held = nil
+		switch {
+		case len(c.victims) > 0:
+			c.held = p.keep(c.placement)
+		case p.allFree(c.placement):
+			c.by.granted = c.granted
+			p.start(c.by, pal.Found{Placement: c.placement})
+		default:
+			p.drop(c)
+		}
+	}
+}
+
+func (p *pass) allFree(pl pal.Placement) bool {
+	return !slices.ContainsFunc(pl.GPUs(), func(u int) bool { return !p.c.Available(u) })
+}
+
+// elsewhere looks for GPUs for a gang that others are being stopped for among those that are free,
+// with what is held for it already: a stop may take long, or hang.
+func (p *pass) elsewhere(c *claim, look func() (pal.Found, bool)) (f pal.Found, ok bool) {
+	defer p.unmark(c.held)()
+	p.promise(c, -1)
+	defer p.promise(c, 1)
+	if p.overQuota(c.by) {
+		return f, false
+	}
+	return look()
+}
+
+// letGo ends that GPUs are held for a gang in this pass.
+func (p *pass) letGo(c *claim) {
+	if len(c.held) == 0 {
+		return
+	}
+	p.unmark(c.held)
+	held := setOf(c.held)
+	p.kept = slices.DeleteFunc(p.kept, func(u int) bool { return held[u] })
+}
+
+// retries lists, in their buckets, the gangs that others are being stopped for, and for which enough
+// GPUs are free with those held for them.
+func (p *pass) retries() {
+	for _, b := range p.live {
+		b.tries = b.tries[:0]
+	}
+	free := p.c.FreeGPUs() + len(p.hidden)
+	if free == 0 {
+		return
+	}
+	for _, c := range p.Queue.claims {
+		if e := c.by; !c.granted && free+len(c.held) >= e.least() {
+			e.bucket.tries = append(e.bucket.tries, e)
+		}
+	}
+	for _, b := range p.live {
+		slices.SortFunc(b.tries, func(a, b *entry) int { return a.key.compare(b.key) })
+	}
+}
+
+// retry starts such a gang, if it fits, as if nobody were stopped for it. What is being freed for it
+// then comes to others.
+func (p *pass) retry(b *bucket, e *entry) {
+	b.tries = b.tries[1:]
+	if len(e.claim.held) > 0 {
+		p.foreseeHead(e)
+	}
+	f, ok := p.elsewhere(e.claim, func() (f pal.Found, ok bool) {
+		if f, ok = p.fits(b, e); !ok {
+			return f, false
+		}
+		f, by := p.sparing(e, f)
+		return f, by == nil && !p.waitsForLocality(e, f.Placement)
+	})
+	if !ok {
+		return
+	}
+	p.start(e, f)
+	if p.turn != nil { // some of what was held may be its
+		p.show()
+		p.hide()
+	}
+}
