@@ -251,7 +251,7 @@ func FinishedEarlier(job *api.Job, as []*nomad.Alloc, versions map[uint64]*api.J
 	for v := versions[ran]; v != nil && rewrite.Stopped(v) && ran > 0; v = versions[ran] {
 		ran--
 	}
-	if at, ok = finishedIn(job, ran, as); ok {
+	if at, ok := finishedIn(job, ran, as); ok {
 		return at, true
 	}
 	for v, last := range finishedVersions(job, as, versions) {
