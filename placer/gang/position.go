@@ -47,7 +47,7 @@ func (g *Gang) findPosition(World) ([]Effect, bool) {
 		if !g.read.hasRecord {
 			return await(ReadRecord{})
 		}
-		if r := g.read.record; r != nil {
+		if r := g.read.record; r != nil && r.GivenUp == "" { // else it is another try
 			found.since, found.record = r.Submitted, r
 		}
 	}

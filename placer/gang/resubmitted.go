@@ -27,6 +27,11 @@ func (g *Gang) askAgain(w World) ([]Effect, bool) {
 	if g.Have != roomFor(g.Job, g.Pins) && (!g.runsOn(w) || g.Have != roomFor(g.Job, g.notOthers(w))) {
 		return nothing()
 	}
+	if *g.Job.Type == api.JobTypeService { // behind its gate Nomad would replace no member that fails
+		if room, err := w.RoomForMissing(g); err != nil || !room.Fits {
+			return nothing()
+		}
+	}
 	return []Effect{g.log(Info, "its author wants more members than its pins name GPUs for"), Register{Why: ToAsk, Job: rewrite.Gate(rewrite.Author(g.Job))}}, false
 }
 
@@ -64,7 +69,7 @@ func roomFor(job *api.Job, p rewrite.Pins) (n int) {
 // behind its gate Nomad replaces none. Those that its author does not ask for any more are
 // not missed.
 func (g *Gang) broken(had *api.Job, pins rewrite.Pins, w World) bool {
-	if *g.Job.Type != api.JobTypeBatch || pins.Mode != rewrite.ModeGPU {
+	if *g.Job.Type != api.JobTypeBatch || pins.Mode == rewrite.ModePrefer || g.Request.Elastic != nil || !g.NeedsAll() {
 		return false
 	}
 	there := map[string]int{}
@@ -83,8 +88,11 @@ func (g *Gang) broken(had *api.Job, pins rewrite.Pins, w World) bool {
 		if now == nil || each == 0 {
 			return false
 		}
-		gp, _ := pins.Of(*tg.Name)
-		return there[*tg.Name] < min(rewrite.Members(tg), rewrite.Members(now), len(gp.GPUs)/each)
+		room := rewrite.Members(tg)
+		if gp, _ := pins.Of(*tg.Name); pins.Mode == rewrite.ModeGPU {
+			room = len(gp.GPUs) / each
+		}
+		return there[*tg.Name] < min(rewrite.Members(tg), rewrite.Members(now), room)
 	})
 }
 
@@ -143,8 +151,8 @@ func (g *Gang) restorePins(w World) ([]Effect, bool) {
 	// Others may have got those of members that had done their work, which its author has run
 	// again (walk 10005539).
 	gone := pins.Mode == rewrite.ModeGPU && w.OthersHold(g.Key, pins.GPUs())
-	same := SameRequests(had, g.Job) || g.lacksOneByOne(had, pins)
-	if same && fitsRange(g.Job, pins) && !mixed && !forbidden && !gone && (pins.Mode != rewrite.ModeGPU || roomFor(had, pins) >= g.Want) {
+	same := SameRequests(had, g.Job) && (pins.Mode != rewrite.ModeGPU || roomFor(had, pins) >= g.Want) || g.lacksOneByOne(had, pins)
+	if same && fitsRange(g.Job, pins) && !mixed && !forbidden && !gone {
 		if g.Record != nil && AuthorSpec(rewrite.Author(had)) != AuthorSpec(rewrite.Author(g.Job)) {
 			r := *g.Record
 			r.UserFailures = 0 // what failed may be mended
@@ -254,7 +262,7 @@ func members(job *api.Job, g *api.TaskGroup) string {
 // it does, and makeWhole gives the others nodes as these have room.
 func (g *Gang) lacksOneByOne(had *api.Job, pins rewrite.Pins) bool {
 	return *g.Job.Type == api.JobTypeService && !g.NeedsAll() && pins.Mode == rewrite.ModeClass &&
-		sameMembers(had, g.Job) && g.Live < withGPUs(had)
+		sameMembers(had, g.Job) && g.Live < min(withGPUs(had), g.Want)
 }
 
 // withGPUs is how many members with GPUs a version wants.

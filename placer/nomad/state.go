@@ -78,6 +78,9 @@ func (a *Alloc) LeftBehind(job *api.Job) bool {
 	if a.Client != api.AllocClientStatusUnknown {
 		return false
 	}
+	if a.Desired != api.AllocDesiredStatusRun {
+		return true
+	}
 	pins, pinned := rewrite.Pinned(job)
 	gp, _ := pins.Of(a.Group)
 	elsewhere := !slices.Contains(gp.Nodes, a.Node) || pins.Mode == rewrite.ModeGPU && slices.ContainsFunc(a.GPUs, func(id string) bool { return !slices.Contains(gp.GPUs, id) })

@@ -62,7 +62,9 @@ func TestMendedWhileItRuns(t *testing.T) {
 		w.Submit(Gang{Name: "a", Members: 2, Runs: 2 * time.Minute, Exit: 1, OneExit: true})
 		w.Expect("two failures", time.Hour, func() bool { return w.Nomad.Job(Key("a")) != nil && w.failures("a") == 2 && w.Running(Key("a")) })
 		w.RunFor(time.Minute)
-		if err := w.Edit(Key("a"), func(j *api.Job) { runsScript(j.TaskGroups[0], "sleep 7200; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 3; exit 0") }); err != nil {
+		if err := w.Edit(Key("a"), func(j *api.Job) {
+			runsScript(j.TaskGroups[0], "sleep 7200; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 3; exit 0")
+		}); err != nil {
 			t.Fatal(err)
 		}
 		w.ExpectRunning("a", time.Minute)

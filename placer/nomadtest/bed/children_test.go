@@ -1,0 +1,164 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package bed
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// A gang with pins to a class waits for its larger size, and a member of it fails meanwhile: it is
+// whole again soon, or waits with its GPUs free.
+func TestClassGangWaitsForMoreAndLosesAMember(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 2, Meta: map[string]string{"pal_pin": "class"}, Change: func(j *api.Job) {
+			runsScript(j.TaskGroups[0], "[ $NOMAD_ALLOC_INDEX = 0 ] && sleep 3600 && exit 1; sleep infinity")
+		}})
+		w.ExpectRunning("a", time.Minute)
+		w.Submit(Gang{Name: "other", Members: 2, Runs: 100 * time.Hour})
+		w.ExpectRunning("other", time.Minute)
+		if err := w.Edit(Key("a"), func(j *api.Job) { j.TaskGroups[0].Count = new(3) }); err != nil {
+			t.Fatal(err)
+		}
+		w.RunFor(2 * time.Hour)
+		if n := len(w.Members(Key("a"))); n == 1 {
+			t.Errorf("%d members:\n%s", n, w.Describe())
+		}
+	})
+}
+
+// startsChildren is a placer that serves children, which this Nomad takes over HTTP.
+func (w *World) startsChildren() *Placer {
+	w.T.Helper()
+	p := &Placer{Name: fmt.Sprintf("placer-%d", len(w.placers)+1), began: time.Now(), w: w, Events: placer.NewEventLog(1000, time.Now()), done: make(chan struct{})}
+	client, err := nomad.NewClient(w.Nomad.Config(p.Name, ""), "default")
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	raw, err := api.NewClient(w.Nomad.Config(p.Name, ""))
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	client.ServeChildren(nomad.Children{
+		Register: func(ctx context.Context, job *api.Job, index uint64) (uint64, error) {
+			r, _, err := raw.Jobs().EnforceRegister(job, index, (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(ctx))
+			if err != nil {
+				return 0, err
+			}
+			return r.JobModifyIndex, nil
+		},
+		Plan: func(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error) {
+			r, _, err := raw.Jobs().Plan(job, false, (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(ctx))
+			return r, err
+		},
+	})
+	cfg := model.DefaultConfig()
+	cfg.Children = true
+	if w.opts.Placer != nil {
+		w.opts.Placer(&cfg)
+	}
+	log := hclog.New(&hclog.LoggerOptions{Name: p.Name, Level: hclog.Debug, Output: w.log})
+	if p.Placer, err = placer.New(client, cfg, log, placer.Hooks{Ledger: w.rules.ledger(p.Name), Events: p.Events}); err != nil {
+		w.T.Fatal(err)
+	}
+	var ctx context.Context
+	ctx, p.cancel = context.WithCancel(context.Background())
+	w.placers = append(w.placers, p)
+	w.rules.starts(p)
+	go func() {
+		defer close(p.done)
+		defer w.rules.died(p.Name)
+		_ = p.Run(ctx)
+	}()
+	return p
+}
+
+func child(template string, n int, g Gang) Gang {
+	g.Name = fmt.Sprintf("%s/dispatch-%d", template, n)
+	g.Change = func(j *api.Job) { j.ParentID, j.Dispatched = &template, true }
+	return g
+}
+
+// Of an array two run at a time, also where one is stopped, one fails, and the placer starts anew.
+func TestArray(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 8)
+		w.startsChildren()
+		names := []string{}
+		for n := range 8 {
+			g := child("sweep", n, Gang{Members: 1, Runs: 10 * time.Minute, Meta: map[string]string{"pal_array_parallel": "2"}})
+			if n == 3 {
+				g.Exit = 1
+			}
+			names = append(names, g.Name)
+			w.Submit(g)
+		}
+		most := 0
+		look := func(d time.Duration) {
+			for end := time.Now().Add(d); time.Now().Before(end); w.RunFor(time.Second) {
+				n := 0
+				for _, name := range names {
+					n += len(w.GPUs(Key(name)))
+				}
+				most = max(most, n)
+			}
+		}
+		look(5 * time.Minute)
+		if err := w.Stop(Key(names[0])); err != nil {
+			t.Fatal(err)
+		}
+		look(2 * time.Minute)
+		w.placers[0].Kill()
+		w.startsChildren()
+		look(100 * time.Minute)
+		if most > 2 {
+			t.Errorf("%d ran at a time", most)
+		}
+		for _, name := range names {
+			e := w.explained(name)
+			t.Log(name, e.State, e.Reason, len(w.Nomad.Members(Key(name))))
+		}
+	})
+}
+
+// A child comes after another child of its template, and after one that is dispatched later.
+func TestChildAfterChild(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 8)
+		w.startsChildren()
+		w.Submit(child("sweep", 0, Gang{Members: 1, Runs: 10 * time.Minute}))
+		w.Submit(child("sweep", 1, Gang{Members: 1, Runs: 10 * time.Minute, Meta: map[string]string{"pal_after": "sweep/dispatch-0, sweep/dispatch-2"}}))
+		w.RunFor(15 * time.Minute)
+		t.Log(w.explained("sweep/dispatch-1").Reason)
+		w.Submit(child("sweep", 2, Gang{Members: 1, Runs: 10 * time.Minute}))
+		w.ExpectFinished("sweep/dispatch-1", 25*time.Minute)
+	})
+}
+
+// A child that was given up is no reason for its siblings; a purged template neither: they run on and
+// start (nomad job stop -purge of the template while children wait).
+func TestChildrenOfAPurgedTemplate(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 2)
+		w.startsChildren()
+		for n := range 4 {
+			w.Submit(child("sweep", n, Gang{Members: 2, Runs: 10 * time.Minute}))
+		}
+		w.RunFor(time.Minute)
+		for n := range 4 {
+			w.ExpectFinished(fmt.Sprintf("sweep/dispatch-%d", n), time.Hour)
+		}
+	})
+}

@@ -1,0 +1,61 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package bed
+
+import (
+	"testing"
+	"time"
+)
+
+// A service with pins to GPUs is scaled up (nomad job scale, or Nomad's autoscaler) beyond what fits.
+// Its members fail now and then, and its reschedule block has them tried again: it does not die out.
+func TestServiceScaledUpDiesOut(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "serve", Service: true, Members: 2, Reschedules: 20, Meta: map[string]string{"pal_pin": "gpu"}, Runs: time.Hour, Exit: 1})
+		w.ExpectRunning("serve", time.Minute)
+		w.Submit(Gang{Name: "train", Members: 2, Runs: 100 * time.Hour})
+		w.ExpectRunning("train", time.Minute)
+		w.RunFor(90 * time.Minute)
+		if n := len(w.Members(Key("serve"))); n != 2 {
+			t.Fatalf("before it was scaled it had %d members", n)
+		}
+		w.scale("serve", 3)
+		w.RunFor(2 * time.Hour)
+		if n := len(w.Members(Key("serve"))); n < 2 {
+			e := w.explained("serve")
+			t.Errorf("%d of 2 members: %s: %s:\n%s", n, e.State, e.Reason, w.Describe())
+		}
+	})
+}
+
+// A gang is stopped for another one, and waits; its author reverts it (nomad job revert) to the version
+// with which it ran, while the other one runs. It waits for its turn again, and the other one runs on.
+func TestRevertedWhileItWaits(t *testing.T) {
+	Run(t, Options{Seed: 1, Placer: preempting}, func(w *World) {
+		w.AddNodes(1, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 2, Runs: 5 * time.Hour, Priority: 20, Meta: map[string]string{"pal_preempt": "true"}})
+		w.ExpectRunning("a", 10*time.Second)
+		ran := copyOf(w.Nomad.Job(Key("a")))
+		w.RunFor(2 * time.Hour)
+		w.Submit(Gang{Name: "urgent", Members: 1, Runs: time.Hour, Priority: 90})
+		w.ExpectRunning("urgent", 5*time.Minute)
+		w.RunFor(time.Minute)
+		t.Log("stopped", w.decision("a").Attained)
+		if err := w.Register(ran); err != nil {
+			t.Fatal(err)
+		}
+		w.RunFor(5 * time.Minute)
+		w.ExpectWaiting("a", 30*time.Minute)
+		t.Log("reverted", w.decision("a").Attained)
+		w.ExpectFinished("urgent", time.Hour)
+		w.ExpectRunning("a", 5*time.Minute)
+		w.RunFor(time.Minute)
+		if r := w.decision("a"); r.Attained < 2*time.Hour {
+			w.T.Errorf("it had run two hours, and is said to have run %v", r.Attained)
+		}
+	})
+}

@@ -1,0 +1,43 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package bed
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+)
+
+// A job that Nomad places itself takes one of the GPUs of a gang that is about to start. The gang waits
+// again, at its place: its author has asked for nothing else.
+func TestAGPUTakenAsItStarts(t *testing.T) {
+	met := 0
+	for seed := range uint64(20) {
+		Run(t, Options{Seed: seed, Unchecked: true, Placer: fifo, Nomad: nomadtest.Options{Scheduling: 100 * time.Millisecond}}, func(w *World) {
+			w.AddNodes(1, 2)
+			w.StartPlacer()
+			submitted := time.Now()
+			w.Submit(Gang{Name: "a", Members: 2, Runs: time.Hour})
+			w.Submit(Gang{Name: "native", Ungated: true, Runs: time.Hour})
+			w.RunFor(10 * time.Second)
+			w.Submit(Gang{Name: "b", Members: 2, Runs: time.Hour})
+			w.RunFor(time.Minute)
+			if len(w.Members(Key("a"))) > 0 {
+				return // the native job came late
+			}
+			met++
+			for _, j := range w.placers[0].Status().Jobs {
+				if j.Job == "a" && j.Submitted.After(submitted.Add(50*time.Millisecond)) {
+					w.T.Errorf("seed %d: it waits at %d, since %v after it was submitted", seed, j.Position, j.Submitted.Sub(submitted))
+				}
+			}
+			if strings.Contains(w.Log(), "its author wants more members than its pins name GPUs for") {
+				w.T.Errorf("seed %d: it is taken for one that was scaled up:\n%s", seed, w.Describe())
+			}
+		})
+	}
+	t.Logf("met in %d of 20", met)
+}
