@@ -8,6 +8,7 @@ import (
 	"container/list"
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 	"time"
 
@@ -270,8 +271,28 @@ func (p *Placer) staleDue(now time.Time) *entry {
 	return &entry{what: pruningRecords, paths: some, then: func(error) {}, write: func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, pruneWithin)
 		defer cancel()
-		errs, records := make([]error, len(some)), store.In(p.nomad).Decisions()
-		inParallel(callsFor(some, nil, func(i int, path string) { errs[i] = records.Delete(ctx, path) }))
+		errs := make([]error, len(some))
+		inParallel(callsFor(some, nil, func(i int, path string) { errs[i] = p.deleteStale(ctx, path) }))
 		return cmp.Or(errs...)
 	}}
+}
+
+// deleteStale deletes a record if Nomad says that its job is gone. Nomad's lists leave out what
+// the token may not read: a job whose namespace it may not read any more looks purged there.
+func (p *Placer) deleteStale(ctx context.Context, path string) error {
+	records := store.In(p.nomad).Decisions()
+	r, err := records.At(path).Read(ctx)
+	switch {
+	case store.Unreadable(err), err == nil && r.Of.Job == "":
+		return records.Delete(ctx, path)
+	case err != nil:
+		return err
+	}
+	switch job, err := p.nomad.Job(ctx, nomad.JobKey{Namespace: r.Of.Namespace, ID: r.Of.Job}); {
+	case nomad.StatusOf(err) == http.StatusForbidden:
+		return nil
+	case err != nil || job != nil:
+		return err
+	}
+	return records.Delete(ctx, path)
 }

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -116,7 +117,7 @@ func (t *tenant) limit() (gpus int, ok bool) {
 	if t.BorrowingLimit == nil {
 		return 0, false
 	}
-	return t.Quota + *t.BorrowingLimit, true
+	return t.Quota + min(*t.BorrowingLimit, math.MaxInt-t.Quota), true
 }
 
 // tree are the tenants that are configured, and those of namespaces that belong to

@@ -74,9 +74,8 @@ type closure struct {
 	on  map[int]bool // its GPUs
 }
 
-// maxWindows bounds the windows of a Queue to the bits of a set; those that begin first
-// count.
-const maxWindows = 64
+// MaxWindows bounds the windows of a Queue to the bits of a set.
+const MaxWindows = 64
 
 // SetWindows replaces the windows. It is called again when the cluster was rebuilt,
 // and when one has ended. Waiting gangs are only sorted into buckets again if who may use
@@ -84,7 +83,7 @@ const maxWindows = 64
 func (q *Queue) SetWindows(ws []Window) {
 	ws = slices.Clone(ws)
 	slices.SortStableFunc(ws, func(a, b Window) int { return int(min(1, max(-1, a.From-b.From))) })
-	ws = ws[:min(len(ws), maxWindows)]
+	ws = ws[:min(len(ws), MaxWindows)] // those that begin first
 	before := q.windows.list
 	q.windows = windows{nextTo: math.MaxInt64, alone: map[beside]*pal.Found{}}
 	for i, w := range ws {

@@ -115,6 +115,7 @@ func (g *Gang) sized(why Purpose, w World) []Effect {
 	g.sizing = nil
 	if g.Record != nil {
 		r := *g.Record
+		r.stop(w.Now(), "", w.Now().Sub(g.startedAt(w.Now())), g.slower(g.Live)) // from here on it runs at another pace
 		// Where they are is recorded once all are there; what was to choose from at its
 		// start is not why it has these.
 		r.Ready, r.Predicted = time.Time{}, nil
@@ -129,11 +130,10 @@ func (g *Gang) sized(why Purpose, w World) []Effect {
 	return []Effect{Keep{to}, QueueStarted{to}}
 }
 
-// slower is how many times as long as with all its members a gang takes with those that it
-// has now. What it did with others before is taken as done at this pace.
-func (g *Gang) slower() float64 {
+// slower is how many times as long as with all its members a gang takes with so many.
+func (g *Gang) slower(members int) float64 {
 	if g.Request.Elastic == nil {
 		return 1
 	}
-	return queue.Job{Efficiency: g.Request.Hints.Efficiency}.Slower(g.Want, g.Request.Elastic.Most)
+	return queue.Job{Efficiency: g.Request.Hints.Efficiency}.Slower(max(1, members), g.Request.Elastic.Most)
 }

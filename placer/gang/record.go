@@ -40,7 +40,7 @@ type Record struct {
 	GivenUp      string `json:"given_up,omitempty"`
 	// InfraFailures counts how often the gang was lost to the infrastructure.
 	InfraFailures int `json:"infra_failures,omitempty"`
-	// Attained is how long the gang ran before it was last stopped, Done how much
+	// Attained is how long the gang ran before it was last stopped, or resized, Done how much
 	// of its work that did, in time at cost 1, and Waited how long it waited in
 	// all before it was last started. Stopped is when that was.
 	Attained time.Duration `json:"attained,omitempty"`

@@ -90,6 +90,9 @@ func (c Config) Validate() error {
 	if err := c.Locality.Validate(); err != nil {
 		return err
 	}
+	if n := len(c.Windows); n > queue.MaxWindows {
+		return fmt.Errorf("there are %d windows, and may be %d: one window may hold many nodes", n, queue.MaxWindows)
+	}
 	for i, w := range c.Windows {
 		if err := w.Check(); err != nil {
 			return err

@@ -274,7 +274,7 @@ func (s Store) Measurements(source string) Shards[[]profile.Sample, []profile.Sa
 	shards := s.MeasurementsBut("")
 	shards.prefix = Path(measurementsPrefix, source)
 	shards.split = func(samples []profile.Sample) (map[string][]profile.Sample, error) {
-		return numbered(halves(shards.at(""), samples)), CheckSource(source)
+		return numbered(halves(shards.At(""), samples)), CheckSource(source)
 	}
 	return shards
 }

@@ -57,7 +57,7 @@ func (s Shards[T, V]) Read(ctx context.Context) (v V, err error) {
 	var shards []T
 	var bad []error
 	for _, path := range paths {
-		switch shard, err := s.at(path).Read(ctx); {
+		switch shard, err := s.At(path).Read(ctx); {
 		case Unreadable(err):
 			bad = append(bad, err)
 		case err != nil:
@@ -104,7 +104,7 @@ func (s Shards[T, V]) Write(ctx context.Context, v V) error {
 	}
 	var failed []error
 	for _, name := range slices.Sorted(maps.Keys(shards)) {
-		shard, of := s.at(s.prefix+"/"+name), shards[name]
+		shard, of := s.At(s.prefix+"/"+name), shards[name]
 		is, err := shard.fit(&of)
 		if err == nil && !(left[shard.Path] && shard.holds(ctx, is)) {
 			err = s.nomad.WriteVariable(ctx, shard.Path, is)
@@ -133,4 +133,5 @@ func (s Shards[T, V]) Delete(ctx context.Context, path string) error {
 	return s.nomad.DeleteVariable(ctx, path)
 }
 
-func (s Shards[T, V]) at(path string) Variable[T] { return Variable[T]{path, s.nomad, s.codec} }
+// At is the one at a path.
+func (s Shards[T, V]) At(path string) Variable[T] { return Variable[T]{path, s.nomad, s.codec} }

@@ -1,0 +1,28 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package model
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/window"
+)
+
+// More windows than the queue takes are refused: the last of them would keep nothing.
+func TestTooManyWindows(t *testing.T) {
+	c := DefaultConfig()
+	for n := range queue.MaxWindows + 1 {
+		if err := c.Validate(); err != nil {
+			t.Fatalf("%d windows: %v", n, err)
+		}
+		c.Windows = append(c.Windows, window.Window{Name: fmt.Sprint("w", n), Start: time.Now().Add(time.Hour), Duration: time.Hour, Nodes: []string{fmt.Sprint("n", n)}})
+	}
+	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "65 windows, and may be 64") {
+		t.Errorf("%d windows: %v", len(c.Windows), err)
+	}
+}

@@ -1,0 +1,536 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package bed
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/store"
+	"github.com/nomad-pal/nomad-pal/placer/window"
+)
+
+// reload is SIGHUP with another configuration.
+func (w *World) reload(change func(*model.Config)) *Placer {
+	w.placers[len(w.placers)-1].Stop()
+	w.opts.Placer = change
+	return w.StartPlacer()
+}
+
+// The device plugin of a node is restarted: for half a minute the node names no GPU. An elastic gang runs on.
+func TestElasticDevicePluginRestarts(t *testing.T) {
+	for _, gpus := range [][]string{{"GPU-0-0", "GPU-0-1"}, {"GPU-0-1"}, {"GPU-0-0", "GPU-0-1", "GPU-1-0", "GPU-1-1"}} {
+		t.Run(fmt.Sprint(gpus), func(t *testing.T) {
+			Run(t, Options{Seed: 1}, func(w *World) {
+				w.AddNodes(2, 2)
+				w.StartPlacer()
+				w.Submit(stretch("a", 10*time.Hour))
+				was := w.expectMembers("a", 4)
+				w.RunFor(10 * time.Minute)
+				w.Nomad.TakeAway(gpus...)
+				w.RunFor(30 * time.Second)
+				w.Nomad.AddNode(nomadtest.GPUNode(0, 2))
+				w.Nomad.AddNode(nomadtest.GPUNode(1, 2))
+				w.RunFor(5 * time.Minute)
+				if is := ids(w.Members(Key("a"))); !slices.Equal(was, is) {
+					t.Errorf("was %v, is %v\n%s", was, is, w.Describe())
+				}
+			})
+		})
+	}
+}
+
+// The same, of a gang that may be moved, with free GPUs elsewhere.
+func TestMovableDevicePluginRestarts(t *testing.T) {
+	Run(t, Options{Seed: 1, Placer: func(c *model.Config) { moving(c); c.Queue.Preempt = true }}, func(w *World) {
+		w.AddNodes(4, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 4, Runs: 10 * time.Hour, Meta: map[string]string{"pal_migrate": "true", "pal_preempt": "true", "pal_duration": "10h"}})
+		was := w.expectMembers("a", 4)
+		w.RunFor(10 * time.Minute)
+		w.Nomad.TakeAway(w.GPUs(Key("a"))[:2]...)
+		w.RunFor(30 * time.Second)
+		for n := range 4 {
+			w.Nomad.AddNode(nomadtest.GPUNode(n, 2))
+		}
+		w.RunFor(5 * time.Minute)
+		if is := ids(w.Members(Key("a"))); !slices.Equal(was, is) {
+			t.Errorf("was %v, is %v\n%s", was, is, w.Describe())
+		}
+	})
+}
+
+// rights of a placer's token in some namespaces.
+func placerRights(namespaces ...string) nomadtest.Token {
+	t := nomadtest.Token{Nodes: true, Namespaces: map[string][]string{}}
+	for _, ns := range namespaces {
+		t.Namespaces[ns] = []string{"list-jobs", "read-job", "submit-job", "alloc-lifecycle", "variables", "read-variables"}
+	}
+	return t
+}
+
+// Limits are lowered below what runs: a gang that may be moved is not stopped for a move after which it
+// may not start.
+func TestMoveAboveItsLimit(t *testing.T) {
+	Run(t, Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Migrate = false }}, func(w *World) {
+		apart(w)
+		zero := 0
+		w.reload(func(c *model.Config) {
+			moving(c)
+			c.Queue.Tenants = map[string]queue.Tenant{"default": {Quota: 1, BorrowingLimit: &zero}}
+		})
+		for range 600 {
+			w.RunFor(time.Second)
+			if n := len(w.Members(Key("a"))); n == 0 {
+				w.RunFor(30 * time.Second)
+				if len(w.Members(Key("a"))) == 0 {
+					t.Fatalf("stopped:\n%s", w.Describe())
+				}
+			}
+		}
+	})
+}
+
+// An elastic gang does not grow into a window.
+func TestElasticGangAndWindow(t *testing.T) {
+	begin := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	Run(t, Options{Seed: 1, Placer: func(c *model.Config) {
+		c.Windows = []window.Window{{Name: "w", Start: begin.Add(2 * time.Hour), Duration: time.Hour, Nodes: []string{"node-1"}}}
+	}}, func(w *World) {
+		if !time.Now().Equal(begin) {
+			t.Log(time.Now())
+		}
+		w.AddNodes(2, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "other", Members: 2, GPUs: 1, Runs: 10 * time.Minute, Change: on(0), Meta: map[string]string{"pal_duration": "10m"}})
+		w.ExpectRunning("other", 10*time.Second)
+		w.Submit(stretch("a", 10*time.Hour))
+		w.RunFor(2*time.Hour + 10*time.Minute)
+		if n := w.nodesOf("a"); slices.Contains(n, "node-1") {
+			t.Errorf("on %v", n)
+		}
+		w.RunFor(2 * time.Hour)
+		if n := len(w.Members(Key("a"))); n != 4 {
+			t.Errorf("%d members", n)
+		}
+	})
+}
+
+// Of a tenant that borrows elastically, the owner gets its quota back.
+func TestElasticBorrowerGivesBack(t *testing.T) {
+	Run(t, Options{Seed: 1, Placer: func(c *model.Config) {
+		c.Queue.Tenants = map[string]queue.Tenant{"default": {Quota: 2}, "team": {Quota: 2}}
+	}}, func(w *World) {
+		w.AddNodes(2, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 100 * time.Hour, Change: elastic(1, 4), Meta: map[string]string{"pal_duration": "100h"}, Priority: 90})
+		w.expectMembers("a", 4)
+		w.Submit(Gang{Name: "b", Namespace: "team", Members: 2, GPUs: 1, Runs: time.Hour, Change: elastic(1, 4), Priority: 10})
+		k := nomadtest.Key{Namespace: "team", ID: "b"}
+		w.Expect("b runs", 10*time.Minute, func() bool { return w.Running(k) })
+		w.RunFor(30 * time.Minute)
+		t.Log(w.Describe())
+	})
+}
+
+// with is the token with only some rights everywhere.
+func with(rights ...string) map[string]nomadtest.Token {
+	return map[string]nomadtest.Token{"author": {Management: true}, "p": {Nodes: true, Namespaces: map[string][]string{"*": rights}}}
+}
+
+var allRights = []string{"list-jobs", "read-job", "submit-job", "alloc-lifecycle", "variables", "read-variables"}
+
+func without(out ...string) []string {
+	return slices.DeleteFunc(slices.Clone(allRights), func(r string) bool { return slices.Contains(out, r) })
+}
+
+// A right is taken away in the middle of a move or a stop, for half an hour, and given back.
+func TestRightsLostInTheMiddle(t *testing.T) {
+	for _, right := range allRights {
+		t.Run(right, func(t *testing.T) {
+			Run(t, Options{Seed: 1, Placer: moving, Partial: 40 * time.Minute}, func(w *World) {
+				w.AddNodes(2, 2)
+				w.Nomad.SetTokens(with(allRights...))
+				author, err := api.NewClient(w.Nomad.Config("author", "author"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.Author = author
+				w.StartPlacerAs("p")
+				for n := range 2 {
+					w.Submit(Gang{Name: fmt.Sprint("busy-", n), GPUs: 1, Runs: time.Duration(1+60*n) * time.Minute, Change: on(n)})
+					w.ExpectRunning(fmt.Sprint("busy-", n), 5*time.Second)
+				}
+				w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 30 * time.Minute, Meta: map[string]string{"pal_migrate": "true", "pal_duration": "30m", "pal_locality_wait": "1s"}})
+				w.ExpectRunning("a", 10*time.Second)
+				w.ExpectFinished("busy-0", 2*time.Minute)
+				beginsToMove(w)
+				w.Nomad.SetTokens(with(without(right)...))
+				w.RunFor(30 * time.Minute)
+				w.Nomad.SetTokens(with(allRights...))
+				w.RunFor(10 * time.Minute)
+				w.ExpectFinished("a", 2*time.Hour)
+			})
+		})
+	}
+}
+
+// The same in the middle of a preemption.
+func TestRightsLostInAPreemption(t *testing.T) {
+	for _, right := range allRights {
+		t.Run(right, func(t *testing.T) {
+			Run(t, Options{Seed: 1, Placer: preempting, Partial: 40 * time.Minute, Nomad: nomadtest.Options{Kill: 20 * time.Second}}, func(w *World) {
+				w.AddNodes(2, 2)
+				w.Nomad.SetTokens(with(allRights...))
+				author, err := api.NewClient(w.Nomad.Config("author", "author"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.Author = author
+				w.StartPlacerAs("p")
+				w.Submit(Gang{Name: "low", Members: 4, Runs: time.Hour, Priority: 20, Meta: map[string]string{"pal_preempt": "true"}})
+				w.ExpectRunning("low", 10*time.Second)
+				w.RunFor(5 * time.Minute)
+				w.Submit(Gang{Name: "high", Members: 2, Runs: time.Minute, Priority: 90})
+				w.Expect("it is stopped", 5*time.Minute, func() bool { return Carries(w.Nomad.Job(Key("low"))) == "pinned and gated" })
+				w.Nomad.SetTokens(with(without(right)...))
+				w.RunFor(30 * time.Minute)
+				w.Nomad.SetTokens(with(allRights...))
+				w.ExpectFinished("high", 15*time.Minute)
+				w.ExpectFinished("low", 3*time.Hour)
+			})
+		})
+	}
+}
+
+// A configuration is reloaded in the middle of a preemption, with what is switched off or on.
+func TestReloadedInTheMiddle(t *testing.T) {
+	zero := 0
+	for name, change := range map[string]func(*model.Config){
+		"no preemption": func(c *model.Config) { c.Queue.Preempt = false },
+		"fifo":          func(c *model.Config) { c.Queue.Order = queue.FIFO },
+		"round-robin":   func(c *model.Config) { c.Queue.Order = "round-robin"; c.Queue.Preempt = true },
+		"las":           func(c *model.Config) { c.Queue.Order = "las"; c.Queue.Preempt = true },
+		"quota": func(c *model.Config) {
+			preempting(c)
+			c.Queue.Tenants = map[string]queue.Tenant{"default": {Quota: 2, BorrowingLimit: &zero}}
+		},
+		"window": func(c *model.Config) {
+			preempting(c)
+			c.Windows = []window.Window{{Name: "w", Start: time.Now().Add(-time.Minute), Duration: 30 * time.Minute, Nodes: []string{"node-0"}}}
+		},
+		"other namespace": func(c *model.Config) { preempting(c); c.RackMeta = "zone" },
+		"placement":       func(c *model.Config) { preempting(c); c.Placement = "packed" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			Run(t, Options{Seed: 1, Placer: preempting, Nomad: nomadtest.Options{Kill: 20 * time.Second}}, func(w *World) {
+				w.AddNodes(2, 2)
+				w.StartPlacer()
+				w.Submit(Gang{Name: "low", Members: 2, Runs: time.Hour, Priority: 20, Meta: map[string]string{"pal_preempt": "true"}})
+				w.Submit(Gang{Name: "low2", Members: 2, Runs: time.Hour, Priority: 20, Change: elastic(1, 2)})
+				w.ExpectRunning("low", 10*time.Second)
+				w.ExpectRunning("low2", 10*time.Second)
+				w.RunFor(5 * time.Minute)
+				w.Submit(Gang{Name: "high", Members: 2, Runs: time.Minute, Priority: 90})
+				w.Expect("it is stopped", 5*time.Minute, func() bool {
+					return Carries(w.Nomad.Job(Key("low"))) == "pinned and gated" || len(w.Members(Key("low2"))) == 1
+				})
+				w.reload(change)
+				w.ExpectFinished("high", 3*time.Hour)
+				w.ExpectFinished("low", 3*time.Hour)
+				w.ExpectFinished("low2", 5*time.Hour)
+			})
+		})
+	}
+}
+
+// The placer's token loses its rights in one namespace for some minutes, by a mistake in its policy. A gang there that
+// was preempted has its place in the queue when they are back: before those that came later.
+func TestRecordsSurviveLostRights(t *testing.T) {
+	t.Run("kept", func(t *testing.T) { recordsSurvive(t, false) })
+	t.Run("lost and given back", func(t *testing.T) { recordsSurvive(t, true) })
+}
+
+func recordsSurvive(t *testing.T, lost bool) {
+	Run(t, Options{Seed: 1, Placer: func(c *model.Config) { preempting(c); c.Resync = time.Minute }}, func(w *World) {
+		w.AddNodes(1, 2)
+		team := func(namespaces ...string) map[string]nomadtest.Token {
+			return map[string]nomadtest.Token{"p": placerRights(namespaces...), "author": {Management: true}}
+		}
+		w.Nomad.SetTokens(team("default", "team"))
+		author, err := api.NewClient(w.Nomad.Config("author", "author"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Author = author
+		w.StartPlacerAs("p")
+		k := nomadtest.Key{Namespace: "team", ID: "first"}
+		w.Submit(Gang{Name: "first", Namespace: "team", GPUs: 2, Runs: time.Hour, Meta: map[string]string{"pal_preempt": "true"}})
+		w.Expect("first runs", time.Minute, func() bool { return w.Running(k) })
+		w.RunFor(10 * time.Minute)
+		w.Submit(Gang{Name: "second", GPUs: 2, Runs: time.Hour})
+		w.RunFor(time.Minute)
+		w.Submit(Gang{Name: "urgent", GPUs: 2, Runs: time.Hour, Priority: 90})
+		w.ExpectRunning("urgent", 10*time.Minute)
+		if lost {
+			w.Nomad.SetTokens(team("default"))
+		}
+		w.RunFor(10 * time.Minute)
+		w.Nomad.SetTokens(team("default", "team"))
+		w.ExpectFinished("urgent", 2*time.Hour)
+		w.Expect("one of them runs", 5*time.Minute, func() bool { return w.Running(k) || w.Running(Key("second")) })
+		if !w.Running(k) {
+			t.Errorf("it has lost its place:\n%s", w.Describe())
+		}
+	})
+}
+
+// Victims are slow to stop. Who they are stopped for starts, although a window has come closer meanwhile.
+func TestWindowComesCloserInAPreemption(t *testing.T) {
+	for _, order := range []bool{false, true} {
+		t.Run(fmt.Sprint(order), func(t *testing.T) {
+			Run(t, Options{Seed: 1, Nomad: nomadtest.Options{Kill: 10 * time.Minute}, Placer: func(c *model.Config) {
+				preempting(c)
+				c.Windows = []window.Window{{Name: "w", Start: time.Now().Add(75 * time.Minute), Duration: 5 * time.Hour}}
+			}}, func(w *World) {
+				w.AddNodes(1, 2)
+				w.StartPlacer()
+				low := Gang{Name: "low", Members: 2, Runs: time.Hour, Priority: 20, Meta: map[string]string{"pal_preempt": "true", "pal_duration": "1h"}}
+				if order {
+					low.Members, low.Change = 2, elastic(1, 2)
+					low.Meta["pal_preempt"] = "false"
+				}
+				w.Submit(low)
+				w.ExpectRunning("low", 10*time.Second)
+				w.RunFor(10 * time.Minute)
+				w.Submit(Gang{Name: "high", Members: 1, Runs: 55 * time.Minute, Priority: 90, Meta: map[string]string{"pal_duration": "1h"}})
+				w.RunFor(30 * time.Minute)
+				if !w.Running(Key("high")) && len(w.Members(Key("low"))) < 2 {
+					t.Errorf("stopped for nothing: %s: %s", w.Describe(), w.explained("high").Reason)
+				}
+			})
+		})
+	}
+}
+
+// A gang that has just started is not stopped before twice its restart cost, though the placer was.
+func TestSafeAfterAReload(t *testing.T) {
+	for _, reloaded := range []bool{false, true} {
+		t.Run(fmt.Sprint("reloaded: ", reloaded), func(t *testing.T) { safe(t, reloaded) })
+	}
+}
+
+func safe(t *testing.T, reloaded bool) {
+	Run(t, Options{Seed: 1, Placer: preempting}, func(w *World) {
+		w.AddNodes(1, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "low", Members: 1, GPUs: 1, Runs: 10 * time.Hour, Change: elastic(1, 2), Priority: 20, Meta: map[string]string{"pal_duration": "10h"}})
+		w.Submit(Gang{Name: "x", Members: 1, Runs: 10 * time.Minute, Priority: 30})
+		w.ExpectRunning("x", 10*time.Minute)
+		w.ExpectFinished("x", 15*time.Minute)
+		w.Until(time.Hour, func() bool { return len(w.Members(Key("low"))) == 2 && w.Running(Key("low")) })
+		w.RunFor(10 * time.Second)
+		if reloaded {
+			w.reload(preempting)
+		}
+		w.Submit(Gang{Name: "high", Runs: time.Minute, Priority: 90})
+		w.RunFor(45 * time.Second)
+		if n := len(w.Members(Key("low"))); n != 2 {
+			t.Errorf("%d members", n)
+		}
+	})
+}
+
+// What is foretold of an elastic gang that has grown is the same after a reload.
+func TestForecastAfterAReload(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 4)
+		p := w.StartPlacer()
+		w.Submit(Gang{Name: "other", Members: 3, GPUs: 1, Runs: 5 * time.Hour, Meta: map[string]string{"pal_duration": "5h"}})
+		w.ExpectRunning("other", 10*time.Second)
+		w.Submit(Gang{Name: "a", Members: 1, GPUs: 1, Runs: 100 * time.Hour, Change: elastic(1, 4), Meta: map[string]string{"pal_duration": "10h"}})
+		w.expectMembers("a", 1)
+		w.ExpectFinished("other", 6*time.Hour)
+		w.expectMembers("a", 4)
+		w.RunFor(10 * time.Minute)
+		w.Submit(Gang{Name: "b", GPUs: 4, Runs: time.Hour})
+		w.RunFor(10 * time.Second)
+		foretold := func(p *Placer) time.Time {
+			for _, j := range p.Status().Jobs {
+				if j.Job == "b" {
+					return j.StartTo
+				}
+			}
+			return time.Time{}
+		}
+		was := foretold(p)
+		p = w.reload(nil)
+		w.RunFor(20 * time.Second)
+		if is := foretold(p); is.Sub(was).Abs() > 30*time.Minute {
+			t.Errorf("b is to start by %s, before the reload it was %s", is, was)
+		}
+	})
+}
+
+// A gang that has just been moved, or has lost a member and got it back, is not moved again at once after a reload; a gang
+// that has attained much GPU time with order las keeps that.
+func TestAttainedAfterAReload(t *testing.T) {
+	las := func(c *model.Config) {
+		c.Queue.Order, c.Queue.Preempt = "las", true
+		c.Queue.Quantum = time.Hour
+	}
+	for _, reloaded := range []bool{false, true} {
+		t.Run(fmt.Sprint("reloaded: ", reloaded), func(t *testing.T) {
+			Run(t, Options{Seed: 1, Placer: las}, func(w *World) {
+				w.AddNodes(1, 4)
+				w.StartPlacer()
+				w.Submit(Gang{Name: "a", Members: 4, Runs: 100 * time.Hour, Meta: map[string]string{"pal_preempt": "true"}})
+				w.ExpectRunning("a", 10*time.Second)
+				w.RunFor(5 * time.Hour)
+				w.scale("a", 2)
+				w.RunFor(10 * time.Minute)
+				if reloaded {
+					w.reload(las)
+				}
+				w.RunFor(time.Minute)
+				w.Submit(Gang{Name: "b", Members: 4, Runs: 30 * time.Minute})
+				w.ExpectRunning("b", 5*time.Minute)
+			})
+		})
+	}
+}
+
+// What an elastic gang has done counts by how many members it had meanwhile, also when it is stopped.
+func TestWorkDoneBeforeItGrew(t *testing.T) {
+	Run(t, Options{Seed: 1, Placer: preempting}, func(w *World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "other", Members: 3, GPUs: 1, Runs: 4 * time.Hour, Meta: map[string]string{"pal_duration": "4h"}})
+		w.ExpectRunning("other", 10*time.Second)
+		w.Submit(Gang{Name: "a", Members: 1, GPUs: 1, Runs: 100 * time.Hour, Change: elastic(1, 4), Meta: map[string]string{"pal_duration": "10h", "pal_preempt": "true"}})
+		w.expectMembers("a", 1)
+		w.ExpectFinished("other", 6*time.Hour)
+		w.expectMembers("a", 4)
+		w.RunFor(10 * time.Minute)
+		w.Submit(Gang{Name: "urgent", GPUs: 4, Runs: time.Hour, Priority: 90})
+		w.ExpectRunning("urgent", 10*time.Minute)
+		w.RunFor(time.Minute)
+		r, err := store.In(w.client()).Record(context.Background(), nomad.JobKey{Namespace: "default", ID: "a"})
+		if err != nil || r == nil {
+			t.Fatal(r, err)
+		}
+		// 4 h with one of four members, and 10 min with all.
+		if r.Done > 90*time.Minute {
+			t.Errorf("it has done %v of its 10h, by its record (it ran for %v)", r.Done, r.Attained)
+		}
+	})
+}
+
+// The agent is reloaded while the device plugin of a node starts again: what runs there runs on.
+func TestReloadWhileAPluginRestarts(t *testing.T) {
+	for name, g := range map[string]Gang{
+		"elastic":     {Name: "a", Members: 2, GPUs: 1, Runs: 10 * time.Hour, Change: elastic(1, 4), Meta: map[string]string{"pal_duration": "10h", "pal_preempt": "true"}},
+		"movable":     {Name: "a", Members: 4, GPUs: 1, Runs: 10 * time.Hour, Meta: map[string]string{"pal_duration": "10h", "pal_migrate": "true"}},
+		"service":     {Name: "a", Members: 4, GPUs: 1, Service: true},
+		"preemptible": {Name: "a", Members: 4, GPUs: 1, Runs: 10 * time.Hour, Meta: map[string]string{"pal_preempt": "true"}},
+	} {
+		for _, waits := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " ", waits), func(t *testing.T) {
+				both := func(c *model.Config) { preempting(c); moving(c) }
+				Run(t, Options{Seed: 1, Placer: both}, func(w *World) {
+					w.AddNodes(2, 2)
+					w.StartPlacer()
+					w.Submit(g)
+					was := w.expectMembers("a", 4)
+					w.RunFor(10 * time.Minute)
+					w.AddNodes(1, 2)
+					if waits {
+						w.Submit(Gang{Name: "b", Members: 4, Runs: time.Minute, Priority: 40})
+					}
+					w.Nomad.TakeAway("GPU-0-0", "GPU-0-1")
+					w.RunFor(2 * time.Second)
+					w.reload(both)
+					w.RunFor(4 * time.Minute)
+					w.Nomad.AddNode(nomadtest.GPUNode(0, 2))
+					w.RunFor(5 * time.Minute)
+					if is := ids(w.Members(Key("a"))); !slices.Equal(was, is) {
+						t.Errorf("was %v, is %v\n%s", was, is, w.Describe())
+					}
+				})
+			})
+		}
+	}
+}
+
+func shownAsFailed(t *testing.T, members int) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(3, 2)
+		p := w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: members, Runs: time.Minute, Exit: 1})
+		shown := func() string {
+			for _, j := range p.Status().Jobs {
+				if j.Job == "a" {
+					return string(j.State)
+				}
+			}
+			return "nothing"
+		}
+		w.Expect("it is given up", time.Hour, func() bool { return shown() == "failed" })
+		look := func(when string) {
+			e := w.explained("a")
+			if a, b := shown(), string(e.State); a != "failed" || b != "failed" {
+				t.Errorf("%s: the agent shows it as %s, explain as %s: %s", when, a, b, e.Reason)
+			}
+		}
+		look("at once")
+		w.RunFor(15 * time.Minute)
+		look("a quarter of an hour later")
+		p = w.reload(nil)
+		w.RunFor(time.Minute)
+		look("after a reload")
+	})
+}
+
+// While the agent is away for two minutes, many gangs fail, of a broken image, say. Each is tried again when it is back.
+func TestManyFailWhileTheAgentIsAway(t *testing.T) {
+	for _, gangs := range []int{40, 150} {
+		t.Run(fmt.Sprint(gangs), func(t *testing.T) {
+			Run(t, Options{Seed: 1, Unchecked: true}, func(w *World) {
+				w.AddNodes(20, 8)
+				p := w.StartPlacer()
+				for n := range gangs {
+					w.Submit(Gang{Name: fmt.Sprint("g-", n), Runs: 20 * time.Minute, Exit: 1})
+				}
+				w.RunFor(19 * time.Minute)
+				version := map[string]uint64{}
+				for n := range gangs {
+					version[fmt.Sprint("g-", n)] = *w.Nomad.Job(Key(fmt.Sprint("g-", n))).Version
+				}
+				p.Stop()
+				w.RunFor(2 * time.Minute)
+				w.StartPlacer()
+				w.RunFor(10 * time.Minute)
+				var not []string
+				for name, was := range version {
+					if *w.Nomad.Job(Key(name)).Version == was {
+						not = append(not, name)
+					}
+				}
+				if len(not) > 0 {
+					e := w.explained(not[0])
+					t.Errorf("%d of %d were not tried again; %s is shown as %s: %s", len(not), gangs, not[0], e.State, e.Reason)
+				}
+			})
+		})
+	}
+}
