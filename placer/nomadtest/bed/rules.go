@@ -106,7 +106,9 @@ type story struct {
 	preempted map[string]bool
 	// whole: all of them have, in version wholeIn, at wholeAt. disturbed is when a request of
 	// a placer's about it failed last.
-	whole     bool
+	whole bool
+	// gpusDone: all with GPUs have; what becomes of the others is Nomad's affair.
+	gpusDone  bool
 	wholeIn   uint64
 	wholeAt   time.Time
 	disturbed time.Time
@@ -198,7 +200,7 @@ func (r *rules) submits(j *api.Job) {
 	j.Canonicalize()
 	s.form = authorForm(j)
 	s.wrote[s.form] = true
-	s.done, s.whole = map[string]bool{}, false
+	s.done, s.whole, s.gpusDone = map[string]bool{}, false, false
 }
 
 func (r *rules) stops(k nomadtest.Key, purge bool) {
@@ -240,14 +242,16 @@ func (r *rules) wrote(x nomadtest.Write) {
 	if x.After == nil {
 		r.seen[x.Index] = r.sawAll()
 	}
-	s.gated = x.After == nil || rewrite.Gated(x.After)
+	if x.Kind != "stop" { // of members
+		s.gated = x.After == nil || rewrite.Gated(x.After)
+	}
 	if s.gated {
 		s.kept = map[string]time.Time{}
 	}
 	s.rewroteAt = time.Now()
 	if !strings.HasPrefix(x.Client, "placer") {
 		if x.Kind == "register" && x.After != nil { // what its author changed counts from here on
-			s.done, s.whole, s.late, s.since, s.kept = map[string]bool{}, false, false, *x.After.JobModifyIndex, map[string]time.Time{}
+			s.done, s.whole, s.gpusDone, s.late, s.since, s.kept = map[string]bool{}, false, false, false, *x.After.JobModifyIndex, map[string]time.Time{}
 		}
 		return
 	}
@@ -319,7 +323,11 @@ func (r *rules) shared(gpu string, first, second nomadtest.Member) {
 	if first.LostIndex >= pinned || first.LostIndex > 0 && first.Job == second.Job && slices.Equal(was.GPUs(), p.GPUs()) {
 		return // Nomad gives away the GPUs of what is lost, as soon as its node is back, by pins that were there before, or are again
 	}
-	if first.PreemptedBy == second.Job && second.CreatedAt.Sub(first.CreatedAt) < lateEvent {
+	unheard := lateEvent
+	if at := *second.PlacedBy.JobModifyIndex; cmp.Or(r.atOnce[at], at) < at {
+		unheard += longCycle // the pins were written as late (walk 22650)
+	}
+	if first.PreemptedBy == second.Job && second.CreatedAt.Sub(first.CreatedAt) < unheard {
 		return // Nomad has only one of its members wait for the end of what it preempts for them (scenario "preempted by two"); it came just before the pins (walk 601334)
 	}
 	if p.Mode == rewrite.ModeGPU && first.Created < pinned && r.known(first, pinned) {
@@ -373,22 +381,29 @@ func (r *rules) ended(m nomadtest.Member) {
 		}
 	}
 	s.done[fmt.Sprintf("%d %s[%d]", *m.Version.Version, m.Group, m.Number)] = true
-	if h, err := rewrite.ParseHints(m.Version); err == nil && h.OnFailure == rewrite.ReplaceMember && m.Desired == api.AllocDesiredStatusRun {
+	if h, err := rewrite.ParseHints(m.Version); err == nil && h.OnFailure == rewrite.ReplaceMember && m.Desired == api.AllocDesiredStatusRun && !s.gated {
 		s.kept[fmt.Sprintf("%s[%d]", m.Group, m.Number)] = time.Now()
 	}
-	n := 0
-	for _, g := range m.Version.TaskGroups {
-		n += *g.Count
-	}
-	of := 0
-	for member := range s.done {
-		if strings.HasPrefix(member, fmt.Sprint(*m.Version.Version, " ")) {
-			of++
-		}
-	}
-	if !s.whole && of >= n {
+	lack, lackGPUs := s.lack(m.Version)
+	s.gpusDone = s.gpusDone || lackGPUs <= 0
+	if !s.whole && lack <= 0 {
 		s.whole, s.wholeIn, s.wholeAt = true, *m.Version.Version, time.Now()
 	}
+}
+
+// lack is how many members of a version have not done their work, and how many of those with GPUs.
+func (s *story) lack(job *api.Job) (all, withGPUs int) {
+	for _, g := range job.TaskGroups {
+		n := *g.Count
+		for member := range s.done {
+			if strings.HasPrefix(member, fmt.Sprintf("%d %s[", *job.Version, *g.Name)) {
+				n--
+			}
+		}
+		all += n
+		withGPUs += n * min(1, rewrite.GPUsPerMember(g))
+	}
+	return all, withGPUs
 }
 
 // editForgotten says whether an edit is lost for good: the placer that wrote over it was killed

@@ -499,7 +499,7 @@ func (x *Walk) openJob(k nomadtest.Key) string {
 		return ""
 	case x.left[k] && live == 0:
 		return ""
-	case job == nil && !s.whole:
+	case job == nil && !s.whole && !s.gpusDone: // else it was collected without its helper, which a drain had stopped
 		return "lost"
 	case job == nil || s.whole:
 		return ""
