@@ -240,7 +240,9 @@ func (g *Gang) newestRun() (newest *api.Job) {
 }
 
 // SameRequests says whether two versions want the same members with the same GPUs.
-func SameRequests(a, b *api.Job) bool { return slices.Equal(requests(a, members), requests(b, members)) }
+func SameRequests(a, b *api.Job) bool {
+	return slices.Equal(requests(a, members), requests(b, members))
+}
 
 // sameMembers says whether they want the same of each member.
 func sameMembers(a, b *api.Job) bool {
