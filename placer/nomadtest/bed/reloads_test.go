@@ -472,35 +472,6 @@ func TestReloadWhileAPluginRestarts(t *testing.T) {
 	}
 }
 
-func shownAsFailed(t *testing.T, members int) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(3, 2)
-		p := w.StartPlacer()
-		w.Submit(Gang{Name: "a", Members: members, Runs: time.Minute, Exit: 1})
-		shown := func() string {
-			for _, j := range p.Status().Jobs {
-				if j.Job == "a" {
-					return string(j.State)
-				}
-			}
-			return "nothing"
-		}
-		w.Expect("it is given up", time.Hour, func() bool { return shown() == "failed" })
-		look := func(when string) {
-			e := w.explained("a")
-			if a, b := shown(), string(e.State); a != "failed" || b != "failed" {
-				t.Errorf("%s: the agent shows it as %s, explain as %s: %s", when, a, b, e.Reason)
-			}
-		}
-		look("at once")
-		w.RunFor(15 * time.Minute)
-		look("a quarter of an hour later")
-		p = w.reload(nil)
-		w.RunFor(time.Minute)
-		look("after a reload")
-	})
-}
-
 // While the agent is away for two minutes, many gangs fail, of a broken image, say. Each is tried again when it is back.
 func TestManyFailWhileTheAgentIsAway(t *testing.T) {
 	for _, gangs := range []int{40, 150} {
