@@ -194,7 +194,7 @@ func (p *Placer) readDependency(ctx context.Context, k nomad.JobKey, had model.D
 		return model.Dependency{Why: notThere}, nil
 	case nomad.Template(job):
 		return model.Dependency{Why: "it is parameterized or periodic, and never ends; name its children"}, nil
-	case *job.Type != api.JobTypeBatch:
+	case *job.Type != api.JobTypeBatch && *job.Type != api.JobTypeSysbatch:
 		return model.Dependency{Why: neverFinishes(job)}, nil
 	case job.Status == nil || *job.Status != "dead":
 		return model.Dependency{Why: "it has not ended"}, nil

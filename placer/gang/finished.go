@@ -223,9 +223,15 @@ func FinishedWell(job *api.Job, as []*nomad.Alloc) (at time.Time, ok bool) {
 
 // finishedIn says the same of a version that is the present one but for its stops.
 func finishedIn(job *api.Job, version uint64, as []*nomad.Alloc) (at time.Time, ok bool) {
-	done := map[string]map[string]bool{} // by group, the names of members
+	done, everywhere := map[string]map[string]bool{}, *job.Type == api.JobTypeSysbatch // by group, the names of members
 	for _, a := range as {
-		if *a.Version != version && *a.Version != *job.Version || a.Client != api.AllocClientStatusComplete || !endedByThemselves(a.Tasks) {
+		if *a.Version != version && *a.Version != *job.Version {
+			continue
+		}
+		if a.Client != api.AllocClientStatusComplete || !endedByThemselves(a.Tasks) {
+			if everywhere {
+				return time.Time{}, false
+			}
 			continue
 		}
 		if done[a.Group] == nil {
@@ -235,6 +241,9 @@ func finishedIn(job *api.Job, version uint64, as []*nomad.Alloc) (at time.Time, 
 		if end := time.Unix(0, a.ModifyTime); end.After(at) {
 			at = end
 		}
+	}
+	if everywhere { // Nomad says on how many nodes
+		return at, len(done) > 0
 	}
 	lacks := func(g *api.TaskGroup) bool { return len(done[*g.Name]) < rewrite.Members(g) }
 	if len(done) == 0 { // one of no members has nothing to do

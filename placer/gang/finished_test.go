@@ -202,4 +202,16 @@ func TestFinishedWell(t *testing.T) {
 			t.Errorf("%s: finished %v, at %d", c.name, ok, at.UnixNano())
 		}
 	}
+	kind := api.JobTypeSysbatch // on as many nodes as Nomad says
+	for name, as := range map[string][]*nomad.Alloc{
+		"":              {},
+		"one runs":      {of(0, 5, "complete", done), of(0, 5, "running", events(api.TaskStarted))},
+		"one of before": {of(0, 4, "failed", nil), of(0, 5, "complete", done), of(0, 5, "complete", done), of(0, 5, "complete", done)},
+	} {
+		job := plainJob("j", 5)
+		job.Type = &kind
+		if _, ok := FinishedWell(job, as); ok != (name == "one of before") {
+			t.Errorf("on every node, %s: finished %v", name, ok)
+		}
+	}
 }

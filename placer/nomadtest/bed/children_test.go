@@ -6,6 +6,7 @@ package bed
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -159,6 +160,23 @@ func TestChildrenOfAPurgedTemplate(t *testing.T) {
 		w.RunFor(time.Minute)
 		for n := range 4 {
 			w.ExpectFinished(fmt.Sprintf("sweep/dispatch-%d", n), time.Hour)
+		}
+	})
+}
+
+// A sysbatch job finishes, too: it may fetch what others need.
+func TestAfterSysbatch(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "prefetch", Ungated: true, Runs: time.Minute, Change: func(j *api.Job) {
+			j.Type = new("sysbatch")
+			j.TaskGroups[0].Tasks[0].Resources.Devices = nil
+		}})
+		w.Submit(Gang{Name: "a", Runs: time.Minute, Meta: map[string]string{"pal_after": "prefetch"}})
+		w.RunFor(30 * time.Second)
+		if e := w.explained("a"); strings.Contains(e.Reason, "those do not finish") {
+			w.T.Errorf("%s: %s", e.State, e.Reason)
 		}
 	})
 }
