@@ -341,9 +341,6 @@ func (p *Placer) holdInDoubt(s *start, now time.Time) {
 	p.m.InDoubt[s.t.Key] = model.StartInDoubt{Index: *s.t.Job.JobModifyIndex, GPUs: model.GPUIDs(p.m.View, s.Placement.GPUs()), Until: now.Add(model.InDoubtFor)}
 }
 
-// noteMoved is in the record of a gang that was moved.
-const noteMoved = "moved to better GPUs"
-
 // move has a gang moved, unless that would be more than MovesPerHour within an hour. The
 // queue is then told from when on a move may be made again, so that it does not offer one
 // in each cycle.
@@ -387,7 +384,7 @@ func (p *Placer) arrived(now time.Time) []*start {
 		}
 		s := p.prepare(t, pal.Found{Placement: *to}, now)
 		t.Target = nil
-		if s.Record.Note = noteMoved; a.why == gang.Resized {
+		if s.Record.Note = gang.NoteMoved; a.why == gang.Resized {
 			s.Record.Note = gang.NoteResized
 		}
 		p.m.View.Take(t.Request.Gang, *to)

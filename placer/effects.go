@@ -177,7 +177,8 @@ func (p *Placer) carryOutHere(t *model.Tracked, e gang.Effect) {
 	case gang.Placed:
 		p.notePlaced(t, e.Record)
 	case gang.Counted:
-		p.moved = append(p.moved, p.m.Time)
+		p.moved = append(p.moved, e.At)
+		slices.SortFunc(p.moved, time.Time.Compare)
 	case gang.Arrived:
 		p.moves = append(p.moves, arrival{t, e.Why})
 	case gang.Dequeue:

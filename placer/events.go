@@ -206,7 +206,7 @@ func (p *Placer) emitPlaced(t *model.Tracked, r gang.Record) {
 		return
 	}
 	e := Event{At: p.m.Time.UTC(), Kind: Placed, Namespace: t.Key.Namespace, Job: t.Key.ID}
-	if r.Note == noteMoved {
+	if r.Note == gang.NoteMoved {
 		e.Kind = Moved
 	}
 	for _, m := range c.Members {

@@ -221,8 +221,8 @@ type (
 	Arrived struct{ Why Reason }
 	// Placed: Nomad has the job with the pins of a start, whose reasons are the record.
 	Placed struct{ Record Record }
-	// Counted: a move began; only so many may in an hour.
-	Counted struct{}
+	// Counted: a move began at a time; only so many may in an hour.
+	Counted struct{ At time.Time }
 )
 
 func (ReadRecord) awaits() bool      { return true }

@@ -143,6 +143,9 @@ func (g *Gang) WhyStopped() string {
 	return cmp.Or(g.Trouble, "not all of its members could run")
 }
 
+// NoteMoved is in the record of a gang that was moved.
+const NoteMoved = "moved to better GPUs"
+
 // NoteResized is in the record of a gang whose author changed its size.
 const NoteResized = "changed by its author while running"
 

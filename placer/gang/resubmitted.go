@@ -69,7 +69,7 @@ func roomFor(job *api.Job, p rewrite.Pins) (n int) {
 // behind its gate Nomad replaces none. Those that its author does not ask for any more are
 // not missed.
 func (g *Gang) broken(had *api.Job, pins rewrite.Pins, w World) bool {
-	if *g.Job.Type != api.JobTypeBatch || pins.Mode == rewrite.ModePrefer || g.Request.Elastic != nil || !g.NeedsAll() {
+	if *g.Job.Type != api.JobTypeBatch || pins.Mode == rewrite.ModePrefer || !g.NeedsAll() {
 		return false
 	}
 	there := map[string]int{}
@@ -91,6 +91,9 @@ func (g *Gang) broken(had *api.Job, pins rewrite.Pins, w World) bool {
 		room := rewrite.Members(tg)
 		if gp, _ := pins.Of(*tg.Name); pins.Mode == rewrite.ModeGPU {
 			room = len(gp.GPUs) / each
+		}
+		if e, elastic := rewrite.ElasticOf(had); elastic {
+			room = e.Least
 		}
 		return there[*tg.Name] < min(rewrite.Members(tg), rewrite.Members(now), room)
 	})
@@ -155,7 +158,7 @@ func (g *Gang) restorePins(w World) ([]Effect, bool) {
 	if same && fitsRange(g.Job, pins) && !mixed && !forbidden && !gone {
 		if g.Record != nil && AuthorSpec(rewrite.Author(had)) != AuthorSpec(rewrite.Author(g.Job)) {
 			r := *g.Record
-			r.UserFailures = 0 // what failed may be mended
+			r.UserFailures, r.InfraFailures = 0, 0 // what failed may be mended
 			g.Record = &r
 		}
 		es, on := g.repin(ToRestore, pins, w)

@@ -278,7 +278,7 @@ func (g *Gang) registered(o Observed, of Effect, w World) []Effect {
 		g.Members = members
 		out := g.closed(w)
 		if g.stop.target != nil {
-			out = append(out, Counted{})
+			out = append(out, Counted{w.Now()})
 		}
 		return append(out, g.proceed(w)...)
 	}

@@ -25,7 +25,7 @@ func nothing() ([]Effect, bool) { return nil, true }
 // readRecord reads the record of a job that was placed before this placer started. Without
 // a record, or with one that cannot be read, it begins a new one: pins in Nomad count for
 // more than what is written about them.
-func (g *Gang) readRecord(World) ([]Effect, bool) {
+func (g *Gang) readRecord(w World) ([]Effect, bool) {
 	if g.Record != nil || len(g.Pins.Groups) == 0 {
 		return nothing()
 	}
@@ -38,10 +38,14 @@ func (g *Gang) readRecord(World) ([]Effect, bool) {
 	}
 	g.Record = r
 	g.forgive()
+	var out []Effect
 	if ids := r.Pinned(g.Job, g.Pins); ids != nil {
-		return []Effect{Own{ids}}, true
+		out = append(out, Own{ids})
 	}
-	return nothing()
+	if r.Note == NoteMoved && w.Now().Sub(r.Decided) < time.Hour { // by an earlier placer
+		out = append(out, Counted{r.Decided})
+	}
+	return out, true
 }
 
 const (
