@@ -39,7 +39,6 @@ func TestGivenUpInItsQueueThenRunAgain(t *testing.T) {
 		}
 		w.Submit(Gang{Name: "a", Members: 2, Runs: 2 * time.Minute, Change: fails})
 		w.Expect("given up", time.Hour, func() bool { return w.explained("a").State == gang.Failed })
-		t.Log(w.Describe())
 		w.Submit(Gang{Name: "full", Members: 2, Runs: 5 * time.Hour})
 		w.ExpectRunning("full", time.Minute)
 		w.Submit(Gang{Name: "b", Members: 2, Runs: time.Hour})
@@ -57,34 +56,26 @@ func TestGivenUpInItsQueueThenRunAgain(t *testing.T) {
 // An elastic gang waits for a larger size, and loses a member meanwhile that it needs: it does not run on
 // without it.
 func TestElasticGangWaitsForMoreAndLosesAMember(t *testing.T) {
-	for name, change := range map[string]func(*api.Job){
-		"elastic": func(j *api.Job) { j.TaskGroups[0].ReschedulePolicy.Attempts = new(0); elastic(2, 2)(j) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			Run(t, Options{Seed: 1, Unchecked: true}, func(w *World) {
-				w.AddNodes(1, 4)
-				w.StartPlacer()
-				w.Submit(Gang{Name: "a", Members: 2, Reschedules: 20, Meta: map[string]string{}, Change: func(j *api.Job) {
-					runsScript(j.TaskGroups[0], "[ $NOMAD_ALLOC_INDEX = 0 ] && sleep 3600 && exit 1; sleep infinity")
-					change(j)
-				}})
-				w.ExpectRunning("a", time.Minute)
-				w.Submit(Gang{Name: "other", Members: 2, Runs: 100 * time.Hour})
-				w.ExpectRunning("other", time.Minute)
-				if err := w.Edit(Key("a"), func(j *api.Job) {
-					j.TaskGroups[0].Count = new(3)
-					if name == "elastic" {
-						elastic(3, 3)(j)
-					}
-				}); err != nil {
-					t.Fatal(err)
-				}
-				w.RunFor(90 * time.Minute)
-				if n := len(w.Members(Key("a"))); n == 1 {
-					e := w.explained("a")
-					w.T.Errorf("%d members: %s: %s\n%s", n, e.State, e.Reason, w.Describe())
-				}
-			})
-		})
-	}
+	Run(t, Options{Seed: 1, Unchecked: true}, func(w *World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 2, Meta: map[string]string{}, Change: func(j *api.Job) {
+			runsScript(j.TaskGroups[0], "[ $NOMAD_ALLOC_INDEX = 0 ] && sleep 3600 && exit 1; sleep infinity")
+			elastic(2, 2)(j)
+		}})
+		w.ExpectRunning("a", time.Minute)
+		w.Submit(Gang{Name: "other", Members: 2, Runs: 100 * time.Hour})
+		w.ExpectRunning("other", time.Minute)
+		if err := w.Edit(Key("a"), func(j *api.Job) {
+			j.TaskGroups[0].Count = new(3)
+			elastic(3, 3)(j)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		w.RunFor(90 * time.Minute)
+		if n := len(w.Members(Key("a"))); n == 1 {
+			e := w.explained("a")
+			t.Errorf("%d members: %s: %s\n%s", n, e.State, e.Reason, w.Describe())
+		}
+	})
 }

@@ -142,12 +142,19 @@ func (w *World) StartPlacer() *Placer { return w.StartPlacerAs("") }
 // StartPlacerAs starts a placer with an ACL token.
 func (w *World) StartPlacerAs(token string) *Placer {
 	w.T.Helper()
+	return w.start(token, func(string, *nomad.Client, *model.Config) {})
+}
+
+// start starts a placer whose client and configuration are prepared first, by its name.
+func (w *World) start(token string, prepare func(name string, c *nomad.Client, cfg *model.Config)) *Placer {
+	w.T.Helper()
 	p := &Placer{Name: fmt.Sprintf("placer-%d", len(w.placers)+1), began: time.Now(), w: w, Events: placer.NewEventLog(1000, time.Now()), done: make(chan struct{})}
 	client, err := nomad.NewClient(w.Nomad.Config(p.Name, token), "default")
 	if err != nil {
 		w.T.Fatal(err)
 	}
 	cfg := model.DefaultConfig()
+	prepare(p.Name, client, &cfg)
 	if w.opts.Placer != nil {
 		w.opts.Placer(&cfg)
 	}

@@ -10,10 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
@@ -43,47 +41,26 @@ func TestClassGangWaitsForMoreAndLosesAMember(t *testing.T) {
 // startsChildren is a placer that serves children, which this Nomad takes over HTTP.
 func (w *World) startsChildren() *Placer {
 	w.T.Helper()
-	p := &Placer{Name: fmt.Sprintf("placer-%d", len(w.placers)+1), began: time.Now(), w: w, Events: placer.NewEventLog(1000, time.Now()), done: make(chan struct{})}
-	client, err := nomad.NewClient(w.Nomad.Config(p.Name, ""), "default")
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	raw, err := api.NewClient(w.Nomad.Config(p.Name, ""))
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	client.ServeChildren(nomad.Children{
-		Register: func(ctx context.Context, job *api.Job, index uint64) (uint64, error) {
-			r, _, err := raw.Jobs().EnforceRegister(job, index, (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(ctx))
-			if err != nil {
-				return 0, err
-			}
-			return r.JobModifyIndex, nil
-		},
-		Plan: func(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error) {
-			r, _, err := raw.Jobs().Plan(job, false, (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(ctx))
-			return r, err
-		},
+	return w.start("", func(name string, client *nomad.Client, cfg *model.Config) {
+		cfg.Children = true
+		raw, err := api.NewClient(w.Nomad.Config(name, ""))
+		if err != nil {
+			w.T.Fatal(err)
+		}
+		client.ServeChildren(nomad.Children{
+			Register: func(ctx context.Context, job *api.Job, index uint64) (uint64, error) {
+				r, _, err := raw.Jobs().EnforceRegister(job, index, (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(ctx))
+				if err != nil {
+					return 0, err
+				}
+				return r.JobModifyIndex, nil
+			},
+			Plan: func(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error) {
+				r, _, err := raw.Jobs().Plan(job, false, (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(ctx))
+				return r, err
+			},
+		})
 	})
-	cfg := model.DefaultConfig()
-	cfg.Children = true
-	if w.opts.Placer != nil {
-		w.opts.Placer(&cfg)
-	}
-	log := hclog.New(&hclog.LoggerOptions{Name: p.Name, Level: hclog.Debug, Output: w.log})
-	if p.Placer, err = placer.New(client, cfg, log, placer.Hooks{Ledger: w.rules.ledger(p.Name), Events: p.Events}); err != nil {
-		w.T.Fatal(err)
-	}
-	var ctx context.Context
-	ctx, p.cancel = context.WithCancel(context.Background())
-	w.placers = append(w.placers, p)
-	w.rules.starts(p)
-	go func() {
-		defer close(p.done)
-		defer w.rules.died(p.Name)
-		_ = p.Run(ctx)
-	}()
-	return p
 }
 
 func child(template string, n int, g Gang) Gang {
@@ -124,12 +101,13 @@ func TestArray(t *testing.T) {
 		w.placers[0].Kill()
 		w.startsChildren()
 		look(100 * time.Minute)
-		if most > 2 {
+		if most != 2 {
 			t.Errorf("%d ran at a time", most)
 		}
-		for _, name := range names {
-			e := w.explained(name)
-			t.Log(name, e.State, e.Reason, len(w.Nomad.Members(Key(name))))
+		for i, name := range names {
+			if i != 0 && i != 3 { // that was stopped, and that fails
+				w.ExpectFinished(name, 0)
+			}
 		}
 	})
 }
@@ -142,15 +120,13 @@ func TestChildAfterChild(t *testing.T) {
 		w.Submit(child("sweep", 0, Gang{Members: 1, Runs: 10 * time.Minute}))
 		w.Submit(child("sweep", 1, Gang{Members: 1, Runs: 10 * time.Minute, Meta: map[string]string{"pal_after": "sweep/dispatch-0, sweep/dispatch-2"}}))
 		w.RunFor(15 * time.Minute)
-		t.Log(w.explained("sweep/dispatch-1").Reason)
 		w.Submit(child("sweep", 2, Gang{Members: 1, Runs: 10 * time.Minute}))
 		w.ExpectFinished("sweep/dispatch-1", 25*time.Minute)
 	})
 }
 
-// A child that was given up is no reason for its siblings; a purged template neither: they run on and
-// start (nomad job stop -purge of the template while children wait).
-func TestChildrenOfAPurgedTemplate(t *testing.T) {
+// Children whose template Nomad does not have any more start one after the other, as there is room.
+func TestChildrenWaitForEachOther(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 2)
 		w.startsChildren()

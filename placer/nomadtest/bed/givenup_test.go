@@ -20,7 +20,6 @@ func TestGivenUpIsSaidTomorrow(t *testing.T) {
 		w.StartPlacer()
 		w.Submit(Gang{Name: "a", Members: 2, Runs: 2 * time.Minute, Exit: 1})
 		w.Expect("given up", time.Hour, func() bool { return w.explained("a").State == gang.Failed })
-		t.Log(w.explained("a").Reason)
 		w.RunFor(time.Hour)
 		if e := w.explained("a"); e.State != gang.Failed || !strings.Contains(e.Reason, "given up after 3 tries") {
 			t.Errorf("an hour later: %s: %s", e.State, e.Reason)

@@ -107,9 +107,6 @@ func TestElasticGangAndWindow(t *testing.T) {
 	Run(t, Options{Seed: 1, Placer: func(c *model.Config) {
 		c.Windows = []window.Window{{Name: "w", Start: begin.Add(2 * time.Hour), Duration: time.Hour, Nodes: []string{"node-1"}}}
 	}}, func(w *World) {
-		if !time.Now().Equal(begin) {
-			t.Log(time.Now())
-		}
 		w.AddNodes(2, 2)
 		w.StartPlacer()
 		w.Submit(Gang{Name: "other", Members: 2, GPUs: 1, Runs: 10 * time.Minute, Change: on(0), Meta: map[string]string{"pal_duration": "10m"}})
@@ -139,7 +136,6 @@ func TestElasticBorrowerGivesBack(t *testing.T) {
 		k := nomadtest.Key{Namespace: "team", ID: "b"}
 		w.Expect("b runs", 10*time.Minute, func() bool { return w.Running(k) })
 		w.RunFor(30 * time.Minute)
-		t.Log(w.Describe())
 	})
 }
 

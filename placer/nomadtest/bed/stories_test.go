@@ -13,9 +13,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
@@ -606,7 +604,6 @@ func TestPurgedBeforeALateWrite(t *testing.T) {
 	} {
 		for _, soon := range []time.Duration{time.Second, 17 * time.Second} {
 			t.Run(fmt.Sprint(name, " ", soon), func(t *testing.T) {
-				preempting := func(c *model.Config) { c.Queue.Order, c.Queue.Preempt = queue.Priority, true }
 				Run(t, Options{Seed: 1, Placer: preempting}, func(w *World) {
 					w.AddNodes(1, 2)
 					w.StartPlacer()
@@ -674,7 +671,6 @@ func TestKilledBeforeItUndid(t *testing.T) {
 // A placer that begins while a gang ends that was stopped for another one stops no second one for
 // it: the GPUs that come free are as good.
 func TestRestartWhileAGangEnds(t *testing.T) {
-	preempting := func(c *model.Config) { c.Queue.Order, c.Queue.Preempt = queue.Priority, true }
 	for _, after := range []time.Duration{100 * time.Millisecond, 3 * time.Second, 20 * time.Second} {
 		t.Run(after.String(), func(t *testing.T) {
 			Run(t, Options{Seed: 1, Placer: preempting, Nomad: nomadtest.Options{Kill: 30 * time.Second}}, func(w *World) {

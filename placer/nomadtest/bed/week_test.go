@@ -137,7 +137,6 @@ func TestServiceWaitsForMoreAndLosesAMember(t *testing.T) {
 		if n := len(w.Members(Key("serve"))); n < 2 {
 			t.Errorf("%d members:\n%s", n, w.Describe())
 		}
-		t.Log(w.explained("serve").Reason)
 	})
 }
 
@@ -153,7 +152,6 @@ func TestAfterNothing(t *testing.T) {
 		w.RunFor(time.Minute)
 		w.Submit(Gang{Name: "a", Runs: time.Minute, Meta: map[string]string{"pal_after": "prepare"}})
 		w.RunFor(10 * time.Minute)
-		t.Log(w.Describe())
 		if e := w.explained("a"); e.State == gang.Waiting {
 			t.Errorf("%s: %s", e.State, e.Reason)
 		}
@@ -170,13 +168,11 @@ func TestScaledToNothingAndBack(t *testing.T) {
 		w.scale("a", 0)
 		w.ExpectGone("a", time.Minute)
 		w.RunFor(time.Minute)
-		t.Log(w.explained("a").State, w.explained("a").Reason)
 		w.Submit(Gang{Name: "b", Members: 2, Runs: time.Hour})
 		w.ExpectRunning("b", time.Minute)
 		w.RunFor(time.Minute)
 		w.scale("a", 4)
 		w.RunFor(2 * time.Minute)
-		t.Log(w.Describe())
 		w.ExpectRunning("a", 2*time.Hour)
 	})
 }
@@ -192,9 +188,7 @@ func TestWaitingScaledToNothingAndBack(t *testing.T) {
 		w.RunFor(time.Minute)
 		w.scale("a", 0)
 		w.RunFor(time.Minute)
-		t.Log(w.explained("a").State, w.explained("a").Reason)
 		w.RunFor(2 * time.Hour)
-		t.Log(w.explained("a").State, w.explained("a").Reason)
 		w.scale("a", 4)
 		w.ExpectRunning("a", 2*time.Hour)
 	})
