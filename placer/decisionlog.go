@@ -8,7 +8,6 @@ import (
 	"container/list"
 	"context"
 	"errors"
-	"net/http"
 	"slices"
 	"time"
 
@@ -289,7 +288,7 @@ func (p *Placer) deleteStale(ctx context.Context, path string) error {
 		return err
 	}
 	switch job, err := p.nomad.Job(ctx, nomad.JobKey{Namespace: r.Of.Namespace, ID: r.Of.Job}); {
-	case nomad.StatusOf(err) == http.StatusForbidden:
+	case nomad.Refused(err):
 		return nil
 	case err != nil || job != nil:
 		return err

@@ -279,6 +279,11 @@ func (g *Gang) dying(w World) bool {
 	return slices.ContainsFunc(w.Allocs(g.Key), func(a *nomad.Alloc) bool { return a.Live() && !a.LeftBehind(g.Job) })
 }
 
+// bank takes into a record what the gang has run by now, with so many members.
+func (g *Gang) bank(r *Record, why string, members int, w World) {
+	r.stop(w.Now(), why, w.Now().Sub(g.startedAt(w.Now())), g.slower(members))
+}
+
 // startedAt is since when the job's members run, as far as its record does not count that
 // already: they may have run on when the gang was to be stopped.
 func (g *Gang) startedAt(now time.Time) time.Time {

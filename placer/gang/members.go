@@ -83,8 +83,9 @@ func (g *Gang) halfThere(w World) bool {
 	return g.NeedsAll() && g.Record != nil && len(w.Holds(g.Key)) < g.Record.Decision.Demand
 }
 
-// extend adds nodes to pins to a class for the members that are missing. Only a group constraint changes, so that those that run are left alone,
-// unless the new members need a higher class ceiling.
+// extend adds nodes to pins to a class for the members that are missing. Only a group constraint
+// changes, so that those that run are left alone, unless the new members need a higher class
+// ceiling.
 func (g *Gang) extend(w World) ([]Effect, bool) {
 	room, err := w.RoomForMissing(g)
 	if err != nil {

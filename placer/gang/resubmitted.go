@@ -223,7 +223,7 @@ func (g *Gang) resized(w World) []Effect {
 	}
 	if g.Record != nil { // what it has run counts
 		had := *g.Record
-		had.stop(w.Now(), "", w.Now().Sub(g.startedAt(w.Now())), 1)
+		g.bank(&had, "", g.Live, w)
 		r.Attained, r.Done, r.Waited = had.Attained, had.Done, had.Waited
 	}
 	g.Record = &r

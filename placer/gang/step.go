@@ -449,7 +449,7 @@ func (g *Gang) stopFor(s stopping, r *Record, w World) []Effect {
 	changed := r != g.Record
 	out := *r
 	if len(g.Members) > 0 {
-		out.stop(w.Now(), g.WhyStopped(), w.Now().Sub(g.startedAt(w.Now())), g.slower(g.Want))
+		g.bank(&out, g.WhyStopped(), g.Want, w)
 		if strings.HasPrefix(s.forJob, g.Key.Namespace+"/") { // no namespace has a slash
 			out.StoppedFor = s.forJob
 		}
