@@ -208,7 +208,7 @@ func (g *Gang) verifyLater(job *api.Job) {
 // about that has been read.
 func (g *Gang) PastKnown() bool {
 	if len(g.Pins.Groups) > 0 {
-		return g.Record != nil && !g.mustLookBack()
+		return g.Record != nil && g.positionKnown() && !g.mustLookBack()
 	}
 	return g.Nomad != Waiting || g.position.index == *g.Job.JobModifyIndex || *g.Job.Version == 0 // there is nothing before it
 }

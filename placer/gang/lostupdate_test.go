@@ -134,8 +134,8 @@ func TestPastKnown(t *testing.T) {
 		"its record is not read": {Gang{}, false},
 		"registered since":       {Gang{Record: &Record{JobModifyIndex: 200}}, false},
 		"registered last by us":  {Gang{Record: &Record{JobModifyIndex: 300}}, true},
-		"the versions were read": {Gang{Record: &Record{JobModifyIndex: 200}, lookedBack: true}, true},
-		"that is to be undone":   {Gang{Record: &Record{JobModifyIndex: 200}, overwrote: true}, true},
+		"the versions were read": {Gang{Record: &Record{JobModifyIndex: 200}, position: position{index: 300}, lookedBack: true}, true},
+		"that is to be undone":   {Gang{Record: &Record{JobModifyIndex: 200}, position: position{index: 300}, overwrote: true}, true},
 	} {
 		c.gang.Observed = Observed{Job: job, Nomad: Waiting, Pins: pins}
 		if got := c.gang.PastKnown(); got != c.want {

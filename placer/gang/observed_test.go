@@ -85,7 +85,7 @@ func storyJob(t *testing.T, d *datadriven.TestData) *api.Job {
 			status = "dead"
 		case "type":
 			kind = a.Vals[0]
-		case "periodic", "edited":
+		case "periodic", "edited", "submitted":
 		default:
 			d.Fatalf(t, "no argument %q", a.Key)
 		}

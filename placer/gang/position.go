@@ -13,11 +13,14 @@ import (
 
 // A job's place in the queue is when its author first asked for it. Registering
 // it again while it waits does not send it to the end, unless it then asks for
-// more GPUs than before: else a small job could wait in line for a large one. Nomad
+// more GPUs than before: else a small job could wait in line for a large one. Nor does
+// our requeueing it. But its author gives the place up by stopping it, also if he starts
+// it again: else a job could wait in line that nobody wanted meanwhile. Nomad
 // keeps the versions of a job, so that an agent that was restarted finds the same
 // place.
 
-// position is the place in the queue of a waiting job without pins of its own.
+// position is the place in the queue of a waiting job without pins of its own. That of one with
+// pins is in its record.
 type position struct {
 	index uint64 // JobModifyIndex of the job for which it was worked out
 	since time.Time
@@ -30,7 +33,14 @@ type position struct {
 // before.
 func (g *Gang) findPosition(World) ([]Effect, bool) {
 	index, had := *g.Job.JobModifyIndex, g.position
-	if g.Nomad != Waiting || len(g.Pins.Groups) > 0 || had.index == index {
+	switch {
+	case g.positionKnown():
+		return nothing()
+	case len(g.Pins.Groups) > 0 && !g.read.hasVersions:
+		return await(ReadVersions{})
+	case len(g.Pins.Groups) > 0:
+		g.position = position{index: index}
+		g.beginAnew(askedAnew(g.Job, g.read.versions))
 		return nothing()
 	}
 	found := position{index: index, since: time.Unix(0, *g.Job.SubmitTime), gpus: rewrite.AllGPUs(g.Job)}
@@ -59,6 +69,17 @@ func (g *Gang) findPosition(World) ([]Effect, bool) {
 	return nothing()
 }
 
+// positionKnown says whether there is nothing to find out: of a job with pins, once its record is read.
+func (g *Gang) positionKnown() bool {
+	switch index := *g.Job.JobModifyIndex; {
+	case g.position.index == index:
+		return true
+	case len(g.Pins.Groups) > 0: // before its second version nobody has stopped it
+		return g.Record == nil || g.Record.JobModifyIndex == index || *g.Job.Version < 2
+	}
+	return g.Nomad != Waiting
+}
+
 // submission is the result of scanning versions for the first submission.
 type submission struct {
 	since    time.Time // when the author asked for the oldest of them
@@ -85,4 +106,37 @@ func firstAsked(job *api.Job, versions map[uint64]*api.Job) submission {
 		since, gpus = time.Unix(0, *o.SubmitTime), rewrite.AllGPUs(o)
 	}
 	return submission{since: since}
+}
+
+// askedAnew is since when a job with pins asks for what it asks for, if that is not since its first
+// start: its author has started it again after he had stopped it, or had it ask for more while it waited
+// again (nomad job scale). Zero: no version since his last one without pins tells of that.
+func askedAnew(job *api.Job, versions map[uint64]*api.Job) time.Time {
+	now := job
+	for v := *job.Version; v > 0 && ours(now); v-- {
+		was := versions[v-1]
+		if was == nil {
+			break
+		}
+		_, elastic := rewrite.ElasticOf(now) // its count is ours
+		grown := !elastic && rewrite.AllGPUs(now) > rewrite.AllGPUs(was)
+		if rewrite.Stopped(was) || grown && rewrite.Gated(was) && ours(was) {
+			return time.Unix(0, *now.SubmitTime)
+		}
+		now = was
+	}
+	return time.Time{}
+}
+
+// beginAnew takes in that the author asks anew, since a time, for what the record is about: what the gang
+// ran, and how it failed, was another try.
+func (g *Gang) beginAnew(at time.Time) {
+	if !at.After(g.Record.Submitted) {
+		return
+	}
+	r := *g.Record
+	r.Submitted = at
+	r.Attained, r.Done, r.Waited, r.Stopped, r.StoppedWhy, r.StoppedFor = 0, 0, 0, time.Time{}, "", ""
+	r.UserFailures, r.InfraFailures, r.GivenUp = 0, 0, ""
+	g.Record, g.edited = &r, g.edited || g.Queued
 }

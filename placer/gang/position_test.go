@@ -17,8 +17,8 @@ import (
 )
 
 // versionsOf makes versions from words: g<count> gated, p<count> pinned,
-// s<count> stopped while gated, t<count> gated over pins, - not kept. Version n
-// was submitted at n.
+// s<count> stopped while gated, t<count> gated over pins, x<count> stopped so, y<count>
+// stopped while pinned, - not kept. Version n was submitted at n.
 func versionsOf(t *testing.T, words string) map[uint64]*api.Job {
 	t.Helper()
 	out := map[uint64]*api.Job{}
@@ -33,16 +33,16 @@ func versionsOf(t *testing.T, words string) map[uint64]*api.Job {
 		}
 		version, submitted := uint64(i), int64(i)
 		j.TaskGroups[0].Count, j.Version, j.SubmitTime = &count, &version, &submitted
-		if w[0] == 'p' || w[0] == 't' {
+		if strings.ContainsRune("ptxy", rune(w[0])) {
 			var err error
 			if j, err = rewrite.Pin(j, somePins("u"), rewrite.Racks{}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if w[0] != 'p' {
+		if strings.ContainsRune("gstx", rune(w[0])) {
 			j = rewrite.Gate(j)
 		}
-		if w[0] == 's' {
+		if strings.ContainsRune("sxy", rune(w[0])) {
 			yes := true
 			j.Stop = &yes
 		}
@@ -75,6 +75,39 @@ func TestFirstAsked(t *testing.T) {
 			w := firstAsked(vs[uint64(len(strings.Fields(tc.versions))-1)], vs)
 			if w.since.UnixNano() != tc.since || w.requeued != tc.requeued || w.cut != tc.cut {
 				t.Errorf("since %d, requeued %v, cut %v; want %d, %v, %v", w.since.UnixNano(), w.requeued, w.cut, tc.since, tc.requeued, tc.cut)
+			}
+		})
+	}
+}
+
+// A gang that we requeue keeps its place, also if its author edits it; one that its author stops and
+// starts again, or that is to have more members, does not.
+func TestAskedAnew(t *testing.T) {
+	for _, tc := range []struct {
+		versions string
+		since    int64 // 0: as its record has it
+	}{
+		{"g2 p2 t2", 0},
+		{"g2 p2 t2 t2", 0},
+		{"g2 p2 t2 t1", 0},
+		{"g2 p2 t2 t3", 3},
+		{"g2 p2 t2 t1 t2", 4},
+		{"g2 p2 t2 t3 p3 t3", 3},
+		{"g2 p2 p3 t3", 0}, // it ran with three
+		{"g2 p2 t2 x2 t2", 4},
+		{"g2 p2 t2 x2 t2 t1", 4},
+		{"g2 p2 y2 p2 t2", 3},
+		{"g2 s2 g2 p2 t2", 0}, // its record knows
+		{"g2 p2 t2 - t2", 0},  // too long ago for Nomad
+	} {
+		t.Run(tc.versions, func(t *testing.T) {
+			vs := versionsOf(t, tc.versions)
+			var got int64
+			if at := askedAnew(vs[uint64(len(strings.Fields(tc.versions))-1)], vs); !at.IsZero() {
+				got = at.UnixNano()
+			}
+			if got != tc.since {
+				t.Errorf("since %d, want %d", got, tc.since)
 			}
 		})
 	}

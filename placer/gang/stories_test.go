@@ -27,7 +27,8 @@ import (
 // command is something that happens; what is printed is what the gang wants done, and
 // its state after that.
 //
-//	observe <job> / <allocations>   Nomad shows this: see TestObserved for the words
+//	observe <job> / <allocations>   Nomad shows this: see TestObserved for the words; submitted=n is
+//	                                when the job was
 //	refuse                          from now on the job cannot be served
 //	turn | sync | start gpus=g1+g2 | preempt for=j | move gpus=g1+g2 | resize gpus=1+2+3 [for=j] | room
 //	record [none] [given-up] [ready[=1h]] [decided=2h] [ran=5m] [cost=x] [infra-failures=n] [failures=n]
@@ -339,6 +340,7 @@ func (s *story) job(d *datadriven.TestData, words []string) *api.Job {
 	}
 	job := storyJob(s.t, args)
 	name, submitted, priority := *job.ID, int64(1), 50
+	args.MaybeScanArgs(s.t, "submitted", &submitted)
 	job.Name, job.SubmitTime, job.Priority = &name, &submitted, &priority
 	if s.onFailure != "" {
 		job.Meta = map[string]string{"pal_on_failure": string(s.onFailure)}

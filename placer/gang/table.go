@@ -31,8 +31,8 @@ type duty struct {
 
 // What every gang that is ours begins its turn with.
 var (
-	dutyPosition    = duty{say: "find its place in the queue", do: (*Gang).findPosition, reads: true, common: true}
 	dutyRecord      = duty{say: "read its record", do: (*Gang).readRecord, reads: true, to: []State{Failed}, common: true}
+	dutyPosition    = duty{say: "find its place in the queue, and whether its author has begun it anew", do: (*Gang).findPosition, reads: true, to: []State{Waiting}, common: true}
 	dutyFinished    = duty{say: "stop the job if its members finished in an earlier version of it", do: (*Gang).stopFinished, always: true, to: []State{Rejected}}
 	atWorkFinished  = duty{say: dutyFinished.say, do: (*Gang).stopFinished, always: true}
 	dutyPending     = duty{say: "have Nomad evaluate the job again if it calls it dead", do: (*Gang).keepPending}
@@ -44,29 +44,29 @@ var (
 // comes first, since the others rest on it; then what was overwritten is undone, before
 // anything else is registered over it.
 var duties = map[State][]duty{
-	Waiting:    {dutyPosition, dutyRecord, dutyOverwritten, dutyUndo, dutyFinished, dutyPending},
-	Committing: {dutyPosition, dutyRecord, dutyOverwritten, dutyUndo, dutyFinished},
-	Completing: {dutyPosition, dutyRecord, dutyOverwritten, dutyUndo, dutyFinished},
-	Rejected:   {dutyPosition, dutyRecord, dutyOverwritten, dutyUndo, dutyFinished},
-	Failed:     {dutyPosition, dutyRecord, dutyOverwritten, dutyUndo},
+	Waiting:    {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, dutyFinished, dutyPending},
+	Committing: {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, dutyFinished},
+	Completing: {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, dutyFinished},
+	Rejected:   {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, dutyFinished},
+	Failed:     {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo},
 	Starting: {
-		dutyRecord, dutyOverwritten, dutyUndo,
+		dutyRecord, dutyPosition, dutyOverwritten, dutyUndo,
 		atWorkFinished,
 		{say: "record the decision if the members take long", do: (*Gang).saveSlow},
 		{say: "gate it if its pins cannot hold all members that its author asks for now (nomad job scale): it runs on until they fit", do: (*Gang).askAgain, registers: true, to: []State{Resubmitted}},
 		{say: "if it stays incomplete: give missing members other nodes, do without them, requeue the gang, or have Nomad evaluate it", do: (*Gang).makeWhole, registers: true, to: []State{Stopping, Completing, Running}},
 	},
 	Running: {
-		dutyRecord, dutyOverwritten, dutyUndo, atWorkFinished,
+		dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, atWorkFinished,
 		{say: "make room for canaries", do: (*Gang).makeCanaryRoom, registers: true, to: []State{Starting}},
 		{say: "requeue the gang if Nomad gave it other GPUs", do: (*Gang).requeueMisplaced, always: true, registers: true, to: []State{Stopping}},
 		{say: "have Nomad place again what a drain stopped of its groups without GPUs", do: (*Gang).placeLeftOut},
 		{say: "record that all members are there", do: (*Gang).recordReady, always: true},
 	},
-	Stopping:    {dutyRecord, dutyOverwritten, dutyUndo, {say: "stop the members, or let them run on if a placer died before it stopped them", do: (*Gang).stopOrGoOn, to: []State{Starting, Running}}},
-	Resubmitted: {dutyRecord, dutyOverwritten, dutyUndo, {say: "give it back its pins; if it asks for other GPUs, ask the queue for room, and requeue the gang if it is not whole any more", do: (*Gang).restorePins, registers: true, to: []State{Starting, Running, Native}}},
+	Stopping:    {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "stop the members, or let them run on if a placer died before it stopped them", do: (*Gang).stopOrGoOn, to: []State{Starting, Running}}},
+	Resubmitted: {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "give it back its pins; if it asks for other GPUs, ask the queue for room, and requeue the gang if it is not whole any more", do: (*Gang).restorePins, registers: true, to: []State{Starting, Running, Native}}},
 	Ended:       {dutyUndo},
-	Lost:        {dutyRecord, dutyOverwritten, dutyUndo, {say: "requeue it, give it up, or have Nomad place again what was stopped", do: (*Gang).requeueLost, registers: true, to: []State{Completing, Failed}}},
+	Lost:        {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "requeue it, give it up, or have Nomad place again what was stopped", do: (*Gang).requeueLost, registers: true, to: []State{Completing, Failed}}},
 }
 
 // The handlers of the table. What cannot happen in a state, or changes nothing there, has

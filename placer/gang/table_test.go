@@ -93,7 +93,7 @@ author may edit, stop or purge the job, its members may end or fail, a node may 
 		}
 	}
 	b.WriteString("```\n\n## What is due in each state\n\nOnce a cycle, in this order; the first thing that changes Nomad ends the turn. After a failure the gang waits\nbefore its next try: 2 s at first, 5 min at most. What is marked * is done even then. In\nmost states the turn begins with:\n\n")
-	for _, d := range []duty{dutyPosition, dutyRecord, dutyOverwritten, dutyUndo} {
+	for _, d := range []duty{dutyRecord, dutyPosition, dutyOverwritten, dutyUndo} {
 		fmt.Fprintf(&b, "* %s\n", d.say)
 	}
 	for _, s := range States() {

@@ -53,6 +53,100 @@ func TestGivenUpInItsQueueThenRunAgain(t *testing.T) {
 	})
 }
 
+// waitsAgain has gang a wait again with the pins that it had, before gang b: the node where it ran is
+// drained, and another gang has what is left.
+func (w *World) waitsAgain() {
+	w.T.Helper()
+	w.AddNodes(2, 2)
+	w.StartPlacer()
+	w.Submit(Gang{Name: "a", Members: 2, Runs: 2 * time.Hour})
+	w.ExpectRunning("a", time.Minute)
+	w.Submit(Gang{Name: "full", Members: 2, Runs: 5 * time.Hour})
+	w.ExpectRunning("full", time.Minute)
+	w.RunFor(time.Hour)
+	w.Nomad.Drain(w.Members(Key("a"))[0].Node)
+	w.Expect("it waits", time.Minute, func() bool { return w.explained("a").State == gang.Waiting })
+	w.Submit(Gang{Name: "b", Members: 2, Runs: time.Hour})
+	w.RunFor(time.Minute)
+	if at := w.position("a"); at != 1 {
+		w.T.Fatalf("it stands at %d", at)
+	}
+}
+
+// startStopped starts a job that was stopped, as nomad job start does: as it was.
+func (w *World) startStopped(name string) {
+	w.T.Helper()
+	if err := w.Stop(Key(name)); err != nil {
+		w.T.Fatal(err)
+	}
+	w.RunFor(time.Hour)
+	job := copyOf(w.Nomad.Job(Key(name)))
+	job.Stop = new(false)
+	if err := w.Register(job); err != nil {
+		w.T.Fatal(err)
+	}
+}
+
+// A gang waits again that had run, and its author stops it. When he starts it again, it is a new job:
+// it goes behind those that wait. The next placer finds the same.
+func TestStoppedAndStartedGoesToTheEnd(t *testing.T) {
+	Run(t, Options{Seed: 1, Placer: fifo}, func(w *World) {
+		w.waitsAgain()
+		w.startStopped("a")
+		started := time.Now()
+		w.RunFor(time.Minute)
+		for range 2 {
+			if at := w.position("a"); at != 2 {
+				t.Errorf("it stands at %d of 2", at)
+			}
+			if e := w.explained("a"); e.Submitted.Before(started.Add(-time.Second)) {
+				t.Errorf("submitted at %v, and it was started at %v", e.Submitted, started)
+			}
+			w.placers[0].Stop()
+			w.placers = nil
+			w.StartPlacer()
+			w.RunFor(time.Minute)
+		}
+	})
+}
+
+// The same of a gang that is to have more members while it waits again, as of one that waits for the
+// first time.
+func TestScaledUpWhileItWaitsAgain(t *testing.T) {
+	Run(t, Options{Seed: 1, Placer: fifo}, func(w *World) {
+		w.waitsAgain()
+		w.scale("a", 1)
+		w.RunFor(time.Minute)
+		if at := w.position("a"); at != 1 {
+			t.Errorf("scaled down it stands at %d of 2", at)
+		}
+		w.scale("a", 2)
+		w.RunFor(time.Minute)
+		if at := w.position("a"); at != 2 {
+			t.Errorf("scaled up it stands at %d of 2", at)
+		}
+	})
+}
+
+// A gang runs, its author stops it and starts it again when others have its GPUs: it runs nowhere, is
+// requeued, and goes behind those that wait.
+func TestStoppedWhileItRanGoesToTheEnd(t *testing.T) {
+	Run(t, Options{Seed: 1, Placer: fifo}, func(w *World) {
+		w.AddNodes(1, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 2, Runs: 2 * time.Hour})
+		w.ExpectRunning("a", time.Minute)
+		w.Submit(Gang{Name: "full", Members: 2, Runs: 9 * time.Hour})
+		w.Submit(Gang{Name: "b", Members: 2, Runs: time.Hour})
+		w.startStopped("a")
+		w.Expect("it waits", 10*time.Minute, func() bool { return w.explained("a").State == gang.Waiting })
+		w.RunFor(time.Minute)
+		if at := w.position("a"); at != 2 {
+			t.Errorf("it stands at %d of 2", at)
+		}
+	})
+}
+
 // An elastic gang waits for a larger size, and loses a member meanwhile that it needs: it does not run on
 // without it.
 func TestElasticGangWaitsForMoreAndLosesAMember(t *testing.T) {
