@@ -103,10 +103,11 @@ type Observed struct {
 	// Want and Have are members that the groups with GPUs want, and have or had; Live are those
 	// that they have.
 	Want, Have, Live int
-	// Misplaced is set where a member runs on a GPU that its pins do not name, or on
-	// fewer than it asked for (Nomad before 1.11.1 does that,
-	// hashicorp/nomad#18364), or where the pins of an earlier version had it, which
-	// the deployment of a service has not replaced yet.
+	// Misplaced is set where a member runs on a GPU or a node that its pins do not name, or
+	// on fewer GPUs than it asked for (Nomad before 1.11.1 does that,
+	// hashicorp/nomad#18364), or where the pins of an earlier version had it, which Nomad
+	// has not replaced yet: the deployment of a service goes on, or there is no room where
+	// the pins of the version are to which its author has reverted it.
 	Misplaced bool
 	// LeftOut is set where Nomad has stopped a member of a batch job, and has none in its
 	// stead: see [leftOut]; LeftOutBeside the same of groups without GPUs.
@@ -137,11 +138,8 @@ func Observe(s *nomad.State, job *api.Job) Observed {
 			names[a.Group] = append(names[a.Group], a.Name)
 		}
 		live = live || a.Live()
-		if gp, ok := pins.Of(a.Group); ok && a.Member() && pins.Mode == rewrite.ModeGPU {
-			st.Misplaced = st.Misplaced || len(a.GPUs) != wanted[a.Group] || slices.ContainsFunc(a.GPUs, func(id string) bool {
-				_, found := slices.BinarySearch(gp.GPUs, id) // we sort them, others may not
-				return !found && !slices.Contains(gp.GPUs, id)
-			})
+		if gp, ok := pins.Of(a.Group); ok && a.Member() {
+			st.Misplaced = st.Misplaced || misplaced(a, pins.Mode, gp, wanted[a.Group])
 		}
 	}
 	for _, g := range job.TaskGroups {
@@ -158,6 +156,22 @@ func Observe(s *nomad.State, job *api.Job) Observed {
 		st.Nomad = Ended
 	}
 	return st
+}
+
+// misplaced says whether a member is not where the pins of its group have it.
+func misplaced(a *nomad.Alloc, mode rewrite.Mode, gp rewrite.GroupPins, wanted int) bool {
+	switch {
+	case mode == rewrite.ModePrefer:
+		return false
+	case mode == rewrite.ModeGPU && len(a.GPUs) != wanted:
+		return true
+	case mode == rewrite.ModeClass && gp.GPUs == nil: // any of its nodes
+		return !slices.Contains(gp.Nodes, a.Node)
+	}
+	return slices.ContainsFunc(a.GPUs, func(id string) bool {
+		_, found := slices.BinarySearch(gp.GPUs, id) // we sort them, others may not
+		return !found && !slices.Contains(gp.GPUs, id)
+	})
 }
 
 // distinct counts the names. One on a silent node and the one that runs in its stead have the same.

@@ -303,7 +303,8 @@ func (st Observed) didItsWork(w World) bool {
 }
 
 // requeueMisplaced requeues a gang that runs on other GPUs than it was given, once
-// that has lasted.
+// that has lasted. The deployment of a service that waits for room in its pins waits for ever, with the
+// members of the version before.
 func (g *Gang) requeueMisplaced(w World) ([]Effect, bool) {
 	now := w.Now()
 	if !g.Misplaced {
@@ -316,12 +317,15 @@ func (g *Gang) requeueMisplaced(w World) ([]Effect, bool) {
 		if !g.read.hasDeployment {
 			return await(ReadDeployment{})
 		}
-		if g.read.deploys {
+		if g.read.deploys && !g.read.hasEvaluations {
+			return await(ReadEvaluations{})
+		}
+		if blocked, _ := Blocked(g.Job, g.read.evaluations); g.read.deploys && blocked == nil {
 			g.RetryAt = now.Add(evaluateAgain)
 			return nil, false
 		}
 	}
-	g.fail(now, "Nomad gave it other GPUs than it was pinned to, or fewer (before 1.11.1: hashicorp/nomad#18364)")
+	g.fail(now, "members run elsewhere than its pins have them: there is no room, or Nomad gave them other GPUs, or fewer (before 1.11.1: hashicorp/nomad#18364)")
 	return append([]Effect{g.log(Warn, "gang is misplaced, requeueing it")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
 }
 

@@ -6,6 +6,8 @@ package bed
 import (
 	"testing"
 	"time"
+
+	"github.com/hashicorp/nomad/api"
 )
 
 // A service with pins to GPUs is scaled up (nomad job scale, or Nomad's autoscaler) beyond what fits.
@@ -56,4 +58,42 @@ func TestRevertedWhileItWaits(t *testing.T) {
 			w.T.Errorf("it had run two hours, and is said to have run %v", r.Attained)
 		}
 	})
+}
+
+// A service with pins to a class had to leave its node, which others have now. Its author reverts it to
+// the version that ran there (nomad job revert): what he reverted to runs, on other nodes.
+func TestServiceRevertedToFullNodes(t *testing.T) {
+	for _, pin := range []string{"class", "gpu"} {
+		t.Run(pin, func(t *testing.T) {
+			Run(t, Options{Seed: 1}, func(w *World) {
+				w.AddNodes(2, 2)
+				w.StartPlacer()
+				w.Submit(Gang{Name: "serve", Service: true, Members: 2, Meta: map[string]string{"pal_pin": pin}})
+				w.ExpectRunning("serve", time.Minute)
+				w.RunFor(time.Minute)
+				ran, node := copyOf(w.Nomad.Job(Key("serve"))), w.Members(Key("serve"))[0].Node
+				w.Nomad.Drain(node)
+				w.RunFor(5 * time.Minute)
+				w.ExpectRunning("serve", time.Minute)
+				if err := w.Edit(Key("serve"), func(j *api.Job) { j.Meta["version"] = "2" }); err != nil {
+					t.Fatal(err)
+				}
+				w.RunFor(5 * time.Minute)
+				w.ExpectRunning("serve", time.Minute)
+				w.Nomad.SetEligible(node, true)
+				w.Submit(Gang{Name: "full", Members: 2, Runs: 100 * time.Hour})
+				w.ExpectRunning("full", time.Minute)
+				if err := w.Register(ran); err != nil {
+					t.Fatal(err)
+				}
+				w.RunFor(30 * time.Minute)
+				for _, m := range w.Members(Key("serve")) {
+					if m.Version.Meta["version"] != "" {
+						e := w.explained("serve")
+						t.Errorf("member %d runs version %d of the job, not what its author wants: %s: %s\n%s", m.Number, *m.Version.Version, e.State, e.Reason, w.Describe())
+					}
+				}
+			})
+		})
+	}
 }
