@@ -69,9 +69,12 @@ func roomFor(job *api.Job, p rewrite.Pins) (n int) {
 // behind its gate Nomad replaces none. Those that its author does not ask for any more are
 // not missed.
 func (g *Gang) broken(had *api.Job, pins rewrite.Pins, w World) bool {
-	if *g.Job.Type != api.JobTypeBatch || pins.Mode == rewrite.ModePrefer || !g.NeedsAll() {
-		return false
-	}
+	return *g.Job.Type == api.JobTypeBatch && pins.Mode != rewrite.ModePrefer && g.NeedsAll() && g.lostOf(had, pins, w)
+}
+
+// lostOf says whether members that it had as that version, and that its author still asks for, are neither
+// there nor have done their work.
+func (g *Gang) lostOf(had *api.Job, pins rewrite.Pins, w World) bool {
 	there := map[string]int{}
 	for _, a := range g.Members {
 		there[a.Group]++
@@ -148,13 +151,14 @@ func (g *Gang) restorePins(w World) ([]Effect, bool) {
 	}
 	// Where a member has ended, its successor and those that are restarted may get one
 	// another's GPUs (walk 584).
-	mixed := *g.Job.Type == api.JobTypeBatch && g.Live < g.Want && AuthorSpec(rewrite.Author(had)) != AuthorSpec(rewrite.Author(g.Job))
+	oneByOne := g.lacksOneByOne(had, pins, w)
+	mixed := *g.Job.Type == api.JobTypeBatch && g.Live < g.Want && AuthorSpec(rewrite.Author(had)) != AuthorSpec(rewrite.Author(g.Job)) && !oneByOne
 	// What already ran where it may not, a node's attribute has changed say, is left there.
 	forbidden := w.Forbids(g.Job, g.Members) && !w.Forbids(had, g.Members)
 	// Others may have got those of members that had done their work, which its author has run
 	// again (walk 10005539).
 	gone := pins.Mode == rewrite.ModeGPU && w.OthersHold(g.Key, pins.GPUs())
-	same := SameRequests(had, g.Job) && (pins.Mode != rewrite.ModeGPU || roomFor(had, pins) >= g.Want) || g.lacksOneByOne(had, pins)
+	same := SameRequests(had, g.Job) && (pins.Mode != rewrite.ModeGPU || roomFor(had, pins) >= g.Want) || oneByOne
 	if same && fitsRange(g.Job, pins) && !mixed && !forbidden && !gone {
 		if g.Record != nil && AuthorSpec(rewrite.Author(had)) != AuthorSpec(rewrite.Author(g.Job)) {
 			r := *g.Record
@@ -262,12 +266,32 @@ func members(job *api.Job, g *api.TaskGroup) string {
 	return fmt.Sprint(rewrite.Members(g))
 }
 
-// lacksOneByOne says whether the gang is a service whose author asks for another number of members, and
-// that has lost one while it waits for room: behind its gate Nomad would not replace it. With its pins
-// it does, and makeWhole gives the others nodes as these have room.
-func (g *Gang) lacksOneByOne(had *api.Job, pins rewrite.Pins) bool {
-	return *g.Job.Type == api.JobTypeService && !g.NeedsAll() && pins.Mode == rewrite.ModeClass &&
-		sameMembers(had, g.Job) && g.Live < min(withGPUs(had), g.Want)
+// lacksOneByOne says whether the members do not need each other, their author asks for another number of
+// them, and the job has lost one while it waits for room: behind its gate Nomad would not replace it. With
+// its pins it does, and makeWhole gives the others nodes as these have room. Of a batch job nothing else
+// may have changed, and none may have done its work: it would be run anew.
+func (g *Gang) lacksOneByOne(had *api.Job, pins rewrite.Pins, w World) bool {
+	switch {
+	case g.NeedsAll() || pins.Mode != rewrite.ModeClass:
+		return false
+	case *g.Job.Type == api.JobTypeService:
+		return sameMembers(had, g.Job) && g.Live < min(withGPUs(had), g.Want)
+	}
+	done := slices.ContainsFunc(w.Allocs(g.Key), func(a *nomad.Alloc) bool { return a.Client == api.AllocClientStatusComplete })
+	return !done && g.lostOf(had, pins, w) && sameButCounts(had, g.Job)
+}
+
+// sameButCounts says whether two versions ask for the same but for how many members.
+func sameButCounts(a, b *api.Job) bool {
+	like := *b
+	like.TaskGroups = slices.Clone(b.TaskGroups)
+	for i, tg := range like.TaskGroups {
+		if was := a.LookupTaskGroup(*tg.Name); was != nil {
+			counts := *tg
+			counts.Count, like.TaskGroups[i] = was.Count, &counts
+		}
+	}
+	return AuthorSpec(rewrite.Author(a)) == AuthorSpec(rewrite.Author(&like))
 }
 
 // withGPUs is how many members with GPUs a version wants.

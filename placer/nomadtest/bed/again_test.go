@@ -4,6 +4,7 @@
 package bed
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
 func fifo(c *model.Config) { c.Queue.Order = queue.FIFO }
@@ -171,5 +173,36 @@ func TestElasticGangWaitsForMoreAndLosesAMember(t *testing.T) {
 			e := w.explained("a")
 			t.Errorf("%d members: %s: %s\n%s", n, e.State, e.Reason, w.Describe())
 		}
+	})
+}
+
+// A sweep waits for room for more members, and one of those that it has fails meanwhile. It does not stay
+// smaller than it was: Nomad tries that one again, as its reschedule block says.
+func TestSweepWaitsForMoreAndLosesAMember(t *testing.T) {
+	Run(t, Options{Seed: 1, Unchecked: true}, func(w *World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 2, Reschedules: 20, Meta: map[string]string{"pal_on_failure": "member"}, Change: func(j *api.Job) {
+			runsScript(j.TaskGroups[0], "[ $NOMAD_ALLOC_INDEX = 0 ] && sleep 3600 && exit 1; sleep infinity")
+		}})
+		w.ExpectRunning("a", time.Minute)
+		w.Submit(Gang{Name: "other", Members: 2, Runs: 100 * time.Hour})
+		w.ExpectRunning("other", time.Minute)
+		w.RunFor(50 * time.Minute)
+		ms := w.Members(Key("a"))
+		stays := ms[slices.IndexFunc(ms, func(m nomadtest.Member) bool { return m.Number == 1 })].ID
+		if err := w.Edit(Key("a"), func(j *api.Job) { j.TaskGroups[0].Count = new(3) }); err != nil {
+			t.Fatal(err)
+		}
+		w.RunFor(20 * time.Minute)
+		members := w.Members(Key("a"))
+		if n := len(members); n != 2 || !slices.ContainsFunc(members, func(m nomadtest.Member) bool { return m.ID == stays }) {
+			e := w.explained("a")
+			t.Errorf("%d members: %s: %s\n%s", n, e.State, e.Reason, w.Describe())
+		}
+		if err := w.Stop(Key("other")); err != nil {
+			t.Fatal(err)
+		}
+		w.Expect("all three run", 10*time.Minute, func() bool { return len(w.Members(Key("a"))) == 3 })
 	})
 }
