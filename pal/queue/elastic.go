@@ -323,7 +323,8 @@ func (p *pass) claimLent(e *entry, pl pal.Placement, from []*entry) bool {
 // way. It comes last in a pass, so what is free then nobody else has wanted; not in one that
 // may start no more, as it has not tried all who wait.
 func (p *pass) grow() {
-	if len(p.live) > 0 {
+	p.wanted = len(p.live) > 0 && (p.lentFor == 0 || p.isWanted()) // who waits does not matter before that is known
+	if p.wanted {
 		p.wantedAt = p.now
 	}
 	if len(p.elastics) == 0 || p.c.FreeGPUs() == 0 || p.full() {
@@ -343,6 +344,18 @@ func (p *pass) grow() {
 			p.growTo(e, to)
 		}
 	}
+}
+
+// isWanted says whether a gang waits that could ever have GPUs which are lent now.
+func (p *pass) isWanted() bool {
+	for _, b := range p.live {
+		for i := range b.es {
+			if e := b.es[i].e; e.tooLargeFor(0) == nil && p.awaits(e) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // larger is the placement of a running gang with so many further members that it ends
@@ -442,7 +455,7 @@ func (q *Queue) resizesFrom(now time.Duration, soon func(time.Duration)) {
 		if n < e.full.MemberSets[0].Members || n > e.job.Least && len(q.live) > 0 {
 			soon(e.safeUntil)
 		}
-		if n < e.full.MemberSets[0].Members && len(q.live) == 0 && q.lentFor > 0 {
+		if n < e.full.MemberSets[0].Members && (len(q.live) == 0 || !q.wanted) && q.lentFor > 0 {
 			soon(now + max(minRuns*e.job.RestartCost, now-q.wantedAt)) // it may pay then, see pays
 		}
 	}

@@ -133,7 +133,8 @@ type Queue struct {
 	localityUntil time.Duration // when the first gang stops waiting for GPUs closer together
 	movesFrom     time.Duration // see NoMoves
 	lentFor       time.Duration // how long growths of elastic gangs last; 0: not known
-	wantedAt      time.Duration // when a gang waited last, after a pass
+	wantedAt      time.Duration // when a gang waited last that could have GPUs some time, after a pass
+	wanted        bool          // such a gang waited after the last pass
 	forecasts     forecasts     // of starts
 }
 
