@@ -303,8 +303,8 @@ func (st Observed) didItsWork(w World) bool {
 }
 
 // requeueMisplaced requeues a gang that runs on other GPUs than it was given, once
-// that has lasted. The deployment of a service that waits for room in its pins waits for ever, with the
-// members of the version before.
+// that has lasted. The deployment of a service that finds room for no member in its pins goes on for ever,
+// with the members of the version before: Nomad counts its progress_deadline from the first that is placed.
 func (g *Gang) requeueMisplaced(w World) ([]Effect, bool) {
 	now := w.Now()
 	if !g.Misplaced {
@@ -317,10 +317,11 @@ func (g *Gang) requeueMisplaced(w World) ([]Effect, bool) {
 		if !g.read.hasDeployment {
 			return await(ReadDeployment{})
 		}
-		if g.read.deploys && !g.read.hasEvaluations {
+		none := !slices.ContainsFunc(g.Members, func(a *nomad.Alloc) bool { return a.PlacedFor(g.Job) })
+		if g.read.deploys && none && !g.read.hasEvaluations {
 			return await(ReadEvaluations{})
 		}
-		if blocked, _ := Blocked(g.Job, g.read.evaluations); g.read.deploys && blocked == nil {
+		if blocked, _ := Blocked(g.Job, g.read.evaluations); g.read.deploys && (!none || blocked == nil) {
 			g.RetryAt = now.Add(evaluateAgain)
 			return nil, false
 		}
