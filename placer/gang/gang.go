@@ -230,8 +230,10 @@ func (g *Gang) Quiet() bool {
 // Unsettled says whether something may become due for it without an event.
 func (g *Gang) Unsettled() bool {
 	switch g.Nomad {
-	case Starting, Stopping, Waiting, Lost:
+	case Starting, Stopping, Waiting:
 		return true
+	case Lost:
+		return g.GaveUp() == nil
 	case Resubmitted:
 		return g.Tries > 0 // what failed is tried again
 	case Running:

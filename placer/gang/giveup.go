@@ -129,6 +129,11 @@ func (g *Gang) requeueLost(w World) ([]Effect, bool) {
 		return []Effect{g.log(Warn, "giving up", "reason", r.GivenUp), WriteRecord{r}}, false
 	}
 	r, said := g.countFailure(w)
+	if f := g.ownFailure(w); f != nil && r.GivenUp == "" && w.Now().Sub(f.At) >= retryWithin {
+		late := *r
+		late.GivenUp = fmt.Sprintf("not tried again, as for %.0f minutes after it failed no placer was there, or Nomad did not answer: %s. Run it again", retryWithin.Minutes(), f.Reason)
+		r, said = &late, append(said, g.log(Warn, "giving up", "reason", late.GivenUp))
+	}
 	switch {
 	case r.GivenUp != "": // Nomad calls the job dead, and it stays so
 		return append(said, WriteRecord{*r}), false

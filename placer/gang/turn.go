@@ -52,7 +52,7 @@ const (
 	// saveAfter is how long a decision may go unrecorded while its members come up.
 	saveAfter = time.Second
 	// retryWithin is how long after a failure a gang is tried again if Nomad calls its job
-	// dead: failures that an earlier placer left behind are not tried again.
+	// dead: nobody expects one to run that failed hours before a placer came.
 	retryWithin = 10 * time.Minute
 )
 
@@ -269,7 +269,7 @@ func (st Observed) lost(w World) bool {
 		return false // Nomad calls it dead while tasks that it told to stop still end, as they may well do by themselves
 	}
 	if f := w.LastFailure(st.Job); f != nil && f.Cause != failure.Unknown && st.startsAsAWhole() {
-		return f.Cause == failure.Infrastructure || f.Cause == failure.User && w.Now().Sub(f.At) < retryWithin
+		return true // also if it is not to be tried again: that is a verdict, which its record has
 	}
 	if !st.NeedsAll() {
 		return st.LeftOut

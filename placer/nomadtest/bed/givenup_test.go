@@ -13,17 +13,59 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
-// A gang whose members have all failed is given up. explain says so as long as it is so: tomorrow, too.
+// A gang whose members have all failed, so that Nomad calls its job dead, is given up. All that is shown
+// says so as long as it is so: an hour later, and if another placer has begun by then.
 func TestGivenUpIsSaidTomorrow(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 2)
-		w.StartPlacer()
-		w.Submit(Gang{Name: "a", Members: 2, Runs: 2 * time.Minute, Exit: 1})
+		p := w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 1, Runs: 2 * time.Minute, Exit: 1})
 		w.Expect("given up", time.Hour, func() bool { return w.explained("a").State == gang.Failed })
-		w.RunFor(time.Hour)
-		if e := w.explained("a"); e.State != gang.Failed || !strings.Contains(e.Reason, "given up after 3 tries") {
-			t.Errorf("an hour later: %s: %s", e.State, e.Reason)
+		said := func(when string, p *Placer) {
+			t.Helper()
+			if e := w.explained("a"); e.State != gang.Failed || !strings.Contains(e.Reason, "given up after 3 tries") {
+				t.Errorf("%s: %s: %s", when, e.State, e.Reason)
+			}
+			for _, j := range p.Status().Jobs {
+				if j.Job == "a" && j.State == gang.Failed && strings.Contains(j.Reason, "given up after 3 tries") {
+					return
+				}
+			}
+			t.Errorf("%s: it is not listed as failed: %+v", when, p.Status().Jobs)
 		}
+		w.RunFor(time.Hour)
+		said("an hour later", p)
+		p.Kill()
+		p = w.StartPlacer()
+		w.RunFor(time.Minute)
+		said("to another placer", p)
+		w.RunFor(time.Hour)
+		said("to another placer an hour later", p)
+	})
+}
+
+// A gang fails while no placer is there. The next one does not try it again out of the blue, if that
+// was a while ago, and says what became of it.
+func TestFailedWhileNoPlacerWasThere(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 2)
+		p := w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 2, Runs: 2 * time.Minute, Exit: 1})
+		w.ExpectRunning("a", time.Minute)
+		p.Kill()
+		w.RunFor(time.Hour)
+		p = w.StartPlacer()
+		w.RunFor(5 * time.Minute)
+		if e := w.explained("a"); e.State != gang.Failed || !strings.Contains(e.Reason, "no placer") {
+			t.Errorf("%s: %s", e.State, e.Reason)
+		}
+		if n := len(p.Status().Jobs); n != 1 {
+			t.Errorf("%d jobs are listed", n)
+		}
+		if err := w.Rerun(Key("a")); err != nil {
+			t.Fatal(err)
+		}
+		w.ExpectRunning("a", time.Minute)
 	})
 }
 
