@@ -48,6 +48,8 @@ const (
   -json               Print the report instead of a table.
   -nvml=LIBRARY       NVML library (default libnvidia-ml.so.1).
   -cuda=LIBRARY       CUDA driver library (default libcuda.so.1).
+  -state-dir=DIR      The plugin's state_dir (default /var/lib/nomad-device-pal). It
+                      says whether the driver is released: then nothing is measured.
 
   -command='PROGRAM'  Time this program instead, run by sh, per GPU. It sees one GPU.
   -app=NAME           The application's name (with -command).
@@ -75,6 +77,10 @@ type Command struct {
 	Self []string
 	// Open opens NVML.
 	Open func(library string) Backend
+	// Released says why the driver is to be left alone, by the plugin's state directory; nil if it is not.
+	Released func(stateDir string) error
+	// StateDir is that directory, if no flag names another.
+	StateDir string
 	// Terminal: stderr is a terminal.
 	Terminal       bool
 	Stdout, Stderr io.Writer
@@ -90,12 +96,13 @@ type options struct {
 	json                bool
 	out, nvml, cudaPath string
 	gpus                []string
+	stateDir            string
 }
 
 // Run is the subcommand; it returns the exit code. SIGINT and SIGTERM end it
 // with what has been measured.
 func (c Command) Run(args []string) int {
-	o, err := parseOptions(args)
+	o, err := c.parseOptions(args)
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprint(c.Stdout, Help)
 		return 0
@@ -123,7 +130,7 @@ func (c Command) Run(args []string) int {
 	return 0
 }
 
-func parseOptions(args []string) (options, error) {
+func (c Command) parseOptions(args []string) (options, error) {
 	o := options{plan: DefaultPlan()}
 	own := Own{}
 	fs := flag.NewFlagSet("measure", flag.ContinueOnError)
@@ -139,6 +146,7 @@ func parseOptions(args []string) (options, error) {
 	fs.StringVar(&o.out, "out", "", "")
 	fs.StringVar(&o.nvml, "nvml", "libnvidia-ml.so.1", "")
 	fs.StringVar(&o.cudaPath, "cuda", cuda.Library, "")
+	fs.StringVar(&o.stateDir, "state-dir", c.StateDir, "")
 	fs.StringVar(&own.Command, "command", "", "")
 	fs.StringVar(&own.App, "app", "", "")
 	fs.IntVar(&own.Repeat, "repeat", 3, "")
@@ -196,6 +204,11 @@ func (o *options) setOwn(own Own, pattern string) error {
 func (c Command) measure(ctx context.Context, o options) (Report, error) {
 	report := Report{Format: Format, Started: time.Now().UTC().Truncate(time.Second), Results: []Result{}}
 	report.Node, _ = os.Hostname() // a name is a help, not a need
+	if c.Released != nil {
+		if err := c.Released(o.stateDir); err != nil {
+			return report, err
+		}
+	}
 	run := Runner{Self: c.Self, Library: o.cudaPath, proc: c.proc}
 	b := c.Open(o.nvml)
 	targets, err := c.targets(ctx, o, b, &run)

@@ -15,6 +15,7 @@ import (
 	"github.com/mattn/go-isatty"
 	"github.com/ryanuber/columnize"
 
+	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml"
 	"github.com/nomad-pal/nomad-pal/internal/nearest"
@@ -97,6 +98,8 @@ func measureCommand() *command {
 			return measure.Command{
 				Self:     childCommand(),
 				Open:     func(library string) measure.Backend { return nvml.Open(nvml.Options{Library: library}) },
+				Released: released,
+				StateDir: deviceplugin.DefaultStateDir,
 				Terminal: isatty.IsTerminal(os.Stderr.Fd()),
 				Stdout:   os.Stdout,
 				Stderr:   os.Stderr,

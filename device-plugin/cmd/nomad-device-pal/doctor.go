@@ -44,7 +44,6 @@ const (
 type diagnosis struct {
 	source
 	nomadConfig string
-	stateDir    string
 	cudaLibrary string
 	patience    time.Duration // with the driver
 	unmeasured  bool          // the configuration says that nothing is measured
@@ -94,18 +93,29 @@ func doctorCommand(ui cli.Ui) *command {
 func (d *diagnosis) run() {
 	d.agent, d.agentErr = readNomadConfig(d.nomadConfig)
 	d.configured()
-	if d.inventory == "" {
-		d.driver()
-		d.permissions()
-	}
-	d.devices()
-	if d.inventory == "" && !d.unmeasured {
-		d.cuda()
-	}
+	d.hardware()
 	d.state()
 	d.placement()
 	d.block()
 	d.calibration()
+}
+
+// hardware checks driver and GPUs, unless they are to be left alone: opened here they could not be reset.
+func (d *diagnosis) hardware() {
+	real := d.inventory == ""
+	if real {
+		d.driver()
+	}
+	if d.leftAlone() {
+		return
+	}
+	if real {
+		d.permissions()
+	}
+	d.devices()
+	if real && !d.unmeasured {
+		d.cuda()
+	}
 }
 
 func (d *diagnosis) add(status, check, message, fix string) {

@@ -151,22 +151,25 @@ func (d *diagnosis) state() {
 		probe.Close()
 		os.Remove(probe.Name())
 	}
-	d.released()
 	d.missing(err == nil)
 	d.latched()
 	d.measured()
 }
 
-// released says whether the running plugin was ordered to leave the driver alone.
-func (d *diagnosis) released() {
+// leftAlone says whether the running plugin was ordered to leave the driver alone: then so does doctor.
+func (d *diagnosis) leftAlone() bool {
+	if d.stateless {
+		return false
+	}
 	until, _, err := deviceplugin.ReleasedUntil(d.stateDir, time.Now())
 	switch {
 	case err != nil:
 		d.add(statusWarn, "released", err.Error(), "nomad-device-pal resume -state-dir="+d.stateDir)
 	case !until.IsZero():
-		d.add(statusWarn, "released", "the plugin leaves the driver alone until "+until.Local().Format(time.DateTime)+": its GPUs are unhealthy in Nomad",
+		d.add(statusWarn, "released", "the driver is left alone until "+until.Local().Format(time.DateTime)+": the plugin's GPUs are unhealthy in Nomad, and neither GPUs nor CUDA were looked at here",
 			"to end that: nomad-device-pal resume -state-dir="+d.stateDir)
 	}
+	return !until.IsZero() && d.inventory == ""
 }
 
 // latched looks for faults that the running plugin holds, and that no scan shows.

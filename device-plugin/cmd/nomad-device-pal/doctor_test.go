@@ -31,7 +31,7 @@ func TestDoctorOfAHungDriver(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	d := diagnosis{source: source{library: lib}, nomadConfig: "testdata", stateDir: t.TempDir(), cudaLibrary: "libnone.so.1", patience: 50 * time.Millisecond}
+	d := diagnosis{source: source{library: lib, stateDir: t.TempDir()}, nomadConfig: "testdata", cudaLibrary: "libnone.so.1", patience: 50 * time.Millisecond}
 	d.run()
 	var said []string
 	for _, f := range d.findings {

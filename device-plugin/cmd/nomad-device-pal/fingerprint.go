@@ -14,6 +14,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/cli"
 	"github.com/hashicorp/go-hclog"
@@ -28,6 +29,7 @@ import (
 // source is the flags that say where GPUs come from.
 type source struct {
 	inventory, library, profile string
+	stateDir                    string // of the running plugin
 	json                        bool
 }
 
@@ -36,6 +38,11 @@ const sourceHelp = `
   -nvml=LIBRARY    NVML library (default libnvidia-ml.so.1).
   -profile=FILE    Calibrated profile to take classes from.
   -json            Print JSON.
+`
+
+// stateDirHelp is of the commands that open the driver themselves.
+const stateDirHelp = `  -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal). It says
+                   whether the driver is released: then it is not opened.
 `
 
 // parse reads the flags; ok is false when the command must end with code.
@@ -56,6 +63,10 @@ func (s *source) parse(ui cli.Ui, name string, args []string, more func(*flag.Fl
 		return 2, false
 	}
 	return 0, true
+}
+
+func (s *source) stateDirFlag(fs *flag.FlagSet) {
+	fs.StringVar(&s.stateDir, "state-dir", deviceplugin.DefaultStateDir, "")
 }
 
 // parseFlags parses them; ok is false when the command must end with code.
@@ -87,6 +98,27 @@ func quiet() hclog.Logger {
 	return hclog.New(&hclog.LoggerOptions{Name: "nomad-device-pal", Level: hclog.Warn, Output: os.Stderr, DisableTime: true})
 }
 
+// released says that the operator has the driver left alone, nil if he has not. A command that opened
+// it all the same would keep him from resetting a GPU, and he would not know what does.
+func released(stateDir string) error {
+	if stateDir == "" {
+		return nil // a plugin that keeps no state takes no orders
+	}
+	until, _, err := deviceplugin.ReleasedUntil(stateDir, time.Now())
+	if err != nil || until.IsZero() {
+		return nil // whoever may not read the orders of the plugin did not give them
+	}
+	return fmt.Errorf("the driver is released until %s, and this would hold it. To end that: nomad-device-pal resume", until.Local().Format(time.DateTime))
+}
+
+// released is that of a source: an inventory needs no driver.
+func (s *source) released() error {
+	if s.inventory != "" {
+		return nil
+	}
+	return released(s.stateDir)
+}
+
 // plugin starts the plugin inside this process.
 func (s *source) plugin() *deviceplugin.Plugin {
 	p := deviceplugin.New(deviceplugin.Options{Log: quiet(), Open: open, Exit: func(int) {}, Patience: 2 * gpu.DriverWithin})
@@ -97,11 +129,14 @@ func (s *source) plugin() *deviceplugin.Plugin {
 func fingerprintCommand(ui cli.Ui) *command {
 	return &command{
 		synopsis: "Print what Nomad is told about this node's GPUs",
-		help:     "Usage: nomad-device-pal fingerprint [options]\n\n  Prints the device groups, instances and attributes that the plugin would publish.\n" + sourceHelp,
+		help:     "Usage: nomad-device-pal fingerprint [options]\n\n  Prints the device groups, instances and attributes that the plugin would publish.\n" + sourceHelp + stateDirHelp,
 		run: func(args []string) int {
 			var s source
-			if code, ok := s.parse(ui, "fingerprint", args, nil); !ok {
+			if code, ok := s.parse(ui, "fingerprint", args, s.stateDirFlag); !ok {
 				return code
+			}
+			if err := s.released(); err != nil {
+				return fail(ui, "fingerprint", err)
 			}
 			groups, err := firstFingerprint(s.plugin())
 			if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/cli"
 
+	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
 	"github.com/nomad-pal/nomad-pal/device-plugin/hardware"
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml"
 	"github.com/nomad-pal/nomad-pal/internal/version"
@@ -38,7 +39,7 @@ func hardwareCommand(ui cli.Ui) *command {
                    log, which monitoring may report.
   -nvml=LIBRARY    NVML library (default libnvidia-ml.so.1).
   -cuda=LIBRARY    CUDA driver library (default libcuda.so.1).
-
+` + stateDirHelp + `
   Exit code 0: nothing disagrees; 1: something does, or could not be done; 2: bad
   arguments.
 `,
@@ -60,12 +61,16 @@ func tryHardware(ui cli.Ui, args []string) int {
 	without := fs.Bool("no-faults", false, "")
 	fs.StringVar(&o.NVML, "nvml", "libnvidia-ml.so.1", "")
 	fs.StringVar(&o.CUDA, "cuda", "libcuda.so.1", "")
+	stateDir := fs.String("state-dir", deviceplugin.DefaultStateDir, "")
 	if code, ok := parseFlags(ui, fs, args); !ok {
 		return code
 	}
 	if fs.NArg() > 0 || o.Runs < 1 {
 		ui.Error("hardware: -runs is at least 1, and no argument is wanted")
 		return 2
+	}
+	if err := released(*stateDir); err != nil {
+		return fail(ui, "hardware", err)
 	}
 	if *quick {
 		o.Pace = hardware.QuickPace()

@@ -25,18 +25,24 @@ func statsCommand(ui cli.Ui) *command {
 
   Prints what the plugin would send as statistics. Rates and profiling metrics
   cover the interval.
-` + sourceHelp + `  -interval=1s     Time to measure over.
+` + sourceHelp + stateDirHelp + `  -interval=1s     Time to measure over.
 `,
 		run: func(args []string) int {
 			var s source
 			var interval time.Duration
-			code, ok := s.parse(ui, "stats", args, func(fs *flag.FlagSet) { fs.DurationVar(&interval, "interval", time.Second, "") })
+			code, ok := s.parse(ui, "stats", args, func(fs *flag.FlagSet) {
+				fs.DurationVar(&interval, "interval", time.Second, "")
+				s.stateDirFlag(fs)
+			})
 			if !ok {
 				return code
 			}
 			if interval < 100*time.Millisecond {
 				ui.Error("stats: -interval is below 100ms")
 				return 2
+			}
+			if err := s.released(); err != nil {
+				return fail(ui, "stats", err)
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), 2*interval+gpu.DriverWithin)
 			defer cancel()

@@ -1,0 +1,66 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/cli"
+
+	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
+	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
+)
+
+// While an operator has the driver released, no command opens it: he could not reset a GPU, and would
+// look for the reason among his tasks.
+func TestNothingOpensAReleasedDriver(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir) // hardware writes files
+	if err := deviceplugin.Release(dir, time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	library := "-nvml=" + filepath.Join(dir, "libnothing.so")
+	for name, make := range map[string]func(cli.Ui) *command{"fingerprint": fingerprintCommand, "stats": statsCommand, "hardware": hardwareCommand} {
+		ui := cli.NewMockUi()
+		code := make(ui).Run([]string{library, "-state-dir=" + dir})
+		if said := ui.ErrorWriter.String(); code != 1 || !strings.Contains(said, "nomad-device-pal resume") || strings.Contains(said, "libnothing") {
+			t.Errorf("%s: exit code %d: %s", name, code, said)
+		}
+	}
+	var said strings.Builder
+	opened := false
+	code := measure.Command{Released: released, Stderr: &said, Stdout: &said, Open: func(string) measure.Backend { opened = true; return nil }}.Run([]string{"-state-dir=" + dir})
+	if code != 1 || opened || !strings.Contains(said.String(), "nomad-device-pal resume") {
+		t.Errorf("measure: exit code %d, opened %v: %s", code, opened, said.String())
+	}
+	d := diagnosis{source: source{library: filepath.Join(dir, "libnothing.so"), stateDir: dir}, nomadConfig: "testdata", patience: time.Second}
+	d.run()
+	checks := map[string]string{}
+	for _, f := range d.findings {
+		checks[f.Check] = f.Status
+	}
+	if checks["released"] != statusWarn || checks["gpus"] != "" || checks["cuda"] != "" {
+		t.Errorf("doctor: %v", d.findings)
+	}
+}
+
+// An inventory needs no driver, and an order that is over holds up nobody.
+func TestNothingElseIsHeldUp(t *testing.T) {
+	dir := t.TempDir()
+	if err := deviceplugin.Release(dir, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&source{stateDir: dir}).released(); err != nil {
+		t.Errorf("a release that is over: %v", err)
+	}
+	if err := deviceplugin.Release(dir, time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&source{stateDir: dir, inventory: "gpus.hcl"}).released(); err != nil {
+		t.Errorf("an inventory: %v", err)
+	}
+}
