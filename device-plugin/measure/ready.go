@@ -19,7 +19,8 @@ import (
 // One process that CUDA refuses says nothing, as the fabric may be coming up: after a session
 // that was refused, processes that do no more than start CUDA are asked one after the other,
 // for as long as they are refused. Only a process that CUDA starts for ends what they say;
-// any other failure says nothing. Error 803, of libraries that do not fit the driver, may be
+// any other failure says nothing. Sessions are a week apart, or never come (measure mode manual), so where
+// NVSwitches may be, one process is asked each hour, too. Error 803, of libraries that do not fit the driver, may be
 // this process's alone, and NVML tells where it is the system's.
 type readiness struct {
 	refusals int       // in a row
@@ -40,9 +41,13 @@ func (r readiness) suspected(now time.Time) readiness {
 	return r
 }
 
-// due says whether it is time for the next process.
-func (r readiness) due(now time.Time, every time.Duration) bool {
-	return r.refusals > 0 && now.Sub(r.asked) >= every
+// due says whether it is time for the next process: the least times between them, once CUDA has refused
+// one, and before that; 0 for never.
+func (r readiness) due(now time.Time, suspected, unsuspected time.Duration) bool {
+	if r.refusals == 0 {
+		return unsuspected > 0 && now.Sub(r.asked) >= unsuspected
+	}
+	return now.Sub(r.asked) >= suspected
 }
 
 // after takes the outcome of a process.
@@ -67,7 +72,11 @@ func isRefused(err error) bool {
 func (s *Scheduler) ask(ctx context.Context, wg *sync.WaitGroup, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.paused || s.asking != nil || !s.ready.due(now, s.cfg.Ask) {
+	unsuspected := s.cfg.AskUnsuspected
+	if !s.mayHaveSwitches() {
+		unsuspected = 0
+	}
+	if s.paused || s.asking != nil || !s.ready.due(now, s.cfg.Ask, unsuspected) {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -79,6 +88,18 @@ func (s *Scheduler) ask(ctx context.Context, wg *sync.WaitGroup, now time.Time) 
 		close(r.done)
 		s.answered(err)
 	})
+}
+
+// mayHaveSwitches says whether NVSwitches may join the GPUs: of those that do not work nothing shows.
+// Callers hold mu.
+func (s *Scheduler) mayHaveSwitches() bool {
+	whole := 0
+	for _, d := range s.inv.Devices {
+		if d.MIGProfile == "" && Supported(d) == nil {
+			whole++
+		}
+	}
+	return whole > 1
 }
 
 // answered takes what became of the process.

@@ -18,8 +18,9 @@ func TestReadiness(t *testing.T) {
 	step := func(what string, err error, want bool) {
 		t.Helper()
 		now = now.Add(time.Minute)
-		if !r.due(now, time.Minute) || r.due(now.Add(-time.Second), time.Minute) {
-			t.Errorf("%s: due %v, and a second earlier %v", what, r.due(now, time.Minute), r.due(now.Add(-time.Second), time.Minute))
+		due := func(at time.Time) bool { return r.due(at, time.Minute, time.Hour) }
+		if !due(now) || due(now.Add(-time.Second)) {
+			t.Errorf("%s: due %v, and a second earlier %v", what, due(now), due(now.Add(-time.Second)))
 		}
 		if r = r.after(now, err); r.not() != want {
 			t.Errorf("%s: not ready %v", what, r.not())
@@ -35,8 +36,11 @@ func TestReadiness(t *testing.T) {
 	step("still", refused, true)
 	step("no answer meanwhile", other, true)
 	step("it starts", nil, false)
-	if r.due(now.Add(time.Hour), time.Minute) {
-		t.Error("asked though nothing is suspected")
+	if r.due(now.Add(time.Hour-time.Second), time.Minute, time.Hour) || !r.due(now.Add(time.Hour), time.Minute, time.Hour) {
+		t.Error("not asked after an hour, or before, though nothing is suspected")
+	}
+	if r.due(now.Add(24*time.Hour), time.Minute, 0) {
+		t.Error("asked on a node of one GPU")
 	}
 	r = r.suspected(now)
 	step("once, and then it starts", nil, false)
@@ -66,4 +70,21 @@ func TestNodeWhoseFabricIsNotReady(t *testing.T) {
 	n.until("not ready after a restart", func() bool { return fabric(n) == gpu.FabricNotReady })
 	f.tell(t, "gpus=2")
 	n.until("ready", func() bool { return fabric(n) == "" })
+}
+
+// That CUDA does not start shows also if no GPU is to be measured; not on one GPU, which no NVSwitch joins to
+// another.
+func TestNodeWhoseFabricIsNotReadyIsNotMeasured(t *testing.T) {
+	f := newFake(t, "fail=not-ready")
+	schedule := func(s *Schedule) { s.Mode, s.Ask, s.AskUnsuspected = Manual, 10*time.Millisecond, time.Hour }
+	n := newNode(t, f, schedule)
+	fabric := func() string { return n.observe()[0].Signals.Fabric }
+	n.until("not ready", func() bool { return fabric() == gpu.FabricNotReady })
+	f.tell(t, "gpus=2")
+	n.until("ready", func() bool { return fabric() == "" })
+
+	one := &Scheduler{}
+	if one.inv.Devices = n.inv.Devices[:1]; one.mayHaveSwitches() {
+		t.Error("one GPU may have switches")
+	}
 }

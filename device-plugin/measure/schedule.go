@@ -50,14 +50,15 @@ type Schedule struct {
 	Plan     Plan
 	// Tick is how often the schedule is looked at.
 	Tick time.Duration
-	// Ask is the time between processes that ask whether CUDA starts; see readiness.
-	Ask time.Duration
+	// Ask is the time between processes that ask whether CUDA starts, AskUnsuspected the same
+	// while nothing says that it does not; see readiness.
+	Ask, AskUnsuspected time.Duration
 }
 
 // DefaultSchedule measures weekly.
 func DefaultSchedule() Schedule {
 	return Schedule{Mode: Idle, Interval: 168 * time.Hour, IdleFor: time.Minute, Gap: time.Hour, Retry: 10 * time.Minute,
-		Hold: 2 * time.Hour, Plan: DefaultPlan(), Tick: 5 * time.Second, Ask: time.Minute}
+		Hold: 2 * time.Hour, Plan: DefaultPlan(), Tick: 5 * time.Second, Ask: time.Minute, AskUnsuspected: time.Hour}
 }
 
 // identity is what a result depends on beside the kernels: another driver,

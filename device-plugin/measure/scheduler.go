@@ -79,6 +79,7 @@ func NewScheduler(cfg Schedule, run Runner, log hclog.Logger) (*Scheduler, error
 	if records != nil {
 		s.records = records
 	}
+	s.ready.asked = s.begun.Add(cfg.Ask - cfg.AskUnsuspected) // the first once the fabric has had time to come up
 	s.recover()
 	return s, err
 }
