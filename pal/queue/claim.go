@@ -30,13 +30,13 @@ func (c *claim) reason() Reason {
 	return ReasonStopping
 }
 
-// end is when the gang is expected to end if it gets the GPUs now.
-func (c *claim) end(now time.Duration) time.Duration {
+// endOn is when a gang that waits is expected to end if it starts then on the placement.
+func (e *entry) endOn(pl pal.Placement, at time.Duration) time.Duration {
 	slower := 1.0
-	if e := c.by; e.elastic != nil {
-		slower = e.job.Slower(len(c.placement.Members), e.full.MemberSets[0].Members)
+	if e.elastic != nil {
+		slower = e.job.Slower(len(pl.Members), e.full.MemberSets[0].Members)
 	}
-	return now + stretched(c.by.expect, c.placement.Cost()*slower)
+	return at + stretched(e.expect, pl.Cost()*slower)
 }
 
 // enter takes in a claim: it counts with its gang's tenants and array, and the gang waits among those

@@ -216,22 +216,13 @@ func (p *pass) shrinkFor(e *entry, level int) bool {
 	if len(p.elastics) == 0 || p.barring(e) != nil {
 		return false
 	}
-	var from []*entry
-	lent := 0
-	for _, v := range p.elastics {
-		if p.mayBeStopped(v) && p.lends(v, e, level, nil) {
-			from = append(from, v)
-			lent += v.gpus - v.least()
-		}
-	}
+	from, lent := p.lenders(e, level)
 	back := p.vacateLeaving(e)
 	defer func() { again(back) }()
 	if p.c.FreeGPUs()+lent < e.gpus {
 		return false
 	}
-	slices.SortFunc(from, func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(p.area(b, p.now), p.area(a, p.now)), cmp.Compare(b.seq, a.seq))
-	})
+	p.longestFirst(from)
 	p.foreseeHead(e)
 	freed := freedGPUs{}
 	for i, v := range from {
@@ -253,6 +244,25 @@ func (p *pass) shrinkFor(e *entry, level int) bool {
 		}
 	}
 	return false
+}
+
+// lenders are the elastic gangs that may give members back for a waiting gang of the level, and how many
+// GPUs at most.
+func (p *pass) lenders(e *entry, level int) (from []*entry, lent int) {
+	for _, v := range p.elastics {
+		if p.mayBeStopped(v) && p.lends(v, e, level, nil) {
+			from = append(from, v)
+			lent += v.gpus - v.least()
+		}
+	}
+	return from, lent
+}
+
+// longestFirst sorts gangs by how long they are expected to hold their GPUs.
+func (p *pass) longestFirst(es []*entry) {
+	slices.SortFunc(es, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(p.area(b, p.now), p.area(a, p.now)), cmp.Compare(b.seq, a.seq))
+	})
 }
 
 // lends says whether a running gang has a member that it would give back for a waiting one of the
@@ -294,28 +304,36 @@ func (q *Queue) MayGive(now time.Duration, id, to string, ofUse func(gpu int) bo
 	return gpus, v.safeUntil
 }
 
+// with is the gang with those of its members only, from one to before another.
+func (e *entry) with(from, to int) *entry {
+	some := *e
+	some.placement.Members = e.placement.Members[from:to]
+	return &some
+}
+
 // vacateMembers frees the GPUs of the members from one to before another in the what-if;
 // it returns what takes them again.
 func (p *pass) vacateMembers(v *entry, from, to int) (back func()) {
-	some := *v
-	some.placement.Members = v.placement.Members[from:to]
-	return p.vacate(&some)
+	return p.vacate(v.with(from, to))
 }
 
 // claimLent decides that the gangs give the members back whose GPUs are wanted, with
 // those that came after them: Nomad ends the last first.
 func (p *pass) claimLent(e *entry, pl pal.Placement, from []*entry) bool {
-	return p.takeFrom(&claim{by: e, placement: pl}, from, func(v *entry, wanted map[int]bool) (a Action, ok bool) {
-		n := slices.IndexFunc(v.placement.Members, func(m pal.Member) bool {
-			return slices.ContainsFunc(m.GPUs, func(u int) bool { return wanted[u] })
-		})
-		if n < 0 {
-			return a, false
-		}
-		p.learnLent(p.now, v)
-		v.target = pal.Measure(p.c, v.sized(n), v.placement.Members[:n:n])
-		return Action{Kind: Resize, Found: pal.Found{Placement: v.target}}, true
+	return p.takeFrom(&claim{by: e, placement: pl}, from, p.giveBack)
+}
+
+// giveBack ends the members from the first on that has a GPU that is wanted; ok is false if none has.
+func (p *pass) giveBack(v *entry, wanted map[int]bool) (a Action, ok bool) {
+	n := slices.IndexFunc(v.placement.Members, func(m pal.Member) bool {
+		return slices.ContainsFunc(m.GPUs, func(u int) bool { return wanted[u] })
 	})
+	if n < 0 {
+		return a, false
+	}
+	p.learnLent(p.now, v)
+	v.target = pal.Measure(p.c, v.sized(n), v.placement.Members[:n:n])
+	return Action{Kind: Resize, Found: pal.Found{Placement: v.target}}, true
 }
 
 // grow gives free GPUs that nobody who waits can use to elastic gangs: to those that are

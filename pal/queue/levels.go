@@ -182,6 +182,26 @@ type victims struct {
 	left []*entry // of the level before those, the last first
 	// spare says of whom none may be stopped; nil: of nobody.
 	spare func(*entry) bool
+	freed freedGPUs // what spare counts
+	// lenders are elastic gangs that give members back first, keep with how many they go on.
+	lenders []*entry
+	keep    map[*entry]int
+}
+
+// rest is the gang with the members that it does not give back.
+func (v *victims) rest(e *entry) *entry {
+	if n, gives := v.keep[e]; gives {
+		return e.with(0, n)
+	}
+	return e
+}
+
+// gives is how many GPUs it gives back.
+func (v *victims) gives(e *entry) int {
+	if n, gives := v.keep[e]; gives {
+		return e.gpus - n*e.full.MemberSets[0].GPUs
+	}
+	return 0
 }
 
 // above are the gangs of worse (greater) levels than that.
@@ -196,6 +216,9 @@ func (p *pass) above(n int) *victims {
 // which saves asking each when even all would not do.
 func (v *victims) atMost() int {
 	n := 0
+	for _, e := range v.lenders {
+		n += v.gives(e)
+	}
 	for _, l := range v.of {
 		n += l.gpus
 	}

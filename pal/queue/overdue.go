@@ -74,17 +74,23 @@ type turn struct {
 	// until is the time by which gangs that use the kept GPUs must be expected to
 	// end: when those that hold the others are, and not after last.
 	until time.Duration
+	// begins is when it is expected to begin to run: when all who have kept GPUs have ended, or
+	// may be stopped.
+	begins time.Duration
 }
 
-// foreseeTurn works out until: when the last of the gangs on the kept GPUs, or that are about to
-// get some, is expected to end that may not be stopped.
+// foreseeTurn works out until, when the last of the gangs on the kept GPUs, or that are about to
+// get some, is expected to end that may not be stopped; and begins.
 func (p *pass) foreseeTurn() {
 	t, on := p.turn, setOf(p.turn.placement.GPUs())
 	ends, back := p.endings(&reservation{head: t.by, stops: math.MinInt})
 	again(back)
-	t.until = p.now
+	t.until, t.begins = p.now, p.now
 	for _, e := range slices.Backward(ends) {
-		if !p.stoppable(e.entry) && e.touches(on) {
+		if !e.touches(on) {
+			continue
+		}
+		if t.begins = max(t.begins, e.at); !p.stoppable(e.entry) {
 			t.until = min(t.last, e.at)
 			break
 		}
@@ -164,7 +170,7 @@ func (p *pass) serveOne(e *entry) bool {
 		p.start(e, f)
 		return true
 	}
-	if p.takeOver(e) || p.shrinkFor(e, math.MinInt) || p.opt.Preempt && p.stopEnough(e, p.above(math.MinInt)) {
+	if p.takeOver(e) || p.shrinkFor(e, math.MinInt) || p.opt.Preempt && (p.stopEnough(e, p.above(math.MinInt)) || p.stopAndShrink(e, math.MinInt)) {
 		p.turn, p.Queue.claims[len(p.Queue.claims)-1].granted = nil, true
 		return true
 	}

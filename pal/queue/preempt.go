@@ -4,6 +4,7 @@
 package queue
 
 import (
+	"math"
 	"slices"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -17,18 +18,39 @@ func (p *pass) preemptFor(e *entry) bool {
 	if !p.opt.Preempt || p.barring(e) != nil {
 		return false
 	}
-	vs := p.above(p.level(e, p.now))
-	if p.tree.quotas {
-		freed := freedGPUs{}
+	level := p.level(e, p.now)
+	return p.stopEnough(e, p.victimsFor(e, level)) || p.reclaim(e) || p.stopAndShrink(e, level)
+}
+
+// victimsFor are the gangs that may be stopped for the gang, of levels above that.
+func (p *pass) victimsFor(e *entry, level int) *victims {
+	vs := p.above(level)
+	vs.freed = freedGPUs{}
+	if p.tree.quotas && level != math.MinInt {
 		vs.spare = func(v *entry) bool {
-			spared := p.spared(v, e, freed)
+			spared := p.spared(v, e, vs.freed)
 			if !spared {
-				freed.add(v, v.gpus)
+				vs.freed.add(v, v.gpus-vs.gives(v))
 			}
 			return spared
 		}
 	}
-	return p.stopEnough(e, vs) || p.reclaim(e)
+	return vs
+}
+
+// stopAndShrink stops gangs for one where that is only enough with what elastic ones give back.
+func (p *pass) stopAndShrink(e *entry, level int) bool {
+	from, _ := p.lenders(e, level)
+	if len(from) == 0 {
+		return false
+	}
+	p.longestFirst(from)
+	vs := p.victimsFor(e, level)
+	vs.lenders, vs.keep = from, map[*entry]int{}
+	for _, v := range from {
+		vs.keep[v] = p.keeps(v, e, level, vs.freed)
+	}
+	return p.stopEnough(e, vs)
 }
 
 // stopEnough stops as many of the victims as it takes for the gang to start without delaying
@@ -42,6 +64,9 @@ func (p *pass) stopEnough(e *entry, vs *victims) bool {
 		return false
 	}
 	p.foreseeHead(e)
+	for _, v := range vs.lenders {
+		back = append(back, p.vacateMembers(v, vs.keep[v], len(v.placement.Members)))
+	}
 	var f pal.Found
 	var gone []*entry
 	for ok, next := false, 1; !ok; next = 1 + len(gone)/4 {
@@ -51,7 +76,7 @@ func (p *pass) stopEnough(e *entry, vs *victims) bool {
 			if v == nil {
 				break
 			}
-			gone, back = append(gone, v), append(back, p.vacate(v))
+			gone, back = append(gone, v), append(back, p.vacate(vs.rest(v)))
 		}
 		if len(gone) == before || p.c.FreeGPUs() < e.gpus {
 			return false
@@ -60,7 +85,7 @@ func (p *pass) stopEnough(e *entry, vs *victims) bool {
 	}
 	again(back)
 	back = nil
-	return p.claim(e, f.Placement, gone)
+	return p.claim(e, f.Placement, vs, gone)
 }
 
 // takeOver decides that a gang gets the GPUs of gangs that are being stopped, or made smaller, for
@@ -72,7 +97,7 @@ func (p *pass) takeOver(e *entry) bool {
 	back := p.vacateLeaving(e)
 	f, ok := p.backfill(e)
 	again(back)
-	return ok && p.claim(e, f.Placement, nil)
+	return ok && p.claim(e, f.Placement, &victims{}, nil)
 }
 
 // vacateLeaving frees these GPUs in the what-if; it returns what takes them again.
@@ -93,9 +118,19 @@ func (p *pass) mayBeStopped(v *entry) bool { return p.now >= v.safeUntil }
 // and moves cost it half of its run time at most.
 const minRuns = 2
 
-// claim decides the preemption: those of the victims stop whose GPUs are taken.
-func (p *pass) claim(e *entry, pl pal.Placement, victims []*entry) bool {
-	return p.takeFrom(&claim{by: e, placement: pl}, victims, func(v *entry, wanted map[int]bool) (Action, bool) {
+// claim decides the preemption: those stop whose GPUs are taken, and of elastic gangs the members end that
+// it takes to get these, where that is enough.
+func (p *pass) claim(e *entry, pl pal.Placement, vs *victims, gone []*entry) bool {
+	from := slices.Clone(gone)
+	for _, v := range vs.lenders {
+		if !slices.Contains(gone, v) {
+			from = append(from, v)
+		}
+	}
+	return p.takeFrom(&claim{by: e, placement: pl}, from, func(v *entry, wanted map[int]bool) (Action, bool) {
+		if vs.gives(v) > 0 && !touches(vs.rest(v).placement, wanted) {
+			return p.giveBack(v, wanted)
+		}
 		return Action{Kind: Preempt}, touches(v.placement, wanted)
 	})
 }

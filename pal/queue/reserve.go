@@ -20,8 +20,9 @@ type reservation struct {
 	stops     int           // gangs of levels above that may be stopped for the head
 	at        time.Duration // since the caller's epoch
 	placement pal.Placement
-	known     bool // false: not even all running gangs' end makes room
-	stale     bool // gangs have started since: another placement may do better
+	known     bool         // false: not even all running gangs' end makes room
+	stale     bool         // gangs have started since: another placement may do better
+	kept      map[int]bool // GPUs that are kept for a turn
 }
 
 // backfill looks for a placement that delays neither the turn nor the head.
@@ -143,30 +144,36 @@ func (e ending) touches(set map[int]bool) bool {
 }
 
 // endings lists when GPUs come free for the head: when gangs that have them, or are about to, are
-// expected to end, or have run long enough to be stopped for it. In the what-if gangs that are being
-// stopped, made smaller or moved have left their GPUs, and those that this is for have got them; back
-// undoes that.
+// expected to end, or may have been stopped for it or give it members back. In the what-if gangs that
+// are being stopped, made smaller or moved have left their GPUs, and those that this is for have got
+// them, as the turn has those that are kept for it; back undoes that.
 func (p *pass) endings(r *reservation) (ends []ending, back []func()) {
 	if p.opt.Preempt {
 		p.relevel(p.now)
 	}
-	ends = make([]ending, 0, len(p.byEnd)+len(p.pending)+len(p.Queue.claims))
+	ends = make([]ending, 0, len(p.byEnd)+len(p.pending)+len(p.Queue.claims)+1)
 	add := func(e *entry, at time.Duration, marked []int) {
 		if p.ends(e) {
 			ends = append(ends, ending{e, at, marked})
 		}
 	}
+	freed := freedGPUs{}
 	for _, e := range p.byEnd {
 		switch {
 		case e.state == stopping:
-			stay := *e
-			stay.placement.Members = e.placement.Members[:len(e.target.Members)]
 			back = append(back, p.vacateMembers(e, len(e.target.Members), len(e.placement.Members)))
-			add(&stay, e.expectedEnd, nil)
+			add(e.with(0, len(e.target.Members)), e.expectedEnd, nil)
 		case e.state == moving:
 			back = append(back, p.vacate(e))
-		case p.stops(r, e):
+		case p.stops(r, e, freed):
+			if p.tree.quotas {
+				freed.add(e, e.gpus)
+			}
 			add(e, min(e.expectedEnd, max(p.now, e.safeUntil)), nil)
+		case e != p.changed && p.lends(e, r.head, r.stops, freed):
+			keeps := p.keeps(e, r.head, r.stops, freed)
+			add(e.with(0, keeps), e.expectedEnd, nil)
+			add(e.with(keeps, len(e.placement.Members)), min(e.expectedEnd, max(p.now, e.safeUntil)), nil)
 		default:
 			add(e, e.expectedEnd, nil)
 		}
@@ -184,22 +191,71 @@ func (p *pass) endings(r *reservation) (ends []ending, back []func()) {
 		}
 	}
 	for _, c := range p.Queue.claims {
-		gets(c.by, c.end(p.now), c.placement.GPUs())
+		gets(c.by, c.by.endOn(c.placement, p.now), c.placement.GPUs())
+	}
+	if t := p.turn; t != nil && t.by != r.head {
+		r.kept = setOf(t.placement.GPUs())
+		begins := max(p.now, t.begins)
+		ends = p.clear(ends, r.kept, begins)
+		gets(t.by, max(begins+time.Second, t.by.endOn(t.placement, begins)), t.placement.GPUs())
 	}
 	slices.SortFunc(ends, func(a, b ending) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
 	return ends, back
 }
 
-// stops says whether a running gang may be stopped for the head, once it has run long enough.
-func (p *pass) stops(r *reservation, v *entry) bool {
-	return v.state == running && v.level != nil && v.level.level > r.stops && (r.stops == math.MinInt || !p.spared(v, r.head, nil))
+// clear has those who have GPUs that are kept for a turn gone when it begins: they are stopped then, or
+// give back the members that are in its way.
+func (p *pass) clear(ends []ending, kept map[int]bool, begins time.Duration) []ending {
+	for i, e := range ends {
+		if e.at <= begins || !e.touches(kept) {
+			continue
+		}
+		if e.elastic != nil && e.state == running && e.entry != p.changed {
+			goes, stays := *e.entry, *e.entry
+			goes.placement.Members, stays.placement.Members = nil, nil
+			for _, m := range e.placement.Members {
+				of := &stays.placement.Members
+				if slices.ContainsFunc(m.GPUs, func(u int) bool { return kept[u] }) {
+					of = &goes.placement.Members
+				}
+				*of = append(*of, m)
+			}
+			ends[i].entry = &goes
+			ends = append(ends, ending{&stays, e.at, nil})
+		}
+		ends[i].at = begins
+	}
+	return ends
+}
+
+// stops says whether a running gang may be stopped for the head, beside what is freed, once it has run
+// long enough.
+func (p *pass) stops(r *reservation, v *entry, freed freedGPUs) bool {
+	return v.state == running && v.level != nil && v.level.level > r.stops && (r.stops == math.MinInt || !p.spared(v, r.head, freed))
 }
 
 // away frees the GPUs of a gang that runs or is about to, in the what-if; it returns
-// what takes them again. Those of a start that is not reported yet were only marked as
+// what takes them again. Those that are kept for a turn are its from then on.
+func (p *pass) away(r *reservation, e ending) (back func()) {
+	left := p.leave(e)
+	if r.kept == nil || e.entry == p.turn.by || !e.touches(r.kept) {
+		return left
+	}
+	gpus := e.marked
+	if gpus == nil {
+		gpus = e.placement.GPUs()
+	}
+	_, free := p.hold(slices.DeleteFunc(slices.Clone(gpus), func(u int) bool { return !r.kept[u] }))
+	return func() {
+		free()
+		left()
+	}
+}
+
+// leave is away without the turn. The GPUs of a start that is not reported yet were only marked as
 // taken (holdPending): the cluster has not counted their CPU and memory, so it must not
 // release these.
-func (p *pass) away(e ending) (back func()) {
+func (p *pass) leave(e ending) (back func()) {
 	switch {
 	case e.marked != nil:
 		return p.unmark(e.marked)
@@ -238,7 +294,7 @@ func (p *pass) reserveFor(head *entry, stops int) *reservation {
 	}
 	for at := p.now; ; next = 1 + done { // fragmented: try again with twice as many gone
 		for ; done < len(ends) && (p.c.FreeGPUs() < head.gpus || next > 0); done++ {
-			back = append(back, p.away(ends[done]))
+			back = append(back, p.away(r, ends[done]))
 			at, next = max(p.now, ends[done].at), next-1
 		}
 		then := p.startingAt(at)
@@ -276,7 +332,7 @@ func (p *pass) replan(r *reservation) {
 		if e.at > r.at {
 			break
 		}
-		back = append(back, p.away(e))
+		back = append(back, p.away(r, e))
 	}
 	p.fewest(r, free)
 }
