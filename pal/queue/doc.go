@@ -55,7 +55,9 @@
 // free, or leaves the head's reserved GPUs alone. With [Options.Preempt] a gang
 // may stop gangs of a worse level that allow it; levels are powers, so that
 // equals never stop each other, and a gang that may be stopped starts wherever it
-// fits. A gang that could not run even if nothing else did, or whose tenant's
+// fits, also one that the head could not stop, as it is of the head's level: to keep GPUs
+// from such gangs makes some gangs wait less and others more, and MaxWait bounds what the head
+// waits. A gang that could not run even if nothing else did, or whose tenant's
 // quota is used up, holds nobody up. [Default] is the policy of the agent and of
 // the simulator's tables.
 //

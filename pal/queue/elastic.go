@@ -22,7 +22,8 @@ import (
 //     the restarts cost, in the time that such GPUs were lent for lately: under load they
 //     are soon wanted back, and then its members restart again.
 //   - It shrinks, its last members first, when that lets a waiting gang start that is as
-//     important: of its level or a better one. That comes before stopping anybody. For a tenant
+//     important: of its level or a better one. That comes before stopping anybody; where neither
+//     is enough alone, gangs are stopped beside it. For a tenant
 //     that would borrow it gives back what its own borrows, and no more.
 //
 // After each start and each change it stays as it is for twice its restart cost. While it

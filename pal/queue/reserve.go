@@ -52,7 +52,8 @@ func (p *pass) besideHead(e *entry) (pal.Found, bool) {
 }
 
 // mayDelay says whether it matters where the gang starts, and for how long: not with
-// BackfillBestEffort, which does not mind, nor of a gang that the head can stop.
+// BackfillBestEffort, which does not mind, nor of a gang that may be stopped, also if not by the
+// head: the package comment says why.
 func (p *pass) mayDelay(e *entry) bool {
 	return p.opt.Backfill != BackfillBestEffort && !p.stoppable(e)
 }
