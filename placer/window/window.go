@@ -11,6 +11,7 @@ package window
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"path"
 	"slices"
 	"time"
@@ -87,16 +88,25 @@ func (w Window) check() error {
 	return nil
 }
 
-// longestGap is the longest time between two of the next times of an expression, 0 if it has no two.
+// longestGap is the longest time between two of an expression's next times; 0 if it has no two. Its
+// times of day are the same on each of its days: those of one day tell, and how far apart the days are.
 func longestGap(e *cronexpr.Expression) (longest time.Duration) {
-	const times = 100
-	at := e.Next(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-	for range times {
-		later := e.Next(at)
-		if at.IsZero() || later.IsZero() {
+	const days = 400 // a year of them
+	first := e.Next(time.Date(2026, 1, 1, 0, 0, -1, 0, time.UTC))
+	if first.IsZero() {
+		return 0
+	}
+	day, last := first.Truncate(24*time.Hour), first
+	for at := e.Next(last); !at.IsZero() && at.Before(day.Add(24*time.Hour)); at = e.Next(at) {
+		longest, last = max(longest, at.Sub(last)), at
+	}
+	for range days {
+		at := e.Next(last)
+		if at.IsZero() {
 			break
 		}
-		longest, at = max(longest, later.Sub(at)), later
+		longest, last = max(longest, at.Sub(last)), at.Truncate(24*time.Hour).Add(last.Sub(day))
+		day = at.Truncate(24 * time.Hour)
 	}
 	return longest
 }
@@ -104,18 +114,45 @@ func longestGap(e *cronexpr.Expression) (longest time.Duration) {
 func (w Window) zone() (*time.Location, error) { return time.LoadLocation(w.TimeZone) }
 
 // At is when the window is that is on, or that begins next; ok is false if there is
-// none any more. The window is valid.
+// none any more. Times that overlap are one: it begins with the first of them, and is over with
+// the last. The window is valid.
 func (w Window) At(now time.Time) (from, to time.Time, ok bool) {
-	from = w.Start
+	from, to = w.Start, w.Start.Add(w.Duration)
 	if w.Cron != "" {
 		zone, err := w.zone()
 		if err != nil {
 			return from, to, false
 		}
-		from = next(cronexpr.MustParse(w.Cron), now.Add(-w.Duration), zone)
+		from, to = w.joined(cronexpr.MustParse(w.Cron), now, zone)
 	}
-	to = from.Add(w.Duration)
 	return from, to, !from.IsZero() && to.After(now)
+}
+
+const (
+	// lookBack is how far the beginning of a window that is on is looked for, beyond its duration.
+	lookBack = 24 * time.Hour
+	// A window that is never over, as a reservation may be, is looked at so far ahead, and at so
+	// many of its times: its end then moves on with the time.
+	lookAhead = 366 * 24 * time.Hour
+	mostTimes = 100_000
+)
+
+// joined is the first span without a break that is not over.
+func (w Window) joined(e *cronexpr.Expression, now time.Time, zone *time.Location) (from, to time.Time) {
+	seen := 0
+	for at := range times(e, now.Add(-w.Duration-lookBack), zone) {
+		if at.After(to) {
+			if to.After(now) {
+				break
+			}
+			from = at
+		}
+		to = at.Add(w.Duration)
+		if seen++; to.After(now) && (seen >= mostTimes || to.After(now.Add(lookAhead))) {
+			break
+		}
+	}
+	return from, to
 }
 
 // Over says that the window is over and does not come again; "" if it is on or comes. The window
@@ -134,18 +171,18 @@ func (w Window) Over(now time.Time) string {
 // farthest is more than clocks are put forward or back at once.
 const farthest = 3 * time.Hour
 
-// next is the first time after now that is as the expression says by the clocks of a zone; the
-// zero time if there is none. Neither do times that the clocks skip fall out, as with Nomad's
-// periodic jobs, nor do those that they show twice count twice: most windows are on Sunday night,
-// when clocks are changed.
-func next(e *cronexpr.Expression, now time.Time, zone *time.Location) time.Time {
-	clock := shown(now.In(zone)).Add(-farthest)
-	for {
-		if clock = e.Next(clock); clock.IsZero() {
-			return clock
-		}
-		if t := when(clock, zone); t.After(now) {
-			return t
+// times are those after now that are as the expression says by the clocks of a zone. Neither do
+// times that the clocks skip fall out, as with Nomad's periodic jobs, nor do those that they show
+// twice count twice: most windows are on Sunday night, when clocks are changed.
+func times(e *cronexpr.Expression, now time.Time, zone *time.Location) iter.Seq[time.Time] {
+	return func(yield func(time.Time) bool) {
+		last := now
+		for clock := e.Next(shown(now.In(zone)).Add(-farthest)); !clock.IsZero(); clock = e.Next(clock) {
+			if t := when(clock, zone); t.After(last) {
+				if last = t; !yield(t) {
+					return
+				}
+			}
 		}
 	}
 }

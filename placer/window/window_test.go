@@ -42,6 +42,47 @@ func TestAt(t *testing.T) {
 	}
 }
 
+// Times that overlap are one window: it lasts from the first to the end of the last.
+func TestTimesOverlap(t *testing.T) {
+	nightly := Window{Name: "w", Cron: "* 2-4 * * *", Duration: 2 * time.Hour}
+	touching := Window{Name: "w", Cron: "0 2,4 * * *", Duration: 2 * time.Hour}
+	for _, w := range []Window{nightly, touching, {Name: "w", Cron: "*/30 22,23,0 * * *", Duration: time.Hour}, {Name: "w", Cron: "0 * * * 1-5", Duration: 2 * time.Hour}} {
+		if err := w.Check(); err != nil {
+			t.Errorf("%s: %v", w.Cron, err)
+		}
+	}
+	for _, c := range []struct{ now, from, to string }{
+		{"2026-11-20T00:00:00Z", "2026-11-20T02:00:00Z", "2026-11-20T06:59:00Z"},
+		{"2026-11-20T02:00:00Z", "2026-11-20T02:00:00Z", "2026-11-20T06:59:00Z"},
+		{"2026-11-20T06:58:59Z", "2026-11-20T02:00:00Z", "2026-11-20T06:59:00Z"},
+		{"2026-11-20T06:59:00Z", "2026-11-21T02:00:00Z", "2026-11-21T06:59:00Z"},
+	} {
+		if from, to, ok := nightly.At(at(c.now)); !ok || !from.Equal(at(c.from)) || !to.Equal(at(c.to)) {
+			t.Errorf("at %s: from %v to %v (%v), want %s to %s", c.now, from, to, ok, c.from, c.to)
+		}
+	}
+	if from, to, ok := touching.At(at("2026-11-20T05:00:00Z")); !ok || !from.Equal(at("2026-11-20T02:00:00Z")) || !to.Equal(at("2026-11-20T06:00:00Z")) {
+		t.Errorf("one after the other: from %v to %v (%v)", from, to, ok)
+	}
+}
+
+// One that is never over is refused, unless it is a reservation: that lasts on.
+func TestNeverOver(t *testing.T) {
+	for _, w := range []Window{
+		{Name: "w", Cron: "* * * * *", Duration: time.Minute}, {Name: "w", Cron: "0 0 * * *", Duration: 24 * time.Hour},
+		{Name: "w", Cron: "* 2-4 * * *", Duration: 22 * time.Hour}, {Name: "w", Cron: "0 0 1 1 *", Duration: 2 * 366 * 24 * time.Hour},
+	} {
+		if err := w.Check(); err == nil || !strings.Contains(err.Error(), "it would never be over") {
+			t.Errorf("%s for %v: %v", w.Cron, w.Duration, err)
+		}
+		w.For = []string{"ml"}
+		now := at("2026-11-20T12:00:30Z")
+		if from, to, ok := w.At(now); w.Check() != nil || !ok || from.After(now) || to.Sub(now) < 24*time.Hour {
+			t.Errorf("%s for %v, reserved: %v, from %v to %v", w.Cron, w.Duration, w.Check(), from, to)
+		}
+	}
+}
+
 // On the days on which clocks are changed a window is neither left out nor there twice: at a time
 // that the clocks skip it begins when they are put forward, at one that they show twice at the
 // first.
