@@ -97,6 +97,10 @@ func (a *Admission) Review(job *api.Job, queues nomad.BatchQueues, children bool
 	if _, pinned := rewrite.Pinned(full); pinned || !wanted {
 		return r // placed already, or for plain Nomad
 	}
+	if why := nomad.Takes(full); why != nil && nomad.Servable(full) == nil && !rewrite.Gated(full) { // its other groups would wait for nothing behind a gate
+		r.warn(fmt.Sprintf("%v. It is left to Nomad", why))
+		return r
+	}
 	if err := refusal(full, children); err != nil {
 		r.Errors = append(r.Errors, "nomad-pal: "+err.Error())
 		return r
@@ -173,7 +177,7 @@ func refusal(job *api.Job, children bool) error {
 	if _, err := rewrite.ParseHints(job); err != nil {
 		return err
 	}
-	if err := nomad.Servable(job); err != nil {
+	if err := nomad.Takes(job); err != nil {
 		return err
 	}
 	p := job.ParameterizedJob

@@ -247,6 +247,8 @@ func (st *Observed) state(pinned, gated, pastGate, dropped bool) State {
 		return Ended
 	case nomad.Template(st.Job):
 		return Template
+	case gated && len(st.Members) == 0 && nomad.Paused(st.Job):
+		return Ended
 	case gated && len(st.Members) == 0:
 		return Waiting
 	case gated && pastGate:

@@ -146,7 +146,7 @@ func (g *Gang) leave() []Effect {
 		out = append(out, SaveRecord{*g.Record})
 	}
 	if g.Queued {
-		out = append(out, Dequeue{Finished: g.Placed && g.Nomad == Ended && !rewrite.Stopped(g.Job) && g.Have >= g.Want})
+		out = append(out, Dequeue{Finished: g.Placed && g.Nomad == Ended && !rewrite.Stopped(g.Job) && g.Want > 0 && g.Have >= g.Want})
 		g.Queued, g.Placed = false, false
 	}
 	return out

@@ -122,6 +122,10 @@ func (v *View) Request(job *api.Job) (Request, error) {
 // Empty says of a job with device blocks for GPUs why it asks for none all the same; nil if it
 // asks for some.
 func Empty(job *api.Job) error {
+	if i := slices.IndexFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return g.Count != nil && *g.Count < 0 }); i >= 0 {
+		g := job.TaskGroups[i]
+		return fmt.Errorf("group %q has count = %d, and a count cannot be negative", *g.Name, *g.Count)
+	}
 	switch {
 	case rewrite.AllGPUs(job) > 0:
 		return nil
@@ -129,6 +133,25 @@ func Empty(job *api.Job) error {
 		return errors.New("the job asks for no GPUs: every group that does has count = 0")
 	}
 	return errors.New("the job asks for no GPUs: its device blocks have count = 0")
+}
+
+// Paused says whether the author wants no members of the job for now: each of its groups has a count
+// of 0. Nomad has no more to do for it than the placer, until it is scaled. Of an elastic gang the
+// count is ours.
+func Paused(job *api.Job) bool {
+	_, elastic := rewrite.ElasticOf(job)
+	return !elastic && !slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return g.Count == nil || *g.Count != 0 })
+}
+
+// NoMembers is said of a job whose author wants no members of it with GPUs for now.
+const NoMembers = "every group with GPUs has count = 0: nomad job scale gives it members"
+
+// Takes says why a job cannot be registered for a placer; nil if it can. One that is paused can.
+func Takes(job *api.Job) error {
+	if err := Servable(job); err != nil || Paused(job) {
+		return err
+	}
+	return Empty(job)
 }
 
 // Missing is the request for the members that a running job lacks; member sets of which

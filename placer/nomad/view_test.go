@@ -184,6 +184,7 @@ func TestRequestRefusals(t *testing.T) {
 		{"unknown app", jobspec("j", 1, 1, `meta { pal_app = "doom" }`), `meta pal_app = "doom": no such application is configured (known: bert)`},
 		{"class against app", jobspec("j", 1, 1, "meta {\n    pal_class = \"A\"\n    pal_app = \"bert\"\n  }"), `meta pal_class = "A" contradicts pal_app = "bert", which is of class B: leave one out`},
 		{"no members", jobspec("j", 0, 1, ""), "every group that does has count = 0"},
+		{"fewer than none", jobspec("j", -1, 1, ""), `group "g" has count = -1, and a count cannot be negative`},
 		{"no GPUs of a device", jobspec("j", 1, 0, ""), "its device blocks have count = 0"},
 		{"system", strings.Replace(jobspec("j", 1, 1, ""), `"batch"`, `"system"`, 1), "a system job runs on every node"},
 		{"own ids", strings.Replace(jobspec("j", 1, 1, ""), "          count = 1\n", `          constraint {

@@ -50,6 +50,8 @@ func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 	}
 	o := &Outcome{Status: "failed", At: at, Reason: fmt.Sprintf("%d of %s complete", complete, membersAre(st.Want))}
 	switch {
+	case st.Want == 0 && !rewrite.Stopped(st.Job): // scaled to no members
+		o.Status, o.At, o.Reason = "stopped", time.Unix(0, *st.Job.SubmitTime), nomad.NoMembers
 	case complete >= st.Want:
 		o.Status = "complete"
 	case rewrite.Stopped(st.Job):

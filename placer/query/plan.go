@@ -46,6 +46,10 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 		at := t.Submitted().UnixNano()
 		planned.SubmitTime, e.Submitted = &at, t.Submitted()
 	}
+	if nomad.Paused(job) {
+		e.State, e.Reason = gang.Ended, "would have no members: "+nomad.NoMembers
+		return e, nil
+	}
 	v, err := s.m.State.View(s.m.ViewOptions(s.m.Time), k)
 	if err != nil {
 		return nil, err

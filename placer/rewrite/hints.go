@@ -6,6 +6,7 @@ package rewrite
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -184,11 +185,24 @@ func Limit(job *api.Job) time.Duration {
 }
 
 func parseSpan(s string) (time.Duration, error) {
-	d, err := time.ParseDuration(s)
-	if err != nil || d <= 0 {
+	d, ok := positiveSpan(s)
+	if !ok {
 		return 0, fmt.Errorf("not a positive duration such as 90m or 2h30m")
 	}
-	return min(d, longest), nil
+	return d, nil
+}
+
+// tooLong are spans as Go writes them. Those that are more than it can hold it calls invalid, as
+// it does what is no span at all.
+var tooLong = regexp.MustCompile(`^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`)
+
+// positiveSpan reads a span above 0; more than [longest] is that.
+func positiveSpan(s string) (d time.Duration, ok bool) {
+	d, err := time.ParseDuration(s)
+	if err != nil && tooLong.MatchString(s) {
+		d, err = longest, nil
+	}
+	return min(d, longest), err == nil && d > 0
 }
 
 func parseBool(s string) (bool, error) {
@@ -245,10 +259,11 @@ func parseDeadline(s string) (at time.Time, within time.Duration, err error) {
 	if at, err = time.Parse(time.RFC3339, s); err == nil {
 		return at.UTC(), 0, nil
 	}
-	if within, err = time.ParseDuration(s); err != nil || within <= 0 {
+	within, ok := positiveSpan(s)
+	if !ok {
 		return time.Time{}, 0, fmt.Errorf("neither a time such as 2026-11-25T18:00:00Z nor a positive duration such as 12h")
 	}
-	return time.Time{}, min(within, longest), nil
+	return time.Time{}, within, nil
 }
 
 // check says which hints contradict each other, or the job. Children of a template

@@ -369,13 +369,20 @@ func TestHintsRefused(t *testing.T) {
 // A span of centuries is one of a hundred years: what the queue adds up from two stays below what
 // 64 bits hold.
 func TestLongSpans(t *testing.T) {
-	meta := map[string]string{}
-	for _, key := range []string{"pal_duration", "pal_locality_wait", "pal_deadline"} {
-		meta[key] = "2540400h"
+	for _, span := range []string{"2540400h", "9999999h", "999999999999999999999999h", "9999999.5h30m"} {
+		meta := map[string]string{}
+		for _, key := range []string{"pal_duration", "pal_locality_wait", "pal_deadline"} {
+			meta[key] = span
+		}
+		const want = 876000 * time.Hour
+		if h, err := rewrite.ParseHints(&api.Job{Meta: meta}); err != nil || h.Duration != want || h.Wait != want || h.Within != want {
+			t.Errorf("%s: %+v, %v, want %v", span, h, err, want)
+		}
 	}
-	const want = 876000 * time.Hour
-	if h, err := rewrite.ParseHints(&api.Job{Meta: meta}); err != nil || h.Duration != want || h.Wait != want || h.Within != want {
-		t.Errorf("%+v, %v, want %v", h, err, want)
+	for _, span := range []string{"-9999999h", "9999999", "9999999d", "h", ".h", "1h-9999999h"} {
+		if h, err := rewrite.ParseHints(&api.Job{Meta: map[string]string{"pal_duration": span}}); err == nil {
+			t.Errorf("%s: %+v", span, h)
+		}
 	}
 }
 

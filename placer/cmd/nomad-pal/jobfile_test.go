@@ -6,6 +6,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -210,7 +211,19 @@ func TestValidate(t *testing.T) {
 			t.Errorf("by %s: %d %s%s", deadline, code, out, said)
 		}
 	}
-	for what, none := range map[string]string{"every group that does has count = 0": strings.Replace(text, `group "g" {`, "group \"g\" {\n    count = 0", 1), "its device blocks have count = 0": strings.Replace(text, "count = 1", "count = 0", 1)} {
+	counted := func(count int) string {
+		return strings.Replace(text, `group "g" {`, fmt.Sprintf("group \"g\" {\n    count = %d", count), 1)
+	}
+	// One of no members may be run, as it may with Nomad: it is to be scaled.
+	if code, out, said := c.reads(counted(0), "validate", "-"); code != 0 || said != "" {
+		t.Errorf("no members: %d %s%s", code, out, said)
+	}
+	beside := strings.Replace(counted(0), `group "g" {`, "group \"web\" {\n    task \"t\" {\n      driver = \"raw_exec\"\n    }\n  }\n  group \"g\" {", 1)
+	for what, none := range map[string]string{
+		"every group that does has count = 0":                      beside,
+		"its device blocks have count = 0":                         strings.Replace(text, "count = 1", "count = 0", 1),
+		`group "g" has count = -1, and a count cannot be negative`: counted(-1),
+	} {
 		for _, does := range []string{"validate", "run"} {
 			if code, out, said := c.reads(none, does, "-"); code != 1 || !strings.Contains(said, what) {
 				t.Errorf("%s of none: %d %s%s", does, code, out, said)

@@ -204,7 +204,7 @@ func (b *base) gateForRun(client *nomad.Client, job *api.Job) (*api.Job, error) 
 	if err != nil || !rewrite.Gated(gated) {
 		return gated, err
 	}
-	if err := cmp.Or(nomad.Servable(gated), nomad.Empty(gated)); err != nil {
+	if err := nomad.Takes(gated); err != nil {
 		return nil, fmt.Errorf("job %q: %w", *job.ID, err)
 	}
 	// Where the queues cannot be read, the placer will say so.
@@ -264,6 +264,8 @@ func (b *base) registered(client *nomad.Client, job *api.Job, resp *api.JobRegis
 		if cfg, err := placer.ReadEffectiveConfig(b.ctx, client); err == nil {
 			b.printf(": %s", nomad.TemplateReason(job, cfg.Children))
 		}
+	case nomad.Paused(job):
+		b.printf(", with no members: %s", nomad.NoMembers)
 	case rewrite.Gated(job) && b.placed(client, job):
 		b.printf(" with its GPUs chosen: see nomad-pal explain %s", *job.ID)
 	case rewrite.Gated(job):

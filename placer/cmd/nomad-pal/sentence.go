@@ -55,7 +55,7 @@ func mainSentence(e *query.Explanation, now time.Time) string {
 	case gang.Native:
 		return fmt.Sprintf("%s is not the placer's: %s.", e.Job, trimReason(e.Reason))
 	}
-	if strings.HasPrefix(e.Reason, "runs ") {
+	if strings.HasPrefix(e.Reason, "runs ") || strings.HasPrefix(e.Reason, "would ") {
 		return fmt.Sprintf("%s %s.", e.Job, trimReason(e.Reason))
 	}
 	return fmt.Sprintf("%s is %s: %s.", e.Job, e.State, trimReason(e.Reason))

@@ -4,6 +4,9 @@
 package bed
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -77,6 +80,58 @@ func (w *World) scale(name string, count int) {
 	job.TaskGroups[0].Count = &count
 	if err := w.Register(job); err != nil {
 		w.T.Fatal(err)
+	}
+}
+
+// A job is scaled to no members, which is how its author lets it rest, or is run so: it has ended, and
+// runs once it gets members again. Nobody waits for it meanwhile.
+func TestScaledToNothing(t *testing.T) {
+	none := func(job *api.Job) { job.TaskGroups[0].Count = new(0) }
+	for name, rest := range map[string]func(w *World){
+		"by scaling": func(w *World) { w.scale("a", 0) },
+		"by its file": func(w *World) {
+			if err := w.Edit(Key("a"), none); err != nil {
+				w.T.Fatal(err)
+			}
+		},
+	} {
+		for _, service := range []bool{false, true} {
+			for _, from := range []string{"new", "waiting", "running"} {
+				t.Run(fmt.Sprintf("%s, %s, service %v", name, from, service), func(t *testing.T) {
+					Run(t, Options{Seed: 1}, func(w *World) {
+						w.AddNodes(1, 4)
+						w.StartPlacer()
+						a := Gang{Name: "a", Members: 2, Service: service, Runs: map[bool]time.Duration{false: time.Hour}[service]}
+						switch from {
+						case "new":
+							a.Change = none
+						case "waiting":
+							w.Submit(Gang{Name: "first", Members: 4, Runs: 10 * time.Minute})
+							w.ExpectRunning("first", 10*time.Second)
+						}
+						w.Submit(a)
+						if from == "running" {
+							w.ExpectRunning("a", 10*time.Second)
+						}
+						w.RunFor(time.Minute)
+						rest(w)
+						w.ExpectGone("a", time.Minute)
+						if e := w.explained("a"); e.State != gang.Ended || e.Outcome.Status != "stopped" || !strings.Contains(e.Reason, "count = 0") {
+							t.Errorf("at rest it is %s: %s", e.State, e.Reason)
+						}
+						if js := w.snapshot().Jobs(); slices.ContainsFunc(js, func(j model.JobStatus) bool { return j.Job == "a" }) {
+							t.Errorf("at rest it is in the list: %+v", js)
+						}
+						w.RunFor(time.Hour)
+						w.scale("a", 2)
+						w.ExpectRunning("a", time.Minute)
+						if n := len(w.GPUs(Key("a"))); n != 2 {
+							t.Errorf("it runs on %d GPUs", n)
+						}
+					})
+				})
+			}
+		}
 	}
 }
 
