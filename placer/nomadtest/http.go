@@ -209,7 +209,7 @@ func (s *Server) listJobs(r *http.Request) (any, error) {
 			continue
 		}
 		j := s.jobs[k].Job
-		if devices && !asksDevices(j) {
+		if devices && !asksDevices(j) || !strings.HasPrefix(k.ID, r.URL.Query().Get("prefix")) {
 			continue
 		}
 		out = append(out, &api.JobListStub{

@@ -11,11 +11,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/internal/nearest"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
@@ -95,6 +97,21 @@ func (a *answers) look() (err error) {
 		a.activity = a.snapshot.Activity
 	}
 	return err
+}
+
+// noNamespace says that Nomad has no namespace of the name that the command was given; nil if it
+// has one, or does not tell. It is asked where there is nothing else to show.
+func (b *base) noNamespace(a *answers) error {
+	all, _, err := a.nomad.API().Namespaces().List((&api.QueryOptions{}).WithContext(b.ctx))
+	names := each(all, func(n *api.Namespace) string { return n.Name })
+	if err != nil || len(names) == 0 || b.namespace == "*" || slices.Contains(names, b.namespace) {
+		return nil
+	}
+	slices.Sort(names)
+	if near := nearest.Name(b.namespace, names); near != "" {
+		return fmt.Errorf("no namespace %q (did you mean %q?)", b.namespace, near)
+	}
+	return fmt.Errorf("no namespace %q: there are %s", b.namespace, firstOf(names))
 }
 
 // askAgain has the next answers be new ones; a is nil if nobody was asked before.

@@ -129,6 +129,27 @@ func TestExplainWholeID(t *testing.T) {
 		_, out, _ := c.does("explain", "train")
 		return strings.HasPrefix(out, "train was stopped")
 	})
+	// The beginning of the id of a job that has ended, or has no GPUs, is enough, as it is to Nomad.
+	for _, id := range []string{"web-0", "web-1"} {
+		if code, out, said := c.reads(fmt.Sprintf("job %q {\n  group \"g\" {\n    task \"t\" {\n      driver = \"raw_exec\"\n    }\n  }\n}\n", id), "run", "-detach", "-"); code != 0 {
+			t.Fatalf("%d %s%s", code, out, said)
+		}
+	}
+	if _, _, err := c.client("").API().Jobs().Deregister("trainee", false, nil); err != nil {
+		t.Fatal(err)
+	}
+	c.until("trainee has ended", func() bool {
+		_, out, _ := c.does("explain", "traine")
+		return strings.HasPrefix(out, "trainee was stopped")
+	})
+	if _, out, said := c.does("explain", "web-0"); !strings.HasPrefix(out, "web-0 is not the placer's") {
+		t.Errorf("%s%s", out, said)
+	}
+	for prefix, want := range map[string]string{"trai": `job prefix "trai" is not unique: default/train, default/trainee`, "we": `job prefix "we" is not unique: default/web-0, default/web-1`, "nosuch": "no job \"nosuch\""} {
+		if code, _, said := c.does("explain", prefix); code != 1 || !strings.Contains(said, want) {
+			t.Errorf("%s: %d %s, want %s", prefix, code, said, want)
+		}
+	}
 	if _, out, said := c.does("explain", "../up"); !strings.HasPrefix(out, "../up runs on 1 GPU") {
 		t.Errorf("an id like a path: %s%s", out, said)
 	}

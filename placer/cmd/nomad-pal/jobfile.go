@@ -69,7 +69,7 @@ func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, 
 	}
 	job, submission, err := f.parse(path, body)
 	if err != nil {
-		return nil, nil, fmt.Errorf("parsing job file from %s: %w", path, err)
+		return nil, nil, fmt.Errorf("parsing job file from %s: %w", path, unplaced{err})
 	}
 	if f.consulNamespace != "" {
 		job.ConsulNamespace = &f.consulNamespace
@@ -87,6 +87,12 @@ func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, 
 	nomad.Canonicalize(job)
 	return job, submission, nil
 }
+
+// unplaced is an error of HCL's. Where it is about no place in the file it begins with "<nil>".
+type unplaced struct{ error }
+
+func (e unplaced) Error() string { return strings.TrimPrefix(e.error.Error(), "<nil>: ") }
+func (e unplaced) Unwrap() error { return e.error }
 
 func (f *jobFlags) parse(path string, body []byte) (job *api.Job, submission *api.JobSubmission, err error) {
 	submission = &api.JobSubmission{Source: string(body), Format: "json"}

@@ -98,6 +98,11 @@ func (b *base) runQueue(args []string) int {
 		return b.fail(err)
 	}
 	jobs = slices.DeleteFunc(jobs, func(j model.JobStatus) bool { return !f.shows(j) })
+	if len(jobs) == 0 && f.namespace != "" {
+		if err := b.noNamespace(s); err != nil {
+			return b.fail(err)
+		}
+	}
 	slices.SortStableFunc(jobs, byPosition)
 	shown := jobs[:b.shown(*limit, len(jobs))]
 	return s.close(b.show(shown, func() {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +47,24 @@ func agentWith(t testing.TB, n int) string {
 	}))
 	t.Cleanup(s.Close)
 	return s.URL
+}
+
+// A namespace that there is not is not one without jobs: its name is spelt wrong.
+func TestNoSuchNamespace(t *testing.T) {
+	c := newCluster(t)
+	c.nomad.AddNamespace("research")
+	t.Setenv("NOMAD_PAL_ADDR", c.agent("", "http {\n  bind_port = 0\n}\n"))
+	for _, args := range [][]string{{"status"}, {"queue"}, {"explain", "train"}} {
+		in := func(namespace string) []string { return slices.Insert(slices.Clone(args), 1, "-namespace", namespace) }
+		for namespace, want := range map[string]string{"reserach": `Error: no namespace "reserach" (did you mean "research"?)`, "nowhere": `Error: no namespace "nowhere": there are default, research`} {
+			if code, out, said := c.does(in(namespace)...); code != 1 || out != "" || !strings.HasPrefix(said, want) {
+				t.Errorf("%v: %d %s%s", in(namespace), code, out, said)
+			}
+		}
+		if _, _, said := c.does(in("research")...); strings.Contains(said, "no namespace") {
+			t.Errorf("%v: %s", in("research"), said)
+		}
+	}
 }
 
 // queue shows jobs by position, as many as are asked for, of those that are asked for,

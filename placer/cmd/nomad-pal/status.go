@@ -100,7 +100,12 @@ func (b *base) runStatus(args []string) int {
 		return b.fail(err)
 	}
 	if b.given("namespace") && b.namespace != "*" {
-		o.Jobs = slices.DeleteFunc(o.Jobs, func(j model.JobStatus) bool { return j.Namespace != b.namespace })
+		if o.Jobs = slices.DeleteFunc(o.Jobs, func(j model.JobStatus) bool { return j.Namespace != b.namespace }); len(o.Jobs) == 0 {
+			err = b.noNamespace(s)
+		}
+	}
+	if err != nil {
+		return b.fail(err)
 	}
 	slices.SortStableFunc(o.Jobs, byPosition)
 	o.Tenants = s.Tenants()

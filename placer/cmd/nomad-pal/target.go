@@ -60,6 +60,9 @@ func (b *base) target(s *answers, name string) (*target, error) {
 		return &target{job: k}, nil
 	}
 	k, err := query.FindJob(keys, b.namespace, name)
+	if err == nil && k.ID == name {
+		k, err = b.jobBeginning(s, k)
+	}
 	if err != nil || k.ID != name {
 		return &target{job: k}, err
 	}
@@ -77,6 +80,24 @@ func (b *base) target(s *answers, name string) (*target, error) {
 		return nil, fmt.Errorf("%w, and GPUs and nodes of that name cannot be looked for: %w", nomad.NoJob(k), hidden)
 	}
 	return &target{job: k}, b.goneGPU(s, name)
+}
+
+// jobBeginning is the job that has ended, or has no GPUs, whose id alone begins as another's; that
+// other one if there is none.
+func (b *base) jobBeginning(s *answers, k nomad.JobKey) (nomad.JobKey, error) {
+	namespace := k.Namespace
+	if b.namespace == "*" {
+		namespace = "*"
+	}
+	found, _, err := s.nomad.API().Jobs().List((&api.QueryOptions{Prefix: k.ID, Namespace: namespace, PerPage: few + 1}).WithContext(b.ctx))
+	switch {
+	case err != nil || len(found) == 0: // as if it were not there
+		return k, nil
+	case len(found) == 1:
+		return nomad.JobKey{Namespace: found[0].Namespace, ID: found[0].ID}, nil
+	}
+	names := each(found, func(j *api.JobListStub) string { return nomad.JobKey{Namespace: j.Namespace, ID: j.ID}.String() })
+	return k, fmt.Errorf("job prefix %q is not unique: %s", k.ID, firstOf(names))
 }
 
 // goneGPU says who runs on a GPU that no node names any more; nil if it is none.
@@ -138,9 +159,11 @@ func beginnings(all []query.GPU, is func(string) bool) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
+// few is how many names are listed.
+const few = 5
+
 // firstOf are the first few names.
 func firstOf(names []string) string {
-	const few = 5
 	if len(names) > few {
 		return strings.Join(names[:few], ", ") + ", …"
 	}
@@ -149,6 +172,9 @@ func firstOf(names []string) string {
 
 // didYouMean adds to an error about a job that is not there the job with the name most like it.
 func (b *base) didYouMean(s *answers, name string, err error) error {
+	if none := b.noNamespace(s); none != nil {
+		return none
+	}
 	jobs, unknown := s.Jobs()
 	if unknown != nil {
 		return err
