@@ -46,10 +46,6 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 		at := t.Submitted().UnixNano()
 		planned.SubmitTime, e.Submitted = &at, t.Submitted()
 	}
-	if nomad.Paused(job) {
-		e.State, e.Reason = gang.Ended, "would have no members: "+nomad.NoMembers
-		return e, nil
-	}
 	v, err := s.m.State.View(s.m.ViewOptions(s.m.Time), k)
 	if err != nil {
 		return nil, err
@@ -95,6 +91,8 @@ func (e *Explanation) notServed(job *api.Job, children bool) bool {
 		if rewrite.AsksGPUs(job) {
 			e.Reason = "Nomad alone would place it: " + nomad.Servable(job).Error()
 		}
+	case nomad.Paused(job):
+		e.State, e.Reason = gang.Ended, "would have no members: "+nomad.NoMembers
 	case childless != nil:
 		e.State, e.Reason = gang.Rejected, "none of its children can be served: "+childless.Error()
 	default:
