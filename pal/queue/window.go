@@ -338,6 +338,32 @@ func (q *Queue) KeptFrom(now time.Duration, id string) []Kept {
 	return out
 }
 
+// RunsInto are the windows, of those that are on or begin by then, that a running job may be in: with
+// how many of its GPUs. Until is by when it is expected to have ended; one that is endless never has.
+func (q *Queue) RunsInto(now, begin time.Duration, id string) (out []Kept) {
+	e := q.entries[id]
+	if e == nil || e.state < running {
+		return nil
+	}
+	p := &pass{Queue: q, now: now}
+	until := p.reach(e, now, p.longest(e, now), e.slower)
+	if e.job.Endless {
+		until = math.MaxInt64
+	}
+	for _, w := range p.closed(e, until) {
+		n := 0
+		for _, u := range q.On(id) {
+			if w.on[u] {
+				n++
+			}
+		}
+		if n > 0 && w.From <= begin {
+			out = append(out, Kept{w.Name, n, w.From, w.To, until})
+		}
+	}
+	return out
+}
+
 // Beside takes the GPUs of the windows that a waiting job may run into if it starts now,
 // until back is called.
 func (q *Queue) Beside(now time.Duration, id string, c *pal.Cluster, g pal.Gang) (back func()) {

@@ -144,7 +144,7 @@ func Paused(job *api.Job) bool {
 }
 
 // NoMembers is said of a job whose author wants no members of it with GPUs for now.
-const NoMembers = "every group with GPUs has count = 0: nomad job scale gives it members"
+const NoMembers = "every group with GPUs has count = 0; nomad job scale gives it members"
 
 // Takes says why a job cannot be registered for a placer; nil if it can. One that is paused can.
 func Takes(job *api.Job) error {

@@ -84,7 +84,8 @@ type Explanation struct {
 	// Behind: the job is newer than what is known of the cluster.
 	Behind bool `json:"-"`
 	// Leaving says which of its members' nodes are drained, or have lost touch with Nomad, and
-	// which of its GPUs are unhealthy or gone, and what becomes of the members there.
+	// which of its GPUs are unhealthy or gone, and what becomes of the members there; and of a
+	// service, which windows begin on its nodes within a day.
 	Leaving []string `json:"leaving,omitempty"`
 	// Members says of members that Nomad has tried again how often, and of missing ones what became
 	// of them; Retry how the missing member of a job comes back that Nomad does not bring back.
@@ -177,6 +178,7 @@ func (s *Snapshot) explainFromState(k nomad.JobKey) (e *Explanation, st gang.Obs
 			e.Members, e.Retry = tried(s.m, t)
 		}
 		if st.Nomad == gang.Running {
+			e.Leaving = append(e.Leaving, s.windowsAhead(t)...)
 			s.runsOn(e, t)
 		}
 	}
@@ -310,6 +312,9 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 		e.ClassFrom = fmt.Sprintf("it was when the gang was placed; now it is %s, which counts when it is placed again", e.asks)
 	}
 	e.Decision, e.Predicted, e.Decided, e.Ready, e.Mode, e.Note = &r.Decision, r.Predicted, r.Decided, r.Ready, string(r.Mode), r.Note
+	if st.Nomad == gang.Starting && r.Ready.After(s.m.Time) { // its members came since the snapshot: none is lost
+		e.Ready = time.Time{}
+	}
 	if st.Nomad == gang.Native { // it was released, and is pinned no more
 		e.Mode = ""
 	}

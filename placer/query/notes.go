@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
@@ -49,13 +51,35 @@ func sizeInWords(s *queue.Size, st gang.State) string {
 func (s *Snapshot) noteWindows(e *Explanation, t *model.Tracked) {
 	for _, k := range s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), t.Key.String()) {
 		said := fmt.Sprintf("window %s: %d GPUs are kept from %s to %s. ", k.Window, k.GPUs, model.Moment(k.From), model.Moment(k.To))
-		if k.From > gang.QueueTime(s.m.Time) {
+		switch {
+		case k.From > gang.QueueTime(s.m.Time) && *t.Job.Type == api.JobTypeService && t.Request.Hints.Duration == 0:
+			said += "The job does not start on them before: " + endless + ", and starts only where none begins within " + minutes(k.Until-gang.QueueTime(s.m.Time))
+		case k.From > gang.QueueTime(s.m.Time):
 			said += fmt.Sprintf("The job does not start on them, as it may run until %s: %.0f of 10 jobs like it end by then", model.Moment(k.Until), 10*queue.WindowChance)
-		} else {
+		default:
 			said += "The job does not start on them until then"
 		}
 		e.addNote(said)
 	}
+}
+
+// endless is why a window meets a service.
+const endless = "a service does not end by itself"
+
+// minutes is a span in whole minutes.
+func minutes(d time.Duration) string { return fmt.Sprintf("%.0f minutes", d.Minutes()) }
+
+// windowsAhead are the windows that a running service is in, or will be within a day if nobody stops
+// it: nobody does that for the window.
+func (s *Snapshot) windowsAhead(t *model.Tracked) (said []string) {
+	if *t.Job.Type != api.JobTypeService {
+		return nil
+	}
+	now := gang.QueueTime(s.m.Time)
+	for _, k := range s.m.Queue.RunsInto(now, now+24*time.Hour, t.Key.String()) {
+		said = append(said, fmt.Sprintf("window %s keeps the nodes of %d of its GPUs from %s to %s: %s, so that a drain of the nodes moves it", k.Window, k.GPUs, model.Moment(k.From), model.Moment(k.To), endless))
+	}
+	return said
 }
 
 // noteDeadline says how a waiting job stands to its deadline.

@@ -14,6 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
@@ -152,6 +153,32 @@ func TestCanaryAfterScaleDown(t *testing.T) {
 		}
 		if n := len(chosenIDs(e.Decision.Chosen)); n != e.Decision.Demand {
 			w.T.Errorf("%d GPUs of %d", n, e.Decision.Demand)
+		}
+	})
+}
+
+// A gang has come to run since the snapshot was taken, which shows none of its members: they are not
+// lost, though its record says that they were there.
+func TestReadySinceTheSnapshot(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(2, 4)
+		w.StartPlacer()
+		var s *query.Snapshot
+		w.Submit(bed.Gang{Name: "a", Members: 2, GPUs: 4, Runs: time.Hour})
+		for range 10_000 { // its registration with pins has been made, and the evaluation of that has not
+			w.RunFor(time.Millisecond)
+			if s = snapshot(w); s.Model().Observed(s.Model().State.Jobs[nomad.JobKey{Namespace: "default", ID: "a"}]).Nomad == gang.Starting {
+				break
+			}
+		}
+		w.ExpectRunning("a", 10*time.Second)
+		w.RunFor(5 * time.Second)
+		e, err := s.Explain(w.T.Context(), bed.Key("a"))
+		if err != nil || e.State != gang.Starting || e.Decided.IsZero() || !e.Ready.IsZero() {
+			w.T.Errorf("%s, decided %v, ready %v: %v", e.State, e.Decided, e.Ready, err)
+		}
+		if e := explained(w, "a"); e.State != gang.Running || e.Ready.IsZero() {
+			w.T.Errorf("then %s, ready %v", e.State, e.Ready)
 		}
 	})
 }

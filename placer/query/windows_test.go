@@ -94,6 +94,33 @@ func TestWindowKeepsSome(t *testing.T) {
 	})
 }
 
+// A service does not end by itself: nobody says when it will have, and it is told of the windows that
+// it is in when they begin.
+func TestServiceBesideWindows(t *testing.T) {
+	var from time.Time
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
+		from = time.Now().Truncate(time.Minute).Add(2 * time.Hour)
+		c.Windows = []window.Window{{Name: "kernel", Start: from, Duration: time.Hour, Nodes: []string{"*-0"}}}
+	}}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		moment := func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
+		w.Submit(bed.Gang{Name: "early", GPUs: 2, Service: true})
+		w.ExpectRunning("early", 10*time.Second)
+		want := fmt.Sprintf("window kernel keeps the nodes of 2 of its GPUs from %s to %s: a service does not end by itself, so that a drain of the nodes moves it", moment(from), moment(from.Add(time.Hour)))
+		if e := explained(w, "early"); !slices.Contains(e.Leaving, want) {
+			w.T.Errorf("it runs: %q, want %q", e.Leaving, want)
+		}
+		w.RunFor(time.Hour)
+		w.Submit(bed.Gang{Name: "late", GPUs: 2, Service: true})
+		w.RunFor(10 * time.Second)
+		e := explained(w, "late")
+		if want := "The job does not start on them before: a service does not end by itself, and starts only where none begins within 90 minutes"; !strings.Contains(e.Note, want) || strings.Contains(e.Note, "of 10 jobs like it") {
+			w.T.Errorf("it waits: %q, want %q", e.Note, want)
+		}
+	})
+}
+
 // Of windows that overlap, a job that waits for GPUs of both names both.
 func TestOverlappingWindows(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {

@@ -265,7 +265,7 @@ func (b *base) registered(client *nomad.Client, job *api.Job, resp *api.JobRegis
 			b.printf(": %s", nomad.TemplateReason(job, cfg.Children))
 		}
 	case nomad.Paused(job):
-		b.printf(", with no members: %s", nomad.NoMembers)
+		b.printf(" with no members: %s", nomad.NoMembers)
 	case rewrite.Gated(job) && b.placed(client, job):
 		b.printf(" with its GPUs chosen: see nomad-pal explain %s", *job.ID)
 	case rewrite.Gated(job):

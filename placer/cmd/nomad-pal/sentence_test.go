@@ -9,6 +9,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
@@ -43,6 +44,8 @@ func TestSentences(t *testing.T) {
 			"a runs on 3 GPUs of 2 nodes. They were the only free ones that are no outliers. Predicted slowdown: " + times(1) + ". Packed, with outliers, it would be 3.53 times."},
 		{query.Explanation{State: gang.Running, Decision: &pal.Decision{Policy: string(pal.PAL), Demand: 1, Candidates: pal.Candidates{Total: 4, Free: 1, Outliers: 1}, Chosen: &pal.Choice{Nodes: 2, Cost: 1}}},
 			"a runs on 1 GPU of 2 nodes. It was the only free one that is no outlier. Predicted slowdown: " + times(1) + "."},
+		{query.Explanation{State: gang.Ended, Outcome: &query.Outcome{Status: "stopped", At: before(9 * time.Second), Reason: nomad.NoMembers + "; the tasks of 2 are still ending, and hold their GPUs"}},
+			"a has no members, since " + clock(before(9*time.Second)) + " (9s ago): every group with GPUs has count = 0; nomad job scale gives it members; the tasks of 2 are still ending, and hold their GPUs."},
 		{query.Explanation{State: gang.Running, Decision: d, Leaving: []string{"node n is being drained: so"}},
 			"a runs on 4 GPUs of 2 nodes. Predicted slowdown: " + times(1) + ". Node n is being drained: so."},
 		{query.Explanation{State: gang.Running, Decision: d, Members: []string{"member g[1] was restarted once by Nomad on its node"}},
