@@ -110,11 +110,33 @@ func Diagnose(a *nomad.Alloc, gpus []string, node string, unhealthy map[string]s
 				return f
 			}
 		}
+		if said := endedWell(events); said != "" && a.Tasks[task].Failed {
+			f.Reason = fmt.Sprintf("task %q %s", task, said)
+			return f
+		}
 		if len(events) < len(a.Tasks[task].Events) {
 			f.Reason = "it was being stopped"
 		}
 	}
 	return f
+}
+
+// endedWell says of a task that has failed for no other reason than that it ended, as that of a service
+// does whose restart block allows no further start; "" of others.
+func endedWell(events []*api.TaskEvent) string {
+	ended, why := false, ""
+	for _, e := range events {
+		switch e.Type {
+		case api.TaskTerminated:
+			ended = true
+		case api.TaskNotRestarting:
+			why = e.DisplayMessage
+		}
+	}
+	if !ended || why == "" {
+		return ""
+	}
+	return "ended with exit code 0, and is not started again: " + why
 }
 
 // UntilKilled are a task's events before Nomad was asked to kill it: how it then

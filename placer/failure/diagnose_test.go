@@ -67,6 +67,13 @@ func TestDiagnose(t *testing.T) {
 				{Type: api.TaskStarted}, {Type: api.TaskKilling}, {Type: api.TaskTerminated, Details: map[string]string{"exit_code": "143"}},
 			}}}}, nil, Unknown, "it was being stopped",
 		},
+		{
+			"ended well, and not to be started again", nomad.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{
+				"a": {}, "t": {Failed: true, Events: []*api.TaskEvent{
+					{Type: api.TaskTerminated, Details: map[string]string{"exit_code": "0"}}, {Type: api.TaskNotRestarting, DisplayMessage: "Policy allows no restarts"},
+				}},
+			}}, nil, Unknown, `task "t" ended with exit code 0, and is not started again: Policy allows no restarts`,
+		},
 		{"nothing known", nomad.Alloc{Client: "failed"}, nil, Unknown, "nothing says why"},
 	} {
 		c.alloc.GPUs = []string{"g1"}

@@ -135,7 +135,11 @@ func (b *base) parse(fs *flag.FlagSet, args []string, want int) (rest []string, 
 		return refuse("options go before arguments: nomad-pal %s %s", fs.Name(), strings.Join(slices.Concat(args[:len(args)-fs.NArg()], fs.Args()[i:], fs.Args()[:i]), " "))
 	}
 	if want >= 0 && fs.NArg() != want {
-		return refuse("nomad-pal %s takes %s, got %d; see -help", fs.Name(), counted(want, "argument"), fs.NArg())
+		one := ""
+		if fs.Name() == "status" || fs.Name() == "queue" {
+			one = ": of one job nomad-pal explain tells"
+		}
+		return refuse("nomad-pal %s takes %s, got %d%s; see -help", fs.Name(), counted(want, "argument"), fs.NArg(), one)
 	}
 	return fs.Args(), true
 }

@@ -94,6 +94,13 @@ func optionLines(option string) []string {
 	return lines
 }
 
+// ofNomad are commands of Nomad's by what people type who look for them here.
+var ofNomad = map[string]string{
+	"stop": "nomad job stop", "start": "nomad job start", "scale": "nomad job scale", "restart": "nomad job restart", "revert": "nomad job revert",
+	"dispatch": "nomad job dispatch", "inspect": "nomad job inspect", "logs": "nomad alloc logs", "exec": "nomad alloc exec", "drain": "nomad node drain",
+	"job": "nomad job", "alloc": "nomad alloc", "node": "nomad node", "deployment": "nomad deployment", "eval": "nomad eval",
+}
+
 // unknownCommand says that there is no such command, and which one may be meant; "" if
 // there is.
 func unknownCommand(args []string, commands map[string]cli.CommandFactory) string {
@@ -111,10 +118,18 @@ func unknownCommand(args []string, commands map[string]cli.CommandFactory) strin
 	if slices.Contains(names, name) {
 		return ""
 	}
+	said := fmt.Sprintf("nomad-pal has no command %q", name)
+	switch {
+	case ofNomad[name] != "":
+		return said + ": Nomad has, " + ofNomad[name] + "."
+	case name == "help" && len(args) > 1 && slices.Contains(names, args[1]):
+		return said + fmt.Sprintf("; see nomad-pal %s -help.", args[1])
+	case name == "help":
+		return said + "; see nomad-pal -help."
+	}
 	names = slices.DeleteFunc(names, func(n string) bool {
 		return of == "" && strings.Contains(n, " ") || !strings.HasPrefix(n, of) || n == "profile" && of != ""
 	})
-	said := fmt.Sprintf("nomad-pal has no command %q", name)
 	if near := nearest.Name(name, names); near != "" {
 		said += fmt.Sprintf(": did you mean %q? See", near)
 	} else {

@@ -125,6 +125,12 @@ func TestUnknownCommand(t *testing.T) {
 	for args, want := range map[string]string{
 		"explian train": `nomad-pal has no command "explian": did you mean "explain"? See nomad-pal -help.`,
 		"que":           `nomad-pal has no command "que": did you mean "queue"? See nomad-pal -help.`,
+		"stop train":    `nomad-pal has no command "stop": Nomad has, nomad job stop.`,
+		"job status":    `nomad-pal has no command "job": Nomad has, nomad job.`,
+		"logs":          `nomad-pal has no command "logs": Nomad has, nomad alloc logs.`,
+		"help":          `nomad-pal has no command "help"; see nomad-pal -help.`,
+		"help explain":  `nomad-pal has no command "help"; see nomad-pal explain -help.`,
+		"help xyzzy":    `nomad-pal has no command "help"; see nomad-pal -help.`,
 		"xyzzy":         `nomad-pal has no command "xyzzy"; see nomad-pal -help.`,
 		"profile shw":   `nomad-pal has no command "profile shw": did you mean "profile show"? See nomad-pal profile -help.`,
 	} {
@@ -144,6 +150,9 @@ func TestTypedWrong(t *testing.T) {
 		"explain -nmaespace foo train": "flag provided but not defined: -nmaespace (did you mean -namespace?); see nomad-pal explain -help",
 		"explain -xyzzy foo train":     "flag provided but not defined: -xyzzy; see nomad-pal explain -help",
 		"explain train -json":          "options go before arguments: nomad-pal explain -json train",
+		"status train":                 "nomad-pal status takes 0 arguments, got 1: of one job nomad-pal explain tells; see -help",
+		"queue train":                  "nomad-pal queue takes 0 arguments, got 1: of one job nomad-pal explain tells; see -help",
+		"gpus train":                   "nomad-pal gpus takes 0 arguments, got 1; see -help",
 		"queue -class E":               `-class: application class "E" is unknown (one of A, B, C, D)`,
 		"queue -limit -1":              "-limit -1 is negative; 0 shows all",
 		"events -limit -5":             "-limit -5 is negative",
