@@ -61,6 +61,8 @@ type Explanation struct {
 	// start now, or ever if it cannot run on the cluster, in sentences.
 	Holders  *Holders `json:"holders,omitempty"`
 	Remedies []string `json:"remedies,omitempty"`
+	// Away: it can never run as the cluster is, and may when nodes are back that are away now.
+	Away bool `json:"away,omitempty"`
 	// Try is a remedy as explain -what-if takes it.
 	Try string `json:"try,omitempty"`
 	// Alternatives are other placements, for comparison.

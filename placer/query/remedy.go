@@ -48,6 +48,7 @@ func (e *Explanation) neverRuns(v *nomad.View, job *api.Job) {
 	}
 	for _, o := range e.Obstacles {
 		if o.Away && e.Decision.Demand <= v.Cluster.NumGPUs() {
+			e.Away = true
 			e.Remedies = append(e.Remedies, fmt.Sprintf("It may start when nodes are back: %s.", o))
 		}
 	}

@@ -178,7 +178,7 @@ func TestMayStartWhenNodesAreBack(t *testing.T) {
 			job := bed.Gang{Name: "j", Members: members, GPUs: 4}.Job()
 			nomad.Canonicalize(job)
 			e, err := snapshot(w).Plan(job)
-			if err != nil || e.State != gang.Unschedulable || strings.Contains(strings.Join(e.Remedies, " "), want) != told || !strings.HasSuffix(e.Reason, ": "+why) {
+			if err != nil || e.State != gang.Unschedulable || strings.Contains(strings.Join(e.Remedies, " "), want) != told || e.Away != told || !strings.HasSuffix(e.Reason, ": "+why) {
 				t.Errorf("%d members: %+v, %v", members, e, err)
 			}
 		}
