@@ -99,7 +99,7 @@ func (w Wait) Why() string {
 		}
 		return fmt.Sprintf("waits: %s %s free, but not where its %d could run", pal.CountGPUs(w.Free), pal.Are(w.Free), w.GPUs)
 	case ReasonServices:
-		return fmt.Sprintf("waits for services: it needs %s, and services hold too many of those that it could use now; they run until somebody stops them", pal.CountGPUs(w.GPUs))
+		return fmt.Sprintf("waits: it needs %s, and services hold too many of those that it could use now; they run until somebody stops them", pal.CountGPUs(w.GPUs))
 	case ReasonReserved:
 		return fmt.Sprintf("waits: the free GPUs that it could use are kept for %s, which goes first", w.Ahead)
 	case ReasonWindow:

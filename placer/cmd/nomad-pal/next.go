@@ -73,6 +73,7 @@ func printNext(b *base, e *query.Explanation) {
 			}
 		}
 	case gang.Waiting, gang.Unschedulable:
+		steps = append(steps, servicesEnd(e.Holders)...)
 		if e.Try != "" {
 			steps = append(steps, b.tryStep(e.Try, e))
 		}
@@ -88,6 +89,28 @@ func printNext(b *base, e *query.Explanation) {
 	}
 	b.printSteps(steps)
 }
+
+// servicesEnd says of services that hold GPUs which are needed how these come free: not by waiting.
+func servicesEnd(h *query.Holders) (steps []string) {
+	if h == nil {
+		return nil
+	}
+	for _, j := range h.Jobs {
+		namespace, id, seen := strings.Cut(j.Job, "/")
+		if !j.Service || !j.Needed || j.Preemptible || !seen {
+			continue
+		}
+		job := shellQuoted(id)
+		if namespace != api.DefaultNamespace {
+			job = "-namespace " + shellQuoted(namespace) + " " + job
+		}
+		steps = append(steps, fmt.Sprintf("%s is a service: it makes room if somebody stops it (nomad job stop %s) or gives it fewer members (nomad job scale %s <count>).", j.Job, job, job))
+	}
+	return steps[:min(len(steps), mostServices)]
+}
+
+// mostServices is how many services are named so.
+const mostServices = 3
 
 // tryStep is how to try a change.
 func (b *base) tryStep(change string, e *query.Explanation) string {

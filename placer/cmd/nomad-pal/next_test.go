@@ -28,6 +28,22 @@ func TestNextOfFailed(t *testing.T) {
 	}
 }
 
+// Services that are in the way do not end by themselves: what makes room can be typed as it stands.
+// Those that the placer may stop, and those that nobody else may know of, are not offered.
+func TestNextBesideServices(t *testing.T) {
+	var out bytes.Buffer
+	printNext(&base{io: streams{out: &out}}, &query.Explanation{Namespace: "default", Job: "j", State: gang.Waiting, Holders: &query.Holders{Enough: true, Jobs: []query.Holder{
+		{Job: "default/batch", Needed: true}, {Job: "default/web", Service: true, Needed: true}, {Job: "team/api/v1", Service: true, Needed: true},
+		{Job: "default/spare", Service: true, Preemptible: true, Needed: true}, {Job: model.Unseen, Service: true, Needed: true}, {Job: "default/far", Service: true},
+	}}})
+	_, next, _ := strings.Cut(out.String(), "Next\n")
+	const want = "- default/web is a service: it makes room if somebody stops it (nomad job stop web) or gives it fewer members (nomad job scale web <count>).\n" +
+		"- team/api/v1 is a service: it makes room if somebody stops it (nomad job stop -namespace team api/v1) or gives it fewer members (nomad job scale -namespace team api/v1 <count>).\n"
+	if unfolded := strings.ReplaceAll(next, "\n  ", " "); unfolded != want {
+		t.Errorf("%s\nwant\n%s", unfolded, want)
+	}
+}
+
 // A gang of which members are pending in Nomad does not run yet.
 func TestPendingIsStarting(t *testing.T) {
 	e := &query.Explanation{Job: "j", State: gang.Running, Reason: "1 of 2 members run", Decision: &pal.Decision{Demand: 2, Chosen: &pal.Choice{Nodes: 1}}}

@@ -28,14 +28,14 @@ func TestServicesHoldWhatAGangNeeds(t *testing.T) {
 			w.ExpectRunning(name, 10*time.Second)
 		}
 		e := w.explained("train")
-		if e.Wait == nil || e.Wait.Reason != queue.ReasonServices || !strings.Contains(e.Reason, "waits for services") {
+		if e.Wait == nil || e.Wait.Reason != queue.ReasonServices || !strings.Contains(e.Reason, "and services hold too many of those") {
 			t.Errorf("it waits for %+v: %s", e.Wait, e.Reason)
 		}
 		if n := len(e.Holders.Jobs); n != 4 || !e.Holders.Jobs[n-1].Service || !e.Holders.Jobs[n-1].EndFrom.IsZero() {
 			t.Errorf("who holds GPUs: %+v", e.Holders.Jobs)
 		}
 		planned, err := w.snapshot().Plan(Gang{Name: "plan", Members: 6, Runs: time.Hour}.Job())
-		if err != nil || !strings.HasPrefix(planned.Reason, "would wait for services: it needs 6 GPUs") {
+		if err != nil || !strings.HasPrefix(planned.Reason, "would wait: it needs 6 GPUs, and services hold") {
 			t.Errorf("plan: %v, %v", planned, err)
 		}
 		if err := w.Stop(Key("serve")); err != nil {
