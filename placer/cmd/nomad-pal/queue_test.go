@@ -71,6 +71,7 @@ func TestNoSuchNamespace(t *testing.T) {
 // and counts all of these.
 func TestQueue(t *testing.T) {
 	c := newCluster(t)
+	c.nomad.AddNamespace("none")
 	t.Setenv("NOMAD_PAL_ADDR", agentWith(t, 100))
 	lines := func(args ...string) (jobs []string, out string) {
 		t.Helper()
