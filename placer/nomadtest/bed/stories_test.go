@@ -235,7 +235,7 @@ func TestRetriesGoElsewhere(t *testing.T) {
 
 // A gang all of whose members fail at once, so that Nomad calls its job dead, is
 // tried on other GPUs, and given up after that; unless its author wants no other
-// try (pal_on_failure). One that failed long ago is left alone.
+// try (pal_on_failure). One that failed long before a placer came is not, and says so.
 func TestFailsAtOnceAndIsTriedElsewhere(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -248,7 +248,7 @@ func TestFailsAtOnceAndIsTriedElsewhere(t *testing.T) {
 		{"as Nomad's default", 1, nil, false, 3, gang.Failed},
 		{"never by Nomad", 0, nil, false, 3, gang.Failed},
 		{"no other try", 1, map[string]string{"pal_on_failure": "none"}, false, 1, gang.Failed},
-		{"by an earlier placer", 1, nil, true, 1, ""},
+		{"by an earlier placer", 1, nil, true, 1, gang.Failed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			Run(t, Options{Seed: 1}, func(w *World) {
