@@ -40,10 +40,14 @@ type alloc struct {
 	// reschedules are when it, and those before it, failed and were tried elsewhere.
 	reschedules []time.Time
 	followUp    string // the evaluation that tries it elsewhere
-	canary      bool
-	healthy     bool // for its deployment
-	failedAt    time.Time
-	restarts    int
+	// deployment is the JobModifyIndex of the version for whose deployment it was placed, or updated,
+	// 0 for none; healthy and unhealthy what it is for that, and may replace: Nomad may replace it
+	// though that goes on.
+	deployment                     uint64
+	healthy, unhealthy, mayReplace bool
+	canary, promoted               bool
+	failedAt                       time.Time
+	restarts                       int
 	// run counts what the client does: what was to happen in an earlier run does
 	// not any more.
 	run int
@@ -260,6 +264,7 @@ func (s *Server) tasksEnded(a *alloc, run, exit int) {
 				s.nextIndex("allocs")
 				s.reportUpdate(a)
 				s.runTasks(a)
+				s.reportHealthy(a)
 			}
 		})
 	default:
@@ -295,6 +300,8 @@ func (s *Server) allocEnded(a *alloc, status string) {
 	if s.jobs[a.key] == nil {
 		a.desired = api.AllocDesiredStatusStop
 		s.evaluate(a.key, "job-deregister")
+	} else if s.reportUnhealthy(a) {
+		// its deployment's watcher sees to it
 	} else if _, again := s.rescheduleTime(a); again && status == api.AllocClientStatusFailed && a.followUp == "" {
 		s.evaluate(a.key, "alloc-failure")
 	}
@@ -389,6 +396,8 @@ func (s *Server) reconnectAlloc(a *alloc, forgotten bool) {
 		s.stopTasks(a)
 	case a.client == api.AllocClientStatusPending:
 		s.startAlloc(a)
+	default:
+		s.reportHealthy(a)
 	}
 }
 

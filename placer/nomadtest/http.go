@@ -328,7 +328,7 @@ func (s *Server) readJob(r *http.Request, k Key, what string) (any, error) {
 	case "evaluations":
 		return append([]*api.Evaluation{}, s.evals[k]...), nil
 	case "deployment":
-		return s.deployment(k), nil
+		return s.latestDeployment(k), nil
 	}
 	if j == nil {
 		return nil, httpError(http.StatusNotFound, "job not found")

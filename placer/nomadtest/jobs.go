@@ -24,7 +24,8 @@ type job struct {
 	// versions are the newest first; the first is the job as it was registered.
 	versions    []*api.Job
 	submissions map[uint64]*api.JobSubmission
-	deployed    uint64 // JobModifyIndex of the version whose deployment has ended
+	// deployment is the newest, of this version or an earlier one.
+	deployment *deployment
 }
 
 // statusError is an answer other than 200.
@@ -113,7 +114,7 @@ func (s *Server) register(r *api.JobRegisterRequest) *api.JobRegisterResponse {
 		if hasLive(s.byJob[k]) {
 			own.Status = new("running")
 		}
-		next.versions, next.submissions = was.versions, was.submissions
+		next.versions, next.submissions, next.deployment = was.versions, was.submissions, was.deployment
 	}
 	s.addVersion(next, &own, r.Submission)
 	s.setJob(k, next)
@@ -167,7 +168,7 @@ func (s *Server) deregister(k Key, purge bool, submitted time.Time) (*api.JobDer
 	own := *was.Job
 	own.Stop, own.Version = new(true), new(*was.Version+1)
 	own.ModifyIndex, own.JobModifyIndex, own.SubmitTime = new(at), new(at), new(submitted.UnixNano())
-	next := &job{Job: &own, spec: Spec(&own), versions: was.versions, submissions: was.submissions}
+	next := &job{Job: &own, spec: Spec(&own), versions: was.versions, submissions: was.submissions, deployment: was.deployment}
 	s.addVersion(next, &own, nil)
 	s.setJob(k, next)
 	s.updateStatus(k)

@@ -267,17 +267,20 @@ func (p *plan) distinctHosts(g *api.TaskGroup, node string, but *alloc) bool {
 func (s *Server) apply(p *plan, e api.Evaluation) {
 	s.nextIndex("evals")
 	k := p.key
+	s.setDeployment(p)
 	changed := len(p.stop)+len(p.update)+len(p.place) > 0
 	for _, a := range slices.SortedFunc(maps.Keys(p.stop), compareAllocs) {
 		s.applyStop(a, p.stop[a])
 	}
 	for _, a := range p.update {
 		a.job, a.eval = p.job, e.ID
+		s.joinDeployment(a, p.deployment)
 		s.updateAlloc(a, "PlanResult")
 	}
 	for _, a := range p.place {
 		a.id = s.id(fmt.Sprint("alloc ", k, s.count("alloc "+k.String())))
 		a.createIndex, a.created = s.index, s.now()
+		s.joinDeployment(a, p.deployment)
 		if b := s.allocs[a.previous]; b != nil {
 			b.next = a.id
 			s.updateAlloc(b, "PlanResult")
@@ -291,7 +294,7 @@ func (s *Server) apply(p *plan, e api.Evaluation) {
 		s.startAlloc(a)
 	}
 	s.trimAllocs(k)
-	s.endDeployment(k)
+	s.endDeployment(p)
 	s.scheduleReschedules(p)
 	s.finishEval(p, e)
 	event := "EvaluationUpdated"
@@ -415,89 +418,5 @@ func (s *Server) cancelBlocked(k Key, but string) {
 			own.Status = api.EvalStatusCancelled
 			s.putEval(k, own)
 		}
-	}
-}
-
-// reportHealthy has a member of a service be healthy for its deployment once it has
-// run for a while; the next ones are replaced then.
-func (s *Server) reportHealthy(a *alloc) {
-	g := a.taskGroup()
-	if value(a.job.Type) != api.JobTypeService || g == nil || g.Update == nil {
-		return
-	}
-	run := a.run
-	s.after(value(g.Update.MinHealthyTime)+s.jitter(10*time.Millisecond, "healthy "+a.id), a.id+" is healthy", func() {
-		if a.run != run || a.client != api.AllocClientStatusRunning || a.healthy {
-			return
-		}
-		a.healthy = true
-		if value(g.Update.AutoPromote) {
-			s.promote(a.key, a.group)
-		}
-		s.nextIndex("evals")
-		s.evaluate(a.key, "deployment-watcher")
-	})
-}
-
-// deployment is the newest deployment of a job, nil for none.
-func (s *Server) deployment(k Key) *api.Deployment {
-	j := s.jobs[k]
-	if j == nil || value(j.Type) != api.JobTypeService {
-		return nil
-	}
-	status := api.DeploymentStatusSuccessful
-	switch {
-	case value(j.Stop):
-		status = api.DeploymentStatusCancelled
-	case s.deploys(k):
-		status = api.DeploymentStatusRunning
-	}
-	return &api.Deployment{ID: s.id(fmt.Sprint("deployment ", k, *j.Version)), Namespace: k.Namespace, JobID: k.ID, JobVersion: *j.Version, Status: status}
-}
-
-// deploys says whether the deployment of the job's present version goes on. The first evaluation
-// that finds it done ends it, and still goes by it (seen on 1.11.3).
-func (s *Server) deploys(k Key) bool {
-	j := s.jobs[k]
-	return j != nil && value(j.Type) == api.JobTypeService && !value(j.Stop) && j.deployed != *j.JobModifyIndex
-}
-
-// endDeployment ends it once so many members have been healthy as there are to be. Nomad counts
-// those that have failed since.
-func (s *Server) endDeployment(k Key) {
-	j := s.jobs[k]
-	if j == nil {
-		return
-	}
-	lacks := slices.ContainsFunc(j.TaskGroups, func(g *api.TaskGroup) bool {
-		if g.Update == nil || value(g.Update.MaxParallel) == 0 {
-			return false
-		}
-		healthy := 0
-		for _, a := range s.byJob[k] {
-			if a.group == *g.Name && a.healthy && *a.job.Version == *j.Version {
-				healthy++
-			}
-		}
-		return healthy < value(g.Count)
-	})
-	if !lacks {
-		j.deployed = *j.JobModifyIndex
-	}
-}
-
-// promote makes members of canaries, once all are healthy.
-func (s *Server) promote(k Key, group string) {
-	var canaries []*alloc
-	for _, a := range s.byJob[k] {
-		if a.group == group && a.canary && !a.terminal() {
-			canaries = append(canaries, a)
-		}
-	}
-	if slices.ContainsFunc(canaries, func(a *alloc) bool { return !a.healthy }) {
-		return
-	}
-	for _, a := range canaries {
-		a.canary = false
 	}
 }

@@ -33,6 +33,7 @@ func (s *Server) restart(id string) (any, error) {
 			s.nextIndex("allocs")
 			s.reportUpdate(a)
 			s.runTasks(a)
+			s.reportHealthy(a)
 		}
 	})
 	return struct{}{}, nil

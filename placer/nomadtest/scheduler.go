@@ -139,7 +139,10 @@ type plan struct {
 	failed  map[string]*api.AllocationMetric
 	// rescheduleAt are failed allocations to be tried elsewhere then.
 	rescheduleAt map[*alloc]time.Time
-	used         map[string]*usage // of nodes, with this plan
+	// deployment is that of this version, nil for none, or one that has succeeded.
+	deployment *deployment
+	undone     bool              // the deployment is not complete
+	used       map[string]*usage // of nodes, with this plan
 }
 
 // schedule works an evaluation off. A dry run is one of a job that is not stored.
@@ -157,6 +160,7 @@ func (s *Server) schedule(k Key, id string, dry *api.Job) *plan {
 	if j := s.jobs[k]; j != nil {
 		p.job = j.Job
 	}
+	p.deployment = s.deploymentOf(p.job)
 	p.compute()
 	s.apply(p, *e)
 	return nil
@@ -195,7 +199,7 @@ type groupAllocs struct {
 func (p *plan) classify(g *api.TaskGroup) (out groupAllocs) {
 	batch := value(p.job.Type) == api.JobTypeBatch
 	for _, a := range p.s.byJob[p.key] {
-		if a.group != *g.Name || a.desired != api.AllocDesiredStatusRun {
+		if _, stopped := p.stop[a]; stopped || a.group != *g.Name || a.desired != api.AllocDesiredStatusRun {
 			continue
 		}
 		if older := *a.job.Version < *p.job.Version || *a.job.CreateIndex < *p.job.CreateIndex; batch && older && a.clientTerminal() {
@@ -206,7 +210,7 @@ func (p *plan) classify(g *api.TaskGroup) (out groupAllocs) {
 		case a.clientTerminal() && a.next != "":
 		case a.client == api.AllocClientStatusFailed:
 			at, ok := p.s.rescheduleTime(a)
-			if a.healthy && p.s.deploys(p.key) { // it waits for the end of the deployment (seen on 1.11.3)
+			if p.deployment.has(a) && p.deployment.goesOn() && !a.mayReplace { // it waits for the end of the deployment (seen on 1.11.3)
 				ok = false
 			}
 			switch {
@@ -233,32 +237,33 @@ func (p *plan) classify(g *api.TaskGroup) (out groupAllocs) {
 }
 
 func (p *plan) computeGroup(g *api.TaskGroup) {
+	p.stopCanaries(g)
 	is, count := p.classify(g), value(g.Count)
 	for _, a := range is.lost {
 		p.stop[a] = api.AllocClientStatusLost
 	}
-	for _, a := range is.rescheduleNow {
-		p.stop[a] = ""
-	}
 	for _, a := range is.rescheduleLater {
 		p.rescheduleAt[a], _ = p.s.rescheduleTime(a)
 	}
-	keep := p.scaleDown(is.keep, len(is.keep)+len(is.migrate)-count)
-	taken := map[int]bool{}
-	for _, as := range [][]*alloc{keep, is.migrate, is.rescheduleNow} {
-		for _, a := range as {
-			taken[a.number] = true
+	canarying := p.canarying(g)
+	keep := p.scaleDown(g, is.keep, count-len(is.migrate), canarying)
+	destructive, canaries := p.classifyUpdates(g, keep)
+	canarying = p.placeCanaries(g, destructive, canaries) || canarying
+	ready := !p.deployment.failed() && !canarying
+	missing := count - (len(keep) - len(canaries)) - len(is.migrate) - len(is.rescheduleNow)
+	place := len(is.rescheduleNow) + max(0, missing)
+	p.deploy(g, len(destructive), place)
+	p.undone = p.undone || len(destructive)+len(is.migrate)+len(is.rescheduleLater)+place > 0
+	if ready {
+		for _, a := range destructive[:p.maxParallel(g, keep, place, len(destructive))] {
+			p.placeMember(g, a.number, a, true)
 		}
 	}
-	destructive, canaries := p.classifyUpdates(g, keep)
-	if p.placeCanaries(g, destructive, canaries) {
-		destructive = nil
-	}
-	for _, a := range destructive[:p.maxParallel(g, keep, len(destructive))] {
-		p.placeMember(g, a.number, a, true)
-	}
 	for _, a := range is.rescheduleNow {
-		p.placeMember(g, a.number, a, false)
+		if ready || !(p.deployment.failed() && p.deployment.has(a)) {
+			p.stop[a] = ""
+			p.placeMember(g, a.number, a, false)
+		}
 	}
 	for _, a := range is.migrate {
 		p.stop[a] = ""
@@ -266,12 +271,23 @@ func (p *plan) computeGroup(g *api.TaskGroup) {
 			p.placeMember(g, a.number, a, false)
 		}
 	}
-	missing := count - len(keep) - len(is.migrate) - len(is.rescheduleNow)
+	p.placeMissing(g, is, keep, missing, ready)
+}
+
+// placeMissing places members for those that are lost, and those that are not there; ready: not only for
+// the first.
+func (p *plan) placeMissing(g *api.TaskGroup, is groupAllocs, keep []*alloc, missing int, ready bool) {
+	taken := map[int]bool{}
+	for _, as := range [][]*alloc{keep, is.migrate, is.rescheduleNow} {
+		for _, a := range as {
+			taken[a.number] = taken[a.number] || !a.canary || a.promoted
+		}
+	}
 	for i := range min(missing, len(is.lost)) {
 		p.placeMember(g, is.lost[i].number, is.lost[i], false)
 		taken[is.lost[i].number] = true
 	}
-	for n := 0; missing-len(is.lost) > 0 && n < count; n++ {
+	for n := 0; ready && missing-len(is.lost) > 0 && n < value(g.Count); n++ {
 		if !taken[n] {
 			p.placeMember(g, n, nil, false)
 			missing--
@@ -279,15 +295,30 @@ func (p *plan) computeGroup(g *api.TaskGroup) {
 	}
 }
 
-// scaleDown stops what is more than the group's count, the highest first.
-func (p *plan) scaleDown(keep []*alloc, n int) []*alloc {
+// scaleDown stops what is more than there are to be, those that canaries were promoted to replace, and else the
+// highest first. Canaries that wait for that do not count.
+func (p *plan) scaleDown(g *api.TaskGroup, keep []*alloc, most int, canarying bool) []*alloc {
 	out := slices.Clone(keep)
-	slices.SortStableFunc(out, func(a, b *alloc) int { return a.number - b.number })
-	for i := len(out) - 1; i >= 0 && n > 0; i-- {
-		if a := out[i]; !a.terminal() && !a.canary {
+	replaced := map[int]bool{}
+	for _, a := range keep {
+		if a.canary && canarying {
+			most++
+		}
+		if a.promoted && p.deployment.has(a) {
+			replaced[a.number] = true
+		}
+	}
+	old := func(a *alloc) int {
+		if replaced[a.number] && !a.promoted {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(out, func(a, b *alloc) int { return cmp.Or(old(a)-old(b), a.number-b.number) })
+	for i := len(out) - 1; i >= 0 && len(out) > most; i-- {
+		if a := out[i]; !a.terminal() && !(a.canary && canarying) {
 			p.stop[a] = ""
 			out = slices.Delete(out, i, i+1)
-			n--
 		}
 	}
 	return out
@@ -297,7 +328,7 @@ func (p *plan) scaleDown(keep []*alloc, n int) []*alloc {
 func (p *plan) classifyUpdates(g *api.TaskGroup, keep []*alloc) (destructive, canaries []*alloc) {
 	for _, a := range keep {
 		switch {
-		case a.canary && *a.job.Version == *p.job.Version:
+		case a.canary && !a.promoted:
 			canaries = append(canaries, a)
 		case *a.job.JobModifyIndex == *p.job.JobModifyIndex:
 		case needsRestart(a.job, p.job, *g.Name):
@@ -326,8 +357,8 @@ func (p *plan) canUpdateInPlace(g *api.TaskGroup, a *alloc) bool {
 	return lack == ""
 }
 
-// maxParallel bounds how many members are replaced at a time.
-func (p *plan) maxParallel(g *api.TaskGroup, keep []*alloc, n int) int {
+// maxParallel bounds how many of n members are replaced at a time, beside those that are placed.
+func (p *plan) maxParallel(g *api.TaskGroup, keep []*alloc, place, n int) int {
 	most := 0
 	if g.Update != nil && value(p.job.Type) == api.JobTypeService {
 		most = value(g.Update.MaxParallel)
@@ -335,26 +366,17 @@ func (p *plan) maxParallel(g *api.TaskGroup, keep []*alloc, n int) int {
 	if most == 0 || n == 0 {
 		return n
 	}
+	most -= place
 	for _, a := range keep {
-		if *a.job.Version == *p.job.Version && !a.healthy && a.createIndex > *p.job.JobModifyIndex {
+		switch {
+		case !p.deployment.has(a):
+		case a.unhealthy:
+			return 0
+		case !a.healthy:
 			most--
 		}
 	}
 	return min(n, max(0, most))
-}
-
-// placeCanaries places the canaries of a service that is to be updated, where it has
-// any, and says whether its members wait for them.
-func (p *plan) placeCanaries(g *api.TaskGroup, destructive, canaries []*alloc) bool {
-	if g.Update == nil || value(g.Update.Canary) == 0 || value(p.job.Type) != api.JobTypeService || len(destructive) == 0 {
-		return false
-	}
-	for i := len(canaries); i < value(g.Update.Canary); i++ {
-		if a := p.placeMember(g, i, nil, false); a != nil {
-			a.canary = true
-		}
-	}
-	return true
 }
 
 // needsRestart says whether two versions differ in what Nomad cannot change while

@@ -32,6 +32,11 @@ var All = []Scenario{
 	{"fails", fails},
 	{"is tried again", triedAgain},
 	{"fails while it is deployed", failsInDeployment},
+	{"reverted", reverted},
+	{"not reverted", notReverted},
+	{"reverted after its deadline", revertedAfterDeadline},
+	{"a member is tried again while it is deployed", triedAgainInDeployment},
+	{"nothing to revert to", nothingToRevertTo},
 	{"stopped and started", stoppedAndStarted},
 	{"purged", purged},
 	{"purged and registered again", purgedAndBack},
@@ -258,6 +263,114 @@ func failsInDeployment(x *Script) {
 	x.untilOver("a", 2)
 	x.show("a")
 	x.deployment("a")
+}
+
+// deployed is a service of three members whose deployments fail after a few seconds; as has a member do something
+// but run.
+func deployed(revert bool, reschedules int, script string) *api.Job {
+	return bed.Gang{Name: "a", Members: 3, Service: true, Reschedules: reschedules, Ungated: true, Change: func(job *api.Job) {
+		soonHealthy(job)
+		u := job.TaskGroups[0].Update
+		u.HealthyDeadline, u.ProgressDeadline, u.AutoRevert = new(4*time.Second), new(6*time.Second), &revert
+		job.TaskGroups[0].ReschedulePolicy.Delay = new(5 * time.Second) // Nomad's least
+		if script != "" {
+			job.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", script}
+		}
+	}}.Job()
+}
+
+const ownGPUs = "GPU-0-1 GPU-1-0 GPU-1-1"
+
+func (x *Script) deploy(job *api.Job, gpus string) {
+	x.register(x.pinned(job, strings.Fields(gpus)...))
+}
+
+// untilStatus waits until the newest deployment is that of a version, and has a status.
+func (x *Script) untilStatus(version uint64, status string) {
+	x.Until(fmt.Sprintf("the deployment of version %d is %s", version, status), func() bool {
+		d, _, err := x.API().Jobs().LatestDeployment("a", nil)
+		x.must(err)
+		return d != nil && d.JobVersion == version && d.Status == status
+	})
+}
+
+// reverted: a new version on other GPUs fails, and Nomad puts the one before back.
+func reverted(x *Script) {
+	x.deploy(deployed(true, 0, ""), ownGPUs)
+	x.untilDeployed("a")
+	x.show("a")
+	x.versions("a")
+	x.say("a version that fails, with pins to other GPUs")
+	x.deploy(deployed(true, 0, "sleep 1; exit 3"), "GPU-0-0 GPU-2-0 GPU-2-1")
+	x.untilStatus(2, api.DeploymentStatusSuccessful)
+	x.show("a")
+	x.gpusOf("a")
+	x.versions("a")
+	x.deployment("a")
+}
+
+// notReverted: Nomad replaces no member any more but what is lost or moved, until there is a new version.
+func notReverted(x *Script) {
+	x.deploy(deployed(false, 0, ""), ownGPUs)
+	x.untilDeployed("a")
+	x.show("a")
+	x.say("a version that fails")
+	x.deploy(deployed(false, 0, "sleep 1; exit 3"), ownGPUs)
+	x.untilStatus(1, api.DeploymentStatusFailed)
+	x.show("a")
+	x.say("the job is evaluated")
+	_, _, err := x.API().Jobs().ForceEvaluate("a", nil)
+	x.must(err)
+	x.show("a")
+	x.say("other pins")
+	x.deploy(deployed(false, 0, "sleep infinity"), "GPU-0-0 GPU-1-0 GPU-1-1")
+	x.untilStatus(2, api.DeploymentStatusSuccessful)
+	x.show("a")
+	x.gpusOf("a")
+}
+
+// revertedAfterDeadline: there is room for one member of the new version only.
+func revertedAfterDeadline(x *Script) {
+	x.deploy(deployed(true, 0, ""), ownGPUs)
+	x.untilDeployed("a")
+	x.show("a")
+	x.say("a version with pins to GPUs of which one is unhealthy")
+	x.SetHealth("GPU-2-0", false)
+	x.SetHealth("GPU-2-1", false)
+	x.deploy(deployed(true, 0, "sleep 1000"), "GPU-0-0 GPU-2-0 GPU-2-1")
+	x.untilStatus(2, api.DeploymentStatusSuccessful)
+	x.show("a")
+	x.gpusOf("a")
+	x.versions("a")
+	x.SetHealth("GPU-2-0", true)
+	x.SetHealth("GPU-2-1", true)
+}
+
+// triedAgainInDeployment: the deployment fails when the member has failed the last time.
+func triedAgainInDeployment(x *Script) {
+	x.deploy(deployed(true, 1, ""), ownGPUs)
+	x.untilDeployed("a")
+	x.show("a")
+	x.say("a version of which a member fails")
+	change := deployed(true, 1, "[ $NOMAD_ALLOC_INDEX = 1 ] && sleep 1 && exit 3; sleep infinity")
+	change.TaskGroups[0].Update.ProgressDeadline = new(time.Minute)
+	x.deploy(change, ownGPUs)
+	x.untilStatus(2, api.DeploymentStatusSuccessful)
+	x.show("a")
+	x.versions("a")
+}
+
+// nothingToRevertTo: the first version fails, which Nomad then leaves as it is.
+func nothingToRevertTo(x *Script) {
+	x.deploy(deployed(true, 0, "sleep 1; exit 3"), ownGPUs)
+	x.untilStatus(0, api.DeploymentStatusFailed)
+	x.untilOver("a", 3)
+	x.show("a")
+	x.say("one that runs")
+	x.deploy(deployed(true, 0, ""), ownGPUs)
+	x.untilStatus(1, api.DeploymentStatusSuccessful)
+	x.show("a")
+	x.versions("a")
 }
 
 func stoppedAndStarted(x *Script) {

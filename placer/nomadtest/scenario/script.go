@@ -144,6 +144,27 @@ func (x *Script) deployment(id string) {
 	fmt.Fprintln(&x.out)
 }
 
+// versions prints the versions of a job: which of them Nomad may put back, and which one another is by its
+// submit time.
+func (x *Script) versions(id string) {
+	all, _, _, err := x.API().Jobs().Versions(id, false, nil)
+	x.must(err)
+	slices.SortFunc(all, func(a, b *api.Job) int { return cmp.Compare(*a.Version, *b.Version) })
+	submitted := map[int64]uint64{}
+	for _, v := range all {
+		fmt.Fprintf(&x.out, "version %d:", *v.Version)
+		if *v.Stable {
+			fmt.Fprint(&x.out, " stable")
+		}
+		if first, again := submitted[*v.SubmitTime]; again {
+			fmt.Fprintf(&x.out, " submitted with version %d", first)
+		} else {
+			submitted[*v.SubmitTime] = *v.Version
+		}
+		fmt.Fprintln(&x.out)
+	}
+}
+
 // stop stops a job.
 func (x *Script) stop(id string) {
 	_, _, err := x.API().Jobs().Deregister(id, false, nil)

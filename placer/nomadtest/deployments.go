@@ -1,0 +1,316 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomadtest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// deployment is how Nomad brings out one version of a service.
+type deployment struct {
+	id     string
+	of     uint64 // JobModifyIndex of the version
+	job    *api.Job
+	status string
+	groups map[string]*groupDeployment
+}
+
+// groupDeployment is the same for one group.
+type groupDeployment struct {
+	update *api.UpdateStrategy
+	// total members are to be healthy, canaries of them before the others. healthy counts those that have
+	// failed since.
+	total, canaries, healthy int
+	promoted                 bool
+	// by is when one more is to be healthy; the zero time: none was placed yet.
+	by time.Time
+}
+
+func (d *deployment) goesOn() bool { return d != nil && d.status == api.DeploymentStatusRunning }
+func (d *deployment) failed() bool { return d != nil && d.status == api.DeploymentStatusFailed }
+
+// has says whether the allocation was placed for the deployment, or updated.
+func (d *deployment) has(a *alloc) bool { return d != nil && a.deployment == d.of }
+
+// done says whether the group has as many healthy members as it can without its author.
+func (g *groupDeployment) done() bool {
+	if g.canaries > 0 && !g.promoted {
+		return g.healthy >= g.canaries
+	}
+	return g.healthy >= g.total
+}
+
+// deploymentOf is the deployment of a version that has not succeeded, nil for none.
+func (s *Server) deploymentOf(job *api.Job) *deployment {
+	if job == nil {
+		return nil
+	}
+	d := s.jobs[Key{Namespace: *job.Namespace, ID: *job.ID}].deployment
+	if d == nil || d.of != *job.JobModifyIndex || d.status == api.DeploymentStatusSuccessful {
+		return nil
+	}
+	return d
+}
+
+// deploy makes a deployment for a version that changes members, or is new, if there is none yet: of so many
+// that are to be replaced, and so many that are to be placed.
+func (p *plan) deploy(g *api.TaskGroup, destructive, place int) {
+	if value(p.job.Type) != api.JobTypeService || g.Update == nil || value(g.Update.MaxParallel) == 0 {
+		return
+	}
+	if p.deployment != nil && p.deployment.groups[*g.Name] != nil {
+		return
+	}
+	inPlace, had := 0, false
+	for _, a := range p.update {
+		if a.group == *g.Name {
+			inPlace++
+		}
+	}
+	for _, a := range p.s.byJob[p.key] {
+		had = had || a.group == *g.Name && *a.job.JobModifyIndex == *p.job.JobModifyIndex
+	}
+	total := destructive + inPlace + place
+	if total == 0 || had && destructive+inPlace == 0 {
+		return
+	}
+	if p.deployment == nil {
+		p.deployment = &deployment{
+			id: p.s.id(fmt.Sprint("deployment ", p.key, *p.job.Version)), of: *p.job.JobModifyIndex, job: p.job, status: api.DeploymentStatusRunning, groups: map[string]*groupDeployment{},
+		}
+	}
+	d := &groupDeployment{update: g.Update, total: total}
+	if destructive > 0 {
+		d.canaries = value(g.Update.Canary)
+	}
+	p.deployment.groups[*g.Name] = d
+}
+
+// canarying says whether the group's canaries are not promoted yet.
+func (p *plan) canarying(g *api.TaskGroup) bool {
+	if p.deployment == nil {
+		return false
+	}
+	d := p.deployment.groups[*g.Name]
+	return d != nil && d.canaries > 0 && !d.promoted
+}
+
+// stopCanaries stops canaries that were not promoted, of an earlier version, or one whose deployment has
+// failed.
+func (p *plan) stopCanaries(g *api.TaskGroup) {
+	for _, a := range p.s.byJob[p.key] {
+		if a.group == *g.Name && a.canary && !a.promoted && !a.terminal() && (p.deployment.failed() || a.deployment != *p.job.JobModifyIndex) {
+			p.stop[a] = ""
+		}
+	}
+}
+
+// placeCanaries places the canaries of a service that is to be updated, where it has
+// any, and says whether its members wait for them.
+func (p *plan) placeCanaries(g *api.TaskGroup, destructive, canaries []*alloc) bool {
+	if g.Update == nil || value(g.Update.Canary) == 0 || value(p.job.Type) != api.JobTypeService || len(destructive) == 0 || p.deployment.failed() {
+		return false
+	}
+	if p.deployment != nil {
+		if d := p.deployment.groups[*g.Name]; d != nil && d.promoted {
+			return false
+		}
+	}
+	for i := len(canaries); i < value(g.Update.Canary); i++ {
+		if a := p.placeMember(g, i, nil, false); a != nil {
+			a.canary = true
+		}
+	}
+	return true
+}
+
+// setDeployment stores a plan's deployment. That of an earlier version, or of a job that is stopped, is over.
+func (s *Server) setDeployment(p *plan) {
+	j := s.jobs[p.key]
+	if j == nil {
+		return
+	}
+	if was := j.deployment; was.goesOn() && was != p.deployment {
+		was.status = api.DeploymentStatusCancelled
+	}
+	if p.deployment != nil {
+		j.deployment = p.deployment
+	}
+	if value(j.Stop) && j.deployment.goesOn() {
+		j.deployment.status = api.DeploymentStatusCancelled
+	}
+}
+
+// joinDeployment makes an allocation one of a deployment, for which it is to get healthy.
+func (s *Server) joinDeployment(a *alloc, d *deployment) {
+	if !d.goesOn() || d.groups[a.group] == nil {
+		return
+	}
+	placed := a.deployment == 0
+	a.deployment, a.healthy, a.unhealthy, a.mayReplace = d.of, false, false, false
+	if g := d.groups[a.group]; g.by.IsZero() {
+		s.expectProgress(a.key, d, g)
+	}
+	run := a.run
+	s.after(value(d.groups[a.group].update.HealthyDeadline)+s.jitter(s.opts.Client, "deadline "+a.id), "healthy_deadline of "+a.id, func() {
+		if d.has(a) && !a.healthy && !a.terminal() && a.client != api.AllocClientStatusPending {
+			s.reportUnhealthy(a)
+		}
+	})
+	if a.run == run && !placed {
+		s.reportHealthy(a)
+	}
+}
+
+// expectProgress has a deployment fail if no member gets healthy for as long as its group says.
+func (s *Server) expectProgress(k Key, d *deployment, g *groupDeployment) {
+	within := value(g.update.ProgressDeadline)
+	if within == 0 {
+		return
+	}
+	at := s.opts.Now().Add(within)
+	g.by = at
+	s.after(within, "progress_deadline of "+d.id, func() {
+		if d.goesOn() && g.by.Equal(at) && !g.done() {
+			s.failDeployment(k, d, value(g.update.AutoRevert))
+		}
+	})
+}
+
+// reportHealthy has a member of a service be healthy for its deployment once it has
+// run for a while; the next ones are replaced then.
+func (s *Server) reportHealthy(a *alloc) {
+	d := s.watched(a)
+	if d == nil || a.client != api.AllocClientStatusRunning {
+		return
+	}
+	run, g := a.run, d.groups[a.group]
+	s.after(value(g.update.MinHealthyTime)+s.jitter(10*time.Millisecond, "healthy "+a.id), a.id+" is healthy", func() {
+		if n := s.nodes[a.node]; a.run != run || a.client != api.AllocClientStatusRunning || s.watched(a) != d || n == nil || n.cut {
+			return
+		}
+		a.healthy = true
+		g.healthy++
+		s.expectProgress(a.key, d, g)
+		if value(g.update.AutoPromote) {
+			s.promote(a.key, d)
+		}
+		s.nextIndex("evals")
+		s.evaluate(a.key, "deployment-watcher")
+	})
+}
+
+// watched is the deployment that goes on for which an allocation is neither healthy nor unhealthy yet,
+// nil for none.
+func (s *Server) watched(a *alloc) *deployment {
+	j := s.jobs[a.key]
+	if j == nil || !j.deployment.goesOn() || !j.deployment.has(a) || a.healthy || a.unhealthy {
+		return nil
+	}
+	return j.deployment
+}
+
+// reportUnhealthy has an allocation be unhealthy for its deployment, which fails unless Nomad may try
+// the allocation elsewhere; false: there is no such deployment.
+func (s *Server) reportUnhealthy(a *alloc) bool {
+	d := s.watched(a)
+	if d == nil {
+		return false
+	}
+	a.unhealthy = true
+	g, failed := d.groups[a.group], a.failedAt
+	if failed.IsZero() { // its tasks run on
+		a.failedAt = s.now()
+	}
+	_, again := s.rescheduleTime(a)
+	if a.failedAt = failed; !again || value(g.update.ProgressDeadline) == 0 {
+		s.failDeployment(a.key, d, value(g.update.AutoRevert))
+		return true
+	}
+	a.mayReplace = true
+	s.nextIndex("evals")
+	s.evaluate(a.key, "deployment-watcher")
+	return true
+}
+
+// failDeployment ends a deployment, and puts the last version back whose deployment has succeeded, if its
+// author wants that.
+func (s *Server) failDeployment(k Key, d *deployment, revert bool) {
+	d.status = api.DeploymentStatusFailed
+	s.nextIndex("jobs", "evals")
+	j := s.jobs[k]
+	i := slices.IndexFunc(j.versions, func(v *api.Job) bool { return value(v.Stable) })
+	if revert && i >= 0 && Spec(j.versions[i]) != Spec(d.job) {
+		before := versionOf(j)
+		s.putBack(k, j.versions[i])
+		s.notifyWrote(Write{Client: "nomad", Kind: "revert", Job: k, Before: before, After: versionOf(s.jobs[k]), Checked: s.index - 1})
+	}
+	s.evaluate(k, "deployment-watcher")
+}
+
+// putBack makes an earlier version the newest, all of it: its submit time, too.
+func (s *Server) putBack(k Key, version *api.Job) {
+	was, own := s.jobs[k], *version
+	own.Version, own.ModifyIndex, own.JobModifyIndex = new(*was.Version+1), new(s.index), new(s.index)
+	next := &job{Job: &own, spec: Spec(&own), versions: was.versions, submissions: was.submissions, deployment: was.deployment}
+	s.addVersion(next, &own, nil)
+	s.setJob(k, next)
+	own.Status = new(s.statusOf(k, &own))
+	s.publishJob("DeploymentStatusUpdate", k)
+}
+
+// promote makes members of canaries, once all are healthy.
+func (s *Server) promote(k Key, d *deployment) {
+	for _, g := range d.groups {
+		if g.healthy < g.canaries {
+			return
+		}
+	}
+	for _, g := range d.groups {
+		g.promoted = true
+	}
+	for _, a := range s.byJob[k] {
+		if a.canary && d.has(a) && !a.terminal() {
+			a.promoted = true
+		}
+	}
+}
+
+// endDeployment ends it once an evaluation finds that all members are healthy that are to be, and there is
+// nothing to do. That evaluation still goes by it (seen on 1.11.3).
+func (s *Server) endDeployment(p *plan) {
+	d := p.deployment
+	if !d.goesOn() || p.undone || len(p.update) > 0 {
+		return
+	}
+	for _, g := range d.groups {
+		if !g.done() || g.canaries > 0 && !g.promoted {
+			return
+		}
+	}
+	d.status = api.DeploymentStatusSuccessful
+	j := s.jobs[p.key]
+	own, next := *j.Job, *j
+	own.Stable, own.ModifyIndex = new(true), new(s.index)
+	next.Job = &own
+	next.versions = slices.Clone(j.versions)
+	next.versions[0] = &own
+	s.setJob(p.key, &next)
+	s.tables["jobs"] = s.index
+	s.publishJob("PlanResult", p.key)
+}
+
+// latestDeployment is the newest deployment of a job as Nomad tells it, nil for none.
+func (s *Server) latestDeployment(k Key) *api.Deployment {
+	j := s.jobs[k]
+	if j == nil || j.deployment == nil {
+		return nil
+	}
+	d := j.deployment
+	return &api.Deployment{ID: d.id, Namespace: k.Namespace, JobID: k.ID, JobVersion: *d.job.Version, Status: d.status}
+}
