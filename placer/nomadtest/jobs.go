@@ -159,6 +159,9 @@ func (s *Server) deregister(k Key, purge bool, submitted time.Time) (*api.JobDer
 	out.JobModifyIndex, out.EvalCreateIndex = at, at
 	if purge {
 		s.setJob(k, nil)
+		if was.deployment.goesOn() {
+			was.deployment.status = api.DeploymentStatusCancelled
+		}
 		s.purgeAllocs(k)
 		// The event has the job as it was before.
 		s.publish("JobDeregistered", "Job", k.ID, k.Namespace, map[string]any{"Job": was.Job, "Deleted": true})

@@ -31,10 +31,6 @@ func alone(members int, script string, change ...func(*api.Job)) Gang {
 	}}
 }
 
-func runsScript(g *api.TaskGroup, script string) {
-	g.Tasks[0].Config = map[string]any{"command": "/bin/sh", "args": []string{"-c", script}}
-}
-
 func onNode(g *api.TaskGroup, node int) {
 	g.Constraints = append(g.Constraints, &api.Constraint{LTarget: "${node.unique.name}", Operand: "=", RTarget: fmt.Sprint("node-", node)})
 }

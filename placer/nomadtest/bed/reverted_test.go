@@ -11,7 +11,8 @@ import (
 )
 
 // A service with pins to GPUs is scaled up (nomad job scale, or Nomad's autoscaler) beyond what fits.
-// Its members fail now and then, and its reschedule block has them tried again: it does not die out.
+// It keeps its pins: behind a gate Nomad would try none of its members again that fails. (Nor does it once the
+// deployment has failed for want of room: scenario "fails after its deployment has failed".)
 func TestServiceScaledUpDiesOut(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 4)
@@ -25,10 +26,10 @@ func TestServiceScaledUpDiesOut(t *testing.T) {
 			t.Fatalf("before it was scaled it had %d members", n)
 		}
 		w.scale("serve", 3)
-		w.RunFor(2 * time.Hour)
-		if n := len(w.Members(Key("serve"))); n < 2 {
+		w.RunFor(20 * time.Minute)
+		if n, as := len(w.Members(Key("serve"))), Carries(w.Nomad.Job(Key("serve"))); n != 2 || as != "pinned" {
 			e := w.explained("serve")
-			t.Errorf("%d of 2 members: %s: %s:\n%s", n, e.State, e.Reason, w.Describe())
+			t.Errorf("%d of 2 members, %s: %s: %s:\n%s", n, as, e.State, e.Reason, w.Describe())
 		}
 	})
 }
@@ -92,6 +93,41 @@ func TestServiceRevertedToFullNodes(t *testing.T) {
 						e := w.explained("serve")
 						t.Errorf("member %d runs version %d of the job, not what its author wants: %s: %s\n%s", m.Number, *m.Version.Version, e.State, e.Reason, w.Describe())
 					}
+				}
+			})
+		})
+	}
+}
+
+// A new version of a service fails, and Nomad puts the one before back (auto_revert): that is what is wanted
+// from then on, on the GPUs that its pins name, until its author has another one.
+func TestRevertedByNomad(t *testing.T) {
+	for _, pin := range []string{"class", "gpu"} {
+		t.Run(pin, func(t *testing.T) {
+			Run(t, Options{Seed: 1}, func(w *World) {
+				w.AddNodes(2, 4)
+				p := w.StartPlacer()
+				w.Submit(Gang{Name: "serve", Service: true, Members: 3, Meta: map[string]string{"pal_pin": pin}, Change: func(j *api.Job) {
+					j.TaskGroups[0].Update = &api.UpdateStrategy{MaxParallel: new(1), MinHealthyTime: new(5 * time.Second), AutoRevert: new(true)}
+				}})
+				w.ExpectRunning("serve", time.Minute)
+				w.RunFor(time.Minute)
+				fails := func(j *api.Job) { runsScript(j.TaskGroups[0], "sleep 2; exit 1") }
+				if err := w.Edit(Key("serve"), fails); err != nil {
+					t.Fatal(err)
+				}
+				w.Expect("Nomad reverts it", 5*time.Minute, func() bool { return w.rules.putBack == 1 })
+				p.Kill()
+				w.StartPlacer()
+				w.RunFor(30 * time.Minute)
+				w.ExpectRunning("serve", 0)
+				for _, m := range w.Members(Key("serve")) {
+					if *m.Version.JobModifyIndex != *w.Nomad.Job(Key("serve")).JobModifyIndex {
+						t.Errorf("member %d runs version %d:\n%s", m.Number, *m.Version.Version, w.Describe())
+					}
+				}
+				if n := w.rules.putBack; n != 1 {
+					t.Errorf("Nomad has reverted it %d times:\n%s", n, w.Describe())
 				}
 			})
 		})

@@ -37,6 +37,8 @@ import (
 //   - the gangs of a tenant have no more GPUs than its limit, but for a limited time, or if just
 //     before a placer started gangs Nomad replaced members, or another placer that does not know of
 //     it started others;
+//   - what Nomad puts back when a service's deployment fails (auto_revert) stays what is wanted, until its
+//     author registers it again;
 //   - a placer has one ledger: the queue has each gang on the GPUs that it holds in the
 //     placer's view of the cluster.
 type rules struct {
@@ -71,6 +73,8 @@ type rules struct {
 	atOnce map[uint64]uint64
 	// seen is, by index, whether all placers had seen what was there when a job was purged.
 	seen map[uint64]bool
+	// putBack counts how often Nomad has reverted a service.
+	putBack int
 	// again are gangs that have run again since Nomad did not answer.
 	again map[nomadtest.Key]bool
 	// trouble is when something last went wrong that excuses a gang in part.
@@ -122,8 +126,12 @@ type story struct {
 	// unknown: purged while a placer wrote it that has ended since. Nomad keeps nothing
 	// by which to tell what came of that from a new job.
 	unknown bool
-	partial time.Time // since when it is there in part
-	ended   time.Time // the last member
+	// reverted is what Nomad has put back when a deployment failed, "" once its author has registered it
+	// again, and revertedAt the index.
+	reverted   string
+	revertedAt uint64
+	partial    time.Time // since when it is there in part
+	ended      time.Time // the last member
 }
 
 func newRules(w *World) *rules {
@@ -249,6 +257,7 @@ func (r *rules) wrote(x nomadtest.Write) {
 		s.kept = map[string]time.Time{}
 	}
 	s.rewroteAt = time.Now()
+	r.reverts(s, x)
 	if !strings.HasPrefix(x.Client, "placer") {
 		if x.Kind == "register" && x.After != nil { // what its author changed counts from here on
 			s.done, s.whole, s.gpusDone, s.late, s.since, s.kept = map[string]bool{}, false, false, false, *x.After.JobModifyIndex, map[string]time.Time{}
@@ -272,6 +281,21 @@ func (r *rules) wrote(x nomadtest.Write) {
 	}
 	if x.Kind == "register" && x.After != nil && len(s.wrote) > 0 && !s.wrote[r.formOf(x.After)] {
 		r.violated("%s registered %s as no author wrote it", x.Client, x.Job)
+	}
+}
+
+// reverts takes in what Nomad puts back, and who registers what else. r.mu is held.
+func (r *rules) reverts(s *story, x nomadtest.Write) {
+	switch {
+	case x.Kind == "revert":
+		s.reverted, s.revertedAt = r.formOf(x.After), x.Index
+		r.putBack++
+	case s.reverted == "" || x.Kind == "stop" || x.After != nil && x.After == x.Before:
+	case !strings.HasPrefix(x.Client, "placer") || x.After == nil || x.Checked < s.revertedAt:
+		s.reverted = ""
+	case x.Kind == "register" && r.formOf(x.After) != s.reverted:
+		r.violated("%s registered %s as it was before Nomad reverted it", x.Client, x.Job)
+		s.reverted = ""
 	}
 }
 

@@ -202,7 +202,7 @@ func (x *Walk) submit() {
 		g.Ungated = true
 		x.left[Key(g.Name)] = true
 	case 2:
-		g.Service, g.Runs = true, 0
+		g.Service, g.Runs, g.Change = true, 0, x.deploys()
 	case 3, 4:
 		g.Change = elastic(1, int64(x.room(g.GPUs)))
 	}
@@ -304,10 +304,39 @@ func (x *Walk) withJob(f func(nomadtest.Key)) {
 	}
 }
 
+// deploys has the deployments of a service succeed or fail soon, and Nomad put the version before back or not.
+func (x *Walk) deploys() func(*api.Job) {
+	u := &api.UpdateStrategy{
+		MaxParallel: new(1 + x.rng.IntN(2)), HealthCheck: new("task_states"), MinHealthyTime: new(time.Duration(1+x.rng.IntN(10)) * time.Second),
+		HealthyDeadline: new(20 * time.Second), ProgressDeadline: new(time.Duration(30+x.rng.IntN(90)) * time.Second), AutoRevert: new(x.rng.IntN(3) > 0),
+	}
+	return func(j *api.Job) { j.TaskGroups[0].Update = u }
+}
+
+// breakOrMend has a service end after a while, or run for ever.
+func (x *Walk) breakOrMend(j *api.Job) {
+	script := "sleep infinity"
+	if x.rng.IntN(3) > 0 {
+		x.Counts["edit: a service fails"]++
+		script = fmt.Sprintf("sleep %d; exit 1", 1+x.rng.IntN(20))
+	}
+	runsScript(j.TaskGroups[0], script)
+}
+
+// runsScript has a group's task run a shell script.
+func runsScript(g *api.TaskGroup, script string) {
+	g.Tasks[0].Config = map[string]any{"command": "/bin/sh", "args": []string{"-c", script}}
+}
+
 func (x *Walk) edit(k nomadtest.Key) {
 	how := x.rng.IntN(3)
 	x.try(x.Edit(k, func(j *api.Job) {
+		if *j.Type == api.JobTypeService && x.rng.IntN(2) == 0 {
+			how = 3
+		}
 		switch how {
+		case 3:
+			x.breakOrMend(j)
 		case 0:
 			j.Priority = new(20 + 10*x.rng.IntN(6))
 		case 1:

@@ -187,13 +187,13 @@ placer can look, at worst to its end: "%s" counts these.
 A registration may be written long after Nomad has checked it ("slow write"). Its pins rest on what was free at the check:
 what came upon these GPUs after that no placer could have known, and it does not count as given twice.
 
-Nomad's own affairs are: when a service's deployment replaces which member, what becomes of groups without GPUs that fail, and
-how often it tries a member that the others do not need. Members that Nomad replaces by itself may be above a tenant's limit.
+Nomad's own affairs are: when a service's deployment replaces which member, that it tries none of these again once it has
+failed, what becomes of groups without GPUs that fail, and how often it tries a member that the others do not need. Members that Nomad replaces by itself may be above a tenant's limit.
 Of the members of one gang for which Nomad preempts another job's member, it has only the first wait for that one's end (seen
 on a real Nomad too): that counts as given twice only if the placer knew of it a second before.
 
 Not modelled: what Nomad's servers do to each other, federated regions, members on a silent node that may run on there
-(disconnect), deployments that fail or wait for their author, registrations that Nomad writes after the placer has ceased to
+(disconnect), deployments that wait for their author, registrations that Nomad writes after the placer has ceased to
 wait for its answer (stories have those), and real GPUs.
 
 Modelled, but not in the walks: hundreds of failures at a time. Dispatched and periodic jobs are in neither.
@@ -223,6 +223,9 @@ func walk(t *testing.T, seed uint64, verbose bool) (out walked) {
 			open, broken := x.Settle(40*time.Minute), w.Broken()
 			if n := len(w.rules.again); n > 0 {
 				x.Counts[ranAgain] = n
+			}
+			if n := w.rules.putBack; n > 0 {
+				x.Counts["reverted by Nomad"] = n
 			}
 			if n := w.Nomad.Preempted(); n > 0 {
 				x.Counts["preempted by Nomad"] = n

@@ -36,6 +36,7 @@ var All = []Scenario{
 	{"not reverted", notReverted},
 	{"reverted after its deadline", revertedAfterDeadline},
 	{"a member is tried again while it is deployed", triedAgainInDeployment},
+	{"fails after its deployment has failed", failsAfterFailedDeployment},
 	{"nothing to revert to", nothingToRevertTo},
 	{"stopped and started", stoppedAndStarted},
 	{"purged", purged},
@@ -358,6 +359,28 @@ func triedAgainInDeployment(x *Script) {
 	x.untilStatus(2, api.DeploymentStatusSuccessful)
 	x.show("a")
 	x.versions("a")
+}
+
+// failsAfterFailedDeployment: there is no room for the third member. Nomad then tries none again that was
+// updated with it.
+func failsAfterFailedDeployment(x *Script) {
+	script := "sleep 15; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 3; sleep infinity"
+	job := deployed(false, 5, script)
+	job.TaskGroups[0].Count = new(2)
+	x.SetHealth("GPU-1-1", false)
+	x.deploy(job, ownGPUs)
+	x.untilDeployed("a")
+	x.show("a")
+	x.say("one more, for which there is no room")
+	x.deploy(deployed(false, 5, script), ownGPUs)
+	x.untilStatus(1, api.DeploymentStatusFailed)
+	x.untilOver("a", 1)
+	x.show("a")
+	x.say("there is room for it, and the job is evaluated")
+	x.SetHealth("GPU-1-1", true)
+	_, _, err := x.API().Jobs().ForceEvaluate("a", nil)
+	x.must(err)
+	x.show("a")
 }
 
 // nothingToRevertTo: the first version fails, which Nomad then leaves as it is.
