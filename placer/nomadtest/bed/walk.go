@@ -27,6 +27,7 @@ import (
 // does not.
 type Mix struct {
 	Submit, Edit, Stop, Purge, Rerun      int
+	Deploy                                int // a new version of a service, which fails or not
 	Crash, Cut, Recover, Drain, Sick      int
 	Kill, Second, Restart, Collect, Clock int
 	// Requests is the share of the placers' requests that fail, by one of Faults.
@@ -38,7 +39,7 @@ type Mix struct {
 // DefaultMix is everything that today's placer is to live with.
 func DefaultMix() Mix {
 	return Mix{
-		Submit: 40, Edit: 6, Stop: 5, Purge: 4, Rerun: 6,
+		Submit: 40, Edit: 6, Stop: 5, Purge: 4, Rerun: 6, Deploy: 6,
 		Crash: 2, Cut: 2, Recover: 8, Drain: 2, Sick: 3,
 		Kill: 4, Second: 2, Restart: 2, Collect: 1, Clock: 1,
 		Requests: 0.03,
@@ -147,6 +148,7 @@ func (x *Walk) act() {
 	acts := []act{
 		{"submit", m.Submit, x.submit},
 		{"edit", m.Edit, func() { x.withJob(x.edit) }},
+		{"update a service", m.Deploy, x.deploy},
 		{"stop", m.Stop, func() { x.withJob(func(k nomadtest.Key) { x.try(x.Stop(k)) }) }},
 		{"purge", m.Purge, func() { x.withJob(func(k nomadtest.Key) { x.try(x.Purge(k)) }) }},
 		{"re-run", m.Rerun, func() { x.withJob(func(k nomadtest.Key) { x.try(x.Rerun(k)) }) }},
@@ -313,14 +315,21 @@ func (x *Walk) deploys() func(*api.Job) {
 	return func(j *api.Job) { j.TaskGroups[0].Update = u }
 }
 
-// breakOrMend has a service end after a while, or run for ever.
-func (x *Walk) breakOrMend(j *api.Job) {
-	script := "sleep infinity"
-	if x.rng.IntN(3) > 0 {
-		x.Counts["edit: a service fails"]++
+// deploy has the author of some service that is there register a version that fails, or one that does not.
+func (x *Walk) deploy() {
+	services := slices.DeleteFunc(x.Nomad.Jobs(), func(k nomadtest.Key) bool {
+		job := x.Nomad.Job(k)
+		return *job.Type != api.JobTypeService || *job.Stop
+	})
+	if len(services) == 0 {
+		return
+	}
+	script := fmt.Sprintf("true %d; sleep infinity", x.rng.IntN(100))
+	if x.rng.IntN(2) == 0 {
+		x.Counts["update a service: it fails"]++
 		script = fmt.Sprintf("sleep %d; exit 1", 1+x.rng.IntN(20))
 	}
-	runsScript(j.TaskGroups[0], script)
+	x.try(x.Edit(services[x.rng.IntN(len(services))], func(j *api.Job) { runsScript(j.TaskGroups[0], script) }))
 }
 
 // runsScript has a group's task run a shell script.
@@ -331,12 +340,7 @@ func runsScript(g *api.TaskGroup, script string) {
 func (x *Walk) edit(k nomadtest.Key) {
 	how := x.rng.IntN(3)
 	x.try(x.Edit(k, func(j *api.Job) {
-		if *j.Type == api.JobTypeService && x.rng.IntN(2) == 0 {
-			how = 3
-		}
 		switch how {
-		case 3:
-			x.breakOrMend(j)
 		case 0:
 			j.Priority = new(20 + 10*x.rng.IntN(6))
 		case 1:
