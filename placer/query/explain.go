@@ -298,7 +298,7 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 		}
 	}
 	r, err := s.lastRecord(ctx, st)
-	if err != nil || r == nil {
+	if err != nil || r == nil || st.Nomad == gang.Native && e.movedFrom(r.Decision.Chosen) {
 		return err
 	}
 	e.Restarted = restarted(st, r)
@@ -324,6 +324,14 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 		e.Submitted = r.Submitted
 	}
 	return nil
+}
+
+// movedFrom says whether the job runs on GPUs other than the chosen ones: Nomad has placed it again,
+// without the placer.
+func (e *Explanation) movedFrom(chosen *pal.Choice) bool {
+	return chosen != nil && slices.ContainsFunc(e.Allocations, func(a Allocation) bool {
+		return slices.ContainsFunc(a.GPUs, func(id string) bool { return !slices.Contains(ids(chosen), id) })
+	})
 }
 
 // lacks says whether a choice lacks GPUs of another one.

@@ -7,16 +7,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Of a job that was given back to Nomad, explain says no more how it is pinned: it is not.
+// Of a job that was given back to Nomad, explain says no more how it is pinned: it is not. On the one
+// GPU that there is it runs as it was decided.
 func TestReleasedHasNoPins(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Unchecked: true}, func(w *bed.World) {
-		w.AddNodes(1, 2)
+		w.AddNodes(1, 1)
 		w.StartPlacer()
 		w.Submit(bed.Gang{Name: "a", Runs: time.Hour})
 		w.ExpectRunning("a", 10*time.Second)
@@ -28,6 +31,30 @@ func TestReleasedHasNoPins(t *testing.T) {
 		e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey(bed.Key("a")))
 		if err != nil || e.State != gang.Native || e.Decision == nil || e.Mode != "" {
 			w.T.Errorf("%v: %+v", err, e)
+		}
+	})
+}
+
+// Of a job that its author ran again without a gate, and that Nomad has placed elsewhere, explain shows
+// no GPUs that were chosen: it runs on others.
+func TestPlacedElsewhereByNomad(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1, Unchecked: true}, func(w *bed.World) {
+		w.AddNodes(2, 2)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "a", Members: 2, Runs: time.Hour})
+		w.ExpectRunning("a", 10*time.Second)
+		w.RunFor(10 * time.Second)
+		was := explained(w, "a")
+		job := rewrite.Author(w.Nomad.Job(bed.Key("a")))
+		job.Constraints = append(job.Constraints, api.NewConstraint("${node.unique.id}", "!=", was.Decision.Chosen.Members[0].Node))
+		job.TaskGroups[0].Tasks[0].Env = map[string]string{"RUN": "2"}
+		if err := w.Register(job); err != nil {
+			w.T.Fatal(err)
+		}
+		w.RunFor(10 * time.Second)
+		e := explained(w, "a")
+		if e.State != gang.Native || len(e.Allocations) != 2 || e.Decision != nil || !e.Decided.IsZero() {
+			w.T.Errorf("%s on %+v: %+v", e.State, e.Allocations, e.Decision)
 		}
 	})
 }

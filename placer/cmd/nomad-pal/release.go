@@ -16,8 +16,8 @@ import (
 
 var helpRelease = help("release [options] <job> | -all", `
 Restores a job as its author wrote it, without gate and pins, and leaves it to
-Nomad. Nomad restarts a running batch gang if taking off its pins changes its
-device blocks; -gate-only leaves the pins of running jobs.
+Nomad. Nomad restarts a running gang, maybe on other GPUs, if taking off its
+pins changes its device blocks; -gate-only leaves the pins of running jobs.
 
 Release Options:
 
