@@ -101,8 +101,8 @@ func (a *answers) look() (err error) {
 
 // noNamespace says that Nomad has no namespace of the name that the command was given; nil if it
 // has one, or does not tell. It is asked where there is nothing else to show.
-func (b *base) noNamespace(a *answers) error {
-	all, _, err := a.nomad.API().Namespaces().List((&api.QueryOptions{}).WithContext(b.ctx))
+func (b *base) noNamespace(client *nomad.Client) error {
+	all, _, err := client.API().Namespaces().List((&api.QueryOptions{}).WithContext(b.ctx))
 	names := each(all, func(n *api.Namespace) string { return n.Name })
 	if err != nil || len(names) == 0 || b.namespace == "*" || slices.Contains(names, b.namespace) {
 		return nil

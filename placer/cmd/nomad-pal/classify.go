@@ -112,7 +112,7 @@ func (b *base) watchGPUs(client *nomad.Client, k nomad.JobKey, length, every tim
 			return nil, err
 		}
 		if len(gpus) == 0 && len(seen) == 0 {
-			return nil, fmt.Errorf("job %q in namespace %q has no running allocation with GPUs", k.ID, k.Namespace)
+			return nil, cmp.Or(b.noNamespace(client), fmt.Errorf("job %q in namespace %q has no running allocation with GPUs", k.ID, k.Namespace))
 		}
 		for _, node := range slices.Sorted(maps.Keys(gpus)) {
 			rs, err := client.GPUReadings(b.ctx, node, gpus[node])

@@ -139,8 +139,13 @@ func (b *base) pastEvents(s *answers, q url.Values, limit int) (last uint64, err
 	if err := b.readEvents(s, q, func(e placer.Event) { all = append(all, e) }); err != nil {
 		return 0, err
 	}
-	if len(all) > 0 {
+	switch {
+	case len(all) > 0:
 		last = all[len(all)-1].ID
+	case b.given("namespace"):
+		if err := b.noNamespace(s.nomad); err != nil {
+			return 0, err
+		}
 	}
 	if limit > 0 && len(all) > limit {
 		all = all[len(all)-limit:]

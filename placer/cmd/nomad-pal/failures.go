@@ -19,7 +19,8 @@ var helpFailures = help("failures [options]", `
 Shows the last allocations with GPUs that failed or were lost: by cause, with the
 GPU hours that were lost; each of them; and the GPUs that are quarantined
 for it. It is for operators, as it names jobs of all namespaces; nomad-pal
-explain <job> shows the failures of one job.
+explain <job> shows the failures of one job. With -namespace it shows those of
+the jobs of one namespace, and all GPUs in quarantine.
 `, examples(
 	"What failed, and whose fault was it?", "nomad-pal failures",
 	"Failures and GPU hours lost, by cause:", "nomad-pal failures -t '{{range $c, $s := .causes}}{{$c}} {{$s}} {{end}}'",
@@ -54,6 +55,15 @@ func (b *base) runFailures(args []string) int {
 		return b.fail(err)
 	}
 	r.Failures = failures.Of.Kept
+	if b.given("namespace") && b.namespace != "*" {
+		r.Failures = slices.DeleteFunc(r.Failures, func(f failure.Failure) bool { return f.Namespace != b.namespace })
+		if len(r.Failures) == 0 {
+			err = b.noNamespace(client)
+		}
+	}
+	if err != nil {
+		return b.fail(err)
+	}
 	if r.Quarantine, err = b.quarantined(client); err != nil {
 		return b.fail(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // On a terminal failures says how long ago, with short ids in lines of 80 columns; a time
@@ -35,6 +36,25 @@ func TestFailuresOnTerminal(t *testing.T) {
 	for line := range strings.Lines(text) {
 		if textWidth(strings.TrimRight(line, "\n")) > columns {
 			t.Errorf("more than %d columns: %s", columns, line)
+		}
+	}
+}
+
+// With a namespace, failures shows those of its jobs, and sums up no others.
+func TestFailuresOfNamespace(t *testing.T) {
+	c := newCluster(t)
+	c.nomad.AddNamespace("research")
+	var all store.Failures
+	for _, namespace := range []string{"default", "research"} {
+		all.Kept = append(all.Kept, failure.Failure{At: time.Now(), Namespace: namespace, Job: "of-" + namespace, Cause: failure.User, Reason: "exit code 3"})
+	}
+	if err := store.In(c.client("")).Failures().Write(t.Context(), all); err != nil {
+		t.Fatal(err)
+	}
+	for namespace, want := range map[string]string{"*": "user of-default of-research 2", "research": "user of-research 1"} {
+		code, out, said := c.does("failures", "-namespace", namespace, "-t", "{{range $c, $s := .causes}}{{$c}} {{range $.failures}}{{.job}} {{end}}{{$s.failures}}{{end}}")
+		if code != 0 || strings.TrimSpace(out) != want {
+			t.Errorf("%s: %d %q %s, want %q", namespace, code, out, said, want)
 		}
 	}
 }

@@ -99,7 +99,7 @@ func (b *base) runQueue(args []string) int {
 	}
 	jobs = slices.DeleteFunc(jobs, func(j model.JobStatus) bool { return !f.shows(j) })
 	if len(jobs) == 0 && f.namespace != "" {
-		if err := b.noNamespace(s); err != nil {
+		if err := b.noNamespace(s.nomad); err != nil {
 			return b.fail(err)
 		}
 	}

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -52,7 +53,7 @@ func (b *base) runRelease(args []string) int {
 		if _, err := client.Job(b.ctx, k); nomad.Refused(err) { // lists leave out what the token may not see
 			return b.fail(err)
 		}
-		return b.fail(fmt.Errorf("%w %q with GPUs in namespace %q", nomad.ErrNoJob, k.ID, k.Namespace))
+		return b.fail(cmp.Or(b.noNamespace(client), fmt.Errorf("%w %q with GPUs in namespace %q", nomad.ErrNoJob, k.ID, k.Namespace)))
 	}
 	released := []string{}
 	for _, k := range state.SortedJobs() {
@@ -73,6 +74,11 @@ func (b *base) runRelease(args []string) int {
 			return b.fail(err)
 		}
 		released = append(released, k.String())
+	}
+	if len(released) == 0 && b.given("namespace") {
+		if err := b.noNamespace(client); err != nil {
+			return b.fail(err)
+		}
 	}
 	return b.show(released, func() { b.printEach(released, "Released", "Nothing to release.") })
 }

@@ -101,7 +101,7 @@ func (b *base) runStatus(args []string) int {
 	}
 	if b.given("namespace") && b.namespace != "*" {
 		if o.Jobs = slices.DeleteFunc(o.Jobs, func(j model.JobStatus) bool { return j.Namespace != b.namespace }); len(o.Jobs) == 0 {
-			err = b.noNamespace(s)
+			err = b.noNamespace(s.nomad)
 		}
 	}
 	if err != nil {

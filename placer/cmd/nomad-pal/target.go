@@ -172,7 +172,7 @@ func firstOf(names []string) string {
 
 // didYouMean adds to an error about a job that is not there the job with the name most like it.
 func (b *base) didYouMean(s *answers, name string, err error) error {
-	if none := b.noNamespace(s); none != nil {
+	if none := b.noNamespace(s.nomad); none != nil {
 		return none
 	}
 	jobs, unknown := s.Jobs()
