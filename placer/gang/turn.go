@@ -330,10 +330,11 @@ func (g *Gang) requeueMisplaced(w World) ([]Effect, bool) {
 	return append([]Effect{g.log(Warn, "gang is misplaced, requeueing it")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
 }
 
-// recordReady records once that all members run where they should.
+// recordReady records once that all members run where they should: not of a gang scaled to none, whose
+// last ones still end.
 func (g *Gang) recordReady(w World) ([]Effect, bool) {
 	r := g.Record
-	if r == nil || !r.Ready.IsZero() && r.JobModifyIndex == *g.Job.JobModifyIndex {
+	if r == nil || g.Want == 0 || !r.Ready.IsZero() && r.JobModifyIndex == *g.Job.JobModifyIndex {
 		return nothing()
 	}
 	if g.Request.Elastic != nil && len(w.Holds(g.Key)) > g.Request.Gang.GPUs() {

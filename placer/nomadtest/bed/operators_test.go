@@ -114,8 +114,12 @@ func TestScaledToNothing(t *testing.T) {
 							w.ExpectRunning("a", 10*time.Second)
 						}
 						w.RunFor(time.Minute)
+						ready := w.explained("a").Ready
 						rest(w)
 						w.ExpectGone("a", time.Minute)
+						if e := w.explained("a"); !e.Ready.Equal(ready) {
+							t.Errorf("all its members were there at %s, not at %s, with none", ready, e.Ready)
+						}
 						if e := w.explained("a"); e.State != gang.Ended || e.Outcome.Status != "stopped" || !strings.Contains(e.Reason, "count = 0") {
 							t.Errorf("at rest it is %s: %s", e.State, e.Reason)
 						}
