@@ -111,6 +111,9 @@ func (b *base) noNamespace(client *nomad.Client) error {
 	if near := nearest.Name(b.namespace, names); near != "" {
 		return fmt.Errorf("no namespace %q (did you mean %q?)", b.namespace, near)
 	}
+	if len(names) == 1 {
+		return fmt.Errorf("no namespace %q: there is only %q", b.namespace, names[0])
+	}
 	return fmt.Errorf("no namespace %q: there are %s", b.namespace, firstOf(names))
 }
 

@@ -67,6 +67,14 @@ func TestNoSuchNamespace(t *testing.T) {
 	}
 }
 
+// Of a cluster with one namespace it is said that there is only that.
+func TestNoOtherNamespace(t *testing.T) {
+	c := newCluster(t)
+	if _, _, said := c.does("queue", "-namespace", "nowhere"); !strings.HasPrefix(said, `Error: no namespace "nowhere": there is only "default"`) {
+		t.Error(said)
+	}
+}
+
 // queue shows jobs by position, as many as are asked for, of those that are asked for,
 // and counts all of these.
 func TestQueue(t *testing.T) {
