@@ -91,13 +91,14 @@ func (g *Gang) observe(e Event, w World) []Effect {
 		g.stop, g.Held = nil, nil // its author registered it again before its members were told to stop: it runs on
 		out = append(out, QueueKept{})
 	}
-	if g.becomes(o.Observed); !g.Observed.Ours() {
+	g.becomes(o.Observed)
+	if g.Nomad == Running || g.Nomad == Waiting && g.stop == nil || g.Nomad == Lost || g.Nomad == Ended {
+		g.Held = nil
+	}
+	if !g.Observed.Ours() {
 		return append(out, g.leave()...)
 	}
 	g.Request, g.Refused = o.Request, o.Refused
-	if g.Nomad == Running || g.Nomad == Waiting && g.stop == nil {
-		g.Held = nil
-	}
 	return out
 }
 

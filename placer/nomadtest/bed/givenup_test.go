@@ -41,6 +41,8 @@ func TestGivenUpIsSaidTomorrow(t *testing.T) {
 		said("to another placer", p)
 		w.RunFor(time.Hour)
 		said("to another placer an hour later", p)
+		w.Submit(Gang{Name: "b", Members: 2, Runs: time.Minute})
+		w.ExpectRunning("b", time.Minute)
 	})
 }
 

@@ -1,0 +1,19 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package gang
+
+import "testing"
+
+// A gang that ends before all of its members were there keeps nothing of what it was promised for them
+// (walk 43337: two GPUs were free to Nomad and taken to the placer until the job was purged).
+func TestLostHoldsNothing(t *testing.T) {
+	for _, state := range []State{Starting, Lost, Ended} {
+		job := plainJob("j", 1)
+		g := &Gang{Observed: Observed{Job: job, Nomad: Starting, Pins: somePins("g1", "g2")}, Held: []string{"g1", "g2"}}
+		g.Step(Observation{Observed: Observed{Job: job, Nomad: state, Pins: somePins("g1", "g2")}}, newFakeWorld())
+		if holds := len(g.Held) > 0; holds != (state == Starting) {
+			t.Errorf("%s: holds %v", state, g.Held)
+		}
+	}
+}
