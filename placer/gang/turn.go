@@ -302,32 +302,52 @@ func (st Observed) didItsWork(w World) bool {
 	})
 }
 
+// besideDeployment is why a service runs elsewhere in part than its pins have it.
+const besideDeployment = "members of an earlier version run on elsewhere than its pins have them: no deployment replaces them"
+
 // requeueMisplaced requeues a gang that runs on other GPUs than it was given, once
-// that has lasted. The deployment of a service that finds room for no member in its pins goes on for ever,
-// with the members of the version before: Nomad counts its progress_deadline from the first that is placed.
+// that has lasted. A service's members that its deployment has not replaced yet, or not before it failed,
+// run on; unless that finds room for no member in its pins: it goes on for ever then, as Nomad counts its
+// progress_deadline from the first that is placed.
 func (g *Gang) requeueMisplaced(w World) ([]Effect, bool) {
 	now := w.Now()
 	if !g.Misplaced {
+		if g.Trouble == besideDeployment {
+			g.Trouble = ""
+		}
 		return nothing()
 	}
 	if g.Age(now) < w.ReadyTimeout() || now.Before(g.RetryAt) {
 		return nil, false
 	}
-	if *g.Job.Type == api.JobTypeService { // its members are replaced one after the other
-		if !g.read.hasDeployment {
-			return await(ReadDeployment{})
-		}
+	if *g.Job.Type == api.JobTypeService {
 		none := !slices.ContainsFunc(g.Members, func(a *nomad.Alloc) bool { return a.PlacedFor(g.Job) })
-		if g.read.deploys && none && !g.read.hasEvaluations {
+		blocked, _ := Blocked(g.Job, g.read.evaluations)
+		switch {
+		case !g.read.hasDeployment:
+			return await(ReadDeployment{})
+		case none && !g.read.hasEvaluations:
 			return await(ReadEvaluations{})
-		}
-		if blocked, _ := Blocked(g.Job, g.read.evaluations); g.read.deploys && (!none || blocked == nil) {
-			g.RetryAt = now.Add(evaluateAgain)
-			return nil, false
+		case none && blocked != nil: // there is no room for any
+		case g.read.deploys || !g.misplacedAnew():
+			if g.RetryAt = now.Add(evaluateAgain); g.read.deploys {
+				return nil, false
+			}
+			g.Trouble = besideDeployment
+			return nothing()
 		}
 	}
 	g.fail(now, "members run elsewhere than its pins have them: there is no room, or Nomad gave them other GPUs, or fewer (before 1.11.1: hashicorp/nomad#18364)")
 	return append([]Effect{g.log(Warn, "gang is misplaced, requeueing it")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
+}
+
+// misplacedAnew says whether a member is misplaced that Nomad has placed for the job as it is.
+func (g *Gang) misplacedAnew() bool {
+	wanted := gpusPerMember(g.Job)
+	return slices.ContainsFunc(g.Members, func(a *nomad.Alloc) bool {
+		gp, ok := g.Pins.Of(a.Group)
+		return ok && a.PlacedFor(g.Job) && misplaced(a, g.Pins.Mode, gp, wanted[a.Group])
+	})
 }
 
 // recordReady records once that all members run where they should: not of a gang scaled to none, whose

@@ -190,6 +190,9 @@ func (s *Server) reportHealthy(a *alloc) {
 		return
 	}
 	run, g := a.run, d.groups[a.group]
+	if value(g.update.HealthCheck) == "manual" {
+		return // whoever sets it by the API is not here
+	}
 	s.after(value(g.update.MinHealthyTime)+s.jitter(10*time.Millisecond, "healthy "+a.id), a.id+" is healthy", func() {
 		if n := s.nodes[a.node]; a.run != run || a.client != api.AllocClientStatusRunning || s.watched(a) != d || n == nil || n.cut {
 			return

@@ -4,10 +4,14 @@
 package bed
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
 // A service with pins to GPUs is scaled up (nomad job scale, or Nomad's autoscaler) beyond what fits.
@@ -132,4 +136,51 @@ func TestRevertedByNomad(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The version of a service with which it is to be larger has room elsewhere only, and its deployment fails
+// as no member of it gets healthy. What is healthy of the version before runs on, as Nomad has it: to start
+// all of it again would bring out what has failed.
+func TestFailedDeploymentElsewhere(t *testing.T) {
+	for _, pin := range []string{"class", "gpu"} {
+		t.Run(pin, func(t *testing.T) {
+			Run(t, Options{Seed: 1}, func(w *World) {
+				w.AddNodes(1, 2)
+				w.StartPlacer()
+				w.Submit(Gang{Name: "serve", Service: true, Members: 2, Meta: map[string]string{"pal_pin": pin}, Change: func(j *api.Job) {
+					j.TaskGroups[0].Update = &api.UpdateStrategy{
+						MaxParallel: new(1), HealthCheck: new("task_states"), MinHealthyTime: new(5 * time.Second),
+						HealthyDeadline: new(30 * time.Second), ProgressDeadline: new(time.Minute),
+					}
+				}})
+				w.ExpectRunning("serve", time.Minute)
+				w.RunFor(time.Minute)
+				before := w.Members(Key("serve"))
+				w.AddNodes(1, 4)
+				w.RunFor(time.Minute)
+				if err := w.Edit(Key("serve"), func(j *api.Job) {
+					j.TaskGroups[0].Count, j.TaskGroups[0].Update.HealthCheck = new(3), new("manual")
+				}); err != nil {
+					t.Fatal(err)
+				}
+				w.RunFor(30 * time.Minute)
+				if n := w.stillThere(before); n != 2 || len(w.Members(Key("serve"))) != 3 {
+					t.Errorf("%d of 2 of the version before run:\n%s", n, w.Describe())
+				}
+				if e := w.explained("serve"); !strings.Contains(e.Reason, "3 of 3 members run") {
+					t.Errorf("%s: %s", e.State, e.Reason)
+				}
+			})
+		})
+	}
+}
+
+// stillThere counts members that are still there.
+func (w *World) stillThere(were []nomadtest.Member) (n int) {
+	for _, m := range were {
+		if slices.ContainsFunc(w.Members(m.Job), func(is nomadtest.Member) bool { return is.ID == m.ID }) {
+			n++
+		}
+	}
+	return n
 }
