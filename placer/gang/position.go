@@ -40,7 +40,11 @@ func (g *Gang) findPosition(World) ([]Effect, bool) {
 		return await(ReadVersions{})
 	case len(g.Pins.Groups) > 0:
 		g.position = position{index: index}
-		g.beginAnew(askedAnew(g.Job, g.read.versions))
+		at := askedAnew(g.Job, g.read.versions)
+		if mended := mendedAt(g.Job, g.read.versions); g.Record.GivenUp != "" && mended.After(at) {
+			at = mended
+		}
+		g.beginAnew(at)
 		return nothing()
 	}
 	found := position{index: index, since: time.Unix(0, *g.Job.SubmitTime), gpus: rewrite.AllGPUs(g.Job)}
@@ -121,6 +125,23 @@ func askedAnew(job *api.Job, versions map[uint64]*api.Job) time.Time {
 		_, elastic := rewrite.ElasticOf(now) // its count is ours
 		grown := !elastic && rewrite.AllGPUs(now) > rewrite.AllGPUs(was)
 		if rewrite.Stopped(was) || grown && rewrite.Gated(was) && ours(was) {
+			return time.Unix(0, *now.SubmitTime)
+		}
+		now = was
+	}
+	return time.Time{}
+}
+
+// mendedAt is when the author has changed a job with gate and pins, as Nomad's UI shows it to him, since it
+// waits again; zero: he has not.
+func mendedAt(job *api.Job, versions map[uint64]*api.Job) time.Time {
+	now := job
+	for v := *job.Version; v > 0; v-- {
+		was := versions[v-1]
+		if was == nil || !rewrite.Gated(was) || !ours(was) {
+			break
+		}
+		if AuthorSpec(rewrite.Author(now)) != AuthorSpec(rewrite.Author(was)) {
 			return time.Unix(0, *now.SubmitTime)
 		}
 		now = was

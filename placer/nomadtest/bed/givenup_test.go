@@ -94,3 +94,39 @@ func TestDeadlineOfOneRunAgain(t *testing.T) {
 		}
 	})
 }
+
+// A gang was given up. Its author mends it as Nomad's UI shows it, with gate and pins: it is tried again, at the
+// end of the queue, and the next placer finds the same.
+func TestGivenUpThenMendedAsNomadHasIt(t *testing.T) {
+	Run(t, Options{Seed: 1, Placer: fifo}, func(w *World) {
+		w.AddNodes(1, 2)
+		p := w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 2, Change: func(j *api.Job) {
+			runsScript(j.TaskGroups[0], "[ $NOMAD_ALLOC_INDEX = 0 ] && sleep 60 && exit 1; sleep infinity")
+		}})
+		w.Expect("given up", time.Hour, func() bool { return w.explained("a").State == gang.Failed })
+		w.Submit(Gang{Name: "full", Members: 2, Runs: 5 * time.Hour})
+		w.ExpectRunning("full", time.Minute)
+		w.Submit(Gang{Name: "b", Members: 2, Runs: time.Hour})
+		w.RunFor(time.Hour)
+		if as := Carries(w.Nomad.Job(Key("a"))); as != "pinned and gated" {
+			t.Fatal(as)
+		}
+		mended := copyOf(w.Nomad.Job(Key("a")))
+		runsScript(mended.TaskGroups[0], "sleep 600; exit 0")
+		if err := w.Register(mended); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			w.RunFor(time.Minute)
+			if at := w.position("a"); at != 2 {
+				e := w.explained("a")
+				t.Errorf("it stands at %d of 2: %s: %s", at, e.State, e.Reason)
+			}
+			p.Stop()
+			w.placers = nil
+			p = w.StartPlacer()
+		}
+		w.ExpectFinished("a", 8*time.Hour)
+	})
+}
