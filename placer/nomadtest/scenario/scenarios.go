@@ -266,13 +266,13 @@ func failsInDeployment(x *Script) {
 	x.deployment("a")
 }
 
-// deployed is a service of three members whose deployments fail after a few seconds; as has a member do something
+// deployed is a service of three members whose deployments fail after half a minute; as has a member do something
 // but run.
 func deployed(revert bool, reschedules int, script string) *api.Job {
 	return bed.Gang{Name: "a", Members: 3, Service: true, Reschedules: reschedules, Ungated: true, Change: func(job *api.Job) {
 		soonHealthy(job)
 		u := job.TaskGroups[0].Update
-		u.HealthyDeadline, u.ProgressDeadline, u.AutoRevert = new(4*time.Second), new(6*time.Second), &revert
+		u.HealthyDeadline, u.ProgressDeadline, u.AutoRevert = new(20*time.Second), new(25*time.Second), &revert // for busy machines
 		job.TaskGroups[0].ReschedulePolicy.Delay = new(5 * time.Second) // Nomad's least
 		if script != "" {
 			job.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", script}
@@ -364,7 +364,7 @@ func triedAgainInDeployment(x *Script) {
 // failsAfterFailedDeployment: there is no room for the third member. Nomad then tries none again that was
 // updated with it.
 func failsAfterFailedDeployment(x *Script) {
-	script := "sleep 15; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 3; sleep infinity"
+	script := "sleep 50; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 3; sleep infinity"
 	job := deployed(false, 5, script)
 	job.TaskGroups[0].Count = new(2)
 	x.SetHealth("GPU-1-1", false)
