@@ -273,7 +273,7 @@ func deployed(revert bool, reschedules int, script string) *api.Job {
 		soonHealthy(job)
 		u := job.TaskGroups[0].Update
 		u.HealthyDeadline, u.ProgressDeadline, u.AutoRevert = new(20*time.Second), new(25*time.Second), &revert // for busy machines
-		job.TaskGroups[0].ReschedulePolicy.Delay = new(5 * time.Second) // Nomad's least
+		job.TaskGroups[0].ReschedulePolicy.Delay = new(5 * time.Second)                                         // Nomad's least
 		if script != "" {
 			job.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", script}
 		}
