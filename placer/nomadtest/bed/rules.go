@@ -154,6 +154,13 @@ func (r *rules) said() []string {
 	return slices.Clone(r.broken)
 }
 
+// reverted is how often Nomad has put a version of before back.
+func (r *rules) reverted() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.putBack
+}
+
 func (r *rules) violated(format string, args ...any) {
 	const most = 20
 	if len(r.broken) < most {

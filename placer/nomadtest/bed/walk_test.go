@@ -224,7 +224,7 @@ func walk(t *testing.T, seed uint64, verbose bool) (out walked) {
 			if n := len(w.rules.again); n > 0 {
 				x.Counts[ranAgain] = n
 			}
-			if n := w.rules.putBack; n > 0 {
+			if n := w.rules.reverted(); n > 0 {
 				x.Counts["reverted by Nomad"] = n
 			}
 			if n := w.Nomad.Preempted(); n > 0 {
