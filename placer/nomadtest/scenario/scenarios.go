@@ -490,7 +490,9 @@ func preemptedByTwo(x *Script) {
 	x.preemption(true)
 	defer x.preemption(false)
 	x.say("a member with two GPUs, of priority 20")
-	x.register(x.pinned(bed.Gang{Name: "wide", GPUs: 2, Priority: 20, Ungated: true, Change: endsSoon}.Job(), "GPU-0-0", "GPU-0-1"))
+	// It takes its time to end, so that which member waits for that shows on a busy machine, too.
+	slow := func(job *api.Job) { job.TaskGroups[0].Tasks[0].KillTimeout = new(8 * time.Second) }
+	x.register(x.pinned(bed.Gang{Name: "wide", GPUs: 2, Priority: 20, Ungated: true, Change: slow}.Job(), "GPU-0-0", "GPU-0-1"))
 	x.show("wide")
 	x.say("a gang with priority 30 wants one of them for each member")
 	x.register(x.pinned(bed.Gang{Name: "pair", Members: 2, Priority: 30, Ungated: true, Change: endsSoon}.Job(), "GPU-0-0", "GPU-0-1"))
