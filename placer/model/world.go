@@ -138,13 +138,17 @@ func fewer(r nomad.Request, members int) nomad.Request {
 	return r
 }
 
-// RoomForCanaries is where the canaries of a new version fit, beside the old members.
+// RoomForCanaries is where the canaries of a new version fit, beside the old members. They
+// replace these soon, so they wait for no other job, but the limits of their tenant hold.
 // Pins to GPUs name all that the old version may use, so they are first cut to what it
 // does use.
 func (w world) RoomForCanaries(g *gang.Gang) (gang.Room, error) {
 	r, err := w.View.Canaries(g.Job)
 	if err != nil || r.Gang.GPUs() == 0 {
 		return gang.Room{}, err
+	}
+	if _, reason := w.CanariesBarred(g, r); reason != "" {
+		return gang.Room{Gang: r.Gang, Reason: reason}, nil
 	}
 	return w.room(w.View, r, func(more rewrite.Pins) rewrite.Pins {
 		pins := g.Pins
@@ -153,6 +157,23 @@ func (w world) RoomForCanaries(g *gang.Gang) (gang.Room, error) {
 		}
 		return w.View.Widen(r, pins, more)
 	}), nil
+}
+
+// CanariesBarred is the limit of its tenant that keeps a gang from the canaries that r asks for
+// beside what it holds; without one, reason is empty.
+func (m *Model) CanariesBarred(g *gang.Gang, r nomad.Request) (wait queue.Wait, reason string) {
+	job := g.QueueJob(m.Cfg.RestartCost)
+	job.Gang, job.Least = r.Gang, 0
+	_, wait, _ = m.Queue.RoomFor(gang.QueueTime(m.Time), m.View.Cluster, queue.Change{Job: job, Keeps: len(m.View.Holds(g.Key))})
+	if wait.Reason == queue.ReasonLimit || wait.Reason == queue.ReasonQuota {
+		reason = whyNot(wait)
+	}
+	return wait, reason
+}
+
+// whyNot is a wait's reason without the words that say that a whole job waits.
+func whyNot(w queue.Wait) string {
+	return strings.TrimPrefix(strings.TrimPrefix(w.Why(), "waits: "), "cannot start: ")
 }
 
 // RoomForAll is where a gang could go that its author has changed while it runs, as
@@ -184,7 +205,7 @@ func (m *Model) roomFor(g *gang.Gang, r nomad.Request, v *nomad.View, ch queue.C
 		room.Reason = room.Decision.Reason
 	default:
 		wait.Ahead = "a job that waits" // its name is not everybody's to know
-		room.Reason = strings.TrimPrefix(strings.TrimPrefix(wait.Why(), "waits: "), "cannot start: ")
+		room.Reason = whyNot(wait)
 	}
 	return room
 }

@@ -230,12 +230,17 @@ func (s *Snapshot) canariesWait(ctx context.Context, e *Explanation, st gang.Obs
 	if err != nil || r.Gang.GPUs() == 0 {
 		return err
 	}
+	if t := s.m.Jobs[st.Key]; t != nil {
+		if w, reason := s.m.CanariesBarred(&t.Gang, r); reason != "" {
+			e.canariesLack(reason)
+			e.Remedies = append(e.Remedies, canariesAtLimit(w))
+			return nil
+		}
+	}
 	if _, ok := pal.Place(s.m.View.Cluster, r.Gang, s.m.Cfg.Policy()); !ok {
-		said := gang.NoCanaries + pal.Explain(s.m.View.Cluster, r.Gang, s.m.Cfg.Policy()).Reason
-		e.Reason += "; " + said
-		e.Members = append(e.Members, said)
+		e.canariesLack(pal.Explain(s.m.View.Cluster, r.Gang, s.m.Cfg.Policy()).Reason)
 		e.Holders = s.holders(r.Gang, st.Key)
-		e.Remedies = append(e.Remedies, fmt.Sprintf("The canaries start once %s free beside those of the old version. To update without them: run the job with canary = 0 in its update block, and Nomad replaces the members where they are. To go back: nomad job revert.", comes(r.Gang.GPUs())))
+		e.Remedies = append(e.Remedies, fmt.Sprintf("The canaries start once %s free beside those of the old version. To update without them: %s. To go back: nomad job revert.", comes(r.Gang.GPUs()), withoutCanaries))
 		return nil
 	}
 	said := "the canaries of the new version wait for the placer to make room for them beside the old one"
@@ -244,6 +249,24 @@ func (s *Snapshot) canariesWait(ctx context.Context, e *Explanation, st gang.Obs
 	}
 	e.Reason += "; " + said
 	return nil
+}
+
+// withoutCanaries is how a service is updated without them.
+const withoutCanaries = "run the job with canary = 0 in its update block, and Nomad replaces the members where they are"
+
+// canariesAtLimit is what to do about canaries that their tenant's limit keeps out.
+func canariesAtLimit(w queue.Wait) string {
+	if w.Reason == queue.ReasonQuota {
+		return fmt.Sprintf("Its tenant's quota is used up: the canaries start once other jobs of the tenant have ended. To update without them: %s.", withoutCanaries)
+	}
+	return fmt.Sprintf("Its tenant may hold %s at most: have quota or borrowing_limit of the tenant raised, or %s.", pal.CountGPUs(w.Limit), withoutCanaries)
+}
+
+// canariesLack adds why the canaries of a new version have no room.
+func (e *Explanation) canariesLack(reason string) {
+	said := gang.NoCanaries + reason
+	e.Reason += "; " + said
+	e.Members = append(e.Members, said)
 }
 
 // comes counts GPUs that come.

@@ -79,6 +79,45 @@ func TestScaledBeyond(t *testing.T) {
 	}
 }
 
+// Canaries get no GPUs that its tenant may not have beside the members of the old version, and the job
+// says so; with GPUs to spare they get them.
+func TestCanariesWithinLimits(t *testing.T) {
+	for name, c := range map[string]struct {
+		may, run int
+		reason   string
+		next     []string
+	}{
+		"the tenant's limit": {1, 1, "no room for the canaries of the new version: it needs 2 GPUs, and its tenant may hold 1 at most", []string{
+			"Its tenant may hold 1 GPU at most: have quota or borrowing_limit of the tenant raised, or run the job with canary = 0 in its update block, and Nomad replaces the members where they are."}},
+		"enough": {2, 1, "", nil}, // once it has been promoted
+	} {
+		t.Run(name, func(t *testing.T) {
+			bed.Run(t, bed.Options{Seed: 1, Placer: func(o *model.Config) {
+				o.Queue.Tenants = map[string]queue.Tenant{"default": {Quota: c.may, BorrowingLimit: new(int)}}
+			}}, func(w *bed.World) {
+				t := w.T
+				w.AddNodes(2, 1)
+				w.StartPlacer()
+				w.Submit(bed.Gang{Name: "s", GPUs: 1, Service: true, Change: func(j *api.Job) {
+					j.TaskGroups[0].Update = &api.UpdateStrategy{Canary: new(1), AutoPromote: new(true), MinHealthyTime: new(time.Second), MaxParallel: new(1)}
+				}})
+				w.ExpectRunning("s", 10*time.Second)
+				first := w.Members(bed.Key("s"))[0].ID
+				if err := w.Edit(bed.Key("s"), func(j *api.Job) { j.TaskGroups[0].Tasks[0].Env = map[string]string{"VERSION": "2"} }); err != nil {
+					t.Fatal(err)
+				}
+				w.RunFor(2 * time.Minute)
+				if members := w.Members(bed.Key("s")); len(members) != c.run || (members[0].ID == first) != (c.reason != "") {
+					t.Errorf("%d members run: %s", len(members), w.Describe())
+				}
+				if e := explained(w, "s"); !strings.Contains(e.Reason, c.reason) || !slices.Equal(e.Remedies, c.next) {
+					t.Errorf("%s: %q", e.Reason, e.Remedies)
+				}
+			})
+		})
+	}
+}
+
 // What would let a waiting job start now counts on no GPU that is kept for a job that goes before
 // it, and is told as it can be done.
 func TestWhatWouldFit(t *testing.T) {
