@@ -5,6 +5,7 @@ package gang
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -211,12 +212,13 @@ func (g *Gang) preempted(w World) bool {
 	})
 }
 
-// refusal is what a blocked evaluation says of one of its groups.
+// refusal is what a blocked evaluation says of the first of its groups by name.
 func refusal(e *api.Evaluation) string {
-	for group, m := range e.FailedTGAllocs {
-		return fmt.Sprintf("group %q: %s", group, nomad.Refusal(m))
+	if len(e.FailedTGAllocs) == 0 {
+		return "no reason given"
 	}
-	return "no reason given"
+	group := slices.Min(slices.Collect(maps.Keys(e.FailedTGAllocs)))
+	return fmt.Sprintf("group %q: %s", group, nomad.Refusal(e.FailedTGAllocs[group]))
 }
 
 // disconnectTimeout triggers an evaluation that waits until a member on a node that has lost
