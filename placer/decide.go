@@ -244,8 +244,8 @@ func (p *Placer) refusal(ctx context.Context, job *api.Job) (string, error) {
 	if err != nil || len(resp.FailedTGAllocs) == 0 {
 		return "", err
 	}
-	group := slices.Min(slices.Collect(maps.Keys(resp.FailedTGAllocs)))
-	return fmt.Sprintf("group %q on the chosen nodes: %s", group, nomad.Refusal(resp.FailedTGAllocs[group])), nil
+	group, why := nomad.NotPlaced(resp.FailedTGAllocs)
+	return fmt.Sprintf("group %q on the chosen nodes: %s", group, why), nil
 }
 
 // mostDryRuns bounds the dry runs by which a refusal is looked into.

@@ -5,7 +5,6 @@ package gang
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -217,8 +216,8 @@ func refusal(e *api.Evaluation) string {
 	if len(e.FailedTGAllocs) == 0 {
 		return "no reason given"
 	}
-	group := slices.Min(slices.Collect(maps.Keys(e.FailedTGAllocs)))
-	return fmt.Sprintf("group %q: %s", group, nomad.Refusal(e.FailedTGAllocs[group]))
+	group, why := nomad.NotPlaced(e.FailedTGAllocs)
+	return fmt.Sprintf("group %q: %s", group, why)
 }
 
 // disconnectTimeout triggers an evaluation that waits until a member on a node that has lost

@@ -305,6 +305,15 @@ func (c *Client) Deploys(ctx context.Context, k JobKey) (bool, error) {
 	return d != nil && !slices.Contains([]string{api.DeploymentStatusSuccessful, api.DeploymentStatusFailed, api.DeploymentStatusCancelled}, d.Status), nil
 }
 
+// NotPlaced is the first by name of the groups that Nomad has not placed, and why; both are empty if there is none.
+func NotPlaced(failed map[string]*api.AllocationMetric) (group, why string) {
+	if len(failed) == 0 {
+		return "", ""
+	}
+	group = slices.Min(slices.Collect(maps.Keys(failed)))
+	return group, Refusal(failed[group])
+}
+
 // Refusal is Nomad's reason for not placing a group, as one line.
 func Refusal(m *api.AllocationMetric) string {
 	if m == nil {
