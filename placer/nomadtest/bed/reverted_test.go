@@ -120,7 +120,7 @@ func TestRevertedByNomad(t *testing.T) {
 				if err := w.Edit(Key("serve"), fails); err != nil {
 					t.Fatal(err)
 				}
-				w.Expect("Nomad reverts it", 5*time.Minute, func() bool { return w.rules.reverted() == 1 })
+				w.Expect("Nomad reverts it", 5*time.Minute, func() bool { return w.rules.counted().reverted == 1 })
 				p.Kill()
 				w.StartPlacer()
 				w.RunFor(30 * time.Minute)
@@ -130,7 +130,7 @@ func TestRevertedByNomad(t *testing.T) {
 						t.Errorf("member %d runs version %d:\n%s", m.Number, *m.Version.Version, w.Describe())
 					}
 				}
-				if n := w.rules.reverted(); n != 1 {
+				if n := w.rules.counted().reverted; n != 1 {
 					t.Errorf("Nomad has reverted it %d times:\n%s", n, w.Describe())
 				}
 			})

@@ -154,11 +154,12 @@ func (r *rules) said() []string {
 	return slices.Clone(r.broken)
 }
 
-// reverted is how often Nomad has put a version of before back.
-func (r *rules) reverted() int {
+// counted is what has happened so far.
+func (r *rules) counted() (c struct{ ranAgain, reverted, ledgers int }) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.putBack
+	c.ranAgain, c.reverted, c.ledgers = len(r.again), r.putBack, r.ledgers
+	return c
 }
 
 func (r *rules) violated(format string, args ...any) {

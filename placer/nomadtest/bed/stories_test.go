@@ -535,7 +535,7 @@ func TestMembersEndOneByOne(t *testing.T) {
 		w.Submit(Gang{Name: "b", GPUs: 2, Runs: 10 * time.Second})
 		w.ExpectFinished("b", 20*time.Second)
 		w.ExpectFinished("a", 2*time.Minute)
-		if w.rules.ledgers == 0 {
+		if w.rules.counted().ledgers == 0 {
 			t.Error("nobody looks into the placer's books")
 		}
 	})

@@ -221,10 +221,11 @@ func walk(t *testing.T, seed uint64, verbose bool) (out walked) {
 			w.rules.limit = limited(seed)
 			x.Go(4 * time.Minute)
 			open, broken := x.Settle(40*time.Minute), w.Broken()
-			if n := len(w.rules.again); n > 0 {
+			counted := w.rules.counted()
+			if n := counted.ranAgain; n > 0 {
 				x.Counts[ranAgain] = n
 			}
-			if n := w.rules.reverted(); n > 0 {
+			if n := counted.reverted; n > 0 {
 				x.Counts["reverted by Nomad"] = n
 			}
 			if n := w.Nomad.Preempted(); n > 0 {
