@@ -83,21 +83,28 @@ func TestScaledBeyond(t *testing.T) {
 // says so; with GPUs to spare they get them.
 func TestCanariesWithinLimits(t *testing.T) {
 	for name, c := range map[string]struct {
-		may, run int
-		reason   string
-		next     []string
+		may    int
+		beside int // GPUs of the tenant's other job
+		reason string
+		next   []string
 	}{
-		"the tenant's limit": {1, 1, "no room for the canaries of the new version: it needs 2 GPUs, and its tenant may hold 1 at most", []string{
+		"the tenant's limit": {1, 0, "no room for the canaries of the new version: it needs 2 GPUs, and its tenant may hold 1 at most", []string{
 			"Its tenant may hold 1 GPU at most: have quota or borrowing_limit of the tenant raised, or run the job with canary = 0 in its update block, and Nomad replaces the members where they are."}},
-		"enough": {2, 1, "", nil}, // once it has been promoted
+		"the tenant's quota": {2, 1, "no room for the canaries of the new version: its tenant's quota is used up", []string{
+			"Its tenant's quota is used up: the canaries start once other jobs of the tenant have ended. To update without them: run the job with canary = 0 in its update block, and Nomad replaces the members where they are."}},
+		"enough": {3, 1, "", nil}, // once it has been promoted
 	} {
 		t.Run(name, func(t *testing.T) {
 			bed.Run(t, bed.Options{Seed: 1, Placer: func(o *model.Config) {
 				o.Queue.Tenants = map[string]queue.Tenant{"default": {Quota: c.may, BorrowingLimit: new(int)}}
 			}}, func(w *bed.World) {
 				t := w.T
-				w.AddNodes(2, 1)
+				w.AddNodes(3, 1)
 				w.StartPlacer()
+				if c.beside > 0 {
+					w.Submit(bed.Gang{Name: "beside", Members: c.beside})
+					w.ExpectRunning("beside", 10*time.Second)
+				}
 				w.Submit(bed.Gang{Name: "s", GPUs: 1, Service: true, Change: func(j *api.Job) {
 					j.TaskGroups[0].Update = &api.UpdateStrategy{Canary: new(1), AutoPromote: new(true), MinHealthyTime: new(time.Second), MaxParallel: new(1)}
 				}})
@@ -107,7 +114,7 @@ func TestCanariesWithinLimits(t *testing.T) {
 					t.Fatal(err)
 				}
 				w.RunFor(2 * time.Minute)
-				if members := w.Members(bed.Key("s")); len(members) != c.run || (members[0].ID == first) != (c.reason != "") {
+				if members := w.Members(bed.Key("s")); len(members) != 1 || (members[0].ID == first) != (c.reason != "") {
 					t.Errorf("%d members run: %s", len(members), w.Describe())
 				}
 				if e := explained(w, "s"); !strings.Contains(e.Reason, c.reason) || !slices.Equal(e.Remedies, c.next) {
