@@ -273,9 +273,7 @@ func (p *pass) lends(v, e *entry, level int, freed freedGPUs) bool {
 	if v.elastic == nil || v.state != running || v.settled || len(v.placement.Members) <= v.job.Least {
 		return false
 	}
-	noBetter := p.level(v, p.now) >= level
-	within, over := p.quotas(e, v, freed)
-	return level == math.MinInt || noBetter && (within || over) || within && over
+	return level == math.MinInt || p.outranks(p.level(v, p.now) >= level, v, e, freed)
 }
 
 // keeps is with how many members the gang would go on; freed then counts what it gives back.

@@ -13,39 +13,51 @@ import (
 // preemptFor stops running gangs of worse levels so that a waiting one can
 // start, if that is enough: the worst level first, within a level the one that
 // started last. Those whose GPUs the gang would not take are spared. If levels do not
-// help, a tenant's quota may.
+// help, a tenant's quota may, and if neither does, both together with what elastic gangs give back.
 func (p *pass) preemptFor(e *entry) bool {
 	if !p.opt.Preempt || p.barring(e) != nil {
 		return false
 	}
 	level := p.level(e, p.now)
-	return p.stopEnough(e, p.victimsFor(e, level)) || p.reclaim(e) || p.stopAndShrink(e, level)
+	return p.stopEnough(e, p.victimsFor(e, level, level)) || p.reclaim(e) || p.stopAndShrink(e, level)
 }
 
-// victimsFor are the gangs that may be stopped for the gang, of levels above that.
-func (p *pass) victimsFor(e *entry, level int) *victims {
-	vs := p.above(level)
+// victimsFor are the gangs of levels above one that may be stopped for the gang, which is of the level.
+func (p *pass) victimsFor(e *entry, level, above int) *victims {
+	vs := p.above(above)
 	vs.freed = freedGPUs{}
 	if p.tree.quotas && level != math.MinInt {
 		vs.spare = func(v *entry) bool {
-			spared := p.spared(v, e, vs.freed)
-			if !spared {
-				vs.freed.add(v, v.gpus-vs.gives(v))
+			if !p.mayStop(v, e, level, vs.freed) {
+				return true
 			}
-			return spared
+			vs.freed.add(v, v.gpus-vs.gives(v))
+			return false
 		}
 	}
 	return vs
 }
 
-// stopAndShrink stops gangs for one where that is only enough with what elastic ones give back.
+// mayStop says whether a gang that is at a level may be stopped for a waiting one of the level. A turn
+// outranks levels and quotas. Else two of three must hold: the level is a better one, the waiting one's
+// tenant stays within its quota, and the other's is above its own.
+func (p *pass) mayStop(v, e *entry, level int, freed freedGPUs) bool {
+	return level == math.MinInt || p.outranks(v.level.level > level, v, e, freed)
+}
+
+// stopAndShrink stops gangs for one where that is only enough with what elastic ones give back, or
+// where it takes gangs of worse levels and of tenants above their quotas.
 func (p *pass) stopAndShrink(e *entry, level int) bool {
 	from, _ := p.lenders(e, level)
-	if len(from) == 0 {
+	above := level
+	if p.claimOf(e) > 0 { // it may take back what is its tenant's
+		above = math.MinInt
+	}
+	if len(from) == 0 && above == level {
 		return false
 	}
 	p.longestFirst(from)
-	vs := p.victimsFor(e, level)
+	vs := p.victimsFor(e, level, above)
 	vs.lenders, vs.keep = from, map[*entry]int{}
 	for _, v := range from {
 		vs.keep[v] = p.keeps(v, e, level, vs.freed)

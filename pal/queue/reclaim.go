@@ -67,12 +67,12 @@ func (p *pass) quotas(e, v *entry, freed freedGPUs) (within, over bool) {
 	return within, others == nil || others.gpus-others.freeing-freed[others] > others.Quota
 }
 
-// spared says whether a gang must not be stopped for a waiting one: its tenant is within its
-// quota, or would be without what is freed, and that of the waiting one would borrow. It
-// would only take the GPUs back.
-func (p *pass) spared(v, e *entry, freed freedGPUs) bool {
+// outranks says whether GPUs of a gang that runs may go to a waiting one, where levels say so or not. One
+// tenant's quota may say so instead, and must not say no: who borrowed GPUs of another tenant that is
+// within its quota would only have them taken back.
+func (p *pass) outranks(better bool, v, e *entry, freed freedGPUs) bool {
 	within, over := p.quotas(e, v, freed)
-	return !within && !over
+	return better && (within || over) || within && over
 }
 
 // apart is where two tenants' ways down the tree part. Of research/vision and

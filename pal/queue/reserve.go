@@ -232,7 +232,7 @@ func (p *pass) clear(ends []ending, kept map[int]bool, begins time.Duration) []e
 // stops says whether a running gang may be stopped for the head, beside what is freed, once it has run
 // long enough.
 func (p *pass) stops(r *reservation, v *entry, freed freedGPUs) bool {
-	return v.state == running && v.level != nil && v.level.level > r.stops && (r.stops == math.MinInt || !p.spared(v, r.head, freed))
+	return v.state == running && v.level != nil && p.mayStop(v, r.head, r.stops, freed)
 }
 
 // away frees the GPUs of a gang that runs or is about to, in the what-if; it returns
