@@ -266,11 +266,16 @@ func (p *pass) longestFirst(es []*entry) {
 	})
 }
 
+// hasLent says whether a running gang has members that it could give back.
+func (e *entry) hasLent() bool {
+	return e.elastic != nil && e.state == running && !e.settled && len(e.placement.Members) > e.job.Least
+}
+
 // lends says whether a running gang has a member that it would give back for a waiting one of the
 // level. A turn outranks levels and quotas. Else two of these must hold: the level of the running one is
 // no better, the waiting one's tenant stays within its quota, and the other's is above its own.
 func (p *pass) lends(v, e *entry, level int, freed freedGPUs) bool {
-	if v.elastic == nil || v.state != running || v.settled || len(v.placement.Members) <= v.job.Least {
+	if !v.hasLent() {
 		return false
 	}
 	return level == math.MinInt || p.outranks(p.level(v, p.now) >= level, v, e, freed)

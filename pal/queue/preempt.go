@@ -48,21 +48,24 @@ func (p *pass) mayStop(v, e *entry, level int, freed freedGPUs) bool {
 // stopAndShrink stops gangs for one where that is only enough with what elastic ones give back, or
 // where it takes gangs of worse levels and of tenants above their quotas.
 func (p *pass) stopAndShrink(e *entry, level int) bool {
-	from, _ := p.lenders(e, level)
+	vs := p.together(e, level)
+	return (len(vs.lenders) > 0 || p.claimOf(e) > 0) && p.stopEnough(e, vs)
+}
+
+// together are all gangs that may be stopped for one of the level, or give members back first.
+func (p *pass) together(e *entry, level int) *victims {
 	above := level
 	if p.claimOf(e) > 0 { // it may take back what is its tenant's
 		above = math.MinInt
 	}
-	if len(from) == 0 && above == level {
-		return false
-	}
-	p.longestFirst(from)
 	vs := p.victimsFor(e, level, above)
-	vs.lenders, vs.keep = from, map[*entry]int{}
-	for _, v := range from {
+	vs.lenders, _ = p.lenders(e, level)
+	p.longestFirst(vs.lenders)
+	vs.keep = map[*entry]int{}
+	for _, v := range vs.lenders {
 		vs.keep[v] = p.keeps(v, e, level, vs.freed)
 	}
-	return p.stopEnough(e, vs)
+	return vs
 }
 
 // stopEnough stops as many of the victims as it takes for the gang to start without delaying
@@ -123,8 +126,12 @@ func (p *pass) vacateLeaving(e *entry) (back []func()) {
 	return back
 }
 
-// mayBeStopped says whether a gang has run long enough to be stopped or moved.
-func (p *pass) mayBeStopped(v *entry) bool { return p.now >= v.safeUntil }
+// mayBeStopped says whether a gang has run long enough to be stopped or moved, and not ended, when one
+// would start that GPUs are looked for.
+func (p *pass) mayBeStopped(v *entry) bool {
+	at := p.startTime()
+	return at >= v.safeUntil && (at == p.now || v.expectedEnd > at)
+}
 
 // minRuns is how many times its restart cost a gang runs before it is stopped: so stops
 // and moves cost it half of its run time at most.

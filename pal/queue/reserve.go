@@ -134,6 +134,10 @@ type ending struct {
 	*entry
 	at     time.Duration
 	marked []int // of a gang that is yet to get them; nil: those of its placement
+	// gang is the one that this is the last members of, if they go at that time for the head and
+	// only if quotas allow it when that starts; else they go at until.
+	gang  *entry
+	until time.Duration
 }
 
 // touches says whether some of the GPUs are in the set.
@@ -155,10 +159,9 @@ func (p *pass) endings(r *reservation) (ends []ending, back []func()) {
 	ends = make([]ending, 0, len(p.byEnd)+len(p.pending)+len(p.Queue.claims)+1)
 	add := func(e *entry, at time.Duration, marked []int) {
 		if p.ends(e) {
-			ends = append(ends, ending{e, at, marked})
+			ends = append(ends, ending{entry: e, at: at, marked: marked})
 		}
 	}
-	freed := freedGPUs{}
 	for _, e := range p.byEnd {
 		switch {
 		case e.state == stopping:
@@ -166,17 +169,16 @@ func (p *pass) endings(r *reservation) (ends []ending, back []func()) {
 			add(e.with(0, len(e.target.Members)), e.expectedEnd, nil)
 		case e.state == moving:
 			back = append(back, p.vacate(e))
-		case p.stops(r, e, freed):
-			if p.tree.quotas {
-				freed.add(e, e.gpus)
-			}
-			add(e, min(e.expectedEnd, max(p.now, e.safeUntil)), nil)
-		case e != p.changed && p.lends(e, r.head, r.stops, freed):
-			keeps := p.keeps(e, r.head, r.stops, freed)
-			add(e.with(0, keeps), e.expectedEnd, nil)
-			add(e.with(keeps, len(e.placement.Members)), min(e.expectedEnd, max(p.now, e.safeUntil)), nil)
 		default:
-			add(e, e.expectedEnd, nil)
+			stays := p.couldStay(r, e)
+			if stays == len(e.placement.Members) {
+				add(e, e.expectedEnd, nil)
+			} else if stays > 0 {
+				add(e.with(0, stays), e.expectedEnd, nil)
+			}
+			if stays < len(e.placement.Members) && p.ends(e) {
+				ends = append(ends, ending{e.with(stays, len(e.placement.Members)), min(e.expectedEnd, max(p.now, e.safeUntil)), nil, e, e.expectedEnd})
+			}
 		}
 	}
 	gets := func(e *entry, at time.Duration, gpus []int) {
@@ -222,17 +224,90 @@ func (p *pass) clear(ends []ending, kept map[int]bool, begins time.Duration) []e
 				*of = append(*of, m)
 			}
 			ends[i].entry = &goes
-			ends = append(ends, ending{&stays, e.at, nil})
+			ends = append(ends, ending{entry: &stays, at: e.at})
 		}
 		ends[i].at = begins
 	}
 	return ends
 }
 
-// stops says whether a running gang may be stopped for the head, beside what is freed, once it has run
-// long enough.
-func (p *pass) stops(r *reservation, v *entry, freed freedGPUs) bool {
-	return v.state == running && v.level != nil && p.mayStop(v, r.head, r.stops, freed)
+// couldStay is how many members a running gang keeps in any case, once it has run long enough: of the
+// others quotas may say, when the head starts, that they do not go for it (see spare).
+func (p *pass) couldStay(r *reservation, e *entry) int {
+	_, over := p.quotas(r.head, e, nil)
+	surely := r.stops == math.MinInt || over && p.tree.quotas
+	switch {
+	case e.state != running:
+	case e.level != nil && (surely || e.level.level > r.stops):
+		return 0
+	case e != p.changed && e.hasLent() && (surely || p.level(e, p.now) >= r.stops):
+		return e.job.Least
+	}
+	return len(e.placement.Members)
+}
+
+// spare has those stay, of the first that are gone in the what-if, that quotas do not let go for the head if
+// it starts at the start time. It returns what has them go again.
+func (p *pass) spare(r *reservation, ends []ending, gone []func()) (back func()) {
+	if !p.tree.quotas || r.stops == math.MinInt {
+		return func() {}
+	}
+	stay, parts := p.staying(r, ends[:len(gone)]), []func(){}
+	differs := func(e ending) bool { return e.gang != nil && e.until > p.startTime() && stay(e) > 0 }
+	for i, e := range slices.Backward(ends[:len(gone)]) {
+		if differs(e) {
+			gone[i]()
+		}
+	}
+	for _, e := range ends[:len(gone)] {
+		if !differs(e) {
+			continue
+		}
+		if n := len(e.placement.Members); stay(e) < n {
+			parts = append(parts, p.away(r, ending{entry: e.with(stay(e), n)}))
+		}
+	}
+	return func() {
+		again(parts)
+		for i, e := range ends[:len(gone)] {
+			if differs(e) {
+				gone[i] = p.away(r, e)
+			}
+		}
+	}
+}
+
+// staying says how many members of an ending stay that need not go for the head if it starts at the start
+// time. Who has ended by then does not count with its tenants any more.
+func (p *pass) staying(r *reservation, ends []ending) func(ending) int {
+	var back []func()
+	for _, e := range ends {
+		until := e.at
+		if e.gang != nil {
+			until = e.until
+		}
+		if until > p.startTime() || e.state == waiting {
+			continue
+		}
+		gpus := len(e.marked)
+		if e.marked == nil {
+			gpus = len(e.placement.GPUs())
+		}
+		p.lend(e.entry, -gpus)
+		back = append(back, func() { p.lend(e.entry, gpus) })
+	}
+	vs := p.together(r.head, r.stops)
+	for v := vs.next(); v != nil; v = vs.next() {
+		vs.keep[v] = 0
+	}
+	again(back)
+	return func(e ending) int {
+		n, goes := vs.keep[e.gang]
+		if !goes {
+			return len(e.placement.Members)
+		}
+		return max(0, n-len(e.gang.placement.Members)+len(e.placement.Members))
+	}
 }
 
 // away frees the GPUs of a gang that runs or is about to, in the what-if; it returns
@@ -288,29 +363,46 @@ func (p *pass) unmark(gpus []int) (back func()) {
 func (p *pass) reserveFor(head *entry, stops int) *reservation {
 	r, done := &reservation{head: head, stops: stops}, 0
 	ends, back := p.endings(r)
-	defer func() { again(back) }()
+	gone := make([]func(), 0, len(ends))
+	undo := func() {
+		again(gone)
+		again(back)
+		gone, back = nil, nil
+	}
+	defer func() { undo() }()
 	next := 1
 	if len(back) > 0 {
 		next = 0 // what leaves its GPUs already may be enough
 	}
-	for at := p.now; ; next = 1 + done { // fragmented: try again with twice as many gone
+	for at := p.now; ; {
 		for ; done < len(ends) && (p.c.FreeGPUs() < head.gpus || next > 0); done++ {
-			back = append(back, p.away(r, ends[done]))
+			gone = append(gone, p.away(r, ends[done]))
 			at, next = max(p.now, ends[done].at), next-1
 		}
-		then := p.startingAt(at)
-		_, ok := p.place(head)
-		if then(); ok {
+		enough, fits := p.startsAt(r, at, ends, gone)
+		if fits {
 			r.at, r.known = at, true
-			again(back)
-			back = nil
+			undo()
 			p.replan(r)
 			return r
 		}
 		if done == len(ends) {
 			return r
 		}
+		if next = 1 + done; !enough { // fragmented: try again with twice as many gone
+			next = 1 + done/16
+		}
 	}
+}
+
+// startsAt says whether enough GPUs are free if the head starts then, with those gone, and whether it fits.
+func (p *pass) startsAt(r *reservation, at time.Duration, ends []ending, gone []func()) (enough, fits bool) {
+	defer p.startingAt(at)()
+	defer p.spare(r, ends, gone)()
+	if enough = p.c.FreeGPUs() >= r.head.gpus; enough {
+		_, fits = p.place(r.head)
+	}
+	return enough, fits
 }
 
 // again takes GPUs again that were freed in the what-if, the last ones first.
@@ -329,12 +421,15 @@ func (p *pass) replan(r *reservation) {
 	free := p.freeNow()
 	ends, back := p.endings(r)
 	defer func() { again(back) }()
+	var gone []func()
 	for _, e := range ends {
 		if e.at > r.at {
 			break
 		}
-		back = append(back, p.away(r, e))
+		gone = append(gone, p.away(r, e))
 	}
+	defer func() { again(gone) }()
+	defer p.spare(r, ends, gone)()
 	p.fewest(r, free)
 }
 
