@@ -22,12 +22,20 @@ type claim struct {
 	held      []int    // of the placement, in this pass: free by now, and marked as taken
 }
 
-// reason is what its gang waits for.
-func (c *claim) reason() Reason {
-	if slices.ContainsFunc(c.victims, func(v *entry) bool { return len(v.target.Members) > 0 }) {
-		return ReasonShrinking
+// reason is what its gang waits for: which gangs stop, and which only give members back. The reason is
+// that some stop, if any do.
+func (c *claim) reason() (r Reason, stop, shrink []string) {
+	for _, v := range c.victims {
+		if len(v.target.Members) > 0 {
+			shrink = append(shrink, v.job.ID)
+		} else {
+			stop = append(stop, v.job.ID)
+		}
 	}
-	return ReasonStopping
+	if len(stop) == 0 && len(shrink) > 0 {
+		return ReasonShrinking, nil, shrink
+	}
+	return ReasonStopping, stop, shrink
 }
 
 // endOn is when a gang that waits is expected to end if it starts then on the placement.

@@ -41,7 +41,7 @@ var Reasons = []Reason{ReasonStarting, ReasonStopping, ReasonShrinking, ReasonTo
 type Wait struct {
 	Job      string `json:"job"`
 	Position int    `json:"position"` // in the queue, from 1
-	// Reason: it is "starting"; gangs are "stopping" or "shrinking" for it; it could not run on
+	// Reason: it is "starting"; gangs are "stopping" for it, or are only "shrinking"; it could not run on
 	// the empty cluster ("too-large"), or its tenant may never hold so many GPUs ("limit"); the
 	// tenant's "quota" is used up; as many of its "array" run as may; too few GPUs are free
 	// ("gpus"), or not where it could use them ("scattered"); "services" hold too many of those that
@@ -57,7 +57,8 @@ type Wait struct {
 	Ahead   string `json:"ahead,omitempty"`   // the gang that goes first, "" for that one itself
 	// AheadGPUs is what those ahead need in all.
 	AheadGPUs int      `json:"ahead_gpus,omitempty"`
-	Stopping  []string `json:"stopping,omitempty"` // gangs being stopped for it
+	Stopping  []string `json:"stopping,omitempty"`  // gangs being stopped for it
+	Shrinking []string `json:"shrinking,omitempty"` // elastic gangs giving members back for it
 	// From and To are between when it is expected to start, eight times in ten, since
 	// the caller's epoch; both 0 if that cannot be told: neither have a few gangs
 	// waited yet, nor are the run times of those running and ahead known.
@@ -82,9 +83,13 @@ func (w Wait) Why() string {
 	case ReasonStarting:
 		return "is starting"
 	case ReasonStopping:
-		return fmt.Sprintf("waits until %s stopped for it", have(w.Stopping))
+		until := have(w.Stopping) + " stopped for it"
+		if len(w.Shrinking) > 0 {
+			until += ", and " + w.givenBack()
+		}
+		return "waits until " + until
 	case ReasonShrinking:
-		return fmt.Sprintf("waits until %s given back members that it could do without", have(w.Stopping))
+		return "waits until " + w.givenBack()
 	case ReasonTooLarge:
 		return fmt.Sprintf("cannot start: it needs %s of a kind and place that the cluster does not have (unhealthy GPUs and those in quarantine do not count)", pal.CountGPUs(w.GPUs))
 	case ReasonLimit:
@@ -110,6 +115,15 @@ func (w Wait) Why() string {
 		return "starts with the next decision"
 	}
 	return fmt.Sprintf("waits: it needs %s, %d %s free", pal.CountGPUs(w.GPUs), w.Free, pal.Are(w.Free))
+}
+
+// givenBack is what elastic gangs will have done.
+func (w Wait) givenBack() string {
+	they := "it"
+	if len(w.Shrinking) > 1 {
+		they = "they"
+	}
+	return fmt.Sprintf("%s given back members that %s could do without", have(w.Shrinking), they)
 }
 
 // have lists gangs with the verb.
@@ -178,7 +192,12 @@ func (p *pass) whys(queue []*entry) []Wait {
 		p.toLeast(e)
 		w := Wait{Job: e.job.ID, Position: i + 1, GPUs: e.gpus, Most: e.most(), Free: p.c.FreeGPUs(), Overdue: e.overdue,
 			Ahead: ahead, AheadGPUs: aheadGPUs}
-		w.Reason, w.Stopping = p.reason(e, ahead)
+		var spares *entry
+		if e.claim != nil {
+			w.Reason, w.Stopping, w.Shrinking = e.claim.reason()
+		} else {
+			w.Reason, spares = p.reason(e, ahead)
+		}
 		if w.Reason == ReasonLocality {
 			w.Until = p.hopesUntil
 		}
@@ -188,8 +207,8 @@ func (p *pass) whys(queue []*entry) []Wait {
 		if w.Reason == ReasonLimit {
 			w.Limit, _ = e.tooLargeFor(0).limit()
 		}
-		if w.spares = w.Reason == ReasonReserved && len(w.Stopping) > 0; w.spares {
-			w.Ahead, w.Stopping = w.Stopping[0], nil
+		if w.spares = spares != nil; w.spares {
+			w.Ahead = spares.job.ID
 		} else if e.state == waiting && w.Reason.holdsUp() {
 			if ahead == "" {
 				ahead = e.job.ID
@@ -248,20 +267,13 @@ func (p *pass) inOrder() []*entry {
 	return es
 }
 
-// reason is what the gang waits for, and of which gangs it waits for the end. The first
-// that holds is told: what is decided, then what does not depend on free GPUs (the
+// reason is what a gang waits for that nobody is stopped for, and which one it spares if it is a service
+// that fits. The first that holds is told: what is decided, then what does not depend on free GPUs (the
 // cluster, the array, the quota, a window), then the GPUs. ahead is the first gang that
 // could use them, and whose reservation may be why a gang that fits does not start.
-func (p *pass) reason(e *entry, ahead string) (Reason, []string) {
+func (p *pass) reason(e *entry, ahead string) (r Reason, spares *entry) {
 	if e.state == starting {
 		return ReasonStarting, nil
-	}
-	if e.claim != nil {
-		var ids []string
-		for _, v := range e.claim.victims {
-			ids = append(ids, v.job.ID)
-		}
-		return e.claim.reason(), ids
 	}
 	switch {
 	case !p.possible(e):
@@ -291,7 +303,7 @@ func (p *pass) reason(e *entry, ahead string) (Reason, []string) {
 	}
 	if f, ok := p.find(e); ok {
 		if _, by := p.sparing(e, f); by != nil {
-			return ReasonReserved, []string{by.job.ID}
+			return ReasonReserved, by
 		}
 	}
 	return ReasonNext, nil

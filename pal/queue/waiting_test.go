@@ -25,7 +25,7 @@ func TestReasonsHaveWords(t *testing.T) {
 	}
 	said := map[string]Reason{}
 	for _, r := range Reasons {
-		why := Wait{Reason: r, GPUs: 4, Free: 2, Ahead: "a", Stopping: []string{"b"}}.Why()
+		why := Wait{Reason: r, GPUs: 4, Free: 2, Ahead: "a", Stopping: []string{"b"}, Shrinking: []string{"c"}}.Why()
 		if other, ok := said[why]; ok {
 			t.Errorf("%s and %s are told alike: %q", r, other, why)
 		}

@@ -195,12 +195,15 @@ func (sees Sees) Name(job string) string {
 // Wait is what the queue says of a waiting job, as somebody may know it.
 func (sees Sees) Wait(w queue.Wait) queue.Wait {
 	w.Ahead = sees.Name(w.Ahead)
-	stopping := w.Stopping
-	w.Stopping = nil
-	for _, job := range stopping {
-		w.Stopping = append(w.Stopping, sees.Name(job))
-	}
+	w.Stopping, w.Shrinking = sees.names(w.Stopping), sees.names(w.Shrinking)
 	return w
+}
+
+func (sees Sees) names(jobs []string) (names []string) {
+	for _, job := range jobs {
+		names = append(names, sees.Name(job))
+	}
+	return names
 }
 
 // Rephrase says within a text what is waited for as it is now, instead of as it

@@ -26,6 +26,8 @@ func TestRedaction(t *testing.T) {
 		{"kept for another", queue.Wait{Reason: queue.ReasonReserved, Free: 2, Ahead: "theirs/secret"}, "waits: the free GPUs that it could use are kept for " + model.Unseen + ", which goes first"},
 		{"kept for his own", queue.Wait{Reason: queue.ReasonReserved, Free: 2, Ahead: "mine/first"}, "waits: the free GPUs that it could use are kept for mine/first, which goes first"},
 		{"stopping some", queue.Wait{Reason: queue.ReasonStopping, Stopping: []string{"theirs/secret", "mine/old"}}, "waits until " + model.Unseen + ", mine/old have stopped for it"},
+		{"and shrinking some", queue.Wait{Reason: queue.ReasonStopping, Stopping: []string{"theirs/secret"}, Shrinking: []string{"theirs/wide", "mine/wide"}},
+			"waits until " + model.Unseen + " has stopped for it, and " + model.Unseen + ", mine/wide have given back members that they could do without"},
 		{"nobody", queue.Wait{Reason: queue.ReasonGPUs, GPUs: 4, Free: 1}, "waits: it needs 4 GPUs, 1 is free"},
 		{"a name that is none", queue.Wait{Reason: queue.ReasonReserved, Ahead: "secret"}, "waits: the free GPUs that it could use are kept for " + model.Unseen + ", which goes first"},
 	} {
