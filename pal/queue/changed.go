@@ -36,6 +36,9 @@ func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Fou
 	p.giveOthers()
 	free()
 	p.own = nil
+	for _, cl := range q.claims { // also what it gives back itself
+		p.keep(cl.placement)
+	}
 	e := &entry{job: j, of: q.namespace(j.Tenant), gpus: j.Gang.GPUs(), slower: 1, before: j.Attained, doneBefore: j.Done, waitingSince: now}
 	q.sign(e)
 	e.expect = q.remaining(e, now)

@@ -101,8 +101,9 @@ func (p *pass) take(g pal.Gang, pl pal.Placement) {
 // takes them again. A member whose GPUs the cluster does not hold taken is left
 // out: it has ended, or a GPU of it failed, and the Queue is yet to be told.
 func (p *pass) vacate(e *entry) (back func()) {
-	if e == p.changed {
-		return p.unmark(p.own)
+	if p.changed != nil && e.seq == p.changed.seq { // or some of its members, see with
+		on := setOf(e.placement.GPUs())
+		return p.unmark(slices.DeleteFunc(slices.Clone(p.own), func(u int) bool { return !on[u] }))
 	}
 	pl := e.placement
 	if !p.opt.Exclusive {

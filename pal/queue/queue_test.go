@@ -418,3 +418,57 @@ func TestRoomForWhatTheQueueHasNotHeard(t *testing.T) {
 		t.Errorf("room: %v, %s", ok, wait.Why())
 	}
 }
+
+// TestRoomForShrinkingGang: a gang that its author has changed, while it gives members back, has nothing on
+// the cluster: neither these members nor the others free CPU when they end. And it does not get back what
+// they leave to another gang.
+func TestRoomForShrinkingGang(t *testing.T) {
+	nodes := testNodes(2, "")
+	nodes[0].Free, nodes[1].Free = pal.Resources{CPU: 6}, pal.Resources{CPU: 4}
+	c, err := pal.NewCluster(nodes, pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := newTestLine(t, Options{Order: FIFO, Backfill: BackfillReserved, Placement: pal.Policy{Name: pal.PAL}})
+	gang := func(id string, gpus int, cpu int) pal.Gang {
+		g := pal.SingleGPUs(id, pal.ClassA, gpus)
+		g.MemberSets[0].Need = pal.Resources{CPU: cpu}
+		return g
+	}
+	places := map[string]pal.Placement{}
+	runs := func(j Job, gpus ...int) {
+		var ms []pal.Member
+		for _, u := range gpus {
+			ms = append(ms, pal.Member{Group: c.GroupOf(u), GPUs: []int{u}})
+		}
+		places[j.ID] = pal.Measure(c, j.Gang, ms)
+		c.Take(j.Gang, places[j.ID])
+		if err := q.Restore(j, places[j.ID], 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := Job{ID: "a", Gang: gang("a", 3, 1), Least: 2, Estimate: 30 * time.Minute}
+	runs(a, 0, 1, 2)
+	runs(Job{ID: "x", Gang: gang("x", 1, 3), Estimate: 100 * time.Minute}, 3)
+	firm := Job{ID: "firm", Gang: gang("firm", 4, 0), Estimate: 100 * time.Minute}
+	runs(firm, 4, 5, 6, 7)
+	for _, j := range []Job{{ID: "b", Gang: gang("b", 1, 0), Estimate: 200 * time.Minute}, {ID: "head", Gang: gang("head", 1, 5)}} {
+		if err := q.Submit(0, j); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := q.Decide(0, c); len(got) != 1 || got[0].Kind != Resize {
+		t.Fatalf("decided %v, want that a gives a member back", got)
+	}
+	q.Finished(0, "firm")
+	c.Release(firm.Gang, places["firm"])
+	c.Release(a.Gang, places["a"])
+	a.Gang, a.Least, a.Estimate = gang("a", 6, 1), 0, 30*time.Minute
+	if _, w, ok := q.RoomFor(0, c, Change{Job: a, Own: []int{0, 1, 2}}); !ok {
+		t.Errorf("%s: want room, as the head starts after 100 minutes", w.Why())
+	}
+	a.Gang = gang("a", 7, 0)
+	if _, w, ok := q.RoomFor(0, c, Change{Job: a, Own: []int{0, 1, 2}}); ok || w.Reason != ReasonGPUs {
+		t.Errorf("room %v (%s), also on the GPU that b gets", ok, w.Why())
+	}
+}
