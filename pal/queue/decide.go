@@ -158,8 +158,11 @@ func setOf(gpus []int) map[int]bool {
 	return set
 }
 
-func touches(pl pal.Placement, set map[int]bool) bool {
-	return slices.ContainsFunc(pl.Members, func(m pal.Member) bool {
+func touches(pl pal.Placement, set map[int]bool) bool { return firstOn(pl, set) >= 0 }
+
+// firstOn is the first member that has a GPU of the set; -1 for none.
+func firstOn(pl pal.Placement, set map[int]bool) int {
+	return slices.IndexFunc(pl.Members, func(m pal.Member) bool {
 		return slices.ContainsFunc(m.GPUs, func(u int) bool { return set[u] })
 	})
 }

@@ -329,9 +329,7 @@ func (p *pass) claimLent(e *entry, pl pal.Placement, from []*entry) bool {
 
 // giveBack ends the members from the first on that has a GPU that is wanted; ok is false if none has.
 func (p *pass) giveBack(v *entry, wanted map[int]bool) (a Action, ok bool) {
-	n := slices.IndexFunc(v.placement.Members, func(m pal.Member) bool {
-		return slices.ContainsFunc(m.GPUs, func(u int) bool { return wanted[u] })
-	})
+	n := firstOn(v.placement, wanted)
 	if n < 0 {
 		return a, false
 	}

@@ -206,27 +206,20 @@ func (p *pass) endings(r *reservation) (ends []ending, back []func()) {
 	return ends, back
 }
 
-// clear has those who have GPUs that are kept for a turn gone when it begins: they are stopped then, or
-// give back the members that are in its way.
+// clear has those who have GPUs that are kept for a turn gone when it begins, whatever quotas say: they are
+// stopped then, or give back members.
 func (p *pass) clear(ends []ending, kept map[int]bool, begins time.Duration) []ending {
 	for i, e := range ends {
-		if e.at <= begins || !e.touches(kept) {
-			continue
+		switch n := firstOn(e.placement, kept); {
+		case !e.touches(kept):
+		case e.at <= begins:
+			ends[i].until = min(e.until, begins)
+		case e.hasLent() && n >= e.job.Least:
+			ends[i] = ending{entry: e.with(n, len(e.placement.Members)), at: begins}
+			ends = append(ends, ending{entry: e.with(0, n), at: e.at})
+		default:
+			ends[i].at = begins
 		}
-		if e.elastic != nil && e.state == running && e.entry != p.changed {
-			goes, stays := *e.entry, *e.entry
-			goes.placement.Members, stays.placement.Members = nil, nil
-			for _, m := range e.placement.Members {
-				of := &stays.placement.Members
-				if slices.ContainsFunc(m.GPUs, func(u int) bool { return kept[u] }) {
-					of = &goes.placement.Members
-				}
-				*of = append(*of, m)
-			}
-			ends[i].entry = &goes
-			ends = append(ends, ending{entry: &stays, at: e.at})
-		}
-		ends[i].at = begins
 	}
 	return ends
 }
