@@ -89,6 +89,9 @@ type Deadline struct {
 	StartBy, LostAt time.Duration
 	// Urgent: it goes first, as the deadline is in danger; Lost: it cannot be met.
 	Urgent, Lost bool
+	// Assumed is how long the gang is taken to run where neither its user nor its history tells, and its
+	// deadline has not passed: StartBy and LostAt then hold only if it does.
+	Assumed time.Duration
 }
 
 // DeadlineOf is how a waiting job stands to its deadline; ok is false where it has none,
@@ -99,6 +102,9 @@ func (q *Queue) DeadlineOf(now time.Duration, id string) (d Deadline, ok bool) {
 		return d, false
 	}
 	u := e.urgency
-	return Deadline{StartBy: e.startBy(), LostAt: u.to,
-		Urgent: u.from <= now && now <= u.to, Lost: now > u.to}, true
+	d = Deadline{StartBy: e.startBy(), LostAt: u.to, Urgent: u.from <= now && now <= u.to, Lost: now > u.to}
+	if !q.told(e) && now <= e.job.Deadline {
+		d.Assumed = e.expect
+	}
+	return d, true
 }

@@ -146,11 +146,14 @@ func (q *Queue) Remember(history []RunHistory) {
 // estimate, by the history of its name, or as long as it ran already; until its
 // limit at most, which is what is expected where there is neither estimate nor history.
 func (q *Queue) remaining(e *entry, now time.Duration) time.Duration {
-	if left := e.limit(now); left > 0 && e.job.Estimate == 0 && len(q.samples(e.job.Name)) == 0 {
+	if left := e.limit(now); left > 0 && !q.told(e) {
 		return left
 	}
 	return e.bounded(now, q.expected(e, now))
 }
+
+// told says whether its user or the history of its name tells how long the gang runs.
+func (q *Queue) told(e *entry) bool { return e.job.Estimate > 0 || len(q.samples(e.job.Name)) > 0 }
 
 // bounded is a time that the gang may run on, its limit where that is shorter.
 func (e *entry) bounded(now, d time.Duration) time.Duration {

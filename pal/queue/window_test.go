@@ -192,6 +192,16 @@ func TestDeadlineOf(t *testing.T) {
 	}
 	submit("j", 10*time.Hour)
 	submit("none", 0)
+	for id, limit := range map[string]time.Duration{"unknown": 0, "limited": 2 * time.Hour} {
+		if err := q.Submit(0, Job{ID: id, Gang: pal.SingleGPUs(id, pal.ClassA, 1), Limit: limit, Deadline: 10 * time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		for now, want := range map[time.Duration]time.Duration{0: max(limit, DefaultRuntime), 9*time.Hour + 55*time.Minute: max(limit, DefaultRuntime), 11 * time.Hour: 0} {
+			if got, ok := q.DeadlineOf(now, id); !ok || got.Assumed != want || got.Lost != (now > 0) {
+				t.Errorf("%s at %v: %+v, want %v to be assumed", id, now, got, want)
+			}
+		}
+	}
 	hour := func(n int) time.Duration { return time.Duration(n) * time.Hour }
 	for now, want := range map[int]Deadline{
 		3: {StartBy: hour(7), LostAt: hour(7)}, 4: {StartBy: hour(7), LostAt: hour(7), Urgent: true}, 8: {StartBy: hour(7), LostAt: hour(7), Lost: true},

@@ -105,13 +105,18 @@ func (s *Snapshot) noteDeadline(e *Explanation, t *model.Tracked, w *model.Wait)
 // deadlineSentence says whether a deadline will be met by a job that is expected to start
 // between from and to; 0 and 0: nobody knows.
 func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
-	if d.Lost {
-		return fmt.Sprintf(", which it will miss: it would have had to start by %s. It goes at its ordinary place", model.Moment(d.LostAt))
+	startBy, misses, meets := d.StartBy, "will miss: ", ": 9 of 10 jobs like it meet that if they start by "
+	if d.Assumed > 0 {
+		assumed := fmt.Sprintf("nothing says how long it runs (pal_duration would). If %s, as is assumed, ", model.ShortDuration(d.Assumed.Round(time.Second)))
+		startBy, misses, meets = d.LostAt, "may miss: "+assumed, ": "+assumed+"it meets that if it starts by "
 	}
-	said := fmt.Sprintf(": 9 of 10 jobs like it meet that if they start by %s", model.Moment(d.StartBy))
+	if d.Lost {
+		return fmt.Sprintf(", which it %sit would have had to start by %s. It goes at its ordinary place", misses, model.Moment(d.LostAt))
+	}
+	said := meets + model.Moment(startBy)
 	switch {
 	case to == 0:
-	case to <= d.StartBy:
+	case to <= startBy:
 		said += ", as it is expected to"
 	case from > d.LostAt:
 		said += "; as things are, it will start too late"
