@@ -24,6 +24,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 	"github.com/nomad-pal/nomad-pal/placer/window"
 )
 
@@ -373,9 +374,9 @@ func duration(key, value string, to *time.Duration) error {
 	if value == "" {
 		return nil
 	}
-	d, err := time.ParseDuration(value)
-	if err != nil || d <= 0 {
-		return fmt.Errorf("%s = %q is not a positive duration such as 30s or 12h", key, value)
+	d, err := rewrite.ParseSpan(value)
+	if err != nil {
+		return fmt.Errorf("%s = %q is %w", key, value, err)
 	}
 	*to = d
 	return nil

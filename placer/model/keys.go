@@ -12,6 +12,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // Key is a key of the configuration that says how to place. All that deals with
@@ -76,9 +77,13 @@ func (k Key) Set(c *Config, value string) error {
 		}
 		*to = f
 	case *time.Duration:
-		d, err := time.ParseDuration(value)
-		if err != nil || d < 0 || d == 0 && !k.zero {
-			return fmt.Errorf("%q is not a positive duration such as 30s or 12h", value)
+		if zero, err := time.ParseDuration(value); err == nil && zero == 0 && k.zero {
+			*to = 0
+			return nil
+		}
+		d, err := rewrite.ParseSpan(value)
+		if err != nil {
+			return fmt.Errorf("%q is %w", value, err)
 		}
 		*to = d
 	case *string:

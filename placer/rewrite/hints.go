@@ -4,6 +4,7 @@
 package rewrite
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -184,25 +185,35 @@ func Limit(job *api.Job) time.Duration {
 	return most
 }
 
+var (
+	errNoSpan = errors.New("not a positive duration such as 30s or 12h")
+	// errTooLong is what [ParseSpan] says of more than [longest], which it then returns too.
+	errTooLong = fmt.Errorf("longer than the longest duration, %.0fh (100 years)", longest.Hours())
+)
+
+// parseSpan reads a hint: what is too long is as good as for ever.
 func parseSpan(s string) (time.Duration, error) {
-	d, ok := positiveSpan(s)
-	if !ok {
-		return 0, fmt.Errorf("not a positive duration such as 90m or 2h30m")
+	d, err := ParseSpan(s)
+	if errors.Is(err, errTooLong) {
+		err = nil
 	}
-	return d, nil
+	return d, err
 }
 
 // tooLong are spans as Go writes them. Those that are more than it can hold it calls invalid, as
 // it does what is no span at all.
 var tooLong = regexp.MustCompile(`^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`)
 
-// positiveSpan reads a span above 0; more than [longest] is that.
-func positiveSpan(s string) (d time.Duration, ok bool) {
+// ParseSpan reads a span above 0, of [longest] at most.
+func ParseSpan(s string) (time.Duration, error) {
 	d, err := time.ParseDuration(s)
-	if err != nil && tooLong.MatchString(s) {
-		d, err = longest, nil
+	switch {
+	case err == nil && d > longest, err != nil && tooLong.MatchString(s):
+		return longest, errTooLong
+	case err != nil || d <= 0:
+		return 0, errNoSpan
 	}
-	return min(d, longest), err == nil && d > 0
+	return d, nil
 }
 
 func parseBool(s string) (bool, error) {
@@ -259,8 +270,7 @@ func parseDeadline(s string) (at time.Time, within time.Duration, err error) {
 	if at, err = time.Parse(time.RFC3339, s); err == nil {
 		return at.UTC(), 0, nil
 	}
-	within, ok := positiveSpan(s)
-	if !ok {
+	if within, err = parseSpan(s); err != nil {
 		return time.Time{}, 0, fmt.Errorf("neither a time such as 2026-11-25T18:00:00Z nor a positive duration such as 12h")
 	}
 	return time.Time{}, within, nil
