@@ -166,7 +166,7 @@ func (d *diagnosis) leftAlone() bool {
 	case err != nil:
 		d.add(statusWarn, "released", err.Error(), "nomad-device-pal resume -state-dir="+d.stateDir)
 	case !until.IsZero():
-		d.add(statusWarn, "released", "the driver is left alone until "+until.Local().Format(time.DateTime)+": the plugin's GPUs are unhealthy in Nomad, and neither GPUs nor CUDA were looked at here",
+		d.add(statusWarn, "released", "the driver is left alone until "+until.Local().Format(moment)+": the plugin's GPUs are unhealthy in Nomad, and neither GPUs nor CUDA were looked at here",
 			"to end that: nomad-device-pal resume -state-dir="+d.stateDir)
 	}
 	return !until.IsZero() && d.inventory == ""

@@ -172,6 +172,9 @@ func orderFlags(ui cli.Ui, fs *flag.FlagSet, args []string) (dir string, code in
 // measurement, and one wait for events.
 const releaseWithin = time.Minute
 
+// moment is how a time is written: which zone is the reader's, he need not guess.
+const moment = time.DateTime + " MST"
+
 func runRelease(ui cli.Ui, args []string) int {
 	fs := flag.NewFlagSet("release", flag.ContinueOnError)
 	span := fs.Duration("for", 5*time.Minute, "")
@@ -194,7 +197,7 @@ func runRelease(ui cli.Ui, args []string) int {
 	if err != nil {
 		return fail(ui, "release", errors.Join(err, deviceplugin.Release(dir, time.Now())))
 	}
-	ui.Output("The plugin has let go of the driver until " + until.Format(time.DateTime) + ". To end that: nomad-device-pal resume")
+	ui.Output("The plugin has let go of the driver until " + until.Format(moment) + ". To end that: nomad-device-pal resume")
 	return 0
 }
 

@@ -125,7 +125,7 @@ const barWidth = 40
 func (b *base) printProfile(p *profile.Profile, app string, verbose bool) {
 	rows := []string{row("Profile", fmt.Sprintf("version %d, %s", p.Version, p.Options.Method))}
 	if t, err := time.Parse(time.RFC3339, p.Created); err == nil {
-		rows = append(rows, row("Built", t.Local().Format(time.DateTime)))
+		rows = append(rows, row("Built", clock(t)))
 	}
 	unmeasured := 0
 	for _, g := range p.GPUs {
