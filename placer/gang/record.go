@@ -24,6 +24,8 @@ type Record struct {
 	Decided   time.Time `json:"decided"`
 	// Ready is when all members were seen on their GPUs; zero before.
 	Ready time.Time `json:"ready,omitzero"`
+	// Restarted is when Nomad started all members anew since: its author had given it none for a while, say.
+	Restarted time.Time `json:"restarted,omitzero"`
 	// JobModifyIndex is that of the job as it was committed.
 	JobModifyIndex uint64 `json:"job_modify_index"`
 	// Unverified: when it was written, Nomad had not told yet whether that registration replaced

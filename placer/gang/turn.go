@@ -370,9 +370,25 @@ func (g *Gang) recordReady(w World) ([]Effect, bool) {
 	if g.Pins.Mode != rewrite.ModeGPU {
 		r.Got(w.Describe(g.Request.Gang, w.Running(g.Request, w.Holds(g.Key))))
 	}
+	if at := g.PlacedAnew(); !r.Ready.IsZero() && !at.IsZero() {
+		r.Restarted = at
+	}
 	r.Ready, r.JobModifyIndex = w.Now(), *g.Job.JobModifyIndex
 	g.Tries, g.Trouble, g.Unsaved = 0, "", false
 	return []Effect{SaveRecord{*r}}, true
+}
+
+// PlacedAnew is when the first of its members was placed for the job as it is; zero if not all of them were.
+func (st Observed) PlacedAnew() (first time.Time) {
+	for _, a := range st.Members {
+		if !a.PlacedFor(st.Job) {
+			return time.Time{}
+		}
+		if at := time.Unix(0, a.CreateTime); first.IsZero() || at.Before(first) {
+			first = at
+		}
+	}
+	return first
 }
 
 // reconstruct makes a record for a gang whose placer died before it wrote one. What it

@@ -44,7 +44,7 @@ type Explanation struct {
 	// Decided and Ready are the times of the decision in force.
 	Decided time.Time `json:"decided,omitzero"`
 	Ready   time.Time `json:"ready,omitzero"`
-	// Restarted is when Nomad last started all members again on the same GPUs.
+	// Restarted is when Nomad last started all members again where they were placed.
 	Restarted time.Time `json:"restarted,omitzero"`
 	Mode      string    `json:"mode,omitempty"`
 	// Predicted is what the placer chose, if Nomad gave the job other GPUs that its pins
@@ -369,21 +369,15 @@ func (e *Explanation) remeasured(d pal.Decision) {
 const RecordComes = 2 * time.Second
 
 // restarted is when Nomad last started all members of a running gang again on GPUs that it
-// already had, as it does when an edit changes their tasks; zero if it did not.
+// already had, as it does when an edit changes their tasks, or after it had none; zero if it did not.
 func restarted(st gang.Observed, r *gang.Record) time.Time {
-	if st.Nomad != gang.Running || r.Ready.IsZero() || r.JobModifyIndex >= *st.Job.JobModifyIndex {
+	switch {
+	case st.Nomad != gang.Running || r.Ready.IsZero():
 		return time.Time{}
+	case r.JobModifyIndex >= *st.Job.JobModifyIndex:
+		return r.Restarted
 	}
-	var first int64
-	for _, a := range st.Members {
-		if !a.PlacedFor(st.Job) {
-			return time.Time{}
-		}
-		if first == 0 || a.CreateTime < first {
-			first = a.CreateTime
-		}
-	}
-	return time.Unix(0, first)
+	return st.PlacedAnew()
 }
 
 // lastRecord reads what was recorded for a job. Where its members have just been

@@ -228,3 +228,28 @@ func TestReadySinceTheSnapshot(t *testing.T) {
 		}
 	})
 }
+
+// A job that rested without members, and was then given some, runs since these were started: not since
+// it was placed.
+func TestScaledFromNone(t *testing.T) {
+	for _, pin := range []string{"class", "gpu"} {
+		bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+			w.AddNodes(1, 4)
+			w.StartPlacer()
+			w.Submit(bed.Gang{Name: "api", Members: 2, Service: true, Meta: map[string]string{"pal_pin": pin}})
+			w.ExpectRunning("api", 10*time.Second)
+			w.RunFor(time.Hour)
+			if e := explained(w, "api"); !e.Restarted.IsZero() {
+				w.T.Errorf("%s: restarted at %v", pin, e.Restarted)
+			}
+			scaled(w, "api", 0)
+			w.RunFor(time.Hour)
+			scaled(w, "api", 2)
+			again := time.Now()
+			w.RunFor(time.Minute)
+			if e := explained(w, "api"); e.State != gang.Running || e.Restarted.Before(again) || e.Restarted.After(again.Add(30*time.Second)) {
+				w.T.Errorf("%s: %s, decided %v, restarted %v, not about %v", pin, e.State, e.Decided, e.Restarted, again)
+			}
+		})
+	}
+}

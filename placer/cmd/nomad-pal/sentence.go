@@ -113,11 +113,11 @@ func runsSentence(e *query.Explanation, now time.Time) string {
 		verb = "is starting"
 	}
 	text := fmt.Sprintf("%s %s on %s %s", e.Job, verb, pal.CountGPUs(d.Demand), where)
-	if !e.Decided.IsZero() {
+	switch {
+	case !e.Restarted.IsZero():
+		text += " since " + when(e.Restarted, now) + ". Nomad started its members again then; the placer chose where " + when(e.Decided, now)
+	case !e.Decided.IsZero():
 		text += " since " + when(e.Decided, now)
-	}
-	if !e.Restarted.IsZero() {
-		text += ". Nomad started its members again " + when(e.Restarted, now)
 	}
 	if pending && e.State == gang.Running {
 		text += ". " + trimReason(e.Reason)
