@@ -213,10 +213,14 @@ func (s *Snapshot) explainFromState(k nomad.JobKey) (e *Explanation, st gang.Obs
 		}
 		if t != nil && t.Refused != nil && e.State != gang.Failed {
 			e.Reason += "; " + model.RunsUnread + t.Refused.Error()
+			e.Remedies = append(e.Remedies, mendIt)
 		}
 	}
 	return e, st, true
 }
+
+// mendIt is what to do about a job that runs on though its author has broken it since.
+const mendIt = "Mend that and run it again. Until then it runs on, but the placer does not start it again if it loses members."
 
 // lastEnd is when the last member ended of those that were placed since; zero if there are none.
 func lastEnd(as []*nomad.Alloc, since time.Time) (at time.Time) {
@@ -292,7 +296,7 @@ const (
 
 // addRecord adds what was recorded of the last decision.
 func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observed) error {
-	if e.Outcome != nil && e.Outcome.Status == "stopped" { // that made a version: the time of the one before is the author's
+	if e.Outcome != nil && (e.Outcome.Status == "stopped" || e.Outcome.Status == AtRest) { // that made a version: the time of the one before is the author's
 		if vs, err := s.nomad.Versions(ctx, st.Key); err == nil && *st.Job.Version > 0 && vs[*st.Job.Version-1] != nil {
 			e.Submitted = time.Unix(0, *vs[*st.Job.Version-1].SubmitTime)
 		}

@@ -18,7 +18,7 @@ import (
 
 // Outcome is how a job ended, in Nomad's words.
 type Outcome struct {
-	// Status is complete, failed or stopped.
+	// Status is complete, failed, stopped or, where its author has scaled it to no members, at rest.
 	Status string `json:"status"`
 	// At is when the last member ended, or the job was stopped; zero if Nomad keeps
 	// nothing to tell by.
@@ -26,6 +26,9 @@ type Outcome struct {
 	// Reason is what Nomad tells of the members: exit code, signal, how many are complete.
 	Reason string `json:"reason"`
 }
+
+// AtRest is the status of a job that has no members for now, as its author wants.
+const AtRest = "at rest"
 
 // OutcomeOf is how a job ended, by the last allocation for each of its members.
 func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
@@ -51,7 +54,7 @@ func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 	o := &Outcome{Status: "failed", At: at, Reason: fmt.Sprintf("%d of %s complete", complete, membersAre(st.Want))}
 	switch {
 	case st.Want == 0 && !rewrite.Stopped(st.Job): // scaled to no members
-		o.Status, o.At, o.Reason = "stopped", time.Unix(0, *st.Job.SubmitTime), nomad.NoMembers
+		o.Status, o.At, o.Reason = AtRest, time.Unix(0, *st.Job.SubmitTime), nomad.NoMembers
 	case complete >= st.Want:
 		o.Status = "complete"
 	case rewrite.Stopped(st.Job):

@@ -183,9 +183,9 @@ func printEvidence(b *base, e *query.Explanation) {
 	}
 	known("Submitted", when(e.Submitted, time.Now()))
 	if o := e.Outcome; o != nil {
-		style := map[string]style{"complete": green, "failed": red, "stopped": yellow}[o.Status]
+		style := map[string]style{"complete": green, "failed": red, "stopped": yellow, query.AtRest: yellow}[o.Status]
 		rows = append(rows, row("Outcome", painted{style, o.Status}))
-		known("Ended", when(o.At, time.Now()))
+		known(map[bool]string{false: "Ended", true: "Since"}[o.Status == query.AtRest], when(o.At, time.Now()))
 	}
 	known("Pins", e.Mode)
 	known("Decided", clock(e.Decided))

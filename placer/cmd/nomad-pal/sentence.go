@@ -15,7 +15,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
@@ -68,7 +67,7 @@ func mainSentence(e *query.Explanation, now time.Time) string {
 
 // endedSentence is of a job that has ended.
 func endedSentence(e *query.Explanation, now time.Time) string {
-	if strings.HasPrefix(e.Outcome.Reason, nomad.NoMembers) {
+	if e.Outcome.Status == query.AtRest {
 		return fmt.Sprintf("%s has no members, since %s: %s.", e.Job, when(e.Outcome.At, now), trimReason(e.Outcome.Reason))
 	}
 	verb := map[string]string{"complete": "is complete", "failed": "has failed", "stopped": "was stopped"}[e.Outcome.Status]

@@ -15,6 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 func preempting(c *model.Config) { c.Queue.Order, c.Queue.Preempt = queue.Priority, true }
@@ -120,7 +121,7 @@ func TestScaledToNothing(t *testing.T) {
 						if e := w.explained("a"); !e.Ready.Equal(ready) {
 							t.Errorf("all its members were there at %s, not at %s, with none", ready, e.Ready)
 						}
-						if e := w.explained("a"); e.State != gang.Ended || e.Outcome.Status != "stopped" || !strings.Contains(e.Reason, "count = 0") {
+						if e := w.explained("a"); e.State != gang.Ended || e.Outcome.Status != query.AtRest || !strings.Contains(e.Reason, "count = 0") {
 							t.Errorf("at rest it is %s: %s", e.State, e.Reason)
 						}
 						if js := w.snapshot().Jobs(); slices.ContainsFunc(js, func(j model.JobStatus) bool { return j.Job == "a" }) {
