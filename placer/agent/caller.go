@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/nomad/api"
@@ -170,8 +171,12 @@ func invalid(err error) (why string, ok bool) {
 	if !ok || unexpected.StatusCode() != http.StatusInternalServerError {
 		return "", false
 	}
-	why = unexpected.Body()
-	return why, strings.Contains(why, " error occurred:\n") || strings.Contains(why, " errors occurred:\n")
+	_, why, ok = strings.Cut(strings.Replace(unexpected.Body(), " errors occurred:\n", " error occurred:\n", 1), " error occurred:\n")
+	lines := strings.FieldsFunc(why, func(r rune) bool { return r == '\n' })
+	for i := range lines {
+		lines[i] = strings.TrimLeft(lines[i], "\t *")
+	}
+	return strings.Join(slices.DeleteFunc(lines, func(s string) bool { return s == "" }), "; "), ok
 }
 
 // refuse answers with the status that fits the error.

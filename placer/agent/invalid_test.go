@@ -16,10 +16,10 @@ import (
 // 500 to both.
 func TestInvalid(t *testing.T) {
 	t.Parallel()
-	for body, want := range map[string]bool{
-		"1 error occurred:\n\t* Missing job task groups\n\n": true,
-		"2 errors occurred:\n\t* a\n\t* b\n\n":               true,
-		"No cluster leader":                                  false,
+	for body, want := range map[string]string{
+		"1 error occurred:\n\t* Missing job task groups\n\n": "Missing job task groups",
+		"2 errors occurred:\n\t* a\n\t* b\n\n":               "a; b",
+		"No cluster leader":                                  "",
 	} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, body, http.StatusInternalServerError)
@@ -31,7 +31,7 @@ func TestInvalid(t *testing.T) {
 		}
 		id := "x"
 		_, _, err = c.Jobs().PlanOpts(&api.Job{ID: &id}, nil, nil)
-		if why, ok := invalid(fmt.Errorf("planning: %w", err)); ok != want {
+		if why, ok := invalid(fmt.Errorf("planning: %w", err)); ok != (want != "") || why != want {
 			t.Errorf("%q: %q, %t of %v", body, why, ok, err)
 		}
 	}

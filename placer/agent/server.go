@@ -208,7 +208,11 @@ func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
 		err = c.plans(r.Context(), rewrite.Gate(job))
 	}
 	if why, ok := invalid(err); ok {
-		http.Error(w, why, http.StatusBadRequest)
+		if e := query.Refused(job); e != nil { // it says what to change
+			writeJSON(w, http.StatusOK, e)
+			return
+		}
+		http.Error(w, "Nomad refuses the job as it is written: "+why, http.StatusBadRequest)
 		return
 	}
 	if err != nil {

@@ -371,6 +371,11 @@ func (s *Server) servePlan(r *http.Request, k Key) (any, error) {
 	if err := validate(request.Job); err != nil {
 		return nil, err
 	}
+	for _, g := range request.Job.TaskGroups {
+		if g.Count != nil && *g.Count < 0 {
+			return nil, httpError(http.StatusInternalServerError, "1 error occurred:\n\t* Task group %s validation failed: Task group count can't be negative\n\n", value(g.Name))
+		}
+	}
 	own := *request.Job
 	own.Canonicalize()
 	next := s.index + 1

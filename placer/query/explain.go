@@ -211,16 +211,19 @@ func (s *Snapshot) explainFromState(k nomad.JobKey) (e *Explanation, st gang.Obs
 		if st.Nomad == gang.Starting && t != nil {
 			s.whenWhole(e, t)
 		}
-		if t != nil && t.Refused != nil && e.State != gang.Failed {
-			e.Reason += "; " + model.RunsUnread + t.Refused.Error()
-			e.Remedies = append(e.Remedies, mendIt)
-		}
+		e.broken(t)
 	}
 	return e, st, true
 }
 
-// mendIt is what to do about a job that runs on though its author has broken it since.
-const mendIt = "Mend that and run it again. Until then it runs on, but the placer does not start it again if it loses members."
+// broken says of a job that runs on though its author has broken it since what he has to mend; t may be nil.
+func (e *Explanation) broken(t *model.Tracked) {
+	if t == nil || t.Refused == nil || e.State == gang.Failed {
+		return
+	}
+	e.Reason += "; " + model.RunsUnread + t.Refused.Error()
+	e.Remedies = append(e.Remedies, "Mend that and run it again. Until then it runs on, but the placer does not start it again if it loses members.")
+}
 
 // lastEnd is when the last member ended of those that were placed since; zero if there are none.
 func lastEnd(as []*nomad.Alloc, since time.Time) (at time.Time) {

@@ -81,6 +81,16 @@ func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
 	return e, nil
 }
 
+// Refused says why no placer could serve a job with GPUs, however the cluster is; nil if one could.
+func Refused(job *api.Job) *Explanation {
+	err := nomad.Takes(job)
+	if err == nil || !rewrite.Gated(nomad.Gate(job)) {
+		return nil
+	}
+	k := nomad.KeyOf(job)
+	return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Reason: "cannot be served: " + err.Error()}
+}
+
 // notServed says why the placer would not place a job that run registers without a gate, or no child
 // of a parameterized or periodic one; of a child that it would place, that the plan is of that.
 func (e *Explanation) notServed(job *api.Job, children bool) bool {

@@ -102,19 +102,24 @@ func (a *answers) look() (err error) {
 // noNamespace says that Nomad has no namespace of the name that the command was given; nil if it
 // has one, or does not tell. It is asked where there is nothing else to show.
 func (b *base) noNamespace(client *nomad.Client) error {
+	return b.hasNone(client, b.namespace)
+}
+
+// hasNone is the same of any namespace: a job file may name one of its own.
+func (b *base) hasNone(client *nomad.Client, namespace string) error {
 	all, _, err := client.API().Namespaces().List((&api.QueryOptions{}).WithContext(b.ctx))
 	names := each(all, func(n *api.Namespace) string { return n.Name })
-	if err != nil || len(names) == 0 || b.namespace == "*" || slices.Contains(names, b.namespace) {
+	if err != nil || len(names) == 0 || namespace == "*" || slices.Contains(names, namespace) {
 		return nil
 	}
 	slices.Sort(names)
-	if near := nearest.Name(b.namespace, names); near != "" {
-		return fmt.Errorf("no namespace %q (did you mean %q?)", b.namespace, near)
+	if near := nearest.Name(namespace, names); near != "" {
+		return fmt.Errorf("no namespace %q (did you mean %q?)", namespace, near)
 	}
 	if len(names) == 1 {
-		return fmt.Errorf("no namespace %q: there is only %q", b.namespace, names[0])
+		return fmt.Errorf("no namespace %q: there is only %q", namespace, names[0])
 	}
-	return fmt.Errorf("no namespace %q: there are %s", b.namespace, firstOf(names))
+	return fmt.Errorf("no namespace %q: there are %s", namespace, firstOf(names))
 }
 
 // askAgain has the next answers be new ones; a is nil if nobody was asked before.

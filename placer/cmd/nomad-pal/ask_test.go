@@ -238,6 +238,7 @@ func TestCommandsAskTheAgent(t *testing.T) {
 		"blind": {Nodes: true},
 		"user":  {Nodes: true, Namespaces: map[string][]string{"research": {"list-jobs", "read-job", "submit-job"}, "default": {"variables"}}},
 	})
+	c.nomad.AddNamespace("research")
 	url := c.agent("root", "http {\n  bind_port = 0\n  advertise = \"http://192.0.2.1:1\"\n}\n")
 	if code, out, err := c.does("run", "-token", "root", c.job("secret", "held", 4)); code != 0 {
 		t.Fatalf("run: %d\n%s%s", code, out, err)

@@ -72,14 +72,16 @@ func (b *base) runPlan(args []string) int {
 	}
 	e, err := s.Plan(job)
 	if err != nil {
-		return failed(err)
+		return failed(cmp.Or(b.hasNone(s.nomad, *job.Namespace), err))
 	}
 	x := planned{Explanation: e}
 	is, unread := s.nomad.Job(b.ctx, nomad.KeyOf(job))
 	if is != nil {
 		x.JobModifyIndex = *is.JobModifyIndex
+	} else if none := b.hasNone(s.nomad, *job.Namespace); none != nil {
+		return failed(none)
 	}
-	if unread == nil && *diff {
+	if unread == nil && *diff && e.State != gang.Rejected { // Nomad may refuse that, too, in words of its own
 		if x.Diff, err = b.diff(s, is, job, *override); err != nil {
 			s.note = strings.TrimPrefix(fmt.Sprintf("%s; what would change of the job is not known: %v", s.note, err), "; ")
 		}

@@ -11,6 +11,22 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
+// A plan says in our words what Nomad would refuse: that the namespace does not exist, and a count that
+// cannot be, which it does not have Nomad compare with the job.
+func TestPlanRefused(t *testing.T) {
+	c := newCluster(t)
+	c.nomad.AddNamespace("research")
+	t.Setenv("NOMAD_PAL_ADDR", c.agent("", "http {\n  bind_port = 0\n}\n"))
+	if code, out, said := c.reads(jobText("reserch", "a", 2), "plan", "-"); code != 255 || out != "" || said != "Error: no namespace \"reserch\" (did you mean \"research\"?)\n" {
+		t.Errorf("no namespace: %d %s%s", code, out, said)
+	}
+	c.runs(c.job("default", "a", 2), "a")
+	negative := strings.Replace(jobText("default", "a", 2), "task \"t\"", "count = -1\n    task \"t\"", 1)
+	if code, out, said := c.reads(negative, "plan", "-"); code != 2 || said != "" || !strings.Contains(out, "a count cannot be negative") {
+		t.Errorf("count -1: %d %s%s", code, out, said)
+	}
+}
+
 // A diff shows what the author has changed, and neither gate nor pins.
 func TestDiffLines(t *testing.T) {
 	field := func(kind, name, was, is string, notes ...string) *api.FieldDiff {

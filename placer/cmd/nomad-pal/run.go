@@ -107,7 +107,7 @@ func (b *base) runRun(args []string) int {
 	}
 	resp, err := b.register(client, gated, opts)
 	if err != nil {
-		return b.notRegistered(*job.ID, err)
+		return b.notRegistered(client, job, err)
 	}
 	if *detach || !rewrite.AsksGPUs(gated) || nomad.Template(gated) {
 		return b.registered(client, gated, resp)
@@ -126,13 +126,16 @@ var enforced = regexp.MustCompile(`\((` + api.RegisterEnforceIndexErrPrefix + `[
 
 // notRegistered says why Nomad did not take the job: of an index that is not the job's any
 // more, in Nomad's own words.
-func (b *base) notRegistered(id string, err error) int {
+func (b *base) notRegistered(client *nomad.Client, job *api.Job, err error) int {
 	if m := enforced.FindStringSubmatch(err.Error()); m != nil {
 		code := b.fail(errors.New(m[1]))
 		fmt.Fprintln(b.io.err, "Job not updated. See its index: nomad-pal plan, or nomad job inspect")
 		return code
 	}
-	return b.fail(fmt.Errorf("registering job %q: %w", id, nomad.Denied(err, nomad.SubmitJob)))
+	if none := b.hasNone(client, *job.Namespace); none != nil {
+		err = none
+	}
+	return b.fail(fmt.Errorf("registering job %q: %w", *job.ID, nomad.Denied(err, nomad.SubmitJob)))
 }
 
 // register registers at the agent where there is one for the job, else at Nomad.

@@ -64,6 +64,9 @@ func (b *base) runValidate(args []string) int {
 	}
 	v.Notes = append(v.Notes, warnings(job, time.Now())...)
 	resp, _, err := client.API().Jobs().Validate(gated, (&api.WriteOptions{Namespace: v.Namespace}).WithContext(b.ctx))
+	if none := b.hasNone(client, v.Namespace); none != nil {
+		v.Errors = append(v.Errors, none.Error())
+	}
 	if err != nil {
 		return b.fail(fmt.Errorf("asking Nomad about job %q: %w", v.Job, nomad.Denied(err, nomad.ReadJob)))
 	}
