@@ -97,6 +97,10 @@ type submission struct {
 func firstAsked(job *api.Job, versions map[uint64]*api.Job) submission {
 	since, gpus := time.Unix(0, *job.SubmitTime), rewrite.AllGPUs(job)
 	for v := *job.Version; v > 0; v-- {
+		if putBack(versions, v) {
+			v -= 2
+			since = time.Unix(0, *versions[v].SubmitTime)
+		}
 		o := versions[v-1]
 		if o == nil {
 			return submission{since: since, cut: true}
@@ -110,6 +114,20 @@ func firstAsked(job *api.Job, versions map[uint64]*api.Job) submission {
 		since, gpus = time.Unix(0, *o.SubmitTime), rewrite.AllGPUs(o)
 	}
 	return submission{since: since}
+}
+
+// putBack says whether a version is our putting back of an edit of the author's, two versions before, which a
+// start of ours of the version before that had replaced.
+func putBack(versions map[uint64]*api.Job, v uint64) bool {
+	if v < 3 || versions[v] == nil || versions[v-1] == nil || versions[v-2] == nil || versions[v-3] == nil {
+		return false
+	}
+	start, edit := versions[v-1], versions[v-2]
+	if !ours(start) || rewrite.Gated(start) || rewrite.Stopped(start) || !rewrite.Gated(edit) || rewrite.Stopped(edit) {
+		return false
+	}
+	spec := func(v uint64) string { return AuthorSpec(rewrite.Author(versions[v])) }
+	return spec(v) == spec(v-2) && spec(v-1) == spec(v-3) && spec(v-1) != spec(v-2)
 }
 
 // askedAnew is since when a job with pins asks for what it asks for, if that is not since its first

@@ -69,6 +69,11 @@ func TestFirstAsked(t *testing.T) {
 		{versions: "g2 - g2 g2", since: 2, cut: true}, // too long ago for Nomad
 		{versions: "g2 p2 t2 g2", since: 3, requeued: true},
 		{versions: "g2 p2 t2 g3", since: 3}, // requeued, then made larger
+		{versions: "g2 g1 p2 g1", since: 0}, // an edit that our start replaced, and that we put back
+		{versions: "g2 g3 p2 g3", since: 1},
+		{versions: "g2 p2 t2 g1 p2 g1", since: 3, requeued: true},
+		{versions: "g2 g1 p1 g1", since: 3}, // it ran in between
+		{versions: "g3 g2 g1 p2 g1 g1", since: 0},
 	} {
 		t.Run(tc.versions, func(t *testing.T) {
 			vs := versionsOf(t, tc.versions)
