@@ -457,8 +457,15 @@ func (a *alloc) resources() *api.AllocatedResources {
 
 // allocation is the allocation as Nomad tells it by itself.
 func (s *Server) allocation(a *alloc) *api.Allocation {
+	var health *api.AllocDeploymentStatus
+	if a.deployment != 0 {
+		if health = (&api.AllocDeploymentStatus{Canary: a.waitingCanary()}); a.healthy || a.unhealthy {
+			health.Healthy = &a.healthy
+		}
+	}
 	return &api.Allocation{
-		ID: a.id, Namespace: a.key.Namespace, EvalID: a.eval, Name: a.name, NodeID: a.node, NodeName: s.nodeName(a.node), JobID: a.key.ID, Job: a.job,
+		DeploymentStatus: health,
+		ID:               a.id, Namespace: a.key.Namespace, EvalID: a.eval, Name: a.name, NodeID: a.node, NodeName: s.nodeName(a.node), JobID: a.key.ID, Job: a.job,
 		TaskGroup: a.group, AllocatedResources: a.resources(), DesiredStatus: a.desired, ClientStatus: a.client, TaskStates: maps.Clone(a.tasks),
 		PreviousAllocation: a.previous, NextAllocation: a.next, FollowupEvalID: a.followUp, PreemptedByAllocation: a.preemptedBy,
 		CreateIndex: a.createIndex, ModifyIndex: a.modifyIndex, CreateTime: a.created.UnixNano(), ModifyTime: a.modified.UnixNano(),

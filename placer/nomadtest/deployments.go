@@ -5,6 +5,7 @@ package nomadtest
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -17,7 +18,11 @@ type deployment struct {
 	of     uint64 // JobModifyIndex of the version
 	job    *api.Job
 	status string
-	groups map[string]*groupDeployment
+	why    string // it has ended
+	// resumed: its author has paused it before.
+	resumed bool
+	groups  map[string]*groupDeployment
+	before  *deployment // of an earlier version
 }
 
 // groupDeployment is the same for one group.
@@ -31,7 +36,11 @@ type groupDeployment struct {
 	by time.Time
 }
 
-func (d *deployment) goesOn() bool { return d != nil && d.status == api.DeploymentStatusRunning }
+// goesOn says whether a deployment is not over: its author may have paused it.
+func (d *deployment) goesOn() bool {
+	return d != nil && (d.status == api.DeploymentStatusRunning || d.paused())
+}
+
 func (d *deployment) failed() bool { return d != nil && d.status == api.DeploymentStatusFailed }
 
 // has says whether the allocation was placed for the deployment, or updated.
@@ -81,7 +90,7 @@ func (p *plan) deploy(g *api.TaskGroup, destructive, place int) {
 	}
 	if p.deployment == nil {
 		p.deployment = &deployment{
-			id: p.s.id(fmt.Sprint("deployment ", p.key, *p.job.Version)), of: *p.job.JobModifyIndex, job: p.job, status: api.DeploymentStatusRunning, groups: map[string]*groupDeployment{},
+			id: p.s.id(fmt.Sprint("deployment ", p.key, *p.job.Version)), of: *p.job.JobModifyIndex, job: p.job, status: api.DeploymentStatusRunning, groups: map[string]*groupDeployment{}, before: p.had(),
 		}
 	}
 	d := &groupDeployment{update: g.Update, total: total}
@@ -89,6 +98,14 @@ func (p *plan) deploy(g *api.TaskGroup, destructive, place int) {
 		d.canaries = value(g.Update.Canary)
 	}
 	p.deployment.groups[*g.Name] = d
+}
+
+// had is the job's newest deployment before this plan, nil for none.
+func (p *plan) had() *deployment {
+	if j := p.s.jobs[p.key]; j != nil {
+		return j.deployment
+	}
+	return nil
 }
 
 // canarying says whether the group's canaries are not promoted yet.
@@ -104,7 +121,7 @@ func (p *plan) canarying(g *api.TaskGroup) bool {
 // failed.
 func (p *plan) stopCanaries(g *api.TaskGroup) {
 	for _, a := range p.s.byJob[p.key] {
-		if a.group == *g.Name && a.canary && !a.promoted && !a.terminal() && (p.deployment.failed() || a.deployment != *p.job.JobModifyIndex) {
+		if a.group == *g.Name && a.waitingCanary() && a.desired == api.AllocDesiredStatusRun && (p.deployment.failed() || a.deployment != *p.job.JobModifyIndex) {
 			p.stop[a] = ""
 		}
 	}
@@ -121,9 +138,18 @@ func (p *plan) placeCanaries(g *api.TaskGroup, destructive, canaries []*alloc) b
 			return false
 		}
 	}
-	for i := len(canaries); i < value(g.Update.Canary); i++ {
-		if a := p.placeMember(g, i, nil, false); a != nil {
-			a.canary = true
+	taken := map[int]bool{}
+	for _, a := range canaries {
+		taken[a.number] = true
+	}
+	lack := value(g.Update.Canary) - len(canaries)
+	for _, old := range destructive {
+		if lack > 0 && !taken[old.number] && !p.deployment.paused() {
+			if a := p.placeMember(g, old.number, nil, false); a != nil {
+				a.canary = true
+			}
+			taken[old.number] = true
+			lack--
 		}
 	}
 	return true
@@ -135,20 +161,19 @@ func (s *Server) setDeployment(p *plan) {
 	if j == nil {
 		return
 	}
-	if was := j.deployment; was.goesOn() && was != p.deployment {
-		was.status = api.DeploymentStatusCancelled
+	if was := j.deployment; value(j.Stop) && was.goesOn() {
+		was.end(api.DeploymentStatusCancelled, cancelledByStop)
+	} else if was.goesOn() && was != p.deployment {
+		was.end(api.DeploymentStatusCancelled, cancelledByNew)
 	}
 	if p.deployment != nil {
 		j.deployment = p.deployment
-	}
-	if value(j.Stop) && j.deployment.goesOn() {
-		j.deployment.status = api.DeploymentStatusCancelled
 	}
 }
 
 // joinDeployment makes an allocation one of a deployment, for which it is to get healthy.
 func (s *Server) joinDeployment(a *alloc, d *deployment) {
-	if !d.goesOn() || d.groups[a.group] == nil {
+	if !d.goesOn() || d.groups[a.group] == nil || *a.job.JobModifyIndex != d.of {
 		return
 	}
 	placed := a.deployment == 0
@@ -177,7 +202,7 @@ func (s *Server) expectProgress(k Key, d *deployment, g *groupDeployment) {
 	g.by = at
 	s.after(within, "progress_deadline of "+d.id, func() {
 		if d.goesOn() && g.by.Equal(at) && !g.done() {
-			s.failDeployment(k, d, value(g.update.AutoRevert))
+			s.failDeployment(k, d, value(g.update.AutoRevert), failedByTime)
 		}
 	})
 }
@@ -232,7 +257,7 @@ func (s *Server) reportUnhealthy(a *alloc) bool {
 	}
 	_, again := s.rescheduleTime(a)
 	if a.failedAt = failed; !again || value(g.update.ProgressDeadline) == 0 {
-		s.failDeployment(a.key, d, value(g.update.AutoRevert))
+		s.failDeployment(a.key, d, value(g.update.AutoRevert), failedByAllocs)
 		return true
 	}
 	a.mayReplace = true
@@ -243,8 +268,8 @@ func (s *Server) reportUnhealthy(a *alloc) bool {
 
 // failDeployment ends a deployment, and puts the last version back whose deployment has succeeded, if its
 // author wants that.
-func (s *Server) failDeployment(k Key, d *deployment, revert bool) {
-	d.status = api.DeploymentStatusFailed
+func (s *Server) failDeployment(k Key, d *deployment, revert bool, why string) {
+	d.end(api.DeploymentStatusFailed, why)
 	s.nextIndex("jobs", "evals")
 	j := s.jobs[k]
 	i := slices.IndexFunc(j.versions, func(v *api.Job) bool { return value(v.Stable) })
@@ -274,8 +299,11 @@ func (s *Server) promote(k Key, d *deployment) {
 			return
 		}
 	}
-	for _, g := range d.groups {
-		g.promoted = true
+	for _, name := range slices.Sorted(maps.Keys(d.groups)) {
+		g := d.groups[name]
+		if g.promoted = true; !g.by.IsZero() {
+			s.expectProgress(k, d, g)
+		}
 	}
 	for _, a := range s.byJob[k] {
 		if a.canary && d.has(a) && !a.terminal() {
@@ -314,6 +342,5 @@ func (s *Server) latestDeployment(k Key) *api.Deployment {
 	if j == nil || j.deployment == nil {
 		return nil
 	}
-	d := j.deployment
-	return &api.Deployment{ID: d.id, Namespace: k.Namespace, JobID: k.ID, JobVersion: *d.job.Version, Status: d.status}
+	return s.tellDeployment(k, j.deployment)
 }

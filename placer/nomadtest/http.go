@@ -105,6 +105,8 @@ func (s *Server) route(r *http.Request) (any, error) {
 		return s.serveAllocs(r, parts)
 	case "client":
 		return s.restart(parts[2])
+	case "deployment":
+		return s.serveDeployment(r, parts[1:])
 	case "vars":
 		switch err := s.authorize(r, namespaceOf(r), variables); {
 		case errors.Is(err, errNoToken):

@@ -160,7 +160,7 @@ func (s *Server) deregister(k Key, purge bool, submitted time.Time) (*api.JobDer
 	if purge {
 		s.setJob(k, nil)
 		if was.deployment.goesOn() {
-			was.deployment.status = api.DeploymentStatusCancelled
+			was.deployment.end(api.DeploymentStatusCancelled, cancelledByStop)
 		}
 		s.purgeAllocs(k)
 		// The event has the job as it was before.

@@ -239,6 +239,7 @@ func (p *plan) classify(g *api.TaskGroup) (out groupAllocs) {
 func (p *plan) computeGroup(g *api.TaskGroup) {
 	p.stopCanaries(g)
 	is, count := p.classify(g), value(g.Count)
+	p.dropCanaries(&is)
 	for _, a := range is.lost {
 		p.stop[a] = api.AllocClientStatusLost
 	}
@@ -248,8 +249,9 @@ func (p *plan) computeGroup(g *api.TaskGroup) {
 	canarying := p.canarying(g)
 	keep := p.scaleDown(g, is.keep, count-len(is.migrate), canarying)
 	destructive, canaries := p.classifyUpdates(g, keep)
-	canarying = p.placeCanaries(g, destructive, canaries) || canarying
-	ready := !p.deployment.failed() && !canarying
+	again := slices.DeleteFunc(slices.Clone(is.rescheduleNow), func(a *alloc) bool { return !a.waitingCanary() })
+	canarying = p.placeCanaries(g, destructive, slices.Concat(canaries, again)) || canarying
+	ready := !p.deployment.failed() && !p.deployment.paused() && !canarying
 	missing := count - (len(keep) - len(canaries)) - len(is.migrate) - len(is.rescheduleNow)
 	place := len(is.rescheduleNow) + max(0, missing)
 	p.deploy(g, len(destructive), place)
@@ -262,21 +264,21 @@ func (p *plan) computeGroup(g *api.TaskGroup) {
 	for _, a := range is.rescheduleNow {
 		if ready || !(p.deployment.failed() && p.deployment.has(a)) {
 			p.stop[a] = ""
-			p.placeMember(g, a.number, a, false)
+			p.placeAgain(g, a, canarying)
 		}
 	}
 	for _, a := range is.migrate {
 		p.stop[a] = ""
 		if !a.drained || value(p.job.Type) != api.JobTypeBatch {
-			p.placeMember(g, a.number, a, false)
+			p.placeAgain(g, a, canarying)
 		}
 	}
-	p.placeMissing(g, is, keep, missing, ready)
+	p.placeMissing(g, is, keep, missing, ready, canarying)
 }
 
 // placeMissing places members for those that are lost, and those that are not there; ready: not only for
 // the first.
-func (p *plan) placeMissing(g *api.TaskGroup, is groupAllocs, keep []*alloc, missing int, ready bool) {
+func (p *plan) placeMissing(g *api.TaskGroup, is groupAllocs, keep []*alloc, missing int, ready, canarying bool) {
 	taken := map[int]bool{}
 	for _, as := range [][]*alloc{keep, is.migrate, is.rescheduleNow} {
 		for _, a := range as {
@@ -284,7 +286,7 @@ func (p *plan) placeMissing(g *api.TaskGroup, is groupAllocs, keep []*alloc, mis
 		}
 	}
 	for i := range min(missing, len(is.lost)) {
-		p.placeMember(g, is.lost[i].number, is.lost[i], false)
+		p.placeAgain(g, is.lost[i], canarying)
 		taken[is.lost[i].number] = true
 	}
 	for n := 0; ready && missing-len(is.lost) > 0 && n < value(g.Count); n++ {

@@ -50,6 +50,14 @@ var All = []Scenario{
 	{"drained-beside-one-that-finished", drainedBesideOneThatFinished},
 	{"drained behind the gate", drainedBehindGate},
 	{"node down", nodeDown},
+	{"a canary is promoted", promoted},
+	{"a canary is promoted too early", promotedTooEarly},
+	{"a canary is failed by its author", failedByAuthor},
+	{"a canary is failed by its author and reverted", failedAndReverted},
+	{"edited while its canary waits", editedWhileCanaryWaits},
+	{"stopped while its canary waits", stoppedWhileCanaryWaits},
+	{"a member goes while a canary waits", goneWhileCanaryWaits},
+	{"paused while its canary waits", paused},
 }
 
 // endsSoon has members killed a second after they were told to end, not five.

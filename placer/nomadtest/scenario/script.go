@@ -87,7 +87,10 @@ func (x *Script) must(err error) {
 	}
 }
 
-var numbers = regexp.MustCompile(`[0-9]+`)
+var (
+	numbers    = regexp.MustCompile(`[0-9]+`)
+	identities = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}`)
+)
 
 // say prints what is done next.
 func (x *Script) say(format string, args ...any) {
@@ -244,7 +247,11 @@ func (x *Script) show(id string) {
 		if x.seen[a.ID] == 0 {
 			x.seen[a.ID] = len(x.seen) + 1
 		}
-		fmt.Fprintf(&x.out, "  %d %s %s, to %s, version %d, %d GPUs%s\n", x.seen[a.ID], x.name(a), a.ClientStatus, a.DesiredStatus, a.JobVersion, len(x.gpus(a.ID)), events(a))
+		canary := ""
+		if d := a.DeploymentStatus; d != nil && d.Canary {
+			canary = ", a canary"
+		}
+		fmt.Fprintf(&x.out, "  %d %s %s, to %s, version %d%s, %d GPUs%s\n", x.seen[a.ID], x.name(a), a.ClientStatus, a.DesiredStatus, a.JobVersion, canary, len(x.gpus(a.ID)), events(a))
 	}
 }
 

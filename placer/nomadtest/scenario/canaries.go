@@ -1,0 +1,222 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package scenario
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// canaried is a service of three members that updates by a canary, and whose author promotes it.
+func canaried(revert bool, script string) *api.Job {
+	job := deployed(revert, 0, script)
+	job.TaskGroups[0].Update.Canary = new(1)
+	return job
+}
+
+const canaryGPUs = ownGPUs + " GPU-2-0"
+
+// latest is the newest deployment of the service.
+func (x *Script) latest() *api.Deployment {
+	d, _, err := x.API().Jobs().LatestDeployment("a", nil)
+	x.must(err)
+	return d
+}
+
+// refused prints what Nomad says against something.
+func (x *Script) refused(err error) {
+	var unexpected api.UnexpectedResponseError
+	switch {
+	case err == nil:
+	case errors.As(err, &unexpected):
+		fmt.Fprintf(&x.out, "refused, %d: %s\n", unexpected.StatusCode(), identities.ReplaceAllString(strings.TrimSpace(unexpected.Body()), "ID"))
+	default:
+		x.must(err)
+	}
+}
+
+func (x *Script) promote() {
+	_, _, err := x.API().Deployments().PromoteAll(x.latest().ID, nil)
+	x.refused(err)
+}
+
+func (x *Script) failDeployment() {
+	_, _, err := x.API().Deployments().Fail(x.latest().ID, nil)
+	x.refused(err)
+}
+
+func (x *Script) pause(yes bool) {
+	_, _, err := x.API().Deployments().Pause(x.latest().ID, yes, nil)
+	x.refused(err)
+}
+
+// untilCanary waits until the canary of a version is healthy.
+func (x *Script) untilCanary(version uint64) {
+	x.Until("the canary is healthy", func() bool {
+		d := x.latest()
+		return d != nil && d.JobVersion == version && d.TaskGroups["workers"] != nil && d.TaskGroups["workers"].HealthyAllocs == 1
+	})
+}
+
+// group prints what the newest deployment says.
+func (x *Script) group() {
+	d := x.latest()
+	fmt.Fprintf(&x.out, "deployment of version %d: %s, %s\n", d.JobVersion, d.Status, d.StatusDescription)
+	if g := d.TaskGroups["workers"]; g != nil {
+		fmt.Fprintf(&x.out, "  %d of %d canaries, promoted %v, %d of %d healthy\n", len(g.PlacedCanaries), g.DesiredCanaries, g.Promoted, g.HealthyAllocs, g.DesiredTotal)
+	}
+}
+
+// startsCanary brings out the first version, and has the canary of the second one wait.
+func (x *Script) startsCanary(revert bool, script string) {
+	x.deploy(canaried(revert, ""), ownGPUs)
+	x.untilDeployed("a")
+	x.show("a")
+	x.say("another version, with pins for a canary")
+	x.deploy(canaried(revert, script), canaryGPUs)
+	x.untilCanary(1)
+	x.show("a")
+	x.group()
+}
+
+// promoted: a canary waits for its author for longer than the deployment may take, who then promotes it.
+func promoted(x *Script) {
+	x.startsCanary(true, "sleep 1000")
+	x.say("its progress deadline passes")
+	by := x.latest().TaskGroups["workers"].RequireProgressBy.Add(3 * time.Second)
+	x.Until("it is over", func() bool { return time.Now().After(by) })
+	x.group()
+	x.say("promoted")
+	x.promote()
+	x.untilDeployed("a")
+	x.show("a")
+	x.group()
+	x.versions("a")
+	x.say("and again")
+	x.promote()
+	x.failDeployment()
+}
+
+// promotedTooEarly: the canary is not healthy yet; it fails, and the deployment with it.
+func promotedTooEarly(x *Script) {
+	x.deploy(canaried(false, ""), ownGPUs)
+	x.untilDeployed("a")
+	x.show("a")
+	x.deploy(canaried(false, "sleep 1; exit 3"), canaryGPUs)
+	x.untilStatus(1, api.DeploymentStatusRunning)
+	x.promote()
+	x.untilStatus(1, api.DeploymentStatusFailed)
+	x.show("a")
+	x.promote()
+	x.group()
+}
+
+// failedByAuthor: the canary is stopped, and what runs runs on.
+func failedByAuthor(x *Script) {
+	x.startsCanary(false, "sleep 1000")
+	x.say("failed by its author")
+	x.failDeployment()
+	x.show("a")
+	x.group()
+	x.say("a member is stopped")
+	x.stopNumber(1)
+	x.show("a")
+	x.say("and another version comes")
+	x.deploy(canaried(false, "sleep 2000"), canaryGPUs)
+	x.untilCanary(2)
+	x.show("a")
+	x.promote()
+	x.untilDeployed("a")
+	x.show("a")
+}
+
+// failedAndReverted: the same, with auto_revert.
+func failedAndReverted(x *Script) {
+	x.startsCanary(true, "sleep 1000")
+	x.say("failed by its author")
+	x.failDeployment()
+	x.untilStatus(2, api.DeploymentStatusSuccessful)
+	x.show("a")
+	x.gpusOf("a")
+	x.group()
+	x.versions("a")
+}
+
+// editedWhileCanaryWaits: its canary gives way to that of the next version.
+func editedWhileCanaryWaits(x *Script) {
+	x.startsCanary(false, "sleep 1000")
+	x.say("another version, with pins for its canary")
+	x.deploy(canaried(false, "sleep 2000"), canaryGPUs+" GPU-2-1")
+	x.untilCanary(2)
+	x.show("a")
+	x.group()
+	x.say("back to what runs")
+	x.deploy(canaried(false, ""), ownGPUs)
+	x.untilStatus(3, api.DeploymentStatusSuccessful)
+	x.show("a")
+	x.gpusOf("a")
+	x.group()
+}
+
+// stoppedWhileCanaryWaits: the job is stopped, and run again.
+func stoppedWhileCanaryWaits(x *Script) {
+	x.startsCanary(false, "sleep 1000")
+	x.say("stopped")
+	x.stop("a")
+	x.group()
+	x.promote()
+	x.say("the same again")
+	x.deploy(canaried(false, "sleep 1000"), canaryGPUs)
+	x.untilStatus(3, api.DeploymentStatusSuccessful)
+	x.show("a")
+	x.group()
+}
+
+// goneWhileCanaryWaits: a member of the old version is replaced by one of the old version.
+func goneWhileCanaryWaits(x *Script) {
+	x.startsCanary(false, "sleep 1000")
+	x.say("a member is stopped")
+	x.stopNumber(1)
+	x.show("a")
+	x.say("the canary is stopped")
+	x.stopNumber(0)
+	x.show("a")
+}
+
+// stopNumber stops the newest member with a number.
+func (x *Script) stopNumber(n int) {
+	as := x.allocs("a")
+	slices.SortFunc(as, func(a, b *api.AllocationListStub) int { return int(b.CreateIndex) - int(a.CreateIndex) })
+	for _, a := range as {
+		if a.Name == fmt.Sprintf("a.workers[%d]", n) && !over(a) {
+			_, err := x.API().Allocations().Stop(&api.Allocation{ID: a.ID}, nil)
+			x.must(err)
+			return
+		}
+	}
+	panic(fmt.Sprint("no member ", n))
+}
+
+// paused: while a deployment is paused nothing is placed for it.
+func paused(x *Script) {
+	x.startsCanary(false, "sleep 1000")
+	x.say("paused")
+	x.pause(true)
+	x.show("a")
+	x.group()
+	x.say("promoted")
+	x.promote()
+	x.show("a")
+	x.group()
+	x.say("goes on")
+	x.pause(false)
+	x.untilDeployed("a")
+	x.show("a")
+	x.group()
+}
