@@ -28,6 +28,7 @@ import (
 type Mix struct {
 	Submit, Edit, Stop, Purge, Rerun      int
 	Deploy                                int // a new version of a service, which fails or not
+	Promote, Fail, Pause                  int // what its author does with a deployment
 	Crash, Cut, Recover, Drain, Sick      int
 	Kill, Second, Restart, Collect, Clock int
 	// Requests is the share of the placers' requests that fail, by one of Faults.
@@ -39,7 +40,7 @@ type Mix struct {
 // DefaultMix is everything that today's placer is to live with.
 func DefaultMix() Mix {
 	return Mix{
-		Submit: 40, Edit: 6, Stop: 5, Purge: 4, Rerun: 6, Deploy: 6,
+		Submit: 40, Edit: 6, Stop: 5, Purge: 4, Rerun: 6, Deploy: 6, Promote: 5, Fail: 2, Pause: 2,
 		Crash: 2, Cut: 2, Recover: 8, Drain: 2, Sick: 3,
 		Kill: 4, Second: 2, Restart: 2, Collect: 1, Clock: 1,
 		Requests: 0.03,
@@ -149,6 +150,9 @@ func (x *Walk) act() {
 		{"submit", m.Submit, x.submit},
 		{"edit", m.Edit, func() { x.withJob(x.edit) }},
 		{"update a service", m.Deploy, x.deploy},
+		{"promote", m.Promote, x.decide("promote: done", x.promote)},
+		{"fail a deployment", m.Fail, x.decide("fail a deployment: done", x.failDeployment)},
+		{"pause a deployment", m.Pause, x.decide("pause a deployment: done", x.pause)},
 		{"stop", m.Stop, func() { x.withJob(func(k nomadtest.Key) { x.try(x.Stop(k)) }) }},
 		{"purge", m.Purge, func() { x.withJob(func(k nomadtest.Key) { x.try(x.Purge(k)) }) }},
 		{"re-run", m.Rerun, func() { x.withJob(func(k nomadtest.Key) { x.try(x.Rerun(k)) }) }},
@@ -304,32 +308,6 @@ func (x *Walk) withJob(f func(nomadtest.Key)) {
 	if x.made > 0 {
 		f(Key(fmt.Sprintf("job-%03d", max(1, x.made-x.rng.IntN(min(x.made, 8))))))
 	}
-}
-
-// deploys has the deployments of a service succeed or fail soon, and Nomad put the version before back or not.
-func (x *Walk) deploys() func(*api.Job) {
-	u := &api.UpdateStrategy{
-		MaxParallel: new(1 + x.rng.IntN(2)), HealthCheck: new("task_states"), MinHealthyTime: new(time.Duration(1+x.rng.IntN(10)) * time.Second),
-		HealthyDeadline: new(20 * time.Second), ProgressDeadline: new(time.Duration(30+x.rng.IntN(90)) * time.Second), AutoRevert: new(x.rng.IntN(3) > 0),
-	}
-	return func(j *api.Job) { j.TaskGroups[0].Update = u }
-}
-
-// deploy has the author of some service that is there register a version that fails, or one that does not.
-func (x *Walk) deploy() {
-	services := slices.DeleteFunc(x.Nomad.Jobs(), func(k nomadtest.Key) bool {
-		job := x.Nomad.Job(k)
-		return *job.Type != api.JobTypeService || *job.Stop
-	})
-	if len(services) == 0 {
-		return
-	}
-	script := fmt.Sprintf("true %d; sleep infinity", x.rng.IntN(100))
-	if x.rng.IntN(2) == 0 {
-		x.Counts["update a service: it fails"]++
-		script = fmt.Sprintf("sleep %d; exit 1", 1+x.rng.IntN(20))
-	}
-	x.try(x.Edit(services[x.rng.IntN(len(services))], func(j *api.Job) { runsScript(j.TaskGroups[0], script) }))
 }
 
 // runsScript has a group's task run a shell script.

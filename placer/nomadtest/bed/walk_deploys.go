@@ -1,0 +1,90 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package bed
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+)
+
+// deploys has the deployments of a service succeed or fail soon, and Nomad put the version before back or not. Some
+// update by canaries, of which most wait for their author.
+func (x *Walk) deploys() func(*api.Job) {
+	u := &api.UpdateStrategy{
+		MaxParallel: new(1 + x.rng.IntN(2)), HealthCheck: new("task_states"), MinHealthyTime: new(time.Duration(1+x.rng.IntN(10)) * time.Second),
+		HealthyDeadline: new(20 * time.Second), ProgressDeadline: new(time.Duration(30+x.rng.IntN(90)) * time.Second), AutoRevert: new(x.rng.IntN(3) > 0),
+	}
+	if x.rng.IntN(2) == 0 {
+		u.Canary, u.AutoPromote = new(1+x.rng.IntN(2)), new(x.rng.IntN(4) == 0)
+		x.Counts["submit: a service with canaries"]++
+	}
+	return func(j *api.Job) { j.TaskGroups[0].Update = u }
+}
+
+// deploy has the author of some service that is there register a version that fails, or one that does not.
+func (x *Walk) deploy() {
+	k, ok := x.someService(func(job *api.Job) bool { return !*job.Stop })
+	if !ok {
+		return
+	}
+	script := fmt.Sprintf("true %d; sleep infinity", x.rng.IntN(100))
+	if x.rng.IntN(2) == 0 {
+		x.Counts["update a service: it fails"]++
+		script = fmt.Sprintf("sleep %d; exit 1", 1+x.rng.IntN(20))
+	}
+	x.try(x.Edit(k, func(j *api.Job) { runsScript(j.TaskGroups[0], script) }))
+}
+
+// someService is one of the services that are so.
+func (x *Walk) someService(so func(*api.Job) bool) (k nomadtest.Key, ok bool) {
+	services := slices.DeleteFunc(x.Nomad.Jobs(), func(k nomadtest.Key) bool {
+		job := x.Nomad.Job(k)
+		return *job.Type != api.JobTypeService || !so(job)
+	})
+	if len(services) == 0 {
+		return nomadtest.Key{}, false
+	}
+	return services[x.rng.IntN(len(services))], true
+}
+
+// decide has the author of a service do something with its deployment, if that goes on.
+func (x *Walk) decide(what string, do func(d *api.Deployment) error) func() {
+	return func() {
+		deployments := map[nomadtest.Key]*api.Deployment{}
+		k, ok := x.someService(func(job *api.Job) bool {
+			d, _, err := x.Author.Jobs().LatestDeployment(*job.ID, nil)
+			deployments[nomadtest.Key{Namespace: *job.Namespace, ID: *job.ID}] = d
+			return err == nil && d != nil && (d.Status == api.DeploymentStatusRunning || d.Status == api.DeploymentStatusPaused)
+		})
+		if !ok {
+			return
+		}
+		err := do(deployments[k])
+		if x.try(err); err == nil {
+			x.Counts[what]++
+			x.say("author: %s: job=%s, version %d", what, k.ID, deployments[k].JobVersion)
+		}
+	}
+}
+
+func (x *Walk) promote(d *api.Deployment) error {
+	_, _, err := x.Author.Deployments().PromoteAll(d.ID, nil)
+	return err
+}
+
+func (x *Walk) failDeployment(d *api.Deployment) error {
+	_, _, err := x.Author.Deployments().Fail(d.ID, nil)
+	return err
+}
+
+// pause pauses a deployment, or has it go on.
+func (x *Walk) pause(d *api.Deployment) error {
+	_, _, err := x.Author.Deployments().Pause(d.ID, d.Status == api.DeploymentStatusRunning, nil)
+	return err
+}
