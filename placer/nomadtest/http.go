@@ -215,7 +215,7 @@ func (s *Server) listJobs(r *http.Request) (any, error) {
 			continue
 		}
 		out = append(out, &api.JobListStub{
-			ID: k.ID, Namespace: k.Namespace, Name: value(j.Name), Type: value(j.Type), Priority: value(j.Priority), Status: value(j.Status), Stop: value(j.Stop),
+			ID: k.ID, ParentID: value(j.ParentID), Namespace: k.Namespace, Name: value(j.Name), Periodic: j.Periodic != nil, ParameterizedJob: isParameterized(j), Type: value(j.Type), Priority: value(j.Priority), Status: value(j.Status), Stop: value(j.Stop),
 			CreateIndex: *j.CreateIndex, ModifyIndex: *j.ModifyIndex, JobModifyIndex: *j.JobModifyIndex, SubmitTime: *j.SubmitTime,
 		})
 	}
@@ -244,8 +244,12 @@ func (s *Server) serveRegister(r *http.Request) (any, error) {
 	if err := s.authorize(r, k.Namespace, submitJobs); err != nil {
 		return nil, err
 	}
+	overHTTP(r, request.Job)
 	request.Job.Canonicalize()
 	if err := s.checkModifyIndex(k, &request); err != nil {
+		return nil, err
+	}
+	if err := checkUpdate(s.jobs[k], request.Job); err != nil {
 		return nil, err
 	}
 	request.Job.SubmitTime = new(s.now().UnixNano())
@@ -281,7 +285,10 @@ func (s *Server) commitDelay(r *http.Request, k Key) {
 func (s *Server) serveJob(r *http.Request, parts []string) (any, error) {
 	// A job's id may have slashes.
 	last := parts[len(parts)-1]
-	known := slices.Contains([]string{"versions", "allocations", "evaluations", "deployment", "submission", "plan", "evaluate"}, last)
+	if n := len(parts) - 2; n > 0 && last == "force" && parts[n] == "periodic" {
+		parts = parts[:n+1]
+	}
+	known := last == "force" || slices.Contains([]string{"versions", "allocations", "evaluations", "deployment", "submission", "plan", "evaluate", "dispatch"}, last)
 	if known && len(parts) > 1 {
 		parts = parts[:len(parts)-1]
 	} else {
@@ -300,6 +307,10 @@ func (s *Server) serveJob(r *http.Request, parts []string) (any, error) {
 		return s.servePlan(r, k)
 	case "evaluate":
 		return s.serveEvaluate(r, k)
+	case "dispatch":
+		return s.serveDispatch(r, k)
+	case "force":
+		return s.serveForce(r, k)
 	}
 	if r.Method == http.MethodDelete {
 		purge, _ := strconv.ParseBool(r.URL.Query().Get("purge"))
@@ -378,8 +389,12 @@ func (s *Server) servePlan(r *http.Request, k Key) (any, error) {
 			return nil, httpError(http.StatusInternalServerError, "1 error occurred:\n\t* Task group %s validation failed: Task group count can't be negative\n\n", value(g.Name))
 		}
 	}
+	overHTTP(r, request.Job)
 	own := *request.Job
 	own.Canonicalize()
+	if isTemplate(&own) {
+		return &api.JobPlanResponse{}, nil
+	}
 	next := s.index + 1
 	own.JobModifyIndex, own.CreateIndex, own.Version = &next, &next, new(uint64(0))
 	was := uint64(0)

@@ -107,10 +107,10 @@ func (s *Server) register(r *api.JobRegisterRequest) *api.JobRegisterResponse {
 	if value(own.Stop) {
 		own.Status = new("dead")
 	}
-	own.CreateIndex, own.ModifyIndex, own.JobModifyIndex, own.Version = new(at), new(at), new(at), new(uint64(0))
+	own.CreateIndex, own.ModifyIndex, own.JobModifyIndex, own.Version = new(at), new(at), new(at), new(value(j.Version))
 	next := &job{Job: &own, spec: text, submissions: map[uint64]*api.JobSubmission{}}
 	if was != nil {
-		own.CreateIndex, own.Version = was.CreateIndex, new(*was.Version+1)
+		own.CreateIndex, own.Version = was.CreateIndex, new(max(*was.Version+1, value(j.Version)))
 		if hasLive(s.byJob[k]) {
 			own.Status = new("running")
 		}
@@ -118,7 +118,11 @@ func (s *Server) register(r *api.JobRegisterRequest) *api.JobRegisterResponse {
 	}
 	s.addVersion(next, &own, r.Submission)
 	s.setJob(k, next)
-	s.publishRegistered(k, own)
+	s.track(k)
+	if isTemplate(&own) {
+		s.updateStatus(k)
+	}
+	s.publishRegistered(k, *s.jobs[k].Job)
 	out := &api.JobRegisterResponse{JobModifyIndex: at}
 	if !isTemplate(&own) {
 		s.answerEval(out, s.evaluate(k, "job-register"))
@@ -145,9 +149,6 @@ func (s *Server) addVersion(j *job, v *api.Job, sub *api.JobSubmission) {
 	}
 }
 
-// isTemplate says whether the job itself is never placed.
-func isTemplate(j *api.Job) bool { return j.Periodic != nil || j.ParameterizedJob != nil }
-
 // deregister stops a job, or forgets it.
 func (s *Server) deregister(k Key, purge bool, submitted time.Time) (*api.JobDeregisterResponse, error) {
 	was := s.jobs[k]
@@ -159,12 +160,13 @@ func (s *Server) deregister(k Key, purge bool, submitted time.Time) (*api.JobDer
 	out.JobModifyIndex, out.EvalCreateIndex = at, at
 	if purge {
 		s.setJob(k, nil)
+		s.track(k)
 		if was.deployment.goesOn() {
 			was.deployment.end(api.DeploymentStatusCancelled, cancelledByStop)
 		}
 		s.purgeAllocs(k)
 		// The event has the job as it was before.
-		s.publish("JobDeregistered", "Job", k.ID, k.Namespace, map[string]any{"Job": was.Job, "Deleted": true})
+		s.publish("JobDeregistered", "Job", k.ID, k.Namespace, map[string]any{"Job": told(was.Job), "Deleted": true})
 		out.EvalID = s.evaluate(k, "job-deregister").ID
 		return out, nil
 	}
@@ -174,6 +176,7 @@ func (s *Server) deregister(k Key, purge bool, submitted time.Time) (*api.JobDer
 	next := &job{Job: &own, spec: Spec(&own), versions: was.versions, submissions: was.submissions, deployment: was.deployment}
 	s.addVersion(next, &own, nil)
 	s.setJob(k, next)
+	s.track(k)
 	s.updateStatus(k)
 	s.publishJob("JobDeregistered", k)
 	if !isTemplate(&own) {
@@ -239,7 +242,7 @@ func (s *Server) publishRegistered(k Key, own api.Job) {
 		return
 	}
 	tell := func(own api.Job) {
-		s.publish("JobRegistered", "Job", k.ID, k.Namespace, map[string]any{"Job": &own})
+		s.publish("JobRegistered", "Job", k.ID, k.Namespace, map[string]any{"Job": told(&own)})
 	}
 	s.after(time.Millisecond, "evaluation written", func() { tell(own) })
 	own.Status = new("dead")
@@ -247,7 +250,7 @@ func (s *Server) publishRegistered(k Key, own api.Job) {
 }
 
 func (s *Server) publishJob(event string, k Key) {
-	s.publish(event, "Job", k.ID, k.Namespace, map[string]any{"Job": s.jobs[k].Job})
+	s.publish(event, "Job", k.ID, k.Namespace, map[string]any{"Job": told(s.jobs[k].Job)})
 }
 
 // Job is a job as it is, nil where there is none.
@@ -279,6 +282,6 @@ func (s *Server) Collect(older time.Duration) {
 		}
 		delete(s.byJob, k)
 		delete(s.evals, k)
-		s.publish("JobBatchDeregistered", "Job", k.ID, k.Namespace, map[string]any{"Job": j.Job, "Deleted": true})
+		s.publish("JobBatchDeregistered", "Job", k.ID, k.Namespace, map[string]any{"Job": told(j.Job), "Deleted": true})
 	}
 }

@@ -104,7 +104,9 @@ func (s *Server) capacityChanged() {
 		}
 	}
 	if s.opts.OneWorker {
-		slices.SortStableFunc(blocked, func(a, b *api.Evaluation) int { return cmp.Compare(a.CreateIndex, b.CreateIndex) })
+		slices.SortStableFunc(blocked, func(a, b *api.Evaluation) int {
+			return cmp.Or(b.Priority-a.Priority, cmp.Compare(a.CreateIndex, b.CreateIndex))
+		})
 	}
 	s.unblocked++
 	pass := s.unblocked

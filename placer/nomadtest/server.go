@@ -41,7 +41,7 @@ type Options struct {
 	// Kill is how long a task takes to end after it was asked to. 300 ms by
 	// default.
 	Kill time.Duration
-	// OneWorker: what is blocked is tried oldest first, as by a server with one worker (and
+	// OneWorker: what is blocked is tried by priority, and else oldest first, as by a server with one worker (and
 	// nearly so with two: scenario "blocked"); else in any order, as if each evaluation had
 	// a worker of its own.
 	OneWorker bool
@@ -109,6 +109,7 @@ type Server struct {
 	// eventFaults are by chance for each event and stream.
 	eventFaults EventFaults
 	was         uncommitted
+	launchers   map[Key]*launcher // of periodic jobs
 }
 
 // SetPreemption has jobs preempt others whose priority is lower by ten at least, or not.
@@ -132,6 +133,7 @@ func New(o Options) *Server {
 		opts: o, index: 10, tables: map[string]uint64{}, nodes: map[string]*node{}, jobs: map[Key]*job{},
 		evals: map[Key][]*api.Evaluation{}, allocs: map[string]*alloc{}, byJob: map[Key][]*alloc{},
 		gpuUsers: map[string]map[string]bool{}, purged: map[string]*alloc{}, disconnected: map[string]bool{}, vars: map[string]*variable{}, counts: map[string]int{},
+		launchers: map[Key]*launcher{},
 	}
 }
 

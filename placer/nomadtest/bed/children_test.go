@@ -4,7 +4,6 @@
 package bed
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,8 +11,6 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 // A gang with pins to a class waits for its larger size, and a member of it fails meanwhile: it is
@@ -38,29 +35,14 @@ func TestClassGangWaitsForMoreAndLosesAMember(t *testing.T) {
 	})
 }
 
-// startsChildren is a placer that serves children, which this Nomad takes over HTTP.
-func (w *World) startsChildren() *Placer {
+// submitChild has the servers make a child, as of a template that there is not any more.
+func (w *World) submitChild(g Gang) {
 	w.T.Helper()
-	return w.start("", func(name string, client *nomad.Client, cfg *model.Config) {
-		cfg.Children = true
-		raw, err := api.NewClient(w.Nomad.Config(name, ""))
-		if err != nil {
-			w.T.Fatal(err)
-		}
-		client.ServeChildren(nomad.Children{
-			Register: func(ctx context.Context, job *api.Job, index uint64) (uint64, error) {
-				r, _, err := raw.Jobs().EnforceRegister(job, index, (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(ctx))
-				if err != nil {
-					return 0, err
-				}
-				return r.JobModifyIndex, nil
-			},
-			Plan: func(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error) {
-				r, _, err := raw.Jobs().Plan(job, false, (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(ctx))
-				return r, err
-			},
-		})
-	})
+	job := g.Job()
+	w.rules.submits(copyOf(job))
+	if _, _, err := w.Author.Jobs().Register(job, overRPC(w.T.Context(), job)); err != nil {
+		w.T.Fatal(err)
+	}
 }
 
 func child(template string, n int, g Gang) Gang {
@@ -73,7 +55,7 @@ func child(template string, n int, g Gang) Gang {
 func TestArray(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 8)
-		w.startsChildren()
+		w.StartPlacerOfChildren()
 		names := []string{}
 		for n := range 8 {
 			g := child("sweep", n, Gang{Members: 1, Runs: 10 * time.Minute, Meta: map[string]string{"pal_array_parallel": "2"}})
@@ -81,7 +63,7 @@ func TestArray(t *testing.T) {
 				g.Exit = 1
 			}
 			names = append(names, g.Name)
-			w.Submit(g)
+			w.submitChild(g)
 		}
 		most := 0
 		look := func(d time.Duration) {
@@ -99,7 +81,7 @@ func TestArray(t *testing.T) {
 		}
 		look(2 * time.Minute)
 		w.placers[0].Kill()
-		w.startsChildren()
+		w.StartPlacerOfChildren()
 		look(100 * time.Minute)
 		if most != 2 {
 			t.Errorf("%d ran at a time", most)
@@ -116,11 +98,11 @@ func TestArray(t *testing.T) {
 func TestChildAfterChild(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 8)
-		w.startsChildren()
-		w.Submit(child("sweep", 0, Gang{Members: 1, Runs: 10 * time.Minute}))
-		w.Submit(child("sweep", 1, Gang{Members: 1, Runs: 10 * time.Minute, Meta: map[string]string{"pal_after": "sweep/dispatch-0, sweep/dispatch-2"}}))
+		w.StartPlacerOfChildren()
+		w.submitChild(child("sweep", 0, Gang{Members: 1, Runs: 10 * time.Minute}))
+		w.submitChild(child("sweep", 1, Gang{Members: 1, Runs: 10 * time.Minute, Meta: map[string]string{"pal_after": "sweep/dispatch-0, sweep/dispatch-2"}}))
 		w.RunFor(15 * time.Minute)
-		w.Submit(child("sweep", 2, Gang{Members: 1, Runs: 10 * time.Minute}))
+		w.submitChild(child("sweep", 2, Gang{Members: 1, Runs: 10 * time.Minute}))
 		w.ExpectFinished("sweep/dispatch-1", 25*time.Minute)
 	})
 }
@@ -129,9 +111,9 @@ func TestChildAfterChild(t *testing.T) {
 func TestChildrenWaitForEachOther(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 2)
-		w.startsChildren()
+		w.StartPlacerOfChildren()
 		for n := range 4 {
-			w.Submit(child("sweep", n, Gang{Members: 2, Runs: 10 * time.Minute}))
+			w.submitChild(child("sweep", n, Gang{Members: 2, Runs: 10 * time.Minute}))
 		}
 		w.RunFor(time.Minute)
 		for n := range 4 {

@@ -58,6 +58,10 @@ var All = []Scenario{
 	{"stopped while its canary waits", stoppedWhileCanaryWaits},
 	{"a member goes while a canary waits", goneWhileCanaryWaits},
 	{"paused while its canary waits", paused},
+	{"dispatched", dispatched},
+	{"a template is edited", templateEdited},
+	{"periodic", periodic},
+	{"launched by the clock", launched},
 }
 
 // endsSoon has members killed a second after they were told to end, not five.

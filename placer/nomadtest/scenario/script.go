@@ -54,7 +54,11 @@ type Script struct {
 	seen map[string]int // allocations by id, numbered as they are first seen
 	// byNode: which member is where is chance; they are told by their nodes.
 	byNode bool
+	names  map[string]string // of jobs whose ids Nomad makes
 }
+
+// named is what a job is called.
+func (x *Script) named(id string) string { return cmp.Or(x.names[id], id) }
 
 // Play runs a scenario and returns what was seen. Its jobs are purged.
 func Play(c Cluster, s Scenario) string {
@@ -90,6 +94,7 @@ func (x *Script) must(err error) {
 var (
 	numbers    = regexp.MustCompile(`[0-9]+`)
 	identities = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}`)
+	identity8  = regexp.MustCompile(`-[0-9a-f]{8}$`)
 )
 
 // say prints what is done next.
@@ -223,9 +228,9 @@ func (x *Script) show(id string) {
 	x.settle(id)
 	job, _, err := x.API().Jobs().Info(id, nil)
 	if err != nil {
-		fmt.Fprintf(&x.out, "no job %s\n", id)
+		fmt.Fprintf(&x.out, "no job %s\n", x.named(id))
 	} else {
-		fmt.Fprintf(&x.out, "%s: %s, version %d", id, *job.Status, *job.Version)
+		fmt.Fprintf(&x.out, "%s: %s, version %d", x.named(id), *job.Status, *job.Version)
 		if *job.Stop {
 			fmt.Fprint(&x.out, ", stopped")
 		}
