@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/nomad/api"
-
 )
 
 // A gang with pins to a class waits for its larger size, and a member of it fails meanwhile: it is

@@ -111,6 +111,8 @@ type story struct {
 	// whole: all of them have, in version wholeIn, at wholeAt. disturbed is when a request of
 	// a placer's about it failed last.
 	whole bool
+	// template is the job of which it is a child; the zero key: it is none.
+	template nomadtest.Key
 	// gpusDone: all with GPUs have; what becomes of the others is Nomad's affair.
 	gpusDone  bool
 	wholeIn   uint64
@@ -211,12 +213,25 @@ func (r *rules) story(k nomadtest.Key) *story {
 func (r *rules) submits(j *api.Job) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.submitted(j)
+}
+
+// submitted takes in what an author wants of a job. r.mu is held.
+func (r *rules) submitted(j *api.Job) *story {
 	s := r.story(nomad.KeyOf(j))
 	s.last, s.gone, s.unknown = copyOf(j), false, false
 	j.Canonicalize()
 	s.form = authorForm(j)
 	s.wrote[s.form] = true
 	s.done, s.whole, s.gpusDone = map[string]bool{}, false, false
+	return s
+}
+
+// authoredJobs are the jobs that authors have registered or dispatched, sorted.
+func (r *rules) authoredJobs() []nomadtest.Key {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(r.order), func(k nomadtest.Key) bool { return r.jobs[k].last == nil })
 }
 
 func (r *rules) stops(k nomadtest.Key, purge bool) {
@@ -252,7 +267,7 @@ func (r *rules) wrote(x nomadtest.Write) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.story(x.Job)
-	if x.Kind == "register" && x.After != nil && x.After != x.Before {
+	if x.Kind != "deregister" && x.After != nil && x.After != x.Before {
 		r.atOnce[*x.After.JobModifyIndex] = x.Checked + 1
 	}
 	if x.After == nil {
@@ -266,6 +281,10 @@ func (r *rules) wrote(x nomadtest.Write) {
 	}
 	s.rewroteAt = time.Now()
 	r.reverts(s, x)
+	if (x.Kind == "dispatch" || x.Kind == "launch") && x.After != x.Before { // of a child, as its template is
+		r.submitted(copyOf(x.After)).template = nomadtest.Key{Namespace: x.Job.Namespace, ID: *x.After.ParentID}
+		s.late, s.since, s.kept = false, *x.After.JobModifyIndex, map[string]time.Time{}
+	}
 	if !strings.HasPrefix(x.Client, "placer") {
 		if x.Kind == "register" && x.After != nil { // what its author changed counts from here on
 			s.done, s.whole, s.gpusDone, s.late, s.since, s.kept = map[string]bool{}, false, false, false, *x.After.JobModifyIndex, map[string]time.Time{}

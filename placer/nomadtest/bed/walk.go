@@ -29,6 +29,7 @@ type Mix struct {
 	Submit, Edit, Stop, Purge, Rerun      int
 	Deploy                                int // a new version of a service, which fails or not
 	Promote, Fail, Pause                  int // what its author does with a deployment
+	Dispatch, Force, EndChild             int // children of templates
 	Crash, Cut, Recover, Drain, Sick      int
 	Kill, Second, Restart, Collect, Clock int
 	// Requests is the share of the placers' requests that fail, by one of Faults.
@@ -41,6 +42,7 @@ type Mix struct {
 func DefaultMix() Mix {
 	return Mix{
 		Submit: 40, Edit: 6, Stop: 5, Purge: 4, Rerun: 6, Deploy: 6, Promote: 5, Fail: 2, Pause: 2,
+		Dispatch: 6, Force: 2, EndChild: 3,
 		Crash: 2, Cut: 2, Recover: 8, Drain: 2, Sick: 3,
 		Kill: 4, Second: 2, Restart: 2, Collect: 1, Clock: 1,
 		Requests: 0.03,
@@ -125,7 +127,7 @@ func NewWalk(w *World, mix Mix) *Walk {
 		x.rules.disturbs(r)
 		return f
 	})
-	x.StartPlacer()
+	x.StartPlacerOfChildren()
 	return x
 }
 
@@ -153,6 +155,9 @@ func (x *Walk) act() {
 		{"promote", m.Promote, x.decide("promote: done", x.promote)},
 		{"fail a deployment", m.Fail, x.decide("fail a deployment: done", x.failDeployment)},
 		{"pause a deployment", m.Pause, x.decide("pause a deployment: done", x.pause)},
+		{"dispatch", m.Dispatch, x.dispatch},
+		{"force", m.Force, x.force},
+		{"end a child", m.EndChild, x.endChild},
 		{"stop", m.Stop, func() { x.withJob(func(k nomadtest.Key) { x.try(x.Stop(k)) }) }},
 		{"purge", m.Purge, func() { x.withJob(func(k nomadtest.Key) { x.try(x.Purge(k)) }) }},
 		{"re-run", m.Rerun, func() { x.withJob(func(k nomadtest.Key) { x.try(x.Rerun(k)) }) }},
@@ -213,6 +218,9 @@ func (x *Walk) submit() {
 		g.Change = elastic(1, int64(x.room(g.GPUs)))
 	}
 	x.hint(&g)
+	if x.rng.IntN(8) == 0 {
+		x.template(&g)
+	}
 	x.try(x.Register(g.Job()))
 }
 
@@ -416,12 +424,12 @@ func (x *Walk) kill() {
 		p.Kill()
 	}
 	x.RunFor(time.Duration(x.rng.IntN(3000)) * time.Millisecond)
-	x.StartPlacer()
+	x.StartPlacerOfChildren()
 }
 
 // second has another placer work for a while that does not know of the first.
 func (x *Walk) second() {
-	p := x.StartPlacer()
+	p := x.StartPlacerOfChildren()
 	x.RunFor(time.Duration(x.rng.IntN(10)) * time.Second)
 	p.Stop()
 }
@@ -438,6 +446,7 @@ func (x *Walk) Settle(within time.Duration) (open []string) {
 	x.liftQuarantine()
 	x.Excuse()
 	x.stopServices()
+	x.stopTemplates()
 	lift, seen := time.Now(), nomadtest.Progress{}
 	x.until(within, time.Second, func() bool {
 		if time.Since(lift) > time.Minute { // jobs fail still
@@ -471,8 +480,7 @@ func (x *Walk) stopServices() {
 }
 
 func (x *Walk) open() (out []string) {
-	for i := range x.made {
-		k := Key(fmt.Sprintf("job-%03d", i+1))
+	for _, k := range x.rules.authoredJobs() {
 		if why := x.openJob(k); why != "" {
 			out = append(out, fmt.Sprintf("%s: %s", k, why))
 		}
@@ -508,7 +516,7 @@ func (x *Walk) openJob(k nomadtest.Key) string {
 		return "stopped by its author, and started again"
 	case s.gone:
 		return ""
-	case x.left[k] && live == 0:
+	case (x.left[k] || x.left[s.template]) && live == 0:
 		return ""
 	case job == nil && !s.whole && !s.gpusDone: // else it was collected without its helper, which a drain had stopped
 		return "lost"
@@ -518,6 +526,8 @@ func (x *Walk) openJob(k nomadtest.Key) string {
 		return ""
 	case x.rules.formOf(job) != s.form:
 		return "not as its author wrote it last"
+	case isTemplate(job):
+		return ""
 	case failedAlone:
 		return ""
 	}
