@@ -210,7 +210,7 @@ func (g *Gang) PastKnown() bool {
 	if len(g.Pins.Groups) > 0 {
 		return g.Record != nil && g.positionKnown() && !g.mustLookBack()
 	}
-	return g.Nomad != Waiting || g.position.index == *g.Job.JobModifyIndex || *g.Job.Version == 0 // there is nothing before it
+	return g.Nomad != Waiting || g.position.index == *g.Job.JobModifyIndex || first(g.Job) // there is nothing before it
 }
 
 // Quiet says whether the gang needs no look until something happens to it or changes in

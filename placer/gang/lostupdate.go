@@ -159,7 +159,7 @@ func (g *Gang) undo(w World) ([]Effect, bool) {
 	if !g.overwrote {
 		return nothing()
 	}
-	if *g.Job.Version == 0 {
+	if first(g.Job) {
 		return []Effect{g.log(Warn, "the job was purged while it was being placed, purging it again"), Deregister{ToUndo, true}}, false
 	}
 	if !g.read.hasVersions {
@@ -167,7 +167,7 @@ func (g *Gang) undo(w World) ([]Effect, bool) {
 	}
 	lost := g.read.versions[*g.Job.Version-1]
 	switch {
-	case g.recreated && *g.Job.Version == 1 && lost != nil && ours(lost):
+	case g.recreated && lost != nil && first(lost) && ours(lost):
 		// Two of our registrations, one upon the other: no author has put pins there.
 		return []Effect{g.log(Warn, "the job was purged while it was being stopped, purging it again"), Deregister{ToUndo, true}}, false
 	case lost == nil:
@@ -181,6 +181,12 @@ func (g *Gang) undo(w World) ([]Effect, bool) {
 		return []Effect{g.log(Warn, "the job was stopped while it was being placed, stopping it again"), Deregister{ToUndo, false}}, false
 	}
 	return []Effect{g.log(Warn, "the job was edited while it was being placed, taking over the edit"), Register{Why: ToUndo, Job: lost}}, false
+}
+
+// first says whether the job is as it was first registered. A child begins with the version of its template, and
+// what comes through the RPC port with its own (seen on 1.11.3).
+func first(job *api.Job) bool {
+	return *job.Version == 0 || job.CreateIndex != nil && *job.CreateIndex == *job.JobModifyIndex
 }
 
 // ours says whether a version carries pins, which only we put there.

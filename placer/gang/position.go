@@ -48,7 +48,7 @@ func (g *Gang) findPosition(World) ([]Effect, bool) {
 		return nothing()
 	}
 	found := position{index: index, since: time.Unix(0, *g.Job.SubmitTime), gpus: rewrite.AllGPUs(g.Job)}
-	if *g.Job.Version == 0 {
+	if first(g.Job) {
 		g.position = found
 		return nothing()
 	}
