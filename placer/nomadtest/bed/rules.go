@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -35,8 +36,9 @@ import (
 //   - nothing is pinned to a GPU that still runs another member's tasks, be it of the same
 //     job or of one that was purged;
 //   - the gangs of a tenant have no more GPUs than its limit, but for a limited time, or if just
-//     before a placer started gangs Nomad replaced members, or another placer that does not know of
-//     it started others;
+//     before a placer started gangs Nomad replaced members, or chose GPUs for canaries, or another placer
+//     that does not know of it started others;
+//   - of the children of a template no more have GPUs than pal_array_parallel says, but for a limited time;
 //   - what Nomad puts back when a service's deployment fails (auto_revert) stays what is wanted, until its
 //     author registers it again;
 //   - a placer has one ledger: the queue has each gang on the GPUs that it holds in the
@@ -64,7 +66,8 @@ type rules struct {
 	// time (walk 9000593), did not know.
 	replaced, bothStarted time.Time
 	unknowable            bool
-	startedBy             map[string]time.Time // when each placer last started a gang
+	startedBy             map[string]time.Time     // when each placer last started a gang
+	arrays                map[nomadtest.Key]*array // of the last look, by template
 	placers               []*Placer
 	dead                  map[string]time.Time // when placers ended, of those that have
 	diedAt                time.Time            // the last of them
@@ -347,7 +350,7 @@ func (r *rules) placed(m nomadtest.Member) {
 	member := fmt.Sprintf("%s[%d]", m.Group, m.Number)
 	at := *m.PlacedBy.JobModifyIndex
 	late := cmp.Or(r.atOnce[at], at) < at // a member may have finished before it was written, and runs again (walk 760053)
-	if s.placed[as] || s.away[member] || late {
+	if s.placed[as] || s.away[member] || late || choosesCanaries(m.PlacedBy) {
 		r.replaced = time.Now()
 	}
 	s.placed[as], s.away[member] = true, false
@@ -358,6 +361,13 @@ func (r *rules) placed(m nomadtest.Member) {
 	if s.whole && !s.gone && !elastic && !s.preempted[as] && !s.late && !s.over[*m.PlacedBy.JobModifyIndex] {
 		r.violated("%s had finished, and %s[%d] is run again", m.Job, m.Group, m.Number)
 	}
+}
+
+// choosesCanaries says whether Nomad may start canaries of a job on GPUs that the placer did not choose, whatever the
+// tenant's limit: pins to a class leave it those of the node that are free (walk 2085 with many services).
+func choosesCanaries(job *api.Job) bool {
+	p, ok := rewrite.Pinned(job)
+	return ok && p.Mode != rewrite.ModeGPU && gang.HasCanaries(job)
 }
 
 func (r *rules) shared(gpu string, first, second nomadtest.Member) {
@@ -527,8 +537,10 @@ func (r *rules) look() {
 		inPart = r.lookAt(k) || inPart
 		gpus += r.gpusOf(k)
 	}
+	arrays := r.countArrays(keys)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	inPart = r.lookAtArrays(arrays) || inPart
 	r.lookedAt, r.inPart = at, r.lookAtLimit(gpus) || inPart
 }
 

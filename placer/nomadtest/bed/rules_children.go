@@ -1,0 +1,62 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package bed
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// array is what runs of the children of one template.
+type array struct {
+	running, most int
+	// since when more run than may; unknowable: a placer could not know of those that others had just started.
+	since      time.Time
+	unknowable bool
+}
+
+// countArrays counts the children of each template that have GPUs, and how many of them may.
+func (r *rules) countArrays(keys []nomadtest.Key) map[nomadtest.Key]*array {
+	out := map[nomadtest.Key]*array{}
+	for _, k := range keys {
+		job := r.w.Nomad.Job(k)
+		if job == nil || job.ParentID == nil || *job.ParentID == "" || !ours(job) {
+			continue
+		}
+		h, err := rewrite.ParseHints(job)
+		has := slices.ContainsFunc(r.w.Nomad.Members(k), func(m nomadtest.Member) bool { return m.Live() && len(m.GPUs) > 0 })
+		if err != nil || h.Parallel <= 0 || !has {
+			continue
+		}
+		template := nomadtest.Key{Namespace: k.Namespace, ID: *job.ParentID}
+		a := cmp.Or(out[template], &array{})
+		a.running, a.most = a.running+1, max(a.most, h.Parallel) // its author may have changed how many
+		out[template] = a
+	}
+	return out
+}
+
+// lookAtArrays looks whether more children of a template have GPUs than may, and says whether they do. r.mu is held.
+func (r *rules) lookAtArrays(now map[nomadtest.Key]*array) (beyond bool) {
+	for _, k := range r.order {
+		a, was := now[k], r.arrays[k]
+		if a == nil || a.running <= a.most {
+			continue
+		}
+		beyond = true
+		if a.since, a.unknowable = time.Now(), time.Since(r.replaced) < longCycle || time.Since(r.bothStarted) < longCycle; was != nil && !was.since.IsZero() {
+			a.since, a.unknowable = was.since, was.unknowable
+		}
+		if time.Since(a.since) > beyondLimit && !a.unknowable {
+			r.violated("%d children of %s have GPUs, and %d may, since %s", a.running, k, a.most, a.since.Format("15:04:05"))
+			a.since = time.Now()
+		}
+	}
+	r.arrays = now
+	return beyond
+}
