@@ -5,9 +5,11 @@ package bed
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -43,9 +45,9 @@ func (r *rules) countArrays(keys []nomadtest.Key) map[nomadtest.Key]*array {
 
 // lookAtArrays looks whether more children of a template have GPUs than may, and says whether they do. r.mu is held.
 func (r *rules) lookAtArrays(now map[nomadtest.Key]*array) (beyond bool) {
-	for _, k := range r.order {
+	for _, k := range slices.SortedFunc(maps.Keys(now), nomad.JobKey.Compare) {
 		a, was := now[k], r.arrays[k]
-		if a == nil || a.running <= a.most {
+		if a.running <= a.most {
 			continue
 		}
 		beyond = true
