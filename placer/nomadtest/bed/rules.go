@@ -65,6 +65,7 @@ type rules struct {
 	// just then, of which a placer that waited for an answer (walk 8400697), or decided at the same
 	// time (walk 9000593), did not know.
 	replaced, bothStarted time.Time
+	rerun                 time.Time // when Nomad last placed a member that was there before
 	unknowable            bool
 	startedBy             map[string]time.Time     // when each placer last started a gang
 	arrays                map[nomadtest.Key]*array // of the last look, by template
@@ -352,6 +353,9 @@ func (r *rules) placed(m nomadtest.Member) {
 	late := cmp.Or(r.atOnce[at], at) < at // a member may have finished before it was written, and runs again (walk 760053)
 	if s.placed[as] || s.away[member] || late || choosesCanaries(m.PlacedBy) {
 		r.replaced = time.Now()
+	}
+	if s.placed[as] || s.away[member] {
+		r.rerun = time.Now()
 	}
 	s.placed[as], s.away[member] = true, false
 	if done, ok := s.kept[member]; ok && !s.gone && s.rewroteAt.Sub(done) > atOnce {

@@ -51,7 +51,7 @@ func (r *rules) lookAtArrays(now map[nomadtest.Key]*array) (beyond bool) {
 			continue
 		}
 		beyond = true
-		if a.since, a.unknowable = time.Now(), time.Since(r.replaced) < longCycle || time.Since(r.bothStarted) < longCycle; was != nil && !was.since.IsZero() {
+		if a.since, a.unknowable = time.Now(), time.Since(r.rerun) < longCycle || time.Since(r.bothStarted) < longCycle; was != nil && !was.since.IsZero() {
 			a.since, a.unknowable = was.since, was.unknowable
 		}
 		if time.Since(a.since) > beyondLimit && !a.unknowable {
