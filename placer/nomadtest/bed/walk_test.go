@@ -157,6 +157,7 @@ is as its author wrote it last, and has finished. All the time none of these inv
 * Gangs are whole or not at all, and within their tenant's limit, which one walk in four has.
 * Nothing is touched that is not the placer's.
 * Nothing is run twice that had finished. Of a job whose members do not need each other, no finished member is.
+* Of the children of a template no more run at a time than it says (pal_array_parallel).
 * Before each decision, the queue has each gang on just the GPUs that it holds in the placer's view.
 
 A step is one thing that happens in that Nomad: a request is answered, an evaluation is worked on, a client starts or ends
@@ -188,15 +189,16 @@ A registration may be written long after Nomad has checked it ("slow write"). It
 what came upon these GPUs after that no placer could have known, and it does not count as given twice.
 
 Nomad's own affairs are: when a service's deployment replaces which member, that it tries none of these again once it has
-failed, what becomes of groups without GPUs that fail, and how often it tries a member that the others do not need. Members that Nomad replaces by itself may be above a tenant's limit.
+failed, what becomes of groups without GPUs that fail, and how often it tries a member that the others do not need. Members that
+Nomad replaces by itself, and canaries that it starts within pins to a class, may be above a tenant's limit.
 Of the members of one gang for which Nomad preempts another job's member, it has only the first wait for that one's end (seen
 on a real Nomad too): that counts as given twice only if the placer knew of it a second before.
 
 Not modelled: what Nomad's servers do to each other, federated regions, members on a silent node that may run on there
-(disconnect), deployments that wait for their author, registrations that Nomad writes after the placer has ceased to
-wait for its answer (stories have those), and real GPUs.
+(disconnect), registrations that Nomad writes after the placer has ceased to wait for its answer (stories have those), and
+real GPUs.
 
-Modelled, but not in the walks: hundreds of failures at a time. Dispatched and periodic jobs are in neither.
+Modelled, but not in the walks: hundreds of failures at a time, and children with a payload.
 
 | what happens | times | in walks | of which failed |
 |---|---|---|---|
