@@ -291,6 +291,7 @@ func (r *rules) wrote(x nomadtest.Write) {
 	}
 	if !strings.HasPrefix(x.Client, "placer") {
 		if x.Kind == "register" && x.After != nil { // what its author changed counts from here on
+			s.gone = *x.After.Stop
 			s.done, s.whole, s.gpusDone, s.late, s.since, s.kept = map[string]bool{}, false, false, false, *x.After.JobModifyIndex, map[string]time.Time{}
 		}
 		return
@@ -320,6 +321,7 @@ func (r *rules) reverts(s *story, x nomadtest.Write) {
 	switch {
 	case x.Kind == "revert":
 		s.reverted, s.revertedAt = r.formOf(x.After), x.Index
+		s.gone = s.gone || *x.After.Stop // it was stopped before it was registered last (scenario "reverted to a stopped version")
 		r.putBack++
 	case s.reverted == "" || x.Kind == "stop" || x.After != nil && x.After == x.Before:
 	case !strings.HasPrefix(x.Client, "placer") || x.After == nil || x.Checked < s.revertedAt:

@@ -220,3 +220,22 @@ func paused(x *Script) {
 	x.show("a")
 	x.group()
 }
+
+// revertedToStopped: a job was stopped, and run again as a version that fails. What Nomad puts back is stopped.
+func revertedToStopped(x *Script) {
+	single := func(script string) {
+		job := deployed(true, 0, script)
+		job.TaskGroups[0].Count = new(1)
+		x.deploy(job, "GPU-0-1")
+	}
+	single("")
+	x.untilDeployed("a")
+	x.say("stopped")
+	x.stop("a")
+	x.say("a version that fails")
+	single("sleep 1; exit 3")
+	x.untilStatus(2, api.DeploymentStatusFailed)
+	x.untilOver("a", 2)
+	x.show("a")
+	x.versions("a")
+}

@@ -58,6 +58,7 @@ var All = []Scenario{
 	{"stopped while its canary waits", stoppedWhileCanaryWaits},
 	{"a member goes while a canary waits", goneWhileCanaryWaits},
 	{"paused while its canary waits", paused},
+	{"reverted to a stopped version", revertedToStopped},
 	{"dispatched", dispatched},
 	{"a template is edited", templateEdited},
 	{"periodic", periodic},
