@@ -5,6 +5,7 @@ package measure
 
 import (
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -83,8 +84,14 @@ func TestNodeWhoseFabricIsNotReadyIsNotMeasured(t *testing.T) {
 	f.tell(t, "gpus=2")
 	n.until("ready", func() bool { return fabric() == "" })
 
-	one := &Scheduler{}
-	if one.inv.Devices = n.inv.Devices[:1]; one.mayHaveSwitches() {
-		t.Error("one GPU may have switches")
+	one := &Scheduler{cfg: Schedule{AskUnsuspected: time.Hour}}
+	var asked sync.WaitGroup
+	one.inv.Devices = n.inv.Devices[:1]
+	if !one.ready.due(time.Now(), 0, one.cfg.AskUnsuspected) {
+		t.Fatal("nobody is asked in the first place")
 	}
+	if one.ask(t.Context(), &asked, time.Now()); one.asking != nil {
+		t.Error("a node of one GPU is asked, which no NVSwitch joins to another")
+	}
+	asked.Wait()
 }
