@@ -133,6 +133,7 @@ func TestPastKnown(t *testing.T) {
 	}{
 		"its record is not read": {Gang{}, false},
 		"registered since":       {Gang{Record: &Record{JobModifyIndex: 200}}, false},
+		"its place is not known": {Gang{Record: &Record{JobModifyIndex: 200}, lookedBack: true}, false},
 		"registered last by us":  {Gang{Record: &Record{JobModifyIndex: 300}}, true},
 		"the versions were read": {Gang{Record: &Record{JobModifyIndex: 200}, position: position{index: 300}, lookedBack: true}, true},
 		"that is to be undone":   {Gang{Record: &Record{JobModifyIndex: 200}, position: position{index: 300}, overwrote: true}, true},

@@ -87,3 +87,14 @@ func TestArrivingGangStaysInTheQueue(t *testing.T) {
 		}
 	}
 }
+
+// A gang that is lost is looked at again, as it is to be requeued some time, until it is given up.
+func TestUnsettledUntilGivenUp(t *testing.T) {
+	job := plainJob("j", 300)
+	for givenUp, want := range map[string]bool{"": true, "its members failed too often": false} {
+		g := Gang{Observed: Observed{Job: job, Nomad: Lost, Pins: somePins("g1")}, Record: &Record{JobModifyIndex: 300, GivenUp: givenUp}}
+		if got := g.Unsettled(); got != want {
+			t.Errorf("given up %q: unsettled %v", givenUp, got)
+		}
+	}
+}
