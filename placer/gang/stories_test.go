@@ -343,7 +343,10 @@ func (s *story) job(d *datadriven.TestData, words []string) *api.Job {
 	args.MaybeScanArgs(s.t, "submitted", &submitted)
 	job.Name, job.SubmitTime, job.Priority = &name, &submitted, &priority
 	if s.onFailure != "" {
-		job.Meta = map[string]string{"pal_on_failure": string(s.onFailure)}
+		if job.Meta == nil {
+			job.Meta = map[string]string{}
+		}
+		job.Meta["pal_on_failure"] = string(s.onFailure)
 	}
 	return job
 }
