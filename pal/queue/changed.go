@@ -76,6 +76,7 @@ func (p *pass) giveOthers() {
 	for _, cl := range p.Queue.claims {
 		p.keep(cl.placement)
 	}
+	p.keepForMoving()
 	if p.turn != nil && p.turn.by != p.changed {
 		p.keep(p.turn.placement)
 	}

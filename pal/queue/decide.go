@@ -48,7 +48,8 @@ type pass struct {
 // danger. Then each step has the GPUs that those before it left:
 //
 //  1. Earlier decisions: their GPUs are held, and gangs start whose victims have stopped. Those whose
-//     victims have not may still start elsewhere, in their turn.
+//     victims have not may still start elsewhere, in their turn. So are those of members that are about
+//     to be moved (Moving).
 //  2. Overdue gangs have their turn. It comes before the queue, or an order that never
 //     reaches them could starve them.
 //  3. The queue, first to last.
@@ -67,6 +68,7 @@ func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 	defer p.putBack()
 	p.holdPending()
 	p.claims()
+	p.keepForMoving()
 	p.serve()
 	if p.turn == nil || q.opt.Backfill != BackfillNone {
 		p.walk()
@@ -175,6 +177,19 @@ func (p *pass) holdPending() {
 			p.keep(e.target)
 		} else {
 			p.keep(e.placement)
+		}
+	}
+}
+
+// keepForMoving holds GPUs for the members that are about to be moved: while they still run, these count as
+// free. Nothing that was promised before is one of them.
+func (p *pass) keepForMoving() {
+	for _, places := range p.moving {
+		for _, g := range places {
+			if pl, ok := pal.Place(p.c, g, p.opt.Placement); ok {
+				p.keep(pl)
+				break
+			}
 		}
 	}
 }

@@ -136,6 +136,7 @@ type Queue struct {
 	wantedAt      time.Duration // when a gang waited last that could have GPUs some time, after a pass
 	wanted        bool          // such a gang waited after the last pass
 	forecasts     forecasts     // of starts
+	moving        [][]pal.Gang  // see Moving
 }
 
 // New makes an empty queue.
@@ -333,6 +334,11 @@ func (q *Queue) Kept(id string) {
 	}
 }
 
+// Moving says which members of gangs that run are about to be moved by others than the Queue: each as a
+// gang of one member, with where it may go, the best first. Nobody gets the GPUs that they need meanwhile.
+// It holds until it is called again, or until Rebase.
+func (q *Queue) Moving(members [][]pal.Gang) { q.moving = members }
+
 // NoMoves says that nothing is moved before a time: a caller that moves at most so many
 // gangs an hour saves the search for moves that it would not make.
 func (q *Queue) NoMoves(until time.Duration) { q.movesFrom = until }
@@ -430,6 +436,7 @@ func (q *Queue) forget(e *entry) {
 // Rebase is called after the cluster was rebuilt: f gives every job its gang
 // and, if it runs, its placement in the numbers of the new cluster. What runs keeps running.
 func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang, pal.Placement)) {
+	q.moving = nil // in numbers of the old cluster
 	q.changeEach(func(e *entry) {
 		e.regang(func(g pal.Gang) (out pal.Gang) {
 			out, e.placement = f(e.job.ID, g, e.placement)

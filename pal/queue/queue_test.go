@@ -75,6 +75,9 @@ func (w *world) do(t *testing.T, d *datadriven.TestData) (string, error) {
 		return b.String(), nil
 	case "change":
 		return w.change(d.Input), nil
+	case "moving":
+		w.queue.Moving(w.moving(d.Input))
+		return w.decide(), nil
 	case "windows":
 		return "", w.windows(d.Input)
 	case "tenants":
@@ -207,6 +210,24 @@ func (w *world) submit(s string) error {
 	}
 	w.gangs[j.ID] = j.Gang
 	return w.queue.Submit(w.now, j)
+}
+
+// moving reads the GPUs of members that are about to be moved, "gpus [node]" a line: rather to the node.
+func (w *world) moving(lines string) (members [][]pal.Gang) {
+	for _, s := range strings.Split(strings.TrimSpace(lines), "\n") {
+		gpus, node := 0, -1
+		_, _ = fmt.Sscan(s, &gpus, &node)
+		g := pal.Gang{ID: "moves", Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 1, GPUs: gpus}}}
+		rather := g
+		rather.MemberSets = []pal.MemberSet{{Members: 1, GPUs: gpus, Eligible: make([]bool, w.cluster.Groups())}}
+		if node >= 0 {
+			rather.MemberSets[0].Eligible[node] = true
+		}
+		if gpus > 0 {
+			members = append(members, []pal.Gang{rather, g})
+		}
+	}
+	return members
 }
 
 // change asks where running gangs, "id gpus [tenant]" a line, could go if they asked for so many

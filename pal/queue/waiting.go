@@ -173,6 +173,7 @@ func (q *Queue) waits(now time.Duration, c *pal.Cluster, choose func([]Wait) []i
 	for _, cl := range q.claims {
 		p.keep(cl.placement)
 	}
+	p.keepForMoving()
 	queue := p.inOrder()
 	all := p.whys(queue)
 	of := choose(all)
