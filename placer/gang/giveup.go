@@ -31,6 +31,9 @@ func (g *Gang) ranFor(d time.Duration, until time.Time) bool {
 	return (!r.Ready.IsZero() || g.Request.Elastic != nil) && !r.Decided.IsZero() && until.Sub(r.Decided) >= d
 }
 
+// giveUp makes that the verdict on the job as it is.
+func (g *Gang) giveUp(r *Record, why string) { r.GivenUp, r.JobModifyIndex = why, *g.Job.JobModifyIndex }
+
 // GaveUp is why the gang is not tried any more, nil if it is.
 func (g *Gang) GaveUp() error {
 	if (g.Nomad == Waiting || g.Nomad == Lost) && g.Record != nil && g.Record.GivenUp != "" && len(g.Pins.Groups) > 0 {
@@ -40,10 +43,11 @@ func (g *Gang) GaveUp() error {
 }
 
 // forgive drops the verdict on what an earlier version did, if the author has another one run: he has
-// reverted to one that has pins, say.
+// reverted to one that has pins, say, or scaled it. That may have failed before it was seen to run.
 func (g *Gang) forgive() {
 	r := g.Record
-	if r == nil || r.GivenUp == "" || g.Nomad != Starting && g.Nomad != Running || r.JobModifyIndex == *g.Job.JobModifyIndex {
+	ran := g.Nomad == Starting || g.Nomad == Running || g.Nomad == Lost
+	if r == nil || r.GivenUp == "" || !ran || r.JobModifyIndex == *g.Job.JobModifyIndex {
 		return
 	}
 	own := *r
@@ -80,7 +84,7 @@ func (g *Gang) countFailure(w World) (*Record, []Effect) {
 	if r.UserFailures == 1 {
 		tries = "one try"
 	}
-	r.GivenUp = fmt.Sprintf("given up after %s: %s. Mend it and run it again", tries, f.Reason)
+	g.giveUp(&r, fmt.Sprintf("given up after %s: %s. Mend it and run it again", tries, f.Reason))
 	return &r, []Effect{g.log(Warn, "giving up", "reason", r.GivenUp)}
 }
 
@@ -125,13 +129,13 @@ func (g *Gang) requeueLost(w World) ([]Effect, bool) {
 	}
 	if failed && times >= maxInfraFailures {
 		r := *g.Record
-		r.GivenUp = fmt.Sprintf("given up after it was lost, or could not be started, %d times, the last time: %s. Run it again once that is mended", times+1, reason)
+		g.giveUp(&r, fmt.Sprintf("given up after it was lost, or could not be started, %d times, the last time: %s. Run it again once that is mended", times+1, reason))
 		return []Effect{g.log(Warn, "giving up", "reason", r.GivenUp), WriteRecord{r}}, false
 	}
 	r, said := g.countFailure(w)
 	if f := g.ownFailure(w); f != nil && r.GivenUp == "" && w.Now().Sub(f.At) >= retryWithin {
 		late := *r
-		late.GivenUp = fmt.Sprintf("not tried again, as for %.0f minutes after it failed no placer was there, or Nomad did not answer: %s. Run it again", retryWithin.Minutes(), f.Reason)
+		g.giveUp(&late, fmt.Sprintf("not tried again, as for %.0f minutes after it failed no placer was there, or Nomad did not answer: %s. Run it again", retryWithin.Minutes(), f.Reason))
 		r, said = &late, append(said, g.log(Warn, "giving up", "reason", late.GivenUp))
 	}
 	switch {

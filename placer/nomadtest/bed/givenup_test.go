@@ -130,3 +130,43 @@ func TestGivenUpThenMendedAsNomadHasIt(t *testing.T) {
 		w.ExpectFinished("a", 8*time.Hour)
 	})
 }
+
+// A gang was given up, with pins and no gate. Its author scales it, or changes it as Nomad has it: Nomad runs that
+// at once, and it fails before a placer looks. That is another try, not what was given up.
+func TestGivenUpThenFailsUnseen(t *testing.T) {
+	for name, change := range map[string]func(w *World){
+		"scaled": func(w *World) { w.scale("a", 1) },
+		"edited": func(w *World) {
+			job := copyOf(w.Nomad.Job(Key("a")))
+			runsScript(job.TaskGroups[0], "sleep 6; exit 1")
+			if err := w.Register(job); err != nil {
+				w.T.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			Run(t, Options{Seed: 1, Placer: fifo}, func(w *World) {
+				w.AddNodes(1, 2)
+				p := w.StartPlacer()
+				w.Submit(Gang{Name: "a", Members: 2, Change: func(j *api.Job) { runsScript(j.TaskGroups[0], "sleep 5; exit 1") }})
+				w.ExpectRunning("a", 3*time.Second)
+				p.Stop()
+				w.placers = nil
+				w.RunFor(20 * time.Minute)
+				p = w.StartPlacer()
+				w.Expect("given up", time.Minute, func() bool { return strings.HasPrefix(w.explained("a").Reason, "not tried again") })
+				if as := Carries(w.Nomad.Job(Key("a"))); as != "pinned" {
+					w.T.Fatal(as)
+				}
+				p.Stop()
+				w.placers = nil
+				w.RunFor(time.Hour)
+				change(w)
+				w.RunFor(30 * time.Second)
+				w.StartPlacer()
+				w.ExpectRunning("a", 10*time.Second)
+				w.Expect("tried as often as any", 20*time.Minute, func() bool { return strings.HasPrefix(w.explained("a").Reason, "given up after 3 tries") })
+			})
+		})
+	}
+}
