@@ -32,7 +32,9 @@ func (g *Gang) ranFor(d time.Duration, until time.Time) bool {
 }
 
 // giveUp makes that the verdict on the job as it is.
-func (g *Gang) giveUp(r *Record, why string) { r.GivenUp, r.JobModifyIndex = why, *g.Job.JobModifyIndex }
+func (g *Gang) giveUp(r *Record, why string) {
+	r.GivenUp, r.JobModifyIndex = why, *g.Job.JobModifyIndex
+}
 
 // GaveUp is why the gang is not tried any more, nil if it is.
 func (g *Gang) GaveUp() error {
