@@ -170,3 +170,20 @@ func TestGivenUpThenFailsUnseen(t *testing.T) {
 		})
 	}
 }
+
+// The servers' clocks are far behind the agent's. A gang that fails by itself is tried again all the same: the placer
+// has seen it run a moment ago.
+func TestOwnFailureWithClocksApart(t *testing.T) {
+	for _, apart := range []time.Duration{-20 * time.Minute, 0, 20 * time.Minute} {
+		Run(t, Options{Seed: 1, Placer: fifo}, func(w *World) {
+			w.AddNodes(1, 2)
+			w.StartPlacer()
+			w.Nomad.StepClock(apart)
+			w.Submit(Gang{Name: "a", Members: 2, Change: func(j *api.Job) { runsScript(j.TaskGroups[0], "sleep 60; exit 1") }})
+			w.Expect("given up", time.Hour, func() bool { return w.explained("a").State == gang.Failed })
+			if e := w.explained("a"); !strings.HasPrefix(e.Reason, "given up after 3 tries") {
+				w.T.Errorf("%s apart: %s", apart, e.Reason)
+			}
+		})
+	}
+}
