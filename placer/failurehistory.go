@@ -276,9 +276,10 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	var found []failure.Failure
 	for _, a := range p.m.State.Failed() {
 		if !p.failureHistory.knows(a) {
-			found = append(found, notAfter(p.m.Diagnose(a), now))
+			found = append(found, within(p.m.Diagnose(a), p.noFailureBefore(), now))
 		}
 	}
+	p.lookedAt = now
 	if len(found) == 0 {
 		return nil
 	}
@@ -305,12 +306,30 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// notAfter is the failure with times that are not after now. The servers' clock may be
-// ahead of ours: what happens a year from now would count for a year.
-func notAfter(f failure.Failure, now time.Time) failure.Failure {
-	if ahead := f.At.Sub(now); ahead > 0 {
-		f.At, f.Placed = f.At.Add(-ahead), f.Placed.Add(-ahead)
+// mostDelay is how long after it has happened Nomad tells of a failure at most, where its events come.
+const mostDelay = time.Minute
+
+// noFailureBefore is when a failure that is new to this placer cannot have happened yet: it would have
+// seen it when it looked last. Zero if it has not looked, or has lost touch with Nomad since.
+func (p *Placer) noFailureBefore() time.Time {
+	if p.lookedAt.IsZero() || p.resyncedAt.After(p.lookedAt) {
+		return time.Time{}
 	}
+	return p.lookedAt.Add(-mostDelay)
+}
+
+// within is the failure with times between two of ours. The servers' clock may be ahead of ours: what
+// happens a year from now would count for a year. It may be behind: a gang that has just failed would
+// count as one that failed while no placer was there.
+func within(f failure.Failure, least, most time.Time) failure.Failure {
+	by := time.Duration(0)
+	switch {
+	case f.At.After(most):
+		by = most.Sub(f.At)
+	case f.At.Before(least):
+		by = least.Sub(f.At)
+	}
+	f.At, f.Placed = f.At.Add(by), f.Placed.Add(by)
 	return f
 }
 

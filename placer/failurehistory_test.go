@@ -358,7 +358,36 @@ func TestTimesOfTheFuture(t *testing.T) {
 	if f := p.m.Failures[0]; !f.At.Equal(now) || !f.Placed.Equal(now.Add(-time.Minute)) {
 		t.Errorf("it failed at %v, placed at %v", f.At, f.Placed)
 	}
-	if f := (failure.Failure{At: now, Namespace: "default", Job: "j", Node: "n", Cause: failure.User}); (&model.Model{State: nomad.NewState(), Failures: []failure.Failure{notAfter(f, now)}}).FailedOn(nomad.JobKey{Namespace: "default", ID: "j"}, now.Add(2*model.AvoidFor)) != nil {
+	if f := (failure.Failure{At: now, Namespace: "default", Job: "j", Node: "n", Cause: failure.User}); (&model.Model{State: nomad.NewState(), Failures: []failure.Failure{within(f, time.Time{}, now)}}).FailedOn(nomad.JobKey{Namespace: "default", ID: "j"}, now.Add(2*model.AvoidFor)) != nil {
 		t.Error("its node is avoided for longer than it should be")
+	}
+}
+
+// A failure that comes to a placer that looked a moment ago has just happened, whatever the servers' clock
+// says. One that it finds when it begins, or after it has read all of Nomad again, may be old.
+func TestTimesOfThePast(t *testing.T) {
+	t.Parallel()
+	_, c := newVars(t)
+	p := newPlacer(t)
+	p.nomad, p.m.State = c, nomad.NewState()
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	fails := func(id string) time.Time {
+		p.m.State.PutAlloc(&nomad.Alloc{ID: id, Job: nomad.JobKey{Namespace: "default", ID: "j"}, Node: "n", Client: "failed", Desired: "run", GPUs: []string{"g"},
+			ModifyIndex: uint64(len(p.m.Failures) + 1), CreateTime: now.Add(-2 * time.Hour).UnixNano(), ModifyTime: now.Add(-time.Hour).UnixNano()})
+		if err := p.noteFailures(t.Context(), now); err != nil {
+			t.Fatal(err)
+		}
+		return p.m.Failures[len(p.m.Failures)-1].At
+	}
+	old := now.Add(-time.Hour)
+	if at := fails("first"); !at.Equal(old) {
+		t.Errorf("before it began: %v, want %v", at, old)
+	}
+	if at, want := fails("next"), now.Add(-mostDelay); !at.Equal(want) {
+		t.Errorf("since it looked: %v, want %v", at, want)
+	}
+	p.resyncedAt = now.Add(time.Second)
+	if at := fails("last"); !at.Equal(old) {
+		t.Errorf("while it was out of touch: %v, want %v", at, old)
 	}
 }

@@ -62,6 +62,7 @@ type Placer struct {
 	// missed: an event could not be read, or Nomad sent none, so that the state is not to be trusted.
 	missed     bool
 	resyncedAt time.Time
+	lookedAt   time.Time            // for failures
 	events     <-chan []nomad.Event // of the session's stream
 	deaf       atomic.Bool          // that stream has ended
 	heard      []nomad.Event        // taken off it, and not applied yet

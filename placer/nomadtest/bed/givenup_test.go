@@ -179,7 +179,7 @@ func TestOwnFailureWithClocksApart(t *testing.T) {
 			w.AddNodes(1, 2)
 			w.StartPlacer()
 			w.Nomad.StepClock(apart)
-			w.Submit(Gang{Name: "a", Members: 2, Change: func(j *api.Job) { runsScript(j.TaskGroups[0], "sleep 60; exit 1") }})
+			w.Submit(Gang{Name: "a", Runs: time.Minute, Exit: 1})
 			w.Expect("given up", time.Hour, func() bool { return w.explained("a").State == gang.Failed })
 			if e := w.explained("a"); !strings.HasPrefix(e.Reason, "given up after 3 tries") {
 				w.T.Errorf("%s apart: %s", apart, e.Reason)
