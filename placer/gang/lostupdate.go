@@ -39,7 +39,9 @@ const (
 // was set between them, and they tell nothing.
 //
 // Nomad itself puts a version back when a deployment fails (auto_revert), all of it: the
-// submit time, too (seen on 1.11.3), which no other two versions have in common.
+// submit time, too (seen on 1.11.3), which no other two versions have in common. It may have dropped the one that
+// it put back as it did so, the oldest: a version that succeeded, and that was submitted before all that ask for the
+// same, rests on none of them.
 //
 // A job that was purged and brought back cannot be told from a new one: Nomad
 // keeps no version of it. Somebody has to purge it again.
@@ -56,7 +58,8 @@ func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
 	if base == v-1 || versions[base] == nil {
 		return false
 	}
-	late, seen := false, false // written late; like a version before the last
+	late, seen := false, false                 // written late; like a version before the last
+	rests := now.Stable == nil || !*now.Stable // on a version that Nomad keeps
 	whole := AuthorSpec(now)
 	for u, o := range versions {
 		if u >= v {
@@ -66,9 +69,10 @@ func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
 		if after == 0 && same {
 			return false
 		}
+		rests = rests || after >= 0 && AuthorSpec(rewrite.Author(o)) == asks
 		late, seen = late || after < 0 && after >= -writeTime, seen || same && u < v-1
 	}
-	return late || submittedAfter(now, last) <= raceTime && !seen
+	return rests && (late || submittedAfter(now, last) <= raceTime && !seen)
 }
 
 func submittedAfter(a, b *api.Job) time.Duration {

@@ -138,7 +138,10 @@ func (s *Server) answerEval(out *api.JobRegisterResponse, e *api.Evaluation) {
 
 func (s *Server) addVersion(j *job, v *api.Job, sub *api.JobSubmission) {
 	j.versions = append([]*api.Job{v}, j.versions...)
-	if len(j.versions) > versionsKept {
+	if n := versionsKept; len(j.versions) > n {
+		if slices.IndexFunc(j.versions, func(v *api.Job) bool { return value(v.Stable) }) == n { // the newest of them stays
+			j.versions[n-1], j.versions[n] = j.versions[n], j.versions[n-1]
+		}
 		for _, old := range j.versions[versionsKept:] {
 			delete(j.submissions, *old.Version)
 		}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // canaried is a service of three members that updates by a canary, and whose author promotes it.
@@ -238,4 +240,26 @@ func revertedToStopped(x *Script) {
 	x.untilOver("a", 2)
 	x.show("a")
 	x.versions("a")
+}
+
+// revertedToOldest: Nomad keeps six versions, of those that have succeeded the newest. When that is put back, it is
+// dropped.
+func revertedToOldest(x *Script) {
+	job := deployed(true, 0, "")
+	job.TaskGroups[0].Count = new(1)
+	x.deploy(job, "GPU-0-1")
+	x.untilDeployed("a")
+	for n := range 6 {
+		edited := rewrite.Gate(job)
+		edited.Priority = new(60 + n)
+		x.register(edited)
+	}
+	x.versions("a")
+	x.say("a version that fails")
+	fails := deployed(true, 0, "sleep 1; exit 3")
+	fails.TaskGroups[0].Count = new(1)
+	x.deploy(fails, "GPU-0-1")
+	x.untilStatus(8, api.DeploymentStatusSuccessful)
+	x.versions("a")
+	x.show("a")
 }

@@ -59,6 +59,7 @@ var All = []Scenario{
 	{"a member goes while a canary waits", goneWhileCanaryWaits},
 	{"paused while its canary waits", paused},
 	{"reverted to a stopped version", revertedToStopped},
+	{"reverted to the oldest version", revertedToOldest},
 	{"dispatched", dispatched},
 	{"a template is edited", templateEdited},
 	{"periodic", periodic},
