@@ -100,3 +100,29 @@ func TestRevertedToAStoppedVersion(t *testing.T) {
 		}
 	})
 }
+
+// What Nomad puts back stays also where it keeps that version no more, and a later one asked for the same
+// (walk 188).
+func TestRevertedToAVersionThatIsNotKept(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 2)
+		p := w.StartPlacer()
+		w.Submit(deployed(0, true))
+		w.ExpectRunning("s", 10*time.Second)
+		w.RunFor(time.Minute)
+		p.Kill()
+		for _, script := range []string{"true 1", "sleep infinity", "true 2", "true 3", "sleep 0.2; exit 1"} {
+			w.RunFor(time.Second)
+			if err := w.Edit(Key("s"), func(j *api.Job) { runsScript(j.TaskGroups[0], script) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.StartPlacer()
+		w.Expect("Nomad puts a version back", 5*time.Minute, func() bool { return w.rules.counted().reverted > 0 })
+		version := *w.Nomad.Job(Key("s")).Version
+		w.RunFor(5 * time.Minute)
+		if now := *w.Nomad.Job(Key("s")).Version; now != version {
+			t.Errorf("version %d, then %d:\n%s", version, now, w.Describe())
+		}
+	})
+}
