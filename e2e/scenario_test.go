@@ -106,8 +106,8 @@ func (r *realNomad) Undrain(n int) {
 // shows is what the model is held to.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
-	half := len(scenario.All) / 2
-	for name, all := range map[string][]scenario.Scenario{"first": scenario.All[:half], "second": scenario.All[half:]} {
+	n := len(scenario.All)
+	for name, all := range map[string][]scenario.Scenario{"first": scenario.All[:n/3], "second": scenario.All[n/3 : 2*n/3], "third": scenario.All[2*n/3:]} {
 		t.Run(name, func(t *testing.T) { testScenarios(t, all) })
 	}
 }
