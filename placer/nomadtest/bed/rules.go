@@ -308,6 +308,8 @@ func (r *rules) wrote(x nomadtest.Write) {
 		// Purged in the moment of a race: it is to be purged again, if anybody knows.
 		s.unknown = s.gone && s.purge && !r.dead[x.Client].IsZero()
 		s.back, s.backAt = x.Client, time.Now()
+	case x.Before != nil && len(x.Before.Payload) > 0 && x.Kind == "register":
+		r.violated("%s registered %s, which loses its payload", x.Client, x.Job)
 	case x.Before != nil && !ours(x.Before) && x.Kind != "register":
 		r.violated("%s: %s of %s, which has neither gate nor pins", x.Client, x.Kind, x.Job)
 	}

@@ -55,9 +55,17 @@ func (x *Walk) dispatch() {
 		if x.rng.IntN(4) == 0 {
 			token = fmt.Sprint("token ", x.rng.IntN(3))
 		}
-		_, _, err := x.Author.Jobs().Dispatch(k.ID, map[string]string{"seed": fmt.Sprint(n)}, nil, "", &api.WriteOptions{IdempotencyToken: token})
+		var payload []byte
+		if x.rng.IntN(10) == 0 { // the placer does not serve it
+			payload = []byte("data")
+		}
+		r, _, err := x.Author.Jobs().Dispatch(k.ID, map[string]string{"seed": fmt.Sprint(n)}, payload, "", &api.WriteOptions{IdempotencyToken: token})
 		x.try(err)
 		x.Counts["dispatch: a child"]++
+		if err == nil && len(payload) > 0 {
+			x.Counts["dispatch: a child with a payload"]++
+			x.left[Key(r.DispatchedJobID)] = true
+		}
 	}
 }
 

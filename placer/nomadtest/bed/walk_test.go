@@ -198,7 +198,7 @@ Not modelled: what Nomad's servers do to each other, federated regions, members 
 (disconnect), registrations that Nomad writes after the placer has ceased to wait for its answer (stories have those), and
 real GPUs.
 
-Modelled, but not in the walks: hundreds of failures at a time, and children with a payload.
+Modelled, but not in the walks: hundreds of failures at a time.
 
 | what happens | times | in walks | of which failed |
 |---|---|---|---|
