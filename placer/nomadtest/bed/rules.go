@@ -39,6 +39,7 @@ import (
 //     before a placer started gangs Nomad replaced members, or chose GPUs for canaries, or another placer
 //     that does not know of it started others;
 //   - of the children of a template no more have GPUs than pal_array_parallel says, but for a limited time;
+//   - a child that was dispatched with a payload, which a registration would lose, is left alone;
 //   - what Nomad puts back when a service's deployment fails (auto_revert) stays what is wanted, until its
 //     author registers it again;
 //   - a placer has one ledger: the queue has each gang on the GPUs that it holds in the
