@@ -281,4 +281,5 @@ func (p *Placer) syncQueue(ctx context.Context) {
 	}
 	p.m.EndJob()
 	p.m.CountOutside()
+	p.m.SyncMoving()
 }

@@ -168,6 +168,19 @@ func (m *Model) CountOutside() {
 	m.Queue.Outside(m.heldBy(func(t *Tracked) bool { return !m.Queue.Counts(t.Key.String()) }))
 }
 
+// SyncMoving tells the queue which members of services Nomad is about to move, as their nodes are drained.
+func (m *Model) SyncMoving() {
+	var members [][]pal.Gang
+	for _, t := range m.Sorted() {
+		if t.Ours() && *t.Job.Type == api.JobTypeService {
+			m.BeginJob(t.Key)
+			members = append(members, m.View.Moving(t.Job)...)
+		}
+	}
+	m.EndJob()
+	m.Queue.Moving(members)
+}
+
 // Held is how many GPUs the jobs of each namespace hold that count as their tenants': not those
 // that Nomad places by itself.
 func (m *Model) Held() map[string]int { return m.heldBy(func(*Tracked) bool { return true }) }

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
 // A gang that needs GPUs which services hold keeps no free ones from others: services do not end.
@@ -125,6 +126,29 @@ func TestPlanOfAServiceDoesNotWait(t *testing.T) {
 			if err != nil || strings.HasPrefix(e.Reason, "would start") != service {
 				t.Errorf("service %v: %v, %v", service, e.Reason, err)
 			}
+		}
+	})
+}
+
+// The node of two members of a service is drained, and Nomad moves one after the other. Nobody gets the GPU
+// that the second one will need while the first is moved.
+func TestServiceIsDrainedMemberByMember(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "serve", Service: true, Members: 2})
+		w.ExpectRunning("serve", 10*time.Second)
+		w.AddNodes(1, 2)
+		w.RunFor(time.Minute) // its deployment is over
+		drained := w.Members(Key("serve"))[0].Node
+		w.Nomad.DrainServices(drained)
+		w.Submit(Gang{Name: "next", Runs: time.Hour})
+		w.Expect("the service runs elsewhere", time.Minute, func() bool {
+			there := slices.ContainsFunc(w.Members(Key("serve")), func(m nomadtest.Member) bool { return m.Node == drained })
+			return w.Running(Key("serve")) && !there
+		})
+		if w.Running(Key("next")) {
+			t.Error("another gang got a GPU that a member needed")
 		}
 	})
 }

@@ -1,0 +1,81 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomad
+
+import (
+	"slices"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// Moving are the members of a running service that Nomad moves, or is about to move: it stops those on a
+// node that is drained a few at a time (migrate), the others run on until then, and those that it has stopped
+// are there again once it has placed them. Each is a gang of one member, on the nodes that the job's pins
+// name, and on any. Nomad moves no members of batch jobs, and none that are pinned to their GPUs.
+func (v *View) Moving(job *api.Job) (members [][]pal.Gang) {
+	pins, _ := rewrite.Pinned(job)
+	if *job.Type != api.JobTypeService || pins.Mode == rewrite.ModeGPU || rewrite.Gated(job) || Ended(job) {
+		return nil
+	}
+	moves := map[string]int{}
+	for _, tg := range job.TaskGroups {
+		if n := v.moves(job, tg); n > 0 {
+			moves[*tg.Name] = n
+		}
+	}
+	if len(moves) == 0 {
+		return nil
+	}
+	r, err := v.Request(job)
+	if err != nil {
+		return nil
+	}
+	for _, set := range r.Gang.MemberSets {
+		set.Members = 1
+		anywhere, pinned := r.Gang, r.Gang
+		anywhere.MemberSets = []pal.MemberSet{set}
+		if gp, ok := pins.Of(set.Name); ok {
+			set.Eligible = v.on(set.Eligible, gp.Nodes)
+		}
+		pinned.MemberSets = []pal.MemberSet{set}
+		for range moves[set.Name] {
+			members = append(members, []pal.Gang{pinned, anywhere})
+		}
+	}
+	return members
+}
+
+// moves is how many members of a service's group are on drained nodes, or were stopped and are not placed
+// again yet.
+func (v *View) moves(job *api.Job, tg *api.TaskGroup) (n int) {
+	newest := map[string]*Alloc{}
+	for _, a := range v.state.AllocsOf(KeyOf(job)) {
+		if had := newest[a.Name]; a.Group == *tg.Name && (had == nil || a.CreateIndex > had.CreateIndex) {
+			newest[a.Name] = a
+		}
+	}
+	stay := 0
+	for _, a := range newest {
+		node := v.state.Nodes[a.Node]
+		switch {
+		case a.Member() && (node == nil || !node.Drain):
+			stay++
+		case a.Member(), a.Desired == api.AllocDesiredStatusStop && a.Next == "" && a.Client != api.AllocClientStatusFailed && a.Client != api.AllocClientStatusLost:
+			n++
+		}
+	}
+	return min(n, max(0, rewrite.Members(tg)-stay))
+}
+
+// on are those of the device groups that are on the nodes.
+func (v *View) on(eligible []bool, nodes []string) []bool {
+	out := slices.Clone(eligible)
+	for i := range out {
+		out[i] = out[i] && slices.Contains(nodes, v.groupNode(i).ID)
+	}
+	return out
+}
