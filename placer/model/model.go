@@ -174,7 +174,7 @@ func (m *Model) SyncMoving() {
 	for _, t := range m.Sorted() {
 		if t.Ours() && *t.Job.Type == api.JobTypeService {
 			m.BeginJob(t.Key)
-			members = append(members, m.View.Moving(t.Job)...)
+			members = append(members, m.View.Moving(t.Job, m.Time)...)
 		}
 	}
 	m.EndJob()

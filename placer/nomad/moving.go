@@ -4,7 +4,9 @@
 package nomad
 
 import (
+	"math"
 	"slices"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -12,18 +14,22 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
+// movedWithin is how long GPUs are kept for a member that Nomad has stopped: if it is not there by then,
+// something else keeps Nomad from placing it.
+const movedWithin = 5 * time.Minute
+
 // Moving are the members of a running service that Nomad moves, or is about to move: it stops those on a
 // node that is drained a few at a time (migrate), the others run on until then, and those that it has stopped
 // are there again once it has placed them. Each is a gang of one member, on the nodes that the job's pins
 // name, and on any. Nomad moves no members of batch jobs, and none that are pinned to their GPUs.
-func (v *View) Moving(job *api.Job) (members [][]pal.Gang) {
+func (v *View) Moving(job *api.Job, now time.Time) (members [][]pal.Gang) {
 	pins, _ := rewrite.Pinned(job)
 	if *job.Type != api.JobTypeService || pins.Mode == rewrite.ModeGPU || rewrite.Gated(job) || Ended(job) {
 		return nil
 	}
 	moves := map[string]int{}
 	for _, tg := range job.TaskGroups {
-		if n := v.moves(job, tg); n > 0 {
+		if n := v.moves(job, tg, now); n > 0 {
 			moves[*tg.Name] = n
 		}
 	}
@@ -51,7 +57,7 @@ func (v *View) Moving(job *api.Job) (members [][]pal.Gang) {
 
 // moves is how many members of a service's group are on drained nodes, or were stopped and are not placed
 // again yet.
-func (v *View) moves(job *api.Job, tg *api.TaskGroup) (n int) {
+func (v *View) moves(job *api.Job, tg *api.TaskGroup, now time.Time) (n int) {
 	newest := map[string]*Alloc{}
 	for _, a := range v.state.AllocsOf(KeyOf(job)) {
 		if had := newest[a.Name]; a.Group == *tg.Name && (had == nil || a.CreateIndex > had.CreateIndex) {
@@ -64,11 +70,21 @@ func (v *View) moves(job *api.Job, tg *api.TaskGroup) (n int) {
 		switch {
 		case a.Member() && (node == nil || !node.Drain):
 			stay++
-		case a.Member(), a.Desired == api.AllocDesiredStatusStop && a.Next == "" && a.Client != api.AllocClientStatusFailed && a.Client != api.AllocClientStatusLost:
+		case a.Member(), a.stoppedFor(now) < movedWithin:
 			n++
 		}
 	}
 	return min(n, max(0, rewrite.Members(tg)-stay))
+}
+
+// stoppedFor is how long ago Nomad stopped an allocation that had not failed, and that it has not replaced;
+// for ever of others.
+func (a *Alloc) stoppedFor(now time.Time) time.Duration {
+	failed := a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost
+	if a.Desired != api.AllocDesiredStatusStop || a.Next != "" || failed {
+		return math.MaxInt64
+	}
+	return now.Sub(time.Unix(0, a.ModifyTime))
 }
 
 // on are those of the device groups that are on the nodes.

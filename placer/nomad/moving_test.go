@@ -5,6 +5,7 @@ package nomad
 
 import (
 	"testing"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -15,19 +16,22 @@ import (
 // Nomad moves the members of a service on a drained node, one after the other: each that still runs there
 // will need GPUs on the job's other nodes, or elsewhere.
 func TestMoving(t *testing.T) {
+	stopped := time.Unix(1000, 0)
 	for name, c := range map[string]struct {
 		change func(*api.Job)
 		mode   rewrite.Mode
 		drain  bool
-		want   int // one of them has been stopped
+		after  time.Duration // one of them was stopped
+		want   int
 	}{
-		"a service":         {func(*api.Job) {}, rewrite.ModeClass, true, 3},
-		"no drain":          {func(*api.Job) {}, rewrite.ModeClass, false, 1},
-		"one is too many":   {func(j *api.Job) { j.TaskGroups[0].Count = new(3) }, rewrite.ModeClass, true, 2},
-		"pinned to GPUs":    {func(*api.Job) {}, rewrite.ModeGPU, true, 0},
-		"a batch job":       {func(j *api.Job) { j.Type = new(api.JobTypeBatch) }, rewrite.ModeClass, true, 0},
-		"it is stopped":     {func(j *api.Job) { j.Stop = new(true) }, rewrite.ModeClass, true, 0},
-		"it is to be moved": {func(j *api.Job) { *j = *rewrite.Gate(j) }, rewrite.ModeClass, true, 0},
+		"a service":               {func(*api.Job) {}, rewrite.ModeClass, true, time.Second, 3},
+		"no drain":                {func(*api.Job) {}, rewrite.ModeClass, false, time.Second, 1},
+		"it was stopped long ago": {func(*api.Job) {}, rewrite.ModeClass, true, time.Hour, 2},
+		"one is too many":         {func(j *api.Job) { j.TaskGroups[0].Count = new(3) }, rewrite.ModeClass, true, time.Second, 2},
+		"pinned to GPUs":          {func(*api.Job) {}, rewrite.ModeGPU, true, time.Second, 0},
+		"a batch job":             {func(j *api.Job) { j.Type = new(api.JobTypeBatch) }, rewrite.ModeClass, true, time.Second, 0},
+		"it is stopped":           {func(j *api.Job) { j.Stop = new(true) }, rewrite.ModeClass, true, time.Second, 0},
+		"it is to be moved":       {func(j *api.Job) { *j = *rewrite.Gate(j) }, rewrite.ModeClass, true, time.Second, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := world(3)
@@ -45,7 +49,7 @@ func TestMoving(t *testing.T) {
 			c.change(pinned)
 			s.PutJob(pinned)
 			put := func(id, node, desired, gpu, other string) {
-				s.PutAlloc(&Alloc{ID: id, Name: "j.g[" + id + "]", Job: KeyOf(job), Group: *job.TaskGroups[0].Name, Node: node, Client: "running", Desired: desired, GPUs: []string{gpu, other}, CreateIndex: 10, ModifyIndex: 10})
+				s.PutAlloc(&Alloc{ID: id, Name: "j.g[" + id + "]", Job: KeyOf(job), Group: *job.TaskGroups[0].Name, Node: node, Client: "running", Desired: desired, GPUs: []string{gpu, other}, CreateIndex: 10, ModifyIndex: 10, ModifyTime: stopped.UnixNano()})
 			}
 			put("0", "id-0", "run", "n0-0", "n0-1")
 			put("1", "id-0", "run", "n0-2", "n0-3")
@@ -57,7 +61,7 @@ func TestMoving(t *testing.T) {
 				s.putNode(&n)
 			}
 			v := view(t, s)
-			got := v.Moving(pinned)
+			got := v.Moving(pinned, stopped.Add(c.after))
 			if len(got) != c.want {
 				t.Fatalf("%d members are about to be moved, want %d", len(got), c.want)
 			}
