@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -79,10 +81,81 @@ func (r *realNomad) Cut(n int) {
 	if err := r.Clients()[n].Kill(r.t.Context()); err != nil {
 		r.t.Fatal(err)
 	}
-	r.Until("Nomad knows that the node is down", func() bool { return r.node(n).Status == api.NodeStatusDown })
+	r.untilAway(n)
+}
+
+func (r *realNomad) Hang(n int) {
+	if err := r.Clients()[n].Pause(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.untilAway(n)
+}
+
+func (r *realNomad) untilAway(n int) {
+	r.Until("Nomad knows that the node is away", func() bool {
+		status := r.node(n).Status
+		return status == api.NodeStatusDown || status == api.NodeStatusDisconnected
+	})
+}
+
+func (r *realNomad) Crash(n int) {
+	r.kill(n)
+	r.untilAway(n)
+}
+
+func (r *realNomad) Reboot(n int) {
+	r.kill(n)
+	r.start(n)
+}
+
+// kill kills the client and the tasks with those that watch over them.
+func (r *realNomad) kill(n int) {
+	if err := r.Clients()[n].Kill(r.t.Context()); err != nil {
+		r.t.Fatal(err)
+	}
+	as, _, err := r.API().Nodes().Allocations(r.NodeID(n), nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, a := range as {
+		for _, pid := range processesOf(r.t, a.ID) {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
+		}
+	}
+}
+
+// processesOf are an allocation's executors, then its tasks.
+func processesOf(t *testing.T, alloc string) (pids []int) {
+	t.Helper()
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, of := range []string{"cmdline", "environ"} {
+		for _, dir := range dirs {
+			text, _ := os.ReadFile(filepath.Join(dir, of)) // it may be gone
+			executor := of == "cmdline" && strings.Contains(string(text), "executor") && strings.Contains(string(text), alloc)
+			task := of == "environ" && strings.Contains(string(text), "NOMAD_ALLOC_ID="+alloc)
+			if pid, err := strconv.Atoi(filepath.Base(dir)); err == nil && (executor || task) {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
 }
 
 func (r *realNomad) Recover(n int) {
+	if r.Clients()[n].PID() == 0 {
+		r.start(n)
+		return
+	}
+	if err := r.Clients()[n].Resume(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.Until("Nomad knows that the node is back", func() bool { return r.node(n).Status == api.NodeStatusReady })
+}
+
+func (r *realNomad) start(n int) {
 	if err := r.Clients()[n].Start(r.t.Context()); err != nil {
 		r.t.Fatal(err)
 	}
@@ -106,9 +179,13 @@ func (r *realNomad) Undrain(n int) {
 // shows is what the model is held to.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
-	n := len(scenario.All)
-	for name, all := range map[string][]scenario.Scenario{"first": scenario.All[:n/3], "second": scenario.All[n/3 : 2*n/3], "third": scenario.All[2*n/3:]} {
-		t.Run(name, func(t *testing.T) { testScenarios(t, all) })
+	const clusters = 4
+	parts := map[int][]scenario.Scenario{}
+	for i, s := range scenario.All { // those that take long are beside each other
+		parts[i%clusters] = append(parts[i%clusters], s)
+	}
+	for i, all := range parts {
+		t.Run(strconv.Itoa(i), func(t *testing.T) { testScenarios(t, all) })
 	}
 }
 

@@ -55,6 +55,14 @@ type alloc struct {
 	killing, signalled bool
 	// unreported is how it ended while its client was cut off, "" if it did not.
 	unreported string
+	// untold is what its tasks went through since its client was cut off.
+	untold []*api.TaskEvent
+	// unknownSince is when Nomad lost touch with it the last time, toReconnect whether Nomad has to note
+	// yet what became of it.
+	unknownSince time.Time
+	toReconnect  bool
+	began        time.Time // its tasks, the last time
+	score        int       // of its placement
 	// purged is when its job was.
 	purged      time.Time
 	purgedIndex uint64
@@ -199,7 +207,8 @@ func (s *Server) startAlloc(a *alloc) {
 
 // previousStillRuns says whether the one that the allocation replaces has not ended yet, or one that
 // gave way to it (both wait on the same client: scenarios "destructive" and "preempted"). It waits for no other, which may still run on its GPUs, and not for one that was lost, which its
-// client still ends when the node is back (both seen on 1.11.3, the second by "node down").
+// client still ends when the node is back (both seen on 1.11.3, the second by "node down"; a client that only hung was
+// seen to wait for that, too).
 func (s *Server) previousStillRuns(a *alloc) bool {
 	for _, id := range a.preempts {
 		if o := s.allocs[id]; o != nil && !o.clientTerminal() {
@@ -293,13 +302,20 @@ func (s *Server) allocEnded(a *alloc, status string) {
 	for _, t := range a.tasks {
 		t.State, t.Failed = "dead", status == api.AllocClientStatusFailed
 	}
+	unknown := a.client == api.AllocClientStatusUnknown
 	a.client, a.failedAt = status, s.now()
 	s.nextIndex("allocs")
+	s.forgetFollowUp(a)
 	s.updateAlloc(a, "AllocationUpdated")
 	s.notifyEnded(a)
 	if s.jobs[a.key] == nil {
 		a.desired = api.AllocDesiredStatusStop
 		s.evaluate(a.key, "job-deregister")
+	} else if unknown {
+		if status == api.AllocClientStatusFailed {
+			s.reportUnhealthy(a)
+		}
+		s.evaluate(a.key, "reconnect")
 	} else if s.reportUnhealthy(a) {
 		// its deployment's watcher sees to it
 	} else if _, again := s.rescheduleTime(a); again && status == api.AllocClientStatusFailed && a.followUp == "" {
@@ -318,6 +334,26 @@ func (s *Server) jobChanged(k Key, event string) {
 
 func (s *Server) taskEvent(a *alloc, e *api.TaskEvent) {
 	e.Time = s.now().UnixNano()
+	if e.Type == api.TaskStarted {
+		a.began = s.now()
+	}
+	if n := s.nodes[a.node]; n != nil && n.cut {
+		a.untold = append(a.untold, e)
+		return
+	}
+	s.tellUntold(a)
+	s.tellEvent(a, e)
+}
+
+// tellUntold tells what tasks went through while their client was cut off.
+func (s *Server) tellUntold(a *alloc) {
+	for _, e := range a.untold {
+		s.tellEvent(a, e)
+	}
+	a.untold = nil
+}
+
+func (s *Server) tellEvent(a *alloc, e *api.TaskEvent) {
 	for _, name := range slices.Sorted(maps.Keys(a.tasks)) {
 		t := *a.tasks[name]
 		t.Events = append(slices.Clone(t.Events), e)
@@ -341,7 +377,7 @@ func (s *Server) stopTasks(a *alloc) {
 		if !reach() {
 			return
 		}
-		if a.client == api.AllocClientStatusRunning {
+		if a.tasksRun() {
 			s.taskEvent(a, &api.TaskEvent{Type: api.TaskKilling})
 		}
 		a.signalled = true
@@ -349,7 +385,7 @@ func (s *Server) stopTasks(a *alloc) {
 			if !reach() {
 				return
 			}
-			if a.client == api.AllocClientStatusRunning {
+			if a.tasksRun() {
 				exit := onSignal(a)
 				s.taskEvent(a, &api.TaskEvent{Type: api.TaskTerminated, ExitCode: exit, Details: map[string]string{"exit_code": strconv.Itoa(exit)}})
 				s.taskEvent(a, &api.TaskEvent{Type: api.TaskKilled})
@@ -375,6 +411,7 @@ func (s *Server) killTime(a *alloc) time.Duration {
 // up meanwhile is ended; what it has forgotten is gone.
 func (s *Server) reconnectAlloc(a *alloc, forgotten bool) {
 	running := s.gpuUsers != nil && s.usesGPU(a)
+	s.tellUntold(a)
 	switch {
 	case a.clientTerminal() && running:
 		s.afterJitter(s.opts.Client+s.opts.Kill, "client ends what was lost, "+a.id, func() {
@@ -386,19 +423,48 @@ func (s *Server) reconnectAlloc(a *alloc, forgotten bool) {
 			s.updateAlloc(a, "AllocationUpdated")
 		})
 	case a.clientTerminal():
-	case forgotten:
-		s.taskEvent(a, &api.TaskEvent{Type: "Failed Restoring Task"})
-		s.allocEnded(a, api.AllocClientStatusFailed)
+	case forgotten && a.client != api.AllocClientStatusPending && a.desired == api.AllocDesiredStatusRun:
+		s.startOver(a)
+	case forgotten && a.client != api.AllocClientStatusPending:
+		s.allocEnded(a, api.AllocClientStatusComplete)
 	case a.unreported != "":
 		s.allocEnded(a, a.unreported)
 	case a.desired != api.AllocDesiredStatusRun:
-		a.killing = false
-		s.stopTasks(a)
+		s.stopTasks(a) // unless it is about to
 	case a.client == api.AllocClientStatusPending:
 		s.startAlloc(a)
+	case a.client == api.AllocClientStatusUnknown:
+		s.tellReconnected(a)
+		s.reportHealthy(a)
 	default:
 		s.reportHealthy(a)
 	}
+}
+
+// startOver has the client of a machine that has crashed start again what it ran (scenarios "rebooted" and "away and crashed").
+func (s *Server) startOver(a *alloc) {
+	a.run++
+	run := a.run
+	s.taskEvent(a, &api.TaskEvent{Type: "Failed Restoring Task"})
+	if a.client == api.AllocClientStatusUnknown {
+		s.tellReconnected(a)
+	}
+	s.afterJitter(s.opts.Client, "client starts "+a.id+" again", func() { // also if it is cut off by then
+		if a.run != run || s.nodes[a.node] == nil || a.signalled || a.clientTerminal() {
+			return
+		}
+		if why := s.reserveError(a); why != "" {
+			s.taskEvent(a, &api.TaskEvent{Type: "Task hook failed", Message: why, DisplayMessage: why})
+			s.allocEnded(a, api.AllocClientStatusFailed)
+			return
+		}
+		s.useGPUs(a)
+		s.taskEvent(a, &api.TaskEvent{Type: api.TaskStarted})
+		s.nextIndex("allocs")
+		s.reportUpdate(a)
+		s.runTasks(a)
+		s.reportHealthy(a)
+	})
 }
 
 // useGPUs notes which tasks really use a GPU.

@@ -21,6 +21,8 @@ type node struct {
 	cut bool
 	// dead: its tasks are gone.
 	dead bool
+	// times counts how often it went away and came back.
+	times int
 }
 
 // AddNode registers a client, or registers it again with other contents. The node
@@ -100,24 +102,44 @@ func (s *Server) disconnectNode(id string, dead bool) {
 	if n == nil || n.cut {
 		return
 	}
-	n.cut, n.dead = true, dead
+	n.cut, n.dead, n.times = true, n.dead || dead, n.times+1
 	if dead {
 		for _, a := range s.sortedAllocs() {
 			if a.node == id {
+				a.run++
 				s.releaseGPUs(a)
 			}
 		}
 	}
-	s.afterJitter(time.Second, "heartbeats of "+id+" are missed", func() {
-		if n := s.nodes[id]; n != nil && n.cut && n.Status == api.NodeStatusReady {
-			s.must(s.editNode(id, "NodeEvent", func(n *api.Node) { n.Status = api.NodeStatusDown }))
+	s.stopAlone(id)
+	s.missHeartbeats(n, n.times)
+}
+
+// missHeartbeats has Nomad find that a node is away.
+func (s *Server) missHeartbeats(n *node, times int) {
+	id, wait := n.ID, time.Second
+	if n.Status == api.NodeStatusDisconnected {
+		wait = 10 * time.Second // it is away still
+	}
+	s.afterJitter(wait, "heartbeats of "+id+" are missed", func() {
+		n := s.nodes[id]
+		if n == nil || n.times != times || n.Status == api.NodeStatusDown {
+			return
+		}
+		status := api.NodeStatusDown
+		if n.Status != api.NodeStatusInit && s.mayBeBack(id) {
+			status = api.NodeStatusDisconnected
+			defer s.missHeartbeats(n, times)
+		}
+		if n.Status != status {
+			s.must(s.editNode(id, "NodeEvent", func(n *api.Node) { n.Status = status }))
 			s.evaluateNode(id)
 		}
 	})
 }
 
 // RecoverNode brings a machine back. A client that was cut off is told a moment
-// later what to stop; one that crashed has forgotten what it ran.
+// later what to stop; one that crashed starts again what it ran, if it is to go on.
 func (s *Server) RecoverNode(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,17 +147,44 @@ func (s *Server) RecoverNode(id string) {
 	if n == nil || !n.cut {
 		return
 	}
-	n.cut = false
-	s.must(s.editNode(id, "NodeRegistration", func(n *api.Node) { n.Status = api.NodeStatusReady }))
-	dead := n.dead
-	n.dead = false
+	n.cut, n.times = false, n.times+1
+	if n.Status != api.NodeStatusDisconnected {
+		s.nodeReady(n, true)
+		return
+	}
+	times := n.times
+	s.hearOfUnknown(n)
+	s.must(s.editNode(id, "NodeEvent", func(n *api.Node) { n.Status = api.NodeStatusInit }))
+	s.evaluateNode(id)
+	s.afterJitter(s.opts.Client, "client of "+id+" tells what it runs", func() {
+		if n := s.nodes[id]; n != nil && n.times == times {
+			s.reconnectAllocs(n)
+			s.afterJitter(s.opts.Client, id+" is ready again", func() {
+				if n := s.nodes[id]; n != nil && n.times == times {
+					s.nodeReady(n, false)
+				}
+			})
+		}
+	})
+}
+
+// nodeReady has Nomad use a node again; tell: its client tells now what it runs.
+func (s *Server) nodeReady(n *node, tell bool) {
+	s.must(s.editNode(n.ID, "NodeRegistration", func(n *api.Node) { n.Status = api.NodeStatusReady }))
+	if tell {
+		s.reconnectAllocs(n)
+	}
+	s.evaluateNode(n.ID)
+	s.capacityChanged()
+}
+
+func (s *Server) reconnectAllocs(n *node) {
 	for _, a := range s.sortedAllocs() {
-		if a.node == id {
-			s.reconnectAlloc(a, dead)
+		if a.node == n.ID {
+			s.reconnectAlloc(a, n.dead)
 		}
 	}
-	s.evaluateNode(id)
-	s.capacityChanged()
+	n.dead = false
 }
 
 // SetHealth makes GPUs healthy or not, as their plugin tells. Nomad does not stop

@@ -100,7 +100,7 @@ func (p *plan) placeMember(g *api.TaskGroup, number int, before *alloc, stopBefo
 		} else {
 			p.failed[*g.Name].CoalescedFailures++
 		}
-		if before != nil && !before.migrate && before.desired == api.AllocDesiredStatusRun && p.stop[before] == "" {
+		if before != nil && (stopBefore || !before.migrate) && before.desired == api.AllocDesiredStatusRun && p.stop[before] == "" {
 			delete(p.stop, before) // it stays until there is a place
 			p.used = nil
 		}
@@ -175,10 +175,11 @@ func (p *plan) newAlloc(g *api.TaskGroup, number int, before *alloc, node string
 	}
 	if before != nil {
 		a.previous = before.id
-		if before.client == api.AllocClientStatusFailed {
+		if before.client == api.AllocClientStatusFailed || before.client == api.AllocClientStatusUnknown && !before.migrate {
 			a.reschedules = append(slices.Clone(before.reschedules), p.s.now())
 		}
 	}
+	a.score = p.score(a)
 	p.usage(node).add(a)
 	p.place = append(p.place, a)
 	return a
@@ -268,10 +269,11 @@ func (s *Server) apply(p *plan, e api.Evaluation) {
 	s.nextIndex("evals")
 	k := p.key
 	s.setDeployment(p)
-	changed := len(p.stop)+len(p.update)+len(p.place) > 0
+	changed := len(p.stop)+len(p.update)+len(p.place)+len(p.parting) > 0
 	for _, a := range slices.SortedFunc(maps.Keys(p.stop), compareAllocs) {
 		s.applyStop(a, p.stop[a])
 	}
+	s.applyParting(p)
 	for _, a := range p.update {
 		a.job, a.eval = p.job, e.ID
 		s.joinDeployment(a, p.deployment)
@@ -296,6 +298,9 @@ func (s *Server) apply(p *plan, e api.Evaluation) {
 	s.trimAllocs(k)
 	s.endDeployment(p)
 	s.scheduleReschedules(p)
+	if p.placeAfter > 0 {
+		s.evaluateAfter(k, "alloc-failure", p.placeAfter)
+	}
 	s.finishEval(p, e)
 	event := "EvaluationUpdated"
 	if changed {
@@ -321,7 +326,11 @@ func (s *Server) purgeAllocs(k Key) {
 }
 
 func (s *Server) applyStop(a *alloc, status string) {
-	a.desired = api.AllocDesiredStatusStop
+	a.desired, a.toReconnect = api.AllocDesiredStatusStop, false
+	if a.client == status { // it failed while its node was away
+		s.updateAlloc(a, "PlanResult")
+		return
+	}
 	if status != "" {
 		a.client, a.lostIndex = status, s.index
 		for name, t := range a.tasks {

@@ -84,7 +84,7 @@ func (s *Server) evalByID(k Key, id string) *api.Evaluation {
 func (s *Server) evaluateNode(id string) {
 	seen := map[Key]bool{}
 	for _, a := range s.allocs {
-		if a.node == id && !a.terminal() {
+		if a.node == id && (!a.clientTerminal() || value(a.job.Type) == api.JobTypeService && a.desired == api.AllocDesiredStatusRun) {
 			seen[a.key] = true
 		}
 	}
@@ -135,6 +135,12 @@ type plan struct {
 	stop   map[*alloc]string
 	update []*alloc // in place
 	place  []*alloc
+	// parting are members of which Nomad does not know from now on whether they run.
+	parting []*alloc
+	// returned are members that are back, of which it knows again.
+	returned []*alloc
+	// placeAfter is when what is lost is replaced; 0: at once.
+	placeAfter time.Duration
 	// preempt are allocations of other jobs that give way to those that are placed, which
 	// wait for their end: by whom.
 	preempt map[*alloc]*alloc
@@ -170,11 +176,10 @@ func (s *Server) schedule(k Key, id string, dry *api.Job) *plan {
 
 // compute is the reconciler: what is to be stopped, updated and placed.
 func (p *plan) compute() {
+	p.loseStopped()
 	if p.job == nil || value(p.job.Stop) {
 		for _, a := range p.s.byJob[p.key] {
-			if !a.terminal() {
-				p.stop[a] = ""
-			}
+			p.stopAnyhow(a)
 		}
 		return
 	}
@@ -183,8 +188,8 @@ func (p *plan) compute() {
 		groups[*g.Name] = true
 	}
 	for _, a := range p.s.byJob[p.key] {
-		if !groups[a.group] && !a.terminal() {
-			p.stop[a] = ""
+		if !groups[a.group] {
+			p.stopAnyhow(a)
 		}
 	}
 	for _, g := range p.job.TaskGroups {
@@ -196,6 +201,9 @@ func (p *plan) compute() {
 type groupAllocs struct {
 	keep, migrate, lost, rescheduleNow []*alloc
 	rescheduleLater                    []*alloc // failed, to be tried again later
+	// parting are on a node that is away, returning on one that is back, of which Nomad has not noted yet
+	// what they do.
+	parting, returning []*alloc
 }
 
 func (p *plan) classify(g *api.TaskGroup) (out groupAllocs) {
@@ -207,47 +215,75 @@ func (p *plan) classify(g *api.TaskGroup) (out groupAllocs) {
 		if older := *a.job.Version < *p.job.Version || *a.job.CreateIndex < *p.job.CreateIndex; batch && older && a.clientTerminal() {
 			continue
 		}
-		n := p.s.nodes[a.node]
-		switch {
-		case a.clientTerminal() && a.next != "":
-		case a.client == api.AllocClientStatusFailed:
-			at, ok := p.s.rescheduleTime(a)
-			if p.deployment.has(a) && p.deployment.goesOn() && !a.mayReplace { // it waits for the end of the deployment (seen on 1.11.3)
-				ok = false
-			}
-			switch {
-			case ok && !at.After(p.s.now().Add(time.Second)):
-				out.rescheduleNow = append(out.rescheduleNow, a)
-			default:
-				out.keep = append(out.keep, a)
-				if ok && a.followUp == "" {
-					out.rescheduleLater = append(out.rescheduleLater, a)
-				}
-			}
-		case a.clientTerminal() && batch:
-			out.keep = append(out.keep, a)
-		case a.clientTerminal(): // of a service: it is replaced
-		case a.migrate:
-			out.migrate = append(out.migrate, a)
-		case n == nil || n.Status == api.NodeStatusDown:
+		switch p.whereabouts(a) {
+		case isLost:
 			out.lost = append(out.lost, a)
+		case isParting:
+			out.parting = append(out.parting, a)
+		case isReturning:
+			out.returning = append(out.returning, a)
+		case isMigrating:
+			out.migrate = append(out.migrate, a)
 		default:
-			out.keep = append(out.keep, a)
+			p.classifyKnown(a, &out)
 		}
 	}
 	return out
 }
 
+// classifyKnown does it for a member that is where it was, and may have ended.
+func (p *plan) classifyKnown(a *alloc, out *groupAllocs) {
+	batch := value(p.job.Type) == api.JobTypeBatch
+	switch {
+	case a.clientTerminal() && a.next != "":
+	case a.client == api.AllocClientStatusFailed:
+		at, ok := p.rescheduleTime(a)
+		switch {
+		case ok && !at.After(p.s.now().Add(time.Second)):
+			out.rescheduleNow = append(out.rescheduleNow, a)
+		default:
+			out.keep = append(out.keep, a)
+			if ok && a.followUp == "" {
+				out.rescheduleLater = append(out.rescheduleLater, a)
+			}
+		}
+	case a.client == api.AllocClientStatusUnknown && !batch && a.followUp == p.eval:
+		if _, ok := p.rescheduleTime(a); ok {
+			out.rescheduleNow = append(out.rescheduleNow, a)
+		} else {
+			out.keep = append(out.keep, a)
+		}
+	case a.clientTerminal() && !batch: // it is replaced
+	default:
+		out.keep = append(out.keep, a)
+	}
+}
+
+// rescheduleTime is when a member is tried elsewhere that has failed, or is on a node that is away; ok is false
+// where it is not, or waits for the end of the deployment (seen on 1.11.3).
+func (p *plan) rescheduleTime(a *alloc) (at time.Time, ok bool) {
+	if p.inDeployment(a) {
+		return time.Time{}, false
+	}
+	return p.s.rescheduleTime(a)
+}
+
+func (p *plan) inDeployment(a *alloc) bool {
+	return p.deployment.has(a) && p.deployment.goesOn() && !a.mayReplace
+}
+
 func (p *plan) computeGroup(g *api.TaskGroup) {
 	p.stopCanaries(g)
 	is, count := p.classify(g), value(g.Count)
+	p.settleReturning(g, &is)
 	p.dropCanaries(&is)
 	for _, a := range is.lost {
 		p.stop[a] = api.AllocClientStatusLost
 	}
 	for _, a := range is.rescheduleLater {
-		p.rescheduleAt[a], _ = p.s.rescheduleTime(a)
+		p.rescheduleAt[a], _ = p.rescheduleTime(a)
 	}
+	p.settleParting(&is)
 	canarying := p.canarying(g)
 	keep := p.scaleDown(g, is.keep, count-len(is.migrate), canarying)
 	destructive, canaries := p.classifyUpdates(g, keep)
@@ -255,6 +291,9 @@ func (p *plan) computeGroup(g *api.TaskGroup) {
 	canarying = p.placeCanaries(g, destructive, slices.Concat(canaries, again)) || canarying
 	ready := !p.deployment.failed() && !p.deployment.paused() && !canarying
 	missing := count - (len(keep) - len(canaries)) - len(is.migrate) - len(is.rescheduleNow)
+	if d := waitForClients(is.lost); d > 0 {
+		missing, is.rescheduleNow, p.placeAfter = 0, nil, max(p.placeAfter, d)
+	}
 	place := len(is.rescheduleNow) + max(0, missing)
 	p.deploy(g, len(destructive), place)
 	p.undone = p.undone || len(destructive)+len(is.migrate)+len(is.rescheduleLater)+place > 0
@@ -265,7 +304,9 @@ func (p *plan) computeGroup(g *api.TaskGroup) {
 	}
 	for _, a := range is.rescheduleNow {
 		if ready || !(p.deployment.failed() && p.deployment.has(a)) {
-			p.stop[a] = ""
+			if a.client != api.AllocClientStatusUnknown {
+				p.stop[a] = ""
+			}
 			p.placeAgain(g, a, canarying)
 		}
 	}
@@ -300,12 +341,13 @@ func (p *plan) placeMissing(g *api.TaskGroup, is groupAllocs, keep []*alloc, mis
 }
 
 // scaleDown stops what is more than there are to be, those that canaries were promoted to replace, and else the
-// highest first. Canaries that wait for that do not count.
+// highest first. Canaries that wait for that do not count, nor do members on nodes that are away, though these may
+// be stopped, too.
 func (p *plan) scaleDown(g *api.TaskGroup, keep []*alloc, most int, canarying bool) []*alloc {
 	out := slices.Clone(keep)
 	replaced := map[int]bool{}
 	for _, a := range keep {
-		if a.canary && canarying {
+		if a.canary && canarying || a.client == api.AllocClientStatusUnknown {
 			most++
 		}
 		if a.promoted && p.deployment.has(a) {
@@ -417,15 +459,23 @@ func restartingFields(j *api.Job, g *api.TaskGroup) string {
 // rescheduleTime is when a failed allocation is tried elsewhere; ok is false where it
 // is not.
 func (s *Server) rescheduleTime(a *alloc) (at time.Time, ok bool) {
+	if a.client == api.AllocClientStatusUnknown {
+		return s.rescheduleAfter(a, a.unknownSince)
+	}
+	return s.rescheduleAfter(a, a.failedAt)
+}
+
+// rescheduleAfter is the same for one that failed at some time, or was not heard of since.
+func (s *Server) rescheduleAfter(a *alloc, since time.Time) (at time.Time, ok bool) {
 	g := a.taskGroup()
-	if g == nil || g.ReschedulePolicy == nil || a.failedAt.IsZero() {
+	if g == nil || g.ReschedulePolicy == nil || since.IsZero() {
 		return time.Time{}, false
 	}
 	r := g.ReschedulePolicy
 	if !value(r.Unlimited) {
 		tried := 0
 		for _, t := range a.reschedules {
-			if a.failedAt.Sub(t) < value(r.Interval) {
+			if since.Sub(t) < value(r.Interval) {
 				tried++
 			}
 		}
@@ -437,5 +487,5 @@ func (s *Server) rescheduleTime(a *alloc) (at time.Time, ok bool) {
 	if value(r.DelayFunction) == "exponential" {
 		delay = min(delay<<min(len(a.reschedules), 20), max(value(r.MaxDelay), delay))
 	}
-	return a.failedAt.Add(delay), true
+	return since.Add(delay), true
 }

@@ -78,6 +78,8 @@ type Server struct {
 	// preempts: jobs may preempt others, whatever their type.
 	preempts  bool
 	preempted int
+	// unknown counts the members that were on a node that was away, back those of them that ran on.
+	unknown, back int
 	// unblocked counts how often what is blocked was to be tried again.
 	unblocked int
 	// gpuUsers are the tasks that really use a GPU, by instance id: a client that
@@ -124,6 +126,13 @@ func (s *Server) Preempted() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.preempted
+}
+
+// Unknown counts the members that Nomad knew nothing of for a while (disconnect), and how many of them ran on.
+func (s *Server) Unknown() (unknown, back int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unknown, s.back
 }
 
 // New makes a cluster without nodes. Close it when the test ends.

@@ -31,6 +31,9 @@ func (m model) Until(what string, ok func() bool) {
 }
 func (m model) SetHealth(gpu string, healthy bool) { m.Nomad.SetHealth(healthy, gpu) }
 func (m model) Cut(n int)                          { m.Nomad.CutNode(bed.NodeID(n)); m.RunFor(5 * time.Second) }
+func (m model) Hang(n int)                         { m.Cut(n) }
+func (m model) Crash(n int)                        { m.Nomad.CrashNode(bed.NodeID(n)); m.RunFor(5 * time.Second) }
+func (m model) Reboot(n int)                       { m.Nomad.CrashNode(bed.NodeID(n)); m.Recover(n) }
 func (m model) Recover(n int)                      { m.Nomad.RecoverNode(bed.NodeID(n)) }
 func (m model) Drain(n int)                        { m.Nomad.Drain(bed.NodeID(n)); m.RunFor(5 * time.Second) }
 func (m model) Undrain(n int)                      { m.Nomad.SetEligible(bed.NodeID(n), true); m.RunFor(5 * time.Second) }

@@ -30,9 +30,14 @@ type Cluster interface {
 	// SetHealth makes a GPU healthy or not, and waits until Nomad knows.
 	SetHealth(gpu string, healthy bool)
 	// Cut cuts a node off, whose tasks run on, and waits until Nomad knows; Recover
-	// brings it back.
+	// brings it back, with a client that was started anew. That of Hang was not.
 	Cut(n int)
+	Hang(n int)
 	Recover(n int)
+	// Crash ends a node and what runs on it, and waits until Nomad knows; Reboot
+	// brings it back before that.
+	Crash(n int)
+	Reboot(n int)
 	// Drain drains a node at once, and waits until it is empty; Undrain makes it
 	// eligible again.
 	Drain(n int)
@@ -217,7 +222,7 @@ func (x *Script) settle(id string) {
 		})
 		return !busy && !slices.ContainsFunc(x.allocs(id), func(a *api.AllocationListStub) bool {
 			return a.ClientStatus == api.AllocClientStatusPending && a.DesiredStatus == api.AllocDesiredStatusRun ||
-				a.DesiredStatus != api.AllocDesiredStatusRun && !over(a)
+				a.DesiredStatus != api.AllocDesiredStatusRun && !over(a) && a.ClientStatus != api.AllocClientStatusUnknown
 		})
 	})
 }
@@ -275,6 +280,10 @@ func events(a *api.AllocationListStub) string {
 			switch e.Type {
 			case api.TaskStarted, api.TaskKilling, api.TaskRestarting:
 				out = append(out, e.Type)
+			case api.TaskClientReconnected:
+				if !over(a) { // what has ended is told of with it or without
+					out = append(out, e.Type)
+				}
 			case api.TaskTerminated:
 				if slices.Contains(out, api.TaskKilling) { // how a shell takes it is its affair
 					out = append(out, e.Type)

@@ -1,0 +1,289 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomadtest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// This file is what Nomad makes of a group's disconnect block, as far as it was seen on 1.11.3 (scenarios "away…").
+
+func (a *alloc) disconnect() api.DisconnectStrategy {
+	if g := a.taskGroup(); g != nil && g.Disconnect != nil {
+		return *g.Disconnect
+	}
+	return api.DisconnectStrategy{}
+}
+
+// replaced says whether Nomad may replace it while it does not know whether it runs.
+func (a *alloc) replaced() bool {
+	d := a.disconnect()
+	return d.Replace == nil || *d.Replace
+}
+
+// expired says whether Nomad has not known for too long whether it runs.
+func (s *Server) expired(a *alloc) bool {
+	return a.client == api.AllocClientStatusUnknown && s.now().Sub(a.unknownSince) >= value(a.disconnect().LostAfter)
+}
+
+// tasksRun says whether its tasks run, as far as its client knows.
+func (a *alloc) tasksRun() bool {
+	return a.client == api.AllocClientStatusRunning || a.client == api.AllocClientStatusUnknown
+}
+
+// mayBeBack says whether a node that is away is to be waited for: for some member there.
+func (s *Server) mayBeBack(id string) bool {
+	for _, a := range s.allocs {
+		if a.node == id && a.desired == api.AllocDesiredStatusRun && value(a.disconnect().LostAfter) > 0 && !s.expired(a) {
+			return true
+		}
+	}
+	return false
+}
+
+type whereabouts int
+
+const (
+	isThere whereabouts = iota
+	isMigrating
+	isLost
+	isParting
+	isReturning
+)
+
+// whereabouts says what the place of an allocation makes of it that is to go on.
+func (p *plan) whereabouts(a *alloc) whereabouts {
+	switch {
+	case a.toReconnect && a.client == api.AllocClientStatusFailed:
+		return isReturning
+	case a.clientTerminal():
+		return isThere
+	case p.s.expired(a):
+		return isLost
+	}
+	n := p.s.nodes[a.node]
+	switch {
+	case n != nil && n.Status == api.NodeStatusDisconnected:
+		switch {
+		case a.client == api.AllocClientStatusUnknown:
+			return isThere
+		case a.client == api.AllocClientStatusPending || value(a.disconnect().LostAfter) == 0:
+			return isLost
+		}
+		return isParting
+	case a.migrate:
+		return isMigrating
+	case n == nil:
+		return isLost
+	case n.Status == api.NodeStatusDown:
+		switch {
+		case a.replaced() || a.client == api.AllocClientStatusPending:
+			return isLost
+		case a.client == api.AllocClientStatusUnknown:
+			return isThere
+		}
+		return isParting
+	case a.toReconnect:
+		return isReturning
+	}
+	return isThere
+}
+
+// loseStopped takes for lost what was to be stopped on a node that is down.
+func (p *plan) loseStopped() {
+	for _, a := range p.s.byJob[p.key] {
+		n := p.s.nodes[a.node]
+		if a.desired != api.AllocDesiredStatusRun && !a.clientTerminal() && a.client != api.AllocClientStatusUnknown && (n == nil || n.Status == api.NodeStatusDown) {
+			p.stop[a] = api.AllocClientStatusLost
+		}
+	}
+}
+
+// stopAnyhow stops what is not to go on.
+func (p *plan) stopAnyhow(a *alloc) {
+	switch {
+	case a.terminal():
+	case p.whereabouts(a) == isLost && a.client != api.AllocClientStatusUnknown:
+		p.stop[a] = api.AllocClientStatusLost
+	default:
+		p.stop[a] = ""
+	}
+}
+
+// settleReturning decides what goes on that is back: it, or what has replaced it.
+func (p *plan) settleReturning(g *api.TaskGroup, is *groupAllocs) {
+	stop := map[*alloc]bool{}
+	for _, a := range is.returning {
+		switch {
+		case a.client == api.AllocClientStatusFailed:
+			p.stop[a], stop[a] = api.AllocClientStatusFailed, true
+			continue
+		case *a.job.Version < *p.job.Version || *a.job.CreateIndex < *p.job.CreateIndex:
+			p.stop[a], stop[a] = "", true
+			continue
+		}
+		for r := p.s.allocs[a.next]; r != nil; r = p.s.allocs[r.next] {
+			switch {
+			case r.desired != api.AllocDesiredStatusRun:
+			case p.keepsReplacement(g, a, r):
+				p.stop[a], stop[a] = "", true
+			default:
+				p.stop[r], stop[r] = "", true
+			}
+		}
+	}
+	for _, as := range []*[]*alloc{&is.keep, &is.migrate, &is.lost, &is.parting, &is.returning} {
+		*as = slices.DeleteFunc(*as, func(a *alloc) bool { return stop[a] })
+	}
+	is.keep = append(is.keep, is.returning...)
+	p.returned = append(p.returned, is.returning...)
+}
+
+// keepsReplacement says whether the replacement is to go on of a member that is back.
+func (p *plan) keepsReplacement(g *api.TaskGroup, a, by *alloc) bool {
+	if *by.job.Version > *a.job.Version || *by.job.CreateIndex > *a.job.CreateIndex {
+		return true
+	}
+	better := by.score > a.score && (by.client == api.AllocClientStatusRunning || a.client != api.AllocClientStatusRunning)
+	if g.Disconnect == nil || g.Disconnect.Reconcile == nil {
+		return better
+	}
+	switch *g.Disconnect.Reconcile {
+	case api.ReconcileOptionKeepOriginal:
+		return false
+	case api.ReconcileOptionKeepReplacement:
+		return true
+	case api.ReconcileOptionLongestRunning:
+		if !a.began.IsZero() && !by.began.IsZero() {
+			return !a.began.Before(by.began)
+		}
+		if a.began.IsZero() != by.began.IsZero() {
+			return a.began.IsZero()
+		}
+	}
+	return better
+}
+
+// score says how well a place is, as far as Nomad's does by the load of the node: more of it is better, but
+// not by members of the same job.
+func (p *plan) score(a *alloc) (score int) {
+	for _, o := range p.s.allocs {
+		if _, stopped := p.stop[o]; o.node != a.node || !o.holdsResources() || stopped {
+			continue
+		}
+		if o.key == a.key {
+			return -1
+		}
+		score++
+	}
+	return score
+}
+
+// settleParting takes in that a node is away: members there may be tried elsewhere after a while, unless their
+// author does not want that.
+func (p *plan) settleParting(is *groupAllocs) {
+	p.parting = append(p.parting, is.parting...)
+	for _, a := range is.parting {
+		is.keep = append(is.keep, a)
+		if at, ok := p.s.rescheduleAfter(a, p.s.now()); ok && !p.inDeployment(a) && a.replaced() && a.followUp == "" {
+			p.rescheduleAt[a] = at
+		}
+	}
+}
+
+// applyParting writes of which members Nomad does not know any more whether they run, and when they are lost.
+func (s *Server) applyParting(p *plan) {
+	after := map[time.Duration]string{}
+	for _, a := range p.parting {
+		d := value(a.disconnect().LostAfter)
+		if after[d] == "" {
+			after[d] = s.evaluateAfter(p.key, maxDisconnectTimeout, max(time.Millisecond, d)).ID
+		}
+		s.unknown++
+		a.client, a.unknownSince, a.toReconnect, a.followUp = api.AllocClientStatusUnknown, s.now(), true, after[d]
+		s.updateAlloc(a, "PlanResult")
+	}
+	for _, a := range p.returned {
+		if n := s.nodes[a.node]; a.client == api.AllocClientStatusRunning && n != nil && n.Status == api.NodeStatusReady {
+			a.toReconnect = false
+			s.back++
+			s.updateAlloc(a, "PlanResult")
+		}
+	}
+}
+
+const maxDisconnectTimeout = "max-disconnect-timeout"
+
+// hearOfUnknown has the client of a node that is back hear that nothing was known of what it runs: it tells so
+// even of what is stopped just then.
+func (s *Server) hearOfUnknown(n *node) {
+	for _, a := range s.sortedAllocs() {
+		if a.node == n.ID && a.client == api.AllocClientStatusUnknown && a.desired == api.AllocDesiredStatusRun {
+			a.untold = append(a.untold, &api.TaskEvent{Type: api.TaskClientReconnected, Time: s.now().UnixNano()})
+		}
+	}
+}
+
+// tellReconnected has a client tell that a member runs on that nothing was known of.
+func (s *Server) tellReconnected(a *alloc) {
+	a.client = api.AllocClientStatusRunning
+	s.nextIndex("allocs", "evals")
+	s.forgetFollowUp(a)
+	s.updateAlloc(a, "AllocationUpdated")
+	s.evaluate(a.key, "reconnect")
+}
+
+// forgetFollowUp cancels the evaluation that was to see to a member that is back.
+func (s *Server) forgetFollowUp(a *alloc) {
+	id := a.followUp
+	if !a.toReconnect || id == "" {
+		return
+	}
+	a.followUp = ""
+	for _, o := range s.byJob[a.key] {
+		if o.followUp == id && !o.terminal() {
+			return
+		}
+	}
+	if e := s.evalByID(a.key, id); e != nil && !terminalEval(e) {
+		own := *e
+		own.Status = api.EvalStatusCancelled
+		s.putEval(a.key, own)
+	}
+}
+
+// stopAlone has the client of a node that is away stop what is not to run on there for long.
+func (s *Server) stopAlone(id string) {
+	n := s.nodes[id]
+	for _, a := range s.sortedAllocs() {
+		d, run, times := a.disconnect().StopOnClientAfter, a.run, n.times
+		if a.node != id || n.dead || d == nil || !a.tasksRun() {
+			continue
+		}
+		s.afterJitter(*d+s.killTime(a), "client ends "+a.id+" without Nomad", func() {
+			if n := s.nodes[id]; n != nil && n.times == times && a.run == run && s.usesGPU(a) {
+				s.taskEvent(a, &api.TaskEvent{Type: api.TaskKilling})
+				s.allocEnded(a, api.AllocClientStatusComplete)
+			}
+		})
+	}
+}
+
+// waitForClients is after how long Nomad takes it that the clients have stopped by themselves what is lost; it places
+// nothing before.
+func waitForClients(lost []*alloc) (wait time.Duration) {
+	for _, a := range lost {
+		if d := value(a.disconnect().StopOnClientAfter); d > 0 {
+			kill := 5 * time.Second
+			for _, t := range a.taskGroup().Tasks {
+				kill = max(kill, value(t.KillTimeout))
+			}
+			wait = max(wait, d+kill)
+		}
+	}
+	return wait
+}
