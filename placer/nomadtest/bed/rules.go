@@ -555,15 +555,22 @@ func (r *rules) look() {
 
 // gpusOf are the GPUs that a gang of the placer's has.
 func (r *rules) gpusOf(k nomadtest.Key) (n int) {
-	if job := r.w.Nomad.Job(k); r.limit == 0 || job == nil || !ours(job) {
+	job := r.w.Nomad.Job(k)
+	if r.limit == 0 || job == nil || !ours(job) {
 		return 0
 	}
 	for _, m := range r.w.Nomad.Members(k) {
-		if m.Live() {
+		if m.Live() && !leftBehind(job, m) {
 			n += len(m.GPUs)
 		}
 	}
 	return n
+}
+
+// leftBehind says whether a member of a gang that is stopped is on a node that is away: Nomad stops it when the
+// node is back, and not before (scenario "away behind the gate").
+func leftBehind(job *api.Job, m nomadtest.Member) bool {
+	return m.Client == api.AllocClientStatusUnknown && rewrite.Gated(job)
 }
 
 // beyondLimit is for how long gangs may have more GPUs than their tenant's limit: a service
@@ -599,7 +606,8 @@ func (r *rules) lookAtLimit(gpus int) bool {
 // lookAt looks at a gang, and says whether it is there in part.
 func (r *rules) lookAt(k nomadtest.Key) bool {
 	live, want := 0, 0
-	if job := r.w.Nomad.Job(k); job != nil && wholeOrNot(job) {
+	job := r.w.Nomad.Job(k)
+	if job != nil && wholeOrNot(job) {
 		for _, g := range job.TaskGroups {
 			want += *g.Count * min(1, rewrite.GPUsPerMember(g)) // the others are Nomad's
 		}
@@ -608,7 +616,7 @@ func (r *rules) lookAt(k nomadtest.Key) bool {
 		}
 		for _, m := range r.w.Nomad.Members(k) {
 			switch {
-			case len(m.GPUs) == 0:
+			case len(m.GPUs) == 0 || leftBehind(job, m):
 			case m.Live():
 				live++
 			case m.Client == api.AllocClientStatusComplete && m.Desired == api.AllocDesiredStatusRun:

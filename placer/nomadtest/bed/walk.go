@@ -221,7 +221,39 @@ func (x *Walk) submit() {
 	if x.rng.IntN(8) == 0 {
 		x.template(&g)
 	}
+	x.disconnects(&g)
 	x.try(x.Register(g.Job()))
+}
+
+// disconnects has the author of some jobs say what is to become of members on nodes that are away.
+func (x *Walk) disconnects(g *Gang) {
+	d := &api.DisconnectStrategy{LostAfter: new(time.Duration(5+x.rng.IntN(600)) * time.Second)}
+	reconcile := []api.ReconcileOption{api.ReconcileOptionBestScore, api.ReconcileOptionKeepOriginal, api.ReconcileOptionKeepReplacement, api.ReconcileOptionLongestRunning}
+	if x.rng.IntN(2) == 0 {
+		d.Reconcile = &reconcile[x.rng.IntN(len(reconcile))]
+	}
+	switch x.rng.IntN(6) {
+	case 0:
+		d.LostAfter, d.StopOnClientAfter = nil, new(time.Duration(1+x.rng.IntN(20))*time.Second)
+	case 1:
+		d.Replace = new(false)
+	case 2:
+		d.Replace = new(false)
+		d.LostAfter = nil
+	}
+	if x.rng.IntN(4) > 0 {
+		return
+	}
+	x.Counts["submit: disconnect"]++
+	change := g.Change
+	g.Change = func(j *api.Job) {
+		if change != nil {
+			change(j)
+		}
+		for _, group := range j.TaskGroups {
+			group.Disconnect = d
+		}
+	}
 }
 
 // hint has the author say more about some jobs.

@@ -194,9 +194,12 @@ Nomad replaces by itself, and canaries that it starts within pins to a class, ma
 Of the members of one gang for which Nomad preempts another job's member, it has only the first wait for that one's end (seen
 on a real Nomad too): that counts as given twice only if the placer knew of it a second before.
 
-Not modelled: what Nomad's servers do to each other, federated regions, members on a silent node that may run on there
-(disconnect), registrations that Nomad writes after the placer has ceased to wait for its answer (stories have those), and
-real GPUs.
+Some authors let members run on while their node is away, for a while (disconnect). Such a member of a gang that is stopped
+meanwhile is no part of it: Nomad can stop it only when the node is back.
+
+Not modelled: what Nomad's servers do to each other, federated regions, machines that come back without what their clients
+had written down, registrations that Nomad writes after the placer has ceased to wait for its answer (stories have those),
+and real GPUs.
 
 Modelled, but not in the walks: hundreds of failures at a time.
 
@@ -232,6 +235,9 @@ func walk(t *testing.T, seed uint64, verbose bool) (out walked) {
 			}
 			if n := w.Nomad.Preempted(); n > 0 {
 				x.Counts["preempted by Nomad"] = n
+			}
+			if n, back := w.Nomad.Unknown(); n > 0 {
+				x.Counts["a member's node is away"], x.Counts["its node is back in time"] = n, back
 			}
 			out = walked{steps: w.Nomad.Steps(), acts: x.Counts, faults: w.Nomad.Faults(), open: min(1, len(open)), broken: min(1, len(broken))}
 			if len(open)+len(broken) == 0 {

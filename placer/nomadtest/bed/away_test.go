@@ -1,0 +1,149 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package bed
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/model"
+)
+
+// mayBeAway lets members of a job be on a node that is away for so long.
+func mayBeAway(lostAfter time.Duration) func(*api.Job) {
+	return func(j *api.Job) { j.TaskGroups[0].Disconnect = &api.DisconnectStrategy{LostAfter: &lostAfter} }
+}
+
+// unknown says whether so many members of a job are on nodes that are away.
+func (w *World) unknown(name string, members int) bool {
+	n := 0
+	for _, m := range w.Nomad.Members(Key(name)) {
+		if m.Client == api.AllocClientStatusUnknown {
+			n++
+		}
+	}
+	return n == members
+}
+
+// A gang's node is away, and comes back in time: its members run on, and it is left alone.
+func TestAwayAndBack(t *testing.T) {
+	for _, service := range []bool{false, true} {
+		Run(t, Options{Seed: 1}, func(w *World) {
+			w.AddNodes(3, 2)
+			w.StartPlacer()
+			w.Submit(Gang{Name: "a", Members: 2, GPUs: 2, Service: service, Reschedules: 3, Change: mayBeAway(time.Hour)})
+			w.ExpectRunning("a", 5*time.Second)
+			w.RunFor(time.Minute)
+			had, version := w.GPUs(Key("a")), *w.Nomad.Job(Key("a")).Version
+			w.Nomad.CutNode(w.Members(Key("a"))[0].Node)
+			w.Expect("a member is unknown", 10*time.Second, func() bool { return w.unknown("a", 1) })
+			w.RunFor(10 * time.Minute)
+			w.Nomad.RecoverNode(w.Members(Key("a"))[0].Node)
+			w.ExpectRunning("a", 10*time.Second)
+			w.RunFor(time.Minute)
+			if got := w.GPUs(Key("a")); !slices.Equal(got, had) || *w.Nomad.Job(Key("a")).Version != version {
+				t.Errorf("it had %v, and has %v:\n%s", had, got, w.Describe())
+			}
+		})
+	}
+}
+
+// It does not: the gang starts again elsewhere as a whole, and what runs on there is ended when the node is back.
+func TestAwayTooLong(t *testing.T) {
+	for _, service := range []bool{false, true} {
+		Run(t, Options{Seed: 1}, func(w *World) {
+			w.AddNodes(3, 2)
+			w.StartPlacer()
+			w.Submit(Gang{Name: "a", Members: 2, GPUs: 2, Service: service, Reschedules: 3, Change: mayBeAway(time.Minute)})
+			w.ExpectRunning("a", 5*time.Second)
+			w.RunFor(time.Minute)
+			node := w.Members(Key("a"))[0].Node
+			w.Nomad.CutNode(node)
+			w.Expect("a member is unknown", 10*time.Second, func() bool { return w.unknown("a", 1) })
+			w.Expect("it runs without that node", 3*time.Minute, func() bool {
+				for _, m := range w.Members(Key("a")) {
+					if m.Node == node {
+						return false
+					}
+				}
+				return w.Running(Key("a"))
+			})
+			w.Nomad.RecoverNode(node)
+			w.Submit(Gang{Name: "b", Members: 1, GPUs: 2, Runs: time.Minute})
+			w.ExpectFinished("b", 5*time.Minute)
+		})
+	}
+}
+
+// A gang of which a member is away gives way to another one, which does not wait for that member, and starts again
+// on other nodes when it is its turn; its old member is stopped when the node is back.
+func TestPreemptedWhileAway(t *testing.T) {
+	Run(t, Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Preempt = true }}, func(w *World) {
+		w.AddNodes(3, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 2, GPUs: 2, Priority: 30, Reschedules: 3, Meta: map[string]string{"pal_preempt": "true"}, Change: mayBeAway(time.Hour)})
+		w.ExpectRunning("a", 5*time.Second)
+		w.RunFor(time.Minute)
+		node := w.Members(Key("a"))[0].Node
+		w.Nomad.CutNode(node)
+		w.Expect("a member is unknown", 10*time.Second, func() bool { return w.unknown("a", 1) })
+		w.Submit(Gang{Name: "b", Members: 2, GPUs: 2, Priority: 90, Runs: 3 * time.Minute, Meta: map[string]string{"pal_duration": "3m"}})
+		w.ExpectRunning("b", 10*time.Minute)
+		w.ExpectFinished("b", 5*time.Minute)
+		w.Expect("it runs without that node", 3*time.Minute, func() bool {
+			for _, m := range w.Members(Key("a")) {
+				if m.Node == node {
+					return false
+				}
+			}
+			return w.Running(Key("a"))
+		})
+		w.Nomad.RecoverNode(node)
+		w.Submit(Gang{Name: "c", Members: 1, GPUs: 2, Priority: 20, Runs: time.Minute})
+		w.ExpectFinished("c", 5*time.Minute)
+	})
+}
+
+// A gang's member fails while its node is away. Nomad replaces it as soon as it hears of that, whatever the reschedule
+// block says; when that has failed, too, it is the placer that tries the gang again, as often as always.
+func TestFailsWhileAway(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(3, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 2, GPUs: 2, Runs: 2 * time.Minute, Exit: 1, OneExit: true, Change: mayBeAway(time.Hour)})
+		w.ExpectRunning("a", 5*time.Second)
+		node := w.Members(Key("a"))[0].Node
+		w.Nomad.CutNode(node)
+		w.Expect("a member is unknown", 10*time.Second, func() bool { return w.unknown("a", 1) })
+		w.RunFor(5 * time.Minute)
+		w.Nomad.RecoverNode(node)
+		w.Expect("it is given up", 20*time.Minute, func() bool { return *w.Nomad.Job(Key("a")).Status == "pending" && len(w.Members(Key("a"))) == 0 })
+		w.RunFor(10 * time.Minute)
+		if n := len(w.Nomad.Members(Key("a"))); n != 7 { // two and one, and two tries
+			t.Errorf("%d members:\n%s", n, w.Describe())
+		}
+	})
+}
+
+// It finishes while some of its members are away.
+func TestFinishesWhileAway(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 2)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 2, GPUs: 2, Runs: 2 * time.Minute, Change: mayBeAway(time.Hour)})
+		w.ExpectRunning("a", 5*time.Second)
+		node := w.Members(Key("a"))[0].Node
+		w.Nomad.CutNode(node)
+		w.RunFor(5 * time.Minute)
+		if !w.unknown("a", 1) {
+			t.Error(w.Describe())
+		}
+		w.Nomad.RecoverNode(node)
+		w.ExpectFinished("a", time.Minute)
+		w.RunFor(10 * time.Minute)
+	})
+}
