@@ -213,7 +213,7 @@ func Rephrase(text string, was, now queue.Wait) string {
 		return text
 	}
 	trim := func(w queue.Wait) string { // plan says that it would wait: for something, or until it is so
-		return strings.TrimPrefix(strings.TrimPrefix(w.Why(), "waits "), "waits: ")
+		return strings.TrimPrefix(Because(w.Why()), "waits ")
 	}
 	return strings.ReplaceAll(text, trim(was), trim(now))
 }

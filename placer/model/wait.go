@@ -28,6 +28,12 @@ type Wait struct {
 // Why replaces the queue's where that does not know the reason.
 func (w *Wait) Why() string { return cmp.Or(w.why, w.Wait.Why()) }
 
+// Because is why a job waits or cannot start without the words that it does, for where these stand already: what
+// is so. Of one that waits for something, or until something, it is all.
+func Because(why string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(why, "waits: "), "cannot start: ")
+}
+
 // Idle is what it waits for while no placer is at work: nothing can be foretold.
 func (w *Wait) Idle() {
 	w.From, w.To = 0, 0

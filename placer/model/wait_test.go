@@ -34,3 +34,17 @@ func TestLocalityWaitEndsFromNow(t *testing.T) {
 		t.Errorf("it starts between %v and %v", w.From, w.To)
 	}
 }
+
+// A reason is told in one way wherever it stands behind the word that a job waits.
+func TestBecause(t *testing.T) {
+	for why, want := range map[string]string{
+		queue.Wait{Reason: queue.ReasonQuota}.Why():                    "its tenant's quota is used up",
+		queue.Wait{Reason: queue.ReasonLimit, GPUs: 2, Limit: 1}.Why(): "it needs 2 GPUs, and its tenant may hold 1 at most (quota and borrowing_limit)",
+		queue.Wait{Reason: queue.ReasonLocality}.Why():                 "waits for a while for GPUs that are faster, or closer together",
+		"group \"g\" waits: not the beginning":                         "group \"g\" waits: not the beginning",
+	} {
+		if got := Because(why); got != want {
+			t.Errorf("%q: %q, want %q", why, got, want)
+		}
+	}
+}

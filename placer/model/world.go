@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"slices"
 	"sort"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -166,14 +165,9 @@ func (m *Model) CanariesBarred(g *gang.Gang, r nomad.Request) (wait queue.Wait, 
 	job.Gang, job.Least = r.Gang, 0
 	_, wait, _ = m.Queue.RoomFor(gang.QueueTime(m.Time), m.View.Cluster, queue.Change{Job: job, Keeps: len(m.View.Holds(g.Key))})
 	if wait.Reason == queue.ReasonLimit || wait.Reason == queue.ReasonQuota {
-		reason = whyNot(wait)
+		reason = Because(wait.Why())
 	}
 	return wait, reason
-}
-
-// whyNot is a wait's reason without the words that say that a whole job waits.
-func whyNot(w queue.Wait) string {
-	return strings.TrimPrefix(strings.TrimPrefix(w.Why(), "waits: "), "cannot start: ")
 }
 
 // RoomForAll is where a gang could go that its author has changed while it runs, as
@@ -205,7 +199,7 @@ func (m *Model) roomFor(g *gang.Gang, r nomad.Request, v *nomad.View, ch queue.C
 		room.Reason = room.Decision.Reason
 	default:
 		wait.Ahead = "a job that waits" // its name is not everybody's to know
-		room.Reason = whyNot(wait)
+		room.Reason = Because(wait.Why())
 	}
 	return room
 }

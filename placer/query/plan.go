@@ -183,7 +183,7 @@ func wouldWait(why string) string {
 	if rest, ok := strings.CutPrefix(why, "waits "); ok { // until, for
 		return "would wait " + rest
 	}
-	return "would wait: " + strings.TrimPrefix(why, "waits: ")
+	return "would wait: " + model.Because(why)
 }
 
 // placed is where a job stands whose gang the placer has placed; ok is false for any

@@ -241,7 +241,7 @@ func candidates(c pal.Candidates) string {
 func printWait(b *base, e *query.Explanation) {
 	b.head("Queue")
 	w := e.Wait
-	rows := []string{row("Position", w.Position), row("Waits for", oneLine(strings.TrimPrefix(strings.TrimPrefix(e.WaitsFor, "waits: "), "waits for ")))}
+	rows := []string{row("Position", w.Position), row("Waits for", strings.TrimPrefix(trimReason(e.WaitsFor), "waits for "))}
 	if w.Ahead != "" {
 		rows = append(rows, row("Ahead", fmt.Sprintf("%s goes first; those ahead need %s", w.Ahead, pal.CountGPUs(w.AheadGPUs))))
 	}

@@ -165,7 +165,7 @@ func positionOf(j model.JobStatus) string {
 
 // shownReason is a job's reason beside its state.
 func shownReason(j model.JobStatus) string {
-	return trimReason(strings.TrimPrefix(oneLine(j.Reason), "waits: "))
+	return trimReason(j.Reason)
 }
 
 func more(n int) string {

@@ -15,6 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
@@ -78,9 +79,9 @@ func endedSentence(e *query.Explanation, now time.Time) string {
 	return fmt.Sprintf("%s %s%s: %s.", e.Job, verb, at, trimReason(e.Outcome.Reason))
 }
 
-// trimReason is a reason as the end of a sentence.
+// trimReason is a reason as the end of a sentence, or beside a state.
 func trimReason(reason string) string {
-	return strings.TrimRight(oneLine(reason), ". ")
+	return strings.TrimRight(model.Because(oneLine(reason)), ". ")
 }
 
 // runsSentence is of a gang that has its GPUs, or would get them.
@@ -181,7 +182,7 @@ func counted(n int, what string) string { return verbed(n, what, what+"s") }
 
 // waitsSentence is of a gang that waits, or would.
 func waitsSentence(e *query.Explanation, now time.Time) string {
-	reason := trimReason(strings.TrimPrefix(e.Reason, "waits: "))
+	reason := trimReason(e.Reason)
 	if strings.HasPrefix(reason, "would ") {
 		return fmt.Sprintf("%s %s.%s", e.Job, reason, startSentence(e, now))
 	}
