@@ -20,7 +20,8 @@ func (x *Walk) template(g *Gang) {
 	}
 	if x.rng.IntN(3) == 0 {
 		x.Counts["submit: a periodic job"]++
-		g.Change = Periodic([]string{"* * * * *", "*/2 * * * *", "@hourly"}[x.rng.IntN(3)], x.rng.IntN(4) == 0)
+		cron, overlap := []string{"* * * * *", "*/2 * * * *", "@hourly"}[x.rng.IntN(3)], x.rng.IntN(2) == 0
+		g.Change = Periodic(cron, overlap && cron == "@hourly") // a clock that is stepped forward makes up for all launches
 	} else {
 		x.Counts["submit: a parameterized job"]++
 		g.Change = Parameterized
