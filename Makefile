@@ -59,12 +59,12 @@ unit: ## Unit, property and golden tests, the fast way
 race: nomad ptxas ## The same with the race detector
 	@echo "unit, property and golden tests with the race detector (a few minutes)"
 	@[ -n "$${PAL_DATA:-}" ] || echo "PAL_DATA is not set: parity with the PAL artifact is not checked"
-	PTXAS=$$(cat build/ptxas.path) NOMAD_BIN=$$(cat build/nomad.path) go test -race -shuffle=on -timeout 20m $(UNIT)
+	PTXAS=$$(cat build/ptxas.path) NOMAD_BIN=$$(cat build/nomad.path) go test -race -shuffle=on -timeout 40m $(UNIT)
 
 .PHONY: simulations
 simulations: ## The placer on an in-memory Nomad: every request fails in every way, random walks, all small worlds
 	@echo "the placer on an in-memory Nomad under faults, a million steps (two to five minutes)"
-	SIMULATE_STEPS=1000000 go test -timeout 20m -run 'TestEveryRequestFails|TestWalk|TestAllSmallWorlds' ./placer ./placer/nomadtest/bed
+	SIMULATE_STEPS=1000000 go test -timeout 40m -run 'TestEveryRequestFails|TestWalk|TestAllSmallWorlds' ./placer ./placer/nomadtest/bed
 
 .PHONY: rewrites
 rewrites: nomad ## Every kind of rewrite, and the simulator's plain Nomad, against Nomad's own scheduler in process
