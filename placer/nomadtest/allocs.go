@@ -76,6 +76,9 @@ type alloc struct {
 
 func (a *alloc) clientTerminal() bool { return Ended(a.client) }
 
+// ended says whether its client knows that it is over: what Nomad takes for lost may run on.
+func (a *alloc) ended() bool { return a.clientTerminal() && a.client != api.AllocClientStatusLost }
+
 // Ended says whether a client status is that of an allocation that is over.
 func Ended(client string) bool {
 	return client == api.AllocClientStatusComplete || client == api.AllocClientStatusFailed || client == api.AllocClientStatusLost
@@ -252,7 +255,7 @@ func (s *Server) runTasks(a *alloc) {
 
 // tasksEnded takes in that the tasks have ended by themselves.
 func (s *Server) tasksEnded(a *alloc, run, exit int) {
-	if a.run != run || a.clientTerminal() {
+	if a.run != run || a.ended() {
 		return
 	}
 	s.taskEvent(a, &api.TaskEvent{Type: api.TaskTerminated, ExitCode: exit, Details: map[string]string{"exit_code": strconv.Itoa(exit)}})
@@ -268,7 +271,7 @@ func (s *Server) tasksEnded(a *alloc, run, exit int) {
 		s.nextIndex("allocs")
 		s.reportUpdate(a)
 		s.after(value(policy.Delay), "task of "+a.id+" restarts", func() {
-			if a.run == again && !a.clientTerminal() && !a.signalled {
+			if a.run == again && !a.ended() && !a.signalled {
 				s.taskEvent(a, &api.TaskEvent{Type: api.TaskStarted})
 				s.nextIndex("allocs")
 				s.reportUpdate(a)
@@ -415,11 +418,21 @@ func (s *Server) reconnectAlloc(a *alloc, forgotten bool) {
 	switch {
 	case a.clientTerminal() && running:
 		s.afterJitter(s.opts.Client+s.opts.Kill, "client ends what was lost, "+a.id, func() {
+			if !s.usesGPU(a) { // it has ended by itself
+				return
+			}
+			a.run++
 			s.releaseGPUs(a)
 			s.nextIndex("allocs")
 			s.taskEvent(a, &api.TaskEvent{Type: api.TaskKilling})
 			s.taskEvent(a, &api.TaskEvent{Type: api.TaskTerminated, ExitCode: 130, Details: map[string]string{"exit_code": "130"}})
 			a.client = api.AllocClientStatusComplete
+			s.updateAlloc(a, "AllocationUpdated")
+		})
+	case a.client == api.AllocClientStatusLost && (a.unreported != "" || forgotten && !a.began.IsZero()):
+		s.afterJitter(s.opts.Client, "client tells how what was lost ended, "+a.id, func() {
+			s.nextIndex("allocs")
+			a.client = cmp.Or(a.unreported, api.AllocClientStatusComplete)
 			s.updateAlloc(a, "AllocationUpdated")
 		})
 	case a.clientTerminal():

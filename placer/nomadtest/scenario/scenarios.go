@@ -68,6 +68,8 @@ var All = []Scenario{
 	{"away beside", awayBeside},
 	{"away and crashed", crashed(10 * time.Minute)},
 	{"crashed", crashed(0)},
+	{"lost and finished", lostAndOver(0)},
+	{"lost and failed", lostAndOver(3)},
 	{"rebooted", rebooted},
 	{"away and replaced", awayReplaced(api.ReconcileOptionKeepOriginal)},
 	{"away and replaced for good", awayReplaced(api.ReconcileOptionKeepReplacement)},

@@ -278,8 +278,12 @@ func events(a *api.AllocationListStub) string {
 	for _, t := range a.TaskStates {
 		for _, e := range t.Events {
 			switch e.Type {
-			case api.TaskStarted, api.TaskKilling, api.TaskRestarting:
+			case api.TaskStarted, api.TaskRestarting:
 				out = append(out, e.Type)
+			case api.TaskKilling:
+				if !slices.Contains(out, e.Type) { // it has two reasons where a node is back that was to stop it anyhow
+					out = append(out, e.Type)
+				}
 			case api.TaskClientReconnected:
 				if !over(a) { // what has ended is told of with it or without
 					out = append(out, e.Type)
