@@ -124,7 +124,7 @@ func theirs(err error) bool {
 type allocPayload struct {
 	ID, Namespace, JobID, TaskGroup, NodeID, Name string
 	DesiredStatus, ClientStatus, NextAllocation   string
-	FollowupEvalID                                string
+	FollowupEvalID, DesiredDescription            string
 	AllocatedResources                            *api.AllocatedResources
 	TaskStates                                    map[string]*taskPayload
 	CreateTime, ModifyTime                        int64
@@ -133,8 +133,14 @@ type allocPayload struct {
 	Job                                           *struct{ Version uint64 } // read by itself
 }
 
+// lostWithNode is why Nomad stopped what it took for lost. It has placed it again, or will, and does not
+// take it for finished if its client tells, once it is back, that it ended well (scenarios "lost and
+// finished" and "lost and failed").
+const lostWithNode = "alloc is lost since its node is down"
+
 // alloc is the allocation with bounded amounts and sorted GPUs. Its version comes from
-// JobVersion in lists and from the job where the allocation is read by itself.
+// JobVersion in lists and from the job where the allocation is read by itself. What was lost stays
+// that, whatever its client tells later.
 func (p *allocPayload) alloc() *Alloc {
 	a := &Alloc{
 		ID: p.ID, Job: JobKey{p.Namespace, p.JobID}, Group: p.TaskGroup, Name: p.Name, Node: p.NodeID,
@@ -144,6 +150,9 @@ func (p *allocPayload) alloc() *Alloc {
 	}
 	if p.Job != nil {
 		a.Version = &p.Job.Version
+	}
+	if p.DesiredDescription == lostWithNode && !a.Live() {
+		a.Client = api.AllocClientStatusLost
 	}
 	if r := p.AllocatedResources; r != nil {
 		a.Used.DiskMB = clamp(r.Shared.DiskMB)

@@ -79,6 +79,12 @@ func (a *alloc) clientTerminal() bool { return Ended(a.client) }
 // ended says whether its client knows that it is over: what Nomad takes for lost may run on.
 func (a *alloc) ended() bool { return a.clientTerminal() && a.client != api.AllocClientStatusLost }
 
+// LostWithNode is why Nomad stopped what it took for lost.
+const LostWithNode = "alloc is lost since its node is down"
+
+// wasLost says whether Nomad took it for lost, whatever its client has told since.
+func (a *alloc) wasLost() bool { return a.lostIndex > 0 }
+
 // Ended says whether a client status is that of an allocation that is over.
 func Ended(client string) bool {
 	return client == api.AllocClientStatusComplete || client == api.AllocClientStatusFailed || client == api.AllocClientStatusLost
@@ -431,9 +437,7 @@ func (s *Server) reconnectAlloc(a *alloc, forgotten bool) {
 		})
 	case a.client == api.AllocClientStatusLost && (a.unreported != "" || forgotten && !a.began.IsZero()):
 		s.afterJitter(s.opts.Client, "client tells how what was lost ended, "+a.id, func() {
-			s.nextIndex("allocs")
-			a.client = cmp.Or(a.unreported, api.AllocClientStatusComplete)
-			s.updateAlloc(a, "AllocationUpdated")
+			s.allocEnded(a, cmp.Or(a.unreported, api.AllocClientStatusComplete))
 		})
 	case a.clientTerminal():
 	case forgotten && a.client != api.AllocClientStatusPending && a.desired == api.AllocDesiredStatusRun:
@@ -542,8 +546,12 @@ func (s *Server) allocation(a *alloc) *api.Allocation {
 			health.Healthy = &a.healthy
 		}
 	}
+	why := ""
+	if a.wasLost() {
+		why = LostWithNode
+	}
 	return &api.Allocation{
-		DeploymentStatus: health,
+		DeploymentStatus: health, DesiredDescription: why,
 		ID:               a.id, Namespace: a.key.Namespace, EvalID: a.eval, Name: a.name, NodeID: a.node, NodeName: s.nodeName(a.node), JobID: a.key.ID, Job: a.job,
 		TaskGroup: a.group, AllocatedResources: a.resources(), DesiredStatus: a.desired, ClientStatus: a.client, TaskStates: maps.Clone(a.tasks),
 		PreviousAllocation: a.previous, NextAllocation: a.next, FollowupEvalID: a.followUp, PreemptedByAllocation: a.preemptedBy,

@@ -46,7 +46,7 @@ type Member struct {
 	Version, PlacedBy *api.Job
 	// Desired and Client are its states.
 	Desired, Client string
-	// Done: its tasks ended well by themselves.
+	// Done: its tasks ended well by themselves, and Nomad had not taken it for lost.
 	Done bool
 	// Created is the index at which it was placed, CreatedAt the time.
 	Created   uint64
@@ -110,7 +110,7 @@ func (s *Server) notifyWrote(w Write) {
 func (s *Server) member(a *alloc) Member {
 	m := Member{
 		Job: a.key, ID: a.id, Group: a.group, Number: a.number, Node: a.node, GPUs: a.allGPUs(), Version: a.job, PlacedBy: a.placedBy, Desired: a.desired, Client: a.client,
-		Done: a.client == api.AllocClientStatusComplete && !a.signalled, Created: a.createIndex, CreatedAt: a.created, Purged: a.purged, PurgedIndex: a.purgedIndex, LostIndex: a.lostIndex, At: s.now(),
+		Done: a.client == api.AllocClientStatusComplete && !a.signalled && !a.wasLost(), Created: a.createIndex, CreatedAt: a.created, Purged: a.purged, PurgedIndex: a.purgedIndex, LostIndex: a.lostIndex, At: s.now(),
 	}
 	if by := s.allocs[a.preemptedBy]; by != nil {
 		m.PreemptedBy = by.key

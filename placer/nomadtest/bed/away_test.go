@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
 // mayBeAway lets members of a job be on a node that is away for so long.
@@ -146,4 +147,41 @@ func TestFinishesWhileAway(t *testing.T) {
 		w.ExpectFinished("a", time.Minute)
 		w.RunFor(10 * time.Minute)
 	})
+}
+
+// A gang's node goes down, the gang starts elsewhere, and then it turns out that its members on that node had
+// ended by themselves. Nomad does not take that back, and neither does a placer, one that begins then included.
+func TestLostAndOver(t *testing.T) {
+	for name, exit := range map[string]int{"well": 0, "badly": 3} {
+		t.Run(name, func(t *testing.T) {
+			Run(t, Options{Seed: 1}, func(w *World) {
+				w.AddNodes(3, 2)
+				p := w.StartPlacer()
+				w.Submit(Gang{Name: "a", GPUs: 2, Runs: 5 * time.Minute, Exit: exit})
+				w.ExpectRunning("a", 5*time.Second)
+				node := w.Members(Key("a"))[0].Node
+				w.RunFor(4 * time.Minute)
+				w.Nomad.CutNode(node)
+				w.Expect("it runs elsewhere", 30*time.Second, func() bool {
+					return w.Running(Key("a")) && !slices.ContainsFunc(w.Members(Key("a")), func(m nomadtest.Member) bool { return m.Node == node })
+				})
+				had, version := w.GPUs(Key("a")), *w.Nomad.Job(Key("a")).Version
+				w.RunFor(time.Minute)
+				p.Stop()
+				w.Nomad.RecoverNode(node)
+				w.Expect("its client has told", 10*time.Second, func() bool {
+					return !slices.ContainsFunc(w.Nomad.Members(Key("a")), func(m nomadtest.Member) bool { return m.Client == api.AllocClientStatusLost })
+				})
+				w.StartPlacer()
+				w.RunFor(time.Minute)
+				w.ExpectRunning("a", 0)
+				if got := w.GPUs(Key("a")); !slices.Equal(got, had) || *w.Nomad.Job(Key("a")).Version != version {
+					t.Errorf("it had %v, and has %v:\n%s", had, got, w.Describe())
+				}
+				if n := w.failures("a"); n != 0 {
+					t.Errorf("it is said to have failed %d times", n)
+				}
+			})
+		})
+	}
 }

@@ -261,7 +261,11 @@ func (x *Script) show(id string) {
 		if d := a.DeploymentStatus; d != nil && d.Canary {
 			canary = ", a canary"
 		}
-		fmt.Fprintf(&x.out, "  %d %s %s, to %s, version %d%s, %d GPUs%s\n", x.seen[a.ID], x.name(a), a.ClientStatus, a.DesiredStatus, a.JobVersion, canary, len(x.gpus(a.ID)), events(a))
+		status := a.ClientStatus
+		if a.DesiredDescription == nomadtest.LostWithNode && status != api.AllocClientStatusLost {
+			status = "lost and then " + status
+		}
+		fmt.Fprintf(&x.out, "  %d %s %s, to %s, version %d%s, %d GPUs%s\n", x.seen[a.ID], x.name(a), status, a.DesiredStatus, a.JobVersion, canary, len(x.gpus(a.ID)), events(a))
 	}
 }
 
