@@ -290,6 +290,7 @@ func failsInDeployment(x *Script) {
 	}}.Job()
 	x.register(x.pinned(job, "GPU-0-1", "GPU-1-0"))
 	x.untilOver("a", 1)
+	x.untilRunning("a", 1)
 	x.show("a")
 	x.deployment("a")
 	x.untilDeployed("a")
