@@ -162,11 +162,17 @@ func (r *realNomad) start(n int) {
 }
 
 func (r *realNomad) Drain(n int) {
-	spec := &api.DrainSpec{Deadline: -1 * time.Second, IgnoreSystemJobs: true}
+	r.drain(n, -1*time.Second)
+	r.Until("the node is drained", func() bool { return r.node(n).DrainStrategy == nil })
+}
+
+func (r *realNomad) DrainGently(n int) { r.drain(n, 0) }
+
+func (r *realNomad) drain(n int, deadline time.Duration) {
+	spec := &api.DrainSpec{Deadline: deadline, IgnoreSystemJobs: true}
 	if _, err := r.API().Nodes().UpdateDrain(r.NodeID(n), spec, false, nil); err != nil {
 		r.t.Fatal(err)
 	}
-	r.Until("the node is drained", func() bool { return r.node(n).DrainStrategy == nil })
 }
 
 func (r *realNomad) Undrain(n int) {

@@ -552,7 +552,7 @@ func (s *Server) allocation(a *alloc) *api.Allocation {
 	}
 	return &api.Allocation{
 		DeploymentStatus: health, DesiredDescription: why,
-		ID:               a.id, Namespace: a.key.Namespace, EvalID: a.eval, Name: a.name, NodeID: a.node, NodeName: s.nodeName(a.node), JobID: a.key.ID, Job: a.job,
+		ID: a.id, Namespace: a.key.Namespace, EvalID: a.eval, Name: a.name, NodeID: a.node, NodeName: s.nodeName(a.node), JobID: a.key.ID, Job: a.job,
 		TaskGroup: a.group, AllocatedResources: a.resources(), DesiredStatus: a.desired, ClientStatus: a.client, TaskStates: maps.Clone(a.tasks),
 		PreviousAllocation: a.previous, NextAllocation: a.next, FollowupEvalID: a.followUp, PreemptedByAllocation: a.preemptedBy,
 		CreateIndex: a.createIndex, ModifyIndex: a.modifyIndex, CreateTime: a.created.UnixNano(), ModifyTime: a.modified.UnixNano(),

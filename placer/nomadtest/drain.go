@@ -4,45 +4,106 @@
 package nomadtest
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
 )
 
-// DrainServices drains a node without a deadline: the members of services there are moved, of each group as
-// many at a time as its migrate block says, and those of batch jobs run on until they end.
-func (s *Server) DrainServices(id string) {
+// Drain drains a node at once: all that runs on it is stopped.
+func (s *Server) Drain(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.setDrain(id, &api.DrainStrategy{})
-	s.moveServices(id)
+	s.force(id, s.setDrain(id, api.DrainSpec{Deadline: -1}))
 }
 
-// moveServices moves as many members as may be moved now, and looks again a second later.
-func (s *Server) moveServices(id string) {
-	if n := s.nodes[id]; n == nil || !n.Drain {
+// DrainWithin drains a node: the members of services are moved, of each group as many at a time as its migrate
+// block says, and those of batch jobs run on until they end. What is there at the deadline is stopped; without
+// one, 0, nothing is.
+func (s *Server) DrainWithin(id string, deadline time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := s.setDrain(id, api.DrainSpec{Deadline: deadline})
+	if deadline > 0 {
+		s.afterJitter(deadline, "deadline of the drain of "+id, func() {
+			if s.drains(id, d) {
+				s.force(id, d)
+			}
+		})
+	}
+	s.drainStep(id, d)
+}
+
+func (s *Server) setDrain(id string, spec api.DrainSpec) *api.DrainStrategy {
+	d := &api.DrainStrategy{DrainSpec: spec}
+	if spec.Deadline > 0 {
+		d.ForceDeadline = s.now().Add(spec.Deadline)
+	}
+	s.must(s.editNode(id, "NodeDrain", func(n *api.Node) {
+		n.Drain, n.DrainStrategy, n.SchedulingEligibility = true, d, api.NodeSchedulingIneligible
+	}))
+	return d
+}
+
+// drains says whether a drain goes on, and not another one, of the same node.
+func (s *Server) drains(id string, d *api.DrainStrategy) bool {
+	n := s.nodes[id]
+	return n != nil && n.Drain && n.DrainStrategy == d
+}
+
+// force stops what runs on a node, which ends the drain.
+func (s *Server) force(id string, d *api.DrainStrategy) {
+	s.move(id, func(*alloc) bool { return true })
+	s.afterJitter(time.Second, "drain of "+id+" is complete", func() { s.drained(id, d) })
+}
+
+func (s *Server) drained(id string, d *api.DrainStrategy) {
+	if s.drains(id, d) {
+		s.must(s.editNode(id, "NodeDrain", func(n *api.Node) { n.Drain, n.DrainStrategy = false, nil }))
+	}
+}
+
+// move has Nomad move members off a node.
+func (s *Server) move(id string, which func(*alloc) bool) {
+	touched := map[Key]bool{}
+	for _, a := range s.sortedAllocs() {
+		if a.node == id && !a.terminal() && !a.migrate && which(a) {
+			a.migrate, a.drained = true, true
+			touched[a.key] = true
+		}
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(touched), Key.Compare) {
+		s.evaluate(k, "node-drain")
+	}
+}
+
+// drainStep moves as many members as may be moved now, and looks again a second later, until nothing is there.
+func (s *Server) drainStep(id string, d *api.DrainStrategy) {
+	if !s.drains(id, d) {
 		return
 	}
-	for _, a := range s.sortedAllocs() {
-		if a.node == id && !a.terminal() && !a.migrate && value(a.job.Type) == api.JobTypeService && s.mayMove(a) {
-			a.migrate, a.drained = true, true
-			s.evaluate(a.key, "node-drain")
-		}
+	s.move(id, func(a *alloc) bool { return value(a.job.Type) == api.JobTypeService && s.mayMove(a) })
+	if !slices.ContainsFunc(s.sortedAllocs(), func(a *alloc) bool { return a.node == id && !a.terminal() }) {
+		s.drained(id, d)
+		return
 	}
-	s.afterJitter(time.Second, "more of the drain of "+id, func() { s.moveServices(id) })
+	s.afterJitter(time.Second, "more of the drain of "+id, func() { s.drainStep(id, d) })
 }
 
-// mayMove says whether enough of the group's members run without that one.
+// mayMove says whether enough of the group's members have run for long enough without that one (scenario
+// "drained member by member").
 func (s *Server) mayMove(a *alloc) bool {
-	tg, running := a.taskGroup(), 0
+	tg, healthy := a.taskGroup(), 0
+	parallel, after := 1, 10*time.Second // Nomad's defaults
+	if m := tg.Migrate; m != nil {
+		parallel, after = cmp.Or(value(m.MaxParallel), parallel), cmp.Or(value(m.MinHealthyTime), after)
+	}
 	for _, o := range s.sortedAllocs() {
-		if o.key == a.key && o.group == a.group && !o.terminal() && !o.migrate && o.client == api.AllocClientStatusRunning {
-			running++
+		if o.key == a.key && o.group == a.group && !o.terminal() && !o.migrate && o.client == api.AllocClientStatusRunning && s.now().Sub(o.began) >= after {
+			healthy++
 		}
 	}
-	parallel := 1
-	if tg.Migrate != nil && tg.Migrate.MaxParallel != nil {
-		parallel = *tg.Migrate.MaxParallel
-	}
-	return running > value(tg.Count)-parallel
+	return healthy > value(tg.Count)-parallel
 }

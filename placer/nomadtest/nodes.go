@@ -257,69 +257,19 @@ func (s *Server) PurgeNode(id string) {
 	delete(s.nodes, id)
 }
 
-// SetEligible lets Nomad place on a node, or not.
+// SetEligible lets Nomad place on a node, or not. It ends a drain.
 func (s *Server) SetEligible(id string, eligible bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.must(s.editNode(id, "NodeEligibility", func(n *api.Node) {
 		n.SchedulingEligibility = api.NodeSchedulingIneligible
 		if eligible {
-			n.SchedulingEligibility = api.NodeSchedulingEligible
+			n.SchedulingEligibility, n.Drain, n.DrainStrategy = api.NodeSchedulingEligible, false, nil
 		}
 	}))
 	if eligible {
 		s.capacityChanged()
 	}
-}
-
-// Drain drains a node at once: all that runs on it is stopped.
-func (s *Server) Drain(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.setDrain(id, &api.DrainStrategy{DrainSpec: api.DrainSpec{Deadline: -1}})
-	s.stopDrained(id)
-}
-
-// DrainWithin drains a node of batch jobs: what has not ended by the deadline is stopped. Without
-// one, 0, nothing is.
-func (s *Server) DrainWithin(id string, deadline time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	d := &api.DrainStrategy{DrainSpec: api.DrainSpec{Deadline: deadline}}
-	if deadline > 0 {
-		d.ForceDeadline = time.Now().Add(deadline)
-		s.afterJitter(deadline, "deadline of the drain of "+id, func() {
-			if n := s.nodes[id]; n != nil && n.Drain {
-				s.stopDrained(id)
-			}
-		})
-	}
-	s.setDrain(id, d)
-}
-
-func (s *Server) setDrain(id string, d *api.DrainStrategy) {
-	s.must(s.editNode(id, "NodeDrain", func(n *api.Node) {
-		n.Drain, n.DrainStrategy, n.SchedulingEligibility = true, d, api.NodeSchedulingIneligible
-	}))
-}
-
-// stopDrained stops what runs on a node that is drained, which ends the drain.
-func (s *Server) stopDrained(id string) {
-	touched := map[Key]bool{}
-	for _, a := range s.sortedAllocs() {
-		if a.node == id && !a.terminal() {
-			a.migrate, a.drained = true, true
-			touched[a.key] = true
-		}
-	}
-	for _, k := range slices.SortedFunc(maps.Keys(touched), Key.Compare) {
-		s.evaluate(k, "node-drain")
-	}
-	s.afterJitter(time.Second, "drain of "+id+" is complete", func() {
-		if s.nodes[id] != nil {
-			s.must(s.editNode(id, "NodeDrain", func(n *api.Node) { n.Drain, n.DrainStrategy = false, nil }))
-		}
-	})
 }
 
 func (s *Server) sortedNodes() []string { return slices.Sorted(maps.Keys(s.nodes)) }

@@ -141,7 +141,7 @@ func TestServiceIsDrainedMemberByMember(t *testing.T) {
 		w.AddNodes(1, 2)
 		w.RunFor(time.Minute) // its deployment is over
 		drained := w.Members(Key("serve"))[0].Node
-		w.Nomad.DrainServices(drained)
+		w.Nomad.DrainWithin(drained, 0)
 		w.Submit(Gang{Name: "next", Runs: time.Hour})
 		w.Expect("the service runs elsewhere", time.Minute, func() bool {
 			there := slices.ContainsFunc(w.Members(Key("serve")), func(m nomadtest.Member) bool { return m.Node == drained })

@@ -412,6 +412,10 @@ func (x *Walk) recover() {
 func (x *Walk) drain() {
 	if n := x.rng.IntN(x.nodes); !x.gone[n] && len(x.gone) < x.nodes/2 {
 		x.gone[n] = true
+		if x.rng.IntN(2) == 0 {
+			x.Nomad.DrainWithin(NodeID(n), time.Duration(x.rng.IntN(120))*time.Second)
+			return
+		}
 		x.Nomad.Drain(NodeID(n))
 	}
 }

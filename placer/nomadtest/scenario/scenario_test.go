@@ -36,6 +36,7 @@ func (m model) Crash(n int)                        { m.Nomad.CrashNode(bed.NodeI
 func (m model) Reboot(n int)                       { m.Nomad.CrashNode(bed.NodeID(n)); m.Recover(n) }
 func (m model) Recover(n int)                      { m.Nomad.RecoverNode(bed.NodeID(n)) }
 func (m model) Drain(n int)                        { m.Nomad.Drain(bed.NodeID(n)); m.RunFor(5 * time.Second) }
+func (m model) DrainGently(n int)                  { m.Nomad.DrainWithin(bed.NodeID(n), 0) }
 func (m model) Undrain(n int)                      { m.Nomad.SetEligible(bed.NodeID(n), true); m.RunFor(5 * time.Second) }
 
 // The model shows what a real Nomad shows: e2e compares that with the same files.

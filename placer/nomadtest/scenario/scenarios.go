@@ -49,6 +49,7 @@ var All = []Scenario{
 	{"drained", drained},
 	{"drained-beside-one-that-finished", drainedBesideOneThatFinished},
 	{"drained behind the gate", drainedBehindGate},
+	{"drained member by member", drainedMemberByMember},
 	{"node down", nodeDown},
 	{"a canary is promoted", promoted},
 	{"a canary is promoted too early", promotedTooEarly},
@@ -587,6 +588,51 @@ func drained(x *Script) {
 	x.must(err)
 	x.Until("it is placed again", func() bool { return len(x.allocs("a")) == 3 })
 	x.show("a")
+}
+
+// drainedMemberByMember: the members of a service are moved one after the other, and those of a batch job run on
+// until they end.
+func drainedMemberByMember(x *Script) {
+	x.byNode = true
+	x.SetHealth("GPU-0-0", false)
+	x.SetHealth("GPU-0-1", false)
+	serve := bed.Gang{Name: "a", Members: 2, Service: true, Ungated: true, Change: func(job *api.Job) {
+		soonHealthy(job)
+		job.TaskGroups[0].Migrate = &api.MigrateStrategy{MaxParallel: new(1), HealthCheck: new("task_states"), MinHealthyTime: new(5 * time.Second), HealthyDeadline: new(time.Minute)}
+	}}.Job()
+	x.register(x.pinned(serve, "GPU-0-0", "GPU-0-1", "GPU-1-0", "GPU-1-1"))
+	x.register(x.pinned(working("b", 1, 40*time.Second, 0), "GPU-2-0"))
+	x.untilRunning("b", 1)
+	x.untilDeployed("a")
+	x.show("a")
+	x.SetHealth("GPU-0-0", true)
+	x.SetHealth("GPU-0-1", true)
+	x.say("their nodes are drained")
+	x.DrainGently(1)
+	x.DrainGently(2)
+	x.untilAllocs("both are moved", "a", 4, func(*api.AllocationListStub) bool { return true })
+	x.untilRunning("a", 2)
+	x.show("a")
+	made := map[uint64]bool{}
+	for _, a := range x.allocs("a") {
+		made[a.CreateIndex] = true
+	}
+	fmt.Fprintf(&x.out, "in %d evaluations\n", len(made)-1)
+	x.show("b")
+	x.untilOver("b", 1)
+	x.untilEmpty(1)
+	x.untilEmpty(2)
+	x.show("b")
+	x.Undrain(1)
+	x.Undrain(2)
+}
+
+func (x *Script) untilEmpty(n int) {
+	x.Until("the node is drained", func() bool {
+		node, _, err := x.API().Nodes().Info(x.NodeID(n), nil)
+		x.must(err)
+		return node.DrainStrategy == nil
+	})
 }
 
 // drainedBesideOneThatFinished: its job is dead, and is evaluated.

@@ -38,9 +38,10 @@ type Cluster interface {
 	// brings it back before that.
 	Crash(n int)
 	Reboot(n int)
-	// Drain drains a node at once, and waits until it is empty; Undrain makes it
-	// eligible again.
+	// Drain drains a node at once, and waits until it is empty; DrainGently begins to drain one without a
+	// deadline. Undrain makes it eligible again.
 	Drain(n int)
+	DrainGently(n int)
 	Undrain(n int)
 	// Until waits for a condition, and fails the test where it does not come.
 	Until(what string, ok func() bool)
@@ -300,6 +301,9 @@ func events(a *api.AllocationListStub) string {
 				out = append(out, fmt.Sprintf("%s %s", e.Type, e.Details["exit_code"]))
 			}
 		}
+	}
+	if n := len(out); n > 0 && out[n-1] == api.TaskKilling && over(a) { // a client that has crashed may say so of what is gone
+		out = out[:n-1]
 	}
 	return ": " + strings.Join(out, ", ")
 }
