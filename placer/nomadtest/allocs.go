@@ -443,6 +443,7 @@ func (s *Server) reconnectAlloc(a *alloc, forgotten bool) {
 	case forgotten && a.client != api.AllocClientStatusPending && a.desired == api.AllocDesiredStatusRun:
 		s.startOver(a)
 	case forgotten && a.client != api.AllocClientStatusPending:
+		a.signalled = true // it did not end by itself
 		s.allocEnded(a, api.AllocClientStatusComplete)
 	case a.unreported != "":
 		s.allocEnded(a, a.unreported)
