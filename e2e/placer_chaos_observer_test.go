@@ -56,9 +56,11 @@ func TestChaosObserver(t *testing.T) {
 		},
 		{"updated", []*api.AllocationListStub{seen("a", 0, "running", 11, "g1"), seen("a", 1, "running", 11, "g2"), stopping(seen("a", 0, "running", 9, "g1"))}, nil},
 		{
-			"came back with its node", []*api.AllocationListStub{lost(seen("b", 0, "running", 11, "g1")), seen("a", 0, "running", 12, "g1"), seen("a", 1, "running", 12, "g2")},
+			"came back with its node", []*api.AllocationListStub{lost(seen("b", 0, "running", 9, "g1")), seen("a", 0, "running", 12, "g1"), seen("a", 1, "running", 12, "g2")},
 			[]string{"GPU g1 was given to b.workers[0]", "GPU g1 was given to b.workers[0]"},
 		},
+		{"came back with its node over pins from before", []*api.AllocationListStub{lost(seen("b", 0, "running", 11, "g1")), seen("a", 0, "running", 12, "g1"), seen("a", 1, "running", 12, "g2")}, nil},
+		{"came back with its node and has not started", []*api.AllocationListStub{lost(seen("b", 0, "pending", 9, "g1")), seen("a", 0, "running", 12, "g1"), seen("a", 1, "running", 12, "g2")}, nil},
 		{"came back under a job without a gate", []*api.AllocationListStub{lost(seen("b", 0, "running", 11, "g1")), seen("chaos-0003-native", 0, "running", 12, "g1")}, nil},
 		{
 			"taken from one that stops", []*api.AllocationListStub{stopping(seen("b", 0, "running", 11, "g1")), seen("a", 0, "running", 12, "g1"), seen("a", 1, "running", 12, "g2")},

@@ -41,10 +41,11 @@ type observer struct {
 	longest time.Duration
 	listed  map[string]*api.JobListStub
 	allocs  map[string][]*api.AllocationListStub // by job
+	lost    map[string]uint64                    // at which index an allocation was first seen to be lost with its node
 }
 
 func newObserver(say func(args ...any)) *observer {
-	return &observer{say: say, members: map[string]int{}, partly: map[string]time.Time{}}
+	return &observer{say: say, members: map[string]int{}, partly: map[string]time.Time{}, lost: map[string]uint64{}}
 }
 
 func (e *observer) wrong(format string, args ...any) {
@@ -199,8 +200,11 @@ func (e *observer) look(now time.Time, jobs []*api.JobListStub, allocs []*api.Al
 	}
 	for _, a := range allocs {
 		e.allocs[a.JobID] = append(e.allocs[a.JobID], a)
+		if _, known := e.lost[a.ID]; !known && a.DesiredDescription == lostWithNode {
+			e.lost[a.ID] = a.ModifyIndex
+		}
 	}
-	for _, twice := range owners(allocs) {
+	for _, twice := range e.owners(allocs) {
 		e.note("%s", twice)
 	}
 	for id, members := range e.members {
@@ -230,9 +234,8 @@ func (e *observer) look(now time.Time, jobs []*api.JobListStub, allocs []*api.Al
 // its client says that it has ended, or its node is down. What Nomad does within
 // one job does not count: when a service is updated, the next allocation is
 // given the GPUs of one that is told to stop, and waits for it. Nor does it count
-// that Nomad places a job without a gate, or replaces a member of a service, where a node
-// that came back still runs what was lost with it: docs/operators/nodes-and-failures.md says so.
-func owners(allocs []*api.AllocationListStub) []string {
+// what Nomad does by itself where a node is back that still runs what was lost with it: see [observer.bypassed].
+func (e *observer) owners(allocs []*api.AllocationListStub) []string {
 	var twice []string
 	owner := map[string]*api.AllocationListStub{}
 	name := func(a *api.AllocationListStub) string {
@@ -245,7 +248,7 @@ func owners(allocs []*api.AllocationListStub) []string {
 		for _, id := range cluster.DeviceIDs(a.AllocatedResources) {
 			other := owner[id]
 			update := other != nil && other.JobID == a.JobID && (a.DesiredStatus != "run" || other.DesiredStatus != "run")
-			if other != nil && !update && !bypassed(a, other) && !bypassed(other, a) {
+			if other != nil && !update && !e.bypassed(a, other) && !e.bypassed(other, a) {
 				twice = append(twice, fmt.Sprintf("GPU %s was given to %s and to %s", id, name(other), name(a)))
 			}
 			owner[id] = a
@@ -254,10 +257,16 @@ func owners(allocs []*api.AllocationListStub) []string {
 	return twice
 }
 
-// bypassed says whether Nomad alone placed a beside one that was lost with its node.
-func bypassed(a, lost *api.AllocationListStub) bool {
-	alone := strings.HasSuffix(a.JobID, "-native") || strings.HasSuffix(a.JobID, "-service")
-	return alone && lost.DesiredStatus == "stop" && lost.DesiredDescription == lostWithNode
+// bypassed says whether Nomad alone placed a beside one that was lost with its node (docs/operators/nodes-and-failures.md):
+// a job without a gate, a member of a service, or one by pins that were there before the loss. What is to stop and has not
+// started never will: the client of a purged node may tell that even of what it has ended.
+func (e *observer) bypassed(a, lost *api.AllocationListStub) bool {
+	if lost.DesiredStatus != "stop" || lost.DesiredDescription != lostWithNode {
+		return false
+	}
+	job := e.listed[a.JobID]
+	before := job != nil && job.JobModifyIndex < e.lost[lost.ID]
+	return before || lost.ClientStatus == "pending" || strings.HasSuffix(a.JobID, "-native") || strings.HasSuffix(a.JobID, "-service")
 }
 
 // lostWithNode is what Nomad says of an allocation whose node went down.

@@ -181,6 +181,18 @@ func (r *realNomad) Undrain(n int) {
 	}
 }
 
+// Purge has Nomad forget the node, whose client finds that out by its next heartbeat.
+func (r *realNomad) Purge(n int) {
+	id := r.NodeID(n)
+	if _, _, err := r.API().Nodes().Purge(id, nil); err != nil {
+		r.t.Fatal(err)
+	}
+	r.Until("the node is back", func() bool {
+		node, _, err := r.API().Nodes().Info(id, nil)
+		return err == nil && node.Status == api.NodeStatusReady
+	})
+}
+
 // TestScenarios plays the scenarios of the in-memory Nomad on a real one: what it
 // shows is what the model is held to.
 func TestScenarios(t *testing.T) {

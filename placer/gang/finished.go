@@ -197,6 +197,16 @@ func endedByThemselves(tasks map[string]*api.TaskState) bool {
 	return len(tasks) > 0
 }
 
+// wasKilled says whether tasks were asked to end before they ended well by themselves.
+func wasKilled(tasks map[string]*api.TaskState) bool {
+	for _, s := range tasks {
+		if len(failure.UntilKilled(s.Events)) < len(s.Events) {
+			return !endedByThemselves(tasks)
+		}
+	}
+	return false
+}
+
 // endedLastWell says whether a task ended well and was not to run again. One that is restarted in place
 // (nomad alloc restart, a template) may end well for that; it is not killed then (scenario "restarted").
 func endedLastWell(events []*api.TaskEvent) bool {

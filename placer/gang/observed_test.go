@@ -19,7 +19,7 @@ import (
 // where the job stands.
 //
 //	job [gated[=group]] [pinned=g1+g2] [count=n] [index=n] [stopped] [dead] [type=service] [periodic]
-//	<client status> [desired] [gpu=g] [node=open] [group=web] [next=a2] [as=1] [created=n] [modified=n] [version=n], one line per allocation
+//	<client status> [desired] [gpu=g] [node=open] [group=web] [next=a2] [as=1] [exit] [killed] [created=n] [modified=n] [version=n], one line per allocation
 //
 // Where the gate is on the group alone, the job has another one, "web", without GPUs; so has one
 // with web.
@@ -158,6 +158,8 @@ func storyAlloc(t *testing.T, k nomad.JobKey, i int, line string) *nomad.Alloc {
 			_, err = fmt.Sscan(value, a.Version)
 		case "exit":
 			a.Tasks = events(api.TaskStarted, api.TaskTerminated)
+		case "killed":
+			a.Tasks = events(api.TaskStarted, api.TaskKilling, api.TaskTerminated, api.TaskKilled)
 		case "created":
 			_, err = fmt.Sscan(value, &a.CreateIndex)
 		case "modified":

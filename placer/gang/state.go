@@ -112,6 +112,9 @@ type Observed struct {
 	// LeftOut is set where Nomad has stopped a member of a batch job, and has none in its
 	// stead: see [leftOut]; LeftOutBeside the same of groups without GPUs.
 	LeftOut, LeftOutBeside bool
+	// CutShort is set where a service is short of a member that its client ended though nobody had asked for it, and
+	// that Nomad does not miss: the node was purged, and registered again before Nomad looked (seen on 1.11.3).
+	CutShort bool
 }
 
 // Observe works out what Nomad says of a job: it counts the job's allocations, and reads
@@ -151,11 +154,31 @@ func Observe(s *nomad.State, job *api.Job) Observed {
 		}
 	}
 	st.LeftOut, st.LeftOutBeside = leftOut(job, as)
-	dropped := gated && !placed && !rewrite.Stopped(job)
+	st.CutShort = cutShort(job, as)
+	dropped := (gated && !placed || st.CutShort) && !rewrite.Stopped(job)
 	if st.Nomad = st.state(pinned, gated, past, dropped); st.Nomad == Running && !live {
 		st.Nomad = Ended
 	}
 	return st
+}
+
+// cutShort is [Observed.CutShort].
+func cutShort(job *api.Job, as []*nomad.Alloc) bool {
+	if *job.Type != api.JobTypeService {
+		return false
+	}
+	last := map[string]*nomad.Alloc{} // by name
+	for _, a := range as {
+		if was := last[a.Name]; was == nil || a.CreateIndex > was.CreateIndex {
+			last[a.Name] = a
+		}
+	}
+	for _, a := range last {
+		if a.Client == api.AllocClientStatusComplete && a.Desired == api.AllocDesiredStatusRun && a.ModifyIndex > *job.JobModifyIndex && wasKilled(a.Tasks) {
+			return true
+		}
+	}
+	return false
 }
 
 // misplaced says whether a member is not where the pins of its group have it.
@@ -240,7 +263,8 @@ func gpusPerMember(job *api.Job) map[string]int {
 // dropped: nothing of this version was placed behind its gate and left to run, so it cannot
 // have ended. Nomad calls it dead all the same if it has dropped the blocked evaluation: as
 // it does when the members of a batch job are drained, and of a service whose deployment
-// waits for its author, when the members are stopped that Nomad had placed as the gate came.
+// waits for its author, when the members are stopped that Nomad had placed as the gate came. Nor has a service
+// ended that is [Observed.CutShort].
 func (st *Observed) state(pinned, gated, pastGate, dropped bool) State {
 	switch {
 	case nomad.Ended(st.Job) && !dropped:

@@ -197,6 +197,8 @@ func (g *Gang) stuck(w World) string {
 		return "a member failed, and Nomad does not try it again: " + f.Reason
 	case g.preempted(w): // of a service whose deployment has failed
 		return "Nomad preempted a member for a job with a higher priority, and does not run it again"
+	case g.CutShort:
+		return "its client ended a member, as after a purge of its node, and Nomad does not run it again"
 	case g.LeftOut:
 		return "a member was stopped, by a drain of its node, say, and Nomad does not run it again"
 	}

@@ -187,7 +187,9 @@ func (s *Server) startAlloc(a *alloc) {
 	a.run++
 	run := a.run
 	s.afterJitter(s.opts.Client, "client starts "+a.id, func() {
-		if n := s.nodes[a.node]; a.run != run || n == nil || n.cut || a.signalled || a.clientTerminal() {
+		n := s.client(a.node)
+		heard := n == s.nodes[a.node]
+		if a.run != run || n == nil || n.cut || a.signalled || a.ended() || heard && a.clientTerminal() {
 			return
 		}
 		if s.previousStillRuns(a) {
@@ -202,16 +204,26 @@ func (s *Server) startAlloc(a *alloc) {
 		}
 		s.useGPUs(a)
 		s.taskEvent(a, &api.TaskEvent{Type: api.TaskStarted})
-		for _, t := range a.tasks {
-			t.State = "running"
-		}
-		a.client = api.AllocClientStatusRunning
-		s.nextIndex("allocs")
-		s.updateAlloc(a, "AllocationUpdated")
-		s.jobChanged(a.key, "AllocationUpdated")
 		s.runTasks(a)
-		s.reportHealthy(a)
+		if heard {
+			s.tellRunning(a)
+			s.reportHealthy(a)
+		}
 	})
+}
+
+// client is a node whose client does what it was told, as long as it is not cut off: one that Nomad has forgotten, too.
+func (s *Server) client(id string) *node { return cmp.Or(s.nodes[id], s.forgotten[id]) }
+
+// tellRunning has the client tell that an allocation runs.
+func (s *Server) tellRunning(a *alloc) {
+	for _, t := range a.tasks {
+		t.State = "running"
+	}
+	a.client = api.AllocClientStatusRunning
+	s.nextIndex("allocs")
+	s.updateAlloc(a, "AllocationUpdated")
+	s.jobChanged(a.key, "AllocationUpdated")
 }
 
 // previousStillRuns says whether the one that the allocation replaces has not ended yet, or one that
@@ -231,7 +243,7 @@ func (s *Server) previousStillRuns(a *alloc) bool {
 // reserveError is what the device plugin says where GPUs fell sick before the task
 // was started.
 func (s *Server) reserveError(a *alloc) string {
-	for _, d := range s.nodes[a.node].NodeResources.Devices {
+	for _, d := range s.client(a.node).NodeResources.Devices {
 		for _, in := range d.Instances {
 			if !in.Healthy && slices.Contains(a.allGPUs(), in.ID) {
 				return fmt.Sprintf("devices: failed to reserve: GPU %s is unhealthy", in.ID)
@@ -346,7 +358,7 @@ func (s *Server) taskEvent(a *alloc, e *api.TaskEvent) {
 	if e.Type == api.TaskStarted {
 		a.began = s.now()
 	}
-	if n := s.nodes[a.node]; n != nil && n.cut {
+	if n := s.nodes[a.node]; n == nil || n.cut {
 		a.untold = append(a.untold, e)
 		return
 	}
@@ -421,8 +433,18 @@ func (s *Server) killTime(a *alloc) time.Duration {
 func (s *Server) reconnectAlloc(a *alloc, forgotten bool) {
 	running := s.gpuUsers != nil && s.usesGPU(a)
 	s.tellUntold(a)
+	if running && a.client == api.AllocClientStatusPending {
+		s.tellRunning(a)
+	}
 	switch {
 	case a.clientTerminal() && running:
+		if s.random("client tells of "+a.id).IntN(2) == 0 { // before it has ended it
+			s.afterJitter(s.opts.Client, "client tells that what was lost runs, "+a.id, func() {
+				if s.usesGPU(a) && a.client == api.AllocClientStatusLost {
+					s.tellRunning(a)
+				}
+			})
+		}
 		s.afterJitter(s.opts.Client+s.opts.Kill, "client ends what was lost, "+a.id, func() {
 			if !s.usesGPU(a) { // it has ended by itself
 				return
@@ -457,6 +479,25 @@ func (s *Server) reconnectAlloc(a *alloc, forgotten bool) {
 	default:
 		s.reportHealthy(a)
 	}
+}
+
+// killUnknown has the client of a node that Nomad had forgotten end what it runs: it was told of no allocation while it
+// was unknown. If Nomad has not looked by then, it takes the members of batch jobs for finished, and looks at services no
+// more (both seen on 1.11.3 with an evaluation broker that was paused; a client that hears late enough ends nothing).
+func (s *Server) killUnknown(a *alloc) {
+	if a.desired != api.AllocDesiredStatusRun || !a.tasksRun() || s.random("client ends "+a.id).IntN(2) == 0 {
+		return
+	}
+	s.afterJitter(s.killTime(a), "client ends what it was not told of, "+a.id, func() {
+		if n := s.nodes[a.node]; n == nil || n.cut || a.desired != api.AllocDesiredStatusRun || !a.tasksRun() {
+			return
+		}
+		exit := onSignal(a)
+		s.taskEvent(a, &api.TaskEvent{Type: api.TaskKilling})
+		s.taskEvent(a, &api.TaskEvent{Type: api.TaskTerminated, ExitCode: exit, Details: map[string]string{"exit_code": strconv.Itoa(exit)}})
+		s.taskEvent(a, &api.TaskEvent{Type: api.TaskKilled})
+		s.allocEnded(a, api.AllocClientStatusComplete)
+	})
 }
 
 // startOver has the client of a machine that has crashed start again what it ran (scenarios "rebooted" and "away and crashed").

@@ -197,6 +197,9 @@ func (s *Server) SetHealth(healthy bool, gpus ...string) {
 			s.updateNode(changed, "NodeRegistration")
 		}
 	}
+	for _, n := range s.forgotten {
+		n.Node = cmp.Or(withHealth(n.Node, healthy, gpus), n.Node)
+	}
 	if healthy {
 		s.capacityChanged()
 	}
@@ -249,12 +252,62 @@ func (s *Server) TakeAway(gpus ...string) {
 	}
 }
 
-// PurgeNode forgets a node on which nothing runs. Nomad sends no event of that (seen on 1.11.3).
+// PurgeNode has Nomad forget a node whose machine is gone for good. Nomad sends no event of that (seen on 1.11.3).
 func (s *Server) PurgeNode(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.purgeNode(id, 0)
+}
+
+// purgeNode has the scheduler look at what ran there after a while.
+func (s *Server) purgeNode(id string, after time.Duration) {
 	s.nextIndex("nodes")
 	delete(s.nodes, id)
+	s.after(after, "jobs on the purged "+id+" are evaluated", func() { s.evaluateNode(id) })
+}
+
+// ForgetNode has Nomad forget a node that is there. What runs on it runs on, and is lost for Nomad. The client finds
+// out by its next heartbeat, after that time or twice that, and registers the node again with the id that it had
+// (scenarios "node purged" and "node purged without other room"). The scheduler looks after another time: what has come
+// back by then is not lost.
+func (s *Server) ForgetNode(id string, heartbeat, scheduler time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.nodes[id]
+	if n == nil || n.cut {
+		return
+	}
+	n.times++
+	s.purgeNode(id, scheduler)
+	s.forgotten[id] = n
+	s.afterJitter(heartbeat, "client of "+id+" registers again", func() {
+		delete(s.forgotten, id)
+		if s.nodes[id] != nil {
+			return
+		}
+		own := *n.Node
+		own.Status, own.CreateIndex, own.SchedulingEligibility, own.Drain, own.DrainStrategy = api.NodeStatusInit, s.index+1, api.NodeSchedulingEligible, false, nil
+		s.updateNode(&own, "NodeRegistration")
+		again := s.nodes[id]
+		again.times = n.times
+		s.afterJitter(s.opts.Client, id+" is ready again", func() {
+			if s.nodes[id] == again && again.times == n.times && !again.cut {
+				s.nodeReady(again, true)
+				for _, a := range s.sortedAllocs() {
+					if a.node == id {
+						s.killUnknown(a)
+					}
+				}
+			}
+		})
+	})
+}
+
+// HasNode says whether Nomad knows a node.
+func (s *Server) HasNode(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nodes[id] != nil
 }
 
 // SetEligible lets Nomad place on a node, or not. It ends a drain.

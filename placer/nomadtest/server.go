@@ -71,10 +71,12 @@ type Server struct {
 	// tables are the indexes at which the tables changed last.
 	tables map[string]uint64
 	nodes  map[string]*node
-	jobs   map[Key]*job
-	evals  map[Key][]*api.Evaluation
-	allocs map[string]*alloc
-	byJob  map[Key][]*alloc
+	// forgotten are nodes that Nomad has forgotten and that do not know of it yet.
+	forgotten map[string]*node
+	jobs      map[Key]*job
+	evals     map[Key][]*api.Evaluation
+	allocs    map[string]*alloc
+	byJob     map[Key][]*alloc
 	// preempts: jobs may preempt others, whatever their type.
 	preempts  bool
 	preempted int
@@ -139,7 +141,7 @@ func (s *Server) Unknown() (unknown, back int) {
 func New(o Options) *Server {
 	o.setDefaults()
 	return &Server{
-		opts: o, index: 10, tables: map[string]uint64{}, nodes: map[string]*node{}, jobs: map[Key]*job{},
+		opts: o, index: 10, tables: map[string]uint64{}, nodes: map[string]*node{}, forgotten: map[string]*node{}, jobs: map[Key]*job{},
 		evals: map[Key][]*api.Evaluation{}, allocs: map[string]*alloc{}, byJob: map[Key][]*alloc{},
 		gpuUsers: map[string]map[string]bool{}, purged: map[string]*alloc{}, disconnected: map[string]bool{}, vars: map[string]*variable{}, counts: map[string]int{},
 		launchers: map[Key]*launcher{},

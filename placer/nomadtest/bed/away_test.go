@@ -185,3 +185,31 @@ func TestLostAndOver(t *testing.T) {
 		})
 	}
 }
+
+// An operator purges a node that is there. It is back at once, and its client has ended what it ran before Nomad looked:
+// Nomad takes a service for dead then, whose author has not stopped it.
+func TestServiceOnPurgedNode(t *testing.T) {
+	cutShort := 0
+	for seed := range uint64(10) {
+		Run(t, Options{Seed: seed}, func(w *World) {
+			w.AddNodes(2, 2)
+			w.StartPlacer()
+			w.Submit(Gang{Name: "a", GPUs: 2, Service: true})
+			w.ExpectRunning("a", 5*time.Second)
+			w.RunFor(time.Minute)
+			w.Nomad.ForgetNode(w.Members(Key("a"))[0].Node, 10*time.Millisecond, 100*time.Millisecond)
+			w.RunFor(2 * time.Second)
+			if slices.ContainsFunc(w.Nomad.Members(Key("a")), func(m nomadtest.Member) bool {
+				return m.Client == api.AllocClientStatusComplete && m.Desired == api.AllocDesiredStatusRun
+			}) {
+				cutShort++
+			}
+			w.ExpectRunning("a", 2*time.Minute)
+			w.RunFor(time.Minute)
+			w.ExpectRunning("a", 0)
+		})
+	}
+	if cutShort == 0 {
+		t.Error("its member was ended in none")
+	}
+}

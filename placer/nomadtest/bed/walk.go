@@ -31,6 +31,7 @@ type Mix struct {
 	Promote, Fail, Pause                  int // what its author does with a deployment
 	Dispatch, Force, EndChild             int // children of templates
 	Crash, Cut, Recover, Drain, Sick      int
+	Forget                                int // a node that is there
 	Kill, Second, Restart, Collect, Clock int
 	// Requests is the share of the placers' requests that fail, by one of Faults.
 	Requests float64
@@ -43,7 +44,7 @@ func DefaultMix() Mix {
 	return Mix{
 		Submit: 40, Edit: 6, Stop: 5, Purge: 4, Rerun: 6, Deploy: 6, Promote: 5, Fail: 2, Pause: 2,
 		Dispatch: 6, Force: 2, EndChild: 3,
-		Crash: 2, Cut: 2, Recover: 8, Drain: 2, Sick: 3,
+		Crash: 2, Cut: 2, Recover: 8, Drain: 2, Sick: 3, Forget: 2,
 		Kill: 4, Second: 2, Restart: 2, Collect: 1, Clock: 1,
 		Requests: 0.03,
 		Faults: []nomadtest.Fault{
@@ -163,6 +164,7 @@ func (x *Walk) act() {
 		{"re-run", m.Rerun, func() { x.withJob(func(k nomadtest.Key) { x.try(x.Rerun(k)) }) }},
 		{"crash", m.Crash, func() { x.lose(x.Nomad.CrashNode) }},
 		{"cut", m.Cut, func() { x.lose(x.Nomad.CutNode) }},
+		{"forget a node", m.Forget, x.forget},
 		{"recover", m.Recover, x.recover},
 		{"drain", m.Drain, x.drain},
 		{"sick GPU", m.Sick, x.sicken},
@@ -387,11 +389,25 @@ func chiefs(j *api.Job) (n int) {
 	return n
 }
 
+// there says whether Nomad knows a node, and nobody has lost or drained it.
+func (x *Walk) there(n int) bool { return !x.gone[n] && x.Nomad.HasNode(NodeID(n)) }
+
 // lose loses a node, never more than half of them.
 func (x *Walk) lose(how func(string)) {
-	if n := x.rng.IntN(x.nodes); !x.gone[n] && len(x.gone) < x.nodes/2 {
+	if n := x.rng.IntN(x.nodes); x.there(n) && len(x.gone) < x.nodes/2 {
 		x.gone[n] = true
 		how(NodeID(n))
+	}
+}
+
+// forget is what a mistaken operator does: a node is purged whose machine is there.
+func (x *Walk) forget() {
+	if n := x.rng.IntN(x.nodes); x.there(n) {
+		heartbeat, scheduler := time.Duration(1+x.rng.IntN(20))*time.Second, time.Duration(0)
+		if x.rng.IntN(2) == 0 { // on a busy cluster
+			heartbeat, scheduler = 20*time.Millisecond, time.Duration(x.rng.IntN(2000))*time.Millisecond
+		}
+		x.Nomad.ForgetNode(NodeID(n), heartbeat, scheduler)
 	}
 }
 
@@ -410,7 +426,7 @@ func (x *Walk) recover() {
 }
 
 func (x *Walk) drain() {
-	if n := x.rng.IntN(x.nodes); !x.gone[n] && len(x.gone) < x.nodes/2 {
+	if n := x.rng.IntN(x.nodes); x.there(n) && len(x.gone) < x.nodes/2 {
 		x.gone[n] = true
 		if x.rng.IntN(2) == 0 {
 			x.Nomad.DrainWithin(NodeID(n), time.Duration(x.rng.IntN(120))*time.Second)

@@ -38,6 +38,13 @@ func (m model) Recover(n int)                      { m.Nomad.RecoverNode(bed.Nod
 func (m model) Drain(n int)                        { m.Nomad.Drain(bed.NodeID(n)); m.RunFor(5 * time.Second) }
 func (m model) DrainGently(n int)                  { m.Nomad.DrainWithin(bed.NodeID(n), 0) }
 func (m model) Undrain(n int)                      { m.Nomad.SetEligible(bed.NodeID(n), true); m.RunFor(5 * time.Second) }
+func (m model) Purge(n int) {
+	m.Nomad.ForgetNode(bed.NodeID(n), 500*time.Millisecond, 0)
+	m.Until("the node is back", func() bool {
+		node, _, err := m.Author.Nodes().Info(bed.NodeID(n), nil)
+		return err == nil && node.Status == api.NodeStatusReady
+	})
+}
 
 // The model shows what a real Nomad shows: e2e compares that with the same files.
 func TestScenarios(t *testing.T) {

@@ -51,6 +51,8 @@ var All = []Scenario{
 	{"drained behind the gate", drainedBehindGate},
 	{"drained member by member", drainedMemberByMember},
 	{"node down", nodeDown},
+	{"node purged", nodePurged},
+	{"node purged without other room", nodePurgedAlone},
 	{"a canary is promoted", promoted},
 	{"a canary is promoted too early", promotedTooEarly},
 	{"a canary is failed by its author", failedByAuthor},
@@ -685,4 +687,32 @@ func nodeDown(x *Script) {
 	})
 	x.show("a")
 	x.order(3, 2, "a")
+}
+
+// nodePurged: Nomad forgets a node that is there, which registers again with the id that it had.
+func nodePurged(x *Script) {
+	x.places(away(bed.Gang{}, api.DisconnectStrategy{}))
+	x.purgeNode()
+}
+
+// nodePurgedAlone: what was lost so is placed again where it still runs.
+func nodePurgedAlone(x *Script) {
+	x.byNode = true
+	x.register(x.pinned(away(bed.Gang{}, api.DisconnectStrategy{}), "GPU-0-0", "GPU-1-0"))
+	x.untilRunning("a", 2)
+	x.show("a")
+	x.purgeNode()
+}
+
+func (x *Script) purgeNode() {
+	x.say("a node is purged that is there")
+	x.Purge(1)
+	x.untilOver("a", 1)
+	x.untilRunning("a", 2)
+	x.Until("its client has told of all", func() bool {
+		return !slices.ContainsFunc(x.allocs("a"), func(a *api.AllocationListStub) bool {
+			return a.DesiredStatus != api.AllocDesiredStatusRun && !over(a) || a.ClientStatus == api.AllocClientStatusLost
+		})
+	})
+	x.show("a")
 }

@@ -43,6 +43,8 @@ type Cluster interface {
 	Drain(n int)
 	DrainGently(n int)
 	Undrain(n int)
+	// Purge has Nomad forget a node that is there, and waits until it has come back by itself.
+	Purge(n int)
 	// Until waits for a condition, and fails the test where it does not come.
 	Until(what string, ok func() bool)
 }
