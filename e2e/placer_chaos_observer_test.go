@@ -34,6 +34,12 @@ func lost(a *api.AllocationListStub) *api.AllocationListStub {
 	return stopping(a)
 }
 
+// received is what its client was given again after it had been told to end it.
+func received(a *api.AllocationListStub) *api.AllocationListStub {
+	a.TaskStates = map[string]*api.TaskState{"main": {Events: []*api.TaskEvent{{Type: api.TaskReceived}, {Type: api.TaskStarted}, {Type: api.TaskKilling}, {Type: api.TaskReceived}}}}
+	return a
+}
+
 // What the chaos run watches for is seen where it happens, and not elsewhere.
 func TestChaosObserver(t *testing.T) {
 	t.Parallel()
@@ -61,6 +67,7 @@ func TestChaosObserver(t *testing.T) {
 		},
 		{"came back with its node over pins from before", []*api.AllocationListStub{lost(seen("b", 0, "running", 11, "g1")), seen("a", 0, "running", 12, "g1"), seen("a", 1, "running", 12, "g2")}, nil},
 		{"came back with its node and has not started", []*api.AllocationListStub{lost(seen("b", 0, "pending", 9, "g1")), seen("a", 0, "running", 12, "g1"), seen("a", 1, "running", 12, "g2")}, nil},
+		{"taken up again", []*api.AllocationListStub{received(seen("b", 0, "pending", 11, "g1")), seen("a", 0, "running", 12, "g1"), seen("a", 1, "running", 12, "g2")}, nil},
 		{"came back under a job without a gate", []*api.AllocationListStub{lost(seen("b", 0, "running", 11, "g1")), seen("chaos-0003-native", 0, "running", 12, "g1")}, nil},
 		{
 			"taken from one that stops", []*api.AllocationListStub{stopping(seen("b", 0, "running", 11, "g1")), seen("a", 0, "running", 12, "g1"), seen("a", 1, "running", 12, "g2")},
@@ -82,6 +89,23 @@ func TestChaosObserver(t *testing.T) {
 		if d := cmp.Diff(c.want, got); d != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, d)
 		}
+	}
+}
+
+// What was seen to have ended has its GPUs no more, though a client takes it up again.
+func TestChaosObserverTakenUpAgain(t *testing.T) {
+	t.Parallel()
+	e := newObserver(func(...any) {})
+	for _, client := range []string{"running", "complete", "pending"} {
+		allocs := []*api.AllocationListStub{seen("b", 0, client, 11, "g1")}
+		allocs[0].ID = "b"
+		if client != "running" {
+			allocs = append(allocs, seen("a", 0, "running", 12, "g1"))
+		}
+		e.look(time.Now(), nil, allocs)
+	}
+	if len(e.wrongs()) > 0 {
+		t.Error(e.wrongs())
 	}
 }
 

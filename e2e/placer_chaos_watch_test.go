@@ -42,10 +42,11 @@ type observer struct {
 	listed  map[string]*api.JobListStub
 	allocs  map[string][]*api.AllocationListStub // by job
 	lost    map[string]uint64                    // at which index an allocation was first seen to be lost with its node
+	over    map[string]bool                      // allocations that were seen to have ended
 }
 
 func newObserver(say func(args ...any)) *observer {
-	return &observer{say: say, members: map[string]int{}, partly: map[string]time.Time{}, lost: map[string]uint64{}}
+	return &observer{say: say, members: map[string]int{}, partly: map[string]time.Time{}, lost: map[string]uint64{}, over: map[string]bool{}}
 }
 
 func (e *observer) wrong(format string, args ...any) {
@@ -203,6 +204,7 @@ func (e *observer) look(now time.Time, jobs []*api.JobListStub, allocs []*api.Al
 		if _, known := e.lost[a.ID]; !known && a.DesiredDescription == lostWithNode {
 			e.lost[a.ID] = a.ModifyIndex
 		}
+		e.over[a.ID] = e.over[a.ID] || a.ClientStatus == "complete" || a.ClientStatus == "failed"
 	}
 	for _, twice := range e.owners(allocs) {
 		e.note("%s", twice)
@@ -234,7 +236,8 @@ func (e *observer) look(now time.Time, jobs []*api.JobListStub, allocs []*api.Al
 // its client says that it has ended, or its node is down. What Nomad does within
 // one job does not count: when a service is updated, the next allocation is
 // given the GPUs of one that is told to stop, and waits for it. Nor does it count
-// what Nomad does by itself where a node is back that still runs what was lost with it: see [observer.bypassed].
+// what Nomad does by itself where a node is back that still runs what was lost with it: see [observer.bypassed];
+// nor that the client of a purged node takes up again what it has ended (seen on 1.11.3: complete, then pending again).
 func (e *observer) owners(allocs []*api.AllocationListStub) []string {
 	var twice []string
 	owner := map[string]*api.AllocationListStub{}
@@ -242,7 +245,7 @@ func (e *observer) owners(allocs []*api.AllocationListStub) []string {
 		return fmt.Sprintf("%s (%s, %s, %s)", a.Name, a.ID[:min(8, len(a.ID))], a.DesiredStatus, a.ClientStatus)
 	}
 	for _, a := range allocs {
-		if a.ClientStatus != "running" && a.ClientStatus != "pending" {
+		if a.ClientStatus != "running" && a.ClientStatus != "pending" || e.over[a.ID] || takenUpAgain(a) {
 			continue
 		}
 		for _, id := range cluster.DeviceIDs(a.AllocatedResources) {
@@ -255,6 +258,20 @@ func (e *observer) owners(allocs []*api.AllocationListStub) []string {
 		}
 	}
 	return twice
+}
+
+// takenUpAgain says whether a client was given an allocation again that it had been told to end.
+func takenUpAgain(a *api.AllocationListStub) bool {
+	for _, s := range a.TaskStates {
+		was := false
+		for _, e := range s.Events {
+			if was && e.Type == api.TaskReceived {
+				return true
+			}
+			was = was || e.Type == api.TaskKilling
+		}
+	}
+	return false
 }
 
 // bypassed says whether Nomad alone placed a beside one that was lost with its node (docs/operators/nodes-and-failures.md):
