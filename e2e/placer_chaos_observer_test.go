@@ -68,6 +68,7 @@ func TestChaosObserver(t *testing.T) {
 		{"came back with its node over pins from before", []*api.AllocationListStub{lost(seen("b", 0, "running", 11, "g1")), seen("a", 0, "running", 12, "g1"), seen("a", 1, "running", 12, "g2")}, nil},
 		{"came back with its node and has not started", []*api.AllocationListStub{lost(seen("b", 0, "pending", 9, "g1")), seen("a", 0, "running", 12, "g1"), seen("a", 1, "running", 12, "g2")}, nil},
 		{"taken up again", []*api.AllocationListStub{received(seen("b", 0, "pending", 11, "g1")), seen("a", 0, "running", 12, "g1"), seen("a", 1, "running", 12, "g2")}, nil},
+		{"taken up again and not started", []*api.AllocationListStub{received(seen("a", 0, "running", 11, "g1"))}, nil},
 		{"came back under a job without a gate", []*api.AllocationListStub{lost(seen("b", 0, "running", 11, "g1")), seen("chaos-0003-native", 0, "running", 12, "g1")}, nil},
 		{
 			"taken from one that stops", []*api.AllocationListStub{stopping(seen("b", 0, "running", 11, "g1")), seen("a", 0, "running", 12, "g1"), seen("a", 1, "running", 12, "g2")},

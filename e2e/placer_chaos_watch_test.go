@@ -127,7 +127,7 @@ func standing(job *api.JobListStub, allocs []*api.AllocationListStub) (done, liv
 			continue
 		}
 		did[a.Name] = did[a.Name] || a.ClientStatus == "complete" && a.ModifyIndex > job.JobModifyIndex
-		runs[a.Name] = runs[a.Name] || a.ClientStatus == "running"
+		runs[a.Name] = runs[a.Name] || a.ClientStatus == "running" && !takenUpAgain(a)
 	}
 	for name := range did {
 		switch {
@@ -260,7 +260,8 @@ func (e *observer) owners(allocs []*api.AllocationListStub) []string {
 	return twice
 }
 
-// takenUpAgain says whether a client was given an allocation again that it had been told to end.
+// takenUpAgain says whether a client was given an allocation again that it had been told to end. It may say that it runs,
+// and run no task of it: see [hung].
 func takenUpAgain(a *api.AllocationListStub) bool {
 	for _, s := range a.TaskStates {
 		was := false
