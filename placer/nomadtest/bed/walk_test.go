@@ -197,6 +197,9 @@ on a real Nomad too): that counts as given twice only if the placer knew of it a
 Some authors let members run on while their node is away, for a while (disconnect). Such a member of a gang that is stopped
 meanwhile is no part of it: Nomad can stop it only when the node is back.
 
+A node may be purged while its client runs ("forget a node"). A batch member that its client has ended then, before Nomad
+looked, has finished, as it has for Nomad.
+
 Not modelled: what Nomad's servers do to each other, federated regions, machines that come back without what their clients
 had written down, registrations that Nomad writes after the placer has ceased to wait for its answer (stories have those),
 and real GPUs.
