@@ -23,7 +23,7 @@ func (g *Gang) resize(e Event, w World) []Effect {
 	}
 	es, err := g.resizeTo(r.To, w)
 	if err != nil {
-		return []Effect{g.log(Info, "the gang cannot grow", "error", err), QueueSettled{}, QueueKept{}}
+		return []Effect{g.log(Info, "cannot change the number of members", "error", err), QueueSettled{}, QueueKept{}}
 	}
 	return append([]Effect{g.log(Info, "changing the number of members", "from", g.Want, "to", len(r.To.Members), "for", r.For)}, es...)
 }

@@ -107,7 +107,8 @@ type (
 	Registered struct{ Observed }
 	// Done answers all others.
 	Done struct{ Of Effect }
-	// NotNow answers what may be asked only so often: nothing was asked.
+	// NotNow answers what was not even tried: it may be asked only so often, or the cycle had no
+	// time left.
 	NotNow struct{ Of Effect }
 	// Failure answers an effect that could not be carried out. Err is
 	// [nomad.ErrConflict] if the job has changed, [nomad.ErrUnknownOutcome] if it may

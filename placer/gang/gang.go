@@ -84,8 +84,8 @@ type Gang struct {
 	notFinished finishCheck
 
 	// The following are JobModifyIndexes of the job as it was when something became
-	// known of it: its canaries lack room; they do not; its own failure was counted.
-	canariesLack, canariesDone, counted uint64
+	// known of it: its canaries lack room; they do not.
+	canariesLack, canariesDone uint64
 
 	// evaluated is the ModifyIndex of the job when Nomad was asked to evaluate it again,
 	// which was at evaluatedAt.
@@ -104,7 +104,7 @@ type Gang struct {
 // stopping is why and how far a gang is being stopped.
 type stopping struct {
 	why Reason
-	// For is the job that it makes room for, target where it goes.
+	// forJob is the job that it makes room for, target where it goes.
 	forJob string
 	target *pal.Placement
 	// before is the record as it was, recorded that the stop is written down, gated that the gate

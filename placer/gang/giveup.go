@@ -67,14 +67,14 @@ func (g *Gang) ownFailure(w World) *failure.Failure {
 }
 
 // countFailure is the record with the failure counted, if the gang failed by its own
-// fault; one that has failed too often is given up. Each commit counts once.
+// fault; one that has failed too often is given up. Each start counts once.
 func (g *Gang) countFailure(w World) (*Record, []Effect) {
 	f := g.ownFailure(w)
-	if f == nil || g.counted == *g.Job.JobModifyIndex {
+	if f == nil || g.Record.CountedFor == *g.Job.JobModifyIndex {
 		return g.Record, nil
 	}
-	g.counted = *g.Job.JobModifyIndex
 	r := *g.Record
+	r.CountedFor = *g.Job.JobModifyIndex
 	if g.ranFor(ownForgottenAfter, f.At) {
 		r.UserFailures = 0
 	}
@@ -143,10 +143,9 @@ func (g *Gang) requeueLost(w World) ([]Effect, bool) {
 	switch {
 	case r.GivenUp != "": // Nomad calls the job dead, and it stays so
 		return append(said, WriteRecord{*r}), false
-	case failed && g.counted != *g.Job.JobModifyIndex:
-		g.counted = *g.Job.JobModifyIndex
+	case failed && r.CountedFor != *g.Job.JobModifyIndex:
 		lost := *g.Record
-		lost.InfraFailures = times + 1
+		lost.InfraFailures, lost.CountedFor = times+1, *g.Job.JobModifyIndex
 		r = &lost
 	}
 	out := []Effect{g.log(Warn, "gang was lost, requeueing it", "reason", reason)}

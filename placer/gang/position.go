@@ -150,6 +150,14 @@ func askedAnew(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	return time.Time{}
 }
 
+// askedBeforePins is when the author first asked for what we have pinned since.
+func askedBeforePins(job *api.Job, versions map[uint64]*api.Job) time.Time {
+	for v := *job.Version; v > 0 && ours(job) && versions[v-1] != nil; v-- {
+		job = versions[v-1]
+	}
+	return firstAsked(job, versions).since
+}
+
 // mendedAt is when the author has changed a job with gate and pins, as Nomad's UI shows it to him, since it
 // waits again; zero: he has not.
 func mendedAt(job *api.Job, versions map[uint64]*api.Job) time.Time {

@@ -36,12 +36,15 @@ type Record struct {
 	// let Nomad give it other GPUs.
 	Decision  pal.Decision `json:"decision"`
 	Predicted *pal.Choice  `json:"predicted,omitempty"`
-	// UserFailures counts how often the gang was tried anew after it had failed
-	// by its own fault; GivenUp is why it is not tried any more.
+	// UserFailures counts how often the gang failed by its own fault; GivenUp is why it is
+	// not tried any more.
 	UserFailures int    `json:"user_failures,omitempty"`
 	GivenUp      string `json:"given_up,omitempty"`
-	// InfraFailures counts how often the gang was lost to the infrastructure.
+	// InfraFailures counts how often the gang was lost to the infrastructure, and tried again.
 	InfraFailures int `json:"infra_failures,omitempty"`
+	// CountedFor is the JobModifyIndex of the start whose failure the two count. Each start
+	// counts once, also if the placer dies before it has stopped what is left of it.
+	CountedFor uint64 `json:"counted_for,omitempty"`
 	// Attained is how long the gang ran before it was last stopped, or resized, Done how much
 	// of its work that did, in time at cost 1, and Waited how long it waited in
 	// all before it was last started. Stopped is when that was.
@@ -69,6 +72,19 @@ func (r *Record) stop(now time.Time, why string, ran time.Duration, slower float
 	}
 	r.Attained, r.Done, r.Stopped = r.Attained+ran, r.Done+time.Duration(float64(ran)/cost), now
 	r.StoppedWhy, r.StoppedFor = why, ""
+}
+
+// startsAgain takes in that the job has been started since, and nobody has written down why there:
+// what the record tells of is over. What the gang has run, waited and failed counts on.
+func (r *Record) startsAgain(job *api.Job) {
+	since := r.Submitted
+	if r.Attained > 0 && !r.Stopped.IsZero() {
+		since = r.Stopped
+	}
+	r.Waited += max(0, time.Unix(0, *job.SubmitTime).Sub(since))
+	r.Decided, r.Ready, r.Restarted, r.Stopped = time.Time{}, time.Time{}, time.Time{}, time.Time{}
+	r.Decision, r.Predicted, r.MembersOmitted = pal.Decision{}, nil, 0
+	r.StoppedWhy, r.StoppedFor, r.Note = "", "", ""
 }
 
 // Got takes in which GPUs the gang has: its pins may allow others than were chosen. What

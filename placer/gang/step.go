@@ -87,8 +87,11 @@ func (g *Gang) observe(e Event, w World) []Effect {
 	if g.overwroteWith(o.Job) {
 		g.overwrote, g.recreated = true, *o.Job.CreateIndex != *g.Job.CreateIndex
 	}
-	if changed && g.stop != nil && g.stop.gated && (o.Nomad == Starting || o.Nomad == Running || o.Nomad == Resubmitted && !g.stop.told) {
-		g.stop, g.Held = nil, nil // its author registered it again before its members were told to stop: it runs on
+	// Its author has registered it again meanwhile. Without a gate Nomad runs it on, or again, whatever
+	// its members were told; behind his gate they run on if they were not told to stop yet.
+	runsOn := o.Nomad == Starting || o.Nomad == Running || (o.Nomad == Resubmitted && g.stop != nil && !g.stop.told)
+	if changed && g.stop != nil && g.stop.gated && runsOn {
+		g.stop, g.Held = nil, nil
 		out = append(out, QueueKept{})
 	}
 	g.becomes(o.Observed)
@@ -308,7 +311,7 @@ func (g *Gang) failed(f Failure, w World) []Effect {
 	if conflict {
 		return append(out, g.log(Debug, "lost a race", "state", g.State()))
 	}
-	out = append(out, g.log(Warn, "could not reconcile a job", "state", g.State(), "error", f.Err))
+	out = append(out, g.log(Warn, "could not do what is due for a job", "state", g.State(), "error", f.Err))
 	g.fail(w.Now(), f.Err.Error())
 	if g.stumbled = ""; f.Of != nil {
 		g.stumbled = fmt.Sprintf("%T", f.Of)
@@ -320,16 +323,13 @@ func (g *Gang) failed(f Failure, w World) []Effect {
 // it runs on, as its record and the queue are told.
 func (g *Gang) cancelStop(step Effect) (out []Effect) {
 	_, unwritten := step.(WriteRecord)
-	if unwritten {
-		g.counted = 0 // what it counts in was not written, as far as is known
-	}
 	s := g.stop
 	if s == nil || s.gated {
 		return nil
 	}
 	g.stop, g.Held = nil, nil
 	if s.recorded && s.before != nil {
-		g.Record, g.counted = s.before, 0
+		g.Record = s.before
 		out = append(out, SaveRecord{*g.Record})
 	} else if unwritten { // it may be in Nomad all the same
 		out = append(out, SaveRecord{*g.Record})

@@ -32,6 +32,7 @@ import (
 //	refuse                          from now on the job cannot be served
 //	turn | sync | start gpus=g1+g2 | preempt for=j | move gpus=g1+g2 | resize gpus=1+2+3 [for=j] | room
 //	record [none] [given-up] [ready[=1h]] [decided=2h] [ran=5m] [cost=x] [infra-failures=n] [failures=n]
+//	       [gpus=g1+g2]             those that its job is pinned to, if not given
 //	versions / <job>, one line per version, or - for one that Nomad does not keep
 //	evaluations [blocked] [pending] [disconnected]
 //	allocs / <version> <allocation>
@@ -281,6 +282,13 @@ func (s *story) record(d *datadriven.TestData) *Record {
 		return nil
 	}
 	r := &Record{Namespace: "default", Job: "j", Submitted: time.Unix(0, 1), JobModifyIndex: s.index, Decision: pal.Decision{Gang: "j", Chosen: &pal.Choice{}}}
+	gpus := s.g.Pins.GPUs()
+	if others, ok := d.Arg("gpus"); ok {
+		gpus = strings.Split(others.Vals[0], "+")
+	}
+	for _, id := range gpus {
+		r.Decision.Chosen.Members = append(r.Decision.Chosen.Members, pal.ChosenMember{GPUs: []pal.ChosenGPU{{ID: id}}})
+	}
 	if d.HasArg("given-up") {
 		r.GivenUp = "given up after 3 tries"
 	}

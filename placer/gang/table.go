@@ -29,7 +29,7 @@ type duty struct {
 	common bool
 }
 
-// What every gang that is ours begins its turn with.
+// Duties of several states. The common ones begin the turn in nearly all of them.
 var (
 	dutyRecord      = duty{say: "read its record", do: (*Gang).readRecord, reads: true, to: []State{Failed}, common: true}
 	dutyPosition    = duty{say: "find its place in the queue, and whether its author has begun it anew", do: (*Gang).findPosition, reads: true, to: []State{Waiting}, common: true}
@@ -54,7 +54,7 @@ var duties = map[State][]duty{
 		atWorkFinished,
 		{say: "record the decision if the members take long", do: (*Gang).saveSlow},
 		{say: "gate it if its pins cannot hold all members that its author asks for now (nomad job scale): it runs on until they fit", do: (*Gang).askAgain, registers: true, to: []State{Resubmitted}},
-		{say: "if it stays incomplete: give missing members other nodes, do without them, requeue the gang, or have Nomad evaluate it", do: (*Gang).makeWhole, registers: true, to: []State{Stopping, Completing, Running}},
+		{say: "if it stays incomplete: give missing members other nodes, do without them, requeue the gang, or have Nomad evaluate it", do: (*Gang).makeWhole, registers: true, to: []State{Stopping, Completing, Running, Failed}},
 	},
 	Running: {
 		dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, atWorkFinished,
@@ -78,7 +78,7 @@ var (
 	turn      = handler{do: (*Gang).takeTurn, say: "do what is due"}
 	observed  = handler{do: (*Gang).observe, say: "take in what Nomad shows"}
 	outOfLine = handler{do: (*Gang).leaveQueue, say: "leave the queue"}
-	inLine    = handler{do: (*Gang).waitInQueue, say: "join the queue, or tell it that the gang has stopped", to: []State{Waiting, Rejected, Failed}}
+	inLine    = handler{do: (*Gang).waitInQueue, say: "join the queue, or tell it that the gang has stopped", to: []State{Waiting, Rejected}}
 	atWork    = handler{do: (*Gang).runInQueue, say: "tell the queue that it runs"}
 	unchanged = handler{do: (*Gang).staysInQueue}
 	changed   = handler{do: (*Gang).runsOnInQueue, say: "tell the queue that it runs, as it is, if it does not know"}

@@ -92,7 +92,7 @@ author may edit, stop or purge the job, its members may end or fail, a node may 
 			fmt.Fprintf(&b, "  %s --> %s\n", s, to)
 		}
 	}
-	b.WriteString("```\n\n## What is due in each state\n\nOnce a cycle, in this order; the first thing that changes Nomad ends the turn. After a failure the gang waits\nbefore its next try: 2 s at first, 5 min at most. What is marked * is done even then. In\nmost states the turn begins with:\n\n")
+	b.WriteString("```\n\n## What is due in each state\n\nOnce a cycle, in this order; the first thing that changes Nomad ends the turn. After a failure the gang waits\nbefore its next try: 2 s at first, 5 min at most. What is marked * does not wait for that. In\nmost states the turn begins with:\n\n")
 	for _, d := range []duty{dutyRecord, dutyPosition, dutyOverwritten, dutyUndo} {
 		fmt.Fprintf(&b, "* %s\n", d.say)
 	}

@@ -23,8 +23,8 @@ func await(e Effect) ([]Effect, bool) { return []Effect{e}, false }
 func nothing() ([]Effect, bool) { return nil, true }
 
 // readRecord reads the record of a job that was placed before this placer started. Without
-// a record, or with one that cannot be read, it begins a new one: pins in Nomad count for
-// more than what is written about them.
+// a record, or with one that cannot be read or is of an earlier start, it begins a new one: pins
+// in Nomad count for more than what is written about them.
 func (g *Gang) readRecord(w World) ([]Effect, bool) {
 	if g.Record != nil || len(g.Pins.Groups) == 0 {
 		return nothing()
@@ -33,19 +33,42 @@ func (g *Gang) readRecord(w World) ([]Effect, bool) {
 		return await(ReadRecord{})
 	}
 	r := g.read.record
-	if r == nil {
-		r = &Record{Namespace: g.Key.Namespace, Job: g.Key.ID, Submitted: time.Unix(0, *g.Job.SubmitTime)}
+	if r == nil && *g.Job.Version > 0 && !g.read.hasVersions {
+		return await(ReadVersions{})
+	}
+	var out []Effect
+	if r != nil && r.Note == NoteMoved && w.Now().Sub(r.Decided) < time.Hour { // by an earlier placer
+		out = append(out, Counted{r.Decided})
+	}
+	switch {
+	case r == nil:
+		r = &Record{Namespace: g.Key.Namespace, Job: g.Key.ID, Submitted: askedBeforePins(g.Job, g.read.versions)}
+		r.startsAgain(g.Job)
+	case g.startedSince(r):
+		again := *r
+		again.startsAgain(g.Job)
+		r = &again
 	}
 	g.Record = r
 	g.forgive()
-	var out []Effect
 	if ids := r.Pinned(g.Job, g.Pins); ids != nil {
 		out = append(out, Own{ids})
 	}
-	if r.Note == NoteMoved && w.Now().Sub(r.Decided) < time.Hour { // by an earlier placer
-		out = append(out, Counted{r.Decided})
-	}
 	return out, true
+}
+
+// startedSince says whether the job's pins are of a later start than the record tells of: the
+// placer that made it died before it had written that down. Its members are newer than the
+// end of what the record tells of, then, or it has other GPUs.
+func (g *Gang) startedSince(r *Record) bool {
+	if g.Nomad != Starting && g.Nomad != Running {
+		return false // a stop is written down before the gate comes
+	}
+	if at := g.PlacedAnew(); !r.Stopped.IsZero() && at.After(r.Stopped) {
+		return true
+	}
+	c := r.Decision.Chosen
+	return g.Pins.Mode == rewrite.ModeGPU && c != nil && r.MembersOmitted == 0 && !slices.Equal(slices.Sorted(slices.Values(idsOf(c))), slices.Sorted(slices.Values(g.Pins.GPUs())))
 }
 
 const (
@@ -80,7 +103,8 @@ func (g *Gang) keepPending(w World) ([]Effect, bool) {
 }
 
 // stopOrGoOn goes on with what a preemption or a repair began: the gate is on, the
-// members still run. A gang that was not whole did not go on before either: it is stopped.
+// members still run. A gang that was not whole did not go on before either: it is stopped. Of a
+// service the members that are there run on.
 func (g *Gang) stopOrGoOn(World) ([]Effect, bool) {
 	whole := g.Have >= g.Want || *g.Job.Type == api.JobTypeService
 	if g.stop == nil && whole && (g.Record == nil || g.Record.GivenUp == "") {
@@ -101,8 +125,8 @@ func (g *Gang) stopOrGoOn(World) ([]Effect, bool) {
 // makeWhole is for a job that is still not whole after the timeout, once Nomad has
 // nothing under way for it. Something keeps part of it out: a constraint that was not
 // foreseen, a GPU that somebody else took or that became unhealthy, or a node that went
-// down. A gang goes back into the queue as a whole; a service, whose members
-// do not wait for each other, gets further nodes.
+// down. If its members need each other it goes back into the queue as a whole. If not, and its
+// pins are to a class, it gets further nodes.
 func (g *Gang) makeWhole(w World) ([]Effect, bool) {
 	now := w.Now()
 	if g.Age(now) < w.ReadyTimeout() {
@@ -132,7 +156,7 @@ func (g *Gang) makeWhole(w World) ([]Effect, bool) {
 	if g.Pins.Mode == rewrite.ModeClass && g.Have > 0 && (blocked || !g.NeedsAll()) && !g.someOver(e) {
 		es, on := g.extend(w)
 		if es != nil || on || !g.halfThere(w) {
-			return append([]Effect{g.log(Info, "members lack room", "reason", why)}, es...), on
+			return append([]Effect{g.log(Info, "looking for room for the missing members", "reason", why)}, es...), on
 		}
 		why += "; " + g.Trouble
 	}
@@ -252,7 +276,8 @@ func (g *Gang) repin(why Purpose, pins rewrite.Pins, w World) ([]Effect, bool) {
 
 // WithLost is the same, but [Lost] if a gang of ours ended before its members had
 // done their work, Nomad will not try it again, and it is to be: the infrastructure
-// failed it, all of its members failed by themselves, or some were stopped.
+// failed it, all of its members failed by themselves (a service's only where they need each
+// other), or some were stopped.
 func (st Observed) WithLost(w World) Observed {
 	if st.Nomad == Ended && st.lost(w) {
 		st.Nomad = Lost
