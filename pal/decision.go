@@ -15,10 +15,6 @@ type Placement struct {
 	Penalty float64
 }
 
-// Cost is the predicted slowdown: PM score of the slowest member × locality
-// penalty (PAL eq. 1).
-func (p Placement) Cost() float64 { return float64(p.PMScore) * p.Penalty }
-
 // GPUs are the indices of all GPUs, member by member.
 func (p Placement) GPUs() []int {
 	var all []int

@@ -3,9 +3,9 @@
 
 // Package pal decides which GPUs a gang gets. It is the pure core that the
 // placer, the CLI and the simulator share: a [Cluster] holds what is, a [Gang]
-// says what is wanted, [Place] returns a [Decision] with its reasons. No I/O,
-// no clock, no logging, no randomness that is not passed in: the same input
-// gives the same decision, byte for byte.
+// says what is wanted, [Place] returns a [Placement], and [Explain] a [Decision] with the
+// reasons. No I/O, no clock, no logging, no randomness that is not passed in: the same
+// input gives the same decision, byte for byte.
 //
 // The words are those of PAL (SC'24, arXiv 2408.11919) and of Nomad:
 //
@@ -20,6 +20,6 @@
 // date. [Place] (place.go) tries the preferences of a gang, and for each the GPU
 // models that would do. Each try is a search (search.go) by the policy: PAL (lvmatrix.go,
 // roomforwide.go), PM-First (pmfirst.go) or a baseline (baseline.go); gangs to be spread are placed
-// member by member (spread.go). [Explain] (explain.go) tells how it went. The tests
+// member by member (spread.go). How much slower the gang runs there says slowdown.go. [Explain] (explain.go) tells how it went. The tests
 // compare the searches with plain ones that try everything.
 package pal

@@ -87,7 +87,7 @@ func (s *search) packedInstead(g Gang) (Placement, bool) {
 	if members == nil {
 		return Placement{}, false
 	}
-	return packed.measure(members), true
+	return packed.predict(members), true
 }
 
 // same says whether the gangs are the same to a search. Lists of eligible groups

@@ -73,7 +73,7 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 		if members == nil {
 			continue
 		}
-		if pl := s.measure(members); !ok || pl.Cost() < f.Cost() {
+		if pl := s.predict(members); !ok || pl.Cost() < f.Cost() {
 			f, ok = Found{pl, c, c.stateHash, g, p, -1, m, s.walked, s.roomier}, true
 		}
 	}
@@ -113,12 +113,6 @@ func (g Gang) preferring(i int) Gang {
 		}
 	}
 	return g
-}
-
-// Measure is the placement that results from running the gang's members on the
-// given GPUs: its tier, PM score and penalty.
-func Measure(c *Cluster, g Gang, members []Member) Placement {
-	return newSearch(c, g, Policy{}, anyModel).measure(members)
 }
 
 // anyModel stands for a search over all models at once.

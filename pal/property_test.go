@@ -209,7 +209,7 @@ func exhaustive(c *Cluster, g Gang) (best float64, ok bool) {
 	var try func(from int, members []Member)
 	try = func(from int, members []Member) {
 		if len(members) == sh.Members {
-			if p := Measure(c, g, members); !ok || p.Cost() < best {
+			if p := Predict(c, g, members); !ok || p.Cost() < best {
 				best, ok = p.Cost(), true
 			}
 			return

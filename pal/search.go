@@ -293,28 +293,6 @@ func (s *search) split(group int32, gpus []int) []Member {
 	return ms
 }
 
-// measure works out tier, PM score and penalty of chosen members. The PM score is the
-// raw one, not the bin's: bins only choose, raw scores predict (PAL §3.3). The gang
-// is as slow as its slowest GPU, since its members wait for one another at each step.
-func (s *search) measure(members []Member) Placement {
-	p := Placement{Members: members, Tier: s.tier(members)}
-	for _, m := range members {
-		for _, u := range m.GPUs {
-			p.PMScore = max(p.PMScore, rawScore(&s.c.gpus[u].GPU, s.k))
-		}
-	}
-	p.Penalty = s.c.locality[p.Tier][s.k]
-	return p
-}
-
-// rawScore is the GPU's PM score; one that was never measured counts as the median.
-func rawScore(u *GPU, class int) PMScore {
-	if u.Scores[class] == 0 {
-		return 1
-	}
-	return u.Scores[class]
-}
-
 // tier is the smallest tier in use that holds all members. An unknown island or NUMA
 // node is never shared, not even with another unknown one.
 func (s *search) tier(members []Member) Tier {

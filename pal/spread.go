@@ -158,7 +158,7 @@ func (a *areas) next(s *search, set MemberSet) (placedPart, bool) {
 		in := newSearch(s.c, part, s.p, s.model)
 		if members := in.place(); members != nil {
 			a.add(s.c, members)
-			return placedPart{part, in.measure(members)}, true
+			return placedPart{part, in.predict(members)}, true
 		}
 	}
 	return placedPart{}, false

@@ -274,8 +274,8 @@ func (p *Placer) syncQueue(ctx context.Context) {
 		}
 		p.m.BeginJob(t.Key)
 		p.step(ctx, t, gang.Sync{Unread: t.PassedOver, After: t.After != "", Eligible: t.Eligible})
-		if id := t.Key.String(); t.Placed && !slices.Equal(p.m.Queue.On(id), p.m.GPUsOf(t)) {
-			p.m.Queue.Holds(gang.QueueTime(p.m.Time), id, p.m.At(t))
+		if id := t.Key.String(); t.Placed && !slices.Equal(p.m.Queue.GPUsOf(id), p.m.GPUsOf(t)) {
+			p.m.Queue.SetPlacement(gang.QueueTime(p.m.Time), id, p.m.At(t))
 		}
 		t.Idle = t.Quiet() && !t.PassedOver && t.After == ""
 	}

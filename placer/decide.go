@@ -63,7 +63,7 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 		case (a.Kind == queue.Preempt || a.Kind == queue.Resize) && p.m.Unregistered(a.For):
 			// Whether Nomad takes the job is not known yet: nothing is stopped for it.
 			// Once it is registered, with its gate, the next cycle preempts for it.
-			p.m.Queue.Kept(a.Job)
+			p.m.Queue.NotStopped(a.Job)
 			p.again = true
 		case a.Kind == queue.Preempt:
 			p.step(ctx, t, gang.Preempt{For: a.For})
@@ -347,10 +347,10 @@ func (p *Placer) holdInDoubt(s *start, now time.Time) {
 func (p *Placer) move(ctx context.Context, t *model.Tracked, to pal.Placement, now time.Time) {
 	p.moved = slices.DeleteFunc(p.moved, func(at time.Time) bool { return now.Sub(at) > time.Hour })
 	if n := p.m.Cfg.MovesPerHour; n > 0 && len(p.moved) >= n {
-		p.m.Queue.NoMoves(gang.QueueTime(p.moved[len(p.moved)-n].Add(time.Hour)) + 1)
+		p.m.Queue.NoMovesBefore(gang.QueueTime(p.moved[len(p.moved)-n].Add(time.Hour)) + 1)
 	}
 	if len(p.moved) >= p.m.Cfg.MovesPerHour {
-		p.m.Queue.Kept(t.Key.String())
+		p.m.Queue.NotStopped(t.Key.String())
 		return
 	}
 	p.step(ctx, t, gang.Move{To: to})

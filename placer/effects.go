@@ -176,10 +176,10 @@ func (p *Placer) carryOutHere(t *model.Tracked, e gang.Effect) {
 		p.log.With("job", t.Key.ID, "namespace", t.Key.Namespace).Log(hclog.Level(e.Level), e.Text, e.Args...)
 	case gang.Placed:
 		p.notePlaced(t, e.Record)
-	case gang.Counted:
+	case gang.CountMove:
 		p.moved = append(p.moved, e.At)
 		slices.SortFunc(p.moved, time.Time.Compare)
-	case gang.Arrived:
+	case gang.StartAtTarget:
 		p.moves = append(p.moves, arrival{t, e.Why})
 	case gang.Dequeue:
 		if e.Finished {

@@ -82,7 +82,7 @@ func (h *failureHistory) load(ctx context.Context, c *nomad.Client, now time.Tim
 			return err
 		}
 		return cmp.Or(h.putRight(ctx, c, now), odd)
-	case now.Sub(h.readAt) >= quarantineReread && len(failure.Out(h.quarantine, now)) > 0:
+	case now.Sub(h.readAt) >= quarantineReread && len(failure.QuarantinedGPUs(h.quarantine, now)) > 0:
 		return h.read(ctx, c, now)
 	}
 	return nil
@@ -234,7 +234,7 @@ func (h *failureHistory) trimQuarantine(now time.Time) {
 func LiftQuarantine(ctx context.Context, c *nomad.Client, gpus ...string) ([]string, error) {
 	kept := store.In(c).Quarantine()
 	is, err := kept.Read(ctx)
-	if err != nil || len(gpus) == 0 && len(failure.Out(is.Of, time.Now())) == 0 {
+	if err != nil || len(gpus) == 0 && len(failure.QuarantinedGPUs(is.Of, time.Now())) == 0 {
 		return nil, err
 	}
 	var lifted []string
@@ -247,7 +247,7 @@ func LiftQuarantine(ctx context.Context, c *nomad.Client, gpus ...string) ([]str
 }
 
 func (h *failureHistory) lift(gpus []string, now time.Time) ([]string, error) {
-	in := failure.Out(h.quarantine, now)
+	in := failure.QuarantinedGPUs(h.quarantine, now)
 	if len(gpus) == 0 {
 		gpus = slices.Collect(maps.Keys(in))
 	}

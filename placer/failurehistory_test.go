@@ -96,7 +96,9 @@ func TestLiftQuarantine(t *testing.T) {
 	broken := func(alloc string, gpus ...string) []failure.Failure {
 		return []failure.Failure{{At: now, Job: "j", Alloc: alloc, Cause: failure.Infrastructure, Reason: "lost", GPUs: gpus, Unhealthy: gpus}}
 	}
-	out := func(h *failureHistory, at time.Time) map[string]bool { return failure.Out(h.quarantine, at) }
+	out := func(h *failureHistory, at time.Time) map[string]bool {
+		return failure.QuarantinedGPUs(h.quarantine, at)
+	}
 	agent := failureHistory{}
 	if err := agent.load(ctx, c, now); err != nil {
 		t.Fatal(err)
@@ -209,7 +211,7 @@ func TestHistoryFits(t *testing.T) {
 	if n := len(again.failures); n < 40 || n > failuresKept || !again.failures[n-1].At.Equal(last) {
 		t.Errorf("%d failures are kept", n)
 	}
-	if n := len(failure.Out(again.quarantine, last)); n < 80 || again.quarantine[allocs[299].GPUs[0]] == (failure.Quarantine{}) {
+	if n := len(failure.QuarantinedGPUs(again.quarantine, last)); n < 80 || again.quarantine[allocs[299].GPUs[0]] == (failure.Quarantine{}) {
 		t.Errorf("%d GPUs are kept out", n)
 	}
 	if r := again.failures[0].Reason; len(r) > reasonBytes || !strings.HasSuffix(r, "…") || strings.Contains(r, "\uFFFD") {

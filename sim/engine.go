@@ -286,7 +286,7 @@ func (e *engine) decide() {
 				again = true
 			case queue.Migrate:
 				if !e.mayMove() {
-					e.queue.Kept(a.Job)
+					e.queue.NotStopped(a.Job)
 					break
 				}
 				e.stop(i, "")
@@ -317,7 +317,7 @@ func (e *engine) mayMove() bool {
 	}
 	e.moved = slices.DeleteFunc(e.moved, func(at time.Duration) bool { return e.now-at > time.Hour })
 	if len(e.moved) >= e.MovesPerHour {
-		e.queue.NoMoves(e.moved[0] + time.Hour + 1)
+		e.queue.NoMovesBefore(e.moved[0] + time.Hour + 1)
 		return false
 	}
 	e.moved = append(e.moved, e.now)

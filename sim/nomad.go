@@ -240,7 +240,7 @@ func (e *nomadEngine) evaluate(i int) {
 
 func (e *nomadEngine) begin(i int) {
 	j := &e.jobs[i]
-	p := pal.Measure(e.Cluster, j.gang, j.members)
+	p := pal.Predict(e.Cluster, j.gang, j.members)
 	j.first, j.tier, j.cost = e.now, p.Tier, p.Cost()
 	e.running++
 	e.givenUp = 0

@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package emulated gives GPUs from an inventory file: for machines without
+// Package emulated reads emulated GPUs from an inventory file: for machines without
 // GPUs, for tests and for demonstrations. The file is HCL (or JSON, by its
 // suffix .json), is read again whenever it changes, and holds per GPU what NVML
 // would say, faults included:

@@ -1,9 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package hardware is the first hour on a machine with GPUs: it tries the whole
-// device plugin there, and says where the machine disagrees with what the docs
-// claim. It needs the plugin's binary and the NVIDIA driver, no network.
+// Package hardware tries the whole device plugin on a machine with GPUs, in about an
+// hour, and says where the machine disagrees with what the docs claim. It needs the plugin's binary and the NVIDIA driver, no network.
 //
 // [Options.Run] takes step after step and keeps what each of them found in a
 // [Record]; [Claims] compares that with the docs; [Page] tells it to people. A

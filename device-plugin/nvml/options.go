@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package nvml gives GPUs through NVIDIA's management library, loaded at run
-// time. Built without cgo it says plainly that it has none.
+// Package nvml reads GPUs through NVIDIA's management library (NVML), loaded at run
+// time. Built without cgo it returns an error that says so.
 package nvml
 
 import "cmp"

@@ -6,8 +6,8 @@
 // command leaves there for the running plugin: a file for each, named after the
 // GPU it is about.
 //
-// The plugin runs as root: the directory is only its user's (0700), as are the
-// files (0600), and nothing in it is followed elsewhere. A directory that others
+// The plugin runs as root: only its user can read the directory (0700) and the
+// files (0600), and no link in it is followed. A directory that others
 // can write to is refused.
 //
 // A [Dir] of "" keeps nothing and takes no orders.

@@ -1,7 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package deps holds the import rules of the house as a test.
+// Package deps tests the rules of the whole repository: imports, licences and headers, and the
+// figures, links and paths in its docs.
 package deps
 
 import (

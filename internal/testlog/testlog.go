@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package testlog keeps what tests read of logs while they are written.
+// Package testlog has a log buffer that goroutines write while a test reads it.
 package testlog
 
 import (

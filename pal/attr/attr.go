@@ -7,11 +7,11 @@
 //
 // Nomad shares attributes between all instances of a device group, so what is
 // known of one GPU is published as lists of instance ids. Lists start with
-// "unique." (else they would give every node a computed class of its own) and
-// every list has a companion count that does not: device feasibility is cached
-// per computed class and constraints inside a device block never escape that
-// cache, so a node whose list is empty must differ in class from one whose
-// list is not.
+// "unique.", else they would give every node a computed class of its own.
+//
+// Every list has a companion count that does not. Nomad caches, per computed class, whether a
+// node's devices fit, and constraints in a device block do not bypass that cache. So a node whose
+// list is empty needs another class than one whose list is not; the count gives it one.
 package attr
 
 import (

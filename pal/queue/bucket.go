@@ -201,7 +201,7 @@ func (q *Queue) enqueue(e *entry) {
 	e.key = q.keyOf(e)
 	q.putInto(e, e.sig)
 	q.date(e)
-	q.name(e)
+	q.indexByName(e)
 	if e.overdue {
 		q.overdue.push(e)
 	} else {
@@ -253,7 +253,7 @@ func (q *Queue) dequeue(e *entry) {
 	q.takeOut(e)
 	q.undate(e)
 	e.urgency = urgency{}
-	q.unname(e)
+	q.unindexByName(e)
 	if e.overdue {
 		q.overdue.remove(e)
 	} else {
@@ -306,15 +306,15 @@ func (q *Queue) resort() {
 	clear(q.learned)
 }
 
-// name and unname keep the list of waiting gangs by the name that tells how long they run,
+// indexByName and unindexByName keep the list of waiting gangs by the name that tells how long they run,
 // those without one too, for resort.
-func (q *Queue) name(e *entry) {
+func (q *Queue) indexByName(e *entry) {
 	by := e.toldBy()
 	e.namePos = len(q.named[by])
 	q.named[by] = append(q.named[by], e)
 }
 
-func (q *Queue) unname(e *entry) {
+func (q *Queue) unindexByName(e *entry) {
 	by := e.toldBy()
 	es := q.named[by]
 	last := es[len(es)-1]
@@ -327,7 +327,7 @@ func (q *Queue) unname(e *entry) {
 // estimate, that of its tenant's estimates. See [Queue.outlook].
 func (e *entry) toldBy() string {
 	if e.job.Estimate > 0 {
-		return said(e.job.Tenant)
+		return estimatesOf(e.job.Tenant)
 	}
 	return e.job.Name
 }

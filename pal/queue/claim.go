@@ -85,8 +85,8 @@ func (q *Queue) promise(c *claim, sign int) {
 	q.countArray(c.by, sign)
 }
 
-// stays says that a gang is not, or no longer, being stopped for nobody.
-func (q *Queue) stays(v *entry) {
+// removeLeaving takes a gang off the list of those that are being stopped for nobody.
+func (q *Queue) removeLeaving(v *entry) {
 	q.leaving = slices.DeleteFunc(q.leaving, func(e *entry) bool { return e == v })
 }
 

@@ -27,9 +27,9 @@ type pass struct {
 	// slack says, after a gang did not fit, how long one like it may run to fit all the
 	// same, at cost 1; 0: it is not the run time that matters.
 	slack  time.Duration
-	kept   []int           // GPUs held until its end
-	hidden []int           // GPUs kept for the overdue gang whose turn it is
-	rooms  map[*kind]*room // on a cluster that is not exclusive
+	kept   []int              // GPUs held until its end
+	hidden []int              // GPUs kept for the overdue gang whose turn it is
+	rooms  map[*fitKind]*room // on a cluster that is not exclusive
 	found  map[signature]foundNow
 	alone  map[beside]*pal.Found // see aloneBesideWindows
 	heads  []*tenant             // with gangs that the walk has yet to try, sorted
@@ -64,7 +64,7 @@ func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 	q.hurry(now)
 	q.foreseeEnds(now)
 	q.passes++
-	p := &pass{Queue: q, c: c, now: now, rooms: map[*kind]*room{}}
+	p := &pass{Queue: q, c: c, now: now, rooms: map[*fitKind]*room{}}
 	defer p.putBack()
 	p.holdPending()
 	p.claims()

@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package queue is the queue of waiting gangs and what runs: which gang starts next, on
-// which GPUs, who is stopped or moved for it, and what everybody else waits
+// Package queue decides which waiting gang starts next and on which GPUs, which running
+// gangs are stopped, moved or resized for that, and tells what everybody else waits
 // for. Like the rest of pal it is pure: the daemon drives it with the wall
 // clock, the simulator with simulated time, and both run the same code.
 //
@@ -16,14 +16,14 @@
 //		case queue.Start:   // start a.Job on a.Placement, cluster.Take it, then
 //			q.Started(now, a.Job, a.Placement) // or q.Requeue(now, a.Job) if it failed
 //		case queue.Preempt: // stop a.Job for a.For; when it has stopped, cluster.Release, then
-//			q.Stopped(now, a.Job) // or q.Kept(a.Job) if it could not be stopped
+//			q.Stopped(now, a.Job) // or q.NotStopped(a.Job) if it could not be stopped
 //		case queue.Migrate: // stop a.Job, start it on a.Placement, then
-//			q.Started(now, a.Job, a.Placement) // or q.Stopped, or q.Kept
+//			q.Started(now, a.Job, a.Placement) // or q.Stopped, or q.NotStopped
 //		case queue.Resize: // end or start members of a.Job until they are those of a.Placement, then
-//			q.Started(now, a.Job, a.Placement) // or q.Kept
+//			q.Started(now, a.Job, a.Placement) // or q.NotStopped
 //		}
 //	}
-//	q.Holds(now, id, placement) // members ended by themselves, or got other GPUs
+//	q.SetPlacement(now, id, placement) // members ended by themselves, or got other GPUs
 //	q.Finished(now, id) // by itself: its run teaches how long its name lasts
 //	q.Removed(now, id)  // by its owner, or lost
 //
@@ -54,16 +54,16 @@
 // behind the head starts if it is expected to end before the head's GPUs are
 // free, or leaves the head's reserved GPUs alone. With [Options.Preempt] a gang
 // may stop gangs of a worse level that allow it; levels are powers, so that
-// equals never stop each other, and a gang that may be stopped starts wherever it
-// fits, also one that the head could not stop, as it is of the head's level: to keep GPUs
-// from such gangs makes some gangs wait less and others more, and MaxWait bounds what the head
-// waits. A gang that could not run even if nothing else did, or whose tenant's
+// gangs of much the same rank never stop each other. A gang that may be stopped starts wherever
+// it fits, whatever is reserved for the head, also if it is of the head's level, so that the head
+// cannot stop it: keeping GPUs from such gangs makes some gangs wait less and others more, and
+// MaxWait bounds what the head waits. A gang that could not run even if nothing else did, or whose tenant's
 // quota is used up, holds nobody up. [Default] is the policy of the agent and of
 // the simulator's tables.
 //
 // How long a gang runs on is told by its user's estimate, or by the earlier runs
-// of its name, as a distribution. Adaptive sorts gangs that may be stopped by the Gittins index of
-// that distribution, others by its mean.
+// of its name, as a distribution. Adaptive sorts preemptible gangs by the Gittins index of that
+// distribution, others by its mean.
 //
 // When a waiting gang starts is told as a range that holds eight times in ten, by the
 // waits of gangs like it; docs/results says how often it does on real traces.

@@ -219,7 +219,7 @@ func (p *pass) shrinkFor(e *entry, level int) bool {
 	}
 	from, lent := p.lenders(e, level)
 	back := p.vacateLeaving(e)
-	defer func() { again(back) }()
+	defer func() { undoAll(back) }()
 	if p.c.FreeGPUs()+lent < e.gpus {
 		return false
 	}
@@ -239,7 +239,7 @@ func (p *pass) shrinkFor(e *entry, level int) bool {
 			if !ok {
 				continue
 			}
-			again(back)
+			undoAll(back)
 			back = nil
 			return p.claimLent(e, f.Placement, from[:i+1])
 		}
@@ -251,7 +251,7 @@ func (p *pass) shrinkFor(e *entry, level int) bool {
 // GPUs at most.
 func (p *pass) lenders(e *entry, level int) (from []*entry, lent int) {
 	for _, v := range p.elastics {
-		if p.mayBeStopped(v) && p.lends(v, e, level, nil) {
+		if p.ranLongEnough(v) && p.lends(v, e, level, nil) {
 			from = append(from, v)
 			lent += v.gpus - v.least()
 		}
@@ -334,7 +334,7 @@ func (p *pass) giveBack(v *entry, wanted map[int]bool) (a Action, ok bool) {
 		return a, false
 	}
 	p.learnLent(p.now, v)
-	v.target = pal.Measure(p.c, v.sized(n), v.placement.Members[:n:n])
+	v.target = pal.Predict(p.c, v.sized(n), v.placement.Members[:n:n])
 	return Action{Kind: Resize, Found: pal.Found{Placement: v.target}}, true
 }
 
@@ -352,7 +352,7 @@ func (p *pass) grow() {
 	}
 	var es []*entry
 	for _, e := range p.elastics {
-		if e.state == running && !e.settled && len(e.placement.Members) < e.full.MemberSets[0].Members && p.mayBeStopped(e) {
+		if e.state == running && !e.settled && len(e.placement.Members) < e.full.MemberSets[0].Members && p.ranLongEnough(e) {
 			es = append(es, e)
 		}
 	}
@@ -418,7 +418,7 @@ func (p *pass) enlarged(e, more *entry) (pal.Placement, bool) {
 		return pal.Placement{}, false
 	}
 	members := slices.Concat(e.placement.Members, f.Members)
-	to := pal.Measure(p.c, e.sized(len(members)), members)
+	to := pal.Predict(p.c, e.sized(len(members)), members)
 	return to, e.full.MaxTier == 0 || to.Tier <= e.full.MaxTier
 }
 

@@ -15,9 +15,9 @@ const (
 	mostStretch = 1000
 )
 
-// said is the name under which a tenant's runs are remembered in units of their
+// estimatesOf is the name under which a tenant's runs are remembered in units of their
 // estimates: a second for one that ran as long as was said. No job has such a name.
-func said(tenant string) string { return "\x00estimates of " + tenant }
+func estimatesOf(tenant string) string { return "\x00estimates of " + tenant }
 
 // judge remembers how many times its estimate a finished gang ran. If that changes how
 // its tenant's estimates are taken, the tenant's waiting gangs are sorted anew.
@@ -26,7 +26,7 @@ func (q *Queue) judge(e *entry, now time.Duration) {
 		return
 	}
 	ratio := min(e.work(now).Seconds()/e.job.Estimate.Seconds(), mostStretch)
-	before, name := q.stretch(e.job.Tenant), said(e.job.Tenant)
+	before, name := q.stretch(e.job.Tenant), estimatesOf(e.job.Tenant)
 	q.note(e.job.Tenant, name, sample{seconds(max(ratio, 1e-6)), 1})
 	if q.stretch(e.job.Tenant) != before {
 		q.learned[name] = struct{}{}
@@ -36,7 +36,7 @@ func (q *Queue) judge(e *entry, now time.Duration) {
 // stretch is by how much a tenant's runs outlast their estimates; 1 where that is
 // within [beyond], or not known.
 func (q *Queue) stretch(tenant string) float64 {
-	runs := q.sortedSamples(said(tenant))
+	runs := q.sortedSamples(estimatesOf(tenant))
 	if len(runs) < judgedRuns {
 		return 1
 	}

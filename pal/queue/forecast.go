@@ -39,17 +39,17 @@ const (
 	leastRange = 30 * time.Second
 )
 
-// likeWhom are the properties by which waits are compared. Numbers are logarithms to
+// waitFeatures are the properties by which waits are compared. Numbers are logarithms to
 // base 2, so that twice as much is as different at any size.
-type likeWhom struct {
+type waitFeatures struct {
 	gpus, area   float64 // what it asks for, and for how long
 	ahead, since float64 // GPUs that those ahead of it ask for; minutes that it waits
 	again        bool    // it ran before
 }
 
-// foretold is a range that was foretold.
-type foretold struct {
-	likeWhom
+// prediction is a range in which a gang was said to start.
+type prediction struct {
+	waitFeatures
 	at       time.Duration
 	from, to time.Duration // when the gang starts, since the caller's epoch
 	low      bool          // it does not begin at once: it can be missed at its lower end
@@ -62,22 +62,22 @@ type foretold struct {
 
 // forecasts is what the Queue has learned of waiting.
 type forecasts struct {
-	waits []*foretold // the last
-	next  int         // of them to be replaced
+	waits []*prediction // the last
+	next  int           // of them to be replaced
 	// Logarithms by which ranges begin sooner and end later than the waits say.
 	from, until float64
 }
 
 // alike are the properties of a waiting gang.
-func (q *Queue) alike(now time.Duration, e *entry, ahead int) likeWhom {
-	return likeWhom{gpus: math.Log2(float64(e.gpus)), area: math.Log2(1 + e.expect.Seconds()*float64(e.gpus)),
+func (q *Queue) alike(now time.Duration, e *entry, ahead int) waitFeatures {
+	return waitFeatures{gpus: math.Log2(float64(e.gpus)), area: math.Log2(1 + e.expect.Seconds()*float64(e.gpus)),
 		ahead: math.Log2(1 + float64(ahead)), since: math.Log2(1 + (now - e.waitingSince).Minutes()), again: e.before > 0}
 }
 
 // likeness weighs a wait by how alike the gangs are: it halves where one has twice the
 // GPUs, the GPUs ahead of it or the minutes waited of the other, or four times the GPU
 // time, which is only a guess.
-func (a likeWhom) likeness(b likeWhom) float64 {
+func (a waitFeatures) likeness(b waitFeatures) float64 {
 	d := math.Abs(a.gpus-b.gpus) + math.Abs(a.area-b.area)/2 + math.Abs(a.ahead-b.ahead) + math.Abs(a.since-b.since)
 	if a.again != b.again {
 		d += 2
@@ -99,14 +99,14 @@ func (q *Queue) learnWait(now time.Duration, e *entry) {
 // would have waited nobody knows.
 func (f *forecasts) forget(e *entry) {
 	for _, r := range e.foretold {
-		f.waits = slices.DeleteFunc(f.waits, func(o *foretold) bool { return o == r })
+		f.waits = slices.DeleteFunc(f.waits, func(o *prediction) bool { return o == r })
 	}
 	f.next = 0
 	e.foretold = nil
 }
 
 // remember keeps a range until maxWaits others came.
-func (f *forecasts) remember(r *foretold) {
+func (f *forecasts) remember(r *prediction) {
 	if len(f.waits) < maxWaits {
 		f.waits = append(f.waits, r)
 		return
@@ -118,7 +118,7 @@ func (f *forecasts) remember(r *foretold) {
 
 // so is how long the gang waited on, or, while it does, is taken to wait: as long
 // again.
-func (r *foretold) so(now time.Duration) time.Duration {
+func (r *prediction) so(now time.Duration) time.Duration {
 	if r.started {
 		return r.waited
 	}
@@ -127,7 +127,7 @@ func (r *foretold) so(now time.Duration) time.Duration {
 
 // judge learns from what became of a range: the gang started, or did not in time. A range
 // that can only be missed at its upper end may be so twice as often: eight in ten hold.
-func (f *forecasts) judge(r *foretold, now time.Duration) {
+func (f *forecasts) judge(r *prediction, now time.Duration) {
 	if !r.known || r.judged {
 		return
 	}
@@ -173,16 +173,16 @@ func (f *forecasts) byLength(now time.Duration) []length {
 // waited. Of the waits that are remembered, which are given by length, the range lies
 // between those at one tenth and nine tenths of their weight, widened by what earlier
 // ranges have taught.
-func (q *Queue) foretellStart(now time.Duration, e *entry, ahead int, waits []length) foretold {
+func (q *Queue) foretellStart(now time.Duration, e *entry, ahead int, waits []length) prediction {
 	f := &q.forecasts
-	r := foretold{likeWhom: q.alike(now, e, ahead), at: now}
+	r := prediction{waitFeatures: q.alike(now, e, ahead), at: now}
 	if len(waits) < fewestWaits {
 		return r
 	}
 	var weights [maxWaits]float64
 	sum := 0.0
 	for i, w := range f.waits {
-		weights[i] = r.likeness(w.likeWhom)
+		weights[i] = r.likeness(w.waitFeatures)
 		sum += weights[i]
 	}
 	quantile := func(part float64) float64 {

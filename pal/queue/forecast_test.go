@@ -39,7 +39,7 @@ func TestRangesHold(t *testing.T) {
 					}
 				}
 				q.forecasts.remember(&f)
-				e.foretold = []*foretold{&f}
+				e.foretold = []*prediction{&f}
 				q.learnWait(start, e)
 			}
 			if rate := float64(hits) / float64(asked); rate < 0.75 || rate > 0.85 {
@@ -61,7 +61,7 @@ func TestRangeFollowsTheLine(t *testing.T) {
 		ahead := 1 << (i % 10)
 		f := q.foretellStart(0, e, ahead, q.forecasts.byLength(0))
 		q.forecasts.remember(&f)
-		e.foretold = []*foretold{&f}
+		e.foretold = []*prediction{&f}
 		q.learnWait(time.Duration(ahead)*time.Minute, e)
 	}
 	first, last := q.foretellStart(0, e, 1, q.forecasts.byLength(0)), q.foretellStart(0, e, 512, q.forecasts.byLength(0))
@@ -77,7 +77,7 @@ func TestForgottenGangTeachesNothing(t *testing.T) {
 	e := &entry{gpus: 1, expect: time.Hour}
 	f := q.foretellStart(0, e, 0, q.forecasts.byLength(0))
 	q.forecasts.remember(&f)
-	e.foretold = []*foretold{&f}
+	e.foretold = []*prediction{&f}
 	q.forecasts.forget(e)
 	if len(q.forecasts.waits) > 0 {
 		t.Errorf("%d waits remembered", len(q.forecasts.waits))

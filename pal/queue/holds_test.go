@@ -21,7 +21,7 @@ func TestHoldsWhileItStops(t *testing.T) {
 	}
 	q := newTestLine(t, Options{Order: Priority, Preempt: true, Placement: pal.Policy{Name: pal.PAL}})
 	g := pal.SingleGPUs("victim", pal.ClassA, 4)
-	all := pal.Measure(c, g, []pal.Member{{GPUs: []int{0}}, {GPUs: []int{1}}, {GPUs: []int{2}}, {GPUs: []int{3}}})
+	all := pal.Predict(c, g, []pal.Member{{GPUs: []int{0}}, {GPUs: []int{1}}, {GPUs: []int{2}}, {GPUs: []int{3}}})
 	if all.Cost() != 2 {
 		t.Fatalf("it costs %v, want 2: GPU 0 is slow", all.Cost())
 	}
@@ -40,11 +40,11 @@ func TestHoldsWhileItStops(t *testing.T) {
 		now += time.Minute
 		part := pal.Placement{PMScore: 1, Penalty: 1, Members: all.Members[4-left:]}
 		c.Release(g, pal.Placement{Members: all.Members[3-left : 4-left]})
-		q.Holds(now, "victim", part)
+		q.SetPlacement(now, "victim", part)
 		if got := q.Decide(now, c); len(got) > 0 {
 			t.Errorf("%d members still end: %v", left, got)
 		}
-		if got := q.On("victim"); !slices.Equal(got, part.GPUs()) {
+		if got := q.GPUsOf("victim"); !slices.Equal(got, part.GPUs()) {
 			t.Errorf("%d members still end: it is on %v", left, got)
 		}
 	}
@@ -89,7 +89,7 @@ func TestHoldsWhileItShrinks(t *testing.T) {
 			t.Errorf("%d members are left, and it goes on; size %+v", left+1, size)
 		}
 		c.Release(g, pal.Placement{Members: at(left + 1).Members[left:]})
-		q.Holds(time.Hour, "elastic", at(left))
+		q.SetPlacement(time.Hour, "elastic", at(left))
 	}
 	if got := q.Decide(time.Hour, c); len(got) != 1 || got[0].Job != "waits" {
 		t.Errorf("two are left: %v", got)
@@ -104,7 +104,7 @@ func TestHoldsOfOneThatMoved(t *testing.T) {
 	}
 	q := newTestLine(t, Options{Order: Priority, Preempt: true, Migrate: true, Placement: pal.Policy{Name: pal.PAL}})
 	g := pal.SingleGPUs("victim", pal.ClassA, 2)
-	slow := pal.Measure(c, g, []pal.Member{{GPUs: []int{0}}, {GPUs: []int{1}}})
+	slow := pal.Predict(c, g, []pal.Member{{GPUs: []int{0}}, {GPUs: []int{1}}})
 	c.Take(g, slow)
 	if err := q.Restore(Job{ID: "victim", Gang: g, Estimate: 10 * time.Hour, Preemptible: true, Migratable: true}, slow, 0); err != nil {
 		t.Fatal(err)
@@ -124,7 +124,7 @@ func TestHoldsOfOneThatMoved(t *testing.T) {
 		t.Fatalf("%v, want a preemption", got)
 	}
 	c.Release(g, pal.Placement{Members: on.Members[1:]})
-	q.Holds(2*time.Hour, "victim", pal.Placement{PMScore: 1, Penalty: 1, Members: on.Members[:1]})
+	q.SetPlacement(2*time.Hour, "victim", pal.Placement{PMScore: 1, Penalty: 1, Members: on.Members[:1]})
 	if got := q.Decide(2*time.Hour, c); len(got) > 0 {
 		t.Errorf("a member still ends: %v", got)
 	}

@@ -3,9 +3,9 @@
 
 package queue
 
-// kind is what gangs have in common that fit the empty cluster alike: what is known of one of
+// fitKind is what gangs have in common that fit the empty cluster alike: what is known of one of
 // them holds for all, until [Queue.Changed].
-type kind struct {
+type fitKind struct {
 	changes       uint64 // of the Queue, when it was made
 	room          room
 	needsOutliers answer  // it would not fit without GPUs that are avoided
@@ -39,12 +39,12 @@ func (a *answer) of(ask func() bool) bool {
 
 // kindOf is the gang's kind. To look it up by signature takes longer than most of what it is
 // asked for, so that a gang keeps it, until it is signed again or Changed.
-func (q *Queue) kindOf(e *entry) *kind {
+func (q *Queue) kindOf(e *entry) *fitKind {
 	if e.kind == nil || e.kind.changes != q.changes {
 		sig := e.empty()
 		k := q.kinds[sig]
 		if k == nil {
-			k = &kind{changes: q.changes}
+			k = &fitKind{changes: q.changes}
 			q.kinds[sig] = k
 		}
 		e.kind = k

@@ -41,9 +41,9 @@ func newLevels() levels {
 	}}
 }
 
-// rate takes in a gang that has begun to run at the time, if it may be stopped: not one
+// addToLevels takes in a gang that has begun to run at the time, if it may be stopped: not one
 // that was overdue and has its turn. Its level is worked out when a pass wants victims.
-func (q *Queue) rate(e *entry, at time.Duration) {
+func (q *Queue) addToLevels(e *entry, at time.Duration) {
 	if !q.opt.Preempt || !e.job.Preemptible || e.granted {
 		return
 	}
@@ -55,8 +55,8 @@ func (q *Queue) rate(e *entry, at time.Duration) {
 	}
 }
 
-// unrate leaves out a gang that runs no more.
-func (q *Queue) unrate(e *entry) {
+// removeFromLevels leaves out a gang that runs no more.
+func (q *Queue) removeFromLevels(e *entry) {
 	if !e.rated {
 		return
 	}
@@ -234,7 +234,7 @@ func (v *victims) next() *entry {
 		for len(v.left) > 0 {
 			e := v.left[len(v.left)-1]
 			v.left = v.left[:len(v.left)-1]
-			if e.state == running && v.p.mayBeStopped(e) && (v.spare == nil || !v.spare(e)) {
+			if e.state == running && v.p.ranLongEnough(e) && (v.spare == nil || !v.spare(e)) {
 				return e
 			}
 		}

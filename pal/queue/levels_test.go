@@ -47,7 +47,7 @@ func checkVictims(t *rapid.T, p *player) {
 	for _, e := range p.queue.running {
 		if e.job.Preemptible && !e.granted {
 			gpus[level(e)] += e.gpus
-			if ps.mayBeStopped(e) {
+			if ps.ranLongEnough(e) {
 				all = append(all, e)
 			}
 			if late := e.levelDue - p.now; late <= 0 || guessed && late > time.Duration(float64(max(e.work(p.now), p.opt.DefaultRuntime, DefaultRuntime))*e.cost(e.placement)/looks)+1 {
@@ -86,8 +86,8 @@ func checkVictims(t *rapid.T, p *player) {
 	}
 }
 
-// TestNoMoves: nothing is moved before the caller would move it, and then it is.
-func TestNoMoves(t *testing.T) {
+// TestNoMovesBefore: nothing is moved before the caller would move it, and then it is.
+func TestNoMovesBefore(t *testing.T) {
 	q, err := New(Options{Order: FIFO, Migrate: true, Placement: pal.Policy{Name: pal.PAL}})
 	if err != nil {
 		t.Fatal(err)
@@ -97,12 +97,12 @@ func TestNoMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := pal.SingleGPUs("slow", pal.ClassA, 1)
-	pl := pal.Measure(c, g, []pal.Member{{GPUs: []int{0}}})
+	pl := pal.Predict(c, g, []pal.Member{{GPUs: []int{0}}})
 	c.Take(g, pl)
 	if err := q.Restore(Job{ID: "slow", Gang: g, Estimate: 10 * time.Hour, Migratable: true}, pl, 0); err != nil {
 		t.Fatal(err)
 	}
-	q.NoMoves(time.Hour)
+	q.NoMovesBefore(time.Hour)
 	if got := q.Decide(time.Hour-1, c); len(got) > 0 {
 		t.Errorf("before: %v", got)
 	}
@@ -145,7 +145,7 @@ func TestRebaseWhileMoving(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := pal.SingleGPUs("slow", pal.ClassA, 1)
-	pl := pal.Measure(c, g, []pal.Member{{GPUs: []int{0}}})
+	pl := pal.Predict(c, g, []pal.Member{{GPUs: []int{0}}})
 	c.Take(g, pl)
 	if err := q.Restore(Job{ID: "slow", Gang: g, Estimate: 10 * time.Hour, Migratable: true}, pl, 0); err != nil {
 		t.Fatal(err)
@@ -163,9 +163,9 @@ func TestRebaseWhileMoving(t *testing.T) {
 	if got := q.Decide(time.Minute, c); len(got) > 0 {
 		t.Errorf("decided %v", got)
 	}
-	q.Kept("slow") // it was never stopped
-	if got := q.Decide(2*time.Minute, c); len(got) > 0 || len(q.On("slow")) != 1 {
-		t.Errorf("decided %v; it runs on %v", got, q.On("slow"))
+	q.NotStopped("slow") // it was never stopped
+	if got := q.Decide(2*time.Minute, c); len(got) > 0 || len(q.GPUsOf("slow")) != 1 {
+		t.Errorf("decided %v; it runs on %v", got, q.GPUsOf("slow"))
 	}
 }
 
@@ -178,7 +178,7 @@ func TestRebaseWhileStopping(t *testing.T) {
 	}
 	for i, id := range []string{"low1", "low2"} {
 		g := pal.SingleGPUs(id, pal.ClassA, 4)
-		pl := pal.Measure(c, g, []pal.Member{{GPUs: []int{4 * i}}, {GPUs: []int{4*i + 1}}, {GPUs: []int{4*i + 2}}, {GPUs: []int{4*i + 3}}})
+		pl := pal.Predict(c, g, []pal.Member{{GPUs: []int{4 * i}}, {GPUs: []int{4*i + 1}}, {GPUs: []int{4*i + 2}}, {GPUs: []int{4*i + 3}}})
 		c.Take(g, pl)
 		if err := q.Restore(Job{ID: id, Gang: g, Preemptible: true}, pl, 0); err != nil {
 			t.Fatal(err)
@@ -222,7 +222,7 @@ func TestLevelsOfAHugeGang(t *testing.T) {
 // TestRebaseForgetsMoving: which members are moved is told again in the numbers of another cluster.
 func TestRebaseForgetsMoving(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
-	q.Moving([][]pal.Gang{{pal.SingleGPUs("moves", pal.ClassA, 1)}})
+	q.SetMovingMembers([][]pal.Gang{{pal.SingleGPUs("moves", pal.ClassA, 1)}})
 	q.Rebase(func(_ string, g pal.Gang, p pal.Placement) (pal.Gang, pal.Placement) { return g, p })
 	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
 	if err != nil {

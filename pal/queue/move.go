@@ -19,7 +19,7 @@ func (p *pass) migrate() {
 		return
 	}
 	for _, e := range slices.Clone(p.running) {
-		if e.state != running || !e.job.Migratable || e.settled || !p.mayBeStopped(e) || e.placement.Cost() <= 1 {
+		if e.state != running || !e.job.Migratable || e.settled || !p.ranLongEnough(e) || e.placement.Cost() <= 1 {
 			continue
 		}
 		if p.opt.Exclusive && e.stayed == p.version || p.hopeless(e) {

@@ -84,7 +84,7 @@ type turn struct {
 func (p *pass) foreseeTurn() {
 	t, on := p.turn, setOf(p.turn.placement.GPUs())
 	ends, back := p.endings(&reservation{head: t.by, stops: math.MinInt})
-	again(back)
+	undoAll(back)
 	t.until, t.begins = p.now, p.now
 	for _, e := range slices.Backward(ends) {
 		if !e.touches(on) {

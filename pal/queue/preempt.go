@@ -28,7 +28,7 @@ func (p *pass) victimsFor(e *entry, level, above int) *victims {
 	vs.freed = freedGPUs{}
 	if p.tree.quotas && level != math.MinInt {
 		vs.spare = func(v *entry) bool {
-			if !p.mayStop(v, e, level, vs.freed) {
+			if !p.mayPreempt(v, e, level, vs.freed) {
 				return true
 			}
 			vs.freed.add(v, v.gpus-vs.gives(v))
@@ -38,10 +38,10 @@ func (p *pass) victimsFor(e *entry, level, above int) *victims {
 	return vs
 }
 
-// mayStop says whether a gang that is at a level may be stopped for a waiting one of the level. A turn
+// mayPreempt says whether a gang that is at a level may be stopped for a waiting one of the level. A turn
 // outranks levels and quotas. Else two of three must hold: the level is a better one, the waiting one's
 // tenant stays within its quota, and the other's is above its own.
-func (p *pass) mayStop(v, e *entry, level int, freed freedGPUs) bool {
+func (p *pass) mayPreempt(v, e *entry, level int, freed freedGPUs) bool {
 	return level == math.MinInt || p.outranks(v.level.level > level, v, e, freed)
 }
 
@@ -74,7 +74,7 @@ func (p *pass) together(e *entry, level int) *victims {
 // a search after each would cost as many searches as victims.
 func (p *pass) stopEnough(e *entry, vs *victims) bool {
 	back := p.vacateLeaving(e)
-	defer func() { again(back) }()
+	defer func() { undoAll(back) }()
 	if p.c.FreeGPUs()+vs.atMost() < e.gpus {
 		return false
 	}
@@ -98,7 +98,7 @@ func (p *pass) stopEnough(e *entry, vs *victims) bool {
 		}
 		f, ok = p.backfill(e)
 	}
-	again(back)
+	undoAll(back)
 	back = nil
 	return p.claim(e, f.Placement, vs, gone)
 }
@@ -111,7 +111,7 @@ func (p *pass) takeOver(e *entry) bool {
 	}
 	back := p.vacateLeaving(e)
 	f, ok := p.backfill(e)
-	again(back)
+	undoAll(back)
 	return ok && p.claim(e, f.Placement, &victims{}, nil)
 }
 
@@ -126,9 +126,9 @@ func (p *pass) vacateLeaving(e *entry) (back []func()) {
 	return back
 }
 
-// mayBeStopped says whether a gang has run long enough to be stopped or moved, and not ended, when one
+// ranLongEnough says whether a gang has run long enough to be stopped or moved, and not ended, when one
 // would start that GPUs are looked for.
-func (p *pass) mayBeStopped(v *entry) bool {
+func (p *pass) ranLongEnough(v *entry) bool {
 	at := p.startTime()
 	return at >= v.safeUntil && (at == p.now || v.expectedEnd > at)
 }

@@ -36,7 +36,7 @@ type entry struct {
 
 	bucket  *bucket   // while waiting
 	sig     signature // of the bucket that it is or was in
-	kind    *kind     // see kindOf
+	kind    *fitKind  // see kindOf
 	pos     int       // in bucket
 	agePos  int       // in Queue.ages or Queue.overdue, while waiting
 	namePos int       // in Queue.named, while waiting
@@ -65,7 +65,7 @@ type entry struct {
 	stayed       uint64        // Queue.version when no move paid
 	runPos       int           // in Queue.running
 	settled      bool          // see Queue.Settled
-	foretold     []*foretold   // of when it starts, to be judged
+	foretold     []*prediction // of when it starts, to be judged
 	// Of Queue.levels, if rated: where, and when that is to be looked at again.
 	rated    bool
 	level    *level
@@ -128,10 +128,10 @@ type Queue struct {
 	trying  string              // see Trying
 	starts  uint64              // decided
 	// kinds are those that were asked for since what is known of them was forgotten, by Changed.
-	kinds         map[signature]*kind
+	kinds         map[signature]*fitKind
 	changes       uint64        // how often that was
 	localityUntil time.Duration // when the first gang stops waiting for GPUs closer together
-	movesFrom     time.Duration // see NoMoves
+	movesFrom     time.Duration // see NoMovesBefore
 	lentFor       time.Duration // how long growths of elastic gangs last; 0: not known
 	wantedAt      time.Duration // when a gang waited last that could have GPUs some time, after a pass
 	wanted        bool          // such a gang waited after the last pass
@@ -146,7 +146,7 @@ func New(o Options) (*Queue, error) {
 		return nil, err
 	}
 	q := &Queue{opt: o, entries: map[string]*entry{}, buckets: map[signature]*bucket{}, tenancy: newTenancy(o.Tenants),
-		history: map[string]*runHistory{}, learned: map[string]struct{}{}, named: map[string][]*entry{}, kinds: map[signature]*kind{}, levels: newLevels(), version: 1,
+		history: map[string]*runHistory{}, learned: map[string]struct{}{}, named: map[string][]*entry{}, kinds: map[signature]*fitKind{}, levels: newLevels(), version: 1,
 		forecasts: forecasts{from: firstWider, until: firstWider}}
 	q.ages.less = func(a, b *entry) bool { // who has waited longest in all; see age
 		if a.waitingSince-a.waited != b.waitingSince-b.waited {
@@ -235,12 +235,12 @@ func (q *Queue) Started(now time.Duration, id string, p pal.Placement) {
 	q.run(e, p, now)
 }
 
-// Holds says on what a gang is that runs or is being stopped, where that changes by
+// SetPlacement says on what a gang is that runs or is being stopped, where that changes by
 // itself: members end one by one, or Nomad puts one elsewhere. Who holds which GPU is
 // the caller's ledger: the Queue has its placements from there and from what it decided,
 // and never works them out. A gang that is being stopped stays so until its last
 // member's end is reported ([Queue.Stopped]); one that shrinks, until as few are left.
-func (q *Queue) Holds(now time.Duration, id string, p pal.Placement) {
+func (q *Queue) SetPlacement(now time.Duration, id string, p pal.Placement) {
 	e := q.entries[id]
 	if e == nil || e.state < running {
 		return
@@ -257,9 +257,9 @@ func (q *Queue) Holds(now time.Duration, id string, p pal.Placement) {
 	e.doneBefore += done - e.work(now) // it was done where it was until now
 }
 
-// On are the GPUs that the Queue has a gang on which runs or is being stopped, ascending;
+// GPUsOf are the GPUs that the Queue has a gang on which runs or is being stopped, ascending;
 // those of an elastic gang in the order of its members, as the last ones end first.
-func (q *Queue) On(id string) []int {
+func (q *Queue) GPUsOf(id string) []int {
 	e := q.entries[id]
 	if e == nil || e.state < running {
 		return nil
@@ -285,7 +285,7 @@ func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	q.hold(e, 1)
 	q.changedBy(e, 1)
 	e.booked = e.gpus
-	q.work(e, max(at, e.job.Booked), e.booked)
+	q.bookUsage(e, max(at, e.job.Booked), e.booked)
 	e.runPos = len(q.running)
 	q.running = append(q.running, e)
 	if e.elastic != nil {
@@ -294,7 +294,7 @@ func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	}
 	i, _ := slices.BinarySearchFunc(q.byEnd, e, byEnd)
 	q.byEnd = slices.Insert(q.byEnd, i, e)
-	q.rate(e, at)
+	q.addToLevels(e, at)
 }
 
 // Requeue reports that a decided start did not come about: the gang waits on,
@@ -317,14 +317,14 @@ func (q *Queue) Stopped(now time.Duration, id string) {
 	}
 }
 
-// Kept reports that a gang to be preempted or migrated runs on as it was.
-func (q *Queue) Kept(id string) {
+// NotStopped reports that a gang to be preempted or migrated runs on as it was.
+func (q *Queue) NotStopped(id string) {
 	e := q.entries[id]
 	if e == nil || e.state != stopping && e.state != moving {
 		return
 	}
 	q.forget(e)
-	q.stays(e)
+	q.removeLeaving(e)
 	if e.state, e.target = running, (pal.Placement{}); e.elastic != nil {
 		e.grownAt = 0
 	}
@@ -334,14 +334,14 @@ func (q *Queue) Kept(id string) {
 	}
 }
 
-// Moving says which members of gangs that run are about to be moved by others than the Queue: each as a
+// SetMovingMembers says which members of gangs that run are about to be moved by others than the Queue: each as a
 // gang of one member, with where it may go, the best first. Nobody gets the GPUs that they need meanwhile.
 // It holds until it is called again, or until Rebase.
-func (q *Queue) Moving(members [][]pal.Gang) { q.moving = members }
+func (q *Queue) SetMovingMembers(members [][]pal.Gang) { q.moving = members }
 
-// NoMoves says that nothing is moved before a time: a caller that moves at most so many
+// NoMovesBefore says that nothing is moved before a time: a caller that moves at most so many
 // gangs an hour saves the search for moves that it would not make.
-func (q *Queue) NoMoves(until time.Duration) { q.movesFrom = until }
+func (q *Queue) NoMovesBefore(until time.Duration) { q.movesFrom = until }
 
 // Finished reports that a job has ended by itself. Only such runs teach: how long one
 // takes that was stopped or failed is not known.
@@ -396,8 +396,8 @@ func (q *Queue) stop(now time.Duration, e *entry) {
 	}
 	q.hold(e, -1)
 	q.changedBy(e, -1)
-	q.work(e, now, -e.booked)
-	q.unrate(e)
+	q.bookUsage(e, now, -e.booked)
+	q.removeFromLevels(e)
 	last := q.running[len(q.running)-1]
 	q.running[e.runPos], last.runPos = last, e.runPos
 	q.running = q.running[:len(q.running)-1]
@@ -413,7 +413,7 @@ func (q *Queue) stop(now time.Duration, e *entry) {
 		c.victims = slices.DeleteFunc(c.victims, func(v *entry) bool { return v == e })
 		e.stopsFor = nil
 	}
-	q.stays(e)
+	q.removeLeaving(e)
 }
 
 // forget drops the entry from the actions not yet reported.

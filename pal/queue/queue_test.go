@@ -76,7 +76,7 @@ func (w *world) do(t *testing.T, d *datadriven.TestData) (string, error) {
 	case "change":
 		return w.change(d.Input), nil
 	case "moving":
-		w.queue.Moving(w.moving(d.Input))
+		w.queue.SetMovingMembers(w.moving(d.Input))
 		return w.decide(), nil
 	case "windows":
 		return "", w.windows(d.Input)
@@ -277,7 +277,7 @@ func (w *world) report(what, id string) {
 	case "settled":
 		w.queue.Settled(id)
 	case "kept":
-		w.queue.Kept(id)
+		w.queue.NotStopped(id)
 	case "requeue":
 		w.queue.Requeue(w.now, id)
 	case "started":
@@ -462,7 +462,7 @@ func TestRoomForShrinkingGang(t *testing.T) {
 		for _, u := range gpus {
 			ms = append(ms, pal.Member{Group: c.GroupOf(u), GPUs: []int{u}})
 		}
-		places[j.ID] = pal.Measure(c, j.Gang, ms)
+		places[j.ID] = pal.Predict(c, j.Gang, ms)
 		c.Take(j.Gang, places[j.ID])
 		if err := q.Restore(j, places[j.ID], 0); err != nil {
 			t.Fatal(err)

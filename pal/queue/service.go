@@ -20,7 +20,7 @@ func (p *pass) sparing(e *entry, f pal.Found) (at pal.Found, by *entry) {
 		return f, nil
 	}
 	var back []func()
-	defer func() { again(back) }()
+	defer func() { undoAll(back) }()
 	for range mostSpared {
 		if by = p.shutOut(e, f); by == nil {
 			return f, nil

@@ -218,8 +218,8 @@ func TestMoreThanAsked(t *testing.T) {
 	for _, c := range []struct {
 		two, some pal.Placement
 	}{{on(0, 1, 3), on(2)}, {on(1, 3), on(0, 2)}} {
-		q.Holds(time.Second, "two", c.two)
-		q.Holds(time.Second, "some", c.some)
+		q.SetPlacement(time.Second, "two", c.two)
+		q.SetPlacement(time.Second, "some", c.some)
 		if n := q.TenantUse("a", time.Second).GPUs; n != 4 {
 			t.Errorf("with gangs on %v and %v the tenant has %d GPUs", c.two.GPUs(), c.some.GPUs(), n)
 		}

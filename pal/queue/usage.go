@@ -111,7 +111,7 @@ func (q *Queue) RememberUsage(at time.Duration, kept []Usage) {
 	running := slices.Clone(q.running)
 	slices.SortFunc(running, func(a, b *entry) int { return cmp.Compare(a.seq, b.seq) })
 	for _, e := range running {
-		q.work(e, e.startedAt, e.booked)
+		q.bookUsage(e, e.startedAt, e.booked)
 	}
 }
 
@@ -120,9 +120,9 @@ func (u *usage) add(d decay, at time.Duration, gpuS float64) {
 	u.gpuS, u.at = u.value(d, at)+gpuS, at
 }
 
-// work books GPUs that an entry works on, or (negative) no longer does, with its
+// bookUsage books GPUs that an entry works on, or (negative) no longer does, with its
 // namespace and the tenants above.
-func (q *Queue) work(e *entry, at time.Duration, gpus int) {
+func (q *Queue) bookUsage(e *entry, at time.Duration, gpus int) {
 	at = max(at, q.usageFrom)
 	e.of.usage.book(q.decay(), at, gpus)
 	for t := e.of.tenant; t != nil; t = t.parent {

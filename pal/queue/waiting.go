@@ -167,7 +167,7 @@ func (q *Queue) WaitingAt(now time.Duration, c *pal.Cluster, parts []float64) []
 // waits lists those of the waiting gangs that are chosen, by their positions.
 func (q *Queue) waits(now time.Duration, c *pal.Cluster, choose func([]Wait) []int) []Wait {
 	q.hurry(now)
-	p := &pass{Queue: q, c: c, now: now, rooms: map[*kind]*room{}, found: map[signature]foundNow{}}
+	p := &pass{Queue: q, c: c, now: now, rooms: map[*fitKind]*room{}, found: map[signature]foundNow{}}
 	defer p.putBack()
 	p.holdPending() // as Decide does before it goes through the queue
 	for _, cl := range q.claims {

@@ -58,7 +58,7 @@ func CheckFor(pattern string) error {
 
 // windows are those of a Queue.
 type windows struct {
-	list   []*closure
+	list   []*indexedWindow
 	nextTo time.Duration // when the first of them ends
 	// startsAt is when the gang would start that GPUs are looked for; 0: now.
 	startsAt time.Duration
@@ -66,9 +66,9 @@ type windows struct {
 	alone    map[beside]*pal.Found // see aloneBesideWindows; nil: it does not fit
 }
 
-// closure is a window with what is looked up often. Its bit stands for it in sets of
+// indexedWindow is a window with what is looked up often. Its bit stands for it in sets of
 // windows.
-type closure struct {
+type indexedWindow struct {
 	Window
 	bit uint64
 	on  map[int]bool // its GPUs
@@ -87,11 +87,11 @@ func (q *Queue) SetWindows(ws []Window) {
 	before := q.windows.list
 	q.windows = windows{nextTo: math.MaxInt64, alone: map[beside]*pal.Found{}}
 	for i, w := range ws {
-		q.windows.list = append(q.windows.list, &closure{Window: w, bit: 1 << i, on: setOf(w.GPUs)})
+		q.windows.list = append(q.windows.list, &indexedWindow{Window: w, bit: 1 << i, on: setOf(w.GPUs)})
 		q.windows.nextTo = min(q.windows.nextTo, w.To)
 	}
 	q.version++
-	if !slices.EqualFunc(before, q.windows.list, func(a, b *closure) bool { return slices.Equal(a.For, b.For) }) {
+	if !slices.EqualFunc(before, q.windows.list, func(a, b *indexedWindow) bool { return slices.Equal(a.For, b.For) }) {
 		q.Reconsider(func(_ string, g pal.Gang) pal.Gang { return g }) // who shares a bucket has changed
 	}
 }
@@ -161,8 +161,8 @@ func (p *pass) reach(e *entry, at, long time.Duration, cost float64) time.Durati
 func (p *pass) startTime() time.Duration { return max(p.now, p.windows.startsAt) }
 
 // closed are the windows that a gang may run into that ends by then.
-func (p *pass) closed(e *entry, until time.Duration) []*closure {
-	var ws []*closure
+func (p *pass) closed(e *entry, until time.Duration) []*indexedWindow {
+	var ws []*indexedWindow
 	at := p.startTime()
 	for _, w := range p.windows.list {
 		if at < w.To && until > w.From && !w.admits(e.job) {
@@ -185,7 +185,7 @@ func (p *pass) find(e *entry) (pal.Found, bool) {
 // how slow it is where it lands, so it begins with those that it runs into in any case,
 // and adds those that it runs into where it was placed, until there are none: one search
 // more at most for each window.
-func (p *pass) offWindows(e *entry, long time.Duration, closed []*closure, search func(*entry, []*closure) (pal.Found, bool)) (pal.Found, bool) {
+func (p *pass) offWindows(e *entry, long time.Duration, closed []*indexedWindow, search func(*entry, []*indexedWindow) (pal.Found, bool)) (pal.Found, bool) {
 	at := p.startTime()
 	for {
 		f, ok := search(e, closed)
@@ -208,7 +208,7 @@ func (p *pass) offWindows(e *entry, long time.Duration, closed []*closure, searc
 }
 
 // besideWindows is search without the GPUs of the windows.
-func (p *pass) besideWindows(e *entry, closed []*closure) (pal.Found, bool) {
+func (p *pass) besideWindows(e *entry, closed []*indexedWindow) (pal.Found, bool) {
 	for _, w := range closed {
 		if len(w.on) >= p.c.NumGPUs() {
 			return pal.Found{}, false
@@ -243,13 +243,13 @@ func (p *pass) crosses(e *entry, pl pal.Placement) bool {
 		return false
 	}
 	closed := p.closed(e, p.reach(e, p.startTime(), p.longest(e, p.now), e.cost(pl)))
-	return slices.ContainsFunc(closed, func(w *closure) bool { return touches(pl, w.on) })
+	return slices.ContainsFunc(closed, func(w *indexedWindow) bool { return touches(pl, w.on) })
 }
 
 // barring is the window that keeps a gang from starting until it ends, even if nothing
 // ran: of several that do, the one that ends last. nil for none. Such a gang is not the
 // head and has no turn.
-func (p *pass) barring(e *entry) *closure {
+func (p *pass) barring(e *entry) *indexedWindow {
 	if len(p.windows.list) == 0 || p.windows.ignored {
 		return nil
 	}
@@ -261,13 +261,13 @@ func (p *pass) barring(e *entry) *closure {
 	if _, fits := p.offWindows(e, long, closed, p.aloneBesideWindows); fits {
 		return nil
 	}
-	return slices.MaxFunc(closed, func(a, b *closure) int { return int(min(1, max(-1, a.To-b.To))) })
+	return slices.MaxFunc(closed, func(a, b *indexedWindow) int { return int(min(1, max(-1, a.To-b.To))) })
 }
 
 // aloneBesideWindows is besideWindows if nothing ran. To free the GPUs of all that runs is
 // expensive, and the answer is the same for all gangs of a kind: it is remembered for the
 // pass, or, where the cluster is exclusive, until Changed or SetWindows.
-func (p *pass) aloneBesideWindows(e *entry, closed []*closure) (pal.Found, bool) {
+func (p *pass) aloneBesideWindows(e *entry, closed []*indexedWindow) (pal.Found, bool) {
 	key := beside{kind: e.empty()}
 	for _, w := range closed {
 		key.closed |= w.bit
@@ -314,8 +314,8 @@ func (q *Queue) passWindows(now time.Duration) {
 	q.version++
 }
 
-// Kept is a window that a waiting gang keeps out of.
-type Kept struct {
+// WindowConflict is a window that a waiting gang keeps out of.
+type WindowConflict struct {
 	Window string
 	GPUs   int
 	// From and To are those of the window, Until by when the gang is expected to have
@@ -324,23 +324,23 @@ type Kept struct {
 }
 
 // KeptFrom are the windows whose GPUs a waiting job does not get now.
-func (q *Queue) KeptFrom(now time.Duration, id string) []Kept {
+func (q *Queue) KeptFrom(now time.Duration, id string) []WindowConflict {
 	e := q.entries[id]
 	if e == nil {
 		return nil
 	}
 	p := &pass{Queue: q, now: now}
 	until := p.reach(e, now, p.longest(e, now), 1)
-	var out []Kept
+	var out []WindowConflict
 	for _, w := range p.closed(e, until) {
-		out = append(out, Kept{w.Name, len(w.GPUs), w.From, w.To, until})
+		out = append(out, WindowConflict{w.Name, len(w.GPUs), w.From, w.To, until})
 	}
 	return out
 }
 
 // RunsInto are the windows, of those that are on or begin by then, that a running job may be in: with
 // how many of its GPUs. Until is by when it is expected to have ended; one that is endless never has.
-func (q *Queue) RunsInto(now, begin time.Duration, id string) (out []Kept) {
+func (q *Queue) RunsInto(now, begin time.Duration, id string) (out []WindowConflict) {
 	e := q.entries[id]
 	if e == nil || e.state < running {
 		return nil
@@ -352,13 +352,13 @@ func (q *Queue) RunsInto(now, begin time.Duration, id string) (out []Kept) {
 	}
 	for _, w := range p.closed(e, until) {
 		n := 0
-		for _, u := range q.On(id) {
+		for _, u := range q.GPUsOf(id) {
 			if w.on[u] {
 				n++
 			}
 		}
 		if n > 0 && w.From <= begin {
-			out = append(out, Kept{w.Name, n, w.From, w.To, until})
+			out = append(out, WindowConflict{w.Name, n, w.From, w.To, until})
 		}
 	}
 	return out
@@ -374,7 +374,7 @@ func (q *Queue) Beside(now time.Duration, id string, c *pal.Cluster, g pal.Gang)
 	}
 	p := &pass{Queue: q, now: now, c: c}
 	long := p.longest(e, now)
-	p.offWindows(e, long, p.closed(e, p.reach(e, now, long, e.slower)), func(_ *entry, closed []*closure) (pal.Found, bool) {
+	p.offWindows(e, long, p.closed(e, p.reach(e, now, long, e.slower)), func(_ *entry, closed []*indexedWindow) (pal.Found, bool) {
 		back()
 		var gpus []int
 		for _, w := range closed {

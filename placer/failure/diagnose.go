@@ -5,7 +5,7 @@
 // out of new placements for it. It decides by what it is given alone: it reads no
 // clock, asks nobody and keeps nothing.
 //
-// Two kinds of word count against a GPU. That of the machine: the device plugin, or
+// Two kinds of evidence count against a GPU. That of the machine: the device plugin, or
 // Nomad's client by the plugin's word, says that it is unhealthy; that is believed.
 // And that of jobs, which their authors write: programs that fail, or that a driver
 // cannot start. A typing error in a sweep fails on every GPU of the cluster, so jobs

@@ -109,7 +109,7 @@ func TestJudge(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			b := book{Models: fleet(16)}
 			end, spared := story(&b, c.events...)
-			if d := cmp.Diff(c.want, slices.Sorted(maps.Keys(Out(b.Quarantine, end)))); d != "" {
+			if d := cmp.Diff(c.want, slices.Sorted(maps.Keys(QuarantinedGPUs(b.Quarantine, end)))); d != "" {
 				t.Errorf("kept out (-want +got)\n%s", d)
 			}
 			var ids []string
@@ -168,7 +168,7 @@ func TestSweepWithATypo(t *testing.T) {
 				now = now.Add(150 * time.Millisecond)
 				b.note(now, Failure{At: now, Placed: now.Add(-time.Second), Namespace: "default", Job: c.named(r, i), Cause: User, GPUs: []string{fmt.Sprint("g", 1+r.IntN(8))}})
 			}
-			if out := Out(b.Quarantine, now); len(out) > c.most {
+			if out := QuarantinedGPUs(b.Quarantine, now); len(out) > c.most {
 				t.Errorf("%s, seed %d: %d of 8 GPUs are kept out", c.name, seed, len(out))
 			}
 		}
@@ -191,7 +191,7 @@ func TestCap(t *testing.T) {
 	}
 	// Two by the machine's word; by that of jobs 1 A100 of 2, 3 H200 of 30, 4 of 32.
 	want := []string{"a1", "g1", "g2", "g3", "g4", "g5"}
-	if d := cmp.Diff(want, slices.Sorted(maps.Keys(Out(b.Quarantine, now)))); d != "" {
+	if d := cmp.Diff(want, slices.Sorted(maps.Keys(QuarantinedGPUs(b.Quarantine, now)))); d != "" {
 		t.Errorf("kept out (-want +got)\n%s", d)
 	}
 }

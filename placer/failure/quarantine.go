@@ -58,8 +58,8 @@ func Cap(n int) int {
 	return max(1, n/capShare)
 }
 
-// Out are the GPUs that are kept out now.
-func Out(qs map[string]Quarantine, now time.Time) map[string]bool {
+// QuarantinedGPUs are the GPUs that are kept out now.
+func QuarantinedGPUs(qs map[string]Quarantine, now time.Time) map[string]bool {
 	out := map[string]bool{}
 	for id, q := range qs {
 		if now.Before(q.Until) {
@@ -150,7 +150,7 @@ func (e Evidence) Judge(f Failure, now time.Time) (strikes, spared []Strike) {
 // withinCap parts the strikes that there is room for from those that there is not.
 func (e Evidence) withinCap(strikes []Strike, now time.Time) (kept, spared []Strike) {
 	outside := map[string]int{} // by model; "" all
-	for id := range Out(e.Quarantine, now) {
+	for id := range QuarantinedGPUs(e.Quarantine, now) {
 		if e.Quarantine[id].ByJobs {
 			outside[""]++
 			outside[e.Models[id]]++

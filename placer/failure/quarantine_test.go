@@ -44,7 +44,7 @@ func TestQuarantine(t *testing.T) {
 	if d := cmp.Diff(before, b.Quarantine["g1"]); d != "" {
 		t.Errorf("struck twice (-before +after):\n%s", d)
 	}
-	if !Out(b.Quarantine, now)["g1"] || Out(b.Quarantine, now.Add(25*time.Hour))["g1"] {
+	if !QuarantinedGPUs(b.Quarantine, now)["g1"] || QuarantinedGPUs(b.Quarantine, now.Add(25*time.Hour))["g1"] {
 		t.Error("kept out too short or too long")
 	}
 	b.note(now, Diagnose(&nomad.Alloc{Client: "lost"}, []string{"g2"}, "node", nil))
@@ -60,7 +60,7 @@ func TestQuarantineOfTheUnhealthyAlone(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	b.note(now, Diagnose(a, a.GPUs, "node", map[string]string{"g2": "lost", "g3": "lost", "g9": "lost"}))
 	want := map[string]bool{"g2": true, "g3": true}
-	if d := cmp.Diff(want, Out(b.Quarantine, now)); d != "" {
+	if d := cmp.Diff(want, QuarantinedGPUs(b.Quarantine, now)); d != "" {
 		t.Errorf("kept out (-want +got):\n%s", d)
 	}
 }
@@ -95,7 +95,7 @@ func TestQuarantineOfTheNamed(t *testing.T) {
 		a := &nomad.Alloc{Client: "failed", GPUs: []string{"g1", "g2", "g3"}, Tasks: map[string]*api.TaskState{"t": {Events: c.events}}}
 		b := book{Models: fleet(24)}
 		b.note(now, Diagnose(a, a.GPUs, "node", nil))
-		if d := cmp.Diff(c.want, slices.Sorted(maps.Keys(Out(b.Quarantine, now)))); d != "" {
+		if d := cmp.Diff(c.want, slices.Sorted(maps.Keys(QuarantinedGPUs(b.Quarantine, now)))); d != "" {
 			t.Errorf("%s: kept out (-want +got):\n%s", c.name, d)
 		}
 	}

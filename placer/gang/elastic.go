@@ -115,7 +115,7 @@ func (g *Gang) sized(why Purpose, w World) []Effect {
 	g.sizing = nil
 	if g.Record != nil {
 		r := *g.Record
-		g.bank(&r, "", g.Live, w) // from here on it runs at another pace
+		g.addRunTime(&r, "", g.Live, w) // from here on it runs at another pace
 		// Where they are is recorded once all are there; what was to choose from at its
 		// start is not why it has these.
 		r.Ready, r.Predicted = time.Time{}, nil

@@ -218,12 +218,12 @@ type (
 	QueueKept     struct{}
 	// QueueSettled tells it that a gang is not moved, and an elastic one keeps its size.
 	QueueSettled struct{}
-	// Arrived: all of the gang has stopped, and it is to go to its target.
-	Arrived struct{ Why Reason }
+	// StartAtTarget: all of the gang has stopped, and it is to go to its target.
+	StartAtTarget struct{ Why Reason }
 	// Placed: Nomad has the job with the pins of a start, whose reasons are the record.
 	Placed struct{ Record Record }
-	// Counted: a move began at a time; only so many may in an hour.
-	Counted struct{ At time.Time }
+	// CountMove: a move began at a time; only so many may in an hour.
+	CountMove struct{ At time.Time }
 )
 
 func (ReadRecord) awaits() bool      { return true }
@@ -253,9 +253,9 @@ func (QueueStopped) awaits() bool    { return false }
 func (QueueRequeued) awaits() bool   { return false }
 func (QueueKept) awaits() bool       { return false }
 func (QueueSettled) awaits() bool    { return false }
-func (Arrived) awaits() bool         { return false }
+func (StartAtTarget) awaits() bool   { return false }
 func (Placed) awaits() bool          { return false }
-func (Counted) awaits() bool         { return false }
+func (CountMove) awaits() bool       { return false }
 
 // Purpose is what a registration or a deregistration is for.
 type Purpose string

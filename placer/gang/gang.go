@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package gang is the life of one job with GPUs as a machine: its states, what may
+// Package gang is the life of one job with GPUs as a state machine: its states, what may
 // happen in each, and what is then to be done.
 //
 // [Gang.Step] takes an [Event] and returns [Effect]s. It does no I/O, reads no clock
@@ -281,8 +281,8 @@ func (g *Gang) dying(w World) bool {
 	return slices.ContainsFunc(w.Allocs(g.Key), func(a *nomad.Alloc) bool { return a.Live() && !a.LeftBehind(g.Job) })
 }
 
-// bank takes into a record what the gang has run by now, with so many members.
-func (g *Gang) bank(r *Record, why string, members int, w World) {
+// addRunTime takes into a record what the gang has run by now, with so many members.
+func (g *Gang) addRunTime(r *Record, why string, members int, w World) {
 	r.stop(w.Now(), why, w.Now().Sub(g.startedAt(w.Now())), g.slower(members))
 }
 

@@ -214,7 +214,7 @@ func (g *Gang) hasStopped(w World) []Effect {
 	g.edited = g.edited || g.Queued && (g.stop.someDone || g.stop.why == Requeued) // or it wants other nodes now than those that failed it
 	out := []Effect{Again{}}
 	if g.Target != nil {
-		out = append(out, Arrived{g.stop.why})
+		out = append(out, StartAtTarget{g.stop.why})
 	}
 	g.stop, g.Held = nil, nil
 	return out

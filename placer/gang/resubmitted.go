@@ -227,7 +227,7 @@ func (g *Gang) resized(w World) []Effect {
 	}
 	if g.Record != nil { // what it has run counts
 		had := *g.Record
-		g.bank(&had, "", g.Live, w)
+		g.addRunTime(&had, "", g.Live, w)
 		r.Attained, r.Done, r.Waited = had.Attained, had.Done, had.Waited
 	}
 	g.Record = &r

@@ -282,7 +282,7 @@ func (g *Gang) registered(o Observed, of Effect, w World) []Effect {
 		g.Members = members
 		out := g.closed(w)
 		if g.stop.target != nil {
-			out = append(out, Counted{w.Now()})
+			out = append(out, CountMove{w.Now()})
 		}
 		return append(out, g.proceed(w)...)
 	}
@@ -450,7 +450,7 @@ func (g *Gang) stopFor(s stopping, r *Record, w World) []Effect {
 	changed := r != g.Record
 	out := *r
 	if len(g.Members) > 0 {
-		g.bank(&out, g.WhyStopped(), g.Want, w)
+		g.addRunTime(&out, g.WhyStopped(), g.Want, w)
 		if strings.HasPrefix(s.forJob, g.Key.Namespace+"/") { // no namespace has a slash
 			out.StoppedFor = s.forJob
 		}

@@ -11,7 +11,6 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -38,7 +37,7 @@ func (g *Gang) readRecord(w World) ([]Effect, bool) {
 	}
 	var out []Effect
 	if r != nil && r.Note == NoteMoved && w.Now().Sub(r.Decided) < time.Hour { // by an earlier placer
-		out = append(out, Counted{r.Decided})
+		out = append(out, CountMove{r.Decided})
 	}
 	switch {
 	case r == nil:
@@ -272,62 +271,6 @@ func (g *Gang) repin(why Purpose, pins rewrite.Pins, w World) ([]Effect, bool) {
 		return g.wrong(err, w), false
 	}
 	return await(Register{Why: why, Job: job})
-}
-
-// WithLost is the same, but [Lost] if a gang of ours ended before its members had
-// done their work, Nomad will not try it again, and it is to be: the infrastructure
-// failed it, all of its members failed by themselves (a service's only where they need each
-// other), or some were stopped.
-func (st Observed) WithLost(w World) Observed {
-	if st.Nomad == Ended && st.lost(w) {
-		st.Nomad = Lost
-	}
-	return st
-}
-
-// lost is the rest of [Observed.WithLost]. A failure whose cause is not known decides nothing:
-// what a drain stopped then still counts.
-func (st Observed) lost(w World) bool {
-	switch {
-	case rewrite.Stopped(st.Job) || len(st.Pins.Groups) == 0 || rewrite.Gated(st.Job):
-		return false
-	case st.Have >= st.Want || st.didItsWork(w):
-		return false
-	case slices.ContainsFunc(w.Allocs(st.Key), func(a *nomad.Alloc) bool { return a.Live() && a.Client != api.AllocClientStatusUnknown }):
-		return false // Nomad calls it dead while tasks that it told to stop still end, as they may well do by themselves
-	}
-	if f := w.LastFailure(st.Job); f != nil && f.Cause != failure.Unknown && st.startsAsAWhole() {
-		return true // also if it is not to be tried again: that is a verdict, which its record has
-	}
-	if !st.NeedsAll() {
-		return st.LeftOut
-	}
-	return slices.ContainsFunc(stopped(st.Job, w.Allocs(st.Key)), func(a *nomad.Alloc) bool {
-		return rewrite.GPUsPerMember(st.Job.LookupTaskGroup(a.Group)) > 0
-	})
-}
-
-// startsAsAWhole says whether a job whose members have failed is to start again: one whose
-// members need each other, and a batch job of which nothing has been done. Of another one its
-// reschedule block says how often a member is tried.
-func (st Observed) startsAsAWhole() bool {
-	return st.NeedsAll() || *st.Job.Type == api.JobTypeBatch && st.Have == 0
-}
-
-// didItsWork says whether all members with GPUs have ended by themselves for the job as it is,
-// those included that a drain asked to stop when they had, and those of which is not known yet
-// for which version they did: that could not be read.
-func (st Observed) didItsWork(w World) bool {
-	done := map[string]int{} // by group
-	for _, a := range w.Allocs(st.Key) {
-		ofThis := a.Version == nil && a.ModifyIndex > *st.Job.JobModifyIndex || a.Version != nil && *a.Version == *st.Job.Version
-		if ofThis && a.Client == api.AllocClientStatusComplete && endedByThemselves(a.Tasks) {
-			done[a.Group]++
-		}
-	}
-	return !slices.ContainsFunc(st.Job.TaskGroups, func(g *api.TaskGroup) bool {
-		return rewrite.GPUsPerMember(g) > 0 && done[*g.Name] < rewrite.Members(g)
-	})
 }
 
 // besideDeployment is why a service runs elsewhere in part than its pins have it.

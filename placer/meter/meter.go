@@ -4,8 +4,8 @@
 // Package meter counts what the placer does, for Prometheus. Names and units follow
 // Prometheus' conventions: seconds, _total for counters.
 //
-// What /v1/metrics shows to everybody names no job, node, GPU or namespace. Series that
-// name namespaces are apart, for operators: [Meter.Gather] with named.
+// What /v1/metrics shows to everybody names no job, node, GPU or namespace. Series with
+// the names of namespaces are for operators only: [Meter.Gather] with named.
 package meter
 
 import (

@@ -108,14 +108,14 @@ func (m *Model) Update(t *Tracked, e gang.Effect) {
 	case gang.QueueSettled:
 		m.Queue.Settled(id)
 	case gang.QueueKept:
-		m.Queue.Kept(id)
+		m.Queue.NotStopped(id)
 	}
 }
 
 // leaveQueue takes a gang out of the queue that may run on.
 func (m *Model) leaveQueue(t *Tracked) {
 	now, id := gang.QueueTime(m.Time), t.Key.String()
-	if len(m.Queue.On(id)) > 0 {
+	if len(m.Queue.GPUsOf(id)) > 0 {
 		t.booked = now
 	}
 	m.Queue.Removed(now, id)
@@ -126,7 +126,7 @@ func (m *Model) At(t *Tracked) pal.Placement {
 	return m.View.Running(t.Request, m.View.Holds(t.Key))
 }
 
-// GPUsOf are the GPUs that a gang holds in the view, as [queue.Queue.On] has those that it is on.
+// GPUsOf are the GPUs that a gang holds in the view, as [queue.Queue.GPUsOf] has those that it is on.
 // What counts is whether the queue has it as an elastic gang: its author may have made it one, or
 // none, while it runs as it was.
 func (m *Model) GPUsOf(t *Tracked) []int {
@@ -143,7 +143,7 @@ func (m *Model) CheckLedger() error {
 	var errs []error
 	ids := func(gpus []int) string { return strings.Join(GPUIDs(m.View, gpus), " ") }
 	for id := range m.Queue.Running() {
-		at, held := m.Queue.On(id), m.View.Holds(KeyOf(id))
+		at, held := m.Queue.GPUsOf(id), m.View.Holds(KeyOf(id))
 		if t := m.Jobs[KeyOf(id)]; t != nil {
 			held = m.GPUsOf(t)
 		}
@@ -178,7 +178,7 @@ func (m *Model) SyncMoving() {
 		}
 	}
 	m.EndJob()
-	m.Queue.Moving(members)
+	m.Queue.SetMovingMembers(members)
 }
 
 // Held is how many GPUs the jobs of each namespace hold that count as their tenants': not those

@@ -24,7 +24,7 @@ func (m *Model) ViewOptions(now time.Time) nomad.ViewOptions {
 	return nomad.ViewOptions{
 		Locality: c.Locality, Profile: m.Profile, RackMeta: c.RackMeta, Apps: c.Apps, DefaultClass: c.DefaultClass,
 		Children: c.Children, Learned: c.Learned, OutlierThreshold: c.Queue.OutlierThreshold, Held: m.HeldGPUs(now),
-		Quarantined: failure.Out(m.Quarantine, now), Unavailable: m.State.Unavailable(now), Completing: m.State.Completing(now),
+		Quarantined: failure.QuarantinedGPUs(m.Quarantine, now), Unavailable: m.State.Unavailable(now), Completing: m.State.Completing(now),
 	}
 }
 

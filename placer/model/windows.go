@@ -32,7 +32,7 @@ func (m *Model) SyncWindows(now time.Time) {
 	}
 	w.view, w.epoch = m.View, m.View.Epoch()
 	var list []queue.Window
-	list, w.next, w.empty = window.Queue(m.Cfg.Windows, now, gang.QueueTime, m.gpusOf)
+	list, w.next, w.empty = window.ToQueue(m.Cfg.Windows, now, gang.QueueTime, m.gpusOf)
 	m.Queue.SetWindows(list)
 }
 

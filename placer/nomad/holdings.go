@@ -419,7 +419,7 @@ func (v *View) Running(r Request, owned []int) pal.Placement {
 	if len(ms) == 0 {
 		return pal.Placement{PMScore: 1, Penalty: 1}
 	}
-	return pal.Measure(v.Cluster, r.Gang, ms)
+	return pal.Predict(v.Cluster, r.Gang, ms)
 }
 
 // dealt are members of the job that hold the GPUs. Which member has which GPU is known

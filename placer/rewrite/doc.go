@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package rewrite turns a job into a job: it adds and removes the gate that
+// Package rewrite adds to a job, and removes, what the placer writes into it: the gate that
 // makes Nomad hold a job for the placer, and the pins that tie a released job
 // to the GPUs chosen for it. Pure functions on Nomad's API types; a job that
 // is passed in is never changed: what is changed is copied, all else is shared.

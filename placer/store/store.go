@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package store keeps what the placer and its commands remember in Nomad's
-// variables below nomad-pal/. [In] gives all of them, by what they hold; each is a
-// [Variable], or [Shards] where one variable is too small. The rules are the same
+// variables below nomad-pal/. [In] returns a [Store], with one method for each kind of
+// value: a [Variable], or [Shards] where one variable is too small. The rules are the same
 // for all:
 //
 //   - A variable's items take [Bytes] at most. A value that is larger loses what is

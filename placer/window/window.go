@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package window is when which nodes are kept for maintenance, or reserved for some
+// Package window tells when which nodes are kept for maintenance, or reserved for some
 // jobs, as an operator says it. [queue.Window] is what the queue makes of it.
 //
 //	w := window.Window{Name: "kernel", Cron: "0 2 * * 0", Duration: 4 * time.Hour, Nodes: []string{"gpu-1*"}}
@@ -227,10 +227,10 @@ func (w Window) Holds(n Node) bool {
 	return true
 }
 
-// Queue makes of windows what the queue takes: those that are on or come next, each with the numbers of its GPUs
+// ToQueue makes of windows what the queue takes: those that are on or come next, each with the numbers of its GPUs
 // by gpus. since turns times into the queue's. next is when one of them is over, the zero
 // time if there is none; empty are the names of those that hold no GPU.
-func Queue(ws []Window, now time.Time, since func(time.Time) time.Duration, gpus func(Window) []int) (out []queue.Window, next time.Time, empty []string) {
+func ToQueue(ws []Window, now time.Time, since func(time.Time) time.Duration, gpus func(Window) []int) (out []queue.Window, next time.Time, empty []string) {
 	for _, w := range ws {
 		from, to, ok := w.At(now)
 		if !ok {

@@ -222,7 +222,7 @@ func (p *past) job(t *trace.Trace, c *pal.Cluster) (trace.Job, bool) {
 		n += len(m.GPUs)
 	}
 	g := pal.SingleGPUs(p.key, p.class, n)
-	cost := pal.Measure(c, g, p.members).Cost()
+	cost := pal.Predict(c, g, p.members).Cost()
 	j := trace.Job{ID: p.key, Name: p.name, Tenant: p.tenant, Class: p.class, GPUs: n, SubmitS: float64(p.submit) / 1e9,
 		Iterations: p.to.Sub(p.from).Seconds() / cost, IterTimeS: 1}
 	if n == p.gpus*len(p.members) {

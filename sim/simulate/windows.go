@@ -30,7 +30,7 @@ func (o *options) windows(c *pal.Cluster) func(time.Duration) ([]queue.Window, t
 	}
 	since := func(t time.Time) time.Duration { return t.Sub(o.begin) }
 	return func(now time.Duration) ([]queue.Window, time.Duration) {
-		ws, next, _ := window.Queue(o.rules.Windows, o.begin.Add(now), since, gpus)
+		ws, next, _ := window.ToQueue(o.rules.Windows, o.begin.Add(now), since, gpus)
 		if next.IsZero() {
 			return ws, math.MaxInt64
 		}

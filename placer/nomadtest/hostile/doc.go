@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package hostile is what authors and nodes send that nobody should: sets of
+// Package hostile holds what authors and nodes should not send, but do: malformed or absurd
 // jobs and nodes, for tests of everything that reads them. Whoever finds another one
 // adds it here, and all these tests try it.
 //

@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package scenario are scripts of what authors and a placer do to a Nomad, and
-// what is then seen of its jobs, evaluations and allocations. They run against
+// Package scenario holds scripts of what authors and a placer do to a Nomad, and
+// shows what is then seen of its jobs, evaluations and allocations. They run against
 // the in-memory Nomad and against a real one (e2e), and what they print is
 // compared with the same file: what differs is a bug of the model.
 package scenario

@@ -261,7 +261,7 @@ func (p *pass) spare(r *reservation, ends []ending, gone []func()) (back func())
 		}
 	}
 	return func() {
-		again(parts)
+		undoAll(parts)
 		for i, e := range ends[:len(gone)] {
 			if differs(e) {
 				gone[i] = p.away(r, e)
@@ -293,7 +293,7 @@ func (p *pass) staying(r *reservation, ends []ending) func(ending) int {
 	for v := vs.next(); v != nil; v = vs.next() {
 		vs.keep[v] = 0
 	}
-	again(back)
+	undoAll(back)
 	return func(e ending) int {
 		n, goes := vs.keep[e.gang]
 		if !goes {
@@ -358,8 +358,8 @@ func (p *pass) reserveFor(head *entry, stops int) *reservation {
 	ends, back := p.endings(r)
 	gone := make([]func(), 0, len(ends))
 	undo := func() {
-		again(gone)
-		again(back)
+		undoAll(gone)
+		undoAll(back)
 		gone, back = nil, nil
 	}
 	defer func() { undo() }()
@@ -398,8 +398,8 @@ func (p *pass) startsAt(r *reservation, at time.Duration, ends []ending, gone []
 	return enough, fits
 }
 
-// again takes GPUs again that were freed in the what-if, the last ones first.
-func again(back []func()) {
+// undoAll takes GPUs again that were freed in the what-if, the last ones first.
+func undoAll(back []func()) {
 	for _, b := range slices.Backward(back) {
 		b()
 	}
@@ -413,7 +413,7 @@ func (p *pass) replan(r *reservation) {
 	defer p.startingAt(r.at)()
 	free := p.freeNow()
 	ends, back := p.endings(r)
-	defer func() { again(back) }()
+	defer func() { undoAll(back) }()
 	var gone []func()
 	for _, e := range ends {
 		if e.at > r.at {
@@ -421,7 +421,7 @@ func (p *pass) replan(r *reservation) {
 		}
 		gone = append(gone, p.away(r, e))
 	}
-	defer func() { again(gone) }()
+	defer func() { undoAll(gone) }()
 	defer p.spare(r, ends, gone)()
 	p.fewest(r, free)
 }

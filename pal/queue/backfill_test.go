@@ -34,7 +34,7 @@ func runOn(t *testing.T, q *Queue, c *pal.Cluster, id string, group int, gpus ..
 	for _, u := range gpus {
 		ms = append(ms, pal.Member{Group: group, GPUs: []int{u}})
 	}
-	pl := pal.Measure(c, g, ms)
+	pl := pal.Predict(c, g, ms)
 	c.Take(g, pl)
 	j := Job{ID: id, Gang: g, Estimate: time.Duration(float64(time.Hour) / pl.Cost())}
 	if err := q.Restore(j, pl, 0); err != nil {

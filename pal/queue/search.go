@@ -1,0 +1,114 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"slices"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// place chooses GPUs for the gang. GPUs that are outliers for its class are
+// left out unless it could never run on the others. It is find for those who do not
+// explain the placement afterwards.
+func (p *pass) place(e *entry) (pal.Placement, bool) {
+	f, ok := p.find(e)
+	return f.Placement, ok
+}
+
+// search is find without windows: one search of the core, or a second one with outliers
+// for a gang that cannot do without them. An elastic gang that would grow keeps to
+// its own bound (within) in any case: it runs already.
+func (p *pass) search(e *entry) (pal.Found, bool) {
+	p.trying = e.job.ID
+	if e.within > 0 {
+		policy := p.opt.Placement
+		policy.OutlierThreshold = float64(e.within)
+		f, ok := pal.Find(p.c, e.job.Gang, policy)
+		p.trying = ""
+		return f, ok
+	}
+	f, _, ok := p.avoiding(p.c, e.job.Gang, func(policy pal.Policy) bool { return p.needsOutliers(e, policy) })
+	p.trying = "" // not deferred: see Trying
+	return f, ok
+}
+
+// Look is what the Queue would find for a gang on a cluster that has others beside its own,
+// and by which policy: outliers are left out unless the gang could never run on the others.
+func (q *Queue) Look(c *pal.Cluster, g pal.Gang) (f pal.Found, by pal.Policy, ok bool) {
+	p := &pass{Queue: q, c: c}
+	return q.avoiding(c, g, func(by pal.Policy) bool { return !p.fitsLater(g, by) })
+}
+
+// avoiding looks for GPUs that are no outliers, and for any if the gang needs outliers.
+func (q *Queue) avoiding(c *pal.Cluster, g pal.Gang, needs func(pal.Policy) bool) (f pal.Found, by pal.Policy, ok bool) {
+	by = q.opt.Placement
+	if q.opt.OutlierThreshold > 0 {
+		if bad := c.Outliers(g.Class, q.opt.OutlierThreshold); bad > 0 && g.GPUs() <= c.NumGPUs()-bad {
+			by.OutlierThreshold = q.opt.OutlierThreshold
+		}
+	}
+	f, ok = pal.Find(c, g, by)
+	if !ok && by.OutlierThreshold > 0 && needs(by) {
+		by.OutlierThreshold = 0
+		f, ok = pal.Find(c, g, by)
+	}
+	return f, by, ok
+}
+
+// fitsLater says whether the gang would fit if all had ended that ends, and none of the GPUs
+// were kept that the pass keeps.
+func (p *pass) fitsLater(g pal.Gang, policy pal.Policy) bool {
+	defer p.unmark(slices.Concat(p.thoseThatEnd(), p.kept, p.hidden))()
+	_, fits := pal.Find(p.c, g, policy)
+	return fits
+}
+
+// thoseThatEnd are the GPUs of gangs that end: see [pass.ends].
+func (p *pass) thoseThatEnd() (gpus []int) {
+	for _, es := range [][]*entry{p.running, p.started} {
+		for _, e := range es {
+			if p.ends(e) {
+				gpus = append(gpus, e.placement.GPUs()...)
+			}
+		}
+	}
+	return gpus
+}
+
+// ends says whether the gang will have ended some time, or may be stopped. For GPUs of
+// others, services, nobody waits: they may never come free. The same goes for what others than the
+// Queue's gangs have taken.
+func (p *pass) ends(e *entry) bool { return !e.job.Endless || p.opt.Preempt && e.job.Preemptible }
+
+// needsOutliers says whether the gang would not fit without GPUs that the policy
+// avoids even if all had ended that ends: there may be enough others, but not where it could
+// use them. It is worked out once per kind of gang, until [Queue.Changed] or
+// [Queue.Rebase].
+func (p *pass) needsOutliers(e *entry, policy pal.Policy) bool {
+	return p.kindOf(e).needsOutliers.of(func() bool { return !p.fitsLater(e.job.Gang, policy) })
+}
+
+// Trying is the job for which GPUs are being looked for, "" where none is. After a
+// panic it says in which job it was.
+func (q *Queue) Trying() string { return q.trying }
+
+// withoutRunning calls f while the GPUs of everything that runs, or was decided
+// to, are free.
+func (p *pass) withoutRunning(f func()) { p.without(func(*entry) bool { return true }, f) }
+
+// withoutEnding is the same without what ends only.
+func (p *pass) withoutEnding(f func()) { p.without(p.ends, f) }
+
+func (p *pass) without(which func(*entry) bool, f func()) {
+	for _, es := range [][]*entry{p.running, p.started} {
+		for _, e := range es {
+			if which(e) {
+				defer p.vacate(e)()
+			}
+		}
+	}
+	defer p.unmark(slices.Concat(p.kept, p.hidden))()
+	f()
+}

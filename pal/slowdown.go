@@ -1,0 +1,36 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package pal
+
+// Cost is the predicted slowdown: PM score of the slowest member × locality
+// penalty (PAL eq. 1).
+func (p Placement) Cost() float64 { return float64(p.PMScore) * p.Penalty }
+
+// Predict is the placement that results from running the gang's members on the
+// given GPUs: its tier, PM score and penalty.
+func Predict(c *Cluster, g Gang, members []Member) Placement {
+	return newSearch(c, g, Policy{}, anyModel).predict(members)
+}
+
+// predict works out tier, PM score and penalty of chosen members. The PM score is the
+// raw one, not the bin's: bins only choose, raw scores predict (PAL §3.3). The gang
+// is as slow as its slowest GPU, since its members wait for one another at each step.
+func (s *search) predict(members []Member) Placement {
+	p := Placement{Members: members, Tier: s.tier(members)}
+	for _, m := range members {
+		for _, u := range m.GPUs {
+			p.PMScore = max(p.PMScore, rawScore(&s.c.gpus[u].GPU, s.k))
+		}
+	}
+	p.Penalty = s.c.locality[p.Tier][s.k]
+	return p
+}
+
+// rawScore is the GPU's PM score; one that was never measured counts as the median.
+func rawScore(u *GPU, class int) PMScore {
+	if u.Scores[class] == 0 {
+		return 1
+	}
+	return u.Scores[class]
+}

@@ -1,0 +1,124 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package gang
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// WithLost is the same, but [Lost] if a gang of ours ended before its members had
+// done their work, Nomad will not try it again, and it is to be: the infrastructure
+// failed it, all of its members failed by themselves (a service's only where they need each
+// other), or some were stopped.
+func (st Observed) WithLost(w World) Observed {
+	if st.Nomad == Ended && st.lost(w) {
+		st.Nomad = Lost
+	}
+	return st
+}
+
+// lost is the rest of [Observed.WithLost]. A failure whose cause is not known decides nothing:
+// what a drain stopped then still counts.
+func (st Observed) lost(w World) bool {
+	switch {
+	case rewrite.Stopped(st.Job) || len(st.Pins.Groups) == 0 || rewrite.Gated(st.Job):
+		return false
+	case st.Have >= st.Want || st.didItsWork(w):
+		return false
+	case slices.ContainsFunc(w.Allocs(st.Key), func(a *nomad.Alloc) bool { return a.Live() && a.Client != api.AllocClientStatusUnknown }):
+		return false // Nomad calls it dead while tasks that it told to stop still end, as they may well do by themselves
+	}
+	if f := w.LastFailure(st.Job); f != nil && f.Cause != failure.Unknown && st.startsAsAWhole() {
+		return true // also if it is not to be tried again: that is a verdict, which its record has
+	}
+	if !st.NeedsAll() {
+		return st.LeftOut
+	}
+	return slices.ContainsFunc(stopped(st.Job, w.Allocs(st.Key)), func(a *nomad.Alloc) bool {
+		return rewrite.GPUsPerMember(st.Job.LookupTaskGroup(a.Group)) > 0
+	})
+}
+
+// startsAsAWhole says whether a job whose members have failed is to start again: one whose
+// members need each other, and a batch job of which nothing has been done. Of another one its
+// reschedule block says how often a member is tried.
+func (st Observed) startsAsAWhole() bool {
+	return st.NeedsAll() || *st.Job.Type == api.JobTypeBatch && st.Have == 0
+}
+
+// didItsWork says whether all members with GPUs have ended by themselves for the job as it is,
+// those included that a drain asked to stop when they had, and those of which is not known yet
+// for which version they did: that could not be read.
+func (st Observed) didItsWork(w World) bool {
+	done := map[string]int{} // by group
+	for _, a := range w.Allocs(st.Key) {
+		ofThis := a.Version == nil && a.ModifyIndex > *st.Job.JobModifyIndex || a.Version != nil && *a.Version == *st.Job.Version
+		if ofThis && a.Client == api.AllocClientStatusComplete && endedByThemselves(a.Tasks) {
+			done[a.Group]++
+		}
+	}
+	return !slices.ContainsFunc(st.Job.TaskGroups, func(g *api.TaskGroup) bool {
+		return rewrite.GPUsPerMember(g) > 0 && done[*g.Name] < rewrite.Members(g)
+	})
+}
+
+// requeueLost requeues a lost gang. One that the infrastructure fails is given up after
+// maxInfraFailures times; a drain, or who else asks Nomad to stop members, fails nothing. Of one
+// whose members do not need each other Nomad places those again that were stopped.
+func (g *Gang) requeueLost(w World) ([]Effect, bool) {
+	if g.GaveUp() != nil { // by an earlier placer: the record has just been read
+		return nothing()
+	}
+	if !g.NeedsAll() && g.Have > 0 { // what has finished is not to run again
+		return g.placeStopped(w)
+	}
+	reason, failed, times := "its members were stopped: their node was drained, or somebody stopped them (nomad alloc stop)", false, g.Record.InfraFailures
+	until := w.Now()
+	if f := w.LastFailure(g.Job); f != nil {
+		reason, failed, until = f.Reason, f.Cause != failure.Unknown, f.At // no placer may have been there since
+	}
+	if g.ranFor(steadyAfter, until) {
+		times = 0
+	}
+	if failed && times >= maxInfraFailures {
+		r := *g.Record
+		g.giveUp(&r, fmt.Sprintf("given up after it was lost, or could not be started, %d times, the last time: %s. Run it again once that is mended", times+1, reason))
+		return []Effect{g.log(Warn, "giving up", "reason", r.GivenUp), WriteRecord{r}}, false
+	}
+	r, said := g.countFailure(w)
+	if f := g.ownFailure(w); f != nil && r.GivenUp == "" && w.Now().Sub(f.At) >= retryWithin {
+		late := *r
+		g.giveUp(&late, fmt.Sprintf("not tried again, as for %.0f minutes after it failed no placer was there, or Nomad did not answer: %s. Run it again", retryWithin.Minutes(), f.Reason))
+		r, said = &late, append(said, g.log(Warn, "giving up", "reason", late.GivenUp))
+	}
+	switch {
+	case r.GivenUp != "": // Nomad calls the job dead, and it stays so
+		return append(said, WriteRecord{*r}), false
+	case failed && r.CountedFor != *g.Job.JobModifyIndex:
+		lost := *g.Record
+		lost.InfraFailures, lost.CountedFor = times+1, *g.Job.JobModifyIndex
+		r = &lost
+	}
+	out := []Effect{g.log(Warn, "gang was lost, requeueing it", "reason", reason)}
+	out = append(out, g.dequeue()...) // it joins the queue again, to go elsewhere than where it failed
+	return append(out, g.stopFor(stopping{why: Requeued}, r, w)...), false
+}
+
+// placeStopped has Nomad place members of a dead job again that were stopped: at once, as
+// garbage collection deletes dead jobs. Their GPUs may be above the limit of its tenant, who gets
+// no others meanwhile.
+func (g *Gang) placeStopped(w World) ([]Effect, bool) {
+	if w.Now().Sub(g.evaluatedAt) < evaluateAgain {
+		return nothing()
+	}
+	g.Trouble = "members were stopped, by a drain of their node, say, and Nomad is asked to place them again"
+	return []Effect{g.log(Info, "having members placed again that were stopped"), Evaluate{}}, false
+}
