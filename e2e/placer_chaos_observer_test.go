@@ -134,8 +134,8 @@ func TestChaosObserverForgets(t *testing.T) {
 // were asked to.
 func TestChaosStanding(t *testing.T) {
 	t.Parallel()
-	after := func(events ...string) *api.AllocationListStub {
-		a := stopping(seen("a", 0, "complete", 9, "g1"))
+	after := func(index uint64, events ...string) *api.AllocationListStub {
+		a := stopping(seen("a", 0, "complete", index, "g1"))
 		s := &api.TaskState{}
 		for _, e := range events {
 			s.Events = append(s.Events, &api.TaskEvent{Type: e})
@@ -149,12 +149,14 @@ func TestChaosStanding(t *testing.T) {
 		stop bool
 		want int
 	}{
-		{"ended", after(api.TaskStarted, api.TaskTerminated), true, 1},
-		{"ended, then asked to", after(api.TaskStarted, api.TaskTerminated, api.TaskKilling), true, 1},
-		{"asked to", after(api.TaskStarted, api.TaskKilling, api.TaskTerminated, api.TaskKilled), true, 0},
-		{"asked to before it began", after(api.TaskKilling), true, 0},
-		{"asked to in its second try", after(api.TaskStarted, api.TaskTerminated, api.TaskRestarting, api.TaskStarted, api.TaskKilling), true, 0},
-		{"of a job that goes on", after(api.TaskStarted, api.TaskTerminated), false, 0},
+		{"ended", after(9, api.TaskStarted, api.TaskTerminated), true, 1},
+		{"ended, then asked to", after(9, api.TaskStarted, api.TaskTerminated, api.TaskKilling), true, 1},
+		{"asked to", after(9, api.TaskStarted, api.TaskKilling, api.TaskTerminated, api.TaskKilled), true, 0},
+		{"asked to before it began", after(9, api.TaskKilling), true, 0},
+		{"asked to in its second try", after(9, api.TaskStarted, api.TaskTerminated, api.TaskRestarting, api.TaskStarted, api.TaskKilling), true, 0},
+		{"of a job that goes on", after(9, api.TaskStarted, api.TaskTerminated), false, 0},
+		{"of a job whose node is drained", after(11, api.TaskStarted, api.TaskTerminated), false, 1},
+		{"asked to, of a job whose node is drained", after(11, api.TaskStarted, api.TaskKilling, api.TaskTerminated), false, 0},
 	} {
 		if done, _ := standing(&api.JobListStub{ID: "a", JobModifyIndex: 10, Stop: c.stop}, []*api.AllocationListStub{c.a}); done != c.want {
 			t.Errorf("%s: %d done, want %d", c.name, done, c.want)

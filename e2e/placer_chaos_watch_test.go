@@ -115,12 +115,13 @@ func (e *observer) liveSince(id string, version uint64) int {
 }
 
 // standing counts members that have done their work since the job was last
-// registered, and members that run. Where a gang did its work just as it was to
+// registered, and members that run. A member that was asked to stop has done its work if it
+// had ended by then: as its node was drained, say. Where a gang did its work just as it was to
 // be stopped for another, its job is stopped, and its work was done before.
 func standing(job *api.JobListStub, allocs []*api.AllocationListStub) (done, live int) {
 	did, runs := map[string]bool{}, map[string]bool{}
 	for _, a := range allocs {
-		if job.Stop && a.ClientStatus == "complete" && !killed(a) {
+		if (job.Stop || a.DesiredStatus != "run" && a.ModifyIndex > job.JobModifyIndex) && a.ClientStatus == "complete" && !killed(a) {
 			did[a.Name] = true
 		}
 		if a.DesiredStatus != "run" {

@@ -49,6 +49,19 @@ func TestDeadlineByHand(t *testing.T) {
 	}
 }
 
+// TestPriorityByHand: both wait for a; the second goes first, where priorities count.
+func TestPriorityByHand(t *testing.T) {
+	high := job("high", "D", 4, 20, 200)
+	high.Priority = 1
+	for _, counts := range []bool{false, true} {
+		got := timeline(t, Config{Cluster: tinyCluster(t), Estimate: Exact, Queue: queue.Options{Order: queue.FIFO, Placement: pal.Policy{Name: pal.Packed}, JobPriority: counts},
+			Jobs: []trace.Job{job("a", "D", 4, 0, 1000), job("b", "D", 4, 10, 500), high}})
+		if want := map[bool]string{false: "1000.0 b start [0 1 2 3]", true: "1000.0 high start [0 1 2 3]"}[counts]; got[2] != want {
+			t.Errorf("priorities count %v: %q, want %q", counts, got[2], want)
+		}
+	}
+}
+
 // TestArrayByHand: of an array of three, two run at a time.
 func TestArrayByHand(t *testing.T) {
 	element := func(id string, submitS float64) trace.Job {

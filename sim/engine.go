@@ -239,7 +239,7 @@ func (e *engine) advance(at time.Duration) {
 
 func (e *engine) enqueue(i int) {
 	j := e.Jobs[i]
-	q := queue.Job{ID: j.ID, Name: j.Name, Tenant: j.Tenant, Gang: e.jobs[i].gang, Submitted: e.now,
+	q := queue.Job{ID: j.ID, Name: j.Name, Tenant: j.Tenant, Gang: e.jobs[i].gang, Submitted: e.now, Priority: j.Priority,
 		Preemptible: e.Preemptible, Migratable: e.Preemptible || e.Migratable, RestartCost: seconds(cmp.Or(e.RestartCostS, e.RestartS))}
 	if e.Estimate != nil {
 		q.Estimate = e.Estimate(i, j)

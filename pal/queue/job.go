@@ -123,7 +123,11 @@ type Options struct {
 	// HalfLife is after how long GPU time that was used counts half as much; 0: only
 	// what runs now counts.
 	HalfLife time.Duration
-	// Deadlines lets gangs go first whose deadline is in danger.
+	// JobPriority lets gangs of a higher [Job.Priority] go before others of their tenant, before
+	// Deadlines and Order are asked, and stop those of a lower one that allow it. [Priority] does
+	// so, too, and then asks for the time of submission.
+	JobPriority bool
+	// Deadlines lets gangs go first whose deadline is in danger, among those of one priority.
 	Deadlines bool
 	// Starts is after how many starts and stops a pass ends; 0: it tries all who wait. The next
 	// pass goes on with the others.
@@ -133,6 +137,9 @@ type Options struct {
 	// made. The simulator's clusters are exclusive, a daemon's never.
 	Exclusive bool
 }
+
+// ByPriority says whether gangs of a higher priority go first.
+func (o Options) ByPriority() bool { return o.JobPriority || o.Order == Priority }
 
 // Backfill says which gangs may start while the head of the queue, the first one
 // that does not fit, waits for GPUs.
@@ -170,7 +177,7 @@ const (
 // Whether gangs are stopped, moved or passed is decided by what each job allows.
 func Default() Options {
 	return Options{Order: Adaptive, Placement: Placement(pal.PAL), Backfill: BackfillReserved,
-		Preempt: true, Migrate: true, LocalityWait: true, OutlierThreshold: DefaultOutlierThreshold, Deadlines: true,
+		Preempt: true, Migrate: true, LocalityWait: true, OutlierThreshold: DefaultOutlierThreshold, JobPriority: true, Deadlines: true,
 		MaxWait: DefaultMaxWait, OverdueShare: DefaultOverdueShare, Quantum: DefaultQuantum, DefaultRuntime: DefaultRuntime, HalfLife: DefaultHalfLife}
 }
 

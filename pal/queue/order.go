@@ -11,12 +11,16 @@ import (
 
 // key sorts waiting gangs: smaller first.
 type key struct {
-	rank  float64
+	behind int // the higher its priority, the less; 0 where priorities do not count
+	rank   float64
 	since time.Duration // submission; in turns, when they began to wait
 	seq   int64
 }
 
 func (a key) compare(b key) int {
+	if c := cmp.Compare(a.behind, b.behind); c != 0 {
+		return c
+	}
 	if c := cmp.Compare(a.rank, b.rank); c != 0 {
 		return c
 	}
@@ -29,21 +33,19 @@ func (a key) compare(b key) int {
 // keyOf is the key of a gang that waits.
 func (q *Queue) keyOf(e *entry) key {
 	if q.opt.Order == RoundRobin {
-		return e.urgentKey(key{since: e.waitingSince, seq: e.seq})
+		return e.urgentKey(key{behind: q.behind(e), since: e.waitingSince, seq: e.seq})
 	}
 	e.rank = q.rank(e, e.waitingSince)
-	return e.urgentKey(key{rank: e.rank, since: e.job.Submitted, seq: e.seq})
+	return e.urgentKey(key{behind: q.behind(e), rank: e.rank, since: e.job.Submitted, seq: e.seq})
 }
 
 // rank is what the order sorts by, smaller first: it does not change while a gang waits,
-// except by what its name teaches. Its unit is the order's: a priority, a level, seconds
-// or GPU seconds.
+// except by what its name teaches. Its unit is the order's: a level, seconds or GPU
+// seconds.
 func (q *Queue) rank(e *entry, now time.Duration) float64 {
 	switch q.opt.Order {
-	case Priority:
-		return float64(-e.job.Priority)
 	case LAS:
-		return float64(q.level(e, now))
+		return float64(q.levelInOrder(e, now))
 	case SRTF:
 		return q.remaining(e, now).Seconds()
 	case Adaptive:
@@ -76,15 +78,33 @@ func (e *entry) pace(now time.Duration) float64 {
 // expected to remain.
 const finest = 1. / 600
 
-// level is how preemption sees a gang: it may stop gangs of a greater level.
+// highestPriority bounds priorities, up and down. Nomad has none above 32,766.
+const highestPriority = 1 << 20
+
+// behind is the less, the higher the gang's priority is.
+func (q *Queue) behind(e *entry) int {
+	if !q.opt.ByPriority() {
+		return 0
+	}
+	return -min(max(e.job.Priority, -highestPriority), highestPriority)
+}
+
+// orderLevels is more than an order has levels: powers of 4 of what a float64 holds.
+const orderLevels = 1024
+
+// level is how preemption sees a gang: it may stop gangs of a greater level, of a lower priority
+// above all.
+func (q *Queue) level(e *entry, now time.Duration) int {
+	return q.behind(e)*orderLevels + q.levelInOrder(e, now)
+}
+
+// levelInOrder is its level among gangs of its priority.
 // LAS levels are powers of 4 of attained GPU time over the quantum; those of
 // expected remaining time are powers of 4 too, so that a gang is only stopped
 // for one that is much shorter. Under RoundRobin a gang whose time slice is over is one
-// level worse than all others; under FIFO all gangs are equal and nobody is stopped.
-func (q *Queue) level(e *entry, now time.Duration) int {
+// level worse than all others; under FIFO and Priority all are equal.
+func (q *Queue) levelInOrder(e *entry, now time.Duration) int {
 	switch q.opt.Order {
-	case Priority:
-		return -e.job.Priority
 	case LAS:
 		return powerOf4(e.attained(now).Seconds() * float64(e.whole()) / q.opt.Quantum.Seconds())
 	case SRTF, Adaptive:
@@ -108,5 +128,5 @@ func powerOf4(x float64) int {
 	if x < 1 {
 		return 0
 	}
-	return 1 + int(math.Log2(x)/2)
+	return 1 + int(min(math.Log2(x)/2, orderLevels-2))
 }

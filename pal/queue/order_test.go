@@ -4,6 +4,7 @@
 package queue
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -24,8 +25,19 @@ func TestOrders(t *testing.T) {
 		{ID: "a", Gang: gang(1), Submitted: 0, Priority: 50, Estimate: 100 * h, Attained: 20 * h},
 	}
 	want := map[Order]string{FIFO: "abc", Priority: "cab", LAS: "bca", SRTF: "bac", Adaptive: "acb", RoundRobin: "cba"}
+	byPriority := map[Order]string{FIFO: "cab", Priority: "cab", LAS: "cba", SRTF: "cba", Adaptive: "cab", RoundRobin: "cba"}
+	for _, prioritized := range []bool{false, true} {
+		if prioritized {
+			want = byPriority
+		}
+		testOrders(t, jobs, want, prioritized)
+	}
+}
+
+func testOrders(t *testing.T, jobs []Job, want map[Order]string, prioritized bool) {
+	const h = time.Hour
 	for _, order := range Orders() {
-		q, err := New(Options{Order: order, Placement: pal.Policy{Name: pal.PAL}})
+		q, err := New(Options{Order: order, JobPriority: prioritized, Placement: pal.Policy{Name: pal.PAL}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +58,26 @@ func TestOrders(t *testing.T) {
 			got += w.Job
 		}
 		if got != want[order] {
-			t.Errorf("%s sorts them %s, want %s", order, got, want[order])
+			t.Errorf("%s, by priority first: %v: sorts them %s, want %s", order, prioritized, got, want[order])
 		}
+	}
+}
+
+// Whatever numbers authors give, the higher one goes first and its level is the better one: no sum overflows.
+func TestAbsurdPriorities(t *testing.T) {
+	t.Parallel()
+	q, err := New(Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(priority int, rank float64) *entry { return &entry{job: Job{Priority: priority}, rank: rank, bucket: &bucket{}} }
+	worst := of(math.MinInt, math.Inf(1))
+	for _, better := range []*entry{of(math.MinInt+highestPriority*2, math.Inf(1)), of(0, math.Inf(1)), of(math.MaxInt, math.Inf(1)), of(math.MinInt, 0)} {
+		if q.level(better, 0) > q.level(worst, 0) {
+			t.Errorf("priority %d, rank %v: level %d is worse than %d", better.job.Priority, better.rank, q.level(better, 0), q.level(worst, 0))
+		}
+	}
+	if q.level(of(1, math.Inf(1)), 0) >= q.level(of(0, 0), 0) {
+		t.Error("the longest gang has no better level than the shortest of a lower priority")
 	}
 }

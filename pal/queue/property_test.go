@@ -42,7 +42,7 @@ func newPlayer(t *rapid.T) *player {
 		Order:    rapid.SampledFrom(Orders()).Draw(t, "order"),
 		Backfill: rapid.SampledFrom([]Backfill{BackfillNone, BackfillReserved, BackfillBestEffort}).Draw(t, "backfill"),
 		Preempt:  rapid.Bool().Draw(t, "preempt"), Migrate: rapid.Bool().Draw(t, "migrate"),
-		LocalityWait: rapid.Bool().Draw(t, "locality wait"), FairShare: rapid.Bool().Draw(t, "fair"), Exclusive: rapid.Bool().Draw(t, "exclusive"),
+		LocalityWait: rapid.Bool().Draw(t, "locality wait"), FairShare: rapid.Bool().Draw(t, "fair"), JobPriority: rapid.Bool().Draw(t, "by priority"), Exclusive: rapid.Bool().Draw(t, "exclusive"),
 		MaxWait: 2 * time.Hour, OverdueShare: 0.5, Quantum: 10 * time.Minute, OutlierThreshold: 1.5, Placement: pal.Policy{Name: pal.PAL},
 	}
 	if rapid.Bool().Draw(t, "quotas") {

@@ -128,6 +128,8 @@ func (w *world) open(t *testing.T, d *datadriven.TestData) error {
 			o.HalfLife = time.Duration(minutes) * time.Minute
 		case "deadlines":
 			o.Deadlines = true
+		case "priorities":
+			o.JobPriority = true
 		case "locality-wait":
 			o.LocalityWait = true
 		case "exclusive":

@@ -430,6 +430,9 @@ func (t *Tracked) WaitsForOthers() bool {
 // it says nothing.
 func (t *Tracked) status(w *Wait) JobStatus {
 	j := JobStatus{Namespace: t.Key.Namespace, Job: t.Key.ID, State: t.Shown(w), Reason: t.Trouble}
+	if t.Job.Priority != nil {
+		j.Priority = *t.Job.Priority
+	}
 	switch {
 	case t.Nomad == gang.Rejected: // set aside: nothing else of it is looked at
 		j.Reason = t.Refused.Error()

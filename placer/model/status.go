@@ -42,7 +42,9 @@ type JobStatus struct {
 	Job       string     `json:"job"`
 	State     gang.State `json:"state"`
 	// Position in the queue, from 1; 0 where it does not wait.
-	Position int    `json:"position,omitempty"`
+	Position int `json:"position,omitempty"`
+	// Priority is the job's in Nomad.
+	Priority int    `json:"priority"`
 	GPUs     int    `json:"gpus"`
 	Class    string `json:"class,omitempty"`
 	// Reason is why it waits, or cannot be served; of one that runs, which of its nodes are

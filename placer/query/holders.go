@@ -234,7 +234,7 @@ func (s *Snapshot) mayStart(t *model.Tracked, g pal.Gang) bool {
 
 // priorityHelps says whether a waiting job would go before others if its priority were higher.
 func (s *Snapshot) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bool {
-	if s.m.Cfg.Queue.Order != queue.Priority || *t.Job.Priority >= tryPriority {
+	if !s.m.Cfg.Queue.ByPriority() || *t.Job.Priority >= tryPriority {
 		return false
 	}
 	stops := h != nil && slices.ContainsFunc(h.Jobs, func(h Holder) bool { return h.Preemptible })

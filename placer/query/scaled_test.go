@@ -139,12 +139,13 @@ func TestWhatWouldFit(t *testing.T) {
 	}{
 		"a service": {queue.Adaptive, false, service, []string{
 			"With count = 1 instead of 3 it would fit now: change the count in its file and run it (nomad job scale does that only once its deployment is over)."}, "count=1"},
-		"behind another":              {queue.Adaptive, true, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, nil, ""},
-		"behind another, by priority": {queue.Priority, true, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, nil, "priority=80"},
-		"alone, by priority":          {queue.Priority, false, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, []string{"With count = 1 instead of 3 it would fit now."}, "count=1"},
+		"behind another":                {queue.Adaptive, true, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, nil, "priority=80"},
+		"where priorities do not count": {queue.FIFO, true, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, nil, ""},
+		"behind another, by priority":   {queue.Priority, true, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, nil, "priority=80"},
+		"alone, by priority":            {queue.Priority, false, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, []string{"With count = 1 instead of 3 it would fit now."}, "count=1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bed.Run(t, bed.Options{Seed: 1, Placer: func(o *model.Config) { o.Queue.Order = c.order }}, func(w *bed.World) {
+			bed.Run(t, bed.Options{Seed: 1, Placer: func(o *model.Config) { o.Queue.Order, o.Queue.JobPriority = c.order, c.order != queue.FIFO }}, func(w *bed.World) {
 				w.AddNodes(1, 4)
 				w.StartPlacer()
 				w.Submit(bed.Gang{Name: "runs", Members: 3, Runs: time.Hour, Meta: map[string]string{"pal_duration": "1h"}})

@@ -34,8 +34,8 @@ func SiaModels() []Model {
 // num_gpus, submit_time (s), duration (a number of iterations) and model. An
 // optional column estimate gives the user's estimate of the work in seconds; after
 // the jobs that must have finished first, with spaces between; deadline by when it is
-// to have ended, in seconds after submit_time; array and parallel the name of its array
-// and how many of that run at a time.
+// to have ended, in seconds after submit_time; priority, of which the higher goes first; array
+// and parallel the name of its array and how many of that run at a time.
 func ReadSia(name string, r io.Reader) (Trace, error) {
 	models := modelsByName()
 	t, err := openTable(name, r, nil, "job_id", "num_gpus", "submit_time", "duration", "model")
@@ -69,6 +69,9 @@ func siaJob(t *table, models map[string]Model) Job {
 	}
 	if t.text("deadline") != "" {
 		j.DeadlineS = t.float("deadline")
+	}
+	if t.text("priority") != "" {
+		j.Priority = t.int("priority", 0)
 	}
 	if j.Array = t.text("array"); j.Array != "" {
 		j.Parallel = t.int("parallel", 1)

@@ -52,6 +52,8 @@ type Job struct {
 	After []string
 	// DeadlineS is by when it is to have ended, in seconds after SubmitS; 0: whenever.
 	DeadlineS float64
+	// Priority is as Nomad's: the higher goes first.
+	Priority int
 	// Array is the array that it belongs to, "" for none, of which Parallel jobs run at a
 	// time.
 	Array    string

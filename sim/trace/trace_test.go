@@ -259,7 +259,7 @@ func FuzzRead(f *testing.F) {
 
 // TestSiaOrder: what comes after what, deadlines and arrays, in columns of our own.
 func TestSiaOrder(t *testing.T) {
-	const text = "job_id,num_gpus,submit_time,duration,model,after,deadline,array,parallel\n1,1,0,10,vgg19,,3600,,\n2,1,0,10,vgg19,1 0,,sweep,4\n"
+	const text = "job_id,num_gpus,submit_time,duration,model,after,deadline,array,parallel,priority\n1,1,0,10,vgg19,,3600,,,80\n2,1,0,10,vgg19,1 0,,sweep,4,\n"
 	tr, err := ReadSia("file", strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
@@ -269,16 +269,17 @@ func TestSiaOrder(t *testing.T) {
 		DeadlineS float64
 		Array     string
 		Parallel  int
+		Priority  int
 	}
 	var got []order
 	for _, j := range tr.Jobs {
-		got = append(got, order{j.After, j.DeadlineS, j.Array, j.Parallel})
+		got = append(got, order{j.After, j.DeadlineS, j.Array, j.Parallel, j.Priority})
 	}
-	if d := cmp.Diff([]order{{DeadlineS: 3600}, {After: []string{"1", "0"}, Array: "sweep", Parallel: 4}}, got); d != "" {
+	if d := cmp.Diff([]order{{DeadlineS: 3600, Priority: 80}, {After: []string{"1", "0"}, Array: "sweep", Parallel: 4}}, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	for column, text := range map[string]string{"deadline": "1,1,0,10,vgg19,,soon,,\n", "parallel": "1,1,0,10,vgg19,,,sweep,0\n"} {
-		_, err := ReadSia("file", strings.NewReader("job_id,num_gpus,submit_time,duration,model,after,deadline,array,parallel\n"+text))
+	for column, text := range map[string]string{"deadline": "1,1,0,10,vgg19,,soon,,,\n", "parallel": "1,1,0,10,vgg19,,,sweep,0,\n", "priority": "1,1,0,10,vgg19,,,,,high\n"} {
+		_, err := ReadSia("file", strings.NewReader("job_id,num_gpus,submit_time,duration,model,after,deadline,array,parallel,priority\n"+text))
 		if err == nil || !strings.Contains(err.Error(), `file:2: column "`+column+`"`) {
 			t.Errorf("%s: %v", column, err)
 		}

@@ -136,16 +136,17 @@ func (b *base) printQueue(jobs, shown []model.JobStatus, now time.Time) {
 
 // printJobs prints a table of jobs; a column that would say the same of all is left out.
 func (b *base) printJobs(jobs []model.JobStatus, now time.Time) {
-	several, placed, foretold := false, false, false
+	several, placed, foretold, prioritized := false, false, false, false
 	for _, j := range jobs {
+		prioritized = prioritized || j.Priority != jobs[0].Priority
 		foretold = foretold || !j.StartTo.IsZero()
 		several = several || j.Namespace != "default"
 		placed = placed || j.Position > 0
 	}
-	row := rowWith(placed, true, several, true, true, true, true, foretold, true)
-	rows := []string{row("#", "Job", "Namespace", "State", "GPUs", "Class", "Submitted", "Expected start", "Reason")}
+	row := rowWith(placed, true, several, true, prioritized, true, true, true, foretold, true)
+	rows := []string{row("#", "Job", "Namespace", "State", "Priority", "GPUs", "Class", "Submitted", "Expected start", "Reason")}
 	for _, j := range jobs {
-		rows = append(rows, row(positionOf(j), j.Job, j.Namespace, stateCell(j.State), j.Size(), j.Class, ago(j.Submitted, now), soon(j.StartFrom, j.StartTo, now), shownReason(j)))
+		rows = append(rows, row(positionOf(j), j.Job, j.Namespace, stateCell(j.State), j.Priority, j.Size(), j.Class, ago(j.Submitted, now), soon(j.StartFrom, j.StartTo, now), shownReason(j)))
 	}
 	b.table(rows)
 }
