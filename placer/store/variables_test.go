@@ -11,6 +11,9 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -388,5 +391,37 @@ func again[V any](t *testing.T, path string, is items, s Store, read func(contex
 	second, err := read(t.Context())
 	if d := cmp.Diff(first, second, cmpopts.EquateNaNs(), cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(profile.Profile{})); d != "" || err != nil {
 		t.Fatalf("%q: %v (-first +second):\n%s", is, err, d)
+	}
+}
+
+// docs/reference/variables.md names each variable.
+func TestVariablesAreDocumented(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/reference/variables.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, name := range sources {
+		source, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		for _, path := range regexp.MustCompile(`"nomad-pal/([a-z-]+)"`).FindAllStringSubmatch(string(source), -1) {
+			found++
+			if !strings.Contains(string(page), "| `nomad-pal/"+path[1]) {
+				t.Errorf("the page does not name nomad-pal/%s (%s)", path[1], name)
+			}
+		}
+	}
+	if found < 11 {
+		t.Errorf("%d variables in the source", found)
 	}
 }
