@@ -36,7 +36,10 @@ func (g *Gang) giveUp(r *Record, why string) {
 	r.GivenUp, r.JobModifyIndex = why, *g.Job.JobModifyIndex
 }
 
-// GaveUp is why the gang is not tried any more, nil if it is.
+// GaveUp is why the gang is not tried any more, nil if it is. It is tried again once its author
+// runs it anew: without pins, it is another job to the placer ([Gang.findPosition]); edited behind
+// its gate, or stopped and started ([Gang.beginAnew]); or another version, which Nomad runs at
+// once ([Gang.forgive]).
 func (g *Gang) GaveUp() error {
 	if (g.Nomad == Waiting || g.Nomad == Lost) && g.Record != nil && g.Record.GivenUp != "" && len(g.Pins.Groups) > 0 {
 		return errors.New(g.Record.GivenUp)

@@ -418,7 +418,9 @@ func (g *Gang) refuseStart(e Event, _ World) []Effect {
 // keep answers a preemption or a move of a gang that is not stopped now.
 func (g *Gang) keep(Event, World) []Effect { return []Effect{QueueKept{}} }
 
-// preempt stops the gang for another one.
+// preempt stops the gang for another one. That one stays in the queue, which keeps the GPUs for
+// it, until the queue hears that this one has stopped, whatever becomes of it meanwhile, or
+// that it is not stopped ([QueueKept]): then it decides anew.
 func (g *Gang) preempt(e Event, w World) []Effect {
 	if g.unverified() {
 		return g.keep(e, w)

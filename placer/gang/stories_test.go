@@ -36,8 +36,9 @@ import (
 //	versions / <job>, one line per version, or - for one that Nomad does not keep
 //	evaluations [blocked] [pending] [disconnected]
 //	allocs / <version> <allocation>
+//	deployment [active]
 //	source
-//	registered [index=n] [as <job>] | done | conflict | unknown | error
+//	registered [index=n] [as <job>] | done | not-now | conflict | unknown | error
 //	world [+5s] [failure=user|infrastructure|unknown] [holds=1+2] [promised] [room=g1+g2] [no-room]
 //	      [broken] [ceiling] [on-failure=gang|member|none] [healthy] [efficiency=x]
 type story struct {

@@ -6,6 +6,9 @@ package gang
 import (
 	"flag"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,6 +39,35 @@ func TestTableIsWhole(t *testing.T) {
 		}
 		if turns := len(duties[s]) > 0; turns != s.Ours() && s != Ended { // what it had overwritten it undoes
 			t.Errorf("state %s has duties: %v; is ours: %v", s, turns, s.Ours())
+		}
+	}
+}
+
+// The lists that these tests go through hold every state and kind of event that there is in the source.
+func TestListsAreWhole(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		file, of string
+		listed   int
+	}{{"state.go", "State", len(States())}, {"event.go", "Kind", len(kinds()) + 1}} { // answers are not in the table
+		f, err := parser.ParseFile(token.NewFileSet(), c.file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		declared := 0
+		for _, d := range f.Decls {
+			g, ok := d.(*ast.GenDecl)
+			if !ok || g.Tok != token.CONST {
+				continue
+			}
+			for _, s := range g.Specs {
+				if of, ok := s.(*ast.ValueSpec).Type.(*ast.Ident); ok && of.Name == c.of {
+					declared++
+				}
+			}
+		}
+		if declared != c.listed {
+			t.Errorf("%d constants of %s in %s, %d are listed", declared, c.of, c.file, c.listed)
 		}
 	}
 }
