@@ -137,6 +137,32 @@ func TestAfterItRan(t *testing.T) {
 	}
 }
 
+// Jobs of a higher priority go first, and explain says so of those behind them.
+func TestPriorityIsExplained(t *testing.T) {
+	for counts, want := range map[bool]string{true: "priority 40: 2 waiting jobs go before it, by a higher priority", false: ""} {
+		bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.JobPriority = counts }}, func(w *bed.World) {
+			w.AddNodes(1, 4)
+			w.StartPlacer()
+			w.Submit(bed.Gang{Name: "full", GPUs: 4, Runs: 3 * time.Minute, Priority: 10})
+			w.ExpectRunning("full", 10*time.Second)
+			for name, priority := range map[string]int{"low": 40, "same": 40, "mid": 50, "high": 60} {
+				w.Submit(bed.Gang{Name: name, GPUs: 4, Runs: time.Hour, Priority: priority})
+			}
+			w.RunFor(20 * time.Second)
+			if e := explained(w, "low"); strings.Contains(e.Note, "priority") != counts || !strings.Contains(e.Note, want) {
+				w.T.Errorf("priorities count %v: %q", counts, e.Note)
+			}
+			if e := explained(w, "high"); strings.Contains(e.Note, "priority") {
+				w.T.Errorf("of the highest: %q", e.Note)
+			}
+			if !counts {
+				return
+			}
+			w.ExpectRunning("high", 10*time.Minute)
+		})
+	}
+}
+
 // Its place in the order is that of a job which comes when those have finished that it
 // comes after.
 func TestAfterTakesNoPlace(t *testing.T) {

@@ -444,6 +444,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	if nodes := s.m.Avoids(t.Observed, s.m.Time); nodes != nil {
 		e.Note = fmt.Sprintf("it goes to nodes other than %s if it can: members of it failed there within the last hour", strings.Join(slices.Sorted(maps.Keys(nodes)), ", "))
 	}
+	s.notePriority(e, t)
 	s.noteTenant(e, t)
 	s.noteWindows(e, t)
 	s.noteDeadline(e, t, wait)

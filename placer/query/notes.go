@@ -129,6 +129,32 @@ func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
 	return said
 }
 
+// notePriority says of a waiting job that others go before it as their priority is higher. With
+// quotas and fair share, which ask for the tenant first, it says so of its namespace only.
+func (s *Snapshot) notePriority(e *Explanation, t *model.Tracked) {
+	q := s.m.Cfg.Queue
+	if !q.ByPriority() || t.Nomad != gang.Waiting {
+		return
+	}
+	tenants := q.FairShare || len(q.Tenants) > 0
+	higher := 0
+	for _, o := range s.m.Jobs {
+		if o.Queued && !o.Placed && *o.Job.Priority > *t.Job.Priority && (!tenants || o.Key.Namespace == t.Key.Namespace) {
+			higher++
+		}
+	}
+	if higher > 0 {
+		e.addNote(fmt.Sprintf("priority %d: %s before it, by a higher priority", *t.Job.Priority, goes(higher)))
+	}
+}
+
+func goes(jobs int) string {
+	if jobs == 1 {
+		return "1 waiting job goes"
+	}
+	return fmt.Sprintf("%d waiting jobs go", jobs)
+}
+
 // noteTenant says what goes by the tenant of a waiting job.
 func (s *Snapshot) noteTenant(e *Explanation, t *model.Tracked) {
 	u := s.m.Queue.TenantUse(t.Key.Namespace, gang.QueueTime(s.m.Time))
