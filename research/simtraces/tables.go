@@ -254,7 +254,30 @@ func lossesOf(b *bytes.Buffer, cells []*result, exact bool) {
 		n := lost[name]
 		fmt.Fprintf(b, "* %s loses the average in %d, the p99 in %d and the makespan in %d of %d cells; its average is %.3f of the best (geometric mean).\n",
 			name, n[0], n[1], n[2], len(cells), geomean(cells, func(c *result) float64 { return c.of(name).AvgJCT / least(rivals(c, exact), average).AvgJCT }))
+		costs := func(c *result) float64 { return c.of(name).AvgJCT / c.of(name+", no bound").AvgJCT }
+		fmt.Fprintf(b, "  The bound on waiting costs it more than 10 %% of the average in %d of %d cells; %.3f in the geometric mean.\n",
+			count(cells, func(c *result) bool { return costs(c) > 1.1 }), len(cells), geomean(cells, costs))
 	}
+	if exact {
+		return
+	}
+	overStoppers := func(c *result) float64 { return c.of("ours").AvgJCT / least(thatStopNobody(c), average).AvgJCT }
+	fmt.Fprintf(b, "* ours against those that stop nobody either (plain Nomad, EASY by users' estimates): it loses the average in %d of %d cells; its average is %.3f of the best (geometric mean).\n",
+		count(cells, func(c *result) bool { return overStoppers(c) > 1 }), len(cells), geomean(cells, overStoppers))
+}
+
+// thatStopNobody are the policies that never stop a gang, and know no run times.
+func thatStopNobody(c *result) []run {
+	return slices.DeleteFunc(rivals(c, false), func(r run) bool { return !strings.HasPrefix(r.Policy, "nomad") && !strings.HasPrefix(r.Policy, "easy") })
+}
+
+func count(cells []*result, is func(*result) bool) (n int) {
+	for _, c := range cells {
+		if is(c) {
+			n++
+		}
+	}
+	return n
 }
 
 // foretold is one line a trace: how often the ranges held in which ours said that
