@@ -53,9 +53,10 @@ func (p *pass) besideHead(e *entry) (pal.Found, bool) {
 
 // mayDelay says whether it matters where the gang starts, and for how long: not with
 // BackfillBestEffort, which does not mind, nor of a gang that may be stopped, also if not by the
-// head: the package comment says why.
+// head: the package comment says why. But one of a lower priority is not to pass the head again and
+// again before it has run long enough to be stopped.
 func (p *pass) mayDelay(e *entry) bool {
-	return p.opt.Backfill != BackfillBestEffort && !p.stoppable(e)
+	return p.opt.Backfill != BackfillBestEffort && (!p.stoppable(e) || p.head != nil && p.behind(e) > p.behind(p.head))
 }
 
 // delays says whether a gang on that placement could delay the head: not if the head's start
@@ -67,7 +68,7 @@ func (p *pass) delays(e *entry, f pal.Found) bool {
 	if p.reserve == nil {
 		p.reserve = p.reserveFor(p.head, p.level(p.head, p.now))
 	}
-	return p.reserve.known && !p.endsBy(e, f, p.reserve.at)
+	return p.reserve.known && !p.endsBy(e, f, p.reserve.at) && !(p.stoppable(e) && p.now+minRuns*e.job.RestartCost <= p.reserve.at)
 }
 
 // endsBy says whether a gang that starts now on the placement is expected to have ended by then.
@@ -239,10 +240,10 @@ func (p *pass) couldStay(r *reservation, e *entry) int {
 	return len(e.placement.Members)
 }
 
-// spare has those stay, of the first that are gone in the what-if, that quotas do not let go for the head if
+// spare has those stay, of the first that are gone in the what-if, that tenants do not let go for the head if
 // it starts at the start time. It returns what has them go again.
 func (p *pass) spare(r *reservation, ends []ending, gone []func()) (back func()) {
-	if !p.tree.quotas || r.stops == math.MinInt {
+	if !p.tree.quotas && !p.tenantsFirst() || r.stops == math.MinInt {
 		return func() {}
 	}
 	stay, parts := p.staying(r, ends[:len(gone)]), []func(){}

@@ -123,9 +123,9 @@ type Options struct {
 	// HalfLife is after how long GPU time that was used counts half as much; 0: only
 	// what runs now counts.
 	HalfLife time.Duration
-	// JobPriority lets gangs of a higher [Job.Priority] go before others of their tenant, before
-	// Deadlines and Order are asked, and stop those of a lower one that allow it. [Priority] does
-	// so, too, and then asks for the time of submission.
+	// JobPriority lets gangs of a higher [Job.Priority] go before others, before Deadlines and Order
+	// are asked, and stop those of a lower one that allow it; with FairShare, others of their
+	// tenant. [Priority] does so, too, and then asks for the time of submission.
 	JobPriority bool
 	// Deadlines lets gangs go first whose deadline is in danger, among those of one priority.
 	Deadlines bool

@@ -236,19 +236,21 @@ func (p *pass) show() {
 }
 
 // onKept looks for a placement that may use the GPUs kept for the overdue: of a
-// gang that they can take back, or that is expected to end in time.
+// gang that they can take back by then, or that is expected to end in time. One that has just
+// started cannot be stopped: if any such could start, new ones would hold the GPUs for ever.
 func (p *pass) onKept(e *entry) (pal.Found, bool) {
 	if p.turn == nil || len(p.hidden) == 0 {
 		return pal.Found{}, false
 	}
-	if !p.stoppable(e) && (e.job.Endless || p.now+e.expect > p.turn.until) {
+	back := p.stoppable(e) && p.now+minRuns*e.job.RestartCost <= p.turn.until
+	if !back && (e.job.Endless || p.now+e.expect > p.turn.until) {
 		p.slack = max(p.slack, p.turn.until-p.now)
 		return pal.Found{}, false
 	}
 	p.show()
 	f, ok := p.find(e)
 	p.hide()
-	if ok && !p.stoppable(e) && !p.endsBy(e, f, p.turn.until) {
+	if ok && !back && !p.endsBy(e, f, p.turn.until) {
 		p.slack = max(p.slack, e.does(p.turn.until-p.now, f))
 		return pal.Found{}, false
 	}

@@ -26,7 +26,7 @@ func (p *pass) preemptFor(e *entry) bool {
 func (p *pass) victimsFor(e *entry, level, above int) *victims {
 	vs := p.above(above)
 	vs.freed = freedGPUs{}
-	if p.tree.quotas && level != math.MinInt {
+	if (p.tree.quotas || p.tenantsFirst()) && level != math.MinInt {
 		vs.spare = func(v *entry) bool {
 			if !p.mayPreempt(v, e, level, vs.freed) {
 				return true
@@ -38,12 +38,28 @@ func (p *pass) victimsFor(e *entry, level, above int) *victims {
 	return vs
 }
 
+// betterLevel says whether a waiting gang's level is better than that of a running one by so many
+// levels at least. With fair share, whose point is that no tenant gets more by asking louder,
+// priorities of different tenants are not compared, unless they are the order.
+func (p *pass) betterLevel(e, v *entry, level, by int) bool {
+	its := p.level(v, p.now)
+	if v.level != nil {
+		its = v.level.level
+	}
+	if p.tenantsFirst() && v.of.tenant != e.of.tenant {
+		its, level = its-p.behind(v)*orderLevels, level-p.behind(e)*orderLevels
+	}
+	return its >= level+by
+}
+
 // mayPreempt says whether a gang that is at a level may be stopped for a waiting one of the level. A turn
 // outranks levels and quotas. Else two of three must hold: the level is a better one, the waiting one's
 // tenant stays within its quota, and the other's is above its own.
 func (p *pass) mayPreempt(v, e *entry, level int, freed freedGPUs) bool {
-	return level == math.MinInt || p.outranks(v.level.level > level, v, e, freed)
+	return level == math.MinInt || p.outranks(p.betterLevel(e, v, level, 1), v, e, freed)
 }
+
+func (p *pass) tenantsFirst() bool { return p.opt.FairShare && p.opt.Order != Priority }
 
 // stopAndShrink stops gangs for one where that is only enough with what elastic ones give back, or
 // where it takes gangs of worse levels and of tenants above their quotas.

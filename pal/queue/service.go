@@ -55,14 +55,15 @@ func (p *pass) shutOut(e *entry, f pal.Found) *entry {
 	return nil
 }
 
-// first is a gang of the bucket that was submitted before the service e, and ends; nil for none.
+// first is a gang of the bucket that was submitted before the service e, has no lower priority, and
+// ends; nil for none.
 // All of a bucket fit alike; those that GPUs are being freed for have theirs.
 func (b *bucket) first(e *entry) *entry {
 	if b.sig.endless || b.sig.claimed {
 		return nil
 	}
 	for i := range b.es {
-		if g := b.es[i].e; g.bySubmission(e) < 0 {
+		if g := b.es[i].e; g.bySubmission(e) < 0 && g.key.behind <= e.key.behind {
 			return g
 		}
 	}

@@ -191,7 +191,7 @@ func queueKeys() []Key {
 		duration("default_runtime", func(c *Config) *time.Duration { return &c.Queue.DefaultRuntime },
 			"How long a job is expected to run if nothing is known of it (no `pal_duration`, no run of its name). Once it has run longer, it is expected to run on for as long as it has run"),
 		flag("job_priority", func(c *Config) *bool { return &c.Queue.JobPriority },
-			"Jobs of a higher Nomad `priority` go before others of their tenant, whatever `order` says; before all others, if neither `fair_share` nor quotas say who goes first. They also stop jobs of a lower one that say `pal_preempt = true`. Overdue gangs have their share all the same. Everybody may set a priority up to the servers' `job_max_priority` (100)"),
+			"Jobs of a higher Nomad `priority` go before others, whatever `order` says; with `fair_share`, before others of their tenant. They also stop jobs of a lower one that say `pal_preempt = true`. Overdue gangs have their share all the same. Everybody may set a priority up to the servers' `job_max_priority` (100)"),
 		flag("deadlines", func(c *Config) *bool { return &c.Queue.Deadlines },
 			"Gangs whose `pal_deadline` is in danger go before others of their tenant and priority; before all others of their priority, if neither `fair_share` nor quotas say who goes first. A deadline is an advantage for whoever sets one: switch this off if users do not trust each other"),
 		flag("fair_share", func(c *Config) *bool { return &c.Queue.FairShare },

@@ -237,8 +237,12 @@ func (s *Snapshot) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bo
 	if !s.m.Cfg.Queue.ByPriority() || *t.Job.Priority >= tryPriority {
 		return false
 	}
-	stops := h != nil && slices.ContainsFunc(h.Jobs, func(h Holder) bool { return h.Preemptible })
-	return stops || w != nil && w.Ahead != ""
+	below := func(id string) bool {
+		o := s.m.ByID(id)
+		return o != nil && *o.Job.Priority < tryPriority
+	}
+	stops := h != nil && slices.ContainsFunc(h.Jobs, func(h Holder) bool { return h.Preemptible && below(h.Job) })
+	return stops || w != nil && below(w.Ahead)
 }
 
 // tryPriority is the priority that is offered to try.

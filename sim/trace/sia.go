@@ -34,7 +34,7 @@ func SiaModels() []Model {
 // num_gpus, submit_time (s), duration (a number of iterations) and model. An
 // optional column estimate gives the user's estimate of the work in seconds; after
 // the jobs that must have finished first, with spaces between; deadline by when it is
-// to have ended, in seconds after submit_time; priority, of which the higher goes first; array
+// to have ended, in seconds after submit_time; priority, of which the higher goes first (50); array
 // and parallel the name of its array and how many of that run at a time.
 func ReadSia(name string, r io.Reader) (Trace, error) {
 	models := modelsByName()
@@ -53,6 +53,9 @@ func ReadSia(name string, r io.Reader) (Trace, error) {
 	return tr, err
 }
 
+// defaultPriority is that of Nomad's jobs which name none.
+const defaultPriority = 50
+
 func siaJob(t *table, models map[string]Model) Job {
 	m, ok := models[t.text("model")]
 	if !ok {
@@ -70,6 +73,7 @@ func siaJob(t *table, models map[string]Model) Job {
 	if t.text("deadline") != "" {
 		j.DeadlineS = t.float("deadline")
 	}
+	j.Priority = defaultPriority
 	if t.text("priority") != "" {
 		j.Priority = t.int("priority", 0)
 	}

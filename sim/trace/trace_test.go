@@ -40,7 +40,7 @@ func TestFormats(t *testing.T) {
 		want       Trace
 	}{
 		{"sia", "job_id,num_gpus,submit_time,duration,model\n0,4,10,4000.0,resnet50\n",
-			Trace{Jobs: []Job{{ID: "0", Name: "resnet50", Class: pal.ClassA, GPUs: 4, SubmitS: 10, Iterations: 4000, IterTimeS: 0.17540429367763434}}}},
+			Trace{Jobs: []Job{{ID: "0", Name: "resnet50", Class: pal.ClassA, GPUs: 4, SubmitS: 10, Priority: 50, Iterations: 4000, IterTimeS: 0.17540429367763434}}}},
 		{"philly", philly, Trace{Jobs: []Job{
 			{ID: "app_2", Name: "bob", Tenant: "vc2", Class: pal.ClassA, GPUs: 1, Iterations: 3600, IterTimeS: 1},
 			{ID: "app_1", Name: "ann", Tenant: "vc1", Class: pal.ClassA, GPUs: 2, SubmitS: 120, Iterations: 1200, IterTimeS: 1},
@@ -275,7 +275,7 @@ func TestSiaOrder(t *testing.T) {
 	for _, j := range tr.Jobs {
 		got = append(got, order{j.After, j.DeadlineS, j.Array, j.Parallel, j.Priority})
 	}
-	if d := cmp.Diff([]order{{DeadlineS: 3600, Priority: 80}, {After: []string{"1", "0"}, Array: "sweep", Parallel: 4}}, got); d != "" {
+	if d := cmp.Diff([]order{{DeadlineS: 3600, Priority: 80}, {After: []string{"1", "0"}, Array: "sweep", Parallel: 4, Priority: 50}}, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	for column, text := range map[string]string{"deadline": "1,1,0,10,vgg19,,soon,,,\n", "parallel": "1,1,0,10,vgg19,,,sweep,0,\n", "priority": "1,1,0,10,vgg19,,,,,high\n"} {
