@@ -86,6 +86,7 @@ func (g *Gang) positionKnown() bool {
 
 // submission is the result of scanning versions for the first submission.
 type submission struct {
+	job      *api.Job  // the last version that the author asked in, if it was looked for
 	since    time.Time // when the author asked for the oldest of them
 	requeued bool      // it ended at a gang that had been requeued
 	cut      bool      // or at a version that Nomad does not keep any more
@@ -151,11 +152,16 @@ func askedAnew(job *api.Job, versions map[uint64]*api.Job) time.Time {
 }
 
 // askedBeforePins is when the author first asked for what we have pinned since.
-func askedBeforePins(job *api.Job, versions map[uint64]*api.Job) time.Time {
-	for v := *job.Version; v > 0 && ours(job) && versions[v-1] != nil; v-- {
+func askedBeforePins(job *api.Job, versions map[uint64]*api.Job) submission {
+	for v := *job.Version; v > 0 && ours(job); v-- {
+		if versions[v-1] == nil {
+			return submission{job: job, since: time.Unix(0, *job.SubmitTime), cut: true}
+		}
 		job = versions[v-1]
 	}
-	return firstAsked(job, versions).since
+	asked := firstAsked(job, versions)
+	asked.job = job
+	return asked
 }
 
 // mendedAt is when the author has changed a job with gate and pins, as Nomad's UI shows it to him, since it

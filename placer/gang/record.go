@@ -28,6 +28,8 @@ type Record struct {
 	Restarted time.Time `json:"restarted,omitzero"`
 	// JobModifyIndex is that of the job as it was committed.
 	JobModifyIndex uint64 `json:"job_modify_index"`
+	// Index is the ModifyIndex of the variable that it was read from; 0: it was not.
+	Index uint64 `json:"-"`
 	// Unverified: when it was written, Nomad had not told yet whether that registration replaced
 	// a change of the author's, or it had, and that was still to be undone.
 	Unverified bool         `json:"unverified,omitempty"`
@@ -77,14 +79,25 @@ func (r *Record) stop(now time.Time, why string, ran time.Duration, slower float
 // startsAgain takes in that the job has been started since, and nobody has written down why there:
 // what the record tells of is over. What the gang has run, waited and failed counts on.
 func (r *Record) startsAgain(job *api.Job) {
-	since := r.Submitted
-	if r.Attained > 0 && !r.Stopped.IsZero() {
-		since = r.Stopped
+	switch at := time.Unix(0, *job.SubmitTime); { // as NewRecord counts
+	case r.Attained > 0 && !r.Stopped.IsZero():
+		r.Waited += max(0, at.Sub(r.Stopped))
+	case r.Attained == 0 && r.Ready.IsZero():
+		r.Waited = max(0, at.Sub(r.Submitted))
 	}
-	r.Waited += max(0, time.Unix(0, *job.SubmitTime).Sub(since))
 	r.Decided, r.Ready, r.Restarted, r.Stopped = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	r.Decision, r.Predicted, r.MembersOmitted = pal.Decision{}, nil, 0
 	r.StoppedWhy, r.StoppedFor, r.Note = "", "", ""
+}
+
+// chose says whether the GPUs that were chosen are those of the pins: not known where some were left out for
+// size.
+func (r *Record) chose(pins rewrite.Pins) bool {
+	c := r.Decision.Chosen
+	if c == nil || r.MembersOmitted > 0 {
+		return true
+	}
+	return slices.Equal(slices.Sorted(slices.Values(idsOf(c))), slices.Sorted(slices.Values(pins.GPUs())))
 }
 
 // Got takes in which GPUs the gang has: its pins may allow others than were chosen. What

@@ -74,3 +74,14 @@ func TestReconstruct(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
+
+// A gang waited ten minutes, was started, and no member of it came, so that it waited on. Its second start is not
+// recorded: what it waited counts once.
+func TestStartsAgainAfterNoMemberCame(t *testing.T) {
+	at := func(m int) time.Time { return time.Unix(1e9, 0).Add(time.Duration(m) * time.Minute) }
+	r := Record{Submitted: at(0), Decided: at(10), Waited: 10 * time.Minute}
+	r.startsAgain(&api.Job{SubmitTime: new(at(15).UnixNano())})
+	if r.Waited != 15*time.Minute {
+		t.Errorf("it has waited 15 minutes, and is said to have waited %v", r.Waited)
+	}
+}

@@ -304,7 +304,7 @@ func (g *Gang) failed(f Failure, w World) []Effect {
 	}
 	conflict := errors.Is(f.Err, nomad.ErrConflict)
 	s := g.stop
-	out := g.cancelStop(f.Of)
+	out := g.cancelStop(f.Of, f.Err)
 	if s != nil && !s.gated && s.why != Requeued {
 		return append(out, g.log(Warn, "could not stop a gang", "reason", s.why, "error", f.Err))
 	}
@@ -321,14 +321,16 @@ func (g *Gang) failed(f Failure, w World) []Effect {
 
 // cancelStop takes in that a step of stopping the gang did not come about: before the gate is on,
 // it runs on, as its record and the queue are told.
-func (g *Gang) cancelStop(step Effect) (out []Effect) {
+func (g *Gang) cancelStop(step Effect, err error) (out []Effect) {
 	_, unwritten := step.(WriteRecord)
 	s := g.stop
 	if s == nil || s.gated {
 		return nil
 	}
 	g.stop, g.Held = nil, nil
-	if s.recorded && s.before != nil {
+	if r, ok := step.(Register); ok && r.Why == ToStop && errors.Is(err, nomad.ErrUnknownOutcome) {
+		// The gate may yet come. What is written down of the stop holds whether it does or not.
+	} else if s.recorded && s.before != nil {
 		g.Record = s.before
 		out = append(out, SaveRecord{*g.Record})
 	} else if unwritten { // it may be in Nomad all the same
@@ -346,7 +348,7 @@ func (g *Gang) putOff(n NotNow) []Effect {
 	if c, ok := n.Of.(Commit); ok {
 		return []Effect{Release{g.Request.Gang, c.Placement}, g.requeue()}
 	}
-	return g.cancelStop(n.Of)
+	return g.cancelStop(n.Of, nil)
 }
 
 // wrong is an error that needs nobody's answer.

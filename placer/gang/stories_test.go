@@ -351,6 +351,9 @@ func (s *story) job(d *datadriven.TestData, words []string) *api.Job {
 	name, submitted, priority := *job.ID, int64(1), 50
 	args.MaybeScanArgs(s.t, "submitted", &submitted)
 	job.Name, job.SubmitTime, job.Priority = &name, &submitted, &priority
+	if job.CreateIndex == nil {
+		job.CreateIndex = new(uint64(1))
+	}
 	if s.onFailure != "" {
 		if job.Meta == nil {
 			job.Meta = map[string]string{}

@@ -31,19 +31,20 @@ func (g *Gang) readRecord(w World) ([]Effect, bool) {
 	if !g.read.hasRecord {
 		return await(ReadRecord{})
 	}
-	r := g.read.record
-	if r == nil && *g.Job.Version > 0 && !g.read.hasVersions {
+	r, runs := g.read.record, g.Nomad == Starting || g.Nomad == Running
+	doubtful := r == nil || runs && r.JobModifyIndex != *g.Job.JobModifyIndex
+	if doubtful && *g.Job.Version > 0 && !g.read.hasVersions {
 		return await(ReadVersions{})
 	}
 	var out []Effect
 	if r != nil && r.Note == NoteMoved && w.Now().Sub(r.Decided) < time.Hour { // by an earlier placer
 		out = append(out, CountMove{r.Decided})
 	}
-	switch {
-	case r == nil:
-		r = &Record{Namespace: g.Key.Namespace, Job: g.Key.ID, Submitted: askedBeforePins(g.Job, g.read.versions)}
+	switch asked := askedBeforePins(g.Job, g.read.versions); {
+	case r == nil, doubtful && g.runAnew(r, asked, w):
+		r = &Record{Namespace: g.Key.Namespace, Job: g.Key.ID, Submitted: asked.since}
 		r.startsAgain(g.Job)
-	case g.startedSince(r):
+	case runs && g.startedSince(r): // a stop is written down before the gate comes
 		again := *r
 		again.startsAgain(g.Job)
 		r = &again
@@ -56,18 +57,31 @@ func (g *Gang) readRecord(w World) ([]Effect, bool) {
 	return out, true
 }
 
-// startedSince says whether the job's pins are of a later start than the record tells of: the
-// placer that made it died before it had written that down. Its members are newer than the
-// end of what the record tells of, then, or it has other GPUs.
-func (g *Gang) startedSince(r *Record) bool {
-	if g.Nomad != Starting && g.Nomad != Running {
-		return false // a stop is written down before the gate comes
+// runAnew says whether the record is of an earlier run of the job, which had ended when its author ran
+// the job again, or purged it and ran it: not of a gang that he edits while it runs or waits. A member that
+// ran then is there still, or has ended since; services end by themselves only when they fail.
+func (g *Gang) runAnew(r *Record, asked submission, w World) bool {
+	switch {
+	case r.JobModifyIndex < *g.Job.CreateIndex:
+		return true
+	case *g.Job.Type != api.JobTypeBatch, asked.requeued, asked.cut, !asked.since.After(r.Submitted):
+		return false
 	}
-	if at := g.PlacedAnew(); !r.Stopped.IsZero() && at.After(r.Stopped) {
+	at := *asked.job.JobModifyIndex
+	return !slices.ContainsFunc(w.Allocs(g.Key), func(a *nomad.Alloc) bool {
+		return a.CreateIndex < at && (a.Live() || a.ModifyIndex > at)
+	})
+}
+
+// startedSince says whether the job's pins are of a later start than the record tells of: the
+// placer that made it died before it had written that down. The gang was stopped, then, and all of
+// its members are newer than that record; or it has other GPUs.
+func (g *Gang) startedSince(r *Record) bool {
+	older := func(a *nomad.Alloc) bool { return a.CreateIndex <= r.Index }
+	if !r.Stopped.IsZero() && !r.Ready.After(r.Stopped) && len(g.Members) > 0 && !slices.ContainsFunc(g.Members, older) {
 		return true
 	}
-	c := r.Decision.Chosen
-	return g.Pins.Mode == rewrite.ModeGPU && c != nil && r.MembersOmitted == 0 && !slices.Equal(slices.Sorted(slices.Values(idsOf(c))), slices.Sorted(slices.Values(g.Pins.GPUs())))
+	return g.Pins.Mode == rewrite.ModeGPU && !r.chose(g.Pins)
 }
 
 const (
@@ -337,7 +351,7 @@ func (g *Gang) recordReady(w World) ([]Effect, bool) {
 	if r.Decision.Gang == "" {
 		g.reconstruct(w)
 	}
-	if g.Pins.Mode != rewrite.ModeGPU {
+	if g.Pins.Mode != rewrite.ModeGPU || !r.chose(g.Pins) { // Nomad has chosen, or its author has reverted to other pins
 		r.Got(w.Describe(g.Request.Gang, w.Running(g.Request, w.Holds(g.Key))))
 	}
 	if at := g.PlacedAnew(); !r.Ready.IsZero() && !at.IsZero() {

@@ -45,6 +45,7 @@ func (s Store) Record(ctx context.Context, k nomad.JobKey) (*gang.Record, error)
 	if !r.There {
 		return nil, err
 	}
+	r.Of.Index = r.Index
 	return &r.Of, err
 }
 

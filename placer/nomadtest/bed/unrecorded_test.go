@@ -70,46 +70,6 @@ func TestKilledBeforeItRecordedAStart(t *testing.T) {
 	})
 }
 
-// The same of a gang that was stopped for another one before, and starts on other GPUs, with each kind of
-// pins: what it ran before counts on, but why it got those other GPUs is over.
-func TestKilledBeforeItRecordedASecondStart(t *testing.T) {
-	for _, pin := range []string{"gpu", "class", "prefer"} {
-		t.Run(pin, func(t *testing.T) {
-			Run(t, Options{Seed: 1, Placer: preempting}, func(w *World) {
-				w.AddNodes(2, 2)
-				first := w.StartPlacer()
-				w.RunFor(time.Second)
-				w.Submit(Gang{Name: "a", Members: 1, GPUs: 2, Runs: time.Hour, Priority: 20, Meta: map[string]string{"pal_preempt": "true", "pal_pin": pin}})
-				w.ExpectRunning("a", 5*time.Second)
-				had := w.GPUs(Key("a"))
-				w.Submit(Gang{Name: "b", Members: 1, GPUs: 2, Runs: 9 * time.Hour, Priority: 20})
-				w.ExpectRunning("b", 5*time.Second)
-				w.RunFor(10 * time.Minute)
-				w.Submit(Gang{Name: "urgent", Members: 1, GPUs: 2, Runs: 9 * time.Hour, Priority: 90})
-				w.ExpectRunning("urgent", time.Minute)
-				w.RunFor(time.Minute)
-				if err := w.Stop(Key("b")); err != nil {
-					t.Fatal(err)
-				}
-				w.killAtStart(first, "a")
-				w.StartPlacer()
-				w.RunFor(time.Minute)
-				w.ExpectRunning("a", 0)
-				now, r := w.GPUs(Key("a")), w.decision("a")
-				if slices.Equal(now, had) {
-					t.Fatalf("it runs where it ran")
-				}
-				if !slices.Equal(chosen(r), now) || r.Predicted != nil {
-					t.Errorf("recorded are %v, predicted %v; it has %v, and had %v", chosen(r), r.Predicted, now, had)
-				}
-				if r.StoppedWhy != "" || r.Attained < 10*time.Minute || r.Attained > 12*time.Minute || r.Waited < time.Minute || r.Waited > 2*time.Minute {
-					t.Errorf("stopped %q, ran %v, waited %v", r.StoppedWhy, r.Attained, r.Waited)
-				}
-			})
-		})
-	}
-}
-
 // A placer dies between writing down that a gang failed by its own fault and stopping what is left of it.
 // The next one counts that failure once.
 func TestKilledAsItCountedAFailure(t *testing.T) {

@@ -1,0 +1,477 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package bed
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+)
+
+// The same of a gang that was stopped for another one before, and starts on other GPUs, with each kind of pins: what it
+// ran before counts on, but why it got those other GPUs is over. Also where the clock of Nomad's servers is three minutes
+// behind, or ahead, of the placer's, and where its author edits it before the next placer comes.
+func TestKilledBeforeItRecordedASecondStart(t *testing.T) {
+	for _, step := range []time.Duration{0, -3 * time.Minute, 3 * time.Minute} {
+		for _, pin := range []string{"gpu", "class", "prefer"} {
+			for _, edit := range []bool{false, true} {
+				if step != 0 && edit {
+					continue
+				}
+				t.Run(fmt.Sprint(pin, step, edit), func(t *testing.T) {
+					Run(t, Options{Seed: 1, Placer: preempting}, func(w *World) {
+						w.AddNodes(2, 2)
+						w.Nomad.StepClock(step)
+						first := w.StartPlacer()
+						w.RunFor(time.Second)
+						w.Submit(Gang{Name: "a", Members: 1, GPUs: 2, Runs: time.Hour, Priority: 20, Meta: map[string]string{"pal_preempt": "true", "pal_pin": pin}})
+						w.ExpectRunning("a", 5*time.Second)
+						had := w.GPUs(Key("a"))
+						w.Submit(Gang{Name: "b", Members: 1, GPUs: 2, Runs: 9 * time.Hour, Priority: 20})
+						w.ExpectRunning("b", 5*time.Second)
+						w.RunFor(10 * time.Minute)
+						w.Submit(Gang{Name: "urgent", Members: 1, GPUs: 2, Runs: 9 * time.Hour, Priority: 90})
+						w.ExpectRunning("urgent", time.Minute)
+						w.RunFor(time.Minute)
+						if err := w.Stop(Key("b")); err != nil {
+							t.Fatal(err)
+						}
+						w.killAtStart(first, "a")
+						w.RunFor(5 * time.Second)
+						if edit {
+							if err := w.Edit(Key("a"), func(j *api.Job) { j.Priority = new(30) }); err != nil {
+								t.Fatal(err)
+							}
+						}
+						w.StartPlacer()
+						w.RunFor(time.Minute)
+						w.ExpectRunning("a", 0)
+						now, r := w.GPUs(Key("a")), w.decision("a")
+						if slices.Equal(now, had) {
+							t.Fatalf("it runs where it ran")
+						}
+						if !slices.Equal(chosen(r), now) || r.Predicted != nil {
+							t.Errorf("recorded are %v, predicted %v; it has %v, and had %v", chosen(r), r.Predicted, now, had)
+						}
+						if r.StoppedWhy != "" || step == 0 && (r.Attained < 10*time.Minute || r.Attained > 12*time.Minute || r.Waited < time.Minute || r.Waited > 2*time.Minute) {
+							t.Errorf("stopped %q, ran %v, waited %v", r.StoppedWhy, r.Attained, r.Waited)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// A job has run and finished. Ten hours later its author runs it again; it waits five minutes, and the placer dies as it starts it. The record is
+// that of the run before.
+func TestKilledBeforeItRecordedAnotherRun(t *testing.T) {
+	for _, how := range []string{"same GPUs", "other GPUs", "purged", "class"} {
+		t.Run(how, func(t *testing.T) {
+			Run(t, Options{Seed: 1, Unchecked: true, Placer: preempting}, func(w *World) {
+				w.AddNodes(2, 2)
+				first := w.StartPlacer()
+				pin := "gpu"
+				if how == "class" {
+					pin = "class"
+				}
+				a := Gang{Name: "a", GPUs: 2, Runs: 2 * time.Hour, Priority: 20, Meta: map[string]string{"pal_preempt": "true", "pal_pin": pin}}
+				w.Submit(a)
+				w.ExpectRunning("a", 10*time.Second)
+				w.Submit(Gang{Name: "x", GPUs: 2, Runs: 100 * time.Hour, Priority: 20})
+				w.ExpectRunning("x", 10*time.Second)
+				w.RunFor(time.Hour)
+				w.Submit(Gang{Name: "urgent", GPUs: 2, Runs: 10 * time.Minute, Priority: 90})
+				w.ExpectFinished("urgent", time.Hour)
+				w.ExpectFinished("a", 3*time.Hour)
+				w.RunFor(10 * time.Hour)
+				w.Submit(Gang{Name: "full", GPUs: 2, Runs: 100 * time.Hour, Priority: 20})
+				w.ExpectRunning("full", time.Minute)
+				if how == "purged" {
+					if err := w.Purge(Key("a")); err != nil {
+						t.Fatal(err)
+					}
+					w.RunFor(time.Second)
+				}
+				again := time.Now()
+				w.Submit(a)
+				w.RunFor(5 * time.Minute)
+				goes := "full"
+				if how == "other GPUs" {
+					goes = "x"
+				}
+				if err := w.Stop(Key(goes)); err != nil {
+					t.Fatal(err)
+				}
+				w.killAtStart(first, "a")
+				w.StartPlacer()
+				w.RunFor(time.Minute)
+				r := w.decision("a")
+				if r.Submitted.Before(again) || r.Attained > 0 || r.Waited > 6*time.Minute || r.Decided.Before(again) {
+					t.Errorf("run again at %v: submitted %v, decided %v, ran %v, waited %v", again, r.Submitted, r.Decided, r.Attained, r.Waited)
+				}
+			})
+		})
+	}
+}
+
+// A gang was moved by a preemption to other GPUs; its author reverts it to what ran first. Later the placer is started anew.
+func TestRecordOfAReverted(t *testing.T) {
+	Run(t, Options{Seed: 1, Placer: preempting}, func(w *World) {
+		w.AddNodes(2, 2)
+		first := w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 1, GPUs: 2, Runs: 100 * time.Hour, Priority: 20, Meta: map[string]string{"pal_preempt": "true", "pal_pin": "gpu"}})
+		w.ExpectRunning("a", 5*time.Second)
+		ran, had := copyOf(w.Nomad.Job(Key("a"))), w.GPUs(Key("a"))
+		w.Submit(Gang{Name: "b", Members: 1, GPUs: 2, Runs: 9 * time.Hour, Priority: 20})
+		w.ExpectRunning("b", 5*time.Second)
+		w.RunFor(10 * time.Minute)
+		w.Submit(Gang{Name: "urgent", Members: 1, GPUs: 2, Runs: time.Hour, Priority: 90})
+		w.ExpectRunning("urgent", time.Minute)
+		w.RunFor(time.Minute)
+		if err := w.Stop(Key("b")); err != nil {
+			t.Fatal(err)
+		}
+		w.ExpectRunning("a", time.Minute)
+		w.RunFor(3 * time.Hour)
+		if err := w.Register(ran); err != nil {
+			t.Fatal(err)
+		}
+		w.RunFor(10 * time.Minute)
+		w.ExpectRunning("a", time.Minute)
+		if !slices.Equal(w.GPUs(Key("a")), had) {
+			t.Fatalf("%v, had %v", w.GPUs(Key("a")), had)
+		}
+		before := w.decision("a")
+		first.Kill()
+		w.StartPlacer()
+		w.RunFor(10 * time.Minute)
+		r := w.decision("a")
+		if r.Waited > before.Waited+time.Minute {
+			t.Errorf("it has waited %v, was %v", r.Waited, before.Waited)
+		}
+	})
+}
+
+// One that was made smaller once, to one member, and whose member Nomad has placed anew since. A new placer believes its record.
+func TestRecordOfAnElasticGangPlacedAnew(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(2, 2)
+		first := w.StartPlacer()
+		w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 100 * time.Hour, Change: elastic(1, 4), Meta: map[string]string{"pal_duration": "10h"}})
+		w.expectMembers("a", 4)
+		w.RunFor(time.Hour)
+		w.Submit(Gang{Name: "b", Members: 3, GPUs: 1, Runs: 50 * time.Hour, Meta: map[string]string{"pal_duration": "1m"}})
+		w.expectMembers("a", 1)
+		w.RunFor(10 * time.Minute)
+		before := w.decision("a")
+		if _, err := w.Author.Allocations().Stop(&api.Allocation{ID: w.Members(Key("a"))[0].ID}, nil); err != nil {
+			t.Fatal(err)
+		}
+		w.RunFor(10 * time.Minute)
+		w.expectMembers("a", 1)
+		w.RunFor(10 * time.Minute)
+		first.Kill()
+		w.StartPlacer()
+		w.RunFor(10 * time.Minute)
+		r := w.decision("a")
+		if !r.Decided.Equal(before.Decided) || r.Note != before.Note {
+			t.Errorf("decided %v, %q; was %v, %q", r.Decided, r.Note, before.Decided, before.Note)
+		}
+	})
+}
+
+// noRecord has none of the placer's records of jobs written any more.
+func (w *World) noRecord(f nomadtest.Fault, times int) {
+	w.Nomad.FailBy(func(r nomadtest.Request) nomadtest.Fault {
+		if times != 0 && r.Write() && strings.HasPrefix(r.Path, "/v1/var") && strings.Contains(r.Path, "decision") {
+			times--
+			return f
+		}
+		return nomadtest.None
+	})
+}
+
+// A gang, or an elastic one, gets more members, which nobody can record, and the placer dies. What it ran counts once, and
+// none of that as waiting.
+func TestKilledBeforeItRecordedASize(t *testing.T) {
+	for _, kind := range []string{"gang", "elastic"} {
+		for _, pin := range []string{"class"} {
+			if kind == "elastic" && pin == "gpu" {
+				continue
+			}
+			t.Run(kind+pin, func(t *testing.T) {
+				Run(t, Options{Seed: 1, Unchecked: true, Placer: preempting}, func(w *World) {
+					w.AddNodes(1, 8)
+					first := w.StartPlacer()
+					if kind == "elastic" {
+						w.Submit(Gang{Name: "other", Members: 6, GPUs: 1, Runs: 100 * time.Hour})
+						w.ExpectRunning("other", 10*time.Second)
+					}
+					g := Gang{Name: "a", Members: 2, Runs: 50 * time.Hour, Priority: 20, Meta: map[string]string{"pal_preempt": "true", "pal_pin": pin}}
+					if kind == "elastic" {
+						g.Change = elastic(1, 4)
+					}
+					w.Submit(g)
+					w.ExpectRunning("a", 10*time.Second)
+					w.RunFor(2 * time.Hour)
+					w.noRecord(nomadtest.Failed, -1)
+					if kind == "elastic" {
+						if err := w.Stop(Key("other")); err != nil {
+							t.Fatal(err)
+						}
+					} else {
+						g.Members = 4
+						w.Submit(g)
+					}
+					w.Expect("resized", 10*time.Minute, func() bool { return len(w.Members(Key("a"))) == 4 && w.Running(Key("a")) })
+					w.RunFor(time.Second)
+					first.Kill()
+					w.Nomad.FailBy(nil)
+					w.StartPlacer()
+					w.RunFor(10 * time.Minute)
+					is := w.decision("a")
+					if is.Waited > time.Minute {
+						t.Errorf("it never waited, and is said to have waited %v", is.Waited)
+					}
+					w.Submit(Gang{Name: "urgent", Members: 8, Runs: time.Hour, Priority: 90})
+					w.ExpectRunning("urgent", 10*time.Minute)
+					is = w.decision("a")
+					if is.Attained < 2*time.Hour || is.Waited > time.Minute {
+						t.Errorf("it ran two hours and never waited, and is said to have run %v and waited %v (note %q)", is.Attained, is.Waited, is.Note)
+					}
+				})
+			})
+		}
+	}
+}
+
+// The answer to the writing down of a failure is lost; the failure counts once.
+func TestFailureCountsOnceUnanswered(t *testing.T) {
+	for _, f := range []nomadtest.Fault{nomadtest.Broken, nomadtest.Unanswered, nomadtest.DoneButFailed, nomadtest.Lost, nomadtest.LateWrite, nomadtest.SlowWrite} {
+		for _, kill := range []time.Duration{0, 500 * time.Millisecond, 35 * time.Second} {
+			for n := 1; n < 3; n++ {
+				t.Run(fmt.Sprint(f, kill, n), func(t *testing.T) {
+					Run(t, Options{Seed: 1, Unchecked: true, Placer: func(c *model.Config) { c.Retries = 2 }}, func(w *World) {
+						w.AddNodes(2, 2)
+						first := w.StartPlacer()
+						w.RunFor(time.Second)
+						w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 20 * time.Minute, Exit: 1, OneExit: true})
+						w.ExpectRunning("a", 10*time.Second)
+						w.RunFor(10 * time.Minute)
+						was := w.Members(Key("a"))[0].ID
+						tried := false
+						left := n
+						w.Nomad.FailBy(func(r nomadtest.Request) nomadtest.Fault {
+							if left > 0 && r.Write() && strings.HasPrefix(r.Path, "/v1/var") && strings.Contains(r.Path, "decision") {
+								tried = true
+								left--
+								return f
+							}
+							return nomadtest.None
+						})
+						if !w.until(time.Hour, 100*time.Millisecond, func() bool { return tried }) {
+							t.Fatal("not counted")
+						}
+						if kill > 0 {
+							w.RunFor(kill)
+							first.Kill()
+							w.StartPlacer()
+						}
+						if !w.until(time.Hour, time.Second, func() bool {
+							return w.Running(Key("a")) && len(w.Members(Key("a"))) > 0 && w.Members(Key("a"))[0].ID != was
+						}) {
+							t.Fatalf("does not run again:\n%s", w.Describe())
+						}
+						w.RunFor(time.Minute)
+						if r := w.decision("a"); r.UserFailures != 1 || r.Attained > 25*time.Minute {
+							t.Errorf("%d failures of one, ran %v", r.UserFailures, r.Attained)
+						}
+						if !w.until(2*time.Hour, time.Second, func() bool { return w.decision("a").UserFailures == 3 }) {
+							t.Errorf("not given up: %+v", w.decision("a").UserFailures)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// A gang fails by its own fault; its gate's registration goes wrong in each way, and the placer is killed some time after.
+// The failure counts once, with what the gang ran, and so do the next ones.
+func TestFailureCountsOnceAtTheGate(t *testing.T) {
+	for _, f := range []nomadtest.Fault{nomadtest.None, nomadtest.Failed, nomadtest.Broken, nomadtest.Unanswered, nomadtest.DoneButFailed, nomadtest.Lost, nomadtest.LateWrite, nomadtest.SlowWrite} {
+		for _, kill := range []time.Duration{-1, 0, 5 * time.Second, 35 * time.Second} {
+			for n := 1; n < 3; n++ {
+				t.Run(fmt.Sprint(f, kill, n), func(t *testing.T) {
+					Run(t, Options{Seed: 1, Unchecked: true, Placer: func(c *model.Config) { c.Retries = 2 }}, func(w *World) {
+						w.AddNodes(2, 2)
+						first := w.StartPlacer()
+						w.RunFor(time.Second)
+						w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 20 * time.Minute, Change: func(j *api.Job) {
+							runsScript(j.TaskGroups[0], "[ $NOMAD_ALLOC_INDEX = 0 ] && sleep 1200 && exit 3; sleep 36000")
+						}})
+						w.ExpectRunning("a", 10*time.Second)
+						w.RunFor(10 * time.Minute)
+						was := w.Members(Key("a"))[0].ID
+						tried, left := false, n
+						w.Nomad.FailBy(func(r nomadtest.Request) nomadtest.Fault {
+							if left > 0 && r.Client == "placer-1" && r.Write() && r.Match("PUT /v1/jobs") {
+								tried = true
+								left--
+								return f
+							}
+							return nomadtest.None
+						})
+						if !w.until(time.Hour, 5*time.Millisecond, func() bool { return tried }) {
+							t.Fatal("not gated")
+						}
+						if kill >= 0 {
+							w.RunFor(kill)
+							first.Kill()
+							w.StartPlacer()
+						}
+						if !w.until(time.Hour, time.Second, func() bool {
+							return w.Running(Key("a")) && len(w.Members(Key("a"))) > 0 && w.Members(Key("a"))[0].ID != was
+						}) {
+							t.Fatalf("does not run again:\n%s", w.Describe())
+						}
+						w.RunFor(time.Minute)
+						if r := w.decision("a"); r.UserFailures != 1 || r.Attained < 19*time.Minute || r.Attained > 25*time.Minute {
+							t.Errorf("%d failures of one, ran %v, waited %v", r.UserFailures, r.Attained, r.Waited)
+						}
+						if !w.until(2*time.Hour, time.Second, func() bool { return w.decision("a").UserFailures == 3 }) {
+							t.Errorf("not given up: %+v", w.decision("a").UserFailures)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// Whatever befalls a gang that runs, a placer that starts then believes its record: it changes nothing of what the gang ran and waited, and
+// when and why it was decided.
+func TestValidRecordStays(t *testing.T) {
+	type what struct {
+		name string
+		g    Gang
+		do   func(w *World)
+	}
+	stopOne := func(w *World) {
+		if _, err := w.Author.Allocations().Stop(&api.Allocation{ID: w.Members(Key("a"))[0].ID}, nil); err != nil {
+			w.T.Fatal(err)
+		}
+	}
+	scale := func(n int) func(w *World) { return func(w *World) { w.scale("a", n) } }
+	var all []what
+	for _, pin := range []string{"gpu", "class", "prefer"} {
+		m := map[string]string{"pal_pin": pin, "pal_preempt": "true"}
+		batch := Gang{Name: "a", Members: 3, Runs: 50 * time.Hour, Priority: 20, Meta: m, Change: func(j *api.Job) {
+			runsScript(j.TaskGroups[0], "[ $NOMAD_ALLOC_INDEX = 0 ] && sleep 4000 && exit 0; sleep 360000")
+		}}
+		loose := batch
+		loose.Reschedules = 5
+		svc := Gang{Name: "a", Members: 3, Service: true, Reschedules: 20, Priority: 20, Meta: m}
+		all = append(all,
+			what{pin + " finished in part", batch, func(w *World) { w.RunFor(2 * time.Hour) }},
+			what{pin + " alloc stopped", loose, stopOne},
+			what{pin + " scaled down", batch, scale(2)},
+			what{pin + " scaled up", batch, scale(4)},
+			what{pin + " service scaled down", svc, scale(2)},
+			what{pin + " service scaled up", svc, scale(5)},
+			what{pin + " service alloc stopped", svc, stopOne},
+			what{pin + " edited", batch, func(w *World) {
+				if err := w.Edit(Key("a"), func(j *api.Job) { j.Priority = new(30) }); err != nil {
+					w.T.Fatal(err)
+				}
+			}},
+			what{pin + " service updated", svc, func(w *World) {
+				if err := w.Edit(Key("a"), func(j *api.Job) { j.TaskGroups[0].Tasks[0].Env = map[string]string{"x": "y"} }); err != nil {
+					w.T.Fatal(err)
+				}
+			}},
+			what{pin + " service drained", svc, func(w *World) { w.Nomad.Drain(w.Members(Key("a"))[0].Node) }},
+			what{pin + " drained", batch, func(w *World) { w.Nomad.Drain(w.Members(Key("a"))[0].Node) }},
+		)
+	}
+	for _, stoppedBefore := range []bool{false, true} {
+		for _, x := range all {
+			t.Run(fmt.Sprint(x.name, stoppedBefore), func(t *testing.T) {
+				Run(t, Options{Seed: 1, Unchecked: true, Placer: func(c *model.Config) { preempting(c) }}, func(w *World) {
+					w.AddNodes(3, 3)
+					first := w.StartPlacer()
+					w.Submit(x.g)
+					w.ExpectRunning("a", 20*time.Second)
+					w.RunFor(10 * time.Minute)
+					if stoppedBefore && x.g.Change != nil {
+						w.Submit(Gang{Name: "urgent", Members: 9, Runs: 5 * time.Minute, Priority: 90})
+						w.RunFor(20 * time.Minute)
+						w.ExpectRunning("a", 20*time.Minute)
+						w.RunFor(10 * time.Minute)
+					}
+					x.do(w)
+					w.RunFor(20 * time.Minute)
+					b := w.decision("a")
+					first.Kill()
+					w.StartPlacer()
+					w.RunFor(20 * time.Minute)
+					r := w.decision("a")
+					if say := differs(b, r); say != "" {
+						t.Errorf("%s\n%s", say, w.Describe())
+					}
+				})
+			})
+		}
+	}
+}
+
+func differs(b, r gang.Record) string {
+	if b.Attained != r.Attained || b.Waited != r.Waited || b.Note != r.Note || !b.Decided.Equal(r.Decided) || !b.Submitted.Equal(r.Submitted) || b.UserFailures != r.UserFailures || b.InfraFailures != r.InfraFailures {
+		return fmt.Sprintf("ran %v waited %v decided %v submitted %v note %q failures %d %d\nnow %v %v %v %v %q %d %d", b.Attained, b.Waited, b.Decided, b.Submitted, b.Note, b.UserFailures, b.InfraFailures,
+			r.Attained, r.Waited, r.Decided, r.Submitted, r.Note, r.UserFailures, r.InfraFailures)
+	}
+	return ""
+}
+
+// The same of elastic gangs that have been made smaller and larger.
+func TestValidElasticRecordStays(t *testing.T) {
+	for _, pin := range []string{"class"} {
+		for _, size := range []int{1, 2, 3, 8} {
+			for _, step := range []time.Duration{0, time.Minute, -time.Minute} {
+				t.Run(fmt.Sprint(pin, size, step), func(t *testing.T) {
+					Run(t, Options{Seed: 1, Unchecked: true}, func(w *World) {
+						w.AddNodes(2, 4)
+						w.Nomad.StepClock(step)
+						first := w.StartPlacer()
+						w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 100 * time.Hour, Reschedules: 5, Change: elastic(1, 8), Meta: map[string]string{"pal_duration": "10h", "pal_pin": pin}})
+						w.RunFor(20 * time.Minute)
+						if size < 8 {
+							w.Submit(Gang{Name: "b", Members: 8 - size, GPUs: 1, Runs: 50 * time.Hour, Meta: map[string]string{"pal_duration": "1m"}})
+						}
+						w.RunFor(20 * time.Minute)
+						if n := len(w.Members(Key("a"))); n != size {
+							t.Fatalf("%d members", n)
+						}
+						b := w.decision("a")
+						first.Kill()
+						w.StartPlacer()
+						w.RunFor(20 * time.Minute)
+						if say := differs(b, w.decision("a")); say != "" {
+							t.Errorf("%s", say)
+						}
+					})
+				})
+			}
+		}
+	}
+}
