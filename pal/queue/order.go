@@ -13,8 +13,8 @@ import (
 type key struct {
 	behind int // the higher its priority, the less; 0 where priorities do not count
 	rank   float64
-	since time.Duration // submission; in turns, when they began to wait
-	seq   int64
+	since  time.Duration // submission; in turns, when they began to wait
+	seq    int64
 }
 
 func (a key) compare(b key) int {

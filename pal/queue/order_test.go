@@ -70,7 +70,9 @@ func TestAbsurdPriorities(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	of := func(priority int, rank float64) *entry { return &entry{job: Job{Priority: priority}, rank: rank, bucket: &bucket{}} }
+	of := func(priority int, rank float64) *entry {
+		return &entry{job: Job{Priority: priority}, rank: rank, bucket: &bucket{}}
+	}
 	worst := of(math.MinInt, math.Inf(1))
 	for _, better := range []*entry{of(math.MinInt+highestPriority*2, math.Inf(1)), of(0, math.Inf(1)), of(math.MaxInt, math.Inf(1)), of(math.MinInt, 0)} {
 		if q.level(better, 0) > q.level(worst, 0) {
