@@ -170,6 +170,9 @@ func (g *Gang) undo(w World) ([]Effect, bool) {
 		return await(ReadVersions{})
 	}
 	lost := g.read.versions[*g.Job.Version-1]
+	if stop := g.stopBeforeRevert(); stop != nil {
+		lost = stop
+	}
 	switch {
 	case g.recreated && lost != nil && first(lost) && ours(lost):
 		// Two of our registrations, one upon the other: no author has put pins there.
@@ -216,6 +219,30 @@ func (g *Gang) findEarlierLostUpdate(World) ([]Effect, bool) {
 	if !g.read.hasVersions {
 		return await(ReadVersions{})
 	}
-	g.lookedBack, g.overwrote = true, isLostUpdate(g.read.versions, *g.Job.Version)
+	g.lookedBack, g.overwrote = true, isLostUpdate(g.read.versions, *g.Job.Version) || g.stopBeforeRevert() != nil
 	return nothing()
+}
+
+// stopBeforeRevert is the stop of the author's that a registration of ours replaced, before Nomad put
+// back a version before it (auto_revert); nil for none. Seen in walk 8000063.
+func (g *Gang) stopBeforeRevert() *api.Job {
+	vs, v := g.read.versions, *g.Job.Version
+	if v < 3 || vs[v] == nil || vs[v-2] == nil || !rewrite.Stopped(vs[v-2]) || !isLostUpdate(vs, v-1) {
+		return nil
+	}
+	reverted := vs[v].Stable != nil && *vs[v].Stable // to a version that Nomad has dropped, unless another one is older
+	for u, o := range vs {
+		if u == v {
+			continue
+		}
+		after := submittedAfter(vs[v], o)
+		if after == 0 && u < v-2 && AuthorSpec(o) == AuthorSpec(vs[v]) {
+			return vs[v-2]
+		}
+		reverted = reverted && after < 0
+	}
+	if reverted {
+		return vs[v-2]
+	}
+	return nil
 }

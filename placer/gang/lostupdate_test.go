@@ -162,3 +162,46 @@ func TestRequestIsThatOfTheJob(t *testing.T) {
 		}
 	}
 }
+
+// A registration of ours replaces the author's stop, and Nomad puts an earlier version back before anybody has seen
+// that (walk 8000063): it was stopped. What somebody has put back himself stays as it is.
+func TestStopBeforeRevert(t *testing.T) {
+	t.Parallel()
+	version := func(gpu string, submitted time.Duration, stop, stable bool) *api.Job {
+		job, err := rewrite.Pin(plainJob("j", 1), somePins(gpu), rewrite.Racks{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := int64(submitted)
+		job.SubmitTime, job.Stop, job.Stable = &at, &stop, &stable
+		return job
+	}
+	const ms = time.Millisecond
+	ran, stopped, canary := version("g2", time.Hour, false, false), version("g2", 2*time.Hour, true, false), version("g3", 2*time.Hour+ms/2, false, false)
+	for _, c := range []struct {
+		name string
+		last []*api.Job // from version 7 on
+		want *api.Job
+	}{
+		{"to one that Nomad has dropped", []*api.Job{ran, stopped, canary, version("g1", time.Minute, false, true)}, stopped},
+		{"to one that it keeps", []*api.Job{ran, stopped, canary, version("g2", time.Hour, false, true)}, stopped},
+		{"by its author", []*api.Job{ran, stopped, canary, version("g1", 2*time.Hour+ms, false, false)}, nil},
+		{"of one that was not stopped", []*api.Job{ran, version("g2", 2*time.Hour, false, false), canary, version("g1", time.Minute, false, true)}, nil},
+		{"of one that its author started again", []*api.Job{ran, stopped, version("g2", 3*time.Hour, false, false), version("g1", time.Minute, false, true)}, nil},
+	} {
+		g := &Gang{}
+		g.read.versions = map[uint64]*api.Job{}
+		for i, job := range c.last {
+			v := uint64(7 + i)
+			own := *job
+			own.Version = &v
+			g.read.versions[v], g.Job = &own, &own
+		}
+		switch got := g.stopBeforeRevert(); {
+		case c.want == nil && got != nil:
+			t.Errorf("%s: version %d was a lost stop", c.name, *got.Version)
+		case c.want != nil && (got == nil || *got.Version != 8):
+			t.Errorf("%s: no lost stop", c.name)
+		}
+	}
+}
