@@ -62,7 +62,7 @@ func (g *Gang) readRecord(w World) ([]Effect, bool) {
 // ran then is there still, or has ended since; services end by themselves only when they fail.
 func (g *Gang) runAnew(r *Record, asked submission, w World) bool {
 	switch {
-	case r.JobModifyIndex < *g.Job.CreateIndex:
+	case 0 < r.JobModifyIndex && r.JobModifyIndex < *g.Job.CreateIndex: // 0: it was not seen to be whole since it was read back
 		return true
 	case *g.Job.Type != api.JobTypeBatch, asked.requeued, asked.cut, !asked.since.After(r.Submitted):
 		return false
