@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -191,14 +192,25 @@ func TestRecordOfAnElasticGangPlacedAnew(t *testing.T) {
 }
 
 // noRecord has none of the placer's records of jobs written any more.
-func (w *World) noRecord(f nomadtest.Fault, times int) {
+func (w *World) noRecord(f nomadtest.Fault) {
 	w.Nomad.FailBy(func(r nomadtest.Request) nomadtest.Fault {
-		if times != 0 && r.Write() && strings.HasPrefix(r.Path, "/v1/var") && strings.Contains(r.Path, "decision") {
-			times--
+		if r.Write() && strings.HasPrefix(r.Path, "/v1/var") && strings.Contains(r.Path, "decision") {
 			return f
 		}
 		return nomadtest.None
 	})
+}
+
+// failNext has the next of such requests go wrong, and says whether it has.
+func (w *World) failNext(f nomadtest.Fault, which func(nomadtest.Request) bool) (tried func() bool) {
+	var done atomic.Bool
+	w.Nomad.FailBy(func(r nomadtest.Request) nomadtest.Fault {
+		if which(r) && done.CompareAndSwap(false, true) {
+			return f
+		}
+		return nomadtest.None
+	})
+	return done.Load
 }
 
 // A gang, or an elastic one, gets more members, which nobody can record, and the placer dies. What it ran counts once, and
@@ -224,7 +236,7 @@ func TestKilledBeforeItRecordedASize(t *testing.T) {
 					w.Submit(g)
 					w.ExpectRunning("a", 10*time.Second)
 					w.RunFor(2 * time.Hour)
-					w.noRecord(nomadtest.Failed, -1)
+					w.noRecord(nomadtest.Failed)
 					if kind == "elastic" {
 						if err := w.Stop(Key("other")); err != nil {
 							t.Fatal(err)
@@ -259,49 +271,40 @@ func TestKilledBeforeItRecordedASize(t *testing.T) {
 func TestFailureCountsOnceUnanswered(t *testing.T) {
 	for _, f := range []nomadtest.Fault{nomadtest.Broken, nomadtest.Unanswered, nomadtest.DoneButFailed, nomadtest.Lost, nomadtest.LateWrite, nomadtest.SlowWrite} {
 		for _, kill := range []time.Duration{0, 500 * time.Millisecond, 35 * time.Second} {
-			for n := 1; n < 3; n++ {
-				t.Run(fmt.Sprint(f, kill, n), func(t *testing.T) {
-					Run(t, Options{Seed: 1, Unchecked: true, Placer: func(c *model.Config) { c.Retries = 2 }}, func(w *World) {
-						w.AddNodes(2, 2)
-						first := w.StartPlacer()
-						w.RunFor(time.Second)
-						w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 20 * time.Minute, Exit: 1, OneExit: true})
-						w.ExpectRunning("a", 10*time.Second)
-						w.RunFor(10 * time.Minute)
-						was := w.Members(Key("a"))[0].ID
-						tried := false
-						left := n
-						w.Nomad.FailBy(func(r nomadtest.Request) nomadtest.Fault {
-							if left > 0 && r.Write() && strings.HasPrefix(r.Path, "/v1/var") && strings.Contains(r.Path, "decision") {
-								tried = true
-								left--
-								return f
-							}
-							return nomadtest.None
-						})
-						if !w.until(time.Hour, 100*time.Millisecond, func() bool { return tried }) {
-							t.Fatal("not counted")
-						}
-						if kill > 0 {
-							w.RunFor(kill)
-							first.Kill()
-							w.StartPlacer()
-						}
-						if !w.until(time.Hour, time.Second, func() bool {
-							return w.Running(Key("a")) && len(w.Members(Key("a"))) > 0 && w.Members(Key("a"))[0].ID != was
-						}) {
-							t.Fatalf("does not run again:\n%s", w.Describe())
-						}
-						w.RunFor(time.Minute)
-						if r := w.decision("a"); r.UserFailures != 1 || r.Attained > 25*time.Minute {
-							t.Errorf("%d failures of one, ran %v", r.UserFailures, r.Attained)
-						}
-						if !w.until(2*time.Hour, time.Second, func() bool { return w.decision("a").UserFailures == 3 }) {
-							t.Errorf("not given up: %+v", w.decision("a").UserFailures)
-						}
+			t.Run(fmt.Sprint(f, kill), func(t *testing.T) {
+				Run(t, Options{Seed: 1, Unchecked: true, Placer: func(c *model.Config) { c.Retries = 2 }}, func(w *World) {
+					w.AddNodes(2, 2)
+					first := w.StartPlacer()
+					w.RunFor(time.Second)
+					w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 20 * time.Minute, Exit: 1, OneExit: true})
+					w.ExpectRunning("a", 10*time.Second)
+					w.RunFor(10 * time.Minute)
+					was := w.Members(Key("a"))[0].ID
+					tried := w.failNext(f, func(r nomadtest.Request) bool {
+						return r.Write() && strings.HasPrefix(r.Path, "/v1/var") && strings.Contains(r.Path, "decision")
 					})
+					if !w.until(time.Hour, 100*time.Millisecond, tried) {
+						t.Fatal("not counted")
+					}
+					if kill > 0 {
+						w.RunFor(kill)
+						first.Kill()
+						w.StartPlacer()
+					}
+					if !w.until(time.Hour, time.Second, func() bool {
+						return w.Running(Key("a")) && len(w.Members(Key("a"))) > 0 && w.Members(Key("a"))[0].ID != was
+					}) {
+						t.Fatalf("does not run again:\n%s", w.Describe())
+					}
+					w.RunFor(time.Minute)
+					if r := w.decision("a"); r.UserFailures != 1 || r.Attained > 25*time.Minute {
+						t.Errorf("%d failures of one, ran %v", r.UserFailures, r.Attained)
+					}
+					if !w.until(2*time.Hour, time.Second, func() bool { return w.decision("a").UserFailures == 3 }) {
+						t.Errorf("not given up: %+v", w.decision("a").UserFailures)
+					}
 				})
-			}
+			})
 		}
 	}
 }
@@ -310,51 +313,41 @@ func TestFailureCountsOnceUnanswered(t *testing.T) {
 // The failure counts once, with what the gang ran, and so do the next ones.
 func TestFailureCountsOnceAtTheGate(t *testing.T) {
 	for _, f := range []nomadtest.Fault{nomadtest.None, nomadtest.Failed, nomadtest.Broken, nomadtest.Unanswered, nomadtest.DoneButFailed, nomadtest.Lost, nomadtest.LateWrite, nomadtest.SlowWrite} {
-		for _, kill := range []time.Duration{-1, 0, 5 * time.Second, 35 * time.Second} {
-			for n := 1; n < 3; n++ {
-				t.Run(fmt.Sprint(f, kill, n), func(t *testing.T) {
-					Run(t, Options{Seed: 1, Unchecked: true, Placer: func(c *model.Config) { c.Retries = 2 }}, func(w *World) {
-						w.AddNodes(2, 2)
-						first := w.StartPlacer()
-						w.RunFor(time.Second)
-						w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 20 * time.Minute, Change: func(j *api.Job) {
-							runsScript(j.TaskGroups[0], "[ $NOMAD_ALLOC_INDEX = 0 ] && sleep 1200 && exit 3; sleep 36000")
-						}})
-						w.ExpectRunning("a", 10*time.Second)
-						w.RunFor(10 * time.Minute)
-						was := w.Members(Key("a"))[0].ID
-						tried, left := false, n
-						w.Nomad.FailBy(func(r nomadtest.Request) nomadtest.Fault {
-							if left > 0 && r.Client == "placer-1" && r.Write() && r.Match("PUT /v1/jobs") {
-								tried = true
-								left--
-								return f
-							}
-							return nomadtest.None
-						})
-						if !w.until(time.Hour, 5*time.Millisecond, func() bool { return tried }) {
-							t.Fatal("not gated")
-						}
-						if kill >= 0 {
-							w.RunFor(kill)
-							first.Kill()
-							w.StartPlacer()
-						}
-						if !w.until(time.Hour, time.Second, func() bool {
-							return w.Running(Key("a")) && len(w.Members(Key("a"))) > 0 && w.Members(Key("a"))[0].ID != was
-						}) {
-							t.Fatalf("does not run again:\n%s", w.Describe())
-						}
-						w.RunFor(time.Minute)
-						if r := w.decision("a"); r.UserFailures != 1 || r.Attained < 19*time.Minute || r.Attained > 25*time.Minute {
-							t.Errorf("%d failures of one, ran %v, waited %v", r.UserFailures, r.Attained, r.Waited)
-						}
-						if !w.until(2*time.Hour, time.Second, func() bool { return w.decision("a").UserFailures == 3 }) {
-							t.Errorf("not given up: %+v", w.decision("a").UserFailures)
-						}
-					})
+		for _, kill := range []time.Duration{-1, 0, 35 * time.Second} {
+			t.Run(fmt.Sprint(f, kill), func(t *testing.T) {
+				Run(t, Options{Seed: 1, Unchecked: true, Placer: func(c *model.Config) { c.Retries = 2 }}, func(w *World) {
+					w.AddNodes(2, 2)
+					first := w.StartPlacer()
+					w.RunFor(time.Second)
+					w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 20 * time.Minute, Change: func(j *api.Job) {
+						runsScript(j.TaskGroups[0], "[ $NOMAD_ALLOC_INDEX = 0 ] && sleep 1200 && exit 3; sleep 36000")
+					}})
+					w.ExpectRunning("a", 10*time.Second)
+					w.RunFor(10 * time.Minute)
+					was := w.Members(Key("a"))[0].ID
+					tried := w.failNext(f, func(r nomadtest.Request) bool { return r.Client == "placer-1" && r.Write() && r.Match("PUT /v1/jobs") })
+					if !w.until(time.Hour, 20*time.Millisecond, tried) {
+						t.Fatal("not gated")
+					}
+					if kill >= 0 {
+						w.RunFor(kill)
+						first.Kill()
+						w.StartPlacer()
+					}
+					if !w.until(time.Hour, time.Second, func() bool {
+						return w.Running(Key("a")) && len(w.Members(Key("a"))) > 0 && w.Members(Key("a"))[0].ID != was
+					}) {
+						t.Fatalf("does not run again:\n%s", w.Describe())
+					}
+					w.RunFor(time.Minute)
+					if r := w.decision("a"); r.UserFailures != 1 || r.Attained < 19*time.Minute || r.Attained > 25*time.Minute {
+						t.Errorf("%d failures of one, ran %v, waited %v", r.UserFailures, r.Attained, r.Waited)
+					}
+					if !w.until(2*time.Hour, time.Second, func() bool { return w.decision("a").UserFailures == 3 }) {
+						t.Errorf("not given up: %+v", w.decision("a").UserFailures)
+					}
 				})
-			}
+			})
 		}
 	}
 }
@@ -404,34 +397,32 @@ func TestValidRecordStays(t *testing.T) {
 			what{pin + " drained", batch, func(w *World) { w.Nomad.Drain(w.Members(Key("a"))[0].Node) }},
 		)
 	}
-	for _, stoppedBefore := range []bool{false, true} {
-		for _, x := range all {
-			t.Run(fmt.Sprint(x.name, stoppedBefore), func(t *testing.T) {
-				Run(t, Options{Seed: 1, Unchecked: true, Placer: func(c *model.Config) { preempting(c) }}, func(w *World) {
-					w.AddNodes(3, 3)
-					first := w.StartPlacer()
-					w.Submit(x.g)
-					w.ExpectRunning("a", 20*time.Second)
+	for _, x := range all {
+		t.Run(x.name, func(t *testing.T) {
+			Run(t, Options{Seed: 1, Unchecked: true, Placer: func(c *model.Config) { preempting(c) }}, func(w *World) {
+				w.AddNodes(3, 3)
+				first := w.StartPlacer()
+				w.Submit(x.g)
+				w.ExpectRunning("a", 20*time.Second)
+				w.RunFor(10 * time.Minute)
+				if x.g.Change != nil { // it has been stopped once, and has run before
+					w.Submit(Gang{Name: "urgent", Members: 9, Runs: 5 * time.Minute, Priority: 90})
+					w.RunFor(20 * time.Minute)
+					w.ExpectRunning("a", 20*time.Minute)
 					w.RunFor(10 * time.Minute)
-					if stoppedBefore && x.g.Change != nil {
-						w.Submit(Gang{Name: "urgent", Members: 9, Runs: 5 * time.Minute, Priority: 90})
-						w.RunFor(20 * time.Minute)
-						w.ExpectRunning("a", 20*time.Minute)
-						w.RunFor(10 * time.Minute)
-					}
-					x.do(w)
-					w.RunFor(20 * time.Minute)
-					b := w.decision("a")
-					first.Kill()
-					w.StartPlacer()
-					w.RunFor(20 * time.Minute)
-					r := w.decision("a")
-					if say := differs(b, r); say != "" {
-						t.Errorf("%s\n%s", say, w.Describe())
-					}
-				})
+				}
+				x.do(w)
+				w.RunFor(20 * time.Minute)
+				b := w.decision("a")
+				first.Kill()
+				w.StartPlacer()
+				w.RunFor(20 * time.Minute)
+				r := w.decision("a")
+				if say := differs(b, r); say != "" {
+					t.Errorf("%s\n%s", say, w.Describe())
+				}
 			})
-		}
+		})
 	}
 }
 
