@@ -68,7 +68,7 @@ func (p *pass) delays(e *entry, f pal.Found) bool {
 	if p.reserve == nil {
 		p.reserve = p.reserveFor(p.head, p.level(p.head, p.now))
 	}
-	return p.reserve.known && !p.endsBy(e, f, p.reserve.at) && !(p.stoppable(e) && p.now+minRuns*e.job.RestartCost <= p.reserve.at)
+	return p.reserve.known && !p.endsBy(e, f, p.reserve.at) && !p.stoppableBy(e, p.reserve.at)
 }
 
 // endsBy says whether a gang that starts now on the placement is expected to have ended by then.

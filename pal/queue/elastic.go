@@ -278,7 +278,7 @@ func (p *pass) lends(v, e *entry, level int, freed freedGPUs) bool {
 	if !v.hasLent() {
 		return false
 	}
-	return level == math.MinInt || p.outranks(p.betterLevel(e, v, level, 0), v, e, freed)
+	return level == math.MinInt || p.outranks(p.levelFor(e, v, p.level(v, p.now)) >= level, v, e, freed)
 }
 
 // keeps is with how many members the gang would go on; freed then counts what it gives back.

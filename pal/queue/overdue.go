@@ -242,7 +242,7 @@ func (p *pass) onKept(e *entry) (pal.Found, bool) {
 	if p.turn == nil || len(p.hidden) == 0 {
 		return pal.Found{}, false
 	}
-	back := p.stoppable(e) && p.now+minRuns*e.job.RestartCost <= p.turn.until
+	back := p.stoppableBy(e, p.turn.until)
 	if !back && (e.job.Endless || p.now+e.expect > p.turn.until) {
 		p.slack = max(p.slack, p.turn.until-p.now)
 		return pal.Found{}, false
@@ -266,6 +266,11 @@ func (p *pass) delaysTurn(e *entry, f pal.Found) bool {
 
 // stoppable says whether the gang can be stopped for another one.
 func (p *pass) stoppable(e *entry) bool { return p.opt.Preempt && e.job.Preemptible && !e.granted }
+
+// stoppableBy says whether a gang that starts now can be stopped by then: it has to run a while before.
+func (p *pass) stoppableBy(e *entry, at time.Duration) bool {
+	return p.stoppable(e) && p.now+minRuns*e.job.RestartCost <= at
+}
 
 // cost is how many times as long as at cost 1, with all its members, the gang takes on
 // the placement.

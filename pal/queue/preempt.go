@@ -38,25 +38,21 @@ func (p *pass) victimsFor(e *entry, level, above int) *victims {
 	return vs
 }
 
-// betterLevel says whether a waiting gang's level is better than that of a running one by so many
-// levels at least. With fair share, whose point is that no tenant gets more by asking louder,
-// priorities of different tenants are not compared, unless they are the order.
-func (p *pass) betterLevel(e, v *entry, level, by int) bool {
-	its := p.level(v, p.now)
-	if v.level != nil {
-		its = v.level.level
-	}
+// levelFor is a running gang's level as a waiting one sees it. With fair share, whose point is that
+// no tenant gets more by asking louder, that of another tenant counts as if their priorities were the same,
+// unless these are the order.
+func (p *pass) levelFor(e, v *entry, its int) int {
 	if p.tenantsFirst() && v.of.tenant != e.of.tenant {
-		its, level = its-p.behind(v)*orderLevels, level-p.behind(e)*orderLevels
+		its += (p.behind(e) - p.behind(v)) * orderLevels
 	}
-	return its >= level+by
+	return its
 }
 
 // mayPreempt says whether a gang that is at a level may be stopped for a waiting one of the level. A turn
 // outranks levels and quotas. Else two of three must hold: the level is a better one, the waiting one's
 // tenant stays within its quota, and the other's is above its own.
 func (p *pass) mayPreempt(v, e *entry, level int, freed freedGPUs) bool {
-	return level == math.MinInt || p.outranks(p.betterLevel(e, v, level, 1), v, e, freed)
+	return level == math.MinInt || p.outranks(p.levelFor(e, v, v.level.level) > level, v, e, freed)
 }
 
 func (p *pass) tenantsFirst() bool { return p.opt.FairShare && p.opt.Order != Priority }

@@ -58,21 +58,37 @@ func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
 	if base == v-1 || versions[base] == nil {
 		return false
 	}
-	late, seen := false, false                 // written late; like a version before the last
-	rests := now.Stable == nil || !*now.Stable // on a version that Nomad keeps
+	if revertedByNomad(versions, v) {
+		return false
+	}
+	late, seen := false, false // written late; like a version before the last
 	whole := AuthorSpec(now)
 	for u, o := range versions {
 		if u >= v {
 			continue
 		}
-		after, same := submittedAfter(now, o), AuthorSpec(o) == whole
-		if after == 0 && same {
-			return false
+		after := submittedAfter(now, o)
+		late, seen = late || after < 0 && after >= -writeTime, seen || u < v-1 && AuthorSpec(o) == whole
+	}
+	return late || submittedAfter(now, last) <= raceTime && !seen
+}
+
+// revertedByNomad says whether Nomad itself has put a version back (auto_revert): see [isLostUpdate].
+func revertedByNomad(versions map[uint64]*api.Job, v uint64) bool {
+	now := versions[v]
+	asks, whole := AuthorSpec(rewrite.Author(now)), AuthorSpec(now)
+	rests := now.Stable == nil || !*now.Stable // on a version that Nomad keeps
+	for u, o := range versions {
+		if u >= v {
+			continue
+		}
+		after := submittedAfter(now, o)
+		if after == 0 && AuthorSpec(o) == whole {
+			return true
 		}
 		rests = rests || after >= 0 && AuthorSpec(rewrite.Author(o)) == asks
-		late, seen = late || after < 0 && after >= -writeTime, seen || same && u < v-1
 	}
-	return rests && (late || submittedAfter(now, last) <= raceTime && !seen)
+	return !rests
 }
 
 func submittedAfter(a, b *api.Job) time.Duration {
@@ -227,22 +243,8 @@ func (g *Gang) findEarlierLostUpdate(World) ([]Effect, bool) {
 // back a version before it (auto_revert); nil for none. Seen in walk 8000063.
 func (g *Gang) stopBeforeRevert() *api.Job {
 	vs, v := g.read.versions, *g.Job.Version
-	if v < 3 || vs[v] == nil || vs[v-2] == nil || !rewrite.Stopped(vs[v-2]) || !isLostUpdate(vs, v-1) {
+	if v < 3 || vs[v] == nil || vs[v-2] == nil || !rewrite.Stopped(vs[v-2]) || !revertedByNomad(vs, v) || !isLostUpdate(vs, v-1) {
 		return nil
 	}
-	reverted := vs[v].Stable != nil && *vs[v].Stable // to a version that Nomad has dropped, unless another one is older
-	for u, o := range vs {
-		if u == v {
-			continue
-		}
-		after := submittedAfter(vs[v], o)
-		if after == 0 && u < v-2 && AuthorSpec(o) == AuthorSpec(vs[v]) {
-			return vs[v-2]
-		}
-		reverted = reverted && after < 0
-	}
-	if reverted {
-		return vs[v-2]
-	}
-	return nil
+	return vs[v-2]
 }

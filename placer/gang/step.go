@@ -328,12 +328,14 @@ func (g *Gang) cancelStop(step Effect, err error) (out []Effect) {
 		return nil
 	}
 	g.stop, g.Held = nil, nil
-	if r, ok := step.(Register); ok && r.Why == ToStop && errors.Is(err, nomad.ErrUnknownOutcome) {
+	gate, _ := step.(Register)
+	switch {
+	case gate.Why == ToStop && errors.Is(err, nomad.ErrUnknownOutcome):
 		// The gate may yet come. What is written down of the stop holds whether it does or not.
-	} else if s.recorded && s.before != nil {
+	case s.recorded && s.before != nil:
 		g.Record = s.before
 		out = append(out, SaveRecord{*g.Record})
-	} else if unwritten { // it may be in Nomad all the same
+	case unwritten: // it may be in Nomad all the same
 		out = append(out, SaveRecord{*g.Record})
 	}
 	if s.why != Requeued {
