@@ -69,6 +69,16 @@ type Choice struct {
 	Cost    float64        `json:"cost"`
 }
 
+// GPUIDs are the ids of all GPUs, member by member.
+func (c *Choice) GPUIDs() (ids []string) {
+	for _, m := range c.Members {
+		for _, u := range m.GPUs {
+			ids = append(ids, u.ID)
+		}
+	}
+	return ids
+}
+
 // ChosenMember is one allocation of a choice.
 type ChosenMember struct {
 	Group  string      `json:"group"` // task group

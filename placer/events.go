@@ -209,11 +209,7 @@ func (p *Placer) emitPlaced(t *model.Tracked, r gang.Record) {
 	if r.Note == gang.NoteMoved {
 		e.Kind = Moved
 	}
-	for _, m := range c.Members {
-		for _, u := range m.GPUs {
-			e.GPUs = append(e.GPUs, u.ID)
-		}
-	}
+	e.GPUs = c.GPUIDs()
 	e.Text = fmt.Sprintf("gets %s %s after %s, predicted slowdown %.2f", pal.CountGPUs(len(e.GPUs)), on(c), model.ShortDuration(r.Waited.Round(time.Second)), c.Cost)
 	p.hooks.Events.Add(e)
 }

@@ -24,17 +24,19 @@ func TestOrders(t *testing.T) {
 		{ID: "b", Gang: gang(4), Submitted: 1, Priority: 50, Estimate: 40 * h, Attained: h / 60},
 		{ID: "a", Gang: gang(1), Submitted: 0, Priority: 50, Estimate: 100 * h, Attained: 20 * h},
 	}
-	want := map[Order]string{FIFO: "abc", Priority: "cab", LAS: "bca", SRTF: "bac", Adaptive: "acb", RoundRobin: "cba"}
-	byPriority := map[Order]string{FIFO: "cab", Priority: "cab", LAS: "cba", SRTF: "cba", Adaptive: "cab", RoundRobin: "cba"}
-	for _, prioritized := range []bool{false, true} {
-		if prioritized {
-			want = byPriority
-		}
-		testOrders(t, jobs, want, prioritized)
+	for _, c := range []struct {
+		prioritized bool
+		want        map[Order]string
+	}{
+		{false, map[Order]string{FIFO: "abc", Priority: "cab", LAS: "bca", SRTF: "bac", Adaptive: "acb", RoundRobin: "cba"}},
+		{true, map[Order]string{FIFO: "cab", Priority: "cab", LAS: "cba", SRTF: "cba", Adaptive: "cab", RoundRobin: "cba"}},
+	} {
+		testOrders(t, jobs, c.prioritized, c.want)
 	}
 }
 
-func testOrders(t *testing.T, jobs []Job, want map[Order]string, prioritized bool) {
+func testOrders(t *testing.T, jobs []Job, prioritized bool, want map[Order]string) {
+	t.Helper()
 	const h = time.Hour
 	for _, order := range Orders() {
 		q, err := New(Options{Order: order, JobPriority: prioritized, Placement: pal.Policy{Name: pal.PAL}})

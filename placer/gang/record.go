@@ -97,7 +97,7 @@ func (r *Record) chose(pins rewrite.Pins) bool {
 	if c == nil || r.MembersOmitted > 0 {
 		return true
 	}
-	return slices.Equal(slices.Sorted(slices.Values(idsOf(c))), slices.Sorted(slices.Values(pins.GPUs())))
+	return slices.Equal(slices.Sorted(slices.Values(c.GPUIDs())), slices.Sorted(slices.Values(pins.GPUs())))
 }
 
 // Got takes in which GPUs the gang has: its pins may allow others than were chosen. What
@@ -106,7 +106,7 @@ func (r *Record) chose(pins rewrite.Pins) bool {
 func (r *Record) Got(is *pal.Choice) {
 	was, predicted := r.Decision.Chosen, cmp.Or(r.Predicted, r.Decision.Chosen)
 	switch {
-	case was != nil && among(is, was) && len(idsOf(was)) <= max(r.Decision.Demand, len(idsOf(is))):
+	case was != nil && among(is, was) && len(was.GPUIDs()) <= max(r.Decision.Demand, len(is.GPUIDs())):
 	case predicted == nil || r.MembersOmitted > 0 || among(is, predicted):
 		r.Decision.Chosen, r.Predicted, r.MembersOmitted = is, nil, 0
 	default:
@@ -118,7 +118,7 @@ func (r *Record) Got(is *pal.Choice) {
 // author has changed its size since. What was tried and predicted then says nothing of it.
 func (r *Record) Resized(is *pal.Choice) {
 	d := &r.Decision
-	if n := len(idsOf(is)); n != d.Demand {
+	if n := len(is.GPUIDs()); n != d.Demand {
 		d.Chosen, d.Demand, d.Walk, d.WalkOmitted, d.Packed, r.Predicted = is, n, nil, 0, nil, nil
 	}
 }
@@ -126,20 +126,10 @@ func (r *Record) Resized(is *pal.Choice) {
 // among says whether all GPUs of one choice are those of another one.
 func among(is, of *pal.Choice) bool {
 	all := map[string]bool{}
-	for _, id := range idsOf(of) {
+	for _, id := range of.GPUIDs() {
 		all[id] = true
 	}
-	return !slices.ContainsFunc(idsOf(is), func(id string) bool { return !all[id] })
-}
-
-// idsOf are the GPUs of a choice.
-func idsOf(c *pal.Choice) (ids []string) {
-	for _, m := range c.Members {
-		for _, u := range m.GPUs {
-			ids = append(ids, u.ID)
-		}
-	}
-	return ids
+	return !slices.ContainsFunc(is.GPUIDs(), func(id string) bool { return !all[id] })
 }
 
 // Pinned are the GPUs that the record says the job was given, nil when it says
@@ -156,5 +146,5 @@ func (r *Record) Pinned(job *api.Job, pins rewrite.Pins) []string {
 		}
 		return nil
 	}
-	return idsOf(c)
+	return c.GPUIDs()
 }

@@ -315,7 +315,7 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 		e.remeasured(r.Decision)
 	} else if e.beside != nil && lacks(e.beside, r.Decision.Chosen) { // its author took members away since
 		d := &r.Decision
-		d.Chosen, d.Demand, d.Walk, d.WalkOmitted, d.Packed, r.Predicted = e.beside, len(ids(e.beside)), nil, 0, nil, nil
+		d.Chosen, d.Demand, d.Walk, d.WalkOmitted, d.Packed, r.Predicted = e.beside, len(e.beside.GPUIDs()), nil, 0, nil, nil
 	}
 	if e.asks != "" && e.asks != r.Decision.Class {
 		e.ClassFrom = fmt.Sprintf("it was when the gang was placed; now it is %s, which counts when it is placed again", e.asks)
@@ -337,24 +337,14 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 // without the placer.
 func (e *Explanation) movedFrom(chosen *pal.Choice) bool {
 	return chosen != nil && slices.ContainsFunc(e.Allocations, func(a Allocation) bool {
-		return slices.ContainsFunc(a.GPUs, func(id string) bool { return !slices.Contains(ids(chosen), id) })
+		return slices.ContainsFunc(a.GPUs, func(id string) bool { return !slices.Contains(chosen.GPUIDs(), id) })
 	})
 }
 
 // lacks says whether a choice lacks GPUs of another one.
 func lacks(has, of *pal.Choice) bool {
-	all := ids(has)
-	return of != nil && slices.ContainsFunc(ids(of), func(id string) bool { return !slices.Contains(all, id) })
-}
-
-// ids are the GPUs of a choice.
-func ids(c *pal.Choice) (ids []string) {
-	for _, m := range c.Members {
-		for _, u := range m.GPUs {
-			ids = append(ids, u.ID)
-		}
-	}
-	return ids
+	all := has.GPUIDs()
+	return of != nil && slices.ContainsFunc(of.GPUIDs(), func(id string) bool { return !slices.Contains(all, id) })
 }
 
 // MeasuredNow names the alternative that is what the gang has, by what its GPUs measure now.

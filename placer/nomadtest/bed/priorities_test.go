@@ -17,7 +17,7 @@ func TestPriorityOfRunning(t *testing.T) {
 	for _, gate := range []bool{false, true} {
 		for _, lower := range []bool{false, true} {
 			t.Run(fmt.Sprint(gate, lower), func(t *testing.T) {
-				Run(t, Options{Seed: 1, Placer: preempting}, func(w *World) {
+				Run(t, Options{Seed: 1}, func(w *World) {
 					w.AddNodes(1, 2)
 					w.StartPlacer()
 					from, to := 20, 90

@@ -16,7 +16,56 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
+
+// killAtStart kills the placer as it has registered the job's pins: before it records why.
+func (w *World) killAtStart(p *Placer, name string) {
+	w.T.Helper()
+	pinned := func() bool {
+		_, pinned := rewrite.Pinned(w.Nomad.Job(Key(name)))
+		return pinned && !rewrite.Gated(w.Nomad.Job(Key(name)))
+	}
+	if !w.until(time.Minute, 10*time.Millisecond, pinned) {
+		w.T.Fatalf("%s does not start:\n%s", name, w.Describe())
+	}
+	p.Kill()
+}
+
+// chosen are the GPUs that a record says were chosen, sorted.
+func chosen(r gang.Record) []string {
+	return slices.Sorted(slices.Values(r.Decision.Chosen.GPUIDs()))
+}
+
+// A placer dies after it has started a gang, before it has recorded that. The next one reads from Nomad
+// what the gang has, and since when it waited.
+func TestKilledBeforeItRecordedAStart(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 2)
+		first := w.StartPlacer()
+		w.Submit(Gang{Name: "full", Members: 1, GPUs: 2, Runs: time.Hour})
+		w.ExpectRunning("full", 5*time.Second)
+		submitted := time.Now()
+		w.Submit(Gang{Name: "a", Members: 1, GPUs: 2, Runs: time.Hour})
+		w.RunFor(10 * time.Minute)
+		if err := w.Stop(Key("full")); err != nil {
+			t.Fatal(err)
+		}
+		w.killAtStart(first, "a")
+		w.StartPlacer()
+		w.RunFor(time.Minute)
+		r := w.decision("a")
+		if !slices.Equal(chosen(r), w.GPUs(Key("a"))) {
+			t.Errorf("recorded are %v, it has %v", chosen(r), w.GPUs(Key("a")))
+		}
+		if d := r.Submitted.Sub(submitted); d < 0 || d > 5*time.Second {
+			t.Errorf("it was submitted %v after it was", d)
+		}
+		if r.Waited < 10*time.Minute || r.Waited > 11*time.Minute {
+			t.Errorf("it waited %v", r.Waited)
+		}
+	})
+}
 
 // The same of a gang that was stopped for another one before, and starts on other GPUs, with each kind of pins: what it
 // ran before counts on, but why it got those other GPUs is over. Also where the clock of Nomad's servers is three minutes
@@ -191,16 +240,6 @@ func TestRecordOfAnElasticGangPlacedAnew(t *testing.T) {
 	})
 }
 
-// noRecord has none of the placer's records of jobs written any more.
-func (w *World) noRecord(f nomadtest.Fault) {
-	w.Nomad.FailBy(func(r nomadtest.Request) nomadtest.Fault {
-		if r.Write() && strings.HasPrefix(r.Path, "/v1/var") && strings.Contains(r.Path, "decision") {
-			return f
-		}
-		return nomadtest.None
-	})
-}
-
 // failNext has the next of such requests go wrong, and says whether it has.
 func (w *World) failNext(f nomadtest.Fault, which func(nomadtest.Request) bool) (tried func() bool) {
 	var done atomic.Bool
@@ -217,53 +256,91 @@ func (w *World) failNext(f nomadtest.Fault, which func(nomadtest.Request) bool) 
 // none of that as waiting.
 func TestKilledBeforeItRecordedASize(t *testing.T) {
 	for _, kind := range []string{"gang", "elastic"} {
-		for _, pin := range []string{"class"} {
-			if kind == "elastic" && pin == "gpu" {
-				continue
-			}
-			t.Run(kind+pin, func(t *testing.T) {
-				Run(t, Options{Seed: 1, Unchecked: true, Placer: preempting}, func(w *World) {
-					w.AddNodes(1, 8)
-					first := w.StartPlacer()
-					if kind == "elastic" {
-						w.Submit(Gang{Name: "other", Members: 6, GPUs: 1, Runs: 100 * time.Hour})
-						w.ExpectRunning("other", 10*time.Second)
+		t.Run(kind, func(t *testing.T) {
+			Run(t, Options{Seed: 1, Unchecked: true, Placer: preempting}, func(w *World) {
+				w.AddNodes(1, 8)
+				first := w.StartPlacer()
+				if kind == "elastic" {
+					w.Submit(Gang{Name: "other", Members: 6, GPUs: 1, Runs: 100 * time.Hour})
+					w.ExpectRunning("other", 10*time.Second)
+				}
+				g := Gang{Name: "a", Members: 2, Runs: 50 * time.Hour, Priority: 20, Meta: map[string]string{"pal_preempt": "true", "pal_pin": "class"}}
+				if kind == "elastic" {
+					g.Change = elastic(1, 4)
+				}
+				w.Submit(g)
+				w.ExpectRunning("a", 10*time.Second)
+				w.RunFor(2 * time.Hour)
+				back := w.Nomad.Fail("placer-1", "PUT /v1/var/nomad-pal/decisions/default/a", nomadtest.Failed, -1)
+				if kind == "elastic" {
+					if err := w.Stop(Key("other")); err != nil {
+						t.Fatal(err)
 					}
-					g := Gang{Name: "a", Members: 2, Runs: 50 * time.Hour, Priority: 20, Meta: map[string]string{"pal_preempt": "true", "pal_pin": pin}}
-					if kind == "elastic" {
-						g.Change = elastic(1, 4)
-					}
+				} else {
+					g.Members = 4
 					w.Submit(g)
-					w.ExpectRunning("a", 10*time.Second)
-					w.RunFor(2 * time.Hour)
-					w.noRecord(nomadtest.Failed)
-					if kind == "elastic" {
-						if err := w.Stop(Key("other")); err != nil {
-							t.Fatal(err)
-						}
-					} else {
-						g.Members = 4
-						w.Submit(g)
-					}
-					w.Expect("resized", 10*time.Minute, func() bool { return len(w.Members(Key("a"))) == 4 && w.Running(Key("a")) })
-					w.RunFor(time.Second)
-					first.Kill()
-					w.Nomad.FailBy(nil)
-					w.StartPlacer()
-					w.RunFor(10 * time.Minute)
-					is := w.decision("a")
-					if is.Waited > time.Minute {
-						t.Errorf("it never waited, and is said to have waited %v", is.Waited)
-					}
-					w.Submit(Gang{Name: "urgent", Members: 8, Runs: time.Hour, Priority: 90})
-					w.ExpectRunning("urgent", 10*time.Minute)
-					is = w.decision("a")
-					if is.Attained < 2*time.Hour || is.Waited > time.Minute {
-						t.Errorf("it ran two hours and never waited, and is said to have run %v and waited %v (note %q)", is.Attained, is.Waited, is.Note)
-					}
-				})
+				}
+				w.Expect("resized", 10*time.Minute, func() bool { return len(w.Members(Key("a"))) == 4 && w.Running(Key("a")) })
+				w.RunFor(time.Second)
+				first.Kill()
+				if back() == 0 {
+					t.Error("nothing was to be recorded")
+				}
+				w.StartPlacer()
+				w.RunFor(10 * time.Minute)
+				is := w.decision("a")
+				if is.Waited > time.Minute {
+					t.Errorf("it never waited, and is said to have waited %v", is.Waited)
+				}
+				w.Submit(Gang{Name: "urgent", Members: 8, Runs: time.Hour, Priority: 90})
+				w.ExpectRunning("urgent", 10*time.Minute)
+				is = w.decision("a")
+				if is.Attained < 2*time.Hour || is.Waited > time.Minute {
+					t.Errorf("it ran two hours and never waited, and is said to have run %v and waited %v (note %q)", is.Attained, is.Waited, is.Note)
+				}
 			})
+		})
+	}
+}
+
+// A placer dies between writing down that a gang failed by its own fault and stopping what is left of it.
+// The next one counts that failure once.
+func TestKilledAsItCountedAFailure(t *testing.T) {
+	Run(t, Options{Seed: 1, Unchecked: true, Placer: func(c *model.Config) { c.Retries = 2 }}, func(w *World) {
+		w.AddNodes(2, 2)
+		first := w.StartPlacer()
+		w.RunFor(time.Second)
+		w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 2 * time.Minute, Exit: 1, OneExit: true})
+		w.ExpectRunning("a", 10*time.Second)
+		w.Nomad.Fail("placer-1", "PUT /v1/jobs", nomadtest.Lost, -1) // what is left is not stopped
+		if !w.until(time.Hour, time.Second, func() bool { return w.decision("a").UserFailures == 1 }) {
+			t.Fatalf("its failure is not counted:\n%s", w.Describe())
 		}
+		first.Kill()
+		w.StartPlacer()
+		w.RunFor(30 * time.Second)
+		if n := w.decision("a").UserFailures; n != 1 {
+			t.Errorf("%d failures of one", n)
+		}
+	})
+}
+
+// countsOnce waits until gang a, which has failed once after twenty minutes, runs again, with another first member than before.
+// That failure counts once, with at least so much of what it ran, and so do the next two.
+func (w *World) countsOnce(was string, ran time.Duration) {
+	w.T.Helper()
+	runs := func() bool {
+		return w.Running(Key("a")) && len(w.Members(Key("a"))) > 0 && w.Members(Key("a"))[0].ID != was
+	}
+	if !w.until(time.Hour, time.Second, runs) {
+		w.T.Fatalf("does not run again:\n%s", w.Describe())
+	}
+	w.RunFor(time.Minute)
+	if r := w.decision("a"); r.UserFailures != 1 || r.Attained < ran || r.Attained > 25*time.Minute {
+		w.T.Errorf("%d failures of one, ran %v, waited %v", r.UserFailures, r.Attained, r.Waited)
+	}
+	if !w.until(2*time.Hour, time.Second, func() bool { return w.decision("a").UserFailures == 3 }) {
+		w.T.Errorf("not given up: %d", w.decision("a").UserFailures)
 	}
 }
 
@@ -291,18 +368,7 @@ func TestFailureCountsOnceUnanswered(t *testing.T) {
 						first.Kill()
 						w.StartPlacer()
 					}
-					if !w.until(time.Hour, time.Second, func() bool {
-						return w.Running(Key("a")) && len(w.Members(Key("a"))) > 0 && w.Members(Key("a"))[0].ID != was
-					}) {
-						t.Fatalf("does not run again:\n%s", w.Describe())
-					}
-					w.RunFor(time.Minute)
-					if r := w.decision("a"); r.UserFailures != 1 || r.Attained > 25*time.Minute {
-						t.Errorf("%d failures of one, ran %v", r.UserFailures, r.Attained)
-					}
-					if !w.until(2*time.Hour, time.Second, func() bool { return w.decision("a").UserFailures == 3 }) {
-						t.Errorf("not given up: %+v", w.decision("a").UserFailures)
-					}
+					w.countsOnce(was, 0)
 				})
 			})
 		}
@@ -334,18 +400,7 @@ func TestFailureCountsOnceAtTheGate(t *testing.T) {
 						first.Kill()
 						w.StartPlacer()
 					}
-					if !w.until(time.Hour, time.Second, func() bool {
-						return w.Running(Key("a")) && len(w.Members(Key("a"))) > 0 && w.Members(Key("a"))[0].ID != was
-					}) {
-						t.Fatalf("does not run again:\n%s", w.Describe())
-					}
-					w.RunFor(time.Minute)
-					if r := w.decision("a"); r.UserFailures != 1 || r.Attained < 19*time.Minute || r.Attained > 25*time.Minute {
-						t.Errorf("%d failures of one, ran %v, waited %v", r.UserFailures, r.Attained, r.Waited)
-					}
-					if !w.until(2*time.Hour, time.Second, func() bool { return w.decision("a").UserFailures == 3 }) {
-						t.Errorf("not given up: %+v", w.decision("a").UserFailures)
-					}
+					w.countsOnce(was, 19*time.Minute)
 				})
 			})
 		}
@@ -436,33 +491,31 @@ func differs(b, r gang.Record) string {
 
 // The same of elastic gangs that have been made smaller and larger.
 func TestValidElasticRecordStays(t *testing.T) {
-	for _, pin := range []string{"class"} {
-		for _, size := range []int{1, 2, 3, 8} {
-			for _, step := range []time.Duration{0, time.Minute, -time.Minute} {
-				t.Run(fmt.Sprint(pin, size, step), func(t *testing.T) {
-					Run(t, Options{Seed: 1, Unchecked: true}, func(w *World) {
-						w.AddNodes(2, 4)
-						w.Nomad.StepClock(step)
-						first := w.StartPlacer()
-						w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 100 * time.Hour, Reschedules: 5, Change: elastic(1, 8), Meta: map[string]string{"pal_duration": "10h", "pal_pin": pin}})
-						w.RunFor(20 * time.Minute)
-						if size < 8 {
-							w.Submit(Gang{Name: "b", Members: 8 - size, GPUs: 1, Runs: 50 * time.Hour, Meta: map[string]string{"pal_duration": "1m"}})
-						}
-						w.RunFor(20 * time.Minute)
-						if n := len(w.Members(Key("a"))); n != size {
-							t.Fatalf("%d members", n)
-						}
-						b := w.decision("a")
-						first.Kill()
-						w.StartPlacer()
-						w.RunFor(20 * time.Minute)
-						if say := differs(b, w.decision("a")); say != "" {
-							t.Errorf("%s", say)
-						}
-					})
+	for _, size := range []int{1, 2, 3, 8} {
+		for _, step := range []time.Duration{0, time.Minute, -time.Minute} {
+			t.Run(fmt.Sprint(size, step), func(t *testing.T) {
+				Run(t, Options{Seed: 1, Unchecked: true}, func(w *World) {
+					w.AddNodes(2, 4)
+					w.Nomad.StepClock(step)
+					first := w.StartPlacer()
+					w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 100 * time.Hour, Reschedules: 5, Change: elastic(1, 8), Meta: map[string]string{"pal_duration": "10h"}})
+					w.RunFor(20 * time.Minute)
+					if size < 8 {
+						w.Submit(Gang{Name: "b", Members: 8 - size, GPUs: 1, Runs: 50 * time.Hour, Meta: map[string]string{"pal_duration": "1m"}})
+					}
+					w.RunFor(20 * time.Minute)
+					if n := len(w.Members(Key("a"))); n != size {
+						t.Fatalf("%d members", n)
+					}
+					b := w.decision("a")
+					first.Kill()
+					w.StartPlacer()
+					w.RunFor(20 * time.Minute)
+					if say := differs(b, w.decision("a")); say != "" {
+						t.Errorf("%s", say)
+					}
 				})
-			}
+			})
 		}
 	}
 }
