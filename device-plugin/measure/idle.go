@@ -141,29 +141,81 @@ const visibleDevices = "NVIDIA_VISIBLE_DEVICES="
 // visibleTo says which of the GPUs a process of this machine was given: there is
 // no call for the end of a reservation, and a task may leave its GPU idle for a
 // while. Processes of others can be read by root only; what cannot be read is
-// skipped.
+// skipped. So are the processes of the task or container that this process is part of.
 func visibleTo(proc string, all []gpu.Device) map[string]bool {
 	found := map[string]bool{}
 	entries, err := os.ReadDir(proc)
 	if err != nil {
 		return found
 	}
+	own := findOwnTask(proc)
 	for _, e := range entries {
-		if e.Name()[0] < '0' || e.Name()[0] > '9' {
-			continue
-		}
-		dir := filepath.Join(proc, e.Name())
-		env, err := os.ReadFile(filepath.Join(dir, "environ"))
+		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
 			continue
 		}
-		for v := range bytes.SplitSeq(env, []byte{0}) {
-			if list, ok := strings.CutPrefix(string(v), visibleDevices); ok {
-				given(list, all, func() bool { return hasDevices(dir) }, found)
-			}
+		list, ok := visibleDevicesOf(proc, pid)
+		if ok && !own.includes(pid, list) {
+			given(list, all, func() bool { return hasDevices(filepath.Join(proc, e.Name())) }, found)
 		}
 	}
 	return found
+}
+
+// visibleDevicesOf reads the variable in a process's environment; the last one counts. ok
+// is false without it, and for a process that cannot be read.
+func visibleDevicesOf(proc string, pid int) (list string, ok bool) {
+	env, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "environ"))
+	if err != nil {
+		return "", false
+	}
+	for v := range bytes.SplitSeq(env, []byte{0}) {
+		if value, found := strings.CutPrefix(string(v), visibleDevices); found {
+			list, ok = value, true
+		}
+	}
+	return list, ok
+}
+
+// ownTask is the task or container that this process runs in. What it was given, it may
+// measure.
+type ownTask struct {
+	proc      string
+	line      map[int]bool    // this process and its ancestors
+	lists     map[string]bool // what they were given
+	namespace string          // this process's mounts
+}
+
+func findOwnTask(proc string) ownTask {
+	pid := os.Getpid()
+	if self, err := os.Readlink(filepath.Join(proc, "self")); err == nil {
+		if n, err := strconv.Atoi(self); err == nil { // as this /proc counts
+			pid = n
+		}
+	}
+	o := ownTask{proc: proc, line: map[int]bool{}, lists: map[string]bool{}, namespace: mountsOf(proc, pid)}
+	for ok := true; ok && pid > 0 && !o.line[pid]; {
+		o.line[pid] = true
+		if list, given := visibleDevicesOf(proc, pid); given {
+			o.lists[list] = true
+		}
+		pid, ok = parentOf(proc, pid)
+	}
+	return o
+}
+
+// includes reports whether a process that was given these GPUs belongs to the task. One
+// beside this process's line, as a shell that was opened in the container, sees the same
+// mounts and was given the same. Tasks without a container share the mounts of the node,
+// so that the mounts alone are no sign.
+func (o ownTask) includes(pid int, list string) bool {
+	return o.line[pid] || o.lists[list] && o.namespace != "" && mountsOf(o.proc, pid) == o.namespace
+}
+
+// mountsOf names the mount namespace of a process; "" for one that cannot be read.
+func mountsOf(proc string, pid int) string {
+	name, _ := os.Readlink(filepath.Join(proc, strconv.Itoa(pid), "ns/mnt"))
+	return name
 }
 
 // hasDevices reports whether a process sees the driver at all.

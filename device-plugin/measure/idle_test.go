@@ -65,6 +65,56 @@ func TestVisibleTo(t *testing.T) {
 	}
 }
 
+// Who runs in a task or container was given its GPUs, and so were its other processes:
+// they are nobody else's. Who shares the mounts, or the GPUs, but not both is somebody else.
+func TestVisibleToOwnTask(t *testing.T) {
+	proc := t.TempDir()
+	for pid, p := range map[string]struct{ parent, mounts, given string }{
+		"10": {"1", "node", ""},         // the shim
+		"20": {"10", "task", "GPU-a"},   // the task's first process
+		"30": {"20", "task", ""},        // a shell that lost the variable
+		"40": {"30", "task", "GPU-b"},   // this process, which was told of another GPU
+		"41": {"20", "task", "GPU-a"},   // its neighbour in the task
+		"42": {"10", "task", "GPU-a"},   // entered the container from outside
+		"50": {"1", "node", "GPU-c"},    // a task without a container
+		"51": {"1", "another", "GPU-a"}, // another container with the same GPU
+		"52": {"20", "task", "GPU-d"},   // gives a process of its own one GPU more
+		"53": {"1", "unknown", "GPU-e"}, // no namespace can be read
+	} {
+		dir := filepath.Join(proc, pid)
+		if err := os.MkdirAll(filepath.Join(dir, "ns"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		err := os.WriteFile(filepath.Join(dir, "stat"), []byte(pid+" (sh) S "+p.parent+" 1 1"), 0o644)
+		if err == nil && p.given != "" {
+			err = os.WriteFile(filepath.Join(dir, "environ"), []byte("A=b\x00NVIDIA_VISIBLE_DEVICES="+p.given+"\x00"), 0o644)
+		}
+		if err == nil && p.mounts != "unknown" {
+			err = os.Symlink("mnt:["+p.mounts+"]", filepath.Join(dir, "ns/mnt"))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := []gpu.Device{{ID: "GPU-a"}, {ID: "GPU-b"}, {ID: "GPU-c"}, {ID: "GPU-d"}, {ID: "GPU-e"}}
+	seen := func() []string { return slices.Sorted(maps.Keys(visibleTo(proc, all))) }
+	if diff := cmp.Diff([]string{"GPU-a", "GPU-b", "GPU-c", "GPU-d", "GPU-e"}, seen()); diff != "" {
+		t.Errorf("from outside (-want +got)\n%s", diff)
+	}
+	if err := os.Symlink("40", filepath.Join(proc, "self")); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"GPU-a", "GPU-c", "GPU-d", "GPU-e"}, seen()); diff != "" {
+		t.Errorf("beside another container (-want +got)\n%s", diff)
+	}
+	if err := os.RemoveAll(filepath.Join(proc, "51")); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"GPU-c", "GPU-d", "GPU-e"}, seen()); diff != "" {
+		t.Errorf("alone (-want +got)\n%s", diff)
+	}
+}
+
 // Somebody's process keeps a GPU busy, whatever its memory and its environment
 // look like.
 func TestUses(t *testing.T) {
