@@ -50,6 +50,7 @@ type clairvoyantJob struct {
 // gangShape is what gangs share that fit in the same places.
 type gangShape struct {
 	gpus, member int
+	groups       string // of a gang of several task groups
 	class        pal.AppClass
 }
 
@@ -77,9 +78,12 @@ func (c Clairvoyant) Run() (Outcome, error) {
 	e := &clairvoyantEngine{Clairvoyant: c, use: newUsage(c.Cluster.NumGPUs())}
 	kinds := map[gangShape]*gangKind{}
 	for _, j := range c.Jobs {
-		g, shape := gangOf(j), gangShape{j.GPUs, max(1, j.MemberGPUs), j.Class}
+		g, shape := gangOf(j), gangShape{j.GPUs, max(1, j.MemberGPUs), "", j.Class}
+		if j.Groups != nil {
+			shape.groups = fmt.Sprint(j.Groups)
+		}
 		if _, ok := e.place(g); !ok {
-			return Outcome{}, fmt.Errorf("job %q needs %d GPUs, in members of %d, that the cluster does not have", j.ID, j.GPUs, max(1, j.MemberGPUs))
+			return Outcome{}, fmt.Errorf("job %q does not fit the empty cluster: it needs %s", j.ID, j.TaskGroups())
 		}
 		if kinds[shape] == nil {
 			kinds[shape] = &gangKind{gpus: j.GPUs}

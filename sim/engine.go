@@ -154,18 +154,14 @@ func (c Config) engine() (*engine, error) {
 	return e, nil
 }
 
-// gangOf is a job's gang: members of as many GPUs as belong together, the last
-// with what is left.
+// gangOf is a job's gang.
 func gangOf(j trace.Job) pal.Gang {
-	if j.MemberGPUs <= 1 {
+	if j.Groups == nil && j.MemberGPUs <= 1 {
 		return pal.SingleGPUs(j.ID, j.Class, j.GPUs)
 	}
 	g := pal.Gang{ID: j.ID, Class: j.Class}
-	if whole := j.GPUs / j.MemberGPUs; whole > 0 {
-		g.MemberSets = append(g.MemberSets, pal.MemberSet{Members: whole, GPUs: j.MemberGPUs})
-	}
-	if rest := j.GPUs % j.MemberGPUs; rest > 0 {
-		g.MemberSets = append(g.MemberSets, pal.MemberSet{Members: 1, GPUs: rest})
+	for _, group := range j.TaskGroups() {
+		g.MemberSets = append(g.MemberSets, pal.MemberSet{Members: group.Members, GPUs: group.GPUs})
 	}
 	return g
 }
@@ -239,8 +235,9 @@ func (e *engine) advance(at time.Duration) {
 
 func (e *engine) enqueue(i int) {
 	j := e.Jobs[i]
+	preemptible := e.Preemptible || j.Preemptible
 	q := queue.Job{ID: j.ID, Name: j.Name, Tenant: j.Tenant, Gang: e.jobs[i].gang, Submitted: e.now, Priority: j.Priority,
-		Preemptible: e.Preemptible, Migratable: e.Preemptible || e.Migratable, RestartCost: seconds(cmp.Or(e.RestartCostS, e.RestartS))}
+		Preemptible: preemptible, Migratable: preemptible || e.Migratable, RestartCost: seconds(cmp.Or(e.RestartCostS, e.RestartS))}
 	if e.Estimate != nil {
 		q.Estimate = e.Estimate(i, j)
 	}

@@ -33,7 +33,7 @@ func (t Trace) Elastic(seed uint64, e Elastic) Trace {
 			elastic = r.Float64() < e.Share
 			named[j.Name] = elastic
 		}
-		if !elastic || members < 2 || j.GPUs%per != 0 {
+		if !elastic || j.Groups != nil || j.LeastMembers > 0 || members < 2 || j.GPUs%per != 0 {
 			continue
 		}
 		j.LeastMembers = max(1, int(math.Round(float64(members)*e.Least)))

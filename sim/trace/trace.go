@@ -43,6 +43,9 @@ type Job struct {
 	// MemberGPUs is the number of GPUs that belong together on one node, the last
 	// member may have fewer; 0: any GPU may lie anywhere, as PAL sees jobs.
 	MemberGPUs int
+	// Groups are the task groups of a gang that has several, of GPUs in all; nil: GPUs
+	// and MemberGPUs say it.
+	Groups []Group
 	// SubmitS is the time of submission in seconds since the trace began.
 	SubmitS float64
 	// Iterations × IterTimeS is the work: seconds on GPUs of PM score 1 that
@@ -54,6 +57,8 @@ type Job struct {
 	DeadlineS float64
 	// Priority is as Nomad's: the higher goes first.
 	Priority int
+	// Preemptible jobs may be stopped, and started again later.
+	Preemptible bool
 	// Array is the array that it belongs to, "" for none, of which Parallel jobs run at a
 	// time.
 	Array    string
@@ -65,6 +70,30 @@ type Job struct {
 	Efficiency   float64
 	// EstimateS is the user's estimate of the work in seconds; 0: none.
 	EstimateS float64
+}
+
+// Group is a task group: members of so many GPUs each.
+type Group struct{ Members, GPUs int }
+
+// TaskGroups are the groups of the job's gang: Groups, or members of MemberGPUs, the last
+// with what is left.
+func (j Job) TaskGroups() []Group {
+	if j.Groups != nil {
+		return j.Groups
+	}
+	return inMembers(j.GPUs, max(1, j.MemberGPUs))
+}
+
+// inMembers divides GPUs into members of so many, and one with the rest.
+func inMembers(gpus, each int) []Group {
+	var groups []Group
+	if whole := gpus / each; whole > 0 {
+		groups = append(groups, Group{whole, each})
+	}
+	if rest := gpus % each; rest > 0 {
+		groups = append(groups, Group{1, rest})
+	}
+	return groups
 }
 
 // WorkS is how long the job runs, in seconds, on GPUs of PM score 1 that are
@@ -197,7 +226,7 @@ func (t Trace) Of(tenant string) Trace {
 func (t Trace) InTasks(gpus int) Trace {
 	t.Jobs = slices.Clone(t.Jobs)
 	for i := range t.Jobs {
-		t.Jobs[i].MemberGPUs = taskOf(t.Jobs[i].GPUs, gpus)
+		t.Jobs[i].MemberGPUs, t.Jobs[i].Groups = taskOf(t.Jobs[i].GPUs, gpus), nil
 	}
 	return t
 }
@@ -210,3 +239,6 @@ func taskOf(gang, most int) int {
 	}
 	return min(gang, most)
 }
+
+// String is the group as errors write it.
+func (g Group) String() string { return fmt.Sprintf("%d × %d GPUs", g.Members, g.GPUs) }
