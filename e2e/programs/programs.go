@@ -1,7 +1,10 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-package e2e_test
+// Package programs has programs that stand for those in the images of jobspecs/. They
+// train nothing, but fail where the real ones would: without GPUs, with arguments that
+// nobody filled in, and when ranks do not meet.
+package programs
 
 import (
 	"bufio"
@@ -15,25 +18,23 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
-	"testing"
 	"time"
-
-	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestMain puts programs on PATH that stand for those of the images in jobspecs/.
-// They train nothing, but fail where the real ones would: without GPUs, with
-// arguments that nobody filled in, and when ranks do not meet.
-func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){
-		"python":      func() { program(python) },
-		"torchrun":    func() { program(torchrun) },
+// FirstStep is called by rank 1 of a gang, after all ranks have met and before they take
+// their step. An error of it is a rank that fails.
+type FirstStep func() error
+
+// Commands are the programs by name. Each ends the process.
+func Commands(first FirstStep) map[string]func() {
+	return map[string]func(){
+		"python":      func() { program(func() error { return python(first) }) },
+		"torchrun":    func() { program(func() error { return torchrun(first) }) },
 		"vllm-openai": func() { program(vllm) },
-	})
+	}
 }
 
 func program(run func() error) {
@@ -63,7 +64,7 @@ func gpus() int {
 
 // python runs a script that takes rank and address from the environment, if there
 // are any.
-func python() error {
+func python(first FirstStep) error {
 	if os.Getenv("RANK") == "" {
 		return nil
 	}
@@ -75,11 +76,11 @@ func python() error {
 	if err != nil {
 		return err
 	}
-	return train(rank, world, net.JoinHostPort(os.Getenv("MASTER_ADDR"), os.Getenv("MASTER_PORT")))
+	return train(first, rank, world, net.JoinHostPort(os.Getenv("MASTER_ADDR"), os.Getenv("MASTER_PORT")))
 }
 
 // torchrun is one node of a static rendezvous.
-func torchrun() error {
+func torchrun(first FirstStep) error {
 	nodes := flag.Int("nnodes", 0, "")
 	rank := flag.Int("node_rank", -1, "")
 	local := flag.Int("nproc_per_node", 0, "")
@@ -89,21 +90,12 @@ func torchrun() error {
 	if *local != gpus() || flag.Arg(0) != "train.py" {
 		return fmt.Errorf("%d processes on %d GPUs, to run %q", *local, gpus(), flag.Args())
 	}
-	return train(*rank, *nodes, net.JoinHostPort(*address, *port))
-}
-
-// failOnce fails rank 1 of each job the first time. Tasks have the cluster's folder as
-// their TMPDIR.
-func failOnce(rank int) error {
-	if rank == 1 && os.Mkdir(filepath.Join(os.TempDir(), "failed-"+os.Getenv("NOMAD_JOB_ID")), 0o755) == nil {
-		return errors.New("rank 1 fails once")
-	}
-	return nil
+	return train(first, *rank, *nodes, net.JoinHostPort(*address, *port))
 }
 
 // train meets the other ranks at rank 0's address, takes one step, and ends when all
 // have taken it.
-func train(rank, world int, address string) error {
+func train(first FirstStep, rank, world int, address string) error {
 	if rank == 0 {
 		return lead(world, address)
 	}
@@ -117,8 +109,10 @@ func train(rank, world int, address string) error {
 	if _, err := in.ReadString('\n'); err != nil {
 		return fmt.Errorf("rank %d did not meet the others: %w", rank, err)
 	}
-	if err := failOnce(rank); err != nil {
-		return err
+	if rank == 1 {
+		if err := first(); err != nil {
+			return err
+		}
 	}
 	fmt.Fprintln(conn, "done")
 	if _, err := in.ReadString('\n'); err != nil {

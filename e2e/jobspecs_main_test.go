@@ -1,0 +1,29 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/nomad-pal/nomad-pal/e2e/programs"
+)
+
+// TestMain puts programs on PATH that stand for those of the images in jobspecs/.
+func TestMain(m *testing.M) {
+	testscript.Main(m, programs.Commands(failOnce))
+}
+
+// failOnce fails the first run of each job. Tasks have the cluster's folder as their
+// TMPDIR.
+func failOnce() error {
+	if os.Mkdir(filepath.Join(os.TempDir(), "failed-"+os.Getenv("NOMAD_JOB_ID")), 0o755) == nil {
+		return errors.New("rank 1 fails once")
+	}
+	return nil
+}
