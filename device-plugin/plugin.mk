@@ -14,5 +14,5 @@ conformance: ## Drive a device plugin binary through contract and faults: make c
 PLUGINS ?= $(BIN)/nomad-device-pal
 
 .PHONY: plugin-figures
-plugin-figures: build studies ## What the device plugin costs and how fast it is: make plugin-figures [PLUGINS=path,path]
-	$(STUDIES)/pluginfigures -plugins '$(PLUGINS)'
+plugin-figures: build studies ## What the device plugin costs and how fast it is: make plugin-figures [PLUGINS=path,path] [NVML=folder]
+	$(STUDIES)/pluginfigures -plugins '$(PLUGINS)' -nvml='$(NVML)'

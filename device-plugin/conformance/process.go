@@ -35,6 +35,7 @@ func Start(path string, env []string, log io.Writer) (*Process, error) {
 			base.PluginTypeDevice: &device.PluginDevice{},
 		},
 		Cmd:              cmd,
+		SkipHostEnv:      true, // it would come behind env, and win
 		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
 		Logger:           hclog.New(&hclog.LoggerOptions{Level: hclog.Debug, Output: log, DisableTime: true}),
 		SyncStdout:       io.Discard,

@@ -8,7 +8,6 @@ package nvml
 import (
 	"context"
 	"maps"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -19,11 +18,12 @@ import (
 )
 
 const (
-	// waitMS is how long NVML waits for an event at a time; the stream's end, and
-	// GPUs to register, are noticed after that. Go's runtime wakes some 60 times for
-	// each wait, before it leaves the thread alone: with 5 s that was a fifth of the
-	// plugin's wakeups at rest.
-	waitMS = 30000
+	// eventsEvery is the time between looks at NVML's queue of events, at whole multiples
+	// of it, when statistics are read as well: one wakeup does for both. NVML could wait
+	// instead. That would save a second, where Nomad's client sends changes every five, and
+	// would hold a thread of this process and keep the driver from being closed. How it
+	// waits is the library's affair: one that polls woke this process 100 times a second.
+	eventsEvery = time.Second
 	// retryAfter is the pause after a failed wait or registration.
 	retryAfter = time.Second
 	// wholeGPU is the instance number of an event that concerns all of a GPU.
@@ -33,15 +33,12 @@ const (
 		nvml.EventTypeGpuUnavailableError | nvml.EventTypeDramRetirementFailure | nvml.EventTypeFatalPoisonError
 )
 
-// Events waits for NVML events until ctx ends. It keeps an operating system
-// thread of its own, because NVML's wait blocks it.
+// Events delivers NVML events until ctx ends.
 func (b *Backend) Events(ctx context.Context, out chan<- gpu.Event) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	var w watch
 	defer func() { b.free(&w) }()
 	for ctx.Err() == nil {
-		e, ok, pause := b.wait(&w)
+		e, ok, pause := b.poll(&w)
 		if ok {
 			select {
 			case out <- e:
@@ -65,9 +62,9 @@ type watch struct {
 	inUse bool   // a call that hangs may still use the set: it is never freed
 }
 
-// wait waits once. ok says that there is an event; pause is how long to leave
-// the driver alone first.
-func (b *Backend) wait(w *watch) (e gpu.Event, ok bool, pause time.Duration) {
+// poll takes the next event from the queue. ok reports whether there is one; pause is how
+// long to leave the driver alone.
+func (b *Backend) poll(w *watch) (e gpu.Event, ok bool, pause time.Duration) {
 	b.conn.RLock()
 	defer b.conn.RUnlock()
 	gpus := b.registered()
@@ -80,12 +77,12 @@ func (b *Backend) wait(w *watch) (e gpu.Event, ok bool, pause time.Duration) {
 			return gpu.Event{}, false, retryAfter
 		}
 	}
-	data, ret := w.set.Wait(b.waitMS)
+	data, ret := w.set.Wait(0)
 	switch ret {
 	case nvml.SUCCESS:
 		return b.event(data, gpus), true, 0
 	case nvml.ERROR_TIMEOUT:
-		return gpu.Event{}, false, 0
+		return gpu.Event{}, false, gpu.UntilTick(time.Now(), b.eventsEvery)
 	default: // a lost GPU, or the driver went away: have it scanned, and go easy
 		b.drop(w)
 		return gpu.Event{}, true, retryAfter

@@ -57,7 +57,7 @@ func open(t *testing.T, state nvmltest.State) *node {
 		t.Skip("gcc is not installed: no library to play the driver")
 	}
 	n := &node{t: t, state: state, Backend: Open(Options{Library: library, GPM: true, Root: sysRoot(t)})}
-	n.within, n.waitMS = time.Second, 200
+	n.within, n.eventsEvery = time.Second, 10*time.Millisecond
 	n.write()
 	t.Cleanup(func() {
 		n.state = nvmltest.State{} // nothing hangs any more
@@ -431,7 +431,7 @@ func TestTrafficWithoutGPM(t *testing.T) {
 }
 
 // Whoever configures the plugin again, or ends a command, does not wait for a driver
-// that hangs, nor for one that waits for events.
+// that hangs.
 func TestCloseWaitsForNoCall(t *testing.T) {
 	n := open(t, nvmltest.H200(1))
 	n.scan()
@@ -696,12 +696,12 @@ func (c *setCounter) EventSetCreate() (nvml.EventSet, nvml.Return) {
 func TestEventSetEndsWithNVML(t *testing.T) {
 	n := open(t, nvmltest.H200(1))
 	c := &setCounter{Interface: n.lib}
-	n.lib, n.waitMS = c, 1
+	n.lib = c
 	var w watch
 	for want := 1; want <= 2; want++ {
 		n.scan()
-		n.wait(&w)
-		n.wait(&w)
+		n.poll(&w)
+		n.poll(&w)
 		if c.sets != want {
 			t.Errorf("%d event sets after %d initialisations", c.sets, want)
 		}
@@ -808,7 +808,7 @@ func TestOldDriver(t *testing.T) {
 	if *s.TemperatureC != 31 || s.EnergyJ != nil || s.Throttle != nil {
 		t.Errorf("sample %+v", s)
 	}
-	if e, ok, pause := n.wait(&watch{}); ok || pause == 0 {
+	if e, ok, pause := n.poll(&watch{}); ok || pause == 0 {
 		t.Errorf("a driver without events: %+v, pause %v", e, pause)
 	}
 }

@@ -6,6 +6,7 @@
 package nvml
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -155,16 +157,17 @@ func TestGPUThatIsNotListedAnyMore(t *testing.T) {
 	}
 }
 
-// While a GPU is lost every wait for events may fail. Each event set holds files open,
-// and a process has only so many.
-func TestWaitsThatFailLeaveNoEventSets(t *testing.T) {
+// withEvents is a scanned backend over a machine whose event sets wait so, and the numbers
+// of sets that were made and freed.
+func withEvents(t *testing.T, wait func(ms uint32) nvml.Return) (b *Backend, made, freed *int) {
+	t.Helper()
 	s := dgxa100.New()
-	made, freed := 0, 0
+	made, freed = new(int), new(int)
 	s.EventSetCreateFunc = func() (nvml.EventSet, nvml.Return) {
-		made++
+		*made++
 		return &mock.EventSet{
-			FreeFunc: func() nvml.Return { freed++; return nvml.SUCCESS },
-			WaitFunc: func(uint32) (nvml.EventData, nvml.Return) { return nvml.EventData{}, nvml.ERROR_GPU_IS_LOST },
+			FreeFunc: func() nvml.Return { *freed++; return nvml.SUCCESS },
+			WaitFunc: func(ms uint32) (nvml.EventData, nvml.Return) { return nvml.EventData{}, wait(ms) },
 		}, nvml.SUCCESS
 	}
 	for _, d := range s.Devices {
@@ -172,7 +175,7 @@ func TestWaitsThatFailLeaveNoEventSets(t *testing.T) {
 		d.GetSupportedEventTypesFunc = func() (uint64, nvml.Return) { return nvml.EventTypeXidCriticalError, nvml.SUCCESS }
 		d.RegisterEventsFunc = func(uint64, nvml.EventSet) nvml.Return { return nvml.SUCCESS }
 	}
-	b, _ := over(t, s)
+	b, _ = over(t, s)
 	known := b.lookup
 	b.lookup = func(symbol string) error {
 		if symbol == "nvmlEventSetWait_v2" { // of the set, which the mock's functions do not name
@@ -183,16 +186,42 @@ func TestWaitsThatFailLeaveNoEventSets(t *testing.T) {
 	if _, err := b.Scan(); err != nil {
 		t.Fatal(err)
 	}
+	return b, made, freed
+}
+
+// While a GPU is lost every look for events may fail. Each event set holds files open,
+// and a process has only so many.
+func TestWaitsThatFailLeaveNoEventSets(t *testing.T) {
+	b, made, freed := withEvents(t, func(uint32) nvml.Return { return nvml.ERROR_GPU_IS_LOST })
 	var w watch
 	for range 100 {
-		if _, ok, pause := b.wait(&w); !ok || pause == 0 {
-			t.Fatalf("a wait that fails: scan %v, pause %s", ok, pause)
+		if _, ok, pause := b.poll(&w); !ok || pause == 0 {
+			t.Fatalf("a look that fails: scan %v, pause %s", ok, pause)
 		}
 	}
 	b.free(&w)
-	if made != 100 || freed != made {
-		t.Errorf("%d event sets made, %d freed; want 100 and 100", made, freed)
+	if *made != 100 || *freed != *made {
+		t.Errorf("%d event sets made, %d freed; want 100 and 100", *made, *freed)
 	}
+}
+
+// NVML is never asked to wait: how often a wait wakes this process is the library's
+// affair, and the driver cannot be closed meanwhile.
+func TestEventsAreLookedForOnceASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		looks, longest := 0, uint32(0)
+		b, _, _ := withEvents(t, func(ms uint32) nvml.Return {
+			looks, longest = looks+1, max(longest, ms)
+			return nvml.ERROR_TIMEOUT
+		})
+		time.Sleep(300 * time.Millisecond) // the plugin starts at any time
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		b.Events(ctx, make(chan gpu.Event))
+		if looks < 60 || looks > 62 || longest > 0 {
+			t.Errorf("%d looks in a minute, which wait for up to %d ms; want one a second and no wait", looks, longest)
+		}
+	})
 }
 
 // A driver that was reloaded needs NVML initialised again.

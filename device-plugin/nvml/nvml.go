@@ -37,9 +37,8 @@ type Backend struct {
 	// it is called; nil when there is nothing to load.
 	check func() error
 	// within is how long the calls for one GPU may take, lateWithin to count in the next
-	// scan, waitMS how long NVML waits for an event.
-	within, lateWithin time.Duration
-	waitMS             uint32
+	// scan, eventsEvery the time between looks for events.
+	within, lateWithin, eventsEvery time.Duration
 
 	// conn is held for reading around every use of the library, for writing
 	// while it is initialised or shut down.
@@ -82,14 +81,14 @@ func Open(o Options) *Backend {
 
 func newBackend(o Options, lib nvml.Interface, lookup func(string) error) *Backend {
 	return &Backend{
-		opts: o, lib: lib, lookup: lookup, within: answerWithin, lateWithin: lateWithin, waitMS: waitMS,
+		opts: o, lib: lib, lookup: lookup, within: answerWithin, lateWithin: lateWithin, eventsEvery: eventsEvery,
 		known: map[string]found{}, handles: map[string]handle{}, physical: map[string]nvml.Device{},
 		gpm: map[string]*gpmState{}, counters: map[string]growth{}, listing: map[string]bool{},
 	}
 }
 
 // Close shuts NVML down once the calls that run have returned. It does not wait for
-// them: one waits for events, and one may hang with the driver.
+// them: one may hang with the driver.
 func (b *Backend) Close() {
 	if b.conn.TryLock() {
 		defer b.conn.Unlock()
@@ -152,8 +151,7 @@ func (b *Backend) connected(load string) bool {
 	return b.up && load == b.load
 }
 
-// Disconnect shuts NVML down once the calls that run have returned; one waits for events,
-// for up to half a minute.
+// Disconnect shuts NVML down once the calls that run have returned.
 func (b *Backend) Disconnect() {
 	b.conn.Lock()
 	defer b.conn.Unlock()

@@ -4,9 +4,10 @@
 // Command pluginfigures measures what a device plugin costs and how fast it is,
 // over its real handshake and a library without a driver that plays 8 H200s:
 //
-//	make plugin-figures [PLUGINS=path,path]
+//	make plugin-figures [PLUGINS=path,path] [NVML=folder]
 //
-// With a Nomad at hand it also measures how long a fault takes to reach Nomad's
+// NVML names the folder of another libnvidia-ml.so.1, whose driver the plugins see then;
+// what only our own library can play, faults, is left out. With a Nomad at hand it also measures how long a fault takes to reach Nomad's
 // server. Several binaries are put side by side.
 package main
 
@@ -42,6 +43,7 @@ func main() {
 	plugins := flag.String("plugins", "", "plugin binaries, separated by commas")
 	idle := flag.Duration("idle", 30*time.Second, "how long to watch the idle plugin")
 	nomad := flag.Bool("nomad", true, "measure up to Nomad's server as well")
+	nvml := flag.String("nvml", "", "folder of another libnvidia-ml.so.1 to measure over")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -49,9 +51,19 @@ func main() {
 		fmt.Fprintln(os.Stderr, "pluginfigures: -plugins is needed")
 		os.Exit(2)
 	}
-	fmt.Printf("%d emulated H200s behind a libnvidia-ml.so.1 without a driver; statistics every second; fingerprint_period 1s, at rest 1m\n\n", gpus)
+	if *nvml == "" {
+		fmt.Printf("%d emulated H200s behind a libnvidia-ml.so.1 without a driver; statistics every second; fingerprint_period 1s, at rest 1m\n\n", gpus)
+	} else {
+		fmt.Printf("libnvidia-ml.so.1 of %s; statistics every second; fingerprint_period 1m\n\n", *nvml)
+	}
 	for _, path := range strings.Split(*plugins, ",") {
-		if err := figures(ctx, path, *idle, *nomad); err != nil {
+		var err error
+		if *nvml == "" {
+			err = figures(ctx, path, *idle, *nomad)
+		} else {
+			err = elsewhere(ctx, path, *nvml, *idle)
+		}
+		if err != nil {
 			fmt.Fprintf(os.Stderr, "pluginfigures: %s: %v\n", path, err)
 			os.Exit(1)
 		}
@@ -75,7 +87,7 @@ func figures(ctx context.Context, path string, idle time.Duration, nomad bool) e
 	}
 	fmt.Println(filepath.Base(path))
 	fmt.Printf("  binary size                                   %8.1f MB\n", float64(st.Size())/1e6)
-	w := &world{dir: dir, state: nvmltest.H200(gpus), path: lib + ".state", binary: path}
+	w := &world{dir: dir, state: nvmltest.H200(gpus), path: lib + ".state", binary: path, libraries: dir}
 	if err := w.measure(ctx, idle); err != nil {
 		return err
 	}
@@ -90,9 +102,26 @@ func figures(ctx context.Context, path string, idle time.Duration, nomad bool) e
 	return nil
 }
 
+// elsewhere prints what can be measured over a library that is not ours.
+func elsewhere(ctx context.Context, path, nvml string, idle time.Duration) error {
+	dir, err := os.MkdirTemp("", "figures")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	fmt.Println(filepath.Base(path))
+	w := &world{dir: dir, binary: path, libraries: nvml}
+	if err := w.watch(ctx, "rest", idle); err != nil {
+		return err
+	}
+	fmt.Println()
+	return nil
+}
+
 // world is one plugin and the driver that it sees.
 type world struct {
 	dir, path, binary string
+	libraries         string // folder of libnvidia-ml.so.1
 	state             nvmltest.State
 	keepsState        bool // it has the key state_dir
 	*conformance.Process
@@ -120,20 +149,11 @@ func (w *world) measure(ctx context.Context, idle time.Duration) error {
 		return err
 	}
 	begin := time.Now()
-	p, err := conformance.Start(w.binary, []string{"LD_LIBRARY_PATH=" + w.dir}, io.Discard)
+	p, err := w.start(config, "state")
 	if err != nil {
 		return err
 	}
 	defer p.Stop()
-	w.Process = p
-	schema, err := p.Base.ConfigSchema()
-	if err != nil {
-		return err
-	}
-	_, w.keepsState = schema.GetObject().GetAttributes()["state_dir"]
-	if err := p.Configure(w.ownState(config, "state")); err != nil {
-		return err
-	}
 	fmt.Printf("  start, handshake and config                   %8.0f ms\n", ms(time.Since(begin)))
 	begin = time.Now()
 	if w.stream, err = p.Device.Fingerprint(ctx); err != nil {
@@ -192,23 +212,44 @@ func (w *world) atRest(ctx context.Context, r rest, idle time.Duration) error {
 	if err := w.state.Write(w.path); err != nil {
 		return err
 	}
-	p, err := conformance.Start(w.binary, []string{"LD_LIBRARY_PATH=" + w.dir}, io.Discard)
+	fmt.Printf("  at rest for %.0f s, %s\n", idle.Seconds(), r.name)
+	return w.watch(ctx, fmt.Sprintf("rest-%t-%s", r.noGPM, r.call), idle)
+}
+
+// watch starts the plugin and watches it at rest.
+func (w *world) watch(ctx context.Context, state string, idle time.Duration) error {
+	p, err := w.start(restConfig, state)
 	if err != nil {
 		return err
 	}
 	defer p.Stop()
-	w.Process = p
-	if err := p.Configure(w.ownState(restConfig, fmt.Sprintf("rest-%t-%s", r.noGPM, r.call))); err != nil {
-		return err
-	}
 	if w.stream, err = p.Device.Fingerprint(ctx); err != nil {
 		return err
 	}
 	if _, err := w.next(ctx); err != nil {
 		return err
 	}
-	fmt.Printf("  at rest for %.0f s, %s\n", idle.Seconds(), r.name)
 	return w.idle(ctx, idle)
+}
+
+// start starts the plugin with a config, and a state of its own.
+func (w *world) start(config, state string) (*conformance.Process, error) {
+	p, err := conformance.Start(w.binary, []string{"LD_LIBRARY_PATH=" + w.libraries}, io.Discard)
+	if err != nil {
+		return nil, err
+	}
+	w.Process = p
+	schema, err := p.Base.ConfigSchema()
+	if err != nil {
+		p.Stop()
+		return nil, err
+	}
+	_, w.keepsState = schema.GetObject().GetAttributes()["state_dir"]
+	if err := p.Configure(w.ownState(config, state)); err != nil {
+		p.Stop()
+		return nil, err
+	}
+	return p, nil
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -111,7 +111,7 @@ func releaseCommand(ui cli.Ui) *command {
   The driver resets no GPU, and switches no MIG mode, while a program uses it.
   The running plugin calls all GPUs of the node unhealthy ("released"), ends
   measurements and closes NVML. Running tasks go on; Nomad starts none on GPUs.
-  The command returns once the driver is closed, mostly within half a minute.
+  The command returns once the driver is closed, mostly within seconds.
   The plugin opens it again when the time is over, or on resume, also after a
   restart.
 
