@@ -41,6 +41,7 @@ func (s *session) finish(r *childReady, ws []Window, rs []reading) {
 		s.warn("class A: %s did not reach the power cap: it says little about a workload that does", r.Kernel)
 	}
 	s.result.Apps = append(s.result.Apps, a)
+	s.tell("class " + string(r.Class))
 }
 
 func (s *session) warn(format string, args ...any) {

@@ -265,9 +265,6 @@ func (r *record) accept(res Result, id identity) map[pal.AppClass]profile.DriftE
 			return nil
 		}
 		r.Failures++
-		if !ok && r.Problem == "" {
-			r.Problem = "no class could be measured"
-		}
 		return nil
 	}
 	if r.Identity != id || r.Key != m.Key {

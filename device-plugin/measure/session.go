@@ -94,6 +94,7 @@ type Progress struct {
 	Doing string        // "warming up", "class A", …
 	Done  time.Duration // of the session
 	Limit time.Duration // at which it ends
+	Apps  []App         // what has been measured
 }
 
 // session is one GPU's measuring, in progress.
@@ -133,6 +134,9 @@ func (r Runner) Session(ctx context.Context, t Target, p Plan, progress func(Pro
 	for s.fallBack(err) {
 		err = s.run(ctx)
 	}
+	if err == nil {
+		err = s.missing()
+	}
 	if err != nil {
 		s.result.Partial = true
 		s.result.Problem, s.result.refused = err.Error(), isRefused(err)
@@ -152,6 +156,29 @@ func newSession(r Runner, t Target, p Plan, progress func(Progress)) *session {
 		s.result.PowerW = *d.PowerLimitW
 	}
 	return s
+}
+
+// missing is why a session that ran to its end is not whole: nothing was measured, or not
+// class A, which is what jobs ask for first.
+func (s *session) missing() error {
+	if len(s.result.Apps) == 0 {
+		return fmt.Errorf("no class could be measured%s", s.said("class "))
+	}
+	measured := func(a App) bool { return a.App == pal.ClassA }
+	if slices.Contains(s.plan.Classes, pal.ClassA) && !slices.ContainsFunc(s.result.Apps, measured) {
+		return fmt.Errorf("class A could not be measured%s", s.said("class A: "))
+	}
+	return nil
+}
+
+// said is the last warning of this kind, for an error.
+func (s *session) said(prefix string) string {
+	for _, w := range slices.Backward(s.result.Warnings) {
+		if rest, ok := strings.CutPrefix(w, prefix); ok {
+			return ": " + rest
+		}
+	}
+	return ""
 }
 
 // errCompiler marks a kernel that the driver's compiler did not get done with.
@@ -281,7 +308,8 @@ func (s *session) key() string {
 
 func (s *session) tell(doing string) {
 	if s.progress != nil {
-		s.progress(Progress{GPU: s.target.Device.ID, Doing: doing, Done: time.Since(s.begun), Limit: s.plan.Limit})
+		s.progress(Progress{GPU: s.target.Device.ID, Doing: doing, Done: time.Since(s.begun), Limit: s.plan.Limit,
+			Apps: slices.Clip(s.result.Apps)})
 	}
 }
 

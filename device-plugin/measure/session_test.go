@@ -223,6 +223,30 @@ func TestImplausiblyFastIsRefused(t *testing.T) {
 	}
 }
 
+// Without class A a session is not whole, and the next one is not a week away. Another
+// class that is not believed costs nothing.
+func TestSessionWithoutClassA(t *testing.T) {
+	t.Parallel()
+	session := func(setting string) Result {
+		return newFake(t, setting).Session(context.Background(), target(0), quick(), nil)
+	}
+	r := session("rate.pal_wgmma=9e15")
+	if want := "class A could not be measured: "; !r.Partial || !strings.HasPrefix(r.Problem, want) || !strings.Contains(r.Problem, "not plausible") {
+		t.Errorf("partial %v, %q; want %q and why", r.Partial, r.Problem, want)
+	}
+	if r := session("rate.pal_triad=9e12"); r.Partial || len(r.Apps) == 0 || r.Apps[0].App != pal.ClassA {
+		t.Errorf("without class C: partial %v %q, %d classes", r.Partial, r.Problem, len(r.Apps))
+	}
+	s, now := DefaultSchedule(), time.Now()
+	rec := record{}
+	r.Started = now
+	rec.accept(r, identity{})
+	idle := condition{healthy: true, idleSince: now.Add(-time.Hour)}
+	if wait := s.due(now.Add(s.Gap+time.Minute), rec, identity{}, idle); wait != "" {
+		t.Errorf("%s after a session without class A: %s; want another", s.Gap+time.Minute, wait)
+	}
+}
+
 // A GPU too noisy for the bound is measured until its time is up, and says so.
 func TestTimeLimitEndsANoisySession(t *testing.T) {
 	t.Parallel()
