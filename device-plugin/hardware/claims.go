@@ -36,7 +36,7 @@ var shares = map[string][2]float64{
 func Claims(r Record) []Claim {
 	var out []Claim
 	for _, check := range []func(Record) Claim{
-		stepsDone, nvmlAgrees, idleIsIdle, compiles, strongest, powerCapped, unitTimes, peakShares, repeats, sumsAgree,
+		stepsDone, nvmlAgrees, idleIsIdle, kernelsRun, compiles, strongest, powerCapped, unitTimes, peakShares, repeats, sumsAgree,
 		warmsUp, sessionTime, sleeps, jobSeen, aborts, faultsSaid, eventsArrive,
 	} {
 		out = append(out, check(r))
@@ -77,10 +77,15 @@ func (t *tally) claim(text, found string, args ...any) Claim {
 
 func stepsDone(r Record) Claim {
 	var t tally
+	left := 0
 	for _, s := range r.Steps {
+		if s.LeftOut != "" {
+			left++
+			continue
+		}
 		t.see(0, s.Problem != "", "%s: %s", s.Name, s.Problem)
 	}
-	return t.claim("every step can be done", "%d steps", t.n)
+	return t.claim("every step can be done", "%d steps; %d were left out", t.n, left)
 }
 
 func nvmlAgrees(r Record) Claim {
@@ -117,6 +122,21 @@ func runs(r Record, each func(k KernelRuns, run KernelRun)) {
 	}
 }
 
+// kernelsRun counts failed runs: the other claims about kernels know good ones only.
+func kernelsRun(r Record) Claim {
+	var t tally
+	for _, k := range r.Kernels {
+		failed, last := 0, ""
+		for _, run := range k.Runs {
+			if run.Problem != "" {
+				failed, last = failed+1, run.Problem
+			}
+		}
+		t.see(0, failed > 0, "%s on %s: %d of %d runs failed: %s", k.Kernel, short(k.GPU), failed, len(k.Runs), last)
+	}
+	return t.claim("every kernel runs, each time", "%d kernels on GPUs", t.n)
+}
+
 func compiles(r Record) Claim {
 	var t tally
 	runs(r, func(k KernelRuns, run KernelRun) {
@@ -127,11 +147,15 @@ func compiles(r Record) Claim {
 }
 
 func strongest(r Record) Claim {
-	t := tally{n: len(r.Session)}
+	var t tally
+	want := map[string]string{}
+	for _, d := range r.GPUs {
+		want[d.ID] = measure.Variants(d)[0].Kernel
+	}
 	for _, s := range r.Session {
-		for _, w := range s.Warnings {
-			if strings.HasPrefix(w, "compiling ") {
-				t.see(0, true, "%s: %s", short(s.GPU), w)
+		for _, a := range s.Apps {
+			if best := want[s.GPU]; a.App == pal.ClassA && best != "" {
+				t.see(0, a.Kernel != best, "%s: %s ran, not %s: %s", short(s.GPU), a.Kernel, best, strings.Join(s.Warnings, "; "))
 			}
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -24,12 +26,13 @@ func asClaimed() Record {
 	soon := 0.02
 	run := KernelRun{Ms: 80, Rate: 780, Share: 0.8, Sum: "a", CompileSeconds: 0.3}
 	return Record{
-		Steps:   []Step{{Name: "scan"}},
+		Steps:   []Step{{Name: "scan"}, {Name: "soak", LeftOut: "needs about 5:03"}},
+		GPUs:    []gpu.Device{{ID: "GPU-1", ComputeMajor: 9}},
 		Idle:    map[string]gpu.Sample{"GPU-1": {MemoryUsedMiB: new(int64(4))}},
 		SMI:     &SMI{Compared: 10},
 		Kernels: []KernelRuns{{GPU: "GPU-1", Model: "M", Kernel: "wgmma1", Runs: []KernelRun{run, run, run}}},
 		Session: []measure.Result{{GPU: "GPU-1", Seconds: 120, CPUSeconds: 1, Warmup: &measure.Warmup{Seconds: 30, Steady: true},
-			Apps: []measure.App{{App: pal.ClassA, Ms: 80, LimitedBy: measure.LimitPower}}}},
+			Apps: []measure.App{{App: pal.ClassA, Kernel: "wgmma1", Ms: 80, LimitedBy: measure.LimitPower}}}},
 		Beside: &Beside{GPU: "GPU-1", Watched: true, Seen: "process 1", AbortSeconds: 0.5},
 		Faults: []FaultTried{{Name: "x", Said: "no GPU here", Want: "no GPU"}, {Name: "y", Said: "z", WaitedFor: true, Xid: 31, EventSeconds: &soon}},
 	}
@@ -52,8 +55,9 @@ func TestClaims(t *testing.T) {
 		"every step":              func(r *Record) { r.Steps[0].Problem = "no answer" },
 		"our scan":                func(r *Record) { r.SMI.Differ = []Mismatch{{"GPU-1", "name", "a", "b"}} },
 		"an idle GPU":             func(r *Record) { r.Idle["GPU-1"] = gpu.Sample{MemoryUsedMiB: new(int64(2000))} },
+		"every kernel runs":       func(r *Record) { r.Kernels[0].Runs[0] = KernelRun{Problem: "lost"} },
 		"the driver compiles":     func(r *Record) { r.Kernels[0].Runs[1].CompileSeconds = 27 },
-		"the strongest kernel":    func(r *Record) { r.Session[0].Warnings = []string{`compiling kernel "wgmma1": it hung`} },
+		"the strongest kernel":    func(r *Record) { r.Session[0].Apps[0].Kernel = "mma1" },
 		"class A is limited":      func(r *Record) { r.Session[0].Apps[0].LimitedBy = measure.LimitNone },
 		"a unit of work":          func(r *Record) { r.Session[0].Apps[0].Ms = 300 },
 		"rates are a plausible":   func(r *Record) { r.Kernels[0].Runs[2].Share = 4.18 },
@@ -85,20 +89,80 @@ func TestClaims(t *testing.T) {
 // A step that hangs is left behind, and what it says later does not count.
 func TestHungStepIsLeftBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &run{Options: Options{Say: io.Discard}}
+		r := &run{Options: Options{Say: io.Discard, Budget: 10 * time.Minute, Out: filepath.Join(t.TempDir(), "out")}}
 		over := make(chan struct{})
-		r.step(t.Context(), step{"hung", time.Minute, func(context.Context) (found, error) {
+		r.step(t.Context(), step{name: "hung", takes: 15 * time.Second, do: func(_ context.Context, k keep) error {
 			<-over
-			return func(rec *Record) { rec.Driver = "late" }, nil
+			k(func(rec *Record) { rec.Driver = "late" }, "late")
+			return nil
 		}})
-		r.step(t.Context(), step{"next", time.Minute, func(context.Context) (found, error) {
-			return func(rec *Record) { rec.Node = "here" }, errors.New("in part")
+		r.step(t.Context(), step{name: "next", do: func(_ context.Context, k keep) error {
+			k(func(rec *Record) { rec.Node = "here" }, "")
+			return errors.New("in part")
 		}})
 		close(over)
 		synctest.Wait()
-		want := []Step{{"hung", 65, "no answer: context deadline exceeded"}, {"next", 0, "in part"}}
+		want := []Step{{Name: "hung", Seconds: 65, Problem: "no answer: context deadline exceeded"}, {Name: "next", Problem: "in part"}}
 		if diff := cmp.Diff(want, r.record.Steps); diff != "" || r.record.Driver != "" || r.record.Node != "here" {
 			t.Errorf("driver %q, node %q; steps (-want +got)\n%s", r.record.Driver, r.record.Node, diff)
 		}
 	})
+}
+
+// What matters most comes first, and the plan is no longer than its budget, whatever that is.
+func TestPlanFitsItsBudget(t *testing.T) {
+	for budget := 10 * time.Second; budget < time.Hour; budget += 7 * time.Second {
+		o := Options{Budget: budget, Runs: 10, Faults: true, Pace: PaceFor(budget)}
+		end, taken := 0.0, map[string]bool{}
+		for _, p := range o.Plan() {
+			if p.LeftOut != "" {
+				continue
+			}
+			if math.Abs(p.At-end) > 0.001 {
+				t.Fatalf("%s: %s begins at %v s, want %v", budget, p.Name, p.At, end)
+			}
+			end += p.Takes
+			taken[p.Name] = true
+		}
+		if end > budget.Seconds()+0.001 {
+			t.Errorf("a plan of %v s for %s", end, budget)
+		}
+		for less, more := range map[string]string{"kernels, run 1 of 10": "class rates", "kernels, run 2 of 10": "kernels, run 1 of 10", "class rates": "scan"} {
+			if taken[less] && !taken[more] {
+				t.Errorf("%s: time for %s, none for %s", budget, less, more)
+			}
+		}
+		if budget >= 8*time.Minute && !(taken["kernels, run 3 of 10"] && taken["soak"] && taken["faults"]) {
+			t.Errorf("%s is not enough for %v", budget, taken)
+		}
+	}
+}
+
+// A figure belongs to the kernel that gave it.
+func TestFigureOfAnotherKernel(t *testing.T) {
+	res := measure.Result{Warnings: []string{`compiling kernel "wgmma1": it hung`}, Apps: []measure.App{{App: pal.ClassA, Kernel: "mma1", Ms: 80, Rate: 500}}}
+	if run := kernelRun("wgmma1", res); run.Rate != 0 || run.Problem != `mma1 ran in its place: compiling kernel "wgmma1": it hung` {
+		t.Errorf("%+v", run)
+	}
+	if run := kernelRun("mma1", res); run.Rate != 500 || run.Problem != "" {
+		t.Errorf("%+v", run)
+	}
+}
+
+// The curve is the means of five seconds each, from the first on.
+func TestSoakCurve(t *testing.T) {
+	res := measure.Result{GPU: "GPU-1", Apps: []measure.App{{Kernel: "wgmma1"}}}
+	for i := range 41 { // half a second each
+		temp := float64(40 + i)
+		res.Apps[0].Windows = append(res.Apps[0].Windows, measure.Window{Ms: 100, Units: 5, TempC: &temp})
+	}
+	s := soakOf(res)
+	if len(s.Points) != 4 || s.Kernel != "wgmma1" {
+		t.Fatalf("%+v", s)
+	}
+	for i, want := range []float64{44.5, 54.5, 64.5, 74.5} {
+		if p := s.Points[i]; p.Seconds != 5*float64(i+1) || p.Ms != 100 || *p.TempC != want || p.PowerW != nil {
+			t.Errorf("%+v, %v °C; want %v °C", p, *p.TempC, want)
+		}
+	}
 }

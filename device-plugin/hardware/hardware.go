@@ -5,6 +5,7 @@ package hardware
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
@@ -35,37 +37,14 @@ type Options struct {
 	Version string
 	NVML    string // libraries
 	CUDA    string
-	Out     string // the files' name, without extension
-	Runs    int    // of each kernel
-	Faults  bool   // also cause faults, one of which the kernel's log shows as an Xid
+	Out     string        // the files' name, without extension
+	Budget  time.Duration // for all of it
+	Runs    int           // of each kernel, at most
+	Faults  bool          // also cause faults, one of which the kernel's log shows as an Xid
+	Force   bool          // also measure GPUs that are in use
 	Pace    Pace
 	Open    func(library string) Backend
-	Say     io.Writer // progress
-}
-
-// Pace is how long things take.
-type Pace struct {
-	First, Next time.Duration // warm-up of a kernel's first run, and of those that follow
-	Kernel      time.Duration // a run of a kernel after that, at most
-	Job         time.Duration // the job that runs beside measurements
-	Event       time.Duration // to wait for an event
-	Quick       bool          // too short for figures
-	Session     measure.Plan  // the whole measurement
-}
-
-// DefaultPace takes about a quarter of an hour.
-func DefaultPace() Pace {
-	return Pace{First: 20 * time.Second, Next: 2 * time.Second, Kernel: 6 * time.Second, Job: 10 * time.Second,
-		Event: 10 * time.Second, Session: measure.DefaultPlan()}
-}
-
-// QuickPace shows that everything runs, in a minute or two. Its figures are
-// worth little.
-func QuickPace() Pace {
-	p := Pace{First: time.Second, Next: 200 * time.Millisecond, Kernel: 2 * time.Second, Job: 2 * time.Second,
-		Event: 5 * time.Second, Quick: true, Session: measure.DefaultPlan()}
-	p.Session.Limit, p.Session.Warmup = 10*time.Second, 2*time.Second
-	return p
+	Say     io.Writer // progress; it is kept in a file as well
 }
 
 // run is a run in progress.
@@ -73,95 +52,133 @@ type run struct {
 	Options
 	backend Backend
 	runner  measure.Runner
-	record  Record
-	usable  []gpu.Device // idle ones that can be measured
+	begun   time.Time
+	usable  []gpu.Device // those that are measured
+
+	mu     sync.Mutex // guards what follows, as a step that hangs may go on
+	record Record
+	failed error // of writing
 }
 
-// found is what a step adds to the record.
-type found func(*Record)
+// keep takes a result into the record, writes the files and then reports it in one line:
+// whoever kills the process loses nothing that was reported. What comes after its step is
+// dropped.
+type keep func(add func(*Record), format string, args ...any)
 
-// Run takes all steps and writes the record as JSON and as a page, whole after
-// each step. It ends early with ctx.
+// Run takes the steps that fit into the budget, and writes what they find as it comes: as
+// JSON, as a page, and what it reports as a log. It ends early with ctx, and that is no
+// error: what it has is whole.
 func (o Options) Run(ctx context.Context) (Record, error) {
-	r := &run{Options: o, backend: o.Open(o.NVML)}
-	r.runner = measure.Runner{Self: o.Child, Library: o.CUDA}
-	r.record = Record{Format: Format, Version: o.Version, Quick: o.Pace.Quick, Started: time.Now().UTC().Truncate(time.Second), GPUs: []gpu.Device{},
-		Kernels: []KernelRuns{}, System: System{firstLine("/proc/version"), firstLine("/proc/driver/nvidia/version"), runtime.NumCPU()}}
-	r.record.Node, _ = os.Hostname() // a name is a help, not a need
-	begin := time.Now()
+	if err := os.MkdirAll(filepath.Dir(o.Out), 0o755); err != nil {
+		return Record{}, err
+	}
+	log, err := os.Create(o.Out + ".log")
+	if err != nil {
+		return Record{}, err
+	}
+	defer log.Close()
+	o.Say = io.MultiWriter(log, o.Say) // the file first: a terminal may be closed
+	r := o.begin()
+	WritePlan(o.Say, o.Budget, r.record.Plan)
+	limited, cancel := context.WithTimeout(ctx, o.Budget)
+	defer cancel()
 	for _, s := range r.steps() {
-		if ctx.Err() != nil {
+		r.step(limited, s)
+		if ctx.Err() != nil || r.failed != nil {
 			break
 		}
-		r.step(ctx, s)
-		r.record.Seconds = time.Since(begin).Seconds()
-		r.record.Claims = Claims(r.record)
-		if err := r.write(); err != nil {
-			return r.record, err
-		}
 	}
-	return r.record, ctx.Err()
+	if ctx.Err() != nil {
+		r.add(func(rec *Record) { rec.Interrupted = true }, "interrupted: what was found is in the files")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.record, r.failed
 }
 
-// step is one of them: do must return within its limit.
-type step struct {
-	name  string
-	limit time.Duration
-	do    func(context.Context) (found, error)
+// begin is a run with an empty record.
+func (o Options) begin() *run {
+	r := &run{Options: o, backend: o.Open(o.NVML), begun: time.Now()}
+	r.runner = measure.Runner{Self: o.Child, Library: o.CUDA}
+	r.record = Record{Format: Format, Version: o.Version, Quick: o.Pace.Quick, Forced: o.Force, Started: r.begun.UTC().Truncate(time.Second),
+		BudgetSeconds: o.Budget.Seconds(), Plan: o.Plan(), GPUs: []gpu.Device{}, Kernels: []KernelRuns{},
+		System: System{firstLine("/proc/version"), firstLine("/proc/driver/nvidia/version"), runtime.NumCPU()}}
+	r.record.Node, _ = os.Hostname() // a name is a help, not a need
+	return r
 }
 
-func (r *run) steps() []step {
-	p := r.Pace
-	kernels := time.Duration(r.Runs) * 6 * (p.First + p.Kernel + time.Minute)
-	all := []step{
-		{"doctor", time.Minute, r.own("doctor", func(rec *Record, out json.RawMessage) { rec.Doctor = out })},
-		{"fingerprint", time.Minute, r.own("fingerprint", func(rec *Record, out json.RawMessage) { rec.Fingerprint = out })},
-		{"scan", 2 * time.Minute, r.scan},
-		{"nvidia-smi", time.Minute, r.smi},
-		{"kernels", kernels, r.kernels},
-		{"measurement", 2 * (p.Session.Limit + 4*time.Minute), r.session},
-		{"measuring beside a job", 6 * (p.Job + 2*time.Minute), r.beside},
-	}
-	if r.Faults {
-		all = append(all, step{"faults", 10 * time.Minute, r.faults})
-	}
-	return all
+// add changes the record, writes it and reports.
+func (r *run) add(change func(*Record), format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.addLocked(change, format, args...)
 }
 
-// step takes one. What hangs is left behind, and does not reach the record.
+func (r *run) addLocked(change func(*Record), format string, args ...any) {
+	change(&r.record)
+	r.record.Seconds = time.Since(r.begun).Seconds()
+	r.record.Claims = Claims(r.record)
+	if err := r.write(); err != nil {
+		r.failed = err
+		return
+	}
+	if format != "" {
+		fmt.Fprintf(r.Say, "%7.1f s  %s\n", r.record.Seconds, fmt.Sprintf(format, args...))
+	}
+}
+
+// step takes one, if it fits. What hangs is left behind, and does not reach the record.
 func (r *run) step(ctx context.Context, s step) {
-	fmt.Fprintf(r.Say, "%s …\n", s.name)
-	ctx, cancel := context.WithTimeout(ctx, s.limit)
-	defer cancel()
-	type outcome struct {
-		found
-		error
+	entry := Step{Name: s.name}
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(r.Budget)
 	}
-	done := make(chan outcome, 1)
+	takes, leftOut := s.fit(time.Until(deadline))
+	if s.gpu && len(r.usable) == 0 {
+		leftOut = errNoGPU.Error()
+	}
+	if leftOut != "" {
+		entry.LeftOut = leftOut
+		r.add(func(rec *Record) { rec.Steps = append(rec.Steps, entry) }, "%s: left out: %s", s.name, leftOut)
+		return
+	}
 	begin := time.Now()
-	go func() {
-		f, err := s.do(ctx)
-		done <- outcome{f, err}
-	}()
-	var o outcome
-	select {
-	case o = <-done:
-	case <-ctx.Done():
-		select {
-		case o = <-done:
-		case <-time.After(5 * time.Second): // to notice
-			o.error = fmt.Errorf("no answer: %w", ctx.Err())
+	if err := r.within(ctx, s, 2*takes+30*time.Second); err != nil {
+		entry.Problem = err.Error()
+	}
+	entry.Seconds = time.Since(begin).Seconds()
+	r.add(func(rec *Record) { rec.Steps = append(rec.Steps, entry) }, "%s: %s", s.name, cmp.Or(entry.Problem, "done"))
+}
+
+// within has a step done, for so long at most.
+func (r *run) within(ctx context.Context, s step, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	left := false // guarded by mu
+	k := func(change func(*Record), format string, args ...any) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if !left {
+			r.addLocked(change, format, args...)
 		}
 	}
-	if o.found != nil {
-		o.found(&r.record)
+	done := make(chan error, 1)
+	go func() { done <- s.do(ctx, k) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
 	}
-	entry := Step{Name: s.name, Seconds: time.Since(begin).Seconds()}
-	if o.error != nil {
-		entry.Problem = o.error.Error()
-		fmt.Fprintf(r.Say, "  %v\n", o.error)
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(5 * time.Second): // to notice
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		left = true
+		return fmt.Errorf("no answer: %w", ctx.Err())
 	}
-	r.record.Steps = append(r.record.Steps, entry)
 }
 
 // write replaces both files.
@@ -170,9 +187,6 @@ func (r *run) write() error {
 	if err != nil {
 		return fmt.Errorf("encoding the record: %w", err)
 	}
-	if err := os.MkdirAll(filepath.Dir(r.Out), 0o755); err != nil {
-		return err
-	}
 	if err := statedir.ReplaceFile(r.Out+".json", append(data, '\n')); err != nil {
 		return err
 	}
@@ -180,13 +194,14 @@ func (r *run) write() error {
 }
 
 // own runs a subcommand of this binary and keeps its JSON.
-func (r *run) own(name string, keep func(*Record, json.RawMessage)) func(context.Context) (found, error) {
-	return func(ctx context.Context) (found, error) {
-		out, err := output(ctx, r.Self, name, "-json", "-nvml="+r.NVML)
+func (r *run) own(name string, into func(*Record, []byte), more ...string) func(context.Context, keep) error {
+	return func(ctx context.Context, k keep) error {
+		out, err := output(ctx, r.Self, append([]string{name, "-json", "-nvml=" + r.NVML}, more...)...)
 		if !json.Valid(out) || len(bytes.TrimSpace(out)) == 0 {
-			return nil, fmt.Errorf("%s: no answer in JSON: %w", name, err)
+			return fmt.Errorf("%s: no answer in JSON: %w", name, err)
 		}
-		return func(rec *Record) { keep(rec, out) }, nil // what it exits with is in its answer
+		k(func(rec *Record) { into(rec, out) }, "") // what it exits with is in its answer
+		return nil
 	}
 }
 
@@ -204,55 +219,73 @@ func output(ctx context.Context, name string, args ...string) ([]byte, error) {
 }
 
 // scan lists the GPUs and which of them can be measured.
-func (r *run) scan(ctx context.Context) (found, error) {
+func (r *run) scan(ctx context.Context, k keep) error {
 	inv, err := r.backend.Scan()
-	listed, cudaErr := r.runner.List(ctx)
+	runner := r.runner
+	listed, cudaErr := runner.List(ctx)
 	if err == nil {
-		r.runner.Sample, r.runner.Processes = r.backend.Sample, r.backend.Processes
+		runner.Sample, runner.Processes = r.backend.Sample, r.backend.Processes
 	} else if inv.Devices = listed; len(listed) == 0 {
-		return nil, err
+		return err
 	}
 	var ids []string
 	for _, d := range inv.Devices {
 		ids = append(ids, d.ID)
 	}
 	idle := map[string]gpu.Sample{}
-	if r.runner.Sample != nil {
-		idle = r.runner.Sample(ids)
+	if runner.Sample != nil {
+		idle = runner.Sample(ids)
 	}
-	out := r.runner.InUse(inv.Devices, ids)
+	out := runner.InUse(inv.Devices, ids)
+	var usable []gpu.Device
 	for _, d := range inv.Devices {
+		able := out[d.ID] == "" || r.Force
 		switch unable := measure.Supported(d); {
 		case unable != nil:
-			out[d.ID] = unable.Error()
+			out[d.ID], able = unable.Error(), false
 		case d.MIGProfile != "":
-			out[d.ID] = "a MIG instance is not measured"
+			out[d.ID], able = "a MIG instance is not measured", false
 		}
-		if out[d.ID] == "" && cudaErr == nil {
-			r.usable = append(r.usable, d)
+		if able && cudaErr == nil {
+			usable = append(usable, d)
 		}
 	}
-	return func(rec *Record) {
+	k(func(rec *Record) {
+		r.runner, r.usable = runner, usable
 		rec.GPUs, rec.Driver, rec.Idle, rec.InUse = inv.Devices, inv.DriverVersion, idle, out
-	}, errors.Join(err, cudaErr) // without CUDA nothing is measured, and it is said once
+	}, "%d GPUs, driver %s, %d to measure", len(inv.Devices), cmp.Or(inv.DriverVersion, "-"), len(usable))
+	if len(usable) == 0 && cudaErr == nil {
+		cudaErr = noneUsable(inv.Devices, out)
+	}
+	return errors.Join(err, cudaErr) // without CUDA nothing is measured, and it is said once
+}
+
+// noneUsable names what every GPU is left alone for.
+func noneUsable(all []gpu.Device, why map[string]string) error {
+	var each []string
+	for _, d := range all {
+		each = append(each, short(d.ID)+": "+why[d.ID])
+	}
+	return fmt.Errorf("%w (%s); -force measures GPUs that are in use, too", errNoGPU, strings.Join(each, "; "))
 }
 
 // smi asks nvidia-smi, where there is one.
-func (r *run) smi(ctx context.Context) (found, error) {
+func (r *run) smi(ctx context.Context, k keep) error {
 	path, err := exec.LookPath("nvidia-smi")
 	if err != nil {
-		return nil, nil
+		return nil
 	}
 	out, err := output(ctx, path, smiQuery()...)
 	if err != nil {
-		return nil, fmt.Errorf("asking nvidia-smi: %w", err)
+		return fmt.Errorf("asking nvidia-smi: %w", err)
 	}
 	s, err := compareSMI(string(out), r.record.GPUs, r.record.Driver)
-	return func(rec *Record) { rec.SMI = s }, err
+	k(func(rec *Record) { rec.SMI = s }, "")
+	return err
 }
 
 // errNoGPU: there is nothing to measure.
-var errNoGPU = errors.New("no idle GPU that can be measured")
+var errNoGPU = errors.New("no GPU that can be measured")
 
 func firstLine(path string) string {
 	data, err := os.ReadFile(path)

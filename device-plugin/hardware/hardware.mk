@@ -4,12 +4,12 @@
 KIT := build/hardware-kit
 
 .PHONY: hardware
-hardware: build ## Try everything on this machine's GPUs: one JSON and one page in build/hardware, and what disagrees with the docs
+hardware: hardware-kit ## Try everything on this machine's GPUs within 8 minutes: one JSON, one page and one log in build/hardware, and what disagrees with the docs
 	@mkdir -p build/hardware
-	$(BIN)/nomad-device-pal hardware -out=build/hardware/$$(hostname) $(HARDWARE)
+	$(KIT)/hardware.sh -out=build/hardware/$$(hostname) $(HARDWARE)
 
 .PHONY: hardware-kit
-hardware-kit: ## The same for a machine without network and Go: build/hardware-kit.tar.gz, under 64 MiB (apt-get install clang lld mmdebstrap: else it needs a glibc as new as this machine's)
+hardware-kit: ## The same for a machine without network and Go: build/hardware-kit and its .tar.gz, under 64 MiB (apt-get install clang lld mmdebstrap: else it needs a glibc as new as this machine's)
 	@rm -rf $(KIT) && mkdir -p $(KIT)
 	@old=; if type clang ld.lld mmdebstrap >/dev/null 2>&1; then old="release/oldlibc.sh $$(go env GOARCH)"; fi; set -x; \
 	  CGO_ENABLED=1 $$old go build -trimpath -ldflags '$(LDFLAGS)' -o $(KIT)/nomad-device-pal ./device-plugin/cmd/nomad-device-pal
@@ -18,4 +18,4 @@ hardware-kit: ## The same for a machine without network and Go: build/hardware-k
 	@needs=$$({ echo GLIBC_2.17; grep -aoE "GLIBC_[0-9.]+" $(KIT)/nomad-device-pal; } | sort -Vu | tail -n 1); echo "nomad-device-pal needs $$needs"; \
 	  sed "s/@GLIBC@/$${needs#GLIBC_}/" device-plugin/hardware/KIT.txt > $(KIT)/README.txt
 	tar -C build -czf $(KIT).tar.gz hardware-kit
-	@size=$$(stat -c %s $(KIT).tar.gz); echo "$(KIT).tar.gz: $$size bytes"; [ "$$size" -lt $$((64 << 20)) ]
+	@size=$$(du -sb $(KIT) | cut -f1); echo "$(KIT): $$size bytes; $(KIT).tar.gz: $$(stat -c %s $(KIT).tar.gz) bytes"; [ "$$size" -lt $$((64 << 20)) ]

@@ -2,14 +2,28 @@
 # Copyright (c) The nomad-pal Authors
 # SPDX-License-Identifier: MPL-2.0
 #
-# hardware.sh tries nomad-device-pal on this machine's GPUs: see README.txt beside it, or -h. Its arguments are those
-# of `nomad-device-pal hardware`. It needs bash and the NVIDIA driver, no network and no Go.
+# hardware.sh tries nomad-device-pal on this machine's GPUs: see README.txt beside it, or -h. Its
+# arguments are those of `nomad-device-pal hardware`. It needs bash and the NVIDIA driver, no
+# network and no Go.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# The first needs a glibc as new as the one it was built with; the second runs anywhere, without NVML: it knows neither
-# power nor clock.
+
+# A limit ends the run gently should it outlast its budget: what it has found is in its files.
+limit=${LIMIT:-}
+case " $*" in *" -budget"* | *" --budget"*) ;; *) limit=${limit:-9m} ;; esac
+run=()
+if [ -n "$limit" ] && type timeout >/dev/null 2>&1; then run=(timeout --foreground --kill-after=20s "$limit"); fi
+
+# Where containers and odd systems keep the driver's libraries, behind where the loader looks.
+for folder in /usr/local/nvidia/lib64 /usr/local/nvidia/lib /usr/lib/wsl/lib \
+  /run/nvidia/driver/usr/lib/*-linux-gnu /run/nvidia/driver/usr/lib64 /run/opengl-driver/lib; do
+  if [ -e "$folder/libcuda.so.1" ]; then export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder"; fi
+done
+
+# The first needs a glibc as new as the one it was built with; the second runs anywhere, without
+# NVML: it knows neither power nor clock.
 for binary in "$here/nomad-device-pal" "$here/nomad-device-pal-nocgo"; do
-  if "$binary" version >/dev/null 2>&1; then exec "$binary" hardware "$@"; fi
+  if "$binary" version >/dev/null 2>&1; then exec "${run[@]}" "$binary" hardware "$@"; fi
   echo "hardware: $(basename "$binary") does not run here: $("$binary" version 2>&1 | head -n 1)" >&2
 done
 exit 1

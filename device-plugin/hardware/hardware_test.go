@@ -4,11 +4,15 @@
 package hardware
 
 import (
+	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -30,6 +34,14 @@ func TestMain(m *testing.M) {
 		switch os.Args[1] {
 		case measure.ChildCommand:
 			os.Exit(measure.ChildMain(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
+		case "kit":
+			o := options(os.Args[2], os.Args[3], os.Args[4])
+			o.Say = os.Stdout
+			if _, err := o.Run(context.Background()); err != nil {
+				fmt.Println(err)
+				os.Exit(1)
+			}
+			os.Exit(0)
 		case "doctor":
 			fmt.Println(`[{"check":"driver","status":"fail","message":"no driver | here"}]`)
 			os.Exit(1)
@@ -94,15 +106,20 @@ func box(t *testing.T, settings ...string) Options {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	return options(smi, lib, filepath.Join(dir, "out/box"))
+}
+
+// options are those of a run over libraries that play.
+func options(smi, cuda, out string) Options {
 	self, err := os.Executable()
 	if err != nil {
-		t.Fatal(err)
+		panic(err)
 	}
-	p := Pace{First: 20 * time.Millisecond, Next: 5 * time.Millisecond, Kernel: 20 * time.Second, Job: 2 * time.Second, Event: 30 * time.Second,
+	p := Pace{Warm: 5 * time.Millisecond, Kernel: 20 * time.Second, Job: 300 * time.Millisecond, Event: 30 * time.Second, Soak: 200 * time.Millisecond,
 		Session: measure.DefaultPlan()}
 	p.Session.Warmup, p.Session.Limit, p.Session.Settle = 50*time.Millisecond, 20*time.Second, 5*time.Millisecond
-	return Options{Self: self, Child: []string{self, measure.ChildCommand}, Version: "test", NVML: smi, CUDA: lib, Out: filepath.Join(dir, "out/box"),
-		Runs: 2, Faults: true, Pace: p, Say: io.Discard,
+	return Options{Self: self, Child: []string{self, measure.ChildCommand}, Version: "test", NVML: smi, CUDA: cuda, Out: out,
+		Budget: time.Hour, Runs: 2, Faults: true, Pace: p, Say: io.Discard,
 		Open: func(library string) Backend {
 			return nvml.Open(nvml.Options{Library: library})
 		}}
@@ -112,6 +129,7 @@ func box(t *testing.T, settings ...string) Options {
 // that disagrees: both are on the page, and all else was tried.
 func TestRun(t *testing.T) {
 	o := box(t, "wrong.1=1")
+	o.Pace.Job = 2 * time.Second // until the idle check has looked
 	r, err := o.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -145,8 +163,13 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s: %s, %q; want %s, %q", text, c.Verdict, c.Found, want.v, want.found)
 		}
 	}
-	if len(r.Kernels) != 10 || len(r.Session) != 2 {
-		t.Errorf("%d kernels, %d sessions, want 5 kernels on each of 2 GPUs", len(r.Kernels), len(r.Session))
+	if len(r.Kernels) != 10 || len(r.Session) != 2 || len(r.Soak) != 2 || len(r.Soak[0].Points) == 0 {
+		t.Errorf("%d kernels, %d sessions, soak %+v, want 5 kernels on each of 2 GPUs", len(r.Kernels), len(r.Session), r.Soak)
+	}
+	for _, s := range r.Session {
+		if s.Partial || len(s.Apps) != 4 {
+			t.Errorf("session of %s: partial %v %q, %d classes", s.GPU, s.Partial, s.Problem, len(s.Apps))
+		}
 	}
 	for _, k := range r.Kernels {
 		for _, run := range k.Runs {
@@ -224,6 +247,167 @@ func TestRunWithoutAnything(t *testing.T) {
 		if c.Verdict != Unseen {
 			t.Errorf("%s: %s, %q", c.Text, c.Verdict, c.Found)
 		}
+	}
+}
+
+// A kernel that never compiles, and whose place another one takes, is no good run of it.
+func TestRunWithoutTheStrongestKernel(t *testing.T) {
+	o := box(t, "jit.crash=pal_wgmma")
+	o.Runs, o.Faults = 1, false
+	r, err := o.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]Verdict{}
+	for _, c := range r.Claims {
+		got[c.Text] = c.Verdict
+	}
+	for _, text := range []string{"every kernel runs, each time", "the strongest kernel for the architecture runs"} {
+		if got[text] != Disagrees {
+			t.Errorf("%s: %s", text, got[text])
+		}
+	}
+	page := Page(r)
+	for _, want := range []string{"| wgmma1 | 0 of 1 | - |", "| mma1 | 1 of 1 | ", "| A | mma1 | "} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q:\n%s", want, page)
+		}
+	}
+}
+
+// GPUs in use are left alone, which is said once, and measured by force.
+func TestRunOnGPUsInUse(t *testing.T) {
+	o := box(t)
+	o.Runs, o.Faults = 1, false
+	state := nvmltest.H200(2)
+	for i := range 2 {
+		state.Set(fmt.Sprintf("gpu%d", i), "processes", "1")
+	}
+	if err := state.Write(o.NVML + ".state"); err != nil {
+		t.Fatal(err)
+	}
+	r, err := o.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := r.Claims[0].Found; strings.Count(f, "no GPU that can be measured") != 1 || !strings.Contains(f, "GPU-00000000: process 1") || !strings.Contains(f, "-force") {
+		t.Errorf("%q", f)
+	}
+	if len(r.Kernels) > 0 {
+		t.Errorf("measured: %+v", r.Kernels)
+	}
+	o.Force = true
+	if r, err = o.Run(t.Context()); err != nil || len(r.Kernels) != 10 || !strings.Contains(Page(r), "In use, and measured all the same") {
+		t.Errorf("by force: %d kernels, %v\n%s", len(r.Kernels), err, Page(r))
+	}
+}
+
+// Whoever ends a run early has what it found, whole.
+func TestInterruptedRun(t *testing.T) {
+	o := box(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	said, say := io.Pipe()
+	o.Say = say
+	go func() {
+		for s := bufio.NewScanner(said); s.Scan(); {
+			if strings.Contains(s.Text(), "mma1 on GPU-") {
+				cancel()
+			}
+		}
+	}()
+	r, err := o.Run(ctx)
+	say.Close()
+	if err != nil || !r.Interrupted || len(r.Kernels) == 0 {
+		t.Fatalf("%v, interrupted %v, %d kernels", err, r.Interrupted, len(r.Kernels))
+	}
+	for _, k := range r.Kernels {
+		for _, run := range k.Runs {
+			if run.Problem != "" {
+				t.Errorf("%s was cut short, and counts: %+v", k.Kernel, run)
+			}
+		}
+	}
+	if !strings.Contains(Page(r), "Somebody ended the run early") {
+		t.Error(Page(r))
+	}
+}
+
+// A kill at any moment loses at most what was being measured: all files are whole, and hold
+// what was reported.
+func TestKilledRun(t *testing.T) {
+	const kills = 8
+	o := box(t)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	longest := 4 * time.Second
+	for i := range kills {
+		out := fmt.Sprintf("%s-%d", o.Out, i)
+		cmd := exec.Command(o.Self, "kit", o.NVML, o.CUDA, out)
+		stdout, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		after := time.Duration(random.Int64N(int64(longest)))
+		timer := time.AfterFunc(after, func() { _ = cmd.Process.Kill() })
+		var said []string
+		for s := bufio.NewScanner(stdout); s.Scan(); {
+			said = append(said, s.Text())
+		}
+		timer.Stop()
+		_ = cmd.Wait() // it was killed, mostly
+		checkKilled(t, after, out, said)
+	}
+}
+
+// checkKilled compares the files with what was reported.
+func checkKilled(t *testing.T, after time.Duration, out string, said []string) {
+	t.Helper()
+	runs, classes := 0, 0
+	for _, line := range said {
+		if strings.Contains(line, "1 on GPU-") && strings.Contains(line, ", run ") {
+			runs++
+		}
+		if strings.Contains(line, "  class ") && strings.Contains(line, " on GPU-") {
+			classes++
+		}
+	}
+	data, err := os.ReadFile(out + ".json")
+	if errors.Is(err, os.ErrNotExist) && runs == 0 && classes == 0 {
+		return // nothing had been found
+	}
+	var r Record
+	if err == nil {
+		err = json.Unmarshal(data, &r)
+	}
+	if err != nil {
+		t.Fatalf("killed after %s: %v", after, err)
+	}
+	kept := 0
+	for _, k := range r.Kernels {
+		kept += len(k.Runs)
+	}
+	if kept < runs || kept > runs+1 { // written, and not yet reported
+		t.Errorf("killed after %s: %d runs in the file, %d reported", after, kept, runs)
+	}
+	measured := 0
+	for _, s := range r.Session {
+		measured += len(s.Apps)
+	}
+	if measured < classes || measured > classes+1 {
+		t.Errorf("killed after %s: %d classes in the file, %d reported", after, measured, classes)
+	}
+	page, err := os.ReadFile(out + ".md")
+	if err != nil && len(said) > 0 && strings.Contains(said[len(said)-1], " s  ") || len(page) > 0 && !strings.Contains(string(page), "## Steps") {
+		t.Errorf("killed after %s: the page is not whole: %v\n%s", after, err, page)
+	}
+	log, err := os.ReadFile(out + ".log")
+	if err != nil || !strings.HasPrefix(string(log), strings.Join(said, "\n")) {
+		t.Errorf("killed after %s: the log lacks what was reported: %v", after, err)
 	}
 }
 

@@ -15,7 +15,11 @@ import (
 func Page(r Record) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s: nomad-device-pal on hardware\n\n", cmp.Or(r.Node, "-"))
-	fmt.Fprintf(&b, "Version %s, %s, %.0f s. Driver %s, %d CPUs.\n", r.Version, r.Started.Format("2006-01-02 15:04 UTC"), r.Seconds, cmp.Or(r.Driver, "-"), r.System.CPUs)
+	fmt.Fprintf(&b, "Version %s, %s, %.0f s of a budget of %.0f s. Driver %s, %d CPUs.\n", r.Version, r.Started.Format("2006-01-02 15:04 UTC"), r.Seconds,
+		r.BudgetSeconds, cmp.Or(r.Driver, "-"), r.System.CPUs)
+	if r.Interrupted {
+		b.WriteString("Somebody ended the run early. What is here is whole.\n")
+	}
 	if r.Quick {
 		b.WriteString("A quick run: it shows that everything runs; its figures are worth little.\n")
 	}
@@ -32,12 +36,13 @@ func Page(r Record) string {
 	}
 	for _, d := range r.GPUs {
 		if why := r.InUse[d.ID]; why != "" {
-			fmt.Fprintf(&b, "Left alone: %s (%s).\n", d.ID, why)
+			fmt.Fprintf(&b, "%s: %s (%s).\n", map[bool]string{true: "In use, and measured all the same where it can be", false: "Left alone"}[r.Forced], d.ID, why)
 		}
 	}
 	r.claims(&b)
 	r.kernels(&b)
 	r.sessions(&b)
+	r.soak(&b)
 	r.rest(&b)
 	return b.String()
 }
@@ -63,32 +68,36 @@ func (r Record) kernels(b *strings.Builder) {
 	if len(r.Kernels) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\n## Kernels\n\nThe last run; spread is the standard deviation of the runs.\n\n")
-	head(b, "GPU", "kernel", "rate", "of peak", "power", "SM clock", "limited by", "compiled", "spread", "runs", "results")
+	fmt.Fprintf(b, "\n## Kernels\n\nThe last good run of each kernel; spread is the standard deviation of the good runs.\n\n")
+	head(b, "GPU", "kernel", "good runs", "rate", "of peak", "power", "SM clock", "limited by", "compiled", "spread", "results", "last problem")
 	for _, k := range r.Kernels {
-		good, sums := 0, map[string]bool{}
-		var last KernelRun
-		problem := ""
-		for _, run := range k.Runs {
-			if run.Problem != "" {
-				problem = run.Problem
-				continue
-			}
-			good++
-			sums[run.Sum] = true
-			last = run
-		}
-		if good == 0 {
-			row(b, short(k.GPU), k.Kernel, cmp.Or(problem, "-"), "-", "-", "-", "-", "-", "-", "0", "-")
+		k.row(b)
+	}
+}
+
+func (k KernelRuns) row(b *strings.Builder) {
+	good, sums, problem := 0, map[string]bool{}, "-"
+	var last KernelRun
+	for _, run := range k.Runs {
+		if run.Problem != "" {
+			problem = run.Problem
 			continue
 		}
-		spread := "-"
-		if s, ok := k.spread(); ok {
-			spread = fmt.Sprintf("%.2f %%", 100*s)
-		}
-		row(b, short(k.GPU), k.Kernel, fmt.Sprintf("%.4g %s", last.Rate, last.Unit), fmt.Sprintf("%.0f %%", 100*last.Share), unit(last.PowerW, "W"),
-			unit(last.ClockMHz, "MHz"), string(last.LimitedBy), fmt.Sprintf("%.2f s", last.CompileSeconds), spread, fmt.Sprintf("%d of %d", good, len(k.Runs)), fmt.Sprint(len(sums)))
+		good++
+		sums[run.Sum] = true
+		last = run
 	}
+	count := fmt.Sprintf("%d of %d", good, len(k.Runs))
+	if good == 0 {
+		row(b, short(k.GPU), k.Kernel, count, "-", "-", "-", "-", "-", "-", "-", "-", problem)
+		return
+	}
+	spread := "-"
+	if s, ok := k.spread(); ok {
+		spread = fmt.Sprintf("%.2f %%", 100*s)
+	}
+	row(b, short(k.GPU), k.Kernel, count, fmt.Sprintf("%.4g %s", last.Rate, last.Unit), fmt.Sprintf("%.0f %%", 100*last.Share), unit(last.PowerW, "W"),
+		unit(last.ClockMHz, "MHz"), string(last.LimitedBy), fmt.Sprintf("%.2f s", last.CompileSeconds), spread, fmt.Sprint(len(sums)), problem)
 }
 
 func (r Record) sessions(b *strings.Builder) {
@@ -109,6 +118,28 @@ func (r Record) sessions(b *strings.Builder) {
 		}
 		if s.Partial {
 			fmt.Fprintf(b, "\n%s: partial: %s\n", short(s.GPU), s.Problem)
+		}
+	}
+}
+
+// soakRows are about how many points of a curve people are shown.
+const soakRows = 12
+
+func (r Record) soak(b *strings.Builder) {
+	if len(r.Soak) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n## The first minutes at full power (class A)\n\n")
+	head(b, "GPU", "kernel", "until", "time", "SM clock", "power", "temperature")
+	for _, s := range r.Soak {
+		each := max(1, len(s.Points)/soakRows)
+		for i, p := range s.Points {
+			if i == 0 || i == len(s.Points)-1 || (i+1)%each == 0 {
+				row(b, short(s.GPU), s.Kernel, fmt.Sprintf("%.0f s", p.Seconds), fmt.Sprintf("%.2f ms", p.Ms), unit(p.ClockMHz, "MHz"), unit(p.PowerW, "W"), unit(p.TempC, "°C"))
+			}
+		}
+		if s.Problem != "" {
+			fmt.Fprintf(b, "\n%s: %s\n", short(s.GPU), s.Problem)
 		}
 	}
 }
@@ -147,6 +178,10 @@ func (r Record) rest(b *strings.Builder) {
 	}
 	fmt.Fprintf(b, "\n## Steps\n\n")
 	for _, s := range r.Steps {
+		if s.LeftOut != "" {
+			fmt.Fprintf(b, "- %s: left out: %s.\n", s.Name, cell(s.LeftOut))
+			continue
+		}
 		fmt.Fprintf(b, "- %s: %.1f s. %s\n", s.Name, s.Seconds, cell(s.Problem))
 	}
 }

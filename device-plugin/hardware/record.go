@@ -1,12 +1,14 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package hardware tries the whole device plugin on a machine with GPUs, in about an
-// hour, and says where the machine disagrees with what the docs claim. It needs the plugin's binary and the NVIDIA driver, no network.
+// Package hardware tries the whole device plugin on a machine with GPUs, within a budget
+// of minutes, and reports where the machine disagrees with what the docs claim. It needs
+// the plugin's binary and the NVIDIA driver, no network.
 //
-// [Options.Run] takes step after step and keeps what each of them found in a
-// [Record]; [Claims] compares that with the docs; [Page] tells it to people. A
-// step that fails or hangs is a finding, and the next one follows.
+// [Options.Plan] orders the steps by what matters most, and leaves out what does not fit.
+// [Options.Run] takes them and writes the [Record] with every result; [Claims] compares it
+// with the docs; [Page] tells it to people. A step that fails or hangs is a finding, and
+// the next one follows.
 package hardware
 
 import (
@@ -28,8 +30,14 @@ type Record struct {
 	Started time.Time `json:"started"`
 	Seconds float64   `json:"seconds"`
 	Quick   bool      `json:"quick,omitempty"` // the figures are worth little
-	System  System    `json:"system"`
-	Steps   []Step    `json:"steps"`
+	// Forced: GPUs in use were measured as well.
+	Forced        bool      `json:"forced,omitempty"`
+	BudgetSeconds float64   `json:"budget_seconds"`
+	Plan          []Planned `json:"plan"`
+	// Interrupted: somebody ended the run; what is here is whole.
+	Interrupted bool   `json:"interrupted,omitempty"`
+	System      System `json:"system"`
+	Steps       []Step `json:"steps"`
 
 	Doctor      json.RawMessage `json:"doctor,omitempty"`      // what `doctor -json` prints
 	Fingerprint json.RawMessage `json:"fingerprint,omitempty"` // what `fingerprint -json` prints
@@ -43,6 +51,7 @@ type Record struct {
 	Session []measure.Result      `json:"session,omitempty"` // one whole measurement, all GPUs at once
 	Beside  *Beside               `json:"beside,omitempty"`  // measuring beside a running job
 	Faults  []FaultTried          `json:"faults,omitempty"`
+	Soak    []Soak                `json:"soak,omitempty"` // the first minutes at full power
 	Claims  []Claim               `json:"claims"`
 }
 
@@ -58,6 +67,24 @@ type Step struct {
 	Name    string  `json:"name"`
 	Seconds float64 `json:"seconds"`
 	Problem string  `json:"problem,omitempty"`
+	LeftOut string  `json:"left_out,omitempty"` // why it was not tried
+}
+
+// Soak is how one GPU went on at full power, with class A, from its first second on.
+type Soak struct {
+	GPU     string      `json:"gpu"`
+	Kernel  string      `json:"kernel"`
+	Problem string      `json:"problem,omitempty"`
+	Points  []SoakPoint `json:"points"`
+}
+
+// SoakPoint is the mean of some seconds.
+type SoakPoint struct {
+	Seconds  float64  `json:"seconds"` // their end
+	Ms       float64  `json:"ms"`      // per unit of work
+	ClockMHz *float64 `json:"sm_clock_mhz,omitempty"`
+	PowerW   *float64 `json:"power_w,omitempty"`
+	TempC    *float64 `json:"temperature_c,omitempty"`
 }
 
 // KernelRuns are repeated short measurements of one kernel on one GPU.

@@ -4,8 +4,11 @@
 package hardware
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,17 +17,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// each runs a session on all usable GPUs at once, as the plugin does.
-func (r *run) each(ctx context.Context, ds []gpu.Device, plan func(gpu.Device) measure.Plan) []measure.Result {
-	out := make([]measure.Result, len(ds))
+// each runs a session on all these GPUs at once, as the plugin does. done gets each
+// result as it comes; progress may be nil.
+func (r *run) each(ctx context.Context, ds []gpu.Device, plan func(gpu.Device) measure.Plan, progress func(measure.Progress), done func(i int, res measure.Result)) {
 	var wg sync.WaitGroup
 	for i, d := range ds {
 		wg.Go(func() {
-			out[i] = r.runner.Session(ctx, measure.Target{Device: d, Driver: r.record.Driver, Solo: len(ds) < len(r.record.GPUs)}, plan(d), nil)
+			done(i, r.runner.Session(ctx, measure.Target{Device: d, Driver: r.record.Driver, Solo: len(ds) < len(r.record.GPUs)}, plan(d), progress))
 		})
 	}
 	wg.Wait()
-	return out
 }
 
 // short is a plan of a few seconds.
@@ -35,61 +37,72 @@ func (r *run) short(v measure.Variant, warmup time.Duration) measure.Plan {
 	return p
 }
 
-// kernels measures every kernel on every GPU again and again: rate, power,
-// clock, checksum, compile time, and how well they repeat.
-func (r *run) kernels(ctx context.Context) (found, error) {
-	if len(r.usable) == 0 {
-		return nil, errNoGPU
-	}
+// kernels measures every kernel once on every GPU: rate, power, clock, checksum and compile
+// time. Several of these steps show how well they repeat.
+func (r *run) kernels(ctx context.Context, k keep, n int) error {
 	most := 0
 	for _, d := range r.usable {
 		most = max(most, len(measure.Variants(d)))
 	}
-	var all []KernelRuns
-	keep := func(rec *Record) { rec.Kernels = all }
 	for i := range most {
 		var ds []gpu.Device
-		var rows []KernelRuns
 		for _, d := range r.usable {
-			if vs := measure.Variants(d); i < len(vs) {
+			if i < len(measure.Variants(d)) {
 				ds = append(ds, d)
-				rows = append(rows, KernelRuns{GPU: d.ID, Model: d.Model, Kernel: vs[i].Kernel})
 			}
 		}
-		for n := range r.Runs {
-			fmt.Fprintf(r.Say, "  %s, run %d of %d\n", rows[0].Kernel, n+1, r.Runs)
-			results := r.each(ctx, ds, func(d gpu.Device) measure.Plan {
-				v := measure.Variants(d)[i]
-				switch {
-				case v.Plan.Classes[0] != pal.ClassA:
-					return r.short(v, 0)
-				case n == 0:
-					return r.short(v, r.Pace.First)
-				}
-				return r.short(v, r.Pace.Next)
-			})
+		plan := func(d gpu.Device) measure.Plan {
+			v := measure.Variants(d)[i]
+			if v.Plan.Classes[0] != pal.ClassA {
+				return r.short(v, 0)
+			}
+			return r.short(v, r.Pace.Warm)
+		}
+		r.each(ctx, ds, plan, nil, func(j int, res measure.Result) {
 			if ctx.Err() != nil {
-				return keep, ctx.Err()
+				return // it was cut short, which says nothing
 			}
-			for j, res := range results {
-				rows[j].Runs = append(rows[j].Runs, kernelRun(rows[j].Kernel, res))
-			}
+			d, kernel := ds[j], measure.Variants(ds[j])[i].Kernel
+			run := kernelRun(kernel, res)
+			k(func(rec *Record) { rec.addRun(d, kernel, run) }, "%s on %s, run %d: %s", kernel, short(d.ID), n, run)
+		})
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
-		all = append(all, rows...)
 	}
-	return keep, nil
+	return nil
 }
 
-// kernelRun takes what a page needs from a session of one class.
+// addRun adds a run of a kernel on a GPU.
+func (rec *Record) addRun(d gpu.Device, kernel string, run KernelRun) {
+	i := slices.IndexFunc(rec.Kernels, func(k KernelRuns) bool { return k.GPU == d.ID && k.Kernel == kernel })
+	if i < 0 {
+		i = len(rec.Kernels)
+		rec.Kernels = append(rec.Kernels, KernelRuns{GPU: d.ID, Model: d.Model, Kernel: kernel})
+	}
+	rec.Kernels[i].Runs = append(rec.Kernels[i].Runs, run)
+}
+
+// String is the run in a line of the log.
+func (run KernelRun) String() string {
+	if run.Problem != "" {
+		return run.Problem
+	}
+	return fmt.Sprintf("%.4g %s, %.0f %% of peak, limited by %s", run.Rate, run.Unit, 100*run.Share, run.LimitedBy)
+}
+
+// kernelRun takes what a page needs from a session of one class. What another kernel did
+// is no figure of this one: it is measured under its own name.
 func kernelRun(kernel string, res measure.Result) KernelRun {
 	run := KernelRun{Problem: res.Problem, Warnings: res.Warnings, CompileSeconds: res.Compile[kernel]}
 	if len(res.Apps) == 0 {
-		if run.Problem == "" {
-			run.Problem = "no class could be measured"
-		}
 		return run
 	}
 	a := res.Apps[0]
+	if a.Kernel != kernel {
+		run.Problem = cmp.Or(run.Problem, fmt.Sprintf("%s ran in its place: %s", a.Kernel, strings.Join(res.Warnings, "; ")))
+		return run
+	}
 	run.Ms, run.Rate, run.Unit, run.Share, run.LimitedBy, run.Sum = a.Ms, a.Rate, a.Unit, a.Share, a.LimitedBy, a.Sum
 	run.ClockMHz = measure.Mean(a.Windows, func(w measure.Window) *float64 { return w.ClockMHz })
 	run.PowerW = measure.Mean(a.Windows, func(w measure.Window) *float64 { return w.PowerW })
@@ -97,13 +110,72 @@ func kernelRun(kernel string, res measure.Result) KernelRun {
 	return run
 }
 
-// session is one whole measurement, as the plugin makes them.
-func (r *run) session(ctx context.Context) (found, error) {
-	if len(r.usable) == 0 {
-		return nil, errNoGPU
+// session is one whole measurement, as the plugin makes them. Each class is kept as soon
+// as it is measured.
+func (r *run) session(ctx context.Context, k keep) error {
+	at := map[string]int{}
+	rows := make([]measure.Result, len(r.usable))
+	for i, d := range r.usable {
+		at[d.ID] = i
+		rows[i] = measure.Result{GPU: d.ID, Model: d.Model, Apps: []measure.App{}, Partial: true, Problem: "the run ended before its measurement did"}
 	}
-	results := r.each(ctx, r.usable, func(gpu.Device) measure.Plan { return r.Pace.Session })
-	return func(rec *Record) { rec.Session = results }, nil
+	k(func(rec *Record) { rec.Session = slices.Clone(rows) }, "")
+	var mu sync.Mutex
+	progress := func(now measure.Progress) {
+		mu.Lock()
+		defer mu.Unlock()
+		row := &rows[at[now.GPU]]
+		if len(now.Apps) <= len(row.Apps) {
+			return
+		}
+		row.Apps = now.Apps
+		a := now.Apps[len(now.Apps)-1]
+		k(func(rec *Record) { rec.Session[at[now.GPU]] = *row }, "class %s on %s: %.2f ms by %s, limited by %s", a.App, short(now.GPU), a.Ms, a.Kernel, a.LimitedBy)
+	}
+	r.each(ctx, r.usable, func(gpu.Device) measure.Plan { return r.Pace.Session }, progress, func(i int, res measure.Result) {
+		k(func(rec *Record) { rec.Session[i] = res }, "")
+	})
+	return nil
+}
+
+// soakWindow is how long a point of the soak curve is.
+const soakWindow = 5.0
+
+// soak runs class A at full power for as long as there is time for, five minutes at most.
+func (r *run) soak(ctx context.Context, k keep) error {
+	deadline, _ := ctx.Deadline()
+	p := r.Pace.Session
+	p.Classes, p.Warmup, p.MinWindows = []pal.AppClass{pal.ClassA}, 0, 1<<30
+	p.Limit = min(r.Pace.Soak, time.Until(deadline)-childStart)
+	all := make([]Soak, len(r.usable))
+	r.each(ctx, r.usable, func(gpu.Device) measure.Plan { return p }, nil, func(i int, res measure.Result) {
+		all[i] = soakOf(res)
+		k(func(rec *Record) { rec.Soak = append(rec.Soak, all[i]) }, "soak on %s: %d points", short(res.GPU), len(all[i].Points))
+	})
+	return nil
+}
+
+// soakOf is a session's windows as points of some seconds.
+func soakOf(res measure.Result) Soak {
+	s := Soak{GPU: res.GPU, Problem: res.Problem, Points: []SoakPoint{}}
+	if len(res.Apps) == 0 {
+		return s
+	}
+	s.Kernel = res.Apps[0].Kernel
+	at, from, windows := 0.0, 0, res.Apps[0].Windows
+	for i, w := range windows {
+		at += w.Ms * float64(w.Units) / 1000
+		if at < soakWindow*float64(len(s.Points)+1) {
+			continue
+		}
+		these := windows[from : i+1]
+		from = i + 1
+		s.Points = append(s.Points, SoakPoint{Seconds: at, Ms: *measure.Mean(these, func(w measure.Window) *float64 { return &w.Ms }),
+			ClockMHz: measure.Mean(these, func(w measure.Window) *float64 { return w.ClockMHz }),
+			PowerW:   measure.Mean(these, func(w measure.Window) *float64 { return w.PowerW }),
+			TempC:    measure.Mean(these, func(w measure.Window) *float64 { return w.TempC })})
+	}
+	return s
 }
 
 // job is a program that computes on a GPU for a while: a session of class B that
@@ -121,16 +193,19 @@ func (r *run) job(ctx context.Context, d gpu.Device, started func()) measure.Res
 
 // beside measures beside a running job: whether the job is seen, what it costs
 // it, and how fast a measurement is gone.
-func (r *run) beside(ctx context.Context) (found, error) {
-	if len(r.usable) == 0 {
-		return nil, errNoGPU
-	}
+func (r *run) beside(ctx context.Context, k keep) error {
 	d, others := r.usable[0], r.usable[1:]
-	b := &Beside{GPU: d.ID, Watched: r.runner.Sample != nil}
-	keep := func(rec *Record) { rec.Beside = b }
+	b := Beside{GPU: d.ID, Watched: r.runner.Sample != nil}
+	keep := func() {
+		if ctx.Err() == nil {
+			now := b
+			k(func(rec *Record) { rec.Beside = &now }, "")
+		}
+	}
 	alone := r.job(ctx, d, nil)
 	if len(alone.Apps) == 0 {
-		return keep, fmt.Errorf("the job alone: %s", alone.Problem)
+		keep()
+		return fmt.Errorf("the job alone: %s", alone.Problem)
 	}
 	b.AloneMs = alone.Apps[0].Ms
 	full := func(gpu.Device) measure.Plan {
@@ -142,7 +217,7 @@ func (r *run) beside(ctx context.Context) (found, error) {
 		var wg sync.WaitGroup
 		res := r.job(ctx, d, func() {
 			b.Seen = r.runner.InUse(r.record.GPUs, []string{d.ID})[d.ID]
-			wg.Go(func() { r.each(ctx, ds, full) })
+			wg.Go(func() { r.each(ctx, ds, full, nil, func(int, measure.Result) {}) })
 		})
 		wg.Wait()
 		if len(res.Apps) == 0 {
@@ -154,13 +229,15 @@ func (r *run) beside(ctx context.Context) (found, error) {
 		b.NeighboursMs = with(others)
 	}
 	b.ForcedMs = with([]gpu.Device{d})
+	keep()
 	b.AbortSeconds = r.abort(ctx, d)
 	if r.runner.Processes != nil {
 		if pids := r.runner.Processes([]string{d.ID})[d.ID]; len(pids) > 0 {
 			b.After = fmt.Sprintf("process %d", pids[0])
 		}
 	}
-	return keep, ctx.Err()
+	keep()
+	return ctx.Err()
 }
 
 // abort is how long a measurement takes to be gone, as when a task comes.
@@ -181,13 +258,13 @@ func (r *run) abort(ctx context.Context, d gpu.Device) float64 {
 }
 
 // faults causes what can be caused without harm to others.
-func (r *run) faults(ctx context.Context) (found, error) {
-	if len(r.usable) == 0 {
-		return nil, errNoGPU
-	}
+func (r *run) faults(ctx context.Context, k keep) error {
 	d := r.usable[0]
-	var all []FaultTried
-	keep := func(rec *Record) { rec.Faults = all }
+	keep := func(f FaultTried) {
+		if ctx.Err() == nil {
+			k(func(rec *Record) { rec.Faults = append(rec.Faults, f) }, "fault: %s: %s", f.Name, f.Said)
+		}
+	}
 	quick := r.short(measure.Variant{Plan: measure.Plan{Classes: []pal.AppClass{pal.ClassC}}}, 0)
 	short := func(runner measure.Runner, d gpu.Device) string {
 		res := runner.Session(ctx, measure.Target{Device: d, Driver: r.record.Driver}, quick, nil)
@@ -199,8 +276,8 @@ func (r *run) faults(ctx context.Context) (found, error) {
 	nobody, without := d, r.runner
 	nobody.ID = "GPU-00000000-dead-beef-0000-000000000000"
 	without.Library = "libnone.so.1"
-	all = append(all, FaultTried{Name: "a GPU that does not exist", Said: short(r.runner, nobody), Want: "no GPU"},
-		FaultTried{Name: "no driver library", Said: short(without, d), Want: "is the NVIDIA driver installed?"})
+	keep(FaultTried{Name: "a GPU that does not exist", Said: short(r.runner, nobody), Want: "no GPU"})
+	keep(FaultTried{Name: "no driver library", Said: short(without, d), Want: "is the NVIDIA driver installed?"})
 	for _, f := range []struct {
 		name, want string
 		fault      measure.Fault
@@ -209,10 +286,10 @@ func (r *run) faults(ctx context.Context) (found, error) {
 		{"more memory than there is", "CUDA_ERROR_OUT_OF_MEMORY", measure.FaultMemory},
 		{"a write to nowhere (an Xid)", "CUDA_ERROR_ILLEGAL_ADDRESS", measure.FaultAddress},
 	} {
-		all = append(all, r.fault(ctx, d, f.fault, f.name, f.want))
+		keep(r.fault(ctx, d, f.fault, f.name, f.want))
 	}
-	all = append(all, FaultTried{Name: "measuring after the faults", Said: short(r.runner, d), Want: "measured"})
-	return keep, ctx.Err()
+	keep(FaultTried{Name: "measuring after the faults", Said: short(r.runner, d), Want: "measured"})
+	return ctx.Err()
 }
 
 // fault causes one and, where the driver reports it, waits for the event.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/hashicorp/cli"
 
@@ -24,31 +25,34 @@ func hardwareCommand(ui cli.Ui) *command {
 		synopsis: "Try everything on this machine's GPUs and say what disagrees with the docs",
 		help: `Usage: nomad-device-pal hardware [options]
 
-  The first hour on a machine with GPUs: doctor, fingerprint, the scan beside
-  nvidia-smi, every kernel again and again (rate, power, clock, checksum, compile
-  time), a whole measurement, measuring beside a job, faults that harm no one.
-  Writes one JSON file and one page. Takes about a quarter of an hour; needs the
-  NVIDIA driver and nothing else. GPUs in use are left alone; one that can be
-  measured is run at full power.
+  The first minutes on a machine with GPUs, what matters most first: doctor,
+  fingerprint, the scan beside nvidia-smi, a whole measurement, every kernel again
+  and again (rate, power, clock, checksum, compile time), measuring beside a job,
+  faults that harm no one, the first five minutes at full power. Writes one JSON
+  file, one page and one log, with every result as it comes: end it whenever you
+  like. Needs the NVIDIA driver and nothing else. GPUs in use are left alone; one
+  that can be measured is run at full power.
 
+  -budget=TIME     Time for all of it (default 8m). What does not fit is left out.
+                   Below 5m everything runs briefly: the figures are worth little.
+  -plan            Print what would be done, with times, and end. Needs no GPU.
   -out=NAME        The files' name without extension (default hardware-<host>).
-  -runs=N          Runs of each kernel (default 10).
-  -quick           Show in a minute or two that everything runs; the figures are
-                   worth little.
+  -runs=N          Runs of each kernel, at most (default 10).
+  -force           Measure GPUs that are in use, too.
   -no-faults       Cause no faults. One of them is an Xid 13 or 31 in the kernel's
                    log, which monitoring may report.
   -nvml=LIBRARY    NVML library (default libnvidia-ml.so.1).
   -cuda=LIBRARY    CUDA driver library (default libcuda.so.1).
 ` + stateDirHelp + `
-  Exit code 0: nothing disagrees; 1: something does, or could not be done; 2: bad
-  arguments.
+  SIGTERM ends it with what it has. Exit code 0: nothing disagrees; 1: something
+  does, or could not be done; 2: bad arguments.
 `,
 		run: func(args []string) int { return tryHardware(ui, args) },
 	}
 }
 
 func tryHardware(ui cli.Ui, args []string) int {
-	o := hardware.Options{Version: version.Human(), Child: childCommand(), Say: os.Stderr, Pace: hardware.DefaultPace(),
+	o := hardware.Options{Version: version.Human(), Child: childCommand(), Say: os.Stderr,
 		Open: func(library string) hardware.Backend { return nvml.Open(nvml.Options{Library: library}) }}
 	host, err := os.Hostname()
 	if err != nil {
@@ -57,7 +61,9 @@ func tryHardware(ui cli.Ui, args []string) int {
 	fs := flag.NewFlagSet("hardware", flag.ContinueOnError)
 	fs.StringVar(&o.Out, "out", "hardware-"+host, "")
 	fs.IntVar(&o.Runs, "runs", 10, "")
-	quick := fs.Bool("quick", false, "")
+	fs.DurationVar(&o.Budget, "budget", 8*time.Minute, "")
+	fs.BoolVar(&o.Force, "force", false, "")
+	plan := fs.Bool("plan", false, "")
 	without := fs.Bool("no-faults", false, "")
 	fs.StringVar(&o.NVML, "nvml", "libnvidia-ml.so.1", "")
 	fs.StringVar(&o.CUDA, "cuda", "libcuda.so.1", "")
@@ -65,17 +71,18 @@ func tryHardware(ui cli.Ui, args []string) int {
 	if code, ok := parseFlags(ui, fs, args); !ok {
 		return code
 	}
-	if fs.NArg() > 0 || o.Runs < 1 {
-		ui.Error("hardware: -runs is at least 1, and no argument is wanted")
+	if fs.NArg() > 0 || o.Runs < 1 || o.Budget < time.Second {
+		ui.Error("hardware: -runs is at least 1, -budget at least 1s, and no argument is wanted")
 		return 2
+	}
+	o.Faults, o.Pace = !*without, hardware.PaceFor(o.Budget)
+	if *plan {
+		hardware.WritePlan(os.Stdout, o.Budget, o.Plan())
+		return 0
 	}
 	if err := released(*stateDir); err != nil {
 		return fail(ui, "hardware", err)
 	}
-	if *quick {
-		o.Pace = hardware.QuickPace()
-	}
-	o.Faults = !*without
 	if o.Self, err = os.Executable(); err != nil {
 		return fail(ui, "hardware", err)
 	}
@@ -92,6 +99,9 @@ func tryHardware(ui cli.Ui, args []string) int {
 			code = 1
 		}
 	}
-	ui.Output("written: " + o.Out + ".md and " + o.Out + ".json")
+	if record.Interrupted {
+		code = 1
+	}
+	ui.Output("written: " + o.Out + ".json, " + o.Out + ".md and " + o.Out + ".log")
 	return code
 }

@@ -1,0 +1,152 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package hardware
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
+)
+
+// Pace is how long things take.
+type Pace struct {
+	Warm    time.Duration // warm-up of a compute kernel's run
+	Kernel  time.Duration // a run of a kernel after that, at most
+	Job     time.Duration // the job that runs beside measurements
+	Event   time.Duration // to wait for an event
+	Soak    time.Duration // the first minutes at full power
+	Quick   bool          // too short for figures
+	Session measure.Plan  // the whole measurement
+}
+
+// quickBelow is the budget below which figures are given up, so that everything runs once.
+const quickBelow = 5 * time.Minute
+
+// PaceFor is the pace for a budget.
+func PaceFor(budget time.Duration) Pace {
+	p := Pace{Warm: 2 * time.Second, Kernel: 6 * time.Second, Job: 10 * time.Second, Event: 10 * time.Second,
+		Soak: 5 * time.Minute, Session: measure.DefaultPlan()}
+	if budget < quickBelow {
+		p.Warm, p.Kernel, p.Job, p.Event, p.Quick = 200*time.Millisecond, 2*time.Second, 2*time.Second, 5*time.Second, true
+		p.Session.Limit, p.Session.Warmup = 10*time.Second, 2*time.Second
+	}
+	return p
+}
+
+// What a step takes beside measuring, about. They were set without a GPU.
+const (
+	childStart     = 3 * time.Second // a measuring process with its CUDA context
+	plannedKernels = 5               // on Hopper, 3 of them compute
+	plannedCompute = 3
+	plannedFaults  = 6
+	leastSoak      = time.Minute
+	firstRuns      = 3 // of each kernel before what matters less: a spread takes three
+)
+
+// step is one thing to try.
+type step struct {
+	name  string
+	takes time.Duration // about
+	least time.Duration // it is worth its while with so much, if that is less
+	gpu   bool          // it needs a GPU that can be measured
+	do    func(context.Context, keep) error
+}
+
+// steps are all of them: what matters most comes first.
+func (r *run) steps() []step {
+	p := r.Pace
+	all := []step{
+		{name: "doctor", takes: 10 * time.Second, do: r.own("doctor", func(rec *Record, out []byte) { rec.Doctor = out }, "-cuda="+r.CUDA)},
+		{name: "fingerprint", takes: 5 * time.Second, do: r.own("fingerprint", func(rec *Record, out []byte) { rec.Fingerprint = out })},
+		{name: "scan", takes: 5 * time.Second, do: r.scan},
+		{name: "nvidia-smi", takes: 2 * time.Second, do: r.smi},
+		{name: "class rates", takes: p.Session.Limit + 10*time.Second, gpu: true, do: r.session},
+	}
+	first := min(r.Runs, firstRuns)
+	for n := range first {
+		all = append(all, r.kernelStep(n+1))
+	}
+	all = append(all, step{name: "measuring beside a job", takes: 3*(p.Job+childStart) + 10*time.Second, gpu: true, do: r.beside})
+	if r.Faults {
+		all = append(all, step{name: "faults", takes: plannedFaults * 5 * time.Second, gpu: true, do: r.faults})
+	}
+	all = append(all, step{name: "soak", takes: p.Soak + childStart, least: min(p.Soak, leastSoak) + childStart, gpu: true, do: r.soak})
+	for n := first; n < r.Runs; n++ {
+		all = append(all, r.kernelStep(n+1))
+	}
+	return all
+}
+
+// kernelStep is a run of every kernel.
+func (r *run) kernelStep(n int) step {
+	p := r.Pace
+	return step{name: fmt.Sprintf("kernels, run %d of %d", n, r.Runs), takes: plannedKernels*(p.Kernel+childStart) + plannedCompute*p.Warm,
+		gpu: true, do: func(ctx context.Context, k keep) error { return r.kernels(ctx, k, n) }}
+}
+
+// Planned is a step with its place in the budget.
+type Planned struct {
+	Name  string  `json:"name"`
+	At    float64 `json:"at_seconds"`
+	Takes float64 `json:"takes_seconds"`
+	// LeftOut is why the step is not taken.
+	LeftOut string `json:"left_out,omitempty"`
+}
+
+// fit is how long a step may take of what is left; why it is left out, if it does not fit.
+func (s step) fit(left time.Duration) (takes time.Duration, leftOut string) {
+	switch {
+	case s.takes <= left:
+		return s.takes, ""
+	case s.least > 0 && s.least <= left:
+		return left.Truncate(time.Second), ""
+	}
+	return 0, fmt.Sprintf("needs about %s, %s of the budget are left", clock(s.takes), clock(max(0, left)))
+}
+
+// Plan fits the steps into the budget, in their order.
+func (o Options) Plan() []Planned {
+	var at time.Duration
+	var out []Planned
+	for _, s := range (&run{Options: o}).steps() {
+		takes, leftOut := s.fit(o.Budget - at)
+		out = append(out, Planned{s.name, at.Seconds(), takes.Seconds(), leftOut})
+		at += takes
+	}
+	return out
+}
+
+// WritePlan prints a plan with times.
+func WritePlan(w io.Writer, budget time.Duration, plan []Planned) {
+	end := 0.0
+	for _, p := range plan {
+		if p.LeftOut == "" {
+			end = p.At + p.Takes
+		}
+	}
+	fmt.Fprintf(w, "plan: about %s of %s\n", clock(seconds(end)), clock(budget))
+	var left []string
+	for _, p := range plan {
+		if p.LeftOut != "" {
+			left = append(left, p.Name)
+			continue
+		}
+		fmt.Fprintf(w, "  %5s  %-24s %s\n", clock(seconds(p.At)), p.Name, clock(seconds(p.Takes)))
+	}
+	if len(left) > 0 {
+		fmt.Fprintf(w, "no time for: %s\n", strings.Join(left, "; "))
+	}
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// clock is a time as minutes and seconds.
+func clock(d time.Duration) string {
+	d = d.Round(time.Second)
+	return fmt.Sprintf("%d:%02d", d/time.Minute, d%time.Minute/time.Second)
+}
