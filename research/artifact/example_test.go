@@ -58,7 +58,7 @@ func TestWorkedExample(t *testing.T) {
 			"0@360[0 1 2 3] 1@360[4 5] 2@720[4 5 6 7] 1@1440[0 1] finish 1440 2160 1440"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tr, err := trace.ReadSia("example.csv", strings.NewReader(exampleTrace))
+			tr, err := trace.Read("example.csv", strings.NewReader(exampleTrace))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -86,7 +86,7 @@ func TestWorkedExample(t *testing.T) {
 
 func TestWorkedExampleLAS(t *testing.T) {
 	for _, policy := range []string{"pal", "packed-sticky"} {
-		tr, err := trace.ReadSia("example.csv", strings.NewReader(exampleTrace))
+		tr, err := trace.Read("example.csv", strings.NewReader(exampleTrace))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -96,7 +96,7 @@ func (o *options) simulate() (report, error) {
 	if err != nil {
 		return report{}, err
 	}
-	if err := t.Fit(o.nodes * o.gpusPerNode); err != nil {
+	if err := t.Fit(o.nodes, o.gpusPerNode); err != nil {
 		return report{}, err
 	}
 	if len(t.Jobs) == 0 {

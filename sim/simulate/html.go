@@ -18,6 +18,7 @@ func (r *Report) page() plot.Page {
 		Title: fmt.Sprintf("%s: policy %s, order %s", r.Trace, r.Policy, r.Order),
 		Lead:  []string{fmt.Sprintf("%d GPUs on %d nodes, locality %s, seed %d, %d jobs.", r.GPUs, r.Nodes, r.Locality, r.Seed, len(r.Jobs))},
 	}
+	p.Lead = append(p.Lead, r.Warnings...)
 	if r.Unfinished > 0 {
 		p.Lead = append(p.Lead, fmt.Sprintf("%d jobs never finish: they hold GPUs and wait for each other. The figures are of the others.", r.Unfinished))
 	}

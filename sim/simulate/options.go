@@ -23,6 +23,7 @@ import (
 // options are the command line.
 type options struct {
 	trace       string
+	strict      bool
 	generate    string
 	jobs        int
 	load        float64
@@ -147,7 +148,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 }
 
 func (o *options) inputFlags(f *flag.FlagSet) {
-	f.StringVar(&o.trace, "trace", "", "read jobs from `FILE` (Sia CSV, Philly JSON, Helios or Acme CSV, or Alibaba CSV of 2020 or 2023)")
+	f.StringVar(&o.trace, "trace", "", "read jobs from `FILE`: what sacct -P writes, a table of your own, or a published trace (Sia, Philly, Helios, Acme, Alibaba 2020, 2023 and 2026); gzip may have packed it")
+	f.BoolVar(&o.strict, "strict", false, "refuse a trace of which a job would be left out")
 	f.StringVar(&o.tenant, "tenant", "", "of the trace only the jobs of `NAME`, a virtual cluster or user")
 	f.IntVar(&o.taskGPUs, "task-gpus", 0, "write gangs as tasks of up to so many GPUs, each on one node; 1: any GPU may lie anywhere; 0: as the trace says")
 	f.Float64Var(&o.elastic.Share, "elastic", 0, "share of the gangs that are elastic (pal_elastic), from 0 to 1")

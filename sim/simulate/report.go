@@ -22,7 +22,9 @@ import (
 // Report is what a run came to, and what -json prints. Times are seconds.
 type Report struct {
 	Trace       string         `json:"trace"`
-	Skipped     map[string]int `json:"skipped,omitempty"`
+	Skipped     map[string]int `json:"skipped,omitempty"`  // jobs that are left out, by reason
+	Notes       map[string]int `json:"notes,omitempty"`    // what is played in another way than the trace says
+	Warnings    []string       `json:"warnings,omitempty"` // what may make the figures those of other jobs
 	Policy      string         `json:"policy"`
 	Order       string         `json:"order"`
 	Seed        uint64         `json:"seed"`
@@ -82,11 +84,35 @@ type jobLine struct {
 	Locality string  `json:"locality,omitempty"`
 }
 
+// most is the share of the jobs above which the report warns that they are left out.
+const most = 0.05
+
+// leftOut says how many jobs are left out, beside those that are played, and why.
+func leftOut(skipped map[string]int, played int) string {
+	left := 0
+	var texts []string
+	for _, reason := range slices.Sorted(maps.Keys(skipped)) {
+		left += skipped[reason]
+		texts = append(texts, fmt.Sprintf("%d %s", skipped[reason], reason))
+	}
+	return fmt.Sprintf("%d of %s: %s", left, jobs(left+played), strings.Join(texts, ", "))
+}
+
+func jobs(n int) string {
+	if n == 1 {
+		return "1 job"
+	}
+	return fmt.Sprintf("%d jobs", n)
+}
+
 func newReport(o *options, t trace.Trace) *Report {
-	r := &Report{Trace: t.Name, Skipped: t.Skipped, Policy: string(o.rules.Placement), Order: o.orderName(), Seed: o.seed,
+	r := &Report{Trace: t.Name, Skipped: t.Skipped, Notes: t.Notes, Policy: string(o.rules.Placement), Order: o.orderName(), Seed: o.seed,
 		Nodes: o.nodes, GPUsPerNode: o.gpusPerNode, Locality: o.localityText()}
 	if o.fromNomad {
 		r.GPUsPerNode = 0
+	}
+	if left, all := t.Left(); float64(left) > most*float64(all) {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%.1f %% of the jobs are left out: the figures are of the others", 100*float64(left)/float64(all)))
 	}
 	if o.html != "" {
 		r.heat = newHeat()
@@ -200,10 +226,16 @@ func (r *Report) writeTable(out io.Writer) error {
 		seed = ""
 	}
 	fmt.Fprintf(w, "%s, policy %s%s, %d GPUs on %d nodes%s\n", r.Trace, r.Policy, order, r.GPUs, r.Nodes, seed)
-	for _, reason := range slices.Sorted(maps.Keys(r.Skipped)) {
-		fmt.Fprintf(w, "skipped\t%d rows: %s\n", r.Skipped[reason], reason)
-	}
 	fmt.Fprintf(w, "jobs\t%d\n", len(r.Jobs))
+	if len(r.Skipped) > 0 {
+		fmt.Fprintf(w, "left out\t%s\n", leftOut(r.Skipped, len(r.Jobs)))
+	}
+	for _, note := range slices.Sorted(maps.Keys(r.Notes)) {
+		fmt.Fprintf(w, "note\t%s: %s\n", jobs(r.Notes[note]), note)
+	}
+	for _, warning := range r.Warnings {
+		fmt.Fprintf(w, "warning\t%s\n", warning)
+	}
 	if r.Unfinished > 0 {
 		fmt.Fprintf(w, "never finished\t%d (they fit nowhere, or hold GPUs and wait for each other); the figures are of the others\n", r.Unfinished)
 	}

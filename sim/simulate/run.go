@@ -56,6 +56,9 @@ func (o *options) run(stdout, stderr io.Writer) error {
 		}
 	}
 	if o.json {
+		for _, warning := range rep.Warnings {
+			fmt.Fprintf(stderr, "warning: %s\n", warning)
+		}
 		return rep.writeJSON(stdout)
 	}
 	return rep.writeTable(stdout)
@@ -94,15 +97,22 @@ func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
 		return t, nil, err
 	}
 	if !o.fromNomad {
-		if err := t.Fit(o.nodes * o.gpusPerNode); err != nil {
+		if err := t.Fit(o.nodes, o.gpusPerNode); err != nil {
 			return t, nil, err
 		}
 	}
 	if len(t.Jobs) == 0 && o.fromNomad {
 		return t, nil, errors.New("no finished batch job with GPUs is left in Nomad, which forgets jobs some hours after their end (job_gc_threshold)")
 	}
+	if o.strict && len(t.Skipped) > 0 {
+		return t, nil, fmt.Errorf("%s; -strict refuses to leave out %s", t.First, leftOut(t.Skipped, len(t.Jobs)))
+	}
 	if len(t.Jobs) == 0 {
-		return t, nil, fmt.Errorf("trace %q holds no job", t.Name)
+		why := ""
+		if len(t.Skipped) > 0 {
+			why = "; left out are " + leftOut(t.Skipped, 0)
+		}
+		return t, nil, fmt.Errorf("trace %q holds no job that can be played%s", t.Name, why)
 	}
 	for i := range t.Jobs {
 		t.Jobs[i].SubmitS /= o.load
@@ -130,15 +140,12 @@ func (o *options) selected(t trace.Trace) (trace.Trace, error) {
 		if len(t.Jobs) == 0 {
 			return t, fmt.Errorf("trace %q holds no job of %q; the largest of its tenants are %s", all.Name, o.tenant, strings.Join(tenants[:min(5, len(tenants))], ", "))
 		}
-		t.Skipped = all.Skipped
 	}
 	if o.taskGPUs > 0 {
 		t = t.InTasks(o.taskGPUs)
 	}
 	if !o.fromNomad {
-		for i := range t.Jobs {
-			t.Jobs[i].MemberGPUs = min(t.Jobs[i].MemberGPUs, o.gpusPerNode)
-		}
+		t = t.NoWider(o.gpusPerNode)
 	}
 	return t, nil
 }

@@ -54,15 +54,18 @@ func TestBadInput(t *testing.T) {
 	}{
 		"no such file":        {[]string{"-trace", dir + "/none.csv"}, "no such file"},
 		"unknown format":      {[]string{"-trace", write("x.csv", "a,b\n1,2\n")}, "x.csv:1: unknown trace format"},
-		"empty":               {[]string{"-trace", write("e.csv", header)}, "holds no job"},
+		"empty":               {[]string{"-trace", write("e.csv", header)}, "holds no job that can be played\n"},
 		"unknown model":       {[]string{"-trace", write("m.csv", header+"0,1,5,10,llama\n")}, `m.csv:2: column "model": model "llama" is unknown`},
 		"negative duration":   {[]string{"-trace", write("d.csv", header+"0,1,5,-10,vgg19\n")}, `d.csv:2: column "duration": -10 is not a number of at least 0`},
-		"NaN duration":        {[]string{"-trace", write("n.csv", header+"0,1,5,NaN,vgg19\n")}, `n.csv:2: column "duration": NaN is not a number of at least 0`},
+		"NaN duration":        {[]string{"-trace", write("n.csv", header+"0,1,5,NaN,vgg19\n")}, `n.csv:2: column "duration": "NaN" is no value`},
 		"unsorted":            {[]string{"-trace", write("u.csv", header+"0,1,5,10,vgg19\n1,1,4,10,vgg19\n")}, `u.csv:3: column "submit_time": 4 is before 5`},
 		"no GPU":              {[]string{"-trace", write("g.csv", header+"0,0,5,10,vgg19\n")}, `g.csv:2: column "num_gpus": 0 is less than 1`},
 		"too large":           {[]string{"-trace", write("l.csv", header+"0,65,5,10,vgg19\n")}, `l.csv:2: job "0" needs 65 GPUs, the cluster has 64`},
 		"twice":               {[]string{"-trace", write("t.csv", header+"0,1,5,10,vgg19\n0,1,6,10,vgg19\n")}, `job "0" is there twice`},
-		"missing column":      {[]string{"-trace", write("c.csv", "job_id,num_gpus,submit_time,model\n")}, `c.csv:1: column "duration" is missing`},
+		"missing column":      {[]string{"-trace", write("c.csv", "job_id,num_gpus,submit_time,model\n")}, `c.csv:1: column duration is missing`},
+		"nothing to play":     {[]string{"-trace", write("w.csv", "job_id,gpus,submit_time,duration\n0,0,5,10\n1,0,5,10\n2,1,5,0\n")}, "holds no job that can be played; left out are 3 of 3 jobs: 2 no GPU, 1 no run time"},
+		"strict":              {[]string{"-strict", "-trace", write("s.csv", "job_id,gpus,submit_time,duration\n0,1,5,10\n1,2,5,0\n2,2,5,0\n")}, `s.csv:3: job "1": no run time; -strict refuses to leave out 2 of 3 jobs: 2 no run time`},
+		"strict, too large":   {[]string{"-strict", "-trace", write("tl.csv", "job_id,gpus,submit_time,duration\n0,1,5,10\n1,65,5,10\n")}, `tl.csv:3: job "1": larger than the cluster; -strict refuses to leave out 1 of 2 jobs: 1 larger than the cluster`},
 		"policy":              {[]string{"-trace", good, "-policy", "best"}, `placement policy "best" is unknown`},
 		"order":               {[]string{"-trace", good, "-order", "best"}, `queue order "best" is unknown`},
 		"profile":             {[]string{"-trace", good, "-profile", strings.Split(profilesIn(t, dir), ",")[0]}, `-profile names no file for class B`},
@@ -87,6 +90,95 @@ func TestBadInput(t *testing.T) {
 				t.Errorf("got %q, want it to say %q", stderr, tc.want)
 			}
 		})
+	}
+}
+
+// TestExample: the table in the docs means what they say.
+func TestExample(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operators/simulate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "```csv\n")
+	table, _, found := strings.Cut(rest, "```")
+	if !found {
+		t.Fatal("the docs hold no table")
+	}
+	file := filepath.Join(t.TempDir(), "jobs.csv")
+	if err := os.WriteFile(file, []byte(table), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, _ := simulate(t, 0, "-trace", file, "-strict", "-outliers", "0", "-quiet", "-json", "-limit=false")
+	type job struct {
+		ID, Class     string
+		GPUs          int
+		Start, Finish float64
+	}
+	var r struct {
+		Jobs []struct {
+			job
+			Start  float64 `json:"start_s"`
+			Finish float64 `json:"finish_s"`
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatal(err)
+	}
+	is := map[string]job{}
+	for _, j := range r.Jobs {
+		is[j.ID] = job{j.ID, j.Class, j.GPUs, j.Start, j.Finish}
+	}
+	first, second := is["sweep-1"].Finish, is["sweep-2"].Finish
+	for what, holds := range map[string]bool{
+		"six jobs":                           len(is) == 6,
+		"train has 18 GPUs":                  is["train"].GPUs == 18 && is["train"].Class == "A",
+		"train starts when tokens has ended": is["tokens"].Finish > 0 && is["train"].Start == is["tokens"].Finish,
+		"the sweep runs two at a time":       is["sweep-1"].Start == 600 && is["sweep-2"].Start == 600 && is["sweep-3"].Start == min(first, second),
+		"tune starts after two of the sweep": is["tune"].Start == max(first, second),
+		"the class of a known model":         is["sweep-1"].Class == "B",
+	} {
+		if !holds {
+			t.Errorf("not so: %s\n%+v", what, is)
+		}
+	}
+}
+
+// TestLeftOut: the report says what is left out and why, and warns above a share of 5 %.
+func TestLeftOut(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "jobs.csv")
+	for _, tc := range []struct{ jobs, without int }{{19, 1}, {18, 2}} {
+		text := "job_id,group,gpus,submit_time,duration\n"
+		for i := range tc.jobs {
+			text += fmt.Sprintf("%d,,1,%d,100\n", i, i)
+		}
+		for i := range tc.without {
+			text += fmt.Sprintf("cpu%d,,0,1,100\n", i)
+		}
+		text += "0,,1,200,100\n"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		table, _ := simulate(t, 0, "-quiet", "-trace", file)
+		out, said := simulate(t, 0, "-quiet", "-json", "-trace", file)
+		var r struct {
+			Skipped, Notes map[string]int
+			Warnings       []string
+			Jobs           []struct{ ID string }
+		}
+		if err := json.Unmarshal([]byte(out), &r); err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Jobs) != tc.jobs || r.Skipped["no GPU"] != tc.without || r.Notes["ran several times (requeued); the run times add up"] != 1 {
+			t.Errorf("%d jobs, skipped %v, notes %v", len(r.Jobs), r.Skipped, r.Notes)
+		}
+		warning := "10.0 % of the jobs are left out: the figures are of the others"
+		warned := tc.without == 2
+		if warned != (len(r.Warnings) == 1 && r.Warnings[0] == warning) || warned != strings.Contains(table, warning) || warned != strings.Contains(said, "warning: "+warning) {
+			t.Errorf("%d left out of 20: warnings %q and %q, and\n%s", tc.without, r.Warnings, said, table)
+		}
+		if want := fmt.Sprintf("%d of 20 jobs: %d no GPU\n", tc.without, tc.without); !strings.Contains(table, want) || !strings.Contains(table, "1 job: ran several times") {
+			t.Errorf("the table does not say %q:\n%s", want, table)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@
 package trace
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 )
@@ -11,19 +12,18 @@ import (
 // openbDefault is the pod list that the lists without times were made from.
 const openbDefault = "openb_pod_list_default.csv"
 
-// openbTimes are the times of the pods of openb_pod_list_default.csv. The
-// multigpu lists hold the same pods under the same names and more pods after
-// them, all without times: those take the times of the pods of the same number
-// of GPUs, in turn.
-type openbTimes struct {
-	byName map[string]Job
-	byGPUs map[int][]Job
-	never  map[string]bool // pods that never started, or have no GPU
-	turn   map[int]int
+// podTimes are the times of the pods of openb_pod_list_default.csv. The multigpu lists hold
+// the same pods under the same names and more pods after them, all without times: those
+// take the times of the pods of the same number of GPUs, in turn.
+type podTimes struct {
+	byName  map[string]Job
+	byGPUs  map[int][]Job
+	leftOut map[string]string // reasons by name
+	turn    map[int]int
 }
 
-// podTimes reads openb_pod_list_default.csv beside the list.
-func podTimes(list string, siblings func(string) (io.ReadCloser, error)) (*openbTimes, error) {
+// timesBeside reads openb_pod_list_default.csv beside the list.
+func timesBeside(list string, siblings func(string) (io.ReadCloser, error)) (*podTimes, error) {
 	if siblings == nil {
 		return nil, fmt.Errorf("%s:1: the list has no times; they are in %s, which must lie beside it", list, openbDefault)
 	}
@@ -32,41 +32,45 @@ func podTimes(list string, siblings func(string) (io.ReadCloser, error)) (*openb
 		return nil, fmt.Errorf("%s:1: the list has no times; read them from %s beside it: %w", list, openbDefault, err)
 	}
 	defer f.Close()
-	p := &openbTimes{byName: map[string]Job{}, byGPUs: map[int][]Job{}, never: map[string]bool{}, turn: map[int]int{}}
-	tb, err := openTable(openbDefault, f, nil, "name", "num_gpu", "creation_time", "deletion_time", "scheduled_time")
+	rs, err := openRows(openbDefault, bufio.NewReader(f), unnamed)
 	if err != nil {
 		return nil, err
 	}
-	return p, tb.each(p.read)
-}
-
-func (p *openbTimes) read(tb *table) {
-	var one Trace
-	one.addPod(tb)
-	if len(one.Jobs) == 0 {
-		p.never[tb.text("name")] = true
-		return
+	tb, err := newTable(rs)
+	if err != nil {
+		return nil, err
 	}
-	j := one.Jobs[0]
-	p.byName[j.ID] = j
-	p.byGPUs[j.GPUs] = append(p.byGPUs[j.GPUs], j)
+	if !tb.has("creation_time") || !tb.has("deletion_time") {
+		return nil, fmt.Errorf("%s:1: the list has no times", openbDefault)
+	}
+	b, t := newBook(openbDefault), Trace{}
+	if err := tb.read(b); err != nil {
+		return nil, err
+	}
+	b.close(&t)
+	p := &podTimes{byName: map[string]Job{}, byGPUs: map[int][]Job{}, leftOut: b.leftOut, turn: map[int]int{}}
+	for _, j := range t.Jobs {
+		p.byName[j.ID] = j
+		p.byGPUs[j.GPUs] = append(p.byGPUs[j.GPUs], j)
+	}
+	return p, nil
 }
 
-// add adds a row of a list without times to the trace.
-func (p *openbTimes) add(t *Trace, tb *table) {
-	gpus, name := tb.int("num_gpu", 0), tb.text("name")
-	j, ok := p.byName[name]
-	switch like := p.byGPUs[gpus]; {
-	case gpus == 0 || p.never[name]:
-		t.Skip("no GPU or never started")
-		return
+// fill gives a row of a list without times its own, or those of a pod of its size.
+func (p *podTimes) fill(r *row) {
+	gpus := int(r.each.v)
+	like := p.byGPUs[gpus]
+	j, ok := p.byName[r.ID]
+	switch {
+	case gpus == 0:
+		r.leftOut = noGPU
+	case p.leftOut[r.ID] != "":
+		r.leftOut = p.leftOut[r.ID]
 	case !ok && len(like) == 0:
-		t.Skip("no pod of its size has times")
-		return
+		r.leftOut = "no pod of its size has times"
 	case !ok:
 		j = like[p.turn[gpus]%len(like)]
 		p.turn[gpus]++
 	}
-	j.ID, j.GPUs, j.MemberGPUs, j.Line = name, gpus, gpus, tb.line
-	t.Jobs = append(t.Jobs, j)
+	r.Name, r.submit, r.lasted = j.Name, opt{j.SubmitS, true}, opt{j.WorkS(), true}
 }

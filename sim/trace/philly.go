@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 )
@@ -18,6 +17,7 @@ type phillyJob struct {
 	ID       string          `json:"jobid"`
 	User     string          `json:"user"`
 	VC       string          `json:"vc"`
+	Status   string          `json:"status"`
 	Submit   string          `json:"submitted_time"`
 	Attempts []phillyAttempt `json:"attempts"`
 }
@@ -30,62 +30,64 @@ type phillyAttempt struct {
 	} `json:"detail"`
 }
 
-// durationS is the attempt's length, 0 where a time is missing.
-func (a phillyAttempt) durationS() float64 {
-	start, err1 := time.Parse(time.DateTime, a.Start)
-	end, err2 := time.Parse(time.DateTime, a.End)
-	if err1 != nil || err2 != nil {
-		return 0
-	}
-	return end.Sub(start).Seconds()
-}
-
-func (a phillyAttempt) gpus() int {
-	n := 0
-	for _, d := range a.Detail {
-		n += len(d.GPUs)
-	}
-	return n
-}
-
-// ReadPhilly reads the public Philly trace (cluster_job_log.json of
-// msr-fiddle/philly-traces): a list of jobs with their attempts. The work of a
-// job is the sum of its attempts, its GPUs those of the last attempt that ran.
-// The trace knows no models; every job is of class A.
-func ReadPhilly(name string, r io.Reader) (Trace, error) {
+// readPhilly reads the public Philly trace (cluster_job_log.json of
+// msr-fiddle/philly-traces): a list of jobs with their attempts, which are runs of a job
+// that was requeued. The trace knows no models; every job is of class A.
+func readPhilly(b *book, r io.Reader) error {
 	d := &lineDecoder{r: r}
 	d.json = json.NewDecoder(d)
 	if tok, err := d.json.Token(); err != nil || tok != json.Delim('[') {
-		return Trace{}, fmt.Errorf("%s:1: not a list of jobs", name)
+		return fmt.Errorf("%s:1: not a list of jobs, as Philly's cluster_job_log is; of Slurm, write sacct -P instead of --json", b.name)
 	}
-	t := Trace{Name: name, Format: "philly"}
-	for d.json.More() {
+	for n := 1; d.json.More(); n++ {
 		var p phillyJob
 		if err := d.json.Decode(&p); err != nil {
-			return Trace{}, fmt.Errorf("%s:%d: read job %d: %w", name, d.line(), len(t.Jobs)+1, err)
+			return fmt.Errorf("%s:%d: read job %d: %w", b.name, d.line(), n, err)
 		}
-		submit, err := time.Parse(time.DateTime, p.Submit)
-		if err != nil {
-			return Trace{}, fmt.Errorf("%s:%d: job %q: submitted_time: %w", name, d.line(), p.ID, err)
+		if err := p.book(b, d.line()); err != nil {
+			return fmt.Errorf("%s:%d: job %q: %w", b.name, d.line(), p.ID, err)
 		}
-		j := Job{ID: p.ID, Line: d.line(), Name: p.User, Tenant: p.VC, Class: pal.ClassA, SubmitS: float64(submit.Unix()), IterTimeS: 1}
-		for _, a := range p.Attempts {
-			if s, n := a.durationS(), a.gpus(); s > 0 && n > 0 {
-				j.Iterations += s
-				j.GPUs = n
-			}
-		}
-		if j.GPUs == 0 {
-			t.Skip("never ran on a GPU")
-			continue
-		}
-		t.Jobs = append(t.Jobs, j)
 	}
 	if _, err := d.json.Token(); err != nil {
-		return Trace{}, fmt.Errorf("%s:%d: the list of jobs does not end: %w", name, d.line(), err)
+		return fmt.Errorf("%s:%d: the list of jobs does not end: %w", b.name, d.line(), err)
 	}
-	t.Rebase()
-	return t, nil
+	return nil
+}
+
+// book books the attempts of the job; one without is a job that never started.
+func (p *phillyJob) book(b *book, line int) error {
+	attempts := p.Attempts
+	if len(attempts) == 0 {
+		attempts = []phillyAttempt{{}}
+	}
+	for i, a := range attempts {
+		r := row{line: line, clock: &clock{}}
+		r.ID, r.Name, r.Tenant, r.Class, r.Priority, r.IterTimeS = p.ID, p.User, p.VC, pal.ClassA, defaultPriority, 1
+		r.Line = line
+		for _, f := range []struct {
+			name, text string
+			read       func(*row, string) error
+		}{
+			{"status", p.Status, became}, {"submitted_time", p.Submit, moment(submit)},
+			{"start_time", a.Start, moment(start)}, {"end_time", a.End, moment(end)},
+		} {
+			if err := f.read(&r, f.text); err != nil {
+				return fmt.Errorf("%s: %w", f.name, err)
+			}
+		}
+		if i+1 < len(attempts) {
+			r.state = unsaid // of the last
+		}
+		n := 0
+		for _, d := range a.Detail {
+			n += len(d.GPUs)
+		}
+		if n > 0 || a.Start != "" {
+			r.gpus.set(float64(n))
+		}
+		b.book(r.Job, r.run(&table{starts: true, ends: true}), "")
+	}
+	return nil
 }
 
 // lineDecoder counts the lines that a JSON decoder has consumed.

@@ -4,140 +4,187 @@
 package trace
 
 import (
-	"bufio"
-	"encoding/csv"
+	"errors"
 	"fmt"
-	"io"
-	"strconv"
+	"maps"
+	"slices"
 	"strings"
-	"time"
+
+	"github.com/nomad-pal/nomad-pal/internal/nearest"
 )
 
-// table reads CSV rows by column name and knows the line it is on.
+// table reads rows as its format has them.
 type table struct {
-	name string
-	csv  *csv.Reader
-	col  map[string]int
-	row  []string
-	line int
-	err  error // the first thing that is wrong with the row; what is read after it means nothing
+	*rows
+	format format
+	at     map[string]int // columns by name in lower case
+	clock  clock
+	twice  []string // columns that are there twice
+	// starts and ends: columns of these times are read.
+	starts, ends bool
+	// times are those of a list that has none; nil: it has.
+	times *podTimes
 }
 
-// openTable takes the column names from the first line, or from header if the
-// file has none of its own.
-func openTable(name string, r io.Reader, header []string, required ...string) (*table, error) {
-	b := bufio.NewReaderSize(r, headBytes)
-	t := &table{name: name, csv: csv.NewReader(b), col: map[string]int{}}
-	t.csv.ReuseRecord, t.csv.TrimLeadingSpace = true, true
-	if first := firstLine(b); strings.Contains(first, ";") && !strings.Contains(first, ",") {
-		t.csv.Comma = ';' // as spreadsheets write it where a comma is part of numbers
-	}
-	if header == nil {
-		row, err := t.csv.Read()
-		if err != nil {
-			return nil, fmt.Errorf("%s:1: read header: %w", name, err)
+// newTable finds the format of the rows.
+func newTable(rs *rows) (*table, error) {
+	t := &table{rows: rs, at: map[string]int{}}
+	for i, name := range rs.header {
+		if name = strings.ToLower(name); t.has(name) {
+			t.twice = append(t.twice, name)
 		}
-		header = append([]string(nil), row...)
+		t.at[name] = i
 	}
-	for i, h := range header {
-		t.col[strings.ToLower(strings.TrimSpace(h))] = i
+	all := formats()
+	i := slices.IndexFunc(all, func(f format) bool { return len(t.lacks(f.known)) == 0 })
+	if i < 0 {
+		return nil, fmt.Errorf("%s:%d: %w", rs.name, max(1, rs.line), t.unknown(all))
 	}
-	for _, c := range required {
-		if _, ok := t.col[c]; !ok {
-			return nil, fmt.Errorf("%s:1: column %q is missing", name, c)
-		}
+	t.format = all[i]
+	t.starts, t.ends = t.has("start|start_time|scheduled_time"), t.has("end|end_time|deletion_time")
+	if err := t.check(); err != nil {
+		return nil, fmt.Errorf("%s:%d: %w", rs.name, max(1, rs.line), err)
 	}
 	return t, nil
 }
 
-// each reads all rows, until one is wrong.
-func (t *table) each(row func(*table)) error {
-	for {
-		rec, err := t.csv.Read()
-		if err == io.EOF {
-			return nil
+// has reports whether the table has the columns "a+b", or those of one of "a|b".
+func (t *table) has(columns string) bool {
+	return slices.ContainsFunc(strings.Split(columns, "|"), func(all string) bool {
+		return !slices.ContainsFunc(strings.Split(all, "+"), func(c string) bool { _, ok := t.at[c]; return !ok })
+	})
+}
+
+// lacks returns the columns that the table does not have.
+func (t *table) lacks(columns []string) []string {
+	return slices.DeleteFunc(slices.Clone(columns), t.has)
+}
+
+// check refuses a table that lacks columns, or has others than its format knows.
+func (t *table) check() error {
+	var known []string
+	for _, c := range t.format.columns {
+		if slices.Contains(t.twice, c.name) {
+			return fmt.Errorf("column %q is there twice", c.name)
 		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", t.name, err)
-		}
-		t.row = rec
-		t.line, _ = t.csv.FieldPos(0)
-		if row(t); t.err != nil {
-			return t.err
-		}
+		known = append(known, c.name)
 	}
-}
-
-// has says whether the table has the column.
-func (t *table) has(col string) bool {
-	_, ok := t.col[col]
-	return ok
-}
-
-// text is the value of a column, "" where the table has none.
-func (t *table) text(col string) string {
-	i, ok := t.col[col]
-	if !ok || i >= len(t.row) {
-		return ""
-	}
-	return strings.TrimSpace(t.row[i])
-}
-
-func (t *table) float(col string) float64 {
-	v, err := strconv.ParseFloat(t.text(col), 64)
-	if err != nil {
-		t.fail("column %q: %q is not a number", col, t.text(col))
-	} else if err := number(v, 0); err != nil {
-		t.fail("column %q: %w", col, err)
-	}
-	return v
-}
-
-// int reads a whole number; "8.0" is one too, as tools that know no missing
-// integers write it.
-func (t *table) int(col string, low int) int {
-	v, err := strconv.Atoi(strings.TrimSuffix(t.text(col), ".0"))
-	if err != nil {
-		t.fail("column %q: %q is not a whole number", col, t.text(col))
-	} else if v < low {
-		t.fail("column %q: %d is less than %d", col, v, low)
-	}
-	return v
-}
-
-// timeS reads a time as seconds.
-func (t *table) timeS(col string) float64 {
-	s, ok := timeS(t.text(col))
-	if !ok {
-		t.fail("column %q: %q is not a time such as 2020-04-01 00:04:03", col, t.text(col))
-	}
-	return s
-}
-
-// timeS reads "2006-01-02 15:04:05", with or without an offset from UTC
-// ("+08:00", as the Acme traces write it), or with a T for the space, as seconds.
-func timeS(text string) (s float64, ok bool) {
-	for _, layout := range []string{time.DateTime, time.DateTime + "Z07:00", time.RFC3339} {
-		if v, err := time.Parse(layout, text); err == nil {
-			return float64(v.Unix()), true
+	slices.Sort(known)
+	other := slices.DeleteFunc(slices.Sorted(maps.Keys(t.at)), func(name string) bool {
+		return name == "" || slices.Contains(known, name) || !t.format.closed
+	})
+	for _, name := range other {
+		if meant := nearest.Name(name, known); meant != "" {
+			return fmt.Errorf("column %q is unknown; did you mean %q?", name, meant)
 		}
 	}
-	return 0, false
-}
-
-// headBytes are looked at to tell the formats apart.
-const headBytes = 1 << 16
-
-// firstLine is the first line of what b reads, as far as it is looked at; nothing is consumed.
-func firstLine(b *bufio.Reader) string {
-	head, _ := b.Peek(4096) // an error shows up again when it is read
-	line, _, _ := strings.Cut(string(head), "\n")
-	return strings.TrimSpace(line)
-}
-
-// fail keeps what is wrong with the row, if it is the first thing.
-func (t *table) fail(format string, args ...any) {
-	if t.err == nil {
-		t.err = fmt.Errorf("%s:%d: %w", t.name, t.line, fmt.Errorf(format, args...))
+	if missing := t.lacks(t.format.needs); len(missing) > 0 {
+		return fmt.Errorf("%s is missing (the table is read as %s%s)", t.columnsText(missing), t.format.title, t.format.hint)
 	}
+	if len(other) > 0 {
+		return fmt.Errorf("column %q is unknown; a table of your own has %s", other[0], strings.Join(known, ", "))
+	}
+	return nil
+}
+
+// columnsText writes columns such as "a|b+c" for people, with what the table may have in
+// their place.
+func (t *table) columnsText(columns []string) string {
+	texts := make([]string, len(columns))
+	for i, c := range columns {
+		texts[i] = "column " + strings.NewReplacer("|", ", or ", "+", " and ").Replace(c)
+		if has := nearest.Name(c, slices.Sorted(maps.Keys(t.at))); has != "" {
+			texts[i] += fmt.Sprintf(" (did you mean it by %q?)", has)
+		}
+	}
+	return strings.Join(texts, "; ")
+}
+
+// unknown says that no format has these columns, which formats there are, and which of them
+// is nearest.
+func (t *table) unknown(all []format) error {
+	var titles []string
+	best, most := 0, 0
+	for i, f := range all {
+		titles = append(titles, f.title)
+		same := 0
+		for _, c := range f.columns {
+			if t.has(c.name) {
+				same++
+			}
+		}
+		if same > most {
+			best, most = i, same
+		}
+	}
+	near := ""
+	if most > 0 {
+		near = fmt.Sprintf("; the nearest is %s, but %s is missing", all[best].title, t.columnsText(t.lacks(append(all[best].known, all[best].needs...))))
+	}
+	seen := fmt.Sprintf("its columns are %s", strings.Join(t.header, ", "))
+	if len(t.header) == 1 && len(strings.Fields(t.header[0])) > 1 {
+		seen = fmt.Sprintf("its first line is %q: separate the columns by commas, semicolons, tabs or |%s", t.header[0], all[0].hint)
+	} else if len(t.header[0]) > 0 && slurmID.MatchString(t.header[0]) {
+		seen = fmt.Sprintf("its first line is %q: there is no header%s", strings.Join(t.header, ", "), all[0].hint)
+	}
+	return fmt.Errorf("unknown trace format: %s%s. Known are Philly (JSON), %s (job_id, gpus, submit_time, duration and more)",
+		seen, near, strings.Join(titles, ", "))
+}
+
+// read reads all rows into the book.
+func (t *table) read(b *book) error {
+	type bound struct {
+		column
+		at int
+	}
+	var columns []bound
+	for _, c := range t.format.columns {
+		if i, ok := t.at[c.name]; ok {
+			columns = append(columns, bound{c, i})
+		}
+	}
+	var last float64
+	return t.each(func(cells []string) error {
+		r := row{line: t.line, clock: &t.clock}
+		r.Priority = defaultPriority
+		for _, c := range columns {
+			r.column = t.header[c.at]
+			cell := cells[c.at]
+			if t.format.exact && missing(cell) && slices.Contains(append(t.format.needs, t.format.known...), c.name) {
+				return fmt.Errorf("column %q: %q is no value", r.column, cell)
+			}
+			if err := c.read(&r, cell); err != nil {
+				return fmt.Errorf("column %q: %w", r.column, err)
+			}
+			if r.step {
+				return nil
+			}
+		}
+		if t.times != nil {
+			t.times.fill(&r)
+		}
+		if r.ID == "" {
+			return errors.New("the row names no job")
+		}
+		if t.format.exact {
+			if err := r.exact(last); err != nil {
+				return err
+			}
+			last = r.submit.v
+		}
+		return b.add(&r, t)
+	})
+}
+
+// exact checks a row of a format in which each row is a job, in order.
+func (r *row) exact(last float64) error {
+	switch {
+	case !r.gpus.ok || r.gpus.v < 1:
+		return fmt.Errorf("column %q: %v is less than 1", "num_gpus", r.gpus.v)
+	case !r.lasted.ok || r.lasted.v < 0:
+		return fmt.Errorf("column %q: %v is not a number of at least 0", "duration", r.lasted.v)
+	case !r.submit.ok || r.submit.v < last:
+		return fmt.Errorf("column %q: %v is before %v of the line above", "submit_time", r.submit.v, last)
+	}
+	return nil
 }

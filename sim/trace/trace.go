@@ -17,7 +17,7 @@
 package trace
 
 import (
-	"bufio"
+	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -27,7 +27,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sort"
-	"strings"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 )
@@ -105,20 +104,43 @@ type Trace struct {
 	Name   string
 	Format string // sia, philly, helios, acme or alibaba; "": not read from a file
 	Jobs   []Job
-	// Skipped counts the rows that are no GPU jobs, by reason.
+	// Skipped counts the jobs that are not played, by reason.
 	Skipped map[string]int
+	First   string // of them, with its reason
+	// Notes counts what is played in another way than the trace says, by what it is.
+	Notes map[string]int
 }
 
 // Skip counts a row that is no job.
-func (t *Trace) Skip(reason string) {
+func (t *Trace) Skip(reason string) { t.leave(reason, "", 0) }
+
+// leave counts a job that is not played, and keeps the first of them.
+func (t *Trace) leave(reason, id string, line int) {
 	if t.Skipped == nil {
 		t.Skipped = map[string]int{}
+		t.First = fmt.Sprintf("%s: %s", t.Name, reason)
+		if line > 0 {
+			t.First = fmt.Sprintf("%s:%d: job %q: %s", t.Name, line, id, reason)
+		}
 	}
 	t.Skipped[reason]++
 }
 
-// mark is what spreadsheets put before a table in UTF-8.
-const mark = "\ufeff"
+// Left returns how many jobs are left out, and how many there are with them.
+func (t *Trace) Left() (left, all int) {
+	for _, n := range t.Skipped {
+		left += n
+	}
+	return left, left + len(t.Jobs)
+}
+
+// note counts what is played in another way than the trace says.
+func (t *Trace) note(what string) {
+	if t.Notes == nil {
+		t.Notes = map[string]int{}
+	}
+	t.Notes[what]++
+}
 
 // ReadFile reads a trace in any of the formats.
 func ReadFile(path string) (Trace, error) {
@@ -132,55 +154,169 @@ func ReadFile(path string) (Trace, error) {
 	})
 }
 
-// read reads a trace in any of the formats; name is what errors call it.
+// Read reads a trace in any of the formats; name is what errors call it.
+func Read(name string, r io.Reader) (Trace, error) { return read(name, r, nil) }
+
 func read(name string, r io.Reader, siblings func(string) (io.ReadCloser, error)) (Trace, error) {
-	b := bufio.NewReaderSize(r, headBytes)
-	head, err := b.Peek(len(mark))
-	if err != nil && err != io.EOF {
-		return Trace{}, fmt.Errorf("read trace %q: %w", name, err)
+	t, b := Trace{Name: name}, newBook(name)
+	in, err := text(r)
+	if err != nil {
+		return t, fmt.Errorf("read trace %q: %w", name, err)
 	}
-	if string(head) == mark {
-		_, _ = b.Discard(len(mark))
+	if head, _ := in.Peek(headBytes); bytes.HasPrefix(bytes.TrimSpace(head), []byte("[")) || bytes.HasPrefix(bytes.TrimSpace(head), []byte("{")) {
+		t.Format = "philly"
+		if err := readPhilly(b, in); err != nil {
+			return t, err
+		}
+		b.close(&t)
+		t.Rebase()
+		return t, nil
 	}
-	first := strings.ToLower(firstLine(b))
-	switch {
-	case strings.HasPrefix(first, "[") || strings.HasPrefix(first, "{"):
-		return ReadPhilly(name, b)
-	case strings.Contains(first, "num_gpus"):
-		return ReadSia(name, b)
-	case strings.Contains(first, "gpu_num"):
-		return ReadHelios(name, b)
-	case strings.Contains(first, "creation_time") || strings.Contains(first, "gpu_milli") || strings.Count(first, ",") == 9:
-		return readAlibaba(name, b, siblings)
+	rs, err := openRows(name, in, unnamed)
+	if err != nil {
+		return t, err
 	}
-	return Trace{}, fmt.Errorf("%s:1: unknown trace format: neither Sia (job_id,num_gpus,…), Philly (JSON), Helios or Acme (job_id,…,gpu_num,…) nor Alibaba; write jobs of your own with the columns job_id,user,gpu_num,submit_time,duration", name)
+	tb, err := newTable(rs)
+	if err != nil {
+		return t, err
+	}
+	if tb.format.prompt && !tb.has("creation_time") {
+		if tb.times, err = timesBeside(name, siblings); err != nil {
+			return t, err
+		}
+	}
+	t.Format = tb.format.name
+	if err := tb.read(b); err != nil {
+		return t, err
+	}
+	b.close(&t)
+	if tb.format.elapsed { // sacct
+		t.rank()
+	}
+	if !tb.format.exact {
+		t.Rebase()
+	}
+	return t, b.order(&t, tb.format.elapsed)
 }
 
-// number checks that v is a finite number of at least low.
-func number(v, low float64) error {
-	if math.IsNaN(v) || math.IsInf(v, 0) || v < low {
-		return fmt.Errorf("%v is not a number of at least %v", v, low)
+// highestPriority is that of a job of Nomad.
+const highestPriority = 32_766
+
+// rank writes priorities that are larger than Nomad's as their rank among each other.
+func (t *Trace) rank() {
+	var all []int
+	for _, j := range t.Jobs {
+		all = append(all, j.Priority)
+	}
+	slices.Sort(all)
+	all = slices.Compact(all)
+	if len(all) == 0 || all[len(all)-1] <= highestPriority {
+		return
+	}
+	for i := range t.Jobs {
+		t.Jobs[i].Priority, _ = slices.BinarySearch(all, t.Jobs[i].Priority)
+	}
+}
+
+// drop forgets dependencies on jobs that are not played: those have ended.
+func (t *Trace) drop() {
+	played := make(map[string]bool, len(t.Jobs))
+	for _, j := range t.Jobs {
+		played[j.ID] = true
+	}
+	for i := range t.Jobs {
+		j := &t.Jobs[i]
+		if after := slices.DeleteFunc(slices.Clone(j.After), func(id string) bool { return !played[id] }); len(after) < len(j.After) {
+			j.After = after
+			t.note(noteForeign)
+		}
+	}
+}
+
+// inTurn refuses jobs that come after each other: none of them would ever start.
+func (t *Trace) inTurn() error {
+	index := make(map[string]int, len(t.Jobs))
+	for i, j := range t.Jobs {
+		index[j.ID] = i
+	}
+	const open, done = 1, 2
+	seen := make([]uint8, len(t.Jobs))
+	var visit func(i int) error
+	visit = func(i int) error {
+		j := t.Jobs[i]
+		if seen[i] == open {
+			return fmt.Errorf("%s:%d: job %q comes after itself, through %q", t.Name, j.Line, j.ID, j.After)
+		}
+		if seen[i] == done {
+			return nil
+		}
+		seen[i] = open
+		for _, id := range j.After {
+			if err := visit(index[id]); err != nil {
+				return err
+			}
+		}
+		seen[i] = done
+		return nil
+	}
+	for i := range t.Jobs {
+		if err := visit(i); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// Fit checks that every job fits a cluster of so many GPUs. In a Sia trace one
-// that does not is an error; in the logs of other, larger clusters it is usual,
-// and is counted and left out.
-func (t *Trace) Fit(gpus int) error {
+// Fit leaves out jobs that do not fit a cluster of so many nodes, even if it is empty. In
+// the logs of other, larger clusters they are usual. In a Sia trace one is an error.
+func (t *Trace) Fit(nodes, gpusPerNode int) error {
 	kept := t.Jobs[:0]
 	for _, j := range t.Jobs {
 		switch {
-		case j.GPUs <= gpus:
+		case fits(j.TaskGroups(), nodes, gpusPerNode):
 			kept = append(kept, j)
 		case t.Format == "sia":
-			return fmt.Errorf("%s:%d: job %q needs %d GPUs, the cluster has %d", t.Name, j.Line, j.ID, j.GPUs, gpus)
+			return fmt.Errorf("%s:%d: job %q needs %d GPUs, the cluster has %d", t.Name, j.Line, j.ID, j.GPUs, nodes*gpusPerNode)
 		default:
-			t.Skip("larger than the cluster")
+			t.leave("larger than the cluster", j.ID, j.Line)
 		}
 	}
 	t.Jobs = kept
+	t.drop()
 	return nil
+}
+
+// fits reports whether a gang fits empty nodes: largest members first, each on the
+// fullest node with room.
+func fits(groups []Group, nodes, gpusPerNode int) bool {
+	all := 0
+	for _, g := range groups {
+		all += g.Members * g.GPUs
+	}
+	if all > nodes*gpusPerNode {
+		return false
+	}
+	free := map[int]int{gpusPerNode: nodes} // how many nodes have so many GPUs left
+	largest := func(a, b Group) int { return b.GPUs - a.GPUs }
+	for _, g := range slices.SortedFunc(slices.Values(groups), largest) {
+		for left := g.Members; left > 0; {
+			tightest := math.MaxInt
+			for k, n := range free {
+				if n > 0 && k >= g.GPUs {
+					tightest = min(tightest, k)
+				}
+			}
+			if tightest == math.MaxInt {
+				return false
+			}
+			here := min(tightest/g.GPUs, left) // on one node
+			used := max(1, min(free[tightest], left/here))
+			free[tightest] -= used
+			free[tightest-here*g.GPUs] += used
+			left -= used * here
+		}
+	}
+	return true
 }
 
 // Rebase sorts the jobs by submission, keeping the order of equal times, and
@@ -209,13 +345,15 @@ func (t Trace) Tenants() []string {
 
 // Of is the trace of one tenant's jobs alone, from its first submission on.
 func (t Trace) Of(tenant string) Trace {
-	one := Trace{Name: t.Name + ", " + tenant, Format: t.Format}
+	one := t
+	one.Name, one.Jobs, one.Notes = t.Name+", "+tenant, nil, maps.Clone(t.Notes)
 	for _, j := range t.Jobs {
 		if j.Tenant == tenant {
 			one.Jobs = append(one.Jobs, j)
 		}
 	}
 	one.Rebase()
+	one.drop()
 	return one
 }
 
@@ -227,6 +365,33 @@ func (t Trace) InTasks(gpus int) Trace {
 	t.Jobs = slices.Clone(t.Jobs)
 	for i := range t.Jobs {
 		t.Jobs[i].MemberGPUs, t.Jobs[i].Groups = taskOf(t.Jobs[i].GPUs, gpus), nil
+	}
+	return t
+}
+
+// NoWider is the trace with no member wider than a node: a wider one is cut into members
+// that are not. Those of an elastic gang stay all of one size.
+func (t Trace) NoWider(gpusPerNode int) Trace {
+	t.Jobs = slices.Clone(t.Jobs)
+	for i := range t.Jobs {
+		j := &t.Jobs[i]
+		if j.LeastMembers > 0 && j.MemberGPUs > gpusPerNode {
+			width := gpusPerNode
+			for j.MemberGPUs%width != 0 {
+				width--
+			}
+			j.LeastMembers, j.MemberGPUs = j.LeastMembers*j.MemberGPUs/width, width
+		}
+		j.MemberGPUs = min(j.MemberGPUs, gpusPerNode)
+		var groups []Group
+		for _, g := range j.Groups {
+			if g.GPUs <= gpusPerNode {
+				groups = append(groups, g)
+				continue
+			}
+			groups = append(groups, inMembers(g.Members*g.GPUs, gpusPerNode)...)
+		}
+		j.Groups = groups
 	}
 	return t
 }

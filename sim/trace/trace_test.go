@@ -4,6 +4,7 @@
 package trace
 
 import (
+	"compress/gzip"
 	"math"
 	"os"
 	"path/filepath"
@@ -27,61 +28,15 @@ const philly = `[
    {"start_time": "2017-10-07 01:00:00", "end_time": "2017-10-07 02:00:00", "detail": [{"ip": "m1", "gpus": ["gpu0"]}]}]}
 ]`
 
+// played leaves out what says where in the file something is.
+var played = []cmp.Option{cmpopts.IgnoreFields(Job{}, "Line"), cmpopts.IgnoreFields(Trace{}, "First"), cmpopts.EquateEmpty()}
+
 const openbDefaultSample = `name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time
 p1,1000,1,2,1000,,LS,Running,5,25,10
 p2,1000,1,1,460,,BE,Pending,6,90,
 p3,1000,1,0,0,,LS,Running,5,25,6
 p4,1000,1,2,1000,,LS,Failed,10,20,10
 `
-
-func TestFormats(t *testing.T) {
-	for _, tc := range []struct {
-		name, text string
-		want       Trace
-	}{
-		{"sia", "job_id,num_gpus,submit_time,duration,model\n0,4,10,4000.0,resnet50\n",
-			Trace{Jobs: []Job{{ID: "0", Name: "resnet50", Class: pal.ClassA, GPUs: 4, SubmitS: 10, Priority: 50, Iterations: 4000, IterTimeS: 0.17540429367763434}}}},
-		{"philly", philly, Trace{Jobs: []Job{
-			{ID: "app_2", Name: "bob", Tenant: "vc2", Class: pal.ClassA, GPUs: 1, Iterations: 3600, IterTimeS: 1},
-			{ID: "app_1", Name: "ann", Tenant: "vc1", Class: pal.ClassA, GPUs: 2, SubmitS: 120, Iterations: 1200, IterTimeS: 1},
-		}, Skipped: map[string]int{"never ran on a GPU": 1}}},
-		{"helios", "job_id,user,vc,gpu_num,state,submit_time,duration\n7,u1,v1,8,COMPLETED,2020-04-01 00:04:03,60\n8,u1,v1,0,COMPLETED,2020-04-01 00:04:04,60\n9,u1,v1,1,CANCELLED,2020-04-01 00:04:05,0\n",
-			Trace{Jobs: []Job{{ID: "7", Name: "u1", Tenant: "v1", Class: pal.ClassA, GPUs: 8, Iterations: 60, IterTimeS: 1}},
-				Skipped: map[string]int{"no GPU": 1, "never ran": 1}}},
-		{"alibaba 2020", "j1,worker,2,Terminated,100,160,600,30,150,V100\nj2,worker,1,Failed,100,,600,30,100,V100\n",
-			Trace{Jobs: []Job{{ID: "j1/worker", Name: "worker", Class: pal.ClassA, GPUs: 4, MemberGPUs: 2, Iterations: 60, IterTimeS: 1}},
-				Skipped: map[string]int{"no GPU or no end": 1}}},
-		{"alibaba 2023", "name,cpu_milli,num_gpu,qos,creation_time,deletion_time\np1,1000,1,LS,5,25\np2,1000,0,LS,5,25\n",
-			Trace{Jobs: []Job{{ID: "p1", Name: "LS", Class: pal.ClassA, GPUs: 1, MemberGPUs: 1, Iterations: 20, IterTimeS: 1}},
-				Skipped: map[string]int{"no GPU or no end": 1}}},
-		{"alibaba 2023, pods that waited or never started", openbDefaultSample,
-			Trace{Jobs: []Job{
-				{ID: "p1", Name: "LS", Class: pal.ClassA, GPUs: 2, MemberGPUs: 2, Iterations: 15, IterTimeS: 1},
-				{ID: "p4", Name: "LS", Class: pal.ClassA, GPUs: 2, MemberGPUs: 2, SubmitS: 5, Iterations: 10, IterTimeS: 1},
-			}, Skipped: map[string]int{"never started": 1, "no GPU or no end": 1}}},
-		{"acme", "job_id,user,node_num,gpu_num,cpu_num,type,state,submit_time,start_time,end_time,duration,queue,gpu_time\n" +
-			"7,u1,1,8,128,Other,FAILED,2023-03-01 08:00:00+08:00,2023-03-01 08:00:30+08:00,2023-03-01 08:02:30+08:00,120,30,960.0\n" +
-			"8,u2,8,64.0,960,Other,CANCELLED,2023-03-01 00:01:00+00:00,2023-03-01 00:01:12+00:00,2023-03-01 00:02:22+00:00,82,12.0,5248.0\n" +
-			"9,u2,0,,4,Other,CANCELLED,2023-03-01 00:01:00+00:00,,,82,12.0,0\n" +
-			"10,u2,1,1,4,Other,CANCELLED,2023-03-01 00:01:00+00:00,,2023-03-01 00:02:22+00:00,82,82,82\n",
-			Trace{Jobs: []Job{
-				{ID: "7", Name: "u1", Tenant: "u1", Class: pal.ClassA, GPUs: 8, Iterations: 120, IterTimeS: 1},
-				{ID: "8", Name: "u2", Tenant: "u2", Class: pal.ClassA, GPUs: 64, SubmitS: 60, Iterations: 70, IterTimeS: 1},
-			}, Skipped: map[string]int{"no GPU": 1, "never ran": 1}}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			got, err := read("file", strings.NewReader(tc.text), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			tc.want.Name = "file"
-			tc.want.Format, _, _ = strings.Cut(tc.name, " ")
-			if d := cmp.Diff(tc.want, got, cmpopts.IgnoreFields(Job{}, "Line")); d != "" {
-				t.Errorf("(-want +got):\n%s", d)
-			}
-		})
-	}
-}
 
 // TestListsWithoutTimes: the multigpu lists hold the pods of the default list and
 // more, none with its times.
@@ -105,11 +60,11 @@ func TestListsWithoutTimes(t *testing.T) {
 		t.Fatal(err)
 	}
 	pod := func(id string, submit, work float64) Job {
-		return Job{ID: id, Name: "LS", Class: pal.ClassA, GPUs: 2, MemberGPUs: 2, SubmitS: submit, Iterations: work, IterTimeS: 1}
+		return Job{ID: id, Name: "LS", Class: pal.ClassA, GPUs: 2, MemberGPUs: 2, SubmitS: submit, Priority: 50, Iterations: work, IterTimeS: 1}
 	}
 	want := Trace{Name: list, Format: "alibaba", Jobs: []Job{pod("p1", 0, 15), pod("p5", 0, 15), pod("p7", 0, 15), pod("p4", 5, 10), pod("p6", 5, 10)},
-		Skipped: map[string]int{"no GPU or never started": 2, "no pod of its size has times": 1}}
-	if d := cmp.Diff(want, got, cmpopts.IgnoreFields(Job{}, "Line")); d != "" {
+		Skipped: map[string]int{"no GPU": 1, "never started": 1, "no pod of its size has times": 1}}
+	if d := cmp.Diff(want, got, played...); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
@@ -149,19 +104,19 @@ func TestPhillyInALongFile(t *testing.T) {
 
 func TestErrorsNameTheLine(t *testing.T) {
 	for text, want := range map[string]string{
-		"":              "f:1: unknown trace format",
+		"":              "f:1: the file is empty",
+		"# nothing\n\n": "f:3: the file is empty",
 		"[\n{\"jobid\"": "f:2: read job 1",
-		"[\n{\"jobid\": \"a\", \"submitted_time\": \"soon\"}]": `f:2: job "a": submitted_time`,
-		"{}": "f:1: not a list of jobs",
-		"[{\"jobid\": \"a\", \"submitted_time\": \"2017-10-07 01:00:00\"}":                             "the list of jobs does not end",
-		"job_id,user,gpu_num,submit_time,duration\n1,u,1,2020-04-01 00:00:00,10\n2,u,1,yesterday,10\n": `f:3: column "submit_time"`,
-		"job_id,user,gpu_num,submit_time\n":                                                            `f:1: column "duration" is missing`,
-		"job_id,num_gpus,submit_time,duration,model\n0,1.5,5,10,vgg19\n":                               `f:2: column "num_gpus"`,
-		"job_id,num_gpus,submit_time,duration,model\n0,1,+Inf,10,vgg19\n":                              `f:2: column "submit_time": +Inf is not a number`,
-		"job_id,num_gpus,submit_time,duration,model\n0,1\n":                                            "f: record on line 2: wrong number of fields",
-		"j1,worker,1e300,Terminated,100,160,600,30,150,V100\n":                                         "f:1: 1e+300 instances",
-		"name,cpu_milli,memory_mib,num_gpu,gpu_milli\np1,1,1,1,1000\n":                                 "f:1: the list has no times",
-		"name,num_gpu,creation_time,deletion_time\np,1,-1,5\n":                                         `f:2: column "creation_time": -1 is not`,
+		"[{\"jobid\": \"a\", \"submitted_time\": \"2017-10-07 01:00:00\"}":                                                   "the list of jobs does not end",
+		"# by hand\n\njob_id,user,gpu_num,submit_time,duration\n# first\n1,u,1,2020-04-01 00:00:00,10\n2,u,1,yesterday,10\n": `f:6: column "submit_time"`,
+		"job_id,num_gpus,submit_time,duration,model\n0,1.5,5,10,vgg19\n":                                                     `f:2: column "num_gpus"`,
+		"job_id,num_gpus,submit_time,duration,model\n0,1,+Inf,10,vgg19\n":                                                    `f:2: column "submit_time": +Inf is not a number`,
+		"job_id,num_gpus,submit_time,duration,model\n0,1\n":                                                                  "f:2: the row has 2 fields, the header 5",
+		"job_id,num_gpus,submit_time,duration,model\n0,1,5,10,\"vgg19\n":                                                     `f:2: extraneous or missing " in quoted-field`,
+		"name,num_gpu,creation_time,deletion_time\np,1,-1,5\n":                                                               `f:2: column "creation_time": -1 is not`,
+		"\xff\xfej\x00o\x00b\x00": `read trace "f": the file is UTF-16; save it as UTF-8`,
+		"PK\x03\x04rest":          `read trace "f": the file is a spreadsheet or a zip archive; save the table as CSV`,
+		"\x1f\x8bno gzip at all":  `read trace "f": unpack`,
 	} {
 		if _, err := read("f", strings.NewReader(text), nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want it to say %q", text, err, want)
@@ -184,13 +139,35 @@ func TestTablesOfSpreadsheets(t *testing.T) {
 		"capitals":               strings.Replace(plain, "job_id,user,gpu_num", "Job_ID,User,GPU_num", 1),
 		"times of ISO 8601":      strings.Replace(plain, " 00:00:00", "T00:00:00Z", 1),
 		"quotes after the mark":  "\ufeff" + strings.Replace(plain, "job_id", `"job_id"`, 1),
+		"tabs":                   strings.ReplaceAll(plain, ",", "\t"),
+		"bars":                   strings.ReplaceAll(plain, ",", "|"),
+		"bars and quotes":        `"` + strings.ReplaceAll(strings.ReplaceAll(strings.TrimSpace(plain), ",", `"|"`), "\n", "\"\n\"") + "\"\n",
+		"a separator at the end": strings.ReplaceAll(plain, "\n", ",\n"),
+		"and in the rows alone":  strings.TrimSuffix(plain, "\n") + ",\n",
+		"Excel's first line":     "sep=;\n" + strings.ReplaceAll(plain, ",", ";"),
+		"comments":               "# from the log\n\n" + plain + "# end\n",
+		"empty rows":             plain + ",,,,\n\n",
+		"packed":                 packed(t, "\ufeff"+plain),
 		"all of it, and a blank": "\ufeff" + strings.ReplaceAll(strings.ReplaceAll(plain, ",", "; "), "\n", "\r\n") + "\r\n",
 	} {
 		got, err := read("f", strings.NewReader(text), nil)
-		if d := cmp.Diff(want, got); err != nil || d != "" {
+		if d := cmp.Diff(want, got, played...); err != nil || d != "" {
 			t.Errorf("%s: %v %s", name, err, d)
 		}
 	}
+}
+
+func packed(t *testing.T, text string) string {
+	t.Helper()
+	var b strings.Builder
+	z := gzip.NewWriter(&b)
+	if _, err := z.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
 }
 
 func TestFit(t *testing.T) {
@@ -198,13 +175,13 @@ func TestFit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := tr.Fit(8); err == nil || err.Error() != `f:3: job "1" needs 9 GPUs, the cluster has 8` {
+	if err := tr.Fit(2, 4); err == nil || err.Error() != `f:3: job "1" needs 9 GPUs, the cluster has 8` {
 		t.Errorf("Sia: %v", err)
 	}
 	if tr, err = read("f", strings.NewReader(philly), nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := tr.Fit(1); err != nil || len(tr.Jobs) != 1 || tr.Skipped["larger than the cluster"] != 1 {
+	if err := tr.Fit(1, 1); err != nil || len(tr.Jobs) != 1 || tr.Skipped["larger than the cluster"] != 1 {
 		t.Errorf("Philly: %v, %+v", err, tr)
 	}
 	if tr.Jobs[0].Line != 8 {
@@ -238,52 +215,52 @@ func TestGenerators(t *testing.T) {
 	}
 }
 
+// FuzzRead: what is read can be played. Each table in testdata is a seed.
 func FuzzRead(f *testing.F) {
 	f.Add(philly)
-	f.Add("job_id,num_gpus,submit_time,duration,model\n0,4,10,4000.0,resnet50\n")
-	f.Add("job_id,user,gpu_num,submit_time,duration\n1,u,1,2020-04-01 00:00:00,10\n")
 	f.Add(openbDefaultSample)
-	f.Add("j1,worker,2,Terminated,100,160,600,30,150,V100\n")
+	paths, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(paths) == 0 {
+		f.Fatal("no tables", err)
+	}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, story := range strings.Split(string(text), "read\n")[1:] {
+			table, _, _ := strings.Cut(story, "----\n")
+			f.Add(table)
+		}
+	}
 	f.Fuzz(func(t *testing.T, s string) {
-		tr, err := read("f", strings.NewReader(s), nil)
+		tr, err := Read("f", strings.NewReader(s))
 		if err != nil {
 			return
 		}
 		for _, j := range tr.Jobs {
-			if j.GPUs < 1 || !(j.WorkS() >= 0) || !(j.SubmitS >= 0) {
+			gpus := 0
+			for _, g := range j.TaskGroups() {
+				if g.Members < 1 || g.GPUs < 1 {
+					t.Errorf("group %v of job %+v", g, j)
+				}
+				gpus += g.Members * g.GPUs
+			}
+			if j.ID == "" || j.GPUs < 1 || gpus != j.GPUs || !(j.WorkS() >= 0) || math.IsInf(j.WorkS(), 0) || !(j.SubmitS >= 0) || j.EstimateS < 0 || j.DeadlineS < 0 ||
+				j.Class.Index() < 0 || j.LeastMembers > 0 && (j.Groups != nil || j.LeastMembers > j.GPUs/j.MemberGPUs) {
 				t.Errorf("job %+v", j)
 			}
 		}
-	})
-}
-
-// TestSiaOrder: what comes after what, deadlines and arrays, in columns of our own.
-func TestSiaOrder(t *testing.T) {
-	const text = "job_id,num_gpus,submit_time,duration,model,after,deadline,array,parallel,priority\n1,1,0,10,vgg19,,3600,,,80\n2,1,0,10,vgg19,1 0,,sweep,4,\n"
-	tr, err := ReadSia("file", strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	type order struct {
-		After     []string
-		DeadlineS float64
-		Array     string
-		Parallel  int
-		Priority  int
-	}
-	var got []order
-	for _, j := range tr.Jobs {
-		got = append(got, order{j.After, j.DeadlineS, j.Array, j.Parallel, j.Priority})
-	}
-	if d := cmp.Diff([]order{{DeadlineS: 3600, Priority: 80}, {After: []string{"1", "0"}, Array: "sweep", Parallel: 4, Priority: 50}}, got); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
-	for column, text := range map[string]string{"deadline": "1,1,0,10,vgg19,,soon,,,\n", "parallel": "1,1,0,10,vgg19,,,sweep,0,\n", "priority": "1,1,0,10,vgg19,,,,,high\n"} {
-		_, err := ReadSia("file", strings.NewReader("job_id,num_gpus,submit_time,duration,model,after,deadline,array,parallel,priority\n"+text))
-		if err == nil || !strings.Contains(err.Error(), `file:2: column "`+column+`"`) {
-			t.Errorf("%s: %v", column, err)
+		if tr = tr.NoWider(8); tr.Fit(4, 8) == nil {
+			for _, j := range tr.Jobs {
+				for _, g := range j.TaskGroups() {
+					if g.GPUs > 8 {
+						t.Errorf("job %+v is wider than a node", j)
+					}
+				}
+			}
 		}
-	}
+	})
 }
 
 // Elastic gangs have the GPU time that they had, at any number of members if twice as

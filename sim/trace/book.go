@@ -1,0 +1,332 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package trace
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// defaultPriority is that of Nomad's jobs which name none.
+const defaultPriority = 50
+
+// row is what a row of a table says of one run of a job.
+type row struct {
+	Job // what is the job's; its GPUs, times and work come from what is below
+
+	line   int
+	column string // that is being read
+	clock  *clock
+	step   bool // a step of a job, which is no job
+
+	cluster, group, user string
+	modelClass           pal.AppClass
+	gpus, nodes          opt // GPUs in all
+	members, each        opt
+	submit, start, end   opt
+	lasted, deadline     opt
+	state                state
+	note                 string
+	leftOut              string // what else than its columns says that it is no run
+}
+
+// run is one run of a task group of a job.
+type run struct {
+	group         string
+	line          int
+	gpus, each    int
+	submitS, work float64
+	leftOut       string // why it is none that ended on GPUs
+}
+
+// Why a run is none that ended on GPUs.
+const (
+	noGPU        = "no GPU"
+	neverStarted = "never started"
+	noRunTime    = "no run time"
+	stillRunning = "still running"
+	stillWaiting = "still waiting"
+	noEnd        = "no end"
+	noSubmission = "no time of submission"
+	backwards    = "ends before it starts"
+)
+
+// Jobs that are counted, as they are played in another way than the trace says.
+const (
+	noteRequeued   = "ran several times (requeued); the run times add up"
+	noteShare      = "parts of a GPU, rounded up to whole ones"
+	noteNoGPU      = "task groups without GPUs, not played"
+	noteDependency = "a dependency that is not played (after, singleton, any of several)"
+	noteForeign    = "after jobs that are not played"
+)
+
+// entry is a job with its runs.
+type entry struct {
+	Job
+	runs []run
+	note string // of its rows
+}
+
+// book collects the rows of each job.
+type book struct {
+	name    string
+	entries []entry
+	index   map[string]int
+	notes   map[string]int
+	// leftOut says of each job that is not played why.
+	leftOut map[string]string
+}
+
+func newBook(name string) *book {
+	return &book{name: name, index: map[string]int{}, notes: map[string]int{}, leftOut: map[string]string{}}
+}
+
+// add books a row of a table.
+func (b *book) add(r *row, t *table) error {
+	if err := r.settle(); err != nil {
+		return err
+	}
+	i, known := b.index[r.ID]
+	switch {
+	case !known:
+	case t.format.exact:
+		return fmt.Errorf("job %q is there twice, first on line %d", r.ID, b.entries[i].Line)
+	case t.format.closed && !sameJob(r.Job, b.entries[i].Job):
+		return fmt.Errorf("job %q differs from line %d in more than its group, GPUs, state and times", r.ID, b.entries[i].Line)
+	case r.LeastMembers > 0 && r.group != b.entries[i].runs[0].group:
+		return fmt.Errorf("job %q is elastic, and has several groups: an elastic gang has one", r.ID)
+	}
+	b.book(r.Job, r.run(t), r.note)
+	return nil
+}
+
+func sameJob(a, b Job) bool {
+	a.Line, a.DeadlineS = b.Line, b.DeadlineS
+	return reflect.DeepEqual(a, b)
+}
+
+// book books a run of a job. What the first row with GPUs says of the job counts.
+func (b *book) book(j Job, u run, note string) {
+	i, known := b.index[j.ID]
+	if !known {
+		i = len(b.entries)
+		b.index[j.ID] = i
+		b.entries = append(b.entries, entry{Job: j})
+	}
+	e := &b.entries[i]
+	if known && e.runs[0].leftOut == noGPU && u.leftOut != noGPU {
+		j.Line = e.Line
+		e.Job, e.runs[0], u = j, u, e.runs[0]
+	}
+	e.runs, e.note = append(e.runs, u), cmp.Or(note, e.note)
+}
+
+// settle works out what the row says of the job.
+func (r *row) settle() error {
+	r.Line = r.line
+	r.Name, r.Tenant = cmp.Or(r.Name, r.user), cmp.Or(r.Tenant, r.user)
+	r.Class = cmp.Or(r.Class, r.modelClass, pal.ClassA)
+	if r.cluster != "" {
+		r.ID = r.cluster + "/" + r.ID
+		if r.Array != "" {
+			r.Array = r.cluster + "/" + r.Array
+		}
+		for i := range r.After {
+			r.After[i] = r.cluster + "/" + r.After[i]
+		}
+	}
+	if r.Array == "" {
+		r.Parallel = 0
+	}
+	if r.LeastMembers == 0 {
+		r.Efficiency = 0
+	}
+	if r.IterTimeS == 0 {
+		r.IterTimeS = 1
+	}
+	if r.deadline.ok && r.submit.ok {
+		if r.DeadlineS = r.deadline.v - r.submit.v; r.DeadlineS <= 0 {
+			return errors.New("the deadline is before the submission")
+		}
+	}
+	if slices.Contains(r.After, r.ID) {
+		return fmt.Errorf("job %q comes after itself", r.ID)
+	}
+	return r.size()
+}
+
+// size works out GPUs and members from each other.
+func (r *row) size() error {
+	if r.members.ok && r.members.v == 0 {
+		r.gpus = opt{0, true}
+	}
+	switch n := r.gpus.v; {
+	case r.each.ok:
+		all := r.each.v * cmp.Or(r.members.v, 1)
+		if r.gpus.ok && r.members.ok && n != all {
+			return fmt.Errorf("%v members of %v GPUs are not %v GPUs", r.members.v, r.each.v, n)
+		}
+		r.gpus.set(all)
+	case r.gpus.ok && r.members.v > 0:
+		if r.each.set(n / r.members.v); r.each.v != float64(int(r.each.v)) {
+			return fmt.Errorf("%v GPUs are not the same for each of %v members", n, r.members.v)
+		}
+	case r.gpus.ok && r.nodes.v > 0: // the last node may have fewer
+		r.each.set(float64((int(n) + int(r.nodes.v) - 1) / int(r.nodes.v)))
+	}
+	if r.gpus.v > most {
+		return fmt.Errorf("%v GPUs are more than there can be", r.gpus.v)
+	}
+	if r.LeastMembers > 0 && (r.each.v == 0 || float64(r.LeastMembers)*r.each.v > r.gpus.v || int(r.gpus.v)%int(r.each.v) != 0) {
+		return fmt.Errorf("least_members %d is more than the members, or the table does not say how many there are", r.LeastMembers)
+	}
+	return nil
+}
+
+// run is the run that the row tells of.
+func (r *row) run(t *table) run {
+	u := run{group: r.group, line: r.line, gpus: int(r.gpus.v), each: int(r.each.v), submitS: r.submit.v}
+	length := r.length(t)
+	u.work = length.v
+	switch {
+	case t.format.exact:
+	case r.leftOut != "":
+		u.leftOut = r.leftOut
+	case r.gpus.ok && r.gpus.v == 0:
+		u.leftOut = noGPU
+	case r.state == waiting:
+		u.leftOut = stillWaiting
+	case t.starts && !r.start.ok:
+		u.leftOut = neverStarted
+	case r.state == running:
+		u.leftOut = stillRunning
+	case !r.gpus.ok:
+		u.leftOut = noGPU
+	case !length.ok, t.ends && !r.end.ok && r.state != ended:
+		u.leftOut = noEnd
+	case length.v < 0:
+		u.leftOut = backwards
+	case length.v == 0:
+		u.leftOut = noRunTime
+	case !r.submit.ok:
+		u.leftOut = noSubmission
+	}
+	return u
+}
+
+// length is how long the run took. What a trace says of that beside start and end may
+// hold the wait, or the time before the end of a run that goes on.
+func (r *row) length(t *table) opt {
+	if t.format.prompt && !t.starts {
+		r.start = r.submit
+	}
+	if r.start.ok && r.end.ok && !(t.format.elapsed && r.lasted.ok) {
+		return opt{r.end.v - r.start.v, true}
+	}
+	return r.lasted
+}
+
+// close makes jobs of what was booked.
+func (b *book) close(t *Trace) {
+	for i := range b.entries {
+		e := &b.entries[i]
+		if leftOut, line := e.merge(b.notes); leftOut != "" {
+			b.leftOut[e.ID] = leftOut
+			t.leave(leftOut, e.ID, line)
+			continue
+		}
+		t.Jobs = append(t.Jobs, e.Job)
+		e.runs = nil
+	}
+	t.Notes = b.notes
+}
+
+// order resolves which job comes after which, as arrays and jobs that are not played go. A
+// job that the file does not name at all is an error, unless the trace is part of a log.
+func (b *book) order(t *Trace, log bool) error {
+	arrays := map[string][]string{}
+	for _, j := range t.Jobs {
+		if j.Array != "" && j.Array != j.ID {
+			arrays[j.Array] = append(arrays[j.Array], j.ID)
+		}
+	}
+	for i := range t.Jobs {
+		j := &t.Jobs[i]
+		var after []string
+		for _, id := range j.After {
+			_, known := b.index[id]
+			switch {
+			case !known && len(arrays[id]) > 0:
+				after = append(after, slices.DeleteFunc(slices.Clone(arrays[id]), func(task string) bool { return task == j.ID })...)
+			case !known && !log:
+				return fmt.Errorf("%s:%d: job %q comes after job %q, which the file does not name", b.name, j.Line, j.ID, id)
+			default:
+				after = append(after, id)
+			}
+		}
+		j.After = after
+	}
+	t.drop()
+	return t.inTurn()
+}
+
+// merge makes one job of all runs: one task group after the other, whose runs are those of a
+// job that was requeued. A run that goes on leaves the whole job out.
+func (e *entry) merge(notes map[string]int) (leftOut string, line int) {
+	var groups []run
+	without, again := false, false
+	e.SubmitS = math.Inf(1)
+	for _, u := range e.runs {
+		switch u.leftOut {
+		case "":
+		case noGPU, neverStarted, noRunTime:
+			leftOut, line = u.leftOut, u.line
+			without = without || u.leftOut == noGPU
+			continue
+		default:
+			return u.leftOut, u.line
+		}
+		e.SubmitS = min(e.SubmitS, u.submitS)
+		if i := slices.IndexFunc(groups, func(g run) bool { return g.group == u.group }); i >= 0 {
+			u.work += groups[i].work
+			groups[i], again = u, true
+			continue
+		}
+		groups = append(groups, u)
+	}
+	if len(groups) == 0 {
+		return leftOut, line
+	}
+	if e.note != "" {
+		notes[e.note]++
+	}
+	if again {
+		notes[noteRequeued]++
+	}
+	if without {
+		notes[noteNoGPU]++
+	}
+	e.gather(groups)
+	return "", 0
+}
+
+// gather makes the gang of its groups. All hold their GPUs until the last has ended.
+func (e *entry) gather(groups []run) {
+	for _, g := range groups {
+		e.GPUs += g.gpus
+		e.Iterations = max(e.Iterations, g.work)
+		if len(groups) > 1 {
+			e.Groups = append(e.Groups, inMembers(g.gpus, max(1, g.each))...)
+		}
+	}
+	if len(groups) == 1 {
+		e.MemberGPUs = groups[0].each
+	}
+}

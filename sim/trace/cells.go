@@ -1,0 +1,215 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package trace
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// opt is a number that a row may lack.
+type opt struct {
+	v  float64
+	ok bool
+}
+
+// set keeps the first value: of two columns that say the same, the first of the format counts.
+func (o *opt) set(v float64) {
+	if !o.ok {
+		*o = opt{v, true}
+	}
+}
+
+// missing reports whether a cell holds no number, time or duration.
+func missing(cell string) bool {
+	switch strings.ToLower(cell) {
+	case "", "-", "none", "null", "(null)", `\n`, "nan", "nat", "n/a", "na", "unknown":
+		return true
+	}
+	return false
+}
+
+// number reads a finite number of at least low.
+func number(cell string, low float64) (float64, error) {
+	v, err := strconv.ParseFloat(cell, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a number", cell)
+	}
+	if math.IsNaN(v) || math.IsInf(v, 0) || v < low {
+		return 0, fmt.Errorf("%v is not a number of at least %v", v, low)
+	}
+	return v, nil
+}
+
+// most is more GPUs, or members, than there can be.
+const most = 1e6
+
+// whole reads a whole number; "8.0" is one too, as tools that know no missing integers
+// write it.
+func whole(cell string, low int) (int, error) {
+	v, err := strconv.Atoi(strings.TrimSuffix(cell, ".0"))
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%q is not a whole number", cell)
+	case v < low:
+		return 0, fmt.Errorf("%d is less than %d", v, low)
+	}
+	return v, nil
+}
+
+// truth reads yes or no.
+func truth(cell string) (bool, error) {
+	switch strings.ToLower(cell) {
+	case "true", "yes", "1":
+		return true, nil
+	case "false", "no", "0", "":
+		return false, nil
+	}
+	return false, fmt.Errorf("%q is neither true nor false", cell)
+}
+
+var clockTime = regexp.MustCompile(`^(?:(\d+)(?:-| days? |  ?days?, ))?(\d+):([0-5]\d):([0-5]\d(?:\.\d+)?)$`)
+
+// span reads a duration in seconds: "3600", "1h30m", "01:30:00" or "1-01:30:00". Whether
+// "01:30" is minutes or hours it does not guess.
+func span(cell string) (float64, error) {
+	if v, err := strconv.ParseFloat(cell, 64); err == nil {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return 0, fmt.Errorf("%v is not a number of at least 0", v)
+		}
+		return v, nil
+	}
+	if d, err := time.ParseDuration(cell); err == nil {
+		return d.Seconds(), nil
+	}
+	m := clockTime.FindStringSubmatch(cell)
+	if m == nil {
+		return 0, fmt.Errorf("%q is not a duration such as 3600 (seconds), 1h30m, 01:30:00 or 1-01:30:00 (days-hours)", cell)
+	}
+	s := 0.0
+	for i, unit := range []float64{86400, 3600, 60, 1} {
+		v, _ := strconv.ParseFloat(m[i+1], 64)
+		s += v * unit
+	}
+	return s, nil
+}
+
+// clock reads the times of a file, which all have to be of one kind: that of the first.
+type clock struct {
+	kind   clockKind
+	first  string // where and what the first was
+	layout string // of the last
+}
+
+type clockKind string
+
+const (
+	seconds clockKind = "a number of seconds"
+	local   clockKind = "a date without an offset from UTC"
+	zoned   clockKind = "a date with an offset from UTC"
+)
+
+// afterAll is later, in seconds since 1970, than anything was submitted: it is in
+// milliseconds.
+const afterAll = 1e11
+
+// read reads a time in seconds since a beginning that all times of the file share.
+func (c *clock) read(cell, where string) (float64, error) {
+	kind, s := seconds, 0.0
+	v, err := strconv.ParseFloat(cell, 64)
+	switch {
+	case err != nil:
+		if kind, s, err = c.date(cell); err != nil {
+			return 0, err
+		}
+	case v >= afterAll && !math.IsInf(v, 0):
+		return 0, fmt.Errorf("%s is too large for seconds; are they milliseconds? Divide them by 1000", cell)
+	default:
+		if s, err = number(cell, 0); err != nil {
+			return 0, err
+		}
+	}
+	if c.kind == "" {
+		c.kind, c.first = kind, fmt.Sprintf("%q (%s)", cell, where)
+	}
+	if c.kind != kind {
+		return 0, fmt.Errorf("%q is %s, but %s is %s; write all times of the file in one way", cell, kind, c.first, c.kind)
+	}
+	return s, nil
+}
+
+// dates are how times are written, once T stands between date and time.
+var dates = []struct {
+	layout string
+	kind   clockKind
+}{
+	{"2006-01-02T15:04:05", local}, {"2006-01-02T15:04:05Z07:00", zoned}, {"2006-01-02T15:04:05Z0700", zoned}, {"2006-01-02T15:04:05Z07", zoned},
+	{"2006-01-02T15:04", local}, {"2006-01-02T15:04Z07:00", zoned},
+}
+
+func (c *clock) date(cell string) (clockKind, float64, error) {
+	at := strings.TrimSuffix(cell, " UTC")
+	if at != cell {
+		at += "Z"
+	}
+	if len(at) > 10 && at[10] == ' ' {
+		at = at[:10] + "T" + at[11:]
+	}
+	at = strings.ReplaceAll(at, " ", "") // before an offset
+	for _, d := range dates {
+		if t, err := time.Parse(d.layout, at); err == nil {
+			return d.kind, float64(t.UnixMicro()) / 1e6, nil
+		}
+	}
+	return "", 0, fmt.Errorf("%q is not a time such as 2020-04-01 00:04:03, 2020-04-01T00:04:03+08:00, or seconds", cell)
+}
+
+// state is what became of a run.
+type state uint8
+
+const (
+	unsaid state = iota
+	waiting
+	running
+	ended
+)
+
+// states are the words of Slurm, of Alibaba's and Microsoft's traces, and of Kubernetes.
+var states = map[string]state{
+	"pending": waiting, "waiting": waiting, "configuring": waiting, "requeue_hold": waiting, "requeue_fed": waiting,
+	"special_exit": waiting, "resv_del_hold": waiting, "queued": waiting,
+	"running": running, "completing": running, "suspended": running, "stopped": running, "resizing": running,
+	"signaling": running, "stage_out": running,
+	"completed": ended, "cancelled": ended, "canceled": ended, "failed": ended, "timeout": ended, "out_of_memory": ended,
+	"node_fail": ended, "boot_fail": ended, "launch_failed": ended, "deadline": ended, "preempted": ended, "requeued": ended,
+	"revoked": ended, "terminated": ended, "succeeded": ended, "pass": ended, "killed": ended, "interrupted": ended,
+}
+
+// stateOf reads a state: "CANCELLED by 1001" is one, and so is what sacct cuts, "CANCELLED+".
+func stateOf(cell string) (state, error) {
+	if missing(cell) {
+		return unsaid, nil
+	}
+	word := strings.ToLower(strings.Fields(cell)[0])
+	is := states[word]
+	if cut, ok := strings.CutSuffix(word, "+"); ok && cut != "" {
+		for known, s := range states {
+			switch {
+			case !strings.HasPrefix(known, cut):
+			case is != unsaid && is != s:
+				return unsaid, fmt.Errorf("%q may be several states; write it out", cell)
+			default:
+				is = s
+			}
+		}
+	}
+	if is == unsaid {
+		return unsaid, fmt.Errorf("%q is no state of a job such as COMPLETED, FAILED, CANCELLED, RUNNING or PENDING", cell)
+	}
+	return is, nil
+}

@@ -1,0 +1,303 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package trace
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// format is a kind of table: which columns it has, and what they mean.
+type format struct {
+	name  string
+	title string // as docs and errors call it
+	hint  string // how to write such a table
+	// known are the columns by which a table is of the format: it has all of them. "a|b" is
+	// one of both, "a+b" both.
+	known []string
+	// needs are columns that the table must have beside.
+	needs []string
+	// columns are read in this order. If two say the same, the first with a value counts.
+	columns []column
+	// exact formats hold jobs in order of submission, and nothing else.
+	exact bool
+	// closed formats have no other columns.
+	closed bool
+	// prompt: without a time of its start, a job starts when it is submitted.
+	prompt bool
+	// elapsed: a duration counts before start and end.
+	elapsed bool
+}
+
+// column says what a column means. Names are in lower case.
+type column struct {
+	name string
+	read func(r *row, cell string) error
+}
+
+// formats are the kinds of tables. The first that fits counts.
+func formats() []format {
+	ran := []string{"job_id", "submit_time", "duration|start_time+end_time"}
+	helios := []column{
+		{"job_id", words(id)}, {"user", heldBy}, {"vc", words(tenant)}, {"jobname", words(jobName)},
+		{"gpu_num", count(gpus)}, {"node_num", count(nodes)}, {"state", became},
+		{"submit_time", moment(submit)}, {"start_time", moment(start)}, {"end_time", moment(end)}, {"duration", lasted},
+	}
+	hints := []column{
+		{"estimate", (*row).setEstimate}, {"after", (*row).setAfter}, {"deadline", (*row).setDeadline}, {"priority", (*row).setPriority},
+		{"preemptible", (*row).setPreemptible}, {"array", words(array)}, {"parallel", (*row).setParallel},
+	}
+	return []format{
+		{name: "slurm", title: "Slurm", hint: sacct, known: []string{"jobid|jobidraw", "alloctres|reqtres|allocgres|elapsed|elapsedraw|submit|start"},
+			needs: []string{"alloctres|reqtres|allocgres|reqgres", "submit", "elapsedraw|elapsed|start+end"}, columns: slurm(), elapsed: true},
+		{name: "alibaba", title: "Alibaba 2026 (spot)", known: []string{"gpu_request", "worker_num"}, needs: []string{"job_name", "submit_time", "duration"},
+			columns: []column{{"job_name", words(id)}, {"organization", words(tenant)}, {"worker_num", count(members)}, {"gpu_request", share(1)},
+				{"submit_time", moment(submit)}, {"duration", lasted}, {"job_type", (*row).setSpot}}},
+		{name: "alibaba", title: "Alibaba 2020 (PAI simulator)", known: []string{"num_gpu", "num_inst"}, needs: []string{"job_id", "submit_time", "duration"},
+			columns: []column{{"job_id", words(id)}, {"user", heldBy}, {"num_inst", count(members)}, {"num_gpu", share(1)},
+				{"submit_time", moment(submit)}, {"duration", lasted}}},
+		{name: "alibaba", title: "Alibaba 2020 (pai_task_table.csv)", known: []string{"plan_gpu", "inst_num"}, needs: []string{"job_name", "task_name", "start_time", "end_time"},
+			columns: []column{{"job_name", words(id)}, {"task_name", words(group)}, {"inst_num", count(members)}, {"status", became}, {"plan_gpu", share(100)},
+				{"start_time", moment(start)}, {"start_time", moment(submit)}, {"end_time", moment(end)}, {"task_name", words(jobName)}}},
+		{name: "alibaba", title: "Alibaba 2023 (openb_pod_list_*.csv)", known: []string{"num_gpu", "creation_time|gpu_milli"}, needs: []string{"name"}, prompt: true,
+			columns: []column{{"name", words(id)}, {"qos", words(jobName)}, {"num_gpu", count(each)},
+				{"creation_time", moment(submit)}, {"scheduled_time", moment(start)}, {"deletion_time", moment(end)}}},
+		{name: "acme", title: "Acme", known: []string{"gpu_num", "gpu_time"}, needs: ran, columns: helios},
+		{name: "helios", title: "Helios", known: []string{"gpu_num"}, needs: ran, columns: helios},
+		{name: "sia", title: "Sia", known: []string{"num_gpus"}, needs: []string{"job_id", "submit_time", "duration", "model"}, exact: true,
+			columns: append([]column{{"job_id", words(id)}, {"model", (*row).setSiaModel}, {"num_gpus", count(gpus)}, {"submit_time", moment(submit)}, {"duration", lasted}}, hints...)},
+		{name: "jobs", title: "a table of your own", known: []string{"gpus|members|member_gpus"}, closed: true,
+			needs: append([]string{"gpus|member_gpus"}, ran...),
+			columns: append(append([]column{{"group", words(group)}, {"tenant", words(tenant)}, {"model", (*row).setModel}, {"class", (*row).setClass},
+				{"gpus", count(gpus)}, {"members", count(members)}, {"member_gpus", count(each)},
+				{"least_members", (*row).setLeast}, {"efficiency", (*row).setEfficiency}}, slices.DeleteFunc(slices.Clone(helios), func(c column) bool {
+				return slices.Contains([]string{"vc", "jobname", "gpu_num", "node_num"}, c.name)
+			})...), hints...)},
+	}
+}
+
+// sacct writes what can be read of a log of Slurm.
+const sacct = "; to write it: sacct -a -D -P -S BEGIN -o JobID,JobName,User,Account,State,Submit,Start,End,ElapsedRaw,TimelimitRaw,NNodes,AllocTRES"
+
+// paiColumns are those of pai_task_table.csv, which has no header.
+var paiColumns = []string{"job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_cpu", "plan_mem", "plan_gpu", "gpu_type"}
+
+// unnamed gives the columns of a table whose first line is no header; nil: it is one.
+func unnamed(first []string) []string {
+	if len(first) != len(paiColumns) {
+		return nil
+	}
+	if s, err := stateOf(first[3]); err != nil || s == unsaid {
+		return nil
+	}
+	return paiColumns
+}
+
+// Where a row keeps what columns say.
+func id(r *row) *string      { return &r.ID }
+func group(r *row) *string   { return &r.group }
+func tenant(r *row) *string  { return &r.Tenant }
+func jobName(r *row) *string { return &r.Name }
+func array(r *row) *string   { return &r.Array }
+func submit(r *row) *opt     { return &r.submit }
+func start(r *row) *opt      { return &r.start }
+func end(r *row) *opt        { return &r.end }
+func gpus(r *row) *opt       { return &r.gpus }
+func nodes(r *row) *opt      { return &r.nodes }
+func members(r *row) *opt    { return &r.members }
+func each(r *row) *opt       { return &r.each }
+
+// words reads text.
+func words(to func(*row) *string) func(*row, string) error {
+	return func(r *row, cell string) error {
+		if *to(r) == "" {
+			*to(r) = cell
+		}
+		return nil
+	}
+}
+
+// heldBy reads a user, who stands for a tenant and for the name of what runs if the row
+// says neither.
+func heldBy(r *row, cell string) error {
+	r.user = cell
+	return nil
+}
+
+// moment reads a time.
+func moment(to func(*row) *opt) func(*row, string) error {
+	return func(r *row, cell string) error {
+		if missing(cell) {
+			return nil
+		}
+		s, err := r.clock.read(cell, fmt.Sprintf("column %q, line %d", r.column, r.line))
+		to(r).set(s)
+		return err
+	}
+}
+
+// count reads how many GPUs, members or nodes there are.
+func count(to func(*row) *opt) func(*row, string) error {
+	return func(r *row, cell string) error {
+		if missing(cell) {
+			return nil
+		}
+		n, err := whole(cell, 0)
+		if err == nil && n > most {
+			err = fmt.Errorf("%d is more than there can be", n)
+		}
+		to(r).set(float64(n))
+		return err
+	}
+}
+
+// share reads the GPUs of a member, in parts of so many; parts of a GPU are rounded up.
+func share(parts float64) func(*row, string) error {
+	return func(r *row, cell string) error {
+		if missing(cell) {
+			r.each.set(0)
+			return nil
+		}
+		v, err := number(cell, 0)
+		if err == nil && v/parts > most {
+			err = fmt.Errorf("%s are more GPUs than there can be", cell)
+		}
+		if r.each.set(math.Ceil(v / parts)); r.each.v != v/parts {
+			r.note = noteShare
+		}
+		return err
+	}
+}
+
+// lasted reads how long a run took.
+func lasted(r *row, cell string) error {
+	if missing(cell) {
+		return nil
+	}
+	s, err := span(cell)
+	r.lasted.set(s)
+	return err
+}
+
+// became reads a state.
+func became(r *row, cell string) (err error) {
+	r.state, err = stateOf(cell)
+	return err
+}
+
+func (r *row) setEstimate(cell string) (err error) {
+	if !missing(cell) {
+		r.EstimateS, err = positive(cell)
+	}
+	return err
+}
+
+// positive reads a duration that is not negative.
+func positive(cell string) (float64, error) {
+	s, err := span(cell)
+	if err == nil && s < 0 {
+		err = fmt.Errorf("%s is negative", cell)
+	}
+	return s, err
+}
+
+func (r *row) setAfter(cell string) error {
+	r.After = strings.FieldsFunc(cell, func(c rune) bool { return c == ' ' || c == ',' || c == ';' })
+	return nil
+}
+
+// setDeadline reads a time, or a duration after the submission.
+func (r *row) setDeadline(cell string) (err error) {
+	if missing(cell) {
+		return nil
+	}
+	if r.DeadlineS, err = positive(cell); err == nil {
+		return nil
+	}
+	s, other := r.clock.read(cell, fmt.Sprintf("column %q, line %d", r.column, r.line))
+	if other != nil {
+		return fmt.Errorf("%w, nor a time: %w", err, other)
+	}
+	r.deadline.set(s)
+	return nil
+}
+
+func (r *row) setPriority(cell string) (err error) {
+	if !missing(cell) {
+		r.Priority, err = whole(cell, 0)
+	}
+	return err
+}
+
+func (r *row) setPreemptible(cell string) (err error) {
+	r.Preemptible, err = truth(cell)
+	return err
+}
+
+func (r *row) setParallel(cell string) (err error) {
+	if !missing(cell) {
+		r.Parallel, err = whole(cell, 1)
+	}
+	return err
+}
+
+func (r *row) setLeast(cell string) (err error) {
+	if !missing(cell) {
+		r.LeastMembers, err = whole(cell, 1)
+	}
+	return err
+}
+
+func (r *row) setEfficiency(cell string) (err error) {
+	if missing(cell) {
+		return nil
+	}
+	if r.Efficiency, err = number(cell, 0.5); err == nil && r.Efficiency > 1 {
+		err = fmt.Errorf("%s is not between 0.5 and 1", cell)
+	}
+	return err
+}
+
+func (r *row) setClass(cell string) (err error) {
+	if cell != "" {
+		r.Class, err = pal.ParseAppClass(cell)
+	}
+	return err
+}
+
+// setModel reads what runs. The class of a model of the Sia traces is known.
+func (r *row) setModel(cell string) error {
+	r.Name = cell
+	r.modelClass = modelsByName()[cell].Class
+	return nil
+}
+
+// setSiaModel reads the model, which says how long an iteration takes.
+func (r *row) setSiaModel(cell string) error {
+	m, ok := modelsByName()[cell]
+	if !ok {
+		return fmt.Errorf("model %q is unknown", cell)
+	}
+	r.Name, r.Class, r.IterTimeS = m.Name, m.Class, m.IterTimeS
+	return nil
+}
+
+// spotPriority is that of spot jobs, which yield to all others.
+const spotPriority = defaultPriority / 2
+
+// setSpot reads whether the job runs on spare GPUs, until others want them.
+func (r *row) setSpot(cell string) error {
+	switch strings.ToLower(cell) {
+	case "hp":
+	case "spot":
+		r.Preemptible, r.Priority = true, spotPriority
+	default:
+		return fmt.Errorf("%q is neither HP nor Spot", cell)
+	}
+	return nil
+}

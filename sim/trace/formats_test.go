@@ -1,0 +1,101 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package trace
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+)
+
+// TestTables reads the tables in testdata, and writes what each means.
+func TestTables(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			tr, err := Read("f", strings.NewReader(d.Input))
+			if err != nil {
+				return "error: " + err.Error() + "\n"
+			}
+			return describe(tr)
+		})
+	})
+}
+
+// TestColumnsAreDocumented: the docs name each column that a format reads, and each format.
+func TestColumnsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operators/simulate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(page)
+	section := func(heading string) string {
+		_, rest, _ := strings.Cut(text, "### "+heading+"\n")
+		part, _, _ := strings.Cut(rest, "\n##")
+		return strings.ToLower(part)
+	}
+	for _, f := range formats() {
+		part := section("Published traces")
+		switch {
+		case f.closed:
+			part = section("A table of your own")
+		case f.elapsed:
+			part = section("Slurm")
+		}
+		if !f.closed && !f.elapsed && !strings.Contains(part, "| "+strings.ToLower(f.title)+" |") {
+			t.Errorf("the docs do not name %s", f.title)
+		}
+		for _, c := range f.columns {
+			if (f.closed || f.elapsed) && !strings.Contains(part, "`"+c.name+"`") {
+				t.Errorf("the docs do not say what column %s of %s means", c.name, f.title)
+			}
+		}
+	}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([^|]*)` \\| ").FindAllStringSubmatch(section("A table of your own"), -1) {
+		for _, name := range strings.Split(row[1], "`, `") {
+			if !slices.ContainsFunc(formats(), func(f format) bool {
+				return f.closed && slices.ContainsFunc(f.columns, func(c column) bool { return c.name == name })
+			}) {
+				t.Errorf("the docs name a column %s, which is not read", name)
+			}
+		}
+	}
+}
+
+func describe(t Trace) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n", t.Format)
+	for _, j := range t.Jobs {
+		fmt.Fprintf(&b, "%s:", j.ID)
+		for _, part := range []struct {
+			name string
+			say  bool
+			is   any
+		}{
+			{"name", j.Name != "", j.Name}, {"tenant", j.Tenant != "", j.Tenant}, {"class", true, j.Class},
+			{"gpus", true, j.GPUs}, {"in", j.MemberGPUs > 0 || j.Groups != nil, j.TaskGroups()},
+			{"submit", true, j.SubmitS}, {"work", true, j.WorkS()}, {"estimate", j.EstimateS > 0, j.EstimateS},
+			{"priority", j.Priority != defaultPriority, j.Priority}, {"preemptible", j.Preemptible, "yes"}, {"after", len(j.After) > 0, j.After},
+			{"deadline", j.DeadlineS > 0, j.DeadlineS}, {"array", j.Array != "", j.Array}, {"parallel", j.Parallel > 0, j.Parallel},
+			{"least", j.LeastMembers > 0, j.LeastMembers}, {"efficiency", j.Efficiency > 0, j.Efficiency},
+		} {
+			if part.say {
+				fmt.Fprintf(&b, " %s=%v", part.name, part.is)
+			}
+		}
+		fmt.Fprintln(&b)
+	}
+	for _, reason := range slices.Sorted(maps.Keys(t.Skipped)) {
+		fmt.Fprintf(&b, "left out: %d %s\n", t.Skipped[reason], reason)
+	}
+	for _, note := range slices.Sorted(maps.Keys(t.Notes)) {
+		fmt.Fprintf(&b, "note: %d: %s\n", t.Notes[note], note)
+	}
+	return b.String()
+}

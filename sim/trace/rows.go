@@ -1,0 +1,200 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package trace
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// headBytes are looked at to tell the formats apart.
+const headBytes = 1 << 16
+
+// text returns what the file holds as UTF-8 without its mark, unpacked if gzip packed it.
+func text(r io.Reader) (*bufio.Reader, error) {
+	b := bufio.NewReaderSize(r, headBytes)
+	head, err := b.Peek(4)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	is := func(magic string) bool { return bytes.HasPrefix(head, []byte(magic)) }
+	switch {
+	case is("\ufeff"): // what spreadsheets put before UTF-8
+		_, err = b.Discard(len("\ufeff"))
+		return b, err
+	case is("\x1f\x8b"):
+		z, err := gzip.NewReader(b)
+		if err != nil {
+			return nil, fmt.Errorf("unpack: %w", err)
+		}
+		return text(z)
+	case is("\xff\xfe"), is("\xfe\xff"):
+		return nil, errors.New("the file is UTF-16; save it as UTF-8")
+	case is("PK\x03\x04"):
+		return nil, errors.New("the file is a spreadsheet or a zip archive; save the table as CSV")
+	case is("\x28\xb5\x2f\xfd"), is("\xfd7zX"), is("BZh"):
+		return nil, errors.New("the file is packed; unpack it, or pack it with gzip")
+	}
+	return b, nil
+}
+
+// rows are those of a table. They know the line that they are on.
+type rows struct {
+	name   string
+	header []string // as the file writes it
+	line   int      // of the row that was read last
+	next   func() ([]string, error)
+}
+
+// openRows reads what comes before the rows. unnamed gives the columns of a table whose
+// first line is no header; nil: it is one.
+func openRows(name string, b *bufio.Reader, unnamed func(first []string) []string) (*rows, error) {
+	rs := &rows{name: name}
+	comma, first := byte(0), ""
+	for {
+		head, err := b.Peek(headBytes)
+		if len(head) == 0 {
+			if err == io.EOF {
+				err = errors.New("the file is empty")
+			}
+			return nil, fmt.Errorf("%s:%d: %w", name, rs.line+1, err)
+		}
+		line, _, ended := strings.Cut(string(head), "\n")
+		first = strings.TrimSpace(line)
+		if sep, ok := strings.CutPrefix(first, "sep="); ok && len(sep) == 1 { // as Excel writes it
+			comma = sep[0]
+		} else if !idle(first) {
+			break
+		}
+		_, _ = b.Discard(len(line) + map[bool]int{true: 1}[ended])
+		rs.line++
+	}
+	if comma == 0 {
+		comma = separator(first)
+	}
+	rs.next = rs.quoted(b, comma)
+	if comma == '|' && !strings.HasPrefix(first, `"`) {
+		rs.next = rs.plain(b)
+	}
+	if rs.header = unnamed(split(first, comma)); rs.header != nil {
+		return rs, nil
+	}
+	row, err := rs.next()
+	if err != nil {
+		return nil, fmt.Errorf("%s:%d: read header: %w", name, rs.line, err)
+	}
+	rs.header = slices.Clone(row)
+	for i := range rs.header {
+		rs.header[i] = strings.TrimSpace(rs.header[i])
+	}
+	return rs, nil
+}
+
+// idle reports whether a line says nothing.
+func idle(line string) bool { return line == "" || strings.HasPrefix(line, "#") }
+
+// separator is what the first line has most of, outside quotes.
+func separator(first string) byte {
+	counts, quoted := map[byte]int{}, false
+	for i := range len(first) {
+		if first[i] == '"' {
+			quoted = !quoted
+		}
+		if !quoted {
+			counts[first[i]]++
+		}
+	}
+	best := byte(',')
+	for _, c := range []byte(";\t|") {
+		if counts[c] > counts[best] {
+			best = c
+		}
+	}
+	return best
+}
+
+func split(line string, comma byte) []string {
+	parts := strings.Split(line, string(comma))
+	for i := range parts {
+		parts[i] = strings.TrimSpace(parts[i])
+	}
+	return parts
+}
+
+// quoted reads rows whose values may stand in quotes.
+func (rs *rows) quoted(b *bufio.Reader, comma byte) func() ([]string, error) {
+	c := csv.NewReader(b)
+	c.Comma, c.Comment, c.FieldsPerRecord = rune(comma), '#', -1
+	c.ReuseRecord, c.TrimLeadingSpace = true, comma != '\t'
+	before := rs.line
+	return func() ([]string, error) {
+		row, err := c.Read()
+		var broken *csv.ParseError
+		if errors.As(err, &broken) {
+			rs.line = before + broken.Line
+			return nil, broken.Err
+		}
+		if err == nil {
+			at, _ := c.FieldPos(0)
+			rs.line = before + at
+		}
+		return row, err
+	}
+}
+
+// plain reads rows as sacct writes them: a quote in a job's name is part of the name.
+func (rs *rows) plain(b *bufio.Reader) func() ([]string, error) {
+	return func() ([]string, error) {
+		for {
+			line, err := b.ReadString('\n')
+			if line == "" {
+				return nil, err
+			}
+			rs.line++
+			if !idle(strings.TrimSpace(line)) {
+				return strings.Split(strings.TrimRight(line, "\r\n"), "|"), nil
+			}
+		}
+	}
+}
+
+// each reads all rows, until one is wrong. Rows without a value and repeated headers are
+// left out.
+func (rs *rows) each(do func(row []string) error) error {
+	for {
+		row, err := rs.next()
+		if err == io.EOF {
+			return nil
+		}
+		if n := len(rs.header); err == nil && len(row) == n+1 && row[n] == "" {
+			row = row[:n] // each row ends with a separator
+		}
+		trim(row)
+		switch {
+		case err != nil:
+		case slices.Equal(row, rs.header), !slices.ContainsFunc(row, func(v string) bool { return v != "" }):
+			continue
+		case len(row) != len(rs.header):
+			err = fmt.Errorf("the row has %d fields, the header %d; does a value hold the separator?", len(row), len(rs.header))
+		default:
+			err = do(row)
+		}
+		if err != nil {
+			return fmt.Errorf("%s:%d: %w", rs.name, rs.line, err)
+		}
+	}
+}
+
+func trim(row []string) {
+	for i := range row {
+		row[i] = strings.TrimSpace(row[i])
+	}
+}

@@ -1,0 +1,184 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package trace
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// slurm are the columns of sacct. What was allocated counts before what was asked for.
+func slurm() []column {
+	return []column{
+		{"jobid", (*row).setSlurmID}, {"jobidraw", (*row).setSlurmID}, {"cluster", words(func(r *row) *string { return &r.cluster })},
+		{"jobname", words(jobName)}, {"account", words(tenant)}, {"user", heldBy},
+		{"alloctres", (*row).setTRES}, {"reqtres", (*row).setTRES}, {"allocgres", (*row).setGRES}, {"reqgres", (*row).setGRES},
+		{"nnodes", count(nodes)}, {"allocnodes", count(nodes)}, {"reqnodes", count(nodes)},
+		{"state", became}, {"submit", moment(submit)}, {"start", moment(start)}, {"end", moment(end)},
+		{"elapsedraw", lasted}, {"elapsed", (*row).setElapsed}, {"timelimitraw", (*row).setLimitMinutes}, {"timelimit", (*row).setLimit},
+		{"priority", (*row).setPriority}, {"dependency", (*row).setDependency}, {"dependencys", (*row).setDependency},
+	}
+}
+
+var slurmID = regexp.MustCompile(`^(\d+)(?:_(?:\d+|\[[^\]]*\]))?(\+\d+)?(\..+)?$`)
+
+// setSlurmID reads 231374, 231374_3 (of an array), 231374+1 (a part of a heterogeneous job,
+// which is one gang) and 231374.batch (a step, which is no job).
+func (r *row) setSlurmID(cell string) error {
+	if r.ID != "" || r.step {
+		return nil
+	}
+	m := slurmID.FindStringSubmatch(cell)
+	if m == nil {
+		return fmt.Errorf("%q is no job id of Slurm such as 231374, 231374_3 or 231374+1", cell)
+	}
+	whole, part, step := m[1], m[2], m[3]
+	r.ID = strings.TrimSuffix(cell, part)
+	r.step, r.group = step != "", part
+	if r.ID != whole {
+		r.Array = whole
+	}
+	return nil
+}
+
+// setTRES reads billing=8,cpu=8,gres/gpu=4,gres/gpu:a100=4,node=1: GPUs in all, and nodes.
+func (r *row) setTRES(cell string) error {
+	if missing(cell) {
+		return nil
+	}
+	var all opt
+	typed := 0
+	for item := range strings.SplitSeq(cell, ",") {
+		name, value, ok := strings.Cut(item, "=")
+		if !ok {
+			return fmt.Errorf("%q is not NAME=VALUE", item)
+		}
+		isTyped := strings.HasPrefix(name, "gres/gpu:")
+		if name != "gres/gpu" && !isTyped && name != "node" {
+			continue
+		}
+		n, err := whole(value, 0)
+		switch {
+		case err != nil || n > most:
+			return fmt.Errorf("%q: not a number of them", item)
+		case name == "node":
+			r.nodes.set(float64(n))
+		case isTyped:
+			typed += n
+		default:
+			all.set(float64(n))
+		}
+	}
+	all.set(float64(typed))
+	r.gpus.set(all.v)
+	return nil
+}
+
+var gres = regexp.MustCompile(`^(?:gres[:/])?(\w+)(?:[:/][A-Za-z][^:(]*)?(?:[:=](\d+))?(?:\([^)]*\))?$`)
+
+// setGRES reads what Slurm before 21.08 writes: gpu:4 or gpu:a100:4, on all nodes together.
+func (r *row) setGRES(cell string) error {
+	if missing(cell) {
+		return nil
+	}
+	n := 0
+	for item := range strings.SplitSeq(cell, ",") {
+		m := gres.FindStringSubmatch(item)
+		switch {
+		case m == nil:
+			return fmt.Errorf("%q is not NAME:COUNT or NAME:TYPE:COUNT", item)
+		case m[1] != "gpu":
+		case m[2] == "":
+			n++
+		default:
+			v, err := strconv.Atoi(m[2])
+			if err != nil || v > most {
+				return fmt.Errorf("%q: not a number of GPUs", item)
+			}
+			n += v
+		}
+	}
+	r.gpus.set(float64(n))
+	return nil
+}
+
+var minutes = regexp.MustCompile(`^\d+:[0-5]\d(\.\d+)?$`)
+
+// setElapsed reads [[D-]HH:]MM:SS.
+func (r *row) setElapsed(cell string) error {
+	if minutes.MatchString(cell) {
+		cell = "0:" + cell
+	}
+	if !missing(cell) && !strings.Contains(cell, ":") {
+		return fmt.Errorf("%q is not a duration such as 01:30:00 or 1-01:30:00 (days-hours)", cell)
+	}
+	return lasted(r, cell)
+}
+
+// noLimit reports whether the job has no time limit of its own.
+func noLimit(cell string) bool {
+	return missing(cell) || strings.EqualFold(cell, "UNLIMITED") || strings.EqualFold(cell, "Partition_Limit") || strings.EqualFold(cell, "INFINITE")
+}
+
+// setLimitMinutes reads the time limit, which is the user's estimate.
+func (r *row) setLimitMinutes(cell string) error {
+	if noLimit(cell) {
+		return nil
+	}
+	v, err := number(cell, 0)
+	r.EstimateS = v * 60
+	return err
+}
+
+func (r *row) setLimit(cell string) (err error) {
+	if noLimit(cell) || r.EstimateS > 0 {
+		return nil
+	}
+	if minutes.MatchString(cell) {
+		cell = "0:" + cell
+	}
+	r.EstimateS, err = positive(cell)
+	return err
+}
+
+var dependency = regexp.MustCompile(`^(?:([a-z]+):)?((?:\d+(?:_(?:\d+|\*))?(?:\+\d+)?:?)+)(?:\([a-z]+\))?$`)
+
+// setDependency reads afterok:231370:231371,afterany:231372(unfulfilled). What lets a job
+// start before others have ended is counted, not played.
+func (r *row) setDependency(cell string) error {
+	if missing(cell) {
+		return nil
+	}
+	if strings.Contains(cell, "?") { // any one of them
+		r.note = noteDependency
+		return nil
+	}
+	for item := range strings.SplitSeq(cell, ",") {
+		m := dependency.FindStringSubmatch(item)
+		switch {
+		case strings.HasPrefix(item, "singleton"):
+			r.note = noteDependency
+			continue
+		case m == nil:
+			return fmt.Errorf("%q is no dependency such as afterok:231370", item)
+		}
+		switch kind := m[1]; kind {
+		case "after", "expand":
+			r.note = noteDependency
+		case "", "afterok", "afterany", "afternotok", "aftercorr", "afterburstbuffer":
+			for of := range strings.SplitSeq(strings.TrimSuffix(m[2], ":"), ":") {
+				of, _, _ = strings.Cut(strings.TrimSuffix(of, "_*"), "+")
+				if _, task, ok := strings.Cut(r.ID, "_"); ok && kind == "aftercorr" {
+					of += "_" + task
+				}
+				r.After = append(r.After, of)
+			}
+		default:
+			return fmt.Errorf("%q is no kind of dependency", kind)
+		}
+	}
+	return nil
+}
