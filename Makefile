@@ -14,7 +14,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 NESTED      := $(patsubst %/go.mod,%,$(shell git ls-files '*/go.mod'))
 # Nested modules that CI vets: those with code of ours, on the Nomad that is built anyway.
 VETTED      := $(filter-out e2e/nomad% e2e/nacp,$(NESTED))
-UNIT         = $(shell go list ./... | grep -v '/e2e$$')
+UNIT         = $(shell go list ./... | grep -v -e '/e2e$$' -e '/e2e/docker$$')
 
 # go-nvml binds everything that NVML ever had; gcc would warn of each deprecated function.
 export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
@@ -49,7 +49,7 @@ test: ## Everything that must pass: e2e, which waits most of its time, beside th
 
 .PHONY: checks
 checks: build nomad fault-points ## All of it but the end-to-end tests
-	+@$(MAKE) --no-print-directory -j1 fmt-check tidy-check lint race research packing simulations rewrites browser
+	+@$(MAKE) --no-print-directory -j1 fmt-check tidy-check lint race research packing simulations rewrites browser docker
 
 .PHONY: unit
 unit: ## Unit, property and golden tests, the fast way
@@ -79,6 +79,11 @@ rewrites-1.10: ## Every kind of rewrite against the scheduler of Nomad 1.10 (its
 e2e: build nomad ## End-to-end tests on real Nomad clusters
 	@echo "end-to-end tests on real Nomad clusters (several minutes)"
 	E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) go test -count=1 -parallel 6 -timeout 40m ./e2e
+
+.PHONY: docker
+docker: build nomad ## The jobs of jobspecs/ in containers (needs root and docker.io; skips without, but not in CI)
+	@echo "jobspecs in docker, on real Nomad"
+	E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) go test -count=1 -timeout 15m ./e2e/docker
 
 .PHONY: lint
 lint: ## go vet and staticcheck, nested modules included

@@ -1,0 +1,125 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package docker
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
+)
+
+// TestDocker is all that shares one engine and one cluster.
+func TestDocker(t *testing.T) {
+	b := start(t)
+	t.Run("memlock", func(t *testing.T) {
+		if b.memlock != "" {
+			t.Skip("not tried: ulimit memlock = -1, which this machine refuses: " + b.memlock)
+		}
+	})
+	t.Run("jobspecs", func(t *testing.T) { testJobspecs(t, b) })
+	t.Run("restarts", func(t *testing.T) { testRestarts(t, b) })
+	t.Run("memory", func(t *testing.T) { testMemory(t, b) })
+	t.Run("no nvidia runtime", func(t *testing.T) { testNoRuntime(t, b) })
+}
+
+// taskOn is a job with one GPU whose task runs a program of the image on the clients of a
+// pool. Nobody tries again when it fails.
+func taskOn(t *testing.T, pool, id, program string) *api.Job {
+	t.Helper()
+	job := jobOf(t, "../../jobspecs/single-gpu.nomad.hcl")
+	job.ID, job.Name, job.NodePool = &id, &id, &pool
+	g := job.TaskGroups[0]
+	g.RestartPolicy = &api.RestartPolicy{Attempts: new(0), Mode: new("fail")}
+	g.Tasks[0].RestartPolicy = g.RestartPolicy
+	g.ReschedulePolicy = &api.ReschedulePolicy{Attempts: new(0), Unlimited: new(false)}
+	g.Tasks[0].Config = map[string]any{"image": pytorch, "command": program}
+	g.Tasks[0].Resources.MemoryMB = new(64)
+	return job
+}
+
+// testRestarts: a container runs on through restarts of the client and the device plugin,
+// and keeps its GPU: another job waits for it.
+func testRestarts(t *testing.T, b *bed) {
+	b.register(t, taskOn(t, "single", "holder", "hold"))
+	holder := b.until(t, "holder", api.AllocClientStatusRunning, 1)[0]
+	b.inside(t, holder) // it has started
+	before := b.engine.inspect(t, "train", holder.ID)
+	b.register(t, taskOn(t, "single", "waiter", "python"))
+	client := b.Clients()[2]
+	for _, step := range []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"client stopped", client.Stop},
+		{"client started", client.Start},
+		{"client killed", client.Kill},
+		{"client started again", client.Start},
+		{"plugin killed", func(context.Context) error { return restartPlugin(t, b) }},
+	} {
+		if err := step.do(t.Context()); err != nil {
+			t.Fatalf("%s: %v", step.name, err)
+		}
+		same(t, step.name+": container", before, b.engine.inspect(t, "train", holder.ID))
+		if client.PID() != 0 {
+			b.until(t, "holder", api.AllocClientStatusRunning, 1)
+		}
+		same(t, step.name+": allocations of the holder", 1, len(b.allocations(t, "holder")))
+		same(t, step.name+": allocations of the waiter", 0, len(b.allocations(t, "waiter")))
+	}
+	if err := b.Deregister(t.Context(), "holder", false); err != nil {
+		t.Fatal(err)
+	}
+	b.until(t, "waiter", api.AllocClientStatusComplete, 1)
+}
+
+// restartPlugin kills a client's device plugin, and waits until Nomad has started another
+// that publishes its GPU.
+func restartPlugin(t *testing.T, b *bed) error {
+	client := b.Clients()[2]
+	pids, err := client.PluginPIDs("nomad-device-pal")
+	if err != nil || len(pids) != 1 {
+		return fmt.Errorf("plugins %v: %w", pids, err)
+	}
+	if err := syscall.Kill(pids[0], syscall.SIGKILL); err != nil {
+		return err
+	}
+	clustertest.Until(t, patience, "another plugin", func(ctx context.Context) (string, error) {
+		now, err := client.PluginPIDs("nomad-device-pal")
+		if err != nil || len(now) != 1 || now[0] == pids[0] {
+			return fmt.Sprintf("plugins %v, was %v", now, pids), err
+		}
+		id, err := b.NodeID(ctx, client.Name)
+		if err != nil {
+			return "", err
+		}
+		node, _, err := b.API().Nodes().Info(id, nil)
+		if err != nil || len(node.NodeResources.Devices) != 1 ||
+			!node.NodeResources.Devices[0].Instances[0].Healthy {
+			return "no healthy GPU", err
+		}
+		return "", nil
+	})
+	return nil
+}
+
+// testMemory: a container that takes more memory than it has is killed, and explain says
+// so.
+func testMemory(t *testing.T, b *bed) {
+	b.register(t, taskOn(t, "single", "eater", "eat"))
+	b.until(t, "eater", api.AllocClientStatusFailed, 1)
+	b.explains(t, "eater", "ran out of memory")
+}
+
+// testNoRuntime: without the nvidia runtime, Nomad's docker driver starts no task with a
+// GPU, and explain says why.
+func testNoRuntime(t *testing.T, b *bed) {
+	b.register(t, taskOn(t, "bare", "bare", "python"))
+	b.until(t, "bare", api.AllocClientStatusFailed, 1)
+	b.explains(t, "bare", `requested docker runtime "not-installed" was not found`)
+}
