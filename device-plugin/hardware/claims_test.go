@@ -86,6 +86,18 @@ func TestClaims(t *testing.T) {
 	}
 }
 
+// A gather at any share of the peak that is plausible takes a plausible time: a unit is 80 ms at
+// a tenth of the peak.
+func TestGatherAtAnyPlausibleShare(t *testing.T) {
+	for _, share := range []float64{shares["gather1"][0], 0.2, 0.35, shares["gather1"][1]} {
+		r := asClaimed()
+		r.Session[0].Apps = []measure.App{{App: pal.ClassD, Ms: 80 * 0.1 / share}}
+		if c := unitTimes(r); c.Verdict != Agrees {
+			t.Errorf("at %.0f %% of the peak: %s", 100*share, c.Found)
+		}
+	}
+}
+
 // A step that hangs is left behind, and what it says later does not count.
 func TestHungStepIsLeftBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
