@@ -136,6 +136,7 @@ docs: ## Write the generated pages of docs/ again: commands, configuration, metr
 	go test -count=1 ./placer/agent -run Reference -rewrite-reference
 	go test -count=1 ./placer/cmd/nomad-pal ./device-plugin/cmd/nomad-device-pal -run TestCommandReference -rewrite-reference
 	go test -count=1 ./placer/gang -run TestDrawing -rewrite-docs
+	go test -count=1 ./device-plugin -run TestQuestionsReference -rewrite-reference
 
 .PHONY: clean
 clean: ## Remove build/

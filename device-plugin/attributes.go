@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/nomad/plugins/device"
 	"github.com/hashicorp/nomad/plugins/shared/structs"
@@ -138,6 +139,14 @@ func (v *view) membership(a attributes, ds []gpu.Device) {
 	a.number(attr.HealthyCount, v.healthy(ids(ds)))
 	a.list(attr.Degraded, degraded, attr.DegradedCount, len(degraded))
 	a.list(attr.RemapPending, remap, attr.RemapPendingCount, len(remap))
+	if n := len(v.inv.Hidden); n > 0 {
+		var all []string
+		for _, h := range v.inv.Hidden {
+			all = append(all, h.String())
+		}
+		a.text(attr.Hidden, strings.Join(all, "; "))
+		a.number(attr.HiddenCount, n)
+	}
 }
 
 // topology lists who is near whom.

@@ -200,7 +200,7 @@ func (s *stream) settle(r scanResult) time.Duration {
 			wait = min(wait, recoverScan)
 		}
 	}
-	if r.inv.Unidentified > 0 && time.Since(s.opened) < startsWithin {
+	if r.inv.Unidentified() > 0 && time.Since(s.opened) < startsWithin {
 		wait = min(wait, recoverScan)
 	}
 	if s.again {

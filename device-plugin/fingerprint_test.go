@@ -247,16 +247,16 @@ func TestGPUsThatStillStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, s, _, _ := onStage(2, DefaultConfig())
 		both := s.inv.Devices
-		s.inv.Devices, s.inv.Unidentified = both[:1], 1
+		s.inv.Devices, s.inv.Hidden = both[:1], make([]gpu.Hidden, 1)
 		c, end := fingerprints(t, p)
 		defer end()
 		next(t, c)
-		s.set(func(s *stage) { s.inv.Devices, s.inv.Unidentified = both, 0 })
+		s.set(func(s *stage) { s.inv.Devices, s.inv.Hidden = both, nil })
 		begin := time.Now()
 		if got := next(t, c); len(got[0].Devices) != 2 || time.Since(begin) > recoverScan {
 			t.Errorf("%d GPUs after %s, want 2 within %s", len(got[0].Devices), time.Since(begin), recoverScan)
 		}
-		s.set(func(s *stage) { s.inv.Unidentified = 1 })
+		s.set(func(s *stage) { s.inv.Hidden = make([]gpu.Hidden, 1) })
 		time.Sleep(2 * startsWithin)
 		s.set(func(s *stage) { s.scans = 0 })
 		time.Sleep(10 * time.Minute)

@@ -24,9 +24,9 @@ const (
 	reasonRemap      = "row-remap-failure"
 	reasonRetired    = "page-retirement"
 	reasonSRAM       = "sram-ecc-threshold"
-	reasonFabric     = "fabric-not-ready"
-	reasonFabricFail = "fabric-failed"
-	reasonFabricConf = "fabric-config" // followed by ":" and what is wrong
+	reasonECC        = "ecc-uncorrected"
+	reasonNVML       = "nvml"             // followed by ":" and the question that failed, also a degradation
+	reasonFabric     = "fabric-not-ready" // CUDA does not start
 	reasonNVLink     = "nvlink-down"
 	reasonDegraded   = "degraded" // followed by ":" and the first degradation
 	reasonXid        = "xid"      // followed by ":" and the number
@@ -38,6 +38,7 @@ const (
 	degradedFabric  = "fabric" // followed by ":" and how it is limited
 	degradedNVLink  = "nvlink-errors"
 	degradedRetired = "pages-retired"
+	degradedPending = "retirement-pending"
 	degradedSlow    = "slow"
 	degradedWrong   = "wrong-results"
 )
@@ -45,8 +46,8 @@ const (
 // checkReasons checks the key health.ignore.
 func checkReasons(reasons []string) error {
 	known := []string{reasonLost, reasonUnanswered, reasonReset, reasonRecovery, reasonRemap, reasonRetired,
-		reasonSRAM, reasonFabric, reasonFabricFail, reasonFabricConf, reasonNVLink,
-		degradedThermal, degradedBrake, degradedPCIe, degradedFabric, degradedNVLink, degradedRetired, degradedSlow, degradedWrong}
+		reasonSRAM, reasonECC, reasonNVML, reasonFabric, reasonNVLink, degradedThermal, degradedBrake, degradedPCIe,
+		degradedFabric, degradedNVLink, degradedRetired, degradedPending, degradedSlow, degradedWrong}
 	for _, r := range reasons {
 		if !slices.Contains(known, r) {
 			return fmt.Errorf("config key %q: %q is not one of %s", "health.ignore", r, strings.Join(known, ", "))
@@ -70,6 +71,8 @@ const (
 	silentFor = 10 * time.Second
 	// clearAfter readings in a row without a recovery action end a latch.
 	clearAfter = 2
+	// confirmReadings of a GPU that was lost just now come soon: it may be back already.
+	confirmReadings = 3
 	// containedWithin is how far apart Xid 48 and 94 of one error may come.
 	containedWithin = 10 * time.Second
 )
@@ -102,14 +105,27 @@ type latch struct {
 	// Chosen: the operator named the Xid in fatal_xids. The driver, which asks for no
 	// recovery from it, has no say.
 	Chosen bool `json:"chosen,omitempty"`
-	good   int  // readings of "no recovery action" since
+	// Counted: no Xid was seen. The driver counts an error that Xid 48 reports.
+	Counted bool `json:"counted,omitempty"`
+	good    int  // readings of "no recovery action" since
+}
+
+// count is how many uncorrectable memory errors of a GPU have been judged.
+type count struct {
+	Errors int64  `json:"errors"`
+	Boot   string `json:"boot,omitempty"` // the driver counts from its load on
+	Load   string `json:"load,omitempty"`
 }
 
 // record is what is remembered of one device.
 type record struct {
-	latches   []latch     // sorted by Xid
-	reason    string      // why it is unhealthy; "" healthy
-	good      int         // good readings since
+	latches   []latch // sorted by Xid
+	reason    string  // why it is unhealthy; "" healthy
+	good      int     // good readings since
+	bad       int     // bad readings in a row
+	questions questions
+	ecc       count
+	eccRead   time.Time   // when the driver was last asked for it
 	fresh     bool        // the last reading has not been counted yet
 	answered  bool        // it has answered once
 	silent    time.Time   // since when it has not answered; zero while it does
@@ -228,6 +244,8 @@ func (h *health) observe(now time.Time, inv gpu.Inventory, spacing time.Duration
 		r.sampleSlow(now, d.Signals, spacing)
 		r.fresh = true
 		r.hear(now, d.Signals)
+		r.questions.take(d.Signals)
+		h.count(now, r, d)
 	}
 }
 
@@ -243,6 +261,38 @@ func (r *record) hear(now time.Time, s gpu.Signals) {
 	r.late = r.answered && now.Sub(r.silent) < silentFor
 }
 
+// count judges the memory errors that the driver has counted since it was loaded. Those that
+// came before the plugin started weigh as much as an Xid 48 now, and end in the same ways. A
+// driver that knows recovery actions is asked for those instead.
+func (h *health) count(now time.Time, r *record, d *gpu.Device) {
+	if d.Signals.ECCUncorrected == nil || d.Signals.Lost || d.Signals.Unanswered {
+		return
+	}
+	n, before := *d.Signals.ECCUncorrected, r.ecc
+	if differs(before.Boot, h.boot) || differs(before.Load, h.load) {
+		before = count{}
+	}
+	since := r.eccRead.Add(-containedWithin)
+	r.eccRead = now
+	if n == before.Errors {
+		return
+	}
+	r.ecc, h.changed = count{n, h.boot, h.load}, true
+	if n < before.Errors { // the GPU was reset
+		h.unlatch(r, func(l latch) bool { return l.Counted })
+		return
+	}
+	known := slices.ContainsFunc(r.latches, func(l latch) bool { return l.Xid == 48 })
+	contained := func(at time.Time) bool { return !at.IsZero() && at.After(since) }
+	if known || contained(r.contained) || contained(r.beside) || d.Signals.Recovery != nil {
+		return
+	}
+	h.latch(r, 48, false)
+	i := slices.IndexFunc(r.latches, func(l latch) bool { return l.Xid == 48 })
+	r.latches[i].Counted = true
+	r.doubleBit, r.whole = now, d.Parent != "" // Xid 94 may still come
+}
+
 // hung says that the driver has not answered for so long that it counts.
 func (h *health) hung() {
 	for _, r := range h.records {
@@ -256,6 +306,9 @@ func (h *health) verdicts(inv gpu.Inventory, cfg HealthConfig) map[string]verdic
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
 		out[d.ID] = h.record(d.ID).judge(d.Signals, cfg)
+		if d.Unusable != "" { // whatever is ignored
+			out[d.ID] = verdict{reason: d.Unusable}
+		}
 	}
 	return out
 }
@@ -333,6 +386,9 @@ func (r *record) judge(s gpu.Signals, cfg HealthConfig) verdict {
 		reason, r.reason = "", ""
 	case reason != "":
 		r.reason, r.good = reason, 0
+		if r.fresh {
+			r.bad++
+		}
 	case r.reason != "" && r.fresh:
 		r.good++
 		if r.good >= cfg.RecoverPolls {
@@ -341,7 +397,11 @@ func (r *record) judge(s gpu.Signals, cfg HealthConfig) verdict {
 	}
 	r.fresh = false
 	v.reason, v.healthy = r.reason, r.reason == ""
-	v.unsettled = late || reason == "" && !v.healthy
+	if reason == "" {
+		r.bad = 0
+	}
+	gone := s.Lost && !s.Unlisted || s.ResetRequired
+	v.unsettled = late || reason == "" && !v.healthy || gone && r.bad < confirmReadings || r.questions.unsettled()
 	if !r.answered { // it was not ill before, as far as is known: its first answer decides
 		r.reason = ""
 	}
@@ -357,12 +417,21 @@ func (r *record) fault(s gpu.Signals, cfg HealthConfig) string {
 	switch {
 	case bad(s.Lost, reasonLost):
 		return reasonLost
+	case s.Unanswered && len(s.Failed) > 0:
+		if bad(true, reasonNVML) {
+			return reasonNVML + ":" + s.Failed[0].String()
+		}
 	case bad(s.Unanswered, reasonUnanswered):
 		return reasonUnanswered
 	case bad(s.ResetRequired, reasonReset):
 		return reasonReset
-	case len(r.latches) > 0:
-		return fmt.Sprintf("%s:%d", reasonXid, r.latches[0].Xid)
+	}
+	if reason := r.latched(cfg); reason != "" {
+		return reason
+	}
+	switch failed := r.questions.counted(gpu.Basic); {
+	case bad(len(failed) >= basicLimit, reasonNVML):
+		return reasonNVML + ":" + failed[0].String()
 	case bad(s.Recovery != nil && *s.Recovery != 0, reasonRecovery):
 		return reasonRecovery + ":" + recoveryAction(*s.Recovery)
 	case bad(s.RemapFailed, reasonRemap):
@@ -371,14 +440,23 @@ func (r *record) fault(s gpu.Signals, cfg HealthConfig) string {
 		return reasonRetired
 	case bad(s.SRAMFault, reasonSRAM):
 		return reasonSRAM
-	case bad(s.Fabric == gpu.FabricNotReady, reasonFabric):
+	case bad(s.CUDARefused, reasonFabric):
 		return reasonFabric
-	case bad(s.Fabric == gpu.FabricFailed, reasonFabricFail):
-		return reasonFabricFail
-	case bad(strings.HasPrefix(s.Fabric, gpu.FabricConfig), reasonFabricConf):
-		return "fabric-" + s.Fabric
 	case bad(s.NVLinkDown && r.nvlinkXid, reasonNVLink):
 		return reasonNVLink
+	}
+	return ""
+}
+
+// latched is the reason of the first latch that counts, "" for none.
+func (r *record) latched(cfg HealthConfig) string {
+	for _, l := range r.latches {
+		switch {
+		case !l.Counted:
+			return fmt.Sprintf("%s:%d", reasonXid, l.Xid)
+		case !slices.Contains(cfg.Ignore, reasonECC) && !slices.Contains(cfg.IgnoreXids, l.Xid):
+			return reasonECC
+		}
 	}
 	return ""
 }
@@ -404,9 +482,13 @@ func (r *record) degradations(s gpu.Signals, cfg HealthConfig) []string {
 	for _, limit := range s.FabricLimits {
 		add(true, degradedFabric+":"+limit)
 	}
+	for _, f := range r.questions.counted(gpu.Detail) {
+		add(true, reasonNVML+":"+f.String())
+	}
 	add(s.NVLinkErrors, degradedNVLink)
 	add(s.NVLinkDown, reasonNVLink)
 	add(s.RetiredPages > retiredWatch, degradedRetired)
+	add(s.RetirementPending, degradedPending)
 	add(s.PCIeDegraded, degradedPCIe)
 	add(s.Slow, degradedSlow)
 	add(s.Wrong, degradedWrong)

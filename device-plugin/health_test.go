@@ -5,6 +5,7 @@ package deviceplugin
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -67,6 +68,11 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 		d.MaybeScanArgs(t, "after_s", &after)
 		s.now = s.now.Add(time.Duration(after) * time.Second)
 		s.health.event(s.now, id, n, false, s.cfg)
+	case "restart": // of the plugin, which has stored what it must not forget
+		h := newHealth()
+		h.restore(stored{Latches: s.health.latches(), ECC: s.health.counts()})
+		s.health = h
+		return ""
 	case "clear":
 		var id string
 		d.ScanArgs(t, "gpu", &id)
@@ -117,14 +123,20 @@ func signal(t *testing.T, s *gpu.Signals, name string) {
 	flags := map[string]*bool{
 		"lost": &s.Lost, "reset": &s.ResetRequired, "unanswered": &s.Unanswered, "remap-failed": &s.RemapFailed, "remap-pending": &s.RemapPending,
 		"sram": &s.SRAMFault, "link-down": &s.NVLinkDown, "link-errors": &s.NVLinkErrors,
-		"pcie": &s.PCIeDegraded, "hot": &s.ThermalSlowdown, "brake": &s.PowerBrake, "wrong": &s.Wrong,
+		"cuda-refused": &s.CUDARefused, "retirement": &s.RetirementPending, "pcie": &s.PCIeDegraded, "hot": &s.ThermalSlowdown, "brake": &s.PowerBrake, "wrong": &s.Wrong,
 	}
 	if f := flags[name]; f != nil {
 		*f = true
 		return
 	}
-	if why, ok := strings.CutPrefix(name, "fabric="); ok {
-		s.Fabric = why
+	if question, ok := strings.CutPrefix(name, "nvml="); ok {
+		function, code, _ := strings.Cut(question, "=")
+		n, err := strconv.Atoi(code)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Failed = append(s.Failed, gpu.Failure{Function: "nvmlDeviceGet" + function, Code: n})
+		gpu.SortFailures(s.Failed)
 		return
 	}
 	if limit, ok := strings.CutPrefix(name, "fabric-limit="); ok {
@@ -134,6 +146,10 @@ func signal(t *testing.T, s *gpu.Signals, name string) {
 	var n int
 	if _, err := fmt.Sscanf(name, "recovery=%d", &n); err == nil {
 		s.Recovery = &n
+		return
+	}
+	if _, err := fmt.Sscanf(name, "ecc=%d", &n); err == nil {
+		s.ECCUncorrected = new(int64(n))
 		return
 	}
 	if _, err := fmt.Sscanf(name, "pages=%d", &n); err == nil {

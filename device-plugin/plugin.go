@@ -58,6 +58,9 @@ type Options struct {
 	// Patience is how long the first message waits for the first scan; 0 for no longer
 	// than Nomad's client bears, which waits for it when it starts.
 	Patience time.Duration
+	// Recall is the state_dir of the plugin that runs on this node, for commands that keep no
+	// state: memory errors that it has judged are no news to them.
+	Recall string
 }
 
 // Plugin implements Nomad's device.DevicePlugin.
@@ -67,6 +70,8 @@ type Plugin struct {
 	exit     func(int)
 	self     []string
 	patience time.Duration // Options.Patience
+	recall   string        // Options.Recall
+	root     string        // where /dev and /proc are found
 	// readProfile reads the configured profile's file.
 	readProfile func(path string) (*profile.Profile, error)
 	// started is when the process began, for all that matters here.
@@ -99,7 +104,7 @@ type Plugin struct {
 // New returns a plugin with the default configuration. It does no more than
 // that: Nomad starts a plugin several times only to ask its name.
 func New(o Options) *Plugin {
-	p := &Plugin{log: o.Log, open: o.Open, exit: o.Exit, self: o.Self, patience: o.Patience, readProfile: ReadProfile, started: time.Now(), warned: map[string]bool{}, toldXid: map[string]time.Time{}, known: make(chan struct{})}
+	p := &Plugin{log: o.Log, open: o.Open, exit: o.Exit, self: o.Self, patience: o.Patience, recall: o.Recall, root: "/", readProfile: ReadProfile, started: time.Now(), warned: map[string]bool{}, toldXid: map[string]time.Time{}, known: make(chan struct{})}
 	p.configure(DefaultConfig())
 	return p
 }
@@ -177,6 +182,11 @@ func (p *Plugin) ready() {
 	kept, err := p.store.load()
 	if err != nil {
 		p.log.Warn("stored faults are lost", "error", err)
+	}
+	if p.recall != "" {
+		if theirs, err := openStore(p.recall).load(); err == nil {
+			kept.ECC = theirs.ECC
+		}
 	}
 	p.health.restore(kept)
 	before, err := p.store.loadInventory()
@@ -322,7 +332,7 @@ func (p *Plugin) judge() {
 	p.view.verdicts, p.view.cfg, p.view.compat = verdicts, p.cfg.Variability, p.cfg.Compat
 	p.rate()
 	if p.health.changed { // and until it is stored: a disk that is full may have room again
-		err := p.store.save(p.health.latches())
+		err := p.store.save(p.health)
 		p.stored("faults cannot be stored: they are forgotten when the plugin restarts", err)
 		p.health.changed = err != nil
 	}
@@ -353,7 +363,7 @@ func (p *Plugin) logVerdict(d gpu.Device, before map[string]verdict, now verdict
 	was, known := before[d.ID]
 	switch {
 	case !now.healthy && (!known || was.reason != now.reason):
-		p.log.Warn("GPU is unhealthy", "gpu", d.ID, "reason", now.reason)
+		p.log.Warn("GPU is unhealthy", "gpu", d.ID, "reason", now.reason, "remedy", Remedy(now.reason, d.Physical()))
 	case now.healthy && known && !was.healthy:
 		p.log.Info("GPU is healthy again", "gpu", d.ID, "was", was.reason)
 	}

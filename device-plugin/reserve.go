@@ -5,6 +5,7 @@ package deviceplugin
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,7 +50,9 @@ func (p *Plugin) Reserve(deviceIDs []string) (*device.ContainerReservation, erro
 		res.Envs[envCUDA] = list
 	}
 	if cfg.Reserve.DeviceNodes {
-		res.Devices = deviceNodes(chosen)
+		if res.Devices, err = deviceNodes(p.root, chosen); err != nil {
+			return nil, err
+		}
 	}
 	if cfg.CDI {
 		for _, id := range deviceIDs {
@@ -100,26 +103,9 @@ func (p *Plugin) find(deviceIDs []string) ([]gpu.Device, error) {
 	if len(unknown) > 0 {
 		return nil, fmt.Errorf("unknown device IDs: %s", strings.Join(unknown, ","))
 	}
-	if len(unhealthy) > 0 && (p.cfg.Reserve.Unhealthy != "allow" || p.driver != driverUsed) {
+	unusable := slices.ContainsFunc(chosen, func(d gpu.Device) bool { return d.Unusable != "" })
+	if len(unhealthy) > 0 && (unusable || p.cfg.Reserve.Unhealthy != "allow" || p.driver != driverUsed) {
 		return nil, fmt.Errorf("unhealthy device IDs: %s", strings.Join(unhealthy, ","))
 	}
 	return chosen, nil
-}
-
-// deviceNodes are the files that the exec driver must let a task have.
-func deviceNodes(ds []gpu.Device) []*device.DeviceSpec {
-	paths := []string{"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"}
-	seen := map[string]bool{}
-	for _, d := range ds {
-		path := fmt.Sprintf("/dev/nvidia%d", d.Minor)
-		if d.Minor >= 0 && !seen[path] {
-			seen[path] = true
-			paths = append(paths, path)
-		}
-	}
-	out := make([]*device.DeviceSpec, len(paths))
-	for i, path := range paths {
-		out[i] = &device.DeviceSpec{TaskPath: path, HostPath: path, CgroupPerms: "rw"}
-	}
-	return out
 }

@@ -34,9 +34,6 @@ func (r *roster) complete(inv gpu.Inventory) (_ gpu.Inventory, replaced []string
 		return gone && d.Signals.Unlisted
 	})
 	present, slots := map[string]bool{}, map[string]string{}
-	for _, id := range inv.Undivided {
-		present[id] = true
-	}
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
 		present[d.Physical()] = true
@@ -72,7 +69,7 @@ func (r *roster) complete(inv gpu.Inventory) (_ gpu.Inventory, replaced []string
 	})
 	// A GPU that is listed and does not say who it is may be the one that is missed.
 	signals := gpu.Signals{Lost: true, Unlisted: true}
-	if inv.Unidentified >= len(missing) {
+	if inv.Unidentified() >= len(missing) {
 		signals = gpu.Signals{Unanswered: true}
 	}
 	replaced = slices.Compact(replaced) // instances of one GPU

@@ -25,6 +25,7 @@ type store struct {
 type stored struct {
 	Version int                `json:"version"`
 	Latches map[string][]latch `json:"latches"` // by device id
+	ECC     map[string]count   `json:"ecc,omitempty"`
 }
 
 const (
@@ -37,20 +38,20 @@ const (
 
 func openStore(dir string) *store { return &store{Dir: statedir.Dir(dir)} }
 
-// load returns the stored latches; nil when there are none.
-func (s *store) load() (map[string][]latch, error) {
+// load returns what is stored of faults; nothing when there is no file.
+func (s *store) load() (stored, error) {
 	var st stored
 	if found, err := s.Read(storeFile, &st); !found || err != nil {
-		return nil, err
+		return stored{}, err
 	}
 	if st.Version != storeVersion {
-		return nil, fmt.Errorf("reading state %q: version %d is not %d", storeFile, st.Version, storeVersion)
+		return stored{}, fmt.Errorf("reading state %q: version %d is not %d", storeFile, st.Version, storeVersion)
 	}
-	return st.Latches, nil
+	return st, nil
 }
 
-func (s *store) save(latches map[string][]latch) error {
-	return s.Write(storeFile, stored{storeVersion, latches})
+func (s *store) save(h *health) error {
+	return s.Write(storeFile, stored{storeVersion, h.latches(), h.counts()})
 }
 
 // saveInventory keeps what GPUs there are, without their condition, if that is
@@ -60,11 +61,11 @@ func (s *store) saveInventory(inv gpu.Inventory) error {
 		return nil
 	}
 	inv.Warnings, inv.Boot, inv.DriverLoad = nil, "", ""
-	inv.Undivided, inv.Unidentified, inv.Complete = nil, 0, false
+	inv.Hidden, inv.Complete = nil, false
 	inv.Devices = slices.Clone(inv.Devices)
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
-		d.Signals, d.Key, d.Times = gpu.Signals{}, "", nil
+		d.Signals, d.Unusable, d.Key, d.Times = gpu.Signals{}, "", "", nil
 	}
 	data, err := json.MarshalIndent(inv, "", "  ")
 	if err != nil {
@@ -92,11 +93,25 @@ func (s *store) loadInventory() (gpu.Inventory, error) {
 	return inv, nil
 }
 
-// restore puts stored latches back.
-func (h *health) restore(kept map[string][]latch) {
-	for id, latches := range kept {
+// restore puts back what was stored.
+func (h *health) restore(kept stored) {
+	for id, latches := range kept.Latches {
 		h.record(id).latches = latches
 	}
+	for id, n := range kept.ECC {
+		h.record(id).ecc = n
+	}
+}
+
+// counts are the memory errors that were judged, by device.
+func (h *health) counts() map[string]count {
+	out := map[string]count{}
+	for id, r := range h.records {
+		if r.ecc != (count{}) {
+			out[id] = r.ecc
+		}
+	}
+	return out
 }
 
 // latches are all latched faults by device.

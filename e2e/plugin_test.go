@@ -169,11 +169,12 @@ func TestPluginHealthReachesNomad(t *testing.T) {
 	node := c.Clients()[0].Name
 	untilGPUs(t, c, node, "six GPUs", count(6))
 	want := map[string]string{box.uuid(0): "healthy", box.uuid(1): "xid:79", box.uuid(2): "row-remap-failure",
-		box.uuid(3): "driver-not-answering", box.uuid(4): "fabric-not-ready", box.uuid(5): "healthy"}
+		box.uuid(3): "driver-not-answering", box.uuid(4): "nvml:nvmlDeviceGetTemperature=999 unknown error", box.uuid(5): "healthy"}
 	box.state.Set("gpu1", "field.230", "1") // recovery action: reset
 	box.state.Set("gpu2", "remap", "2")
 	box.state.Set("gpu3", "hang", "1")
-	box.state.Set("gpu4", "fabric_state", "1")
+	box.state.Set("gpu4", "ret.nvmlDeviceGetTemperature", "999")
+	box.state.Set("gpu4", "ret.nvmlDeviceGetUtilizationRates", "999")
 	box.state.Set("sys", "event.1", "1 8 79 -1")
 	box.set("sys", "event.2", "5 8 13 -1") // an application's mistake
 	untilGPUs(t, c, node, "four unhealthy GPUs", func(got map[string]string) bool { return maps.Equal(got, want) })
@@ -184,7 +185,8 @@ func TestPluginHealthReachesNomad(t *testing.T) {
 	box.state.Set("gpu1", "field.230", "0")
 	box.state.Set("gpu2", "remap", "0")
 	box.state.Set("gpu3", "hang", "")
-	box.set("gpu4", "fabric_state", "3")
+	box.state.Set("gpu4", "ret.nvmlDeviceGetTemperature", "")
+	box.set("gpu4", "ret.nvmlDeviceGetUtilizationRates", "")
 	untilGPUs(t, c, node, "all well", func(got map[string]string) bool {
 		return len(got) == 6 && !slices.ContainsFunc(values(got), func(h string) bool { return h != "healthy" })
 	})

@@ -161,7 +161,10 @@ func TestU11UnknownMIGModeKeepsWhatWasKnown(t *testing.T) {
 	s := w.fingerprint()
 	s.until("three MIG instances", listed(3))
 	w.set("gpu0", "ret.nvmlDeviceGetMigMode", "999")
-	s.quiet(time.Second)
+	got := s.until("the same instances, degraded", degraded(nvmltest.MIGUUID(0, 0), "nvml:nvmlDeviceGetMigMode=999 unknown error"))
+	if devices(got) != 3 {
+		t.Errorf("%d devices, want the three instances", devices(got))
+	}
 }
 
 func TestU12UnhealthyIsSaid(t *testing.T) {

@@ -26,15 +26,10 @@ func TestPolledFaultsAndRecovery(t *testing.T) {
 	ours(t)
 	for _, tc := range []struct{ key, bad, good, want string }{
 		{"lost", "1", "", "gpu-lost"},
-		{"ret.nvmlDeviceGetUtilizationRates", "16", "", ""}, // only statistics ask
+		{"ret.nvmlDeviceGetEncoderUtilization", "16", "", ""}, // only statistics ask
 		{"ret.nvmlDeviceGetMinorNumber", "16", "", "reset-required"},
 		{"remap", "2", "0", "row-remap-failure"},
 		{"field.230", "2", "0", "recovery-action:node-reboot"},
-		{"fabric_state", "1", "3", "fabric-not-ready"},
-		{"fabric_status", "999", "0", "fabric-failed"},
-		{"fabric_health", "0x400", "0x100", "fabric-config:no-partition"},
-		{"fabric_health", "0x500", "0x100", "fabric-config:insufficient-nvlinks"},
-		{"fabric_health", "0x2100", "0x1100", "fabric-config:no-partition"},
 	} {
 		t.Run(tc.key+" "+tc.bad, func(t *testing.T) {
 			w, s := follow(t, 4, fast)
@@ -336,6 +331,11 @@ func TestDegradationsAreSaidWithTheirReasons(t *testing.T) {
 	ours(t)
 	for _, tc := range []struct{ key, bad, good, want string }{
 		{"pcie_width_now", "4", "16", "pcie"},
+		{"fabric_state", "1", "3", "fabric:not-ready"},
+		{"fabric_status", "999", "0", "fabric:failed"},
+		{"fabric_health", "0x400", "0x100", "fabric:no-partition"},
+		{"fabric_health", "0x500", "0x100", "fabric:insufficient-nvlinks"},
+		{"fabric_health", "0x2100", "0x1100", "fabric:no-partition"},
 		{"fabric_health", "0x101", "0x102", "fabric:bandwidth"},
 		{"fabric_health", "0x104", "0x108", "fabric:route-recovery"},
 		{"fabric_health", "0x150", "0x1a0", "fabric:access-timeout-recovery,fabric:route-unhealthy"},

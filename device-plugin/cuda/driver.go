@@ -17,6 +17,8 @@ import (
 	"fmt"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
 // Library is the driver's default name.
@@ -54,10 +56,11 @@ type Driver struct {
 	eventElapsed func(ms *float32, from, to uintptr) int32
 }
 
-// Open opens the driver library ("" for [Library]) and starts it. The error
-// says what is missing: the library, a function of it, or a working driver.
+// Open opens the driver library ("" for [Library]) and starts it. A name that the dynamic
+// linker does not know is looked for where drivers put their libraries. The error says what is
+// missing: the library, a function of it, or a working driver.
 func Open(path string) (*Driver, error) {
-	path = cmp.Or(path, Library)
+	path = gpu.FindLibrary("/", cmp.Or(path, Library))
 	lib, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
 	if err != nil {
 		return nil, fmt.Errorf("opening CUDA driver library %q (is the NVIDIA driver installed?): %w", path, err)

@@ -18,6 +18,13 @@ const (
 	ECCUncorrectable  = 214
 	UnsupportedPTX    = 222
 	SystemNotReady    = 802
+
+	stubLibrary        = 34
+	insufficientDriver = 35
+	noJITCompiler      = 221
+	driverMismatch     = 803
+	noCompat           = 804
+	unknown            = 999
 )
 
 // Error is a failed driver call.
@@ -46,6 +53,18 @@ func (e *Error) hint() string {
 		return ", the GPU is in exclusive mode and in use, prohibits computing (nvidia-smi -c), or must be reset"
 	case SystemNotReady:
 		return ", the NVSwitch fabric is not ready (is the fabric manager running?)"
+	case noJITCompiler:
+		return ", libnvidia-ptxjitcompiler.so.1 is not found: install it with the driver's compute libraries, beside libcuda.so.1, or set LD_LIBRARY_PATH of Nomad's client to its folder"
+	case driverMismatch:
+		return ", the CUDA library and the loaded kernel driver are of different versions: reload the driver or reboot; if another driver's library was found first, set measure { cuda_library } to the path of the right one"
+	case noCompat:
+		return ", a CUDA compatibility package (cuda-compat) is found before the driver's library, and this GPU does not support it: take its folder out of LD_LIBRARY_PATH and ld.so.conf, or set measure { cuda_library } to the driver's library"
+	case stubLibrary:
+		return ", this is the toolkit's stub and no driver: take its folder out of LD_LIBRARY_PATH"
+	case insufficientDriver:
+		return ", the kernel driver is older than the CUDA library: update the driver"
+	case unknown:
+		return ", often the module nvidia_uvm: nvidia-modprobe -u -c=0 loads it; after a suspend, load it anew"
 	case NoBinaryForGPU, UnsupportedPTX:
 		return ", the GPU or the driver is too old for this kernel"
 	}

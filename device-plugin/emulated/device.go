@@ -87,7 +87,7 @@ func inject(s *gpu.Signals, fault string) (why string) {
 	case FaultRemapWait:
 		s.RemapPending = true
 	case FaultFabric:
-		s.Fabric = gpu.FabricNotReady
+		s.CUDARefused = true
 	case FaultNVLink:
 		s.NVLinkDown = true
 	case FaultThermal:

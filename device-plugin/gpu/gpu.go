@@ -26,16 +26,51 @@ type Inventory struct {
 	// driver's kernel module: faults latched before either changed are void.
 	Boot, DriverLoad string
 	Devices          []Device // sorted by ID, ids unique
-	// Undivided are the UUIDs of GPUs in MIG mode that have no instance: they are
-	// there, with nothing to schedule.
-	Undivided []string
-	// Unidentified is how many GPUs the driver lists that do not say who they are.
-	Unidentified int
+	// Hidden are the GPUs that the driver lists and that do not say who they are, by index.
+	// They cannot be published: a job is given a GPU by its UUID.
+	Hidden []Hidden
 	// Complete: what is not listed was taken out on purpose, and is not missed.
 	Complete bool
 	// Warnings say what the scan could not read, one sentence each, sorted.
 	Warnings []string
 }
+
+// Hidden is a GPU that the driver lists and that cannot be published.
+type Hidden struct {
+	Index int    // NVML's
+	ID    string // its UUID, where it says it
+	Why   string // in words; a question that failed as [Failure] writes it
+	Code  int    // NVML's, 0 for none
+	Lost  bool   // the driver lost it
+}
+
+func (h Hidden) String() string {
+	if h.ID != "" {
+		return fmt.Sprintf("GPU %d (%s): %s", h.Index, h.ID, h.Why)
+	}
+	return fmt.Sprintf("GPU %d: %s", h.Index, h.Why)
+}
+
+// Unidentified is how many GPUs may be any of those that are missed. A lost one is not.
+func (inv *Inventory) Unidentified() int {
+	n := 0
+	for _, h := range inv.Hidden {
+		if !h.Lost {
+			n++
+		}
+	}
+	return n
+}
+
+// Why a device that is there cannot be used, whatever its health.
+const (
+	// MIGEmpty: the GPU is in MIG mode and has no instance.
+	MIGEmpty = "mig-without-instances"
+	// MIGUnread: the GPU is in MIG mode, and its instances cannot be read.
+	MIGUnread = "mig-instances-unread"
+	// SameUUID: another GPU of the node has the same UUID, by which jobs are given GPUs.
+	SameUUID = "duplicate-uuid"
+)
 
 // Device is one schedulable instance: a GPU or a MIG instance.
 type Device struct {
@@ -78,6 +113,9 @@ type Device struct {
 	PersistenceMode    string
 	ECC                *bool
 
+	// Unusable says why no job can use the device, one of the codes above; "" else.
+	Unusable string
+
 	Signals Signals
 
 	// Key and Times are measured times per fixed work unit that came with the
@@ -105,22 +143,29 @@ type Signals struct {
 	Unlisted      bool // lost, and the driver does not even list it
 	ResetRequired bool
 	Unanswered    bool // a driver call for it did not return in time
+	// Failed are the questions that count and that were not answered, in the order of
+	// [Questions].
+	Failed []Failure
 	// Recovery is the action the driver asks for: 0 none, 1 reset, 2 reboot, 3
 	// drain P2P, 4 drain and reset, 5 recover IMEX. nil before R570.
 	Recovery     *int
 	RemapFailed  bool // a row remap failed: the card is for return
 	RemapPending bool // remapped at the next reset; no harm until then
 	RetiredPages int  // before Ampere
-	SRAMFault    bool // uncorrectable SRAM errors past the driver's threshold
+	// RetirementPending: pages are retired at the next reset (before Ampere).
+	RetirementPending bool
+	// ECCUncorrected counts memory errors since the driver was loaded; nil: not counted.
+	ECCUncorrected *int64
+	SRAMFault      bool // uncorrectable SRAM errors past the driver's threshold
 	// NVLinkDown: a link is down that the GPU had up, or GPUs of the same model have.
 	NVLinkDown bool
 	// NVLinkErrors: packets arrive damaged or are sent again all the time.
 	NVLinkErrors bool
-	// Fabric says why an NVSwitch system's fabric does not serve the GPU, one of
-	// the Fabric… codes or FabricConfig with what is wrong; "" when it does.
-	Fabric string
-	// FabricLimits are in what way it serves it badly, sorted short codes.
+	// FabricLimits say in what way an NVSwitch system's fabric serves the GPU badly, by
+	// what NVML says of it: sorted short codes. Alone the GPU may compute well.
 	FabricLimits []string
+	// CUDARefused: CUDA does not start on the node, as the system is not ready (error 802).
+	CUDARefused  bool
 	PCIeDegraded bool // narrower than half its width, or replays past the threshold
 	// Slow: measured far below what any sound GPU of the model reaches.
 	Slow bool
@@ -134,11 +179,11 @@ type Signals struct {
 	Reported string
 }
 
-// Why the fabric does not serve a GPU.
+// Limits of a fabric that does not serve the GPU, as NVML says: some machines report them, and
+// their GPUs work.
 const (
-	FabricNotReady = "not-ready" // it is being set up, or never was: CUDA cannot start
+	FabricNotReady = "not-ready" // it is being set up, or never was
 	FabricFailed   = "failed"    // setting it up failed
-	FabricConfig   = "config:"   // followed by what is configured wrongly: "no-partition"
 )
 
 // Event is something the driver reported between two scans.

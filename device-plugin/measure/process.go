@@ -5,12 +5,12 @@ package measure
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/device-plugin/cuda"
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
@@ -45,10 +46,10 @@ type process struct {
 }
 
 // childEnv is all that a child gets of this process's environment: what finds
-// the driver's library. Nomad's client may have tokens and keys in its own.
-func childEnv(extra ...string) []string {
+// the driver's libraries. Nomad's client may have tokens and keys in its own.
+func childEnv(library string, extra ...string) []string {
 	env := append([]string{"CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_CACHE_DISABLE=1", mpsOff}, extra...)
-	if path := os.Getenv(libraryPath); path != "" {
+	if path := gpu.LibraryPath(library); path != "" {
 		env = append(env, libraryPath+"="+path)
 	}
 	return env
@@ -72,12 +73,16 @@ func inGroup(cmd *exec.Cmd) {
 	cmd.WaitDelay = 2 * time.Second
 }
 
+// library is where the CUDA driver's library is.
+func (r Runner) library() string { return gpu.FindLibrary("/", cmp.Or(r.Library, cuda.Library)) }
+
 // start runs the child for one GPU. It sees only that GPU.
 func (r Runner) start(ctx context.Context, id string, p Plan) (*process, error) {
-	args := append(slices.Clone(r.Self[1:]), "-gpu", id, "-window", p.Window.String(), "-library", r.Library, "-avoid", strings.Join(p.Avoid, ","))
+	library := r.library()
+	args := append(slices.Clone(r.Self[1:]), "-gpu", id, "-window", p.Window.String(), "-library", library, "-avoid", strings.Join(p.Avoid, ","))
 	cmd := exec.CommandContext(ctx, r.Self[0], args...)
 	cmd.Args[0] = childName
-	cmd.Env = childEnv("CUDA_VISIBLE_DEVICES=" + id)
+	cmd.Env = childEnv(library, "CUDA_VISIBLE_DEVICES="+id)
 	inGroup(cmd)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -191,8 +196,9 @@ func (t *errorText) said() string {
 func (r Runner) List(ctx context.Context) ([]gpu.Device, error) {
 	limited, cancel := context.WithTimeout(ctx, gpu.DriverWithin)
 	defer cancel()
-	cmd := exec.CommandContext(limited, r.Self[0], append(slices.Clone(r.Self[1:]), "-list", "-library", r.Library)...)
-	cmd.Env = childEnv()
+	library := r.library()
+	cmd := exec.CommandContext(limited, r.Self[0], append(slices.Clone(r.Self[1:]), "-list", "-library", library)...)
+	cmd.Env = childEnv(library)
 	inGroup(cmd)
 	out, err := cmd.Output()
 	var devices []gpu.Device

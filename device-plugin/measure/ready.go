@@ -6,10 +6,12 @@ package measure
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda"
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
 // readiness is whether CUDA starts on this node. Where NVSwitches join the GPUs it does not
@@ -19,19 +21,22 @@ import (
 // One process that CUDA refuses says nothing, as the fabric may be coming up: after a session
 // that was refused, processes that do no more than start CUDA are asked one after the other,
 // for as long as they are refused. Only a process that CUDA starts for ends what they say;
-// any other failure says nothing. Sessions are a week apart, or never come (measure mode manual), so where
+// any other failure says nothing. Where NVML says as well that the fabric is not set up, one refusal is
+// enough, and a process is asked each minute until CUDA starts. NVML alone does not decide: there are machines whose fabric is said
+// to have failed, and CUDA starts. Sessions are a week apart, or never come (measure mode manual), so where
 // NVSwitches may be, one process is asked each hour, too. Error 803, of libraries that do not fit the driver, may be
 // this process's alone, and NVML tells where it is the system's.
 type readiness struct {
 	refusals int       // in a row
+	started  bool      // CUDA started when last asked
 	asked    time.Time // the last process
 }
 
 // refusedOften is how many processes in a row CUDA must refuse, the session's included.
 const refusedOften = 3
 
-// not says that CUDA does not start.
-func (r readiness) not() bool { return r.refusals >= refusedOften }
+// not says that CUDA does not start; said is whether NVML says that the fabric is not set up.
+func (r readiness) not(said bool) bool { return r.refusals >= refusedOften || said && r.refusals > 0 }
 
 // suspected takes a session that was refused; several at a time are one.
 func (r readiness) suspected(now time.Time) readiness {
@@ -55,8 +60,9 @@ func (r readiness) after(now time.Time, err error) readiness {
 	r.asked = now
 	switch {
 	case err == nil:
-		r.refusals = 0
+		r.refusals, r.started = 0, true
 	case isRefused(err):
+		r.started = false
 		r.refusals = min(r.refusals+1, refusedOften)
 	}
 	return r
@@ -73,7 +79,10 @@ func (s *Scheduler) ask(ctx context.Context, wg *sync.WaitGroup, now time.Time) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	unsuspected := s.cfg.AskUnsuspected
-	if !s.mayHaveSwitches() {
+	switch said := s.fabricSaid(); {
+	case said && !s.ready.started:
+		unsuspected = s.cfg.Ask
+	case !said && !s.mayHaveSwitches():
 		unsuspected = 0
 	}
 	if s.paused || s.asking != nil || !s.ready.due(now, s.cfg.Ask, unsuspected) {
@@ -102,13 +111,20 @@ func (s *Scheduler) mayHaveSwitches() bool {
 	return whole > 1
 }
 
+// fabricSaid reports whether NVML says that the fabric of a GPU is not set up. Callers hold mu.
+func (s *Scheduler) fabricSaid() bool {
+	return slices.ContainsFunc(s.inv.Devices, func(d gpu.Device) bool {
+		return slices.Contains(d.Signals.FabricLimits, gpu.FabricNotReady) || slices.Contains(d.Signals.FabricLimits, gpu.FabricFailed)
+	})
+}
+
 // answered takes what became of the process.
 func (s *Scheduler) answered(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before := s.ready.not()
+	before := s.ready.not(s.fabricSaid())
 	s.ready, s.asking = s.ready.after(time.Now(), err), nil
-	switch not := s.ready.not(); {
+	switch not := s.ready.not(s.fabricSaid()); {
 	case not && !before:
 		s.log.Warn("CUDA does not start on this node: its GPUs are unhealthy until it does", "error", err)
 		s.tell()

@@ -23,8 +23,8 @@ func TestReadiness(t *testing.T) {
 		if !due(now) || due(now.Add(-time.Second)) {
 			t.Errorf("%s: due %v, and a second earlier %v", what, due(now), due(now.Add(-time.Second)))
 		}
-		if r = r.after(now, err); r.not() != want {
-			t.Errorf("%s: not ready %v", what, r.not())
+		if r = r.after(now, err); r.not(false) != want {
+			t.Errorf("%s: not ready %v", what, r.not(false))
 		}
 	}
 	for range 8 {
@@ -55,22 +55,22 @@ func TestNodeWhoseFabricIsNotReady(t *testing.T) {
 		s.Ask = 10 * time.Millisecond
 		cfg = *s
 	})
-	fabric := func(n *node) string {
+	refused := func(n *node) bool {
 		ds := n.observe()
-		if ds[0].Signals.Fabric != ds[1].Signals.Fabric {
-			t.Fatalf("one GPU is %q, the other %q", ds[0].Signals.Fabric, ds[1].Signals.Fabric)
+		if ds[0].Signals.CUDARefused != ds[1].Signals.CUDARefused {
+			t.Fatalf("one GPU is refused: %v, the other: %v", ds[0].Signals.CUDARefused, ds[1].Signals.CUDARefused)
 		}
-		return ds[0].Signals.Fabric
+		return ds[0].Signals.CUDARefused
 	}
-	n.until("not ready", func() bool { return fabric(n) == gpu.FabricNotReady })
+	n.until("not ready", func() bool { return refused(n) })
 	n.stop()
 	n = newNode(t, f, func(s *Schedule) { *s = cfg })
-	if got := fabric(n); got != "" {
-		t.Errorf("%q before anything was asked", got)
+	if refused(n) {
+		t.Error("refused before anything was asked")
 	}
-	n.until("not ready after a restart", func() bool { return fabric(n) == gpu.FabricNotReady })
+	n.until("not ready after a restart", func() bool { return refused(n) })
 	f.tell(t, "gpus=2")
-	n.until("ready", func() bool { return fabric(n) == "" })
+	n.until("ready", func() bool { return !refused(n) })
 }
 
 // That CUDA does not start shows also if no GPU is to be measured; not on one GPU, which no NVSwitch joins to
@@ -79,10 +79,10 @@ func TestNodeWhoseFabricIsNotReadyIsNotMeasured(t *testing.T) {
 	f := newFake(t, "fail=not-ready")
 	schedule := func(s *Schedule) { s.Mode, s.Ask, s.AskUnsuspected = Manual, 10*time.Millisecond, time.Hour }
 	n := newNode(t, f, schedule)
-	fabric := func() string { return n.observe()[0].Signals.Fabric }
-	n.until("not ready", func() bool { return fabric() == gpu.FabricNotReady })
+	refused := func() bool { return n.observe()[0].Signals.CUDARefused }
+	n.until("not ready", refused)
 	f.tell(t, "gpus=2")
-	n.until("ready", func() bool { return fabric() == "" })
+	n.until("ready", func() bool { return !refused() })
 
 	one := &Scheduler{cfg: Schedule{AskUnsuspected: time.Hour}}
 	var asked sync.WaitGroup
@@ -94,4 +94,27 @@ func TestNodeWhoseFabricIsNotReadyIsNotMeasured(t *testing.T) {
 		t.Error("a node of one GPU is asked, which no NVSwitch joins to another")
 	}
 	asked.Wait()
+}
+
+// NVML's word on the fabric decides nothing while CUDA starts; with it, one refusal is enough.
+func TestWordOfNVMLOnTheFabric(t *testing.T) {
+	now, refused := time.Unix(1000, 0), &childError{"not ready", 802}
+	for _, tc := range []struct {
+		said bool
+		err  error
+		want bool
+	}{{false, nil, false}, {true, nil, false}, {true, errors.New("no answer"), false}, {false, refused, false}, {true, refused, true}} {
+		if r := (readiness{}).after(now, tc.err); r.not(tc.said) != tc.want {
+			t.Errorf("NVML says so: %v, CUDA: %v; not ready: %v", tc.said, tc.err, r.not(tc.said))
+		}
+	}
+}
+
+// A single GPU whose fabric is said not to be set up is asked about at once.
+func TestFabricIsAskedAboutAtOnce(t *testing.T) {
+	f := newFake(t, "fail=not-ready")
+	n := newNode(t, f, func(s *Schedule) { s.Mode, s.Ask, s.AskUnsuspected = Manual, time.Hour, 100*time.Hour })
+	n.inv.Devices = n.inv.Devices[:1]
+	n.inv.Devices[0].Signals.FabricLimits = []string{gpu.FabricFailed}
+	n.until("not ready", func() bool { return n.observe()[0].Signals.CUDARefused })
 }

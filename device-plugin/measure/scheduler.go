@@ -137,9 +137,7 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 		if s.running[d.ID].stuck(time.Now()) {
 			d.Signals.Unanswered = true
 		}
-		if s.ready.not() && d.MIGProfile == "" && d.Signals.Fabric == "" {
-			d.Signals.Fabric = gpu.FabricNotReady
-		}
+		d.Signals.CUDARefused = d.Signals.CUDARefused || s.ready.not(s.fabricSaid()) && d.MIGProfile == ""
 		r := s.records[d.ID]
 		d.Signals.Wrong = r.Corrupt || r.Wrong != ""
 		if len(d.Times) > 0 {
@@ -438,7 +436,7 @@ func (s *Scheduler) condition(now time.Time, id string) condition {
 	if len(s.inv.Devices) > 0 { // its first GPU's id tells a node from others
 		turn = turn.Add(spread(s.cfg.Jitter, s.inv.Devices[0].ID))
 	}
-	return condition{healthy: !s.unhealthy[id] && !s.ready.not() && !s.paused, idleSince: s.idleSince[id], ordered: statedir.Measure.Given(s.cfg.StateDir, id),
+	return condition{healthy: !s.unhealthy[id] && !s.ready.not(s.fabricSaid()) && !s.paused, idleSince: s.idleSince[id], ordered: statedir.Measure.Given(s.cfg.StateDir, id),
 		early: now.Before(turn)}
 }
 

@@ -20,59 +20,77 @@ import (
 // readGPU reads the physical GPU of one index with its MIG instances.
 func (b *Backend) readGPU(index int) found {
 	r := &reader{sym: b.symbols}
-	what := fmt.Sprintf("GPU %d", index)
 	dev, ret := answer(r, "nvmlDeviceGetHandleByIndex_v2|nvmlDeviceGetHandleByIndex", func() (nvml.Device, nvml.Return) {
 		return b.lib.DeviceGetHandleByIndex(index)
 	})
 	if ret != nvml.SUCCESS {
-		return found{err: r.unreadable(what+": no handle", ret)}
+		return found{err: r.unreadable(index, "nvmlDeviceGetHandleByIndex", ret)}
 	}
 	uuid, ret := answer(r, "nvmlDeviceGetUUID", dev.GetUUID)
 	if ret != nvml.SUCCESS {
-		return found{err: r.unreadable(what+": no UUID", ret)}
+		return found{err: r.unreadable(index, "nvmlDeviceGetUUID", ret)}
 	}
 	if !isID(uuid) {
-		return found{err: &unreadable{what: fmt.Sprintf("%s: %q is no UUID", what, uuid), signals: gpu.Signals{Unanswered: true}}}
+		h := gpu.Hidden{Index: index, Why: fmt.Sprintf("%q is no UUID", uuid)}
+		return found{err: &unreadable{h, gpu.Signals{Unanswered: true}}}
 	}
 	f := found{uuid: uuid, dev: dev, handles: map[string]handle{}}
 	d, ret := b.physicalGPU(r, dev, uuid)
 	if ret != nvml.SUCCESS {
-		return found{err: r.unreadable(what+": no name", ret), uuid: ""}
+		return found{err: r.unreadable(index, "nvmlDeviceGetName", ret), uuid: ""}
 	}
 	f.links = readLinks(r, dev)
 	if d.Links = -1; f.links.known {
 		d.Links = f.links.active
 	}
 	d.Signals = b.signals(r, dev, uuid)
-	switch mig, err := b.migInstances(r, dev, d); {
-	case err != nil:
-		f.warnings = append(f.warnings, fmt.Sprintf("%s: %v; what was known before stays", what, err))
-		f.migUnknown = true
-		fallthrough
-	case mig == nil:
-		f.devices = []gpu.Device{d}
-		f.handles[uuid] = handle{dev: dev, physical: uuid}
-	default:
-		for _, m := range mig {
-			f.devices = append(f.devices, m.device)
-			f.handles[m.device.ID] = m.handle
-		}
+	what := fmt.Sprintf("GPU %d (%s)", index, uuid)
+	b.divide(r, &f, d, what)
+	for _, denied := range r.denied {
+		f.warnings = append(f.warnings, fmt.Sprintf("%s: %s: that is no fault of the GPU; run the plugin as root", what, denied))
 	}
 	f.signals = d.Signals
-	f.signals.Lost, f.signals.ResetRequired = r.lost, r.reset
+	f.signals.Lost, f.signals.ResetRequired, f.signals.Failed = r.lost, r.reset, r.failed
+	if f.fatal = r.fatal; r.lost || r.reset {
+		f.warnings = append(f.warnings, fmt.Sprintf("%s: %s", what, r.fatal))
+	}
 	return f.withSignals(f.signals)
 }
 
+// divide fills in the GPU's devices: itself, or its MIG instances.
+func (b *Backend) divide(r *reader, f *found, d gpu.Device, what string) {
+	f.division = b.migInstances(r, f.dev, d)
+	for _, w := range f.division.warnings {
+		f.warnings = append(f.warnings, what+": "+w)
+	}
+	for _, m := range f.division.instances {
+		f.devices = append(f.devices, m.device)
+		f.handles[m.device.ID] = m.handle
+	}
+	if len(f.devices) > 0 {
+		return
+	}
+	switch {
+	case f.division.on && f.division.unknown:
+		d.Unusable = gpu.MIGUnread
+	case f.division.on:
+		d.Unusable = gpu.MIGEmpty
+	}
+	f.devices = []gpu.Device{d}
+	f.handles[d.ID] = handle{dev: f.dev, physical: d.ID}
+}
+
 // unreadable explains a failed call.
-func (r *reader) unreadable(what string, ret nvml.Return) error {
+func (r *reader) unreadable(index int, function string, ret nvml.Return) error {
+	h := gpu.Hidden{Index: index, Why: gpu.Failure{Function: function, Code: int(ret)}.String(), Code: int(ret), Lost: r.lost}
 	if gone(ret) {
-		return fmt.Errorf("%w: %w", errDriverGone, errUnexpected(what, ret))
+		return fmt.Errorf("%w: %s", errDriverGone, h)
 	}
 	s := gpu.Signals{Lost: r.lost, ResetRequired: r.reset}
 	if !r.lost && !r.reset {
-		s.Unanswered = true
+		s.Unanswered, s.Failed = true, r.failed
 	}
-	return &unreadable{what: what, signals: s, err: code(ret)}
+	return &unreadable{h, s}
 }
 
 // physicalGPU reads what is published of a GPU.

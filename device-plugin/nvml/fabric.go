@@ -41,24 +41,29 @@ func clique(cluster [16]uint8, id uint32) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x.%d", cluster[:4], cluster[4:6], cluster[6:8], cluster[8:10], cluster[10:], id)
 }
 
-// fabricState reads whether the fabric of an NVSwitch system serves the GPU, and
-// whether it does so fully. A GPU that is configured wrongly computes alone, but
-// not with others: a gang that it is given to fails, so it counts as not served.
-func fabricState(r *reader, dev nvml.Device) (fault string, limits []string) {
+// fabricLimits reads in what way the fabric of an NVSwitch system serves the GPU badly. Some
+// machines say that their fabric is not set up, or failed, and compute: only CUDA itself knows
+// (error 802).
+func fabricLimits(r *reader, dev nvml.Device) []string {
 	f, ok := readFabric(r, dev)
 	switch {
 	case !ok || f.state == nvml.GPU_FABRIC_STATE_NOT_SUPPORTED:
-		return "", nil
+		return nil
 	case f.state != nvml.GPU_FABRIC_STATE_COMPLETED:
-		return gpu.FabricNotReady, nil
+		return []string{gpu.FabricNotReady}
 	case nvml.Return(f.status) != nvml.SUCCESS:
-		return gpu.FabricFailed, nil
+		return []string{gpu.FabricFailed}
 	}
-	return fabricConfig(f.health), fabricLimits(f.health)
+	limits := healthLimits(f.health)
+	if wrong := fabricConfig(f.health); wrong != "" {
+		limits = append(limits, wrong)
+	}
+	slices.Sort(limits)
+	return limits
 }
 
-// fabricLimits reads the questions of the health mask, two bits each: 1 is yes.
-func fabricLimits(mask uint32) []string {
+// healthLimits reads the questions of the health mask, two bits each: 1 is yes.
+func healthLimits(mask uint32) []string {
 	var out []string
 	for _, q := range []struct {
 		shift uint
@@ -73,7 +78,6 @@ func fabricLimits(mask uint32) []string {
 			out = append(out, q.limit)
 		}
 	}
-	slices.Sort(out)
 	return out
 }
 
@@ -85,11 +89,11 @@ func fabricConfig(mask uint32) string {
 	partition := mask >> nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_PARTITION_ASSIGNED & nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_PARTITION_ASSIGNED
 	switch {
 	case int(what) >= len(names):
-		return fmt.Sprintf("%s%d", gpu.FabricConfig, what)
+		return fmt.Sprintf("config-%d", what)
 	case names[what] != "":
-		return gpu.FabricConfig + names[what]
+		return names[what]
 	case partition == nvml.GPU_FABRIC_HEALTH_MASK_PARTITION_ASSIGNED_FALSE:
-		return gpu.FabricConfig + "no-partition"
+		return "no-partition"
 	}
 	return ""
 }

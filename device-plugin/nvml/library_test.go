@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -113,7 +114,7 @@ func TestH200(t *testing.T) {
 		MemoryMiB: new(int64(143771)), PowerLimitW: new(int64(700)), BAR1MiB: new(int64(262144)),
 		CoresClockMHz: new(int64(1980)), MemoryClockMHz: new(int64(3201)),
 		PCIBandwidthMBPerS: new(int64(63008)), PCIGeneration: 5, PCIWidth: 16,
-		DisplayState: "Disabled", PersistenceMode: "Enabled", ECC: new(true), Signals: gpu.Signals{Recovery: new(0)},
+		DisplayState: "Disabled", PersistenceMode: "Enabled", ECC: new(true), Signals: gpu.Signals{Recovery: new(0), ECCUncorrected: new(int64(0))},
 	}
 	if diff := cmp.Diff(want, inv.Devices[0]); diff != "" {
 		t.Error(diff)
@@ -125,27 +126,44 @@ func TestH200(t *testing.T) {
 
 // What a GPU says of its condition, reading by reading.
 func TestSignals(t *testing.T) {
+	well := func(change func(*gpu.Signals)) gpu.Signals {
+		s := gpu.Signals{Recovery: new(0), ECCUncorrected: new(int64(0))}
+		if change != nil {
+			change(&s)
+		}
+		return s
+	}
+	limits := func(all ...string) gpu.Signals { return well(func(s *gpu.Signals) { s.FabricLimits = all }) }
+	failed := func(fs ...gpu.Failure) gpu.Signals { return well(func(s *gpu.Signals) { s.Failed = fs }) }
 	for _, tc := range []struct {
 		values string
 		want   gpu.Signals
 	}{
 		{"lost=1", gpu.Signals{Lost: true}},
-		{"ret.nvmlDeviceGetMinorNumber=16", gpu.Signals{ResetRequired: true, Recovery: new(0)}},
-		{"field.230=2", gpu.Signals{Recovery: new(2)}},
-		{"remap=1", gpu.Signals{Recovery: new(0), RemapPending: true}},
-		{"remap=2", gpu.Signals{Recovery: new(0), RemapFailed: true}},
-		{"reasons=64", gpu.Signals{Recovery: new(0), ThermalSlowdown: true}},
-		{"reasons=8", gpu.Signals{Recovery: new(0), ThermalSlowdown: true}},
-		{"reasons=136", gpu.Signals{Recovery: new(0), PowerBrake: true}},
-		{"pcie_width_now=4", gpu.Signals{Recovery: new(0), PCIeDegraded: true}},
-		{"nvlinks=17", gpu.Signals{Recovery: new(0), NVLinkDown: true}},
-		{"fabric_state=2", gpu.Signals{Recovery: new(0), Fabric: gpu.FabricNotReady}},
-		{"fabric_status=999", gpu.Signals{Recovery: new(0), Fabric: gpu.FabricFailed}},
-		{"fabric_health=0x200", gpu.Signals{Recovery: new(0), Fabric: "config:incorrect-sysguid"}},
-		{"fabric_health=0xf00", gpu.Signals{Recovery: new(0), Fabric: "config:15"}},
-		{"fabric_health=0x2100", gpu.Signals{Recovery: new(0), Fabric: "config:no-partition"}},
-		{"fabric_health=0x11a6", gpu.Signals{Recovery: new(0), FabricLimits: []string{"route-recovery"}}},
-		{"fabric_state=0 fabric_status=999", gpu.Signals{Recovery: new(0)}},
+		{"ret.nvmlDeviceGetMinorNumber=16", well(func(s *gpu.Signals) { s.ResetRequired = true })},
+		{"field.230=2", well(func(s *gpu.Signals) { s.Recovery = new(2) })},
+		{"remap=1", well(func(s *gpu.Signals) { s.RemapPending = true })},
+		{"remap=2", well(func(s *gpu.Signals) { s.RemapFailed = true })},
+		{"ecc_uncorrected=3", well(func(s *gpu.Signals) { s.ECCUncorrected = new(int64(3)) })},
+		{"remap= retirement=1", well(func(s *gpu.Signals) { s.RetirementPending = true })},
+		{"reasons=64", well(func(s *gpu.Signals) { s.ThermalSlowdown = true })},
+		{"reasons=8", well(func(s *gpu.Signals) { s.ThermalSlowdown = true })},
+		{"reasons=136", well(func(s *gpu.Signals) { s.PowerBrake = true })},
+		{"pcie_width_now=4", well(func(s *gpu.Signals) { s.PCIeDegraded = true })},
+		{"nvlinks=17", well(func(s *gpu.Signals) { s.NVLinkDown = true })},
+		{"fabric_state=2", limits(gpu.FabricNotReady)},
+		{"fabric_status=999", limits(gpu.FabricFailed)},
+		{"fabric_health=0x200", limits("incorrect-sysguid")},
+		{"fabric_health=0xf00", limits("config-15")},
+		{"fabric_health=0x2100", limits("no-partition")},
+		{"fabric_health=0x2101", limits("bandwidth", "no-partition")},
+		{"fabric_health=0x11a6", limits("route-recovery")},
+		{"fabric_state=0 fabric_status=999", well(nil)},
+		{"ret.nvmlDeviceGetTemperature=999", failed(gpu.Failure{Function: "nvmlDeviceGetTemperature", Code: 999})},
+		{"ret.nvmlDeviceGetPowerUsage=10 ret.nvmlDeviceGetTemperature=1", failed(gpu.Failure{Function: "nvmlDeviceGetTemperature", Code: 1}, gpu.Failure{Function: "nvmlDeviceGetPowerUsage", Code: 10})},
+		{"ret.nvmlDeviceGetClockInfo=3 ret.nvmlDeviceGetUtilizationRates=4 ret.nvmlDeviceGetDisplayMode=999", well(nil)},
+		{"ret.nvmlDeviceGetMaxClockInfo=999", failed(gpu.Failure{Function: "nvmlDeviceGetMaxClockInfo", Code: 999})},
+		{"ret.nvmlDeviceGetHandleByIndex_v2=999", gpu.Signals{Unanswered: true, Failed: []gpu.Failure{{Function: "nvmlDeviceGetHandleByIndex", Code: 999}}}},
 	} {
 		t.Run(tc.values, func(t *testing.T) {
 			state := nvmltest.H200(2)
@@ -159,10 +177,162 @@ func TestSignals(t *testing.T) {
 			if diff := cmp.Diff(tc.want, of(t, inv, nvmltest.UUID(1)).Signals); diff != "" {
 				t.Error(diff)
 			}
-			if diff := cmp.Diff(gpu.Signals{Recovery: new(0)}, of(t, inv, nvmltest.UUID(0)).Signals); diff != "" {
+			if diff := cmp.Diff(well(nil), of(t, inv, nvmltest.UUID(0)).Signals); diff != "" {
 				t.Errorf("the other GPU is touched:\n%s", diff)
 			}
 		})
+	}
+}
+
+// A GPU that is hidden is named, with the question and NVML's code.
+func TestHiddenGPUs(t *testing.T) {
+	for _, code := range []string{"2", "3", "4", "15", "17", "999"} {
+		for _, call := range []string{"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID", "nvmlDeviceGetName"} {
+			state := nvmltest.H200(3)
+			state.Set("gpu1", "ret."+call, code)
+			inv := open(t, state).scan()
+			want := fmt.Sprintf("GPU 1: %s=%s ", gpu.BaseName(call), code)
+			if len(inv.Devices) != 2 || len(inv.Hidden) != 1 || !strings.HasPrefix(inv.Hidden[0].String(), want) {
+				t.Errorf("%s=%s: %d GPUs, hidden %v; want two, and %q", call, code, len(inv.Devices), inv.Hidden, want)
+			}
+			if len(inv.Warnings) != 1 || !strings.HasPrefix(inv.Warnings[0], want) {
+				t.Errorf("%s=%s: warnings %v", call, code, inv.Warnings)
+			}
+		}
+	}
+}
+
+// Two GPUs with one UUID cannot be told apart: there is one instance, which nobody can use. A
+// GPU that is read twice, as the indexes moved, is one.
+func TestTwoGPUsWithOneUUID(t *testing.T) {
+	state := nvmltest.H200(3)
+	state.Set("gpu2", "uuid", nvmltest.UUID(0))
+	n := open(t, state)
+	inv := n.scan()
+	want := "two GPUs have the UUID " + nvmltest.UUID(0) + ", at 0000:1a:00.0 and at 0000:1c:00.0"
+	if len(inv.Devices) != 2 || of(t, inv, nvmltest.UUID(0)).Unusable != gpu.SameUUID || of(t, inv, nvmltest.UUID(1)).Unusable != "" {
+		t.Errorf("devices %+v", inv.Devices)
+	}
+	if !slices.ContainsFunc(inv.Warnings, func(w string) bool { return strings.HasPrefix(w, want) }) {
+		t.Errorf("warnings %v, want %q", inv.Warnings, want)
+	}
+	n.set("gpu2", "bus", n.state["gpu0"]["bus"])
+	if d := of(t, n.scan(), nvmltest.UUID(0)); d.Unusable != "" {
+		t.Errorf("one GPU that is read twice is %s", d.Unusable)
+	}
+	n.set("gpu2", "uuid", nvmltest.UUID(2))
+	if inv := n.scan(); len(inv.Devices) != 3 || len(inv.Warnings) != 1 || !strings.Contains(inv.Warnings[0], "both said to be at 0000:1a:00.0") {
+		t.Errorf("two GPUs at one place: %d devices, warnings %v", len(inv.Devices), inv.Warnings)
+	}
+}
+
+// A GPU in MIG mode is never given out whole, whatever its instances answer, and an instance
+// that was known stays while it cannot be read.
+func TestMIGInstancesThatCannotBeRead(t *testing.T) {
+	for _, tc := range []struct{ scope, key, value, unusable, warning string }{
+		{"mig1.0", "ret.nvmlDeviceGetUUID", "999", "", "1 MIG instances are hidden (index 0): nvmlDeviceGetUUID=999 unknown error"},
+		{"gpu1", "ret.nvmlDeviceGetMigDeviceHandleByIndex", "4", gpu.MIGUnread, "nvmlDeviceGetMigDeviceHandleByIndex=4 no permission"},
+		{"gpu1", "ret.nvmlDeviceGetMaxMigDeviceCount", "999", gpu.MIGUnread, "reading the number of MIG instances"},
+	} {
+		state := nvmltest.H200(2)
+		state.Split(1, 2)
+		state.Set(tc.scope, tc.key, tc.value)
+		n := open(t, state)
+		inv := n.scan()
+		if !strings.Contains(strings.Join(inv.Warnings, ";"), tc.warning) {
+			t.Errorf("%s: warnings %v, want %q", tc.key, inv.Warnings, tc.warning)
+		}
+		if d := inv.Devices[len(inv.Devices)-1]; d.Unusable != tc.unusable || (tc.unusable == "") != (d.ID == nvmltest.MIGUUID(1, 1)) {
+			t.Errorf("%s, at first: %+v", tc.key, d)
+		}
+		n.set(tc.scope, tc.key, "")
+		n.scan()
+		n.set(tc.scope, tc.key, tc.value)
+		if inv := n.scan(); len(inv.Devices) != 3 || of(t, inv, nvmltest.MIGUUID(1, 0)).Unusable != "" || len(inv.Devices[1].Signals.Failed)+len(inv.Devices[2].Signals.Failed) > 2 {
+			t.Errorf("%s, later: %+v", tc.key, inv.Devices)
+		}
+	}
+}
+
+// What one MIG instance does not answer concerns that instance alone.
+func TestMIGInstanceWithAFailure(t *testing.T) {
+	state := nvmltest.H200(1)
+	state.Split(0, 2)
+	state.Set("mig0.1", "ret.nvmlDeviceGetMemoryInfo", "999")
+	inv := open(t, state).scan()
+	if a, b := of(t, inv, nvmltest.MIGUUID(0, 0)), of(t, inv, nvmltest.MIGUUID(0, 1)); len(a.Signals.Failed) != 0 || len(b.Signals.Failed) != 1 {
+		t.Errorf("failures: %v and %v", a.Signals.Failed, b.Signals.Failed)
+	}
+}
+
+// A MIG mode that waits for a reset is named.
+func TestMIGModeThatIsPending(t *testing.T) {
+	state := nvmltest.H200(1)
+	state.Set("gpu0", "mig_pending", "1")
+	inv := open(t, state).scan()
+	if len(inv.Warnings) != 1 || !strings.Contains(inv.Warnings[0], "MIG mode is off now, and on after the next reset") || inv.Devices[0].Unusable != "" {
+		t.Errorf("warnings %v, device %+v", inv.Warnings, inv.Devices[0])
+	}
+}
+
+// That the plugin may not ask is no fault of the GPU, and is said.
+func TestQuestionsThatAreNotAllowed(t *testing.T) {
+	state := nvmltest.H200(1)
+	state.Set("gpu0", "ret.nvmlDeviceGetTemperature", "4")
+	inv := open(t, state).scan()
+	if len(inv.Devices[0].Signals.Failed) != 0 || len(inv.Warnings) != 1 || !strings.Contains(inv.Warnings[0], "nvmlDeviceGetTemperature=4 no permission") {
+		t.Errorf("failed %v, warnings %v", inv.Devices[0].Signals.Failed, inv.Warnings)
+	}
+}
+
+// once is a device that fails a question one time.
+type once struct {
+	nvml.Device
+	code  nvml.Return
+	asked int
+}
+
+func (o *once) GetTemperature(s nvml.TemperatureSensors) (uint32, nvml.Return) {
+	if o.asked++; o.asked == 1 {
+		return 0, o.code
+	}
+	return o.Device.GetTemperature(s)
+}
+
+// A question that fails is asked a second time at once.
+func TestQuestionThatFailsOnce(t *testing.T) {
+	n := open(t, nvmltest.H200(1))
+	n.scan()
+	for _, code := range []nvml.Return{nvml.ERROR_UNKNOWN, nvml.ERROR_GPU_IS_LOST, nvml.ERROR_RESET_REQUIRED, nvml.ERROR_TIMEOUT} {
+		o := &once{Device: n.physical[nvmltest.UUID(0)], code: code}
+		r := &reader{sym: n.symbols}
+		vitals(r, o)
+		if o.asked != 2 || len(r.failed) > 0 || r.lost || r.reset {
+			t.Errorf("%d: asked %d times, failed %v, lost %v, reset %v", code, o.asked, r.failed, r.lost, r.reset)
+		}
+	}
+}
+
+// Each question that counts is one that is asked.
+func TestQuestionsOfTheTable(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var source strings.Builder
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasSuffix(f, "_test.go") {
+			source.Write(data)
+		}
+	}
+	for _, q := range gpu.Questions() {
+		if !strings.Contains(source.String(), `"`+q.Function) {
+			t.Errorf("%s is not asked", q.Function)
+		}
 	}
 }
 
@@ -251,7 +421,7 @@ func TestGPUThatStillStarts(t *testing.T) {
 	})
 	defer func() { <-started }()
 	if inv := n.scan(); len(inv.Devices) != 2 {
-		t.Errorf("%d GPUs, %d unidentified; want 2", len(inv.Devices), inv.Unidentified)
+		t.Errorf("%d GPUs, %d unidentified; want 2", len(inv.Devices), inv.Unidentified())
 	}
 }
 
@@ -289,8 +459,8 @@ func TestUnidentifiedGPUs(t *testing.T) {
 	state.Set("gpu0", "ret.nvmlDeviceGetUUID", "999")
 	state.Set("gpu1", "ret.nvmlDeviceGetName", "15")
 	inv := open(t, state).scan()
-	if len(inv.Devices) != 1 || inv.Unidentified != 1 || len(inv.Warnings) != 2 {
-		t.Errorf("%d devices, %d unidentified, warnings %v; want 1, 1 and 2", len(inv.Devices), inv.Unidentified, inv.Warnings)
+	if len(inv.Devices) != 1 || inv.Unidentified() != 1 || len(inv.Warnings) != 2 {
+		t.Errorf("%d devices, %d unidentified, warnings %v; want 1, 1 and 2", len(inv.Devices), inv.Unidentified(), inv.Warnings)
 	}
 }
 
@@ -573,8 +743,12 @@ func TestMIGInstances(t *testing.T) {
 	}
 	delete(n.state, "mig1.1")
 	n.write()
-	if inv := n.scan(); len(inv.Devices) != 2 || fmt.Sprint(inv.Undivided) != fmt.Sprint([]string{nvmltest.UUID(1)}) {
-		t.Errorf("%d devices, undivided %v", len(inv.Devices), inv.Undivided)
+	if inv := n.scan(); len(inv.Devices) != 3 || of(t, inv, nvmltest.UUID(1)).Unusable != gpu.MIGEmpty || of(t, inv, nvmltest.UUID(0)).Unusable != "" {
+		t.Errorf("without instances: %+v", inv.Devices)
+	}
+	n.set("gpu1", "mig", "0")
+	if inv := n.scan(); len(inv.Devices) != 3 || of(t, inv, nvmltest.UUID(1)).Unusable != "" {
+		t.Errorf("MIG is off again: %+v", inv.Devices)
 	}
 }
 
@@ -620,8 +794,8 @@ func TestGPULostHalfWayAtFirst(t *testing.T) {
 	state.Set("gpu1", "ret.nvmlDeviceGetDisplayMode", "15")
 	n := open(t, state)
 	for range 2 {
-		if inv := n.scan(); len(inv.Devices) != 1 || len(inv.Warnings) != 1 || inv.Unidentified != 0 {
-			t.Errorf("%d devices, %d unidentified, warnings %v; want one GPU and a warning", len(inv.Devices), inv.Unidentified, inv.Warnings)
+		if inv := n.scan(); len(inv.Devices) != 1 || len(inv.Warnings) != 1 || inv.Unidentified() != 0 {
+			t.Errorf("%d devices, %d unidentified, warnings %v; want one GPU and a warning", len(inv.Devices), inv.Unidentified(), inv.Warnings)
 		}
 	}
 	n.set("gpu1", "ret.nvmlDeviceGetDisplayMode", "")
@@ -909,14 +1083,14 @@ func TestUncountedGPUs(t *testing.T) {
 	state.Set("gpu2", "mig", "1") // and no instance
 	state.Set("sys", "ret.nvmlDeviceGetCount_v2", "999")
 	n := open(t, state)
-	if _, err := n.Scan(); err == nil || !strings.Contains(err.Error(), "how many GPUs there are: NVML error 999 (unknown)") {
+	if _, err := n.Scan(); err == nil || !strings.Contains(err.Error(), "how many GPUs there are: nvmlDeviceGetCount=999 unknown error") {
 		t.Errorf("at first: %v", err)
 	}
 	n.set("sys", "ret.nvmlDeviceGetCount_v2", "")
 	before := n.scan()
 	n.set("sys", "ret.nvmlDeviceGetCount_v2", "999")
 	inv := n.scan()
-	if len(inv.Devices) != 2 || len(inv.Undivided) != 1 || !inv.Devices[0].Signals.Unanswered || inv.Devices[0].Signals.Lost || len(inv.Warnings) != 1 {
+	if len(inv.Devices) != 3 || !inv.Devices[0].Signals.Unanswered || inv.Devices[0].Signals.Lost || len(inv.Warnings) != 1 {
 		t.Errorf("uncounted: %+v", inv)
 	}
 	n.set("sys", "ret.nvmlDeviceGetCount_v2", "")
@@ -961,7 +1135,7 @@ func TestR2MIGToggles(t *testing.T) {
 		for _, d := range inv.Devices {
 			t.Logf("%s: %s parent %q signals %+v", what, d.ID, d.Parent, d.Signals)
 		}
-		t.Log(inv.Warnings, inv.Undivided)
+		t.Log(inv.Warnings)
 	}
 	show("whole")
 	state.Split(0, 2)

@@ -6,6 +6,10 @@
 package nvml
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -17,48 +21,98 @@ import (
 type migInstance struct {
 	device gpu.Device
 	handle handle
+	failed []gpu.Failure // its own questions
 }
 
-// migInstances lists the MIG instances of a GPU; nil when MIG is off. With MIG
-// on the GPU itself is not schedulable, so an empty list is not nil. An error
-// means that nobody can tell: the GPU counts as whole.
-func (b *Backend) migInstances(r *reader, dev nvml.Device, parent gpu.Device) ([]migInstance, error) {
-	current, ret := answer(r, "nvmlDeviceGetMigMode", first(dev.GetMigMode))
-	switch ret {
-	case nvml.SUCCESS:
-	case nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_FUNCTION_NOT_FOUND:
-		return nil, nil
+// division is how a GPU is divided into MIG instances.
+type division struct {
+	on        bool // MIG mode is on: the GPU itself cannot be used
+	unknown   bool // not all could be read
+	instances []migInstance
+	hidden    map[string][]string // indexes of those that cannot be identified, by the reason
+	warnings  []string
+}
+
+// warn adds what could not be read.
+func (d *division) warn(format string, args ...any) {
+	d.warnings = append(d.warnings, fmt.Sprintf(format, args...))
+}
+
+// migInstances reads how a GPU is divided.
+func (b *Backend) migInstances(r *reader, dev nvml.Device, parent gpu.Device) (d division) {
+	type modes struct{ current, pending int }
+	mode, ret := answer(r, "nvmlDeviceGetMigMode", func() (m modes, ret nvml.Return) {
+		m.current, m.pending, ret = dev.GetMigMode()
+		return m, ret
+	})
+	switch gpu.KindOf(int(ret)) {
+	case gpu.Answered:
+	case gpu.Unsupported:
+		return d
 	default:
-		return nil, errUnexpected("reading the MIG mode", ret)
+		d.unknown = true
+		d.warn("%v; what was known before stays, at first that it is whole", errUnexpected("reading the MIG mode", ret))
+		return d
 	}
-	if current != nvml.DEVICE_MIG_ENABLE {
-		return nil, nil
+	if mode.current != mode.pending {
+		d.warn("MIG mode is %s now, and %s after the next reset (nvidia-smi --gpu-reset -i %s)", onOff(mode.current), onOff(mode.pending), parent.ID)
+	}
+	if d.on = mode.current == nvml.DEVICE_MIG_ENABLE; !d.on {
+		return d
 	}
 	most, ret := answer(r, "nvmlDeviceGetMaxMigDeviceCount", dev.GetMaxMigDeviceCount)
 	if ret != nvml.SUCCESS {
-		return nil, errUnexpected("reading the number of MIG instances", ret)
+		d.unknown = true
+		d.warn("%v; the instances that were known before stay", errUnexpected("reading the number of MIG instances", ret))
+		return d
 	}
-	out := []migInstance{}
 	for i := range min(most, mostInstances) {
-		child, ok := value(r, "nvmlDeviceGetMigDeviceHandleByIndex", func() (nvml.Device, nvml.Return) {
-			return dev.GetMigDeviceHandleByIndex(i)
-		})
-		if !ok {
-			continue // no instance at this index
-		}
-		if m, ok := readMIG(r, child, dev, parent); ok {
-			out = append(out, m)
-		}
+		d.read(r, i, dev, parent)
 	}
-	return out, nil
+	for _, why := range slices.Sorted(maps.Keys(d.hidden)) {
+		d.warn("%d MIG instances are hidden (index %s): %s; those that were known before stay", len(d.hidden[why]), strings.Join(d.hidden[why], ", "), why)
+	}
+	return d
+}
+
+// read reads the MIG instance of one index. Its own questions say nothing about its siblings.
+func (d *division) read(r *reader, i int, dev nvml.Device, parent gpu.Device) {
+	own := &reader{sym: r.sym, lost: r.lost}
+	child, ret := answer(own, "nvmlDeviceGetMigDeviceHandleByIndex", func() (nvml.Device, nvml.Return) {
+		return dev.GetMigDeviceHandleByIndex(i)
+	})
+	m, why := migInstance{}, gpu.Failure{Function: "nvmlDeviceGetMigDeviceHandleByIndex", Code: int(ret)}
+	if ret == nvml.SUCCESS {
+		m, why = readMIG(own, child, dev, parent)
+	}
+	r.join(own)
+	switch {
+	case ret == nvml.ERROR_NOT_FOUND || ret == nvml.ERROR_INVALID_ARGUMENT || r.lost: // no instance at this index
+	case why != gpu.Failure{}:
+		d.unknown = true
+		if d.hidden == nil {
+			d.hidden = map[string][]string{}
+		}
+		d.hidden[why.String()] = append(d.hidden[why.String()], strconv.Itoa(i))
+	default:
+		m.failed = own.failed
+		d.instances = append(d.instances, m)
+	}
+}
+
+func onOff(mode int) string {
+	if mode == nvml.DEVICE_MIG_ENABLE {
+		return "on"
+	}
+	return "off"
 }
 
 // readMIG reads one MIG instance: memory and size are its own, power, clocks
-// and place are its GPU's.
-func readMIG(r *reader, child, dev nvml.Device, parent gpu.Device) (migInstance, bool) {
-	uuid, ok := value(r, "nvmlDeviceGetUUID", child.GetUUID)
-	if !ok || !isID(uuid) {
-		return migInstance{}, false
+// and place are its GPU's. It returns why the instance cannot be identified.
+func readMIG(r *reader, child, dev nvml.Device, parent gpu.Device) (migInstance, gpu.Failure) {
+	uuid, ret := answer(r, "nvmlDeviceGetUUID", child.GetUUID)
+	if ret != nvml.SUCCESS || !isID(uuid) {
+		return migInstance{}, gpu.Failure{Function: "nvmlDeviceGetUUID", Code: int(ret)}
 	}
 	d := parent
 	d.ID, d.Parent = uuid, parent.ID
@@ -83,5 +137,5 @@ func readMIG(r *reader, child, dev nvml.Device, parent gpu.Device) (migInstance,
 		d.ComputeInstance = ci
 	}
 	h := handle{dev: child, parent: dev, physical: parent.ID, gi: d.GPUInstance, ci: d.ComputeInstance}
-	return migInstance{device: d, handle: h}, true
+	return migInstance{device: d, handle: h}, gpu.Failure{}
 }

@@ -33,8 +33,8 @@ type Backend struct {
 	// lookup says whether the library has a symbol. Calling one that it lacks
 	// would end the process (device.md U19).
 	lookup func(symbol string) error
-	// check says whether the library can be loaded and is NVML, before anything in
-	// it is called; nil when there is nothing to load.
+	// check finds the library, and says whether it can be loaded and is NVML, before
+	// anything in it is called; nil when there is nothing to load.
 	check func() error
 	// within is how long the calls for one GPU may take, lateWithin to count in the next
 	// scan, eventsEvery the time between looks for events.
@@ -44,9 +44,10 @@ type Backend struct {
 	// while it is initialised or shut down.
 	conn    sync.RWMutex
 	up      bool
-	wasUp   bool // it worked once in this process
-	load    string
-	inits   int // how often it was initialised
+	path    string // of the library
+	wasUp   bool   // it worked once in this process
+	loaded  string // the load of the driver that it was initialised under
+	inits   int    // how often it was initialised
 	symbols *symbols
 	// overruns: the driver's lists of processes do not fit into NVML's records.
 	overruns bool
@@ -73,10 +74,23 @@ type handle struct {
 
 // Open returns the backend. It does not touch the library.
 func Open(o Options) *Backend {
-	lib := nvml.New(nvml.WithLibraryPath(o.Library))
-	b := newBackend(o, lib, lib.Extensions().LookupSymbol)
-	b.check = func() error { return checkLibrary(o.Library) }
+	b := newBackend(o, nil, nil)
+	b.load(o.Library)
+	b.check = func() error {
+		// The driver may have been installed since, and elsewhere.
+		if path := gpu.FindLibrary(o.root(), o.Library); path != b.path {
+			b.load(path)
+		}
+		return checkLibrary(b.path)
+	}
 	return b
+}
+
+// load takes the library from a path. Callers hold conn for writing, or nobody has the backend.
+func (b *Backend) load(path string) {
+	b.path = path
+	b.lib = nvml.New(nvml.WithLibraryPath(path))
+	b.lookup = b.lib.Extensions().LookupSymbol
 }
 
 func newBackend(o Options, lib nvml.Interface, lookup func(string) error) *Backend {
@@ -116,7 +130,7 @@ func (b *Backend) connect() error {
 	if ret := b.lib.Init(); ret != nvml.SUCCESS {
 		return b.unavailable(ret)
 	}
-	b.up, b.wasUp, b.load = true, true, cmp.Or(load, b.driverLoad()) // it may have loaded the module
+	b.up, b.wasUp, b.loaded = true, true, cmp.Or(load, b.driverLoad()) // it may have loaded the module
 	b.inits++
 	b.symbols = newSymbols(b.lookup)
 	driver, _ := value(&reader{sym: b.symbols}, "nvmlSystemGetDriverVersion", b.lib.SystemGetDriverVersion)
@@ -133,7 +147,7 @@ func (b *Backend) connect() error {
 func checkLibrary(path string) error {
 	lib := dl.New(path, dl.RTLD_LAZY)
 	if err := lib.Open(); err != nil {
-		return &gpu.Unavailable{What: fmt.Sprintf("NVML library %q cannot be loaded: is the NVIDIA driver installed? (config key nvml_library)", path), Err: err}
+		return &gpu.Unavailable{What: notLoaded(path), Err: err}
 	}
 	defer lib.Close()
 	for _, names := range [][]string{{"nvmlInit_v2", "nvmlInit"}, {"nvmlShutdown"}, {"nvmlErrorString"}, {"nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"}} {
@@ -144,11 +158,20 @@ func checkLibrary(path string) error {
 	return nil
 }
 
+// notLoaded says where a library was looked for.
+func notLoaded(path string) string {
+	where := ""
+	if !strings.Contains(path, "/") {
+		where = fmt.Sprintf("; it is neither where the linker looks nor in %s", strings.Join(gpu.LibraryDirs(), ", "))
+	}
+	return fmt.Sprintf("NVML library %q cannot be loaded: is the NVIDIA driver installed?%s (config key nvml_library)", path, where)
+}
+
 // connected does not wait for calls that run, or hang, as a writer would.
 func (b *Backend) connected(load string) bool {
 	b.conn.RLock()
 	defer b.conn.RUnlock()
-	return b.up && load == b.load
+	return b.up && load == b.loaded
 }
 
 // Disconnect shuts NVML down once the calls that run have returned.
@@ -251,6 +274,9 @@ func (s *symbols) has(names ...string) bool {
 type reader struct {
 	sym         *symbols
 	lost, reset bool
+	fatal       gpu.Failure   // what told first that the GPU is lost, or must be reset
+	failed      []gpu.Failure // of the questions that count, each once
+	denied      []gpu.Failure // the same, where the plugin may not ask
 }
 
 // value asks for one value. ok is false when the library or the GPU has it not.
@@ -259,18 +285,37 @@ func value[T any](r *reader, symbol string, ask func() (T, nvml.Return)) (v T, o
 	return v, ret == nvml.SUCCESS
 }
 
-// answer is value with the return code.
+// answer is value with the return code. A question that fails is asked a second time at once,
+// so that a single call that went wrong says nothing.
 func answer[T any](r *reader, symbol string, ask func() (T, nvml.Return)) (T, nvml.Return) {
 	var zero T
 	if r.lost || !r.sym.has(strings.Split(symbol, "|")...) {
 		return zero, nvml.ERROR_FUNCTION_NOT_FOUND
 	}
+	function := gpu.BaseName(symbol)
 	v, ret := ask()
-	r.note(ret)
+	if askAgain(function, ret) {
+		v, ret = ask()
+	}
+	r.note(function, ret)
 	if ret != nvml.SUCCESS {
 		return zero, ret
 	}
 	return v, ret
+}
+
+// askAgain reports whether a second answer may differ, and matters.
+func askAgain(function string, ret nvml.Return) bool {
+	if ret == nvml.SUCCESS {
+		return false
+	}
+	switch gpu.KindOf(int(ret)) {
+	case gpu.Lost, gpu.NeedsReset:
+		return true
+	case gpu.Failed:
+		return gpu.WeightOf(function) != gpu.Nothing
+	}
+	return false
 }
 
 // first is an answer without its second value.
@@ -281,9 +326,48 @@ func first[T, U any](ask func() (T, U, nvml.Return)) func() (T, nvml.Return) {
 	}
 }
 
-func (r *reader) note(ret nvml.Return) {
-	r.lost = r.lost || ret == nvml.ERROR_GPU_IS_LOST
-	r.reset = r.reset || ret == nvml.ERROR_RESET_REQUIRED
+// note remembers what an answer says about the GPU.
+func (r *reader) note(function string, ret nvml.Return) {
+	if ret == nvml.SUCCESS {
+		return
+	}
+	f := gpu.Failure{Function: function, Code: int(ret)}
+	counts := gpu.WeightOf(function) != gpu.Nothing
+	switch gpu.KindOf(int(ret)) {
+	case gpu.Lost, gpu.NeedsReset:
+		if !r.lost && !r.reset {
+			r.fatal = f
+		}
+		r.lost = r.lost || ret == nvml.ERROR_GPU_IS_LOST
+		r.reset = r.reset || ret == nvml.ERROR_RESET_REQUIRED
+	case gpu.Failed, gpu.DriverGone:
+		if counts {
+			r.failed = withFailure(r.failed, f)
+		}
+	case gpu.Denied:
+		if counts {
+			r.denied = withFailure(r.denied, f)
+		}
+	}
+}
+
+// join takes over what another reader of the same GPU learned about all of it.
+func (r *reader) join(o *reader) {
+	if !r.lost && !r.reset {
+		r.fatal = o.fatal
+	}
+	r.lost, r.reset = r.lost || o.lost, r.reset || o.reset
+}
+
+// withFailure adds a failure unless the question has failed before: some are asked of several
+// clocks or sensors.
+func withFailure(fs []gpu.Failure, f gpu.Failure) []gpu.Failure {
+	if slices.ContainsFunc(fs, func(o gpu.Failure) bool { return o.Function == f.Function }) {
+		return fs
+	}
+	fs = append(slices.Clone(fs), f)
+	gpu.SortFailures(fs)
+	return fs
 }
 
 // number asks for an integer and scales it down. All ones is how NVML says that a

@@ -15,7 +15,8 @@ import (
 
 // Processes lists the processes that compute on each GPU, those behind a
 // multi-process server too. A GPU that does not answer in time, is lost, or is still
-// being asked, is left out; one whose driver cannot tell has none.
+// being asked, is left out, and so is one of which the plugin may not ask; one whose driver
+// cannot tell has none.
 func (b *Backend) Processes(ids []string) map[string][]int {
 	type answer struct {
 		id   string
@@ -90,7 +91,7 @@ func (b *Backend) processes(dev nvml.Device) (pids []int, ok bool) {
 		f := list.function
 		found, ret := answer(r, f+"_v3|"+f+"_v2|"+f, list.ask)
 		switch ret {
-		case nvml.SUCCESS, nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_FUNCTION_NOT_FOUND, nvml.ERROR_NO_PERMISSION:
+		case nvml.SUCCESS, nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_FUNCTION_NOT_FOUND:
 		default:
 			return nil, false
 		}

@@ -43,6 +43,20 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
+// A GPU whose processes the plugin may not see is not one without.
+func TestProcessesThatMayNotBeSeen(t *testing.T) {
+	for _, code := range []string{"4", "999", "17"} {
+		state := nvmltest.H200(1)
+		state.Set("gpu0", "processes", "4711")
+		state.Set("gpu0", "ret.nvmlDeviceGetComputeRunningProcesses_v3", code)
+		n := open(t, state)
+		n.scan()
+		if got := n.Processes([]string{nvmltest.UUID(0)}); len(got) != 0 {
+			t.Errorf("%s: %v, want no answer", code, got)
+		}
+	}
+}
+
 // Drivers that write longer records of processes than NVML's are not asked: they would
 // write over other memory.
 func TestProcessesOfDriversWithLongerRecords(t *testing.T) {

@@ -258,9 +258,7 @@ func faults(r *reader, dev nvml.Device, s *gpu.Sample) {
 		})
 	}
 	s.ECCL1, s.ECCL2, s.ECCMemory = at(nvml.MEMORY_LOCATION_L1_CACHE), at(nvml.MEMORY_LOCATION_L2_CACHE), at(nvml.MEMORY_LOCATION_DEVICE_MEMORY)
-	s.ECCUncorrected = number(r, "nvmlDeviceGetTotalEccErrors", 1, func() (uint64, nvml.Return) {
-		return dev.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
-	})
+	s.ECCUncorrected = eccUncorrected(r, dev)
 	if m, ok := remappedRows(r, dev); ok {
 		s.RemapCorrectable, s.RemapUncorrectable = new(int64(m.correctable)), new(int64(m.uncorrectable))
 		s.RemapPending, s.RemapFailed = &m.pending, &m.failed

@@ -58,10 +58,10 @@ type found struct {
 	links    links
 	warnings []string
 	// signals are those of all its devices.
-	signals gpu.Signals
-	// migUnknown: nobody can tell whether the GPU is split.
-	migUnknown bool
-	err        error
+	signals  gpu.Signals
+	division division
+	fatal    gpu.Failure // what told that the GPU is lost, or must be reset
+	err      error
 }
 
 // Scan reads all GPUs, one goroutine each, so that one that does not answer
@@ -80,8 +80,8 @@ func (b *Backend) Scan() (gpu.Inventory, error) {
 func (b *Backend) scan() (gpu.Inventory, error) {
 	inv := gpu.Inventory{Boot: b.bootID(), DriverLoad: b.driverLoad()}
 	count, err := b.system(&inv)
-	if unread := (*unreadable)(nil); errors.As(err, &unread) {
-		return b.uncounted(inv, unread)
+	if unknown := (*uncounted)(nil); errors.As(err, &unknown) {
+		return unknown.inventory(b, inv)
 	}
 	if err != nil {
 		return gpu.Inventory{}, err
@@ -89,27 +89,10 @@ func (b *Backend) scan() (gpu.Inventory, error) {
 	if overruns(inv.DriverVersion) {
 		inv.Warnings = append(inv.Warnings, fmt.Sprintf("driver %q is not asked for processes, as it damages memory then: no GPU is known to be idle, and none is measured (535.98 is sound)", inv.DriverVersion))
 	}
-	reads := b.readAll(count)
-	var fs []found
-	seen := map[string]bool{}
-	for _, f := range reads {
-		if errors.Is(f.err, errDriverGone) {
-			return gpu.Inventory{}, &gpu.Unavailable{What: "the NVIDIA driver went away", Err: f.err}
-		}
-		inv.Warnings = append(inv.Warnings, f.warnings...)
-		if f.err != nil && f.uuid == "" {
-			inv.Warnings = append(inv.Warnings, f.err.Error())
-			if unread := (*unreadable)(nil); errors.As(f.err, &unread) && !unread.signals.Lost {
-				inv.Unidentified++
-			}
-			continue
-		}
-		if !seen[f.uuid] {
-			seen[f.uuid] = true
-			fs = append(fs, f)
-		}
+	fs, err := b.identified(&inv, b.readAll(count))
+	if err != nil {
+		return gpu.Inventory{}, err
 	}
-	fs = append(fs, b.vanished(seen)...)
 	compareLinks(fs)
 	b.topology(fs)
 	b.remember(fs)
@@ -118,13 +101,76 @@ func (b *Backend) scan() (gpu.Inventory, error) {
 	return inv, nil
 }
 
+// identified are the GPUs that say who they are, and those that an earlier scan found. What
+// hides the others goes into the inventory.
+func (b *Backend) identified(inv *gpu.Inventory, reads []found) ([]found, error) {
+	var fs []found
+	at := map[string]int{} // place in fs by UUID
+	for _, f := range reads {
+		if errors.Is(f.err, errDriverGone) {
+			return nil, &gpu.Unavailable{What: "the NVIDIA driver went away", Err: f.err}
+		}
+		inv.Warnings = append(inv.Warnings, f.warnings...)
+		if unread := (*unreadable)(nil); errors.As(f.err, &unread) {
+			inv.Warnings = append(inv.Warnings, unread.Error())
+			if f.uuid == "" {
+				inv.Hidden = append(inv.Hidden, unread.Hidden)
+				continue
+			}
+		}
+		j, twice := at[f.uuid]
+		if !twice {
+			at[f.uuid] = len(fs)
+			fs = append(fs, f)
+			continue
+		}
+		// One GPU may be read twice: the indexes move when another falls off the bus.
+		if other := f.busID(); fs[j].err == nil && f.err == nil && (other == "" || other != fs[j].busID()) {
+			fs[j] = fs[j].unusable(gpu.SameUUID)
+			inv.Warnings = append(inv.Warnings, fmt.Sprintf("two GPUs have the UUID %s, at %s and at %s: no job can be given one of them", f.uuid, fs[j].busID(), other))
+		}
+	}
+	sharedSlots(inv, fs)
+	seen := map[string]bool{}
+	for uuid := range at {
+		seen[uuid] = true
+	}
+	return append(fs, b.vanished(seen)...), nil
+}
+
+// sharedSlots warns of GPUs that are said to be at the same place.
+func sharedSlots(inv *gpu.Inventory, fs []found) {
+	at := map[string]string{}
+	for _, f := range fs {
+		bus := f.busID()
+		if other := at[bus]; bus != "" && other != "" {
+			inv.Warnings = append(inv.Warnings, fmt.Sprintf("%s and %s are both said to be at %s: who is near whom is not known of them", other, f.uuid, bus))
+		}
+		at[bus] = f.uuid
+	}
+}
+
+// busID is where the GPU is; "" if that is not known. The first address is the host bridge's.
+func (f found) busID() string {
+	if bus := f.devices[0].BusID; bus != "0000:00:00.0" {
+		return bus
+	}
+	return ""
+}
+
+// unusable is f with devices that no job can use.
+func (f found) unusable(why string) found {
+	f.devices = slices.Clone(f.devices)
+	for i := range f.devices {
+		f.devices[i].Unusable = why
+	}
+	return f
+}
+
 // list fills in the devices.
 func list(inv *gpu.Inventory, fs []found) {
 	for _, f := range fs {
 		inv.Devices = append(inv.Devices, f.devices...)
-		if len(f.devices) == 0 {
-			inv.Undivided = append(inv.Undivided, f.uuid)
-		}
 	}
 	gpu.Sort(inv.Devices)
 }
@@ -146,28 +192,35 @@ func (b *Backend) system(inv *gpu.Inventory) (int, error) {
 	if gone(ret) {
 		return 0, &gpu.Unavailable{What: "the NVIDIA driver went away", Err: fmt.Errorf("%w: %w", errDriverGone, code(ret)), Restart: ret == nvml.ERROR_LIB_RM_VERSION_MISMATCH}
 	}
-	unanswered := gpu.Signals{Unanswered: true}
+	why := gpu.Failure{Function: "nvmlDeviceGetCount", Code: int(ret)}
 	if ret != nvml.SUCCESS {
-		return 0, &unreadable{what: "NVML does not say how many GPUs there are", signals: unanswered, err: code(ret)}
+		return 0, &uncounted{"NVML does not say how many GPUs there are: " + why.String(), gpu.Signals{Unanswered: true, Failed: []gpu.Failure{why}}}
 	}
 	if count < 0 || count > mostGPUs {
-		return 0, &unreadable{what: fmt.Sprintf("NVML says that there are %d GPUs", count), signals: unanswered}
+		return 0, &uncounted{fmt.Sprintf("NVML says that there are %d GPUs", count), gpu.Signals{Unanswered: true}}
 	}
 	return count, nil
 }
 
-// uncounted is the outcome where a driver that is there does not count its GPUs: those
-// that it had are still in the machine.
-func (b *Backend) uncounted(inv gpu.Inventory, why *unreadable) (gpu.Inventory, error) {
+// uncounted says that a driver that is there does not count its GPUs.
+type uncounted struct {
+	what    string
+	signals gpu.Signals // of all GPUs
+}
+
+func (u *uncounted) Error() string { return u.what }
+
+// inventory are the GPUs that were there before: they are still in the machine.
+func (u *uncounted) inventory(b *Backend, inv gpu.Inventory) (gpu.Inventory, error) {
 	fs := b.vanished(nil)
 	if len(fs) == 0 {
-		return gpu.Inventory{}, &gpu.Unavailable{What: why.what, Err: why.err}
+		return gpu.Inventory{}, &gpu.Unavailable{What: u.what}
 	}
 	for i := range fs {
-		fs[i] = fs[i].withSignals(why.signals)
+		fs[i] = fs[i].withSignals(u.signals)
 	}
 	list(&inv, fs)
-	inv.Warnings = []string{why.Error()}
+	inv.Warnings = []string{u.what}
 	return inv, nil
 }
 
@@ -271,7 +324,8 @@ func (b *Backend) settle(s *slot, f found) found {
 		if last, known := b.known[f.uuid]; known {
 			f = f.completed(last)
 		} else if f.signals.Lost {
-			return found{err: &unreadable{what: fmt.Sprintf("GPU %d was lost while it was read", s.index), signals: f.signals}}
+			h := gpu.Hidden{Index: s.index, ID: f.uuid, Why: f.fatal.String(), Code: f.fatal.Code, Lost: true}
+			return found{err: &unreadable{h, f.signals}}
 		}
 		s.found, s.known = f, true
 		b.known[f.uuid] = f
@@ -291,9 +345,9 @@ func (b *Backend) settle(s *slot, f found) found {
 func (f found) completed(last found) found {
 	switch {
 	case f.signals.Lost || f.signals.ResetRequired:
-		last.dev, last.warnings = f.dev, nil
+		last.dev, last.warnings = f.dev, f.warnings
 		return last.withSignals(f.signals)
-	case f.migUnknown:
+	case f.division.unknown && (!f.division.on || last.devices[0].Parent != ""):
 		f.devices, f.handles = last.withSignals(f.signals).devices, last.handles
 	}
 	return f
@@ -301,27 +355,16 @@ func (f found) completed(last found) found {
 
 // unanswered is the outcome for a GPU whose calls hang.
 func (s *slot) unanswered() found {
-	return found{err: &unreadable{
-		what:    fmt.Sprintf("GPU %d does not answer", s.index),
-		signals: gpu.Signals{Unanswered: true},
-	}}
+	return found{err: &unreadable{gpu.Hidden{Index: s.index, Why: "it does not answer"}, gpu.Signals{Unanswered: true}}}
 }
 
 // unreadable says that a GPU is there but cannot be read, and what that means.
 type unreadable struct {
-	what    string
+	gpu.Hidden
 	signals gpu.Signals
-	err     error
 }
 
-func (u *unreadable) Error() string {
-	if u.err == nil {
-		return u.what
-	}
-	return u.what + ": " + u.err.Error()
-}
-
-func (u *unreadable) Unwrap() error { return u.err }
+func (u *unreadable) Error() string { return u.String() }
 
 // withSignals is f with the same signals for all its devices.
 func (f found) withSignals(s gpu.Signals) found {
@@ -329,6 +372,11 @@ func (f found) withSignals(s gpu.Signals) found {
 	f.devices = slices.Clone(f.devices)
 	for i := range f.devices {
 		f.devices[i].Signals = s
+	}
+	for _, m := range f.division.instances { // what they do not answer concerns them alone
+		if i := slices.IndexFunc(f.devices, func(d gpu.Device) bool { return d.ID == m.device.ID }); i >= 0 && len(m.failed) > 0 {
+			f.devices[i].Signals.Failed = slices.Concat(s.Failed, m.failed)
+		}
 	}
 	return f
 }

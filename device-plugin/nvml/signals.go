@@ -63,8 +63,8 @@ func remappedRows(r *reader, dev nvml.Device) (remap, bool) {
 	})
 }
 
-// signals reads what decides about health. What a GPU does not answer says
-// nothing against it.
+// signals reads what decides about health. What a failed question says against a GPU is in
+// [gpu.Questions].
 func (b *Backend) signals(r *reader, dev nvml.Device, uuid string) gpu.Signals {
 	var s gpu.Signals
 	if v, ok := fields(r, dev, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION)[nvml.FI_DEV_GET_GPU_RECOVERY_ACTION]; ok {
@@ -73,8 +73,9 @@ func (b *Backend) signals(r *reader, dev nvml.Device, uuid string) gpu.Signals {
 	if m, ok := remappedRows(r, dev); ok {
 		s.RemapPending, s.RemapFailed = m.pending, m.failed
 	} else {
-		s.RetiredPages = retiredPages(r, dev)
+		s.RetiredPages, s.RetirementPending = retiredPages(r, dev)
 	}
+	s.ECCUncorrected = eccUncorrected(r, dev)
 	if e, ok := value(r, "nvmlDeviceGetSramEccErrorStatus", dev.GetSramEccErrorStatus); ok {
 		s.SRAMFault = e.BThresholdExceeded != 0
 	}
@@ -82,10 +83,26 @@ func (b *Backend) signals(r *reader, dev nvml.Device, uuid string) gpu.Signals {
 	has := func(bit uint64) bool { return reasons&bit != 0 }
 	s.PowerBrake = has(nvml.ClocksThrottleReasonHwPowerBrakeSlowdown)
 	s.ThermalSlowdown = has(nvml.ClocksThrottleReasonHwThermalSlowdown) || has(nvml.ClocksThrottleReasonHwSlowdown) && !s.PowerBrake
-	s.Fabric, s.FabricLimits = fabricState(r, dev)
+	s.FabricLimits = fabricLimits(r, dev)
 	s.NVLinkErrors = b.nvlinkErrors(r, dev, uuid)
 	s.PCIeDegraded = b.pcieDegraded(r, dev, uuid)
+	vitals(r, dev)
 	return s
+}
+
+// vitals asks what every GPU answers, only to see whether this one does.
+func vitals(r *reader, dev nvml.Device) {
+	value(r, "nvmlDeviceGetTemperature", func() (uint32, nvml.Return) { return dev.GetTemperature(nvml.TEMPERATURE_GPU) })
+	value(r, "nvmlDeviceGetUtilizationRates", dev.GetUtilizationRates)
+	value(r, "nvmlDeviceGetClockInfo", func() (uint32, nvml.Return) { return dev.GetClockInfo(nvml.CLOCK_SM) })
+	value(r, "nvmlDeviceGetPowerUsage", dev.GetPowerUsage)
+}
+
+// eccUncorrected counts the memory's uncorrectable errors since the driver was loaded.
+func eccUncorrected(r *reader, dev nvml.Device) *int64 {
+	return number(r, "nvmlDeviceGetTotalEccErrors", 1, func() (uint64, nvml.Return) {
+		return dev.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
+	})
 }
 
 func throttleReasons(r *reader, dev nvml.Device) (uint64, bool) {
@@ -95,14 +112,15 @@ func throttleReasons(r *reader, dev nvml.Device) (uint64, bool) {
 	return value(r, "nvmlDeviceGetCurrentClocksThrottleReasons", dev.GetCurrentClocksThrottleReasons)
 }
 
-// retiredPages counts the pages retired before Ampere.
-func retiredPages(r *reader, dev nvml.Device) int {
-	n := 0
+// retiredPages counts the pages retired before Ampere, and reads whether more are at the next
+// reset.
+func retiredPages(r *reader, dev nvml.Device) (n int, pending bool) {
 	for _, cause := range []nvml.PageRetirementCause{nvml.PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS, nvml.PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR} {
 		pages, _ := value(r, "nvmlDeviceGetRetiredPages", func() ([]uint64, nvml.Return) { return dev.GetRetiredPages(cause) })
 		n += len(pages)
 	}
-	return n
+	waits, _ := value(r, "nvmlDeviceGetRetiredPagesPendingStatus", dev.GetRetiredPagesPendingStatus)
+	return n, waits == nvml.FEATURE_ENABLED
 }
 
 // fields are the numbers of fields that the GPU has.

@@ -79,6 +79,10 @@ const (
 	// memory rows; RemapPendingCount (Int) is their number.
 	RemapPending      = "unique.remap_pending"
 	RemapPendingCount = "remap_pending_count"
+	// Hidden (String) names the GPUs of the node that the driver lists and that do not say
+	// who they are; HiddenCount (Int) is their number. Absent where there are none.
+	Hidden      = "unique.hidden"
+	HiddenCount = "hidden_count"
 )
 
 // List is the name of the attribute that lists the instances whose variability

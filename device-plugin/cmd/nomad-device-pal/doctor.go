@@ -49,6 +49,7 @@ type diagnosis struct {
 	unmeasured  bool          // the configuration says that nothing is measured
 	stateless   bool          // the configuration says that no state is kept
 	self        string        // this binary
+	root        string        // where /dev and /proc are found
 	agent       nomadConfig
 	agentErr    error // why agent is not known
 	inv         *gpu.Inventory
@@ -71,7 +72,7 @@ func doctorCommand(ui cli.Ui) *command {
   -cuda=LIBRARY    CUDA driver library (default libcuda.so.1).
 `,
 		run: func(args []string) int {
-			d := diagnosis{patience: gpu.DriverWithin}
+			d := diagnosis{patience: gpu.DriverWithin, root: "/"}
 			code, ok := d.parse(ui, "doctor", args, func(fs *flag.FlagSet) {
 				fs.StringVar(&d.nomadConfig, "nomad-config", "/etc/nomad.d", "")
 				fs.StringVar(&d.stateDir, "state-dir", "", "")
@@ -124,19 +125,39 @@ func (d *diagnosis) add(status, check, message, fix string) {
 
 // driver looks at what the kernel says, apart from NVML.
 func (d *diagnosis) driver() {
-	data, err := os.ReadFile("/proc/driver/nvidia/version")
-	if err != nil {
+	data, err := os.ReadFile(d.path("/proc/driver/nvidia/version"))
+	switch {
+	case err == nil:
+		first, _, _ := strings.Cut(string(data), "\n")
+		d.add(statusOK, "driver", first, "")
+	case !gpu.IsWSL(d.root):
 		d.add(statusFail, "driver", "the NVIDIA kernel driver is not loaded", "install the driver for this kernel, then: modprobe nvidia")
+	default:
+		d.wsl()
+	}
+}
+
+// wsl looks at the driver under WSL2, which is Windows's.
+func (d *diagnosis) wsl() {
+	if _, err := os.Stat(d.path(gpu.WSLLibraries)); err != nil {
+		d.add(statusFail, "driver", "this is WSL2, and "+gpu.WSLLibraries+" is missing: Windows has no NVIDIA driver for it",
+			"install NVIDIA's driver on Windows, none in Linux; then in Windows: wsl --update, wsl --shutdown")
 		return
 	}
-	first, _, _ := strings.Cut(string(data), "\n")
-	d.add(statusOK, "driver", first, "")
+	d.add(statusOK, "driver", "this is WSL2: the driver is Windows's, its libraries are in "+gpu.WSLLibraries+"; it reports no events (Xid), so faults show with the next scan", "")
 }
+
+// path is where a file of the machine is found.
+func (d *diagnosis) path(name string) string { return filepath.Join(d.root, name) }
 
 // permissions looks at the device files.
 func (d *diagnosis) permissions() {
-	for _, path := range []string{"/dev/nvidiactl", "/dev/nvidia-uvm"} {
-		f, err := os.OpenFile(path, os.O_RDWR, 0)
+	files := []string{"/dev/nvidiactl", "/dev/nvidia-uvm"}
+	if gpu.IsWSL(d.root) {
+		files = []string{gpu.WSLDevice}
+	}
+	for _, path := range files {
+		f, err := os.OpenFile(d.path(path), os.O_RDWR, 0)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			d.add(statusWarn, "permissions", path+" does not exist", "nvidia-modprobe -u -c=0 makes it; nvidia-persistenced does so at boot")
@@ -155,7 +176,7 @@ func (d *diagnosis) devices() {
 	b := open(cfg)
 	inv, err := gpu.Within(d.patience, "listing the GPUs", b.Scan)
 	if errors.Is(err, gpu.ErrNoAnswer) {
-		d.add(statusFail, "gpus", err.Error(), remedy("driver-not-answering"))
+		d.add(statusFail, "gpus", err.Error(), deviceplugin.Remedy("driver-not-answering", "UUID"))
 		return
 	}
 	defer b.Close()
@@ -164,16 +185,21 @@ func (d *diagnosis) devices() {
 		return
 	}
 	for _, w := range inv.Warnings {
-		d.add(statusWarn, "gpus", w, "")
+		if !slices.ContainsFunc(inv.Hidden, func(h gpu.Hidden) bool { return h.String() == w }) {
+			d.add(statusWarn, "gpus", w, "")
+		}
 	}
+	d.hidden(inv)
 	d.inv = &inv
-	if len(inv.Devices) == 0 {
+	if len(inv.Devices) == 0 && len(inv.Hidden) == 0 {
 		d.add(statusFail, "gpus", "the driver works and lists no GPU", "lspci -d 10de: shows what the machine has")
+	}
+	if len(inv.Devices) == 0 {
 		return
 	}
 	for _, g := range inv.Devices {
 		if err := measure.Supported(g); err != nil && len(g.Times) == 0 {
-			d.add(statusWarn, "measure", g.ID+" ("+g.Model+") is not measured: "+err.Error(), "nothing: jobs run on it, and it is in the last class")
+			d.add(statusWarn, "measure", g.ID+" ("+g.Model+") is not measured: "+err.Error(), "nothing: jobs run on it, and nomad-pal counts it as a median GPU; the lists of classes that its node publishes have it in the last")
 		}
 	}
 	for _, g := range inv.Devices {
@@ -198,28 +224,46 @@ func (d *diagnosis) health() {
 		for _, dev := range g.Devices {
 			if !dev.Healthy {
 				unhealthy++
-				d.add(statusFail, "health", dev.ID+" is unhealthy: "+dev.HealthDesc, remedy(dev.HealthDesc))
+				d.add(statusFail, "health", dev.ID+" is unhealthy: "+dev.HealthDesc, deviceplugin.Remedy(dev.HealthDesc, d.physical(dev.ID)))
 			} else if reasons, ok := strings.CutPrefix(dev.HealthDesc, attr.DegradedPrefix); ok {
-				d.add(statusWarn, "health", dev.ID+" is degraded: "+reasons, "it is in the last class until that is over; docs/reference/attributes.md says what each means")
+				d.degraded(dev.ID, reasons)
 			}
 		}
 		d.add(statusOK, "gpus", fmt.Sprintf("%d × %s, %d healthy", len(g.Devices), g.Name, len(g.Devices)-unhealthy), "")
 	}
 }
 
-// remedy is what to do about a health reason.
-func remedy(reason string) string {
-	switch {
-	case strings.HasPrefix(reason, "gpu-lost"), strings.HasPrefix(reason, "xid:79"):
-		return "reboot; if it comes again, have power and PCIe seating checked"
-	case strings.HasPrefix(reason, "row-remap-failure"), strings.HasPrefix(reason, "page-retirement"):
-		return "the card is for return"
-	case strings.HasPrefix(reason, "fabric-"):
-		return "systemctl status nvidia-fabricmanager; nvidia-smi -q shows the GPU's fabric state and health"
-	case strings.HasPrefix(reason, "driver-not-answering"):
-		return "look for hung processes on the GPU (nvidia-smi, dmesg); reboot if they cannot be ended"
+// degraded tells of a GPU that works, but not as it should. What the driver cannot answer is a
+// fault that somebody has to look at.
+func (d *diagnosis) degraded(id, reasons string) {
+	status, fix := statusWarn, "it is in the last class until that is over; docs/reference/attributes.md says what each means"
+	for reason := range strings.SplitSeq(reasons, ",") {
+		kind, _, _ := strings.Cut(reason, ":")
+		switch kind {
+		case "nvml":
+			status, fix = statusFail, deviceplugin.Remedy(reason, d.physical(id))+"; until then it is in the last class"
+		case "fabric", "retirement-pending":
+			fix = deviceplugin.Remedy(reason, d.physical(id)) + "; until then it is in the last class"
+		}
 	}
-	return "once no task runs on it: nomad-device-pal release; nvidia-smi --gpu-reset -i UUID; nomad-device-pal resume"
+	d.add(status, "health", id+" is degraded: "+reasons, fix)
+}
+
+// physical is the GPU that a device belongs to.
+func (d *diagnosis) physical(id string) string {
+	for _, dev := range d.inv.Devices {
+		if dev.ID == id {
+			return dev.Physical()
+		}
+	}
+	return id
+}
+
+// hidden tells of GPUs that the driver lists and that cannot be published.
+func (d *diagnosis) hidden(inv gpu.Inventory) {
+	for _, h := range inv.Hidden {
+		d.add(statusFail, "gpus", h.String()+": Nomad is not told of this GPU", deviceplugin.RemedyHidden(h))
+	}
 }
 
 // placement checks that Nomad can find this binary under the right name.
@@ -291,7 +335,7 @@ func (d *diagnosis) calibration() {
 		}
 	}
 	if unknown > 0 {
-		d.add(statusWarn, "profile", fmt.Sprintf("version %d does not know %d of this node's GPUs: they are in the last class", p.Version, unknown), "measure them and calibrate again")
+		d.add(statusWarn, "profile", fmt.Sprintf("version %d does not know %d of this node's GPUs: nomad-pal counts them as median GPUs; the lists of classes have them in the last", p.Version, unknown), "measure them and calibrate again")
 		return
 	}
 	d.add(statusOK, "profile", fmt.Sprintf("version %d", p.Version), "")

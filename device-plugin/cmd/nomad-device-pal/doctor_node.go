@@ -182,7 +182,7 @@ func (d *diagnosis) latched() {
 		d.add(statusWarn, "state", err.Error(), "the plugin starts without it, and writes it again")
 	}
 	for _, id := range slices.Sorted(maps.Keys(faults)) {
-		d.add(statusFail, "health", id+" is unhealthy: "+faults[id]+", as the plugin remembers", remedy(faults[id])+
+		d.add(statusFail, "health", id+" is unhealthy: "+faults[id]+", as the plugin remembers", deviceplugin.Remedy(faults[id], id)+
 			"; if that is done: nomad-device-pal clear -state-dir="+d.stateDir+" "+id)
 	}
 }
@@ -209,7 +209,7 @@ func (d *diagnosis) missing(writable bool) {
 		return
 	}
 	for _, id := range ids {
-		d.add(statusFail, "state", id+" was here when the plugin last ran and is not found", remedy("gpu-lost")+
+		d.add(statusFail, "state", id+" was here when the plugin last ran and is not found", deviceplugin.Remedy("gpu-lost", id)+
 			"; was it taken out: nomad-device-pal clear -state-dir="+d.stateDir+" "+id)
 	}
 	if len(ids) == 0 && writable {

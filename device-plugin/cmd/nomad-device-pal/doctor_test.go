@@ -5,24 +5,130 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
 )
 
-// A driver that hangs is what doctor is asked about: it must not hang, too.
-func TestDoctorOfAHungDriver(t *testing.T) {
-	lib, err := nvmltest.Build(t.TempDir())
+// nvmlLibrary is the library without a driver. A process binds NVML's functions once and for
+// good, so all tests share one.
+var nvmlLibrary = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "nvml")
+	if err != nil {
+		return "", err
+	}
+	return nvmltest.Build(dir)
+})
+
+func fakeNVML(t *testing.T) string {
+	t.Helper()
+	lib, err := nvmlLibrary()
 	if errors.Is(err, nvmltest.ErrNoCompiler) {
 		t.Skip(err)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	return lib
+}
+
+// TestOddNodes plays testdata/odd: GPUs that are broken, hidden or odd, and what doctor and
+// fingerprint say of them.
+func TestOddNodes(t *testing.T) {
+	lib := fakeNVML(t)
+	stories := 0
+	datadriven.Walk(t, "testdata/odd", func(t *testing.T, path string) {
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			stories++
+			return oddNode(t, lib, d)
+		})
+	})
+	if stories == 0 {
+		t.Fatal("no stories in testdata/odd")
+	}
+}
+
+// oddNode is a node of idle H200s that differs in the lines of the story: "gpu0 key value", or
+// without a value what it does not support.
+func oddNode(t *testing.T, lib string, d *datadriven.TestData) string {
+	t.Helper()
+	n, machine := 2, "driver"
+	d.MaybeScanArgs(t, "gpus", &n)
+	d.MaybeScanArgs(t, "machine", &machine)
+	state := nvmltest.H200(n)
+	for line := range strings.Lines(d.Input) {
+		f := strings.SplitN(strings.TrimSpace(line), " ", 3)
+		if f[1] == "split" {
+			instances, err := strconv.Atoi(f[2])
+			if err != nil {
+				t.Fatal(err)
+			}
+			state.Split(int(f[0][3]-'0'), instances)
+			continue
+		}
+		state.Set(f[0], f[1], strings.Join(f[2:], " "))
+	}
+	if err := state.Write(lib + ".state"); err != nil {
+		t.Fatal(err)
+	}
+	diag := diagnosis{source: source{library: lib}, stateless: true, patience: gpu.DriverWithin, root: oddMachine(t, machine)}
+	diag.driver()
+	diag.permissions()
+	diag.devices()
+	var b strings.Builder
+	for _, f := range diag.findings {
+		fmt.Fprintf(&b, "%s %s: %s\n", f.Status, f.Check, f.Message)
+		if f.Fix != "" {
+			fmt.Fprintf(&b, "  → %s\n", f.Fix)
+		}
+	}
+	for _, g := range diag.groups {
+		for _, dev := range g.Devices {
+			fmt.Fprintf(&b, "%s %s: %v %s\n", g.Name, dev.ID, dev.Healthy, dev.HealthDesc)
+		}
+		if hidden := g.Attributes["unique.hidden"]; hidden != nil {
+			fmt.Fprintf(&b, "hidden: %s\n", *hidden.String)
+		}
+	}
+	return strings.ReplaceAll(b.String(), lib, "LIBRARY")
+}
+
+// oddMachine is a root with the files of a kind of machine.
+func oddMachine(t *testing.T, kind string) string {
+	t.Helper()
+	files := map[string]map[string]string{
+		"driver":        {"/proc/driver/nvidia/version": "NVRM version: fake", "/dev/nvidiactl": "", "/dev/nvidia-uvm": ""},
+		"wsl":           {"/dev/dxg": "", "/usr/lib/wsl/lib/libnvidia-ml.so.1": ""},
+		"wsl-no-driver": {"/dev/dxg": ""},
+		"none":          {},
+	}
+	of, ok := files[kind]
+	if !ok {
+		t.Fatalf("no machine %q", kind)
+	}
+	root := t.TempDir()
+	for path, text := range of {
+		full := filepath.Join(root, path)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(full), 0o755), os.WriteFile(full, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// A driver that hangs is what doctor is asked about: it must not hang, too.
+func TestDoctorOfAHungDriver(t *testing.T) {
+	lib := fakeNVML(t)
 	if err := (nvmltest.State{"sys": {"hang": "1"}}).Write(lib + ".state"); err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@
 //   jit.hang=pal_mma    compiling this kernel never ends; jit.crash kills the process
 //   xid=FILE            a write to nowhere is event 31 in this state file of the fake NVML
 //   pids=DIR            a process with a context shows as DIR/UUID.PID
-//   fail=oom|hang|lost|ecc|corrupt|jit|too-new|no-binary|busy|no-device|not-ready
+//   fail=oom|hang|lost|ecc|corrupt|jit|too-new|no-binary|busy|no-device|not-ready|no-jit|mismatch|no-compat
 //   fail.gpu=1          only on GPU 1 (default all)
 //   fail.after=20       only from the 20th launch of a process on
 //   fail.kernel=pal_mma only once this kernel has been launched
@@ -36,7 +36,7 @@
 #include <unistd.h>
 
 typedef int R;
-enum { OOM = 2, BUSY = 46, NO_DEVICE = 100, NO_BINARY = 209, ECC = 214, INVALID_PTX = 218, PTX_TOO_NEW = 222, ILLEGAL = 700, LOST = 719, NOT_READY = 802 };
+enum { OOM = 2, BUSY = 46, NO_DEVICE = 100, NO_BINARY = 209, ECC = 214, INVALID_PTX = 218, PTX_TOO_NEW = 222, ILLEGAL = 700, LOST = 719, NOT_READY = 802, NO_JIT = 221, MISMATCH = 803, NO_COMPAT = 804 };
 
 static int visible[64], nvisible, current, launches, illegal;
 static char launched[256];   // kernels so far
@@ -117,7 +117,7 @@ static void list_visible(void) {
   }
 }
 
-R cuInit(unsigned f) { list_visible(); if (nvisible == 1) current = visible[0]; return failing("no-device") ? NO_DEVICE : failing("not-ready") ? NOT_READY : 0; }
+R cuInit(unsigned f) { list_visible(); if (nvisible == 1) current = visible[0]; return failing("no-device") ? NO_DEVICE : failing("not-ready") ? NOT_READY : failing("mismatch") ? MISMATCH : failing("no-compat") ? NO_COMPAT : 0; }
 R cuDriverGetVersion(int *v) { *v = 13000; return 0; }
 R cuGetErrorName(int code, const char **name) {
   switch (code) {
@@ -131,6 +131,9 @@ R cuGetErrorName(int code, const char **name) {
   case ILLEGAL: *name = "CUDA_ERROR_ILLEGAL_ADDRESS"; break;
   case LOST: *name = "CUDA_ERROR_LAUNCH_FAILED"; break;
   case NOT_READY: *name = "CUDA_ERROR_SYSTEM_NOT_READY"; break;
+  case NO_JIT: *name = "CUDA_ERROR_JIT_COMPILER_NOT_FOUND"; break;
+  case MISMATCH: *name = "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"; break;
+  case NO_COMPAT: *name = "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE"; break;
   default: return 1;
   }
   return 0;
@@ -198,6 +201,7 @@ static int assemble(const char *ptxas, const char *img) {
 R cuModuleLoadDataEx(void **m, const void *img, unsigned n, int *options, void **values) {
   for (unsigned i = 0; i < n; i++)
     if (options[i] == 5 && failing("jit")) snprintf((char *)values[i], 100, "ptxas: line 7;\n fatal: syntax error");
+  if (failing("no-jit")) return NO_JIT;
   if (failing("jit") || strstr(img, "nonsense")) return INVALID_PTX;
   if (failing("too-new")) return PTX_TOO_NEW;
   if (failing("no-binary")) return NO_BINARY;

@@ -273,7 +273,17 @@ int nvmlDeviceGetMaxClockInfo(dev *d, int t, unsigned *c) { u64 v; int r = value
 int nvmlDeviceGetClockInfo(dev *d, int t, unsigned *c) { u64 v; int r = value(__func__, d, t == 2 ? "mem_mhz" : "sm_mhz", &v); if (!r) *c = (unsigned)v; return r; }
 int nvmlDeviceGetTemperature(dev *d, int t, unsigned *c) { u64 v; (void)t; int r = value(__func__, d, "temperature", &v); if (!r) *c = (unsigned)v; return r; }
 int nvmlDeviceGetEccMode(dev *d, unsigned *now, unsigned *pending) { u64 v; int r = value(__func__, d, "ecc", &v); if (!r) *now = *pending = (unsigned)v; return r; }
-int nvmlDeviceGetMigMode(dev *d, unsigned *now, unsigned *pending) { u64 v; int r = value(__func__, d, "mig", &v); if (!r) *now = *pending = (unsigned)v; return r; }
+// "mig_pending" is the mode after the next reset, if it is another.
+int nvmlDeviceGetMigMode(dev *d, unsigned *now, unsigned *pending) {
+	u64 v; char scope[16];
+	int r = value(__func__, d, "mig", &v);
+	if (r) return r;
+	*now = *pending = (unsigned)v;
+	scope_of(d, scope, sizeof scope);
+	if (num(scope, "mig_pending", &v) == SUCCESS) *pending = (unsigned)v;
+	return SUCCESS;
+}
+UINT(nvmlDeviceGetRetiredPagesPendingStatus, "retirement")
 int nvmlDeviceGetCudaComputeCapability(dev *d, int *major, int *minor) { u64 v; int r = value(__func__, d, "capability", &v); if (!r) { *major = (int)v / 10; *minor = (int)v % 10; } return r; }
 int nvmlDeviceGetTotalEccErrors(dev *d, int kind, int counter, u64 *n) { (void)counter; return value(__func__, d, kind == 1 ? "ecc_uncorrected" : "ecc_corrected", n); }
 int nvmlDeviceGetMemoryErrorCounter(dev *d, int kind, int counter, int where, u64 *n) { (void)kind; (void)counter; return value(__func__, d, where == 0 ? "ecc_l1" : where == 1 ? "ecc_l2" : "ecc_memory", n); }

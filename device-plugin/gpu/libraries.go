@@ -1,0 +1,81 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package gpu
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// LibraryDirs are where the driver's libraries are on machines whose dynamic linker does not
+// know them: GKE's installer, the driver container of NVIDIA's GPU operator, WSL2, NixOS.
+func LibraryDirs() []string {
+	return []string{
+		"/usr/local/nvidia/lib64",
+		"/run/nvidia/driver/usr/lib/x86_64-linux-gnu",
+		"/run/nvidia/driver/usr/lib/aarch64-linux-gnu",
+		"/run/nvidia/driver/usr/lib64",
+		WSLLibraries,
+		"/run/opengl-driver/lib",
+	}
+}
+
+// FindLibrary is how a library of the driver is opened: by its name where the dynamic linker
+// knows it, else by its path in the first of [LibraryDirs] that has it. A path stays as it is,
+// and so does the name of a library that is nowhere. root is where these folders are found.
+func FindLibrary(root, name string) string {
+	if strings.Contains(name, "/") || linkerKnows(root, name) {
+		return name
+	}
+	for _, dir := range LibraryDirs() {
+		path := filepath.Join(root, dir, name)
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+	}
+	return name
+}
+
+// linkerKnows reports whether the dynamic linker finds a library by its name: in
+// LD_LIBRARY_PATH, in its cache, or in the folders that it looks into without one.
+func linkerKnows(root, name string) bool {
+	dirs := append(filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), filepath.Join(root, "/lib"), filepath.Join(root, "/usr/lib"),
+		filepath.Join(root, "/lib64"), filepath.Join(root, "/usr/lib64"))
+	for _, dir := range dirs {
+		if _, err := os.Stat(filepath.Join(dir, name)); dir != "" && err == nil {
+			return true
+		}
+	}
+	cache, err := os.ReadFile(filepath.Join(root, "/etc/ld.so.cache"))
+	if err != nil {
+		return false
+	}
+	for entry := range bytes.SplitSeq(cache, []byte{0}) { // names and paths, among numbers
+		path := string(entry)
+		if !strings.HasPrefix(path, "/") || filepath.Base(path) != name {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(root, path)); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// LibraryPath is a value for LD_LIBRARY_PATH with which a library finds the driver's others:
+// the compiler of kernels lies beside it. It is the present one where the library is opened by
+// its name.
+func LibraryPath(library string) string {
+	path := os.Getenv("LD_LIBRARY_PATH")
+	if !strings.Contains(library, "/") {
+		return path
+	}
+	dir := filepath.Dir(library)
+	if path == "" {
+		return dir
+	}
+	return path + ":" + dir
+}

@@ -1,0 +1,191 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package gpu
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Failure is a question that NVML answered with a code instead of a value.
+type Failure struct {
+	Function string // without the suffix of its version: nvmlDeviceGetTemperature
+	Code     int    // nvmlReturn_t
+}
+
+// String is the failure as health reasons and logs show it. It has no spaces at its ends and
+// never changes while the failure lasts.
+func (f Failure) String() string {
+	return fmt.Sprintf("%s=%d %s", f.Function, f.Code, CodeName(f.Code))
+}
+
+// Answer is what NVML's return code says, whatever the question was.
+type Answer int
+
+// The kinds of answers.
+const (
+	Answered    Answer = iota // the value
+	Unsupported               // this GPU or this driver does not have the value: no fault
+	Denied                    // the plugin may not ask: no fault of the GPU
+	Lost                      // the GPU fell off the bus
+	NeedsReset                // the GPU must be reset
+	DriverGone                // the driver was unloaded or replaced, for all GPUs
+	Failed                    // the GPU or the driver could not answer
+)
+
+// answer is one row of the table of return codes.
+type answer struct {
+	code   int
+	name   string // as people read it
+	answer Answer
+}
+
+// answers are NVML's return codes. Any other code is Failed.
+func answers() []answer {
+	return []answer{
+		{0, "success", Answered},
+		{1, "uninitialized", DriverGone},
+		{2, "invalid argument", Failed},
+		{3, "not supported", Unsupported},
+		{4, "no permission", Denied},
+		{6, "not found", Failed},
+		{8, "insufficient power: is its power cable in?", Failed},
+		{9, "driver not loaded", DriverGone},
+		{10, "timeout", Failed},
+		{11, "irq issue", Failed},
+		{12, "library not found", DriverGone},
+		{13, "function not found", Unsupported},
+		{14, "corrupted infoROM", Failed},
+		{15, "GPU is lost", Lost},
+		{16, "reset required", NeedsReset},
+		{17, "operating system", Failed},
+		{18, "library and driver of different versions", DriverGone},
+		{19, "in use", Failed},
+		{20, "memory", Failed},
+		{21, "no data", Unsupported},
+		{22, "vGPU ECC not supported", Unsupported},
+		{23, "insufficient resources", Failed},
+		{25, "argument version mismatch", Unsupported},
+		{26, "deprecated", Unsupported},
+		{27, "not ready", Failed},
+		{999, "unknown error", Failed},
+	}
+}
+
+// Codes are the return codes that have a name, but for success.
+func Codes() []int {
+	var out []int
+	for _, a := range answers() {
+		if a.code != 0 {
+			out = append(out, a.code)
+		}
+	}
+	return out
+}
+
+// KindOf says what a return code means.
+func KindOf(code int) Answer {
+	for _, a := range answers() {
+		if a.code == code {
+			return a.answer
+		}
+	}
+	return Failed
+}
+
+// CodeName is a return code in words.
+func CodeName(code int) string {
+	for _, a := range answers() {
+		if a.code == code {
+			return a.name
+		}
+	}
+	return "see nvmlReturn_t"
+}
+
+// Weight is what it means for a GPU's health that a question ends in [Failed].
+type Weight int
+
+// The weights.
+const (
+	Nothing  Weight = iota // the value is missing, no more
+	Detail                 // the GPU is degraded
+	Basic                  // the GPU is degraded; with a second basic question, unhealthy
+	Identity               // the GPU cannot be told from others: not usable
+)
+
+// Question is what the plugin asks NVML for.
+type Question struct {
+	Function string
+	Weight   Weight
+	Why      string // the reason for the weight
+}
+
+// Questions are the functions whose failure counts, the most telling first: a health reason
+// names the first that fails. All others weigh Nothing: the value is missing, and its absence
+// says nothing about the work that the GPU can do.
+func Questions() []Question {
+	const sensor = "every GPU has it; a single sensor may break while the GPU computes"
+	const judged = "faults of the GPU show here: without an answer they stay unseen"
+	return []Question{
+		{"nvmlDeviceGetCount", Identity, "no GPU can be asked"},
+		{"nvmlDeviceGetHandleByIndex", Identity, "the driver cannot open the GPU"},
+		{"nvmlDeviceGetUUID", Identity, "a job is given a GPU by its UUID"},
+		{"nvmlDeviceGetName", Identity, "the name is the device group: without it the GPU could be given out twice"},
+		{"nvmlDeviceGetTemperature", Basic, sensor},
+		{"nvmlDeviceGetMemoryInfo", Basic, "every GPU has memory; some share the machine's (not supported)"},
+		{"nvmlDeviceGetUtilizationRates", Basic, "every GPU that is not divided counts it"},
+		{"nvmlDeviceGetClockInfo", Basic, sensor},
+		{"nvmlDeviceGetPowerUsage", Basic, sensor},
+		{"nvmlDeviceGetEnforcedPowerLimit", Detail, "how fast the GPU may run is not known"},
+		{"nvmlDeviceGetMaxClockInfo", Detail, "how fast the GPU may run is not known"},
+		{"nvmlDeviceGetMigMode", Detail, "it may be divided: what was known before stays, at first that it is whole"},
+		{"nvmlDeviceGetMaxMigDeviceCount", Detail, "the GPU is divided: the instances that were known before stay"},
+		{"nvmlDeviceGetRemappedRows", Detail, judged},
+		{"nvmlDeviceGetTotalEccErrors", Detail, judged},
+		{"nvmlDeviceGetRetiredPagesPendingStatus", Detail, judged},
+		{"nvmlDeviceGetEccMode", Detail, "whether errors of the memory are corrected is not known"},
+		{"nvmlDeviceGetPciInfo", Detail, "where the GPU is, is not known"},
+		{"nvmlDeviceGetMaxPcieLinkWidth", Detail, judged},
+		{"nvmlDeviceGetMaxPcieLinkGeneration", Detail, "how fast the GPU is connected is not known"},
+		{"nvmlDeviceGetCurrPcieLinkWidth", Detail, judged},
+	}
+}
+
+// WeightOf is the weight of a function, without the suffix of its version.
+func WeightOf(function string) Weight {
+	for _, q := range Questions() {
+		if q.Function == function {
+			return q.Weight
+		}
+	}
+	return Nothing
+}
+
+// BaseName is a function's name without the suffix of its version. Of several versions,
+// joined by |, it is that of the first.
+func BaseName(symbol string) string {
+	name, _, _ := strings.Cut(symbol, "|")
+	if i := strings.LastIndex(name, "_v"); i > 0 {
+		return name[:i]
+	}
+	return name
+}
+
+// SortFailures puts failures in the order of [Questions].
+func SortFailures(fs []Failure) {
+	qs := Questions()
+	place := func(f Failure) int {
+		i := slices.IndexFunc(qs, func(q Question) bool { return q.Function == f.Function })
+		if i < 0 {
+			return len(qs)
+		}
+		return i
+	}
+	slices.SortStableFunc(fs, func(a, b Failure) int {
+		return cmp.Or(cmp.Compare(place(a), place(b)), strings.Compare(a.Function, b.Function))
+	})
+}

@@ -1,0 +1,90 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package deviceplugin
+
+import (
+	"math/bits"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+)
+
+// basicLimit is how many basic questions must fail at a time to make a GPU unhealthy. One may
+// be a broken sensor.
+const basicLimit = 2
+
+// questions remembers which questions failed in the last three readings of a GPU.
+//
+// A single failure must not take a GPU away: a question counts when it failed in two of three
+// readings, and no longer when it was answered in two in a row. The first reading of all
+// decides at once, as nothing better is known.
+type questions struct {
+	asked bool // there was a reading
+	last  map[string]question
+}
+
+// question is the history of one question.
+type question struct {
+	code   int   // of the last failure
+	failed uint8 // a bit per reading, the last one the lowest
+	counts bool
+}
+
+const (
+	threeReadings = 0b111
+	twoReadings   = 0b11
+)
+
+// take notes the failures of a reading. A GPU that is lost or does not answer was not asked.
+func (q *questions) take(s gpu.Signals) {
+	if s.Lost || s.Unanswered {
+		return
+	}
+	now := map[string]question{}
+	for name, old := range q.last {
+		old.failed = old.failed << 1 & threeReadings
+		now[name] = old
+	}
+	for _, f := range s.Failed {
+		is := now[f.Function]
+		is.code, is.failed = f.Code, is.failed|1
+		if !q.asked {
+			is.failed = threeReadings
+		}
+		now[f.Function] = is
+	}
+	q.asked, q.last = true, now
+	for name, is := range now {
+		switch {
+		case is.failed == 0:
+			delete(now, name)
+			continue
+		case bits.OnesCount8(is.failed) > 1:
+			is.counts = true
+		case is.failed&twoReadings == 0:
+			is.counts = false
+		}
+		now[name] = is
+	}
+}
+
+// counted are the failures that count, of at least a weight, in the order of [gpu.Questions].
+func (q *questions) counted(least gpu.Weight) (out []gpu.Failure) {
+	for name, is := range q.last {
+		if is.counts && gpu.WeightOf(name) >= least {
+			out = append(out, gpu.Failure{Function: name, Code: is.code})
+		}
+	}
+	gpu.SortFailures(out)
+	return out
+}
+
+// unsettled reports whether the next readings decide about a question.
+func (q *questions) unsettled() bool {
+	for _, is := range q.last {
+		if is.failed != threeReadings {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,87 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package deviceplugin
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+)
+
+var rewriteReference = flag.Bool("rewrite-reference", false, "write the tables of docs/reference/attributes.md")
+
+// The tables of docs/reference/attributes.md are those that decide about health.
+func TestQuestionsReference(t *testing.T) {
+	const path = "../docs/reference/attributes.md"
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := string(page)
+	for name, table := range map[string]string{"answers": answersTable(), "questions": questionsTable()} {
+		const end = "<!-- end -->"
+		begin := fmt.Sprintf("-rewrite-reference: %s -->\n", name)
+		before, rest, found := strings.Cut(want, begin)
+		_, after, closed := strings.Cut(rest, end)
+		if !found || !closed {
+			t.Fatalf("%s has no place for the table of %s", path, name)
+		}
+		want = before + begin + table + end + after
+	}
+	if *rewriteReference {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if d := cmp.Diff(want, string(page)); d != "" {
+		t.Errorf("the tables are not those of the code; make docs writes them (-code +page):\n%s", d)
+	}
+}
+
+func answersTable() string {
+	var b strings.Builder
+	b.WriteString("| answer | codes | means |\n|---|---|---|\n")
+	for _, kind := range []struct {
+		answer gpu.Answer
+		means  string
+	}{
+		{gpu.Unsupported, "This GPU or driver does not have the value. No fault"},
+		{gpu.Denied, "The plugin may not ask. No fault of the GPU: the log and `doctor` say so"},
+		{gpu.Lost, "`gpu-lost`, whatever the question was"},
+		{gpu.NeedsReset, "`reset-required`, whatever the question was"},
+		{gpu.DriverGone, "Of a question about who the GPU is: the driver went away, no GPU is published until it is back. Of others: as an error"},
+		{gpu.Failed, "An error: the next table says what it means"},
+	} {
+		var codes []string
+		for _, c := range gpu.Codes() {
+			if gpu.KindOf(c) == kind.answer {
+				codes = append(codes, fmt.Sprintf("%d %s", c, gpu.CodeName(c)))
+			}
+		}
+		if kind.answer == gpu.Failed {
+			codes = append(codes, "any other")
+		}
+		name := map[gpu.Answer]string{gpu.Unsupported: "not supported", gpu.Denied: "no permission", gpu.Lost: "lost", gpu.NeedsReset: "reset", gpu.DriverGone: "no driver", gpu.Failed: "error"}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", name[kind.answer], strings.Join(codes, ", "), kind.means)
+	}
+	return b.String()
+}
+
+func questionsTable() string {
+	var b strings.Builder
+	b.WriteString("| question | an error means | because |\n|---|---|---|\n")
+	means := map[gpu.Weight]string{gpu.Detail: "degraded", gpu.Basic: fmt.Sprintf("degraded; unhealthy if %d basic questions fail", basicLimit),
+		gpu.Identity: "not usable: unhealthy if the GPU was known before, else hidden"}
+	for _, q := range gpu.Questions() {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", q.Function, means[q.Weight], q.Why)
+	}
+	return b.String()
+}
