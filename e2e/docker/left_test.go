@@ -19,45 +19,42 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
 )
 
-// holdEnv has TestHeld hold a container until it is killed.
+// holdEnv has the program hold a container instead of running tests, until it is killed.
 const holdEnv = "NOMAD_PAL_DOCKER_HOLD"
 
-// TestHeld is run by TestNothingIsLeft.
-func TestHeld(t *testing.T) {
-	if os.Getenv(holdEnv) == "" {
-		t.Skip("run by TestNothingIsLeft")
-	}
-	e, err := startEngine(t.Context())
+func holdContainer(ctx context.Context) error {
+	e, err := startEngine(ctx)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	image, err := buildImage()
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	if err := e.load(t.Context(), image, pytorch); err != nil {
-		t.Fatal(err)
+	if err := e.load(ctx, image, pytorch); err != nil {
+		return err
 	}
 	var made container
-	err = e.call(t.Context(), http.MethodPost, "/containers/create", map[string]any{
+	err = e.call(ctx, http.MethodPost, "/containers/create", map[string]any{
 		"Image": pytorch, "Cmd": []string{"hold"}, "Env": []string{"NOMAD_ALLOC_DIR=/tmp"},
 	}, &made)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	err = e.call(t.Context(), http.MethodPost, "/containers/"+made.ID+"/start", nil, nil)
+	err = e.call(ctx, http.MethodPost, "/containers/"+made.ID+"/start", nil, nil)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	fmt.Println("held", os.Getenv(groupEnv))
-	<-make(chan struct{})
+	<-ctx.Done()
+	return ctx.Err()
 }
 
 // TestNothingIsLeft: when the test is killed, engine, containers and control groups are
 // gone a moment later.
 func TestNothingIsLeft(t *testing.T) {
 	need(t)
-	cmd := exec.Command("/proc/self/exe", "-test.run=^TestHeld$")
+	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), stageEnv+"=", holdEnv+"=1")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -67,12 +64,12 @@ func TestNothingIsLeft(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // if the test fails before
 	var group string
 	lines := bufio.NewScanner(out)
 	for group == "" && lines.Scan() {
-		group, _ = strings.CutPrefix(lines.Text(), "held ")
-		if group == lines.Text() {
-			group = ""
+		if name, ok := strings.CutPrefix(lines.Text(), "held "); ok {
+			group = name
 		}
 	}
 	var held map[string]int
@@ -85,7 +82,7 @@ func TestNothingIsLeft(t *testing.T) {
 		}
 		return "", nil
 	})
-	if len(groups(t, group)) == 0 {
+	if group == "" || len(groups(t, group)) == 0 {
 		t.Errorf("no control groups %q", group)
 	}
 	if err := cmd.Process.Kill(); err != nil {

@@ -4,6 +4,7 @@
 package docker
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -24,6 +25,8 @@ func TestMain(m *testing.M) {
 		exit(nvidiaRuntime())
 	case os.Getenv(stageEnv) == stageInit:
 		exit(initProcess())
+	case os.Getenv(stageEnv) == stageTests && os.Getenv(holdEnv) != "":
+		exit(0, holdContainer(context.Background()))
 	case os.Getenv(stageEnv) == stageTests, missing() != "":
 		os.Exit(m.Run())
 	default:
