@@ -262,6 +262,9 @@ func warmsUp(r Record) Claim {
 func sessionTime(r Record) Claim {
 	var t tally
 	for _, s := range r.Session {
+		if s.Partial && r.Interrupted {
+			continue
+		}
 		if s.Partial {
 			t.see(s.Seconds, true, "%s: %s", short(s.GPU), s.Problem)
 		} else {

@@ -123,7 +123,7 @@ func (r *run) addLocked(change func(*Record), format string, args ...any) {
 		return
 	}
 	if format != "" {
-		fmt.Fprintf(r.Say, "%7.1f s  %s\n", r.record.Seconds, fmt.Sprintf(format, args...))
+		fmt.Fprintf(r.Say, "%7.1f s  "+format+"\n", append([]any{r.record.Seconds}, args...)...)
 	}
 }
 
@@ -135,20 +135,24 @@ func (r *run) step(ctx context.Context, s step) {
 		deadline = time.Now().Add(r.Budget)
 	}
 	takes, leftOut := s.fit(time.Until(deadline))
+	say := "%s: left out: %s"
 	if s.gpu && len(r.usable) == 0 {
-		leftOut = errNoGPU.Error()
+		leftOut, say = errNoGPU.Error(), "" // the scan said why
 	}
 	if leftOut != "" {
 		entry.LeftOut = leftOut
-		r.add(func(rec *Record) { rec.Steps = append(rec.Steps, entry) }, "%s: left out: %s", s.name, leftOut)
+		r.add(func(rec *Record) { rec.Steps = append(rec.Steps, entry) }, say, s.name, leftOut)
 		return
 	}
 	begin := time.Now()
-	if err := r.within(ctx, s, 2*takes+30*time.Second); err != nil {
+	switch err := r.within(ctx, s, 2*takes+30*time.Second); {
+	case err != nil && err == ctx.Err(): // as all of it ended: no fault of the step's
+		entry.LeftOut = "cut short, as the run ended"
+	case err != nil:
 		entry.Problem = err.Error()
 	}
 	entry.Seconds = time.Since(begin).Seconds()
-	r.add(func(rec *Record) { rec.Steps = append(rec.Steps, entry) }, "%s: %s", s.name, cmp.Or(entry.Problem, "done"))
+	r.add(func(rec *Record) { rec.Steps = append(rec.Steps, entry) }, "%s: %s", s.name, cmp.Or(entry.Problem, entry.LeftOut, "done"))
 }
 
 // within has a step done, for so long at most.

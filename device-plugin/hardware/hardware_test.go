@@ -328,6 +328,11 @@ func TestInterruptedRun(t *testing.T) {
 			}
 		}
 	}
+	for _, c := range r.Claims {
+		if c.Verdict == Disagrees && strings.Contains(c.Text+c.Found, "canceled") {
+			t.Errorf("the end is held against the machine: %s: %s", c.Text, c.Found)
+		}
+	}
 	if !strings.Contains(Page(r), "Somebody ended the run early") {
 		t.Error(Page(r))
 	}

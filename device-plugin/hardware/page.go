@@ -138,6 +138,8 @@ func (r Record) soak(b *strings.Builder) {
 				row(b, short(s.GPU), s.Kernel, fmt.Sprintf("%.0f s", p.Seconds), fmt.Sprintf("%.2f ms", p.Ms), unit(p.ClockMHz, "MHz"), unit(p.PowerW, "W"), unit(p.TempC, "°C"))
 			}
 		}
+	}
+	for _, s := range r.Soak {
 		if s.Problem != "" {
 			fmt.Fprintf(b, "\n%s: %s\n", short(s.GPU), s.Problem)
 		}
