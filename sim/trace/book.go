@@ -64,6 +64,7 @@ const (
 	noteShare      = "parts of a GPU, rounded up to whole ones"
 	noteNoGPU      = "task groups without GPUs, not played"
 	noteDependency = "a dependency that is not played (after, singleton, any of several)"
+	noteWide       = "members that are wider than a node, cut into several (-gpus-per-node)"
 	noteForeign    = "after jobs that are not played"
 )
 

@@ -101,9 +101,8 @@ func span(cell string) (float64, error) {
 
 // clock reads the times of a file, which all have to be of one kind: that of the first.
 type clock struct {
-	kind   clockKind
-	first  string // where and what the first was
-	layout string // of the last
+	kind  clockKind
+	first string // what and where it was
 }
 
 type clockKind string
@@ -119,7 +118,7 @@ const (
 const afterAll = 1e11
 
 // read reads a time in seconds since a beginning that all times of the file share.
-func (c *clock) read(cell, where string) (float64, error) {
+func (c *clock) read(cell, column string, line int) (float64, error) {
 	kind, s := seconds, 0.0
 	v, err := strconv.ParseFloat(cell, 64)
 	switch {
@@ -135,7 +134,7 @@ func (c *clock) read(cell, where string) (float64, error) {
 		}
 	}
 	if c.kind == "" {
-		c.kind, c.first = kind, fmt.Sprintf("%q (%s)", cell, where)
+		c.kind, c.first = kind, fmt.Sprintf("%q (column %q, line %d)", cell, column, line)
 	}
 	if c.kind != kind {
 		return 0, fmt.Errorf("%q is %s, but %s is %s; write all times of the file in one way", cell, kind, c.first, c.kind)

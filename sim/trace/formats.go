@@ -135,7 +135,7 @@ func moment(to func(*row) *opt) func(*row, string) error {
 		if missing(cell) {
 			return nil
 		}
-		s, err := r.clock.read(cell, fmt.Sprintf("column %q, line %d", r.column, r.line))
+		s, err := r.clock.read(cell, r.column, r.line)
 		to(r).set(s)
 		return err
 	}
@@ -219,7 +219,7 @@ func (r *row) setDeadline(cell string) (err error) {
 	if r.DeadlineS, err = positive(cell); err == nil {
 		return nil
 	}
-	s, other := r.clock.read(cell, fmt.Sprintf("column %q, line %d", r.column, r.line))
+	s, other := r.clock.read(cell, r.column, r.line)
 	if other != nil {
 		return fmt.Errorf("%w, nor a time: %w", err, other)
 	}

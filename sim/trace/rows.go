@@ -81,8 +81,8 @@ func openRows(name string, b *bufio.Reader, unnamed func(first []string) []strin
 		comma = separator(first)
 	}
 	rs.next = rs.quoted(b, comma)
-	if comma == '|' && !strings.HasPrefix(first, `"`) {
-		rs.next = rs.plain(b)
+	if (comma == '|' || comma == '\t') && !strings.HasPrefix(first, `"`) {
+		rs.next = rs.plain(b, comma)
 	}
 	if rs.header = unnamed(split(first, comma)); rs.header != nil {
 		return rs, nil
@@ -133,7 +133,7 @@ func split(line string, comma byte) []string {
 func (rs *rows) quoted(b *bufio.Reader, comma byte) func() ([]string, error) {
 	c := csv.NewReader(b)
 	c.Comma, c.Comment, c.FieldsPerRecord = rune(comma), '#', -1
-	c.ReuseRecord, c.TrimLeadingSpace = true, comma != '\t'
+	c.ReuseRecord, c.TrimLeadingSpace = true, true
 	before := rs.line
 	return func() ([]string, error) {
 		row, err := c.Read()
@@ -150,8 +150,9 @@ func (rs *rows) quoted(b *bufio.Reader, comma byte) func() ([]string, error) {
 	}
 }
 
-// plain reads rows as sacct writes them: a quote in a job's name is part of the name.
-func (rs *rows) plain(b *bufio.Reader) func() ([]string, error) {
+// plain reads rows as sacct writes them: a quote in a job's name is part of the name. Excel
+// puts a whole value in quotes.
+func (rs *rows) plain(b *bufio.Reader, comma byte) func() ([]string, error) {
 	return func() ([]string, error) {
 		for {
 			line, err := b.ReadString('\n')
@@ -159,9 +160,16 @@ func (rs *rows) plain(b *bufio.Reader) func() ([]string, error) {
 				return nil, err
 			}
 			rs.line++
-			if !idle(strings.TrimSpace(line)) {
-				return strings.Split(strings.TrimRight(line, "\r\n"), "|"), nil
+			if idle(strings.TrimSpace(line)) {
+				continue
 			}
+			row := split(strings.TrimRight(line, "\r\n"), comma)
+			for i, v := range row {
+				if len(v) > 1 && v[0] == '"' && v[len(v)-1] == '"' {
+					row[i] = strings.ReplaceAll(v[1:len(v)-1], `""`, `"`)
+				}
+			}
+			return row, nil
 		}
 	}
 }
@@ -177,24 +185,20 @@ func (rs *rows) each(do func(row []string) error) error {
 		if n := len(rs.header); err == nil && len(row) == n+1 && row[n] == "" {
 			row = row[:n] // each row ends with a separator
 		}
-		trim(row)
+		for i := range row {
+			row[i] = strings.TrimSpace(row[i])
+		}
 		switch {
 		case err != nil:
 		case slices.Equal(row, rs.header), !slices.ContainsFunc(row, func(v string) bool { return v != "" }):
 			continue
 		case len(row) != len(rs.header):
-			err = fmt.Errorf("the row has %d fields, the header %d; does a value hold the separator?", len(row), len(rs.header))
+			err = fmt.Errorf("the row has %d fields, the header %d; is the line cut, or does a value hold the separator?", len(row), len(rs.header))
 		default:
 			err = do(row)
 		}
 		if err != nil {
 			return fmt.Errorf("%s:%d: %w", rs.name, rs.line, err)
 		}
-	}
-}
-
-func trim(row []string) {
-	for i := range row {
-		row[i] = strings.TrimSpace(row[i])
 	}
 }

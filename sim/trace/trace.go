@@ -372,9 +372,12 @@ func (t Trace) InTasks(gpus int) Trace {
 // NoWider is the trace with no member wider than a node: a wider one is cut into members
 // that are not. Those of an elastic gang stay all of one size.
 func (t Trace) NoWider(gpusPerNode int) Trace {
-	t.Jobs = slices.Clone(t.Jobs)
+	t.Jobs, t.Notes = slices.Clone(t.Jobs), maps.Clone(t.Notes)
 	for i := range t.Jobs {
 		j := &t.Jobs[i]
+		if slices.ContainsFunc(j.TaskGroups(), func(g Group) bool { return g.GPUs > gpusPerNode }) {
+			t.note(noteWide)
+		}
 		if j.LeastMembers > 0 && j.MemberGPUs > gpusPerNode {
 			width := gpusPerNode
 			for j.MemberGPUs%width != 0 {

@@ -141,6 +141,7 @@ func TestTablesOfSpreadsheets(t *testing.T) {
 		"quotes after the mark":  "\ufeff" + strings.Replace(plain, "job_id", `"job_id"`, 1),
 		"tabs":                   strings.ReplaceAll(plain, ",", "\t"),
 		"bars":                   strings.ReplaceAll(plain, ",", "|"),
+		"tabs and quotes":        strings.ReplaceAll(strings.ReplaceAll(plain, "bob", `"bob"`), ",", "\t"),
 		"bars and quotes":        `"` + strings.ReplaceAll(strings.ReplaceAll(strings.TrimSpace(plain), ",", `"|"`), "\n", "\"\n\"") + "\"\n",
 		"a separator at the end": strings.ReplaceAll(plain, "\n", ",\n"),
 		"and in the rows alone":  strings.TrimSuffix(plain, "\n") + ",\n",
