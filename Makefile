@@ -43,42 +43,77 @@ nomad: ## A Nomad for demo and tests: the one on PATH if supported, else built o
 
 ##@ Check
 
+# Runs a part of the tests, and notes what it took and what was skipped.
+SUITE := build/bin/suite
+
+.PHONY: suite
+suite:
+	@mkdir -p $(BIN)
+	@go build -o $(SUITE) ./internal/suite
+
 .PHONY: test
-test: ## Everything that must pass: e2e, which waits most of its time, beside the checks
-	+@$(MAKE) --no-print-directory -j2 --output-sync=line e2e checks
+test: suite ## Everything that must pass: e2e, which waits most of its time, beside the checks (ten minutes on two idle cores)
+	@$(SUITE) forget
+	+@$(MAKE) --no-print-directory -j2 --output-sync=line e2e checks || { $(SUITE) summary CONTRIBUTING.md; exit 1; }
+	@$(SUITE) summary CONTRIBUTING.md
 
 .PHONY: checks
 checks: build nomad fault-points ## All of it but the end-to-end tests
 	+@$(MAKE) --no-print-directory -j1 fmt-check tidy-check lint race research packing simulations rewrites browser docker
 
+# What make test takes a sample of. TEST_LONG_UNTIL, in seconds since 1970, ends it: what has not begun then does not run.
+.PHONY: test-long
+test-long: suite ## All cases that make test takes a sample of: every scenario on a real Nomad, all faults, all small worlds, ten million steps (half an hour on two idle cores)
+	+@$(MAKE) --no-print-directory -j1 --output-sync=line scenarios-all faults-all walks-all
+	@$(SUITE) summary CONTRIBUTING.md
+
+.PHONY: test-load
+test-load: suite build nomad fault-points ## make e2e beside twenty processes that take all they get, and with all of its own at nice 19 against them
+	@$(SUITE) beside 20 -- $(MAKE) --no-print-directory e2e
+	@$(SUITE) beside 20 -- nice -n 19 $(MAKE) --no-print-directory e2e
+
 .PHONY: unit
 unit: ## Unit, property and golden tests, the fast way
 	go test -shuffle=on $(UNIT)
 
+# lint vets; packages that wait are beside some that do not.
 .PHONY: race
-race: nomad ptxas ## The same with the race detector
+race: suite nomad ptxas ## The same with the race detector
 	@echo "unit, property and golden tests with the race detector (a few minutes)"
-	@[ -n "$${PAL_DATA:-}" ] || echo "PAL_DATA is not set: parity with the PAL artifact is not checked"
-	PTXAS=$$(cat build/ptxas.path) NOMAD_BIN=$$(cat build/nomad.path) go test -race -shuffle=on -timeout 40m $(UNIT)
+	PTXAS=$$(cat build/ptxas.path) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run race -race -vet=off -shuffle=on -p 4 -timeout 2h $(UNIT)
+
+WALKS := TestEveryRequestFails|TestWalk|TestAllSmallWorlds
 
 .PHONY: simulations
-simulations: ## The placer on an in-memory Nomad: every request fails in every way, random walks, all small worlds
-	@echo "the placer on an in-memory Nomad under faults, a million steps (two to five minutes)"
-	SIMULATE_STEPS=1000000 go test -timeout 40m -run 'TestEveryRequestFails|TestWalk|TestAllSmallWorlds' ./placer ./placer/nomadtest/bed
+simulations: suite ## The placer on an in-memory Nomad: requests fail in every way, random walks, small worlds
+	@echo "the placer on an in-memory Nomad under faults (a minute)"
+	SIMULATE_STEPS=200000 $(SUITE) run simulations -vet=off -timeout 2h -run '$(WALKS)' ./placer ./placer/nomadtest/bed
+
+.PHONY: faults-all
+faults-all: suite
+	TEST_LONG=1 $(SUITE) run faults-all -count=1 -timeout 4h -run 'TestEveryRequestFails|TestAllSmallWorlds' ./placer ./placer/nomadtest/bed
+
+.PHONY: walks-all
+walks-all: suite
+	TEST_LONG=1 SIMULATE_STEPS=10000000 SIMULATE_FROM=20000 $(SUITE) run walks-all -count=1 -timeout 4h -run 'TestWalk$$' ./placer/nomadtest/bed
+
+.PHONY: scenarios-all
+scenarios-all: suite build nomad
+	TEST_LONG=1 E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run scenarios-all -count=1 -parallel 8 -timeout 2h -run TestScenarios ./e2e
 
 .PHONY: rewrites
-rewrites: nomad ## Every kind of rewrite, and the simulator's plain Nomad, against Nomad's own scheduler in process
+rewrites: suite nomad ## Every kind of rewrite, and the simulator's plain Nomad, against Nomad's own scheduler in process
 	@echo "rewrites through Nomad's scheduler"
-	cd e2e/scheduler && go test -tags hashicorpmetrics ./...
+	$(SUITE) run rewrites -C e2e/scheduler -tags hashicorpmetrics ./...
 
 .PHONY: rewrites-1.10
 rewrites-1.10: ## Every kind of rewrite against the scheduler of Nomad 1.10 (its first build takes minutes)
 	cd e2e/scheduler && go test -modfile=v1.10.mod -tags hashicorpmetrics,nomad1.10 .
 
 .PHONY: e2e
-e2e: build nomad ## End-to-end tests on real Nomad clusters
+e2e: suite build nomad ## End-to-end tests on real Nomad clusters
 	@echo "end-to-end tests on real Nomad clusters (several minutes)"
-	E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) go test -count=1 -parallel 6 -timeout 40m ./e2e
+	E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run e2e -vet=off -count=1 -parallel 8 -timeout 2h ./e2e
 
 .PHONY: docker
 docker: build nomad ## The jobs of jobspecs/ in containers (needs root and docker.io; skips without, but not in CI)

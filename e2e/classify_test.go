@@ -118,7 +118,7 @@ func TestAgentLearnsClasses(t *testing.T) {
 	}
 	running(t, c, "train")
 	b.says("explain train", "application class B") // the default
-	clustertest.Until(t, measurePatience, "the class is remembered", func(ctx context.Context) (string, error) {
+	clustertest.Until(t, c, "the class is remembered", func(ctx context.Context) (string, error) {
 		v, _, err := c.API().Variables().Peek("nomad-pal/classes/default/train", (&api.QueryOptions{}).WithContext(ctx))
 		if err != nil || v == nil {
 			return "nothing yet", err
@@ -129,7 +129,7 @@ func TestAgentLearnsClasses(t *testing.T) {
 		return "", nil
 	})
 	stop(t, c, "train")
-	clustertest.Until(t, pluginPatience, "the job is gone", func(ctx context.Context) (string, error) {
+	clustertest.Until(t, c, "the job is gone", func(ctx context.Context) (string, error) {
 		_, _, err := c.API().Jobs().Info("train", (&api.QueryOptions{}).WithContext(ctx))
 		if err == nil {
 			return "still there", nil

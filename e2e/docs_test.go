@@ -4,16 +4,15 @@
 package e2e_test
 
 import (
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
 // notTyped marks, on the line above a block, that TestDocs does not type its
@@ -103,7 +102,7 @@ func typeCommand(t *testing.T, dir string, env []string, command string) {
 		t.Errorf("$ %s: that may do something to this machine. Mark the block: %s…", command, notTyped)
 		return
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := patience.Context(t.Context(), patience.Limits{})
 	defer cancel()
 	sh := exec.CommandContext(ctx, "/bin/bash", "-c", "exec "+command)
 	sh.Dir, sh.Env = dir, env

@@ -4,7 +4,6 @@
 package e2e_test
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -20,6 +19,7 @@ import (
 	"github.com/hashicorp/nomad/jobspec2"
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
 // TestAdmission: jobs registered through the real Nomad Admission Control
@@ -171,7 +171,7 @@ validator "webhook" "nomad-pal" {
 func (b *bed) untilServes(url string) {
 	b.t.Helper()
 	b.until(url+" answers", func() string {
-		ctx, cancel := context.WithTimeout(b.t.Context(), 5*time.Second)
+		ctx, cancel := patience.Context(b.t.Context(), patience.Limits{Still: 5 * time.Second})
 		defer cancel()
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {

@@ -4,7 +4,6 @@
 package e2e_test
 
 import (
-	"context"
 	"net/http"
 	"strings"
 	"syscall"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
 // palAgent is an agent with a configuration and an environment of its own.
@@ -53,7 +53,7 @@ func (a *palAgent) ask(path, token string) (int, string) {
 // send sends a request and returns status and body, or 0 and what went wrong.
 func (a *palAgent) send(method, path, token, body string) (int, string) {
 	a.t.Helper()
-	ctx, cancel := context.WithTimeout(a.t.Context(), 10*time.Second)
+	ctx, cancel := patience.Context(a.t.Context(), patience.Limits{Still: 10 * time.Second})
 	defer cancel()
 	status, text, err := a.Request(ctx, method, path, token, body)
 	if err != nil {

@@ -22,10 +22,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
 )
 
-// measurePatience: a GPU must be idle for two seconds before it is measured, and
-// its clock steady for ten.
-const measurePatience = 4 * time.Minute
-
 // measuringBox is a client with n GPUs that drivers of our own play, the NVML
 // and the CUDA part of them.
 type measuringBox struct {
@@ -101,7 +97,7 @@ func TestPluginMeasuresIdleGPUs(t *testing.T) {
 	untilGPUs(t, c, node, "three GPUs", count(3))
 	ids := []string{box.uuid(0), box.uuid(1), box.uuid(2)}
 
-	clustertest.Until(t, measurePatience, "the measurements reach the server", func(ctx context.Context) (string, error) {
+	clustertest.Until(t, c, "the measurements reach the server", func(ctx context.Context) (string, error) {
 		_, attributes, err := gpusOf(ctx, c, node)
 		if err != nil {
 			return "", err
@@ -129,7 +125,7 @@ func TestPluginMeasuresIdleGPUs(t *testing.T) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}
-	clustertest.Until(t, pluginPatience, "all are measured again", func(context.Context) (string, error) {
+	clustertest.Until(t, c, "all are measured again", func(context.Context) (string, error) {
 		if got := measuring(t, ids); len(got) < 3 {
 			return fmt.Sprint(got), nil
 		}

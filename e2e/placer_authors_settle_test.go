@@ -11,11 +11,17 @@ import (
 	"time"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
 // settle waits until each job is as its author wants it, and says of each that does not come to it.
-func settle(authors []*chaosAuthor, within time.Duration, lacks func(*chaosAuthor, *written) string) {
-	for end := time.Now().Add(within); ; <-time.After(2 * time.Second) {
+// A running job whose author asks for more waits behind all the others.
+func settle(c *chaos, authors []*chaosAuthor, lacks func(*chaosAuthor, *written) string) {
+	ctx, cancel := patience.Context(c.t.Context(), patience.Limits{Still: 4 * time.Minute, Moves: c.Moves})
+	defer cancel()
+	for over := false; ; over = cluster.Pause(ctx, 2*time.Second) != nil {
 		open := 0
 		for _, a := range authors {
 			for _, w := range a.jobs {
@@ -23,14 +29,14 @@ func settle(authors []*chaosAuthor, within time.Duration, lacks func(*chaosAutho
 				if why == "" {
 					continue
 				}
-				if open++; time.Now().After(end) {
+				if open++; over {
 					a.observer.wrong("%s: %s\n%s", w.id, why, strings.Join(w.log, "\n"))
 					a.logAllocs(w.id)
 					a.t.Logf("%+v", a.explain(w.id))
 				}
 			}
 		}
-		if open == 0 || time.Now().After(end) {
+		if open == 0 || over {
 			return
 		}
 	}

@@ -44,9 +44,8 @@ func TestPlacerAuthors(t *testing.T) {
 	c.disturb(end, time.Duration(pause)*time.Second)
 	writing.Wait()
 	c.calm()
-	const within = 8 * time.Minute // a running job whose author asks for more waits behind all the others
-	settle(authors, within, (*chaosAuthor).lacksService)
-	settle(authors, within, (*chaosAuthor).lacks)
+	settle(c, authors, (*chaosAuthor).lacksService)
+	settle(c, authors, (*chaosAuthor).lacks)
 	did := map[string]int{}
 	for _, a := range authors {
 		for what, n := range a.did {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
 // seen is a listed allocation.
@@ -186,9 +188,7 @@ func TestChaosStrays(t *testing.T) {
 		_ = cmd.Wait()
 	})
 	// Linux shows the environment of a process a moment after Start has returned.
-	for end := time.Now().Add(10 * time.Second); len(strays("/nowhere", mark, nil, nil)) == 0 && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
+	patience.Eventually(t, "its environment shows", func() bool { return len(strays("/nowhere", mark, nil, nil)) > 0 })
 	if got := strays("/nowhere", mark, nil, map[process]string{{cmd.Process.Pid, "of another start"}: "forgotten"}); len(got) != 1 || !strings.Contains(got[0], "sleep 60") {
 		t.Errorf("strays %q", got)
 	}

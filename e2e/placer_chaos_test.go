@@ -4,7 +4,6 @@
 package e2e_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -19,6 +18,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -371,7 +371,7 @@ func (c *chaos) kill(a *cluster.Agent) {
 
 func (c *chaos) start(a *cluster.Agent) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeoutCause(c.t.Context(), 2*time.Minute, fmt.Errorf("%s did not come back", a.Name))
+	ctx, cancel := clustertest.Context(c.t, c.Cluster)
 	defer cancel()
 	if err := a.Start(ctx); err != nil {
 		c.t.Fatal(err)

@@ -21,6 +21,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
 // repairTime is how long a gang may be partly there, as
@@ -300,11 +301,11 @@ func (c *chaos) leftovers() {
 	for _, s := range c.stories {
 		c.stop(s.id)
 	}
-	end := time.Now().Add(2 * time.Minute)
-	left := c.left()
-	for tick := time.NewTicker(time.Second); len(left) > 0 && time.Now().Before(end); left = c.left() {
-		<-tick.C
-	}
+	var left []string
+	_ = patience.Until(c.t.Context(), patience.Limits{Moves: c.Moves}, "nothing is left", func(context.Context) (string, error) {
+		left = c.left() // each of which is told of below
+		return strings.Join(left, ", "), nil
+	})
 	for _, l := range left {
 		c.observer.wrong("left over: %s", l)
 	}

@@ -6,7 +6,6 @@ package e2e_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -56,17 +55,27 @@ func binaries(t *testing.T) string {
 // newBed starts a cluster whose nodes have one GPU per score.
 func newBed(t *testing.T, scores [][]float64, options cluster.Options) *bed {
 	t.Helper()
+	return newBedOf(t, inventoriesOf(scores), options)
+}
+
+func inventoriesOf(scores [][]float64) []string {
 	inventories := make([]string, len(scores))
 	for n, times := range scores {
 		inventories[n] = inventoryOf(n, times, nil)
 	}
-	return newBedOf(t, inventories, options)
+	return inventories
 }
 
 // newBedOf starts a cluster with a node per inventory, edited.
 func newBedOf(t *testing.T, inventories []string, options cluster.Options, edits ...func(*cluster.Client)) *bed {
 	t.Helper()
 	options.Bin = binaries(t)
+	options.Clients = append(options.Clients, clientsOf(inventories, edits...)...)
+	return &bed{t: t, dir: t.TempDir(), Cluster: clustertest.Start(t, options)}
+}
+
+// clientsOf are the nodes, edited, with an inventory each.
+func clientsOf(inventories []string, edits ...func(*cluster.Client)) (clients []cluster.Client) {
 	for n, text := range inventories {
 		client := cluster.Client{
 			Name: fmt.Sprintf("node-%d", n), Meta: map[string]string{"rack": fmt.Sprintf("r%d", n/2)},
@@ -75,9 +84,9 @@ func newBedOf(t *testing.T, inventories []string, options cluster.Options, edits
 		for _, edit := range edits {
 			edit(&client)
 		}
-		options.Clients = append(options.Clients, client)
+		clients = append(clients, client)
 	}
-	return &bed{t: t, dir: t.TempDir(), Cluster: clustertest.Start(t, options)}
+	return clients
 }
 
 // inventoryOf is a node's inventory; the GPUs in the set are unhealthy.
@@ -138,10 +147,10 @@ func (b *bed) stopAgent() {
 // waitDead waits until the placer has killed itself.
 func (b *bed) waitDead() {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeoutCause(b.t.Context(), 30*time.Second, errors.New("it did not reach its fault point"))
+	ctx, cancel := clustertest.Context(b.t, b.Cluster)
 	defer cancel()
 	if err := b.placer.Wait(ctx); err != nil {
-		b.t.Fatal(err)
+		b.t.Fatalf("it did not reach its fault point: %v\n%s", err, clustertest.Describe(b.Cluster))
 	}
 }
 
@@ -306,10 +315,10 @@ func (b *bed) untilGPUs(id string, n int) []string {
 // purge stops jobs, waits until nothing of them runs, and takes them away.
 func (b *bed) purge(ids ...string) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeoutCause(b.t.Context(), stepLimit, errors.New("not within "+stepLimit.String()))
+	ctx, cancel := clustertest.Context(b.t, b.Cluster)
 	defer cancel()
 	if err := b.Purge(ctx, ids...); err != nil {
-		b.t.Fatal(err)
+		b.t.Fatalf("%v\n%s", err, clustertest.Describe(b.Cluster))
 	}
 }
 
@@ -321,13 +330,10 @@ func (b *bed) deregister(id string, purge bool) {
 	}
 }
 
-// stepLimit is far above what any step takes; it turns a hang into a message.
-const stepLimit = 90 * time.Second
-
 // until polls until missing is "".
 func (b *bed) until(what string, missing func() string) {
 	b.t.Helper()
-	clustertest.Until(b.t, stepLimit, what, func(context.Context) (string, error) { return missing(), nil })
+	clustertest.Until(b.t, b.Cluster, what, func(context.Context) (string, error) { return missing(), nil })
 }
 
 // holds checks that something stays true for a while.

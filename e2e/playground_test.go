@@ -5,6 +5,7 @@ package e2e_test
 
 import (
 	"bufio"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,9 +13,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
 // TestPlayground types what `make playground` prints, and finds nothing left of it
@@ -76,8 +77,9 @@ func TestPlayground(t *testing.T) {
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	ended := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
-	defer ended.Stop()
+	patient, ended := patience.Context(t.Context(), patience.Limits{})
+	defer context.AfterFunc(patient, func() { _ = cmd.Process.Kill() })()
+	defer ended()
 	for lines.Scan() {
 	}
 	_ = cmd.Wait()

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -21,9 +20,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
 )
-
-// pluginPatience is far above what any step takes; it turns a hang into a message.
-const pluginPatience = time.Minute
 
 // gpuBox is a client whose GPUs are what a library without a driver says. The
 // plugin opens that library as it opens NVIDIA's.
@@ -117,7 +113,7 @@ func gpusOf(ctx context.Context, c *cluster.Cluster, node string) (map[string]st
 // untilGPUs waits until the server says this of the node's GPUs.
 func untilGPUs(t *testing.T, c *cluster.Cluster, node, what string, ok func(map[string]string) bool) {
 	t.Helper()
-	clustertest.Until(t, pluginPatience, what, func(ctx context.Context) (string, error) {
+	clustertest.Until(t, c, what, func(ctx context.Context) (string, error) {
 		got, _, err := gpusOf(ctx, c, node)
 		if err != nil || ok(got) {
 			return "", err
@@ -165,7 +161,7 @@ func register(t *testing.T, c *cluster.Cluster, job *api.Job) {
 func running(t *testing.T, c *cluster.Cluster, job string) *api.Allocation {
 	t.Helper()
 	var found *api.Allocation
-	clustertest.Until(t, pluginPatience, "job "+job+" runs", func(ctx context.Context) (string, error) {
+	clustertest.Until(t, c, "job "+job+" runs", func(ctx context.Context) (string, error) {
 		stubs, _, err := c.API().Jobs().Allocations(job, true, (&api.QueryOptions{}).WithContext(ctx))
 		if err != nil {
 			return "", err

@@ -36,7 +36,7 @@ func TestPluginThroughFaults(t *testing.T) {
 	alloc := running(t, c, "one")
 	mine := deviceIDs(alloc)
 	var pids []int
-	clustertest.Until(t, pluginPatience, "the task sleeps", func(context.Context) (string, error) {
+	clustertest.Until(t, c, "the task sleeps", func(context.Context) (string, error) {
 		pids = taskPIDs(t, alloc.ID)
 		return missing(len(pids), 1), nil
 	})
@@ -99,7 +99,7 @@ func killPlugin(t *testing.T, c *cluster.Cluster, node *cluster.Agent) {
 	if err := syscall.Kill(before[0], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	clustertest.Until(t, pluginPatience, "Nomad starts the plugin again", func(context.Context) (string, error) {
+	clustertest.Until(t, c, "Nomad starts the plugin again", func(context.Context) (string, error) {
 		now, err := node.PluginPIDs("nomad-device-pal")
 		if err != nil || len(now) != 1 || now[0] == before[0] {
 			return fmt.Sprint(now), err
@@ -109,7 +109,7 @@ func killPlugin(t *testing.T, c *cluster.Cluster, node *cluster.Agent) {
 	again := time.Now()
 	// Nomad's server has the GPUs of the plugin before still. One that was lost
 	// before the new plugin saw it would not be known to it.
-	clustertest.Until(t, pluginPatience, "the new plugin knows four GPUs", func(ctx context.Context) (string, error) {
+	clustertest.Until(t, c, "the new plugin knows four GPUs", func(ctx context.Context) (string, error) {
 		stats, err := node.API().Nodes().Stats("", (&api.QueryOptions{}).WithContext(ctx))
 		if err != nil {
 			return "", err
@@ -312,7 +312,7 @@ func writeProfile(t *testing.T, c *cluster.Cluster, version int) {
 
 func untilAttribute(t *testing.T, c *cluster.Cluster, node, name, want string) {
 	t.Helper()
-	clustertest.Until(t, pluginPatience, name+" is "+want, func(ctx context.Context) (string, error) {
+	clustertest.Until(t, c, name+" is "+want, func(ctx context.Context) (string, error) {
 		_, attributes, err := gpusOf(ctx, c, node)
 		if err != nil {
 			return "", err

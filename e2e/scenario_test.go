@@ -4,11 +4,14 @@
 package e2e_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -17,53 +20,57 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
+	"github.com/nomad-pal/nomad-pal/internal/long"
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/scenario"
 )
 
-// realNomad is a real cluster for the scenarios.
+// realNomad is a real cluster for the scenarios. What goes wrong ends the scenario, not the test.
 type realNomad struct {
-	*bed
+	*cluster.Cluster
+	t         *testing.T // that plays now
 	times     [][]float64
 	unhealthy map[int]map[int]bool
+	played    int
+}
+
+func (r *realNomad) must(err error) {
+	if err != nil {
+		scenario.Fail(err)
+	}
 }
 
 func (r *realNomad) NodeID(n int) string {
-	r.t.Helper()
 	id, err := r.Cluster.NodeID(r.t.Context(), fmt.Sprintf("node-%d", n))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	r.must(err)
 	return id
 }
 
 func (r *realNomad) Until(what string, ok func() bool) {
-	r.t.Helper()
-	r.until(what, func() string {
+	r.must(patience.Until(r.t.Context(), patience.Limits{Moves: r.Moves}, what, func(context.Context) (string, error) {
 		if ok() {
-			return ""
+			return "", nil
 		}
-		return "not yet"
-	})
+		return "not yet", nil
+	}))
 }
 
 func (r *realNomad) node(n int) *api.Node {
 	node, _, err := r.API().Nodes().Info(r.NodeID(n), nil)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	r.must(err)
 	return node
 }
 
 func (r *realNomad) SetHealth(id string, healthy bool) {
 	var n, k int
-	if _, err := fmt.Sscanf(id, "GPU-%d-%d", &n, &k); err != nil {
-		r.t.Fatal(err)
-	}
+	_, err := fmt.Sscanf(id, "GPU-%d-%d", &n, &k)
+	r.must(err)
 	if r.unhealthy[n] == nil {
 		r.unhealthy[n] = map[int]bool{}
 	}
 	r.unhealthy[n][k] = !healthy
-	r.inventory(n, r.times[n], r.unhealthy[n])
+	r.must(r.Clients()[n].SetInventory(inventoryOf(n, r.times[n], r.unhealthy[n])))
 	r.Until("Nomad knows of the GPU's health", func() bool {
 		for _, d := range r.node(n).NodeResources.Devices {
 			for _, in := range d.Instances {
@@ -78,16 +85,12 @@ func (r *realNomad) SetHealth(id string, healthy bool) {
 
 // Cut kills the client; raw_exec tasks run on.
 func (r *realNomad) Cut(n int) {
-	if err := r.Clients()[n].Kill(r.t.Context()); err != nil {
-		r.t.Fatal(err)
-	}
+	r.must(r.Clients()[n].Kill(r.t.Context()))
 	r.untilAway(n)
 }
 
 func (r *realNomad) Hang(n int) {
-	if err := r.Clients()[n].Pause(); err != nil {
-		r.t.Fatal(err)
-	}
+	r.must(r.Clients()[n].Pause())
 	r.untilAway(n)
 }
 
@@ -110,13 +113,9 @@ func (r *realNomad) Reboot(n int) {
 
 // kill kills the client and the tasks with those that watch over them.
 func (r *realNomad) kill(n int) {
-	if err := r.Clients()[n].Kill(r.t.Context()); err != nil {
-		r.t.Fatal(err)
-	}
+	r.must(r.Clients()[n].Kill(r.t.Context()))
 	as, _, err := r.API().Nodes().Allocations(r.NodeID(n), nil)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	r.must(err)
 	for _, a := range as {
 		for _, pid := range processesOf(r.t, a.ID) {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
@@ -149,16 +148,14 @@ func (r *realNomad) Recover(n int) {
 		r.start(n)
 		return
 	}
-	if err := r.Clients()[n].Resume(); err != nil {
-		r.t.Fatal(err)
-	}
+	r.must(r.Clients()[n].Resume())
 	r.Until("Nomad knows that the node is back", func() bool { return r.node(n).Status == api.NodeStatusReady })
 }
 
 func (r *realNomad) start(n int) {
-	if err := r.Clients()[n].Start(r.t.Context()); err != nil {
-		r.t.Fatal(err)
-	}
+	ctx, cancel := clustertest.Context(r.t, r.Cluster)
+	defer cancel()
+	r.must(r.Clients()[n].Start(ctx))
 }
 
 func (r *realNomad) Drain(n int) {
@@ -170,23 +167,20 @@ func (r *realNomad) DrainGently(n int) { r.drain(n, 0) }
 
 func (r *realNomad) drain(n int, deadline time.Duration) {
 	spec := &api.DrainSpec{Deadline: deadline, IgnoreSystemJobs: true}
-	if _, err := r.API().Nodes().UpdateDrain(r.NodeID(n), spec, false, nil); err != nil {
-		r.t.Fatal(err)
-	}
+	_, err := r.API().Nodes().UpdateDrain(r.NodeID(n), spec, false, nil)
+	r.must(err)
 }
 
 func (r *realNomad) Undrain(n int) {
-	if _, err := r.API().Nodes().ToggleEligibility(r.NodeID(n), true, nil); err != nil {
-		r.t.Fatal(err)
-	}
+	_, err := r.API().Nodes().ToggleEligibility(r.NodeID(n), true, nil)
+	r.must(err)
 }
 
 // Purge has Nomad forget the node, whose client finds that out by its next heartbeat.
 func (r *realNomad) Purge(n int) {
 	id := r.NodeID(n)
-	if _, _, err := r.API().Nodes().Purge(id, nil); err != nil {
-		r.t.Fatal(err)
-	}
+	_, _, err := r.API().Nodes().Purge(id, nil)
+	r.must(err)
 	r.Until("the node is back", func() bool {
 		node, _, err := r.API().Nodes().Info(id, nil)
 		return err == nil && node.Status == api.NodeStatusReady
@@ -197,30 +191,100 @@ func (r *realNomad) Purge(n int) {
 // shows is what the model is held to.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
-	const clusters = 4
-	parts := map[int][]scenario.Scenario{}
-	for i, s := range scenario.All { // those that take long are beside each other
-		parts[i%clusters] = append(parts[i%clusters], s)
-	}
-	for i, all := range parts {
-		t.Run(strconv.Itoa(i), func(t *testing.T) { testScenarios(t, all) })
+	bin := binaries(t)
+	pool := &clusters{t: t, bin: bin}
+	for _, s := range scenario.All {
+		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
+			switch sample := slices.Contains(scenario.OfEachKind, s.Name); {
+			case !sample && !long.All():
+				t.Skip(long.Sampled)
+			case long.Over():
+				t.Skip(long.NoTime)
+			}
+			testScenario(t, pool, s)
+		})
 	}
 }
 
-func testScenarios(t *testing.T, all []scenario.Scenario) {
-	t.Parallel()
-	times := [][]float64{{1, 1}, {1, 1}, {1, 1}}
-	r := &realNomad{bed: newBed(t, times, cluster.Options{HeartbeatTTL: 4 * time.Second}), times: times, unhealthy: map[int]map[int]bool{}}
-	for _, s := range all {
-		t.Run(s.Name, func(t *testing.T) {
-			r.t = t
-			want, err := os.ReadFile(filepath.Join("..", "placer", "nomadtest", "scenario", "testdata", scenario.File(s)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if d := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(scenario.Play(r, s), "\n")); d != "" {
-				t.Errorf("the model shows something else (-model +real):\n%s", d)
-			}
-		})
+// mostTries is how often a scenario is played where processes waited for a processor meanwhile:
+// Nomad's own time limits then show things that are not there otherwise. What the model has
+// wrong is wrong each time.
+const mostTries = 3
+
+func testScenario(t *testing.T, pool *clusters, s scenario.Scenario) {
+	want, err := os.ReadFile(filepath.Join("..", "placer", "nomadtest", "scenario", "testdata", scenario.File(s)))
+	if err != nil {
+		t.Fatal(err)
 	}
+	for try := 1; ; try++ {
+		starved := patience.Starved()
+		wrong := pool.play(t, s, string(want))
+		if wrong == "" {
+			return
+		}
+		share := starved()
+		wrong = fmt.Sprintf("%s\nProcesses waited for a processor for %.0f %% of the time.", wrong, 100*share)
+		if try == mostTries || share < 0.2 {
+			t.Fatal(wrong)
+		}
+		t.Logf("played again, on another cluster, as the machine was busy: %s", wrong)
+	}
+}
+
+// clusters are those on which scenarios are played, one at a time on each. They end with the test.
+type clusters struct {
+	t   *testing.T
+	bin string
+
+	mu   sync.Mutex
+	idle []*realNomad
+}
+
+// take returns a cluster on which nothing goes on.
+func (p *clusters) take(t *testing.T) *realNomad {
+	if r := p.again(); r != nil {
+		return r
+	}
+	times := [][]float64{{1, 1}, {1, 1}, {1, 1}}
+	options := cluster.Options{Bin: p.bin, HeartbeatTTL: 4 * time.Second, Clients: clientsOf(inventoriesOf(times))}
+	return &realNomad{Cluster: clustertest.StartFor(p.t, t, options), times: times, unhealthy: map[int]map[int]bool{}}
+}
+
+// again is a cluster on which a scenario was played already, nil if there is none.
+func (p *clusters) again() *realNomad {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.idle)
+	if n == 0 {
+		return nil
+	}
+	r := p.idle[n-1]
+	p.idle = p.idle[:n-1]
+	return r
+}
+
+// play plays a scenario and returns what is wrong. A cluster on which something went wrong is not
+// used again.
+func (p *clusters) play(t *testing.T, s scenario.Scenario, want string) (wrong string) {
+	r := p.take(t)
+	r.t = t
+	r.played++
+	seen, err := scenario.Play(r, s, fmt.Sprintf("%s%d-", strings.TrimSuffix(scenario.File(s), "txt"), r.played))
+	switch d := cmp.Diff(strings.Split(want, "\n"), strings.Split(seen, "\n")); {
+	case err != nil:
+		wrong = fmt.Sprintf("the scenario did not come to its end: %v\nseen until then (-model +real):\n%s", err, d)
+	case d != "":
+		wrong = fmt.Sprintf("the model shows something else (-model +real):\n%s", d)
+	default:
+		p.mu.Lock()
+		p.idle = append(p.idle, r)
+		p.mu.Unlock()
+		return ""
+	}
+	wrong += "\n" + clustertest.Describe(r.Cluster)
+	if err := r.Close(); err != nil {
+		wrong += "\nclose the cluster: " + err.Error()
+	}
+	return wrong
 }

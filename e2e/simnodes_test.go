@@ -4,8 +4,6 @@
 package e2e_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -39,7 +37,7 @@ func buildSimnodes(t *testing.T) string {
 // simulate plays nodes until the test ends, if not before.
 func simulate(t *testing.T, binary string, c *cluster.Cluster, nodes int) *cluster.Simulated {
 	t.Helper()
-	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("not within a minute"))
+	ctx, cancel := clustertest.Context(t, c)
 	defer cancel()
 	s, err := c.Simulate(ctx, binary, nodes)
 	if err != nil {
@@ -89,20 +87,20 @@ func TestSimulatedNodes(t *testing.T) {
 	sim := simulate(t, binary, c, 60)
 	register(t, c, simJob(t, "short", 90, "0.2"))
 	register(t, c, simJob(t, "endless", 30, ""))
-	clustertest.Until(t, time.Minute, "short is complete", c.Allocations("short", api.AllocClientStatusComplete, 90))
-	clustertest.Until(t, time.Minute, "endless runs", c.Allocations("endless", api.AllocClientStatusRunning, 30))
+	clustertest.Until(t, c, "short is complete", c.Allocations("short", api.AllocClientStatusComplete, 90))
+	clustertest.Until(t, c, "endless runs", c.Allocations("endless", api.AllocClientStatusRunning, 30))
 
 	// All 480 GPUs: 30 allocations of endless hold 120, so 90 of this job run and the others wait.
 	register(t, c, simJob(t, "rest", 100, ""))
-	clustertest.Until(t, time.Minute, "the rest fills the cluster", c.Allocations("rest", api.AllocClientStatusRunning, 90))
+	clustertest.Until(t, c, "the rest fills the cluster", c.Allocations("rest", api.AllocClientStatusRunning, 90))
 
 	sim.Kill()
 	again := simulate(t, binary, c, 60)
 	if _, _, err := c.API().Jobs().Deregister("rest", false, nil); err != nil {
 		t.Fatal(err)
 	}
-	clustertest.Until(t, time.Minute, "the rest stops", c.Allocations("rest", api.AllocClientStatusComplete, 90))
-	clustertest.Until(t, time.Minute, "endless runs still", c.Allocations("endless", api.AllocClientStatusRunning, 30))
+	clustertest.Until(t, c, "the rest stops", c.Allocations("rest", api.AllocClientStatusComplete, 90))
+	clustertest.Until(t, c, "endless runs still", c.Allocations("endless", api.AllocClientStatusRunning, 30))
 	if got, want := again.Stop(), (cluster.Played{Phase: "ended", Registered: 60, Stopped: 90}); got != want {
 		t.Errorf("simnodes ended with %+v, want %+v", got, want)
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/internal/long"
 	"github.com/nomad-pal/nomad-pal/internal/race"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
@@ -94,6 +95,9 @@ func TestEveryRequestFails(t *testing.T) {
 				}
 				name := fmt.Sprintf("%s, %v, %s", pattern, fault, map[int]string{1: "once", -1: "for a minute"}[times])
 				t.Run(name, func(t *testing.T) {
+					if long.Over() {
+						t.Skip(long.NoTime)
+					}
 					bed.Run(t, busyOptions(2), func(w *bed.World) {
 						w.AddNodes(4, 4)
 						if times > 0 { // else it begins so
@@ -128,9 +132,9 @@ func TestEveryRequestFails(t *testing.T) {
 func sampled() int {
 	switch {
 	case race.Enabled:
-		return 12
-	case os.Getenv("PAL_ALL_FAULTS") == "":
-		return 2
+		return 24
+	case !long.All():
+		return 4
 	}
 	return 1
 }

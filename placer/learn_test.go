@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
@@ -88,7 +89,7 @@ func TestLearnerSurvives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		l := NewLearner(nil, time.Second, hclog.New(&hclog.LoggerOptions{Output: &log})) // any request panics
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := patience.Context(t.Context(), patience.Limits{})
 		defer cancel()
 		l.Run(ctx)
 		if n := strings.Count(log.String(), "a bug: in="); n < 3 {

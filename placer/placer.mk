@@ -44,14 +44,14 @@ faults: ## Each request of the placer fails in each way, on an in-memory Nomad; 
 	@mkdir -p docs/results
 	PAL_HOSTILE_REPORT=$(CURDIR)/docs/results/hostile-jobs.md PAL_HOSTILE_NODES_REPORT=$(CURDIR)/docs/results/hostile-nodes.md \
 		go test -count=1 -run 'TestHostileJobs|TestHostileNodes' ./placer
-	PAL_ALL_FAULTS=1 PAL_FAULTS_REPORT=$(CURDIR)/docs/results/faults.md go test -count=1 -timeout 20m -run TestEveryRequestFails ./placer
+	TEST_LONG=1 PAL_FAULTS_REPORT=$(CURDIR)/docs/results/faults.md go test -count=1 -timeout 20m -run TestEveryRequestFails ./placer
 
 # The tests of the web page skip, with a word, without Chromium or npm; not so with BROWSER_REQUIRED=1, as in CI.
 .PHONY: browser
-browser: build ## The web page in headless Chromium, on a stand-in for Nomad (apt-get install chromium npm)
+browser: suite build ## The web page in headless Chromium, on a stand-in for Nomad (apt-get install chromium npm)
 	@echo "the web page in headless Chromium (a minute)"
 	@if command -v npm >/dev/null; then mkdir -p build/browser && cp e2e/browser/package*.json build/browser && npm --prefix build/browser ci --no-audit --no-fund --silent; else echo "npm is not there: axe-core is not run"; fi
-	cd e2e/browser && E2E_BIN=$(CURDIR)/$(BIN) go test -count=1 -timeout 20m .
+	E2E_BIN=$(CURDIR)/$(BIN) $(SUITE) run browser -C e2e/browser -count=1 -timeout 2h .
 
 .PHONY: page-bench
 page-bench: build ## The web page at 10,000 nodes of 8 GPUs: first draw, blocks, bytes, memory; writes docs/results/page.md (4 minutes)

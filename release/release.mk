@@ -6,8 +6,8 @@
 RELEASE := build/release/out
 
 .PHONY: packing
-packing: ## Tests of what packs a release, a module of its own; without root
-	cd release && go test ./...
+packing: suite ## Tests of what packs a release, a module of its own; without root
+	$(SUITE) run packing -C release ./...
 
 .PHONY: release
 release: man ## Packages, archives, image, pack, bills of materials and checksums for linux amd64 and arm64, into build/release/out

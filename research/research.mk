@@ -6,9 +6,9 @@
 STUDIES := build/studies
 
 .PHONY: research
-research: ## Tests of research/, a module of its own that nothing shipped links
+research: suite ## Tests of research/, a module of its own that nothing shipped links
 	@echo "tests of the research module"
-	cd research && go test -race -shuffle=on ./...
+	$(SUITE) run research -C research -race -shuffle=on ./...
 
 # Built here, run from the root: paths in flags are relative to it.
 .PHONY: studies

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
 var speeds = Speeds{"g0": {"A": 1}, "g1": {"A": 2}}
@@ -71,26 +73,36 @@ func TestHalfAGangGivesUp(t *testing.T) {
 // checkpoint and pays for the restart.
 func TestGangResumesFromItsCheckpoint(t *testing.T) {
 	r := listen(t, time.Minute)
-	r.Expect(Gang{Job: "j", Ranks: 2, Iterations: 4, Iteration: 30 * time.Millisecond, Class: "A", Penalty: 1, Restart: 50 * time.Millisecond})
+	r.Expect(Gang{Job: "j", Ranks: 2, Iterations: 20, Iteration: 30 * time.Millisecond, Class: "A", Penalty: 1, Restart: 50 * time.Millisecond})
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { launch(ctx, r, 0) })
-	timer := time.AfterFunc(150*time.Millisecond, stop)
-	defer timer.Stop()
+	wg.Go(func() {
+		defer stop()
+		waits := func(context.Context) (string, error) {
+			if states := r.States(); len(states) == 0 || !states[0].Running {
+				return "it does not run", nil
+			}
+			return "", nil
+		}
+		if patience.Until(t.Context(), patience.Limits{}, "the gang runs", waits) == nil {
+			<-time.After(300 * time.Millisecond) // some of its iterations, which make up for delays
+		}
+	})
 	if codes := launch(t.Context(), r, 1); codes[0] != ExitLost {
 		t.Fatalf("the rank that stayed ended with %v", codes)
 	}
 	wg.Wait()
 	before := r.Report("j")
-	if before.Progress == 0 || before.Progress == 4 {
+	if before.Progress == 0 || before.Progress == 20 {
 		t.Fatalf("stopped after %d iterations", before.Progress)
 	}
 	launch(t.Context(), r, 0, 1)
 	after := r.Report("j")
-	if len(after.Attempts) != 2 || after.Progress != 4 || !after.Attempts[1].Finished {
+	if len(after.Attempts) != 2 || after.Progress != 20 || !after.Attempts[1].Finished {
 		t.Fatalf("report %+v", after)
 	}
-	least := 50*time.Millisecond + time.Duration(4-before.Progress)*60*time.Millisecond
+	least := 50*time.Millisecond + time.Duration(20-before.Progress)*60*time.Millisecond
 	if took := after.Attempts[1].End.Sub(after.Attempts[1].Start); took < least {
 		t.Errorf("the second attempt took %v, restart and the rest take %v", took, least)
 	}
@@ -134,16 +146,7 @@ func TestAGangRunsOnceAtATime(t *testing.T) {
 
 func until(t *testing.T, ok func() bool) {
 	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(10 * time.Second)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatal("it did not happen")
-		}
-	}
+	patience.Eventually(t, "it happens", ok)
 }
 
 // What a gang loses to the talking and to the machine's other work, its next

@@ -19,6 +19,7 @@ import (
 	"github.com/hashicorp/nomad/plugins/device"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
 // fast makes changes visible soon.
@@ -155,10 +156,10 @@ func TestDisabled(t *testing.T) {
 // Nomad's client waits for the first message when it starts.
 func TestFirstFingerprintWithinASecond(t *testing.T) {
 	w := start(t, nvmltest.H200(8), "")
-	begin := time.Now()
+	took := patience.Stopwatch()
 	s := w.fingerprint()
 	s.next()
-	if took := time.Since(begin); took > time.Second {
+	if took := took(); took > time.Second {
 		t.Errorf("the first fingerprint took %s", took)
 	}
 }
@@ -191,7 +192,7 @@ func TestStatsIntervalAndCancel(t *testing.T) {
 		}
 	}
 	cancel()
-	deadline := time.After(patience)
+	deadline := patience.Over(t)
 	for {
 		select {
 		case _, open := <-c:

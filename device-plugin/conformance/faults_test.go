@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/nomad/plugins/device"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
 // reason waits for a GPU to be unhealthy for a reason.
@@ -52,9 +53,9 @@ func TestFatalXidIsReportedAtOnce(t *testing.T) {
 	w, s := follow(t, 2, `fingerprint_period = "1h"`)
 	w.state.Set("gpu1", "field.230", "1")
 	w.set("sys", "event.1", "1 8 79 -1")
-	begin := time.Now()
+	took := patience.Stopwatch()
 	got := s.until("a GPU fallen off the bus", unhealthy(nvmltest.UUID(1)))
-	if took := time.Since(begin); took > 3*time.Second {
+	if took := took(); took > 3*time.Second {
 		t.Errorf("it took %s", took)
 	}
 	if d := instance(got, nvmltest.UUID(1)); !strings.Contains(d.HealthDesc, "79") {
@@ -145,9 +146,9 @@ func TestHungGPULeavesTheOthersAlone(t *testing.T) {
 	if !instance(got, nvmltest.UUID(0)).Healthy || devices(got) != 4 {
 		t.Errorf("got %s", describe(got))
 	}
-	begin := time.Now()
-	if _, err := w.Device.Reserve([]string{nvmltest.UUID(0)}); err != nil || time.Since(begin) > time.Second {
-		t.Errorf("Reserve of a good GPU: %v after %s", err, time.Since(begin))
+	took := patience.Stopwatch()
+	if _, err := w.Device.Reserve([]string{nvmltest.UUID(0)}); err != nil || took() > time.Second {
+		t.Errorf("Reserve of a good GPU: %v after %s", err, took())
 	}
 	w.statistics(func(all map[string]*device.DeviceStats) bool { return all[nvmltest.UUID(0)] != nil })
 	w.set("gpu2", "remap", "2") // still watched, scan after scan
@@ -176,10 +177,10 @@ func TestHungDriverEndsTheProcess(t *testing.T) {
 	state := nvmltest.H200(1)
 	state.Set("sys", "hang", "1")
 	w := start(t, state, fast+"\nwatchdog = \"2s\"")
-	begin := time.Now()
+	took := patience.Stopwatch()
 	s := w.fingerprint()
-	if got := s.next(); devices(got) != 0 || time.Since(begin) > time.Second {
-		t.Errorf("got %s after %s, want nothing within a second", describe(got), time.Since(begin))
+	if got := s.next(); devices(got) != 0 || took() > time.Second {
+		t.Errorf("got %s after %s, want nothing within a second", describe(got), took())
 	}
 	if _, err := w.Device.Reserve([]string{"GPU-x"}); err == nil {
 		t.Error("reserved an unknown GPU")
@@ -382,7 +383,7 @@ func TestEventsOfOthersWhileAGPUHangs(t *testing.T) {
 	w.set("sys", "event.1", "2 8 79 -1")
 	s.until("the Xid of another", reason(nvmltest.UUID(2), "xid:79"))
 	s.cancel()
-	deadline := time.After(patience)
+	deadline := patience.Over(t)
 	for {
 		select {
 		case _, open := <-s.c:

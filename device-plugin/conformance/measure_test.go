@@ -17,6 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/conformance"
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda/fakecuda"
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
 // idleNode is a node whose two GPUs NVML and CUDA play together; the second is
@@ -48,7 +49,7 @@ func TestIdleGPUsAreMeasuredAndPublished(t *testing.T) {
 	state, config, _ := idleNode(t, "0.001")
 	w := start(t, state, config)
 	s := w.fingerprint()
-	got := s.untilWithin(time.Minute, "times of both GPUs", func(gs []*device.DeviceGroup) bool {
+	got := s.until("times of both GPUs", func(gs []*device.DeviceGroup) bool {
 		raw := attribute(gs[0], "unique.variability_raw")
 		return strings.Contains(raw, fakecuda.UUID(0)) && strings.Contains(raw, fakecuda.UUID(1))
 	})
@@ -79,7 +80,7 @@ func TestMeasuringWithABinaryThatWasReplaced(t *testing.T) {
 	if err := w.Configure(config); err != nil {
 		t.Fatal(err)
 	}
-	w.fingerprint().untilWithin(time.Minute, "times of a GPU", func(gs []*device.DeviceGroup) bool {
+	w.fingerprint().until("times of a GPU", func(gs []*device.DeviceGroup) bool {
 		return len(gs) > 0 && strings.Contains(attribute(gs[0], "unique.variability_raw"), fakecuda.UUID(0))
 	})
 }
@@ -91,11 +92,11 @@ func TestReserveEndsAMeasurement(t *testing.T) {
 	w := start(t, state, config)
 	w.fingerprint().until("two GPUs", listed(2))
 	eventually(t, "measuring begins", func() bool { return len(children(t, w.PID())) == 2 })
-	begin := time.Now()
+	took := patience.Stopwatch()
 	if _, err := w.Device.Reserve([]string{fakecuda.UUID(0)}); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(begin); took > 2*time.Second {
+	if took := took(); took > 2*time.Second {
 		t.Errorf("Reserve took %s", took)
 	}
 	if got := children(t, w.PID()); len(got) != 1 {
@@ -152,13 +153,5 @@ func children(t *testing.T, pid int) []int {
 // eventually polls a condition.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline, look := time.After(time.Minute), time.NewTicker(20*time.Millisecond)
-	defer look.Stop()
-	for !ok() {
-		select {
-		case <-deadline:
-			t.Fatalf("%s: not within a minute", what)
-		case <-look.C:
-		}
-	}
+	patience.Eventually(t, what, ok)
 }

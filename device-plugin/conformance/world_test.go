@@ -21,6 +21,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/conformance"
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 	"github.com/nomad-pal/nomad-pal/internal/testlog"
 	"github.com/nomad-pal/nomad-pal/internal/version"
 )
@@ -207,16 +208,16 @@ func (w *world) fingerprint() *stream {
 	return &stream{t: w.t, c: c, cancel: cancel}
 }
 
-const patience = 30 * time.Second
-
 // next waits for a message. An error or the end of the stream fails the test:
 // Nomad would drop all devices until the agent restarts.
 func (s *stream) next() []*device.DeviceGroup {
 	s.t.Helper()
-	return s.nextWithin(patience)
+	ctx, cancel := patience.Context(s.t.Context(), patience.Limits{})
+	defer cancel()
+	return s.nextIn(ctx, "a fingerprint")
 }
 
-func (s *stream) nextWithin(limit time.Duration) []*device.DeviceGroup {
+func (s *stream) nextIn(ctx context.Context, what string) []*device.DeviceGroup {
 	s.t.Helper()
 	select {
 	case m, ok := <-s.c:
@@ -233,8 +234,8 @@ func (s *stream) nextWithin(limit time.Duration) []*device.DeviceGroup {
 		}
 		s.last, s.count = m.Devices, s.count+1
 		return m.Devices
-	case <-time.After(limit):
-		s.t.Fatalf("no fingerprint within %s; the last was %s", limit, describe(s.last))
+	case <-ctx.Done():
+		s.t.Fatalf("%s: %v; the last fingerprint was %s", what, context.Cause(ctx), describe(s.last))
 	}
 	return nil
 }
@@ -242,18 +243,10 @@ func (s *stream) nextWithin(limit time.Duration) []*device.DeviceGroup {
 // until waits for a message that satisfies ok.
 func (s *stream) until(what string, ok func([]*device.DeviceGroup) bool) []*device.DeviceGroup {
 	s.t.Helper()
-	return s.untilWithin(patience, what, ok)
-}
-
-func (s *stream) untilWithin(limit time.Duration, what string, ok func([]*device.DeviceGroup) bool) []*device.DeviceGroup {
-	s.t.Helper()
-	deadline := time.Now().Add(limit)
+	ctx, cancel := patience.Context(s.t.Context(), patience.Limits{})
+	defer cancel()
 	for s.count == 0 || !ok(s.last) {
-		left := time.Until(deadline)
-		if left <= 0 {
-			s.t.Fatalf("%s: not within %s; the last was %s", what, limit, describe(s.last))
-		}
-		s.nextWithin(left)
+		s.nextIn(ctx, what)
 	}
 	return s.last
 }
@@ -311,7 +304,7 @@ func listed(n int) func([]*device.DeviceGroup) bool {
 // statistics waits for one statistics message that satisfies ok.
 func (w *world) statistics(ok func(map[string]*device.DeviceStats) bool) map[string]*device.DeviceStats {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := patience.Context(context.Background(), patience.Limits{})
 	defer cancel()
 	c, err := w.Device.Stats(ctx, 200*time.Millisecond)
 	if err != nil {
@@ -330,7 +323,7 @@ func (w *world) statistics(ok func(map[string]*device.DeviceStats) bool) map[str
 			return last
 		}
 	}
-	w.t.Fatalf("no fitting statistics within %s; the last: %s", patience, statText(last))
+	w.t.Fatalf("no fitting statistics: %v; the last: %s", context.Cause(ctx), statText(last))
 	return nil
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda/fakecuda"
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 	"github.com/nomad-pal/nomad-pal/internal/testlog"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
@@ -209,16 +210,7 @@ func (n *node) observe() []gpu.Device {
 
 func (n *node) until(what string, ok func() bool) {
 	n.t.Helper()
-	deadline := time.After(20 * time.Second)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-deadline:
-			n.t.Fatalf("not within 20 s: %s", what)
-		case <-tick.C:
-		}
-	}
+	patience.Eventually(n.t, what, ok)
 }
 
 func (n *node) measured(i int) bool { return len(n.observe()[i].Times) == pal.NumClasses }
@@ -237,7 +229,7 @@ func TestSchedulerMeasuresAtFirstSightAndRemembers(t *testing.T) {
 	n.until("both GPUs measured", func() bool { return n.measured(0) && n.measured(1) })
 	select {
 	case <-n.Changed():
-	case <-time.After(5 * time.Second):
+	case <-patience.Over(t):
 		t.Error("no word of the new results")
 	}
 	before := n.observe()
@@ -355,11 +347,11 @@ func TestReserveEndsMeasuring(t *testing.T) {
 	f := newFake(t, "scale=1")
 	n := newNode(t, f, func(s *Schedule) { s.Retry, s.Hold = 0, time.Hour })
 	n.until("sessions begun", func() bool { return n.busy(0) && n.busy(1) })
-	start := time.Now()
+	took := patience.Stopwatch()
 	if err := n.Reserve([]string{fakecuda.UUID(0)}); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(start); took > reserveWait {
+	if took := took(); took > reserveWait {
 		t.Errorf("Reserve took %s", took)
 	}
 	n.until("the session's end", func() bool { return !n.busy(0) })

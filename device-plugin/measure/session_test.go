@@ -21,6 +21,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda/fakecuda"
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
@@ -88,7 +89,7 @@ func (f fake) tell(t *testing.T, settings ...string) {
 // quick is a plan for a driver that sleeps a thousandth of what it simulates.
 func quick() Plan {
 	p := DefaultPlan()
-	p.Settle, p.Warmup, p.Stall, p.Limit = 5*time.Millisecond, 2*time.Second, 5*time.Second, 20*time.Second
+	p.Settle, p.Warmup, p.Stall, p.Limit = 5*time.Millisecond, 2*time.Second, time.Minute, 10*time.Minute
 	return p
 }
 
@@ -253,9 +254,9 @@ func TestTimeLimitEndsANoisySession(t *testing.T) {
 	f := newFake(t, "noise=0.3")
 	p := quick()
 	p.Limit, p.Warmup, p.Classes = 2*time.Second, 20*time.Millisecond, []pal.AppClass{pal.ClassA}
-	start := time.Now()
+	took := patience.Stopwatch()
 	r := f.Session(context.Background(), target(0), p, nil)
-	if took := time.Since(start); took > 4*p.Limit {
+	if took := took(); took > 4*p.Limit {
 		t.Errorf("a session of at most %s took %s", p.Limit, took)
 	}
 	if r.Partial || r.Apps[0].Converged || !strings.Contains(strings.Join(r.Warnings, "\n"), "class A: the median is known to ") {
@@ -269,7 +270,7 @@ func TestWarmUpLongerThanTheSession(t *testing.T) {
 	f := newFake(t)
 	p := quick()
 	p.Limit, p.Warmup, p.Settle, p.Classes = time.Second, time.Hour, time.Hour, []pal.AppClass{pal.ClassA}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := patience.Context(t.Context(), patience.Limits{})
 	defer cancel()
 	if r := f.Session(ctx, target(0), p, nil); r.Partial || len(r.Apps[0].Windows) < p.MinWindows {
 		t.Errorf("partial %q, warnings %q", r.Problem, r.Warnings)
@@ -361,15 +362,15 @@ func TestCancelKillsTheProcess(t *testing.T) {
 	for _, settings := range [][]string{{"scale=1"}, {"fail=hang", "fail.after=8"}} {
 		f := newFake(t, settings...)
 		ctx, cancel := context.WithCancel(context.Background())
-		var start time.Time // of the first window; in the second, the hung one hangs
+		var since func() time.Duration // the first window; in the second, the hung one hangs
 		r := f.Session(ctx, target(0), DefaultPlan(), func(Progress) {
-			if start.IsZero() {
-				start = time.Now()
+			if since == nil {
+				since = patience.Stopwatch()
 				cancel()
 			}
 		})
 		cancel()
-		if took := time.Since(start); took > 2*time.Second {
+		if took := since(); took > 2*time.Second {
 			t.Errorf("%v: gone after %s", settings, took)
 		}
 		if !r.Partial || r.Problem == "" || len(r.Apps) > 0 {

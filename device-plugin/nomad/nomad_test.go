@@ -4,7 +4,6 @@
 package nomad
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -27,6 +26,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
@@ -160,7 +160,7 @@ func TestAnswerThatNeverComes(t *testing.T) {
 	defer close(lost)
 	s := Open(Options{Address: server.URL})
 	s.within = 100 * time.Millisecond
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := patience.Context(t.Context(), patience.Limits{})
 	defer cancel()
 	if _, err := s.Read(ctx); err == nil || ctx.Err() != nil {
 		t.Fatalf("error %v, %v", err, ctx.Err())

@@ -22,6 +22,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
 // library is the library without a driver. A process binds NVML's functions once
@@ -360,12 +361,9 @@ func TestHungGPU(t *testing.T) {
 		t.Errorf("%d samples while a GPU is not asked, want 2", len(got))
 	}
 	n.set("gpu1", "hang", "")
-	deadline := time.Now().Add(30 * time.Second)
-	for of(t, n.scan(), nvmltest.UUID(1)).Signals.Unanswered {
-		if time.Now().After(deadline) {
-			t.Fatal("the GPU is not asked again")
-		}
-	}
+	patience.Eventually(t, "the GPU is asked again", func() bool {
+		return !of(t, n.scan(), nvmltest.UUID(1)).Signals.Unanswered
+	})
 }
 
 // An answer that comes too late for its scan counts in the next: a GPU that always takes
@@ -384,10 +382,7 @@ func TestAnswersThatComeLate(t *testing.T) {
 		after()
 		n.set("gpu1", "remap", "2") // since the GPU was asked
 		n.set("gpu1", "hang", "")
-		deadline := time.Now().Add(30 * time.Second)
-		for len(n.slots[1].reading) == 0 && time.Now().Before(deadline) {
-			time.Sleep(time.Millisecond)
-		}
+		patience.Eventually(t, "the late answer", func() bool { return len(n.slots[1].reading) > 0 })
 		n.set("gpu1", "remap", "0")
 		n.set("gpu1", "hang", "1") // it always takes long
 	}
@@ -445,12 +440,7 @@ func TestSampleOfAHungGPU(t *testing.T) {
 	}
 	n.set("gpu2", "hang", "")
 	n.set("gpu4", "hang", "")
-	deadline := time.Now().Add(30 * time.Second)
-	for len(n.Sample(ids)) != 5 {
-		if time.Now().After(deadline) {
-			t.Fatal("the GPU is not asked again")
-		}
-	}
+	patience.Eventually(t, "the GPUs are asked again", func() bool { return len(n.Sample(ids)) == 5 })
 }
 
 // GPUs that the driver lists and that do not say who they are, are counted.
@@ -611,17 +601,12 @@ func TestCloseWaitsForNoCall(t *testing.T) {
 	go func() { n.Close(); close(closed) }()
 	select {
 	case <-closed:
-	case <-time.After(10 * time.Second):
+	case <-patience.Over(t):
 		t.Error("Close waits for a call that hangs")
 	}
 	n.set("gpu0", "hang", "")
 	<-closed
-	deadline := time.Now().Add(30 * time.Second)
-	for n.connected(n.driverLoad()) {
-		if time.Now().After(deadline) {
-			t.Fatal("NVML is not shut down when the call has returned")
-		}
-	}
+	patience.Eventually(t, "NVML is shut down", func() bool { return !n.connected(n.driverLoad()) })
 }
 
 // A plugin that starts before the fabric is up, or while a GPU does not answer, learns
@@ -834,7 +819,7 @@ func TestEvents(t *testing.T) {
 			if got != tc.want {
 				t.Errorf("event %q: got %+v, want %+v", tc.text, got, tc.want)
 			}
-		case <-time.After(30 * time.Second):
+		case <-patience.Over(t):
 			t.Fatalf("event %q is not delivered", tc.text)
 		}
 	}
@@ -844,13 +829,13 @@ func TestEvents(t *testing.T) {
 		if got != (gpu.Event{}) {
 			t.Errorf("got %+v of a wait that failed", got)
 		}
-	case <-time.After(30 * time.Second):
+	case <-patience.Over(t):
 		t.Fatal("a wait that fails says nothing")
 	}
 	cancel()
 	select {
 	case <-ended:
-	case <-time.After(30 * time.Second):
+	case <-patience.Over(t):
 		t.Fatal("the event source does not end")
 	}
 }

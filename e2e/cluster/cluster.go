@@ -18,6 +18,8 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
 // Cluster is a running Nomad cluster. One goroutine at a time may start, stop or add agents.
@@ -247,16 +249,22 @@ func (c *Cluster) node(ctx context.Context, name string) (*api.NodeListStub, err
 	return newest, nil
 }
 
-// NodeID is the node id of the client of that name.
+// NodeID is the node id of the client of that name. It asks until a server answers.
 func (c *Cluster) NodeID(ctx context.Context, name string) (string, error) {
-	n, err := c.node(ctx, name)
-	if err != nil {
+	var id string
+	ctx, cancel := patience.Context(ctx, patience.Limits{})
+	defer cancel()
+	err := Until(ctx, "the servers answer", func(ctx context.Context) (string, error) {
+		n, err := c.node(ctx, name)
+		if err == nil && n == nil {
+			err = Fatal(fmt.Errorf("node %q is not registered", name))
+		}
+		if err == nil {
+			id = n.ID
+		}
 		return "", err
-	}
-	if n == nil {
-		return "", fmt.Errorf("node %q is not registered", name)
-	}
-	return n.ID, nil
+	})
+	return id, err
 }
 
 // Servers are the server agents, s0 first.

@@ -66,7 +66,7 @@ func mustRun(t *testing.T, c *cluster.Cluster, job *api.Job, count int) {
 	if _, _, err := c.API().Jobs().Register(job, nil); err != nil {
 		t.Fatal(err)
 	}
-	clustertest.Until(t, patience, *job.ID+" runs", c.Allocations(*job.ID, api.AllocClientStatusRunning, count))
+	clustertest.Until(t, c, *job.ID+" runs", c.Allocations(*job.ID, api.AllocClientStatusRunning, count))
 }
 
 func procMounts(t *testing.T) string {

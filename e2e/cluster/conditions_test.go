@@ -8,11 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
-
-// patience is how long a condition may take on a busy machine before the test calls it a failure.
-const patience = time.Minute
 
 // sleepers are the pids of sleeper tasks whose working directory is below dir. It reads /proc by itself, so that it
 // can contradict the code under test.

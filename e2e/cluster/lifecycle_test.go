@@ -21,6 +21,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
 // boxes is a client with n devices of the stub plugin.
@@ -71,7 +72,7 @@ func TestPluginsArePerClientAndComeBackWhenKilled(t *testing.T) {
 	if err := syscall.Kill(before[0], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	clustertest.Until(t, patience, "Nomad restarts the plugin", func(context.Context) (string, error) {
+	clustertest.Until(t, c, "Nomad restarts the plugin", func(context.Context) (string, error) {
 		now, err := client.PluginPIDs(stubName)
 		if err != nil || len(now) != 1 || now[0] == before[0] {
 			return fmt.Sprint(now), err
@@ -93,7 +94,7 @@ func TestKilledClientLeavesItsTasksAndComesBack(t *testing.T) {
 	if err := client.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	clustertest.Until(t, patience, "the node is down", nodeIs(c, id, api.NodeStatusDown))
+	clustertest.Until(t, c, "the node is down", nodeIs(c, id, api.NodeStatusDown))
 	if got := sleepers(t, c.Dir); !slices.Equal(got, tasks) {
 		t.Errorf("tasks %v after the kill, want %v: a task outlives its client", got, tasks)
 	}
@@ -116,11 +117,11 @@ func TestPausedClientIsDownUntilResumed(t *testing.T) {
 	if err := client.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	clustertest.Until(t, patience, "the node is down", nodeIs(c, id, api.NodeStatusDown))
+	clustertest.Until(t, c, "the node is down", nodeIs(c, id, api.NodeStatusDown))
 	if err := client.Resume(); err != nil {
 		t.Fatal(err)
 	}
-	clustertest.Until(t, patience, "the node is ready", nodeIs(c, id, api.NodeStatusReady))
+	clustertest.Until(t, c, "the node is ready", nodeIs(c, id, api.NodeStatusReady))
 }
 
 func nodeIs(c *cluster.Cluster, id, status string) func(context.Context) (string, error) {
@@ -149,7 +150,7 @@ func TestThreeServersOutliveTheirLeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := c.Servers()[(i+1)%3]
-	clustertest.Until(t, patience, "another server leads", func(context.Context) (string, error) {
+	clustertest.Until(t, c, "another server leads", func(context.Context) (string, error) {
 		now, err := other.API().Status().Leader()
 		if err != nil || now == "" || now == leader {
 			return "leader " + now, err
@@ -225,7 +226,7 @@ func TestARestartWaitsForItsPorts(t *testing.T) {
 	}
 	started := make(chan error, 1)
 	go func() { started <- server.Start(t.Context()) }()
-	clustertest.Until(t, patience, "the server finds its port taken", func(context.Context) (string, error) {
+	clustertest.Until(t, c, "the server finds its port taken", func(context.Context) (string, error) {
 		if !strings.Contains(server.LogTail(20), "address already in use") {
 			return "not in the log", nil
 		}
@@ -283,11 +284,13 @@ func TestNothingIsLeftWhenTheOwnerIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = owner.Wait()
-	clustertest.Until(t, patience, "the guard has cleaned up", func(context.Context) (string, error) {
+	if err := patience.Until(t.Context(), patience.Limits{}, "the guard has cleaned up", func(context.Context) (string, error) {
 		if _, err := os.Stat(dir); !os.IsNotExist(err) {
 			return dir + " exists", nil
 		}
 		return "", nil
-	})
+	}); err != nil {
+		t.Fatal(err)
+	}
 	assertNothingLeft(t, dir)
 }

@@ -19,6 +19,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
 // PlacerOptions says how to run a placer. The zero value is `nomad-pal agent` with its defaults.
@@ -84,14 +86,21 @@ func (p *Placer) PID() int { return p.run.pid() }
 // Signal sends it a signal.
 func (p *Placer) Signal(sig syscall.Signal) error { return p.run.signal(sig) }
 
-// Stop ends it as an operator does and waits for it; one that does not end in half a minute is killed.
+// Stop ends it as an operator does and waits for it; one that does not end, and logs nothing, is killed.
 func (p *Placer) Stop() error {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), 30*time.Second, errors.New("it was killed after 30 s"))
+	ctx, cancel := p.patient(context.Background())
 	defer cancel()
 	if err := p.run.end(ctx, syscall.SIGTERM); err != nil {
-		return errors.Join(err, p.Kill())
+		return errors.Join(fmt.Errorf("it was killed: %w", err), p.Kill())
 	}
 	return nil
+}
+
+// patient is a wait that goes on while it logs.
+func (p *Placer) patient(ctx context.Context) (context.Context, context.CancelFunc) {
+	return patience.Context(ctx, patience.Limits{Still: 30 * time.Second, Moves: func(context.Context) string {
+		return fmt.Sprint(len(p.Log()))
+	}})
 }
 
 // Kill ends it with SIGKILL and waits for it.
@@ -123,9 +132,9 @@ func (p *Placer) URL() string {
 	return "http://" + address
 }
 
-// Serves waits until its HTTP API is there, and gives up after a minute, and at once when the process has ended.
+// Serves waits until its HTTP API is there, and gives up when it logs nothing, and at once when the process has ended.
 func (p *Placer) Serves(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("not within a minute"))
+	ctx, cancel := p.patient(ctx)
 	defer cancel()
 	return Until(ctx, "the placer has an address", func(context.Context) (string, error) {
 		switch {

@@ -22,6 +22,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
 // FirstStep is called by rank 1 of a gang, after all ranks have met and before they take
@@ -121,10 +123,8 @@ func train(first FirstStep, rank, world int, address string) error {
 	return nil
 }
 
-const patience = time.Minute // of a rank for the others
-
 func dial(address string) (net.Conn, error) {
-	for end := time.Now().Add(patience); ; {
+	for end := time.Now().Add(patience.Longest); ; {
 		conn, err := net.DialTimeout("tcp", address, time.Second)
 		if err == nil {
 			return conn, conn.SetDeadline(end)
@@ -147,7 +147,7 @@ func lead(world int, address string) error {
 		return err
 	}
 	defer listener.Close()
-	end := time.Now().Add(patience)
+	end := time.Now().Add(patience.Longest) // for the others
 	if err := listener.(*net.TCPListener).SetDeadline(end); err != nil {
 		return err
 	}

@@ -13,11 +13,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -72,18 +72,14 @@ func TestHealthWarnsOfBatchQueues(t *testing.T) {
 	defer cancel()
 	const want = `node pool "gpu" has Nomad's own batch queue (fifo)`
 	var h Health
-	for deadline := time.Now().Add(20 * time.Second); len(h.Warnings) == 0; {
-		if time.Now().After(deadline) {
-			t.Fatal("health has no warnings")
-		}
+	patience.Eventually(t, "health has warnings", func() bool {
 		answer := httptest.NewRecorder()
 		s.handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/v1/health", nil))
 		if err := json.Unmarshal(answer.Body.Bytes(), &h); err != nil {
 			t.Fatal(err)
 		}
-		tick := time.NewTimer(10 * time.Millisecond)
-		<-tick.C
-	}
+		return len(h.Warnings) > 0
+	})
 	if !strings.Contains(h.Warnings[0], want) {
 		t.Errorf("health: %+v", h)
 	}

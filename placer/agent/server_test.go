@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
@@ -47,13 +48,7 @@ func TestQuestionsLeaveNoConnections(t *testing.T) {
 	if ever.Load() == 0 {
 		t.Fatal("nobody asked Nomad")
 	}
-	for deadline := time.Now().Add(10 * time.Second); open.Load() > 0; {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d of %d connections to Nomad are still open", open.Load(), ever.Load())
-		}
-		tick := time.NewTimer(10 * time.Millisecond)
-		<-tick.C
-	}
+	patience.Eventually(t, "all connections to Nomad are closed", func() bool { return open.Load() == 0 })
 }
 
 // Nothing is read again of a cluster that has not changed, but for the clock's sake.

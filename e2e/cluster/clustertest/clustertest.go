@@ -7,26 +7,40 @@ package clustertest
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
-
-// startLimit is far above what a cluster of 16 takes on two busy cores; it turns a hang into a message.
-const startLimit = 2 * time.Minute
 
 // Start starts a cluster that ends with the test. It skips the test where there is no Nomad to run, and in -short
 // mode. When the test fails, the end of every agent's log is in its output.
 func Start(t *testing.T, options cluster.Options) *cluster.Cluster {
 	t.Helper()
+	c := StartFor(t, t, options)
+	t.Cleanup(func() { // before it is closed
+		if t.Failed() {
+			logs(t, c)
+		}
+	})
+	return c
+}
+
+// StartFor starts a cluster in the test t that ends with the test all.
+func StartFor(all, t *testing.T, options cluster.Options) *cluster.Cluster {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("starts a real Nomad cluster: not in -short mode")
 	}
-	if options.Progress == nil {
-		options.Progress = func(line string) { t.Log(line) }
+	tell := options.Progress
+	if tell == nil {
+		tell = func(line string) { all.Log(line) } // it outlives t
 	}
-	ctx, cancel := context.WithTimeoutCause(t.Context(), startLimit, errors.New("the cluster took too long"))
+	var line atomic.Pointer[string]
+	line.Store(new(string))
+	options.Progress = func(now string) { line.Store(&now); tell(now) }
+	ctx, cancel := patience.Context(t.Context(), patience.Limits{Moves: func(context.Context) string { return *line.Load() }})
 	defer cancel()
 	c, err := cluster.Start(ctx, options)
 	if errors.Is(err, cluster.ErrNoNomad) {
@@ -35,12 +49,9 @@ func Start(t *testing.T, options cluster.Options) *cluster.Cluster {
 	if err != nil {
 		t.Fatalf("start cluster: %v", err)
 	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			logs(t, c)
-		}
+	all.Cleanup(func() {
 		if err := c.Close(); err != nil {
-			t.Errorf("close cluster: %v", err)
+			all.Errorf("close cluster: %v", err)
 		}
 	})
 	return c
@@ -76,12 +87,23 @@ func logs(t *testing.T, c *cluster.Cluster) {
 	}
 }
 
-// Until polls a condition as cluster.Until does and fails the test when it does not hold within the limit.
-func Until(t *testing.T, limit time.Duration, what string, condition func(context.Context) (missing string, err error)) {
+// Context ends when nothing has moved in the cluster for too long; see package patience.
+func Context(t *testing.T, c *cluster.Cluster) (context.Context, context.CancelFunc) {
+	return patience.Context(t.Context(), patience.Limits{Moves: c.Moves})
+}
+
+// Until polls a condition while something moves in the cluster, and fails the test when it does
+// not come to hold, with what the cluster was doing.
+func Until(t *testing.T, c *cluster.Cluster, what string, condition patience.Condition) {
 	t.Helper()
-	ctx, cancel := context.WithTimeoutCause(t.Context(), limit, errors.New("not within "+limit.String()))
-	defer cancel()
-	if err := cluster.Until(ctx, what, condition); err != nil {
-		t.Fatal(err)
+	if err := patience.Until(t.Context(), patience.Limits{Moves: c.Moves}, what, condition); err != nil {
+		t.Fatalf("%v\n%s", err, Describe(c))
 	}
+}
+
+// Describe is what the cluster was doing last.
+func Describe(c *cluster.Cluster) string {
+	ctx, cancel := patience.Context(context.Background(), patience.Limits{})
+	defer cancel()
+	return c.Describe(ctx)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 	"github.com/nomad-pal/nomad-pal/internal/testlog"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
@@ -57,7 +58,7 @@ func newCluster(t *testing.T) *cluster {
 func (c *cluster) does(args ...string) (int, string, string) {
 	c.t.Helper()
 	var out, err bytes.Buffer
-	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
+	ctx, cancel := patience.Context(c.t.Context(), patience.Limits{})
 	defer cancel()
 	code := run(ctx, args, streams{strings.NewReader(""), &out, &err, false})
 	if slices.Contains(args, "-json") && out.Len() > 0 {
@@ -125,13 +126,7 @@ func (c *cluster) beat(b store.Heartbeat) {
 
 func (c *cluster) until(what string, ok func() bool) {
 	c.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); {
-		if time.Now().After(deadline) {
-			c.t.Fatalf("not within 20 s: %s", what)
-		}
-		tick := time.NewTimer(5 * time.Millisecond)
-		<-tick.C
-	}
+	patience.Eventually(c.t, what, ok)
 }
 
 // job writes a jobspec of one member with so many GPUs.

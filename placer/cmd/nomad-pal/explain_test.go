@@ -5,17 +5,16 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -23,7 +22,7 @@ import (
 func (c *cluster) seen(args ...string) (int, string, string) {
 	c.t.Helper()
 	var out, err bytes.Buffer
-	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
+	ctx, cancel := patience.Context(c.t.Context(), patience.Limits{})
 	defer cancel()
 	code := run(ctx, args, streams{strings.NewReader(""), &out, &err, true})
 	return code, out.String(), err.String()

@@ -16,10 +16,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -215,9 +215,9 @@ func TestCompletion(t *testing.T) {
 	if code, _, said := c.does("completion", "tcsh"); code != 1 || !strings.Contains(said, `"tcsh" (one of bash, fish, zsh)`) {
 		t.Errorf("%d %s", code, said)
 	}
-	began := time.Now()
+	took := patience.Stopwatch()
 	t.Setenv("NOMAD_ADDR", "http://127.0.0.1:1")
-	if code, out, said := c.does(completeCommand, "explain", ""); code != 0 || out != "" || said != "" || time.Since(began) > 2*completeWithin {
+	if code, out, said := c.does(completeCommand, "explain", ""); code != 0 || out != "" || said != "" || took() > 2*completeWithin {
 		t.Errorf("without Nomad: %d %s%s", code, out, said)
 	}
 	for _, shell := range []string{"bash", "zsh", "fish"} {

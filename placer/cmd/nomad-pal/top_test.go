@@ -18,6 +18,7 @@ import (
 
 	"github.com/gdamore/tcell/v2"
 
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
@@ -85,21 +86,16 @@ func (c *cluster) top(width, height int, args ...string) *topScreen {
 // shows waits until all of the texts stand on the screen.
 func (s *topScreen) shows(texts ...string) {
 	s.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
-		text, lacks := s.text(), ""
+	if err := patience.Until(s.t.Context(), patience.Limits{}, "it is on the screen", func(context.Context) (string, error) {
+		text := s.text()
 		for _, t := range texts {
 			if !strings.Contains(text, t) {
-				lacks = t
+				return fmt.Sprintf("no %q on the screen:\n%s", t, text), nil
 			}
 		}
-		if lacks == "" {
-			return
-		}
-		if time.Now().After(deadline) {
-			s.t.Fatalf("no %q on the screen:\n%s", lacks, text)
-		}
-		tick := time.NewTimer(5 * time.Millisecond)
-		<-tick.C
+		return "", nil
+	}); err != nil {
+		s.t.Fatal(err)
 	}
 }
 
@@ -117,7 +113,7 @@ func (s *topScreen) ends() int {
 	select {
 	case code := <-s.ended:
 		return code
-	case <-time.After(20 * time.Second):
+	case <-patience.Over(s.t):
 		s.t.Fatalf("top did not end:\n%s", s.text())
 	}
 	return -1

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/internal/long"
 	"github.com/nomad-pal/nomad-pal/internal/race"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
@@ -159,11 +160,11 @@ func TestAllSmallWorlds(t *testing.T) {
 	var next, failed, limit atomic.Int64
 	sideBySide(func() func() {
 		i := int(next.Add(1)) - 1
-		if i >= len(worlds) || failed.Load() >= 10 {
+		if i >= len(worlds) || failed.Load() >= 10 || long.Over() {
 			return nil
 		}
 		return func() {
-			if race.Enabled && i%40 != 0 {
+			if i%oneWorldOf() != 0 {
 				return
 			}
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
@@ -178,7 +179,22 @@ func TestAllSmallWorlds(t *testing.T) {
 			})
 		}
 	})
+	if long.Over() {
+		t.Log("the first ", min(int(next.Load()), len(worlds)), " of them: ", long.NoTime)
+	}
 	t.Logf("in %d of them a killed placer's write brought back what was purged in that moment", limit.Load())
+}
+
+// oneWorldOf: one in so many of them is tried. The number has no divisor in common with how many
+// there are of a kind, so that a sample has all kinds.
+func oneWorldOf() int {
+	switch {
+	case race.Enabled:
+		return 211
+	case long.All():
+		return 1
+	}
+	return 11
 }
 
 // allSmall are all of them, and what the placer does in one in which nothing happens.

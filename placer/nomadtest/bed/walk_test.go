@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/internal/long"
 	"github.com/nomad-pal/nomad-pal/internal/race"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
@@ -46,7 +47,7 @@ func TestWalk(t *testing.T) {
 		return
 	}
 	from, _ := strconv.ParseUint(os.Getenv("SIMULATE_FROM"), 10, 64)
-	long, _ := time.ParseDuration(os.Getenv("SIMULATE_FOR"))
+	during, _ := time.ParseDuration(os.Getenv("SIMULATE_FOR"))
 	steps, _ := strconv.Atoi(os.Getenv("SIMULATE_STEPS"))
 	seeds := uint64(testSeeds)
 	if race.Enabled {
@@ -55,12 +56,12 @@ func TestWalk(t *testing.T) {
 	began := time.Now()
 	sum := walkAll(t, from, func(w walked) bool {
 		switch {
-		case w.failed >= mostFailed:
+		case w.failed >= mostFailed, long.Over():
 			return false
 		case steps > 0:
 			return w.steps < steps
-		case long > 0:
-			return time.Since(began) < long
+		case during > 0:
+			return time.Since(began) < during
 		}
 		return w.begun < seeds
 	})

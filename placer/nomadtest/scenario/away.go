@@ -153,7 +153,7 @@ func awayBatch(x *Script) {
 }
 
 func (x *Script) evaluate(id string) {
-	_, _, err := x.API().Jobs().ForceEvaluate(id, nil)
+	_, _, err := x.API().Jobs().ForceEvaluate(x.id(id), nil)
 	x.must(err)
 }
 
@@ -341,7 +341,7 @@ func (x *Script) placesFirst(job *api.Job) (node int) {
 	x.untilRunning("a", 2)
 	x.show("a")
 	for _, a := range x.allocs("a") {
-		if a.Name == "a.workers[0]" && a.NodeID == x.NodeID(1) {
+		if strings.TrimPrefix(a.Name, a.JobID+".") == "workers[0]" && a.NodeID == x.NodeID(1) {
 			node = 1
 		}
 	}
@@ -357,7 +357,7 @@ func stoppedAndDown(x *Script) {
 	job.TaskGroups[0].Tasks[0].KillTimeout = new(30 * time.Second)
 	job.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "trap '' INT TERM; while true; do sleep 0.2; done; sleep infinity"}
 	x.places(job)
-	_, _, err := x.API().Jobs().Deregister("a", false, nil)
+	_, _, err := x.API().Jobs().Deregister(x.id("a"), false, nil)
 	x.must(err)
 	x.say("its job is stopped, and a node is cut off")
 	x.Hang(1)

@@ -26,7 +26,7 @@ const canaryGPUs = ownGPUs + " GPU-2-0"
 
 // latest is the newest deployment of the service.
 func (x *Script) latest() *api.Deployment {
-	d, _, err := x.API().Jobs().LatestDeployment("a", nil)
+	d, _, err := x.API().Jobs().LatestDeployment(x.id("a"), nil)
 	x.must(err)
 	return d
 }
@@ -37,7 +37,7 @@ func (x *Script) refused(err error) {
 	switch {
 	case err == nil:
 	case errors.As(err, &unexpected):
-		fmt.Fprintf(&x.out, "refused, %d: %s\n", unexpected.StatusCode(), identities.ReplaceAllString(strings.TrimSpace(unexpected.Body()), "ID"))
+		fmt.Fprintf(&x.out, "refused, %d: %s\n", unexpected.StatusCode(), identities.ReplaceAllString(x.short(strings.TrimSpace(unexpected.Body())), "ID"))
 	default:
 		x.must(err)
 	}
@@ -196,13 +196,13 @@ func (x *Script) stopNumber(n int) {
 	as := x.allocs("a")
 	slices.SortFunc(as, func(a, b *api.AllocationListStub) int { return int(b.CreateIndex) - int(a.CreateIndex) })
 	for _, a := range as {
-		if a.Name == fmt.Sprintf("a.workers[%d]", n) && !over(a) {
+		if x.name(a) == fmt.Sprintf("workers[%d]", n) && !over(a) {
 			_, err := x.API().Allocations().Stop(&api.Allocation{ID: a.ID}, nil)
 			x.must(err)
 			return
 		}
 	}
-	panic(fmt.Sprint("no member ", n))
+	Fail(fmt.Errorf("no member %d", n))
 }
 
 // paused: while a deployment is paused nothing is placed for it.

@@ -4,6 +4,7 @@
 package scenario
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,7 +26,7 @@ func template() *api.Job {
 
 // dispatch dispatches a child, prints what Nomad says against it, and returns its id.
 func (x *Script) dispatch(meta map[string]string, token string) string {
-	r, _, err := x.API().Jobs().DispatchOpts(&api.DispatchOptions{JobID: "a", Meta: meta}, &api.WriteOptions{IdempotencyToken: token})
+	r, _, err := x.API().Jobs().DispatchOpts(&api.DispatchOptions{JobID: x.id("a"), Meta: meta}, &api.WriteOptions{IdempotencyToken: token})
 	if err != nil {
 		x.refused(err)
 		return ""
@@ -47,14 +48,14 @@ func (x *Script) called(id, what string) {
 // child prints what a child is, and shows it.
 func (x *Script) child(id string) {
 	job := x.now(id)
-	form := numbers.ReplaceAllString(strings.TrimPrefix(identity8.ReplaceAllString(id, "-ID"), "a"), "N")
+	form := numbers.ReplaceAllString(strings.TrimPrefix(identity8.ReplaceAllString(x.short(id), "-ID"), "a"), "N")
 	var meta []string
 	for k, v := range job.Meta {
 		meta = append(meta, k+"="+v)
 	}
 	slices.Sort(meta)
 	fmt.Fprintf(&x.out, "%s is a%s, named as its id: %v, of %q, dispatched %v, parameterized %v, periodic %v, priority %d, meta %v\n",
-		x.named(id), form, *job.Name == id, *job.ParentID, job.Dispatched, job.ParameterizedJob != nil, job.Periodic != nil, *job.Priority, meta)
+		x.named(id), form, *job.Name == id, x.short(*job.ParentID), job.Dispatched, job.ParameterizedJob != nil, job.Periodic != nil, *job.Priority, meta)
 	x.show(id)
 }
 
@@ -104,7 +105,7 @@ func templateEdited(x *Script) {
 	x.show(two)
 	x.show(three)
 	x.say("the template is purged")
-	_, _, err := x.API().Jobs().Deregister("a", true, nil)
+	_, _, err := x.API().Jobs().Deregister(x.id("a"), true, nil)
 	x.must(err)
 	x.show("a")
 	x.dispatch(map[string]string{"seed": "5"}, "")
@@ -134,7 +135,7 @@ func periodic(x *Script) {
 	x.register(gang("a", 1))
 	x.say("stopped")
 	x.stop("a")
-	_, _, err := x.API().Jobs().PeriodicForce("a", nil)
+	_, _, err := x.API().Jobs().PeriodicForce(x.id("a"), nil)
 	x.refused(err)
 	x.show(one)
 }
@@ -143,7 +144,7 @@ func periodic(x *Script) {
 func (x *Script) force() (id string) {
 	x.elapse(1100 * time.Millisecond)
 	before := x.children()
-	_, _, err := x.API().Jobs().PeriodicForce("a", nil)
+	_, _, err := x.API().Jobs().PeriodicForce(x.id("a"), nil)
 	x.must(err)
 	x.Until("it is launched", func() bool { return len(x.children()) > len(before) })
 	for _, c := range x.children() {
@@ -152,7 +153,8 @@ func (x *Script) force() (id string) {
 			return c
 		}
 	}
-	panic("no child")
+	Fail(errors.New("no child was launched"))
+	return ""
 }
 
 // elapse lets time pass.
@@ -163,7 +165,7 @@ func (x *Script) elapse(d time.Duration) {
 
 // children are the ids of the children.
 func (x *Script) children() (ids []string) {
-	jobs, _, err := x.API().Jobs().List(&api.QueryOptions{Prefix: "a/"})
+	jobs, _, err := x.API().Jobs().List(&api.QueryOptions{Prefix: x.id("a") + "/"})
 	x.must(err)
 	for _, j := range jobs {
 		ids = append(ids, j.ID)

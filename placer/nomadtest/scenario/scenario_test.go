@@ -5,8 +5,10 @@ package scenario
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,8 +28,9 @@ type model struct{ *bed.World }
 func (m model) API() *api.Client    { return m.Author }
 func (m model) NodeID(n int) string { return bed.NodeID(n) }
 func (m model) Until(what string, ok func() bool) {
-	m.T.Helper()
-	m.Expect(what, 2*time.Minute, ok)
+	if !m.World.Until(2*time.Minute, ok) {
+		Fail(fmt.Errorf("after two minutes still not: %s\n%s", what, m.Describe()))
+	}
 }
 func (m model) SetHealth(gpu string, healthy bool) { m.Nomad.SetHealth(healthy, gpu) }
 func (m model) Cut(n int)                          { m.Nomad.CutNode(bed.NodeID(n)); m.RunFor(5 * time.Second) }
@@ -52,10 +55,16 @@ func TestScenarios(t *testing.T) {
 		t.Run(s.Name, func(t *testing.T) {
 			path := filepath.Join("testdata", File(s))
 			var got string
+			var err error
 			bed.Run(t, bed.Options{Seed: 1, Nomad: nomadtest.Options{OneWorker: true}}, func(w *bed.World) {
 				w.AddNodes(3, 2)
-				got = Play(model{w}, s)
+				if got, err = Play(model{w}, s, ""); err != nil {
+					w.T.Fatalf("%v\nseen so far:\n%s", err, got)
+				}
 			})
+			if t.Failed() {
+				return
+			}
 			if *update {
 				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
@@ -70,4 +79,45 @@ func TestScenarios(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestOfEachKind(t *testing.T) {
+	for _, name := range OfEachKind {
+		if !slices.ContainsFunc(All, func(s Scenario) bool { return s.Name == name }) {
+			t.Errorf("there is no scenario %q", name)
+		}
+	}
+}
+
+// What goes wrong ends that scenario alone, with what was seen until then, and leaves no job behind.
+func TestPlayFails(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(3, 2)
+		for name, tc := range map[string]struct {
+			then func(x *Script)
+			why  string
+		}{
+			"a wait":         {func(x *Script) { x.Until("pigs fly", func() bool { return false }) }, "still not: pigs fly"},
+			"a request":      {func(x *Script) { x.now("b") }, "job not found"},
+			"no such member": {func(x *Script) { x.stopNumber(7) }, "no member 7"},
+			"a sick GPU":     {func(x *Script) { x.SetHealth("GPU-2-1", false) }, "it leaves GPU GPU-2-1 unhealthy"},
+			"a job":          {func(x *Script) { x.prefix = ""; x.register(gang("other", 1)); x.prefix = "p-" }, "it leaves job other"},
+		} {
+			seen, err := Play(model{w}, Scenario{name, func(x *Script) {
+				x.register(gang("a", 1))
+				x.untilRunning("a", 1)
+				x.say("so far")
+				tc.then(x)
+			}}, "p-")
+			if err == nil || !strings.Contains(err.Error(), tc.why) || seen != "# so far\n" {
+				w.T.Errorf("%s: %v, seen: %q; want %s", name, err, seen, tc.why)
+			}
+			jobs, _, err := w.Author.Jobs().List(&api.QueryOptions{Prefix: "p-"})
+			if err != nil || len(jobs) > 0 {
+				w.T.Errorf("%s: left behind: %v %v", name, jobs, err)
+			}
+			w.Nomad.SetHealth(true, "GPU-2-1")
+			_, _, _ = w.Author.Jobs().Deregister("other", true, nil) // of one of them
+		}
+	})
 }

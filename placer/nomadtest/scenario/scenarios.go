@@ -94,6 +94,14 @@ var All = []Scenario{
 	{"replaced after a while", replacedAfterAWhile},
 }
 
+// OfEachKind are those that are played on a real Nomad where all of them would take too long.
+var OfEachKind = []string{
+	"gate", "destructive", "partial", "check and set", "finishes", "is tried again", "reverted", "stopped and started",
+	"purged and registered again", "preempted by two", "restarted", "dry run", "drained", "node down", "node purged",
+	"a canary is promoted too early", "paused while its canary waits", "dispatched", "periodic", "away behind the gate",
+	"away and replaced", "crashed", "rebooted",
+}
+
 // endsSoon has members killed a second after they were told to end, not five.
 func endsSoon(job *api.Job) {
 	second := time.Second
@@ -302,7 +310,7 @@ func failsInDeployment(x *Script) {
 	x.SetHealth("GPU-1-0", true)
 	x.show("a")
 	x.say("the job is evaluated")
-	_, _, err := x.API().Jobs().ForceEvaluate("a", nil)
+	_, _, err := x.API().Jobs().ForceEvaluate(x.id("a"), nil)
 	x.must(err)
 	x.untilOver("a", 2)
 	x.show("a")
@@ -332,7 +340,7 @@ func (x *Script) deploy(job *api.Job, gpus string) {
 // untilStatus waits until the newest deployment is that of a version, and has a status.
 func (x *Script) untilStatus(version uint64, status string) {
 	x.Until(fmt.Sprintf("the deployment of version %d is %s", version, status), func() bool {
-		d, _, err := x.API().Jobs().LatestDeployment("a", nil)
+		d, _, err := x.API().Jobs().LatestDeployment(x.id("a"), nil)
 		x.must(err)
 		return d != nil && d.JobVersion == version && d.Status == status
 	})
@@ -363,7 +371,7 @@ func notReverted(x *Script) {
 	x.untilStatus(1, api.DeploymentStatusFailed)
 	x.show("a")
 	x.say("the job is evaluated")
-	_, _, err := x.API().Jobs().ForceEvaluate("a", nil)
+	_, _, err := x.API().Jobs().ForceEvaluate(x.id("a"), nil)
 	x.must(err)
 	x.show("a")
 	x.say("other pins")
@@ -421,7 +429,7 @@ func failsAfterFailedDeployment(x *Script) {
 	x.show("a")
 	x.say("there is room for it, and the job is evaluated")
 	x.SetHealth("GPU-1-1", true)
-	_, _, err := x.API().Jobs().ForceEvaluate("a", nil)
+	_, _, err := x.API().Jobs().ForceEvaluate(x.id("a"), nil)
 	x.must(err)
 	x.show("a")
 }
@@ -455,7 +463,7 @@ func stoppedAndStarted(x *Script) {
 func purged(x *Script) {
 	x.register(x.pinned(gang("a", 1), "GPU-0-0"))
 	x.show("a")
-	_, _, err := x.API().Jobs().Deregister("a", true, nil)
+	_, _, err := x.API().Jobs().Deregister(x.id("a"), true, nil)
 	x.must(err)
 	x.Until("Nomad forgets it", func() bool { return len(x.allocs("a")) == 0 })
 	x.show("a")
@@ -465,14 +473,14 @@ func purgedAndBack(x *Script) {
 	x.register(x.pinned(gang("a", 1), "GPU-0-0"))
 	x.show("a")
 	x.say("it is purged while it runs, and registered again at once, behind the gate")
-	_, _, err := x.API().Jobs().Deregister("a", true, nil)
+	_, _, err := x.API().Jobs().Deregister(x.id("a"), true, nil)
 	x.must(err)
 	x.register(rewrite.Gate(gang("a", 1)))
 	x.show("a")
 	x.say("the gate is taken away")
 	x.register(x.pinned(gang("a", 1), "GPU-0-1"))
 	x.show("a")
-	all, _, err := x.API().Jobs().Allocations("a", true, nil)
+	all, _, err := x.API().Jobs().Allocations(x.id("a"), true, nil)
 	x.must(err)
 	for _, a := range all {
 		fmt.Fprintf(&x.out, "of all: %s, to %s, version %d\n", a.ClientStatus, a.DesiredStatus, a.JobVersion)
@@ -569,7 +577,7 @@ func restarted(x *Script) {
 
 func dryRun(x *Script) {
 	for _, gpus := range [][]string{{"GPU-0-0", "GPU-1-0"}, {"GPU-0-0", "GPU-0-9"}} {
-		resp, _, err := x.API().Jobs().PlanOpts(x.pinned(gang("a", 2), gpus...), &api.PlanOptions{}, nil)
+		resp, _, err := x.API().Jobs().PlanOpts(x.own(x.pinned(gang("a", 2), gpus...)), &api.PlanOptions{}, nil)
 		x.must(err)
 		fmt.Fprintf(&x.out, "%d groups cannot be placed\n", len(resp.FailedTGAllocs))
 	}
@@ -586,7 +594,7 @@ func drained(x *Script) {
 	x.Undrain(0)
 	x.show("a")
 	x.say("the job is evaluated")
-	_, _, err := x.API().Jobs().ForceEvaluate("a", nil)
+	_, _, err := x.API().Jobs().ForceEvaluate(x.id("a"), nil)
 	x.must(err)
 	x.Until("it is placed again", func() bool { return len(x.allocs("a")) == 3 })
 	x.show("a")
@@ -651,7 +659,7 @@ func drainedBesideOneThatFinished(x *Script) {
 	x.Undrain(0)
 	x.show("a")
 	x.say("the job is evaluated")
-	_, _, err := x.API().Jobs().ForceEvaluate("a", nil)
+	_, _, err := x.API().Jobs().ForceEvaluate(x.id("a"), nil)
 	x.must(err)
 	x.Until("it runs again", func() bool { return len(x.allocs("a")) == 3 })
 	x.show("a")

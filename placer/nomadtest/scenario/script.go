@@ -45,7 +45,7 @@ type Cluster interface {
 	Undrain(n int)
 	// Purge has Nomad forget a node that is there, and waits until it has come back by itself.
 	Purge(n int)
-	// Until waits for a condition, and fails the test where it does not come.
+	// Until waits for a condition, and fails the scenario where it does not come.
 	Until(what string, ok func() bool)
 }
 
@@ -58,44 +58,123 @@ type Scenario struct {
 // Script is a run of a scenario.
 type Script struct {
 	Cluster
-	out  strings.Builder
-	seen map[string]int // allocations by id, numbered as they are first seen
+	out    strings.Builder
+	prefix string         // of the ids of its jobs
+	seen   map[string]int // allocations by id, numbered as they are first seen
 	// byNode: which member is where is chance; they are told by their nodes.
 	byNode bool
 	names  map[string]string // of jobs whose ids Nomad makes
 }
 
 // named is what a job is called.
-func (x *Script) named(id string) string { return cmp.Or(x.names[id], id) }
+func (x *Script) named(id string) string { return cmp.Or(x.names[id], x.short(id)) }
 
-// Play runs a scenario and returns what was seen. Its jobs are purged.
-func Play(c Cluster, s Scenario) string {
-	x := &Script{Cluster: c, seen: map[string]int{}}
-	s.Run(x)
-	x.cleanUp()
-	return x.out.String()
+// Play runs a scenario and returns what was seen, all of it or until it could not go on. The ids of
+// its jobs begin with a prefix of its own. They are purged: if there is no error, nothing is left.
+func Play(c Cluster, s Scenario, prefix string) (seen string, err error) {
+	x := &Script{Cluster: c, seen: map[string]int{}, prefix: prefix}
+	defer func() { seen = x.out.String() }()
+	if err := attempt(func() { s.Run(x) }); err != nil {
+		return "", errors.Join(err, attempt(x.cleanUp))
+	}
+	return "", attempt(func() { x.cleanUp(); x.untouched() })
 }
 
-// cleanUp purges all jobs, and waits until nothing holds a GPU.
+// failure is why a scenario cannot go on.
+type failure struct{ error }
+
+// Fail ends the scenario that is played: Play returns the error.
+func Fail(err error) { panic(failure{err}) }
+
+// attempt returns the error with which something failed.
+func attempt(do func()) (err error) {
+	defer func() {
+		why := recover()
+		if failed, is := why.(failure); is {
+			err = failed.error
+		} else if why != nil {
+			panic(why)
+		}
+	}()
+	do()
+	return nil
+}
+
+// id is the id of a job that the scenario knows by a short name.
+func (x *Script) id(name string) string { return x.prefix + strings.TrimPrefix(name, x.prefix) }
+
+// short has ids as the scenario knows them.
+func (x *Script) short(text string) string {
+	if x.prefix == "" {
+		return text
+	}
+	return strings.ReplaceAll(text, x.prefix, "")
+}
+
+// cleanUp purges all its jobs, and waits until none of them holds a GPU.
 func (x *Script) cleanUp() {
-	jobs, _, err := x.API().Jobs().List(nil)
+	jobs, _, err := x.API().Jobs().List(&api.QueryOptions{Prefix: x.prefix})
 	x.must(err)
 	for _, j := range jobs {
 		_, _, err := x.API().Jobs().Deregister(j.ID, true, nil)
 		x.must(err)
 	}
-	x.Until("all is over", func() bool {
+	x.Until("all allocations of the scenario have ended", func() bool {
 		as, _, err := x.API().Allocations().List(nil)
 		x.must(err)
-		return !slices.ContainsFunc(as, func(a *api.AllocationListStub) bool { return !over(a) })
+		return !slices.ContainsFunc(as, func(a *api.AllocationListStub) bool { return strings.HasPrefix(a.JobID, x.prefix) && !over(a) })
 	})
+}
+
+// untouched waits until the cluster is as it was before: no job, and nodes with GPUs that are all
+// ready, eligible and healthy.
+func (x *Script) untouched() {
+	left := "nothing"
+	defer func() {
+		if why := recover(); why != nil {
+			if failed, is := why.(failure); is {
+				why = failure{fmt.Errorf("%w; it leaves %s", failed.error, left)}
+			}
+			panic(why)
+		}
+	}()
+	x.Until("nothing of the scenario is left", func() bool {
+		left = x.leaves()
+		return left == ""
+	})
+}
+
+// leaves is what is not as it was before.
+func (x *Script) leaves() string {
+	jobs, _, err := x.API().Jobs().List(nil)
+	x.must(err)
+	for _, j := range jobs {
+		return "job " + j.ID
+	}
+	nodes, _, err := x.API().Nodes().List(nil)
+	x.must(err)
+	for _, n := range nodes {
+		if n.Status != api.NodeStatusReady || n.Drain || n.SchedulingEligibility != api.NodeSchedulingEligible {
+			return fmt.Sprintf("node %s %s, draining %v, %s", n.Name, n.Status, n.Drain, n.SchedulingEligibility)
+		}
+		node, _, err := x.API().Nodes().Info(n.ID, nil)
+		x.must(err)
+		for _, d := range node.NodeResources.Devices {
+			for _, gpu := range d.Instances {
+				if !gpu.Healthy {
+					return fmt.Sprintf("GPU %s unhealthy", gpu.ID)
+				}
+			}
+		}
+	}
+	return ""
 }
 
 func over(a *api.AllocationListStub) bool { return nomadtest.Ended(a.ClientStatus) }
 
 func (x *Script) must(err error) {
 	if err != nil {
-		panic(err)
+		Fail(err)
 	}
 }
 
@@ -113,6 +192,7 @@ func (x *Script) say(format string, args ...any) {
 // register registers a job, with an index to be enforced where one is given, and
 // prints what Nomad says against it.
 func (x *Script) register(job *api.Job, index ...uint64) {
+	job = x.own(job)
 	opts := &api.RegisterOptions{}
 	if len(index) > 0 {
 		opts.EnforceIndex, opts.ModifyIndex = true, index[0]
@@ -121,27 +201,34 @@ func (x *Script) register(job *api.Job, index ...uint64) {
 	var unexpected api.UnexpectedResponseError
 	switch {
 	case errors.As(err, &unexpected):
-		fmt.Fprintf(&x.out, "refused, %d: %s\n", unexpected.StatusCode(), numbers.ReplaceAllString(unexpected.Body(), "N"))
+		fmt.Fprintf(&x.out, "refused, %d: %s\n", unexpected.StatusCode(), numbers.ReplaceAllString(x.short(unexpected.Body()), "N"))
 	default:
 		x.must(err)
 	}
 }
 
+// own is a job under the id that is the scenario's own.
+func (x *Script) own(job *api.Job) *api.Job {
+	named := *job
+	named.ID, named.Name = new(x.id(*job.ID)), new(x.id(*job.Name))
+	return &named
+}
+
 // now is the job as Nomad has it.
 func (x *Script) now(id string) *api.Job {
-	job, _, err := x.API().Jobs().Info(id, nil)
+	job, _, err := x.API().Jobs().Info(x.id(id), nil)
 	x.must(err)
 	return job
 }
 
 func (x *Script) allocs(id string) []*api.AllocationListStub {
-	as, _, err := x.API().Jobs().Allocations(id, false, nil)
+	as, _, err := x.API().Jobs().Allocations(x.id(id), false, nil)
 	x.must(err)
 	return as
 }
 
 func (x *Script) evals(id string) []*api.Evaluation {
-	es, _, err := x.API().Jobs().Evaluations(id, nil)
+	es, _, err := x.API().Jobs().Evaluations(x.id(id), nil)
 	x.must(err)
 	return es
 }
@@ -149,7 +236,7 @@ func (x *Script) evals(id string) []*api.Evaluation {
 // deployment prints what the newest deployment of a job does, and whether Nomad is to try a failed
 // member again.
 func (x *Script) deployment(id string) {
-	d, _, err := x.API().Jobs().LatestDeployment(id, nil)
+	d, _, err := x.API().Jobs().LatestDeployment(x.id(id), nil)
 	x.must(err)
 	fmt.Fprintf(&x.out, "deployment: %s", d.Status)
 	for _, e := range x.evals(id) {
@@ -163,7 +250,7 @@ func (x *Script) deployment(id string) {
 // versions prints the versions of a job: which of them Nomad may put back, and which one another is by its
 // submit time.
 func (x *Script) versions(id string) {
-	all, _, _, err := x.API().Jobs().Versions(id, false, nil)
+	all, _, _, err := x.API().Jobs().Versions(x.id(id), false, nil)
 	x.must(err)
 	slices.SortFunc(all, func(a, b *api.Job) int { return cmp.Compare(*a.Version, *b.Version) })
 	submitted := map[int64]uint64{}
@@ -183,7 +270,7 @@ func (x *Script) versions(id string) {
 
 // stop stops a job.
 func (x *Script) stop(id string) {
-	_, _, err := x.API().Jobs().Deregister(id, false, nil)
+	_, _, err := x.API().Jobs().Deregister(x.id(id), false, nil)
 	x.must(err)
 	x.show(id)
 }
@@ -191,7 +278,7 @@ func (x *Script) stop(id string) {
 // untilDeployed waits until a job's deployment has succeeded.
 func (x *Script) untilDeployed(id string) {
 	x.Until("the deployment is over", func() bool {
-		d, _, err := x.API().Jobs().LatestDeployment(id, nil)
+		d, _, err := x.API().Jobs().LatestDeployment(x.id(id), nil)
 		x.must(err)
 		return d != nil && d.Status == api.DeploymentStatusSuccessful
 	})
@@ -234,7 +321,7 @@ func (x *Script) settle(id string) {
 // named where the pins leave no choice.
 func (x *Script) show(id string) {
 	x.settle(id)
-	job, _, err := x.API().Jobs().Info(id, nil)
+	job, _, err := x.API().Jobs().Info(x.id(id), nil)
 	if err != nil {
 		fmt.Fprintf(&x.out, "no job %s\n", x.named(id))
 	} else {
@@ -325,7 +412,7 @@ func (x *Script) order(later, earlier int, jobs ...string) {
 	}
 	began, ended := times[later][api.TaskStarted], times[earlier][api.TaskTerminated]
 	if began == 0 || ended == 0 {
-		panic(fmt.Sprintf("%d did not begin, or %d did not end: %v", later, earlier, times))
+		Fail(fmt.Errorf("%d did not begin, or %d did not end: %v", later, earlier, times))
 	}
 	which := "before"
 	if began >= ended {

@@ -1,0 +1,28 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package long tells tests how much of them is to run: those that go through many cases of a kind
+// take a sample in `make test`, and all in `make test-long`.
+package long
+
+import (
+	"os"
+	"strconv"
+	"time"
+)
+
+// All reports whether all cases are to run.
+func All() bool { return os.Getenv("TEST_LONG") != "" }
+
+// Over reports whether the time for them is over: TEST_LONG_UNTIL is that time, in seconds since
+// 1970.
+func Over() bool {
+	until, err := strconv.ParseInt(os.Getenv("TEST_LONG_UNTIL"), 10, 64)
+	return err == nil && time.Now().Unix() >= until
+}
+
+// Sampled is why a test does not run that is none of the sample.
+const Sampled = "a sample of its kind runs (make test-long runs all)"
+
+// NoTime is why a long test does not run.
+const NoTime = "the time for long tests is over (make test-long has no limit without TEST_LONG_UNTIL)"

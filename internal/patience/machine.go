@@ -1,0 +1,65 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package patience
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"runtime"
+	"strconv"
+	"time"
+)
+
+// machine is how busy the machine is: for how long some process has waited for a processor since
+// the machine started, or, where the kernel does not count that, how many want to run now.
+type machine struct {
+	waited            time.Duration
+	counted           bool
+	runnable, running int
+}
+
+var pressure = regexp.MustCompile(`(?m)^some .*total=([0-9]+)`)
+
+func readMachine() machine {
+	m := machine{running: runtime.NumCPU()}
+	if text, err := os.ReadFile("/proc/pressure/cpu"); err == nil {
+		if total := pressure.FindSubmatch(text); total != nil {
+			us, err := strconv.ParseInt(string(total[1]), 10, 64)
+			m.waited, m.counted = time.Duration(us)*time.Microsecond, err == nil
+		}
+	}
+	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
+		var a, b, c float64
+		_, _ = fmt.Sscanf(string(text), "%g %g %g %d/", &a, &b, &c, &m.runnable) // else 0
+	}
+	return m
+}
+
+// starved is the share of a time in which processes waited for a processor.
+func starved(before, after machine, passed time.Duration) float64 {
+	if before.counted && after.counted {
+		return min(1, max(0, float64(after.waited-before.waited)/float64(max(passed, 1))))
+	}
+	if after.runnable > after.running {
+		return 1 - float64(after.running)/float64(after.runnable)
+	}
+	return 0
+}
+
+// Starved begins to look at the machine, and returns what says for which share of the time since
+// then some process waited for a processor.
+func Starved() func() float64 {
+	began, before := time.Now(), readMachine()
+	return func() float64 { return starved(before, readMachine(), time.Since(began)) }
+}
+
+// Stopwatch begins to measure a time, and returns what says how long it would have been about on
+// an idle machine: what must be over within a while must not fail a test on a busy one.
+func Stopwatch() func() time.Duration {
+	began, busy := time.Now(), Starved()
+	return func() time.Duration {
+		return time.Duration(float64(time.Since(began)) * max(slowest, 1-busy()))
+	}
+}

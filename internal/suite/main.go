@@ -1,0 +1,61 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Command suite runs a part of the tests as `go test` does, and notes what it took and which tests
+// were skipped. At the end it says both, and holds CONTRIBUTING.md to it:
+//
+//	suite run race -race ./...     go test -race ./..., noted as "race"
+//	suite time lint -- make lint   any command, noted as "lint"
+//	suite beside 20 -- make e2e    beside so many processes that take all they get
+//	suite forget                   forget what was noted
+//	suite summary CONTRIBUTING.md  what was skipped, and what each part took
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+)
+
+// notes is the folder with what was noted, seen from the root of the repository.
+const notes = "build/test"
+
+func main() {
+	code, err := command(os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "suite:", err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+func command(args []string) (int, error) {
+	switch {
+	case len(args) == 1 && args[0] == "forget":
+		return 0, os.RemoveAll(notes)
+	case len(args) == 2 && args[0] == "summary":
+		return summary(os.Stdout, args[1])
+	case len(args) > 2 && args[0] == "run":
+		return runTests(args[1], args[2:])
+	case len(args) > 3 && args[0] == "time" && args[2] == "--":
+		return timed(args[1], args[3:])
+	case len(args) > 3 && args[0] == "beside" && args[2] == "--":
+		return beside(args[1], args[3:])
+	case len(args) == 1 && args[0] == "burn":
+		burn(os.Getppid())
+		return 0, nil
+	case len(args) > 2 && args[0] == "exec":
+		return measured(args[1], args[2:])
+	}
+	return 2, errors.New("run NAME ARGS…, time NAME -- COMMAND…, beside N -- COMMAND…, forget, or summary FILE")
+}
+
+// exitCode is that of a command that has ended.
+func exitCode(err error) (int, error) {
+	var ended *exec.ExitError
+	if errors.As(err, &ended) {
+		return max(1, ended.ExitCode()), nil
+	}
+	return 0, err
+}

@@ -1,0 +1,238 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// note is what is noted of one part of the tests.
+type note struct {
+	Name string
+	// Wall and CPU are seconds; those of the processors are of test binaries and what they waited
+	// for, without compilation. Of a command that is no go test they are of all of it.
+	Wall, CPU float64
+	Passed    int
+	Skips     []skip
+	// Partly: some results are those of an earlier run, or some cases did not begin for want of time.
+	Partly, Failed bool
+}
+
+// skip is one test that did not run.
+type skip struct{ Package, Test, Why string }
+
+func (n note) write() error {
+	text, err := json.MarshalIndent(n, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(notes, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(notes, n.Name+".json"), append(text, '\n'), 0o644)
+}
+
+// runTests runs go test, prints what it prints without -json, and notes the rest. -C DIR runs it in
+// another module.
+func runTests(name string, args []string) (int, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return 1, err
+	}
+	times, err := os.CreateTemp("", "suite")
+	if err != nil {
+		return 1, err
+	}
+	times.Close()
+	defer os.Remove(times.Name())
+	var in []string
+	if args[0] == "-C" && len(args) > 1 {
+		in, args = args[:2], args[2:]
+	}
+	cmd := exec.Command("go", slices.Concat([]string{"test"}, in, []string{"-json", "-exec", self + " exec " + times.Name()}, args)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return 1, err
+	}
+	began := time.Now()
+	if err := cmd.Start(); err != nil {
+		return 1, err
+	}
+	r := newReader(os.Stdout)
+	if err := r.read(out); err != nil {
+		return 1, err
+	}
+	code, err := exitCode(cmd.Wait())
+	if err != nil {
+		return 1, err
+	}
+	n := note{Name: name, Wall: time.Since(began).Seconds(), Passed: r.passed, Skips: r.skips, Partly: r.cached || os.Getenv("TEST_LONG_UNTIL") != "", Failed: code != 0}
+	if n.CPU, err = sum(times.Name()); err != nil {
+		return 1, err
+	}
+	return code, n.write()
+}
+
+// event is a line of go test -json.
+type event struct{ Action, Package, ImportPath, Test, Output string }
+
+// reader prints what people want to see of go test -json, and keeps what is noted.
+type reader struct {
+	to     io.Writer
+	output map[string][]string // of tests that run, and of what they skipped
+	passed int
+	cached bool
+	skips  []skip
+}
+
+func newReader(to io.Writer) *reader { return &reader{to: to, output: map[string][]string{}} }
+
+func (r *reader) read(in io.Reader) error {
+	lines := bufio.NewReader(in)
+	for {
+		line, err := lines.ReadString('\n')
+		var e event
+		switch {
+		case line == "" && err == io.EOF:
+			return nil
+		case line == "" && err != nil:
+			return err
+		case json.Unmarshal([]byte(line), &e) != nil:
+			fmt.Fprint(r.to, line)
+		default:
+			r.event(e)
+		}
+	}
+}
+
+func (r *reader) event(e event) {
+	key := e.Package + " " + e.Test
+	switch {
+	case e.Action == "build-output":
+		fmt.Fprint(r.to, e.Output)
+	case e.Action == "output" && e.Test == "":
+		if !strings.HasPrefix(e.Output, "PASS\n") && !strings.Contains(e.Output, "\t[no test files]") {
+			fmt.Fprint(r.to, e.Output)
+			r.cached = r.cached || strings.HasSuffix(e.Output, "\t(cached)\n")
+		}
+	case e.Action == "output":
+		r.output[key] = append(r.output[key], e.Output)
+	case e.Test == "":
+	case e.Action == "fail":
+		fmt.Fprint(r.to, strings.Join(r.output[key], ""))
+		delete(r.output, key)
+	case e.Action == "skip":
+		r.skips = append(r.skips, skip{e.Package, e.Test, reason(r.output[key])})
+		delete(r.output, key)
+	case e.Action == "pass":
+		r.passed++
+		delete(r.output, key)
+	}
+}
+
+// reason is what a test says when it is skipped: the last line, without its file.
+func reason(lines []string) string {
+	why := ""
+	for _, line := range lines {
+		if text := strings.TrimSpace(line); !strings.HasPrefix(text, "=== ") && !strings.HasPrefix(text, "--- ") {
+			_, said, found := strings.Cut(text, "_test.go:")
+			if _, words, ok := strings.Cut(said, ": "); found && ok {
+				text = words
+			} else if _, words, ok := strings.Cut(text, ".go:"); ok {
+				_, text, _ = strings.Cut(words, ": ")
+			}
+			why = cmp.Or(text, why)
+		}
+	}
+	return cmp.Or(why, "no reason given")
+}
+
+// measured runs a test binary, and adds to a file what it took of the processors. It dies with this
+// process.
+func measured(times string, args []string) (int, error) {
+	runtime.LockOSThread() // whose end is that of the parent for Linux
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGQUIT, syscall.SIGINT, syscall.SIGTERM)
+	if err := cmd.Start(); err != nil {
+		return 1, err
+	}
+	parent, look := os.Getppid(), time.NewTicker(time.Second)
+	defer look.Stop()
+	go func() {
+		for {
+			select {
+			case s := <-signals:
+				_ = cmd.Process.Signal(s) // it may have ended
+			case <-look.C:
+				if os.Getppid() != parent { // go test was killed
+					_ = cmd.Process.Kill()
+				}
+			}
+		}
+	}()
+	code, err := exitCode(cmd.Wait())
+	if err != nil {
+		return 1, err
+	}
+	return code, add(times, used(cmd.ProcessState))
+}
+
+// used is what a process and its children took of the processors.
+func used(p *os.ProcessState) time.Duration { return p.UserTime() + p.SystemTime() }
+
+func add(path string, d time.Duration) error {
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = fmt.Fprintln(f, d.Seconds())
+	return err
+}
+
+func sum(path string) (seconds float64, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.FieldsSeq(string(text)) {
+		s, err := strconv.ParseFloat(line, 64)
+		if err != nil {
+			return 0, err
+		}
+		seconds += s
+	}
+	return seconds, nil
+}
+
+// timed runs a command and notes what it took.
+func timed(name string, args []string) (int, error) {
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	began := time.Now()
+	code, err := exitCode(cmd.Run())
+	if err != nil {
+		return 1, err
+	}
+	n := note{Name: name, Wall: time.Since(began).Seconds(), CPU: used(cmd.ProcessState).Seconds(), Failed: code != 0}
+	return code, n.write()
+}

@@ -1,0 +1,115 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// What go test -json prints becomes what go test prints, and the skips are kept.
+func TestRead(t *testing.T) {
+	var out strings.Builder
+	r := newReader(&out)
+	if err := r.read(strings.NewReader(`{"Action":"start","Package":"p"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"=== RUN   TestA\n"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:7: gcc is not installed: no library\n"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"--- SKIP: TestA (0.00s)\n"}
+{"Action":"skip","Package":"p","Test":"TestA"}
+{"Action":"output","Package":"p","Test":"TestB","Output":"    b_test.go:7: said\n"}
+{"Action":"pass","Package":"p","Test":"TestB"}
+{"Action":"output","Package":"p","Test":"TestC","Output":"    c_test.go:7: wrong\n"}
+{"Action":"output","Package":"p","Test":"TestC","Output":"--- FAIL: TestC (0.00s)\n"}
+{"Action":"fail","Package":"p","Test":"TestC"}
+{"Action":"output","Package":"p","Output":"FAIL\tp\t0.01s\n"}
+go: no such tool
+{"Action":"output","Package":"q","Output":"ok  \tq\t(cached)\n"}
+`)); err != nil {
+		t.Fatal(err)
+	}
+	if want := "    c_test.go:7: wrong\n--- FAIL: TestC (0.00s)\nFAIL\tp\t0.01s\ngo: no such tool\nok  \tq\t(cached)\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+	if want := []skip{{"p", "TestA", "gcc is not installed: no library"}}; !slices.Equal(r.skips, want) || r.passed != 1 || !r.cached {
+		t.Errorf("%+v, %d passed, cached %v", r.skips, r.passed, r.cached)
+	}
+}
+
+func TestSkipped(t *testing.T) {
+	got := skipped([]note{
+		{Skips: []skip{{"m/p", "TestA", "gcc is not installed"}, {"m/p", "TestB", "gcc is not installed"}}},
+		{Skips: []skip{{"m/q", "TestC", "one of its kind runs already; make test-long runs all"}}},
+	})
+	if want := "skipped: 2 tests (p.TestA, …): gcc is not installed\n  what would run them: apt-get install gcc\n" +
+		"skipped: 1 tests (q.TestC): one of its kind runs already; make test-long runs all\n"; got != want {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestCompare(t *testing.T) {
+	says := table("| part | x | time |\n|---|---|---|\n| `a` | x | 100 s |\n| `b` | x | 1,000 s |\n| `c` | x | 40 s |\n| `d` | x | 2 s |\n")
+	for name, tc := range map[string]struct {
+		took  []float64
+		wrong string
+	}{
+		"as it says":             {[]float64{100, 1000, 40, 2}, ""},
+		"a machine half as fast": {[]float64{200, 2000, 80, 4}, ""},
+		"one takes longer":       {[]float64{100, 1000, 90, 2}, "c takes 40 s of the processors. It took 90 s"},
+		"one takes less":         {[]float64{40, 1000, 40, 2}, "a takes 100 s of the processors. It took 40 s"},
+	} {
+		var all []note
+		for i, s := range tc.took {
+			all = append(all, note{Name: string(rune('a' + i)), CPU: s})
+		}
+		if got := strings.Join(compare(all, says), "\n"); (got == "") != (tc.wrong == "") || !strings.Contains(got, tc.wrong) {
+			t.Errorf("%s: %q, want %q", name, got, tc.wrong)
+		}
+	}
+	if got := compare([]note{{Name: "new", CPU: 3}}, says); len(got) != 1 || !strings.Contains(got[0], "lacks new") {
+		t.Errorf("%q", got)
+	}
+}
+
+// A run of a package whose tests pass, are skipped and fail.
+func TestRun(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod":    "module m\n",
+		"m_test.go": "package m\nimport \"testing\"\nfunc TestA(t *testing.T) {}\nfunc TestB(t *testing.T) { t.Skip(\"no ptxas\") }\nfunc TestC(t *testing.T) { t.Fatal(\"wrong\") }\n",
+		"page.md":   "| `m` | x | 1 s |\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	self := filepath.Join(dir, "suite")
+	if out, err := exec.Command("go", "build", "-o", self, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	says := func(code int, args ...string) string {
+		t.Helper()
+		cmd := exec.Command(self, args...)
+		cmd.Dir = dir
+		out, _ := cmd.CombinedOutput()
+		if got := cmd.ProcessState.ExitCode(); got != code {
+			t.Errorf("%q: exit code %d\n%s", args, got, out)
+		}
+		return string(out)
+	}
+	if out := says(1, "run", "m", "-count=1", "./..."); !strings.Contains(out, "m_test.go:5: wrong\n--- FAIL: TestC") || strings.Contains(out, "ptxas") {
+		t.Error(out)
+	}
+	if out := says(0, "summary", "page.md"); !strings.Contains(out, "skipped: 1 tests (m.TestB): no ptxas\n  what would run them: make ptxas") {
+		t.Error(out)
+	}
+	if out := says(4, "beside", "2", "--", "sh", "-c", "ps -o args= --ppid $PPID | grep -c 'suite [b]urn'; exit 4"); out != "2\n" {
+		t.Errorf("beside: %q", out)
+	}
+	says(3, "time", "m", "--", "sh", "-c", "exit 3")
+	says(2, "nonsense")
+}

@@ -1,0 +1,157 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// summary prints what each part took and what was skipped, and fails where a table says other times.
+func summary(to io.Writer, page string) (int, error) {
+	all, err := readNotes()
+	if err != nil {
+		return 1, err
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		return 1, err
+	}
+	fmt.Fprint(to, "\npart            tests      wall   processors\n")
+	for _, n := range all {
+		fmt.Fprintf(to, "%-14s %6d %7.0f s %10.0f s\n", n.Name, n.Passed, n.Wall, n.CPU)
+	}
+	fmt.Fprint(to, skipped(all))
+	wrong := compare(all, table(string(text)))
+	for _, w := range wrong {
+		fmt.Fprintf(to, "%s: %s\n", page, w)
+	}
+	return min(1, len(wrong)), nil
+}
+
+func readNotes() (all []note, err error) {
+	paths, err := filepath.Glob(filepath.Join(notes, "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		var n note
+		if err := json.Unmarshal(text, &n); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		all = append(all, n)
+	}
+	return all, nil
+}
+
+// remedies are what would run tests that were skipped, by what they say.
+var remedies = []struct{ said, remedy string }{
+	{"gcc", "apt-get install gcc"},
+	{"PAL_DATA", "PAL_DATA=the PAL artifact's data (hal-uw/blox-pal, branch artifact)"},
+	{"ptxas", "make ptxas"},
+	{"npm", "apt-get install npm"},
+	{"Chromium", "apt-get install chromium"},
+	{"chromium", "apt-get install chromium"},
+	{"promtool", "apt-get install prometheus"},
+	{"docker", "apt-get install docker.io, as root"},
+	{"NACP_BIN", "network, to build the proxy, or NACP_BIN=its path"},
+	{"no Nomad", "make nomad"},
+	{"E2E_BIN", "make e2e"},
+	{"make ", ""}, // it says so itself
+}
+
+// remedy is what would run a test that says this; "" where nobody is to do anything.
+func remedy(why string) string {
+	for _, r := range remedies {
+		if strings.Contains(why, r.said) {
+			return r.remedy
+		}
+	}
+	return ""
+}
+
+// skipped says which tests were skipped, why, and what would run them.
+func skipped(all []note) string {
+	tests := map[string][]string{}
+	for _, n := range all {
+		for _, s := range n.Skips {
+			tests[s.Why] = append(tests[s.Why], filepath.Base(s.Package)+"."+s.Test)
+		}
+	}
+	if len(tests) == 0 {
+		return "no test was skipped\n"
+	}
+	var b strings.Builder
+	for _, why := range slices.Sorted(maps.Keys(tests)) {
+		names := tests[why]
+		slices.Sort(names)
+		names = slices.Compact(names)
+		fmt.Fprintf(&b, "skipped: %d tests (%s", len(names), names[0])
+		if len(names) > 1 {
+			b.WriteString(", …")
+		}
+		fmt.Fprintf(&b, "): %s\n", why)
+		if r := remedy(why); r != "" {
+			fmt.Fprintf(&b, "  what would run them: %s\n", r)
+		}
+	}
+	return b.String()
+}
+
+var row = regexp.MustCompile("(?m)^\\| `([a-z0-9-]+)` \\|.*\\| ([0-9][0-9,]*) s \\|$")
+
+// table is how many seconds of a processor each part takes, as a page says it: rows that begin with
+// the part and end with the seconds.
+func table(page string) map[string]float64 {
+	says := map[string]float64{}
+	for _, m := range row.FindAllStringSubmatch(page, -1) {
+		says[m[1]], _ = strconv.ParseFloat(strings.ReplaceAll(m[2], ",", ""), 64) // the pattern's digits
+	}
+	return says
+}
+
+// least is the time from which on a part is compared: chance has less of a share then.
+const least = 20
+
+// compare says which parts took more than twice or less than half of what the table says. How fast
+// this machine is does not count: that is by how much the parts differ together.
+func compare(all []note, says map[string]float64) (wrong []string) {
+	ratios, together := map[string]float64{}, []float64{}
+	for _, n := range all {
+		said, there := says[n.Name]
+		if !there {
+			wrong = append(wrong, fmt.Sprintf("the table of what runs where lacks %s, which took %.0f s of the processors", n.Name, n.CPU))
+			continue
+		}
+		if n.Partly || n.Failed || max(said, n.CPU) < least {
+			continue
+		}
+		ratios[n.Name] = n.CPU / max(said, 1)
+		together = append(together, ratios[n.Name])
+	}
+	if len(together) < 3 {
+		return wrong
+	}
+	slices.Sort(together)
+	machine := together[len(together)/2]
+	for _, n := range all {
+		if r, there := ratios[n.Name]; there && (r > 2*machine || 2*r < machine) {
+			wrong = append(wrong, fmt.Sprintf("the table says that %s takes %.0f s of the processors. It took %.0f s, where the others took %.2g times what the table says",
+				n.Name, says[n.Name], n.CPU, machine))
+		}
+	}
+	return wrong
+}
