@@ -116,9 +116,9 @@ e2e: suite build nomad ## End-to-end tests on real Nomad clusters
 	E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run e2e -vet=off -count=1 -parallel 8 -timeout 2h ./e2e
 
 .PHONY: docker
-docker: build nomad ## The jobs of jobspecs/ in containers (needs root and docker.io; skips without, but not in CI)
+docker: suite build nomad ## The jobs of jobspecs/ in containers (needs root and docker.io; skips without, but not in CI)
 	@echo "jobspecs in docker, on real Nomad"
-	E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) go test -count=1 -timeout 15m ./e2e/docker
+	E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run docker -vet=off -count=1 -timeout 2h ./e2e/docker
 
 .PHONY: lint
 lint: ## go vet and staticcheck, nested modules included

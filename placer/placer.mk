@@ -36,7 +36,7 @@ chaos-authors: build nomad fault-points ## Authors who change forty jobs several
 .PHONY: simulate-faults
 simulate-faults: ## Random walks of the placer on an in-memory Nomad under faults, SIMULATE_STEPS (10 million) steps from seed SIMULATE_FROM on, and all small worlds; writes docs/results/simulate-faults.md (10 minutes on two free processors)
 	@mkdir -p docs/results
-	SIMULATE_STEPS=$${SIMULATE_STEPS:-10000000} SIMULATE_FROM=$${SIMULATE_FROM:-20000} SIMULATE_REPORT=$(CURDIR)/docs/results/simulate-faults.md \
+	TEST_LONG=1 SIMULATE_STEPS=$${SIMULATE_STEPS:-10000000} SIMULATE_FROM=$${SIMULATE_FROM:-20000} SIMULATE_REPORT=$(CURDIR)/docs/results/simulate-faults.md \
 		go test -count=1 -timeout 0 -v -run 'TestWalk$$$$|TestAllSmallWorlds' ./placer/nomadtest/bed | grep -vE '^ *(=== |--- PASS)'
 
 .PHONY: faults

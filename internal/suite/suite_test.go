@@ -52,12 +52,12 @@ func TestSkipped(t *testing.T) {
 }
 
 func TestCompare(t *testing.T) {
-	says := table("| part | x | time |\n|---|---|---|\n| `a` | x | 100 s |\n| `b` | x | 1,000 s |\n| `c` | x | 40 s |\n| `d` | x | 2 s |\n")
+	says := table("| part | x | time |\n|---|---|---|\n| `a` | x | 100 s |\n| `b` | x | 1,000 s |\n| `c` | x | 40 s |\n| `d` | x | 2 s |\n| `e` | x | – |\n")
 	for name, tc := range map[string]struct {
 		took  []float64
 		wrong string
 	}{
-		"as it says":             {[]float64{100, 1000, 40, 2}, ""},
+		"as it says":             {[]float64{100, 1000, 40, 2, 700}, ""},
 		"a machine half as fast": {[]float64{200, 2000, 80, 4}, ""},
 		"one takes longer":       {[]float64{100, 1000, 90, 2}, "c takes 40 s of the processors. It took 90 s"},
 		"one takes less":         {[]float64{40, 1000, 40, 2}, "a takes 100 s of the processors. It took 40 s"},

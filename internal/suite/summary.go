@@ -111,14 +111,14 @@ func skipped(all []note) string {
 	return b.String()
 }
 
-var row = regexp.MustCompile("(?m)^\\| `([a-z0-9-]+)` \\|.*\\| ([0-9][0-9,]*) s \\|$")
+var row = regexp.MustCompile("(?m)^\\| `([a-z0-9-]+)` \\|.*\\| (?:([0-9][0-9,]*) s|–) \\|$")
 
 // table is how many seconds of a processor each part takes, as a page says it: rows that begin with
-// the part and end with the seconds.
+// the part and end with the seconds, or with a dash: 0.
 func table(page string) map[string]float64 {
 	says := map[string]float64{}
 	for _, m := range row.FindAllStringSubmatch(page, -1) {
-		says[m[1]], _ = strconv.ParseFloat(strings.ReplaceAll(m[2], ",", ""), 64) // the pattern's digits
+		says[m[1]], _ = strconv.ParseFloat(strings.ReplaceAll(m[2], ",", ""), 64) // the pattern's digits, or none
 	}
 	return says
 }
@@ -136,10 +136,10 @@ func compare(all []note, says map[string]float64) (wrong []string) {
 			wrong = append(wrong, fmt.Sprintf("the table of what runs where lacks %s, which took %.0f s of the processors", n.Name, n.CPU))
 			continue
 		}
-		if n.Partly || n.Failed || max(said, n.CPU) < least {
+		if n.Partly || n.Failed || said == 0 || max(said, n.CPU) < least {
 			continue
 		}
-		ratios[n.Name] = n.CPU / max(said, 1)
+		ratios[n.Name] = n.CPU / said
 		together = append(together, ratios[n.Name])
 	}
 	if len(together) < 3 {

@@ -172,8 +172,8 @@ a task or tells of it, a node is found to be down. Virtual time that merely pass
 | walks that did not settle | %d |
 | seeds that failed | %v |
 
-`+"`make simulations`"+`, which CI runs, walks from seed 0 on for a million steps: a minute on two free processors. Besides,
-it goes through all %d worlds, as this target does, of two nodes with two GPUs and two gangs, one of which preempts the
+`+"`make simulations`"+`, a part of `+"`make test`"+`, walks from seed 0 on for 200,000 steps. `+"`make test-long`"+` walks ten million steps. As
+this target does, it also goes through all %d worlds (`+"`make simulations`"+`: one in eleven) of two nodes with two GPUs and two gangs, one of which preempts the
 other, in which an author edits, stops, purges or runs again one gang, the placer or a node crashes, and one write is not
 answered, each at any request of the placer's. `+"`go test`"+` alone walks %d seeds. The machine of a gang by itself takes a
 million random events in placer/gang. A seed is replayed to the same step.
