@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/nomad/api"
 	"github.com/hashicorp/nomad/jobspec2"
@@ -192,7 +191,7 @@ func (r *ranks) untilWaits(t *testing.T, job string) string {
 	t.Helper()
 	var alloc string
 	what := "rank 1 of " + job + " has met the others"
-	clustertest.Until(t, patience, what, func(context.Context) (string, error) {
+	clustertest.Until(t, nil, what, func(context.Context) (string, error) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if alloc = r.first[job]; alloc == "" {
@@ -202,9 +201,6 @@ func (r *ranks) untilWaits(t *testing.T, job string) string {
 	})
 	return alloc
 }
-
-// patience is far above what any step takes; it turns a hang into a message.
-const patience = 3 * time.Minute
 
 // jobOf parses a file of jobspecs/ as Nomad's CLI does.
 func jobOf(t *testing.T, file string) *api.Job {
@@ -267,7 +263,7 @@ func (b *bed) until(t *testing.T, id, status string, n int) []*api.Allocation {
 	t.Helper()
 	var found []*api.AllocationListStub
 	what := fmt.Sprintf("%d allocations of %s are %s", n, id, status)
-	clustertest.Until(t, patience, what, func(context.Context) (string, error) {
+	clustertest.Until(t, b.Cluster, what, func(context.Context) (string, error) {
 		found = nil
 		var others []string
 		for _, a := range b.allocations(t, id) {
@@ -303,7 +299,7 @@ func (b *bed) inside(t *testing.T, a *api.Allocation) inside {
 		path := filepath.Join(c.Dir, "data", "alloc", a.ID, "alloc", insideFile)
 		var in inside
 		what := a.Name + " looks around"
-		clustertest.Until(t, patience, what, func(context.Context) (string, error) {
+		clustertest.Until(t, b.Cluster, what, func(context.Context) (string, error) {
 			text, err := os.ReadFile(path)
 			if err != nil {
 				return "", err

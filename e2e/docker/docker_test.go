@@ -89,7 +89,7 @@ func restartPlugin(t *testing.T, b *bed) error {
 	if err := syscall.Kill(pids[0], syscall.SIGKILL); err != nil {
 		return err
 	}
-	clustertest.Until(t, patience, "another plugin", func(ctx context.Context) (string, error) {
+	clustertest.Until(t, b.Cluster, "another plugin", func(ctx context.Context) (string, error) {
 		now, err := client.PluginPIDs("nomad-device-pal")
 		if err != nil || len(now) != 1 || now[0] == pids[0] {
 			return fmt.Sprintf("plugins %v, was %v", now, pids), err

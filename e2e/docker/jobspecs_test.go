@@ -120,7 +120,7 @@ func isForced(t *testing.T, b *bed, job *api.Job) {
 		t.Fatal(err)
 	}
 	var child string
-	clustertest.Until(t, patience, "the child is there", func(context.Context) (string, error) {
+	clustertest.Until(t, b.Cluster, "the child is there", func(context.Context) (string, error) {
 		jobs, _, err := b.API().Jobs().PrefixList(*job.ID + api.JobPeriodicLaunchSuffix)
 		if err != nil || len(jobs) == 0 {
 			return "no children", err
@@ -145,7 +145,7 @@ func waitsForOthers(t *testing.T, b *bed, job *api.Job) {
 // port on into the container.
 func serves(t *testing.T, b *bed, job *api.Job) {
 	b.register(t, job)
-	clustertest.Until(t, patience, "all instances serve", func(ctx context.Context) (string, error) {
+	clustertest.Until(t, b.Cluster, "all instances serve", func(ctx context.Context) (string, error) {
 		instances, _, err := b.API().Services().Get(*job.ID, nil)
 		if err != nil || len(instances) != size(job) {
 			return fmt.Sprintf("%d instances", len(instances)), err

@@ -93,9 +93,15 @@ func Context(t *testing.T, c *cluster.Cluster) (context.Context, context.CancelF
 }
 
 // Until polls a condition while something moves in the cluster, and fails the test when it does
-// not come to hold, with what the cluster was doing.
+// not come to hold, with what the cluster was doing. The cluster may be nil.
 func Until(t *testing.T, c *cluster.Cluster, what string, condition patience.Condition) {
 	t.Helper()
+	if c == nil {
+		if err := patience.Until(t.Context(), patience.Limits{}, what, condition); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
 	if err := patience.Until(t.Context(), patience.Limits{Moves: c.Moves}, what, condition); err != nil {
 		t.Fatalf("%v\n%s", err, Describe(c))
 	}
