@@ -101,7 +101,8 @@ func TestUnusableDevices(t *testing.T) {
 	if _, err := p.Reserve([]string{"GPU-0"}); err != nil {
 		t.Errorf("Reserve of the other: %v", err)
 	}
-	if text := log.String(); !strings.Contains(text, "nvidia-smi mig -i GPU-1 -cgi PROFILE -C") || !strings.Contains(text, "nvidia-smi -i GPU-1 -mig 0") {
+	if text := log.String(); !strings.Contains(text, "nvidia-smi mig -i GPU-1 -cgi PROFILE -C") || !strings.Contains(text, "nvidia-smi -i GPU-1 -mig 0") ||
+		!strings.Contains(text, "GPU 2: nvmlDeviceGetHandleByIndex=999 unknown error: remedy=\"nvidia-smi -L shows") {
 		t.Errorf("the log does not say what to type:\n%s", text)
 	}
 }

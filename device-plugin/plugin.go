@@ -260,8 +260,11 @@ func (p *Plugin) observe(now time.Time, r scanResult) {
 		p.log.Info("GPUs are back", "driver", inv.DriverVersion, "gpus", len(inv.Devices))
 		p.missing = ""
 	}
+	for _, h := range inv.Hidden {
+		p.warnOnce(h.String(), "remedy", RemedyHidden(h))
+	}
 	for _, w := range inv.Warnings {
-		p.warnOnce(w)
+		p.warnOnce(w) // those of hidden GPUs are in both
 	}
 	if r.err == nil {
 		var replaced []string
@@ -401,9 +404,9 @@ func (p *Plugin) unignored(ds []gpu.Device, complete bool) []gpu.Device {
 }
 
 // warnOnce logs a message that has not been logged since SetConfig.
-func (p *Plugin) warnOnce(msg string) {
+func (p *Plugin) warnOnce(msg string, more ...any) {
 	if !p.warned[msg] {
 		p.warned[msg] = true
-		p.log.Warn(msg)
+		p.log.Warn(msg, more...)
 	}
 }

@@ -100,6 +100,44 @@ func TestPlacerTakesDegradedGPUsLast(t *testing.T) {
 	}
 }
 
+// GPUs whose fabric NVML doubts, while CUDA starts, stay in use: a gang over several GPUs gets
+// them when no others are free.
+func TestFabricThatNVMLDoubts(t *testing.T) {
+	t.Parallel()
+	doubted, well := nvmltest.H200(2), nvmltest.H200(2)
+	for i := range 2 {
+		doubted.Set(fmt.Sprintf("gpu%d", i), "fabric_status", "999")
+	}
+	of := []*gpuBox{newGPUBox(t, doubted, ""), newGPUBox(t, well, "")}
+	b := newBedOf(t, nil, cluster.Options{Clients: []cluster.Client{of[0].Client, of[1].Client}})
+	b.startAgent("nomad-pal")
+	b.until("gpus says why", func() string {
+		out, _ := b.pal("gpus")
+		if strings.Count(out, "degraded: fabric:failed") == 2 && strings.Count(out, "NVIDIA H200") >= 4 {
+			return ""
+		}
+		return out
+	})
+	for i, want := range []*gpuBox{of[1], of[0]} {
+		id := fmt.Sprintf("pair-%d", i)
+		b.run(gang(id, 1, 2).hcl())
+		b.until(id+" runs", func() string {
+			if len(b.members(id)) == 1 {
+				return ""
+			}
+			out, _ := b.pal("explain", id)
+			return out
+		})
+		got := slices.Sorted(slices.Values(b.members(id)[0].GPUs))
+		if w := []string{want.uuid(0), want.uuid(1)}; !slices.Equal(got, w) {
+			t.Errorf("gang %d got %v, want %v", i, got, w)
+		}
+	}
+	for i := range 2 {
+		_, _, _ = b.API().Jobs().Deregister(fmt.Sprintf("pair-%d", i), true, nil)
+	}
+}
+
 // A profile that only the plugin was given rates the GPUs for the placer, too.
 func TestPlacerSeesThePluginsProfile(t *testing.T) {
 	t.Parallel()

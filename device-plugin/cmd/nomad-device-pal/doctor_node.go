@@ -42,7 +42,7 @@ func (d *diagnosis) configured() {
 		case emulated: // several may run on one machine
 			d.stateless = d.stateDir == ""
 		}
-		d.profile = cmp.Or(d.profile, b.Config.Profile)
+		d.profile, d.ignored = cmp.Or(d.profile, b.Config.Profile), b.Config.Ignored
 		d.library, d.cudaLibrary = cmp.Or(d.library, b.Config.NVMLLibrary), cmp.Or(d.cudaLibrary, b.Config.Measure.CUDALibrary)
 		d.unmeasured = b.Config.Measure.Mode == string(measure.Off)
 	}

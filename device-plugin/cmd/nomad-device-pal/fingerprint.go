@@ -30,6 +30,7 @@ import (
 type source struct {
 	inventory, library, profile string
 	stateDir                    string // of the running plugin
+	ignored                     []string
 	json                        bool
 }
 
@@ -87,6 +88,7 @@ func (s *source) config() deviceplugin.Config {
 	cfg := deviceplugin.DefaultConfig()
 	cfg.NVMLLibrary, cfg.ProfilePath, cfg.Watchdog = cmp.Or(s.library, cfg.NVMLLibrary), s.profile, 0
 	cfg.StateDir = "" // that is the running plugin's
+	cfg.IgnoredGPUIDs = s.ignored
 	if s.inventory != "" {
 		cfg.Backend, cfg.Inventory = "emulated", s.inventory
 	}

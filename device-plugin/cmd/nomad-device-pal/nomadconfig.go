@@ -68,7 +68,9 @@ type pluginBlock struct {
 		StateDir    *string `hcl:"state_dir"` // nil: not given, "": none wanted
 		NVMLLibrary string  `hcl:"nvml_library"`
 		Profile     string  `hcl:"profile"`
-		Measure     struct {
+		// Ignored GPUs are out of use on purpose.
+		Ignored []string `hcl:"ignored_gpu_ids"`
+		Measure struct {
 			Mode        string `hcl:"mode"`
 			CUDALibrary string `hcl:"cuda_library"`
 		} `hcl:"measure"`
