@@ -249,6 +249,21 @@ func (b *book) close(t *Trace) {
 	t.Notes = b.notes
 }
 
+// spread refuses a log of more years than there are: one of its times is none, but stands
+// for one that is missing.
+func (b *book) spread(t *Trace) error {
+	if len(t.Jobs) == 0 {
+		return nil
+	}
+	byTime := func(a, b Job) int { return cmp.Compare(a.SubmitS, b.SubmitS) }
+	first, last := slices.MinFunc(t.Jobs, byTime), slices.MaxFunc(t.Jobs, byTime)
+	if years := (last.SubmitS - first.SubmitS) / (365 * 86400); last.SubmitS-first.SubmitS > longest {
+		return fmt.Errorf("%s:%d: job %q was submitted %.0f years before job %q (line %d); is one of these times wrong?",
+			b.name, first.Line, first.ID, years, last.ID, last.Line)
+	}
+	return nil
+}
+
 // order resolves which job comes after which, as arrays and jobs that are not played go. A
 // job that the file does not name at all is an error, unless the trace is part of a log.
 func (b *book) order(t *Trace, log bool) error {

@@ -75,15 +75,24 @@ func truth(cell string) (bool, error) {
 
 var clockTime = regexp.MustCompile(`^(?:(\d+)(?:-| days? |  ?days?, ))?(\d+):([0-5]\d):([0-5]\d(?:\.\d+)?)$`)
 
+// longest is longer, in seconds, than anything runs, or than a log is: 31 years.
+const longest = 1e9
+
 // span reads a duration in seconds: "3600", "1h30m", "01:30:00" or "1-01:30:00". Whether
 // "01:30" is minutes or hours it does not guess.
-func span(cell string) (float64, error) {
-	if v, err := strconv.ParseFloat(cell, 64); err == nil {
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return 0, fmt.Errorf("%v is not a number of at least 0", v)
+func span(cell string) (s float64, err error) {
+	if s, err = strconv.ParseFloat(cell, 64); err != nil {
+		if s, err = spanText(cell); err != nil {
+			return 0, err
 		}
-		return v, nil
 	}
+	if !(math.Abs(s) <= longest) {
+		return 0, fmt.Errorf("%s is no duration that anything runs for (at most %.0f s)", cell, longest)
+	}
+	return s, nil
+}
+
+func spanText(cell string) (float64, error) {
 	if d, err := time.ParseDuration(cell); err == nil {
 		return d.Seconds(), nil
 	}
@@ -115,7 +124,7 @@ const (
 
 // afterAll is later, in seconds since 1970, than anything was submitted: it is in
 // milliseconds.
-const afterAll = 1e11
+const afterAll = 9e9
 
 // read reads a time in seconds since a beginning that all times of the file share.
 func (c *clock) read(cell, column string, line int) (float64, error) {

@@ -129,6 +129,9 @@ func (r *row) setLimitMinutes(cell string) error {
 		return nil
 	}
 	v, err := number(cell, 0)
+	if v*60 > longest {
+		err = fmt.Errorf("%s minutes are no limit (UNLIMITED is)", cell)
+	}
 	r.EstimateS = v * 60
 	return err
 }

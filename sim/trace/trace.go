@@ -170,7 +170,7 @@ func read(name string, r io.Reader, siblings func(string) (io.ReadCloser, error)
 		}
 		b.close(&t)
 		t.Rebase()
-		return t, nil
+		return t, b.spread(&t)
 	}
 	rs, err := openRows(name, in, unnamed)
 	if err != nil {
@@ -195,6 +195,9 @@ func read(name string, r io.Reader, siblings func(string) (io.ReadCloser, error)
 	}
 	if !tb.format.exact {
 		t.Rebase()
+	}
+	if err := b.spread(&t); err != nil {
+		return t, err
 	}
 	return t, b.order(&t, tb.format.elapsed)
 }
