@@ -30,6 +30,7 @@ type bed struct {
 	// memlock is why no container gets unlimited locked memory here, or "".
 	memlock string
 	ranks   *ranks
+	placer  *cluster.Placer
 }
 
 const (
@@ -64,8 +65,8 @@ func start(t *testing.T) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = cmp.Or(b.engine.load(t.Context(), image, pytorch),
-		b.engine.load(t.Context(), image, vllm, "vllm-openai"))
+	err = cmp.Or(b.engine.load(t.Context(), image, pytorch, "WORKDIR /workspace"),
+		b.engine.load(t.Context(), image, vllm, `ENTRYPOINT ["vllm-openai"]`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +84,7 @@ func start(t *testing.T) *bed {
 	}
 	options := cluster.Options{Bin: os.Getenv("E2E_BIN"), Clients: clients}
 	b.Cluster = clustertest.Start(t, options)
-	clustertest.Placer(t, b.Cluster, cluster.PlacerOptions{Config: fmt.Sprintf(`
+	b.placer = clustertest.Placer(t, b.Cluster, cluster.PlacerOptions{Config: fmt.Sprintf(`
 http {
   bind_port = 0
   register  = true
@@ -202,14 +203,14 @@ func (r *ranks) untilWaits(t *testing.T, job string) string {
 	return alloc
 }
 
-// jobOf parses a file of jobspecs/ as Nomad's CLI does.
-func jobOf(t *testing.T, file string) *api.Job {
+// jobOf parses a file of jobspecs/ as Nomad's CLI does, with variables set.
+func jobOf(t *testing.T, file string, vars ...string) *api.Job {
 	t.Helper()
 	body, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := jobspec2.ParseConfig{Path: file, Body: body, Strict: true}
+	config := jobspec2.ParseConfig{Path: file, Body: body, Strict: true, ArgVars: vars}
 	job, err := jobspec2.ParseWithConfig(&config)
 	if err != nil {
 		t.Fatal(err)

@@ -26,6 +26,7 @@ func TestDocker(t *testing.T) {
 	t.Run("restarts", func(t *testing.T) { testRestarts(t, b) })
 	t.Run("memory", func(t *testing.T) { testMemory(t, b) })
 	t.Run("no nvidia runtime", func(t *testing.T) { testNoRuntime(t, b) })
+	t.Run("agent", func(t *testing.T) { testAgent(t, b) }) // last: it ends the placer
 }
 
 // taskOn is a job with one GPU whose task runs a program of the image on the clients of a
@@ -122,4 +123,29 @@ func testNoRuntime(t *testing.T, b *bed) {
 	b.register(t, taskOn(t, "bare", "bare", "python"))
 	b.until(t, "bare", api.AllocClientStatusFailed, 1)
 	b.explains(t, "bare", `requested docker runtime "not-installed" was not found`)
+}
+
+// testAgent: the agent itself runs in docker, as the pack runs it: in an image like that of
+// a release, as its user, who reaches Nomad through the Task API's socket alone.
+func testAgent(t *testing.T, b *bed) {
+	if err := b.placer.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	program := map[string]string{"/usr/bin/nomad-pal": b.Program("nomad-pal")}
+	image, err := pack(program, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name = "registry.example/nomad-pal:2.0.0"
+	err = b.engine.load(t.Context(), image, name, `ENTRYPOINT ["/usr/bin/nomad-pal"]`, "USER 65532:65532")
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent := jobOf(t, "../../jobspecs/nomad-pal.nomad.hcl", "driver=docker")
+	task := agent.TaskGroups[0].Tasks[0]
+	delete(task.Config, "command")
+	task.Config["image"], task.Config["network_mode"] = name, "host"
+	b.register(t, agent)
+	b.until(t, *agent.ID, api.AllocClientStatusRunning, size(agent))
+	runsToTheEnd(t, b, taskOn(t, "single", "placed", "python"))
 }

@@ -130,19 +130,10 @@ func (e *engine) call(ctx context.Context, method, path string, body, answer any
 	return json.Unmarshal(text, answer)
 }
 
-// load makes an image of a tar and gives it a name.
-func (e *engine) load(ctx context.Context, tar []byte, image string, entrypoint ...string) error {
+// load makes an image of a tar and gives it a name; changes are lines of a Dockerfile.
+func (e *engine) load(ctx context.Context, tar []byte, image string, changes ...string) error {
 	repo, tag, _ := strings.Cut(image, ":")
-	query := url.Values{
-		"fromSrc": {"-"}, "repo": {repo}, "tag": {tag}, "changes": {"WORKDIR /workspace"},
-	}
-	if len(entrypoint) > 0 {
-		text, err := json.Marshal(entrypoint)
-		if err != nil {
-			return err
-		}
-		query.Add("changes", "ENTRYPOINT "+string(text))
-	}
+	query := url.Values{"fromSrc": {"-"}, "repo": {repo}, "tag": {tag}, "changes": changes}
 	return e.call(ctx, http.MethodPost, "/images/create?"+query.Encode(), bytes.NewReader(tar), nil)
 }
 

@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,7 +29,18 @@ func buildImage() ([]byte, error) {
 			return nil, err
 		}
 	}
-	for _, program := range []string{self, files["/bin/bash"], files["/bin/sleep"]} {
+	links := map[string]string{}
+	for name := range imagePrograms() {
+		links["/usr/local/bin/"+name] = "nomad-pal-test"
+	}
+	return pack(files, links)
+}
+
+// pack is the tar of an image with these programs, by their path in it, their libraries,
+// and these links.
+func pack(programs, links map[string]string) ([]byte, error) {
+	files := maps.Clone(programs)
+	for _, program := range programs {
 		if err := addLibraries(files, program); err != nil {
 			return nil, err
 		}
@@ -40,11 +52,8 @@ func buildImage() ([]byte, error) {
 			return nil, err
 		}
 	}
-	for name := range imagePrograms() {
-		h := tar.Header{
-			Typeflag: tar.TypeSymlink, Name: "usr/local/bin/" + name, Linkname: "nomad-pal-test",
-			Mode: 0o777,
-		}
+	for name, to := range links {
+		h := tar.Header{Typeflag: tar.TypeSymlink, Name: name[1:], Linkname: to, Mode: 0o777}
 		if err := w.WriteHeader(&h); err != nil {
 			return nil, err
 		}
