@@ -507,6 +507,31 @@ func TestModuleThatNVMLLoads(t *testing.T) {
 	}
 }
 
+// A library that the linker does not know is found where the driver's installer put it, also
+// when that is after the plugin's start.
+func TestLibraryInTheDriversFolder(t *testing.T) {
+	n := open(t, nvmltest.H200(1))
+	n.scan() // the library stays loaded, under its own name
+	t.Setenv("LD_LIBRARY_PATH", "")
+	root := sysRoot(t)
+	b := Open(Options{Library: "libnvidia-ml.so.1", Root: root})
+	defer b.Close()
+	if gpu.FindLibrary("/", "libnvidia-ml.so.1") == "libnvidia-ml.so.1" {
+		if _, err := b.Scan(); err == nil {
+			t.Skip("this machine has a driver")
+		} else if !strings.Contains(err.Error(), "neither where the linker looks nor in /usr/local/nvidia/lib64") {
+			t.Errorf("no library: %v", err)
+		}
+	}
+	dir := filepath.Join(root, "usr/local/nvidia/lib64")
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.Symlink(n.opts.Library, filepath.Join(dir, "libnvidia-ml.so.1"))); err != nil {
+		t.Fatal(err)
+	}
+	if inv, err := b.Scan(); err != nil || len(inv.Devices) != 1 {
+		t.Errorf("%d GPUs, %v", len(inv.Devices), err)
+	}
+}
+
 func TestLibrariesThatAreNotNVML(t *testing.T) {
 	for path, want := range map[string]string{
 		"libc.so.6":    `library "libc.so.6" is not NVML: it has no nvmlInit_v2`,

@@ -190,6 +190,9 @@ func (d *diagnosis) devices() {
 		}
 	}
 	d.hidden(inv)
+	if d.inventory == "" {
+		d.unlisted(inv)
+	}
 	d.inv = &inv
 	if len(inv.Devices) == 0 && len(inv.Hidden) == 0 {
 		d.add(statusFail, "gpus", "the driver works and lists no GPU", "lspci -d 10de: shows what the machine has")
@@ -263,6 +266,37 @@ func (d *diagnosis) physical(id string) string {
 func (d *diagnosis) hidden(inv gpu.Inventory) {
 	for _, h := range inv.Hidden {
 		d.add(statusFail, "gpus", h.String()+": Nomad is not told of this GPU", deviceplugin.RemedyHidden(h))
+	}
+}
+
+// unlisted looks for GPUs on the PCI bus that NVML does not name: those that fell off before
+// the driver was loaded, that it could not start, or that another driver has. One that is given
+// to a virtual machine, and a share of one, is where it should be.
+func (d *diagnosis) unlisted(inv gpu.Inventory) {
+	named := map[string]bool{}
+	for _, dev := range inv.Devices {
+		named[dev.BusID] = true
+	}
+	devices, err := filepath.Glob(d.path("/sys/bus/pci/devices/*"))
+	if err != nil {
+		return
+	}
+	for _, dir := range devices {
+		data, _ := os.ReadFile(filepath.Join(dir, "uevent"))
+		has := map[string]string{}
+		for line := range strings.Lines(string(data)) {
+			key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+			has[key] = value
+		}
+		graphics := has["PCI_CLASS"] == "30000" || has["PCI_CLASS"] == "30200"
+		_, share := os.Lstat(filepath.Join(dir, "physfn"))
+		bus, driver := filepath.Base(dir), cmp.Or(has["DRIVER"], "none")
+		named[bus] = named[bus] || slices.ContainsFunc(inv.Warnings, func(w string) bool { return strings.Contains(w, bus) })
+		if !strings.HasPrefix(has["PCI_ID"], "10DE:") || !graphics || share == nil || named[bus] || driver == "vfio-pci" {
+			continue
+		}
+		d.add(statusWarn, "gpus", fmt.Sprintf("there is a GPU at %s, and NVML names none there (kernel driver: %s)", bus, driver),
+			"lspci -k -s "+bus+" shows who has it, dmesg | grep "+bus+" why; if the GPU is old, its driver may not support it any more")
 	}
 }
 
