@@ -14,12 +14,6 @@ case " $*" in *" -budget"* | *" --budget"*) ;; *) limit=${limit:-9m} ;; esac
 run=()
 if [ -n "$limit" ] && type timeout >/dev/null 2>&1; then run=(timeout --foreground --kill-after=20s "$limit"); fi
 
-# Where containers and odd systems keep the driver's libraries, behind where the loader looks.
-for folder in /usr/local/nvidia/lib64 /usr/local/nvidia/lib /usr/lib/wsl/lib \
-  /run/nvidia/driver/usr/lib/*-linux-gnu /run/nvidia/driver/usr/lib64 /run/opengl-driver/lib; do
-  if [ -e "$folder/libcuda.so.1" ]; then export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder"; fi
-done
-
 # The first needs a glibc as new as the one it was built with; the second runs anywhere, without
 # NVML: it knows neither power nor clock.
 for binary in "$here/nomad-device-pal" "$here/nomad-device-pal-nocgo"; do
