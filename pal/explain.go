@@ -231,6 +231,29 @@ func (s *search) notListed(n int) []int32 {
 	return groups
 }
 
+// FreeFor counts the free GPUs on which some of the gang could run.
+func FreeFor(c *Cluster, g Gang) (n int) {
+	if !slices.ContainsFunc(g.MemberSets, func(s MemberSet) bool { return s.Eligible != nil }) {
+		return c.free
+	}
+	for gi := range c.groups {
+		if eligibleForAny(g, int32(gi)) {
+			n += int(c.avail[gi])
+		}
+	}
+	return n
+}
+
+// Compete reports whether there are GPUs, free or not, on which some of either gang could run.
+func Compete(c *Cluster, a, b Gang) bool {
+	for gi := range c.groups {
+		if eligibleForAny(a, int32(gi)) && eligibleForAny(b, int32(gi)) {
+			return true
+		}
+	}
+	return false
+}
+
 // eligibleForAny says whether the device group may serve some member set.
 func eligibleForAny(g Gang, group int32) bool {
 	for _, set := range g.MemberSets {

@@ -235,7 +235,14 @@ func (p *Placer) dryRun(ctx context.Context, s *start) error {
 	if err != nil || why == "" {
 		return err
 	}
-	return &gang.DryRunRefusal{Why: why, Unfit: p.unfitNodes(ctx, s)}
+	refused := &gang.DryRunRefusal{Why: why}
+	if refused.Never, err = p.nomad.Never(ctx, s.t.Job); err != nil {
+		return err
+	}
+	if len(refused.Never) == 0 {
+		refused.Unfit = p.unfitNodes(ctx, s)
+	}
+	return refused
 }
 
 // refusal says which group Nomad's dry run refuses, and why; "" for none.

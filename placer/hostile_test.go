@@ -135,7 +135,7 @@ func answers(t *testing.T, p *Placer, now time.Time, jobs []hostile.Job) {
 		} else if e.Reason == "" && e.Wait == nil {
 			t.Errorf("%s: no reason why it waits", j.Name)
 		}
-		if _, err := (query.New(p.m, p.nomad, heartbeat.Activity{}, "")).Plan(j.Job); err != nil {
+		if _, err := (query.New(p.m, p.nomad, heartbeat.Activity{}, "")).Plan(t.Context(), j.Job); err != nil {
 			t.Errorf("%s: plan: %v", j.Name, err)
 		}
 	}

@@ -48,7 +48,7 @@ func (p *Placer) publish(now time.Time) {
 	}
 	began := time.Now()
 	defer func() { p.publishing = time.Since(began) }()
-	s := model.Status{At: now, GPUs: p.m.View.Cluster.NumGPUs(), Free: p.m.View.Cluster.FreeGPUs(), Warnings: slices.Concat(p.warnings, p.ofNodes, p.m.Windows.Warnings(), p.m.Denials(), p.failing()), Queues: p.m.State.Queues, Troubles: map[nomad.JobKey]string{}}
+	s := model.Status{At: now, GPUs: p.m.View.Cluster.NumGPUs(), Free: p.m.View.Cluster.FreeGPUs(), Warnings: slices.Concat(p.warnings, p.ofNodes, p.m.Windows.Warnings(), p.m.Denials(), p.failing()), Queues: p.m.State.Queues, Troubles: map[nomad.JobKey]model.Trouble{}}
 	s.Jobs = make([]model.JobStatus, 0, len(p.m.Jobs))
 	s.InTrouble, s.Allocated, s.Outliers = p.m.CountGPUs(now)
 	waits := p.m.WaitsOf(p.m.Queue.Waiting(gang.QueueTime(now), p.m.View.Cluster), p.m.View.Cluster)
@@ -56,7 +56,7 @@ func (p *Placer) publish(now time.Time) {
 		p.m.BeginJob(t.Key)
 		s.Jobs = append(s.Jobs, p.m.StatusOf(t, waits))
 		if t.Trouble != "" && (t.Nomad == gang.Waiting || t.Nomad == gang.Starting) {
-			s.Troubles[t.Key] = t.Trouble
+			s.Troubles[t.Key] = model.Trouble{Why: t.Trouble, Never: t.Never}
 		}
 	}
 	p.m.EndJob()

@@ -212,7 +212,7 @@ func TestSubmissionQueuesBehind(t *testing.T) {
 	}
 	s := query.New(p.m, p.nomad, heartbeat.Activity{}, "")
 	planned := benchJob("planned", 0)
-	e, err := s.Plan(planned)
+	e, err := s.Plan(t.Context(), planned)
 	if err != nil || e.Wait == nil || e.Wait.Position != 3 {
 		t.Errorf("planned: %+v, %v", e, err)
 	}

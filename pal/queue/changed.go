@@ -88,7 +88,7 @@ func (p *pass) giveOthers() {
 			continue
 		}
 		p.toLeast(e)
-		switch r, _ := p.reason(e, ""); {
+		switch r, _ := p.reason(e, nil, p.c.FreeGPUs()); {
 		case r == ReasonNext:
 			pl, _ := p.placeNow(e)
 			p.take(e.job.Gang, pl)

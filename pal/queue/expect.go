@@ -19,14 +19,19 @@ import (
 func (p *pass) expect(queue []*entry, ws []Wait, of []int) {
 	if len(p.forecasts.waits) >= fewestWaits {
 		ahead, waits := p.aheadOfAll(), p.forecasts.byLength(p.now)
+		if p.opt.Backfill == BackfillNone { // those ahead count, too
+			of = positions(len(queue))
+		}
 		for _, i := range of {
 			if e := queue[i]; e.state == waiting && ws[i].Reason != ReasonTooLarge && ws[i].Reason != ReasonLimit && !ws[i].spares {
 				r := p.foretellStart(p.now, e, ahead[e], waits)
 				ws[i].From, ws[i].To = r.from, r.to
 			}
 		}
+		p.inStrictOrder(ws)
 		return
 	}
+	defer p.inStrictOrder(ws)
 	early, late := p.timeline(1), p.timeline(2)
 	order, nextEnd := p.now, time.Duration(0)
 	if len(early.steps) > 1 {
@@ -38,7 +43,7 @@ func (p *pass) expect(queue []*entry, ws []Wait, of []int) {
 		}
 		run, ok := p.foretell(e)
 		soonest := p.now
-		if ws[i].Reason == ReasonScattered { // those that are free now will not do, though they are enough
+		if ws[i].Reason == ReasonScattered || ws[i].Reason == ReasonGPUs && e.gpus <= p.c.FreeGPUs() { // those that are free now will not do, though they are enough
 			if nextEnd == 0 {
 				return // nobody knows when: nor of those behind
 			}
@@ -54,6 +59,20 @@ func (p *pass) expect(queue []*entry, ws []Wait, of []int) {
 			return
 		}
 		order = to
+	}
+}
+
+// inStrictOrder has no gang expected to start before one ahead of it, where nobody passes the head.
+func (p *pass) inStrictOrder(ws []Wait) {
+	if p.opt.Backfill != BackfillNone {
+		return
+	}
+	var from, to time.Duration
+	for i := range ws {
+		if w := &ws[i]; w.To > 0 && w.Reason.holdsUp() {
+			from, to = max(from, w.From), max(to, w.To)
+			w.From, w.To = from, to
+		}
 	}
 }
 

@@ -37,7 +37,7 @@ func scattered(t *testing.T, estimate time.Duration) []Wait {
 	submit("c", 2)
 	submit("d", 1)
 	ws := q.Waiting(time.Minute, c)
-	if len(ws) != 2 || ws[0].Reason != ReasonScattered || ws[1].Reason != ReasonReserved {
+	if len(ws) != 2 || ws[0].Reason != ReasonScattered || ws[1].Reason != ReasonOrder {
 		t.Fatalf("%+v", ws)
 	}
 	return ws

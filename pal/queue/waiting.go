@@ -28,6 +28,7 @@ const (
 	ReasonScattered Reason = "scattered"  // enough are free, but not where it could use them
 	ReasonServices  Reason = "services"   // it does not fit without GPUs of services, which do not end
 	ReasonReserved  Reason = "reserved"   // those it could use are kept for a gang ahead
+	ReasonOrder     Reason = "order"      // it fits, but nobody passes the head (BackfillNone)
 	ReasonWindow    Reason = "window"     // the GPUs it could use are kept for maintenance, or for others
 	ReasonLocality  Reason = "locality"   // it fits, but hopes for GPUs closer together
 	ReasonNext      Reason = "next-round" // it fits: the next decision starts it
@@ -35,7 +36,7 @@ const (
 
 // Reasons are all of them.
 var Reasons = []Reason{ReasonStarting, ReasonStopping, ReasonShrinking, ReasonTooLarge, ReasonLimit, ReasonQuota, ReasonArray,
-	ReasonGPUs, ReasonScattered, ReasonServices, ReasonReserved, ReasonWindow, ReasonLocality, ReasonNext}
+	ReasonGPUs, ReasonScattered, ReasonServices, ReasonReserved, ReasonOrder, ReasonWindow, ReasonLocality, ReasonNext}
 
 // Wait is a waiting gang and why it waits.
 type Wait struct {
@@ -46,15 +47,17 @@ type Wait struct {
 	// tenant's "quota" is used up; as many of its "array" run as may; too few GPUs are free
 	// ("gpus"), or not where it could use them ("scattered"); "services" hold too many of those that
 	// it could use, and do not end; the free ones are kept for a gang ahead ("reserved"), or for
-	// maintenance or others ("window"); it hopes for GPUs closer together ("locality"); or it
+	// maintenance or others ("window"); nobody passes the gang ahead in strict "order"; it hopes for GPUs closer together ("locality"); or it
 	// starts with the "next-round".
 	Reason  Reason `json:"reason"`
 	Overdue bool   `json:"overdue,omitempty"` // it has waited for longer than max_wait in all
 	GPUs    int    `json:"gpus"`              // it needs, an elastic gang at least
 	Most    int    `json:"most,omitempty"`    // GPUs that an elastic gang could use
-	Free    int    `json:"free"`              // free now
-	Limit   int    `json:"limit,omitempty"`   // GPUs that its tenant may hold at most, where Reason is "limit"
-	Ahead   string `json:"ahead,omitempty"`   // the gang that goes first, "" for that one itself
+	Free    int    `json:"free"`              // free now, of those that it could use
+	// FreeOthers are those that are free and that it could not use.
+	FreeOthers int    `json:"free_others,omitempty"`
+	Limit      int    `json:"limit,omitempty"` // GPUs that its tenant may hold at most, where Reason is "limit"
+	Ahead      string `json:"ahead,omitempty"` // the gang that goes first, "" for that one itself
 	// AheadGPUs is what those ahead need in all.
 	AheadGPUs int      `json:"ahead_gpus,omitempty"`
 	Stopping  []string `json:"stopping,omitempty"`  // gangs being stopped for it
@@ -107,6 +110,8 @@ func (w Wait) Why() string {
 		return fmt.Sprintf("waits: it needs %s, and services hold too many of those that it could use now; they run until somebody stops them", pal.CountGPUs(w.GPUs))
 	case ReasonReserved:
 		return fmt.Sprintf("waits: the free GPUs that it could use are kept for %s, which goes first", w.Ahead)
+	case ReasonOrder:
+		return fmt.Sprintf("waits: %s goes first, and nobody passes it in strict order (backfill = none)", w.Ahead)
 	case ReasonWindow:
 		return "waits for the end of a window: the GPUs that it could use are kept for maintenance or a reservation, and it may still run when that begins"
 	case ReasonLocality:
@@ -114,7 +119,11 @@ func (w Wait) Why() string {
 	case ReasonNext:
 		return "starts with the next decision"
 	}
-	return fmt.Sprintf("waits: it needs %s, %d %s free", pal.CountGPUs(w.GPUs), w.Free, pal.Are(w.Free))
+	others := ""
+	if w.FreeOthers > 0 {
+		others = fmt.Sprintf("; it could not run on %s more that %s free", pal.CountGPUs(w.FreeOthers), pal.Are(w.FreeOthers))
+	}
+	return fmt.Sprintf("waits: it needs %s, %d %s free%s", pal.CountGPUs(w.GPUs), w.Free, pal.Are(w.Free), others)
 }
 
 // givenBack is what elastic gangs will have done.
@@ -138,13 +147,16 @@ func have(ids []string) string {
 // It decides nothing and leaves the cluster as it is. Where there are windows it looks for
 // GPUs for each gang for which enough are free, not once for each kind of gang.
 func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
-	return q.waits(now, c, func(ws []Wait) []int {
-		all := make([]int, len(ws))
-		for i := range all {
-			all[i] = i
-		}
-		return all
-	})
+	return q.waits(now, c, func(ws []Wait) []int { return positions(len(ws)) })
+}
+
+// positions are those of all of so many.
+func positions(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
 }
 
 // WaitingAt is Waiting for those who ask about few gangs of a long queue: of those at some
@@ -188,16 +200,18 @@ func (q *Queue) waits(now time.Duration, c *pal.Cluster, choose func([]Wait) []i
 // whys is what each gang of the queue waits for.
 func (p *pass) whys(queue []*entry) []Wait {
 	ws := make([]Wait, 0, len(queue))
-	ahead, aheadGPUs := "", 0
+	var head *entry
+	ahead, aheadGPUs, free := "", 0, p.freeOnce()
 	for i, e := range queue {
 		p.toLeast(e)
-		w := Wait{Job: e.job.ID, Position: i + 1, GPUs: e.gpus, Most: e.most(), Free: p.c.FreeGPUs(), Overdue: e.overdue,
+		w := Wait{Job: e.job.ID, Position: i + 1, GPUs: e.gpus, Most: e.most(), Free: free(e), Overdue: e.overdue,
 			Ahead: ahead, AheadGPUs: aheadGPUs}
+		w.FreeOthers = p.c.FreeGPUs() - w.Free
 		var spares *entry
 		if e.claim != nil {
 			w.Reason, w.Stopping, w.Shrinking = e.claim.reason()
 		} else {
-			w.Reason, spares = p.reason(e, ahead)
+			w.Reason, spares = p.reason(e, head, w.Free)
 		}
 		if w.Reason == ReasonLocality {
 			w.Until = p.hopesUntil
@@ -211,14 +225,28 @@ func (p *pass) whys(queue []*entry) []Wait {
 		if w.spares = spares != nil; w.spares {
 			w.Ahead = spares.job.ID
 		} else if e.state == waiting && w.Reason.holdsUp() {
-			if ahead == "" {
-				ahead = e.job.ID
+			if head == nil {
+				head, ahead = e, e.job.ID
 			}
 			aheadGPUs += e.gpus
 		}
 		ws = append(ws, w)
 	}
 	return ws
+}
+
+// freeOnce is how many of the free GPUs a gang could use: counted once for gangs that are alike.
+func (p *pass) freeOnce() func(e *entry) int {
+	known := map[*fitKind]int{}
+	return func(e *entry) int {
+		k := p.kindOf(e)
+		n, ok := known[k]
+		if !ok {
+			n = pal.FreeFor(p.c, e.job.Gang)
+			known[k] = n
+		}
+		return n
+	}
 }
 
 // holdsUp says whether those behind a gang that waits for this wait for it, too: GPUs are kept
@@ -270,9 +298,9 @@ func (p *pass) inOrder() []*entry {
 
 // reason is what a gang waits for that nobody is stopped for, and which one it spares if it is a service
 // that fits. The first that holds is told: what is decided, then what does not depend on free GPUs (the
-// cluster, the array, the quota, a window), then the GPUs. ahead is the first gang that
-// could use them, and whose reservation may be why a gang that fits does not start.
-func (p *pass) reason(e *entry, ahead string) (r Reason, spares *entry) {
+// cluster, the array, the quota, a window), then the GPUs, so many of which are free. head is the first
+// gang that waits for GPUs, nil for none: it may be why a gang that fits does not start.
+func (p *pass) reason(e, head *entry, free int) (r Reason, spares *entry) {
 	if e.state == starting {
 		return ReasonStarting, nil
 	}
@@ -287,14 +315,16 @@ func (p *pass) reason(e *entry, ahead string) (r Reason, spares *entry) {
 		return ReasonQuota, nil
 	case p.barring(e) != nil:
 		return ReasonWindow, nil
-	case e.gpus > p.c.FreeGPUs():
+	case e.gpus > free:
 		return p.unless(e, ReasonGPUs), nil
 	}
 	pl, ok := p.placeNow(e)
 	switch {
 	case !ok:
 		return p.unless(e, ReasonScattered), nil
-	case ahead != "":
+	case head != nil && p.opt.Backfill == BackfillNone:
+		return ReasonOrder, nil
+	case head != nil && pal.Compete(p.c, head.job.Gang, e.job.Gang):
 		return ReasonReserved, nil
 	case p.waitsForLocality(e, pl):
 		return ReasonLocality, nil

@@ -4,6 +4,7 @@
 package queue
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"testing"
@@ -58,5 +59,55 @@ func TestNotKeptForWhoHasGPUs(t *testing.T) {
 	}
 	if ws := w.queue.Waiting(w.now, c); len(ws) != 2 || ws[1].Reason != ReasonNext || ws[1].Ahead != "" {
 		t.Errorf("waiting: %v", ws)
+	}
+}
+
+// What a gang waits for is told of the GPUs that it could use: those of other models are not counted, and are
+// kept for nobody. In strict order nobody is expected to start before those ahead.
+func TestReasonsAreOfItsOwnModel(t *testing.T) {
+	t.Parallel()
+	var nodes []pal.Node
+	for i, model := range []string{"a", "b"} {
+		n := pal.Node{ID: model, Name: model, Groups: []pal.DeviceGroup{{Name: model}}}
+		for k := range 4 {
+			n.Groups[0].GPUs = append(n.Groups[0].GPUs, pal.GPU{ID: fmt.Sprint(i, "-", k)})
+		}
+		nodes = append(nodes, n)
+	}
+	of := func(id string, gpus int, eligible ...bool) Job {
+		return Job{ID: id, Estimate: time.Hour, Gang: pal.Gang{ID: id, Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 1, GPUs: gpus, Eligible: eligible}}}}
+	}
+	for backfill, want := range map[Backfill]string{
+		BackfillNone:     "#1 head: waits: it needs 4 GPUs, 2 are free; it could not run on 4 GPUs more that are free|#2 other: waits: head goes first, and nobody passes it in strict order (backfill = none)",
+		BackfillReserved: "#1 head: waits: it needs 4 GPUs, 2 are free; it could not run on 4 GPUs more that are free|#2 other: starts with the next decision",
+	} {
+		c, err := pal.NewCluster(nodes, pal.TwoTier(1.7))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, err := New(Options{Order: FIFO, Backfill: backfill, Placement: pal.Policy{Name: pal.PAL}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs := of("runs", 2, true, false)
+		if err := q.Submit(0, runs); err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range q.Decide(0, c) {
+			c.Take(runs.Gang, a.Placement)
+			q.Started(0, a.Job, a.Placement)
+		}
+		for _, j := range []Job{of("head", 4, true, false), of("other", 1, false, true)} {
+			if err := q.Submit(0, j); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ws := q.Waiting(0, c)
+		if got := fmt.Sprintf("%s|%s", ws[0], ws[1]); got != want {
+			t.Errorf("%s: %s", backfill, got)
+		}
+		if backfill == BackfillNone && (ws[0].From < time.Hour || ws[1].From < ws[0].From || ws[1].To < ws[0].To) {
+			t.Errorf("the head is expected from %s to %s, the one behind it from %s to %s", ws[0].From, ws[0].To, ws[1].From, ws[1].To)
+		}
 	}
 }

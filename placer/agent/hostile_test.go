@@ -351,7 +351,7 @@ func TestSnapshotsAtOnce(t *testing.T) {
 				if i == 0 {
 					own, err := s.refresh(t.Context())
 					if err == nil {
-						_, err = own.Plan(job)
+						_, err = own.Plan(t.Context(), job)
 					}
 					if err != nil {
 						t.Errorf("plan: %v", err)

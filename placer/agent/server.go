@@ -224,7 +224,7 @@ func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	e, err := snapshot.Plan(job)
+	e, err := snapshot.Plan(r.Context(), job)
 	if err != nil {
 		refuse(w, err)
 		return

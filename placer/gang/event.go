@@ -296,6 +296,8 @@ type World interface {
 	ReadyTimeout() time.Duration
 	Retries() int
 	RestartCost() time.Duration
+	// NodeChanges grows with each change of a node.
+	NodeChanges() uint64
 	// Allocs are all of a job's allocations that Nomad lists.
 	Allocs(nomad.JobKey) []*nomad.Alloc
 	// LastFailure is the last failure of the job as it is committed, nil for none.

@@ -51,6 +51,8 @@ type Gang struct {
 	Tries   int
 	RetryAt time.Time
 	Trouble string
+	// Never is what keeps it from every node, as Nomad says: it is not tried before that may be over.
+	Never *Never
 	// stumbled is the kind of effect that failed, and that Trouble is about.
 	stumbled string
 
@@ -255,9 +257,37 @@ type DryRunRefusal struct {
 	// Unfit are nodes, by name, on which it refuses the gang's members even alone, and on which
 	// it had not been known to; none if nobody knows.
 	Unfit []string
+	// Never is what keeps its groups from every node, by a dry run without our pins; none if
+	// they may only have to wait.
+	Never []nomad.Obstacle
 }
 
 func (r *DryRunRefusal) Error() string { return "nomad's dry run refuses " + r.Why }
+
+// Never is why no node can take a gang, as Nomad says.
+type Never struct {
+	Obstacles []nomad.Obstacle
+	index     uint64 // JobModifyIndex of the job
+	nodes     uint64 // [World.NodeChanges]
+	until     time.Time
+}
+
+// neverAgain is after how long Nomad is asked again of a gang that no node can take, if no node has
+// changed: no event tells that a volume has been made.
+const neverAgain = 5 * time.Minute
+
+// couldNever reports whether no node can take the gang as far as is known. What is not true any more
+// it forgets, and the gang is tried at once.
+func (g *Gang) couldNever(w World) bool {
+	switch n := g.Never; {
+	case n == nil:
+		return false
+	case n.index == *g.Job.JobModifyIndex && n.nodes == w.NodeChanges() && w.Now().Before(n.until):
+		return true
+	}
+	g.Never, g.RetryAt, g.Trouble = nil, time.Time{}, ""
+	return false
+}
 
 // refusedAgain is after how long at most a start is tried again that Nomad's dry run refused:
 // no event tells that a port or a volume has come free.
@@ -266,6 +296,12 @@ const refusedAgain = 30 * time.Second
 // avoidUnfit has a gang whose start Nomad's dry run refused tried again soon: at once, nearly,
 // where there are now nodes that it goes around.
 func (g *Gang) avoidUnfit(r *DryRunRefusal, w World) {
+	if len(r.Never) > 0 {
+		until := w.Now().Add(neverAgain)
+		g.Never, g.RetryAt = &Never{r.Never, *g.Job.JobModifyIndex, w.NodeChanges(), until}, until
+		g.Trouble = nomad.NeverPlaced(r.Never)
+		return
+	}
 	if len(r.Unfit) == 0 {
 		if again := w.Now().Add(refusedAgain); g.RetryAt.After(again) {
 			g.RetryAt = again

@@ -142,7 +142,7 @@ func (g *Gang) waitInQueue(e Event, w World) []Effect {
 	out := g.hasStopped(w)
 	sync := e.(Sync)
 	g.eligible = sync.Eligible
-	backsOff := g.stop == nil && !g.dying(w) && (w.Now().Before(g.RetryAt) || sync.Unread || sync.After || g.finishUnknown(w))
+	backsOff := g.stop == nil && !g.dying(w) && (g.couldNever(w) || w.Now().Before(g.RetryAt) || sync.Unread || sync.After || g.finishUnknown(w))
 	switch {
 	case g.Refused == nil && g.Target == nil && !g.Queued && g.dying(w):
 		return append(out, g.endsInQueue(w)...)

@@ -34,6 +34,8 @@ func newFakeWorld() *fakeWorld {
 	return &fakeWorld{state: nomad.NewState(), now: time.Unix(1000, 0), retries: 2}
 }
 
+func (w *fakeWorld) NodeChanges() uint64 { return 0 }
+
 func (w *fakeWorld) Now() time.Time                        { return w.now }
 func (w *fakeWorld) ReadyTimeout() time.Duration           { return 5 * time.Second }
 func (w *fakeWorld) Retries() int                          { return w.retries }

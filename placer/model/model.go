@@ -465,7 +465,7 @@ const RunsUnread = "it runs on, but cannot be served as it is written now: "
 // Shown is the state of a job as people see it: w is what the queue says of it, nil
 // if it says nothing.
 func (t *Tracked) Shown(w *Wait) gang.State {
-	if s := t.State(); s != gang.Waiting || w == nil || !w.never {
+	if s := t.State(); s != gang.Waiting || t.Never == nil && (w == nil || !w.never) {
 		return s
 	}
 	return gang.Unschedulable

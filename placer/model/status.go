@@ -33,7 +33,13 @@ type Status struct {
 	Queues nomad.BatchQueues `json:"batch_queues,omitempty"`
 	// Troubles are what only the placer at work knows: why the start of a job that waits came to
 	// nothing, the last time that it was tried, and what a gang that is there in part waits for.
-	Troubles map[nomad.JobKey]string `json:"-"`
+	Troubles map[nomad.JobKey]Trouble `json:"-"`
+}
+
+// Trouble is what only the placer at work knows of a job.
+type Trouble struct {
+	Why   string
+	Never *gang.Never
 }
 
 // JobStatus is one job of the placer's.

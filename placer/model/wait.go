@@ -49,7 +49,7 @@ func Barred(found []nomad.Obstacle) string {
 		if !o.Now {
 			lasting[o.Group] += o.Nodes
 		}
-		if lasting[o.Group] == o.Total {
+		if lasting[o.Group] >= o.Total {
 			return fmt.Sprintf("no node could take a member of group %q, even if it were idle", o.Group)
 		}
 	}

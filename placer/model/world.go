@@ -31,6 +31,7 @@ func (w world) Now() time.Time              { return w.Time }
 func (w world) ReadyTimeout() time.Duration { return w.Cfg.GangReadyTimeout }
 func (w world) Retries() int                { return w.Cfg.Retries }
 func (w world) RestartCost() time.Duration  { return w.Cfg.RestartCost }
+func (w world) NodeChanges() uint64         { return w.State.NodeChanges() }
 func (w world) Policy() string              { return string(w.Cfg.Placement) }
 
 func (w world) Allocs(k nomad.JobKey) []*nomad.Alloc         { return w.State.AllocsOf(k) }

@@ -218,8 +218,11 @@ func deviceTarget(s string, d *api.NodeDeviceResource) *structs.Attribute {
 func deviceMeets(c *api.Constraint, d *api.NodeDeviceResource) bool {
 	l, r := deviceTarget(c.LTarget, d), deviceTarget(c.RTarget, d)
 	return holds(c.Operand, l != nil, r != nil, func() (int, bool) { return l.Compare(r) }, func() (string, string, bool) {
-		left, ok1 := asText(l)
-		right, ok2 := asText(r)
+		left, ok1 := l.GetString()
+		if c.Operand == api.ConstraintVersion || c.Operand == api.ConstraintSemver {
+			left, ok1 = asText(l)
+		}
+		right, ok2 := r.GetString() // "4090" and "80GB" are numbers, and match nothing
 		return left, right, ok1 && ok2
 	})
 }

@@ -17,11 +17,11 @@ import (
 // poolAll is the built-in node pool that every node is in.
 const poolAll = "all"
 
-// nodeFits says whether Nomad may place an allocation of the group on the node when it is
-// ready, GPUs and free resources apart. Author's form of the job: our own constraints are
-// not looked at.
+// nodeFits reports whether [eachLack] finds nothing.
 func nodeFits(job *api.Job, g *api.TaskGroup, n *api.Node) bool {
-	return unfit(job, g, n) == nil
+	fits := true
+	eachLack(job, g, n, func(Lack) bool { fits = false; return false })
+	return fits
 }
 
 func pool(job *api.Job) string {
@@ -63,7 +63,7 @@ func deviceServes(r *api.RequestedDevice, d *api.NodeDeviceResource) bool {
 	if !requestMatches(r.Name, d) {
 		return false
 	}
-	return !slices.ContainsFunc(r.Constraints, func(c *api.Constraint) bool { return !deviceMeets(c, d) })
+	return meetsAll(r.Constraints, d)
 }
 
 // gpuRequest is what one allocation of a task group wants of one device group.
@@ -80,7 +80,7 @@ func gpuRequestOf(g *api.TaskGroup) (gpuRequest, error) {
 	for _, t := range g.Tasks {
 		rs := rewrite.GPURequests(t)
 		if len(rs) > 1 {
-			return a, fmt.Errorf("task %q of group %q has %d GPU device blocks: Nomad gives the task the last one's GPUs only; use one block with a larger count", t.Name, *g.Name, len(rs))
+			return a, severalBlocks(g, t, rs)
 		}
 		for _, r := range rs {
 			if len(a.requests) > 0 && a.requests[0].Name != r.Name {
@@ -91,6 +91,18 @@ func gpuRequestOf(g *api.TaskGroup) (gpuRequest, error) {
 	}
 	a.gpus = rewrite.GPUsPerMember(g)
 	return a, nil
+}
+
+// severalBlocks refuses a task with several device blocks for GPUs.
+func severalBlocks(g *api.TaskGroup, t *api.Task, rs []*api.RequestedDevice) error {
+	what := fmt.Sprintf("task %q of group %q has %d GPU device blocks: Nomad gives the task the last one's GPUs only", t.Name, *g.Name, len(rs))
+	all := 0
+	for _, r := range rs {
+		if all += rewrite.GPUs(r); r.Name != rs[0].Name {
+			return fmt.Errorf("%s; for %q and %q write two groups, each with a task and a block of its own", what, rs[0].Name, r.Name)
+		}
+	}
+	return fmt.Errorf("%s; use one block with count = %d", what, all)
 }
 
 // serves says whether the device group may serve the ask.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -16,16 +15,19 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Obstacle is something that keeps a group of a job from nodes with GPUs.
+// Obstacle is something that keeps a group of a job from nodes.
 type Obstacle struct {
 	Group string `json:"group"`
-	// What stands in the way, as nomad job plan says it.
+	Lack
+	// What stands in the way, in words.
 	What string `json:"what"`
-	// Nodes counts those that it keeps out: each node counts once, for the first
-	// thing that it lacks.
+	// Nodes counts those that it keeps out: each node counts for all that every node lacks, else
+	// once, for what most nodes lack.
 	Nodes int `json:"nodes"`
-	// Total is the number of nodes with GPUs.
+	// Total is the number of nodes with GPUs; of nodes that Nomad looked at if it is Nomad that says so.
 	Total int `json:"total"`
+	// Fault is why no node can ever meet a constraint, and what to write instead.
+	Fault *Fault `json:"fault,omitempty"`
 	// Now: it may pass, as jobs end and nodes come back.
 	Now bool `json:"now,omitempty"`
 	// Away: the nodes are down, draining or not eligible, and nothing else about them is in
@@ -34,7 +36,11 @@ type Obstacle struct {
 }
 
 func (o Obstacle) String() string {
-	return fmt.Sprintf("%s (%d of %d nodes)", o.What, o.Nodes, o.Total)
+	text := fmt.Sprintf("%s (%d of %d nodes)", o.What, o.Nodes, o.Total)
+	if o.Fault != nil {
+		text += ": " + o.Fault.String()
+	}
+	return text
 }
 
 // Obstacles are what keeps the job's groups from nodes with GPUs: by group, the
@@ -45,11 +51,17 @@ func (v *View) Obstacles(job *api.Job, sparing pal.AppClass) []Obstacle {
 	return eachAsk(job, func(author *api.Job, a gpuRequest) []Obstacle {
 		ports := staticPorts(a.group)
 		inUse := v.portsInUse(KeyOf(job), len(ports))
-		return v.count(func(i int) (what string, now bool) {
-			if what, now = v.obstacle(author, a, i, groups[i], sparing); what == "" {
-				what, now = takenPort(ports, inUse[v.nodes[i].ID]), true
+		return v.count(a, func(i int) []Lack {
+			if lacks := v.lastingLacks(author, a, i, groups[i]); len(lacks) > 0 {
+				return lacks
 			}
-			return what, now
+			if l, is := v.passingLack(a, i, groups[i], sparing); is {
+				return []Lack{l}
+			}
+			if l, is := takenPort(ports, inUse[v.nodes[i].ID]); is {
+				return []Lack{l}
+			}
+			return nil
 		})
 	})
 }
@@ -65,11 +77,12 @@ func (v *View) LastingObstacles(job *api.Job) []Obstacle {
 				clear(v.lasting)
 			}
 			groups := v.groupsByNode()
-			found = v.count(func(i int) (string, bool) {
-				if what := v.lastingObstacle(author, a, i, groups[i]); what != "" {
-					return what, false
+			found = v.count(a, func(i int) []Lack {
+				lacks := v.lastingLacks(author, a, i, groups[i])
+				if why := notReady(v.nodes[i]); len(lacks) == 0 && why != "" {
+					return []Lack{{Kind: LackReady, Name: why}}
 				}
-				return notReady(v.nodes[i]), true
+				return lacks
 			})
 			v.lasting[key] = found
 		}
@@ -104,118 +117,69 @@ func eachAsk(job *api.Job, find func(author *api.Job, a gpuRequest) []Obstacle) 
 	return out
 }
 
-// count looks at each node, and counts what is in the way.
-func (v *View) count(look func(node int) (what string, now bool)) (found []Obstacle) {
-	counts := map[Obstacle]int{}
-	for i, n := range v.nodes {
-		if what, now := look(i); what != "" {
-			counts[Obstacle{What: what, Total: len(v.nodes), Now: now, Away: what == notReady(n)}]++
+// count looks at each node, and counts what is in the way. If there is something that no node has,
+// that is all that is told: every such thing, and why no node can have it.
+func (v *View) count(a gpuRequest, look func(node int) []Lack) (found []Obstacle) {
+	of, lacking := make([][]Lack, len(v.nodes)), map[Lack]int{}
+	for i := range v.nodes {
+		of[i] = look(i)
+		for _, l := range of[i] {
+			lacking[l]++
 		}
 	}
-	for o, nodes := range counts {
-		o.Nodes = nodes
+	counts := map[Lack]int{}
+	for l, n := range lacking {
+		if n == len(v.nodes) {
+			counts[l] = n
+		}
+	}
+	everywhere := len(counts) > 0
+	for _, lacks := range of {
+		if !everywhere && len(lacks) > 0 {
+			counts[slices.MaxFunc(lacks, func(x, y Lack) int { return lacking[x] - lacking[y] })]++ // the first of several
+		}
+	}
+	for l, nodes := range counts {
+		o := Obstacle{Lack: l, What: l.String(), Nodes: nodes, Total: len(v.nodes), Now: l.passes(), Away: l.Kind == LackReady}
+		if everywhere {
+			o.Fault = v.fault(a, l)
+		}
 		found = append(found, o)
 	}
 	slices.SortFunc(found, func(a, b Obstacle) int { return cmp.Or(b.Nodes-a.Nodes, cmp.Compare(a.What, b.What)) })
 	return found
 }
 
-// obstacle is the first thing that keeps the ask from a node, "" for none: what
-// will not change by itself comes first. now says whether it may.
-func (v *View) obstacle(job *api.Job, a gpuRequest, i int, groups []int, sparing pal.AppClass) (what string, now bool) {
-	n := v.nodes[i]
-	if what := v.lastingObstacle(job, a, i, groups); what != "" {
-		return what, false
+// passingLack is the first thing that keeps the ask from a node for now.
+func (v *View) passingLack(a gpuRequest, i int, groups []int, sparing pal.AppClass) (Lack, bool) {
+	if what := notReady(v.nodes[i]); what != "" {
+		return Lack{Kind: LackReady, Name: what}, true
 	}
-	if what := notReady(n); what != "" {
-		return what, true
-	}
-	if what := lacks(needOf(a.group), v.Cluster.Free(i), "less than %d %s are free"); what != "" {
-		return what, true
+	if l, is := tooLittle(LackFree, needOf(a.group), v.Cluster.Free(i)); is {
+		return l, true
 	}
 	if v.freeOn(a, groups, "") < a.gpus {
-		return tooFew(a.gpus), true
+		return Lack{Kind: LackFreeGPUs, Need: a.gpus}, true
 	}
 	if sparing != "" && v.freeOn(a, groups, sparing) < a.gpus {
-		return fmt.Sprintf("%s that are no outliers (outlier_threshold %g)", tooFew(a.gpus), v.opts.OutlierThreshold), true
+		return Lack{Kind: LackFreeGPUs, Need: a.gpus, Threshold: v.opts.OutlierThreshold}, true
 	}
-	return "", false
+	return Lack{}, false
 }
 
-// lastingObstacle is the first thing that keeps the ask from a node even if that is idle.
-func (v *View) lastingObstacle(job *api.Job, a gpuRequest, i int, groups []int) string {
+// lastingLacks is all that keeps the ask from a node even if that is idle.
+func (v *View) lastingLacks(job *api.Job, a gpuRequest, i int, groups []int) (lacks []Lack) {
 	n := v.nodes[i]
-	if why := unfit(job, a.group, n); why != nil {
-		return why()
+	add := func(l Lack) bool {
+		lacks = append(lacks, l)
+		return true
 	}
-	for _, f := range []func() string{
-		func() string { return v.missingDevice(a, groups) },
-		func() string { return lacks(needOf(a.group), total(n), "nodes have less than %d %s") },
-	} {
-		if what := f(); what != "" {
-			return what
-		}
+	eachLack(job, a.group, n, add)
+	lacks = append(lacks, v.missingGPUs(a, groups)...)
+	if l, is := tooLittle(LackResource, needOf(a.group), total(n)); is {
+		add(l)
 	}
-	return ""
-}
-
-// unfit is what [nodeFits] finds missing, nil for nothing: put into words if somebody asks.
-func unfit(job *api.Job, g *api.TaskGroup, n *api.Node) func() string {
-	is := func(format string, args ...any) func() string {
-		return func() string { return fmt.Sprintf(format, args...) }
-	}
-	if !inDatacenters(job.Datacenters, n.Datacenter) {
-		return is("datacenter %q is not among the job's", n.Datacenter)
-	}
-	if p := pool(job); p != poolAll && p != n.NodePool {
-		return is("node pool %q is not the job's", n.NodePool)
-	}
-	unmet := func(c *api.Constraint) bool { return !nodeMeets(c, n) }
-	for _, cs := range [][]*api.Constraint{job.Constraints, g.Constraints} {
-		if i := slices.IndexFunc(cs, unmet); i >= 0 {
-			return func() string { return "constraint " + constraintText(cs[i]) }
-		}
-	}
-	for _, t := range g.Tasks {
-		if i := slices.IndexFunc(t.Constraints, unmet); i >= 0 {
-			return func() string { return "constraint " + constraintText(t.Constraints[i]) }
-		}
-		if !hasDriver(n, t.Driver) {
-			return is("missing drivers: %s", t.Driver)
-		}
-	}
-	if missingVolume(g, n) != "" {
-		return func() string { return missingVolume(g, n) }
-	}
-	return nil
-}
-
-// constraintText is a constraint as Nomad writes it.
-func constraintText(c *api.Constraint) string {
-	return fmt.Sprintf("%q", strings.TrimSpace(strings.Join([]string{c.LTarget, cmp.Or(c.Operand, "="), c.RTarget}, " ")))
-}
-
-// missingVolume is a host volume that the group wants and the node does not have.
-// Of a CSI volume it tells only whether the node could mount any: the rest Nomad's dry
-// run knows.
-func missingVolume(g *api.TaskGroup, n *api.Node) string {
-	for _, name := range slices.Sorted(maps.Keys(g.Volumes)) {
-		vol := g.Volumes[name]
-		switch {
-		case vol == nil:
-			continue
-		case vol.Type == "csi" && len(n.CSINodePlugins) == 0:
-			return fmt.Sprintf("no CSI plugin to mount volume %s", vol.Source)
-		case vol.Type != "host" || vol.PerAlloc:
-			continue
-		}
-		if has := n.HostVolumes[vol.Source]; has == nil {
-			return fmt.Sprintf("missing host volume: %s", vol.Source)
-		} else if has.ReadOnly && !vol.ReadOnly {
-			return fmt.Sprintf("host volume %s is read-only", vol.Source)
-		}
-	}
-	return ""
+	return lacks
 }
 
 // staticPorts are the host ports that a group wants, by their labels.
@@ -255,48 +219,60 @@ func (v *View) portsInUse(job JobKey, n int) map[string]map[int]bool {
 	return inUse
 }
 
-// takenPort is a wanted static port that is in use, "" for none.
-func takenPort(ports map[string]int, inUse map[int]bool) string {
+// takenPort is a wanted static port that is in use.
+func takenPort(ports map[string]int, inUse map[int]bool) (Lack, bool) {
 	for _, label := range slices.Sorted(maps.Keys(ports)) {
 		if inUse[ports[label]] {
-			return fmt.Sprintf("static port %d (%s) is in use", ports[label], label)
+			return Lack{Kind: LackFreePort, Name: label, Need: ports[label]}, true
 		}
 	}
-	return ""
+	return Lack{}, false
 }
 
-// tooFew says that not as many GPUs are free as a member needs.
-func tooFew(n int) string {
-	if n == 1 {
-		return "no matching GPUs are free"
-	}
-	return fmt.Sprintf("fewer than %d matching GPUs are free", n)
-}
-
-// missingDevice says why none of the node's device groups serves the ask.
-func (v *View) missingDevice(a gpuRequest, groups []int) string {
-	what := ""
+// missingGPUs is why none of the node's device groups serves the ask.
+func (v *View) missingGPUs(a gpuRequest, groups []int) (lacks []Lack) {
+	few := false
 	for _, gi := range groups {
-		d := v.devices[gi]
-		if a.serves(d) && len(d.Instances) >= a.gpus {
-			return ""
+		switch d := v.devices[gi]; {
+		case !a.serves(d):
+		case len(d.Instances) >= a.gpus:
+			return nil
+		default:
+			few = true
 		}
-		for _, r := range a.requests {
-			if !requestMatches(r.Name, d) {
-				what = cmp.Or(what, fmt.Sprintf("missing devices: %s", r.Name))
-				continue
+	}
+	if few {
+		return []Lack{{Kind: LackGPUs, Need: a.gpus}}
+	}
+	add := func(l Lack) {
+		if !slices.Contains(lacks, l) {
+			lacks = append(lacks, l)
+		}
+	}
+	for _, r := range a.requests {
+		named := slices.DeleteFunc(slices.Clone(groups), func(gi int) bool { return !requestMatches(r.Name, v.devices[gi]) })
+		if len(named) == 0 {
+			add(Lack{Kind: LackDevice, Name: r.Name})
+		}
+		for _, c := range r.Constraints {
+			if len(named) > 0 && !slices.ContainsFunc(named, func(gi int) bool { return deviceMeets(c, v.devices[gi]) }) {
+				add(unmet(LackGPUMeets, "", c))
 			}
+		}
+	}
+	if len(lacks) == 0 { // each constraint is met by some, and all by none
+		for _, r := range a.requests {
 			for _, c := range r.Constraints {
-				if !deviceMeets(c, d) {
-					what = "device constraint " + constraintText(c)
+				if len(lacks) == 0 && !deviceMeets(c, v.devices[groups[0]]) {
+					add(unmet(LackGPUMeets, "", c))
 				}
 			}
 		}
-		if a.serves(d) {
-			what = fmt.Sprintf("fewer than %d GPUs of one model", a.gpus)
-		}
 	}
-	return cmp.Or(what, "missing devices")
+	if len(lacks) == 0 {
+		add(Lack{Kind: LackDevice, Name: a.requests[0].Name})
+	}
+	return lacks
 }
 
 // Models are those of all GPUs, sorted.
@@ -326,20 +302,6 @@ func notReady(n *api.Node) string {
 		return "the node is draining"
 	case n.SchedulingEligibility != api.NodeSchedulingEligible:
 		return "the node is not eligible for scheduling"
-	}
-	return ""
-}
-
-// lacks names the first resource of which there is too little; format has what is
-// needed, and its name.
-func lacks(need, have pal.Resources, format string) string {
-	for _, r := range []struct {
-		name       string
-		need, have int
-	}{{"MHz of CPU", need.CPU, have.CPU}, {"MB of memory", need.MemoryMB, have.MemoryMB}, {"MB of disk", need.DiskMB, have.DiskMB}} {
-		if r.need > r.have {
-			return fmt.Sprintf(format, r.need, r.name)
-		}
 	}
 	return ""
 }

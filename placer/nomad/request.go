@@ -227,7 +227,7 @@ func Servable(job *api.Job) error {
 	case !rewrite.AsksGPUs(job):
 		return fmt.Errorf(`%s; no task has a device block "gpu", "nvidia/gpu" or "nvidia/gpu/<model>"`, NoGPUs(job))
 	}
-	if err := cmp.Or(rewrite.MistypedGate(job), tooMuch(job)); err != nil {
+	if err := cmp.Or(rewrite.MistypedGate(job), tooMuch(job), badCondition(job)); err != nil {
 		return err
 	}
 	if g, t := instanceChooser(job); t != nil {
@@ -345,12 +345,23 @@ func (v *View) wholeGPU(job *api.Job, a gpuRequest) bool {
 const eligibilityKept = 10_000
 
 // eligibilityKey stands for all that eligibility depends on: constraints, affinities, spreads,
-// drivers, volumes, datacenters, pool and device names. Jobs that differ in nothing else share
+// drivers, volumes, static ports, cores, datacenters, pool and devices. Jobs that differ in nothing else share
 // an entry, which saves most of the work: one answer takes a look at every device group.
 func eligibilityKey(job *api.Job, a gpuRequest) string {
-	all := []any{job.Datacenters, pool(job), job.Constraints, job.Affinities, a.group.Constraints, a.group.Affinities, job.Spreads, a.group.Spreads, a.group.Volumes}
+	all := []any{job.Datacenters, pool(job), job.Constraints, job.Affinities, a.group.Constraints, a.group.Affinities, job.Spreads, a.group.Spreads, a.group.Volumes, staticPorts(a.group)}
+	if len(a.group.Volumes) > 0 { // there may be one for each member
+		all = append(all, a.group.Count)
+	}
 	for _, t := range a.group.Tasks {
 		all = append(all, t.Driver, t.Constraints, t.Affinities)
+		if r := t.Resources; r != nil {
+			all = append(all, r.Cores)
+			for _, d := range r.Devices {
+				if d != nil && !rewrite.IsGPU(d.Name) {
+					all = append(all, d.Name, d.Count, d.Constraints)
+				}
+			}
+		}
 	}
 	for _, r := range a.requests {
 		all = append(all, r.Name, r.Constraints, r.Affinities)
@@ -442,7 +453,8 @@ func modelled(job *api.Job) bool {
 		return false
 	}
 	for _, g := range job.TaskGroups {
-		if distinct(g.Constraints) || len(g.Volumes) > 0 {
+		// Of nodes without GPUs, on which other groups may run, the view knows nothing.
+		if distinct(g.Constraints) || len(g.Volumes) > 0 || rewrite.GPUsPerMember(g) == 0 && rewrite.Members(g) > 0 {
 			return false
 		}
 		for _, n := range g.Networks {

@@ -34,6 +34,7 @@ const parallelReads = 16
 func (c *Client) Resync(ctx context.Context, old *State) (*State, error) {
 	s, old := NewState(), cmp.Or(old, NewState())
 	s.nodeGeneration, s.back = old.nodeGeneration, maps.Clone(old.back)
+	s.nodeChanges, s.plain = old.nodeChanges, maps.Clone(old.plain)
 	if err := c.readNodes(ctx, s, old); err != nil {
 		return nil, fmt.Errorf("reading nodes: %w", Denied(err, ReadNodes))
 	}
@@ -103,6 +104,7 @@ func (c *Client) readNodes(ctx context.Context, s, old *State) error {
 		}
 	}
 	if len(s.Nodes) != len(old.Nodes) {
+		s.nodeChanges++
 		s.nodeGeneration++
 	}
 	return err
@@ -145,6 +147,9 @@ func (s *State) readNode(n *api.Node, old *State) {
 		return
 	}
 	s.Nodes[id] = n
+	if n != was {
+		s.nodeChanges++
+	}
 	s.noteBack(was, n)
 	if was != nil && was.Status != n.Status && len(old.owners.shared) > 0 || !sameMeasurements(was, n) {
 		s.nodeGeneration++

@@ -5,6 +5,8 @@ package nomad
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -159,6 +161,10 @@ type State struct {
 	heardAt, knownTo uint64
 	// begun is the index of the last change to jobs before the subscription.
 	begun uint64
+	// nodeChanges grows with each change of a node, of one without GPUs too as far as events tell:
+	// plain is how those were.
+	nodeChanges uint64
+	plain       map[string]string
 	// nodeGeneration grows with each change of the GPUs or their measurements.
 	nodeGeneration uint64
 	// sorted are the nodes with GPUs of their own, in the view's order; nil after a
@@ -294,6 +300,28 @@ func (s *State) dropJob(k JobKey) {
 	}
 }
 
+// NodeChanges grows with each change of a node that may serve some group of a job.
+func (s *State) NodeChanges() uint64 { return s.nodeChanges }
+
+// notePlain counts a change of a node without GPUs: other groups of jobs may run there.
+func (s *State) notePlain(n *api.Node) {
+	what := fmt.Sprint(n.Status, n.SchedulingEligibility, n.Drain, n.Datacenter, n.NodePool, n.NodeClass, n.Attributes, n.Meta)
+	for _, name := range slices.Sorted(maps.Keys(n.Drivers)) {
+		if d := n.Drivers[name]; d != nil {
+			what += fmt.Sprint(name, d.Detected, d.Healthy)
+		}
+	}
+	what += fmt.Sprint(slices.Sorted(maps.Keys(n.HostVolumes)), slices.Sorted(maps.Keys(n.CSINodePlugins)))
+	if s.plain == nil {
+		s.plain = map[string]string{}
+	}
+	sum := sha256.Sum256([]byte(what))
+	if was := s.plain[n.ID]; was != string(sum[:]) {
+		s.plain[n.ID] = string(sum[:])
+		s.nodeChanges++
+	}
+}
+
 // NodeGeneration grows with each change of the GPUs and their measurements.
 func (s *State) NodeGeneration() uint64 { return s.nodeGeneration }
 
@@ -328,7 +356,11 @@ func (s *State) PutAlloc(a *Alloc) {
 func (s *State) putNode(n *api.Node) bool {
 	id, index := n.ID, n.ModifyIndex
 	old := s.Nodes[id]
-	if old == nil && !hasGPUs(n.NodeResources) || old != nil && old.ModifyIndex > index {
+	if old == nil && !hasGPUs(n.NodeResources) {
+		s.notePlain(n)
+		return false
+	}
+	if old != nil && old.ModifyIndex > index {
 		return false
 	}
 	n, problems := sanitize(n)
@@ -350,6 +382,7 @@ func (s *State) putNode(n *api.Node) bool {
 		s.nodeGeneration++ // it may own other GPUs than before
 	}
 	s.Nodes[id], s.sorted = n, nil
+	s.nodeChanges++
 	return true
 }
 
@@ -377,7 +410,22 @@ func sameNode(a, b *api.Node) bool {
 	if a.NodeResources == nil {
 		return true
 	}
-	return total(a) == total(b) && slices.EqualFunc(GPUDevices(a), GPUDevices(b), sameDevice)
+	return total(a) == total(b) && len(a.NodeResources.Cpu.ReservableCpuCores) == len(b.NodeResources.Cpu.ReservableCpuCores) &&
+		keptPorts(a) == keptPorts(b) && slices.EqualFunc(GPUDevices(a), GPUDevices(b), sameDevice) &&
+		reflect.DeepEqual(otherDevices(a), otherDevices(b))
+}
+
+// otherDevices are the node's devices that are none of the placer's GPUs.
+func otherDevices(n *api.Node) []*api.NodeDeviceResource {
+	return slices.DeleteFunc(slices.Clone(devicesOf(n)), isGPU)
+}
+
+// keptPorts are the ports that the node's own configuration reserves, as a list.
+func keptPorts(n *api.Node) string {
+	if n.ReservedResources == nil {
+		return ""
+	}
+	return n.ReservedResources.Networks.ReservedHostPorts
 }
 
 // sameDrain says whether two drains, nil for none, have the same deadline.
@@ -556,6 +604,8 @@ func (s *State) dropNode(id string) {
 	delete(s.back, id)
 	delete(s.trimmed, id)
 	delete(s.odd, id)
+	delete(s.plain, id)
+	s.nodeChanges++
 	s.nodeGeneration++
 	s.sorted = nil
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hashicorp/go-version"
 	"github.com/hashicorp/nomad/api"
 	"github.com/hashicorp/nomad/plugins/shared/structs"
 )
@@ -45,7 +46,45 @@ func feasible(j *api.Job, g *api.TaskGroup, n *api.Node) (why string) {
 			}
 		}
 	}
+	for _, v := range g.Volumes {
+		if v.Type == "host" && !v.PerAlloc && n.HostVolumes[v.Source] == nil {
+			return "missing compatible host volumes"
+		}
+		if v.Type == "csi" { // there is none
+			return "missing CSI Volume " + v.Source
+		}
+	}
+	if !hasDevices(g, n) {
+		return "missing devices"
+	}
 	return ""
+}
+
+// hasDevices reports whether the node has the devices of all tasks, in use or not.
+func hasDevices(g *api.TaskGroup, n *api.Node) bool {
+	used := map[*api.NodeDeviceResource]int{}
+	for _, t := range g.Tasks {
+		for _, r := range t.Resources.Devices {
+			need := deviceCount(r)
+			for _, d := range n.NodeResources.Devices {
+				if !deviceNamed(r.Name, d) || slices.ContainsFunc(r.Constraints, func(c *api.Constraint) bool { return !deviceMeets(c, d) }) {
+					continue
+				}
+				healthy := 0
+				for _, in := range d.Instances {
+					if in.Healthy {
+						healthy++
+					}
+				}
+				takes := max(0, min(need, healthy-used[d]))
+				need, used[d] = need-takes, used[d]+takes
+			}
+			if need > 0 {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func nodeMeets(c *api.Constraint, n *api.Node) bool {
@@ -112,7 +151,12 @@ func constraintHolds(operand, l string, lok bool, r string, rok bool) bool {
 		have := split(l)
 		return slices.ContainsFunc(split(r), func(e string) bool { return slices.Contains(have, e) })
 	}
-	return true // an operator that no test needs
+	if operand == api.ConstraintVersion || operand == api.ConstraintSemver {
+		v, err1 := version.NewVersion(l)
+		want, err2 := version.NewConstraint(r)
+		return err1 == nil && err2 == nil && want.Check(v)
+	}
+	return false // as of an operator that Nomad does not have
 }
 
 // inOrder are the operators that compare, of two values' order.

@@ -68,7 +68,7 @@ func (p *plan) placeMember(g *api.TaskGroup, number int, before *alloc, stopBefo
 	for _, id := range p.s.sortedNodes() {
 		n := p.s.nodes[id].Node
 		switch why := feasible(p.job, g, n); {
-		case !ready(n):
+		case !ready(n) || why == "datacenter" || why == "node pool": // Nomad does not look at it
 			continue
 		case why != "":
 			metric.NodesEvaluated++
@@ -204,7 +204,9 @@ func (p *plan) assignDevices(g *api.TaskGroup, n *api.Node, chance *rand.Rand) (
 				chance.Shuffle(len(ids), func(i, k int) { ids[i], ids[k] = ids[k], ids[i] })
 				ids = ids[:deviceCount(r)]
 				slices.Sort(ids)
-				gpus[t.Name], found, model = ids, d.Name, d.Name
+				if found = d.Name; d.Vendor == "nvidia" {
+					gpus[t.Name], model = append(gpus[t.Name], ids...), d.Name
+				}
 				for _, id := range ids {
 					taken[id] = true
 				}

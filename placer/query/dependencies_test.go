@@ -375,7 +375,7 @@ func TestPlanAfter(t *testing.T) {
 		} {
 			job := bed.Gang{Name: "report", GPUs: gpus, Meta: map[string]string{"pal_after": "train"}}.Job()
 			nomad.Canonicalize(job)
-			e, err := snapshot(w).Plan(job)
+			e, err := snapshot(w).Plan(w.T.Context(), job)
 			if err != nil || !strings.HasPrefix(e.Reason, want) || !e.StartTo.IsZero() {
 				t.Errorf("%d GPUs: %+v, %v", gpus, e, err)
 			}

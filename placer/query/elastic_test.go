@@ -38,7 +38,7 @@ func TestElasticAnswers(t *testing.T) {
 		plan := func(g bed.Gang) *query.Explanation {
 			job := g.Job()
 			nomad.Canonicalize(job)
-			e, err := snapshot(w).Plan(job)
+			e, err := snapshot(w).Plan(w.T.Context(), job)
 			if err != nil || e.Elastic == nil || !strings.Contains(e.Note, "elastic: ") {
 				t.Fatalf("plan %s: %+v, %v", g.Name, e, err)
 			}

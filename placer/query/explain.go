@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
@@ -145,6 +147,9 @@ func (s *Snapshot) explain(ctx context.Context, k nomad.JobKey) (*Explanation, e
 	}
 	switch st.Nomad {
 	case gang.Waiting:
+		if !s.told {
+			s.askNomad(ctx, e, st.Job)
+		}
 		return e, nil
 	case gang.Native, gang.Template:
 	default:
@@ -422,6 +427,11 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	case gang.Rejected:
 		e.Reason = staysGated + t.Refused.Error()
 		return
+	case gang.Unschedulable:
+		if t.Never != nil {
+			e.never(t.Never.Obstacles)
+			return
+		}
 	}
 	d := s.explainOn(s.m.View.Cluster, t.Request.Least())
 	if !d.Placed {
@@ -460,6 +470,29 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	if ending := s.m.Ending(t.Observed); ending != "" && (e.State == gang.Waiting || e.State == gang.Completing) {
 		e.State, e.Reason = gang.Completing, ending
 	}
+}
+
+// never says of a job that no node can take, as Nomad says.
+func (e *Explanation) never(found []nomad.Obstacle) {
+	e.State, e.Obstacles, e.Reason = gang.Unschedulable, found, nomad.NeverPlaced(found)
+	e.Remedies = append(e.Remedies, fmt.Sprintf("%s. The placer tries it again when a node changes, or in some minutes.", NeverRemedy))
+}
+
+// NeverRemedy is what to do about a job that no node can take, as Nomad says.
+const NeverRemedy = "Change the job, or give a node what it lacks"
+
+// askNomad asks Nomad's scheduler about a job that waits, or would start, as far as the snapshot itself
+// can tell: what it refuses on every node never starts. Nobody asks of a job that it may not run.
+func (s *Snapshot) askNomad(ctx context.Context, e *Explanation, job *api.Job) {
+	if s.nomad == nil || e.State != gang.Waiting && e.State != gang.Starting || nomad.Template(job) || nomad.Child(job) {
+		return
+	}
+	found, err := s.nomad.Never(ctx, job)
+	if err != nil || len(found) == 0 {
+		return
+	}
+	*e = Explanation{Namespace: e.Namespace, Job: e.Job, Submitted: e.Submitted, Mode: e.Mode, ClassFrom: e.ClassFrom, GPUIDLength: e.GPUIDLength, Failures: e.Failures, Elastic: e.Elastic}
+	e.never(found)
 }
 
 // explainOn explains what the queue would find for a gang on a cluster. Callers hold mu.

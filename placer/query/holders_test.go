@@ -62,7 +62,7 @@ func TestHolders(t *testing.T) {
 		}
 		planned := bed.Gang{Name: "planned", Members: 4, GPUs: 2, Meta: map[string]string{"pal_duration": "1m"}}.Job() // before known ends
 		nomad.Canonicalize(planned)
-		if e, err := snapshot(w).Plan(planned); err != nil || e.Holders == nil || len(e.Holders.Jobs) != 2 || !strings.Contains(strings.Join(e.Remedies, " "), "With count = 1 instead of 4") {
+		if e, err := snapshot(w).Plan(w.T.Context(), planned); err != nil || e.Holders == nil || len(e.Holders.Jobs) != 2 || !strings.Contains(strings.Join(e.Remedies, " "), "With count = 1 instead of 4") {
 			t.Errorf("planned %+v, %v", e, err)
 		}
 		e, err := s.Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "known"})

@@ -4,6 +4,7 @@
 package query
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -23,7 +24,24 @@ import (
 // Plan says what would happen to a job if it were registered with a gate now:
 // whether it would start, where, or what it would wait for. The snapshot is used
 // up by it.
-func (s *Snapshot) Plan(job *api.Job) (*Explanation, error) {
+func (s *Snapshot) Plan(ctx context.Context, job *api.Job) (*Explanation, error) {
+	e, err := s.plan(job)
+	if err == nil && !s.runs(job) {
+		s.askNomad(ctx, e, job)
+	}
+	return e, err
+}
+
+// runs reports whether the placer has placed the job already.
+func (s *Snapshot) runs(job *api.Job) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, runs := s.placed(nomad.KeyOf(job))
+	return runs
+}
+
+// plan is [Snapshot.Plan] by what the snapshot itself knows.
+func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waits = nil

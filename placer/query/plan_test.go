@@ -32,7 +32,7 @@ func TestPlanOfFinished(t *testing.T) {
 				job = w.Nomad.Job(bed.Key("short"))
 			}
 			nomad.Canonicalize(job)
-			if e, err := snapshot(w).Plan(job); err != nil || e.State != gang.Starting || e.Decision.Demand != 8 {
+			if e, err := snapshot(w).Plan(w.T.Context(), job); err != nil || e.State != gang.Starting || e.Decision.Demand != 8 {
 				t.Errorf("known to Nomad %t: %+v of %+v, %v", known, e, e.Decision, err)
 			}
 		}
@@ -51,7 +51,7 @@ func TestPlanOfPartlyGated(t *testing.T) {
 		job.TaskGroups = append(job.TaskGroups, &web)
 		job.TaskGroups[0].Constraints, job.Constraints = job.Constraints, nil
 		nomad.Canonicalize(job)
-		if e, err := snapshot(w).Plan(job); err != nil || e.State != gang.Starting || e.Decision.Demand != 2 {
+		if e, err := snapshot(w).Plan(w.T.Context(), job); err != nil || e.State != gang.Starting || e.Decision.Demand != 2 {
 			t.Errorf("%+v, %v", e, err)
 		}
 	})
@@ -87,7 +87,7 @@ func TestResubmittedTooLarge(t *testing.T) {
 		}{{g, "runs on 2 GPUs and would keep them"}, {larger, "runs on 2 GPUs, and would run on as it is"}} {
 			job := c.Job()
 			nomad.Canonicalize(job)
-			if e, err := snapshot(w).Plan(job); err != nil || !strings.HasPrefix(e.Reason, c.want) {
+			if e, err := snapshot(w).Plan(w.T.Context(), job); err != nil || !strings.HasPrefix(e.Reason, c.want) {
 				t.Errorf("plan of %d members: %+v, %v", c.Members, e, err)
 			}
 		}
@@ -105,7 +105,7 @@ func TestPlanOfTemplate(t *testing.T) {
 			job.ParameterizedJob = &api.ParameterizedJobConfig{}
 			nomad.Canonicalize(job)
 			w.RunFor(5 * time.Second)
-			e, err := snapshot(w).Plan(job)
+			e, err := snapshot(w).Plan(w.T.Context(), job)
 			switch {
 			case err != nil:
 				w.T.Error(err)

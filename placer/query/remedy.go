@@ -54,6 +54,12 @@ func (e *Explanation) neverRuns(v *nomad.View, job *api.Job) {
 	}
 	e.Obstacles = slices.DeleteFunc(e.Obstacles, func(o nomad.Obstacle) bool { return o.Now })
 	e.Decision.Walk, e.Decision.WalkOmitted = nil, 0
+	for _, o := range e.Obstacles {
+		if o.Fault != nil && o.Fault.Advice() != "" {
+			e.Remedies = append(e.Remedies, o.Fault.Advice())
+		}
+	}
+	advised := len(e.Remedies)
 	found := (&trial{v, rewrite.Author(job), mostTried}).find()
 	for _, r := range found {
 		e.Remedies = append(e.Remedies, fmt.Sprintf("It could run %s (%s).", r.text, r.Changes))
@@ -63,7 +69,9 @@ func (e *Explanation) neverRuns(v *nomad.View, job *api.Job) {
 		return
 	}
 	for _, o := range e.Obstacles {
-		e.Remedies = append(e.Remedies, fmt.Sprintf("No change of numbers, models or constraints lets it run: %s.", o))
+		if advised == 0 {
+			e.Remedies = append(e.Remedies, fmt.Sprintf("No change of numbers, models or constraints lets it run: %s.", o))
+		}
 	}
 }
 

@@ -61,7 +61,7 @@ func TestNeverRuns(t *testing.T) {
 		} {
 			job := c.gang.Job()
 			nomad.Canonicalize(job)
-			planned, err := snapshot(w).Plan(job)
+			planned, err := snapshot(w).Plan(w.T.Context(), job)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -91,7 +91,7 @@ func TestNeverRuns(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if e, err := snapshot(w).Plan(job); err != nil || e.State != gang.Starting && e.State != gang.Waiting {
+			if e, err := snapshot(w).Plan(w.T.Context(), job); err != nil || e.State != gang.Starting && e.State != gang.Waiting {
 				t.Errorf("%s with %s: %+v, %v", c.gang.Name, c.try, e, err)
 			}
 		}
@@ -118,7 +118,7 @@ func TestTrialsAreBounded(t *testing.T) {
 		if tried := query.Tried(s.Model().View, job, 100); tried != 100 {
 			t.Errorf("%d changes are tried where 100 may be", tried)
 		}
-		if e, err := s.Plan(job); err != nil || e.State != gang.Unschedulable || query.MostTried > 100 {
+		if e, err := s.Plan(t.Context(), job); err != nil || e.State != gang.Unschedulable || query.MostTried > 100 {
 			t.Errorf("%+v, %v, %d are tried", e, err, query.MostTried)
 		}
 	})
@@ -151,7 +151,7 @@ func TestAnswersLeaveOutOutliers(t *testing.T) {
 		for _, g := range []bed.Gang{{Name: "one", GPUs: 4, Meta: classA}, {Name: "two", Members: 2, GPUs: 2, Meta: classA}} {
 			job := g.Job()
 			nomad.Canonicalize(job)
-			e, err := snapshot(w).Plan(job)
+			e, err := snapshot(w).Plan(w.T.Context(), job)
 			if err != nil || e.State != gang.Waiting || e.Decision.Candidates.Outliers != 1 || e.Decision.Candidates.Free != 3 ||
 				!strings.Contains(e.Reason, "3 of the 8 that match are free (4 allocated, 1 too slow)") {
 				t.Errorf("%s: %+v of %+v, %v", g.Name, e, e.Decision, err)
@@ -177,7 +177,7 @@ func TestMayStartWhenNodesAreBack(t *testing.T) {
 		for members, told := range map[int]bool{3: true, 64: false} {
 			job := bed.Gang{Name: "j", Members: members, GPUs: 4}.Job()
 			nomad.Canonicalize(job)
-			e, err := snapshot(w).Plan(job)
+			e, err := snapshot(w).Plan(w.T.Context(), job)
 			if err != nil || e.State != gang.Unschedulable || strings.Contains(strings.Join(e.Remedies, " "), want) != told || e.Away != told || !strings.HasSuffix(e.Reason, ": "+why) {
 				t.Errorf("%d members: %+v, %v", members, e, err)
 			}

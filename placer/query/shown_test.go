@@ -99,7 +99,7 @@ func TestTrueStates(t *testing.T) {
 		}
 		planned := bed.Gang{Name: "planned", Members: 20, GPUs: 4}.Job()
 		nomad.Canonicalize(planned)
-		if e, err := s.Plan(planned); err != nil || e.State != gang.Unschedulable {
+		if e, err := s.Plan(t.Context(), planned); err != nil || e.State != gang.Unschedulable {
 			t.Errorf("plan: %+v, %v", e, err)
 		}
 	})
@@ -150,7 +150,7 @@ func TestPlanOfCanaries(t *testing.T) {
 		job := g.Job()
 		nomad.Canonicalize(job)
 		const want = "runs on 2 GPUs and would keep them; if its tasks change, Nomad first places the canaries, on further GPUs"
-		if e, err := snapshot(w).Plan(job); err != nil || e.Reason != want {
+		if e, err := snapshot(w).Plan(w.T.Context(), job); err != nil || e.Reason != want {
 			w.T.Errorf("%+v, %v", e, err)
 		}
 	})

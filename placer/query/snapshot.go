@@ -42,6 +42,8 @@ type Snapshot struct {
 	// for no request to Nomad.
 	mu    sync.Mutex
 	waits map[string]*model.Wait // by job, once worked out
+	// told: a placer at work has told what only it knows.
+	told bool
 	// same is when Nomad was last found to show the same still; zero: not since it was read.
 	same time.Time
 }
@@ -80,13 +82,15 @@ func (s *Snapshot) waitsOf(c *pal.Cluster) map[string]*model.Wait {
 }
 
 // Tell takes over what only the placer at work knows: see [model.Status.Troubles].
-func (s *Snapshot) Tell(troubles map[nomad.JobKey]string) {
+func (s *Snapshot) Tell(troubles map[nomad.JobKey]model.Trouble) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waits = nil
-	for k, why := range troubles {
+	s.waits, s.told = nil, true
+	for k, of := range troubles {
 		if t := s.m.Jobs[k]; t != nil && (t.Nomad == gang.Waiting || t.Nomad == gang.Starting) {
-			t.Trouble = why
+			if t.Trouble, t.Never = of.Why, of.Never; t.Never != nil { // it is out of the queue
+				s.m.Queue.Removed(gang.QueueTime(s.m.Time), k.String())
+			}
 		}
 	}
 }

@@ -159,7 +159,7 @@ func TestWindowsAreNotOffered(t *testing.T) {
 			w.AddNodes(2, 4)
 			w.StartPlacer()
 			w.RunFor(10 * time.Second)
-			p, err := snapshot(w).Plan(bed.Gang{Name: "planned", Members: 2, GPUs: 4, Meta: map[string]string{"pal_duration": "3h"}}.Job())
+			p, err := snapshot(w).Plan(w.T.Context(), bed.Gang{Name: "planned", Members: 2, GPUs: 4, Meta: map[string]string{"pal_duration": "3h"}}.Job())
 			if err != nil {
 				w.T.Fatal(err)
 			}
@@ -188,7 +188,7 @@ func TestWindowsAreNotChosen(t *testing.T) {
 		w.ExpectRunning("first", 10*time.Second)
 		second := bed.Gang{Name: "second", GPUs: 4, Runs: time.Hour, Meta: long}
 		planned := second.Job()
-		p, err := snapshot(w).Plan(planned)
+		p, err := snapshot(w).Plan(w.T.Context(), planned)
 		if err != nil {
 			w.T.Fatal(err)
 		}

@@ -237,11 +237,11 @@ func (a *answers) Explain(k nomad.JobKey) (*query.Explanation, error) {
 
 // Plan says what would happen to a job.
 func (a *answers) Plan(job *api.Job) (*query.Explanation, error) {
-	if a.agent == nil {
-		return a.snapshot.Plan(job)
-	}
 	ctx, cancel := context.WithTimeout(a.b.ctx, askTimeout)
 	defer cancel()
+	if a.agent == nil {
+		return a.snapshot.Plan(ctx, job)
+	}
 	e := &query.Explanation{}
 	_, err := a.agent.Raw().Write("/v1/plan", map[string]any{"Job": job}, e, (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(ctx))
 	return e, a.plain(err)

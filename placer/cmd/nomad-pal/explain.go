@@ -264,15 +264,19 @@ func printFailures(b *base, e *query.Explanation) {
 
 // printObstacles says why nodes do not serve it, thing by thing.
 func printObstacles(b *base, e *query.Explanation) {
-	verb := "do not"
+	head := "Why nodes with GPUs do not take it (each counts once)"
 	if e.State == gang.Unschedulable {
-		verb = "could never"
+		head = "Why nodes could never take it"
 	}
 	rows := []string{row("Group", "Nodes", "Reason")}
 	for _, o := range e.Obstacles {
-		rows = append(rows, row(o.Group, fmt.Sprintf("%d of %d", o.Nodes, o.Total), o.What))
+		what := o.What
+		if o.Fault != nil {
+			what += ": " + o.Fault.String()
+		}
+		rows = append(rows, row(o.Group, fmt.Sprintf("%d of %d", o.Nodes, o.Total), oneLine(what)))
 	}
-	b.section("Why nodes with GPUs "+verb+" take it (each counts once)", rows)
+	b.section(head, rows)
 }
 
 func printDecision(b *base, e *query.Explanation) {

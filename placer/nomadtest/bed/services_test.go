@@ -35,7 +35,7 @@ func TestServicesHoldWhatAGangNeeds(t *testing.T) {
 		if n := len(e.Holders.Jobs); n != 4 || !e.Holders.Jobs[n-1].Service || !e.Holders.Jobs[n-1].EndFrom.IsZero() {
 			t.Errorf("who holds GPUs: %+v", e.Holders.Jobs)
 		}
-		planned, err := w.snapshot().Plan(Gang{Name: "plan", Members: 6, Runs: time.Hour}.Job())
+		planned, err := w.snapshot().Plan(w.T.Context(), Gang{Name: "plan", Members: 6, Runs: time.Hour}.Job())
 		if err != nil || !strings.HasPrefix(planned.Reason, "would wait: it needs 6 GPUs, and services hold") {
 			t.Errorf("plan: %v, %v", planned, err)
 		}
@@ -122,7 +122,7 @@ func TestPlanOfAServiceDoesNotWait(t *testing.T) {
 			w.ExpectRunning(name, 10*time.Second)
 		}
 		for _, service := range []bool{true, false} {
-			e, err := w.snapshot().Plan(Gang{Name: "plan", Members: 2, Service: service, Runs: time.Hour}.Job())
+			e, err := w.snapshot().Plan(w.T.Context(), Gang{Name: "plan", Members: 2, Service: service, Runs: time.Hour}.Job())
 			if err != nil || strings.HasPrefix(e.Reason, "would start") != service {
 				t.Errorf("service %v: %v, %v", service, e.Reason, err)
 			}

@@ -111,7 +111,7 @@ func TestPlansComeTrue(t *testing.T) {
 				w.ExpectRunning("busy", 5*time.Second)
 				job := c.gang.Job()
 				job.Canonicalize()
-				e, err := w.snapshot().Plan(job)
+				e, err := w.snapshot().Plan(w.T.Context(), job)
 				if err != nil || e.State != c.phase || e.Reason == "" {
 					t.Fatalf("planned: %+v, %v", e, err)
 				}
@@ -148,7 +148,7 @@ func TestPlansOfRunningJobsComeTrue(t *testing.T) {
 				w.ExpectRunning("a", 5*time.Second)
 				job := c.again.Job()
 				job.Canonicalize()
-				e, err := w.snapshot().Plan(job)
+				e, err := w.snapshot().Plan(w.T.Context(), job)
 				if err != nil || e.State != c.phase || !strings.Contains(e.Reason, c.says) {
 					t.Fatalf("planned: %+v, %v", e, err)
 				}

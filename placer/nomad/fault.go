@@ -1,0 +1,616 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomad
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hashicorp/go-version"
+	"github.com/hashicorp/nomad/api"
+	"github.com/hashicorp/nomad/plugins/shared/structs"
+
+	"github.com/nomad-pal/nomad-pal/internal/nearest"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+)
+
+// A constraint that no node meets is written wrong more often than not. What follows finds out how:
+// from the constraint and what the nodes publish, by the rules of Nomad's scheduler (1.11.3:
+// scheduler/feasible/feasible.go, plugins/shared/structs/attribute.go).
+
+// FaultKind is what is wrong with a constraint that no node can meet.
+type FaultKind string
+
+// The kinds. Of GPUs that differ, the fault of the one counts that comes nearest: of the latest kind.
+const (
+	FaultOperator  FaultKind = "operator"  // there is no such operator
+	FaultWord      FaultKind = "word"      // neither side refers to anything
+	FaultPlace     FaultKind = "place"     // it refers to what is known elsewhere only
+	FaultInstance  FaultKind = "instance"  // it names single GPUs
+	FaultAttribute FaultKind = "attribute" // nobody publishes that
+	FaultPattern   FaultKind = "pattern"   // the value is no regular expression or version
+	FaultUnit      FaultKind = "unit"      // the value lacks a unit, or has another one
+	FaultType      FaultKind = "type"      // the value is of another type
+	FaultValue     FaultKind = "value"     // nobody has that value
+)
+
+// FaultKinds are all of them, from the one that is farthest from a match.
+var FaultKinds = []FaultKind{FaultOperator, FaultWord, FaultPlace, FaultInstance, FaultAttribute, FaultPattern, FaultUnit, FaultType, FaultValue}
+
+// Fault is why no node can meet a constraint, as its author wrote it.
+type Fault struct {
+	Kind FaultKind `json:"kind"`
+	// Subject is what is wrong: the operator, attribute or value.
+	Subject string `json:"subject"`
+	// Is is what the attribute is: its unit, "text", "a number" or "true or false"; or what the subject
+	// is not: a "version" or "regular expression".
+	Is string `json:"is,omitempty"`
+	// Have are values that nodes have, some of them.
+	Have []string `json:"have,omitempty"`
+	// Write is what to write instead; nil if that is not known.
+	Write *Condition `json:"write,omitempty"`
+	// In is where to write it if that is not where it stands: "group" or "device".
+	In string `json:"in,omitempty"`
+}
+
+// String is the fault in words.
+func (f *Fault) String() string {
+	switch f.Kind {
+	case FaultOperator:
+		return fmt.Sprintf("Nomad has no operator %q", f.Subject)
+	case FaultWord:
+		return fmt.Sprintf("%q is a plain word, which Nomad compares as it stands", f.Subject)
+	case FaultPlace:
+		return fmt.Sprintf("Nomad knows %s in the constraints of a %s only", f.Subject, map[string]string{"device": "device", "group": "job, group or task"}[f.In])
+	case FaultInstance:
+		return fmt.Sprintf("%s is no attribute: the ids of GPUs are in ${device.ids}, and the placer chooses among them", f.Subject)
+	case FaultAttribute:
+		return fmt.Sprintf("no node has %s", f.Subject)
+	case FaultPattern:
+		return fmt.Sprintf("%q is no %s", f.Subject, f.Is)
+	case FaultUnit:
+		_, unit := splitNumber(f.Subject)
+		switch {
+		case f.Is == "":
+			return fmt.Sprintf("the attribute has no unit, and %q has one", f.Subject)
+		case unit == "":
+			return fmt.Sprintf("the attribute is in %s, and %q has no unit", f.Is, f.Subject)
+		}
+		return fmt.Sprintf("the attribute is in %s, with which Nomad cannot compare %q", f.Is, f.Subject)
+	case FaultType:
+		return fmt.Sprintf("the attribute is %s, and Nomad reads %q as %s", f.Is, f.Subject, kindOf(structs.ParseAttribute(f.Subject)))
+	}
+	if len(f.Have) == 0 {
+		return "no node has that value"
+	}
+	return "nodes have " + strings.Join(f.Have, ", ")
+}
+
+// Advice is what to do about it, as a sentence; "" if that is not known.
+func (f *Fault) Advice() string {
+	switch {
+	case f.Kind == FaultInstance:
+		return "Leave that constraint out: the placer chooses the GPU. For one GPU by its id write " + f.Write.hcl() + " and run the job without the placer (nomad job run)."
+	case f.Write == nil:
+		return ""
+	case f.In == "group":
+		return "Write it in a constraint block of the group, not of the device: " + f.Write.hcl() + "."
+	case f.In == "device":
+		return "Write it in a constraint block of the device, not of the job, group or task: " + f.Write.hcl() + "."
+	}
+	return "Write " + f.Write.hcl() + "."
+}
+
+// hcl is the condition as a jobspec has it, on one line.
+func (c Condition) hcl() string {
+	text := fmt.Sprintf("attribute = %q, ", c.Attribute)
+	if op := cmp.Or(c.Operator, "="); op != "=" {
+		text += fmt.Sprintf("operator = %q, ", op)
+	}
+	if c.Value == "" {
+		return strings.TrimSuffix(text, ", ")
+	}
+	return text + fmt.Sprintf("value = %q", c.Value)
+}
+
+// fault is why no node can have what a constraint asks for; nil of other lacks.
+func (v *View) fault(a gpuRequest, l Lack) *Fault {
+	c := &api.Constraint{LTarget: l.Attribute, Operand: l.Operator, RTarget: l.Value}
+	switch l.Kind {
+	case LackConstraint:
+		return NodeFault(c, v.nodes)
+	case LackGPUMeets:
+		named := slices.DeleteFunc(slices.Clone(v.devices), func(d *api.NodeDeviceResource) bool {
+			return slices.ContainsFunc(a.requests, func(r *api.RequestedDevice) bool { return !requestMatches(r.Name, d) })
+		})
+		return DeviceFault(c, named)
+	}
+	return nil
+}
+
+// operators are Nomad's, and what others write for them.
+var operators = []string{
+	"=", "==", "is", "!=", "not", "<", "<=", ">", ">=", api.ConstraintVersion, api.ConstraintSemver, api.ConstraintRegex,
+	api.ConstraintSetContains, api.ConstraintSetContainsAll, api.ConstraintSetContainsAny, api.ConstraintAttributeIsSet, api.ConstraintAttributeIsNotSet,
+}
+
+var meantOperator = map[string]string{
+	"contains": api.ConstraintRegex, "like": api.ConstraintRegex, "matches": api.ConstraintRegex, "match": api.ConstraintRegex, "regex": api.ConstraintRegex,
+	"~": api.ConstraintRegex, "=~": api.ConstraintRegex, "starts_with": api.ConstraintRegex, "in": api.ConstraintSetContainsAny,
+	"one_of": api.ConstraintSetContainsAny, "eq": "=", "===": "=", "equals": "=", "ne": "!=", "<>": "!=", "gt": ">", "gte": ">=", "ge": ">=", "=>": ">=",
+	"lt": "<", "lte": "<=", "le": "<=", "=<": "<=",
+}
+
+// operatorFault is the fault of an operator that Nomad does not have; nil if it has it.
+func operatorFault(c *api.Constraint) *Fault {
+	op := strings.ToLower(c.Operand)
+	if c.Operand == "" || slices.Contains(operators, c.Operand) || c.Operand == api.ConstraintDistinctHosts || c.Operand == api.ConstraintDistinctProperty {
+		return nil
+	}
+	f := &Fault{Kind: FaultOperator, Subject: c.Operand}
+	if meant := cmp.Or(meantOperator[op], nearest.Name(op, operators)); meant != "" {
+		f.Write = &Condition{c.LTarget, meant, c.RTarget}
+		if meant == api.ConstraintRegex && op != "regex" && op != "matches" && op != "match" && op != "=~" && op != "~" {
+			f.Write.Value = regexp.QuoteMeta(strings.Trim(c.RTarget, "%*"))
+		}
+		if meant == api.ConstraintRegex {
+			f.Write.Value = asPattern(f.Write.Value)
+		}
+	}
+	return f
+}
+
+// badCondition is a condition of the job that Nomad refuses wherever it stands, and what to write instead;
+// nil if there is none.
+func badCondition(job *api.Job) (err error) {
+	check := func(cs []*api.Constraint) {
+		for _, c := range cs {
+			f := operatorFault(c)
+			if f == nil {
+				f = patternFault(c)
+			}
+			if f != nil && err == nil {
+				err = fmt.Errorf("constraint %s: %s", Condition{c.LTarget, c.Operand, c.RTarget}, strings.TrimSuffix(fmt.Sprintf("%s. %s", f, f.Advice()), ". "))
+			}
+		}
+	}
+	check(job.Constraints)
+	for _, g := range job.TaskGroups {
+		check(g.Constraints)
+		for _, t := range g.Tasks {
+			check(t.Constraints)
+			if t.Resources != nil {
+				for _, d := range t.Resources.Devices {
+					check(d.Constraints)
+				}
+			}
+		}
+	}
+	return err
+}
+
+// patternFault is that of a value that is no regular expression, or no condition on a version; nil if
+// it is one.
+func patternFault(c *api.Constraint) *Fault {
+	if strings.HasPrefix(c.RTarget, "${") {
+		return nil
+	}
+	switch c.Operand {
+	case api.ConstraintRegex:
+		if _, err := compiled(c.RTarget); err != nil && !errors.Is(err, errPattern) {
+			return &Fault{Kind: FaultPattern, Subject: c.RTarget, Is: "regular expression", Write: &Condition{c.LTarget, c.Operand, asPattern(regexp.QuoteMeta(strings.Trim(c.RTarget, "*")))}}
+		}
+	case api.ConstraintVersion:
+		if _, err := version.NewConstraint(c.RTarget); err != nil {
+			return &Fault{Kind: FaultPattern, Subject: c.RTarget, Is: "condition on a version"}
+		}
+	}
+	return nil
+}
+
+// asPattern is a regular expression that Nomad reads as a text: one such as 4090 or 80GB it takes
+// for a number, and a number matches nothing.
+func asPattern(p string) string {
+	if _, text := structs.ParseAttribute(p).GetString(); text {
+		return p
+	}
+	return ".*" + p + ".*"
+}
+
+// fixedOfDevices are what each device has beside its attributes.
+var fixedOfDevices = []string{"model", "vendor", "type", "ids"}
+
+// meantAttribute are attributes of GPUs under names that others have for them.
+var meantAttribute = map[string]string{
+	"compute_capability": attr.ComputeMajor, "compute_cap": attr.ComputeMajor, "cuda_compute_capability": attr.ComputeMajor, "cc": attr.ComputeMajor,
+	"cuda_version": attr.CUDADriverMajor, "cuda": attr.CUDADriverMajor, "vram": "memory", "memory_total": "memory", "total_memory": "memory", "mem": "memory",
+	"driver": "driver_version", "mig": attr.MIGProfile, "arch": attr.Architecture, "nvlink": attr.NVLinkLinks, "gpu_count": attr.Count, "num_gpus": attr.Count,
+}
+
+// instanceNames are names under which others have the ids of single GPUs.
+var instanceNames = []string{"uuid", "id", "ids", "gpu_uuid", "gpu_id", "index", "minor", "serial", "bus_id", "pci_bus_id"}
+
+// DeviceFault is why none of the device groups can meet a constraint of a request for devices; nil if
+// one does, or if there is none.
+func DeviceFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
+	if len(devices) == 0 || slices.ContainsFunc(devices, func(d *api.NodeDeviceResource) bool { return deviceMeets(c, d) }) {
+		return nil
+	}
+	if f := operatorFault(c); f != nil {
+		return f
+	}
+	if !strings.HasPrefix(c.LTarget, "${") && !strings.HasPrefix(c.RTarget, "${") {
+		return wordFault(c, devices)
+	}
+	var nearer *Fault
+	for _, d := range devices {
+		f := faultOn(c, d, devices)
+		if nearer == nil || slices.Index(FaultKinds, f.Kind) > slices.Index(FaultKinds, nearer.Kind) {
+			nearer = f
+		}
+	}
+	if nearer.Kind == FaultValue {
+		return valueFault(c, devices)
+	}
+	return nearer
+}
+
+// wordFault is that of a constraint neither side of which refers to anything.
+func wordFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
+	f := &Fault{Kind: FaultWord, Subject: c.LTarget}
+	word := strings.ToLower(strings.Trim(c.LTarget, "${} "))
+	word = strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(word, "device."), "attr."), "unique.")
+	if meant := meantTarget(word, devices); meant != "" {
+		f.Write = &Condition{meant, c.Operand, c.RTarget}
+	}
+	return f
+}
+
+// meantTarget is what a word stands for in a constraint of a device; "" if that is not known.
+func meantTarget(word string, devices []*api.NodeDeviceResource) string {
+	names := attributesOf(devices)
+	if meant := meantAttribute[word]; slices.Contains(names, meant) {
+		return "${device.attr." + meant + "}"
+	}
+	if word == "name" || word == "product" || word == "gpu" {
+		return "${device.model}"
+	}
+	all := append(slices.Clone(fixedOfDevices), names...)
+	meant := word
+	if !slices.Contains(all, word) {
+		meant = nearest.Name(word, all)
+	}
+	switch {
+	case meant == "":
+		return ""
+	case slices.Contains(fixedOfDevices, meant):
+		return "${device." + meant + "}"
+	}
+	return "${device.attr." + meant + "}"
+}
+
+// attributesOf are the names of what device groups publish, but for lists of GPUs.
+func attributesOf(devices []*api.NodeDeviceResource) []string {
+	names := map[string]bool{}
+	for _, d := range devices {
+		for name := range d.Attributes {
+			if !strings.HasPrefix(name, "unique.") {
+				names[name] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// faultOn is why one device group does not meet a constraint that refers to something.
+func faultOn(c *api.Constraint, d *api.NodeDeviceResource, devices []*api.NodeDeviceResource) *Fault {
+	target, value, swapped := c.LTarget, c.RTarget, !strings.HasPrefix(c.LTarget, "${")
+	if swapped {
+		target, value = value, target
+	}
+	if f := targetFault(c, target, d, devices); f != nil {
+		return f
+	}
+	if strings.HasPrefix(value, "${") {
+		if f := targetFault(c, value, d, devices); f != nil {
+			return f
+		}
+		return &Fault{Kind: FaultValue, Subject: value}
+	}
+	if swapped {
+		return &Fault{Kind: FaultValue, Subject: value}
+	}
+	is, given := deviceTarget(target, d), structs.ParseAttribute(value)
+	switch c.Operand {
+	case api.ConstraintAttributeIsNotSet:
+		return &Fault{Kind: FaultValue, Subject: target}
+	case api.ConstraintVersion, api.ConstraintSemver:
+		return versionFault(c, is, given)
+	case api.ConstraintRegex, api.ConstraintSetContains, api.ConstraintSetContainsAll, api.ConstraintSetContainsAny:
+		return textFault(c, is, given)
+	}
+	return typeFault(c, is, given)
+}
+
+// targetFault is why what a side refers to is not there; nil if it is.
+func targetFault(c *api.Constraint, target string, d *api.NodeDeviceResource, devices []*api.NodeDeviceResource) *Fault {
+	if deviceTarget(target, d) != nil {
+		return nil
+	}
+	inner, _ := interpolation(target)
+	if !strings.HasPrefix(inner, "device.") {
+		f := &Fault{Kind: FaultPlace, Subject: target, In: "group"}
+		for _, known := range []string{"attr.", "meta.", "node."} {
+			if strings.HasPrefix(inner, known) {
+				f.Write = &Condition{c.LTarget, c.Operand, c.RTarget}
+			}
+		}
+		return f
+	}
+	name := strings.TrimPrefix(strings.TrimPrefix(inner, "device."), "attr.")
+	if slices.Contains(instanceNames, strings.TrimPrefix(name, "unique.")) {
+		return &Fault{Kind: FaultInstance, Subject: target, Write: &Condition{"${device.ids}", api.ConstraintSetContains, c.RTarget}}
+	}
+	f := &Fault{Kind: FaultAttribute, Subject: target}
+	if meant := meantTarget(strings.ToLower(name), devices); meant != "" && target == c.LTarget {
+		value := c.RTarget
+		if major, _, dotted := strings.Cut(value, "."); dotted && strings.HasSuffix(meant, "_major}") {
+			value = major
+		}
+		f.Write = &Condition{meant, c.Operand, value}
+	}
+	return f
+}
+
+// versionFault is that of the operators version and semver.
+func versionFault(c *api.Constraint, is, given *structs.Attribute) *Fault {
+	text, isText := asText(is)
+	if _, err := version.NewVersion(text); !isText || err != nil {
+		return &Fault{Kind: FaultPattern, Subject: cmp.Or(text, is.GoString()), Is: "version"}
+	}
+	if _, ok := given.GetString(); !ok { // 550 and 6.0 are numbers
+		return &Fault{Kind: FaultType, Subject: c.RTarget, Is: "a version", Write: &Condition{c.LTarget, c.Operand, ">= " + c.RTarget}}
+	}
+	return cmp.Or(patternFault(c), &Fault{Kind: FaultValue, Subject: c.RTarget})
+}
+
+// textFault is that of operators that look at texts only.
+func textFault(c *api.Constraint, is, given *structs.Attribute) *Fault {
+	if _, ok := is.GetString(); !ok {
+		f := &Fault{Kind: FaultType, Subject: c.RTarget, Is: kindOf(is)}
+		if cond := (Condition{c.LTarget, "=", c.RTarget}); given.Comparable(is) {
+			f.Write = &cond
+		}
+		return f
+	}
+	if _, ok := given.GetString(); !ok {
+		return &Fault{Kind: FaultType, Subject: c.RTarget, Is: "text", Write: &Condition{c.LTarget, api.ConstraintRegex, asPattern(regexp.QuoteMeta(c.RTarget))}}
+	}
+	return cmp.Or(patternFault(c), &Fault{Kind: FaultValue, Subject: c.RTarget})
+}
+
+// typeFault is that of operators that compare.
+func typeFault(c *api.Constraint, is, given *structs.Attribute) *Fault {
+	if is.Comparable(given) {
+		return &Fault{Kind: FaultValue, Subject: c.RTarget}
+	}
+	number := func(a *structs.Attribute) bool { return a.Int != nil || a.Float != nil }
+	switch {
+	case number(is) && number(given):
+		bare := *given
+		bare.Unit = ""
+		return &Fault{Kind: FaultUnit, Subject: c.RTarget, Is: is.Unit, Write: &Condition{c.LTarget, c.Operand, strings.TrimSpace(bare.GoString() + " " + is.Unit)}}
+	case is.String != nil:
+		return textTypeFault(c, *is.String)
+	case is.Bool != nil:
+		f := &Fault{Kind: FaultType, Subject: c.RTarget, Is: kindOf(is)}
+		if said, ok := map[string]string{"enabled": "true", "yes": "true", "on": "true", "1": "true", "disabled": "false", "no": "false", "off": "false", "0": "false"}[strings.ToLower(c.RTarget)]; ok {
+			f.Write = &Condition{c.LTarget, c.Operand, said}
+		}
+		return f
+	}
+	f := &Fault{Kind: FaultType, Subject: c.RTarget, Is: kindOf(is)}
+	if n, unit := splitNumber(c.RTarget); unit != "" {
+		if meant := meantUnit(unit, is.Unit); meant != unit {
+			f.Kind, f.Is = FaultUnit, is.Unit
+			f.Write = &Condition{c.LTarget, c.Operand, strings.TrimSpace(n + " " + meant)}
+		}
+	}
+	return f
+}
+
+// textTypeFault is that of a text compared with what Nomad reads as a number, or as true or false.
+func textTypeFault(c *api.Constraint, is string) *Fault {
+	f := &Fault{Kind: FaultType, Subject: c.RTarget, Is: "text"}
+	_, err := version.NewVersion(is)
+	if _, given := version.NewVersion(c.RTarget); err == nil && given == nil && strings.ContainsAny(c.Operand, "<>") {
+		f.Is, f.Write = "a version", &Condition{c.LTarget, api.ConstraintVersion, c.Operand + " " + c.RTarget}
+	} else if !strings.ContainsAny(c.Operand, "<>!") && c.Operand != "not" {
+		f.Write = &Condition{c.LTarget, api.ConstraintRegex, asPattern(regexp.QuoteMeta(c.RTarget))}
+	}
+	return f
+}
+
+// splitNumber splits "20 gigs" into the number and what follows; unit is "" if there is no number.
+func splitNumber(text string) (number, unit string) {
+	i := strings.LastIndexAny(text, "0123456789.") + 1
+	if _, err := strconv.ParseFloat(strings.TrimSpace(text[:i]), 64); err != nil {
+		return "", ""
+	}
+	return strings.TrimSpace(text[:i]), strings.TrimSpace(text[i:])
+}
+
+// meantUnit is the unit that was meant by one that Nomad does not have: "gb" and "GByte" are GB. It is
+// the attribute's own if nothing is like it.
+func meantUnit(unit, own string) string {
+	for name := range structs.UnitIndex {
+		if u := structs.UnitIndex[name]; strings.EqualFold(name, unit) && u.Comparable(structs.UnitIndex[own]) {
+			return name
+		}
+	}
+	return own
+}
+
+// kindOf is what an attribute is, in words.
+func kindOf(a *structs.Attribute) string {
+	switch {
+	case a.String != nil:
+		return "text"
+	case a.Bool != nil:
+		return "true or false"
+	case a.Unit != "":
+		return "a number of " + a.Unit
+	}
+	return "a number"
+}
+
+// mostValues are named of those that nodes have.
+const mostValues = 4
+
+// valueFault is that of a constraint that devices could meet by what they publish, and do not.
+func valueFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
+	target := c.LTarget
+	if !strings.HasPrefix(target, "${") {
+		target = c.RTarget
+	}
+	f := &Fault{Kind: FaultValue, Subject: c.RTarget}
+	if target == "${device.ids}" {
+		return f
+	}
+	values := map[string]bool{}
+	for _, d := range devices {
+		if a := deviceTarget(target, d); a != nil {
+			values[a.GoString()] = true
+		}
+	}
+	f.have(values)
+	f.meant(c, values)
+	return f
+}
+
+// have notes some of the values.
+func (f *Fault) have(values map[string]bool) {
+	all := slices.Sorted(maps.Keys(values))
+	for i, v := range all {
+		if len(v) > 60 {
+			all[i] = v[:60] + "…"
+		}
+	}
+	if f.Have = all; len(all) > mostValues {
+		f.Have = append(all[:mostValues:mostValues], fmt.Sprintf("%d more", len(all)-mostValues))
+	}
+}
+
+// meant notes the value that was meant by an equality with none.
+func (f *Fault) meant(c *api.Constraint, values map[string]bool) {
+	if !slices.Contains([]string{"", "=", "==", "is"}, c.Operand) || strings.HasPrefix(c.RTarget, "${") {
+		return
+	}
+	all, given := slices.Sorted(maps.Keys(values)), strings.ToLower(c.RTarget)
+	i := slices.IndexFunc(all, func(v string) bool {
+		return len(given) > 2 && (strings.Contains(strings.ToLower(v), given) || strings.Contains(given, strings.ToLower(v)))
+	})
+	if i >= 0 {
+		f.Write = &Condition{c.LTarget, c.Operand, all[i]}
+	} else if near := nearest.Name(c.RTarget, all); near != "" && len(given) > 3 {
+		f.Write = &Condition{c.LTarget, c.Operand, near}
+	}
+}
+
+// NodeFault is why none of the nodes can meet a constraint of a job, group or task; nil if one does,
+// or if there is none.
+func NodeFault(c *api.Constraint, nodes []*api.Node) *Fault {
+	if len(nodes) == 0 || slices.ContainsFunc(nodes, func(n *api.Node) bool { return nodeMeets(c, n) }) {
+		return nil
+	}
+	if f := operatorFault(c); f != nil {
+		return f
+	}
+	targets := targetsOf(nodes)
+	if !strings.HasPrefix(c.LTarget, "${") && !strings.HasPrefix(c.RTarget, "${") {
+		f := &Fault{Kind: FaultWord, Subject: c.LTarget}
+		if meant := meantOfNodes(c.LTarget, targets); meant != "" {
+			f.Write = &Condition{meant, c.Operand, c.RTarget}
+		}
+		return f
+	}
+	for _, side := range []string{c.LTarget, c.RTarget} {
+		inner, refers := interpolation(side)
+		switch {
+		case !refers || slices.Contains(targets, side):
+			continue
+		case strings.HasPrefix(inner, "device."):
+			return &Fault{Kind: FaultPlace, Subject: side, In: "device", Write: &Condition{c.LTarget, c.Operand, c.RTarget}}
+		}
+		f := &Fault{Kind: FaultAttribute, Subject: side}
+		if meant := meantOfNodes(inner, targets); meant != "" && side == c.LTarget {
+			f.Write = &Condition{meant, c.Operand, c.RTarget}
+		}
+		return f
+	}
+	return nodeValueFault(c, nodes)
+}
+
+// nodeValueFault is that of a constraint that refers to what some node has.
+func nodeValueFault(c *api.Constraint, nodes []*api.Node) *Fault {
+	values := map[string]bool{}
+	for _, n := range nodes {
+		if v, ok := nodeTarget(c.LTarget, n); ok {
+			values[v] = true
+		}
+	}
+	isVersion := func(v string) bool { _, err := version.NewVersion(v); return err == nil }
+	versions := c.Operand == api.ConstraintVersion || c.Operand == api.ConstraintSemver
+	if f := patternFault(c); f != nil {
+		return f
+	}
+	if all := slices.Sorted(maps.Keys(values)); versions && len(all) > 0 && !slices.ContainsFunc(all, isVersion) {
+		return &Fault{Kind: FaultPattern, Subject: all[0], Is: "version"}
+	}
+	f := &Fault{Kind: FaultValue, Subject: c.RTarget}
+	f.have(values)
+	f.meant(c, values)
+	return f
+}
+
+// targetsOf are what constraints may refer to on nodes.
+func targetsOf(nodes []*api.Node) []string {
+	names := map[string]bool{"${node.unique.id}": true, "${node.unique.name}": true, "${node.datacenter}": true, "${node.class}": true, "${node.pool}": true}
+	for _, n := range nodes {
+		for name := range n.Attributes {
+			names["${attr."+name+"}"] = true
+		}
+		for name := range n.Meta {
+			names["${meta."+name+"}"] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// meantOfNodes is what a word, or a target that no node has, stands for; "" if that is not known.
+func meantOfNodes(word string, targets []string) string {
+	word = strings.ToLower(strings.Trim(word, "${} "))
+	for _, last := range []bool{false, true} { // the whole, or its last part
+		for _, t := range targets {
+			inner, _ := interpolation(t)
+			if inner == word || last && strings.HasSuffix(inner, "."+word) {
+				return t
+			}
+		}
+	}
+	inner := make([]string, len(targets))
+	for i, t := range targets {
+		inner[i], _ = interpolation(t)
+	}
+	if near := nearest.Name(word, inner); near != "" {
+		return "${" + near + "}"
+	}
+	return ""
+}
