@@ -22,8 +22,8 @@ import (
 )
 
 // A constraint that no node meets is written wrong more often than not. What follows finds out how:
-// from the constraint and what the nodes publish, by the rules of Nomad's scheduler (1.11.3:
-// scheduler/feasible/feasible.go, plugins/shared/structs/attribute.go).
+// from the constraint and what the nodes publish, by the rules of Nomad 1.11.3 (its package
+// scheduler/feasible, and Attribute in plugins/shared/structs).
 
 // FaultKind is what is wrong with a constraint that no node can meet.
 type FaultKind string
@@ -177,7 +177,7 @@ func badCondition(job *api.Job) (err error) {
 				f = patternFault(c)
 			}
 			if f != nil && err == nil {
-				err = fmt.Errorf("constraint %s: %s", Condition{c.LTarget, c.Operand, c.RTarget}, strings.TrimSuffix(fmt.Sprintf("%s. %s", f, f.Advice()), ". "))
+				err = fmt.Errorf("constraint %s: %s", Condition{c.LTarget, c.Operand, c.RTarget}, strings.TrimRight(fmt.Sprintf("%s. %s", f, f.Advice()), ". "))
 			}
 		}
 	}
