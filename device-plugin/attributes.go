@@ -28,6 +28,7 @@ type view struct {
 	rating   rating
 	cfg      VariabilityConfig
 	compat   Compat
+	accounts map[string]attr.Account // of measuring, by GPU; nil where nothing is measured
 }
 
 // groups builds the fingerprint: one group per model, groups and instances
@@ -189,6 +190,13 @@ func (v *view) variability(a attributes, ds []gpu.Device) {
 	}
 	a.text(attr.Raw, attr.FormatMeasurements(measured))
 	a.text(attr.Scores, attr.FormatMeasurements(v.rating.scores(group)))
+	accounts := map[string]attr.Account{}
+	for _, id := range group {
+		if account, ok := v.accounts[id]; ok {
+			accounts[id] = account
+		}
+	}
+	a.text(attr.Measuring, attr.FormatAccounts(accounts))
 	a.text(attr.Reference, v.rating.reference)
 	if v.rating.version > 0 {
 		a.number(attr.ProfileVersion, v.rating.version)

@@ -34,14 +34,16 @@ type Config struct {
 	Health      HealthConfig      `codec:"health"`
 	Variability VariabilityConfig `codec:"variability"`
 	Measure     MeasureConfig     `codec:"measure"`
+	// Nomad is which Nomad to ask for the profile, and for who has GPUs.
+	Nomad nomad.Options `codec:"nomad"`
 	// ProfileFromNomad is nil where it is not asked for, or ProfilePath is given.
 	ProfileFromNomad *NomadProfileConfig `codec:"profile_from_nomad"`
 }
 
 // NomadProfileConfig says how to read the profile from Nomad Variables.
 type NomadProfileConfig struct {
-	nomad.Options
-	Period time.Duration `codec:"period" default:"1m" least:"1s"` // between two looks
+	Namespace string        `codec:"namespace"`
+	Period    time.Duration `codec:"period" default:"1m" least:"1s"` // between two looks
 }
 
 // MeasureConfig says when the plugin measures GPUs by itself.
@@ -52,8 +54,8 @@ type MeasureConfig struct {
 	// Jitter: nothing is measured unasked for up to so long after the start, another
 	// time on each node.
 	Jitter      time.Duration `codec:"jitter" default:"1h"`
-	Warmup      time.Duration `codec:"warmup" default:"45s"`           // at most, before measuring
-	Limit       time.Duration `codec:"limit" default:"2m" least:"10s"` // of one GPU's session
+	Warmup      time.Duration `codec:"warmup" default:"3m"`            // at most, before measuring
+	Limit       time.Duration `codec:"limit" default:"5m" least:"10s"` // of one GPU's session
 	OneByOne    bool          `codec:"one_by_one"`                     // else all idle GPUs at once, as jobs share cooling and power
 	CUDALibrary string        `codec:"cuda_library" default:"libcuda.so.1"`
 }

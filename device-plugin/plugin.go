@@ -227,6 +227,7 @@ func (p *Plugin) scheduler() *measure.Scheduler {
 	}
 	s, err := measure.NewScheduler(rules, measure.Runner{
 		Processes: processes,
+		Allocated: p.cfg.Nomad.Allocated,
 		Self:      p.self,
 		Library:   p.cfg.Measure.CUDALibrary,
 		Sample: func(ids []string) map[string]gpu.Sample {
@@ -285,7 +286,7 @@ func (p *Plugin) observe(now time.Time, r scanResult) {
 // withMeasurements tells the scheduler about the scan and adds the times that it
 // knows. Callers hold mu.
 func (p *Plugin) withMeasurements(inv gpu.Inventory) gpu.Inventory {
-	if p.measures == nil {
+	if p.view.accounts = nil; p.measures == nil {
 		return inv
 	}
 	unhealthy := map[string]bool{}
@@ -295,6 +296,7 @@ func (p *Plugin) withMeasurements(inv gpu.Inventory) gpu.Inventory {
 	theirs := inv
 	theirs.Devices = slices.Clone(inv.Devices)
 	p.measures.Observe(&theirs, unhealthy)
+	p.view.accounts = p.measures.Accounts()
 	inv.Devices = slices.Clone(theirs.Devices)
 	return inv
 }

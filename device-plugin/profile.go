@@ -107,7 +107,7 @@ func (s *stream) followFile(ctx context.Context) {
 
 // followNomad follows Nomad's Variables.
 func (s *stream) followNomad(ctx context.Context) {
-	source := nomad.Open(s.cfg.ProfileFromNomad.Options)
+	source := nomad.Open(s.cfg.Nomad, s.cfg.ProfileFromNomad.Namespace)
 	s.follow(ctx, func() time.Duration { return s.cfg.ProfileFromNomad.Period },
 		"no profile from Nomad, what was known before stays in force", func() (*profile.Profile, error) { return source.Read(ctx) })
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/nomad/plugins/device"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
 // Environment variables that a task gets.
@@ -39,13 +40,15 @@ func (p *Plugin) Reserve(deviceIDs []string) (*device.ContainerReservation, erro
 	if err != nil {
 		return nil, err
 	}
-	if measures != nil { // without the lock: ending a measurement takes a moment
-		if err := measures.Reserve(deviceIDs); err != nil {
-			return nil, err
-		}
-	}
 	list := strings.Join(deviceIDs, ",")
 	res := &device.ContainerReservation{Envs: map[string]string{envNVIDIA: list}}
+	if measures != nil { // without the lock: ending a measurement takes a moment
+		ticket, err := measures.Reserve(deviceIDs)
+		if err != nil {
+			return nil, err
+		}
+		res.Envs[attr.EnvReservation] = ticket
+	}
 	if cfg.Reserve.CUDAVisibleDevices {
 		res.Envs[envCUDA] = list
 	}

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
-	"github.com/nomad-pal/nomad-pal/device-plugin/nomad"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
@@ -33,7 +32,8 @@ func TestProfileFromNomadSurvivesARestart(t *testing.T) {
 	}
 	cfg := DefaultConfig()
 	cfg.StateDir = dir
-	cfg.ProfileFromNomad = &NomadProfileConfig{Period: time.Hour, Options: nomad.Options{TokenFile: filepath.Join(dir, "none")}}
+	cfg.ProfileFromNomad = &NomadProfileConfig{Period: time.Hour}
+	cfg.Nomad.TokenFile = filepath.Join(dir, "none")
 	synctest.Test(t, func(t *testing.T) {
 		plugin, _, log, _ := onStage(2, cfg)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -276,7 +276,7 @@ func TestPluginProfileFromNomad(t *testing.T) {
 	}
 	const gpus = "gpu \"GPU-fast\" {\n  key = \"k\"\n  times = { A = 0.97 }\n}\ngpu \"GPU-slow\" {\n  key = \"k\"\n  times = { A = 1.2 }\n}\n"
 	err = c.AddClients(t.Context(), cluster.Client{Inventory: gpus, PluginHCL: fmt.Sprintf(
-		"profile_from_nomad {\n  address = %q\n  token_file = %q\n  period = \"1s\"\n}", c.Servers()[0].HTTPAddr(), tokenFile)})
+		"nomad {\n  address = %q\n  token_file = %q\n}\nprofile_from_nomad {\n  period = \"1s\"\n}", c.Servers()[0].HTTPAddr(), tokenFile)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,14 +4,18 @@
 package conformance_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/nomad/api"
 	"github.com/hashicorp/nomad/plugins/device"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/conformance"
@@ -40,7 +44,29 @@ func idleNode(t *testing.T, scale string) (state nvmltest.State, config, dir str
 		state.Set(fmt.Sprintf("gpu%d", i), "uuid", fakecuda.UUID(i))
 		state.Set(fmt.Sprintf("gpu%d", i), "sm_mhz", "1900") // not idle's: a rate is judged by it
 	}
-	return state, fast + fmt.Sprintf("\nstate_dir = %q\nmeasure {\n jitter = \"0s\"\n cuda_library = %q\n idle_for = \"1s\"\n warmup = \"0s\"\n limit = \"10s\"\n}", dir, lib), dir
+	return state, fast + fmt.Sprintf("\nstate_dir = %q\nmeasure {\n jitter = \"0s\"\n cuda_library = %q\n idle_for = \"1s\"\n warmup = \"0s\"\n limit = \"10s\"\n}\nnomad {\n address = %q\n}", dir, lib, freeNode(t, 2)), dir
+}
+
+// freeNode is a Nomad that says of a node with these GPUs that no allocation has one.
+func freeNode(t *testing.T, gpus int) (address string) {
+	t.Helper()
+	node := api.Node{ID: "n1", Name: "n1", Status: "ready", NodeResources: &api.NodeResources{Devices: []*api.NodeDeviceResource{{}}}}
+	for i := range gpus {
+		node.NodeResources.Devices[0].Instances = append(node.NodeResources.Devices[0].Instances, &api.NodeDevice{ID: fakecuda.UUID(i)})
+	}
+	answers := map[string]any{
+		"/v1/agent/self":          api.AgentSelf{Stats: map[string]map[string]string{"client": {"node_id": "n1"}}},
+		"/v1/acl/token/self":      api.ACLToken{Type: "management"},
+		"/v1/node/n1":             node,
+		"/v1/node/n1/allocations": []*api.Allocation{},
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := json.NewEncoder(w).Encode(answers[r.URL.Path]); err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
 }
 
 // Idle GPUs are measured without being asked, and the results are published.

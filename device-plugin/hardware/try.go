@@ -23,7 +23,7 @@ func (r *run) each(ctx context.Context, ds []gpu.Device, plan func(gpu.Device) m
 	var wg sync.WaitGroup
 	for i, d := range ds {
 		wg.Go(func() {
-			done(i, r.runner.Session(ctx, measure.Target{Device: d, Driver: r.record.Driver, Solo: len(ds) < len(r.record.GPUs)}, plan(d), progress))
+			done(i, r.runner.Session(ctx, measure.Target{Device: d, Driver: r.record.Driver, Beside: len(ds) - 1, Of: len(r.record.GPUs)}, plan(d), progress))
 		})
 	}
 	wg.Wait()

@@ -33,17 +33,19 @@ const (
 
   Measures GPUs (all of the node, or those named by UUID) with kernels for the
   application classes A (compute), B (mixed), C (memory bandwidth) and D
-  (irregular access), or with a program of your own. Takes about two minutes;
-  needs the NVIDIA driver and nothing else. A GPU that is in use is refused.
+  (irregular access), or with a program of your own. Takes two to five minutes,
+  and needs the NVIDIA driver. A GPU that is in use, or that an allocation has
+  by Nomad's books, is refused. Nomad is asked at NOMAD_ADDR with NOMAD_TOKEN
+  (default: this machine's agent, http://127.0.0.1:4646).
 
   -classes=A,B,C,D    Application classes.
   -ci=PERCENT         Measure until the median is known this well (default 0.3).
-  -limit=DURATION     At most this long per GPU (default 2m).
-  -warmup=DURATION    At most this long until the clock is steady (default 45s).
+  -limit=DURATION     At most this long per GPU (default 5m).
+  -warmup=DURATION    At most this long until the GPU is warm (default 3m).
   -window=DURATION    Length of one repetition (default 500ms).
   -one-by-one         One GPU after the other. Default: all at once, as jobs share
                       the node's cooling and power (with -command, one by one).
-  -force              Measure GPUs that are in use too.
+  -force              Measure GPUs that are in use too, and do not ask Nomad.
   -out=FILE           Write the report, with every repetition, to this file.
   -json               Print the report instead of a table.
   -nvml=LIBRARY       NVML library (default libnvidia-ml.so.1).
@@ -77,6 +79,8 @@ type Command struct {
 	Self []string
 	// Open opens NVML.
 	Open func(library string) Backend
+	// Allocated asks Nomad which of the GPUs allocations have.
+	Allocated func(ctx context.Context, ids []string) (map[string]string, error)
 	// Released says why the driver is to be left alone, by the plugin's state directory; nil if it is not.
 	Released func(stateDir string) error
 	// StateDir is that directory, if no flag names another.
@@ -209,7 +213,7 @@ func (c Command) measure(ctx context.Context, o options) (Report, error) {
 			return report, err
 		}
 	}
-	run := Runner{Self: c.Self, Library: o.cudaPath, proc: c.proc}
+	run := Runner{Self: c.Self, Library: o.cudaPath, Allocated: c.Allocated, proc: c.proc}
 	b := c.Open(o.nvml)
 	targets, err := c.targets(ctx, o, b, &run)
 	if errors.Is(err, gpu.ErrNoAnswer) {
@@ -259,7 +263,11 @@ func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner)
 	}
 	var targets []Target
 	var known []string
+	whole := 0
 	for _, d := range inv.Devices {
+		if d.MIGProfile == "" {
+			whole++
+		}
 		known = append(known, d.ID)
 		if len(o.gpus) == 0 && d.MIGProfile == "" || slices.Contains(o.gpus, d.ID) {
 			targets = append(targets, Target{Device: d, Driver: inv.DriverVersion})
@@ -273,31 +281,39 @@ func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner)
 	if len(targets) == 0 {
 		return nil, errors.New("no GPU to measure on this node (MIG instances are not measured)")
 	}
-	if run.Sample != nil && !o.force {
-		if err := run.refuseBusy(inv.Devices, targets); err != nil {
+	if !o.force {
+		if err := run.refuseBusy(ctx, inv.Devices, targets); err != nil {
 			return nil, err
 		}
 	}
 	for i := range targets {
-		targets[i].Solo = len(targets) < len(inv.Devices) || o.oneByOne && len(targets) > 1
+		if targets[i].Of = whole; !o.oneByOne {
+			targets[i].Beside = len(targets) - 1
+		}
 	}
 	return targets, nil
 }
 
-// refuseBusy names the GPUs that something uses, or that a task was given.
-func (r Runner) refuseBusy(all []gpu.Device, targets []Target) error {
+// refuseBusy names the GPUs that something uses, or that Nomad gave to an allocation, and refuses
+// all where Nomad cannot say.
+func (r Runner) refuseBusy(ctx context.Context, all []gpu.Device, targets []Target) error {
+	const anyway = "-force measures all the same"
 	var ids, busy []string
 	for _, t := range targets {
 		ids = append(ids, t.Device.ID)
 	}
+	held, err := r.allocated(ctx, ids)
+	if err != nil {
+		return fmt.Errorf("it is not known whether tasks have these GPUs: %w (NOMAD_ADDR and NOMAD_TOKEN say whom to ask; %s)", err, anyway)
+	}
 	uses := r.InUse(all, ids)
 	for _, id := range ids {
-		if why := uses[id]; why != "" {
+		if why := cmp.Or(held[id], uses[id]); why != "" {
 			busy = append(busy, id+" ("+why+")")
 		}
 	}
 	if len(busy) > 0 {
-		return fmt.Errorf("in use: %s; measuring would disturb what runs there (-force measures all the same)", strings.Join(busy, ", "))
+		return fmt.Errorf("in use: %s; measuring would disturb what runs there (%s)", strings.Join(busy, ", "), anyway)
 	}
 	return nil
 }

@@ -53,6 +53,9 @@ func twoGPUs() machine {
 	}
 }
 
+// free is a Nomad whose allocations have no GPU.
+func free(context.Context, []string) (map[string]string, error) { return nil, nil }
+
 // run is the subcommand on that machine, where no task runs.
 func run(f fake, m machine, args ...string) (code int, stdout, stderr string) {
 	return runWith(f.settings+".proc", f, m, args...)
@@ -61,7 +64,7 @@ func run(f fake, m machine, args ...string) (code int, stdout, stderr string) {
 // runWith is run with the /proc of a machine.
 func runWith(proc string, f fake, m machine, args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
-	c := Command{Self: f.Self, Open: func(string) Backend { return m }, Stdout: &out, Stderr: &errs, proc: proc}
+	c := Command{Self: f.Self, Open: func(string) Backend { return m }, Allocated: free, Stdout: &out, Stderr: &errs, proc: proc}
 	code = c.Run(append([]string{"-cuda=" + f.Library, "-warmup=20ms"}, args...))
 	return code, out.String(), errs.String()
 }
@@ -112,7 +115,7 @@ func TestMeasureOneOfTwoAsJSON(t *testing.T) {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
 	r, err := parseReport([]byte(out))
-	if err != nil || len(r.Results) != 1 || r.Results[0].GPU != fakecuda.UUID(1) || !r.Results[0].Solo || len(r.Results[0].Apps) != 1 {
+	if err != nil || len(r.Results) != 1 || r.Results[0].GPU != fakecuda.UUID(1) || r.Results[0].Beside != 0 || r.Results[0].Of != 2 || len(r.Results[0].Apps) != 1 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda"
@@ -105,11 +107,29 @@ func Variants(d gpu.Device) []Variant {
 	return append(out, Variant{idTriad, Plan{Classes: []pal.AppClass{pal.ClassC}}}, Variant{idGather, Plan{Classes: []pal.AppClass{pal.ClassD}}})
 }
 
-// InUse says what uses each of the GPUs of these ids, out of all that the node
-// has; GPUs that nothing uses are left out.
+// looksAtLoad is how often a utilisation is read before it counts, loadPause the time between.
+// The first reading after NVML starts, and that of a GPU which has just been woken, may be of
+// the start itself.
+const (
+	looksAtLoad = 4
+	loadPause   = time.Second
+)
+
+// InUse says what uses each of the GPUs of these ids, out of all that the node has; GPUs that
+// nothing seems to use are left out.
 func (r Runner) InUse(all []gpu.Device, ids []string) map[string]string {
+	uses, _ := r.uses(all, ids, nil)
+	for range looksAtLoad - 1 {
+		loaded := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !uses[id].busy })
+		if len(loaded) == 0 {
+			break
+		}
+		time.Sleep(loadPause)
+		again, _ := r.uses(all, loaded, nil)
+		maps.Copy(uses, again)
+	}
 	out := map[string]string{}
-	for id, u := range r.uses(all, ids) {
+	for id, u := range uses {
 		if why := u.String(); why != "" {
 			out[id] = why
 		}

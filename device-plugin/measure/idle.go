@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,12 +15,14 @@ import (
 	"strings"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// use is what uses a GPU: nothing, when both fields are empty.
+// use is what uses a GPU: nothing, when it is zero.
 type use struct {
 	task     bool   // a task was given it, whether it uses it or not
 	computes bool   // a process does
+	busy     bool   // by is the driver's utilisation alone
 	by       string // what the driver says of it, for people
 }
 
@@ -30,10 +33,11 @@ func (u use) String() string {
 	return u.by
 }
 
-// uses finds out what uses the GPUs of these ids, out of all that the node has.
-// Where the driver knows of no use, it reads the environment of every process of the
-// machine: ask only when a GPU is about to be measured.
-func (r Runner) uses(all []gpu.Device, ids []string) map[string]use {
+// uses finds out what uses the GPUs of these ids, out of all that the node has. Nothing of it
+// proves that a GPU is free: a task may hold one and not touch it for days. tickets are the
+// reservations, by GPU, whose tasks are looked for; shown is what became of these. Without any,
+// and where the driver knows of a use of each GPU, no process is looked at.
+func (r Runner) uses(all []gpu.Device, ids []string, tickets map[string]string) (_ map[string]use, shown map[string]bool) {
 	var samples map[string]gpu.Sample
 	if r.Sample != nil {
 		samples = r.Sample(ids)
@@ -44,37 +48,37 @@ func (r Runner) uses(all []gpu.Device, ids []string) map[string]use {
 	}
 	proc := cmp.Or(r.proc, "/proc")
 	out := make(map[string]use, len(ids))
-	quiet, system := false, map[string]bool{}
+	quiet, system := len(tickets) > 0, map[string]bool{}
 	for _, d := range all {
 		system[d.ID] = d.SystemMemory
 	}
 	for _, id := range ids {
-		u := use{by: busyBy(samples[id], system[id])}
+		u := busyBy(samples[id], system[id])
 		switch found, told := pids[id]; {
 		case len(found) > 0:
-			u.by, u.computes = describeProcess(proc, found[0]), true
+			u = use{by: describeProcess(proc, found[0]), computes: true}
 		case r.Processes != nil && !told:
-			u.by = "the driver does not say what computes on it"
+			u = use{by: "the driver does not say what computes on it"}
 		}
 		out[id], quiet = u, quiet || u.by == ""
 	}
 	if !quiet {
-		return out
+		return out, nil
 	}
-	tasks := visibleTo(proc, all)
+	c := claimsOf(proc, all, tickets)
 	for _, id := range ids {
 		u := out[id]
-		u.task = tasks[id]
+		u.task = c.given[id]
 		out[id] = u
 	}
-	return out
+	return out, c.shown
 }
 
 // intruders says what has begun to use GPUs that are being measured: a task that was given
 // one, or a process that computes there and is no child of ours.
-func (r Runner) intruders(all []gpu.Device, ids []string) map[string]string {
+func (r Runner) intruders(all []gpu.Device, ids []string, tickets map[string]string) map[string]string {
 	proc := cmp.Or(r.proc, "/proc")
-	tasks := visibleTo(proc, all)
+	tasks := claimsOf(proc, all, tickets).given
 	var pids map[string][]int
 	if r.Processes != nil {
 		pids = r.Processes(ids)
@@ -121,32 +125,41 @@ func describeProcess(proc string, pid int) string {
 // keep for themselves.
 const idleMemoryMiB = 1024
 
-// busyBy says by what a GPU seems to be in use, "" when it seems idle. Where the system
-// has pages in its memory, how much is used says nothing.
-func busyBy(s gpu.Sample, systemMemory bool) string {
+// busyBy says by what a GPU seems to be in use. Where the system has pages in its memory, how
+// much is used says nothing.
+func busyBy(s gpu.Sample, systemMemory bool) use {
 	used := s.AllocatedMiB()
 	switch {
-	case s.GPUPercent != nil && *s.GPUPercent > 0:
-		return fmt.Sprintf("utilisation %d %%", *s.GPUPercent)
 	case used != nil && *used > idleMemoryMiB && !systemMemory:
-		return fmt.Sprintf("%d MiB of its memory", *used)
+		return use{by: fmt.Sprintf("%d MiB of its memory", *used)}
+	case s.GPUPercent != nil && *s.GPUPercent > 0:
+		return use{by: fmt.Sprintf("utilisation %d %%", *s.GPUPercent), busy: true}
 	}
-	return ""
+	return use{}
 }
 
-// visibleDevices is the variable that Nomad's device plugins give a task, and
-// that the NVIDIA runtime reads.
-const visibleDevices = "NVIDIA_VISIBLE_DEVICES="
+// visibleDevices is the variable that Nomad's device plugins give a task, and that the NVIDIA
+// runtime reads. Where that runtime makes the container's devices itself (jit-cdi, the default
+// from version 1.18 on), the task finds "void" in it.
+const visibleDevices = "NVIDIA_VISIBLE_DEVICES"
 
-// visibleTo says which of the GPUs a process of this machine was given: there is
-// no call for the end of a reservation, and a task may leave its GPU idle for a
-// while. Processes of others can be read by root only; what cannot be read is
-// skipped. So are the processes of the task or container that this process is part of.
-func visibleTo(proc string, all []gpu.Device) map[string]bool {
-	found := map[string]bool{}
+// claims is what the processes of this machine show of whose its GPUs are.
+type claims struct {
+	given map[string]bool // GPUs that a process was given
+	// shown are the reservations whose task has a process, by ticket, and whether that asks for
+	// its GPU to be measured.
+	shown map[string]bool
+}
+
+// claimsOf looks at every process. Those of others can be read by root only; what cannot be
+// read is skipped, and so are the processes of the task or container that this process is part
+// of. A process that asks for its GPU to be measured, and proves by the ticket of
+// its reservation that the GPU is its own, is no use of it.
+func claimsOf(proc string, all []gpu.Device, tickets map[string]string) claims {
+	c := claims{given: map[string]bool{}, shown: map[string]bool{}}
 	entries, err := os.ReadDir(proc)
 	if err != nil {
-		return found
+		return c
 	}
 	own := findOwnTask(proc)
 	for _, e := range entries {
@@ -154,27 +167,48 @@ func visibleTo(proc string, all []gpu.Device) map[string]bool {
 		if err != nil {
 			continue
 		}
-		list, ok := visibleDevicesOf(proc, pid)
-		if ok && !own.includes(pid, list) {
-			given(list, all, func() bool { return hasDevices(filepath.Join(proc, e.Name())) }, found)
+		env, ok := environment(proc, pid)
+		if !ok || own.includes(pid, env[visibleDevices]) {
+			continue
 		}
+		found, dir := map[string]bool{}, filepath.Join(proc, e.Name())
+		given(env[visibleDevices], all, func() bool { return hasDevices(dir) }, found)
+		contained(dir, all, found)
+		c.add(env, found, tickets)
 	}
-	return found
+	return c
 }
 
-// visibleDevicesOf reads the variable in a process's environment; the last one counts. ok
-// is false without it, and for a process that cannot be read.
-func visibleDevicesOf(proc string, pid int) (list string, ok bool) {
-	env, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "environ"))
-	if err != nil {
-		return "", false
-	}
-	for v := range bytes.SplitSeq(env, []byte{0}) {
-		if value, found := strings.CutPrefix(string(v), visibleDevices); found {
-			list, ok = value, true
+// add takes what one process shows.
+func (c claims) add(env map[string]string, found map[string]bool, tickets map[string]string) {
+	ticket, asks := env[attr.EnvReservation], env[attr.EnvMeasure] != ""
+	for id, t := range tickets {
+		if ticket == "" || t != ticket {
+			continue
+		}
+		c.shown[ticket] = c.shown[ticket] || asks
+		if asks {
+			delete(found, id)
 		}
 	}
-	return list, ok
+	maps.Copy(c.given, found)
+}
+
+// environment is what matters here of a process's variables; of several with one name the last
+// one counts. ok is false for a process that cannot be read.
+func environment(proc string, pid int) (env map[string]string, ok bool) {
+	data, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "environ"))
+	if err != nil {
+		return nil, false
+	}
+	env = map[string]string{}
+	for v := range bytes.SplitSeq(data, []byte{0}) {
+		switch key, value, _ := bytes.Cut(v, []byte("=")); string(key) {
+		case visibleDevices, attr.EnvReservation, attr.EnvMeasure:
+			env[string(key)] = string(value)
+		}
+	}
+	return env, true
 }
 
 // ownTask is the task or container that this process runs in. What it was given, it may
@@ -196,8 +230,8 @@ func findOwnTask(proc string) ownTask {
 	o := ownTask{proc: proc, line: map[int]bool{}, lists: map[string]bool{}, namespace: mountsOf(proc, pid)}
 	for ok := true; ok && pid > 0 && !o.line[pid]; {
 		o.line[pid] = true
-		if list, given := visibleDevicesOf(proc, pid); given {
-			o.lists[list] = true
+		if env, _ := environment(proc, pid); env[visibleDevices] != "" {
+			o.lists[env[visibleDevices]] = true
 		}
 		pid, ok = parentOf(proc, pid)
 	}
@@ -222,6 +256,35 @@ func mountsOf(proc string, pid int) string {
 func hasDevices(process string) bool {
 	_, err := os.Stat(filepath.Join(process, "root/dev/nvidiactl"))
 	return err == nil
+}
+
+// contained adds the GPUs whose device files a process has in a root of its own, as in a
+// container. Who has those of all GPUs, and holds none of them otherwise, watches them, as
+// dcgm-exporter does; so do host processes.
+func contained(process string, all []gpu.Device, found map[string]bool) {
+	root, err := os.Stat(filepath.Join(process, "root"))
+	if err != nil {
+		return
+	}
+	if host, err := os.Stat("/"); err == nil && os.SameFile(root, host) {
+		return
+	}
+	var has []string
+	whole := 0
+	for _, d := range all {
+		if d.MIGProfile != "" || d.Minor < 0 {
+			continue
+		}
+		whole++
+		if _, err := os.Stat(filepath.Join(process, fmt.Sprintf("root/dev/nvidia%d", d.Minor))); err == nil {
+			has = append(has, d.ID)
+		}
+	}
+	for _, id := range has {
+		if len(has) < whole {
+			found[id] = true
+		}
+	}
 }
 
 // given adds the GPUs that a value of the variable names: by UUID, or the start of one,

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,7 +23,7 @@ import (
 
 // A process is given GPUs by UUID, or by number where its container has the driver's
 // devices. A container that watches all GPUs is no reason to measure none.
-func TestVisibleTo(t *testing.T) {
+func TestGPUsGivenByTheEnvironment(t *testing.T) {
 	all := []gpu.Device{
 		{ID: "GPU-aaaa-1", BusID: "0000:b0:00.0", Minor: 1},
 		{ID: "GPU-bbbb-2", BusID: "0000:a0:00.0", Minor: 0},
@@ -59,7 +60,7 @@ func TestVisibleTo(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if diff := cmp.Diff(tc.want, slices.Sorted(maps.Keys(visibleTo(proc, all)))); diff != "" {
+		if diff := cmp.Diff(tc.want, slices.Sorted(maps.Keys(claimsOf(proc, all, nil).given))); diff != "" {
 			t.Errorf("%q, with devices %v (-want +got)\n%s", tc.value, tc.devices, diff)
 		}
 	}
@@ -67,7 +68,7 @@ func TestVisibleTo(t *testing.T) {
 
 // Who runs in a task or container was given its GPUs, and so were its other processes:
 // they are nobody else's. Who shares the mounts, or the GPUs, but not both is somebody else.
-func TestVisibleToOwnTask(t *testing.T) {
+func TestGPUsOfTheOwnTask(t *testing.T) {
 	proc := t.TempDir()
 	for pid, p := range map[string]struct{ parent, mounts, given string }{
 		"10": {"1", "node", ""},         // the shim
@@ -97,7 +98,7 @@ func TestVisibleToOwnTask(t *testing.T) {
 		}
 	}
 	all := []gpu.Device{{ID: "GPU-a"}, {ID: "GPU-b"}, {ID: "GPU-c"}, {ID: "GPU-d"}, {ID: "GPU-e"}}
-	seen := func() []string { return slices.Sorted(maps.Keys(visibleTo(proc, all))) }
+	seen := func() []string { return slices.Sorted(maps.Keys(claimsOf(proc, all, nil).given)) }
 	if diff := cmp.Diff([]string{"GPU-a", "GPU-b", "GPU-c", "GPU-d", "GPU-e"}, seen()); diff != "" {
 		t.Errorf("from outside (-want +got)\n%s", diff)
 	}
@@ -113,6 +114,101 @@ func TestVisibleToOwnTask(t *testing.T) {
 	if diff := cmp.Diff([]string{"GPU-c", "GPU-d", "GPU-e"}, seen()); diff != "" {
 		t.Errorf("alone (-want +got)\n%s", diff)
 	}
+}
+
+// showProcess puts a process into a /proc: its environment, and the files of its root's /dev.
+func showProcess(t *testing.T, proc, pid, env string, dev ...string) {
+	t.Helper()
+	dir := filepath.Join(proc, pid)
+	if err := os.MkdirAll(filepath.Join(dir, "root/dev"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "environ"), []byte(strings.ReplaceAll(env, " ", "\x00")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range dev {
+		if err := os.WriteFile(filepath.Join(dir, "root/dev", name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// From version 1.18 on, NVIDIA's container toolkit gives a container its GPU's device file and
+// NVIDIA_VISIBLE_DEVICES=void. A container with the files of all GPUs watches them.
+func TestGPUsGivenByTheirDeviceFile(t *testing.T) {
+	two := []gpu.Device{{ID: "GPU-a", Minor: 3}, {ID: "GPU-b", Minor: 5}}
+	for name, tc := range map[string]struct {
+		all  []gpu.Device
+		dev  []string
+		want []string
+	}{
+		"one of two":          {two, []string{"nvidiactl", "nvidia5"}, []string{"GPU-b"}},
+		"none":                {two, []string{"nvidiactl", "nvidia0"}, nil},
+		"all":                 {two, []string{"nvidiactl", "nvidia3", "nvidia5"}, nil},
+		"the only one":        {two[:1], []string{"nvidia3"}, nil},
+		"no minor is known":   {[]gpu.Device{{ID: "GPU-a", Minor: -1}, two[1]}, []string{"nvidia-1"}, nil},
+		"instances beside it": {append([]gpu.Device{{ID: "MIG-c", MIGProfile: "1g", Minor: 7}}, two...), []string{"nvidia3", "nvidia7"}, []string{"GPU-a"}},
+	} {
+		proc := t.TempDir()
+		showProcess(t, proc, "4711", "NVIDIA_VISIBLE_DEVICES=void", tc.dev...)
+		if diff := cmp.Diff(tc.want, slices.Sorted(maps.Keys(claimsOf(proc, tc.all, nil).given))); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", name, diff)
+		}
+	}
+	// A process of the host has the host's root, and so all files that there are.
+	proc := t.TempDir()
+	showProcess(t, proc, "4711", "")
+	root := filepath.Join(proc, "4711", "root")
+	if err := os.RemoveAll(root); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/", root); err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	contained(filepath.Join(proc, "4711"), two, found)
+	if len(found) > 0 {
+		t.Errorf("a process of the host has %v", found)
+	}
+}
+
+// A task has the GPU measured that is its own by the ticket of its reservation. A ticket that
+// somebody made up, or a GPU that he names, gives him nothing.
+func TestTasksThatAskForTheirGPU(t *testing.T) {
+	all := []gpu.Device{{ID: "GPU-a", Minor: 0}, {ID: "GPU-b", Minor: 1}, {ID: "GPU-c", Minor: 2}}
+	proc := t.TempDir()
+	showProcess(t, proc, "1", "NOMAD_PAL_RESERVATION=ta NOMAD_PAL_MEASURE=1 NVIDIA_VISIBLE_DEVICES=void", "nvidia0")
+	showProcess(t, proc, "2", "NOMAD_PAL_RESERVATION=tb NVIDIA_VISIBLE_DEVICES=GPU-b")
+	showProcess(t, proc, "3", "NOMAD_PAL_RESERVATION=tx NOMAD_PAL_MEASURE=1 NVIDIA_VISIBLE_DEVICES=GPU-c")
+	showProcess(t, proc, "4", "NOMAD_PAL_MEASURE=1 NVIDIA_VISIBLE_DEVICES=GPU-c")
+	c := claimsOf(proc, all, map[string]string{"GPU-a": "ta", "GPU-b": "tb", "GPU-c": "tc"})
+	if diff := cmp.Diff(map[string]bool{"ta": true, "tb": false}, c.shown); diff != "" {
+		t.Errorf("tickets (-want +got)\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]bool{"GPU-b": true, "GPU-c": true}, c.given); diff != "" {
+		t.Errorf("given (-want +got)\n%s", diff)
+	}
+}
+
+// The first utilisation that NVML reads may be of its own start.
+func TestLoadThatDoesNotLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		looks := 0
+		r := Runner{proc: t.TempDir(), Sample: func(ids []string) map[string]gpu.Sample {
+			out := map[string]gpu.Sample{}
+			for _, id := range ids {
+				out[id] = gpu.Sample{GPUPercent: new(int64(100))}
+			}
+			if looks++; looks > 1 {
+				out["GPU-a"] = gpu.Sample{GPUPercent: new(int64(0))}
+			}
+			return out
+		}}
+		got := r.InUse([]gpu.Device{{ID: "GPU-a"}, {ID: "GPU-b"}}, []string{"GPU-a", "GPU-b"})
+		if diff := cmp.Diff(map[string]string{"GPU-b": "utilisation 100 %"}, got); diff != "" {
+			t.Errorf("in use (-want +got)\n%s", diff)
+		}
+	})
 }
 
 // Somebody's process keeps a GPU busy, whatever its memory and its environment
@@ -139,16 +235,17 @@ func TestUses(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := []gpu.Device{{ID: "GPU-a"}, {ID: "GPU-d"}}
-	if a := r.uses(all, []string{"GPU-a"})["GPU-a"]; a.task {
+	if got, _ := r.uses(all, []string{"GPU-a"}, nil); got["GPU-a"].task {
 		t.Error("environments were read for a GPU that computes")
 	}
-	if a := r.uses(all, []string{"GPU-a", "GPU-d"})["GPU-a"]; !a.task {
+	if got, _ := r.uses(all, []string{"GPU-a", "GPU-d"}, nil); !got["GPU-a"].task {
 		t.Error("environments were not read for a GPU that seems idle")
 	}
 	want := map[string]string{"GPU-a": "process 4711, py?[2Jthon", "GPU-b": "process 4713", "GPU-c": "2000 MiB of its memory", "GPU-d": "",
 		"GPU-e": "the driver does not say what computes on it", "GPU-f": ""}
 	got := map[string]string{}
-	for id, u := range r.uses([]gpu.Device{{ID: "GPU-f", SystemMemory: true}}, []string{"GPU-a", "GPU-b", "GPU-c", "GPU-d", "GPU-e", "GPU-f"}) {
+	uses, _ := r.uses([]gpu.Device{{ID: "GPU-f", SystemMemory: true}}, []string{"GPU-a", "GPU-b", "GPU-c", "GPU-d", "GPU-e", "GPU-f"}, nil)
+	for id, u := range uses {
 		got[id] = u.String()
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -176,7 +273,7 @@ func TestIntruders(t *testing.T) {
 		return map[string][]int{"GPU-a": {4711, 4713, 9999}, "GPU-b": {4711, 4712}, "GPU-c": {4711}}
 	}}
 	ids := []string{"GPU-a", "GPU-b", "GPU-c", "GPU-d"}
-	got := r.intruders([]gpu.Device{{ID: "GPU-a"}, {ID: "GPU-b"}, {ID: "GPU-c"}, {ID: "GPU-d"}}, ids)
+	got := r.intruders([]gpu.Device{{ID: "GPU-a"}, {ID: "GPU-b"}, {ID: "GPU-c"}, {ID: "GPU-d"}}, ids, nil)
 	if diff := cmp.Diff(map[string]string{"GPU-b": "process 4712", "GPU-c": "a task was given it"}, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}

@@ -62,11 +62,17 @@ type Result struct {
 	Corrupt bool `json:"corrupt,omitempty"`
 	// Warnings are what a person should know.
 	Warnings []string `json:"warnings,omitempty"`
-	// Solo: other GPUs of the node were not measured at the same time.
-	Solo bool `json:"solo,omitempty"`
+	// Beside is how many other GPUs of the node, of Of in all, began to be measured with this one
+	// or were being measured: they share air and power.
+	Beside int `json:"beside"`
+	Of     int `json:"of"`
 	// refused: CUDA did not start, as the system is not ready for it.
 	refused bool
 }
+
+// Provisional reports whether GPUs of the node were idle meanwhile: in a job that uses the whole
+// node this one is hotter, and perhaps slower.
+func (r Result) Provisional() bool { return r.Beside+1 < r.Of }
 
 // Warmup is the time before measuring.
 type Warmup struct {

@@ -36,9 +36,11 @@ type Schedule struct {
 	// Gap is the least time between two sessions of a GPU; Retry the time after
 	// one that was interrupted, or raised a drift alarm.
 	Gap, Retry time.Duration
-	// Hold is how long a reserved GPU counts as in use although no process of
-	// the task shows: an image may be pulled first, a secret waited for.
-	Hold time.Duration
+	// Gather is how long a GPU that its own task has measured is idle first: the tasks of the
+	// node's other GPUs may be starting, and all are measured together.
+	Gather time.Duration
+	// Recheck is the least time between two questions to Nomad about a GPU.
+	Recheck time.Duration
 	// Jitter is the span after the plugin's start, at a time of which, another on
 	// each node, sessions may begin that nobody ordered: a cluster whose plugins
 	// start at once is not measured at once.
@@ -58,7 +60,7 @@ type Schedule struct {
 // DefaultSchedule measures weekly.
 func DefaultSchedule() Schedule {
 	return Schedule{Mode: Idle, Interval: 168 * time.Hour, IdleFor: time.Minute, Gap: time.Hour, Retry: 10 * time.Minute,
-		Hold: 2 * time.Hour, Plan: DefaultPlan(), Tick: 5 * time.Second, Ask: time.Minute, AskUnsuspected: time.Hour}
+		Gather: 10 * time.Second, Recheck: time.Minute, Plan: DefaultPlan(), Tick: 5 * time.Second, Ask: time.Minute, AskUnsuspected: time.Hour}
 }
 
 // identity is what a result depends on beside the kernels: another driver,
@@ -90,8 +92,9 @@ type record struct {
 	Key      string                   `json:"key,omitempty"`
 	Times    map[pal.AppClass]float64 `json:"times,omitempty"`
 	Measured time.Time                `json:"measured,omitzero"`
-	Solo     bool                     `json:"solo,omitempty"`
-	Slow     bool                     `json:"slow,omitempty"`
+	// Provisional: GPUs of the node were not measured beside it.
+	Provisional bool `json:"provisional,omitempty"`
+	Slow        bool `json:"slow,omitempty"`
 	// Sums are the checksums of what was computed; Wrong says that most GPUs like
 	// it computed something else.
 	Sums  map[pal.AppClass]string `json:"sums,omitempty"`
@@ -113,12 +116,15 @@ type record struct {
 	Downs int       `json:"downs,omitempty"`
 	// Refused: CUDA did not start for its last session, as the system was not ready.
 	Refused bool `json:"refused,omitempty"`
-	// Reserved is when Nomad gave the GPU to a task that has not ended, as far as is known;
-	// zero for none. There is no call for giving it back: a task's processes show in
-	// /proc, and when they have come and gone it is free again.
+	// Ticket is that of the GPU's last reservation, made at Reserved. Shown: a process of its
+	// task was seen. Asks: the task has the GPU measured, and that is still to be done.
+	Ticket   string    `json:"ticket,omitempty"`
 	Reserved time.Time `json:"reserved,omitzero"`
-	Boot     string    `json:"boot,omitempty"` // of the machine, that Reserved is of
-	Seen     bool      `json:"-"`              // a process of the task has shown
+	Shown    bool      `json:"shown,omitempty"`
+	Asks     bool      `json:"asks,omitempty"`
+	// Last is the last session that nobody cut short, and LastProblem why it gave no result.
+	Last        time.Time `json:"last,omitzero"`
+	LastProblem string    `json:"last_problem,omitempty"`
 	// Sessions are the last ones, oldest first.
 	Sessions []pastSession `json:"sessions,omitempty"`
 }
@@ -143,7 +149,10 @@ type condition struct {
 	healthy   bool
 	idleSince time.Time // zero when in use
 	ordered   bool
+	asked     bool // by the task that has the GPU
 	early     bool // it is not this node's turn yet after its plugin's start
+	// wait: Nomad said a short while ago that an allocation has it, or did not answer.
+	wait bool
 }
 
 // due is why a GPU's next session may not begin now; "" when it may.
@@ -154,8 +163,12 @@ func (s Schedule) due(now time.Time, r record, id identity, c condition) (wait s
 	switch {
 	case c.idleSince.IsZero():
 		return "in use"
+	case c.asked && now.Sub(c.idleSince) >= min(s.Gather, s.IdleFor):
+		return ""
 	case now.Sub(c.idleSince) < s.IdleFor:
 		return "idle for too short"
+	case c.wait:
+		return "not free by Nomad's books, or not known to be"
 	}
 	return ""
 }
@@ -163,13 +176,13 @@ func (s Schedule) due(now time.Time, r record, id identity, c condition) (wait s
 // wanted is why no session of a GPU is wanted now, idle or not; "" when one is.
 func (s Schedule) wanted(now time.Time, r record, id identity, c condition) (wait string) {
 	switch {
-	case s.Mode == Off || s.Mode == Manual && !c.ordered:
+	case s.Mode == Off || s.Mode == Manual && !c.ordered && !c.asked:
 		return "not asked for"
 	case !c.healthy:
 		return "unhealthy"
 	case r.Downs > 0 && now.Sub(r.Tried) < s.pause(r):
 		return "the plugin or the machine went down while it was measured" // ordered or not
-	case c.ordered:
+	case c.ordered || c.asked:
 		return ""
 	case r.Downs >= mostDowns:
 		return "the plugin or the machine goes down when it is measured"
@@ -258,6 +271,9 @@ func (r *record) accept(res Result, id identity) map[pal.AppClass]profile.DriftE
 		r.Downs = 0
 	}
 	r.Problem, r.Refused = res.Problem, res.refused
+	if res.Problem != interrupted {
+		r.Last, r.LastProblem, r.Asks = res.Started, res.Problem, false
+	}
 	m, ok := res.Measurement()
 	if res.Partial || !ok {
 		r.Corrupt = r.Corrupt || res.Corrupt
@@ -270,7 +286,8 @@ func (r *record) accept(res Result, id identity) map[pal.AppClass]profile.DriftE
 	if r.Identity != id || r.Key != m.Key {
 		r.Drift = nil // another ruler
 	}
-	r.Identity, r.Key, r.Times, r.Measured, r.Failures, r.Solo = id, m.Key, m.Times, res.Started, 0, res.Solo
+	r.Identity, r.Key, r.Times, r.Measured, r.Failures = id, m.Key, m.Times, res.Started, 0
+	r.Provisional = res.Provisional()
 	r.Sums = ballotOf(res).sums
 	r.Slow, r.Corrupt = false, res.Corrupt
 	events := map[pal.AppClass]profile.DriftEvent{}

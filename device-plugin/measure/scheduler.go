@@ -5,6 +5,7 @@ package measure
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"maps"
 	"slices"
@@ -40,13 +41,23 @@ type Scheduler struct {
 	unhealthy map[string]bool
 	records   map[string]record
 	idleSince map[string]time.Time
-	busySince map[string]time.Time // of GPUs that would be measured, or when that was said last
+	busySince map[string]time.Time  // of GPUs that would be measured, or when that was said last
+	allocated map[string]allocation // of GPUs that would be measured, by id
+	unproven  string                // why Nomad could not say which those are
+	askAgain  time.Time             // when it is asked again then
+	inUse     map[string]string     // what keeps a GPU from being measured that its own task has measured
 	running   map[string]*running
 	told      map[string]bool // devices of which it was said that they are not measured
 	ready     readiness
 	asking    *running // whether CUDA starts; nil when nothing does
 	paused    bool     // the driver is not to be used
 	unsaved   bool     // the records could not be stored: the disk may have room again
+}
+
+// allocation is what Nomad said of a GPU, and when it is asked again.
+type allocation struct {
+	by    string
+	again time.Time
 }
 
 // running is a session in progress.
@@ -74,7 +85,7 @@ func (r *running) end(now time.Time) {
 func NewScheduler(cfg Schedule, run Runner, log hclog.Logger) (*Scheduler, error) {
 	s := &Scheduler{cfg: cfg, run: run, log: log, begun: time.Now(), changed: make(chan struct{}, 1),
 		unhealthy: map[string]bool{}, records: map[string]record{}, idleSince: map[string]time.Time{}, busySince: map[string]time.Time{},
-		running: map[string]*running{}, told: map[string]bool{}}
+		running: map[string]*running{}, told: map[string]bool{}, allocated: map[string]allocation{}, inUse: map[string]string{}}
 	records, err := loadRecords(cfg.StateDir)
 	if records != nil {
 		s.records = records
@@ -124,7 +135,6 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inv, s.unhealthy = *inv, unhealthy
-	s.renewReservations()
 	if s.cfg.Mode == Off {
 		return
 	}
@@ -149,36 +159,25 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 	}
 }
 
-// renewReservations has those from before the machine's boot count from the plugin's
-// start: Nomad starts their tasks again without a word. Callers hold mu.
-func (s *Scheduler) renewReservations() {
-	renewed := false
-	for id, r := range s.records {
-		if !r.Reserved.IsZero() && s.inv.Boot != "" && r.Boot != s.inv.Boot {
-			s.reserve(id, s.begun)
-			renewed = true
-		}
-	}
-	if renewed {
-		s.save()
-	}
-}
-
 // reserveWait is how long Reserve waits for killed sessions to be gone. The
 // driver tears contexts down one after the other, and up to two seconds each:
 // with less, a task on a whole node would fail for want of patience.
 const reserveWait = 20 * time.Second
 
-// Reserve ends the sessions of these GPUs and marks them as in use. The error
-// names a GPU whose session would not end in time.
-func (s *Scheduler) Reserve(ids []string) error {
+// Reserve ends the sessions of these GPUs. It returns the ticket by which their task can have them
+// measured. The error names a GPU whose session would not end in time.
+func (s *Scheduler) Reserve(ids []string) (ticket string, _ error) {
 	s.mu.Lock()
+	ticket = rand.Text()
 	var ending []*running
 	for _, id := range ids {
 		if !strings.HasPrefix(id, "MIG-") { // instances are not measured
-			s.reserve(id, time.Now())
+			r := s.records[id]
+			r.Ticket, r.Reserved, r.Shown, r.Asks = ticket, time.Now().UTC().Truncate(time.Second), false, false
+			s.records[id] = r
 		}
 		delete(s.idleSince, id)
+		delete(s.inUse, id)
 		if r := s.running[id]; r != nil {
 			r.end(time.Now())
 			r.cancel()
@@ -189,9 +188,9 @@ func (s *Scheduler) Reserve(ids []string) error {
 	s.mu.Unlock()
 	if !ended(ending) {
 		s.tell()
-		return fmt.Errorf("a measurement on one of the GPUs %v was killed but has not ended after %s", ids, reserveWait)
+		return "", fmt.Errorf("a measurement on one of the GPUs %v was killed but has not ended after %s", ids, reserveWait)
 	}
-	return nil
+	return ticket, nil
 }
 
 // ended waits for processes that were killed, and says whether all have ended in time.
@@ -247,18 +246,9 @@ func (s *Scheduler) Run(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		tick.Reset(gpu.UntilTick(time.Now(), s.cfg.Tick))
-		s.look(time.Now())
-		for _, t := range s.next(time.Now()) {
-			sctx, cancel := context.WithCancel(ctx)
-			r := &running{cancel: cancel, done: make(chan struct{})}
-			s.mu.Lock()
-			s.running[t.Device.ID] = r
-			if s.paused || !s.records[t.Device.ID].Reserved.IsZero() {
-				cancel() // Pause or Reserve was faster
-			}
-			s.mu.Unlock()
-			wg.Go(func() { s.session(sctx, t, r) })
-		}
+		now := time.Now()
+		s.look(now)
+		s.start(ctx, &wg, s.prove(ctx, now, s.next(now)))
 		s.ask(ctx, &wg, time.Now())
 		select {
 		case <-ctx.Done():
@@ -268,6 +258,94 @@ func (s *Scheduler) Run(ctx context.Context) {
 		}
 	}
 }
+
+// start begins the sessions of GPUs that were found to be free, each in a goroutine of wg. Those
+// that Reserve has handed out since, or Pause wants to be left alone, are left out.
+func (s *Scheduler) start(ctx context.Context, wg *sync.WaitGroup, ts []Target) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ts = slices.DeleteFunc(ts, func(t Target) bool { return s.paused || s.idleSince[t.Device.ID].IsZero() })
+	if len(ts) == 0 {
+		return
+	}
+	s.begin(time.Now(), ts)
+	beside, whole := len(s.running)+len(ts)-1, s.whole()
+	for _, t := range ts {
+		t.Beside, t.Of = beside, whole
+		sctx, cancel := context.WithCancel(ctx)
+		r := &running{cancel: cancel, done: make(chan struct{})}
+		s.running[t.Device.ID] = r
+		delete(s.idleSince, t.Device.ID)
+		wg.Go(func() { s.session(sctx, t, r) })
+	}
+}
+
+// whole counts the GPUs that are no MIG instances. Callers hold mu.
+func (s *Scheduler) whole() (n int) {
+	for _, d := range s.inv.Devices {
+		if d.MIGProfile == "" {
+			n++
+		}
+	}
+	return n
+}
+
+// prove returns the GPUs that are known to be free of tasks: those whose own task has them
+// measured, and those that no allocation has by Nomad's books. That nothing is seen to use a GPU
+// proves nothing.
+func (s *Scheduler) prove(ctx context.Context, now time.Time, ts []Target) (free []Target) {
+	var ids []string
+	s.mu.Lock()
+	for _, t := range ts {
+		if s.records[t.Device.ID].Asks {
+			free = append(free, t)
+		} else {
+			ids = append(ids, t.Device.ID)
+		}
+	}
+	s.mu.Unlock()
+	if len(ids) == 0 {
+		return free
+	}
+	held, err := s.run.allocated(ctx, ids)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tellUnproven(err)
+	if err != nil {
+		s.askAgain = now.Add(s.cfg.Recheck)
+		return free
+	}
+	for _, t := range ts {
+		id := t.Device.ID
+		delete(s.allocated, id)
+		if by := held[id]; by != "" {
+			s.allocated[id] = allocation{by, now.Add(s.cfg.Recheck)}
+		} else if slices.Contains(ids, id) {
+			free = append(free, t)
+		}
+	}
+	return free
+}
+
+// tellUnproven says that Nomad cannot say who has GPUs, or that it can again. Callers hold mu.
+func (s *Scheduler) tellUnproven(err error) {
+	was := s.unproven
+	s.unproven = ""
+	if err != nil {
+		s.unproven = err.Error()
+	}
+	if s.unproven == was {
+		return
+	}
+	if err != nil {
+		s.log.Warn("idle GPUs are not measured, as it is not known whether tasks have them", "error", err,
+			"next", UnprovenNext)
+	}
+	s.tell()
+}
+
+// UnprovenNext is what to do where Nomad cannot say which allocations have GPUs.
+const UnprovenNext = "let the plugin ask Nomad (config block nomad), or measure with: nomad-pal measure"
 
 // letGo forgets that sessions run, as the plugin is about to end: the driver may take
 // longer for their end than the plugin is given.
@@ -393,19 +471,13 @@ func (s *Scheduler) report(res Result, events map[pal.AppClass]profile.DriftEven
 	}
 }
 
-// next are the GPUs whose session begins now.
+// next are the GPUs whose session begins now, if they are proved to be free.
 func (s *Scheduler) next(now time.Time) []Target {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := s.dueNow(now, s.cfg)
 	if len(out) > 0 && !s.cfg.OneByOne {
 		out = s.dueNow(now, s.cfg.early())
-	}
-	if len(out) > 0 {
-		s.begin(now, out)
-	}
-	for i := range out {
-		out[i].Solo = len(out)+len(s.running) < len(s.inv.Devices)
 	}
 	return out
 }
@@ -437,7 +509,7 @@ func (s *Scheduler) condition(now time.Time, id string) condition {
 		turn = turn.Add(spread(s.cfg.Jitter, s.inv.Devices[0].ID))
 	}
 	return condition{healthy: !s.unhealthy[id] && !s.ready.not(s.fabricSaid()) && !s.paused, idleSince: s.idleSince[id], ordered: statedir.Measure.Given(s.cfg.StateDir, id),
-		early: now.Before(turn)}
+		asked: s.records[id].Asks, early: now.Before(turn), wait: now.Before(s.askAgain) || now.Before(s.allocated[id].again)}
 }
 
 // wanted are the devices that would be measured if they were idle: all that are
@@ -469,30 +541,94 @@ func (s *Scheduler) look(now time.Time) {
 		s.save()
 	}
 	ids, all, measured := s.wanted(now), s.inv.Devices, slices.Sorted(maps.Keys(s.running))
+	tickets := s.tickets(now)
 	unwanted := func(id string, _ time.Time) bool { return !slices.Contains(ids, id) }
 	maps.DeleteFunc(s.idleSince, unwanted)
 	maps.DeleteFunc(s.busySince, unwanted)
+	maps.DeleteFunc(s.allocated, func(id string, _ allocation) bool { return unwanted(id, now) })
 	s.mu.Unlock()
 	if len(measured) > 0 {
-		s.yield(now, s.run.intruders(all, measured))
+		s.yield(now, s.run.intruders(all, measured, tickets))
 	}
-	if len(ids) == 0 {
+	if len(ids)+len(tickets) == 0 {
 		return
 	}
-	uses := s.run.uses(all, ids)
+	uses, shown := s.run.uses(all, ids, tickets)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.answer(tickets, shown)
 	for _, id := range ids {
 		u := uses[id]
-		u.task = s.held(now, id, u.task || u.computes) || u.task
-		busy := u != use{}
-		s.tellBusy(now, id, u)
+		if s.records[id].Asks && u.busy {
+			u = use{} // nobody else can have it, and no process computes there
+		}
+		by := u
+		if by == (use{}) {
+			by.by = s.allocated[id].by
+		}
+		s.tellBusy(now, id, by)
+		s.tellInUse(id, u)
 		switch {
-		case busy || s.running[id] != nil:
+		case u != use{} || s.running[id] != nil:
 			delete(s.idleSince, id)
 		case s.idleSince[id].IsZero():
 			s.idleSince[id] = now
 		}
+	}
+}
+
+// ticketsLast is how long the first process of a reservation's task is looked for: an image may be
+// pulled first, a secret waited for.
+const ticketsLast = 15 * time.Minute
+
+// tickets are the reservations whose tasks are looked for, by GPU: those that no process of has
+// been seen, and those that want their GPU measured. Callers hold mu.
+func (s *Scheduler) tickets(now time.Time) map[string]string {
+	out := map[string]string{}
+	for id, r := range s.records {
+		if r.Asks || r.Ticket != "" && !r.Shown && now.Sub(r.Reserved) < ticketsLast {
+			out[id] = r.Ticket
+		}
+	}
+	return out
+}
+
+// answer takes what was seen of the reservations that were looked for. Callers hold mu.
+func (s *Scheduler) answer(tickets map[string]string, shown map[string]bool) {
+	changed := false
+	for id, ticket := range tickets {
+		r := s.records[id]
+		asks, here := shown[ticket]
+		switch {
+		case r.Ticket != ticket: // another reservation came meanwhile
+			continue
+		case here && !r.Shown:
+			r.Shown, r.Asks = true, asks
+			if asks {
+				s.log.Info("GPU is to be measured by order of the task that has it", "gpu", id)
+			}
+		case !here && r.Asks && s.running[id] == nil:
+			r.Asks = false // it has ended
+		default:
+			continue
+		}
+		s.records[id], changed = r, true
+	}
+	if changed {
+		s.save()
+	}
+}
+
+// tellInUse publishes what keeps a GPU from being measured that its own task has measured. Callers
+// hold mu.
+func (s *Scheduler) tellInUse(id string, u use) {
+	why := ""
+	if s.records[id].Asks {
+		why = u.String()
+	}
+	if s.inUse[id] != why {
+		s.inUse[id] = why
+		s.tell()
 	}
 }
 
@@ -526,30 +662,4 @@ func (s *Scheduler) yield(now time.Time, intruders map[string]string) {
 			r.cancel()
 		}
 	}
-}
-
-// held reports whether a reservation still keeps the GPU; it ends when the
-// task's processes have gone, or none has come in a long time. Callers hold mu.
-func (s *Scheduler) held(now time.Time, id string, task bool) bool {
-	r := s.records[id]
-	switch {
-	case r.Reserved.IsZero():
-		return false
-	case task:
-		r.Seen = true
-		s.records[id] = r
-		return true
-	case r.Seen || now.Sub(r.Reserved) >= s.cfg.Hold:
-		s.reserve(id, time.Time{})
-		s.save()
-		return false
-	}
-	return true
-}
-
-// reserve notes when a GPU was given to a task, zero for not any more. Callers hold mu.
-func (s *Scheduler) reserve(id string, at time.Time) {
-	r := s.records[id]
-	r.Reserved, r.Boot, r.Seen = at, s.inv.Boot, false
-	s.records[id] = r
 }

@@ -6,6 +6,7 @@ package measure
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -185,6 +186,9 @@ func newNodeLogging(t *testing.T, f fake, log hclog.Logger, change func(*Schedul
 	if change != nil {
 		change(&cfg)
 	}
+	if f.Allocated == nil {
+		f.Allocated = free
+	}
 	s, err := NewScheduler(cfg, f.Runner, log)
 	if err != nil {
 		t.Fatal(err)
@@ -345,10 +349,20 @@ func TestEndOfThePluginIsNoCrash(t *testing.T) {
 func TestReserveEndsMeasuring(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, "scale=1")
-	n := newNode(t, f, func(s *Schedule) { s.Retry, s.Hold = 0, time.Hour })
+	var held atomic.Bool
+	var asked atomic.Int32
+	f.Allocated = func(context.Context, []string) (map[string]string, error) {
+		if !held.Load() {
+			return nil, nil
+		}
+		asked.Add(1)
+		return map[string]string{fakecuda.UUID(0): `job "train" in namespace "default"`}, nil
+	}
+	n := newNode(t, f, func(s *Schedule) { s.Retry, s.Recheck = 0, time.Millisecond })
 	n.until("sessions begun", func() bool { return n.busy(0) && n.busy(1) })
 	took := patience.Stopwatch()
-	if err := n.Reserve([]string{fakecuda.UUID(0)}); err != nil {
+	held.Store(true)
+	if _, err := n.Reserve([]string{fakecuda.UUID(0)}); err != nil {
 		t.Fatal(err)
 	}
 	if took := took(); took > reserveWait {
@@ -358,27 +372,14 @@ func TestReserveEndsMeasuring(t *testing.T) {
 	if !n.busy(1) {
 		t.Error("the other GPU's session has ended too")
 	}
-	// The task shows, and then has gone: only now is the GPU free again.
-	task := filepath.Join(n.proc, "4711")
-	env := "PATH=/bin\x00NVIDIA_VISIBLE_DEVICES=GPU-x," + fakecuda.UUID(0) + "\x00"
-	if err := os.MkdirAll(task, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(task, "environ"), []byte(env), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	n.until("the task seen", func() bool {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		return n.records[fakecuda.UUID(0)].Seen
-	})
+	// Only once Nomad says that the allocation has ended is the GPU free again: its task shows
+	// nowhere.
+	n.until("asked Nomad again and again", func() bool { return asked.Load() > 20 })
 	if n.busy(0) {
-		t.Error("measuring a GPU in use")
+		t.Error("measuring a GPU that an allocation has")
 	}
 	f.tell(t, "scale=0.001")
-	if err := os.RemoveAll(task); err != nil {
-		t.Fatal(err)
-	}
+	held.Store(false)
 	n.until("measured after the task", func() bool { return n.measured(0) })
 }
 
@@ -424,125 +425,12 @@ func TestReserveJustBeforeASessionBegins(t *testing.T) {
 	if got := s.next(later); len(got) != 2 {
 		t.Fatalf("%d sessions would begin, want 2", len(got))
 	}
-	if err := s.Reserve([]string{fakecuda.UUID(0)}); err != nil {
+	if _, err := s.Reserve([]string{fakecuda.UUID(0)}); err != nil {
 		t.Fatal(err)
 	}
 	got := s.next(later)
-	if len(got) != 1 || got[0].Device.ID != fakecuda.UUID(1) || !got[0].Solo {
+	if len(got) != 1 || got[0].Device.ID != fakecuda.UUID(1) {
 		t.Errorf("after Reserve, sessions would begin on %+v", got)
-	}
-}
-
-// A task may pull its image, or wait for a secret, for long before it has a process; and
-// Nomad, which asks for a reservation once, starts its tasks again after a boot without.
-func TestReservationsHold(t *testing.T) {
-	cfg := DefaultSchedule()
-	cfg.Jitter, cfg.StateDir = 0, statedir.Dir(t.TempDir())
-	proc := t.TempDir()
-	id := fakecuda.UUID(0)
-	boot := "first"
-	open := func() *Scheduler {
-		s, err := NewScheduler(cfg, Runner{proc: proc}, hclog.NewNullLogger())
-		if err != nil {
-			t.Fatal(err)
-		}
-		inv := twoGPUs().inv
-		inv.Boot = boot
-		s.Observe(&inv, nil)
-		return s
-	}
-	begin := time.Now().Add(time.Second) // after all of them began
-	free := func(s *Scheduler, after time.Duration) bool {
-		s.look(begin.Add(after))
-		return !s.idleSince[id].IsZero()
-	}
-	task := filepath.Join(proc, "4711")
-	appear := func() {
-		if err := os.Mkdir(task, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(task, "environ"), []byte("NVIDIA_VISIBLE_DEVICES="+id), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s := open()
-	if !free(s, 0) {
-		t.Fatal("not free at first")
-	}
-	if err := s.Reserve([]string{id}); err != nil {
-		t.Fatal(err)
-	}
-	if free(s, time.Minute) || free(s, time.Hour) {
-		t.Error("free while the task's image may be pulled")
-	}
-	if s = open(); free(s, time.Minute) || free(s, time.Hour) {
-		t.Error("free after a restart of the plugin")
-	}
-	appear()
-	if free(s, 90*time.Minute) {
-		t.Error("free with a task")
-	}
-	if err := os.RemoveAll(task); err != nil {
-		t.Fatal(err)
-	}
-	boot = "second"
-	if s = open(); free(s, 95*time.Minute) {
-		t.Error("free after a boot, before Nomad has started the task again")
-	}
-	appear()
-	if free(s, 96*time.Minute) {
-		t.Error("free with a task again")
-	}
-	if err := os.RemoveAll(task); err != nil {
-		t.Fatal(err)
-	}
-	if !free(s, 97*time.Minute) || !free(open(), 98*time.Minute) {
-		t.Error("not free after the task's end")
-	}
-	if err := s.Reserve([]string{id}); err != nil {
-		t.Fatal(err)
-	}
-	if !free(s, cfg.Hold+time.Minute) {
-		t.Error("not free though no task has come in a long time")
-	}
-}
-
-// Tasks outlive a restart of the plugin: a GPU that was given away days ago, and that nobody
-// uses now, is free at once.
-func TestRestartRenewsNoReservation(t *testing.T) {
-	cfg := DefaultSchedule()
-	cfg.Jitter, cfg.StateDir = 0, statedir.Dir(t.TempDir())
-	id := fakecuda.UUID(0)
-	open := func(boot string) *Scheduler {
-		s, err := NewScheduler(cfg, Runner{proc: t.TempDir()}, hclog.NewNullLogger())
-		if err != nil {
-			t.Fatal(err)
-		}
-		inv := twoGPUs().inv
-		inv.Boot = boot
-		s.Observe(&inv, nil)
-		return s
-	}
-	s := open("first")
-	if err := s.Reserve([]string{id}); err != nil {
-		t.Fatal(err)
-	}
-	s.mu.Lock()
-	r := s.records[id]
-	r.Reserved = time.Now().Add(-72 * time.Hour)
-	s.records[id] = r
-	s.save()
-	s.mu.Unlock()
-	for boot, free := range map[string]bool{"first": true, "second": false} {
-		s := open(boot)
-		s.look(time.Now())
-		if got := !s.idleSince[id].IsZero(); got != free {
-			t.Errorf("boot %q: free %v, want %v", boot, got, free)
-		}
-		s.mu.Lock()
-		s.records[id] = r // as it was stored before
-		s.save()
-		s.mu.Unlock()
 	}
 }
 
@@ -626,7 +514,7 @@ func TestReserveWaitsForTheTeardown(t *testing.T) {
 			id := fakecuda.UUID(i)
 			ids, s.running[id] = append(ids, id), r
 		}
-		if err := s.Reserve(ids); err != nil {
+		if _, err := s.Reserve(ids); err != nil {
 			t.Error(err)
 		}
 	})
@@ -643,7 +531,7 @@ func TestProcessThatCannotBeKilledMakesItsGPUUnhealthy(t *testing.T) {
 		hung, tearing := fakecuda.UUID(0), fakecuda.UUID(1)
 		s.running[hung] = &running{cancel: func() {}, done: make(chan struct{})}
 		s.running[tearing] = &running{cancel: func() {}, done: make(chan struct{}), ending: time.Now().Add(time.Second)}
-		if err := s.Reserve([]string{hung}); err == nil || !strings.Contains(err.Error(), "was killed but has not ended") {
+		if _, err := s.Reserve([]string{hung}); err == nil || !strings.Contains(err.Error(), "was killed but has not ended") {
 			t.Errorf("a session that never ends: %v", err)
 		}
 		select {
@@ -739,12 +627,12 @@ func TestInterruptedSessionsWarnOfCorruptionOnly(t *testing.T) {
 func TestOrderOutlivesAnInterruption(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, "scale=1")
-	n := newNode(t, f, func(s *Schedule) { s.Mode, s.Hold = Manual, time.Millisecond })
+	n := newNode(t, f, func(s *Schedule) { s.Mode, s.Recheck = Manual, time.Millisecond })
 	if err := statedir.Measure.Give(n.cfg.StateDir, fakecuda.UUID(0)); err != nil {
 		t.Fatal(err)
 	}
 	n.until("measuring", func() bool { return n.busy(0) })
-	if err := n.Reserve([]string{fakecuda.UUID(0)}); err != nil {
+	if _, err := n.Reserve([]string{fakecuda.UUID(0)}); err != nil {
 		t.Fatal(err)
 	}
 	f.tell(t, "scale=0.001")
@@ -878,46 +766,132 @@ func TestBadStateFile(t *testing.T) {
 	}
 }
 
-// A task that computes from its first second to its last has shown: the GPU is free when it ends.
-func TestTaskThatComputesAllTheTimeHasShown(t *testing.T) {
-	cfg := DefaultSchedule()
-	cfg.Jitter, cfg.StateDir = 0, statedir.Dir(t.TempDir())
-	proc, id := t.TempDir(), fakecuda.UUID(0)
-	pids := map[string][]int{id: {}}
-	s, err := NewScheduler(cfg, Runner{proc: proc, Processes: func([]string) map[string][]int { return pids }}, hclog.NewNullLogger())
+// That nothing is seen to use a GPU does not prove that no task has it: where Nomad cannot say,
+// it is not measured, and whoever looks at the node learns why.
+func TestNothingIsMeasuredWithoutProof(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	var knows atomic.Bool
+	var asked atomic.Int32
+	f.Allocated = func(context.Context, []string) (map[string]string, error) {
+		if asked.Add(1); !knows.Load() {
+			return nil, errors.New("no answer")
+		}
+		return nil, nil
+	}
+	n := newNode(t, f, func(s *Schedule) { s.Recheck = time.Millisecond })
+	n.until("asked Nomad again and again", func() bool { return asked.Load() > 10 })
+	if n.busy(0) || n.busy(1) || n.measured(0) || n.measured(1) {
+		t.Error("a GPU is measured that a task may have")
+	}
+	if got, want := n.Accounts()[fakecuda.UUID(0)].Waits, "no answer; let the plugin ask Nomad"; !strings.HasPrefix(got, want) {
+		t.Errorf("published: %q, want %q", got, want)
+	}
+	knows.Store(true)
+	n.until("measured", func() bool { return n.measured(0) && n.measured(1) })
+	got := n.Accounts()[fakecuda.UUID(0)]
+	if _, err := time.Parse(time.RFC3339, got.Last); err != nil || got.Waits != "" || got.Problem != "" || got.Provisional {
+		t.Errorf("published after a session: %+v", got)
+	}
+}
+
+// Nomad is asked once in a while about a GPU that an allocation has, not whenever it is looked at.
+func TestNomadIsAskedOnceInAWhile(t *testing.T) {
+	for name, err := range map[string]error{"held": nil, "no answer": errors.New("x")} {
+		cfg := DefaultSchedule()
+		cfg.Jitter = 0
+		asked := 0
+		s, _ := NewScheduler(cfg, Runner{proc: t.TempDir(), Allocated: func(_ context.Context, ids []string) (map[string]string, error) {
+			asked++
+			return map[string]string{ids[0]: "j", ids[1]: "j"}, err
+		}}, hclog.NewNullLogger())
+		inv := twoGPUs().inv
+		s.Observe(&inv, nil)
+		now := time.Now()
+		for end := now.Add(10 * time.Minute); now.Before(end); now = now.Add(cfg.Tick) {
+			s.look(now)
+			if got := s.prove(t.Context(), now, s.next(now)); len(got) != 0 {
+				t.Fatalf("%s: sessions would begin on %+v", name, got)
+			}
+		}
+		if asked < 8 || asked > 11 {
+			t.Errorf("%s: asked %d times in ten minutes", name, asked)
+		}
+	}
+}
+
+// A task that has a GPU by its reservation has it measured, once, whatever Nomad says and whatever
+// the mode; that of the others is not touched.
+func TestTaskHasItsGPUMeasured(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.Allocated = func(context.Context, []string) (map[string]string, error) { return nil, errors.New("no answer") }
+	n := newNode(t, f, func(s *Schedule) { s.Mode, s.Gather = Manual, 5*time.Millisecond })
+	mine, err := n.Reserve([]string{fakecuda.UUID(1)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	inv := twoGPUs().inv
-	inv.Devices = inv.Devices[:1]
-	s.Observe(&inv, nil)
-	begin := time.Now().Add(time.Second)
-	if err := s.Reserve([]string{id}); err != nil {
-		t.Fatal(err)
+	other, err := n.Reserve([]string{fakecuda.UUID(0)})
+	if err != nil || other == mine {
+		t.Fatalf("tickets %q and %q, error %v", mine, other, err)
 	}
-	task := filepath.Join(proc, "4711")
-	if err := os.Mkdir(task, 0o755); err != nil {
-		t.Fatal(err)
+	showProcess(t, n.proc, "1", "NVIDIA_VISIBLE_DEVICES=void NOMAD_PAL_RESERVATION="+other)
+	showProcess(t, n.proc, "2", "NVIDIA_VISIBLE_DEVICES=void NOMAD_PAL_MEASURE=1 NOMAD_PAL_RESERVATION="+mine)
+	n.until("measured", func() bool { return n.measured(1) })
+	got := n.Accounts()
+	if a := got[fakecuda.UUID(1)]; a.Last == "" || a.Problem != "" || !a.Provisional {
+		t.Errorf("published: %+v, want a provisional result", a)
 	}
-	if err := os.WriteFile(filepath.Join(task, "environ"), []byte("NVIDIA_VISIBLE_DEVICES="+id), 0o644); err != nil {
-		t.Fatal(err)
+	if a := got[fakecuda.UUID(0)]; a.Last != "" || n.measured(0) {
+		t.Errorf("the other task's GPU was measured: %+v", a)
 	}
-	pids[id] = []int{4711} // it computes
-	for m := range 30 {
-		s.look(begin.Add(time.Duration(m) * time.Minute))
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if r := n.records[fakecuda.UUID(1)]; r.Asks || len(n.tickets(time.Now())) != 0 {
+		t.Errorf("it is to be measured again: %+v", r)
 	}
-	pids[id] = []int{} // it has ended
-	if err := os.RemoveAll(task); err != nil {
-		t.Fatal(err)
-	}
-	for m := 30; m < 180; m++ {
-		s.look(begin.Add(time.Duration(m) * time.Minute))
-		if !s.idleSince[id].IsZero() {
-			if m > 31 {
-				t.Errorf("free %d minutes after the task's end", m-30)
-			}
-			return
+}
+
+// A measuring task that ends before its GPU's turn leaves nothing behind; one that outlives a
+// restart of the plugin is not forgotten.
+func TestTicketsLastAsLongAsTheirTasks(t *testing.T) {
+	cfg := DefaultSchedule()
+	cfg.StateDir, cfg.Mode = statedir.Dir(t.TempDir()), Manual
+	proc, id := t.TempDir(), fakecuda.UUID(0)
+	open := func() *Scheduler {
+		s, err := NewScheduler(cfg, Runner{proc: proc}, hclog.NewNullLogger())
+		if err != nil {
+			t.Fatal(err)
 		}
+		inv := twoGPUs().inv
+		s.Observe(&inv, nil)
+		return s
 	}
-	t.Error("never free")
+	s := open()
+	ticket, err := s.Reserve([]string{id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	showProcess(t, proc, "1", "NOMAD_PAL_MEASURE=1 NOMAD_PAL_RESERVATION="+ticket)
+	now := time.Now()
+	s.look(now)
+	s = open()
+	s.look(now.Add(time.Second))
+	if got := s.next(now.Add(time.Second + cfg.Gather)); len(got) != 1 || got[0].Device.ID != id {
+		t.Errorf("after a restart sessions would begin on %+v", got)
+	}
+	if err := os.RemoveAll(filepath.Join(proc, "1")); err != nil {
+		t.Fatal(err)
+	}
+	s.look(now.Add(20 * time.Second))
+	if got := s.next(now.Add(time.Hour)); len(got) != 0 || len(s.tickets(now)) != 0 {
+		t.Errorf("after the task's end sessions would begin on %+v, tickets %v", got, s.tickets(now))
+	}
+	// A task without a process, as that of a virtual machine, is not looked for for ever.
+	if _, err := s.Reserve([]string{id}); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.tickets(now)) != 1 || len(s.tickets(time.Now().Add(ticketsLast))) != 0 {
+		t.Error("tickets are looked for too short, or for ever")
+	}
 }

@@ -27,7 +27,8 @@ type Plan struct {
 	MinWindows int           // a class has at least this many
 	Limit      time.Duration // of a GPU's whole session, from when its compute kernel is compiled
 	Warmup     time.Duration // at most, before measuring
-	Settle     time.Duration // warm when nothing has changed for so long
+	Settle     time.Duration // warm when a unit's time has not moved for so long
+	Heat       time.Duration // warm when the temperature has hardly risen for so long
 	Stall      time.Duration // silence after which a GPU counts as hung
 	// Start is the silence allowed while the driver starts, or compiles a kernel.
 	Start time.Duration
@@ -35,10 +36,10 @@ type Plan struct {
 	Avoid []string
 }
 
-// DefaultPlan is about two minutes a GPU.
+// DefaultPlan is two to five minutes a GPU: as long as it takes to warm up, and another one or two.
 func DefaultPlan() Plan {
 	return Plan{Classes: pal.AppClasses(), Window: 500 * time.Millisecond, CI: 0.003, MinWindows: 20,
-		Limit: 2 * time.Minute, Warmup: 45 * time.Second, Settle: 10 * time.Second, Stall: 20 * time.Second, Start: time.Minute}
+		Limit: 5 * time.Minute, Warmup: 3 * time.Minute, Settle: 10 * time.Second, Heat: time.Minute, Stall: 20 * time.Second, Start: time.Minute}
 }
 
 // weight of a class when time is divided: what is noisier needs more.
@@ -75,14 +76,25 @@ type Runner struct {
 	// Processes are those that compute on each GPU, which is left out if it does not
 	// answer; nil without.
 	Processes func(ids []string) map[string][]int
+	// Allocated asks Nomad which of the GPUs allocations have, and which those are; nil without.
+	Allocated func(ctx context.Context, ids []string) (map[string]string, error)
 	proc      string // "": /proc
+}
+
+// allocated are the GPUs that allocations have, by Nomad's books.
+func (r Runner) allocated(ctx context.Context, ids []string) (map[string]string, error) {
+	if r.Allocated == nil {
+		return nil, errors.New("there is no Nomad to ask")
+	}
+	return r.Allocated(ctx, ids)
 }
 
 // Target is a GPU to measure.
 type Target struct {
 	Device gpu.Device
 	Driver string // version
-	Solo   bool
+	Beside int    // see Result
+	Of     int
 }
 
 // ending is what a session does last: its process is to end.
@@ -118,7 +130,7 @@ type session struct {
 // does: the child is killed before it returns. progress may be nil.
 func (r Runner) Session(ctx context.Context, t Target, p Plan, progress func(Progress)) Result {
 	p.Warmup = min(p.Warmup, p.Limit/2) // or nothing is left to measure in
-	p.Settle = min(p.Settle, p.Warmup)
+	p.Settle, p.Heat = min(p.Settle, p.Warmup), min(p.Heat, p.Warmup)
 	p.Avoid = slices.Clone(p.Avoid)
 	s := newSession(r, t, p, progress)
 	d := t.Device
@@ -151,7 +163,7 @@ func (r Runner) Session(ctx context.Context, t Target, p Plan, progress func(Pro
 func newSession(r Runner, t Target, p Plan, progress func(Progress)) *session {
 	d, now := t.Device, time.Now()
 	s := &session{Runner: r, plan: p, target: t, started: now, begun: now, progress: progress, sums: map[pal.AppClass]string{}}
-	s.result = Result{GPU: d.ID, Model: d.Model, Driver: t.Driver, ECC: d.ECC, Started: now.UTC().Truncate(time.Second), Solo: t.Solo, Apps: []App{}}
+	s.result = Result{GPU: d.ID, Model: d.Model, Driver: t.Driver, ECC: d.ECC, Started: now.UTC().Truncate(time.Second), Beside: t.Beside, Of: t.Of, Apps: []App{}}
 	if d.PowerLimitW != nil {
 		s.result.PowerW = *d.PowerLimitW
 	}
@@ -313,16 +325,12 @@ func (s *session) tell(doing string) {
 	}
 }
 
-// warmUp runs class A until the unit's time, and the temperature where it is
-// known, have settled.
+// warmUp runs class A until the unit's time, and the temperature where it is known, have
+// settled, but no longer than the plan allows.
 func (s *session) warmUp(ctx context.Context) error {
 	from := time.Now()
 	w := Warmup{}
-	type point struct {
-		at time.Time
-		ms float64
-	}
-	var seen []point
+	var seen []point // times of a unit
 	_, err := s.windows(ctx, pal.ClassA, func(cw childWindow) bool {
 		now := time.Now()
 		seen = append(seen, point{now, cw.Ms})
@@ -330,10 +338,11 @@ func (s *session) warmUp(ctx context.Context) error {
 		var recent []float64
 		for i, p := range seen {
 			if now.Sub(p.at) <= s.plan.Settle || i >= len(seen)-settleWindows {
-				recent = append(recent, p.ms)
+				recent = append(recent, p.v)
 			}
 		}
-		w.Steady = now.Sub(seen[0].at) >= s.plan.Settle && len(recent) >= settleWindows && steady(recent, settleBound) && s.warm(now)
+		settled := now.Sub(seen[0].at) >= s.plan.Settle && len(recent) >= settleWindows && steady(recent, settleBound)
+		w.Steady = settled && s.plan.warm(now, s.watch.between(from, now))
 		return w.Steady || now.Sub(from) >= s.plan.Warmup
 	})
 	w.Seconds = math.Round(10*time.Since(from).Seconds()) / 10
@@ -341,22 +350,12 @@ func (s *session) warmUp(ctx context.Context) error {
 	return err
 }
 
-// settleBound is the relative change of a unit's time, settleC that of the
-// temperature, that a settled GPU stays below; settleWindows is how many
-// windows it takes at least to say so.
+// settleBound is the relative change of a unit's time that a settled GPU stays below;
+// settleWindows is how many windows it takes at least to say so.
 const (
 	settleWindows = 4
 	settleBound   = 0.002
-	settleC       = 1.0
 )
-
-// warm reports whether the temperature has settled; without telemetry, yes.
-func (s *session) warm(now time.Time) bool {
-	half := s.plan.Settle / 2
-	temp := func(r reading) *float64 { return r.tempC }
-	a, b := Mean(s.watch.between(now.Add(-2*half), now.Add(-half)), temp), Mean(s.watch.between(now.Add(-half), now), temp)
-	return a == nil || b == nil || math.Abs(*b-*a) < settleC
-}
 
 // windows runs a class until done says so, and returns what it is.
 func (s *session) windows(ctx context.Context, c pal.AppClass, done func(childWindow) bool) (*childReady, error) {

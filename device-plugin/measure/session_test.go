@@ -89,7 +89,7 @@ func (f fake) tell(t *testing.T, settings ...string) {
 // quick is a plan for a driver that sleeps a thousandth of what it simulates.
 func quick() Plan {
 	p := DefaultPlan()
-	p.Settle, p.Warmup, p.Stall, p.Limit = 5*time.Millisecond, 2*time.Second, time.Minute, 10*time.Minute
+	p.Settle, p.Heat, p.Warmup, p.Stall, p.Limit = 5*time.Millisecond, 5*time.Millisecond, 2*time.Second, time.Minute, 10*time.Minute
 	return p
 }
 

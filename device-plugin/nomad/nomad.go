@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package nomad reads the calibrated profile from the Nomad Variables in which
-// the placer's leader keeps it.
+// Package nomad asks Nomad what the device plugin must know of it: the calibrated profile, from
+// the Variables in which the placer's leader keeps it, and which allocations have GPUs.
 package nomad
 
 import (
@@ -25,8 +25,7 @@ const Prefix = "nomad-pal/profile/"
 // environment variables (NOMAD_ADDR, NOMAD_TOKEN, NOMAD_CACERT …), then from
 // its defaults. Tags are the keys of the plugin's config.
 type Options struct {
-	Address   string `codec:"address"`
-	Namespace string `codec:"namespace"`
+	Address string `codec:"address"`
 	// TokenFile is read before each request, so that tokens can be replaced.
 	TokenFile  string `codec:"token_file"`
 	CACert     string `codec:"ca_cert"` // a path, as the next two
@@ -37,6 +36,7 @@ type Options struct {
 // Source is the profile in Nomad.
 type Source struct {
 	opts   Options
+	space  string        // namespace of the variables
 	api    *api.Client   // nil: to be made
 	within time.Duration // how long a look may take
 	seen   string        // the shards and their indexes when last read
@@ -45,13 +45,16 @@ type Source struct {
 // lookWithin is longer than Nomad takes to answer for all shards.
 const lookWithin = time.Minute
 
-// Open makes a source; it reads no file and does not connect.
-func Open(o Options) *Source { return &Source{opts: o, within: lookWithin} }
+// Open makes a source of the variables of a namespace, "" for the default; it reads no file
+// and does not connect.
+func Open(o Options, namespace string) *Source {
+	return &Source{opts: o, space: namespace, within: lookWithin}
+}
 
 // client makes a client, with the certificates that there are now.
-func (o Options) client() (*api.Client, error) {
+func (o Options) client(namespace string) (*api.Client, error) {
 	cfg := api.DefaultConfig()
-	cfg.Address, cfg.Namespace = cmp.Or(o.Address, cfg.Address), cmp.Or(o.Namespace, cfg.Namespace)
+	cfg.Address, cfg.Namespace = cmp.Or(o.Address, cfg.Address), cmp.Or(namespace, cfg.Namespace)
 	tls := cfg.TLSConfig
 	tls.CACert, tls.ClientCert, tls.ClientKey = cmp.Or(o.CACert, tls.CACert), cmp.Or(o.ClientCert, tls.ClientCert), cmp.Or(o.ClientKey, tls.ClientKey)
 	client, err := api.NewClient(cfg)
@@ -68,7 +71,7 @@ func (s *Source) Read(ctx context.Context) (p *profile.Profile, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.within)
 	defer cancel()
 	if s.api == nil {
-		if s.api, err = s.opts.client(); err != nil {
+		if s.api, err = s.opts.client(s.space); err != nil {
 			return nil, err
 		}
 	}
@@ -80,7 +83,7 @@ func (s *Source) Read(ctx context.Context) (p *profile.Profile, err error) {
 }
 
 func (s *Source) read(ctx context.Context) (*profile.Profile, error) {
-	if err := s.authenticate(); err != nil {
+	if err := s.opts.authenticate(s.api); err != nil {
 		return nil, err
 	}
 	// A server that is not the leader may answer: a profile is not urgent.
@@ -115,14 +118,15 @@ func (s *Source) read(ctx context.Context) (*profile.Profile, error) {
 	return p, nil
 }
 
-func (s *Source) authenticate() error {
-	if s.opts.TokenFile == "" {
+// authenticate puts the token that the file holds now into the client.
+func (o Options) authenticate(client *api.Client) error {
+	if o.TokenFile == "" {
 		return nil
 	}
-	token, err := os.ReadFile(s.opts.TokenFile)
+	token, err := os.ReadFile(o.TokenFile)
 	if err != nil {
 		return fmt.Errorf("reading the Nomad token: %w", err)
 	}
-	s.api.SetSecretID(strings.TrimSpace(string(token)))
+	client.SetSecretID(strings.TrimSpace(string(token)))
 	return nil
 }

@@ -99,7 +99,7 @@ func source(t *testing.T, v *variables) (*Source, string) {
 	if err := os.WriteFile(token, []byte("first\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return Open(Options{Address: server.URL, TokenFile: token}), token
+	return Open(Options{Address: server.URL, TokenFile: token}, ""), token
 }
 
 func TestRead(t *testing.T) {
@@ -135,7 +135,7 @@ func TestRead(t *testing.T) {
 }
 
 func TestTokenFileThatIsMissing(t *testing.T) {
-	s := Open(Options{TokenFile: filepath.Join(t.TempDir(), "none")})
+	s := Open(Options{TokenFile: filepath.Join(t.TempDir(), "none")}, "")
 	if _, err := s.Read(t.Context()); err == nil || !strings.Contains(err.Error(), "none") {
 		t.Errorf("error %v, want one that names the file", err)
 	}
@@ -158,7 +158,7 @@ func TestAnswerThatNeverComes(t *testing.T) {
 	}))
 	defer server.Close()
 	defer close(lost)
-	s := Open(Options{Address: server.URL})
+	s := Open(Options{Address: server.URL}, "")
 	s.within = 100 * time.Millisecond
 	ctx, cancel := patience.Context(t.Context(), patience.Limits{})
 	defer cancel()
@@ -180,7 +180,7 @@ func TestCertificateThatIsReplaced(t *testing.T) {
 	server.StartTLS()
 	defer server.Close()
 	ca := filepath.Join(t.TempDir(), "ca.pem")
-	s := Open(Options{Address: server.URL, CACert: ca})
+	s := Open(Options{Address: server.URL, CACert: ca}, "")
 	if _, err := s.Read(t.Context()); err == nil || !strings.Contains(err.Error(), ca) {
 		t.Errorf("without the file: %v", err)
 	}

@@ -155,11 +155,14 @@ func (a *Agent) linkPlugins() error {
 	return nil
 }
 
+// OwnAddress in a plugin's configuration becomes the address of the API of the agent that starts it.
+const OwnAddress = "{{own address}}"
+
 func (a *Agent) pluginBlocks() string {
 	var b strings.Builder
 	b.WriteString("\nplugin \"raw_exec\" {\n  config {\n    enabled = true\n  }\n}\n")
 	for _, p := range a.client.Plugins {
-		fmt.Fprintf(&b, "\nplugin %q {\n  config {\n%s\n  }\n}\n", p.name(), p.Config)
+		fmt.Fprintf(&b, "\nplugin %q {\n  config {\n%s\n  }\n}\n", p.name(), strings.ReplaceAll(p.Config, OwnAddress, a.HTTPAddr()))
 	}
 	return b.String()
 }

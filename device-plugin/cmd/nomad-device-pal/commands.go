@@ -17,6 +17,7 @@ import (
 
 	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
+	"github.com/nomad-pal/nomad-pal/device-plugin/nomad"
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml"
 	"github.com/nomad-pal/nomad-pal/internal/nearest"
 	"github.com/nomad-pal/nomad-pal/internal/version"
@@ -96,13 +97,14 @@ func measureCommand() *command {
 		help:     measure.Help,
 		run: func(args []string) int {
 			return measure.Command{
-				Self:     childCommand(),
-				Open:     func(library string) measure.Backend { return nvml.Open(nvml.Options{Library: library}) },
-				Released: released,
-				StateDir: deviceplugin.DefaultStateDir,
-				Terminal: isatty.IsTerminal(os.Stderr.Fd()),
-				Stdout:   os.Stdout,
-				Stderr:   os.Stderr,
+				Self:      childCommand(),
+				Open:      func(library string) measure.Backend { return nvml.Open(nvml.Options{Library: library}) },
+				Allocated: nomad.Options{}.Allocated,
+				Released:  released,
+				StateDir:  deviceplugin.DefaultStateDir,
+				Terminal:  isatty.IsTerminal(os.Stderr.Fd()),
+				Stdout:    os.Stdout,
+				Stderr:    os.Stderr,
 			}.Run(args)
 		},
 	}

@@ -22,6 +22,7 @@ import (
 	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
+	"github.com/nomad-pal/nomad-pal/device-plugin/nomad"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
@@ -46,6 +47,7 @@ type diagnosis struct {
 	nomadConfig string
 	cudaLibrary string
 	patience    time.Duration // with the driver
+	nomad       nomad.Options // whom the plugin asks
 	unmeasured  bool          // the configuration says that nothing is measured
 	stateless   bool          // the configuration says that no state is kept
 	self        string        // this binary
@@ -62,7 +64,8 @@ func doctorCommand(ui cli.Ui) *command {
 		synopsis: "Check driver, GPUs and installation, and say how to fix what is wrong",
 		help: `Usage: nomad-device-pal doctor [options]
 
-  Checks the driver, NVML, CUDA, permissions, the GPUs, the state directory
+  Checks the driver, NVML, CUDA, permissions, the GPUs, whether Nomad says which
+  of them allocations have (else they are not measured), the state directory
   with the faults and failed measurements in it, where this plugin is installed,
   its block in Nomad's configuration, and the profile. What is not given comes
   from that block. Exits with 1 when something does not work.
@@ -116,6 +119,7 @@ func (d *diagnosis) hardware() {
 	d.devices()
 	if real && !d.unmeasured {
 		d.cuda()
+		d.books()
 	}
 }
 

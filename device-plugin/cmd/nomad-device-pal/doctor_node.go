@@ -5,6 +5,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda"
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
+	"github.com/nomad-pal/nomad-pal/device-plugin/nomad"
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
@@ -44,6 +46,7 @@ func (d *diagnosis) configured() {
 		}
 		d.profile, d.ignored = cmp.Or(d.profile, b.Config.Profile), b.Config.Ignored
 		d.library, d.cudaLibrary = cmp.Or(d.library, b.Config.NVMLLibrary), cmp.Or(d.cudaLibrary, b.Config.Measure.CUDALibrary)
+		d.nomad = nomad.Options(b.Config.Nomad)
 		d.unmeasured = b.Config.Measure.Mode == string(measure.Off)
 	}
 	defaults := deviceplugin.DefaultConfig()
@@ -120,6 +123,26 @@ func askCUDA(library string) (string, error) {
 		return "", err
 	}
 	return fmt.Sprintf("%s: CUDA %d.%d, %d GPUs", library, major, minor, len(devices)), nil
+}
+
+// books asks Nomad, as the plugin does before it measures a GPU, which GPUs allocations have.
+func (d *diagnosis) books() {
+	var whole []string
+	if d.inv != nil {
+		for _, g := range d.inv.Devices {
+			if g.MIGProfile == "" && measure.Supported(g) == nil {
+				whole = append(whole, g.ID)
+			}
+		}
+	}
+	if len(whole) == 0 {
+		return
+	}
+	if _, err := d.nomad.Allocated(context.Background(), whole); err != nil {
+		d.add(statusWarn, "measure", "idle GPUs are not measured, as it is not known whether tasks have them: "+err.Error(), measure.UnprovenNext)
+		return
+	}
+	d.add(statusOK, "measure", "Nomad says which GPUs allocations have: the others are measured when they are idle", "")
 }
 
 // state looks at the directory in which the plugin keeps what it must not

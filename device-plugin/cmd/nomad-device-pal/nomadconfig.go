@@ -74,6 +74,13 @@ type pluginBlock struct {
 			Mode        string `hcl:"mode"`
 			CUDALibrary string `hcl:"cuda_library"`
 		} `hcl:"measure"`
+		Nomad struct {
+			Address    string `hcl:"address"`
+			TokenFile  string `hcl:"token_file"`
+			CACert     string `hcl:"ca_cert"`
+			ClientCert string `hcl:"client_cert"`
+			ClientKey  string `hcl:"client_key"`
+		} `hcl:"nomad"`
 	} `hcl:"config"`
 }
 

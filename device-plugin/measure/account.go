@@ -1,0 +1,43 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package measure
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+)
+
+// Accounts say how measuring each GPU of the last scan stands, by id, for all who look at the
+// node.
+func (s *Scheduler) Accounts() map[string]attr.Account {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[string]attr.Account{}
+	for _, d := range s.inv.Devices {
+		if d.MIGProfile != "" {
+			continue
+		}
+		r := s.records[d.ID]
+		a := attr.Account{Problem: r.LastProblem, Provisional: r.Provisional}
+		if !r.Last.IsZero() {
+			a.Last = r.Last.UTC().Format(time.RFC3339)
+		}
+		switch err := Supported(d); {
+		case s.cfg.Mode == Off:
+			a.Unable = `measuring is off on its node (config measure { mode = "off" })`
+		case err != nil:
+			a.Unable = err.Error()
+		case s.inUse[d.ID] != "":
+			a.Waits = "in use: " + s.inUse[d.ID]
+		case r.Downs >= mostDowns && !r.Asks:
+			a.Waits = fmt.Sprintf("the plugin or the machine went down %d times in a row while it was measured", r.Downs)
+		case s.unproven != "" && r.Measured.IsZero() && s.cfg.Mode == Idle:
+			a.Waits = s.unproven + "; " + UnprovenNext
+		}
+		out[d.ID] = a
+	}
+	return out
+}

@@ -1,0 +1,191 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomad
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// allocatedWithin is how long the questions of [Options.Allocated] may take together.
+const allocatedWithin = 20 * time.Second
+
+// Allocated asks Nomad which of these GPUs of this machine an allocation has: the result maps
+// their ids to "job "j" in namespace "n"". A GPU that is not in it is free by Nomad's own books,
+// at a moment after the call. An error says that Nomad's answer would prove nothing: the agent is
+// not this machine's client, its node is not ready, or the token does not see all allocations.
+func (o Options) Allocated(ctx context.Context, gpus []string) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, allocatedWithin)
+	defer cancel()
+	client, err := o.client("")
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	q := (&api.QueryOptions{}).WithContext(ctx)
+	if err := o.authenticate(client); err != nil {
+		return nil, err
+	}
+	held, err := allocated(client, q, gpus)
+	if err != nil {
+		return nil, fmt.Errorf("asking Nomad at %s which allocations have GPUs: %w", client.Address(), err)
+	}
+	return held, nil
+}
+
+func allocated(client *api.Client, q *api.QueryOptions, gpus []string) (map[string]string, error) {
+	node, err := localNode(client, q)
+	if err != nil {
+		return nil, err
+	}
+	if err := knows(node, gpus); err != nil {
+		return nil, err
+	}
+	if err := seesAll(client, q); err != nil {
+		return nil, err
+	}
+	allocs, _, err := client.Nodes().Allocations(node.ID, q)
+	if err != nil {
+		return nil, fmt.Errorf("listing the allocations of node %q: %w", node.Name, err)
+	}
+	held := map[string]string{}
+	for _, a := range allocs {
+		for _, id := range gpusOf(a) {
+			if slices.Contains(gpus, id) {
+				held[id] = fmt.Sprintf("job %q in namespace %q", a.JobID, a.Namespace)
+			}
+		}
+	}
+	return held, nil
+}
+
+// localNode is the node of the agent that is asked.
+func localNode(client *api.Client, q *api.QueryOptions) (*api.Node, error) {
+	var self api.AgentSelf
+	if _, err := client.Raw().Query("/v1/agent/self", &self, q); err != nil {
+		return nil, fmt.Errorf("asking the agent for its node: %w", err)
+	}
+	id := self.Stats["client"]["node_id"]
+	if id == "" {
+		return nil, errors.New("this agent is no client: the address must be that of this machine's own agent")
+	}
+	node, _, err := client.Nodes().Info(id, q)
+	if err != nil {
+		return nil, fmt.Errorf("reading node %q: %w", id, err)
+	}
+	if node.Status != api.NodeStatusReady {
+		return nil, fmt.Errorf("node %q is %s: the servers may not know what runs on it", node.Name, node.Status)
+	}
+	return node, nil
+}
+
+// knows is nil for the node that has the GPUs: else its allocations say nothing of them.
+func knows(node *api.Node, gpus []string) error {
+	has := map[string]bool{}
+	if node.NodeResources != nil {
+		for _, d := range node.NodeResources.Devices {
+			for _, i := range d.Instances {
+				has[i.ID] = true
+			}
+		}
+	}
+	for _, id := range gpus {
+		if !has[id] {
+			return fmt.Errorf("node %q has no GPU %q", node.Name, id)
+		}
+	}
+	return nil
+}
+
+// gpusOf are the devices that an allocation still has. A failed one may have tasks that have
+// not ended; a lost one has none on a node that is ready.
+func gpusOf(a *api.Allocation) (ids []string) {
+	if a.ClientStatus == api.AllocClientStatusLost || a.AllocatedResources == nil {
+		return nil
+	}
+	over := a.ClientStatus == api.AllocClientStatusComplete || a.ClientStatus == api.AllocClientStatusFailed
+	for name, task := range a.AllocatedResources.Tasks {
+		if state := a.TaskStates[name]; over && (state == nil || state.State == "dead") {
+			continue
+		}
+		for _, d := range task.Devices {
+			ids = append(ids, d.DeviceIDs...)
+		}
+	}
+	return ids
+}
+
+// policyRules is the part of a policy, as Nomad has read it, that says which jobs may be read.
+type policyRules struct {
+	RulesJSON *struct {
+		Namespaces []struct {
+			Name         string
+			Capabilities []string // those that the policy's short form stands for among them
+		}
+	}
+}
+
+// seesAll is nil for a token that may read the jobs of every namespace: Nomad leaves out the
+// allocations of others without a word.
+func seesAll(client *api.Client, q *api.QueryOptions) error {
+	self, _, err := client.ACLTokens().Self(q)
+	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok &&
+		strings.Contains(unexpected.Body(), "ACL support disabled") {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the token itself: %w", err)
+	}
+	if self.Type == "management" || self.AccessorID == "acls-disabled" {
+		return nil
+	}
+	policies := slices.Clone(self.Policies)
+	for _, link := range self.Roles {
+		role, _, err := client.ACLRoles().Get(link.ID, q)
+		if err != nil {
+			return fmt.Errorf("reading the token's role %q: %w", link.Name, err)
+		}
+		for _, p := range role.Policies {
+			policies = append(policies, p.Name)
+		}
+	}
+	capabilities := map[string][]string{} // by namespace, or pattern of namespaces
+	for _, name := range policies {
+		var p policyRules
+		if _, err := client.Raw().Query("/v1/acl/policy/"+url.PathEscape(name), &p, q); err != nil {
+			return fmt.Errorf("reading the token's policy %q: %w", name, err)
+		}
+		if p.RulesJSON == nil {
+			continue
+		}
+		for _, n := range p.RulesJSON.Namespaces {
+			capabilities[n.Name] = append(capabilities[n.Name], n.Capabilities...)
+		}
+	}
+	return readsEverywhere(capabilities)
+}
+
+// readsEverywhere is nil if these rights let the jobs of all namespaces be read. The closest
+// name counts: one without the right takes away what "*" gives.
+func readsEverywhere(capabilities map[string][]string) error {
+	if capabilities["*"] == nil {
+		capabilities["*"] = []string{}
+	}
+	for _, name := range slices.Sorted(maps.Keys(capabilities)) {
+		has := capabilities[name]
+		if !slices.Contains(has, "read-job") || slices.Contains(has, "deny") {
+			return fmt.Errorf("the token may not read the jobs of all namespaces: "+
+				"its policy needs namespace %q { capabilities = [\"read-job\"] }", name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package attr
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Environment of a task, by which a job can have its GPU measured: nomad-pal measure writes it.
+const (
+	// EnvReservation is the ticket of the reservation: the device plugin gives each task another
+	// one, which nobody else knows.
+	EnvReservation = "NOMAD_PAL_RESERVATION"
+	// EnvMeasure, with any value, asks the device plugin to measure the GPUs of the task's
+	// reservation while the task has them, once. The task itself must not use them.
+	EnvMeasure = "NOMAD_PAL_MEASURE"
+)
+
+// Measuring (String) says how the device plugin's measuring of each GPU stands: see
+// [FormatAccounts]. A plugin that measures nothing, as that of emulated GPUs, does not have it.
+const Measuring = "unique.measuring"
+
+// Account is how measuring one GPU stands.
+type Account struct {
+	// Last is when the last session began that was not cut short, in RFC 3339; "" for none.
+	Last string `json:"last,omitempty"`
+	// Problem is why that session gave no result; "" for one that did.
+	Problem string `json:"problem,omitempty"`
+	// Provisional: fewer than all GPUs of the node were measured together, so that it was cooler
+	// than in a job that uses the whole node.
+	Provisional bool `json:"provisional,omitempty"`
+	// Unable is why the device plugin never measures the GPU, whoever asks; "" if it does.
+	Unable string `json:"unable,omitempty"`
+	// Waits is why the GPU is not measured now, though its turn has come; "" if it is, or its turn
+	// has not come.
+	Waits string `json:"waits,omitempty"`
+}
+
+// FormatAccounts writes the accounts of GPUs, by id: a JSON object.
+func FormatAccounts(of map[string]Account) string {
+	if len(of) == 0 {
+		return ""
+	}
+	text, err := json.Marshal(of)
+	if err != nil {
+		panic(err) // strings and booleans only
+	}
+	return string(text)
+}
+
+// ParseAccounts reads what [FormatAccounts] wrote.
+func ParseAccounts(text string) (map[string]Account, error) {
+	var of map[string]Account
+	if err := json.Unmarshal([]byte(text), &of); err != nil {
+		return nil, fmt.Errorf("reading the accounts of GPUs' measuring: %w", err)
+	}
+	return of, nil
+}
