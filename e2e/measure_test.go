@@ -5,11 +5,13 @@ package e2e_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,16 +22,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
+	"github.com/nomad-pal/nomad-pal/internal/testlog"
 )
 
 // measuringBox is a client with n GPUs that drivers of our own play, the NVML
 // and the CUDA part of them.
 type measuringBox struct {
 	*gpuBox
-	settings, stateDir string
+	settings, stateDir, tokenFile string
 }
 
-func newMeasuringBox(t *testing.T, n int, settings ...string) *measuringBox {
+func newMeasuringBox(t *testing.T, n int, mode string, settings ...string) *measuringBox {
 	t.Helper()
 	lib, err := fakecuda.Build(t.TempDir())
 	if errors.Is(err, fakecuda.ErrNoCompiler) {
@@ -38,12 +41,27 @@ func newMeasuringBox(t *testing.T, n int, settings ...string) *measuringBox {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &measuringBox{settings: lib + ".settings", stateDir: t.TempDir()}
+	b := &measuringBox{settings: lib + ".settings", stateDir: t.TempDir(), tokenFile: filepath.Join(t.TempDir(), "token")}
+	if err := os.WriteFile(b.tokenFile, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	state := nvmltest.H200(n)
 	for i := range n {
 		state.Set(fmt.Sprintf("gpu%d", i), "sm_mhz", "1900") // not idle's: a rate is judged by it
 	}
-	b.gpuBox = newGPUBox(t, state, fmt.Sprintf("state_dir = %q\nmeasure {\n  jitter = \"0s\"\n  cuda_library = %q\n  idle_for = \"2s\"\n}\n", b.stateDir, lib))
+	b.gpuBox = newGPUBox(t, state, fmt.Sprintf(`state_dir = %q
+measure {
+  mode         = %q
+  jitter       = "0s"
+  cuda_library = %q
+  idle_for     = "2s"
+  warmup       = "5s"
+}
+nomad {
+  address    = %q
+  token_file = %q
+}
+`, b.stateDir, mode, lib, cluster.OwnAddress, b.tokenFile))
 	for i := range n {
 		settings = append(settings, fmt.Sprintf("uuid.%d=%s", i, b.uuid(i)))
 	}
@@ -91,7 +109,7 @@ func h200(attributes map[string]*api.Attribute, name string) string {
 // found, flags the bad one, and lets go of all of them when a job comes.
 func TestPluginMeasuresIdleGPUs(t *testing.T) {
 	t.Parallel()
-	box := newMeasuringBox(t, 3, "slow.2=2.5")
+	box := newMeasuringBox(t, 3, "idle", "slow.2=2.5")
 	c := clustertest.Start(t, cluster.Options{Clients: []cluster.Client{box.Client}})
 	node := c.Clients()[0].Name
 	untilGPUs(t, c, node, "three GPUs", count(3))
@@ -142,4 +160,138 @@ func TestPluginMeasuresIdleGPUs(t *testing.T) {
 		t.Errorf("being measured: %v, want the GPU that the task has not", got)
 	}
 	stop(t, c, "train")
+}
+
+// account is how measuring a GPU stands, as the plugin publishes it.
+type account struct {
+	Last, Waits string
+	Provisional bool
+}
+
+// accountsOf are those of H200s, by id; none where none are published yet.
+func accountsOf(attributes map[string]*api.Attribute) map[string]account {
+	var out map[string]account
+	_ = json.Unmarshal([]byte(h200(attributes, "unique.measuring")), &out)
+	return out
+}
+
+// voidJob is gpuJob as nvidia-container-toolkit 1.18 leaves a container (jit-cdi): nothing in the
+// environment of its processes names the GPU.
+func voidJob(name string) *api.Job {
+	job := gpuJob(name, 1)
+	job.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "exec env NVIDIA_VISIBLE_DEVICES=void sleep 600"}
+	return job
+}
+
+// A GPU whose task neither uses nor names it is not measured, though an operator ordered it: Nomad
+// says that an allocation has it. nomad-pal measure measures the others by jobs of its own, and
+// this one once it is free.
+func TestGPUsThatTasksHoldAreNotMeasured(t *testing.T) {
+	t.Parallel()
+	box := newMeasuringBox(t, 3, "manual")
+	c := clustertest.Start(t, cluster.Options{Clients: []cluster.Client{box.Client}})
+	node := c.Clients()[0].Name
+	untilGPUs(t, c, node, "three GPUs", count(3))
+	ids := []string{box.uuid(0), box.uuid(1), box.uuid(2)}
+	register(t, c, voidJob("void-train"))
+	held := deviceIDs(running(t, c, "void-train"))
+	free := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return id == held[0] })
+	if out, err := exec.Command(devicePlugin(t), "remeasure", "-state-dir="+box.stateDir, held[0]).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if out, err := exec.Command(devicePlugin(t), "remeasure", "-state-dir="+box.stateDir, free[0]).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	accounts := func() map[string]account {
+		_, attributes, err := gpusOf(t.Context(), c, node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return accountsOf(attributes)
+	}
+	clustertest.Until(t, measurePatience, "the free GPU is measured by order", func(context.Context) (string, error) {
+		if got := accounts(); got[free[0]].Last == "" {
+			return fmt.Sprint(got), nil
+		}
+		return "", nil
+	})
+	before := accounts()
+	if before[held[0]].Last != "" || before[free[1]].Last != "" || !before[free[0]].Provisional {
+		t.Errorf("after an order for %s and for %s, which a task has: %+v", free[0], held[0], before)
+	}
+
+	cmd := exec.Command(filepath.Join(binaries(t), "nomad-pal"), "measure", "-json", "-at-most=1", node)
+	cmd.Env = append(os.Environ(), "NOMAD_ADDR="+c.Servers()[0].HTTPAddr())
+	var out, progress testlog.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &progress
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	clustertest.Until(t, measurePatience, "the free GPUs are measured by jobs", func(context.Context) (string, error) {
+		if got := measuring(t, ids); got[held[0]] || len(got) > 1 {
+			t.Errorf("being measured: %v", got)
+		}
+		if got := accounts(); got[free[0]].Last == before[free[0]].Last || got[free[1]].Last == "" {
+			return fmt.Sprintf("%+v\n%s", got, progress.String()), nil
+		}
+		return "", nil
+	})
+	if got := accounts()[held[0]]; got.Last != "" || !strings.Contains(progress.String(), held[0]+" on "+node+": waits: held by default/void-train") {
+		t.Errorf("the GPU that a task has: %+v; progress\n%s", got, progress.String())
+	}
+	stop(t, c, "void-train")
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s%s", err, out.String(), progress.String())
+	}
+	if got := accounts()[held[0]]; got.Last == "" || strings.Count(out.String(), `"outcome": "measured"`) != 3 {
+		t.Errorf("once it is free: %+v\n%s%s", got, out.String(), progress.String())
+	}
+	if jobs, _, err := c.API().Jobs().List(&api.QueryOptions{Prefix: "nomad-pal-measure-"}); err != nil || len(jobs) > 0 {
+		t.Errorf("jobs left behind: %v, %v", jobs, err)
+	}
+}
+
+// With access control, the plugin proves by the policy that we ship for it that GPUs are free;
+// without a token it measures nothing, and says why.
+func TestPluginAsksNomadWithAToken(t *testing.T) {
+	t.Parallel()
+	c := clustertest.Start(t, cluster.Options{Bin: binaries(t), ACL: true})
+	policy, err := os.ReadFile("../placer/deploy/acl/node.policy.hcl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.API().ACLPolicies().Upsert(&api.ACLPolicy{Name: "nomad-pal-node", Rules: string(policy)}, nil); err != nil {
+		t.Fatal(err)
+	}
+	token, _, err := c.API().ACLTokens().Create(&api.ACLToken{Name: "plugin", Type: "client", Policies: []string{"nomad-pal-node"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	box := newMeasuringBox(t, 1, "idle")
+	if err := c.AddClients(t.Context(), box.Client); err != nil {
+		t.Fatal(err)
+	}
+	untilAccount := func(node, what string, ok func(account) bool) {
+		t.Helper()
+		clustertest.Until(t, measurePatience, what, func(ctx context.Context) (string, error) {
+			_, attributes, err := gpusOf(ctx, c, node)
+			if err != nil {
+				return "", err
+			}
+			got := accountsOf(attributes)
+			if a, known := got[box.uuid(0)]; !known || !ok(a) {
+				return fmt.Sprint(got), nil
+			}
+			return "", nil
+		})
+	}
+	node := c.Clients()[0].Name
+	untilAccount(node, "it says that it may not ask", func(a account) bool {
+		return strings.Contains(a.Waits, "Permission denied") && strings.Contains(a.Waits, "nomad-pal measure") && a.Last == ""
+	})
+	if err := os.WriteFile(box.tokenFile, []byte(token.SecretID), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	untilAccount(node, "measured", func(a account) bool { return a.Last != "" && a.Waits == "" && !a.Provisional })
 }

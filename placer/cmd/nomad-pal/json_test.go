@@ -30,7 +30,7 @@ var (
 // names in snake_case, at any depth.
 func TestJSONNames(t *testing.T) {
 	for _, v := range []any{
-		explained{}, placer.Event{}, query.Check{}, overview{}, failureReport{}, imported{}, groupSummary{}, classified{},
+		explained{}, placer.Event{}, query.Check{}, overview{}, failureReport{}, imported{}, measuredGPU{}, groupSummary{}, classified{},
 		model.JobStatus{}, query.GPU{}, query.Explanation{}, placer.Move{}, model.Status{}, gang.Record{},
 		nomad.Obstacle{}, model.Try{}, heartbeat.Activity{}, store.Heartbeat{}, agent.Health{}, agent.Metrics{},
 	} {

@@ -89,6 +89,7 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		"doctor":         make("Check everything that nomad-pal needs", helpDoctor, (*base).runDoctor),
 		"events":         make("Show what the placer did, as it happens", helpEvents, (*base).runEvents),
 		"failures":       make("Show what failed, by cause, and GPUs in quarantine", helpFailures, (*base).runFailures),
+		"measure":        make("Measure GPUs, each reserved by a job of its own", helpMeasure, (*base).runMeasure),
 		"quarantine":     make("Show GPUs in quarantine, or lift it", helpQuarantine, (*base).runQuarantine),
 		"defrag":         make("Show which gangs would be moved to better GPUs", helpDefrag, (*base).runDefrag),
 		"classify":       make("Say which application class a running job belongs to", helpClassify, (*base).runClassify),

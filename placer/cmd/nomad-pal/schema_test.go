@@ -42,7 +42,7 @@ import (
 // outputs are what commands print with -json.
 var outputs = map[string]any{
 	"classify": classified{}, "defrag": []placer.Move{}, "doctor": []query.Check{}, "events": placer.Event{},
-	"explain": explained{}, "failures": failureReport{}, "gpus": []query.GPU{}, "plan": planned{},
+	"explain": explained{}, "failures": failureReport{}, "gpus": []query.GPU{}, "measure": []measuredGPU{}, "plan": planned{},
 	"profile build": []groupSummary{}, "profile import": imported{}, "profile show": []groupSummary{},
 	"quarantine": map[string]failure.Quarantine{}, "quarantine -lift": []string{}, "queue": []model.JobStatus{},
 	"release": []string{}, "run": query.Explanation{}, "run -detach": registration{}, "simulate": simulate.Report{},
@@ -393,6 +393,7 @@ func TestSchemas(t *testing.T) {
 	check("run", "-detach", c.job("default", "never", 64))
 	check("plan", c.job("default", "plan", 1))
 	check("plan", c.job("default", "plan-never", 99))
+	check("measure", "-all", "-dry-run")
 	for _, job := range []string{"runs", "fills", "waits", "never"} {
 		check("explain", job)
 		check("explain", "-what-if", "gpus=1", job)

@@ -1,0 +1,258 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
+)
+
+var helpMeasure = help("measure [options] <node or GPU>... | measure [options] -all", `
+Measures GPUs anew, at full power for two to five minutes each. Nodes are named by name
+or id, GPUs by the beginning of their UUID. For each GPU it registers a batch job that asks
+for exactly this GPU and sleeps, so that Nomad gives the GPU to nobody else meanwhile; the
+device plugin on the node sees the job and measures. GPUs that other jobs hold wait until
+they are free. The jobs, nomad-pal-measure-<GPU>, have priority 1 and stop nobody. They are
+purged in the end, and on Ctrl-C; left alone, each ends by itself after a quarter of an hour.
+
+The jobs need the right to submit jobs in the namespace, a driver whose tasks are processes
+of the node (raw_exec, exec, docker or podman), and a device plugin whose measure mode is
+"idle" or "manual". All GPUs of a node that are measured together get results that hold for
+jobs which use the whole node; with fewer, the result is provisional.
+
+Exit codes: 0 all were measured, or -dry-run; 1 an error; 2 some were not.
+
+Measure Options:
+
+  -all                     All GPUs of the cluster.
+  -at-most=<n>             Measure at most so many GPUs at once (default: all that are free).
+  -wait=<duration>         How long to wait for GPUs that jobs hold, "0s" for not at all.
+                           Without it: until they are free.
+  -dry-run                 Say what would be measured now, what would wait, and for whom.
+  -driver=<driver>         The task driver (default: the first that is healthy on the node, of
+                           raw_exec, exec, docker and podman).
+  -image=<image>           The image for docker and podman, with sleep in it (default busybox:1).
+`, examples(
+	"Measure a node whose GPUs were exchanged:", "nomad-pal measure gpu-07",
+	"Measure the whole cluster, eight GPUs at a time:", "nomad-pal measure -all -at-most=8",
+	"What would that do now?", "nomad-pal measure -all -dry-run",
+), outputOptions, generalOptions)
+
+// measureOutcome is what became of a GPU.
+type measureOutcome string
+
+// The outcomes. The last two are of -dry-run, or of a run that ended before the GPU's turn.
+const (
+	gpuMeasured measureOutcome = "measured"
+	gpuFailed   measureOutcome = "failed"
+	gpuSkipped  measureOutcome = "skipped"
+	gpuReady    measureOutcome = "ready"
+	gpuWaits    measureOutcome = "waits"
+)
+
+// measuredGPU is what measure prints of a GPU.
+type measuredGPU struct {
+	GPU     string         `json:"gpu"`
+	Node    string         `json:"node"`
+	Outcome measureOutcome `json:"outcome"`
+	// Reason says why it was not measured, or what it waits for.
+	Reason string `json:"reason,omitempty"`
+	// Key is the comparability key, Times are milliseconds for a unit of work.
+	Key   string                   `json:"key,omitempty"`
+	Times map[pal.AppClass]float64 `json:"times,omitempty"`
+	// Provisional: other GPUs of the node were idle meanwhile.
+	Provisional bool `json:"provisional,omitempty"`
+}
+
+// measureOptions are the options of the command.
+type measureOptions struct {
+	all, dryRun   bool
+	atMost        int
+	wait          time.Duration // negative: for ever
+	driver, image string
+}
+
+func (b *base) runMeasure(args []string) int {
+	fs, o := b.flags("measure"), measureOptions{}
+	fs.BoolVar(&o.all, "all", false, "")
+	fs.BoolVar(&o.dryRun, "dry-run", false, "")
+	fs.IntVar(&o.atMost, "at-most", 0, "")
+	fs.DurationVar(&o.wait, "wait", -1, "")
+	fs.StringVar(&o.driver, "driver", "", "")
+	fs.StringVar(&o.image, "image", "busybox:1", "")
+	names, ok := b.parse(fs, args, anyArgs)
+	if !ok {
+		return 1
+	}
+	switch {
+	case o.all == (len(names) > 0):
+		return b.fail(errors.New("say which nodes or GPUs, or -all; see nomad-pal measure -help"))
+	case b.given("at-most") && o.atMost < 1:
+		return b.fail(fmt.Errorf("-at-most=%d: at least one GPU is needed", o.atMost))
+	case b.given("wait") && o.wait < 0:
+		return b.fail(fmt.Errorf("-wait=%s is negative", o.wait))
+	}
+	r, err := b.newMeasureRun(names, o)
+	if err != nil {
+		return b.fail(err)
+	}
+	if !o.dryRun {
+		err = r.run()
+	}
+	out := r.outcomes()
+	code := b.show(out, func() { b.printMeasured(out) })
+	switch {
+	case err != nil:
+		return b.fail(err)
+	case code == 0 && !o.dryRun && slices.ContainsFunc(out, func(m measuredGPU) bool { return m.Outcome != gpuMeasured }):
+		return 2
+	}
+	return code
+}
+
+// printMeasured prints a table of GPUs.
+func (b *base) printMeasured(out []measuredGPU) {
+	length := b.idLength(query.IDLength(each(out, func(m measuredGPU) string { return m.GPU })))
+	rows := []string{row("GPU", "Node", "Outcome", "A", "B", "C", "D", "Note")}
+	for _, m := range out {
+		note := m.Reason
+		if m.Provisional {
+			note = "provisional: not measured with all GPUs of its node"
+		}
+		cells := []any{shortGPU(m.GPU, length), m.Node, string(m.Outcome)}
+		for _, c := range pal.AppClasses() {
+			text := "-"
+			if ms := m.Times[c]; ms > 0 {
+				text = fmt.Sprintf("%.2f ms", ms)
+			}
+			cells = append(cells, text)
+		}
+		rows = append(rows, row(append(cells, oneLine(note))...))
+	}
+	b.table(rows)
+}
+
+// measureTarget is a GPU that is to be measured.
+type measureTarget struct {
+	measuredGPU
+	node  *api.Node
+	model string
+	held  string // by which job, "" if it is free
+	// before is what the plugin said of it before; registered is when its job was, zero for
+	// not now; again when another try is worth while.
+	before     attr.Account
+	registered time.Time
+	started    bool // its job has its allocation
+	again      time.Time
+}
+
+func (t *measureTarget) over() bool {
+	return t.Outcome == gpuMeasured || t.Outcome == gpuFailed || t.Outcome == gpuSkipped
+}
+
+// beginMeasuring are the targets whose jobs are to be registered now: those that are free, node by
+// node, as long as no more than so many are measured at once; 0 for no bound.
+func beginMeasuring(ts []*measureTarget, now time.Time, atMost int) (begin []*measureTarget) {
+	running := 0
+	for _, t := range ts {
+		if !t.registered.IsZero() && !t.over() {
+			running++
+		}
+	}
+	for _, t := range ts {
+		if atMost > 0 && running >= atMost {
+			break
+		}
+		if t.registered.IsZero() && !t.over() && t.held == "" && !now.Before(t.again) {
+			begin, running = append(begin, t), running+1
+		}
+	}
+	return begin
+}
+
+// selectGPUs are the GPUs of these nodes that are named, by node and UUID; all if none is named.
+func selectGPUs(nodes map[string]*api.Node, names []string) ([]*measureTarget, error) {
+	var ts []*measureTarget
+	found := map[string]int{} // by name
+	for _, n := range slices.SortedFunc(maps.Values(nodes), func(a, b *api.Node) int {
+		return strings.Compare(a.Name+"\x00"+a.ID, b.Name+"\x00"+b.ID)
+	}) {
+		for _, d := range nomad.GPUDevices(n) {
+			for _, g := range d.Instances {
+				wanted := len(names) == 0
+				for _, name := range names {
+					if name != "" && (name == n.Name || name == n.ID || strings.HasPrefix(g.ID, name)) {
+						wanted = true
+						found[name]++
+					}
+				}
+				if wanted {
+					ts = append(ts, newMeasureTarget(n, d, g))
+				}
+			}
+		}
+	}
+	for _, name := range names {
+		if found[name] == 0 {
+			return nil, fmt.Errorf("%q is no node with GPUs and no GPU: nomad-pal gpus lists them", name)
+		}
+	}
+	if len(ts) == 0 {
+		return nil, errors.New("no node has a GPU: is the device plugin installed on the clients?")
+	}
+	return ts, nil
+}
+
+// newMeasureTarget says of a GPU whether it can be measured at all.
+func newMeasureTarget(n *api.Node, d *api.NodeDeviceResource, g *api.NodeDevice) *measureTarget {
+	t := &measureTarget{measuredGPU: measuredGPU{GPU: g.ID, Node: n.Name, Outcome: gpuReady}, node: n, model: d.Name}
+	skip := func(why string) *measureTarget {
+		t.Outcome, t.Reason = gpuSkipped, why
+		return t
+	}
+	account, known := accountOf(d, g.ID)
+	t.before = account
+	switch {
+	case !known:
+		return skip("its device plugin does not measure it: another plugin's, an emulated GPU, or a MIG instance")
+	case account.Unable != "":
+		return skip(account.Unable)
+	case n.Status != api.NodeStatusReady:
+		return skip("its node is " + n.Status)
+	case n.Drain || n.SchedulingEligibility == api.NodeSchedulingIneligible:
+		return skip("its node takes no jobs: nomad node eligibility -enable " + n.ID)
+	case !g.Healthy:
+		return skip("unhealthy: " + g.HealthDescription)
+	}
+	return t
+}
+
+// accountOf is what the device plugin says of measuring a GPU; known is false if it says nothing.
+func accountOf(d *api.NodeDeviceResource, gpu string) (a attr.Account, known bool) {
+	all, err := attr.ParseAccounts(textOf(d, attr.Measuring))
+	if err != nil {
+		return a, false
+	}
+	a, known = all[gpu]
+	return a, known
+}
+
+// textOf is an attribute that is a text; "" for none.
+func textOf(d *api.NodeDeviceResource, name string) string {
+	if a := d.Attributes[name]; a != nil && a.StringVal != nil {
+		return *a.StringVal
+	}
+	return ""
+}

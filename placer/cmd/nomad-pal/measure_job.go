@@ -1,0 +1,72 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// measureLasts is how long a measuring job's task sleeps, unless the job is stopped before: longer
+// than any measurement with the plugin's defaults, and a bound on what a command that was killed
+// leaves behind.
+const measureLasts = 15 * time.Minute
+
+// measurePriority is the least: the job is preempted by any other, and preempts none.
+const measurePriority = 1
+
+// measureKey is the job that measures a GPU.
+func measureKey(namespace, gpu string) nomad.JobKey {
+	return nomad.JobKey{Namespace: namespace, ID: "nomad-pal-measure-" + gpu}
+}
+
+// measureJob asks Nomad for exactly this GPU, and the device plugin to measure it.
+func (o measureOptions) measureJob(key nomad.JobKey, t *measureTarget) (*api.Job, error) {
+	driver, err := o.driverOn(t.node)
+	if err != nil {
+		return nil, err
+	}
+	task := api.NewTask("measure", driver)
+	task.Config = map[string]any{"command": "sleep", "args": []string{strconv.Itoa(int(measureLasts.Seconds()))}}
+	if driver == "docker" || driver == "podman" {
+		task.Config["image"] = o.image
+	}
+	task.Env = map[string]string{attr.EnvMeasure: "1"}
+	task.KillTimeout = new(time.Second)
+	task.LogConfig = &api.LogConfig{MaxFiles: new(1), MaxFileSizeMB: new(1)}
+	task.Resources = &api.Resources{CPU: new(10), MemoryMB: new(32), Devices: []*api.RequestedDevice{{
+		Name: attr.Vendor + "/" + attr.Type, Count: new(uint64(1)),
+		Constraints: []*api.Constraint{{LTarget: "${device.ids}", Operand: "set_contains_any", RTarget: t.GPU}},
+	}}}
+	group := api.NewTaskGroup("measure", 1)
+	group.EphemeralDisk = &api.EphemeralDisk{SizeMB: new(10)}
+	group.RestartPolicy = &api.RestartPolicy{Attempts: new(0), Mode: new("fail")}
+	group.ReschedulePolicy = &api.ReschedulePolicy{Attempts: new(0), Unlimited: new(false)}
+	job := api.NewBatchJob(key.ID, key.ID, "", measurePriority)
+	job.Region, job.Namespace = nil, &key.Namespace
+	job.Datacenters, job.NodePool = []string{"*"}, &t.node.NodePool
+	job.Constrain(api.NewConstraint("${node.unique.id}", "=", t.node.ID))
+	return job.AddTaskGroup(group.AddTask(task)), nil
+}
+
+// driverOn is the driver of the task on a node. Its tasks must be processes of the node, by whose
+// environment the device plugin knows them.
+func (o measureOptions) driverOn(n *api.Node) (string, error) {
+	drivers := []string{"raw_exec", "exec", "docker", "podman"}
+	if o.driver != "" {
+		drivers = []string{o.driver}
+	}
+	for _, name := range drivers {
+		if d := n.Drivers[name]; d != nil && d.Detected && d.Healthy {
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("its node has no healthy driver of %v: enable one in the client's configuration, or name another with -driver", drivers)
+}

@@ -1,0 +1,329 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// measureLook is how often a run looks what has happened; a variable for tests.
+var measureLook = 2 * time.Second
+
+const (
+	// placedWithin is how long a measuring job may wait for its allocation: longer than Nomad
+	// takes if the GPU is free. After measureAgain it is tried again.
+	placedWithin = 20 * time.Second
+	measureAgain = time.Minute
+	// measurePatience is how long Nomad may fail, as it does while it elects a leader.
+	measurePatience = 2 * time.Minute
+	// purgeWithin is how long removing the jobs may take once the command is interrupted.
+	purgeWithin = 20 * time.Second
+)
+
+// measureRun measures GPUs with jobs of Nomad's.
+type measureRun struct {
+	b       *base
+	o       measureOptions
+	client  *nomad.Client
+	answers *answers
+	targets []*measureTarget
+	began   time.Time
+}
+
+// newMeasureRun finds the GPUs, and who holds them.
+func (b *base) newMeasureRun(names []string, o measureOptions) (*measureRun, error) {
+	client, err := b.client()
+	if err != nil {
+		return nil, err
+	}
+	state, err := client.ReadNodes(b.ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := &measureRun{b: b, o: o, client: client, began: time.Now()}
+	if r.targets, err = selectGPUs(state.Nodes, names); err != nil {
+		return nil, err
+	}
+	for _, t := range r.targets {
+		if _, err := o.driverOn(t.node); err != nil && !t.over() {
+			t.Outcome, t.Reason = gpuSkipped, err.Error()
+		}
+	}
+	return r, r.lookHolders()
+}
+
+// lookHolders finds out which jobs hold the GPUs that are to be measured. Nomad decides in the end:
+// a token that sees a part of the jobs sees a GPU as free that is not, and its job waits.
+func (r *measureRun) lookHolders() (err error) {
+	if r.answers, err = r.b.askAgain(r.answers); err != nil {
+		return err
+	}
+	gpus, err := r.answers.GPUs()
+	if err != nil {
+		return err
+	}
+	holders := map[string]string{}
+	for _, g := range gpus {
+		if g.State == "allocated" {
+			holders[g.NodeID+g.ID] = cmp.Or(g.Job, "a job that the token does not see")
+		}
+	}
+	for _, t := range r.targets {
+		if t.over() || !t.registered.IsZero() {
+			continue
+		}
+		t.Outcome, t.held = gpuReady, holders[t.node.ID+t.GPU]
+		if t.held != "" {
+			t.Outcome, t.Reason = gpuWaits, "held by "+t.held
+		} else if !time.Now().Before(t.again) {
+			t.Reason = ""
+		}
+	}
+	return nil
+}
+
+func (r *measureRun) outcomes() []measuredGPU {
+	return each(r.targets, func(t *measureTarget) measuredGPU { return t.measuredGPU })
+}
+
+// progress prints a line on a GPU, to standard error where the answer is for a program.
+func (r *measureRun) progress(t *measureTarget, what string) {
+	text := fmt.Sprintf("%s  %s on %s: %s\n", time.Now().Format(time.TimeOnly), t.GPU, t.Node, oneLine(what))
+	if r.b.json || r.b.template != "" {
+		fmt.Fprint(r.b.io.err, text)
+		return
+	}
+	r.b.printf("%s", text[:len(text)-1])
+	r.b.printf("\n")
+}
+
+// run registers jobs and follows them until all GPUs are measured or need not be waited for any
+// more. It purges its jobs whatever happens.
+func (r *measureRun) run() (err error) {
+	defer func() { err = errors.Join(err, r.purge()) }()
+	for _, t := range r.targets {
+		if t.held != "" {
+			r.progress(t, "waits: "+t.Reason)
+		}
+	}
+	failing := time.Time{} // since when Nomad fails; zero while it does not
+	for {
+		err := r.step()
+		switch {
+		case err == nil:
+			failing = time.Time{}
+		case r.b.ctx.Err() != nil:
+		case nomad.Refused(err), !failing.IsZero() && time.Since(failing) > measurePatience:
+			return err
+		case failing.IsZero():
+			failing = time.Now()
+			r.b.complain("Nomad fails, trying again: " + err.Error())
+		}
+		if !slices.ContainsFunc(r.targets, func(t *measureTarget) bool { return !t.over() }) {
+			return nil
+		}
+		select {
+		case <-r.b.ctx.Done():
+			r.b.complain("Interrupted: the measuring jobs are being removed.")
+			return nil
+		case <-time.After(measureLook):
+		}
+	}
+}
+
+// step looks what has happened, and registers the jobs whose turn it is.
+func (r *measureRun) step() error {
+	if err := r.look(); err != nil {
+		return err
+	}
+	r.giveUpWaiting()
+	for _, t := range beginMeasuring(r.targets, time.Now(), r.o.atMost) {
+		if err := r.begin(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// giveUpWaiting skips GPUs that jobs hold for longer than the user waits.
+func (r *measureRun) giveUpWaiting() {
+	if r.o.wait < 0 || time.Since(r.began) < r.o.wait {
+		return
+	}
+	for _, t := range r.targets {
+		if t.registered.IsZero() && t.held != "" && !t.over() {
+			r.end(t, gpuSkipped, t.Reason)
+		}
+	}
+}
+
+// begin registers a GPU's job. One that is there already is another command's, or was left by one
+// that was killed: then it ends by itself.
+func (r *measureRun) begin(t *measureTarget) error {
+	key := measureKey(r.b.namespace, t.GPU)
+	was, err := r.client.Job(r.b.ctx, key)
+	if err != nil {
+		return err
+	}
+	if was != nil && was.Status != nil && *was.Status != "dead" {
+		r.later(t, fmt.Sprintf("job %q measures it already", key.ID))
+		return nil
+	}
+	if was != nil {
+		if err := r.client.Deregister(r.b.ctx, key, true); err != nil {
+			return err
+		}
+	}
+	job, err := r.o.measureJob(key, t)
+	if err != nil {
+		return err
+	}
+	node, err := r.node(t)
+	if err != nil {
+		return err
+	}
+	for _, d := range nomad.GPUDevices(node) { // the plugin may have measured it while it waited
+		if a, known := accountOf(d, t.GPU); known {
+			t.before = a
+		}
+	}
+	if _, err := r.client.Register(r.b.ctx, job, 0); errors.Is(err, nomad.ErrConflict) {
+		r.later(t, fmt.Sprintf("job %q measures it already", key.ID))
+		return nil
+	} else if err != nil {
+		return err
+	}
+	t.registered, t.started, t.Outcome, t.Reason = time.Now(), false, gpuWaits, "being measured"
+	return nil
+}
+
+// later has a GPU wait for another try.
+func (r *measureRun) later(t *measureTarget, why string) {
+	if t.Reason != why {
+		r.progress(t, "waits: "+why)
+	}
+	t.Outcome, t.Reason, t.registered, t.again = gpuWaits, why, time.Time{}, time.Now().Add(measureAgain)
+}
+
+// end notes what became of a GPU.
+func (r *measureRun) end(t *measureTarget, o measureOutcome, why string) {
+	t.Outcome, t.Reason = o, why
+	text := string(o)
+	if why != "" {
+		text += ": " + why
+	}
+	r.progress(t, text)
+}
+
+// look takes what has happened since.
+func (r *measureRun) look() error {
+	if slices.ContainsFunc(r.targets, func(t *measureTarget) bool { return t.registered.IsZero() && !t.over() }) {
+		if err := r.lookHolders(); err != nil {
+			return err
+		}
+	}
+	nodes := map[string]*api.Node{}
+	for _, t := range r.targets {
+		if t.registered.IsZero() || t.over() {
+			continue
+		}
+		if nodes[t.node.ID] == nil {
+			n, err := r.node(t)
+			if err != nil {
+				return err
+			}
+			nodes[t.node.ID] = n
+		}
+		if err := r.follow(t, nodes[t.node.ID]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// node reads a GPU's node.
+func (r *measureRun) node(t *measureTarget) (*api.Node, error) {
+	n, _, err := r.client.API().Nodes().Info(t.node.ID, (&api.QueryOptions{}).WithContext(r.b.ctx))
+	if err != nil {
+		return nil, fmt.Errorf("reading node %q: %w", t.Node, err)
+	}
+	return n, nil
+}
+
+// follow looks what became of a GPU whose job is registered, and ends the job when it has done its
+// duty.
+func (r *measureRun) follow(t *measureTarget, node *api.Node) error {
+	key := measureKey(r.b.namespace, t.GPU)
+	account := t.before
+	for _, d := range nomad.GPUDevices(node) {
+		if a, known := accountOf(d, t.GPU); known {
+			account = a
+			if a.Last != t.before.Last {
+				r.take(t, d, a)
+			}
+		}
+	}
+	if t.over() {
+		return r.client.Deregister(r.b.ctx, key, true)
+	}
+	allocs, err := r.client.JobAllocs(r.b.ctx, key)
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(allocs) == 0 && time.Since(t.registered) > placedWithin:
+		if err := r.client.Deregister(r.b.ctx, key, true); err != nil {
+			return err
+		}
+		r.later(t, "Nomad does not place its job: another job was faster, or the node has no room for 10 MHz and 32 MiB")
+	case len(allocs) == 0:
+	case !t.started:
+		t.started = true
+		r.progress(t, "reserved by job "+key.ID)
+	case slices.ContainsFunc(allocs, func(a *nomad.Alloc) bool { return a.Client == api.AllocClientStatusFailed }):
+		r.end(t, gpuFailed, "the task of job "+key.ID+" failed: nomad job status "+key.ID+" says why")
+		t.registered = time.Time{} // its job is kept, to be looked at
+	case !slices.ContainsFunc(allocs, func(a *nomad.Alloc) bool { return a.Client != api.AllocClientStatusComplete }):
+		r.end(t, gpuFailed, fmt.Sprintf("not measured within %s: %s", measureLasts,
+			cmp.Or(account.Waits, "nomad-device-pal doctor on the node, and the log of its Nomad client, say more")))
+	}
+	return nil
+}
+
+// take notes the result of a session.
+func (r *measureRun) take(t *measureTarget, d *api.NodeDeviceResource, a attr.Account) {
+	if a.Problem != "" {
+		r.end(t, gpuFailed, a.Problem)
+		return
+	}
+	ms, err := attr.ParseMeasurements(textOf(d, attr.Raw))
+	i := slices.IndexFunc(ms, func(m attr.Measurement) bool { return m.GPU == t.GPU })
+	if err == nil && i >= 0 {
+		t.Key, t.Times = ms[i].Key, ms[i].Times
+	}
+	t.Provisional = a.Provisional
+	r.end(t, gpuMeasured, "")
+}
+
+// purge removes the jobs that are still there.
+func (r *measureRun) purge() (err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.b.ctx), purgeWithin)
+	defer cancel()
+	for _, t := range r.targets {
+		if !t.registered.IsZero() && !t.over() {
+			err = errors.Join(err, r.client.Deregister(ctx, measureKey(r.b.namespace, t.GPU), true))
+		}
+	}
+	return err
+}

@@ -1,0 +1,288 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+)
+
+// measuringPlugins stand in for the device plugins of the cluster's nodes.
+type measuringPlugins struct {
+	c        *cluster
+	accounts []map[string]attr.Account // by node
+	times    []map[string]attr.Measurement
+	problem  map[string]string // of sessions, by GPU
+	stuck    bool              // they measure nothing
+	most     int               // jobs at once
+	sessions []string          // in order
+}
+
+func (c *cluster) measuringPlugins() *measuringPlugins {
+	p := &measuringPlugins{c: c, problem: map[string]string{}}
+	for n := range 2 {
+		p.accounts, p.times = append(p.accounts, map[string]attr.Account{}), append(p.times, map[string]attr.Measurement{})
+		for k := range 4 {
+			p.accounts[n][fmt.Sprintf("GPU-%d-%d", n, k)] = attr.Account{}
+		}
+		p.publish(n)
+	}
+	old := measureLook
+	measureLook = 5 * time.Millisecond
+	c.t.Cleanup(func() { measureLook = old })
+	return p
+}
+
+func (p *measuringPlugins) publish(n int) {
+	node := nomadtest.GPUNode(n, 4)
+	var ms []attr.Measurement
+	for _, m := range p.times[n] {
+		ms = append(ms, m)
+	}
+	d := node.NodeResources.Devices[0]
+	d.Attributes[attr.Measuring] = &api.Attribute{StringVal: new(attr.FormatAccounts(p.accounts[n]))}
+	d.Attributes[attr.Raw] = &api.Attribute{StringVal: new(attr.FormatMeasurements(ms))}
+	d.Attributes[attr.Reference] = &api.Attribute{StringVal: new(attr.ReferenceNode)}
+	p.c.nomad.AddNode(node)
+}
+
+// measuringJobs are those that Nomad has, and of each the GPU that it was given.
+func (p *measuringPlugins) measuringJobs() map[string]string {
+	client := p.c.client("").API()
+	jobs, _, err := client.Jobs().List(&api.QueryOptions{Prefix: "nomad-pal-measure-"})
+	if err != nil {
+		p.c.t.Error(err)
+	}
+	out := map[string]string{}
+	for _, j := range jobs {
+		out[j.ID] = ""
+		allocs, _, err := client.Jobs().Allocations(j.ID, true, nil)
+		if err != nil {
+			p.c.t.Error(err)
+		}
+		for _, stub := range allocs {
+			a, _, err := client.Allocations().Info(stub.ID, nil)
+			if err == nil && stub.ClientStatus == api.AllocClientStatusRunning {
+				out[j.ID] = a.AllocatedResources.Tasks["measure"].Devices[0].DeviceIDs[0]
+			}
+		}
+	}
+	return out
+}
+
+// work measures each GPU whose own job runs, once, until ctx ends.
+func (p *measuringPlugins) work(ctx context.Context) (done <-chan struct{}) {
+	ended, seen := make(chan struct{}), map[string]bool{}
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(2 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			jobs := p.measuringJobs()
+			p.most = max(p.most, len(jobs))
+			for job, gpu := range jobs {
+				if gpu == "" || seen[gpu] || p.stuck {
+					continue
+				}
+				if want := "nomad-pal-measure-" + gpu; job != want {
+					p.c.t.Errorf("job %q was given %q", job, gpu)
+				}
+				seen[gpu] = true
+				p.sessions = append(p.sessions, gpu)
+				n := int(gpu[4] - '0')
+				p.accounts[n][gpu] = attr.Account{Last: fmt.Sprintf("2026-01-02T03:04:%02dZ", len(p.sessions)), Problem: p.problem[gpu], Provisional: true}
+				if p.problem[gpu] == "" {
+					p.times[n][gpu] = attr.Measurement{GPU: gpu, Key: "k", Times: map[pal.AppClass]float64{"A": 80, "C": 2.5}}
+				}
+				p.publish(n)
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return ended
+}
+
+// measure runs the command while the plugins are at work.
+func (p *measuringPlugins) measure(args ...string) (code int, out map[string]measuredGPU, errs string) {
+	p.c.t.Helper()
+	ctx, stop := context.WithCancel(p.c.t.Context())
+	done := p.work(ctx)
+	code, text, errs := p.c.does(append([]string{"measure", "-json"}, args...)...)
+	stop()
+	<-done
+	var list []measuredGPU
+	if err := json.Unmarshal([]byte(text), &list); err != nil && code != 1 {
+		p.c.t.Fatalf("%v\n%s%s", err, text, errs)
+	}
+	out = map[string]measuredGPU{}
+	for _, m := range list {
+		out[m.GPU] = m
+	}
+	if left := p.measuringJobs(); len(left) > 0 {
+		p.c.t.Errorf("jobs left behind: %v", left)
+	}
+	return code, out, errs
+}
+
+// train is a job that Nomad itself gives GPUs of node-0.
+func (c *cluster) train(gpus uint64) (stop func()) {
+	c.t.Helper()
+	task := api.NewTask("t", "raw_exec").SetConfig("command", "sleep")
+	task.Resources = &api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &gpus}}}
+	job := api.NewServiceJob("train", "train", "global", 50).AddDatacenter("*").Constrain(api.NewConstraint("${node.unique.name}", "=", "node-0"))
+	client := c.client("").API().Jobs()
+	if _, _, err := client.Register(job.AddTaskGroup(api.NewTaskGroup("g", 1).AddTask(task)), nil); err != nil {
+		c.t.Fatal(err)
+	}
+	c.until("it runs", func() bool {
+		allocs, _, err := client.Allocations("train", true, nil)
+		return err == nil && len(allocs) == 1 && allocs[0].ClientStatus == api.AllocClientStatusRunning
+	})
+	return func() {
+		if _, _, err := client.Deregister("train", true, nil); err != nil {
+			c.t.Error(err)
+		}
+	}
+}
+
+// GPUs are measured a few at a time, each by a job that Nomad gives just this GPU. Those that a job
+// holds wait for it, and are never given twice.
+func TestMeasure(t *testing.T) {
+	c := newCluster(t)
+	p := c.measuringPlugins()
+	stop := c.train(1)
+
+	code, out, errs := p.measure("-dry-run", "node-0")
+	held, ready := 0, 0
+	for _, m := range out {
+		switch {
+		case m.Outcome == gpuWaits && m.Reason == "held by default/train":
+			held++
+		case m.Outcome == gpuReady:
+			ready++
+		}
+	}
+	if code != 0 || held != 1 || ready != 3 || len(p.sessions) > 0 {
+		t.Errorf("dry run: exit code %d, %d held, %d ready of 1 and 3; measured %v\n%s", code, held, ready, p.sessions, errs)
+	}
+
+	code, out, errs = p.measure("-wait=0s", "-at-most=2", "node-0")
+	measured := 0
+	for gpu, m := range out {
+		switch {
+		case m.Outcome == gpuSkipped && m.Reason == "held by default/train" && !slices.Contains(p.sessions, gpu):
+		case m.Outcome == gpuMeasured && m.Times["A"] == 80 && m.Key == "k" && m.Provisional:
+			measured++
+		default:
+			t.Errorf("%+v", m)
+		}
+	}
+	if code != 2 || measured != 3 || p.most > 2 || p.most < 1 {
+		t.Errorf("exit code %d, %d measured of 3, at most %d at once of 2\n%s", code, measured, p.most, errs)
+	}
+
+	// Now it waits.
+	released := make(chan struct{})
+	go func() {
+		defer close(released)
+		c.until("the others measured", func() bool { return len(p.measuringJobs()) > 0 })
+		stop()
+	}()
+	code, out, errs = p.measure("-all")
+	<-released
+	if code != 0 || len(out) != 8 {
+		t.Errorf("exit code %d, %d GPUs\n%s", code, len(out), errs)
+	}
+	for _, m := range out {
+		if m.Outcome != gpuMeasured {
+			t.Errorf("%+v", m)
+		}
+	}
+	if !strings.Contains(errs, "waits: held by default/train") {
+		t.Errorf("progress:\n%s", errs)
+	}
+}
+
+// What cannot be measured is said, with the reason, and is no reason not to measure the rest.
+func TestMeasureSaysWhyNot(t *testing.T) {
+	c := newCluster(t)
+	p := c.measuringPlugins()
+	p.accounts[0]["GPU-0-0"] = attr.Account{Unable: "measuring is off"}
+	delete(p.accounts[0], "GPU-0-1")
+	p.problem["GPU-0-2"] = "CUDA error 999"
+	p.publish(0)
+	c.nomad.SetEligible(nomadtest.GPUNode(1, 4).ID, false)
+	code, out, errs := p.measure("GPU-0-", "GPU-1-3")
+	want := map[string]string{"GPU-0-0": "skipped measuring is off", "GPU-0-1": "skipped its device plugin does not measure it", "GPU-0-2": "failed CUDA error 999",
+		"GPU-0-3": "measured ", "GPU-1-3": "skipped its node takes no jobs"}
+	for gpu, text := range want {
+		if got := string(out[gpu].Outcome) + " " + out[gpu].Reason; !strings.HasPrefix(got, text) {
+			t.Errorf("%s: %q, want %q", gpu, got, text)
+		}
+	}
+	if code != 2 || len(out) != len(want) {
+		t.Errorf("exit code %d, %d GPUs\n%s", code, len(out), errs)
+	}
+	for text, args := range map[string][]string{
+		"say which nodes or GPUs, or -all":       {"measure"},
+		`"nope" is no node with GPUs and no GPU`: {"measure", "nope"},
+		"-at-most=0: at least one GPU is needed": {"measure", "-all", "-at-most=0"},
+		"no healthy driver of [docker]":          {"measure", "-driver=docker", "-dry-run", "GPU-0-3"},
+	} {
+		if _, out, errs := c.does(args...); !strings.Contains(out+errs, text) {
+			t.Errorf("%v: want %q\n%s%s", args, text, out, errs)
+		}
+	}
+}
+
+// Ctrl-C removes the jobs.
+func TestMeasureInterrupted(t *testing.T) {
+	c := newCluster(t)
+	p := c.measuringPlugins()
+	p.stuck = true
+	ctx, stop := context.WithCancel(t.Context())
+	go func() {
+		defer stop()
+		c.until("jobs", func() bool { return len(p.measuringJobs()) == 4 })
+	}()
+	var out, errs bytes.Buffer
+	code := run(ctx, []string{"measure", "node-1"}, streams{strings.NewReader(""), &out, &errs, false})
+	if left := p.measuringJobs(); code != 2 || len(left) > 0 || !strings.Contains(errs.String(), "Interrupted") {
+		t.Errorf("exit code %d, jobs left %v\n%s%s", code, left, out.String(), errs.String())
+	}
+}
+
+// The job asks for one GPU and no other, of the node's own pool, and stops nobody.
+func TestMeasureJob(t *testing.T) {
+	node := &api.Node{ID: "n", Name: "gpu-7", NodePool: "gpu", Drivers: map[string]*api.DriverInfo{
+		"raw_exec": {Detected: true}, "docker": {Detected: true, Healthy: true}, "podman": {Detected: true, Healthy: true}}}
+	target := &measureTarget{measuredGPU: measuredGPU{GPU: "GPU-a"}, node: node}
+	job, err := measureOptions{image: "busybox:1"}.measureJob(measureKey("ml", "GPU-a"), target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	task := job.TaskGroups[0].Tasks[0]
+	if *job.NodePool != "gpu" || *job.Namespace != "ml" || *job.Priority != 1 || task.Driver != "docker" || task.Config["image"] != "busybox:1" ||
+		task.Env[attr.EnvMeasure] == "" || task.Resources.Devices[0].Constraints[0].RTarget != "GPU-a" {
+		t.Errorf("%+v, task %+v", job, task)
+	}
+	if _, err := (measureOptions{driver: "java"}).measureJob(measureKey("ml", "GPU-a"), target); err == nil || !strings.Contains(err.Error(), "[java]") {
+		t.Errorf("a driver that the node lacks: %v", err)
+	}
+}
