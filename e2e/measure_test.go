@@ -209,7 +209,7 @@ func TestGPUsThatTasksHoldAreNotMeasured(t *testing.T) {
 		}
 		return accountsOf(attributes)
 	}
-	clustertest.Until(t, measurePatience, "the free GPU is measured by order", func(context.Context) (string, error) {
+	clustertest.Until(t, c, "the free GPU is measured by order", func(context.Context) (string, error) {
 		if got := accounts(); got[free[0]].Last == "" {
 			return fmt.Sprint(got), nil
 		}
@@ -228,7 +228,7 @@ func TestGPUsThatTasksHoldAreNotMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	clustertest.Until(t, measurePatience, "the free GPUs are measured by jobs", func(context.Context) (string, error) {
+	clustertest.Until(t, c, "the free GPUs are measured by jobs", func(context.Context) (string, error) {
 		if got := measuring(t, ids); got[held[0]] || len(got) > 1 {
 			t.Errorf("being measured: %v", got)
 		}
@@ -274,7 +274,7 @@ func TestPluginAsksNomadWithAToken(t *testing.T) {
 	}
 	untilAccount := func(node, what string, ok func(account) bool) {
 		t.Helper()
-		clustertest.Until(t, measurePatience, what, func(ctx context.Context) (string, error) {
+		clustertest.Until(t, c, what, func(ctx context.Context) (string, error) {
 			_, attributes, err := gpusOf(ctx, c, node)
 			if err != nil {
 				return "", err
