@@ -124,7 +124,7 @@ func tooMuch(job *api.Job) error {
 }
 
 // tooLarge is why a condition cannot be checked: a regular expression is too large.
-// Others that are none match nothing, as in Nomad.
+// Others that are none [badCondition] refuses.
 func tooLarge(operand, text string) error {
 	if operand != api.ConstraintRegex {
 		return nil
