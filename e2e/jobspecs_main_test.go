@@ -12,12 +12,18 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/nomad-pal/nomad-pal/e2e/programs"
+	"github.com/nomad-pal/nomad-pal/internal/guard"
 )
 
 // TestMain puts programs on PATH that stand for those of the images in jobspecs/.
 func TestMain(m *testing.M) {
-	testscript.Main(m, programs.Commands(failOnce))
+	testscript.Main(guarded{m}, programs.Commands(failOnce))
 }
+
+// guarded are tests whose processes end with them.
+type guarded struct{ *testing.M }
+
+func (g guarded) Run() int { return guard.Main(g.M) }
 
 // failOnce fails the first run of each job. Tasks have the cluster's folder as their
 // TMPDIR.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/conformance"
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
+	"github.com/nomad-pal/nomad-pal/internal/guard"
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 	"github.com/nomad-pal/nomad-pal/internal/testlog"
 	"github.com/nomad-pal/nomad-pal/internal/version"
@@ -72,7 +73,10 @@ func prepare(m *testing.M) (int, error) {
 	if isOurs, err = introduces(binary); err != nil {
 		return 0, err
 	}
-	return m.Run(), nil
+	if err := flag.Set("test.parallel", "12"); err != nil { // they wait most of their time
+		return 0, err
+	}
+	return guard.Main(m), nil
 }
 
 // introduces says whether a plugin introduces itself as ours.

@@ -26,6 +26,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml"
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
+	"github.com/nomad-pal/nomad-pal/internal/guard"
 )
 
 // The test binary is its own measuring process, and its own plugin.
@@ -56,7 +57,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	shared = dir
-	code := m.Run()
+	code := guard.Main(m)
 	os.RemoveAll(dir)
 	os.Exit(code)
 }

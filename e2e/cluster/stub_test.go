@@ -15,6 +15,8 @@ import (
 	"github.com/hashicorp/nomad/plugins/base"
 	"github.com/hashicorp/nomad/plugins/device"
 	"github.com/hashicorp/nomad/plugins/shared/hclspec"
+
+	"github.com/nomad-pal/nomad-pal/internal/guard"
 )
 
 // The test binary is four programs: linked into a plugin directory as stubName it serves a device plugin, linked as
@@ -35,7 +37,7 @@ func TestMain(m *testing.M) {
 	case os.Getenv(ownerVariable) != "":
 		os.Exit(ownForever())
 	default:
-		os.Exit(m.Run())
+		os.Exit(guard.Main(m))
 	}
 }
 

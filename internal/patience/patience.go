@@ -127,8 +127,14 @@ func (s *spent) load() string {
 	return fmt.Sprintf(" (%v do not count, as the machine was busy)", s.busy.Round(time.Second))
 }
 
-// pollEvery is short against anything that tests wait for, and long against what a poll costs.
-const pollEvery = 25 * time.Millisecond
+// A poll comes 25 ms after the one before at the least, which is short against anything that tests
+// wait for; later where polls take long, as commands do, and in a wait that is long already.
+const pollEvery, pollAtLeast = 25 * time.Millisecond, 250 * time.Millisecond
+
+// pause is how long nothing is asked after a poll that took so long, in a wait that has so long.
+func pause(took, waited time.Duration) time.Duration {
+	return min(pollAtLeast, max(pollEvery, 2*took, waited/20))
+}
 
 // fatal marks an error that no waiting will cure.
 type fatal struct{ error }
@@ -147,13 +153,14 @@ type Condition func(context.Context) (missing string, err error)
 func Poll(ctx context.Context, what string, condition Condition) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	last := "not looked at yet"
+	last, began := "not looked at yet", time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait until %s: %w; last: %s", what, context.Cause(ctx), last)
 		case <-timer.C:
 		}
+		asked := time.Now()
 		missing, err := condition(ctx)
 		switch {
 		case errors.As(err, new(fatal)):
@@ -165,7 +172,7 @@ func Poll(ctx context.Context, what string, condition Condition) error {
 		case missing != "":
 			last = missing
 		}
-		timer.Reset(pollEvery)
+		timer.Reset(pause(time.Since(asked), time.Since(began)))
 	}
 }
 

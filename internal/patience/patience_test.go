@@ -86,6 +86,11 @@ func TestUntil(t *testing.T) {
 		if err = Until(t.Context(), limits, "it is there", words(20*time.Second)); err == nil || time.Since(began) < 25*time.Second {
 			t.Errorf("over after %v: %v", time.Since(began), err)
 		}
+		polls := 0
+		_ = Until(t.Context(), Limits{Still: 20 * time.Second}, "it is there", func(context.Context) (string, error) { polls++; return "no", nil })
+		if polls < 50 || polls > 200 {
+			t.Errorf("%d polls in 20 s", polls)
+		}
 		broken := errors.New("broken")
 		if err = Until(t.Context(), limits, "x", func(context.Context) (string, error) { return "", Fatal(broken) }); !errors.Is(err, broken) {
 			t.Error(err)

@@ -1,0 +1,82 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package guard ends what tests start, whatever becomes of them: a test that is killed, or that
+// go test ends by -timeout, runs no cleanup.
+package guard
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+)
+
+// markName is the environment variable that all processes have that descend from a test.
+const markName = "NOMAD_PAL_TEST_RUN"
+
+// script reads from a pipe that only the test can write to. When that closes, because the test has
+// ended in any way, it waits a moment for what is ending anyhow, says what is left, and kills it.
+// A shell plays it, as a test binary can act as another program only with its author's help.
+const script = `
+mark=$1
+trap '' PIPE # a dead test does not listen
+while read -r _; do :; done
+ours() { grep -slzxF -e "$mark" /proc/[0-9]*/environ 2>/dev/null | sed 's|/proc/\([0-9]*\)/.*|\1|'; }
+tries=0
+while pids=$(ours); [ -n "$pids" ]; do
+  if [ $((tries += 1)) = 20 ]; then
+    for pid in $pids; do
+      said=$(tr '\0' ' ' 2>/dev/null </proc/$pid/cmdline) && [ -n "$said" ] && echo "$pid $said"
+    done
+  fi
+  [ $tries -ge 20 ] && kill -9 $pids 2>/dev/null
+  [ $tries -ge 400 ] && break # only what is stuck in the kernel
+  sleep 0.1
+done
+exit 0
+`
+
+// Main runs tests, and fails them where processes that they started are left. All such processes
+// end when this process does.
+func Main(m interface{ Run() int }) int {
+	end, err := start()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "guard:", err)
+		return 1
+	}
+	code := m.Run()
+	if left := end(); left != "" {
+		fmt.Fprintf(os.Stderr, "the tests left processes behind, which were killed:\n%s", left)
+		code = max(code, 1)
+	}
+	return code
+}
+
+// start starts the guard. What it returns ends it, and says which processes were left.
+func start() (end func() string, err error) {
+	mark := fmt.Sprintf("%s=%d", markName, os.Getpid())
+	cmd := exec.Command("/bin/sh", "-c", script, "nomad-pal-test-guard", mark)
+	cmd.Dir, cmd.Env = "/", []string{"PATH=" + os.Getenv("PATH")}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // neither Ctrl-C nor a closed terminal reaches it
+	var said strings.Builder
+	cmd.Stdout = &said
+	var pipe io.WriteCloser
+	if pipe, err = cmd.StdinPipe(); err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("start the shell that ends what tests leave: %w", err)
+	}
+	name, value, _ := strings.Cut(mark, "=")
+	if err := os.Setenv(name, value); err != nil { // Linux shows this process without it
+		return nil, err
+	}
+	return func() string {
+		_ = pipe.Close() // it ends either way
+		_ = cmd.Wait()
+		return said.String()
+	}, nil
+}
