@@ -107,7 +107,7 @@ func client(n, gpus int, mig, reserve, pool, runtime string) cluster.Client {
 	}
 	if mig != "" {
 		inventory.WriteString("gpu \"MIG-0\" {\n  model = \"NVIDIA A100-SXM4-40GB\"\n")
-		inventory.WriteString("  mig_profile = \"1g.5gb\"\n}\n")
+		inventory.WriteString("  mig_parent = \"GPU-A100\"\n  mig_profile = \"1g.5gb\"\n}\n")
 	}
 	return cluster.Client{
 		Name: fmt.Sprintf("node-%d", n), Meta: map[string]string{"rack": "r0"}, NodePool: pool,

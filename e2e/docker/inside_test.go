@@ -168,8 +168,11 @@ func open(path string) string {
 // lookAtDevices opens the files of GPUs that are there, and one that the task makes.
 func (in *inside) lookAtDevices() {
 	files, _ := filepath.Glob("/dev/nvidia*")
-	for _, file := range files {
-		in.Devices[file] = open(file)
+	caps, _ := filepath.Glob("/dev/nvidia-caps/*")
+	for _, file := range slices.Concat(files, caps) {
+		if st, err := os.Stat(file); err == nil && !st.IsDir() {
+			in.Devices[file] = open(file)
+		}
 	}
 	const stranger = "/tmp/nvidia200"
 	if err := syscall.Mknod(stranger, syscall.S_IFCHR|0o666, nvidiaMajor<<8|200); err != nil {

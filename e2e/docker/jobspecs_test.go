@@ -255,6 +255,10 @@ func (b *bed) rightGPUs(t *testing.T, a *api.Allocation, in inside) {
 		}
 		for _, id := range gpus {
 			files["/dev/nvidia"+minor(id)] = allowed
+			if id == "MIG-0" { // its GPU instance and compute instance: migMinors
+				files["/dev/nvidia-caps/nvidia-cap12"] = allowed
+				files["/dev/nvidia-caps/nvidia-cap13"] = allowed
+			}
 		}
 	}
 	same(t, a.Name+": device files", fmt.Sprint(files), fmt.Sprint(in.Devices))

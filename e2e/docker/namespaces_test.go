@@ -135,15 +135,22 @@ func furnish() error {
 		syscall.Mount("proc", "/proc", "proc", 0, ""),
 		syscall.Mount("tmpfs", "/run", "tmpfs", 0, "mode=755"),
 		os.MkdirAll(tempDir, 0o755),
+		syscall.Mount("tmpfs", "/proc/driver", "tmpfs", 0, "mode=755"),
+		os.Mkdir("/proc/driver/nvidia-caps", 0o755),
+		os.WriteFile("/proc/driver/nvidia-caps/mig-minors", []byte(migMinors), 0o644),
 		devices("/run/dev"),
 		syscall.Mount("/run/dev", "/dev", "", syscall.MS_MOVE, ""),
 		loopbackUp(),
 	)
 }
 
-// nvidiaMajor is the major number of NVIDIA's device files, uvmMajor that of nvidia-uvm,
-// which Linux gives out.
-const nvidiaMajor, uvmMajor = 195, 510
+// nvidiaMajor is the major number of NVIDIA's device files. Linux gives out those of
+// nvidia-uvm and of the files that allow the use of MIG instances.
+const nvidiaMajor, uvmMajor, capsMajor = 195, 510, 511
+
+// migMinors is what NVIDIA's driver says of these files. The emulated MIG instance is on GPU
+// 24, has the number 0 on it, and a compute instance of that number.
+const migMinors = "config 1\nmonitor 2\ngpu24/gi0/access 12\ngpu24/gi0/ci0/access 13\n"
 
 // gpusPerNode is how many device files of GPUs there are.
 const gpusPerNode = 26
@@ -155,11 +162,14 @@ func devices(dir string) error {
 		"null": {1, 3}, "zero": {1, 5}, "full": {1, 7}, "random": {1, 8}, "urandom": {1, 9},
 		"kmsg": {1, 11}, "tty": {5, 0}, "nvidiactl": {nvidiaMajor, 255},
 		"nvidia-uvm": {uvmMajor, 0}, "nvidia-uvm-tools": {uvmMajor, 1},
+		"nvidia-caps/nvidia-cap12": {capsMajor, 12}, "nvidia-caps/nvidia-cap13": {capsMajor, 13},
+		"nvidia-caps/nvidia-cap14": {capsMajor, 14},
 	}
 	for minor := range gpusPerNode {
 		nodes[fmt.Sprintf("nvidia%d", minor)] = [2]int{nvidiaMajor, minor}
 	}
-	err := cmp.Or(os.Mkdir(dir, 0o755), syscall.Mount("tmpfs", dir, "tmpfs", 0, "mode=755"))
+	err := cmp.Or(os.Mkdir(dir, 0o755), syscall.Mount("tmpfs", dir, "tmpfs", 0, "mode=755"),
+		os.Mkdir(filepath.Join(dir, "nvidia-caps"), 0o755))
 	for name, n := range nodes {
 		path := filepath.Join(dir, name)
 		err = cmp.Or(err, syscall.Mknod(path, syscall.S_IFCHR, n[0]<<8|n[1]), os.Chmod(path, 0o666))
