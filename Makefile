@@ -64,7 +64,7 @@ checks: build nomad fault-points ## All of it but the end-to-end tests
 # What make test takes a sample of. TEST_LONG_UNTIL, in seconds since 1970, ends it: what has not begun then does not run.
 .PHONY: test-long
 test-long: suite ## All cases that make test takes a sample of: every scenario on a real Nomad, all faults, all small worlds, ten million steps (half an hour on two idle cores)
-	+@$(MAKE) --no-print-directory -j1 --output-sync=line scenarios-all faults-all walks-all
+	+@$(MAKE) --no-print-directory -j1 --output-sync=line scenarios-all faults-all partitions-short walks-all
 	@$(SUITE) summary CONTRIBUTING.md
 
 .PHONY: test-load
@@ -100,6 +100,10 @@ walks-all: suite
 .PHONY: scenarios-all
 scenarios-all: suite build nomad
 	TEST_LONG=1 E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run scenarios-all -count=1 -parallel 8 -timeout 2h -run TestScenarios ./e2e
+
+.PHONY: partitions-short
+partitions-short: suite build nomad shifted-clock
+	TEST_LONG=1 E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run partitions-short -count=1 -timeout 2h -run TestPlacerPartitions ./e2e
 
 .PHONY: rewrites
 rewrites: suite nomad ## Every kind of rewrite, and the simulator's plain Nomad, against Nomad's own scheduler in process

@@ -40,6 +40,7 @@ require (
 	github.com/tidwall/gjson v1.20.0
 	github.com/zclconf/go-cty v1.18.0
 	golang.org/x/sync v0.19.0
+	golang.org/x/sys v0.41.0
 	golang.org/x/time v0.14.0
 	pgregory.net/rapid v1.3.0
 )
@@ -109,7 +110,6 @@ require (
 	golang.org/x/crypto v0.48.0 // indirect
 	golang.org/x/mod v0.33.0 // indirect
 	golang.org/x/net v0.51.0 // indirect
-	golang.org/x/sys v0.41.0 // indirect
 	golang.org/x/term v0.40.0 // indirect
 	golang.org/x/text v0.34.0 // indirect
 	golang.org/x/tools v0.41.0 // indirect

@@ -63,7 +63,7 @@ func (c *chaos) submit(i int) {
 	case "native":
 		j.groups[0].count, s.members, s.ends = 1, 0, []string{"finished", "failed"} // no business of the placer's
 		s.step = func() string { return c.finishedOf(s, 1) }
-		c.register(c.parse(j.hcl()))
+		c.register(c.parse(c.text(j)))
 		return
 	case "fails":
 		j.script, s.ends = "exit 7", []string{"failed", "given up"}
@@ -111,9 +111,17 @@ func (c *chaos) random(s *story) job {
 
 func (c *chaos) gated(j job) *api.Job {
 	c.t.Helper()
-	job := c.parse(j.hcl())
+	job := c.parse(c.text(j))
 	job.Constraints = append(job.Constraints, &api.Constraint{LTarget: "${meta.pal_gate}", RTarget: "open", Operand: "="})
 	return job
+}
+
+// text is a job's jobspec, as the run dresses it.
+func (c *chaos) text(j job) string {
+	if c.dress != nil {
+		j = c.dress(j)
+	}
+	return j.hcl()
 }
 
 func (c *chaos) parse(hcl string) (job *api.Job) {

@@ -106,6 +106,8 @@ type chaos struct {
 	lost     map[process]string // what clients forgot when they were killed, and when
 	exempt   int                // those of them that were left over
 	bouncing sync.Mutex
+	// dress changes what jobs of the run are; nil leaves them as they are.
+	dress func(job) job
 	// atAgents counts the jobs that an agent registered.
 	atAgents int
 
@@ -115,15 +117,21 @@ type chaos struct {
 func newChaos(t *testing.T, seed uint64, server, config string) *chaos {
 	b := newBed(t, placerScores, cluster.Options{HeartbeatTTL: chaosHeartbeat, ServerHCL: server})
 	b.config = b.nomadBlock() + config
-	c := &chaos{bed: b, rng: rand.New(rand.NewPCG(seed, 0)), way: rand.New(rand.NewPCG(seed, 1)), ended: map[string]int{}, faults: map[string]int{}, claimed: map[string]bool{}, lost: map[process]string{}, observer: newObserver(t.Log)}
+	return chaosOn(b, seed, func(int, *bed) {})
+}
+
+// chaosOn is a run on a cluster whose placers are edited.
+func chaosOn(b *bed, seed uint64, edit func(k int, p *bed)) *chaos {
+	c := &chaos{bed: b, rng: rand.New(rand.NewPCG(seed, 0)), way: rand.New(rand.NewPCG(seed, 1)), ended: map[string]int{}, faults: map[string]int{}, claimed: map[string]bool{}, lost: map[process]string{}, observer: newObserver(b.t.Log)}
 	for k := range c.placers {
 		p := *b
 		c.placers[k] = &p
+		edit(k, &p)
 		p.startAgent("nomad-pal")
 	}
 	c.files = c.pluginFiles()
 	if keep := os.Getenv("PLACER_CHAOS_KEEP"); keep != "" {
-		t.Cleanup(func() { c.keep(keep) })
+		b.t.Cleanup(func() { c.keep(keep) })
 	}
 	return c
 }
@@ -243,7 +251,7 @@ func (c *chaos) registerAt(agent *bed, job *api.Job) bool {
 	if url == "" {
 		return false
 	}
-	at, err := api.NewClient(&api.Config{Address: url})
+	at, err := api.NewClient(&api.Config{Address: url, HttpClient: agent.placer.HTTP})
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -44,10 +44,12 @@ type observer struct {
 	allocs  map[string][]*api.AllocationListStub // by job
 	lost    map[string]uint64                    // at which index an allocation was first seen to be lost with its node
 	over    map[string]bool                      // allocations that were seen to have ended
+	known   map[string]*api.AllocationListStub   // all that were seen, as they were last
+	looked  time.Time                            // when Nomad was last seen
 }
 
 func newObserver(say func(args ...any)) *observer {
-	return &observer{say: say, members: map[string]int{}, partly: map[string]time.Time{}, lost: map[string]uint64{}, over: map[string]bool{}}
+	return &observer{say: say, members: map[string]int{}, partly: map[string]time.Time{}, lost: map[string]uint64{}, over: map[string]bool{}, known: map[string]*api.AllocationListStub{}}
 }
 
 func (e *observer) wrong(format string, args ...any) {
@@ -197,12 +199,14 @@ func (c *chaos) lookOn(ctx context.Context) {
 func (e *observer) look(now time.Time, jobs []*api.JobListStub, allocs []*api.AllocationListStub) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.looked = now
 	e.listed, e.allocs = map[string]*api.JobListStub{}, map[string][]*api.AllocationListStub{}
 	for _, j := range jobs {
 		e.listed[j.ID] = j
 	}
 	for _, a := range allocs {
 		e.allocs[a.JobID] = append(e.allocs[a.JobID], a)
+		e.known[a.ID] = a
 		if _, known := e.lost[a.ID]; !known && a.DesiredDescription == lostWithNode {
 			e.lost[a.ID] = a.ModifyIndex
 		}

@@ -28,6 +28,7 @@ type bed struct {
 	t      *testing.T
 	dir    string
 	config string
+	host   string          // on which the placer runs, where the cluster is Apart
 	placer *cluster.Placer // the last that was started
 }
 
@@ -112,7 +113,7 @@ func (b *bed) inventory(node int, times []float64, unhealthy map[int]bool) {
 func (b *bed) startAgent(binary string, env ...string) {
 	b.t.Helper()
 	p := clustertest.Placer(b.t, b.Cluster, cluster.PlacerOptions{
-		Binary: binary, Flags: debug, Env: append(append(os.Environ(), b.Env()...), env...),
+		Binary: binary, Host: b.host, Flags: debug, Env: append(append(os.Environ(), b.Env()...), env...),
 		Config: "http {\n  bind_port = 0\n  register = true\n}\ngang_ready_timeout = \"2s\"\ndefault_class = \"A\"\n" + b.config,
 	})
 	b.placer = p

@@ -9,6 +9,16 @@ fault-points:
 
 e2e: fault-points
 
+# The placer whose wall clock is ahead by NOMAD_PAL_CLOCK seconds, or behind: Go's time.Now with a line added.
+.PHONY: shifted-clock
+shifted-clock:
+	@mkdir -p $(BIN) build/clock
+	@sed 's/^\tsec, nsec, mono := runtimeNow()$$/&\n\tsec += shift()/' $$(go env GOROOT)/src/time/time.go > build/clock/time.go
+	@grep -q 'sec += shift()' build/clock/time.go || { echo "this Go's time.Now is another than placer/placer.mk expects"; exit 1; }
+	@printf 'package time\n\nimport "syscall"\n\nfunc shift() (seconds int64) {\n\ttext, _ := syscall.Getenv("NOMAD_PAL_CLOCK")\n\tn, _ := atoi(text)\n\treturn int64(n)\n}\n' > build/clock/shift.go
+	@printf '{"Replace": {"%s/time.go": "build/clock/time.go", "%s/shift.go": "build/clock/shift.go"}}' $$(go env GOROOT)/src/time $$(go env GOROOT)/src/time > build/clock/overlay.json
+	go build -overlay build/clock/overlay.json -o $(BIN)/nomad-pal-shifted ./placer/cmd/nomad-pal
+
 .PHONY: monitoring
 monitoring: ## The dashboard against Grafana's published types (npm), its queries and the alert rules against Prometheus (promtool on PATH)
 	@mkdir -p build/grafana
@@ -32,6 +42,12 @@ chaos: build nomad fault-points ## 1,000 jobs on a real cluster under random fau
 chaos-authors: build nomad fault-points ## Authors who change forty jobs several times a second on a real cluster under faults (a quarter of an hour)
 	PLACER_AUTHORS_SECONDS=$${PLACER_AUTHORS_SECONDS:-300} E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) \
 		go test -count=1 -timeout 120m -v -run TestPlacerAuthors ./e2e
+
+.PHONY: partitions
+partitions: build nomad shifted-clock ## 500 jobs on a real cluster whose hosts are cut off from each other, 200 faults in all; writes docs/results/partitions.md; logs are in build/partitions (half an hour, as root)
+	@mkdir -p build/partitions
+	PARTITIONS_FAULTS=$${PARTITIONS_FAULTS:-200} PARTITIONS_JOBS=$${PARTITIONS_JOBS:-500} PARTITIONS_KEEP=$(CURDIR)/build/partitions PARTITIONS_REPORT=$(CURDIR)/docs/results/partitions.md \
+		E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) go test -count=1 -timeout 180m -v -run TestPlacerPartitions ./e2e
 
 .PHONY: simulate-faults
 simulate-faults: ## Random walks of the placer on an in-memory Nomad under faults, SIMULATE_STEPS (10 million) steps from seed SIMULATE_FROM on, and all small worlds; writes docs/results/simulate-faults.md (10 minutes on two free processors)

@@ -27,6 +27,7 @@ type Agent struct {
 
 	cluster *Cluster
 	client  *Client // nil for a server
+	ip      string  // on which it listens
 	ports   ports
 	api     *api.Client
 
@@ -40,11 +41,11 @@ func (a *Agent) HTTPAddr() string {
 	if a.cluster.options.TLS {
 		scheme = "https"
 	}
-	return fmt.Sprintf("%s://127.0.0.1:%d", scheme, a.ports.http)
+	return fmt.Sprintf("%s://%s:%d", scheme, a.ip, a.ports.http)
 }
 
 // RPCAddr is a server's address for Nomad's own RPC, host:port.
-func (a *Agent) RPCAddr() string { return fmt.Sprintf("127.0.0.1:%d", a.ports.rpc) }
+func (a *Agent) RPCAddr() string { return fmt.Sprintf("%s:%d", a.ip, a.ports.rpc) }
 
 // API is a client for this agent's HTTP API, with the cluster's token and certificate.
 func (a *Agent) API() *api.Client { return a.api }
@@ -119,7 +120,7 @@ func (a *Agent) renumber() error {
 	if a.ports, err = freePorts(); err != nil {
 		return err
 	}
-	if a.api, err = a.cluster.newAPI(a.HTTPAddr()); err != nil {
+	if a.api, err = a.cluster.newAPI(a.HTTPAddr(), a.Name); err != nil {
 		return err
 	}
 	return a.configure(a.cluster)
@@ -131,7 +132,7 @@ func (a *Agent) spawn() error {
 	if a.cluster.options.OwnMounts && os.Geteuid() == 0 {
 		cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
 	}
-	r, err := a.cluster.spawn(a.Name, cmd, a.LogPath())
+	r, err := a.cluster.spawn(a.Name, a.Name, cmd, a.LogPath())
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err == nil {
@@ -165,3 +166,17 @@ func (a *Agent) logSize() int64 {
 
 // LogTail is the last n lines of the agent's log.
 func (a *Agent) LogTail(n int) string { return tail(readFrom(a.LogPath(), 0), n) }
+
+// mountDisk gives the agent a disk of its own for its data, which the guard unmounts.
+func (a *Agent) mountDisk(bytes int64) error {
+	if err := os.Mkdir(a.DataDir(), 0o755); err != nil {
+		return err
+	}
+	if err := syscall.Mount("tmpfs", a.DataDir(), "tmpfs", 0, fmt.Sprintf("size=%d", bytes)); err != nil {
+		return fmt.Errorf("mount a disk of %d bytes for %s: %w", bytes, a.Name, err)
+	}
+	return nil
+}
+
+// DataDir is where the agent keeps its data.
+func (a *Agent) DataDir() string { return filepath.Join(a.Dir, "data") }

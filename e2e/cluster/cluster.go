@@ -32,6 +32,8 @@ type Cluster struct {
 	options Options
 	tls     *certificates // nil without TLS
 	guard   *guard
+	network *Network     // nil unless the hosts are apart
+	front   atomic.Int32 // which server we ask
 	servers []*Agent
 	clients []*Agent
 	placers []*Placer
@@ -58,6 +60,11 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 	c := &Cluster{Dir: dir, options: options}
 	if c.guard, err = startGuard(dir, options.KeepDir); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	if options.Apart {
+		if c.network, err = newNetwork(dir, options.Seed); err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
 	}
 	if err := c.start(ctx); err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -169,8 +176,15 @@ func (c *Cluster) newAgent(name string, client *Client) (*Agent, error) {
 	if err := os.Mkdir(a.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the directory of %s: %w", name, err)
 	}
+	var err error
+	if a.ip, err = c.network.host(name); err != nil {
+		return nil, err
+	}
 	if client != nil && client.Inventory != "" {
 		return a, a.emulate()
+	}
+	if client == nil && c.options.ServerDisk > 0 {
+		return a, a.mountDisk(c.options.ServerDisk)
 	}
 	return a, nil
 }
@@ -276,11 +290,22 @@ func (c *Cluster) Clients() []*Agent { return c.clients }
 // Placers are all that were started, in this order.
 func (c *Cluster) Placers() []*Placer { return c.placers }
 
-// API is a client for the first server's HTTP API.
-func (c *Cluster) API() *api.Client { return c.servers[0].api }
+// API is a client for the HTTP API of the first server, or the one that [Cluster.Ask] names.
+func (c *Cluster) API() *api.Client { return c.asked().api }
 
-func (c *Cluster) newAPI(address string) (*api.Client, error) {
+func (c *Cluster) asked() *Agent { return c.servers[c.front.Load()] }
+
+// Ask has API, Env and Command ask server k: the others may be cut off.
+func (c *Cluster) Ask(k int) { c.front.Store(int32(k)) }
+
+// Network is that of a cluster which is Apart, nil of others.
+func (c *Cluster) Network() *Network { return c.network }
+
+func (c *Cluster) newAPI(address, host string) (*api.Client, error) {
 	config := &api.Config{Address: address, SecretID: c.Token}
+	if c.network != nil {
+		config.HttpClient = c.network.client(host)
+	}
 	if c.tls != nil {
 		config.TLSConfig = c.tls.apiConfig()
 	}
@@ -294,7 +319,7 @@ func (c *Cluster) newAPI(address string) (*api.Client, error) {
 // Env is the environment in which Nomad's CLI, and ours, reaches this cluster with all rights. It includes the mark
 // by which Close finds the cluster's processes: what is started with it does not outlive the cluster.
 func (c *Cluster) Env() []string {
-	env := []string{mark(c.Dir), "NOMAD_ADDR=" + c.servers[0].HTTPAddr()}
+	env := []string{mark(c.Dir), "NOMAD_ADDR=" + c.asked().HTTPAddr()}
 	if c.Token != "" {
 		env = append(env, "NOMAD_TOKEN="+c.Token)
 	}
@@ -334,6 +359,7 @@ func (c *Cluster) Close() error {
 			}
 			c.closed = errors.Join(c.closed, a.ports.close())
 		}
+		c.closed = errors.Join(c.closed, c.network.close())
 	})
 	return c.closed
 }

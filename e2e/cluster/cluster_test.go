@@ -135,4 +135,7 @@ func assertNothingLeft(t *testing.T, dir string) {
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("%s is still there (%v)", dir, err)
 	}
+	if left, _ := filepath.Glob("/run/netns/" + filepath.Base(dir) + "-*"); len(left) > 0 {
+		t.Errorf("network namespaces are left: %v", left)
+	}
 }

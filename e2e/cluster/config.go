@@ -46,13 +46,13 @@ func (a *Agent) configure(c *Cluster) error {
 
 // common is the part of the configuration that servers and clients share.
 func (a *Agent) common(c *Cluster) object {
-	addr := func(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
+	addr := func(port int) string { return fmt.Sprintf("%s:%d", a.ip, port) }
 	conf := object{
 		"name":                 a.Name,
 		"region":               "global",
 		"datacenter":           "dc1",
 		"data_dir":             filepath.Join(a.Dir, "data"),
-		"bind_addr":            "127.0.0.1",
+		"bind_addr":            a.ip,
 		"advertise":            object{"http": addr(a.ports.http), "rpc": addr(a.ports.rpc), "serf": addr(a.ports.serf)},
 		"ports":                object{"http": a.ports.http, "rpc": a.ports.rpc, "serf": a.ports.serf},
 		"disable_update_check": true,
@@ -91,7 +91,7 @@ func (a *Agent) serverBlock(c *Cluster) object {
 	if c.options.Servers > 1 {
 		join := make([]string, 0, c.options.Servers)
 		for _, s := range c.servers {
-			join = append(join, fmt.Sprintf("127.0.0.1:%d", s.ports.serf))
+			join = append(join, fmt.Sprintf("%s:%d", s.ip, s.ports.serf))
 		}
 		block["server_join"] = object{"retry_join": join, "retry_interval": "1s"}
 	}

@@ -38,7 +38,7 @@ type guard struct {
 //
 // Ours are the processes that carry the mark and those that work in the directory without a terminal: a task may have an
 // environment of its own, and one with a terminal is somebody's shell who looks at the logs. Killing goes on until
-// nothing new appears. A client that runs as root mounts two tmpfs for each allocation, and leaves its control groups.
+// nothing new appears. Network namespaces bear the directory's name; their devices end with the owner. A client that runs as root mounts two tmpfs for each allocation, and leaves its control groups.
 const guardScript = `
 dir=$1 mark=$2 keep=$3
 trap '' PIPE # a dead owner does not listen
@@ -69,6 +69,9 @@ for alloc in "$dir"/*/data/alloc/*-*-*-*-*; do
   for group in /sys/fs/cgroup/*/nomad/"$id".* /sys/fs/cgroup/*/nomad/*/"$id".* /sys/fs/cgroup/nomad.slice/*/"$id".*; do
     [ -d "$group" ] && rmdir "$group" 2>/dev/null
   done
+done
+for ns in /run/netns/"${dir##*/}"-*; do
+  [ -e "$ns" ] && ip netns del "${ns##*/}" 2>&1
 done
 [ "$keep" = true ] || rm -rf "$dir" 2>&1
 exit 0

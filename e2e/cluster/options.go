@@ -38,6 +38,12 @@ type Options struct {
 	// allocation, and reads the whole mount table each time: with many clients on one machine that is half of the load.
 	// What a client mounted is gone when it is started again.
 	OwnMounts bool
+	// Apart gives each agent and each placer a network namespace of its own, named as they are; see [Network]. It takes
+	// root and Linux's `ip`, and does not go with TLS. Seed is that of the packets that are lost.
+	Apart bool
+	Seed  uint64
+	// ServerDisk gives each server a disk of its own of so many bytes, for its data. It takes root. 0 means none.
+	ServerDisk int64
 	// ServerHCL is agent configuration added to each server.
 	ServerHCL string
 	// KeepDir leaves configuration, data and logs in place on Close, for a look afterwards.

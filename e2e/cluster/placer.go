@@ -27,6 +27,8 @@ import (
 type PlacerOptions struct {
 	// Binary is its name in Options.Bin; empty means nomad-pal.
 	Binary string
+	// Host is that on which it runs, in a cluster that is Apart: a new one, or one where another placer ran.
+	Host string
 	// Config is its configuration file, in HCL.
 	Config string
 	// Flags are added to `agent -config FILE`.
@@ -39,9 +41,10 @@ type PlacerOptions struct {
 type Placer struct {
 	// Dir holds agent.hcl and agent.log.
 	Dir string
-	// HTTP makes the requests to its API; a client with a transport of its own uses TLS.
+	// HTTP makes the requests to its API.
 	HTTP *http.Client
 
+	tls bool // its API speaks TLS: see Trust
 	run *running
 }
 
@@ -51,15 +54,19 @@ func (c *Cluster) StartPlacer(o PlacerOptions) (*Placer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the placer's directory: %w", err)
 	}
-	p := &Placer{Dir: dir, HTTP: &http.Client{}}
+	p := &Placer{Dir: dir, HTTP: c.network.client(o.Host)}
 	if err := p.Configure(o.Config); err != nil {
 		return nil, err
 	}
-	cmd := c.Command(context.Background(), cmp.Or(o.Binary, "nomad-pal"), append([]string{"agent", "-config", p.config()}, o.Flags...)...)
+	if _, err := c.network.host(o.Host); err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(c.Program(cmp.Or(o.Binary, "nomad-pal")), append([]string{"agent", "-config", p.config()}, o.Flags...)...)
+	cmd.Env = append(os.Environ(), c.Env()...)
 	if o.Env != nil {
 		cmd.Env = append(o.Env, mark(c.Dir))
 	}
-	if p.run, err = c.spawn("the placer", cmd, p.LogPath()); err != nil {
+	if p.run, err = c.spawn("the placer", o.Host, cmd, p.LogPath()); err != nil {
 		return nil, err
 	}
 	c.placers = append(c.placers, p)
@@ -126,7 +133,7 @@ func (p *Placer) URL() string {
 	switch {
 	case address == "":
 		return ""
-	case p.HTTP.Transport != nil:
+	case p.tls:
 		return "https://" + address
 	}
 	return "http://" + address
@@ -155,6 +162,7 @@ func (p *Placer) Trust(ca string) error {
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(pem)
+	p.tls = true
 	p.HTTP = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: "localhost"}}}
 	return nil
 }
@@ -196,6 +204,9 @@ func (c *Cluster) Program(name string) string {
 // Command is one of our binaries, or "nomad", as somebody runs it who has all rights in the cluster.
 func (c *Cluster) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, c.Program(name), args...)
+	if c.network != nil {
+		cmd = exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", c.network.Namespace(c.asked().Name), c.Program(name)}, args...)...)
+	}
 	cmd.Env = append(os.Environ(), c.Env()...)
 	return cmd
 }

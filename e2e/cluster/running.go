@@ -20,9 +20,9 @@ type running struct {
 	exited  chan struct{} // closed once the process is reaped
 }
 
-// spawn starts a command that logs to a file, in a process group of its own: the terminal's Ctrl-C goes to the owner
-// alone, who ends things in order.
-func (c *Cluster) spawn(name string, cmd *exec.Cmd, logPath string) (*running, error) {
+// spawn starts a command on a host that logs to a file, in a process group of its own: the terminal's Ctrl-C goes to the
+// owner alone, who ends things in order.
+func (c *Cluster) spawn(name, host string, cmd *exec.Cmd, logPath string) (*running, error) {
 	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func (c *Cluster) spawn(name string, cmd *exec.Cmd, logPath string) (*running, e
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Setpgid = true
-	if err := cmd.Start(); err != nil {
+	if err := c.network.within(host, cmd.Start); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	r := &running{name: name, process: cmd.Process, exited: make(chan struct{})}

@@ -67,6 +67,7 @@ var remedies = []struct{ said, remedy string }{
 	{"chromium", "apt-get install chromium"},
 	{"promtool", "apt-get install prometheus"},
 	{"docker", "apt-get install docker.io, as root"},
+	{"iproute2", "apt-get install iproute2, as root"},
 	{"NACP_BIN", "network, to build the proxy, or NACP_BIN=its path"},
 	{"no Nomad", "make nomad"},
 	{"E2E_BIN", "make e2e"},
