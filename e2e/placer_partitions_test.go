@@ -231,16 +231,17 @@ func (p *partitions) turn() {
 		p.left--
 		p.begin()
 		p.nextAt = time.Now().Add(time.Duration(1000+p.rng.IntN(5000)) * time.Millisecond)
-	case p.left == 0 && p.active.Load() == 0 && p.inRound():
+	case p.left > 0 || p.active.Load() > 0:
+	case p.inRound():
 		for _, mend := range p.mended {
 			mend()
 		}
 		p.mended, p.quiet = nil, time.Now()
 		p.patient, p.enough = patience.Context(p.t.Context(), patience.Limits{Still: repairTime})
-	case p.left == 0 && p.faultsToCome > 0 && time.Now().After(p.until):
+	case p.faultsToCome > 0 && time.Now().After(p.until):
 		p.note("the time is over: %d faults and %d jobs do not come", p.faultsToCome, p.jobsToCome)
 		p.planned, p.faultsToCome, p.jobsToCome = p.planned-p.faultsToCome, 0, 0
-	case p.left == 0 && p.faultsToCome > 0:
+	case p.faultsToCome > 0:
 		p.left = min(perRound, p.faultsToCome)
 		p.faultsToCome -= p.left
 	}
