@@ -111,6 +111,9 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Servers < 0 || o.Servers%2 == 0 {
 		return o, fmt.Errorf("%d servers: a cluster needs an odd number of them", o.Servers)
 	}
+	if o.Apart && o.TLS {
+		return o, errors.New("a cluster that is Apart has no TLS: requests to it begin in other network namespaces")
+	}
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
