@@ -82,7 +82,7 @@ race: suite nomad ptxas ## The same with the race detector
 	@echo "unit, property and golden tests with the race detector (a few minutes)"
 	PTXAS=$$(cat build/ptxas.path) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run race -race -vet=off -shuffle=on -p 4 -timeout 2h $(UNIT)
 
-WALKS := TestEveryRequestFails|TestWalk|TestAllSmallWorlds
+WALKS := TestEveryRequestFails|TestWalk|TestAllSmallWorlds|TestGivenUp
 
 .PHONY: simulations
 simulations: suite ## The placer on an in-memory Nomad: requests fail in every way, random walks, small worlds

@@ -65,7 +65,7 @@ func runTests(name string, args []string) (int, error) {
 		in, args = args[:2], args[2:]
 	}
 	cmd := exec.Command("go", slices.Concat([]string{"test"}, in, []string{"-json", "-exec", self + " exec " + times.Name()}, args)...)
-	cmd.Stderr = os.Stderr
+	cmd.Stderr, cmd.SysProcAttr = os.Stderr, diesWithUs()
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return 1, err
@@ -163,13 +163,18 @@ func reason(lines []string) string {
 	return cmp.Or(why, "no reason given")
 }
 
+// diesWithUs has Linux kill a process that is started so when this one ends, or rather its thread.
+func diesWithUs() *syscall.SysProcAttr {
+	runtime.LockOSThread()
+	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+}
+
 // measured runs a test binary, and adds to a file what it took of the processors. It dies with this
 // process.
 func measured(times string, args []string) (int, error) {
-	runtime.LockOSThread() // whose end is that of the parent for Linux
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = diesWithUs()
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGQUIT, syscall.SIGINT, syscall.SIGTERM)
 	if err := cmd.Start(); err != nil {

@@ -10,7 +10,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/nomad-pal/nomad-pal/internal/guard"
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
+
+func TestMain(m *testing.M) { os.Exit(guard.Main(m)) }
 
 // What go test -json prints becomes what go test prints, and the skips are kept.
 func TestRead(t *testing.T) {
@@ -110,6 +115,36 @@ func TestRun(t *testing.T) {
 	if out := says(4, "beside", "2", "--", "sh", "-c", "ps -o args= --ppid $PPID | grep -c 'suite [b]urn'; exit 4"); out != "2\n" {
 		t.Errorf("beside: %q", out)
 	}
+	killed(t, dir, self)
 	says(3, "time", "m", "--", "sh", "-c", "exit 3")
 	says(2, "nonsense")
+}
+
+// When the one who runs the tests is killed, the tests do not run on.
+func killed(t *testing.T, dir, self string) {
+	t.Helper()
+	sleeps := "package m\nimport (\"os\"; \"strconv\"; \"testing\")\n" +
+		"func TestD(t *testing.T) { os.WriteFile(\"new\", []byte(strconv.Itoa(os.Getpid())), 0o644); os.Rename(\"new\", \"pid\"); select {} }\n"
+	if err := os.WriteFile(filepath.Join(dir, "d_test.go"), []byte(sleeps), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, "run", "m", "-run", "TestD", "./...")
+	cmd.Dir = dir
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Wait() }()
+	var pid string
+	patience.Eventually(t, "the test runs", func() bool {
+		text, err := os.ReadFile(filepath.Join(dir, "pid"))
+		pid = string(text)
+		return err == nil
+	})
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	patience.Eventually(t, "the test ends", func() bool {
+		state, err := os.ReadFile("/proc/" + pid + "/stat")
+		return err != nil || strings.Contains(string(state), ") Z ")
+	})
 }

@@ -27,6 +27,15 @@ const testSeeds = 60
 // ranAgain is a gang that had finished and was not stopped in time.
 const ranAgain = "ran again while Nomad did not answer"
 
+// lasts is said by a test that goes through days of virtual time, which take the race detector minutes and show it
+// nothing that hours do not.
+func lasts(t *testing.T) {
+	t.Helper()
+	if race.Enabled {
+		t.Skip("it goes through days (make simulations does, without the race detector)")
+	}
+}
+
 // mostFailed ends it.
 const mostFailed = 20
 
