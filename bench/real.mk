@@ -4,13 +4,18 @@
 ##@ Proof on a real Nomad
 
 .PHONY: replay
-replay: build nomad $(BIN)/rank-driver ## Workloads on real clusters under plain Nomad and the placer, 54 runs, about an hour (REPLAY_ARGS='-resume', or '-jobs 60 -repetitions 1 -outliers 1' for 8 minutes); writes bench/results/replay.json and, with the raw runs, replay-runs.json.gz
+replay: build nomad $(BIN)/rank-driver ## Workloads on real clusters under plain Nomad, Slurm (apt-get install slurm-wlm munge libfaketime; skipped without) and the placer, 66 runs, over an hour (REPLAY_ARGS='-resume', or '-jobs 60 -repetitions 1 -outliers 1' for 8 minutes); writes bench/results/replay.json and, with the raw runs, replay-runs.json.gz
 	$(BIN)/replay -nomad $$(cat build/nomad.path) -bin $(BIN) $(REPLAY_ARGS)
 
 .PHONY: replay-overload
 replay-overload: build nomad $(BIN)/rank-driver ## An overloaded hour on real clusters: plain Nomad, the overdue before everybody (as before they had a share), and the default; 6 runs, 25 minutes; writes bench/results/replay-overload.json
 	$(BIN)/replay -nomad $$(cat build/nomad.path) -bin $(BIN) -json bench/results/replay-overload.json -outliers 1 -repetitions 1 -parallel 2 \
 	  -jobs 60 -overload 4 -max-wait 1h -modes nomad-binpack-retry30m,nomad-binpack-retry10m,pal-overdue-first,pal-default $(REPLAY_ARGS)
+
+.PHONY: replay-slurm
+replay-slurm: build nomad $(BIN)/rank-driver ## Slurm with backfill (apt-get install slurm-wlm munge libfaketime) beside plain Nomad and the placer: one workload of replay, 6 runs, 20 minutes; writes bench/results/replay-slurm.json
+	$(BIN)/replay -nomad $$(cat build/nomad.path) -bin $(BIN) -json bench/results/replay-slurm.json -outliers 1 -repetitions 1 -parallel 2 \
+	  -modes nomad-binpack-retry30m,nomad-binpack-retry10m,slurm-backfill,slurm-backfill-guesses,pal-default $(REPLAY_ARGS)
 
 .PHONY: replay-foresee
 replay-foresee: build ## What the simulator expects of that replay, over ten seeds (seconds)

@@ -91,8 +91,8 @@ func (g *GPUs) Speeds() rank.Speeds {
 // clients are the cluster's: a node per node of the GPUs, with the profile.
 func (g *GPUs) clients() []cluster.Client {
 	var cs []cluster.Client
-	for n := range g.All[len(g.All)-1].Node + 1 {
-		cs = append(cs, cluster.Client{Name: fmt.Sprintf("gpu-%02d", n), Inventory: g.inventory(n, ""), Profile: string(g.profile.Encode())})
+	for n, name := range g.nodes() {
+		cs = append(cs, cluster.Client{Name: name, Inventory: g.inventory(n, ""), Profile: string(g.profile.Encode())})
 	}
 	return cs
 }

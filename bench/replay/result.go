@@ -116,13 +116,8 @@ func (r *run) collect(ctx context.Context, submitted []time.Time) error {
 			jr.RunTime += a.End.Sub(a.Start)
 			jr.GPUIDs = a.GPUs
 		}
-		if err := r.allocated(ctx, &jr); err != nil {
+		if err := r.on.tell(ctx, &jr); err != nil {
 			return err
-		}
-		if r.mode.Placer != "" {
-			if err := r.explained(ctx, &jr); err != nil {
-				return err
-			}
 		}
 		r.result.Jobs = append(r.result.Jobs, jr)
 	}
@@ -130,9 +125,9 @@ func (r *run) collect(ctx context.Context, submitted []time.Time) error {
 }
 
 // allocated reads the device ids of the allocations that ran last.
-func (r *run) allocated(ctx context.Context, jr *JobResult) error {
+func (n *onNomad) allocated(ctx context.Context, jr *JobResult) error {
 	q := (&api.QueryOptions{Params: map[string]string{"resources": "true"}}).WithContext(ctx)
-	allocs, _, err := r.API().Jobs().Allocations(jr.ID, true, q)
+	allocs, _, err := n.API().Jobs().Allocations(jr.ID, true, q)
 	if err != nil {
 		return fmt.Errorf("read allocations of %q: %w", jr.ID, err)
 	}
@@ -143,7 +138,7 @@ func (r *run) allocated(ctx context.Context, jr *JobResult) error {
 		if at := time.Unix(0, stub.CreateTime).UTC(); at.After(jr.PlacedAt) {
 			jr.PlacedAt = at
 		}
-		a, _, err := r.API().Allocations().Info(stub.ID, (&api.QueryOptions{}).WithContext(ctx))
+		a, _, err := n.API().Allocations().Info(stub.ID, (&api.QueryOptions{}).WithContext(ctx))
 		if err != nil {
 			return fmt.Errorf("read allocation %q: %w", stub.ID, err)
 		}
@@ -154,8 +149,8 @@ func (r *run) allocated(ctx context.Context, jr *JobResult) error {
 }
 
 // explained reads the placer's decision, as a user would.
-func (r *run) explained(ctx context.Context, jr *JobResult) error {
-	out, err := r.Command(ctx, "nomad-pal", "explain", "-json", jr.ID).Output()
+func (n *onNomad) explained(ctx context.Context, jr *JobResult) error {
+	out, err := n.Command(ctx, "nomad-pal", "explain", "-json", jr.ID).Output()
 	if err != nil {
 		return fmt.Errorf("explain %q: %w", jr.ID, err)
 	}
@@ -174,12 +169,12 @@ func (r *run) explained(ctx context.Context, jr *JobResult) error {
 	if err := json.Unmarshal(out, &d); err != nil {
 		return fmt.Errorf("read explanation of %q: %w", jr.ID, err)
 	}
-	if jr.ID == r.mode.Explain {
-		text, err := r.Command(ctx, "nomad-pal", "explain", jr.ID).Output()
+	if jr.ID == n.mode.Explain {
+		text, err := n.Command(ctx, "nomad-pal", "explain", jr.ID).Output()
 		if err != nil {
 			return fmt.Errorf("explain %q: %w", jr.ID, err)
 		}
-		r.result.Explanation = string(text)
+		n.explanation = string(text)
 	}
 	if d.Decision.Chosen == nil {
 		return nil

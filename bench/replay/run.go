@@ -41,36 +41,86 @@ func (b *Bed) Run(ctx context.Context, m Mode, jobs []Job, bound time.Duration) 
 		return nil, err
 	}
 	defer r.Close()
-	run := &run{Bed: b, mode: m, jobs: jobs, rendezvous: r, result: &Result{Mode: m.Name}}
+	on := &onNomad{Bed: b, mode: m, rendezvous: r}
 	if m.Placer != "" {
-		if run.placer, err = b.StartPlacer(cluster.PlacerOptions{Config: m.Placer}); err != nil {
+		if on.placer, err = b.StartPlacer(cluster.PlacerOptions{Config: m.Placer}); err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, run.placer.Stop()) }()
+		defer func() { err = errors.Join(err, on.placer.Stop()) }()
 	}
-	run.start = time.Now()
+	run := newRun(b.Setup, m.Name, jobs, r, on)
 	err = run.all(ctx, bound)
 	if errClear := b.clear(context.WithoutCancel(ctx), jobs); err == nil {
 		err = errClear
 	}
-	if err != nil && run.placer != nil {
-		err = fmt.Errorf("%w\nthe placer's log ends:\n%s", err, run.placer.LogTail(15))
+	if err != nil && on.placer != nil {
+		err = fmt.Errorf("%w\nthe placer's log ends:\n%s", err, on.placer.LogTail(15))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.Name, err)
 	}
+	run.result.Explanation = on.explanation
 	return run.result, nil
+}
+
+// scheduler is who starts the ranks of a run.
+type scheduler interface {
+	submit(context.Context, Job) error
+	// tend is called all the time while gangs do this.
+	tend(ctx context.Context, now time.Time, states []rank.State) error
+	// cost is what the placer used; nil without.
+	cost() (*Cost, error)
+	// tell adds what only the scheduler knows of a job.
+	tell(context.Context, *JobResult) error
 }
 
 // run is one run in progress.
 type run struct {
-	*Bed
-	mode       Mode
+	Setup
+	on         scheduler
 	jobs       []Job
 	rendezvous *rank.Rendezvous
-	placer     *cluster.Placer // nil under plain Nomad
 	start      time.Time
 	result     *Result
+}
+
+func newRun(s Setup, name string, jobs []Job, r *rank.Rendezvous, on scheduler) *run {
+	return &run{Setup: s, on: on, jobs: jobs, rendezvous: r, start: time.Now(), result: &Result{Mode: name}}
+}
+
+// onNomad is plain Nomad, or the placer.
+type onNomad struct {
+	*Bed
+	mode        Mode
+	rendezvous  *rank.Rendezvous
+	placer      *cluster.Placer // nil under plain Nomad
+	again       retries
+	explanation string
+}
+
+func (n *onNomad) submit(ctx context.Context, j Job) error {
+	return n.Submit(ctx, j, n.rendezvous, n.mode.Placer != "")
+}
+
+func (n *onNomad) tend(ctx context.Context, now time.Time, states []rank.State) error {
+	if n.placer != nil {
+		return nil
+	}
+	return n.again.push(ctx, n.API(), now, states)
+}
+
+func (n *onNomad) cost() (*Cost, error) {
+	if n.placer == nil {
+		return nil, nil
+	}
+	return costOf(n.placer.PID())
+}
+
+func (n *onNomad) tell(ctx context.Context, jr *JobResult) error {
+	if err := n.allocated(ctx, jr); err != nil || n.placer == nil {
+		return err
+	}
+	return n.explained(ctx, jr)
 }
 
 func (r *run) all(ctx context.Context, bound time.Duration) error {
@@ -96,10 +146,8 @@ func (r *run) all(ctx context.Context, bound time.Duration) error {
 	}
 	r.result.Bounded = errors.Is(context.Cause(ctx), errBound)
 	r.result.Took = time.Since(r.start.Add(r.jobs[0].Submit))
-	if r.placer != nil {
-		if r.result.Cost, err = costOf(r.placer.PID()); err != nil {
-			return err
-		}
+	if r.result.Cost, err = r.on.cost(); err != nil {
+		return err
 	}
 	return r.collect(context.WithoutCancel(ctx), submitted)
 }
@@ -112,7 +160,7 @@ func (r *run) submitAll(ctx context.Context, submitted []time.Time, cancel conte
 			return err
 		}
 		submitted[i] = time.Now()
-		if err := r.Submit(ctx, j, r.rendezvous, r.mode.Placer != ""); err != nil {
+		if err := r.on.submit(ctx, j); err != nil {
 			cancel()
 			return err
 		}
@@ -121,9 +169,9 @@ func (r *run) submitAll(ctx context.Context, submitted []time.Time, cancel conte
 }
 
 // Gang is what the ranks of a job do on this bed.
-func (b *Bed) Gang(j Job) rank.Gang {
+func (s Setup) Gang(j Job) rank.Gang {
 	return rank.Gang{Job: j.ID, Ranks: j.Allocations, Iterations: j.Iterations, Iteration: j.Iteration,
-		Class: string(j.Class), Penalty: b.Penalty, Restart: b.Restart}
+		Class: string(j.Class), Penalty: s.Penalty, Restart: s.Restart}
 }
 
 // Submit writes the jobspec of one job and runs the command that a user would,
@@ -150,7 +198,6 @@ func (r *run) watch(ctx context.Context, submitted <-chan struct{}) error {
 	defer tick.Stop()
 	last, next := time.Now(), time.Now()
 	var still stillness
-	var again retries
 	for {
 		select {
 		case <-ctx.Done():
@@ -172,10 +219,8 @@ func (r *run) watch(ctx context.Context, submitted <-chan struct{}) error {
 			r.result.Stuck = true
 			return nil
 		}
-		if r.mode.Placer == "" {
-			if err := again.push(ctx, r.API(), now, states); err != nil {
-				return err
-			}
+		if err := r.on.tend(ctx, now, states); err != nil {
+			return err
 		}
 	}
 }

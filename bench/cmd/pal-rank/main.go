@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Command pal-rank is one process of an emulated training gang: see package
-// rank. It reads what Nomad and the device plugin put into its environment.
+// rank. It reads what Nomad and the device plugin put into its environment, or, with -slurm,
+// what Slurm puts there.
 package main
 
 import (
@@ -22,29 +23,26 @@ import (
 func main() {
 	rendezvous := flag.String("rendezvous", "", "address where the gang meets")
 	speeds := flag.String("speeds", "", "JSON file with the true speed of each GPU")
+	onSlurm := flag.String("slurm", "", "JSON file with the ids of each Slurm node's GPUs, in Slurm's order")
 	flag.Parse()
-	code, err := run(*rendezvous, *speeds)
+	code, err := run(*rendezvous, *speeds, *onSlurm)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "pal-rank:", err)
 	}
 	os.Exit(code)
 }
 
-func run(rendezvous, speeds string) (int, error) {
+func run(rendezvous, speeds, onSlurm string) (int, error) {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
-	index, err := strconv.Atoi(os.Getenv("NOMAD_ALLOC_INDEX"))
+	r, err := fromNomad(os.Getenv)
+	if onSlurm != "" {
+		r, err = fromSlurm(os.Getenv, onSlurm)
+	}
 	if err != nil {
-		return rank.ExitRefused, fmt.Errorf("read NOMAD_ALLOC_INDEX: %w", err)
+		return rank.ExitRefused, err
 	}
-	r := rank.Rank{
-		Rendezvous: rendezvous,
-		Job:        os.Getenv("NOMAD_JOB_ID"),
-		Group:      os.Getenv("NOMAD_GROUP_NAME"),
-		Index:      index,
-		Node:       os.Getenv("PAL_NODE"),
-		GPUs:       strings.Split(os.Getenv("NVIDIA_VISIBLE_DEVICES"), ","),
-	}
+	r.Rendezvous = rendezvous
 	text, err := os.ReadFile(speeds)
 	if err != nil {
 		return rank.ExitRefused, fmt.Errorf("read speeds: %w", err)
@@ -53,4 +51,38 @@ func run(rendezvous, speeds string) (int, error) {
 		return rank.ExitRefused, fmt.Errorf("read speeds %q: %w", speeds, err)
 	}
 	return r.Run(ctx)
+}
+
+func fromNomad(env func(string) string) (r rank.Rank, err error) {
+	r = rank.Rank{Job: env("NOMAD_JOB_ID"), Group: env("NOMAD_GROUP_NAME"), Node: env("PAL_NODE"),
+		GPUs: strings.Split(env("NVIDIA_VISIBLE_DEVICES"), ",")}
+	if r.Index, err = strconv.Atoi(env("NOMAD_ALLOC_INDEX")); err != nil {
+		return r, fmt.Errorf("read NOMAD_ALLOC_INDEX: %w", err)
+	}
+	return r, nil
+}
+
+// fromSlurm reads a task's GPUs as a program does under Slurm: by their numbers on the node.
+func fromSlurm(env func(string) string, path string) (r rank.Rank, err error) {
+	r = rank.Rank{Job: env("SLURM_JOB_NAME"), Group: "ranks", Node: env("SLURMD_NODENAME")}
+	if r.Index, err = strconv.Atoi(env("SLURM_PROCID")); err != nil {
+		return r, fmt.Errorf("read SLURM_PROCID: %w", err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return r, fmt.Errorf("read GPUs: %w", err)
+	}
+	var nodes map[string][]string
+	if err := json.Unmarshal(text, &nodes); err != nil {
+		return r, fmt.Errorf("read GPUs %q: %w", path, err)
+	}
+	ids := nodes[r.Node]
+	for number := range strings.SplitSeq(env("CUDA_VISIBLE_DEVICES"), ",") {
+		k, err := strconv.Atoi(number)
+		if err != nil || k < 0 || k >= len(ids) {
+			return r, fmt.Errorf("CUDA_VISIBLE_DEVICES: %q is none of the %d GPUs of node %q", number, len(ids), r.Node)
+		}
+		r.GPUs = append(r.GPUs, ids[k])
+	}
+	return r, nil
 }

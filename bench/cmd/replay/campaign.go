@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nomad-pal/nomad-pal/bench/replay"
+	"github.com/nomad-pal/nomad-pal/bench/slurm"
 )
 
 // campaign is all runs, some of them at a time.
@@ -72,6 +73,9 @@ func (o options) campaign() (*campaign, error) {
 	}
 	c := &campaign{options: o, report: newReport(o), busy: make(chan struct{}, 1), progress: os.Stderr}
 	c.once = c.onCluster
+	if chosen, err = c.startable(chosen, slurm.Missing(true)); err != nil {
+		return nil, err
+	}
 	for rep := range o.reps {
 		seed := o.seed + uint64(rep)
 		jobs, err := o.workloadJobs(seed)
@@ -90,6 +94,19 @@ func (o options) campaign() (*campaign, error) {
 		}
 	}
 	return c, c.takeUp()
+}
+
+// startable leaves Slurm out where this machine lacks something of it, unless it was asked for.
+func (c *campaign) startable(chosen []scheduler, lacks string) ([]scheduler, error) {
+	some := slices.DeleteFunc(slices.Clone(chosen), func(s scheduler) bool { return s.limit != nil })
+	if lacks == "" || len(some) == len(chosen) {
+		return chosen, nil
+	}
+	if c.modes != "" {
+		return nil, fmt.Errorf("-modes %s: %s", c.modes, lacks)
+	}
+	c.say("", "runs without Slurm: "+lacks)
+	return some, nil
 }
 
 // takeUp reads the result file of a campaign that was broken off.
@@ -189,16 +206,21 @@ func (c *campaign) say(who, line string) {
 // onCluster runs the workload on a cluster of its own, so that no run inherits
 // anything from another one.
 func (c *campaign) onCluster(ctx context.Context, t task) (*replay.Result, error) {
-	done, err := c.turn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	b, err := replay.Start(ctx, replay.Setup{
+	setup := replay.Setup{
 		LightTasks: true,
 		Nomad:      c.nomad, Bin: c.bin, GPUs: t.gpus, Penalty: penalty,
 		Restart: c.compressed(restart), GiveUp: c.compressed(t.giveUp),
 		Progress: func(line string) { c.say(t.String(), line) },
-	})
+	}
+	if t.limit != nil {
+		m := replay.SlurmMode{Name: t.name, Clock: c.compress, Limit: t.limit(t.seed)}
+		return replay.RunSlurm(ctx, setup, m, t.jobs, c.bound)
+	}
+	done, err := c.turn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b, err := replay.Start(ctx, setup)
 	done()
 	if err != nil {
 		return nil, err

@@ -249,3 +249,23 @@ func TestTurn(t *testing.T) {
 	}
 	again()
 }
+
+// Where this machine has no Slurm, all other lines run, and it is said what would install it. Who
+// asks for Slurm by name is told so at once.
+func TestWithoutSlurm(t *testing.T) {
+	var said strings.Builder
+	c := &campaign{options: options{compress: 1}, progress: &said}
+	const lacks = "no Slurm here: apt-get install slurm-wlm"
+	all := c.schedulers()
+	some, err := c.startable(all, lacks)
+	if err != nil || len(some) != len(all)-2 || !strings.Contains(said.String(), lacks) {
+		t.Errorf("%d of %d lines, %v, said %q", len(some), len(all), err, said.String())
+	}
+	if some, err := c.startable(all, ""); err != nil || len(some) != len(all) {
+		t.Errorf("%d of %d lines where Slurm is there, %v", len(some), len(all), err)
+	}
+	c.modes = "nomad-binpack,slurm-backfill"
+	if _, err := c.startable(all, lacks); err == nil || !strings.Contains(err.Error(), lacks) {
+		t.Errorf("asked for by name: %v", err)
+	}
+}

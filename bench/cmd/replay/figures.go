@@ -6,6 +6,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/bench/command"
@@ -62,7 +63,10 @@ func (r *report) views() []view {
 // title is a figure's title with the population.
 func (v view) title(text string) string { return text + " (" + populationName(v.outliers) + ")" }
 
-func (l *line) plain() bool { return l.Raw[0].Predicted == nil }
+// theirs says whether the line is plain Nomad's or Slurm's.
+func (l *line) theirs() bool { return l.Raw[0].Predicted == nil }
+
+func (l *line) slurm() bool { return strings.HasPrefix(l.Scheduler, "slurm") }
 
 func (l *line) title() string {
 	if l.Preemption {
@@ -71,13 +75,13 @@ func (l *line) title() string {
 	return l.Scheduler
 }
 
-// colours gives plain Nomad's lines the colours of what is compared with and the
+// colours gives plain Nomad's and Slurm's lines the colours of what is compared with and the
 // placer's those of ours.
 func (v view) colours() []int {
 	out := make([]int, len(v.lines))
 	theirs, ours := 0, plot.Ours
 	for i, l := range v.lines {
-		if l.plain() {
+		if l.theirs() {
 			out[i] = theirs % plot.Ours
 			theirs++
 		} else {
@@ -143,7 +147,7 @@ func (v view) jctDistribution() plot.Figure {
 				}
 			}
 		}
-		f.Series = append(f.Series, plot.Series{Name: l.title(), Colour: colours[i], Dashed: l.plain(), Points: plot.Distribution(jcts, jobs)})
+		f.Series = append(f.Series, plot.Series{Name: l.title(), Colour: colours[i], Dashed: l.theirs(), Points: plot.Distribution(jcts, jobs)})
 	}
 	return f.Figure()
 }
@@ -185,7 +189,7 @@ func (v view) queueingPlot() plot.Figure {
 		f.X.Ticks = append(f.X.Ticks, float64(size))
 	}
 	for i, l := range v.lines {
-		s, q := plot.Series{Name: l.title(), Colour: colours[i], Dashed: l.plain()}, l.queueing()
+		s, q := plot.Series{Name: l.title(), Colour: colours[i], Dashed: l.theirs()}, l.queueing()
 		for _, size := range sizes {
 			if v, ok := q[size]; ok {
 				s.Points = append(s.Points, plot.Point{X: float64(size), Y: v})

@@ -105,6 +105,9 @@ func (o options) foreseeable() []*foreseen {
 		return sim.Figures{Makespan: g.Floor(jobs, penalty, usualStart+usualEnd).Seconds()}, 0, nil
 	}}}
 	for _, s := range o.schedulers() {
+		if s.limit != nil {
+			continue // easy and easy-users of simulate are closest
+		}
 		if s.rules == nil {
 			all = append(all, &foreseen{name: s.name, jobs: o.plainly(s)})
 			continue

@@ -16,10 +16,10 @@ import (
 func (v view) held() (f plot.Figure, ok bool) {
 	var theirs, ours *line
 	for _, l := range v.lines {
-		if l.plain() && theirs == nil {
+		if l.theirs() && !l.slurm() && theirs == nil {
 			theirs = l
 		}
-		if !l.plain() && !l.Preemption {
+		if !l.theirs() && !l.Preemption {
 			ours = l // the last is the default
 		}
 	}

@@ -19,10 +19,10 @@ func (r *report) Page() plot.Page {
 			fmt.Sprintf("%d jobs (%s) on %d emulated GPUs, %v times faster than the trace; the work of a job is cut at %.0f s. Every time below is compressed. Each repetition has jobs and GPUs of its own (seeds from %d on), the same for every scheduler.",
 				r.Jobs, r.Workload, r.GPUs, r.Compress, r.LongestS, r.Seed),
 			fmt.Sprintf("%d runs at a time, each on a cluster of its own. %v", r.Parallel, r.Provenance),
-			"Lines named nomad are plain Nomad, the others the placer. Gangs of nomad-binpack wait for ever for their missing ranks; those of …-retry10m and …-retry30m give up after 10 and 30 minutes of the trace's time and are placed again at once (Nomad itself would wait 5 s more, which in compressed time were many minutes). Where plain Nomad leaves jobs unfinished, averages over the finished ones favour it.",
+			"Lines named nomad are plain Nomad, those named slurm are Slurm with backfill, the others the placer. Slurm is told the true work of each job, or (…-guesses) what users guess; nobody is stopped by a limit. Gangs of nomad-binpack wait for ever for their missing ranks; those of …-retry10m and …-retry30m give up after 10 and 30 minutes of the trace's time and are placed again at once (Nomad itself would wait 5 s more, which in compressed time were many minutes). Where plain Nomad leaves jobs unfinished, averages over the finished ones favour it.",
 		},
-		Sections: []plot.Section{{Title: "Against plain Nomad", Notes: []string{
-			fmt.Sprintf("Geometric mean over the repetitions of the ratio to plain Nomad on the same jobs and GPUs, as change in percent, with its 95 %% confidence interval. Targets met: geomean JCT (−42 %%), useful utilisation (+28 %%), makespan (−47 %%), PAL's margins over its baselines; “yes” where the whole interval is beyond, “mean” where only the mean is. Repetitions in which plain Nomad deadlocked have no ratio; “at least”: jobs that plain Nomad did not finish count until the end of the run (%.0f s at most).", r.BoundS)},
+		Sections: []plot.Section{{Title: "Against plain Nomad and Slurm", Notes: []string{
+			fmt.Sprintf("Geometric mean over the repetitions of the ratio to the other line on the same jobs and GPUs, as change in percent, with its 95 %% confidence interval. Targets met: geomean JCT (−42 %%), useful utilisation (+28 %%), makespan (−47 %%), PAL's margins over its baselines; “yes” where the whole interval is beyond, “mean” where only the mean is. Repetitions in which plain Nomad deadlocked have no ratio; “at least”: jobs that it did not finish count until the end of the run (%.0f s at most).", r.BoundS)},
 			Table: r.marginTable()}},
 	}
 	for _, v := range r.views() {

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Command replay is `make replay`: workloads on real Nomad clusters of 16
-// clients × 4 emulated GPUs under different schedulers. Repetition r takes jobs
+// clients × 4 emulated GPUs under different schedulers, and on Slurm clusters of the
+// same GPUs. Repetition r takes jobs
 // and GPUs of seed + r, the same for every scheduler, so that runs of one
 // repetition are pairs. It writes what it measured to a JSON file after every
 // run and prints tables; -html writes a report with plots.

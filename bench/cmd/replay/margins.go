@@ -17,7 +17,7 @@ const (
 	makespanTarget = 1 - 0.47
 )
 
-// margin is one line of the placer against one of plain Nomad: ratios of runs
+// margin is one line of the placer against one of plain Nomad or Slurm: ratios of runs
 // of the same jobs on the same GPUs.
 type margin struct {
 	Population string `json:"population"`
@@ -53,13 +53,13 @@ type ratio struct {
 	Surely bool    `json:"surely_met"`
 }
 
-// margins compares every line of the placer with every one of plain Nomad on
-// the same population.
+// margins compares every line of the placer with every one of plain Nomad and Slurm
+// on the same population.
 func (r *report) margins() []*margin {
 	var out []*margin
 	for _, l := range r.Runs {
 		for _, o := range r.Runs {
-			if !l.plain() && o.plain() && l.Outliers == o.Outliers {
+			if !l.theirs() && o.theirs() && l.Outliers == o.Outliers {
 				out = append(out, l.against(o))
 			}
 		}

@@ -24,6 +24,8 @@ type scheduler struct {
 	preempt   bool          // jobs allow it
 	alone     bool          // a run of it takes all of the machine
 	asked     bool          // runs only where -modes names it
+	// limit is what Slurm is told of run times, by seed; nil is Nomad.
+	limit func(seed uint64) sim.Estimate
 }
 
 // penalty is PAL's locality penalty across nodes.
@@ -68,6 +70,8 @@ func (o options) schedulers() []scheduler {
 		{name: "nomad-binpack-retry10m", algorithm: "binpack", giveUp: hurried, alone: true},
 		{name: "nomad-binpack-retry30m", algorithm: "binpack", giveUp: patient},
 		{name: "nomad-spread-retry30m", algorithm: "spread", giveUp: patient},
+		{name: "slurm-backfill", giveUp: never, limit: func(uint64) sim.Estimate { return sim.Exact }},
+		{name: "slurm-backfill-guesses", giveUp: never, limit: sim.Users},
 		{name: "pal-packed-fifo", algorithm: "binpack", giveUp: patient, rules: rules(pal.Packed, queue.FIFO)},
 		{name: "pal-pal-fifo", algorithm: "binpack", giveUp: patient, rules: rules(pal.PAL, queue.FIFO)},
 		{name: "pal-packed", algorithm: "binpack", giveUp: patient, rules: rules(pal.Packed, "")},

@@ -40,7 +40,7 @@ func (l *line) waits(r *report) waits {
 		Longest: of(func(w replay.Waits) float64 { return w.Longest.Seconds() }),
 		Overdue: of(func(w replay.Waits) float64 { return float64(w.Overdue) }),
 	}
-	if !l.plain() {
+	if !l.theirs() {
 		w.Promised = of(func(w replay.Waits) float64 { return w.Promised.Seconds() })
 		w.Used = of(func(w replay.Waits) float64 { return w.Used })
 	}
@@ -53,7 +53,7 @@ func (v view) waits() *plot.Table {
 	t := &plot.Table{Head: []string{"scheduler", "average wait", "p99", "longest", "longer than max_wait", "promised to that gang", "most of a promise used"}}
 	for _, l := range v.lines {
 		promised, used := "–", "–"
-		if !l.plain() {
+		if !l.theirs() {
 			promised, used = fmt.Sprintf("%.0f s", l.Waits.Promised), fmt.Sprintf("%.1f %%", 100*l.Waits.Used)
 		}
 		t.Rows = append(t.Rows, []string{l.title(), fmt.Sprintf("%.1f s", l.Waits.Avg), fmt.Sprintf("%.0f s", l.Waits.P99), fmt.Sprintf("%.0f s", l.Waits.Longest),

@@ -1,0 +1,89 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package slurm
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+)
+
+// layout is what a cluster's configuration is written from.
+type layout struct {
+	dir      string // all its files
+	host     string // what this machine calls itself
+	user     string // who runs it
+	nodes    []string
+	gpusEach int
+	ports    []int   // the controller's, then a node's each
+	clock    float64 // how many times faster the controller's clock is
+}
+
+// socket is where munged listens.
+func (l layout) socket() string { return filepath.Join(l.dir, "munge.sock") }
+
+// device is the file that stands for a GPU. Slurm numbers GPUs by the digits at its end.
+func (l layout) device(node, gpu int) string {
+	return filepath.Join(l.dir, "dev", fmt.Sprintf("%s-%d", l.nodes[node], gpu))
+}
+
+// conf is slurm.conf: what a small site would have, with a processor core for each GPU.
+//
+// Nothing may be given up because the controller's clock is fast: what it waits for on other
+// processes, and what its own scheduling may take, is as long as ever by the clock of the machine.
+func (l layout) conf() string {
+	at := func(name string) string { return filepath.Join(l.dir, name) }
+	scaled := func(seconds float64) int { return int(seconds * max(1, l.clock)) }
+	var b strings.Builder
+	for _, kv := range [][2]any{
+		{"ClusterName", "pal"},
+		{"SlurmctldHost", l.host + "(127.0.0.1)"},
+		{"SlurmctldPort", l.ports[0]},
+		{"SlurmUser", l.user},
+		{"SlurmdUser", l.user},
+		{"AuthType", "auth/munge"},
+		{"AuthInfo", fmt.Sprintf("socket=%s,cred_expire=%d", l.socket(), scaled(3600))},
+		{"StateSaveLocation", at("state")},
+		{"SlurmdSpoolDir", at("spool/%n")},
+		{"SlurmctldPidFile", at("slurmctld.pid")},
+		{"SlurmdPidFile", at("%n.pid")},
+		{"SlurmctldLogFile", at("slurmctld.log")},
+		{"SlurmdLogFile", at("%n.log")},
+		{"ProctrackType", "proctrack/linuxproc"},
+		{"TaskPlugin", "task/none"},
+		{"MpiDefault", "none"},
+		{"JobAcctGatherType", "jobacct_gather/none"},
+		{"AccountingStorageType", "accounting_storage/none"},
+		{"SchedulerType", "sched/backfill"},
+		{"SchedulerParameters", fmt.Sprintf("bf_max_time=%d,bf_yield_interval=%d,max_sched_time=%d",
+			scaled(30), scaled(2_000_000), scaled(2))},
+		{"SelectType", "select/cons_tres"},
+		{"SelectTypeParameters", "CR_Core"},
+		{"GresTypes", "gpu"},
+		{"SlurmdParameters", "config_overrides"}, // the machine has fewer cores than its nodes
+		{"ReturnToService", 2},
+		{"SlurmdTimeout", 0},
+		{"MessageTimeout", scaled(60)},
+		{"OverTimeLimit", "UNLIMITED"}, // a limit is an estimate here: nobody is stopped by it
+	} {
+		fmt.Fprintf(&b, "%s=%v\n", kv[0], kv[1])
+	}
+	for i, n := range l.nodes {
+		fmt.Fprintf(&b, "NodeName=%s NodeHostname=%s NodeAddr=127.0.0.1 Port=%d CPUs=%d Gres=gpu:%d State=UNKNOWN\n",
+			n, l.host, l.ports[1+i], l.gpusEach, l.gpusEach)
+	}
+	b.WriteString("PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n")
+	return b.String()
+}
+
+// gres is gres.conf. The flag has Slurm tell a task of its GPUs by CUDA_VISIBLE_DEVICES.
+func (l layout) gres() string {
+	var b strings.Builder
+	for i, n := range l.nodes {
+		for g := range l.gpusEach {
+			fmt.Fprintf(&b, "NodeName=%s Name=gpu File=%s Flags=nvidia_gpu_env\n", n, l.device(i, g))
+		}
+	}
+	return b.String()
+}
