@@ -303,14 +303,29 @@ func (h *health) hung() {
 // verdicts judges every device by its last readings and what is remembered.
 func (h *health) verdicts(inv gpu.Inventory, cfg HealthConfig) map[string]verdict {
 	out := make(map[string]verdict, len(inv.Devices))
+	physical := inv.Physical()
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
-		out[d.ID] = h.record(d.ID).judge(d.Signals, cfg)
+		out[d.ID] = h.record(d.ID).judge(concerning(d, physical), cfg)
 		if d.Unusable != "" { // whatever is ignored
 			out[d.ID] = verdict{reason: d.Unusable}
 		}
 	}
 	return out
+}
+
+// concerning are the signals that say something about the work that a device can do. NVLink and
+// its fabric serve several GPUs together: neither a MIG instance uses them, nor the only GPU of
+// a machine whose fabric joins no other machines.
+func concerning(d *gpu.Device, physical int) gpu.Signals {
+	s := d.Signals
+	if d.Parent != "" {
+		s.FabricLimits, s.NVLinkErrors, s.NVLinkDown = nil, false, false
+	}
+	if physical == 1 && d.Clique == "" {
+		s.FabricLimits = nil
+	}
+	return s
 }
 
 // expire drops the latches that a reset of any kind made void.
@@ -431,7 +446,7 @@ func (r *record) fault(s gpu.Signals, cfg HealthConfig) string {
 	}
 	switch failed := r.questions.counted(gpu.Basic); {
 	case bad(len(failed) >= basicLimit, reasonNVML):
-		return reasonNVML + ":" + failed[0].String()
+		return r.first(failed)
 	case bad(s.Recovery != nil && *s.Recovery != 0, reasonRecovery):
 		return reasonRecovery + ":" + recoveryAction(*s.Recovery)
 	case bad(s.RemapFailed, reasonRemap):
@@ -446,6 +461,17 @@ func (r *record) fault(s gpu.Signals, cfg HealthConfig) string {
 		return reasonNVLink
 	}
 	return ""
+}
+
+// first is the reason that names one of the failures: the one that it named before, while that
+// lasts, else the most telling one.
+func (r *record) first(failed []gpu.Failure) string {
+	for _, f := range failed {
+		if reason := reasonNVML + ":" + f.String(); reason == r.reason {
+			return reason
+		}
+	}
+	return reasonNVML + ":" + failed[0].String()
 }
 
 // latched is the reason of the first latch that counts, "" for none.

@@ -103,7 +103,7 @@ func (s *story) verdicts() string {
 	return b.String()
 }
 
-// parseScan reads lines "ID SIGNAL…".
+// parseScan reads lines "ID SIGNAL…", among them parent=ID of a MIG instance and clique=ID.
 func parseScan(t *testing.T, text string) []gpu.Device {
 	t.Helper()
 	var out []gpu.Device
@@ -111,7 +111,14 @@ func parseScan(t *testing.T, text string) []gpu.Device {
 		fields := strings.Fields(line)
 		d := gpu.Device{ID: fields[0]}
 		for _, f := range fields[1:] {
-			signal(t, &d.Signals, f)
+			switch name, value, _ := strings.Cut(f, "="); name {
+			case "parent":
+				d.Parent = value
+			case "clique":
+				d.Clique = value
+			default:
+				signal(t, &d.Signals, f)
+			}
 		}
 		out = append(out, d)
 	}

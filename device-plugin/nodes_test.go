@@ -85,7 +85,7 @@ func TestUnusableDevices(t *testing.T) {
 	cfg.Health.Enabled, cfg.Reserve.Unhealthy = false, "allow"
 	p, s, log, _ := onStage(2, cfg)
 	s.inv.Devices[1].Unusable = gpu.MIGEmpty
-	s.inv.Hidden = []gpu.Hidden{{Index: 2, Why: "nvmlDeviceGetHandleByIndex=999 unknown error"}}
+	s.inv.Hidden = []gpu.Hidden{{Index: 2, Code: 999, Why: "nvmlDeviceGetHandleByIndex=999 unknown error"}}
 	c, end := fingerprints(t, p)
 	defer end()
 	g := next(t, c)[0]

@@ -13,11 +13,13 @@ import (
 // be a broken sensor.
 const basicLimit = 2
 
-// questions remembers which questions failed in the last three readings of a GPU.
+// questions remembers which questions failed in the last readings of a GPU.
 //
 // A single failure must not take a GPU away: a question counts when it failed in two of three
-// readings, and no longer when it was answered in two in a row. The first reading of all
-// decides at once, as nothing better is known.
+// readings, and no longer when it was answered in eight in a row. The end takes longer than the
+// beginning, so that a sensor that fails now and then does not change the GPU's health each
+// time: every change registers the node again. The first reading of all decides at once, as
+// nothing better is known.
 type questions struct {
 	asked bool // there was a reading
 	last  map[string]question
@@ -25,15 +27,12 @@ type questions struct {
 
 // question is the history of one question.
 type question struct {
-	code   int   // of the last failure
-	failed uint8 // a bit per reading, the last one the lowest
+	code   int   // of its failure; of the first since it counts, as the reason must not change
+	failed uint8 // a bit for each of eight readings, the last one the lowest
 	counts bool
 }
 
-const (
-	threeReadings = 0b111
-	twoReadings   = 0b11
-)
+const threeReadings = 0b111
 
 // take notes the failures of a reading. A GPU that is lost or does not answer was not asked.
 func (q *questions) take(s gpu.Signals) {
@@ -42,12 +41,15 @@ func (q *questions) take(s gpu.Signals) {
 	}
 	now := map[string]question{}
 	for name, old := range q.last {
-		old.failed = old.failed << 1 & threeReadings
+		old.failed <<= 1
 		now[name] = old
 	}
 	for _, f := range s.Failed {
 		is := now[f.Function]
-		is.code, is.failed = f.Code, is.failed|1
+		is.failed |= 1
+		if !is.counts {
+			is.code = f.Code
+		}
 		if !q.asked {
 			is.failed = threeReadings
 		}
@@ -55,16 +57,10 @@ func (q *questions) take(s gpu.Signals) {
 	}
 	q.asked, q.last = true, now
 	for name, is := range now {
-		switch {
-		case is.failed == 0:
+		is.counts = is.failed != 0 && (is.counts || bits.OnesCount8(is.failed&threeReadings) > 1)
+		if now[name] = is; !is.counts && is.failed&threeReadings == 0 {
 			delete(now, name)
-			continue
-		case bits.OnesCount8(is.failed) > 1:
-			is.counts = true
-		case is.failed&twoReadings == 0:
-			is.counts = false
 		}
-		now[name] = is
 	}
 }
 
@@ -82,7 +78,7 @@ func (q *questions) counted(least gpu.Weight) (out []gpu.Failure) {
 // unsettled reports whether the next readings decide about a question.
 func (q *questions) unsettled() bool {
 	for _, is := range q.last {
-		if is.failed != threeReadings {
+		if !is.counts || is.failed&1 == 0 {
 			return true
 		}
 	}

@@ -9,49 +9,116 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// Remedy is what an operator types about a health reason. id is the physical GPU's.
+const (
+	remedyReset  = "once no task runs on it: nomad-device-pal release; nvidia-smi --gpu-reset -i $GPU; nomad-device-pal resume"
+	remedyReboot = "nomad node drain -enable -self, then reboot"
+	remedySeated = "reboot; if it comes again, have power and PCIe seating checked"
+	remedyHung   = "look for hung processes on the GPU (nvidia-smi, dmesg); reboot if they cannot be ended"
+	remedyPower  = "shut down, and plug in all of its power cables"
+	remedyReturn = "the card is for return"
+)
+
+// Remedy is what an operator types about a reason of a health description. id is the physical
+// GPU's.
 func Remedy(reason, id string) string {
-	has := func(prefixes ...string) bool {
-		for _, p := range prefixes {
-			if strings.HasPrefix(reason, p) {
-				return true
-			}
-		}
-		return false
-	}
-	const reset = "once no task runs on it: nomad-device-pal release; nvidia-smi --gpu-reset -i $GPU; nomad-device-pal resume"
-	text := reset
-	switch {
-	case reason == gpu.MIGEmpty:
-		text = "nvidia-smi mig -i $GPU -lgip lists profiles, nvidia-smi mig -i $GPU -cgi PROFILE -C makes an instance;" +
+	return strings.ReplaceAll(remedy(strings.TrimPrefix(reason, reasonDegraded+":")), "$GPU", id)
+}
+
+func remedy(reason string) string {
+	kind, detail, _ := strings.Cut(reason, ":")
+	switch kind {
+	case gpu.MIGEmpty:
+		return "nvidia-smi mig -i $GPU -lgip lists profiles, nvidia-smi mig -i $GPU -cgi PROFILE -C makes an instance;" +
+			" nvidia-smi mig -i $GPU -lgi lists GPU instances: one that has no compute instance gets it with nvidia-smi mig -i $GPU -gi ID -cci;" +
 			" or switch MIG off: nomad-device-pal release; nvidia-smi -i $GPU -mig 0; nomad-device-pal resume"
-	case reason == gpu.MIGUnread:
-		text = "nvidia-smi mig -i $GPU -lgi lists the instances, if the driver can; " + reset
-	case reason == gpu.SameUUID:
-		text = "nvidia-smi -L lists both; give each virtual GPU a UUID of its own, or take one of the cards out"
-	case reason == reasonReleased:
-		text = "nomad-device-pal resume"
-	case has(reasonLost, reasonXid+":79"):
-		text = "reboot; if it comes again, have power and PCIe seating checked"
-	case has(reasonRemap, reasonRetired):
-		text = "the card is for return"
-	case has("fabric"):
-		text = "systemctl status nvidia-fabricmanager; nvidia-smi -q shows the GPU's fabric state and health"
-	case has(reasonUnanswered):
-		text = "look for hung processes on the GPU (nvidia-smi, dmesg); reboot if they cannot be ended"
-	case has(reasonNVML):
-		text = "nvidia-smi -q -i $GPU shows what it answers (ERR!), dmesg | grep -e NVRM -e Xid why; " + reset + "; else reboot"
+	case gpu.MIGUnread:
+		return "nvidia-smi mig -i $GPU -lgi lists the instances, if the driver can; where it has no permission: " + gpu.RemedyDenied + "; else " + remedyReset
+	case gpu.SameUUID:
+		return "nvidia-smi -L lists both; give each virtual GPU a UUID of its own, or take one of the cards out"
+	case reasonReleased:
+		return "nomad-device-pal resume"
+	case reasonLost:
+		return remedySeated
+	case reasonXid:
+		if detail == "79" {
+			return remedySeated
+		}
+	case reasonRecovery:
+		return remedyRecovery(detail)
+	case reasonRemap, reasonRetired, reasonSRAM:
+		return remedyReturn
+	case reasonFabric, degradedFabric:
+		return "systemctl status nvidia-fabricmanager; nvidia-smi -q shows the GPU's fabric state and health; in a confidential VM: nvidia-smi conf-compute -srs 1"
+	case reasonUnanswered:
+		return remedyHung
+	case reasonNVML:
+		return remedyNVML(detail)
 	}
-	return strings.ReplaceAll(text, "$GPU", id)
+	return remedyDegraded(kind)
+}
+
+// remedyRecovery is about the action that the driver asks for.
+func remedyRecovery(action string) string {
+	switch action {
+	case recoveryAction(2):
+		return remedyReboot
+	case recoveryAction(3):
+		return "end the jobs that use it together with other GPUs; if it still asks for that, " + remedyReset
+	case recoveryAction(5):
+		return "systemctl restart nvidia-imex"
+	}
+	return remedyReset
+}
+
+// remedyNVML is about a question that NVML does not answer, as [gpu.Failure] writes it.
+func remedyNVML(failure string) string {
+	switch _, answer, _ := strings.Cut(failure, "="); answer {
+	case answerText(gpu.InsufficientPower):
+		return remedyPower
+	case answerText(noPermission):
+		return gpu.RemedyDenied
+	}
+	return "nvidia-smi -q -i $GPU shows what it answers (ERR!), dmesg | grep -e NVRM -e Xid why; " + remedyReset + "; else reboot"
+}
+
+const noPermission = 4
+
+// answerText is how a failure shows a code.
+func answerText(code int) string {
+	_, text, _ := strings.Cut(gpu.Failure{Code: code}.String(), "=")
+	return text
+}
+
+// remedyDegraded is about what makes a GPU degraded only, and all other reasons.
+func remedyDegraded(kind string) string {
+	switch kind {
+	case degradedThermal:
+		return "have its cooling checked"
+	case degradedBrake:
+		return "have the machine's power supplies checked"
+	case degradedPCIe:
+		return "nvidia-smi -q -i $GPU shows its PCIe link; have its seating, riser or cable checked"
+	case reasonNVLink, degradedNVLink:
+		return "nvidia-smi nvlink -i $GPU -s and -e show links and errors; have its bridge or seating checked; " + remedyReset
+	case degradedSlow:
+		return "nomad-device-pal remeasure $GPU; if it is slow again, have cooling and power checked"
+	case degradedWrong:
+		return "take the GPU out and have it tested"
+	}
+	return remedyReset
 }
 
 // RemedyHidden is what an operator types about a GPU that cannot be identified.
 func RemedyHidden(h gpu.Hidden) string {
-	switch kind := gpu.KindOf(h.Code); {
-	case kind == gpu.Denied:
-		return "run Nomad's client as root, and let its cgroup have the device files /dev/nvidia*"
+	switch {
+	case gpu.KindOf(h.Code) == gpu.Denied:
+		return gpu.RemedyDenied
 	case h.Lost:
-		return "reboot; if it comes again, have power and PCIe seating checked"
+		return remedySeated
+	case h.Code == gpu.InsufficientPower:
+		return remedyPower
+	case h.Why == gpu.Silent:
+		return remedyHung
 	}
 	return "nvidia-smi -L shows which GPU is missing, dmesg | grep -e NVRM -e Xid why; reboot; if it comes again, have the card checked"
 }

@@ -52,7 +52,7 @@ func (e *Error) hint() string {
 	case DeviceUnavailable:
 		return ", the GPU is in exclusive mode and in use, prohibits computing (nvidia-smi -c), or must be reset"
 	case SystemNotReady:
-		return ", the NVSwitch fabric is not ready (is the fabric manager running?)"
+		return ", the NVSwitch fabric is not ready (is the fabric manager running?), or the GPUs of a confidential VM are not (nvidia-smi conf-compute -srs 1)"
 	case noJITCompiler:
 		return ", libnvidia-ptxjitcompiler.so.1 is not found: install it with the driver's compute libraries, beside libcuda.so.1, or set LD_LIBRARY_PATH of Nomad's client to its folder"
 	case driverMismatch:

@@ -44,6 +44,9 @@ type Hidden struct {
 	Lost  bool   // the driver lost it
 }
 
+// Silent is why a GPU is hidden whose driver calls do not return.
+const Silent = "it does not answer"
+
 func (h Hidden) String() string {
 	if h.ID != "" {
 		return fmt.Sprintf("GPU %d (%s): %s", h.Index, h.ID, h.Why)
@@ -60,6 +63,15 @@ func (inv *Inventory) Unidentified() int {
 		}
 	}
 	return n
+}
+
+// Physical is how many GPUs the machine has, as far as is known.
+func (inv *Inventory) Physical() int {
+	ids := map[string]bool{}
+	for i := range inv.Devices {
+		ids[inv.Devices[i].Physical()] = true
+	}
+	return len(ids) + len(inv.Hidden)
 }
 
 // Why a device that is there cannot be used, whatever its health.

@@ -22,6 +22,12 @@ func (f Failure) String() string {
 	return fmt.Sprintf("%s=%d %s", f.Function, f.Code, CodeName(f.Code))
 }
 
+// InsufficientPower is NVML's code for a GPU that lacks an external power cable.
+const InsufficientPower = 8
+
+// RemedyDenied is what an operator does where the plugin may not ask.
+const RemedyDenied = "run Nomad's client as root, and let its cgroup have the device files /dev/nvidia* and /dev/nvidia-caps/*"
+
 // Answer is what NVML's return code says, whatever the question was.
 type Answer int
 
@@ -52,7 +58,7 @@ func answers() []answer {
 		{3, "not supported", Unsupported},
 		{4, "no permission", Denied},
 		{6, "not found", Failed},
-		{8, "insufficient power: is its power cable in?", Failed},
+		{InsufficientPower, "insufficient power", Failed},
 		{9, "driver not loaded", DriverGone},
 		{10, "timeout", Failed},
 		{11, "irq issue", Failed},

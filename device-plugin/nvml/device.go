@@ -46,8 +46,8 @@ func (b *Backend) readGPU(index int) found {
 	d.Signals = b.signals(r, dev, uuid)
 	what := fmt.Sprintf("GPU %d (%s)", index, uuid)
 	b.divide(r, &f, d, what)
-	for _, denied := range r.denied {
-		f.warnings = append(f.warnings, fmt.Sprintf("%s: %s: that is no fault of the GPU; run the plugin as root", what, denied))
+	if len(r.denied) > 0 {
+		f.warnings = append(f.warnings, fmt.Sprintf("%s: %s: that is no fault of the GPU; %s", what, failuresText(r.denied), gpu.RemedyDenied))
 	}
 	f.signals = d.Signals
 	f.signals.Lost, f.signals.ResetRequired, f.signals.Failed = r.lost, r.reset, r.failed
@@ -80,15 +80,26 @@ func (b *Backend) divide(r *reader, f *found, d gpu.Device, what string) {
 	f.handles[d.ID] = handle{dev: f.dev, physical: d.ID}
 }
 
+// failuresText is failures on one line.
+func failuresText(fs []gpu.Failure) string {
+	words := make([]string, len(fs))
+	for i, f := range fs {
+		words[i] = f.String()
+	}
+	return strings.Join(words, ", ")
+}
+
 // unreadable explains a failed call.
 func (r *reader) unreadable(index int, function string, ret nvml.Return) error {
-	h := gpu.Hidden{Index: index, Why: gpu.Failure{Function: function, Code: int(ret)}.String(), Code: int(ret), Lost: r.lost}
+	why := gpu.Failure{Function: function, Code: int(ret)}
+	h := gpu.Hidden{Index: index, Why: why.String(), Code: int(ret), Lost: r.lost}
 	if gone(ret) {
 		return fmt.Errorf("%w: %s", errDriverGone, h)
 	}
 	s := gpu.Signals{Lost: r.lost, ResetRequired: r.reset}
 	if !r.lost && !r.reset {
-		s.Unanswered, s.Failed = true, r.failed
+		// Whatever the code is: a GPU that is not known cannot be used.
+		s.Unanswered, s.Failed = true, withFailure(r.failed, why)
 	}
 	return &unreadable{h, s}
 }

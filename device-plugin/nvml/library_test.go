@@ -165,6 +165,8 @@ func TestSignals(t *testing.T) {
 		{"ret.nvmlDeviceGetClockInfo=3 ret.nvmlDeviceGetUtilizationRates=4 ret.nvmlDeviceGetDisplayMode=999", well(nil)},
 		{"ret.nvmlDeviceGetMaxClockInfo=999", failed(gpu.Failure{Function: "nvmlDeviceGetMaxClockInfo", Code: 999})},
 		{"ret.nvmlDeviceGetHandleByIndex_v2=999", gpu.Signals{Unanswered: true, Failed: []gpu.Failure{{Function: "nvmlDeviceGetHandleByIndex", Code: 999}}}},
+		{"ret.nvmlDeviceGetHandleByIndex_v2=4", gpu.Signals{Unanswered: true, Failed: []gpu.Failure{{Function: "nvmlDeviceGetHandleByIndex", Code: 4}}}},
+		{"ret.nvmlDeviceGetName=3", gpu.Signals{Unanswered: true, Failed: []gpu.Failure{{Function: "nvmlDeviceGetName", Code: 3}}}},
 	} {
 		t.Run(tc.values, func(t *testing.T) {
 			state := nvmltest.H200(2)
@@ -232,7 +234,7 @@ func TestTwoGPUsWithOneUUID(t *testing.T) {
 func TestMIGInstancesThatCannotBeRead(t *testing.T) {
 	for _, tc := range []struct{ scope, key, value, unusable, warning string }{
 		{"mig1.0", "ret.nvmlDeviceGetUUID", "999", "", "1 MIG instances are hidden (index 0): nvmlDeviceGetUUID=999 unknown error"},
-		{"gpu1", "ret.nvmlDeviceGetMigDeviceHandleByIndex", "4", gpu.MIGUnread, "nvmlDeviceGetMigDeviceHandleByIndex=4 no permission"},
+		{"gpu1", "ret.nvmlDeviceGetMigDeviceHandleByIndex", "4", gpu.MIGUnread, "nvmlDeviceGetMigDeviceHandleByIndex=4 no permission; those that were known before stay; run Nomad's client as root"},
 		{"gpu1", "ret.nvmlDeviceGetMaxMigDeviceCount", "999", gpu.MIGUnread, "reading the number of MIG instances"},
 	} {
 		state := nvmltest.H200(2)
@@ -280,8 +282,9 @@ func TestMIGModeThatIsPending(t *testing.T) {
 func TestQuestionsThatAreNotAllowed(t *testing.T) {
 	state := nvmltest.H200(1)
 	state.Set("gpu0", "ret.nvmlDeviceGetTemperature", "4")
+	state.Set("gpu0", "ret.nvmlDeviceGetPowerUsage", "4")
 	inv := open(t, state).scan()
-	if len(inv.Devices[0].Signals.Failed) != 0 || len(inv.Warnings) != 1 || !strings.Contains(inv.Warnings[0], "nvmlDeviceGetTemperature=4 no permission") {
+	if len(inv.Devices[0].Signals.Failed) != 0 || len(inv.Warnings) != 1 || !strings.Contains(inv.Warnings[0], "nvmlDeviceGetTemperature=4 no permission, nvmlDeviceGetPowerUsage=4 no permission") {
 		t.Errorf("failed %v, warnings %v", inv.Devices[0].Signals.Failed, inv.Warnings)
 	}
 }

@@ -7,8 +7,6 @@ package nvml
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -29,7 +27,7 @@ type division struct {
 	on        bool // MIG mode is on: the GPU itself cannot be used
 	unknown   bool // not all could be read
 	instances []migInstance
-	hidden    map[string][]string // indexes of those that cannot be identified, by the reason
+	hidden    map[gpu.Failure][]string // indexes of those that cannot be identified
 	warnings  []string
 }
 
@@ -69,8 +67,12 @@ func (b *Backend) migInstances(r *reader, dev nvml.Device, parent gpu.Device) (d
 	for i := range min(most, mostInstances) {
 		d.read(r, i, dev, parent)
 	}
-	for _, why := range slices.Sorted(maps.Keys(d.hidden)) {
-		d.warn("%d MIG instances are hidden (index %s): %s; those that were known before stay", len(d.hidden[why]), strings.Join(d.hidden[why], ", "), why)
+	for why, at := range d.hidden {
+		next := ""
+		if gpu.KindOf(why.Code) == gpu.Denied {
+			next = "; " + gpu.RemedyDenied
+		}
+		d.warn("%d MIG instances are hidden (index %s): %s; those that were known before stay%s", len(at), strings.Join(at, ", "), why, next)
 	}
 	return d
 }
@@ -91,9 +93,9 @@ func (d *division) read(r *reader, i int, dev nvml.Device, parent gpu.Device) {
 	case why != gpu.Failure{}:
 		d.unknown = true
 		if d.hidden == nil {
-			d.hidden = map[string][]string{}
+			d.hidden = map[gpu.Failure][]string{}
 		}
-		d.hidden[why.String()] = append(d.hidden[why.String()], strconv.Itoa(i))
+		d.hidden[why] = append(d.hidden[why], strconv.Itoa(i))
 	default:
 		m.failed = own.failed
 		d.instances = append(d.instances, m)

@@ -355,7 +355,7 @@ func (f found) completed(last found) found {
 
 // unanswered is the outcome for a GPU whose calls hang.
 func (s *slot) unanswered() found {
-	return found{err: &unreadable{gpu.Hidden{Index: s.index, Why: "it does not answer"}, gpu.Signals{Unanswered: true}}}
+	return found{err: &unreadable{gpu.Hidden{Index: s.index, Why: gpu.Silent}, gpu.Signals{Unanswered: true}}}
 }
 
 // unreadable says that a GPU is there but cannot be read, and what that means.

@@ -243,17 +243,17 @@ func (d *diagnosis) health() {
 // degraded tells of a GPU that works, but not as it should. What the driver cannot answer is a
 // fault that somebody has to look at.
 func (d *diagnosis) degraded(id, reasons string) {
-	status, fix := statusWarn, "it is in the last class until that is over; docs/reference/attributes.md says what each means"
+	status := statusWarn
+	var fixes []string
 	for reason := range strings.SplitSeq(reasons, ",") {
-		kind, _, _ := strings.Cut(reason, ":")
-		switch kind {
-		case "nvml":
-			status, fix = statusFail, deviceplugin.Remedy(reason, d.physical(id))+"; until then it is in the last class"
-		case "fabric", "retirement-pending":
-			fix = deviceplugin.Remedy(reason, d.physical(id)) + "; until then it is in the last class"
+		if kind, _, _ := strings.Cut(reason, ":"); kind == "nvml" {
+			status = statusFail
+		}
+		if fix := deviceplugin.Remedy(reason, d.physical(id)); !slices.Contains(fixes, fix) {
+			fixes = append(fixes, fix)
 		}
 	}
-	d.add(status, "health", id+" is degraded: "+reasons, fix)
+	d.add(status, "health", id+" is degraded: "+reasons, strings.Join(fixes, "; ")+"; until then it is in the last class")
 }
 
 // physical is the GPU that a device belongs to.
