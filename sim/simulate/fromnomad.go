@@ -204,17 +204,17 @@ func (p *past) add(a *api.AllocationListStub, c *pal.Cluster) {
 	}
 }
 
-// job is the run as a job, or counts why it is none.
+// job is the run as a job; one that is none is left out of the trace.
 func (p *past) job(t *trace.Trace, c *pal.Cluster) (trace.Job, bool) {
+	reason := p.reason
 	switch {
 	case len(p.members) == 0:
-		t.Skip("no GPU")
-		return trace.Job{}, false
-	case p.reason != "":
-		t.Skip(p.reason)
-		return trace.Job{}, false
-	case !p.to.After(p.from):
-		t.Skip("no run time")
+		reason = "no GPU"
+	case reason == "" && !p.to.After(p.from):
+		reason = "no run time"
+	}
+	if reason != "" {
+		t.Skip(reason, trace.Job{ID: p.key, Tenant: p.tenant})
 		return trace.Job{}, false
 	}
 	n := 0

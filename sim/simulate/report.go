@@ -106,12 +106,13 @@ func jobs(n int) string {
 }
 
 func newReport(o *options, t trace.Trace) *Report {
-	r := &Report{Trace: t.Name, Skipped: t.Skipped, Notes: t.Notes, Policy: string(o.rules.Placement), Order: o.orderName(), Seed: o.seed,
+	r := &Report{Trace: t.Name, Skipped: t.Skipped(), Notes: t.Notes(), Policy: string(o.rules.Placement), Order: o.orderName(), Seed: o.seed,
 		Nodes: o.nodes, GPUsPerNode: o.gpusPerNode, Locality: o.localityText()}
 	if o.fromNomad {
 		r.GPUsPerNode = 0
 	}
-	if left, all := t.Left(); float64(left) > most*float64(all) {
+	left := len(t.LeftOut)
+	if all := left + len(t.Jobs); float64(left) > most*float64(all) {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%.1f %% of the jobs are left out: the figures are of the others", 100*float64(left)/float64(all)))
 	}
 	if o.html != "" {

@@ -104,13 +104,13 @@ func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
 	if len(t.Jobs) == 0 && o.fromNomad {
 		return t, nil, errors.New("no finished batch job with GPUs is left in Nomad, which forgets jobs some hours after their end (job_gc_threshold)")
 	}
-	if o.strict && len(t.Skipped) > 0 {
-		return t, nil, fmt.Errorf("%s; -strict refuses to leave out %s", t.First, leftOut(t.Skipped, len(t.Jobs)))
+	if o.strict && len(t.LeftOut) > 0 {
+		return t, nil, fmt.Errorf("%s; -strict refuses to leave out %s", t.First(), leftOut(t.Skipped(), len(t.Jobs)))
 	}
 	if len(t.Jobs) == 0 {
 		why := ""
-		if len(t.Skipped) > 0 {
-			why = "; left out are " + leftOut(t.Skipped, 0)
+		if len(t.LeftOut) > 0 {
+			why = "; left out are " + leftOut(t.Skipped(), 0)
 		}
 		return t, nil, fmt.Errorf("trace %q holds no job that can be played%s", t.Name, why)
 	}

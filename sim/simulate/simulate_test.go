@@ -398,14 +398,18 @@ func TestPoliciesAreDescribed(t *testing.T) {
 func TestTenantsAndTasks(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "helios.csv")
 	text := "job_id,user,vc,gpu_num,submit_time,duration\n" +
-		"1,u,one,3,2020-04-01 00:00:00,100\n2,u,two,8,2020-04-01 00:00:10,1000\n3,u,one,3,2020-04-01 00:00:20,100\n4,u,one,2,2020-04-01 00:00:20,10\n"
+		"1,u,one,3,2020-04-01 00:00:00,100\n2,u,two,8,2020-04-01 00:00:10,1000\n3,u,one,3,2020-04-01 00:00:20,100\n4,u,one,2,2020-04-01 00:00:20,10\n" +
+		"5,u,two,0,2020-04-01 00:00:20,10\n6,u,two,1,2020-04-01 00:00:20,10\n6,u,two,1,2020-04-01 00:00:20,20\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"-trace", file, "-tenant", "one", "-nodes", "2", "-order", "fifo", "-backfill", "none", "-locality-wait=false", "-policy", "packed", "-outliers", "0"}
+	args := []string{"-strict", "-trace", file, "-tenant", "one", "-nodes", "2", "-order", "fifo", "-backfill", "none", "-locality-wait=false", "-policy", "packed", "-outliers", "0"}
 	any, tasks := figuresOf(t, args...), figuresOf(t, append(args, "-task-gpus", "4")...)
 	if len(any.Jobs) != 3 || len(tasks.Jobs) != 3 {
 		t.Fatalf("%d and %d jobs, want the 3 of the tenant", len(any.Jobs), len(tasks.Jobs))
+	}
+	if table, _ := simulate(t, 0, append(args, "-quiet")...); strings.Contains(table, "left out") || strings.Contains(table, "note") {
+		t.Errorf("what is said of the other tenant's jobs is said of this one's:\n%s", table)
 	}
 	// 3 + 3 GPUs leave one on each of two nodes: two one-GPU members fit, one task of two does not.
 	if a, b := any.Jobs[2].JCT, tasks.Jobs[2].JCT; !(a < 30) || !(b > 80) {

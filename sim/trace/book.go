@@ -33,7 +33,7 @@ type row struct {
 	submit, start, end   opt
 	lasted, deadline     opt
 	state                state
-	note                 string
+	rowNote              string
 	leftOut              string // what else than its columns says that it is no run
 }
 
@@ -41,6 +41,7 @@ type row struct {
 type run struct {
 	group         string
 	line          int
+	start         opt
 	gpus, each    int
 	submitS, work float64
 	leftOut       string // why it is none that ended on GPUs
@@ -61,6 +62,7 @@ const (
 // Jobs that are counted, as they are played in another way than the trace says.
 const (
 	noteRequeued   = "ran several times (requeued); the run times add up"
+	noteTwice      = "several rows about one run (outputs that overlap); the last counts"
 	noteShare      = "parts of a GPU, rounded up to whole ones"
 	noteNoGPU      = "task groups without GPUs, not played"
 	noteDependency = "a dependency that is not played (after, singleton, any of several)"
@@ -71,8 +73,8 @@ const (
 // entry is a job with its runs.
 type entry struct {
 	Job
-	runs []run
-	note string // of its rows
+	runs    []run
+	rowNote string
 }
 
 // book collects the rows of each job.
@@ -80,19 +82,27 @@ type book struct {
 	name    string
 	entries []entry
 	index   map[string]int
-	notes   map[string]int
-	// leftOut says of each job that is not played why.
-	leftOut map[string]string
+	arrays  map[string]bound
 }
 
+// bound is how many jobs of an array run at a time, and which line says so.
+type bound struct{ parallel, line int }
+
 func newBook(name string) *book {
-	return &book{name: name, index: map[string]int{}, notes: map[string]int{}, leftOut: map[string]string{}}
+	return &book{name: name, index: map[string]int{}, arrays: map[string]bound{}}
 }
 
 // add books a row of a table.
 func (b *book) add(r *row, t *table) error {
 	if err := r.settle(); err != nil {
 		return err
+	}
+	if r.Array != "" {
+		if first, ok := b.arrays[r.Array]; !ok {
+			b.arrays[r.Array] = bound{r.Parallel, r.line}
+		} else if first.parallel != r.Parallel {
+			return fmt.Errorf("parallel of array %q is %d, but %d on line %d", r.Array, r.Parallel, first.parallel, first.line)
+		}
 	}
 	i, known := b.index[r.ID]
 	switch {
@@ -104,8 +114,11 @@ func (b *book) add(r *row, t *table) error {
 	case r.LeastMembers > 0 && r.group != b.entries[i].runs[0].group:
 		return fmt.Errorf("job %q is elastic, and has several groups: an elastic gang has one", r.ID)
 	}
-	b.book(r.Job, r.run(t), r.note)
-	return nil
+	u, err := r.run(t)
+	if err == nil {
+		b.book(r.Job, u, r.rowNote)
+	}
+	return err
 }
 
 func sameJob(a, b Job) bool {
@@ -126,7 +139,7 @@ func (b *book) book(j Job, u run, note string) {
 		j.Line = e.Line
 		e.Job, e.runs[0], u = j, u, e.runs[0]
 	}
-	e.runs, e.note = append(e.runs, u), cmp.Or(note, e.note)
+	e.runs, e.rowNote = append(e.runs, u), cmp.Or(note, e.rowNote)
 }
 
 // settle works out what the row says of the job.
@@ -143,8 +156,8 @@ func (r *row) settle() error {
 			r.After[i] = r.cluster + "/" + r.After[i]
 		}
 	}
-	if r.Array == "" {
-		r.Parallel = 0
+	if r.Array == "" && r.Parallel > 0 {
+		return errors.New("parallel counts the jobs of an array, and the job belongs to none")
 	}
 	if r.LeastMembers == 0 {
 		r.Efficiency = 0
@@ -192,10 +205,13 @@ func (r *row) size() error {
 }
 
 // run is the run that the row tells of.
-func (r *row) run(t *table) run {
-	u := run{group: r.group, line: r.line, gpus: int(r.gpus.v), each: int(r.each.v), submitS: r.submit.v}
+func (r *row) run(t *table) (run, error) {
+	u := run{group: r.group, line: r.line, start: r.start, gpus: int(r.gpus.v), each: int(r.each.v), submitS: r.submit.v}
 	length := r.length(t)
 	u.work = length.v
+	if length.v > longest {
+		return u, fmt.Errorf("from start to end are %.0f years; is one of the times wrong?", length.v/(365*86400))
+	}
 	switch {
 	case t.format.exact:
 	case r.leftOut != "":
@@ -219,7 +235,7 @@ func (r *row) run(t *table) run {
 	case !r.submit.ok:
 		u.leftOut = noSubmission
 	}
-	return u
+	return u, nil
 }
 
 // length is how long the run took. What a trace says of that beside start and end may
@@ -238,15 +254,15 @@ func (r *row) length(t *table) opt {
 func (b *book) close(t *Trace) {
 	for i := range b.entries {
 		e := &b.entries[i]
-		if leftOut, line := e.merge(b.notes); leftOut != "" {
-			b.leftOut[e.ID] = leftOut
-			t.leave(leftOut, e.ID, line)
+		leftOut, line := e.merge()
+		e.runs = nil
+		if leftOut == "" {
+			t.Jobs = append(t.Jobs, e.Job)
 			continue
 		}
-		t.Jobs = append(t.Jobs, e.Job)
-		e.runs = nil
+		e.Line = line
+		t.Skip(leftOut, e.Job)
 	}
-	t.Notes = b.notes
 }
 
 // spread refuses a log of more years than there are: one of its times is none, but stands
@@ -280,6 +296,10 @@ func (b *book) order(t *Trace, log bool) error {
 			_, known := b.index[id]
 			switch {
 			case !known && len(arrays[id]) > 0:
+				if id != j.Array && len(j.After) == 1 {
+					after = arrays[id] // that others share: tasks of arrays are many
+					break
+				}
 				after = append(after, slices.DeleteFunc(slices.Clone(arrays[id]), func(task string) bool { return task == j.ID })...)
 			case !known && !log:
 				return fmt.Errorf("%s:%d: job %q comes after job %q, which the file does not name", b.name, j.Line, j.ID, id)
@@ -295,11 +315,12 @@ func (b *book) order(t *Trace, log bool) error {
 
 // merge makes one job of all runs: one task group after the other, whose runs are those of a
 // job that was requeued. A run that goes on leaves the whole job out.
-func (e *entry) merge(notes map[string]int) (leftOut string, line int) {
+func (e *entry) merge() (leftOut string, line int) {
 	var groups []run
 	without, again := false, false
 	e.SubmitS = math.Inf(1)
-	for _, u := range e.runs {
+	runs := once(e.runs)
+	for _, u := range runs {
 		switch u.leftOut {
 		case "":
 		case noGPU, neverStarted, noRunTime:
@@ -320,17 +341,65 @@ func (e *entry) merge(notes map[string]int) (leftOut string, line int) {
 	if len(groups) == 0 {
 		return leftOut, line
 	}
-	if e.note != "" {
-		notes[e.note]++
+	if e.rowNote != "" {
+		e.note(e.rowNote)
 	}
 	if again {
-		notes[noteRequeued]++
+		e.note(noteRequeued)
 	}
 	if without {
-		notes[noteNoGPU]++
+		e.note(noteNoGPU)
+	}
+	if len(runs) < len(e.runs) {
+		e.note(noteTwice)
 	}
 	e.gather(groups)
 	return "", 0
+}
+
+// once returns each run once, in order of time. Outputs of sacct overlap: a run that is in two
+// of them has the same start, and may have ended in the later one only, or not have started in
+// the earlier one.
+func once(rows []run) []run {
+	if len(rows) == 1 {
+		return rows
+	}
+	started := map[string]int{} // line of the last start of a group
+	for _, u := range rows {
+		if u.start.ok {
+			started[u.group] = max(started[u.group], u.line)
+		}
+	}
+	at := map[run]int{}
+	var runs []run
+	for _, u := range rows {
+		if u.leftOut == stillWaiting && u.line < started[u.group] {
+			continue
+		}
+		same := run{group: u.group, start: u.start}
+		if !u.start.ok {
+			same = u
+			same.line = 0
+		}
+		i, twice := at[same]
+		switch {
+		case !twice:
+			at[same] = len(runs)
+			runs = append(runs, u)
+		case u.leftOut == "" || runs[i].leftOut != "":
+			runs[i] = u
+		}
+	}
+	slices.SortStableFunc(runs, func(a, b run) int { return cmp.Compare(a.from(), b.from()) })
+	return runs
+}
+
+// from is when the run starts: it waits until then.
+func (u run) from() float64 {
+	if u.start.ok {
+		return u.start.v
+	}
+	return math.Inf(1)
 }
 
 // gather makes the gang of its groups. All hold their GPUs until the last has ended.

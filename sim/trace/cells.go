@@ -62,12 +62,17 @@ func whole(cell string, low int) (int, error) {
 	return v, nil
 }
 
+// atLeast reads a whole number of at least low.
+func atLeast(low int) func(string) (int, error) {
+	return func(cell string) (int, error) { return whole(cell, low) }
+}
+
 // truth reads yes or no.
 func truth(cell string) (bool, error) {
 	switch strings.ToLower(cell) {
 	case "true", "yes", "1":
 		return true, nil
-	case "false", "no", "0", "":
+	case "false", "no", "0":
 		return false, nil
 	}
 	return false, fmt.Errorf("%q is neither true nor false", cell)
@@ -191,10 +196,10 @@ const (
 var states = map[string]state{
 	"pending": waiting, "waiting": waiting, "configuring": waiting, "requeue_hold": waiting, "requeue_fed": waiting,
 	"special_exit": waiting, "resv_del_hold": waiting, "queued": waiting,
-	"running": running, "completing": running, "suspended": running, "stopped": running, "resizing": running,
+	"running": running, "completing": running, "suspended": running, "stopped": running,
 	"signaling": running, "stage_out": running,
 	"completed": ended, "cancelled": ended, "canceled": ended, "failed": ended, "timeout": ended, "out_of_memory": ended,
-	"node_fail": ended, "boot_fail": ended, "launch_failed": ended, "deadline": ended, "preempted": ended, "requeued": ended,
+	"node_fail": ended, "boot_fail": ended, "launch_failed": ended, "deadline": ended, "preempted": ended, "requeued": ended, "resizing": ended,
 	"revoked": ended, "terminated": ended, "succeeded": ended, "pass": ended, "killed": ended, "interrupted": ended,
 }
 

@@ -4,6 +4,7 @@
 package trace
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -49,8 +50,8 @@ func formats() []format {
 		{"submit_time", moment(submit)}, {"start_time", moment(start)}, {"end_time", moment(end)}, {"duration", lasted},
 	}
 	hints := []column{
-		{"estimate", (*row).setEstimate}, {"after", (*row).setAfter}, {"deadline", (*row).setDeadline}, {"priority", (*row).setPriority},
-		{"preemptible", (*row).setPreemptible}, {"array", words(array)}, {"parallel", (*row).setParallel},
+		{"estimate", value(estimate, positive)}, {"after", (*row).setAfter}, {"deadline", (*row).setDeadline}, {"priority", value(priority, atLeast(0))},
+		{"preemptible", value(preemptible, truth)}, {"array", words(array)}, {"parallel", value(parallel, atLeast(1))},
 	}
 	return []format{
 		{name: "slurm", title: "Slurm", hint: sacct, known: []string{"jobid|jobidraw", "alloctres|reqtres|allocgres|elapsed|elapsedraw|submit|start"},
@@ -69,13 +70,13 @@ func formats() []format {
 				{"creation_time", moment(submit)}, {"scheduled_time", moment(start)}, {"deletion_time", moment(end)}}},
 		{name: "acme", title: "Acme", known: []string{"gpu_num", "gpu_time"}, needs: ran, columns: helios},
 		{name: "helios", title: "Helios", known: []string{"gpu_num"}, needs: ran, columns: helios},
-		{name: "sia", title: "Sia", known: []string{"num_gpus"}, needs: []string{"job_id", "submit_time", "duration", "model"}, exact: true,
+		{name: "sia", title: "Sia", closed: true, known: []string{"num_gpus"}, needs: []string{"job_id", "submit_time", "duration", "model"}, exact: true,
 			columns: append([]column{{"job_id", words(id)}, {"model", (*row).setSiaModel}, {"num_gpus", count(gpus)}, {"submit_time", moment(submit)}, {"duration", lasted}}, hints...)},
 		{name: "jobs", title: "a table of your own", known: []string{"gpus|members|member_gpus"}, closed: true,
 			needs: append([]string{"gpus|member_gpus"}, ran...),
-			columns: append(append([]column{{"group", words(group)}, {"tenant", words(tenant)}, {"model", (*row).setModel}, {"class", (*row).setClass},
+			columns: append(append([]column{{"group", words(group)}, {"tenant", words(tenant)}, {"model", (*row).setModel}, {"class", value(class, pal.ParseAppClass)},
 				{"gpus", count(gpus)}, {"members", count(members)}, {"member_gpus", count(each)},
-				{"least_members", (*row).setLeast}, {"efficiency", (*row).setEfficiency}}, slices.DeleteFunc(slices.Clone(helios), func(c column) bool {
+				{"least_members", value(least, atLeast(1))}, {"efficiency", value(efficiency, kept)}}, slices.DeleteFunc(slices.Clone(helios), func(c column) bool {
 				return slices.Contains([]string{"vc", "jobname", "gpu_num", "node_num"}, c.name)
 			})...), hints...)},
 	}
@@ -111,6 +112,24 @@ func gpus(r *row) *opt       { return &r.gpus }
 func nodes(r *row) *opt      { return &r.nodes }
 func members(r *row) *opt    { return &r.members }
 func each(r *row) *opt       { return &r.each }
+
+func estimate(r *row) *float64   { return &r.EstimateS }
+func priority(r *row) *int       { return &r.Priority }
+func preemptible(r *row) *bool   { return &r.Preemptible }
+func parallel(r *row) *int       { return &r.Parallel }
+func class(r *row) *pal.AppClass { return &r.Class }
+func least(r *row) *int          { return &r.LeastMembers }
+func efficiency(r *row) *float64 { return &r.Efficiency }
+
+// value reads a cell that may hold no value.
+func value[T any](to func(*row) *T, read func(string) (T, error)) func(*row, string) error {
+	return func(r *row, cell string) (err error) {
+		if !missing(cell) {
+			*to(r), err = read(cell)
+		}
+		return err
+	}
+}
 
 // words reads text.
 func words(to func(*row) *string) func(*row, string) error {
@@ -168,7 +187,7 @@ func share(parts float64) func(*row, string) error {
 			err = fmt.Errorf("%s are more GPUs than there can be", cell)
 		}
 		if r.each.set(math.Ceil(v / parts)); r.each.v != v/parts {
-			r.note = noteShare
+			r.rowNote = noteShare
 		}
 		return err
 	}
@@ -190,13 +209,6 @@ func became(r *row, cell string) (err error) {
 	return err
 }
 
-func (r *row) setEstimate(cell string) (err error) {
-	if !missing(cell) {
-		r.EstimateS, err = positive(cell)
-	}
-	return err
-}
-
 // positive reads a duration that is not negative.
 func positive(cell string) (float64, error) {
 	s, err := span(cell)
@@ -206,7 +218,19 @@ func positive(cell string) (float64, error) {
 	return s, err
 }
 
+// kept reads what a doubling of members keeps of twice the speed.
+func kept(cell string) (float64, error) {
+	v, err := number(cell, 0.5)
+	if err == nil && v > 1 {
+		err = fmt.Errorf("%s is not between 0.5 and 1", cell)
+	}
+	return v, err
+}
+
 func (r *row) setAfter(cell string) error {
+	if missing(cell) {
+		return nil
+	}
 	r.After = strings.FieldsFunc(cell, func(c rune) bool { return c == ' ' || c == ',' || c == ';' })
 	return nil
 }
@@ -217,7 +241,10 @@ func (r *row) setDeadline(cell string) (err error) {
 		return nil
 	}
 	if r.DeadlineS, err = positive(cell); err == nil {
-		return nil
+		if r.DeadlineS == 0 {
+			err = errors.New("0 is no deadline; leave it empty for none")
+		}
+		return err
 	}
 	s, other := r.clock.read(cell, r.column, r.line)
 	if other != nil {
@@ -225,49 +252,6 @@ func (r *row) setDeadline(cell string) (err error) {
 	}
 	r.deadline.set(s)
 	return nil
-}
-
-func (r *row) setPriority(cell string) (err error) {
-	if !missing(cell) {
-		r.Priority, err = whole(cell, 0)
-	}
-	return err
-}
-
-func (r *row) setPreemptible(cell string) (err error) {
-	r.Preemptible, err = truth(cell)
-	return err
-}
-
-func (r *row) setParallel(cell string) (err error) {
-	if !missing(cell) {
-		r.Parallel, err = whole(cell, 1)
-	}
-	return err
-}
-
-func (r *row) setLeast(cell string) (err error) {
-	if !missing(cell) {
-		r.LeastMembers, err = whole(cell, 1)
-	}
-	return err
-}
-
-func (r *row) setEfficiency(cell string) (err error) {
-	if missing(cell) {
-		return nil
-	}
-	if r.Efficiency, err = number(cell, 0.5); err == nil && r.Efficiency > 1 {
-		err = fmt.Errorf("%s is not between 0.5 and 1", cell)
-	}
-	return err
-}
-
-func (r *row) setClass(cell string) (err error) {
-	if cell != "" {
-		r.Class, err = pal.ParseAppClass(cell)
-	}
-	return err
 }
 
 // setModel reads what runs. The class of a model of the Sia traces is known.

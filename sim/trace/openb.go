@@ -48,7 +48,10 @@ func timesBeside(list string, siblings func(string) (io.ReadCloser, error)) (*po
 		return nil, err
 	}
 	b.close(&t)
-	p := &podTimes{byName: map[string]Job{}, byGPUs: map[int][]Job{}, leftOut: b.leftOut, turn: map[int]int{}}
+	p := &podTimes{byName: map[string]Job{}, byGPUs: map[int][]Job{}, leftOut: map[string]string{}, turn: map[int]int{}}
+	for _, l := range t.LeftOut {
+		p.leftOut[l.ID] = l.Reason
+	}
 	for _, j := range t.Jobs {
 		p.byName[j.ID] = j
 		p.byGPUs[j.GPUs] = append(p.byGPUs[j.GPUs], j)

@@ -5,11 +5,11 @@ package trace
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
-
-	"github.com/nomad-pal/nomad-pal/pal"
+	"strings"
 )
 
 // phillyJob is an entry of cluster_job_log of the public Philly traces.
@@ -34,7 +34,7 @@ type phillyAttempt struct {
 // msr-fiddle/philly-traces): a list of jobs with their attempts, which are runs of a job
 // that was requeued. The trace knows no models; every job is of class A.
 func readPhilly(b *book, r io.Reader) error {
-	d := &lineDecoder{r: r}
+	d, t := &lineDecoder{r: r}, &table{starts: true, ends: true}
 	d.json = json.NewDecoder(d)
 	if tok, err := d.json.Token(); err != nil || tok != json.Delim('[') {
 		return fmt.Errorf("%s:1: not a list of jobs, as Philly's cluster_job_log is; of Slurm, write sacct -P instead of --json", b.name)
@@ -44,26 +44,31 @@ func readPhilly(b *book, r io.Reader) error {
 		if err := d.json.Decode(&p); err != nil {
 			return fmt.Errorf("%s:%d: read job %d: %w", b.name, d.line(), n, err)
 		}
-		if err := p.book(b, d.line()); err != nil {
+		if err := p.book(b, t, d.line()); err != nil {
 			return fmt.Errorf("%s:%d: job %q: %w", b.name, d.line(), p.ID, err)
 		}
 	}
 	if _, err := d.json.Token(); err != nil {
 		return fmt.Errorf("%s:%d: the list of jobs does not end: %w", b.name, d.line(), err)
 	}
+	if _, err := d.json.Token(); err != io.EOF {
+		return fmt.Errorf("%s:%d: there is more after the list of jobs, which has to be one", b.name, d.line())
+	}
 	return nil
 }
 
 // book books the attempts of the job; one without is a job that never started.
-func (p *phillyJob) book(b *book, line int) error {
+func (p *phillyJob) book(b *book, t *table, line int) error {
+	if p.ID == "" {
+		return errors.New("the job has no jobid")
+	}
 	attempts := p.Attempts
 	if len(attempts) == 0 {
 		attempts = []phillyAttempt{{}}
 	}
 	for i, a := range attempts {
-		r := row{line: line, clock: &clock{}}
-		r.ID, r.Name, r.Tenant, r.Class, r.Priority, r.IterTimeS = p.ID, p.User, p.VC, pal.ClassA, defaultPriority, 1
-		r.Line = line
+		r := row{line: line, clock: &t.clock, user: p.User}
+		r.ID, r.Tenant, r.Priority = p.ID, p.VC, defaultPriority
 		for _, f := range []struct {
 			name, text string
 			read       func(*row, string) error
@@ -71,7 +76,8 @@ func (p *phillyJob) book(b *book, line int) error {
 			{"status", p.Status, became}, {"submitted_time", p.Submit, moment(submit)},
 			{"start_time", a.Start, moment(start)}, {"end_time", a.End, moment(end)},
 		} {
-			if err := f.read(&r, f.text); err != nil {
+			r.column = f.name
+			if err := f.read(&r, strings.TrimSpace(f.text)); err != nil {
 				return fmt.Errorf("%s: %w", f.name, err)
 			}
 		}
@@ -85,7 +91,9 @@ func (p *phillyJob) book(b *book, line int) error {
 		if n > 0 || a.Start != "" {
 			r.gpus.set(float64(n))
 		}
-		b.book(r.Job, r.run(&table{starts: true, ends: true}), "")
+		if err := b.add(&r, t); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -51,6 +51,7 @@ type rows struct {
 	name   string
 	header []string // as the file writes it
 	line   int      // of the row that was read last
+	comma  byte     // between values
 	next   func() ([]string, error)
 }
 
@@ -80,7 +81,7 @@ func openRows(name string, b *bufio.Reader, unnamed func(first []string) []strin
 	if comma == 0 {
 		comma = separator(first)
 	}
-	rs.next = rs.quoted(b, comma)
+	rs.comma, rs.next = comma, rs.quoted(b, comma)
 	if (comma == '|' || comma == '\t') && !strings.HasPrefix(first, `"`) {
 		rs.next = rs.plain(b, comma)
 	}
@@ -174,6 +175,16 @@ func (rs *rows) plain(b *bufio.Reader, comma byte) func() ([]string, error) {
 	}
 }
 
+// nameless returns the first value in a column without a name, or -1.
+func (rs *rows) nameless(row []string) int {
+	for i, name := range rs.header {
+		if name == "" && row[i] != "" {
+			return i
+		}
+	}
+	return -1
+}
+
 // each reads all rows, until one is wrong. Rows without a value and repeated headers are
 // left out.
 func (rs *rows) each(do func(row []string) error) error {
@@ -181,9 +192,6 @@ func (rs *rows) each(do func(row []string) error) error {
 		row, err := rs.next()
 		if err == io.EOF {
 			return nil
-		}
-		if n := len(rs.header); err == nil && len(row) == n+1 && row[n] == "" {
-			row = row[:n] // each row ends with a separator
 		}
 		for i := range row {
 			row[i] = strings.TrimSpace(row[i])
@@ -193,8 +201,13 @@ func (rs *rows) each(do func(row []string) error) error {
 		case slices.Equal(row, rs.header), !slices.ContainsFunc(row, func(v string) bool { return v != "" }):
 			continue
 		case len(row) != len(rs.header):
-			err = fmt.Errorf("the row has %d fields, the header %d; is the line cut, or does a value hold the separator?", len(row), len(rs.header))
+			err = fmt.Errorf("the row has %d fields, the header %d; is the line cut, or does a value hold the separator %q? "+
+				"Leave that column out, or choose another separator", len(row), len(rs.header), rs.comma)
 		default:
+			if i := rs.nameless(row); i >= 0 {
+				err = fmt.Errorf("value %d, %q, has no name in the header", i+1, row[i])
+				break
+			}
 			err = do(row)
 		}
 		if err != nil {

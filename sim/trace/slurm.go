@@ -19,7 +19,7 @@ func slurm() []column {
 		{"nnodes", count(nodes)}, {"allocnodes", count(nodes)}, {"reqnodes", count(nodes)},
 		{"state", became}, {"submit", moment(submit)}, {"start", moment(start)}, {"end", moment(end)},
 		{"elapsedraw", lasted}, {"elapsed", (*row).setElapsed}, {"timelimitraw", (*row).setLimitMinutes}, {"timelimit", (*row).setLimit},
-		{"priority", (*row).setPriority}, {"dependency", (*row).setDependency}, {"dependencys", (*row).setDependency},
+		{"priority", value(priority, atLeast(0))}, {"dependency", (*row).setDependency}, {"dependencys", (*row).setDependency},
 	}
 }
 
@@ -73,7 +73,7 @@ func (r *row) setTRES(cell string) error {
 		}
 	}
 	all.set(float64(typed))
-	r.gpus.set(all.v)
+	r.setGPUs(all.v)
 	return nil
 }
 
@@ -90,7 +90,7 @@ func (r *row) setGRES(cell string) error {
 		switch {
 		case m == nil:
 			return fmt.Errorf("%q is not NAME:COUNT or NAME:TYPE:COUNT", item)
-		case m[1] != "gpu":
+		case m[1] != "gpu" && m[1] != gpuNumber:
 		case m[2] == "":
 			n++
 		default:
@@ -101,9 +101,20 @@ func (r *row) setGRES(cell string) error {
 			n += v
 		}
 	}
-	r.gpus.set(float64(n))
+	r.setGPUs(float64(n))
 	return nil
 }
+
+// setGPUs keeps the first count above 0: where Slurm does not count GPUs as TRES, their other
+// columns tell.
+func (r *row) setGPUs(n float64) {
+	if r.gpus.v == 0 {
+		r.gpus = opt{n, true}
+	}
+}
+
+// gpuNumber is what Slurm wrote for gpu where its database did not know the name.
+const gpuNumber = "7696487"
 
 var minutes = regexp.MustCompile(`^\d+:[0-5]\d(\.\d+)?$`)
 
@@ -156,21 +167,21 @@ func (r *row) setDependency(cell string) error {
 		return nil
 	}
 	if strings.Contains(cell, "?") { // any one of them
-		r.note = noteDependency
+		r.rowNote = noteDependency
 		return nil
 	}
 	for item := range strings.SplitSeq(cell, ",") {
 		m := dependency.FindStringSubmatch(item)
 		switch {
 		case strings.HasPrefix(item, "singleton"):
-			r.note = noteDependency
+			r.rowNote = noteDependency
 			continue
 		case m == nil:
 			return fmt.Errorf("%q is no dependency such as afterok:231370", item)
 		}
 		switch kind := m[1]; kind {
 		case "after", "expand":
-			r.note = noteDependency
+			r.rowNote = noteDependency
 		case "", "afterok", "afterany", "afternotok", "aftercorr", "afterburstbuffer":
 			for of := range strings.SplitSeq(strings.TrimSuffix(m[2], ":"), ":") {
 				of, _, _ = strings.Cut(strings.TrimSuffix(of, "_*"), "+")

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nomad-pal/nomad-pal/internal/nearest"
@@ -78,11 +79,29 @@ func (t *table) check() error {
 			return fmt.Errorf("column %q is unknown; did you mean %q?", name, meant)
 		}
 	}
+	if err := t.misspelt(known); err != nil {
+		return err
+	}
 	if missing := t.lacks(t.format.needs); len(missing) > 0 {
 		return fmt.Errorf("%s is missing (the table is read as %s%s)", t.columnsText(missing), t.format.title, t.format.hint)
 	}
 	if len(other) > 0 {
-		return fmt.Errorf("column %q is unknown; a table of your own has %s", other[0], strings.Join(known, ", "))
+		return fmt.Errorf("column %q is unknown; the table is read as %s, which has %s", other[0], t.format.title, strings.Join(known, ", "))
+	}
+	return nil
+}
+
+// misspelt refuses a column that nobody reads, and whose name is almost that of one that the
+// table does not have: people write tables in published formats, too. Slurm checks names itself.
+func (t *table) misspelt(known []string) error {
+	if t.format.elapsed {
+		return nil
+	}
+	absent := slices.DeleteFunc(slices.Clone(known), t.has)
+	for _, name := range slices.Sorted(maps.Keys(t.at)) {
+		if meant := nearest.Name(name, absent); meant != "" && !slices.Contains(known, name) {
+			return fmt.Errorf("column %q is not read; did you mean %q? Rename it, or leave it out", name, meant)
+		}
 	}
 	return nil
 }
@@ -121,14 +140,22 @@ func (t *table) unknown(all []format) error {
 	if most > 0 {
 		near = fmt.Sprintf("; the nearest is %s, but %s is missing", all[best].title, t.columnsText(t.lacks(append(all[best].known, all[best].needs...))))
 	}
-	seen := fmt.Sprintf("its columns are %s", strings.Join(t.header, ", "))
-	if len(t.header) == 1 && len(strings.Fields(t.header[0])) > 1 {
+	seen := "its columns are " + printable(strings.Join(t.header, ", "))
+	if len(t.header) == 1 {
 		seen = fmt.Sprintf("its first line is %q: separate the columns by commas, semicolons, tabs or |%s", t.header[0], all[0].hint)
 	} else if len(t.header[0]) > 0 && slurmID.MatchString(t.header[0]) {
 		seen = fmt.Sprintf("its first line is %q: there is no header%s", strings.Join(t.header, ", "), all[0].hint)
 	}
 	return fmt.Errorf("unknown trace format: %s%s. Known are Philly (JSON), %s (job_id, gpus, submit_time, duration and more)",
 		seen, near, strings.Join(titles, ", "))
+}
+
+// printable quotes text that a terminal would not print as it is.
+func printable(text string) string {
+	if q := strconv.Quote(text); strings.Contains(q, `\`) {
+		return q
+	}
+	return text
 }
 
 // read reads all rows into the book.

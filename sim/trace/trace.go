@@ -4,11 +4,10 @@
 // Package trace turns published job traces into jobs for the simulator, and
 // generates workloads of its own from a seed.
 //
-// Five formats are read: Sia (the CSV of the PAL artifact), Philly (the public
-// JSON), Helios and Acme (CSV) and Alibaba (its CSV forms of 2020 and 2023).
-// [ReadFile] tells them apart by their first bytes. What cannot be a job is an error that names file
-// and line; where a format is known to hold such rows (jobs killed before they
-// ran, CPU-only jobs) they are counted in [Trace.Skipped] by reason instead.
+// [ReadFile] reads the log of Slurm, a table of our own and published traces (formats and
+// readPhilly say which), and tells them apart by their columns. What cannot be read is an error
+// that names file, line and column. A job that did not run on GPUs, or has not ended, is in
+// [Trace.LeftOut] with the reason.
 //
 //	t, err := trace.ReadFile("workload-1.csv")
 //	for _, j := range t.Jobs { … }
@@ -69,6 +68,15 @@ type Job struct {
 	Efficiency   float64
 	// EstimateS is the user's estimate of the work in seconds; 0: none.
 	EstimateS float64
+	// Notes say how it is played in another way than the trace says.
+	Notes []string
+}
+
+// note adds a note to the job, whose copies may have the same notes.
+func (j *Job) note(what string) {
+	if !slices.Contains(j.Notes, what) {
+		j.Notes = append(slices.Clip(j.Notes), what)
+	}
 }
 
 // Group is a task group: members of so many GPUs each.
@@ -102,44 +110,50 @@ func (j Job) WorkS() float64 { return j.Iterations * j.IterTimeS }
 // Trace is a list of jobs in order of submission.
 type Trace struct {
 	Name   string
-	Format string // sia, philly, helios, acme or alibaba; "": not read from a file
+	Format string // slurm, jobs (a table of our own), sia, philly, helios, acme or alibaba; "": not read from a file
 	Jobs   []Job
-	// Skipped counts the jobs that are not played, by reason.
-	Skipped map[string]int
-	First   string // of them, with its reason
-	// Notes counts what is played in another way than the trace says, by what it is.
-	Notes map[string]int
+	// LeftOut are the jobs that are not played.
+	LeftOut []LeftOut
 }
 
-// Skip counts a row that is no job.
-func (t *Trace) Skip(reason string) { t.leave(reason, "", 0) }
+// LeftOut is a job that is not played.
+type LeftOut struct {
+	Reason, ID, Tenant string
+	Line               int // of the file; 0: it comes from none
+}
 
-// leave counts a job that is not played, and keeps the first of them.
-func (t *Trace) leave(reason, id string, line int) {
-	if t.Skipped == nil {
-		t.Skipped = map[string]int{}
-		t.First = fmt.Sprintf("%s: %s", t.Name, reason)
-		if line > 0 {
-			t.First = fmt.Sprintf("%s:%d: job %q: %s", t.Name, line, id, reason)
+// Skip leaves out a job.
+func (t *Trace) Skip(reason string, j Job) {
+	t.LeftOut = append(t.LeftOut, LeftOut{reason, j.ID, j.Tenant, j.Line})
+}
+
+// First says which job is the first that is left out, and why.
+func (t Trace) First() string {
+	first := t.LeftOut[0]
+	if first.Line == 0 {
+		return fmt.Sprintf("%s: job %q: %s", t.Name, first.ID, first.Reason)
+	}
+	return fmt.Sprintf("%s:%d: job %q: %s", t.Name, first.Line, first.ID, first.Reason)
+}
+
+// Skipped counts the jobs that are left out, by reason.
+func (t Trace) Skipped() map[string]int {
+	counts := map[string]int{}
+	for _, l := range t.LeftOut {
+		counts[l.Reason]++
+	}
+	return counts
+}
+
+// Notes counts the jobs that are played in another way than the trace says, by what it is.
+func (t Trace) Notes() map[string]int {
+	counts := map[string]int{}
+	for _, j := range t.Jobs {
+		for _, note := range j.Notes {
+			counts[note]++
 		}
 	}
-	t.Skipped[reason]++
-}
-
-// Left returns how many jobs are left out, and how many there are with them.
-func (t *Trace) Left() (left, all int) {
-	for _, n := range t.Skipped {
-		left += n
-	}
-	return left, left + len(t.Jobs)
-}
-
-// note counts what is played in another way than the trace says.
-func (t *Trace) note(what string) {
-	if t.Notes == nil {
-		t.Notes = map[string]int{}
-	}
-	t.Notes[what]++
+	return counts
 }
 
 // ReadFile reads a trace in any of the formats.
@@ -231,7 +245,7 @@ func (t *Trace) drop() {
 		j := &t.Jobs[i]
 		if after := slices.DeleteFunc(slices.Clone(j.After), func(id string) bool { return !played[id] }); len(after) < len(j.After) {
 			j.After = after
-			t.note(noteForeign)
+			j.note(noteForeign)
 		}
 	}
 }
@@ -281,7 +295,7 @@ func (t *Trace) Fit(nodes, gpusPerNode int) error {
 		case t.Format == "sia":
 			return fmt.Errorf("%s:%d: job %q needs %d GPUs, the cluster has %d", t.Name, j.Line, j.ID, j.GPUs, nodes*gpusPerNode)
 		default:
-			t.leave("larger than the cluster", j.ID, j.Line)
+			t.Skip("larger than the cluster", j)
 		}
 	}
 	t.Jobs = kept
@@ -349,7 +363,8 @@ func (t Trace) Tenants() []string {
 // Of is the trace of one tenant's jobs alone, from its first submission on.
 func (t Trace) Of(tenant string) Trace {
 	one := t
-	one.Name, one.Jobs, one.Notes = t.Name+", "+tenant, nil, maps.Clone(t.Notes)
+	one.Name, one.Jobs = t.Name+", "+tenant, nil
+	one.LeftOut = slices.DeleteFunc(slices.Clone(t.LeftOut), func(l LeftOut) bool { return l.Tenant != tenant })
 	for _, j := range t.Jobs {
 		if j.Tenant == tenant {
 			one.Jobs = append(one.Jobs, j)
@@ -375,11 +390,11 @@ func (t Trace) InTasks(gpus int) Trace {
 // NoWider is the trace with no member wider than a node: a wider one is cut into members
 // that are not. Those of an elastic gang stay all of one size.
 func (t Trace) NoWider(gpusPerNode int) Trace {
-	t.Jobs, t.Notes = slices.Clone(t.Jobs), maps.Clone(t.Notes)
+	t.Jobs = slices.Clone(t.Jobs)
 	for i := range t.Jobs {
 		j := &t.Jobs[i]
 		if slices.ContainsFunc(j.TaskGroups(), func(g Group) bool { return g.GPUs > gpusPerNode }) {
-			t.note(noteWide)
+			j.note(noteWide)
 		}
 		if j.LeastMembers > 0 && j.MemberGPUs > gpusPerNode {
 			width := gpusPerNode
