@@ -154,7 +154,8 @@ type measureTarget struct {
 	// not now; again when another try is worth while.
 	before     attr.Account
 	registered time.Time
-	started    bool // its job has its allocation
+	started    bool   // its job has its allocation
+	told       string // what the plugin said last that it waits for
 	again      time.Time
 }
 
@@ -218,25 +219,36 @@ func selectGPUs(nodes map[string]*api.Node, names []string) ([]*measureTarget, e
 // newMeasureTarget says of a GPU whether it can be measured at all.
 func newMeasureTarget(n *api.Node, d *api.NodeDeviceResource, g *api.NodeDevice) *measureTarget {
 	t := &measureTarget{measuredGPU: measuredGPU{GPU: g.ID, Node: n.Name, Outcome: gpuReady}, node: n, model: d.Name}
-	skip := func(why string) *measureTarget {
+	t.before, _ = accountOf(d, g.ID)
+	if why := unmeasurable(n, g.ID); why != "" {
 		t.Outcome, t.Reason = gpuSkipped, why
-		return t
-	}
-	account, known := accountOf(d, g.ID)
-	t.before = account
-	switch {
-	case !known:
-		return skip("its device plugin does not measure it: another plugin's, an emulated GPU, or a MIG instance")
-	case account.Unable != "":
-		return skip(account.Unable)
-	case n.Status != api.NodeStatusReady:
-		return skip("its node is " + n.Status)
-	case n.Drain || n.SchedulingEligibility == api.NodeSchedulingIneligible:
-		return skip("its node takes no jobs: nomad node eligibility -enable " + n.ID)
-	case !g.Healthy:
-		return skip("unhealthy: " + g.HealthDescription)
 	}
 	return t
+}
+
+// unmeasurable is why a GPU of a node cannot be measured; "" if it can.
+func unmeasurable(n *api.Node, gpu string) string {
+	for _, d := range nomad.GPUDevices(n) {
+		i := slices.IndexFunc(d.Instances, func(g *api.NodeDevice) bool { return g.ID == gpu })
+		if i < 0 {
+			continue
+		}
+		account, known := accountOf(d, gpu)
+		switch {
+		case !known:
+			return "its device plugin does not measure it: another plugin's, an emulated GPU, or a MIG instance"
+		case account.Unable != "":
+			return account.Unable
+		case n.Status != api.NodeStatusReady:
+			return "its node is " + n.Status
+		case n.Drain || n.SchedulingEligibility == api.NodeSchedulingIneligible:
+			return "its node takes no jobs: nomad node eligibility -enable " + n.ID
+		case !d.Instances[i].Healthy:
+			return "unhealthy: " + d.Instances[i].HealthDescription
+		}
+		return ""
+	}
+	return "its node no longer has it"
 }
 
 // accountOf is what the device plugin says of measuring a GPU; known is false if it says nothing.

@@ -27,6 +27,11 @@ func measureKey(namespace, gpu string) nomad.JobKey {
 	return nomad.JobKey{Namespace: namespace, ID: "nomad-pal-measure-" + gpu}
 }
 
+// measures reports whether a job is one that measures a GPU: anybody may give a job its name.
+func measures(j *api.Job) bool {
+	return len(j.TaskGroups) == 1 && len(j.TaskGroups[0].Tasks) == 1 && j.TaskGroups[0].Tasks[0].Env[attr.EnvMeasure] != ""
+}
+
 // measureJob asks Nomad for exactly this GPU, and the device plugin to measure it.
 func (o measureOptions) measureJob(key nomad.JobKey, t *measureTarget) (*api.Job, error) {
 	driver, err := o.driverOn(t.node)

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
@@ -47,6 +48,9 @@ func (b *base) newMeasureRun(names []string, o measureOptions) (*measureRun, err
 	if err != nil {
 		return nil, err
 	}
+	if err := b.noNamespace(client); err != nil {
+		return nil, err
+	}
 	state, err := client.ReadNodes(b.ctx)
 	if err != nil {
 		return nil, err
@@ -83,11 +87,12 @@ func (r *measureRun) lookHolders() (err error) {
 		if t.over() || !t.registered.IsZero() {
 			continue
 		}
-		t.Outcome, t.held = gpuReady, holders[t.node.ID+t.GPU]
-		if t.held != "" {
+		t.held = holders[t.node.ID+t.GPU]
+		switch {
+		case t.held != "":
 			t.Outcome, t.Reason = gpuWaits, "held by "+t.held
-		} else if !time.Now().Before(t.again) {
-			t.Reason = ""
+		case !time.Now().Before(t.again):
+			t.Outcome, t.Reason = gpuReady, ""
 		}
 	}
 	return nil
@@ -156,13 +161,13 @@ func (r *measureRun) step() error {
 	return nil
 }
 
-// giveUpWaiting skips GPUs that jobs hold for longer than the user waits.
+// giveUpWaiting skips GPUs that are not free for longer than the user waits.
 func (r *measureRun) giveUpWaiting() {
 	if r.o.wait < 0 || time.Since(r.began) < r.o.wait {
 		return
 	}
 	for _, t := range r.targets {
-		if t.registered.IsZero() && t.held != "" && !t.over() {
+		if t.registered.IsZero() && t.Outcome == gpuWaits {
 			r.end(t, gpuSkipped, t.Reason)
 		}
 	}
@@ -176,6 +181,10 @@ func (r *measureRun) begin(t *measureTarget) error {
 	if err != nil {
 		return err
 	}
+	if was != nil && !measures(was) {
+		r.end(t, gpuSkipped, fmt.Sprintf("job %q has the name of the job that would measure it, and does not measure: give it another name", key.ID))
+		return nil
+	}
 	if was != nil && was.Status != nil && *was.Status != "dead" {
 		r.later(t, fmt.Sprintf("job %q measures it already", key.ID))
 		return nil
@@ -185,15 +194,19 @@ func (r *measureRun) begin(t *measureTarget) error {
 			return err
 		}
 	}
+	if t.node, err = r.node(t); err != nil {
+		return err
+	}
+	if why := unmeasurable(t.node, t.GPU); why != "" {
+		r.end(t, gpuSkipped, why)
+		return nil
+	}
 	job, err := r.o.measureJob(key, t)
 	if err != nil {
-		return err
+		r.end(t, gpuSkipped, err.Error())
+		return nil
 	}
-	node, err := r.node(t)
-	if err != nil {
-		return err
-	}
-	for _, d := range nomad.GPUDevices(node) { // the plugin may have measured it while it waited
+	for _, d := range nomad.GPUDevices(t.node) { // the plugin may have measured it while it waited
 		if a, known := accountOf(d, t.GPU); known {
 			t.before = a
 		}
@@ -204,7 +217,7 @@ func (r *measureRun) begin(t *measureTarget) error {
 	} else if err != nil {
 		return err
 	}
-	t.registered, t.started, t.Outcome, t.Reason = time.Now(), false, gpuWaits, "being measured"
+	t.registered, t.started, t.told, t.Outcome, t.Reason = time.Now(), false, "", gpuWaits, "being measured"
 	return nil
 }
 
@@ -252,9 +265,12 @@ func (r *measureRun) look() error {
 	return nil
 }
 
-// node reads a GPU's node.
+// node reads a GPU's node. One that Nomad does not have any more has no GPUs.
 func (r *measureRun) node(t *measureTarget) (*api.Node, error) {
 	n, _, err := r.client.API().Nodes().Info(t.node.ID, (&api.QueryOptions{}).WithContext(r.b.ctx))
+	if nomad.StatusOf(err) == http.StatusNotFound {
+		return &api.Node{ID: t.node.ID, Name: t.node.Name}, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading node %q: %w", t.Node, err)
 	}
@@ -265,38 +281,55 @@ func (r *measureRun) node(t *measureTarget) (*api.Node, error) {
 // duty.
 func (r *measureRun) follow(t *measureTarget, node *api.Node) error {
 	key := measureKey(r.b.namespace, t.GPU)
-	account := t.before
 	for _, d := range nomad.GPUDevices(node) {
-		if a, known := accountOf(d, t.GPU); known {
-			account = a
-			if a.Last != t.before.Last {
-				r.take(t, d, a)
-			}
+		a, known := accountOf(d, t.GPU)
+		if known && a.Last != t.before.Last {
+			r.take(t, d, a)
+			return r.client.Deregister(r.b.ctx, key, true)
 		}
-	}
-	if t.over() {
-		return r.client.Deregister(r.b.ctx, key, true)
+		if known && t.started && a.Waits != "" && a.Waits != t.told {
+			t.told = a.Waits
+			r.progress(t, "waits: "+a.Waits)
+		}
 	}
 	allocs, err := r.client.JobAllocs(r.b.ctx, key)
 	if err != nil {
 		return err
 	}
-	switch {
-	case len(allocs) == 0 && time.Since(t.registered) > placedWithin:
-		if err := r.client.Deregister(r.b.ctx, key, true); err != nil {
-			return err
-		}
-		r.later(t, "Nomad does not place its job: another job was faster, or the node has no room for 10 MHz and 32 MiB")
-	case len(allocs) == 0:
-	case !t.started:
+	has := func(is func(*nomad.Alloc) bool) bool { return slices.ContainsFunc(allocs, is) }
+	live := has((*nomad.Alloc).Live)
+	if live && !t.started {
 		t.started = true
 		r.progress(t, "reserved by job "+key.ID)
-	case slices.ContainsFunc(allocs, func(a *nomad.Alloc) bool { return a.Client == api.AllocClientStatusFailed }):
+	}
+	desires := func(status string) bool { return has(func(a *nomad.Alloc) bool { return a.Desired == status }) }
+	switch {
+	case live || len(allocs) == 0 && time.Since(t.registered) <= placedWithin:
+		return nil
+	case has(func(a *nomad.Alloc) bool { return a.Client == api.AllocClientStatusFailed }):
 		r.end(t, gpuFailed, "the task of job "+key.ID+" failed: nomad job status "+key.ID+" says why")
-		t.registered = time.Time{} // its job is kept, to be looked at
-	case !slices.ContainsFunc(allocs, func(a *nomad.Alloc) bool { return a.Client != api.AllocClientStatusComplete }):
+		return nil // its job is kept, to be looked at
+	}
+	if err := r.client.Deregister(r.b.ctx, key, true); err != nil {
+		return err
+	}
+	if node, err = r.node(t); err != nil { // it may be why the job ended
+		return err
+	}
+	switch why := unmeasurable(node, t.GPU); {
+	case why != "":
+		r.end(t, gpuSkipped, why)
+	case len(allocs) == 0:
+		r.later(t, "Nomad does not place its job: another job was faster, or the node has no room for 10 MHz and 32 MiB")
+	case desires(api.AllocDesiredStatusEvict):
+		r.later(t, "its job was preempted by another")
+	case has(func(a *nomad.Alloc) bool { return a.Client == api.AllocClientStatusLost }):
+		r.later(t, "its node was away")
+	case desires(api.AllocDesiredStatusStop):
+		r.end(t, gpuSkipped, "somebody stopped its job")
+	default:
 		r.end(t, gpuFailed, fmt.Sprintf("not measured within %s: %s", measureLasts,
-			cmp.Or(account.Waits, "nomad-device-pal doctor on the node, and the log of its Nomad client, say more")))
+			cmp.Or(t.told, "nomad-device-pal doctor on the node, and the log of its Nomad client, say more")))
 	}
 	return nil
 }

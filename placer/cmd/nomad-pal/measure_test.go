@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/internal/testlog"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
@@ -75,8 +77,11 @@ func (p *measuringPlugins) measuringJobs() map[string]string {
 		}
 		for _, stub := range allocs {
 			a, _, err := client.Allocations().Info(stub.ID, nil)
-			if err == nil && stub.ClientStatus == api.AllocClientStatusRunning {
-				out[j.ID] = a.AllocatedResources.Tasks["measure"].Devices[0].DeviceIDs[0]
+			if err != nil || stub.ClientStatus != api.AllocClientStatusRunning {
+				continue
+			}
+			if task := a.AllocatedResources.Tasks["measure"]; task != nil { // else it is somebody else's job
+				out[j.ID] = task.Devices[0].DeviceIDs[0]
 			}
 		}
 	}
@@ -243,12 +248,148 @@ func TestMeasureSaysWhyNot(t *testing.T) {
 		"say which nodes or GPUs, or -all":       {"measure"},
 		`"nope" is no node with GPUs and no GPU`: {"measure", "nope"},
 		"-at-most=0: at least one GPU is needed": {"measure", "-all", "-at-most=0"},
+		`no namespace "teams"`:                   {"measure", "-namespace=teams", "-all"},
 		"no healthy driver of [docker]":          {"measure", "-driver=docker", "-dry-run", "GPU-0-3"},
 	} {
 		if _, out, errs := c.does(args...); !strings.Contains(out+errs, text) {
 			t.Errorf("%v: want %q\n%s%s", args, text, out, errs)
 		}
 	}
+}
+
+// A GPU whose job does not get to its end is not waited for without end: the command says what
+// became of it, and measures the others.
+func TestMeasureEnds(t *testing.T) {
+	for name, tc := range map[string]struct {
+		happens func(c *cluster, node string) // once the jobs of a node run
+		want    string
+	}{
+		"the node goes down":     {func(c *cluster, node string) { c.nomad.CrashNode(node) }, "skipped its node is down"},
+		"the node is purged":     {func(c *cluster, node string) { c.nomad.PurgeNode(node) }, "skipped its node no longer has it"},
+		"the node is drained":    {func(c *cluster, node string) { c.nomad.Drain(node) }, "skipped its node takes no jobs"},
+		"the job is stopped":     {func(c *cluster, _ string) { c.stopMeasuring(false) }, "skipped somebody stopped its job"},
+		"the job is preempted":   {(*cluster).preempt, "skipped its job was preempted by another"},
+		"the plugin is replaced": {func(c *cluster, _ string) { c.nomad.AddNode(nomadtest.GPUNode(1, 4)); c.stopMeasuring(false) }, "skipped its device plugin does not measure it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			p := c.measuringPlugins()
+			p.stuck = true
+			happened := make(chan struct{})
+			go func() {
+				defer close(happened)
+				c.until("jobs run", func() bool {
+					jobs := p.measuringJobs()
+					return len(jobs) == 4 && !slices.Contains(slices.Collect(maps.Values(jobs)), "")
+				})
+				tc.happens(c, nomadtest.GPUNode(1, 4).ID)
+			}()
+			code, out, errs := p.measure("-wait=0s", "node-1")
+			<-happened
+			if code != 2 || len(out) != 4 {
+				t.Errorf("exit code %d, %d GPUs of 4\n%s", code, len(out), errs)
+			}
+			for gpu, m := range out {
+				if got := string(m.Outcome) + " " + m.Reason; !strings.HasPrefix(got, tc.want) {
+					t.Errorf("%s: %q, want %q", gpu, got, tc.want)
+				}
+			}
+		})
+	}
+}
+
+// preempt runs a job that takes the GPUs of a node from jobs of lower priority.
+func (c *cluster) preempt(node string) {
+	c.nomad.SetPreemption(true)
+	task := api.NewTask("t", "raw_exec").SetConfig("command", "sleep")
+	task.Resources = &api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: new(uint64(4))}}}
+	job := api.NewServiceJob("urgent", "urgent", "global", 90).AddDatacenter("*").Constrain(api.NewConstraint("${node.unique.id}", "=", node))
+	if _, _, err := c.client("").API().Jobs().Register(job.AddTaskGroup(api.NewTaskGroup("g", 1).AddTask(task)), nil); err != nil {
+		c.t.Error(err)
+	}
+}
+
+// stopMeasuring stops the measuring jobs, as a person may.
+func (c *cluster) stopMeasuring(purge bool) {
+	jobs := c.client("").API().Jobs()
+	list, _, err := jobs.List(&api.QueryOptions{Prefix: "nomad-pal-measure-"})
+	if err != nil {
+		c.t.Error(err)
+	}
+	for _, j := range list {
+		if _, _, err := jobs.Deregister(j.ID, purge, nil); err != nil {
+			c.t.Error(err)
+		}
+	}
+}
+
+// A job that has the name of a measuring job and is none, is left alone, and not waited for.
+func TestMeasureLeavesOtherJobsAlone(t *testing.T) {
+	c := newCluster(t)
+	p := c.measuringPlugins()
+	jobs := c.client("").API().Jobs()
+	for _, gpu := range []string{"GPU-1-0", "GPU-1-1"} {
+		job := api.NewServiceJob("nomad-pal-measure-"+gpu, "mine", "global", 50).AddDatacenter("*")
+		task := api.NewTask("t", "raw_exec").SetConfig("command", "sleep")
+		if _, _, err := jobs.Register(job.AddTaskGroup(api.NewTaskGroup("g", 1).AddTask(task)), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := jobs.Deregister("nomad-pal-measure-GPU-1-1", false, nil); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := p.work(ctx)
+	code, text, errs := c.does("measure", "-json", "GPU-1-0", "GPU-1-1", "GPU-1-2")
+	stop()
+	<-done
+	if code != 2 || strings.Count(text, `has the name of the job that would measure it, and does not measure`) != 2 || strings.Count(text, `"measured"`) != 1 {
+		t.Errorf("exit code %d\n%s%s", code, text, errs)
+	}
+	if left := p.measuringJobs(); len(left) != 2 {
+		t.Errorf("jobs left: %v, want the two of somebody else", left)
+	}
+}
+
+// -wait=0s ends for GPUs that Nomad does not place too: their holder may be a job that the token
+// does not see.
+func TestMeasureWaitsNoLonger(t *testing.T) {
+	c := newCluster(t)
+	c.measuringPlugins()
+	var out, errs bytes.Buffer
+	b := &base{ctx: t.Context(), io: streams{strings.NewReader(""), &out, &errs, false}, json: true}
+	r := &measureRun{b: b, began: time.Now()}
+	unplaced := &measureTarget{measuredGPU: measuredGPU{GPU: "GPU-a", Outcome: gpuReady}}
+	turn := &measureTarget{measuredGPU: measuredGPU{GPU: "GPU-b", Outcome: gpuReady}}
+	r.targets = []*measureTarget{unplaced, turn}
+	r.later(unplaced, "Nomad does not place its job")
+	r.giveUpWaiting()
+	if unplaced.Outcome != gpuSkipped || turn.Outcome != gpuReady {
+		t.Errorf("one that is not placed: %s; one whose turn comes: %s", unplaced.Outcome, turn.Outcome)
+	}
+}
+
+// What the plugin waits for is told at once, not after a quarter of an hour.
+func TestMeasureTellsWhatThePluginWaitsFor(t *testing.T) {
+	c := newCluster(t)
+	p := c.measuringPlugins()
+	p.stuck = true
+	go func() {
+		c.until("a job runs", func() bool { return p.measuringJobs()["nomad-pal-measure-GPU-1-0"] != "" })
+		p.accounts[1]["GPU-1-0"] = attr.Account{Waits: "in use: process 7, python"}
+		p.publish(1)
+	}()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var out testlog.Buffer
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		run(ctx, []string{"measure", "GPU-1-0"}, streams{strings.NewReader(""), &out, &out, false})
+	}()
+	c.until("it is told", func() bool { return strings.Contains(out.String(), "waits: in use: process 7, python") })
+	stop()
+	<-done
 }
 
 // Ctrl-C removes the jobs.
