@@ -173,6 +173,26 @@ func TestElection(t *testing.T) {
 	}
 }
 
+// Nomad does not answer the agent that leads, which is cut off: the agent gives requests for the lock up in time to end
+// before another agent may have the lock, and does not wait for as long as a request may take. The order of things shows
+// it, not a clock: a request that is given up by itself says so.
+func TestElectionWithoutAnswers(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	r := f.run("log_level = \"debug\"\nhttp {\n  bind_port = 0\n}\nhigh_availability {\n  enabled = true\n  lock_ttl = \"500ms\"\n}\n").ready()
+	until(t, "it leads", r.agent.leads.Load)
+	f.set(func() { f.block = regexp.MustCompile("PUT /v1/var/nomad-pal/lock") })
+	until(t, "it leads no more", func() bool { return !r.agent.leads.Load() })
+	until(t, "it gives up the lock's release", func() bool { return strings.Contains(r.log.String(), "the lock was not released") })
+	until(t, "it asks for the lock again", func() bool { return strings.Contains(r.log.String(), "cannot ask for the lock") })
+	if log := r.log.String(); strings.Contains(log, "no answer from Nomad in time") {
+		t.Errorf("it waited for as long as a request may take:\n%s", log)
+	}
+	f.set(func() { f.block, f.locks = nil, map[string]string{} })
+	close(f.blocked)
+	until(t, "it leads again", r.agent.leads.Load)
+}
+
 // An agent whose token may not take the lock says which right it lacks.
 func TestElectionWithoutRight(t *testing.T) {
 	t.Parallel()

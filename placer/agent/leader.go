@@ -46,13 +46,17 @@ func (a *Agent) elect(ctx context.Context, c *nomad.Client, ha HA, lead func(con
 // term tries to get the lock, and if it does, leads until the lock or ctx is
 // lost. An error is lead's own.
 func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, lead func(context.Context) error) error {
-	call := func(f func(context.Context) error) error {
-		short, cancel := context.WithTimeout(ctx, ttl/3)
+	// Nomad's client uses the argument between its retries only: requests use the context of the options.
+	call := func(ctx context.Context, within time.Duration, f func(context.Context) error) error {
+		short, cancel := context.WithTimeout(ctx, within)
 		defer cancel()
+		locks.WriteOptions = *locks.WithContext(short)
 		return f(short)
 	}
 	acquired := time.Now()
-	err := call(func(ctx context.Context) error {
+	// A lock that is granted later than that has run out. One that is granted to an agent that has
+	// given up is nobody's until then, so the agent does not give up before.
+	err := call(ctx, ttl, func(ctx context.Context) error {
 		_, err := locks.Acquire(ctx)
 		return nomad.Denied(err, nomad.WriteVariables)
 	})
@@ -65,7 +69,7 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 	go func() { ended <- lead(leading) }()
 	for held := acquired; leading.Err() == nil; pause(leading, ttl/5) {
 		now := time.Now()
-		switch err := call(locks.Renew); {
+		switch err := call(ctx, held.Add(2*ttl/3).Sub(now), locks.Renew); { // a third is left to end
 		case err == nil:
 			held = now
 			a.holdLock(now.Add(ttl))
@@ -85,9 +89,7 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 	}
 	cancel()
 	err = <-ended
-	release, stop := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-	defer stop()
-	if releaseErr := locks.Release(release); releaseErr != nil {
+	if releaseErr := call(context.WithoutCancel(ctx), 2*time.Second, locks.Release); releaseErr != nil {
 		a.log.Debug("the lock was not released", "error", releaseErr)
 	}
 	if errors.Is(err, context.Canceled) {
