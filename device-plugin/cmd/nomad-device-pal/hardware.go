@@ -36,7 +36,8 @@ func hardwareCommand(ui cli.Ui) *command {
   -budget=TIME     Time for all of it (default 8m). What does not fit is left out.
                    Below 5m everything runs briefly: the figures are worth little.
   -plan            Print what would be done, with times, and end. Needs no GPU.
-  -out=NAME        The files' name without extension (default hardware-<host>).
+  -out=NAME        The files' name without extension (default hardware-<host>). One
+                   that an earlier run took gets a number.
   -runs=N          Runs of each kernel, at most (default 10).
   -force           Measure GPUs that are in use, too.
   -no-faults       Cause no faults. One of them is an Xid 13 or 31 in the kernel's
@@ -44,7 +45,7 @@ func hardwareCommand(ui cli.Ui) *command {
   -nvml=LIBRARY    NVML library (default libnvidia-ml.so.1).
   -cuda=LIBRARY    CUDA driver library (default libcuda.so.1).
 ` + stateDirHelp + `
-  SIGTERM ends it with what it has. Exit code 0: nothing disagrees; 1: something
+  SIGTERM, or a connection that is lost, ends it with what it has. Exit code 0: nothing disagrees; 1: something
   does, or could not be done; 2: bad arguments.
 `,
 		run: func(args []string) int { return tryHardware(ui, args) },
@@ -86,8 +87,9 @@ func tryHardware(ui cli.Ui, args []string) int {
 	if o.Self, err = os.Executable(); err != nil {
 		return fail(ui, "hardware", err)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // nobody reads on: the files have it all
 	record, err := o.Run(ctx)
 	if err != nil {
 		return fail(ui, "hardware", err)
