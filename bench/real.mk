@@ -26,7 +26,7 @@ replay-report: ## bench/results/replay-runs.json.gz as a page with plots (build/
 	go run ./bench/cmd/replay -from bench/results/replay.json -html build/replay.html -svg build/plots
 
 .PHONY: scale
-scale: build nomad $(BIN)/simnodes $(BIN)/rank-driver ## A real server with 100 to 10,000 simulated nodes, and with 16 real clients (SCALE_ARGS='-nodes 100'); writes bench/results/scale.json
+scale: build nomad $(BIN)/simnodes $(BIN)/rank-driver ## A real server with 100 to 10,000 simulated nodes, with 16 real clients, and with 16 nodes of Slurm where it is installed (apt-get install slurm-wlm munge; SCALE_ARGS='-nodes 100'); writes bench/results/scale.json
 	$(BIN)/scale -nomad $$(cat build/nomad.path) -bin $(BIN) $(SCALE_ARGS)
 
 .PHONY: scale-report

@@ -265,11 +265,14 @@ func (c *Cluster) idle(ctx context.Context) (string, error) {
 
 // output runs one of Slurm's commands as a user does.
 func (c *Cluster) output(ctx context.Context, name string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	bounded, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
+	cmd := exec.CommandContext(bounded, name, args...)
 	cmd.Dir, cmd.Env = filepath.Join(c.Dir, "jobs"), c.environment()
 	out, err := cmd.Output()
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
 	}

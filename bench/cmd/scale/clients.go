@@ -26,6 +26,10 @@ type clients struct {
 	Agent []crowd `json:"agent"`
 	Gated []crowd `json:"gated"`
 	Plain []crowd `json:"plain"`
+	// Gangs on these clients, and on as many nodes of Slurm where it is installed.
+	PlainGangs *gangs `json:"plain_gangs,omitempty"`
+	AgentGangs *gangs `json:"agent_gangs,omitempty"`
+	SlurmGangs *gangs `json:"slurm_gangs,omitempty"`
 }
 
 func (o options) onClients(ctx context.Context) (c *clients, err error) {
@@ -45,12 +49,16 @@ func (o options) onClients(ctx context.Context) (c *clients, err error) {
 	}
 	taken := map[how]*taken{plain: {}, gated: {}, agent: {}}
 	sizes := slices.DeleteFunc([]int{1, 100, 1000}, func(n int) bool { return n >= len(gpus.All) })
+	if !o.crowds {
+		sizes = nil
+	}
 	for round := range o.rounds {
 		if err := b.crowdRound(ctx, round, sizes, taken); err != nil {
 			return nil, fmt.Errorf("round %d: %w", round, err)
 		}
 	}
-	return &clients{Nodes: o.clients, GPUs: len(gpus.All), Agent: taken[agent].medians(), Gated: taken[gated].medians(), Plain: taken[plain].medians()}, nil
+	return &clients{Nodes: o.clients, GPUs: len(gpus.All), Agent: taken[agent].medians(), Gated: taken[gated].medians(), Plain: taken[plain].medians(),
+		PlainGangs: taken[plain].gangs(), AgentGangs: taken[agent].gangs()}, nil
 }
 
 // sleeps is a task that runs until it is stopped.
@@ -61,7 +69,7 @@ func sleeps() *api.Task {
 	return t
 }
 
-// crowdRound is [bed.round] for crowds only.
+// crowdRound is [bed.round] for crowds, and for gangs that run.
 func (b *bed) crowdRound(ctx context.Context, round int, sizes []int, all map[how]*taken) (err error) {
 	if err := b.crowdsOf(ctx, plain, round, sizes, all[plain]); err != nil {
 		return fmt.Errorf("plain Nomad: %w", err)
@@ -91,6 +99,11 @@ func (b *bed) crowdsOf(ctx context.Context, h how, round int, sizes []int, x *ta
 	name := fmt.Sprintf("%s-%d", h, round)
 	if err := b.measureCrowds(ctx, w, h, name, sizes, x); err != nil {
 		return err
+	}
+	if h == plain || h == agent {
+		if err := b.gangsRun(ctx, w, h, name+"-gang", x); err != nil {
+			return fmt.Errorf("gangs: %w", err)
+		}
 	}
 	return b.forget(ctx, name)
 }

@@ -27,7 +27,7 @@ type options struct {
 	command.Results
 	nomad, bin, sizes, profiles   string
 	gangs, paced, rounds, clients int
-	extra                         bool
+	extra, crowds                 bool
 }
 
 func main() {
@@ -40,7 +40,8 @@ func main() {
 	flag.IntVar(&o.paced, "paced", 40, "gangs submitted one after the other, for latencies")
 	flag.IntVar(&o.rounds, "rounds", 3, "how often everything is measured at one size; results are medians")
 	flag.BoolVar(&o.extra, "extra", true, "also a gang of 1,000 GPUs, 10,000 queued jobs and a restart of the placer in the middle, at 1,000 nodes")
-	flag.IntVar(&o.clients, "clients", 16, "real clients of 64 emulated GPUs each, for crowds of jobs that run; 0: none")
+	flag.IntVar(&o.clients, "clients", 16, "real clients of 64 emulated GPUs each, for crowds of jobs and gangs that run, and as many nodes of Slurm; 0: none")
+	flag.BoolVar(&o.crowds, "crowds", true, "crowds on the real clients; else only gangs")
 	flag.StringVar(&o.profiles, "profiles", "", "folder for processor profiles of Nomad's server during bursts and crowds, for go tool pprof")
 	flag.Parse()
 	command.Main("scale", func(ctx context.Context) error { return run(ctx, o) })
@@ -76,6 +77,9 @@ func run(ctx context.Context, o options) error {
 		c, err := o.onClients(ctx)
 		if err != nil {
 			return fmt.Errorf("%d real clients: %w", o.clients, err)
+		}
+		if c.SlurmGangs, err = o.onSlurm(ctx); err != nil {
+			return err
 		}
 		rep.Clients = c
 		if err := rep.write(o.JSON); err != nil {

@@ -205,7 +205,7 @@ func (b *bed) measure(ctx context.Context, h how, round, burst, paced int, ps pi
 	x.placed = append(x.placed, placed...)
 	before := ps.cpu()
 	stop := b.profile(ctx, name)
-	rate, err := b.burst(ctx, w, h, name+"-burst", burst)
+	rate, err := b.burst(ctx, h, name+"-burst", burst, w.placed)
 	for i, after := range ps.cpu() {
 		x.cpu[i] += after - before[i]
 	}
@@ -309,15 +309,15 @@ func (b *bed) crowd(ctx context.Context, w *watcher, h how, name string, n int) 
 	return percentile(latencies, 0.5), b.stopAll(ctx, name, n)
 }
 
-// burst submits from eight sides at once and returns gangs placed per second.
-func (b *bed) burst(ctx context.Context, w *watcher, h how, name string, n int) (rate float64, err error) {
+// burst submits from eight sides at once and returns gangs per second, until all are there.
+func (b *bed) burst(ctx context.Context, h how, name string, n int, there func(context.Context, string, int) (time.Time, error)) (rate float64, err error) {
 	began := time.Now()
 	if err := b.submitAll(ctx, h, n, func(i int) *api.Job { return b.gang(fmt.Sprintf("%s-%d", name, i), h, 2, 4) }); err != nil {
 		return 0, err
 	}
 	last := began
 	for i := range n {
-		at, err := w.placed(ctx, fmt.Sprintf("%s-%d", name, i), 2)
+		at, err := there(ctx, fmt.Sprintf("%s-%d", name, i), 2)
 		if err != nil {
 			return 0, err
 		}

@@ -23,7 +23,8 @@ func TestReport(t *testing.T) {
 		{Nodes: 10000, GPUs: 80000, Burst: 200, PlacerRSS: 300, ServerRSS: 1500, Plain: way{GangsPerS: 9, P50: 400, P99: 800, ServerCPU: 4},
 			Gated: way{GangsPerS: 8, P50: 500, P99: 1000}, way: way{GangsPerS: 10, P50: 420, P99: 900, PlacerCPU: 2, ServerCPU: 8}},
 	}, Extremes: &extremes{WideGPUs: 1000, WideMS: 1234},
-		Clients: &clients{Nodes: 16, GPUs: 1024, Plain: []crowd{{Jobs: 100, P50: 800}}, Agent: []crowd{{Jobs: 100, P50: 880}}, Gated: []crowd{{Jobs: 100, P50: 960}}}}
+		Clients: &clients{Nodes: 16, GPUs: 1024, Plain: []crowd{{Jobs: 100, P50: 800}}, Agent: []crowd{{Jobs: 100, P50: 880}}, Gated: []crowd{{Jobs: 100, P50: 960}},
+			PlainGangs: &gangs{P50: 70, P99: 90, PerS: 20, Low: 18, High: 21}, AgentGangs: &gangs{PerS: 1}, SlurmGangs: &gangs{P50: 210, P99: 230, PerS: 9, Low: 8, High: 10}}}
 	if err := r.write(from); err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +43,8 @@ func TestReport(t *testing.T) {
 	}
 	b.Reset()
 	again.Page().Print(&b)
-	for _, want := range []string{"Jobs at once, on 16 real clients with 1024 GPUs\n", "100           800       880       960       1.10           1.20\n"} {
+	for _, want := range []string{"Jobs at once, on 16 real clients with 1024 GPUs\n", "100           800       880       960       1.10           1.20\n",
+		"Gangs of 2 × 4 GPUs, on 16 real nodes\n", "Slurm  210                          230     9.0      8.0–10.0\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the terminal lacks %q:\n%s", want, b.String())
 		}

@@ -87,6 +87,7 @@ func (r *report) Page() plot.Page {
 	if c := r.Clients; c != nil {
 		title := fmt.Sprintf("Jobs at once, on %d real clients with %d GPUs", c.Nodes, c.GPUs)
 		p.Sections = append(p.Sections, crowdTable(title, c.Plain, c.Agent, c.Gated)...)
+		p.Sections = append(p.Sections, c.gangTable()...)
 	}
 	if r.Extremes != nil {
 		p.Sections = append(p.Sections, plot.Section{Title: "Extremes, at 1,000 nodes", Table: r.Extremes.table()})

@@ -1,0 +1,78 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/sim/plot"
+)
+
+// gangs is how one way starts gangs of 2 × 4 GPUs on real nodes.
+type gangs struct {
+	// P50 and P99 are from submission until all members run, gangs one after the other.
+	P50 float64 `json:"run_p50_ms"`
+	P99 float64 `json:"run_p99_ms"`
+	// PerS are those that run after a burst, by the time until all do: the median of the rounds,
+	// between the least and the most.
+	PerS float64 `json:"gangs_per_s"`
+	Low  float64 `json:"gangs_per_s_low"`
+	High float64 `json:"gangs_per_s_high"`
+}
+
+func (x *taken) gangs() *gangs {
+	return &gangs{P50: percentile(x.placed, 0.5), P99: percentile(x.placed, 0.99),
+		PerS: percentile(x.rates, 0.5), Low: slices.Min(x.rates), High: slices.Max(x.rates)}
+}
+
+// pacedGangs are submitted one after the other.
+const pacedGangs = 20
+
+// burst is how many gangs are submitted at once: half of what the nodes hold.
+func (o options) burst() int {
+	return max(1, o.clients*gpusPerClient/(gangTasks*gangGPUs)/2)
+}
+
+// gangsRun submits gangs one after the other, each when the one before runs, then a burst.
+func (b *bed) gangsRun(ctx context.Context, w *watcher, h how, name string, x *taken) error {
+	gang := func(id string) *api.Job { return b.gang(id, h, gangTasks, gangGPUs) }
+	ran, err := b.oneByOne(ctx, h, name+"-paced", pacedGangs, gang, w.runs)
+	if err != nil {
+		return err
+	}
+	x.placed = append(x.placed, ran...)
+	if err := b.settle(ctx); err != nil {
+		return err
+	}
+	burst := b.o.burst()
+	rate, err := b.burst(ctx, h, name+"-burst", burst, w.runs)
+	if err != nil {
+		return err
+	}
+	x.rates = append(x.rates, rate)
+	return b.stopAll(ctx, name+"-burst", burst)
+}
+
+// gangTable compares the ways; it is empty for results that have none.
+func (c *clients) gangTable() []plot.Section {
+	if c.PlainGangs == nil {
+		return nil
+	}
+	t := &plot.Table{Head: []string{"way", "one gang runs after: p50 ms", "p99 ms", "gangs/s", "least–most"}}
+	for _, x := range []struct {
+		name string
+		*gangs
+	}{{"plain", c.PlainGangs}, {"agent", c.AgentGangs}, {"Slurm", c.SlurmGangs}} {
+		if x.gangs != nil {
+			t.Rows = append(t.Rows, []string{x.name, fmt.Sprintf("%.0f", x.P50), fmt.Sprintf("%.0f", x.P99),
+				fmt.Sprintf("%.1f", x.PerS), fmt.Sprintf("%.1f–%.1f", x.Low, x.High)})
+		}
+	}
+	return []plot.Section{{Title: fmt.Sprintf("Gangs of %d × %d GPUs, on %d real nodes", gangTasks, gangGPUs, c.Nodes),
+		Notes: []string{"From submission (to Nomad's API, the agent's, or by sbatch) until all members run. Gangs per second are of a burst, until all of it runs."}, Table: t}}
+}
