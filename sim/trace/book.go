@@ -180,6 +180,7 @@ func (r *row) settle() error {
 func (r *row) size() error {
 	if r.members.ok && r.members.v == 0 {
 		r.gpus = opt{0, true}
+		return nil
 	}
 	switch n := r.gpus.v; {
 	case r.each.ok:

@@ -28,7 +28,7 @@ func (o *opt) set(v float64) {
 // missing reports whether a cell holds no number, time or duration.
 func missing(cell string) bool {
 	switch strings.ToLower(cell) {
-	case "", "-", "none", "null", "(null)", `\n`, "nan", "nat", "n/a", "na", "unknown":
+	case "", "-", "none", "null", "(null)", `\n`, "nan", "nat", "n/a", "na", "unknown", "invalid":
 		return true
 	}
 	return false

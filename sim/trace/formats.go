@@ -148,10 +148,10 @@ func heldBy(r *row, cell string) error {
 	return nil
 }
 
-// moment reads a time.
+// moment reads a time. Tools that know no missing number write -1 for it.
 func moment(to func(*row) *opt) func(*row, string) error {
 	return func(r *row, cell string) error {
-		if missing(cell) {
+		if missing(cell) || cell == "-1" {
 			return nil
 		}
 		s, err := r.clock.read(cell, r.column, r.line)

@@ -115,7 +115,7 @@ func TestErrorsNameTheLine(t *testing.T) {
 		"job_id,num_gpus,submit_time,duration,model\n0,1,+Inf,10,vgg19\n":                                                    `f:2: column "submit_time": +Inf is not a number`,
 		"job_id,num_gpus,submit_time,duration,model\n0,1\n":                                                                  "f:2: the row has 2 fields, the header 5",
 		"job_id,num_gpus,submit_time,duration,model\n0,1,5,10,\"vgg19\n":                                                     `f:2: extraneous or missing " in quoted-field`,
-		"name,num_gpu,creation_time,deletion_time\np,1,-1,5\n":                                                               `f:2: column "creation_time": -1 is not`,
+		"name,num_gpu,creation_time,deletion_time\np,1,-2,5\n":                                                               `f:2: column "creation_time": -2 is not`,
 		"\xff\xfej\x00o\x00b\x00": `read trace "f": the file is UTF-16; save it as UTF-8`,
 		"PK\x03\x04rest":          `read trace "f": the file is a spreadsheet or a zip archive; save the table as CSV`,
 		"\x1f\x8bno gzip at all":  `read trace "f": unpack`,
