@@ -241,10 +241,10 @@ func (t *Trace) drop() {
 	for _, j := range t.Jobs {
 		played[j.ID] = true
 	}
+	gone := func(id string) bool { return !played[id] }
 	for i := range t.Jobs {
-		j := &t.Jobs[i]
-		if after := slices.DeleteFunc(slices.Clone(j.After), func(id string) bool { return !played[id] }); len(after) < len(j.After) {
-			j.After = after
+		if j := &t.Jobs[i]; slices.ContainsFunc(j.After, gone) {
+			j.After = slices.DeleteFunc(slices.Clone(j.After), gone)
 			j.note(noteForeign)
 		}
 	}
