@@ -445,7 +445,7 @@ func (r *record) fault(s gpu.Signals, cfg HealthConfig) string {
 		return reason
 	}
 	switch failed := r.questions.counted(gpu.Basic); {
-	case bad(len(failed) >= basicLimit, reasonNVML):
+	case bad(len(failed) >= basicLimit || len(failed) > 0 && gpu.WeightOf(failed[0].Function) == gpu.Identity, reasonNVML):
 		return r.first(failed)
 	case bad(s.Recovery != nil && *s.Recovery != 0, reasonRecovery):
 		return reasonRecovery + ":" + recoveryAction(*s.Recovery)

@@ -5,6 +5,7 @@ package deviceplugin
 
 import (
 	"math/bits"
+	"slices"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
@@ -34,14 +35,17 @@ type question struct {
 
 const threeReadings = 0b111
 
-// take notes the failures of a reading. A GPU that is lost or does not answer was not asked.
+// take notes the failures of a reading. A GPU that is lost or does not answer was not asked; one
+// that does not say who it is was asked no more than that.
 func (q *questions) take(s gpu.Signals) {
-	if s.Lost || s.Unanswered {
+	if s.Lost || s.Unanswered && len(s.Failed) == 0 {
 		return
 	}
 	now := map[string]question{}
 	for name, old := range q.last {
-		old.failed <<= 1
+		if !s.Unanswered || slices.ContainsFunc(s.Failed, func(f gpu.Failure) bool { return f.Function == name }) {
+			old.failed <<= 1
+		}
 		now[name] = old
 	}
 	for _, f := range s.Failed {

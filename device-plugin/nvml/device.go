@@ -142,7 +142,9 @@ func (b *Backend) platform(r *reader, dev nvml.Device, d *gpu.Device) {
 		d.SMCount = cores / coresPerSM(d.ComputeMajor, d.ComputeMinor)
 	}
 	if pci, ok := value(r, "nvmlDeviceGetPciInfo_v3|nvmlDeviceGetPciInfo_v2|nvmlDeviceGetPciInfo", dev.GetPciInfo); ok {
-		d.BusID = busID(pci)
+		if d.BusID = busID(pci); d.BusID == hostBridge { // of a GPU that is on no bus
+			d.BusID = ""
+		}
 		d.NUMANode = b.numaNode(d.BusID)
 	}
 	if f, ok := readFabric(r, dev); ok && f.state == nvml.GPU_FABRIC_STATE_COMPLETED {
@@ -221,6 +223,9 @@ func state(r *reader, symbol string, ask func() (nvml.EnableState, nvml.Return))
 		return "Disabled"
 	}
 }
+
+// hostBridge has the first address, which is no GPU's.
+const hostBridge = "0000:00:00.0"
 
 // busID is the address as sysfs spells it, with which Nomad's NUMA matching
 // compares it.

@@ -1000,16 +1000,20 @@ func TestOldDriver(t *testing.T) {
 	}
 }
 
-// A GPU that shares the machine's memory has that.
-func TestUnifiedMemory(t *testing.T) {
+// A GPU that is a part of the processor shares the machine's memory, and may be on no bus: the
+// first address is the host bridge's.
+func TestIntegratedGPU(t *testing.T) {
 	state := nvmltest.H200(1)
 	state.Set("gpu0", "memory_mib", "")
+	state.Set("gpu0", "bus", "0")
 	n := open(t, state)
 	if err := os.WriteFile(n.opts.Root+"/proc/meminfo", []byte("MemTotal: 2097152 kB\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if d := n.scan().Devices[0]; d.MemoryMiB == nil || *d.MemoryMiB != 2048 {
 		t.Errorf("memory %v, want the machine's 2048 MiB", d.MemoryMiB)
+	} else if d.BusID != "" {
+		t.Errorf("it is said to be at %s", d.BusID)
 	}
 }
 

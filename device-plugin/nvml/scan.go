@@ -150,13 +150,8 @@ func sharedSlots(inv *gpu.Inventory, fs []found) {
 	}
 }
 
-// busID is where the GPU is; "" if that is not known. The first address is the host bridge's.
-func (f found) busID() string {
-	if bus := f.devices[0].BusID; bus != "0000:00:00.0" {
-		return bus
-	}
-	return ""
-}
+// busID is where the GPU is; "" if that is not known.
+func (f found) busID() string { return f.devices[0].BusID }
 
 // unusable is f with devices that no job can use.
 func (f found) unusable(why string) found {
