@@ -131,9 +131,9 @@ func TestUseful(t *testing.T) {
 		useful, held, lost float64 // GPU seconds
 		last               float64
 	}{
-		// a stops at 500, b runs until 510, a loses 60 s, and 20 s since its checkpoint.
+		// a stops for b at 540, when its checkpoint of 480 has surely been written; b runs until 550, a loses 60 s, and 60 s since its checkpoint.
 		{"restart and checkpoint", Config{Jobs: two, Cluster: even(t, 1, 2, 2), Queue: preempting, RestartS: 60, CheckpointS: 120, Preemptible: true, Estimate: exact}.Run,
-			2010, 1000 + 10 + 2*(60+520), 2 * (20 + 60), 1090},
+			2010, 2*540 + 10 + 2*(60+520), 2 * (60 + 60), 1130},
 		// Across nodes 1,000 s of work take 2,000 s, after a start of 5 s.
 		{"distance and start", Config{Jobs: two[:1], Cluster: even(t, 2, 1, 2), Queue: queue.Options{Order: queue.FIFO, Placement: pal.Policy{Name: pal.Packed}}, StartS: func() float64 { return 5 }}.Run,
 			2000, 4010, 10, 2005},

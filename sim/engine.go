@@ -28,8 +28,8 @@ type Config struct {
 	Preemptible, Migratable bool
 	// MovesPerHour bounds how many gangs are moved; 0: no bound.
 	MovesPerHour int
-	// CheckpointS is the work (s at cost 1) between two checkpoints: what a gang has
-	// done since the last one is lost when it is stopped; 0: nothing is.
+	// CheckpointS is for how long a gang runs from one checkpoint to the next (s), as the queue is told: what
+	// it has done since the last one is lost when it is stopped; 0: nothing is.
 	CheckpointS float64
 	// RestartCostS is what the queue takes a restart to cost; 0: RestartS.
 	RestartCostS float64
@@ -237,7 +237,7 @@ func (e *engine) enqueue(i int) {
 	j := e.Jobs[i]
 	preemptible := e.Preemptible || j.Preemptible
 	q := queue.Job{ID: j.ID, Name: j.Name, Tenant: j.Tenant, Gang: e.jobs[i].gang, Submitted: e.now, Priority: j.Priority,
-		Preemptible: preemptible, Migratable: preemptible || e.Migratable, RestartCost: seconds(cmp.Or(e.RestartCostS, e.RestartS))}
+		Preemptible: preemptible, Migratable: preemptible || e.Migratable, RestartCost: seconds(cmp.Or(e.RestartCostS, e.RestartS)), Checkpoint: seconds(e.CheckpointS)}
 	if e.Estimate != nil {
 		q.Estimate = e.Estimate(i, j)
 	}
@@ -395,8 +395,8 @@ func (e *engine) stop(i int, kind string) {
 	useful := max(0, (worked - j.since).Seconds())
 	left := max(0, j.left-useful/j.cost)
 	if kind != "finish" {
-		left = e.sinceCheckpoint(i, left)
-		useful = (j.left - left) * j.cost
+		useful = e.kept(useful)
+		left = max(0, j.left-useful/j.cost)
 	}
 	if kind == "finish" {
 		left = 0
@@ -411,15 +411,13 @@ func (e *engine) stop(i int, kind string) {
 	e.observe(i, kind, j.placement)
 }
 
-// sinceCheckpoint is the work that is left of job i (s at cost 1) where so much was
-// left when it was stopped.
-func (e *engine) sinceCheckpoint(i int, left float64) float64 {
+// kept is what is kept of a run that did something useful for so long: what it did until its last checkpoint.
+func (e *engine) kept(usefulS float64) float64 {
 	if e.CheckpointS <= 0 {
-		return left
+		return usefulS
 	}
 	const rounding = 1e-6 // of a checkpoint that was just reached
-	whole := e.Jobs[i].WorkS()
-	return whole - e.CheckpointS*math.Floor((whole-left)/e.CheckpointS+rounding)
+	return min(usefulS, e.CheckpointS*math.Floor(usefulS/e.CheckpointS+rounding))
 }
 
 // end is the end of job i: its GPUs come free.

@@ -60,17 +60,17 @@ func TestEngineByHand(t *testing.T) {
 	}
 }
 
-// TestCheckpoints: of 1,000 s of work every 70th is saved. When a is stopped for b
-// it has done 300 s at 1.012 times the time: 280 s are saved.
+// TestCheckpoints: a run is saved every 70 s. The queue, which is told, stops a for b when it has just been:
+// 70 s after 270, as a restart may take 60. So 280 of 340 s are saved.
 func TestCheckpoints(t *testing.T) {
 	got := timeline(t, Config{Cluster: exampleCluster(t, 1), RestartS: 60, CheckpointS: 70, Preemptible: true,
 		Queue:    queue.Options{Order: queue.SRTF, Placement: pal.Policy{Name: pal.Packed}, Preempt: true, Backfill: queue.BackfillReserved},
 		Estimate: func(_ int, j trace.Job) time.Duration { return seconds(j.WorkS()) },
 		Jobs:     []trace.Job{job("a", "D", 8, 0, 1000), job("b", "D", 1, 300, 2)}})
 	if d := cmp.Diff([]string{
-		"0.0 a start [0 1 2 3 4 5 6 7]", "300.0 a preempt [0 1 2 3 4 5 6 7]",
-		"300.0 b start [0]", "302.0 b finish [0]",
-		"302.0 a resume [0 1 2 3 4 5 6 7]", fmt.Sprintf("%.1f a finish [0 1 2 3 4 5 6 7]", 302+60+720*1.012)}, got); d != "" {
+		"0.0 a start [0 1 2 3 4 5 6 7]", "340.0 a preempt [0 1 2 3 4 5 6 7]",
+		"340.0 b start [0]", "342.0 b finish [0]",
+		"342.0 a resume [0 1 2 3 4 5 6 7]", fmt.Sprintf("%.1f a finish [0 1 2 3 4 5 6 7]", 342+60+1012-280.)}, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }

@@ -52,23 +52,27 @@ type bound struct {
 	gpus    float64
 	longest time.Duration
 	jobs    []Job
+	patient []time.Duration // the longest that each of them could wait before it was overdue
 }
 
 // watch submits a gang that everything else passes.
 func (b *bound) watch(p *player) {
 	p.submit()
 	id := fmt.Sprint(p.n)
-	b.jobs = append(b.jobs, p.jobs[id])
+	b.jobs, b.patient = append(b.jobs, p.jobs[id]), append(b.patient, 0)
 }
 
 // by is when the gang that is watched as number i must have started: it is overdue
-// after MaxWait; those before it then have their turn, and use up so much of the
+// after its patience; those before it then have their turn, and use up so much of the
 // share.
 func (b *bound) by(i int) time.Duration {
 	turn := b.o.MaxWait + b.longest // to be kept GPUs for
-	at := b.jobs[i].Submitted + b.o.MaxWait + turn
+	of := func(gpus float64) time.Duration {
+		return turn + time.Duration(float64(turn+b.longest)*gpus/(b.o.OverdueShare*b.gpus))
+	}
+	at := b.jobs[i].Submitted + b.patient[i] + of(b.gpus) + turn // one that was overdue sooner may have its turn
 	for _, o := range b.jobs[:i] {
-		at += turn + time.Duration(float64(turn+b.longest)*float64(o.Gang.GPUs())/(b.o.OverdueShare*b.gpus))
+		at += of(float64(o.Gang.GPUs()))
 	}
 	return at
 }
@@ -77,6 +81,7 @@ func (b *bound) last() time.Duration { return b.by(len(b.jobs)-1) + time.Hour }
 
 func (b *bound) check(p *player) {
 	for i, j := range b.jobs {
+		b.patient[i] = max(b.patient[i], p.queue.patience(j))
 		if _, waits := p.waiting[j.ID]; waits && !p.stopped[j.ID] && p.now > b.by(i) {
 			p.t.Fatalf("gang %s of %d GPUs, submitted at %v, still waits at %v; it had to start by %v", j.ID, j.Gang.GPUs(), j.Submitted, p.now, b.by(i))
 		}

@@ -196,7 +196,7 @@ func (q *Queue) enqueue(e *entry) {
 		q.resize(e, e.full.MemberSets[0].Members)
 	}
 	q.sign(e)
-	e.expect = q.remaining(e, e.waitingSince)
+	e.expect, e.patience = q.remaining(e, e.waitingSince), q.patience(e.job)
 	q.expectUrgency(e)
 	e.key = q.keyOf(e)
 	q.putInto(e, e.sig)
@@ -275,12 +275,30 @@ func (q *Queue) takeOut(e *entry) {
 	}
 }
 
-// age marks the gangs that have waited longer than MaxWait in all. One has waited
-// now - waitingSince + waited; waitingSince - waited sorts gangs by that at any time, so
-// only those that are due are looked at. A gang stays overdue when it runs and is
-// stopped again.
+// leastPatience is for how long a gang waits at least before it is overdue: a queue of some
+// minutes is none.
+const leastPatience = time.Hour
+
+// patience is for how long a gang waits in all before it is overdue: in proportion to its run, where its
+// user says how long that is, or by when it is ended.
+func (q *Queue) patience(j Job) time.Duration {
+	run := q.Estimate(j)
+	if j.Limit > 0 && (run == 0 || j.Limit < run) {
+		run = j.Limit
+	}
+	if run == 0 || q.opt.Patience == 0 {
+		return q.opt.MaxWait
+	}
+	return max(leastPatience, stretched(run, q.opt.Patience))
+}
+
+// overdueFrom is when a waiting gang has waited for as long as its patience, in all.
+func (e *entry) overdueFrom() time.Duration { return e.waitingSince - e.waited + e.patience }
+
+// age marks the gangs that are overdue. They are sorted by when they will be, so only those are looked at
+// that are. A gang stays overdue when it runs and is stopped again.
 func (q *Queue) age(now time.Duration) {
-	for len(q.ages.es) > 0 && q.ages.es[0].waitingSince-q.ages.es[0].waited+q.opt.MaxWait <= now {
+	for len(q.ages.es) > 0 && q.ages.es[0].overdueFrom() <= now {
 		e := q.ages.es[0]
 		q.ages.remove(e)
 		e.overdue = true
@@ -301,6 +319,10 @@ func (q *Queue) resort() {
 			q.expectUrgency(e)
 			e.key = q.keyOf(e)
 			e.bucket.fix(e)
+			if patience := q.patience(e.job); patience != e.patience && !e.overdue {
+				e.patience = patience
+				q.ages.fix(e)
+			}
 		}
 	}
 	clear(q.learned)

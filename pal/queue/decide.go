@@ -374,6 +374,11 @@ func (p *pass) fits(b *bucket, e *entry) (pal.Found, bool) {
 	if !ok && p.turn != nil {
 		f, ok = p.asManyAsFit(e, p.onKept)
 	}
+	if !ok && p.mayUseOutlier(e) {
+		if f, ok = p.onOutlier(e); !ok {
+			return f, false // it may fit soon, though nothing comes free
+		}
+	}
 	if !ok {
 		b.failed, b.failedUntil = try, p.now+p.slack
 	}

@@ -57,12 +57,12 @@
 // gangs of much the same rank never stop each other. A gang that may be stopped starts wherever
 // it fits, whatever is reserved for the head, also if it is of the head's level, so that the head
 // cannot stop it: keeping GPUs from such gangs makes some gangs wait less and others more, and
-// MaxWait bounds what the head waits. A gang that could not run even if nothing else did, or whose tenant's
+// the turns of the overdue bound what the head waits. A gang that could not run even if nothing else did, or whose tenant's
 // quota is used up, holds nobody up. [Default] is the policy of the agent and of
 // the simulator's tables.
 //
 // How long a gang runs on is told by its user's estimate, or by the earlier runs
-// of its name, as a distribution. Adaptive sorts preemptible gangs by the Gittins index of that
+// of its name, as a distribution: those that were submitted just before or after it count most. Adaptive sorts preemptible gangs by the Gittins index of that
 // distribution, others by its mean.
 //
 // When a waiting gang starts is told as a range that holds eight times in ten, by the
@@ -77,7 +77,8 @@
 //
 // # No starvation
 //
-// A gang that has waited longer than [Options.MaxWait] in all is overdue. The overdue
+// A gang of which its user says how long it runs is overdue when it has waited for [Options.Patience] times
+// as long in all, an hour at least; any other when it has waited for [Options.MaxWait]. The overdue
 // stay in the queue at their places. Beside that they are served in order of
 // submission, one turn after the other: the first of them starts if it fits, or
 // stops what may be stopped if that makes room, or has GPUs kept for it until all
@@ -92,11 +93,14 @@
 // a gang that could run, where N is the cluster's GPUs and no run is longer than L:
 //
 //   - A turn takes at most MaxWait + L to start its gang, whatever estimates say.
-//   - A gang's turn begins at the latest when it has waited MaxWait, plus for each
-//     gang submitted before it one turn and (turn + L) × its GPUs / (OverdueShare × N).
+//   - A gang's turn begins at the latest when it is overdue, plus for each
+//     gang submitted before it one turn and (turn + L) × its GPUs / (OverdueShare × N), and
+//     once as much for a gang that was submitted later, was overdue sooner and has its turn.
 //   - So it holds in any overload, and degrades: in the long run the overdue get at
 //     least OverdueShare of the GPU time while there are any, first come first served, and
 //     cost the others no more than OverdueShare, except for one turn at a time.
+//   - It is a promise about turns, and in an overload there are many before it. When a gang
+//     starts, nobody can promise; the range above says what to expect.
 //
 // Under strict order (BackfillNone) nothing starts behind a turn. The meter starts
 // at 0 when a placer starts again, and a gang that is stopped by a failure needs a

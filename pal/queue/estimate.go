@@ -19,7 +19,17 @@ const (
 // estimates: a second for one that ran as long as was said. No job has such a name.
 func estimatesOf(tenant string) string { return "\x00estimates of " + tenant }
 
-// judge remembers how many times its estimate a finished gang ran. If that changes how
+// judgeStopped takes in that a gang has outlasted its estimate by far and is stopped: its whole run is yet
+// longer. If only those taught that have ended, others of its tenant would go before it, each believed
+// until it has run as long, and none of them would end.
+func (q *Queue) judgeStopped(e *entry, now time.Duration) {
+	if !e.judged && e.work(now) > stretched(e.job.Estimate, 1+beyond) {
+		q.judge(e, now)
+		e.judged = true
+	}
+}
+
+// judge remembers how many times its estimate a gang has run that has finished, or was stopped. If that changes how
 // its tenant's estimates are taken, the tenant's waiting gangs are sorted anew.
 func (q *Queue) judge(e *entry, now time.Duration) {
 	if e.job.Estimate <= 0 {
@@ -27,7 +37,7 @@ func (q *Queue) judge(e *entry, now time.Duration) {
 	}
 	ratio := min(e.work(now).Seconds()/e.job.Estimate.Seconds(), mostStretch)
 	before, name := q.stretch(e.job.Tenant), estimatesOf(e.job.Tenant)
-	q.note(e.job.Tenant, name, sample{seconds(max(ratio, 1e-6)), 1})
+	q.note(e.job.Tenant, name, sample{seconds(max(ratio, 1e-6)), 1, 0})
 	if q.stretch(e.job.Tenant) != before {
 		q.learned[name] = struct{}{}
 	}

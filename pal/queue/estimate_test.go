@@ -36,6 +36,7 @@ func TestEstimatesThatProveWrong(t *testing.T) {
 			job := func(id, tenant string, said time.Duration) Job {
 				return Job{ID: id, Name: id, Tenant: tenant, Gang: pal.SingleGPUs(id, pal.ClassA, 1), Estimate: said}
 			}
+			comes := func(j Job, at time.Duration) Job { j.Submitted = at; return j }
 			at := time.Duration(0)
 			for i, ran := range c.ran {
 				id := fmt.Sprint("ran-", i)
@@ -58,10 +59,10 @@ func TestEstimatesThatProveWrong(t *testing.T) {
 					t.Errorf("an hour of another tenant's is taken for %v", got)
 				}
 			}
-			if err := q.Submit(at, job("next", "bold", time.Hour)); err != nil {
+			if err := q.Submit(at, comes(job("next", "bold", time.Hour), at)); err != nil {
 				t.Fatal(err)
 			}
-			if err := q.Submit(at, job("other", "honest", 2*time.Hour)); err != nil {
+			if err := q.Submit(at, comes(job("other", "honest", 2*time.Hour), at)); err != nil {
 				t.Fatal(err)
 			}
 			cluster, err := pal.NewCluster([]pal.Node{{ID: "n", Groups: []pal.DeviceGroup{{Name: "m", GPUs: []pal.GPU{{ID: "g"}}}}}}, pal.TwoTier(1.7))

@@ -6,6 +6,7 @@ package queue
 import (
 	"cmp"
 	"math"
+	"math/bits"
 	"slices"
 	"sort"
 	"time"
@@ -22,19 +23,52 @@ const (
 // name, or than its user's estimate, before that tells nothing of it any more.
 const beyond = 0.4
 
-// sample is one finished run: its work at cost 1 and how many GPUs it had.
+// sample is one finished run: its work at cost 1, how many GPUs it had, and the how manyth submission
+// of its name it was.
 type sample struct {
 	work time.Duration
 	gpus int
+	nth  int64
+}
+
+// submissions counts those of a name, for as long as gangs of it are here or runs are remembered.
+type submissions struct {
+	count int64
+	live  int // gangs that are here
+}
+
+// submitted numbers a gang among those of its name, from 1.
+func (q *Queue) submitted(e *entry) {
+	s := q.submissions[e.job.Name]
+	if s == nil {
+		s = &submissions{}
+		q.submissions[e.job.Name] = s
+	}
+	s.count++
+	s.live++
+	e.nth = s.count
+}
+
+// gone is that a gang is not here any more.
+func (q *Queue) gone(e *entry) {
+	q.submissions[e.job.Name].live--
+	q.forgetSubmissions(e.job.Name)
+}
+
+func (q *Queue) forgetSubmissions(name string) {
+	if s := q.submissions[name]; s != nil && s.live == 0 && q.history[name] == nil {
+		delete(q.submissions, name)
+	}
 }
 
 // runHistory is what is remembered of a name.
 type runHistory struct {
 	tenant  string
-	samples []sample          // oldest first
-	sorted  []sample          // the same, shortest first; nil: to be sorted
-	last    int64             // number of the lesson that came last
-	fresh   map[int]*foreseen // of gangs of so many GPUs that have not run
+	samples []sample               // oldest first
+	sorted  []sample               // the same, shortest first; nil: to be sorted
+	nths    []int64                // of the samples, ascending; nil: to be sorted
+	fresh   map[nearKind]*foreseen // of gangs that have not run
+	last    int64                  // number of the lesson that came last
 }
 
 // learn remembers a finished run: what is expected of those gangs changes that wait and are
@@ -56,7 +90,7 @@ func (q *Queue) note(tenant, name string, s sample) {
 		h = &runHistory{tenant: tenant}
 		q.history[name] = h
 	}
-	h.last, h.sorted, h.fresh = q.lessons, nil, nil
+	h.last, h.sorted, h.nths, h.fresh = q.lessons, nil, nil, nil
 	h.samples = append(h.samples, s)
 	if len(h.samples) > maxSamples {
 		h.samples = slices.Delete(h.samples, 0, 1)
@@ -86,6 +120,7 @@ func (q *Queue) makeRoom() {
 		}
 	}
 	delete(q.history, oldest)
+	q.forgetSubmissions(oldest)
 	q.learned[oldest] = struct{}{}
 }
 
@@ -120,19 +155,24 @@ func (q *Queue) History() []RunHistory {
 func (q *Queue) Lessons() int64 { return q.lessons }
 
 // Remember replaces what is remembered by what an earlier Queue knew. Runs that
-// make no sense are left out.
+// make no sense are left out. They count as the submissions just before those that the Queue has heard of.
 func (q *Queue) Remember(history []RunHistory) {
 	for name := range q.history {
 		q.learned[name] = struct{}{}
 	}
+	before := q.history
 	q.history, q.lessons = map[string]*runHistory{}, 0
+	for name := range before {
+		q.forgetSubmissions(name)
+	}
 	history = slices.Clone(history)
 	slices.SortFunc(history, func(a, b RunHistory) int { return cmp.Compare(b.Last, a.Last) })
 	for _, p := range history[:min(len(history), maxNames)] {
 		h := &runHistory{tenant: p.Tenant, last: p.Last}
-		for _, r := range p.Runs[max(0, len(p.Runs)-maxSamples):] {
+		runs := p.Runs[max(0, len(p.Runs)-maxSamples):]
+		for i, r := range runs {
 			if r[0] > 0 && r[1] > 0 {
-				h.samples = append(h.samples, sample{time.Duration(r[0]), int(r[1])})
+				h.samples = append(h.samples, sample{time.Duration(r[0]), int(r[1]), int64(i - len(runs) + 1)})
 			}
 		}
 		if p.Name != "" && len(h.samples) > 0 {
@@ -186,20 +226,27 @@ func (q *Queue) index(e *entry, now time.Duration) time.Duration {
 // foreseen is what was told of gangs that have not run; 0: it was not yet.
 type foreseen struct{ mean, index time.Duration }
 
-// foresee asks the gang's outlook; of gangs of a name and size that have not run
-// yet it does so once.
+// nearKind is what gangs of a name have in common of which the same is foreseen before they run.
+type nearKind struct {
+	gpus  int
+	near  int64 // see runHistory.near
+	stops bool
+}
+
+// foresee asks the gang's outlook; of gangs of a kind that have not run yet it does so once.
 func (q *Queue) foresee(e *entry, now time.Duration, kept func(*foreseen) *time.Duration, ask func(outlook) time.Duration) time.Duration {
 	h := q.history[e.job.Name]
 	if h == nil || e.job.Estimate > 0 || e.work(now) > 0 {
 		return ask(q.outlook(e, now))
 	}
-	f := h.fresh[e.whole()]
+	kind := nearKind{e.whole(), h.near(e.nth), e.job.Preemptible}
+	f := h.fresh[kind]
 	if f == nil {
 		if h.fresh == nil {
-			h.fresh = map[int]*foreseen{}
+			h.fresh = map[nearKind]*foreseen{}
 		}
 		f = &foreseen{}
-		h.fresh[e.whole()] = f
+		h.fresh[kind] = f
 	}
 	d := kept(f)
 	if *d == 0 {
@@ -208,10 +255,36 @@ func (q *Queue) foresee(e *entry, now time.Duration, kept func(*foreseen) *time.
 	return *d
 }
 
+// near is which submission of the name a gang counts as, so that of thousands of gangs that wait few are
+// different: the nearest one that is remembered, or, before and after these, one that is a power of two away.
+func (h *runHistory) near(nth int64) int64 {
+	if h.nths == nil {
+		for _, s := range h.samples {
+			h.nths = append(h.nths, s.nth)
+		}
+		slices.Sort(h.nths)
+	}
+	first, last := h.nths[0], h.nths[len(h.nths)-1]
+	switch {
+	case nth > last:
+		return last + powerOf2(nth-last)
+	case nth < first:
+		return first - powerOf2(first-nth)
+	}
+	i, _ := slices.BinarySearch(h.nths, nth)
+	if i > 0 && nth-h.nths[i-1] <= h.nths[i]-nth {
+		i--
+	}
+	return h.nths[i]
+}
+
+// powerOf2 is the greatest power of two that is not above n.
+func powerOf2(n int64) int64 { return 1 << (bits.Len64(uint64(n)) - 1) }
+
 // outlook is the distribution of how long a gang may run on, at cost 1: as long as one of
 // the runs that are known, or as long as nobody knows. Beside a history the unknown weighs
-// as much as one run of the gang's size, beside an estimate nothing at first. What the gang
-// has outlasted loses its weight, so the unknown gains.
+// as the last run of the gang's size, or, where the gang cannot be stopped, [doubtOfMean] of it: beside an estimate
+// nothing at first. What the gang has outlasted loses its weight, so the unknown gains.
 type outlook struct {
 	of    []chance // the known ones, shortest first
 	again float64  // how long it runs on if nobody knows, in seconds
@@ -231,14 +304,19 @@ func (q *Queue) outlook(e *entry, now time.Duration) outlook {
 		o.rest = 1 - p
 		o.of = append(o.of, chance{left, p})
 	} else {
-		// What is not known counts as much as one run of the same size.
-		o.rest = 1
-		runs, whole := q.sortedSamples(e.job.Name), e.whole()
+		o.rest = doubtOfMean
+		if q.opt.Preempt && e.job.Preemptible {
+			o.rest = 1
+		}
+		runs, whole, near := q.sortedSamples(e.job.Name), e.whole(), int64(0)
+		if len(runs) > 0 {
+			near = q.history[e.job.Name].near(e.nth)
+		}
 		// Those that it has outlasted by far, the shortest, tell nothing any more.
 		first := sort.Search(len(runs), func(i int) bool { p, _ := outlasting(runs[i].work, done); return p > 0 })
 		for _, s := range runs[first:] {
 			p, left := outlasting(s.work, done)
-			o.of = append(o.of, chance{left, p * likeness(s.gpus, whole)})
+			o.of = append(o.of, chance{left, p * likeness(s.gpus, whole) * nearness(s.nth, near)})
 		}
 	}
 	q.chances = o.of
@@ -329,6 +407,15 @@ func (q *Queue) sortedSamples(name string) []sample {
 	}
 	return h.sorted
 }
+
+// nearness weighs a run by how many submissions of its name lie between it and the gang: users submit
+// what is alike one after the other. A half for one in between, a third for two.
+func nearness(a, b int64) float64 { return 1 / float64(max(1, a-b, b-a)) }
+
+// doubtOfMean is how much the unknown weighs for a gang that cannot be stopped. It is short, so with
+// all of its weight the mean of whatever is known to be long is far too short, and who then starts
+// cannot be corrected.
+const doubtOfMean = 0.1
 
 // likeness weighs a run by how near its size is: 1 for the same, a half if one is
 // twice the other.

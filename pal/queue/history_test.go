@@ -31,9 +31,13 @@ func TestHistoryIsKept(t *testing.T) {
 		teach := func(t *rapid.T, ls ...*Queue) {
 			for range rapid.IntRange(0, 600).Draw(t, "runs") {
 				n := name.Draw(t, "of")
-				s := sample{time.Duration(rapid.Int64Range(1, int64(time.Hour)).Draw(t, "work")), rapid.IntRange(1, 64).Draw(t, "gpus")}
+				s := sample{work: time.Duration(rapid.Int64Range(1, int64(time.Hour)).Draw(t, "work")), gpus: rapid.IntRange(1, 64).Draw(t, "gpus")}
 				for _, q := range ls {
+					e := &entry{job: Job{Name: n}}
+					q.submitted(e)
+					s.nth = e.nth
 					q.learn(n[:1], n, s)
+					q.gone(e)
 				}
 			}
 		}
@@ -56,8 +60,13 @@ func TestHistoryIsKept(t *testing.T) {
 			t.Fatalf("%d names", len(a.history))
 		}
 		e := &entry{job: Job{Name: name.Draw(t, "asked")}, gpus: rapid.IntRange(1, 64).Draw(t, "asked gpus")}
-		if x, y := a.remaining(e, 0), b.remaining(e, 0); x != y {
-			t.Fatalf("%v before, %v after", x, y)
+		a.submitted(e)
+		x := a.remaining(e, 0)
+		if b.submitted(e); b.remaining(e, 0) != x {
+			t.Fatalf("%v before, %v after", x, b.remaining(e, 0))
+		}
+		if len(a.submissions) > maxNames+1 {
+			t.Fatalf("%d names whose submissions are counted", len(a.submissions))
 		}
 	})
 }
@@ -67,7 +76,7 @@ func TestHistoryIsKept(t *testing.T) {
 func TestRememberedOrder(t *testing.T) {
 	q := newQueue(t)
 	for range 3 {
-		q.learn("", "quick", sample{time.Second, 1})
+		q.learn("", "quick", sample{work: time.Second, gpus: 1})
 	}
 	next := newQueue(t)
 	for i, id := range []string{"slow", "quick"} {
@@ -104,9 +113,9 @@ func TestWaitJSON(t *testing.T) {
 // another's.
 func TestNamesOfOthersAreKept(t *testing.T) {
 	q := newQueue(t)
-	q.learn("steady", "train", sample{time.Hour, 8})
+	q.learn("steady", "train", sample{work: time.Hour, gpus: 8})
 	for i := range 3 * maxNames {
-		q.learn("flood", fmt.Sprint("job-", i), sample{time.Second, 1})
+		q.learn("flood", fmt.Sprint("job-", i), sample{work: time.Second, gpus: 1})
 	}
 	if len(q.samples("train")) != 1 || len(q.history) != maxNames {
 		t.Errorf("%d runs of the other's are known, %d names", len(q.samples("train")), len(q.history))

@@ -39,6 +39,9 @@ type Job struct {
 	// be moved. RestartCost is the run time lost each time.
 	Preemptible, Migratable bool
 	RestartCost             time.Duration
+	// Checkpoint is how long it runs from one checkpoint to the next, from its start on: what it did
+	// since the last one is lost when it is stopped; 0: nothing is, or nobody knows.
+	Checkpoint time.Duration
 	// Deadline is by when it is to have ended, since the caller's epoch; 0: none.
 	Deadline time.Duration
 	// Array names the jobs of which ArrayParallel run at a time at most; 0: as many as
@@ -90,9 +93,12 @@ type Options struct {
 	// Backfill says which gangs may pass a head that does not fit; "":
 	// [BackfillNone].
 	Backfill Backfill
-	// MaxWait is how long a gang may wait in all before it is overdue; 0:
+	// MaxWait is how long a gang may wait in all before it is overdue, if nobody says how long it runs; 0:
 	// [DefaultMaxWait].
 	MaxWait time.Duration
+	// Patience is how many times as long as its user says that it runs a gang waits before it is
+	// overdue, [leastPatience] at least; 0: MaxWait.
+	Patience float64
 	// OverdueShare is the part of the cluster's GPU time by which the overdue are served
 	// in order of submission, in the long run; 0: [DefaultOverdueShare].
 	OverdueShare float64
@@ -163,7 +169,9 @@ func ParseBackfill(s string) (Backfill, error) {
 const (
 	DefaultMaxWait      = 36 * time.Hour
 	DefaultOverdueShare = 0.05
-	DefaultQuantum      = time.Hour
+	// DefaultPatience: whoever says two hours is served in turn after four. See docs/results/sim-users.md.
+	DefaultPatience = 2
+	DefaultQuantum  = time.Hour
 	// DefaultRuntime only matters where others are known to run shorter or longer.
 	DefaultRuntime = 10 * time.Minute
 	// DefaultOutlierThreshold is the PM score above which a GPU is an outlier.
@@ -178,7 +186,7 @@ const (
 func Default() Options {
 	return Options{Order: Adaptive, Placement: Placement(pal.PAL), Backfill: BackfillReserved,
 		Preempt: true, Migrate: true, LocalityWait: true, OutlierThreshold: DefaultOutlierThreshold, JobPriority: true, Deadlines: true,
-		MaxWait: DefaultMaxWait, OverdueShare: DefaultOverdueShare, Quantum: DefaultQuantum, DefaultRuntime: DefaultRuntime, HalfLife: DefaultHalfLife}
+		MaxWait: DefaultMaxWait, Patience: DefaultPatience, OverdueShare: DefaultOverdueShare, Quantum: DefaultQuantum, DefaultRuntime: DefaultRuntime, HalfLife: DefaultHalfLife}
 }
 
 // Placement is the placement policy of the name with the defaults of the agent: under PAL,
@@ -207,6 +215,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.HalfLife < 0 {
 		return o, fmt.Errorf("queue: half-life %v of usage must not be negative", o.HalfLife)
+	}
+	if !(o.Patience >= 0) {
+		return o, fmt.Errorf("queue: patience %v must not be negative", o.Patience)
 	}
 	if !(o.OverdueShare >= 0 && o.OverdueShare <= 1) {
 		return o, fmt.Errorf("queue: overdue_share %v is not between 0 and 1", o.OverdueShare)

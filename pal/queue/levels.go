@@ -155,6 +155,11 @@ func (q *Queue) stopsFrom(now time.Duration, soon func(time.Duration)) {
 		soon(e.safeUntil)
 		return false
 	})
+	for _, e := range ls.due.es {
+		if c := e.job.Checkpoint; c > 0 && c <= mostCheckpoint {
+			soon(e.nextCheckpoint(now))
+		}
+	}
 	switch q.opt.Order {
 	case SRTF, Adaptive:
 		if len(ls.due.es) > 0 {

@@ -49,6 +49,27 @@ func (p *pass) waitsForLocality(e *entry, pl pal.Placement) bool {
 	return until > p.now
 }
 
+// mayUseOutlier says whether the gang, of one GPU, may run on one that is avoided if no other comes free: a
+// wider one would have all its others wait for that one.
+func (p *pass) mayUseOutlier(e *entry) bool {
+	w := e.job.LocalityWait
+	return e.gpus == 1 && e.elastic == nil && !e.job.Endless && p.opt.OutlierThreshold > 0 && p.opt.LocalityWait && (w == 0 || w >= leastLocalityWait)
+}
+
+// onOutlier looks for such a GPU, for a gang that has waited for others for as long as the better GPU
+// would save.
+func (p *pass) onOutlier(e *entry) (pal.Found, bool) {
+	defer p.anyGPU(e)()
+	f, ok := p.backfill(e)
+	return f, ok && !p.waitsForLocality(e, f.Placement)
+}
+
+// anyGPU has outliers not be avoided for the gang until the function that it returns is called.
+func (p *pass) anyGPU(e *entry) (back func()) {
+	e.within = pal.PMScore(math.Inf(1))
+	return func() { e.within = 0 }
+}
+
 // leastCost is the cost that the gang would have if all of ours had ended that ends; of a gang
 // that runs for ever itself, and may be moved, if nothing of ours ran. It is worked out once per
 // kind of gang. Where it would not fit even so, as while nodes are away, there is no

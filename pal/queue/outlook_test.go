@@ -19,7 +19,7 @@ func TestIndexOfHeavyTail(t *testing.T) {
 		if i%10 == 9 {
 			work = 100 * time.Hour
 		}
-		q.learn("", "sweep", sample{work, 1})
+		q.learn("", "sweep", sample{work: work, gpus: 1})
 	}
 	e := &entry{job: Job{Name: "sweep"}, gpus: 1}
 	if index, mean := q.index(e, 0), q.expected(e, 0); index > 30*time.Minute || mean < 3*time.Hour {
@@ -36,7 +36,7 @@ func TestIndexOfHeavyTail(t *testing.T) {
 func TestIndexDoubts(t *testing.T) {
 	q := newQueue(t)
 	for range maxSamples {
-		q.learn("", "n", sample{500 * time.Hour, 1})
+		q.learn("", "n", sample{work: 500 * time.Hour, gpus: 1})
 	}
 	e := &entry{job: Job{Name: "n"}, gpus: 1}
 	if index := q.index(e, 0); index != doubt*q.opt.DefaultRuntime {
@@ -53,8 +53,8 @@ func TestIndexDoubts(t *testing.T) {
 func TestIndexOfOutlasted(t *testing.T) {
 	q := newQueue(t)
 	for range 10 {
-		q.learn("", "n", sample{10 * time.Hour, 1})
-		q.learn("", "n", sample{100 * time.Hour, 1})
+		q.learn("", "n", sample{work: 10 * time.Hour, gpus: 1})
+		q.learn("", "n", sample{work: 100 * time.Hour, gpus: 1})
 	}
 	e := &entry{job: Job{Name: "n"}, gpus: 1, doneBefore: 11 * time.Hour}
 	if index := q.index(e, 0); index < time.Hour {

@@ -142,7 +142,7 @@ func (p *pass) vacateLeaving(e *entry) (back []func()) {
 // would start that GPUs are looked for.
 func (p *pass) ranLongEnough(v *entry) bool {
 	at := p.startTime()
-	return at >= v.safeUntil && (at == p.now || v.expectedEnd > at)
+	return at >= v.safeUntil && v.atCheckpoint(at) && (at == p.now || v.expectedEnd > at)
 }
 
 // minRuns is how many times its restart cost a gang runs before it is stopped: so stops
@@ -184,6 +184,9 @@ func (p *pass) takeFrom(c *claim, victims []*entry, ask func(v *entry, wanted ma
 			v.state = stopping
 			p.countFreeing(v)
 			c.victims = append(c.victims, v)
+			if a.Kind == Preempt {
+				v.stops++
+			}
 			a.Job, a.For = v.job.ID, c.by.job.ID
 			p.actions = append(p.actions, a)
 		}

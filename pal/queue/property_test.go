@@ -43,7 +43,7 @@ func newPlayer(t *rapid.T) *player {
 		Backfill: rapid.SampledFrom([]Backfill{BackfillNone, BackfillReserved, BackfillBestEffort}).Draw(t, "backfill"),
 		Preempt:  rapid.Bool().Draw(t, "preempt"), Migrate: rapid.Bool().Draw(t, "migrate"),
 		LocalityWait: rapid.Bool().Draw(t, "locality wait"), FairShare: rapid.Bool().Draw(t, "fair"), JobPriority: rapid.Bool().Draw(t, "by priority"), Exclusive: rapid.Bool().Draw(t, "exclusive"),
-		MaxWait: 2 * time.Hour, OverdueShare: 0.5, Quantum: 10 * time.Minute, OutlierThreshold: 1.5, Placement: pal.Policy{Name: pal.PAL},
+		MaxWait: 2 * time.Hour, Patience: rapid.SampledFrom([]float64{0, 2}).Draw(t, "patience"), OverdueShare: 0.5, Quantum: 10 * time.Minute, OutlierThreshold: 1.5, Placement: pal.Policy{Name: pal.PAL},
 	}
 	if rapid.Bool().Draw(t, "quotas") {
 		p.opt.Tenants = map[string]Tenant{"x": {Quota: 4}, "y": {Quota: 6}}
@@ -67,7 +67,7 @@ func (p *player) submit() {
 		Tenant: rapid.SampledFrom([]string{"x", "y"}).Draw(p.t, "tenant"), Priority: rapid.IntRange(0, 3).Draw(p.t, "priority"),
 		Gang:      pal.SingleGPUs(id, rapid.SampledFrom(pal.AppClasses()).Draw(p.t, "class"), rapid.IntRange(1, 12).Draw(p.t, "gpus")),
 		Submitted: p.now, Preemptible: rapid.Bool().Draw(p.t, "preemptible"), Migratable: rapid.Bool().Draw(p.t, "migratable"),
-		RestartCost: time.Minute, Estimate: time.Duration(rapid.IntRange(0, 100).Draw(p.t, "estimate")) * time.Minute}
+		RestartCost: time.Minute, Checkpoint: time.Duration(rapid.IntRange(0, 3).Draw(p.t, "checkpoint")) * 20 * time.Minute, Estimate: time.Duration(rapid.IntRange(0, 100).Draw(p.t, "estimate")) * time.Minute}
 	if rapid.Bool().Draw(p.t, "elastic") {
 		j.Least = rapid.IntRange(1, j.Gang.GPUs()).Draw(p.t, "least")
 		j.Efficiency = rapid.SampledFrom([]float64{0, 0.5, 0.9}).Draw(p.t, "efficiency")
@@ -256,7 +256,7 @@ func sortedKeys(m map[string]pal.Placement) []string {
 func TestNobodyStarves(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPlayer(t)
-		big := Job{ID: "big", Gang: pal.SingleGPUs("big", pal.ClassB, 12), Estimate: 1000 * time.Hour, Priority: -1}
+		big := Job{ID: "big", Gang: pal.SingleGPUs("big", pal.ClassB, 12), Estimate: 20 * time.Hour, Priority: -1}
 		p.submit()
 		p.act()
 		if err := p.queue.Submit(p.now, big); err != nil {
@@ -265,9 +265,9 @@ func TestNobodyStarves(t *testing.T) {
 		p.jobs["big"], p.waiting["big"] = big, p.now
 		const longest = 200 * time.Minute // no run drawn is longer
 		turn := p.opt.MaxWait + longest
-		// Of the small gangs, those that came before the big one was overdue may
-		// be overdue before it only if they began to wait earlier: one here.
-		bound := p.opt.MaxWait + 2*turn + time.Duration(float64(turn+longest)/p.opt.OverdueShare)
+		// Of the small gangs, one began to wait earlier. Another one, whose user says how long it runs, may have
+		// its turn when the big one is overdue.
+		bound := p.queue.patience(big) + turn + 2*(turn+time.Duration(float64(turn+longest)/p.opt.OverdueShare))
 		for p.now < bound {
 			p.submit()
 			p.act()

@@ -4,6 +4,7 @@
 package queue
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"slices"
@@ -31,6 +32,7 @@ type entry struct {
 	of      *namespace
 	gpus    int   // of job.Gang: those that it has, or would start with
 	counted int   // GPUs, with its tenants, see hold
+	nth     int64 // submission of its name
 	seq     int64 // in the order in which the Queue heard of them: the last to decide between equals
 	state   state
 
@@ -44,12 +46,15 @@ type entry struct {
 	rank    float64       // see Queue.rank, while waiting
 	urgency urgency       // while waiting
 	expect  time.Duration // to run on at cost 1, while waiting
-	overdue bool          // it has waited longer than Options.MaxWait in all
+	overdue bool          // it has waited longer than its patience in all
 	granted bool          // it runs, or is to, because it was overdue
 
+	patience     time.Duration // while waiting: see Queue.patience
 	waitingSince time.Duration // while waiting
 	waited       time.Duration // before waitingSince, in all
 	safeUntil    time.Duration // not stopped before
+	stops        int           // how often it was stopped, or moved, for others
+	judged       bool          // see Stopped
 	startedAt    time.Duration
 	booked       int           // GPUs that count as used since
 	before       time.Duration // attained before startedAt
@@ -116,17 +121,18 @@ type Queue struct {
 	leaving  []*entry  // running ones that are being stopped, or made smaller, for nobody any more
 	pending  []*entry  // starting or moving: decided, not reported
 	tenancy
-	windows windows
-	dated   []*entry // waiting gangs with a deadline
-	history map[string]*runHistory
-	lessons int64               // taken in so far
-	learned map[string]struct{} // names whose gangs must be sorted again
-	named   map[string][]*entry // waiting gangs by the name that tells how long they run
-	chances []chance            // memory of outlook
-	version uint64              // grows when GPUs may have come free
-	passes  uint64              // calls of Decide
-	trying  string              // see Trying
-	starts  uint64              // decided
+	windows     windows
+	dated       []*entry // waiting gangs with a deadline
+	history     map[string]*runHistory
+	submissions map[string]*submissions // by name
+	lessons     int64                   // taken in so far
+	learned     map[string]struct{}     // names whose gangs must be sorted again
+	named       map[string][]*entry     // waiting gangs by the name that tells how long they run
+	chances     []chance                // memory of outlook
+	version     uint64                  // grows when GPUs may have come free
+	passes      uint64                  // calls of Decide
+	trying      string                  // see Trying
+	starts      uint64                  // decided
 	// kinds are those that were asked for since what is known of them was forgotten, by Changed.
 	kinds         map[signature]*fitKind
 	changes       uint64        // how often that was
@@ -146,13 +152,10 @@ func New(o Options) (*Queue, error) {
 		return nil, err
 	}
 	q := &Queue{opt: o, entries: map[string]*entry{}, buckets: map[signature]*bucket{}, tenancy: newTenancy(o.Tenants),
-		history: map[string]*runHistory{}, learned: map[string]struct{}{}, named: map[string][]*entry{}, kinds: map[signature]*fitKind{}, levels: newLevels(), version: 1,
+		history: map[string]*runHistory{}, submissions: map[string]*submissions{}, learned: map[string]struct{}{}, named: map[string][]*entry{}, kinds: map[signature]*fitKind{}, levels: newLevels(), version: 1,
 		forecasts: forecasts{from: firstWider, until: firstWider}}
-	q.ages.less = func(a, b *entry) bool { // who has waited longest in all; see age
-		if a.waitingSince-a.waited != b.waitingSince-b.waited {
-			return a.waitingSince-a.waited < b.waitingSince-b.waited
-		}
-		return a.seq < b.seq
+	q.ages.less = func(a, b *entry) bool { // who is overdue first; see age
+		return cmp.Or(cmp.Compare(a.overdueFrom(), b.overdueFrom()), cmp.Compare(a.seq, b.seq)) < 0
 	}
 	q.ages.pos = func(e *entry) *int { return &e.agePos }
 	q.overdue.less = func(a, b *entry) bool { return a.bySubmission(b) < 0 }
@@ -217,6 +220,7 @@ func (q *Queue) newEntry(j Job) (*entry, error) {
 		return nil, err
 	}
 	q.seq++
+	q.submitted(e)
 	q.entries[j.ID] = e
 	q.sign(e)
 	return e, nil
@@ -279,7 +283,7 @@ func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	if e.granted {
 		q.grant(at, e.gpus)
 	}
-	e.safeUntil = at + minRuns*e.job.RestartCost
+	e.safeUntil = at + e.safeFor()
 	e.state, e.placement, e.target, e.startedAt = running, p, pal.Placement{}, at
 	e.expectedEnd = at + stretched(q.remaining(e, at), e.cost(p))
 	q.hold(e, 1)
@@ -311,6 +315,7 @@ func (q *Queue) Requeue(now time.Duration, id string) {
 func (q *Queue) Stopped(now time.Duration, id string) {
 	if e := q.entries[id]; e != nil && e.state >= running {
 		q.learnLent(now, e)
+		q.judgeStopped(e, now)
 		q.leave(now, e)
 		e.waitingSince = now
 		q.enqueue(e)
@@ -347,7 +352,7 @@ func (q *Queue) NoMovesBefore(until time.Duration) { q.movesFrom = until }
 // takes that was stopped or failed is not known.
 func (q *Queue) Finished(now time.Duration, id string) {
 	if e := q.entries[id]; e != nil {
-		q.learn(e.job.Tenant, e.job.Name, sample{e.work(now), e.whole()})
+		q.learn(e.job.Tenant, e.job.Name, sample{e.work(now), e.whole(), e.nth})
 		q.judge(e, now)
 		q.learnLent(now, e)
 		q.Removed(now, id)
@@ -362,6 +367,7 @@ func (q *Queue) Removed(now time.Duration, id string) {
 	}
 	q.leave(now, e)
 	q.forecasts.forget(e)
+	q.gone(e)
 	delete(q.entries, id)
 }
 

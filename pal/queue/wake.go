@@ -20,7 +20,7 @@ func (q *Queue) Wake(now time.Duration) (at time.Duration, ok bool) {
 		}
 	}
 	if len(q.ages.es) > 0 {
-		soon(q.ages.es[0].waitingSince - q.ages.es[0].waited + q.opt.MaxWait)
+		soon(q.ages.es[0].overdueFrom())
 	}
 	soon(q.localityUntil)
 	q.nextUrgency(soon)

@@ -53,7 +53,7 @@ func (g *Gang) QueueJob(restart time.Duration) queue.Job {
 		ID: g.Key.String(), Name: g.Key.Namespace + "/" + name, Tenant: g.Key.Namespace, Gang: g.Request.Full(), Least: g.least(), Efficiency: h.Efficiency,
 		Priority: *g.Job.Priority, Submitted: QueueTime(g.AsksSince()), Estimate: h.Duration, Limit: rewrite.Limit(g.Job),
 		Preemptible: h.Preempt && !g.Misplaced, Migratable: h.Migrate && !g.Misplaced,
-		Attained: attained, Done: done, Waited: waited, RestartCost: restart, LocalityWait: wait,
+		Attained: attained, Done: done, Waited: waited, RestartCost: restart, Checkpoint: h.Checkpoint, LocalityWait: wait,
 		Deadline: g.deadline(), Array: g.array(), ArrayParallel: h.Parallel, Endless: *g.Job.Type == api.JobTypeService,
 	}
 }

@@ -45,6 +45,8 @@ type Hints struct {
 	// each doubling of them keeps of a linear speed-up, pal_elastic_efficiency.
 	Elastic    bool
 	Efficiency float64
+	// Checkpoint is for how long it runs from one checkpoint to the next: pal_checkpoint.
+	Checkpoint time.Duration
 }
 
 // FailureAction is what is placed again after a member was lost. Pins to single
@@ -143,6 +145,7 @@ var hints = map[string]func(h *Hints, value string) error{
 	"pal_duration":           func(h *Hints, v string) (err error) { h.Duration, err = parseSpan(v); return },
 	"pal_preempt":            func(h *Hints, v string) (err error) { h.Preempt, err = parseBool(v); return },
 	"pal_migrate":            func(h *Hints, v string) (err error) { h.Migrate, err = parseBool(v); return },
+	"pal_checkpoint":         func(h *Hints, v string) (err error) { h.Checkpoint, err = parseSpan(v); return },
 	"pal_on_failure":         func(h *Hints, v string) (err error) { h.OnFailure, err = parseFailureAction(v); return },
 	"pal_after":              func(h *Hints, v string) (err error) { h.After, err = parseJobs(v); return },
 	"pal_deadline":           func(h *Hints, v string) (err error) { h.Deadline, h.Within, err = parseDeadline(v); return },
@@ -286,6 +289,8 @@ func (h Hints) check(job *api.Job) error {
 		return fmt.Errorf("meta pal_after names the job itself")
 	case h.Parallel > 0 && !child && !template:
 		return fmt.Errorf("meta pal_array_parallel bounds how many children of a parameterized or periodic job run at a time: this job has none")
+	case h.Checkpoint > 0 && !h.Preempt && !h.Migrate:
+		return fmt.Errorf(`meta pal_checkpoint says when the job is best stopped, and nothing says that it may be: add pal_preempt = "true", or leave it out`)
 	case h.Within > 0 && h.Duration > h.Within:
 		return fmt.Errorf("meta pal_deadline = %v after it is registered contradicts pal_duration = %v", h.Within, h.Duration)
 	}

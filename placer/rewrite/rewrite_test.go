@@ -354,6 +354,8 @@ func TestHintsRefused(t *testing.T) {
 		{"pal_duration", "-5m", "not a positive duration"},
 		{"pal_locality_wait", "0s", "not a positive duration"},
 		{"pal_deadline", "-1h", "nor a positive duration"},
+		{"pal_checkpoint", "hourly", "not a positive duration"},
+		{"pal_checkpoint", "1h", `add pal_preempt = "true"`},
 		{"pal_array_parallel", "many", "not a number of at least 1"},
 		{"pal_after", strings.Repeat("a,", 20) + "b", ""},
 		{"pal_after", "a,b,c,d,e,f,g,h,i,k,l,m,n,o,p,q,r,s,t,u,v,w,x,y,z,1,2,3,4,5,6,7,8", "more than 32 jobs"},

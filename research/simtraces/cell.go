@@ -150,7 +150,7 @@ func policies() []named {
 	rules := agent.Queue
 	rules.Placement = queue.Placement(agent.Placement)
 	unbounded := rules
-	unbounded.MaxWait = sim.Unbounded
+	unbounded.MaxWait, unbounded.Patience = sim.Unbounded, 0
 	var ps []named
 	for _, exact := range []bool{false, true} {
 		for _, preempt := range []bool{false, true} {

@@ -23,6 +23,9 @@ const (
 	sia      part = "sia"    // a workload of the PAL artifact, on its 64 GPUs
 )
 
+// siaName is what the workloads of the PAL artifact are called.
+const siaName = "Sia-Philly"
+
 // source is a trace to run.
 type source struct {
 	trace trace.Trace
@@ -66,7 +69,7 @@ func find(dir string) (found []source, missing []string, err error) {
 		} else if err != nil {
 			return nil, nil, err
 		}
-		t.Name = fmt.Sprintf("Sia-Philly %d", w)
+		t.Name = fmt.Sprintf("%s %d", siaName, w)
 		found = append(found, source{t, sia})
 	}
 	for _, k := range known() {

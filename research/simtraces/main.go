@@ -34,11 +34,18 @@ func main() {
 	flag.StringVar(&o.policy, "try", "", "run only `POLICY`, write nothing, and compare it with the runs that the JSON file has")
 	flag.Uint64Var(&o.seed, "seed", 0, "with -try: of the GPUs and all else that is drawn; 0: that of the published results. What differs little under one seed may be chance")
 	flag.StringVar(&o.version, "version", "", "write beside each run that it is of `COMMIT`")
+	flag.BoolVar(&o.ofUsers, "users", false, "the bench of users: what they say and allow, and what it wins them, on the first jobs of each trace and on generated ones")
+	flag.StringVar(&o.against, "against", "", "with -users: compare with the results in `FILE`")
+	flag.StringVar(&o.part, "part", "", "with -users: only the half choose or report")
 	only := flag.String("only", "", "only traces whose name matches `REGEXP`")
 	again := flag.String("again", "", "make only the runs of policies whose name matches `REGEXP`, on the traces of -only; all others stay as they are in the JSON file")
 	flag.Parse()
 	err := o.compile(*only, *again)
-	if err == nil {
+	switch {
+	case err != nil:
+	case o.ofUsers:
+		err = o.users()
+	default:
 		err = o.run()
 	}
 	if err != nil {
@@ -55,6 +62,8 @@ type options struct {
 	seed               uint64
 	version            string
 	only, again        *regexp.Regexp // again is nil: all
+	ofUsers            bool
+	against, part      string // with ofUsers
 }
 
 func (o *options) compile(only, again string) (err error) {

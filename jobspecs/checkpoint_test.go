@@ -1,0 +1,62 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package jobspecs
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// The program of checkpoint.nomad.hcl, without PyTorch: SIGTERM has it write a checkpoint and end with an
+// error; the next run goes on with the step after.
+func TestCheckpointProgram(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("python3 is not there")
+	}
+	env := append(os.Environ(), "CHECKPOINT="+filepath.Join(t.TempDir(), "c"))
+	next := 1
+	for range 3 {
+		cmd := exec.Command(python, "checkpoint.py")
+		cmd.Env = env
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(out)
+		lines.Scan()
+		if want := fmt.Sprintf("runs from step %d", next); lines.Text() != want {
+			t.Errorf("it says %q, want %q", lines.Text(), want)
+		}
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		for lines.Scan() {
+			if after, ok := strings.CutPrefix(lines.Text(), "stopped after step "); ok {
+				if _, err := fmt.Sscan(after, &next); err != nil {
+					t.Fatal(err)
+				}
+				next++
+			}
+		}
+		_ = cmd.Wait()
+		if code := cmd.ProcessState.ExitCode(); code != 143 {
+			t.Errorf("it ends with %d", code)
+		}
+	}
+	cmd := exec.Command(python, "checkpoint.py")
+	cmd.Env = append(env, fmt.Sprint("STEPS=", next+5))
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.HasSuffix(string(out), "done\n") {
+		t.Errorf("the last run: %v\n%s", err, out)
+	}
+}

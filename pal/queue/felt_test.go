@@ -1,0 +1,261 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// The runs that were submitted just before a gang tell more of it than those of long ago.
+func TestNearestSubmissionsTell(t *testing.T) {
+	q := newQueue(t)
+	run := func(id string, ran time.Duration) {
+		if err := q.Restore(Job{ID: id, Name: "n", Gang: pal.SingleGPUs(id, pal.ClassA, 1)}, pal.Placement{PMScore: 1, Penalty: 1}, 0); err != nil {
+			t.Fatal(err)
+		}
+		q.Finished(ran, id)
+	}
+	for i := range 20 {
+		run(fmt.Sprint("long-", i), 10*time.Hour)
+	}
+	for i := range 4 {
+		run(fmt.Sprint("short-", i), time.Minute)
+	}
+	next := Job{ID: "next", Name: "n", Gang: pal.SingleGPUs("next", pal.ClassA, 1)}
+	if err := q.Submit(0, next); err != nil {
+		t.Fatal(err)
+	}
+	if got := q.entries["next"].expect; got > 5*time.Hour {
+		t.Errorf("20 runs of 10 h, then 4 of a minute: the next is expected to run for %v", got)
+	}
+	for range 100 { // many later, the 24 are as far away
+		next.ID += "-"
+		if err := q.Submit(0, next); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := q.entries[next.ID].expect; got < 5*time.Hour+20*time.Minute {
+		t.Errorf("a hundred submissions later: %v", got)
+	}
+}
+
+// Of a name whose runs are long, a gang that cannot be stopped is taken to be long.
+func TestUnknownOfGangsThatAreNotStopped(t *testing.T) {
+	q := newTestLine(t, Default())
+	q.learn("", "n", sample{work: 10 * time.Hour, gpus: 1, nth: 1})
+	for stops, least := range map[bool]time.Duration{false: 9 * time.Hour, true: 5 * time.Hour} {
+		e := &entry{job: Job{Name: "n", Preemptible: stops}, gpus: 1, nth: 2}
+		if got := q.expected(e, 0); got < least || stops && got > 6*time.Hour {
+			t.Errorf("may be stopped %t: %v", stops, got)
+		}
+	}
+}
+
+func TestPatience(t *testing.T) {
+	q := newTestLine(t, Default())
+	for _, c := range []struct {
+		what string
+		j    Job
+		want time.Duration
+	}{
+		{"nothing is known", Job{}, DefaultMaxWait},
+		{"a minute", Job{Estimate: time.Minute}, time.Hour},
+		{"two hours", Job{Estimate: 2 * time.Hour}, 4 * time.Hour},
+		{"a week", Job{Estimate: 7 * 24 * time.Hour}, 14 * 24 * time.Hour},
+		{"it is ended after three hours", Job{Limit: 3 * time.Hour}, 6 * time.Hour},
+		{"it is ended before it is done", Job{Limit: 3 * time.Hour, Estimate: 5 * time.Hour}, 6 * time.Hour},
+	} {
+		if got := q.patience(c.j); got != c.want {
+			t.Errorf("%s: overdue after %v, want %v", c.what, got, c.want)
+		}
+	}
+}
+
+// A gang as wide as the cluster that said how long it runs starts soon after its patience, behind a
+// stream of small ones that all go first.
+func TestWideGangBehindStream(t *testing.T) {
+	q := newTestLine(t, Default())
+	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gangs, places, ends := map[string]pal.Gang{}, map[string]pal.Placement{}, map[string]time.Duration{}
+	submit := func(now time.Duration, id string, gpus int, hours float64) {
+		gangs[id] = pal.SingleGPUs(id, pal.ClassA, gpus)
+		if err := q.Submit(now, Job{ID: id, Gang: gangs[id], Submitted: now, Estimate: secondsOf(3600 * hours)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for now := time.Duration(0); now < 12*time.Hour; now += 5 * time.Minute {
+		submit(now, fmt.Sprint(now), 1, 1)
+		if now == 2*time.Hour {
+			submit(now, "wide", 8, 3)
+		}
+		for id, at := range ends {
+			if at <= now {
+				c.Release(gangs[id], places[id])
+				q.Finished(now, id)
+				delete(ends, id)
+			}
+		}
+		for _, a := range q.Decide(now, c) {
+			if a.Job == "wide" {
+				if waited := now - 2*time.Hour; waited > 7*time.Hour+30*time.Minute {
+					t.Errorf("it waited for %v", waited)
+				}
+				return
+			}
+			c.Take(gangs[a.Job], a.Placement)
+			places[a.Job], ends[a.Job] = a.Placement, now+time.Hour
+			q.Started(now, a.Job, a.Placement)
+		}
+	}
+	t.Error("it still waits after 10 hours")
+}
+
+func secondsOf(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// Gangs that outlast what was said of them and are stopped for others of their tenant teach that these
+// run as long: else each would be stopped for the next, and none would end.
+func TestStoppedGangsTeach(t *testing.T) {
+	q := newTestLine(t, Default())
+	for i := range judgedRuns {
+		id := fmt.Sprint(i)
+		j := Job{ID: id, Tenant: "bold", Gang: pal.SingleGPUs(id, pal.ClassA, 1), Estimate: time.Hour, Preemptible: true}
+		if err := q.Restore(j, pal.Placement{PMScore: 1, Penalty: 1}, 0); err != nil {
+			t.Fatal(err)
+		}
+		q.Stopped(3*time.Hour, id)
+		q.Started(3*time.Hour, id, pal.Placement{PMScore: 1, Penalty: 1})
+		q.Stopped(4*time.Hour, id) // one gang counts once
+	}
+	if got := q.Estimate(Job{Tenant: "bold", Estimate: time.Hour}); got != 3*time.Hour {
+		t.Errorf("an hour is taken for %v", got)
+	}
+	if got := len(q.samples(estimatesOf("bold"))); got != judgedRuns {
+		t.Errorf("%d gangs have taught %d times", judgedRuns, got)
+	}
+}
+
+// A gang of one GPU waits for one that is no outlier for as long as that saves, and then takes the outlier.
+// A wider one and a service wait on.
+func TestOutlierAfterAWhile(t *testing.T) {
+	for _, c := range []struct {
+		what  string
+		j     Job
+		gpus  int
+		after time.Duration // 0: it waits on
+	}{
+		{"one GPU", Job{Estimate: time.Hour}, 1, time.Hour}, // on a GPU that is half as fast
+		{"one that may be moved", Job{Estimate: time.Hour, Migratable: true}, 1, 15 * time.Minute},
+		{"two GPUs", Job{Estimate: time.Hour}, 2, 0},
+		{"a service", Job{Endless: true, LocalityWait: 1}, 1, 0},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			q := newTestLine(t, Default())
+			cl, err := pal.NewCluster(testNodes(1, "0"), pal.TwoTier(1.7))
+			if err != nil {
+				t.Fatal(err)
+			}
+			run := func(id string, us ...int) {
+				g := pal.SingleGPUs(id, pal.ClassA, len(us))
+				var ms []pal.Member
+				for _, u := range us {
+					ms = append(ms, pal.Member{GPUs: []int{u}})
+				}
+				pl := pal.Predict(cl, g, ms)
+				cl.Take(g, pl)
+				if err := q.Restore(Job{ID: id, Gang: g, Estimate: 100 * time.Hour}, pl, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			run("good", []int{1, 2, 3}[:4-max(1, c.gpus)]...)
+			c.j.ID, c.j.Gang = "j", pal.SingleGPUs("j", pal.ClassA, c.gpus)
+			if err := q.Submit(0, c.j); err != nil {
+				t.Fatal(err)
+			}
+			at := c.after
+			if at == 0 {
+				at = 30 * time.Hour
+			}
+			if as := q.Decide(at-time.Second, cl); len(as) > 0 {
+				t.Errorf("too soon: %v", as)
+			}
+			if wake, ok := q.Wake(at - time.Second); c.after > 0 && (!ok || wake > at+time.Second) {
+				t.Errorf("it is looked at again at %v (%t), want %v", wake, ok, at)
+			}
+			if as := q.Decide(at, cl); (len(as) == 1) != (c.after > 0) {
+				t.Errorf("after %v: %v", at, as)
+			}
+		})
+	}
+}
+
+func TestStopsAtCheckpoints(t *testing.T) {
+	e := &entry{job: Job{RestartCost: time.Minute, Checkpoint: time.Hour}, state: running, startedAt: 10 * time.Hour}
+	for after, want := range map[time.Duration]bool{
+		30 * time.Minute: false, 60 * time.Minute: false, 61 * time.Minute: true, 62 * time.Minute: true, 70 * time.Minute: false,
+		121 * time.Minute: true, 20*time.Hour + 31*time.Minute: true, 20*time.Hour + 50*time.Minute: false,
+	} {
+		if got := e.atCheckpoint(e.startedAt + after); got != want {
+			t.Errorf("after %v it may be stopped: %t", after, got)
+		}
+	}
+	if got := e.nextCheckpoint(e.startedAt + 90*time.Minute); got != e.startedAt+121*time.Minute {
+		t.Errorf("the next one is at %v", got-e.startedAt)
+	}
+	if e.job.Checkpoint = 100 * time.Hour; !e.atCheckpoint(e.startedAt + time.Hour) {
+		t.Error("who writes none for days is not stopped for days")
+	}
+}
+
+// A victim with checkpoints is stopped right after one, and the queue asks to be called then.
+func TestPreemptsAfterCheckpoint(t *testing.T) {
+	q := newTestLine(t, Default())
+	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := pal.SingleGPUs("long", pal.ClassA, 4)
+	pl, _ := pal.Place(c, g, q.opt.Placement)
+	c.Take(g, pl)
+	if err := q.Restore(Job{ID: "long", Gang: g, Estimate: 100 * time.Hour, Preemptible: true, RestartCost: time.Minute, Checkpoint: time.Hour}, pl, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Submit(50*time.Minute, Job{ID: "short", Gang: pal.SingleGPUs("short", pal.ClassA, 1), Submitted: 50 * time.Minute, Estimate: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	if as := q.Decide(50*time.Minute, c); len(as) > 0 {
+		t.Errorf("before the checkpoint: %v", as)
+	}
+	at, ok := q.Wake(51 * time.Minute)
+	if !ok || at != 61*time.Minute {
+		t.Errorf("wakes at %v", at)
+	}
+	if as := q.Decide(at, c); len(as) != 1 || as[0].Kind != Preempt {
+		t.Errorf("after the checkpoint: %v", as)
+	}
+}
+
+// Nobody is stopped more than 40 times, whatever a restart costs.
+func TestStopsAreBounded(t *testing.T) {
+	for _, cost := range []time.Duration{0, time.Second, time.Minute, time.Hour} {
+		e := &entry{job: Job{RestartCost: cost}}
+		at := time.Duration(0)
+		for at < longestRun {
+			at += e.safeFor() + time.Second
+			e.stops++
+		}
+		if e.stops > 40 {
+			t.Errorf("restart cost %v: %d stops in 100 years", cost, e.stops)
+		}
+		if e.stops = freeStops; e.safeFor() != minRuns*cost {
+			t.Errorf("restart cost %v: after %d stops it is safe for %v", cost, e.stops, e.safeFor())
+		}
+	}
+}

@@ -1,0 +1,313 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/sim"
+	"github.com/nomad-pal/nomad-pal/sim/paldata"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
+)
+
+// regime is what users say and allow.
+type regime struct {
+	name     string
+	says     func(i int, j trace.Job) time.Duration // nil: nothing
+	stops    func(i int) bool                       // nil: nobody
+	hourly   bool                                   // checkpoints: what was done since the last is lost
+	nameless bool                                   // no run tells of another
+	baseline string                                 // of another policy than ours
+}
+
+// draw is a number from 0 to 1 of a job and a purpose.
+func draw(i int, purpose uint64) float64 { return rand.New(rand.NewPCG(purpose, uint64(i))).Float64() }
+
+func half(i int) bool { return draw(i, 7) < 0.5 }
+func all(int) bool    { return true }
+
+// Guesses of users. short ones are too short, by up to 5 times; of close ones the run time is within a
+// factor of five either way.
+func short(i int, j trace.Job) time.Duration { return secs(j.WorkS() * (0.2 + 0.8*draw(i, 8))) }
+func near(i int, j trace.Job) time.Duration  { return secs(j.WorkS() * math.Pow(5, 2*draw(i, 9)-1)) }
+
+// mixed guesses are round and mostly 2 to 10 times too long, one in seven too short.
+func mixed(i int, j trace.Job) time.Duration {
+	f := 2 * math.Pow(5, draw(i, 10))
+	if draw(i, 11) < 1./7 {
+		f = 0.2 + 0.8*draw(i, 12)
+	}
+	d, round := secs(j.WorkS()*f), 15*time.Minute
+	for d > round && round < 7*24*time.Hour {
+		round *= 2
+	}
+	return round
+}
+
+func secs(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+func ofHalf(says func(int, trace.Job) time.Duration) func(int, trace.Job) time.Duration {
+	return func(i int, j trace.Job) time.Duration {
+		if !half(i) {
+			return 0
+		}
+		return says(i, j)
+	}
+}
+
+const sayNothing, stopHalf, honest = "no estimates", "half may be stopped", "half estimate, no names"
+
+// regimes are those that the bench runs.
+func regimes() []regime {
+	return []regime{
+		{name: sayNothing},
+		{name: "users' guesses", says: mixed},
+		{name: "guesses too short", says: short},
+		{name: "exact estimates", says: sim.Exact},
+		{name: stopHalf, stops: half},
+		{name: "half may be stopped, hourly checkpoints", stops: half, hourly: true},
+		{name: "all may be stopped", stops: all},
+		{name: "all may be stopped, users' guesses", says: mixed, stops: all},
+		{name: honest, says: ofHalf(near), nameless: true},
+		{name: "nobody estimates, no names", nameless: true},
+		{name: "easy", baseline: "easy"},
+		{name: "easy-users", baseline: "easy-users"},
+		{name: "nomad-30m", baseline: "nomad-30m"},
+		{name: "clairvoyant", baseline: limit},
+	}
+}
+
+// felt is what came of a regime in a cell: times in seconds.
+type felt struct {
+	Trace    string  `json:"trace"`
+	Part     part    `json:"part"`
+	Load     float64 `json:"load"`
+	GPUs     int     `json:"gpus"`
+	Regime   string  `json:"regime"`
+	AvgJCT   float64 `json:"avg_jct_s"`
+	P99      float64 `json:"p99_slowdown"`
+	Makespan float64 `json:"makespan_s"`
+	// Of the widest gangs, one in twenty: the worst and the mean wait, and p95 of the slowdown.
+	WideWorst float64 `json:"wide_worst_wait_s"`
+	WideMean  float64 `json:"wide_mean_wait_s"`
+	WideP95   float64 `json:"wide_p95_slowdown"`
+	// Half is the average of the half that says or allows something, Others of the others.
+	Half      float64 `json:"half_avg_jct_s"`
+	Others    float64 `json:"others_avg_jct_s"`
+	MostStops int     `json:"most_stops"`
+	Lost      float64 `json:"lost_share"` // of the GPU time that was held
+}
+
+func (f felt) key() string { return fmt.Sprintf("%s|%.2f|%s", f.Trace, f.Load, f.Regime) }
+
+func (c *result) feel(r regime) (felt, error) {
+	cluster, err := c.cluster()
+	if err != nil {
+		return felt{}, err
+	}
+	agent := model.DefaultConfig()
+	rules := agent.Queue
+	rules.Placement = queue.Placement(agent.Placement)
+	jobs := slices.Clone(c.jobs)
+	for i := range jobs {
+		if r.nameless {
+			jobs[i].Name = ""
+		}
+		jobs[i].Preemptible = r.stops != nil && r.stops(i)
+	}
+	cfg := sim.Config{Jobs: jobs, Cluster: cluster, Queue: rules, RestartS: restartS, Seed: c.seed, MovesPerHour: agent.MovesPerHour, Estimate: r.says}
+	if r.hourly {
+		cfg.CheckpointS = 3600
+	}
+	run := cfg.Run
+	if r.baseline != "" {
+		p, _ := sim.PolicyOf(r.baseline)
+		run = func() (sim.Outcome, error) { return p.Run(cfg) }
+	}
+	out, err := run()
+	if err != nil {
+		return felt{}, err
+	}
+	f := felt{Trace: c.Trace, Part: c.Part, Load: c.Load, GPUs: c.GPUs, Regime: r.name}
+	f.measure(out, cluster.NumGPUs())
+	return f, nil
+}
+
+// measure works out the figures.
+func (f *felt) measure(out sim.Outcome, gpus int) {
+	var done, wide, stops, others []sim.JobResult
+	held := 0.0
+	for i, j := range out.Jobs {
+		held += j.HeldS * float64(j.GPUs) / 3600
+		f.MostStops = max(f.MostStops, j.Runs-1)
+		if j.Finish < 0 {
+			continue
+		}
+		done = append(done, j)
+		if half(i) {
+			stops = append(stops, j)
+		} else {
+			others = append(others, j)
+		}
+	}
+	all := sim.FiguresOf(done)
+	f.AvgJCT, f.Makespan = round(all.AvgJCT), round(all.Makespan)
+	f.P99 = round(quantile(done, 0.99))
+	f.Half, f.Others = round(sim.FiguresOf(stops).AvgJCT), round(sim.FiguresOf(others).AvgJCT)
+	f.Lost = round(out.LostGPUh / max(held, 1e-9))
+	byWidth := slices.SortedStableFunc(slices.Values(done), func(a, b sim.JobResult) int { return cmp.Compare(b.GPUs, a.GPUs) })
+	wide = byWidth[:(len(byWidth)+19)/20]
+	for _, j := range wide {
+		f.WideWorst = max(f.WideWorst, round(j.Wait))
+		f.WideMean += round(j.Wait / float64(len(wide)))
+	}
+	f.WideP95 = round(quantile(wide, 0.95))
+}
+
+func quantile(js []sim.JobResult, part float64) float64 {
+	s := make([]float64, len(js))
+	for i, j := range js {
+		s[i] = j.Stretch()
+	}
+	slices.Sort(s)
+	if len(s) == 0 {
+		return 0
+	}
+	return s[min(len(s)-1, int(part*float64(len(s))))]
+}
+
+// users runs the bench: all regimes on all cells.
+func (o options) users() error {
+	found, err := workloads(paldata.Dir())
+	if err != nil {
+		return err
+	}
+	var todo []func() (felt, error)
+	for _, s := range found {
+		if !o.only.MatchString(s.trace.Name) || o.part != "" && part(o.part) != s.part {
+			continue
+		}
+		for _, load := range []float64{0.6, 0.85, 1.1} {
+			c := userCell(s, load)
+			c.seed = cmp.Or(o.seed, seed)
+			for _, r := range regimes() {
+				if o.again == nil || o.again.MatchString(r.name) {
+					todo = append(todo, func() (felt, error) { return c.feel(r) })
+				}
+			}
+		}
+	}
+	fs := make([]felt, len(todo))
+	var g errgroup.Group
+	g.SetLimit(o.workers)
+	for i, run := range todo {
+		g.Go(func() (err error) {
+			fs[i], err = run()
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	if err := write(o.json, func() ([]byte, error) { return json.MarshalIndent(fs, "", " ") }); err != nil {
+		return err
+	}
+	before := fs
+	if o.against != "" {
+		text, err := os.ReadFile(o.against)
+		if err != nil {
+			return err
+		}
+		if before = nil; json.Unmarshal(text, &before) != nil {
+			return fmt.Errorf("%s does not hold results", o.against)
+		}
+	}
+	b := usersTables(fs, before)
+	if o.tables == "" {
+		_, err := os.Stdout.Write(b)
+		return err
+	}
+	return write(o.tables, func() ([]byte, error) { return b, nil })
+}
+
+// userCell is a trace at a load. The workloads of the PAL artifact keep their cluster, on which they are
+// a load of about one, and come faster or slower.
+func userCell(s source, load float64) *result {
+	c := &result{cell: cell{Trace: s.trace.Name, Part: s.part, TaskGPUs: nodeGPUs, NodeGPUs: nodeGPUs, Load: load, Jobs: len(s.trace.Jobs)}}
+	if strings.HasPrefix(s.trace.Name, siaName) {
+		c.GPUs, c.TaskGPUs, c.NodeGPUs = siaGPUs, siaNodeGPUs, siaNodeGPUs
+	}
+	if c.jobs = s.trace.InTasks(c.TaskGPUs).Jobs; c.GPUs == 0 {
+		c.fit()
+	} else {
+		for i := range c.jobs {
+			c.jobs[i].SubmitS /= load
+		}
+	}
+	c.Outliers = max(1, c.GPUs/outlierOf)
+	return c
+}
+
+// usersTables compares each regime with itself before, and what users allow with what they do not.
+func usersTables(now, before []felt) []byte {
+	var b bytes.Buffer
+	was := map[string]felt{}
+	for _, f := range before {
+		was[f.key()] = f
+	}
+	for _, p := range []part{chosen, reported} {
+		fmt.Fprintf(&b, "\n## %s\n\n| regime | cells | average | worst | p99 slowdown | worst wait of wide | mean wait of wide | p95 slowdown of wide | makespan | worst | most stops (median, most) | GPU time lost (median, most) |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n", p)
+		for _, r := range regimes() {
+			var fs []felt
+			for _, f := range now {
+				if f.Part == p && f.Regime == r.name && was[f.key()].AvgJCT > 0 {
+					fs = append(fs, f)
+				}
+			}
+			if len(fs) > 0 {
+				line(&b, r.name, fs, was)
+			}
+		}
+	}
+	return b.Bytes()
+}
+
+func line(b *bytes.Buffer, name string, fs []felt, was map[string]felt) {
+	over := func(of func(felt) float64) (mean, worst float64) {
+		sum := 0.0
+		for _, f := range fs {
+			ratio := of(f) / of(was[f.key()])
+			sum, worst = sum+math.Log(ratio), max(worst, ratio)
+		}
+		return math.Exp(sum / float64(len(fs))), worst
+	}
+	// Waits may be 0: a minute more or less is none.
+	avg, worst := over(func(f felt) float64 { return f.AvgJCT })
+	p99, _ := over(func(f felt) float64 { return f.P99 })
+	wideWorst, _ := over(func(f felt) float64 { return f.WideWorst + 60 })
+	wideMean, _ := over(func(f felt) float64 { return f.WideMean + 60 })
+	wideP95, _ := over(func(f felt) float64 { return f.WideP95 })
+	span, spanWorst := over(func(f felt) float64 { return f.Makespan })
+	stops, lost := make([]int, len(fs)), make([]float64, len(fs))
+	for i, f := range fs {
+		stops[i], lost[i] = f.MostStops, 100*f.Lost
+	}
+	slices.Sort(stops)
+	slices.Sort(lost)
+	fmt.Fprintf(b, "| %s | %d | %.3f | %.2f | %.3f | %.2f | %.2f | %.2f | %.3f | %.2f | %d, %d | %.1f %%, %.1f %% |\n", name, len(fs), avg, worst, p99, wideWorst, wideMean, wideP95, span, spanWorst,
+		stops[len(stops)/2], stops[len(stops)-1], lost[len(lost)/2], lost[len(lost)-1])
+}

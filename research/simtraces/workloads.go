@@ -1,0 +1,219 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
+)
+
+// day is in seconds.
+const day = 86400.0
+
+// generated are workloads of shapes that the traces do not have. Rules are chosen by those of
+// one seed and reported on those of others.
+func generated(seed uint64, p part) []source {
+	var found []source
+	for _, g := range []struct {
+		name string
+		make func(*rand.Rand) []trace.Job
+	}{
+		{"heavy tails", heavyTails}, {"sweeps", sweeps}, {"diurnal", diurnal}, {"wide behind small", wideBehindSmall},
+	} {
+		t := trace.Trace{Name: fmt.Sprintf("%s, seed %d", g.name, seed), Jobs: g.make(rand.New(rand.NewPCG(seed, 0x90e5)))}
+		t.Rebase()
+		for i := range t.Jobs {
+			t.Jobs[i].ID, t.Jobs[i].IterTimeS = fmt.Sprint(i), 1
+		}
+		found = append(found, source{t, p})
+	}
+	return found
+}
+
+// classOf spreads names over the classes.
+func classOf(i int) pal.AppClass { return pal.AppClasses()[i%len(pal.AppClasses())] }
+
+// lognormal is a run time in seconds, of a median, at most two weeks.
+func lognormal(r *rand.Rand, medianS, sigma float64) float64 {
+	return math.Ceil(min(14*day, max(20, medianS*math.Exp(sigma*r.NormFloat64()))))
+}
+
+// widths are powers of two: half of the jobs have one GPU.
+func width(r *rand.Rand) int {
+	return []int{1, 1, 1, 1, 1, 2, 2, 4, 8, 16}[r.IntN(10)]
+}
+
+// heavyTails: names tell little, as each has short failures beside runs of days.
+func heavyTails(r *rand.Rand) (jobs []trace.Job) {
+	at := 0.0
+	for range usersJobs {
+		name := r.IntN(60)
+		work := lognormal(r, 600*float64(1+name%7), 2.2)
+		if r.Float64() < 0.3 {
+			work = lognormal(r, 60, 0.5) // it fails soon
+		}
+		at += r.ExpFloat64() * 600
+		jobs = append(jobs, trace.Job{Name: fmt.Sprintf("train-%d", name), Tenant: fmt.Sprintf("team-%d", name%6), Class: classOf(name),
+			GPUs: width(r), SubmitS: at, Iterations: work})
+	}
+	return jobs
+}
+
+// sweeps: users submit 10 to 60 runs of a name at once, which last much the same; each sweep of a
+// name has a scale of its own.
+func sweeps(r *rand.Rand) (jobs []trace.Job) {
+	at := 0.0
+	for len(jobs) < usersJobs {
+		name := r.IntN(15)
+		gpus, median := []int{1, 1, 2, 4}[r.IntN(4)], lognormal(r, 1800, 1.3)
+		for k := range 10 + r.IntN(50) {
+			jobs = append(jobs, trace.Job{Name: fmt.Sprintf("sweep-%d", name), Tenant: fmt.Sprintf("user-%d", name), Class: classOf(name),
+				GPUs: gpus, SubmitS: at + 5*float64(k), Iterations: lognormal(r, median, 0.3)})
+		}
+		for range 6 { // others in between, each of a name of its own
+			at += r.ExpFloat64() * 3000
+			jobs = append(jobs, trace.Job{Name: fmt.Sprintf("once-%d", len(jobs)), Tenant: "others", Class: classOf(len(jobs)),
+				GPUs: width(r), SubmitS: at, Iterations: lognormal(r, 2400, 1.8)})
+		}
+	}
+	return jobs
+}
+
+// diurnal: five times as many jobs come by day as by night, fewer at weekends; long ones in the evening.
+func diurnal(r *rand.Rand) (jobs []trace.Job) {
+	at := 0.0
+	for len(jobs) < usersJobs {
+		at += r.ExpFloat64() * 300
+		hour, weekday := math.Mod(at/3600, 24), int(at/day)%7
+		busy := 0.6 + 0.4*math.Sin((hour-8)/24*2*math.Pi)
+		if weekday >= 5 {
+			busy /= 3
+		}
+		if r.Float64() > busy {
+			continue
+		}
+		name, median := r.IntN(40), 1200.0
+		if hour > 17 {
+			median = 12000
+		}
+		jobs = append(jobs, trace.Job{Name: fmt.Sprintf("job-%d", name), Tenant: fmt.Sprintf("team-%d", name%5), Class: classOf(name),
+			GPUs: width(r), SubmitS: at, Iterations: lognormal(r, median*float64(1+name%5)/2, 1.4)})
+	}
+	return jobs
+}
+
+// wideBehindSmall: a steady stream of small jobs and now and then a gang of half of a small cluster or all of it.
+func wideBehindSmall(r *rand.Rand) (jobs []trace.Job) {
+	at := 0.0
+	for i := range usersJobs {
+		at += r.ExpFloat64() * 300
+		j := trace.Job{Name: fmt.Sprintf("small-%d", r.IntN(20)), Tenant: "small", Class: classOf(i), GPUs: 1 + r.IntN(2), SubmitS: at, Iterations: lognormal(r, 5400, 0.8)}
+		if i%40 == 20 {
+			j.Name, j.Tenant, j.GPUs, j.Iterations = "wide", "wide", []int{16, 24, 32}[r.IntN(3)], lognormal(r, 5400, 0.6)
+		}
+		jobs = append(jobs, j)
+	}
+	return jobs
+}
+
+// gavel reads the virtual clusters of gavel/ with their jobs drawn in; each runs for its steps at the
+// speed that was measured on V100.
+func gavel(dir string) (found []source, err error) {
+	speeds, err := rows(filepath.Join(dir, "gavel", "throughputs.csv"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	speed := map[string]float64{}
+	for _, r := range speeds {
+		if v, err := strconv.ParseFloat(r["steps_per_s"], 64); err == nil && r["gpu"] == "v100" && v > 0 {
+			speed[r["job"]+"|"+r["gpus"]] = max(speed[r["job"]+"|"+r["gpus"]], v)
+		}
+	}
+	for i, vc := range []string{"0e4a51", "103959", "7f04ca", "ed69ec"} {
+		lines, err := rows(filepath.Join(dir, "gavel", vc+"-seed0.csv"))
+		if err != nil {
+			return nil, err
+		}
+		t := trace.Trace{Name: "Gavel " + vc}
+		for k, r := range lines {
+			v := speed[r["job"]+"|"+r["gpus"]]
+			at, err1 := strconv.ParseFloat(r["submit_s"], 64)
+			steps, err2 := strconv.ParseFloat(r["steps"], 64)
+			gpus, err3 := strconv.Atoi(r["gpus"])
+			if errors.Join(err1, err2, err3) != nil {
+				return nil, fmt.Errorf("gavel %s, line %d: %w", vc, k+2, errors.Join(err1, err2, err3))
+			}
+			if v == 0 {
+				v = speed[r["job"]+"|1"] * float64(gpus) * 0.8
+			}
+			if v > 0 {
+				t.Jobs = append(t.Jobs, trace.Job{ID: fmt.Sprint(k), Name: r["job"], Tenant: vc, Class: classOf(len(r["job"])), GPUs: gpus, SubmitS: at, Iterations: math.Ceil(steps / v), IterTimeS: 1})
+			}
+		}
+		t.Rebase()
+		found = append(found, source{t, []part{chosen, reported}[min(i, 1)]})
+	}
+	return found, nil
+}
+
+// rows reads a table by column name.
+func rows(path string) (out []map[string]string, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	all, err := csv.NewReader(f).ReadAll()
+	if err != nil || len(all) == 0 {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	for _, r := range all[1:] {
+		m := map[string]string{}
+		for i, name := range all[0] {
+			m[name] = r[i]
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// workloads are all that the bench of users runs on: the first jobs of each trace.
+func workloads(dir string) ([]source, error) {
+	found, _, err := find(dir)
+	if err != nil {
+		return nil, err
+	}
+	found = slices.DeleteFunc(found, func(s source) bool { return s.part == whole })
+	for i, s := range found {
+		if s.part == sia {
+			found[i].part = []part{chosen, chosen, reported}[min(i, 2)]
+		}
+	}
+	more, err := gavel(dir)
+	if err != nil {
+		return nil, err
+	}
+	found = slices.Concat(found, more, generated(1, chosen), generated(2, reported), generated(3, reported))
+	for i := range found {
+		js := found[i].trace.Jobs
+		found[i].trace.Jobs = js[:min(len(js), usersJobs)]
+	}
+	return found, nil
+}
+
+// usersJobs is how many jobs of a trace the bench of users runs.
+const usersJobs = 1500
