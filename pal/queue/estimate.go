@@ -3,7 +3,10 @@
 
 package queue
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Short jobs go first, so it pays to estimate too little. So a tenant's estimates
 // are taken for longer by as much as its runs outlasted theirs: by the median of the
@@ -35,6 +38,7 @@ func (q *Queue) judge(e *entry, now time.Duration) {
 	if e.job.Estimate <= 0 {
 		return
 	}
+	q.estimated = true
 	ratio := min(e.work(now).Seconds()/e.job.Estimate.Seconds(), mostStretch)
 	before, name := q.stretch(e.job.Tenant), estimatesOf(e.job.Tenant)
 	q.note(e.job.Tenant, name, sample{seconds(max(ratio, 1e-6)), 1, 0})
@@ -55,6 +59,48 @@ func (q *Queue) stretch(tenant string) float64 {
 		return 1
 	}
 	return median
+}
+
+// silent is the name under which the runs of those are remembered who said nothing. No job has such a name.
+const silent = "\x00silent"
+
+// learnSilent remembers such a run. Where others estimate, whoever says nothing is taken to run as long as
+// those did on average: else they would go before all who are honest, as nobody knows that they are
+// long. A gang that may be stopped gets to show that it is short.
+func (q *Queue) learnSilent(e *entry, now time.Duration) {
+	if e.job.Estimate == 0 {
+		q.note("", silent, sample{work: e.work(now), gpus: 1})
+	}
+	q.takeSilent()
+}
+
+// takeSilent works out what silence is taken for. It is a power of two of DefaultRuntime, so that it seldom
+// changes: all that wait are sorted anew then.
+func (q *Queue) takeSilent() {
+	runs := q.samples(silent)
+	usual := q.opt.DefaultRuntime
+	if q.estimated && len(runs) >= judgedRuns {
+		sum := 0.0
+		for _, s := range runs {
+			sum += s.work.Seconds()
+		}
+		mean := sum / float64(len(runs))
+		usual = stretched(usual, math.Exp2(math.Round(max(0, math.Log2(mean/usual.Seconds())))))
+	}
+	if usual != q.usual {
+		q.usual = usual
+		for name := range q.named {
+			q.learned[name] = struct{}{}
+		}
+	}
+}
+
+// unknown is how long a gang is expected to run of which nothing is known.
+func (q *Queue) unknown(e *entry) time.Duration {
+	if q.opt.Preempt && e.job.Preemptible {
+		return q.opt.DefaultRuntime
+	}
+	return q.usual
 }
 
 // Estimate is what a job's estimate is taken for.

@@ -9,6 +9,7 @@ import (
 	"math/bits"
 	"slices"
 	"sort"
+	"strings"
 	"time"
 )
 
@@ -178,8 +179,10 @@ func (q *Queue) Remember(history []RunHistory) {
 		if p.Name != "" && len(h.samples) > 0 {
 			q.history[p.Name], q.lessons = h, max(q.lessons, p.Last)
 			q.learned[p.Name] = struct{}{}
+			q.estimated = q.estimated || strings.HasPrefix(p.Name, estimatesOf(""))
 		}
 	}
+	q.takeSilent()
 }
 
 // remaining is how long a gang is expected to run on, at cost 1: by its user's
@@ -298,7 +301,7 @@ type chance struct{ left, weight float64 }
 // valid until the next call, which uses the same memory: a pass may ask for thousands.
 func (q *Queue) outlook(e *entry, now time.Duration) outlook {
 	done := e.work(now)
-	o := outlook{again: max(done, q.opt.DefaultRuntime).Seconds(), of: q.chances[:0]}
+	o := outlook{again: max(done, q.unknown(e)).Seconds(), of: q.chances[:0]}
 	if e.job.Estimate > 0 {
 		p, left := outlasting(q.Estimate(e.job), done)
 		o.rest = 1 - p

@@ -125,6 +125,8 @@ type Queue struct {
 	dated       []*entry // waiting gangs with a deadline
 	history     map[string]*runHistory
 	submissions map[string]*submissions // by name
+	estimated   bool                    // somebody says how long gangs run
+	usual       time.Duration           // what silence is taken for, see learnSilent
 	lessons     int64                   // taken in so far
 	learned     map[string]struct{}     // names whose gangs must be sorted again
 	named       map[string][]*entry     // waiting gangs by the name that tells how long they run
@@ -153,6 +155,7 @@ func New(o Options) (*Queue, error) {
 	}
 	q := &Queue{opt: o, entries: map[string]*entry{}, buckets: map[signature]*bucket{}, tenancy: newTenancy(o.Tenants),
 		history: map[string]*runHistory{}, submissions: map[string]*submissions{}, learned: map[string]struct{}{}, named: map[string][]*entry{}, kinds: map[signature]*fitKind{}, levels: newLevels(), version: 1,
+		usual:     o.DefaultRuntime,
 		forecasts: forecasts{from: firstWider, until: firstWider}}
 	q.ages.less = func(a, b *entry) bool { // who is overdue first; see age
 		return cmp.Or(cmp.Compare(a.overdueFrom(), b.overdueFrom()), cmp.Compare(a.seq, b.seq)) < 0
@@ -354,6 +357,7 @@ func (q *Queue) Finished(now time.Duration, id string) {
 	if e := q.entries[id]; e != nil {
 		q.learn(e.job.Tenant, e.job.Name, sample{e.work(now), e.whole(), e.nth})
 		q.judge(e, now)
+		q.learnSilent(e, now)
 		q.learnLent(now, e)
 		q.Removed(now, id)
 	}

@@ -50,7 +50,7 @@ type Wait struct {
 	// maintenance or others ("window"); nobody passes the gang ahead in strict "order"; it hopes for GPUs closer together ("locality"); or it
 	// starts with the "next-round".
 	Reason  Reason `json:"reason"`
-	Overdue bool   `json:"overdue,omitempty"` // it has waited for longer than max_wait in all
+	Overdue bool   `json:"overdue,omitempty"` // it has waited in all for longer than max_wait, or twice its estimate
 	GPUs    int    `json:"gpus"`              // it needs, an elastic gang at least
 	Most    int    `json:"most,omitempty"`    // GPUs that an elastic gang could use
 	Free    int    `json:"free"`              // free now, of those that it could use

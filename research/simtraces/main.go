@@ -36,6 +36,7 @@ func main() {
 	flag.StringVar(&o.version, "version", "", "write beside each run that it is of `COMMIT`")
 	flag.BoolVar(&o.ofUsers, "users", false, "the bench of users: what they say and allow, and what it wins them, on the first jobs of each trace and on generated ones")
 	flag.StringVar(&o.against, "against", "", "with -users: compare with the results in `FILE`")
+	flag.StringVar(&o.of, "of", "", "with -against: of which queue these are, as the end of a sentence")
 	flag.StringVar(&o.part, "part", "", "with -users: only the half choose or report")
 	only := flag.String("only", "", "only traces whose name matches `REGEXP`")
 	again := flag.String("again", "", "make only the runs of policies whose name matches `REGEXP`, on the traces of -only; all others stay as they are in the JSON file")
@@ -63,7 +64,7 @@ type options struct {
 	version            string
 	only, again        *regexp.Regexp // again is nil: all
 	ofUsers            bool
-	against, part      string // with ofUsers
+	against, of, part  string // with ofUsers
 }
 
 func (o *options) compile(only, again string) (err error) {

@@ -186,7 +186,7 @@ func (o *options) policyFlags(f *flag.FlagSet) {
 	o.queueFlags.add(f, d)
 	f.BoolVar(&o.preempt, "preempt", false, "gangs may be stopped and moved (pal_preempt), as far as the queue does either")
 	f.DurationVar(&o.restart, "restart-cost", d.RestartCost, "run time that a gang loses when it is stopped or moved")
-	f.DurationVar(&o.checkpoint, "checkpoint", 0, "work between two checkpoints of a gang: what it did since the last is lost when it is stopped; 0: nothing is")
+	f.DurationVar(&o.checkpoint, "checkpoint", 0, "time from one checkpoint of a gang to the next (pal_checkpoint): what it did since the last is lost when it is stopped; 0: nothing is")
 	f.StringVar(&o.estimates, "estimates", "none", "what users say of run times: none (what the trace says), exact, users (too long and round), or wrong:F (off by a factor of up to F either way)")
 	f.DurationVar(&o.rendezvous, "rendezvous", 0, "of policies nomad and nomad-spread: when an incomplete gang gives up and starts again; 0: never")
 	f.BoolVar(&o.limit, "limit", true, "also run policy clairvoyant, and print how far from it the policy is")

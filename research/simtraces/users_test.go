@@ -1,0 +1,74 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nomad-pal/nomad-pal/sim"
+)
+
+// The bench of users runs what was asked for, on generated workloads too, and compares: with saying nothing, and
+// with earlier results.
+func TestUsers(t *testing.T) {
+	t.Setenv("PAL_DATA", madeUp(t))
+	dir := t.TempDir()
+	o := options{json: filepath.Join(dir, "u.json"), tables: filepath.Join(dir, "u.md"), workers: 2, ofUsers: true}
+	if err := o.compile("small$", "^no estimates|^exact|^half may be stopped$"); err != nil {
+		t.Fatal(err)
+	}
+	for i, against := range []string{"", o.json} {
+		o.against, o.of = against, " under the same queue"
+		if err := o.users(); err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(o.tables)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(b), "NaN") || strings.Count(string(b), "| no estimates | 3 | 1.000 | 1.00 |") != 1+i {
+			t.Errorf("the tables:\n%s", b)
+		}
+		if got := strings.Count(string(b), "| exact estimates | 3 |"); got != 1+i || strings.Contains(string(b), "itself under the same queue") != (i > 0) {
+			t.Errorf("exact estimates are in %d tables:\n%s", got, b)
+		}
+	}
+	text, err := os.ReadFile(o.json)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fs []felt
+	if err := json.Unmarshal(text, &fs); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range fs {
+		if f.Part != reported || f.AvgJCT <= 0 || f.P99 < 0.5 || f.MostStops > 0 && f.Regime != stopHalf {
+			t.Errorf("%+v", f)
+		}
+	}
+	if len(fs) != 9 {
+		t.Errorf("%d results, want 3 loads × 3", len(fs))
+	}
+	o.against = o.tables
+	if err := o.users(); err == nil {
+		t.Error("tables are no results")
+	}
+}
+
+// What is worked out for a cell, by hand.
+func TestFelt(t *testing.T) {
+	var f felt
+	f.measure(sim.Outcome{LostGPUh: 1, Jobs: []sim.JobResult{
+		{GPUs: 8, WorkS: 100, Submit: 0, Finish: 300, Wait: 200, HeldS: 3600, Runs: 3},
+		{GPUs: 1, WorkS: 100, Submit: 0, Finish: 100, HeldS: 3600, Runs: 1},
+		{GPUs: 1, WorkS: 100, Submit: 0, Finish: -1},
+	}})
+	if f.AvgJCT != 200 || f.P99 != 3 || f.WideWorst != 200 || f.MostStops != 2 || f.Lost != round(1./9) || f.Makespan != 300 {
+		t.Errorf("%+v", f)
+	}
+}
