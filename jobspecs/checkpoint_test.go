@@ -12,7 +12,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/nomad-pal/nomad-pal/internal/guard"
 )
+
+func TestMain(m *testing.M) { os.Exit(guard.Main(m)) }
 
 // The program of checkpoint.nomad.hcl, without PyTorch: SIGTERM has it write a checkpoint and end with an
 // error; the next run goes on with the step after.
