@@ -181,6 +181,16 @@ func TestPlanFitsItsBudget(t *testing.T) {
 	}
 }
 
+// The kit's warm-up is too short for a temperature that is watched over a minute: it would never
+// be steady, and the page would disagree on every GPU.
+func TestWarmupCanBeSteady(t *testing.T) {
+	for _, budget := range []time.Duration{4 * time.Minute, 8 * time.Minute} {
+		if p := PaceFor(budget).Session; p.Warmup < 2*p.Heat {
+			t.Errorf("with %s: a warm-up of %s, heat is watched over %s", budget, p.Warmup, p.Heat)
+		}
+	}
+}
+
 // A figure belongs to the kernel that gave it.
 func TestFigureOfAnotherKernel(t *testing.T) {
 	res := measure.Result{Warnings: []string{`compiling kernel "wgmma1": it hung`}, Apps: []measure.App{{App: pal.ClassA, Kernel: "mma1", Ms: 80, Rate: 500}}}

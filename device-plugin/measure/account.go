@@ -34,7 +34,7 @@ func (s *Scheduler) Accounts() map[string]attr.Account {
 			a.Waits = "in use: " + s.inUse[d.ID]
 		case r.Downs >= mostDowns && !r.Asks:
 			a.Waits = fmt.Sprintf("the plugin or the machine went down %d times in a row while it was measured", r.Downs)
-		case s.unproven != "" && r.Measured.IsZero() && s.cfg.Mode == Idle:
+		case s.unproven != "" && !r.Asks && s.wants(time.Now(), s.cfg, d):
 			a.Waits = s.unproven + "; " + UnprovenNext
 		}
 		out[d.ID] = a

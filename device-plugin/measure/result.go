@@ -77,7 +77,7 @@ func (r Result) Provisional() bool { return r.Beside+1 < r.Of }
 // Warmup is the time before measuring.
 type Warmup struct {
 	Seconds float64 `json:"seconds"`
-	Steady  bool    `json:"steady"` // the clock had settled at the end
+	Steady  bool    `json:"steady"` // the clock had settled at the end, and the temperature if the plan waits for it
 }
 
 // App is one application class, or application, of a session.

@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -332,17 +333,32 @@ func (s *Scheduler) tellUnproven(err error) {
 	was := s.unproven
 	s.unproven = ""
 	if err != nil {
-		s.unproven = err.Error()
+		s.unproven = brief(err)
 	}
 	if s.unproven == was {
 		return
 	}
 	if err != nil {
-		s.log.Warn("idle GPUs are not measured, as it is not known whether tasks have them", "error", err,
+		s.log.Warn("idle GPUs are not measured, as it is not known whether tasks have them", "error", s.unproven,
 			"next", UnprovenNext)
 	}
 	s.tell()
 }
+
+// ownEnd is this machine's end of a connection in an error: its port is another one each time.
+var ownEnd = regexp.MustCompile(`\S+->`)
+
+// brief is an error of Nomad's in a line that is the same each time. What answered may be a
+// proxy, with a page of its own.
+func brief(err error) string {
+	text := []rune(ownEnd.ReplaceAllString(strings.Join(strings.Fields(err.Error()), " "), ""))
+	if len(text) > mostBrief {
+		text = append(text[:mostBrief], '…')
+	}
+	return gpu.Printable(string(text))
+}
+
+const mostBrief = 400
 
 // UnprovenNext is what to do where Nomad cannot say which allocations have GPUs.
 const UnprovenNext = "let the plugin ask Nomad (config block nomad), or measure with: nomad-pal measure"
@@ -517,7 +533,7 @@ func (s *Scheduler) condition(now time.Time, id string) condition {
 func (s *Scheduler) wanted(now time.Time) []string {
 	by := func(rules Schedule) (ids []string) {
 		for _, d := range s.inv.Devices {
-			if s.measurable(d) && rules.wanted(now, s.records[d.ID], identityOf(d, s.inv.DriverVersion), s.condition(now, d.ID)) == "" {
+			if s.wants(now, rules, d) {
 				ids = append(ids, d.ID)
 			}
 		}
@@ -528,6 +544,11 @@ func (s *Scheduler) wanted(now time.Time) []string {
 		return due
 	}
 	return by(s.cfg.early())
+}
+
+// wants reports whether a device would be measured by these rules if it were idle. Callers hold mu.
+func (s *Scheduler) wants(now time.Time, rules Schedule, d gpu.Device) bool {
+	return s.measurable(d) && rules.wanted(now, s.records[d.ID], identityOf(d, s.inv.DriverVersion), s.condition(now, d.ID)) == ""
 }
 
 // look finds out which GPUs are in use, among those that are to be measured: by

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -792,6 +793,58 @@ func TestNothingIsMeasuredWithoutProof(t *testing.T) {
 	got := n.Accounts()[fakecuda.UUID(0)]
 	if _, err := time.Parse(time.RFC3339, got.Last); err != nil || got.Waits != "" || got.Problem != "" || got.Provisional {
 		t.Errorf("published after a session: %+v", got)
+	}
+}
+
+// Whoever ordered a measurement learns why it does not begin, in any mode and of a GPU that was
+// measured before; a task that asks needs no proof.
+func TestOrderThatIsNotProvedSaysSo(t *testing.T) {
+	cfg := DefaultSchedule()
+	cfg.Mode, cfg.StateDir = Manual, statedir.Dir(t.TempDir())
+	s, err := NewScheduler(cfg, Runner{proc: t.TempDir(), Allocated: func(context.Context, []string) (map[string]string, error) {
+		return nil, errors.New("no answer")
+	}}, hclog.NewNullLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	inv := twoGPUs().inv
+	s.Observe(&inv, nil)
+	asked, ordered := fakecuda.UUID(0), fakecuda.UUID(1)
+	s.records[asked] = record{Asks: true}
+	s.records[ordered] = record{Measured: time.Now().Add(-time.Hour)}
+	if err := statedir.Measure.Give(cfg.StateDir, ordered); err != nil {
+		t.Fatal(err)
+	}
+	s.prove(t.Context(), time.Now(), []Target{{Device: inv.Devices[1]}})
+	got := s.Accounts()
+	if !strings.HasPrefix(got[ordered].Waits, "no answer") || got[asked].Waits != "" {
+		t.Errorf("published: %+v", got)
+	}
+	if err := statedir.Measure.Done(cfg.StateDir, ordered); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Accounts()[ordered].Waits; got != "" {
+		t.Errorf("without an order: %q", got)
+	}
+}
+
+// What stays the same is said once: a connection that breaks does so from another port each time.
+// An answer is as long as whoever answers likes.
+func TestUnprovenIsSaidOnce(t *testing.T) {
+	var out bytes.Buffer
+	port := 40000
+	s, err := NewScheduler(DefaultSchedule(), Runner{Allocated: func(context.Context, []string) (map[string]string, error) {
+		port++
+		return nil, fmt.Errorf("read tcp [::1]:%d->127.0.0.1:4646: reset by peer\n%s", port, strings.Repeat("<p>", 10000))
+	}}, hclog.New(&hclog.LoggerOptions{Output: &out}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		s.prove(t.Context(), time.Now(), []Target{{Device: twoGPUs().inv.Devices[0]}})
+	}
+	if n := strings.Count(out.String(), "[WARN]"); n != 1 || out.Len() > 2000 || !strings.Contains(out.String(), "127.0.0.1:4646: reset by peer") {
+		t.Errorf("%d warnings, %d bytes:\n%.2000s", n, out.Len(), out.String())
 	}
 }
 

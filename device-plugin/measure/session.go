@@ -28,7 +28,7 @@ type Plan struct {
 	Limit      time.Duration // of a GPU's whole session, from when its compute kernel is compiled
 	Warmup     time.Duration // at most, before measuring
 	Settle     time.Duration // warm when a unit's time has not moved for so long
-	Heat       time.Duration // warm when the temperature has hardly risen for so long
+	Heat       time.Duration // warm when the temperature has hardly risen for so long; 0: it does not count
 	Stall      time.Duration // silence after which a GPU counts as hung
 	// Start is the silence allowed while the driver starts, or compiles a kernel.
 	Start time.Duration

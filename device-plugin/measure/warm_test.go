@@ -45,6 +45,13 @@ func TestWarm(t *testing.T) {
 		}
 	}
 	now := time.Now()
+	heating := []reading{{at: now.Add(-time.Second), tempC: new(40.0)}, {at: now, tempC: new(41.0)}}
+	if plan.Heat = 0; !plan.warm(now, heating) {
+		t.Error("a plan without heat waits for it")
+	}
+	if plan = DefaultPlan(); plan.warm(now, heating) {
+		t.Error("a degree a second is called warm")
+	}
 	if !plan.warm(now, nil) || !plan.warm(now, []reading{{at: now}}) {
 		t.Error("without temperatures a GPU is never warm")
 	}

@@ -106,13 +106,14 @@ func knows(node *api.Node, gpus []string) error {
 	return nil
 }
 
-// gpusOf are the devices that an allocation still has. A failed one may have tasks that have
-// not ended; a lost one has none on a node that is ready.
+// gpusOf are the devices that an allocation still has: tasks of a failed one may not have ended,
+// and those of a lost one have not when its node is ready again, until its client stops them.
 func gpusOf(a *api.Allocation) (ids []string) {
-	if a.ClientStatus == api.AllocClientStatusLost || a.AllocatedResources == nil {
+	if a.AllocatedResources == nil {
 		return nil
 	}
-	over := a.ClientStatus == api.AllocClientStatusComplete || a.ClientStatus == api.AllocClientStatusFailed
+	over := a.ClientStatus == api.AllocClientStatusComplete || a.ClientStatus == api.AllocClientStatusFailed ||
+		a.ClientStatus == api.AllocClientStatusLost
 	for name, task := range a.AllocatedResources.Tasks {
 		if state := a.TaskStates[name]; over && (state == nil || state.State == "dead") {
 			continue

@@ -86,8 +86,9 @@ func TestAllocated(t *testing.T) {
 		{"placed, not started", func(b books) { b["/v1/node/n1/allocations"] = []*api.Allocation{alloc("GPU-b", "pending", "")} }, map[string]string{"GPU-b": held}, ""},
 		{"its node was away", func(b books) { b["/v1/node/n1/allocations"] = []*api.Allocation{alloc("GPU-b", "unknown", "running")} }, map[string]string{"GPU-b": held}, ""},
 		{"failed, its task ends", func(b books) { b["/v1/node/n1/allocations"] = []*api.Allocation{alloc("GPU-a", "failed", "running")} }, map[string]string{"GPU-a": held}, ""},
+		{"lost, its node is back before its task has ended", func(b books) { b["/v1/node/n1/allocations"] = []*api.Allocation{alloc("GPU-a", "lost", "running")} }, map[string]string{"GPU-a": held}, ""},
 		{"over", func(b books) {
-			b["/v1/node/n1/allocations"] = []*api.Allocation{alloc("GPU-a", "failed", "dead"), alloc("GPU-a", "complete", "dead"), alloc("GPU-b", "lost", "running"), alloc("GPU-b", "failed", "")}
+			b["/v1/node/n1/allocations"] = []*api.Allocation{alloc("GPU-a", "failed", "dead"), alloc("GPU-a", "complete", "dead"), alloc("GPU-b", "lost", ""), alloc("GPU-b", "failed", "")}
 		}, map[string]string{}, ""},
 		{"a server", func(b books) { b["/v1/agent/self"] = api.AgentSelf{} }, nil, "this agent is no client"},
 		{"the node is down", func(b books) { b["/v1/node/n1"] = api.Node{Name: "gpu-7", Status: "down"} }, nil, `node "gpu-7" is down`},

@@ -4,6 +4,7 @@
 package query
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -47,7 +48,7 @@ const profileOld = 90 * 24 * time.Hour
 func (s *Snapshot) Checks() []Check {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := []Check{s.checkVersion(), s.checkGPUs(), s.checkPlugin(), s.checkProfile(), s.checkUnprofiled(), s.checkGate()}
+	out := []Check{s.checkVersion(), s.checkGPUs(), s.checkPlugin(), s.checkMeasuring(), s.checkProfile(), s.checkUnprofiled(), s.checkGate()}
 	for _, w := range s.m.Cfg.Warnings(s.m.Time) {
 		out = append(out, Check{"configuration", Warn, w, "take it out of the agent's configuration, or correct it there"})
 	}
@@ -116,6 +117,58 @@ func (s *Snapshot) checkPlugin() Check {
 	}
 	return Check{"device plugin", OK, fmt.Sprintf("nomad-pal's on all %d clients with GPUs", len(with)), ""}
 }
+
+// checkMeasuring says what keeps device plugins from measuring. What they never measure, as they
+// are told to or the model is not supported, is no fault.
+func (s *Snapshot) checkMeasuring() Check {
+	with, _ := s.gpusOn()
+	waits, unable := map[string][]string{}, map[string][]string{} // nodes, by reason
+	note := func(of map[string][]string, why, node string) {
+		if why != "" && !slices.Contains(of[why], node) {
+			of[why] = append(of[why], node)
+		}
+	}
+	for _, n := range with {
+		for _, d := range nomad.GPUDevices(n) {
+			a := d.Attributes[attr.Measuring]
+			if a == nil || a.StringVal == nil {
+				continue
+			}
+			accounts, err := attr.ParseAccounts(*a.StringVal)
+			if err != nil {
+				note(waits, err.Error(), n.Name)
+			}
+			for _, account := range accounts {
+				note(waits, account.Waits, n.Name)
+				note(unable, account.Unable, n.Name)
+			}
+		}
+	}
+	if len(waits) > 0 {
+		return Check{"measuring", Warn, "GPUs wait to be measured " + reasons(waits), "nomad-device-pal doctor on the node says more; nomad-pal measure <node> measures with jobs"}
+	}
+	if len(unable) > 0 {
+		return Check{"measuring", OK, "GPUs are not measured " + reasons(unable), ""}
+	}
+	return Check{"measuring", OK, "no GPU waits to be measured", ""}
+}
+
+// reasons tells nodes by reason, the most nodes first.
+func reasons(nodes map[string][]string) string {
+	whys := slices.SortedFunc(maps.Keys(nodes), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(nodes[b]), len(nodes[a])), strings.Compare(a, b))
+	})
+	var out []string
+	for _, why := range whys[:min(len(whys), mostReasons)] {
+		out = append(out, fmt.Sprintf("on %s: %s", some(nodes[why]), why))
+	}
+	if more := len(whys) - len(out); more > 0 {
+		out = append(out, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(out, "; ")
+}
+
+const mostReasons = 3
 
 // some names the first of many.
 func some(names []string) string {

@@ -4,9 +4,14 @@
 package query
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -41,6 +46,45 @@ func TestCheckClocks(t *testing.T) {
 	} {
 		if got := CheckClocks(c.written, c.worked, now); got.Verdict != c.want {
 			t.Errorf("%s: %+v", c.what, got)
+		}
+	}
+}
+
+// Doctor says on which nodes GPUs are not measured, and why; a node that is told not to measure is
+// no fault.
+func TestCheckMeasuring(t *testing.T) {
+	const denied = "Permission denied; let the plugin ask Nomad"
+	for _, c := range []struct {
+		name  string
+		nodes []string // their accounts
+		want  Verdict
+		found []string
+	}{
+		{"another plugin", []string{""}, OK, []string{"no GPU waits"}},
+		{"all is well", []string{`{"GPU-a":{"last":"2026-01-02T03:04:05Z"}}`}, OK, []string{"no GPU waits"}},
+		{"off", []string{`{"GPU-a":{"unable":"measuring is off"}}`}, OK, []string{"on n0: measuring is off"}},
+		{"no rights", []string{`{"GPU-a":{"waits":"in use"}}`, `{"GPU-b":{"waits":"` + denied + `"},"GPU-c":{"waits":"` + denied + `"}}`, `{"GPU-d":{"waits":"` + denied + `"}}`},
+			Warn, []string{"on n1, n2: " + denied + "; on n0: in use"}},
+		{"many reasons", []string{`{"a":{"waits":"1"}}`, `{"b":{"waits":"2"}}`, `{"c":{"waits":"3"}}`, `{"d":{"waits":"4"}}`}, Warn, []string{"on n0: 1;", "; 1 more"}},
+		{"no accounts", []string{`[`}, Warn, []string{"on n0: reading the accounts"}},
+	} {
+		state := nomad.NewState()
+		for i, text := range c.nodes {
+			d := &api.NodeDeviceResource{Vendor: attr.Vendor, Type: attr.Type, Attributes: map[string]*api.Attribute{}, Instances: []*api.NodeDevice{{ID: "x", Healthy: true}}}
+			if text != "" {
+				d.Attributes[attr.Measuring] = &api.Attribute{StringVal: &text}
+			}
+			n := &api.Node{ID: fmt.Sprint(i), Name: fmt.Sprintf("n%d", i), NodeResources: &api.NodeResources{Devices: []*api.NodeDeviceResource{d}}}
+			state.Nodes[n.ID] = n
+		}
+		got := (&Snapshot{m: &model.Model{State: state}}).checkMeasuring()
+		for _, f := range c.found {
+			if !strings.Contains(got.Found, f) {
+				t.Errorf("%s: %+v, want %q", c.name, got, f)
+			}
+		}
+		if got.Verdict != c.want {
+			t.Errorf("%s: %+v, want %s", c.name, got, c.want)
 		}
 	}
 }

@@ -25,7 +25,8 @@ or id, GPUs by the beginning of their UUID. For each GPU it registers a batch jo
 for exactly this GPU and sleeps, so that Nomad gives the GPU to nobody else meanwhile; the
 device plugin on the node sees the job and measures. GPUs that other jobs hold wait until
 they are free. The jobs, nomad-pal-measure-<GPU>, have priority 1 and stop nobody. They are
-purged in the end, and on Ctrl-C; left alone, each ends by itself after a quarter of an hour.
+purged in the end, and on Ctrl-C; if the command is killed, each ends by itself a quarter of
+an hour after it got its GPU.
 
 The jobs need the right to submit jobs in the namespace, a driver whose tasks are processes
 of the node (raw_exec, exec, docker or podman), and a device plugin whose measure mode is
@@ -38,7 +39,7 @@ Measure Options:
 
   -all                     All GPUs of the cluster.
   -at-most=<n>             Measure at most so many GPUs at once (default: all that are free).
-  -wait=<duration>         How long to wait for GPUs that jobs hold, "0s" for not at all.
+  -wait=<duration>         How long to wait for GPUs that are not free, "0s" for not at all.
                            Without it: until they are free.
   -dry-run                 Say what would be measured now, what would wait, and for whom.
   -driver=<driver>         The task driver (default: the first that is healthy on the node, of
