@@ -9,6 +9,7 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -35,6 +36,9 @@ import (
 func TestPlacerPartitions(t *testing.T) {
 	if os.Getenv("PARTITIONS_FAULTS") == "" && !long.All() {
 		t.Skip("takes minutes: make partitions, or make test-long")
+	}
+	if _, err := exec.LookPath("flock"); err != nil { // by which tasks hold their GPUs
+		t.Skip(err)
 	}
 	if long.Over() {
 		t.Skip(long.NoTime)
@@ -206,8 +210,7 @@ func (p *partitions) play() {
 			last = time.Now()
 		}
 		p.turn()
-		// Jobs go with the faults: there is work for all of them.
-		if due := p.jobs * (p.planned - p.faultsToCome - p.left + perRound) / max(1, p.planned); p.jobsToCome > 0 && len(p.stories) < openJobs && (p.jobs-p.jobsToCome < due || p.faultsToCome == 0) {
+		if p.jobsToCome > 0 && len(p.stories) < openJobs && p.jobs-p.jobsToCome < p.due(perRound) {
 			p.submit(p.jobs - p.jobsToCome)
 			p.jobsToCome--
 		}
@@ -216,6 +219,14 @@ func (p *partitions) play() {
 			return
 		}
 	}
+}
+
+// due is how many jobs go with the faults that have begun, and some more: there are jobs under all of them.
+func (p *partitions) due(more int) int {
+	if p.faultsToCome == 0 {
+		return p.jobs
+	}
+	return min(p.jobs, p.jobs*(p.planned-p.faultsToCome-p.left+more)/p.planned)
 }
 
 // inRound reports whether faults have begun after which the cluster has not settled.
@@ -241,7 +252,7 @@ func (p *partitions) turn() {
 	case p.faultsToCome > 0 && time.Now().After(p.until):
 		p.note("the time is over: %d faults and %d jobs do not come", p.faultsToCome, p.jobsToCome)
 		p.planned, p.faultsToCome, p.jobsToCome = p.planned-p.faultsToCome, 0, 0
-	case p.faultsToCome > 0:
+	case p.faultsToCome > 0 && p.jobs-p.jobsToCome >= p.due(0):
 		p.left = min(perRound, p.faultsToCome)
 		p.faultsToCome -= p.left
 	}
