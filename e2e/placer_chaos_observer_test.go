@@ -215,6 +215,7 @@ func TestChaosKilled(t *testing.T) {
 		{[]string{api.TaskStarted, api.TaskKilling, api.TaskTerminated}, true},
 		{[]string{api.TaskStarted, api.TaskTerminated, api.TaskStarted, api.TaskKilling}, true},
 		{[]string{api.TaskReceived, api.TaskKilling}, true},
+		{[]string{api.TaskReceived}, true}, // lost with its node before it began
 	} {
 		var events []*api.TaskEvent
 		for _, e := range c.events {

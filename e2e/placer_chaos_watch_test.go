@@ -144,20 +144,24 @@ func standing(job *api.JobListStub, allocs []*api.AllocationListStub) (done, liv
 	return done, live
 }
 
-// killed says whether Nomad was asked to end a task of the allocation before it
+// killed reports whether a task of the allocation never began, or Nomad was asked to end it before it
 // had ended by itself. A client that comes back and finds it gone asks for that, too.
 func killed(a *api.AllocationListStub) bool {
 	for _, s := range a.TaskStates {
-		ended := false
+		began, ended := false, false
 		for _, e := range s.Events {
 			switch e.Type {
 			case api.TaskStarted, api.TaskTerminated:
+				began = true
 				ended = e.Type == api.TaskTerminated
 			case api.TaskKilling:
 				if !ended {
 					return true
 				}
 			}
+		}
+		if !began {
+			return true
 		}
 	}
 	return false
