@@ -54,7 +54,7 @@ suite:
 .PHONY: test
 test: suite ## Everything that must pass: e2e, which waits most of its time, beside the checks (ten minutes on two idle cores)
 	@$(SUITE) forget
-	+@$(MAKE) --no-print-directory -j2 --output-sync=line e2e checks || { $(SUITE) summary CONTRIBUTING.md; exit 1; }
+	+@$(MAKE) --no-print-directory -j2 e2e checks || { $(SUITE) summary CONTRIBUTING.md; exit 1; }
 	@$(SUITE) summary CONTRIBUTING.md
 
 .PHONY: checks
@@ -64,7 +64,7 @@ checks: build nomad fault-points ## All of it but the end-to-end tests
 # What make test takes a sample of. TEST_LONG_UNTIL, in seconds since 1970, ends it: what has not begun then does not run.
 .PHONY: test-long
 test-long: suite ## All cases that make test takes a sample of: every scenario on a real Nomad, all faults, all small worlds, ten million steps (half an hour on two idle cores)
-	+@$(MAKE) --no-print-directory -j1 --output-sync=line scenarios-all faults-all partitions-short walks-all
+	+@$(MAKE) --no-print-directory -j1 scenarios-all faults-all partitions-short walks-all
 	@$(SUITE) summary CONTRIBUTING.md
 
 .PHONY: test-load

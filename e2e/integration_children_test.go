@@ -28,7 +28,8 @@ func TestChildren(t *testing.T) {
 			}
 			b.tell([]scene{
 				{"dispatched with a payload", b.nomadBlock(), testPayload},
-				{"dispatched with a volume", b.nomadBlock(), testChildDryRun},
+				{"dispatched with a network", b.nomadBlock(), testChildDryRun},
+				{"dispatched with a volume", b.nomadBlock(), testChildVolume},
 				{"periodic", b.nomadBlock(), testPeriodic},
 				{"payload required", b.nomadBlock(), testPayloadRequired},
 				{"no RPC address", "", testNoRPC},
@@ -119,9 +120,30 @@ func testPayload(t *testing.T, b *bed) {
 	b.purge(child, other, "withpay")
 }
 
-// What only Nomad knows, here a volume for each member, is asked by a dry run
-// of the child, as a child, before it is written.
+// What only Nomad knows, here a client's networks, is asked by a dry run of the child, as a child,
+// before it is written.
 func testChildDryRun(t *testing.T, b *bed) {
+	j := parameterized("network", "optional")
+	j.groups[0].extra = `
+    network {
+      port "data" { host_network = "nowhere" }
+    }`
+	b.run(j.hcl())
+	child := b.dispatch("network", nil)
+	b.until("the dry run refuses", func() string {
+		if !strings.Contains(b.placer.Log(), "nomad's dry run refuses") {
+			return fmt.Sprintf("no refusal in the agent's log yet; explain says: %s", b.explain(child).Reason)
+		}
+		return ""
+	})
+	if job := b.info(child); *job.Version != 0 || len(b.gpusOf(child)) > 0 {
+		t.Errorf("written all the same: version %d, GPUs %v", *job.Version, b.gpusOf(child))
+	}
+	b.purge(child, "network")
+}
+
+// A volume for each member that no node has is known without one, and explained.
+func testChildVolume(t *testing.T, b *bed) {
 	j := parameterized("volume", "optional")
 	j.groups[0].extra = `
     volume "data" {
@@ -131,9 +153,9 @@ func testChildDryRun(t *testing.T, b *bed) {
     }`
 	b.run(j.hcl())
 	child := b.dispatch("volume", nil)
-	b.until("the dry run refuses", func() string {
-		if !strings.Contains(b.placer.Log(), "nomad's dry run refuses group") {
-			return "no refusal in the agent's log yet"
+	b.until("explain names the volume", func() string {
+		if e := b.explain(child); !strings.Contains(e.Reason, "missing host volume: nowhere[0]") {
+			return e.Reason
 		}
 		return ""
 	})

@@ -19,6 +19,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -57,7 +58,7 @@ func number(name string, otherwise int) int {
 // What the clock of a run goes by.
 const (
 	chaosHeartbeat = 5 * time.Second // a silent node is down after twice this
-	// stalled is how long no job may end before the run is given up.
+	// stalled is how long no job may end before the run is given up, as counted on an idle machine.
 	stalled = 4 * time.Minute
 	// openJobs is how many jobs are under way at a time.
 	openJobs = 20
@@ -152,15 +153,15 @@ func (c *chaos) play(jobs int) {
 	c.parents()
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
-	last, total := time.Now(), jobs
-	end := last.Add(time.Duration(number("PLACER_CHAOS_MINUTES", 24*60)) * time.Minute)
+	since, total := patience.Stopwatch(), jobs
+	end := time.Now().Add(time.Duration(number("PLACER_CHAOS_MINUTES", 24*60)) * time.Minute)
 	for jobs > 0 || len(c.stories) > 0 {
 		<-tick.C
 		if time.Now().After(c.mendAt) {
 			c.endFault()
 		}
 		if c.follow() > 0 {
-			last = time.Now()
+			since = patience.Stopwatch()
 		}
 		if jobs > 0 && time.Now().After(end) {
 			c.t.Logf("the time is over: %d jobs are not submitted", jobs)
@@ -175,7 +176,7 @@ func (c *chaos) play(jobs int) {
 				c.t.Logf("%d jobs submitted; ended: %v; faults: %v", total-jobs, c.ended, c.faults)
 			}
 		}
-		if time.Since(last) > stalled {
+		if since() > stalled {
 			c.giveUp()
 			break
 		}

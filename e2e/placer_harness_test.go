@@ -20,6 +20,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
 // bed is a real Nomad cluster with emulated GPUs, and the placer's binaries.
@@ -180,13 +181,21 @@ func (b *bed) untilSays(command, words string) {
 }
 
 // output runs a command and returns its exit code and what it prints: notes and
-// errors, too, but where it prints JSON, which they are not part of.
+// errors, too, but where it prints JSON, which they are not part of. One that does not end fails the
+// test.
 func (b *bed) output(cmd *exec.Cmd) (string, int) {
 	b.t.Helper()
 	var out, notes bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &notes
-	if err := cmd.Run(); cmd.ProcessState == nil {
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &notes, 5*time.Second
+	if err := cmd.Start(); err != nil {
 		b.t.Fatal(err)
+	}
+	ctx, ended := patience.Context(context.Background(), patience.Limits{Moves: b.Moves}) // in cleanups, too
+	defer ended()
+	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })()
+	_ = cmd.Wait() // its exit code is returned
+	if err := context.Cause(ctx); err != nil {
+		b.t.Fatalf("wait until %q ends: %v\n%s%s", cmd.Args, err, &out, &notes)
 	}
 	if !slices.Contains(cmd.Args, "-json") || out.Len() == 0 {
 		out.Write(notes.Bytes())

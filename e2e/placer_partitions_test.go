@@ -199,20 +199,20 @@ func (p *partitions) play() {
 	p.parents()
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
-	for last := time.Now(); p.jobsToCome > 0 || len(p.stories) > 0 || p.faultsToCome > 0 || p.inRound(); {
+	for since := patience.Stopwatch(); p.jobsToCome > 0 || len(p.stories) > 0 || p.faultsToCome > 0 || p.inRound(); {
 		<-tick.C
 		if p.active.Load() > 0 || !p.quiet.IsZero() {
 			p.excuse()
 		}
-		if p.follow() > 0 || p.active.Load() > 0 {
-			last = time.Now()
+		if p.follow() > 0 || p.active.Load() > 0 || !p.quiet.IsZero() { // to settle has a bound of its own
+			since = patience.Stopwatch()
 		}
 		p.turn()
 		if p.jobsToCome > 0 && len(p.stories) < openJobs && p.jobs-p.jobsToCome < p.due(perRound) {
 			p.submit(p.jobs - p.jobsToCome)
 			p.jobsToCome--
 		}
-		if time.Since(last) > stalled {
+		if since() > stalled {
 			p.giveUp()
 			return
 		}

@@ -22,8 +22,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
 // FirstStep is called by rank 1 of a gang, after all ranks have met and before they take
@@ -123,8 +121,11 @@ func train(first FirstStep, rank, world int, address string) error {
 	return nil
 }
 
+// longest is how long ranks wait for each other. The test that waits for them gives up before.
+const longest = 15 * time.Minute
+
 func dial(address string) (net.Conn, error) {
-	for end := time.Now().Add(patience.Longest); ; {
+	for end := time.Now().Add(longest); ; {
 		conn, err := net.DialTimeout("tcp", address, time.Second)
 		if err == nil {
 			return conn, conn.SetDeadline(end)
@@ -147,7 +148,7 @@ func lead(world int, address string) error {
 		return err
 	}
 	defer listener.Close()
-	end := time.Now().Add(patience.Longest) // for the others
+	end := time.Now().Add(longest) // for the others
 	if err := listener.(*net.TCPListener).SetDeadline(end); err != nil {
 		return err
 	}

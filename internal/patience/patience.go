@@ -10,6 +10,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -18,17 +22,21 @@ import (
 type Limits struct {
 	// Still is how long nothing may move, as counted on an idle machine.
 	Still time.Duration
-	// Longest bounds the wait, whatever moves. Both have defaults.
+	// Longest bounds the wait, whatever moves, as counted on an idle machine, too. Both have defaults.
 	Longest time.Duration
-	// Moves returns something else whenever the thing that is waited for has moved. It may be nil.
+	// Moves returns what it never returned before whenever the thing that is waited for has moved, a
+	// line for each of its parts. It may be nil.
 	Moves func(context.Context) string
 }
 
 // The defaults are far above what any step takes: they turn a hang into a message.
 const (
 	Still   = 90 * time.Second
-	Longest = 15 * time.Minute
+	Longest = 5 * time.Minute
 )
+
+// byTheClock is how many times its longest a wait may go on by the clock, on whatever machine.
+const byTheClock = 3
 
 // beat is how often a wait looks at the machine.
 const beat = 250 * time.Millisecond
@@ -82,9 +90,11 @@ type spent struct {
 	began  time.Time
 	last   time.Time
 	was    machine
-	sign   string
-	still  time.Duration // since something moved, as counted on an idle machine
-	busy   time.Duration // of the whole wait, what was not counted
+	sign   string          // the last one
+	seen   map[string]bool // all of them: what comes and goes does not move
+	news   string          // what the last move was
+	still  time.Duration   // since something moved, as counted on an idle machine
+	busy   time.Duration   // of the whole wait, what was not counted
 }
 
 func newSpent(l Limits, now time.Time, m machine) *spent {
@@ -94,14 +104,19 @@ func newSpent(l Limits, now time.Time, m machine) *spent {
 	if l.Longest == 0 {
 		l.Longest = Longest
 	}
-	return &spent{limits: l, began: now, last: now, was: m}
+	return &spent{limits: l, began: now, last: now, was: m, seen: map[string]bool{}}
 }
 
 // moved says what the thing that is waited for shows. What cannot be read shows nothing new.
 func (s *spent) moved(sign string) {
-	if sign != "" && sign != s.sign {
-		s.sign, s.still = sign, 0
+	if sign == "" || s.seen[sign] {
+		return
 	}
+	before := strings.Split(s.sign, "\n")
+	s.news = strings.Join(slices.DeleteFunc(strings.Split(sign, "\n"), func(line string) bool {
+		return line == "" || slices.Contains(before, line)
+	}), ", ")
+	s.seen[sign], s.sign, s.still = true, sign, 0
 }
 
 // at counts the time since the last call, and returns why the wait is over, if it is. A call that
@@ -114,8 +129,8 @@ func (s *spent) at(now time.Time, m machine) error {
 	switch {
 	case s.still >= s.limits.Still:
 		return fmt.Errorf("nothing moved for %v, after %v%s", s.limits.Still, wait.Round(time.Second), s.load())
-	case wait >= s.limits.Longest:
-		return fmt.Errorf("it is not there after %v, though things move%s", s.limits.Longest, s.load())
+	case wait-s.busy >= s.limits.Longest, wait >= byTheClock*s.limits.Longest:
+		return fmt.Errorf("it is not there after %v, though things move, %q last%s", wait.Round(time.Second), s.news, s.load())
 	}
 	return nil
 }
@@ -161,7 +176,7 @@ func Poll(ctx context.Context, what string, condition Condition) error {
 		case <-timer.C:
 		}
 		asked := time.Now()
-		missing, err := condition(ctx)
+		missing, err := look(ctx, condition)
 		switch {
 		case errors.As(err, new(fatal)):
 			return fmt.Errorf("wait until %s: %w", what, err)
@@ -176,14 +191,63 @@ func Poll(ctx context.Context, what string, condition Condition) error {
 	}
 }
 
-// Until polls a condition until it holds, or the wait is over. Another word on what is missing is
-// a move, too.
+// grace is how long a condition may go on after its context has ended.
+const grace = 10 * time.Second
+
+// answer is what came of calling a condition. One that did not return has panicked, or has ended its
+// goroutine, as t.Fatal does.
+type answer struct {
+	missing  string
+	err      error
+	returned bool
+	panicked any
+}
+
+// look calls a condition. One that does not return, as it waits for what does not answer, ends with
+// the wait: it goes on by itself then.
+func look(ctx context.Context, condition Condition) (missing string, err error) {
+	answers := make(chan answer, 1)
+	go func() {
+		var a answer
+		defer func() {
+			if !a.returned {
+				a.panicked = recover()
+			}
+			answers <- a
+		}()
+		a.missing, a.err = condition(ctx)
+		a.returned = true
+	}()
+	var a answer
+	select {
+	case a = <-answers:
+	case <-ctx.Done():
+		select {
+		case a = <-answers:
+		case <-time.After(grace):
+			return "the last look at it does not come to an end", nil
+		}
+	}
+	if a.panicked != nil {
+		panic(a.panicked)
+	}
+	if !a.returned {
+		runtime.Goexit()
+	}
+	return a.missing, a.err
+}
+
+// changing are the parts of a word that may change though nothing moves: times, ports, ids, files.
+var changing = regexp.MustCompile(`\w*[0-9]\w*`)
+
+// Until polls a condition until it holds, or the wait is over. A new word on what is missing is a
+// move, too, unless only its numbers are new.
 func Until(parent context.Context, l Limits, what string, condition Condition) error {
 	var said atomic.Pointer[string]
 	said.Store(new(string))
 	more := l.Moves
 	l.Moves = func(ctx context.Context) string {
-		sign := *said.Load() + "\n"
+		sign := changing.ReplaceAllString(*said.Load(), "N") + "\n"
 		if more != nil {
 			sign += more(ctx)
 		}

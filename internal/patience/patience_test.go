@@ -6,6 +6,8 @@ package patience
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -35,6 +37,7 @@ func starvedBy(share float64) func(int) machine {
 func quiet(int) string { return "" }
 
 func TestWaits(t *testing.T) {
+	turns := func(i int) string { return []string{"it is", "it is not"}[i%2] }
 	moving := func(until int) func(int) string {
 		return func(i int) string { return strings.Repeat("x", min(i, until)+1) }
 	}
@@ -46,14 +49,17 @@ func TestWaits(t *testing.T) {
 	}{
 		"an idle machine":              {idle, quiet, 40, "nothing moved for 10s, after 10s"},
 		"a move after half the time":   {idle, moving(20), 60, "nothing moved for 10s, after 15s"},
-		"something moves all the time": {idle, moving(1000), 400, "it is not there after 1m40s, though things move"},
+		"something moves all the time": {idle, moving(1000), 400, `it is not there after 1m40s, though things move, "xxx`},
+		"something comes and goes":     {idle, turns, 41, "nothing moved for 10s, after 10s"},
+		"all moves, half is taken":     {starvedBy(0.5), moving(2000), 800, "it is not there after 3m20s"},
+		"all moves, all is taken":      {starvedBy(1), moving(2000), 1200, "it is not there after 5m0s"},
 		"half of the time is taken":    {starvedBy(0.5), quiet, 80, "nothing moved for 10s, after 20s (10s do not count, as the machine was busy)"},
 		"all of it is taken":           {starvedBy(1), quiet, 400, "nothing moved for 10s, after 1m40s (1m30s do not count"},
 		"twenty want two processors": {func(int) machine { return machine{runnable: 8, running: 2} }, quiet, 160,
 			"nothing moved for 10s, after 40s (30s do not count"},
 	} {
 		s := newSpent(Limits{Still: 10 * time.Second, Longest: 100 * time.Second}, time.Unix(0, 0), machine{counted: true})
-		if beats, err := after(s, 1000, tc.machine, tc.signs); beats != tc.beats || err == nil || !strings.Contains(err.Error(), tc.why) {
+		if beats, err := after(s, 2000, tc.machine, tc.signs); beats != tc.beats || err == nil || !strings.Contains(err.Error(), tc.why) {
 			t.Errorf("%s: over after %d beats: %v; want %d: %s", name, beats, err, tc.beats, tc.why)
 		}
 	}
@@ -75,7 +81,7 @@ func TestUntil(t *testing.T) {
 		limits, began := Limits{Still: 5 * time.Second, Longest: time.Minute}, time.Now()
 		words := func(changes time.Duration) Condition {
 			return func(context.Context) (string, error) {
-				return min(time.Since(began), changes).Truncate(time.Second).String(), nil
+				return "it is " + strings.Repeat("nearly ", int(min(time.Since(began), changes).Seconds())), nil
 			}
 		}
 		err := Until(t.Context(), limits, "it is there", words(0))
@@ -86,6 +92,12 @@ func TestUntil(t *testing.T) {
 		if err = Until(t.Context(), limits, "it is there", words(20*time.Second)); err == nil || time.Since(began) < 25*time.Second {
 			t.Errorf("over after %v: %v", time.Since(began), err)
 		}
+		began = time.Now()
+		if err = Until(t.Context(), limits, "it is there", func(context.Context) (string, error) {
+			return fmt.Sprintf("job-%d of /tmp/%x failed after %v", time.Now().Unix(), time.Now().UnixNano(), time.Since(began)), nil
+		}); time.Since(began) > 10*time.Second {
+			t.Errorf("a word with new numbers is a move: over after %v: %v", time.Since(began), err)
+		}
 		polls := 0
 		_ = Until(t.Context(), Limits{Still: 20 * time.Second}, "it is there", func(context.Context) (string, error) { polls++; return "no", nil })
 		if polls < 50 || polls > 200 {
@@ -94,6 +106,38 @@ func TestUntil(t *testing.T) {
 		broken := errors.New("broken")
 		if err = Until(t.Context(), limits, "x", func(context.Context) (string, error) { return "", Fatal(broken) }); !errors.Is(err, broken) {
 			t.Error(err)
+		}
+	})
+}
+
+// What is looked at does not answer, fails the test or panics: the wait ends all the same.
+func TestAConditionThatDoesNotReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, stuck := time.Now(), make(chan struct{})
+		err := Until(t.Context(), Limits{Still: 5 * time.Second}, "it is there", func(context.Context) (string, error) {
+			<-stuck
+			return "", nil
+		})
+		if took := time.Since(began); took > 5*time.Second+2*grace || err == nil || !strings.Contains(err.Error(), "does not come to an end") {
+			t.Errorf("over after %v: %v", took, err)
+		}
+		close(stuck)
+		went := func(condition Condition) (panicked any, returned bool) {
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				defer func() { panicked = recover() }()
+				_ = Until(t.Context(), Limits{}, "it is there", condition)
+				returned = true
+			}()
+			<-ended
+			return panicked, returned
+		}
+		if p, returned := went(func(context.Context) (string, error) { runtime.Goexit(); return "", nil }); p != nil || returned {
+			t.Errorf("a condition that ends its goroutine: %v, returned %v", p, returned)
+		}
+		if p, _ := went(func(context.Context) (string, error) { panic("lost") }); p != "lost" {
+			t.Errorf("a condition that panics: %v", p)
 		}
 	})
 }

@@ -9,14 +9,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
+	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -75,7 +78,11 @@ func runTests(name string, args []string) (int, error) {
 		return 1, err
 	}
 	r := newReader(os.Stdout)
-	if err := r.read(out); err != nil {
+	read := make(chan struct{})
+	go r.watch(read)
+	err = r.read(out)
+	close(read)
+	if err != nil {
 		return 1, err
 	}
 	code, err := exitCode(cmd.Wait())
@@ -94,30 +101,93 @@ type event struct{ Action, Package, ImportPath, Test, Output string }
 
 // reader prints what people want to see of go test -json, and keeps what is noted.
 type reader struct {
+	mu     sync.Mutex // of all
 	to     io.Writer
-	output map[string][]string // of tests that run, and of what they skipped
+	output map[string][]string  // of tests that run, and of what they skipped
+	runs   map[string]time.Time // the tests that run, but not those that wait for others, and since when
+	said   time.Time            // when something was printed last
 	passed int
 	cached bool
 	skips  []skip
 }
 
-func newReader(to io.Writer) *reader { return &reader{to: to, output: map[string][]string{}} }
+func newReader(to io.Writer) *reader {
+	return &reader{to: to, output: map[string][]string{}, runs: map[string]time.Time{}, said: time.Now()}
+}
+
+func (r *reader) print(text string) {
+	if text != "" {
+		fmt.Fprint(r.to, text)
+		r.said = time.Now()
+	}
+}
+
+// quiet is how long nothing may be printed.
+const quiet = time.Minute
+
+// watch names the tests that run whenever nothing was printed for a while, until it has all.
+func (r *reader) watch(all <-chan struct{}) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-all:
+			return
+		case now := <-tick.C:
+			r.mu.Lock()
+			if now.Sub(r.said) >= quiet {
+				r.print(r.running(now))
+			}
+			r.mu.Unlock()
+		}
+	}
+}
+
+// running says which tests run, those without subtests that do.
+func (r *reader) running(now time.Time) string {
+	var names []string
+	for _, key := range slices.Sorted(maps.Keys(r.runs)) {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(r.runs)), func(k string) bool { return strings.HasPrefix(k, key+"/") }) {
+			in, test, _ := strings.Cut(key, " ")
+			names = append(names, fmt.Sprintf("%s %s (%v)", path.Base(in), test, now.Sub(r.runs[key]).Round(time.Second)))
+		}
+	}
+	if names == nil {
+		return "no test runs at the moment; packages are built\n"
+	}
+	return "running: " + strings.Join(names, ", ") + "\n"
+}
 
 func (r *reader) read(in io.Reader) error {
 	lines := bufio.NewReader(in)
 	for {
 		line, err := lines.ReadString('\n')
-		var e event
-		switch {
-		case line == "" && err == io.EOF:
+		if line == "" && err == io.EOF {
 			return nil
-		case line == "" && err != nil:
-			return err
-		case json.Unmarshal([]byte(line), &e) != nil:
-			fmt.Fprint(r.to, line)
-		default:
-			r.event(e)
 		}
+		if line == "" && err != nil {
+			return err
+		}
+		r.line(line)
+	}
+}
+
+func (r *reader) line(line string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var e event
+	if json.Unmarshal([]byte(line), &e) != nil {
+		r.print(line)
+		return
+	}
+	r.event(e)
+	key := e.Package + " " + e.Test
+	switch {
+	case e.Test == "":
+	case e.Action == "run" || e.Action == "cont":
+		r.runs[key] = time.Now()
+	case e.Action != "output":
+		delete(r.runs, key)
 	}
 }
 
@@ -125,17 +195,17 @@ func (r *reader) event(e event) {
 	key := e.Package + " " + e.Test
 	switch {
 	case e.Action == "build-output":
-		fmt.Fprint(r.to, e.Output)
+		r.print(e.Output)
 	case e.Action == "output" && e.Test == "":
 		if !strings.HasPrefix(e.Output, "PASS\n") && !strings.Contains(e.Output, "\t[no test files]") {
-			fmt.Fprint(r.to, e.Output)
+			r.print(e.Output)
 			r.cached = r.cached || strings.HasSuffix(e.Output, "\t(cached)\n")
 		}
 	case e.Action == "output":
 		r.output[key] = append(r.output[key], e.Output)
 	case e.Test == "":
 	case e.Action == "fail":
-		fmt.Fprint(r.to, strings.Join(r.output[key], ""))
+		r.print(strings.Join(r.output[key], ""))
 		delete(r.output, key)
 	case e.Action == "skip":
 		r.skips = append(r.skips, skip{e.Package, e.Test, reason(r.output[key])})

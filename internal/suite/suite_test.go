@@ -4,12 +4,16 @@
 package main
 
 import (
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/nomad-pal/nomad-pal/internal/guard"
 	"github.com/nomad-pal/nomad-pal/internal/patience"
@@ -43,6 +47,37 @@ go: no such tool
 	if want := []skip{{"p", "TestA", "gcc is not installed: no library"}}; !slices.Equal(r.skips, want) || r.passed != 1 || !r.cached {
 		t.Errorf("%+v, %d passed, cached %v", r.skips, r.passed, r.cached)
 	}
+}
+
+// While nothing is printed, it is said which tests run: not those that wait, nor those whose subtests do.
+func TestQuiet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		from, to := io.Pipe()
+		r, all := newReader(&out), make(chan struct{})
+		go r.watch(all)
+		go func() { _ = r.read(from); close(all) }()
+		says := func(want string, after time.Duration, events ...string) {
+			t.Helper()
+			out.Reset()
+			for _, e := range events {
+				action, test, _ := strings.Cut(e, " ")
+				fmt.Fprintf(to, `{"Action":%q,"Package":"m/p","Test":%q,"Output":"===\n"}`+"\n", action, test)
+			}
+			time.Sleep(after)
+			synctest.Wait()
+			if out.String() != want {
+				t.Errorf("%q: got %q, want %q", events, out.String(), want)
+			}
+		}
+		says("", 30*time.Second)
+		says("no test runs at the moment; packages are built\n", 40*time.Second)
+		says("", 30*time.Second, "run TestA", "run TestB", "pause TestB", "run TestC", "run TestC/d", "output TestA")
+		says("running: p TestA (50s), p TestC/d (50s)\n", 30*time.Second)
+		says("", 30*time.Second, "pass TestA")
+		says("running: p TestB (20s), p TestC (1m50s)\n", 30*time.Second, "cont TestB", "pass TestC/d")
+		to.Close()
+	})
 }
 
 func TestSkipped(t *testing.T) {
