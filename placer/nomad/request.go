@@ -458,7 +458,7 @@ func modelled(job *api.Job) bool {
 			return false
 		}
 		for _, n := range g.Networks {
-			if len(n.ReservedPorts) > 0 || n.Mode != "host" && n.Mode != "" {
+			if len(n.ReservedPorts) > 0 || n.Mode != "host" && n.Mode != "" || slices.ContainsFunc(n.DynamicPorts, ofHostNetwork) {
 				return false
 			}
 		}
@@ -470,6 +470,9 @@ func modelled(job *api.Job) bool {
 	}
 	return true
 }
+
+// ofHostNetwork reports whether a port is to be of a network that not all clients have.
+func ofHostNetwork(p api.Port) bool { return p.HostNetwork != "" && p.HostNetwork != "default" }
 
 // Pins are the pins that put the request where the placement says. In class mode they
 // name nodes, a class ceiling (the highest class among the chosen GPUs, so that Nomad may

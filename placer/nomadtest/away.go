@@ -5,6 +5,7 @@ package nomadtest
 
 import (
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -264,11 +265,18 @@ func (s *Server) stopAlone(id string) {
 		if a.node != id || n.dead || d == nil || !a.tasksRun() {
 			continue
 		}
-		s.afterJitter(*d+s.killTime(a), "client ends "+a.id+" without Nomad", func() {
-			if n := s.nodes[id]; n != nil && n.times == times && a.run == run && s.usesGPU(a) {
-				s.taskEvent(a, &api.TaskEvent{Type: api.TaskKilling})
-				s.allocEnded(a, api.AllocClientStatusComplete)
+		s.after(*d, "client is to end "+a.id+" without Nomad", func() {
+			if n := s.nodes[id]; n == nil || n.times != times || a.run != run || !s.usesGPU(a) {
+				return
 			}
+			s.taskEvent(a, &api.TaskEvent{Type: api.TaskKilling})
+			s.afterJitter(s.killTime(a), "client ends "+a.id+" without Nomad", func() {
+				if a.run == run && s.usesGPU(a) {
+					exit := onSignal(a)
+					s.taskEvent(a, &api.TaskEvent{Type: api.TaskTerminated, ExitCode: exit, Details: map[string]string{"exit_code": strconv.Itoa(exit)}})
+					s.allocEnded(a, api.AllocClientStatusComplete)
+				}
+			})
 		})
 	}
 }

@@ -40,7 +40,11 @@ func (s *Server) evaluateAfter(k Key, trigger string, wait time.Duration) *api.E
 	s.evals[k] = append(s.evals[k], e)
 	s.trimEvals(k)
 	s.jobChanged(k, "EvaluationUpdated")
-	s.after(wait+s.jitter(s.opts.Scheduling, "scheduler "+e.ID), "scheduler takes up "+e.ID, func() { s.schedule(k, e.ID, nil) })
+	scheduling := s.opts.Scheduling // one worker takes up the oldest first
+	if !s.opts.OneWorker {
+		scheduling = s.jitter(scheduling, "scheduler "+e.ID)
+	}
+	s.after(wait+scheduling, "scheduler takes up "+e.ID, func() { s.schedule(k, e.ID, nil) })
 	return e
 }
 

@@ -41,9 +41,9 @@ type Options struct {
 	// Kill is how long a task takes to end after it was asked to. 300 ms by
 	// default.
 	Kill time.Duration
-	// OneWorker: what is blocked is tried by priority, and else oldest first, as by a server with one worker (and
-	// nearly so with two: scenario "blocked"); else in any order, as if each evaluation had
-	// a worker of its own.
+	// OneWorker: evaluations are tried oldest first, and what is blocked by priority before that, as by a
+	// server with one worker (and nearly so with two: scenario "blocked"); else in any order, as if each
+	// evaluation had a worker of its own.
 	OneWorker bool
 	// Stepped: nothing that is due happens by itself, only by [Server.Step].
 	Stepped bool

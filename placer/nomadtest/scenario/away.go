@@ -311,12 +311,13 @@ func awayBehindGate(x *Script) {
 	x.back()
 }
 
-// awayUpdated: a new version that its members cannot take up as they run.
+// awayUpdated: a new version that its members cannot take up as they run. It wants another GPU of node-0: a member that
+// replaces the one that is away would not wait there for the end of the other.
 func awayUpdated(x *Script) {
 	x.places(away(bed.Gang{}, lostAfter(10*time.Minute)))
 	x.cut()
 	x.say("a new version")
-	x.register(x.pinned(away(bed.Gang{Runs: time.Hour}, lostAfter(10*time.Minute)), "GPU-0-0", "GPU-1-0", "GPU-2-0"))
+	x.register(x.pinned(away(bed.Gang{Runs: time.Hour}, lostAfter(10*time.Minute)), "GPU-0-1", "GPU-1-0", "GPU-2-0"))
 	x.untilRunning("a", 2)
 	x.settleDown()
 	x.show("a")
