@@ -236,7 +236,7 @@ func (p *Placer) dryRun(ctx context.Context, s *start) error {
 		return err
 	}
 	refused := &gang.DryRunRefusal{Why: why}
-	if refused.Never, err = p.nomad.Never(ctx, s.t.Job); err != nil || len(refused.Never) == 0 {
+	if refused.Never, _, err = p.nomad.Judge(ctx, s.t.Job, p.m.View.Largest()); err != nil || len(refused.Never) == 0 {
 		refused.Unfit = p.unfitNodes(ctx, s)
 	}
 	return refused

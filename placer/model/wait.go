@@ -21,6 +21,8 @@ type Wait struct {
 	// never: the cluster could not hold it even if all GPUs were free and healthy, or its
 	// tenant may not.
 	never bool
+	// Away: it waits for nodes, or for a driver or a device there, that are not ready now.
+	Away bool
 	// why is what it waits for, as a sentence without its subject.
 	why string
 }
@@ -107,7 +109,7 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 	for _, w := range ws {
 		shown := &Wait{Wait: w, never: w.Reason == queue.ReasonLimit}
 		if t := m.ByID(w.Job); t != nil && w.Reason == queue.ReasonTooLarge {
-			shown.never, shown.why = whyNot(t.Request.Least())
+			shown.never, shown.why = whyNot(m.View.Ever(t.Request))
 			shown.Reason = queue.ReasonGPUs // others than the queue's gangs hold them, unless it never runs
 			found := m.View.LastingObstacles(t.Job)
 			if why := Barred(found); !shown.never && why != "" {
@@ -116,6 +118,8 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 			if shown.never {
 				shown.Reason = queue.ReasonTooLarge
 				shown.why = withObstacles(shown.why, false, found)
+			} else if never, _ := pal.WhyNot(c, t.Request.Least()); never {
+				shown.Away, shown.why = true, "waits for nodes to be back: "+whereAway(found)
 			}
 		}
 		if t := m.ByID(w.Job); t != nil && w.Reason == queue.ReasonServices {

@@ -264,17 +264,6 @@ func (c *Client) DryRun(ctx context.Context, job *api.Job) (*api.JobPlanResponse
 	return resp, nil
 }
 
-// Never is what keeps groups of the job from every node, by a dry run of the job as its author wrote
-// it: see the function of that name.
-func (c *Client) Never(ctx context.Context, job *api.Job) ([]Obstacle, error) {
-	author := rewrite.Author(job)
-	resp, err := c.DryRun(ctx, author)
-	if err != nil {
-		return nil, err
-	}
-	return Never(author, resp.FailedTGAllocs), nil
-}
-
 func notFound(err error) bool { return StatusOf(err) == http.StatusNotFound }
 
 // ErrNoJob is a job that Nomad does not have.

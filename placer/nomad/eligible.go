@@ -24,6 +24,13 @@ func nodeFits(job *api.Job, g *api.TaskGroup, n *api.Node) bool {
 	return fits
 }
 
+// nodeCould reports whether [eachLack] finds nothing but what passes.
+func nodeCould(job *api.Job, g *api.TaskGroup, n *api.Node) bool {
+	could := true
+	eachLack(job, g, n, func(l Lack) bool { could = l.passes(); return could })
+	return could
+}
+
 func pool(job *api.Job) string {
 	if job.NodePool == nil || *job.NodePool == "" {
 		return "default"

@@ -238,11 +238,18 @@ var meantAttribute = map[string]string{
 var instanceNames = []string{"uuid", "id", "ids", "gpu_uuid", "gpu_id", "index", "minor", "serial", "bus_id", "pci_bus_id"}
 
 // DeviceFault is why none of the device groups can meet a constraint of a request for devices; nil if
-// one does, or if there is none.
+// one does, or if there is none. Some group meets what is to be written instead.
 func DeviceFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
-	if len(devices) == 0 || slices.ContainsFunc(devices, func(d *api.NodeDeviceResource) bool { return deviceMeets(c, d) }) {
+	met := func(c *api.Constraint) bool {
+		return slices.ContainsFunc(devices, func(d *api.NodeDeviceResource) bool { return deviceMeets(c, d) })
+	}
+	if len(devices) == 0 || met(c) {
 		return nil
 	}
+	return deviceFault(c, devices).unlessVain(met)
+}
+
+func deviceFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
 	if f := operatorFault(c); f != nil {
 		return f
 	}
@@ -527,9 +534,16 @@ func (f *Fault) meant(c *api.Constraint, values map[string]bool) {
 // NodeFault is why none of the nodes can meet a constraint of a job, group or task; nil if one does,
 // or if there is none.
 func NodeFault(c *api.Constraint, nodes []*api.Node) *Fault {
-	if len(nodes) == 0 || slices.ContainsFunc(nodes, func(n *api.Node) bool { return nodeMeets(c, n) }) {
+	met := func(c *api.Constraint) bool {
+		return slices.ContainsFunc(nodes, func(n *api.Node) bool { return nodeMeets(c, n) })
+	}
+	if len(nodes) == 0 || met(c) {
 		return nil
 	}
+	return nodeFault(c, nodes).unlessVain(met)
+}
+
+func nodeFault(c *api.Constraint, nodes []*api.Node) *Fault {
 	if f := operatorFault(c); f != nil {
 		return f
 	}
@@ -613,4 +627,12 @@ func meantOfNodes(word string, targets []string) string {
 		return "${" + near + "}"
 	}
 	return ""
+}
+
+// unlessVain drops advice that does not help: what is to be written is met by nothing either.
+func (f *Fault) unlessVain(met func(*api.Constraint) bool) *Fault {
+	if w := f.Write; w != nil && f.In == "" && f.Kind != FaultInstance && !met(&api.Constraint{LTarget: w.Attribute, Operand: w.Operator, RTarget: w.Value}) {
+		f.Write = nil
+	}
+	return f
 }

@@ -54,6 +54,8 @@ func TestDeviceFaults(t *testing.T) {
 		{"${device.attr.memory}", ">=", "20480", FaultUnit, Condition{"${device.attr.memory}", ">=", "20480 MiB"}},
 		{"${device.attr.memory}", ">=", "20480.5", FaultUnit, Condition{"${device.attr.memory}", ">=", "20480.5 MiB"}},
 		{"${device.attr.memory}", ">=", "40 gb", FaultUnit, Condition{"${device.attr.memory}", ">=", "40 GB"}},
+		{"${device.attr.memory}", ">=", "999999", FaultUnit, Condition{}},
+		{"${device.attr.compute_capability}", ">=", "9.0", FaultAttribute, Condition{}},
 		{"${device.attr.memory}", ">=", "300 W", FaultUnit, Condition{"${device.attr.memory}", ">=", "300 MiB"}},
 		{"${device.attr.compute_major}", "=", "8 MiB", FaultUnit, Condition{"${device.attr.compute_major}", "=", "8"}},
 		{"${device.attr.memory}", ">=", "large", FaultType, Condition{}},
@@ -117,6 +119,7 @@ func TestNodeFaults(t *testing.T) {
 		{"kernel.name", "=", "linux", FaultWord, Condition{"${attr.kernel.name}", "=", "linux"}},
 		{"rack", "=", "row-7", FaultWord, Condition{"${meta.rack}", "=", "row-7"}},
 		{"${device.model}", "=", "NVIDIA H200", FaultPlace, Condition{"${device.model}", "=", "NVIDIA H200"}},
+		{"${attr.kernal.name}", "=", "x", FaultAttribute, Condition{}},
 		{"${attr.kernal.name}", "=", "linux", FaultAttribute, Condition{"${attr.kernel.name}", "=", "linux"}},
 		{"${attr.rack}", "=", "row-7", FaultAttribute, Condition{"${meta.rack}", "=", "row-7"}},
 		{"${attr.kernel.name}", "version", ">= 1", FaultPattern, Condition{}},
@@ -156,7 +159,7 @@ func TestNever(t *testing.T) {
 		{filtered("web", "missing drivers", 3), `no node can take a member of group "web": missing drivers: java (3 of 3 nodes)`},
 		{filtered("web", "missing network", 3), `no node can take a member of group "web": missing network: bridge (3 of 3 nodes)`},
 		{filtered("gpus", "missing CSI Volume models", 3), `no node can take a member of group "gpus": missing CSI Volume models (3 of 3 nodes)`},
-		{filtered("gpus", "${attr.vault.version} semver >= 0.6.1", 3), `no node can take a member of group "gpus": ${attr.vault.version} semver >= 0.6.1 (3 of 3 nodes)`},
+		{filtered("gpus", "${attr.vault.version} semver >= 0.6.1", 3), `no node can take a member of group "gpus": no Vault, which the job's vault block needs (3 of 3 nodes)`},
 		{filtered("web", "missing drivers", 2), ""},                             // a node is full
 		{filtered("gpus", "missing devices", 3), ""},                            // they may be unhealthy: the view knows
 		{filtered("web", "distinct_hosts", 3), ""},                              // others have the nodes
@@ -171,6 +174,26 @@ func TestNever(t *testing.T) {
 	} {
 		if got := NeverPlaced(Never(job, c.failed)); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.failed, got, c.want)
+		}
+	}
+}
+
+// Constraints that Nomad adds to a job are told in words, its author's as he wrote them.
+func TestImpliedConstraints(t *testing.T) {
+	job := &api.Job{Constraints: []*api.Constraint{{LTarget: "${attr.consul.datacenter}", RTarget: "east", Operand: "="}}, TaskGroups: []*api.TaskGroup{{Name: new("g"), Tasks: []*api.Task{{Name: "t"}}}}}
+	for filter, want := range map[string]string{
+		"${attr.plugins.cni.version.bridge} semver >= 0.4.0":  "no CNI plugin bridge, which the network mode needs",
+		"${attr.plugins.secrets.aws.version} semver >= 0.0.1": "no secrets provider aws",
+		"${attr.consul.version} semver >= 1.8.0":              "no Consul agent, which services or templates of the job need",
+		"${attr.vault.other.version} semver >= 0.6.1":         "no Vault, which the job's vault block needs",
+		"${attr.nomad.service_discovery} = true":              "Nomad's own services are off (nomad_service_discovery)",
+		"${attr.consul.datacenter} = east":                    "${attr.consul.datacenter} = east",
+		"${meta.x} = 1":                                       "${meta.x} = 1",
+		`missing host network "storage" for port "http"`:      `missing host network "storage" for port "http"`,
+	} {
+		failed := map[string]*api.AllocationMetric{"g": {NodesEvaluated: 2, NodesFiltered: 2, ConstraintFiltered: map[string]int{filter: 1, "computed class ineligible": 1}}}
+		if found := Never(job, failed); len(found) != 1 || found[0].What != want || found[0].Nodes != 2 {
+			t.Errorf("%s: %+v", filter, found)
 		}
 	}
 }

@@ -35,7 +35,9 @@ const (
 	LackResource   LackKind = "resource"
 	LackPort       LackKind = "port"  // the node keeps it for itself
 	LackNomad      LackKind = "nomad" // what Nomad itself says, in its words
+	LackProperty   LackKind = "distinct-property"
 	LackReady      LackKind = "ready"
+	LackHealth     LackKind = "health" // of a driver or device
 	LackFree       LackKind = "free-resource"
 	LackFreeGPUs   LackKind = "free-gpus"
 	LackFreePort   LackKind = "free-port"
@@ -86,6 +88,10 @@ func (l Lack) String() string {
 		return fmt.Sprintf("nodes have less than %d %s", l.Need, l.Name)
 	case LackPort:
 		return fmt.Sprintf("the node keeps port %d (%s) for itself", l.Need, l.Name)
+	case LackProperty:
+		return fmt.Sprintf("distinct_property %s: %d members, and too few values for them: %s", l.Attribute, l.Need, l.Value)
+	case LackHealth:
+		return l.Name + " is not healthy"
 	case LackFree:
 		return fmt.Sprintf("less than %d %s are free", l.Need, l.Name)
 	case LackFreeGPUs:
@@ -117,11 +123,14 @@ func (l Lack) freeGPUs() string {
 // passes reports whether nodes may have it as jobs end and nodes come back.
 func (l Lack) passes() bool {
 	switch l.Kind {
-	case LackReady, LackFree, LackFreeGPUs, LackFreePort:
+	case LackReady, LackHealth, LackFree, LackFreeGPUs, LackFreePort:
 		return true
 	}
 	return false
 }
+
+// away reports whether it passes once nodes, or what is on them, are back, whatever other jobs do.
+func (l Lack) away() bool { return l.Kind == LackReady || l.Kind == LackHealth }
 
 func (l Lack) condition() Condition { return Condition{l.Attribute, l.Operator, l.Value} }
 
@@ -156,7 +165,7 @@ func eachLack(job *api.Job, g *api.TaskGroup, n *api.Node, found func(Lack) bool
 		if !constraints(t.Name, t.Constraints) {
 			return
 		}
-		if !hasDriver(n, t.Driver) && !found(Lack{Kind: LackDriver, Task: t.Name, Name: t.Driver}) {
+		if l, is := missingDriver(t, n); is && !found(l) {
 			return
 		}
 	}
@@ -165,6 +174,17 @@ func eachLack(job *api.Job, g *api.TaskGroup, n *api.Node, found func(Lack) bool
 			return
 		}
 	}
+}
+
+// missingDriver is the task's driver, if the node has none that works.
+func missingDriver(t *api.Task, n *api.Node) (Lack, bool) {
+	switch d := n.Drivers[t.Driver]; {
+	case hasDriver(n, t.Driver):
+		return Lack{}, false
+	case d != nil && d.Detected:
+		return Lack{Kind: LackHealth, Task: t.Name, Name: "driver " + t.Driver}, true
+	}
+	return Lack{Kind: LackDriver, Task: t.Name, Name: t.Driver}, true
 }
 
 // missingVolume is a host volume that the group wants and the node does not have. Of a CSI
@@ -210,6 +230,16 @@ func hostVolume(vol *api.VolumeRequest, g *api.TaskGroup, n *api.Node) *api.Host
 // missingDevice is a device other than GPUs of the placer's that a task asks for and the node does
 // not have in sufficient number, healthy, for all of the group's tasks: as Nomad counts, free or not.
 func missingDevice(g *api.TaskGroup, n *api.Node) (Lack, bool) {
+	l, is := tooFewDevices(g, n, func(in *api.NodeDevice) bool { return in.Healthy })
+	if is {
+		if _, lasting := tooFewDevices(g, n, func(*api.NodeDevice) bool { return true }); !lasting {
+			return Lack{Kind: LackHealth, Task: l.Task, Name: "device " + l.Name}, true
+		}
+	}
+	return l, is
+}
+
+func tooFewDevices(g *api.TaskGroup, n *api.Node, counts func(*api.NodeDevice) bool) (Lack, bool) {
 	var left map[*api.NodeDeviceResource]int
 	for _, t := range g.Tasks {
 		if t.Resources == nil {
@@ -220,7 +250,7 @@ func missingDevice(g *api.TaskGroup, n *api.Node) (Lack, bool) {
 				continue
 			}
 			if left == nil {
-				left = healthyDevices(n)
+				left = countDevices(n, counts)
 			}
 			need := rewrite.GPUs(r)
 			for _, d := range devicesOf(n) {
@@ -244,17 +274,17 @@ func devicesOf(n *api.Node) []*api.NodeDeviceResource {
 	return n.NodeResources.Devices
 }
 
-// healthyDevices counts the healthy instances of each of the node's device groups.
-func healthyDevices(n *api.Node) map[*api.NodeDeviceResource]int {
-	healthy := map[*api.NodeDeviceResource]int{}
+// countDevices counts the instances of each of the node's device groups that count.
+func countDevices(n *api.Node, counts func(*api.NodeDevice) bool) map[*api.NodeDeviceResource]int {
+	of := map[*api.NodeDeviceResource]int{}
 	for _, d := range devicesOf(n) {
 		for _, in := range d.Instances {
-			if in != nil && in.Healthy {
-				healthy[d]++
+			if in != nil && counts(in) {
+				of[d]++
 			}
 		}
 	}
-	return healthy
+	return of
 }
 
 // tooFewCores is that the node has fewer cores than one member reserves (cores), if it says how many.

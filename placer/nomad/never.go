@@ -91,6 +91,36 @@ func filteredOn(job *api.Job, g *api.TaskGroup, m *api.AllocationMetric) (found 
 	return found
 }
 
+// implied are attributes by which Nomad itself adds constraints to a job, and what a node without lacks:
+// %s is the part of the name that is left out here.
+var implied = []struct{ before, after, lacks string }{
+	{"${attr.plugins.cni.version.", "}", "no CNI plugin %s, which the network mode needs"},
+	{"${attr.plugins.secrets.", ".version}", "no secrets provider %s"},
+	{"${attr.consul.", "}", "no Consul agent, which services or templates of the job need"},
+	{"${attr.vault.", "}", "no Vault, which the job's vault block needs"},
+	{"${attr.nomad.service_discovery", "}", "Nomad's own services are off (nomad_service_discovery)"},
+	{"${attr.os.signals", "}", "no such signal as the job's tasks are sent"},
+}
+
+// impliedLack is a filter that Nomad itself added as a constraint, in words; as it is if its author wrote it.
+func impliedLack(job *api.Job, g *api.TaskGroup, what string) string {
+	attribute, _, _ := strings.Cut(what, " ")
+	sets := [][]*api.Constraint{job.Constraints, g.Constraints}
+	for _, t := range g.Tasks {
+		sets = append(sets, t.Constraints)
+	}
+	if slices.ContainsFunc(slices.Concat(sets...), func(c *api.Constraint) bool { return c.LTarget == attribute }) {
+		return what
+	}
+	for _, of := range implied {
+		name, is := strings.CutPrefix(attribute, of.before)
+		if name, ends := strings.CutSuffix(name, of.after); is && ends {
+			return strings.Replace(of.lacks, "%s", name, 1)
+		}
+	}
+	return what
+}
+
 // inJobsTerms is a filter of the scheduler's with the names that the job has for what is missing.
 func inJobsTerms(job *api.Job, g *api.TaskGroup, what string) string {
 	var names []string
@@ -124,7 +154,7 @@ func inJobsTerms(job *api.Job, g *api.TaskGroup, what string) string {
 		}
 	}
 	if len(names) == 0 {
-		return what
+		return impliedLack(job, g, what)
 	}
 	return what + ": " + strings.Join(names, ", ")
 }

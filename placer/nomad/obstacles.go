@@ -30,8 +30,8 @@ type Obstacle struct {
 	Fault *Fault `json:"fault,omitempty"`
 	// Now: it may pass, as jobs end and nodes come back.
 	Now bool `json:"now,omitempty"`
-	// Away: the nodes are down, draining or not eligible, and nothing else about them is in
-	// the way.
+	// Away: the nodes are down, draining or not eligible, or a driver or device there is not healthy,
+	// and nothing else about them is in the way.
 	Away bool `json:"-"`
 }
 
@@ -51,8 +51,9 @@ func (v *View) Obstacles(job *api.Job, sparing pal.AppClass) []Obstacle {
 	return eachAsk(job, func(author *api.Job, a gpuRequest) []Obstacle {
 		ports := staticPorts(a.group)
 		inUse := v.portsInUse(KeyOf(job), len(ports))
+		few := v.eligible(author, a).few
 		return v.count(a, func(i int) []Lack {
-			if lacks := v.lastingLacks(author, a, i, groups[i]); len(lacks) > 0 {
+			if lacks := v.lastingLacks(author, a, i, groups[i], few); len(lacks) > 0 {
 				return lacks
 			}
 			if l, is := v.passingLack(a, i, groups[i], sparing); is {
@@ -77,8 +78,9 @@ func (v *View) LastingObstacles(job *api.Job) []Obstacle {
 				clear(v.lasting)
 			}
 			groups := v.groupsByNode()
+			few := v.eligible(author, a).few
 			found = v.count(a, func(i int) []Lack {
-				lacks := v.lastingLacks(author, a, i, groups[i])
+				lacks := v.lastingLacks(author, a, i, groups[i], few)
 				if why := notReady(v.nodes[i]); len(lacks) == 0 && why != "" {
 					return []Lack{{Kind: LackReady, Name: why}}
 				}
@@ -140,7 +142,7 @@ func (v *View) count(a gpuRequest, look func(node int) []Lack) (found []Obstacle
 		}
 	}
 	for l, nodes := range counts {
-		o := Obstacle{Lack: l, What: l.String(), Nodes: nodes, Total: len(v.nodes), Now: l.passes(), Away: l.Kind == LackReady}
+		o := Obstacle{Lack: l, What: l.String(), Nodes: nodes, Total: len(v.nodes), Now: l.passes(), Away: l.away()}
 		if everywhere {
 			o.Fault = v.fault(a, l)
 		}
@@ -167,8 +169,9 @@ func (v *View) passingLack(a gpuRequest, i int, groups []int, sparing pal.AppCla
 	return Lack{}, false
 }
 
-// lastingLacks is all that keeps the ask from a node even if that is idle.
-func (v *View) lastingLacks(job *api.Job, a gpuRequest, i int, groups []int) (lacks []Lack) {
+// lastingLacks is all that keeps the ask from a node even if that is idle; if all of that passes, what
+// does. few: see [eligibility].
+func (v *View) lastingLacks(job *api.Job, a gpuRequest, i int, groups []int, few *Lack) (lacks []Lack) {
 	n := v.nodes[i]
 	add := func(l Lack) bool {
 		lacks = append(lacks, l)
@@ -178,6 +181,12 @@ func (v *View) lastingLacks(job *api.Job, a gpuRequest, i int, groups []int) (la
 	lacks = append(lacks, v.missingGPUs(a, groups)...)
 	if l, is := tooLittle(LackResource, needOf(a.group), total(n)); is {
 		add(l)
+	}
+	if few != nil {
+		add(*few)
+	}
+	if slices.ContainsFunc(lacks, func(l Lack) bool { return !l.passes() }) {
+		lacks = slices.DeleteFunc(lacks, Lack.passes)
 	}
 	return lacks
 }

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/hashicorp/nomad/api"
@@ -298,10 +299,13 @@ func (v *View) finished(job *api.Job, group string) int {
 	return n
 }
 
-// eligibility is which device groups may serve an ask, which of them are preferred, and what
-// spreads of such asks go over, by attribute, once worked out.
+// eligibility is which device groups may serve an ask, which could once nodes are back that are away,
+// which of them are preferred, and what spreads of such asks go over, by attribute, once worked out. few:
+// too few values of a property that all members must differ in, and so no group may.
 type eligibility struct {
 	may    []bool
+	could  []bool
+	few    *Lack
 	prefer [][]bool
 	values map[string]attributeValues
 }
@@ -318,11 +322,16 @@ func (v *View) eligible(job *api.Job, a gpuRequest) eligibility {
 		clear(v.eligibility)
 		clear(v.avoiding) // its keys are addresses of what eligibility holds
 	}
-	e := eligibility{may: make([]bool, len(v.devices)), values: map[string]attributeValues{}}
+	e := eligibility{may: make([]bool, len(v.devices)), could: make([]bool, len(v.devices)), values: map[string]attributeValues{}}
 	sliced := a.leavesModelOpen() && v.wholeGPU(job, a)
 	for i, d := range v.devices {
 		n := v.groupNode(i)
-		e.may[i] = a.serves(d) && notReady(n) == "" && nodeFits(job, a.group, n) && !(sliced && isMIG(d))
+		e.could[i] = a.serves(d) && nodeCould(job, a.group, n) && !(sliced && isMIG(d))
+		e.may[i] = e.could[i] && notReady(n) == "" && nodeFits(job, a.group, n)
+	}
+	if e.few = v.fewValues(job, a, e.could); e.few != nil {
+		clear(e.may)
+		clear(e.could)
 	}
 	e.prefer = v.preferred(job, a, e.may)
 	v.eligibility[key] = e
@@ -333,11 +342,61 @@ func (v *View) eligible(job *api.Job, a gpuRequest) eligibility {
 // ready.
 func (v *View) wholeGPU(job *api.Job, a gpuRequest) bool {
 	for i, d := range v.devices {
-		if !isMIG(d) && a.serves(d) && nodeFits(job, a.group, v.groupNode(i)) {
+		if !isMIG(d) && a.serves(d) && nodeCould(job, a.group, v.groupNode(i)) {
 			return true
 		}
 	}
 	return false
+}
+
+// fewValues is a distinct_property of the job that has too few values, on all nodes that could serve the
+// group, for its members; nil if there is none.
+func (v *View) fewValues(job *api.Job, a gpuRequest, could []bool) *Lack {
+	members := rewrite.Members(a.group)
+	if is, elastic := rewrite.ElasticOf(job); elastic {
+		members = is.Least
+	}
+	for _, c := range distinctProperties(job, a.group) {
+		values := map[string]bool{}
+		for i := range could {
+			if value, ok := nodeTarget(c.LTarget, v.groupNode(i)); ok && could[i] {
+				values[value] = true
+			}
+		}
+		each, err := strconv.Atoi(cmp.Or(c.RTarget, "1"))
+		if err == nil && len(values) > 0 && len(values)*each < members {
+			return &Lack{Kind: LackProperty, Attribute: c.LTarget, Operator: c.Operand, Value: strconv.Itoa(len(values)), Need: members}
+		}
+	}
+	return nil
+}
+
+// distinctProperties are the constraints by which the group's members must differ.
+func distinctProperties(job *api.Job, g *api.TaskGroup) (found []*api.Constraint) {
+	sets := [][]*api.Constraint{job.Constraints, g.Constraints}
+	for _, t := range g.Tasks {
+		sets = append(sets, t.Constraints)
+	}
+	for _, c := range slices.Concat(sets...) {
+		if c.Operand == api.ConstraintDistinctProperty {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+// Ever is the least of the request's gang that is of use, on a cluster to which all nodes are back.
+func (v *View) Ever(r Request) pal.Gang {
+	g, author := r.Least(), rewrite.Author(r.Job)
+	g.MemberSets = slices.Clone(g.MemberSets)
+	for i, set := range g.MemberSets {
+		if of := author.LookupTaskGroup(set.Name); set.Members > 0 && of != nil {
+			if a, err := gpuRequestOf(of); err == nil {
+				g.MemberSets[i].Eligible = v.eligible(author, a).could
+			}
+		}
+	}
+	return g
 }
 
 // eligibilityKept bounds what is remembered of asks: an author who changes a
@@ -349,7 +408,7 @@ const eligibilityKept = 10_000
 // an entry, which saves most of the work: one answer takes a look at every device group.
 func eligibilityKey(job *api.Job, a gpuRequest) string {
 	all := []any{job.Datacenters, pool(job), job.Constraints, job.Affinities, a.group.Constraints, a.group.Affinities, job.Spreads, a.group.Spreads, a.group.Volumes, staticPorts(a.group)}
-	if len(a.group.Volumes) > 0 { // there may be one for each member
+	if len(a.group.Volumes) > 0 || len(distinctProperties(job, a.group)) > 0 { // there may be one for each member
 		all = append(all, a.group.Count)
 	}
 	for _, t := range a.group.Tasks {

@@ -6,6 +6,7 @@ package nomadtest
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -172,7 +173,7 @@ func page[T any](r *http.Request, list []T) []T {
 	return list
 }
 
-// listNodes lists the nodes, with a filter those with GPUs. A node without resources is an error to
+// listNodes lists the nodes, with a filter those with GPUs, or those that are away. A node without resources is an error to
 // Nomad's filters (seen on 1.11.3).
 func (s *Server) listNodes(r *http.Request) (any, error) {
 	q, out := r.URL.Query(), []*api.NodeListStub{}
@@ -186,7 +187,12 @@ func (s *Server) listNodes(r *http.Request) (any, error) {
 		if q.Get("resources") == "true" {
 			stub.NodeResources = n.NodeResources
 		}
-		if q.Has("filter") {
+		if strings.Contains(q.Get("filter"), "Drivers") { // those that are away
+			unwell := func(d *api.DriverInfo) bool { return d.Detected && !d.Healthy }
+			if ready(n) && !slices.ContainsFunc(slices.Collect(maps.Values(n.Drivers)), unwell) {
+				continue
+			}
+		} else if q.Has("filter") {
 			if n.NodeResources == nil || slices.Contains(n.NodeResources.Devices, nil) {
 				return nil, httpError(http.StatusBadRequest, "failed to read result page: error finding value in datum: /NodeResources/Devices")
 			}

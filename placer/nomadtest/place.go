@@ -17,6 +17,7 @@ import (
 type usage struct {
 	cpu, memory int
 	taken       map[string]bool // GPUs
+	ports       map[int]bool    // static ones
 }
 
 func (p *plan) usage(id string) *usage {
@@ -24,7 +25,7 @@ func (p *plan) usage(id string) *usage {
 		return u
 	}
 	r := p.s.nodes[id].NodeResources
-	u := &usage{cpu: int(r.Cpu.CpuShares), memory: int(r.Memory.MemoryMB), taken: map[string]bool{}}
+	u := &usage{cpu: int(r.Cpu.CpuShares), memory: int(r.Memory.MemoryMB), taken: map[string]bool{}, ports: map[int]bool{}}
 	for _, a := range p.s.allocs {
 		_, stopped := p.stop[a]
 		_, preempted := p.preempt[a]
@@ -52,6 +53,17 @@ func (u *usage) add(a *alloc) {
 	for _, id := range a.allGPUs() {
 		u.taken[id] = true
 	}
+	for _, p := range staticPorts(a.taskGroup()) {
+		u.ports[p.Value] = true
+	}
+}
+
+// staticPorts are the host ports that each member of a group has.
+func staticPorts(g *api.TaskGroup) (ports []api.Port) {
+	for _, n := range g.Networks {
+		ports = append(ports, n.ReservedPorts...)
+	}
+	return ports
 }
 
 // placeMember finds a place for a member, in the stead of another one or not, and
@@ -191,6 +203,11 @@ func (p *plan) assignDevices(g *api.TaskGroup, n *api.Node, chance *rand.Rand) (
 	cpu, memory := u.cpu, u.memory
 	taken := maps.Clone(u.taken)
 	gpus = map[string][]string{}
+	for _, p := range staticPorts(g) {
+		if u.ports[p.Value] {
+			return nil, "", fmt.Sprintf("network: reserved port collision %s=%d", p.Label, p.Value)
+		}
+	}
 	for _, t := range g.Tasks {
 		cpu -= value(t.Resources.CPU)
 		memory -= value(t.Resources.MemoryMB)

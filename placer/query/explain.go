@@ -63,8 +63,6 @@ type Explanation struct {
 	// start now, or ever if it cannot run on the cluster, in sentences.
 	Holders  *Holders `json:"holders,omitempty"`
 	Remedies []string `json:"remedies,omitempty"`
-	// Away: it can never run as the cluster is, and may when nodes are back that are away now.
-	Away bool `json:"away,omitempty"`
 	// Try is a remedy as explain -what-if takes it.
 	Try string `json:"try,omitempty"`
 	// Alternatives are other placements, for comparison.
@@ -83,6 +81,8 @@ type Explanation struct {
 	beside *pal.Choice
 	// asks is the application class that the job has now.
 	asks pal.AppClass
+	// pinned is the job as the placer would register it, if it would start now.
+	pinned *api.Job
 	// NoGate: the placer leaves the job to Nomad for want of a gate only.
 	NoGate bool `json:"no_gate,omitempty"`
 	// Behind: the job is newer than what is known of the cluster.
@@ -125,7 +125,7 @@ func (e *Explanation) takeWait(w *model.Wait) {
 // waitsFor is why a job waits: what the free GPUs lack for it goes first, unless its tenant may
 // never hold so many, or services hold them.
 func waitsFor(d *pal.Decision, w *model.Wait) string {
-	if w.Reason == queue.ReasonLimit || w.Reason == queue.ReasonServices {
+	if w.Reason == queue.ReasonLimit || w.Reason == queue.ReasonServices || w.Away {
 		return w.Why()
 	}
 	return cmp.Or(d.Reason, w.Why())
@@ -459,6 +459,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 		e.Reason = waitsFor(&d, wait)
 	}
 	if e.State == gang.Waiting && t.After == "" {
+		d.Impossible = false // of nodes that are away
 		s.whatNow(e, t, wait)
 		e.Alternatives = s.lastGPUs(t)
 		e.Tradeoffs = s.thatMayStart(t, s.tradeoffs(s.m.View.Cluster, t.Request.Least(), sizeKey(t.Request, "min")))
@@ -475,11 +476,11 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 // never says of a job that no node can take, as Nomad says.
 func (e *Explanation) never(found []nomad.Obstacle) {
 	e.State, e.Obstacles, e.Reason = gang.Unschedulable, found, nomad.NeverPlaced(found)
-	e.Remedies = append(e.Remedies, fmt.Sprintf("%s. The placer tries it again when a node changes, or in some minutes.", NeverRemedy))
+	e.Remedies = append(e.Remedies, NeverRemedy)
 }
 
-// NeverRemedy is what to do about a job that no node can take, as Nomad says.
-const NeverRemedy = "Change the job, or give a node what it lacks"
+// NeverRemedy is what to do about a job that no node can take, if nothing better is known.
+const NeverRemedy = "Change the job, or give a node what it lacks. The placer tries it again when a node changes, or in some minutes."
 
 // askNomad asks Nomad's scheduler about a job that waits, or would start, as far as the snapshot itself
 // can tell: what it refuses on every node never starts. Nobody asks of a job that it may not run.
@@ -487,8 +488,21 @@ func (s *Snapshot) askNomad(ctx context.Context, e *Explanation, job *api.Job) {
 	if s.nomad == nil || e.State != gang.Waiting && e.State != gang.Starting || nomad.Template(job) || nomad.Child(job) {
 		return
 	}
-	found, err := s.nomad.Never(ctx, job)
-	if err != nil || len(found) == 0 {
+	s.mu.Lock()
+	largest := s.m.View.Largest()
+	s.mu.Unlock()
+	found, refused, err := s.nomad.Judge(ctx, job, largest)
+	switch {
+	case err != nil:
+		return
+	case len(found) == 0 && e.pinned != nil && refused != "":
+		// On the GPUs that the placer would choose, too? Nomad alone may have taken those of one group
+		// for another one.
+		if resp, err := s.nomad.DryRun(ctx, e.pinned); err == nil && len(resp.FailedTGAllocs) > 0 {
+			e.State, e.Reason = gang.Waiting, "would wait: Nomad would not place it now: "+refused
+		}
+		return
+	case len(found) == 0:
 		return
 	}
 	*e = Explanation{Namespace: e.Namespace, Job: e.Job, Submitted: e.Submitted, Mode: e.Mode, ClassFrom: e.ClassFrom, GPUIDLength: e.GPUIDLength, Failures: e.Failures, Elastic: e.Elastic}

@@ -45,7 +45,7 @@ func TestDrainIsSaid(t *testing.T) {
 		w.ExpectGone("a", 3*time.Minute)
 		w.RunFor(30 * time.Second)
 		e := explain(w, "a")
-		if e.State != gang.Unschedulable || e.Leaving != nil || e.Ran.Before(until) || e.Ran.After(time.Now()) {
+		if e.State != gang.Waiting || e.Leaving != nil || e.Ran.Before(until) || e.Ran.After(time.Now()) {
 			t.Errorf("%s, %q, ran until %s", e.State, e.Leaving, e.Ran)
 		}
 	})

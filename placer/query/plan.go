@@ -180,6 +180,9 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *nomad.View, 
 			d.Demand, d.Walk, d.WalkOmitted, d.Packed = n, nil, 0, nil
 		}
 		e.Obstacles = nil
+		if pinned, err := v.Pin(t.Job, v.Pins(t.Request, a.Placement)); err == nil {
+			e.pinned = pinned
+		}
 		return
 	}
 	if w := s.waitsOf(v.Cluster)[k.String()]; w != nil {
@@ -187,6 +190,7 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *nomad.View, 
 		e.takeWait(w)
 		e.State, e.Reason = t.Shown(w), wouldWait(waitsFor(d, w))
 		if e.State == gang.Waiting {
+			d.Impossible = false // of nodes that are away
 			s.whatNow(e, t, w)
 		}
 		if e.State == gang.Unschedulable {

@@ -46,12 +46,6 @@ func (e *Explanation) neverRuns(v *nomad.View, job *api.Job) {
 		e.Remedies = append(e.Remedies, fmt.Sprintf("Ask for %d GPUs at most, or have quota or borrowing_limit of the tenant raised.", e.Wait.Limit))
 		return
 	}
-	for _, o := range e.Obstacles {
-		if o.Away && e.Decision.Demand <= v.Cluster.NumGPUs() {
-			e.Away = true
-			e.Remedies = append(e.Remedies, fmt.Sprintf("It may start when nodes are back: %s.", o))
-		}
-	}
 	e.Obstacles = slices.DeleteFunc(e.Obstacles, func(o nomad.Obstacle) bool { return o.Now })
 	e.Decision.Walk, e.Decision.WalkOmitted = nil, 0
 	for _, o := range e.Obstacles {
@@ -68,10 +62,8 @@ func (e *Explanation) neverRuns(v *nomad.View, job *api.Job) {
 		e.Try = found[0].Changes.String()
 		return
 	}
-	for _, o := range e.Obstacles {
-		if advised == 0 {
-			e.Remedies = append(e.Remedies, fmt.Sprintf("No change of numbers, models or constraints lets it run: %s.", o))
-		}
+	if advised == 0 {
+		e.Remedies = append(e.Remedies, NeverRemedy)
 	}
 }
 

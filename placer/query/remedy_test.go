@@ -57,7 +57,7 @@ func TestNeverRuns(t *testing.T) {
 			{bed.Gang{Name: "two", GPUs: 8, Change: on("${meta.rack}", "r9")},
 				"It could run without its constraint on ${meta.rack} and with 1 instead of 8 GPUs for each member (gpus=1,without=${meta.rack}).", "gpus=1,without=${meta.rack}"},
 			{bed.Gang{Name: "driver", Change: func(j *api.Job) { j.TaskGroups[0].Tasks[0].Driver = "docker" }},
-				"No change of numbers, models or constraints lets it run: missing drivers: docker (3 of 3 nodes).", ""},
+				query.NeverRemedy, ""},
 		} {
 			job := c.gang.Job()
 			nomad.Canonicalize(job)
@@ -163,8 +163,8 @@ func TestAnswersLeaveOutOutliers(t *testing.T) {
 	})
 }
 
-// A job that fits the cluster but for nodes that are drained now is told so; one that would
-// not fit with them is not given that hope.
+// A job that fits the cluster but for nodes that are drained now waits for them; one that would not fit with
+// them never starts.
 func TestMayStartWhenNodesAreBack(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		t := w.T // of the bubble
@@ -173,21 +173,24 @@ func TestMayStartWhenNodesAreBack(t *testing.T) {
 		w.Nomad.SetEligible(bed.NodeID(1), false)
 		w.RunFor(time.Minute)
 		const why = "the node is not eligible for scheduling (1 of 3 nodes)"
-		const want = "It may start when nodes are back: " + why + "."
-		for members, told := range map[int]bool{3: true, 64: false} {
+		for members, state := range map[int]gang.State{3: gang.Waiting, 64: gang.Unschedulable} {
 			job := bed.Gang{Name: "j", Members: members, GPUs: 4}.Job()
 			nomad.Canonicalize(job)
 			e, err := snapshot(w).Plan(w.T.Context(), job)
-			if err != nil || e.State != gang.Unschedulable || strings.Contains(strings.Join(e.Remedies, " "), want) != told || e.Away != told || !strings.HasSuffix(e.Reason, ": "+why) {
+			if err != nil || e.State != state || !strings.HasSuffix(e.Reason, ": "+why) || strings.Contains(e.Reason, "never") != (state == gang.Unschedulable) {
 				t.Errorf("%d members: %+v, %v", members, e, err)
 			}
 		}
 		w.Submit(bed.Gang{Name: "j", Members: 3, GPUs: 4})
 		w.RunFor(3 * time.Second)
 		for _, j := range snapshot(w).Jobs() {
-			if !strings.HasSuffix(j.Reason, why) {
-				t.Errorf("the list says %q", j.Reason)
+			if j.State != gang.Waiting || j.Reason != "waits for nodes to be back: "+why {
+				t.Errorf("the list says %s: %q", j.State, j.Reason)
 			}
 		}
+		w.Submit(bed.Gang{Name: "next", Members: 2, GPUs: 4, Runs: time.Minute}) // is not held up
+		w.ExpectRunning("next", 10*time.Second)
+		w.Nomad.SetEligible(bed.NodeID(1), true)
+		w.ExpectRunning("j", 2*time.Minute)
 	})
 }

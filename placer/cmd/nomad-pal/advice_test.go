@@ -66,7 +66,7 @@ var followed = map[string]string{
 	"meta pal_class = %q contradicts pal_app = %q, which is of class %s: leave one out":                                                                                   "TestRequestRefusals",
 	"meta pal_elastic contradicts pal_pin = %q: other GPUs would restart the members that run; leave pal_pin out":                                                         "elastic pin",
 	"meta pal_on_failure = \"member\" contradicts pal_pin = %q: only pins to nodes and a class can change while other members run; leave pal_pin out, or say \"class\"":   "member pin",
-	"Change the job, or give a node what it lacks":                                                                                                                        "TestGroupWithoutGPUsThatNoNodeTakes",
+	"Change the job, or give a node what it lacks. The placer tries it again when a node changes, or in some minutes.":                                                    "TestGroupWithoutGPUsThatNoNodeTakes",
 	"no such hint (did you mean %s?)": "hint",
 	"job id %q ends with /%s, which Nomad's HTTP API takes for a call of its own: give the job another id":                  "id",
 	"job id %q is a part of the path to Nomad's HTTP API: give the job another id":                                          "dots",

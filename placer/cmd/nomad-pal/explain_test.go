@@ -165,7 +165,7 @@ func TestExplainWholeID(t *testing.T) {
       driver = "raw_exec"
     }
   }
-}`, "run", "-detach", "-"); code != 1 || !strings.Contains(err, "ends with /evaluate, which") {
+}`, "run", "-detach", "-"); code != 2 || !strings.Contains(err, "ends with /evaluate, which") {
 		t.Errorf("run: %d %s%s", code, out, err)
 	}
 }
@@ -207,7 +207,7 @@ func TestRunUnschedulable(t *testing.T) {
 		t.Errorf("plan: %d %s%s", code, out, said)
 	}
 	gated := strings.Replace(cpu, "batch\"", "batch\"\n  constraint {\n    attribute = \"${meta.pal_gate}\"\n    value = \"open\"\n  }", 1)
-	if code, _, said := c.reads(gated, "run", "-detach", "-"); code != 1 || !strings.Contains(said, "asks for no GPUs") {
+	if code, _, said := c.reads(gated, "run", "-detach", "-"); code != 2 || !strings.Contains(said, "asks for no GPUs") {
 		t.Errorf("run: %d %s", code, said)
 	}
 	if code, out, said := c.reads(cpu, "run", "-detach", "-"); code != 0 {
@@ -291,7 +291,7 @@ func TestMistypedGate(t *testing.T) {
 		constraint := fmt.Sprintf("constraint {\n    attribute = %q\n    value     = %q\n  }\n", gate[0], gate[1])
 		text := strings.Replace(jobText("default", name, 1), `group "g"`, constraint+`  group "g"`, 1)
 		want := fmt.Sprintf("the constraint on %s = %q is mistyped: the gate is ${meta.pal_gate} = \"open\"", gate[0], gate[1])
-		if code, out, said := c.reads(text, "run", "-detach", "-"); code != 1 || !strings.Contains(said, want) {
+		if code, out, said := c.reads(text, "run", "-detach", "-"); code != 2 || !strings.Contains(said, want) {
 			t.Errorf("run: %d %s%s", code, out, said)
 		}
 		if code, out, said := c.reads(text, "plan", "-"); code != 2 || !strings.Contains(out, want) {

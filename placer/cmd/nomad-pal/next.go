@@ -221,7 +221,7 @@ func (b *base) printLegend(used ...string) {
 // printWords says what the words of an explanation mean.
 func printWords(b *base, e *query.Explanation) {
 	d := e.Decision
-	if d == nil {
+	if d == nil || e.State == gang.Unschedulable {
 		return
 	}
 	used := []string{"Application class"}

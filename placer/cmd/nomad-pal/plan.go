@@ -31,8 +31,8 @@ Plan Options:
 
 Exit codes: 0 the job would wait, or runs and would run on, or is left to Nomad (ask
 nomad job plan); 1 it would start now; 2 it would never start, as it is written or on this cluster;
-3 no placer is at work, so that it does not start; 255 an error. (As with nomad job plan, 1 means
-that allocations would be made.)
+3 no placer is at work, so that it does not start; 255 an error, as when Nomad refuses the job. (As
+with nomad job plan, 1 means that allocations would be made.)
 `, examples(
 	"Would it start now, and where?", "nomad-pal plan train.nomad.hcl",
 	"In a script:", "nomad-pal plan -t '{{.state}}: {{.reason}}' train.nomad.hcl",

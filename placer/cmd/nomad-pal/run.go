@@ -35,9 +35,10 @@ With -pal-address, and if that agent has http { register = true }, a job that ca
 start at once is registered with its GPUs chosen: half the work for Nomad. If the
 agent cannot take the job in, it is registered at Nomad with its gate.
 
-Exit codes: 0 it runs, or with -detach it was registered; 1 an error; 2 it will not
-start as it is (rejected, unschedulable or failed); 3 it waits, and no placer is at
-work.
+Exit codes: 0 it runs, or with -detach it was registered; 1 an error, as when Nomad
+refuses the job; 2 it will not start as it is: no placer could serve it, so that it is
+not registered, or it is rejected, unschedulable or failed; 3 it waits, and no placer is
+at work.
 
 Run Options:
 
@@ -97,7 +98,8 @@ func (b *base) runRun(args []string) int {
 	}
 	gated, err := b.gateForRun(client, job)
 	if err != nil {
-		return b.fail(err)
+		b.fail(err)
+		return 2
 	}
 	if *output {
 		return b.printJob(gated)

@@ -39,11 +39,7 @@ func mainSentence(e *query.Explanation, now time.Time) string {
 	case gang.Waiting, gang.Committing:
 		return waitsSentence(e, now)
 	case gang.Unschedulable:
-		starts := "never starts on this cluster as it is"
-		if e.Away {
-			starts = "does not start on this cluster before nodes are back"
-		}
-		return fmt.Sprintf("%s %s: %s.", e.Job, starts, strings.TrimPrefix(trimReason(e.Reason), "would never start on this cluster: "))
+		return fmt.Sprintf("%s never starts on this cluster as it is: %s.", e.Job, strings.TrimPrefix(trimReason(e.Reason), "would never start on this cluster: "))
 	case gang.Rejected:
 		if e.Parent != "" {
 			return fmt.Sprintf("%s is never placed, and nobody can change it, as it is a child of %s: %s.", e.Job, e.Parent, trimReason(e.Reason))

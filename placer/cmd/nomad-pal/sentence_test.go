@@ -46,8 +46,6 @@ func TestSentences(t *testing.T) {
 			"a runs on 1 GPU of 2 nodes. It was the only free one that is no outlier. Predicted slowdown: " + times(1) + "."},
 		{query.Explanation{State: gang.Unschedulable, Reason: "needs 16 GPUs, the cluster has 12 that match"},
 			"a never starts on this cluster as it is: needs 16 GPUs, the cluster has 12 that match."},
-		{query.Explanation{State: gang.Unschedulable, Away: true, Reason: "would never start on this cluster: needs 16 GPUs, the cluster has 12 that match: the node is draining (1 of 4 nodes)"},
-			"a does not start on this cluster before nodes are back: needs 16 GPUs, the cluster has 12 that match: the node is draining (1 of 4 nodes)."},
 		{query.Explanation{State: gang.Ended, Outcome: &query.Outcome{Status: query.AtRest, At: before(9 * time.Second), Reason: nomad.NoMembers + "; the tasks of 2 are still ending, and hold their GPUs"}},
 			"a has no members, since " + clock(before(9*time.Second)) + " (9s ago): every group with GPUs has count = 0; nomad job scale gives it members; the tasks of 2 are still ending, and hold their GPUs."},
 		{query.Explanation{State: gang.Running, Decision: d, Leaving: []string{"node n is being drained: so"}},

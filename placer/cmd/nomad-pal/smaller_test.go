@@ -34,7 +34,7 @@ func TestRunDetached(t *testing.T) {
 	}
 	text := jobText("default", "everywhere", 1)
 	system := strings.Replace(text, `type      = "batch"`, "type = \"system\"\n  constraint {\n    attribute = \"${meta.pal_gate}\"\n    value     = \"open\"\n  }", 1)
-	if code, out, said := c.reads(system, "run", "-detach", "-"); code != 1 || !strings.Contains(said, "a system job runs on every node") {
+	if code, out, said := c.reads(system, "run", "-detach", "-"); code != 2 || !strings.Contains(said, "a system job runs on every node") {
 		t.Errorf("a system job: %d\n%s%s", code, out, said)
 	}
 	if _, _, err := c.client("").API().Jobs().Info("everywhere", nil); err == nil {
