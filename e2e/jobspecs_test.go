@@ -24,6 +24,7 @@ import (
 // jobspecStories are what each file of jobspecs/ promises.
 var jobspecStories = map[string]func(*testing.T, *bed, *api.Job){
 	"array":          testArrayFile,
+	"checkpoint":     testToTheEnd,
 	"dispatch":       testDispatchFile,
 	"inference":      testInferenceFile,
 	"mig":            testToTheEnd,
@@ -51,9 +52,11 @@ func TestJobspecs(t *testing.T) {
 		inventories = append(inventories, inventoryOf(n, slices.Repeat([]float64{1}, 16), nil))
 	}
 	inventories[0] += "gpu \"MIG-0\" {\n  model = \"NVIDIA A100-SXM4-40GB\"\n  mig_profile = \"1g.5gb\"\n}\n"
+	shared := t.TempDir()
 	b := newBedOf(t, inventories, cluster.Options{}, func(c *cluster.Client) {
 		c.CPUMHz, c.MemoryMB = 1_000_000, 4_000_000
 		c.Profile = calibrated
+		c.HCL = fmt.Sprintf("client {\n  host_volume \"shared\" {\n    path = %q\n  }\n}\n", shared)
 	})
 	b.config = b.nomadBlock()
 	b.startAgent("nomad-pal")
@@ -100,6 +103,7 @@ func jobspecFile(t *testing.T, file string) *api.Job {
 				image, _, _ := strings.Cut(path.Base(task.Config["image"].(string)), ":")
 				command, _ := task.Config["command"].(string)
 				task.Driver, task.Config = "raw_exec", map[string]any{"command": cmp.Or(command, image), "args": task.Config["args"]}
+				task.VolumeMounts = nil // that driver has none; the test in docker mounts them
 			}
 		}
 	}

@@ -1,5 +1,6 @@
 # A job that may be stopped for others: it writes a checkpoint every hour, and when it is stopped.
-# In return it may start wherever it fits. checkpoint.py is its program.
+# In return it may start wherever it fits. checkpoint.py is its program: put it into the working
+# directory of your image. The clients need a host volume "shared" on storage that all of them have.
 #
 #   nomad-pal run checkpoint.nomad.hcl
 job "checkpoint" {
@@ -38,8 +39,7 @@ job "checkpoint" {
       config {
         image   = "nvcr.io/nvidia/pytorch:25.10-py3"
         command = "python" # not a shell, which would not pass the signal on
-        args    = ["/code/checkpoint.py"]
-        volumes = ["/opt/jobs:/code:ro"]
+        args    = ["checkpoint.py"]
       }
 
       volume_mount {

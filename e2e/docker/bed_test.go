@@ -82,6 +82,10 @@ func start(t *testing.T) *bed {
 		client(2, 1, "", "", "single", "nvidia"),
 		client(3, 1, "", "", "bare", "not-installed"),
 	}
+	shared := t.TempDir() // storage that every client has
+	for i := range clients {
+		clients[i].HCL += fmt.Sprintf("client {\n  host_volume \"shared\" {\n    path = %q\n  }\n}\n", shared)
+	}
 	options := cluster.Options{Bin: os.Getenv("E2E_BIN"), Clients: clients}
 	b.Cluster = clustertest.Start(t, options)
 	b.placer = clustertest.Placer(t, b.Cluster, cluster.PlacerOptions{Config: fmt.Sprintf(`

@@ -59,13 +59,17 @@ func TestQuiet(t *testing.T) {
 		go func() { _ = r.read(from); close(all) }()
 		says := func(want string, after time.Duration, events ...string) {
 			t.Helper()
+			r.mu.Lock() // of out, too
 			out.Reset()
+			r.mu.Unlock()
 			for _, e := range events {
 				action, test, _ := strings.Cut(e, " ")
 				fmt.Fprintf(to, `{"Action":%q,"Package":"m/p","Test":%q,"Output":"===\n"}`+"\n", action, test)
 			}
 			time.Sleep(after)
 			synctest.Wait()
+			r.mu.Lock()
+			defer r.mu.Unlock()
 			if out.String() != want {
 				t.Errorf("%q: got %q, want %q", events, out.String(), want)
 			}
