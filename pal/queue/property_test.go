@@ -256,7 +256,7 @@ func sortedKeys(m map[string]pal.Placement) []string {
 func TestNobodyStarves(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPlayer(t)
-		big := Job{ID: "big", Gang: pal.SingleGPUs("big", pal.ClassB, 12), Estimate: 20 * time.Hour, Priority: -1}
+		big := Job{ID: "big", Gang: pal.SingleGPUs("big", pal.ClassB, 12), Estimate: 5 * time.Hour, Priority: -1}
 		p.submit()
 		p.act()
 		if err := p.queue.Submit(p.now, big); err != nil {
