@@ -10,7 +10,7 @@ import (
 
 // freeStops is how often a gang is stopped before that costs others more: each time after, it runs twice as long
 // before the next. So nobody is stopped more than 40 times: the last run would be longer than 100 years.
-const freeStops = 8
+const freeStops = 12
 
 // safeFor is how long a gang that starts runs before it may be stopped or moved.
 func (e *entry) safeFor() time.Duration {
