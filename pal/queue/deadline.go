@@ -9,7 +9,7 @@ import (
 )
 
 // A gang with a deadline waits at its place in the order until that is in danger. Then
-// it goes first, those first that must start first. Once the deadline cannot be met any
+// it goes before all but the overdue, those first that must start first. Once the deadline cannot be met any
 // more it is a gang like any: to go first would only make others late.
 
 // inDanger is from how many of its run times before its deadline on a gang is in danger:
@@ -87,7 +87,7 @@ type Deadline struct {
 	// StartBy is the latest start by which nine of ten gangs like it are done in time,
 	// LostAt the one after which it is expected to be late.
 	StartBy, LostAt time.Duration
-	// Urgent: it goes first, as the deadline is in danger; Lost: it cannot be met.
+	// Urgent: only the overdue go before it, as the deadline is in danger; Lost: it cannot be met.
 	Urgent, Lost bool
 	// Assumed is how long the gang is taken to run where neither its user nor its history tells, and its
 	// deadline has not passed: StartBy and LostAt then hold only if it does.

@@ -29,7 +29,7 @@ func TestDeadlineSentence(t *testing.T) {
 		{d, 0, 0, by},
 		{d, 1, 6, by + ", as it is expected to"},
 		{d, 1, 7, by + "; it may start later"},
-		{urgent, 8, 9, by + "; as things are, it will start too late. The deadline is in danger: it goes first"},
+		{urgent, 8, 9, by + "; as things are, it will start too late. The deadline is in danger: only overdue jobs go before it"},
 		{lost, 8, 9, ", which it will miss: it would have had to start by 1970-01-01 07:00 UTC. It goes at its ordinary place"},
 		{unknown, 0, 0, assumed},
 		{unknown, 2, 7, assumed + ", as it is expected to"},

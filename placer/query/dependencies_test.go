@@ -224,23 +224,23 @@ func TestAfterFailure(t *testing.T) {
 	})
 }
 
-// A deadline in danger goes first; explain says how it stands.
+// A deadline in danger goes before all that is not overdue; explain says how it stands.
 func TestDeadline(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Order = "fifo" }}, func(w *bed.World) {
 		w.AddNodes(1, 4)
 		w.StartPlacer()
 		w.Submit(bed.Gang{Name: "runs", GPUs: 4, Runs: 150 * time.Minute, Meta: map[string]string{"pal_duration": "150m"}})
 		w.ExpectRunning("runs", 10*time.Second)
-		w.Submit(bed.Gang{Name: "first", GPUs: 4, Runs: time.Hour, Meta: map[string]string{"pal_duration": "1h"}})
+		w.Submit(bed.Gang{Name: "first", GPUs: 4, Runs: 2 * time.Hour, Meta: map[string]string{"pal_duration": "2h"}})
 		w.RunFor(5 * time.Second)
 		w.Submit(bed.Gang{Name: "dated", GPUs: 4, Runs: time.Hour, Meta: map[string]string{"pal_duration": "1h", "pal_deadline": "4h"}})
 		w.RunFor(5 * time.Second)
 		dated := nomad.JobKey{Namespace: "default", ID: "dated"}
-		if got := note(w, dated); !strings.Contains(got, "9 of 10 jobs like it meet that if they start by") || strings.Contains(got, "goes first") {
+		if got := note(w, dated); !strings.Contains(got, "9 of 10 jobs like it meet that if they start by") || strings.Contains(got, "in danger") {
 			w.T.Errorf("note %q", got)
 		}
 		w.RunFor(2*time.Hour + time.Minute)
-		if got := note(w, dated); !strings.Contains(got, "The deadline is in danger: it goes first") {
+		if got := note(w, dated); !strings.Contains(got, "The deadline is in danger: only overdue jobs go before it") {
 			w.T.Errorf("note %q", got)
 		}
 		w.ExpectRunning("dated", time.Hour)

@@ -124,7 +124,7 @@ func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
 		said += "; it may start later"
 	}
 	if d.Urgent {
-		said += ". The deadline is in danger: it goes first"
+		said += ". The deadline is in danger: only overdue jobs go before it"
 	}
 	return said
 }
