@@ -28,6 +28,7 @@ func (w *World) decision(name string) gang.Record {
 // A gang fails by itself and is given up. Days later its author has mended it and runs it again: it
 // waits from then on, behind those that have waited longer.
 func TestGivenUpThenRunAgain(t *testing.T) {
+	lasts(t)
 	Run(t, Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Order = queue.FIFO }}, func(w *World) {
 		w.AddNodes(1, 2)
 		w.StartPlacer()
