@@ -33,7 +33,7 @@ type Backend struct {
 	// lookup says whether the library has a symbol. Calling one that it lacks
 	// would end the process (device.md U19).
 	lookup func(symbol string) error
-	// check finds the library, and says whether it can be loaded and is NVML, before
+	// check finds the library, and reports whether it can be loaded and is NVML, before
 	// anything in it is called; nil when there is nothing to load.
 	check func() error
 	// within is how long the calls for one GPU may take, lateWithin to count in the next

@@ -52,6 +52,9 @@ func FormatAccounts(of map[string]Account) string {
 
 // ParseAccounts reads what [FormatAccounts] wrote.
 func ParseAccounts(text string) (map[string]Account, error) {
+	if text == "" {
+		return nil, nil
+	}
 	var of map[string]Account
 	if err := json.Unmarshal([]byte(text), &of); err != nil {
 		return nil, fmt.Errorf("reading the accounts of GPUs' measuring: %w", err)

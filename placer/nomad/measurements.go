@@ -31,7 +31,7 @@ func (s *State) Measurements() (samples []profile.Sample, known map[string]strin
 			for _, in := range d.Instances {
 				known[in.ID], own[in.ID] = d.Name, true
 			}
-			ms, err := attr.ParseMeasurements(textOf(d, attr.Raw))
+			ms, err := attr.ParseMeasurements(TextOf(d, attr.Raw))
 			if err != nil {
 				problems = append(problems, fmt.Errorf("node %q: attribute %s: %w", n.Name, attr.Raw, err))
 				continue

@@ -68,7 +68,7 @@ func samePublished(a, b *api.NodeDeviceResource) bool {
 // should. The reasons are in the health descriptions, unless a GPU is unhealthy
 // as well.
 func degradations(d *api.NodeDeviceResource) map[string]string {
-	ids := attr.SplitIDs(textOf(d, attr.Degraded))
+	ids := attr.SplitIDs(TextOf(d, attr.Degraded))
 	if len(ids) == 0 {
 		return nil
 	}
@@ -84,7 +84,8 @@ func degradations(d *api.NodeDeviceResource) map[string]string {
 	return out
 }
 
-func textOf(d *api.NodeDeviceResource, name string) string {
+// TextOf is an attribute of a device group that is a text; "" for none.
+func TextOf(d *api.NodeDeviceResource, name string) string {
 	if a := d.Attributes[name]; a != nil && a.StringVal != nil {
 		return *a.StringVal
 	}
@@ -94,10 +95,10 @@ func textOf(d *api.NodeDeviceResource, name string) string {
 // givenText is the text of the scores that come from a profile which the plugin
 // was given as a file; "" where they come from elsewhere.
 func givenText(d *api.NodeDeviceResource) string {
-	if textOf(d, attr.Reference) != attr.ReferenceFile {
+	if TextOf(d, attr.Reference) != attr.ReferenceFile {
 		return ""
 	}
-	return textOf(d, attr.Scores)
+	return TextOf(d, attr.Scores)
 }
 
 // given are the scores and classes of such a profile, without values. What cannot
@@ -122,7 +123,7 @@ func given(d *api.NodeDeviceResource) map[string]map[int]rating {
 	}
 	for i, class := range pal.AppClasses() {
 		for k := profile.MaxClass - 1; k >= 1; k-- { // the smallest list that holds the GPU is its class
-			for _, id := range attr.SplitIDs(textOf(d, attr.List(class, k))) {
+			for _, id := range attr.SplitIDs(TextOf(d, attr.List(class, k))) {
 				if r, ok := out[id][i]; ok {
 					r.class = k
 					out[id][i] = r

@@ -705,8 +705,7 @@ func (v *View) classOfGPU(u int, class pal.AppClass) int {
 // from the profile's until the node has read that.
 func (v *View) publishedClass(group int, gpu string, class pal.AppClass) int {
 	for k := 1; k <= profile.MaxClass; k++ {
-		a := v.devices[group].Attributes[attr.List(class, k)]
-		if a != nil && a.StringVal != nil && slices.Contains(attr.SplitIDs(*a.StringVal), gpu) {
+		if slices.Contains(attr.SplitIDs(TextOf(v.devices[group], attr.List(class, k))), gpu) {
 			return k
 		}
 	}

@@ -450,7 +450,7 @@ func sameMeasurements(a, b *api.Node) bool {
 		return len(GPUDevices(b)) == 0
 	}
 	return slices.EqualFunc(GPUDevices(a), GPUDevices(b), func(x, y *api.NodeDeviceResource) bool {
-		return x.Name == y.Name && textOf(x, attr.Raw) == textOf(y, attr.Raw) && slices.Equal(instanceIDs(x), instanceIDs(y))
+		return x.Name == y.Name && TextOf(x, attr.Raw) == TextOf(y, attr.Raw) && slices.Equal(instanceIDs(x), instanceIDs(y))
 	})
 }
 

@@ -130,11 +130,7 @@ func (s *Snapshot) checkMeasuring() Check {
 	}
 	for _, n := range with {
 		for _, d := range nomad.GPUDevices(n) {
-			a := d.Attributes[attr.Measuring]
-			if a == nil || a.StringVal == nil {
-				continue
-			}
-			accounts, err := attr.ParseAccounts(*a.StringVal)
+			accounts, err := attr.ParseAccounts(nomad.TextOf(d, attr.Measuring))
 			if err != nil {
 				note(waits, err.Error(), n.Name)
 			}

@@ -294,7 +294,7 @@ func usersTables(now, before []felt, of string) []byte {
 	return append(bytes.TrimSpace(b.Bytes()), '\n')
 }
 
-// ofOurs says whether a result is of ours, not of a policy to compare with.
+// ofOurs reports whether a result is of ours, not of a policy to compare with.
 func ofOurs(f felt) bool {
 	return slices.ContainsFunc(regimes(), func(r regime) bool { return r.name == f.Regime && r.baseline == "" })
 }

@@ -63,7 +63,7 @@ func (r *report) views() []view {
 // title is a figure's title with the population.
 func (v view) title(text string) string { return text + " (" + populationName(v.outliers) + ")" }
 
-// theirs says whether the line is plain Nomad's or Slurm's.
+// theirs reports whether the line is plain Nomad's or Slurm's.
 func (l *line) theirs() bool { return l.Raw[0].Predicted == nil }
 
 func (l *line) slurm() bool { return strings.HasPrefix(l.Scheduler, "slurm") }

@@ -254,18 +254,10 @@ func unmeasurable(n *api.Node, gpu string) string {
 
 // accountOf is what the device plugin says of measuring a GPU; known is false if it says nothing.
 func accountOf(d *api.NodeDeviceResource, gpu string) (a attr.Account, known bool) {
-	all, err := attr.ParseAccounts(textOf(d, attr.Measuring))
+	all, err := attr.ParseAccounts(nomad.TextOf(d, attr.Measuring))
 	if err != nil {
 		return a, false
 	}
 	a, known = all[gpu]
 	return a, known
-}
-
-// textOf is an attribute that is a text; "" for none.
-func textOf(d *api.NodeDeviceResource, name string) string {
-	if a := d.Attributes[name]; a != nil && a.StringVal != nil {
-		return *a.StringVal
-	}
-	return ""
 }

@@ -340,7 +340,7 @@ func (r *measureRun) take(t *measureTarget, d *api.NodeDeviceResource, a attr.Ac
 		r.end(t, gpuFailed, a.Problem)
 		return
 	}
-	ms, err := attr.ParseMeasurements(textOf(d, attr.Raw))
+	ms, err := attr.ParseMeasurements(nomad.TextOf(d, attr.Raw))
 	i := slices.IndexFunc(ms, func(m attr.Measurement) bool { return m.GPU == t.GPU })
 	if err == nil && i >= 0 {
 		t.Key, t.Times = ms[i].Key, ms[i].Times
