@@ -8,14 +8,11 @@ import (
 	"time"
 )
 
-// freeStops is how often a gang is stopped before that costs others more: each time after, it runs twice as long
-// before the next. So nobody is stopped more than 40 times: the last run would be longer than 100 years.
-const freeStops = 12
-
-// safeFor is how long a gang that starts runs before it may be stopped or moved.
-func (e *entry) safeFor() time.Duration {
+// safeFor is how long a gang that starts runs before it may be stopped or moved: from the stop after
+// [Options.FreeStops] on, twice as long each time.
+func (q *Queue) safeFor(e *entry) time.Duration {
 	d := minRuns * e.job.RestartCost
-	if n := e.stops - freeStops; n > 0 {
+	if n := e.stops - q.opt.FreeStops; q.opt.FreeStops > 0 && n > 0 {
 		return stretched(max(d, time.Minute), math.Exp2(float64(n)))
 	}
 	return d
@@ -29,7 +26,7 @@ const (
 	mostCheckpoint = 4 * time.Hour
 )
 
-// atCheckpoint says whether little is lost if the gang, which runs, is stopped then: it has just written a
+// atCheckpoint reports whether little is lost if the gang, which runs, is stopped then: it has just written a
 // checkpoint, or has run for so long that what it did since the last one does not matter.
 func (e *entry) atCheckpoint(at time.Duration) bool {
 	every := e.job.Checkpoint

@@ -242,20 +242,25 @@ func TestPreemptsAfterCheckpoint(t *testing.T) {
 	}
 }
 
-// Nobody is stopped more than 40 times, whatever a restart costs.
+// Nobody is stopped more than 40 times, whatever a restart costs. Without the bound, as other schedulers
+// are played, a gang may be stopped for ever.
 func TestStopsAreBounded(t *testing.T) {
+	q, unbounded := &Queue{opt: Default()}, &Queue{}
 	for _, cost := range []time.Duration{0, time.Second, time.Minute, time.Hour} {
 		e := &entry{job: Job{RestartCost: cost}}
 		at := time.Duration(0)
 		for at < longestRun {
-			at += e.safeFor() + time.Second
+			at += q.safeFor(e) + time.Second
 			e.stops++
 		}
 		if e.stops > 40 {
 			t.Errorf("restart cost %v: %d stops in 100 years", cost, e.stops)
 		}
-		if e.stops = freeStops; e.safeFor() != minRuns*cost {
-			t.Errorf("restart cost %v: after %d stops it is safe for %v", cost, e.stops, e.safeFor())
+		if got := unbounded.safeFor(e); got != minRuns*cost {
+			t.Errorf("restart cost %v, no bound: after %d stops it is safe for %v", cost, e.stops, got)
+		}
+		if e.stops = DefaultFreeStops; q.safeFor(e) != minRuns*cost {
+			t.Errorf("restart cost %v: after %d stops it is safe for %v", cost, e.stops, q.safeFor(e))
 		}
 	}
 }

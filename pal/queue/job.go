@@ -99,6 +99,9 @@ type Options struct {
 	// Patience is how many times as long as its user says that it runs a gang waits before it is
 	// overdue, [leastPatience] at least; 0: MaxWait.
 	Patience float64
+	// FreeStops is how often a gang is stopped or moved before each further time lets it run twice as
+	// long before the next; 0: no bound.
+	FreeStops int
 	// OverdueShare is the part of the cluster's GPU time by which the overdue are served
 	// in order of submission, in the long run; 0: [DefaultOverdueShare].
 	OverdueShare float64
@@ -171,7 +174,9 @@ const (
 	DefaultOverdueShare = 0.05
 	// DefaultPatience: whoever says two hours is served in turn after four. See docs/results/sim-users.md.
 	DefaultPatience = 2
-	DefaultQuantum  = time.Hour
+	// DefaultFreeStops: nobody is stopped more than 40 times, as the last run would be longer than 100 years.
+	DefaultFreeStops = 12
+	DefaultQuantum   = time.Hour
 	// DefaultRuntime only matters where others are known to run shorter or longer.
 	DefaultRuntime = 10 * time.Minute
 	// DefaultOutlierThreshold is the PM score above which a GPU is an outlier.
@@ -186,7 +191,7 @@ const (
 func Default() Options {
 	return Options{Order: Adaptive, Placement: Placement(pal.PAL), Backfill: BackfillReserved,
 		Preempt: true, Migrate: true, LocalityWait: true, OutlierThreshold: DefaultOutlierThreshold, JobPriority: true, Deadlines: true,
-		MaxWait: DefaultMaxWait, Patience: DefaultPatience, OverdueShare: DefaultOverdueShare, Quantum: DefaultQuantum, DefaultRuntime: DefaultRuntime, HalfLife: DefaultHalfLife}
+		MaxWait: DefaultMaxWait, Patience: DefaultPatience, FreeStops: DefaultFreeStops, OverdueShare: DefaultOverdueShare, Quantum: DefaultQuantum, DefaultRuntime: DefaultRuntime, HalfLife: DefaultHalfLife}
 }
 
 // Placement is the placement policy of the name with the defaults of the agent: under PAL,
@@ -215,6 +220,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.HalfLife < 0 {
 		return o, fmt.Errorf("queue: half-life %v of usage must not be negative", o.HalfLife)
+	}
+	if o.FreeStops < 0 {
+		return o, fmt.Errorf("queue: free stops %d must not be negative", o.FreeStops)
 	}
 	if !(o.Patience >= 0) {
 		return o, fmt.Errorf("queue: patience %v must not be negative", o.Patience)

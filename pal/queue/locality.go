@@ -49,7 +49,7 @@ func (p *pass) waitsForLocality(e *entry, pl pal.Placement) bool {
 	return until > p.now
 }
 
-// mayUseOutlier says whether the gang, of one GPU, may run on one that is avoided if no other comes free: a
+// mayUseOutlier reports whether the gang, of one GPU, may run on one that is avoided if no other comes free: a
 // wider one would have all its others wait for that one.
 func (p *pass) mayUseOutlier(e *entry) bool {
 	w := e.job.LocalityWait

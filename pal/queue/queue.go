@@ -286,7 +286,7 @@ func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	if e.granted {
 		q.grant(at, e.gpus)
 	}
-	e.safeUntil = at + e.safeFor()
+	e.safeUntil = at + q.safeFor(e)
 	e.state, e.placement, e.target, e.startedAt = running, p, pal.Placement{}, at
 	e.expectedEnd = at + stretched(q.remaining(e, at), e.cost(p))
 	q.hold(e, 1)
