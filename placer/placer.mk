@@ -12,12 +12,12 @@ e2e: fault-points
 # The placer whose wall clock is ahead by NOMAD_PAL_CLOCK seconds, or behind: Go's time.Now with a line added.
 .PHONY: shifted-clock
 shifted-clock:
-	@mkdir -p $(BIN) build/clock
-	@sed 's/^\tsec, nsec, mono := runtimeNow()$$/&\n\tsec += shift()/' $$(go env GOROOT)/src/time/time.go > build/clock/time.go
-	@grep -q 'sec += shift()' build/clock/time.go || { echo "this Go's time.Now is another than placer/placer.mk expects"; exit 1; }
-	@printf 'package time\n\nimport "syscall"\n\nfunc shift() (seconds int64) {\n\ttext, _ := syscall.Getenv("NOMAD_PAL_CLOCK")\n\tn, _ := atoi(text)\n\treturn int64(n)\n}\n' > build/clock/shift.go
-	@printf '{"Replace": {"%s/time.go": "build/clock/time.go", "%s/shift.go": "build/clock/shift.go"}}' $$(go env GOROOT)/src/time $$(go env GOROOT)/src/time > build/clock/overlay.json
-	go build -overlay build/clock/overlay.json -o $(BIN)/nomad-pal-shifted ./placer/cmd/nomad-pal
+	@mkdir -p $(BIN) build/_clock
+	@sed 's/^\tsec, nsec, mono := runtimeNow()$$/&\n\tsec += shift()/' $$(go env GOROOT)/src/time/time.go > build/_clock/time.go
+	@grep -q 'sec += shift()' build/_clock/time.go || { echo "this Go's time.Now is another than placer/placer.mk expects"; exit 1; }
+	@printf 'package time\n\nimport "syscall"\n\nfunc shift() (seconds int64) {\n\ttext, _ := syscall.Getenv("NOMAD_PAL_CLOCK")\n\tn, _ := atoi(text)\n\treturn int64(n)\n}\n' > build/_clock/shift.go
+	@printf '{"Replace": {"%s/time.go": "build/_clock/time.go", "%s/shift.go": "build/_clock/shift.go"}}' $$(go env GOROOT)/src/time $$(go env GOROOT)/src/time > build/_clock/overlay.json
+	go build -overlay build/_clock/overlay.json -o $(BIN)/nomad-pal-shifted ./placer/cmd/nomad-pal
 
 .PHONY: monitoring
 monitoring: ## The dashboard against Grafana's published types (npm), its queries and the alert rules against Prometheus (promtool on PATH)
