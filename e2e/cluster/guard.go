@@ -4,17 +4,14 @@
 package cluster
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/prometheus/procfs"
+
+	guards "github.com/nomad-pal/nomad-pal/internal/guard"
 )
 
 // mark is the environment variable by which a cluster's processes are found, whatever session or process group they put
@@ -27,11 +24,7 @@ const markName = "NOMAD_PAL_TEST_CLUSTER"
 // and cleans up when that closes: because of Close, or because the owner was killed or crashed. (A parent-death signal
 // would not do: it reaches the agents, but not the executors and tasks, and it fires when merely the thread that started
 // an agent ends.)
-type guard struct {
-	pipe io.Closer
-	cmd  *exec.Cmd
-	said bytes.Buffer // what it could not clean up
-}
+type guard struct{ *guards.Shell }
 
 // guardScript gets the directory, the mark and whether to keep the directory. It is a shell's, for want of a Go program
 // to run: a test binary can be made to act as one only by its author's help.
@@ -78,31 +71,20 @@ exit 0
 `
 
 func startGuard(dir string, keep bool) (*guard, error) {
-	g := &guard{cmd: exec.Command("/bin/sh", "-c", guardScript, "nomad-pal-cluster-guard", dir, mark(dir), fmt.Sprint(keep))}
-	g.cmd.Dir, g.cmd.Env, g.cmd.Stdout = "/", []string{"PATH=" + os.Getenv("PATH")}, &g.said
-	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // neither Ctrl-C nor a closed terminal reaches it
-	var err error
-	if g.pipe, err = g.cmd.StdinPipe(); err == nil {
-		err = g.cmd.Start()
-	}
+	sh, err := guards.StartShell(guardScript, "nomad-pal-cluster-guard", dir, mark(dir), fmt.Sprint(keep))
 	if err != nil {
 		return nil, fmt.Errorf("start the guard: %w", err)
 	}
-	return g, nil
+	return &guard{sh}, nil
 }
 
-// clean has the guard clean up, and waits for it. One that somebody has killed is replaced.
+// clean has the guard clean up, and waits for it.
 func (g *guard) clean() error {
-	_ = g.pipe.Close()
-	if g.cmd.Wait() != nil {
-		again := exec.Command(g.cmd.Path, g.cmd.Args[1:]...)
-		again.Dir, again.Env, again.Stdout = g.cmd.Dir, g.cmd.Env, &g.said
-		if err := again.Run(); err != nil {
-			return fmt.Errorf("clean up: %w", err)
-		}
+	if err := g.End(); err != nil {
+		return fmt.Errorf("clean up: %w", err)
 	}
-	if g.said.Len() > 0 {
-		return errors.New("clean up: " + strings.TrimSpace(g.said.String()))
+	if said := g.Said(); said != "" {
+		return errors.New("clean up: " + strings.TrimSpace(said))
 	}
 	return nil
 }

@@ -6,6 +6,7 @@
 package guard
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -58,15 +59,7 @@ func Main(m interface{ Run() int }) int {
 // start starts the guard. What it returns ends it, and says which processes were left.
 func start() (end func() string, err error) {
 	mark := fmt.Sprintf("%s=%d", markName, os.Getpid())
-	cmd := exec.Command("/bin/sh", "-c", script, "nomad-pal-test-guard", mark)
-	cmd.Dir, cmd.Env = "/", []string{"PATH=" + os.Getenv("PATH")}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // neither Ctrl-C nor a closed terminal reaches it
-	var said strings.Builder
-	cmd.Stdout = &said
-	var pipe io.WriteCloser
-	if pipe, err = cmd.StdinPipe(); err == nil {
-		err = cmd.Start()
-	}
+	sh, err := StartShell(script, "nomad-pal-test-guard", mark)
 	if err != nil {
 		return nil, fmt.Errorf("start the shell that ends what tests leave: %w", err)
 	}
@@ -75,8 +68,42 @@ func start() (end func() string, err error) {
 		return nil, err
 	}
 	return func() string {
-		_ = pipe.Close() // it ends either way
-		_ = cmd.Wait()
-		return said.String()
+		_ = sh.End() // it says what it says either way
+		return sh.Said()
 	}, nil
 }
+
+// Shell plays a script that cleans up once its standard input closes: because of End, or because its
+// owner was killed or crashed.
+type Shell struct {
+	pipe io.Closer
+	cmd  *exec.Cmd
+	said bytes.Buffer
+}
+
+// StartShell starts a script, under a name and with arguments. It must read its standard input to
+// the end first.
+func StartShell(script, name string, args ...string) (*Shell, error) {
+	s := &Shell{cmd: exec.Command("/bin/sh", append([]string{"-c", script, name}, args...)...)}
+	s.cmd.Dir, s.cmd.Env, s.cmd.Stdout = "/", []string{"PATH=" + os.Getenv("PATH")}, &s.said
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // neither Ctrl-C nor a closed terminal reaches it
+	var err error
+	if s.pipe, err = s.cmd.StdinPipe(); err == nil {
+		err = s.cmd.Start()
+	}
+	return s, err
+}
+
+// End has the script clean up, and waits for it. One that somebody has killed is played again.
+func (s *Shell) End() error {
+	_ = s.pipe.Close()
+	if s.cmd.Wait() == nil {
+		return nil
+	}
+	again := exec.Command(s.cmd.Path, s.cmd.Args[1:]...)
+	again.Dir, again.Env, again.Stdout = s.cmd.Dir, s.cmd.Env, &s.said
+	return again.Run()
+}
+
+// Said is what the script has printed, once it has ended.
+func (s *Shell) Said() string { return s.said.String() }
