@@ -198,7 +198,7 @@ func testAfter(t *testing.T, b *bed) {
 	b.sweep()
 }
 
-// A deadline in danger goes before who came first.
+// A job whose deadline is in danger goes before who came first.
 func testDeadline(t *testing.T, b *bed) {
 	b.fill("full", 2)
 	b.run(gang("early", 2, 4).hcl())
@@ -208,7 +208,7 @@ func testDeadline(t *testing.T, b *bed) {
     pal_duration = "1h"`
 	b.run(dated.hcl())
 	b.untilWaits("dated")
-	b.says("explain dated", "in danger: it goes first")
+	b.says("explain dated", "in danger: only overdue jobs go before it")
 	b.purge("full")
 	b.untilGPUs("dated", 8)
 	b.waitsOn("early")

@@ -21,8 +21,8 @@ type Obstacle struct {
 	Lack
 	// What stands in the way, in words.
 	What string `json:"what"`
-	// Nodes counts those that it keeps out: each node counts for all that every node lacks, else
-	// once, for what most nodes lack.
+	// Nodes is how many nodes it keeps out. A node counts for each thing that every node lacks. If
+	// there is no such thing, it counts once, for what most nodes lack.
 	Nodes int `json:"nodes"`
 	// Total is the number of nodes with GPUs; of nodes that Nomad looked at if it is Nomad that says so.
 	Total int `json:"total"`

@@ -20,10 +20,10 @@ import (
 )
 
 var helpMeasure = help("measure [options] <node or GPU>... | measure [options] -all", `
-Measures GPUs anew, at full power for two to five minutes each. Nodes are named by name
-or id, GPUs by the beginning of their UUID. For each GPU it registers a batch job that asks
-for exactly this GPU and sleeps, so that Nomad gives the GPU to nobody else meanwhile; the
-device plugin on the node sees the job and measures. GPUs that other jobs hold wait until
+Measures GPUs now, at full power for two to five minutes each. Nodes are named by name
+or id, GPUs by the beginning of their UUID. For each GPU the command registers a batch job
+that asks for exactly this GPU and sleeps. So Nomad gives the GPU to nobody else meanwhile.
+The device plugin on the node sees the job and measures. GPUs that other jobs hold wait until
 they are free. The jobs, nomad-pal-measure-<GPU>, have priority 1 and stop nobody. They are
 purged in the end, and on Ctrl-C; if the command is killed, each ends by itself a quarter of
 an hour after it got its GPU.
