@@ -9,10 +9,3 @@ PLUGIN ?=
 .PHONY: conformance
 conformance: ## Drive a device plugin binary through contract and faults: make conformance [PLUGIN=path]
 	go test -count=1 ./device-plugin/conformance $(if $(PLUGIN),-args -plugin='$(abspath $(PLUGIN))')
-
-# Binaries to put side by side, separated by commas; ours is built.
-PLUGINS ?= $(BIN)/nomad-device-pal
-
-.PHONY: plugin-figures
-plugin-figures: build studies ## What the device plugin costs and how fast it is: make plugin-figures [PLUGINS=path,path] [NVML=folder]
-	$(STUDIES)/pluginfigures -plugins '$(PLUGINS)' -nvml='$(NVML)'

@@ -48,17 +48,3 @@ sim-traces: studies ## Every policy on every trace under PAL_DATA, by load and p
 .PHONY: sim-traces-quick
 sim-traces-quick: studies ## The same on a part of each trace, in minutes; writes docs/results/sim-traces-quick.{md,json}
 	$(STUDIES)/simtraces -quick -version "$(QUEUE_OF)" -md docs/results/sim-traces-quick.md -json docs/results/sim-traces-quick.json $(SIM_TRACES_ARGS)
-
-.PHONY: sim-elastic
-sim-elastic: studies ## Elastic gangs against gangs of one size, on generated workloads; prints the table of docs/results/simulator.md
-	$(STUDIES)/elastic
-
-.PHONY: calibration-figures
-calibration-figures: studies ## Class stability, bins and drift detection on the measurements in PAL_DATA
-	$(PAL_DATA_SET)
-	$(STUDIES)/calibration
-
-.PHONY: population-tables
-population-tables: studies ## Print the tables of sim/population, computed from PAL_DATA
-	$(PAL_DATA_SET)
-	$(STUDIES)/quantiles

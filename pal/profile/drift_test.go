@@ -77,7 +77,7 @@ func TestDriftSumsUpSmallShifts(t *testing.T) {
 }
 
 // Bounds on normal noise of the size measured on Longhorn (median GPU 0.11 %,
-// noisiest tenth from 0.25 %): research/calibration has them on the measured
+// noisiest tenth from 0.25 %): docs/results/studies.md has them on the measured
 // noise itself.
 func TestDriftOnNormalNoise(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 0))

@@ -103,34 +103,3 @@ func NewTable(cluster, app string, runs []Run) (Table, error) {
 	}
 	return t, nil
 }
-
-// Compact is the table with quantiles at [Probabilities] and at most 7 of the
-// outliers, rounded: the form that comes with the product.
-func (t Table) Compact() Table {
-	c := t
-	c.Quantiles, c.OutlierQuantiles = nil, nil
-	for _, p := range Probabilities() {
-		c.Quantiles = append(c.Quantiles, round(profile.Quantile(t.Quantiles, p), 4))
-	}
-	if n := len(t.OutlierQuantiles); n > 0 {
-		kept := min(n, 7)
-		for i := range kept {
-			u := float64(i) / math.Max(1, float64(kept-1))
-			c.OutlierQuantiles = append(c.OutlierQuantiles, round(profile.Quantile(t.OutlierQuantiles, u), 2))
-		}
-	}
-	c.Noise, c.OutlierShare = round(t.Noise, 5), round(t.OutlierShare, 4)
-	c.MedianTime = roundDigits(t.MedianTime, 5)
-	return c
-}
-
-func round(x float64, decimals int) float64 {
-	f := math.Pow10(decimals)
-	return math.Round(x*f) / f
-}
-
-// roundDigits rounds to significant digits.
-func roundDigits(x float64, digits int) float64 {
-	f := math.Pow10(digits - 1 - int(math.Floor(math.Log10(x))))
-	return math.Round(x*f) / f
-}
