@@ -7,225 +7,99 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
 	"github.com/hashicorp/nomad/api"
-
-	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
 // Several nodes may name one GPU id: a client was reinstalled and came back with a
 // new node id while Nomad keeps the old node for a day; a card was moved; or a node
-// lies. A GPU counts once, for its owner:
-//
-//  1. A node that is ready goes before one that is not.
-//  2. Of several that are ready, the one that named the GPU first keeps it. So a
-//     node cannot take another's GPUs by naming them, however often it comes and
-//     goes; while their owner is away they count for it, and nothing else can use
-//     them then.
-//  3. What named it first is not known of nodes that were there when the placer
-//     began. Of these the one goes first on which the oldest allocation that holds
-//     the GPU runs, then the one that joined the cluster first.
-//  4. Of several that are all away, the newest.
+// lies. A GPU counts once. A node that is ready goes before one that is not. Of several
+// that are ready, the one that named the GPU first keeps it, and of those that were there
+// when the placer began, the one that joined the cluster first; of several that are all
+// away, the newest.
 //
 // Elsewhere the GPU is left out, and a warning names it. A node's allocation holds
 // a GPU of another node only if it named the GPU before that one did: else a node
 // could keep a GPU busy that it does not have.
 
-// claimant is a node that names a GPU, and since when.
-type claimant struct {
-	node string
-	// first numbers the looks at nodes at which it was first seen.
-	first uint64
-	// alloc is the CreateIndex of the oldest live allocation on the node that held
-	// the GPU then, joined that of the node.
-	alloc, joined uint64
-	// away: the node does not name it now, as while its plugin starts again.
-	away bool
-}
-
-func (c claimant) compare(o claimant) int {
-	return cmp.Or(cmp.Compare(c.first, o.first), cmp.Compare(c.alloc, o.alloc), cmp.Compare(c.joined, o.joined), strings.Compare(c.node, o.node))
-}
-
 // owners is who names which GPU. The zero value knows of none.
 type owners struct {
-	looks  uint64
-	claims map[string][]claimant // by GPU, in order
-	shared map[string]struct{}   // GPUs that several nodes name
-	away   map[string][]string   // GPUs that a node named once, by node, so many at most
+	naming map[string][]string // ids of nodes by GPU, as they named it one after another
+	shared map[string]struct{} // GPUs that several nodes name
 }
 
-// look takes in what a node names now. What it named before keeps its age: else who
-// restarts a device plugin would lose its GPUs to whoever names them meanwhile.
-func (o *owners) look(n *api.Node, before *api.Node) {
-	o.looks++
+// look takes in what a node names now; before is the node as it was, nil if it is new.
+func (o *owners) look(n, before *api.Node) {
 	named := namedBy(n)
-	for id := range named {
-		o.add(id, claimant{node: n.ID, first: o.looks, joined: n.CreateIndex})
+	for gpu := range named {
+		if !slices.Contains(o.naming[gpu], n.ID) {
+			o.put(gpu, append(o.naming[gpu], n.ID))
+		}
 	}
 	if before != nil {
-		for id := range namedBy(before) {
-			if !named[id] {
-				o.leaves(id, n.ID)
-			}
+		o.leave(before, named)
+	}
+}
+
+// leave takes in that a node names none of its GPUs any more but those that are kept.
+func (o *owners) leave(n *api.Node, kept map[string]bool) {
+	for gpu := range namedBy(n) {
+		if !kept[gpu] {
+			o.put(gpu, slices.DeleteFunc(o.naming[gpu], func(id string) bool { return id == n.ID }))
 		}
 	}
 }
 
-// leave takes in that a node is gone.
-func (o *owners) leave(n *api.Node) {
-	for id := range namedBy(n) {
-		o.drop(id, n.ID)
+func (o *owners) put(gpu string, nodes []string) {
+	if o.naming == nil {
+		o.naming, o.shared = map[string][]string{}, map[string]struct{}{}
 	}
-	for _, id := range o.away[n.ID] {
-		o.drop(id, n.ID)
+	if o.naming[gpu] = nodes; len(nodes) == 0 {
+		delete(o.naming, gpu)
 	}
-	delete(o.away, n.ID)
-}
-
-// add takes in that a node names a GPU, for the first time or again.
-func (o *owners) add(gpu string, c claimant) {
-	if o.claims == nil {
-		o.claims, o.shared, o.away = map[string][]claimant{}, map[string]struct{}{}, map[string][]string{}
-	}
-	cs := o.claims[gpu]
-	if i := slices.IndexFunc(cs, func(have claimant) bool { return have.node == c.node }); i < 0 {
-		cs = append(cs, c)
-		slices.SortFunc(cs, claimant.compare)
-	} else if cs[i].away {
-		cs[i].away = false
-		o.away[c.node] = slices.DeleteFunc(o.away[c.node], func(id string) bool { return id == gpu })
-	}
-	o.put(gpu, cs)
-}
-
-// leaves takes in that a node does not name a GPU any more.
-func (o *owners) leaves(gpu, node string) {
-	if len(o.away[node]) >= attr.MaxGPUs {
-		o.drop(gpu, node)
-		return
-	}
-	cs := o.claims[gpu]
-	if i := slices.IndexFunc(cs, func(have claimant) bool { return have.node == node }); i >= 0 && !cs[i].away {
-		cs[i].away = true
-		o.away[node] = append(o.away[node], gpu)
-	}
-	o.put(gpu, cs)
-}
-
-func (o *owners) drop(gpu, node string) {
-	o.put(gpu, slices.DeleteFunc(o.claims[gpu], func(c claimant) bool { return c.node == node }))
-}
-
-func (o *owners) put(gpu string, cs []claimant) {
-	if len(cs) == 0 {
-		delete(o.claims, gpu)
-	} else {
-		o.claims[gpu] = cs
-	}
-	if naming := present(cs); len(naming) > 1 {
+	if delete(o.shared, gpu); len(nodes) > 1 {
 		o.shared[gpu] = struct{}{}
-	} else {
-		delete(o.shared, gpu)
 	}
 }
 
-// present are those that name the GPU now, in order; cs itself where all do.
-func present(cs []claimant) []claimant {
-	if !slices.ContainsFunc(cs, func(c claimant) bool { return c.away }) {
-		return cs
+// after is owners of the nodes at a full read: those that were known to name a GPU go first.
+func (o *owners) after(nodes map[string]*api.Node) owners {
+	var next owners
+	for _, n := range slices.SortedFunc(maps.Values(nodes), byAge) {
+		next.look(n, nil)
 	}
-	return slices.DeleteFunc(slices.Clone(cs), func(c claimant) bool { return c.away })
-}
-
-// after is owners of the nodes at a full read: claims that were known keep their
-// age.
-func (o *owners) after(nodes map[string]*api.Node, allocs map[string]*Alloc) owners {
-	next := owners{looks: o.looks + 1}
-	for _, id := range slices.Sorted(maps.Keys(nodes)) {
-		for gpu := range namedBy(nodes[id]) {
-			c := claimant{node: id, first: next.looks, joined: nodes[id].CreateIndex, alloc: math.MaxUint64}
-			for _, had := range o.claims[gpu] {
-				if had.node == id {
-					c = had
-					c.away = false
-				}
-			}
-			next.add(gpu, c)
-		}
+	for gpu := range next.shared {
+		known := o.naming[gpu]
+		slices.SortStableFunc(next.naming[gpu], func(a, b string) int {
+			return cmp.Compare(uint(slices.Index(known, a)), uint(slices.Index(known, b))) // -1, the largest: it is new
+		})
 	}
-	for _, gpu := range slices.Sorted(maps.Keys(o.claims)) {
-		for _, had := range o.claims[gpu] {
-			if nodes[had.node] == nil || slices.ContainsFunc(next.claims[gpu], func(c claimant) bool { return c.node == had.node }) {
-				continue
-			}
-			had.away = false
-			next.add(gpu, had)
-			next.leaves(gpu, had.node)
-		}
-	}
-	next.byAllocs(allocs)
 	return next
 }
 
-// byAllocs settles rule 3 for the claims of this look.
-func (o *owners) byAllocs(allocs map[string]*Alloc) {
-	if len(o.shared) == 0 {
-		return
-	}
-	for _, a := range allocs {
-		if !a.Live() {
-			continue
-		}
-		for _, gpu := range a.GPUs {
-			if _, ok := o.shared[gpu]; !ok {
-				continue
-			}
-			for i := range o.claims[gpu] {
-				if c := &o.claims[gpu][i]; c.node == a.Node && c.first == o.looks {
-					c.alloc = min(c.alloc, a.CreateIndex)
-				}
-			}
-		}
-	}
-	for gpu := range o.shared {
-		slices.SortFunc(o.claims[gpu], claimant.compare)
-	}
+// byAge has the nodes first that joined the cluster first.
+func byAge(a, b *api.Node) int {
+	return cmp.Or(cmp.Compare(a.CreateIndex, b.CreateIndex), strings.Compare(a.ID, b.ID))
 }
 
-// owner is whom a GPU that several nodes name belongs to, and why.
-func (o *owners) owner(gpu string, nodes map[string]*api.Node) (node, why string) {
-	cs := present(o.claims[gpu])
-	ready := slices.DeleteFunc(slices.Clone(cs), func(c claimant) bool { return nodes[c.node] == nil || nodes[c.node].Status != api.NodeStatusReady })
+// owner is whom a GPU belongs to that some nodes name, and why.
+func (o *owners) owner(gpu string, nodes map[string]*api.Node) (owner *api.Node, why string) {
+	var naming, ready []*api.Node
+	for _, id := range o.naming[gpu] {
+		n := nodes[id]
+		if naming = append(naming, n); n.Status == api.NodeStatusReady {
+			ready = append(ready, n)
+		}
+	}
 	switch len(ready) {
 	case 0:
-		newest := slices.MaxFunc(cs, func(a, b claimant) int {
-			return cmp.Or(cmp.Compare(a.joined, b.joined), strings.Compare(a.node, b.node))
-		})
-		return newest.node, "which is the newer node"
+		return slices.MaxFunc(naming, byAge), "which is the newer node"
 	case 1:
-		return ready[0].node, "which is ready"
+		return ready[0], "which is ready"
 	}
-	return ready[0].node, "which named it first"
-}
-
-// holds says whether an allocation on a node holds a GPU that it names.
-func (o *owners) holds(node, gpu, owner string) bool {
-	if node == owner {
-		return true
-	}
-	for _, c := range o.claims[gpu] { // in order
-		switch c.node {
-		case node:
-			return true
-		case owner:
-			return false
-		}
-	}
-	return false
+	return ready[0], "which named it first"
 }
 
 // namedBy are the ids of the GPUs that a node names.
@@ -255,9 +129,9 @@ func (s *State) owned(n *api.Node, conflicts map[conflict][]string) *api.Node {
 		if _, shared := s.owners.shared[id]; !shared {
 			continue
 		}
-		if owner, why := s.owners.owner(id, s.Nodes); owner != n.ID {
+		if owner, why := s.owners.owner(id, s.Nodes); owner.ID != n.ID {
 			left = append(left, id)
-			c := conflict{n.ID, owner, why}
+			c := conflict{n.ID, owner.ID, why}
 			conflicts[c] = append(conflicts[c], id)
 		}
 	}
@@ -356,15 +230,11 @@ func (s *State) OwnGPUs(a *Alloc) []string {
 // mayHold says whether an allocation on the node holds the GPU. A GPU that no node
 // names any more is held by whom Nomad says.
 func (s *State) mayHold(node, gpu string) bool {
-	if len(s.owners.claims[gpu]) == 0 {
+	naming := s.owners.naming[gpu]
+	if len(naming) == 0 {
 		return true
-	}
-	switch cs := present(s.owners.claims[gpu]); len(cs) {
-	case 0:
-		return true
-	case 1:
-		return s.owners.holds(node, gpu, cs[0].node)
 	}
 	owner, _ := s.owners.owner(gpu, s.Nodes)
-	return s.owners.holds(node, gpu, owner)
+	first := slices.IndexFunc(naming, func(id string) bool { return id == node || id == owner.ID })
+	return naming[first] == node || owner.ID == node
 }

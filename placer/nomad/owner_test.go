@@ -14,7 +14,6 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
 // naming is a node that names these GPUs.
@@ -53,7 +52,7 @@ func read(old *State, allocs []*Alloc, nodes ...*api.Node) *State {
 	for _, a := range allocs {
 		s.PutAlloc(a)
 	}
-	s.owners = old.owners.after(s.Nodes, s.Allocs)
+	s.owners = old.owners.after(s.Nodes)
 	return s
 }
 
@@ -74,8 +73,6 @@ func TestOwner(t *testing.T) {
 	a := func(status string) *api.Node { return naming("a", status, 10, "G1", "G2") }
 	b := func(status string) *api.Node { return naming("b", status, 20, "G1", "G2", "G3") }
 	thief := func(joined uint64) *api.Node { return naming("z", "ready", joined, "G1", "G2", "T") }
-	onZ := &Alloc{ID: "x", Job: JobKey{"default", "x"}, Node: "z", Client: "running", Desired: "run", GPUs: []string{"G1"}, CreateIndex: 30}
-	onA := &Alloc{ID: "y", Job: JobKey{"default", "y"}, Node: "a", Client: "running", Desired: "run", GPUs: []string{"G1"}, CreateIndex: 25}
 	for _, c := range []struct {
 		name string
 		do   func(s *State) *State
@@ -111,10 +108,6 @@ func TestOwner(t *testing.T) {
 		}, map[string]string{"G1": "a", "G2": "a", "T": "z"}},
 		{"known from the beginning: the first to join", func(s *State) *State { return read(s, nil, thief(40), a("ready")) },
 			map[string]string{"G1": "a", "G2": "a", "T": "z"}},
-		{"unless an allocation says otherwise", func(s *State) *State { return read(s, []*Alloc{onZ}, thief(40), a("ready")) },
-			map[string]string{"G1": "z", "G2": "a", "T": "z"}},
-		{"the oldest of them", func(s *State) *State { return read(s, []*Alloc{onZ, onA}, thief(1), a("ready")) },
-			map[string]string{"G1": "a", "G2": "z", "T": "z"}},
 		{"the card was moved", func(s *State) *State {
 			put(s, a("ready"), naming("b", "ready", 20, "G2"), naming("a", "ready", 10, "G1"))
 			return s
@@ -123,16 +116,10 @@ func TestOwner(t *testing.T) {
 			put(s, a("ready"), thief(40), naming("a", "ready", 10))
 			return s
 		}, map[string]string{"G1": "z", "G2": "z", "T": "z"}},
-		{"and come back with its GPUs", func(s *State) *State {
+		{"and stay with it", func(s *State) *State {
 			put(s, a("ready"), thief(40), naming("a", "ready", 10), a("ready"))
-			return s
-		}, map[string]string{"G1": "a", "G2": "a", "T": "z"}},
-		{"also where all is read meanwhile", func(s *State) *State {
-			put(s, a("ready"), thief(40))
-			s = read(s, nil, naming("a", "ready", 10), thief(40))
-			put(s, a("ready"))
-			return s
-		}, map[string]string{"G1": "a", "G2": "a", "T": "z"}},
+			return read(s, nil, a("ready"), thief(40))
+		}, map[string]string{"G1": "z", "G2": "z", "T": "z"}},
 		{"the owner is purged", func(s *State) *State {
 			put(s, a("ready"), b("ready"))
 			s.dropNode("a")
@@ -318,21 +305,15 @@ func TestScoresThatAreNone(t *testing.T) {
 
 func inf() float64 { x := 1e308; return x * 10 }
 
-// A node cannot fill the memory with GPUs that it named once.
-func TestClaimsAreBounded(t *testing.T) {
+// What a node named once, nobody remembers.
+func TestNamingIsForgotten(t *testing.T) {
 	s := NewState()
-	for i := range 20 {
-		var ids []string
-		for k := range 100 {
-			ids = append(ids, fmt.Sprint("G", i, "-", k))
-		}
-		put(s, naming("z", "ready", 1, ids...))
-	}
-	if n := len(s.owners.claims); n > 100+attr.MaxGPUs {
-		t.Errorf("%d GPUs are remembered of a node with 100", n)
+	put(s, naming("z", "ready", 1, "G1", "G2"), naming("z", "ready", 1, "G2", "G3"))
+	if n := len(s.owners.naming); n != 2 {
+		t.Errorf("%d GPUs are remembered of a node with 2", n)
 	}
 	s.dropNode("z")
-	if n := len(s.owners.claims) + len(s.owners.away); n > 0 {
+	if n := len(s.owners.naming); n > 0 {
 		t.Errorf("%d GPUs are remembered of a node that is gone", n)
 	}
 }

@@ -52,7 +52,7 @@ func (c *Client) Resync(ctx context.Context, old *State) (*State, error) {
 	if err := c.readOutrun(ctx, s); err != nil {
 		return nil, fmt.Errorf("reading jobs again: %w", Denied(err, ReadJob))
 	}
-	s.owners = old.owners.after(s.Nodes, s.Allocs)
+	s.owners = old.owners.after(s.Nodes)
 	s.keepOwnPins(old)
 	s.purgedAfter(old)
 	s.lostAfter(old)

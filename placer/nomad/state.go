@@ -533,12 +533,9 @@ func (s *State) GPUModels() map[string]string {
 func (s *State) Unhealthy(gpus []string) map[string]string {
 	unhealthy := map[string]string{}
 	for _, id := range gpus {
-		if len(present(s.owners.claims[id])) == 0 {
-			continue
-		}
-		owner, _ := s.owners.owner(id, s.Nodes)
-		if n := s.Nodes[owner]; n != nil {
-			noteUnhealthy(unhealthy, n, id)
+		if len(s.owners.naming[id]) > 0 {
+			owner, _ := s.owners.owner(id, s.Nodes)
+			noteUnhealthy(unhealthy, owner, id)
 		}
 	}
 	return unhealthy
@@ -598,7 +595,7 @@ func (s *State) PurgeLikely() bool { return s.purgeLikely }
 
 func (s *State) dropNode(id string) {
 	if n := s.Nodes[id]; n != nil {
-		s.owners.leave(n)
+		s.owners.leave(n, nil)
 	}
 	delete(s.Nodes, id)
 	delete(s.back, id)
