@@ -61,6 +61,7 @@ type signature struct {
 	// Whether the gang may be stopped or moved decides what it may do.
 	preemptible, migratable bool
 	localityWait            time.Duration
+	anywhere                bool
 	admitted                uint64 // windows whose GPUs it may use, a bit each
 	array                   string
 	endless                 bool
@@ -178,7 +179,7 @@ type attempt struct {
 // sign works out the gang's signature. A waiting elastic gang that is tried with fewer
 // members has another one meanwhile than its bucket.
 func (q *Queue) sign(e *entry) {
-	e.sig = signature{class: e.job.Gang.Class, maxTier: e.job.Gang.MaxTier, memberSets: memberSets(e.job.Gang), localityWait: e.job.LocalityWait,
+	e.sig = signature{class: e.job.Gang.Class, maxTier: e.job.Gang.MaxTier, memberSets: memberSets(e.job.Gang), localityWait: e.job.LocalityWait, anywhere: e.job.Anywhere,
 		preemptible: e.job.Preemptible, migratable: e.job.Migratable, admitted: q.admitted(e.job), array: e.job.array(), endless: e.job.Endless, claimed: e.claim != nil, least: e.job.Least, efficiency: e.job.Efficiency}
 	if q.opt.FairShare || len(q.opt.Tenants) > 0 {
 		e.sig.tenant = e.job.Tenant

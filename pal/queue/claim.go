@@ -166,7 +166,7 @@ func (p *pass) retry(b *bucket, e *entry) {
 			return f, false
 		}
 		f, by := p.sparing(e, f)
-		return f, by == nil && !p.waitsForLocality(e, f.Placement)
+		return f, by == nil && !p.holdsOut(e, f.Placement)
 	})
 	if !ok {
 		return

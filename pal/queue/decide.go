@@ -15,15 +15,14 @@ import (
 // undone in the state that it left behind.
 type pass struct {
 	*Queue
-	c          *pal.Cluster
-	now        time.Duration
-	actions    []Action
-	undo       []func()
-	head       *entry // the first that did not fit
-	reserve    *reservation
-	hopesUntil time.Duration // of the gang that waitsForLocality was asked about last
-	started    []*entry      // in this pass
-	decided    int           // starts, and gangs that get what others free
+	c       *pal.Cluster
+	now     time.Duration
+	actions []Action
+	undo    []func()
+	head    *entry // the first that did not fit
+	reserve *reservation
+	started []*entry // in this pass
+	decided int      // starts, and gangs that get what others free
 	// slack says, after a gang did not fit, how long one like it may run to fit all the
 	// same, at cost 1; 0: it is not the run time that matters.
 	slack  time.Duration
@@ -244,7 +243,7 @@ func (p *pass) walk() {
 		}
 		if f, ok := p.fits(b, e); ok {
 			f, by := p.sparing(e, f)
-			if by != nil || p.waitsForLocality(e, f.Placement) {
+			if by != nil || p.holdsOut(e, f.Placement) {
 				b.done = p.passes
 			} else {
 				p.start(e, f)

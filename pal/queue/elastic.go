@@ -153,7 +153,7 @@ func (p *pass) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (best 
 		p.during(e, n)
 		if n <= room && p.limiting(e, e.gpus) == nil {
 			if f, fits := find(e); fits {
-				would, takes := p.waitsForLocality(e, f.Placement), f.Cost()*e.slower
+				would, takes := p.holdsOut(e, f.Placement), f.Cost()*e.slower
 				if !ok || !would && (waits || takes < ends) {
 					best, waits, ends, ok = f, would, takes, true
 				}
@@ -197,7 +197,7 @@ func (p *pass) closer(e *entry, best pal.Found, find func(*entry) (pal.Found, bo
 		}
 		p.during(e, n)
 		f, fits := find(e)
-		if takes := f.Cost() * e.slower; fits && takes < ends && !p.waitsForLocality(e, f.Placement) {
+		if takes := f.Cost() * e.slower; fits && takes < ends && !p.holdsOut(e, f.Placement) {
 			best, ends = f, takes
 		}
 	}

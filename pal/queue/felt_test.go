@@ -154,7 +154,7 @@ func TestOutlierAfterAWhile(t *testing.T) {
 		{"one GPU", Job{Estimate: time.Hour}, 1, time.Hour}, // on a GPU that is half as fast
 		{"one that may be moved", Job{Estimate: time.Hour, Migratable: true}, 1, 15 * time.Minute},
 		{"two GPUs", Job{Estimate: time.Hour}, 2, 0},
-		{"a service", Job{Endless: true, LocalityWait: 1}, 1, 0},
+		{"a service", Job{Endless: true, Anywhere: true}, 1, 0},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			q := newTestLine(t, Default())
@@ -193,6 +193,33 @@ func TestOutlierAfterAWhile(t *testing.T) {
 				t.Errorf("after %v: %v", at, as)
 			}
 		})
+	}
+}
+
+// Who asks what a gang waits for has the queue look at nothing sooner.
+func TestAskingChangesNothing(t *testing.T) {
+	q := newTestLine(t, Default())
+	cl, err := pal.NewCluster(testNodes(2, "0"), pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, u := range map[string]int{"left": 0, "right": 4} {
+		g := pal.SingleGPUs(id, pal.ClassA, 1)
+		pl := pal.Predict(cl, g, []pal.Member{{GPUs: []int{u}}})
+		cl.Take(g, pl)
+		if err := q.Restore(Job{ID: id, Gang: g, Estimate: 100 * time.Hour}, pl, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := q.Submit(0, Job{ID: "j", Gang: pal.SingleGPUs("j", pal.ClassA, 4), Estimate: 1000 * time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := q.Wake(0)
+	if ws := q.Waiting(0, cl); len(ws) != 1 || ws[0].Reason != ReasonLocality || ws[0].Until == 0 {
+		t.Fatalf("it waits for %+v: the test shows nothing", ws)
+	}
+	if after, _ := q.Wake(0); after != before {
+		t.Errorf("once it was asked about, it is looked at again at %v, not at %v", after, before)
 	}
 }
 

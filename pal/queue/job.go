@@ -57,6 +57,8 @@ type Job struct {
 	// LocalityWait is how long it waits for GPUs closer together; 0: as
 	// [Options.LocalityWait] says.
 	LocalityWait time.Duration
+	// Anywhere gangs do not wait for such GPUs.
+	Anywhere bool
 	// Endless gangs, services, run until somebody stops them: nobody hopes for their GPUs.
 	Endless bool
 }

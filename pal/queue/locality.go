@@ -14,24 +14,21 @@ import (
 // gang to wait for a better one.
 const muchFarther = 1.2
 
-// leastLocalityWait: less means not to wait at all.
-const leastLocalityWait = time.Millisecond
-
-// waitsForLocality says whether the gang should rather wait for GPUs closer
-// together than start on the placement (delay scheduling, Zaharia 2010). Its turn, once it
-// is overdue, does not ask.
+// waitsForLocality reports until when the gang should rather wait for GPUs closer
+// together than start on the placement, and whether that lies ahead (delay scheduling,
+// Zaharia 2010). Its turn, once it is overdue, does not ask.
 //
 // It waits from when it was put into the queue, at most as long as its expected run is
 // shorter on the best GPUs: then even a wait in vain costs it no more than twice what it
 // could lose by starting at once. One that may move waits a quarter of that, as it can
 // start now and move when better GPUs come free.
-func (p *pass) waitsForLocality(e *entry, pl pal.Placement) bool {
-	if w := e.job.LocalityWait; w == 0 && !p.opt.LocalityWait || w > 0 && w < leastLocalityWait {
-		return false
+func (p *pass) waitsForLocality(e *entry, pl pal.Placement) (until time.Duration, waits bool) {
+	if !e.waitsForCloser(p.opt) {
+		return 0, false
 	}
 	best := p.leastCost(e)
 	if pl.Cost() < muchFarther*best {
-		return false
+		return 0, false
 	}
 	limit := e.job.LocalityWait
 	if limit == 0 {
@@ -40,20 +37,29 @@ func (p *pass) waitsForLocality(e *entry, pl pal.Placement) bool {
 			limit /= 4
 		}
 	}
-	until := e.waitingSince + limit
-	// Wake asks for the next pass when the first such wait ends.
-	if until > p.now && (p.localityUntil <= p.now || until < p.localityUntil) {
+	until = e.waitingSince + limit
+	return until, until > p.now
+}
+
+// holdsOut decides the same, and notes it: [Queue.Wake] asks for the next pass when the first such
+// wait ends.
+func (p *pass) holdsOut(e *entry, pl pal.Placement) bool {
+	until, waits := p.waitsForLocality(e, pl)
+	if waits && (p.localityUntil <= p.now || until < p.localityUntil) {
 		p.localityUntil = until
 	}
-	p.hopesUntil = until
-	return until > p.now
+	return waits
+}
+
+// waitsForCloser reports whether the gang waits for GPUs closer together, or faster, at all.
+func (e *entry) waitsForCloser(opt Options) bool {
+	return !e.job.Anywhere && (e.job.LocalityWait > 0 || opt.LocalityWait)
 }
 
 // mayUseOutlier reports whether the gang, of one GPU, may run on one that is avoided if no other comes free: a
 // wider one would have all its others wait for that one.
 func (p *pass) mayUseOutlier(e *entry) bool {
-	w := e.job.LocalityWait
-	return e.gpus == 1 && e.elastic == nil && !e.job.Endless && p.opt.OutlierThreshold > 0 && p.opt.LocalityWait && (w == 0 || w >= leastLocalityWait)
+	return e.gpus == 1 && e.elastic == nil && !e.job.Endless && p.opt.OutlierThreshold > 0 && p.opt.LocalityWait && !e.job.Anywhere
 }
 
 // onOutlier looks for such a GPU, for a gang that has waited for others for as long as the better GPU
@@ -61,7 +67,7 @@ func (p *pass) mayUseOutlier(e *entry) bool {
 func (p *pass) onOutlier(e *entry) (pal.Found, bool) {
 	defer p.anyGPU(e)()
 	f, ok := p.backfill(e)
-	return f, ok && !p.waitsForLocality(e, f.Placement)
+	return f, ok && !p.holdsOut(e, f.Placement)
 }
 
 // anyGPU has outliers not be avoided for the gang until the function that it returns is called.

@@ -214,7 +214,8 @@ func (p *pass) whys(queue []*entry) []Wait {
 			w.Reason, spares = p.reason(e, head, w.Free)
 		}
 		if w.Reason == ReasonLocality {
-			w.Until = p.hopesUntil
+			pl, _ := p.placeNow(e)
+			w.Until, _ = p.waitsForLocality(e, pl)
 		}
 		if w.Reason == ReasonWindow {
 			w.Until = p.barring(e).To
@@ -326,7 +327,8 @@ func (p *pass) reason(e, head *entry, free int) (r Reason, spares *entry) {
 		return ReasonOrder, nil
 	case head != nil && pal.Compete(p.c, head.job.Gang, e.job.Gang):
 		return ReasonReserved, nil
-	case p.waitsForLocality(e, pl):
+	}
+	if _, waits := p.waitsForLocality(e, pl); waits {
 		return ReasonLocality, nil
 	}
 	if p.ends(e) {

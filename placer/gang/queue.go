@@ -42,18 +42,15 @@ func (g *Gang) QueueJob(restart time.Duration) queue.Job {
 	if r := g.ran(); r != nil && r.Attained > 0 {
 		attained, done, waited = r.Attained, r.Done, r.Waited
 	}
-	wait := h.Wait
-	if wait == 0 && (*g.Job.Type != api.JobTypeBatch || spreads(g.Request.Gang)) {
-		// Services and spread gangs do not wait for locality unless told to.
-		wait = 1
-	}
 	// Names are those of a namespace: jobs that others call the same teach nothing of
 	// these.
 	return queue.Job{
 		ID: g.Key.String(), Name: g.Key.Namespace + "/" + name, Tenant: g.Key.Namespace, Gang: g.Request.Full(), Least: g.least(), Efficiency: h.Efficiency,
 		Priority: *g.Job.Priority, Submitted: QueueTime(g.AsksSince()), Estimate: h.Duration, Limit: rewrite.Limit(g.Job),
 		Preemptible: h.Preempt && !g.Misplaced, Migratable: h.Migrate && !g.Misplaced,
-		Attained: attained, Done: done, Waited: waited, RestartCost: restart, Checkpoint: h.Checkpoint, LocalityWait: wait,
+		Attained: attained, Done: done, Waited: waited, RestartCost: restart, Checkpoint: h.Checkpoint, LocalityWait: h.Wait,
+		// Services and spread gangs do not wait for locality unless told to.
+		Anywhere: h.Wait == 0 && (*g.Job.Type != api.JobTypeBatch || spreads(g.Request.Gang)),
 		Deadline: g.deadline(), Array: g.array(), ArrayParallel: h.Parallel, Endless: *g.Job.Type == api.JobTypeService,
 	}
 }
