@@ -33,7 +33,7 @@ func (g *Gang) Step(e Event, w World) []Effect {
 	case g.Job == nil:
 		todo = g.observe(e, w)
 	default:
-		todo = table[g.State()][e.event()].do(g, e, w)
+		todo = handlerOf(g.State(), e.event()).do(g, e, w)
 	}
 	for i, e := range todo {
 		todo[i] = g.vouch(e)

@@ -69,15 +69,22 @@ var duties = map[State][]duty{
 	Lost:        {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "requeue it, give it up, or have Nomad place again what was stopped", do: (*Gang).requeueLost, registers: true, to: []State{Completing, Failed}}},
 }
 
-// The handlers of the table. What cannot happen in a state, or changes nothing there, has
-// one all the same: the queue waits for an answer to each of its decisions.
+// elsewhere is what an event does in all states but those that [handlerOf] names. What cannot
+// happen in a state, or changes nothing there, is handled all the same: the queue waits for an
+// answer to each of its decisions.
+var elsewhere = map[Kind]handler{
+	OnObserve: {do: (*Gang).observe, say: "take in what Nomad shows"},
+	OnTurn:    {do: (*Gang).takeTurn, say: "do what is due"},
+	OnSync:    {do: (*Gang).leaveQueue, say: "leave the queue"},
+	OnStart:   {do: (*Gang).refuseStart, say: "refuse"},
+	OnPreempt: {do: (*Gang).keep, say: "refuse"},
+	OnMove:    {do: (*Gang).keep, say: "refuse"},
+	OnResize:  {do: (*Gang).keep, say: "refuse"},
+	OnRoom:    {do: ignore},
+}
+
+// The handlers of single states.
 var (
-	notOurs   = handler{do: ignore}
-	cannot    = handler{do: (*Gang).refuseStart, say: "refuse"}
-	notToStop = handler{do: (*Gang).keep, say: "refuse"}
-	turn      = handler{do: (*Gang).takeTurn, say: "do what is due"}
-	observed  = handler{do: (*Gang).observe, say: "take in what Nomad shows"}
-	outOfLine = handler{do: (*Gang).leaveQueue, say: "leave the queue"}
 	inLine    = handler{do: (*Gang).waitInQueue, say: "join the queue, or tell it that the gang has stopped", to: []State{Waiting, Rejected}}
 	atWork    = handler{do: (*Gang).runInQueue, say: "tell the queue that it runs"}
 	unchanged = handler{do: (*Gang).staysInQueue}
@@ -90,19 +97,47 @@ var (
 	move      = handler{do: (*Gang).move, say: "gate the job over its pins, and stop its members", to: []State{Stopping, Completing}}
 )
 
-// table is what each event does in each state.
-var table = map[State]map[Kind]handler{
-	Waiting:     {OnObserve: observed, OnTurn: turn, OnSync: inLine, OnStart: begin, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop, OnRoom: notOurs},
-	Committing:  {OnObserve: observed, OnTurn: turn, OnSync: inLine, OnStart: begin, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop, OnRoom: notOurs},
-	Completing:  {OnObserve: observed, OnTurn: turn, OnSync: inLine, OnStart: begin, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop, OnRoom: notOurs},
-	Starting:    {OnObserve: observed, OnTurn: turn, OnSync: atWork, OnStart: cannot, OnPreempt: preempt, OnMove: notToStop, OnResize: notToStop, OnRoom: notOurs},
-	Running:     {OnObserve: observed, OnTurn: turn, OnSync: atWork, OnStart: cannot, OnPreempt: preempt, OnMove: move, OnResize: resize, OnRoom: notOurs},
-	Stopping:    {OnObserve: observed, OnTurn: turn, OnSync: unchanged, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop, OnRoom: notOurs},
-	Resubmitted: {OnObserve: observed, OnTurn: turn, OnSync: changed, OnStart: cannot, OnPreempt: makesRoom, OnMove: notToStop, OnResize: notToStop, OnRoom: change},
-	Lost:        {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop, OnRoom: notOurs},
-	Failed:      {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop, OnRoom: notOurs},
-	Rejected:    {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop, OnRoom: notOurs},
-	Native:      {OnObserve: observed, OnTurn: notOurs, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop, OnRoom: notOurs},
-	Template:    {OnObserve: observed, OnTurn: notOurs, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop, OnRoom: notOurs},
-	Ended:       {OnObserve: observed, OnTurn: turn, OnSync: outOfLine, OnStart: cannot, OnPreempt: notToStop, OnMove: notToStop, OnResize: notToStop, OnRoom: notOurs},
+// handlerOf is what an event does in a state.
+func handlerOf(s State, k Kind) handler {
+	switch s {
+	case Waiting, Committing, Completing:
+		switch k {
+		case OnSync:
+			return inLine
+		case OnStart:
+			return begin
+		}
+	case Starting:
+		switch k {
+		case OnSync:
+			return atWork
+		case OnPreempt:
+			return preempt
+		}
+	case Running:
+		switch k {
+		case OnSync:
+			return atWork
+		case OnPreempt:
+			return preempt
+		case OnMove:
+			return move
+		case OnResize:
+			return resize
+		}
+	case Stopping:
+		if k == OnSync {
+			return unchanged
+		}
+	case Resubmitted:
+		switch k {
+		case OnSync:
+			return changed
+		case OnPreempt:
+			return makesRoom
+		case OnRoom:
+			return change
+		}
+	}
+	return elsewhere[k]
 }

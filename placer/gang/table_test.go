@@ -33,7 +33,7 @@ func TestTableIsWhole(t *testing.T) {
 			continue
 		}
 		for _, k := range kinds() {
-			if table[s][k].do == nil {
+			if handlerOf(s, k).do == nil {
 				t.Errorf("state %s does not handle %s", s, k)
 			}
 		}
@@ -152,7 +152,7 @@ author may edit, stop or purge the job, its members may end or fail, a node may 
 		}
 		fmt.Fprintf(&b, "| %s |", s)
 		for _, k := range verdicts {
-			fmt.Fprintf(&b, " %s |", table[s][k].say)
+			fmt.Fprintf(&b, " %s |", handlerOf(s, k).say)
 		}
 		b.WriteString("\n")
 	}
@@ -189,7 +189,7 @@ func (s State) others(out, to []State) []State {
 // to are the same; those that the common duties lead to come separately.
 func (s State) to() (out, common []State) {
 	for _, k := range kinds() {
-		out = s.others(out, table[s][k].to)
+		out = s.others(out, handlerOf(s, k).to)
 	}
 	for _, d := range duties[s] {
 		if d.common {
