@@ -31,8 +31,8 @@ const (
 	maxAmount = 1 << 40
 )
 
-// sanitize is the node as the placer reads it, the node itself where nothing is wrong
-// with it, and what is wrong in words. It is nil where the node cannot be used.
+// sanitize is the node as the placer reads it, and what is wrong with it in words. It is
+// nil where the node cannot be used.
 func sanitize(n *api.Node) (*api.Node, []string) {
 	if n == nil {
 		return nil, nil
@@ -44,135 +44,93 @@ func sanitize(n *api.Node) (*api.Node, []string) {
 	report := func(format string, args ...any) {
 		problems = append(problems, fmt.Sprintf("node %.80q (%s): %s", n.Name, shortID(n.ID), fmt.Sprintf(format, args...)))
 	}
-	out := n
-	if r := sanitizeResources(n.NodeResources, report); r != n.NodeResources {
-		changed := *n
-		changed.NodeResources = r
-		out = &changed
+	out := *n
+	out.Drivers = maps.Clone(n.Drivers)
+	maps.DeleteFunc(out.Drivers, func(_ string, d *api.DriverInfo) bool { return d == nil })
+	if n.NodeResources == nil {
+		return &out, problems
 	}
-	if drivers := withoutNil(n.Drivers); len(drivers) != len(n.Drivers) {
-		copied := *out
-		copied.Drivers = drivers
-		out = &copied
-	}
-	if r := out.NodeResources; r != nil {
-		for _, amount := range []struct {
-			of    string
-			value int64
-		}{{"MHz", r.Cpu.CpuShares}, {"MB of memory", r.Memory.MemoryMB}, {"MB of disk", r.Disk.DiskMB}} {
-			if c := int64(clamp(amount.value)); amount.value != c {
-				report("%d %s count as %d", amount.value, amount.of, c)
-			}
+	r := *n.NodeResources
+	r.Devices = usableDevices(r.Devices, report)
+	out.NodeResources = &r
+	for _, amount := range []struct {
+		of    string
+		value int64
+	}{{"MHz", r.Cpu.CpuShares}, {"MB of memory", r.Memory.MemoryMB}, {"MB of disk", r.Disk.DiskMB}} {
+		if c := int64(clamp(amount.value)); amount.value != c {
+			report("%d %s count as %d", amount.value, amount.of, c)
 		}
 	}
-	return out, problems
+	return &out, problems
 }
 
-// withoutNil is m without nil values, m itself where it has none.
-func withoutNil[V any](m map[string]*V) map[string]*V {
-	out := m
-	for k, v := range m {
-		if v != nil {
-			continue
-		}
-		if len(out) == len(m) {
-			out = maps.Clone(m)
-		}
-		delete(out, k)
-	}
-	return out
-}
-
-// sanitizeResources is r where nothing is wrong with its GPUs.
-func sanitizeResources(r *api.NodeResources, report func(string, ...any)) *api.NodeResources {
-	if r == nil {
-		return nil
-	}
-	var devices []*api.NodeDeviceResource
-	seen, gpus, groups, same := map[string]bool{}, 0, 0, true
-	for _, d := range r.Devices {
+// usableDevices are a node's devices without GPUs that cannot be used.
+func usableDevices(all []*api.NodeDeviceResource, report func(string, ...any)) (kept []*api.NodeDeviceResource) {
+	seen, models := map[string]bool{}, 0
+	for _, d := range all {
 		switch {
 		case d == nil:
-			same = false
 			continue
-		case d.Vendor != attr.Vendor || d.Type != attr.Type: // not ours to look at
+		case !isGPU(d): // not ours to look at
 		case badName(d.Name) != "":
 			report("GPUs of model %.80q are left out: the name %s", d.Name, badName(d.Name))
-			same = false
 			continue
-		case groups == maxDevices:
+		case models == maxDevices:
 			report("GPUs of model %.80q are left out: more than %d models", d.Name, maxDevices)
-			same = false
 			continue
 		default:
-			groups++
-			whole := d
-			d = sanitizeDevice(whole, seen, &gpus, report)
-			same = same && d == whole
+			models++
+			copied := *d
+			copied.Instances = usableInstances(d, seen, report)
+			d = &copied
 		}
-		devices = append(devices, d)
+		kept = append(kept, d)
 	}
-	if same {
-		return r
-	}
-	out := *r
-	out.Devices = devices
-	return &out
+	return kept
 }
 
-// sanitizeDevice is the device group without instances that cannot be used. seen are
-// the ids that the node has named already, gpus how many GPUs it has so far.
-func sanitizeDevice(d *api.NodeDeviceResource, seen map[string]bool, gpus *int, report func(string, ...any)) *api.NodeDeviceResource {
-	var kept []*api.NodeDevice
-	bad, first, reason := 0, "", ""
+// usableInstances are a group's GPUs without those that cannot be used. seen are the ids of GPUs
+// that the node has already.
+func usableInstances(d *api.NodeDeviceResource, seen map[string]bool, report func(string, ...any)) (kept []*api.NodeDevice) {
+	var wrong []string
 	for _, in := range d.Instances {
-		why, id := "", ""
-		switch {
-		case in == nil:
-			why = "is not there"
-		case badID(in.ID) != "":
+		why, id := "is not there", ""
+		if in != nil {
 			why, id = badID(in.ID), in.ID
-		case seen[in.ID]:
-			why, id = "is there twice", in.ID
-		case *gpus == attr.MaxGPUs:
-			why, id = fmt.Sprintf("is one more than the %d that a node may have", attr.MaxGPUs), in.ID
 		}
-		if why != "" {
-			if bad++; bad == 1 {
-				first, reason = id, why
-			}
+		switch {
+		case why != "":
+		case seen[id]:
+			why = "is there twice"
+		case len(seen) == attr.MaxGPUs:
+			why = fmt.Sprintf("is one more than the %d that a node may have", attr.MaxGPUs)
+		default:
+			seen[id] = true
+			kept = append(kept, in)
 			continue
 		}
-		seen[in.ID] = true
-		*gpus++
-		kept = append(kept, in)
+		wrong = append(wrong, fmt.Sprintf("%.80q %s", id, why))
 	}
-	if bad == 0 {
-		return d
+	if len(wrong) > 0 {
+		report("%d of the GPUs of model %.80q are left out: the id %s", len(wrong), d.Name, wrong[0])
 	}
-	report("%d of the GPUs of model %.80q are left out: the id %.80q %s", bad, d.Name, first, reason)
-	out := *d
-	out.Instances = kept
-	return &out
+	return kept
 }
 
 // badID says why an id cannot stand in a list of ids, "" where it can: lists are
 // joined by commas in constraints, and by ';' and spaces in attributes.
 func badID(id string) string {
 	switch {
-	case id == "":
-		return "is empty"
-	case len(id) > attr.MaxName:
-		return fmt.Sprintf("has %d bytes, more than %d", len(id), attr.MaxName)
+	case badName(id) != "":
+		return badName(id)
 	case strings.ContainsAny(id, ",;") || strings.Contains(id, "${"):
 		return "holds ',', ';' or '${'"
 	case id == rewrite.Mark || strings.HasPrefix(id, rewrite.Mark+"/"):
 		return "is the placer's own mark"
-	}
-	if strings.ContainsFunc(id, unicode.IsSpace) {
+	case strings.ContainsFunc(id, unicode.IsSpace):
 		return "holds a space"
 	}
-	return badText(id)
+	return ""
 }
 
 func badName(name string) string {
@@ -181,12 +139,7 @@ func badName(name string) string {
 		return "is empty"
 	case len(name) > attr.MaxName:
 		return fmt.Sprintf("has %d bytes, more than %d", len(name), attr.MaxName)
-	}
-	return badText(name)
-}
-
-func badText(s string) string {
-	if !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsGraphic(r) }) {
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsGraphic(r) }):
 		return "holds characters that cannot be printed"
 	}
 	return ""
