@@ -207,7 +207,7 @@ func TestSoakCurve(t *testing.T) {
 	res := measure.Result{GPU: "GPU-1", Apps: []measure.App{{Kernel: "wgmma1"}}}
 	for i := range 41 { // half a second each
 		temp := float64(40 + i)
-		res.Apps[0].Windows = append(res.Apps[0].Windows, measure.Window{Ms: 100, Units: 5, TempC: &temp})
+		res.Apps[0].Windows = append(res.Apps[0].Windows, measure.Repetition{Ms: 100, Units: 5, TempC: &temp})
 	}
 	s := soakOf(res)
 	if len(s.Points) != 4 || s.Kernel != "wgmma1" {

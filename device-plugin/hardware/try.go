@@ -104,9 +104,9 @@ func kernelRun(kernel string, res measure.Result) KernelRun {
 		return run
 	}
 	run.Ms, run.Rate, run.Unit, run.Share, run.LimitedBy, run.Sum = a.Ms, a.Rate, a.Unit, a.Share, a.LimitedBy, a.Sum
-	run.ClockMHz = measure.Mean(a.Windows, func(w measure.Window) *float64 { return w.ClockMHz })
-	run.PowerW = measure.Mean(a.Windows, func(w measure.Window) *float64 { return w.PowerW })
-	run.TempC = measure.Mean(a.Windows, func(w measure.Window) *float64 { return w.TempC })
+	run.ClockMHz = measure.Mean(a.Windows, func(w measure.Repetition) *float64 { return w.ClockMHz })
+	run.PowerW = measure.Mean(a.Windows, func(w measure.Repetition) *float64 { return w.PowerW })
+	run.TempC = measure.Mean(a.Windows, func(w measure.Repetition) *float64 { return w.TempC })
 	return run
 }
 
@@ -170,10 +170,10 @@ func soakOf(res measure.Result) Soak {
 		}
 		these := windows[from : i+1]
 		from = i + 1
-		s.Points = append(s.Points, SoakPoint{Seconds: at, Ms: *measure.Mean(these, func(w measure.Window) *float64 { return &w.Ms }),
-			ClockMHz: measure.Mean(these, func(w measure.Window) *float64 { return w.ClockMHz }),
-			PowerW:   measure.Mean(these, func(w measure.Window) *float64 { return w.PowerW }),
-			TempC:    measure.Mean(these, func(w measure.Window) *float64 { return w.TempC })})
+		s.Points = append(s.Points, SoakPoint{Seconds: at, Ms: *measure.Mean(these, func(w measure.Repetition) *float64 { return &w.Ms }),
+			ClockMHz: measure.Mean(these, func(w measure.Repetition) *float64 { return w.ClockMHz }),
+			PowerW:   measure.Mean(these, func(w measure.Repetition) *float64 { return w.PowerW }),
+			TempC:    measure.Mean(these, func(w measure.Repetition) *float64 { return w.TempC })})
 	}
 	return s
 }

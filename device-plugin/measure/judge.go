@@ -11,7 +11,7 @@ import (
 )
 
 // finish turns the windows of a class into its entry of the result.
-func (s *session) finish(r *childReady, ws []Window, rs []reading) {
+func (s *session) finish(r *childReady, ws []Repetition, rs []reading) {
 	a := App{App: r.Class, Kernel: r.Kernel, Work: s.work[r.Class], Windows: ws, LimitedBy: limitedBy(rs), Sum: s.sums[r.Class]}
 	times := s.usable(r.Class, ws, &a)
 	if len(times) == 0 {
@@ -27,7 +27,7 @@ func (s *session) finish(r *childReady, ws []Window, rs []reading) {
 	if r.Work > 0 {
 		a.Rate, a.Unit = r.Work/(a.Ms/1e3), r.Unit
 		clock := 0.0 // not known
-		if mean := Mean(ws, func(w Window) *float64 { return w.ClockMHz }); mean != nil {
+		if mean := Mean(ws, func(w Repetition) *float64 { return w.ClockMHz }); mean != nil {
 			clock = *mean
 		}
 		if problem := a.judge(r, clock, s.slowBelow(r)); problem != "" {
@@ -50,7 +50,7 @@ func (s *session) warn(format string, args ...any) {
 
 // usable are the times that count. Where most windows were dropped for heat,
 // heat is what this GPU has: all of them count.
-func (s *session) usable(c pal.AppClass, ws []Window, a *App) []float64 {
+func (s *session) usable(c pal.AppClass, ws []Repetition, a *App) []float64 {
 	wrong, hot := 0, 0
 	for _, w := range ws {
 		switch w.Dropped {

@@ -76,12 +76,12 @@ func TestLimitedBy(t *testing.T) {
 }
 
 func TestWindowIsAnnotated(t *testing.T) {
-	w := Window{Ms: 80}
+	w := Repetition{Ms: 80}
 	w.annotate(readings("power-cap", "none", "power-cap,hw-thermal"))
 	if *w.ClockMHz != 1510 || *w.PowerW != 690 || w.TempC != nil || w.Throttle != "power-cap,hw-thermal" || w.Dropped != "hw-thermal" {
 		t.Errorf("%+v", w)
 	}
-	w = Window{Ms: 80}
+	w = Repetition{Ms: 80}
 	w.annotate(readings("power-cap"))
 	if w.Dropped != "" {
 		t.Errorf("a window at the power cap is dropped: %q", w.Dropped)
@@ -92,18 +92,18 @@ func TestWindowIsAnnotated(t *testing.T) {
 func TestMostlyHotWindowsCount(t *testing.T) {
 	ready := &childReady{Class: pal.ClassA, Kernel: "wgmma1"}
 	s := session{plan: DefaultPlan()}
-	s.finish(ready, []Window{{Ms: 90, Dropped: "hw-thermal"}, {Ms: 92, Dropped: "hw-thermal"}, {Ms: 80}}, nil)
+	s.finish(ready, []Repetition{{Ms: 90, Dropped: "hw-thermal"}, {Ms: 92, Dropped: "hw-thermal"}, {Ms: 80}}, nil)
 	a := s.result.Apps[0]
 	if a.Ms != 90 || a.LimitedBy != LimitThermal {
 		t.Errorf("%+v", a)
 	}
 	s = session{plan: DefaultPlan()}
-	s.finish(ready, []Window{{Ms: 90, Dropped: "hw-thermal"}, {Ms: 80}, {Ms: 80}}, nil)
+	s.finish(ready, []Repetition{{Ms: 90, Dropped: "hw-thermal"}, {Ms: 80}, {Ms: 80}}, nil)
 	if a := s.result.Apps[0]; a.Ms != 80 || a.LimitedBy != LimitUnknown {
 		t.Errorf("%+v", a)
 	}
 	s = session{plan: DefaultPlan()}
-	s.finish(ready, []Window{{Ms: 90, Dropped: sdcDropped}}, nil)
+	s.finish(ready, []Repetition{{Ms: 90, Dropped: sdcDropped}}, nil)
 	if len(s.result.Apps) != 0 {
 		t.Errorf("a wrong result counts: %+v", s.result.Apps)
 	}
@@ -190,7 +190,7 @@ func TestTelemetryIsPutToItsWindow(t *testing.T) {
 	for i, clock := range []int64{1000, 1100, 1200, 1300} {
 		tel.add(newReading(start.Add(time.Duration(i)*time.Second), gpu.Sample{SMClockMHz: new(clock), Throttle: new("none")}))
 	}
-	w := Window{}
+	w := Repetition{}
 	w.annotate(tel.between(start.Add(time.Second), start.Add(2*time.Second)))
 	if *w.ClockMHz != 1150 || w.PowerW != nil {
 		t.Errorf("%+v", w)

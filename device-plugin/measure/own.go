@@ -37,7 +37,7 @@ func (o Own) Session(ctx context.Context, t Target, progress func(Progress)) Res
 	s := newSession(Runner{}, t, Plan{Limit: time.Duration(o.Repeat) * o.Timeout}, progress)
 	s.work = map[pal.AppClass]string{pal.ClassA: "own:" + o.App + "*" + o.Command}
 	s.result.Key = s.key()
-	var ws []Window
+	var ws []Repetition
 	for i := range o.Repeat {
 		s.tell(fmt.Sprintf("%s, run %d of %d", o.App, i+1, o.Repeat))
 		seconds, err := o.once(ctx, t.Device.ID)
@@ -45,7 +45,7 @@ func (o Own) Session(ctx context.Context, t Target, progress func(Progress)) Res
 			s.result.Partial, s.result.Problem = true, fmt.Sprintf("run %d of %d: %v", i+1, o.Repeat, err)
 			break
 		}
-		ws = append(ws, Window{Ms: 1000 * seconds, Units: 1})
+		ws = append(ws, Repetition{Ms: 1000 * seconds, Units: 1})
 	}
 	if len(ws) > 0 {
 		sum := summarise(kept(ws))

@@ -103,12 +103,12 @@ type App struct {
 	// Sum is the checksum of what a unit computes: GPUs of one key have the same.
 	Sum string `json:"sum,omitempty"`
 	// Converged: CI is within the bound asked for.
-	Converged bool     `json:"converged"`
-	Windows   []Window `json:"windows"`
+	Converged bool         `json:"converged"`
+	Windows   []Repetition `json:"windows"`
 }
 
-// Window is one repetition, kept or dropped.
-type Window struct {
+// Repetition is one run of the work, kept or dropped.
+type Repetition struct {
 	Ms    float64 `json:"ms"` // per unit
 	Units int     `json:"units"`
 	// Means of the telemetry during the window; nil where there was none.

@@ -385,14 +385,14 @@ func (s *session) windows(ctx context.Context, c pal.AppClass, done func(childWi
 func (s *session) class(ctx context.Context, c pal.AppClass, share time.Duration) error {
 	from := time.Now()
 	first := true
-	var ws []Window
+	var ws []Repetition
 	ready, err := s.windows(ctx, c, func(cw childWindow) bool {
 		s.tell("class " + string(c))
 		if first { // it measured how long a unit takes
 			first = false
 			return false
 		}
-		w := Window{Ms: cw.Ms, Units: cw.Units}
+		w := Repetition{Ms: cw.Ms, Units: cw.Units}
 		now := time.Now()
 		took := time.Duration(cw.Ms * float64(cw.Units) * float64(time.Millisecond))
 		w.annotate(s.watch.between(now.Add(-took), now))
@@ -426,7 +426,7 @@ func (s *session) wrongSum(w childWindow) string {
 }
 
 // kept are the times of the windows that count.
-func kept(ws []Window) []float64 {
+func kept(ws []Repetition) []float64 {
 	var out []float64
 	for _, w := range ws {
 		if w.Dropped == "" {

@@ -351,7 +351,7 @@ func TestWrongResultsAreDropped(t *testing.T) {
 		t.Errorf("warnings %q", r.Warnings)
 	}
 	for _, a := range r.Apps {
-		if wrong := a.App == pal.ClassD; wrong != slices.ContainsFunc(a.Windows, func(w Window) bool { return w.Dropped == sdcDropped }) {
+		if wrong := a.App == pal.ClassD; wrong != slices.ContainsFunc(a.Windows, func(w Repetition) bool { return w.Dropped == sdcDropped }) {
 			t.Errorf("class %s: windows dropped: %v, want %v", a.App, !wrong, wrong)
 		}
 	}

@@ -101,7 +101,7 @@ func (t *telemetry) between(from, to time.Time) []reading {
 
 // annotate puts what the readings say into a window, and drops it where the
 // hardware, not the workload, held it down.
-func (w *Window) annotate(rs []reading) {
+func (w *Repetition) annotate(rs []reading) {
 	w.ClockMHz = Mean(rs, func(r reading) *float64 { return r.clock })
 	w.PowerW = Mean(rs, func(r reading) *float64 { return r.power })
 	w.TempC = Mean(rs, func(r reading) *float64 { return r.tempC })

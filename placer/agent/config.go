@@ -31,13 +31,13 @@ import (
 // File is the configuration as written. docs/reference/configuration.md says what each
 // key does, its unit and its default.
 type File struct {
-	LogLevel string    `hcl:"log_level,optional"`
-	LogJSON  bool      `hcl:"log_json,optional"`
-	Locality *Locality `hcl:"locality,block"`
-	Queue    *Queue    `hcl:"queue,block"`
-	Tenants  []Tenant  `hcl:"tenant,block"`
-	Windows  []Window  `hcl:"window,block"`
-	Apps     []App     `hcl:"app,block"`
+	LogLevel string        `hcl:"log_level,optional"`
+	LogJSON  bool          `hcl:"log_json,optional"`
+	Locality *Locality     `hcl:"locality,block"`
+	Queue    *Queue        `hcl:"queue,block"`
+	Tenants  []Tenant      `hcl:"tenant,block"`
+	Windows  []windowBlock `hcl:"window,block"`
+	Apps     []App         `hcl:"app,block"`
 	// Calibration says how measured times become classes; see [profile.Options].
 	Calibration *profile.Options `hcl:"calibration,block"`
 	Learn       *Learn           `hcl:"learn,block"`
@@ -108,8 +108,8 @@ type Tenant struct {
 	Rest queue.Tenant `hcl:",remain"`
 }
 
-// Window keeps nodes for maintenance, or for some jobs: see [window.Window].
-type Window struct {
+// windowBlock keeps nodes for maintenance, or for some jobs: see [window.Window].
+type windowBlock struct {
 	Name     string        `hcl:"name,label"`
 	Start    string        `hcl:"start,optional"`
 	Duration string        `hcl:"duration"`
@@ -117,7 +117,7 @@ type Window struct {
 }
 
 // rule is the window as the placer takes it.
-func (w Window) rule() (window.Window, error) {
+func (w windowBlock) rule() (window.Window, error) {
 	r := w.Rest
 	r.Name = w.Name
 	if err := duration(fmt.Sprintf("window %q: duration", w.Name), w.Duration, &r.Duration); err != nil {

@@ -84,8 +84,8 @@ func (g *Gang) positionKnown() bool {
 	return g.Nomad != Waiting
 }
 
-// submission is the result of scanning versions for the first submission.
-type submission struct {
+// ask is what the versions of a job say of when its author first asked for what it asks for now.
+type ask struct {
 	job      *api.Job  // the last version that the author asked in, if it was looked for
 	since    time.Time // when the author asked for the oldest of them
 	requeued bool      // it ended at a gang that had been requeued
@@ -95,7 +95,7 @@ type submission struct {
 // firstAsked is when the author first asked for what now waits: the oldest of
 // the versions before it, without a gap, that waited too and asked for no fewer
 // GPUs than the next.
-func firstAsked(job *api.Job, versions map[uint64]*api.Job) submission {
+func firstAsked(job *api.Job, versions map[uint64]*api.Job) ask {
 	since, gpus := time.Unix(0, *job.SubmitTime), rewrite.AllGPUs(job)
 	for v := *job.Version; v > 0; v-- {
 		if putBack(versions, v) {
@@ -104,17 +104,17 @@ func firstAsked(job *api.Job, versions map[uint64]*api.Job) submission {
 		}
 		o := versions[v-1]
 		if o == nil {
-			return submission{since: since, cut: true}
+			return ask{since: since, cut: true}
 		}
 		if rewrite.Stopped(o) || !rewrite.Gated(o) || rewrite.AllGPUs(o) < gpus {
 			break
 		}
 		if _, pinned := rewrite.Pinned(o); pinned {
-			return submission{since: since, requeued: true}
+			return ask{since: since, requeued: true}
 		}
 		since, gpus = time.Unix(0, *o.SubmitTime), rewrite.AllGPUs(o)
 	}
-	return submission{since: since}
+	return ask{since: since}
 }
 
 // putBack says whether a version is our putting back of an edit of the author's, two versions before, which a
@@ -152,10 +152,10 @@ func askedAnew(job *api.Job, versions map[uint64]*api.Job) time.Time {
 }
 
 // askedBeforePins is when the author first asked for what we have pinned since.
-func askedBeforePins(job *api.Job, versions map[uint64]*api.Job) submission {
+func askedBeforePins(job *api.Job, versions map[uint64]*api.Job) ask {
 	for v := *job.Version; v > 0 && ours(job); v-- {
 		if versions[v-1] == nil {
-			return submission{job: job, since: time.Unix(0, *job.SubmitTime), cut: true}
+			return ask{job: job, since: time.Unix(0, *job.SubmitTime), cut: true}
 		}
 		job = versions[v-1]
 	}

@@ -60,7 +60,7 @@ func (g *Gang) readRecord(w World) ([]Effect, bool) {
 // runAnew says whether the record is of an earlier run of the job, which had ended when its author ran
 // the job again, or purged it and ran it: not of a gang that he edits while it runs or waits. A member that
 // ran then is there still, or has ended since; services end by themselves only when they fail.
-func (g *Gang) runAnew(r *Record, asked submission, w World) bool {
+func (g *Gang) runAnew(r *Record, asked ask, w World) bool {
 	switch {
 	case 0 < r.JobModifyIndex && r.JobModifyIndex < *g.Job.CreateIndex: // 0: it was not seen to be whole since it was read back
 		return true

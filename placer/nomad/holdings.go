@@ -206,8 +206,8 @@ func (v *View) holdingOf(k JobKey) holding {
 	v.hold(&h, v.opts.Completing[k])
 	strong := slices.Sorted(slices.Values(h.gpus))
 	if job := v.state.Jobs[k]; job != nil {
-		for _, c := range v.state.claims(job) {
-			v.holdClaim(&h, c)
+		for _, c := range v.state.promises(job) {
+			v.holdPromised(&h, c)
 		}
 	}
 	for _, u := range h.gpus {
@@ -303,10 +303,10 @@ func (v *View) hold(h *holding, ids []string) {
 	}
 }
 
-// holdClaim adds what the pins of a group promise and no allocation has yet: the GPUs on
+// holdPromised adds what the pins of a group promise and no allocation has yet: the GPUs on
 // the nodes that the pins name, and the CPU, memory and disk of the members that will use
 // them.
-func (v *View) holdClaim(h *holding, c claim) {
+func (v *View) holdPromised(h *holding, c promise) {
 	perNode := map[int]int{}
 	for _, id := range c.gpus {
 		i := v.Cluster.Find(id)
@@ -341,24 +341,24 @@ func total(n *api.Node) pal.Resources {
 	return t
 }
 
-// claim are the GPUs that the pins of one group promise and that its live
+// promise are the GPUs that the pins of one group promise and that its live
 // allocations do not hold yet.
-type claim struct {
+type promise struct {
 	gpus  []string
 	nodes []string      // on which they are, sorted
 	need  pal.Resources // per member
 	per   int           // GPUs per member
 }
 
-// claims of a job: none while it is gated (its pins are then those of a gang
+// promises of a job: none while it is gated (its pins are then those of a gang
 // that is being stopped) or ended, or once all members are there; and none where
 // the pins are not known to be ours.
-func (s *State) claims(job *api.Job) []claim {
+func (s *State) promises(job *api.Job) []promise {
 	pins, ok := rewrite.Pinned(job)
 	if !ok || pins.Mode != rewrite.ModeGPU || rewrite.Gated(job) || Ended(job) || !s.TrustsPins(KeyOf(job), pins) {
 		return nil
 	}
-	var cs []claim
+	var cs []promise
 	for _, g := range job.TaskGroups {
 		gp, ok := pins.Of(*g.Name)
 		if !ok {
@@ -368,7 +368,7 @@ func (s *State) claims(job *api.Job) []claim {
 		if err != nil || a.gpus <= 0 || *g.Count <= 0 || (len(gp.GPUs)-1)/a.gpus >= *g.Count {
 			continue // we name as many GPUs as the members take, and no more
 		}
-		c := claim{gpus: gp.GPUs, nodes: slices.Sorted(slices.Values(gp.Nodes)), need: needOf(g), per: a.gpus}
+		c := promise{gpus: gp.GPUs, nodes: slices.Sorted(slices.Values(gp.Nodes)), need: needOf(g), per: a.gpus}
 		members, held := map[string]bool{}, map[string]bool{}
 		for _, a := range s.byJob[KeyOf(job)] {
 			if a.Group == *g.Name && (a.Member() && !a.LeftBehind(job) || a.FinishedIn(job)) {

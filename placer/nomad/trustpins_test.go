@@ -131,10 +131,10 @@ func TestClaimsOfWideGang(t *testing.T) {
 	for i := range 124 {
 		s.PutAlloc(&Alloc{ID: fmt.Sprint(i), Job: KeyOf(job), Group: "g", Node: "n", Desired: "run", Client: "running", GPUs: ids[8*i : 8*i+8]})
 	}
-	if cs := s.claims(job); len(cs) != 1 || !slices.Equal(cs[0].gpus, ids[992:]) {
-		t.Fatalf("claims %v, want the last 8 GPUs", cs)
+	if cs := s.promises(job); len(cs) != 1 || !slices.Equal(cs[0].gpus, ids[992:]) {
+		t.Fatalf("promises %v, want the last 8 GPUs", cs)
 	}
-	if n := testing.AllocsPerRun(3, func() { s.claims(job) }); n > 100 {
+	if n := testing.AllocsPerRun(3, func() { s.promises(job) }); n > 100 {
 		t.Errorf("%v memory allocations", n)
 	}
 }

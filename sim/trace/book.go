@@ -70,8 +70,8 @@ const (
 	noteForeign    = "after jobs that are not played"
 )
 
-// entry is a job with its runs.
-type entry struct {
+// booked is a job with its runs.
+type booked struct {
 	Job
 	runs    []run
 	rowNote string
@@ -80,7 +80,7 @@ type entry struct {
 // book collects the rows of each job.
 type book struct {
 	name    string
-	entries []entry
+	entries []booked
 	index   map[string]int
 	arrays  map[string]bound
 }
@@ -132,7 +132,7 @@ func (b *book) book(j Job, u run, note string) {
 	if !known {
 		i = len(b.entries)
 		b.index[j.ID] = i
-		b.entries = append(b.entries, entry{Job: j})
+		b.entries = append(b.entries, booked{Job: j})
 	}
 	e := &b.entries[i]
 	if known && e.runs[0].leftOut == noGPU && u.leftOut != noGPU {
@@ -316,7 +316,7 @@ func (b *book) order(t *Trace, log bool) error {
 
 // merge makes one job of all runs: one task group after the other, whose runs are those of a
 // job that was requeued. A run that goes on leaves the whole job out.
-func (e *entry) merge() (leftOut string, line int) {
+func (e *booked) merge() (leftOut string, line int) {
 	var groups []run
 	without, again := false, false
 	e.SubmitS = math.Inf(1)
@@ -404,7 +404,7 @@ func (u run) from() float64 {
 }
 
 // gather makes the gang of its groups. All hold their GPUs until the last has ended.
-func (e *entry) gather(groups []run) {
+func (e *booked) gather(groups []run) {
 	for _, g := range groups {
 		e.GPUs += g.gpus
 		e.Iterations = max(e.Iterations, g.work)
