@@ -84,6 +84,8 @@ func (a *chaosAuthor) lacks(w *written) string {
 		return ""
 	case w.kind == "native" && *info.JobModifyIndex != w.touched:
 		return "somebody else has registered it"
+	case w.kind == "native" && *info.Status == "pending":
+		a.poke(w)
 	case slices.ContainsFunc(stubs, hung):
 		return ""
 	}
@@ -104,6 +106,19 @@ func hung(s *api.AllocationListStub) bool {
 		}
 	}
 	return len(s.TaskStates) > 0
+}
+
+// poke has Nomad look at a job once, as nomad job eval does, that has waited for a while: of one that waits for room
+// it may have lost the evaluation when a node was purged ("existing blocked evaluation is neither tracked as captured or
+// escaped"; seen on 1.11.3).
+func (a *chaosAuthor) poke(w *written) {
+	switch {
+	case w.waits.IsZero():
+		w.waits = time.Now()
+	case !w.evaluated && time.Since(w.waits) > time.Minute:
+		_, _, err := a.API().Jobs().ForceEvaluate(w.id, nil)
+		w.evaluated = err == nil
+	}
 }
 
 // differs is what a job says that its author did not write.

@@ -24,11 +24,11 @@ import (
 // the invariants of that test hold. In the end each job is as its author wrote it last, and has done its work, or says why
 // it cannot, or is gone.
 //
-// PLACER_AUTHORS_SECONDS is for how long (20 without), PLACER_AUTHORS_SEED the seed, PLACER_AUTHORS_FAULTS the seconds
-// between faults (5 without; 0: none).
+// PLACER_AUTHORS_SECONDS is for how long (10 without), PLACER_AUTHORS_SEED the seed, PLACER_AUTHORS_FAULTS the seconds
+// between faults (3 without; 0: none).
 func TestPlacerAuthors(t *testing.T) {
 	t.Parallel()
-	seed, seconds, pause := uint64(number("PLACER_AUTHORS_SEED", 1)), number("PLACER_AUTHORS_SECONDS", 20), number("PLACER_AUTHORS_FAULTS", 5)
+	seed, seconds, pause := uint64(number("PLACER_AUTHORS_SEED", 1)), number("PLACER_AUTHORS_SECONDS", 10), number("PLACER_AUTHORS_FAULTS", 3)
 	t.Logf("seed %d", seed)
 	const server = "server {\n  failover_heartbeat_ttl = \"20s\"\n}\n" // what has ended is to be seen
 	c := newChaos(t, seed, server, strings.Replace(chaosConfig, "queue {", "queue {\n  order = \"priority\"\n  quantum = \"1s\"", 1))
@@ -153,7 +153,10 @@ type written struct {
 	gone     bool // stopped or purged
 	purged   bool
 	touched  uint64 // JobModifyIndex of a job of Nomad's alone, as its author left it
-	log      []string
+	// waits is since when a job of Nomad's alone has been seen to wait in the end; evaluated: Nomad was told to look at it.
+	waits     time.Time
+	evaluated bool
+	log       []string
 }
 
 const openPerAuthor = 10

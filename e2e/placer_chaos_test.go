@@ -30,12 +30,12 @@ import (
 // gang may be partly there for longer than [repairTime]; nothing may be left at
 // the end, but for what Nomad itself forgets, see [forgotten].
 //
-// PLACER_CHAOS_JOBS is the number of jobs (40 without), PLACER_CHAOS_SEED the
+// PLACER_CHAOS_JOBS is the number of jobs (25 without), PLACER_CHAOS_SEED the
 // seed, PLACER_CHAOS_MINUTES the time after which no more are submitted,
 // PLACER_CHAOS_KEEP a folder for the placers' logs.
 func TestPlacerChaos(t *testing.T) {
 	t.Parallel()
-	jobs, seed := number("PLACER_CHAOS_JOBS", 40), uint64(number("PLACER_CHAOS_SEED", 1))
+	jobs, seed := number("PLACER_CHAOS_JOBS", 25), uint64(number("PLACER_CHAOS_SEED", 1))
 	t.Logf("%d jobs, seed %d", jobs, seed)
 	c := newChaos(t, seed, chaosServer, chaosConfig)
 	defer c.watch()()

@@ -180,7 +180,7 @@ func TestHistoryFits(t *testing.T) {
 	_, c := newVars(t)
 	ctx, now := t.Context(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	h, allocs, models := failureHistory{}, []*nomad.Alloc{}, map[string]string{}
-	for i := range 10_000 {
+	for i := range 1000 {
 		models[fmt.Sprint("other", i)] = "m"
 	}
 	for i := range 300 {

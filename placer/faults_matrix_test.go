@@ -43,7 +43,7 @@ func busy(w *bed.World) {
 }
 
 func busyOptions(seed uint64) bed.Options {
-	return bed.Options{Seed: seed, Partial: 5 * time.Minute, Placer: func(c *model.Config) { c.Resync = 20 * time.Second }}
+	return bed.Options{Seed: seed, Partial: 5 * time.Minute, Placer: func(c *model.Config) { c.Resync = 20 * time.Second }, Sampled: true}
 }
 
 // patternOf is a request with the names of single objects left open.
@@ -134,7 +134,7 @@ func sampled() int {
 	case race.Enabled:
 		return 24
 	case !long.All():
-		return 4
+		return 8
 	}
 	return 1
 }

@@ -324,7 +324,7 @@ func eventsArrive(r Record) Claim {
 		case f.EventSeconds == nil:
 			t.see(0, true, "%s: no event", f.Name)
 		default:
-			t.see(0, *f.EventSeconds > eventLimit, "%s: %.2f s", f.Name, *f.EventSeconds)
+			t.see(0, *f.EventSeconds > eventLimit, "%s: Xid %d after %.2f s", f.Name, f.Xid, *f.EventSeconds)
 			found = fmt.Sprintf("Xid %d after %.3f s", f.Xid, *f.EventSeconds)
 		}
 	}

@@ -143,12 +143,13 @@ func (s *spent) load() string {
 }
 
 // A poll comes 25 ms after the one before at the least, which is short against anything that tests
-// wait for; later where polls take long, as commands do, and in a wait that is long already.
-const pollEvery, pollAtLeast = 25 * time.Millisecond, 250 * time.Millisecond
+// wait for; later where polls take long, as commands do, and in a wait that is long already: eight
+// tests that wait must not keep busy the processors that they wait for.
+const pollEvery, pollAtLeast = 25 * time.Millisecond, 500 * time.Millisecond
 
 // pause is how long nothing is asked after a poll that took so long, in a wait that has so long.
 func pause(took, waited time.Duration) time.Duration {
-	return min(pollAtLeast, max(pollEvery, 2*took, waited/20))
+	return min(pollAtLeast, max(pollEvery, 5*took, waited/10))
 }
 
 // fatal marks an error that no waiting will cure.

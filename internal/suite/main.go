@@ -4,6 +4,7 @@
 // Command suite runs a part of the tests as `go test` does, and notes what it took and which tests
 // were skipped. At the end it says both, and holds CONTRIBUTING.md to it:
 //
+//	suite packages race ./...      those whose tests run under the race detector; norace: without
 //	suite run race -race ./...     go test -race ./..., noted as "race"
 //	suite time lint -- make lint   any command, noted as "lint"
 //	suite beside 20 -- make e2e    beside so many processes that take all they get
@@ -36,6 +37,8 @@ func command(args []string) (int, error) {
 		return 0, os.RemoveAll(notes)
 	case len(args) == 2 && args[0] == "summary":
 		return summary(os.Stdout, args[1])
+	case len(args) > 2 && args[0] == "packages":
+		return packages(os.Stdout, args[1], args[2:])
 	case len(args) > 2 && args[0] == "run":
 		return runTests(args[1], args[2:])
 	case len(args) > 3 && args[0] == "time" && args[2] == "--":
@@ -48,7 +51,7 @@ func command(args []string) (int, error) {
 	case len(args) > 2 && args[0] == "exec":
 		return measured(args[1], args[2:])
 	}
-	return 2, errors.New("run NAME ARGS…, time NAME -- COMMAND…, beside N -- COMMAND…, forget, or summary FILE")
+	return 2, errors.New("packages PART PATTERN…, run NAME ARGS…, time NAME -- COMMAND…, beside N -- COMMAND…, forget, or summary FILE")
 }
 
 // exitCode is that of a command that has ended.

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -157,6 +158,39 @@ func TestRun(t *testing.T) {
 	killed(t, dir, self)
 	says(3, "time", "m", "--", "sh", "-c", "exit 3")
 	says(2, "nonsense")
+}
+
+// The race detector is for packages in which goroutines share memory. What takes a sample under it is
+// run as a whole without, too.
+func TestPackages(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for name, text := range map[string]string{
+		"go.mod":                "module m\n",
+		"internal/race/race.go": "package race\n",
+		"pure/a.go":             "package pure\n",
+		"pure/a_test.go":        "package pure\nimport \"testing\"\nfunc TestA(t *testing.T) { t.Parallel() }\n",
+		"code/a.go":             "package code\nfunc f() { go f() }\n",
+		"code/a_test.go":        "package code\n",
+		"tests/a.go":            "package tests\n",
+		"tests/a_test.go":       "package tests_test\nimport _ \"net/http/httptest\"\n",
+		"locks/a.go":            "package locks\nimport \"sync\"\nvar mu sync.Mutex\n",
+		"locks/a_test.go":       "package locks\n",
+		"samples/a.go":          "package samples\nimport _ \"m/internal/race\"\nvar c chan int\n",
+		"samples/a_test.go":     "package samples\n",
+		"untested/a.go":         "package untested\nfunc f() { go f() }\n",
+	} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for part, want := range map[string]string{"race": "m/code m/locks m/samples m/tests", "norace": "m/pure m/samples"} {
+		var out strings.Builder
+		code, err := packages(&out, part, []string{"./..."})
+		if got := strings.Join(strings.Fields(out.String()), " "); got != want || code != 0 || err != nil {
+			t.Errorf("%s: %q, %d, %v; want %q", part, got, code, err, want)
+		}
+	}
 }
 
 // When the one who runs the tests is killed, the tests do not run on.

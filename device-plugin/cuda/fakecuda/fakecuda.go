@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 )
 
 // ErrNoCompiler: there is no C compiler to build the library with.
@@ -23,24 +24,41 @@ const Env = "FAKECUDA"
 //go:embed src/libcuda.c
 var source []byte
 
-// Build makes libcuda.so.1 in the directory and returns its path.
+// Build makes libcuda.so.1 in the directory and returns its path. A process compiles it once.
 func Build(dir string) (string, error) {
-	compiler, err := exec.LookPath("gcc")
+	code, err := compiled()
 	if err != nil {
-		if compiler, err = exec.LookPath("cc"); err != nil {
-			return "", ErrNoCompiler
-		}
-	}
-	src := filepath.Join(dir, "libcuda.c")
-	if err := os.WriteFile(src, source, 0o644); err != nil {
-		return "", fmt.Errorf("building the fake CUDA driver: %w", err)
+		return "", err
 	}
 	lib := filepath.Join(dir, "libcuda.so.1")
-	if out, err := exec.Command(compiler, "-shared", "-fPIC", "-O1", "-o", lib, src).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building the fake CUDA driver: %w\n%s", err, out)
+	if err := os.WriteFile(lib, code, 0o755); err != nil {
+		return "", fmt.Errorf("building the fake CUDA driver: %w", err)
 	}
 	return lib, nil
 }
+
+// compiled is the library.
+var compiled = sync.OnceValues(func() ([]byte, error) {
+	compiler, err := exec.LookPath("gcc")
+	if err != nil {
+		if compiler, err = exec.LookPath("cc"); err != nil {
+			return nil, ErrNoCompiler
+		}
+	}
+	dir, err := os.MkdirTemp("", "fakecuda")
+	if err != nil {
+		return nil, fmt.Errorf("building the fake CUDA driver: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	src, lib := filepath.Join(dir, "libcuda.c"), filepath.Join(dir, "libcuda.so.1")
+	if err := os.WriteFile(src, source, 0o644); err != nil {
+		return nil, fmt.Errorf("building the fake CUDA driver: %w", err)
+	}
+	if out, err := exec.Command(compiler, "-shared", "-fPIC", "-O1", "-o", lib, src).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("building the fake CUDA driver: %w\n%s", err, out)
+	}
+	return os.ReadFile(lib)
+})
 
 // UUID is the id of the library's GPU number i, from 0.
 func UUID(i int) string {

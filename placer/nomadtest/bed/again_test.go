@@ -33,7 +33,6 @@ func (w *World) position(name string) (at int) {
 // author has mended it and runs it again: it had left the queue, and goes behind those that waited
 // meanwhile.
 func TestGivenUpInItsQueueThenRunAgain(t *testing.T) {
-	lasts(t)
 	Run(t, Options{Seed: 1, Placer: fifo}, func(w *World) {
 		w.AddNodes(1, 2)
 		w.StartPlacer()

@@ -34,6 +34,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/internal/race"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -54,6 +55,9 @@ type Options struct {
 	// Unchecked: broken invariants do not fail the test, which looks at
 	// [World.Broken] itself.
 	Unchecked bool
+	// Sampled: its test takes a sample of its worlds by itself, or needs this one. Of other worlds
+	// few run under the race detector.
+	Sampled bool
 }
 
 // World is a cluster in virtual time with what happens in it.
@@ -75,6 +79,9 @@ type World struct {
 // and invariants that were broken fail the test.
 func Run(t *testing.T, o Options, f func(w *World)) {
 	t.Helper()
+	if !o.Sampled && race.Skips(t.Name()) {
+		t.Skip(race.Sampled)
+	}
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, o)
 		defer w.end()

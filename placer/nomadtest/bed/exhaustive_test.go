@@ -99,7 +99,7 @@ func (x *script) on(moment int, do func()) {
 // where the job was purged in the very moment in which a placer wrote it that was
 // killed then: Nomad keeps nothing by which to tell it from a new one.
 func (s small) live(t *testing.T) (wrong []string, unknown bool, seen *script, log string) {
-	Run(t, Options{Seed: 1, Unchecked: true, Partial: 90 * time.Second}, func(w *World) {
+	Run(t, Options{Seed: 1, Unchecked: true, Partial: 90 * time.Second, Sampled: true}, func(w *World) {
 		x := &Walk{World: w, made: 2, gone: map[int]bool{}, sick: map[string]bool{}, left: map[nomadtest.Key]bool{}}
 		w.AddNodes(2, 2)
 		w.StartPlacer()
@@ -194,7 +194,7 @@ func oneWorldOf() int {
 	case long.All():
 		return 1
 	}
-	return 11
+	return 23
 }
 
 // allSmall are all of them, and what the placer does in one in which nothing happens.

@@ -16,7 +16,6 @@ import (
 // A gang whose members have all failed, so that Nomad calls its job dead, is given up. All that is shown
 // says so as long as it is so: an hour later, and if another placer has begun by then.
 func TestGivenUpIsSaidTomorrow(t *testing.T) {
-	lasts(t)
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 2)
 		p := w.StartPlacer()

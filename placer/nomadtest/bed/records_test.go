@@ -355,7 +355,7 @@ func TestFailureCountsOnceUnanswered(t *testing.T) {
 					w.RunFor(time.Second)
 					w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 20 * time.Minute, Exit: 1, OneExit: true})
 					w.ExpectRunning("a", 10*time.Second)
-					w.RunFor(10 * time.Minute)
+					w.RunFor(19 * time.Minute) // from then on each moment counts
 					was := w.Members(Key("a"))[0].ID
 					tried := w.failNext(f, func(r nomadtest.Request) bool {
 						return r.Write() && strings.HasPrefix(r.Path, "/v1/var") && strings.Contains(r.Path, "decision")
@@ -389,7 +389,7 @@ func TestFailureCountsOnceAtTheGate(t *testing.T) {
 						runsScript(j.TaskGroups[0], "[ $NOMAD_ALLOC_INDEX = 0 ] && sleep 1200 && exit 3; sleep 36000")
 					}})
 					w.ExpectRunning("a", 10*time.Second)
-					w.RunFor(10 * time.Minute)
+					w.RunFor(19 * time.Minute) // from then on each moment counts
 					was := w.Members(Key("a"))[0].ID
 					tried := w.failNext(f, func(r nomadtest.Request) bool { return r.Client == "placer-1" && r.Write() && r.Match("PUT /v1/jobs") })
 					if !w.until(time.Hour, 20*time.Millisecond, tried) {

@@ -27,15 +27,6 @@ const testSeeds = 60
 // ranAgain is a gang that had finished and was not stopped in time.
 const ranAgain = "ran again while Nomad did not answer"
 
-// lasts is said by a test that goes through days of virtual time, which take the race detector minutes and show it
-// nothing that hours do not.
-func lasts(t *testing.T) {
-	t.Helper()
-	if race.Enabled {
-		t.Skip("it goes through days (make simulations does, without the race detector)")
-	}
-}
-
 // mostFailed ends it.
 const mostFailed = 20
 
@@ -181,8 +172,8 @@ a task or tells of it, a node is found to be down. Virtual time that merely pass
 | walks that did not settle | %d |
 | seeds that failed | %v |
 
-`+"`make simulations`"+`, a part of `+"`make test`"+`, walks from seed 0 on for 200,000 steps. `+"`make test-long`"+` walks ten million steps. As
-this target does, it also goes through all %d worlds (`+"`make simulations`"+`: one in eleven) of two nodes with two GPUs and two gangs, one of which preempts the
+`+"`make simulations`"+`, a part of `+"`make test`"+`, walks from seed 0 on for 100,000 steps. `+"`make test-long`"+` walks ten million steps. As
+this target does, it also goes through all %d worlds (`+"`make simulations`"+`: one in 23) of two nodes with two GPUs and two gangs, one of which preempts the
 other, in which an author edits, stops, purges or runs again one gang, the placer or a node crashes, and one write is not
 answered, each at any request of the placer's. `+"`go test`"+` alone walks %d seeds. The machine of a gang by itself takes a
 million random events in placer/gang. A seed is replayed to the same step.
@@ -234,7 +225,7 @@ func (s *walked) table(b *strings.Builder, counts map[string]int) {
 // walk walks one seed.
 func walk(t *testing.T, seed uint64, verbose bool) (out walked) {
 	ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {
-		Run(t, Options{Seed: seed, Unchecked: true, Partial: 90 * time.Second, Placer: vary(seed)}, func(w *World) {
+		Run(t, Options{Seed: seed, Unchecked: true, Partial: 90 * time.Second, Placer: vary(seed), Sampled: true}, func(w *World) {
 			x := NewWalk(w, DefaultMix())
 			w.rules.limit = limited(seed)
 			x.Go(4 * time.Minute)

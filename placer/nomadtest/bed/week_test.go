@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/internal/long"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -25,10 +26,17 @@ func (w *World) decision(name string) gang.Record {
 	return r.Of
 }
 
+// days is how long a test waits that is about days: hours where it is one of a sample.
+func days() time.Duration {
+	if long.All() {
+		return 70 * time.Hour
+	}
+	return 7 * time.Hour
+}
+
 // A gang fails by itself and is given up. Days later its author has mended it and runs it again: it
 // waits from then on, behind those that have waited longer.
 func TestGivenUpThenRunAgain(t *testing.T) {
-	lasts(t)
 	Run(t, Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Order = queue.FIFO }}, func(w *World) {
 		w.AddNodes(1, 2)
 		w.StartPlacer()
@@ -38,7 +46,7 @@ func TestGivenUpThenRunAgain(t *testing.T) {
 		w.ExpectRunning("full", time.Minute)
 		w.RunFor(time.Hour)
 		w.Submit(Gang{Name: "b", Members: 2, Runs: time.Hour})
-		w.RunFor(70 * time.Hour)
+		w.RunFor(days())
 		w.Submit(Gang{Name: "a", Members: 2, Runs: time.Hour})
 		again := time.Now()
 		w.RunFor(time.Minute)
