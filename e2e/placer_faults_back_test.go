@@ -37,14 +37,14 @@ func TestPlacerBroughtBack(t *testing.T) {
 		j.script = script
 		return rewrite.Gate(b.parse(j.hcl()))
 	}
-	const runs = "exec sleep 3600"
+	const sleeps = "exec sleep 3600"
 
-	stopped := parse("stopped", runs)
+	stopped := parse("stopped", sleeps)
 	register(t, b.Cluster, stopped)
 	b.deregister("stopped", false)
 	place(stopped, gpu(0, 0))
 
-	edited := parse("edited", runs)
+	edited := parse("edited", sleeps)
 	register(t, b.Cluster, edited)
 	register(t, b.Cluster, parse("edited", "exec sleep 4000"))
 	place(edited, gpu(0, 1))
@@ -72,7 +72,7 @@ func TestPlacerBroughtBack(t *testing.T) {
 	b.purge("stopped", "edited")
 
 	// Whom a person started again, that runs.
-	again := parse("again", runs)
+	again := parse("again", "trap 'sleep 2; exit' INT TERM; sleep 3600 & wait") // it takes a while to end
 	register(t, b.Cluster, again)
 	b.untilGPUs("again", 1)
 	b.stopAgent()
@@ -83,13 +83,16 @@ func TestPlacerBroughtBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.startAgent("nomad-pal")
-	b.untilGPUs("again", 1)
-	b.holds("it runs", func() string {
-		if e := b.explain("again"); e.State != "running" && e.State != "starting" {
+	// Its member is placed when the one before has ended. Where that takes longer than gang_ready_timeout, it is placed anew.
+	b.untilRunning("again", 1)
+	runs := func() string {
+		if e := b.explain("again"); e.State != "running" {
 			return e.State + ": " + e.Reason
 		}
 		return ""
-	})
+	}
+	b.until("it runs", runs)
+	b.holds("it runs", runs)
 	b.purge("again")
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/internal/race"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -177,10 +178,13 @@ func TestLiftedStartsAnew(t *testing.T) {
 // and what is not kept is not found again.
 func TestHistoryFits(t *testing.T) {
 	t.Parallel()
+	if race.Enabled {
+		t.Skip(race.Sampled) // one goroutine, and a minute
+	}
 	_, c := newVars(t)
 	ctx, now := t.Context(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	h, allocs, models := failureHistory{}, []*nomad.Alloc{}, map[string]string{}
-	for i := range 1000 {
+	for i := range 10_000 {
 		models[fmt.Sprint("other", i)] = "m"
 	}
 	for i := range 300 {
