@@ -26,7 +26,7 @@ import (
 
 // owners is who names which GPU. The zero value knows of none.
 type owners struct {
-	naming map[string][]string // ids of nodes by GPU, as they named it one after another
+	naming map[string][]string // ids of nodes by GPU, as they named it one after another; replaced, never changed
 	shared map[string]struct{} // GPUs that several nodes name
 }
 
@@ -35,7 +35,7 @@ func (o *owners) look(n, before *api.Node) {
 	named := namedBy(n)
 	for gpu := range named {
 		if !slices.Contains(o.naming[gpu], n.ID) {
-			o.put(gpu, append(o.naming[gpu], n.ID))
+			o.put(gpu, append(slices.Clone(o.naming[gpu]), n.ID))
 		}
 	}
 	if before != nil {
@@ -47,7 +47,7 @@ func (o *owners) look(n, before *api.Node) {
 func (o *owners) leave(n *api.Node, kept map[string]bool) {
 	for gpu := range namedBy(n) {
 		if !kept[gpu] {
-			o.put(gpu, slices.DeleteFunc(o.naming[gpu], func(id string) bool { return id == n.ID }))
+			o.put(gpu, slices.DeleteFunc(slices.Clone(o.naming[gpu]), func(id string) bool { return id == n.ID }))
 		}
 	}
 }
