@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/constraint"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -63,14 +64,14 @@ func (a gpuRequest) affinityWeight(job *api.Job, d *api.NodeDeviceResource, n *a
 			}
 		}
 	}
-	onNode := func(c *api.Constraint) bool { return nodeMeets(c, n) }
+	onNode := func(c *api.Constraint) bool { return constraint.NodeMeets(c, n) }
 	add(job.Affinities, onNode)
 	add(a.group.Affinities, onNode)
 	for _, t := range a.group.Tasks {
 		add(t.Affinities, onNode)
 	}
 	for _, r := range a.requests {
-		add(r.Affinities, func(c *api.Constraint) bool { return deviceMeets(c, d) })
+		add(r.Affinities, func(c *api.Constraint) bool { return constraint.DeviceMeets(c, d) })
 	}
 	return sum
 }

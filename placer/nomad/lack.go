@@ -4,7 +4,6 @@
 package nomad
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/constraint"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -132,7 +132,9 @@ func (l Lack) passes() bool {
 // away reports whether it passes once nodes, or what is on them, are back, whatever other jobs do.
 func (l Lack) away() bool { return l.Kind == LackReady || l.Kind == LackHealth }
 
-func (l Lack) condition() Condition { return Condition{l.Attribute, l.Operator, l.Value} }
+func (l Lack) condition() constraint.Condition {
+	return constraint.Condition{Attribute: l.Attribute, Operator: l.Operator, Value: l.Value}
+}
 
 // unmet is the lack of a constraint.
 func unmet(kind LackKind, task string, c *api.Constraint) Lack {
@@ -152,7 +154,7 @@ func eachLack(job *api.Job, g *api.TaskGroup, n *api.Node, found func(Lack) bool
 	}
 	constraints := func(task string, cs []*api.Constraint) bool {
 		for _, c := range cs {
-			if !nodeMeets(c, n) && !found(unmet(LackConstraint, task, c)) {
+			if !constraint.NodeMeets(c, n) && !found(unmet(LackConstraint, task, c)) {
 				return false
 			}
 		}
@@ -347,17 +349,20 @@ func tooLittle(kind LackKind, need, have pal.Resources) (Lack, bool) {
 
 // meetsAll reports whether the device group meets the constraints.
 func meetsAll(cs []*api.Constraint, d *api.NodeDeviceResource) bool {
-	return !slices.ContainsFunc(cs, func(c *api.Constraint) bool { return !deviceMeets(c, d) })
+	return !slices.ContainsFunc(cs, func(c *api.Constraint) bool { return !constraint.DeviceMeets(c, d) })
 }
 
-// Condition is a constraint as its author writes it.
-type Condition struct {
-	Attribute string `json:"attribute"`
-	Operator  string `json:"operator"`
-	Value     string `json:"value"`
-}
-
-// String is the condition as Nomad writes it.
-func (c Condition) String() string {
-	return fmt.Sprintf("%q", strings.TrimSpace(strings.Join([]string{c.Attribute, cmp.Or(c.Operator, "="), c.Value}, " ")))
+// fault is why no node can have what a constraint asks for; nil of other lacks.
+func (v *View) fault(a gpuRequest, l Lack) *constraint.Fault {
+	c := &api.Constraint{LTarget: l.Attribute, Operand: l.Operator, RTarget: l.Value}
+	switch l.Kind {
+	case LackConstraint:
+		return constraint.NodeFault(c, v.nodes)
+	case LackGPUMeets:
+		named := slices.DeleteFunc(slices.Clone(v.devices), func(d *api.NodeDeviceResource) bool {
+			return slices.ContainsFunc(a.requests, func(r *api.RequestedDevice) bool { return !requestMatches(r.Name, d) })
+		})
+		return constraint.DeviceFault(c, named)
+	}
+	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/constraint"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -27,7 +28,7 @@ type Obstacle struct {
 	// Total is the number of nodes with GPUs; of nodes that Nomad looked at if it is Nomad that says so.
 	Total int `json:"total"`
 	// Fault is why no node can ever meet a constraint, and what to write instead.
-	Fault *Fault `json:"fault,omitempty"`
+	Fault *constraint.Fault `json:"fault,omitempty"`
 	// Now: it may pass, as jobs end and nodes come back.
 	Now bool `json:"now,omitempty"`
 	// Away: the nodes are down, draining or not eligible, or a driver or device there is not healthy,
@@ -264,7 +265,7 @@ func (v *View) missingGPUs(a gpuRequest, groups []int) (lacks []Lack) {
 			add(Lack{Kind: LackDevice, Name: r.Name})
 		}
 		for _, c := range r.Constraints {
-			if len(named) > 0 && !slices.ContainsFunc(named, func(gi int) bool { return deviceMeets(c, v.devices[gi]) }) {
+			if len(named) > 0 && !slices.ContainsFunc(named, func(gi int) bool { return constraint.DeviceMeets(c, v.devices[gi]) }) {
 				add(unmet(LackGPUMeets, "", c))
 			}
 		}
@@ -272,7 +273,7 @@ func (v *View) missingGPUs(a gpuRequest, groups []int) (lacks []Lack) {
 	if len(lacks) == 0 { // each constraint is met by some, and all by none
 		for _, r := range a.requests {
 			for _, c := range r.Constraints {
-				if len(lacks) == 0 && !deviceMeets(c, v.devices[groups[0]]) {
+				if len(lacks) == 0 && !constraint.DeviceMeets(c, v.devices[groups[0]]) {
 					add(unmet(LackGPUMeets, "", c))
 				}
 			}

@@ -19,6 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/placer/constraint"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -228,7 +229,7 @@ func Servable(job *api.Job) error {
 	case !rewrite.AsksGPUs(job):
 		return fmt.Errorf(`%s; no task has a device block "gpu", "nvidia/gpu" or "nvidia/gpu/<model>"`, NoGPUs(job))
 	}
-	if err := cmp.Or(rewrite.MistypedGate(job), tooMuch(job), badCondition(job)); err != nil {
+	if err := cmp.Or(rewrite.MistypedGate(job), constraint.Check(job)); err != nil {
 		return err
 	}
 	if g, t := instanceChooser(job); t != nil {
@@ -359,7 +360,7 @@ func (v *View) fewValues(job *api.Job, a gpuRequest, could []bool) *Lack {
 	for _, c := range distinctProperties(job, a.group) {
 		values := map[string]bool{}
 		for i := range could {
-			if value, ok := nodeTarget(c.LTarget, v.groupNode(i)); ok && could[i] {
+			if value, ok := constraint.NodeTarget(c.LTarget, v.groupNode(i)); ok && could[i] {
 				values[value] = true
 			}
 		}

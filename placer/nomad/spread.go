@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/constraint"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -46,7 +47,7 @@ func (v *View) attributeValues(attribute string, e eligibility) attributeValues 
 	in := attributeValues{of: make([]int, len(v.devices))}
 	numbers := map[string]int{}
 	for i := range in.of {
-		value, there := nodeTarget(attribute, v.groupNode(i))
+		value, there := constraint.NodeTarget(attribute, v.groupNode(i))
 		if in.of[i] = -1; !e.may[i] || !there {
 			continue
 		}

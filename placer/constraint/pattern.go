@@ -1,13 +1,15 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-package nomad
+package constraint
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
 	"regexp/syntax"
+	"strings"
 	"sync"
 
 	"github.com/hashicorp/nomad/api"
@@ -27,8 +29,6 @@ const (
 	// patternsKept is more than the conditions of one job.
 	patternsKept = 2 * maxConditions
 )
-
-var errConditions = fmt.Errorf("it has more than %d constraints and affinities: the placer takes no more", maxConditions)
 
 var errPattern = fmt.Errorf("the regular expression is too large: its program has more than %d steps", maxProgram)
 
@@ -86,45 +86,53 @@ func size(re *syntax.Regexp) int {
 	return min(n, maxProgram+1)
 }
 
-// tooMuch is why checking a job takes too much, for its author; nil where it does not.
-func tooMuch(job *api.Job) error {
+// Check is why a job's constraints and affinities take too much to check, or which of them Nomad refuses
+// wherever it stands, and what to write instead; nil if all is well.
+func Check(job *api.Job) error {
 	if n := len(job.TaskGroups); n > maxGroups {
 		return fmt.Errorf("it has %d task groups: the placer takes %d at most", n, maxGroups)
 	}
-	var err error
-	n := 0
-	check := func(operand, text string) {
-		if n++; n > maxConditions {
-			err = errConditions
-		} else if err == nil {
-			err = tooLarge(operand, text)
+	cs, as := ofJob(job)
+	if len(cs)+len(as) > maxConditions {
+		return fmt.Errorf("it has more than %d constraints and affinities: the placer takes no more", maxConditions)
+	}
+	for _, c := range cs {
+		if err := tooLarge(c.Operand, c.RTarget); err != nil {
+			return err
 		}
 	}
-	count := func(cs []*api.Constraint, as []*api.Affinity) {
-		for _, c := range cs {
-			check(c.Operand, c.RTarget)
-		}
-		for _, a := range as {
-			check(a.Operand, a.RTarget)
+	for _, a := range as {
+		if err := tooLarge(a.Operand, a.RTarget); err != nil {
+			return err
 		}
 	}
-	count(job.Constraints, job.Affinities)
+	for _, c := range cs {
+		if f := cmp.Or(operatorFault(c), patternFault(c)); f != nil {
+			return fmt.Errorf("constraint %s: %s", Condition{c.LTarget, c.Operand, c.RTarget}, strings.TrimRight(fmt.Sprintf("%s. %s", f, f.Advice()), ". "))
+		}
+	}
+	return nil
+}
+
+// ofJob are a job's constraints and affinities at all levels.
+func ofJob(job *api.Job) (cs []*api.Constraint, as []*api.Affinity) {
+	cs, as = append(cs, job.Constraints...), append(as, job.Affinities...)
 	for _, g := range job.TaskGroups {
-		count(g.Constraints, g.Affinities)
+		cs, as = append(cs, g.Constraints...), append(as, g.Affinities...)
 		for _, t := range g.Tasks {
-			count(t.Constraints, t.Affinities)
+			cs, as = append(cs, t.Constraints...), append(as, t.Affinities...)
 			if t.Resources != nil {
 				for _, d := range t.Resources.Devices {
-					count(d.Constraints, d.Affinities)
+					cs, as = append(cs, d.Constraints...), append(as, d.Affinities...)
 				}
 			}
 		}
 	}
-	return err
+	return cs, as
 }
 
 // tooLarge is why a condition cannot be checked: a regular expression is too large.
-// Others that are none [badCondition] refuses.
+// Others that are none [Check] refuses, too.
 func tooLarge(operand, text string) error {
 	if operand != api.ConstraintRegex {
 		return nil

@@ -1,7 +1,10 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-package nomad
+// Package constraint is what constraints of jobs mean: whether a node, or a group of devices, meets one,
+// by the rules of Nomad's scheduler, what is wrong with one that none meets, and how much of them one job
+// may have. It relies on what nodes publish, and knows nothing of who holds what.
+package constraint
 
 import (
 	"cmp"
@@ -14,10 +17,10 @@ import (
 	"github.com/hashicorp/nomad/plugins/shared/structs"
 )
 
-// nodeTarget resolves one side of a node constraint as Nomad does
+// NodeTarget resolves one side of a node constraint as Nomad does
 // (https://developer.hashicorp.com/nomad/docs/runtime/interpolation). ok is false where it
 // refers to something that is not there.
-func nodeTarget(s string, n *api.Node) (value string, ok bool) {
+func NodeTarget(s string, n *api.Node) (value string, ok bool) {
 	inner, ok := interpolation(s)
 	if !ok {
 		return s, true
@@ -51,15 +54,15 @@ func interpolation(s string) (string, bool) {
 	return strings.TrimSuffix(inner, "}"), ok
 }
 
-// nodeMeets says whether the node meets a constraint of a job, a group or a
+// NodeMeets says whether the node meets a constraint of a job, a group or a
 // task. distinct_hosts and distinct_property concern several allocations: they
 // are met by every single node.
-func nodeMeets(c *api.Constraint, n *api.Node) bool {
+func NodeMeets(c *api.Constraint, n *api.Node) bool {
 	if c.Operand == api.ConstraintDistinctHosts || c.Operand == api.ConstraintDistinctProperty {
 		return true
 	}
-	l, lok := nodeTarget(c.LTarget, n)
-	r, rok := nodeTarget(c.RTarget, n)
+	l, lok := NodeTarget(c.LTarget, n)
+	r, rok := NodeTarget(c.RTarget, n)
 	return holds(c.Operand, lok, rok, func() (int, bool) {
 		if strings.ContainsAny(c.Operand, "<>") {
 			return compareText(l, r), true
@@ -214,8 +217,8 @@ func deviceTarget(s string, d *api.NodeDeviceResource) *structs.Attribute {
 	return &structs.Attribute{Float: a.FloatVal, Int: a.IntVal, String: a.StringVal, Bool: a.BoolVal, Unit: a.Unit}
 }
 
-// deviceMeets says whether the device group meets a constraint of a request.
-func deviceMeets(c *api.Constraint, d *api.NodeDeviceResource) bool {
+// DeviceMeets says whether the device group meets a constraint of a request.
+func DeviceMeets(c *api.Constraint, d *api.NodeDeviceResource) bool {
 	l, r := deviceTarget(c.LTarget, d), deviceTarget(c.RTarget, d)
 	return holds(c.Operand, l != nil, r != nil, func() (int, bool) { return l.Compare(r) }, func() (string, string, bool) {
 		left, ok1 := l.GetString()

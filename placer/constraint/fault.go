@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-package nomad
+package constraint
 
 import (
 	"cmp"
@@ -108,6 +108,18 @@ func (f *Fault) Advice() string {
 	return "Write " + f.Write.hcl() + "."
 }
 
+// Condition is a constraint as its author writes it.
+type Condition struct {
+	Attribute string `json:"attribute"`
+	Operator  string `json:"operator"`
+	Value     string `json:"value"`
+}
+
+// String is the condition as Nomad writes it.
+func (c Condition) String() string {
+	return fmt.Sprintf("%q", strings.TrimSpace(strings.Join([]string{c.Attribute, cmp.Or(c.Operator, "="), c.Value}, " ")))
+}
+
 // hcl is the condition as a jobspec has it, on one line.
 func (c Condition) hcl() string {
 	text := fmt.Sprintf("attribute = %q, ", c.Attribute)
@@ -118,21 +130,6 @@ func (c Condition) hcl() string {
 		return strings.TrimSuffix(text, ", ")
 	}
 	return text + fmt.Sprintf("value = %q", c.Value)
-}
-
-// fault is why no node can have what a constraint asks for; nil of other lacks.
-func (v *View) fault(a gpuRequest, l Lack) *Fault {
-	c := &api.Constraint{LTarget: l.Attribute, Operand: l.Operator, RTarget: l.Value}
-	switch l.Kind {
-	case LackConstraint:
-		return NodeFault(c, v.nodes)
-	case LackGPUMeets:
-		named := slices.DeleteFunc(slices.Clone(v.devices), func(d *api.NodeDeviceResource) bool {
-			return slices.ContainsFunc(a.requests, func(r *api.RequestedDevice) bool { return !requestMatches(r.Name, d) })
-		})
-		return DeviceFault(c, named)
-	}
-	return nil
 }
 
 // operators are Nomad's, and what others write for them.
@@ -165,35 +162,6 @@ func operatorFault(c *api.Constraint) *Fault {
 		}
 	}
 	return f
-}
-
-// badCondition is a condition of the job that Nomad refuses wherever it stands, and what to write instead;
-// nil if there is none.
-func badCondition(job *api.Job) (err error) {
-	check := func(cs []*api.Constraint) {
-		for _, c := range cs {
-			f := operatorFault(c)
-			if f == nil {
-				f = patternFault(c)
-			}
-			if f != nil && err == nil {
-				err = fmt.Errorf("constraint %s: %s", Condition{c.LTarget, c.Operand, c.RTarget}, strings.TrimRight(fmt.Sprintf("%s. %s", f, f.Advice()), ". "))
-			}
-		}
-	}
-	check(job.Constraints)
-	for _, g := range job.TaskGroups {
-		check(g.Constraints)
-		for _, t := range g.Tasks {
-			check(t.Constraints)
-			if t.Resources != nil {
-				for _, d := range t.Resources.Devices {
-					check(d.Constraints)
-				}
-			}
-		}
-	}
-	return err
 }
 
 // patternFault is that of a value that is no regular expression, or no condition on a version; nil if
@@ -241,7 +209,7 @@ var instanceNames = []string{"uuid", "id", "ids", "gpu_uuid", "gpu_id", "index",
 // one does, or if there is none. Some group meets what is to be written instead.
 func DeviceFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
 	met := func(c *api.Constraint) bool {
-		return slices.ContainsFunc(devices, func(d *api.NodeDeviceResource) bool { return deviceMeets(c, d) })
+		return slices.ContainsFunc(devices, func(d *api.NodeDeviceResource) bool { return DeviceMeets(c, d) })
 	}
 	if len(devices) == 0 || met(c) {
 		return nil
@@ -535,7 +503,7 @@ func (f *Fault) meant(c *api.Constraint, values map[string]bool) {
 // or if there is none.
 func NodeFault(c *api.Constraint, nodes []*api.Node) *Fault {
 	met := func(c *api.Constraint) bool {
-		return slices.ContainsFunc(nodes, func(n *api.Node) bool { return nodeMeets(c, n) })
+		return slices.ContainsFunc(nodes, func(n *api.Node) bool { return NodeMeets(c, n) })
 	}
 	if len(nodes) == 0 || met(c) {
 		return nil
@@ -576,7 +544,7 @@ func nodeFault(c *api.Constraint, nodes []*api.Node) *Fault {
 func nodeValueFault(c *api.Constraint, nodes []*api.Node) *Fault {
 	values := map[string]bool{}
 	for _, n := range nodes {
-		if v, ok := nodeTarget(c.LTarget, n); ok {
+		if v, ok := NodeTarget(c.LTarget, n); ok {
 			values[v] = true
 		}
 	}
