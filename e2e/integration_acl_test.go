@@ -169,7 +169,7 @@ func testAPIPlans(t *testing.T, agent *palAgent, userToken string) {
 		want                   string
 	}{
 		{"fits", "research", userToken, 4, http.StatusOK, "would start now"},
-		{"does not fit beside the other namespace's job", "research", userToken, 5, http.StatusOK, "would wait"},
+		{"does not fit beside the other namespace's job", "research", userToken, 5, http.StatusOK, "\"state\": \"waiting\""},
 		{"another namespace", "default", userToken, 1, http.StatusForbidden, `"submit-job"`},
 		{"no token", "research", "", 1, http.StatusForbidden, `"submit-job"`},
 	} {

@@ -237,7 +237,7 @@ func testReasons(t *testing.T, b *bed) {
 	b.run(gang("waits", 1, 4).hcl())
 	b.untilWaits("waits")
 	b.until("the API says why", func() string {
-		if q := b.http("/v1/queue"); !strings.Contains(q, `"reason": "waits: it needs 4 GPUs, 0 are free"`) {
+		if q := b.http("/v1/queue"); !strings.Contains(q, `"text": "needs 4 GPUs; none is free"`) {
 			return q
 		}
 		return ""

@@ -180,7 +180,7 @@ func testBadInput(t *testing.T, b *bed) {
 	}
 	b.run(gang("too-large", 5, 4).hcl())
 	b.until("too large for the cluster", func() string {
-		if e := b.explain("too-large"); !strings.Contains(e.Reason, "needs 20 GPUs, the cluster has 16") {
+		if e := b.explain("too-large"); !strings.Contains(e.Reason, "needs 20 GPUs; the cluster has 16") {
 			return e.Reason
 		}
 		return ""

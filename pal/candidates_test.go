@@ -51,7 +51,7 @@ func TestCandidates(t *testing.T) {
 		if got := candidates(c, g); got != want {
 			t.Fatalf("got %+v, want %+v", got, want)
 		}
-		if got := c.freeOutliers(g, above); got != outliers {
+		if got := c.FreeOutliersFor(g, above); got != outliers {
 			t.Fatalf("%d outliers are free, want %d", got, outliers)
 		}
 	}

@@ -3,6 +3,8 @@
 
 package pal
 
+import "github.com/nomad-pal/nomad-pal/pal/reason"
+
 // Placement is where a gang runs. GPUs are indices into the cluster (see
 // [Cluster.GPU]).
 type Placement struct {
@@ -40,9 +42,9 @@ type Decision struct {
 	Demand int      `json:"gpus"`
 	// Placed says whether the gang fits now. If not, Reason says why, and Impossible
 	// whether it would not fit even if all GPUs were free and healthy.
-	Placed     bool   `json:"placed"`
-	Impossible bool   `json:"impossible,omitempty"`
-	Reason     string `json:"reason,omitempty"`
+	Placed     bool          `json:"placed"`
+	Impossible bool          `json:"impossible,omitempty"`
+	Reason     reason.Reason `json:"reason,omitzero"`
 
 	Chosen *Choice `json:"chosen,omitempty"`
 	// Packed is what the packed policy would choose on the same snapshot.

@@ -64,5 +64,5 @@ func ExampleExplain() {
 	// Output:
 	// bin 1.00 within a node: product 1.00, 3 GPUs free, taken true
 	// chosen: node0, tier node, cost 1.00
-	// third: needs 6 GPUs, 4 of the 8 that match are free (4 allocated)
+	// third: needs 6 GPUs; 4 of 8 that match are free (4 allocated)
 }

@@ -4,12 +4,12 @@
 package pal
 
 import (
-	"fmt"
 	"iter"
 	"maps"
 	"math/bits"
 	"slices"
-	"strings"
+
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // Explain is [Place] with its reasons: what was to choose from, the entries of
@@ -35,7 +35,7 @@ func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool)
 		again, ok := Find(c, g, p)
 		d, best = again.reasons(c, g, p, ok), ok && again.sameGPUs(f.Placement)
 	}
-	d.Placed, d.Reason, d.Chosen = true, "", Describe(c, g, f.Placement)
+	d.Placed, d.Reason, d.Chosen = true, reason.Reason{}, Describe(c, g, f.Placement)
 	return d, best
 }
 
@@ -45,7 +45,7 @@ func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool)
 func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 	d := Decision{Gang: g.ID, Class: g.Class, Policy: string(p.Name), Demand: g.GPUs(), Candidates: candidates(c, g)}
 	if p.OutlierThreshold > 0 {
-		d.Candidates.Outliers = c.freeOutliers(g, p.OutlierThreshold)
+		d.Candidates.Outliers = c.FreeOutliersFor(g, p.OutlierThreshold)
 		d.Candidates.Free -= d.Candidates.Outliers
 	}
 	if !ok {
@@ -315,22 +315,13 @@ func (n *Candidates) add(gpus []gpuState) {
 	}
 }
 
-// others are the GPUs that match and cannot be chosen, in words.
-func (n Candidates) others() string {
-	var parts []string
-	for _, of := range []struct {
-		n    int
-		what string
-	}{{n.Allocated, "allocated"}, {n.Unhealthy, "unhealthy"}, {n.Quarantined, "quarantined"}, {n.Unavailable, "unavailable"}, {n.Outliers, "too slow"}} {
-		if of.n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", of.n, of.what))
-		}
-	}
-	return strings.Join(parts, ", ")
+// used are the GPUs that match and cannot be chosen.
+func (n Candidates) used() *reason.Used {
+	return &reason.Used{Allocated: n.Allocated, Unhealthy: n.Unhealthy, Quarantined: n.Quarantined, Unavailable: n.Unavailable, Outliers: n.Outliers}
 }
 
-// freeOutliers are the GPUs that the gang might use, but for their PM score.
-func (c *Cluster) freeOutliers(g Gang, above float64) (n int) {
+// FreeOutliersFor are the free GPUs that the gang might use, but for their PM score.
+func (c *Cluster) FreeOutliersFor(g Gang, above float64) (n int) {
 	c.countOutliers(above)
 	k := g.class()
 	if c.outliers.free[k] == 0 {
@@ -354,54 +345,50 @@ func (c *Cluster) freeInliers(group, class int) int {
 	return int(c.upTo[class][int(from)+len(c.models[c.groups[group].model].values[class])-1])
 }
 
-// WhyNot says why the gang does not fit now, and whether it would not even if all
+// WhyNot is why the gang does not fit now, and whether it would not even if all
 // GPUs were free and healthy.
-func WhyNot(c *Cluster, g Gang) (impossible bool, reason string) {
+func WhyNot(c *Cluster, g Gang) (impossible bool, why reason.Reason) {
 	return whyNot(c, g, candidates(c, g))
 }
 
 // CountGPUs is a number of GPUs in words: 1 GPU, 2 GPUs.
-func CountGPUs(n int) string {
-	if n == 1 {
-		return "1 GPU"
-	}
-	return fmt.Sprintf("%d GPUs", n)
-}
-
-// Are is the verb after so many.
-func Are(n int) string {
-	if n == 1 {
-		return "is"
-	}
-	return "are"
-}
+func CountGPUs(n int) string { return reason.Count(n) }
 
 // whyNot is the one reason that is worth saying: the first that holds, from what no
 // wait can mend to what is only in the way now.
-func whyNot(c *Cluster, g Gang, n Candidates) (impossible bool, reason string) {
+func whyNot(c *Cluster, g Gang, n Candidates) (impossible bool, why reason.Reason) {
 	match := n.Total - n.Ineligible
 	demand := g.GPUs()
+	why = reason.Reason{Needs: demand, Match: match}
 	switch {
 	case demand == 0:
-		return true, "the job asks for no GPUs"
+		return true, reason.Reason{Kind: reason.NoGPUs}
 	case match < demand:
-		return true, fmt.Sprintf("needs %s, the cluster has %d that match", CountGPUs(demand), match)
-	case tooWide(c, g) != "":
-		return true, tooWide(c, g)
-	case tooFar(c, g) != "":
-		return true, tooFar(c, g)
-	case n.Free < demand:
-		return false, fmt.Sprintf("needs %s, %d of the %d that match %s free (%s)", CountGPUs(demand), n.Free, match, Are(n.Free), n.others())
-	case g.MaxTier != 0:
-		return false, fmt.Sprintf("needs %s within one %s; %d that match %s free, but not so close together", CountGPUs(demand), g.MaxTier, n.Free, Are(n.Free))
+		why.Kind = reason.TooFew
+		return true, why
 	}
-	return false, fmt.Sprintf("needs %s, %d that match %s free, but their nodes lack GPUs side by side, CPU, memory or disk for it", CountGPUs(demand), n.Free, Are(n.Free))
+	if wide := tooWide(c, g); !wide.IsZero() {
+		return true, wide
+	}
+	if far := tooFar(c, g); !far.IsZero() {
+		return true, far
+	}
+	why.Free, why.Used = n.Free, n.used()
+	switch {
+	case n.Free < demand:
+		why.Kind = reason.GPUs
+	case g.MaxTier != 0:
+		why.Kind, why.Tier = reason.Apart, g.MaxTier.String()
+	default:
+		why.Kind = reason.Scattered
+	}
+	return false, why
 }
 
-// tooWide says which member set would not fit even an idle, healthy cluster, as far
-// as GPUs go; "" if all would. It looks at each member set by itself: that the sets
+// tooWide is which member set would not fit even an idle, healthy cluster, as far
+// as GPUs go; none if all would. It looks at each member set by itself: that the sets
 // together do not fit is not found here, and the gang counts as one that waits.
-func tooWide(c *Cluster, g Gang) string {
+func tooWide(c *Cluster, g Gang) reason.Reason {
 	for _, set := range g.MemberSets {
 		capacity := make([]int, len(c.models))
 		for gi := range c.groups {
@@ -411,10 +398,10 @@ func tooWide(c *Cluster, g Gang) string {
 			}
 		}
 		if most := slices.Max(capacity); most < set.Members {
-			return fmt.Sprintf("group %q needs %d × %d GPUs of one model, each %d on one node; an idle cluster has room for %d", set.Name, set.Members, set.GPUs, set.GPUs, most)
+			return reason.Reason{Kind: reason.TooWide, Group: set.Name, Members: set.Members, Each: set.GPUs, Room: most}
 		}
 	}
-	return ""
+	return reason.Reason{}
 }
 
 // in is how many members GPUs of one group of a node are enough for.
@@ -429,22 +416,19 @@ func (s MemberSet) in(gpus int) int {
 	return n
 }
 
-// tooFar says which member set no place of the gang's limit would hold, even idle and
-// healthy; "" if one would. It looks at each set by itself, as tooWide does.
-func tooFar(c *Cluster, g Gang) string {
+// tooFar is which member set no place of the gang's limit would hold, even idle and
+// healthy; none if one would. It looks at each set by itself, as tooWide does.
+func tooFar(c *Cluster, g Gang) reason.Reason {
 	if g.MaxTier == 0 {
-		return ""
+		return reason.Reason{}
 	}
 	for _, set := range g.MemberSets {
 		if most := c.mostWithin(set, g.MaxTier); most < set.Members {
-			text := fmt.Sprintf("group %q needs %d × %d GPUs of one model within one %s; an idle %s has room for %d at most", set.Name, set.Members, set.GPUs, g.MaxTier, g.MaxTier, most)
-			if g.MaxTier == TierRack && !slices.ContainsFunc(c.nodes, func(n nodeState) bool { return n.Rack != "" }) {
-				text += ", as no node names its rack (rack_meta), and each counts as one by itself"
-			}
-			return text
+			rackless := g.MaxTier == TierRack && !slices.ContainsFunc(c.nodes, func(n nodeState) bool { return n.Rack != "" })
+			return reason.Reason{Kind: reason.TooFar, Group: set.Name, Members: set.Members, Each: set.GPUs, Room: most, Tier: g.MaxTier.String(), Rackless: rackless}
 		}
 	}
-	return ""
+	return reason.Reason{}
 }
 
 // mostWithin is how many members a place of the tier, or a closer one in use, has room for

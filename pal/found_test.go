@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // change does something to the cluster that may or may not matter to a search.
@@ -44,7 +46,7 @@ func TestExplainFoundIsExplain(t *testing.T) {
 		want := Explain(c, d.gang, p)
 		now, fits := Place(c, d.gang, p)
 		wantBest := fits && slices.Equal(slices.Sorted(slices.Values(now.GPUs())), slices.Sorted(slices.Values(f.GPUs())))
-		want.Placed, want.Reason, want.Chosen = true, "", Describe(c, d.gang, f.Placement)
+		want.Placed, want.Reason, want.Chosen = true, reason.Reason{}, Describe(c, d.gang, f.Placement)
 		got, best := ExplainFound(c, d.gang, p, f)
 		if diff := cmp.Diff(want, got); diff != "" || best != wantBest {
 			t.Fatalf("best is %v, want %v; %s", best, wantBest, diff)

@@ -24,7 +24,7 @@ func TestNoRackIsKnown(t *testing.T) {
 			t.Fatal(err)
 		}
 		never, reason := WhyNot(c, Gang{ID: "g", Class: "A", MaxTier: TierRack, MemberSets: []MemberSet{{Name: "g", Members: 3, GPUs: 2}}})
-		if strings.Contains(reason, "no node names its rack (rack_meta)") != want || never != want {
+		if strings.Contains(reason.String(), "no node names its rack (rack_meta)") != want || never != want {
 			t.Errorf("rack %q: %t, %s", rack, never, reason)
 		}
 	}

@@ -153,8 +153,8 @@ func (p *Placer) trackJob(ctx context.Context, k nomad.JobKey) {
 		p.drop(k)
 		return
 	}
-	if reason, ok := p.m.Isolated(job, p.m.Time); ok {
-		p.m.TrackIsolated(k, job, reason)
+	if why, ok := p.m.Isolated(job, p.m.Time); ok {
+		p.m.TrackIsolated(k, job, why)
 		return
 	}
 	st := gang.Observe(p.m.State, job).WithLost(p.m.World())
@@ -273,11 +273,11 @@ func (p *Placer) syncQueue(ctx context.Context) {
 			continue
 		}
 		p.m.BeginJob(t.Key)
-		p.step(ctx, t, gang.Sync{Unread: t.PassedOver, After: t.After != "", Eligible: t.Eligible})
+		p.step(ctx, t, gang.Sync{Unread: t.PassedOver, After: !t.After.IsZero(), Eligible: t.Eligible})
 		if id := t.Key.String(); t.Placed && !slices.Equal(p.m.Queue.GPUsOf(id), p.m.GPUsOf(t)) {
 			p.m.Queue.SetPlacement(gang.QueueTime(p.m.Time), id, p.m.At(t))
 		}
-		t.Idle = t.Quiet() && !t.PassedOver && t.After == ""
+		t.Idle = t.Quiet() && !t.PassedOver && t.After.IsZero()
 	}
 	p.m.EndJob()
 	p.m.CountOutside()

@@ -51,15 +51,15 @@ func TestEmptyCluster(t *testing.T) {
 		t.Fatalf("started on nothing: %v", as)
 	}
 	p.publish(time.Now())
-	if js := p.Status().Jobs; len(js) != 1 || js[0].State != gang.Unschedulable || js[0].Reason == "" {
+	if js := p.Status().Jobs; len(js) != 1 || js[0].State != gang.Unschedulable || js[0].Reason.IsZero() {
 		t.Errorf("status: %+v", js)
 	}
 	e, err := query.New(p.m, p.nomad, heartbeat.Activity{}, "").Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "lonely"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(e.Reason, "needs 8 GPUs, the cluster has 0 that match") {
-		t.Errorf("reason: %s", e.Reason)
+	if !strings.Contains(e.Reason.String(), "needs 8 GPUs; the cluster has none that match") {
+		t.Errorf("reason: %s", e.Reason.String())
 	}
 }
 

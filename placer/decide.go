@@ -16,6 +16,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -114,9 +115,9 @@ func (p *Placer) prepare(t *model.Tracked, f pal.Found, now time.Time) *start {
 		_, by, _ = p.m.Queue.Look(p.m.View.Cluster, g)
 	}
 	d, best := pal.ExplainFound(p.m.View.Cluster, g, by, f)
-	note := ""
+	var note gang.Note
 	if !best {
-		note = "the queue kept some of the free GPUs from it, for a gang that goes first or for a window"
+		note = gang.NoteKept
 	}
 	return &start{t: t, submission: p.submissionOf(t), Start: gang.Start{
 		Pins: p.m.View.Pins(t.Request, f.Placement), Placement: f.Placement, Record: t.NewRecord(now, d, note),
@@ -232,7 +233,7 @@ func (p *Placer) registerStart(ctx context.Context, s *start, source *api.JobSub
 // which nodes: the gang then goes elsewhere, if it can.
 func (p *Placer) dryRun(ctx context.Context, s *start) error {
 	why, err := p.refusal(ctx, s.Job)
-	if err != nil || why == "" {
+	if err != nil || why.IsZero() {
 		return err
 	}
 	refused := &gang.DryRunRefusal{Why: why}
@@ -242,14 +243,14 @@ func (p *Placer) dryRun(ctx context.Context, s *start) error {
 	return refused
 }
 
-// refusal says which group Nomad's dry run refuses, and why; "" for none.
-func (p *Placer) refusal(ctx context.Context, job *api.Job) (string, error) {
+// refusal is which group Nomad's dry run refuses, and why; none if it refuses none.
+func (p *Placer) refusal(ctx context.Context, job *api.Job) (reason.Reason, error) {
 	resp, err := p.nomad.DryRun(ctx, job)
 	if err != nil || len(resp.FailedTGAllocs) == 0 {
-		return "", err
+		return reason.Reason{}, err
 	}
 	group, why := nomad.NotPlaced(resp.FailedTGAllocs)
-	return fmt.Sprintf("group %q on the chosen nodes: %s", group, why), nil
+	return reason.Reason{Kind: reason.DryRunRefuses, Group: group, Cause: why}, nil
 }
 
 // mostDryRuns bounds the dry runs by which a refusal is looked into.
@@ -284,7 +285,7 @@ func (p *Placer) unfitNodes(ctx context.Context, s *start) (unfit []string) {
 		if err != nil {
 			return nil
 		}
-		if why != "" {
+		if !why.IsZero() {
 			unfit = append(unfit, n.Name)
 		}
 	}

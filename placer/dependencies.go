@@ -6,15 +6,14 @@ package placer
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -43,7 +42,7 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 	f := &p.m.Dependencies
 	kept, wanted, waits := map[nomad.JobKey]bool{}, map[nomad.JobKey]bool{}, map[*model.Tracked][]nomad.JobKey{}
 	for _, t := range p.m.Sorted() {
-		t.After, t.Eligible = "", time.Time{}
+		t.After, t.Eligible = reason.Reason{}, time.Time{}
 		keys, waiting := t.Dependencies(), t.WaitsForOthers()
 		if waiting && len(keys) > 0 {
 			waits[t] = keys
@@ -66,28 +65,33 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 		for _, k := range keys {
 			of := f.Known[k]
 			if next, ok := inCircle[t.Key]; ok && next == k { // whatever else it waits for
-				t.After = fmt.Sprintf("waits for job %s (pal_after), which in turn waits for it: neither starts until one is run again without pal_after", k.ID)
+				t.After = reason.Reason{Kind: reason.InCircle, Jobs: []string{k.String()}}
 			}
 			if of.Finished.IsZero() {
-				t.After = cmp.Or(t.After, fmt.Sprintf("waits for job %s (pal_after): %s", k.ID, cmp.Or(of.Why, "checking whether it has finished")))
+				t.After = t.After.Or(comesAfter(k, of.Why.Or(reason.Reason{Kind: reason.AheadChecked})))
 			} else if of.Finished.After(t.Eligible) {
 				t.Eligible = of.Finished
 			}
 		}
 		for _, k := range keys { // perhaps its name is spelt wrong
-			if _, circle := inCircle[t.Key]; !circle && f.Known[k].Why == notThere && !strings.Contains(t.After, notThere) {
-				t.After += fmt.Sprintf("; and for job %s: %s", k.ID, notThere)
+			if _, circle := inCircle[t.Key]; !circle && isMissing(f.Known[k].Why) && !slices.ContainsFunc(t.After.Because, isMissing) {
+				t.After = t.After.And(comesAfter(k, f.Known[k].Why))
 			}
 		}
 	}
 }
 
-// notThere is said of a job that Nomad does not have.
-const notThere = "Nomad does not have it: it was purged, or forgotten, or is yet to come"
+// comesAfter is that a job comes after another one, and how that stands.
+func comesAfter(k nomad.JobKey, why reason.Reason) reason.Reason {
+	return reason.Reason{Kind: reason.ComesAfter, Jobs: []string{k.String()}}.Over(why)
+}
 
-// neverFinishes says that of a job of some type.
-func neverFinishes(job *api.Job) string {
-	return "it is a " + *job.Type + " job, and those do not finish"
+// isMissing reports whether Nomad does not have a job that others come after.
+func isMissing(why reason.Reason) bool { return why.Kind == reason.AheadMissing }
+
+// neverFinishes is that of a job of some type.
+func neverFinishes(job *api.Job) reason.Reason {
+	return reason.Reason{Kind: reason.AheadEndless, Cause: *job.Type}
 }
 
 // circles are jobs that wait for each other: after each comes the one that it waits for. Of
@@ -152,7 +156,7 @@ func (p *Placer) queryDependencies(ctx context.Context, wanted map[nomad.JobKey]
 				return
 			}
 			if found[i] = f.Known[k]; found[i].Finished.IsZero() {
-				found[i].Why = "Nomad does not show it: " + errs[i].Error()
+				found[i].Why = reason.Reason{Kind: reason.AheadUnread, Cause: errs[i].Error()}
 			}
 		}
 		switch found[i].Due = now.Add(dependencyPoll); {
@@ -167,18 +171,18 @@ func (p *Placer) queryDependencies(ctx context.Context, wanted map[nomad.JobKey]
 }
 
 // ahead is what one of our jobs does that others come after: it has not finished.
-func ahead(t *model.Tracked) string {
+func ahead(t *model.Tracked) reason.Reason {
 	switch {
-	case t.GaveUp() != nil:
-		return "it has failed; run it again"
+	case !t.GaveUp().IsZero():
+		return reason.Reason{Kind: reason.AheadFailed}
 	case t.Refused != nil:
-		return "it cannot be served itself"
+		return reason.Reason{Kind: reason.AheadRejected}
 	case *t.Job.Type != api.JobTypeBatch:
 		return neverFinishes(t.Job)
 	case t.Nomad == gang.Running || t.Nomad == gang.Starting:
-		return "it runs"
+		return reason.Reason{Kind: reason.AheadRuns}
 	}
-	return "it has not started"
+	return reason.Reason{Kind: reason.AheadWaits}
 }
 
 // readDependency finds out how a job stands that others come after; had is what was known,
@@ -191,13 +195,13 @@ func (p *Placer) readDependency(ctx context.Context, k nomad.JobKey, had model.D
 	case job == nil && !had.Finished.IsZero():
 		return model.Dependency{Finished: had.Finished}, nil // Nomad has forgotten it since
 	case job == nil:
-		return model.Dependency{Why: notThere}, nil
+		return model.Dependency{Why: reason.Reason{Kind: reason.AheadMissing}}, nil
 	case nomad.Template(job):
-		return model.Dependency{Why: "it is parameterized or periodic, and never ends; name its children"}, nil
+		return model.Dependency{Why: reason.Reason{Kind: reason.AheadTemplate}}, nil
 	case *job.Type != api.JobTypeBatch && *job.Type != api.JobTypeSysbatch:
 		return model.Dependency{Why: neverFinishes(job)}, nil
 	case job.Status == nil || *job.Status != "dead":
-		return model.Dependency{Why: "it has not ended"}, nil
+		return model.Dependency{Why: reason.Reason{Kind: reason.AheadGoesOn}}, nil
 	}
 	as, err := p.nomad.JobAllocs(ctx, k)
 	if err != nil {
@@ -214,9 +218,9 @@ func (p *Placer) readDependency(ctx context.Context, k nomad.JobKey, had model.D
 		if at, ok := gang.FinishedEarlier(job, as, versions); ok {
 			return model.Dependency{Finished: at}, nil
 		}
-		return model.Dependency{Why: "it was stopped before it had finished; run it again"}, nil
+		return model.Dependency{Why: reason.Reason{Kind: reason.AheadStopped}}, nil
 	}
-	return model.Dependency{Why: "it has failed; run it again"}, nil
+	return model.Dependency{Why: reason.Reason{Kind: reason.AheadFailed}}, nil
 }
 
 // readFinished reads what earlier placers knew, once. Without it Nomad is asked: what it

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -61,14 +62,14 @@ func TestRefusedByDryRunGoesElsewhere(t *testing.T) {
 		}
 		p.publish(now)
 		seen := p.m.Jobs[nomad.KeyOf(job)]
-		seen.Trouble = "" // nobody but this placer knows of it
+		seen.Trouble = reason.Reason{} // nobody but this placer knows of it
 		asked := query.New(p.m, p.nomad, heartbeat.Activity{Working: true}, "")
 		asked.Tell(p.Status().Troubles)
-		const why = "nomad's dry run refuses group \"g\" on the chosen nodes: no reason given"
-		if e, err := asked.Explain(t.Context(), seen.Key); err != nil || e.Reason != why || !e.StartFrom.IsZero() {
+		const why = "Nomad would not place group \"g\" on the chosen nodes: no reason given"
+		if e, err := asked.Explain(t.Context(), seen.Key); err != nil || e.Reason.String() != why || !e.StartFrom.IsZero() {
 			t.Errorf("explain: %v, %+v", err, e)
 		}
-		if js := asked.Jobs(); len(js) != 1 || js[0].Reason != why {
+		if js := asked.Jobs(); len(js) != 1 || js[0].Reason.String() != why {
 			t.Errorf("queue: %+v", js)
 		}
 		now = now.Add(1100 * time.Millisecond)
@@ -93,17 +94,17 @@ func TestWhyItIsNotWhole(t *testing.T) {
 	job := withCores(t, p, 6, hostile.Plain("j", 2, 4, 1))
 	now := time.Now()
 	decideAt(t, p, now)
-	const why = "no room for the missing members: it needs 4 GPUs, 0 are free"
+	why := reason.Reason{Kind: reason.NoRoomMissing}.Over(reason.Reason{Kind: reason.GPUs, Needs: 4})
 	g := p.m.Jobs[nomad.KeyOf(job)]
 	g.Trouble = why
 	p.publish(now.Add(time.Minute))
-	g.Trouble = ""
+	g.Trouble = reason.Reason{}
 	asked := query.New(p.m, p.nomad, heartbeat.Activity{Working: true}, "")
 	asked.Tell(p.Status().Troubles)
-	if e, err := asked.Explain(t.Context(), g.Key); err != nil || e.State != gang.Starting || !strings.HasSuffix(e.Reason, "; "+why) {
+	if e, err := asked.Explain(t.Context(), g.Key); err != nil || e.State != gang.Starting || !strings.HasSuffix(e.Reason.String(), "; "+why.String()) {
 		t.Errorf("explain: %v, %+v", err, e)
 	}
-	if js := asked.Jobs(); len(js) != 1 || js[0].Reason != why {
+	if js := asked.Jobs(); len(js) != 1 || js[0].Reason.String() != why.String() {
 		t.Errorf("status: %+v", js)
 	}
 }

@@ -136,13 +136,13 @@ func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // stopText says that a gang is stopped, why, and what becomes of it.
 func stopText(t *model.Tracked) string {
-	text := "its members are stopped: " + t.WhyStopped()
+	text := "its members are stopped: " + t.WhyStopped().String()
 	switch why, _ := t.Stopping(); {
 	case why == "": // by a placer before this one
 		return "its members are stopped"
 	case why == gang.Preempted || why == gang.Moved:
 		return text
-	case t.Record != nil && t.Record.GivenUp != "":
+	case t.Record != nil && !t.Record.GivenUp.IsZero():
 		return text + "; it is not tried again"
 	}
 	return text + "; it starts again as a whole"
@@ -175,7 +175,7 @@ func (p *Placer) noteState(t *model.Tracked, was gang.State) {
 	case gang.Lost:
 		p.emit(t.Key, LostMembers, "ended before its members had finished")
 	case gang.Failed:
-		p.emit(t.Key, GivenUp, t.GaveUp().Error())
+		p.emit(t.Key, GivenUp, t.GaveUp().String())
 	case gang.Rejected:
 		if t.Refused != nil {
 			p.emit(t.Key, Refused, t.Refused.Error())
@@ -183,7 +183,7 @@ func (p *Placer) noteState(t *model.Tracked, was gang.State) {
 	case gang.Ended:
 		if was != "" {
 			o := query.OutcomeOf(p.m, t.Observed)
-			p.emit(t.Key, Finished, "is "+o.Status+": "+o.Reason)
+			p.emit(t.Key, Finished, "is "+o.Status+": "+o.Reason.String())
 		}
 	case gang.Native:
 		if was != "" {

@@ -108,7 +108,7 @@ func TestEventsTellStories(t *testing.T) {
 		if err != nil {
 			w.T.Fatal(err)
 		}
-		if r, err := store.In(c).Record(w.T.Context(), nomad.JobKey(low)); err != nil || r.StoppedWhy == "" || !slices.ContainsFunc(kept, func(e placer.Event) bool { return e.Text == "its members are stopped: "+r.StoppedWhy }) {
+		if r, err := store.In(c).Record(w.T.Context(), nomad.JobKey(low)); err != nil || r.StoppedWhy.IsZero() || !slices.ContainsFunc(kept, func(e placer.Event) bool { return e.Text == "its members are stopped: "+r.StoppedWhy.String() }) {
 			w.T.Errorf("its record (%v) and the events say why it was stopped, in other words", err)
 		}
 		if err := w.Purge(high); err != nil {
@@ -146,7 +146,7 @@ func TestLastStopOfAGangThatFails(t *testing.T) {
 			j.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "[ $NOMAD_ALLOC_INDEX = 0 ] && exit 1; sleep infinity"}
 		}})
 		w.RunFor(3 * time.Minute)
-		const why = `stopped its members are stopped: 1 of 2 members are there: a member failed, and Nomad does not try it again: task "work" ended with exit code 1`
+		const why = `stopped its members are stopped: 1 of 2 members: a member failed, and Nomad does not retry it: task "work" ended with exit code 1`
 		const again, last = why + "; it starts again as a whole", why + "; it is not tried again"
 		var got []string
 		es, _ := p.Events.After(0)
@@ -155,7 +155,7 @@ func TestLastStopOfAGangThatFails(t *testing.T) {
 				got = append(got, string(e.Kind)+" "+e.Text)
 			}
 		}
-		if want := []string{again, again, last, `failed given up after 3 tries: task "work" ended with exit code 1. Mend it and run it again`}; !slices.Equal(got, want) {
+		if want := []string{again, again, last, `failed given up after 3 tries: task "work" ended with exit code 1; fix the job and run it again`}; !slices.Equal(got, want) {
 			w.T.Errorf("%q, want %q", got, want)
 		}
 		if n := strings.Count(w.Log(), "requeueing it"); n != 2 {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
@@ -21,7 +22,7 @@ import (
 // Whatever stands in the variable of a job's record: the job is served, its record is
 // rewritten, and nothing panics.
 func FuzzRecord(f *testing.F) {
-	good, err := json.Marshal(gang.Record{Namespace: "default", Job: "j", Submitted: time.Unix(1, 0), Attained: time.Hour, Done: time.Hour, GivenUp: "x"})
+	good, err := json.Marshal(gang.Record{Namespace: "default", Job: "j", Submitted: time.Unix(1, 0), Attained: time.Hour, Done: time.Hour, GivenUp: reason.Unread("x")})
 	if err != nil {
 		f.Fatal(err)
 	}

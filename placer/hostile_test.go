@@ -81,7 +81,7 @@ alone (TestHostileJobs).
 		k := nomad.KeyOf(j.Job)
 		now, why := "left to Nomad", "it asks for no GPUs"
 		if s, ok := status[k.ID]; ok {
-			now, why = string(s.State), s.Reason
+			now, why = string(s.State), s.Reason.String()
 		}
 		if startsJob(as, k) {
 			now, why = "started", "it asks for what there is"
@@ -132,7 +132,7 @@ func answers(t *testing.T, p *Placer, now time.Time, jobs []hostile.Job) {
 		e, err := s.Explain(t.Context(), k)
 		if err != nil {
 			t.Errorf("%s: explain: %v", j.Name, err)
-		} else if e.Reason == "" && e.Wait == nil {
+		} else if e.Reason.IsZero() && e.Wait == nil {
 			t.Errorf("%s: no reason why it waits", j.Name)
 		}
 		if _, err := (query.New(p.m, p.nomad, heartbeat.Activity{}, "")).Plan(t.Context(), j.Job); err != nil {

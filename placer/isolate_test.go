@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -157,7 +157,7 @@ func TestAsideUntilChanged(t *testing.T) {
 			t.Errorf("time %d: changed, it does not come back after %v", times, left)
 		}
 	}
-	if reason, _ := p.m.Isolated(job(3), now); !strings.Contains(reason, "bug") {
-		t.Errorf("reason: %s", reason)
+	if why, _ := p.m.Isolated(job(3), now); why.Kind != reason.PlacerFault {
+		t.Errorf("reason: %s", why)
 	}
 }

@@ -55,7 +55,7 @@ func (p *Placer) publish(now time.Time) {
 	for _, t := range p.m.Sorted() {
 		p.m.BeginJob(t.Key)
 		s.Jobs = append(s.Jobs, p.m.StatusOf(t, waits))
-		if t.Trouble != "" && (t.Nomad == gang.Waiting || t.Nomad == gang.Starting) {
+		if !t.Trouble.IsZero() && (t.Nomad == gang.Waiting || t.Nomad == gang.Starting) {
 			s.Troubles[t.Key] = model.Trouble{Why: t.Trouble, Never: t.Never}
 		}
 	}

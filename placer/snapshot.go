@@ -12,6 +12,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -149,7 +150,7 @@ func (p *Placer) readAllRecords(ctx context.Context) {
 	})
 	for _, t := range p.m.Sorted() {
 		if t.PassedOver { // it has the place in the queue that the job alone gives it
-			t.PassedOver, t.Trouble = false, "what is recorded of it could not be read in time"
+			t.PassedOver, t.Trouble = false, reason.Unread("what is recorded of it could not be read in time")
 		}
 	}
 }

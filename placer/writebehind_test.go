@@ -40,7 +40,9 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func noted(note string) gang.Record { return gang.Record{Namespace: "default", Job: "j", Note: note} }
+func noted(note gang.Note) gang.Record {
+	return gang.Record{Namespace: "default", Job: "j", Note: note}
+}
 
 // A record upon which something rests is not overtaken by an older one of the job that is
 // still on its way.

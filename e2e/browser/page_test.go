@@ -116,7 +116,7 @@ func TestPage(t *testing.T) {
 		p := open(t, browser, w.url, "#/jobs?search="+"onerror")
 		p.shows(hostileName)
 		p.clicks(`main tbody a`)
-		p.shows("Job "+hostileName, "1 of 1 member runs")
+		p.shows("Job "+hostileName, "its member runs")
 		if n := is[int](p, `document.querySelectorAll("img").length`); n > 0 {
 			t.Errorf("%d images", n)
 		}

@@ -94,7 +94,7 @@ func (p *pass) giveOthers() {
 			p.take(e.job.Gang, pl)
 			clear(p.found)
 		case r == ReasonReserved: // a service that waits for a gang behind it
-		case r.holdsUp():
+		case holdsUp(r):
 			if p.head = e; p.opt.Backfill == BackfillReserved { // while the gang's own GPUs are not free
 				p.reserve = p.reserveFor(e, p.level(e, p.now))
 			}

@@ -38,7 +38,7 @@ func (p *pass) expect(queue []*entry, ws []Wait, of []int) {
 		nextEnd = early.steps[1].at
 	}
 	for i, e := range queue {
-		if e.state != waiting || !ws[i].Reason.forGPUs() || ws[i].spares { // more than GPUs is in its way
+		if e.state != waiting || !forGPUs(ws[i].Reason) || ws[i].spares { // more than GPUs is in its way
 			continue
 		}
 		run, ok := p.foretell(e)
@@ -69,7 +69,7 @@ func (p *pass) inStrictOrder(ws []Wait) {
 	}
 	var from, to time.Duration
 	for i := range ws {
-		if w := &ws[i]; w.To > 0 && w.Reason.holdsUp() {
+		if w := &ws[i]; w.To > 0 && holdsUp(w.Reason) {
 			from, to = max(from, w.From), max(to, w.To)
 			w.From, w.To = from, to
 		}

@@ -134,7 +134,7 @@ func TestExpectBeyondLimit(t *testing.T) {
 		if w.Reason != want[w.Job] || w.Ahead != "" || w.AheadGPUs != 0 || (w.To != 0) != (w.Job == "next") {
 			t.Errorf("%+v", w)
 		}
-		if w.Job == "never" && w.Why() != "cannot start: it needs 4 GPUs, and its tenant may hold 3 at most (quota and borrowing_limit)" {
+		if w.Job == "never" && w.Why().String() != "needs 4 GPUs; its tenant may hold at most 3 (quota and borrowing_limit)" {
 			t.Error(w.Why())
 		}
 	}

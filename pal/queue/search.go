@@ -57,6 +57,22 @@ func (q *Queue) avoiding(c *pal.Cluster, g pal.Gang, needs func(pal.Policy) bool
 	return f, by, ok
 }
 
+// avoided are the free GPUs that a gang does without as they are outliers.
+func (p *pass) avoided(e *entry) int {
+	by, threshold := p.opt.Placement, p.opt.OutlierThreshold
+	if threshold <= 0 {
+		return 0
+	}
+	n := p.c.FreeOutliersFor(e.job.Gang, threshold)
+	if bad := p.c.Outliers(e.job.Gang.Class, threshold); n == 0 || e.gpus > p.c.NumGPUs()-bad {
+		return 0
+	}
+	if by.OutlierThreshold = threshold; p.needsOutliers(e, by) {
+		return 0
+	}
+	return n
+}
+
 // fitsLater says whether the gang would fit if all had ended that ends, and none of the GPUs
 // were kept that the pass keeps.
 func (p *pass) fitsLater(g pal.Gang, policy pal.Policy) bool {

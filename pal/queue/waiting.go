@@ -6,32 +6,32 @@ package queue
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// Reason says what a waiting gang waits for.
-type Reason string
+// Reason is what a waiting gang waits for: those of the kinds of reason that the queue gives.
+type Reason = reason.Kind
 
 // The reasons.
 const (
-	ReasonStarting  Reason = "starting"   // decided, on its way
-	ReasonStopping  Reason = "stopping"   // gangs are being stopped for it
-	ReasonShrinking Reason = "shrinking"  // elastic gangs give GPUs back for it
-	ReasonTooLarge  Reason = "too-large"  // could not run on the empty cluster
-	ReasonLimit     Reason = "limit"      // its tenant may never hold so many
-	ReasonQuota     Reason = "quota"      // its tenant's quota is used up
-	ReasonArray     Reason = "array"      // as many of its array run as may
-	ReasonGPUs      Reason = "gpus"       // too few GPUs are free
-	ReasonScattered Reason = "scattered"  // enough are free, but not where it could use them
-	ReasonServices  Reason = "services"   // it does not fit without GPUs of services, which do not end
-	ReasonReserved  Reason = "reserved"   // those it could use are kept for a gang ahead
-	ReasonOrder     Reason = "order"      // it fits, but nobody passes the head (BackfillNone)
-	ReasonWindow    Reason = "window"     // the GPUs it could use are kept for maintenance, or for others
-	ReasonLocality  Reason = "locality"   // it fits, but hopes for GPUs closer together
-	ReasonNext      Reason = "next-round" // it fits: the next decision starts it
+	ReasonStarting  = reason.Starting
+	ReasonStopping  = reason.Stopping
+	ReasonShrinking = reason.Shrinking
+	ReasonTooLarge  = reason.TooLarge
+	ReasonLimit     = reason.Limit
+	ReasonQuota     = reason.Quota
+	ReasonArray     = reason.Array
+	ReasonGPUs      = reason.GPUs
+	ReasonScattered = reason.Scattered
+	ReasonServices  = reason.Services
+	ReasonReserved  = reason.Reserved
+	ReasonOrder     = reason.Order
+	ReasonWindow    = reason.InWindow
+	ReasonLocality  = reason.Locality
+	ReasonNext      = reason.Next
 )
 
 // Reasons are all of them.
@@ -55,9 +55,14 @@ type Wait struct {
 	Most    int    `json:"most,omitempty"`    // GPUs that an elastic gang could use
 	Free    int    `json:"free"`              // free now, of those that it could use
 	// FreeOthers are those that are free and that it could not use.
-	FreeOthers int    `json:"free_others,omitempty"`
-	Limit      int    `json:"limit,omitempty"` // GPUs that its tenant may hold at most, where Reason is "limit"
-	Ahead      string `json:"ahead,omitempty"` // the gang that goes first, "" for that one itself
+	FreeOthers int `json:"free_others,omitempty"`
+	// Outliers of the free ones are too slow for it, if Reason is "scattered".
+	Outliers int `json:"outliers,omitempty"`
+	// Limit is how many GPUs its tenant may hold at most if Reason is "limit", and how many jobs of its
+	// array may run at a time if it is "array": then Running do.
+	Limit   int    `json:"limit,omitempty"`
+	Running int    `json:"running,omitempty"`
+	Ahead   string `json:"ahead,omitempty"` // the gang that goes first, "" for that one itself
 	// AheadGPUs is what those ahead need in all.
 	AheadGPUs int      `json:"ahead_gpus,omitempty"`
 	Stopping  []string `json:"stopping,omitempty"`  // gangs being stopped for it
@@ -79,68 +84,32 @@ func (w Wait) String() string {
 	return fmt.Sprintf("#%d %s: %s", w.Position, w.Job, w.Why())
 }
 
-// Why is what the gang waits for, as a sentence without its subject: position
-// and name stand beside it where it is shown.
-func (w Wait) Why() string {
+// Why is what the gang waits for. Times are since the caller's epoch: a window's end is not in it.
+func (w Wait) Why() reason.Reason {
+	r := reason.Reason{Kind: w.Reason}
 	switch w.Reason {
-	case ReasonStarting:
-		return "is starting"
-	case ReasonStopping:
-		until := have(w.Stopping) + " stopped for it"
-		if len(w.Shrinking) > 0 {
-			until += ", and " + w.givenBack()
+	case ReasonStopping, ReasonShrinking:
+		r.Jobs, r.Shrinking = w.Stopping, w.Shrinking
+	case ReasonReserved, ReasonOrder:
+		r.Ahead = w.Ahead
+		if w.spares {
+			r.Kind = reason.Spared
 		}
-		return "waits until " + until
-	case ReasonShrinking:
-		return "waits until " + w.givenBack()
-	case ReasonTooLarge:
-		return fmt.Sprintf("cannot start: it needs %s of a kind and place that the cluster does not have (unhealthy GPUs and those in quarantine do not count)", pal.CountGPUs(w.GPUs))
-	case ReasonLimit:
-		return fmt.Sprintf("cannot start: it needs %s, and its tenant may hold %d at most (quota and borrowing_limit)", pal.CountGPUs(w.GPUs), w.Limit)
-	case ReasonQuota:
-		return "waits: its tenant's quota is used up"
 	case ReasonArray:
-		return "waits: as many jobs of its array run as may at a time (pal_array_parallel)"
+		r.Have, r.Limit = w.Running, w.Limit
+	case ReasonTooLarge, ReasonServices:
+		r.Needs = w.GPUs
+	case ReasonLimit:
+		r.Needs, r.Limit = w.GPUs, w.Limit
+	case ReasonGPUs:
+		r.Needs, r.Free, r.FreeOthers = w.GPUs, w.Free, w.FreeOthers
 	case ReasonScattered:
-		if w.Free == 1 {
-			return "waits: 1 GPU is free, but not where it could run"
+		r.Needs, r.Free = w.GPUs, w.Free-w.Outliers
+		if w.Outliers > 0 {
+			r.Used = &reason.Used{Outliers: w.Outliers}
 		}
-		return fmt.Sprintf("waits: %s %s free, but not where its %d could run", pal.CountGPUs(w.Free), pal.Are(w.Free), w.GPUs)
-	case ReasonServices:
-		return fmt.Sprintf("waits: it needs %s, and services hold too many of those that it could use now; they run until somebody stops them", pal.CountGPUs(w.GPUs))
-	case ReasonReserved:
-		return fmt.Sprintf("waits: the free GPUs that it could use are kept for %s, which goes first", w.Ahead)
-	case ReasonOrder:
-		return fmt.Sprintf("waits: %s goes first, and nobody passes it in strict order (backfill = none)", w.Ahead)
-	case ReasonWindow:
-		return "waits for the end of a window: the GPUs that it could use are kept for maintenance or a reservation, and it may still run when that begins"
-	case ReasonLocality:
-		return "waits for a while for GPUs that are faster, or closer together"
-	case ReasonNext:
-		return "starts with the next decision"
 	}
-	others := ""
-	if w.FreeOthers > 0 {
-		others = fmt.Sprintf("; it could not run on %s more that %s free", pal.CountGPUs(w.FreeOthers), pal.Are(w.FreeOthers))
-	}
-	return fmt.Sprintf("waits: it needs %s, %d %s free%s", pal.CountGPUs(w.GPUs), w.Free, pal.Are(w.Free), others)
-}
-
-// givenBack is what elastic gangs will have done.
-func (w Wait) givenBack() string {
-	they := "it"
-	if len(w.Shrinking) > 1 {
-		they = "they"
-	}
-	return fmt.Sprintf("%s given back members that %s could do without", have(w.Shrinking), they)
-}
-
-// have lists gangs with the verb.
-func have(ids []string) string {
-	if len(ids) == 1 {
-		return ids[0] + " has"
-	}
-	return strings.Join(ids, ", ") + " have"
+	return r
 }
 
 // Waiting lists the waiting gangs in their order, each with what it waits for.
@@ -201,7 +170,8 @@ func (q *Queue) waits(now time.Duration, c *pal.Cluster, choose func([]Wait) []i
 func (p *pass) whys(queue []*entry) []Wait {
 	ws := make([]Wait, 0, len(queue))
 	var head *entry
-	ahead, aheadGPUs, free := "", 0, p.freeOnce()
+	ahead, aheadGPUs, free := "", 0, p.countOnce(func(e *entry) int { return pal.FreeFor(p.c, e.job.Gang) })
+	slow := p.countOnce(p.avoided)
 	for i, e := range queue {
 		p.toLeast(e)
 		w := Wait{Job: e.job.ID, Position: i + 1, GPUs: e.gpus, Most: e.most(), Free: free(e), Overdue: e.overdue,
@@ -223,9 +193,15 @@ func (p *pass) whys(queue []*entry) []Wait {
 		if w.Reason == ReasonLimit {
 			w.Limit, _ = e.tooLargeFor(0).limit()
 		}
+		if w.Reason == ReasonScattered {
+			w.Outliers = min(w.Free, slow(e))
+		}
+		if w.Reason == ReasonArray {
+			w.Limit, w.Running = e.job.ArrayParallel, p.arrays[e.job.Array]
+		}
 		if w.spares = spares != nil; w.spares {
 			w.Ahead = spares.job.ID
-		} else if e.state == waiting && w.Reason.holdsUp() {
+		} else if e.state == waiting && holdsUp(w.Reason) {
 			if head == nil {
 				head, ahead = e, e.job.ID
 			}
@@ -236,29 +212,29 @@ func (p *pass) whys(queue []*entry) []Wait {
 	return ws
 }
 
-// freeOnce is how many of the free GPUs a gang could use: counted once for gangs that are alike.
-func (p *pass) freeOnce() func(e *entry) int {
+// countOnce counts GPUs for a gang: once for gangs that are alike.
+func (p *pass) countOnce(count func(e *entry) int) func(e *entry) int {
 	known := map[*fitKind]int{}
 	return func(e *entry) int {
 		k := p.kindOf(e)
 		n, ok := known[k]
 		if !ok {
-			n = pal.FreeFor(p.c, e.job.Gang)
+			n = count(e)
 			known[k] = n
 		}
 		return n
 	}
 }
 
-// holdsUp says whether those behind a gang that waits for this wait for it, too: GPUs are kept
+// holdsUp reports whether those behind a gang that waits for this wait for it, too: GPUs are kept
 // for no gang that could not use them, does not want those that are free, or has others stopped
 // for it.
-func (r Reason) holdsUp() bool {
-	return r.forGPUs() && r != ReasonLocality && r != ReasonStopping && r != ReasonShrinking
+func holdsUp(r Reason) bool {
+	return forGPUs(r) && r != ReasonLocality && r != ReasonStopping && r != ReasonShrinking
 }
 
-// forGPUs says whether GPUs are all that it waits for.
-func (r Reason) forGPUs() bool {
+// forGPUs reports whether GPUs are all that it waits for.
+func forGPUs(r Reason) bool {
 	switch r {
 	case ReasonTooLarge, ReasonLimit, ReasonQuota, ReasonArray, ReasonWindow, ReasonServices:
 		return false

@@ -184,7 +184,7 @@ func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	if e.StoppedWhy != "" && e.StoppedFor == "" {
+	if !e.StoppedWhy.IsZero() && e.StoppedFor == "" {
 		e.StoppedFor = s.agent.hooks.Events.StoppedFor(k)
 	}
 	writeJSON(w, http.StatusOK, e.For(c.sees(r.Context())))

@@ -8,12 +8,10 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
-
-// NoCanaries begins the reason for which canaries cannot be placed.
-const NoCanaries = "no room for the canaries of the new version: "
 
 // makeCanaryRoom makes room for the canaries of a service whose new version cannot
 // start beside the old one within the pins that the old one has. The new
@@ -48,11 +46,11 @@ func (g *Gang) makeCanaryRoom(w World) ([]Effect, bool) {
 	case room.Gang.GPUs() == 0:
 		return nothing()
 	case !room.Fits:
-		g.Trouble = NoCanaries + room.Reason
+		g.Trouble = reason.Reason{Kind: reason.NoRoomCanaries}.Over(room.Reason)
 		return nothing()
 	}
 	es, _ := g.repin(ToCanary, room.Pins, w)
-	g.fail(now, "")
+	g.fail(now, reason.Reason{})
 	return append([]Effect{g.log(Info, "making room for canaries", "gpus", room.Gang.GPUs()), Take{room.Gang, room.Placement}}, es...), false
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -115,7 +116,7 @@ func (g *Gang) sized(why Purpose, w World) []Effect {
 	g.sizing = nil
 	if g.Record != nil {
 		r := *g.Record
-		g.addRunTime(&r, "", g.Live, w) // from here on it runs at another pace
+		g.addRunTime(&r, reason.Reason{}, g.Live, w) // from here on it runs at another pace
 		// Where they are is recorded once all are there; what was to choose from at its
 		// start is not why it has these.
 		r.Ready, r.Predicted = time.Time{}, nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -333,7 +334,7 @@ type World interface {
 // author asks for other GPUs ([Gang.Asks]).
 type Room struct {
 	Fits      bool
-	Reason    string // why it does not
+	Reason    reason.Reason // why it does not
 	Gang      pal.Gang
 	Placement pal.Placement
 	Pins      rewrite.Pins // all of the job's

@@ -18,13 +18,14 @@
 package gang
 
 import (
-	"cmp"
+	"errors"
 	"slices"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -50,7 +51,7 @@ type Gang struct {
 	// before RetryAt. Trouble is what happened last, for people.
 	Tries   int
 	RetryAt time.Time
-	Trouble string
+	Trouble reason.Reason
 	// Never is what keeps it from every node, as Nomad says: it is not tried before that may be over.
 	Never *Never
 	// stumbled is the kind of effect that failed, and that Trouble is about.
@@ -128,28 +129,22 @@ const (
 	Resized   Reason = "resized" // by its author
 )
 
-// WhyStopped says why the gang is being stopped, as the end of a sentence about it; "" if it is
-// not. For whom it makes room is not everybody's to know.
-func (g *Gang) WhyStopped() string {
+// WhyStopped is why the gang is being stopped; none if it is not. For whom it makes room is not
+// everybody's to know.
+func (g *Gang) WhyStopped() reason.Reason {
 	if g.stop == nil {
-		return ""
+		return reason.Reason{}
 	}
 	switch g.stop.why {
 	case Preempted:
-		return "it makes room for another job"
+		return reason.Reason{Kind: reason.MakesRoom}
 	case Moved:
-		return "it moves to better GPUs"
+		return reason.Reason{Kind: reason.Moves}
 	case Resized:
-		return "its author changed it"
+		return reason.Reason{Kind: reason.Edited}
 	}
-	return cmp.Or(g.Trouble, "not all of its members could run")
+	return reason.Reason{Kind: reason.NotWhole}.Over(g.Trouble)
 }
-
-// NoteMoved is in the record of a gang that was moved.
-const NoteMoved = "moved to better GPUs"
-
-// NoteResized is in the record of a gang whose author changed its size.
-const NoteResized = "changed by its author while running"
 
 // readings are answers of Nomad's that hold for one turn.
 type readings struct {
@@ -235,7 +230,7 @@ func (g *Gang) Unsettled() bool {
 	case Starting, Stopping, Waiting:
 		return true
 	case Lost:
-		return g.GaveUp() == nil
+		return g.GaveUp().IsZero()
 	case Resubmitted:
 		return g.Tries > 0 // what failed is tried again
 	case Running:
@@ -245,7 +240,7 @@ func (g *Gang) Unsettled() bool {
 }
 
 // fail makes the gang wait before it is tried again: 2 s, 4 s, … 5 min.
-func (g *Gang) fail(now time.Time, why string) {
+func (g *Gang) fail(now time.Time, why reason.Reason) {
 	g.Tries++
 	g.RetryAt = now.Add(min(time.Second<<min(g.Tries, 10), 5*time.Minute))
 	g.Trouble = why
@@ -253,7 +248,7 @@ func (g *Gang) fail(now time.Time, why string) {
 
 // DryRunRefusal is why a start has come to nothing that Nomad's scheduler would not place.
 type DryRunRefusal struct {
-	Why string
+	Why reason.Reason
 	// Unfit are nodes, by name, on which it refuses the gang's members even alone, and on which
 	// it had not been known to; none if nobody knows.
 	Unfit []string
@@ -262,7 +257,15 @@ type DryRunRefusal struct {
 	Never []nomad.Obstacle
 }
 
-func (r *DryRunRefusal) Error() string { return "nomad's dry run refuses " + r.Why }
+func (r *DryRunRefusal) Error() string { return r.Why.String() }
+
+// reasonOf is why something came to nothing.
+func reasonOf(err error) reason.Reason {
+	if r, is := errors.AsType[*DryRunRefusal](err); is {
+		return r.Why
+	}
+	return reason.Unread(err.Error())
+}
 
 // Never is why no node can take a gang, as Nomad says.
 type Never struct {
@@ -285,7 +288,7 @@ func (g *Gang) couldNever(w World) bool {
 	case n.index == *g.Job.JobModifyIndex && n.nodes == w.NodeChanges() && w.Now().Before(n.until):
 		return true
 	}
-	g.Never, g.RetryAt, g.Trouble = nil, time.Time{}, ""
+	g.Never, g.RetryAt, g.Trouble = nil, time.Time{}, reason.Reason{}
 	return false
 }
 
@@ -318,7 +321,7 @@ func (g *Gang) dying(w World) bool {
 }
 
 // addRunTime takes into a record what the gang has run by now, with so many members.
-func (g *Gang) addRunTime(r *Record, why string, members int, w World) {
+func (g *Gang) addRunTime(r *Record, why reason.Reason, members int, w World) {
 	r.stop(w.Now(), why, w.Now().Sub(g.startedAt(w.Now())), g.slower(members))
 }
 

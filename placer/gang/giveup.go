@@ -4,12 +4,11 @@
 package gang
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -32,19 +31,19 @@ func (g *Gang) ranFor(d time.Duration, until time.Time) bool {
 }
 
 // giveUp makes that the verdict on the job as it is.
-func (g *Gang) giveUp(r *Record, why string) {
+func (g *Gang) giveUp(r *Record, why reason.Reason) {
 	r.GivenUp, r.JobModifyIndex = why, *g.Job.JobModifyIndex
 }
 
-// GaveUp is why the gang is not tried any more, nil if it is. It is tried again once its author
+// GaveUp is why the gang is not tried any more, none if it is. It is tried again once its author
 // runs it anew: without pins, it is another job to the placer ([Gang.findPosition]); edited behind
 // its gate, or stopped and started ([Gang.beginAnew]); or another version, which Nomad runs at
 // once ([Gang.forgive]).
-func (g *Gang) GaveUp() error {
-	if (g.Nomad == Waiting || g.Nomad == Lost) && g.Record != nil && g.Record.GivenUp != "" && len(g.Pins.Groups) > 0 {
-		return errors.New(g.Record.GivenUp)
+func (g *Gang) GaveUp() reason.Reason {
+	if (g.Nomad == Waiting || g.Nomad == Lost) && g.Record != nil && len(g.Pins.Groups) > 0 {
+		return g.Record.GivenUp
 	}
-	return nil
+	return reason.Reason{}
 }
 
 // forgive drops the verdict on what an earlier version did, if the author has another one run: he has
@@ -52,11 +51,11 @@ func (g *Gang) GaveUp() error {
 func (g *Gang) forgive() {
 	r := g.Record
 	ran := g.Nomad == Starting || g.Nomad == Running || g.Nomad == Lost
-	if r == nil || r.GivenUp == "" || !ran || r.JobModifyIndex == *g.Job.JobModifyIndex {
+	if r == nil || r.GivenUp.IsZero() || !ran || r.JobModifyIndex == *g.Job.JobModifyIndex {
 		return
 	}
 	own := *r
-	own.GivenUp, own.UserFailures, own.InfraFailures = "", 0, 0
+	own.GivenUp, own.UserFailures, own.InfraFailures = reason.Reason{}, 0, 0
 	g.Record = &own
 }
 
@@ -85,11 +84,7 @@ func (g *Gang) countFailure(w World) (*Record, []Effect) {
 	if r.UserFailures <= retries(g.Job, w.Retries()) {
 		return &r, nil
 	}
-	tries := fmt.Sprintf("%d tries", r.UserFailures)
-	if r.UserFailures == 1 {
-		tries = "one try"
-	}
-	g.giveUp(&r, fmt.Sprintf("given up after %s: %s. Mend it and run it again", tries, f.Reason))
+	g.giveUp(&r, reason.Reason{Kind: reason.GaveUp, Tries: r.UserFailures, Cause: f.Reason})
 	return &r, []Effect{g.log(Warn, "giving up", "reason", r.GivenUp)}
 }
 

@@ -4,11 +4,11 @@
 package gang
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -74,40 +74,40 @@ func (st Observed) didItsWork(w World) bool {
 // maxInfraFailures times; a drain, or who else asks Nomad to stop members, fails nothing. Of one
 // whose members do not need each other Nomad places those again that were stopped.
 func (g *Gang) requeueLost(w World) ([]Effect, bool) {
-	if g.GaveUp() != nil { // by an earlier placer: the record has just been read
+	if !g.GaveUp().IsZero() { // by an earlier placer: the record has just been read
 		return nothing()
 	}
 	if !g.NeedsAll() && g.Have > 0 { // what has finished is not to run again
 		return g.placeStopped(w)
 	}
-	reason, failed, times := "its members were stopped: their node was drained, or somebody stopped them (nomad alloc stop)", false, g.Record.InfraFailures
+	why, failed, times := reason.Reason{Kind: reason.MembersStopped}, false, g.Record.InfraFailures
 	until := w.Now()
 	if f := w.LastFailure(g.Job); f != nil {
-		reason, failed, until = f.Reason, f.Cause != failure.Unknown, f.At // no placer may have been there since
+		why, failed, until = reason.Unread(f.Reason), f.Cause != failure.Unknown, f.At // no placer may have been there since
 	}
 	if g.ranFor(steadyAfter, until) {
 		times = 0
 	}
 	if failed && times >= maxInfraFailures {
 		r := *g.Record
-		g.giveUp(&r, fmt.Sprintf("given up after it was lost, or could not be started, %d times, the last time: %s. Run it again once that is mended", times+1, reason))
+		g.giveUp(&r, reason.Reason{Kind: reason.LostTooOften, Tries: times + 1, Cause: why.Cause})
 		return []Effect{g.log(Warn, "giving up", "reason", r.GivenUp), WriteRecord{r}}, false
 	}
 	r, said := g.countFailure(w)
-	if f := g.ownFailure(w); f != nil && r.GivenUp == "" && w.Now().Sub(f.At) >= retryWithin {
+	if f := g.ownFailure(w); f != nil && r.GivenUp.IsZero() && w.Now().Sub(f.At) >= retryWithin {
 		late := *r
-		g.giveUp(&late, fmt.Sprintf("not tried again, as for %.0f minutes after it failed no placer was there, or Nomad did not answer: %s. Run it again", retryWithin.Minutes(), f.Reason))
+		g.giveUp(&late, reason.Reason{Kind: reason.FailedUnseen, Minutes: int(retryWithin.Minutes()), Cause: f.Reason})
 		r, said = &late, append(said, g.log(Warn, "giving up", "reason", late.GivenUp))
 	}
 	switch {
-	case r.GivenUp != "": // Nomad calls the job dead, and it stays so
+	case !r.GivenUp.IsZero(): // Nomad calls the job dead, and it stays so
 		return append(said, WriteRecord{*r}), false
 	case failed && r.CountedFor != *g.Job.JobModifyIndex:
 		lost := *g.Record
 		lost.InfraFailures, lost.CountedFor = times+1, *g.Job.JobModifyIndex
 		r = &lost
 	}
-	out := []Effect{g.log(Warn, "gang was lost, requeueing it", "reason", reason)}
+	out := []Effect{g.log(Warn, "gang was lost, requeueing it", "reason", why)}
 	out = append(out, g.dequeue()...) // it joins the queue again, to go elsewhere than where it failed
 	return append(out, g.stopFor(stopping{why: Requeued}, r, w)...), false
 }
@@ -119,6 +119,6 @@ func (g *Gang) placeStopped(w World) ([]Effect, bool) {
 	if w.Now().Sub(g.evaluatedAt) < evaluateAgain {
 		return nothing()
 	}
-	g.Trouble = "members were stopped, by a drain of their node, say, and Nomad is asked to place them again"
+	g.Trouble = reason.Reason{Kind: reason.Replacing}
 	return []Effect{g.log(Info, "having members placed again that were stopped"), Evaluate{}}, false
 }

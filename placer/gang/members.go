@@ -4,20 +4,14 @@
 package gang
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
-
-// waitForTheirs is why members do not go elsewhere.
-const waitForTheirs = "the missing members wait for the GPUs that the job was given: others would restart the members that run"
-
-// waitForNodes is why members that lack room get no further nodes.
-const waitForNodes = "the missing members wait for GPUs on the nodes that the job was given: with others, Nomad would run those again that have ended"
 
 // NeedsAll says whether the members need each other: those of a batch job, unless its author
 // says otherwise, and those of a service if he says so.
@@ -34,21 +28,21 @@ func (st Observed) NeedsAll() bool {
 // service would restart all of it, and other nodes in those of a batch job run its finished
 // members again. How often Nomad tries a member that fails, its reschedule block says. Pins to GPUs
 // that never held all of it do not do.
-func (g *Gang) runsInPart(blocked *api.Evaluation) string {
-	rest := "the others run on"
+func (g *Gang) runsInPart(blocked *api.Evaluation) reason.Kind {
+	rest := reason.OthersRun
 	if g.Live == 0 {
-		rest = "the others have finished"
+		rest = reason.OthersDone
 	}
 	switch service := *g.Job.Type == api.JobTypeService; {
 	case g.NeedsAll() || g.Have == 0:
 	case !service && blocked == nil:
 		return rest
 	case !service && g.someOver(blocked):
-		return waitForNodes
+		return reason.OnlyItsNodes
 	case !service || g.Pins.Mode == rewrite.ModeClass:
 	case blocked != nil && g.Pins.Mode == rewrite.ModeGPU:
 		if g.Record != nil && !g.Record.Ready.IsZero() {
-			return waitForTheirs
+			return reason.OnlyItsGPUs
 		}
 	default:
 		return rest
@@ -94,13 +88,13 @@ func (g *Gang) extend(w World) ([]Effect, bool) {
 	member := g.Request.Hints.OnFailure == rewrite.ReplaceMember
 	switch {
 	case !room.Fits:
-		g.Trouble = "no room for the missing members: " + room.Reason
+		g.Trouble = reason.Reason{Kind: reason.NoRoomMissing}.Over(room.Reason)
 		return nil, false
 	case member && room.Pins.Ceiling != g.Pins.Ceiling:
-		g.Trouble = fmt.Sprintf("the missing members wait for GPUs of class %d or better: slower ones would restart the others", g.Pins.Ceiling)
+		g.Trouble = reason.Reason{Kind: reason.OnlyItsClass, Class: g.Pins.Ceiling}
 		return nil, false
 	case member && !slices.Equal(room.Pins.GPUs(), g.Pins.GPUs()):
-		g.Trouble = waitForTheirs
+		g.Trouble = reason.Reason{Kind: reason.OnlyItsGPUs}
 		return nil, false
 	}
 	g.read.room = room

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -41,7 +42,7 @@ func (g *Gang) findPosition(World) ([]Effect, bool) {
 	case len(g.Pins.Groups) > 0:
 		g.position = position{index: index}
 		at := askedAnew(g.Job, g.read.versions)
-		if mended := mendedAt(g.Job, g.read.versions); g.Record.GivenUp != "" && mended.After(at) {
+		if mended := mendedAt(g.Job, g.read.versions); !g.Record.GivenUp.IsZero() && mended.After(at) {
 			at = mended
 		}
 		g.beginAnew(at)
@@ -61,7 +62,7 @@ func (g *Gang) findPosition(World) ([]Effect, bool) {
 		if !g.read.hasRecord {
 			return await(ReadRecord{})
 		}
-		if r := g.read.record; r != nil && r.GivenUp == "" { // else it is another try
+		if r := g.read.record; r != nil && r.GivenUp.IsZero() { // else it is another try
 			found.since, found.record = r.Submitted, r
 		}
 	}
@@ -189,7 +190,7 @@ func (g *Gang) beginAnew(at time.Time) {
 	}
 	r := *g.Record
 	r.Submitted = at
-	r.Attained, r.Done, r.Waited, r.Stopped, r.StoppedWhy, r.StoppedFor = 0, 0, 0, time.Time{}, "", ""
-	r.UserFailures, r.InfraFailures, r.GivenUp = 0, 0, ""
+	r.Attained, r.Done, r.Waited, r.Stopped, r.StoppedWhy, r.StoppedFor = 0, 0, 0, time.Time{}, reason.Reason{}, ""
+	r.UserFailures, r.InfraFailures, r.GivenUp = 0, 0, reason.Reason{}
 	g.Record, g.edited = &r, g.edited || g.Queued
 }

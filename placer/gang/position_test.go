@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -123,7 +124,7 @@ func TestAskedAnew(t *testing.T) {
 func TestRanAndWaitedSurvive(t *testing.T) {
 	start := time.Unix(1_000_000, 0)
 	r := &Record{Submitted: start, Waited: 10 * time.Minute}
-	r.stop(start.Add(70*time.Minute), "", time.Hour, 1)
+	r.stop(start.Add(70*time.Minute), reason.Reason{}, time.Hour, 1)
 	g := &Gang{Observed: Observed{Job: rewrite.Gate(plainJob("j", 1)), Nomad: Waiting, Pins: somePins("u")}, Record: r}
 	j := g.QueueJob(0)
 	if j.Attained != time.Hour || j.Done != time.Hour || j.Waited != 10*time.Minute || j.Submitted != QueueTime(start) {

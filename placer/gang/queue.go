@@ -101,7 +101,7 @@ func (g *Gang) WaitsSince() time.Time {
 }
 
 // NewRecord begins the record of a decision to start the gang.
-func (g *Gang) NewRecord(now time.Time, d pal.Decision, note string) Record {
+func (g *Gang) NewRecord(now time.Time, d pal.Decision, note Note) Record {
 	r := Record{
 		Namespace: g.Key.Namespace, Job: g.Key.ID, Submitted: g.Submitted(), Decided: now,
 		Mode: g.Request.Mode, Decision: d, Note: note,

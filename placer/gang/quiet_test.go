@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -91,8 +92,8 @@ func TestArrivingGangStaysInTheQueue(t *testing.T) {
 // A gang that is lost is looked at again, as it is to be requeued some time, until it is given up.
 func TestUnsettledUntilGivenUp(t *testing.T) {
 	job := plainJob("j", 300)
-	for givenUp, want := range map[string]bool{"": true, "its members failed too often": false} {
-		g := Gang{Observed: Observed{Job: job, Nomad: Lost, Pins: somePins("g1")}, Record: &Record{JobModifyIndex: 300, GivenUp: givenUp}}
+	for givenUp, want := range map[reason.Kind]bool{"": true, reason.GaveUp: false} {
+		g := Gang{Observed: Observed{Job: job, Nomad: Lost, Pins: somePins("g1")}, Record: &Record{JobModifyIndex: 300, GivenUp: reason.Reason{Kind: givenUp}}}
 		if got := g.Unsettled(); got != want {
 			t.Errorf("given up %q: unsettled %v", givenUp, got)
 		}

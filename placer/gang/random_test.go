@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -145,7 +146,7 @@ func (w *randomWorld) check(e Effect) string {
 		}
 		w.placed = false
 	case StopMembers:
-		if w.g.stop == nil && w.g.Have >= w.g.Want && (w.g.Record == nil || w.g.Record.GivenUp == "") {
+		if w.g.stop == nil && w.g.Have >= w.g.Want && (w.g.Record == nil || w.g.Record.GivenUp.IsZero()) {
 			return "members are stopped without a reason"
 		}
 	case Deregister:
@@ -290,7 +291,7 @@ func (w *randomWorld) answer(of Effect) Event {
 		}
 		rec := &Record{Namespace: "default", Job: "j", JobModifyIndex: w.index, UserFailures: r.IntN(4), InfraFailures: r.IntN(7), Attained: time.Duration(r.IntN(3)) * time.Hour}
 		if r.IntN(6) == 0 {
-			rec.GivenUp = "given up"
+			rec.GivenUp = reason.Unread("given up")
 		}
 		return RecordRead{rec}
 	case ReadVersions:

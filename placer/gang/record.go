@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -40,8 +41,8 @@ type Record struct {
 	Predicted *pal.Choice  `json:"predicted,omitempty"`
 	// UserFailures counts how often the gang failed by its own fault; GivenUp is why it is
 	// not tried any more.
-	UserFailures int    `json:"user_failures,omitempty"`
-	GivenUp      string `json:"given_up,omitempty"`
+	UserFailures int           `json:"user_failures,omitempty"`
+	GivenUp      reason.Reason `json:"given_up,omitzero"`
 	// InfraFailures counts how often the gang was lost to the infrastructure, and tried again.
 	InfraFailures int `json:"infra_failures,omitempty"`
 	// CountedFor is the JobModifyIndex of the start whose failure the two count. Each start
@@ -54,20 +55,31 @@ type Record struct {
 	Done     time.Duration `json:"done,omitempty"`
 	Waited   time.Duration `json:"waited,omitempty"`
 	Stopped  time.Time     `json:"stopped,omitzero"`
-	// StoppedWhy is why, as the end of a sentence about the gang.
-	StoppedWhy string `json:"stopped_why,omitempty"`
+	// StoppedWhy is why.
+	StoppedWhy reason.Reason `json:"stopped_why,omitzero"`
 	// StoppedFor is the job for which, namespace/id, if it is of the same namespace: who may read
 	// the record need not know of others.
 	StoppedFor string `json:"stopped_for,omitempty"`
-	// Note is what happened besides: a re-run, a repair.
-	Note string `json:"note,omitempty"`
+	// Note is what happened besides.
+	Note Note `json:"note,omitempty"`
 	// MembersOmitted counts members left out of the decision for size.
 	MembersOmitted int `json:"members_omitted,omitempty"`
 }
 
+// Note is what a record tells besides.
+type Note string
+
+// The notes.
+const (
+	NoteMoved    Note = "moved to better GPUs"
+	NoteResized  Note = "changed by its author while running"
+	NoteKept     Note = "the queue kept some of the free GPUs from it, for a gang that goes first or for a window"
+	NoteReadBack Note = "the placer restarted before it recorded this: the GPUs are read back from Nomad, the alternatives are lost"
+)
+
 // stop takes in that the gang was stopped, and why, after it ran so long, slower by so much than
 // with all its members.
-func (r *Record) stop(now time.Time, why string, ran time.Duration, slower float64) {
+func (r *Record) stop(now time.Time, why reason.Reason, ran time.Duration, slower float64) {
 	cost := slower
 	if c := r.Decision.Chosen; c != nil && c.Cost > 0 {
 		cost *= c.Cost
@@ -87,7 +99,7 @@ func (r *Record) startsAgain(job *api.Job) {
 	}
 	r.Decided, r.Ready, r.Restarted, r.Stopped = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	r.Decision, r.Predicted, r.MembersOmitted = pal.Decision{}, nil, 0
-	r.StoppedWhy, r.StoppedFor, r.Note = "", "", ""
+	r.StoppedWhy, r.StoppedFor, r.Note = reason.Reason{}, "", ""
 }
 
 // chose says whether the GPUs that were chosen are those of the pins: not known where some were left out for

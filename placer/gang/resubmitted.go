@@ -9,12 +9,10 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
-
-// RunsOn begins why a gang runs on as it was, though its author asks for something else now.
-const RunsOn = "what it asks for now does not fit, the old gang runs on: "
 
 // askAgain gates a gang that has all members for which its pins name GPUs, and whose author
 // wants more: by nomad job scale, which leaves the pins as they are. As if its author had run
@@ -191,7 +189,7 @@ func (g *Gang) change(e Event, w World) []Effect {
 	case !g.Asks():
 		return nil
 	case !room.Fits:
-		g.Trouble = RunsOn + room.Reason
+		g.Trouble = reason.Reason{Kind: reason.RunsOnAsBefore}.Over(room.Reason)
 		return nil
 	}
 	g.asks, g.read.room = false, room
@@ -220,14 +218,14 @@ func (g *Gang) preemptChanged(e Event, w World) []Effect {
 // resized takes in that a gang was placed again as a whole.
 func (g *Gang) resized(w World) []Effect {
 	room := g.read.room
-	g.Trouble = ""
+	g.Trouble = reason.Reason{}
 	r := Record{
 		Namespace: g.Key.Namespace, Job: g.Key.ID, Submitted: g.Submitted(), Decided: w.Now(),
 		JobModifyIndex: *g.Job.JobModifyIndex, Mode: room.Mode, Decision: room.Decision, Note: NoteResized,
 	}
 	if g.Record != nil { // what it has run counts
 		had := *g.Record
-		g.addRunTime(&had, "", g.Live, w)
+		g.addRunTime(&had, reason.Reason{}, g.Live, w)
 		r.Attained, r.Done, r.Waited = had.Attained, had.Done, had.Waited
 	}
 	g.Record = &r

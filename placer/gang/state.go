@@ -71,7 +71,7 @@ func (s State) Ours() bool { return s != Native && s != Template && s != Ended }
 func (g *Gang) State() State {
 	_, committing := g.pending.(Commit)
 	switch {
-	case g.GaveUp() != nil:
+	case !g.GaveUp().IsZero():
 		return Failed
 	case g.Nomad != Waiting:
 		return g.Nomad

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -76,7 +77,7 @@ func (g *Gang) observe(e Event, w World) []Effect {
 	changed := g.Job == nil || *g.Job.JobModifyIndex != *o.Job.JobModifyIndex
 	var out []Effect
 	if changed {
-		g.Tries, g.RetryAt, g.Trouble, g.stumbled, g.lineage = 0, time.Time{}, "", "", lineage{}
+		g.Tries, g.RetryAt, g.Trouble, g.stumbled, g.lineage = 0, time.Time{}, reason.Reason{}, "", lineage{}
 		g.Target, g.asks = nil, false // that was worked out for what the job was
 		es, ours := g.cameAbout(o)
 		out = append(out, es...)
@@ -115,7 +116,7 @@ func (g *Gang) cameAbout(o Observation) (out []Effect, ours bool) {
 	for _, s := range g.inDoubt {
 		if slices.Equal(s.Pins.GPUs(), o.Pins.GPUs()) && slices.Equal(s.Pins.Nodes(), o.Pins.Nodes()) {
 			g.record(s, *o.Job.JobModifyIndex)
-			g.Tries, g.RetryAt, g.Trouble, g.stumbled = 0, time.Time{}, "", ""
+			g.Tries, g.RetryAt, g.Trouble, g.stumbled = 0, time.Time{}, reason.Reason{}, ""
 			return []Effect{Own{s.Pins.GPUs()}, Placed{s.Record}, g.log(Info, "placed, though Nomad did not answer")}, true
 		}
 	}
@@ -132,7 +133,7 @@ func (g *Gang) record(s Start, index uint64) {
 // becomes takes in where the gang stands. What troubled one that is whole now is over.
 func (g *Gang) becomes(o Observed) {
 	if o.Nomad == Running && g.Nomad != Running {
-		g.Trouble, g.stumbled = "", ""
+		g.Trouble, g.stumbled = reason.Reason{}, ""
 	}
 	g.Observed = o
 	g.forgive()
@@ -186,7 +187,7 @@ func (g *Gang) turn(w World) []Effect {
 // answer takes in the answer to an effect, and goes on with the turn.
 func (g *Gang) answer(e Event, of Effect, w World) []Effect {
 	if _, failed := e.(Failure); !failed && g.stumbled != "" && g.stumbled == fmt.Sprintf("%T", of) {
-		g.Trouble, g.stumbled = "", "" // it went well this time
+		g.Trouble, g.stumbled = reason.Reason{}, "" // it went well this time
 	}
 	if _, registered := e.(Registered); g.sizing != nil && !registered {
 		return g.goOnResizing(e)
@@ -296,7 +297,7 @@ func (g *Gang) failed(f Failure, w World) []Effect {
 		return g.notStarted(c.Start, f.Err, w)
 	}
 	if g.read.ReadOnly { // for those who only want to know
-		g.Trouble = f.Err.Error()
+		g.Trouble = reasonOf(f.Err)
 		return nil
 	}
 	if _, ok := f.Of.(StopMembers); ok {
@@ -312,7 +313,7 @@ func (g *Gang) failed(f Failure, w World) []Effect {
 		return append(out, g.log(Debug, "lost a race", "state", g.State()))
 	}
 	out = append(out, g.log(Warn, "could not do what is due for a job", "state", g.State(), "error", f.Err))
-	g.fail(w.Now(), f.Err.Error())
+	g.fail(w.Now(), reasonOf(f.Err))
 	if g.stumbled = ""; f.Of != nil {
 		g.stumbled = fmt.Sprintf("%T", f.Of)
 	}
@@ -396,7 +397,7 @@ func (g *Gang) notStarted(s Start, err error, w World) []Effect {
 	if errors.Is(err, nomad.ErrUnknownOutcome) {
 		g.inDoubt = append(g.inDoubt, s)
 	}
-	g.fail(w.Now(), err.Error())
+	g.fail(w.Now(), reasonOf(err))
 	if refused := (*DryRunRefusal)(nil); errors.As(err, &refused) {
 		g.avoidUnfit(refused, w)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -105,7 +106,7 @@ func (s *story) happens(t *testing.T, d *datadriven.TestData) string {
 	if s.g.RetryAt.After(s.w.now) {
 		fmt.Fprintf(&out, ", tries again in %v", s.g.RetryAt.Sub(s.w.now))
 	}
-	if s.g.Trouble != "" {
+	if !s.g.Trouble.IsZero() {
 		fmt.Fprintf(&out, ": %s", s.g.Trouble)
 	}
 	return out.String() + "\n"
@@ -145,7 +146,7 @@ func (s *story) world(d *datadriven.TestData) string {
 		case a.Key == "no-gpus":
 			s.w.room, s.w.roomErr = Room{}, nil
 		case a.Key == "no-room":
-			s.w.room = Room{Reason: "it needs 1 GPU, 0 are free", Gang: pal.Gang{MemberSets: []pal.MemberSet{{Members: 1, GPUs: 1}}}}
+			s.w.room = Room{Reason: reason.Reason{Kind: reason.GPUs, Needs: 1}, Gang: pal.Gang{MemberSets: []pal.MemberSet{{Members: 1, GPUs: 1}}}}
 		default:
 			d.Fatalf(s.t, "no word %q", a.Key)
 		}
@@ -291,7 +292,7 @@ func (s *story) record(d *datadriven.TestData) *Record {
 		r.Decision.Chosen.Members = append(r.Decision.Chosen.Members, pal.ChosenMember{GPUs: []pal.ChosenGPU{{ID: id}}})
 	}
 	if d.HasArg("given-up") {
-		r.GivenUp = "given up after 3 tries"
+		r.GivenUp = reason.Reason{Kind: reason.GaveUp, Tries: 3, Cause: "exit code 1"}
 	}
 	if ready, ok := d.Arg("ready"); ok {
 		r.Ready = s.w.now
@@ -451,11 +452,11 @@ func recorded(r Record) string {
 	if r.InfraFailures > 0 {
 		said = append(said, fmt.Sprintf("lost %d times", r.InfraFailures))
 	}
-	if r.GivenUp != "" {
-		said = append(said, r.GivenUp)
+	if !r.GivenUp.IsZero() {
+		said = append(said, r.GivenUp.String())
 	}
 	if r.Note != "" {
-		said = append(said, r.Note)
+		said = append(said, string(r.Note))
 	}
 	if len(said) == 0 {
 		return ""

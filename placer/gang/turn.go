@@ -4,13 +4,13 @@
 package gang
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -120,7 +120,7 @@ func (g *Gang) keepPending(w World) ([]Effect, bool) {
 // service the members that are there run on.
 func (g *Gang) stopOrGoOn(World) ([]Effect, bool) {
 	whole := g.Have >= g.Want || *g.Job.Type == api.JobTypeService
-	if g.stop == nil && whole && (g.Record == nil || g.Record.GivenUp == "") {
+	if g.stop == nil && whole && (g.Record == nil || g.Record.GivenUp.IsZero()) {
 		switch {
 		case g.unverified():
 			return nothing()
@@ -154,14 +154,14 @@ func (g *Gang) makeWhole(w World) ([]Effect, bool) {
 		return es, len(es) == 0
 	}
 	was, stuck := g.Trouble, why
-	why = fmt.Sprintf("%d of %d members are there: %s", g.Have, g.Want, why)
+	why = g.incomplete(reason.Incomplete, stuck)
 	g.fail(now, why)
 	// A batch job that Nomad does not try again has nothing to gain by room.
 	if es := g.doWithout(blocked, w); es != nil {
 		return append([]Effect{g.log(Info, "goes on without the missing members", "reason", why)}, es...), false
 	}
 	if rest := g.runsInPart(e); rest != "" {
-		if g.Trouble = stuck + "; " + rest; g.Trouble == was {
+		if g.Trouble = stuck.And(reason.Reason{Kind: rest}); g.Trouble.Same(was) {
 			return nil, false
 		}
 		return []Effect{g.log(Warn, "members are missing, the others run on", "reason", g.Trouble)}, false
@@ -171,10 +171,10 @@ func (g *Gang) makeWhole(w World) ([]Effect, bool) {
 		if es != nil || on || !g.halfThere(w) {
 			return append([]Effect{g.log(Info, "looking for room for the missing members", "reason", why)}, es...), on
 		}
-		why += "; " + g.Trouble
+		why = why.And(g.Trouble)
 	}
 	r, said := g.countFailure(w)
-	if r == nil || r.GivenUp == "" {
+	if r == nil || r.GivenUp.IsZero() {
 		said = append(said, g.log(Warn, "gang is not whole, requeueing it", "reason", why))
 	}
 	return append(said, g.stopFor(stopping{why: Requeued}, r, w)...), false
@@ -182,24 +182,24 @@ func (g *Gang) makeWhole(w World) ([]Effect, bool) {
 
 // haveEvaluated has Nomad evaluate a job that it does not look at, where that may be all that is
 // needed; enough: there is nothing else to do for now. why is what is stuck.
-func (g *Gang) haveEvaluated(why string, blocked bool, w World) (es []Effect, enough bool) {
+func (g *Gang) haveEvaluated(why reason.Reason, blocked bool, w World) (es []Effect, enough bool) {
 	now := w.Now()
 	lately := now.Sub(g.evaluatedAt) < evaluateAgain
-	if why != "" && !blocked && *g.Job.Type == api.JobTypeService && !g.read.hasDeployment {
+	if !why.IsZero() && !blocked && *g.Job.Type == api.JobTypeService && !g.read.hasDeployment {
 		return []Effect{ReadDeployment{}}, true
 	}
 	switch {
-	case why != "" && g.read.deploys:
-		g.Trouble = fmt.Sprintf("%d of %d members are there: %s; it may once the deployment is over", g.Have, g.Want, why)
+	case !why.IsZero() && g.read.deploys:
+		g.Trouble = g.incomplete(reason.Deploying, why)
 		return nil, true
-	case why != "" && g.read.hasDeployment && g.evaluated != *g.Job.ModifyIndex:
+	case !why.IsZero() && g.read.hasDeployment && g.evaluated != *g.Job.ModifyIndex:
 		// Nomad forgets a member that fails during a deployment, once that is over (seen on 1.11.3).
 		return []Effect{g.log(Info, "a member is missing and Nomad does not look at it, having it evaluated", "reason", why), Evaluate{}}, true
-	case why != "" && g.read.hasDeployment && lately:
+	case !why.IsZero() && g.read.hasDeployment && lately:
 		return nil, true // it may yet
-	case why == "" && g.unevaluated() && !lately:
+	case why.IsZero() && g.unevaluated() && !lately:
 		return []Effect{g.log(Info, "Nomad does not look at it, having it evaluated"), Evaluate{}}, true
-	case why == "":
+	case why.IsZero():
 		return nil, true
 	case !blocked && g.LeftOut && !g.NeedsAll() && g.Have > 0:
 		if lately {
@@ -218,28 +218,33 @@ func (g *Gang) unevaluated() bool {
 	return !slices.ContainsFunc(g.read.evaluations, func(e *api.Evaluation) bool { return e.CreateIndex >= *g.Job.JobModifyIndex })
 }
 
-// stuck is why the rest of the job does not come: "" if it is not known to be
+// incomplete is that members are missing, and why.
+func (g *Gang) incomplete(kind reason.Kind, why reason.Reason) reason.Reason {
+	return reason.Reason{Kind: kind, Have: g.Have, Want: g.Want}.Over(why)
+}
+
+// stuck is why the rest of the job does not come: none if it is not known to be
 // stuck, or Nomad has not had its last word. A blocked evaluation from before the last
 // registration says nothing about the job as it is now.
-func (g *Gang) stuck(w World) string {
+func (g *Gang) stuck(w World) reason.Reason {
 	e, settled := Blocked(g.Job, g.read.evaluations)
 	switch f := w.LastFailure(g.Job); {
 	case !settled:
-		return ""
+		return reason.Reason{}
 	case e != nil && g.preempted(w):
-		return "Nomad preempted a member for a job with a higher priority"
+		return reason.Reason{Kind: reason.NomadPreempted}
 	case e != nil:
 		return refusal(e)
 	case f != nil:
-		return "a member failed, and Nomad does not try it again: " + f.Reason
+		return reason.Reason{Kind: reason.MemberFailed, Cause: f.Reason}
 	case g.preempted(w): // of a service whose deployment has failed
-		return "Nomad preempted a member for a job with a higher priority, and does not run it again"
+		return reason.Reason{Kind: reason.PreemptedOnce}
 	case g.CutShort:
-		return "its client ended a member, as after a purge of its node, and Nomad does not run it again"
+		return reason.Reason{Kind: reason.CutShort}
 	case g.LeftOut:
-		return "a member was stopped, by a drain of its node, say, and Nomad does not run it again"
+		return reason.Reason{Kind: reason.MemberStopped}
 	}
-	return ""
+	return reason.Reason{}
 }
 
 // preempted says whether Nomad has stopped a member for another job, and none is there in its
@@ -251,12 +256,9 @@ func (g *Gang) preempted(w World) bool {
 }
 
 // refusal is what a blocked evaluation says of the first of its groups by name.
-func refusal(e *api.Evaluation) string {
-	if len(e.FailedTGAllocs) == 0 {
-		return "no reason given"
-	}
+func refusal(e *api.Evaluation) reason.Reason {
 	group, why := nomad.NotPlaced(e.FailedTGAllocs)
-	return fmt.Sprintf("group %q: %s", group, why)
+	return reason.Reason{Kind: reason.Blocked, Group: group, Cause: why}
 }
 
 // disconnectTimeout triggers an evaluation that waits until a member on a node that has lost
@@ -287,9 +289,6 @@ func (g *Gang) repin(why Purpose, pins rewrite.Pins, w World) ([]Effect, bool) {
 	return await(Register{Why: why, Job: job})
 }
 
-// besideDeployment is why a service runs elsewhere in part than its pins have it.
-const besideDeployment = "members of an earlier version run on elsewhere than its pins have them: no deployment replaces them"
-
 // requeueMisplaced requeues a gang that runs on other GPUs than it was given, once
 // that has lasted. A service's members that its deployment has not replaced yet, or not before it failed,
 // run on; unless that finds room for no member in its pins: it goes on for ever then, as Nomad counts its
@@ -297,8 +296,8 @@ const besideDeployment = "members of an earlier version run on elsewhere than it
 func (g *Gang) requeueMisplaced(w World) ([]Effect, bool) {
 	now := w.Now()
 	if !g.Misplaced {
-		if g.Trouble == besideDeployment {
-			g.Trouble = ""
+		if g.Trouble.Kind == reason.BesidePins {
+			g.Trouble = reason.Reason{}
 		}
 		return nothing()
 	}
@@ -318,11 +317,11 @@ func (g *Gang) requeueMisplaced(w World) ([]Effect, bool) {
 			if g.RetryAt = now.Add(evaluateAgain); g.read.deploys {
 				return nil, false
 			}
-			g.Trouble = besideDeployment
+			g.Trouble = reason.Reason{Kind: reason.BesidePins}
 			return nothing()
 		}
 	}
-	g.fail(now, "members run elsewhere than its pins have them: there is no room, or Nomad gave them other GPUs, or fewer (before 1.11.1: hashicorp/nomad#18364)")
+	g.fail(now, reason.Reason{Kind: reason.Misplaced})
 	return append([]Effect{g.log(Warn, "gang is misplaced, requeueing it")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
 }
 
@@ -358,7 +357,7 @@ func (g *Gang) recordReady(w World) ([]Effect, bool) {
 		r.Restarted = at
 	}
 	r.Ready, r.JobModifyIndex = w.Now(), *g.Job.JobModifyIndex
-	g.Tries, g.Trouble, g.Unsaved = 0, "", false
+	g.Tries, g.Trouble, g.Unsaved = 0, reason.Reason{}, false
 	return []Effect{SaveRecord{*r}}, true
 }
 
@@ -384,5 +383,5 @@ func (g *Gang) reconstruct(w World) {
 		Gang: m.ID, Class: m.Class, Policy: w.Policy(), Demand: m.GPUs(), Placed: true,
 		Chosen: w.Describe(m, w.Running(g.Request, w.Holds(g.Key))),
 	}
-	g.Record.Note = "the placer was restarted between commit and record: what was chosen is read back from Nomad, the alternatives are lost"
+	g.Record.Note = NoteReadBack
 }

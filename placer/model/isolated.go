@@ -4,22 +4,22 @@
 package model
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 // IsolatedJob is a job that broke the placer.
 type IsolatedJob struct {
-	index  uint64 // JobModifyIndex of the job as it did
-	until  time.Time
-	times  int
-	reason string
+	index uint64 // JobModifyIndex of the job as it did
+	until time.Time
+	times int
+	why   reason.Reason
 }
 
 // IsolateFor is how long a job is left alone, changed or not, that broke the placer
@@ -39,7 +39,7 @@ func (m *Model) EndJob() { m.working = nomad.JobKey{} }
 func (m *Model) IsolateJob(k nomad.JobKey, panicked any, now time.Time) {
 	a := m.IsolatedJobs[k]
 	a.times++
-	a.reason = fmt.Sprintf("the placer met a bug of its own in this job, and leaves it alone until it is changed: %v. Please report it, with the agent's log", panicked)
+	a.why = reason.Reason{Kind: reason.PlacerFault, Cause: fmt.Sprint(panicked)}
 	if job := m.State.Jobs[k]; job != nil {
 		a.index = *job.JobModifyIndex
 	}
@@ -59,12 +59,12 @@ func (m *Model) JobAtFault() (k nomad.JobKey, ok bool) {
 }
 
 // Isolated is why a job is left alone; ok is false where it is not.
-func (m *Model) Isolated(job *api.Job, now time.Time) (reason string, ok bool) {
+func (m *Model) Isolated(job *api.Job, now time.Time) (why reason.Reason, ok bool) {
 	a, ok := m.IsolatedJobs[nomad.KeyOf(job)]
 	if !ok || a.index != *job.JobModifyIndex && !now.Before(a.until) {
-		return "", false
+		return reason.Reason{}, false
 	}
-	return a.reason, true
+	return a.why, true
 }
 
 // IsolatePanics does something that changes nothing but the queue's and the view's
@@ -84,17 +84,17 @@ func (m *Model) IsolatePanics(do func()) (done bool) {
 		m.IsolateJob(k, r, m.Time)
 		m.Queue.Removed(gang.QueueTime(m.Time), k.String())
 		m.EndJob()
-		m.TrackIsolated(k, job, m.IsolatedJobs[k].reason)
+		m.TrackIsolated(k, job, m.IsolatedJobs[k].why)
 	}()
 	do()
 	return true
 }
 
 // TrackIsolated keeps a job in sight that is left alone.
-func (m *Model) TrackIsolated(k nomad.JobKey, job *api.Job, reason string) {
+func (m *Model) TrackIsolated(k nomad.JobKey, job *api.Job, why reason.Reason) {
 	t := m.Jobs[k]
 	if t == nil {
 		t = m.Add(k)
 	}
-	t.Observed, t.Refused = isolatedObserved(job), errors.New(reason)
+	t.Observed, t.Refused = isolatedObserved(job), why
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -23,7 +24,7 @@ const mostLeaving = 3
 // Leaving says of nodes that are drained, or have lost touch with Nomad, or whose GPUs have, what
 // becomes of the job's members there, and until when. Nodes of which the same is to be said share
 // a sentence.
-func (m *Model) Leaving(st gang.Observed) (said []string) {
+func (m *Model) Leaving(st gang.Observed) (said []reason.Reason) {
 	type sentence struct{ is, what string }
 	nodes := map[sentence][]string{}
 	gpus := map[fault][]string{}
@@ -61,19 +62,19 @@ func (m *Model) Leaving(st gang.Observed) (said []string) {
 		case more > 1:
 			like = fmt.Sprintf(", like %d more of its nodes", more)
 		}
-		said = append(said, "node "+slices.Min(names)+" "+s.is+like+": "+s.what)
+		said = append(said, reason.Reason{Kind: reason.NodesLeaving, Cause: "node " + slices.Min(names) + " " + s.is + like + ": " + s.what})
 	}
-	slices.Sort(said)
+	slices.SortFunc(said, func(a, b reason.Reason) int { return cmp.Compare(a.Cause, b.Cause) })
 	if more := len(said) - mostLeaving; more > 0 {
-		said = append(said[:mostLeaving], "the same goes for more of its nodes, at other times")
+		said = append(said[:mostLeaving], reason.Reason{Kind: reason.NodesLeaving, Cause: "the same goes for more of its nodes, at other times"})
 	}
 	return said
 }
 
-// Ending says that members of a waiting gang were stopped and have not ended, "" if none.
-func (m *Model) Ending(o gang.Observed) string {
+// Ending is that members of a waiting gang were stopped and have not ended, none if all have.
+func (m *Model) Ending(o gang.Observed) reason.Reason {
 	if o.Nomad != gang.Waiting {
-		return ""
+		return reason.Reason{}
 	}
 	n := 0
 	for _, a := range m.State.AllocsOf(o.Key) {
@@ -81,13 +82,10 @@ func (m *Model) Ending(o gang.Observed) string {
 			n++
 		}
 	}
-	switch n {
-	case 0:
-		return ""
-	case 1:
-		return "one of its members was told to stop and has not ended yet; it keeps its GPUs until then"
+	if n == 0 {
+		return reason.Reason{}
 	}
-	return fmt.Sprintf("%d of its members were told to stop and have not ended yet; they keep their GPUs until then", n)
+	return reason.Reason{Kind: reason.StillEnding, Have: n}
 }
 
 // fault is what a node says, or does not say any more, of GPUs that members have.

@@ -10,7 +10,6 @@
 package model
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -23,6 +22,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -295,7 +295,7 @@ type Dependency struct {
 	Purged bool
 	// Finished is when it finished well; zero: it has not, and why says what it does.
 	Finished time.Time
-	Why      string
+	Why      reason.Reason
 }
 
 // Hear takes in an event, and says whether it tells of a job that others come after: it
@@ -342,9 +342,9 @@ type Tracked struct {
 	// author's was overwritten.
 	PassedOver        bool
 	EvaluationQueries EvaluationQueries
-	// After is which job it waits for that is to finish first, "" for none; Eligible is
+	// After is which job it comes after that has not finished, none if all have; Eligible is
 	// since when it need not.
-	After    string
+	After    reason.Reason
 	Eligible time.Time
 	// denied is what Nomad last refused for lack of a right.
 	denied string
@@ -365,7 +365,7 @@ func (t *Tracked) NoteDenied(err error) {
 func (m *Model) Denials() (out []string) {
 	jobs := map[string][]*Tracked{}
 	for _, t := range m.Sorted() {
-		if t.denied != "" && t.denied == t.Trouble {
+		if t.denied != "" && t.Trouble.Kind == reason.Error && t.denied == t.Trouble.Cause {
 			jobs[t.Key.Namespace] = append(jobs[t.Key.Namespace], t)
 		}
 	}
@@ -435,19 +435,19 @@ func (t *Tracked) status(w *Wait) JobStatus {
 	}
 	switch {
 	case t.Nomad == gang.Rejected: // set aside: nothing else of it is looked at
-		j.Reason = t.Refused.Error()
+		j.Reason = Refused(t.Refused)
 		return j
 	case j.State == gang.Failed:
-		j.Reason = t.GaveUp().Error()
+		j.Reason = t.GaveUp()
 	case t.Refused != nil && len(t.Members) > 0:
-		j.Reason = RunsUnread + t.Refused.Error()
+		j.Reason = reason.Reason{Kind: reason.RunsUnread, Cause: t.Refused.Error()}
 	case t.Refused != nil:
-		j.Reason = "cannot be served: " + t.Refused.Error()
-	case t.After != "":
+		j.Reason = Refused(t.Refused)
+	case !t.After.IsZero():
 		j.Reason = t.After
 	case w != nil:
 		j.Wait(w)
-		j.Reason = cmp.Or(t.Trouble, j.Reason)
+		j.Reason = t.Trouble.Or(j.Reason)
 	}
 	j.GPUs, j.Class, j.Submitted = t.Request.Gang.GPUs(), string(t.Request.Gang.Class), t.Submitted()
 	if t.Refused != nil && len(t.Members) > 0 { // what it asks for now nobody can read: it has what it was given
@@ -459,8 +459,13 @@ func (t *Tracked) status(w *Wait) JobStatus {
 	return j
 }
 
-// RunsUnread begins the reason of a job that runs on though its author has broken it since.
-const RunsUnread = "it runs on, but cannot be served as it is written now: "
+// Refused is why a job cannot be served, as a reason.
+func Refused(err error) reason.Reason {
+	if r, is := errors.AsType[reason.Reason](err); is {
+		return r
+	}
+	return reason.Reason{Kind: reason.Rejected, Cause: err.Error()}
+}
 
 // Shown is the state of a job as people see it: w is what the queue says of it, nil
 // if it says nothing.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
@@ -38,7 +39,7 @@ type Status struct {
 
 // Trouble is what only the placer at work knows of a job.
 type Trouble struct {
-	Why   string
+	Why   reason.Reason
 	Never *gang.Never
 }
 
@@ -55,16 +56,14 @@ type JobStatus struct {
 	Class    string `json:"class,omitempty"`
 	// Reason is why it waits, or cannot be served; of one that runs, which of its nodes are
 	// about to go.
-	Reason    string    `json:"reason,omitempty"`
-	Submitted time.Time `json:"submitted"`
+	Reason    reason.Reason `json:"reason,omitzero"`
+	Submitted time.Time     `json:"submitted"`
 	// StartFrom and StartTo are between when it is expected to start, where that
 	// can be foretold.
 	StartFrom time.Time `json:"start_from,omitzero"`
 	StartTo   time.Time `json:"start_to,omitzero"`
 	// Elastic is its size, of an elastic gang.
 	Elastic *queue.Size `json:"elastic,omitempty"`
-
-	waiting queue.Wait // what Reason says in words, where it waits
 }
 
 // GPUsInTrouble counts GPUs by why they are not chosen: unhealthy, quarantined; and degraded
@@ -109,18 +108,18 @@ func GPURange(least, most int) string {
 func (m *Model) StatusOf(t *Tracked, waits map[string]*Wait) JobStatus {
 	j := t.status(waits[t.Key.String()])
 	j.Elastic = m.SizeOf(t)
-	if ending := m.Ending(t.Observed); ending != "" && (j.State == gang.Waiting || j.State == gang.Completing) {
+	if ending := m.Ending(t.Observed); !ending.IsZero() && (j.State == gang.Waiting || j.State == gang.Completing) {
 		j.State, j.Reason = gang.Completing, ending
 	}
-	if j.Reason == "" && (t.Nomad == gang.Running || t.Nomad == gang.Starting) {
-		j.Reason = strings.Join(m.Leaving(t.Observed), "; ")
+	if j.Reason.IsZero() && (t.Nomad == gang.Running || t.Nomad == gang.Starting) {
+		j.Reason = j.Reason.And(m.Leaving(t.Observed)...)
 	}
 	return j
 }
 
 // Wait takes over what the queue says of a waiting job.
 func (j *JobStatus) Wait(w *Wait) {
-	j.Position, j.Reason, j.waiting = w.Position, w.Why(), w.Wait
+	j.Position, j.Reason = w.Position, w.Why()
 	if w.To > 0 {
 		j.StartFrom, j.StartTo = time.Unix(0, int64(w.From)), time.Unix(0, int64(w.To))
 	}
@@ -179,9 +178,7 @@ type GPUState string
 // For is the status as somebody may know it who may know of the job: the jobs of
 // namespaces that he cannot see are not named in it.
 func (j JobStatus) For(sees Sees) JobStatus {
-	was := j.waiting
-	j.waiting = sees.Wait(was)
-	j.Reason = Rephrase(j.Reason, was, j.waiting)
+	j.Reason = j.Reason.For(sees.Name)
 	return j
 }
 
@@ -212,18 +209,6 @@ func (sees Sees) names(jobs []string) (names []string) {
 		names = append(names, sees.Name(job))
 	}
 	return names
-}
-
-// Rephrase says within a text what is waited for as it is now, instead of as it
-// was.
-func Rephrase(text string, was, now queue.Wait) string {
-	if was.Reason == "" {
-		return text
-	}
-	trim := func(w queue.Wait) string { // plan says that it would wait: for something, or until it is so
-		return strings.TrimPrefix(Because(w.Why()), "waits ")
-	}
-	return strings.ReplaceAll(text, trim(was), trim(now))
 }
 
 // The states of a GPU. Unavailable: its node takes no jobs or has just come back, or tasks

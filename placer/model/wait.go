@@ -4,13 +4,13 @@
 package model
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
-	"strings"
+	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
@@ -23,81 +23,82 @@ type Wait struct {
 	never bool
 	// Away: it waits for nodes, or for a driver or a device there, that are not ready now.
 	Away bool
-	// why is what it waits for, as a sentence without its subject.
-	why string
+	// why is what it waits for if the queue does not know.
+	why reason.Reason
 }
 
-// Why replaces the queue's where that does not know the reason.
-func (w *Wait) Why() string { return cmp.Or(w.why, w.Wait.Why()) }
-
-// Because is why a job waits or cannot start without the words that it does, for where these stand already: what
-// is so. Of one that waits for something, or until something, it is all.
-func Because(why string) string {
-	return strings.TrimPrefix(strings.TrimPrefix(why, "waits: "), "cannot start: ")
+// Why is what it waits for.
+func (w *Wait) Why() reason.Reason {
+	r := w.why.Or(w.Wait.Why())
+	if w.Reason == queue.ReasonWindow && w.why.IsZero() {
+		r.Until = at(w.Until)
+	}
+	return r
 }
+
+// at is a time of the queue's.
+func at(d time.Duration) time.Time { return time.Unix(0, int64(d)).UTC() }
 
 // Idle is what it waits for while no placer is at work: nothing can be foretold.
 func (w *Wait) Idle() {
 	w.From, w.To = 0, 0
 	if w.Reason == queue.ReasonNext || w.Reason == queue.ReasonLocality {
-		w.why = "waits for a placer: its GPUs are free, but none is at work"
+		w.why = reason.Reason{Kind: reason.NoPlacer}
 	}
 }
 
-// Barred says which group no node could take, even if it were idle; "" for none.
-func Barred(found []nomad.Obstacle) string {
+// Barred is which group no node could take, even if it were idle; none if nodes could take all.
+func Barred(found []nomad.Obstacle) reason.Reason {
 	lasting := map[string]int{}
 	for _, o := range found {
 		if !o.Now {
 			lasting[o.Group] += o.Nodes
 		}
 		if lasting[o.Group] >= o.Total {
-			return fmt.Sprintf("no node could take a member of group %q, even if it were idle", o.Group)
+			return reason.Reason{Kind: reason.Barred, Group: o.Group}
 		}
 	}
-	return ""
+	return reason.Reason{}
 }
 
 // Obstruct takes over into a decision what keeps the gang from nodes.
 func Obstruct(d *pal.Decision, found []nomad.Obstacle) {
-	if why := Barred(found); !d.Impossible && why != "" {
+	if why := Barred(found); !d.Impossible && !why.IsZero() {
 		d.Impossible, d.Reason = true, why
 	}
-	d.Reason = withObstacles(d.Reason, !d.Impossible && d.Candidates.Free >= d.Demand, found)
+	passing := !d.Impossible && d.Candidates.Free >= d.Demand
+	d.Reason = withObstacles(d.Reason, func(o nomad.Obstacle) bool { return passing || !o.Now || o.Away }, found)
 }
 
-// whereAway is what keeps a job from nodes that may come back, and that it could use then; "" if
-// there are none.
-func whereAway(found []nomad.Obstacle) string {
-	var said []string
-	for _, o := range found {
-		if text := o.String(); o.Away && !slices.Contains(said, text) {
-			said = append(said, text)
-		}
+// away is that a job waits for nodes that may come back; none if there are none that it could use.
+func away(found []nomad.Obstacle) reason.Reason {
+	r := withObstacles(reason.Reason{Kind: reason.Away}, func(o nomad.Obstacle) bool { return o.Away }, found)
+	if len(r.Because) == 0 {
+		return reason.Reason{}
 	}
-	return strings.Join(said, ", ")
+	return r
 }
 
-// mostObstacles are named in a sentence; all are in the explanation.
+// mostObstacles are named in a reason; all are in the explanation.
 const mostObstacles = 3
 
-// withObstacles says in a reason what keeps a gang from nodes: what will not pass as jobs end,
-// and, with passing, also what will.
-func withObstacles(reason string, passing bool, found []nomad.Obstacle) string {
-	var said []string
+// withObstacles is a reason that rests on what keeps a gang from nodes, as far as that counts.
+func withObstacles(r reason.Reason, counts func(nomad.Obstacle) bool, found []nomad.Obstacle) reason.Reason {
+	var lacks []reason.Reason
 	for _, o := range found {
-		if text := o.String(); (passing || !o.Now || o.Away) && !slices.Contains(said, text) { // several groups may lack the same
-			said = append(said, text)
+		// Several groups may lack the same.
+		if lack := o.Reason(); counts(o) && !slices.ContainsFunc(lacks, lack.Same) {
+			lacks = append(lacks, lack)
 		}
 	}
-	switch {
-	case len(said) == 0:
-		return reason
-	case len(said) > mostObstacles:
-		said = append(said[:mostObstacles], fmt.Sprintf("%d more reasons", len(said)-mostObstacles))
+	if more := len(lacks) - mostObstacles; more > 0 {
+		lacks = append(lacks[:mostObstacles], reason.Reason{Kind: reason.More, Total: more})
 	}
-	return reason + ": " + strings.Join(said, ", ")
+	return r.Over(lacks...)
 }
+
+// lasting reports whether an obstacle stays as jobs end.
+func lasting(o nomad.Obstacle) bool { return !o.Now || o.Away }
 
 // WaitsOf is what each waiting job waits for, by its id in the queue. Those that
 // could never run have no position: the others are counted without them. The queue
@@ -112,22 +113,20 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 			shown.never, shown.why = whyNot(m.View.Ever(t.Request))
 			shown.Reason = queue.ReasonGPUs // others than the queue's gangs hold them, unless it never runs
 			found := m.View.LastingObstacles(t.Job)
-			if why := Barred(found); !shown.never && why != "" {
+			if why := Barred(found); !shown.never && !why.IsZero() {
 				shown.never, shown.why = true, why
 			}
 			if shown.never {
 				shown.Reason = queue.ReasonTooLarge
-				shown.why = withObstacles(shown.why, false, found)
+				shown.why = withObstacles(shown.why, lasting, found)
 			} else if never, _ := pal.WhyNot(c, t.Request.Least()); never {
-				shown.Away, shown.why = true, "waits for nodes to be back: "+whereAway(found)
+				shown.Away, shown.why = true, away(found)
 			}
 		}
 		if t := m.ByID(w.Job); t != nil && w.Reason == queue.ReasonServices {
-			if away := whereAway(m.View.LastingObstacles(t.Job)); away != "" {
-				shown.why = w.Why() + "; it may start when nodes are back: " + away
-			}
+			shown.why = w.Why().Over(away(m.View.LastingObstacles(t.Job)).Because...)
 		}
-		if t := m.ByID(w.Job); t != nil && w.Reason == queue.ReasonNext && t.Trouble != "" {
+		if t := m.ByID(w.Job); t != nil && w.Reason == queue.ReasonNext && !t.Trouble.IsZero() {
 			shown.why, shown.From, shown.To = t.Trouble, 0, 0 // it has been tried
 		}
 		if w.Reason == queue.ReasonLocality { // what is free now is not what it waits for
@@ -135,16 +134,11 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 			shown.To = max(shown.From, w.Until)
 		}
 		if w.Reason == queue.ReasonScattered {
-			var kept []string
+			var kept []reason.Reason
 			for _, k := range m.Queue.KeptFrom(gang.QueueTime(m.Time), w.Job) {
-				kept = append(kept, fmt.Sprintf("window %s keeps %d GPUs from it until %s", k.Window, k.GPUs, Moment(k.To)))
+				kept = append(kept, reason.Reason{Kind: reason.WindowKeeps, Window: k.Window, Needs: k.GPUs, Until: at(k.To)})
 			}
-			if len(kept) > 0 {
-				shown.why = w.Why() + ": " + strings.Join(kept, ", ")
-			}
-		}
-		if w.Reason == queue.ReasonWindow {
-			shown.why = fmt.Sprintf("waits until %s at the earliest: the GPUs that it could use are kept until then, and it may run into that", Moment(w.Until))
+			shown.why = w.Why().Over(kept...)
 		}
 		if shown.Position = 0; !shown.never {
 			position++
@@ -156,13 +150,13 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 }
 
 // whyNotOnce is [pal.WhyNot] that looks at a large cluster once for gangs that are alike.
-func whyNotOnce(c *pal.Cluster) func(pal.Gang) (never bool, why string) {
+func whyNotOnce(c *pal.Cluster) func(pal.Gang) (never bool, why reason.Reason) {
 	type answer struct {
 		never bool
-		why   string
+		why   reason.Reason
 	}
 	known := map[string]answer{}
-	return func(g pal.Gang) (bool, string) {
+	return func(g pal.Gang) (bool, reason.Reason) {
 		key := fmt.Sprint(g.Class, " ", g.MaxTier, " ", g.Demand())
 		for _, s := range g.MemberSets {
 			key += fmt.Sprintf(" %q", s.Name)

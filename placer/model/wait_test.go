@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
@@ -18,8 +19,8 @@ func TestObstaclesOfSeveralGroups(t *testing.T) {
 	lacks := func(group string) nomad.Obstacle {
 		return nomad.Obstacle{Group: group, What: "missing drivers: docker", Nodes: 4, Total: 4}
 	}
-	got := withObstacles("needs 20 GPUs, the cluster has 0 that match", false, []nomad.Obstacle{lacks("a"), lacks("b")})
-	if want := "needs 20 GPUs, the cluster has 0 that match: missing drivers: docker (4 of 4 nodes)"; got != want {
+	got := withObstacles(reason.Reason{Kind: reason.TooFew, Needs: 20}, lasting, []nomad.Obstacle{lacks("a"), lacks("b")})
+	if want := "needs 20 GPUs; the cluster has none that match: missing drivers: docker (4 of 4 nodes)"; got.String() != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
@@ -32,19 +33,5 @@ func TestLocalityWaitEndsFromNow(t *testing.T) {
 	w := m.WaitsOf([]queue.Wait{{Job: "default/j", Reason: queue.ReasonLocality, Until: until}}, nil)["default/j"]
 	if w.From != gang.QueueTime(m.Time) || w.To != until {
 		t.Errorf("it starts between %v and %v", w.From, w.To)
-	}
-}
-
-// A reason is told in one way wherever it stands behind the word that a job waits.
-func TestBecause(t *testing.T) {
-	for why, want := range map[string]string{
-		queue.Wait{Reason: queue.ReasonQuota}.Why():                    "its tenant's quota is used up",
-		queue.Wait{Reason: queue.ReasonLimit, GPUs: 2, Limit: 1}.Why(): "it needs 2 GPUs, and its tenant may hold 1 at most (quota and borrowing_limit)",
-		queue.Wait{Reason: queue.ReasonLocality}.Why():                 "waits for a while for GPUs that are faster, or closer together",
-		"group \"g\" waits: not the beginning":                         "group \"g\" waits: not the beginning",
-	} {
-		if got := Because(why); got != want {
-			t.Errorf("%q: %q, want %q", why, got, want)
-		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -147,8 +148,8 @@ func (w world) RoomForCanaries(g *gang.Gang) (gang.Room, error) {
 	if err != nil || r.Gang.GPUs() == 0 {
 		return gang.Room{}, err
 	}
-	if _, reason := w.CanariesBarred(g, r); reason != "" {
-		return gang.Room{Gang: r.Gang, Reason: reason}, nil
+	if _, why := w.CanariesBarred(g, r); !why.IsZero() {
+		return gang.Room{Gang: r.Gang, Reason: why}, nil
 	}
 	return w.room(w.View, r, func(more rewrite.Pins) rewrite.Pins {
 		pins := g.Pins
@@ -160,15 +161,15 @@ func (w world) RoomForCanaries(g *gang.Gang) (gang.Room, error) {
 }
 
 // CanariesBarred is the limit of its tenant that keeps a gang from the canaries that r asks for
-// beside what it holds; without one, reason is empty.
-func (m *Model) CanariesBarred(g *gang.Gang, r nomad.Request) (wait queue.Wait, reason string) {
+// beside what it holds; without one, there is no reason.
+func (m *Model) CanariesBarred(g *gang.Gang, r nomad.Request) (wait queue.Wait, why reason.Reason) {
 	job := g.QueueJob(m.Cfg.RestartCost)
 	job.Gang, job.Least = r.Gang, 0
 	_, wait, _ = m.Queue.RoomFor(gang.QueueTime(m.Time), m.View.Cluster, queue.Change{Job: job, Keeps: len(m.View.Holds(g.Key))})
 	if wait.Reason == queue.ReasonLimit || wait.Reason == queue.ReasonQuota {
-		reason = Because(wait.Why())
+		why = wait.Why()
 	}
-	return wait, reason
+	return wait, why
 }
 
 // RoomForAll is where a gang could go that its author has changed while it runs, as
@@ -200,7 +201,7 @@ func (m *Model) roomFor(g *gang.Gang, r nomad.Request, v *nomad.View, ch queue.C
 		room.Reason = room.Decision.Reason
 	default:
 		wait.Ahead = "a job that waits" // its name is not everybody's to know
-		room.Reason = Because(wait.Why())
+		room.Reason = wait.Why()
 	}
 	return room
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -93,20 +94,20 @@ func instanceChooser(job *api.Job) (*api.TaskGroup, *api.Task) {
 	return nil, nil
 }
 
-// TemplateReason says what becomes of the children of a parameterized or
-// periodic job. children: they can be registered.
-func TemplateReason(job *api.Job, children bool) string {
-	reason := "a parameterized or periodic job does not run itself: ask for one of its children"
+// TemplateReason is what becomes of the children of a parameterized or periodic job. children: they
+// can be registered.
+func TemplateReason(job *api.Job, children bool) reason.Reason {
+	r := reason.Reason{Kind: reason.Template}
 	if !rewrite.Gated(job) {
-		return reason + ". They carry no gate, so Nomad places them alone"
+		return r.And(reason.Reason{Kind: reason.UngatedChildren})
 	}
 	if err := Childless(job, children); err != nil {
-		return reason + ". None of them will be placed: " + err.Error()
+		return r.And(reason.Reason{Kind: reason.NoChild, Cause: err.Error()})
 	}
 	if p := job.ParameterizedJob; p != nil && p.Payload == "optional" {
-		return reason + ". Those without a payload are placed; those with one stay gated"
+		return r.And(reason.Reason{Kind: reason.PayloadChildren})
 	}
-	return reason
+	return r
 }
 
 // Childless is why no child of a parameterized or periodic job can be placed; nil if one can.

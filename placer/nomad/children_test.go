@@ -81,18 +81,18 @@ func TestTemplateReason(t *testing.T) {
 		gated, rpc  bool
 		want, lacks string
 	}{
-		{"required", true, true, "None of them will be placed", ""},
-		{"optional", true, true, "those with one stay gated", "None"},
+		{"required", true, true, "none of its children can be served", ""},
+		{"optional", true, true, "runs with one stay gated", "none"},
 		{"optional", true, false, "rpc_address", ""},
-		{"forbidden", true, true, "ask for one of its children", "None"},
-		{"required", false, true, "Nomad places them alone", "None"},
+		{"forbidden", true, true, "explain one of its runs", "none"},
+		{"required", false, true, "Nomad places them alone", "none"},
 	} {
 		id := "train"
 		job := &api.Job{ID: &id, ParameterizedJob: &api.ParameterizedJobConfig{Payload: c.payload}}
 		if c.gated {
 			job = rewrite.Gate(job)
 		}
-		got := TemplateReason(job, c.rpc)
+		got := TemplateReason(job, c.rpc).String()
 		if !strings.Contains(got, c.want) || c.lacks != "" && strings.Contains(got, c.lacks) {
 			t.Errorf("payload %s, gated %v, RPC %v: %s", c.payload, c.gated, c.rpc, got)
 		}

@@ -5,13 +5,13 @@ package nomad
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -25,17 +25,15 @@ var passingFilters = []string{
 // that are not healthy for now, and volumes that are in use, from those that are not there.
 var knownOfGPUs = []string{"missing devices", "missing drivers", "missing compatible host volumes"}
 
-// NeverPlaced is that in words.
-func NeverPlaced(found []Obstacle) string {
-	said := make([]string, 0, len(found))
+// NeverPlaced is that as a reason.
+func NeverPlaced(found []Obstacle) reason.Reason {
+	r := reason.Reason{Kind: reason.Never}
 	for _, o := range found {
-		text := o.What
-		if o.Total > 0 {
-			text = o.String()
-		}
-		said = append(said, fmt.Sprintf("no node can take a member of group %q: %s", o.Group, text))
+		why := o.Reason()
+		why.Kind = reason.NeverGroup
+		r = r.Over(why)
 	}
-	return strings.Join(said, "; ")
+	return r
 }
 
 // sameClass is what the scheduler says of a node whose class it has refused for another reason.

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/constraint"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -36,13 +37,16 @@ type Obstacle struct {
 	Away bool `json:"-"`
 }
 
-func (o Obstacle) String() string {
-	text := fmt.Sprintf("%s (%d of %d nodes)", o.What, o.Nodes, o.Total)
+// Reason is the obstacle as a reason.
+func (o Obstacle) Reason() reason.Reason {
+	r := reason.Reason{Kind: reason.Obstacle, Group: o.Group, Cause: o.What, Nodes: o.Nodes, Total: o.Total}
 	if o.Fault != nil {
-		text += ": " + o.Fault.String()
+		r = r.Over(reason.Unread(o.Fault.String()))
 	}
-	return text
+	return r
 }
+
+func (o Obstacle) String() string { return o.Reason().String() }
 
 // Obstacles are what keeps the job's groups from nodes with GPUs: by group, the
 // most nodes first. Groups that ask for no GPUs are left out. With sparing, the job leaves out

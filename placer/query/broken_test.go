@@ -36,12 +36,12 @@ func TestBrokenWhileItRuns(t *testing.T) {
 			w.RunFor(10 * time.Minute)
 			const next = "Mend that and run it again. Until then it runs on, but the placer does not start it again if it loses members."
 			if e := explained(w, "a"); e.State != gang.Running || !slices.Equal(e.Remedies, []string{next}) {
-				w.T.Errorf("%s: %s: %s: %q", how, e.State, e.Reason, e.Remedies)
+				w.T.Errorf("%s: %s: %s: %q", how, e.State, e.Reason.String(), e.Remedies)
 			}
 			w.Nomad.CrashNode(w.Members(bed.Key("a"))[0].Node)
 			w.RunFor(30 * time.Minute)
 			if e := explained(w, "a"); e.State != gang.Rejected {
-				w.T.Errorf("%s, then lost: %s: %s", how, e.State, e.Reason)
+				w.T.Errorf("%s, then lost: %s: %s", how, e.State, e.Reason.String())
 			}
 		})
 	}

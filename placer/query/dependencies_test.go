@@ -23,13 +23,13 @@ import (
 // without GPUs: a job that prepares data.
 func withoutGPUs(j *api.Job) { j.TaskGroups[0].Tasks[0].Resources.Devices = nil }
 
-func reason(w *bed.World, id string) string {
+func reasonOf(w *bed.World, id string) string {
 	w.T.Helper()
 	e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: id})
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	return e.Reason
+	return e.Reason.String()
 }
 
 // Who waits for a service hears that it does not finish, and of a job that is not there while
@@ -44,10 +44,10 @@ func TestAfterWhatNeverEnds(t *testing.T) {
 		w.Submit(bed.Gang{Name: "of-both", Meta: map[string]string{"pal_after": "sweep,trian"}})
 		w.RunFor(30 * time.Second)
 		for id, want := range map[string]string{
-			"of-service": "waits for job svc (pal_after): it is a service job, and those do not finish",
-			"of-both":    "waits for job sweep (pal_after): it runs; and for job trian: Nomad does not have it: it was purged, or forgotten, or is yet to come",
+			"of-service": "comes after default/svc (pal_after): it is a service job, and those do not finish",
+			"of-both":    "comes after default/sweep (pal_after): it runs; comes after default/trian (pal_after): Nomad does not have it (purged, forgotten, or not yet registered?)",
 		} {
-			if got := reason(w, id); got != want {
+			if got := reasonOf(w, id); got != want {
 				w.T.Errorf("%s: %q, want %q", id, got, want)
 			}
 		}
@@ -65,7 +65,7 @@ func TestAfter(t *testing.T) {
 		w.Submit(bed.Gang{Name: "report", Runs: time.Hour, Meta: map[string]string{"pal_after": "prepare,train"}})
 		expect := func(want string) {
 			w.T.Helper()
-			if got := reason(w, "report"); got != want {
+			if got := reasonOf(w, "report"); got != want {
 				w.T.Errorf("report %q, want %q", got, want)
 			}
 			if len(w.GPUs(bed.Key("report"))) > 0 {
@@ -73,16 +73,16 @@ func TestAfter(t *testing.T) {
 			}
 		}
 		w.RunFor(30 * time.Second)
-		expect("waits for job prepare (pal_after): it has not ended")
+		expect("comes after default/prepare (pal_after): it has not ended")
 		w.RunFor(time.Minute)
-		expect("waits for job train (pal_after): it runs")
+		expect("comes after default/train (pal_after): it runs")
 		if err := w.Purge(bed.Key("prepare")); err != nil {
 			w.T.Fatal(err)
 		}
 		first.Kill()
 		w.StartPlacer()
 		w.RunFor(30 * time.Second)
-		expect("waits for job train (pal_after): it runs")
+		expect("comes after default/train (pal_after): it runs")
 		w.ExpectRunning("report", 2*time.Minute)
 		w.RunFor(5 * time.Second)
 		c, err := nomad.NewClient(w.Nomad.Config("command", ""), "")
@@ -125,12 +125,12 @@ func TestAfterItRan(t *testing.T) {
 				report.Meta["pal_duration"] = "10h"
 				w.Submit(report)
 				w.RunFor(time.Minute)
-				if got, waits := reason(w, "report"), "waits for job prepare (pal_after): it has not ended"; (got == waits) != again {
+				if got, waits := reasonOf(w, "report"), "comes after default/prepare (pal_after): it has not ended"; (got == waits) != again {
 					w.T.Errorf("report %q", got)
 				}
 				w.RunFor(6 * time.Minute)
 				if runs := len(w.GPUs(bed.Key("report"))) == 4; runs == again {
-					w.T.Errorf("it runs: %t: %s", runs, reason(w, "report"))
+					w.T.Errorf("it runs: %t: %s", runs, reasonOf(w, "report"))
 				}
 			})
 		})
@@ -201,9 +201,9 @@ func TestAfterFailure(t *testing.T) {
 		w.RunFor(time.Minute)
 		for id, want := range map[string]string{
 			"fails": "it has failed; run it again", "gpus-fail": "it has failed; run it again", "stops": "it was stopped before it had finished; run it again",
-			"serves": "it is a service job, and those do not finish", "none": "Nomad does not have it: it was purged, or forgotten, or is yet to come",
+			"serves": "it is a service job, and those do not finish", "none": "Nomad does not have it (purged, forgotten, or not yet registered?)",
 		} {
-			if got := reason(w, "after-"+id); got != "waits for job "+id+" (pal_after): "+want {
+			if got := reasonOf(w, "after-"+id); got != "comes after default/"+id+" (pal_after): "+want {
 				w.T.Errorf("after %s: %q, want %q", id, got, want)
 			}
 		}
@@ -217,8 +217,8 @@ func TestAfterFailure(t *testing.T) {
 		w.Submit(bed.Gang{Name: "fails", Ungated: true, Runs: 2 * time.Second, Change: withoutGPUs})
 		w.ExpectRunning("after-fails", 30*time.Second)
 		for _, j := range snapshot(w).Jobs() {
-			if j.Job == "after-none" && (j.State != gang.Waiting || !strings.Contains(j.Reason, "pal_after")) {
-				w.T.Errorf("queue says %s, %q", j.State, j.Reason)
+			if j.Job == "after-none" && (j.State != gang.Waiting || !strings.Contains(j.Reason.String(), "pal_after")) {
+				w.T.Errorf("queue says %s, %q", j.State, j.Reason.String())
 			}
 		}
 	})
@@ -286,7 +286,7 @@ func TestAfterUnread(t *testing.T) {
 		w.Submit(bed.Gang{Name: "kept", Runs: time.Hour, Meta: map[string]string{"pal_after": "hidden"}})
 		w.Submit(bed.Gang{Name: "report", Runs: time.Hour, Meta: map[string]string{"pal_after": "prepare"}})
 		w.ExpectRunning("report", time.Minute)
-		if got := reason(w, "kept"); !strings.HasPrefix(got, "waits for job hidden (pal_after): Nomad does not show it: ") {
+		if got := reasonOf(w, "kept"); !strings.HasPrefix(got, "comes after default/hidden (pal_after): Nomad does not show it: ") {
 			w.T.Errorf("kept %q", got)
 		}
 	})
@@ -313,7 +313,7 @@ func TestAfterIsToldEarly(t *testing.T) {
 					disturb(w)
 					w.Submit(bed.Gang{Name: "prepare", Ungated: true, Runs: 10 * time.Second, Change: withoutGPUs})
 					w.RunFor(5 * time.Second)
-					if got := reason(w, "report"); !strings.HasPrefix(got, "waits for job prepare (pal_after): it has not ended") && name == "early" {
+					if got := reasonOf(w, "report"); !strings.HasPrefix(got, "comes after default/prepare (pal_after): it has not ended") && name == "early" {
 						w.T.Errorf("report %q while prepare runs", got)
 					}
 					w.Submit(bed.Gang{Name: "train", Runs: 10 * time.Second})
@@ -370,13 +370,13 @@ func TestPlanAfter(t *testing.T) {
 		w.Submit(bed.Gang{Name: "train", GPUs: 2, Runs: time.Hour, Meta: map[string]string{"pal_duration": "1h"}})
 		w.ExpectRunning("train", 10*time.Second)
 		for gpus, want := range map[int]string{
-			2: "would start now, provided that train has finished well (pal_after",
-			4: "would wait: needs 4 GPUs, 2 of the 4 that match are free (2 allocated); and it starts only once train has finished well (pal_after)",
+			2: "would start now once default/train has succeeded (pal_after",
+			4: "needs 4 GPUs; 2 of 4 that match are free (2 allocated); it also comes after default/train (pal_after)",
 		} {
 			job := bed.Gang{Name: "report", GPUs: gpus, Meta: map[string]string{"pal_after": "train"}}.Job()
 			nomad.Canonicalize(job)
 			e, err := snapshot(w).Plan(w.T.Context(), job)
-			if err != nil || !strings.HasPrefix(e.Reason, want) || !e.StartTo.IsZero() {
+			if err != nil || !strings.HasPrefix(e.Reason.String(), want) || !e.StartTo.IsZero() {
 				t.Errorf("%d GPUs: %+v, %v", gpus, e, err)
 			}
 		}
@@ -393,12 +393,12 @@ func TestAfterEachOther(t *testing.T) {
 		}
 		w.RunFor(10 * time.Second)
 		for job, next := range map[string]string{"a": "b", "b": "c", "c": "a"} {
-			want := "waits for job " + next + " (pal_after), which in turn waits for it: neither starts until one is run again without pal_after"
-			if got := reason(w, job); got != want {
+			want := "comes after default/" + next + " (pal_after), which comes after it: run one of them again without pal_after"
+			if got := reasonOf(w, job); got != want {
 				w.T.Errorf("%s: %q, want %q", job, got, want)
 			}
 		}
-		if got := reason(w, "behind"); got != "waits for job a (pal_after): it has not started" {
+		if got := reasonOf(w, "behind"); got != "comes after default/a (pal_after): it has not started" {
 			w.T.Errorf("behind: %q", got)
 		}
 		w.Submit(bed.Gang{Name: "a"})

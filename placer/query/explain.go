@@ -4,7 +4,6 @@
 package query
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -30,13 +30,15 @@ type Explanation struct {
 	State     gang.State `json:"state"`
 	// Parent is the parameterized or periodic job that it is a child of.
 	Parent string `json:"parent,omitempty"`
-	// Reason is the one sentence.
-	Reason string `json:"reason"`
+	// Reason is why it is in its state.
+	Reason reason.Reason `json:"reason,omitzero"`
+	// Planned: it is what would become of the job if it were submitted now.
+	Planned bool `json:"planned,omitempty"`
 	// Outcome is how it ended, if it did.
 	Outcome *Outcome    `json:"outcome,omitempty"`
 	Wait    *queue.Wait `json:"wait,omitempty"`
-	// WaitsFor is the wait in words.
-	WaitsFor string `json:"waits_for,omitempty"`
+	// WaitsFor is what it waits for as the queue has it.
+	WaitsFor reason.Reason `json:"waits_for,omitzero"`
 	// StartFrom and StartTo are between when it is expected to start, where that
 	// can be foretold.
 	StartFrom time.Time `json:"start_from,omitzero"`
@@ -90,15 +92,15 @@ type Explanation struct {
 	// Leaving says which of its members' nodes are drained, or have lost touch with Nomad, and
 	// which of its GPUs are unhealthy or gone, and what becomes of the members there; and of a
 	// service, which windows begin on its nodes within a day.
-	Leaving []string `json:"leaving,omitempty"`
+	Leaving []reason.Reason `json:"leaving,omitempty"`
 	// Members says of members that Nomad has tried again how often, and of missing ones what became
 	// of them; Retry how the missing member of a job comes back that Nomad does not bring back.
-	Members []string `json:"members,omitempty"`
-	Retry   Retry    `json:"retry,omitempty"`
+	Members []reason.Reason `json:"members,omitempty"`
+	Retry   Retry           `json:"retry,omitempty"`
 	// Ran is when the last of its members ended, of a gang that ran and waits again.
 	Ran time.Time `json:"ran,omitzero"`
 	// StoppedWhy is why they were stopped, if the placer did that.
-	StoppedWhy string `json:"stopped_why,omitempty"`
+	StoppedWhy reason.Reason `json:"stopped_why,omitzero"`
 	// StoppedFor is the job for which, namespace/id, if that is known.
 	StoppedFor string `json:"stopped_for,omitempty"`
 	// Allocations are the job's live members.
@@ -124,11 +126,11 @@ func (e *Explanation) takeWait(w *model.Wait) {
 
 // waitsFor is why a job waits: what the free GPUs lack for it goes first, unless its tenant may
 // never hold so many, or services hold them.
-func waitsFor(d *pal.Decision, w *model.Wait) string {
+func waitsFor(d *pal.Decision, w *model.Wait) reason.Reason {
 	if w.Reason == queue.ReasonLimit || w.Reason == queue.ReasonServices || w.Away {
 		return w.Why()
 	}
-	return cmp.Or(d.Reason, w.Why())
+	return d.Reason.Or(w.Why())
 }
 
 // Explain says why a job runs where it runs, or why it does not.
@@ -170,8 +172,8 @@ func (s *Snapshot) explainFromState(k nomad.JobKey) (e *Explanation, st gang.Obs
 		return nil, st, false
 	}
 	if st = s.m.Observed(job); st.Nomad == gang.Rejected { // set aside: nothing of it is looked into
-		reason, _ := s.m.Isolated(job, s.m.Time)
-		return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Reason: reason}, st, true
+		why, _ := s.m.Isolated(job, s.m.Time)
+		return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Reason: why}, st, true
 	}
 	e = &Explanation{Namespace: k.Namespace, Job: k.ID, State: st.Nomad, Allocations: s.allocations(st), Failures: s.m.Tries(k), ClassFrom: s.m.View.ClassFrom(job), GPUIDLength: s.idLength()}
 	e.Submitted, e.Leaving = time.Unix(0, *job.SubmitTime), s.m.Leaving(st)
@@ -207,12 +209,12 @@ func (s *Snapshot) explainFromState(k nomad.JobKey) (e *Explanation, st gang.Obs
 		e.Reason = membersSay(s.m.State, st)
 		t := s.m.Jobs[k]
 		if t != nil && t.State() == gang.Failed {
-			e.State, e.Reason = gang.Failed, t.GaveUp().Error()
+			e.State, e.Reason = gang.Failed, t.GaveUp()
 		}
-		if st.Nomad == gang.Starting && t != nil && t.Trouble != "" {
-			e.Reason += "; " + t.Trouble
+		if st.Nomad == gang.Starting && t != nil {
+			e.Reason = e.Reason.And(t.Trouble)
 		}
-		e.Reason = cmp.Or(s.tooLarge(t), e.Reason)
+		e.Reason = s.tooLarge(t).Or(e.Reason)
 		if st.Nomad == gang.Starting && t != nil {
 			s.whenWhole(e, t)
 		}
@@ -226,7 +228,7 @@ func (e *Explanation) broken(t *model.Tracked) {
 	if t == nil || t.Refused == nil || e.State == gang.Failed {
 		return
 	}
-	e.Reason += "; " + model.RunsUnread + t.Refused.Error()
+	e.Reason = e.Reason.And(reason.Reason{Kind: reason.RunsUnread, Cause: t.Refused.Error()})
 	e.Remedies = append(e.Remedies, "Mend that and run it again. Until then it runs on, but the placer does not start it again if it loses members.")
 }
 
@@ -252,55 +254,30 @@ func (s *Snapshot) explainUnknown(ctx context.Context, k nomad.JobKey) (*Explana
 	}
 	if rewrite.AsksGPUs(job) {
 		e := &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Waiting, Behind: true}
-		if e.Reason = "was registered a moment ago: ask again"; s.m.State.Unread[k] != nil {
-			e.State, e.Reason = gang.Rejected, "the placer cannot read it: "+s.m.State.Unread[k].Error()
+		if e.Reason = (reason.Reason{Kind: reason.NewJob}); s.m.State.Unread[k] != nil {
+			e.State, e.Reason = gang.Rejected, reason.Reason{Kind: reason.Unreadable, Cause: s.m.State.Unread[k].Error()}
 		}
 		return e, nil
 	}
 	if rewrite.Gated(job) {
-		reason := staysGated + nomad.Servable(job).Error()
+		why := model.Refused(nomad.Servable(job))
 		if len(rewrite.OtherDevices(job)) == 0 {
-			reason += ": take out the constraint on ${meta.pal_gate} and run it again"
+			why.Kind = reason.StaysGated
 		}
-		return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Reason: reason}, nil
+		return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Reason: why}, nil
 	}
-	return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Native, Reason: nomad.NoGPUs(job) + leftAlone}, nil
+	return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Native, Reason: reason.Reason{Kind: reason.WithoutGPUs, Cause: nomad.NoGPUs(job)}}, nil
 }
 
 // native says why the placer leaves a job to Nomad.
 func (e *Explanation) native(st gang.Observed) {
-	e.Reason = "Nomad has placed nothing of it"
-	if len(st.Members) > 0 {
-		e.Reason = "placed by Nomad alone on " + pal.CountGPUs(st.Holds())
-	}
-	if part := inPart(st); part != "" {
-		e.Reason += ", " + part
-	}
+	e.Reason = reason.Reason{Kind: reason.NotOurs, Needs: st.Holds(), Have: st.Have, Want: st.Want}
 	if err := nomad.Servable(st.Job); err != nil {
-		e.Reason += ": " + err.Error()
+		e.Reason.Cause = err.Error()
 		return
 	}
-	e.NoGate = true
-	e.Reason += ": the job has no gate, so the placer leaves it alone"
-	if len(st.Members) > 0 {
-		e.Reason += "; a gate that it gets while it runs is taken off again"
-	}
+	e.NoGate, e.Reason.Kind = true, reason.Ungated
 }
-
-// inPart says how many members a job has that has not all; "" of others.
-func inPart(st gang.Observed) string {
-	if st.Have == 0 || st.Have >= st.Want {
-		return ""
-	}
-	return fmt.Sprintf("%d of %d members", st.Have, st.Want)
-}
-
-const (
-	// leftAlone ends what is said of jobs that ask for no GPUs.
-	leftAlone = ", so the placer leaves it to Nomad"
-	// staysGated begins what is said of jobs that no placer serves.
-	staysGated = "cannot be served, and stays gated: "
-)
 
 // addRecord adds what was recorded of the last decision.
 func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observed) error {
@@ -325,7 +302,7 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 	if e.asks != "" && e.asks != r.Decision.Class {
 		e.ClassFrom = fmt.Sprintf("it was when the gang was placed; now it is %s, which counts when it is placed again", e.asks)
 	}
-	e.Decision, e.Predicted, e.Decided, e.Ready, e.Mode, e.Note = &r.Decision, r.Predicted, r.Decided, r.Ready, string(r.Mode), r.Note
+	e.Decision, e.Predicted, e.Decided, e.Ready, e.Mode, e.Note = &r.Decision, r.Predicted, r.Decided, r.Ready, string(r.Mode), string(r.Note)
 	if st.Nomad == gang.Starting && r.Ready.After(s.m.Time) { // its members came since the snapshot: none is lost
 		e.Ready = time.Time{}
 	}
@@ -422,10 +399,10 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	wait := s.waiting()[t.Key.String()]
 	switch e.State = t.Shown(wait); e.State {
 	case gang.Failed:
-		e.Reason = t.GaveUp().Error()
+		e.Reason = t.GaveUp()
 		return
 	case gang.Rejected:
-		e.Reason = staysGated + t.Refused.Error()
+		e.Reason = model.Refused(t.Refused)
 		return
 	case gang.Unschedulable:
 		if t.Never != nil {
@@ -458,7 +435,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 		e.takeWait(wait)
 		e.Reason = waitsFor(&d, wait)
 	}
-	if e.State == gang.Waiting && t.After == "" {
+	if e.State == gang.Waiting && t.After.IsZero() {
 		d.Impossible = false // of nodes that are away
 		s.whatNow(e, t, wait)
 		e.Alternatives = s.lastGPUs(t)
@@ -467,8 +444,8 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	if e.State == gang.Unschedulable {
 		e.neverRuns(s.m.View, t.Job)
 	}
-	e.Reason = cmp.Or(t.After, e.Reason)
-	if ending := s.m.Ending(t.Observed); ending != "" && (e.State == gang.Waiting || e.State == gang.Completing) {
+	e.Reason = t.After.Or(e.Reason)
+	if ending := s.m.Ending(t.Observed); !ending.IsZero() && (e.State == gang.Waiting || e.State == gang.Completing) {
 		e.State, e.Reason = gang.Completing, ending
 	}
 }
@@ -499,13 +476,13 @@ func (s *Snapshot) askNomad(ctx context.Context, e *Explanation, job *api.Job) {
 		// On the GPUs that the placer would choose, too? Nomad alone may have taken those of one group
 		// for another one.
 		if resp, err := s.nomad.DryRun(ctx, e.pinned); err == nil && len(resp.FailedTGAllocs) > 0 {
-			e.State, e.Reason = gang.Waiting, "would wait: Nomad would not place it now: "+refused
+			e.State, e.Reason = gang.Waiting, reason.Reason{Kind: reason.NomadRefuses, Cause: refused}
 		}
 		return
 	case len(found) == 0:
 		return
 	}
-	*e = Explanation{Namespace: e.Namespace, Job: e.Job, Submitted: e.Submitted, Mode: e.Mode, ClassFrom: e.ClassFrom, GPUIDLength: e.GPUIDLength, Failures: e.Failures, Elastic: e.Elastic}
+	*e = Explanation{Planned: e.Planned, Namespace: e.Namespace, Job: e.Job, Submitted: e.Submitted, Mode: e.Mode, ClassFrom: e.ClassFrom, GPUIDLength: e.GPUIDLength, Failures: e.Failures, Elastic: e.Elastic}
 	e.never(found)
 }
 
@@ -532,7 +509,7 @@ func (s *Snapshot) besideWindows(c *pal.Cluster, k nomad.JobKey, g pal.Gang, d *
 	n.Kept = was.Free + was.Outliers - n.Free - n.Outliers
 	n.Allocated -= n.Kept
 	if !d.Placed { // the queue says what it waits for
-		d.Reason = ""
+		d.Reason = reason.Reason{}
 	}
 	return back
 }
@@ -553,8 +530,13 @@ func (s *Snapshot) allocations(st gang.Observed) []Allocation {
 func (e Explanation) For(sees model.Sees) *Explanation {
 	if e.Wait != nil {
 		now := sees.Wait(*e.Wait)
-		e.Reason, e.WaitsFor = model.Rephrase(e.Reason, *e.Wait, now), model.Rephrase(e.WaitsFor, *e.Wait, now)
 		e.Wait = &now
+	}
+	e.Reason, e.WaitsFor, e.StoppedWhy = e.Reason.For(sees.Name), e.WaitsFor.For(sees.Name), e.StoppedWhy.For(sees.Name)
+	if e.Decision != nil {
+		d := *e.Decision
+		d.Reason = d.Reason.For(sees.Name)
+		e.Decision = &d
 	}
 	e.StoppedFor = sees.Name(e.StoppedFor)
 	if e.Holders != nil {

@@ -154,8 +154,8 @@ func TestHolderStopping(t *testing.T) {
 			t.Errorf("%+v, %+v", first, second)
 		}
 		o, err := snapshot(w).Explain(t.Context(), nomad.JobKey(stops))
-		if want := "0 of 2 members are complete; the tasks of 2 are still ending, and hold their GPUs"; err != nil || o.Reason != want {
-			t.Errorf("%q, want %q: %v", o.Reason, want, err)
+		if want := "0 of 2 members are complete; 2 are still ending, and hold their GPUs"; err != nil || o.Reason.String() != want {
+			t.Errorf("%q, want %q: %v", o.Reason.String(), want, err)
 		}
 	})
 }

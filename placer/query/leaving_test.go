@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
@@ -34,12 +35,12 @@ func TestDrainIsSaid(t *testing.T) {
 		w.Nomad.DrainWithin(at, 2*time.Minute)
 		w.RunFor(5 * time.Second)
 		want := []string{"node " + nodeName(w, at) + " is being drained: Nomad stops the members there at " + until.UTC().Format("2006-01-02 15:04:05 MST") + " unless they have ended by then"}
-		if e := explain(w, "a"); !slices.Equal(e.Leaving, want) {
+		if e := explain(w, "a"); !slices.Equal(said(e.Leaving), want) {
 			t.Errorf("explain says %q, want %q", e.Leaving, want)
 		}
 		for _, j := range snapshot(w).Jobs() {
-			if j.Job == "a" && j.Reason != want[0] {
-				t.Errorf("the list says %q", j.Reason)
+			if j.Job == "a" && j.Reason.String() != want[0] {
+				t.Errorf("the list says %q", j.Reason.String())
 			}
 		}
 		w.ExpectGone("a", 3*time.Minute)
@@ -62,7 +63,7 @@ func TestDrainOfManyIsShort(t *testing.T) {
 			w.Nomad.DrainWithin(bed.NodeID(n), 0)
 		}
 		w.RunFor(5 * time.Second)
-		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.Contains(e.Leaving[0], " is being drained, like 2 more of its nodes: ") {
+		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.Contains(e.Leaving[0].String(), " is being drained, like 2 more of its nodes: ") {
 			w.T.Errorf("explain says %q", e.Leaving)
 		}
 	})
@@ -77,7 +78,7 @@ func TestDrainWithoutDeadlineIsSaid(t *testing.T) {
 		w.ExpectRunning("a", 5*time.Second)
 		w.Nomad.DrainWithin(bed.NodeID(0), 0)
 		w.RunFor(5 * time.Second)
-		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.HasSuffix(e.Leaving[0], "the members there run on until they end, as the drain has no deadline") {
+		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.HasSuffix(e.Leaving[0].String(), "the members there run on until they end, as the drain has no deadline") {
 			w.T.Errorf("explain says %q", e.Leaving)
 		}
 	})
@@ -112,18 +113,18 @@ func TestLostGPUsAreSaid(t *testing.T) {
 		w.Nomad.SetHealth(false, gpus[1])
 		w.RunFor(5 * time.Second)
 		want := "node " + node + " calls " + gpus[1] + " unhealthy; it says: XID 79: the members there run on"
-		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.HasPrefix(e.Leaving[0], want) {
+		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.HasPrefix(e.Leaving[0].String(), want) {
 			t.Errorf("explain says %q, want %q", e.Leaving, want)
 		}
 		for _, j := range snapshot(w).Jobs() {
-			if strings.Contains(j.Reason, "unhealthy") != (j.Job == "a") {
-				t.Errorf("the list says %q of %s", j.Reason, j.Job)
+			if strings.Contains(j.Reason.String(), "unhealthy") != (j.Job == "a") {
+				t.Errorf("the list says %q of %s", j.Reason.String(), j.Job)
 			}
 		}
 		w.Nomad.TakeAway(gpus[1])
 		w.RunFor(5 * time.Second)
 		want = "node " + node + " no longer names " + gpus[1] + ", so its device plugin was set up without them or is not there: the members there run on"
-		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.HasPrefix(e.Leaving[0], want) {
+		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.HasPrefix(e.Leaving[0].String(), want) {
 			t.Errorf("explain says %q, want %q", e.Leaving, want)
 		}
 	})
@@ -143,7 +144,7 @@ func TestLostGPUsOfManyMembersAreOneSentence(t *testing.T) {
 		}
 		w.RunFor(5 * time.Second)
 		want := "no longer names " + strings.Join(gpus[:3], ", ") + " and 2 more, so "
-		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.Contains(e.Leaving[0], want) {
+		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.Contains(e.Leaving[0].String(), want) {
 			t.Errorf("explain says %q, want %q", e.Leaving, want)
 		}
 	})
@@ -164,17 +165,25 @@ func TestEndingIsSaid(t *testing.T) {
 		ending := func() bool { return explain(w, "a").State == gang.Completing }
 		w.Expect("a is being stopped", time.Minute, ending)
 		e := explain(w, "a")
-		if !strings.HasSuffix(e.Reason, " told to stop and has not ended yet; it keeps its GPUs until then") && !strings.HasPrefix(e.Reason, "2 of its members were told to stop and have not ended yet") {
-			t.Errorf("explain says %q", e.Reason)
+		if !strings.HasSuffix(e.Reason.String(), " told to stop and has not ended yet; it keeps its GPUs until then") && !strings.HasPrefix(e.Reason.String(), "2 members were told to stop and have not ended yet") {
+			t.Errorf("explain says %q", e.Reason.String())
 		}
 		for _, j := range snapshot(w).Jobs() {
-			if (j.State == gang.Completing) != (j.Job == "a") || j.Job == "a" && j.Reason != e.Reason {
-				t.Errorf("the list says %s, %q of %s", j.State, j.Reason, j.Job)
+			if (j.State == gang.Completing) != (j.Job == "a") || j.Job == "a" && j.Reason.String() != e.Reason.String() {
+				t.Errorf("the list says %s, %q of %s", j.State, j.Reason.String(), j.Job)
 			}
 		}
 		w.ExpectRunning("b", 5*time.Minute)
 		if e := explain(w, "a"); e.State != gang.Waiting {
-			t.Errorf("then it is %s: %s", e.State, e.Reason)
+			t.Errorf("then it is %s: %s", e.State, e.Reason.String())
 		}
 	})
+}
+
+// said are reasons in words.
+func said(rs []reason.Reason) (out []string) {
+	for _, r := range rs {
+		out = append(out, r.String())
+	}
+	return out
 }

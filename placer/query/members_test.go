@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -38,7 +39,7 @@ func TestPendingMembersDoNotRun(t *testing.T) {
 	for id, client := range map[string]string{"a": api.AllocClientStatusRunning, "b": api.AllocClientStatusPending, "c": api.AllocClientStatusPending} {
 		s.PutAlloc(member(id, client))
 	}
-	if got := membersSay(s, gang.Observe(s, job)); !strings.HasPrefix(got, "1 of 3 members run, 2 placed and pending") {
+	if got := membersSay(s, gang.Observe(s, job)).String(); !strings.HasPrefix(got, "1 of 3 members run, 2 placed and pending") {
 		t.Error(got)
 	}
 }
@@ -61,7 +62,7 @@ func TestRestartingMembers(t *testing.T) {
 		s.PutAlloc(a)
 	}
 	const want = "0 of 3 members run, 1 ended and is started again by Nomad, as the restart block says, 1 placed, and waiting for the end of those that they replace (kill_timeout), 1 placed and pending"
-	if got := membersSay(s, gang.Observe(s, job)); !strings.HasPrefix(got, want) {
+	if got := membersSay(s, gang.Observe(s, job)).String(); !strings.HasPrefix(got, want) {
 		t.Error(got)
 	}
 }
@@ -72,7 +73,7 @@ func TestPendingCanaries(t *testing.T) {
 	for id, client := range map[string]string{"a": "running", "b": "running", "c": "pending", "d": "pending"} {
 		s.PutAlloc(member(id, client))
 	}
-	if got := membersSay(s, gang.Observe(s, job)); got != "2 of 2 members run" {
+	if got := membersSay(s, gang.Observe(s, job)).String(); got != "2 of 2 members run" {
 		t.Error(got)
 	}
 }
@@ -91,8 +92,8 @@ func TestOutcomeCountsItsOwnMembers(t *testing.T) {
 		}
 		s.PutAlloc(a)
 	}
-	if o := OutcomeOf(&model.Model{State: s}, gang.Observe(s, job)); o.Reason != "3 of 3 members are complete" {
-		t.Error(o.Reason)
+	if o := OutcomeOf(&model.Model{State: s}, gang.Observe(s, job)); o.Reason.String() != "3 of 3 members are complete" {
+		t.Error(o.Reason.String())
 	}
 	if n := len(lastAllocs(s, nomad.KeyOf(job), job)); n != 4 {
 		t.Errorf("%d members", n)
@@ -111,7 +112,7 @@ func TestGroupsWithoutGPUs(t *testing.T) {
 		s.PutAlloc(a)
 	}
 	s.PutAlloc(member("w", api.AllocClientStatusRunning))
-	if got := membersSay(s, gang.Observe(s, job)); got != "1 of 1 member runs" {
+	if got := membersSay(s, gang.Observe(s, job)).String(); got != "its member runs" {
 		t.Error(got)
 	}
 	if last := lastAllocs(s, nomad.KeyOf(job), job); len(last) != 1 || last["j.w"] == nil {
@@ -129,12 +130,12 @@ func TestPreemptedMembers(t *testing.T) {
 		}
 		s.PutAlloc(a)
 	}
-	if got := membersSay(s, gang.Observe(s, job)); got != "1 of 3 members run, 2 preempted by Nomad for jobs with a higher priority" {
+	if got := membersSay(s, gang.Observe(s, job)).String(); got != "1 of 3 members run, 2 preempted by Nomad for jobs with a higher priority" {
 		t.Error(got)
 	}
 	s.PutAlloc(member("d", api.AllocClientStatusRunning))
 	s.PutAlloc(member("e", api.AllocClientStatusRunning))
-	if got := membersSay(s, gang.Observe(s, job)); got != "3 of 3 members run" {
+	if got := membersSay(s, gang.Observe(s, job)).String(); got != "3 of 3 members run" {
 		t.Error(got)
 	}
 }
@@ -173,11 +174,11 @@ func TestTriedMembers(t *testing.T) {
 		tracked.Observed = gang.Observe(s, job)
 		tracked.Nomad = gang.Starting
 		tracked.Request.Hints, _ = rewrite.ParseHints(job)
-		said, retry := tried(&model.Model{State: s}, tracked)
-		return strings.Join(append(said, string(retry)), "\n")
+		found, retry := tried(&model.Model{State: s}, tracked)
+		return strings.Join(append(texts(found), string(retry)), "\n")
 	}
-	again := "member workers[1] was placed again 2 times by Nomad, the last time at 2026-11-24 07:00:01 UTC: " + failed + "\n" +
-		"member workers[2] was restarted 3 times by Nomad on its node\n"
+	again := "Nomad placed member workers[1] again 2 times, last at 2026-11-24 07:00:01 UTC: " + failed + "\n" +
+		"member workers[2] was restarted 3 times on its node\n"
 	away := "member workers[3] has been missing since 2026-11-24 07:00:03 UTC: " + failed + " on node "
 	if got, want := look(), away+"; its reschedule block allows no further try for now\n"+again+"evaluate"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
@@ -196,7 +197,7 @@ func TestTriedMembers(t *testing.T) {
 	}
 	job.Type, job.Meta = new(api.JobTypeService), nil
 	put("f", 3, "failed", func(a *nomad.Alloc) { a.Later = true })
-	if got, want := look(), away+"; Nomad is to try it again, as its reschedule block says\n"+again; got != want {
+	if got, want := look(), away+"; Nomad retries it later (reschedule block)\n"+again; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 	put("h", 3, "complete", func(a *nomad.Alloc) { a.Desired = "evict" })
@@ -210,4 +211,12 @@ func TestTriedMembers(t *testing.T) {
 	if !strings.HasPrefix(got, "member workers[3] has been missing") || !strings.Contains(got, "\nmember workers[8] was restarted") || !strings.HasSuffix(got, "\n2 more of its members were tried again, too\nrun") {
 		t.Error(got)
 	}
+}
+
+// texts are reasons in words.
+func texts(rs []reason.Reason) (out []string) {
+	for _, r := range rs {
+		out = append(out, r.String())
+	}
+	return out
 }

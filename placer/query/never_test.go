@@ -33,11 +33,11 @@ func TestGroupWithoutGPUsThatNoNodeTakes(t *testing.T) {
 		}}
 		w.Submit(beside)
 		w.RunFor(3 * time.Second)
-		const why = `no node can take a member of group "web": missing drivers: java`
+		const why = `Nomad can place group "web" nowhere: missing drivers: java`
 		status := func() (gang.State, string) {
 			for _, j := range p.Status().Jobs {
 				if j.Job == "beside" {
-					return j.State, j.Reason
+					return j.State, j.Reason.String()
 				}
 			}
 			return "", ""
@@ -46,7 +46,7 @@ func TestGroupWithoutGPUsThatNoNodeTakes(t *testing.T) {
 			t.Errorf("it is %s: %s", state, reason)
 		}
 		e, err := snapshot(w).Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "beside"})
-		if err != nil || e.State != gang.Unschedulable || !strings.HasPrefix(e.Reason, why) || len(e.Remedies) != 1 {
+		if err != nil || e.State != gang.Unschedulable || !strings.HasPrefix(e.Reason.String(), why) || len(e.Remedies) != 1 {
 			t.Errorf("explain: %+v, %v", e, err)
 		}
 		w.Submit(bed.Gang{Name: "next", Members: 1, GPUs: 1, Runs: time.Minute})
@@ -164,16 +164,16 @@ func TestWhatPassesIsNotNever(t *testing.T) {
 				g := bed.Gang{Name: "j", Members: 1, GPUs: 1, Runs: time.Hour, Change: of.job}
 				job := g.Job()
 				nomad.Canonicalize(job)
-				if e, err := snapshot(w).Plan(t.Context(), job); err != nil || e.State != of.state || !strings.Contains(e.Reason, of.says) {
+				if e, err := snapshot(w).Plan(t.Context(), job); err != nil || e.State != of.state || !strings.Contains(e.Reason.String(), of.says) {
 					t.Errorf("plan: %+v, %v", e, err)
 				}
 				w.Submit(g)
 				w.RunFor(10 * time.Second)
-				if e, err := snapshot(w).Explain(t.Context(), bed.Key("j")); err != nil || e.State != of.state || e.State == gang.Unschedulable && !strings.Contains(e.Reason, of.says) {
+				if e, err := snapshot(w).Explain(t.Context(), bed.Key("j")); err != nil || e.State != of.state || e.State == gang.Unschedulable && !strings.Contains(e.Reason.String(), of.says) {
 					t.Errorf("explain: %+v, %v", e, err)
 				}
 				for _, j := range p.Status().Jobs {
-					if j.State != of.state || !strings.Contains(j.Reason, of.says) {
+					if j.State != of.state || !strings.Contains(j.Reason.String(), of.says) {
 						t.Errorf("the placer: %+v", j)
 					}
 				}
@@ -202,14 +202,14 @@ func TestStaticPortTaken(t *testing.T) {
 		job := g.Job()
 		nomad.Canonicalize(job)
 		const why = "network: reserved port collision http=8188 (2 nodes)"
-		if e, err := snapshot(w).Plan(t.Context(), job); err != nil || e.State != gang.Waiting || !strings.Contains(e.Reason, why) {
+		if e, err := snapshot(w).Plan(t.Context(), job); err != nil || e.State != gang.Waiting || !strings.Contains(e.Reason.String(), why) {
 			t.Errorf("plan: %+v, %v", e, err)
 		}
 		w.Submit(g)
 		w.RunFor(20 * time.Second)
 		for _, j := range p.Status().Jobs {
-			if j.Job == "wants" && (j.State != gang.Waiting || !strings.Contains(j.Reason, "port")) {
-				t.Errorf("%s: %s", j.State, j.Reason)
+			if j.Job == "wants" && (j.State != gang.Waiting || !strings.Contains(j.Reason.String(), "port")) {
+				t.Errorf("%s: %s", j.State, j.Reason.String())
 			}
 		}
 		w.ExpectFinished("has", 12*time.Minute)

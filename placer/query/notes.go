@@ -14,6 +14,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -71,13 +72,13 @@ func minutes(d time.Duration) string { return fmt.Sprintf("%.0f minutes", d.Minu
 
 // windowsAhead are the windows that a running service is in, or will be within a day if nobody stops
 // it: nobody does that for the window.
-func (s *Snapshot) windowsAhead(t *model.Tracked) (said []string) {
+func (s *Snapshot) windowsAhead(t *model.Tracked) (said []reason.Reason) {
 	if *t.Job.Type != api.JobTypeService {
 		return nil
 	}
 	now := gang.QueueTime(s.m.Time)
 	for _, k := range s.m.Queue.RunsInto(now, now+24*time.Hour, t.Key.String()) {
-		said = append(said, fmt.Sprintf("window %s keeps the nodes of %d of its GPUs from %s to %s: %s, so that a drain of the nodes moves it", k.Window, k.GPUs, model.Moment(k.From), model.Moment(k.To), endless))
+		said = append(said, reason.Reason{Kind: reason.NodesLeaving, Cause: fmt.Sprintf("window %s keeps the nodes of %d of its GPUs from %s to %s: %s, so that a drain of the nodes moves it", k.Window, k.GPUs, model.Moment(k.From), model.Moment(k.To), endless)})
 	}
 	return said
 }
@@ -262,8 +263,8 @@ func (s *Snapshot) canariesWait(ctx context.Context, e *Explanation, st gang.Obs
 		return err
 	}
 	if t := s.m.Jobs[st.Key]; t != nil {
-		if w, reason := s.m.CanariesBarred(&t.Gang, r); reason != "" {
-			e.canariesLack(reason)
+		if w, why := s.m.CanariesBarred(&t.Gang, r); !why.IsZero() {
+			e.canariesLack(why)
 			e.Remedies = append(e.Remedies, canariesAtLimit(w))
 			return nil
 		}
@@ -274,11 +275,11 @@ func (s *Snapshot) canariesWait(ctx context.Context, e *Explanation, st gang.Obs
 		e.Remedies = append(e.Remedies, fmt.Sprintf("The canaries start once %s free beside those of the old version. To update without them: %s. To go back: nomad job revert.", comes(r.Gang.GPUs()), withoutCanaries))
 		return nil
 	}
-	said := "the canaries of the new version wait for the placer to make room for them beside the old one"
+	wait := reason.Reason{Kind: reason.CanariesWait}
 	if st.Pins.Mode == rewrite.ModePrefer {
-		said = "the canaries of the new version wait for Nomad to place them"
+		wait.Kind = reason.CanariesToNomad
 	}
-	e.Reason += "; " + said
+	e.Reason = e.Reason.And(wait)
 	return nil
 }
 
@@ -294,10 +295,10 @@ func canariesAtLimit(w queue.Wait) string {
 }
 
 // canariesLack adds why the canaries of a new version have no room.
-func (e *Explanation) canariesLack(reason string) {
-	said := gang.NoCanaries + reason
-	e.Reason += "; " + said
-	e.Members = append(e.Members, said)
+func (e *Explanation) canariesLack(why reason.Reason) {
+	lack := reason.Reason{Kind: reason.NoRoomCanaries}.Over(why)
+	e.Reason = e.Reason.And(lack)
+	e.Members = append(e.Members, lack)
 }
 
 // comes counts GPUs that come.

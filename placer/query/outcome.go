@@ -4,12 +4,11 @@
 package query
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -24,7 +23,7 @@ type Outcome struct {
 	// nothing to tell by.
 	At time.Time `json:"at,omitzero"`
 	// Reason is what Nomad tells of the members: exit code, signal, how many are complete.
-	Reason string `json:"reason"`
+	Reason reason.Reason `json:"reason"`
 }
 
 // AtRest is the status of a job that has no members for now, as its author wants.
@@ -51,21 +50,21 @@ func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 			}
 		}
 	}
-	o := &Outcome{Status: "failed", At: at, Reason: fmt.Sprintf("%d of %s complete", complete, membersAre(st.Want))}
+	o := &Outcome{Status: "failed", At: at, Reason: reason.Reason{Kind: reason.EndedComplete, Have: complete, Want: st.Want}}
 	switch {
 	case st.Want == 0 && !rewrite.Stopped(st.Job): // scaled to no members
-		o.Status, o.At, o.Reason = AtRest, time.Unix(0, *st.Job.SubmitTime), nomad.NoMembers
+		o.Status, o.At, o.Reason = AtRest, time.Unix(0, *st.Job.SubmitTime), reason.Reason{Kind: reason.NoMembers, Cause: nomad.NoMembers}
 	case complete >= st.Want:
 		o.Status = "complete"
 	case rewrite.Stopped(st.Job):
 		o.Status, o.At = "stopped", time.Unix(0, *st.Job.SubmitTime)
 	}
 	if ending > 0 {
-		o.Reason += fmt.Sprintf("; the tasks of %d are still ending, and hold their GPUs", ending)
+		o.Reason.Doing = &reason.Doing{Ending: ending}
 	}
 	if failed != nil && o.Status != "complete" {
 		f := m.Diagnose(failed)
-		o.Reason = fmt.Sprintf("%s on node %s; %s", f.Reason, f.Node, o.Reason)
+		o.Reason.Kind, o.Reason.Cause, o.Reason.Node = reason.EndedFailed, f.Reason, f.Node
 	}
 	return o
 }
@@ -90,9 +89,10 @@ func ofPurged(a *nomad.Alloc, job *api.Job) bool {
 // endOf is when Nomad heard of an allocation last: of one that has ended, of its end.
 func endOf(a *nomad.Alloc) time.Time { return time.Unix(0, a.ModifyTime) }
 
-// membersSay says of a gang with pins how many of its members run.
-func membersSay(s *nomad.State, st gang.Observed) string {
-	complete, run, pending, again, behind, preempted, groups, before := 0, 0, 0, 0, 0, 0, groupsWithGPUs(st.Job), map[string]bool{}
+// membersSay is what the members of a gang with pins do.
+func membersSay(s *nomad.State, st gang.Observed) reason.Reason {
+	var d reason.Doing
+	groups, before := groupsWithGPUs(st.Job), map[string]bool{}
 	for _, a := range s.AllocsOf(st.Key) {
 		before[a.Next] = before[a.Next] || a.Live()
 	}
@@ -100,45 +100,27 @@ func membersSay(s *nomad.State, st gang.Observed) string {
 		switch {
 		case !groups[a.Group]:
 		case a.FinishedIn(st.Job):
-			complete++
+			d.Complete++
 		case a.Preempted(st.Job):
-			preempted++
+			d.Preempted++
 		case !a.Member():
 		case a.Client != api.AllocClientStatusPending:
-			run++
+			d.Run++
 		case restarts(a):
-			again++
+			d.Restarting++
 		case before[a.ID]:
-			behind++
+			d.Replacing++
 		default:
-			pending++
+			d.Pending++
 		}
 	}
-	complete = min(complete, st.Have)
-	run = min(run, st.Have-complete) // canaries that are pending come on top
-	again = min(again, st.Have-complete-run)
-	behind = min(behind, st.Have-complete-run-again)
-	pending = min(pending, st.Have-complete-run-again-behind)
-	text := fmt.Sprintf("%d of %d members run", run, st.Want)
-	if st.Want == 1 {
-		text = fmt.Sprintf("%d of 1 member runs", run)
+	left := st.Have
+	for _, n := range []*int{&d.Complete, &d.Run, &d.Restarting, &d.Replacing, &d.Pending} { // canaries that are pending come on top
+		*n = min(*n, left)
+		left -= *n
 	}
-	if again > 0 {
-		text += fmt.Sprintf(", %d ended and %s started again by Nomad, as the restart block says", again, pal.Are(again))
-	}
-	if behind > 0 {
-		text += fmt.Sprintf(", %d placed, and waiting for the end of those that they replace (kill_timeout)", behind)
-	}
-	if pending > 0 {
-		text += fmt.Sprintf(", %d placed and pending: their images or files are being fetched, say", pending)
-	}
-	if complete > 0 {
-		text += fmt.Sprintf(", %d complete", complete)
-	}
-	if preempted = min(preempted, st.Want-st.Have); preempted > 0 {
-		text += fmt.Sprintf(", %d preempted by Nomad for jobs with a higher priority", preempted)
-	}
-	return text
+	d.Preempted = min(d.Preempted, max(0, st.Want-st.Have))
+	return reason.Reason{Kind: reason.MembersRun, Want: st.Want, Doing: &d}
 }
 
 // restarts says whether a task of a pending member has run before: Nomad's client starts it again.
@@ -149,13 +131,6 @@ func restarts(a *nomad.Alloc) bool {
 		}
 	}
 	return false
-}
-
-func membersAre(n int) string {
-	if n == 1 {
-		return "1 member is"
-	}
-	return fmt.Sprintf("%d members are", n)
 }
 
 // groupsWithGPUs are the groups whose members have GPUs.

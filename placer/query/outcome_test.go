@@ -49,7 +49,7 @@ func TestOutcomes(t *testing.T) {
 				t.Fatal(err)
 			}
 			o := e.Outcome
-			if e.State != gang.Ended || o == nil || o.Status != c.status || !strings.HasPrefix(o.Reason, c.reason) || e.Reason != o.Reason || o.At.Sub(c.at).Abs() > 10*time.Second {
+			if e.State != gang.Ended || o == nil || o.Status != c.status || !strings.HasPrefix(o.Reason.String(), c.reason) || e.Reason.String() != o.Reason.String() || o.At.Sub(c.at).Abs() > 10*time.Second {
 				t.Errorf("%s is %s: %+v (after %s)", c.name, e.State, o, o.At.Sub(began))
 			}
 			if e.Submitted.Sub(began).Abs() > time.Second {

@@ -5,16 +5,15 @@ package query
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -55,7 +54,7 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 	// A version later than all: members of earlier ones that have finished run again.
 	later := uint64(math.MaxInt64)
 	planned.JobModifyIndex, planned.Version = &later, &later
-	e := &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Waiting, GPUIDLength: s.idLength()}
+	e := &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Waiting, Planned: true, GPUIDLength: s.idLength()}
 	if e.notServed(job, s.m.Cfg.Children) {
 		return e, nil
 	}
@@ -70,7 +69,7 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 	}
 	r, err := v.Request(&planned)
 	if err != nil {
-		e.State, e.Reason = gang.Rejected, "cannot be served: "+err.Error()
+		e.State, e.Reason = gang.Rejected, model.Refused(err)
 		return e, nil
 	}
 	e.Mode, e.ClassFrom = string(r.Mode), v.ClassFrom(&planned)
@@ -94,7 +93,7 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 		if e.Tradeoffs = tradeoffs; e.State == gang.Waiting {
 			e.Tradeoffs = s.thatMayStart(t, tradeoffs)
 		}
-		e.afterOthers(r.Hints.After)
+		e.afterOthers(t.Dependencies())
 	}
 	return e, nil
 }
@@ -106,7 +105,7 @@ func Refused(job *api.Job) *Explanation {
 		return nil
 	}
 	k := nomad.KeyOf(job)
-	return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Reason: "cannot be served: " + err.Error()}
+	return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Planned: true, Reason: model.Refused(err)}
 }
 
 // notServed says why the placer would not place a job that run registers without a gate, or no child
@@ -115,17 +114,17 @@ func (e *Explanation) notServed(job *api.Job, children bool) bool {
 	childless := nomad.Childless(job, children)
 	switch {
 	case !rewrite.Gated(nomad.Gate(job)):
-		e.State, e.Reason = gang.Native, nomad.NoGPUs(job)+leftAlone
+		e.State, e.Reason = gang.Native, reason.Reason{Kind: reason.WithoutGPUs, Cause: nomad.NoGPUs(job)}
 		if rewrite.AsksGPUs(job) {
-			e.Reason = "Nomad alone would place it: " + nomad.Servable(job).Error()
+			e.Reason = reason.Reason{Kind: reason.WouldBeNative, Cause: nomad.Servable(job).Error()}
 		}
 	case nomad.Paused(job):
-		e.State, e.Reason = gang.Ended, "would have no members: "+nomad.NoMembers
+		e.State, e.Reason = gang.Ended, reason.Reason{Kind: reason.WouldRest, Cause: nomad.NoMembers}
 	case childless != nil:
-		e.State, e.Reason = gang.Rejected, "none of its children can be served: "+childless.Error()
+		e.State, e.Reason = gang.Rejected, reason.Reason{Kind: reason.NoChild, Cause: childless.Error()}
 	default:
 		if nomad.Template(job) {
-			e.Members = append(e.Members, "it is parameterized or periodic, and does not run itself: this is of a child of it")
+			e.Members = append(e.Members, reason.Reason{Kind: reason.PlansChild})
 		}
 		return false
 	}
@@ -146,15 +145,19 @@ func (s *Snapshot) planRunning(e *Explanation, st gang.Observed, changed gang.Ga
 
 // afterOthers says of a planned gang that it waits for other jobs first, too: plan does not
 // look how far they are, so that it cannot tell when this one starts.
-func (e *Explanation) afterOthers(jobs string) {
-	if jobs == "" {
+func (e *Explanation) afterOthers(keys []nomad.JobKey) {
+	if len(keys) == 0 {
 		return
+	}
+	var jobs []string
+	for _, k := range keys {
+		jobs = append(jobs, k.String())
 	}
 	e.StartFrom, e.StartTo = time.Time{}, time.Time{}
 	if e.State == gang.Starting {
-		e.Reason += fmt.Sprintf(", provided that %s has finished well (pal_after; plan does not check that)", jobs)
+		e.Reason.Jobs = jobs
 	} else {
-		e.Reason += fmt.Sprintf("; and it starts only once %s has finished well (pal_after)", jobs)
+		e.Reason = e.Reason.And(reason.Reason{Kind: reason.Provided, Jobs: jobs})
 	}
 }
 
@@ -171,11 +174,11 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *nomad.View, 
 	starts := func(a queue.Action) bool { return a.Kind == queue.Start && a.Job == k.String() }
 	if i := slices.IndexFunc(actions, starts); i >= 0 {
 		a := actions[i]
-		e.State, e.Reason = gang.Starting, "would start now"
+		e.State, e.Reason = gang.Starting, reason.Reason{Kind: reason.WouldStart}
 		if s.Activity.Idle() {
-			e.Reason = "would start if a placer were at work"
+			e.Reason.Kind = reason.WouldStartIdle
 		}
-		d.Placed, d.Reason, d.Chosen = true, "", pal.Describe(v.Cluster, t.Request.Gang, a.Placement)
+		d.Placed, d.Reason, d.Chosen = true, reason.Reason{}, pal.Describe(v.Cluster, t.Request.Gang, a.Placement)
 		if n := len(a.Placement.GPUs()); n != d.Demand { // an elastic gang, of a size between
 			d.Demand, d.Walk, d.WalkOmitted, d.Packed = n, nil, 0, nil
 		}
@@ -188,24 +191,15 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *nomad.View, 
 	if w := s.waitsOf(v.Cluster)[k.String()]; w != nil {
 		defer s.besideWindows(v.Cluster, k, t.Request.Least(), d)()
 		e.takeWait(w)
-		e.State, e.Reason = t.Shown(w), wouldWait(waitsFor(d, w))
+		e.State, e.Reason = t.Shown(w), waitsFor(d, w)
 		if e.State == gang.Waiting {
 			d.Impossible = false // of nodes that are away
 			s.whatNow(e, t, w)
 		}
 		if e.State == gang.Unschedulable {
-			e.Reason = "would never start on this cluster: " + waitsFor(d, w)
 			e.neverRuns(v, t.Job)
 		}
 	}
-}
-
-// wouldWait is why a job waits, as what would be.
-func wouldWait(why string) string {
-	if rest, ok := strings.CutPrefix(why, "waits "); ok { // until, for
-		return "would wait " + rest
-	}
-	return "would wait: " + model.Because(why)
 }
 
 // placed is where a job stands whose gang the placer has placed; ok is false for any

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -72,13 +73,13 @@ func TestResubmittedTooLarge(t *testing.T) {
 		larger.Members = 6
 		w.Submit(larger)
 		w.RunFor(5 * time.Second)
-		const want = "what it asks for now does not fit, the old gang runs on: needs 6 GPUs, 4 of the 8 that match are free"
+		const want = "its new version does not fit, so the old one runs on: needs 6 GPUs; 4 of 8 that match are free"
 		s := snapshot(w)
 		e, err := s.Explain(t.Context(), bed.Key("grows"))
-		if err != nil || e.State != gang.Resubmitted || !strings.HasPrefix(e.Reason, want) {
+		if err != nil || e.State != gang.Resubmitted || !strings.HasPrefix(e.Reason.String(), want) {
 			t.Errorf("explain: %+v, %v", e, err)
 		}
-		if j := s.Jobs()[0]; j.Job != "grows" || !strings.HasPrefix(j.Reason, want) {
+		if j := s.Jobs()[0]; j.Job != "grows" || !strings.HasPrefix(j.Reason.String(), want) {
 			t.Errorf("status: %+v", j)
 		}
 		for _, c := range []struct {
@@ -87,7 +88,7 @@ func TestResubmittedTooLarge(t *testing.T) {
 		}{{g, "runs on 2 GPUs and would keep them"}, {larger, "runs on 2 GPUs, and would run on as it is"}} {
 			job := c.Job()
 			nomad.Canonicalize(job)
-			if e, err := snapshot(w).Plan(w.T.Context(), job); err != nil || !strings.HasPrefix(e.Reason, c.want) {
+			if e, err := snapshot(w).Plan(w.T.Context(), job); err != nil || !strings.HasPrefix(e.Reason.String(), c.want) {
 				t.Errorf("plan of %d members: %+v, %v", c.Members, e, err)
 			}
 		}
@@ -109,9 +110,9 @@ func TestPlanOfTemplate(t *testing.T) {
 			switch {
 			case err != nil:
 				w.T.Error(err)
-			case children && (e.State != gang.Starting || len(e.Members) != 1 || !strings.Contains(e.Members[0], "does not run itself")):
+			case children && (e.State != gang.Starting || len(e.Members) != 1 || e.Members[0].Kind != reason.PlansChild):
 				w.T.Errorf("served: %+v", e)
-			case !children && (e.State != gang.Rejected || !strings.Contains(e.Reason, "rpc_address")):
+			case !children && (e.State != gang.Rejected || !strings.Contains(e.Reason.String(), "rpc_address")):
 				w.T.Errorf("not served: %+v", e)
 			}
 		})

@@ -37,8 +37,8 @@ func TestRunsOnThoughItCannotBeRead(t *testing.T) {
 				if j.Job == "never" {
 					want = fmt.Sprint(gang.Rejected, " 0 ")
 				}
-				if got := fmt.Sprintf("%s %d %s", j.State, j.GPUs, j.Class); got != want || j.Reason == "" {
-					t.Errorf("%s: %s is %s: %s; want %s", from, j.Job, got, j.Reason, want)
+				if got := fmt.Sprintf("%s %d %s", j.State, j.GPUs, j.Class); got != want || j.Reason.IsZero() {
+					t.Errorf("%s: %s is %s: %s; want %s", from, j.Job, got, j.Reason.String(), want)
 				}
 			}
 			if len(jobs) != 2 {

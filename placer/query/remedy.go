@@ -93,7 +93,7 @@ func (t *trial) couldRun(c Changes) bool {
 		return false
 	}
 	never, _ := pal.WhyNot(t.v.Cluster, r.Least())
-	return !never && model.Barred(t.v.Obstacles(changed, "")) == ""
+	return !never && model.Barred(t.v.Obstacles(changed, "")).IsZero()
 }
 
 // pair are the first two changes that help together.

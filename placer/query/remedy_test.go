@@ -153,7 +153,7 @@ func TestAnswersLeaveOutOutliers(t *testing.T) {
 			nomad.Canonicalize(job)
 			e, err := snapshot(w).Plan(w.T.Context(), job)
 			if err != nil || e.State != gang.Waiting || e.Decision.Candidates.Outliers != 1 || e.Decision.Candidates.Free != 3 ||
-				!strings.Contains(e.Reason, "3 of the 8 that match are free (4 allocated, 1 too slow)") {
+				!strings.Contains(e.Reason.String(), "3 of the 8 that match are free (4 allocated, 1 outlier)") {
 				t.Errorf("%s: %+v of %+v, %v", g.Name, e, e.Decision, err)
 			}
 			if want := map[string]string{"one": "", "two": "With count = 1 instead of 2 it would fit now."}[g.Name]; strings.Join(e.Remedies, " ") != want {
@@ -177,15 +177,15 @@ func TestMayStartWhenNodesAreBack(t *testing.T) {
 			job := bed.Gang{Name: "j", Members: members, GPUs: 4}.Job()
 			nomad.Canonicalize(job)
 			e, err := snapshot(w).Plan(w.T.Context(), job)
-			if err != nil || e.State != state || !strings.HasSuffix(e.Reason, ": "+why) || strings.Contains(e.Reason, "never") != (state == gang.Unschedulable) {
+			if err != nil || e.State != state || !strings.HasSuffix(e.Reason.String(), ": "+why) || strings.Contains(e.Reason.String(), "never") != (state == gang.Unschedulable) {
 				t.Errorf("%d members: %+v, %v", members, e, err)
 			}
 		}
 		w.Submit(bed.Gang{Name: "j", Members: 3, GPUs: 4})
 		w.RunFor(3 * time.Second)
 		for _, j := range snapshot(w).Jobs() {
-			if j.State != gang.Waiting || j.Reason != "waits for nodes to be back: "+why {
-				t.Errorf("the list says %s: %q", j.State, j.Reason)
+			if j.State != gang.Waiting || j.Reason.String() != "its nodes are away: "+why {
+				t.Errorf("the list says %s: %q", j.State, j.Reason.String())
 			}
 		}
 		w.Submit(bed.Gang{Name: "next", Members: 2, GPUs: 4, Runs: time.Minute}) // is not held up

@@ -4,11 +4,9 @@
 package query
 
 import (
-	"fmt"
-
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -42,49 +40,43 @@ func (s *Snapshot) keeps(st gang.Observed, job *api.Job) bool {
 }
 
 // tooLarge is why a gang runs on as it was, though its author asks for something else now;
-// "" of others. Callers hold mu.
-func (s *Snapshot) tooLarge(t *model.Tracked) string {
+// none of others. Callers hold mu.
+func (s *Snapshot) tooLarge(t *model.Tracked) reason.Reason {
 	switch {
 	case t == nil || t.Nomad != gang.Resubmitted:
-		return ""
+		return reason.Reason{}
 	case t.Refused != nil:
-		return "what it asks for now cannot be served, the old gang runs on: " + t.Refused.Error()
+		return reason.Reason{Kind: reason.RunsUnserved, Cause: t.Refused.Error()}
 	case s.keeps(t.Observed, t.Job):
-		return ""
+		return reason.Reason{}
 	}
 	if room := s.m.RoomForAll(&t.Gang); !room.Fits {
-		return gang.RunsOn + room.Reason
+		return reason.Reason{Kind: reason.RunsOnAsBefore}.Over(room.Reason)
 	}
-	return ""
+	return reason.Reason{}
 }
 
 // resubmitted says what running a job's file would do while its gang runs: see
 // [gang.Resubmitted]. kept: it asks for the GPUs that it has; room is where it could go else.
 func (e *Explanation) resubmitted(st gang.Observed, job *api.Job, kept bool, room gang.Room) {
 	e.State, e.Obstacles = gang.Running, nil
+	e.Reason = reason.Reason{Needs: st.Holds()}
 	switch {
 	case kept:
-		change := "Nomad restarts the tasks that change"
-		if gang.HasCanaries(job) {
-			change = "if its tasks change, Nomad first places the canaries, on further GPUs"
+		if e.Reason.Kind = reason.WouldKeep; gang.HasCanaries(job) {
+			e.Reason.Kind = reason.WouldCanary
 		}
-		them := "them"
-		if st.Holds() == 1 {
-			them = "it"
-		}
-		e.Reason = fmt.Sprintf("runs on %s and would keep %s; %s", pal.CountGPUs(st.Holds()), them, change)
 		e.Decision = nil
 	case room.Fits:
 		e.State, e.Decision = gang.Starting, &room.Decision
-		become := "stopped and started again, as a whole"
-		if *job.Type == api.JobTypeService {
-			become = "replaced as its update block says"
+		if e.Reason.Kind = reason.WouldRestart; *job.Type == api.JobTypeService {
+			e.Reason.Kind = reason.WouldReplace
 		}
-		e.Reason = fmt.Sprintf("runs on %s, and asks for others: its members would be %s", pal.CountGPUs(st.Holds()), become)
 	default:
 		if e.Decision != nil && e.Decision.Placed { // where it would go if nobody waited
 			e.Decision = nil
 		}
-		e.Reason = fmt.Sprintf("runs on %s, and would run on as it is: what it asks for now does not fit: %s", pal.CountGPUs(st.Holds()), room.Reason)
+		e.Reason.Kind = reason.WouldRunOn
+		e.Reason = e.Reason.Over(room.Reason)
 	}
 }

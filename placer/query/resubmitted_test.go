@@ -5,10 +5,10 @@ package query_test
 
 import (
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
@@ -33,13 +33,13 @@ func TestEditsPushOutWhatRuns(t *testing.T) {
 		first.Kill()
 		w.StartPlacer()
 		w.RunFor(time.Minute)
-		if e := explained(w, "a"); e.State != gang.Resubmitted || !strings.HasPrefix(e.Reason, gang.RunsOn) {
-			w.T.Errorf("%s: %q, want that it runs on as it was", e.State, e.Reason)
+		if e := explained(w, "a"); e.State != gang.Resubmitted || e.Reason.Kind != reason.RunsOnAsBefore {
+			w.T.Errorf("%s: %q, want that it runs on as it was", e.State, e.Reason.String())
 		}
 		w.Submit(g)
 		w.RunFor(time.Minute)
 		if e := explained(w, "a"); e.State != gang.Running || !slices.Equal(ids(w, "a"), had) {
-			w.T.Errorf("%s: %s, members %v, had %v", e.State, e.Reason, ids(w, "a"), had)
+			w.T.Errorf("%s: %s, members %v, had %v", e.State, e.Reason.String(), ids(w, "a"), had)
 		}
 	})
 }

@@ -67,7 +67,7 @@ func TestScaledBeyond(t *testing.T) {
 				e := explained(w, "api")
 				held := len(w.GPUs(bed.Key("api")))
 				if e.State != gang.Starting || !slices.EqualFunc(e.Remedies, c.next, strings.HasPrefix) {
-					t.Errorf("%s: %s: %q, want %q", e.State, e.Reason, e.Remedies, c.next)
+					t.Errorf("%s: %s: %q, want %q", e.State, e.Reason.String(), e.Remedies, c.next)
 				}
 				s := snapshot(w)
 				use := s.Tenants(func(string) bool { return true })
@@ -88,7 +88,7 @@ func TestCanariesWithinLimits(t *testing.T) {
 		reason string
 		next   []string
 	}{
-		"the tenant's limit": {1, 0, "no room for the canaries of the new version: it needs 2 GPUs, and its tenant may hold 1 at most", []string{
+		"the tenant's limit": {1, 0, "no room for the canaries of the new version: needs 2 GPUs; its tenant may hold at most 1", []string{
 			"Its tenant may hold 1 GPU at most: have quota or borrowing_limit of the tenant raised, or run the job with canary = 0 in its update block, and Nomad replaces the members where they are."}},
 		"the tenant's quota": {2, 1, "no room for the canaries of the new version: its tenant's quota is used up", []string{
 			"Its tenant's quota is used up: the canaries start once other jobs of the tenant have ended. To update without them: run the job with canary = 0 in its update block, and Nomad replaces the members where they are."}},
@@ -117,8 +117,8 @@ func TestCanariesWithinLimits(t *testing.T) {
 				if members := w.Members(bed.Key("s")); len(members) != 1 || (members[0].ID == first) != (c.reason != "") {
 					t.Errorf("%d members run: %s", len(members), w.Describe())
 				}
-				if e := explained(w, "s"); !strings.Contains(e.Reason, c.reason) || !slices.Equal(e.Remedies, c.next) {
-					t.Errorf("%s: %q", e.Reason, e.Remedies)
+				if e := explained(w, "s"); !strings.Contains(e.Reason.String(), c.reason) || !slices.Equal(e.Remedies, c.next) {
+					t.Errorf("%s: %q", e.Reason.String(), e.Remedies)
 				}
 			})
 		})
@@ -159,7 +159,7 @@ func TestWhatWouldFit(t *testing.T) {
 				w.RunFor(20 * time.Second)
 				e := explained(w, "waits")
 				if e.State != gang.Waiting || !slices.Equal(e.Remedies, c.next) || e.Try != c.try {
-					w.T.Errorf("%s: %s (%+v): %q, to try %q; want %q, %q", e.State, e.Reason, e.Wait, e.Remedies, e.Try, c.next, c.try)
+					w.T.Errorf("%s: %s (%+v): %q, to try %q; want %q, %q", e.State, e.Reason.String(), e.Wait, e.Remedies, e.Try, c.next, c.try)
 				}
 				for _, o := range e.Tradeoffs {
 					if c.ahead && o.Choice != nil {

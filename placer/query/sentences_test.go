@@ -10,6 +10,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -58,21 +59,21 @@ func TestResubmittedSentences(t *testing.T) {
 		"the same":               {"batch", 2, true, "would keep them", gang.Running},
 		"larger":                 {"batch", 3, true, "its members would be stopped and started again, as a whole", gang.Starting},
 		"a larger service":       {"service", 3, true, "its members would be replaced as its update block says", gang.Starting},
-		"too large":              {"batch", 3, false, "would run on as it is: what it asks for now does not fit: no room", gang.Running},
-		"a service is too large": {"service", 3, false, "would run on as it is: what it asks for now does not fit: no room", gang.Running},
+		"too large":              {"batch", 3, false, "would run on as it is: its new version does not fit: no room", gang.Running},
+		"a service is too large": {"service", 3, false, "would run on as it is: its new version does not fit: no room", gang.Running},
 	} {
 		was, now := hostile.Plain("j", 2, 1, 1), hostile.Plain("j", c.count, 1, 1)
 		was.Type, now.Type = &c.kind, &c.kind
 		st := gang.Observed{Job: was, Members: []*nomad.Alloc{{GPUs: []string{"a"}}, {GPUs: []string{"b"}}}}
 		e := &Explanation{Obstacles: []nomad.Obstacle{{}}, Decision: &pal.Decision{}}
-		e.resubmitted(st, now, gang.SameRequests(was, now), gang.Room{Fits: c.placed, Reason: "no room"})
-		if !strings.HasPrefix(e.Reason, "runs on 2 GPUs") || !strings.Contains(e.Reason, c.want) || e.State != c.state || e.Obstacles != nil {
-			t.Errorf("%s: %s, %s", name, e.State, e.Reason)
+		e.resubmitted(st, now, gang.SameRequests(was, now), gang.Room{Fits: c.placed, Reason: reason.Unread("no room")})
+		if !strings.HasPrefix(e.Reason.String(), "runs on 2 GPUs") || !strings.Contains(e.Reason.String(), c.want) || e.State != c.state || e.Obstacles != nil {
+			t.Errorf("%s: %s, %s", name, e.State, e.Reason.String())
 		}
 		if st.Members = st.Members[:1]; c.want == "would keep them" {
 			e.resubmitted(st, now, true, gang.Room{})
-			if !strings.HasPrefix(e.Reason, "runs on 1 GPU and would keep it;") {
-				t.Errorf("one GPU: %s", e.Reason)
+			if !strings.HasPrefix(e.Reason.String(), "runs on 1 GPU and would keep it;") {
+				t.Errorf("one GPU: %s", e.Reason.String())
 			}
 		}
 	}

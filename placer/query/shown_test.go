@@ -49,19 +49,19 @@ func TestTrueStates(t *testing.T) {
 		w.Submit(bed.Gang{Name: "waits", Members: 2, GPUs: 4})
 		w.RunFor(3 * time.Second)
 		want := map[string]string{
-			"huge":     "unschedulable 0: needs 80 GPUs, the cluster has 8 that match: fewer than 8 GPUs of one model (2 of 2 nodes)",
+			"huge":     "unschedulable 0: needs 80 GPUs; the cluster has 8 that match: fewer than 8 GPUs of one model (2 of 2 nodes)",
 			"wide":     `unschedulable 0: group "workers" needs 1 × 5 GPUs of one model, each 5 on one node; an idle cluster has room for 0: fewer than 5 GPUs of one model (2 of 2 nodes)`,
-			"hungry":   `unschedulable 0: no node could take a member of group "workers", even if it were idle: nodes have less than 1073741824 MB of memory (2 of 2 nodes)`,
-			"docker":   "unschedulable 0: needs 1 GPU, the cluster has 0 that match: missing drivers: docker (2 of 2 nodes)",
-			"mistaken": `rejected 0: cannot be served: meta pal_class = "Z" of the job: application class "Z" is unknown (one of A, B, C, D)`,
-			"broken":   `failed 0: given up after 3 tries: task "work" ended with exit code 3. Mend it and run it again`,
+			"hungry":   `unschedulable 0: no node could take group "workers", even if it were idle: nodes have less than 1073741824 MB of memory (2 of 2 nodes)`,
+			"docker":   "unschedulable 0: needs 1 GPU; the cluster has none that match: missing drivers: docker (2 of 2 nodes)",
+			"mistaken": `rejected 0: meta pal_class = "Z" of the job: application class "Z" is unknown (one of A, B, C, D)`,
+			"broken":   `failed 0: given up after 3 tries: task "work" ended with exit code 3; fix the job and run it again`,
 			"runs":     "running 0: ",
-			"waits":    "waiting 1: waits: it needs 8 GPUs, 0 are free",
+			"waits":    "waiting 1: needs 8 GPUs; none is free",
 		}
 		for from, jobs := range map[string][]model.JobStatus{"status": p.Status().Jobs, "snapshot": snapshot(w).Jobs()} {
 			got := map[string]string{}
 			for _, j := range jobs {
-				got[j.Job] = fmt.Sprintf("%s %d: %s", j.State, j.Position, j.Reason)
+				got[j.Job] = fmt.Sprintf("%s %d: %s", j.State, j.Position, j.Reason.String())
 			}
 			for job, text := range want {
 				if got[job] != text {
@@ -72,7 +72,7 @@ func TestTrueStates(t *testing.T) {
 		s := snapshot(w)
 		for _, j := range s.Jobs() {
 			if e, err := s.Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: j.Job}); err != nil || e.State != j.State {
-				t.Errorf("%s is %s in the queue; explain: %s, %q, %v", j.Job, j.State, e.State, e.Reason, err)
+				t.Errorf("%s is %s in the queue; explain: %s, %q, %v", j.Job, j.State, e.State, e.Reason.String(), err)
 			}
 		}
 		for job, phase := range map[string]gang.State{"huge": gang.Unschedulable, "mistaken": gang.Rejected, "broken": gang.Failed, "waits": gang.Waiting} {
@@ -117,7 +117,7 @@ func TestNativeHolds(t *testing.T) {
 			w.T.Errorf("%+v", jobs)
 		}
 		e, err := s.Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "foreign"})
-		if err != nil || !strings.HasPrefix(e.Reason, "placed by Nomad alone on 3 GPUs") {
+		if err != nil || !strings.HasPrefix(e.Reason.String(), "placed by Nomad alone on 3 GPUs") {
 			w.T.Errorf("%+v, %v", e, err)
 		}
 	})
@@ -131,7 +131,7 @@ func TestNativeOnEveryNode(t *testing.T) {
 		w.Submit(bed.Gang{Name: "daemon", Ungated: true, Change: func(j *api.Job) { j.Type = new(api.JobTypeSysbatch) }})
 		w.RunFor(5 * time.Second)
 		e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "daemon"})
-		if err != nil || !strings.HasSuffix(e.Reason, "a sysbatch job runs on every node: there is nothing to choose") || e.NoGate {
+		if err != nil || !strings.HasSuffix(e.Reason.String(), "a sysbatch job runs on every node: there is nothing to choose") || e.NoGate {
 			w.T.Errorf("%+v, %v", e, err)
 		}
 	})
@@ -150,7 +150,7 @@ func TestPlanOfCanaries(t *testing.T) {
 		job := g.Job()
 		nomad.Canonicalize(job)
 		const want = "runs on 2 GPUs and would keep them; if its tasks change, Nomad first places the canaries, on further GPUs"
-		if e, err := snapshot(w).Plan(w.T.Context(), job); err != nil || e.Reason != want {
+		if e, err := snapshot(w).Plan(w.T.Context(), job); err != nil || e.Reason.String() != want {
 			w.T.Errorf("%+v, %v", e, err)
 		}
 	})
@@ -242,10 +242,10 @@ func TestNativeInPart(t *testing.T) {
 		s := snapshot(w)
 		const in = "1 of 2 members"
 		e, err := s.Explain(w.T.Context(), k)
-		if want := "placed by Nomad alone on 3 GPUs, " + in + ": the job has no gate, so the placer leaves it alone; a gate that it gets while it runs is taken off again"; err != nil || e.State != gang.Native || e.Reason != want {
+		if want := "placed by Nomad alone on 3 GPUs, " + in + "; it has no gate, so the placer leaves it alone (a gate added now is removed again: stop it first)"; err != nil || e.State != gang.Native || e.Reason.String() != want {
 			w.T.Errorf("%+v, %v", e, err)
 		}
-		if jobs := s.Jobs(); len(jobs) != 1 || jobs[0].Reason != "Nomad alone has placed "+in {
+		if jobs := s.Jobs(); len(jobs) != 1 || jobs[0].Reason.String() != "Nomad alone has placed "+in {
 			w.T.Errorf("%+v", jobs)
 		}
 	})

@@ -10,7 +10,6 @@
 package query
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -138,13 +138,13 @@ func (s *Snapshot) Jobs() []model.JobStatus {
 		j := model.JobStatus{Namespace: k.Namespace, Job: k.ID, State: st.Nomad, GPUs: st.Holds(), Submitted: time.Unix(0, *job.SubmitTime)}
 		if t := s.m.Jobs[k]; t != nil {
 			j = s.m.StatusOf(t, waits)
-			j.Reason = cmp.Or(s.tooLarge(t), j.Reason)
+			j.Reason = s.tooLarge(t).Or(j.Reason)
 		}
-		if part := inPart(st); st.Nomad == gang.Native && part != "" {
-			j.Reason = "Nomad alone has placed " + part
+		if st.Nomad == gang.Native && 0 < st.Have && st.Have < st.Want {
+			j.Reason = reason.Reason{Kind: reason.PartNative, Have: st.Have, Want: st.Want}
 		}
 		if wrong := rewrite.MistypedGate(job); st.Nomad == gang.Native && wrong != nil && len(st.Members) == 0 {
-			j.Reason = wrong.Error()
+			j.Reason = model.Refused(wrong)
 		}
 		js = append(js, j)
 	}

@@ -31,8 +31,8 @@ func TestStoppedFor(t *testing.T) {
 				w.Submit(bed.Gang{Name: "high", Namespace: namespace, GPUs: 4, Runs: time.Hour, Change: func(j *api.Job) { j.Priority = new(90) }})
 				w.RunFor(time.Minute)
 				e := explained(w, "low")
-				if e.State != gang.Waiting || e.StoppedWhy == "" || e.StoppedFor != record {
-					w.T.Errorf("%s: stopped as %q, for %q", e.State, e.StoppedWhy, e.StoppedFor)
+				if e.State != gang.Waiting || e.StoppedWhy.IsZero() || e.StoppedFor != record {
+					w.T.Errorf("%s: stopped as %q, for %q", e.State, e.StoppedWhy.String(), e.StoppedFor)
 				}
 				if got := p.Events.StoppedFor(nomad.JobKey(bed.Key("low"))); got != namespace+"/high" {
 					w.T.Errorf("by its events it was stopped for %q", got)
@@ -63,8 +63,8 @@ func TestOwnGPUsAreNotKept(t *testing.T) {
 			w.T.Fatal(err)
 		}
 		w.RunFor(time.Minute)
-		if e := explained(w, "grows"); !strings.HasSuffix(e.Reason, ": the free GPUs that it could use are kept for a job that waits, which goes first") {
-			w.T.Errorf("%s: %s", e.State, e.Reason)
+		if e := explained(w, "grows"); !strings.HasSuffix(e.Reason.String(), ": free GPUs are reserved for a job that waits, ahead in the queue") {
+			w.T.Errorf("%s: %s", e.State, e.Reason.String())
 		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -38,36 +39,40 @@ const mostMembers = 3
 
 // tried says of members that Nomad has tried again how often and why, of missing ones what
 // became of them, and of those that do not need each other how they come back.
-func tried(m *model.Model, t *model.Tracked) (said []string, retry Retry) {
+func tried(m *model.Model, t *model.Tracked) (said []reason.Reason, retry Retry) {
 	before := map[string]*nomad.Alloc{}
 	for _, a := range m.State.AllocsOf(t.Key) {
 		before[a.Next] = a
 	}
-	var away, again []string
+	var away, again []reason.Reason
 	for _, a := range slices.SortedFunc(maps.Values(lastAllocs(m.State, t.Key, t.Job)), byNumber) {
-		name := "member " + a.Group + a.Name[max(0, strings.LastIndexByte(a.Name, '[')):] + " "
 		switch {
 		case a.Member():
-			if text := triedAgain(m, t.Job, a, before); text != "" {
-				again = append(again, name+text)
+			if r := triedAgain(m, t.Job, a, before); !r.IsZero() {
+				again = append(again, r)
 			}
 		case t.Nomad == gang.Starting && !a.FinishedIn(t.Job) && wanted(t.Job, a):
-			text, by := missing(m, t, a)
-			if text != "" {
-				away = append(away, name+text)
+			r, by := missing(m, t, a)
+			if !r.IsZero() {
+				away = append(away, r)
 			}
 			retry = cmp.Or(retry, by)
 		}
 	}
-	return slices.Concat(few(away, "of its members are missing, too"), few(again, "of its members were tried again, too")), retry
+	return slices.Concat(few(away, reason.MoreMissing), few(again, reason.MoreTried)), retry
 }
 
 // few are the first of what there is to say, and how many more.
-func few(said []string, more string) []string {
+func few(said []reason.Reason, more reason.Kind) []reason.Reason {
 	if n := len(said) - mostMembers; n > 0 {
-		return append(said[:mostMembers:mostMembers], fmt.Sprintf("%d more %s", n, more))
+		return append(said[:mostMembers:mostMembers], reason.Reason{Kind: more, Total: n})
 	}
 	return said
+}
+
+// ofMember is a reason about a member of a group.
+func ofMember(kind reason.Kind, a *nomad.Alloc) reason.Reason {
+	return reason.Reason{Kind: kind, Member: a.Group + a.Name[max(0, strings.LastIndexByte(a.Name, '[')):]}
 }
 
 // byNumber sorts members by group and number.
@@ -90,9 +95,9 @@ func wanted(job *api.Job, a *nomad.Alloc) bool {
 	return g != nil && (err != nil || n < rewrite.Members(g))
 }
 
-// triedAgain says of a member that is there how often Nomad has tried it again since the job was
-// registered last; "" for never.
-func triedAgain(m *model.Model, job *api.Job, a *nomad.Alloc, before map[string]*nomad.Alloc) string {
+// triedAgain is how often Nomad has tried a member that is there again since the job was registered
+// last; none for never.
+func triedAgain(m *model.Model, job *api.Job, a *nomad.Alloc, before map[string]*nomad.Alloc) (r reason.Reason) {
 	times, restarts := 0, uint64(0)
 	var lastFailed *nomad.Alloc
 	for was := before[a.ID]; was != nil && failedOrLost(was) && was.PlacedFor(job) && times < len(before); was = before[was.ID] {
@@ -103,50 +108,48 @@ func triedAgain(m *model.Model, job *api.Job, a *nomad.Alloc, before map[string]
 	for _, task := range a.Tasks {
 		restarts += task.Restarts
 	}
-	var said []string
 	if times > 0 {
-		said = append(said, fmt.Sprintf("was placed again %s by Nomad, the last time at %s: %s", counted(times), at(lastFailed), m.Diagnose(lastFailed).Reason))
+		r = ofMember(reason.MemberPlacedAgain, a)
+		r.Tries, r.Until, r.Cause = times, endOf(lastFailed).UTC(), m.Diagnose(lastFailed).Reason
 	}
 	if restarts > 0 {
-		said = append(said, fmt.Sprintf("was restarted %s by Nomad on its node", counted(int(restarts))))
+		again := ofMember(reason.MemberRestarted, a)
+		again.Tries = int(restarts)
+		r = r.And(again)
 	}
-	return strings.Join(said, ", and ")
+	return r
 }
 
-// missing says what became of a member that is not there, and how it comes back.
-func missing(m *model.Model, t *model.Tracked, a *nomad.Alloc) (string, Retry) {
+// missing is what became of a member that is not there, and how it comes back.
+func missing(m *model.Model, t *model.Tracked, a *nomad.Alloc) (r reason.Reason, by Retry) {
 	alone, service := !t.NeedsAll(), *t.Job.Type == api.JobTypeService && !t.NeedsAll()
 	pinned := service && t.Pins.Mode == rewrite.ModeGPU
 	move := map[bool]Retry{true: RetryMove}[pinned]
+	r = ofMember(reason.MemberMissing, a)
+	r.Until = endOf(a).UTC()
 	switch {
 	case failedOrLost(a):
 		f := m.Diagnose(a)
-		text := fmt.Sprintf("has been missing since %s: %s on node %s", at(a), f.Reason, f.Node)
+		r.Cause, r.Node = f.Reason, f.Node
 		switch {
 		case a.Client == api.AllocClientStatusLost:
-			return text, move
+			return r, move
 		case a.Later:
-			return text + "; Nomad is to try it again, as its reschedule block says", ""
+			return r.And(reason.Reason{Kind: reason.RetriedLater}), ""
 		case !alone || a.Next != "" || a.Desired != api.AllocDesiredStatusRun:
-			return text, ""
+			return r, ""
 		case reschedules(t.Job, a.Group):
-			return text + "; its reschedule block allows no further try for now", map[bool]Retry{true: RetryEvaluate, false: RetryForce}[service]
+			return r.And(reason.Reason{Kind: reason.NotRetriedNow}), map[bool]Retry{true: RetryEvaluate, false: RetryForce}[service]
 		}
-		return text + "; its reschedule block allows no further try", map[bool]Retry{true: RetryChange, false: RetryAgain}[service]
+		return r.And(reason.Reason{Kind: reason.NotRetried}), map[bool]Retry{true: RetryChange, false: RetryAgain}[service]
 	case a.Preempted(t.Job):
-		return "has been missing since " + at(a) + ": Nomad preempted it", map[bool]Retry{true: RetryRun}[service]
+		r.Kind = reason.MissingPreempted
+		return r, map[bool]Retry{true: RetryRun}[service]
 	case !a.Live() && a.Desired != api.AllocDesiredStatusRun:
-		return "has been missing since " + at(a) + ": it was stopped, by a drain of its node, say", move
+		r.Kind = reason.MissingStopped
+		return r, move
 	}
-	return "", ""
-}
-
-// counted is how often something was done.
-func counted(n int) string {
-	if n == 1 {
-		return "once"
-	}
-	return fmt.Sprintf("%d times", n)
+	return reason.Reason{}, ""
 }
 
 func failedOrLost(a *nomad.Alloc) bool {
@@ -161,9 +164,4 @@ func reschedules(job *api.Job, group string) bool {
 	}
 	p := g.ReschedulePolicy
 	return p.Unlimited != nil && *p.Unlimited || p.Attempts != nil && *p.Attempts > 0
-}
-
-// at is when Nomad heard of an allocation last.
-func at(a *nomad.Alloc) string {
-	return endOf(a).UTC().Format("2006-01-02 15:04:05 MST")
 }

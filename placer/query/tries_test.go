@@ -32,8 +32,8 @@ func TestTriesAreThePlacers(t *testing.T) {
 			for _, f := range e.Failures {
 				failed[f.Try]++
 			}
-			if e.State != gang.Failed || !strings.HasPrefix(e.Reason, want) || len(failed) != 3 || failed[1] < 4 {
-				t.Errorf("%s: %s, %s; failures by try %v", when, e.State, e.Reason, failed)
+			if e.State != gang.Failed || !strings.HasPrefix(e.Reason.String(), want) || len(failed) != 3 || failed[1] < 4 {
+				t.Errorf("%s: %s, %s; failures by try %v", when, e.State, e.Reason.String(), failed)
 			}
 			p.Kill()
 			p = w.StartPlacer()

@@ -32,10 +32,10 @@ func TestExplainUnregistered(t *testing.T) {
 			s := snapshot(w)
 			s.Tell(p.Status().Troubles)
 			const why = "No cluster leader"
-			if e, err := s.Explain(w.T.Context(), bed.Key("a")); err != nil || !strings.Contains(e.Reason, why) {
+			if e, err := s.Explain(w.T.Context(), bed.Key("a")); err != nil || !strings.Contains(e.Reason.String(), why) {
 				w.T.Errorf("explain: %v, %+v", err, e)
 			}
-			if js := p.Status().Jobs; len(js) != 1 || !strings.Contains(js[0].Reason, why) {
+			if js := p.Status().Jobs; len(js) != 1 || !strings.Contains(js[0].Reason.String(), why) {
 				w.T.Errorf("status: %+v", js)
 			}
 		}

@@ -90,7 +90,7 @@ func TestReclaim(t *testing.T) {
 			if err != nil {
 				w.T.Fatal(err)
 			}
-			why[string(e.State)+": "+e.StoppedWhy]++
+			why[string(e.State)+": "+e.StoppedWhy.String()]++
 		}
 		if stopped := why["waiting: it makes room for another job"]; stopped == 0 || stopped+why["running: "] != 2 {
 			w.T.Errorf("explained as %v", why)
@@ -117,14 +117,14 @@ func TestBeyondLimit(t *testing.T) {
 		w.Submit(bed.Gang{Name: "greedy", Members: 2, GPUs: 4})
 		w.RunFor(3 * time.Second)
 		s := snapshot(w)
-		const why = "it needs 8 GPUs, and its tenant may hold 4 at most"
+		const why = "needs 8 GPUs; its tenant may hold at most 4"
 		for from, js := range map[string][]model.JobStatus{"status": p.Status().Jobs, "snapshot": s.Jobs()} {
-			if len(js) != 1 || js[0].State != gang.Unschedulable || js[0].Position != 0 || !strings.Contains(js[0].Reason, why) {
+			if len(js) != 1 || js[0].State != gang.Unschedulable || js[0].Position != 0 || !strings.Contains(js[0].Reason.String(), why) {
 				w.T.Errorf("%s: %+v", from, js)
 			}
 		}
 		e, err := s.Explain(w.T.Context(), nomad.JobKey(bed.Key("greedy")))
-		if err != nil || e.State != gang.Unschedulable || !strings.Contains(e.Reason, why) || !e.StartFrom.IsZero() || len(e.Remedies) != 1 || !strings.Contains(e.Remedies[0], "4 GPUs at most") {
+		if err != nil || e.State != gang.Unschedulable || !strings.Contains(e.Reason.String(), why) || !e.StartFrom.IsZero() || len(e.Remedies) != 1 || !strings.Contains(e.Remedies[0], "4 GPUs at most") {
 			w.T.Errorf("explain: %v, %+v", err, e)
 		}
 	})

@@ -51,8 +51,8 @@ func TestWindows(t *testing.T) {
 				w.T.Errorf("note %q lacks %q", e.Note, want)
 			}
 		}
-		if want := "waits until " + clock(4*time.Hour) + " at the earliest"; !strings.Contains(e.WaitsFor, want) || e.Wait == nil || e.Wait.Position != 1 {
-			w.T.Errorf("it waits for %q, want %q", e.WaitsFor, want)
+		if want := "its GPUs are kept for a window until " + clock(4*time.Hour); !strings.Contains(e.WaitsFor.String(), want) || e.Wait == nil || e.Wait.Position != 1 {
+			w.T.Errorf("it waits for %q, want %q", e.WaitsFor.String(), want)
 		}
 		if got := strings.Join(snapshot(w).Warnings(), "; "); !strings.Contains(got, `window "typo" holds no GPU`) {
 			w.T.Errorf("warnings %q", got)
@@ -88,8 +88,8 @@ func TestWindowKeepsSome(t *testing.T) {
 			w.RunFor(10 * time.Second)
 		}
 		e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "second"})
-		if want := "waits: 4 GPUs are free, but not where its 4 could run: window kernel keeps 4 GPUs from it until " + until; err != nil || e.WaitsFor != want {
-			w.T.Errorf("it waits for %q (%v), want %q", e.WaitsFor, err, want)
+		if want := "needs 4 GPUs; 4 are free, but window kernel keeps 4 GPUs from it until " + until; err != nil || e.WaitsFor.String() != want {
+			w.T.Errorf("it waits for %q (%v), want %q", e.WaitsFor.String(), err, want)
 		}
 	})
 }
@@ -108,7 +108,7 @@ func TestServiceBesideWindows(t *testing.T) {
 		w.Submit(bed.Gang{Name: "early", GPUs: 2, Service: true})
 		w.ExpectRunning("early", 10*time.Second)
 		want := fmt.Sprintf("window kernel keeps the nodes of 2 of its GPUs from %s to %s: a service does not end by itself, so that a drain of the nodes moves it", moment(from), moment(from.Add(time.Hour)))
-		if e := explained(w, "early"); !slices.Contains(e.Leaving, want) {
+		if e := explained(w, "early"); !slices.Contains(said(e.Leaving), want) {
 			w.T.Errorf("it runs: %q, want %q", e.Leaving, want)
 		}
 		w.RunFor(time.Hour)
@@ -141,8 +141,8 @@ func TestOverlappingWindows(t *testing.T) {
 			w.T.Fatal(err)
 		}
 		for _, name := range []string{"window long keeps 4 GPUs", "window short keeps 8 GPUs"} {
-			if !strings.Contains(e.WaitsFor, name) {
-				w.T.Errorf("%q does not say: %s", e.WaitsFor, name)
+			if !strings.Contains(e.WaitsFor.String(), name) {
+				w.T.Errorf("%q does not say: %s", e.WaitsFor.String(), name)
 			}
 		}
 	})
@@ -201,10 +201,10 @@ func TestWindowsAreNotChosen(t *testing.T) {
 		for what, e := range map[string]*query.Explanation{"plan": p, "explain": e} {
 			d := e.Decision
 			if e.Wait == nil || d.Placed || d.Chosen != nil || d.Candidates.Free != 1 || d.Candidates.Kept != 8 || d.Candidates.Allocated != 3 {
-				w.T.Errorf("%s: placed %v, chosen %v, candidates %+v, reason %q", what, d.Placed, d.Chosen, d.Candidates, e.Reason)
+				w.T.Errorf("%s: placed %v, chosen %v, candidates %+v, reason %q", what, d.Placed, d.Chosen, d.Candidates, e.Reason.String())
 			}
-			if !strings.Contains(e.Reason, "window kernel keeps 8 GPUs") {
-				w.T.Errorf("%s: reason %q", what, e.Reason)
+			if !strings.Contains(e.Reason.String(), "window kernel keeps 8 GPUs") {
+				w.T.Errorf("%s: reason %q", what, e.Reason.String())
 			}
 		}
 	})

@@ -79,10 +79,11 @@ func shrinkRecord(r *gang.Record) bool {
 	case len(d.Walk) > 0:
 		d.WalkOmitted += len(d.Walk)
 		d.Walk = nil
-	case len(d.Reason) > textBytes || len(r.Note) > textBytes || len(r.GivenUp) > textBytes:
-		d.Reason, r.Note, r.GivenUp = AtMost(textBytes, d.Reason), AtMost(textBytes, r.Note), AtMost(textBytes, r.GivenUp)
 	default:
-		return false
+		cut := func(text string) string { return AtMost(textBytes, text) }
+		shorter := r.GivenUp.Shorten(cut)
+		shorter = r.StoppedWhy.Shorten(cut) || shorter
+		return d.Reason.Shorten(cut) || shorter
 	}
 	return true
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/classify"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -118,10 +119,10 @@ func TestRecordOfAnySize(t *testing.T) {
 	v := s.Decision(nomad.JobKey{Namespace: "default", ID: "j"})
 	for name, r := range map[string]gang.Record{
 		"a walk":   {Decision: pal.Decision{Walk: entries}},
-		"a text":   {Decision: pal.Decision{Reason: long}},
-		"a note":   {Note: long},
-		"given up": {GivenUp: long},
-		"all":      {Note: long, GivenUp: long, Decision: pal.Decision{Walk: entries, Reason: long, Chosen: &pal.Choice{Members: make([]pal.ChosenMember, 3000)}}},
+		"a text":   {Decision: pal.Decision{Reason: reason.Unread(long)}},
+		"stopped":  {StoppedWhy: reason.Reason{Kind: reason.NotWhole}.Over(reason.Unread(long))},
+		"given up": {GivenUp: reason.Unread(long)},
+		"all":      {StoppedWhy: reason.Unread(long), GivenUp: reason.Unread(long), Decision: pal.Decision{Walk: entries, Reason: reason.Unread(long), Chosen: &pal.Choice{Members: make([]pal.ChosenMember, 3000)}}},
 	} {
 		if err := v.Write(t.Context(), r); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -251,7 +252,7 @@ func TestRoundTrip(t *testing.T) {
 		"decision": func(t *rapid.T, s Store) {
 			k := nomad.JobKey{Namespace: text.Draw(t, "namespace"), ID: text.Draw(t, "id")}
 			r := recordOf(rapid.IntRange(0, 50).Draw(t, "members"))
-			r.Namespace, r.Job, r.Note, r.Submitted, r.Attained = k.Namespace, k.ID, text.Draw(t, "note"), at.Draw(t, "submitted"), time.Duration(rapid.Int64().Draw(t, "attained"))
+			r.Namespace, r.Job, r.Note, r.Submitted, r.Attained = k.Namespace, k.ID, gang.Note(text.Draw(t, "note")), at.Draw(t, "submitted"), time.Duration(rapid.Int64().Draw(t, "attained"))
 			same(t, s.Decision(k), r)
 		},
 		"failures": func(t *rapid.T, s Store) {

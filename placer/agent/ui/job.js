@@ -55,10 +55,10 @@ const fact = (term, ...what) => what.some(x => x || x === 0) ? [h("dt", {}, term
 function why(e) {
   const d = e.decision, holders = e.holders;
   return [
-    h("p", {}, h("strong", {}, e.outcome?.status ?? e.state), states[e.state] && !e.outcome ? ` (${states[e.state]})` : "", ": ", e.reason),
+    h("p", {}, h("strong", {}, e.outcome?.status ?? e.state), states[e.state] && !e.outcome ? ` (${states[e.state]})` : "", ": ", e.reason?.text ?? ""),
     h("dl", {className: "facts"},
-      fact("Expected start", expected(e)), fact("Waits for", e.waits_for !== e.reason && e.waits_for?.replace(/^waits: /, "")), fact("Submitted", e.submitted && [time(e.submitted), ", ", when(e.submitted)]), fact("Ended", e.outcome?.at && [time(e.outcome.at), ", ", when(e.outcome.at)]), fact("Decided", time(e.decided)), fact("Ready", time(e.ready)),
-      fact("Application class", d && d.class + (e.class_from ? ` (${e.class_from})` : "")), fact("Policy", d && d.policy), fact("Note", e.note), fact("Nodes", (e.leaving || []).join("; ")), fact("Members", (e.members || []).join("; "))),
+      fact("Expected start", expected(e)), fact("Waits for", e.waits_for?.text !== e.reason?.text && e.waits_for?.text), fact("Submitted", e.submitted && [time(e.submitted), ", ", when(e.submitted)]), fact("Ended", e.outcome?.at && [time(e.outcome.at), ", ", when(e.outcome.at)]), fact("Decided", time(e.decided)), fact("Ready", time(e.ready)),
+      fact("Application class", d && d.class + (e.class_from ? ` (${e.class_from})` : "")), fact("Policy", d && d.policy), fact("Note", e.note), fact("Nodes", (e.leaving || []).map(r => r.text).join("; ")), fact("Members", (e.members || []).map(r => r.text).join("; "))),
     e.remedies?.length ? [h("h2", {}, e.state === "unschedulable" ? "What would have to change" : "What would let it start now"), h("ul", {}, e.remedies.map(r => h("li", {}, r)))] : "",
     holders?.jobs?.length ? [h("h2", {}, "Who holds the GPUs that it could use"), table("Jobs that hold GPUs", ["Job", "#GPUs", "Expected end", "Needed"], holders.jobs.map(j => [named(j.job), j.gpus, [j.stopping ? "soon: it was stopped, and its tasks are ending" : j.service ? "when somebody stops it: it is a service" : j.end_to ? range(j.end_from, j.end_to) : "not known", j.may_give ? [`; is elastic: may give ${j.may_give} back, from `, time(j.give_from), " on"] : ""].flat(), j.needed ? "one of those that must end" : ""])), holders.omitted ? empty(`and ${plural(holders.omitted, "more job")}`) : ""] : "",
     e.obstacles?.length ? [h("h2", {}, "What keeps it from nodes"), table("Obstacles", ["Group", "Nodes", "Reason", "Passes"], e.obstacles.map(o => [o.group, `${o.nodes} of ${o.total}`, o.what, o.now ? "yes, when others end" : "no"]))] : "",

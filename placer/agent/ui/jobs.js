@@ -27,7 +27,7 @@ export function jobsPage(params, navigate) {
     const on = q.sort === key, down = on && q.order !== "desc";
     return h("th", {scope: "col", role: "columnheader", "data-label": text, ariaSort: on ? (down ? "ascending" : "descending") : "none", ...(number && {className: "n"})}, h("button", {type: "button", title: "Sort by " + key, onclick: () => change({sort: key, order: down ? "desc" : ""})}, text, on ? (down ? " ↑" : " ↓") : ""));
   };
-  const row = j => [j.position || "", jobLink(j), h("span", {className: "word"}, j.state), size(j), j.class || "", time(j.submitted), expected(j), (j.reason ?? "").replace(/^waits: /, "")];
+  const row = j => [j.position || "", jobLink(j), h("span", {className: "word"}, j.state), size(j), j.class || "", time(j.submitted), expected(j), j.reason?.text ?? ""];
 
   let reading = false, again = false, last = 0, timer;
   async function read() {

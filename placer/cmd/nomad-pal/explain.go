@@ -174,7 +174,7 @@ func printExplanation(b *base, e *query.Explanation) {
 
 func printEvidence(b *base, e *query.Explanation) {
 	rows := []string{
-		row("Job", e.Job), row("Namespace", e.Namespace), row("State", stateCell(e.State)), row("Reason", oneLine(e.Reason)),
+		row("Job", e.Job), row("Namespace", e.Namespace), row("State", stateCell(e.State)), row("Reason", e.Reason.String()),
 	}
 	known := func(key, value string) {
 		if value != "" {
@@ -241,7 +241,7 @@ func candidates(c pal.Candidates) string {
 func printWait(b *base, e *query.Explanation) {
 	b.head("Queue")
 	w := e.Wait
-	rows := []string{row("Position", w.Position), row("Waits for", strings.TrimPrefix(trimReason(e.WaitsFor), "waits for "))}
+	rows := []string{row("Position", w.Position), row("Waits for", e.WaitsFor.String())}
 	if w.Ahead != "" {
 		rows = append(rows, row("Ahead", fmt.Sprintf("%s goes first; those ahead need %s", w.Ahead, pal.CountGPUs(w.AheadGPUs))))
 	}

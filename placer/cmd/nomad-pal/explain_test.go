@@ -199,7 +199,7 @@ func TestExplainRestarted(t *testing.T) {
 func TestRunUnschedulable(t *testing.T) {
 	c := newCluster(t)
 	t.Setenv("NOMAD_PAL_ADDR", c.agent("", "http {\n  bind_port = 0\n}\n"))
-	if code, out, said := c.does("run", c.job("default", "huge", 100)); code != 2 || !strings.Contains(out, "huge never starts on this cluster as it is: needs 100 GPUs") {
+	if code, out, said := c.does("run", c.job("default", "huge", 100)); code != 2 || !strings.Contains(out, "huge can never start here as written: needs 100 GPUs") {
 		t.Errorf("huge: %d %s%s", code, out, said)
 	}
 	cpu := strings.Replace(jobText("default", "cpu", 1), "nvidia/gpu", "vendor/fpga", 1)
@@ -221,7 +221,7 @@ func TestRunUnschedulable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code, out, said := c.does("explain", "cpu"); code != 0 || !strings.Contains(out, `cannot be served, and stays gated: the job asks for no GPUs: its device "vendor/fpga" is none; no task has a device block "gpu"`) {
+	if code, out, said := c.does("explain", "cpu"); code != 0 || !strings.Contains(out, `the job asks for no GPUs: its device "vendor/fpga" is none; no task has a device block "gpu"`) {
 		t.Errorf("explain: %d %s%s", code, out, said)
 	}
 }
@@ -360,8 +360,8 @@ func TestExplainWhatIf(t *testing.T) {
 	for _, s := range []struct{ what, of, want string }{
 		{"count=1", "wide", "With count = 1: wide would start now, on 4 GPUs of node "},
 		{"count=1,pal_class=B", wide, "With count = 1 and pal_class = B: wide would start now, on 4 GPUs of node "},
-		{"gpus=5", "wide", "never starts on this cluster as it is"},
-		{"g.count=3", "wide", "With g.count = 3: wide never starts"},
+		{"gpus=5", "wide", "can never start here as written"},
+		{"g.count=3", "wide", "With g.count = 3: wide can never start"},
 		{"priority=90", "wide", "With priority = 90: wide would wait: "},
 		{"pal_locality=node", "train", "With pal_locality = node: train runs on 4 GPUs and would keep them"},
 		{"gpus=2", "train", "asks for others: its members would be stopped and started again, as a whole; they would be on 2 GPUs"},

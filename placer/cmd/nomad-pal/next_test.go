@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -46,7 +47,7 @@ func TestNextBesideServices(t *testing.T) {
 
 // A gang of which members are pending in Nomad does not run yet.
 func TestPendingIsStarting(t *testing.T) {
-	e := &query.Explanation{Job: "j", State: gang.Running, Reason: "1 of 2 members run", Decision: &pal.Decision{Demand: 2, Chosen: &pal.Choice{Nodes: 1}}}
+	e := &query.Explanation{Job: "j", State: gang.Running, Reason: reason.Reason{Kind: reason.MembersRun, Want: 2, Doing: &reason.Doing{Run: 1}}, Decision: &pal.Decision{Demand: 2, Chosen: &pal.Choice{Nodes: 1}}}
 	for status, want := range map[string]string{"running": "j runs on 2 GPUs", "pending": "j is starting on 2 GPUs of one node. 1 of 2 members run. "} {
 		e.Allocations = []query.Allocation{{Status: "running"}, {Status: status}}
 		if got := sentence(e, time.Now()); !strings.HasPrefix(got, want) {
@@ -57,12 +58,12 @@ func TestPendingIsStarting(t *testing.T) {
 
 // Nobody can change a dispatched child.
 func TestRejectedChild(t *testing.T) {
-	e := &query.Explanation{Job: "d/dispatch-1", State: gang.Rejected, Reason: "cannot be served: x"}
-	if got, want := sentence(e, time.Now()), "d/dispatch-1 is not placed until its author changes it: cannot be served: x."; got != want {
+	e := &query.Explanation{Job: "d/dispatch-1", State: gang.Rejected, Reason: reason.Reason{Kind: reason.Rejected, Cause: "x"}}
+	if got, want := sentence(e, time.Now()), "d/dispatch-1 is rejected: x."; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	e.Parent = "d"
-	if got, want := sentence(e, time.Now()), "d/dispatch-1 is never placed, and nobody can change it, as it is a child of d: cannot be served: x."; got != want {
+	if got, want := sentence(e, time.Now()), "d/dispatch-1 is rejected, and nobody can change it, as it is a child of d: x."; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

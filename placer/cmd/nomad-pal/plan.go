@@ -35,7 +35,7 @@ nomad job plan); 1 it would start now; 2 it would never start, as it is written 
 with nomad job plan, 1 means that allocations would be made.)
 `, examples(
 	"Would it start now, and where?", "nomad-pal plan train.nomad.hcl",
-	"In a script:", "nomad-pal plan -t '{{.state}}: {{.reason}}' train.nomad.hcl",
+	"In a script:", "nomad-pal plan -t '{{.state}}: {{.reason.text}}' train.nomad.hcl",
 ), jobOptions, outputOptions, generalOptions)
 
 // planned is what plan prints.

@@ -54,7 +54,7 @@ type queueFilter struct {
 }
 
 func (f queueFilter) shows(j model.JobStatus) bool {
-	if j.State == gang.Resubmitted && j.Reason == "" { // it keeps its GPUs
+	if j.State == gang.Resubmitted && j.Reason.IsZero() { // it keeps its GPUs
 		return false
 	}
 	return slices.Contains(f.states, j.State) && (f.namespace == "" || f.namespace == "*" || f.namespace == j.Namespace) && (f.class == "" || f.class == j.Class)
@@ -166,7 +166,7 @@ func positionOf(j model.JobStatus) string {
 
 // shownReason is a job's reason beside its state.
 func shownReason(j model.JobStatus) string {
-	return trimReason(j.Reason)
+	return j.Reason.String()
 }
 
 func more(n int) string {

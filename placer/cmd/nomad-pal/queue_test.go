@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -26,9 +27,9 @@ func agentWith(t testing.TB, n int) string {
 	var jobs []model.JobStatus
 	for i := range n {
 		j := model.JobStatus{Namespace: fmt.Sprintf("ns-%d", i%2), Job: fmt.Sprintf("job-%05d", i), State: gang.Waiting, GPUs: 1 + i%4, Class: string(rune('A' + i%4)),
-			Submitted: time.Now().Add(-time.Hour), Reason: "waits: it needs 4 GPUs, 1 is free"}
+			Submitted: time.Now().Add(-time.Hour), Reason: reason.Reason{Kind: reason.GPUs, Needs: 4, Free: 1}}
 		if i%10 == 9 {
-			j.State, j.Reason = gang.Unschedulable, "needs 80 GPUs, the cluster has 8 that match"
+			j.State, j.Reason = gang.Unschedulable, reason.Reason{Kind: reason.TooFew, Needs: 80, Match: 8}
 		} else {
 			j.Position = n - i
 		}
@@ -151,7 +152,7 @@ func TestQueueOfResubmitted(t *testing.T) {
 	f := queueFilter{states: listedStates}
 	jobs := []model.JobStatus{
 		{State: gang.Waiting, GPUs: 2},
-		{State: gang.Resubmitted, GPUs: 8, Reason: gang.RunsOn + "needs 8 GPUs"},
+		{State: gang.Resubmitted, GPUs: 8, Reason: reason.Reason{Kind: reason.RunsOnAsBefore}},
 		{State: gang.Resubmitted, GPUs: 4}, // keeps its GPUs
 	}
 	if !f.shows(jobs[0]) || !f.shows(jobs[1]) || f.shows(jobs[2]) {
@@ -169,7 +170,7 @@ func TestColumnsLeftOut(t *testing.T) {
 		print(&base{io: streams{out: &out, terminal: true}})
 		return strings.Join(strings.Fields(out.String()), " ")
 	}
-	jobs := []model.JobStatus{{Namespace: "default", Job: "a", State: gang.Running, GPUs: 8, Class: "B", Reason: "why"}}
+	jobs := []model.JobStatus{{Namespace: "default", Job: "a", State: gang.Running, GPUs: 8, Class: "B", Reason: reason.Unread("why")}}
 	gpus := []query.GPU{{ID: "G1", Node: "n", Device: "X", State: model.GPUFree}, {ID: "G2", Node: "n", Device: "X", State: model.GPUFree}}
 	queue := func(b *base) { b.printJobs(jobs, time.Now()) }
 	list := func(b *base) { b.printGPUs(gpus, 0) }

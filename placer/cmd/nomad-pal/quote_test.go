@@ -21,6 +21,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -55,7 +56,7 @@ func commandOn(out *bytes.Buffer) *base {
 func printers(name string) map[string]func(b *base) {
 	return map[string]func(b *base){
 		"jobs": func(b *base) {
-			b.printJobs([]model.JobStatus{{Namespace: name, Job: name, Class: name, Reason: name}}, time.Now())
+			b.printJobs([]model.JobStatus{{Namespace: name, Job: name, Class: name, Reason: reason.Unread(name)}}, time.Now())
 		},
 		"explanation": func(b *base) {
 			printExplanation(b, &query.Explanation{

@@ -327,7 +327,7 @@ func (b *base) watchJob(k nomad.JobKey) int {
 				_, code := b.structured(e)
 				return cmp.Or(code, map[bool]int{true: 2}[over])
 			}
-		} else if word := string(e.State) + ": " + e.Reason; word != last {
+		} else if word := fmt.Sprintf("%s: %s", e.State, e.Reason); word != last {
 			b.printf("%s  %s\n", time.Now().Format(time.TimeOnly), word)
 			last = word
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/invopop/jsonschema"
 
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -33,7 +34,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/classify"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
-	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/sim/simulate"
@@ -82,8 +82,8 @@ func schemaOfAll(t *testing.T) *jsonschema.Schema {
 			switch t {
 			case reflect.TypeFor[gang.State]():
 				return oneOf(gang.States()...)
-			case reflect.TypeFor[queue.Reason]():
-				return oneOf(queue.Reasons...)
+			case reflect.TypeFor[reason.Kind]():
+				return oneOf(reason.Kinds()...)
 			case reflect.TypeFor[pal.Tier]():
 				return oneOf(pal.TierIsland, pal.TierNUMA, pal.TierNode, pal.TierRack, pal.TierDatacenter, pal.TierCluster)
 			}

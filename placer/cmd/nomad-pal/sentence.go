@@ -14,71 +14,70 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // sentence is an explanation in a sentence or two: what, since when, and why.
 func sentence(e *query.Explanation, now time.Time) string {
 	text := mainSentence(e, now)
-	for _, said := range slices.Concat(e.Leaving, e.Members) {
-		text += " " + strings.ToUpper(said[:1]) + oneLine(said[1:]) + "."
+	for _, r := range slices.Concat(e.Leaving, e.Members) {
+		text += " " + r.Sentence()
 	}
 	return text
 }
 
 func mainSentence(e *query.Explanation, now time.Time) string {
+	reason := e.Reason.String()
+	if e.Reason.Kind.Predicate() && (e.Decision == nil || e.Decision.Chosen == nil) {
+		return fmt.Sprintf("%s %s.", e.Job, reason)
+	}
 	switch e.State {
 	case gang.Running, gang.Starting:
 		if e.Decision != nil && e.Decision.Chosen != nil {
 			return runsSentence(e, now)
 		}
 	case gang.Completing:
-		return fmt.Sprintf("%s ran, and is being stopped%s: %s.%s", e.Job, stoppedSentence(e), trimReason(e.Reason), startSentence(e, now))
+		return fmt.Sprintf("%s ran, and is being stopped%s: %s.%s", e.Job, stoppedSentence(e), reason, startSentence(e, now))
 	case gang.Waiting, gang.Committing:
 		return waitsSentence(e, now)
 	case gang.Unschedulable:
-		return fmt.Sprintf("%s never starts on this cluster as it is: %s.", e.Job, strings.TrimPrefix(trimReason(e.Reason), "would never start on this cluster: "))
+		return fmt.Sprintf("%s can never start here as written: %s.", e.Job, reason)
 	case gang.Rejected:
 		if e.Parent != "" {
-			return fmt.Sprintf("%s is never placed, and nobody can change it, as it is a child of %s: %s.", e.Job, e.Parent, trimReason(e.Reason))
+			return fmt.Sprintf("%s is rejected, and nobody can change it, as it is a child of %s: %s.", e.Job, e.Parent, reason)
 		}
-		return fmt.Sprintf("%s is not placed until its author changes it: %s.", e.Job, trimReason(e.Reason))
+		return fmt.Sprintf("%s is rejected: %s.", e.Job, reason)
 	case gang.Failed:
-		return fmt.Sprintf("%s has failed, and is not tried again: %s.", e.Job, trimReason(e.Reason))
+		return fmt.Sprintf("%s has failed: %s.", e.Job, reason)
 	case gang.Ended:
 		if e.Outcome != nil {
 			return endedSentence(e, now)
 		}
 	case gang.Template:
-		return fmt.Sprintf("%s is a template: %s.", e.Job, trimReason(e.Reason))
+		return fmt.Sprintf("%s does not run itself: %s.", e.Job, reason)
 	case gang.Native:
-		return fmt.Sprintf("%s is not the placer's: %s.", e.Job, trimReason(e.Reason))
+		return fmt.Sprintf("%s is not the placer's: %s.", e.Job, reason)
 	}
-	if strings.HasPrefix(e.Reason, "runs ") || strings.HasPrefix(e.Reason, "would ") {
-		return fmt.Sprintf("%s %s.", e.Job, trimReason(e.Reason))
-	}
-	return fmt.Sprintf("%s is %s: %s.", e.Job, e.State, trimReason(e.Reason))
+	return fmt.Sprintf("%s is %s: %s.", e.Job, e.State, reason)
 }
 
 // endedSentence is of a job that has ended.
 func endedSentence(e *query.Explanation, now time.Time) string {
 	if e.Outcome.Status == query.AtRest {
-		return fmt.Sprintf("%s has no members, since %s: %s.", e.Job, when(e.Outcome.At, now), trimReason(e.Outcome.Reason))
+		return fmt.Sprintf("%s has no members, since %s: %s.", e.Job, when(e.Outcome.At, now), e.Outcome.Reason.String())
 	}
 	verb := map[string]string{"complete": "is complete", "failed": "has failed", "stopped": "was stopped"}[e.Outcome.Status]
 	at := ""
 	if !e.Outcome.At.IsZero() {
 		at = ", " + when(e.Outcome.At, now)
 	}
-	return fmt.Sprintf("%s %s%s: %s.", e.Job, verb, at, trimReason(e.Outcome.Reason))
+	return fmt.Sprintf("%s %s%s: %s.", e.Job, verb, at, e.Outcome.Reason.String())
 }
 
-// trimReason is a reason as the end of a sentence, or beside a state.
-func trimReason(reason string) string {
-	return strings.TrimRight(model.Because(oneLine(reason)), ". ")
-}
+// others is what somebody else says, a node or a driver, as the end of a sentence of ours.
+func others(text string) string { return strings.TrimRight(oneLine(text), ". ") }
 
 // runsSentence is of a gang that has its GPUs, or would get them.
 func runsSentence(e *query.Explanation, now time.Time) string {
@@ -91,18 +90,18 @@ func runsSentence(e *query.Explanation, now time.Time) string {
 	}
 	if e.State == gang.Starting && !e.Ready.IsZero() { // it was whole once
 		if held >= d.Demand && d.Demand > 0 {
-			return fmt.Sprintf("%s is to have more members: %s. It was given %s at %s.", e.Job, trimReason(e.Reason), pal.CountGPUs(d.Demand), clock(e.Decided))
+			return fmt.Sprintf("%s is to have more members: %s. It was given %s at %s.", e.Job, e.Reason.String(), pal.CountGPUs(d.Demand), clock(e.Decided))
 		}
-		return fmt.Sprintf("%s has lost members: %s. It was given %s at %s.", e.Job, trimReason(e.Reason), pal.CountGPUs(d.Demand), clock(e.Decided))
+		return fmt.Sprintf("%s has lost members: %s. It was given %s at %s.", e.Job, e.Reason.String(), pal.CountGPUs(d.Demand), clock(e.Decided))
 	}
 	where := "of " + node(c)
 	verb, pending := "runs", running < d.Demand && slices.ContainsFunc(e.Allocations, func(a query.Allocation) bool { return a.Status == api.AllocClientStatusPending })
 	switch {
 	case e.State == gang.Starting && e.Decided.IsZero():
-		verb = trimReason(e.Reason)
-		if strings.HasPrefix(verb, "would start") {
+		switch verb = e.Reason.String(); e.Reason.Kind {
+		case reason.WouldStart, reason.WouldStartIdle:
 			verb += ","
-		} else {
+		default:
 			verb += "; they would be"
 		}
 	case e.State == gang.Starting, pending:
@@ -116,9 +115,10 @@ func runsSentence(e *query.Explanation, now time.Time) string {
 		text += " since " + when(e.Decided, now)
 	}
 	if pending && e.State == gang.Running {
-		text += ". " + trimReason(e.Reason)
+		text += ". " + e.Reason.Sentence() + " "
+	} else {
+		text += ". "
 	}
-	text += ". "
 	switch {
 	case e.Predicted != nil:
 		return text + fmt.Sprintf("Nomad gave it other GPUs than the placer chose, as its pins allow. Predicted slowdown: %s; of those chosen: %.2f.", times(c.Cost), e.Predicted.Cost)
@@ -178,30 +178,29 @@ func counted(n int, what string) string { return verbed(n, what, what+"s") }
 
 // waitsSentence is of a gang that waits, or would.
 func waitsSentence(e *query.Explanation, now time.Time) string {
-	reason := trimReason(e.Reason)
-	if strings.HasPrefix(reason, "would ") {
-		return fmt.Sprintf("%s %s.%s", e.Job, reason, startSentence(e, now))
-	}
 	text := e.Job + " waits"
 	switch {
+	case e.Planned:
+		text = e.Job + " would wait"
 	case !e.Ran.IsZero():
 		text = fmt.Sprintf("%s ran, and has waited again for %s, since %s", e.Job, about(max(0, now.Sub(e.Ran))), clock(e.Ran))
 		text += stoppedSentence(e)
 	case !e.Submitted.IsZero():
 		text = fmt.Sprintf("%s has waited for %s, since %s", e.Job, about(max(0, now.Sub(e.Submitted))), clock(e.Submitted))
 	}
-	return fmt.Sprintf("%s: %s.%s", text, reason, startSentence(e, now))
+	return fmt.Sprintf("%s: %s.%s", text, e.Reason.String(), startSentence(e, now))
 }
 
 // stoppedSentence says why the placer stopped it, and for whom; "" if it did not.
 func stoppedSentence(e *query.Explanation) string {
-	switch {
-	case e.StoppedWhy == "":
+	why := e.StoppedWhy
+	if why.IsZero() {
 		return ""
-	case e.StoppedFor != "":
-		return " (" + trimReason(e.StoppedWhy) + ": " + e.StoppedFor + ")"
 	}
-	return " (" + trimReason(e.StoppedWhy) + ")"
+	if e.StoppedFor != "" {
+		why.Ahead = e.StoppedFor
+	}
+	return " (" + why.String() + ")"
 }
 
 // startSentence says when it is expected to start; "" if nobody knows.
@@ -225,15 +224,15 @@ func gpuSentence(g query.GPU) string {
 	text := fmt.Sprintf("%s, %s of node %s,", g.ID, g.Device, g.Node)
 	switch {
 	case !g.Healthy && g.Job != "":
-		return fmt.Sprintf("%s is unhealthy, and %s sits on it: %s.", text, g.Job, trimReason(g.Unhealthy))
+		return fmt.Sprintf("%s is unhealthy, and %s sits on it: %s.", text, g.Job, others(g.Unhealthy))
 	case !g.Healthy:
-		return fmt.Sprintf("%s is unhealthy, so that it is not chosen: %s.", text, trimReason(g.Unhealthy))
+		return fmt.Sprintf("%s is unhealthy, so that it is not chosen: %s.", text, others(g.Unhealthy))
 	case g.Quarantine != nil:
-		return fmt.Sprintf("%s is in quarantine until %s, so that it is not chosen: %s.", text, clock(g.Quarantine.Until), trimReason(g.Quarantine.Reason))
+		return fmt.Sprintf("%s is in quarantine until %s, so that it is not chosen: %s.", text, clock(g.Quarantine.Until), others(g.Quarantine.Reason))
 	case g.Job != "":
 		return fmt.Sprintf("%s is allocated to %s.", text, g.Job)
 	case g.Degraded != "" && g.Available:
-		return fmt.Sprintf("%s is free, and chosen last, because it is degraded: %s.", text, trimReason(g.Degraded))
+		return fmt.Sprintf("%s is free, and chosen last, because it is degraded: %s.", text, others(g.Degraded))
 	case g.Available:
 		return text + " is free."
 	}

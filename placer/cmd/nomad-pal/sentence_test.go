@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -23,19 +24,19 @@ func TestSentences(t *testing.T) {
 		e    query.Explanation
 		want string
 	}{
-		{query.Explanation{State: gang.Starting, Decision: d, Decided: before(time.Hour), Ready: before(time.Hour), Reason: "1 of 2 members run"},
+		{query.Explanation{State: gang.Starting, Decision: d, Decided: before(time.Hour), Ready: before(time.Hour), Reason: reason.Reason{Kind: reason.MembersRun, Want: 2, Doing: &reason.Doing{Run: 1}}},
 			"a has lost members: 1 of 2 members run. It was given 4 GPUs at " + clock(before(time.Hour)) + "."},
-		{query.Explanation{State: gang.Starting, Decision: d, Decided: before(time.Hour), Ready: before(time.Hour), Reason: "2 of 3 members run",
+		{query.Explanation{State: gang.Starting, Decision: d, Decided: before(time.Hour), Ready: before(time.Hour), Reason: reason.Reason{Kind: reason.MembersRun, Want: 3, Doing: &reason.Doing{Run: 2}},
 			Allocations: []query.Allocation{{GPUs: []string{"g1", "g2"}}, {GPUs: []string{"g3", "g4"}}}},
 			"a is to have more members: 2 of 3 members run. It was given 4 GPUs at " + clock(before(time.Hour)) + "."},
-		{query.Explanation{State: gang.Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), Reason: "needs 4 GPUs"},
-			"a ran, and has waited again for 9s, since " + clock(before(9*time.Second)) + ": needs 4 GPUs."},
-		{query.Explanation{State: gang.Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), StoppedWhy: "it makes room for another job", Reason: "needs 4 GPUs"},
-			"a ran, and has waited again for 9s, since " + clock(before(9*time.Second)) + " (it makes room for another job): needs 4 GPUs."},
-		{query.Explanation{State: gang.Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), StoppedWhy: "it makes room for another job", StoppedFor: "default/b", Reason: "needs 4 GPUs"},
-			"a ran, and has waited again for 9s, since " + clock(before(9*time.Second)) + " (it makes room for another job: default/b): needs 4 GPUs."},
-		{query.Explanation{State: gang.Completing, StoppedWhy: "it makes room for another job", StoppedFor: "default/b", Reason: "one of its members was told to stop and has not ended yet"},
-			"a ran, and is being stopped (it makes room for another job: default/b): one of its members was told to stop and has not ended yet."},
+		{query.Explanation{State: gang.Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), Reason: reason.Reason{Kind: reason.GPUs, Needs: 4}},
+			"a ran, and has waited again for 9s, since " + clock(before(9*time.Second)) + ": needs 4 GPUs; none is free."},
+		{query.Explanation{State: gang.Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), StoppedWhy: reason.Reason{Kind: reason.MakesRoom}, Reason: reason.Reason{Kind: reason.GPUs, Needs: 4}},
+			"a ran, and has waited again for 9s, since " + clock(before(9*time.Second)) + " (it makes room for another job): needs 4 GPUs; none is free."},
+		{query.Explanation{State: gang.Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), StoppedWhy: reason.Reason{Kind: reason.MakesRoom}, StoppedFor: "default/b", Reason: reason.Reason{Kind: reason.GPUs, Needs: 4}},
+			"a ran, and has waited again for 9s, since " + clock(before(9*time.Second)) + " (it makes room for default/b): needs 4 GPUs; none is free."},
+		{query.Explanation{State: gang.Completing, StoppedWhy: reason.Reason{Kind: reason.MakesRoom}, StoppedFor: "default/b", Reason: reason.Reason{Kind: reason.StillEnding, Have: 1}},
+			"a ran, and is being stopped (it makes room for default/b): 1 member was told to stop and has not ended yet; it keeps its GPUs until then."},
 		{query.Explanation{State: gang.Running, Decision: &pal.Decision{Policy: string(pal.PAL), Demand: 1, Candidates: pal.Candidates{Total: 4, Free: 1}, Chosen: &pal.Choice{Nodes: 2, Cost: 1}}},
 			"a runs on 1 GPU of 2 nodes. It was the only free one. Predicted slowdown: " + times(1) + "."},
 		{query.Explanation{State: gang.Running, Decision: &pal.Decision{Policy: string(pal.PAL), Demand: 2, Candidates: pal.Candidates{Total: 4, Free: 2}, Chosen: &pal.Choice{Nodes: 2, Cost: 1}}},
@@ -44,14 +45,14 @@ func TestSentences(t *testing.T) {
 			"a runs on 3 GPUs of 2 nodes. They were the only free ones that are no outliers. Predicted slowdown: " + times(1) + ". Packed, with outliers, it would be 3.53 times."},
 		{query.Explanation{State: gang.Running, Decision: &pal.Decision{Policy: string(pal.PAL), Demand: 1, Candidates: pal.Candidates{Total: 4, Free: 1, Outliers: 1}, Chosen: &pal.Choice{Nodes: 2, Cost: 1}}},
 			"a runs on 1 GPU of 2 nodes. It was the only free one that is no outlier. Predicted slowdown: " + times(1) + "."},
-		{query.Explanation{State: gang.Unschedulable, Reason: "needs 16 GPUs, the cluster has 12 that match"},
-			"a never starts on this cluster as it is: needs 16 GPUs, the cluster has 12 that match."},
-		{query.Explanation{State: gang.Ended, Outcome: &query.Outcome{Status: query.AtRest, At: before(9 * time.Second), Reason: nomad.NoMembers + "; the tasks of 2 are still ending, and hold their GPUs"}},
-			"a has no members, since " + clock(before(9*time.Second)) + " (9s ago): every group with GPUs has count = 0; nomad job scale gives it members; the tasks of 2 are still ending, and hold their GPUs."},
-		{query.Explanation{State: gang.Running, Decision: d, Leaving: []string{"node n is being drained: so"}},
+		{query.Explanation{State: gang.Unschedulable, Reason: reason.Reason{Kind: reason.TooFew, Needs: 16, Match: 12}},
+			"a can never start here as written: needs 16 GPUs; the cluster has 12 that match."},
+		{query.Explanation{State: gang.Ended, Outcome: &query.Outcome{Status: query.AtRest, At: before(9 * time.Second), Reason: reason.Reason{Kind: reason.NoMembers, Cause: nomad.NoMembers, Doing: &reason.Doing{Ending: 2}}}},
+			"a has no members, since " + clock(before(9*time.Second)) + " (9s ago): every group with GPUs has count = 0; nomad job scale gives it members; 2 are still ending, and hold their GPUs."},
+		{query.Explanation{State: gang.Running, Decision: d, Leaving: []reason.Reason{{Kind: reason.NodesLeaving, Cause: "node n is being drained: so"}}},
 			"a runs on 4 GPUs of 2 nodes. Predicted slowdown: " + times(1) + ". Node n is being drained: so."},
-		{query.Explanation{State: gang.Running, Decision: d, Members: []string{"member g[1] was restarted once by Nomad on its node"}},
-			"a runs on 4 GPUs of 2 nodes. Predicted slowdown: " + times(1) + ". Member g[1] was restarted once by Nomad on its node."},
+		{query.Explanation{State: gang.Running, Decision: d, Members: []reason.Reason{{Kind: reason.MemberRestarted, Member: "g[1]", Tries: 1}}},
+			"a runs on 4 GPUs of 2 nodes. Predicted slowdown: " + times(1) + ". Member g[1] was restarted once on its node."},
 	} {
 		c.e.Job = "a"
 		if got := sentence(&c.e, now); got != c.want {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -243,7 +244,7 @@ func TestTopView(t *testing.T) {
 	for i := range 10_000 {
 		state.jobs = append(state.jobs, model.JobStatus{Namespace: "default", Job: fmt.Sprintf("job-%d", i), State: gang.Waiting, Position: 10_000 - i, GPUs: 8, Class: "A"})
 	}
-	state.jobs = append(state.jobs, model.JobStatus{Namespace: "default", Job: "[red]tagged\x1b[2J\nnew", State: gang.Running, Reason: "[::b]bold"})
+	state.jobs = append(state.jobs, model.JobStatus{Namespace: "default", Job: "[red]tagged\x1b[2J\nnew", State: gang.Running, Reason: reason.Unread("[::b]bold")})
 	state.gpus[1].Job = "default/[red]tagged"
 	slices.Reverse(state.gpus)
 	state.arrange()

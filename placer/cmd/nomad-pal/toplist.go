@@ -126,7 +126,7 @@ func (v *topView) arrangeJobs() {
 	var jobs []model.JobStatus
 	several := false
 	for _, j := range v.state.jobs {
-		if v.matches(j.Job, j.Namespace, string(j.State), j.Reason, j.Class) {
+		if v.matches(j.Job, j.Namespace, string(j.State), j.Reason.String(), j.Class) {
 			jobs = append(jobs, j)
 			several = several || j.Namespace != jobs[0].Namespace
 		}

@@ -21,7 +21,7 @@ func fifo(c *model.Config) { c.Queue.Order = queue.FIFO }
 // positions logs the queue, and says at which place a job waits.
 func (w *World) position(name string) (at int) {
 	for _, j := range w.placers[0].Status().Jobs {
-		w.T.Logf("%s: %s, position %d, submitted %v, %s", j.Job, j.State, j.Position, j.Submitted.Format(time.TimeOnly), j.Reason)
+		w.T.Logf("%s: %s, position %d, submitted %v, %s", j.Job, j.State, j.Position, j.Submitted.Format(time.TimeOnly), j.Reason.String())
 		if j.Job == name {
 			at = j.Position
 		}
@@ -171,7 +171,7 @@ func TestElasticGangWaitsForMoreAndLosesAMember(t *testing.T) {
 		w.RunFor(90 * time.Minute)
 		if n := len(w.Members(Key("a"))); n == 1 {
 			e := w.explained("a")
-			t.Errorf("%d members: %s: %s\n%s", n, e.State, e.Reason, w.Describe())
+			t.Errorf("%d members: %s: %s\n%s", n, e.State, e.Reason.String(), w.Describe())
 		}
 	})
 }
@@ -198,7 +198,7 @@ func TestSweepWaitsForMoreAndLosesAMember(t *testing.T) {
 		members := w.Members(Key("a"))
 		if n := len(members); n != 2 || !slices.ContainsFunc(members, func(m nomadtest.Member) bool { return m.ID == stays }) {
 			e := w.explained("a")
-			t.Errorf("%d members: %s: %s\n%s", n, e.State, e.Reason, w.Describe())
+			t.Errorf("%d members: %s: %s\n%s", n, e.State, e.Reason.String(), w.Describe())
 		}
 		if err := w.Stop(Key("other")); err != nil {
 			t.Fatal(err)

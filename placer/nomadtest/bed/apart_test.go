@@ -86,7 +86,7 @@ func TestApartFailedForGood(t *testing.T) {
 			w.RunFor(30 * time.Second)
 		}
 		if e := w.explained("a"); e.State != gang.Ended {
-			w.T.Errorf("%s: %s", e.State, e.Reason)
+			w.T.Errorf("%s: %s", e.State, e.Reason.String())
 		}
 		if more := len(w.Nomad.Evaluations(Key("a"))) - n; more > 0 {
 			w.T.Errorf("%d evaluations in 10 minutes of a job that is over", more)
@@ -110,7 +110,7 @@ func TestHelperFailsAfterADrain(t *testing.T) {
 		}
 		w.RunFor(20 * time.Minute)
 		if e := w.explained("a"); e.State != gang.Ended {
-			w.T.Errorf("%s: %s", e.State, e.Reason)
+			w.T.Errorf("%s: %s", e.State, e.Reason.String())
 		}
 	})
 }
@@ -131,7 +131,7 @@ func TestHelperLacksRoom(t *testing.T) {
 		}
 		w.RunFor(time.Hour)
 		if e := w.explained("a"); e.State == gang.Lost {
-			w.T.Errorf("%s: %s", e.State, e.Reason)
+			w.T.Errorf("%s: %s", e.State, e.Reason.String())
 		}
 	})
 }
@@ -185,7 +185,7 @@ func TestGateOnOneGroupMended(t *testing.T) {
 		w.Submit(g)
 		w.RunFor(20 * time.Minute)
 		if e := w.explained("a"); e.State == gang.Native {
-			w.T.Errorf("%s: %s", e.State, e.Reason)
+			w.T.Errorf("%s: %s", e.State, e.Reason.String())
 		}
 	})
 }

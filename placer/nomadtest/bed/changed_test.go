@@ -94,8 +94,8 @@ func TestChangedGangs(t *testing.T) {
 			if is := w.Members(Key("a")); len(is) != 4 || is[0].ID != was[0].ID {
 				w.T.Errorf("it does not run on:\n%s", w.Describe())
 			}
-			if e := w.explained("a"); !strings.Contains(e.Reason, `application class "Q" is unknown`) {
-				w.T.Errorf("explain says that it is %s: %s", e.State, e.Reason)
+			if e := w.explained("a"); !strings.Contains(e.Reason.String(), `application class "Q" is unknown`) {
+				w.T.Errorf("explain says that it is %s: %s", e.State, e.Reason.String())
 			}
 		}},
 		"fewer, and nowhere": {100, func(w *World) {
@@ -178,8 +178,8 @@ func TestLimitCountsWhatRuns(t *testing.T) {
 				w.Submit(Gang{Name: "b", Members: 2, Runs: time.Minute})
 				w.ExpectWaiting("b", 5*time.Minute)
 				if name != "unread" {
-					if e := w.explained("a"); !strings.Contains(e.Reason, "it runs on, but cannot be served as it is written now: meta pal_duration") {
-						t.Errorf("explain says that it is %s: %s", e.State, e.Reason)
+					if e := w.explained("a"); !strings.Contains(e.Reason.String(), "it runs on, but its new version cannot be served: meta pal_duration") {
+						t.Errorf("explain says that it is %s: %s", e.State, e.Reason.String())
 					}
 				}
 				w.Expect("b has its turn", 10*time.Minute, func() bool { return w.Finished(Key("b")) })

@@ -13,7 +13,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -152,8 +152,8 @@ func TestForbiddenWhereItRuns(t *testing.T) {
 				if is := w.Members(Key("a")); len(is) != 2 || is[0].ID != was[0].ID || is[1].ID != was[1].ID {
 					w.T.Errorf("it does not run on:\n%s", w.Describe())
 				}
-				if e := w.explained("a"); !strings.HasPrefix(e.Reason, gang.RunsOn) {
-					w.T.Errorf("explain says that it is %s: %s", e.State, e.Reason)
+				if e := w.explained("a"); e.Reason.Kind != reason.RunsOnAsBefore {
+					w.T.Errorf("explain says that it is %s: %s", e.State, e.Reason.String())
 				}
 			})
 		})
@@ -256,8 +256,8 @@ func TestRunAgainAfterAMemberFinished(t *testing.T) {
 		if is := w.Members(Key("b")); len(is) != 1 || is[0].ID != b {
 			t.Errorf("b was stopped:\n%s", w.Describe())
 		}
-		if e := w.explained("a"); !strings.Contains(e.Reason, "the old gang runs on") {
-			t.Errorf("a is %s: %s", e.State, e.Reason)
+		if e := w.explained("a"); !strings.Contains(e.Reason.String(), "the old gang runs on") {
+			t.Errorf("a is %s: %s", e.State, e.Reason.String())
 		}
 		w.ExpectFinished("b", 10*time.Minute)
 	})
@@ -352,8 +352,8 @@ func TestLargerSizeWaitsItsTurn(t *testing.T) {
 				t.Fatalf("it has %d GPUs:\n%s", n, w.Describe())
 			}
 		}
-		if e := w.explained("a"); !strings.HasPrefix(e.Reason, gang.RunsOn) || !strings.Contains(e.Reason, why) {
-			t.Errorf("explain says that it is %s: %s", e.State, e.Reason)
+		if e := w.explained("a"); e.Reason.Kind != reason.RunsOnAsBefore || !strings.Contains(e.Reason.String(), why) {
+			t.Errorf("explain says that it is %s: %s", e.State, e.Reason.String())
 		}
 	}
 	tenants := func(c *model.Config) {
@@ -404,7 +404,7 @@ func TestLargerSizeWaitsItsTurn(t *testing.T) {
 					t.Fatalf("it has %d GPUs:\n%s", n, w.Describe())
 				}
 			}
-			if d := w.Describe(); !strings.Contains(d, "no room for the missing members: it needs 4 GPUs, and its tenant may hold 3 at most") {
+			if d := w.Describe(); !strings.Contains(d, "no room for the missing members: needs 4 GPUs; its tenant may hold at most 3") {
 				t.Error(d)
 			}
 		})

@@ -100,7 +100,7 @@ func (w *World) Describe() string {
 	}
 	for _, p := range w.placers {
 		for _, j := range p.Status().Jobs {
-			fmt.Fprintf(&b, "%s: %s/%s %s: %s\n", p.Name, j.Namespace, j.Job, j.State, j.Reason)
+			fmt.Fprintf(&b, "%s: %s/%s %s: %s\n", p.Name, j.Namespace, j.Job, j.State, j.Reason.String())
 		}
 	}
 	return b.String()

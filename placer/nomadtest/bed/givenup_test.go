@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
@@ -23,11 +24,11 @@ func TestGivenUpIsSaidTomorrow(t *testing.T) {
 		w.Expect("given up", time.Hour, func() bool { return w.explained("a").State == gang.Failed })
 		said := func(when string, p *Placer) {
 			t.Helper()
-			if e := w.explained("a"); e.State != gang.Failed || !strings.Contains(e.Reason, "given up after 3 tries") {
-				t.Errorf("%s: %s: %s", when, e.State, e.Reason)
+			if e := w.explained("a"); e.State != gang.Failed || !strings.Contains(e.Reason.String(), "given up after 3 tries") {
+				t.Errorf("%s: %s: %s", when, e.State, e.Reason.String())
 			}
 			for _, j := range p.Status().Jobs {
-				if j.Job == "a" && j.State == gang.Failed && strings.Contains(j.Reason, "given up after 3 tries") {
+				if j.Job == "a" && j.State == gang.Failed && strings.Contains(j.Reason.String(), "given up after 3 tries") {
 					return
 				}
 			}
@@ -58,8 +59,8 @@ func TestFailedWhileNoPlacerWasThere(t *testing.T) {
 		w.RunFor(time.Hour)
 		p = w.StartPlacer()
 		w.RunFor(5 * time.Minute)
-		if e := w.explained("a"); e.State != gang.Failed || !strings.Contains(e.Reason, "no placer") {
-			t.Errorf("%s: %s", e.State, e.Reason)
+		if e := w.explained("a"); e.State != gang.Failed || !strings.Contains(e.Reason.String(), "no placer") {
+			t.Errorf("%s: %s", e.State, e.Reason.String())
 		}
 		if n := len(p.Status().Jobs); n != 1 {
 			t.Errorf("%d jobs are listed", n)
@@ -121,7 +122,7 @@ func TestGivenUpThenMendedAsNomadHasIt(t *testing.T) {
 			w.RunFor(time.Minute)
 			if at := w.position("a"); at != 2 {
 				e := w.explained("a")
-				t.Errorf("it stands at %d of 2: %s: %s", at, e.State, e.Reason)
+				t.Errorf("it stands at %d of 2: %s: %s", at, e.State, e.Reason.String())
 			}
 			p.Stop()
 			w.placers = nil
@@ -154,7 +155,7 @@ func TestGivenUpThenFailsUnseen(t *testing.T) {
 				w.placers = nil
 				w.RunFor(20 * time.Minute)
 				p = w.StartPlacer()
-				w.Expect("given up", time.Minute, func() bool { return strings.HasPrefix(w.explained("a").Reason, "not tried again") })
+				w.Expect("given up", time.Minute, func() bool { return w.explained("a").Reason.Kind == reason.FailedUnseen })
 				if as := Carries(w.Nomad.Job(Key("a"))); as != "pinned" {
 					w.T.Fatal(as)
 				}
@@ -165,7 +166,7 @@ func TestGivenUpThenFailsUnseen(t *testing.T) {
 				w.RunFor(30 * time.Second)
 				w.StartPlacer()
 				w.ExpectRunning("a", 10*time.Second)
-				w.Expect("tried as often as any", 20*time.Minute, func() bool { return strings.HasPrefix(w.explained("a").Reason, "given up after 3 tries") })
+				w.Expect("tried as often as any", 20*time.Minute, func() bool { return strings.HasPrefix(w.explained("a").Reason.String(), "given up after 3 tries") })
 			})
 		})
 	}
@@ -181,8 +182,8 @@ func TestOwnFailureWithClocksApart(t *testing.T) {
 			w.Nomad.StepClock(apart)
 			w.Submit(Gang{Name: "a", Runs: time.Minute, Exit: 1})
 			w.RunFor(30 * time.Minute)
-			if e := w.explained("a"); !strings.HasPrefix(e.Reason, "given up after 3 tries") {
-				w.T.Errorf("%s apart: %s", apart, e.Reason)
+			if e := w.explained("a"); !strings.HasPrefix(e.Reason.String(), "given up after 3 tries") {
+				w.T.Errorf("%s apart: %s", apart, e.Reason.String())
 			}
 		})
 	}

@@ -121,8 +121,8 @@ func TestScaledToNothing(t *testing.T) {
 						if e := w.explained("a"); !e.Ready.Equal(ready) {
 							t.Errorf("all its members were there at %s, not at %s, with none", ready, e.Ready)
 						}
-						if e := w.explained("a"); e.State != gang.Ended || e.Outcome.Status != query.AtRest || !strings.Contains(e.Reason, "count = 0") {
-							t.Errorf("at rest it is %s: %s", e.State, e.Reason)
+						if e := w.explained("a"); e.State != gang.Ended || e.Outcome.Status != query.AtRest || !strings.Contains(e.Reason.String(), "count = 0") {
+							t.Errorf("at rest it is %s: %s", e.State, e.Reason.String())
 						}
 						if js := w.snapshot().Jobs(); slices.ContainsFunc(js, func(j model.JobStatus) bool { return j.Job == "a" }) {
 							t.Errorf("at rest it is in the list: %+v", js)
@@ -190,7 +190,7 @@ func TestGivenUpRevertedThenDrained(t *testing.T) {
 		}
 		w.Until(10*time.Minute, func() bool { return w.Running(Key("a")) })
 		if e := w.explained("a"); e.State != gang.Running {
-			t.Errorf("%s: %s", e.State, e.Reason)
+			t.Errorf("%s: %s", e.State, e.Reason.String())
 		}
 	})
 }

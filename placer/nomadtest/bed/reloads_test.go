@@ -495,7 +495,7 @@ func TestManyFailWhileTheAgentIsAway(t *testing.T) {
 				}
 				if len(not) > 0 {
 					e := w.explained(not[0])
-					t.Errorf("%d of %d were not tried again; %s is shown as %s: %s", len(not), gangs, not[0], e.State, e.Reason)
+					t.Errorf("%d of %d were not tried again; %s is shown as %s: %s", len(not), gangs, not[0], e.State, e.Reason.String())
 				}
 			})
 		})

@@ -33,7 +33,7 @@ func TestServiceScaledUpDiesOut(t *testing.T) {
 		w.RunFor(20 * time.Minute)
 		if n, as := len(w.Members(Key("serve"))), Carries(w.Nomad.Job(Key("serve"))); n != 2 || as != "pinned" {
 			e := w.explained("serve")
-			t.Errorf("%d of 2 members, %s: %s: %s:\n%s", n, as, e.State, e.Reason, w.Describe())
+			t.Errorf("%d of 2 members, %s: %s: %s:\n%s", n, as, e.State, e.Reason.String(), w.Describe())
 		}
 	})
 }
@@ -95,7 +95,7 @@ func TestServiceRevertedToFullNodes(t *testing.T) {
 				for _, m := range w.Members(Key("serve")) {
 					if m.Version.Meta["version"] != "" {
 						e := w.explained("serve")
-						t.Errorf("member %d runs version %d of the job, not what its author wants: %s: %s\n%s", m.Number, *m.Version.Version, e.State, e.Reason, w.Describe())
+						t.Errorf("member %d runs version %d of the job, not what its author wants: %s: %s\n%s", m.Number, *m.Version.Version, e.State, e.Reason.String(), w.Describe())
 					}
 				}
 			})
@@ -167,8 +167,8 @@ func TestFailedDeploymentElsewhere(t *testing.T) {
 				if n := w.stillThere(before); n != 2 || len(w.Members(Key("serve"))) != 3 {
 					t.Errorf("%d of 2 of the version before run:\n%s", n, w.Describe())
 				}
-				if e := w.explained("serve"); !strings.Contains(e.Reason, "3 of 3 members run") {
-					t.Errorf("%s: %s", e.State, e.Reason)
+				if e := w.explained("serve"); !strings.Contains(e.Reason.String(), "3 of 3 members run") {
+					t.Errorf("%s: %s", e.State, e.Reason.String())
 				}
 			})
 		})

@@ -29,14 +29,14 @@ func TestServicesHoldWhatAGangNeeds(t *testing.T) {
 			w.ExpectRunning(name, 10*time.Second)
 		}
 		e := w.explained("train")
-		if e.Wait == nil || e.Wait.Reason != queue.ReasonServices || !strings.Contains(e.Reason, "and services hold too many of those") {
-			t.Errorf("it waits for %+v: %s", e.Wait, e.Reason)
+		if e.Wait == nil || e.Wait.Reason != queue.ReasonServices || !strings.Contains(e.Reason.String(), "and services hold too many of those") {
+			t.Errorf("it waits for %+v: %s", e.Wait, e.Reason.String())
 		}
 		if n := len(e.Holders.Jobs); n != 4 || !e.Holders.Jobs[n-1].Service || !e.Holders.Jobs[n-1].EndFrom.IsZero() {
 			t.Errorf("who holds GPUs: %+v", e.Holders.Jobs)
 		}
 		planned, err := w.snapshot().Plan(w.T.Context(), Gang{Name: "plan", Members: 6, Runs: time.Hour}.Job())
-		if err != nil || !strings.HasPrefix(planned.Reason, "would wait: it needs 6 GPUs, and services hold") {
+		if err != nil || !strings.HasPrefix(planned.Reason.String(), "needs 6 GPUs; services hold") {
 			t.Errorf("plan: %v, %v", planned, err)
 		}
 		if err := w.Stop(Key("serve")); err != nil {
@@ -65,9 +65,9 @@ func TestServicesAndDrainedNodes(t *testing.T) {
 		}
 		w.Submit(Gang{Name: "train", Members: 3, Runs: time.Hour})
 		w.RunFor(10 * time.Second)
-		const want = "; it may start when nodes are back: the node is not eligible for scheduling (1 of 2 nodes)"
-		if e := w.explained("train"); e.Wait == nil || e.Wait.Reason != queue.ReasonServices || !strings.HasSuffix(e.Reason, want) || !strings.HasSuffix(e.WaitsFor, want) {
-			t.Errorf("%s: %s: %+v", e.State, e.Reason, e.Wait)
+		const want = "; it may also start once nodes are back: the node is not eligible for scheduling (1 of 2 nodes)"
+		if e := w.explained("train"); e.Wait == nil || e.Wait.Reason != queue.ReasonServices || !strings.HasSuffix(e.Reason.String(), want) || !strings.HasSuffix(e.WaitsFor.String(), want) {
+			t.Errorf("%s: %s: %+v", e.State, e.Reason.String(), e.Wait)
 		}
 	})
 }
@@ -105,7 +105,7 @@ func TestNativeJobsHoldWhatAGangNeeds(t *testing.T) {
 		w.Submit(Gang{Name: "train", Members: 6, Runs: time.Hour})
 		w.RunFor(5 * time.Second)
 		if e := w.explained("train"); e.Wait == nil || e.Wait.Reason != queue.ReasonGPUs {
-			t.Errorf("it waits for %+v: %s", e.Wait, e.Reason)
+			t.Errorf("it waits for %+v: %s", e.Wait, e.Reason.String())
 		}
 	})
 }
@@ -123,8 +123,8 @@ func TestPlanOfAServiceDoesNotWait(t *testing.T) {
 		}
 		for _, service := range []bool{true, false} {
 			e, err := w.snapshot().Plan(w.T.Context(), Gang{Name: "plan", Members: 2, Service: service, Runs: time.Hour}.Job())
-			if err != nil || strings.HasPrefix(e.Reason, "would start") != service {
-				t.Errorf("service %v: %v, %v", service, e.Reason, err)
+			if err != nil || strings.HasPrefix(e.Reason.String(), "would start") != service {
+				t.Errorf("service %v: %v, %v", service, e.Reason.String(), err)
 			}
 		}
 	})

@@ -138,7 +138,7 @@ func TestSnapshotOfUnansweredJobs(t *testing.T) {
 			t.Errorf("%d jobs", n)
 		}
 		e, err := s.Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "good"})
-		if err != nil || e.Reason == "" {
+		if err != nil || e.Reason.IsZero() {
 			t.Errorf("%+v, %v", e, err)
 		}
 	})

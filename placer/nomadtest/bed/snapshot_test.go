@@ -35,15 +35,15 @@ func TestSnapshotTellsTheTruth(t *testing.T) {
 			phase  gang.State
 			reason string
 		}{
-			"runs":     {gang.Running, "1 of 1 member runs"},
+			"runs":     {gang.Running, "its member runs"},
 			"waits":    {gang.Waiting, ""},
 			"never":    {gang.Unschedulable, "5 GPUs"},
 			"odd":      {gang.Rejected, "pal_class"},
 			"alone":    {gang.Native, "has no gate"},
 			"template": {gang.Template, ""},
 		} {
-			if e := w.explained(name); e.State != want.phase || !strings.Contains(e.Reason, want.reason) || e.Reason == "" {
-				t.Errorf("%s is %s: %s", name, e.State, e.Reason)
+			if e := w.explained(name); e.State != want.phase || !strings.Contains(e.Reason.String(), want.reason) || e.Reason.IsZero() {
+				t.Errorf("%s is %s: %s", name, e.State, e.Reason.String())
 			}
 		}
 		if e := w.explained("runs"); e.Decision == nil || e.Decision.Chosen == nil || len(e.Allocations) != 1 || e.Ready.IsZero() {
@@ -112,14 +112,14 @@ func TestPlansComeTrue(t *testing.T) {
 				job := c.gang.Job()
 				job.Canonicalize()
 				e, err := w.snapshot().Plan(w.T.Context(), job)
-				if err != nil || e.State != c.phase || e.Reason == "" {
+				if err != nil || e.State != c.phase || e.Reason.IsZero() {
 					t.Fatalf("planned: %+v, %v", e, err)
 				}
 				w.Submit(c.gang)
 				w.RunFor(5 * time.Second)
 				for _, j := range p.Status().Jobs {
 					if j.Job == "a" && j.State != c.phase && !(c.phase == gang.Starting && j.State == gang.Running) {
-						t.Errorf("it is %s: %s", j.State, j.Reason)
+						t.Errorf("it is %s: %s", j.State, j.Reason.String())
 					}
 				}
 			})
@@ -149,7 +149,7 @@ func TestPlansOfRunningJobsComeTrue(t *testing.T) {
 				job := c.again.Job()
 				job.Canonicalize()
 				e, err := w.snapshot().Plan(w.T.Context(), job)
-				if err != nil || e.State != c.phase || !strings.Contains(e.Reason, c.says) {
+				if err != nil || e.State != c.phase || !strings.Contains(e.Reason.String(), c.says) {
 					t.Fatalf("planned: %+v, %v", e, err)
 				}
 				w.Submit(c.again)

@@ -297,7 +297,7 @@ func TestImpossibleStandsLast(t *testing.T) {
 		w.RunFor(5 * time.Second)
 		for _, j := range p.Status().Jobs {
 			if j.Job == "impossible" && (j.Position != 0 || j.State != gang.Unschedulable) || j.Job == "next" && j.Position != 1 {
-				t.Errorf("%s is %d in the queue: %s: %s", j.Job, j.Position, j.State, j.Reason)
+				t.Errorf("%s is %d in the queue: %s: %s", j.Job, j.Position, j.State, j.Reason.String())
 			}
 		}
 	})

@@ -51,7 +51,7 @@ func TestGivenUpThenRunAgain(t *testing.T) {
 		again := time.Now()
 		w.RunFor(time.Minute)
 		for _, j := range w.placers[0].Status().Jobs {
-			t.Logf("%s: %s, position %d, submitted %v, %s", j.Job, j.State, j.Position, j.Submitted, j.Reason)
+			t.Logf("%s: %s, position %d, submitted %v, %s", j.Job, j.State, j.Position, j.Submitted, j.Reason.String())
 			if j.Job == "a" && j.Submitted.Before(again.Add(-time.Minute)) {
 				t.Errorf("a waits since %v before it was run again", again.Sub(j.Submitted))
 			}
@@ -79,7 +79,7 @@ func TestMendedWhileItRuns(t *testing.T) {
 		w.ExpectRunning("a", time.Minute)
 		w.RunFor(2*time.Hour + 5*time.Minute)
 		if e := w.explained("a"); e.State == gang.Failed {
-			t.Errorf("%s: %s", e.State, e.Reason)
+			t.Errorf("%s: %s", e.State, e.Reason.String())
 		}
 	})
 }
@@ -162,7 +162,7 @@ func TestAfterNothing(t *testing.T) {
 		w.Submit(Gang{Name: "a", Runs: time.Minute, Meta: map[string]string{"pal_after": "prepare"}})
 		w.RunFor(10 * time.Minute)
 		if e := w.explained("a"); e.State == gang.Waiting {
-			t.Errorf("%s: %s", e.State, e.Reason)
+			t.Errorf("%s: %s", e.State, e.Reason.String())
 		}
 	})
 }

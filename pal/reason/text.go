@@ -1,0 +1,612 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package reason
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The kinds. The first are what a waiting job waits for, as the queue has it.
+const (
+	Starting  Kind = "starting"   // decided, on its way
+	Stopping  Kind = "stopping"   // jobs are being stopped for it
+	Shrinking Kind = "shrinking"  // elastic jobs give GPUs back for it
+	TooLarge  Kind = "too-large"  // it could not run on the empty cluster
+	Limit     Kind = "limit"      // its tenant may never hold so many
+	Quota     Kind = "quota"      // its tenant's quota is used up
+	Array     Kind = "array"      // as many of its array run as may
+	GPUs      Kind = "gpus"       // too few GPUs are free
+	Scattered Kind = "scattered"  // enough are free, but not where it could use them
+	Services  Kind = "services"   // services, which do not end, hold the GPUs
+	Reserved  Kind = "reserved"   // the GPUs are reserved for a job ahead
+	Spared    Kind = "spared"     // the GPUs are left to a job that ends: it is a service
+	Order     Kind = "order"      // it fits, but nobody passes the head (backfill = none)
+	InWindow  Kind = "window"     // the GPUs are kept for maintenance, or for others
+	Locality  Kind = "locality"   // it fits, but waits for GPUs closer together
+	Next      Kind = "next-round" // it fits: the next decision starts it
+
+	NoPlacer     Kind = "no-placer"     // its GPUs are free, but no placer is at work
+	Away         Kind = "nodes-away"    // its nodes are not ready
+	WindowKeeps  Kind = "window-keeps"  // a window keeps GPUs from it
+	ComesAfter   Kind = "after"         // it comes after another job
+	InCircle     Kind = "after-circle"  // that comes after it, too
+	Provided     Kind = "after-planned" // a planned job comes after others
+	StillEnding  Kind = "ending"        // its old members have not ended
+	NomadRefuses Kind = "nomad-refuses" // Nomad would not place it now
+
+	// Why it cannot run.
+	NoGPUs          Kind = "no-gpus"     // it asks for none
+	TooFew          Kind = "too-few"     // the cluster has too few GPUs of its kind
+	TooWide         Kind = "too-wide"    // no nodes are large enough
+	TooFar          Kind = "too-far"     // no place is large enough
+	Apart           Kind = "apart"       // the free GPUs are not close enough together
+	Barred          Kind = "barred"      // no node could take it
+	Obstacle        Kind = "obstacle"    // something that nodes lack
+	More            Kind = "more"        // so many more reasons
+	Never           Kind = "never"       // Nomad can place it on no node
+	NeverGroup      Kind = "never-group" // one group of it
+	Rejected        Kind = "rejected"    // it cannot be served as it is written
+	StaysGated      Kind = "stays-gated" // it asks for no GPUs, and has the gate
+	NoChild         Kind = "no-child"    // none of its children can be served
+	UngatedChildren Kind = "children-without-gate"
+	PayloadChildren Kind = "children-with-payload"
+	WouldBeNative   Kind = "would-be-native" // Nomad alone would place it
+	Unreadable      Kind = "unreadable"      // the placer cannot read it
+	PlacerFault     Kind = "placer-fault"    // a bug of the placer's
+	Template        Kind = "template"        // it is parameterized or periodic
+	Ungated         Kind = "no-gate"         // it is Nomad's: it has no gate
+	NotOurs         Kind = "not-ours"        // it is Nomad's: the placer does not serve such jobs
+	WithoutGPUs     Kind = "leaves-alone"    // it is Nomad's: it asks for no GPUs
+	PartNative      Kind = "native-in-part"  // Nomad has placed some of its members
+	NewJob          Kind = "new"             // it was registered a moment ago
+
+	// What becomes of one that runs.
+	MembersRun        Kind = "members"             // what its members do
+	Incomplete        Kind = "incomplete"          // some members are missing
+	Deploying         Kind = "deploying"           // and Nomad may retry after the deployment
+	OthersRun         Kind = "others-run"          // the other members run on
+	OthersDone        Kind = "others-done"         // the other members have finished
+	OnlyItsNodes      Kind = "only-its-nodes"      // missing members wait for its nodes
+	OnlyItsGPUs       Kind = "only-its-gpus"       // missing members wait for its GPUs
+	OnlyItsClass      Kind = "only-its-class"      // missing members wait for GPUs of a class
+	NoRoomMissing     Kind = "no-room-for-missing" // there is no room for missing members
+	NoRoomCanaries    Kind = "no-room-for-canaries"
+	CanariesWait      Kind = "canaries-wait"     // for the placer
+	CanariesToNomad   Kind = "canaries-to-nomad" // for Nomad
+	Blocked           Kind = "blocked"           // Nomad has no room for a group
+	NomadPreempted    Kind = "nomad-preempted"
+	PreemptedOnce     Kind = "nomad-preempted-for-good"
+	MemberFailed      Kind = "member-failed"
+	CutShort          Kind = "client-ended"   // its client ended a member
+	MemberStopped     Kind = "member-stopped" // and Nomad does not run it again
+	MembersStopped    Kind = "members-stopped"
+	Replacing         Kind = "replacing-stopped"   // Nomad is asked to place them again
+	BesidePins        Kind = "beside-pins"         // a service runs in part elsewhere than its pins
+	Misplaced         Kind = "misplaced"           // members run elsewhere than its pins
+	DryRunRefuses     Kind = "dry-run"             // Nomad would not place it on the chosen nodes
+	RunsOnAsBefore    Kind = "runs-on"             // what it asks for now does not fit
+	RunsUnread        Kind = "runs-unread"         // it runs on, but is broken as it is written now
+	RunsUnserved      Kind = "runs-unserved"       // the same of one that was run again
+	MemberPlacedAgain Kind = "member-placed-again" // by Nomad
+	MemberRestarted   Kind = "member-restarted"    // by its client
+	MemberMissing     Kind = "member-missing"      // it failed or was lost
+	MissingPreempted  Kind = "member-preempted"
+	MissingStopped    Kind = "member-missing-stopped"
+	RetriedLater      Kind = "retried-later" // as its reschedule block says
+	NotRetriedNow     Kind = "not-retried-now"
+	NotRetried        Kind = "not-retried"
+	MoreMissing       Kind = "more-missing"
+	MoreTried         Kind = "more-tried"
+	PlansChild        Kind = "plans-child" // plan is of a child of the job
+	NodesLeaving      Kind = "leaving"     // nodes that it runs on are about to go
+	Error             Kind = "error"       // something came to nothing
+
+	// Why it is not tried again, or was stopped.
+	GaveUp        Kind = "gave-up"      // it failed too often by its own fault
+	LostTooOften  Kind = "lost-often"   // the infrastructure failed it too often
+	FailedUnseen  Kind = "failed-alone" // it failed when no placer was there
+	MakesRoom     Kind = "makes-room"   // it was stopped for another job
+	Moves         Kind = "moves"        // it was stopped to move
+	Edited        Kind = "edited"       // it was stopped as its author changed it
+	NotWhole      Kind = "not-whole"    // not all members could run
+	EndedComplete Kind = "complete"     // how many members are complete
+	EndedFailed   Kind = "failed"       // a member failed on a node
+	NoMembers     Kind = "no-members"   // its author wants none
+
+	// How a job stands that others come after.
+	AheadFailed   Kind = "it-failed"
+	AheadRejected Kind = "it-is-rejected"
+	AheadEndless  Kind = "it-never-ends"
+	AheadRuns     Kind = "it-runs"
+	AheadWaits    Kind = "it-waits"
+	AheadMissing  Kind = "it-is-not-there"
+	AheadTemplate Kind = "it-is-a-template"
+	AheadGoesOn   Kind = "it-goes-on"
+	AheadStopped  Kind = "it-was-stopped"
+	AheadUnread   Kind = "it-cannot-be-read"
+	AheadChecked  Kind = "it-is-checked"
+
+	// What plan says.
+	WouldStart     Kind = "would-start"
+	WouldStartIdle Kind = "would-start-idle" // if a placer were at work
+	WouldRest      Kind = "would-rest"       // it would have no members
+	WouldKeep      Kind = "would-keep"       // its GPUs; Nomad restarts what changes
+	WouldCanary    Kind = "would-canary"     // the same by canaries
+	WouldReplace   Kind = "would-replace"    // its members, as its update block says
+	WouldRestart   Kind = "would-restart"    // as a whole
+	WouldRunOn     Kind = "would-run-on"     // as it is
+)
+
+// Kinds are all kinds, sorted.
+func Kinds() []Kind { return slices.Sorted(maps.Keys(voice)) }
+
+// Predicate reports whether the text is what the job does, to stand right behind its name.
+func (k Kind) Predicate() bool {
+	switch k {
+	case WouldStart, WouldStartIdle, WouldRest, WouldKeep, WouldCanary, WouldReplace, WouldRestart, WouldRunOn:
+		return true
+	}
+	return false
+}
+
+// texts are the reasons in words, by kind: a variable of its own, as reasons rest on reasons.
+var texts map[Kind]func(Reason) string
+
+func init() { texts = voice }
+
+// voice is each kind in words. testdata/reasons.txt shows all of them.
+var voice = map[Kind]func(Reason) string{
+	Starting:  say("its GPUs are chosen, and it is being registered"),
+	Stopping:  func(r Reason) string { return stopping(r) },
+	Shrinking: func(r Reason) string { return giving(r.Shrinking) + " for it" },
+	TooLarge: func(r Reason) string {
+		return fmt.Sprintf("needs %s, more than the empty cluster has room for (unhealthy and quarantined GPUs do not count)", Count(r.Needs))
+	},
+	Limit: func(r Reason) string {
+		return fmt.Sprintf("needs %s; its tenant may hold at most %d (quota and borrowing_limit)", Count(r.Needs), r.Limit)
+	},
+	Quota:     say("its tenant's quota is used up"),
+	Array:     func(r Reason) string { return fmt.Sprintf("array limit reached: %d of %d running", r.Have, r.Limit) },
+	GPUs:      func(r Reason) string { return "needs " + Count(r.Needs) + "; " + free(r) },
+	Scattered: func(r Reason) string { return scattered(r) },
+	Services: func(r Reason) string {
+		text := fmt.Sprintf("needs %s; services hold them, and run until they are stopped", Count(r.Needs))
+		if len(r.Because) > 0 {
+			text += "; it may also start once nodes are back: " + list(r.Because, ", ")
+		}
+		return text
+	},
+	Reserved: func(r Reason) string { return "free GPUs are reserved for " + r.Ahead + ", ahead in the queue" },
+	Spared:   func(r Reason) string { return "a service; free GPUs go first to " + r.Ahead + ", which ends" },
+	Order:    func(r Reason) string { return r.Ahead + " is ahead, and nobody may pass it (backfill = none)" },
+	InWindow: func(r Reason) string {
+		if r.Until.IsZero() {
+			return "its GPUs are kept for a maintenance window or a reservation, and it may run into that"
+		}
+		return fmt.Sprintf("its GPUs are kept for a window until %s, and it may run into that", Moment(r.Until))
+	},
+	Locality: say("GPUs are free, but faster or closer ones may come free soon"),
+	Next:     say("its GPUs are free; the next decision starts it"),
+
+	NoPlacer:    say("its GPUs are free, but no placer is at work"),
+	Away:        func(r Reason) string { return "its nodes are away: " + list(r.Because, ", ") },
+	WindowKeeps: func(r Reason) string { return windowKeeps(r) },
+	ComesAfter: func(r Reason) string {
+		return "comes after " + names(r.Jobs) + " (pal_after): " + list(r.Because, ", ")
+	},
+	InCircle: func(r Reason) string {
+		return "comes after " + names(r.Jobs) + " (pal_after), which comes after it: run one of them again without pal_after"
+	},
+	Provided:     func(r Reason) string { return "it also comes after " + names(r.Jobs) + " (pal_after)" },
+	StillEnding:  func(r Reason) string { return stillEnding(r) },
+	NomadRefuses: func(r Reason) string { return "Nomad would not place it now: " + r.Cause },
+
+	NoGPUs: say("the job asks for no GPUs"),
+	TooFew: func(r Reason) string {
+		match := fmt.Sprintf("the cluster has %d that match", r.Match)
+		if r.Match == 0 {
+			match = "the cluster has none that match"
+		}
+		return because(r, "needs "+Count(r.Needs)+"; "+match)
+	},
+	TooWide: func(r Reason) string {
+		return because(r, fmt.Sprintf("group %q needs %d × %d GPUs of one model, %d on each node; an idle cluster has room for %d of %d", r.Group, r.Members, r.Each, r.Each, r.Room, r.Members))
+	},
+	TooFar: func(r Reason) string {
+		text := fmt.Sprintf("group %q needs %d × %d GPUs of one model within one %s; an idle %s has room for %d of %d", r.Group, r.Members, r.Each, r.Tier, r.Tier, r.Room, r.Members)
+		if r.Rackless {
+			text += "; no node names its rack (rack_meta), so each is its own"
+		}
+		return because(r, text)
+	},
+	Apart: func(r Reason) string {
+		return because(r, fmt.Sprintf("needs %s within one %s; %s free, but not that close together", Count(r.Needs), r.Tier, are(r.Free)))
+	},
+	Barred: func(r Reason) string {
+		return because(r, fmt.Sprintf("no node could take group %q, even if it were idle", r.Group))
+	},
+	Obstacle: func(r Reason) string { return because(r, r.Cause+onNodes(r)) },
+	More:     func(r Reason) string { return counted(r.Total, "more reason", "more reasons") },
+	Never:    func(r Reason) string { return list(r.Because, "; ") },
+	NeverGroup: func(r Reason) string {
+		return because(r, fmt.Sprintf("Nomad can place group %q nowhere: %s%s", r.Group, r.Cause, onNodes(r)))
+	},
+	Rejected:        func(r Reason) string { return r.Cause },
+	StaysGated:      func(r Reason) string { return r.Cause + "; remove its constraint on ${meta.pal_gate} and run it again" },
+	NoChild:         func(r Reason) string { return "none of its children can be served: " + r.Cause },
+	UngatedChildren: say("its runs have no gate, so Nomad places them alone"),
+	PayloadChildren: say("runs without a payload are placed; runs with one stay gated"),
+	WouldBeNative:   func(r Reason) string { return "Nomad alone would place it: " + r.Cause },
+	Unreadable:      func(r Reason) string { return "the placer cannot read it: " + r.Cause },
+	PlacerFault: func(r Reason) string {
+		return "the placer has a bug with this job, and leaves it alone until the job changes: " + r.Cause + "; please report it with the agent's log"
+	},
+	Template: func(r Reason) string {
+		return because(r, "it is parameterized or periodic; explain one of its runs")
+	},
+	Ungated: func(r Reason) string {
+		text := placedByNomad(r) + "; it has no gate, so the placer leaves it alone"
+		if r.Have > 0 {
+			text += " (a gate added now is removed again: stop it first)"
+		}
+		return text
+	},
+	NotOurs:     func(r Reason) string { return placedByNomad(r) + ": " + r.Cause },
+	WithoutGPUs: func(r Reason) string { return r.Cause + ", so the placer leaves it to Nomad" },
+	PartNative:  func(r Reason) string { return fmt.Sprintf("Nomad alone has placed %d of %d members", r.Have, r.Want) },
+	NewJob:      say("it was registered a moment ago; ask again"),
+
+	MembersRun:   func(r Reason) string { return membersRun(r) },
+	Incomplete:   func(r Reason) string { return because(r, there(r)) },
+	Deploying:    func(r Reason) string { return because(r, there(r)) + "; Nomad may retry after the deployment" },
+	OthersRun:    say("the others run on"),
+	OthersDone:   say("the others have finished"),
+	OnlyItsNodes: say("the missing members wait for GPUs on the job's nodes: on others, Nomad would rerun members that have ended"),
+	OnlyItsGPUs:  say("the missing members wait for the job's own GPUs: others would restart the members that run"),
+	OnlyItsClass: func(r Reason) string {
+		return fmt.Sprintf("the missing members wait for GPUs of class %d or better: slower ones would restart the others", r.Class)
+	},
+	NoRoomMissing:   func(r Reason) string { return because(r, "no room for the missing members") },
+	NoRoomCanaries:  func(r Reason) string { return because(r, "no room for the canaries of the new version") },
+	CanariesWait:    say("the placer is making room for the canaries beside the old version"),
+	CanariesToNomad: say("Nomad has yet to place the canaries"),
+	Blocked: func(r Reason) string {
+		if r.Group == "" {
+			return "Nomad has no room, and does not say why"
+		}
+		return fmt.Sprintf("Nomad has no room for group %q: %s", r.Group, r.Cause)
+	},
+	NomadPreempted: say("Nomad preempted a member for a job with a higher priority"),
+	PreemptedOnce:  say("Nomad preempted a member for a job with a higher priority, and does not rerun it"),
+	MemberFailed:   func(r Reason) string { return "a member failed, and Nomad does not retry it: " + r.Cause },
+	CutShort:       say("a client ended a member (was its node purged?), and Nomad does not rerun it"),
+	MemberStopped:  say("a member was stopped (node drain?), and Nomad does not rerun it"),
+	MembersStopped: say("its members were stopped (node drain, or nomad alloc stop?)"),
+	Replacing:      say("members were stopped (node drain?); Nomad is asked to place them again"),
+	BesidePins:     say("members of an earlier version run on elsewhere than its pins: no deployment replaces them"),
+	Misplaced:      say("members run elsewhere than its pins: no room, or Nomad gave them other or fewer GPUs (before 1.11.1: hashicorp/nomad#18364)"),
+	DryRunRefuses: func(r Reason) string {
+		return fmt.Sprintf("Nomad would not place group %q on the chosen nodes: %s", r.Group, r.Cause)
+	},
+	RunsOnAsBefore: func(r Reason) string { return because(r, "its new version does not fit, so the old one runs on") },
+	RunsUnread:     func(r Reason) string { return "it runs on, but its new version cannot be served: " + r.Cause },
+	RunsUnserved:   func(r Reason) string { return "its new version cannot be served, so the old one runs on: " + r.Cause },
+	MemberPlacedAgain: func(r Reason) string {
+		return fmt.Sprintf("Nomad placed member %s again %s, last at %s: %s", r.Member, times(r.Tries), second(r.Until), r.Cause)
+	},
+	MemberRestarted: func(r Reason) string {
+		return fmt.Sprintf("member %s was restarted %s on its node", r.Member, times(r.Tries))
+	},
+	MemberMissing: func(r Reason) string {
+		return fmt.Sprintf("member %s has been missing since %s: %s on node %s", r.Member, second(r.Until), r.Cause, r.Node)
+	},
+	MissingPreempted: func(r Reason) string {
+		return fmt.Sprintf("member %s has been missing since %s: Nomad preempted it", r.Member, second(r.Until))
+	},
+	MissingStopped: func(r Reason) string {
+		return fmt.Sprintf("member %s has been missing since %s: it was stopped (node drain?)", r.Member, second(r.Until))
+	},
+	RetriedLater:  say("Nomad retries it later (reschedule block)"),
+	NotRetriedNow: say("its reschedule block allows no further try for now"),
+	NotRetried:    say("its reschedule block allows no further try"),
+	MoreMissing:   func(r Reason) string { return fmt.Sprintf("%d more of its members are missing, too", r.Total) },
+	MoreTried:     func(r Reason) string { return fmt.Sprintf("%d more of its members were tried again, too", r.Total) },
+	PlansChild:    say("it is parameterized or periodic, and does not run itself: this is of a child of it"),
+	NodesLeaving:  func(r Reason) string { return r.Cause },
+	Error:         func(r Reason) string { return r.Cause },
+
+	GaveUp: func(r Reason) string {
+		return fmt.Sprintf("given up after %s: %s; fix the job and run it again", counted(r.Tries, "try", "tries"), r.Cause)
+	},
+	LostTooOften: func(r Reason) string {
+		return fmt.Sprintf("given up after %s, the last: %s; run it again once that is fixed", counted(r.Tries, "loss", "losses"), r.Cause)
+	},
+	FailedUnseen: func(r Reason) string {
+		return fmt.Sprintf("not retried, as no placer reached it for %d minutes after it failed: %s; run it again", r.Minutes, r.Cause)
+	},
+	MakesRoom: func(r Reason) string {
+		if r.Ahead == "" {
+			return "it makes room for another job"
+		}
+		return "it makes room for " + r.Ahead
+	},
+	Moves:  say("it moves to better GPUs"),
+	Edited: say("its author changed it"),
+	NotWhole: func(r Reason) string {
+		if len(r.Because) > 0 {
+			return list(r.Because, "; ")
+		}
+		return "not all of its members could run"
+	},
+	EndedComplete: func(r Reason) string { return ended(r) },
+	EndedFailed:   func(r Reason) string { return fmt.Sprintf("%s on node %s; %s", r.Cause, r.Node, ended(r)) },
+	NoMembers:     func(r Reason) string { return r.Cause + ending(r) },
+
+	AheadFailed:   say("it has failed; run it again"),
+	AheadRejected: say("it cannot be served itself"),
+	AheadEndless:  func(r Reason) string { return "it is a " + r.Cause + " job, and those do not finish" },
+	AheadRuns:     say("it runs"),
+	AheadWaits:    say("it has not started"),
+	AheadMissing:  say("Nomad does not have it (purged, forgotten, or not yet registered?)"),
+	AheadTemplate: say("it is parameterized or periodic, and never ends; name its children"),
+	AheadGoesOn:   say("it has not ended"),
+	AheadStopped:  say("it was stopped before it had finished; run it again"),
+	AheadUnread:   func(r Reason) string { return "Nomad does not show it: " + r.Cause },
+	AheadChecked:  say("checking whether it has finished"),
+
+	WouldStart:     func(r Reason) string { return "would start now" + provided(r) },
+	WouldStartIdle: func(r Reason) string { return "would start if a placer were at work" + provided(r) },
+	WouldRest:      func(r Reason) string { return "would have no members: " + r.Cause },
+	WouldKeep: func(r Reason) string {
+		return fmt.Sprintf("runs on %s and would keep %s; Nomad restarts the tasks that change", Count(r.Needs), them(r.Needs))
+	},
+	WouldCanary: func(r Reason) string {
+		return fmt.Sprintf("runs on %s and would keep %s; if its tasks change, Nomad first places the canaries, on further GPUs", Count(r.Needs), them(r.Needs))
+	},
+	WouldReplace: func(r Reason) string {
+		return fmt.Sprintf("runs on %s, and asks for others: its members would be replaced as its update block says", Count(r.Needs))
+	},
+	WouldRestart: func(r Reason) string {
+		return fmt.Sprintf("runs on %s, and asks for others: its members would be stopped and started again, as a whole", Count(r.Needs))
+	},
+	WouldRunOn: func(r Reason) string {
+		return because(r, fmt.Sprintf("runs on %s, and would run on as it is: its new version does not fit", Count(r.Needs)))
+	},
+}
+
+// foreign is what somebody else says, on one line and without the period at its end.
+func foreign(text string) string {
+	return strings.TrimRight(strings.Join(strings.Fields(text), " "), ".")
+}
+
+// say is of a kind that has one text.
+func say(text string) func(Reason) string { return func(Reason) string { return text } }
+
+// because is the text with the reasons that it rests on.
+func because(r Reason, text string) string {
+	if len(r.Because) == 0 {
+		return text
+	}
+	return text + ": " + list(r.Because, ", ")
+}
+
+func list(rs []Reason, between string) string {
+	texts := make([]string, 0, len(rs))
+	for _, r := range rs {
+		texts = append(texts, r.String())
+	}
+	return strings.Join(texts, between)
+}
+
+// stopping says which jobs are stopped for it, and which shrink.
+func stopping(r Reason) string {
+	text := names(r.Jobs) + " " + be(len(r.Jobs)) + " being stopped for it"
+	if len(r.Shrinking) > 0 {
+		text += "; " + giving(r.Shrinking)
+	}
+	return text
+}
+
+// giving says that elastic jobs shrink.
+func giving(jobs []string) string { return names(jobs) + " " + be(len(jobs)) + " giving back GPUs" }
+
+// free says how many GPUs are free of those that it could use, and what the others are.
+func free(r Reason) string {
+	switch {
+	case r.slowOnly():
+		return outliers(r)
+	case r.Match > 0:
+		text := fmt.Sprintf("%d of %d that match %s free", r.Free, r.Match, be(r.Free))
+		if r.Used != nil && *r.Used != (Used{}) {
+			text += " (" + r.Used.String() + ")"
+		}
+		return text
+	case r.FreeOthers > 0:
+		return fmt.Sprintf("%s free, and %d more that it cannot use", are(r.Free), r.FreeOthers)
+	}
+	return are(r.Free) + " free"
+}
+
+// slowOnly reports whether enough GPUs would be free if outliers counted.
+func (r Reason) slowOnly() bool {
+	return r.Used != nil && r.Used.Outliers > 0 && r.Free < r.Needs && r.Free+r.Used.Outliers >= r.Needs
+}
+
+// outliers says that some of the free GPUs are too slow.
+func outliers(r Reason) string {
+	n := r.Free + r.Used.Outliers
+	if n == 1 {
+		return "1 is free, but an outlier"
+	}
+	if r.Used.Outliers == n {
+		return fmt.Sprintf("%d are free, but all are outliers", n)
+	}
+	return fmt.Sprintf("%d are free, but %s", n, counted(r.Used.Outliers, "is an outlier", "are outliers"))
+}
+
+// scattered says why GPUs that are free do not serve it.
+func scattered(r Reason) string {
+	text := "needs " + Count(r.Needs) + "; "
+	switch {
+	case r.slowOnly():
+		return text + outliers(r)
+	case len(r.Because) > 0 && r.Because[0].Kind == WindowKeeps:
+		return text + are(r.Free) + " free, but " + list(r.Because, ", ")
+	case r.Needs == 1:
+		return because(r, text+are(r.Free)+" free, but without the CPU, memory or disk that it needs")
+	}
+	return because(r, text+are(r.Free)+" free, but too scattered, or without the CPU, memory or disk that it needs")
+}
+
+// String lists what is used by what.
+func (u Used) String() string {
+	var parts []string
+	for _, of := range []struct {
+		n    int
+		what string
+	}{{u.Allocated, "allocated"}, {u.Unhealthy, "unhealthy"}, {u.Quarantined, "quarantined"}, {u.Unavailable, "unavailable"}} {
+		if of.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", of.n, of.what))
+		}
+	}
+	if u.Outliers > 0 {
+		parts = append(parts, counted(u.Outliers, "outlier", "outliers"))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// windowKeeps says which GPUs a window keeps from it.
+func windowKeeps(r Reason) string {
+	return fmt.Sprintf("window %s keeps %s from it until %s", r.Window, Count(r.Needs), Moment(r.Until))
+}
+
+// onNodes says on how many nodes something is so.
+func onNodes(r Reason) string {
+	if r.Total == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%d of %s)", r.Nodes, counted(r.Total, "node", "nodes"))
+}
+
+// there says how many members there are.
+func there(r Reason) string {
+	return fmt.Sprintf("%d of %s", r.Have, counted(r.Want, "member", "members"))
+}
+
+// placedByNomad says what Nomad has placed of a job that the placer leaves alone.
+func placedByNomad(r Reason) string {
+	switch {
+	case r.Have == 0:
+		return "Nomad has placed nothing of it"
+	case r.Have < r.Want:
+		return fmt.Sprintf("placed by Nomad alone on %s, %d of %d members", Count(r.Needs), r.Have, r.Want)
+	}
+	return "placed by Nomad alone on " + Count(r.Needs)
+}
+
+// membersRun says what a job's members do.
+func membersRun(r Reason) string {
+	d := *r.Doing
+	text := fmt.Sprintf("%d of %d members run", d.Run, r.Want)
+	if r.Want == 1 {
+		text = map[bool]string{true: "its member runs", false: "its member does not run yet"}[d.Run == 1]
+	}
+	for _, of := range []struct {
+		n    int
+		what string
+	}{
+		{d.Restarting, "ended and restarting (restart block)"},
+		{d.Replacing, "placed, until those that they replace have ended (kill_timeout)"},
+		{d.Pending, "placed and pending (for example, pulling images)"},
+		{d.Complete, "complete"},
+		{d.Preempted, "preempted by Nomad for jobs with a higher priority"},
+	} {
+		if of.n > 0 {
+			text += fmt.Sprintf(", %d %s", of.n, of.what)
+		}
+	}
+	return text
+}
+
+// ended says how many members are complete.
+func ended(r Reason) string {
+	return fmt.Sprintf("%d of %s complete", r.Have, counted(r.Want, "member is", "members are")) + ending(r)
+}
+
+// ending says how many members have yet to end.
+func ending(r Reason) string {
+	if r.Doing == nil || r.Doing.Ending == 0 {
+		return ""
+	}
+	if r.Doing.Ending == 1 {
+		return "; 1 is still ending, and holds its GPUs"
+	}
+	return fmt.Sprintf("; %d are still ending, and hold their GPUs", r.Doing.Ending)
+}
+
+// stillEnding says of one that waits again that members hold GPUs still.
+func stillEnding(r Reason) string {
+	if r.Have == 1 {
+		return "1 member was told to stop and has not ended yet; it keeps its GPUs until then"
+	}
+	return fmt.Sprintf("%d members were told to stop and have not ended yet; they keep their GPUs until then", r.Have)
+}
+
+// provided is after which jobs a planned one would start.
+func provided(r Reason) string {
+	if len(r.Jobs) == 0 {
+		return ""
+	}
+	return " once " + names(r.Jobs) + " " + has(r.Jobs) + " succeeded (pal_after)"
+}
+
+// names lists jobs.
+func names(jobs []string) string {
+	if n := len(jobs); n > 1 {
+		return strings.Join(jobs[:n-1], ", ") + " and " + jobs[n-1]
+	}
+	return strings.Join(jobs, "")
+}
+
+// Count is a number of GPUs: 1 GPU, 2 GPUs.
+func Count(n int) string { return counted(n, "GPU", "GPUs") }
+
+func counted(n int, one, several string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, several)
+}
+
+// are counts with a verb: 1 is, 2 are.
+func are(n int) string {
+	if n == 0 {
+		return "none is"
+	}
+	return fmt.Sprintf("%d %s", n, be(n))
+}
+
+func be(n int) string { return map[bool]string{true: "is", false: "are"}[n == 1] }
+
+func has(of []string) string { return map[bool]string{true: "has", false: "have"}[len(of) == 1] }
+
+func them(n int) string { return map[bool]string{true: "it", false: "them"}[n == 1] }
+
+// times is how often something was done.
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+// second is a time to the second.
+func second(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") }
+
+// Moment is a time as people read it.
+func Moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
