@@ -68,6 +68,10 @@ type Reason struct {
 	Minutes int `json:"minutes,omitempty"`
 	// Until is when it ends, or when it happened.
 	Until time.Time `json:"until,omitzero"`
+	// Try is a change of the job that explain -what-if takes: "count=2".
+	Try string `json:"try,omitempty"`
+	// Key is where the job says how many members it has: "count", "min".
+	Key string `json:"key,omitempty"`
 	// Window is a maintenance window or a reservation.
 	Window string `json:"window,omitempty"`
 	// Member is one of the job's members: its group and number.

@@ -169,6 +169,17 @@ var examples = []struct {
 		{Kind: EndedFailed, Cause: "exit code 1", Node: "gpu-03", Have: 1, Want: 2},
 		{Kind: NoMembers, Cause: "every group with GPUs has count = 0"},
 	}},
+	{"next", []Reason{
+		{Kind: WiderFits, Tier: "node", Try: "pal_locality="},
+		{Kind: FewerFit, Key: "count", Room: 3, Members: 5, Try: "count=3"},
+		Reason{Kind: FewerWhole, Key: "count", Room: 6, Members: 8}.And(Reason{Kind: EditCount}),
+		{Kind: AskLess, Limit: 4}, {Kind: AskFewer, Limit: 4}, {Kind: AwaitTenant},
+		Reason{Kind: AwaitCanaries, Needs: 1}.And(Reason{Kind: WithoutCanary}, Reason{Kind: Revert}),
+		{Kind: AwaitCanaries, Needs: 2}, {Kind: AwaitTenants}, {Kind: RaiseLimit, Limit: 4},
+		{Kind: CouldRun, Cause: "with 4 instead of 8 GPUs for each member", Try: "gpus=4"},
+		{Kind: ChangeJob}, {Kind: FixVersion},
+		{Kind: Advice, Cause: `write attribute = "${node.class}", value = "gpu".`},
+	}},
 	{"plan: train", []Reason{
 		{Kind: WouldStart}, {Kind: WouldStart, Jobs: []string{"default/nosuch", "default/mine"}}, {Kind: WouldStartIdle},
 		{Kind: WouldRest, Cause: "every group with GPUs has count = 0"},

@@ -131,6 +131,24 @@ const (
 	AheadUnread   Kind = "it-cannot-be-read"
 	AheadChecked  Kind = "it-is-checked"
 
+	// What may be done about it.
+	WiderFits     Kind = "fits-farther-apart" // without pal_locality
+	FewerFit      Kind = "fewer-fit"          // it would fit with fewer members
+	FewerWhole    Kind = "fewer-whole"        // it would have all its members
+	EditCount     Kind = "edit-count"         // how a service gets another count
+	AskLess       Kind = "ask-less"           // than its tenant may hold
+	AskFewer      Kind = "ask-fewer"          // members than its tenant may hold
+	AwaitTenant   Kind = "await-tenant"       // until other jobs of the tenant have ended
+	AwaitCanaries Kind = "await-canaries"     // until GPUs come free beside the old version
+	AwaitTenants  Kind = "await-tenant-canaries"
+	RaiseLimit    Kind = "raise-limit" // of the tenant, for the canaries
+	WithoutCanary Kind = "without-canaries"
+	Revert        Kind = "revert"
+	CouldRun      Kind = "could-run"  // if the job were changed
+	ChangeJob     Kind = "change-job" // or give a node what it lacks
+	FixVersion    Kind = "fix-version"
+	Advice        Kind = "advice" // how to write a constraint
+
 	// What plan says.
 	WouldStart     Kind = "would-start"
 	WouldStartIdle Kind = "would-start-idle" // if a placer were at work
@@ -358,6 +376,37 @@ var voice = map[Kind]func(Reason) string{
 	AheadStopped:  say("it was stopped before it had finished; run it again"),
 	AheadUnread:   func(r Reason) string { return "Nomad does not show it: " + r.Cause },
 	AheadChecked:  say("checking whether it has finished"),
+
+	WiderFits: func(r Reason) string {
+		return fmt.Sprintf("it would fit now without pal_locality = %s, on GPUs that are farther apart", r.Tier)
+	},
+	FewerFit: func(r Reason) string {
+		return fmt.Sprintf("with %s = %d instead of %d it would fit now", r.Key, r.Room, r.Members)
+	},
+	FewerWhole: func(r Reason) string {
+		return fmt.Sprintf("with %s = %d instead of %d it would have all its members now", r.Key, r.Room, r.Members)
+	},
+	EditCount: say("change the count in its file and run it (nomad job scale does that only once its deployment is over)"),
+	AskLess: func(r Reason) string {
+		return fmt.Sprintf("ask for at most %s, or have the tenant's quota or borrowing_limit raised", Count(r.Limit))
+	},
+	AskFewer: func(r Reason) string {
+		return fmt.Sprintf("its tenant may hold at most %s: have its quota or borrowing_limit raised, or ask for fewer members", Count(r.Limit))
+	},
+	AwaitTenant:  say("its tenant's quota is used up: the missing members start once other jobs of the tenant have ended"),
+	AwaitTenants: say("its tenant's quota is used up: the canaries start once other jobs of the tenant have ended"),
+	AwaitCanaries: func(r Reason) string {
+		return fmt.Sprintf("the canaries start once %s free beside those of the old version", map[bool]string{true: "1 GPU comes", false: Count(r.Needs) + " come"}[r.Needs == 1])
+	},
+	RaiseLimit: func(r Reason) string {
+		return fmt.Sprintf("its tenant may hold at most %s: have its quota or borrowing_limit raised", Count(r.Limit))
+	},
+	WithoutCanary: say("to update without canaries, run the job with canary = 0 in its update block: Nomad replaces the members where they are"),
+	Revert:        say("to go back: nomad job revert"),
+	CouldRun:      func(r Reason) string { return fmt.Sprintf("it could run %s (%s)", r.Cause, r.Try) },
+	ChangeJob:     say("change the job, or give a node what it lacks; the placer tries it again when a node changes, or in some minutes"),
+	FixVersion:    say("fix the job and run it again; until then it runs on, but is not started again if it loses members"),
+	Advice:        func(r Reason) string { return r.Cause },
 
 	WouldStart:     func(r Reason) string { return "would start now" + provided(r) },
 	WouldStartIdle: func(r Reason) string { return "would start if a placer were at work" + provided(r) },

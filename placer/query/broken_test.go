@@ -34,8 +34,8 @@ func TestBrokenWhileItRuns(t *testing.T) {
 				w.T.Fatal(err)
 			}
 			w.RunFor(10 * time.Minute)
-			const next = "Mend that and run it again. Until then it runs on, but the placer does not start it again if it loses members."
-			if e := explained(w, "a"); e.State != gang.Running || !slices.Equal(e.Remedies, []string{next}) {
+			const next = "Fix the job and run it again; until then it runs on, but is not started again if it loses members."
+			if e := explained(w, "a"); e.State != gang.Running || !slices.Equal(sentences(e.Remedies), []string{next}) {
 				w.T.Errorf("%s: %s: %s: %q", how, e.State, e.Reason.String(), e.Remedies)
 			}
 			w.Nomad.CrashNode(w.Members(bed.Key("a"))[0].Node)

@@ -62,9 +62,9 @@ type Explanation struct {
 	// Submitted is since when it waits, or waited; zero if that is not known.
 	Submitted time.Time `json:"submitted,omitzero"`
 	// Holders are who holds the GPUs that it waits for, and Remedies what would let it
-	// start now, or ever if it cannot run on the cluster, in sentences.
-	Holders  *Holders `json:"holders,omitempty"`
-	Remedies []string `json:"remedies,omitempty"`
+	// start now, or ever if it cannot run on the cluster.
+	Holders  *Holders        `json:"holders,omitempty"`
+	Remedies []reason.Reason `json:"remedies,omitempty"`
 	// Try is a remedy as explain -what-if takes it.
 	Try string `json:"try,omitempty"`
 	// Alternatives are other placements, for comparison.
@@ -229,7 +229,7 @@ func (e *Explanation) broken(t *model.Tracked) {
 		return
 	}
 	e.Reason = e.Reason.And(reason.Reason{Kind: reason.RunsUnread, Cause: t.Refused.Error()})
-	e.Remedies = append(e.Remedies, "Mend that and run it again. Until then it runs on, but the placer does not start it again if it loses members.")
+	e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.FixVersion})
 }
 
 // lastEnd is when the last member ended of those that were placed since; zero if there are none.
@@ -453,11 +453,8 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 // never says of a job that no node can take, as Nomad says.
 func (e *Explanation) never(found []nomad.Obstacle) {
 	e.State, e.Obstacles, e.Reason = gang.Unschedulable, found, nomad.NeverPlaced(found)
-	e.Remedies = append(e.Remedies, NeverRemedy)
+	e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.ChangeJob})
 }
-
-// NeverRemedy is what to do about a job that no node can take, if nothing better is known.
-const NeverRemedy = "Change the job, or give a node what it lacks. The placer tries it again when a node changes, or in some minutes."
 
 // askNomad asks Nomad's scheduler about a job that waits, or would start, as far as the snapshot itself
 // can tell: what it refuses on every node never starts. Nobody asks of a job that it may not run.

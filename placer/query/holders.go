@@ -15,6 +15,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -189,7 +190,7 @@ func (s *Snapshot) needed(h *Holders, g pal.Gang, keys map[string]nomad.JobKey) 
 
 // remedies say what of a gang that does not fit now would, as it is written, beside those that go
 // before it; try is the first of them as -what-if takes it. Callers hold mu.
-func (s *Snapshot) remedies(t *model.Tracked) (out []string, try string) {
+func (s *Snapshot) remedies(t *model.Tracked) (out []reason.Reason, try string) {
 	r, g := t.Request, t.Request.Least()
 	fits := func(g pal.Gang) bool { return s.mayStart(t, g) }
 	if fits(g) {
@@ -198,7 +199,8 @@ func (s *Snapshot) remedies(t *model.Tracked) (out []string, try string) {
 	if g.MaxTier != 0 {
 		wider := g
 		if wider.MaxTier = 0; fits(wider) {
-			out, try = append(out, fmt.Sprintf("It would fit now without pal_locality = %s, on GPUs that are farther apart.", g.MaxTier)), "pal_locality="
+			try = "pal_locality="
+			out = append(out, reason.Reason{Kind: reason.WiderFits, Tier: g.MaxTier.String(), Try: try})
 		}
 	}
 	if len(g.MemberSets) != 1 || g.MemberSets[0].Members < 2 {
@@ -207,18 +209,20 @@ func (s *Snapshot) remedies(t *model.Tracked) (out []string, try string) {
 	// The smallest number of members that does not fit.
 	n := sort.Search(g.MemberSets[0].Members-1, func(i int) bool { return !fits(withMembers(g, i+1)) })
 	if n > 0 {
-		said := fmt.Sprintf("With %s = %d instead of %d it would fit now", sizeKey(r, "min"), n, g.MemberSets[0].Members)
+		key := sizeKey(r, "min")
+		fewer := reason.Reason{Kind: reason.FewerFit, Key: key, Room: n, Members: g.MemberSets[0].Members, Try: fmt.Sprintf("%s=%d", key, n)}
+		try = cmp.Or(try, fewer.Try)
 		if *t.Job.Type == api.JobTypeService {
-			said += ": " + runWithCount
+			fewer = fewer.And(editCount)
 		}
-		out, try = append(out, said+"."), cmp.Or(try, fmt.Sprintf("%s=%d", sizeKey(r, "min"), n))
+		out = append(out, fewer)
 	}
 	return out, try
 }
 
-// runWithCount is how a service gets another number of members that waits for some: Nomad blocks
+// editCount is how a service gets another number of members that waits for some: Nomad blocks
 // scaling during a deployment (seen on 1.11.3), and one that lacks members is under way.
-const runWithCount = "change the count in its file and run it (nomad job scale does that only once its deployment is over)"
+var editCount = reason.Reason{Kind: reason.EditCount}
 
 // mayStart says whether a waiting job could start now with another gang: on GPUs that are kept for
 // nobody who goes before it. Callers hold mu.
@@ -282,15 +286,15 @@ func (s *Snapshot) whenWhole(e *Explanation, t *model.Tracked) {
 	case ok: // Nomad is about to place them
 		return
 	case w.Reason == queue.ReasonLimit:
-		e.Remedies = append(e.Remedies, fmt.Sprintf("Its tenant may hold %d GPUs at most: have quota or borrowing_limit of the tenant raised, or ask for fewer members.", w.Limit))
+		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AskFewer, Limit: w.Limit})
 	case w.Reason == queue.ReasonQuota:
-		e.Remedies = append(e.Remedies, "Its tenant's quota is used up: the missing members start once other jobs of the tenant have ended.")
+		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AwaitTenant})
 	case w.Reason == queue.ReasonGPUs || w.Reason == queue.ReasonScattered:
 		e.Holders = s.holders(missing.Gang, t.Key)
 	}
 	more := sort.Search(lacks-1, func(i int) bool { _, ok := room(i + 1); return !ok })
 	whole := len(t.Members) + more
-	e.Remedies = append(e.Remedies, fmt.Sprintf("With count = %d instead of %d it would have all its members now: %s.", whole, t.Want, runWithCount))
+	e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.FewerWhole, Key: "count", Room: whole, Members: t.Want}.And(editCount))
 }
 
 // sizeKey is where a job says how many members it has, as -what-if takes it: an elastic one

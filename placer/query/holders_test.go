@@ -50,7 +50,7 @@ func TestHolders(t *testing.T) {
 			if second.Job != "default/unknown" || second.GPUs != 3 || second.Needed || !second.EndFrom.IsZero() {
 				t.Errorf("second %+v", second)
 			}
-			if want := []string{"With count = 3 instead of 5 it would fit now."}; !slices.Equal(e.Remedies, want) {
+			if want := []string{"With count = 3 instead of 5 it would fit now."}; !slices.Equal(sentences(e.Remedies), want) {
 				t.Errorf("%q, want %q", e.Remedies, want)
 			}
 			if e.Submitted.IsZero() || e.GPUIDLength == 0 {
@@ -62,7 +62,7 @@ func TestHolders(t *testing.T) {
 		}
 		planned := bed.Gang{Name: "planned", Members: 4, GPUs: 2, Meta: map[string]string{"pal_duration": "1m"}}.Job() // before known ends
 		nomad.Canonicalize(planned)
-		if e, err := snapshot(w).Plan(w.T.Context(), planned); err != nil || e.Holders == nil || len(e.Holders.Jobs) != 2 || !strings.Contains(strings.Join(e.Remedies, " "), "With count = 1 instead of 4") {
+		if e, err := snapshot(w).Plan(w.T.Context(), planned); err != nil || e.Holders == nil || len(e.Holders.Jobs) != 2 || !strings.Contains(strings.Join(sentences(e.Remedies), " "), "With count = 1 instead of 4") {
 			t.Errorf("planned %+v, %v", e, err)
 		}
 		e, err := s.Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "known"})
@@ -174,7 +174,7 @@ func TestFartherApart(t *testing.T) {
 		w.RunFor(time.Minute)
 		e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "near"})
 		want := []string{"It would fit now without pal_locality = node, on GPUs that are farther apart.", "With count = 1 instead of 2 it would fit now."}
-		if err != nil || !slices.Equal(e.Remedies, want) {
+		if err != nil || !slices.Equal(sentences(e.Remedies), want) {
 			w.T.Errorf("%q, want %q: %v", e.Remedies, want, err)
 		}
 	})

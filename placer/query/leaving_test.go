@@ -187,3 +187,11 @@ func said(rs []reason.Reason) (out []string) {
 	}
 	return out
 }
+
+// sentences are reasons as sentences.
+func sentences(rs []reason.Reason) (out []string) {
+	for _, r := range rs {
+		out = append(out, r.Sentence())
+	}
+	return out
+}

@@ -272,7 +272,7 @@ func (s *Snapshot) canariesWait(ctx context.Context, e *Explanation, st gang.Obs
 	if _, ok := pal.Place(s.m.View.Cluster, r.Gang, s.m.Cfg.Policy()); !ok {
 		e.canariesLack(pal.Explain(s.m.View.Cluster, r.Gang, s.m.Cfg.Policy()).Reason)
 		e.Holders = s.holders(r.Gang, st.Key)
-		e.Remedies = append(e.Remedies, fmt.Sprintf("The canaries start once %s free beside those of the old version. To update without them: %s. To go back: nomad job revert.", comes(r.Gang.GPUs()), withoutCanaries))
+		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AwaitCanaries, Needs: r.Gang.GPUs()}.And(withoutCanaries, reason.Reason{Kind: reason.Revert}))
 		return nil
 	}
 	wait := reason.Reason{Kind: reason.CanariesWait}
@@ -284,14 +284,14 @@ func (s *Snapshot) canariesWait(ctx context.Context, e *Explanation, st gang.Obs
 }
 
 // withoutCanaries is how a service is updated without them.
-const withoutCanaries = "run the job with canary = 0 in its update block, and Nomad replaces the members where they are"
+var withoutCanaries = reason.Reason{Kind: reason.WithoutCanary}
 
 // canariesAtLimit is what to do about canaries that their tenant's limit keeps out.
-func canariesAtLimit(w queue.Wait) string {
+func canariesAtLimit(w queue.Wait) reason.Reason {
 	if w.Reason == queue.ReasonQuota {
-		return fmt.Sprintf("Its tenant's quota is used up: the canaries start once other jobs of the tenant have ended. To update without them: %s.", withoutCanaries)
+		return reason.Reason{Kind: reason.AwaitTenants}.And(withoutCanaries)
 	}
-	return fmt.Sprintf("Its tenant may hold %s at most: have quota or borrowing_limit of the tenant raised, or %s.", pal.CountGPUs(w.Limit), withoutCanaries)
+	return reason.Reason{Kind: reason.RaiseLimit, Limit: w.Limit}.And(withoutCanaries)
 }
 
 // canariesLack adds why the canaries of a new version have no room.
@@ -299,12 +299,4 @@ func (e *Explanation) canariesLack(why reason.Reason) {
 	lack := reason.Reason{Kind: reason.NoRoomCanaries}.Over(why)
 	e.Reason = e.Reason.And(lack)
 	e.Members = append(e.Members, lack)
-}
-
-// comes counts GPUs that come.
-func comes(gpus int) string {
-	if gpus == 1 {
-		return "1 GPU comes"
-	}
-	return pal.CountGPUs(gpus) + " come"
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -43,27 +44,27 @@ const mostTried = 100
 // not enough, two at a time. What only stands in the way now is beside the point.
 func (e *Explanation) neverRuns(v *nomad.View, job *api.Job) {
 	if e.Wait != nil && e.Wait.Reason == queue.ReasonLimit {
-		e.Remedies = append(e.Remedies, fmt.Sprintf("Ask for %d GPUs at most, or have quota or borrowing_limit of the tenant raised.", e.Wait.Limit))
+		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AskLess, Limit: e.Wait.Limit})
 		return
 	}
 	e.Obstacles = slices.DeleteFunc(e.Obstacles, func(o nomad.Obstacle) bool { return o.Now })
 	e.Decision.Walk, e.Decision.WalkOmitted = nil, 0
 	for _, o := range e.Obstacles {
 		if o.Fault != nil && o.Fault.Advice() != "" {
-			e.Remedies = append(e.Remedies, o.Fault.Advice())
+			e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.Advice, Cause: o.Fault.Advice()})
 		}
 	}
 	advised := len(e.Remedies)
 	found := (&trial{v, rewrite.Author(job), mostTried}).find()
 	for _, r := range found {
-		e.Remedies = append(e.Remedies, fmt.Sprintf("It could run %s (%s).", r.text, r.Changes))
+		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.CouldRun, Cause: r.text, Try: r.Changes.String()})
 	}
 	if len(found) > 0 {
 		e.Try = found[0].Changes.String()
 		return
 	}
 	if advised == 0 {
-		e.Remedies = append(e.Remedies, NeverRemedy)
+		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.ChangeJob})
 	}
 }
 

@@ -57,7 +57,7 @@ func TestNeverRuns(t *testing.T) {
 			{bed.Gang{Name: "two", GPUs: 8, Change: on("${meta.rack}", "r9")},
 				"It could run without its constraint on ${meta.rack} and with 1 instead of 8 GPUs for each member (gpus=1,without=${meta.rack}).", "gpus=1,without=${meta.rack}"},
 			{bed.Gang{Name: "driver", Change: func(j *api.Job) { j.TaskGroups[0].Tasks[0].Driver = "docker" }},
-				query.NeverRemedy, ""},
+				"Change the job, or give a node what it lacks; the placer tries it again when a node changes, or in some minutes.", ""},
 		} {
 			job := c.gang.Job()
 			nomad.Canonicalize(job)
@@ -72,7 +72,7 @@ func TestNeverRuns(t *testing.T) {
 				t.Fatal(err)
 			}
 			for how, e := range map[string]*query.Explanation{"planned": planned, "waits": waits} {
-				if got := strings.Join(e.Remedies, " "); e.State != gang.Unschedulable || got != c.want || e.Try != c.try {
+				if got := strings.Join(sentences(e.Remedies), " "); e.State != gang.Unschedulable || got != c.want || e.Try != c.try {
 					t.Errorf("%s %s is %s: %q, try %q", c.gang.Name, how, e.State, got, e.Try)
 				}
 				for _, o := range e.Obstacles {
@@ -156,7 +156,7 @@ func TestAnswersLeaveOutOutliers(t *testing.T) {
 				!strings.Contains(e.Reason.String(), "3 of the 8 that match are free (4 allocated, 1 outlier)") {
 				t.Errorf("%s: %+v of %+v, %v", g.Name, e, e.Decision, err)
 			}
-			if want := map[string]string{"one": "", "two": "With count = 1 instead of 2 it would fit now."}[g.Name]; strings.Join(e.Remedies, " ") != want {
+			if want := map[string]string{"one": "", "two": "With count = 1 instead of 2 it would fit now."}[g.Name]; strings.Join(sentences(e.Remedies), " ") != want {
 				t.Errorf("%s: %q", g.Name, e.Remedies)
 			}
 		}

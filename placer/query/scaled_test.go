@@ -48,10 +48,10 @@ func TestScaledBeyond(t *testing.T) {
 		awaited int
 	}{
 		"its tenant's limit": {queue.Tenant{Quota: 3, BorrowingLimit: new(3)}, 8, []string{
-			"Its tenant may hold 6 GPUs at most: have quota or borrowing_limit of the tenant raised, or ask for fewer members.",
-			"With count = 6 instead of 8 it would have all its members now: ",
+			"Its tenant may hold at most 6 GPUs: have its quota or borrowing_limit raised, or ask for fewer members.",
+			"With count = 6 instead of 8 it would have all its members now; ",
 		}, 6},
-		"the cluster": {queue.Tenant{}, 10, []string{"With count = 8 instead of 10 it would have all its members now: "}, 8},
+		"the cluster": {queue.Tenant{}, 10, []string{"With count = 8 instead of 10 it would have all its members now; "}, 8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bed.Run(t, bed.Options{Seed: 1, Placer: func(o *model.Config) {
@@ -66,7 +66,7 @@ func TestScaledBeyond(t *testing.T) {
 				w.RunFor(time.Minute)
 				e := explained(w, "api")
 				held := len(w.GPUs(bed.Key("api")))
-				if e.State != gang.Starting || !slices.EqualFunc(e.Remedies, c.next, strings.HasPrefix) {
+				if e.State != gang.Starting || !slices.EqualFunc(sentences(e.Remedies), c.next, strings.HasPrefix) {
 					t.Errorf("%s: %s: %q, want %q", e.State, e.Reason.String(), e.Remedies, c.next)
 				}
 				s := snapshot(w)
@@ -89,9 +89,9 @@ func TestCanariesWithinLimits(t *testing.T) {
 		next   []string
 	}{
 		"the tenant's limit": {1, 0, "no room for the canaries of the new version: needs 2 GPUs; its tenant may hold at most 1", []string{
-			"Its tenant may hold 1 GPU at most: have quota or borrowing_limit of the tenant raised, or run the job with canary = 0 in its update block, and Nomad replaces the members where they are."}},
+			"Its tenant may hold at most 1 GPU: have its quota or borrowing_limit raised; to update without canaries, run the job with canary = 0 in its update block: Nomad replaces the members where they are."}},
 		"the tenant's quota": {2, 1, "no room for the canaries of the new version: its tenant's quota is used up", []string{
-			"Its tenant's quota is used up: the canaries start once other jobs of the tenant have ended. To update without them: run the job with canary = 0 in its update block, and Nomad replaces the members where they are."}},
+			"Its tenant's quota is used up: the canaries start once other jobs of the tenant have ended; to update without canaries, run the job with canary = 0 in its update block: Nomad replaces the members where they are."}},
 		"enough": {3, 1, "", nil}, // once it has been promoted
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestCanariesWithinLimits(t *testing.T) {
 				if members := w.Members(bed.Key("s")); len(members) != 1 || (members[0].ID == first) != (c.reason != "") {
 					t.Errorf("%d members run: %s", len(members), w.Describe())
 				}
-				if e := explained(w, "s"); !strings.Contains(e.Reason.String(), c.reason) || !slices.Equal(e.Remedies, c.next) {
+				if e := explained(w, "s"); !strings.Contains(e.Reason.String(), c.reason) || !slices.Equal(sentences(e.Remedies), c.next) {
 					t.Errorf("%s: %q", e.Reason.String(), e.Remedies)
 				}
 			})
@@ -138,7 +138,7 @@ func TestWhatWouldFit(t *testing.T) {
 		try   string
 	}{
 		"a service": {queue.Adaptive, false, service, []string{
-			"With count = 1 instead of 3 it would fit now: change the count in its file and run it (nomad job scale does that only once its deployment is over)."}, "count=1"},
+			"With count = 1 instead of 3 it would fit now; change the count in its file and run it (nomad job scale does that only once its deployment is over)."}, "count=1"},
 		"behind another":                   {queue.Adaptive, true, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, nil, "priority=80"},
 		"where priorities do not count":    {queue.FIFO, true, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, nil, ""},
 		"behind another, by priority":      {queue.Priority, true, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, nil, "priority=80"},
@@ -158,7 +158,7 @@ func TestWhatWouldFit(t *testing.T) {
 				w.Submit(c.waits)
 				w.RunFor(20 * time.Second)
 				e := explained(w, "waits")
-				if e.State != gang.Waiting || !slices.Equal(e.Remedies, c.next) || e.Try != c.try {
+				if e.State != gang.Waiting || !slices.Equal(sentences(e.Remedies), c.next) || e.Try != c.try {
 					w.T.Errorf("%s: %s (%+v): %q, to try %q; want %q, %q", e.State, e.Reason.String(), e.Wait, e.Remedies, e.Try, c.next, c.try)
 				}
 				for _, o := range e.Tradeoffs {

@@ -124,7 +124,7 @@ func TestBeyondLimit(t *testing.T) {
 			}
 		}
 		e, err := s.Explain(w.T.Context(), nomad.JobKey(bed.Key("greedy")))
-		if err != nil || e.State != gang.Unschedulable || !strings.Contains(e.Reason.String(), why) || !e.StartFrom.IsZero() || len(e.Remedies) != 1 || !strings.Contains(e.Remedies[0], "4 GPUs at most") {
+		if err != nil || e.State != gang.Unschedulable || !strings.Contains(e.Reason.String(), why) || !e.StartFrom.IsZero() || len(e.Remedies) != 1 || !strings.Contains(e.Remedies[0].String(), "at most 4 GPUs") {
 			w.T.Errorf("explain: %v, %+v", err, e)
 		}
 	})

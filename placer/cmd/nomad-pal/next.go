@@ -54,7 +54,10 @@ func shortGPUs(ids []string, n int) string {
 // printNext says what to do next.
 func printNext(b *base, e *query.Explanation) {
 	printHolders(b, e.Holders)
-	steps := append([]string(nil), e.Remedies...)
+	var steps []string
+	for _, r := range e.Remedies {
+		steps = append(steps, r.Sentence())
+	}
 	if e.Retry != "" {
 		steps = append(steps, b.retryStep(e))
 	}
