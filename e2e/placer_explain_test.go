@@ -6,14 +6,12 @@ package e2e_test
 import (
 	"encoding/json"
 	"slices"
-
-	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // explanation is what the tests read of `nomad-pal explain -json`.
 type explanation struct {
 	State, Note string
-	Why         reason.Reason `json:"reason"`
+	Why         struct{ Text string } `json:"reason"`
 	// Reason is Why in words, or what the command says if it fails.
 	Reason   string `json:"-"`
 	Ready    string
@@ -39,7 +37,7 @@ func (b *bed) explain(id string) explanation {
 	if err := json.Unmarshal([]byte(out), &e); err != nil {
 		b.t.Fatalf("explain: %v\n%s", err, out)
 	}
-	e.Reason = e.Why.String()
+	e.Reason = e.Why.Text
 	return e
 }
 

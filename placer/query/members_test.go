@@ -61,7 +61,7 @@ func TestRestartingMembers(t *testing.T) {
 		}
 		s.PutAlloc(a)
 	}
-	const want = "0 of 3 members run, 1 ended and is started again by Nomad, as the restart block says, 1 placed, and waiting for the end of those that they replace (kill_timeout), 1 placed and pending"
+	const want = "0 of 3 members run, 1 ended and restarting (restart block), 1 placed, until those that they replace have ended (kill_timeout), 1 placed and pending"
 	if got := membersSay(s, gang.Observe(s, job)).String(); !strings.HasPrefix(got, want) {
 		t.Error(got)
 	}

@@ -101,14 +101,14 @@ func TestWhatPassesIsNotNever(t *testing.T) {
 			web(func(g *api.TaskGroup) { g.Constraints = onNode(nomadtest.GPUNode(1, 4).Name) }), gang.Waiting, `group "web"`,
 		},
 		"group without GPUs on a node that never was": {
-			func(*bed.World) {}, web(func(g *api.TaskGroup) { g.Constraints = onNode("nowhere") }), gang.Unschedulable, `no node can take a member of group "web"`,
+			func(*bed.World) {}, web(func(g *api.TaskGroup) { g.Constraints = onNode("nowhere") }), gang.Unschedulable, `Nomad can place group "web" nowhere`,
 		},
 		"all nodes are away": {
 			func(w *bed.World) {
 				w.Nomad.SetEligible(bed.NodeID(0), false)
 				w.Nomad.SetEligible(bed.NodeID(1), false)
 			},
-			func(*api.Job) {}, gang.Waiting, "for nodes to be back",
+			func(*api.Job) {}, gang.Waiting, "its nodes are away",
 		},
 		"GPUs on a node that is drained": {
 			func(w *bed.World) { w.Nomad.SetEligible(bed.NodeID(1), false) },

@@ -50,7 +50,7 @@ func TestTrueStates(t *testing.T) {
 		w.RunFor(3 * time.Second)
 		want := map[string]string{
 			"huge":     "unschedulable 0: needs 80 GPUs; the cluster has 8 that match: fewer than 8 GPUs of one model (2 of 2 nodes)",
-			"wide":     `unschedulable 0: group "workers" needs 1 × 5 GPUs of one model, each 5 on one node; an idle cluster has room for 0: fewer than 5 GPUs of one model (2 of 2 nodes)`,
+			"wide":     `unschedulable 0: group "workers" needs 1 × 5 GPUs of one model, 5 on each node; an idle cluster has room for 0 of 1: fewer than 5 GPUs of one model (2 of 2 nodes)`,
 			"hungry":   `unschedulable 0: no node could take group "workers", even if it were idle: nodes have less than 1073741824 MB of memory (2 of 2 nodes)`,
 			"docker":   "unschedulable 0: needs 1 GPU; the cluster has none that match: missing drivers: docker (2 of 2 nodes)",
 			"mistaken": `rejected 0: meta pal_class = "Z" of the job: application class "Z" is unknown (one of A, B, C, D)`,
