@@ -256,7 +256,7 @@ func TestRunAgainAfterAMemberFinished(t *testing.T) {
 		if is := w.Members(Key("b")); len(is) != 1 || is[0].ID != b {
 			t.Errorf("b was stopped:\n%s", w.Describe())
 		}
-		if e := w.explained("a"); !strings.Contains(e.Reason.String(), "the old gang runs on") {
+		if e := w.explained("a"); e.Reason.Kind != reason.RunsOnAsBefore {
 			t.Errorf("a is %s: %s", e.State, e.Reason.String())
 		}
 		w.ExpectFinished("b", 10*time.Minute)
@@ -366,7 +366,7 @@ func TestLargerSizeWaitsItsTurn(t *testing.T) {
 			w.Submit(Gang{Name: "a", Members: 1, GPUs: 1, Runs: time.Hour})
 			w.ExpectRunning("a", 10*time.Second)
 			grow(w)
-			keepsItsSize(w, time.Minute, "its tenant may hold 3 at most")
+			keepsItsSize(w, time.Minute, "its tenant may hold at most 3")
 		})
 	})
 	t.Run("limit, and a placer that has just begun", func(t *testing.T) { // walk 8300081

@@ -29,7 +29,7 @@ func TestServicesHoldWhatAGangNeeds(t *testing.T) {
 			w.ExpectRunning(name, 10*time.Second)
 		}
 		e := w.explained("train")
-		if e.Wait == nil || e.Wait.Reason != queue.ReasonServices || !strings.Contains(e.Reason.String(), "and services hold too many of those") {
+		if e.Wait == nil || e.Wait.Reason != queue.ReasonServices || !strings.Contains(e.Reason.String(), "services hold them") {
 			t.Errorf("it waits for %+v: %s", e.Wait, e.Reason.String())
 		}
 		if n := len(e.Holders.Jobs); n != 4 || !e.Holders.Jobs[n-1].Service || !e.Holders.Jobs[n-1].EndFrom.IsZero() {
