@@ -9,8 +9,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-func text(s string) *api.Attribute            { return &api.Attribute{StringVal: &s} }
-func number(n int64, u string) *api.Attribute { return &api.Attribute{IntVal: &n, Unit: u} }
+func text(s string) *api.Attribute { return &api.Attribute{StringVal: &s} }
 
 func TestRequestMatches(t *testing.T) {
 	d := &api.NodeDeviceResource{Vendor: "nvidia", Type: "gpu", Name: "NVIDIA H200"}
