@@ -5,7 +5,6 @@ package deviceplugin
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 
@@ -29,39 +28,65 @@ type view struct {
 	cfg      VariabilityConfig
 	compat   Compat
 	accounts map[string]attr.Account // of measuring, by GPU; nil where nothing is measured
+	forms    map[string]form         // of the devices that are published in parts
 }
 
-// groups builds the fingerprint: one group per model, groups and instances
+// instance is what Nomad allocates: a device, or a part of one.
+type instance struct {
+	id string
+	gpu.Device
+}
+
+// instances are those of a device.
+func (v *view) instances(d gpu.Device) []instance {
+	var out []instance
+	for _, id := range v.forms[d.ID].instances(d.ID) {
+		out = append(out, instance{id, d})
+	}
+	return out
+}
+
+// groups builds the fingerprint: one group per model and form, groups and instances
 // sorted, because Nomad compares them in order.
 func (v *view) groups() []*device.DeviceGroup {
-	byModel := map[string][]gpu.Device{}
+	type key struct{ name, kind string }
+	all := map[key][]gpu.Device{}
 	for _, d := range v.inv.Devices {
-		byModel[modelOf(d)] = append(byModel[modelOf(d)], d)
+		kind, name := v.forms[d.ID].group(modelOf(d))
+		all[key{name, kind}] = append(all[key{name, kind}], d)
 	}
-	out := make([]*device.DeviceGroup, 0, len(byModel))
-	for _, m := range slices.Sorted(maps.Keys(byModel)) {
-		out = append(out, v.group(m, byModel[m]))
+	out := make([]*device.DeviceGroup, 0, len(all))
+	for k, devices := range all {
+		out = append(out, v.group(k.kind, k.name, devices))
 	}
+	slices.SortFunc(out, func(a, b *device.DeviceGroup) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Type, b.Type))
+	})
 	return out
 }
 
 func modelOf(d gpu.Device) string { return cmp.Or(d.Model, notAvailable) }
 
-func (v *view) group(model string, devices []gpu.Device) *device.DeviceGroup {
-	g := &device.DeviceGroup{Vendor: attr.Vendor, Type: attr.Type, Name: model}
+func (v *view) group(kind, name string, devices []gpu.Device) *device.DeviceGroup {
+	g := &device.DeviceGroup{Vendor: attr.Vendor, Type: kind, Name: name}
+	var all []instance
 	for _, d := range devices {
-		verdict := v.verdicts[d.ID]
+		all = append(all, v.instances(d)...)
+	}
+	for _, in := range all {
+		verdict := v.verdicts[in.ID]
 		g.Devices = append(g.Devices, &device.Device{
-			ID: d.ID, Healthy: verdict.healthy, HealthDesc: verdict.description(),
-			HwLocality: &device.DeviceLocality{PciBusID: d.BusID},
+			ID: in.id, Healthy: verdict.healthy, HealthDesc: verdict.description(),
+			HwLocality: &device.DeviceLocality{PciBusID: in.BusID},
 		})
 	}
 	set := attributes{}
 	set.hardware(v.inv, devices, v.compat)
 	set.platform(v.inv, devices)
-	v.membership(set, devices)
-	v.topology(set, devices)
-	v.variability(set, devices)
+	set.sharing(v.forms[devices[0].ID], devices)
+	v.membership(set, all)
+	v.topology(set, all)
+	v.variability(set, all, ids(devices))
 	g.Attributes = set
 	return g
 }
@@ -125,19 +150,33 @@ func (a attributes) platform(inv gpu.Inventory, ds []gpu.Device) {
 	}
 }
 
+// sharing sets what is known of parts: their memory is their share of the GPU's, which no one
+// holds a task to under time slicing.
+func (a attributes) sharing(f form, ds []gpu.Device) {
+	if !f.shared() {
+		return
+	}
+	a.text(attr.Sharing, string(f.Mode))
+	a.number(attr.Replicas, f.Replicas)
+	if total := first(ds, func(d *gpu.Device) *int64 { return d.MemoryMiB }); total != nil {
+		a.integer("memory", new(*total/int64(f.Replicas)), structs.UnitMiB)
+		a.integer(attr.MemoryTotal, total, structs.UnitMiB)
+	}
+}
+
 // membership sets how many instances there are, and which are unwell.
-func (v *view) membership(a attributes, ds []gpu.Device) {
+func (v *view) membership(a attributes, all []instance) {
 	var degraded, remap []string
-	for _, d := range ds {
-		if len(v.verdicts[d.ID].degraded) > 0 {
-			degraded = append(degraded, d.ID)
+	for _, in := range all {
+		if len(v.verdicts[in.ID].degraded) > 0 {
+			degraded = append(degraded, in.id)
 		}
-		if d.Signals.RemapPending {
-			remap = append(remap, d.ID)
+		if in.Signals.RemapPending {
+			remap = append(remap, in.id)
 		}
 	}
-	a.number(attr.Count, len(ds))
-	a.number(attr.HealthyCount, v.healthy(ids(ds)))
+	a.number(attr.Count, len(all))
+	a.number(attr.HealthyCount, v.healthy(all))
 	a.list(attr.Degraded, degraded, attr.DegradedCount, len(degraded))
 	a.list(attr.RemapPending, remap, attr.RemapPendingCount, len(remap))
 	if n := len(v.inv.Hidden); n > 0 {
@@ -151,18 +190,18 @@ func (v *view) membership(a attributes, ds []gpu.Device) {
 }
 
 // topology lists who is near whom.
-func (v *view) topology(a attributes, ds []gpu.Device) {
-	a.lists(ds, func(d *gpu.Device) int { return d.NUMANode }, attr.NUMA, attr.NUMACount)
-	a.lists(ds, func(d *gpu.Device) int { return d.Island }, attr.Island, attr.IslandCount)
-	a.lists(ds, func(d *gpu.Device) int { return d.PCIeSwitch }, attr.PCIeSwitch, attr.PCIeSwitchCount)
+func (v *view) topology(a attributes, all []instance) {
+	a.lists(all, func(d *gpu.Device) int { return d.NUMANode }, attr.NUMA, attr.NUMACount)
+	a.lists(all, func(d *gpu.Device) int { return d.Island }, attr.Island, attr.IslandCount)
+	a.lists(all, func(d *gpu.Device) int { return d.PCIeSwitch }, attr.PCIeSwitch, attr.PCIeSwitchCount)
 }
 
 // lists publishes one list per number that a device can have; -1 is none.
-func (a attributes) lists(ds []gpu.Device, number func(*gpu.Device) int, name, count func(int) string) {
+func (a attributes) lists(all []instance, number func(*gpu.Device) int, name, count func(int) string) {
 	members := map[int][]string{}
-	for i := range ds {
-		if n := number(&ds[i]); n >= 0 {
-			members[n] = append(members[n], ds[i].ID)
+	for i := range all {
+		if n := number(&all[i].Device); n >= 0 {
+			members[n] = append(members[n], all[i].id)
 		}
 	}
 	for n, ids := range members {
@@ -170,28 +209,29 @@ func (a attributes) lists(ds []gpu.Device, number func(*gpu.Device) int, name, c
 	}
 }
 
-// variability publishes classes, scores and raw times. Every list is there even
-// when empty: Nomad's scheduler cannot take an absent one.
-func (v *view) variability(a attributes, ds []gpu.Device) {
+// variability publishes classes, scores and raw times: classes by instance, for constraints, the
+// rest by GPU. Every list is there even when empty: Nomad's scheduler cannot take an absent one.
+func (v *view) variability(a attributes, all []instance, gpus []string) {
+	list := func(name string, c pal.AppClass, k int, count string) {
+		members := v.members(all, c, k)
+		a.list(name, instanceIDs(members), count, v.healthy(members))
+	}
 	for k := 1; k <= profile.MaxClass; k++ {
 		for _, c := range v.cfg.AppClasses {
-			members := v.members(ds, c, k)
-			a.list(attr.List(c, k), members, attr.ListCount(c, k), v.healthy(members))
+			list(attr.List(c, k), c, k, attr.ListCount(c, k))
 		}
-		members := v.members(ds, v.cfg.Default, k)
-		a.list(attr.DefaultList(k), members, attr.DefaultListCount(k), v.healthy(members))
+		list(attr.DefaultList(k), v.cfg.Default, k, attr.DefaultListCount(k))
 	}
-	group := ids(ds)
 	var measured []attr.Measurement
 	for _, m := range v.rating.measured {
-		if slices.Contains(group, m.GPU) {
+		if slices.Contains(gpus, m.GPU) {
 			measured = append(measured, m)
 		}
 	}
 	a.text(attr.Raw, attr.FormatMeasurements(measured))
-	a.text(attr.Scores, attr.FormatMeasurements(v.rating.scores(group)))
+	a.text(attr.Scores, attr.FormatMeasurements(v.rating.scores(gpus)))
 	accounts := map[string]attr.Account{}
-	for _, id := range group {
+	for _, id := range gpus {
 		if account, ok := v.accounts[id]; ok {
 			accounts[id] = account
 		}
@@ -203,26 +243,34 @@ func (v *view) variability(a attributes, ds []gpu.Device) {
 	}
 }
 
-// members are the devices of class at most k.
-func (v *view) members(ds []gpu.Device, c pal.AppClass, k int) []string {
-	var out []string
-	for _, d := range ds {
-		if v.rating.class(d.ID, c, len(v.verdicts[d.ID].degraded) > 0) <= k {
-			out = append(out, d.ID)
+// members are the instances of class at most k.
+func (v *view) members(all []instance, c pal.AppClass, k int) []instance {
+	var out []instance
+	for _, in := range all {
+		if v.rating.class(in.ID, c, len(v.verdicts[in.ID].degraded) > 0) <= k {
+			out = append(out, in)
 		}
 	}
 	return out
 }
 
-// healthy counts the healthy devices among ids.
-func (v *view) healthy(ids []string) int {
+// healthy counts the healthy ones.
+func (v *view) healthy(all []instance) int {
 	n := 0
-	for _, id := range ids {
-		if v.verdicts[id].healthy {
+	for _, in := range all {
+		if v.verdicts[in.ID].healthy {
 			n++
 		}
 	}
 	return n
+}
+
+func instanceIDs(all []instance) []string {
+	out := make([]string, len(all))
+	for i := range all {
+		out[i] = all[i].id
+	}
+	return out
 }
 
 func ids(ds []gpu.Device) []string {

@@ -14,7 +14,7 @@ import (
 // Config is the plugin's configuration, checked and with defaults filled in. Tags are
 // what Nomad and [decodeConfig] read of it: the key, its default ("", false, nothing
 // without one), the words it takes, of which the first is the default, and the least
-// value (0 without one).
+// value (0 without one) and the most.
 type Config struct {
 	Enabled           bool          `codec:"enabled" default:"true"`
 	IgnoredGPUIDs     []string      `codec:"ignored_gpu_ids"` // UUIDs; a GPU's UUID covers its MIG instances
@@ -34,6 +34,9 @@ type Config struct {
 	Health      HealthConfig      `codec:"health"`
 	Variability VariabilityConfig `codec:"variability"`
 	Measure     MeasureConfig     `codec:"measure"`
+	Sharing     []SharingConfig   `codec:"sharing"`
+	// MPS is a block that was written for another plugin; [decodeConfig] makes Sharing of it.
+	MPS *MPSConfig `codec:"mps"`
 	// Nomad is which Nomad to ask for the profile, and for who has GPUs.
 	Nomad nomad.Options `codec:"nomad"`
 	// ProfileFromNomad is nil where it is not asked for, or ProfilePath is given.
@@ -58,6 +61,50 @@ type MeasureConfig struct {
 	Limit       time.Duration `codec:"limit" default:"5m" least:"10s"` // of one GPU's session
 	OneByOne    bool          `codec:"one_by_one"`                     // else all idle GPUs at once, as jobs share cooling and power
 	CUDALibrary string        `codec:"cuda_library" default:"libcuda.so.1"`
+}
+
+// Sharing is how the tasks on one GPU share it.
+type Sharing string
+
+// The ways of sharing.
+const (
+	TimeSlicing Sharing = "time-slicing" // the driver's own: tasks take turns, nothing is limited
+	MPS         Sharing = "mps"          // by NVIDIA's Multi-Process Service: tasks run at a time, within limits
+)
+
+// SharingConfig says that GPUs are published in parts.
+type SharingConfig struct {
+	Mode     Sharing  `codec:"mode" words:"time-slicing,mps"`
+	Replicas int      `codec:"replicas" least:"2" most:"100"` // parts of a GPU
+	GPUs     []string `codec:"gpus" default:"[\"*\"]"`        // UUID, index, model, or "*" for all
+	// Threads is a part's share of a GPU's multiprocessors, in percent; 0: 100 / replicas.
+	// MaxThreads and MaxMemory are the most that one task gets, in percent; 0: as much as a part.
+	Threads    int `codec:"threads" most:"100"`
+	MaxThreads int `codec:"max_threads" most:"100"`
+	MaxMemory  int `codec:"max_memory" most:"100"`
+	// PipeDirectory is that of the operator's own control daemon; "": the plugin starts one for
+	// each GPU, with a folder in Directory.
+	PipeDirectory string `codec:"pipe_directory"`
+	Directory     string `codec:"directory" default:"/run/nomad-device-pal/mps"`
+	Control       string `codec:"control" default:"nvidia-cuda-mps-control"`
+}
+
+// MPSConfig is the block of the sharing that HashiCorp prepares (nomad-device-nvidia, branch
+// NMD-1234).
+type MPSConfig struct {
+	Enabled       bool              `codec:"enabled"`
+	User          string            `codec:"mps_user"`
+	PipeDirectory string            `codec:"mps_pipe_directory"`
+	LogDirectory  string            `codec:"mps_log_directory"`
+	SockAddr      string            `codec:"mps_sock_addr"`
+	Devices       []MPSDeviceConfig `codec:"device_specific_mps_config"`
+}
+
+// MPSDeviceConfig names the control daemon of one GPU.
+type MPSDeviceConfig struct {
+	UUID          string `codec:"uuid"`
+	PipeDirectory string `codec:"mps_pipe_directory"`
+	LogDirectory  string `codec:"mps_log_directory"`
 }
 
 // ReserveConfig says what a task gets beside NVIDIA_VISIBLE_DEVICES.

@@ -50,9 +50,13 @@ func TestEveryConfigKeyIsDocumented(t *testing.T) {
 func schemaDefaults(s *hclspec.Spec) map[string]string {
 	out := map[string]string{}
 	for name, child := range s.GetObject().GetAttributes() {
-		if b := child.GetBlockValue(); b != nil {
-			for inner, value := range b.GetNested().GetObject().GetAttributes() {
-				out[name+" { "+inner+" }"] = value.GetDefault().GetDefault().GetLiteral().GetValue()
+		nested := child.GetBlockValue().GetNested()
+		if nested == nil {
+			nested = child.GetBlockList().GetNested()
+		}
+		if nested != nil {
+			for inner, value := range schemaDefaults(nested) {
+				out[name+" { "+inner+" }"] = value
 			}
 			continue
 		}

@@ -27,6 +27,10 @@ func configSchema() *hclspec.Spec { return schemaOf(reflect.TypeFor[Config]()) }
 func schemaOf(t reflect.Type) *hclspec.Spec {
 	body := map[string]*hclspec.Spec{}
 	for _, f := range keysOf(t) {
+		if block := listOf(f); block != nil {
+			body[f.key] = hclspec.NewBlockList(f.key, schemaOf(block))
+			continue
+		}
 		if block := blockOf(f); block != nil {
 			body[f.key] = hclspec.NewBlock(f.key, false, schemaOf(block))
 			continue
@@ -75,6 +79,14 @@ func blockOf(f key) reflect.Type {
 	return nil
 }
 
+// listOf is the type of the blocks of a field that holds any number of them, nil for others.
+func listOf(f key) reflect.Type {
+	if f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() == reflect.Struct {
+		return f.Type.Elem()
+	}
+	return nil
+}
+
 // fallback is the default of a text.
 func (f key) fallback() string {
 	first, _, _ := strings.Cut(f.Tag.Get("words"), ",")
@@ -115,13 +127,22 @@ func decodeConfig(msgpack []byte) (c Config, err error) {
 	if c.Backend == "emulated" && c.Inventory == "" {
 		return Config{}, fmt.Errorf("config key %q: backend \"emulated\" needs the path of an inventory file", "inventory")
 	}
-	return c, checkReasons(c.Health.Ignore)
+	if err := c.translateMPS(); err != nil {
+		return Config{}, err
+	}
+	return c, errors.Join(checkReasons(c.Health.Ignore), checkSharing(c.Sharing))
 }
 
 // decode sets the fields of a block to what is given, or to their defaults.
 func decode(given map[string]any, into reflect.Value, at string) error {
 	for _, f := range keysOf(into.Type()) {
 		to := into.FieldByIndex(f.Index)
+		if listOf(f) != nil {
+			if err := decodeList(given[f.key], to, at+f.key); err != nil {
+				return err
+			}
+			continue
+		}
 		if blockOf(f) == nil {
 			if err := f.set(to, given[f.key]); err != nil {
 				return fmt.Errorf("config key %q: %w", at+f.key, err)
@@ -139,6 +160,20 @@ func decode(given map[string]any, into reflect.Value, at string) error {
 		if err := decode(block, to, at+f.key+"."); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// decodeList decodes the blocks of one name. Errors number them from 1.
+func decodeList(given any, into reflect.Value, name string) error {
+	blocks, _ := given.([]any)
+	for i, b := range blocks {
+		block, _ := b.(map[string]any)
+		to := reflect.New(into.Type().Elem()).Elem()
+		if err := decode(block, to, name+"."); err != nil {
+			return fmt.Errorf("%s block %d: %w", name, i+1, err)
+		}
+		into.Set(reflect.Append(into, to))
 	}
 	return nil
 }
@@ -174,6 +209,9 @@ func (f key) set(to reflect.Value, value any) error {
 	case *int:
 		if least, _ := strconv.Atoi(f.Tag.Get("least")); *v < least {
 			return fmt.Errorf("%d is below %d", *v, least)
+		}
+		if most, err := strconv.Atoi(f.Tag.Get("most")); err == nil && *v > most {
+			return fmt.Errorf("%d is above %d", *v, most)
 		}
 	default:
 		if words := f.Tag.Get("words"); words != "" {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
+	"github.com/nomad-pal/nomad-pal/device-plugin/mps"
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
@@ -58,10 +59,14 @@ func (p *Plugin) Fingerprint(ctx context.Context) (<-chan *device.FingerprintRes
 	s := &stream{
 		p: p, backend: p.backend, scans: p.scans, cfg: p.cfg,
 		out: make(chan *device.FingerprintResponse), events: make(chan gpu.Event),
-		profiles: make(chan *profile.Profile), opened: time.Now(),
+		profiles: make(chan *profile.Profile), books: make(chan books), opened: time.Now(),
 	}
 	if p.measures != nil && p.running != p.measures { // by one stream only
 		p.running, s.measures, s.changed = p.measures, p.measures, p.measures.Changed()
+	}
+	if p.kept != p.keeper { // by one stream only
+		p.kept, s.keeper = p.keeper, p.keeper
+		s.troubled = p.keeper.Changed()
 	}
 	if s.patience = cmp.Or(p.patience, firstWithin); len(p.roster.stored) > 0 && !p.scanned {
 		s.patience = max(s.patience, firstHangAfter)
@@ -90,6 +95,11 @@ type stream struct {
 	changed  <-chan struct{}
 	profiles chan *profile.Profile // from the file or from Nomad
 	waits    bool                  // the profile's file has not been looked at
+	books    chan books            // who holds GPUs whose form changes
+	// keeper is nil unless this stream runs it; troubled has a value when what it keeps
+	// begins or ends to fail.
+	keeper   *mps.Keeper
+	troubled <-chan struct{}
 
 	pending <-chan singleflight.Result // of the scan that runs, nil for none
 	begun   time.Time                  // of the last scan
@@ -118,6 +128,10 @@ func (s *stream) run(ctx context.Context) {
 	if s.cfg.ProfileFromNomad != nil {
 		helpers.Go(func() { s.followNomad(ctx) })
 	}
+	helpers.Go(func() { s.followForms(ctx) })
+	if s.keeper != nil {
+		helpers.Go(func() { s.keeper.Run(ctx) })
+	}
 	s.loop(ctx)
 	close(s.out)
 	cancel()
@@ -126,6 +140,9 @@ func (s *stream) run(ctx context.Context) {
 	defer s.p.mu.Unlock()
 	if s.p.running == s.measures {
 		s.p.running = nil
+	}
+	if s.p.kept == s.keeper {
+		s.p.kept = nil
 	}
 }
 
@@ -154,8 +171,16 @@ func (s *stream) loop(ctx context.Context) {
 			s.publish(ctx)
 		case <-s.changed:
 			s.scan()
+		case <-s.troubled:
+			s.p.mu.Lock()
+			s.p.judge()
+			s.p.mu.Unlock()
+			s.publish(ctx)
 		case p := <-s.profiles:
 			s.adopt(p)
+			s.publish(ctx)
+		case b := <-s.books:
+			s.consult(b)
 			s.publish(ctx)
 		case <-first.C:
 			s.p.mu.Lock()
@@ -221,6 +246,7 @@ func (s *stream) unscanned() {
 	}
 	inv.Devices = s.p.unignored(inv.Devices, false)
 	s.p.view.inv = inv
+	s.p.shape(false)
 	s.p.judge()
 	if len(inv.Devices) > 0 || s.hung {
 		s.p.tellKnown()

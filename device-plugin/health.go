@@ -28,9 +28,10 @@ const (
 	reasonNVML       = "nvml"             // followed by ":" and the question that failed, also a degradation
 	reasonFabric     = "fabric-not-ready" // CUDA does not start
 	reasonNVLink     = "nvlink-down"
-	reasonDegraded   = "degraded" // followed by ":" and the first degradation
-	reasonXid        = "xid"      // followed by ":" and the number
-	reasonReleased   = "released" // the operator has the plugin leave the driver alone
+	reasonDegraded   = "degraded"       // followed by ":" and the first degradation
+	reasonXid        = "xid"            // followed by ":" and the number
+	reasonReleased   = "released"       // the operator has the plugin leave the driver alone
+	reasonSharing    = "sharing-change" // it will be divided in another way once its tasks have ended
 
 	degradedThermal = "thermal-slowdown"
 	degradedBrake   = "power-brake"

@@ -18,6 +18,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
+	"github.com/nomad-pal/nomad-pal/device-plugin/mps"
 	"github.com/nomad-pal/nomad-pal/internal/version"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
@@ -72,6 +73,8 @@ type Plugin struct {
 	patience time.Duration // Options.Patience
 	recall   string        // Options.Recall
 	root     string        // where /dev and /proc are found
+	// allocated asks Nomad which of these devices tasks hold, and which task.
+	allocated func(ctx context.Context, ids []string) (map[string]string, error)
 	// readProfile reads the configured profile's file.
 	readProfile func(path string) (*profile.Profile, error)
 	// started is when the process began, for all that matters here.
@@ -89,6 +92,10 @@ type Plugin struct {
 	running  *measure.Scheduler // the one that a stream runs
 	store    *store
 	roster   *roster          // nil until ready
+	forms    *forms           // nil until ready
+	sharedBy map[string]int   // which sharing block is for a device, from 0
+	keeper   *mps.Keeper      // nil until ready
+	kept     *mps.Keeper      // the one that a stream runs
 	profile  *profile.Profile // in force, nil for none
 	nodeOnly *profile.Profile // of this node's GPUs alone, for hysteresis
 	view     view             // last one
@@ -146,6 +153,7 @@ func (p *Plugin) configure(cfg Config) {
 	p.profile, p.nodeOnly = nil, nil
 	p.driver, p.letting = driverUsed, false
 	p.warned = map[string]bool{}
+	p.allocated = cfg.Nomad.Allocated
 }
 
 // Configure is SetConfig for a configuration that is already checked.
@@ -194,6 +202,13 @@ func (p *Plugin) ready() {
 		p.log.Warn("the stored list of GPUs is lost: one that is missing now is not noticed", "error", err)
 	}
 	p.roster = &roster{stored: before.Devices, forgotten: map[string]bool{}}
+	if p.forms, err = openForms(p.store, before.Devices); err != nil {
+		p.log.Warn("it is lost how GPUs were shared: tasks that hold parts of one are not waited for", "error", err)
+	}
+	p.keeper = p.openKeeper()
+	if said := p.cfg.translation(); said != "" {
+		p.log.Info(said)
+	}
 	if p.cfg.ProfileFromNomad != nil {
 		if p.profile, err = p.store.loadCopy(); err != nil {
 			p.log.Warn("stored profile is lost", "error", err)
@@ -202,6 +217,7 @@ func (p *Plugin) ready() {
 	p.measures = p.scheduler()
 	if until, _ := p.ordered(); !until.IsZero() {
 		p.driver = driverReleased
+		p.keeper.Hold()
 		if p.measures != nil {
 			_ = p.measures.Pause() // nothing runs yet
 		}
@@ -280,6 +296,7 @@ func (p *Plugin) observe(now time.Time, r scanResult) {
 	}
 	p.health.observe(now, inv, min(p.cfg.FingerprintPeriod, time.Minute))
 	p.view.inv = p.withMeasurements(inv)
+	p.shape(r.err == nil && inv.Unidentified() == 0)
 	p.judge()
 }
 
@@ -331,6 +348,7 @@ func (p *Plugin) judge() {
 			verdicts[id] = verdict{reason: reasonReleased, degraded: v.degraded}
 		}
 	}
+	p.sharingVerdicts(verdicts)
 	for _, d := range p.view.inv.Devices {
 		p.logVerdict(d, p.view.verdicts, verdicts[d.ID])
 	}

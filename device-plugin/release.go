@@ -4,10 +4,12 @@
 package deviceplugin
 
 import (
+	"context"
 	"fmt"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
+	"github.com/nomad-pal/nomad-pal/device-plugin/mps"
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
@@ -90,12 +92,13 @@ func (s *stream) followRelease() (changed bool) {
 	case !ordered && p.away() && !p.letting:
 		p.driver = driverReturning
 		p.log.Info("the driver is used again")
+		p.keeper.Resume()
 		if p.measures != nil {
 			p.measures.Resume()
 		}
 	case p.driver == driverLeaving && !p.letting && s.pending == nil && s.scans.running() == 0:
 		p.letting = true
-		go p.letGo(p.backend, p.measures)
+		go p.letGo(p.backend, p.measures, p.keeper)
 	case p.driver == driverReleased && !gone:
 		p.stored("it cannot be said that the driver is released", p.store.Write(releasedFile, release{until}))
 	}
@@ -108,7 +111,8 @@ func (s *stream) followRelease() (changed bool) {
 }
 
 // letGo ends what runs with the driver. It may never return: nothing waits for it.
-func (p *Plugin) letGo(b Backend, m *measure.Scheduler) {
+func (p *Plugin) letGo(b Backend, m *measure.Scheduler, k *mps.Keeper) {
+	k.Pause(context.Background())
 	if m != nil {
 		if err := m.Pause(); err != nil {
 			p.log.Warn("the driver is released all the same", "error", err)

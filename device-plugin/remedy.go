@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/device-plugin/mps"
 )
 
 const (
@@ -37,6 +38,12 @@ func remedy(reason string) string {
 		return "nvidia-smi -L lists both; give each virtual GPU a UUID of its own, or take one of the cards out"
 	case reasonReleased:
 		return "nomad-device-pal resume"
+	case reasonSharing:
+		return "end the tasks that hold it: the plugin's log names them; if none does: nomad-device-pal clear $GPU"
+	case mps.NoDaemon:
+		return "the plugin's log has the error; the daemon's own log is in the folder of config key sharing.directory"
+	case mps.NoServer:
+		return "restart the tasks that share the GPU: once all have ended, the next one gets a new server"
 	case reasonLost:
 		return remedySeated
 	case reasonXid:

@@ -35,15 +35,20 @@ func (p *Plugin) Reserve(deviceIDs []string) (*device.ContainerReservation, erro
 	p.waitKnown()
 	p.mu.Lock()
 	cfg, measures := p.cfg, p.measures
-	chosen, err := p.find(deviceIDs)
+	chosen, parts, err := p.find(deviceIDs)
+	gpus := ids(chosen)
+	list := strings.Join(gpus, ",")
+	res := &device.ContainerReservation{Envs: map[string]string{envNVIDIA: list}}
+	if err == nil {
+		err = p.joinMPS(res, chosen, parts)
+	}
+	beside := p.besides(parts)
 	p.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
-	list := strings.Join(deviceIDs, ",")
-	res := &device.ContainerReservation{Envs: map[string]string{envNVIDIA: list}}
 	if measures != nil { // without the lock: ending a measurement takes a moment
-		ticket, err := measures.Reserve(deviceIDs)
+		ticket, err := measures.Reserve(gpus, beside)
 		if err != nil {
 			return nil, err
 		}
@@ -58,7 +63,7 @@ func (p *Plugin) Reserve(deviceIDs []string) (*device.ContainerReservation, erro
 		}
 	}
 	if cfg.CDI {
-		for _, id := range deviceIDs {
+		for _, id := range gpus {
 			name := cdiKind + "=" + id
 			res.Devices = append(res.Devices, &device.DeviceSpec{TaskPath: name, HostPath: name, CgroupPerms: "rwm"})
 		}
@@ -80,35 +85,50 @@ func (p *Plugin) waitKnown() {
 	}
 }
 
-// find looks the ids up in the last scan; the error names all that are unknown,
-// or all that are unhealthy. Callers hold mu.
-func (p *Plugin) find(deviceIDs []string) ([]gpu.Device, error) {
+// find looks the ids up in the last scan, and returns their devices, each once, and of how many
+// parts of each they are. The error names all ids that are unknown, or all that are unhealthy.
+// Callers hold mu.
+func (p *Plugin) find(deviceIDs []string) (chosen []gpu.Device, parts map[string]int, _ error) {
 	if !p.cfg.Enabled {
-		return nil, device.ErrPluginDisabled
+		return nil, nil, device.ErrPluginDisabled
 	}
 	known := make(map[string]gpu.Device, len(p.view.inv.Devices))
 	for _, d := range p.view.inv.Devices {
-		known[d.ID] = d
+		for _, in := range p.view.instances(d) {
+			known[in.id] = d
+		}
 	}
-	var chosen []gpu.Device
 	var unknown, unhealthy []string
+	parts = map[string]int{}
 	for _, id := range deviceIDs {
 		d, ok := known[id]
 		if !ok {
 			unknown = append(unknown, id)
 			continue
 		}
-		chosen = append(chosen, d)
-		if v := p.view.verdicts[id]; !v.healthy {
+		if parts[d.ID]++; parts[d.ID] == 1 {
+			chosen = append(chosen, d)
+		}
+		if v := p.view.verdicts[d.ID]; !v.healthy && v.reason != reasonSharing { // what holds it may be restarted
 			unhealthy = append(unhealthy, id+" ("+v.reason+")")
 		}
 	}
 	if len(unknown) > 0 {
-		return nil, fmt.Errorf("unknown device IDs: %s", strings.Join(unknown, ","))
+		return nil, nil, fmt.Errorf("unknown device IDs: %s", strings.Join(unknown, ","))
 	}
 	unusable := slices.ContainsFunc(chosen, func(d gpu.Device) bool { return d.Unusable != "" })
 	if len(unhealthy) > 0 && (unusable || p.cfg.Reserve.Unhealthy != "allow" || p.driver != driverUsed) {
-		return nil, fmt.Errorf("unhealthy device IDs: %s", strings.Join(unhealthy, ","))
+		return nil, nil, fmt.Errorf("unhealthy device IDs: %s", strings.Join(unhealthy, ","))
 	}
-	return chosen, nil
+	return chosen, parts, nil
+}
+
+// besides are the devices that other tasks may have parts of, beside one with so many parts. Callers
+// hold mu.
+func (p *Plugin) besides(parts map[string]int) map[string]bool {
+	out := map[string]bool{}
+	for id, n := range parts {
+		out[id] = n < len(p.view.forms[id].instances(id))
+	}
+	return out
 }

@@ -138,6 +138,9 @@ func (p *Plugin) clear(id string) {
 		p.log.Warn("an unknown GPU was to be cleared", "gpu", id)
 		return
 	}
+	for _, d := range p.named(id) {
+		p.reshape(d)
+	}
 	p.roster.forget(id)
 	p.log.Info("latched faults are cleared by the operator", "gpu", id)
 }

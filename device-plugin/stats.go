@@ -81,22 +81,41 @@ func (p *Plugin) stats() []*device.DeviceGroupStats {
 		return nil
 	}
 	readings, taken := samples.sample(ids(v.inv.Devices), least-least/10, sampleWait)
-	byModel := map[string]*device.DeviceGroupStats{}
+	byName := map[string]*device.DeviceGroupStats{}
 	var out []*device.DeviceGroupStats
 	for _, d := range v.inv.Devices {
-		g := byModel[modelOf(d)]
+		kind, name := v.forms[d.ID].group(modelOf(d))
+		g := byName[kind+"/"+name]
 		if g == nil {
-			g = &device.DeviceGroupStats{Vendor: attr.Vendor, Type: attr.Type, Name: modelOf(d), InstanceStats: map[string]*device.DeviceStats{}}
-			byModel[modelOf(d)] = g
+			g = &device.DeviceGroupStats{Vendor: attr.Vendor, Type: kind, Name: name, InstanceStats: map[string]*device.DeviceStats{}}
+			byName[kind+"/"+name] = g
 			out = append(out, g)
 		}
 		s := readings[d.ID]
 		if x := xids[d.ID]; x[1] > 0 {
 			s.XidLast, s.XidCount = new(x[0]), new(x[1])
 		}
-		g.InstanceStats[d.ID] = v.instance(d.ID, s, taken[d.ID])
+		for n, in := range v.instances(d) {
+			if n == 0 {
+				g.InstanceStats[in.id] = v.instance(d.ID, s, taken[d.ID])
+			} else {
+				g.InstanceStats[in.id] = v.part(d.ID, attr.PartID(d.ID, 0), taken[d.ID])
+			}
+		}
 	}
 	return out
+}
+
+// part builds the statistics of a further part of a shared GPU: what the GPU does cannot be told
+// apart by part, and whoever adds up must not count it more than once.
+func (v *view) part(id, first string, taken time.Time) *device.DeviceStats {
+	if taken.IsZero() {
+		taken = time.Now()
+	}
+	set := statistics{}
+	set.text("Statistics of", &first, "The part that has the GPU's statistics")
+	v.speed(set, id)
+	return &device.DeviceStats{Summary: set["Statistics of"], Stats: &structs.StatObject{Attributes: set}, Timestamp: taken}
 }
 
 // instance builds one device's statistics.

@@ -19,6 +19,7 @@ import (
 	"github.com/hashicorp/nomad/jobspec2"
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
 )
 
 // jobspecStories are what each file of jobspecs/ promises.
@@ -37,6 +38,10 @@ var jobspecStories = map[string]func(*testing.T, *bed, *api.Job){
 	"several-groups": testSeveralGroupsFile,
 	"single-gpu":     testToTheEnd,
 	"torchrun":       testRanksFile,
+
+	"shared-batch":     testPartToTheEnd,
+	"shared-inference": testSharedInferenceFile,
+	"shared-notebook":  testSharedNotebookFile,
 }
 
 // TestJobspecs runs the jobs that people copy, all at once on one cluster. Only
@@ -51,11 +56,13 @@ func TestJobspecs(t *testing.T) {
 	for n := range 4 {
 		inventories = append(inventories, inventoryOf(n, slices.Repeat([]float64{1}, 16), nil))
 	}
+	inventories[0] += "gpu \"GPU-L4\" {\n  model = \"NVIDIA L4\"\n  memory_mib = 23034\n}\n"
 	inventories[0] += "gpu \"MIG-0\" {\n  model = \"NVIDIA A100-SXM4-40GB\"\n  mig_profile = \"1g.5gb\"\n}\n"
 	shared := t.TempDir()
 	b := newBedOf(t, inventories, cluster.Options{}, func(c *cluster.Client) {
 		c.CPUMHz, c.MemoryMB = 1_000_000, 4_000_000
 		c.Profile = calibrated
+		c.PluginHCL = "sharing {\n  replicas = 4\n  gpus = [\"NVIDIA L4\"]\n}\n"
 		c.HCL = fmt.Sprintf("client {\n  host_volume \"shared\" {\n    path = %q\n  }\n}\n", shared)
 	})
 	b.config = b.nomadBlock()
@@ -145,6 +152,31 @@ func (b *bed) untilComplete(id string, n int) []*api.AllocationListStub {
 		return ""
 	})
 	return done
+}
+
+// testPartToTheEnd is of a job without a gate.
+func testPartToTheEnd(t *testing.T, b *bed, job *api.Job) {
+	register(t, b.Cluster, job)
+	clustertest.Until(t, b.Cluster, *job.ID+" is complete", b.Allocations(*job.ID, "complete", size(job)))
+}
+
+// Both members serve on one GPU.
+func testSharedInferenceFile(t *testing.T, b *bed, job *api.Job) {
+	register(t, b.Cluster, job)
+	b.untilServed(*job.ID, "Qwen/Qwen3-0.6B", size(job))
+	gpus := b.gpusOf(*job.ID)
+	if len(gpus) != 2 || !strings.HasPrefix(gpus[0], "GPU-L4::") || !strings.HasPrefix(gpus[1], "GPU-L4::") {
+		t.Errorf("the members have %v, want two parts of GPU-L4", gpus)
+	}
+	b.purge(*job.ID)
+}
+
+func testSharedNotebookFile(t *testing.T, b *bed, job *api.Job) {
+	register(t, b.Cluster, job)
+	if gpus := deviceIDs(running(t, b.Cluster, *job.ID)); len(gpus) != 1 || !strings.HasPrefix(gpus[0], "GPU-L4::") {
+		t.Errorf("the notebook has %v, want a part of GPU-L4", gpus)
+	}
+	stop(t, b.Cluster, *job.ID)
 }
 
 func testToTheEnd(t *testing.T, b *bed, job *api.Job) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
 // Values of a GPU's fault key.
@@ -31,7 +32,7 @@ func device(id string, f fields, index int) (d gpu.Device, why string) {
 	d = gpu.Device{
 		ID: id, Parent: or(f.Parent, ""), Model: or(f.Model, "NVIDIA H200"), MIGProfile: or(f.MIGProfile, ""),
 		Architecture: or(f.Architecture, "hopper"), ComputeMajor: or(f.ComputeMajor, 9), ComputeMinor: or(f.ComputeMinor, 0),
-		SMCount: or(f.SMCount, 132), Minor: index,
+		SMCount: or(f.SMCount, 132), Index: index, Minor: index,
 		BusID:    strings.ToLower(or(f.BusID, fmt.Sprintf("0000:%02x:00.0", 0x10+index))),
 		NUMANode: or(f.NUMA, -1), PCIeSwitch: or(f.PCIeSwitch, -1), Island: or(f.Island, -1), P2P: "pcie",
 		Clique:             or(f.Clique, ""),
@@ -61,6 +62,9 @@ func device(id string, f fields, index int) (d gpu.Device, why string) {
 	}
 	if strings.ContainsAny(id, " ;,=") {
 		return d, "the id holds a space, ';', ',' or '='"
+	}
+	if attr.GPUOf(id) != id {
+		return d, "the id holds \"::\", which numbers the parts of a shared GPU"
 	}
 	if d.Key == "" && len(d.Times) > 0 {
 		d.Key = fmt.Sprintf("emulated/%dW", *d.PowerLimitW)

@@ -100,6 +100,7 @@ type Device struct {
 	SMCount                    int    // 0 unknown
 	Virtual                    bool   // a share of a GPU, in a virtual machine
 
+	Index      int    // the GPU's number in nvidia-smi, which a boot may change
 	Minor      int    // N of /dev/nvidiaN; -1 unknown
 	BusID      string // as sysfs spells it: 0000:1a:00.0
 	NUMANode   int    // -1 unknown

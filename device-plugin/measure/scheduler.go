@@ -166,8 +166,9 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 const reserveWait = 20 * time.Second
 
 // Reserve ends the sessions of these GPUs. It returns the ticket by which their task can have them
-// measured. The error names a GPU whose session would not end in time.
-func (s *Scheduler) Reserve(ids []string) (ticket string, _ error) {
+// measured, but for those that it has only a part of. The error names a GPU whose session would not
+// end in time.
+func (s *Scheduler) Reserve(ids []string, parts map[string]bool) (ticket string, _ error) {
 	s.mu.Lock()
 	ticket = rand.Text()
 	var ending []*running
@@ -175,6 +176,9 @@ func (s *Scheduler) Reserve(ids []string) (ticket string, _ error) {
 		if !strings.HasPrefix(id, "MIG-") { // instances are not measured
 			r := s.records[id]
 			r.Ticket, r.Reserved, r.Shown, r.Asks = ticket, time.Now().UTC().Truncate(time.Second), false, false
+			if parts[id] {
+				r.Ticket = ""
+			}
 			s.records[id] = r
 		}
 		delete(s.idleSince, id)

@@ -363,7 +363,7 @@ func TestReserveEndsMeasuring(t *testing.T) {
 	n.until("sessions begun", func() bool { return n.busy(0) && n.busy(1) })
 	took := patience.Stopwatch()
 	held.Store(true)
-	if _, err := n.Reserve([]string{fakecuda.UUID(0)}); err != nil {
+	if _, err := n.Reserve([]string{fakecuda.UUID(0)}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if took := took(); took > reserveWait {
@@ -426,7 +426,7 @@ func TestReserveJustBeforeASessionBegins(t *testing.T) {
 	if got := s.next(later); len(got) != 2 {
 		t.Fatalf("%d sessions would begin, want 2", len(got))
 	}
-	if _, err := s.Reserve([]string{fakecuda.UUID(0)}); err != nil {
+	if _, err := s.Reserve([]string{fakecuda.UUID(0)}, nil); err != nil {
 		t.Fatal(err)
 	}
 	got := s.next(later)
@@ -515,7 +515,7 @@ func TestReserveWaitsForTheTeardown(t *testing.T) {
 			id := fakecuda.UUID(i)
 			ids, s.running[id] = append(ids, id), r
 		}
-		if _, err := s.Reserve(ids); err != nil {
+		if _, err := s.Reserve(ids, nil); err != nil {
 			t.Error(err)
 		}
 	})
@@ -532,7 +532,7 @@ func TestProcessThatCannotBeKilledMakesItsGPUUnhealthy(t *testing.T) {
 		hung, tearing := fakecuda.UUID(0), fakecuda.UUID(1)
 		s.running[hung] = &running{cancel: func() {}, done: make(chan struct{})}
 		s.running[tearing] = &running{cancel: func() {}, done: make(chan struct{}), ending: time.Now().Add(time.Second)}
-		if _, err := s.Reserve([]string{hung}); err == nil || !strings.Contains(err.Error(), "was killed but has not ended") {
+		if _, err := s.Reserve([]string{hung}, nil); err == nil || !strings.Contains(err.Error(), "was killed but has not ended") {
 			t.Errorf("a session that never ends: %v", err)
 		}
 		select {
@@ -633,7 +633,7 @@ func TestOrderOutlivesAnInterruption(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.until("measuring", func() bool { return n.busy(0) })
-	if _, err := n.Reserve([]string{fakecuda.UUID(0)}); err != nil {
+	if _, err := n.Reserve([]string{fakecuda.UUID(0)}, nil); err != nil {
 		t.Fatal(err)
 	}
 	f.tell(t, "scale=0.001")
@@ -880,11 +880,11 @@ func TestTaskHasItsGPUMeasured(t *testing.T) {
 	f := newFake(t)
 	f.Allocated = func(context.Context, []string) (map[string]string, error) { return nil, errors.New("no answer") }
 	n := newNode(t, f, func(s *Schedule) { s.Mode, s.Gather = Manual, 5*time.Millisecond })
-	mine, err := n.Reserve([]string{fakecuda.UUID(1)})
+	mine, err := n.Reserve([]string{fakecuda.UUID(1)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := n.Reserve([]string{fakecuda.UUID(0)})
+	other, err := n.Reserve([]string{fakecuda.UUID(0)}, nil)
 	if err != nil || other == mine {
 		t.Fatalf("tickets %q and %q, error %v", mine, other, err)
 	}
@@ -905,6 +905,33 @@ func TestTaskHasItsGPUMeasured(t *testing.T) {
 	}
 }
 
+// A task that has a part of a GPU ends its measurement, as any does, but cannot have it measured:
+// other tasks may have the other parts.
+func TestTaskOnAPartHasNothingMeasured(t *testing.T) {
+	cfg := DefaultSchedule()
+	cfg.Mode = Manual
+	proc, id := t.TempDir(), fakecuda.UUID(0)
+	s, err := NewScheduler(cfg, Runner{proc: proc}, hclog.NewNullLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	inv := twoGPUs().inv
+	s.Observe(&inv, nil)
+	for part, want := range map[bool]int{true: 0, false: 1} {
+		ticket, err := s.Reserve([]string{id}, map[string]bool{id: part})
+		if err != nil {
+			t.Fatal(err)
+		}
+		showProcess(t, proc, "1", "NOMAD_PAL_MEASURE=1 NOMAD_PAL_RESERVATION="+ticket)
+		now := time.Now()
+		s.look(now)
+		s.look(now.Add(time.Second))
+		if got := s.next(now.Add(time.Second + cfg.Gather)); len(got) != want {
+			t.Errorf("part %v: sessions would begin on %d GPUs, want %d", part, len(got), want)
+		}
+	}
+}
+
 // A measuring task that ends before its GPU's turn leaves nothing behind; one that outlives a
 // restart of the plugin is not forgotten.
 func TestTicketsLastAsLongAsTheirTasks(t *testing.T) {
@@ -921,7 +948,7 @@ func TestTicketsLastAsLongAsTheirTasks(t *testing.T) {
 		return s
 	}
 	s := open()
-	ticket, err := s.Reserve([]string{id})
+	ticket, err := s.Reserve([]string{id}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -941,7 +968,7 @@ func TestTicketsLastAsLongAsTheirTasks(t *testing.T) {
 		t.Errorf("after the task's end sessions would begin on %+v, tickets %v", got, s.tickets(now))
 	}
 	// A task without a process, as that of a virtual machine, is not looked for for ever.
-	if _, err := s.Reserve([]string{id}); err != nil {
+	if _, err := s.Reserve([]string{id}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if len(s.tickets(now)) != 1 || len(s.tickets(time.Now().Add(ticketsLast))) != 0 {

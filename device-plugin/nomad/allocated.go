@@ -14,13 +14,15 @@ import (
 	"time"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
 // allocatedWithin is how long the questions of [Options.Allocated] may take together.
 const allocatedWithin = 20 * time.Second
 
-// Allocated asks Nomad which of these GPUs of this machine an allocation has: the result maps
-// their ids to "job "j" in namespace "n"". A GPU that is not in it is free by Nomad's own books,
+// Allocated asks Nomad which of these GPUs of this machine an allocation has, or has a part of: the
+// result maps their ids to "job "j" in namespace "n"". A GPU that is not in it is free by Nomad's own books,
 // at a moment after the call. An error says that Nomad's answer would prove nothing: the agent is
 // not this machine's client, its node is not ready, or the token does not see all allocations.
 func (o Options) Allocated(ctx context.Context, gpus []string) (map[string]string, error) {
@@ -59,7 +61,8 @@ func allocated(client *api.Client, q *api.QueryOptions, gpus []string) (map[stri
 	}
 	held := map[string]string{}
 	for _, a := range allocs {
-		for _, id := range gpusOf(a) {
+		for _, instance := range gpusOf(a) {
+			id := attr.GPUOf(instance)
 			if slices.Contains(gpus, id) {
 				held[id] = fmt.Sprintf("job %q in namespace %q", a.JobID, a.Namespace)
 			}
@@ -94,7 +97,7 @@ func knows(node *api.Node, gpus []string) error {
 	if node.NodeResources != nil {
 		for _, d := range node.NodeResources.Devices {
 			for _, i := range d.Instances {
-				has[i.ID] = true
+				has[attr.GPUOf(i.ID)] = true
 			}
 		}
 	}

@@ -83,6 +83,11 @@ func TestAllocated(t *testing.T) {
 		{"nothing runs", func(books) {}, map[string]string{}, ""},
 		{"another GPU is used", func(b books) { b["/v1/node/n1/allocations"] = []*api.Allocation{alloc("GPU-c", "running", "running")} }, map[string]string{}, ""},
 		{"running", func(b books) { b["/v1/node/n1/allocations"] = []*api.Allocation{alloc("GPU-a", "running", "running")} }, map[string]string{"GPU-a": held}, ""},
+		{"a part of it", func(b books) {
+			b["/v1/node/n1"] = api.Node{ID: "n1", Name: "gpu-7", Status: "ready", NodeResources: &api.NodeResources{
+				Devices: []*api.NodeDeviceResource{{Instances: []*api.NodeDevice{{ID: "GPU-a::0"}, {ID: "GPU-a::1"}, {ID: "GPU-b"}}}}}}
+			b["/v1/node/n1/allocations"] = []*api.Allocation{alloc("GPU-a::1", "running", "running")}
+		}, map[string]string{"GPU-a": held}, ""},
 		{"placed, not started", func(b books) { b["/v1/node/n1/allocations"] = []*api.Allocation{alloc("GPU-b", "pending", "")} }, map[string]string{"GPU-b": held}, ""},
 		{"its node was away", func(b books) { b["/v1/node/n1/allocations"] = []*api.Allocation{alloc("GPU-b", "unknown", "running")} }, map[string]string{"GPU-b": held}, ""},
 		{"failed, its task ends", func(b books) { b["/v1/node/n1/allocations"] = []*api.Allocation{alloc("GPU-a", "failed", "running")} }, map[string]string{"GPU-a": held}, ""},

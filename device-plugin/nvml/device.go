@@ -39,6 +39,7 @@ func (b *Backend) readGPU(index int) found {
 	if ret != nvml.SUCCESS {
 		return found{err: r.unreadable(index, "nvmlDeviceGetName", ret), uuid: ""}
 	}
+	d.Index = index
 	f.links = readLinks(r, dev)
 	if d.Links = -1; f.links.known {
 		d.Links = f.links.active

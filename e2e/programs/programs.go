@@ -34,6 +34,7 @@ func Commands(first FirstStep) map[string]func() {
 		"python":      func() { program(func() error { return python(first) }) },
 		"torchrun":    func() { program(func() error { return torchrun(first) }) },
 		"vllm-openai": func() { program(vllm) },
+		"jupyter":     func() { program(jupyter) },
 	}
 }
 
@@ -188,12 +189,34 @@ func lead(world int, address string) error {
 func vllm() error {
 	model := flag.String("model", "", "")
 	port := flag.Int("port", 0, "")
+	_ = flag.Float64("gpu-memory-utilization", 0.9, "")
 	flag.Parse()
+	return serve(*port, "GET /health", *model)
+}
+
+// jupyter is a notebook's server.
+func jupyter() error {
+	flags := flag.NewFlagSet("jupyter", flag.ContinueOnError)
+	port := flags.Int("port", 0, "")
+	_ = flags.String("ip", "", "")
+	_ = flags.Bool("no-browser", false, "")
+	_ = flags.Bool("allow-root", false, "")
+	if len(os.Args) < 2 || os.Args[1] != "lab" {
+		return fmt.Errorf("%q is not lab", os.Args[1:])
+	}
+	if err := flags.Parse(os.Args[2:]); err != nil {
+		return err
+	}
+	return serve(*port, "GET /lab", "a notebook")
+}
+
+// serve answers a request until it is stopped.
+func serve(port int, request, answer string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, *model) })
-	server := &http.Server{Addr: fmt.Sprintf(":%d", *port), Handler: mux}
+	mux.HandleFunc(request, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) })
+	server := &http.Server{Addr: fmt.Sprintf(":%d", port), Handler: mux}
 	failed := make(chan error, 1)
 	go func() { failed <- server.ListenAndServe() }()
 	select {

@@ -26,6 +26,11 @@ import (
 const (
 	Vendor = "nvidia"
 	Type   = "gpu"
+	// SharedType is the type of a group whose instances are parts of GPUs. It is not [Type]: to
+	// Nomad a request for "nvidia/gpu" matches every group of that type, whatever its name.
+	SharedType = "gpu.shared"
+	// SharedSuffix ends the name of such a group, behind the model.
+	SharedSuffix = "-SHARED"
 )
 
 // Attributes of a device group beside nomad-device-nvidia's own nine.
@@ -44,6 +49,11 @@ const (
 	// ProfileVersion (Int) is the version of the profile in force; absent
 	// without one.
 	ProfileVersion = "variability_profile_version"
+	// Sharing (String) is how the GPUs of a group of [SharedType] are shared: "time-slicing" or
+	// "mps"; Replicas (Int) in how many parts each; MemoryTotal (Int, MiB) a whole GPU's memory.
+	Sharing     = "sharing"
+	Replicas    = "replicas"
+	MemoryTotal = "memory_total"
 	// FabricClique (String) is "<cluster uuid>.<clique id>" on multi-node NVLink.
 	FabricClique = "fabric_clique"
 )
@@ -134,4 +144,16 @@ func SplitIDs(s string) []string {
 		return nil
 	}
 	return strings.Split(s, ",")
+}
+
+// partMark stands between a GPU's id and the number of a part of it.
+const partMark = "::"
+
+// PartID is the instance id of part n of a GPU that is shared.
+func PartID(gpu string, n int) string { return fmt.Sprint(gpu, partMark, n) }
+
+// GPUOf is the id of the GPU, or MIG instance, that an instance is a part of, or is itself.
+func GPUOf(instance string) string {
+	gpu, _, _ := strings.Cut(instance, partMark)
+	return gpu
 }

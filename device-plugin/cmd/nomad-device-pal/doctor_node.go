@@ -61,7 +61,7 @@ func (d *diagnosis) block() {
 		if b.Name != d.blockName() {
 			continue
 		}
-		err := accepts(b.Raw)
+		p, err := accepts(b.Raw)
 		if diags := (hcl.Diagnostics)(nil); errors.As(err, &diags) {
 			err = errors.New(diags[0].Detail) // its lines are not those of the file
 		}
@@ -70,28 +70,34 @@ func (d *diagnosis) block() {
 			return
 		}
 		d.add(statusOK, "config", "the plugin accepts its block", "")
+		if d.inv == nil {
+			continue
+		}
+		for _, problem := range p.SharingProblems(*d.inv) {
+			d.add(statusFail, "sharing", problem, "mend the block, then restart Nomad's client")
+		}
 	}
 }
 
-// accepts is nil for a config block that the plugin takes.
-func accepts(block map[string]any) error {
+// accepts returns a plugin that has taken a config block.
+func accepts(block map[string]any) (*deviceplugin.Plugin, error) {
 	if block == nil {
 		block = map[string]any{} // there is no config in it
 	}
 	text, err := json.Marshal(block)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	p := deviceplugin.New(deviceplugin.Options{Log: quiet(), Open: open})
 	schema, err := p.ConfigSchema()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	data, err := conformance.EncodeJSON(schema, text)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return p.SetConfig(&base.Config{PluginConfig: data})
+	return p, p.SetConfig(&base.Config{PluginConfig: data})
 }
 
 // cuda starts the CUDA driver, with which the plugin measures.

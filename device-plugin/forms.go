@@ -1,0 +1,197 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package deviceplugin
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+)
+
+// forms remembers in what form each device is published. A device whose form changes while a
+// task holds it keeps the former one, with which Nomad's books are right, until all of them have
+// ended: its instances are unhealthy meanwhile, so that nothing new gets them, and can be
+// reserved, so that what holds them can be restarted.
+type forms struct {
+	shared map[string]form // as published last, by device; whole ones are not in it
+	known  map[string]bool // devices that were published before, in any form
+	waits  map[string]wait // devices that keep their former form
+	want   map[string]form // by the configuration
+	warned string          // why Nomad could not be asked, as logged last
+}
+
+// wait is why a device keeps its former form.
+type wait struct {
+	by    string // which task holds it; "" not known yet
+	since time.Time
+}
+
+// sharingFile holds the forms of the devices that are published in parts.
+const sharingFile = "sharing.json"
+
+// formsEvery is how often Nomad is asked who holds the devices that wait.
+const formsEvery = 5 * time.Second
+
+// openForms reads what is stored. before are the devices that were published last.
+func openForms(s *store, before []gpu.Device) (*forms, error) {
+	f := &forms{shared: map[string]form{}, known: map[string]bool{}, waits: map[string]wait{}, want: map[string]form{}}
+	_, err := s.Read(sharingFile, &f.shared)
+	for _, d := range before {
+		f.known[d.ID] = true
+	}
+	for id := range f.shared {
+		f.known[id] = true
+	}
+	return f, err
+}
+
+// take puts a plan in force for these devices, as far as nothing may hold them in another form.
+// changed says that there is something to store.
+func (f *forms) take(now time.Time, want map[string]form, ds []gpu.Device) (changed bool) {
+	f.want = want
+	for _, d := range ds {
+		switch have := f.shared[d.ID]; {
+		case have == want[d.ID]:
+			delete(f.waits, d.ID)
+		case !f.known[d.ID]:
+			f.adopt(d.ID)
+			changed = true
+		default:
+			if _, waiting := f.waits[d.ID]; !waiting {
+				f.waits[d.ID] = wait{since: now}
+			}
+		}
+		f.known[d.ID] = true
+	}
+	return changed
+}
+
+// adopt gives a device the form that is wanted.
+func (f *forms) adopt(id string) {
+	delete(f.waits, id)
+	if want := f.want[id]; want.shared() {
+		f.shared[id] = want
+	} else {
+		delete(f.shared, id)
+	}
+}
+
+// waiting are the devices that keep their former form, sorted.
+func (f *forms) waiting() []string { return slices.Sorted(maps.Keys(f.waits)) }
+
+// shape gives the devices of the view their forms. complete says that the driver listed all it
+// has. Callers hold mu.
+func (p *Plugin) shape(complete bool) {
+	plan := planSharing(p.cfg.Sharing, p.view.inv.Devices, complete)
+	for _, problem := range plan.problems {
+		p.warnOnce(problem)
+	}
+	p.sharedBy = plan.blocks
+	if p.forms.take(time.Now(), plan.forms, p.view.inv.Devices) {
+		p.saveForms()
+	}
+	p.view.forms = maps.Clone(p.forms.shared)
+	p.wantDaemons()
+}
+
+// SharingProblems are what the sharing blocks ask for that an inventory has not, one sentence each.
+func (p *Plugin) SharingProblems(inv gpu.Inventory) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return planSharing(p.cfg.Sharing, inv.Devices, inv.Unidentified() == 0).problems
+}
+
+func (p *Plugin) saveForms() {
+	p.stored("it cannot be stored how GPUs are shared: a change is not noticed after a restart", p.store.Write(sharingFile, p.forms.shared))
+}
+
+// reshape ends the wait of a device: nothing holds it, or the operator says so. Callers hold mu.
+func (p *Plugin) reshape(id string) {
+	if _, waiting := p.forms.waits[id]; !waiting {
+		return
+	}
+	was := p.forms.shared[id]
+	p.forms.adopt(id)
+	p.log.Info("GPU is published in its new form", "gpu", id, "was", was, "is", p.forms.shared[id])
+	p.saveForms()
+	p.view.forms = maps.Clone(p.forms.shared)
+	p.wantDaemons()
+}
+
+// books is what Nomad says of devices that wait.
+type books struct {
+	asked []string
+	held  map[string]string // by device
+	err   error
+}
+
+// followForms asks Nomad who holds the devices that wait, until ctx ends.
+func (s *stream) followForms(ctx context.Context) {
+	tick := time.NewTicker(formsEvery)
+	defer tick.Stop()
+	for {
+		s.p.mu.Lock()
+		asked := s.p.forms.waiting()
+		s.p.mu.Unlock()
+		if len(asked) > 0 {
+			held, err := s.p.allocated(ctx, asked)
+			select {
+			case s.books <- books{asked, held, err}:
+			case <-ctx.Done():
+				return
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// consult takes what Nomad said.
+func (s *stream) consult(b books) {
+	p := s.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if b.err != nil {
+		if said := b.err.Error(); said != p.forms.warned {
+			p.forms.warned = said
+			p.log.Warn("GPUs keep the form that they had, as it is not known whether tasks hold them", "gpus", b.asked, "error", said,
+				"next", "let the plugin ask Nomad (config block nomad), or drain the node, then: nomad-device-pal clear UUID")
+		}
+		return
+	}
+	p.forms.warned = ""
+	for _, id := range b.asked {
+		w, waiting := p.forms.waits[id]
+		switch by := b.held[id]; {
+		case !waiting:
+		case by == "":
+			p.reshape(id)
+		case by != w.by:
+			p.log.Info("GPU keeps the form that it had until its tasks have ended", "gpu", id, "held_by", by,
+				"is", p.forms.shared[id], "will_be", p.forms.want[id])
+			p.forms.waits[id] = wait{by: by, since: w.since}
+		}
+	}
+	p.judge()
+}
+
+// sharingVerdicts is what sharing makes of the verdicts: it adds to what is known of the GPU.
+func (p *Plugin) sharingVerdicts(verdicts map[string]verdict) {
+	for id := range p.forms.waits {
+		if v, ok := verdicts[id]; ok && v.healthy {
+			verdicts[id] = verdict{reason: reasonSharing, degraded: v.degraded}
+		}
+	}
+	for id, v := range verdicts {
+		if trouble := p.keeper.Trouble(id); v.healthy && trouble != "" {
+			verdicts[id] = verdict{reason: trouble, degraded: v.degraded}
+		}
+	}
+}

@@ -1,0 +1,202 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package mps runs NVIDIA's MPS control daemons, one for each GPU whose tasks share it by the
+// Multi-Process Service, and tells when one of them, or a server of it, is in trouble.
+//
+// A daemon outlives the plugin, as tasks outlive the agent: the next plugin adopts it. How daemons
+// behave is NVIDIA's documentation, "Multi-Process Service" (docs.nvidia.com/deploy/mps) and
+// nvidia-cuda-mps-control(1): nothing here has met a real one yet.
+package mps
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Variables of the daemon and of its clients.
+const (
+	EnvPipe    = "CUDA_MPS_PIPE_DIRECTORY"
+	EnvLog     = "CUDA_MPS_LOG_DIRECTORY"
+	EnvThreads = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+	EnvMemory  = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+)
+
+// Daemon is the control daemon of a GPU.
+type Daemon struct {
+	GPU  string `json:"gpu"` // UUID; "" of an operator's, which may serve several
+	Pipe string `json:"pipe"`
+	Log  string `json:"log,omitempty"`
+	// Control is the program. Own: the plugin starts and ends the daemon, and no operator.
+	Control string `json:"control"`
+	Own     bool   `json:"own"`
+	// Threads and MemoryMiB are what a client gets at most: percent of the multiprocessors, and
+	// memory. 0: no limit.
+	Threads   int   `json:"-"`
+	MemoryMiB int64 `json:"-"`
+}
+
+// answersWithin is how long the control program may take.
+const answersWithin = 5 * time.Second
+
+// run runs the control program, with a command on its standard input.
+func (d Daemon) run(ctx context.Context, command string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, answersWithin)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, d.Control, args...)
+	cmd.Env = append(os.Environ(), EnvPipe+"="+d.Pipe)
+	if d.Own {
+		cmd.Env = append(cmd.Env, EnvLog+"="+d.Log, "CUDA_VISIBLE_DEVICES="+d.GPU)
+	}
+	cmd.WaitDelay = time.Second // the daemon may hold what the program was started with
+	var out, said bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(command), &out, &said
+	err := cmd.Run()
+	switch {
+	case ctx.Err() != nil && !errors.Is(ctx.Err(), context.Canceled):
+		err = fmt.Errorf("no answer within %s", answersWithin)
+	case errors.Is(err, exec.ErrWaitDelay):
+		err = nil
+	}
+	if err != nil {
+		what := strings.TrimSpace(command)
+		if len(args) > 0 {
+			what = strings.Join(args, " ")
+		}
+		text := strings.TrimSpace(out.String() + said.String())
+		return "", fmt.Errorf("%s, %q: %w %s", d.Control, what, err, text)
+	}
+	return out.String(), nil
+}
+
+// start starts the daemon in the background, and says what clients get at most.
+func (d Daemon) start(ctx context.Context) error {
+	for _, dir := range []string{d.Pipe, d.Log} {
+		if err := os.MkdirAll(dir, 0o755); err != nil { // clients are of any user
+			return fmt.Errorf("making the directory of the MPS control daemon: %w", err)
+		}
+	}
+	if err := os.RemoveAll(d.used()); err != nil {
+		return fmt.Errorf("starting the MPS control daemon: %w", err)
+	}
+	if _, err := d.run(ctx, "", "-d"); err != nil {
+		return fmt.Errorf("starting the MPS control daemon: %w", err)
+	}
+	return d.limit(ctx)
+}
+
+// limit tells a daemon that runs what clients get at most. Servers that run keep what they had.
+func (d Daemon) limit(ctx context.Context) error {
+	var commands []string
+	if d.Threads > 0 {
+		commands = append(commands, fmt.Sprintf("set_default_active_thread_percentage %d", d.Threads))
+	}
+	if d.MemoryMiB > 0 { // the only GPU that it sees is number 0
+		commands = append(commands, fmt.Sprintf("set_default_device_pinned_mem_limit 0 %dM", d.MemoryMiB))
+	}
+	for _, c := range commands {
+		if _, err := d.run(ctx, c+"\n"); err != nil {
+			return fmt.Errorf("limiting clients of MPS: %w", err)
+		}
+	}
+	return nil
+}
+
+// quit ends the daemon, which waits for its clients to end first.
+func (d Daemon) quit(ctx context.Context) error {
+	_, err := d.run(ctx, "quit\n")
+	return err
+}
+
+// pidFile is NVIDIA's: it holds the daemon's process id.
+const pidFile = "nvidia-cuda-mps-control.pid"
+
+// comm is what the kernel calls the processes of MPS: the first 15 characters of their names.
+const comm = "nvidia-cuda-mps"
+
+// runs says whether the daemon's process is there.
+func (d Daemon) runs() bool {
+	text, err := os.ReadFile(filepath.Join(d.Pipe, pidFile))
+	if err != nil {
+		return false
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || pid <= 0 {
+		return false
+	}
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	return err == nil && strings.TrimSpace(string(name)) == comm && alive(pid)
+}
+
+// alive says whether a process is there and has not ended.
+func alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // behind its name
+	return len(fields) > 0 && string(fields[0]) != "Z"
+}
+
+// servers are the daemon's servers, with the processes of their clients. fault is one that lets
+// nobody in until those have ended: a client's kernel has failed.
+func (d Daemon) servers(ctx context.Context) (clients map[int][]int, fault int, err error) {
+	list, err := d.run(ctx, "get_server_list\n")
+	if err != nil {
+		return nil, 0, err
+	}
+	clients = map[int][]int{}
+	for _, server := range numbers(list) {
+		status, err := d.run(ctx, fmt.Sprintf("get_server_status %d\n", server))
+		if err != nil {
+			return nil, 0, err
+		}
+		if strings.Contains(strings.ToUpper(status), "FAULT") {
+			fault = server
+		}
+		list, err := d.run(ctx, fmt.Sprintf("get_client_list %d\n", server))
+		if err != nil {
+			return nil, 0, err
+		}
+		clients[server] = numbers(list)
+	}
+	return clients, fault, nil
+}
+
+// numbers are the lines that hold one.
+func numbers(text string) (out []int) {
+	for line := range strings.Lines(text) {
+		if n, err := strconv.Atoi(strings.TrimSpace(line)); err == nil {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// used is a file that says that a task was given a part of the GPU since the daemon was started.
+func (d Daemon) used() string { return filepath.Join(filepath.Dir(d.Pipe), "used") }
+
+// Use notes that a task is given a part of the GPU: from now on the daemon is not ended with the
+// plugin. A program that finds no daemon runs without limits.
+func (d Daemon) Use() error {
+	if !d.Own {
+		return nil
+	}
+	if err := os.WriteFile(d.used(), nil, 0o644); err != nil {
+		return fmt.Errorf("noting that the MPS control daemon is used: %w", err)
+	}
+	return nil
+}
+
+func (d Daemon) isUsed() bool {
+	_, err := os.Stat(d.used())
+	return err == nil
+}

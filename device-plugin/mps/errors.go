@@ -1,0 +1,28 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package mps
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	errNotRunning = errors.New("the MPS control daemon of config key \"sharing.pipe_directory\" does not run: start it with nvidia-cuda-mps-control -d")
+	errStarts     = fmt.Errorf("the MPS control daemon has ended %d times within %s: see its log directory; the next try is later", mostStarts, startsWithin)
+	errPause      = errors.New("the MPS control daemon has ended, and is started again")
+)
+
+// serverError says what became of a server.
+type serverError struct {
+	pid  int // 0 unknown
+	what string
+}
+
+func (e *serverError) Error() string {
+	if e.pid == 0 {
+		return "an MPS server " + e.what
+	}
+	return fmt.Sprintf("MPS server %d %s", e.pid, e.what)
+}

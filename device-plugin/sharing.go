@@ -1,0 +1,254 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package deviceplugin
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+)
+
+// allGPUs is the word for every GPU in the key gpus.
+const allGPUs = "*"
+
+// checkSharing finds what is wrong with the blocks whatever GPUs there are.
+func checkSharing(blocks []SharingConfig) error {
+	named := map[string]int{}
+	for i, b := range blocks {
+		at := func(key, format string, args ...any) error {
+			return fmt.Errorf("sharing block %d: config key %q: %s", i+1, "sharing."+key, fmt.Sprintf(format, args...))
+		}
+		if len(b.GPUs) == 0 {
+			return at("gpus", "the list is empty: name UUIDs, indexes or models, or %q for all", allGPUs)
+		}
+		for _, name := range b.GPUs {
+			switch other, twice := named[name]; {
+			case twice:
+				return at("gpus", "%q is in block %d already: a GPU is shared in one way", name, other)
+			case name == allGPUs && i > 0, named[allGPUs] > 0:
+				return at("gpus", "a block with %q is for all GPUs: there can be no other", allGPUs)
+			case b.Mode == MPS && strings.HasPrefix(name, "MIG-"):
+				return at("gpus", "MPS cannot share MIG instance %q; mode = %q can", name, TimeSlicing)
+			}
+			named[name] = i + 1
+		}
+		if err := b.checkLimits(at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkLimits checks what goes with MPS alone.
+func (b SharingConfig) checkLimits(at func(key, format string, args ...any) error) error {
+	if b.Mode != MPS {
+		given := map[string]bool{"threads": b.Threads > 0, "max_threads": b.MaxThreads > 0, "max_memory": b.MaxMemory > 0,
+			"pipe_directory": b.PipeDirectory != ""}
+		for _, key := range slices.Sorted(maps.Keys(given)) {
+			if given[key] {
+				return at(key, "only mode = %q has it: nothing limits tasks under %s", MPS, b.Mode)
+			}
+		}
+		return nil
+	}
+	switch {
+	case b.MaxThreads > 0 && b.MaxThreads < b.threads():
+		return at("max_threads", "%d is below the %d of a part", b.MaxThreads, b.threads())
+	case b.MaxMemory > 0 && b.MaxMemory < 100/b.Replicas:
+		return at("max_memory", "%d is below the %d of a part", b.MaxMemory, 100/b.Replicas)
+	case b.PipeDirectory != "" && !strings.HasPrefix(b.PipeDirectory, "/"):
+		return at("pipe_directory", "%q is not an absolute path", b.PipeDirectory)
+	case !strings.HasPrefix(b.Directory, "/"):
+		return at("directory", "%q is not an absolute path", b.Directory)
+	}
+	return nil
+}
+
+// threads is a part's share of the multiprocessors, in percent.
+func (b SharingConfig) threads() int { return cmp.Or(b.Threads, 100/b.Replicas) }
+
+// translatedReplicas is in how many parts a GPU is shared by a block that says nothing of it:
+// the plugin that it is for sets no limit.
+const translatedReplicas = 4
+
+// translateMPS makes sharing blocks of a block mps.
+func (c *Config) translateMPS() error {
+	m := c.MPS
+	if m == nil || !m.Enabled {
+		return nil
+	}
+	if len(c.Sharing) > 0 {
+		return fmt.Errorf("config key %q: there are sharing blocks as well: write one or the other", "mps")
+	}
+	if len(m.Devices) > 0 && m.PipeDirectory+m.LogDirectory != "" {
+		return fmt.Errorf("config key %q: name directories here or in device_specific_mps_config, not in both", "mps.mps_pipe_directory")
+	}
+	share := func(name, pipe string) error {
+		b := SharingConfig{}
+		err := decode(map[string]any{"mode": string(MPS), "replicas": translatedReplicas, "gpus": []string{name},
+			"pipe_directory": cmp.Or(pipe, "/tmp/nvidia-mps")}, reflect.ValueOf(&b).Elem(), "mps.")
+		c.Sharing = append(c.Sharing, b)
+		return err
+	}
+	if len(m.Devices) == 0 {
+		return share(allGPUs, m.PipeDirectory)
+	}
+	for _, d := range m.Devices {
+		if err := share(d.UUID, d.PipeDirectory); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// translation says what was made of a block mps, "" without one.
+func (c *Config) translation() string {
+	if c.MPS == nil || !c.MPS.Enabled {
+		return ""
+	}
+	said := fmt.Sprintf("config block mps is read as %d sharing blocks with mode = %q, replicas = %d and the pipe directories given: "+
+		"write them yourself to choose", len(c.Sharing), MPS, translatedReplicas)
+	if c.MPS.User+c.MPS.SockAddr != "" {
+		said += "; mps_user and mps_sock_addr are not used"
+	}
+	return said
+}
+
+// form is how a GPU is published: in parts, or whole, which is the zero form.
+type form struct {
+	Mode     Sharing `json:"mode,omitempty"`
+	Replicas int     `json:"replicas,omitempty"`
+	// Suffix tells groups of one model apart whose GPUs are shared in different ways.
+	Suffix string `json:"suffix,omitempty"`
+}
+
+func (f form) shared() bool { return f.Replicas > 1 }
+
+func (f form) String() string {
+	if !f.shared() {
+		return "whole"
+	}
+	return fmt.Sprintf("%d parts (%s)", f.Replicas, f.Mode)
+}
+
+// instances are the ids that a device of this form is published by.
+func (f form) instances(id string) []string {
+	if !f.shared() {
+		return []string{id}
+	}
+	out := make([]string, f.Replicas)
+	for n := range out {
+		out[n] = attr.PartID(id, n)
+	}
+	return out
+}
+
+// group is the type and name of the device group that a model's devices of this form are in.
+func (f form) group(model string) (kind, name string) {
+	if !f.shared() {
+		return attr.Type, model
+	}
+	return attr.SharedType, model + attr.SharedSuffix + f.Suffix
+}
+
+// leastMPS is Volta: before, MPS gives clients neither limits nor address spaces of their own.
+const leastMPS = 7
+
+// plan is what the sharing blocks make of a node's devices.
+type plan struct {
+	forms  map[string]form // of the devices that are to be shared, by id
+	blocks map[string]int  // by which block, from 0
+	// problems are what cannot be done, one sentence each, in the order of the blocks.
+	problems []string
+}
+
+// planSharing finds the devices of each block. A device that two blocks name stays whole. complete
+// says that no device is missing from the list: then a name that no device has is a problem.
+func planSharing(blocks []SharingConfig, ds []gpu.Device, complete bool) plan {
+	p := plan{forms: map[string]form{}, blocks: map[string]int{}}
+	problem := func(block int, format string, args ...any) {
+		p.problems = append(p.problems, fmt.Sprintf("sharing block %d: config key %q: %s", block+1, "sharing.gpus", fmt.Sprintf(format, args...)))
+	}
+	twice := map[string]bool{}
+	for i, b := range blocks {
+		for _, name := range b.GPUs {
+			known := false
+			for _, d := range ds {
+				if !names(name, d) {
+					continue
+				}
+				known = true
+				switch other, taken := p.blocks[d.ID]; {
+				case b.Mode == MPS && d.Parent != "":
+					if name != allGPUs {
+						problem(i, "MPS cannot share MIG instance %s (by %q): it stays whole; mode = %q can", d.ID, name, TimeSlicing)
+					}
+				case b.Mode == MPS && d.ComputeMajor > 0 && d.ComputeMajor < leastMPS:
+					problem(i, "MPS limits tasks from compute capability %d.0 on, and %s has %d.%d: it stays whole", leastMPS, d.ID, d.ComputeMajor, d.ComputeMinor)
+				case taken && other != i:
+					problem(i, "GPU %s (by %q) is in block %d as well: it stays whole until only one block names it", d.ID, name, other+1)
+					twice[d.ID] = true
+				default:
+					p.blocks[d.ID] = i
+				}
+			}
+			if !known && complete && name != allGPUs {
+				problem(i, "no GPU is %q; this node has %s", name, namesOf(ds))
+			}
+		}
+	}
+	for id := range twice {
+		delete(p.blocks, id)
+	}
+	p.name(blocks, ds)
+	return p
+}
+
+// name gives each device its form. Attributes are those of a group: GPUs of one model that are
+// shared in different ways are in different groups.
+func (p *plan) name(blocks []SharingConfig, ds []gpu.Device) {
+	ways := map[string][]form{} // by model, in the order of the blocks
+	for i, b := range blocks {
+		for _, d := range ds {
+			if block, ok := p.blocks[d.ID]; !ok || block != i {
+				continue
+			}
+			f := form{Mode: b.Mode, Replicas: b.Replicas}
+			k := slices.IndexFunc(ways[d.Model], func(o form) bool { return o.Mode == f.Mode && o.Replicas == f.Replicas })
+			if k < 0 {
+				if len(ways[d.Model]) > 0 {
+					f.Suffix = fmt.Sprint("-", i+1)
+				}
+				ways[d.Model] = append(ways[d.Model], f)
+				k = len(ways[d.Model]) - 1
+			}
+			p.forms[d.ID] = ways[d.Model][k]
+		}
+	}
+}
+
+// names reports whether a word of the key gpus names a device: by its UUID, or its GPU's, the GPU's
+// index, its model, or all.
+func names(word string, d gpu.Device) bool {
+	return word == allGPUs || word == d.ID || word == d.Parent || word == d.Model || word == strconv.Itoa(d.Index)
+}
+
+// namesOf lists devices for an error.
+func namesOf(ds []gpu.Device) string {
+	var out []string
+	for _, d := range ds {
+		out = append(out, fmt.Sprintf("%d: %s (%s)", d.Index, d.ID, modelOf(d)))
+	}
+	if len(out) == 0 {
+		return "none"
+	}
+	return strings.Join(out, ", ")
+}

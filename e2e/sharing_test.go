@@ -1,0 +1,344 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/mps/mpstest"
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
+)
+
+const partsOfH200 = "nvidia/gpu.shared/NVIDIA H200-SHARED"
+
+// inParts is a client with one emulated GPU, in so many parts; 1 is whole.
+func inParts(gpu string, replicas int) cluster.Client {
+	return cluster.Client{Inventory: emulatedGPU(gpu, ""), PluginHCL: sharingHCL(replicas)}
+}
+
+func emulatedGPU(gpu, fault string) string {
+	return fmt.Sprintf("gpu %q {\n  fault = %q\n}\n", gpu, fault)
+}
+
+func sharingHCL(replicas int) string {
+	hcl := fmt.Sprintf("nomad {\n  address = %q\n}\n", cluster.OwnAddress)
+	if replicas > 1 {
+		hcl += fmt.Sprintf("sharing {\n  replicas = %d\n}\n", replicas)
+	}
+	return hcl
+}
+
+// each is a service whose members want one device each.
+func each(name, device string, members int) *api.Job {
+	job := withDevice(gpuJob(name, 1), device)
+	job.Type = new("service")
+	job.TaskGroups[0].Count = &members
+	return job
+}
+
+// parts are the ids that the running members of a job have, sorted.
+func untilParts(t *testing.T, c *cluster.Cluster, job string, want ...string) {
+	t.Helper()
+	clustertest.Until(t, c, fmt.Sprintf("job %s has %v", job, want), func(ctx context.Context) (string, error) {
+		allocs, _, err := c.API().Jobs().Allocations(job, false, (&api.QueryOptions{}).WithContext(ctx))
+		if err != nil {
+			return "", err
+		}
+		var has []string
+		for _, a := range allocs {
+			if a.ClientStatus == "running" && a.DesiredStatus == "run" {
+				full, _, err := c.API().Allocations().Info(a.ID, (&api.QueryOptions{}).WithContext(ctx))
+				if err != nil {
+					return "", err
+				}
+				has = append(has, deviceIDs(full)...)
+			}
+		}
+		slices.Sort(has)
+		if !slices.Equal(has, want) {
+			return fmt.Sprint(has), nil
+		}
+		return "", nil
+	})
+}
+
+// untilWaits waits until Nomad's scheduler has found no place for a job.
+func untilWaits(t *testing.T, c *cluster.Cluster, job string) {
+	t.Helper()
+	clustertest.Until(t, c, "job "+job+" is blocked", func(ctx context.Context) (string, error) {
+		evals, _, err := c.API().Jobs().Evaluations(job, (&api.QueryOptions{}).WithContext(ctx))
+		if err != nil {
+			return "", err
+		}
+		for _, e := range evals {
+			if e.Status == "blocked" {
+				return "", nil
+			}
+		}
+		return fmt.Sprintf("%d evaluations", len(evals)), nil
+	})
+}
+
+// Plain Nomad, without a placer: four tasks share a GPU and a fifth waits for one to end. Requests
+// for GPUs never get a part. A fault is one of all parts, and a drained node's tasks move.
+func TestTasksShareAGPU(t *testing.T) {
+	t.Parallel()
+	c := clustertest.Start(t, cluster.Options{Bin: binaries(t), Clients: []cluster.Client{inParts("GPU-a", 4)}})
+	node := c.Clients()[0]
+	parts := []string{"GPU-a::0", "GPU-a::1", "GPU-a::2", "GPU-a::3"}
+	untilGPUs(t, c, node.Name, "four parts", count(4))
+	for name, device := range map[string]string{"bare": "gpu", "any": "nvidia/gpu", "model": "nvidia/gpu/NVIDIA H200"} {
+		register(t, c, each(name, device, 1))
+		untilWaits(t, c, name)
+	}
+	stop(t, c, "bare", "any", "model")
+
+	register(t, c, each("four", partsOfH200, 4))
+	untilParts(t, c, "four", parts...)
+	register(t, c, each("fifth", "nvidia/gpu.shared", 1))
+	untilWaits(t, c, "fifth")
+	alloc := running(t, c, "four")
+	file, err := node.API().AllocFS().Cat(alloc, "t/local/seen", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	seen := make([]byte, 100)
+	n, _ := file.Read(seen)
+	if got := string(seen[:n]); got != "NVIDIA_VISIBLE_DEVICES=GPU-a\n" {
+		t.Errorf("a task sees %q, want the GPU once", got)
+	}
+
+	if err := node.SetInventory(emulatedGPU("GPU-a", "remap")); err != nil {
+		t.Fatal(err)
+	}
+	untilGPUs(t, c, node.Name, "all parts are unhealthy", func(got map[string]string) bool {
+		return len(got) == 4 && !slices.ContainsFunc(values(got), func(h string) bool { return h != "row-remap-failure" })
+	})
+	untilParts(t, c, "four", parts...) // the plugin touches no task
+	if err := node.SetInventory(emulatedGPU("GPU-a", "")); err != nil {
+		t.Fatal(err)
+	}
+	untilGPUs(t, c, node.Name, "all are healthy again", func(got map[string]string) bool {
+		return len(got) == 4 && !slices.ContainsFunc(values(got), func(h string) bool { return h != "healthy" })
+	})
+	register(t, c, each("four", partsOfH200, 3))
+	clustertest.Until(t, c, "the fifth runs", c.Allocations("fifth", "running", 1))
+
+	if err := c.AddClients(t.Context(), inParts("GPU-b", 4)); err != nil {
+		t.Fatal(err)
+	}
+	id, err := c.NodeID(t.Context(), node.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.API().Nodes().UpdateDrain(id, &api.DrainSpec{Deadline: -1}, false, nil); err != nil { // at once
+		t.Fatal(err)
+	}
+	clustertest.Until(t, c, "all have moved", func(ctx context.Context) (string, error) {
+		for job, n := range map[string]int{"four": 3, "fifth": 1} {
+			if missing, err := c.Allocations(job, "running", n)(ctx); missing != "" || err != nil {
+				return job + ": " + missing, err
+			}
+		}
+		allocs, _, err := c.API().Nodes().Allocations(id, (&api.QueryOptions{}).WithContext(ctx))
+		for _, a := range allocs {
+			if a.ClientStatus == "running" {
+				return "allocation " + a.Name + " runs on the drained node", err
+			}
+		}
+		return "", err
+	})
+	stop(t, c, "four", "fifth")
+}
+
+// reconfigure replaces text in the configuration of a client and starts its agent again.
+// more is done while it is stopped.
+func reconfigure(t *testing.T, a *cluster.Agent, old, new string, more ...func() error) {
+	t.Helper()
+	if err := a.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(a.Dir, "config", "20-extra.hcl")
+	text, err := os.ReadFile(path)
+	if err != nil || !strings.Contains(string(text), old) {
+		t.Fatalf("%q is not in %s: %v", old, text, err)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(text), old, new, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, do := range more {
+		if err := do(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func all(health string) func(map[string]string) bool {
+	return func(got map[string]string) bool {
+		return len(got) > 0 && !slices.ContainsFunc(values(got), func(h string) bool { return h != health })
+	}
+}
+
+// A GPU that a task holds keeps its form until the task ends, from whole to parts, to another
+// number of parts, and back; what runs can be restarted meanwhile, and nothing new starts.
+func TestSharingChangesUnderRunningTasks(t *testing.T) {
+	t.Parallel()
+	c := clustertest.Start(t, cluster.Options{Bin: binaries(t), Clients: []cluster.Client{inParts("GPU-a", 1)}})
+	node := c.Clients()[0]
+	block := func(replicas int) string { return fmt.Sprintf("sharing {\n  replicas = %d\n}\n", replicas) }
+	const rest = "state_dir = " // in the plugin's block, at the top
+	register(t, c, each("whole", "nvidia/gpu", 1))
+	untilParts(t, c, "whole", "GPU-a")
+	for _, step := range []struct {
+		old, new       string // in the configuration
+		holder         string
+		held           string
+		waiter, device string
+		gets           string
+	}{
+		{rest, block(2) + rest, "whole", "GPU-a", "parts", "nvidia/gpu.shared", "GPU-a::"},
+		{block(2), block(4), "parts", "", "more", "nvidia/gpu.shared", "GPU-a::"},
+		{block(4), "", "more", "", "again", "nvidia/gpu", "GPU-a"},
+	} {
+		alloc := running(t, c, step.holder)
+		held := deviceIDs(alloc)
+		reconfigure(t, node, step.old, step.new)
+		untilGPUs(t, c, node.Name, "the GPU keeps its form", all("sharing-change"))
+		register(t, c, each(step.waiter, step.device, 1))
+		untilWaits(t, c, step.waiter)
+		if err := c.API().Allocations().Restart(alloc, "t", nil); err != nil {
+			t.Fatal(err)
+		}
+		clustertest.Until(t, c, "the task of "+step.holder+" was restarted", func(ctx context.Context) (string, error) {
+			now, _, err := c.API().Allocations().Info(alloc.ID, (&api.QueryOptions{}).WithContext(ctx))
+			if err != nil {
+				return "", err
+			}
+			if s := now.TaskStates["t"]; s == nil || s.State != "running" || s.Restarts == 0 {
+				return fmt.Sprintf("%+v", s), nil
+			}
+			return "", nil
+		})
+		untilParts(t, c, step.holder, held...)
+		stop(t, c, step.holder)
+		if got := deviceIDs(running(t, c, step.waiter)); len(got) != 1 || !strings.HasPrefix(got[0], step.gets) {
+			t.Errorf("job %s got %v, want %s…", step.waiter, got, step.gets)
+		}
+	}
+	untilGPUs(t, c, node.Name, "a whole GPU", func(got map[string]string) bool { return len(got) == 1 && got["GPU-a"] == "healthy" })
+	stop(t, c, "again")
+}
+
+// Under a plugin that knows nothing of parts, as nomad-device-nvidia or this one without its state,
+// a task on a part runs on, is not started again, and its GPU is given to others.
+func TestPartsUnderAPluginWithoutSharing(t *testing.T) {
+	t.Parallel()
+	c := clustertest.Start(t, cluster.Options{Bin: binaries(t), Clients: []cluster.Client{inParts("GPU-a", 2)}})
+	node := c.Clients()[0]
+	register(t, c, each("part", partsOfH200, 1))
+	alloc := running(t, c, "part")
+	pids := taskPIDs(t, alloc.ID)
+	held := deviceIDs(alloc)
+	reconfigure(t, node, "sharing {\n  replicas = 2\n}\n", "", func() error { return os.RemoveAll(node.PluginState()) })
+	untilGPUs(t, c, node.Name, "a whole GPU", func(got map[string]string) bool { return len(got) == 1 && got["GPU-a"] == "healthy" })
+	still(t, c, alloc, pids)
+	untilParts(t, c, "part", held...)
+	register(t, c, each("other", partsOfH200, 1))
+	untilWaits(t, c, "other")
+	register(t, c, each("whole", "nvidia/gpu", 1))
+	untilParts(t, c, "whole", "GPU-a")
+	stop(t, c, "part", "other", "whole")
+}
+
+// By MPS a task gets its limits and the pipe directory of its GPU's daemon, may ask for more within
+// the operator's range, and keeps the daemon when the agent is started again.
+func TestTasksShareAGPUByMPS(t *testing.T) {
+	t.Parallel()
+	control, err := mpstest.Install(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	pidFile := filepath.Join(dir, "GPU-a", "pipe", "nvidia-cuda-mps-control.pid")
+	daemon := func() string { text, _ := os.ReadFile(pidFile); return strings.TrimSpace(string(text)) }
+	t.Cleanup(func() {
+		if pid, err := strconv.Atoi(daemon()); err == nil {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	})
+	client := cluster.Client{Inventory: emulatedGPU("GPU-a", ""), PluginHCL: fmt.Sprintf(
+		"nomad {\n  address = %q\n}\nsharing {\n  mode = \"mps\"\n  replicas = 4\n  max_threads = 60\n  control = %q\n  directory = %q\n}\n",
+		cluster.OwnAddress, control, dir)}
+	c := clustertest.Start(t, cluster.Options{Bin: binaries(t), Clients: []cluster.Client{client}})
+	node := c.Clients()[0]
+	untilGPUs(t, c, node.Name, "four healthy parts", func(got map[string]string) bool { return len(got) == 4 && all("healthy")(got) })
+
+	job := each("limited", partsOfH200, 1)
+	group := job.TaskGroups[0]
+	group.Tasks[0].Config["args"] = []string{"-c", "env | grep CUDA_MPS | sort > ${NOMAD_TASK_DIR}/seen; exec sleep 600"}
+	more := *group.Tasks[0]
+	more.Name = "more" // what a template sets wins over what the plugin sets, and that over the task's env
+	more.Templates = []*api.Template{{EmbeddedTmpl: new("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=40\n"), DestPath: new("local/mps.env"), Envvars: new(true)}}
+	group.Tasks = append(group.Tasks, &more)
+	register(t, c, job)
+	alloc := running(t, c, "limited")
+	for task, threads := range map[string]string{"t": "25", "more": "40"} {
+		want := fmt.Sprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%s\nCUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=35942M\nCUDA_MPS_PIPE_DIRECTORY=%s\n", threads, filepath.Dir(pidFile))
+		clustertest.Until(t, c, "what task "+task+" sees", func(context.Context) (string, error) {
+			file, err := node.API().AllocFS().Cat(alloc, task+"/local/seen", nil)
+			if err != nil {
+				return err.Error(), nil
+			}
+			defer file.Close()
+			data, err := io.ReadAll(file)
+			if string(data) != want {
+				return string(data), err
+			}
+			return "", nil
+		})
+	}
+	if text, err := os.ReadFile(filepath.Join(filepath.Dir(pidFile), "threads")); err != nil || string(text) != "60\n" {
+		t.Errorf("the daemon allows %q: %v", text, err)
+	}
+	before := daemon()
+	if err := node.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := node.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	untilGPUs(t, c, node.Name, "four healthy parts again", func(got map[string]string) bool { return len(got) == 4 && all("healthy")(got) })
+	if after := daemon(); after != before || before == "" {
+		t.Errorf("daemon %q before the agent's restart, %q after it", before, after)
+	}
+	if got := running(t, c, "limited"); got.ID != alloc.ID {
+		t.Errorf("allocation %s, then %s", alloc.ID, got.ID)
+	}
+	servers := filepath.Join(filepath.Dir(pidFile), "servers")
+	if err := os.WriteFile(servers, []byte("17 FAULT 1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	untilGPUs(t, c, node.Name, "a server's fault", func(got map[string]string) bool { return len(got) == 4 && all("mps-server")(got) })
+	if err := os.WriteFile(servers, []byte("17 ACTIVE 1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	untilGPUs(t, c, node.Name, "its end", all("healthy"))
+	stop(t, c, "limited")
+}

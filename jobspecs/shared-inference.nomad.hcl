@@ -1,0 +1,53 @@
+# Two inference services on one GPU: each member gets a part. Ungated, as Nomad alone places parts.
+# The operator shares GPUs in the device plugin's configuration: docs/operators/share-gpus.md.
+job "shared-inference" {
+  type = "service"
+
+  group "serve" {
+    count = 2
+
+    network {
+      port "http" {}
+    }
+
+    service {
+      name     = "shared-inference"
+      port     = "http"
+      provider = "nomad"
+
+      check {
+        type     = "http"
+        path     = "/health"
+        interval = "10s"
+        timeout  = "2s"
+      }
+    }
+
+    task "serve" {
+      driver = "docker"
+
+      config {
+        image = "vllm/vllm-openai:v0.11.0"
+        args = [
+          "--model", "Qwen/Qwen3-0.6B", "--port", "${NOMAD_PORT_http}",
+          "--gpu-memory-utilization", "0.4", # of the whole GPU: nothing else limits it under time slicing
+        ]
+        ports    = ["http"]
+        shm_size = 2147483648 # 2 GiB
+      }
+
+      resources {
+        cpu    = 4000
+        memory = 16384
+
+        device "nvidia/gpu.shared" { # any model; nvidia/gpu.shared/Tesla T4-SHARED names one
+          constraint {               # a part's share of the GPU's memory
+            attribute = "${device.attr.memory}"
+            operator  = ">="
+            value     = "5 GiB"
+          }
+        }
+      }
+    }
+  }
+}
