@@ -52,7 +52,7 @@ suite:
 	@go build -o $(SUITE) ./internal/suite
 
 .PHONY: test
-test: suite ## Everything that must pass: e2e, which waits most of its time, beside the checks (ten minutes on two idle cores)
+test: suite ## Everything that must pass: e2e, which waits most of its time, beside the checks (a quarter of an hour on two idle cores)
 	@$(SUITE) forget
 	+@$(MAKE) --no-print-directory -j2 e2e checks || { $(SUITE) summary CONTRIBUTING.md; exit 1; }
 	@$(SUITE) summary CONTRIBUTING.md
@@ -63,14 +63,14 @@ checks: build nomad fault-points ## All of it but the end-to-end tests
 
 # What make test takes a sample of. TEST_LONG_UNTIL, in seconds since 1970, ends it: what has not begun then does not run.
 .PHONY: test-long
-test-long: suite ## All cases that make test takes a sample of: every scenario on a real Nomad, all faults, all small worlds, ten million steps (half an hour on two idle cores)
+test-long: suite ## All cases that make test takes a sample of: every scenario on a real Nomad, all faults, all small worlds, ten million steps (three quarters of an hour on two idle cores)
 	+@$(MAKE) --no-print-directory -j1 scenarios-all faults-all partitions-short walks-all
 	@$(SUITE) summary CONTRIBUTING.md
 
 .PHONY: test-load
-test-load: suite build nomad fault-points ## make e2e beside twenty processes that take all they get, and with all of its own at nice 19 against them
+test-load: suite build nomad fault-points ## make e2e beside twenty processes that take all they get, and some of it at nice 19 beside one such process for each processor
 	@$(SUITE) beside 20 -- $(MAKE) --no-print-directory e2e
-	@$(SUITE) beside 20 -- nice -n 19 $(MAKE) --no-print-directory e2e
+	@$(SUITE) beside $$(nproc) -- nice -n 19 $(MAKE) --no-print-directory e2e E2E_RUN='^TestPlacer(Life|Outages)'
 
 .PHONY: unit
 unit: ## Unit, property and golden tests, the fast way
@@ -100,7 +100,7 @@ simulations: suite ## The placer on an in-memory Nomad: requests fail in every w
 
 .PHONY: faults-all
 faults-all: suite
-	TEST_LONG=1 $(SUITE) run faults-all -count=1 -timeout 4h -run 'TestEveryRequestFails|TestAllSmallWorlds|TestGivenUpThenRunAgain' ./placer ./placer/nomadtest/bed
+	TEST_LONG=1 $(SUITE) run faults-all -count=1 -timeout 4h -run 'TestEveryRequestFails|TestAllSmallWorlds|TestGivenUpThenRunAgain|TestReplay' ./placer ./placer/nomadtest/bed
 
 .PHONY: walks-all
 walks-all: suite
@@ -123,10 +123,13 @@ rewrites: suite nomad ## Every kind of rewrite, and the simulator's plain Nomad,
 rewrites-1.10: ## Every kind of rewrite against the scheduler of Nomad 1.10 (its first build takes minutes)
 	cd e2e/scheduler && go test -modfile=v1.10.mod -tags hashicorpmetrics,nomad1.10 .
 
+# Which of them.
+E2E_RUN ?= .
+
 .PHONY: e2e
 e2e: suite build nomad ## End-to-end tests on real Nomad clusters
 	@echo "end-to-end tests on real Nomad clusters (several minutes)"
-	E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run e2e -vet=off -count=1 -parallel 8 -timeout 2h ./e2e
+	E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run e2e -vet=off -count=1 -parallel 8 -timeout 2h -run '$(E2E_RUN)' ./e2e
 
 .PHONY: docker
 docker: suite build nomad ## The jobs of jobspecs/ in containers (needs root and docker.io; skips without, but not in CI)
