@@ -69,7 +69,7 @@ var duties = map[State][]duty{
 	Lost:        {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "requeue it, give it up, or have Nomad place again what was stopped", do: (*Gang).requeueLost, registers: true, to: []State{Completing, Failed}}},
 }
 
-// elsewhere is what an event does in all states but those that [handlerOf] names. What cannot
+// elsewhere is what an event does in all states but those of [own]. What cannot
 // happen in a state, or changes nothing there, is handled all the same: the queue waits for an
 // answer to each of its decisions.
 var elsewhere = map[Kind]handler{
@@ -97,47 +97,21 @@ var (
 	move      = handler{do: (*Gang).move, say: "gate the job over its pins, and stop its members", to: []State{Stopping, Completing}}
 )
 
+// own is what an event does in the states where it does something else than [elsewhere].
+var own = map[State]map[Kind]handler{
+	Waiting:     {OnSync: inLine, OnStart: begin},
+	Committing:  {OnSync: inLine, OnStart: begin},
+	Completing:  {OnSync: inLine, OnStart: begin},
+	Starting:    {OnSync: atWork, OnPreempt: preempt},
+	Running:     {OnSync: atWork, OnPreempt: preempt, OnMove: move, OnResize: resize},
+	Stopping:    {OnSync: unchanged},
+	Resubmitted: {OnSync: changed, OnPreempt: makesRoom, OnRoom: change},
+}
+
 // handlerOf is what an event does in a state.
 func handlerOf(s State, k Kind) handler {
-	switch s {
-	case Waiting, Committing, Completing:
-		switch k {
-		case OnSync:
-			return inLine
-		case OnStart:
-			return begin
-		}
-	case Starting:
-		switch k {
-		case OnSync:
-			return atWork
-		case OnPreempt:
-			return preempt
-		}
-	case Running:
-		switch k {
-		case OnSync:
-			return atWork
-		case OnPreempt:
-			return preempt
-		case OnMove:
-			return move
-		case OnResize:
-			return resize
-		}
-	case Stopping:
-		if k == OnSync {
-			return unchanged
-		}
-	case Resubmitted:
-		switch k {
-		case OnSync:
-			return changed
-		case OnPreempt:
-			return makesRoom
-		case OnRoom:
-			return change
-		}
+	if h, ok := own[s][k]; ok {
+		return h
 	}
 	return elsewhere[k]
 }
