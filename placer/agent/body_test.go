@@ -68,7 +68,7 @@ func TestBodiesShareRoom(t *testing.T) {
 		wg.Go(func() {
 			w := httptest.NewRecorder()
 			s.handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/admission", strings.NewReader(job)))
-			if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
+			if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "try again") {
 				t.Errorf("status %d: %s", w.Code, w.Body)
 			}
 		})
@@ -76,5 +76,11 @@ func TestBodiesShareRoom(t *testing.T) {
 	wg.Wait()
 	if !s.bodies.room.TryAcquire(10) {
 		t.Error("room stays taken")
+	}
+	s.bodies = newBodies()
+	w := httptest.NewRecorder()
+	s.handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/admission", strings.NewReader(job)))
+	if w.Code != http.StatusOK {
+		t.Errorf("tried again, with room: status %d: %s", w.Code, w.Body)
 	}
 }

@@ -6,7 +6,13 @@ package agent
 import (
 	"net"
 	"os"
+	"strings"
 	"testing"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/nomad-pal/nomad-pal/internal/testlog"
+	"github.com/nomad-pal/nomad-pal/placer"
 )
 
 // An address is published only if others can reach it.
@@ -37,4 +43,24 @@ func TestPublishedAddress(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
+}
+
+// An agent goes without its API where another program has the default port, says what to set, and listens
+// once that is set.
+func TestDefaultPortIsTaken(t *testing.T) {
+	if other, err := net.Listen("tcp", (&HTTP{}).address()); err == nil { // else somebody has it already
+		defer other.Close()
+	}
+	var log testlog.Buffer
+	a := New(hclog.New(&hclog.LoggerOptions{Output: &log}), placer.Hooks{})
+	file := File{Nomad: &Nomad{Address: "http://127.0.0.1:1"}}
+	if l, err := a.listen(file); l != nil || err != nil || !strings.Contains(log.String(), "set http { bind_port }") {
+		t.Fatalf("%v, %v: %s", l, err, log.String())
+	}
+	file.HTTP = &HTTP{BindPort: new(int)}
+	l, err := a.listen(file)
+	if err != nil || l == nil {
+		t.Fatal(err)
+	}
+	l.listener.Close()
 }

@@ -112,7 +112,7 @@ func (q BatchQueues) Refusal(job *api.Job) error {
 	if kind == "" || *job.Type != api.JobTypeBatch {
 		return nil
 	}
-	return fmt.Errorf("node pool %q has Nomad's own batch queue (%s), which waits until the job at its head is placed: a gated job there holds up all behind it, and the placer cannot go before them. Take the gate out of the job, or batch_queue out of the node pool", pool(job), kind)
+	return fmt.Errorf("node pool %q has Nomad's own batch queue (%s), which waits until the job at its head is placed: a gated job there holds up all behind it, and the placer cannot go before them. Run the job without its gate (nomad job run adds none), or take batch_queue out of the node pool", pool(job), kind)
 }
 
 // QueueFor finds the queue that is in a job's way.

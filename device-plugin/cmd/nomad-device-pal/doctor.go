@@ -357,7 +357,7 @@ func (d *diagnosis) calibration() {
 	}
 	p, err := deviceplugin.ReadProfile(d.profile)
 	if errors.Is(err, fs.ErrNotExist) {
-		d.add(statusFail, "profile", err.Error(), "nomad-pal profile writes it")
+		d.add(statusFail, "profile", err.Error(), "nomad-pal profile export -o "+d.profile+" writes it")
 		return
 	}
 	if err != nil {

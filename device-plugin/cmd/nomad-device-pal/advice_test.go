@@ -1,0 +1,365 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/hashicorp/cli"
+
+	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/internal/advice"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+)
+
+// followedBy are texts that the plugin gives where doctor does not come, each with its test beside the plugin's sharing.
+var followedBy = map[string]string{
+	"GPUs %s have MPS control daemons of their own, and a process can use one: ask for parts of one GPU (count = 1)": "TestReserveByMPS",
+	"write them yourself to choose": "TestBlockOfTheIncumbentsSharing",
+}
+
+// Whoever does what doctor and the other commands advise is told so no more. What is said of GPUs is
+// followed by a driver without their faults.
+func TestAdvice(t *testing.T) {
+	followed, ran := &advice.Followed{}, 0
+	for name, part := range map[string]func(*testing.T, *advice.Followed){"GPUs": adviceOnGPUs, "installation": adviceOnInstallation, "typing": adviceOnTyping} {
+		t.Run(name, func(t *testing.T) {
+			ran++
+			part(t, followed)
+			if t.Failed() {
+				ran--
+			}
+		})
+	}
+	if t.Failed() || ran < 3 {
+		return
+	}
+	texts, err := advice.In([]string{"stub.go"}, ".", "../..", "../../gpu", "../../nvml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests, err := os.ReadFile("../../sharing_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range followed.Rest(texts) {
+		if by := followedBy[text.Text]; by == "" || !strings.Contains(string(tests), "\nfunc "+by+"(") {
+			t.Errorf("%s: no test follows the advice %q", text.Where, text.Text)
+		}
+	}
+}
+
+// adviceOnGPUs has doctor look at GPUs with faults, and again once these are repaired.
+func adviceOnGPUs(t *testing.T, f *advice.Followed) {
+	lib := fakeNVML(t)
+	told := func(text string) (said string) {
+		for line := range strings.Lines(text) {
+			if status, _, _ := strings.Cut(strings.TrimSpace(line), " "); status == "→" || status == statusWarn || status == statusFail {
+				said += line
+			}
+		}
+		return said
+	}
+	healthy := told(oddNode(t, lib, &datadriven.TestData{Cmd: "node"}))
+	if healthy != "" {
+		t.Fatalf("a healthy node: %s", healthy)
+	}
+	stories := []string{ // besides those of testdata/odd
+		"sys init 18", "sys init 4", "sys init 999", "gpu0 field.230 2", "gpu0 nvlinks 0",
+	}
+	datadriven.Walk(t, "testdata/odd", func(t *testing.T, path string) {
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			for line := range strings.Lines(d.Expected) {
+				if text, advised := strings.CutPrefix(strings.TrimSpace(line), "→ "); advised {
+					f.Add(text, text)
+				} else if strings.HasPrefix(line, statusWarn) || strings.HasPrefix(line, statusFail) {
+					f.Add(line, line)
+				}
+			}
+			return d.Expected // TestOddNodes compares
+		})
+	})
+	for _, story := range stories {
+		text := told(oddNode(t, lib, &datadriven.TestData{Cmd: "node", Input: story}))
+		if text == "" {
+			t.Errorf("%s: nothing is said", story)
+			continue
+		}
+		f.Add(text, text)
+	}
+	if healthy := told(oddNode(t, lib, &datadriven.TestData{Cmd: "node"})); healthy != "" {
+		t.Errorf("repaired: %s", healthy)
+	}
+	i := installed{t: t, dir: t.TempDir()}
+	emulated := func(lines string) string {
+		path := i.write("gpus.hcl", "gpu \"GPU-a\" {\n"+lines+"}\n")
+		d := diagnosis{source: source{inventory: path}, stateless: true, patience: 5 * time.Second, root: oddMachine(t, "driver")}
+		d.devices()
+		var b strings.Builder
+		for _, f := range d.findings {
+			if f.Status != statusOK {
+				b.WriteString(f.Message + " → " + f.Fix + "\n")
+			}
+		}
+		return b.String()
+	}
+	for _, fault := range []string{"lost", "reset", "hang", "remap", "remap-pending", "fabric", "nvlink", "thermal", "power-brake", "pcie"} {
+		text := emulated("  fault = \"" + fault + "\"\n")
+		f.Add(text, text)
+	}
+	for _, reason := range []string{"degraded:thermal-slowdown", "degraded:power-brake", "degraded:wrong-results", "mps-server"} { // which take a while to be seen
+		text := deviceplugin.Remedy(reason, "GPU-a")
+		f.Add(text, text)
+	}
+	if text := emulated(""); text != "" {
+		t.Errorf("without a fault: %s", text)
+	}
+}
+
+// installed is a machine with a plugin directory and a configuration of Nomad's client.
+type installed struct {
+	t    *testing.T
+	dir  string
+	self string
+}
+
+func (i installed) write(name, text string) string {
+	i.t.Helper()
+	path := filepath.Join(i.dir, name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)); err != nil {
+		i.t.Fatal(err)
+	}
+	return path
+}
+
+// findings are doctor's, of a configuration of Nomad's, each check's message and advice in a line.
+func (i installed) findings(config string, change func(*diagnosis)) string {
+	i.t.Helper()
+	d := diagnosis{nomadConfig: config, patience: gpu.DriverWithin, root: oddMachine(i.t, "driver"), self: i.self}
+	d.source.inventory = i.write("gpus.hcl", "gpu \"GPU-a\" {\n}\n")
+	if change != nil {
+		change(&d)
+	}
+	d.run()
+	var b strings.Builder
+	for _, f := range d.findings {
+		if f.Status != statusOK {
+			b.WriteString(f.Check + ": " + f.Message + " → " + f.Fix + "\n")
+		}
+	}
+	return b.String()
+}
+
+// adviceOnInstallation does what doctor advises about plugin_dir, the block in Nomad's configuration, the
+// state, CUDA and the profile.
+func adviceOnInstallation(t *testing.T, f *advice.Followed) {
+	i := installed{t: t, dir: t.TempDir()}
+	i.self = i.write("bin/nomad-device-pal", "")
+	plugins := filepath.Join(i.dir, "plugins")
+	state := filepath.Join(i.dir, "state")
+	if err := errors.Join(os.Mkdir(plugins, 0o755), os.Mkdir(state, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	dir, block := "plugin_dir = \""+plugins+"\"\n", "plugin \"nomad-device-pal\" {\n  config {\n    state_dir = \""+state+"\"\n  }\n}\n"
+	garbage, good := i.write("garbage.json", "{"), i.write("good.hcl", dir+block)
+	p, err := profile.Build([]profile.Sample{{GPU: "GPU-a", Model: "NVIDIA H200", App: "A", Key: "k", Time: 1}}, profile.DefaultOptions(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	valid := i.write("valid.json", string(p.Encode()))
+	file := func(name, text string) string { return i.write(name, text) }
+	with := func(of string) string {
+		return dir + strings.Replace(block, "config {\n", "config {\n"+of, 1)
+	}
+	library := func(d *diagnosis) { d.inventory, d.library, d.cudaLibrary = "", fakeNVML(t), "libnone.so.1" }
+	for _, c := range []struct {
+		wrong, says string
+		follow      func(said string) (right string)
+		change      func(*diagnosis) // of both
+		first       func(*diagnosis) // of the first
+	}{
+		{wrong: filepath.Join(i.dir, "nowhere"), says: "say where it is with -nomad-config", follow: func(string) string { return good }},
+		{wrong: file("nodir.hcl", block), says: "set plugin_dir and put nomad-device-pal there", follow: func(string) string { return good }},
+		{wrong: good, says: "ln -s ", follow: func(said string) string {
+			words := strings.Fields(regexp.MustCompile(`ln -s (\S+ \S+)`).FindStringSubmatch(said)[1])
+			if err := os.Symlink(words[0], words[1]); err != nil {
+				t.Fatal(err)
+			}
+			return good
+		}},
+		{wrong: file("nolabel.hcl", dir+strings.Replace(block, "nomad-device-pal", "nvidia", 1)), says: `add: plugin "nomad-device-pal" { config {} }`, follow: func(said string) string {
+			add := regexp.MustCompile(`add: (plugin .*\})  —`).FindStringSubmatch(said)[1]
+			return file("label.hcl", dir+strings.NewReplacer("{ config {} }", "{\n  config {}\n}").Replace(add)+"\n")
+		}},
+		{wrong: file("mistyped.hcl", with("fingerprint_priod = \"1m\"\n")), says: "mend the block: Nomad's agent does not start with it", follow: func(string) string { return file("mended.hcl", with("fingerprint_period = \"1m\"\n")) }},
+		{wrong: file("both.hcl", with("sharing {\n  replicas = 2\n}\nmps {\n  enabled = true\n}\n")), says: "write one or the other", follow: func(string) string {
+			return file("one.hcl", with("sharing {\n  replicas = 2\n}\n"))
+		}},
+		{wrong: file("twice.hcl", with("sharing {\n  replicas = 2\n  gpus = [\"GPU-a\"]\n}\nsharing {\n  replicas = 3\n  gpus = [\"NVIDIA H200\"]\n}\n")), says: "mend the block, then restart Nomad's client", follow: func(string) string {
+			return file("once.hcl", with("sharing {\n  replicas = 2\n}\n"))
+		}},
+		{wrong: file("stateless.hcl", dir+strings.Replace(block, state, "", 1)), says: "set state_dir to a directory of the plugin's own", follow: func(string) string { return good }},
+		{wrong: good, says: "write it again; until then the plugin keeps the previous one", follow: func(string) string { return good }, change: func(d *diagnosis) { d.profile = valid }, first: func(d *diagnosis) { d.profile = garbage }},
+		{wrong: good, says: "nomad-pal profile export -o " + filepath.Join(i.dir, "none.json") + " writes it", follow: func(string) string { return good }, change: func(d *diagnosis) { d.profile = valid }, first: func(d *diagnosis) { d.profile = filepath.Join(i.dir, "none.json") }},
+		{wrong: good, says: `or set measure { mode = "off" }`, follow: func(string) string {
+			return file("unmeasured.hcl", with("measure {\n  mode = \"off\"\n}\n"))
+		}, change: library},
+		{wrong: good, says: "run Nomad's client as root, as Nomad asks for", follow: func(string) string { return good }, change: library, first: func(d *diagnosis) {
+			library(d)
+			if err := errors.Join(os.Remove(filepath.Join(d.root, "/dev/nvidiactl")), os.Mkdir(filepath.Join(d.root, "/dev/nvidiactl"), 0o755)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				t.Fatal(err)
+			}
+		}},
+		{wrong: good, says: "else mend owner and mode of the directory", follow: func(string) string { return good }, first: func(d *diagnosis) {
+			if d.stateDir = "/sys/kernel"; os.Geteuid() != 0 { // nobody may write there
+				d.stateDir = t.TempDir()
+				if err := os.Chmod(d.stateDir, 0o500); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}},
+	} {
+		said := i.findings(c.wrong, func(d *diagnosis) {
+			switch {
+			case c.first != nil:
+				c.first(d)
+			case c.change != nil:
+				c.change(d)
+			}
+		})
+		if !f.Add(said, c.says) {
+			t.Errorf("%s: want advice %q, got\n%s", c.wrong, c.says, said)
+			continue
+		}
+		if again := i.findings(c.follow(said), c.change); strings.Contains(again, c.says) {
+			t.Errorf("%s: followed %q, and it is said still:\n%s", c.wrong, c.says, again)
+		}
+	}
+	i.followsHung(f)
+	text := help(commands(cli.NewMockUi()))
+	if !f.Add(text, "put this file into the client's plugin_dir") {
+		t.Errorf("help: %s", text)
+	}
+	own := regexp.MustCompile(`(?s)      plugin .*?\n      \}\n`).FindString(text)
+	if said := i.findings(file("helped.hcl", dir+own), nil); strings.Contains(said, "placement") {
+		t.Errorf("the block of the help, %s: %s", own, said)
+	}
+}
+
+// followsHung has doctor start CUDA with a driver that does not answer in time, and with one that does.
+func (i installed) followsHung(f *advice.Followed) {
+	const says = "look for hung processes on the GPUs"
+	starts := func(patience time.Duration) string {
+		d := diagnosis{cudaLibrary: "libnone.so.1", patience: patience}
+		d.cuda()
+		return d.findings[0].Fix
+	}
+	for range 1000 { // it may be faster
+		if f.Add(starts(time.Nanosecond), says) {
+			break
+		}
+	}
+	if said := starts(gpu.DriverWithin); strings.Contains(said, says) {
+		i.t.Errorf("with a driver that answers: %s", said)
+	}
+}
+
+// adviceOnTyping types what commands advise about their own arguments.
+func adviceOnTyping(t *testing.T, f *advice.Followed) {
+	all := commands(cli.NewMockUi())
+	said := unknownCommand([]string{"docter"}, all)
+	if !f.Add(said, `did you mean "doctor"?`) || unknownCommand([]string{"doctor"}, all) != "" {
+		t.Error(said)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "inventory.json"), []byte(`{"Devices": [{"ID": "GPU-a"}, {"ID": "GPU-b"}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	does := func(args ...string) (int, string) {
+		var out, errs bytes.Buffer
+		c, err := commands(&cli.BasicUi{Writer: &out, ErrorWriter: &errs})[args[0]]()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Run(args[1:]), out.String() + errs.String()
+	}
+	if code, text := does("clear", "-state-dir", dir, "GPU-"); code == 0 || !f.Add(text, "say more of it (GPU-a, GPU-b)") {
+		t.Errorf("clear: %d %s", code, text)
+	}
+	if code, text := does("clear", "-state-dir", dir, "GPU-b"); code != 0 {
+		t.Errorf("clear GPU-b: %d %s", code, text)
+	}
+}
+
+// commandsIn are the plugin's commands that a text tells somebody to type, with their options.
+var commandsIn = regexp.MustCompile("(?:^|[ (:`;'\"])nomad-device-pal ([a-z]+)((?: +(?:-[a-z][a-z-]*(?:=\\S+| \\S+)?|[A-Z$]\\S*))*)")
+
+// notCommands are words behind the name that say what it does.
+var notCommands = regexp.MustCompile(`^(is|has|was|on|in|of|and|or|links|measures|says|there|as|with|to|does|knows|runs|replaces|keeps|publishes|reads|under|for|needs|from|job|it|which|that|must|may|instead|writes|stays|then|calls|into)$`)
+
+// TestCommandsInTexts: the commands that code and docs tell somebody to type are there, with their options.
+func TestCommandsInTexts(t *testing.T) {
+	all, seen := commands(cli.NewMockUi()), 0
+	check := func(where, text string) {
+		for _, m := range commandsIn.FindAllStringSubmatch(text, -1) {
+			if notCommands.MatchString(m[1]) {
+				continue
+			}
+			seen++
+			make, ok := all[m[1]]
+			if !ok {
+				t.Errorf("%s: there is no command nomad-device-pal %s: %s", where, m[1], m[0])
+				continue
+			}
+			c, err := make()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range regexp.MustCompile(`(?:^| )(-[a-z][a-z-]*)`).FindAllStringSubmatch(m[2], -1) {
+				if o[1] != "-h" && o[1] != "-help" && !regexp.MustCompile(`(?m)(^|[\s,(\[])`+o[1]+`\b`).MatchString(c.Help()) {
+					t.Errorf("%s: nomad-device-pal %s has no option %s: %s", where, m[1], o[1], m[0])
+				}
+			}
+		}
+	}
+	root := filepath.Join("..", "..", "..")
+	for _, dir := range []string{"docs", "device-plugin", "jobspecs", "placer", "README.md"} {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			switch filepath.Ext(path) {
+			case ".go":
+				texts, err := advice.Texts(path)
+				for _, text := range texts {
+					check(text.Where, text.Text)
+				}
+				return err
+			case ".md", ".hcl":
+				text, err := os.ReadFile(path)
+				for _, span := range regexp.MustCompile("(?m)`[^`\n]+`|^\\$ .*$").FindAllString(string(text), -1) {
+					check(path, strings.TrimPrefix(span, "$ "))
+				}
+				return err
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if seen < 60 {
+		t.Errorf("%d commands only", seen)
+	}
+}

@@ -1,0 +1,242 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/internal/advice"
+	"github.com/nomad-pal/nomad-pal/placer/agent"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+)
+
+const a100, v100 = "nvidia/gpu/NVIDIA A100-SXM4-80GB", "nvidia/gpu/Tesla V100-SXM2-32GB"
+
+// planned is a jobspec with lines of the job, of its group and of the resources of its task.
+func plannedJob(id, ofJob, ofGroup, device string) string {
+	return fmt.Sprintf("job %q {\n  type = \"batch\"\n%s  group \"g\" {\n%s    task \"t\" {\n      driver = \"raw_exec\"\n      config {\n        command = \"true\"\n      }\n      resources {\n%s      }\n    }\n  }\n}\n", id, ofJob, ofGroup, device)
+}
+
+func constraintOf(of string) string {
+	return "constraint {\n" + strings.ReplaceAll(of, ", ", "\n") + "\n}\n"
+}
+
+func gpuBlock(name, in string) string { return fmt.Sprintf("device %q {\n%s}\n", name, in) }
+func metaOf(of string) string         { return "meta {\n" + of + "\n}\n" }
+
+// withGroup is a job with another group beside its own.
+func withGroup(job, name, ofGroup, device string) string {
+	other := plannedJob("j", "", ofGroup, device)
+	at := strings.Index(other, "  group ")
+	return strings.TrimSuffix(job, "}\n") + strings.Replace(other[at:len(other)-len("}\n")], `"g"`, fmt.Sprintf("%q", name), 1) + "}\n"
+}
+
+// adviceOnJobs follows what plan says of jobs that are refused, or that never start: then they would start.
+func adviceOnJobs(t *testing.T, f *advice.Followed) {
+	c := mixedCluster(t)
+	c.t = t
+	t.Setenv("NOMAD_PAL_ADDR", c.agent("", "http {\n  bind_port = 0\n}\napp \"resnet\" {\n  class = \"A\"\n}\n"))
+	job, constraint, gpu, meta := plannedJob, constraintOf, gpuBlock, metaOf
+	plain := gpu("nvidia/gpu", "")
+	gate := constraint(`attribute = "${meta.pal_gate}", value = "open"`)
+	elastic := "count = 1\nscaling {\nmin = 1\nmax = 2\n}\n"
+	for name, of := range map[string]struct{ wrong, says, right string }{
+		"two blocks":      {job("j", "", "", gpu(a100, "")+gpu(a100, "count = 2\n")), "use one block with count = 3", job("j", "", "", gpu(a100, "count = 3\n"))},
+		"two models":      {job("j", "", "", gpu(a100, "")+gpu(v100, "")), "write two groups, each with a task and a block of its own", withGroup(job("j", "", "", gpu(a100, "")), "h", "", gpu(v100, ""))},
+		"unit":            {job("j", "", "", gpu("nvidia/gpu", constraint(`attribute = "${device.attr.memory}", operator = ">=", value = "40000"`))), `Write attribute = "${device.attr.memory}", operator = ">=", value = "40000 MiB"`, job("j", "", "", gpu("nvidia/gpu", constraint(`attribute = "${device.attr.memory}", operator = ">=", value = "40000 MiB"`)))},
+		"device in group": {job("j", "", constraint(`attribute = "${device.model}", value = "Tesla V100-SXM2-32GB"`), plain), "Write it in a constraint block of the device", job("j", "", "", gpu("nvidia/gpu", constraint(`attribute = "${device.model}", value = "Tesla V100-SXM2-32GB"`)))},
+		"node in device":  {job("j", "", "", gpu("nvidia/gpu", constraint(`attribute = "${meta.rack}", value = "r1"`))), "Write it in a constraint block of the group", job("j", "", constraint(`attribute = "${meta.rack}", value = "r1"`), plain)},
+		"one GPU":         {job("j", "", "", gpu("nvidia/gpu", constraint(`attribute = "${device.attr.uuid}", value = "GPU-0-1"`))), "Leave that constraint out", job("j", "", "", plain)},
+		"ids":             {job("j", "", "", gpu("nvidia/gpu", constraint(`attribute = "${device.ids}", operator = "set_contains", value = "GPU-0-1"`))), "drop that constraint", job("j", "", "", plain)},
+		"app":             {job("j", meta(`pal_app = "nothing"`), "", plain), "say pal_class instead", job("j", meta(`pal_class = "A"`), "", plain)},
+		"app and class":   {job("j", meta("pal_app = \"resnet\"\npal_class = \"B\""), "", plain), "leave one out", job("j", meta(`pal_app = "resnet"`), "", plain)},
+		"class and app":   {job("j", meta("pal_app = \"resnet\"\npal_class = \"B\""), "", plain), "leave one out", job("j", meta(`pal_class = "B"`), "", plain)},
+		"elastic pin":     {job("j", meta("pal_elastic = true\npal_pin = \"gpu\""), elastic, plain), "leave pal_pin out", job("j", meta("pal_elastic = true"), elastic, plain)},
+		"member pin":      {job("j", meta("pal_on_failure = \"member\"\npal_pin = \"gpu\""), "", plain), `leave pal_pin out, or say "class"`, job("j", meta("pal_on_failure = \"member\"\npal_pin = \"class\""), "", plain)},
+		"no member pin":   {job("j", meta("pal_on_failure = \"member\"\npal_pin = \"gpu\""), "", plain), `leave pal_pin out, or say "class"`, job("j", meta("pal_on_failure = \"member\""), "", plain)},
+		"hint":            {job("j", meta(`pal_clas = "A"`), "", plain), "did you mean pal_class?", job("j", meta(`pal_class = "A"`), "", plain)},
+		"hint's case":     {job("j", meta(`PAL-CLASS = "A"`), "", plain), "write it pal_class", job("j", meta(`pal_class = "A"`), "", plain)},
+		"id":              {job("a/plan", "", "", plain), "give the job another id", job("a-plan", "", "", plain)},
+		"dots":            {job("..", "", "", plain), "give the job another id", job("dots", "", "", plain)},
+		"checkpoint":      {job("j", meta(`pal_checkpoint = "30m"`), "", plain), `add pal_preempt = "true"`, job("j", meta("pal_checkpoint = \"30m\"\npal_preempt = \"true\""), "", plain)},
+		"no checkpoint":   {job("j", meta(`pal_checkpoint = "30m"`), "", plain), "or leave it out", job("j", "", "", plain)},
+		"regions":         {job("j", "multiregion {\n  region \"global\" {}\n}\n"+gate, "", plain), "gate the job of each region by itself", job("j", gate, "", plain)},
+	} {
+		for how, text := range map[string]string{"wrong": of.wrong, "right": of.right} {
+			code, out, said := c.reads(text, "plan", "-")
+			if how == "wrong" && (!f.Add(out+said, of.says) || code != 2 && code != 255) || how == "right" && (code != 1 || !strings.Contains(out, "would start")) {
+				t.Errorf("%s, %s: exit code %d, want advice %q\n%s\n%s%s", name, how, code, of.says, text, out, said)
+			}
+		}
+	}
+	c.triesChanges(t)
+	c.followsOneGPU(f)
+	c.follows(f, typed{
+		wrong: []string{"explain", "-what-if", "count=1", c.written("groups.nomad.hcl", withGroup(job("j", "", "", plain), "h", "", plain))},
+		says:  "say g.count or the like",
+		right: []string{"explain", "-what-if", "g.count=1", c.written("groups.nomad.hcl", withGroup(job("j", "", "", plain), "h", "", plain))},
+	})
+}
+
+// registers registers a job as nomad job run does.
+func (c *cluster) registers(text string) {
+	c.t.Helper()
+	b := base{ctx: c.t.Context()}
+	b.io.in = strings.NewReader(text)
+	job, _, err := b.readJob("-", &jobFlags{strict: true})
+	if err == nil {
+		_, _, err = c.client("").API().Jobs().Register(job, nil)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// followsOneGPU asks for one GPU by its id, and then as advised, of Nomad alone.
+func (c *cluster) followsOneGPU(f *advice.Followed) {
+	t := c.t
+	wrong := plannedJob("one", "", "", gpuBlock("nvidia/gpu", constraintOf(`attribute = "${device.attr.uuid}", value = "GPU-0-1"`)))
+	_, out, said := c.reads(wrong, "plan", "-")
+	m := regexp.MustCompile(`For one GPU by its id write (.*) and run the job without the placer \(nomad job run\)`).FindStringSubmatch(oneLine(out))
+	if m == nil || !f.Add(out, "and run the job without the placer (nomad job run)") {
+		t.Fatalf("no advice: %s%s", out, said)
+	}
+	c.registers(plannedJob("one", "", "", gpuBlock("nvidia/gpu", constraintOf(m[1]))))
+	jobs := c.client("").API().Jobs()
+	c.until("it has that GPU", func() bool {
+		as, _, err := jobs.Allocations("one", false, nil)
+		if err != nil || len(as) != 1 {
+			return false
+		}
+		a, _, err := c.client("").API().Allocations().Info(as[0].ID, nil)
+		return err == nil && fmt.Sprint(a.AllocatedResources.Tasks["t"].Devices[0].DeviceIDs) == "[GPU-0-1]"
+	})
+}
+
+var tryLine = regexp.MustCompile(`nomad-pal explain -what-if ('[^']*'|\S+) (\S+)`)
+
+// triesChanges types what plan offers for jobs that never start: then they would.
+func (c *cluster) triesChanges(t *testing.T) {
+	tried := 0
+	for name, text := range map[string]string{
+		"gpus":  plannedJob("j", "", "", gpuBlock("nvidia/gpu", "count = 5\n")),
+		"model": plannedJob("j", "", "", gpuBlock("nvidia/gpu/B200", "")),
+		"rack":  plannedJob("j", constraintOf(`attribute = "${meta.rack}", value = "r9"`), "", gpuBlock("nvidia/gpu", "")),
+		"count": plannedJob("j", "", "count = 9\n", gpuBlock("nvidia/gpu", "count = 2\n")),
+		"dc":    plannedJob("j", "datacenters = [\"mars\"]\n", "", gpuBlock("nvidia/gpu", "")),
+	} {
+		path := c.written(name+".nomad.hcl", text)
+		_, out, said := c.does("plan", path)
+		m := tryLine.FindStringSubmatch(oneLine(out))
+		if m == nil || m[2] != path {
+			t.Errorf("%s: nothing to try:\n%s%s", name, out, said)
+			continue
+		}
+		tried++
+		code, out, said := c.does("explain", "-what-if", strings.Trim(m[1], "'"), m[2])
+		if code != 0 || !strings.Contains(out, "would start") {
+			t.Errorf("%s, %s: %d\n%s%s", name, m[0], code, out, said)
+		}
+	}
+	if tried == 0 {
+		t.Error("nothing was tried")
+	}
+}
+
+// adviceOnTemplates follows what is said of jobs that take payloads and of node pools with a queue of Nomad's own.
+func adviceOnTemplates(t *testing.T, f *advice.Followed) {
+	c := newCluster(t)
+	for i := range 2 { // as the device plugin publishes classes
+		n := nomadtest.GPUNode(i, 4)
+		ids, count := fmt.Sprintf("GPU-%d-0,GPU-%d-1", i, i), int64(2)
+		n.NodeResources.Devices[0].Attributes = map[string]*api.Attribute{"unique.variability_a_le_2": {StringVal: &ids}, "variability_a_le_2_count": {IntVal: &count}}
+		c.nomad.AddNode(n)
+	}
+	native := constraintOf(`attribute = "${device.ids}", operator = "set_contains_any", value = "${device.attr.unique.variability_a_le_2}"`) +
+		constraintOf(`attribute = "${device.attr.variability_a_le_2_count}", operator = ">=", value = "1"`)
+	takes := func(id, payload, device string) string {
+		return plannedJob(id, fmt.Sprintf("parameterized {\n  payload = %q\n}\n", payload), "", device)
+	}
+	parsed := func(text string) *api.Job {
+		b := base{ctx: t.Context()}
+		b.io.in = strings.NewReader(text)
+		job, _, err := b.readJob("-", &jobFlags{strict: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return job
+	}
+	code, out, said := c.reads(takes("t", "required", gpuBlock("nvidia/gpu", "")), "run", "-detach", "-")
+	if code != 2 || !f.Add(out+said, "run it with nomad job run, with a native class constraint") {
+		t.Errorf("run: %d %s%s", code, out, said)
+	}
+	jobs := c.client("").API().Jobs()
+	if _, _, err := jobs.Register(parsed(takes("t", "required", gpuBlock("nvidia/gpu", native))), nil); err != nil {
+		t.Fatal(err)
+	}
+	child, _, err := jobs.Dispatch("t", nil, []byte("x"), "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.until("Nomad places the child", func() bool {
+		as, _, err := jobs.Allocations(child.DispatchedJobID, false, nil)
+		return err == nil && len(as) == 1 // it may have ended already
+	})
+
+	const admitted = "make the payload optional and use meta, or constrain the device to a variability class yourself"
+	reviewed := func(text string) agent.Review { return (*agent.Admission)(nil).Review(parsed(text), nil, true) }
+	hint := metaOf(`pal_class = "A"`)
+	hinted := func(text string) string { return strings.Replace(text, "parameterized", hint+"parameterized", 1) }
+	if got := reviewed(hinted(takes("t", "required", gpuBlock("nvidia/gpu", "")))); !f.Add(strings.Join(got.Errors, " "), admitted) {
+		t.Errorf("admission: %+v", got)
+	}
+	if got := reviewed(hinted(takes("t", "optional", gpuBlock("nvidia/gpu", "")))); len(got.Errors) > 0 || len(got.Patch) == 0 {
+		t.Errorf("admission, with an optional payload: %+v", got)
+	}
+	if got := reviewed(takes("t", "required", gpuBlock("nvidia/gpu", native))); len(got.Errors)+len(got.Patch) > 0 {
+		t.Errorf("admission, with a native class constraint: %+v", got)
+	}
+	c.followsQueues(f)
+}
+
+// followsQueues runs a job in a node pool with a batch queue of Nomad's own.
+func (c *cluster) followsQueues(f *advice.Followed) {
+	t, queued := c.t, true
+	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/node/pools" && queued {
+			fmt.Fprint(w, `[{"Name":"all"},{"Name":"default","BatchQueue":{"Type":"fifo"}}]`)
+			return
+		}
+		c.nomad.ServeHTTP(w, r)
+	}))
+	defer between.Close()
+	path := c.job("default", "queued", 1)
+	code, out, said := c.does("run", "-detach", "-address="+between.URL, path)
+	if code != 2 || !f.Add(out+said, "Run the job without its gate") {
+		t.Errorf("run: %d %s%s", code, out, said)
+	}
+	c.registers(jobText("default", "queued", 1))
+	c.until("Nomad places it", func() bool {
+		as, _, err := c.client("").API().Jobs().Allocations("queued", false, nil)
+		return err == nil && len(as) == 1
+	})
+	if _, _, err := c.client("").API().Jobs().Deregister("queued", true, nil); err != nil {
+		t.Fatal(err)
+	}
+	queued = false // batch_queue is taken out of the node pool
+	if code, out, said := c.does("run", "-detach", "-address="+between.URL, path); code != 0 || !strings.Contains(out, "registered") {
+		t.Errorf("run, without a batch queue: %d %s%s", code, out, said)
+	}
+	if gated := c.nomad.Job(nomad.JobKey{Namespace: "default", ID: "queued"}); gated == nil {
+		t.Error("it was not registered")
+	}
+}
