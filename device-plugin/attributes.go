@@ -229,6 +229,7 @@ func (v *view) variability(a attributes, all []instance, gpus []string) {
 		}
 	}
 	a.text(attr.Raw, attr.FormatMeasurements(measured))
+	a.text(attr.Rates, attr.FormatMeasurements(v.rates(gpus)))
 	a.text(attr.Scores, attr.FormatMeasurements(v.rating.scores(gpus)))
 	accounts := map[string]attr.Account{}
 	for _, id := range gpus {
@@ -241,6 +242,16 @@ func (v *view) variability(a attributes, all []instance, gpus []string) {
 	if v.rating.version > 0 {
 		a.number(attr.ProfileVersion, v.rating.version)
 	}
+}
+
+// rates are the measured rates of these devices.
+func (v *view) rates(gpus []string) (out []attr.Measurement) {
+	for _, d := range v.inv.Devices {
+		if len(d.Rates) > 0 && slices.Contains(gpus, d.ID) {
+			out = append(out, attr.Measurement{GPU: d.ID, Times: d.Rates})
+		}
+	}
+	return out
 }
 
 // members are the instances of class at most k.

@@ -222,6 +222,7 @@ func TestSharedGPUIsPublishedInParts(t *testing.T) {
 			d := &s.inv.Devices[i]
 			d.MemoryMiB, d.NUMANode, d.Key = new(int64(81559)), i, "k"
 			d.Times = map[pal.AppClass]float64{pal.ClassA: 1 + float64(i)}
+			d.Rates = map[pal.AppClass]float64{pal.ClassA: 600, pal.ClassC: 4000}
 		}
 		c, end := fingerprints(t, p)
 		defer end()
@@ -233,7 +234,7 @@ func TestSharedGPUIsPublishedInParts(t *testing.T) {
 		for name, want := range map[string]string{
 			"sharing": "time-slicing", "replicas": "4", "memory": "20389MiB", "memory_total": "81559MiB", "count": "4", "healthy_count": "4",
 			"unique.numa_1": "GPU-1::0,GPU-1::1,GPU-1::2,GPU-1::3", "unique.variability_a_le_5": "GPU-1::0,GPU-1::1,GPU-1::2,GPU-1::3",
-			"variability_a_le_5_count": "4", "unique.variability_raw": "GPU-1 key=k A=2",
+			"variability_a_le_5_count": "4", "unique.variability_raw": "GPU-1 key=k A=2", "unique.measured_rates": "GPU-1 A=600 C=4000",
 		} {
 			if got := attributeText(g, name); got != want {
 				t.Errorf("%s is %q, want %q", name, got, want)

@@ -65,7 +65,7 @@ func (s *store) saveInventory(inv gpu.Inventory) error {
 	inv.Devices = slices.Clone(inv.Devices)
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
-		d.Signals, d.Unusable, d.Key, d.Times = gpu.Signals{}, "", "", nil
+		d.Signals, d.Unusable, d.Key, d.Times, d.Rates = gpu.Signals{}, "", "", nil, nil
 	}
 	data, err := json.MarshalIndent(inv, "", "  ")
 	if err != nil {

@@ -51,7 +51,10 @@ func device(id string, f fields, index int) (d gpu.Device, why string) {
 	if d.Island >= 0 {
 		d.P2P, d.Links = "nvswitch", 18
 	}
-	if d.Times, why = times(f.Times); why != "" {
+	if d.Times, why = byClass("times", f.Times); why != "" {
+		return d, why
+	}
+	if d.Rates, why = byClass("rates", f.Rates); why != "" {
 		return d, why
 	}
 	if d.Model == "" {

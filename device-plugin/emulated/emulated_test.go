@@ -95,6 +95,8 @@ func TestBadInventoryNamesFileAndLine(t *testing.T) {
 		"no label":     {"gpu {}\n", "gpus.hcl:1"},
 		"class":        {"gpu \"a\" {\n  times = { Z = 1 }\n}\n", `gpus.hcl:1,1-8: gpu a; times: application class "Z" is unknown`},
 		"time":         {"gpu \"a\" {\n  times = { A = -1 }\n}\n", "times: A = -1 is not a positive number"},
+		"rate":         {"gpu \"a\" {\n  rates = { C = 0 }\n}\n", "rates: C = 0 is not a positive number"},
+		"part":         {"gpu \"a::1\" {}\n", `the id holds "::", which numbers the parts of a shared GPU`},
 		"number":       {"gpu \"a\" {\n  memory_mib = \"lots\"\n}\n", "gpus.hcl:2"},
 		"fault":        {"gpu \"a\" {\n  fault = \"fire\"\n}\n", `fault "fire" is unknown`},
 		"key":          {"gpu \"a\" {\n  key = \"a b\"\n}\n", `key "a b" holds a space`},

@@ -71,6 +71,7 @@ type fields struct {
 	Recovery       *int               `hcl:"recovery_action,optional"`
 	Key            *string            `hcl:"key,optional"`
 	Times          map[string]float64 `hcl:"times,optional"`
+	Rates          map[string]float64 `hcl:"rates,optional"`
 	UtilPercent    *int64             `hcl:"utilization_percent,optional"`
 	PowerW         *float64           `hcl:"power_w,optional"`
 	TemperatureC   *int64             `hcl:"temperature_c,optional"`
@@ -183,8 +184,8 @@ func or[T any](p *T, fallback T) T {
 	return *p
 }
 
-// times checks the measured times of a GPU.
-func times(in map[string]float64) (map[pal.AppClass]float64, string) {
+// byClass checks values of a GPU by application class. key is where they stand.
+func byClass(key string, in map[string]float64) (map[pal.AppClass]float64, string) {
 	if len(in) == 0 {
 		return nil, ""
 	}
@@ -192,10 +193,10 @@ func times(in map[string]float64) (map[pal.AppClass]float64, string) {
 	for name, v := range in {
 		c, err := pal.ParseAppClass(name)
 		if err != nil {
-			return nil, "times: " + err.Error()
+			return nil, key + ": " + err.Error()
 		}
 		if !(v > 0) || v > 1e300 {
-			return nil, fmt.Sprintf("times: %s = %v is not a positive number", name, v)
+			return nil, fmt.Sprintf("%s: %s = %v is not a positive number", key, name, v)
 		}
 		out[c] = v
 	}

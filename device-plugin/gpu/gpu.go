@@ -135,6 +135,8 @@ type Device struct {
 	// inventory (see attr.Measurement); empty where the backend has none.
 	Key   string
 	Times map[pal.AppClass]float64
+	// Rates are the measured rates of work (see attr.RateUnit).
+	Rates map[pal.AppClass]float64
 }
 
 // Sort puts devices in the order of an inventory.

@@ -130,6 +130,17 @@ func (r Result) Measurement() (m attr.Measurement, ok bool) {
 	return m, len(m.Times) > 0
 }
 
+// rates are the rates of the classes whose unit compares across models.
+func (r Result) rates() map[pal.AppClass]float64 {
+	out := map[pal.AppClass]float64{}
+	for _, a := range r.Apps {
+		if a.Rate > 0 && a.Unit == attr.RateUnit(a.App) {
+			out[a.App] = a.Rate
+		}
+	}
+	return out
+}
+
 // Encode writes the report as indented JSON.
 func (r Report) Encode() ([]byte, error) {
 	r.Format = Format

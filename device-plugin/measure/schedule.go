@@ -91,6 +91,7 @@ type record struct {
 	// zero for none.
 	Key      string                   `json:"key,omitempty"`
 	Times    map[pal.AppClass]float64 `json:"times,omitempty"`
+	Rates    map[pal.AppClass]float64 `json:"rates,omitempty"` // as attr.RateUnit has them
 	Measured time.Time                `json:"measured,omitzero"`
 	// Provisional: GPUs of the node were not measured beside it.
 	Provisional bool `json:"provisional,omitempty"`
@@ -287,6 +288,7 @@ func (r *record) accept(res Result, id identity) map[pal.AppClass]profile.DriftE
 		r.Drift = nil // another ruler
 	}
 	r.Identity, r.Key, r.Times, r.Measured, r.Failures = id, m.Key, m.Times, res.Started, 0
+	r.Rates = res.rates()
 	r.Provisional = res.Provisional()
 	r.Sums = ballotOf(res).sums
 	r.Slow, r.Corrupt = false, res.Corrupt

@@ -155,7 +155,7 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 			continue // the backend knows better
 		}
 		if m, ok := r.measurement(d.ID, identityOf(*d, inv.DriverVersion)); ok {
-			d.Key, d.Times, d.Signals.Slow = m.Key, m.Times, r.Slow
+			d.Key, d.Times, d.Rates, d.Signals.Slow = m.Key, m.Times, r.Rates, r.Slow
 		}
 	}
 }

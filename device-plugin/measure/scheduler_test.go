@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -973,5 +974,33 @@ func TestTicketsLastAsLongAsTheirTasks(t *testing.T) {
 	}
 	if len(s.tickets(now)) != 1 || len(s.tickets(time.Now().Add(ticketsLast))) != 0 {
 		t.Error("tickets are looked for too short, or for ever")
+	}
+}
+
+// Rates are kept, and published while what was measured is true of the GPU, in the units that
+// compare across models; a user's own program has none.
+func TestRatesOfASession(t *testing.T) {
+	s, err := NewScheduler(DefaultSchedule(), Runner{}, hclog.NewNullLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	inv := twoGPUs().inv
+	d := inv.Devices[0]
+	r := record{}
+	r.accept(Result{GPU: d.ID, Key: "k", Started: time.Now(), Apps: []App{
+		{App: pal.ClassA, Ms: 10, Rate: 600, Unit: "TFLOP/s"}, {App: pal.ClassC, Ms: 10, Rate: 4000, Unit: "GB/s"},
+		{App: pal.ClassD, Ms: 10, Rate: 12, Unit: "Gload/s"}, {App: pal.ClassB, Ms: 10}, {App: "own", Ms: 10, Rate: 1, Unit: "steps/s"},
+	}}, identityOf(d, inv.DriverVersion))
+	s.records[d.ID] = r
+	s.Observe(&inv, nil)
+	want := map[pal.AppClass]float64{pal.ClassA: 600, pal.ClassC: 4000, pal.ClassD: 12}
+	if got := inv.Devices[0].Rates; !maps.Equal(got, want) {
+		t.Errorf("rates %v, want %v", got, want)
+	}
+	inv = twoGPUs().inv
+	inv.DriverVersion += ".1"
+	s.Observe(&inv, nil)
+	if got := inv.Devices[0].Rates; got != nil {
+		t.Errorf("after a change of the driver: %v", got)
 	}
 }

@@ -41,6 +41,9 @@ const (
 	HealthyCount = "healthy_count"
 	// Raw (String) holds every accepted measurement: see [FormatMeasurements].
 	Raw = "unique.variability_raw"
+	// Rates (String) holds measured rates in the same form, which compare across models as times do
+	// not: [RateUnit] has the units.
+	Rates = "unique.measured_rates"
 	// Scores (String) holds PM scores in the same form, where a profile is known.
 	Scores = "unique.variability_scores"
 	// Reference (String) says what scores are relative to, one of the
@@ -144,6 +147,19 @@ func SplitIDs(s string) []string {
 		return nil
 	}
 	return strings.Split(s, ",")
+}
+
+// RateUnit is the unit of a class's [Rates]: of what bounds it.
+func RateUnit(c pal.AppClass) string {
+	switch c {
+	case pal.ClassA, pal.ClassB:
+		return "TFLOP/s"
+	case pal.ClassC:
+		return "GB/s"
+	case pal.ClassD:
+		return "Gload/s"
+	}
+	return ""
 }
 
 // partMark stands between a GPU's id and the number of a part of it.
