@@ -168,7 +168,11 @@ func (d Daemon) servers(ctx context.Context) (clients map[int][]int, fault int, 
 		}
 		clients[server] = numbers(list)
 	}
-	return clients, fault, nil
+	again, err := d.run(ctx, "get_server_list\n")
+	if err == nil && again != list {
+		err = errMeanwhile
+	}
+	return clients, fault, err
 }
 
 // numbers are the lines that hold one.

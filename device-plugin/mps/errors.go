@@ -14,6 +14,9 @@ var (
 	errPause      = errors.New("the MPS control daemon has ended, and is started again")
 )
 
+// errMeanwhile: a server came or went while the daemon was asked about each.
+var errMeanwhile = errors.New("the servers of the MPS control daemon change")
+
 // serverError says what became of a server.
 type serverError struct {
 	pid  int // 0 unknown

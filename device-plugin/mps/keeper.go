@@ -203,7 +203,11 @@ func (k *Keeper) keep(ctx context.Context, s *state) (trouble string, _ error) {
 	}
 	s.asked = time.Now()
 	clients, fault, err := s.servers(ctx)
-	if err != nil {
+	switch {
+	case err == errMeanwhile: // what the last look saw of its clients counts
+		s.asked = time.Time{}
+		return s.trouble, nil
+	case err != nil:
 		return NoDaemon, err
 	}
 	s.bury(clients)

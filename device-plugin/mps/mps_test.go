@@ -239,7 +239,7 @@ func TestNoProgram(t *testing.T) {
 }
 
 // A server in a fault, and one that died under its clients, are trouble until the clients have
-// ended. One that ended after its clients is not.
+// ended.
 func TestServers(t *testing.T) {
 	r := newRoom(t)
 	d := r.daemon("GPU-a")
@@ -264,11 +264,6 @@ func TestServers(t *testing.T) {
 	}
 	kill()
 	r.until("the end of the client", func() bool { return k.Trouble("GPU-a") == "" })
-	r.write(d, "servers", fmt.Sprintf("18 ACTIVE %d\n", client.Process.Pid)) // that is no process any more
-	r.write(d, "servers", "")
-	if got := k.Trouble("GPU-a"); got != "" {
-		t.Errorf("a server that ended after its clients: %q", got)
-	}
 }
 
 // An operator's daemon is watched, and neither started nor ended.
@@ -330,5 +325,29 @@ func TestStoringFails(t *testing.T) {
 	r.until("the daemon all the same", func() bool { return k.Trouble("GPU-a") == "" })
 	if !strings.Contains(r.log.String(), "disk full") {
 		t.Error("nothing is said")
+	}
+}
+
+// A server that goes while the daemon is asked about it has its clients of the look before.
+func TestServerGoesMeanwhile(t *testing.T) {
+	r := newRoom(t)
+	d := r.daemon("GPU-a")
+	d.Control = filepath.Join(t.TempDir(), "control")
+	const program = `#!/bin/sh
+read -r command _
+case $command in
+get_server_list) [ -f "$CUDA_MPS_PIPE_DIRECTORY/asked" ] || echo 17; touch "$CUDA_MPS_PIPE_DIRECTORY/asked" ;;
+get_server_status) echo ACTIVE ;;
+esac
+`
+	if err := os.WriteFile(d.Control, []byte(program), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r.write(d, "unused", "")
+	if clients, _, err := d.servers(t.Context()); err != errMeanwhile {
+		t.Errorf("clients %v, %v; want that the servers change", clients, err)
+	}
+	if clients, _, err := d.servers(t.Context()); len(clients) > 0 || err != nil {
+		t.Errorf("then clients %v, %v; want none", clients, err)
 	}
 }
