@@ -264,8 +264,9 @@ func crowded(b testing.TB, nodes, waiting int) *Placer {
 func publisher(b testing.TB, nodes, waiting int) (publish func()) {
 	p, now := crowded(b, nodes, waiting), time.Now()
 	return func() {
-		p.status.At = time.Time{}
+		now = now.Add(time.Hour)
 		p.publish(now)
+		p.Status()
 	}
 }
 
@@ -339,9 +340,6 @@ func BenchmarkRestart(b *testing.B) {
 		p, err := New(client, model.DefaultConfig(), hclog.NewNullLogger(), Hooks{})
 		if err == nil {
 			err = p.resync(b.Context())
-		}
-		if err == nil {
-			_, err = Refresh(b.Context(), client, p.Known())
 		}
 		if err != nil {
 			b.Fatal(err)

@@ -47,6 +47,7 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 	starts := p.arrived(now)
 	actions := p.m.Queue.Decide(gang.QueueTime(now), p.m.View.Cluster)
 	decided := len(starts) + len(actions)
+	p.changed = p.changed || decided > 0
 	for _, a := range actions {
 		t := p.m.ByID(a.Job)
 		p.m.BeginJob(model.KeyOf(a.Job))

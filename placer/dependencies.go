@@ -145,7 +145,7 @@ func (p *Placer) queryDependencies(ctx context.Context, wanted map[nomad.JobKey]
 	slices.SortFunc(keys, func(a, b nomad.JobKey) int {
 		return cmp.Or(f.Known[a].Due.Compare(f.Known[b].Due), a.Compare(b))
 	})
-	p.again = p.again || len(keys) > atMost
+	p.again, p.changed = p.again || len(keys) > atMost, p.changed || len(keys) > 0
 	keys = keys[:min(len(keys), atMost)]
 	found, errs := make([]model.Dependency, len(keys)), make([]error, len(keys))
 	key := func(k nomad.JobKey) nomad.JobKey { return k }

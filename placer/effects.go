@@ -26,8 +26,9 @@ import (
 func (p *Placer) step(ctx context.Context, t *model.Tracked, e gang.Event) {
 	t.Idle = false
 	for e != nil {
-		was := t.State()
+		was, trouble := t.State(), t.Trouble
 		todo := t.Step(e, p.m.World())
+		p.changed = p.changed || len(todo) > 0 || !t.Trouble.Same(trouble) || t.State() != was
 		e = nil
 		for _, effect := range todo {
 			if e = p.carryOut(ctx, t, effect); e != nil && !gang.AwaitsAnswer(effect) {

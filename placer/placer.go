@@ -22,7 +22,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/meter"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -77,15 +76,15 @@ type Placer struct {
 	arriving    []*submission // not taken in yet
 	joined      []*submission // not answered yet
 
-	publishing time.Duration // what the last publish took
-	// unpublished: something may have changed since.
-	unpublished bool
+	publishing time.Duration // what making the last picture took
+	// unpublished: something may have changed since it was made. changed: it has.
+	unpublished, changed bool
+	pictured             uint64    // [nomad.View.Changes] then
+	picturedAt           time.Time // when it was made
+	nudged               chan struct{}
+	published            published
 
 	vitals heartbeat.Vitals
-
-	mu     sync.Mutex // guards what follows
-	status model.Status
-	known  *query.Snapshot
 }
 
 // Hooks are told of what the placer does. Those around the commit of a decision are
@@ -119,7 +118,7 @@ func New(c *nomad.Client, cfg model.Config, log hclog.Logger, hooks Hooks) (*Pla
 	}
 	return &Placer{
 		m: m, nomad: c, log: log, hooks: hooks, clock: newClock(), backoffs: map[string]backoff{},
-		submissions: make(chan *submission), evaluationLimit: newEvaluationLimit(),
+		submissions: make(chan *submission), nudged: make(chan struct{}, 1), evaluationLimit: newEvaluationLimit(),
 	}, nil
 }
 
@@ -285,8 +284,10 @@ func (p *Placer) runCycles(ctx context.Context, ended <-chan error) error {
 			p.report(hearingEvents, nil)
 			heard = max(heard, p.applyAll())
 		case s := <-p.submissions:
-			p.arriving = append(p.arriving, s)
+			p.arriving, p.changed = append(p.arriving, s), true
 			p.takeSubmissions()
+			heard = change
+		case <-p.nudged:
 			heard = change
 		case <-p.writesDone():
 			p.startWrites(ctx, p.tick())
@@ -302,7 +303,7 @@ func (p *Placer) runCycles(ctx context.Context, ended <-chan error) error {
 // eachSecond shows that the loop works, and looks for what is due without an event.
 func (p *Placer) eachSecond() news {
 	p.vitals.LoopAlive(time.Now())
-	if p.reconcileDue() {
+	if p.reconcileDue() || p.grownOld() {
 		return change
 	}
 	return 0
@@ -426,6 +427,7 @@ func (p *Placer) apply(es []nomad.Event) (heard news) {
 		}
 	}
 	p.missed = p.missed || p.m.State.PurgeLikely()
+	p.changed = p.changed || heard > 0
 	return heard
 }
 
@@ -434,8 +436,7 @@ func (p *Placer) resync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.m.State, p.missed, p.resyncedAt = s, false, p.tick()
-	p.publishKnown()
+	p.m.State, p.missed, p.resyncedAt, p.changed = s, false, p.tick(), true
 	p.configDue = true // somebody may have written over it
 	p.m.Dependencies.Doubt()
 	var unread []error

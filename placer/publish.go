@@ -4,65 +4,122 @@
 package placer
 
 import (
+	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-version"
 
-	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// Status is the state as of the last cycle.
-func (p *Placer) Status() model.Status {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.status
+// published is the last picture, and who waits for the next.
+type published struct {
+	mu      sync.Mutex
+	picture *query.Snapshot
+	seen    time.Time     // up to when it shows all that has happened
+	next    chan struct{} // closed with the next; nil: nobody waits
+	asked   bool          // somebody has asked for it since it was made
+	wanted  bool          // somebody waits for a newer one
 }
 
-// Known is where a first snapshot may begin instead of nothing (see [Refresh]): the nodes
-// and jobs as of the last full read. It shows nothing by itself; nil before that read.
-func (p *Placer) Known() *query.Snapshot {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.known
+// Picture is how things were after the last cycles, a second ago or so; nil before the first has
+// ended. It does not change any more.
+func (p *Placer) Picture() *query.Snapshot {
+	p.published.mu.Lock()
+	defer p.published.mu.Unlock()
+	p.published.asked = true
+	return p.published.picture
 }
 
-func (p *Placer) publishKnown() {
-	known := query.New(&model.Model{State: p.m.State.Objects()}, p.nomad, heartbeat.Activity{}, "")
-	p.mu.Lock()
-	p.known = known
-	p.mu.Unlock()
-}
-
-// publish makes the state of this cycle visible. What the waiting ones wait for
-// takes a look at everything, so it is worked out once a second at most, and
-// takes a twentieth of the time at most.
-func (p *Placer) publish(now time.Time) {
-	p.warnOfNodes()
-	if p.unpublished = now.Sub(p.status.At) < max(time.Second, 20*p.publishing); p.unpublished {
-		return
-	}
-	began := time.Now()
-	defer func() { p.publishing = time.Since(began) }()
-	s := model.Status{At: now, GPUs: p.m.View.Cluster.NumGPUs(), Free: p.m.View.Cluster.FreeGPUs(), Warnings: slices.Concat(p.warnings, p.ofNodes, p.m.Windows.Warnings(), p.m.Denials(), p.failing()), Queues: p.m.State.Queues, Troubles: map[nomad.JobKey]model.Trouble{}}
-	s.Jobs = make([]model.JobStatus, 0, len(p.m.Jobs))
-	s.InTrouble, s.Allocated, s.Outliers = p.m.CountGPUs(now)
-	waits := p.m.WaitsOf(p.m.Queue.Waiting(gang.QueueTime(now), p.m.View.Cluster), p.m.View.Cluster)
-	for _, t := range p.m.Sorted() {
-		p.m.BeginJob(t.Key)
-		s.Jobs = append(s.Jobs, p.m.StatusOf(t, waits))
-		if !t.Trouble.IsZero() && (t.Nomad == gang.Waiting || t.Nomad == gang.Starting) {
-			s.Troubles[t.Key] = model.Trouble{Why: t.Trouble, Never: t.Never}
+// PictureSince is how things are now, or were after a time: whoever has changed something sees it.
+// It waits until the placer has looked.
+func (p *Placer) PictureSince(ctx context.Context, since time.Time) (*query.Snapshot, error) {
+	for {
+		s := &p.published
+		s.mu.Lock()
+		s.asked = true
+		if s.picture != nil && !s.seen.Before(since) {
+			defer s.mu.Unlock()
+			return s.picture, nil
+		}
+		if s.wanted = true; s.next == nil {
+			s.next = make(chan struct{})
+		}
+		next := s.next
+		s.mu.Unlock()
+		select {
+		case p.nudged <- struct{}{}:
+		default: // it is told already
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
 	}
-	p.m.EndJob()
-	p.mu.Lock()
-	p.status = s
-	p.mu.Unlock()
+}
+
+// ForgetPicture has a new one made: the last cannot be trusted.
+func (p *Placer) ForgetPicture() {
+	p.published.mu.Lock()
+	defer p.published.mu.Unlock()
+	p.published.picture = nil
+}
+
+// Status is what is counted in the last picture.
+func (p *Placer) Status() model.Status {
+	if s := p.Picture(); s != nil {
+		return s.Status()
+	}
+	return model.Status{}
+}
+
+const (
+	// pictureEvery is how often a picture is made at most, unless somebody waits for one; making
+	// them takes a twentieth of the time at most, or a fifth.
+	pictureEvery = time.Second
+	// sameFor is for how long one is shown while nothing changes: expected starts move with the
+	// clock.
+	sameFor = 10 * time.Second
+)
+
+// publish makes a picture of this cycle, if something has changed since the last.
+func (p *Placer) publish(now time.Time) {
+	p.warnOfNodes()
+	p.published.mu.Lock()
+	last, age, wanted := p.published.picture, now.Sub(p.picturedAt), p.published.wanted
+	p.published.mu.Unlock()
+	least := max(pictureEvery, 20*p.publishing)
+	if wanted {
+		least = 5 * p.publishing
+	}
+	if p.unpublished = last != nil && age < least; p.unpublished {
+		return
+	}
+	warnings := slices.Concat(p.warnings, p.ofNodes, p.m.Windows.Warnings(), p.m.Denials(), p.failing())
+	if seen := p.m.View.Changes(); last == nil || p.changed || seen != p.pictured || age >= sameFor || !slices.Equal(last.Warned(), warnings) {
+		began := time.Now()
+		last, p.changed, p.pictured, p.picturedAt = query.Picture(p.m.Clone(), p.nomad, warnings), false, seen, now
+		p.publishing = time.Since(began)
+	}
+	p.published.mu.Lock()
+	defer p.published.mu.Unlock()
+	p.published.picture, p.published.seen, p.published.asked, p.published.wanted = last, time.Now(), false, false
+	if p.published.next != nil {
+		close(p.published.next)
+		p.published.next = nil
+	}
+}
+
+// grownOld says whether somebody looks at a picture that was made long ago.
+func (p *Placer) grownOld() bool {
+	p.published.mu.Lock()
+	defer p.published.mu.Unlock()
+	return p.published.asked && p.tick().Sub(p.picturedAt) >= sameFor
 }
 
 // warnOfQueues says once which queues of Nomad's own are in the way.

@@ -10,8 +10,6 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
@@ -163,34 +161,10 @@ const (
 )
 
 // Moves are the moves that would be made now if moving gangs were switched on.
-func Moves(ctx context.Context, c *nomad.Client) ([]Move, error) {
-	cfg, err := ReadEffectiveConfig(ctx, c)
+func Moves(ctx context.Context, c *nomad.Client) ([]query.Move, error) {
+	s, err := ReadSnapshot(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	cfg.Queue.Migrate = true
-	s, err := readSnapshot(ctx, c, nil, cfg)
-	if err != nil {
-		return nil, err
-	}
-	moves := []Move{}
-	for _, a := range s.Model().Queue.Decide(gang.QueueTime(s.Model().Time), s.Model().View.Cluster) {
-		if t := s.Model().ByID(a.Job); a.Kind == queue.Migrate && t != nil {
-			g := t.Request.Gang
-			moves = append(moves, Move{
-				Namespace: t.Key.Namespace, Job: t.Key.ID,
-				From: pal.Describe(s.Model().View.Cluster, g, s.Model().At(t)),
-				To:   pal.Describe(s.Model().View.Cluster, g, a.Placement),
-			})
-		}
-	}
-	return moves, nil
-}
-
-// Move is a gang that would run better elsewhere.
-type Move struct {
-	Namespace string      `json:"namespace"`
-	Job       string      `json:"job"`
-	From      *pal.Choice `json:"from"`
-	To        *pal.Choice `json:"to"`
+	return s.Moves(), nil
 }

@@ -80,7 +80,7 @@ func (p *Placer) takeSubmissions() (some bool) {
 		select {
 		case s := <-p.submissions:
 			p.arriving = append(p.arriving, s)
-			some = true
+			some, p.changed = true, true
 		default:
 			return some
 		}

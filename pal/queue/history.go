@@ -92,10 +92,7 @@ func (q *Queue) note(tenant, name string, s sample) {
 		q.history[name] = h
 	}
 	h.last, h.sorted, h.nths, h.fresh = q.lessons, nil, nil, nil
-	h.samples = append(h.samples, s)
-	if len(h.samples) > maxSamples {
-		h.samples = slices.Delete(h.samples, 0, 1)
-	}
+	h.samples = append(slices.Clone(h.samples[max(0, len(h.samples)-maxSamples+1):]), s) // clones have the old ones
 }
 
 // makeRoom forgets a name where there are as many as may be: one of the tenant with

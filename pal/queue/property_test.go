@@ -33,6 +33,12 @@ type player struct {
 	changed map[string]time.Duration // when its size was, last
 	slow    bool                     // who is stopped takes a while to end
 	leaving map[string]bool          // who is ending so
+	clone   struct {
+		queue *Queue
+		c     *pal.Cluster
+		at    time.Duration
+		waits []Wait
+	}
 }
 
 func newPlayer(t *rapid.T) *player {
@@ -83,7 +89,12 @@ func (p *player) submit() {
 func (p *player) act() {
 	for range 1000 {
 		free := p.c.FreeGPUs()
+		p.checkClone()
+		twin, cluster := p.queue.Clone(), p.c.Clone()
 		actions := p.queue.Decide(p.now, p.c)
+		if same := twin.Decide(p.now, cluster); fmt.Sprint(same) != fmt.Sprint(actions) {
+			p.t.Fatalf("a clone decides %v, the queue %v", same, actions)
+		}
 		p.checkWaiting()
 		p.checkCounts()
 		if p.c.FreeGPUs() != free {
@@ -97,6 +108,20 @@ func (p *player) act() {
 		}
 	}
 	p.t.Fatal("Decide never ends")
+}
+
+// checkClone: a clone says what the queue says, and goes on saying it whatever becomes of the queue.
+func (p *player) checkClone() {
+	if p.clone.queue != nil {
+		if now := p.clone.queue.Waiting(p.clone.at, p.clone.c); !reflect.DeepEqual(now, p.clone.waits) {
+			p.t.Fatalf("a clone said %v, and says %v since the queue has gone on", p.clone.waits, now)
+		}
+	}
+	p.clone.queue, p.clone.c, p.clone.at = p.queue.Clone(), p.c.Clone(), p.now
+	p.clone.waits = p.clone.queue.Waiting(p.now, p.clone.c)
+	if waits := p.queue.Waiting(p.now, p.c); !reflect.DeepEqual(p.clone.waits, waits) {
+		p.t.Fatalf("a clone says %v, the queue %v", p.clone.waits, waits)
+	}
 }
 
 // checkWaiting: each gang that waits is in its place, with what is known of it by now, and

@@ -76,7 +76,8 @@ type entry struct {
 	level    *level
 	levelDue time.Duration
 	duePos   int
-	*elastic // nil of a gang of one size
+	copied   int // see Clone
+	*elastic     // nil of a gang of one size
 }
 
 // attained is how long the gang has run in all, on the clock. Time with fewer members than

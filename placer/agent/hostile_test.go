@@ -201,7 +201,7 @@ func TestRegisterStandingBy(t *testing.T) {
 func TestPanicInRequest(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
-	s := &server{agent: New(hclog.New(&hclog.LoggerOptions{Output: &log}), placer.Hooks{}), snapshots: &snapshots{}}
+	s := &server{agent: New(hclog.New(&hclog.LoggerOptions{Output: &log}), placer.Hooks{}), snapshots: &snapshots{atWork: func() *placer.Placer { return nil }}}
 	panics := true
 	h := s.recovered(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if panics {

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/internal/testlog"
@@ -70,31 +69,22 @@ func TestFreshForLongerIfSlow(t *testing.T) {
 	}
 }
 
-// An agent at work answers by its own configuration, not by what another one has published.
-func TestAnswersByOwnConfiguration(t *testing.T) {
+// A standby answers by the configuration that is published.
+func TestAnswersByPublishedConfiguration(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
 	client, err := nomad.NewClient(&api.Config{Address: f.URL, SecretID: agentsToken}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := model.DefaultConfig()
-	published := store.EffectiveConfig{Keys: map[string]string{"retries": "77"}, Locality: cfg.Locality}
+	published := store.EffectiveConfig{Keys: map[string]string{"retries": "77"}, Locality: model.DefaultConfig().Locality}
 	if err := store.In(client).EffectiveConfig().Write(t.Context(), published); err != nil {
 		t.Fatal(err)
 	}
-	cfg.Retries = 7
-	p, err := placer.New(client, cfg, hclog.NewNullLogger(), placer.Hooks{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for want, atWork := range map[int]*placer.Placer{7: p, 77: nil} {
-		s := newSnapshots(func() (*nomad.Client, error) {
-			return nomad.NewClient(&api.Config{Address: f.URL, SecretID: agentsToken}, "")
-		}, func() *placer.Placer { return atWork }, nil)
-		got, err := s.get(t.Context())
-		if err != nil || got.Model().Cfg.Retries != want {
-			t.Errorf("%v, want %d retries", err, want)
-		}
+	s := newSnapshots(func() (*nomad.Client, error) {
+		return nomad.NewClient(&api.Config{Address: f.URL, SecretID: agentsToken}, "")
+	}, func() *placer.Placer { return nil }, nil)
+	if got, err := s.get(t.Context()); err != nil || got.Model().Cfg.Retries != 77 {
+		t.Errorf("%v, want 77 retries", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/api"
@@ -174,8 +175,8 @@ func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 	}
 	defer snapshot.Close()
 	e, err := snapshot.Explain(r.Context(), k)
-	if err == nil && e.Behind {
-		if snapshot, err = s.snapshots.refresh(r.Context()); err == nil {
+	for began := time.Now(); err == nil && e.Behind && time.Since(began) < heardWithin; {
+		if snapshot, err = s.snapshots.catchUp(r.Context()); err == nil {
 			defer snapshot.Close()
 			e, err = snapshot.Explain(r.Context(), k)
 		}
@@ -189,6 +190,9 @@ func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 	}
 	writeJSON(w, http.StatusOK, e.For(c.sees(r.Context())))
 }
+
+// heardWithin is how long after a job was registered the placer has heard of it.
+const heardWithin = 2 * time.Second
 
 // servePlan says what would happen to a job: POST {"Job": …}.
 func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
@@ -219,7 +223,7 @@ func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
 		refuseAs(w, err)
 		return
 	}
-	snapshot, err := s.snapshots.refresh(r.Context()) // of its own: planning uses it up
+	snapshot, err := s.snapshots.catchUp(r.Context())
 	if err != nil {
 		refuse(w, err)
 		return

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -43,6 +44,12 @@ type snapshots struct {
 	flight   singleflight.Group
 	last     atomic.Pointer[snapshot]
 	making   chan struct{} // holds one for each that is being made
+
+	mu      sync.Mutex
+	since   time.Time       // who asks sees what has happened until then
+	seen    *query.Snapshot // the last picture of a placer at work
+	seenAs  *query.Snapshot // how it is shown while that is in trouble
+	trouble string
 }
 
 type snapshot struct {
@@ -62,8 +69,56 @@ func newSnapshots(connect func() (*nomad.Client, error), atWork func() *placer.P
 	return &snapshots{connect: connect, atWork: atWork, panicked: panicked, making: make(chan struct{}, snapshotsAtOnce)}
 }
 
+// picture is how the placer at work sees things. While that is in trouble it is what it saw last,
+// and says so; right after a reload, what the one before saw.
+func (s *snapshots) picture(ctx context.Context, p *placer.Placer) (*query.Snapshot, error) {
+	now := time.Now()
+	s.mu.Lock()
+	since, before := s.since, s.seen
+	s.mu.Unlock()
+	trouble := p.Vitals().Trouble(now)
+	picture := p.Picture()
+	switch {
+	case trouble != "" && picture == nil:
+		return nil, errors.New("the agent has not seen the cluster yet: " + trouble)
+	case trouble != "":
+	case picture == nil && before != nil && since.IsZero() && now.Sub(before.Model().Time) < takesOver:
+		picture = before
+	default:
+		var err error
+		if picture, err = p.PictureSince(ctx, since); err != nil {
+			return nil, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if trouble == "" {
+		s.seen, s.seenAs = picture, nil
+		return picture, nil
+	}
+	if s.seen != picture || s.trouble != trouble || s.seenAs == nil {
+		s.seen, s.trouble, s.seenAs = picture, trouble, picture.With(heartbeat.Activity{Trouble: trouble, Since: picture.Model().Time})
+	}
+	return s.seenAs, nil
+}
+
+// takesOver is how long the picture of the placer before is shown while the next one has none.
+const takesOver = time.Minute
+
+// catchUp is a picture in which what somebody asks for is likely to be: it is newer than the last.
+func (s *snapshots) catchUp(ctx context.Context) (*query.Snapshot, error) {
+	if s.atWork() == nil {
+		return s.refresh(ctx)
+	}
+	s.changed()
+	return s.get(ctx)
+}
+
 // latest is the last one, however old; nil if there is none.
 func (s *snapshots) latest() *query.Snapshot {
+	if p := s.atWork(); p != nil {
+		return p.Picture()
+	}
 	if last := s.last.Load(); last != nil {
 		return last.Snapshot
 	}
@@ -73,6 +128,9 @@ func (s *snapshots) latest() *query.Snapshot {
 // get is the cluster as the agent sees it, at most snapshotAge old; older where reading
 // takes long.
 func (s *snapshots) get(ctx context.Context) (*query.Snapshot, error) {
+	if p := s.atWork(); p != nil {
+		return s.picture(ctx, p)
+	}
 	last := s.last.Load()
 	if last.fresh() {
 		return last.Snapshot, nil
@@ -114,15 +172,17 @@ func shared[T any](
 // ahead makes a snapshot that nobody has asked for yet. Whoever does sees it at once on the
 // page, and else what has changed since: he may have changed it himself.
 func (s *snapshots) ahead(ctx context.Context) {
-	if _, err := s.get(ctx); err != nil {
-		return // a reader will hear of it
+	if _, err := s.get(ctx); err == nil && s.atWork() == nil { // else a reader will hear of it
+		s.changed()
 	}
-	s.changed()
 }
 
 // changed has whoever asks next see what has changed since the last snapshot: he may have
 // changed it himself.
 func (s *snapshots) changed() {
+	s.mu.Lock()
+	s.since = time.Now()
+	s.mu.Unlock()
 	if last := s.last.Load(); last != nil {
 		old := *last
 		old.made = time.Time{}
@@ -133,8 +193,7 @@ func (s *snapshots) changed() {
 // errPanicked is a snapshot that could not be made by our own fault.
 var errPanicked = errors.New("the agent failed to look at the cluster: its log says why")
 
-// refresh reads what has changed since the last snapshot, or, for the first, since the
-// placer read everything: a large cluster is not read twice, nor kept in memory twice. A panic in it is the end of
+// refresh reads what has changed since the last snapshot. A panic in it is the end of
 // this try only: in a flight that others wait for it would end the process.
 func (s *snapshots) refresh(ctx context.Context) (_ *query.Snapshot, err error) {
 	select {
@@ -155,18 +214,7 @@ func (s *snapshots) refresh(ctx context.Context) (_ *query.Snapshot, err error) 
 		return nil, err
 	}
 	defer client.API().Close() // Nomad allows one address 100 connections by default
-	last, p := s.latest(), s.atWork()
-	if last == nil && p != nil {
-		last = p.Known()
-	}
-	if p == nil {
-		return placer.Refresh(ctx, client, last)
-	}
-	fresh, err := p.Refresh(ctx, client, last)
-	if err == nil {
-		fresh.Tell(p.Status().Troubles)
-	}
-	return fresh, err
+	return placer.Refresh(ctx, client, s.latest())
 }
 
 // unchanged says whether the last snapshot shows what Nomad has.
@@ -181,7 +229,12 @@ func (s *snapshots) unchanged(ctx context.Context, last *snapshot) bool {
 }
 
 // forget has the next snapshot read everything: the last one cannot be trusted.
-func (s *snapshots) forget() { s.last.Store(nil) }
+func (s *snapshots) forget() {
+	s.last.Store(nil)
+	if p := s.atWork(); p != nil {
+		p.ForgetPicture()
+	}
+}
 
 // activities reads the heartbeat of the agent at work.
 type activities struct {

@@ -339,3 +339,22 @@ func (g *Gang) startedAt(now time.Time) time.Time {
 	}
 	return at
 }
+
+// Clone is the gang as it is now, whatever becomes of this one. It is to be asked, not to go on.
+func (g *Gang) Clone() Gang {
+	c := *g
+	if g.Record != nil {
+		r := *g.Record
+		c.Record = &r
+	}
+	if g.stop != nil {
+		s := *g.stop
+		c.stop = &s
+	}
+	if g.sizing != nil {
+		s := *g.sizing
+		c.sizing = &s
+	}
+	c.inDoubt, c.Held, c.read = slices.Clone(g.inDoubt), slices.Clone(g.Held), readings{}
+	return c
+}

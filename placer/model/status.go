@@ -125,6 +125,22 @@ func (j *JobStatus) Wait(w *Wait) {
 	}
 }
 
+// Status is what is counted; waits is what the queue says of those that wait.
+func (m *Model) Status(waits map[string]*Wait) Status {
+	s := Status{At: m.Time, GPUs: m.View.Cluster.NumGPUs(), Free: m.View.Cluster.FreeGPUs(), Queues: m.State.Queues, Troubles: map[nomad.JobKey]Trouble{}}
+	s.Jobs = make([]JobStatus, 0, len(m.Jobs))
+	s.InTrouble, s.Allocated, s.Outliers = m.CountGPUs(m.Time)
+	for _, t := range m.Sorted() {
+		m.BeginJob(t.Key)
+		s.Jobs = append(s.Jobs, m.StatusOf(t, waits))
+		if !t.Trouble.IsZero() && (t.Nomad == gang.Waiting || t.Nomad == gang.Starting) {
+			s.Troubles[t.Key] = Trouble{Why: t.Trouble, Never: t.Never}
+		}
+	}
+	m.EndJob()
+	return s
+}
+
 // CountGPUs counts those that are not like the others.
 func (m *Model) CountGPUs(now time.Time) (in GPUsInTrouble, allocated int, outliers map[pal.AppClass]int) {
 	above, c := cmp.Or(m.Cfg.Queue.OutlierThreshold, queue.DefaultOutlierThreshold), m.View.Cluster

@@ -130,8 +130,9 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 			shown.why, shown.From, shown.To = t.Trouble, 0, 0 // it has been tried
 		}
 		if w.Reason == queue.ReasonLocality { // what is free now is not what it waits for
-			shown.From = max(shown.From, gang.QueueTime(m.Time)) // 0 if nothing can be foretold
-			shown.To = max(shown.From, w.Until)
+			now := gang.QueueTime(m.Time)
+			shown.To = max(now, w.Until)
+			shown.From = min(max(shown.From, now), shown.To) // 0 if nothing can be foretold
 		}
 		if w.Reason == queue.ReasonScattered {
 			var kept []reason.Reason

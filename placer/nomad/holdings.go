@@ -89,6 +89,9 @@ func (v *View) refreshJobs(keys []JobKey, before ViewOptions) {
 		}
 		v.replace(k, h)
 	}
+	if len(changed) > 0 || len(gpus) > 0 {
+		v.changes++
+	}
 	for _, u := range gpus {
 		for _, k := range v.rivals[u] {
 			changed[k] = true
@@ -171,7 +174,7 @@ func (v *View) first(u int, rivals []JobKey) JobKey {
 // leave takes a job off those that want a GPU. The next of the rivals, if there is one,
 // owns it then.
 func (v *View) leave(u int, k JobKey) {
-	rest := slices.DeleteFunc(v.rivals[u], func(o JobKey) bool { return o == k })
+	rest := slices.DeleteFunc(slices.Clone(v.rivals[u]), func(o JobKey) bool { return o == k })
 	switch len(rest) {
 	case 0:
 		v.owner[u] = JobKey{}
@@ -269,8 +272,13 @@ func (v *View) Keep(p pal.Placement) {
 // Epoch grows when other nodes than before may serve a job.
 func (v *View) Epoch() uint64 { return v.epoch }
 
+// Changes grows with each change of who holds what, and of which GPUs can be used. What is taken
+// and given back meanwhile, to see what would fit, is none.
+func (v *View) Changes() uint64 { return v.changes }
+
 // refreshHealth takes over which GPUs are unhealthy, in quarantine or unavailable.
 func (v *View) refreshHealth() {
+	v.changes++
 	for i, d := range v.devices {
 		node := v.groupNode(i)
 		for _, in := range d.Instances {

@@ -130,6 +130,7 @@ type State struct {
 	Unread map[JobKey]error
 
 	byJob map[JobKey]map[string]*Alloc
+	mine  map[JobKey]bool   // of these no clone has the map
 	bad   map[string]*Alloc // with GPUs, failed or lost
 	// orphans are live, and their job is not there, of those with GPUs, or is a new one of
 	// that name.
@@ -336,10 +337,7 @@ func (s *State) PutAlloc(a *Alloc) {
 	}
 	s.Allocs[a.ID] = a
 	s.touch(a.Job)
-	if s.byJob[a.Job] == nil {
-		s.byJob[a.Job] = map[string]*Alloc{}
-	}
-	s.byJob[a.Job][a.ID] = a
+	s.allocsToChange(a.Job)[a.ID] = a
 	s.noteStaleAlloc(a)
 	failed := a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost
 	keep(s.bad, a, failed && len(a.GPUs) > 0)
@@ -569,9 +567,10 @@ func (s *State) GateOpen(node string) bool {
 func (s *State) dropAlloc(a *Alloc) {
 	s.touch(a.Job)
 	delete(s.Allocs, a.ID)
-	delete(s.byJob[a.Job], a.ID)
+	delete(s.allocsToChange(a.Job), a.ID)
 	if len(s.byJob[a.Job]) == 0 {
 		delete(s.byJob, a.Job)
+		delete(s.mine, a.Job)
 		delete(s.kills, a.Job)
 	}
 	delete(s.bad, a.ID)

@@ -67,6 +67,7 @@ type View struct {
 	seen    Mark                      // the state's changes up to here are in
 	moved   []pal.Placement           // taken or released in Cluster since
 	epoch   uint64                    // grows when eligibility changes
+	changes uint64                    // see Changes
 	shifted []JobKey                  // see Shifted
 	// eligibility caches which device groups may serve an ask, by its text.
 	eligibility map[string]eligibility

@@ -410,6 +410,10 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 			return
 		}
 	}
+	if e.State == gang.Committing { // what is kept for its start is its own
+		_, back := s.m.View.Without(t.Key)
+		defer back()
+	}
 	d := s.explainOn(s.m.View.Cluster, t.Request.Least())
 	if !d.Placed {
 		e.Obstacles = s.m.View.Obstacles(t.Job, sparing(d))
@@ -434,6 +438,9 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	if wait != nil {
 		e.takeWait(wait)
 		e.Reason = waitsFor(&d, wait)
+	}
+	if e.State == gang.Committing && !t.Trouble.IsZero() {
+		e.Reason = t.Trouble
 	}
 	if e.State == gang.Waiting && t.After.IsZero() {
 		d.Impossible = false // of nodes that are away

@@ -41,7 +41,15 @@ func beats(w *bed.World, h *heartbeat.Heart) (stop func()) {
 
 func activity(w *bed.World) heartbeat.Activity {
 	w.T.Helper()
-	return snapshot(w).Activity
+	c, err := nomad.NewClient(w.Nomad.Config("command", ""), "")
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	a, err := heartbeat.ReadActivity(w.T.Context(), c, time.Now())
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return a
 }
 
 // A placer that finds another one at work says so, but for one that was elected and takes
@@ -72,7 +80,7 @@ func TestTwoAtWork(t *testing.T) {
 		w.Nomad.Disconnect("killed")
 		killed()
 		defer beating(w, "one", p.Vitals)()
-		warned := func() string { return strings.Join(snapshot(w).Warnings(), "; ") }
+		warned := func() string { return strings.Join(activity(w).Warnings, "; ") }
 		for range 9 {
 			w.RunFor(10 * time.Second)
 			if got := warned(); got != "" {

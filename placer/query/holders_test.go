@@ -115,7 +115,7 @@ func TestLastGPUs(t *testing.T) {
 		}
 		taken := w.Members(nomadtest.Key{Namespace: "research", ID: "mine"})[0].Node
 		w.Nomad.PurgeNode(nodes[1-slices.Index(nodes, taken)])
-		w.RunFor(time.Minute)
+		w.RunFor(6 * time.Minute) // no event tells of it
 		if e, err := snapshot(w).Explain(t.Context(), k); err != nil || e.State != gang.Waiting || len(e.Alternatives) != 0 {
 			t.Errorf("without one of its nodes: %+v, %v", e, err)
 		}

@@ -167,8 +167,11 @@ func TestPurgedAfterAQuietWhile(t *testing.T) {
 		w.Submit(bed.Gang{Name: "purged", GPUs: 4})
 		w.ExpectRunning("purged", time.Minute)
 		w.RunFor(10 * time.Second)
-		s := snapshot(w)
 		c, err := nomad.NewClient(w.Nomad.Config("command", ""), "")
+		if err != nil {
+			w.T.Fatal(err)
+		}
+		s, err := placer.ReadSnapshot(w.T.Context(), c)
 		if err != nil {
 			w.T.Fatal(err)
 		}

@@ -21,9 +21,9 @@ import (
 )
 
 // Plan says what would happen to a job if it were registered with a gate now:
-// whether it would start, where, or what it would wait for. The snapshot is used
-// up by it.
+// whether it would start, where, or what it would wait for. That is tried out on a copy.
 func (s *Snapshot) Plan(ctx context.Context, job *api.Job) (*Explanation, error) {
+	s = s.With(s.Activity)
 	e, err := s.plan(job)
 	if err == nil && !s.runs(job) {
 		s.askNomad(ctx, e, job)

@@ -27,9 +27,8 @@ import (
 )
 
 // Snapshot is the cluster and the queue as they are now, seen through the rules
-// of the agent in charge. It is what the commands ask; it changes nothing, but
-// for [Snapshot.Plan], which takes a snapshot of its own. It is safe for concurrent
-// use.
+// of the agent in charge. It is what the commands ask; it changes nothing. It is safe
+// for concurrent use.
 type Snapshot struct {
 	m     *model.Model
 	nomad *nomad.Client
@@ -44,6 +43,9 @@ type Snapshot struct {
 	waits map[string]*model.Wait // by job, once worked out
 	// told: a placer at work has told what only it knows.
 	told bool
+	// warned are what the placer at work warned of, counted what is counted, once it was.
+	warned  []string
+	counted *model.Status
 	// same is when Nomad was last found to show the same still; zero: not since it was read.
 	same time.Time
 }
@@ -54,12 +56,47 @@ func New(m *model.Model, c *nomad.Client, a heartbeat.Activity, profileStamp str
 	return &Snapshot{m: m, nomad: c, Activity: a, ProfileStamp: profileStamp}
 }
 
+// Picture is how a placer at work sees things: m is its model, cloned.
+func Picture(m *model.Model, c *nomad.Client, warned []string) *Snapshot {
+	return &Snapshot{m: m, nomad: c, Activity: heartbeat.Activity{Working: true}, told: true, warned: warned}
+}
+
+// Warned is what the placer at work warned of.
+func (s *Snapshot) Warned() []string { return s.warned }
+
+// Status is what is counted.
+func (s *Snapshot) Status() model.Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.counted == nil {
+		s.m.IsolatePanics(func() {
+			waits := s.waiting()
+			st := s.m.Status(waits)
+			st.Warnings = s.warned
+			s.counted = &st
+		})
+	}
+	return *s.counted
+}
+
+// With is the same, to try things out on, with another activity: what a placer saw last that is
+// not at work any more.
+func (s *Snapshot) With(a heartbeat.Activity) *Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &Snapshot{m: s.m.Clone(), nomad: s.nomad, Activity: a, told: s.told, warned: s.warned}
+}
+
 // Model is what the snapshot answers from; not to be changed.
 func (s *Snapshot) Model() *model.Model { return s.m }
 
 // Close lets go of the connections that answering has opened. The snapshot can be
 // asked again after it.
-func (s *Snapshot) Close() { s.nomad.API().Close() }
+func (s *Snapshot) Close() {
+	if !s.told { // else they are the placer's
+		s.nomad.API().Close()
+	}
+}
 
 // waiting is what each waiting job waits for. Callers hold mu.
 func (s *Snapshot) waiting() map[string]*model.Wait {

@@ -30,7 +30,6 @@ func TestExplainUnregistered(t *testing.T) {
 		for range 20 {
 			w.RunFor(3 * time.Second)
 			s := snapshot(w)
-			s.Tell(p.Status().Troubles)
 			const why = "No cluster leader"
 			if e, err := s.Explain(w.T.Context(), bed.Key("a")); err != nil || !strings.Contains(e.Reason.String(), why) {
 				w.T.Errorf("explain: %v, %+v", err, e)

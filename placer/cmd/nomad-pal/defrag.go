@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 var helpDefrag = help("defrag -dry-run [options]", `
@@ -45,7 +46,7 @@ func (b *base) runDefrag(args []string) int {
 	return code
 }
 
-func (b *base) printMoves(moves []placer.Move) {
+func (b *base) printMoves(moves []query.Move) {
 	if len(moves) == 0 {
 		b.printf("No move would pay.\n")
 		return

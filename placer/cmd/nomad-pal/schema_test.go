@@ -41,7 +41,7 @@ import (
 
 // outputs are what commands print with -json.
 var outputs = map[string]any{
-	"classify": classified{}, "defrag": []placer.Move{}, "doctor": []query.Check{}, "events": placer.Event{},
+	"classify": classified{}, "defrag": []query.Move{}, "doctor": []query.Check{}, "events": placer.Event{},
 	"explain": explained{}, "failures": failureReport{}, "gpus": []query.GPU{}, "measure": []measuredGPU{}, "plan": planned{},
 	"profile build": []groupSummary{}, "profile import": imported{}, "profile show": []groupSummary{},
 	"quarantine": map[string]failure.Quarantine{}, "quarantine -lift": []string{}, "queue": []model.JobStatus{},

@@ -1,0 +1,215 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// Clone is a Queue of its own that knows what this one knows, and says and decides the same.
+// Jobs, placements, windows and what is remembered of a finished run are replaced and never
+// changed, and so are shared.
+func (q *Queue) Clone() *Queue {
+	o := *q
+	c := cloner{from: make([]*entry, 0, len(q.entries)), to: make([]entry, len(q.entries)),
+		gone: map[*entry]*entry{}, claims: map[*claim]*claim{}, levels: map[*level]*level{}, foretold: map[*prediction]*prediction{}}
+	o.entries = make(map[string]*entry, len(q.entries))
+	for id, e := range q.entries {
+		e.copied = len(c.from)
+		c.from = append(c.from, e)
+		o.entries[id] = &c.to[e.copied]
+	}
+	if q.turn != nil {
+		t := *q.turn
+		t.by = c.of(t.by)
+		c.turn = &t
+	}
+	o.turn = c.turn
+	o.tenancy = c.tenancy(q.tenancy)
+	o.levels = c.levelsOf(q.levels)
+	o.claims = make([]*claim, len(q.claims))
+	for i, cl := range q.claims {
+		o.claims[i] = c.claim(cl)
+	}
+	o.buckets, o.live = c.buckets(q)
+	o.forecasts.waits = c.predictions(q.forecasts.waits)
+	for i, e := range c.from {
+		c.entry(&c.to[i], e, &o)
+	}
+	o.ages.es, o.overdue.es = c.all(q.ages.es), c.all(q.overdue.es)
+	o.running, o.byEnd, o.elastics = c.all(q.running), c.all(q.byEnd), c.all(q.elastics)
+	o.leaving, o.pending, o.dated = c.all(q.leaving), c.all(q.pending), c.all(q.dated)
+	o.named = make(map[string][]*entry, len(q.named))
+	for name, es := range q.named {
+		o.named[name] = c.all(es)
+	}
+	o.history, o.submissions = c.history(q.history), copied(q.submissions)
+	o.learned, o.chances = maps.Clone(q.learned), nil
+	o.kinds, o.windows.alone = copied(q.kinds), map[beside]*pal.Found{}
+	return &o
+}
+
+// Migrating is a clone that moves gangs where that pays, whatever the options say.
+func (q *Queue) Migrating() *Queue {
+	o := q.Clone()
+	o.opt.Migrate = true
+	return o
+}
+
+// cloner knows which copy is of what.
+type cloner struct {
+	from     []*entry
+	to       []entry // the same order
+	gone     map[*entry]*entry
+	claims   map[*claim]*claim
+	levels   map[*level]*level
+	foretold map[*prediction]*prediction
+	bucket   map[*bucket]*bucket
+	turn     *turn
+}
+
+// of is the copy of an entry, nil for none. What was decided for one that has gone since is found
+// out at the next pass: its copy is in no list.
+func (c *cloner) of(e *entry) *entry {
+	switch {
+	case e == nil:
+		return nil
+	case e.copied < len(c.from) && c.from[e.copied] == e:
+		return &c.to[e.copied]
+	case c.gone[e] == nil:
+		c.gone[e] = &entry{job: e.job, state: e.state, seq: e.seq}
+	}
+	return c.gone[e]
+}
+
+func (c *cloner) all(es []*entry) []*entry {
+	if len(es) == 0 {
+		return nil
+	}
+	out := make([]*entry, len(es))
+	for i, e := range es {
+		out[i] = c.of(e)
+	}
+	return out
+}
+
+// entry makes the copy of an entry in the place that is kept for it.
+func (c *cloner) entry(to, e *entry, q *Queue) {
+	*to = *e
+	to.of = q.namespaces[e.job.Tenant]
+	to.bucket, to.level, to.kind = c.bucket[e.bucket], c.levels[e.level], nil
+	to.claim, to.stopsFor = c.claim(e.claim), c.claim(e.stopsFor)
+	to.foretold = c.predictions(e.foretold)
+	if e.elastic != nil {
+		el := *e.elastic
+		to.elastic = &el
+	}
+}
+
+func (c *cloner) claim(cl *claim) *claim {
+	if cl == nil || c.claims[cl] != nil {
+		return c.claims[cl]
+	}
+	o := *cl
+	c.claims[cl] = &o
+	o.by, o.victims, o.held = c.of(cl.by), c.all(cl.victims), slices.Clone(cl.held)
+	return &o
+}
+
+func (c *cloner) levelsOf(ls levels) levels {
+	o := ls
+	o.of, o.due.es, o.safe = make([]*level, len(ls.of)), c.all(ls.due.es), c.all(ls.safe)
+	for i, l := range ls.of {
+		o.of[i] = &level{l.level, l.gpus, c.all(l.es)}
+		c.levels[l] = o.of[i]
+	}
+	return o
+}
+
+// buckets are the copies of all buckets.
+func (c *cloner) buckets(q *Queue) (all map[signature]*bucket, live []*bucket) {
+	all, c.bucket = make(map[signature]*bucket, len(q.buckets)), make(map[*bucket]*bucket, len(q.buckets))
+	for sig, b := range q.buckets {
+		o := *b
+		o.es = slices.Clone(b.es)
+		for i := range o.es {
+			o.es[i].e = c.of(o.es[i].e)
+		}
+		o.failed, o.from, o.tries = c.attempt(b.failed, q.turn), c.of(b.from), nil
+		all[sig], c.bucket[b] = &o, &o
+	}
+	live = make([]*bucket, len(q.live))
+	for i, b := range q.live {
+		live[i] = c.bucket[b]
+	}
+	return all, live
+}
+
+// attempt is the copy of what did not fit; none where a turn is over since, and it counts no more.
+func (c *cloner) attempt(a attempt, now *turn) attempt {
+	if a.turn != nil && a.turn != now {
+		return attempt{}
+	}
+	a.head, a.first = c.of(a.head), c.of(a.first)
+	if a.turn != nil {
+		a.turn = c.turn
+	}
+	return a
+}
+
+func (c *cloner) predictions(ps []*prediction) []*prediction {
+	if len(ps) == 0 {
+		return nil
+	}
+	out := make([]*prediction, len(ps))
+	for i, p := range ps {
+		if c.foretold[p] == nil {
+			o := *p
+			c.foretold[p] = &o
+		}
+		out[i] = c.foretold[p]
+	}
+	return out
+}
+
+func (c *cloner) tenancy(t tenancy) tenancy {
+	o := t
+	o.tree.byName, o.arrays = copied(t.tree.byName), maps.Clone(t.arrays)
+	of := func(n *tenant) *tenant { return o.tree.byName[n.name] }
+	for _, n := range o.tree.byName {
+		n.turn, n.chain = tenantTurn{}, slices.Clone(n.chain)
+		for i := range n.chain {
+			n.chain[i] = of(n.chain[i])
+		}
+		if n.parent != nil {
+			n.parent = of(n.parent)
+		}
+	}
+	o.namespaces = copied(t.namespaces)
+	for _, n := range o.namespaces {
+		n.tenant = of(n.tenant)
+	}
+	return o
+}
+
+func (c *cloner) history(of map[string]*runHistory) map[string]*runHistory {
+	out := copied(of)
+	for _, h := range out {
+		h.fresh = nil
+	}
+	return out
+}
+
+// copied is a map with a copy of each value.
+func copied[K comparable, V any](m map[K]*V) map[K]*V {
+	out, of := make(map[K]*V, len(m)), make([]V, 0, len(m))
+	for k, v := range m {
+		of = append(of, *v)
+		out[k] = &of[len(of)-1]
+	}
+	return out
+}

@@ -1,0 +1,34 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package model
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// Clone is what is known now, whatever becomes of the model. It is to be asked, and to try things
+// out on: it shares what is replaced and never changed, such as the objects of Nomad.
+func (m *Model) Clone() *Model {
+	c := *m
+	c.State = m.State.Clone()
+	c.View, c.Queue = m.View.Clone(c.State), m.Queue.Clone()
+	if c.Windows.view == m.View {
+		c.Windows.view = c.View
+	}
+	tracked := make([]Tracked, len(m.Jobs))
+	c.Jobs, c.order = make(map[nomad.JobKey]*Tracked, len(m.Jobs)), make([]*Tracked, len(m.Jobs))
+	for i, t := range m.Sorted() {
+		tracked[i] = *t
+		tracked[i].Gang, tracked[i].unfit = t.Gang.Clone(), maps.Clone(t.unfit)
+		c.Jobs[t.Key], c.order[i] = &tracked[i], &tracked[i]
+	}
+	c.Failures, c.Quarantine = slices.Clone(m.Failures), maps.Clone(m.Quarantine)
+	c.Dependencies.Known = maps.Clone(m.Dependencies.Known)
+	c.InDoubt, c.unanswered, c.IsolatedJobs = maps.Clone(m.InDoubt), maps.Clone(m.unanswered), maps.Clone(m.IsolatedJobs)
+	c.EndJob()
+	return &c
+}

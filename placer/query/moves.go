@@ -1,0 +1,34 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query
+
+import (
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+)
+
+// Move is a gang that would run better elsewhere.
+type Move struct {
+	Namespace string      `json:"namespace"`
+	Job       string      `json:"job"`
+	From      *pal.Choice `json:"from"`
+	To        *pal.Choice `json:"to"`
+}
+
+// Moves are the moves that would be made now if moving gangs were switched on.
+func (s *Snapshot) Moves() []Move {
+	s = s.With(s.Activity)
+	c, moves := s.m.View.Cluster, []Move{}
+	for _, a := range s.m.Queue.Migrating().Decide(gang.QueueTime(s.m.Time), c) {
+		if t := s.m.ByID(a.Job); a.Kind == queue.Migrate && t != nil {
+			g := t.Request.Gang
+			moves = append(moves, Move{
+				Namespace: t.Key.Namespace, Job: t.Key.ID,
+				From: pal.Describe(c, g, s.m.At(t)), To: pal.Describe(c, g, a.Placement),
+			})
+		}
+	}
+	return moves
+}

@@ -1,0 +1,141 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+	"github.com/nomad-pal/nomad-pal/placer/query"
+)
+
+// act does one of the things that authors do, at random.
+func act(w *bed.World, rng *rand.Rand, n int) {
+	switch rng.IntN(4) {
+	case 0:
+		_ = w.Purge(bed.Key(fmt.Sprint("job-", rng.IntN(n+1)))) // it may not be there
+	case 1:
+		w.Submit(bed.Gang{Name: fmt.Sprint("job-", n), Members: 1 + rng.IntN(3), GPUs: 1 + rng.IntN(4), Runs: time.Duration(1+rng.IntN(300)) * time.Second, Meta: map[string]string{"pal_preempt": "true"}})
+	default:
+		w.Submit(bed.Gang{Name: fmt.Sprint("job-", n), Members: 1 + rng.IntN(2), GPUs: 1 + rng.IntN(4), Runs: time.Duration(1+rng.IntN(300)) * time.Second, Meta: map[string]string{"pal_duration": "3m"}})
+	}
+}
+
+// In a picture the waits are the queue's, and who holds a GPU is who does in the view and, of gangs that
+// run, in the queue. It goes on saying so whatever happens since.
+func TestPictureIsTheQueue(t *testing.T) {
+	for seed := range uint64(3) {
+		bed.Run(t, bed.Options{Seed: seed}, func(w *bed.World) {
+			w.AddNodes(3, 4)
+			w.StartPlacer()
+			rng := rand.New(rand.NewPCG(seed, 1))
+			var last *query.Snapshot
+			var said []any
+			for n := range 60 {
+				act(w, rng, n)
+				w.RunFor(time.Duration(rng.IntN(20)) * time.Second)
+				if last != nil && !reflect.DeepEqual(saidBy(last), said) {
+					w.T.Fatalf("seed %d, step %d: a picture said %v, and says %v", seed, n, said, saidBy(last))
+				}
+				last = w.Picture()
+				said = saidBy(last)
+				checkPicture(w, last)
+			}
+		})
+	}
+}
+
+// saidBy is what a picture says.
+func saidBy(s *query.Snapshot) []any {
+	return []any{s.Jobs(), s.GPUs(), s.Status(), s.Tenants(func(string) bool { return true }), s.Moves()}
+}
+
+func checkPicture(w *bed.World, s *query.Snapshot) {
+	w.T.Helper()
+	m := s.Model()
+	if err := m.CheckLedger(); err != nil {
+		w.T.Error(err)
+	}
+	waits := map[string]queue.Wait{}
+	for _, wait := range m.Queue.Clone().Waiting(gang.QueueTime(m.Time), m.View.Cluster.Clone()) {
+		waits[wait.Job] = wait
+	}
+	holders := map[string]int{}
+	for i := range m.View.Cluster.NumGPUs() {
+		if k := m.View.Owner(i); k.ID != "" {
+			holders[k.String()]++
+		}
+	}
+	shown := map[string]int{}
+	for _, g := range s.GPUs() {
+		if g.Job != "" {
+			shown[g.Job]++
+		}
+	}
+	if !reflect.DeepEqual(shown, holders) {
+		w.T.Errorf("holders are %v, the view has %v", shown, holders)
+	}
+	for _, j := range s.Jobs() {
+		wait, waiting := waits[j.Namespace+"/"+j.Job]
+		if j.State != gang.Waiting || !waiting {
+			continue
+		}
+		e, err := s.Explain(w.T.Context(), bed.Key(j.Job))
+		if err != nil || e.State == gang.Waiting && (e.Wait == nil || e.Wait.Reason != wait.Reason || e.Wait.Ahead != wait.Ahead || e.Wait.Free != wait.Free) {
+			w.T.Errorf("%s waits for %+v, explain has %+v, %v", j.Job, wait, e, err)
+		}
+	}
+}
+
+// Who asks while the placer works gets an answer, and disturbs nobody: the race detector looks.
+func TestPictureWhileThePlacerWorks(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Migrate = true }}, func(w *bed.World) {
+		w.AddNodes(3, 4)
+		p := w.StartPlacer()
+		rng := rand.New(rand.NewPCG(1, 2))
+		done := make(chan struct{})
+		var readers sync.WaitGroup
+		for range 2 {
+			readers.Go(func() {
+				for {
+					select {
+					case <-done:
+						return
+					case <-time.After(300 * time.Millisecond):
+					}
+					s := p.Picture()
+					if s == nil {
+						continue
+					}
+					for _, j := range s.Jobs() {
+						if _, err := s.Explain(w.T.Context(), bed.Key(j.Job)); err != nil {
+							w.T.Errorf("%s: %v", j.Job, err)
+						}
+					}
+					job := bed.Gang{Name: "planned", GPUs: 4}.Job()
+					job.Canonicalize()
+					if _, err := s.Plan(w.T.Context(), job); err != nil {
+						w.T.Errorf("plan: %v", err)
+					}
+					saidBy(s)
+					s.Map()
+				}
+			})
+		}
+		for n := range 60 {
+			act(w, rng, n)
+			w.RunFor(2 * time.Second)
+		}
+		close(done)
+		readers.Wait()
+	})
+}
