@@ -410,10 +410,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 			return
 		}
 	}
-	if e.State == gang.Committing { // what is kept for its start is its own
-		_, back := s.m.View.Without(t.Key)
-		defer back()
-	}
+	defer s.keptForIt(e.State, t)()
 	d := s.explainOn(s.m.View.Cluster, t.Request.Least())
 	if !d.Placed {
 		e.Obstacles = s.m.View.Obstacles(t.Job, sparing(d))
@@ -455,6 +452,16 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	if ending := s.m.Ending(t.Observed); !ending.IsZero() && (e.State == gang.Waiting || e.State == gang.Completing) {
 		e.State, e.Reason = gang.Completing, ending
 	}
+}
+
+// keptForIt frees what is kept for the start of a gang that is under way, until back is called: it
+// lacks other GPUs than those.
+func (s *Snapshot) keptForIt(state gang.State, t *model.Tracked) (back func()) {
+	if state != gang.Committing {
+		return func() {}
+	}
+	_, back = s.m.View.Without(t.Key)
+	return back
 }
 
 // never says of a job that no node can take, as Nomad says.
