@@ -18,7 +18,7 @@ func Name(name string, names []string) string {
 		return ""
 	}
 	best := slices.MinFunc(names, func(a, b string) int {
-		return cmp.Or(cmp.Compare(levenshtein.Distance(name, a, nil), levenshtein.Distance(name, b, nil)), strings.Compare(a, b))
+		return cmp.Or(cmp.Compare(levenshtein.Distance(name, a, nil), levenshtein.Distance(name, b, nil)), cmp.Compare(begun(name, b), begun(name, a)), strings.Compare(a, b))
 	})
 	for _, n := range names {
 		if len(name) >= 2 && (strings.HasPrefix(n, name) || swapped(name, n)) {
@@ -29,6 +29,14 @@ func Name(name string, names []string) string {
 		return ""
 	}
 	return best
+}
+
+// begun is how much of the beginning two names share.
+func begun(a, b string) (n int) {
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	return n
 }
 
 // swapped says whether two names differ by two neighbours that changed places.

@@ -16,6 +16,9 @@ func TestName(t *testing.T) {
 	if got := Name("trian", []string{"sweep", "train"}); got != "train" {
 		t.Errorf("two letters swapped: %q", got)
 	}
+	if got := Name("pal_migration", []string{"pal_duration", "pal_migrate"}); got != "pal_migrate" {
+		t.Errorf("as near as another, and begins as it: %q", got)
+	}
 	if got := Name("n", []string{"json", "t"}); got != "" {
 		t.Errorf("of which no letter is left: %q", got)
 	}

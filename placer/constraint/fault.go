@@ -422,13 +422,23 @@ func splitNumber(text string) (number, unit string) {
 	return strings.TrimSpace(text[:i]), strings.TrimSpace(text[i:])
 }
 
-// meantUnit is the unit that was meant by one that Nomad does not have: "gb" and "GByte" are GB. It is
-// the attribute's own if nothing is like it.
+// meantUnit is the unit that was meant by one that Nomad does not have: "gb" is GB, and where the attribute
+// is in MiB, "G" and "gigs" are GiB. It is the attribute's own if nothing is like it.
 func meantUnit(unit, own string) string {
-	for name := range structs.UnitIndex {
-		if u := structs.UnitIndex[name]; strings.EqualFold(name, unit) && u.Comparable(structs.UnitIndex[own]) {
+	fits := func(name string) bool {
+		u, is := structs.UnitIndex[name], structs.UnitIndex[own]
+		return u != nil && is != nil && u.Comparable(is)
+	}
+	for _, name := range slices.Sorted(maps.Keys(structs.UnitIndex)) {
+		if strings.EqualFold(name, unit) && fits(name) {
 			return name
 		}
+	}
+	if unit == "" || own == "" {
+		return own
+	}
+	if scaled := strings.ToUpper(unit[:1]) + own[1:]; fits(scaled) {
+		return scaled
 	}
 	return own
 }

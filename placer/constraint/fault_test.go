@@ -54,6 +54,8 @@ func TestDeviceFaults(t *testing.T) {
 		{"${device.attr.memory}", ">=", "20480", FaultUnit, Condition{"${device.attr.memory}", ">=", "20480 MiB"}},
 		{"${device.attr.memory}", ">=", "20480.5", FaultUnit, Condition{"${device.attr.memory}", ">=", "20480.5 MiB"}},
 		{"${device.attr.memory}", ">=", "40 gb", FaultUnit, Condition{"${device.attr.memory}", ">=", "40 GB"}},
+		{"${device.attr.memory}", ">=", "40G", FaultUnit, Condition{"${device.attr.memory}", ">=", "40 GiB"}},
+		{"${device.attr.memory}", ">=", "20 gigs", FaultUnit, Condition{"${device.attr.memory}", ">=", "20 GiB"}},
 		{"${device.attr.memory}", ">=", "999999", FaultUnit, Condition{}},
 		{"${device.attr.compute_capability}", ">=", "9.0", FaultAttribute, Condition{}},
 		{"${device.attr.memory}", ">=", "300 W", FaultUnit, Condition{"${device.attr.memory}", ">=", "300 MiB"}},
