@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/internal/version"
+	"github.com/nomad-pal/nomad-pal/internal/wholefile"
 	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
@@ -135,8 +136,5 @@ func Write(path string, text []byte) error {
 		_ = z.Close()
 		text = b.Bytes()
 	}
-	if err := os.WriteFile(path+".new", text, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return wholefile.Write(path, text)
 }

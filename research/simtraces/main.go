@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nomad-pal/nomad-pal/internal/wholefile"
 	"github.com/nomad-pal/nomad-pal/sim/paldata"
 )
 
@@ -153,10 +154,7 @@ func write(path string, text func() ([]byte, error)) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".new", b, 0o644); err != nil { // #nosec: results, for everybody to read
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return wholefile.Write(path, b)
 }
 
 // json is one line a run, so that a change shows what changed.

@@ -7,12 +7,12 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/hashicorp/cli"
 
+	"github.com/nomad-pal/nomad-pal/internal/wholefile"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/measured"
@@ -134,9 +134,5 @@ func (b *base) writeTo(path string, data []byte) error {
 		_, err := b.io.out.Write(data)
 		return err
 	}
-	tmp := path + ".tmp"
-	if err := os.WriteFile(tmp, data, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(tmp, path) // readers, as the plugin, see all or nothing
+	return wholefile.Write(path, data)
 }

@@ -1,0 +1,33 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package wholefile writes files that readers see whole or not at all.
+package wholefile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Write replaces the content of a file in one step: a reader, or a run that is cut short, sees the
+// old content or the new. A link keeps pointing where it points. What is no regular file, as
+// /dev/stdout, is written to and stays what it is.
+func Write(path string, content []byte) error {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	info, err := os.Stat(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err == nil && !info.Mode().IsRegular() {
+		return os.WriteFile(path, content, 0o644) // #nosec: results, for everybody to read
+	}
+	next := path + ".new"
+	if err := os.WriteFile(next, content, 0o644); err != nil { // #nosec: as above
+		return err
+	}
+	return os.Rename(next, path)
+}

@@ -1,0 +1,65 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package wholefile
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+func TestWrite(t *testing.T) {
+	dir := t.TempDir()
+	path, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []string{path, link} {
+		if err := Write(to, []byte(to)); err != nil {
+			t.Fatal(err)
+		}
+		if text, err := os.ReadFile(path); err != nil || string(text) != to {
+			t.Errorf("after writing to %s the file holds %q (%v)", to, text, err)
+		}
+	}
+	if is, err := os.Lstat(link); err != nil || is.Mode()&os.ModeSymlink == 0 {
+		t.Errorf("the link is %v (%v)", is.Mode(), err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "*.new")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if Write(filepath.Join(dir, "no", "file"), nil) == nil {
+		t.Error("a file in no folder was written")
+	}
+}
+
+// A pipe stands for all that is no regular file: root's /dev/null was replaced by a file once.
+func TestWriteToAPipe(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan string)
+	go func() {
+		f, err := os.Open(pipe)
+		if err != nil {
+			read <- err.Error()
+			return
+		}
+		defer f.Close()
+		text, _ := io.ReadAll(f)
+		read <- string(text)
+	}()
+	if err := Write(pipe, []byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	if is, err := os.Lstat(pipe); err != nil || is.Mode()&os.ModeNamedPipe == 0 {
+		t.Fatalf("the pipe is %v now (%v)", is.Mode(), err)
+	}
+	if got := <-read; got != "hello" {
+		t.Errorf("the reader got %q", got)
+	}
+}
