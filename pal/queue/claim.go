@@ -18,8 +18,9 @@ type claim struct {
 	placement pal.Placement
 	victims   []*entry // not yet stopped
 	granted   bool     // because the gang is overdue
-	gpus      int      // that count as promised to its tenants, see promise
-	held      []int    // of the placement, in this pass: free by now, and marked as taken
+	saved     time.Duration
+	gpus      int   // that count as promised to its tenants, see promise
+	held      []int // of the placement, in this pass: free by now, and marked as taken
 }
 
 // reason is what its gang waits for: which gangs stop, and which only give members back. The reason is

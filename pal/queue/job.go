@@ -104,6 +104,9 @@ type Options struct {
 	// FreeStops is how often a gang is stopped or moved before each further time lets it run twice as
 	// long before the next; 0: no bound.
 	FreeStops int
+	// Credit is the part of its GPU time that counts for the place, under Adaptive, of a gang that may be
+	// stopped: without it, whoever may be stopped wins less than those whom that serves; 0: all.
+	Credit float64
 	// OverdueShare is the part of the cluster's GPU time by which the overdue are served
 	// in order of submission, in the long run; 0: [DefaultOverdueShare].
 	OverdueShare float64
@@ -179,6 +182,8 @@ const (
 	// DefaultFreeStops: nobody is stopped more than 40 times, as the last run would be longer than 100 years.
 	DefaultFreeStops = 12
 	DefaultQuantum   = time.Hour
+	// DefaultCredit has those who may be stopped win as much as the others do by it. See docs/results/sim-users.md.
+	DefaultCredit = 0.4
 	// DefaultRuntime only matters where others are known to run shorter or longer.
 	DefaultRuntime = 10 * time.Minute
 	// DefaultOutlierThreshold is the PM score above which a GPU is an outlier.
@@ -193,7 +198,7 @@ const (
 func Default() Options {
 	return Options{Order: Adaptive, Placement: Placement(pal.PAL), Backfill: BackfillReserved,
 		Preempt: true, Migrate: true, LocalityWait: true, OutlierThreshold: DefaultOutlierThreshold, JobPriority: true, Deadlines: true,
-		MaxWait: DefaultMaxWait, Patience: DefaultPatience, FreeStops: DefaultFreeStops, OverdueShare: DefaultOverdueShare, Quantum: DefaultQuantum, DefaultRuntime: DefaultRuntime, HalfLife: DefaultHalfLife}
+		MaxWait: DefaultMaxWait, Patience: DefaultPatience, FreeStops: DefaultFreeStops, Credit: DefaultCredit, OverdueShare: DefaultOverdueShare, Quantum: DefaultQuantum, DefaultRuntime: DefaultRuntime, HalfLife: DefaultHalfLife}
 }
 
 // Placement is the placement policy of the name with the defaults of the agent: under PAL,
@@ -228,6 +233,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if !(o.Patience >= 0) {
 		return o, fmt.Errorf("queue: patience %v must not be negative", o.Patience)
+	}
+	if !(o.Credit >= 0 && o.Credit <= 1) {
+		return o, fmt.Errorf("queue: credit %v is not between 0 and 1", o.Credit)
 	}
 	if !(o.OverdueShare >= 0 && o.OverdueShare <= 1) {
 		return o, fmt.Errorf("queue: overdue_share %v is not between 0 and 1", o.OverdueShare)

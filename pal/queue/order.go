@@ -59,11 +59,11 @@ func (q *Queue) rank(e *entry, now time.Duration) float64 {
 // clock, at the pace that the gang had so far: one that its GPUs slow down holds them longer
 // for the same work. At cost 1, what came of it was worse than under plain LAS.
 func (q *Queue) area(e *entry, now time.Duration) float64 {
-	left := q.remaining
+	left, part := q.remaining, 1.0
 	if q.opt.Preempt && e.job.Preemptible {
-		left = q.index
+		left, part = q.index, cmp.Or(q.opt.Credit, 1)
 	}
-	return left(e, now).Seconds() * e.pace(now) * float64(e.whole())
+	return part * left(e, now).Seconds() * e.pace(now) * float64(e.whole())
 }
 
 // pace is how many times as long as at cost 1 the gang's work took so far; 1 before it ran.

@@ -318,6 +318,7 @@ func (q *Queue) Requeue(now time.Duration, id string) {
 // to start again: it waits.
 func (q *Queue) Stopped(now time.Duration, id string) {
 	if e := q.entries[id]; e != nil && e.state >= running {
+		q.countStop(now, e)
 		q.learnLent(now, e)
 		q.judgeStopped(e, now)
 		q.leave(now, e)

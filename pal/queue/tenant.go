@@ -29,6 +29,9 @@ type Tenant struct {
 	// BorrowingLimit is how many GPUs beyond Quota it holds at most; nil: as many as
 	// are idle.
 	BorrowingLimit *int `json:"borrowing_limit,omitempty" hcl:"borrowing_limit,optional"`
+	// DefaultPreempt says whether its batch jobs may be stopped of which nobody says so; nil: as
+	// the tenant says that it is a part of.
+	DefaultPreempt *bool `json:"default_preempt,omitempty" hcl:"default_preempt,optional"`
 }
 
 // tenant is a node of the tree; the root is none.
@@ -71,6 +74,7 @@ func newTenancy(tenants map[string]Tenant) tenancy {
 type namespace struct {
 	tenant  *tenant
 	usage   usage
+	stops   Stops
 	outside int // see Outside
 }
 
@@ -183,6 +187,14 @@ func (q *Queue) namespace(name string) *namespace {
 		q.namespaces[name] = n
 	}
 	return n
+}
+
+// sortedNamespaces are those of the jobs that the Queue has heard of, by name.
+func (q *Queue) sortedNamespaces() (all []*namespace) {
+	for _, name := range slices.Sorted(maps.Keys(q.namespaces)) {
+		all = append(all, q.namespaces[name])
+	}
+	return all
 }
 
 // TenantOf is the tenant that a namespace belongs to: one that names it, else the one
@@ -477,6 +489,8 @@ type TenantUse struct {
 	// used. 0: nobody has used any.
 	Share float64 `json:"share"`
 	Times float64 `json:"times"`
+	// Stops is what it came to that its gangs were stopped, or others for its gangs.
+	Stops Stops `json:"stopped"`
 }
 
 // Borrowed is how many of its GPUs are not its own.
@@ -526,6 +540,9 @@ func (q *Queue) Tenants(now time.Duration) []TenantUse {
 		u := TenantUse{Tenant: q.tree.shown(name), Namespaces: names[t], GPUs: t.gpus, Weight: t.weight(), Quota: t.Quota, GPUHours: t.usage.value(q.decay(), now) / 3600}
 		if most, ok := t.limit(); ok {
 			u.Limit = &most
+		}
+		for _, namespace := range names[t] {
+			u.Stops.add(q.namespaces[namespace].stops)
 		}
 		if wants[t] {
 			u.Share = 1

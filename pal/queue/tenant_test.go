@@ -173,8 +173,8 @@ func newTestLine(t interface{ Fatal(...any) }, o Options) *Queue {
 // TestUsageMakesSense: what somebody has written into what is kept does no harm.
 func TestUsageMakesSense(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, FairShare: true, HalfLife: time.Hour})
-	q.RememberUsage(time.Hour, []Usage{{"a", math.NaN()}, {"b", -5}, {"c", math.Inf(1)}, {"d", 7200}})
-	if d := cmp.Diff([]Usage{{"d", 7200}}, q.Usage(time.Hour)); d != "" {
+	q.RememberUsage(time.Hour, []Usage{{Tenant: "a", GPUSeconds: math.NaN()}, {Tenant: "b", GPUSeconds: -5}, {Tenant: "c", GPUSeconds: math.Inf(1)}, {Tenant: "d", GPUSeconds: 7200}})
+	if d := cmp.Diff([]Usage{{Tenant: "d", GPUSeconds: 7200}}, q.Usage(time.Hour)); d != "" {
 		t.Errorf("usage (-want +got):\n%s", d)
 	}
 }

@@ -71,6 +71,7 @@ func (u *usage) book(d decay, at time.Duration, gpus int) {
 type Usage struct {
 	Tenant     string  `json:"tenant"` // as jobs name it
 	GPUSeconds float64 `json:"gpu_seconds"`
+	Stops
 }
 
 // leastUsage is not worth remembering, in GPU seconds.
@@ -81,8 +82,9 @@ const leastUsage = 1
 func (q *Queue) Usage(now time.Duration) []Usage {
 	var out []Usage
 	for _, name := range slices.Sorted(maps.Keys(q.namespaces)) {
-		if s := q.namespaces[name].usage.value(q.decay(), now); s >= leastUsage {
-			out = append(out, Usage{name, s})
+		n := q.namespaces[name]
+		if s := n.usage.value(q.decay(), now); s >= leastUsage || n.stops != (Stops{}) {
+			out = append(out, Usage{name, s, n.stops})
 		}
 	}
 	return out
@@ -93,7 +95,7 @@ func (q *Queue) Usage(now time.Duration) []Usage {
 func (q *Queue) RememberUsage(at time.Duration, kept []Usage) {
 	q.usageFrom = at
 	for _, n := range q.namespaces {
-		n.usage = usage{at: at}
+		n.usage, n.stops = usage{at: at}, Stops{}
 		for t := n.tenant; t != nil; t = t.parent {
 			t.usage = usage{at: at}
 		}
@@ -104,6 +106,9 @@ func (q *Queue) RememberUsage(at time.Duration, kept []Usage) {
 		}
 		n := q.namespace(k.Tenant)
 		n.usage.add(q.decay(), at, k.GPUSeconds)
+		if s := k.Stops; s.Stops >= 0 && s.LostGPUSeconds >= 0 && s.SavedSeconds >= 0 {
+			n.stops = s
+		}
 		for t := n.tenant; t != nil; t = t.parent {
 			t.usage.add(q.decay(), at, k.GPUSeconds)
 		}

@@ -6,6 +6,7 @@ package model
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -27,6 +28,9 @@ type Config struct {
 	// say nothing.
 	Apps         map[string]pal.AppClass
 	DefaultClass pal.AppClass
+	// DefaultPreempt are the classes whose batch jobs may be stopped if neither they nor their tenants say
+	// otherwise.
+	DefaultPreempt []pal.AppClass
 	// Learned gives the class that was learned for a job that says nothing; nil for none.
 	Learned func(*api.Job) (pal.AppClass, bool)
 	// RackMeta is the node meta key with a node's rack.
@@ -73,6 +77,23 @@ func DefaultConfig() Config {
 		MovesPerHour:     12,
 		Resync:           5 * time.Minute,
 	}
+}
+
+// MayStop says whether batch jobs of a namespace and class may be stopped that do not say so themselves,
+// and by which key.
+func (c Config) MayStop(namespace string, class pal.AppClass) (may bool, from string) {
+	may, from = slices.Contains(c.DefaultPreempt, class), "default_preempt"
+	for name := c.Queue.TenantOf(namespace); name != ""; {
+		if said := c.Queue.Tenants[name].DefaultPreempt; said != nil {
+			may, from = *said, fmt.Sprintf("default_preempt of tenant %q", name)
+			break
+		}
+		name = name[:max(0, strings.LastIndexByte(name, '/'))]
+	}
+	if !may {
+		return false, ""
+	}
+	return true, from
 }
 
 // Warnings say what of a valid configuration has no effect any more.

@@ -146,6 +146,8 @@ func topKeys() []Key {
 			Doc: "How GPUs are chosen: `pal` (L×V matrix), `pm-first` (fastest first, wherever), `packed`, `spread`, `random`. The last three are blind to variability: for comparison"},
 		{Name: "default_class", text: parsed(pal.ParseAppClass, func(c *Config) *pal.AppClass { return &c.DefaultClass }),
 			Doc: "Application class, A to D, of jobs that say neither `pal_class` nor `pal_app`. With A, unknown jobs take the best GPUs away from jobs that need them"},
+		{Name: "default_preempt", text: &text{set: setClasses, get: func(c *Config) string { return strings.Join(classNames(c.DefaultPreempt), ", ") }},
+			Doc: "Application classes, such as `\"C, D\"`, whose batch jobs may be stopped if they do not say `pal_preempt`, and the tenant does not say otherwise. Whoever is stopped runs again from its last checkpoint, or from the start if it writes none"},
 		{Name: "rack_meta", field: func(c *Config) any { return &c.RackMeta },
 			Doc: "Node meta key that names the node's rack. The tier `rack` needs it. The placer also constrains a job that it starts to the racks of its GPUs, if these racks hold at most a quarter of the GPU nodes: Nomad then finds the nodes faster"},
 		{Name: "gang_ready_timeout", field: func(c *Config) any { return &c.GangReadyTimeout },
@@ -199,6 +201,27 @@ func queueKeys() []Key {
 		{Block: "queue", Name: "usage_half_life", zero: true, field: func(c *Config) any { return &c.Queue.HalfLife },
 			Doc: "After this time, GPU time that a tenant has used counts half in `fair_share`, as Slurm's `PriorityDecayHalfLife`; 0: only GPUs at work count"},
 	}
+}
+
+// setClasses reads the classes of default_preempt.
+func setClasses(c *Config, value string) error {
+	var classes []pal.AppClass
+	for _, name := range strings.FieldsFunc(value, func(r rune) bool { return r == ',' || r == ' ' }) {
+		class, err := pal.ParseAppClass(name)
+		if err != nil {
+			return err
+		}
+		classes = append(classes, class)
+	}
+	c.DefaultPreempt = classes
+	return nil
+}
+
+func classNames(classes []pal.AppClass) (names []string) {
+	for _, class := range classes {
+		names = append(names, string(class))
+	}
+	return names
 }
 
 // parsed is that of a field whose values have names.

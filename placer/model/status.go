@@ -28,6 +28,8 @@ type Status struct {
 	InTrouble GPUsInTrouble        `json:"in_trouble"`
 	Allocated int                  `json:"allocated"`
 	Outliers  map[pal.AppClass]int `json:"outliers,omitempty"`
+	// Stopped is what it came to that gangs were stopped for others.
+	Stopped queue.Stops `json:"-"`
 	// Warnings are about Nomad itself and its nodes, for operators.
 	Warnings []string `json:"warnings,omitempty"`
 	// Queues are Nomad's own that are in the way.
@@ -130,6 +132,7 @@ func (m *Model) Status(waits map[string]*Wait) Status {
 	s := Status{At: m.Time, GPUs: m.View.Cluster.NumGPUs(), Free: m.View.Cluster.FreeGPUs(), Queues: m.State.Queues, Troubles: map[nomad.JobKey]Trouble{}}
 	s.Jobs = make([]JobStatus, 0, len(m.Jobs))
 	s.InTrouble, s.Allocated, s.Outliers = m.CountGPUs(m.Time)
+	s.Stopped = m.Queue.Stops()
 	for _, t := range m.Sorted() {
 		m.BeginJob(t.Key)
 		s.Jobs = append(s.Jobs, m.StatusOf(t, waits))

@@ -22,7 +22,7 @@ import (
 func (m *Model) ViewOptions(now time.Time) nomad.ViewOptions {
 	c := m.Cfg
 	return nomad.ViewOptions{
-		Locality: c.Locality, Profile: m.Profile, RackMeta: c.RackMeta, Apps: c.Apps, DefaultClass: c.DefaultClass,
+		Locality: c.Locality, Profile: m.Profile, RackMeta: c.RackMeta, Apps: c.Apps, DefaultClass: c.DefaultClass, DefaultPreempt: c.MayStop,
 		Children: c.Children, Learned: c.Learned, OutlierThreshold: c.Queue.OutlierThreshold, Held: m.HeldGPUs(now),
 		Quarantined: failure.QuarantinedGPUs(m.Quarantine, now), Unavailable: m.State.Unavailable(now), Completing: m.State.Completing(now),
 	}

@@ -29,7 +29,10 @@ type Request struct {
 	Job   *api.Job // as Nomad has it
 	Gang  pal.Gang
 	Hints rewrite.Hints
-	Mode  rewrite.Mode
+	// PreemptFrom is the key of the configuration that lets the gang be stopped; "": its author does, or it
+	// may not be.
+	PreemptFrom string
+	Mode        rewrite.Mode
 	// Modelled is false where the job uses something that only Nomad's dry run
 	// can judge.
 	Modelled bool
@@ -91,6 +94,9 @@ func (v *View) Request(job *api.Job) (Request, error) {
 	class, _, err := v.classOf(job, r.Hints)
 	if err != nil {
 		return r, err
+	}
+	if ask := v.opts.DefaultPreempt; ask != nil && !r.Hints.PreemptSaid && *job.Type == api.JobTypeBatch {
+		r.Hints.Preempt, r.PreemptFrom = ask(r.Key.Namespace, class)
 	}
 	r.Mode = modeOf(job, r.Hints)
 	r.Gang = pal.Gang{ID: r.Key.String(), Class: class, MaxTier: r.Hints.Locality}

@@ -65,6 +65,8 @@ type Explanation struct {
 	// start now, or ever if it cannot run on the cluster.
 	Holders  *Holders        `json:"holders,omitempty"`
 	Remedies []reason.Reason `json:"remedies,omitempty"`
+	// Ask asks for an estimate where nothing tells how long a waiting job runs, and says what one would win it.
+	Ask string `json:"ask,omitempty"`
 	// Try is a remedy as explain -what-if takes it.
 	Try string `json:"try,omitempty"`
 	// Alternatives are other placements, for comparison.
@@ -426,6 +428,9 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	s.noteTenant(e, t)
 	s.noteWindows(e, t)
 	s.noteDeadline(e, t, wait)
+	if from := t.Request.PreemptFrom; from != "" {
+		e.addNote(fmt.Sprintf("it may be stopped for others by %s: pal_preempt = \"false\" in its meta prevents that", from))
+	}
 	if job := t.QueueJob(s.m.Cfg.RestartCost); job.Estimate > 0 {
 		if taken := s.m.Queue.Estimate(job); taken != job.Estimate {
 			e.addNote(fmt.Sprintf("pal_duration = %s is taken for %s: jobs of namespace %s have run %.3g times as long as they said",

@@ -257,6 +257,7 @@ const tryPriority = 80
 func (s *Snapshot) whatNow(e *Explanation, t *model.Tracked, w *model.Wait) {
 	e.Holders = s.holders(t.Request.Least(), t.Key)
 	e.Remedies, e.Try = s.remedies(t)
+	e.Ask = s.ask(t, w)
 	if s.priorityHelps(t, w, e.Holders) {
 		e.Try = fmt.Sprintf("priority=%d", tryPriority)
 	}

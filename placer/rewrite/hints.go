@@ -22,15 +22,17 @@ import (
 // Hints are what an author says about a job in its meta, keys `pal_*`. Zero
 // values mean that nothing was said.
 type Hints struct {
-	Class     pal.AppClass  // pal_class: A…D
-	App       string        // pal_app: the application's name, mapped to a class by the placer
-	Pin       Mode          // pal_pin: gpu, class, prefer
-	Locality  pal.Tier      // pal_locality: hard limit on how far apart the GPUs may be
-	Wait      time.Duration // pal_locality_wait: how long to wait for locality before relaxing
-	Duration  time.Duration // pal_duration: expected run time
-	Preempt   bool          // pal_preempt: may be stopped and started again
-	Migrate   bool          // pal_migrate: may be moved
-	OnFailure FailureAction // pal_on_failure
+	Class    pal.AppClass  // pal_class: A…D
+	App      string        // pal_app: the application's name, mapped to a class by the placer
+	Pin      Mode          // pal_pin: gpu, class, prefer
+	Locality pal.Tier      // pal_locality: hard limit on how far apart the GPUs may be
+	Wait     time.Duration // pal_locality_wait: how long to wait for locality before relaxing
+	Duration time.Duration // pal_duration: expected run time
+	Preempt  bool          // pal_preempt: may be stopped and started again
+	// PreemptSaid: its author says whether it may be.
+	PreemptSaid bool
+	Migrate     bool          // pal_migrate: may be moved
+	OnFailure   FailureAction // pal_on_failure
 	// After are the jobs, of its namespace, that must have finished well first, with
 	// commas between: pal_after. See [Hints.Jobs].
 	After string
@@ -143,7 +145,7 @@ var hints = map[string]func(h *Hints, value string) error{
 	"pal_locality":           func(h *Hints, v string) (err error) { h.Locality, err = pal.ParseTier(v); return },
 	"pal_locality_wait":      func(h *Hints, v string) (err error) { h.Wait, err = parseSpan(v); return },
 	"pal_duration":           func(h *Hints, v string) (err error) { h.Duration, err = parseSpan(v); return },
-	"pal_preempt":            func(h *Hints, v string) (err error) { h.Preempt, err = parseBool(v); return },
+	"pal_preempt":            func(h *Hints, v string) (err error) { h.Preempt, err = parseBool(v); h.PreemptSaid = true; return },
 	"pal_migrate":            func(h *Hints, v string) (err error) { h.Migrate, err = parseBool(v); return },
 	"pal_checkpoint":         func(h *Hints, v string) (err error) { h.Checkpoint, err = parseSpan(v); return },
 	"pal_on_failure":         func(h *Hints, v string) (err error) { h.OnFailure, err = parseFailureAction(v); return },

@@ -69,7 +69,10 @@ func ofHalf(says func(int, trace.Job) time.Duration) func(int, trace.Job) time.D
 	}
 }
 
-const sayNothing, stopHalf, honest = "no estimates", "half may be stopped", "half estimate, no names"
+const sayNothing, stopHalf, honest, nameless = "no estimates", "half may be stopped", "half estimate, no names", "nobody estimates, no names"
+
+// halves are what the halves of the traces are called.
+var halves = []string{"Traces and seeds that rules were chosen by", "Traces and seeds that they were not chosen by"}
 
 // regimes are those that the bench runs.
 func regimes() []regime {
@@ -83,7 +86,7 @@ func regimes() []regime {
 		{name: "all may be stopped", stops: all},
 		{name: "all may be stopped, users' guesses", says: mixed, stops: all},
 		{name: honest, says: ofHalf(near), nameless: true},
-		{name: "nobody estimates, no names", nameless: true},
+		{name: nameless, nameless: true},
 		{name: "easy", baseline: "easy"},
 		{name: "easy-users", baseline: "easy-users"},
 		{name: "nomad-30m", baseline: "nomad-30m"},
@@ -197,10 +200,10 @@ func (o options) users() error {
 		return err
 	}
 	var todo []func() (felt, error)
+	found = slices.DeleteFunc(found, func(s source) bool {
+		return !o.only.MatchString(s.trace.Name) || o.part != "" && part(o.part) != s.part
+	})
 	for _, s := range found {
-		if !o.only.MatchString(s.trace.Name) || o.part != "" && part(o.part) != s.part {
-			continue
-		}
 		for _, load := range []float64{0.6, 0.85, 1.1} {
 			c := userCell(s, load)
 			c.seed = cmp.Or(o.seed, seed)
@@ -236,7 +239,11 @@ func (o options) users() error {
 			return fmt.Errorf("%s: %w", o.against, err)
 		}
 	}
-	b := usersTables(fs, before, o.of)
+	ts, err := foretellAll(found)
+	if err != nil {
+		return err
+	}
+	b := usersTables(fs, before, ts, o.of)
 	if o.tables == "" {
 		_, err := os.Stdout.Write(b)
 		return err
@@ -264,7 +271,7 @@ func userCell(s source, load float64) *result {
 
 const usersText = `# What estimates and checkpoints win you
 
-Written by %s. The first %d jobs of each trace that is there, and of generated ones, at 60, 85 and 110 %% load: Philly's
+Written by %s, all of it in one run, on %s. The first %d jobs of each trace that is there, and of generated ones, at 60, 85 and 110 %% load: Philly's
 virtual clusters, Gavel's, the Sia-Philly workloads on their 64 GPUs (as they come, faster and slower), heavy tails, sweeps, days and
 nights, wide gangs behind a stream of small ones. Nodes of 8 GPUs with the variability of Longhorn, one GPU in 64 an outlier. A
 stopped gang loses %d s. All figures are geometric means over cells; "worst" is the worst cell. Slowdown is completion time over work.
@@ -281,9 +288,9 @@ Each line over the first: what becomes of the same jobs on the same GPUs if user
 
 // usersTables compares what users say and allow with saying and allowing nothing, and, where there are earlier
 // results, each with itself before.
-func usersTables(now, before []felt, of string) []byte {
+func usersTables(now, before []felt, ts []foretelling, of string) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, usersText, "`make sim-users`", usersJobs, restartS)
+	fmt.Fprintf(&b, usersText, "`make sim-users`", time.Now().UTC().Format(time.DateOnly), usersJobs, restartS)
 	nothing := func(f felt) felt { f.Regime = sayNothing; return f }
 	compared(&b, now, now, nothing)
 	if len(before) > 0 {
@@ -291,6 +298,9 @@ func usersTables(now, before []felt, of string) []byte {
 		before = slices.DeleteFunc(slices.Clone(before), func(f felt) bool { return !ofOurs(f) })
 		compared(&b, now, before, func(f felt) felt { return f })
 	}
+	sidesTables(&b, now)
+	wideTables(&b, now)
+	foretoldTables(&b, ts)
 	return append(bytes.TrimSpace(b.Bytes()), '\n')
 }
 
@@ -307,7 +317,7 @@ func compared(b *bytes.Buffer, now, before []felt, key func(felt) felt) {
 	}
 	for i, p := range []part{chosen, reported} {
 		fmt.Fprintf(b, "%s:\n\n| | cells | average | worst | p99 slowdown | worst wait of wide | their mean wait | their p95 slowdown | makespan | worst | stops of the most-stopped: median cell, worst | GPU time lost: median cell, worst |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n",
-			[]string{"Traces and seeds that rules were chosen by", "Traces and seeds that they were not chosen by"}[i])
+			halves[i])
 		for _, r := range regimes() {
 			var fs []felt
 			old := map[string]felt{}

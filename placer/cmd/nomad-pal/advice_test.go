@@ -16,6 +16,7 @@ import (
 
 // followedBy are texts that are shown where commands do not come, each with the test that follows it.
 var followedBy = map[string]string{
+	"Say how long it runs (pal_duration): nothing tells.":                                                     "TestAsksForAnEstimate",
 	"too many requests with jobs are being answered: try again":                                               "TestBodiesShareRoom",
 	"the default port is taken: going without the HTTP API; set http { bind_port }":                           "TestDefaultPortIsTaken",
 	"two placers are at work, %s and %s, and disturb each other: stop one, or set high_availability for both": "TestTwoAtWork",

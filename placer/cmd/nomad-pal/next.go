@@ -58,6 +58,9 @@ func printNext(b *base, e *query.Explanation) {
 	for _, r := range e.Remedies {
 		steps = append(steps, r.Sentence())
 	}
+	if e.Ask != "" {
+		steps = append(steps, e.Ask)
+	}
 	if e.Retry != "" {
 		steps = append(steps, b.retryStep(e))
 	}

@@ -218,15 +218,15 @@ func verbed(n int, one, several string) string {
 // printTenants prints what tenants hold and have used, where there is something to
 // compare: more than one, or a quota.
 func (b *base) printTenants(tenants []queue.TenantUse) {
-	told := len(tenants) > 1
+	told, stops := len(tenants) > 1, queue.Stops{}
 	for _, t := range tenants {
-		told = told || t.Quota > 0 || t.Limit != nil
+		told = told || t.Quota > 0 || t.Limit != nil || t.Stops != stops
 	}
 	if !told {
 		return
 	}
 	b.printf("\nTenants\n")
-	rows := []string{row("Tenant", "GPUs", "Quota", "Borrowed", "At most", "GPU hours used", "Times its share")}
+	rows := []string{row("Tenant", "GPUs", "Quota", "Borrowed", "At most", "GPU hours used", "Times its share", "Stopped", "GPU hours lost", "Hours sooner")}
 	for _, t := range tenants {
 		quota, borrowed, most := "none", "", ""
 		if t.Quota > 0 {
@@ -235,7 +235,8 @@ func (b *base) printTenants(tenants []queue.TenantUse) {
 		if t.Limit != nil {
 			most = fmt.Sprint(*t.Limit)
 		}
-		rows = append(rows, row(t.Tenant, t.GPUs, quota, borrowed, most, fmt.Sprintf("%.1f", t.GPUHours), fmt.Sprintf("%.2f", t.Times)))
+		rows = append(rows, row(t.Tenant, t.GPUs, quota, borrowed, most, fmt.Sprintf("%.1f", t.GPUHours), fmt.Sprintf("%.2f", t.Times),
+			t.Stops.Stops, fmt.Sprintf("%.1f", t.Stops.LostGPUSeconds/3600), fmt.Sprintf("%.1f", t.Stops.SavedSeconds/3600)))
 	}
 	b.table(rows)
 }

@@ -296,7 +296,7 @@ func (b *base) placed(client *nomad.Client, job *api.Job) bool {
 // watchJob follows the job until all members run or it ends, printing each new
 // word on it.
 func (b *base) watchJob(k nomad.JobKey) int {
-	last, idle := "", ""
+	last, idle, asked := "", "", false
 	var a *answers
 	for {
 		began := time.Now()
@@ -330,6 +330,10 @@ func (b *base) watchJob(k nomad.JobKey) int {
 		} else if word := fmt.Sprintf("%s: %s", e.State, e.Reason); word != last {
 			b.printf("%s  %s\n", time.Now().Format(time.TimeOnly), word)
 			last = word
+			if e.Ask != "" && !asked {
+				b.printf("%s\n", e.Ask)
+				asked = true
+			}
 		}
 		if done {
 			printExplanation(b, e)

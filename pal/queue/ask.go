@@ -1,0 +1,63 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// Told reports whether anything tells how long the job runs: its user, its limit, or earlier runs of its
+// name.
+func (q *Queue) Told(j Job) bool {
+	return j.Estimate > 0 || j.Limit > 0 || len(q.samples(j.Name)) > 0
+}
+
+// WaitIf is what a waiting gang would wait for if its user had said that it runs so long; ok is false of a
+// gang that does not wait. It decides nothing: afterwards the gang waits as before.
+func (q *Queue) WaitIf(now time.Duration, c *pal.Cluster, id string, estimate time.Duration) (w Wait, ok bool) {
+	e := q.entries[id]
+	if e == nil || e.state != waiting {
+		return w, false
+	}
+	was, settled := e.job.Estimate, e.settled
+	say := func(d time.Duration) {
+		q.dequeue(e)
+		e.job.Estimate = d
+		q.enqueue(e)
+	}
+	say(estimate)
+	defer func() {
+		say(was)
+		e.settled = settled
+	}()
+	for _, w := range q.waits(now, c, func(ws []Wait) []int {
+		for i := range ws {
+			if ws[i].Job == id {
+				return []int{i}
+			}
+		}
+		return nil
+	}) {
+		return w, true
+	}
+	return w, false
+}
+
+// Foretold are quantiles of how long a gang is expected to run on, at cost 1.
+func (q *Queue) Foretold(now time.Duration, id string, parts ...float64) []time.Duration {
+	e := q.entries[id]
+	if e == nil {
+		return nil
+	}
+	o, out := q.outlook(e, now), make([]time.Duration, len(parts))
+	for i, part := range parts {
+		out[i] = o.quantile(part)
+	}
+	return out
+}
+
+// TurnAfter is for how long a gang like that waits in all before it is overdue.
+func (q *Queue) TurnAfter(j Job) time.Duration { return q.patience(j) }

@@ -1,0 +1,99 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// What a stop cost and won is counted with the tenants, and the next queue is told of it.
+func TestStopsAreCounted(t *testing.T) {
+	q := newTestLine(t, Default())
+	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Two gangs of 2 GPUs each, of which one writes checkpoints, have run for 90 minutes. One of 4 comes.
+	for i, id := range []string{"a", "b"} {
+		pl := pal.Placement{PMScore: 1, Penalty: 1}
+		for k := range 2 {
+			pl.Members = append(pl.Members, pal.Member{GPUs: []int{2*i + k}})
+		}
+		j := Job{ID: id, Tenant: "long", Gang: pal.SingleGPUs(id, pal.ClassA, 2), Preemptible: true, RestartCost: time.Minute, Estimate: time.Duration(i+4) * time.Hour}
+		if id == "b" {
+			j.Checkpoint = time.Hour
+		}
+		c.Take(j.Gang, pl)
+		if err := q.Restore(j, pl, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := 61 * time.Minute // a minute after its start it counts, and an hour later it writes one
+	if err := q.Submit(now, Job{ID: "short", Tenant: "quick", Gang: pal.SingleGPUs("short", pal.ClassA, 4), Submitted: now, Estimate: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	if as := q.Decide(now, c); len(as) != 2 || as[0].Kind != Preempt || as[1].Kind != Preempt {
+		t.Fatalf("decided %v", as)
+	}
+	if got := q.Stops(); got != (Stops{}) {
+		t.Errorf("before they have stopped it was %+v", got)
+	}
+	for _, id := range []string{"a", "b"} {
+		q.Stopped(now+10*time.Minute, id)
+	}
+	// A minute of 2 GPUs; of the other ten more, since its checkpoint. The later of them would have ended at 5 h.
+	want := Stops{Stops: 2, LostGPUSeconds: 2*60 + 2*11*60, SavedSeconds: (5*time.Hour - now - 10*time.Minute).Seconds()}
+	if got := q.Stops(); got != want {
+		t.Errorf("stops %+v, want %+v", got, want)
+	}
+	q.Stopped(now+11*time.Minute, "a") // it waits: that is none
+	for _, u := range q.Tenants(now) {
+		if (u.Stops.Stops == 2) != (u.Tenant == "long") || (u.Stops.SavedSeconds > 0) != (u.Tenant == "quick") {
+			t.Errorf("tenant %s: %+v", u.Tenant, u.Stops)
+		}
+	}
+	next := newTestLine(t, Default())
+	next.RememberUsage(now, q.Usage(now))
+	if got := next.Stops(); got != want {
+		t.Errorf("the next queue is told %+v", got)
+	}
+	next.RememberUsage(now, []Usage{{Tenant: "long", Stops: Stops{Stops: -1}}})
+	if got := next.Stops(); got != (Stops{}) {
+		t.Errorf("numbers that make no sense are believed: %+v", got)
+	}
+}
+
+// Of a gang that may be stopped only a part of its GPU time counts for its place.
+func TestCredit(t *testing.T) {
+	for credit, want := range map[float64]string{0: "shorter", 0.9: "shorter", DefaultCredit: "stoppable"} {
+		o := Default()
+		o.Credit = credit
+		q := newTestLine(t, o)
+		for _, j := range []Job{
+			{ID: "stoppable", Gang: pal.SingleGPUs("stoppable", pal.ClassA, 4), Estimate: 2 * time.Hour, Preemptible: true},
+			{ID: "shorter", Gang: pal.SingleGPUs("shorter", pal.ClassA, 4), Estimate: time.Hour},
+		} {
+			if err := q.Submit(0, j); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if as := q.Decide(0, c); len(as) != 1 || as[0].Job != want {
+			t.Errorf("credit %v: decided %v, want %s to start", credit, as, want)
+		}
+	}
+	for _, bad := range []float64{-0.1, 1.1, math.NaN()} {
+		o := Default()
+		if o.Credit = bad; func() error { _, err := New(o); return err }() == nil {
+			t.Errorf("credit %v is taken", bad)
+		}
+	}
+}

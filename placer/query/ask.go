@@ -1,0 +1,69 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+)
+
+// said are the estimates whose effect is told of a job that has none.
+var said = []time.Duration{10 * time.Minute, time.Hour, 8 * time.Hour}
+
+// ask asks for an estimate of a waiting job where nothing tells how long it runs, and says what one would win
+// it now; "" of others. Callers hold mu.
+func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
+	job := t.QueueJob(s.m.Cfg.RestartCost)
+	if w == nil || job.Endless || s.Activity.Idle() || s.m.Queue.Told(job) {
+		return ""
+	}
+	was, now := startOf(w.Wait), gang.QueueTime(s.m.Time)
+	var sooner []string
+	for _, d := range said {
+		if job.Estimate = d; s.startsNow(job) {
+			sooner = append(sooner, "now if it runs "+model.ShortDuration(d))
+			continue
+		}
+		o, ok := s.m.Queue.WaitIf(now, s.m.View.Cluster, t.Key.String(), d)
+		if at := startOf(o); ok && at != "" && at != was && (w.To == 0 || o.To < w.To) {
+			sooner = append(sooner, fmt.Sprintf("%s if it runs %s", at, model.ShortDuration(d)))
+		}
+	}
+	job.Estimate = 0
+	text := "Say how long it runs (pal_duration): nothing tells."
+	if len(sooner) > 0 {
+		text += " With an estimate it would start " + strings.Join(sooner, ", ")
+		if was != "" {
+			text += "; without one " + was
+		}
+		text += "."
+	}
+	if patience := s.m.Queue.TurnAfter(job); s.m.Cfg.Queue.Patience > 0 {
+		text += fmt.Sprintf(" It would have its turn once it has waited for %g times as long, an hour at least, instead of %s.",
+			s.m.Cfg.Queue.Patience, model.ShortDuration(patience))
+	}
+	return text
+}
+
+// startOf is when a gang is expected to start; "" where that cannot be told.
+func startOf(w queue.Wait) string {
+	if w.To == 0 {
+		return ""
+	}
+	return "by " + model.Moment(w.To)
+}
+
+// startsNow reports whether a job that waits could start now if it were as is said here. Callers hold mu.
+func (s *Snapshot) startsNow(job queue.Job) bool {
+	if job.Gang.GPUs() > s.m.View.Cluster.FreeGPUs() && job.Least == 0 {
+		return false
+	}
+	_, _, ok := s.m.Queue.RoomFor(gang.QueueTime(s.m.Time), s.m.View.Cluster, queue.Change{Job: job})
+	return ok
+}

@@ -1,0 +1,220 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
+)
+
+// foretelling is how well the queue foretells run times: pinball losses in doublings of the run time, and how
+// often runs are as long as was foretold.
+type foretelling struct {
+	Trace  string `json:"trace"`
+	Part   part   `json:"part"`
+	Regime string `json:"regime"`
+	Runs   int    `json:"runs"`
+	// Half and Most are the losses of the median and of the time that nine of ten runs do not exceed.
+	Half float64 `json:"loss_50"`
+	Most float64 `json:"loss_90"`
+	// Below is the part of the runs that is no longer than the median, Within of those within the time for
+	// nine of ten, Near of those within a factor of two of the median.
+	Below  float64 `json:"hits_50"`
+	Within float64 `json:"hits_90"`
+	Near   float64 `json:"near"`
+}
+
+// constant is what is compared with: each job is taken for DefaultRuntime.
+const constant = "ten minutes each"
+
+// foretell asks, for each job as it is submitted, how long it will run, as if all started at once.
+func foretell(s source, r regime) (foretelling, error) {
+	t := foretelling{Trace: s.trace.Name, Part: s.part, Regime: r.name}
+	q, err := queue.New(queue.Default())
+	if err != nil {
+		return t, err
+	}
+	js := s.trace.Jobs
+	ends := make([]int, len(js))
+	for i := range ends {
+		ends[i] = i
+	}
+	endOf := func(i int) time.Duration { return secs(js[i].SubmitS + js[i].WorkS()) }
+	slices.SortStableFunc(ends, func(a, b int) int { return cmp.Compare(endOf(a), endOf(b)) })
+	for i, j := range js {
+		now := secs(j.SubmitS)
+		for ; len(ends) > 0 && endOf(ends[0]) <= now; ends = ends[1:] {
+			q.Finished(endOf(ends[0]), fmt.Sprint(ends[0]))
+		}
+		job := queue.Job{ID: fmt.Sprint(i), Name: j.Name, Tenant: j.Tenant, Gang: pal.SingleGPUs(fmt.Sprint(i), j.Class, j.GPUs)}
+		if r.nameless {
+			job.Name = ""
+		}
+		if r.says != nil {
+			job.Estimate = r.says(i, j)
+		}
+		if err := q.Restore(job, pal.Placement{PMScore: 1, Penalty: 1}, now); err != nil {
+			return t, err
+		}
+		at := q.Foretold(now, job.ID, 0.5, 0.9)
+		if r.name == constant {
+			at = []time.Duration{queue.DefaultRuntime, queue.DefaultRuntime}
+		}
+		t.add(j, at[0], at[1])
+	}
+	n := max(1, float64(t.Runs))
+	t.Half, t.Most, t.Below, t.Within, t.Near = round(t.Half/n), round(t.Most/n), round(t.Below/n), round(t.Within/n), round(t.Near/n)
+	return t, nil
+}
+
+// add takes in a run and what was foretold of it; all times are ten seconds at least.
+func (t *foretelling) add(j trace.Job, half, most time.Duration) {
+	long := math.Log2(max(10, j.WorkS()))
+	off := func(d time.Duration) float64 { return long - math.Log2(max(10, d.Seconds())) }
+	pinball := func(off, part float64) float64 { return max(part*off, (part-1)*off) }
+	t.Runs++
+	t.Half += pinball(off(half), 0.5)
+	t.Most += pinball(off(most), 0.9)
+	for to, hit := range map[*float64]bool{&t.Below: off(half) <= 0, &t.Within: off(most) <= 0, &t.Near: math.Abs(off(half)) <= 1} {
+		if hit {
+			*to++
+		}
+	}
+}
+
+// foretellAll are the results on all sources.
+func foretellAll(found []source) (ts []foretelling, err error) {
+	for _, s := range found {
+		for _, r := range slices.Concat([]regime{{name: constant}}, regimes()) {
+			if r.baseline != "" || r.stops != nil {
+				continue
+			}
+			t, err := foretell(s, r)
+			if err != nil {
+				return nil, err
+			}
+			ts = append(ts, t)
+		}
+	}
+	return ts, nil
+}
+
+const foretoldText = `
+## Run times foretold
+
+What the queue expects of a gang that cannot be stopped, as it is submitted, with all that has ended by then if each job had started at
+once. The pinball loss is in doublings of the run time, over all jobs of a trace, then the mean of traces: 0.5 for the median is a
+factor of two. "As foretold" should be 50 and 90 %%.
+
+`
+
+// foretoldTables tell how well run times are foretold.
+func foretoldTables(b *bytes.Buffer, ts []foretelling) {
+	if len(ts) == 0 {
+		return
+	}
+	fmt.Fprintf(b, foretoldText)
+	for i, p := range []part{chosen, reported} {
+		fmt.Fprintf(b, "%s:\n\n| | traces | loss of the median | loss of 90 %% | as foretold, median | as foretold, 90 %% | within a factor of two |\n|---|---|---|---|---|---|---|\n", halves[i])
+		for _, r := range slices.Concat([]regime{{name: constant}}, regimes()) {
+			n, sum := 0.0, foretelling{}
+			for _, t := range ts {
+				if t.Part == p && t.Regime == r.name {
+					n++
+					sum.Half, sum.Most, sum.Below, sum.Within, sum.Near = sum.Half+t.Half, sum.Most+t.Most, sum.Below+t.Below, sum.Within+t.Within, sum.Near+t.Near
+				}
+			}
+			if n > 0 {
+				fmt.Fprintf(b, "| %s | %.0f | %.2f | %.2f | %.0f %% | %.0f %% | %.0f %% |\n", r.name, n, sum.Half/n, sum.Most/n, 100*sum.Below/n, 100*sum.Within/n, 100*sum.Near/n)
+			}
+		}
+		fmt.Fprintln(b)
+	}
+}
+
+const sidesText = `
+## Who gains
+
+Of half of the jobs, drawn by chance, that do or say something, and of the others: the average of each over its own where nobody does.
+
+`
+
+// sidesTables compare those who say or allow something with those who do not.
+func sidesTables(b *bytes.Buffer, fs []felt) {
+	fmt.Fprint(b, sidesText)
+	by := map[string]felt{}
+	for _, f := range fs {
+		by[f.key()] = f
+	}
+	for i, p := range []part{chosen, reported} {
+		fmt.Fprintf(b, "%s:\n\n| | cells | those who do | the others | cells where those who do gain less |\n|---|---|---|---|---|\n", halves[i])
+		for _, r := range [][2]string{{stopHalf, sayNothing}, {honest, nameless}} {
+			n, less, do, others := 0.0, 0, 0.0, 0.0
+			for _, f := range fs {
+				was := f
+				was.Regime = r[1]
+				w, ok := by[was.key()]
+				if f.Part != p || f.Regime != r[0] || !ok {
+					continue
+				}
+				n++
+				d, o := math.Log(f.Half/w.Half), math.Log(f.Others/w.Others)
+				if do, others = do+d, others+o; d > o+0.01 {
+					less++
+				}
+			}
+			if n > 0 {
+				fmt.Fprintf(b, "| %s | %.0f | %.3f | %.3f | %d |\n", r[0], n, math.Exp(do/n), math.Exp(others/n), less)
+			}
+		}
+		fmt.Fprintln(b)
+	}
+}
+
+const wideText = `
+## Wide gangs at 60 %% load
+
+The worst wait of the widest gangs over that under EASY with users' guesses, in the cells of 60 %% load. A minute more or less is none.
+
+`
+
+// wideTables compare the worst wait of wide gangs with that under EASY.
+func wideTables(b *bytes.Buffer, fs []felt) {
+	fmt.Fprintf(b, wideText)
+	easy := map[string]felt{}
+	for _, f := range fs {
+		if f.Regime == "easy-users" && f.Load == 0.6 {
+			easy[f.Trace] = f
+		}
+	}
+	for i, p := range []part{chosen, reported} {
+		fmt.Fprintf(b, "%s:\n\n| | cells | mean | worst cell | cells above 1.3 | average over EASY |\n|---|---|---|---|---|---|\n", halves[i])
+		for _, r := range regimes() {
+			n, sum, avg, worst, above := 0.0, 0.0, 0.0, 0.0, 0
+			for _, f := range fs {
+				e, ok := easy[f.Trace]
+				if !ok || f.Part != p || f.Regime != r.name || f.Load != 0.6 || r.baseline != "" {
+					continue
+				}
+				over := (f.WideWorst + 60) / (e.WideWorst + 60)
+				n, sum, avg, worst = n+1, sum+math.Log(over), avg+math.Log(f.AvgJCT/e.AvgJCT), max(worst, over)
+				if over > 1.3 {
+					above++
+				}
+			}
+			if n > 0 {
+				fmt.Fprintf(b, "| %s | %.0f | %.2f | %.1f | %d | %.3f |\n", r.name, n, math.Exp(sum/n), worst, above, math.Exp(avg/n))
+			}
+		}
+		fmt.Fprintln(b)
+	}
+}
