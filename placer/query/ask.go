@@ -67,3 +67,10 @@ func (s *Snapshot) startsNow(job queue.Job) bool {
 	_, _, ok := s.m.Queue.RoomFor(gang.QueueTime(s.m.Time), s.m.View.Cluster, queue.Change{Job: job})
 	return ok
 }
+
+// notePreempt says which key of the configuration lets a job be stopped that does not say so itself.
+func (s *Snapshot) notePreempt(e *Explanation, t *model.Tracked) {
+	if from := t.Request.PreemptFrom; from != "" {
+		e.addNote(fmt.Sprintf("it may be stopped for others by %s: pal_preempt = \"false\" in its meta prevents that", from))
+	}
+}

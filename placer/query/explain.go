@@ -428,9 +428,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	s.noteTenant(e, t)
 	s.noteWindows(e, t)
 	s.noteDeadline(e, t, wait)
-	if from := t.Request.PreemptFrom; from != "" {
-		e.addNote(fmt.Sprintf("it may be stopped for others by %s: pal_preempt = \"false\" in its meta prevents that", from))
-	}
+	s.notePreempt(e, t)
 	if job := t.QueueJob(s.m.Cfg.RestartCost); job.Estimate > 0 {
 		if taken := s.m.Queue.Estimate(job); taken != job.Estimate {
 			e.addNote(fmt.Sprintf("pal_duration = %s is taken for %s: jobs of namespace %s have run %.3g times as long as they said",
