@@ -6,12 +6,14 @@ package query
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"sort"
 	"strings"
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/internal/nearest"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
@@ -154,6 +156,9 @@ func (t *trial) remedies() (out []remedy) {
 			continue
 		}
 		if rewrite.NamesModel(device.Name) {
+			if meant := meantModel(device.Name, v.Models()); meant != "" {
+				add(key("device"), meant, "on %s instead of %s%s", meant, device.Name, of)
+			}
 			add(key("device"), "nvidia/gpu", "on any model of GPU instead of %s%s, here %s", device.Name, of, some(v.Models()))
 		}
 		most := v.Largest()
@@ -175,6 +180,35 @@ func (t *trial) remedies() (out []remedy) {
 	}
 	return out
 }
+
+// meantModel is the request for the model of the cluster that was meant by one that it does not
+// have: part of a name, or one with a letter too many, too few or wrong. Models that differ in
+// a word with a number (A6000, 6000) are different ones. "" if there is none.
+func meantModel(request string, models []string) string {
+	at := strings.LastIndex(request, "/") + 1
+	vendor, name := request[:at], strings.ToLower(request[at:])
+	lower := map[string]string{}
+	for _, m := range models {
+		lower[strings.ToLower(m)] = m
+		if m == request[at:] {
+			return ""
+		}
+	}
+	names := slices.Sorted(maps.Keys(lower))
+	for _, n := range names {
+		if strings.Contains(n, name) {
+			return vendor + lower[n]
+		}
+	}
+	numbered := func(s string) []string { return withNumber.FindAllString(s, -1) }
+	names = slices.DeleteFunc(names, func(n string) bool { return !slices.Equal(numbered(n), numbered(name)) })
+	if near := nearest.Name(name, names); near != "" {
+		return vendor + lower[near]
+	}
+	return ""
+}
+
+var withNumber = regexp.MustCompile(`[a-z]*[0-9][a-z0-9]*`)
 
 // fewer adds the largest smaller number that helps, or the smallest that does not by
 // itself.

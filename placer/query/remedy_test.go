@@ -48,6 +48,8 @@ func TestNeverRuns(t *testing.T) {
 			{bed.Gang{Name: "rack", Change: on("${meta.rack}", "r9")}, "It could run without its constraint on ${meta.rack} (without=${meta.rack}).", "without=${meta.rack}"},
 			{bed.Gang{Name: "model", Change: func(j *api.Job) { resources(j).Devices[0].Name = "nvidia/gpu/H100" }},
 				"It could run on any model of GPU instead of nvidia/gpu/H100, here NVIDIA H200 (device=nvidia/gpu).", "device=nvidia/gpu"},
+			{bed.Gang{Name: "meant", Change: func(j *api.Job) { resources(j).Devices[0].Name = "nvidia/gpu/nvdia h200" }},
+				"It could run on nvidia/gpu/NVIDIA H200 instead of nvidia/gpu/nvdia h200 (device=nvidia/gpu/NVIDIA H200). It could run on any model of GPU instead of nvidia/gpu/nvdia h200, here NVIDIA H200 (device=nvidia/gpu).", "device=nvidia/gpu/NVIDIA H200"},
 			{bed.Gang{Name: "pool", Change: func(j *api.Job) { pool := "other"; j.NodePool = &pool }},
 				"It could run in any node pool instead of other (node_pool=all).", "node_pool=all"},
 			{bed.Gang{Name: "datacenter", Change: func(j *api.Job) { j.Datacenters = []string{"north", "south"} }},
