@@ -159,12 +159,3 @@ const (
 	snapshotWithin = 20 * time.Second
 	snapshotAnswer = 2 * time.Second
 )
-
-// Moves are the moves that would be made now if moving gangs were switched on.
-func Moves(ctx context.Context, c *nomad.Client) ([]query.Move, error) {
-	s, err := ReadSnapshot(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	return s.Moves(), nil
-}

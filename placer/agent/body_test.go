@@ -23,6 +23,15 @@ func bodySite(t *testing.T) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
+	client, err := s.snapshots.connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := placer.New(client, s.cfg, hclog.NewNullLogger(), placer.Hooks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.agent.current.Store(p) // it is at work
 	return s
 }
 

@@ -42,6 +42,7 @@ type fake struct {
 	jobs   map[string]*api.Job // by namespace/id
 	allocs []string            // in JSON
 	vars   map[string]string   // items in JSON
+	varsAt map[string]int64    // when they were written
 	locks  map[string]string   // path to the lock's id
 	pools  string              // node pools in JSON, "" for none that matters
 	index  uint64
@@ -62,7 +63,7 @@ const agentsToken = "the-agents-own"
 
 func newFake(t *testing.T, rights map[string][]string) *fake {
 	t.Helper()
-	f := &fake{t: t, rights: map[string][]string{agentsToken: {"*"}}, jobs: map[string]*api.Job{}, vars: map[string]string{}, locks: map[string]string{}, index: 10, blocked: make(chan struct{})}
+	f := &fake{t: t, rights: map[string][]string{agentsToken: {"*"}}, jobs: map[string]*api.Job{}, vars: map[string]string{}, varsAt: map[string]int64{}, locks: map[string]string{}, index: 10, blocked: make(chan struct{})}
 	maps.Copy(f.rights, rights)
 	f.Server = httptest.NewServer(f)
 	t.Cleanup(func() {
@@ -250,10 +251,10 @@ func (f *fake) variable(w http.ResponseWriter, r *http.Request, path string) {
 	case r.Method == http.MethodPut:
 		var v struct{ Items json.RawMessage }
 		_ = json.NewDecoder(r.Body).Decode(&v)
-		f.vars[path] = string(v.Items)
-		fmt.Fprintf(w, `{"Namespace":"default","Path":%q,"Items":%s,"ModifyIndex":%d}`, path, v.Items, f.index)
+		f.vars[path], f.varsAt[path] = string(v.Items), time.Now().UnixNano()
+		fmt.Fprintf(w, `{"Namespace":"default","Path":%q,"Items":%s,"ModifyIndex":%d,"ModifyTime":%d}`, path, v.Items, f.index, f.varsAt[path])
 	case there:
-		fmt.Fprintf(w, `{"Namespace":"default","Path":%q,"Items":%s,"ModifyIndex":%d}`, path, items, f.index)
+		fmt.Fprintf(w, `{"Namespace":"default","Path":%q,"Items":%s,"ModifyIndex":%d,"ModifyTime":%d}`, path, items, f.index, f.varsAt[path])
 	default:
 		http.NotFound(w, r)
 	}

@@ -13,6 +13,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -142,7 +143,11 @@ func (h *HTTP) hosts() (*hosts, error) {
 	if h == nil {
 		return out, nil
 	}
-	for _, name := range append(slices.Clone(h.AllowedHosts), h.BindAddress) {
+	advertised, err := url.Parse(h.Advertise) // it was checked
+	if err != nil {
+		return out, err
+	}
+	for _, name := range append(slices.Clone(h.AllowedHosts), h.BindAddress, advertised.Hostname()) {
 		out.names = append(out.names, strings.ToLower(name))
 	}
 	config, err := h.tls()

@@ -37,7 +37,10 @@ type Health struct {
 const warningsTimeout = time.Second
 
 func (s *server) serveHealth(w http.ResponseWriter, r *http.Request) {
-	h := s.agent.health(time.Now())
+	now := time.Now()
+	h := s.agent.health(now)
+	h.Warnings = slices.Concat(s.cfg.Warnings(now), h.Warnings)
+	h.WarningCount = len(h.Warnings)
 	if h.WarningCount > 0 || h.LastError != "" {
 		ctx, cancel := context.WithTimeout(r.Context(), warningsTimeout)
 		defer cancel()

@@ -89,17 +89,14 @@ func portOf(at net.Addr) int {
 }
 
 // published is the address that users are told: http { advertise }, else where the
-// API listens, "" where only this machine reaches it: on another one, somebody
-// else may listen there.
+// API listens. Where only this machine reaches it, commands on others do not ask there.
 func (h *HTTP) published(at net.Addr) string {
-	if h == nil {
-		return ""
-	}
+	h = cmp.Or(h, &HTTP{})
 	if h.Advertise != "" {
 		return strings.TrimSuffix(h.Advertise, "/")
 	}
 	tcp, ok := at.(*net.TCPAddr)
-	if !ok || tcp.IP.IsLoopback() {
+	if !ok {
 		return ""
 	}
 	host := tcp.IP.String()

@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer"
 )
 
-// An address is published only if others can reach it.
+// The address that is published is that where the API listens, if the configuration names none.
 func TestPublishedAddress(t *testing.T) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -26,9 +26,9 @@ func TestPublishedAddress(t *testing.T) {
 		at   string
 		want string
 	}{
-		{nil, "127.0.0.1", ""},
-		{&HTTP{}, "127.0.0.1", ""},
-		{&HTTP{}, "::1", ""},
+		{nil, "127.0.0.1", "http://127.0.0.1:8090"},
+		{&HTTP{}, "127.0.0.1", "http://127.0.0.1:8090"},
+		{&HTTP{}, "::1", "http://[::1]:8090"},
 		{&HTTP{}, "192.0.2.1", "http://192.0.2.1:8090"},
 		{&HTTP{CertFile: "c"}, "2001:db8::1", "https://[2001:db8::1]:8090"},
 		{&HTTP{}, "0.0.0.0", "http://" + host + ":8090"},

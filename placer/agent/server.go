@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,6 +58,7 @@ func (a *Agent) newServer(file File) (*server, error) {
 }
 
 // handler routes; what guards it is around it, see [server.guarded].
+// An agent that stands by has the active one answer, see [server.byActive].
 func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/health", s.serveHealth)
@@ -71,6 +73,7 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("GET /v1/uses", s.serveUses)
 	mux.HandleFunc("GET /v1/gpus", s.serveGPUs)
 	mux.HandleFunc("GET /v1/tenants", s.serveTenants)
+	mux.HandleFunc("GET /v1/moves", s.serveMoves)
 	mux.HandleFunc("GET /v1/events", s.serveEvents)
 	mux.HandleFunc("GET /v1/job/{id...}", s.serveExplain) // …/explain; ids may hold slashes
 	mux.HandleFunc("POST /v1/plan", s.servePlan)
@@ -83,7 +86,7 @@ func (s *server) handler() http.Handler {
 		mux.HandleFunc("POST /v1/jobs", s.serveRegister)
 		mux.HandleFunc("PUT /v1/jobs", s.serveRegister)
 	}
-	return mux
+	return s.byActive(mux)
 }
 
 // judged is the caller, if he may; else the request is refused.
@@ -289,4 +292,15 @@ func (s *server) serveTenants(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeJSON(w, http.StatusOK, snapshot.Tenants(c.sees(r.Context())))
+}
+
+// serveMoves lists the moves that would pay now, of gangs in namespaces whose jobs the caller may
+// list. Whether the agent makes them is for its configuration to say.
+func (s *server) serveMoves(w http.ResponseWriter, r *http.Request) {
+	c, snapshot, ok := s.snapshotFor(w, r, (*caller).listsSome)
+	if !ok {
+		return
+	}
+	sees := c.sees(r.Context())
+	writeJSON(w, http.StatusOK, slices.DeleteFunc(snapshot.Moves(), func(m query.Move) bool { return !sees(m.Namespace) }))
 }

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -47,6 +48,20 @@ type Activity struct {
 	Address string    `json:"address,omitempty"`
 	// Warnings are for operators, and so not for all who may ask an agent.
 	Warnings []string `json:"-"`
+	// Beaten is when the heartbeat was written, for whoever read it in Nomad; zero: there is none.
+	Beaten time.Time `json:"-"`
+}
+
+// Fresh reports whether the heartbeat that was read in Nomad is so new that its agent is there to
+// be asked. It may be in trouble, or have just begun.
+func (a Activity) Fresh(now time.Time) bool {
+	return (a.Working || a.Trouble != "" || a.Unknown != "") && now.Sub(a.Beaten) <= heartbeatLapses
+}
+
+// Host is the machine of the agent, as it names itself.
+func (a Activity) Host() string {
+	host, _, _ := strings.Cut(a.Agent, "/")
+	return host
 }
 
 // Idle says whether it is known that no placer is at work.
@@ -54,7 +69,7 @@ func (a Activity) Idle() bool { return !a.Working && a.Unknown == "" }
 
 // activityOf judges a heartbeat that was written at a time.
 func activityOf(b store.Heartbeat, written, now time.Time) Activity {
-	a := Activity{Agent: b.Agent, Version: b.Version, Address: b.Address, Trouble: b.Trouble, Since: b.Since, Warnings: b.Warnings}
+	a := Activity{Agent: b.Agent, Version: b.Version, Address: b.Address, Trouble: b.Trouble, Since: b.Since, Warnings: b.Warnings, Beaten: written}
 	age := now.Sub(written)
 	switch {
 	case b.Trouble != "":

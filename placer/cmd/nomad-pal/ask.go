@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -18,8 +19,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/internal/nearest"
+	"github.com/nomad-pal/nomad-pal/internal/version"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -28,75 +29,126 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// Who answers. The agent sees all of Nomad and tells each token what it may know:
-// its answers count GPUs that jobs of other namespaces hold. Reading Nomad with
-// the caller's own token is what remains without it. The token goes to an agent
-// only if its address was configured by whoever runs the command; one that stands
-// in Nomad is asked without, see docs/operators/secure.md.
+// The commands are clients of the agent, which sees all of Nomad and tells each token what it
+// may know. They find the agent by NOMAD_PAL_ADDR, or by the address that it publishes in Nomad.
+// What works without an agent reads Nomad itself: see plain.go.
 
-// askTimeout bounds one answer: an agent of a large cluster looks for seconds.
-const askTimeout = 2 * time.Minute
+const (
+	// askTimeout bounds one answer: an agent of a large cluster looks for seconds.
+	askTimeout = 2 * time.Minute
+	// reachTimeout bounds the first one, which costs the agent nothing.
+	reachTimeout = 10 * time.Second
+)
 
-// answers is who is asked.
+// answers is who is asked: an agent, and Nomad about what the agent does not tell.
 type answers struct {
-	b        *base
-	nomad    *nomad.Client
-	agent    *api.Client // nil: Nomad itself is read
-	snapshot *query.Snapshot
+	b     *base
+	nomad *nomad.Client
+	agent *api.Client
+	// address is the agent's, told is how it became known.
+	address, told string
 	// note is what the answers lack, "" for nothing.
 	note     string
 	activity heartbeat.Activity
 }
 
-// ask finds out who is to be asked.
+// noAgent is that no agent answers: where it was looked for, and what to do.
+type noAgent struct {
+	looked, next string
+	cause        error
+}
+
+func (e noAgent) Error() string { return "no agent answers: " + e.looked + ": " + e.next }
+func (e noAgent) Unwrap() error { return e.cause }
+
+// lacksAgent reports whether an error is that no agent answers.
+func lacksAgent(err error) bool { _, lacks := errors.AsType[noAgent](err); return lacks }
+
+// ask finds the agent, and hears whether a placer is at work.
 func (b *base) ask() (*answers, error) {
 	client, err := b.client()
 	if err != nil {
 		return nil, err
 	}
-	a := &answers{b: b, nomad: client}
-	if u, err := url.Parse(b.palAddress); b.palAddress != "" && (err != nil || u.Scheme == "" || u.Host == "") {
-		return nil, fmt.Errorf("the agent's address %q (-pal-address, NOMAD_PAL_ADDR) is none such as http://127.0.0.1:8090", b.palAddress)
+	a := &answers{b: b, nomad: client, address: b.palAddress, told: "NOMAD_PAL_ADDR"}
+	if b.given("pal-address") {
+		a.told = "-pal-address"
 	}
-	if b.palAddress != "" {
-		return a, a.askAgent(b.palAddress, b.config())
+	if a.address == "" {
+		if err := a.findPublished(time.Now()); err != nil {
+			return nil, err
+		}
+	} else if u, err := url.Parse(a.address); err != nil || u.Scheme == "" || u.Host == "" {
+		return nil, fmt.Errorf("the agent's address %q (%s) is none such as http://127.0.0.1:8090", a.address, a.told)
 	}
-	if a.activity, err = heartbeat.ReadActivity(b.ctx, client, time.Now()); err != nil {
-		return nil, err
-	}
-	cfg := b.config()
-	switch {
-	case a.activity.Address == "" || !a.activity.Working:
-	case cfg.SecretID == "" && cfg.HttpAuth == nil && cfg.TLSConfig.ClientCert == "":
-		return a, a.askAgent(a.activity.Address, cfg)
-	default:
-		a.note = fmt.Sprintf("to ask the agent, which sees all GPUs in use: NOMAD_PAL_ADDR=%s. Your token then goes there", a.activity.Address)
-	}
-	return a, a.look()
+	return a, a.connect()
 }
 
-// askAgent asks an agent, and Nomad if that does not answer as one does.
-func (a *answers) askAgent(address string, cfg *api.Config) error {
-	cfg.Address, cfg.TLSConfig.TLSServerName = address, ""
+// findPublished takes the address that the agent at work publishes in Nomad.
+func (a *answers) findPublished(now time.Time) error {
+	is, err := heartbeat.ReadActivity(a.b.ctx, a.nomad, now)
+	if err != nil {
+		return err
+	}
+	missing := func(next, looked string, args ...any) error {
+		return noAgent{looked: "NOMAD_PAL_ADDR is not set, and " + fmt.Sprintf(looked, args...), next: next}
+	}
+	const start, set = "start one (nomad-pal agent), or set NOMAD_PAL_ADDR", "set NOMAD_PAL_ADDR"
+	host, _ := os.Hostname() // that of no agent, if it is not known
+	a.told = fmt.Sprintf("published in Nomad %s by agent %s", ago(is.Beaten, now), is.Agent)
+	switch a.address = is.Address; {
+	case is.Agent == "" && is.Unknown != "" && a.b.config().SecretID == "":
+		return missing("set NOMAD_TOKEN, or NOMAD_PAL_ADDR", "without a token, where an agent publishes its address cannot be read")
+	case is.Agent == "" && is.Unknown != "":
+		return missing(set, "where an agent publishes its address cannot be read: %s", is.Unknown)
+	case is.Agent == "":
+		return missing(start, "no agent has published its address in Nomad")
+	case !is.Fresh(now):
+		return missing(start, "the last sign of agent %s, at %s, is of %s", is.Agent, cmp.Or(is.Address, "no address"), ago(is.Beaten, now))
+	case is.Address == "":
+		return missing("set http { advertise } in its configuration, or NOMAD_PAL_ADDR", "agent %s publishes no address", is.Agent)
+	case agent.Loopback(is.Address) && is.Host() != host:
+		return missing(fmt.Sprintf("run the command on %s, or set http { bind_address } in the agent's configuration", is.Host()),
+			"agent %s listens on its own machine only, at %s", is.Agent, is.Address)
+	}
+	return nil
+}
+
+// connect asks the agent whether it is one, before it is given any token.
+func (a *answers) connect() error {
+	fails := func(next string, err error) error {
+		return noAgent{fmt.Sprintf("%s (%s): %s", a.address, a.told, oneLine(err.Error())), next, err}
+	}
+	cfg := a.b.config()
+	published := a.b.palAddress == ""
+	if err := agent.Unprotected(a.address, published, cfg.TLSConfig); err != nil && !a.b.tokenPlain && (cfg.SecretID != "" || cfg.HttpAuth != nil) {
+		if strings.HasPrefix(a.address, "https:") {
+			return fails("name who signed its certificate (-ca-cert), or trust the address: NOMAD_PAL_ADDR="+a.address, err)
+		}
+		return fails("give the agent a certificate, or send the token all the same (-pal-token-plain)", err)
+	}
+	cfg.Address, cfg.TLSConfig.TLSServerName = a.address, ""
 	at, err := nomad.NewClient(cfg, "")
-	if err == nil {
-		a.agent = at.API()
-		err = a.get("/v1/agent", "", &a.activity)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		return nil
+	a.agent = at.API()
+	a.agent.SetSecretID("")
+	if err := a.hear(reachTimeout); err != nil {
+		return fails("is an agent running there?", err)
 	}
-	a.agent = nil
-	a.note = fmt.Sprintf("the agent at %s does not answer: %v", address, err)
-	return a.look()
+	a.agent.SetSecretID(cfg.SecretID)
+	return nil
 }
 
-// look reads Nomad itself.
-func (a *answers) look() (err error) {
-	if a.snapshot, err = placer.Refresh(a.b.ctx, a.nomad, a.snapshot); err == nil {
-		a.activity = a.snapshot.Activity
+// hear asks whether a placer is at work.
+func (a *answers) hear(within time.Duration) error {
+	is := heartbeat.Activity{}
+	if err := a.within(within, "/v1/agent", "", &is); err != nil {
+		return err
 	}
-	return err
+	a.activity = is
+	return nil
 }
 
 // noNamespace says that Nomad has no namespace of the name that the command was given; nil if it
@@ -124,29 +176,44 @@ func (b *base) hasNone(client *nomad.Client, namespace string) error {
 
 // askAgain has the next answers be new ones; a is nil if nobody was asked before.
 func (b *base) askAgain(a *answers) (*answers, error) {
-	switch {
-	case a == nil:
+	if a == nil {
 		return b.ask()
-	case a.agent == nil:
-		return a, a.look()
 	}
-	return a, a.get("/v1/agent", "", &a.activity)
+	return a, a.hear(askTimeout)
 }
 
 func (a *answers) get(path, namespace string, out any) error {
-	ctx, cancel := context.WithTimeout(a.b.ctx, askTimeout)
+	return a.within(askTimeout, path, namespace, out)
+}
+
+func (a *answers) within(d time.Duration, path, namespace string, out any) error {
+	ctx, cancel := context.WithTimeout(a.b.ctx, d)
 	defer cancel()
 	_, err := a.agent.Raw().Query(path, out, (&api.QueryOptions{Namespace: namespace}).WithContext(ctx))
 	return a.plain(err)
 }
 
+// notServed is what Go's servers answer to a path that they do not know.
+const notServed = "404 page not found"
+
 // plain is an agent's refusal in its own words.
 func (a *answers) plain(err error) error {
 	unexpected, ok := errors.AsType[api.UnexpectedResponseError](err)
-	if ok && unexpected.HasBody() && unexpected.StatusCode() != http.StatusNotFound {
-		return refusal{fmt.Sprintf("the agent answers %d: %s", unexpected.StatusCode(), strings.TrimSpace(unexpected.Body())), err}
+	if !ok || !unexpected.HasBody() {
+		return err
 	}
-	return err
+	body := strings.TrimSpace(unexpected.Body())
+	switch code := unexpected.StatusCode(); {
+	case code == http.StatusNotFound && body == notServed:
+		return refusal{fmt.Sprintf("the agent at %s does not serve this request: it is not an agent, or of another version (%s; this command is %s)",
+			a.address, cmp.Or(a.activity.Version, "not known"), version.Human()), err}
+	case code == http.StatusNotFound:
+		return err
+	case code == http.StatusServiceUnavailable:
+		return noAgent{fmt.Sprintf("%s (%s): %s", a.address, a.told, body), "is another agent at work? nomad-pal doctor says more", err}
+	default:
+		return refusal{fmt.Sprintf("the agent answers %d: %s", code, body), err}
+	}
 }
 
 // refusal is an agent's, in its own words.
@@ -160,38 +227,26 @@ func (r refusal) Unwrap() error { return r.cause }
 
 // Jobs are all jobs with GPUs that have not ended.
 func (a *answers) Jobs() (jobs []model.JobStatus, err error) {
-	if a.agent == nil {
-		return a.snapshot.Jobs(), nil
-	}
 	return jobs, a.get("/v1/queue", "", &jobs)
 }
 
-// Tenants are how the tenants stand; none where the agent does not know that yet.
-func (a *answers) Tenants() (tenants []queue.TenantUse) {
-	if a.agent == nil {
-		return a.snapshot.Tenants(func(string) bool { return true })
-	}
-	if a.get("/v1/tenants", "", &tenants) != nil {
-		return nil // an agent of an earlier version
-	}
-	return tenants
+// Tenants are how the tenants stand.
+func (a *answers) Tenants() (tenants []queue.TenantUse, err error) {
+	return tenants, a.get("/v1/tenants", "", &tenants)
 }
 
 // GPUs are all GPUs.
 func (a *answers) GPUs() (gpus []query.GPU, err error) {
-	if a.agent == nil {
-		return a.snapshot.GPUs(), nil
-	}
 	return gpus, a.get("/v1/gpus", "", &gpus)
+}
+
+// Moves are the moves that would pay now.
+func (a *answers) Moves() (moves []query.Move, err error) {
+	return moves, a.get("/v1/moves", "", &moves)
 }
 
 // Profile is the version of the profile in force, 0 for none.
 func (a *answers) Profile() (int, error) {
-	if a.agent == nil {
-		if p := a.snapshot.Model().Profile; p != nil {
-			return p.Version, nil
-		}
-	}
 	p, err := store.In(a.nomad).Profile().ReadOrRefused(a.b.ctx)
 	if p == nil {
 		return 0, err
@@ -201,19 +256,16 @@ func (a *answers) Profile() (int, error) {
 
 // Warnings are for operators: others get none.
 func (a *answers) Warnings() []string {
-	if a.agent == nil {
-		return a.snapshot.Warnings()
-	}
-	h, err := a.health()
+	h, err := a.health("/v1/health?active=true")
 	if err != nil {
 		return nil // trouble of the agent's is what the activity says
 	}
 	return h.Warnings
 }
 
-// health is how the agent that is asked says it is.
-func (a *answers) health() (h agent.Health, err error) {
-	err = a.get("/v1/health", "", &h)
+// health is how the agent that is asked says it is, or the active one.
+func (a *answers) health(path string) (h agent.Health, err error) {
+	err = a.get(path, "", &h)
 	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok && unexpected.StatusCode() == http.StatusServiceUnavailable {
 		err = json.Unmarshal([]byte(unexpected.Body()), &h) // it says what the trouble is
 	}
@@ -222,14 +274,9 @@ func (a *answers) health() (h agent.Health, err error) {
 
 // Explain says why.
 func (a *answers) Explain(k nomad.JobKey) (*query.Explanation, error) {
-	if a.agent == nil {
-		ctx, cancel := context.WithTimeout(a.b.ctx, askTimeout)
-		defer cancel()
-		return a.snapshot.Explain(ctx, k)
-	}
 	e := &query.Explanation{}
 	err := a.get("/v1/job/"+url.PathEscape(k.ID)+"/explain", k.Namespace, e)
-	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok && unexpected.StatusCode() == http.StatusNotFound {
+	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok && unexpected.StatusCode() == http.StatusNotFound && strings.TrimSpace(unexpected.Body()) != notServed {
 		err = refusal{strings.TrimSpace(unexpected.Body()), nomad.ErrNoJob}
 	}
 	return e, err
@@ -239,11 +286,9 @@ func (a *answers) Explain(k nomad.JobKey) (*query.Explanation, error) {
 func (a *answers) Plan(job *api.Job) (*query.Explanation, error) {
 	ctx, cancel := context.WithTimeout(a.b.ctx, askTimeout)
 	defer cancel()
-	if a.agent == nil {
-		return a.snapshot.Plan(ctx, job)
-	}
 	e := &query.Explanation{}
-	_, err := a.agent.Raw().Write("/v1/plan", map[string]any{"Job": job}, e, (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(ctx))
+	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(ctx)
+	_, err := a.agent.Raw().Write("/v1/plan", map[string]any{"Job": job}, e, w)
 	return e, a.plain(err)
 }
 
@@ -251,14 +296,14 @@ func (a *answers) Plan(job *api.Job) (*query.Explanation, error) {
 const exitNoPlacer = 3
 
 const exitCodes = `
-Exit code 3: no placer is at work, so that nothing starts; the answer is printed
-all the same.
+Exit code 3: no agent answers; or no placer is at work, so that nothing starts: then
+the answer is printed all the same.
 `
 
 // close says on standard error what the answers lack, and returns the exit code: 3
 // if no placer is at work.
 func (a *answers) close(code int) int {
-	a.printNotes()
+	a.printNote()
 	if a.activity.Unknown != "" {
 		a.say("Note: whether a placer is at work is not known: " + a.activity.Unknown)
 	}
@@ -271,30 +316,12 @@ func (a *answers) close(code int) int {
 
 func (a *answers) say(text string) { fmt.Fprintln(a.b.io.err, oneLine(text)) }
 
-// printNotes says on standard error what the answers lack.
-func (a *answers) printNotes() {
-	switch part := a.part(); {
-	case part != "":
-		a.say("Note: " + part)
-	case a.note != "":
+// printNote says on standard error what the answers lack.
+func (a *answers) printNote() {
+	if a.note != "" {
 		a.say("Note: " + a.note)
 	}
 }
-
-// part says that Nomad was read by a token that may not see everything.
-func (a *answers) part() string {
-	if a.agent != nil || !a.b.seesPart(a.nomad) {
-		return ""
-	}
-	text := partSeen
-	if a.note == "" {
-		return text + ". NOMAD_PAL_ADDR names an agent to ask instead"
-	}
-	return text + "; " + a.note
-}
-
-// partSeen is said of what was read from Nomad by a token that may not see everything.
-const partSeen = "read from Nomad with your token: GPUs of jobs that it cannot see look free"
 
 // seesPart says whether the token may not see everything.
 func (b *base) seesPart(client *nomad.Client) bool {

@@ -13,6 +13,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"text/template"
 
@@ -40,6 +41,8 @@ type base struct {
 	tls                            api.TLSConfig
 	namespace, storage, palAddress string
 	noColor, forceColor, json      bool
+	// tokenPlain: the token may cross the network in plain text on its way to the agent.
+	tokenPlain bool
 	// verbose: ids are shown in full.
 	verbose  bool
 	template string
@@ -66,10 +69,12 @@ General Options:
   -tls-skip-verify         Take any certificate; NOMAD_SKIP_VERIFY by default.
   -no-color, -force-color  Without them there is colour on a terminal, unless NO_COLOR is set.
   -pal-namespace=<ns>      The namespace of the placer's variables, "default" by default.
-  -pal-address=<addr>      The HTTP API of the placer's agent, NOMAD_PAL_ADDR by default. It is
-                           asked with your token. Without it, the command asks the agent
-                           that publishes its address in Nomad if you use no token, and
-                           otherwise reads Nomad, of which your token may show only part.
+  -pal-address=<addr>      The HTTP API of the placer's agent, NOMAD_PAL_ADDR by default; without
+                           both, the address that the agent publishes in Nomad.
+  -pal-token-plain         Send your token to the agent though the network can read it there,
+                           or nothing verifies the agent. Default: NOMAD_PAL_TOKEN_PLAIN, or
+                           over loopback, and over HTTPS to the address that you name, or to a
+                           published one that -ca-cert or -ca-path verifies.
 `
 
 const outputOptions = `
@@ -99,6 +104,8 @@ func (b *base) flags(name string) *flag.FlagSet {
 		fs.BoolVar(to, flagName, false, "")
 	}
 	fs.StringVar(&b.palAddress, "pal-address", os.Getenv("NOMAD_PAL_ADDR"), "")
+	plain, err := strconv.ParseBool(os.Getenv("NOMAD_PAL_TOKEN_PLAIN"))
+	fs.BoolVar(&b.tokenPlain, "pal-token-plain", err == nil && plain, "")
 	return fs
 }
 
@@ -164,6 +171,9 @@ func (b *base) given(name string) bool { return b.flagsGiven[name] }
 // fail prints an error and returns the exit code for it.
 func (b *base) fail(err error) int {
 	b.complain("Error: " + err.Error())
+	if lacksAgent(err) {
+		return exitNoPlacer
+	}
 	if said := b.unreached(err); said != "" {
 		b.complain(said)
 	}

@@ -6,7 +6,6 @@ package main
 import (
 	"fmt"
 
-	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
@@ -20,7 +19,7 @@ Defrag Options:
   -dry-run                 Required: this command moves nothing.
 `, examples(
 	"Which gangs would run better elsewhere?", "nomad-pal defrag -dry-run",
-), outputOptions, generalOptions)
+), exitCodes, outputOptions, generalOptions)
 
 func (b *base) runDefrag(args []string) int {
 	fs := b.flags("defrag")
@@ -31,19 +30,15 @@ func (b *base) runDefrag(args []string) int {
 	if !*dry {
 		return b.fail(fmt.Errorf("only -dry-run: moves are made by the agent, if its configuration says queue { migrate = true }"))
 	}
-	client, err := b.client()
+	s, err := b.ask()
 	if err != nil {
 		return b.fail(err)
 	}
-	moves, err := placer.Moves(b.ctx, client)
+	moves, err := s.Moves()
 	if err != nil {
 		return b.fail(err)
 	}
-	code := b.show(moves, func() { b.printMoves(moves) })
-	if b.seesPart(client) {
-		fmt.Fprintln(b.io.err, "Note: "+partSeen)
-	}
-	return code
+	return s.close(b.show(moves, func() { b.printMoves(moves) }))
 }
 
 func (b *base) printMoves(moves []query.Move) {

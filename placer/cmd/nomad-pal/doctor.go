@@ -14,7 +14,6 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/internal/version"
-	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -96,14 +95,12 @@ func (b *base) checks() []query.Check {
 	if err == nil {
 		checks = append(checks, query.CheckClocks(beat.Written, beat.Of.Worked, time.Now()))
 	}
-	s, err := placer.ReadSnapshot(b.ctx, client)
-	var told []string // by the checks of the snapshot
+	s, err := b.plainly(client, nil)
+	var told []string // by the checks of what Nomad says
 	if err == nil {
 		told = s.Warnings()
 	}
-	if b.palAddress != "" {
-		checks = append(checks, b.checkAPI(told))
-	}
+	checks = append(checks, b.checkAPI(told))
 	if err != nil {
 		return append(checks, query.ChecksFailed(err))
 	}
@@ -155,21 +152,21 @@ func (b *base) checkAgent(client *nomad.Client) query.Check {
 	return query.Check{Name: "agent", Verdict: query.OK, Found: workSentence(a, time.Now())}
 }
 
-// checkAPI asks the agent that is configured how it is. What is told anyway it leaves out.
+// checkAPI asks the agent, as all commands do, how it is. What is told anyway it leaves out.
 func (b *base) checkAPI(told []string) query.Check {
 	a, err := b.ask()
-	if err == nil && a.agent == nil {
-		return query.Check{Name: "agent's API", Verdict: query.Fail, Found: a.note, Next: "is NOMAD_PAL_ADDR (or -pal-address) right?"}
+	if none, ok := errors.AsType[noAgent](err); ok {
+		return query.Check{Name: "agent's API", Verdict: query.Fail, Found: "no agent answers: " + none.looked, Next: none.next}
 	}
 	if err != nil {
 		return query.Check{Name: "agent's API", Verdict: query.Fail, Found: err.Error(), Next: "is NOMAD_PAL_ADDR (or -pal-address) right?"}
 	}
-	h, err := a.health()
+	h, err := a.health("/v1/health")
 	if err != nil {
-		return query.Check{Name: "agent's API", Verdict: query.Fail, Found: fmt.Sprintf("%s answers, but does not say how it is: %v", b.palAddress, err), Next: "look at the log of this agent"}
+		return query.Check{Name: "agent's API", Verdict: query.Fail, Found: fmt.Sprintf("%s answers, but does not say how it is: %v", a.address, err), Next: "look at the log of this agent"}
 	}
 	if h.Trouble != "" {
-		found := fmt.Sprintf("%s answers, but this agent is in trouble: %s", b.palAddress, h.Trouble)
+		found := fmt.Sprintf("%s answers, but this agent is in trouble: %s", a.address, h.Trouble)
 		if h.LastError != "" {
 			found += ": " + h.LastError
 		}
@@ -177,9 +174,9 @@ func (b *base) checkAPI(told []string) query.Check {
 	}
 	warnings := slices.DeleteFunc(h.Warnings, func(w string) bool { return slices.Contains(told, w) })
 	if len(warnings) > 0 {
-		return query.Check{Name: "agent's API", Verdict: query.Warn, Found: fmt.Sprintf("%s answers, with %s: %s", b.palAddress, counted(len(warnings), "warning"), strings.Join(warnings, "; ")), Next: "nomad-pal status shows them until they are over"}
+		return query.Check{Name: "agent's API", Verdict: query.Warn, Found: fmt.Sprintf("%s answers, with %s: %s", a.address, counted(len(warnings), "warning"), strings.Join(warnings, "; ")), Next: "nomad-pal status shows them until they are over"}
 	}
-	return query.Check{Name: "agent's API", Verdict: query.OK, Found: b.palAddress + " answers"}
+	return query.Check{Name: "agent's API", Verdict: query.OK, Found: a.address + " answers"}
 }
 
 func checkConfig(config paths) query.Check {

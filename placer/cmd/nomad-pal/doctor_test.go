@@ -50,12 +50,12 @@ func TestDoctor(t *testing.T) {
 		}
 	}
 	expect("without an agent", 2, map[string]query.Verdict{
-		"nomad": query.OK, "token": query.Warn, "agent": query.Fail, "gpus": query.OK, "profile": query.Warn,
+		"nomad": query.OK, "token": query.Warn, "agent": query.Fail, "gpus": query.OK, "profile": query.Warn, "agent's API": query.Fail,
 		"measured gpus": query.Warn, "device plugin": query.Warn, "gate": query.OK, "clocks": query.Warn,
 	})
 	c.agent("", "http {\n  bind_port = 0\n}\n")
 	c.until("the heartbeat", func() bool { return c.activity("").Working })
-	expect("with one", 0, map[string]query.Verdict{"agent": query.OK, "clocks": query.OK, "gate": query.OK})
+	expect("with one", 0, map[string]query.Verdict{"agent's API": query.OK, "agent": query.OK, "clocks": query.OK, "gate": query.OK})
 
 	open := nomadtest.GPUNode(7, 1)
 	open.Meta["pal_gate"] = "open"
@@ -226,7 +226,7 @@ window "weekly" {
 	}
 	c.agent("", "http {\n  bind_port = 0\n}\n"+windows)
 	var inForce string
-	c.until("doctor knows the configuration", func() bool { _, inForce, _ = c.does("doctor"); return strings.Contains(inForce, "configuration:") })
+	c.until("doctor knows the configuration", func() bool { _, inForce, _ = c.does("doctor"); return strings.Contains(inForce, "keeps nothing") })
 	for _, want := range wants {
 		for from, got := range map[string]string{"-check-config": out, "doctor -config": k.Found, "doctor": strings.Join(strings.Fields(inForce), " ")} {
 			if !strings.Contains(got, want) {

@@ -5,9 +5,7 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -66,9 +64,6 @@ func (b *base) runEvents(args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	if s.agent == nil {
-		return b.fail(errors.New(cmp.Or(s.note, "events are in the agent's memory, and no agent is known: NOMAD_PAL_ADDR or -pal-address names it")))
-	}
 	q := url.Values{}
 	if *job != "" {
 		q.Set("job", *job)
@@ -79,9 +74,6 @@ func (b *base) runEvents(args []string) int {
 	last, err := b.pastEvents(s, q, *limit)
 	if err != nil {
 		return b.fail(err)
-	}
-	if h, err := s.health(); err == nil && !h.Leader {
-		fmt.Fprintln(b.io.err, "Note: this agent stands by, and does not hear of what happens now. Ask the agent at work:", oneLine(workSentence(s.activity, time.Now())))
 	}
 	if !*follow {
 		if *job != "" && last == 0 && !b.exists(s, *job) {

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -26,6 +27,9 @@ func (b *base) runGPUs(args []string) int {
 		return 1
 	}
 	s, err := b.ask()
+	if lacksAgent(err) {
+		return b.plainGPUs(err)
+	}
 	if err != nil {
 		return b.fail(err)
 	}
@@ -34,12 +38,33 @@ func (b *base) runGPUs(args []string) int {
 		return b.fail(err)
 	}
 	return s.close(b.show(gpus, func() {
-		if b.warn(s); len(gpus) == 0 {
-			b.printf("No GPUs. Is the device plugin installed on the clients?\n")
-			return
-		}
-		b.printGPUs(gpus, idLength(gpus))
+		b.warn(s)
+		b.printAllGPUs(gpus)
 	}))
+}
+
+// plainGPUs shows what Nomad itself says, as no agent answers.
+func (b *base) plainGPUs(why error) int {
+	client, err := b.client()
+	if err != nil {
+		return b.fail(err)
+	}
+	s, err := b.plainly(client, nil)
+	if err != nil {
+		return b.fail(err)
+	}
+	gpus := s.GPUs()
+	code := b.show(gpus, func() { b.printAllGPUs(gpus) })
+	fmt.Fprintln(b.io.err, b.plainNote(client, why))
+	return code
+}
+
+func (b *base) printAllGPUs(gpus []query.GPU) {
+	if len(gpus) == 0 {
+		b.printf("No GPUs. Is the device plugin installed on the clients?\n")
+		return
+	}
+	b.printGPUs(gpus, idLength(gpus))
 }
 
 // idLength is how much of an id tells each of the GPUs from the others.

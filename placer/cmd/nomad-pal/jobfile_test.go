@@ -86,6 +86,7 @@ func TestRunFlags(t *testing.T) {
 // Jobs are read from files, standard input and URLs, in HCL and both kinds of JSON.
 func TestJobSources(t *testing.T) {
 	c := newCluster(t)
+	c.agent("", atAnyPort)
 	_, written, _ := c.does("run", "-output", c.job("default", "train", 2))
 	var sent struct{ Job *api.Job }
 	if err := json.Unmarshal([]byte(written), &sent); err != nil || *sent.Job.ID != "train" || sent.Job.Constraints == nil || c.nomad.Job(nomadtest.Key{Namespace: "default", ID: "train"}) != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // measureLook is how often a run looks what has happened; a variable for tests.
@@ -37,7 +38,7 @@ type measureRun struct {
 	b       *base
 	o       measureOptions
 	client  *nomad.Client
-	answers *answers
+	seen    *query.Snapshot // what Nomad said last
 	targets []*measureTarget
 	began   time.Time
 }
@@ -70,15 +71,11 @@ func (b *base) newMeasureRun(names []string, o measureOptions) (*measureRun, err
 // lookHolders finds out which jobs hold the GPUs that are to be measured. Nomad decides in the end:
 // a token that sees a part of the jobs sees a GPU as free that is not, and its job waits.
 func (r *measureRun) lookHolders() (err error) {
-	if r.answers, err = r.b.askAgain(r.answers); err != nil {
-		return err
-	}
-	gpus, err := r.answers.GPUs()
-	if err != nil {
+	if r.seen, err = r.b.plainly(r.client, r.seen); err != nil {
 		return err
 	}
 	holders := map[string]string{}
-	for _, g := range gpus {
+	for _, g := range r.seen.GPUs() {
 		if g.State == "allocated" {
 			holders[g.NodeID+g.ID] = cmp.Or(g.Job, "a job that the token does not see")
 		}

@@ -52,7 +52,7 @@ type planned struct {
 const planFailed = 255
 
 func (b *base) runPlan(args []string) int {
-	failed := func(err error) int { b.fail(err); return planFailed }
+	failed := func(err error) int { return max(b.fail(err), map[bool]int{false: planFailed}[lacksAgent(err)]) }
 	fs := b.flags("plan")
 	f := b.jobFlags(fs)
 	diff := fs.Bool("diff", true, "")
@@ -94,7 +94,7 @@ func (b *base) runPlan(args []string) int {
 		b.printPlan(x, unread == nil)
 	}
 	if e.State == gang.Native { // it waits for no placer
-		s.printNotes()
+		s.printNote()
 		return 0
 	}
 	idle := s.close(0)

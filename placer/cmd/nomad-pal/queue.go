@@ -103,12 +103,16 @@ func (b *base) runQueue(args []string) int {
 			return b.fail(err)
 		}
 	}
+	tenants, err := s.Tenants()
+	if err != nil {
+		return b.fail(err)
+	}
 	slices.SortStableFunc(jobs, byPosition)
 	shown := jobs[:b.shown(*limit, len(jobs))]
 	return s.close(b.show(shown, func() {
 		b.warn(s)
 		if b.printQueue(jobs, shown, time.Now()); len(jobs) > 0 {
-			b.printTenants(s.Tenants())
+			b.printTenants(tenants)
 		}
 	}))
 }

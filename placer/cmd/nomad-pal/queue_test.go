@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -42,6 +43,8 @@ func agentWith(t testing.TB, n int) string {
 			_ = json.NewEncoder(w).Encode(heartbeat.Activity{Working: true, Agent: "test"})
 		case "/v1/queue":
 			_ = json.NewEncoder(w).Encode(jobs)
+		case "/v1/tenants":
+			_, _ = io.WriteString(w, "[]")
 		default:
 			http.NotFound(w, r)
 		}
@@ -71,6 +74,7 @@ func TestNoSuchNamespace(t *testing.T) {
 // Of a cluster with one namespace it is said that there is only that.
 func TestNoOtherNamespace(t *testing.T) {
 	c := newCluster(t)
+	c.agent("", atAnyPort)
 	if _, _, said := c.does("queue", "-namespace", "nowhere"); !strings.HasPrefix(said, `Error: no namespace "nowhere": there is only "default"`) {
 		t.Error(said)
 	}

@@ -16,7 +16,6 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -114,7 +113,16 @@ func (b *base) runRun(args []string) int {
 	if *detach || !rewrite.AsksGPUs(gated) || nomad.Template(gated) {
 		return b.registered(client, gated, resp)
 	}
-	return b.watchJob(nomad.JobKey{Namespace: *job.Namespace, ID: *job.ID})
+	a, err := b.ask()
+	if lacksAgent(err) { // what was asked for is done, but for the watching
+		code := b.registered(client, gated, resp)
+		b.complain("Note: where it is placed, or what it waits for, is not known, as " + err.Error())
+		return cmp.Or(code, exitNoPlacer)
+	}
+	if err != nil {
+		return b.fail(err)
+	}
+	return b.watchJob(a, nomad.KeyOf(job))
 }
 
 // printJob prints the job as it would be sent.
@@ -145,7 +153,7 @@ func (b *base) register(client *nomad.Client, job *api.Job, opts *api.RegisterOp
 	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(b.ctx)
 	if b.palAddress != "" && rewrite.Gated(job) {
 		resp, err := b.registerAtAgent(job, opts, w)
-		if err == nil || b.ctx.Err() != nil || !elsewhere(err) {
+		if err == nil || b.ctx.Err() != nil || !lacksAgent(err) && !elsewhere(err) {
 			return resp, err
 		}
 		fmt.Fprintf(b.io.err, "The agent at %s %s: registering it at Nomad\n", b.palAddress, notTaken(err))
@@ -155,14 +163,12 @@ func (b *base) register(client *nomad.Client, job *api.Job, opts *api.RegisterOp
 }
 
 func (b *base) registerAtAgent(job *api.Job, opts *api.RegisterOptions, w *api.WriteOptions) (*api.JobRegisterResponse, error) {
-	cfg := b.config()
-	cfg.Address, cfg.TLSConfig.TLSServerName = b.palAddress, ""
-	at, err := api.NewClient(cfg)
+	a, err := b.ask()
 	if err != nil {
-		return nil, fmt.Errorf("connecting to the agent at %q: %w", b.palAddress, err)
+		return nil, err
 	}
-	defer at.Close()
-	resp, _, err := at.Jobs().RegisterOpts(job, opts, w)
+	defer a.agent.Close()
+	resp, _, err := a.agent.Jobs().RegisterOpts(job, opts, w)
 	return resp, err
 }
 
@@ -266,8 +272,8 @@ func (b *base) registered(client *nomad.Client, job *api.Job, resp *api.JobRegis
 	b.printf("Job %q registered", *job.ID)
 	switch {
 	case nomad.Template(job):
-		if cfg, err := placer.ReadEffectiveConfig(b.ctx, client); err == nil {
-			b.printf(": %s", nomad.TemplateReason(job, cfg.Children))
+		if children, known := b.servesChildren(job); known {
+			b.printf(": %s", nomad.TemplateReason(job, children))
 		}
 	case nomad.Paused(job):
 		b.printf(" with no members: %s", nomad.NoMembers)
@@ -283,6 +289,16 @@ func (b *base) registered(client *nomad.Client, job *api.Job, resp *api.JobRegis
 	return after(0)
 }
 
+// servesChildren reports whether the agent can place children of a job, if an agent answers.
+func (b *base) servesChildren(job *api.Job) (children, known bool) {
+	a, err := b.ask()
+	if err != nil {
+		return false, false
+	}
+	e, err := a.Plan(job)
+	return err == nil && e.State != gang.Rejected, err == nil
+}
+
 // placed says whether the job was registered with its GPUs right away.
 func (b *base) placed(client *nomad.Client, job *api.Job) bool {
 	now, err := client.Job(b.ctx, nomad.KeyOf(job))
@@ -295,14 +311,13 @@ func (b *base) placed(client *nomad.Client, job *api.Job) bool {
 
 // watchJob follows the job until all members run or it ends, printing each new
 // word on it.
-func (b *base) watchJob(k nomad.JobKey) int {
+func (b *base) watchJob(a *answers, k nomad.JobKey) int {
 	last, idle, asked := "", "", false
-	var a *answers
 	for {
 		began := time.Now()
 		var e *query.Explanation
-		var err error
-		if a, err = b.askAgain(a); err == nil {
+		err := a.hear(askTimeout)
+		if err == nil {
 			e, err = a.Explain(k)
 		}
 		switch {

@@ -18,6 +18,7 @@ import (
 // Job files see NOMAD_VAR_*, as those of nomad job run do.
 func TestJobVariables(t *testing.T) {
 	c := newCluster(t)
+	c.agent("", atAnyPort)
 	text := strings.Replace(jobText("default", "vars", 2), "count = 2", "count = var.gpus", 1)
 	path := c.written("vars.hcl", "variable \"gpus\" {\n  type = number\n}\n"+text)
 	t.Setenv("NOMAD_VAR_gpus", "3")

@@ -92,6 +92,9 @@ func (b *base) runStatus(args []string) int {
 		gpus, err = s.GPUs()
 	}
 	if err == nil {
+		o.Tenants, err = s.Tenants()
+	}
+	if err == nil {
 		if o.Profile, err = s.Profile(); nomad.Refused(err) {
 			o.hidden, err = true, nil
 		}
@@ -108,7 +111,6 @@ func (b *base) runStatus(args []string) int {
 		return b.fail(err)
 	}
 	slices.SortStableFunc(o.Jobs, byPosition)
-	o.Tenants = s.Tenants()
 	o.gpuCounts = countGPUs(gpus)
 	return s.close(b.show(o, func() { b.printStatus(o) }))
 }

@@ -39,7 +39,7 @@ Top Options:
                            about which it takes seconds to ask.
 `, examples(
 	"Watch the cluster:", "nomad-pal top",
-	"Over an agent, which knows all GPUs in use:", "nomad-pal top -pal-address http://127.0.0.1:8090",
+	"Over the agent of another cluster:", "nomad-pal top -address https://nomad.example.com:4646",
 ), generalOptions)
 
 func (b *base) runTop(args []string) int { return (&topCommand{base: *b}).run(args) }
@@ -56,7 +56,10 @@ func (c *topCommand) run(args []string) int {
 	case c.screen == nil && !c.io.terminal:
 		return c.fail(errors.New("top needs a terminal: nomad-pal status and nomad-pal queue print the same once"))
 	}
-	c.config() // finds the namespace
+	a, err := c.ask()
+	if err != nil {
+		return c.fail(err)
+	}
 	ctx, cancel := context.WithCancel(c.ctx)
 	c.ctx = ctx
 	v := newTopView(c.colored() || c.forceColor, c.screen)
@@ -64,9 +67,9 @@ func (c *topCommand) run(args []string) int {
 	go func() {
 		defer close(ended)
 		defer v.app.Stop() // also where this panics: the terminal is as it was
-		c.follow(v, *every)
+		c.follow(v, a, *every)
 	}()
-	err := v.app.Run()
+	err = v.app.Run()
 	cancel()
 	<-ended
 	if err != nil {
@@ -79,7 +82,6 @@ func (c *topCommand) run(args []string) int {
 type topState struct {
 	at       time.Time
 	from     string // who was asked
-	note     string // what the answers lack
 	jobs     []model.JobStatus
 	gpus     []query.GPU // by rack and node
 	idLength int
@@ -90,8 +92,7 @@ type topState struct {
 }
 
 // follow looks again and again, until the command ends.
-func (c *topCommand) follow(v *topView, every time.Duration) {
-	var a *answers
+func (c *topCommand) follow(v *topView, a *answers, every time.Duration) {
 	for c.ctx.Err() == nil {
 		began, pause := time.Now(), every
 		var s topState
@@ -145,12 +146,7 @@ func (c *topCommand) look(a **answers) (s topState) {
 		return s
 	}
 	s.arrange()
-	s.activity, s.note, s.from = (*a).activity, (*a).note, c.palAddress
-	if (*a).agent == nil {
-		s.from = "Nomad itself, " + c.config().Address
-	} else if s.from == "" {
-		s.from = s.activity.Address
-	}
+	s.activity, s.from = (*a).activity, (*a).address
 	return s
 }
 

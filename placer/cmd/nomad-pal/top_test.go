@@ -139,6 +139,10 @@ func TestTop(t *testing.T) {
 			t.Fatal(out, said)
 		}
 	}
+	c.until("the agent has seen them", func() bool {
+		_, out, _ := c.does("queue")
+		return strings.Contains(out, "waits-for-four") && strings.Contains(out, "never")
+	})
 	s := c.top(80, 24, "-pal-address", url)
 	s.shows(url, "8 GPUs: 6 allocated, 1 free, 1 unhealthy", "2 jobs have GPUs. 1 job waits for 4 GPUs; 1 never starts as things are.", "#↓", "Expected start", "Reason", "r0", "node-0", "node-1", ".! ", "runs-a", "waits-for-four", "waiting", "never", "unschedulable", "waits-for-four has waited for", topKeys)
 	s.press(tcell.KeyDown)
@@ -186,39 +190,26 @@ func TestTop(t *testing.T) {
 	}
 }
 
-// Without the agent, Nomad itself is read, and that is said.
-func TestTopWithoutAgent(t *testing.T) {
+// An agent that is gone is said, and what was known stays; with none to begin with, top ends.
+func TestTopWithoutAnswers(t *testing.T) {
 	c := newCluster(t)
 	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		text := map[string]string{"/v1/agent": `{"working": true}`, "/v1/queue": "[]", "/v1/gpus": "[]"}[r.URL.Path]
+		text := map[string]string{"/v1/agent": `{"working": true}`, "/v1/queue": "[]", "/v1/gpus": `[{"id": "GPU-0-0", "node": "node-0"}]`}[r.URL.Path]
 		_, _ = io.WriteString(w, text)
 	}))
 	s := c.top(80, 24, "-pal-address", agent.URL)
-	s.shows(agent.URL, "0 GPUs: 0 allocated")
+	s.shows(agent.URL, "1 GPU: 0 allocated", "node-0")
 	agent.CloseClientConnections()
 	agent.Close()
-	s.shows("8 GPUs: 0 allocated, 8 free", "No placer is at work")
-	s.types("q")
-	s.ends()
-}
-
-// A Nomad that is gone is said, and what was known stays.
-func TestTopWithoutAnswers(t *testing.T) {
-	c := newCluster(t)
-	up := httptest.NewServer(c.nomad)
-	s := c.top(80, 24, "-address", up.URL)
-	s.shows("No placer is at work", "node-0")
-	up.CloseClientConnections()
-	up.Close()
 	s.shows("NO ANSWER, as of ", "node-0")
 	s.InjectKey(tcell.KeyCtrlC, 0, tcell.ModCtrl)
 	if code := s.ends(); code != 0 {
 		t.Errorf("%d", code)
 	}
-	never := c.top(80, 24, "-address", "http://127.0.0.1:1")
-	never.shows("No answer: ")
-	never.types("q")
-	never.ends()
+	never := c.top(80, 24)
+	if code := never.ends(); code != exitNoPlacer || !strings.HasPrefix(never.said.String(), "Error: no agent answers: ") {
+		t.Errorf("%d %s", code, never.said.String())
+	}
 }
 
 // top needs a terminal.

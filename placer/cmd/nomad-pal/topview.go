@@ -301,8 +301,6 @@ func (v *topView) title() string {
 		first = fmt.Sprintf("NO ANSWER, as of %s: %s", s.at.Format(time.TimeOnly), oneLine(s.err.Error()))
 	case s.activity.Idle():
 		first = s.at.Format(time.TimeOnly) + "  " + oneLine(idleSentence(s.activity, time.Now()))
-	case s.note != "":
-		first += "  (" + oneLine(s.note) + ")"
 	}
 	second := fmt.Sprintf("%s: %s.", pal.CountGPUs(s.counts.GPUs), s.counts)
 	third := verbed(v.running(), "job has", "jobs have") + " GPUs. " + queueSummary(v.withoutGPUs())

@@ -3,11 +3,8 @@
 #
 #   nomad acl policy apply -description "research, with nomad-pal" research user.policy.hcl
 #
-# Commands then show the jobs of this namespace and nothing of others. Set
-# NOMAD_PAL_ADDR to the address of the agent's API: it knows which GPUs are held,
-# and tells no more than the token may know. Without it, plans and waiting times
-# are worked out from what the token can see: GPUs held by jobs of other
-# namespaces look free to it.
+# Commands then show the jobs of this namespace and nothing of others. They ask the
+# agent, which knows all GPUs in use and tells no more than the token may know.
 
 namespace "research" {
   capabilities = [
@@ -21,11 +18,7 @@ namespace "research" {
 # The agent's variables lie in this namespace.
 namespace "default" {
   variables {
-    path "nomad-pal/effective-config" {
-      capabilities = ["read"]
-    }
-
-    # Whether a placer is at work. Nobody but the agent needs to write it.
+    # Whether a placer is at work, and where its API is. Nobody but the agent needs to write it.
     path "nomad-pal/agent" {
       capabilities = ["read"]
     }
@@ -38,11 +31,6 @@ namespace "default" {
 
     path "nomad-pal/profile/*" {
       capabilities = ["list", "read"]
-    }
-
-    # The decisions on the jobs of this namespace.
-    path "nomad-pal/decisions/research/*" {
-      capabilities = ["read"]
     }
   }
 }

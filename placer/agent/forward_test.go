@@ -1,0 +1,169 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/store"
+)
+
+// Where a token may travel: over loopback, and by TLS to who is named, or verified.
+func TestUnprotected(t *testing.T) {
+	t.Parallel()
+	ca := func() *api.TLSConfig { return &api.TLSConfig{CACert: "ca.pem"} }
+	unverified := ca()
+	unverified.Insecure = true
+	for _, c := range []struct {
+		address          string
+		named, published bool // it may, where the address is that
+		tls              *api.TLSConfig
+	}{
+		{"http://127.0.0.1:8090", true, true, &api.TLSConfig{}},
+		{"http://127.1.2.3", true, true, &api.TLSConfig{}},
+		{"http://[::1]:8090", true, true, &api.TLSConfig{}},
+		{"http://localhost:8090", true, true, &api.TLSConfig{}},
+		{"http://localhost.example.com:8090", false, false, ca()},
+		{"http://127.0.0.1.example.com", false, false, ca()},
+		{"http://127.0.0.1@192.0.2.1", false, false, ca()},
+		{"http://192.0.2.1:8090", false, false, ca()},
+		{"http://0.0.0.0:8090", false, false, ca()},
+		{"HTTP://pal", false, false, ca()},
+		{"https://pal.example.com", true, true, ca()},
+		{"https://pal.example.com", true, true, &api.TLSConfig{CAPath: "/ca"}},
+		{"https://pal.example.com", true, false, &api.TLSConfig{}},
+		{"https://pal.example.com", true, false, unverified},
+		{"ftp://pal.example.com", false, false, ca()},
+		{"http://%zz", false, false, ca()},
+	} {
+		if named, published := Unprotected(c.address, false, c.tls) == nil, Unprotected(c.address, true, c.tls) == nil; named != c.named || published != c.published {
+			t.Errorf("%s, %+v: %v named, %v published", c.address, c.tls, named, published)
+		}
+	}
+}
+
+const standbyConfig = "http {\n  bind_port = 0\n}\nhigh_availability {\n  enabled = true\n  lock_ttl = \"10s\"\n}\n"
+
+// An agent that stands by answers by asking the active one, with the caller's token; it says why where
+// it cannot.
+func TestStandbyForwards(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, map[string][]string{"alice": {"research", "nodes"}, "ops": {"*"}})
+	f.has(gpuJob("research", "train", 1), "GPU-1")
+	f.has(gpuJob("default", "other", 1), "GPU-2")
+	first := f.run(standbyConfig + "queue {\n  migrate = false\n}\n").ready()
+	until(t, "it leads", first.agent.leads.Load)
+	second := f.run(standbyConfig)
+	until(t, "the second one tries", func() bool { return len(f.askedFor("PUT /v1/var/nomad-pal/lock")) > 1 })
+	until(t, "the first one's address is published", func() bool {
+		_, text := second.send(http.MethodGet, "/v1/agent", "", "")
+		return strings.Contains(text, first.url())
+	})
+	f.forget()
+	for path, want := range map[string][2]string{
+		"/v1/queue": {"train", `"other"`}, "/v1/gpus": {"research/train", "default/other"}, "/v1/job/train/explain?namespace=research": {`"state": "running"`, "other"},
+		"/v1/tenants": {"research", "default"}, "/v1/events": {"research", "default"}, "/v1/moves": {"[]", "x"},
+	} {
+		if status, text := second.send(http.MethodGet, path, "alice", "", "Origin: "+second.url(), "Referer: "+second.url()+"/ui/"); status != http.StatusOK || !strings.Contains(text, want[0]) || strings.Contains(text, want[1]) {
+			t.Errorf("%s: %d %s", path, status, text)
+		}
+		if status, text := second.send(http.MethodGet, path, "mallory", ""); status != http.StatusForbidden {
+			t.Errorf("%s by a token that Nomad does not know: %d %s", path, status, text)
+		}
+	}
+	if status, text := second.send(http.MethodPost, "/v1/plan", "alice", `{"Job": `+gpuJob("research", "more", 1)+`}`); status != http.StatusOK || !strings.Contains(text, `"state": "starting"`) {
+		t.Errorf("plan: %d %s", status, text)
+	}
+	var own, active Health
+	if _, text := second.send(http.MethodGet, "/v1/health", "", ""); json.Unmarshal([]byte(text), &own) != nil || own.Leader {
+		t.Errorf("its own health: %s", text)
+	}
+	if _, text := second.send(http.MethodGet, "/v1/health?active=true", "", ""); json.Unmarshal([]byte(text), &active) != nil || !active.Leader {
+		t.Errorf("the active one's health: %s", text)
+	}
+	if asked := f.askedFor("^" + agentsToken + " GET /v1/(nodes|jobs|allocations)$"); len(asked) > 0 {
+		t.Errorf("somebody has read the cluster again: %v", asked)
+	}
+	for path, status := range map[string]int{"/ui/": http.StatusOK, "/v1/metrics": http.StatusOK, "/v1/nowhere": http.StatusNotFound} {
+		if got, text := second.send(http.MethodGet, path, "", ""); got != status {
+			t.Errorf("%s: %d %.100s", path, got, text)
+		}
+	}
+	if status, text := second.send(http.MethodGet, "/v1/queue", "alice", "", forwardedBy+": somebody/1"); status != http.StatusServiceUnavailable || !strings.Contains(text, "agent somebody/1, which asks it, takes it for the one at work") {
+		t.Errorf("passed on again: %d %s", status, text)
+	}
+}
+
+// Why an agent that stands by cannot ask the active one, and that no token goes where it must not.
+func TestStandbyCannotForward(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, map[string][]string{"alice": {"research"}})
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var had []string
+	trap := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { had = append(had, r.Header.Get("X-Nomad-Token")) }))
+	t.Cleanup(trap.Close)
+	elsewhere := strings.Replace(trap.URL, "127.0.0.1", "0.0.0.0", 1) // which Linux takes to this machine
+	lost := httptest.NewServer(http.NotFoundHandler())
+	lost.Close()
+	f.set(func() { f.locks["nomad-pal/lock"] = "somebody's" })
+	now := time.Now()
+	for _, c := range []struct {
+		name   string
+		beat   store.Heartbeat
+		config string
+		says   string // "" where it asks
+	}{
+		{"none", store.Heartbeat{}, "", "no agent is at work"},
+		{"it ended", store.Heartbeat{Agent: host + "/1", Since: now.Add(-time.Hour), Stopped: true, Address: trap.URL}, "", "no agent is at work"},
+		{"without an API", store.Heartbeat{Agent: host + "/1", Since: now}, "", "agent " + host + "/1, at work, publishes no address"},
+		{"on another machine only", store.Heartbeat{Agent: "other/1", Since: now, Address: trap.URL}, "", "agent other/1, at work, listens on its own machine only"},
+		{"it does not answer", store.Heartbeat{Agent: host + "/1", Since: now, Address: lost.URL}, "", "agent " + host + "/1, at work, does not answer at " + lost.URL},
+		{"plain HTTP elsewhere", store.Heartbeat{Agent: "other/1", Since: now, Address: elsewhere}, "", "your token would cross the network in plain text"},
+		{"with the operator's word", store.Heartbeat{Agent: "other/1", Since: now, Address: elsewhere}, "  token_plain = true\n", ""},
+		{"on this machine", store.Heartbeat{Agent: host + "/1", Since: now, Address: trap.URL}, "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f.t = t
+			text, err := json.Marshal(c.beat)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.set(func() {
+				delete(f.vars, "nomad-pal/agent")
+				if c.beat.Agent != "" {
+					items, _ := json.Marshal(map[string]string{"json": string(text)})
+					f.vars["nomad-pal/agent"], f.varsAt["nomad-pal/agent"] = string(items), c.beat.Since.UnixNano()
+				}
+			})
+			r := f.run(strings.Replace(standbyConfig, "  bind_port = 0\n", "  bind_port = 0\n"+c.config, 1))
+			until(t, "it has an API", func() bool { return r.url() != "" })
+			had = nil
+			status, answer := r.send(http.MethodGet, "/v1/queue", "alice", "")
+			if asked := fmt.Sprint(had); (c.says == "") != (asked == "[alice]") || c.says != "" && asked != "[]" {
+				t.Errorf("tokens: %v", asked)
+			}
+			if c.says != "" && (status != http.StatusServiceUnavailable || !strings.HasPrefix(answer, "this agent stands by, and ") || !strings.Contains(answer, c.says)) {
+				t.Errorf("%d %s", status, answer)
+			}
+			if plain := regexp.MustCompile("plain HTTP").MatchString(c.name); plain {
+				if _, answer := r.send(http.MethodGet, "/v1/queue", "", ""); len(had) != 1 || strings.Contains(answer, "plain text") {
+					t.Errorf("without a token: %v %s", had, answer)
+				}
+			}
+		})
+	}
+}

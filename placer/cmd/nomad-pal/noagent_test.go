@@ -1,0 +1,201 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer/store"
+)
+
+// withoutAgent are the commands that work without an agent, and what they are asked here; "" for
+// those that other tests ask.
+var withoutAgent = map[string]string{
+	"gpus": "gpus", "doctor": "", "init": "", "validate": "", "run": "run -detach JOB", "release": "release -all",
+	"quarantine": "quarantine", "failures": "failures", "measure": "measure -all -dry-run", "profile import": "", "profile export": "", "profile show": "",
+	"agent": "", "classify": "", "completion": "completion bash", "profile": "", "profile build": "", "schema": "schema", "simulate": "", "version": "version",
+}
+
+// needAgent are the others.
+var needAgent = map[string]string{
+	"plan": "plan JOB", "explain": "explain train", "status": "status", "queue": "queue", "events": "events", "defrag": "defrag -dry-run", "top": "",
+}
+
+// Each command that needs an agent says in one line that none answers, where it looked, and what to
+// do; the others do their work. There is no third kind.
+func TestWithoutAgent(t *testing.T) {
+	c := newCluster(t)
+	all := slices.Sorted(maps.Keys(commands(t.Context(), streams{})))
+	if known := slices.Sorted(maps.Keys(withoutAgent)); !slices.Equal(all, slices.Sorted(slices.Values(append(known, slices.Collect(maps.Keys(needAgent))...)))) {
+		t.Errorf("say of each command whether it needs an agent: %q", all)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := c.job("default", "train", 2)
+	lost := httptest.NewServer(http.NotFoundHandler())
+	lost.Close()
+	now := time.Now()
+	for _, of := range []struct {
+		name     string
+		beat     store.Heartbeat
+		set      string // NOMAD_PAL_ADDR
+		says, do string
+	}{
+		{"none", store.Heartbeat{}, "", "NOMAD_PAL_ADDR is not set, and no agent has published its address in Nomad", "start one (nomad-pal agent), or set NOMAD_PAL_ADDR"},
+		{"it ended", store.Heartbeat{Agent: host + "/1", Since: now, Worked: now, Stopped: true, Address: lost.URL}, "", "", ""},
+		{"it does not answer", store.Heartbeat{Agent: host + "/1", Since: now, Worked: now, Address: lost.URL}, "", lost.URL + " (published in Nomad ", "is an agent running there?"},
+		{"without an API", store.Heartbeat{Agent: host + "/1", Since: now, Worked: now}, "", "agent " + host + "/1 publishes no address", "set http { advertise }"},
+		{"on another machine only", store.Heartbeat{Agent: "other/1", Since: now, Worked: now, Address: "http://127.0.0.1:8090"}, "", "agent other/1 listens on its own machine only, at http://127.0.0.1:8090", "run the command on other"},
+		{"named, and not there", store.Heartbeat{}, lost.URL, lost.URL + " (NOMAD_PAL_ADDR): ", "is an agent running there?"},
+	} {
+		if of.beat.Agent != "" {
+			c.beat(of.beat)
+		}
+		t.Setenv("NOMAD_PAL_ADDR", of.set)
+		for name, text := range needAgent {
+			if text == "" {
+				continue // another test's
+			}
+			code, out, said := c.does(strings.Fields(strings.ReplaceAll(text, "JOB", job))...)
+			if code != exitNoPlacer || out != "" || strings.Count(said, "\n") != 1 || !strings.HasPrefix(said, "Error: no agent answers: ") || !strings.Contains(said, of.says) || !strings.Contains(said, of.do) {
+				t.Errorf("%s, %s: %d %s%s", of.name, name, code, out, said)
+			}
+		}
+		for name, text := range withoutAgent {
+			if text == "" {
+				continue
+			}
+			code, out, said := c.does(strings.Fields(strings.ReplaceAll(text, "JOB", job))...)
+			if code != 0 || out == "" || name == "gpus" && (!strings.Contains(said, "Note: read from Nomad itself, as no agent answers: ") || !strings.Contains(out, "free")) {
+				t.Errorf("%s, %s: %d %s%s", of.name, name, code, out, said)
+			}
+		}
+	}
+}
+
+// run registers the job with its gate, and says that it cannot be watched.
+func TestRunWithoutAgent(t *testing.T) {
+	c := newCluster(t)
+	code, out, said := c.does("run", c.job("default", "train", 2))
+	if code != exitNoPlacer || !strings.Contains(out, `Job "train" registered, waiting for the placer`) || !strings.Contains(said, "Note: where it is placed, or what it waits for, is not known, as no agent answers: ") {
+		t.Errorf("%d %s%s", code, out, said)
+	}
+}
+
+// recorder notes the tokens that requests bring along, and answers as an agent does.
+type recorder struct {
+	mu    sync.Mutex
+	asked int
+	first string // token
+	had   []string
+}
+
+func (r *recorder) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked++
+	token := q.Header.Get("X-Nomad-Token") + q.Header.Get("Authorization")
+	if r.asked == 1 {
+		r.first = q.Header.Get("X-Nomad-Token")
+	}
+	if token != "" {
+		r.had = append(r.had, q.Method+" "+q.URL.Path+" "+token)
+	}
+	if q.URL.Path == "/v1/agent" {
+		fmt.Fprint(w, `{"working": true}`)
+		return
+	}
+	http.Error(w, "trapped", http.StatusTeapot)
+}
+
+func (r *recorder) take() (asked int, had []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	asked, had = r.asked, r.had
+	r.asked, r.had = 0, nil
+	return asked, had
+}
+
+// A token crosses no network in plain text, wherever the address is from, unless the user says so;
+// whoever has none asks there.
+func TestTokenTravelsProtected(t *testing.T) {
+	c := newCluster(t)
+	trap := &recorder{}
+	s := httptest.NewServer(trap)
+	t.Cleanup(s.Close)
+	loopback := s.URL
+	// Linux takes this address to this machine; it is none of the loopback's.
+	elsewhere := strings.Replace(s.URL, "127.0.0.1", "0.0.0.0", 1)
+	job := c.job("default", "train", 2)
+	host, _ := os.Hostname()
+	tokens := map[string][2]string{"token": {"NOMAD_TOKEN", "secret"}, "basic authentication": {"NOMAD_HTTP_AUTH", "somebody:secret"}, "none": {"NOMAD_TOKEN", ""}}
+	for name, of := range map[string]struct {
+		named, published, word string
+		goes                   bool
+	}{
+		"named, elsewhere":                      {named: elsewhere},
+		"published, elsewhere":                  {published: elsewhere},
+		"named, elsewhere, with the word":       {named: elsewhere, word: "true", goes: true},
+		"published, elsewhere, with the word":   {published: elsewhere, word: "true", goes: true},
+		"named, on this machine":                {named: loopback, goes: true},
+		"published, on this machine":            {published: loopback, goes: true},
+		"published, elsewhere, without a word":  {published: elsewhere, word: "false"},
+		"named, elsewhere, with another's word": {named: elsewhere, word: "maybe"},
+	} {
+		c.beat(store.Heartbeat{Agent: host + "/1", Since: time.Now(), Worked: time.Now(), Address: of.published})
+		t.Setenv("NOMAD_PAL_ADDR", of.named)
+		t.Setenv("NOMAD_PAL_TOKEN_PLAIN", of.word)
+		for what, token := range tokens {
+			t.Setenv(token[0], token[1])
+			for _, args := range [][]string{{"explain", "train"}, {"queue"}, {"status"}, {"gpus"}, {"plan", job}, {"run", job}, {"events"}, {"defrag", "-dry-run"}, {"doctor"}} {
+				_, _, said := c.does(args...)
+				asked, had := trap.take()
+				if with := token[1] != ""; (len(had) > 0) != (with && of.goes) || (asked > 0) != (of.goes || !with) {
+					t.Errorf("%s, %s, %v: %d requests, with tokens: %q\n%s", name, what, args, asked, had, said)
+				}
+				if trap.first != "" {
+					t.Errorf("%s, %v: it is given the token before it is known to be an agent", name, args)
+				}
+				if token[1] != "" && !of.goes && args[0] == "queue" && !strings.Contains(said, "your token would cross the network in plain text: give the agent a certificate, or send the token all the same (-pal-token-plain)") {
+					t.Errorf("%s: %s", name, said)
+				}
+			}
+			t.Setenv(token[0], "")
+		}
+	}
+}
+
+// An agent of another version, or none at all, is told from one that does not answer.
+func TestAgentOfAnotherVersion(t *testing.T) {
+	c := newCluster(t)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/agent" {
+			fmt.Fprint(w, `{"working": true, "version": "v1.0.0", "later": {}}`)
+			return
+		}
+		http.NotFound(w, r)
+	}))
+	t.Cleanup(s.Close)
+	t.Setenv("NOMAD_PAL_ADDR", s.URL)
+	for _, args := range [][]string{{"defrag", "-dry-run"}, {"queue"}, {"explain", "train"}, {"events"}} {
+		if code, out, said := c.does(args...); code != 1 || out != "" || !strings.HasPrefix(said, "Error: the agent at "+s.URL+" does not serve this request: it is not an agent, or of another version (v1.0.0; this command is ") {
+			t.Errorf("%v: %d %s%s", args, code, out, said)
+		}
+	}
+	t.Setenv("NOMAD_PAL_ADDR", c.url) // Nomad itself
+	if code, out, said := c.does("queue"); code != exitNoPlacer || out != "" || !strings.HasPrefix(said, "Error: no agent answers: "+c.url+" (NOMAD_PAL_ADDR): ") {
+		t.Errorf("Nomad: %d %s%s", code, out, said)
+	}
+}

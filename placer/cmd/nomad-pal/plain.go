@@ -1,0 +1,58 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
+	"github.com/nomad-pal/nomad-pal/placer/store"
+)
+
+// plainly reads what Nomad itself says of GPUs, with the user's token: nodes, jobs, allocations, the
+// stored profile and quarantine. It knows no queue, no racks and no windows: these the agent knows.
+// last is what was read before, nil for nothing.
+func (b *base) plainly(client *nomad.Client, last *query.Snapshot) (*query.Snapshot, error) {
+	cfg, now := model.DefaultConfig(), time.Now()
+	cfg.RackMeta = ""
+	m, err := model.New(cfg, now)
+	if err != nil {
+		return nil, err
+	}
+	var old *nomad.State
+	if last != nil {
+		old = last.Model().State
+	}
+	if m.State, err = client.Resync(b.ctx, old); err != nil {
+		return nil, err
+	}
+	// What somebody has made unreadable is as if it were not there.
+	if m.Profile, err = store.In(client).Profile().Read(b.ctx); err != nil && !store.Unreadable(err) {
+		return nil, err
+	}
+	if m.Quarantine, err = placer.ReadQuarantine(b.ctx, client); err != nil && !store.Unreadable(err) {
+		return nil, err
+	}
+	activity, err := heartbeat.ReadActivity(b.ctx, client, now)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.UpdateView(now); err != nil {
+		return nil, err
+	}
+	return query.New(m, client, activity, ""), nil
+}
+
+// plainNote says what is not known of GPUs that were read from Nomad itself.
+func (b *base) plainNote(client *nomad.Client, why error) string {
+	text := "Note: read from Nomad itself, as " + why.Error() + ". Racks and what windows keep are not known"
+	if b.seesPart(client) {
+		text += "; GPUs of jobs that your token cannot see look free"
+	}
+	return text
+}
