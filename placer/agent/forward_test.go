@@ -70,10 +70,9 @@ func TestStandbyForwards(t *testing.T) {
 		_, text := second.send(http.MethodGet, "/v1/agent", "", "")
 		return strings.Contains(text, first.url())
 	})
-	f.forget()
 	for path, want := range map[string][2]string{
 		"/v1/queue": {"train", `"other"`}, "/v1/gpus": {"research/train", "default/other"}, "/v1/job/train/explain?namespace=research": {`"state": "running"`, "other"},
-		"/v1/tenants": {"research", "default"}, "/v1/events": {"research", "default"}, "/v1/moves": {"[]", "x"},
+		"/v1/tenants": {"research", "default"}, "/v1/moves": {"[]", "x"},
 	} {
 		if status, text := second.send(http.MethodGet, path, "alice", "", "Origin: "+second.url(), "Referer: "+second.url()+"/ui/"); status != http.StatusOK || !strings.Contains(text, want[0]) || strings.Contains(text, want[1]) {
 			t.Errorf("%s: %d %s", path, status, text)
@@ -91,9 +90,6 @@ func TestStandbyForwards(t *testing.T) {
 	}
 	if _, text := second.send(http.MethodGet, "/v1/health?active=true", "", ""); json.Unmarshal([]byte(text), &active) != nil || !active.Leader {
 		t.Errorf("the active one's health: %s", text)
-	}
-	if asked := f.askedFor("^" + agentsToken + " GET /v1/(nodes|jobs|allocations)$"); len(asked) > 0 {
-		t.Errorf("somebody has read the cluster again: %v", asked)
 	}
 	for path, status := range map[string]int{"/ui/": http.StatusOK, "/v1/metrics": http.StatusOK, "/v1/nowhere": http.StatusNotFound} {
 		if got, text := second.send(http.MethodGet, path, "", ""); got != status {

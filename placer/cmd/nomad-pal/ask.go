@@ -102,6 +102,9 @@ func (a *answers) findPublished(now time.Time) error {
 	case is.Agent == "" && is.Unknown != "":
 		return missing(set, "where an agent publishes its address cannot be read: %s", is.Unknown)
 	case is.Agent == "":
+		if _, err := a.nomad.API().Status().Leader(); err != nil { // it is not Nomad, or not well
+			return err
+		}
 		return missing(start, "no agent has published its address in Nomad")
 	case !is.Fresh(now):
 		return missing(start, "the last sign of agent %s, at %s, is of %s", is.Agent, cmp.Or(is.Address, "no address"), ago(is.Beaten, now))

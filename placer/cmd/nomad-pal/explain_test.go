@@ -432,6 +432,7 @@ func TestTerminal(t *testing.T) {
 // A change of class or count that changes the answer stands in a table.
 func TestExplainTradeoffs(t *testing.T) {
 	c := newCluster(t)
+	c.agent("", atAnyPort)
 	path := c.written("wide.hcl", strings.Replace(jobText("default", "wide", 4), `group "g" {`, "group \"g\" {\n    count = 2", 1))
 	const head = "What it would get now if it asked for something else"
 	if _, out, said := c.does("plan", path); !regexp.MustCompile(head + `\nChange .*\ncount=1 +1 +node +1.00`).MatchString(out) {

@@ -125,8 +125,8 @@ func TestSiteFiles(t *testing.T) {
 		"example.nomad.hcl":        {`node_pool = "gpu"`, `device "nvidia/gpu/NVIDIA H100"`, "count = 2", "count = 8", `driver = "docker"`, `namespace = "research"`},
 		"acl.sh":                   {"nomad-pal-user-research user-research.policy.hcl"},
 		"nomad-pal.policy.hcl":     {`namespace "ops"`},
-		"user-research.policy.hcl": {`path "nomad-pal/decisions/research/*"`, `namespace "ops"`, "nomad-pal-user-research user-research.policy.hcl"},
-		"user-ops.policy.hcl":      {`path "nomad-pal/decisions/ops/*"`},
+		"user-research.policy.hcl": {`namespace "research"`, `namespace "ops"`, "nomad-pal-user-research user-research.policy.hcl"},
+		"user-ops.policy.hcl":      {`namespace "ops"`},
 	} {
 		for _, w := range want {
 			if !strings.Contains(texts[name], w) {

@@ -73,6 +73,7 @@ func TestRunFlags(t *testing.T) {
 		}
 	}
 	// plan says which index is meant.
+	c.agent("", atAnyPort)
 	_, out, _ := c.does("plan", path)
 	said = regexp.MustCompile(`-check-index [1-9][0-9]*`).FindString(out)
 	if said == "" {

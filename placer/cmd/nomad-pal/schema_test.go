@@ -18,7 +18,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/invopop/jsonschema"
@@ -27,7 +26,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/query"
-	"github.com/nomad-pal/nomad-pal/placer/store"
 
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
 
@@ -374,6 +372,7 @@ func TestSchemas(t *testing.T) {
 			check(strings.Fields(command)...)
 		}
 	}
+	c.agent("", atAnyPort)
 	everywhere()
 	text := "gpu,model,app,time\n"
 	for i := range 8 {
@@ -386,7 +385,6 @@ func TestSchemas(t *testing.T) {
 	check("profile", "show", profile)
 
 	c.nomad.SetHealth(false, "GPU-1-3")
-	url := c.agent("", "http {\n  bind_port = 0\n}\n")
 	check("run", c.job("default", "runs", 2))
 	check("run", c.job("default", "fills", 4))
 	check("run", "-detach", c.job("default", "waits", 4))
@@ -408,7 +406,7 @@ func TestSchemas(t *testing.T) {
 	b.structured(validation{})
 	validate(t, "validate", out.Bytes())
 	seen["validate"] = true
-	check("events", "-pal-address", url)
+	check("events")
 	everywhere()
 	check("release", "-all")
 	check("simulate", "-nodes=2", "-gpus-per-node=4", "-jobs=20")
@@ -423,13 +421,13 @@ func TestSchemas(t *testing.T) {
 // others.
 func TestTemplateNames(t *testing.T) {
 	c := newCluster(t)
+	c.agent("", atAnyPort)
 	path := c.job("default", "train", 2)
 	for text, want := range map[string]string{
 		"{{.state}} {{.decision.gpus}} {{len .decision.chosen.members}} {{.note}}|":         "starting 2 1 |",
 		"{{if .start_from}}foretold{{else}}not foretold{{end}}":                             "not foretold",
 		"{{range .decision.chosen.members}}{{.node}} {{range .gpus}}{{.id}} {{end}}{{end}}": "node-0 GPU-0-0 GPU-0-1",
 	} {
-		c.beat(store.Heartbeat{Agent: "a", Worked: time.Now(), Since: time.Now().Add(-time.Hour)})
 		if _, out, said := c.does("plan", "-t", text, path); strings.TrimSpace(out) != want {
 			t.Errorf("%s: %q, want %q\n%s", text, out, want, said)
 		}

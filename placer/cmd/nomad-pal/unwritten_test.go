@@ -18,6 +18,7 @@ func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on 
 // An answer that cannot be written is an error, with the exit code that the command has for one.
 func TestUnwrittenAnswer(t *testing.T) {
 	c := newCluster(t)
+	c.agent("", atAnyPort)
 	job := c.job("default", "train", 1)
 	for _, x := range []struct {
 		args []string
@@ -53,6 +54,7 @@ func TestWrongAddress(t *testing.T) {
 // A template that asks a list for a field is told where to read what there is.
 func TestTemplateOfAList(t *testing.T) {
 	c := newCluster(t)
+	c.agent("", atAnyPort)
 	if code, _, err := c.does("queue", "-t", "{{.foo}}"); code != 1 || !strings.Contains(err, "nomad-pal schema queue") {
 		t.Errorf("%d: %s", code, err)
 	}
