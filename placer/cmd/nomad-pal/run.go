@@ -113,9 +113,15 @@ func (b *base) runRun(args []string) int {
 	if *detach || !rewrite.AsksGPUs(gated) || nomad.Template(gated) {
 		return b.registered(client, gated, resp)
 	}
+	return b.watch(client, gated, resp)
+}
+
+// watch has an agent tell what becomes of a job. Where none answers, the job is registered all the
+// same.
+func (b *base) watch(client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) int {
 	a, err := b.ask()
-	if lacksAgent(err) { // what was asked for is done, but for the watching
-		code := b.registered(client, gated, resp)
+	if lacksAgent(err) {
+		code := b.registered(client, job, resp)
 		b.complain("Note: where it is placed, or what it waits for, is not known, as " + err.Error())
 		return cmp.Or(code, exitNoPlacer)
 	}
