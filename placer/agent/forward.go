@@ -40,7 +40,8 @@ func ofItself(r *http.Request) bool {
 func (s *server) byActive(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, served := mux.Handler(r)
-		if s.agent.current.Load() != nil || served == "" || ofItself(r) {
+		alone := s.file.HA == nil || !s.file.HA.Enabled
+		if alone || s.agent.current.Load() != nil || served == "" || ofItself(r) {
 			mux.ServeHTTP(w, r)
 			return
 		}

@@ -30,6 +30,8 @@ type Health struct {
 	// operators; others get their number.
 	Warnings     []string `json:"warnings,omitempty"`
 	WarningCount int      `json:"warning_count,omitempty"`
+	// Configuration is what of it has no effect any more, for operators.
+	Configuration []string `json:"configuration,omitempty"`
 }
 
 // warningsTimeout bounds the question whether the caller is an operator: health
@@ -39,13 +41,12 @@ const warningsTimeout = time.Second
 func (s *server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	now := time.Now()
 	h := s.agent.health(now)
-	h.Warnings = slices.Concat(s.cfg.Warnings(now), h.Warnings)
-	h.WarningCount = len(h.Warnings)
-	if h.WarningCount > 0 || h.LastError != "" {
+	h.Configuration = s.cfg.Warnings(now)
+	if h.WarningCount > 0 || h.LastError != "" || len(h.Configuration) > 0 {
 		ctx, cancel := context.WithTimeout(r.Context(), warningsTimeout)
 		defer cancel()
 		if c, err := s.caller(r); err != nil || !c.operates(ctx) {
-			h.Warnings, h.LastError = nil, ""
+			h.Warnings, h.Configuration, h.LastError = nil, nil, ""
 		}
 	}
 	status := http.StatusOK

@@ -49,9 +49,6 @@ func (s *Snapshot) Checks() []Check {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := []Check{s.checkVersion(), s.checkGPUs(), s.checkPlugin(), s.checkMeasuring(), s.checkProfile(), s.checkUnprofiled(), s.checkGate()}
-	for _, w := range s.m.Cfg.Warnings(s.m.Time) {
-		out = append(out, Check{"configuration", Warn, w, "take it out of the agent's configuration, or correct it there"})
-	}
 	for _, w := range s.Warnings() {
 		out = append(out, Check{"warning", Warn, w, "nomad-pal status shows it until it is over"})
 	}

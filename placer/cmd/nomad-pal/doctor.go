@@ -100,7 +100,7 @@ func (b *base) checks() []query.Check {
 	if err == nil {
 		told = s.Warnings()
 	}
-	checks = append(checks, b.checkAPI(told))
+	checks = append(checks, b.checkAPI(told)...)
 	if err != nil {
 		return append(checks, query.ChecksFailed(err))
 	}
@@ -153,30 +153,34 @@ func (b *base) checkAgent(client *nomad.Client) query.Check {
 }
 
 // checkAPI asks the agent, as all commands do, how it is. What is told anyway it leaves out.
-func (b *base) checkAPI(told []string) query.Check {
+func (b *base) checkAPI(told []string) []query.Check {
 	a, err := b.ask()
 	if none, ok := errors.AsType[noAgent](err); ok {
-		return query.Check{Name: "agent's API", Verdict: query.Fail, Found: "no agent answers: " + none.looked, Next: none.next}
+		return []query.Check{{Name: "agent's API", Verdict: query.Fail, Found: "no agent answers: " + none.looked, Next: none.next}}
 	}
 	if err != nil {
-		return query.Check{Name: "agent's API", Verdict: query.Fail, Found: err.Error(), Next: "is NOMAD_PAL_ADDR (or -pal-address) right?"}
+		return []query.Check{{Name: "agent's API", Verdict: query.Fail, Found: err.Error(), Next: "is NOMAD_PAL_ADDR (or -pal-address) right?"}}
 	}
 	h, err := a.health("/v1/health")
 	if err != nil {
-		return query.Check{Name: "agent's API", Verdict: query.Fail, Found: fmt.Sprintf("%s answers, but does not say how it is: %v", a.address, err), Next: "look at the log of this agent"}
+		return []query.Check{{Name: "agent's API", Verdict: query.Fail, Found: fmt.Sprintf("%s answers, but does not say how it is: %v", a.address, err), Next: "look at the log of this agent"}}
 	}
 	if h.Trouble != "" {
 		found := fmt.Sprintf("%s answers, but this agent is in trouble: %s", a.address, h.Trouble)
 		if h.LastError != "" {
 			found += ": " + h.LastError
 		}
-		return query.Check{Name: "agent's API", Verdict: query.Fail, Found: found, Next: "look at the log of this agent"}
+		return []query.Check{{Name: "agent's API", Verdict: query.Fail, Found: found, Next: "look at the log of this agent"}}
+	}
+	var checks []query.Check
+	for _, w := range h.Configuration {
+		checks = append(checks, query.Check{Name: "configuration", Verdict: query.Warn, Found: w, Next: "take it out of the agent's configuration, or correct it there"})
 	}
 	warnings := slices.DeleteFunc(h.Warnings, func(w string) bool { return slices.Contains(told, w) })
 	if len(warnings) > 0 {
-		return query.Check{Name: "agent's API", Verdict: query.Warn, Found: fmt.Sprintf("%s answers, with %s: %s", a.address, counted(len(warnings), "warning"), strings.Join(warnings, "; ")), Next: "nomad-pal status shows them until they are over"}
+		return append(checks, query.Check{Name: "agent's API", Verdict: query.Warn, Found: fmt.Sprintf("%s answers, with %s: %s", a.address, counted(len(warnings), "warning"), strings.Join(warnings, "; ")), Next: "nomad-pal status shows them until they are over"})
 	}
-	return query.Check{Name: "agent's API", Verdict: query.OK, Found: a.address + " answers"}
+	return append(checks, query.Check{Name: "agent's API", Verdict: query.OK, Found: a.address + " answers"})
 }
 
 func checkConfig(config paths) query.Check {
