@@ -20,6 +20,16 @@ var followedBy = map[string]string{
 	"too many requests with jobs are being answered: try again":                                               "TestBodiesShareRoom",
 	"the default port is taken: going without the HTTP API; set http { bind_port }":                           "TestDefaultPortIsTaken",
 	"two placers are at work, %s and %s, and disturb each other: stop one, or set high_availability for both": "TestTwoAtWork",
+	"start one (nomad-pal agent), or set NOMAD_PAL_ADDR":                                                      "TestWithoutAgent",
+	"set NOMAD_PAL_ADDR":                                                                                        "TestWithoutAgent",
+	"set NOMAD_TOKEN, or NOMAD_PAL_ADDR":                                                                        "TestCommandsAskTheAgent",
+	"set http { advertise } in its configuration, or NOMAD_PAL_ADDR":                                            "TestWithoutAgent",
+	"run the command on %s, or set http { bind_address } in the agent's configuration":                          "TestWithoutAgent",
+	"give the agent a certificate, or send the token all the same (-pal-token-plain)":                           "TestTokenTravelsProtected",
+	"agent %s, which asks it, takes it for the one at work: try again in a moment":                              "TestStandbyForwards",
+	"agent %s, at work, publishes no address: set http { advertise } in its configuration":                      "TestStandbyCannotForward",
+	"agent %s, at work, listens on its own machine only: set http { bind_address } in its configuration":        "TestStandbyCannotForward",
+	"does not ask agent %s, at work at %s, for you: %w; ask there yourself, or set http { token_plain = true }": "TestStandbyCannotForward",
 }
 
 // adviceParts evoke advice and follow it.
@@ -61,7 +71,11 @@ func isTest(t *testing.T, name string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.ContainsFunc(files, func(path string) bool {
+	own, err := filepath.Glob("*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(append(files, own...), func(path string) bool {
 		text, err := os.ReadFile(path)
 		return err == nil && strings.Contains(string(text), "\nfunc "+name+"(")
 	})
