@@ -89,6 +89,9 @@ func (q *Queue) takeSilent() {
 	}
 	if usual != q.usual {
 		q.usual = usual
+		for _, h := range q.history {
+			h.fresh = nil // was foretold with the old one
+		}
 		for name := range q.named {
 			q.learned[name] = struct{}{}
 		}

@@ -139,3 +139,37 @@ func TestEndsAreNotInThePast(t *testing.T) {
 		}
 	}
 }
+
+// What is expected of gangs of a name follows what silence is taken for, also if it was asked before.
+func TestSilenceIsTakenAnew(t *testing.T) {
+	q, err := New(Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Duration(0)
+	ran := func(id, name string, said, work time.Duration) {
+		t.Helper()
+		j := Job{ID: id, Name: name, Tenant: "t", Gang: pal.SingleGPUs(id, pal.ClassA, 1), Estimate: said}
+		if err := q.Restore(j, pal.Placement{PMScore: 1, Penalty: 1}, at); err != nil {
+			t.Fatal(err)
+		}
+		at += work
+		q.Finished(at, id)
+	}
+	ran("known", "named", 0, time.Hour)
+	ran("estimates", "says", time.Hour, time.Hour)
+	if err := q.Submit(at, Job{ID: "waits", Name: "named", Tenant: "t", Gang: pal.SingleGPUs("waits", pal.ClassA, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	before := q.expected(q.entries["waits"], at)
+	usual := q.usual
+	for i := range 20 {
+		ran(fmt.Sprint("silent-", i), fmt.Sprint("silent-", i), 0, 100*time.Hour)
+	}
+	if q.usual == usual {
+		t.Fatalf("silence is taken for %v as before", usual)
+	}
+	if now := q.expected(q.entries["waits"], at); now <= before || now != q.Clone().expected(q.entries["waits"], at) {
+		t.Errorf("it was expected to run for %v, and is for %v with silence taken for %v", before, now, q.usual)
+	}
+}
