@@ -14,7 +14,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -54,7 +53,7 @@ func TestEmptyCluster(t *testing.T) {
 	if js := p.Status().Jobs; len(js) != 1 || js[0].State != gang.Unschedulable || js[0].Reason.IsZero() {
 		t.Errorf("status: %+v", js)
 	}
-	e, err := query.New(p.m, p.nomad, heartbeat.Activity{}, "").Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "lonely"})
+	e, err := query.Picture(p.m, p.nomad, nil).Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "lonely"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -243,17 +243,6 @@ func (p *Placer) readFinished(ctx context.Context, now time.Time) {
 	f.Loaded, p.finishedSaved = true, kept
 }
 
-// snapshotDependencies is checkDependencies for commands: who may not read what earlier
-// placers knew goes without. last is of the snapshot before; empty for a first one.
-func (p *Placer) snapshotDependencies(ctx context.Context, now time.Time, last *model.Model) {
-	atMost := math.MaxInt
-	if p.m.Dependencies = last.Dependencies; p.m.Dependencies.Known != nil {
-		p.m.Dependencies.Known, atMost = maps.Clone(p.m.Dependencies.Known), dependencyBatch
-	}
-	p.checkDependencies(ctx, now, atMost)
-	delete(p.backoffs, readingFinished)
-}
-
 // finishedDue writes which jobs have finished that somebody waits for, when that changes.
 func (p *Placer) finishedDue(now time.Time) *entry {
 	f := &p.m.Dependencies

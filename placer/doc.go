@@ -21,7 +21,7 @@
 // when something changed; cycle.go has the steps of a cycle in their order. Each gang is a
 // machine (package gang): effects.go feeds it events and carries out what it wants. decide.go
 // asks the queue and commits the starts; submission.go takes in jobs that come to the agent
-// instead of Nomad. snapshot.go makes what package query answers from.
+// instead of Nomad. publish.go makes what package query answers from.
 //
 // Everything is derived from what Nomad says: a placer that dies at any point
 // and starts again finds each job in one of the states of [gang.State] and goes on

@@ -15,10 +15,8 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
-	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // A gang that only Nomad's dry run can judge goes to the nodes where Nomad takes it, though
@@ -61,10 +59,7 @@ func TestRefusedByDryRunGoesElsewhere(t *testing.T) {
 			break
 		}
 		p.publish(now)
-		seen := p.m.Jobs[nomad.KeyOf(job)]
-		seen.Trouble = reason.Reason{} // nobody but this placer knows of it
-		asked := query.New(p.m, p.nomad, heartbeat.Activity{Working: true}, "")
-		asked.Tell(p.Status().Troubles)
+		seen, asked := p.m.Jobs[nomad.KeyOf(job)], p.Picture()
 		const why = "Nomad would not place group \"g\" on the chosen nodes: no reason given"
 		if e, err := asked.Explain(t.Context(), seen.Key); err != nil || e.Reason.String() != why || !e.StartFrom.IsZero() {
 			t.Errorf("explain: %v, %+v", err, e)
@@ -98,9 +93,7 @@ func TestWhyItIsNotWhole(t *testing.T) {
 	g := p.m.Jobs[nomad.KeyOf(job)]
 	g.Trouble = why
 	p.publish(now.Add(time.Minute))
-	g.Trouble = reason.Reason{}
-	asked := query.New(p.m, p.nomad, heartbeat.Activity{Working: true}, "")
-	asked.Tell(p.Status().Troubles)
+	asked := p.Picture()
 	if e, err := asked.Explain(t.Context(), g.Key); err != nil || e.State != gang.Starting || !strings.HasSuffix(e.Reason.String(), "; "+why.String()) {
 		t.Errorf("explain: %v, %+v", err, e)
 	}

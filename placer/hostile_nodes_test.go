@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/profile"
-	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -76,7 +75,7 @@ func TestHostileNodes(t *testing.T) {
 			}
 			p.publish(now)
 			said[name] = strings.Join(p.Status().Warnings, "; ")
-			for _, g := range (query.New(p.m, p.nomad, heartbeat.Activity{}, "")).GPUs() {
+			for _, g := range (query.Picture(p.m, p.nomad, nil)).GPUs() {
 				if strings.ContainsFunc(g.ID, func(r rune) bool { return r < ' ' }) {
 					t.Errorf("GPU %q is listed", g.ID)
 				}

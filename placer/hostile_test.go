@@ -13,7 +13,6 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
@@ -112,7 +111,7 @@ func startsJob(as []queue.Action, k nomad.JobKey) bool {
 // answers asks what the commands ask of each job.
 func answers(t *testing.T, p *Placer, now time.Time, jobs []hostile.Job) {
 	t.Helper()
-	s := query.New(p.m, p.nomad, heartbeat.Activity{}, "")
+	s := query.Picture(p.m, p.nomad, nil)
 	listed := map[string]bool{}
 	for _, j := range s.Jobs() {
 		listed[j.Job] = true
@@ -135,7 +134,7 @@ func answers(t *testing.T, p *Placer, now time.Time, jobs []hostile.Job) {
 		} else if e.Reason.IsZero() && e.Wait == nil {
 			t.Errorf("%s: no reason why it waits", j.Name)
 		}
-		if _, err := (query.New(p.m, p.nomad, heartbeat.Activity{}, "")).Plan(t.Context(), j.Job); err != nil {
+		if _, err := (query.Picture(p.m, p.nomad, nil)).Plan(t.Context(), j.Job); err != nil {
 			t.Errorf("%s: plan: %v", j.Name, err)
 		}
 	}

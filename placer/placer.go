@@ -106,12 +106,9 @@ var unread = sync.OnceValue(func() *meter.Meter { return meter.New("", "", nil) 
 
 // New makes a placer. Logs go to log.
 func New(c *nomad.Client, cfg model.Config, log hclog.Logger, hooks Hooks) (*Placer, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, fmt.Errorf("placer configuration: %w", err)
-	}
-	m, err := model.New(cfg, time.Now().Round(0))
+	m, err := newModel(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("placer configuration: %w", err)
+		return nil, err
 	}
 	if hooks.Meter == nil {
 		hooks.Meter = unread()
@@ -120,6 +117,24 @@ func New(c *nomad.Client, cfg model.Config, log hclog.Logger, hooks Hooks) (*Pla
 		m: m, nomad: c, log: log, hooks: hooks, clock: newClock(), backoffs: map[string]backoff{},
 		submissions: make(chan *submission), nudged: make(chan struct{}, 1), evaluationLimit: newEvaluationLimit(),
 	}, nil
+}
+
+// Validate reports what is wrong with a configuration.
+func Validate(cfg model.Config) error {
+	_, err := newModel(cfg)
+	return err
+}
+
+func newModel(cfg model.Config) (*model.Model, error) {
+	err := cfg.Validate()
+	var m *model.Model
+	if err == nil {
+		m, err = model.New(cfg, time.Now().Round(0))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("placer configuration: %w", err)
+	}
+	return m, nil
 }
 
 // Vitals are the signs of life of [Placer.Run].

@@ -19,7 +19,6 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -210,7 +209,7 @@ func TestSubmissionQueuesBehind(t *testing.T) {
 	if d := cmp.Diff([]string{"default/first", "default/late"}, order); d != "" {
 		t.Errorf("the queue (-want +got):\n%s", d)
 	}
-	s := query.New(p.m, p.nomad, heartbeat.Activity{}, "")
+	s := query.Picture(p.m, p.nomad, nil)
 	planned := benchJob("planned", 0)
 	e, err := s.Plan(t.Context(), planned)
 	if err != nil || e.Wait == nil || e.Wait.Position != 3 {

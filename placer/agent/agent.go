@@ -44,7 +44,7 @@ type Agent struct {
 	history   history
 	// port is where the API listens, or did before the configuration was reloaded.
 	port int
-	rest time.Duration // of the placer, before the first look: see lookAhead
+	rest time.Duration // of the placer, before more garbage is collected: see collectMore
 }
 
 // New makes an agent.
@@ -95,7 +95,7 @@ func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, r
 		port = a.port
 		address = file.HTTP.published(api.listener.Addr())
 		wg.Go(func() { api.serve(ctx) })
-		wg.Go(func() { a.lookAhead(ctx, api.server.snapshots) })
+		wg.Go(func() { a.collectMore(ctx) })
 	}
 	done := make(chan error, 1)
 	wg.Go(func() { done <- a.serve(ctx, file, address) })
@@ -209,24 +209,21 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 }
 
 const (
-	// lookAheadAfter is when a cluster is looked at for readers to come, if the placer has not
-	// rested by then: this agent may not be the one at work.
-	lookAheadAfter = time.Minute
+	// collectAfter is when that is done though the placer has not rested: this agent may not be the
+	// one at work.
+	collectAfter = time.Minute
 	// rest is how long no cycle runs where nothing is urgent: in a burst less than half of it.
 	rest = 500 * time.Millisecond
 )
 
-// lookAhead looks at the cluster for the first reader, who waits for long if that is large.
-// Gangs that start meanwhile go first.
-func (a *Agent) lookAhead(ctx context.Context, s *snapshots) {
+// collectMore has the process take less memory once the cluster has been read.
+func (a *Agent) collectMore(ctx context.Context) {
 	for began := time.Now(); ctx.Err() == nil; pause(ctx, 100*time.Millisecond) {
 		p := a.current.Load()
-		if p != nil && p.Vitals().RestsFor(time.Now(), a.rest) || time.Since(began) > lookAheadAfter {
-			s.ahead(ctx)
+		if p != nil && p.Vitals().RestsFor(time.Now(), a.rest) || time.Since(began) > collectAfter {
 			if os.Getenv("GOGC") == "" {
 				debug.SetGCPercent(gcPercent)
 			}
-			a.log.Debug("looked at the cluster for readers to come")
 			return
 		}
 	}

@@ -23,7 +23,7 @@ func bodySite(t *testing.T) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := s.snapshots.connect()
+	client, err := s.activities.connect()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -185,8 +185,8 @@ func refuse(w http.ResponseWriter, err error) {
 	switch {
 	case denied(err):
 		status = http.StatusForbidden
-	case errors.Is(err, errPanicked):
-		status = http.StatusInternalServerError
+	case errors.Is(err, errNotAtWork):
+		status = http.StatusServiceUnavailable
 	case errors.Is(err, nomad.ErrNoJob):
 		status = http.StatusNotFound
 	case nomad.Refused(err):

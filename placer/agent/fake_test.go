@@ -390,12 +390,11 @@ func (r *running) send(method, path, token, body string, headers ...string) (int
 	return resp.StatusCode, b.String()
 }
 
-// ready waits until the agent is, and if it is at work, until it has looked at the cluster by
-// itself: what it asks Nomad then is somebody's.
+// ready waits until the agent is, and if it is at work, until it rests: what it asks Nomad then is somebody's.
 func (r *running) ready() *running {
 	r.t.Helper()
 	until(r.t, "the agent is ready", func() bool {
-		if r.url() == "" || r.agent.current.Load() != nil && !strings.Contains(r.log.String(), "looked at the cluster for readers to come") {
+		if p := r.agent.current.Load(); r.url() == "" || p != nil && !p.Vitals().RestsFor(time.Now(), rest) {
 			return false
 		}
 		status, body := r.send(http.MethodGet, "/v1/health", "", "")

@@ -4,7 +4,6 @@
 package agent
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/api"
@@ -201,7 +199,7 @@ func TestRegisterStandingBy(t *testing.T) {
 func TestPanicInRequest(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
-	s := &server{agent: New(hclog.New(&hclog.LoggerOptions{Output: &log}), placer.Hooks{}), snapshots: &snapshots{atWork: func() *placer.Placer { return nil }}}
+	s := &server{agent: New(hclog.New(&hclog.LoggerOptions{Output: &log}), placer.Hooks{}), snapshots: &snapshots{atWork: unknown}}
 	panics := true
 	h := s.recovered(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if panics {
@@ -225,72 +223,8 @@ func TestPanicInRequest(t *testing.T) {
 	}
 }
 
-// Many who ask at once share one look at the cluster, and it does not end with
-// the one who asked first.
-func TestSnapshotsAreShared(t *testing.T) {
-	t.Parallel()
-	f := newFake(t, nil)
-	r := f.run(openConfig).ready()
-	f.set(func() { f.block, f.asked = regexp.MustCompile("GET /v1/nodes"), nil })
-	began := time.Now()
-	var wg sync.WaitGroup
-	for range 20 {
-		wg.Go(func() {
-			if status, text := r.send(http.MethodGet, "/v1/queue", agentsToken, ""); status != http.StatusOK {
-				t.Errorf("status %d: %s", status, text)
-			}
-		})
-	}
-	until(t, "somebody looks", func() bool { return len(f.askedFor("GET /v1/nodes")) > 0 })
-	close(f.blocked)
-	wg.Wait()
-	if looks, most := len(f.askedFor("GET /v1/nodes")), 1+int(time.Since(began)/snapshotAge); looks > most {
-		t.Errorf("%d looks, want %d at most", looks, most)
-	}
-}
-
 // unknown: no placer has read anything.
 func unknown() *placer.Placer { return nil }
-
-// The look ahead takes nodes and jobs from what the placer has read: 10,000 nodes take
-// Nomad and the agent seconds to read.
-func TestLookAheadReadsNothingTwice(t *testing.T) {
-	t.Parallel()
-	f := newFake(t, nil)
-	f.has(gpuJob("default", "waits", 99))
-	r := f.run(openConfig).ready()
-	if status, _ := r.send(http.MethodGet, "/v1/queue", agentsToken, ""); status != http.StatusOK {
-		t.Fatalf("status %d", status)
-	}
-	for _, one := range []string{"GET /v1/node/n1$", "GET /v1/job/waits$"} {
-		if n := len(f.askedFor(one)); n != 1 {
-			t.Errorf("%s: asked for %d times, want 1: %v", one, n, f.askedFor(one))
-		}
-	}
-}
-
-// While Nomad does not answer the agent, whoever does not wait any longer leaves
-// alone, and other requests are answered.
-func TestSlowNomadHoldsNothing(t *testing.T) {
-	t.Parallel()
-	f := newFake(t, nil)
-	s := newSnapshots(func() (*nomad.Client, error) { return (&Nomad{Address: f.URL, Token: agentsToken}).Connect() }, unknown, func(string, any, []byte) { t.Error("panic") })
-	f.block = regexp.MustCompile("GET /v1/allocations")
-	first, leave := contextOf(t)
-	gone := make(chan error, 1)
-	go func() { _, err := s.get(first); gone <- err }()
-	until(t, "the first one looks", func() bool { return len(f.askedFor("GET /v1/allocations")) > 0 })
-	second := make(chan error, 1)
-	go func() { _, err := s.get(t.Context()); second <- err }()
-	leave()
-	if err := <-gone; err == nil {
-		t.Error("who left has an answer")
-	}
-	close(f.blocked)
-	if err := <-second; err != nil {
-		t.Errorf("who stayed has none: %v", err)
-	}
-}
 
 // Nobody learns the names of jobs in namespaces that he cannot list, wherever
 // they would be named: in what a job waits for, and on GPUs.
@@ -327,53 +261,27 @@ func TestOtherNamespacesAreNotNamed(t *testing.T) {
 	}
 }
 
-// Snapshots are asked from all sides while the next one is made from them. The race
-// detector looks on.
-func TestSnapshotsAtOnce(t *testing.T) {
+// Readers make the agent read nothing of Nomad, however many ask, and get their answers while Nomad
+// answers the agent nothing.
+func TestReadersReadNothing(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, nil)
-	f.has(gpuJob("default", "runs", 1), "GPU-1")
-	f.has(gpuJob("default", "waits", 3))
-	s := newSnapshots(func() (*nomad.Client, error) { return (&Nomad{Address: f.URL, Token: agentsToken}).Connect() }, unknown, func(_ string, v any, stack []byte) { t.Errorf("panic: %v %s", v, stack) })
-	waits := nomad.JobKey{Namespace: "default", ID: "waits"}
-	var planned api.Job
-	if err := json.Unmarshal([]byte(gpuJob("default", "planned", 1)), &planned); err != nil {
-		t.Fatal(err)
-	}
-	job, err := canonical(&planned)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := newFake(t, map[string][]string{"ops": {"*"}})
+	f.has(gpuJob("default", "waits", 99))
+	r := f.run(openConfig).ready()
+	f.set(func() { f.block, f.asked = regexp.MustCompile("^"+agentsToken+" GET"), nil })
+	defer close(f.blocked)
 	var wg sync.WaitGroup
-	for i := range 8 {
+	for range 20 {
 		wg.Go(func() {
-			for range 10 {
-				if i == 0 {
-					own, err := s.refresh(t.Context())
-					if err == nil {
-						_, err = own.Plan(t.Context(), job)
-					}
-					if err != nil {
-						t.Errorf("plan: %v", err)
-					}
-					continue
-				}
-				shared, err := s.get(t.Context())
-				if err != nil {
-					t.Errorf("snapshot: %v", err)
-					continue
-				}
-				if jobs, gpus := len(shared.Jobs()), len(shared.GPUs()); jobs != 2 || gpus != 3 {
-					t.Errorf("%d jobs, %d GPUs", jobs, gpus)
-				}
-				if e, err := shared.Explain(t.Context(), waits); err != nil || e.Wait == nil {
-					t.Errorf("explain: %+v, %v", e, err)
-				}
-				if i == 1 {
-					s.last.Store(&snapshot{Snapshot: shared}) // made long ago
+			for _, path := range []string{"/v1/queue", "/v1/gpus"} {
+				if status, text := r.send(http.MethodGet, path, "ops", ""); status != http.StatusOK {
+					t.Errorf("%s: status %d: %s", path, status, text)
 				}
 			}
 		})
 	}
 	wg.Wait()
+	if read := f.askedFor("^" + agentsToken + " GET /v1/(nodes?|jobs?|allocations?)(/|$)"); len(read) > 0 {
+		t.Errorf("the agent read %v", read)
+	}
 }

@@ -8,16 +8,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/internal/testlog"
-	"github.com/nomad-pal/nomad-pal/placer"
-	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
-	"github.com/nomad-pal/nomad-pal/placer/query"
-	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // An agent that leads and knows no cluster yet is not healthy; one that stands by is.
@@ -46,45 +38,17 @@ func TestNoAPI(t *testing.T) {
 	}
 }
 
-// A cluster that takes long to read is read less often: what was read is shown for three times as
-// long as that took.
-func TestFreshForLongerIfSlow(t *testing.T) {
-	for _, c := range []struct {
-		age, took time.Duration
-		want      bool
-	}{
-		{snapshotAge / 2, 0, true},
-		{2 * snapshotAge, 0, false},
-		{2 * snapshotAge, snapshotAge, true},
-		{5 * snapshotAge / 2, snapshotAge, true},
-		{4 * snapshotAge, snapshotAge, false},
-	} {
-		s := &snapshot{Snapshot: &query.Snapshot{}, made: time.Now().Add(-c.age), took: c.took}
-		if got := s.fresh(); got != c.want {
-			t.Errorf("%s old, took %s: %t", c.age, c.took, got)
-		}
-	}
-	if (*snapshot)(nil).fresh() {
-		t.Error("none is fresh")
-	}
-}
-
-// A standby answers by the configuration that is published.
-func TestAnswersByPublishedConfiguration(t *testing.T) {
+// An agent that is not at work, and has nobody to ask, answers nothing of the cluster, and says why.
+func TestNotAtWork(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
-	client, err := nomad.NewClient(&api.Config{Address: f.URL, SecretID: agentsToken}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	published := store.EffectiveConfig{Keys: map[string]string{"retries": "77"}, Locality: model.DefaultConfig().Locality}
-	if err := store.In(client).EffectiveConfig().Write(t.Context(), published); err != nil {
-		t.Fatal(err)
-	}
-	s := newSnapshots(func() (*nomad.Client, error) {
-		return nomad.NewClient(&api.Config{Address: f.URL, SecretID: agentsToken}, "")
-	}, func() *placer.Placer { return nil }, nil)
-	if got, err := s.get(t.Context()); err != nil || got.Model().Cfg.Retries != 77 {
-		t.Errorf("%v, want 77 retries", err)
+	f.has(gpuJob("default", "train", 1))
+	s := siteOn(t, f.URL)
+	for path, method := range map[string]string{"/v1/queue": http.MethodGet, "/v1/gpus": http.MethodGet, "/v1/job/train/explain": http.MethodGet, "/v1/plan": http.MethodPost} {
+		w, r := httptest.NewRecorder(), httptest.NewRequest(method, path, strings.NewReader(`{"Job": `+gpuJob("default", "x", 1)+`}`))
+		r.Header.Set("X-Nomad-Token", agentsToken)
+		if s.handler().ServeHTTP(w, r); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "this agent is not at work") {
+			t.Errorf("%s: status %d: %s", path, w.Code, w.Body)
+		}
 	}
 }

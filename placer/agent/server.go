@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/profile"
@@ -47,7 +46,7 @@ func (a *Agent) newServer(file File) (*server, error) {
 		return nil, err
 	}
 	connect := func() (*nomad.Client, error) { return file.Nomad.Connect(a.meter.Transport) }
-	s := &server{agent: a, file: file, cfg: cfg, snapshots: newSnapshots(connect, a.current.Load, a.panicked), bodies: newBodies()}
+	s := &server{agent: a, file: file, cfg: cfg, snapshots: &snapshots{atWork: a.current.Load}, bodies: newBodies()}
 	s.activities.connect = connect
 	if file.HTTP != nil && file.HTTP.Register {
 		if s.authors, err = file.Nomad.connectAuthors(); err != nil {
@@ -176,11 +175,9 @@ func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	defer snapshot.Close()
 	e, err := snapshot.Explain(r.Context(), k)
 	for began := time.Now(); err == nil && e.Behind && time.Since(began) < heardWithin; {
 		if snapshot, err = s.snapshots.catchUp(r.Context()); err == nil {
-			defer snapshot.Close()
 			e, err = snapshot.Explain(r.Context(), k)
 		}
 	}
@@ -280,8 +277,7 @@ func (f File) validateEndpoints(cfg model.Config) error {
 	if _, err := profile.Build(nil, cfg.Calibration, nil); err != nil {
 		return fmt.Errorf("calibration: %w", err)
 	}
-	_, err := placer.New(nil, cfg, hclog.NewNullLogger(), placer.Hooks{})
-	return err
+	return placer.Validate(cfg)
 }
 
 // serveTenants lists how tenants stand, those of which the caller may list the jobs

@@ -48,9 +48,6 @@ type (
 	}
 	// Turn comes once a cycle: whatever is due is done.
 	Turn struct {
-		// ReadOnly is for those who only want to know: what earlier placers wrote is
-		// read, nothing else is done.
-		ReadOnly bool
 		// Last: the placer ends, and nothing waits for a later turn.
 		Last bool
 	}

@@ -186,12 +186,12 @@ func (w *randomWorld) event() Event {
 	if w.g.Job == nil {
 		return w.observation()
 	}
-	decided := w.placed && !w.g.read.ReadOnly // who only reads decides nothing
+	decided := w.placed
 	switch n := w.rng.IntN(20); {
 	case n < 5:
 		return w.observation()
 	case n < 11:
-		return Turn{ReadOnly: w.rng.IntN(20) == 0, Last: w.rng.IntN(20) == 0}
+		return Turn{Last: w.rng.IntN(20) == 0}
 	case n < 14 && w.g.Asks():
 		return w.room
 	case n < 16:

@@ -173,7 +173,7 @@ func (g *Gang) turn(w World) []Effect {
 	due := g.read.Last || !w.Now().Before(g.RetryAt)
 	var out []Effect
 	for _, d := range duties[g.State()] {
-		if g.read.ReadOnly && !d.reads || !due && !d.always || d.registers && g.unverified() {
+		if !due && !d.always || d.registers && g.unverified() {
 			continue
 		}
 		es, on := d.do(g, w)
@@ -295,10 +295,6 @@ func (g *Gang) registered(o Observed, of Effect, w World) []Effect {
 func (g *Gang) failed(f Failure, w World) []Effect {
 	if c, ok := f.Of.(Commit); ok {
 		return g.notStarted(c.Start, f.Err, w)
-	}
-	if g.read.ReadOnly { // for those who only want to know
-		g.Trouble = reasonOf(f.Err)
-		return nil
 	}
 	if _, ok := f.Of.(StopMembers); ok {
 		g.told()

@@ -170,7 +170,7 @@ func (s *story) event(t *testing.T, d *datadriven.TestData) Event {
 		o := s.look(d)
 		return Observation{Observed: o, Request: s.request(), Refused: s.refused}
 	case "turn":
-		return Turn{ReadOnly: d.HasArg("read-only")}
+		return Turn{}
 	case "sync":
 		return Sync{Unread: d.HasArg("unread")}
 	case "start", "move":

@@ -19,8 +19,6 @@ type duty struct {
 	do  func(*Gang, World) (effects []Effect, on bool)
 	// always: also while the gang waits after a failure.
 	always bool
-	// reads: it only reads.
-	reads bool
 	// registers: it changes the job, which waits until Nomad has told what it made of our
 	// last change.
 	registers bool
@@ -31,8 +29,8 @@ type duty struct {
 
 // Duties of several states. The common ones begin the turn in nearly all of them.
 var (
-	dutyRecord      = duty{say: "read its record", do: (*Gang).readRecord, reads: true, to: []State{Failed}, common: true}
-	dutyPosition    = duty{say: "find its place in the queue, and whether its author has begun it anew", do: (*Gang).findPosition, reads: true, to: []State{Waiting}, common: true}
+	dutyRecord      = duty{say: "read its record", do: (*Gang).readRecord, to: []State{Failed}, common: true}
+	dutyPosition    = duty{say: "find its place in the queue, and whether its author has begun it anew", do: (*Gang).findPosition, to: []State{Waiting}, common: true}
 	dutyFinished    = duty{say: "stop the job if its members finished in an earlier version of it", do: (*Gang).stopFinished, always: true, to: []State{Rejected}}
 	atWorkFinished  = duty{say: dutyFinished.say, do: (*Gang).stopFinished, always: true}
 	dutyPending     = duty{say: "have Nomad evaluate the job again if it calls it dead", do: (*Gang).keepPending}

@@ -34,15 +34,6 @@ type Status struct {
 	Warnings []string `json:"warnings,omitempty"`
 	// Queues are Nomad's own that are in the way.
 	Queues nomad.BatchQueues `json:"batch_queues,omitempty"`
-	// Troubles are what only the placer at work knows: why the start of a job that waits came to
-	// nothing, the last time that it was tried, and what a gang that is there in part waits for.
-	Troubles map[nomad.JobKey]Trouble `json:"-"`
-}
-
-// Trouble is what only the placer at work knows of a job.
-type Trouble struct {
-	Why   reason.Reason
-	Never *gang.Never
 }
 
 // JobStatus is one job of the placer's.
@@ -129,16 +120,13 @@ func (j *JobStatus) Wait(w *Wait) {
 
 // Status is what is counted; waits is what the queue says of those that wait.
 func (m *Model) Status(waits map[string]*Wait) Status {
-	s := Status{At: m.Time, GPUs: m.View.Cluster.NumGPUs(), Free: m.View.Cluster.FreeGPUs(), Queues: m.State.Queues, Troubles: map[nomad.JobKey]Trouble{}}
+	s := Status{At: m.Time, GPUs: m.View.Cluster.NumGPUs(), Free: m.View.Cluster.FreeGPUs(), Queues: m.State.Queues}
 	s.Jobs = make([]JobStatus, 0, len(m.Jobs))
 	s.InTrouble, s.Allocated, s.Outliers = m.CountGPUs(m.Time)
 	s.Stopped = m.Queue.Stops()
 	for _, t := range m.Sorted() {
 		m.BeginJob(t.Key)
 		s.Jobs = append(s.Jobs, m.StatusOf(t, waits))
-		if !t.Trouble.IsZero() && (t.Nomad == gang.Waiting || t.Nomad == gang.Starting) {
-			s.Troubles[t.Key] = Trouble{Why: t.Trouble, Never: t.Never}
-		}
 	}
 	m.EndJob()
 	return s

@@ -65,26 +65,6 @@ func TestPurged(t *testing.T) {
 	}
 }
 
-// Who looks now and then only counts from his last look: by then, or later, the job was purged.
-func TestPurgedSinceTheLastLook(t *testing.T) {
-	k, last := JobKey{"default", "j"}, time.Unix(1000, 0)
-	old := world(1)
-	old.PutJob(orphanJob(k, 5, true))
-	old.PutAlloc(&Alloc{ID: "a", Job: k, Node: "id-0", Client: "running", Desired: "run", GPUs: []string{"n0-1"}, CreateIndex: 6, ModifyIndex: 6})
-	for after, want := range map[time.Duration]bool{time.Second: true, time.Minute: false} {
-		s := world(1)
-		s.purgedAfter(old)
-		s.VanishedSince(last)
-		if got := s.Purged(last.Add(after)); got["n0-1"] != want {
-			t.Errorf("%v after the last look: %v, want %v", after, got, want)
-		}
-		s.VanishedSince(last.Add(time.Hour))
-		if got := s.Purged(last.Add(after)); got["n0-1"] != want {
-			t.Errorf("%v after the last look, looked at again: %v, want %v", after, got, want)
-		}
-	}
-}
-
 // A placer begins, and reads everything, which takes a while. Meanwhile a job is placed
 // and purged: events told of it, the list does not, and its tasks still end.
 func TestPurgedWhileReading(t *testing.T) {

@@ -59,23 +59,6 @@ func (c *Client) Resync(ctx context.Context, old *State) (*State, error) {
 	return s, nil
 }
 
-// Unchanged says whether no node, job or allocation has changed since the state was read:
-// Nomad tells with each list, however short, at which index what it lists changed last.
-func (c *Client) Unchanged(ctx context.Context, s *State) (bool, error) {
-	for _, list := range []struct {
-		path string
-		at   uint64
-	}{{"/v1/nodes", s.nodesAt}, {"/v1/jobs", s.jobsAt}, {"/v1/allocations", s.allocsAt}} {
-		q, ignored := everywhere(ctx), []struct{}{}
-		q.PerPage = 1
-		meta, err := c.api.Raw().Query(list.path, &ignored, q)
-		if err != nil || list.at == 0 || meta.LastIndex != list.at {
-			return false, err
-		}
-	}
-	return true, nil
-}
-
 // everywhere asks about all namespaces.
 func everywhere(ctx context.Context) *api.QueryOptions {
 	return (&api.QueryOptions{Namespace: api.AllNamespacesNamespace}).WithContext(ctx)

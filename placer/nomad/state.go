@@ -231,15 +231,6 @@ func NewState() *State {
 	}
 }
 
-// Objects is a State of its own with the nodes and jobs only: enough for another
-// [Client.Resync] to read no more than what has changed since.
-func (s *State) Objects() *State {
-	o := NewState()
-	o.Nodes, o.odd = maps.Clone(s.Nodes), maps.Clone(s.odd)
-	o.Jobs, o.assumed = maps.Clone(s.Jobs), maps.Clone(s.assumed)
-	return o
-}
-
 // AllocsOf are the job's allocations, oldest first.
 func (s *State) AllocsOf(k JobKey) []*Alloc {
 	as := slices.Collect(maps.Values(s.byJob[k]))

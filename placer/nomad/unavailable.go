@@ -63,15 +63,6 @@ func (s *State) Unavailable(now time.Time) map[string]string {
 	return why
 }
 
-// ForgetReconnected forgets the nodes that by the servers' clock have been back for
-// longer than that. It is for callers that read once and cannot count themselves.
-func (s *State) ForgetReconnected(now time.Time) {
-	maps.DeleteFunc(s.back, func(id string, _ time.Time) bool {
-		n := s.Nodes[id]
-		return n == nil || now.Sub(time.Unix(n.StatusUpdatedAt, 0)) >= reconnectWithin
-	})
-}
-
 // noteLost notes that an allocation was lost on a node that is ready, as far as is known:
 // it is not, or is back. Nomad says so before it says that of the allocation, but where
 // nodes were read, and allocations a moment later, it is not known yet.
@@ -132,17 +123,6 @@ func (s *State) Purged(now time.Time) map[string]bool {
 		}
 	}
 	return gpus
-}
-
-// VanishedSince has what vanished since the State before this one, and nobody has looked at
-// since, count from when that was read. It is for callers who look now and then only: they
-// would call GPUs unavailable long after their placer has given them to others.
-func (s *State) VanishedSince(before time.Time) {
-	for _, p := range s.purged {
-		if p.since.IsZero() {
-			p.since = before
-		}
-	}
 }
 
 // noteVanished notes that an allocation is in no list any more.

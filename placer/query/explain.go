@@ -151,9 +151,6 @@ func (s *Snapshot) explain(ctx context.Context, k nomad.JobKey) (*Explanation, e
 	}
 	switch st.Nomad {
 	case gang.Waiting:
-		if !s.told {
-			s.askNomad(ctx, e, st.Job)
-		}
 		return e, nil
 	case gang.Native, gang.Template:
 	default:
@@ -344,10 +341,10 @@ func (e *Explanation) remeasured(d pal.Decision) {
 	e.Alternatives = slices.Insert(e.Alternatives, 0, Alternative{MeasuredNow, e.holds})
 }
 
-// RecordComes is how long after it placed a gang the placer has written down why,
+// recordComes is how long after it placed a gang the placer has written down why,
 // bursts aside: how long it lets a record wait, and what it takes to hear that the
 // members are there.
-const RecordComes = 2 * time.Second
+const recordComes = 2 * time.Second
 
 // restarted is when Nomad last started all members of a running gang again on GPUs that it
 // already had, as it does when an edit changes their tasks, or after it had none; zero if it did not.
@@ -378,12 +375,12 @@ func (s *Snapshot) lastRecord(ctx context.Context, st gang.Observed) (*gang.Reco
 }
 
 // recordToCome says whether a record is about to be replaced, to somebody who has
-// been waiting for that since began: for [RecordComes] at most, as clocks differ.
+// been waiting for that since began: for [recordComes] at most, as clocks differ.
 func recordToCome(r *gang.Record, st gang.Observed, began, now time.Time) bool {
 	placed := len(st.Pins.Groups) > 0 && (st.Nomad == gang.Running || st.Nomad == gang.Ended)
 	known := r != nil && r.JobModifyIndex >= *st.Job.JobModifyIndex
 	registered := time.Unix(0, *st.Job.SubmitTime)
-	return placed && !known && now.Sub(registered) <= RecordComes && now.Sub(began) <= RecordComes
+	return placed && !known && now.Sub(registered) <= recordComes && now.Sub(began) <= recordComes
 }
 
 // sparing is the application class by which a gang leaves out outliers that are free; "" if it

@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
@@ -130,19 +129,11 @@ func TestUnavailableSaysWhy(t *testing.T) {
 		w.Submit(bed.Gang{Name: "runs", GPUs: 4})
 		w.ExpectRunning("runs", time.Minute)
 		w.Submit(bed.Gang{Name: "waits", GPUs: 4})
-		before := snapshot(w)
 		if err := w.Purge(nomadtest.Key{Namespace: "default", ID: "purged"}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		c, err := nomad.NewClient(w.Nomad.Config("command", ""), "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := placer.Refresh(t.Context(), c, before)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := snapshot(w)
 		for _, g := range s.GPUs() {
 			if want := "tasks of a purged job may still be ending on it"; g.Job == "" && (g.State != model.GPUUnavailable || g.Unavailable != want) || g.Job != "" && g.Unavailable != "" {
 				t.Errorf("%s of %q is %s: %q", g.ID, g.Job, g.State, g.Unavailable)
@@ -154,42 +145,6 @@ func TestUnavailableSaysWhy(t *testing.T) {
 		}
 		if c := e.Decision.Candidates; c.Unavailable != 4 || c.Quarantined != 0 || c.Allocated != 4 {
 			t.Errorf("%+v", c)
-		}
-	})
-}
-
-// The GPUs of a purged job are kept as long by those who look now and then as by the placer,
-// however long nothing had changed before.
-func TestPurgedAfterAQuietWhile(t *testing.T) {
-	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		w.AddNodes(1, 4)
-		w.StartPlacer()
-		w.Submit(bed.Gang{Name: "purged", GPUs: 4})
-		w.ExpectRunning("purged", time.Minute)
-		w.RunFor(10 * time.Second)
-		c, err := nomad.NewClient(w.Nomad.Config("command", ""), "")
-		if err != nil {
-			w.T.Fatal(err)
-		}
-		s, err := placer.ReadSnapshot(w.T.Context(), c)
-		if err != nil {
-			w.T.Fatal(err)
-		}
-		w.RunFor(9 * time.Second)
-		if same, err := s.Unchanged(w.T.Context(), c); err != nil || !same {
-			w.T.Fatalf("unchanged: %v, %v", same, err)
-		}
-		if err := w.Purge(bed.Key("purged")); err != nil {
-			w.T.Fatal(err)
-		}
-		w.RunFor(time.Second)
-		if s, err = placer.Refresh(w.T.Context(), c, s); err != nil {
-			w.T.Fatal(err)
-		}
-		for _, g := range s.GPUs() {
-			if g.State != model.GPUUnavailable {
-				w.T.Errorf("a second after the purge it says %+v", g)
-			}
 		}
 	})
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -182,19 +181,12 @@ func TestHopesUntil(t *testing.T) {
 	})
 }
 
-// snapshot is the cluster as the commands see it.
+// snapshot is the cluster as the placer at work sees it.
 func snapshot(w *bed.World) *query.Snapshot {
 	w.T.Helper()
-	if s := w.Picture(); s != nil {
-		return s
-	}
-	c, err := nomad.NewClient(w.Nomad.Config("command", ""), "")
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	s, err := placer.ReadSnapshot(w.T.Context(), c)
-	if err != nil {
-		w.T.Fatal(err)
+	s := w.Picture()
+	if s == nil {
+		w.T.Fatal("no placer is at work")
 	}
 	return s
 }

@@ -37,9 +37,9 @@ func TestRecordToCome(t *testing.T) {
 		{name: "its members are not there", record: old, phase: gang.Starting, pins: pinned},
 		{name: "not ours to place", phase: gang.Native},
 		{name: "no pins", phase: gang.Running},
-		{name: "placed long ago", record: old, phase: gang.Running, pins: pinned, placed: 2 * RecordComes},
-		{name: "never written", phase: gang.Running, pins: pinned, waited: 2 * RecordComes},
-		{name: "never written, by a clock that is ahead", phase: gang.Running, pins: pinned, placed: -time.Hour, waited: 2 * RecordComes},
+		{name: "placed long ago", record: old, phase: gang.Running, pins: pinned, placed: 2 * recordComes},
+		{name: "never written", phase: gang.Running, pins: pinned, waited: 2 * recordComes},
+		{name: "never written, by a clock that is ahead", phase: gang.Running, pins: pinned, placed: -time.Hour, waited: 2 * recordComes},
 		{name: "by a clock that is ahead", phase: gang.Running, pins: pinned, placed: -time.Hour, want: true},
 	} {
 		job, index, at := &api.Job{}, uint64(20), began.Add(-c.placed).UnixNano()

@@ -10,7 +10,6 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
@@ -30,7 +29,7 @@ func TestTradeoffs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := New(&model.Model{Queue: q}, nil, heartbeat.Activity{}, "")
+	s := Picture(&model.Model{Queue: q}, nil, nil)
 	for _, test := range []struct {
 		name          string
 		slow          pal.PMScore // of two GPUs, for class A
@@ -89,7 +88,7 @@ func TestTradeoffThatWouldWait(t *testing.T) {
 		c.Take(gang("runs", pal.ClassA), a.Placement)
 		q.Started(0, a.Job, a.Placement)
 	}
-	got := New(&model.Model{Queue: q}, nil, heartbeat.Activity{}, "").tradeoffs(c, gang("g", pal.ClassD), "count")
+	got := Picture(&model.Model{Queue: q}, nil, nil).tradeoffs(c, gang("g", pal.ClassD), "count")
 	if len(got) != 1 || got[0].Change != "pal_class=A" || got[0].Choice != nil {
 		t.Errorf("%+v", got)
 	}

@@ -14,9 +14,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/internal/advice"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
@@ -33,13 +31,9 @@ type life struct {
 
 // told is what explain prints of a job.
 func told(w *bed.World, name string) string {
-	c, err := nomad.NewClient(w.Nomad.Config("command", ""), "")
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	s, err := placer.ReadSnapshot(w.T.Context(), c)
-	if err != nil {
-		w.T.Fatal(err)
+	s := w.Picture()
+	if s == nil {
+		w.T.Fatal("no placer is at work")
 	}
 	e, err := s.Explain(w.T.Context(), bed.Key(name))
 	if err != nil {
@@ -191,6 +185,7 @@ func failedLives() map[string]life {
 func withoutDevices(j *api.Job) { j.TaskGroups[0].Tasks[0].Resources.Devices = nil }
 
 func childrenLives() map[string]life {
+	var stop func() // of the placer before
 	dispatch := func(w *bed.World) { _, err := w.Dispatch("t", nil); must(w, err) }
 	after := func(w *bed.World) {
 		w.AddNodes(1, 4)
@@ -219,13 +214,12 @@ func childrenLives() map[string]life {
 		},
 		"is a child, and the agent has no RPC": {
 			comes: func(w *bed.World) {
-				p := begin(w, 1)
+				stop = begin(w, 1).Stop
 				w.Submit(bed.Gang{Name: "t", Change: bed.Parameterized})
 				dispatch(w)
 				w.RunFor(10 * time.Second)
-				p.Stop()
 			},
-			says: "set nomad { rpc_address } in the configuration of the agent", follow: func(w *bed.World) { w.StartPlacerOfChildren() },
+			says: "set nomad { rpc_address } in the configuration of the agent", follow: func(w *bed.World) { stop(); w.StartPlacerOfChildren() },
 		},
 		"is a child with a payload": {
 			comes: func(w *bed.World) {
@@ -262,6 +256,7 @@ func childrenLives() map[string]life {
 }
 
 func limitedLives() map[string]life {
+	var stop func() // of the placer before
 	quota, limit := 2, func(n *int) func() queue.Tenant {
 		return func() queue.Tenant { return queue.Tenant{Quota: *n, BorrowingLimit: new(int)} }
 	}
@@ -298,11 +293,10 @@ func limitedLives() map[string]life {
 		},
 		"its tenant's quota is raised": {
 			tenant: limit(&raised), comes: func(w *bed.World) {
-				p := begin(w, 1)
+				stop = begin(w, 1).Stop
 				w.Submit(bed.Gang{Name: "a", Members: 4})
 				w.RunFor(10 * time.Second)
-				p.Stop()
-			}, job: "a", says: raise, follow: func(w *bed.World) { raised = 4; w.StartPlacer() },
+			}, job: "a", says: raise, follow: func(w *bed.World) { stop(); raised = 4; w.StartPlacer() },
 		},
 		"is scaled beyond its tenant's limit": {
 			tenant: limit(&six), comes: service, job: "a", says: "have its quota or borrowing_limit raised, or ask for fewer members", follow: edit("a", count(6)),

@@ -45,7 +45,7 @@ func (b *base) plainly(client *nomad.Client, last *query.Snapshot) (*query.Snaps
 	if err := m.UpdateView(now); err != nil {
 		return nil, err
 	}
-	return query.New(m, client, activity, ""), nil
+	return query.New(m, client, activity), nil
 }
 
 // plainNote says what is not known of GPUs that were read from Nomad itself.

