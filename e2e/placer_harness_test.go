@@ -118,6 +118,11 @@ func (b *bed) startAgent(binary string, env ...string) {
 		Config: "http {\n  bind_port = 0\n  register = true\n}\ngang_ready_timeout = \"2s\"\ndefault_class = \"A\"\n" + b.config,
 	})
 	b.placer = p
+	ctx, cancel := clustertest.Context(b.t, b.Cluster)
+	defer cancel()
+	if err := p.Serves(ctx); err != nil && binary == "nomad-pal" { // another may have ended at its fault point
+		b.t.Fatal(err)
+	}
 	b.t.Cleanup(func() {
 		if b.t.Failed() && p.PID() != 0 {
 			b.t.Logf("the agent's queue: %s", b.http("/v1/queue"))
@@ -156,10 +161,15 @@ func (b *bed) waitDead() {
 	}
 }
 
-// pal runs one of our commands and returns output and exit code.
+// pal runs one of our commands and returns output and exit code. It asks the agent that runs: what is published in Nomad may
+// be the address of the one before.
 func (b *bed) pal(args ...string) (string, int) {
 	b.t.Helper()
-	return b.output(b.Command(context.Background(), "nomad-pal", args...))
+	cmd := b.Command(context.Background(), "nomad-pal", args...)
+	if p := b.placer; p != nil && p.PID() != 0 && p.URL() != "" {
+		cmd.Env = append(cmd.Env, "NOMAD_PAL_ADDR="+p.URL())
+	}
+	return b.output(cmd)
 }
 
 // says checks that a command of ours prints these words.

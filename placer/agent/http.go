@@ -107,6 +107,11 @@ func (h *HTTP) published(at net.Addr) string {
 		}
 		host = name
 	}
+	if config, err := h.tls(); err == nil && config != nil && tcp.IP.IsLoopback() {
+		if leaf := config.Certificates[0].Leaf; leaf.VerifyHostname(host) != nil && leaf.VerifyHostname("localhost") == nil {
+			host = "localhost" // the certificate is made out to it, and not to the address
+		}
+	}
 	scheme := "http"
 	if h.CertFile != "" {
 		scheme = "https"

@@ -4,10 +4,12 @@
 package agent
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nomad-pal/nomad-pal/internal/testlog"
 )
@@ -47,7 +49,9 @@ func TestNotAtWork(t *testing.T) {
 	for path, method := range map[string]string{"/v1/queue": http.MethodGet, "/v1/gpus": http.MethodGet, "/v1/job/train/explain": http.MethodGet, "/v1/plan": http.MethodPost} {
 		w, r := httptest.NewRecorder(), httptest.NewRequest(method, path, strings.NewReader(`{"Job": `+gpuJob("default", "x", 1)+`}`))
 		r.Header.Set("X-Nomad-Token", agentsToken)
-		if s.handler().ServeHTTP(w, r); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "this agent is not at work") {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // nobody waits for long
+		defer cancel()
+		if s.handler().ServeHTTP(w, r.WithContext(ctx)); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "this agent is not at work") {
 			t.Errorf("%s: status %d: %s", path, w.Code, w.Body)
 		}
 	}

@@ -100,13 +100,18 @@ func (s *server) judged(w http.ResponseWriter, r *http.Request, may func(*caller
 	return c, err == nil
 }
 
-// snapshotFor is how things are, for a caller who may know; else the request is refused.
+// snapshotFor is how things are, for a caller who may know; else the request is refused. With ?stale, as in
+// Nomad's API, it may be a second old.
 func (s *server) snapshotFor(w http.ResponseWriter, r *http.Request, may func(*caller, context.Context) error) (*caller, *query.Snapshot, bool) {
 	c, ok := s.judged(w, r, may)
 	if !ok {
 		return c, nil, false
 	}
-	snapshot, err := s.snapshots.get(r.Context())
+	look := s.snapshots.upToNow
+	if r.URL.Query().Has("stale") {
+		look = s.snapshots.get
+	}
+	snapshot, err := look(r.Context())
 	if err != nil {
 		refuse(w, err)
 	}
@@ -177,7 +182,7 @@ func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 	}
 	e, err := snapshot.Explain(r.Context(), k)
 	for began := time.Now(); err == nil && e.Behind && time.Since(began) < heardWithin; {
-		if snapshot, err = s.snapshots.catchUp(r.Context()); err == nil {
+		if snapshot, err = s.snapshots.upToNow(r.Context()); err == nil {
 			e, err = snapshot.Explain(r.Context(), k)
 		}
 	}
@@ -223,7 +228,7 @@ func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
 		refuseAs(w, err)
 		return
 	}
-	snapshot, err := s.snapshots.catchUp(r.Context())
+	snapshot, err := s.snapshots.upToNow(r.Context())
 	if err != nil {
 		refuse(w, err)
 		return

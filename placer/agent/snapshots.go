@@ -37,10 +37,10 @@ var errNotAtWork = errors.New("this agent is not at work: it has just begun, or 
 
 // picture is how the placer at work sees things. While that is in trouble it is what it saw last,
 // and says so; right after a reload, what the one before saw.
-func (s *snapshots) picture(ctx context.Context, p *placer.Placer) (*query.Snapshot, error) {
+func (s *snapshots) picture(ctx context.Context, p *placer.Placer, since time.Time) (*query.Snapshot, error) {
 	now := time.Now()
 	s.mu.Lock()
-	since, before := s.since, s.seen
+	before := s.seen
 	s.mu.Unlock()
 	trouble := p.Vitals().Trouble(now)
 	picture := p.Picture()
@@ -71,11 +71,45 @@ func (s *snapshots) picture(ctx context.Context, p *placer.Placer) (*query.Snaps
 // takesOver is how long the picture of the placer before is shown while the next one has none.
 const takesOver = time.Minute
 
-// catchUp is a picture in which what somebody asks for is likely to be: it is newer than the last.
-func (s *snapshots) catchUp(ctx context.Context) (*query.Snapshot, error) {
-	s.changed()
-	return s.get(ctx)
+// placer is the one at work. An agent that has just begun, or reads its configuration again, has one
+// in a moment.
+func (s *snapshots) placer(ctx context.Context) (*placer.Placer, error) {
+	ctx, cancel := context.WithTimeout(ctx, beginsWithin)
+	defer cancel()
+	look := time.NewTicker(beginsWithin / 100)
+	defer look.Stop()
+	for {
+		if p := s.atWork(); p != nil {
+			return p, nil
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return nil, errNotAtWork
+		}
+	}
 }
+
+// beginsWithin is how long somebody who asks waits until there is a placer.
+const beginsWithin = 5 * time.Second
+
+// upToNow is a picture in which everything is that had happened when somebody asked. Where the placer takes
+// longer than [upToNowWithin] to come to it, it is an older one.
+func (s *snapshots) upToNow(ctx context.Context) (*query.Snapshot, error) {
+	p, err := s.placer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	brief, cancel := context.WithTimeout(ctx, upToNowWithin)
+	defer cancel()
+	if picture, err := s.picture(brief, p, time.Now()); err == nil || brief.Err() == nil {
+		return picture, err
+	}
+	return s.picture(ctx, p, time.Time{})
+}
+
+// upToNowWithin is how long somebody who asks waits at most where there is an older picture.
+const upToNowWithin = 2 * time.Second
 
 // latest is the last one, however old; nil if there is none.
 func (s *snapshots) latest() *query.Snapshot {
@@ -85,12 +119,16 @@ func (s *snapshots) latest() *query.Snapshot {
 	return nil
 }
 
-// get is the cluster as the placer at work sees it.
+// get is the cluster as the placer at work saw it a second ago or so, and after what was done through this agent.
 func (s *snapshots) get(ctx context.Context) (*query.Snapshot, error) {
-	if p := s.atWork(); p != nil {
-		return s.picture(ctx, p)
+	p, err := s.placer(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return nil, errNotAtWork
+	s.mu.Lock()
+	since := s.since
+	s.mu.Unlock()
+	return s.picture(ctx, p, since)
 }
 
 // changed has whoever asks next see what has changed since: he may have changed it himself.

@@ -155,12 +155,7 @@ func (t *trial) remedies() (out []remedy) {
 		if err != nil {
 			continue
 		}
-		if rewrite.NamesModel(device.Name) {
-			if meant := meantModel(device.Name, v.Models()); meant != "" {
-				add(key("device"), meant, "on %s instead of %s%s", meant, device.Name, of)
-			}
-			add(key("device"), "nvidia/gpu", "on any model of GPU instead of %s%s, here %s", device.Name, of, some(v.Models()))
-		}
+		t.otherModels(key("device"), device.Name, of, add)
 		most := v.Largest()
 		for _, r := range []struct {
 			what, unit string
@@ -209,6 +204,17 @@ func meantModel(request string, models []string) string {
 }
 
 var withNumber = regexp.MustCompile(`[a-z]*[0-9][a-z0-9]*`)
+
+// otherModels adds the model that was meant, and any.
+func (t *trial) otherModels(key, request, of string, add func(key, value, text string, args ...any)) {
+	if !rewrite.NamesModel(request) {
+		return
+	}
+	if meant := meantModel(request, t.v.Models()); meant != "" {
+		add(key, meant, "on %s instead of %s%s", meant, request, of)
+	}
+	add(key, "nvidia/gpu", "on any model of GPU instead of %s%s, here %s", request, of, some(t.v.Models()))
+}
 
 // fewer adds the largest smaller number that helps, or the smallest that does not by
 // itself.

@@ -67,7 +67,8 @@ export function range(from, to) {
 }
 export const expected = j => j.start_to ? range(j.start_from, j.start_to) : "";
 
-// Requests, with the token that the reader gave.
+// Requests, with the token that the reader gave. The page follows what changes, so that it need not wait for the placer
+// to have looked up to now: get asks with stale.
 export const token = {get: () => sessionStorage.getItem("token") || "", set: t => sessionStorage.setItem("token", t)};
 class Refused extends Error { constructor(status, text) { super(text); this.status = status; } }
 export async function ask(path, options = {}) {
@@ -75,7 +76,7 @@ export async function ask(path, options = {}) {
   if (!r.ok) throw new Refused(r.status, (await r.text()).trim() || r.statusText);
   return r;
 }
-export const get = async path => (await ask(path)).json();
+export const get = async path => (await ask(path + (path.includes("?") ? "&" : "?") + "stale=true")).json();
 export const query = q => new URLSearchParams(Object.entries(q).filter(([, v]) => v !== "" && v !== undefined && v !== false)).toString();
 
 // failed shows why something could not be read, and what to do.
