@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -59,16 +60,23 @@ func (b *bed) registeredAs(id string, versions, blocked int) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	evals, _, err := b.API().Jobs().Evaluations(id, nil)
-	if err != nil {
-		b.t.Fatal(err)
-	}
 	n := 0
-	for _, e := range evals {
-		if e.BlockedEval != "" {
-			n++
+	b.until("Nomad has evaluated "+id, func() string {
+		evals, _, err := b.API().Jobs().Evaluations(id, nil)
+		if err != nil {
+			return err.Error()
 		}
-	}
+		n = 0
+		for _, e := range evals {
+			switch {
+			case e.Status == api.EvalStatusPending:
+				return "not yet"
+			case e.BlockedEval != "":
+				n++
+			}
+		}
+		return ""
+	})
 	same(b.t, fmt.Sprintf("job %s: versions, evaluations that found no room", id), []int{versions, blocked}, []int{len(all), n})
 }
 

@@ -33,7 +33,7 @@ type snapshots struct {
 }
 
 // errNotAtWork is what an agent answers that does not place, and has nobody to ask.
-var errNotAtWork = errors.New("this agent is not at work: it has just begun, or waits for another to end; try again in a moment")
+var errNotAtWork = errors.New("this agent is not at work: it has just begun, or waits for another to end")
 
 // picture is how the placer at work sees things. While that is in trouble it is what it saw last,
 // and says so; right after a reload, what the one before saw.
