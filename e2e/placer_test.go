@@ -70,6 +70,12 @@ func testSingle(t *testing.T, b *bed) {
 
 // Without -detach, run waits until the gang is there and shows it.
 func testRunWatches(t *testing.T, b *bed) {
+	b.until("the agent publishes its address", func() string {
+		if out, code := b.output(b.Command(t.Context(), "nomad-pal", "queue")); code != 0 {
+			return out
+		}
+		return ""
+	})
 	out, code := b.palJob("run", gang("watched", 2, 1).hcl())
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, out)
