@@ -137,7 +137,6 @@ func (c *cluster) followsInit(f *advice.Followed, site string) {
 // checkAdvice is what doctor says of something, and how that is mended.
 type checkAdvice struct {
 	name, says string
-	args       []string
 	mend       func()
 	becomes    query.Verdict // "": it is told no more
 }

@@ -118,6 +118,7 @@ func TestScaledToNothing(t *testing.T) {
 						ready := w.explained("a").Ready
 						rest(w)
 						w.ExpectGone("a", time.Minute)
+						w.RunFor(5 * time.Second) // until the placer has heard of it
 						if e := w.explained("a"); !e.Ready.Equal(ready) {
 							t.Errorf("all its members were there at %s, not at %s, with none", ready, e.Ready)
 						}
