@@ -113,7 +113,7 @@ const foretoldText = `
 
 What the queue expects of a gang that cannot be stopped, as it is submitted, with all that has ended by then if each job had started at
 once. The pinball loss is in doublings of the run time, over all jobs of a trace, then the mean of traces: 0.5 for the median is a
-factor of two. "As foretold" should be 50 and 90 %%.
+factor of two. "As foretold" should be 50 and 90 %.
 
 `
 
@@ -122,7 +122,7 @@ func foretoldTables(b *bytes.Buffer, ts []foretelling) {
 	if len(ts) == 0 {
 		return
 	}
-	fmt.Fprintf(b, foretoldText)
+	b.WriteString(foretoldText)
 	for i, p := range []part{chosen, reported} {
 		fmt.Fprintf(b, "%s:\n\n| | traces | loss of the median | loss of 90 %% | as foretold, median | as foretold, 90 %% | within a factor of two |\n|---|---|---|---|---|---|---|\n", halves[i])
 		for _, r := range slices.Concat([]regime{{name: constant}}, regimes()) {
@@ -181,15 +181,15 @@ func sidesTables(b *bytes.Buffer, fs []felt) {
 }
 
 const wideText = `
-## Wide gangs at 60 %% load
+## Wide gangs at 60 % load
 
-The worst wait of the widest gangs over that under EASY with users' guesses, in the cells of 60 %% load. A minute more or less is none.
+The worst wait of the widest gangs over that under EASY with users' guesses, in the cells of 60 % load. A minute more or less is none.
 
 `
 
 // wideTables compare the worst wait of wide gangs with that under EASY.
 func wideTables(b *bytes.Buffer, fs []felt) {
-	fmt.Fprintf(b, wideText)
+	b.WriteString(wideText)
 	easy := map[string]felt{}
 	for _, f := range fs {
 		if f.Regime == "easy-users" && f.Load == 0.6 {
