@@ -17,17 +17,11 @@ import (
 // ended: its instances are unhealthy meanwhile, so that nothing new gets them, and can be
 // reserved, so that what holds them can be restarted.
 type forms struct {
-	shared map[string]form // as published last, by device; whole ones are not in it
-	known  map[string]bool // devices that were published before, in any form
-	waits  map[string]wait // devices that keep their former form
-	want   map[string]form // by the configuration
-	warned string          // why Nomad could not be asked, as logged last
-}
-
-// wait is why a device keeps its former form.
-type wait struct {
-	by    string // which task holds it; "" not known yet
-	since time.Time
+	shared map[string]form   // as published last, by device; whole ones are not in it
+	known  map[string]bool   // devices that were published before, in any form
+	waits  map[string]string // devices that keep their former form, by whom: which task holds it; "" not known yet
+	want   map[string]form   // by the configuration
+	warned string            // why Nomad could not be asked, as logged last
 }
 
 // sharingFile holds the forms of the devices that are published in parts.
@@ -38,7 +32,7 @@ const formsEvery = 5 * time.Second
 
 // openForms reads what is stored. before are the devices that were published last.
 func openForms(s *store, before []gpu.Device) (*forms, error) {
-	f := &forms{shared: map[string]form{}, known: map[string]bool{}, waits: map[string]wait{}, want: map[string]form{}}
+	f := &forms{shared: map[string]form{}, known: map[string]bool{}, waits: map[string]string{}, want: map[string]form{}}
 	_, err := s.Read(sharingFile, &f.shared)
 	for _, d := range before {
 		f.known[d.ID] = true
@@ -51,7 +45,7 @@ func openForms(s *store, before []gpu.Device) (*forms, error) {
 
 // take puts a plan in force for these devices, as far as nothing may hold them in another form.
 // changed says that there is something to store.
-func (f *forms) take(now time.Time, want map[string]form, ds []gpu.Device) (changed bool) {
+func (f *forms) take(want map[string]form, ds []gpu.Device) (changed bool) {
 	f.want = want
 	for _, d := range ds {
 		switch have := f.shared[d.ID]; {
@@ -62,7 +56,7 @@ func (f *forms) take(now time.Time, want map[string]form, ds []gpu.Device) (chan
 			changed = true
 		default:
 			if _, waiting := f.waits[d.ID]; !waiting {
-				f.waits[d.ID] = wait{since: now}
+				f.waits[d.ID] = ""
 			}
 		}
 		f.known[d.ID] = true
@@ -91,7 +85,7 @@ func (p *Plugin) shape(complete bool) {
 		p.warnOnce(problem)
 	}
 	p.sharedBy = plan.blocks
-	if p.forms.take(time.Now(), plan.forms, p.view.inv.Devices) {
+	if p.forms.take(plan.forms, p.view.inv.Devices) {
 		p.saveForms()
 	}
 	p.view.forms = maps.Clone(p.forms.shared)
@@ -168,15 +162,15 @@ func (s *stream) consult(b books) {
 	}
 	p.forms.warned = ""
 	for _, id := range b.asked {
-		w, waiting := p.forms.waits[id]
+		was, waiting := p.forms.waits[id]
 		switch by := b.held[id]; {
 		case !waiting:
 		case by == "":
 			p.reshape(id)
-		case by != w.by:
+		case by != was:
 			p.log.Info("GPU keeps the form that it had until its tasks have ended", "gpu", id, "held_by", by,
 				"is", p.forms.shared[id], "will_be", p.forms.want[id])
-			p.forms.waits[id] = wait{by: by, since: w.since}
+			p.forms.waits[id] = by
 		}
 	}
 	p.judge()

@@ -115,7 +115,7 @@ func (p *Placer) publish(now time.Time) {
 	}
 }
 
-// grownOld says whether somebody looks at a picture that was made long ago.
+// grownOld reports whether somebody looks at a picture that was made long ago.
 func (p *Placer) grownOld() bool {
 	p.published.mu.Lock()
 	defer p.published.mu.Unlock()

@@ -122,7 +122,7 @@ const pidFile = "nvidia-cuda-mps-control.pid"
 // comm is what the kernel calls the processes of MPS: the first 15 characters of their names.
 const comm = "nvidia-cuda-mps"
 
-// runs says whether the daemon's process is there.
+// runs reports whether the daemon's process is there.
 func (d Daemon) runs() bool {
 	text, err := os.ReadFile(filepath.Join(d.Pipe, pidFile))
 	if err != nil {
@@ -136,7 +136,7 @@ func (d Daemon) runs() bool {
 	return err == nil && strings.TrimSpace(string(name)) == comm && alive(pid)
 }
 
-// alive says whether a process is there and has not ended.
+// alive reports whether a process is there and has not ended.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

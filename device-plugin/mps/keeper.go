@@ -169,15 +169,19 @@ func (k *Keeper) drop(ctx context.Context, s *state) {
 	}
 }
 
-// remember stores which daemons there may be. Callers hold mu.
-func (k *Keeper) remember() {
-	var own []Daemon
+// own are the daemons that the plugin has started, or may have. Callers hold mu.
+func (k *Keeper) own() (own []Daemon) {
 	for _, pipe := range slices.Sorted(maps.Keys(k.states)) {
 		if d := k.states[pipe].Daemon; d.Own {
 			own = append(own, d)
 		}
 	}
-	if err := k.save(own); err != nil {
+	return own
+}
+
+// remember stores which daemons there may be. Callers hold mu.
+func (k *Keeper) remember() {
+	if err := k.save(k.own()); err != nil {
 		k.log.Warn("it cannot be stored which MPS control daemons there are: one may be left if the plugin is killed", "error", err)
 	}
 }
@@ -296,18 +300,16 @@ func (k *Keeper) end(ctx context.Context, fit func(Daemon) bool) {
 	ctx, cancel := context.WithTimeout(ctx, endsWithin)
 	defer cancel()
 	k.mu.Lock()
-	var ending []*state
-	for _, s := range k.states {
-		if s.Own && fit(s.Daemon) && s.runs() {
-			ending = append(ending, s)
-		}
-	}
+	own := k.own()
 	k.mu.Unlock()
 	var wg sync.WaitGroup
-	for _, s := range ending {
+	for _, d := range own {
 		wg.Go(func() {
-			if err := s.quit(ctx); err != nil {
-				k.log.Warn("an MPS control daemon does not end: the next plugin adopts it", "gpu", s.GPU, "error", err)
+			if !d.runs() || !fit(d) {
+				return
+			}
+			if err := d.quit(ctx); err != nil {
+				k.log.Warn("an MPS control daemon does not end: the next plugin adopts it", "gpu", d.GPU, "error", err)
 			}
 		})
 	}

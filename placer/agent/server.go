@@ -181,7 +181,7 @@ func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	e, err := snapshot.Explain(r.Context(), k)
-	for began := time.Now(); err == nil && e.Behind && time.Since(began) < heardWithin; {
+	for began := time.Now(); err == nil && e.Behind && time.Since(began) < heardWithin; pause(r.Context(), heardWithin/40) {
 		if snapshot, err = s.snapshots.upToNow(r.Context()); err == nil {
 			e, err = snapshot.Explain(r.Context(), k)
 		}

@@ -36,7 +36,8 @@ type snapshots struct {
 var errNotAtWork = errors.New("this agent is not at work: it has just begun, or waits for another to end")
 
 // picture is how the placer at work sees things. While that is in trouble it is what it saw last,
-// and says so; right after a reload, what the one before saw.
+// and says so. Where the agent has just taken over again, a reader who need not know the present gets
+// what its last placer saw.
 func (s *snapshots) picture(ctx context.Context, p *placer.Placer, since time.Time) (*query.Snapshot, error) {
 	now := time.Now()
 	s.mu.Lock()

@@ -54,7 +54,7 @@ func interpolation(s string) (string, bool) {
 	return strings.TrimSuffix(inner, "}"), ok
 }
 
-// NodeMeets says whether the node meets a constraint of a job, a group or a
+// NodeMeets reports whether the node meets a constraint of a job, a group or a
 // task. distinct_hosts and distinct_property concern several allocations: they
 // are met by every single node.
 func NodeMeets(c *api.Constraint, n *api.Node) bool {
@@ -217,7 +217,7 @@ func deviceTarget(s string, d *api.NodeDeviceResource) *structs.Attribute {
 	return &structs.Attribute{Float: a.FloatVal, Int: a.IntVal, String: a.StringVal, Bool: a.BoolVal, Unit: a.Unit}
 }
 
-// DeviceMeets says whether the device group meets a constraint of a request.
+// DeviceMeets reports whether the device group meets a constraint of a request.
 func DeviceMeets(c *api.Constraint, d *api.NodeDeviceResource) bool {
 	l, r := deviceTarget(c.LTarget, d), deviceTarget(c.RTarget, d)
 	return holds(c.Operand, l != nil, r != nil, func() (int, bool) { return l.Compare(r) }, func() (string, string, bool) {

@@ -79,7 +79,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// MayStop says whether batch jobs of a namespace and class may be stopped that do not say so themselves,
+// MayStop reports whether batch jobs of a namespace and class may be stopped that do not say so themselves,
 // and by which key.
 func (c Config) MayStop(namespace string, class pal.AppClass) (may bool, from string) {
 	may, from = slices.Contains(c.DefaultPreempt, class), "default_preempt"

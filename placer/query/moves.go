@@ -19,8 +19,9 @@ type Move struct {
 
 // Moves are the moves that would be made now if moving gangs were switched on.
 func (s *Snapshot) Moves() []Move {
-	s = s.With(s.Activity)
-	c, moves := s.m.View.Cluster, []Move{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, moves := s.m.View.Cluster.Clone(), []Move{}
 	for _, a := range s.m.Queue.Migrating().Decide(gang.QueueTime(s.m.Time), c) {
 		if t := s.m.ByID(a.Job); a.Kind == queue.Migrate && t != nil {
 			g := t.Request.Gang
