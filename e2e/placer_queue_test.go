@@ -27,6 +27,7 @@ func TestPlacerQueue(t *testing.T) {
 		{"run times outlive the placer", "", testRunTimesSurvive},
 		{"purged while it is placed", "", testPurgedWhilePlaced},
 		{"only the lost member is replaced", "", testMemberReplaced},
+		{"tried once more as explain says", "", testTriedOnceMore},
 		{"elastic", "queue {\n  restart_cost = \"1s\"\n}\n", testElastic},
 		{"reasons are said once", "", testReasons},
 	})
@@ -136,6 +137,32 @@ func testPurgedWhilePlaced(t *testing.T, b *bed) {
 		})
 		b.purge(full, next)
 	}
+}
+
+// A member of which Nomad's tries are used up for now comes back if its owner does what explain says.
+func testTriedOnceMore(t *testing.T, b *bed) {
+	flag := filepath.Join(b.dir, "fails-once-more")
+	if err := os.WriteFile(flag, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	j := gang("retried", 2, 1)
+	j.meta = `pal_on_failure = "member"`
+	j.script = "[ $NOMAD_ALLOC_INDEX = 0 ] && [ -e " + flag + " ] && exit 1; exec sleep 3600"
+	j.groups[0].extra = "restart {\n attempts = 0\n mode = \"fail\"\n}\nreschedule {\n attempts = 1\n interval = \"1h\"\n delay = \"5s\"\n delay_function = \"constant\"\n unlimited = false\n}\n"
+	b.run(j.hcl())
+	const advice = "nomad job eval -force-reschedule"
+	b.untilSays("explain retried", advice)
+	if err := os.Remove(flag); err != nil {
+		t.Fatal(err)
+	}
+	out, _ := b.pal("explain", "retried")
+	_, rest, _ := strings.Cut(out, advice)
+	typed := strings.Fields(advice + strings.SplitN(rest, "\n", 2)[0])
+	if said, code := b.output(b.Command(t.Context(), "nomad", typed[1:]...)); code != 0 {
+		t.Fatalf("%q: exit code %d: %s", typed, code, said)
+	}
+	b.untilRunning("retried", 2)
+	b.purge("retried")
 }
 
 // pal_on_failure = "member": the others run on as they are, and the lost one
