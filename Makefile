@@ -64,7 +64,7 @@ checks: build nomad fault-points ## All of it but the end-to-end tests
 # What make test takes a sample of. TEST_LONG_UNTIL, in seconds since 1970, ends it: what has not begun then does not run.
 .PHONY: test-long
 test-long: suite ## All cases that make test takes a sample of: every scenario on a real Nomad, all faults, all small worlds, ten million steps (three quarters of an hour on two idle cores)
-	+@$(MAKE) --no-print-directory -j1 scenarios-all faults-all walks-all
+	+@$(MAKE) --no-print-directory -j1 scenarios-all faults-all partitions-short walks-all
 	@$(SUITE) summary CONTRIBUTING.md
 
 .PHONY: test-load

@@ -363,7 +363,7 @@ func (c *chaos) left() []string {
 func records(paths []string) []string {
 	return slices.DeleteFunc(slices.Clone(paths), func(p string) bool {
 		first, _, _ := strings.Cut(strings.TrimPrefix(p, "nomad-pal/"), "/")
-		return slices.Contains([]string{"agent", "failures", "quarantine", "effective-config", "profile", "lock", "classes", "history", "usage", "after"}, first)
+		return slices.Contains([]string{"agent", "failures", "quarantine", "profile", "lock", "classes", "history", "usage", "after"}, first)
 	})
 }
 

@@ -113,9 +113,13 @@ func (b *bed) inventory(node int, times []float64, unhealthy map[int]bool) {
 // points.
 func (b *bed) startAgent(binary string, env ...string) {
 	b.t.Helper()
+	at, err := b.HostIP(b.host) // where commands on other hosts of a cluster that is Apart reach it, too
+	if err != nil {
+		b.t.Fatal(err)
+	}
 	p := clustertest.Placer(b.t, b.Cluster, cluster.PlacerOptions{
 		Binary: binary, Host: b.host, Flags: debug, Env: append(append(os.Environ(), b.Env()...), env...),
-		Config: "http {\n  bind_port = 0\n  register = true\n}\ngang_ready_timeout = \"2s\"\ndefault_class = \"A\"\n" + b.config,
+		Config: fmt.Sprintf("http {\n  bind_address = %q\n  bind_port = 0\n  register = true\n}\n", at) + "gang_ready_timeout = \"2s\"\ndefault_class = \"A\"\n" + b.config,
 	})
 	b.placer = p
 	ctx, cancel := clustertest.Context(b.t, b.Cluster)

@@ -18,7 +18,6 @@ const (
 	readingEvents      = "reading single events"
 	readingAllocs      = "reading single allocations"
 	notingFailures     = "noting failures"
-	publishingConfig   = "publishing the effective configuration"
 	readingRunTimes    = "reading run times"
 	storingProfile     = "storing the profile in force"
 	recordingDecisions = "recording decisions"

@@ -53,14 +53,6 @@ func NewLearner(c *nomad.Client, every time.Duration, log hclog.Logger) *Learner
 	return &Learner{nomad: c, log: log, every: every, classes: map[nomad.JobKey]pal.AppClass{}}
 }
 
-// readLearned is a learner that knows what was learned so far, and learns nothing. What
-// cannot be read is not known to it.
-func readLearned(ctx context.Context, c *nomad.Client) *Learner {
-	l := NewLearner(c, time.Minute, hclog.NewNullLogger())
-	l.readClasses(ctx)
-	return l
-}
-
 // Class is what is remembered of a job's name.
 func (l *Learner) Class(job *api.Job) (pal.AppClass, bool) {
 	l.mu.Lock()

@@ -39,25 +39,21 @@ type Placer struct {
 	runHistory     runHistory
 	finishedSaved  []store.Finished // of those that jobs come after
 	usage          usageFile
-	// configDue: the effective configuration is to be published, again; configAt is when that was
-	// done last.
-	configDue bool
-	configAt  time.Time
-	moves     []arrival   // gangs that have stopped, to be moved when the view knows
-	ready     []arrival   // those of which it knows
-	moved     []time.Time // when gangs were moved, within the last hour
-	unsaved   unsavedRecords
-	lot       *lot        // what is being written, nil for nothing
-	started   []time.Time // when the last gangs were, burst of them at most
-	lastCycle time.Time
-	warned    bool // of an old Nomad
-	warnings  []string
-	ofNodes   []string  // warnings about nodes
-	unstored  bool      // the profile in force is to be stored
-	pinsUntil time.Time // see distrustPins
-	again     bool      // the cycle left something that is due at once
-	clock     clock
-	backoffs  map[string]backoff
+	moves          []arrival   // gangs that have stopped, to be moved when the view knows
+	ready          []arrival   // those of which it knows
+	moved          []time.Time // when gangs were moved, within the last hour
+	unsaved        unsavedRecords
+	lot            *lot        // what is being written, nil for nothing
+	started        []time.Time // when the last gangs were, burst of them at most
+	lastCycle      time.Time
+	warned         bool // of an old Nomad
+	warnings       []string
+	ofNodes        []string  // warnings about nodes
+	unstored       bool      // the profile in force is to be stored
+	pinsUntil      time.Time // see distrustPins
+	again          bool      // the cycle left something that is due at once
+	clock          clock
+	backoffs       map[string]backoff
 	// missed: an event could not be read, or Nomad sent none, so that the state is not to be trusted.
 	missed     bool
 	resyncedAt time.Time
@@ -452,7 +448,6 @@ func (p *Placer) resync(ctx context.Context) error {
 		return err
 	}
 	p.m.State, p.missed, p.resyncedAt, p.changed = s, false, p.tick(), true
-	p.configDue = true // somebody may have written over it
 	p.m.Dependencies.Doubt()
 	var unread []error
 	for _, k := range slices.SortedFunc(maps.Keys(p.m.State.Unread), nomad.JobKey.Compare) {

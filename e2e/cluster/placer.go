@@ -48,6 +48,9 @@ type Placer struct {
 	run *running
 }
 
+// HostIP is the address of a host in a cluster that is Apart, which makes a new one; that of this machine in others.
+func (c *Cluster) HostIP(name string) (string, error) { return c.network.host(name) }
+
 // StartPlacer starts a placer. It does not wait for anything: see [Placer.Serves].
 func (c *Cluster) StartPlacer(o PlacerOptions) (*Placer, error) {
 	dir, err := os.MkdirTemp(c.Dir, "placer-")

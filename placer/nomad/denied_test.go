@@ -42,9 +42,9 @@ func TestDenied(t *testing.T) {
 		{"nodes", ReadNodes, func() error { _, err := c.ReadNodes(ctx); return err }},
 		{"events", Events, func() error { _, err := c.Subscribe(ctx); return err }},
 		{"list variables", ListVariables, func() error { _, err := c.ListVariables(ctx, "nomad-pal/"); return err }},
-		{"read variable", ReadVariables, func() error { _, err := c.ReadVariable(ctx, "nomad-pal/effective-config"); return err }},
-		{"write variable", WriteVariables, func() error { return c.WriteVariable(ctx, "nomad-pal/effective-config", nil) }},
-		{"delete variable", DeleteVariables, func() error { return c.DeleteVariable(ctx, "nomad-pal/effective-config") }},
+		{"read variable", ReadVariables, func() error { _, err := c.ReadVariable(ctx, "nomad-pal/usage"); return err }},
+		{"write variable", WriteVariables, func() error { return c.WriteVariable(ctx, "nomad-pal/usage", nil) }},
+		{"delete variable", DeleteVariables, func() error { return c.DeleteVariable(ctx, "nomad-pal/usage") }},
 	} {
 		t.Run(r.name, func(t *testing.T) {
 			err := r.ask()

@@ -387,11 +387,10 @@ func TestUnreadable(t *testing.T) {
 		}
 		return 0, err
 	}
-	d, q, f, c, h, class := s.Decision(k), s.Quarantine(), s.Failures(), s.EffectiveConfig(), s.Heartbeat(), s.Class(k)
+	d, q, f, h, class := s.Decision(k), s.Quarantine(), s.Failures(), s.Heartbeat(), s.Class(k)
 	check("decision", d.Path, func() (int, error) { v, err := d.Read(ctx); return one(v.There, err) }, func() error { return d.Write(ctx, recordOf(1)) }, 0)
 	check("quarantine", q.Path, func() (int, error) { v, err := q.Read(ctx); return one(v.There, err) }, func() error { return q.Write(ctx, nil) }, 0)
 	check("failures", f.Path, func() (int, error) { v, err := f.Read(ctx); return one(v.There, err) }, func() error { return f.Write(ctx, Failures{}) }, 0)
-	check("config", c.Path, func() (int, error) { v, err := c.Read(ctx); return one(v.There, err) }, func() error { return c.Write(ctx, EffectiveConfig{}) }, 0)
 	check("heartbeat", h.Path, func() (int, error) { v, err := h.Read(ctx); return one(v.There, err) }, func() error { return h.Write(ctx, Heartbeat{}) }, 0)
 	other := Class{Job: nomad.JobKey{Namespace: "default", ID: "other"}}
 	other.Verdict.Class = "B"

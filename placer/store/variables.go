@@ -14,14 +14,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/measured"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
-	"github.com/nomad-pal/nomad-pal/placer/window"
 )
 
 const (
@@ -161,24 +159,6 @@ func (s Store) Failures() Variable[Failures] {
 // Quarantine is which GPUs are kept out, and were, by id.
 func (s Store) Quarantine() Variable[map[string]failure.Quarantine] {
 	return Variable[map[string]failure.Quarantine]{"nomad-pal/quarantine", s.nomad, asJSON[map[string]failure.Quarantine]("json", nil)}
-}
-
-// EffectiveConfig is the configuration of the agent in charge, as far as commands
-// need it to decide as the agent does.
-type EffectiveConfig struct {
-	// Keys are the values of model.Keys by path.
-	Keys     map[string]string       `json:"keys"`
-	Locality pal.Locality            `json:"locality"`
-	Apps     map[string]pal.AppClass `json:"apps"`
-	Tenants  map[string]queue.Tenant `json:"tenants"`
-	Windows  []window.Window         `json:"windows,omitempty"`
-	Children bool                    `json:"children"`
-	Learn    bool                    `json:"learn"`
-}
-
-// EffectiveConfig is that of the agent in charge.
-func (s Store) EffectiveConfig() Variable[EffectiveConfig] {
-	return Variable[EffectiveConfig]{"nomad-pal/effective-config", s.nomad, asJSON[EffectiveConfig]("config", nil)}
 }
 
 // Usage is the GPU time that namespaces have had, as it counted then.

@@ -265,9 +265,6 @@ func TestRoundTrip(t *testing.T) {
 				return failure.Quarantine{Until: at.Draw(t, "until"), Strikes: rapid.Int().Draw(t, "strikes"), Reason: text.Draw(t, "reason"), ByJobs: rapid.Bool().Draw(t, "by jobs")}
 			}), 0, 20).Draw(t, "quarantine"))
 		},
-		"effective config": func(t *rapid.T, s Store) {
-			same(t, s.EffectiveConfig(), EffectiveConfig{Keys: rapid.MapOf(text, text).Draw(t, "keys"), Tenants: rapid.MapOf(text, rapid.Just(queue.Tenant{Weight: 2})).Draw(t, "tenants"), Learn: rapid.Bool().Draw(t, "learn")})
-		},
 		"heartbeat": func(t *rapid.T, s Store) {
 			same(t, s.Heartbeat(), Heartbeat{Agent: text.Draw(t, "agent"), Address: text.Draw(t, "address"), Since: at.Draw(t, "since"), Trouble: text.Draw(t, "trouble")})
 		},
@@ -342,11 +339,10 @@ func FuzzAnyContent(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, more string) {
 		_, s := newStore(t)
 		k := nomad.JobKey{Namespace: "default", ID: "j"}
-		d, q, fs, c, h, class := s.Decision(k), s.Quarantine(), s.Failures(), s.EffectiveConfig(), s.Heartbeat(), s.Class(k)
+		d, q, fs, h, class := s.Decision(k), s.Quarantine(), s.Failures(), s.Heartbeat(), s.Class(k)
 		again(t, d.Path, items{"decision": text}, s, varRead(d), d.Write)
 		again(t, q.Path, items{"json": text}, s, varRead(q), q.Write)
 		again(t, fs.Path, items{"json": text, "dropped": more}, s, varRead(fs), fs.Write)
-		again(t, c.Path, items{"config": text}, s, varRead(c), c.Write)
 		again(t, h.Path, items{"json": text}, s, varRead(h), h.Write)
 		again(t, class.Path, items{"class": "A", "job": text, "readings": more, "power": more, "reason": text}, s, varRead(class), class.Write)
 		again(t, "nomad-pal/history/3", items{"runs": text}, s, s.RunTimes().Read, s.RunTimes().Write)
@@ -422,7 +418,7 @@ func TestVariablesAreDocumented(t *testing.T) {
 			}
 		}
 	}
-	if found < 11 {
+	if found < 10 {
 		t.Errorf("%d variables in the source", found)
 	}
 }

@@ -5,7 +5,6 @@ package bed
 
 import (
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -23,10 +22,10 @@ import (
 // one, it places all the same and says what does not work.
 func TestNoVariables(t *testing.T) {
 	for name, fails := range map[string]func(r nomadtest.Request) bool{
-		"none can be written":         func(r nomadtest.Request) bool { return r.Method != http.MethodGet },
-		"none can be read":            func(r nomadtest.Request) bool { return r.Method == http.MethodGet },
-		"the effective config cannot": func(r nomadtest.Request) bool { return strings.HasSuffix(r.Path, "/effective-config") },
-		"nothing can":                 func(nomadtest.Request) bool { return true },
+		"none can be written": func(r nomadtest.Request) bool { return r.Method != http.MethodGet },
+		"none can be read":    func(r nomadtest.Request) bool { return r.Method == http.MethodGet },
+		"decisions cannot":    func(r nomadtest.Request) bool { return strings.Contains(r.Path, "/decisions/") },
+		"nothing can":         func(nomadtest.Request) bool { return true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			Run(t, Options{Seed: 1}, func(w *World) {
@@ -52,21 +51,6 @@ func TestNoVariables(t *testing.T) {
 	}
 }
 
-// Another agent that was at work for a moment leaves its own configuration: the one that goes on
-// publishes its own again as soon as it next beats.
-func TestForeignConfig(t *testing.T) {
-	Run(t, Options{Seed: 1}, func(w *World) {
-		w.StartPlacer()
-		w.RunFor(5 * time.Second)
-		own := w.Nomad.Variable("default", "nomad-pal/effective-config")
-		w.Nomad.SetVariable("default", "nomad-pal/effective-config", map[string]string{"config": `{"keys": {"retries": "77"}}`})
-		w.RunFor(25 * time.Second)
-		if is := w.Nomad.Variable("default", "nomad-pal/effective-config"); len(own) == 0 || !maps.Equal(own, is) {
-			t.Errorf("%v, want %v", is, own)
-		}
-	})
-}
-
 // Whoever may write variables writes nonsense into all of them: gangs are placed,
 // failures are noted, and everybody can ask, at the latest when the placer has
 // written them again.
@@ -75,7 +59,7 @@ func TestNonsenseInVariables(t *testing.T) {
 		w.AddNodes(2, 4)
 		nonsense := func() {
 			for path, item := range map[string]string{
-				"effective-config": "config", "quarantine": "json", "failures": "json", "history/0": "runs", "history/3": "runs", "profile/0000": "data",
+				"quarantine": "json", "failures": "json", "history/0": "runs", "history/3": "runs", "profile/0000": "data",
 				"decisions/default/a": "decision", "classes/default/a": "class", "measurements/x/0000": "csv",
 			} {
 				w.Nomad.SetVariable("default", "nomad-pal/"+path, map[string]string{item: `{"until": [7`})
@@ -128,7 +112,7 @@ func TestSlowVariables(t *testing.T) {
 			paths = append(paths, "nomad-pal/decisions/default/"+name)
 		}
 		w.RunFor(2 * time.Minute)
-		for _, path := range append(paths, "nomad-pal/effective-config") {
+		for _, path := range paths {
 			if w.Nomad.Variable("default", path) == nil {
 				t.Errorf("%s was not written", path)
 			}
