@@ -234,3 +234,19 @@ func TestEndToEndImportsNoProduct(t *testing.T) {
 		t.Error("the imports of test files are not seen")
 	}
 }
+
+// One placer decides, and all answers come from what it knows: nothing else in the product makes one.
+func TestOnePlacer(t *testing.T) {
+	var made []string
+	for _, name := range tracked(t, "*.go") {
+		if strings.HasSuffix(name, "_test.go") || under(name, "placer/nomadtest") {
+			continue // the test bed makes some
+		}
+		if strings.Contains(read(t, name), "placer.New(") {
+			made = append(made, name)
+		}
+	}
+	if want := []string{"placer/agent/agent.go"}; !slices.Equal(made, want) {
+		t.Errorf("placer.New is called in %v, want %v", made, want)
+	}
+}

@@ -94,7 +94,7 @@ func (s *snapshots) placer(ctx context.Context) (*placer.Placer, error) {
 // beginsWithin is how long somebody who asks waits until there is a placer.
 const beginsWithin = 5 * time.Second
 
-// upToNow is a picture in which everything is that had happened when somebody asked. Where the placer takes
+// upToNow is a picture in which everything is that Nomad's events had told when somebody asked. Where the placer takes
 // longer than [upToNowWithin] to come to it, it is an older one.
 func (s *snapshots) upToNow(ctx context.Context) (*query.Snapshot, error) {
 	p, err := s.placer(ctx)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -137,5 +138,32 @@ func TestPictureWhileThePlacerWorks(t *testing.T) {
 		}
 		close(done)
 		readers.Wait()
+	})
+}
+
+// Who asks for the present is told of what Nomad's events have just told; who does not need it gets what is there.
+func TestPictureOfThePresent(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T // of the bubble
+		w.AddNodes(1, 4)
+		p := w.StartPlacer()
+		w.Submit(bed.Gang{Name: "full", GPUs: 4, Runs: time.Hour})
+		w.ExpectRunning("full", 10*time.Second)
+		w.RunFor(time.Minute)
+		for i := range 5 {
+			name := fmt.Sprint("new-", i)
+			has := func(s *query.Snapshot) bool {
+				return slices.ContainsFunc(s.Jobs(), func(j model.JobStatus) bool { return j.Job == name })
+			}
+			w.Submit(bed.Gang{Name: name})
+			w.RunFor(50 * time.Millisecond) // until Nomad's event has come
+			if i > 0 && has(p.Picture()) { // one a second is made
+				t.Errorf("%s is in a picture that was made before", name)
+			}
+			now, err := p.PictureSince(t.Context(), time.Now())
+			if err != nil || !has(now) {
+				t.Errorf("%s is not in a picture of the present (%v)", name, err)
+			}
+		}
 	})
 }
