@@ -157,7 +157,7 @@ func TestPictureOfThePresent(t *testing.T) {
 			}
 			w.Submit(bed.Gang{Name: name})
 			w.RunFor(50 * time.Millisecond) // until Nomad's event has come
-			if i > 0 && has(p.Picture()) { // one a second is made
+			if i > 0 && has(p.Picture()) {  // one a second is made
 				t.Errorf("%s is in a picture that was made before", name)
 			}
 			now, err := p.PictureSince(t.Context(), time.Now())
