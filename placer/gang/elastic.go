@@ -19,7 +19,7 @@ import (
 // many; the others run on.
 func (g *Gang) resize(e Event, w World) []Effect {
 	r := e.(Resize)
-	if g.unverified() || g.Request.Elastic == nil || g.Have > g.Live || len(w.Holds(g.Key)) > g.Request.Gang.GPUs() {
+	if g.MayHaveOverwritten() || g.Request.Elastic == nil || g.Have > g.Live || len(w.Holds(g.Key)) > g.Request.Gang.GPUs() {
 		return g.keep(e, w) // not known yet, some have done their work, or some are still ending
 	}
 	es, err := g.resizeTo(r.To, w)

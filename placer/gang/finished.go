@@ -58,10 +58,10 @@ func (g *Gang) stopFinished(w World) ([]Effect, bool) {
 		return await(ReadVersions{})
 	}
 	done := finishedVersions(g.Job, g.read.allocs, g.read.versions)
-	if len(done) > 0 && (!g.lineage.known() || g.unverified()) && !g.read.hasVersions {
+	if len(done) > 0 && (!g.lineage.known() || g.MayHaveOverwritten()) && !g.read.hasVersions {
 		return await(ReadVersions{})
 	}
-	if len(done) > 0 && g.unverified() {
+	if len(done) > 0 && g.MayHaveOverwritten() {
 		return nothing()
 	}
 	for v, last := range done {

@@ -184,12 +184,12 @@ func (g *Gang) Ours() bool { return g.Observed.Ours() || g.Nomad == Ended && g.o
 func (g *Gang) Overwrote() bool { return g.overwrote }
 
 // MayHaveOverwritten says whether what we registered last has replaced a change that we had not
-// seen, or Nomad has not told yet.
+// seen, or Nomad has not told yet. Until that is known, and undone, nothing else is registered over
+// the job: of two registrations, one upon the other, nobody could tell which of them replaced what
+// the author did.
 func (g *Gang) MayHaveOverwritten() bool { return g.unverified() || g.overwrote }
 
-// unverified is the same without what is known to have replaced a change. Until Nomad
-// has told, nothing is registered over the job: of two registrations, one upon the
-// other, nobody could tell which of them replaced what the author did.
+// unverified is the same without what is known to have replaced a change.
 func (g *Gang) unverified() bool { return g.assumed != nil && g.assumed == g.Job }
 
 // verifyLater remembers the job as Nomad should have it after a registration, until an

@@ -112,7 +112,9 @@ func AuthorSpec(job *api.Job) string {
 	if groups, ok := fields["TaskGroups"].([]any); ok {
 		for _, g := range groups {
 			if g, ok := g.(map[string]any); ok {
-				delete(g, "Scaling") // switched off with the job
+				if s, ok := g["Scaling"].(map[string]any); ok { // its author sets the range; the rest is Nomad's
+					g["Scaling"] = map[string]any{"Min": s["Min"], "Max": s["Max"]}
+				}
 				if elastic && g["Name"] == e.Group {
 					delete(g, "Count") // ours
 				}

@@ -51,9 +51,9 @@ func TestLostUpdate(t *testing.T) {
 			j.TaskGroups[0] = &g
 		})
 	}
-	elastic, least, most := plainJob("e", 1), int64(1), int64(4)
+	elastic, least, four := plainJob("e", 1), int64(1), int64(4)
 	elastic.Meta = map[string]string{"pal_elastic": "true"}
-	elastic.TaskGroups[0].Scaling = &api.ScalingPolicy{Min: &least, Max: &most}
+	elastic.TaskGroups[0].Scaling = &api.ScalingPolicy{Min: &least, Max: &four}
 	evaluator := "evaluator"
 	elastic.TaskGroups = append(elastic.TaskGroups, &api.TaskGroup{Name: &evaluator})
 	count := func(job *api.Job, group, n int) *api.Job {
@@ -63,6 +63,11 @@ func TestLostUpdate(t *testing.T) {
 			g.Count = &n
 			j.TaskGroups[group] = &g
 		})
+	}
+	most := func(job *api.Job, n int64) *api.Job {
+		out := count(job, 0, int(n))
+		out.TaskGroups[0].Scaling = &api.ScalingPolicy{Min: &least, Max: &n}
+		return out
 	}
 	gated, pinned, other := rewrite.Gate(author), pin(author, "g1"), pin(author, "g2")
 	for _, c := range []struct {
@@ -98,6 +103,7 @@ func TestLostUpdate(t *testing.T) {
 		{"edited by a clock that was put back, while Nomad took long to write", []*api.Job{gated, pinned, at(edit(gated), -time.Hour), at(other, -2*raceTime)}, true},
 		{"stopped by a clock that was put forward, while Nomad took long to write", []*api.Job{gated, at(stop(gated), time.Hour), pinned}, true},
 		{"an elastic gang starts with fewer members", []*api.Job{rewrite.Gate(elastic), count(rewrite.Gate(elastic), 0, 3), count(pin(elastic, "g1"), 0, 1)}, false},
+		{"an elastic gang's range was edited while it was placed", []*api.Job{rewrite.Gate(elastic), most(rewrite.Gate(elastic), 2), count(pin(elastic, "g1"), 0, 1)}, true},
 		{"edited beside its elastic group while it was placed", []*api.Job{rewrite.Gate(elastic), count(rewrite.Gate(elastic), 1, 3), pin(elastic, "g1")}, true},
 		{"reverted by Nomad, as its deployment failed", []*api.Job{at(pinned, 0), at(edit(gated), time.Second), at(edit(pinned), 2*time.Second), at(pinned, 0)}, false},
 		{"reverted by Nomad while the edit waits", []*api.Job{at(gated, 0), at(pinned, time.Second), at(edit(gated), 2*time.Second), at(pinned, time.Second)}, false},

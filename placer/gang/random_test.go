@@ -119,7 +119,7 @@ func (w *randomWorld) check(e Effect) string {
 	case Dequeue, QueueRestored, QueueStarted, QueueStopped, QueueRequeued, QueueKept, StopMembers:
 		w.stopping = false
 	}
-	switch e.(type) {
+	switch e := e.(type) {
 	case Enqueue:
 		if w.queued {
 			return "put into the queue twice"
@@ -152,6 +152,10 @@ func (w *randomWorld) check(e Effect) string {
 	case Deregister:
 		if !w.g.overwrote && w.g.Refused == nil {
 			return "a job is ended that its author did not end"
+		}
+	case Register:
+		if w.g.MayHaveOverwritten() && e.Why != ToUndo {
+			return fmt.Sprintf("registered to %s, which hides what the last registration may have overwritten", e.Why)
 		}
 	}
 	if AwaitsAnswer(e) && !w.g.Ours() {

@@ -87,6 +87,7 @@ func (g *Gang) observe(e Event, w World) []Effect {
 	}
 	if g.overwroteWith(o.Job) {
 		g.overwrote, g.recreated = true, *o.Job.CreateIndex != *g.Job.CreateIndex
+		g.RetryAt = time.Time{} // that does not wait for what was to be tried again
 	}
 	// Its author has registered it again meanwhile. Without a gate Nomad runs it on, or again, whatever
 	// its members were told; behind his gate they run on if they were not told to stop yet.
@@ -173,7 +174,7 @@ func (g *Gang) turn(w World) []Effect {
 	due := g.read.Last || !w.Now().Before(g.RetryAt)
 	var out []Effect
 	for _, d := range duties[g.State()] {
-		if !due && !d.always || d.registers && g.unverified() {
+		if !due && !d.always || d.registers && g.MayHaveOverwritten() {
 			continue
 		}
 		es, on := d.do(g, w)
@@ -423,7 +424,7 @@ func (g *Gang) keep(Event, World) []Effect { return []Effect{QueueKept{}} }
 // it, until the queue hears that this one has stopped, whatever becomes of it meanwhile, or
 // that it is not stopped ([QueueKept]): then it decides anew.
 func (g *Gang) preempt(e Event, w World) []Effect {
-	if g.unverified() {
+	if g.MayHaveOverwritten() {
 		return g.keep(e, w)
 	}
 	job := e.(Preempt).For
@@ -432,7 +433,7 @@ func (g *Gang) preempt(e Event, w World) []Effect {
 
 // move stops the gang, to start it on better GPUs.
 func (g *Gang) move(e Event, w World) []Effect {
-	if g.unverified() || g.Have > g.Live { // those that have done their work would do it again
+	if g.MayHaveOverwritten() || g.Have > g.Live { // those that have done their work would do it again
 		return g.keep(e, w)
 	}
 	to := e.(Move).To

@@ -20,7 +20,7 @@ type duty struct {
 	// always: also while the gang waits after a failure.
 	always bool
 	// registers: it changes the job, which waits until Nomad has told what it made of our
-	// last change.
+	// last change, and that is undone where it replaced the author's.
 	registers bool
 	to        []State
 	// common: it is due in nearly all states.

@@ -122,7 +122,7 @@ func (g *Gang) stopOrGoOn(World) ([]Effect, bool) {
 	whole := g.Have >= g.Want || *g.Job.Type == api.JobTypeService
 	if g.stop == nil && whole && (g.Record == nil || g.Record.GivenUp.IsZero()) {
 		switch {
-		case g.unverified():
+		case g.MayHaveOverwritten():
 			return nothing()
 		case !g.read.hasAllocs:
 			return await(ReadAllocs{})
