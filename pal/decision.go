@@ -15,6 +15,8 @@ type Placement struct {
 	PMScore PMScore
 	// Penalty is the locality penalty of Tier for the gang's class.
 	Penalty float64
+	// Speed is that of the slowest GPU model for the gang, see [Speeds]; 0: not known.
+	Speed float64
 }
 
 // GPUs are the indices of all GPUs, member by member.

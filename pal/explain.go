@@ -97,7 +97,7 @@ func (g *Gang) same(o Gang) bool {
 	same := func(a, b []bool) bool {
 		return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) && (a == nil) == (b == nil)
 	}
-	return g.ID == o.ID && g.Class == o.Class && g.MaxTier == o.MaxTier && slices.EqualFunc(g.MemberSets, o.MemberSets, func(a, b MemberSet) bool {
+	return g.ID == o.ID && g.Class == o.Class && g.MaxTier == o.MaxTier && maps.Equal(g.Speeds, o.Speeds) && slices.EqualFunc(g.MemberSets, o.MemberSets, func(a, b MemberSet) bool {
 		return a.Members == b.Members && a.GPUs == b.GPUs && a.Need == b.Need && same(a.Eligible, b.Eligible) && slices.EqualFunc(a.Prefer, b.Prefer, same) &&
 			slices.EqualFunc(a.Spreads, b.Spreads, func(x, y SpreadOver) bool {
 				return x.Weight == y.Weight && slices.Equal(x.Values, y.Values) && slices.Equal(x.Targets, y.Targets) && slices.Equal(x.Have, y.Have)

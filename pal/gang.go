@@ -21,6 +21,8 @@ type Gang struct {
 	MemberSets []MemberSet
 	// MaxTier is the job's hard locality limit; 0: none.
 	MaxTier Tier
+	// Speeds are how fast it runs on each GPU model; empty: nothing is known.
+	Speeds Speeds
 }
 
 // MemberSet is a set of identical members: the allocations of one task group.
@@ -93,7 +95,7 @@ func SingleGPUs(id string, class AppClass, n int) Gang {
 	return Gang{ID: id, Class: class, MemberSets: []MemberSet{{Members: n, GPUs: 1}}}
 }
 
-// Demand writes the gang's member sets but for their names: gangs of one text and MaxTier
+// Demand writes the gang's speeds, and its member sets but for their names: gangs of one text and MaxTier
 // fit where the other does. Lists of eligible and preferred device groups compare by
 // identity, as they are as long as the cluster has groups: a caller that wants gangs to be
 // alike gives them the same slice. The addresses decide no order.
@@ -110,5 +112,6 @@ func (g Gang) Demand() string {
 		}
 		b.WriteByte(';')
 	}
+	b.WriteString(g.Speeds.text())
 	return b.String()
 }

@@ -14,7 +14,7 @@ import (
 // A gang never mixes GPU models unless its member sets ask for different ones: PM
 // scores of two models do not compare, and the faster model would wait for the slower.
 // If several models would do, each is tried and the lowest cost wins, on ties the
-// model that comes first in the cluster.
+// model that comes first in the cluster. If the gang's speeds are known, the [Market] decides.
 //
 // What the member sets prefer comes before any cost: the first preference that holds
 // the whole gang wins. Within it, spreads come before cost.
@@ -64,6 +64,7 @@ func Find(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 
 // findWithin is Find without preferences: it searches each model that would do.
 func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
+	var each []Found // of the models, where speeds are known
 	for _, m := range modelsFor(c, g) {
 		s := newSearch(c, g, p, m)
 		members := s.spread()
@@ -73,9 +74,16 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 		if members == nil {
 			continue
 		}
-		if pl := s.predict(members); !ok || pl.Cost() < f.Cost() {
-			f, ok = Found{pl, c, c.stateHash, g, p, -1, m, s.walked, s.roomier}, true
+		pl := s.predict(members)
+		of := Found{pl, c, c.stateHash, g, p, -1, m, s.walked, s.roomier}
+		if len(g.Speeds) > 0 {
+			each = append(each, of)
+		} else if !ok || pl.Cost() < f.Cost() {
+			f, ok = of, true
 		}
+	}
+	if len(each) > 0 {
+		return p.Market.choose(c, each), true
 	}
 	return f, ok
 }

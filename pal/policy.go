@@ -23,6 +23,8 @@ type Policy struct {
 	// OutlierThreshold leaves out the GPUs whose PM score for the gang's class is above
 	// it; 0: none. Use one value for a cluster, which counts its GPUs again for another.
 	OutlierThreshold float64
+	// Market decides between GPU models for gangs whose speeds are known.
+	Market Market
 }
 
 // PolicyName names a placement policy.

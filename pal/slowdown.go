@@ -4,8 +4,15 @@
 package pal
 
 // Cost is the predicted slowdown: PM score of the slowest member × locality
-// penalty (PAL eq. 1).
-func (p Placement) Cost() float64 { return float64(p.PMScore) * p.Penalty }
+// penalty (PAL eq. 1), over the speed of its GPU model where that is known. At cost 1 a gang runs
+// as on the median GPU of its fastest model.
+func (p Placement) Cost() float64 {
+	cost := float64(p.PMScore) * p.Penalty
+	if p.Speed > 0 {
+		cost /= p.Speed
+	}
+	return cost
+}
 
 // Predict is the placement that results from running the gang's members on the
 // given GPUs: its tier, PM score and penalty.
@@ -23,7 +30,7 @@ func (s *search) predict(members []Member) Placement {
 			p.PMScore = max(p.PMScore, rawScore(&s.c.gpus[u].GPU, s.k))
 		}
 	}
-	p.Penalty = s.c.locality[p.Tier][s.k]
+	p.Penalty, p.Speed = s.c.locality[p.Tier][s.k], s.speed(members)
 	return p
 }
 

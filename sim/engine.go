@@ -43,6 +43,9 @@ type Config struct {
 	EndS float64
 	// Gang makes the gang of a job; nil: one-GPU members that may lie anywhere.
 	Gang func(trace.Job) pal.Gang
+	// Slower is how many times as long as its placement says a job takes there: of a job whose
+	// speeds the queue is not told. nil: none.
+	Slower func(i int, p pal.Placement) float64
 	// Estimate is what the queue is told of a job's work; nil: nothing.
 	Estimate func(i int, j trace.Job) time.Duration
 	Failures Failures
@@ -327,7 +330,7 @@ func (e *engine) start(i int, p pal.Placement) {
 	e.Cluster.Take(j.gang, p)
 	e.faults.occupy(i, p, true)
 	kind := "start"
-	j.running, j.placement, j.gpus, j.cost, j.since, j.started = true, p, len(p.GPUs()), p.Cost()*e.slower(i, len(p.Members)), e.now, e.now
+	j.running, j.placement, j.gpus, j.cost, j.since, j.started = true, p, len(p.GPUs()), p.Cost()*e.slower(i, p), e.now, e.now
 	if j.first < 0 {
 		j.first = e.now
 	}
@@ -347,12 +350,17 @@ func (e *engine) start(i int, p pal.Placement) {
 	e.observe(i, kind, p)
 }
 
-// slower is how many times as long job i takes with so many members as with all.
-func (e *engine) slower(i, members int) float64 {
-	if e.Jobs[i].LeastMembers == 0 {
-		return 1
+// slower is how many times as long as the placement's cost says job i takes there, and with so many
+// members as with all.
+func (e *engine) slower(i int, p pal.Placement) float64 {
+	slower, members := 1.0, len(p.Members)
+	if e.Slower != nil {
+		slower = e.Slower(i, p)
 	}
-	return queue.Job{Efficiency: e.Jobs[i].Efficiency}.Slower(members, e.jobs[i].gang.MemberSets[0].Members)
+	if e.Jobs[i].LeastMembers == 0 {
+		return slower
+	}
+	return slower * queue.Job{Efficiency: e.Jobs[i].Efficiency}.Slower(members, e.jobs[i].gang.MemberSets[0].Members)
 }
 
 func (e *engine) observe(i int, kind string, p pal.Placement) {

@@ -235,7 +235,7 @@ func (q *Queue) rebucket(e *entry) {
 
 // memberSets is [pal.Gang.Demand] without its cost for the common gang of one-GPU members.
 func memberSets(g pal.Gang) string {
-	if len(g.MemberSets) == 1 && g.MemberSets[0].Eligible == nil && g.MemberSets[0].Prefer == nil && g.MemberSets[0].Need == (pal.Resources{}) && g.MemberSets[0].GPUs == 1 {
+	if len(g.MemberSets) == 1 && g.MemberSets[0].Eligible == nil && g.MemberSets[0].Prefer == nil && g.MemberSets[0].Need == (pal.Resources{}) && g.MemberSets[0].GPUs == 1 && len(g.Speeds) == 0 {
 		return strconv.Itoa(g.MemberSets[0].Members)
 	}
 	return g.Demand()

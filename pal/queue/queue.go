@@ -225,6 +225,7 @@ func (q *Queue) newEntry(j Job) (*entry, error) {
 	}
 	q.seq++
 	q.submitted(e)
+	q.price(j.Gang)
 	q.entries[j.ID] = e
 	q.sign(e)
 	return e, nil

@@ -1,0 +1,121 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// marketWorld is a Queue on a cluster with one fast GPU, a, and one slow one, b.
+func marketWorld(t *testing.T) *world {
+	w := &world{gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
+	o := Default()
+	o.Preempt, o.Migrate = false, false
+	var err error
+	if w.queue, err = New(o); err != nil {
+		t.Fatal(err)
+	}
+	var nodes []pal.Node
+	for _, m := range []string{"b", "a"} {
+		nodes = append(nodes, pal.Node{ID: m, Name: m, Groups: []pal.DeviceGroup{{Name: m, GPUs: []pal.GPU{{ID: m}}}}})
+	}
+	if w.cluster, err = pal.NewCluster(nodes, pal.TwoTier(1.7)); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *world) submitAt(t *testing.T, id string, slow float64, estimate time.Duration) {
+	t.Helper()
+	g := pal.SingleGPUs(id, pal.ClassA, 1)
+	g.Speeds = pal.Speeds{"a": 1, "b": slow}
+	w.gangs[id] = g
+	if err := w.queue.Submit(w.now, Job{ID: id, Gang: g, Submitted: w.now, Estimate: estimate}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Prices follow the gangs that come: where all gain by the fast model, it is dear.
+func TestPrices(t *testing.T) {
+	w := marketWorld(t)
+	price := func(model string) float64 { return w.queue.opt.Placement.Market.Prices[model] }
+	w.submitAt(t, "first", 0.5, 0)
+	if price("a") != 1 || price("b") != 0.5 {
+		t.Errorf("after one gang: %v", w.queue.opt.Placement.Market)
+	}
+	clone := w.queue.Clone()
+	for range 2000 {
+		w.submitAt(t, "next", 0.1, 0)
+		w.queue.Removed(w.now, "next")
+	}
+	if p := price("b"); p < 0.1 || p > 0.101 {
+		t.Errorf("after many that are slow there: b costs %v", p)
+	}
+	if p := clone.opt.Placement.Market.Prices["b"]; p != 0.5 {
+		t.Errorf("a clone that heard of none of them: b costs %v", p)
+	}
+}
+
+// A gang waits for the fast model as long as it gains by that, and takes the slow one then. One that
+// is as fast on both takes the slow one at once, which leaves the fast one to others.
+func TestWaitsForTheFasterModel(t *testing.T) {
+	w := marketWorld(t)
+	w.submitAt(t, "runs", 0.1, time.Hour)
+	if got := w.decide(); got != "start runs on a\n" {
+		t.Fatalf("first: %q", got)
+	}
+	w.submitAt(t, "waits", 0.5, time.Hour)
+	if got := w.decide(); got != "nothing\n" {
+		t.Errorf("an hour on a, two on b: %q", got)
+	}
+	w.now = 59 * time.Minute
+	if got := w.decide(); got != "nothing\n" {
+		t.Errorf("within the hour that it gains: %q", got)
+	}
+	w.now = 61 * time.Minute
+	if got := w.decide(); got != "start waits on b\n" {
+		t.Errorf("after it: %q", got)
+	}
+	w.release("waits")
+	w.queue.Finished(w.now, "waits")
+	w.submitAt(t, "alike", 1, time.Hour)
+	if got := w.decide(); got != "start alike on b\n" {
+		t.Errorf("as fast on both: %q", got)
+	}
+}
+
+// What a run on a slow model teaches is how long it would have taken on the fast one.
+func TestHistoryAcrossModels(t *testing.T) {
+	w := marketWorld(t)
+	for _, model := range []string{"a", "b"} {
+		g := pal.SingleGPUs(model, pal.ClassA, 1)
+		g.Speeds = pal.Speeds{"a": 1, "b": 0.25}
+		other := 0
+		if model == "b" {
+			other = 1
+		}
+		w.cluster.SetTaken(other, true)
+		pl, ok := pal.Place(w.cluster, g, w.queue.opt.Placement)
+		w.cluster.SetTaken(other, false)
+		if !ok {
+			t.Fatal(model)
+		}
+		if err := w.queue.Restore(Job{ID: model, Name: "n", Gang: g}, pl, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.queue.Finished(time.Hour, "a")
+	w.queue.Finished(4*time.Hour, "b")
+	for _, s := range w.queue.samples("n") {
+		if s.work != time.Hour {
+			t.Errorf("a run of an hour on a, or four on b, counts as %v", s.work)
+		}
+	}
+	if n := len(w.queue.samples("n")); n != 2 {
+		t.Errorf("%d runs are remembered, want 2", n)
+	}
+}
