@@ -6,6 +6,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"sync"
@@ -19,6 +20,8 @@ import (
 
 const (
 	historyEvery = time.Minute
+	// firstEvery is how often the agent looks whether it knows the cluster, for its first sample.
+	firstEvery = time.Second
 	historyKept  = 24 * 60 // a day's
 )
 
@@ -58,21 +61,28 @@ func (h *history) add(s Sample, events *placer.EventLog) {
 	h.samples = append(h.samples, s)
 }
 
-func (h *history) all() []Sample {
+// after are the samples behind a time, all behind the zero time.
+func (h *history) after(t time.Time) []Sample {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return append([]Sample{}, h.samples...)
+	from := slices.IndexFunc(h.samples, func(s Sample) bool { return t.IsZero() || s.At.After(t) })
+	if from < 0 {
+		return []Sample{}
+	}
+	return slices.Clone(h.samples[from:])
 }
 
-// remember takes samples while the agent places, until ctx ends.
+// remember takes samples while the agent places, until ctx ends: the first as soon as it knows the
+// cluster.
 func (a *Agent) remember(ctx context.Context) {
-	tick := time.NewTicker(historyEvery)
+	tick := time.NewTicker(firstEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case now := <-tick.C:
 			if s, known := sampleOf(a.metrics(now), now); known {
 				a.history.add(s, a.hooks.Events)
+				tick.Reset(historyEvery)
 			}
 		case <-ctx.Done():
 			return
@@ -88,8 +98,18 @@ func sampleOf(m Metrics, now time.Time) (s Sample, ok bool) {
 
 // serveHistory answers the samples of the last day, one a minute, the oldest first: as
 // metrics they name nobody, and need no token.
-func (s *server) serveHistory(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, s.agent.history.all())
+//
+//	GET /v1/history?after=<time of a sample>
+func (s *server) serveHistory(w http.ResponseWriter, r *http.Request) {
+	var after time.Time
+	if text := r.URL.Query().Get("after"); text != "" {
+		var err error
+		if after, err = time.Parse(time.RFC3339, text); err != nil {
+			http.Error(w, fmt.Sprintf("after=%q is no time as 2006-01-02T15:04:05Z", text), http.StatusBadRequest)
+			return
+		}
+	}
+	writeJSON(w, http.StatusOK, s.agent.history.after(after))
 }
 
 // Use is that a job had GPUs. To is zero if it has them still.

@@ -23,9 +23,24 @@ func TestHistoryIsBounded(t *testing.T) {
 	for i := range historyKept + 10 {
 		h.add(Sample{GPUs: i}, none)
 	}
-	all := h.all()
+	all := h.after(time.Time{})
 	if len(all) != historyKept || all[0].GPUs != 10 || all[len(all)-1].GPUs != historyKept+9 {
 		t.Errorf("%d samples from %d on", len(all), all[0].GPUs)
+	}
+}
+
+// A page that has samples asks for those behind its last one.
+func TestHistoryAfter(t *testing.T) {
+	var h history
+	none, at := placer.NewEventLog(eventsKept, time.Now()), func(n int) time.Time { return time.Unix(int64(n), 5) }
+	for i := range 4 {
+		h.add(Sample{GPUs: i, At: at(i)}, none)
+	}
+	for after, want := range map[int]int{-1: 4, 1: 2, 3: 0, 9: 0} {
+		got := h.after(at(after))
+		if len(got) != want || want > 0 && got[want-1].GPUs != 3 {
+			t.Errorf("after %d: %+v", after, got)
+		}
 	}
 }
 
@@ -42,7 +57,7 @@ func TestPlacedCountsOnce(t *testing.T) {
 		}
 		a.history.add(Sample{}, a.hooks.Events)
 	}
-	for _, s := range a.history.all() {
+	for _, s := range a.history.after(time.Time{}) {
 		got = append(got, s.Placed)
 	}
 	if d := cmp.Diff([]int{2, 2, 0}, got); d != "" {

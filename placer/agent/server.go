@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/nomad/api"
+	"github.com/klauspost/compress/gzhttp"
 
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/placer"
@@ -62,15 +63,15 @@ func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/health", s.serveHealth)
 	mux.HandleFunc("GET /v1/metrics", s.serveMetrics)
-	mux.Handle("GET /ui/", page())
+	mux.Handle("GET /ui/", packed(page().ServeHTTP))
 	mux.Handle("GET /{$}", http.RedirectHandler("/ui/", http.StatusSeeOther))
 	mux.HandleFunc("GET /v1/agent", s.serveActivity)
 	mux.HandleFunc("GET /v1/queue", s.serveQueue)
-	mux.HandleFunc("GET /v1/queue/page", s.serveQueuePage)
+	mux.Handle("GET /v1/queue/page", packed(s.serveQueuePage))
 	mux.HandleFunc("GET /v1/stream", s.serveStream)
-	mux.HandleFunc("GET /v1/history", s.serveHistory)
-	mux.HandleFunc("GET /v1/uses", s.serveUses)
-	mux.HandleFunc("GET /v1/gpus", s.serveGPUs)
+	mux.Handle("GET /v1/history", packed(s.serveHistory))
+	mux.Handle("GET /v1/uses", packed(s.serveUses))
+	mux.Handle("GET /v1/gpus", packed(s.serveGPUs))
 	mux.HandleFunc("GET /v1/tenants", s.serveTenants)
 	mux.HandleFunc("GET /v1/moves", s.serveMoves)
 	mux.HandleFunc("GET /v1/events", s.serveEvents)
@@ -87,6 +88,9 @@ func (s *server) handler() http.Handler {
 	}
 	return s.byActive(mux)
 }
+
+// packed compresses long answers for those who take that.
+func packed(answer http.HandlerFunc) http.Handler { return gzhttp.GzipHandler(answer) }
 
 // judged is the caller, if he may; else the request is refused.
 func (s *server) judged(w http.ResponseWriter, r *http.Request, may func(*caller, context.Context) error) (c *caller, ok bool) {

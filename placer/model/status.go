@@ -28,6 +28,8 @@ type Status struct {
 	InTrouble GPUsInTrouble        `json:"in_trouble"`
 	Allocated int                  `json:"allocated"`
 	Outliers  map[pal.AppClass]int `json:"outliers,omitempty"`
+	// Slowdown is what was predicted of the gangs that run now.
+	Slowdown Slowdown `json:"-"`
 	// Stopped is what it came to that gangs were stopped for others.
 	Stopped queue.Stops `json:"-"`
 	// Warnings are about Nomad itself and its nodes, for operators.
@@ -65,6 +67,26 @@ type GPUsInTrouble struct {
 	Unhealthy   int `json:"unhealthy"`
 	Quarantined int `json:"quarantined"`
 	Degraded    int `json:"degraded"`
+}
+
+// Slowdown is the predicted slowdown of gangs, a mean over their GPUs: as they were placed,
+// and as packing would have placed them at that moment. Gangs of which one of both is not
+// known do not count.
+type Slowdown struct {
+	GPUs           int
+	Chosen, Packed float64
+}
+
+// add counts a gang in.
+func (s *Slowdown) add(d pal.Decision) {
+	if d.Chosen == nil || d.Packed == nil || d.Chosen.Cost <= 0 || d.Packed.Cost <= 0 || d.Demand <= 0 {
+		return
+	}
+	all := float64(s.GPUs + d.Demand)
+	share := float64(d.Demand) / all
+	s.Chosen += (d.Chosen.Cost - s.Chosen) * share
+	s.Packed += (d.Packed.Cost - s.Packed) * share
+	s.GPUs += d.Demand
 }
 
 // Size is how many GPUs the job has or requests; of an elastic gang that waits from its
@@ -127,6 +149,9 @@ func (m *Model) Status(waits map[string]*Wait) Status {
 	for _, t := range m.Sorted() {
 		m.BeginJob(t.Key)
 		s.Jobs = append(s.Jobs, m.StatusOf(t, waits))
+		if t.Record != nil && t.Nomad == gang.Running {
+			s.Slowdown.add(t.Record.Decision)
+		}
 	}
 	m.EndJob()
 	return s

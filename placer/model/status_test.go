@@ -58,3 +58,21 @@ func TestCountGPUs(t *testing.T) {
 		}
 	}
 }
+
+// The predicted slowdown is a mean over GPUs: a gang of three counts thrice. What was not predicted
+// for both placements does not count.
+func TestSlowdown(t *testing.T) {
+	t.Parallel()
+	decided := func(gpus int, chosen, packed float64) pal.Decision {
+		return pal.Decision{Demand: gpus, Chosen: &pal.Choice{Cost: chosen}, Packed: &pal.Choice{Cost: packed}}
+	}
+	var s Slowdown
+	for _, d := range []pal.Decision{
+		decided(3, 1, 2), {Demand: 8, Chosen: &pal.Choice{Cost: 9}}, decided(1, 2, 4), decided(8, 0, 3), {},
+	} {
+		s.add(d)
+	}
+	if want := (Slowdown{GPUs: 4, Chosen: 1.25, Packed: 2.5}); s != want {
+		t.Errorf("%+v, want %+v", s, want)
+	}
+}
