@@ -242,7 +242,7 @@ func TestFirstScanAfterARestart(t *testing.T) {
 }
 
 // GPUs that still start when the plugin does are there seconds later, not a period; one
-// that never says who it is does not have the others scanned that often for ever.
+// that never says who it is does not have the others scanned that often forever.
 func TestGPUsThatStillStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, s, _, _ := onStage(2, DefaultConfig())
@@ -311,7 +311,7 @@ func TestHangingScanIsWatched(t *testing.T) {
 	})
 }
 
-// An incompatible library stays in the process for ever: only a new process gets
+// An incompatible library stays in the process forever: only a new process gets
 // the new one. A young process waits, as Nomad restarts without backing off.
 func TestReplacedDriverRestartsTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -24,7 +24,7 @@ import (
 const profileLimit = 32 << 20
 
 // profileFile is a profile's file that is read again when it changes. Whoever
-// looks at it may wait for ever, as for a network file system that hangs.
+// looks at it may wait forever, as for a network file system that hangs.
 type profileFile struct {
 	path string
 	read func(path string) (*profile.Profile, error)

@@ -27,7 +27,7 @@ const (
 const (
 	// releaseFile is the operator's order, releasedFile the one that the plugin has carried out.
 	releaseFile, releasedFile = "release.json", "released.json"
-	// LongestRelease bounds an order: a clock that is set back must not prolong it for ever.
+	// LongestRelease bounds an order: a clock that is set back must not prolong it forever.
 	LongestRelease = 24 * time.Hour
 )
 

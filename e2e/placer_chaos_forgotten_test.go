@@ -42,7 +42,7 @@ func began(pid int) string {
 // client/allocrunner/taskrunner, as of 1.11.3. A client that is killed in
 // between, within tenths of a second and more on a busy machine, does not find
 // them when it is back: it runs the task again, and what it has forgotten stays
-// for ever. TestNomadForgetsExecutors shows that on plain Nomad.
+// forever. TestNomadForgetsExecutors shows that on plain Nomad.
 //
 // forgotten are the ones that run while their client does not, and that are not
 // in what it has written down.

@@ -206,7 +206,7 @@ func (c *chaos) finishedOf(s *story, members int) string {
 	return ""
 }
 
-// refused is the end of a job that waits for ever and says why.
+// refused is the end of a job that waits forever and says why.
 func (c *chaos) refused(s *story, why string) string {
 	job, _, live := c.observer.of(s.id)
 	if job == nil || job.Status != "pending" || live > 0 || time.Since(s.asked) < 10*time.Second {

@@ -46,7 +46,7 @@ func TestPlacerLife(t *testing.T) {
 	})
 }
 
-// TestPlacerServices: jobs that are to run for ever, whose members Nomad replaces
+// TestPlacerServices: jobs that are to run forever, whose members Nomad replaces
 // one by one.
 func TestPlacerServices(t *testing.T) {
 	t.Parallel()

@@ -46,7 +46,7 @@ func simulate(t *testing.T, binary string, c *cluster.Cluster, nodes int) *clust
 	return s
 }
 
-// simJob asks for GPUs on simulated nodes, for so many seconds or, when "", for ever.
+// simJob asks for GPUs on simulated nodes, for so many seconds or, when "", forever.
 func simJob(t *testing.T, id string, count int, seconds string) *api.Job {
 	t.Helper()
 	meta := ""

@@ -250,7 +250,7 @@ func TestUsersEstimates(t *testing.T) {
 	}
 }
 
-// TestStuck: a gang that fits nowhere waits for ever, and the others' figures are
+// TestStuck: a gang that fits nowhere waits forever, and the others' figures are
 // as ever.
 func TestStuck(t *testing.T) {
 	out, err := Config{Jobs: inTasks(3, job("a", "A", 1, 0, 10), job("b", "A", 3, 0, 10)), Cluster: even(t, 2, 2, 2),
@@ -263,7 +263,7 @@ func TestStuck(t *testing.T) {
 	}
 }
 
-// TestNomadsGangsHinderEachOther for ever, though they give up: what one frees the
+// TestNomadsGangsHinderEachOther forever, though they give up: what one frees the
 // small tasks of others take, and none ever has room for its large one. The run
 // ends for all that.
 func TestNomadsGangsHinderEachOther(t *testing.T) {

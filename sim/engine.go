@@ -116,7 +116,7 @@ type engine struct {
 }
 
 // Run simulates until every job has finished, or nothing can happen any more: then
-// Outcome.Stuck counts the jobs that wait for ever.
+// Outcome.Stuck counts the jobs that wait forever.
 func (c Config) Run() (Outcome, error) {
 	e, err := c.engine()
 	if err != nil {

@@ -195,7 +195,7 @@ func TestRounds(t *testing.T) {
 }
 
 // TestNomadDeadlocks: two gangs that each got half of what they need wait for
-// each other for ever; with a rendezvous timeout both finish. The older one needs whole
+// each other forever; with a rendezvous timeout both finish. The older one needs whole
 // nodes: single GPUs that come free first go to the younger one.
 func TestNomadDeadlocks(t *testing.T) {
 	whole := func(j trace.Job, gpus int) trace.Job { j.MemberGPUs = gpus; return j }

@@ -27,7 +27,7 @@ type Nomad struct {
 	// Spread is Nomad's spread algorithm instead of bin packing.
 	Spread bool
 	// RendezvousS is how long an incomplete gang holds its GPUs before its
-	// program gives up and all its allocations start again; 0: for ever.
+	// program gives up and all its allocations start again; 0: forever.
 	RendezvousS float64
 	// StartS is for how long a gang that is complete holds its GPUs before it works.
 	StartS float64
@@ -68,7 +68,7 @@ type nomadEngine struct {
 }
 
 // Run simulates until every job has finished, or nothing can happen any more:
-// then Outcome.Stuck counts the jobs that hold or wait for GPUs for ever.
+// then Outcome.Stuck counts the jobs that hold or wait for GPUs forever.
 func (n Nomad) Run() (Outcome, error) {
 	e := newNomadEngine(n)
 	for _, j := range n.Jobs {

@@ -139,7 +139,7 @@ type pastSession struct {
 
 // mostDowns is how many sessions in a row may end with the plugin, or the machine,
 // before the GPU is measured on an order alone: all GPUs at full power may be more
-// than a power supply bears, and a machine must not boot for ever.
+// than a power supply bears, and a machine must not boot forever.
 const mostDowns = 3
 
 // keptSessions is the length of a GPU's history.

@@ -968,12 +968,12 @@ func TestTicketsLastAsLongAsTheirTasks(t *testing.T) {
 	if got := s.next(now.Add(time.Hour)); len(got) != 0 || len(s.tickets(now)) != 0 {
 		t.Errorf("after the task's end sessions would begin on %+v, tickets %v", got, s.tickets(now))
 	}
-	// A task without a process, as that of a virtual machine, is not looked for for ever.
+	// A task without a process, as that of a virtual machine, is not looked for forever.
 	if _, err := s.Reserve([]string{id}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if len(s.tickets(now)) != 1 || len(s.tickets(time.Now().Add(ticketsLast))) != 0 {
-		t.Error("tickets are looked for too short, or for ever")
+		t.Error("tickets are looked for too short, or forever")
 	}
 }
 

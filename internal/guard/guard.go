@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package guard ends what tests start, whatever becomes of them: a test that is killed, or that
+// Package guard ends what tests start, also after a test that is killed, or that
 // go test ends by -timeout, runs no cleanup.
 package guard
 

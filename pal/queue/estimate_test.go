@@ -105,7 +105,7 @@ func TestEstimatesOfAllAreTakenAnew(t *testing.T) {
 }
 
 // Whatever an author says of a job's length, and however slow it is, its end does not lie in the
-// past: a pass would foresee it again for ever.
+// past: a pass would foresee it again forever.
 func TestEndsAreNotInThePast(t *testing.T) {
 	now := time.Duration(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano())
 	for name, j := range map[string]Job{

@@ -270,7 +270,7 @@ func TestPreemptsAfterCheckpoint(t *testing.T) {
 }
 
 // Nobody is stopped more than 40 times, whatever a restart costs. Without the bound, as other schedulers
-// are played, a gang may be stopped for ever.
+// are played, a gang may be stopped forever.
 func TestStopsAreBounded(t *testing.T) {
 	q, unbounded := &Queue{opt: Default()}, &Queue{}
 	for _, cost := range []time.Duration{0, time.Second, time.Minute, time.Hour} {

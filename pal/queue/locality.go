@@ -77,7 +77,7 @@ func (p *pass) anyGPU(e *entry) (back func()) {
 }
 
 // leastCost is the cost that the gang would have if all of ours had ended that ends; of a gang
-// that runs for ever itself, and may be moved, if nothing of ours ran. It is worked out once per
+// that runs forever itself, and may be moved, if nothing of ours ran. It is worked out once per
 // kind of gang. Where it would not fit even so, as while nodes are away, there is no
 // telling, and nothing is kept.
 func (p *pass) leastCost(e *entry) float64 {

@@ -57,7 +57,7 @@ func (q *Queue) rank(e *entry, now time.Duration) float64 {
 // area is the GPU seconds by which Adaptive sorts: those that a gang is expected to hold,
 // or, if it may be stopped, those that it takes to see gangs like it end. They are on the
 // clock, at the pace that the gang had so far: one that its GPUs slow down holds them longer
-// for the same work. At cost 1, what came of it was worse than under plain LAS.
+// for the same work. At cost 1, the outcome was worse than under plain LAS.
 func (q *Queue) area(e *entry, now time.Duration) float64 {
 	left, part := q.remaining, 1.0
 	if q.opt.Preempt && e.job.Preemptible {

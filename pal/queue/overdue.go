@@ -237,7 +237,7 @@ func (p *pass) show() {
 
 // onKept looks for a placement that may use the GPUs kept for the overdue: of a
 // gang that they can take back by then, or that is expected to end in time. One that has just
-// started cannot be stopped: if any such could start, new ones would hold the GPUs for ever.
+// started cannot be stopped: if any such could start, new ones would hold the GPUs forever.
 func (p *pass) onKept(e *entry) (pal.Found, bool) {
 	if p.turn == nil || len(p.hidden) == 0 {
 		return pal.Found{}, false

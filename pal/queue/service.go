@@ -5,10 +5,10 @@ package queue
 
 import "github.com/nomad-pal/nomad-pal/pal"
 
-// A service keeps its GPUs for ever. So it takes none of those without which a gang that was
+// A service keeps its GPUs forever. So it takes none of those without which a gang that was
 // submitted before it would never fit: it starts beside them, or waits until that gang has run.
 // Gangs run some time, and such as were submitted after the service do not count, so it
-// does not wait for ever. Once it is overdue it does not wait.
+// does not wait forever. Once it is overdue it does not wait.
 
 // mostSpared bounds for how many gangs GPUs are kept in one search.
 const mostSpared = 8

@@ -50,7 +50,7 @@ func (s *stream) submit(id string, gpus, priority int, preemptible bool) {
 	}
 }
 
-// waits is how long a gang of all GPUs waits that comes after an hour; 100 hours: for ever.
+// waits is how long a gang of all GPUs waits that comes after an hour; 100 hours: forever.
 func (s *stream) waits(preemptible bool) time.Duration {
 	for n := 0; s.now < 100*time.Hour; s.now += 15 * time.Second {
 		for id, end := range s.ends {

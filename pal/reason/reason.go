@@ -53,10 +53,10 @@ type Reason struct {
 	Used *Used `json:"used,omitempty"`
 	// Limit is the most that it, its tenant or its array may have.
 	Limit int `json:"limit,omitempty"`
-	// Have and Want count the job's members: those that are there, and all.
+	// Have and Want count the job's members: those that exist, and all.
 	Have int `json:"have,omitempty"`
 	Want int `json:"want,omitempty"`
-	// Doing is what the members that are there do.
+	// Doing is what the existing members do.
 	Doing *Doing `json:"doing,omitempty"`
 	// Nodes of Total nodes are concerned.
 	Nodes int `json:"nodes,omitempty"`

@@ -104,7 +104,7 @@ const (
 	MoreTried         Kind = "more-tried"
 	PlansChild        Kind = "plans-child" // plan is of a child of the job
 	NodesLeaving      Kind = "leaving"     // nodes that it runs on are about to go
-	Error             Kind = "error"       // something came to nothing
+	Error             Kind = "error"       // something failed
 
 	// Why it is not tried again, or was stopped.
 	GaveUp        Kind = "gave-up"      // it failed too often by its own fault

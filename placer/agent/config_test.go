@@ -230,7 +230,7 @@ func TestConfigErrors(t *testing.T) {
 		{"admission type", "http {\n  admission = true\n}\nadmission {\n  types = [\"system\"]\n}", `admission: types: "system" is not batch or service`},
 		{"tenant", "tenant \"x\" {\n  quota = -1\n}", `tenant "x": quota -1`},
 		{"window", "window \"w\" {\n  start = \"soon\"\n  duration = \"1h\"\n}", `window "w": start = "soon" is not a time such as 2026-11-25T02:00:00Z`},
-		{"window for ever", "window \"w\" {\n  cron = \"0 2 * * 0\"\n}", `The argument "duration" is required`},
+		{"window forever", "window \"w\" {\n  cron = \"0 2 * * 0\"\n}", `The argument "duration" is required`},
 		{"window of no time", "window \"w\" {\n  duration = \"1h\"\n}", `window "w": it takes either start or cron`},
 		{"window twice", strings.Repeat("window \"w\" {\n  cron = \"0 2 * * 0\"\n  duration = \"1h\"\n  for = [\"ml/train*\"]\n}\n", 2), `window "w" is there twice`},
 		{"window that is never over", "window \"w\" {\n  cron = \"0 2 * * 0\"\n  duration = \"400h\"\n}", `window "w": duration 400h0m0s is not shorter than the time until it begins again (168h0m0s at most): it would never be over`},

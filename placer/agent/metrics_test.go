@@ -183,7 +183,7 @@ func TestPromtool(t *testing.T) {
 	}
 }
 
-// Each metric is read from something: one whose reading was forgotten would be 0 for ever.
+// Each metric is read from something: one whose reading was forgotten would be 0 forever.
 func TestMetricsAreRead(t *testing.T) {
 	t.Parallel()
 	code, err := os.ReadFile("metrics.go")

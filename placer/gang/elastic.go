@@ -91,7 +91,7 @@ func (g *Gang) lookAgain() Effect {
 	return ReadAllocs{}
 }
 
-// doWithout has an elastic gang go on with the members that are there, if they are enough
+// doWithout has an elastic gang go on with the members that run, if they are enough
 // and Nomad cannot place the others; nil otherwise.
 func (g *Gang) doWithout(blocked bool, w World) []Effect {
 	e := g.Request.Elastic

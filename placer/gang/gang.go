@@ -47,7 +47,7 @@ type Gang struct {
 	// Held are the ids of GPUs given out that no allocation and no pin holds yet.
 	Held []string
 
-	// Tries counts what came to nothing since the last success; nothing else is tried
+	// Tries counts failures since the last success; nothing else is tried
 	// before RetryAt. Trouble is what happened last, for people.
 	Tries   int
 	RetryAt time.Time
@@ -246,7 +246,7 @@ func (g *Gang) fail(now time.Time, why reason.Reason) {
 	g.Trouble = why
 }
 
-// DryRunRefusal is why a start has come to nothing that Nomad's scheduler would not place.
+// DryRunRefusal is why Nomad's scheduler would not place a start.
 type DryRunRefusal struct {
 	Why reason.Reason
 	// Unfit are nodes, by name, on which it refuses the gang's members even alone, and on which
@@ -259,7 +259,7 @@ type DryRunRefusal struct {
 
 func (r *DryRunRefusal) Error() string { return r.Why.String() }
 
-// reasonOf is why something came to nothing.
+// reasonOf is why something failed.
 func reasonOf(err error) reason.Reason {
 	if r, is := errors.AsType[*DryRunRefusal](err); is {
 		return r.Why

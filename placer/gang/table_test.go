@@ -102,7 +102,7 @@ func drawing() string {
 # The states of a gang
 
 A gang is one job with GPUs. Its state follows from what Nomad shows of the job and its allocations, and from what the
-placer remembers: why it stops a gang, what came of a registration, what was decided before. These are the states that
+placer remembers: why it stops a gang, the outcome of a registration, what was decided before. These are the states that
 ` + "`explain`, `queue`, `status`" + `, the API, the page and the metrics show.
 
 | state | what it is |

@@ -117,7 +117,7 @@ func (g *Gang) keepPending(w World) ([]Effect, bool) {
 
 // stopOrGoOn goes on with what a preemption or a repair began: the gate is on, the
 // members still run. A gang that was not whole did not go on before either: it is stopped. Of a
-// service the members that are there run on.
+// service the other members keep running.
 func (g *Gang) stopOrGoOn(World) ([]Effect, bool) {
 	whole := g.Have >= g.Want || *g.Job.Type == api.JobTypeService
 	if g.stop == nil && whole && (g.Record == nil || g.Record.GivenUp.IsZero()) {
@@ -291,7 +291,7 @@ func (g *Gang) repin(why Purpose, pins rewrite.Pins, w World) ([]Effect, bool) {
 
 // requeueMisplaced requeues a gang that runs on other GPUs than it was given, once
 // that has lasted. A service's members that its deployment has not replaced yet, or not before it failed,
-// run on; unless that finds room for no member in its pins: it goes on for ever then, as Nomad counts its
+// run on; unless that finds room for no member in its pins: it goes on forever then, as Nomad counts its
 // progress_deadline from the first that is placed.
 func (g *Gang) requeueMisplaced(w World) ([]Effect, bool) {
 	now := w.Now()

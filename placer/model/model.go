@@ -354,7 +354,7 @@ type Tracked struct {
 	booked time.Duration
 }
 
-// NoteDenied notes what came to nothing, if it did for lack of a right.
+// NoteDenied notes a request that failed for lack of a right.
 func (t *Tracked) NoteDenied(err error) {
 	if nomad.Refused(err) {
 		t.denied = err.Error()

@@ -37,7 +37,7 @@ type Client struct {
 // Requests go through each of the transports.
 func NewClient(cfg *api.Config, namespace string, through ...func(http.RoundTripper) http.RoundTripper) (*Client, error) {
 	if u, err := url.Parse(cfg.Address); cfg.Address != "" && (err != nil || u.Scheme == "" || u.Host+u.Path == "") {
-		return nil, fmt.Errorf("the address %q of Nomad is none such as http://127.0.0.1:4646 (NOMAD_ADDR names it)", cfg.Address)
+		return nil, fmt.Errorf("the address %q of Nomad (NOMAD_ADDR) is not a URL; example: http://127.0.0.1:4646", cfg.Address)
 	}
 	own := *cfg
 	if own.HttpClient == nil {

@@ -294,7 +294,7 @@ func (v *View) Unavailable(u int) string {
 	return v.unavailable(v.gpuNode(u), v.Cluster.GPU(u).ID)
 }
 
-// unavailable says why a GPU is not to be had. On a node that is away what was decided
+// unavailable says why a GPU is not available. On a node that is away what was decided
 // when the node was there, a preemption whose victims were lost with it, say,
 // must wait, since Nomad would place the gang the moment the node is back, beside
 // what the node goes on running until it is told to stop.

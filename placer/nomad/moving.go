@@ -78,7 +78,7 @@ func (v *View) moves(job *api.Job, tg *api.TaskGroup, now time.Time) (n int) {
 }
 
 // stoppedFor is how long ago Nomad stopped an allocation that had not failed, and that it has not replaced;
-// for ever of others.
+// forever of others.
 func (a *Alloc) stoppedFor(now time.Time) time.Duration {
 	failed := a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost
 	if a.Desired != api.AllocDesiredStatusStop || a.Next != "" || failed {

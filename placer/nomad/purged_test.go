@@ -59,7 +59,7 @@ func TestPurged(t *testing.T) {
 				}
 			}
 			if len(s.purged)+len(s.kills) > 0 {
-				t.Errorf("%s, read again: %v: something is kept for ever", name, read)
+				t.Errorf("%s, read again: %v: something is kept forever", name, read)
 			}
 		}
 	}

@@ -112,7 +112,7 @@ func TestLostBeforeItsNode(t *testing.T) {
 			t.Errorf("%s: GPU is returning: %v, want %v", name, got, c.want)
 		}
 		if s.Reconnecting(now.Add(reconnectWithin))["n0-1"] {
-			t.Errorf("%s: it is so for ever", name)
+			t.Errorf("%s: it is so forever", name)
 		}
 	}
 }

@@ -69,7 +69,7 @@ func (u uncompressed) RoundTrip(r *http.Request) (*http.Response, error) {
 const (
 	requestTimeout = 15 * time.Second
 	listTimeout    = 90 * time.Second
-	// streamTimeout bounds the time until a stream begins; it may last for ever.
+	// streamTimeout bounds the time until a stream begins; it may last forever.
 	streamTimeout = 30 * time.Second
 )
 

@@ -228,7 +228,7 @@ func (s *Server) childGoesOn(parent Key) bool {
 	return false
 }
 
-// serveForce launches a child of a periodic job at once, beside those that are there.
+// serveForce launches a child of a periodic job at once, beside existing ones.
 func (s *Server) serveForce(r *http.Request, k Key) (any, error) {
 	switch j := s.jobs[k]; {
 	case j == nil:

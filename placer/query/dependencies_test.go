@@ -293,7 +293,7 @@ func TestAfterUnread(t *testing.T) {
 }
 
 // Nomad tells of a change before it makes it: who asks for the job at once may get it as it
-// was. That is no reason to wait for ever for one that has finished or has come; nor is a
+// was. That is no reason to wait forever for one that has finished or has come; nor is a
 // request that failed.
 func TestAfterIsToldEarly(t *testing.T) {
 	for name, disturb := range map[string]func(w *bed.World){

@@ -92,7 +92,7 @@ type Explanation struct {
 	// Behind: the job is newer than what is known of the cluster.
 	Behind bool `json:"-"`
 	// Leaving says which of its members' nodes are drained, or have lost touch with Nomad, and
-	// which of its GPUs are unhealthy or gone, and what becomes of the members there; and of a
+	// which of its GPUs are unhealthy or gone, and what happens to the members there; and of a
 	// service, which windows begin on its nodes within a day.
 	Leaving []reason.Reason `json:"leaving,omitempty"`
 	// Members says of members that Nomad has tried again how often, and of missing ones what became

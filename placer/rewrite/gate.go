@@ -40,7 +40,7 @@ func Gated(job *api.Job) bool {
 func groupGated(g *api.TaskGroup) bool { return slices.ContainsFunc(g.Constraints, isGate) }
 
 // MistypedGate says what is wrong with a constraint that was meant to be the gate and is none; nil
-// if there is none such. No node satisfies it, and the placer does not take it off.
+// if there is no such constraint. No node satisfies it, and the placer does not take it off.
 func MistypedGate(job *api.Job) error {
 	all := slices.Clone(job.Constraints)
 	for _, g := range job.TaskGroups {

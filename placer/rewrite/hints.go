@@ -169,12 +169,12 @@ func (h *Hints) set(key, value string) error {
 	return hints[key](h, value)
 }
 
-// longest is the longest span that an author can say: 100 years, as good as for ever. Sums of two
+// longest is the longest span that an author can say: 100 years, as good as forever. Sums of two
 // and a time of this century are less than an int64 holds of nanoseconds.
 const longest = 100 * 365 * 24 * time.Hour
 
 // Limit is after how long Nomad ends all of the job's allocations (max_run_duration
-// of its groups, Nomad 2.0.3 and later), [longest] at most; 0 if it lets any run for ever.
+// of its groups, Nomad 2.0.3 and later), [longest] at most; 0 if it lets any run forever.
 // A group of count 0 has none.
 func Limit(job *api.Job) time.Duration {
 	var most time.Duration
@@ -196,7 +196,7 @@ var (
 	errTooLong = fmt.Errorf("longer than the longest duration, %.0fh (100 years)", longest.Hours())
 )
 
-// parseSpan reads a hint: what is too long is as good as for ever.
+// parseSpan reads a hint: what is too long is as good as forever.
 func parseSpan(s string) (time.Duration, error) {
 	d, err := ParseSpan(s)
 	if errors.Is(err, errTooLong) {

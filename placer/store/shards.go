@@ -25,7 +25,7 @@ type Shards[T, V any] struct {
 	but string
 }
 
-// Paths are the paths of those that are there.
+// Paths lists the paths of the existing shards.
 func (s Shards[T, V]) Paths(ctx context.Context) ([]string, error) {
 	vars, err := s.nomad.ListVariables(ctx, s.prefix+"/")
 	var paths []string

@@ -7,7 +7,7 @@
 //
 // The traces are others' and do not come with the product: they are read from the
 // directory traces in PAL_DATA. Traces of virtual clusters are split: rules are
-// chosen by every other one of them, and the others say what came of it.
+// chosen by every other one of them, and the others report the outcome.
 package main
 
 import (

@@ -94,7 +94,7 @@ func regimes() []regime {
 	}
 }
 
-// felt is what came of a regime in a cell: times in seconds.
+// felt is the outcome of a regime in a cell: times in seconds.
 type felt struct {
 	Trace    string  `json:"trace"`
 	Part     part    `json:"part"`
@@ -282,7 +282,7 @@ What users say: "users' guesses" are round, mostly 2 to 10 times too long, one i
 
 ## The price of saying and allowing nothing
 
-Each line over the first: what becomes of the same jobs on the same GPUs if users say or allow more.
+Each line over the first: what happens to the same jobs on the same GPUs if users say or allow more.
 
 `
 

@@ -50,7 +50,7 @@ func (o options) timing() sim.Config {
 		StartS: usualStart.Seconds, EndS: usualEnd.Seconds(), StopS: usualStop.Seconds()}
 }
 
-// never is the give-up of gangs that wait for ever.
+// never is the give-up of gangs that wait forever.
 const never = 1000 * time.Hour
 
 // schedulers are what is compared. Under the placer a gang comes together or

@@ -79,7 +79,7 @@ func (b *base) ask() (*answers, error) {
 			return nil, err
 		}
 	} else if u, err := url.Parse(a.address); err != nil || u.Scheme == "" || u.Host == "" {
-		return nil, fmt.Errorf("the agent's address %q (%s) is none such as http://127.0.0.1:8090", a.address, a.told)
+		return nil, fmt.Errorf("the agent's address %q (%s) is not a URL; example: http://127.0.0.1:8090", a.address, a.told)
 	}
 	return a, a.connect()
 }

@@ -338,7 +338,7 @@ func bin(w pal.Entry) string {
 	return low + "–" + high
 }
 
-// result is what came of an entry.
+// result is the outcome of an entry.
 func result(w pal.Entry) string {
 	switch {
 	case w.Taken:

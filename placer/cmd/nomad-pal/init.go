@@ -28,7 +28,7 @@ management token lets it see everything.
 Init Options:
 
   -o=<dir>                 The folder, nomad-pal by default.
-  -force                   Write over files that are there.
+  -force                   Overwrite existing files.
 `, examples(
 	"Begin:", "nomad-pal init",
 	"Look at the cluster again, into another folder:", "nomad-pal init -o /tmp/nomad-pal",

@@ -81,7 +81,7 @@ type measuredGPU struct {
 type measureOptions struct {
 	all, dryRun   bool
 	atMost        int
-	wait          time.Duration // negative: for ever
+	wait          time.Duration // negative: forever
 	driver, image string
 }
 

@@ -41,8 +41,8 @@ func TestWrongAddress(t *testing.T) {
 	c := newCluster(t)
 	agent := c.agent("", "http {\n  bind_port = 0\n}\n")
 	for address, want := range map[string]string{
-		"nonsense":       `"nonsense" of Nomad is none such as http://127.0.0.1:4646`,
-		"127.0.0.1:4646": `"127.0.0.1:4646" of Nomad is none such as http://127.0.0.1:4646`,
+		"nonsense":       `"nonsense" of Nomad (NOMAD_ADDR) is not a URL; example: http://127.0.0.1:4646`,
+		"127.0.0.1:4646": `"127.0.0.1:4646" of Nomad (NOMAD_ADDR) is not a URL; example: http://127.0.0.1:4646`,
 		agent:            agent + " answers, but not as Nomad does",
 	} {
 		if code, _, err := c.does("status", "-address="+address); code != 1 || !strings.Contains(err, want) || !strings.Contains(err, "NOMAD_ADDR") {

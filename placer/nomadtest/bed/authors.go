@@ -24,7 +24,7 @@ type Gang struct {
 	Namespace string // "default"
 	// Members and GPUs of each; 1 where they are 0.
 	Members, GPUs int
-	// Runs is how long each member works; for ever where it is 0.
+	// Runs is how long each member works; forever where it is 0.
 	Runs time.Duration
 	// Exit is how they end.
 	Exit int

@@ -94,7 +94,7 @@ func (x *Walk) endChild() {
 	x.Counts["end a child: done"]++
 }
 
-// stopTemplates stops what would go on for ever.
+// stopTemplates stops what would go on forever.
 func (x *Walk) stopTemplates() {
 	for _, k := range x.Nomad.Jobs() {
 		if job := x.Nomad.Job(k); job.Periodic != nil && !*job.Stop {

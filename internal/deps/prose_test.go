@@ -1,0 +1,55 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package deps
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// phrases are what readers had to read twice, and what says it better. The list
+// grows with each finding.
+var phrases = []struct{ phrase, better string }{
+	{`for ever\b`, `forever, until it is stopped, or: deadlock`},
+	{`at hand`, `available`},
+	{`what came of (it|a|an|the)`, `the outcome of`},
+	{`c[oa]mes? to nothing`, `fails`},
+	{`none such`, `is not a ..., no such ...`},
+	{`to be had`, `available`},
+	{`(those|members?|files|ones) that are there`, `the running members, existing files`},
+	{`(may|can|might) die\b`, `can crash`},
+	{`went? wrong with`, `failed`},
+}
+
+// TestProse reads every Markdown page, and every comment and text of the
+// product's code, for phrases that readers stumble over.
+func TestProse(t *testing.T) {
+	var any []string
+	for _, p := range phrases {
+		any = append(any, p.phrase)
+	}
+	banned := regexp.MustCompile(`(?i)\b(?:` + strings.Join(any, "|") + `)`)
+	for _, name := range tracked(t, "*.md", "*.go") {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		text := read(t, name)
+		for _, at := range banned.FindAllStringIndex(text, -1) {
+			found := text[at[0]:at[1]]
+			t.Errorf("%s:%d: %q is read twice; better: %s",
+				name, 1+strings.Count(text[:at[0]], "\n"), found, better(found))
+		}
+	}
+}
+
+// better is what to write instead of a banned phrase.
+func better(found string) string {
+	for _, p := range phrases {
+		if regexp.MustCompile(`(?i)^` + p.phrase).MatchString(found) {
+			return p.better
+		}
+	}
+	return ""
+}
