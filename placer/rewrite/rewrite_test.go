@@ -402,7 +402,7 @@ func TestLimit(t *testing.T) {
 		"none":                   {group("a", ""), 0},
 		"one":                    {group("a", limit("90m")), 90 * time.Minute},
 		"the longer":             {group("a", limit("90m")) + group("b", limit("2h")), 2 * time.Hour},
-		"one group forever":     {group("a", limit("90m")) + group("b", ""), 0},
+		"one group forever":      {group("a", limit("90m")) + group("b", ""), 0},
 		"but of no members":      {group("a", limit("90m")) + group("b", "count = 0\n"), 90 * time.Minute},
 		"none, says the author":  {group("a", limit("0s")), 0},
 		"of 290 years":           {group("a", limit("2540400h")), 876000 * time.Hour},
