@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
 )
 
@@ -66,7 +66,7 @@ func TestRecordThatDoesNotFit(t *testing.T) {
 	long := strings.Repeat("x", 100_000)
 	stored, client := newVars(t)
 	p := newPlacer(t)
-	p.nomad, p.m.State = client, nomad.NewState()
+	p.nomad, p.m.State = client, cluster.NewState()
 	p.m.State.PutJob(hostile.Plain("j", 1, 1, 1))
 	p.m.State.PutJob(hostile.Plain("k", 1, 1, 1))
 	p.unsaved.put(gang.Record{Namespace: "default", Job: "j", Mode: "x", Decision: pal.Decision{Gang: long}})

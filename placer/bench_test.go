@@ -21,6 +21,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -30,8 +31,8 @@ import (
 
 // benchState is a cluster of n nodes × 8 GPUs, half of them busy, with waiting
 // gangs of 2 × 4 GPUs.
-func benchState(nodes, waiting int) (*nomad.State, *profile.Profile, error) {
-	s := nomad.NewState()
+func benchState(nodes, waiting int) (*cluster.State, *profile.Profile, error) {
+	s := cluster.NewState()
 	var samples []profile.Sample
 	for n := range nodes {
 		d := &api.NodeDeviceResource{Vendor: "nvidia", Type: "gpu", Name: "H200"}
@@ -53,8 +54,8 @@ func benchState(nodes, waiting int) (*nomad.State, *profile.Profile, error) {
 			},
 		}
 		s.Nodes[node.ID] = node
-		s.PutAlloc(&nomad.Alloc{
-			ID: fmt.Sprint("a", n), Job: nomad.JobKey{Namespace: "default", ID: fmt.Sprint("busy", n)}, Group: "g",
+		s.PutAlloc(&cluster.Alloc{
+			ID: fmt.Sprint("a", n), Job: cluster.JobKey{Namespace: "default", ID: fmt.Sprint("busy", n)}, Group: "g",
 			Node: node.ID, Desired: "run", Client: "running", GPUs: ids[:4],
 		})
 	}
@@ -82,7 +83,7 @@ func benchJob(id string, index uint64) *api.Job {
 }
 
 // benchPlacer is a placer that knows the state and talks to nobody.
-func benchPlacer(b testing.TB, s *nomad.State, prof *profile.Profile) *Placer {
+func benchPlacer(b testing.TB, s *cluster.State, prof *profile.Profile) *Placer {
 	p, err := New(nil, model.DefaultConfig(), hclog.NewNullLogger(), Hooks{})
 	if err != nil {
 		b.Fatal(err)
@@ -100,14 +101,14 @@ func benchPlacer(b testing.TB, s *nomad.State, prof *profile.Profile) *Placer {
 }
 
 // fill makes the nodes from…to-1 of benchState fully busy.
-func fill(s *nomad.State, from, to int) {
+func fill(s *cluster.State, from, to int) {
 	for n := from; n < to; n++ {
 		var ids []string
 		for k := 4; k < 8; k++ {
 			ids = append(ids, fmt.Sprintf("GPU-%05d-%d", n, k))
 		}
-		s.PutAlloc(&nomad.Alloc{
-			ID: fmt.Sprint("b", n), Job: nomad.JobKey{Namespace: "default", ID: fmt.Sprint("more", n)}, Group: "g",
+		s.PutAlloc(&cluster.Alloc{
+			ID: fmt.Sprint("b", n), Job: cluster.JobKey{Namespace: "default", ID: fmt.Sprint("more", n)}, Group: "g",
 			Node: fmt.Sprintf("node-id-%05d", n), Desired: "run", Client: "running", GPUs: ids,
 		})
 	}
@@ -118,7 +119,7 @@ func fill(s *nomad.State, from, to int) {
 // reasons and pins. Nothing is committed: the queue is as before.
 func (p *Placer) pass(b testing.TB, want int) {
 	now := time.Now()
-	for _, a := range p.m.State.AllocsOf(nomad.JobKey{Namespace: "default", ID: "busy7"}) {
+	for _, a := range p.m.State.AllocsOf(cluster.JobKey{Namespace: "default", ID: "busy7"}) {
 		p.m.State.PutAlloc(a)
 	}
 	if err := p.m.UpdateView(now); err != nil {
@@ -145,7 +146,7 @@ func (p *Placer) pass(b testing.TB, want int) {
 
 // outliers is a profile of the state's GPUs in which 1 in 64 is twice as slow as
 // the others.
-func outliers(s *nomad.State) (*profile.Profile, error) {
+func outliers(s *cluster.State) (*profile.Profile, error) {
 	var samples []profile.Sample
 	for n := range len(s.Nodes) {
 		for k := range 8 {

@@ -10,9 +10,10 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -111,8 +112,8 @@ func (p *Placer) catchUp(ctx context.Context) error {
 
 // followed is what the tracked jobs were brought up to date with.
 type followed struct {
-	mark  nomad.Mark
-	view  *nomad.View
+	mark  cluster.Mark
+	view  *request.View
 	epoch uint64
 	all   time.Time // when all of them were
 }
@@ -147,7 +148,7 @@ func (p *Placer) track(ctx context.Context) {
 	}
 }
 
-func (p *Placer) trackJob(ctx context.Context, k nomad.JobKey) {
+func (p *Placer) trackJob(ctx context.Context, k cluster.JobKey) {
 	p.m.BeginJob(k)
 	job := p.m.State.Jobs[k]
 	if job == nil {
@@ -178,7 +179,7 @@ func (p *Placer) trackJob(ctx context.Context, k nomad.JobKey) {
 }
 
 // drop forgets a job that Nomad does not know any more.
-func (p *Placer) drop(k nomad.JobKey) {
+func (p *Placer) drop(k cluster.JobKey) {
 	t := p.m.Jobs[k]
 	if t == nil {
 		return

@@ -13,15 +13,15 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // pass is a cycle without its talk to Nomad: it returns what the queue decides.
-func pass(t *testing.T, p *Placer, s *nomad.State, now time.Time) []queue.Action {
+func pass(t *testing.T, p *Placer, s *cluster.State, now time.Time) []queue.Action {
 	t.Helper()
 	p.m.State = s
 	if err := p.m.UpdateView(now); err != nil {
@@ -44,7 +44,7 @@ func newPlacer(t *testing.T) *Placer {
 
 // No GPUs at all, or none that match: the job is unschedulable, with the reason.
 func TestEmptyCluster(t *testing.T) {
-	p, s := newPlacer(t), nomad.NewState()
+	p, s := newPlacer(t), cluster.NewState()
 	s.PutJob(rewrite.Gate(benchJob("lonely", 1)))
 	if as := pass(t, p, s, time.Now()); len(as) != 0 {
 		t.Fatalf("started on nothing: %v", as)
@@ -53,7 +53,7 @@ func TestEmptyCluster(t *testing.T) {
 	if js := p.Status().Jobs; len(js) != 1 || js[0].State != gang.Unschedulable || js[0].Reason.IsZero() {
 		t.Errorf("status: %+v", js)
 	}
-	e, err := query.Picture(p.m, p.nomad, nil).Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "lonely"})
+	e, err := query.Picture(p.m, p.nomad, nil).Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: "lonely"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestLineFollowsNomad(t *testing.T) {
 	pins := first.Pins
 	for step, clients := range [][]string{{}, {"running", "running"}, {"complete", "running"}} {
 		for i, client := range clients {
-			s.PutAlloc(&nomad.Alloc{
+			s.PutAlloc(&cluster.Alloc{
 				ID: pins.GPUs()[4*i], Job: first.Key, Group: "g", Node: pins.Groups[0].Nodes[i], Desired: "run", Client: client,
 				GPUs: pins.GPUs()[4*i : 4*i+4], CreateIndex: 1001, ModifyIndex: 1002 + uint64(step),
 			})
@@ -87,7 +87,7 @@ func TestLineFollowsNomad(t *testing.T) {
 	dead, at := "dead", uint64(2000)
 	done.Status, done.ModifyIndex = &dead, &at
 	s.PutJob(&done)
-	s.PutAlloc(&nomad.Alloc{
+	s.PutAlloc(&cluster.Alloc{
 		ID: pins.GPUs()[4], Job: first.Key, Group: "g", Node: pins.Groups[0].Nodes[1], Desired: "run", Client: "complete",
 		GPUs: pins.GPUs()[4:], CreateIndex: 1001, ModifyIndex: 2000,
 	})
@@ -101,7 +101,7 @@ func TestLineFollowsNomad(t *testing.T) {
 
 // firstStarts has the first of two gangs of 2 × 4 GPUs start on the free half of
 // two nodes, at index 1000; the other one waits.
-func firstStarts(t *testing.T, p *Placer, now time.Time) (s *nomad.State, first *model.Tracked, committed *api.Job) {
+func firstStarts(t *testing.T, p *Placer, now time.Time) (s *cluster.State, first *model.Tracked, committed *api.Job) {
 	t.Helper()
 	s, prof, err := benchState(2, 2)
 	if err != nil {
@@ -158,7 +158,7 @@ func TestStoppedWhenFree(t *testing.T) {
 	pins := first.Pins
 	members := func(client, desired string, index uint64) {
 		for i, node := range pins.Groups[0].Nodes {
-			s.PutAlloc(&nomad.Alloc{ID: node, Job: first.Key, Group: "g", Node: node, Desired: desired, Client: client,
+			s.PutAlloc(&cluster.Alloc{ID: node, Job: first.Key, Group: "g", Node: node, Desired: desired, Client: client,
 				GPUs: pins.GPUs()[4*i : 4*i+4], CreateIndex: 1001, ModifyIndex: index})
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -20,11 +20,11 @@ func TestDebounce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlacer(t)
 		// There is no Nomad to read anything from.
-		p.m.State, p.profileReadAt, p.failureHistory.readAt = nomad.NewState(), time.Now().Add(time.Hour), time.Now()
+		p.m.State, p.profileReadAt, p.failureHistory.readAt = cluster.NewState(), time.Now().Add(time.Hour), time.Now()
 		p.resyncedAt = time.Now()
 		began := time.Now()
 		ctx, cancel := context.WithCancel(t.Context())
-		events := make(chan []nomad.Event)
+		events := make(chan []cluster.Event)
 		p.events = events
 		ended := make(chan error, 1)
 		done := make(chan error)
@@ -33,17 +33,17 @@ func TestDebounce(t *testing.T) {
 		index := uint64(1)
 		hear := func(gap time.Duration, kind string, want time.Duration) {
 			t.Helper()
-			time.Sleep(time.Second - time.Since(began)%time.Second + 5*time.Millisecond)       // between two ticks
-			events <- []nomad.Event{{Topic: "Node", Type: "NodeDeregistration", Index: index}} // a cycle at once
+			time.Sleep(time.Second - time.Since(began)%time.Second + 5*time.Millisecond)         // between two ticks
+			events <- []cluster.Event{{Topic: "Node", Type: "NodeDeregistration", Index: index}} // a cycle at once
 			synctest.Wait()
 			last := p.Vitals().LastCycle
 			time.Sleep(gap)
 			job := rewrite.Gate(benchJob("stopped", 1))
 			stop := true
 			job.Stop = &stop
-			e := nomad.Event{Topic: "Job", Type: kind, Index: index}
+			e := cluster.Event{Topic: "Job", Type: kind, Index: index}
 			e.Payload.Job, index = job, index+1
-			events <- []nomad.Event{e}
+			events <- []cluster.Event{e}
 			time.Sleep(500 * time.Millisecond)
 			synctest.Wait()
 			if got := p.Vitals().LastCycle.Sub(last); got != want {

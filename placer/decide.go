@@ -17,9 +17,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -128,7 +130,7 @@ func (p *Placer) prepare(t *model.Tracked, f pal.Found, now time.Time) *start {
 // commitAll writes the decisions, and the jobs that have come and wait, some at a time.
 func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) {
 	p.meanwhile.begin()
-	key := func(s *start) nomad.JobKey { return s.t.Key }
+	key := func(s *start) cluster.JobKey { return s.t.Key }
 	calls := callsFor(starts, key, func(_ int, s *start) { s.err = p.commit(ctx, s) })
 	waiting, answer := p.waitingSubmissions(ctx, starts)
 	inParallel(slices.Concat(calls, waiting))
@@ -185,12 +187,12 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 // that no decision knows of.
 type meanwhile struct {
 	mu     sync.Mutex
-	read   int                     // how many of Placer.heard
-	taken  map[string]nomad.JobKey // GPUs of allocations that have come, and whose they are
-	missed bool                    // see Placer.missedPurge
+	read   int                       // how many of Placer.heard
+	taken  map[string]cluster.JobKey // GPUs of allocations that have come, and whose they are
+	missed bool                      // see Placer.missedPurge
 }
 
-func (m *meanwhile) begin() { m.read, m.taken, m.missed = 0, map[string]nomad.JobKey{}, false }
+func (m *meanwhile) begin() { m.read, m.taken, m.missed = 0, map[string]cluster.JobKey{}, false }
 
 // forbids is why a start must not be registered now, "" for no reason: a dry run, or the
 // reading of what the author wrote, may have taken Nomad seconds.
@@ -238,7 +240,7 @@ func (p *Placer) dryRun(ctx context.Context, s *start) error {
 		return err
 	}
 	refused := &gang.DryRunRefusal{Why: why}
-	if refused.Never, _, err = p.nomad.Judge(ctx, s.t.Job, p.m.View.Largest()); err != nil || len(refused.Never) == 0 {
+	if refused.Never, _, err = request.Judge(ctx, p.nomad, s.t.Job, p.m.View.Largest()); err != nil || len(refused.Never) == 0 {
 		refused.Unfit = p.unfitNodes(ctx, s)
 	}
 	return refused
@@ -250,7 +252,7 @@ func (p *Placer) refusal(ctx context.Context, job *api.Job) (reason.Reason, erro
 	if err != nil || len(resp.FailedTGAllocs) == 0 {
 		return reason.Reason{}, err
 	}
-	group, why := nomad.NotPlaced(resp.FailedTGAllocs)
+	group, why := request.NotPlaced(resp.FailedTGAllocs)
 	return reason.Reason{Kind: reason.DryRunRefuses, Group: group, Cause: why}, nil
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/store"
@@ -42,7 +43,7 @@ func inParallel(calls []call) {
 
 // callsFor are calls of do for each of all, with its number; job is the one that it is for,
 // nil if it is for none.
-func callsFor[T any](all []T, job func(T) nomad.JobKey, do func(int, T)) []call {
+func callsFor[T any](all []T, job func(T) cluster.JobKey, do func(int, T)) []call {
 	calls := make([]call, len(all))
 	for i, x := range all {
 		if calls[i].do = func() { do(i, x) }; job != nil {
@@ -56,7 +57,7 @@ func callsFor[T any](all []T, job func(T) nomad.JobKey, do func(int, T)) []call 
 // first. The zero value has none.
 type unsavedRecords struct {
 	records list.List // of gang.Record
-	of      map[nomad.JobKey]*list.Element
+	of      map[cluster.JobKey]*list.Element
 }
 
 // put has a record written after all others, and none that there was of its job.
@@ -74,12 +75,12 @@ func (u *unsavedRecords) putBack(r gang.Record) {
 
 func (u *unsavedRecords) keep(r gang.Record, at *list.Element) {
 	if u.of == nil {
-		u.of = map[nomad.JobKey]*list.Element{}
+		u.of = map[cluster.JobKey]*list.Element{}
 	}
 	u.of[keyOfRecord(r)] = at
 }
 
-func (u *unsavedRecords) forget(k nomad.JobKey) {
+func (u *unsavedRecords) forget(k cluster.JobKey) {
 	if at := u.of[k]; at != nil {
 		u.records.Remove(at)
 		delete(u.of, k)
@@ -196,7 +197,9 @@ func (p *Placer) records(most int) *entry {
 	return e
 }
 
-func keyOfRecord(r gang.Record) nomad.JobKey { return nomad.JobKey{Namespace: r.Namespace, ID: r.Job} }
+func keyOfRecord(r gang.Record) cluster.JobKey {
+	return cluster.JobKey{Namespace: r.Namespace, ID: r.Job}
+}
 
 // writeRecord records a decision.
 func (p *Placer) writeRecord(ctx context.Context, r gang.Record) error {
@@ -287,7 +290,7 @@ func (p *Placer) deleteStale(ctx context.Context, path string) error {
 	case err != nil:
 		return err
 	}
-	switch job, err := p.nomad.Job(ctx, nomad.JobKey{Namespace: r.Of.Namespace, ID: r.Of.Job}); {
+	switch job, err := p.nomad.Job(ctx, cluster.JobKey{Namespace: r.Of.Namespace, ID: r.Of.Job}); {
 	case nomad.Refused(err):
 		return nil
 	case err != nil || job != nil:

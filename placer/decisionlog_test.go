@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 // While jobs come in a burst, placing goes before writing down, but not for
@@ -18,7 +18,7 @@ import (
 func TestRecordsInABurst(t *testing.T) {
 	stored, client := newVars(t)
 	p := newPlacer(t)
-	p.nomad, p.m.State = client, nomad.NewState()
+	p.nomad, p.m.State = client, cluster.NewState()
 	now := time.Now()
 	put := func(n int) {
 		id := fmt.Sprintf("job-%d", n)
@@ -53,10 +53,10 @@ func TestRecordsInABurst(t *testing.T) {
 	save(0, 1, false)
 	save(999*time.Millisecond, 1, false)
 	for i := range burst { // nothing has started for a second, but Nomad has not placed these
-		p.m.Add(nomad.JobKey{Namespace: "default", ID: fmt.Sprintf("starting-%d", i)}).Nomad = gang.Starting
+		p.m.Add(cluster.JobKey{Namespace: "default", ID: fmt.Sprintf("starting-%d", i)}).Nomad = gang.Starting
 	}
 	save(time.Second, 1, false)
-	p.m.Forget(nomad.JobKey{Namespace: "default", ID: "starting-0"})
+	p.m.Forget(cluster.JobKey{Namespace: "default", ID: "starting-0"})
 	save(time.Second, 1+burst, false)
 	for i := range 3 * decisionsAtOnce {
 		put(100 + i)
@@ -69,7 +69,7 @@ func TestRecordsInABurst(t *testing.T) {
 			save(time.Duration(i)*time.Second, 1+burst, false)
 		}
 	}
-	delete(p.m.State.Jobs, nomad.JobKey{Namespace: "default", ID: "job-100"})
+	delete(p.m.State.Jobs, cluster.JobKey{Namespace: "default", ID: "job-100"})
 	save(11*time.Second, 1+burst+decisionsAtOnce, true) // one has waited too long
 	save(11*time.Second, 1+burst+2*decisionsAtOnce, true)
 	save(11*time.Second, burst+3*decisionsAtOnce, false)

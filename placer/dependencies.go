@@ -14,9 +14,9 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
@@ -40,7 +40,7 @@ const (
 // It asks Nomad about atMost jobs.
 func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost int) {
 	f := &p.m.Dependencies
-	kept, wanted, waits := map[nomad.JobKey]bool{}, map[nomad.JobKey]bool{}, map[*model.Tracked][]nomad.JobKey{}
+	kept, wanted, waits := map[cluster.JobKey]bool{}, map[cluster.JobKey]bool{}, map[*model.Tracked][]cluster.JobKey{}
 	for _, t := range p.m.Sorted() {
 		t.After, t.Eligible = reason.Reason{}, time.Time{}
 		keys, waiting := t.Dependencies(), t.WaitsForOthers()
@@ -58,7 +58,7 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 		return
 	}
 	p.readFinished(ctx, now)
-	maps.DeleteFunc(f.Known, func(k nomad.JobKey, _ model.Dependency) bool { return !kept[k] })
+	maps.DeleteFunc(f.Known, func(k cluster.JobKey, _ model.Dependency) bool { return !kept[k] })
 	p.queryDependencies(ctx, wanted, now, atMost)
 	inCircle := p.circles(waits)
 	for t, keys := range waits {
@@ -82,7 +82,7 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 }
 
 // comesAfter is that a job comes after another one, and how that stands.
-func comesAfter(k nomad.JobKey, why reason.Reason) reason.Reason {
+func comesAfter(k cluster.JobKey, why reason.Reason) reason.Reason {
 	return reason.Reason{Kind: reason.ComesAfter, Jobs: []string{k.String()}}.Over(why)
 }
 
@@ -96,12 +96,12 @@ func neverFinishes(job *api.Job) reason.Reason {
 
 // circles are jobs that wait for each other: after each comes the one that it waits for. Of
 // circles that share jobs at least one is found.
-func (p *Placer) circles(waits map[*model.Tracked][]nomad.JobKey) map[nomad.JobKey]nomad.JobKey {
-	found, seen := map[nomad.JobKey]nomad.JobKey{}, map[nomad.JobKey]bool{}
-	var path []nomad.JobKey
-	at := map[nomad.JobKey]int{} // on the path
-	var visit func(k nomad.JobKey)
-	visit = func(k nomad.JobKey) {
+func (p *Placer) circles(waits map[*model.Tracked][]cluster.JobKey) map[cluster.JobKey]cluster.JobKey {
+	found, seen := map[cluster.JobKey]cluster.JobKey{}, map[cluster.JobKey]bool{}
+	var path []cluster.JobKey
+	at := map[cluster.JobKey]int{} // on the path
+	var visit func(k cluster.JobKey)
+	visit = func(k cluster.JobKey) {
 		if i, on := at[k]; on {
 			for j, from := range path[i:] {
 				found[from] = path[i+(j+1)%(len(path)-i)]
@@ -131,9 +131,9 @@ func (p *Placer) circles(waits map[*model.Tracked][]nomad.JobKey) map[nomad.JobK
 
 // queryDependencies finds out how the dependencies stand that are due, longest due first.
 // One that cannot be read keeps those waiting that come after it, and nobody else.
-func (p *Placer) queryDependencies(ctx context.Context, wanted map[nomad.JobKey]bool, now time.Time, atMost int) {
+func (p *Placer) queryDependencies(ctx context.Context, wanted map[cluster.JobKey]bool, now time.Time, atMost int) {
 	f := &p.m.Dependencies
-	var keys []nomad.JobKey
+	var keys []cluster.JobKey
 	for k := range wanted {
 		if t := p.m.Jobs[k]; t != nil {
 			was := f.Known[k]
@@ -142,14 +142,14 @@ func (p *Placer) queryDependencies(ctx context.Context, wanted map[nomad.JobKey]
 			keys = append(keys, k)
 		}
 	}
-	slices.SortFunc(keys, func(a, b nomad.JobKey) int {
+	slices.SortFunc(keys, func(a, b cluster.JobKey) int {
 		return cmp.Or(f.Known[a].Due.Compare(f.Known[b].Due), a.Compare(b))
 	})
 	p.again, p.changed = p.again || len(keys) > atMost, p.changed || len(keys) > 0
 	keys = keys[:min(len(keys), atMost)]
 	found, errs := make([]model.Dependency, len(keys)), make([]error, len(keys))
-	key := func(k nomad.JobKey) nomad.JobKey { return k }
-	inParallel(callsFor(keys, key, func(i int, k nomad.JobKey) { found[i], errs[i] = p.readDependency(ctx, k, f.Known[k]) }))
+	key := func(k cluster.JobKey) cluster.JobKey { return k }
+	inParallel(callsFor(keys, key, func(i int, k cluster.JobKey) { found[i], errs[i] = p.readDependency(ctx, k, f.Known[k]) }))
 	for i, k := range keys {
 		if errs[i] != nil {
 			if ctx.Err() != nil {
@@ -187,7 +187,7 @@ func ahead(t *model.Tracked) reason.Reason {
 
 // readDependency finds out how a job stands that others come after; had is what was known,
 // and what is returned where Nomad does not show yet what was heard since.
-func (p *Placer) readDependency(ctx context.Context, k nomad.JobKey, had model.Dependency) (model.Dependency, error) {
+func (p *Placer) readDependency(ctx context.Context, k cluster.JobKey, had model.Dependency) (model.Dependency, error) {
 	job, err := p.nomad.Job(ctx, k)
 	switch {
 	case err != nil, had.Outdated(job):
@@ -196,7 +196,7 @@ func (p *Placer) readDependency(ctx context.Context, k nomad.JobKey, had model.D
 		return model.Dependency{Finished: had.Finished}, nil // Nomad has forgotten it since
 	case job == nil:
 		return model.Dependency{Why: reason.Reason{Kind: reason.AheadMissing}}, nil
-	case nomad.Template(job):
+	case cluster.Template(job):
 		return model.Dependency{Why: reason.Reason{Kind: reason.AheadTemplate}}, nil
 	case *job.Type != api.JobTypeBatch && *job.Type != api.JobTypeSysbatch:
 		return model.Dependency{Why: neverFinishes(job)}, nil
@@ -228,7 +228,7 @@ func (p *Placer) readDependency(ctx context.Context, k nomad.JobKey, had model.D
 func (p *Placer) readFinished(ctx context.Context, now time.Time) {
 	f := &p.m.Dependencies
 	if f.Known == nil {
-		f.Known = map[nomad.JobKey]model.Dependency{}
+		f.Known = map[cluster.JobKey]model.Dependency{}
 	}
 	if f.Loaded {
 		return
@@ -238,7 +238,7 @@ func (p *Placer) readFinished(ctx context.Context, now time.Time) {
 		return
 	}
 	for _, j := range kept {
-		f.Known[nomad.JobKey{Namespace: j.Namespace, ID: j.Job}] = model.Dependency{Finished: j.At}
+		f.Known[cluster.JobKey{Namespace: j.Namespace, ID: j.Job}] = model.Dependency{Finished: j.At}
 	}
 	f.Loaded, p.finishedSaved = true, kept
 }
@@ -250,7 +250,7 @@ func (p *Placer) finishedDue(now time.Time) *entry {
 		return nil
 	}
 	var list []store.Finished
-	for _, k := range slices.SortedFunc(maps.Keys(f.Known), nomad.JobKey.Compare) {
+	for _, k := range slices.SortedFunc(maps.Keys(f.Known), cluster.JobKey.Compare) {
 		if at := f.Known[k].Finished; !at.IsZero() && len(list) < maxFinishedKept {
 			list = append(list, store.Finished{Namespace: k.Namespace, Job: k.ID, At: at})
 		}

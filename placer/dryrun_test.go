@@ -14,8 +14,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
 )
 
@@ -59,7 +59,7 @@ func TestRefusedByDryRunGoesElsewhere(t *testing.T) {
 			break
 		}
 		p.publish(now)
-		seen, asked := p.m.Jobs[nomad.KeyOf(job)], p.Picture()
+		seen, asked := p.m.Jobs[cluster.KeyOf(job)], p.Picture()
 		const why = "Nomad would not place group \"g\" on the chosen nodes: no reason given"
 		if e, err := asked.Explain(t.Context(), seen.Key); err != nil || e.Reason.String() != why || !e.StartFrom.IsZero() {
 			t.Errorf("explain: %v, %+v", err, e)
@@ -69,7 +69,7 @@ func TestRefusedByDryRunGoesElsewhere(t *testing.T) {
 		}
 		now = now.Add(1100 * time.Millisecond)
 	}
-	if state := p.m.Jobs[nomad.KeyOf(job)].Nomad; state != gang.Starting || !slices.Equal(registered, good) {
+	if state := p.m.Jobs[cluster.KeyOf(job)].Nomad; state != gang.Starting || !slices.Equal(registered, good) {
 		t.Errorf("it is %s on %v, want it on %v", state, registered, good)
 	}
 }
@@ -90,7 +90,7 @@ func TestWhyItIsNotWhole(t *testing.T) {
 	now := time.Now()
 	decideAt(t, p, now)
 	why := reason.Reason{Kind: reason.NoRoomMissing}.Over(reason.Reason{Kind: reason.GPUs, Needs: 4})
-	g := p.m.Jobs[nomad.KeyOf(job)]
+	g := p.m.Jobs[cluster.KeyOf(job)]
 	g.Trouble = why
 	p.publish(now.Add(time.Minute))
 	asked := p.Picture()
@@ -114,7 +114,7 @@ func TestRefusedByDryRunIsTriedAgain(t *testing.T) {
 	now, tried := time.Now(), 0
 	for range 12 {
 		decideAt(t, p, now)
-		g := p.m.Jobs[nomad.KeyOf(job)]
+		g := p.m.Jobs[cluster.KeyOf(job)]
 		if wait := g.RetryAt.Sub(now); wait <= 0 || wait > 30*time.Second {
 			t.Fatalf("after %d tries it is tried again in %v", tried, wait)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 	"golang.org/x/time/rate"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -77,7 +78,7 @@ func (p *Placer) note(t *model.Tracked, e gang.Effect, err error) {
 }
 
 // audit writes what was changed in whose job.
-func (p *Placer) audit(k nomad.JobKey, what string, err error, args ...any) {
+func (p *Placer) audit(k cluster.JobKey, what string, err error, args ...any) {
 	args = append([]any{"job", k.ID, "namespace", k.Namespace}, args...)
 	if err != nil {
 		args = append(args, "outcome", outcome(err), "error", err)
@@ -105,7 +106,7 @@ func (p *Placer) versions(ctx context.Context, t *model.Tracked) (map[uint64]*ap
 	if err != nil || t.Nomad != gang.Resubmitted || len(t.Members) == 0 {
 		return vs, err
 	}
-	newest := slices.MaxFunc(t.Members, func(a, b *nomad.Alloc) int { return cmp.Compare(a.CreateIndex, b.CreateIndex) })
+	newest := slices.MaxFunc(t.Members, func(a, b *cluster.Alloc) int { return cmp.Compare(a.CreateIndex, b.CreateIndex) })
 	return vs, p.nomad.AddVersionOf(ctx, vs, newest)
 }
 
@@ -242,7 +243,7 @@ func (p *Placer) registered(t *model.Tracked, job *api.Job, index uint64) gang.R
 }
 
 // readAgain reads a job that has changed.
-func (p *Placer) readAgain(ctx context.Context, k nomad.JobKey) error {
+func (p *Placer) readAgain(ctx context.Context, k cluster.JobKey) error {
 	job, err := p.nomad.Job(ctx, k)
 	if err == nil && job != nil {
 		p.m.State.PutJob(job)

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
@@ -104,7 +104,7 @@ func (l *EventLog) After(id uint64) ([]Event, <-chan struct{}) {
 }
 
 // StoppedFor is the job for which a job was stopped last, namespace/id, as far as that is kept.
-func (l *EventLog) StoppedFor(k nomad.JobKey) string {
+func (l *EventLog) StoppedFor(k cluster.JobKey) string {
 	if l == nil {
 		return ""
 	}
@@ -128,7 +128,7 @@ func (e Event) For(sees model.Sees, operator func() bool) (_ Event, ok bool) {
 }
 
 // emit notes an event about a job.
-func (p *Placer) emit(k nomad.JobKey, kind EventKind, text string) {
+func (p *Placer) emit(k cluster.JobKey, kind EventKind, text string) {
 	p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: kind, Namespace: k.Namespace, Job: k.ID, Text: oneLine(text)})
 }
 

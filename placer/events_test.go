@@ -14,6 +14,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
@@ -108,7 +109,7 @@ func TestEventsTellStories(t *testing.T) {
 		if err != nil {
 			w.T.Fatal(err)
 		}
-		if r, err := store.In(c).Record(w.T.Context(), nomad.JobKey(low)); err != nil || r.StoppedWhy.IsZero() || !slices.ContainsFunc(kept, func(e placer.Event) bool { return e.Text == "its members are stopped: "+r.StoppedWhy.String() }) {
+		if r, err := store.In(c).Record(w.T.Context(), cluster.JobKey(low)); err != nil || r.StoppedWhy.IsZero() || !slices.ContainsFunc(kept, func(e placer.Event) bool { return e.Text == "its members are stopped: "+r.StoppedWhy.String() }) {
 			w.T.Errorf("its record (%v) and the events say why it was stopped, in other words", err)
 		}
 		if err := w.Purge(high); err != nil {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/store"
@@ -110,7 +111,7 @@ func (h *failureHistory) putRight(ctx context.Context, c *nomad.Client, now time
 }
 
 // knows says whether the failure of an allocation was noted before.
-func (h *failureHistory) knows(a *nomad.Alloc) bool {
+func (h *failureHistory) knows(a *cluster.Alloc) bool {
 	return a.ModifyIndex <= h.dropped || slices.ContainsFunc(h.failures, func(f failure.Failure) bool { return f.Alloc == a.ID })
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/internal/race"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -150,7 +151,7 @@ func TestLiftedStartsAnew(t *testing.T) {
 	h, now := failureHistory{}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	known := failure.Evidence{
 		Models:    map[string]string{"g1": "m", "g2": "m", "g3": "m"},
-		Successes: []nomad.Success{{At: now, GPUs: []string{"g2", "g3"}}},
+		Successes: []cluster.Success{{At: now, GPUs: []string{"g2", "g3"}}},
 	}
 	fail := func(jobs ...string) {
 		for _, job := range jobs {
@@ -183,13 +184,13 @@ func TestHistoryFits(t *testing.T) {
 	}
 	_, c := newVars(t)
 	ctx, now := t.Context(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	h, allocs, models := failureHistory{}, []*nomad.Alloc{}, map[string]string{}
+	h, allocs, models := failureHistory{}, []*cluster.Alloc{}, map[string]string{}
 	for i := range 10_000 {
 		models[fmt.Sprint("other", i)] = "m"
 	}
 	for i := range 300 {
 		at := now.Add(time.Duration(i) * time.Second)
-		a := &nomad.Alloc{ID: fmt.Sprintf("alloc-%d", i), ModifyIndex: uint64(i + 1), ModifyTime: at.UnixNano(), Client: api.AllocClientStatusFailed}
+		a := &cluster.Alloc{ID: fmt.Sprintf("alloc-%d", i), ModifyIndex: uint64(i + 1), ModifyTime: at.UnixNano(), Client: api.AllocClientStatusFailed}
 		for k := range 8 {
 			a.GPUs = append(a.GPUs, fmt.Sprintf("GPU-%08d-1234-1234-1234-%012d", i, k))
 		}
@@ -251,7 +252,7 @@ func TestSweepLeavesOthersFailures(t *testing.T) {
 		t.Errorf("%d of the 3 failures of others are kept, %d in all", n, len(h.failures))
 	}
 	for i := range 2 * failuresKept {
-		if !h.knows(&nomad.Alloc{ID: fmt.Sprint("alloc-", i+10), ModifyIndex: uint64(i + 10)}) {
+		if !h.knows(&cluster.Alloc{ID: fmt.Sprint("alloc-", i+10), ModifyIndex: uint64(i + 10)}) {
 			t.Errorf("failure %d is found again", i)
 		}
 	}
@@ -267,7 +268,7 @@ func TestFailureOfAFutureTime(t *testing.T) {
 		h.failures = append(h.failures, failure.Failure{Alloc: fmt.Sprint(i), Index: uint64(i + 1), At: now.AddDate(1, 0, 0)})
 	}
 	h.trimFailures()
-	if h.knows(&nomad.Alloc{ID: "new", ModifyIndex: 1000, ModifyTime: now.UnixNano()}) {
+	if h.knows(&cluster.Alloc{ID: "new", ModifyIndex: 1000, ModifyTime: now.UnixNano()}) {
 		t.Error("a failure is taken for one that was noted before")
 	}
 }
@@ -307,9 +308,9 @@ func TestManyFailuresAtOnce(t *testing.T) {
 	const many = 20_000
 	_, c := newVars(t)
 	p := newPlacer(t)
-	p.nomad, p.m.State = c, nomad.NewState()
+	p.nomad, p.m.State = c, cluster.NewState()
 	for i := range many {
-		p.m.State.PutAlloc(&nomad.Alloc{ID: fmt.Sprintf("alloc-%06d", i), Job: nomad.JobKey{Namespace: "sweep", ID: fmt.Sprint("j", i)}, Node: "n", Client: api.AllocClientStatusFailed,
+		p.m.State.PutAlloc(&cluster.Alloc{ID: fmt.Sprintf("alloc-%06d", i), Job: cluster.JobKey{Namespace: "sweep", ID: fmt.Sprint("j", i)}, Node: "n", Client: api.AllocClientStatusFailed,
 			GPUs: []string{fmt.Sprint("GPU-", i%8)}, ModifyIndex: uint64(i + 1), ModifyTime: int64(i), CreateTime: int64(i) * int64(time.Hour),
 			Tasks: map[string]*api.TaskState{"t": {Failed: true, Events: []*api.TaskEvent{{Type: api.TaskTerminated, ExitCode: 1}}}}})
 	}
@@ -351,11 +352,11 @@ func TestTimesOfTheFuture(t *testing.T) {
 	t.Parallel()
 	_, c := newVars(t)
 	p := newPlacer(t)
-	p.nomad, p.m.State = c, nomad.NewState()
+	p.nomad, p.m.State = c, cluster.NewState()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	ahead := now.AddDate(1, 0, 0)
 	for i, client := range []string{"failed", "complete"} {
-		p.m.State.PutAlloc(&nomad.Alloc{ID: client, Job: nomad.JobKey{Namespace: "default", ID: "j"}, Node: "n", Client: client, Desired: "run", GPUs: []string{"g"},
+		p.m.State.PutAlloc(&cluster.Alloc{ID: client, Job: cluster.JobKey{Namespace: "default", ID: "j"}, Node: "n", Client: client, Desired: "run", GPUs: []string{"g"},
 			ModifyIndex: uint64(i + 1), CreateTime: ahead.Add(-time.Minute).UnixNano(), ModifyTime: ahead.UnixNano()})
 	}
 	if err := p.noteFailures(t.Context(), now); err != nil {
@@ -364,7 +365,7 @@ func TestTimesOfTheFuture(t *testing.T) {
 	if f := p.m.Failures[0]; !f.At.Equal(now) || !f.Placed.Equal(now.Add(-time.Minute)) {
 		t.Errorf("it failed at %v, placed at %v", f.At, f.Placed)
 	}
-	if f := (failure.Failure{At: now, Namespace: "default", Job: "j", Node: "n", Cause: failure.User}); (&model.Model{State: nomad.NewState(), Failures: []failure.Failure{within(f, time.Time{}, now)}}).FailedOn(nomad.JobKey{Namespace: "default", ID: "j"}, now.Add(2*model.AvoidFor)) != nil {
+	if f := (failure.Failure{At: now, Namespace: "default", Job: "j", Node: "n", Cause: failure.User}); (&model.Model{State: cluster.NewState(), Failures: []failure.Failure{within(f, time.Time{}, now)}}).FailedOn(cluster.JobKey{Namespace: "default", ID: "j"}, now.Add(2*model.AvoidFor)) != nil {
 		t.Error("its node is avoided for longer than it should be")
 	}
 }
@@ -375,10 +376,10 @@ func TestTimesOfThePast(t *testing.T) {
 	t.Parallel()
 	_, c := newVars(t)
 	p := newPlacer(t)
-	p.nomad, p.m.State = c, nomad.NewState()
+	p.nomad, p.m.State = c, cluster.NewState()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	fails := func(id string) time.Time {
-		p.m.State.PutAlloc(&nomad.Alloc{ID: id, Job: nomad.JobKey{Namespace: "default", ID: "j"}, Node: "n", Client: "failed", Desired: "run", GPUs: []string{"g"},
+		p.m.State.PutAlloc(&cluster.Alloc{ID: id, Job: cluster.JobKey{Namespace: "default", ID: "j"}, Node: "n", Client: "failed", Desired: "run", GPUs: []string{"g"},
 			ModifyIndex: uint64(len(p.m.Failures) + 1), CreateTime: now.Add(-2 * time.Hour).UnixNano(), ModifyTime: now.Add(-time.Hour).UnixNano()})
 		if err := p.noteFailures(t.Context(), now); err != nil {
 			t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 	"github.com/nomad-pal/nomad-pal/placer/store"
@@ -51,7 +51,7 @@ func FuzzRecord(f *testing.F) {
 			t.Fatal(err)
 		}
 		job = rewrite.Gate(job)
-		delete(s.Jobs, nomad.KeyOf(job))
+		delete(s.Jobs, cluster.KeyOf(job))
 		s.PutJob(job)
 		now := p.tick()
 		p.m.State = s

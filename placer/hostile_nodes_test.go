@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/profile"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
@@ -32,11 +32,11 @@ func TestHostileNodes(t *testing.T) {
 	said := map[string]string{} // by node
 	for name, nodes := range sets {
 		t.Run(name, func(t *testing.T) {
-			s := nomad.NewState()
+			s := cluster.NewState()
 			index := uint64(0)
 			joins := func(n hostile.Node) {
 				index++
-				e := nomad.Event{Topic: "Node", Type: "NodeRegistration", Index: index}
+				e := cluster.Event{Topic: "Node", Type: "NodeRegistration", Index: index}
 				e.Payload.Node = n.Node
 				s.Apply(e)
 			}
@@ -60,7 +60,7 @@ func TestHostileNodes(t *testing.T) {
 				t.Errorf("the measurements are blamed on nobody: %v", err)
 			}
 			now := time.Now()
-			if as := pass(t, p, s, now); !startsJob(as, nomad.KeyOf(honest)) {
+			if as := pass(t, p, s, now); !startsJob(as, cluster.KeyOf(honest)) {
 				t.Errorf("the honest job does not start: %v", as)
 			}
 			for _, id := range others {

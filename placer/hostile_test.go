@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
@@ -41,7 +41,7 @@ func TestHostileJobs(t *testing.T) {
 			p.m.Profile = prof
 			now := time.Now()
 			as := pass(t, p, s, now)
-			if !startsJob(as, nomad.KeyOf(honest)) {
+			if !startsJob(as, cluster.KeyOf(honest)) {
 				t.Errorf("the honest job does not start: %v", as)
 			}
 			for _, a := range as {
@@ -77,7 +77,7 @@ alone (TestHostileJobs).
 |---|---|---|
 `, len(jobs))
 	for _, j := range jobs {
-		k := nomad.KeyOf(j.Job)
+		k := cluster.KeyOf(j.Job)
 		now, why := "left to Nomad", "it asks for no GPUs"
 		if s, ok := status[k.ID]; ok {
 			now, why = string(s.State), s.Reason.String()
@@ -99,7 +99,7 @@ func cell(s string) string {
 	return strings.NewReplacer("|", "\\|", "<", "&lt;", "`", "'", `\"`, `"`).Replace(quoted[1 : len(quoted)-1])
 }
 
-func startsJob(as []queue.Action, k nomad.JobKey) bool {
+func startsJob(as []queue.Action, k cluster.JobKey) bool {
 	for _, a := range as {
 		if a.Kind == queue.Start && a.Job == k.String() {
 			return true
@@ -117,7 +117,7 @@ func answers(t *testing.T, p *Placer, now time.Time, jobs []hostile.Job) {
 		listed[j.Job] = true
 	}
 	for _, j := range jobs {
-		k := nomad.KeyOf(j.Job)
+		k := cluster.KeyOf(j.Job)
 		if p.m.State.Jobs[k] == nil {
 			continue // it asks for no GPUs at all
 		}

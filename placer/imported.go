@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
@@ -70,7 +71,7 @@ func ReadCalibration(ctx context.Context, c *nomad.Client, but string) (cal *Cal
 func (cal *Calibration) Build(o profile.Options, samples ...profile.Sample) (*profile.Profile, error) {
 	imported := append(slices.Clone(cal.Imported), samples...)
 	o.Known = cal.Known
-	merged := nomad.MergeSamples(cal.Published, imported, cal.Known)
+	merged := cluster.MergeSamples(cal.Published, imported, cal.Known)
 	if len(merged) == 0 {
 		return nil, errors.New("nothing is measured: no node publishes measurements and none were imported")
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/store"
@@ -28,7 +29,7 @@ func TestUnreadableImports(t *testing.T) {
 		}
 	}
 	p := newPlacer(t)
-	p.nomad, p.m.State = c, nomad.NewState()
+	p.nomad, p.m.State = c, cluster.NewState()
 	imported := func(want int) {
 		t.Helper()
 		if err := p.readImported(t.Context()); err != nil || len(p.m.Imported) != want {

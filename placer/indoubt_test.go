@@ -12,9 +12,9 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
 )
 
@@ -82,7 +82,7 @@ func TestUnansweredRegistering(t *testing.T) {
 				}
 			}
 			cycle(now)
-			if got := p.m.Jobs[nomad.KeyOf(gated)].Nomad; got != c.phase {
+			if got := p.m.Jobs[cluster.KeyOf(gated)].Nomad; got != c.phase {
 				t.Errorf("it is %s, want %s", got, c.phase)
 			}
 			if err := p.m.UpdateView(now.Add(time.Second)); err != nil {
@@ -109,7 +109,7 @@ func TestUnansweredRegistering(t *testing.T) {
 func TestLimboEndsWithTheJob(t *testing.T) {
 	p := newPlacer(t)
 	job := hostile.Plain("j", 1, 1, 1)
-	k := nomad.KeyOf(job)
+	k := cluster.KeyOf(job)
 	p.m.InDoubt[k] = model.StartInDoubt{Index: 1, GPUs: []string{"g"}, Until: time.Now().Add(time.Hour)}
 	p.m.SettleInDoubt(job)
 	if len(p.m.HeldGPUs(time.Now())[k]) != 1 {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 // A bug that one job meets must not stop the others. Whatever the placer does for
@@ -26,7 +26,7 @@ func (p *Placer) recoverFromPanic(panicked any, now time.Time) error {
 	k, ok := p.m.JobAtFault()
 	if c, in := panicked.(*callPanic); in {
 		panicked, stack = c.value, c.stack
-		k, ok = c.job, c.job != nomad.JobKey{}
+		k, ok = c.job, c.job != cluster.JobKey{}
 	}
 	if ok {
 		job = k.String()
@@ -52,7 +52,7 @@ func (p *Placer) reset() {
 
 // callPanic is a panic of one of several calls that ran at a time.
 type callPanic struct {
-	job   nomad.JobKey // for which it was; the zero key for none
+	job   cluster.JobKey // for which it was; the zero key for none
 	value any
 	stack string
 }
@@ -71,7 +71,7 @@ func recoverPanic(log hclog.Logger, what string, do func() error) (err error) {
 
 // call is something to be done for a job, beside others.
 type call struct {
-	job nomad.JobKey
+	job cluster.JobKey
 	do  func()
 }
 

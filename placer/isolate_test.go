@@ -17,6 +17,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -33,18 +34,18 @@ func TestPanicSetsAside(t *testing.T) {
 		where string
 		plant func(p *Placer)
 	}{
-		{"putting it in the queue", func(p *Placer) { p.m.Jobs[nomad.KeyOf(bad)].Job = &api.Job{} }},
+		{"putting it in the queue", func(p *Placer) { p.m.Jobs[cluster.KeyOf(bad)].Job = &api.Job{} }},
 		{"looking for GPUs", func(p *Placer) {
-			j := p.m.Jobs[nomad.KeyOf(bad)].QueueJob(0)
+			j := p.m.Jobs[cluster.KeyOf(bad)].QueueJob(0)
 			j.Gang.MemberSets = []pal.MemberSet{{Members: 1, GPUs: 1, Eligible: []bool{}}} // an index out of range
 			if err := p.m.Queue.Submit(0, j); err != nil {
 				t.Fatal(err)
 			}
-			p.m.Jobs[nomad.KeyOf(bad)].Queued = true
+			p.m.Jobs[cluster.KeyOf(bad)].Queued = true
 		}},
 		{"registering it", func(p *Placer) {
-			p.hooks.BeforeCommit = func(k nomad.JobKey) {
-				if k == nomad.KeyOf(bad) {
+			p.hooks.BeforeCommit = func(k cluster.JobKey) {
+				if k == cluster.KeyOf(bad) {
 					panic("a bug in registering")
 				}
 			}
@@ -71,7 +72,7 @@ func TestPanicSetsAside(t *testing.T) {
 					return err
 				}
 				p.track(t.Context())
-				if p.m.Jobs[nomad.KeyOf(bad)].Nomad == gang.Waiting {
+				if p.m.Jobs[cluster.KeyOf(bad)].Nomad == gang.Waiting {
 					c.plant(p)
 				}
 				p.m.Time = now
@@ -90,7 +91,7 @@ func TestPanicSetsAside(t *testing.T) {
 			if !registered["good"] || registered["bad"] {
 				t.Errorf("registered: %v", registered)
 			}
-			found := p.m.Jobs[nomad.KeyOf(bad)]
+			found := p.m.Jobs[cluster.KeyOf(bad)]
 			if found == nil || found.Refused == nil || found.Nomad != gang.Rejected {
 				t.Errorf("the bad job is %+v", found)
 			}
@@ -135,9 +136,9 @@ var registering sync.Mutex
 // breaks the placer again and again is left alone for a while even then.
 func TestAsideUntilChanged(t *testing.T) {
 	p, now := newPlacer(t), time.Now()
-	p.m.State = nomad.NewState()
+	p.m.State = cluster.NewState()
 	job := func(index uint64) *api.Job { return hostile.Plain("bad", 1, 1, index) }
-	k := nomad.KeyOf(job(1))
+	k := cluster.KeyOf(job(1))
 	apart := func(index uint64, at time.Time) bool {
 		_, ok := p.m.Isolated(job(index), at)
 		return ok

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/classify"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -45,12 +46,12 @@ type Learner struct {
 	every time.Duration
 
 	mu      sync.Mutex
-	classes map[nomad.JobKey]pal.AppClass
+	classes map[cluster.JobKey]pal.AppClass
 }
 
 // NewLearner makes a learner that takes a reading in each period.
 func NewLearner(c *nomad.Client, every time.Duration, log hclog.Logger) *Learner {
-	return &Learner{nomad: c, log: log, every: every, classes: map[nomad.JobKey]pal.AppClass{}}
+	return &Learner{nomad: c, log: log, every: every, classes: map[cluster.JobKey]pal.AppClass{}}
 }
 
 // Class is what is remembered of a job's name.
@@ -62,9 +63,9 @@ func (l *Learner) Class(job *api.Job) (pal.AppClass, bool) {
 }
 
 // nameOf is the name under which a job's class is remembered.
-func nameOf(job *api.Job) nomad.JobKey {
-	k := nomad.KeyOf(job)
-	if nomad.Child(job) {
+func nameOf(job *api.Job) cluster.JobKey {
+	k := cluster.KeyOf(job)
+	if cluster.Child(job) {
 		k.ID = *job.ParentID
 	}
 	return k
@@ -74,7 +75,7 @@ func nameOf(job *api.Job) nomad.JobKey {
 // meets a bug in is one that nothing is learned of.
 func (l *Learner) Run(ctx context.Context) {
 	_ = recoverPanic(l.log, "remembered application classes", func() error { l.readClasses(ctx); return nil })
-	watched := map[nomad.JobKey]*study{}
+	watched := map[cluster.JobKey]*study{}
 	tick := time.NewTicker(l.every)
 	defer tick.Stop()
 	for n := 0; ; n++ {
@@ -84,7 +85,7 @@ func (l *Learner) Run(ctx context.Context) {
 				l.log.Warn("cannot watch jobs for their application class", "error", err)
 			}
 		}
-		for _, k := range slices.SortedFunc(maps.Keys(watched), nomad.JobKey.Compare) {
+		for _, k := range slices.SortedFunc(maps.Keys(watched), cluster.JobKey.Compare) {
 			s := watched[k]
 			if recoverPanic(l.log, "learning of job "+k.String(), func() error { l.read(ctx, k, s); return nil }) != nil {
 				s.done = true
@@ -122,12 +123,12 @@ type study struct {
 
 // relist brings the watched jobs up to date: those that run, complete, and say
 // no class.
-func (l *Learner) relist(ctx context.Context, watched map[nomad.JobKey]*study) error {
+func (l *Learner) relist(ctx context.Context, watched map[cluster.JobKey]*study) error {
 	state, err := l.nomad.Resync(ctx, nil)
 	if err != nil {
 		return err
 	}
-	running := map[nomad.JobKey]map[string][]string{}
+	running := map[cluster.JobKey]map[string][]string{}
 	for _, k := range state.SortedJobs() {
 		job := state.Jobs[k]
 		h, err := rewrite.ParseHints(job)
@@ -145,14 +146,14 @@ func (l *Learner) relist(ctx context.Context, watched map[nomad.JobKey]*study) e
 			}
 		}
 	}
-	maps.DeleteFunc(watched, func(k nomad.JobKey, _ *study) bool { return running[k] == nil })
+	maps.DeleteFunc(watched, func(k cluster.JobKey, _ *study) bool { return running[k] == nil })
 	active := 0
 	for _, s := range watched {
 		if !s.done {
 			active++
 		}
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(running), nomad.JobKey.Compare) {
+	for _, k := range slices.SortedFunc(maps.Keys(running), cluster.JobKey.Compare) {
 		s := watched[k]
 		if s == nil && active >= learnAtOnce {
 			continue
@@ -168,7 +169,7 @@ func (l *Learner) relist(ctx context.Context, watched map[nomad.JobKey]*study) e
 }
 
 // read takes one reading of a job, and its class where that makes enough.
-func (l *Learner) read(ctx context.Context, k nomad.JobKey, s *study) {
+func (l *Learner) read(ctx context.Context, k cluster.JobKey, s *study) {
 	if s.done {
 		return
 	}
@@ -198,7 +199,7 @@ func (l *Learner) read(ctx context.Context, k nomad.JobKey, s *study) {
 }
 
 // conclude remembers a job's class.
-func (l *Learner) conclude(ctx context.Context, k nomad.JobKey, f classify.Features) {
+func (l *Learner) conclude(ctx context.Context, k cluster.JobKey, f classify.Features) {
 	known, err := store.In(l.nomad).Classes().Read(ctx)
 	if err != nil {
 		l.log.Debug("the history is not, or not fully, used", "error", err)

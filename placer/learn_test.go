@@ -19,6 +19,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -59,7 +60,7 @@ func busyNode(t *testing.T, watts int) (*nomad.Client, map[string]string) {
 func TestLearnerTakesEachReadingOnceAndSkipsTheStart(t *testing.T) {
 	c, written := busyNode(t, 690)
 	l := NewLearner(c, time.Second, hclog.NewNullLogger())
-	k := nomad.JobKey{Namespace: "default", ID: "train"}
+	k := cluster.JobKey{Namespace: "default", ID: "train"}
 	s := &study{gpus: map[string][]string{"f7476465-4d6e-c0de-26d0-e383c49be941": {"GPU-1"}}, seen: map[string]time.Time{}}
 	rounds := 0
 	for !s.done && rounds < 1000 {

@@ -10,11 +10,11 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-var busy0 = nomad.JobKey{Namespace: "default", ID: "busy0"}
+var busy0 = cluster.JobKey{Namespace: "default", ID: "busy0"}
 
 // ledgerPlacer is one whose queue believes that job busy0, which holds the first 4 of the
 // node's 8 GPUs, runs on those.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -15,7 +15,7 @@ import (
 func TestDistrustPins(t *testing.T) {
 	t.Parallel()
 	p := newPlacer(t)
-	p.m.State = nomad.NewState()
+	p.m.State = cluster.NewState()
 	pins := rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{{Group: "g", GPUs: []string{"a"}}}}
 	began := time.Now()
 	for _, c := range []struct {
@@ -23,7 +23,7 @@ func TestDistrustPins(t *testing.T) {
 		want  bool
 	}{{0, true}, {pinsGrace - 1, true}, {pinsGrace, false}, {pinsGrace + time.Hour, false}} {
 		p.distrustPins(began.Add(c.after))
-		if got := p.m.State.TrustsPins(nomad.JobKey{ID: "j"}, pins); got != c.want {
+		if got := p.m.State.TrustsPins(cluster.JobKey{ID: "j"}, pins); got != c.want {
 			t.Errorf("after %v: %v", c.after, got)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/time/rate"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/meter"
@@ -57,10 +58,10 @@ type Placer struct {
 	// missed: an event could not be read, or Nomad sent none, so that the state is not to be trusted.
 	missed     bool
 	resyncedAt time.Time
-	lookedAt   time.Time            // for failures
-	events     <-chan []nomad.Event // of the session's stream
-	deaf       atomic.Bool          // that stream has ended
-	heard      []nomad.Event        // taken off it, and not applied yet
+	lookedAt   time.Time              // for failures
+	events     <-chan []cluster.Event // of the session's stream
+	deaf       atomic.Bool            // that stream has ended
+	heard      []cluster.Event        // taken off it, and not applied yet
 	meanwhile  meanwhile
 	followed   followed
 	// evaluationLimit bounds how often evaluations are queried.
@@ -75,7 +76,7 @@ type Placer struct {
 	publishing time.Duration // what making the last picture took
 	// unpublished: something may have changed since it was made. changed: it has.
 	unpublished, changed bool
-	pictured             uint64    // [nomad.View.Changes] then
+	pictured             uint64    // what the ledger's Changes said then
 	picturedAt           time.Time // when it was made
 	nudged               chan struct{}
 	published            published
@@ -87,7 +88,7 @@ type Placer struct {
 // called before anybody is told of it; nil ones are not. They exist for the tests that
 // kill the placer there.
 type Hooks struct {
-	BeforeCommit, AfterCommit func(nomad.JobKey)
+	BeforeCommit, AfterCommit func(cluster.JobKey)
 	// Meter counts what is done; nil: nobody reads it.
 	Meter *meter.Meter
 	// Events keeps what is done, for people; nil keeps nothing.
@@ -202,13 +203,13 @@ func (p *Placer) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	events := make(chan []nomad.Event, 64)
+	events := make(chan []cluster.Event, 64)
 	p.events, p.heard = events, nil
 	p.deaf.Store(false)
 	ended := make(chan error, 2)
 	var reader sync.WaitGroup
 	reader.Go(func() {
-		take := func(es []nomad.Event) error {
+		take := func(es []cluster.Event) error {
 			select {
 			case events <- es:
 				return nil
@@ -406,9 +407,9 @@ func (p *Placer) listen() {
 
 // hasNews says whether something of a job has come that this cycle does not know: an
 // answer from Nomad took long. What follows from that answer is put off.
-func (p *Placer) hasNews(k nomad.JobKey) bool {
+func (p *Placer) hasNews(k cluster.JobKey) bool {
 	p.listen()
-	return slices.ContainsFunc(p.heard, func(e nomad.Event) bool { return e.About() == k })
+	return slices.ContainsFunc(p.heard, func(e cluster.Event) bool { return e.About() == k })
 }
 
 // missedPurge says whether GPUs that this cycle takes for free may be in use by tasks of a
@@ -418,7 +419,7 @@ func (p *Placer) missedPurge() bool {
 	return p.m.State.MissedPurge(p.heard)
 }
 
-func (p *Placer) apply(es []nomad.Event) (heard news) {
+func (p *Placer) apply(es []cluster.Event) (heard news) {
 	for _, e := range es {
 		if e.Unread != nil {
 			p.report(readingEvents, e.Unread)
@@ -450,7 +451,7 @@ func (p *Placer) resync(ctx context.Context) error {
 	p.m.State, p.missed, p.resyncedAt, p.changed = s, false, p.tick(), true
 	p.m.Dependencies.Doubt()
 	var unread []error
-	for _, k := range slices.SortedFunc(maps.Keys(p.m.State.Unread), nomad.JobKey.Compare) {
+	for _, k := range slices.SortedFunc(maps.Keys(p.m.State.Unread), cluster.JobKey.Compare) {
 		unread = append(unread, p.m.State.Unread[k])
 	}
 	p.report(readingJobs, errors.Join(unread...))

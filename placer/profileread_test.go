@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -29,7 +30,7 @@ func TestProfileIsNotReadInEveryCycle(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := newPlacer(t)
-	p.nomad, p.m.State = client, nomad.NewState()
+	p.nomad, p.m.State = client, cluster.NewState()
 	began := time.Now()
 	for _, c := range []struct {
 		after time.Duration

@@ -11,8 +11,8 @@ import (
 
 	"github.com/hashicorp/go-version"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
@@ -149,10 +149,10 @@ func (p *Placer) tell(told, warnings []string, warn func(string), none string) [
 // warnOfOldNomad says once what an old Nomad does to gangs.
 func (p *Placer) warnOfOldNomad() {
 	low := p.m.State.OldestNomad()
-	if p.warned || low == nil || !low.LessThan(version.Must(version.NewVersion(nomad.ExactPins))) {
+	if p.warned || low == nil || !low.LessThan(version.Must(version.NewVersion(cluster.ExactPins))) {
 		return
 	}
 	p.warned = true
 	p.log.Warn("this Nomad may start members with fewer GPUs than they ask for (hashicorp/nomad#18364); such gangs are requeued and tried again",
-		"version", low, "mended_in", nomad.ExactPins)
+		"version", low, "mended_in", cluster.ExactPins)
 }

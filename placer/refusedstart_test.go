@@ -11,8 +11,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 // A gang that has stopped to be moved, and whose members may all have done their work by then,
@@ -29,7 +29,7 @@ func TestGangRefusesItsStart(t *testing.T) {
 	seen := *committed // as Nomad has it
 	first.Job = &seen
 	for i := range 2 {
-		s.PutAlloc(&nomad.Alloc{
+		s.PutAlloc(&cluster.Alloc{
 			ID: fmt.Sprint("done-", i), Job: first.Key, Group: *committed.TaskGroups[0].Name, Name: fmt.Sprintf("%s.g[%d]", first.Key.ID, i), Client: api.AllocClientStatusComplete, Desired: api.AllocDesiredStatusRun,
 			Version: new(uint64), CreateIndex: 900, ModifyIndex: 5000, Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{{Type: api.TaskTerminated}}}},
 		})

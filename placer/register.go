@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -68,7 +69,7 @@ func (p *Placer) registerWhole(ctx context.Context, job *api.Job, source *api.Jo
 // proves nothing: its author may have run it again, and another placer have chosen the same
 // GPUs. What there is to undo is then told from the versions.
 func (p *Placer) lookUp(ctx context.Context, job, was *api.Job, unknown error) (*api.JobRegisterResponse, error) {
-	now, err := p.nomad.Job(ctx, nomad.KeyOf(job))
+	now, err := p.nomad.Job(ctx, cluster.KeyOf(job))
 	next := uint64(0) // the version that is ours
 	if was != nil {
 		next = *was.Version + 1

@@ -18,6 +18,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -105,16 +106,16 @@ func TestReplacedWhilePlaced(t *testing.T) {
 				} else {
 					tell(s, gated, &real)
 					p.track(t.Context())
-					p.step(t.Context(), p.m.Jobs[nomad.KeyOf(gated)], gang.Turn{})
+					p.step(t.Context(), p.m.Jobs[cluster.KeyOf(gated)], gang.Turn{})
 					if tc.name == "edited" {
 						// The edit, registered again, comes back as the next version.
 						back, version, index := *gated, tc.version+1, uint64(200)
 						back.Version, back.ModifyIndex, back.JobModifyIndex = &version, &index, &index
-						e := nomad.Event{Topic: "Job", Type: "JobRegistered", Key: "j", Index: index}
+						e := cluster.Event{Topic: "Job", Type: "JobRegistered", Key: "j", Index: index}
 						e.Payload.Job = &back
 						s.Apply(e)
 						p.track(t.Context())
-						if p.m.Jobs[nomad.KeyOf(gated)].Overwrote() {
+						if p.m.Jobs[cluster.KeyOf(gated)].Overwrote() {
 							t.Error("the edit is taken for another one that was lost")
 						}
 					}
@@ -128,13 +129,13 @@ func TestReplacedWhilePlaced(t *testing.T) {
 }
 
 // tell plays the events of what really happened.
-func tell(s *nomad.State, was, is *api.Job) {
+func tell(s *cluster.State, was, is *api.Job) {
 	if *is.Version == 0 {
-		e := nomad.Event{Topic: "Job", Type: "JobDeregistered", Key: "j", Index: 99}
+		e := cluster.Event{Topic: "Job", Type: "JobDeregistered", Key: "j", Index: 99}
 		e.Payload.Job, e.Payload.Deleted = was, true
 		s.Apply(e)
 	}
-	e := nomad.Event{Topic: "Job", Type: "JobRegistered", Key: "j", Index: 100}
+	e := cluster.Event{Topic: "Job", Type: "JobRegistered", Key: "j", Index: 100}
 	e.Payload.Job = is
 	s.Apply(e)
 }
@@ -223,7 +224,7 @@ func TestRegisterAfterAMissedPurge(t *testing.T) {
 		`{"Topic": "Allocation", "Index": 5, "Payload": {"Allocation": {"ID": "a", "Namespace": "default", "JobID": "gone", "ClientStatus": "running"}}}`,
 		`{"Topic": "Job", "Type": "JobDeregistered", "Index": 6, "Payload": {"Job": {"ID": "gone", "Namespace": "default"}, "Deleted": true}}`,
 	} {
-		var e nomad.Event
+		var e cluster.Event
 		if err := json.Unmarshal([]byte(text), &e); err != nil {
 			t.Fatal(err)
 		}
@@ -231,7 +232,7 @@ func TestRegisterAfterAMissedPurge(t *testing.T) {
 			t.Errorf("after %d events it says %v", len(p.heard), p.missedPurge())
 		}
 	}
-	g := &model.Tracked{Gang: gang.Gang{Observed: gang.Observed{Key: nomad.JobKey{Namespace: "default", ID: "j"}, Job: benchJob("j", 1)}}}
+	g := &model.Tracked{Gang: gang.Gang{Observed: gang.Observed{Key: cluster.JobKey{Namespace: "default", ID: "j"}, Job: benchJob("j", 1)}}}
 	if _, err := p.register(t.Context(), g, gang.Register{Why: gang.ToGrow, Job: g.Job, Source: &gang.SourceRead{}}); !errors.Is(err, nomad.ErrConflict) || !p.again {
 		t.Errorf("%v, again %v", err, p.again)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -44,10 +45,10 @@ func TestProfileThatCannotBeStored(t *testing.T) {
 		Vendor: "nvidia", Type: "gpu", Name: "H200", Instances: []*api.NodeDevice{{ID: "G1"}, {ID: "G2"}},
 		Attributes: map[string]*api.Attribute{"unique.variability_raw": {StringVal: &raw}},
 	}}}}
-	event := nomad.Event{Topic: "Node", Type: "NodeRegistration", Index: 1}
+	event := cluster.Event{Topic: "Node", Type: "NodeRegistration", Index: 1}
 	event.Payload.Node = node
 	p := newPlacer(t)
-	p.nomad, p.m.State = client, nomad.NewState()
+	p.nomad, p.m.State = client, cluster.NewState()
 	p.m.State.Apply(event)
 	began := time.Now()
 	for _, c := range []struct {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -99,12 +100,12 @@ func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 			continue
 		}
 		p.joined = append(p.joined, s)
-		k := nomad.KeyOf(s.job)
+		k := cluster.KeyOf(s.job)
 		if _, aside := p.m.IsolatedJobs[k]; aside { // once Nomad has it, it is left alone
 			continue
 		}
 		p.m.BeginJob(k)
-		if p.m.State.Jobs[k] != nil || p.m.Jobs[k] != nil || nomad.Template(s.job) || p.m.State.Queues.Refusal(s.job) != nil {
+		if p.m.State.Jobs[k] != nil || p.m.Jobs[k] != nil || cluster.Template(s.job) || p.m.State.Queues.Refusal(s.job) != nil {
 			continue
 		}
 		job := asRegistered(s.job, now)
@@ -150,7 +151,7 @@ func (p *Placer) waitingSubmissions(ctx context.Context, starts []*start) (calls
 		return slices.ContainsFunc(starts, func(o *start) bool { return o.submission == s })
 	})
 	results := make([]submitted, len(waiting))
-	key := func(s *submission) nomad.JobKey { return nomad.KeyOf(s.job) }
+	key := func(s *submission) cluster.JobKey { return cluster.KeyOf(s.job) }
 	calls = callsFor(waiting, key, func(i int, s *submission) {
 		results[i] = p.registerAs(ctx, s, s.job, false)
 		s.reply(results[i]) // he need not wait for the others of the cycle
@@ -178,7 +179,7 @@ func (p *Placer) registerAs(ctx context.Context, s *submission, job *api.Job, is
 
 // submissionRegistered takes in that a job was registered with its gate, or was not.
 func (p *Placer) submissionRegistered(s *submission, r submitted, now time.Time) {
-	t := p.m.Jobs[nomad.KeyOf(s.job)]
+	t := p.m.Jobs[cluster.KeyOf(s.job)]
 	if t != nil && t == s.gang {
 		s.gang, t.Unregistered = nil, false
 		if r.err == nil {

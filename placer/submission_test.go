@@ -18,6 +18,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -48,7 +49,7 @@ func submitOne(t *testing.T, p *Placer, job *api.Job, r *registry) submitted {
 	t.Helper()
 	s := &submission{job: job, register: r.register, answer: make(chan submitted, 1)}
 	p.arriving = append(p.arriving, s)
-	p.hooks.AfterCommit = func(nomad.JobKey) {
+	p.hooks.AfterCommit = func(cluster.JobKey) {
 		if s.answered {
 			t.Error("the author was told before the hook was called that kills the placer in tests")
 		}
@@ -118,7 +119,7 @@ func TestSubmission(t *testing.T) {
 					t.Errorf("registering %d: pinned %v, new only %v, want %v", i, r.pinned[i], r.isNew[i], pinned)
 				}
 			}
-			known := p.m.Jobs[nomad.KeyOf(job)]
+			known := p.m.Jobs[cluster.KeyOf(job)]
 			switch {
 			case c.phase == "" && (known != nil || p.m.View.Cluster.FreeGPUs() != free):
 				t.Errorf("it is known, or holds GPUs: %v, %d of %d free", known, p.m.View.Cluster.FreeGPUs(), free)
@@ -297,8 +298,8 @@ func preemptible(t *testing.T, address string) *Placer {
 	job.SubmitTime = &long
 	p.m.State.PutJob(job)
 	for n := range 2 {
-		p.m.State.PutAlloc(&nomad.Alloc{
-			ID: fmt.Sprint("m", n), Job: nomad.KeyOf(job), Group: "g", Node: pins.Groups[0].Nodes[n], Desired: "run", Client: "running",
+		p.m.State.PutAlloc(&cluster.Alloc{
+			ID: fmt.Sprint("m", n), Job: cluster.KeyOf(job), Group: "g", Node: pins.Groups[0].Nodes[n], Desired: "run", Client: "running",
 			GPUs: pins.Groups[0].GPUs[4*n : 4*n+4], CreateIndex: 10, ModifyIndex: 10, CreateTime: long, ModifyTime: long,
 		})
 	}

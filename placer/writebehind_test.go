@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -30,10 +31,10 @@ func bookkeeper(t *testing.T, put func(body string) (status int)) (*Placer, *mod
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.nomad, p.m.State = client, nomad.NewState()
+	p.nomad, p.m.State = client, cluster.NewState()
 	job := benchJob("j", 1)
 	p.m.State.PutJob(job)
-	return p, &model.Tracked{Gang: gang.Gang{Observed: gang.Observed{Key: nomad.KeyOf(job), Job: job}}}
+	return p, &model.Tracked{Gang: gang.Gang{Observed: gang.Observed{Key: cluster.KeyOf(job), Job: job}}}
 }
 
 type roundTrip func(*http.Request) (*http.Response, error)

@@ -15,7 +15,8 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -72,7 +73,7 @@ type Patch struct {
 
 // Review says what to do with a job that somebody is about to register.
 // queues are Nomad's own; children: dispatched and periodic jobs can be served.
-func (a *Admission) Review(job *api.Job, queues nomad.BatchQueues, children bool) Review {
+func (a *Admission) Review(job *api.Job, queues cluster.BatchQueues, children bool) Review {
 	r := Review{Patch: []Patch{}, Warnings: []string{}, Errors: []string{}}
 	full, err := canonical(job)
 	switch {
@@ -81,7 +82,7 @@ func (a *Admission) Review(job *api.Job, queues nomad.BatchQueues, children bool
 		return r
 	case !rewrite.AsksGPUs(full):
 		if a.wants(full) {
-			r.warn(nomad.MistypedDevices(full))
+			r.warn(request.MistypedDevices(full))
 		}
 		return r
 	}
@@ -97,7 +98,7 @@ func (a *Admission) Review(job *api.Job, queues nomad.BatchQueues, children bool
 	if _, pinned := rewrite.Pinned(full); pinned || !wanted {
 		return r // placed already, or for plain Nomad
 	}
-	if why := nomad.Takes(full); why != nil && nomad.Servable(full) == nil && !rewrite.Gated(full) { // its other groups would wait for nothing behind a gate
+	if why := request.Takes(full); why != nil && request.Servable(full) == nil && !rewrite.Gated(full) { // its other groups would wait for nothing behind a gate
 		r.warn(fmt.Sprintf("%v. It is left to Nomad", why))
 		return r
 	}
@@ -108,7 +109,7 @@ func (a *Admission) Review(job *api.Job, queues nomad.BatchQueues, children bool
 	a.patch(&r, job, full)
 	if len(r.Patch) > 0 { // said once, where the endpoint is asked as mutator and as validator
 		r.Warnings = append(r.Warnings, fmt.Sprintf("nomad-pal chooses the GPUs of this job: it is pending until then; see nomad-pal explain %s", *full.ID))
-		r.warn(nomad.MistypedDevices(full))
+		r.warn(request.MistypedDevices(full))
 	}
 	return r
 }
@@ -123,7 +124,7 @@ func (r *Review) warn(sentence string) {
 // canonical is a copy of the job with Nomad's defaults filled in: what comes
 // from authors has holes. It is what everything else in the agent goes by.
 func canonical(job *api.Job) (*api.Job, error) {
-	if err := nomad.Wellformed(job); err != nil {
+	if err := cluster.Wellformed(job); err != nil {
 		return nil, fmt.Errorf("nomad-pal: %w", err)
 	}
 	text, err := json.Marshal(job)
@@ -135,7 +136,7 @@ func canonical(job *api.Job) (*api.Job, error) {
 		return nil, err
 	}
 	out.Name = cmp.Or(out.Name, out.ID)
-	nomad.Canonicalize(&out)
+	cluster.Canonicalize(&out)
 	return &out, nil
 }
 
@@ -155,7 +156,7 @@ func (a *Admission) wants(job *api.Job) bool {
 		return true
 	case *job.Type == api.JobTypeSystem || *job.Type == api.JobTypeSysbatch || job.IsMultiregion():
 		return false
-	case nomad.ChoosesInstances(job):
+	case request.ChoosesInstances(job):
 		return false // a class constraint of Nomad's own, or pins by hand
 	}
 	return slices.Contains(types, *job.Type) || hinted(job)
@@ -177,7 +178,7 @@ func refusal(job *api.Job, children bool) error {
 	if _, err := rewrite.ParseHints(job); err != nil {
 		return err
 	}
-	if err := nomad.Takes(job); err != nil {
+	if err := request.Takes(job); err != nil {
 		return err
 	}
 	p := job.ParameterizedJob
@@ -185,8 +186,8 @@ func refusal(job *api.Job, children bool) error {
 	case p != nil && p.Payload == "required":
 		return fmt.Errorf("job %q takes a payload, and Nomad loses payloads of jobs that are rewritten: "+
 			"make the payload optional and use meta, or constrain the device to a variability class yourself", *job.ID)
-	case nomad.Template(job) && !children:
-		return nomad.ErrNoRPC
+	case cluster.Template(job) && !children:
+		return cluster.ErrNoRPC
 	}
 	return nil
 }
@@ -270,7 +271,7 @@ func (s *server) serveAdmission(w http.ResponseWriter, r *http.Request) {
 // queues are Nomad's own: those that the placer knows or, in an agent that stands
 // by, that of the job's pool as Nomad tells of it now. Where Nomad does not tell,
 // the placer will find out.
-func (s *server) queues(ctx context.Context, job *api.Job) nomad.BatchQueues {
+func (s *server) queues(ctx context.Context, job *api.Job) cluster.BatchQueues {
 	if p := s.agent.current.Load(); p != nil {
 		return p.Status().Queues
 	}

@@ -15,8 +15,10 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -126,8 +128,8 @@ func (c *caller) visible(ctx context.Context, jobs []model.JobStatus) ([]model.J
 
 // readsJob fails where the caller cannot read the job. It does not tell a job
 // that is not there from one that the caller may not know of.
-func (c *caller) readsJob(ctx context.Context, k nomad.JobKey) error {
-	if err := nomad.Addressable(k.ID); err != nil {
+func (c *caller) readsJob(ctx context.Context, k cluster.JobKey) error {
+	if err := request.Addressable(k.ID); err != nil {
 		return fmt.Errorf("%w: %w", nomad.NoJob(k), err)
 	}
 	_, _, err := c.nomad.Jobs().Info(k.ID, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))

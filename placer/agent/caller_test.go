@@ -18,6 +18,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
@@ -126,15 +127,15 @@ func TestReadsJob(t *testing.T) {
 	alice := callerWith(t, s, "X-Nomad-Token", "alice")
 	for _, c := range []struct {
 		name   string
-		key    nomad.JobKey
+		key    cluster.JobKey
 		status int
 		want   string
 	}{
-		{"her own", nomad.JobKey{Namespace: "research", ID: "train"}, http.StatusOK, ""},
-		{"not there", nomad.JobKey{Namespace: "research", ID: "gone"}, http.StatusNotFound, `no job "gone" in namespace "research"`},
-		{"a call of Nomad's", nomad.JobKey{Namespace: "research", ID: "ml/plan"}, http.StatusNotFound,
+		{"her own", cluster.JobKey{Namespace: "research", ID: "train"}, http.StatusOK, ""},
+		{"not there", cluster.JobKey{Namespace: "research", ID: "gone"}, http.StatusNotFound, `no job "gone" in namespace "research"`},
+		{"a call of Nomad's", cluster.JobKey{Namespace: "research", ID: "ml/plan"}, http.StatusNotFound,
 			`no job "ml/plan" in namespace "research": job id "ml/plan" ends with /plan, which Nomad's HTTP API takes for a call of its own: give the job another id`},
-		{"another's", nomad.JobKey{Namespace: "default", ID: "train"}, http.StatusForbidden, `permission denied: the token lacks the capability "read-job" in namespace "default", or has expired or been deleted`},
+		{"another's", cluster.JobKey{Namespace: "default", ID: "train"}, http.StatusForbidden, `permission denied: the token lacks the capability "read-job" in namespace "default", or has expired or been deleted`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			err := alice.readsJob(t.Context(), c.key)

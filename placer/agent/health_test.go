@@ -19,7 +19,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 	"github.com/nomad-pal/nomad-pal/placer"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -97,7 +97,7 @@ func TestAdmissionKeepsOutOfQueues(t *testing.T) {
 		"Resources":{"Devices":[{"Name":"nvidia/gpu"}]}}]}]}`), &job); err != nil {
 		t.Fatal(err)
 	}
-	queues := nomad.BatchQueues{"gpu": "fifo"}
+	queues := cluster.BatchQueues{"gpu": "fifo"}
 	var a *Admission
 	if r := a.Review(&job, queues, true); len(r.Patch)+len(r.Errors) > 0 || len(r.Warnings) != 1 {
 		t.Errorf("without a gate: %+v", r)
@@ -105,7 +105,7 @@ func TestAdmissionKeepsOutOfQueues(t *testing.T) {
 	if r := a.Review(rewrite.Gate(&job), queues, true); len(r.Errors) != 1 {
 		t.Errorf("with a gate: %+v", r)
 	}
-	if r := a.Review(&job, nomad.BatchQueues{"other": "fifo"}, true); len(r.Patch) == 0 {
+	if r := a.Review(&job, cluster.BatchQueues{"other": "fifo"}, true); len(r.Patch) == 0 {
 		t.Errorf("of another pool: %+v", r)
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -30,18 +31,18 @@ const submitTimeout = 5 * time.Second
 // Nomad's own, and so is the decision whether the caller may: the job is
 // registered with the caller's token. 503 means that nothing was done.
 func (s *server) serveRegister(w http.ResponseWriter, r *http.Request) {
-	var request api.JobRegisterRequest
-	done, ok := s.bodies.decode(w, r, &request)
+	var in api.JobRegisterRequest
+	done, ok := s.bodies.decode(w, r, &in)
 	if !ok {
 		return
 	}
 	defer done()
-	job, err := canonical(request.Job)
+	job, err := canonical(in.Job)
 	if err == nil && !rewrite.Gated(job) {
 		err = fmt.Errorf("job %q has no gate: it is for Nomad to register", *job.ID)
 	}
 	if err == nil {
-		err = nomad.Addressable(*job.ID)
+		err = request.Addressable(*job.ID)
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -55,11 +56,11 @@ func (s *server) serveRegister(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), submitTimeout)
 	defer cancel()
 	author := author{s.authors, tokenOf(r)}
-	if err := s.rights.check(author.token, *job.Namespace, time.Now(), func() error { return author.may(ctx, job, request) }); err != nil {
+	if err := s.rights.check(author.token, *job.Namespace, time.Now(), func() error { return author.may(ctx, job, in) }); err != nil {
 		refuseAs(w, err)
 		return
 	}
-	resp, err := p.Submit(ctx, job, author.register(request))
+	resp, err := p.Submit(ctx, job, author.register(in))
 	if err != nil {
 		refuseAs(w, err)
 		return

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -179,7 +180,7 @@ func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	k := nomad.JobKey{Namespace: cmp.Or(r.URL.Query().Get("namespace"), api.DefaultNamespace), ID: id}
+	k := cluster.JobKey{Namespace: cmp.Or(r.URL.Query().Get("namespace"), api.DefaultNamespace), ID: id}
 	c, snapshot, ok := s.snapshotFor(w, r, func(c *caller, ctx context.Context) error { return c.readsJob(ctx, k) })
 	if !ok {
 		return

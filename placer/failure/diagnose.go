@@ -25,7 +25,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
 // Cause is who is to blame for a failed allocation.
@@ -79,7 +79,7 @@ const NodeDown = "the node went down"
 // Diagnose finds the cause of a failed or lost allocation. gpus are those of its
 // GPUs that its node owns, node is the node's name, and unhealthy are the GPUs that are
 // unhealthy now, with what the plugin says of them.
-func Diagnose(a *nomad.Alloc, gpus []string, node string, unhealthy map[string]string) Failure {
+func Diagnose(a *cluster.Alloc, gpus []string, node string, unhealthy map[string]string) Failure {
 	f := Failure{
 		Index: a.ModifyIndex,
 		At:    time.Unix(0, a.ModifyTime).UTC(), Namespace: a.Job.Namespace, Job: a.Job.ID, Alloc: a.ID, Node: node, GPUs: gpus,

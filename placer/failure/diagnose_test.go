@@ -9,7 +9,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
 func TestDiagnose(t *testing.T) {
@@ -20,61 +20,61 @@ func TestDiagnose(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name      string
-		alloc     nomad.Alloc
+		alloc     cluster.Alloc
 		unhealthy map[string]string
 		cause     Cause
 		reason    string
 	}{
-		{"exit code", nomad.Alloc{Client: "failed", Tasks: ended(map[string]string{"exit_code": "3"})}, nil, User, `task "t" ended with exit code 3`},
-		{"out of memory", nomad.Alloc{Client: "failed", Tasks: ended(map[string]string{"exit_code": "137", "oom_killed": "true"})}, nil, User, `task "t" ran out of memory`},
-		{"node", nomad.Alloc{Client: "lost", Tasks: ended(map[string]string{"exit_code": "3"})}, nil, Infrastructure, NodeDown},
+		{"exit code", cluster.Alloc{Client: "failed", Tasks: ended(map[string]string{"exit_code": "3"})}, nil, User, `task "t" ended with exit code 3`},
+		{"out of memory", cluster.Alloc{Client: "failed", Tasks: ended(map[string]string{"exit_code": "137", "oom_killed": "true"})}, nil, User, `task "t" ran out of memory`},
+		{"node", cluster.Alloc{Client: "lost", Tasks: ended(map[string]string{"exit_code": "3"})}, nil, Infrastructure, NodeDown},
 		{
-			"unhealthy GPU", nomad.Alloc{Client: "failed", Tasks: ended(map[string]string{"exit_code": "3"})}, map[string]string{"g1": "xid:79"},
+			"unhealthy GPU", cluster.Alloc{Client: "failed", Tasks: ended(map[string]string{"exit_code": "3"})}, map[string]string{"g1": "xid:79"},
 			Infrastructure, "GPU g1 is unhealthy: xid:79",
 		},
-		{"signal", nomad.Alloc{Client: "failed", Tasks: ended(map[string]string{"exit_code": "137", "signal": "9"})}, nil, User, `task "t" ended with exit code 137 by signal 9 (killed)`},
-		{"another GPU is unhealthy", nomad.Alloc{Client: "failed", Tasks: ended(map[string]string{"exit_code": "3"})}, map[string]string{"g2": "xid:79"}, User, `task "t" ended with exit code 3`},
+		{"signal", cluster.Alloc{Client: "failed", Tasks: ended(map[string]string{"exit_code": "137", "signal": "9"})}, nil, User, `task "t" ended with exit code 137 by signal 9 (killed)`},
+		{"another GPU is unhealthy", cluster.Alloc{Client: "failed", Tasks: ended(map[string]string{"exit_code": "3"})}, map[string]string{"g2": "xid:79"}, User, `task "t" ended with exit code 3`},
 		{
-			"driver", nomad.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
+			"driver", cluster.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
 				{Type: api.TaskDriverFailure, DisplayMessage: "no docker"},
 			}}}}, nil, Infrastructure, `task "t": Driver Failure: no docker`,
 		},
 		{
-			"device reserved in vain", nomad.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
+			"device reserved in vain", cluster.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
 				{Type: "Task hook failed", Message: "devices: failed to reserve device nvidia/gpu/H200: unhealthy device IDs: g1 (xid:79)"},
 				{Type: api.TaskNotRestarting, DisplayMessage: "Error was unrecoverable"},
 			}}}}, nil, Infrastructure, `task "t": devices: failed to reserve device nvidia/gpu/H200: unhealthy device IDs: g1 (xid:79)`,
 		},
 		{
-			"another hook", nomad.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
+			"another hook", cluster.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
 				{Type: "Task hook failed", Message: "logmon: no g1"},
 			}}}}, nil, Infrastructure, `task "t": logmon: no g1`,
 		},
 		{
-			"the last word", nomad.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
+			"the last word", cluster.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
 				{Type: api.TaskTerminated, Details: map[string]string{"exit_code": "3"}}, {Type: api.TaskRestarting},
 				{Type: api.TaskDriverFailure, DisplayMessage: "no docker"},
 			}}}}, nil, Infrastructure, `task "t": Driver Failure: no docker`,
 		},
 		{
-			"killed with another task", nomad.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{
+			"killed with another task", cluster.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{
 				"a": {Events: []*api.TaskEvent{{Type: api.TaskTerminated, Details: map[string]string{"exit_code": "143"}}}},
 				"t": {Failed: true, Events: []*api.TaskEvent{{Type: api.TaskDriverFailure, DisplayMessage: "no docker"}}},
 			}}, nil, Infrastructure, `task "t": Driver Failure: no docker`,
 		},
 		{
-			"ended as it was killed", nomad.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
+			"ended as it was killed", cluster.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
 				{Type: api.TaskStarted}, {Type: api.TaskKilling}, {Type: api.TaskTerminated, Details: map[string]string{"exit_code": "143"}},
 			}}}}, nil, Unknown, "it was being stopped",
 		},
 		{
-			"ended well, and not to be started again", nomad.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{
+			"ended well, and not to be started again", cluster.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{
 				"a": {}, "t": {Failed: true, Events: []*api.TaskEvent{
 					{Type: api.TaskTerminated, Details: map[string]string{"exit_code": "0"}}, {Type: api.TaskNotRestarting, DisplayMessage: "Policy allows no restarts"},
 				}},
 			}}, nil, Unknown, `task "t" ended with exit code 0, and is not started again: Policy allows no restarts`,
 		},
-		{"nothing known", nomad.Alloc{Client: "failed"}, nil, Unknown, "nothing says why"},
+		{"nothing known", cluster.Alloc{Client: "failed"}, nil, Unknown, "nothing says why"},
 	} {
 		c.alloc.GPUs = []string{"g1"}
 		c.alloc.CreateTime, c.alloc.ModifyTime = 0, int64(90*time.Minute)

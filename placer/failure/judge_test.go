@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
 // book is evidence that grows.
@@ -56,7 +56,7 @@ func story(b *book, events ...string) (end time.Time, spared []Strike) {
 		}
 		ids := strings.Split(gpus, ",")
 		if ok {
-			b.Successes = append(b.Successes, nomad.Success{Job: nomad.JobKey{Namespace: ns, ID: job}, At: now, GPUs: ids})
+			b.Successes = append(b.Successes, cluster.Success{Job: cluster.JobKey{Namespace: ns, ID: job}, At: now, GPUs: ids})
 			continue
 		}
 		f := Failure{At: now, Placed: now.Add(-10 * time.Second), Namespace: ns, Job: job, Cause: User, GPUs: ids}

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
 // Quarantine keeps a GPU out of new placements for a while.
@@ -108,7 +108,7 @@ type Evidence struct {
 	// Failures are those that are remembered, the one to be judged among them.
 	Failures []Failure
 	// Successes are the allocations that did their work.
-	Successes []nomad.Success
+	Successes []cluster.Success
 	// Models are the cluster's GPUs, id to model.
 	Models map[string]string
 	// Quarantine is what is in force.

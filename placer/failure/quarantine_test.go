@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
 // Strikes double the quarantine, and are forgotten after good days.
@@ -47,7 +47,7 @@ func TestQuarantine(t *testing.T) {
 	if !QuarantinedGPUs(b.Quarantine, now)["g1"] || QuarantinedGPUs(b.Quarantine, now.Add(25*time.Hour))["g1"] {
 		t.Error("kept out too short or too long")
 	}
-	b.note(now, Diagnose(&nomad.Alloc{Client: "lost"}, []string{"g2"}, "node", nil))
+	b.note(now, Diagnose(&cluster.Alloc{Client: "lost"}, []string{"g2"}, "node", nil))
 	if _, ok := b.Quarantine["g2"]; ok {
 		t.Error("a GPU is blamed for its node")
 	}
@@ -55,7 +55,7 @@ func TestQuarantine(t *testing.T) {
 
 // The neighbours of an unhealthy GPU in the same allocation are not to blame.
 func TestQuarantineOfTheUnhealthyAlone(t *testing.T) {
-	a := &nomad.Alloc{Client: "failed", GPUs: []string{"g1", "g2", "g3", "g4"}}
+	a := &cluster.Alloc{Client: "failed", GPUs: []string{"g1", "g2", "g3", "g4"}}
 	b := book{}
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	b.note(now, Diagnose(a, a.GPUs, "node", map[string]string{"g2": "lost", "g3": "lost", "g9": "lost"}))
@@ -92,7 +92,7 @@ func TestQuarantineOfTheNamed(t *testing.T) {
 		},
 	} {
 		now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-		a := &nomad.Alloc{Client: "failed", GPUs: []string{"g1", "g2", "g3"}, Tasks: map[string]*api.TaskState{"t": {Events: c.events}}}
+		a := &cluster.Alloc{Client: "failed", GPUs: []string{"g1", "g2", "g3"}, Tasks: map[string]*api.TaskState{"t": {Events: c.events}}}
 		b := book{Models: fleet(24)}
 		b.note(now, Diagnose(a, a.GPUs, "node", nil))
 		if d := cmp.Diff(c.want, slices.Sorted(maps.Keys(QuarantinedGPUs(b.Quarantine, now)))); d != "" {

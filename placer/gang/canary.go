@@ -9,7 +9,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -57,10 +58,10 @@ func (g *Gang) makeCanaryRoom(w World) ([]Effect, bool) {
 // WantsCanaries says whether the job is a service that updates by canaries, and
 // no member of its present version is there.
 func WantsCanaries(st Observed) bool {
-	return HasCanaries(st.Job) && !slices.ContainsFunc(st.Members, func(a *nomad.Alloc) bool { return a.PlacedFor(st.Job) })
+	return HasCanaries(st.Job) && !slices.ContainsFunc(st.Members, func(a *cluster.Alloc) bool { return a.PlacedFor(st.Job) })
 }
 
 // HasCanaries says whether the job is a service that updates by canaries.
 func HasCanaries(job *api.Job) bool {
-	return *job.Type == api.JobTypeService && slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return nomad.CanariesOf(g) > 0 })
+	return *job.Type == api.JobTypeService && slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return request.CanariesOf(g) > 0 })
 }

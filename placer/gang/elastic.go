@@ -11,7 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
 // resize has a running elastic gang go on with more members, or fewer: its job gets
@@ -77,12 +77,12 @@ func (g *Gang) goOnResizing(e Event) []Effect {
 }
 
 // allRun says whether all members that are known are among those that run.
-func (g *Gang) allRun(as []*nomad.Alloc) bool {
+func (g *Gang) allRun(as []*cluster.Alloc) bool {
 	runs := map[string]bool{}
 	for _, a := range as {
 		runs[a.ID] = a.Member()
 	}
-	return !slices.ContainsFunc(g.Members, func(a *nomad.Alloc) bool { return !runs[a.ID] })
+	return !slices.ContainsFunc(g.Members, func(a *cluster.Alloc) bool { return !runs[a.ID] })
 }
 
 // lookAgain reads the members after a registration over which they may have ended.

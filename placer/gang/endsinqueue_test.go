@@ -10,7 +10,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -26,10 +27,10 @@ func TestEndsThatMayNotStart(t *testing.T) {
 	job = rewrite.Gate(job)
 	w.state.PutJob(job)
 	for _, id := range []string{"g1", "g2"} {
-		w.state.PutAlloc(&nomad.Alloc{ID: id, Name: id, Job: nomad.KeyOf(job), Group: "g", Node: "n", Client: api.AllocClientStatusRunning, Desired: api.AllocDesiredStatusStop, GPUs: []string{id}, CreateIndex: 150, ModifyIndex: 202})
+		w.state.PutAlloc(&cluster.Alloc{ID: id, Name: id, Job: cluster.KeyOf(job), Group: "g", Node: "n", Client: api.AllocClientStatusRunning, Desired: api.AllocDesiredStatusStop, GPUs: []string{id}, CreateIndex: 150, ModifyIndex: 202})
 	}
 	g := &Gang{}
-	r := nomad.Request{Job: job, Gang: pal.Gang{MemberSets: []pal.MemberSet{{Members: 2, GPUs: 1}}}}
+	r := request.Request{Job: job, Gang: pal.Gang{MemberSets: []pal.MemberSet{{Members: 2, GPUs: 1}}}}
 	g.Step(Observation{Observed: Observe(w.state, job), Request: r}, w)
 	for i := range 4 {
 		said := ""

@@ -12,8 +12,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -41,7 +42,7 @@ type (
 	// cluster has.
 	Observation struct {
 		Observed
-		Request nomad.Request
+		Request request.Request
 		Refused error // why the job cannot be served
 		// BroughtBack: Nomad wrote a registration of ours late, after its author had purged the job.
 		BroughtBack bool
@@ -97,7 +98,7 @@ type (
 	// AllocsRead [ReadAllocs]. DeploymentRead answers [ReadDeployment].
 	VersionsRead    struct{ Versions map[uint64]*api.Job }
 	EvaluationsRead struct{ Evaluations []*api.Evaluation }
-	AllocsRead      struct{ Allocs []*nomad.Alloc }
+	AllocsRead      struct{ Allocs []*cluster.Alloc }
 	DeploymentRead  struct{ Active bool }
 	// SourceRead answers [ReadSource]; nil: Nomad has none, or did not say in time.
 	SourceRead struct{ Source *api.JobSubmission }
@@ -297,23 +298,23 @@ type World interface {
 	// NodeChanges grows with each change of a node.
 	NodeChanges() uint64
 	// Allocs are all of a job's allocations that Nomad lists.
-	Allocs(nomad.JobKey) []*nomad.Alloc
+	Allocs(cluster.JobKey) []*cluster.Alloc
 	// LastFailure is the last failure of the job as it is committed, nil for none.
 	LastFailure(*api.Job) *failure.Failure
 	// Holds are the GPUs of the cluster that the job holds, and GPUIDs their ids;
 	// Promised: some of them are held by a decision only.
-	Holds(nomad.JobKey) []int
+	Holds(cluster.JobKey) []int
 	GPUIDs([]int) []string
-	Promised(nomad.JobKey) bool
+	Promised(cluster.JobKey) bool
 	// OthersHold: some of these GPUs, by id, are held by other jobs than this one.
-	OthersHold(nomad.JobKey, []string) bool
+	OthersHold(cluster.JobKey, []string) bool
 	// Forbids: the job may not run where these members are.
-	Forbids(*api.Job, []*nomad.Alloc) bool
+	Forbids(*api.Job, []*cluster.Alloc) bool
 	// Request is what the job wants, or why it cannot be served.
-	Request(Observed) (nomad.Request, error)
+	Request(Observed) (request.Request, error)
 	// Running is the placement of a gang that holds these GPUs, and Describe says it
 	// in the words of a decision.
-	Running(nomad.Request, []int) pal.Placement
+	Running(request.Request, []int) pal.Placement
 	Describe(pal.Gang, pal.Placement) *pal.Choice
 	// Pin writes pins into a job.
 	Pin(*api.Job, rewrite.Pins) (*api.Job, error)

@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -43,7 +43,7 @@ func ExampleGang_Step() {
 
 	// Nomad has taken it, as the job's next version. Its allocations are yet to come.
 	stored := RegisteredJob(pinned, job, 200, w.now)
-	state := nomad.NewState()
+	state := cluster.NewState()
 	state.PutJob(stored)
 	happens(Registered{Observe(state, stored)})
 	// Output:

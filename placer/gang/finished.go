@@ -10,8 +10,8 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -82,7 +82,7 @@ func (g *Gang) stopFinished(w World) ([]Effect, bool) {
 // an earlier version. Until then it is not to start again.
 func (g *Gang) finishUnknown(w World) bool { return g.finishUnknownBy(w.Allocs(g.Key)) }
 
-func (g *Gang) finishUnknownBy(as []*nomad.Alloc) bool {
+func (g *Gang) finishUnknownBy(as []*cluster.Alloc) bool {
 	if len(g.Pins.Groups) == 0 || *g.Job.Type != api.JobTypeBatch {
 		return false
 	}
@@ -100,7 +100,7 @@ func (g *Gang) fewest() int {
 
 // endedInEarlier counts the members that have ended by themselves and may be of an
 // earlier version than the job's.
-func (g *Gang) endedInEarlier(as []*nomad.Alloc) int {
+func (g *Gang) endedInEarlier(as []*cluster.Alloc) int {
 	n := 0
 	for _, a := range as {
 		if a.Client == api.AllocClientStatusComplete && a.ModifyIndex > g.lineage.index && !a.FinishedIn(g.Job) && endedByThemselves(a.Tasks) {
@@ -120,7 +120,7 @@ type finish struct {
 // finishedVersions are the versions before the job's present one of which all members
 // have done their work, and when the last of them had. versions are asked of an elastic
 // gang: how many members it had.
-func finishedVersions(job *api.Job, as []*nomad.Alloc, versions map[uint64]*api.Job) map[uint64]finish {
+func finishedVersions(job *api.Job, as []*cluster.Alloc, versions map[uint64]*api.Job) map[uint64]finish {
 	done, last := map[uint64]map[string]int{}, map[uint64]finish{}
 	for _, a := range as {
 		v := *a.Version
@@ -223,7 +223,7 @@ func endedLastWell(events []*api.TaskEvent) bool {
 
 // FinishedWell says whether all members of a dead batch job did their work, and when the
 // last had. Stopping a job makes one more version of it.
-func FinishedWell(job *api.Job, as []*nomad.Alloc) (at time.Time, ok bool) {
+func FinishedWell(job *api.Job, as []*cluster.Alloc) (at time.Time, ok bool) {
 	version := *job.Version
 	if rewrite.Stopped(job) && version > 0 {
 		version--
@@ -232,7 +232,7 @@ func FinishedWell(job *api.Job, as []*nomad.Alloc) (at time.Time, ok bool) {
 }
 
 // finishedIn says the same of a version that is the present one but for its stops.
-func finishedIn(job *api.Job, version uint64, as []*nomad.Alloc) (at time.Time, ok bool) {
+func finishedIn(job *api.Job, version uint64, as []*cluster.Alloc) (at time.Time, ok bool) {
 	done, everywhere := map[string]map[string]bool{}, *job.Type == api.JobTypeSysbatch // by group, the names of members
 	for _, a := range as {
 		if *a.Version != version && *a.Version != *job.Version {
@@ -265,7 +265,7 @@ func finishedIn(job *api.Job, version uint64, as []*nomad.Alloc) (at time.Time, 
 // FinishedEarlier says the same of one that was stopped because its members had done their
 // work in an earlier version of it, or that was stopped several times: each makes a version
 // (scenario "stopped and started").
-func FinishedEarlier(job *api.Job, as []*nomad.Alloc, versions map[uint64]*api.Job) (at time.Time, ok bool) {
+func FinishedEarlier(job *api.Job, as []*cluster.Alloc, versions map[uint64]*api.Job) (at time.Time, ok bool) {
 	ran := *job.Version
 	for v := versions[ran]; v != nil && rewrite.Stopped(v) && ran > 0; v = versions[ran] {
 		ran--

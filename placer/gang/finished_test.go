@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -68,9 +68,9 @@ func TestFinishedWhileStopping(t *testing.T) {
 		was.Version = &before
 		job = rewrite.Gate(job)
 		versions[99], versions[100] = &was, job
-		s, k := nomad.NewState(), nomad.KeyOf(job)
+		s, k := cluster.NewState(), cluster.KeyOf(job)
 		s.PutJob(job)
-		var listed []*nomad.Alloc
+		var listed []*cluster.Alloc
 		told := uint64(150) // after the gate
 		switch c.name {
 		case "somebody reverted to the gate":
@@ -83,7 +83,7 @@ func TestFinishedWhileStopping(t *testing.T) {
 		}
 		for i, tasks := range []map[string]*api.TaskState{done, c.tasks} {
 			version := uint64([]int{99, c.version}[i])
-			a := &nomad.Alloc{
+			a := &cluster.Alloc{
 				ID: fmt.Sprint("a", i), Job: k, Group: "g", Client: "complete", Desired: "run", GPUs: []string{fmt.Sprint(i)}, Tasks: tasks,
 				CreateIndex: 50, ModifyIndex: told, ModifyTime: c.ended, Version: &version,
 			}
@@ -161,8 +161,8 @@ func TestEndedAfterUpdateInPlace(t *testing.T) {
 		w := newFakeWorld()
 		w.state.PutJob(job)
 		for i := range 2 {
-			w.state.PutAlloc(&nomad.Alloc{
-				ID: fmt.Sprint("a", i), Job: nomad.KeyOf(job), Group: "g", Client: "complete", Desired: "stop", Tasks: events(api.TaskStarted, api.TaskTerminated),
+			w.state.PutAlloc(&cluster.Alloc{
+				ID: fmt.Sprint("a", i), Job: cluster.KeyOf(job), Group: "g", Client: "complete", Desired: "stop", Tasks: events(api.TaskStarted, api.TaskTerminated),
 				CreateIndex: 50, ModifyIndex: c.modified,
 			})
 		}
@@ -178,22 +178,22 @@ func TestEndedAfterUpdateInPlace(t *testing.T) {
 func TestFinishedWell(t *testing.T) {
 	t.Parallel()
 	done := events(api.TaskStarted, api.TaskTerminated)
-	of := func(member int, version uint64, client string, tasks map[string]*api.TaskState) *nomad.Alloc {
-		return &nomad.Alloc{Name: fmt.Sprintf("j.g[%d]", member), Group: "g", Version: &version, Client: client, Tasks: tasks, ModifyTime: int64(member)}
+	of := func(member int, version uint64, client string, tasks map[string]*api.TaskState) *cluster.Alloc {
+		return &cluster.Alloc{Name: fmt.Sprintf("j.g[%d]", member), Group: "g", Version: &version, Client: client, Tasks: tasks, ModifyTime: int64(member)}
 	}
 	for _, c := range []struct {
 		name    string
 		stopped bool
-		as      []*nomad.Alloc // of the job's version 5, as they were
+		as      []*cluster.Alloc // of the job's version 5, as they were
 		want    bool
 	}{
-		{"both have", false, []*nomad.Alloc{of(7, 5, "complete", done), of(8, 5, "complete", done)}, true},
-		{"one has, twice", false, []*nomad.Alloc{of(7, 5, "complete", done), of(7, 5, "complete", done)}, false},
-		{"one runs", false, []*nomad.Alloc{of(7, 5, "complete", done), of(8, 5, "running", events(api.TaskStarted))}, false},
-		{"one was lost when its task had ended", false, []*nomad.Alloc{of(7, 5, "complete", done), of(8, 5, "lost", done)}, false},
-		{"one has before its author ran it again", false, []*nomad.Alloc{of(7, 5, "complete", done), of(8, 4, "complete", done)}, false},
-		{"both have, then it was stopped", true, []*nomad.Alloc{of(7, 4, "complete", done), of(8, 4, "complete", done)}, true},
-		{"both have before that", true, []*nomad.Alloc{of(7, 3, "complete", done), of(8, 3, "complete", done)}, false},
+		{"both have", false, []*cluster.Alloc{of(7, 5, "complete", done), of(8, 5, "complete", done)}, true},
+		{"one has, twice", false, []*cluster.Alloc{of(7, 5, "complete", done), of(7, 5, "complete", done)}, false},
+		{"one runs", false, []*cluster.Alloc{of(7, 5, "complete", done), of(8, 5, "running", events(api.TaskStarted))}, false},
+		{"one was lost when its task had ended", false, []*cluster.Alloc{of(7, 5, "complete", done), of(8, 5, "lost", done)}, false},
+		{"one has before its author ran it again", false, []*cluster.Alloc{of(7, 5, "complete", done), of(8, 4, "complete", done)}, false},
+		{"both have, then it was stopped", true, []*cluster.Alloc{of(7, 4, "complete", done), of(8, 4, "complete", done)}, true},
+		{"both have before that", true, []*cluster.Alloc{of(7, 3, "complete", done), of(8, 3, "complete", done)}, false},
 	} {
 		job := plainJob("j", 5)
 		job.Stop = &c.stopped
@@ -203,7 +203,7 @@ func TestFinishedWell(t *testing.T) {
 		}
 	}
 	kind := api.JobTypeSysbatch // on as many nodes as Nomad says
-	for name, as := range map[string][]*nomad.Alloc{
+	for name, as := range map[string][]*cluster.Alloc{
 		"":              {},
 		"one runs":      {of(0, 5, "complete", done), of(0, 5, "running", events(api.TaskStarted))},
 		"one of before": {of(0, 4, "failed", nil), of(0, 5, "complete", done), of(0, 5, "complete", done), of(0, 5, "complete", done)},

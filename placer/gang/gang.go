@@ -26,14 +26,15 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
 // Gang is one job with GPUs. [Gang.Step] changes it; others read it.
 type Gang struct {
 	Observed
 	// Request is what the job wants, Refused why it cannot be served.
-	Request nomad.Request
+	Request request.Request
 	Refused error
 	// Record is the last decision, nil while it is not known. Unsaved: it is to be
 	// written when the members are seen.
@@ -150,7 +151,7 @@ func (g *Gang) WhyStopped() reason.Reason {
 type readings struct {
 	Turn
 	versions    map[uint64]*api.Job
-	allocs      []*nomad.Alloc
+	allocs      []*cluster.Alloc
 	evaluations []*api.Evaluation
 
 	deploys bool // a deployment of the job goes on
@@ -254,7 +255,7 @@ type DryRunRefusal struct {
 	Unfit []string
 	// Never is what keeps its groups from every node, by a dry run without our pins; none if
 	// they may only have to wait.
-	Never []nomad.Obstacle
+	Never []request.Obstacle
 }
 
 func (r *DryRunRefusal) Error() string { return r.Why.String() }
@@ -269,7 +270,7 @@ func reasonOf(err error) reason.Reason {
 
 // Never is why no node can take a gang, as Nomad says.
 type Never struct {
-	Obstacles []nomad.Obstacle
+	Obstacles []request.Obstacle
 	index     uint64 // JobModifyIndex of the job
 	nodes     uint64 // [World.NodeChanges]
 	until     time.Time
@@ -302,7 +303,7 @@ func (g *Gang) avoidUnfit(r *DryRunRefusal, w World) {
 	if len(r.Never) > 0 {
 		until := w.Now().Add(neverAgain)
 		g.Never, g.RetryAt = &Never{r.Never, *g.Job.JobModifyIndex, w.NodeChanges(), until}, until
-		g.Trouble = nomad.NeverPlaced(r.Never)
+		g.Trouble = request.NeverPlaced(r.Never)
 		return
 	}
 	if len(r.Unfit) == 0 {
@@ -317,7 +318,7 @@ func (g *Gang) avoidUnfit(r *DryRunRefusal, w World) {
 
 // dying says whether allocations of the job still hold resources.
 func (g *Gang) dying(w World) bool {
-	return slices.ContainsFunc(w.Allocs(g.Key), func(a *nomad.Alloc) bool { return a.Live() && !a.LeftBehind(g.Job) })
+	return slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool { return a.Live() && !a.LeftBehind(g.Job) })
 }
 
 // addRunTime takes into a record what the gang has run by now, with so many members.

@@ -9,8 +9,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -33,7 +33,7 @@ func (st Observed) lost(w World) bool {
 		return false
 	case st.Have >= st.Want || st.didItsWork(w):
 		return false
-	case slices.ContainsFunc(w.Allocs(st.Key), func(a *nomad.Alloc) bool { return a.Live() && a.Client != api.AllocClientStatusUnknown }):
+	case slices.ContainsFunc(w.Allocs(st.Key), func(a *cluster.Alloc) bool { return a.Live() && a.Client != api.AllocClientStatusUnknown }):
 		return false // Nomad calls it dead while tasks that it told to stop still end, as they may well do by themselves
 	}
 	if f := w.LastFailure(st.Job); f != nil && f.Cause != failure.Unknown && st.startsAsAWhole() {
@@ -42,7 +42,7 @@ func (st Observed) lost(w World) bool {
 	if !st.NeedsAll() {
 		return st.LeftOut
 	}
-	return slices.ContainsFunc(stopped(st.Job, w.Allocs(st.Key)), func(a *nomad.Alloc) bool {
+	return slices.ContainsFunc(stopped(st.Job, w.Allocs(st.Key)), func(a *cluster.Alloc) bool {
 		return rewrite.GPUsPerMember(st.Job.LookupTaskGroup(a.Group)) > 0
 	})
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -202,7 +202,7 @@ func (g *Gang) undo(w World) ([]Effect, bool) {
 		// To put the first back would run again what has finished since (walk 30592).
 		g.overwrote = false
 		return nothing()
-	case nomad.Ended(lost) && rewrite.Stopped(lost):
+	case cluster.Ended(lost) && rewrite.Stopped(lost):
 		return []Effect{g.log(Warn, "the job was stopped while it was being placed, stopping it again"), Deregister{ToUndo, false}}, false
 	}
 	return []Effect{g.log(Warn, "the job was edited while it was being placed, taking over the edit"), Register{Why: ToUndo, Job: lost}}, false

@@ -10,7 +10,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -160,7 +160,7 @@ func TestRequestIsThatOfTheJob(t *testing.T) {
 	for _, why := range []Purpose{ToStop, ToGoOn, ToAsk, ToRestore, ToResize, ToExtend, ToCanary, ToUndo} {
 		w := newFakeWorld()
 		was, now := plainJob("j", 100), plainJob("j", 200)
-		g := &Gang{Observed: Observed{Job: was, Nomad: Waiting}, Request: nomad.Request{Job: was}, stop: &stopping{}}
+		g := &Gang{Observed: Observed{Job: was, Nomad: Waiting}, Request: request.Request{Job: was}, stop: &stopping{}}
 		g.pending = Register{Why: why, Job: now}
 		g.Step(Registered{Observed{Job: now, Nomad: Waiting}}, w)
 		if g.Request.Job != now {

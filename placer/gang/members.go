@@ -9,7 +9,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -55,7 +55,7 @@ func (g *Gang) runsInPart(blocked *api.Evaluation) reason.Kind {
 // and limits there are (walk 693 with late writes). It goes by allocations that have just been read;
 // what has failed and waits for room the blocked evaluation counts, nil for none.
 func (g *Gang) someOver(blocked *api.Evaluation) bool {
-	if slices.ContainsFunc(g.read.allocs, func(a *nomad.Alloc) bool { return a.FinishedIn(g.Job) }) {
+	if slices.ContainsFunc(g.read.allocs, func(a *cluster.Alloc) bool { return a.FinishedIn(g.Job) }) {
 		return true
 	}
 	return blocked != nil && *g.Job.Type == api.JobTypeBatch && g.Want-g.Have > g.lackRoom(blocked)

@@ -11,7 +11,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -26,12 +26,12 @@ import (
 func TestObserved(t *testing.T) {
 	datadriven.RunTest(t, "testdata/observed.txt", func(t *testing.T, d *datadriven.TestData) string {
 		job := storyJob(t, d)
-		s := nomad.NewState()
+		s := cluster.NewState()
 		s.Nodes["open"] = &api.Node{ID: "open", Meta: map[string]string{"pal_gate": "open"}}
 		s.PutJob(job)
 		for i, line := range strings.Split(strings.TrimSpace(d.Input), "\n") {
 			if line != "" {
-				s.PutAlloc(storyAlloc(t, nomad.KeyOf(job), i, line))
+				s.PutAlloc(storyAlloc(t, cluster.KeyOf(job), i, line))
 			}
 		}
 		st := Observe(s, job)
@@ -130,10 +130,10 @@ func storyJob(t *testing.T, d *datadriven.TestData) *api.Job {
 	return job
 }
 
-func storyAlloc(t *testing.T, k nomad.JobKey, i int, line string) *nomad.Alloc {
+func storyAlloc(t *testing.T, k cluster.JobKey, i int, line string) *cluster.Alloc {
 	t.Helper()
 	words := strings.Fields(line)
-	a := &nomad.Alloc{
+	a := &cluster.Alloc{
 		ID: fmt.Sprint("a", i), Name: fmt.Sprintf("%s.g[%d]", k.ID, i), Job: k, Group: "g", Client: words[0], Desired: "run",
 		CreateIndex: 101, ModifyIndex: 102,
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -166,7 +166,7 @@ func TestNamesAreOfANamespace(t *testing.T) {
 	mine, theirs := hostile.Plain("train", 1, 1, 1), hostile.Plain("train", 1, 1, 1)
 	other := "other"
 	theirs.Namespace = &other
-	of := func(job *api.Job) *Gang { return &Gang{Observed: Observe(nomad.NewState(), job)} }
+	of := func(job *api.Job) *Gang { return &Gang{Observed: Observe(cluster.NewState(), job)} }
 	if a, b := of(mine).QueueJob(0), of(theirs).QueueJob(0); a.Name == b.Name || a.Tenant == b.Tenant {
 		t.Errorf("names %q and %q of tenants %q and %q", a.Name, b.Name, a.Tenant, b.Tenant)
 	}
@@ -176,7 +176,7 @@ func TestNamesAreOfANamespace(t *testing.T) {
 // it is about to be requeued.
 func TestMisplacedIsNotMoved(t *testing.T) {
 	t.Parallel()
-	g := &Gang{Observed: Observe(nomad.NewState(), hostile.Plain("j", 1, 1, 1))}
+	g := &Gang{Observed: Observe(cluster.NewState(), hostile.Plain("j", 1, 1, 1))}
 	g.Request.Hints = rewrite.Hints{Preempt: true, Migrate: true}
 	for _, misplaced := range []bool{false, true} {
 		g.Misplaced = misplaced

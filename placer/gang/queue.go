@@ -11,7 +11,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -35,7 +35,7 @@ func QueueTime(t time.Time) time.Duration {
 func (g *Gang) QueueJob(restart time.Duration) queue.Job {
 	h := g.Request.Hints
 	name := *g.Job.Name
-	if nomad.Child(g.Job) {
+	if cluster.Child(g.Job) {
 		name = *g.Job.ParentID // runs of one template are alike
 	}
 	var attained, done, waited time.Duration
@@ -288,7 +288,7 @@ func (g *Gang) deadline() time.Duration {
 
 // array is the parameterized or periodic job that it is a child of; "" for none.
 func (g *Gang) array() string {
-	if !nomad.Child(g.Job) {
+	if !cluster.Child(g.Job) {
 		return ""
 	}
 	return g.Key.Namespace + "/" + *g.Job.ParentID

@@ -12,7 +12,8 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -26,11 +27,11 @@ func TestQuiet(t *testing.T) {
 	}
 	w.state.PutJob(job)
 	for _, id := range []string{"g1", "g2"} {
-		w.state.PutAlloc(&nomad.Alloc{ID: id, Name: id, Job: nomad.KeyOf(job), Group: "g", Node: "n", Client: api.AllocClientStatusRunning, Desired: api.AllocDesiredStatusRun, GPUs: []string{id}, CreateIndex: 201, ModifyIndex: 202})
+		w.state.PutAlloc(&cluster.Alloc{ID: id, Name: id, Job: cluster.KeyOf(job), Group: "g", Node: "n", Client: api.AllocClientStatusRunning, Desired: api.AllocDesiredStatusRun, GPUs: []string{id}, CreateIndex: 201, ModifyIndex: 202})
 	}
 	g := &Gang{}
 	for _, e := range []Event{
-		Observation{Observed: Observe(w.state, job), Request: nomad.Request{Job: job}}, Turn{},
+		Observation{Observed: Observe(w.state, job), Request: request.Request{Job: job}}, Turn{},
 		RecordRead{&Record{JobModifyIndex: 200, Ready: w.now}}, Sync{},
 	} {
 		g.Step(e, w)
@@ -77,7 +78,7 @@ func TestArrivingGangStaysInTheQueue(t *testing.T) {
 	w := newFakeWorld()
 	job := plainJob("j", 200)
 	for _, target := range []*pal.Placement{nil, {}} {
-		g := &Gang{Observed: Observed{Key: nomad.KeyOf(job), Job: job, Nomad: Waiting}, Queued: true, Placed: true, Target: target, RetryAt: w.now.Add(time.Minute)}
+		g := &Gang{Observed: Observed{Key: cluster.KeyOf(job), Job: job, Nomad: Waiting}, Queued: true, Placed: true, Target: target, RetryAt: w.now.Add(time.Minute)}
 		for _, e := range g.waitInQueue(Sync{}, w) {
 			if _, left := e.(Dequeue); left && target != nil {
 				t.Error("it leaves the queue")

@@ -17,8 +17,10 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -254,18 +256,18 @@ func (w *randomWorld) observation() Observation {
 		dead := "dead"
 		job.Status = &dead
 	}
-	s := nomad.NewState()
+	s := cluster.NewState()
 	s.PutJob(job)
 	for i := range r.IntN(4) {
-		s.PutAlloc(&nomad.Alloc{
-			ID: fmt.Sprint("a", i), Job: nomad.KeyOf(job), Group: "g", Node: "n", GPUs: []string{fmt.Sprint("g", 1+r.IntN(3))},
+		s.PutAlloc(&cluster.Alloc{
+			ID: fmt.Sprint("a", i), Job: cluster.KeyOf(job), Group: "g", Node: "n", GPUs: []string{fmt.Sprint("g", 1+r.IntN(3))},
 			Client:  []string{"pending", "running", "running", "complete", "failed", "lost"}[r.IntN(6)],
 			Desired: []string{"run", "run", "run", "stop", "stop", "evict"}[r.IntN(6)], Tasks: events(api.TaskStarted, api.TaskTerminated),
 			CreateIndex: w.index + uint64(r.IntN(2)), ModifyIndex: w.index + 1,
 		})
 	}
 	w.state = s
-	o := Observation{Observed: Observe(s, job).WithLost(w), Request: nomad.Request{Modelled: true, Job: job, Gang: pal.Gang{ID: "j", MemberSets: []pal.MemberSet{{Members: 2, GPUs: 1}}}}}
+	o := Observation{Observed: Observe(s, job).WithLost(w), Request: request.Request{Modelled: true, Job: job, Gang: pal.Gang{ID: "j", MemberSets: []pal.MemberSet{{Members: 2, GPUs: 1}}}}}
 	if e, ok := rewrite.ElasticOf(job); ok {
 		o.Request.Elastic = &e
 	}

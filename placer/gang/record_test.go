@@ -13,7 +13,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -60,7 +60,7 @@ func TestReconstruct(t *testing.T) {
 	w.holds = []int{1, 2}
 	g := &Gang{Observed: Observed{Job: plainJob("j", 7), Pins: somePins("g1", "g2")}, Record: &Record{Namespace: "default", Job: "j"}}
 	g.Pins.Mode = rewrite.ModeClass
-	g.Request = nomad.Request{Gang: pal.Gang{ID: "default/j", Class: pal.ClassB, MemberSets: []pal.MemberSet{{Members: 2, GPUs: 1}}}}
+	g.Request = request.Request{Gang: pal.Gang{ID: "default/j", Class: pal.ClassB, MemberSets: []pal.MemberSet{{Members: 2, GPUs: 1}}}}
 	g.reconstruct(w)
 	want := &Record{
 		Namespace: "default", Job: "j", Mode: rewrite.ModeClass, Decided: time.Unix(0, 7),

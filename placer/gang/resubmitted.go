@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -36,7 +36,7 @@ func (g *Gang) askAgain(w World) ([]Effect, bool) {
 // runsOn says whether the gang is what ran before the job was registered last, and has lost no
 // member since.
 func (g *Gang) runsOn(w World) bool {
-	return !slices.ContainsFunc(w.Allocs(g.Key), func(a *nomad.Alloc) bool {
+	return !slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool {
 		lost := a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost
 		return a.PlacedFor(g.Job) || lost && a.ModifyIndex > *g.Job.JobModifyIndex
 	})
@@ -236,7 +236,7 @@ func (g *Gang) resized(w World) []Effect {
 // does not know any more.
 func (g *Gang) newestRun() (newest *api.Job) {
 	for _, a := range g.read.allocs {
-		live := slices.ContainsFunc(g.Members, func(m *nomad.Alloc) bool { return m.ID == a.ID })
+		live := slices.ContainsFunc(g.Members, func(m *cluster.Alloc) bool { return m.ID == a.ID })
 		if v := g.read.versions[*a.Version]; live && v != nil && (newest == nil || *v.Version > *newest.Version) {
 			newest = v
 		}
@@ -275,7 +275,7 @@ func (g *Gang) lacksOneByOne(had *api.Job, pins rewrite.Pins, w World) bool {
 	case *g.Job.Type == api.JobTypeService:
 		return sameMembers(had, g.Job) && g.Live < min(withGPUs(had), g.Want)
 	}
-	done := slices.ContainsFunc(w.Allocs(g.Key), func(a *nomad.Alloc) bool { return a.Client == api.AllocClientStatusComplete })
+	done := slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool { return a.Client == api.AllocClientStatusComplete })
 	return !done && g.lostOf(had, pins, w) && sameButCounts(had, g.Job)
 }
 

@@ -8,7 +8,8 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -88,7 +89,7 @@ func (g *Gang) State() State {
 // Observed is what Nomad says of a job, and the state that follows from it alone.
 // One cycle reads it from Nomad's objects; it is replaced, never changed.
 type Observed struct {
-	Key nomad.JobKey
+	Key cluster.JobKey
 	Job *api.Job
 	// Nomad is the state by what Nomad shows: one of [Waiting], [Starting], [Running],
 	// [Stopping], [Resubmitted], [Lost], [Native], [Template] and [Ended]; [Rejected]
@@ -97,9 +98,9 @@ type Observed struct {
 	Nomad State
 	Pins  rewrite.Pins
 	// Members are live and to go on. What a gang has left behind on a node that is away
-	// ([nomad.Alloc.LeftBehind]) is no part of it any more: nobody waits for its end. Nor
+	// ([cluster.Alloc.LeftBehind]) is no part of it any more: nobody waits for its end. Nor
 	// is what Nomad runs of groups without a gate while others have one.
-	Members []*nomad.Alloc
+	Members []*cluster.Alloc
 	// Want and Have are members that the groups with GPUs want, and have or had; Live are those
 	// that they have.
 	Want, Have, Live int
@@ -120,8 +121,8 @@ type Observed struct {
 // Observe works out what Nomad says of a job: it counts the job's allocations, and reads
 // gate and pins off the job. A job whose gang was lost is [Ended] here; to tell takes
 // more than Nomad's objects, see [Observed.WithLost].
-func Observe(s *nomad.State, job *api.Job) Observed {
-	st := Observed{Key: nomad.KeyOf(job), Job: job}
+func Observe(s *cluster.State, job *api.Job) Observed {
+	st := Observed{Key: cluster.KeyOf(job), Job: job}
 	pins, pinned := rewrite.Pinned(job)
 	st.Pins = pins
 	names, wanted, live := map[string][]string{}, gpusPerMember(job), false // of allocations, by group
@@ -163,11 +164,11 @@ func Observe(s *nomad.State, job *api.Job) Observed {
 }
 
 // cutShort is [Observed.CutShort].
-func cutShort(job *api.Job, as []*nomad.Alloc) bool {
+func cutShort(job *api.Job, as []*cluster.Alloc) bool {
 	if *job.Type != api.JobTypeService {
 		return false
 	}
-	last := map[string]*nomad.Alloc{} // by name
+	last := map[string]*cluster.Alloc{} // by name
 	for _, a := range as {
 		if was := last[a.Name]; was == nil || a.CreateIndex > was.CreateIndex {
 			last[a.Name] = a
@@ -182,7 +183,7 @@ func cutShort(job *api.Job, as []*nomad.Alloc) bool {
 }
 
 // misplaced says whether a member is not where the pins of its group have it.
-func misplaced(a *nomad.Alloc, mode rewrite.Mode, gp rewrite.GroupPins, wanted int) bool {
+func misplaced(a *cluster.Alloc, mode rewrite.Mode, gp rewrite.GroupPins, wanted int) bool {
 	switch {
 	case mode == rewrite.ModePrefer:
 		return false
@@ -206,14 +207,14 @@ func distinct(names []string) int {
 // stopped are members of a batch job that were stopped, and that Nomad neither replaces nor says
 // that it could not: after a drain it does so only by chance, as it evaluates the job for another
 // reason. What its author does not want any more, and what has failed for good, is not missed.
-func stopped(job *api.Job, as []*nomad.Alloc) (out []*nomad.Alloc) {
-	is := func(a *nomad.Alloc) bool {
+func stopped(job *api.Job, as []*cluster.Alloc) (out []*cluster.Alloc) {
+	is := func(a *cluster.Alloc) bool {
 		return !a.Live() && a.Desired == api.AllocDesiredStatusStop && a.Next == "" && a.ModifyIndex > *job.JobModifyIndex
 	}
 	if *job.Type != api.JobTypeBatch || !slices.ContainsFunc(as, is) {
 		return nil
 	}
-	last := map[string]*nomad.Alloc{} // by name
+	last := map[string]*cluster.Alloc{} // by name
 	for _, a := range as {
 		if was := last[a.Name]; was == nil || a.CreateIndex > was.CreateIndex {
 			last[a.Name] = a
@@ -228,7 +229,7 @@ func stopped(job *api.Job, as []*nomad.Alloc) (out []*nomad.Alloc) {
 			there[a.Group]++
 		}
 	}
-	return slices.DeleteFunc(out, func(a *nomad.Alloc) bool {
+	return slices.DeleteFunc(out, func(a *cluster.Alloc) bool {
 		g := job.LookupTaskGroup(a.Group)
 		return g == nil || there[a.Group] >= rewrite.Members(g)
 	})
@@ -236,7 +237,7 @@ func stopped(job *api.Job, as []*nomad.Alloc) (out []*nomad.Alloc) {
 
 // leftOut says whether some of them are to be placed again, of groups with GPUs, and beside them:
 // one that had done its work by then needs no other.
-func leftOut(job *api.Job, as []*nomad.Alloc) (withGPUs, beside bool) {
+func leftOut(job *api.Job, as []*cluster.Alloc) (withGPUs, beside bool) {
 	for _, a := range stopped(job, as) {
 		gpus := rewrite.GPUsPerMember(job.LookupTaskGroup(a.Group)) > 0
 		withGPUs = withGPUs || gpus && !endedByThemselves(a.Tasks)
@@ -267,11 +268,11 @@ func gpusPerMember(job *api.Job) map[string]int {
 // ended that is [Observed.CutShort].
 func (st *Observed) state(pinned, gated, pastGate, dropped bool) State {
 	switch {
-	case nomad.Ended(st.Job) && !dropped:
+	case cluster.Ended(st.Job) && !dropped:
 		return Ended
-	case nomad.Template(st.Job):
+	case cluster.Template(st.Job):
 		return Template
-	case gated && len(st.Members) == 0 && nomad.Paused(st.Job):
+	case gated && len(st.Members) == 0 && request.Paused(st.Job):
 		return Ended
 	case gated && len(st.Members) == 0:
 		return Waiting

@@ -19,8 +19,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -243,7 +245,7 @@ func (s *story) answer(t *testing.T, d *datadriven.TestData) Event {
 	case "deployment":
 		return DeploymentRead{d.HasArg("active")}
 	case "allocs":
-		var as []*nomad.Alloc
+		var as []*cluster.Alloc
 		for i, line := range strings.Split(strings.TrimSpace(d.Input), "\n") {
 			as = append(as, storyAlloc(t, s.g.Key, i, line))
 		}
@@ -321,7 +323,7 @@ func (s *story) record(d *datadriven.TestData) *Record {
 
 // look is what Nomad shows: the job of the arguments, and the allocations of the input.
 func (s *story) look(d *datadriven.TestData) Observed {
-	state := nomad.NewState()
+	state := cluster.NewState()
 	var words []string
 	for _, a := range d.CmdArgs {
 		words = append(words, strings.TrimSuffix(a.Key+"="+strings.Join(a.Vals, "+"), "="))
@@ -331,7 +333,7 @@ func (s *story) look(d *datadriven.TestData) Observed {
 	state.PutJob(job)
 	for i, line := range strings.Split(strings.TrimSpace(d.Input), "\n") {
 		if line != "" {
-			state.PutAlloc(storyAlloc(s.t, nomad.KeyOf(job), i, line))
+			state.PutAlloc(storyAlloc(s.t, cluster.KeyOf(job), i, line))
 		}
 	}
 	s.w.state = state
@@ -364,8 +366,8 @@ func (s *story) job(d *datadriven.TestData, words []string) *api.Job {
 	return job
 }
 
-func (s *story) request() nomad.Request {
-	r := nomad.Request{Modelled: true, Hints: rewrite.Hints{OnFailure: s.onFailure}, Gang: pal.Gang{ID: "j", Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 2, GPUs: 1}}}}
+func (s *story) request() request.Request {
+	r := request.Request{Modelled: true, Hints: rewrite.Hints{OnFailure: s.onFailure}, Gang: pal.Gang{ID: "j", Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 2, GPUs: 1}}}}
 	for _, job := range s.w.state.Jobs {
 		if e, ok := rewrite.ElasticOf(job); ok {
 			r.Elastic, r.Gang.MemberSets[0].Members = &e, rewrite.Members(job.TaskGroups[0])

@@ -11,7 +11,8 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -68,7 +69,7 @@ func (g *Gang) runAnew(r *Record, asked ask, w World) bool {
 		return false
 	}
 	at := *asked.job.JobModifyIndex
-	return !slices.ContainsFunc(w.Allocs(g.Key), func(a *nomad.Alloc) bool {
+	return !slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool {
 		return a.CreateIndex < at && (a.Live() || a.ModifyIndex > at)
 	})
 }
@@ -77,7 +78,7 @@ func (g *Gang) runAnew(r *Record, asked ask, w World) bool {
 // placer that made it died before it had written that down. The gang was stopped, then, and all of
 // its members are newer than that record; or it has other GPUs.
 func (g *Gang) startedSince(r *Record) bool {
-	older := func(a *nomad.Alloc) bool { return a.CreateIndex <= r.Index }
+	older := func(a *cluster.Alloc) bool { return a.CreateIndex <= r.Index }
 	if !r.Stopped.IsZero() && !r.Ready.After(r.Stopped) && len(g.Members) > 0 && !slices.ContainsFunc(g.Members, older) {
 		return true
 	}
@@ -250,14 +251,14 @@ func (g *Gang) stuck(w World) reason.Reason {
 // preempted says whether Nomad has stopped a member for another job, and none is there in its
 // stead.
 func (g *Gang) preempted(w World) bool {
-	return slices.ContainsFunc(w.Allocs(g.Key), func(a *nomad.Alloc) bool {
-		return a.Preempted(g.Job) && !slices.ContainsFunc(g.Members, func(m *nomad.Alloc) bool { return m.Name == a.Name })
+	return slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool {
+		return a.Preempted(g.Job) && !slices.ContainsFunc(g.Members, func(m *cluster.Alloc) bool { return m.Name == a.Name })
 	})
 }
 
 // refusal is what a blocked evaluation says of the first of its groups by name.
 func refusal(e *api.Evaluation) reason.Reason {
-	group, why := nomad.NotPlaced(e.FailedTGAllocs)
+	group, why := request.NotPlaced(e.FailedTGAllocs)
 	return reason.Reason{Kind: reason.Blocked, Group: group, Cause: why}
 }
 
@@ -305,7 +306,7 @@ func (g *Gang) requeueMisplaced(w World) ([]Effect, bool) {
 		return nil, false
 	}
 	if *g.Job.Type == api.JobTypeService {
-		none := !slices.ContainsFunc(g.Members, func(a *nomad.Alloc) bool { return a.PlacedFor(g.Job) })
+		none := !slices.ContainsFunc(g.Members, func(a *cluster.Alloc) bool { return a.PlacedFor(g.Job) })
 		blocked, _ := Blocked(g.Job, g.read.evaluations)
 		switch {
 		case !g.read.hasDeployment:
@@ -328,7 +329,7 @@ func (g *Gang) requeueMisplaced(w World) ([]Effect, bool) {
 // misplacedAnew says whether a member is misplaced that Nomad has placed for the job as it is.
 func (g *Gang) misplacedAnew() bool {
 	wanted := gpusPerMember(g.Job)
-	return slices.ContainsFunc(g.Members, func(a *nomad.Alloc) bool {
+	return slices.ContainsFunc(g.Members, func(a *cluster.Alloc) bool {
 		gp, ok := g.Pins.Of(a.Group)
 		return ok && a.PlacedFor(g.Job) && misplaced(a, g.Pins.Mode, gp, wanted[a.Group])
 	})

@@ -12,14 +12,15 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // fakeWorld is a world in which everything is as the test says.
 type fakeWorld struct {
-	state    *nomad.State
+	state    *cluster.State
 	now      time.Time
 	retries  int
 	failure  *failure.Failure
@@ -31,22 +32,22 @@ type fakeWorld struct {
 }
 
 func newFakeWorld() *fakeWorld {
-	return &fakeWorld{state: nomad.NewState(), now: time.Unix(1000, 0), retries: 2}
+	return &fakeWorld{state: cluster.NewState(), now: time.Unix(1000, 0), retries: 2}
 }
 
 func (w *fakeWorld) NodeChanges() uint64 { return 0 }
 
-func (w *fakeWorld) Now() time.Time                        { return w.now }
-func (w *fakeWorld) ReadyTimeout() time.Duration           { return 5 * time.Second }
-func (w *fakeWorld) Retries() int                          { return w.retries }
-func (w *fakeWorld) RestartCost() time.Duration            { return time.Minute }
-func (w *fakeWorld) Policy() string                        { return "pal" }
-func (w *fakeWorld) Allocs(k nomad.JobKey) []*nomad.Alloc  { return w.state.AllocsOf(k) }
-func (w *fakeWorld) LastFailure(*api.Job) *failure.Failure { return w.failure }
-func (w *fakeWorld) Holds(nomad.JobKey) []int              { return w.holds }
-func (w *fakeWorld) Forbids(*api.Job, []*nomad.Alloc) bool { return false }
-func (w *fakeWorld) Promised(nomad.JobKey) bool            { return w.promised }
-func (w *fakeWorld) OthersHold(_ nomad.JobKey, gpus []string) bool {
+func (w *fakeWorld) Now() time.Time                           { return w.now }
+func (w *fakeWorld) ReadyTimeout() time.Duration              { return 5 * time.Second }
+func (w *fakeWorld) Retries() int                             { return w.retries }
+func (w *fakeWorld) RestartCost() time.Duration               { return time.Minute }
+func (w *fakeWorld) Policy() string                           { return "pal" }
+func (w *fakeWorld) Allocs(k cluster.JobKey) []*cluster.Alloc { return w.state.AllocsOf(k) }
+func (w *fakeWorld) LastFailure(*api.Job) *failure.Failure    { return w.failure }
+func (w *fakeWorld) Holds(cluster.JobKey) []int               { return w.holds }
+func (w *fakeWorld) Forbids(*api.Job, []*cluster.Alloc) bool  { return false }
+func (w *fakeWorld) Promised(cluster.JobKey) bool             { return w.promised }
+func (w *fakeWorld) OthersHold(_ cluster.JobKey, gpus []string) bool {
 	return slices.ContainsFunc(gpus, func(id string) bool { return slices.Contains(w.others, id) })
 }
 func (w *fakeWorld) RoomForMissing(*Gang) (Room, error)  { return w.room, w.roomErr }
@@ -67,15 +68,15 @@ func (w *fakeWorld) GPUIDs(gpus []int) []string {
 	return ids
 }
 
-func (w *fakeWorld) Request(o Observed) (nomad.Request, error) {
-	r := nomad.Request{Key: o.Key, Job: o.Job, Modelled: true, Gang: pal.Gang{MemberSets: []pal.MemberSet{{Members: 2, GPUs: 1}}}}
+func (w *fakeWorld) Request(o Observed) (request.Request, error) {
+	r := request.Request{Key: o.Key, Job: o.Job, Modelled: true, Gang: pal.Gang{MemberSets: []pal.MemberSet{{Members: 2, GPUs: 1}}}}
 	if e, ok := rewrite.ElasticOf(o.Job); ok {
 		r.Elastic, r.Gang.MemberSets = &e, []pal.MemberSet{{Members: rewrite.Members(o.Job.TaskGroups[0]), GPUs: 1}}
 	}
 	return r, nil
 }
 
-func (w *fakeWorld) Running(_ nomad.Request, gpus []int) pal.Placement {
+func (w *fakeWorld) Running(_ request.Request, gpus []int) pal.Placement {
 	return pal.Placement{Members: make([]pal.Member, len(gpus)), Penalty: 1, PMScore: 1}
 }
 

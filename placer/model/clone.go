@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
 // Clone is what is known now, whatever becomes of the model. It is to be asked, and to try things
@@ -20,7 +20,7 @@ func (m *Model) Clone() *Model {
 		c.Windows.view = c.View
 	}
 	tracked := make([]Tracked, len(m.Jobs))
-	c.Jobs, c.order = make(map[nomad.JobKey]*Tracked, len(m.Jobs)), make([]*Tracked, len(m.Jobs))
+	c.Jobs, c.order = make(map[cluster.JobKey]*Tracked, len(m.Jobs)), make([]*Tracked, len(m.Jobs))
 	for i, t := range m.Sorted() {
 		tracked[i] = *t
 		tracked[i].Gang, tracked[i].unfit = t.Gang.Clone(), maps.Clone(t.unfit)

@@ -10,8 +10,8 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 // AvoidFor is how long a gang goes elsewhere, if it can, after a node failed it.
@@ -20,7 +20,7 @@ const AvoidFor = time.Hour
 // FailedOn are the nodes, by name, on which members of a job failed lately. Where
 // an unhealthy GPU was to blame that is kept out anyway, and a node that went down is
 // as good as any other when it is back.
-func (m *Model) FailedOn(k nomad.JobKey, now time.Time) map[string]bool {
+func (m *Model) FailedOn(k cluster.JobKey, now time.Time) map[string]bool {
 	var nodes map[string]bool
 	for _, f := range m.failuresOf(k) {
 		if f.Unhealthy == nil && f.Reason != failure.NodeDown && now.Sub(f.At) < AvoidFor {
@@ -32,7 +32,7 @@ func (m *Model) FailedOn(k nomad.JobKey, now time.Time) map[string]bool {
 
 // failuresOf are the failures of a job's members with GPUs: as they were noted, or else as Nomad
 // shows them. Only so many are noted in all, and a mass failure has more.
-func (m *Model) failuresOf(k nomad.JobKey) (found []failure.Failure) {
+func (m *Model) failuresOf(k cluster.JobKey) (found []failure.Failure) {
 	noted := map[string]bool{}
 	for _, f := range m.Failures {
 		if f.Namespace == k.Namespace && f.Job == k.ID {
@@ -48,7 +48,7 @@ func (m *Model) failuresOf(k nomad.JobKey) (found []failure.Failure) {
 }
 
 // Diagnose finds the cause of a failed or lost allocation.
-func (m *Model) Diagnose(a *nomad.Alloc) failure.Failure {
+func (m *Model) Diagnose(a *cluster.Alloc) failure.Failure {
 	gpus := m.State.OwnGPUs(a)
 	f := failure.Diagnose(a, gpus, m.State.NodeName(a.Node), m.State.Unhealthy(gpus))
 	if job := m.State.Jobs[a.Job]; job != nil && *job.JobModifyIndex <= a.CreateIndex {
@@ -67,7 +67,7 @@ type Try struct {
 // remembers them. All that Nomad placed for one registration of the job is one try, however
 // often Nomad itself rescheduled. Else a member belongs to the next try if it was placed
 // after the first member of the try before had ended: those of one try are placed together.
-func (m *Model) Tries(k nomad.JobKey) []Try {
+func (m *Model) Tries(k cluster.JobKey) []Try {
 	found := m.failuresOf(k)
 	slices.SortFunc(found, func(a, b failure.Failure) int {
 		return cmp.Or(a.Placed.Compare(b.Placed), a.At.Compare(b.At), cmp.Compare(a.Alloc, b.Alloc))

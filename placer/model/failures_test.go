@@ -9,21 +9,21 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 // A gang that was requeued goes to other nodes than those that failed it, but
 // for those that were down and those whose unhealthy GPUs are kept out anyway.
 func TestFailedOn(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	h := Model{State: nomad.NewState(), Failures: []failure.Failure{
+	h := Model{State: cluster.NewState(), Failures: []failure.Failure{
 		{At: now.Add(-2 * AvoidFor), Namespace: "default", Job: "j", Node: "long ago", Cause: failure.User},
 		{At: now, Namespace: "other", Job: "j", Node: "of another job", Cause: failure.User},
 		{At: now, Namespace: "default", Job: "j", Node: "unhealthy", Cause: failure.Infrastructure, Unhealthy: []string{"g1"}},
 		{At: now, Namespace: "default", Job: "j", Node: "down", Cause: failure.Infrastructure, Reason: failure.NodeDown},
 	}}
-	k := nomad.JobKey{Namespace: "default", ID: "j"}
+	k := cluster.JobKey{Namespace: "default", ID: "j"}
 	if got := h.FailedOn(k, now); got != nil {
 		t.Errorf("avoided: %v", got)
 	}

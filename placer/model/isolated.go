@@ -10,8 +10,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 // IsolatedJob is a job that broke the placer.
@@ -30,13 +30,13 @@ const (
 )
 
 // BeginJob notes which job is being worked on.
-func (m *Model) BeginJob(k nomad.JobKey) { m.working = k }
+func (m *Model) BeginJob(k cluster.JobKey) { m.working = k }
 
 // EndJob notes that none is.
-func (m *Model) EndJob() { m.working = nomad.JobKey{} }
+func (m *Model) EndJob() { m.working = cluster.JobKey{} }
 
 // IsolateJob leaves a job alone that broke the placer.
-func (m *Model) IsolateJob(k nomad.JobKey, panicked any, now time.Time) {
+func (m *Model) IsolateJob(k cluster.JobKey, panicked any, now time.Time) {
 	a := m.IsolatedJobs[k]
 	a.times++
 	a.why = reason.Reason{Kind: reason.PlacerFault, Cause: fmt.Sprint(panicked)}
@@ -50,17 +50,17 @@ func (m *Model) IsolateJob(k nomad.JobKey, panicked any, now time.Time) {
 }
 
 // JobAtFault is the job that was being worked on; ok is false where none was.
-func (m *Model) JobAtFault() (k nomad.JobKey, ok bool) {
+func (m *Model) JobAtFault() (k cluster.JobKey, ok bool) {
 	k = m.working
-	if k == (nomad.JobKey{}) {
+	if k == (cluster.JobKey{}) {
 		k = KeyOf(m.Queue.Trying())
 	}
-	return k, k != nomad.JobKey{}
+	return k, k != cluster.JobKey{}
 }
 
 // Isolated is why a job is left alone; ok is false where it is not.
 func (m *Model) Isolated(job *api.Job, now time.Time) (why reason.Reason, ok bool) {
-	a, ok := m.IsolatedJobs[nomad.KeyOf(job)]
+	a, ok := m.IsolatedJobs[cluster.KeyOf(job)]
 	if !ok || a.index != *job.JobModifyIndex && !now.Before(a.until) {
 		return reason.Reason{}, false
 	}
@@ -91,7 +91,7 @@ func (m *Model) IsolatePanics(do func()) (done bool) {
 }
 
 // TrackIsolated keeps a job in sight that is left alone.
-func (m *Model) TrackIsolated(k nomad.JobKey, job *api.Job, why reason.Reason) {
+func (m *Model) TrackIsolated(k cluster.JobKey, job *api.Job, why reason.Reason) {
 	t := m.Jobs[k]
 	if t == nil {
 		t = m.Add(k)

@@ -13,8 +13,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -114,7 +114,7 @@ func someOf(ids []string) string {
 
 // instance is the GPU as its node names it; nil if it does not.
 func instance(n *api.Node, id string) *api.NodeDevice {
-	for _, d := range nomad.GPUDevices(n) {
+	for _, d := range cluster.GPUDevices(n) {
 		if i := slices.IndexFunc(d.Instances, func(in *api.NodeDevice) bool { return in.ID == id }); i >= 0 {
 			return d.Instances[i]
 		}
@@ -152,7 +152,7 @@ func drained(n *api.Node, service, pinned bool, now time.Time) string {
 
 // disconnected says what becomes of a member on a node that has lost touch with Nomad. Nomad
 // changed the member last when that happened, unless its job was changed since.
-func disconnected(a *nomad.Alloc, job *api.Job) string {
+func disconnected(a *cluster.Alloc, job *api.Job) string {
 	is := "the members there count as running"
 	if after := lostAfter(job, a.Group); after > 0 {
 		is += " until about " + second(time.Unix(0, a.ModifyTime).Add(after)) + " (lost_after), and run on if it is back by then"

@@ -9,7 +9,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
 func TestDrained(t *testing.T) {
@@ -41,7 +41,7 @@ func TestDrained(t *testing.T) {
 // The member changed last when its node lost touch.
 func TestDisconnected(t *testing.T) {
 	at := time.Date(2026, 11, 23, 7, 0, 0, 0, time.UTC)
-	a := &nomad.Alloc{Group: "g", ModifyTime: at.UnixNano()}
+	a := &cluster.Alloc{Group: "g", ModifyTime: at.UnixNano()}
 	job := &api.Job{TaskGroups: []*api.TaskGroup{{Name: new("g")}}}
 	const touch = "the members there count as running"
 	if got := disconnected(a, job); got != touch {

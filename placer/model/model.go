@@ -23,9 +23,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
 // Model is what is known at one moment: what Nomad shows, who holds which GPU, the gangs
@@ -35,22 +37,22 @@ type Model struct {
 	Cfg  Config
 	Time time.Time // of the cycle, by the clock
 
-	State        *nomad.State
-	View         *nomad.View
+	State        *cluster.State
+	View         *request.View
 	Queue        *queue.Queue
-	Jobs         map[nomad.JobKey]*Tracked
+	Jobs         map[cluster.JobKey]*Tracked
 	Failures     []failure.Failure // of members, oldest first
 	Quarantine   map[string]failure.Quarantine
 	Windows      windowsInForce
 	Dependencies dependencyCache
-	InDoubt      map[nomad.JobKey]StartInDoubt
-	unanswered   map[nomad.JobKey][]unanswered // oldest first
-	IsolatedJobs map[nomad.JobKey]IsolatedJob
-	order        []*Tracked   // the jobs by key; rebuilt where it has not as many
-	working      nomad.JobKey // see BeginJob
+	InDoubt      map[cluster.JobKey]StartInDoubt
+	unanswered   map[cluster.JobKey][]unanswered // oldest first
+	IsolatedJobs map[cluster.JobKey]IsolatedJob
+	order        []*Tracked     // the jobs by key; rebuilt where it has not as many
+	working      cluster.JobKey // see BeginJob
 
 	Profile  *profile.Profile
-	Imported []profile.Sample // measured elsewhere, see nomad.MergeSamples
+	Imported []profile.Sample // measured elsewhere, see cluster.MergeSamples
 	// BuiltFrom is the node generation that the profile was last built from.
 	BuiltFrom uint64
 }
@@ -58,14 +60,14 @@ type Model struct {
 // New makes the model of a placer that knows nothing yet but the time.
 func New(cfg Config, now time.Time) (*Model, error) {
 	m := &Model{Cfg: cfg, Time: now}
-	m.InDoubt, m.IsolatedJobs = map[nomad.JobKey]StartInDoubt{}, map[nomad.JobKey]IsolatedJob{}
-	m.unanswered = map[nomad.JobKey][]unanswered{}
+	m.InDoubt, m.IsolatedJobs = map[cluster.JobKey]StartInDoubt{}, map[cluster.JobKey]IsolatedJob{}
+	m.unanswered = map[cluster.JobKey][]unanswered{}
 	return m, m.Reset()
 }
 
 // Reset forgets what was derived from Nomad's state.
 func (m *Model) Reset() (err error) {
-	m.Jobs, m.order, m.View, m.working = map[nomad.JobKey]*Tracked{}, nil, nil, nomad.JobKey{}
+	m.Jobs, m.order, m.View, m.working = map[cluster.JobKey]*Tracked{}, nil, nil, cluster.JobKey{}
 	m.Queue, err = queue.New(m.Cfg.QueueOptions())
 	return err
 }
@@ -152,7 +154,7 @@ func (m *Model) CheckLedger() error {
 		}
 	}
 	for i := range m.View.Cluster.NumGPUs() {
-		if k := m.View.Owner(i); k != (nomad.JobKey{}) && m.View.Cluster.Available(i) {
+		if k := m.View.Owner(i); k != (cluster.JobKey{}) && m.View.Cluster.Available(i) {
 			errs = append(errs, fmt.Errorf("GPU %s is held for %s, and counts as free", m.View.Cluster.GPU(i).ID, k))
 		}
 	}
@@ -208,17 +210,17 @@ func (m *Model) heldBy(chosen func(*Tracked) bool) map[string]int {
 func (m *Model) Sorted() []*Tracked {
 	if len(m.order) != len(m.Jobs) {
 		m.order = make([]*Tracked, 0, len(m.Jobs))
-		for _, k := range slices.SortedFunc(maps.Keys(m.Jobs), nomad.JobKey.Compare) {
+		for _, k := range slices.SortedFunc(maps.Keys(m.Jobs), cluster.JobKey.Compare) {
 			m.order = append(m.order, m.Jobs[k])
 		}
 	}
 	return m.order
 }
 
-func byKey(t *Tracked, k nomad.JobKey) int { return t.Key.Compare(k) }
+func byKey(t *Tracked, k cluster.JobKey) int { return t.Key.Compare(k) }
 
 // Add begins to track a job.
-func (m *Model) Add(k nomad.JobKey) *Tracked {
+func (m *Model) Add(k cluster.JobKey) *Tracked {
 	t := &Tracked{Gang: gang.Gang{Observed: gang.Observed{Key: k}}}
 	if len(m.order) == len(m.Jobs) {
 		i, _ := slices.BinarySearchFunc(m.order, k, byKey)
@@ -231,7 +233,7 @@ func (m *Model) Add(k nomad.JobKey) *Tracked {
 }
 
 // Forget ends tracking a job.
-func (m *Model) Forget(k nomad.JobKey) {
+func (m *Model) Forget(k cluster.JobKey) {
 	if i, ok := slices.BinarySearchFunc(m.order, k, byKey); ok && len(m.order) == len(m.Jobs) {
 		m.order = slices.Delete(m.order, i, i+1)
 	} else {
@@ -244,9 +246,9 @@ func (m *Model) Forget(k nomad.JobKey) {
 func (m *Model) ByID(id string) *Tracked { return m.Jobs[KeyOf(id)] }
 
 // KeyOf is the job that the queue knows by the id.
-func KeyOf(id string) nomad.JobKey {
+func KeyOf(id string) cluster.JobKey {
 	namespace, name, _ := strings.Cut(id, "/") // no namespace has a slash
-	return nomad.JobKey{Namespace: namespace, ID: name}
+	return cluster.JobKey{Namespace: namespace, ID: name}
 }
 
 // Unregistered says whether a job is in the queue that Nomad does not have yet.
@@ -264,7 +266,7 @@ func (m *Model) Observed(job *api.Job) gang.Observed {
 }
 
 func isolatedObserved(job *api.Job) gang.Observed {
-	return gang.Observed{Key: nomad.KeyOf(job), Job: job, Nomad: gang.Rejected}
+	return gang.Observed{Key: cluster.KeyOf(job), Job: job, Nomad: gang.Rejected}
 }
 
 // SizeOf is the size of an elastic gang that runs or waits, nil of other jobs.
@@ -279,7 +281,7 @@ func (m *Model) SizeOf(t *Tracked) *queue.Size {
 type dependencyCache struct {
 	// Loaded: what earlier placers knew was read.
 	Loaded bool
-	Known  map[nomad.JobKey]Dependency
+	Known  map[cluster.JobKey]Dependency
 	// Listens: events tell of changes.
 	Listens bool
 }
@@ -300,7 +302,7 @@ type Dependency struct {
 
 // Hear takes in an event, and says whether it tells of a job that others come after: it
 // was registered, stopped or purged, or has ended.
-func (f *dependencyCache) Hear(e nomad.Event) bool {
+func (f *dependencyCache) Hear(e cluster.Event) bool {
 	job := e.Payload.Job
 	of, ok := f.Known[e.About()]
 	if !ok || job == nil || e.Progress() && (job.Status == nil || *job.Status != "dead") {
@@ -413,9 +415,9 @@ type EvaluationQueries struct {
 }
 
 // Dependencies are the jobs that a job comes after.
-func (t *Tracked) Dependencies() (keys []nomad.JobKey) {
+func (t *Tracked) Dependencies() (keys []cluster.JobKey) {
 	for _, id := range t.Request.Hints.Jobs() {
-		keys = append(keys, nomad.JobKey{Namespace: t.Key.Namespace, ID: id})
+		keys = append(keys, cluster.JobKey{Namespace: t.Key.Namespace, ID: id})
 	}
 	return keys
 }

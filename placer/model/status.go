@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 // Status is what the agent shows of the placer's work.
@@ -35,7 +35,7 @@ type Status struct {
 	// Warnings are about Nomad itself and its nodes, for operators.
 	Warnings []string `json:"warnings,omitempty"`
 	// Queues are Nomad's own that are in the way.
-	Queues nomad.BatchQueues `json:"batch_queues,omitempty"`
+	Queues cluster.BatchQueues `json:"batch_queues,omitempty"`
 }
 
 // JobStatus is one job of the placer's.

@@ -12,7 +12,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/ledger"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
 // Each GPU is counted once by what is wrong with it, whatever else is, and as an outlier of
@@ -40,7 +41,7 @@ func TestCountGPUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.SetTaken(c.Find("slow for both, and taken"), true)
-	m := Model{View: &nomad.View{Cluster: c}, Quarantine: map[string]failure.Quarantine{
+	m := Model{View: &request.View{Ledger: &ledger.Ledger{Cluster: c}}, Quarantine: map[string]failure.Quarantine{
 		"quarantined": {Until: now.Add(time.Hour)}, "its quarantine has ended": {Until: now},
 	}}
 	for _, x := range []struct {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -27,14 +27,14 @@ func (m *Model) NoteUnanswered(sent, was *api.Job) {
 	if _, pinned := rewrite.Pinned(sent); !pinned || was == nil || was.CreateIndex == nil {
 		return
 	}
-	k := nomad.KeyOf(sent)
+	k := cluster.KeyOf(sent)
 	m.unanswered[k] = append(m.unanswered[k], unanswered{*was.CreateIndex, gang.AuthorSpec(sent), m.Time.Add(InDoubtFor)})
 }
 
 // BroughtBack says whether a job is there because Nomad wrote such a registration after its author
 // had purged the job: it is new, and has our pins.
 func (m *Model) BroughtBack(job *api.Job) bool {
-	k := nomad.KeyOf(job)
+	k := cluster.KeyOf(job)
 	if len(m.unanswered[k]) == 0 || *job.Version > 0 || job.CreateIndex == nil {
 		return false
 	}

@@ -13,18 +13,23 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/ledger"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
 // ViewOptions are the options of the view as they are now.
-func (m *Model) ViewOptions(now time.Time) nomad.ViewOptions {
+func (m *Model) ViewOptions(now time.Time) request.Options {
 	c := m.Cfg
-	return nomad.ViewOptions{
-		Locality: c.Locality, Profile: m.Profile, RackMeta: c.RackMeta, Apps: c.Apps, DefaultClass: c.DefaultClass, DefaultPreempt: c.MayStop,
-		Children: c.Children, Learned: c.Learned, OutlierThreshold: c.Queue.OutlierThreshold, Held: m.HeldGPUs(now),
-		Quarantined: failure.QuarantinedGPUs(m.Quarantine, now), Unavailable: m.State.Unavailable(now), Completing: m.State.Completing(now),
+	return request.Options{
+		Ledger: ledger.Options{
+			Locality: c.Locality, Profile: m.Profile, RackMeta: c.RackMeta, Held: m.HeldGPUs(now), Completing: m.State.Completing(now),
+			Quarantined: failure.QuarantinedGPUs(m.Quarantine, now), Unavailable: m.State.Unavailable(now),
+		},
+		Apps: c.Apps, DefaultClass: c.DefaultClass, DefaultPreempt: c.MayStop,
+		Children: c.Children, Learned: c.Learned, OutlierThreshold: c.Queue.OutlierThreshold,
 	}
 }
 
@@ -33,7 +38,7 @@ func (m *Model) UpdateView(now time.Time) error {
 	if m.View != nil && m.View.Update(m.State, m.ViewOptions(now)) {
 		return nil
 	}
-	v, err := m.State.View(m.ViewOptions(now))
+	v, err := request.NewView(m.State, m.ViewOptions(now))
 	if err != nil {
 		return err
 	}
@@ -80,7 +85,7 @@ func (m *Model) Reconsider() {
 
 // RequestOf reads what a job wants. A gang that was requeued wants other nodes
 // than those that failed it, too, and than those on which Nomad's dry run refused it.
-func (m *Model) RequestOf(st gang.Observed) (nomad.Request, error) {
+func (m *Model) RequestOf(st gang.Observed) (request.Request, error) {
 	r, err := m.View.Request(st.Job)
 	if err != nil {
 		return r, err
@@ -122,7 +127,7 @@ func (m *Model) BuildProfile() (*profile.Profile, error) {
 	}
 	samples, known, readErr := m.State.Measurements()
 	m.BuiltFrom = m.State.NodeGeneration()
-	samples = nomad.MergeSamples(samples, m.Imported, known)
+	samples = cluster.MergeSamples(samples, m.Imported, known)
 	if len(samples) == 0 {
 		return m.Profile, readErr
 	}
@@ -136,7 +141,7 @@ func (m *Model) BuildProfile() (*profile.Profile, error) {
 }
 
 // GPUIDs are the ids of GPUs of the view's cluster.
-func GPUIDs(v *nomad.View, gpus []int) []string {
+func GPUIDs(v *request.View, gpus []int) []string {
 	var ids []string
 	for _, u := range gpus {
 		ids = append(ids, v.Cluster.GPU(u).ID)
@@ -159,7 +164,7 @@ const InDoubtFor = time.Minute
 // SettleInDoubt forgets a start in doubt when the job has changed since: then it has
 // come about, and the job's pins hold the GPUs, or it cannot any more.
 func (m *Model) SettleInDoubt(job *api.Job) {
-	k := nomad.KeyOf(job)
+	k := cluster.KeyOf(job)
 	if l, ok := m.InDoubt[k]; ok && *job.JobModifyIndex != l.Index {
 		delete(m.InDoubt, k)
 	}
@@ -167,10 +172,10 @@ func (m *Model) SettleInDoubt(job *api.Job) {
 
 // HeldGPUs are GPUs that were given out and that neither an allocation nor a pin
 // holds, by job.
-func (m *Model) HeldGPUs(now time.Time) map[nomad.JobKey][]string {
-	maps.DeleteFunc(m.InDoubt, func(_ nomad.JobKey, l StartInDoubt) bool { return !now.Before(l.Until) })
+func (m *Model) HeldGPUs(now time.Time) map[cluster.JobKey][]string {
+	maps.DeleteFunc(m.InDoubt, func(_ cluster.JobKey, l StartInDoubt) bool { return !now.Before(l.Until) })
 	m.forgetUnanswered(now)
-	held := map[nomad.JobKey][]string{}
+	held := map[cluster.JobKey][]string{}
 	for _, t := range m.Sorted() {
 		if len(t.Held) > 0 {
 			held[t.Key] = t.Held

@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
 // Wait is what the queue says of a waiting job, as people see it.
@@ -48,7 +48,7 @@ func (w *Wait) Idle() {
 }
 
 // Barred is which group no node could take, even if it were idle; none if nodes could take all.
-func Barred(found []nomad.Obstacle) reason.Reason {
+func Barred(found []request.Obstacle) reason.Reason {
 	lasting := map[string]int{}
 	for _, o := range found {
 		if !o.Now {
@@ -62,17 +62,17 @@ func Barred(found []nomad.Obstacle) reason.Reason {
 }
 
 // Obstruct takes over into a decision what keeps the gang from nodes.
-func Obstruct(d *pal.Decision, found []nomad.Obstacle) {
+func Obstruct(d *pal.Decision, found []request.Obstacle) {
 	if why := Barred(found); !d.Impossible && !why.IsZero() {
 		d.Impossible, d.Reason = true, why
 	}
 	passing := !d.Impossible && d.Candidates.Free >= d.Demand
-	d.Reason = withObstacles(d.Reason, func(o nomad.Obstacle) bool { return passing || !o.Now || o.Away }, found)
+	d.Reason = withObstacles(d.Reason, func(o request.Obstacle) bool { return passing || !o.Now || o.Away }, found)
 }
 
 // away is that a job waits for nodes that may come back; none if there are none that it could use.
-func away(found []nomad.Obstacle) reason.Reason {
-	r := withObstacles(reason.Reason{Kind: reason.Away}, func(o nomad.Obstacle) bool { return o.Away }, found)
+func away(found []request.Obstacle) reason.Reason {
+	r := withObstacles(reason.Reason{Kind: reason.Away}, func(o request.Obstacle) bool { return o.Away }, found)
 	if len(r.Because) == 0 {
 		return reason.Reason{}
 	}
@@ -83,7 +83,7 @@ func away(found []nomad.Obstacle) reason.Reason {
 const mostObstacles = 3
 
 // withObstacles is a reason that rests on what keeps a gang from nodes, as far as that counts.
-func withObstacles(r reason.Reason, counts func(nomad.Obstacle) bool, found []nomad.Obstacle) reason.Reason {
+func withObstacles(r reason.Reason, counts func(request.Obstacle) bool, found []request.Obstacle) reason.Reason {
 	var lacks []reason.Reason
 	for _, o := range found {
 		// Several groups may lack the same.
@@ -98,7 +98,7 @@ func withObstacles(r reason.Reason, counts func(nomad.Obstacle) bool, found []no
 }
 
 // lasting reports whether an obstacle stays as jobs end.
-func lasting(o nomad.Obstacle) bool { return !o.Now || o.Away }
+func lasting(o request.Obstacle) bool { return !o.Now || o.Away }
 
 // WaitsOf is what each waiting job waits for, by its id in the queue. Those that
 // could never run have no position: the others are counted without them. The queue

@@ -10,16 +10,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
 // What several groups lack alike is said once.
 func TestObstaclesOfSeveralGroups(t *testing.T) {
 	t.Parallel()
-	lacks := func(group string) nomad.Obstacle {
-		return nomad.Obstacle{Group: group, What: "missing drivers: docker", Nodes: 4, Total: 4}
+	lacks := func(group string) request.Obstacle {
+		return request.Obstacle{Group: group, What: "missing drivers: docker", Nodes: 4, Total: 4}
 	}
-	got := withObstacles(reason.Reason{Kind: reason.TooFew, Needs: 20}, lasting, []nomad.Obstacle{lacks("a"), lacks("b")})
+	got := withObstacles(reason.Reason{Kind: reason.TooFew, Needs: 20}, lasting, []request.Obstacle{lacks("a"), lacks("b")})
 	if want := "needs 20 GPUs; the cluster has none that match: missing drivers: docker (4 of 4 nodes)"; got.String() != want {
 		t.Errorf("%s, want %s", got, want)
 	}

@@ -9,13 +9,13 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/window"
 )
 
 // windowsInForce is what the queue was told of windows, and of which cluster.
 type windowsInForce struct {
-	view  *nomad.View
+	view  *request.View
 	epoch uint64
 	next  time.Time // when one of them is over
 	empty []string  // names of those that hold no GPU

@@ -14,9 +14,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -35,16 +36,16 @@ func (w world) RestartCost() time.Duration  { return w.Cfg.RestartCost }
 func (w world) NodeChanges() uint64         { return w.State.NodeChanges() }
 func (w world) Policy() string              { return string(w.Cfg.Placement) }
 
-func (w world) Allocs(k nomad.JobKey) []*nomad.Alloc         { return w.State.AllocsOf(k) }
-func (w world) Holds(k nomad.JobKey) []int                   { return w.View.Holds(k) }
-func (w world) GPUIDs(gpus []int) []string                   { return GPUIDs(w.View, gpus) }
-func (w world) Forbids(job *api.Job, on []*nomad.Alloc) bool { return w.View.Forbids(job, on) }
-func (w world) Promised(k nomad.JobKey) bool                 { return w.View.Promised(k) }
+func (w world) Allocs(k cluster.JobKey) []*cluster.Alloc       { return w.State.AllocsOf(k) }
+func (w world) Holds(k cluster.JobKey) []int                   { return w.View.Holds(k) }
+func (w world) GPUIDs(gpus []int) []string                     { return GPUIDs(w.View, gpus) }
+func (w world) Forbids(job *api.Job, on []*cluster.Alloc) bool { return w.View.Forbids(job, on) }
+func (w world) Promised(k cluster.JobKey) bool                 { return w.View.Promised(k) }
 
-func (w world) OthersHold(k nomad.JobKey, gpus []string) bool {
+func (w world) OthersHold(k cluster.JobKey, gpus []string) bool {
 	return slices.ContainsFunc(gpus, func(id string) bool {
 		u := w.View.Cluster.Find(id)
-		return u >= 0 && w.View.Owner(u) != k && w.View.Owner(u) != nomad.JobKey{}
+		return u >= 0 && w.View.Owner(u) != k && w.View.Owner(u) != cluster.JobKey{}
 	})
 }
 
@@ -52,7 +53,7 @@ func (w world) OthersHold(k nomad.JobKey, gpus []string) bool {
 // version of the job or a later one; nil for none. A failed member of a service holds its
 // place until Nomad puts another one there, whatever becomes of the job.
 func (w world) LastFailure(job *api.Job) (last *failure.Failure) {
-	for _, f := range w.failuresOf(nomad.KeyOf(job)) {
+	for _, f := range w.failuresOf(cluster.KeyOf(job)) {
 		if a := w.State.Allocs[f.Alloc]; a == nil || !failedAsItIs(job, a) {
 			continue
 		}
@@ -64,7 +65,7 @@ func (w world) LastFailure(job *api.Job) (last *failure.Failure) {
 }
 
 // failedAsItIs says whether the failure of an allocation says something about the job as it is.
-func failedAsItIs(job *api.Job, a *nomad.Alloc) bool {
+func failedAsItIs(job *api.Job, a *cluster.Alloc) bool {
 	switch {
 	case a.Next != "":
 		return false
@@ -75,9 +76,9 @@ func failedAsItIs(job *api.Job, a *nomad.Alloc) bool {
 }
 
 // Request is what the job asks for, with nodes to avoid after failures.
-func (w world) Request(o gang.Observed) (nomad.Request, error) { return w.RequestOf(o) }
+func (w world) Request(o gang.Observed) (request.Request, error) { return w.RequestOf(o) }
 
-func (w world) Running(r nomad.Request, gpus []int) pal.Placement { return w.View.Running(r, gpus) }
+func (w world) Running(r request.Request, gpus []int) pal.Placement { return w.View.Running(r, gpus) }
 
 func (w world) Describe(g pal.Gang, p pal.Placement) *pal.Choice {
 	return pal.Describe(w.View.Cluster, g, p)
@@ -113,7 +114,7 @@ func (w world) RoomForMissing(g *gang.Gang) (gang.Room, error) {
 
 // mostThatFit is the request for as many of its members as there is room for, or for all of them
 // if there is room for none.
-func (w world) mostThatFit(r nomad.Request) nomad.Request {
+func (w world) mostThatFit(r request.Request) request.Request {
 	lacks := 0
 	for _, set := range r.Gang.MemberSets {
 		lacks += set.Members
@@ -129,7 +130,7 @@ func (w world) mostThatFit(r nomad.Request) nomad.Request {
 }
 
 // fewer is the request for at most so many of its members, the first.
-func fewer(r nomad.Request, members int) nomad.Request {
+func fewer(r request.Request, members int) request.Request {
 	r.Gang.MemberSets = slices.Clone(r.Gang.MemberSets)
 	for i := range r.Gang.MemberSets {
 		set := &r.Gang.MemberSets[i]
@@ -162,7 +163,7 @@ func (w world) RoomForCanaries(g *gang.Gang) (gang.Room, error) {
 
 // CanariesBarred is the limit of its tenant that keeps a gang from the canaries that r asks for
 // beside what it holds; without one, there is no reason.
-func (m *Model) CanariesBarred(g *gang.Gang, r nomad.Request) (wait queue.Wait, why reason.Reason) {
+func (m *Model) CanariesBarred(g *gang.Gang, r request.Request) (wait queue.Wait, why reason.Reason) {
 	job := g.QueueJob(m.Cfg.RestartCost)
 	job.Gang, job.Least = r.Gang, 0
 	_, wait, _ = m.Queue.RoomFor(gang.QueueTime(m.Time), m.View.Cluster, queue.Change{Job: job, Keeps: len(m.View.Holds(g.Key))})
@@ -182,12 +183,12 @@ func (m *Model) RoomForAll(g *gang.Gang) gang.Room {
 
 // RoomForPlan is the same for a job that runs and is planned with another request. v is a
 // view without what its gang holds.
-func (m *Model) RoomForPlan(g *gang.Gang, v *nomad.View) gang.Room {
+func (m *Model) RoomForPlan(g *gang.Gang, v *request.View) gang.Room {
 	return m.roomFor(g, g.Request, v, queue.Change{Own: m.View.Holds(g.Key)})
 }
 
 // roomFor asks the queue where a running gang could go with another request.
-func (m *Model) roomFor(g *gang.Gang, r nomad.Request, v *nomad.View, ch queue.Change) gang.Room {
+func (m *Model) roomFor(g *gang.Gang, r request.Request, v *request.View, ch queue.Change) gang.Room {
 	ch.Job = g.QueueJob(m.Cfg.RestartCost)
 	ch.Job.Gang, ch.Job.Least = r.Gang, 0
 	f, wait, ok := m.Queue.RoomFor(gang.QueueTime(m.Time), v.Cluster, ch)
@@ -208,7 +209,7 @@ func (m *Model) roomFor(g *gang.Gang, r nomad.Request, v *nomad.View, ch queue.C
 
 // room is where the gang of a request fits in a view. pins makes the job's pins of
 // those of the placement.
-func (w world) room(v *nomad.View, r nomad.Request, pins func(rewrite.Pins) rewrite.Pins) gang.Room {
+func (w world) room(v *request.View, r request.Request, pins func(rewrite.Pins) rewrite.Pins) gang.Room {
 	pl, ok := pal.Place(v.Cluster, r.Gang, w.Cfg.Policy())
 	if !ok {
 		return gang.Room{Gang: r.Gang, Reason: pal.Explain(v.Cluster, r.Gang, w.Cfg.Policy()).Reason}

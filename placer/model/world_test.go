@@ -12,10 +12,10 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -28,12 +28,12 @@ func TestLastFailureIsOfTheJobAsItIs(t *testing.T) {
 		version uint64
 		want    bool
 	}{{4, false}, {5, true}} {
-		m := model.Model{State: nomad.NewState()}
+		m := model.Model{State: cluster.NewState()}
 		job := hostile.Plain("j", 1, 1, 1)
 		version, index := uint64(5), uint64(100)
 		job.Version, job.JobModifyIndex, job.ModifyIndex = &version, &index, &index
 		m.State.PutJob(job)
-		m.State.PutAlloc(&nomad.Alloc{ID: "a", Job: nomad.KeyOf(job), Client: "failed", Desired: "stop", Version: &c.version, CreateIndex: 50, ModifyIndex: 150})
+		m.State.PutAlloc(&cluster.Alloc{ID: "a", Job: cluster.KeyOf(job), Client: "failed", Desired: "stop", Version: &c.version, CreateIndex: 50, ModifyIndex: 150})
 		m.Failures = []failure.Failure{{Namespace: "default", Job: "j", Alloc: "a", Cause: failure.Infrastructure}}
 		if got := m.World().LastFailure(job) != nil; got != c.want {
 			t.Errorf("a member of version %d of a job at version 5 failed: %t", c.version, got)
@@ -52,23 +52,23 @@ func TestLastFailureIsNotMended(t *testing.T) {
 	}
 	service.Type = new(api.JobTypeService)
 	for name, c := range map[string]struct {
-		alloc nomad.Alloc
+		alloc cluster.Alloc
 		want  bool
 	}{
-		"of the job as it is":  {nomad.Alloc{ID: "a", Job: nomad.KeyOf(job), ModifyIndex: 101}, true},
-		"replaced":             {nomad.Alloc{ID: "a", Job: nomad.KeyOf(job), ModifyIndex: 101, Next: "b"}, false},
-		"before it was edited": {nomad.Alloc{ID: "a", Job: nomad.KeyOf(job), ModifyIndex: 100}, false},
-		"of another job":       {nomad.Alloc{ID: "a", Job: nomad.KeyOf(other), ModifyIndex: 101}, false},
-		"not there any more":   {nomad.Alloc{ID: "b", Job: nomad.KeyOf(job), ModifyIndex: 101}, false},
+		"of the job as it is":  {cluster.Alloc{ID: "a", Job: cluster.KeyOf(job), ModifyIndex: 101}, true},
+		"replaced":             {cluster.Alloc{ID: "a", Job: cluster.KeyOf(job), ModifyIndex: 101, Next: "b"}, false},
+		"before it was edited": {cluster.Alloc{ID: "a", Job: cluster.KeyOf(job), ModifyIndex: 100}, false},
+		"of another job":       {cluster.Alloc{ID: "a", Job: cluster.KeyOf(other), ModifyIndex: 101}, false},
+		"not there any more":   {cluster.Alloc{ID: "b", Job: cluster.KeyOf(job), ModifyIndex: 101}, false},
 		// Nomad tries it no more, and puts nothing in its place, though the file was run again.
-		"of a service, and not replaced": {nomad.Alloc{ID: "a", Job: nomad.KeyOf(service), ModifyIndex: 100, Desired: "run"}, true},
-		"of a service, and stopped":      {nomad.Alloc{ID: "a", Job: nomad.KeyOf(service), ModifyIndex: 100, Desired: "stop"}, false},
+		"of a service, and not replaced": {cluster.Alloc{ID: "a", Job: cluster.KeyOf(service), ModifyIndex: 100, Desired: "run"}, true},
+		"of a service, and stopped":      {cluster.Alloc{ID: "a", Job: cluster.KeyOf(service), ModifyIndex: 100, Desired: "stop"}, false},
 	} {
 		job := job
-		if c.alloc.Job == nomad.KeyOf(service) {
+		if c.alloc.Job == cluster.KeyOf(service) {
 			job = service
 		}
-		m := model.Model{State: nomad.NewState(), Failures: []failure.Failure{
+		m := model.Model{State: cluster.NewState(), Failures: []failure.Failure{
 			{Namespace: "default", Job: c.alloc.Job.ID, Alloc: "a", Cause: failure.User},
 		}}
 		m.State.PutJob(job)
@@ -84,7 +84,7 @@ func TestLastFailureIsNotMended(t *testing.T) {
 func TestFailuresThatWereNotNoted(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000_000, 0)
-	m := model.Model{State: nomad.NewState(), Time: now}
+	m := model.Model{State: cluster.NewState(), Time: now}
 	for i := range 121 {
 		m.Failures = append(m.Failures, failure.Failure{Namespace: "default", Job: fmt.Sprint("other-", i), Alloc: fmt.Sprint("other-", i), At: now, Cause: failure.Infrastructure})
 	}
@@ -93,8 +93,8 @@ func TestFailuresThatWereNotNoted(t *testing.T) {
 	job.Version, job.JobModifyIndex, job.ModifyIndex = &version, &index, &index
 	m.State.PutJob(job)
 	member := func(id, client string, modified uint64, e *api.TaskEvent) {
-		m.State.PutAlloc(&nomad.Alloc{
-			ID: id, Job: nomad.KeyOf(job), Node: "node-" + id, Client: client, Desired: "run", Version: &version, GPUs: []string{"g"}, CreateIndex: 50, ModifyIndex: modified,
+		m.State.PutAlloc(&cluster.Alloc{
+			ID: id, Job: cluster.KeyOf(job), Node: "node-" + id, Client: client, Desired: "run", Version: &version, GPUs: []string{"g"}, CreateIndex: 50, ModifyIndex: modified,
 			ModifyTime: now.UnixNano(), Tasks: map[string]*api.TaskState{"t": {Failed: true, Events: []*api.TaskEvent{e}}},
 		})
 	}
@@ -105,7 +105,7 @@ func TestFailuresThatWereNotNoted(t *testing.T) {
 	if f == nil || f.Alloc != "last" || f.Cause != failure.Infrastructure || !strings.HasSuffix(f.Reason, "registry down") {
 		t.Errorf("last failure %+v, want that of the last member that failed", f)
 	}
-	if got, want := m.FailedOn(nomad.KeyOf(job), now), map[string]bool{"node-first": true, "node-last": true}; !maps.Equal(got, want) {
+	if got, want := m.FailedOn(cluster.KeyOf(job), now), map[string]bool{"node-first": true, "node-last": true}; !maps.Equal(got, want) {
 		t.Errorf("failed on %v, want %v", got, want)
 	}
 }
@@ -116,7 +116,7 @@ func TestFailuresThatWereNotNoted(t *testing.T) {
 func TestEndedByTimeLimitIsNotLost(t *testing.T) {
 	t.Parallel()
 	for desired, want := range map[string]gang.State{"run": gang.Ended, "stop": gang.Lost} {
-		m := model.Model{State: nomad.NewState(), Time: time.Unix(1_000_000, 0)}
+		m := model.Model{State: cluster.NewState(), Time: time.Unix(1_000_000, 0)}
 		version, index, dead := uint64(1), uint64(100), "dead"
 		job, err := rewrite.Pin(hostile.Plain("j", 2, 1, 1), rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{{Group: "g", Nodes: []string{"n"}, GPUs: []string{"g0", "g1"}}}}, rewrite.Racks{})
 		if err != nil {
@@ -125,8 +125,8 @@ func TestEndedByTimeLimitIsNotLost(t *testing.T) {
 		job.Version, job.JobModifyIndex, job.ModifyIndex, job.Status = &version, &index, &index, &dead
 		m.State.PutJob(job)
 		for i := range 2 {
-			m.State.PutAlloc(&nomad.Alloc{
-				ID: fmt.Sprint("a", i), Name: fmt.Sprintf("j.g[%d]", i), Group: "g", Job: nomad.KeyOf(job), Client: "complete", Desired: desired, Version: &version,
+			m.State.PutAlloc(&cluster.Alloc{
+				ID: fmt.Sprint("a", i), Name: fmt.Sprintf("j.g[%d]", i), Group: "g", Job: cluster.KeyOf(job), Client: "complete", Desired: desired, Version: &version,
 				GPUs: []string{fmt.Sprint("g", i)}, CreateIndex: 110, ModifyIndex: 150, Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
 					{Type: api.TaskStarted}, {Type: api.TaskKilling, DisplayMessage: "allocation exceeded max_run_duration"},
 					{Type: api.TaskTerminated, Details: map[string]string{"exit_code": "143"}}, {Type: api.TaskKilled},
@@ -143,16 +143,16 @@ func TestEndedByTimeLimitIsNotLost(t *testing.T) {
 // alone remembers are among them.
 func TestTriesThatNomadRemembers(t *testing.T) {
 	t.Parallel()
-	m := model.Model{State: nomad.NewState()}
+	m := model.Model{State: cluster.NewState()}
 	job := hostile.Plain("j", 1, 1, 1)
 	m.State.PutJob(job)
-	k, at := nomad.KeyOf(job), time.Unix(1000, 0)
+	k, at := cluster.KeyOf(job), time.Unix(1000, 0)
 	m.Failures = []failure.Failure{
 		{Namespace: k.Namespace, Job: "j", Alloc: "known", Placed: at, At: at.Add(time.Minute)},
 		{Namespace: "other", Job: "j", Alloc: "theirs"}, {Namespace: k.Namespace, Job: "k", Alloc: "k"},
 	}
 	for id, client := range map[string]string{"known": "failed", "failed": "failed", "lost": "lost", "done": "complete", "without GPUs": "failed"} {
-		a := &nomad.Alloc{ID: id, Job: k, Client: client, GPUs: []string{"g"}, CreateTime: at.Add(time.Hour).UnixNano(), ModifyTime: at.Add(2 * time.Hour).UnixNano()}
+		a := &cluster.Alloc{ID: id, Job: k, Client: client, GPUs: []string{"g"}, CreateTime: at.Add(time.Hour).UnixNano(), ModifyTime: at.Add(2 * time.Hour).UnixNano()}
 		if id == "without GPUs" {
 			a.GPUs = nil
 		}
@@ -173,15 +173,15 @@ func TestHearOfDependencies(t *testing.T) {
 	t.Parallel()
 	index, dead, running := uint64(100), "dead", "running"
 	for name, c := range map[string]struct {
-		event    nomad.Event
+		event    cluster.Event
 		told     bool
 		outdated []bool // the job at 99, at 100, and none
 	}{
-		"registered":           {nomad.Event{Topic: "Job", Type: "JobRegistered", Index: 100}, true, []bool{true, false, true}},
-		"it runs":              {nomad.Event{Topic: "Job", Type: "AllocationUpdated", Index: 105}, false, []bool{false, false, false}},
-		"it has ended":         {nomad.Event{Topic: "Job", Type: "AllocationUpdated", Index: 105, Payload: nomad.Payload{Job: &api.Job{Status: &dead}}}, true, []bool{true, false, true}},
-		"purged":               {nomad.Event{Topic: "Job", Type: "JobDeregistered", Index: 105}, true, []bool{true, true, false}},
-		"a member has stopped": {nomad.Event{Topic: "Allocation", Type: "AllocationUpdated", Index: 105, Payload: nomad.Payload{}}, false, []bool{false, false, false}},
+		"registered":           {cluster.Event{Topic: "Job", Type: "JobRegistered", Index: 100}, true, []bool{true, false, true}},
+		"it runs":              {cluster.Event{Topic: "Job", Type: "AllocationUpdated", Index: 105}, false, []bool{false, false, false}},
+		"it has ended":         {cluster.Event{Topic: "Job", Type: "AllocationUpdated", Index: 105, Payload: cluster.Payload{Job: &api.Job{Status: &dead}}}, true, []bool{true, false, true}},
+		"purged":               {cluster.Event{Topic: "Job", Type: "JobDeregistered", Index: 105}, true, []bool{true, true, false}},
+		"a member has stopped": {cluster.Event{Topic: "Allocation", Type: "AllocationUpdated", Index: 105, Payload: cluster.Payload{}}, false, []bool{false, false, false}},
 	} {
 		job := hostile.Plain("j", 1, 1, 1)
 		job.ModifyIndex, job.Status = &index, &running
@@ -191,8 +191,8 @@ func TestHearOfDependencies(t *testing.T) {
 		if c.event.Topic == "Job" {
 			c.event.Payload.Job = job
 		}
-		m, k := model.Model{}, nomad.KeyOf(job)
-		m.Dependencies.Known = map[nomad.JobKey]model.Dependency{k: {Due: time.Unix(1000, 0)}}
+		m, k := model.Model{}, cluster.KeyOf(job)
+		m.Dependencies.Known = map[cluster.JobKey]model.Dependency{k: {Due: time.Unix(1000, 0)}}
 		if told := m.Dependencies.Hear(c.event); told != c.told || m.Dependencies.Known[k].Due.IsZero() != c.told {
 			t.Errorf("%s: told %v, to be asked for %v", name, told, m.Dependencies.Known[k].Due)
 		}

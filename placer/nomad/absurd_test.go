@@ -14,6 +14,10 @@ import (
 	"testing"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
 // late is a time as Nomad 1.11.3 writes it (its encoder does) that no JSON reader
@@ -23,7 +27,7 @@ const late = `"10000-01-01T00:00:00Z"`
 // absurdNode is a node whose client wrote absurd times wherever it writes any.
 func absurdNode(t *testing.T, id, gpu string) string {
 	t.Helper()
-	text, err := json.Marshal(naming(id, "ready", 7, gpu))
+	text, err := json.Marshal(clustertest.Node(id, "ready", 7, gpu))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +69,7 @@ func absurd(t *testing.T) *Client {
 		"/v1/job/job-0/evaluations": `[null, {"ID": "e", "FailedTGAllocs": {"g": null}}]`,
 		"/v1/vars":                  `[null]`,
 	}
-	job, err := json.Marshal(orphanJob(JobKey{"default", "job-0"}, 7, true))
+	job, err := json.Marshal(clustertest.SmallJob("job-0", 7, true))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +93,7 @@ func absurd(t *testing.T) *Client {
 // Times that cannot be read and entries that are null, in whatever Nomad answers,
 // keep nobody from anything.
 func TestAbsurdAnswers(t *testing.T) {
-	client, k := absurd(t), JobKey{"default", "job-0"}
+	client, k := absurd(t), cluster.JobKey{Namespace: "default", ID: "job-0"}
 	s, err := client.Resync(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +104,7 @@ func TestAbsurdAnswers(t *testing.T) {
 	if d := s.Nodes["n0"].Drivers["docker"]; d == nil || !d.Healthy || len(s.Nodes["n0"].Drivers) != 1 {
 		t.Errorf("drivers %v", s.Nodes["n0"].Drivers)
 	}
-	check := func(what string, as []*Alloc) {
+	check := func(what string, as []*cluster.Alloc) {
 		t.Helper()
 		if len(as) != 1 || !slices.Equal(as[0].GPUs, []string{"A"}) || len(as[0].Tasks["t"].Events) != 1 || *as[0].Version != 1 {
 			t.Errorf("%s: %+v", what, as)
@@ -118,21 +122,11 @@ func TestAbsurdAnswers(t *testing.T) {
 	if vs, err := client.Versions(t.Context(), k); err != nil || len(vs) != 1 {
 		t.Errorf("versions %v, %v", vs, err)
 	}
-	if es, err := client.Evaluations(t.Context(), k); err != nil || len(es) != 1 || Refusal(es[0].FailedTGAllocs["g"]) == "" {
+	if es, err := client.Evaluations(t.Context(), k); err != nil || len(es) != 1 || request.Refusal(es[0].FailedTGAllocs["g"]) == "" {
 		t.Errorf("evaluations %v, %v", es, err)
 	}
 	if vars, err := client.ListVariables(t.Context(), "x"); err != nil || len(vars) != 0 {
 		t.Errorf("variables %v, %v", vars, err)
-	}
-}
-
-// A refusal names our pins in words, and leaves what the author wrote as it is.
-func TestRefusalByPins(t *testing.T) {
-	m := &api.AllocationMetric{ConstraintFiltered: map[string]int{
-		"${node.unique.id} set_contains_any nomad-pal/job,n1": 2, "${node.unique.id} set_contains_any nomad-pal,n1": 1, "${attr.kernel.name} = linux": 3,
-	}}
-	if got, want := Refusal(m), "${attr.kernel.name} = linux (3 nodes), not among the nodes that the placer chose for it (3 nodes)"; got != want {
-		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
@@ -145,7 +139,7 @@ func TestAbsurdEvent(t *testing.T) {
 	if err != nil || len(es) != 2 {
 		t.Fatal(es, err)
 	}
-	s := NewState()
+	s := cluster.NewState()
 	for _, e := range es {
 		if e.Unread != nil {
 			t.Error(e.Unread)
@@ -161,7 +155,7 @@ func TestAbsurdEvent(t *testing.T) {
 // fault, and not Nomad's: the others are read.
 func TestManyMalformed(t *testing.T) {
 	const many = 20
-	good := naming("good", "ready", 7, "G")
+	good := clustertest.Node("good", "ready", 7, "G")
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/v1/nodes":
@@ -179,7 +173,7 @@ func TestManyMalformed(t *testing.T) {
 			}
 			_ = json.NewEncoder(w).Encode(stubs)
 		case "/v1/job/good":
-			_ = json.NewEncoder(w).Encode(orphanJob(JobKey{"default", "good"}, 7, true))
+			_ = json.NewEncoder(w).Encode(clustertest.SmallJob("good", 7, true))
 		case "/v1/job/bad0":
 			fmt.Fprint(w, `{"ID": "bad0", "Priority": "high"}`)
 		case "/v1/allocations":

@@ -7,11 +7,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
 // Answers of Nomad 1.11.3, and, with queues, of its branch f-batch-job-queue and
@@ -28,20 +29,20 @@ const (
 func TestBatchQueues(t *testing.T) {
 	for _, tc := range []struct {
 		name, scheduler, pools, queue string // "": the token may not; "404": Nomad does not know it
-		want                          BatchQueues
+		want                          cluster.BatchQueues
 	}{
-		{name: "none", scheduler: noScheduler, pools: plainPools, want: BatchQueues{}},
-		{name: "none, but possible", scheduler: noneQueued, pools: plainPools, want: BatchQueues{}},
-		{name: "for all", scheduler: allQueued, pools: plainPools, want: BatchQueues{"default": "dynamic_priority", "gpu": "dynamic_priority"}},
-		{name: "of a pool", scheduler: noScheduler, pools: gpuQueued, want: BatchQueues{"gpu": "fifo"}},
-		{name: "in a pool's scheduler configuration", scheduler: noScheduler, pools: gpuNested, want: BatchQueues{"gpu": "fifo"}},
-		{name: "a pool against the rest", scheduler: allQueued, pools: gpuQueued, want: BatchQueues{"default": "dynamic_priority", "gpu": "fifo"}},
-		{name: "not allowed to see", queue: `{"Type":"fifo","Workloads":[]}`, want: BatchQueues{"default": "fifo", "gpu": "fifo"}},
-		{name: "not allowed to see the pools", scheduler: noScheduler, queue: `{"Type":"fifo","Workloads":[]}`, want: BatchQueues{"default": "fifo", "gpu": "fifo"}},
-		{name: "not allowed to see, none", queue: `{"Type":"passthrough","Workloads":[]}`, want: BatchQueues{}},
-		{name: "not allowed to see, old Nomad", queue: "404", want: BatchQueues{}},
-		{name: "not allowed anything", want: BatchQueues{}},
-		{name: "older than pools", scheduler: noScheduler, pools: "404", want: BatchQueues{}},
+		{name: "none", scheduler: noScheduler, pools: plainPools, want: cluster.BatchQueues{}},
+		{name: "none, but possible", scheduler: noneQueued, pools: plainPools, want: cluster.BatchQueues{}},
+		{name: "for all", scheduler: allQueued, pools: plainPools, want: cluster.BatchQueues{"default": "dynamic_priority", "gpu": "dynamic_priority"}},
+		{name: "of a pool", scheduler: noScheduler, pools: gpuQueued, want: cluster.BatchQueues{"gpu": "fifo"}},
+		{name: "in a pool's scheduler configuration", scheduler: noScheduler, pools: gpuNested, want: cluster.BatchQueues{"gpu": "fifo"}},
+		{name: "a pool against the rest", scheduler: allQueued, pools: gpuQueued, want: cluster.BatchQueues{"default": "dynamic_priority", "gpu": "fifo"}},
+		{name: "not allowed to see", queue: `{"Type":"fifo","Workloads":[]}`, want: cluster.BatchQueues{"default": "fifo", "gpu": "fifo"}},
+		{name: "not allowed to see the pools", scheduler: noScheduler, queue: `{"Type":"fifo","Workloads":[]}`, want: cluster.BatchQueues{"default": "fifo", "gpu": "fifo"}},
+		{name: "not allowed to see, none", queue: `{"Type":"passthrough","Workloads":[]}`, want: cluster.BatchQueues{}},
+		{name: "not allowed to see, old Nomad", queue: "404", want: cluster.BatchQueues{}},
+		{name: "not allowed anything", want: cluster.BatchQueues{}},
+		{name: "older than pools", scheduler: noScheduler, pools: "404", want: cluster.BatchQueues{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -72,22 +73,5 @@ func TestBatchQueues(t *testing.T) {
 				t.Errorf("queues (-want +got):\n%s", d)
 			}
 		})
-	}
-}
-
-// A batch job of a queued pool is refused, a service is not.
-func TestQueuedPoolRefuses(t *testing.T) {
-	s := world(1)
-	s.Queues = BatchQueues{"default": "fifo"}
-	hcl := jobspec("j", 1, 1, "")
-	if _, err := view(t, s).Request(addJob(t, s, hcl, 1)); err == nil || !strings.Contains(err.Error(), `node pool "default" has Nomad's own batch queue (fifo)`) {
-		t.Errorf("batch: %v", err)
-	}
-	service := addJob(t, s, strings.Replace(hcl, `"batch"`, `"service"`, 1), 2)
-	if _, err := view(t, s).Request(service); err != nil {
-		t.Errorf("service: %v", err)
-	}
-	if w := s.Queues.Warnings(); len(w) != 1 || !strings.Contains(w[0], "are not served") {
-		t.Errorf("warnings: %q", w)
 	}
 }

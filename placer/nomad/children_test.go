@@ -6,43 +6,16 @@ package nomad
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
 func child(payload []byte) *api.Job {
 	id, parent, namespace := "train/dispatch-1", "train", "default"
 	return &api.Job{ID: &id, ParentID: &parent, Namespace: &namespace, Dispatched: true, Payload: payload}
-}
-
-func TestServesChild(t *testing.T) {
-	root := child(nil)
-	root.ParentID = nil
-	for _, c := range []struct {
-		name string
-		job  *api.Job
-		rpc  bool
-		want error
-	}{
-		{"no child", root, false, nil},
-		{"over RPC", child(nil), true, nil},
-		{"nothing, as events show it", child([]byte{0}), true, nil},
-		{"nothing, as reads show it", child([]byte{}), true, nil},
-		{"payload", child([]byte("x")), true, ErrPayload},
-		{"payload, compressed", child([]byte("\x01\x00x")), true, ErrPayload},
-		{"no RPC address", child(nil), false, ErrNoRPC},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			v := &View{opts: ViewOptions{Children: c.rpc}}
-			if err := v.servesChild(c.job); !errors.Is(err, c.want) {
-				t.Errorf("got %v, want %v", err, c.want)
-			}
-		})
-	}
 }
 
 // A child never goes over HTTP, where it would be refused or lose its parent.
@@ -51,7 +24,7 @@ func TestRegisterChild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Register(t.Context(), child(nil), 7); !errors.Is(err, ErrNoRPC) {
+	if _, err := c.Register(t.Context(), child(nil), 7); !errors.Is(err, cluster.ErrNoRPC) {
 		t.Errorf("without an RPC address: %v", err)
 	}
 	planned := false
@@ -72,29 +45,5 @@ func TestRegisterChild(t *testing.T) {
 	}
 	if resp, err := c.Register(t.Context(), child(nil), 7); err != nil || resp.JobModifyIndex != 8 {
 		t.Errorf("over RPC: %+v, %v", resp, err)
-	}
-}
-
-func TestTemplateReason(t *testing.T) {
-	for _, c := range []struct {
-		payload     string
-		gated, rpc  bool
-		want, lacks string
-	}{
-		{"required", true, true, "none of its children can be served", ""},
-		{"optional", true, true, "runs with one stay gated", "none"},
-		{"optional", true, false, "rpc_address", ""},
-		{"forbidden", true, true, "explain one of its runs", "none"},
-		{"required", false, true, "Nomad places them alone", "none"},
-	} {
-		id := "train"
-		job := &api.Job{ID: &id, ParameterizedJob: &api.ParameterizedJobConfig{Payload: c.payload}}
-		if c.gated {
-			job = rewrite.Gate(job)
-		}
-		got := TemplateReason(job, c.rpc).String()
-		if !strings.Contains(got, c.want) || c.lacks != "" && strings.Contains(got, c.lacks) {
-			t.Errorf("payload %s, gated %v, RPC %v: %s", c.payload, c.gated, c.rpc, got)
-		}
 	}
 }

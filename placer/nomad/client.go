@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -20,7 +19,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
 // Client talks to one Nomad cluster. Its methods are safe for concurrent use.
@@ -89,7 +88,7 @@ func (c *Client) Register(ctx context.Context, job *api.Job, index uint64) (*api
 
 // RegisterWith is Register with a source that was read before.
 func (c *Client) RegisterWith(ctx context.Context, job *api.Job, source *api.JobSubmission, index uint64) (*api.JobRegisterResponse, error) {
-	if Child(job) {
+	if cluster.Child(job) {
 		return c.registerChild(ctx, job, index)
 	}
 	opts := &api.RegisterOptions{EnforceIndex: true, ModifyIndex: index, Submission: source}
@@ -110,7 +109,7 @@ const sourceWithin = 2 * time.Second
 
 // Source is what the author wrote of the job's version, nil if Nomad has none.
 func (c *Client) Source(ctx context.Context, job *api.Job) *api.JobSubmission {
-	if job.Version == nil || Child(job) {
+	if job.Version == nil || cluster.Child(job) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, sourceWithin)
@@ -124,7 +123,7 @@ func (c *Client) Source(ctx context.Context, job *api.Job) *api.JobSubmission {
 }
 
 // Job reads a job; nil where there is none.
-func (c *Client) Job(ctx context.Context, k JobKey) (*api.Job, error) {
+func (c *Client) Job(ctx context.Context, k cluster.JobKey) (*api.Job, error) {
 	job := &api.Job{}
 	err := c.read("/v1/job/"+url.PathEscape(k.ID), job, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
 	if notFound(err) {
@@ -133,7 +132,7 @@ func (c *Client) Job(ctx context.Context, k JobKey) (*api.Job, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading job %q: %w", k.ID, Denied(err, ReadJob))
 	}
-	if err := stored(job); err != nil {
+	if err := cluster.CheckStored(job); err != nil {
 		return nil, fmt.Errorf("reading job %q: %w", k.ID, err)
 	}
 	return job, nil
@@ -159,14 +158,14 @@ func (c *Client) read(path string, object any, q *api.QueryOptions) error {
 }
 
 // Versions reads the versions of a job that Nomad keeps.
-func (c *Client) Versions(ctx context.Context, k JobKey) (map[uint64]*api.Job, error) {
+func (c *Client) Versions(ctx context.Context, k cluster.JobKey) (map[uint64]*api.Job, error) {
 	jobs, _, _, err := c.api.Jobs().Versions(k.ID, false, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
 	if err != nil && !notFound(err) {
 		return nil, fmt.Errorf("reading the versions of job %q: %w", k.ID, Denied(err, ReadJob))
 	}
 	out := map[uint64]*api.Job{}
 	for _, j := range jobs {
-		if stored(j) == nil { // a version that cannot be read is as one that is not kept
+		if cluster.CheckStored(j) == nil { // a version that cannot be read is as one that is not kept
 			out[*j.Version] = j
 		}
 	}
@@ -175,7 +174,7 @@ func (c *Client) Versions(ctx context.Context, k JobKey) (map[uint64]*api.Job, e
 
 // AddVersionOf adds to the versions of a job the one that an allocation runs, if it is not among
 // them: the allocation keeps it when Nomad keeps that version no longer.
-func (c *Client) AddVersionOf(ctx context.Context, versions map[uint64]*api.Job, a *Alloc) error {
+func (c *Client) AddVersionOf(ctx context.Context, versions map[uint64]*api.Job, a *cluster.Alloc) error {
 	if a.Version != nil && versions[*a.Version] != nil {
 		return nil
 	}
@@ -184,26 +183,26 @@ func (c *Client) AddVersionOf(ctx context.Context, versions map[uint64]*api.Job,
 	if err != nil && !notFound(err) {
 		return fmt.Errorf("reading what allocation %q of job %q runs: %w", a.ID, a.Job.ID, Denied(err, ReadJob))
 	}
-	if full.Job != nil && stored(full.Job) == nil && versions[*full.Job.Version] == nil {
+	if full.Job != nil && cluster.CheckStored(full.Job) == nil && versions[*full.Job.Version] == nil {
 		versions[*full.Job.Version] = full.Job
 	}
 	return nil
 }
 
 // JobAllocs reads the allocations of one job, with the job version of each.
-func (c *Client) JobAllocs(ctx context.Context, k JobKey) ([]*Alloc, error) {
+func (c *Client) JobAllocs(ctx context.Context, k cluster.JobKey) ([]*cluster.Alloc, error) {
 	q := (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx)
-	var ps []*allocPayload
+	var ps []*cluster.AllocPayload
 	_, err := c.api.Raw().Query("/v1/job/"+url.PathEscape(k.ID)+"/allocations", &ps, q)
 	if err != nil && !notFound(err) {
 		return nil, fmt.Errorf("reading the allocations of job %q: %w", k.ID, Denied(err, ReadJob))
 	}
-	var as []*Alloc
+	var as []*cluster.Alloc
 	for _, p := range ps {
 		if p == nil {
 			continue
 		}
-		a := p.alloc()
+		a := p.AsAlloc()
 		if a.Version == nil {
 			a.Version = new(uint64) // Nomad leaves out no version but that
 		}
@@ -214,25 +213,25 @@ func (c *Client) JobAllocs(ctx context.Context, k JobKey) ([]*Alloc, error) {
 
 // Allocs reads all allocations of the query's namespace in one list, with the GPUs that each was
 // given, and Nomad's index of them.
-func (c *Client) Allocs(ctx context.Context, q *api.QueryOptions) ([]*Alloc, uint64, error) {
+func (c *Client) Allocs(ctx context.Context, q *api.QueryOptions) ([]*cluster.Alloc, uint64, error) {
 	q = q.WithContext(ctx)
 	q.Params = map[string]string{"resources": "true"}
-	var ps []*allocPayload
+	var ps []*cluster.AllocPayload
 	meta, err := c.api.Raw().Query("/v1/allocations", &ps, q)
 	if err != nil {
 		return nil, 0, err
 	}
-	as := make([]*Alloc, 0, len(ps))
+	as := make([]*cluster.Alloc, 0, len(ps))
 	for _, p := range ps {
 		if p != nil {
-			as = append(as, p.alloc())
+			as = append(as, p.AsAlloc())
 		}
 	}
 	return as, meta.LastIndex, nil
 }
 
 // StopAlloc stops an allocation; Nomad then looks for a replacement.
-func (c *Client) StopAlloc(ctx context.Context, k JobKey, id string) error {
+func (c *Client) StopAlloc(ctx context.Context, k cluster.JobKey, id string) error {
 	q := (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx)
 	_, err := c.api.Allocations().Stop(&api.Allocation{ID: id, Namespace: k.Namespace}, q)
 	if err != nil {
@@ -242,7 +241,7 @@ func (c *Client) StopAlloc(ctx context.Context, k JobKey, id string) error {
 }
 
 // Evaluate has Nomad's scheduler look at the job again.
-func (c *Client) Evaluate(ctx context.Context, k JobKey) error {
+func (c *Client) Evaluate(ctx context.Context, k cluster.JobKey) error {
 	w := (&api.WriteOptions{Namespace: k.Namespace}).WithContext(ctx)
 	if _, _, err := c.api.Jobs().EvaluateWithOpts(k.ID, api.EvalOptions{}, w); err != nil {
 		return fmt.Errorf("evaluating job %q: %w", k.ID, Denied(err, ReadJob))
@@ -253,7 +252,7 @@ func (c *Client) Evaluate(ctx context.Context, k JobKey) error {
 // DryRun asks Nomad's scheduler whether all of the job could be placed, and
 // where not, why.
 func (c *Client) DryRun(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error) {
-	if Child(job) && c.children != nil {
+	if cluster.Child(job) && c.children != nil {
 		return c.children.Plan(ctx, job)
 	}
 	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(ctx)
@@ -270,7 +269,7 @@ func notFound(err error) bool { return StatusOf(err) == http.StatusNotFound }
 var ErrNoJob = errors.New("no job")
 
 // NoJob is that error for a job.
-func NoJob(k JobKey) error {
+func NoJob(k cluster.JobKey) error {
 	return fmt.Errorf("%w %q in namespace %q", ErrNoJob, k.ID, k.Namespace)
 }
 
@@ -283,7 +282,7 @@ func StatusOf(err error) int {
 }
 
 // Evaluations reads the evaluations of a job, the newest first.
-func (c *Client) Evaluations(ctx context.Context, k JobKey) ([]*api.Evaluation, error) {
+func (c *Client) Evaluations(ctx context.Context, k cluster.JobKey) ([]*api.Evaluation, error) {
 	var es []*api.Evaluation
 	_, err := c.api.Raw().Query("/v1/job/"+url.PathEscape(k.ID)+"/evaluations", &es, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
 	if err != nil && !notFound(err) {
@@ -296,7 +295,7 @@ func (c *Client) Evaluations(ctx context.Context, k JobKey) ([]*api.Evaluation, 
 
 // Deploys says whether the newest deployment of a job goes on: Nomad, or an operator, has yet to say
 // whether it succeeded.
-func (c *Client) Deploys(ctx context.Context, k JobKey) (bool, error) {
+func (c *Client) Deploys(ctx context.Context, k cluster.JobKey) (bool, error) {
 	var d *api.Deployment
 	_, err := c.api.Raw().Query("/v1/job/"+url.PathEscape(k.ID)+"/deployment", &d, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
 	if err != nil && !notFound(err) {
@@ -305,48 +304,13 @@ func (c *Client) Deploys(ctx context.Context, k JobKey) (bool, error) {
 	return d != nil && !slices.Contains([]string{api.DeploymentStatusSuccessful, api.DeploymentStatusFailed, api.DeploymentStatusCancelled}, d.Status), nil
 }
 
-// NotPlaced is the first by name of the groups that Nomad has not placed, and why; both are empty if there is none.
-func NotPlaced(failed map[string]*api.AllocationMetric) (group, why string) {
-	if len(failed) == 0 {
-		return "", ""
-	}
-	group = slices.Min(slices.Collect(maps.Keys(failed)))
-	return group, Refusal(failed[group])
-}
-
-// Refusal is Nomad's reason for not placing a group, as one line.
-func Refusal(m *api.AllocationMetric) string {
-	if m == nil {
-		return "no reason given"
-	}
-	var parts []string
-	add := func(counts map[string]int) {
-		said := map[string]int{}
-		for what, n := range counts {
-			if strings.Contains(what, " "+rewrite.Mark+",") || strings.Contains(what, " "+rewrite.Mark+"/") {
-				what = "not among the nodes that the placer chose for it" // our pins
-			}
-			said[what] += n
-		}
-		for _, what := range slices.Sorted(maps.Keys(said)) {
-			parts = append(parts, fmt.Sprintf("%s (%d nodes)", what, said[what]))
-		}
-	}
-	add(m.ConstraintFiltered)
-	add(m.DimensionExhausted)
-	if len(parts) == 0 {
-		return fmt.Sprintf("%d nodes evaluated, %d filtered, %d exhausted", m.NodesEvaluated, m.NodesFiltered, m.NodesExhausted)
-	}
-	return strings.Join(parts, ", ")
-}
-
 // Namespace is the namespace of our variables.
 func (c *Client) Namespace() string { return c.namespace }
 
 // ReadNodes reads the nodes only.
-func (c *Client) ReadNodes(ctx context.Context) (*State, error) {
-	s := NewState()
-	if err := c.readNodes(ctx, s, NewState()); err != nil {
+func (c *Client) ReadNodes(ctx context.Context) (*cluster.State, error) {
+	s := cluster.NewState()
+	if err := c.readNodes(ctx, s, cluster.NewState()); err != nil {
 		return nil, fmt.Errorf("reading nodes: %w", Denied(err, ReadNodes))
 	}
 	return s, nil
@@ -355,7 +319,7 @@ func (c *Client) ReadNodes(ctx context.Context) (*State, error) {
 // Deregister stops a job, and forgets it where purge is set. A job that is not
 // there is stopped, also one that somebody else purges in the same moment, for
 // which Nomad's state store says "job not found" (1.11.3: an error 500).
-func (c *Client) Deregister(ctx context.Context, k JobKey, purge bool) error {
+func (c *Client) Deregister(ctx context.Context, k cluster.JobKey, purge bool) error {
 	w := (&api.WriteOptions{Namespace: k.Namespace}).WithContext(ctx)
 	_, _, err := c.api.Jobs().Deregister(k.ID, purge, w)
 	if err != nil && !notFound(err) && !strings.Contains(err.Error(), "DeleteJob failed: job not found") {

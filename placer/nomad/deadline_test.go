@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
 // roundTrip stands for a server.
@@ -50,7 +52,7 @@ func half(r *http.Request) (*http.Response, error) {
 // A request that is not answered, or not to the end, ends in time, and says so.
 func TestNoAnswer(t *testing.T) {
 	job := func(c *Client) error {
-		_, err := c.Job(context.Background(), JobKey{"default", "j"})
+		_, err := c.Job(context.Background(), cluster.JobKey{Namespace: "default", ID: "j"})
 		return err
 	}
 	list := func(c *Client) error { _, err := c.ReadNodes(context.Background()); return err }
@@ -102,7 +104,7 @@ func TestStreamHasNoDeadline(t *testing.T) {
 			t.Fatal(err)
 		}
 		ended := make(chan error, 1)
-		go func() { ended <- s.Run(func([]Event) error { return nil }) }()
+		go func() { ended <- s.Run(func([]cluster.Event) error { return nil }) }()
 		for range 60 {
 			time.Sleep(10 * time.Second)
 			if _, err := io.WriteString(w, "{}\n"); err != nil {

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
 // Every request that Nomad may refuse names the right that it needs.
@@ -23,7 +25,7 @@ func TestDenied(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, id := JobKey{"default", "train"}, "train"
+	k, id := cluster.JobKey{Namespace: "default", ID: "train"}, "train"
 	job := &api.Job{ID: &id, Namespace: &k.Namespace}
 	ctx := t.Context()
 	for _, r := range []struct {

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
 // TestDeregisterTwice: of two that purge a job at once, one is told by Nomad's
@@ -31,7 +33,7 @@ func TestDeregisterTwice(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := client.Deregister(t.Context(), JobKey{Namespace: "default", ID: "j"}, true); (err == nil) != tt.ok {
+		if err := client.Deregister(t.Context(), cluster.JobKey{Namespace: "default", ID: "j"}, true); (err == nil) != tt.ok {
 			t.Errorf("%d %s: %v", tt.code, tt.answer, err)
 		}
 		srv.Close()

@@ -1,9 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package nomad adapts Nomad's HTTP API to the core: it keeps a copy of the
-// nodes, allocations and jobs that matter for GPUs ([State], fed by full lists
-// and the event stream), turns it into a pal.Cluster and jobs into pal.Gangs
-// with Nomad's own rules of what may run where ([View]), and writes back: jobs
-// by check-and-set, variables.
+// Package nomad talks to Nomad's HTTP API: full lists and the event stream, which fill the state of
+// package cluster, registrations by check-and-set, dry runs, variables. It bounds how long a request
+// may take, and says of an error whether Nomad did what was asked, or may have.
 package nomad

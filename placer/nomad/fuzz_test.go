@@ -4,166 +4,13 @@
 package nomad
 
 import (
-	"encoding/json"
-	"maps"
-	"slices"
-	"strings"
 	"testing"
 
-	"github.com/hashicorp/nomad/api"
-	"github.com/hashicorp/nomad/jobspec2"
-
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
+	"github.com/nomad-pal/nomad-pal/placer/ledger"
 )
-
-// fuzzJob asks for a GPU with constraints of all kinds.
-func fuzzJob(f *testing.F) *api.Job {
-	f.Helper()
-	job, err := jobspec2.Parse("job.hcl", strings.NewReader(`job "j" {
-  constraint {
-    attribute = "${attr.driver.version}"
-    operator  = "version"
-    value     = ">= 1.2"
-  }
-  spread { attribute = "${meta.rack}" }
-  group "g" {
-    task "t" {
-      driver = "raw_exec"
-      resources {
-        device "nvidia/gpu" {
-          constraint {
-            attribute = "${device.attr.memory}"
-            operator  = ">"
-            value     = "2 GiB"
-          }
-          affinity {
-            attribute = "${device.attr.x}"
-            operator  = "set_contains_any"
-            value     = "${device.ids}"
-          }
-          affinity {
-            attribute = "${device.attr.x}"
-            operator  = "regexp"
-            value     = "${device.attr.y}"
-          }
-        }
-      }
-    }
-  }
-}`))
-	if err != nil {
-		f.Fatal(err)
-	}
-	job.Canonicalize()
-	index, at := uint64(5), int64(5)
-	job.Datacenters, job.ModifyIndex, job.JobModifyIndex, job.Version, job.SubmitTime = []string{"*"}, &index, &index, &index, &at
-	return job
-}
-
-// seedNode is a node as the device plugin makes one.
-func seedNode() *api.Node {
-	n := naming("fuzzed", "ready", 3, "G1", "X1", "X2")
-	memory, x, yes, half := int64(80), "X1", true, 0.5
-	n.Meta, n.Attributes = map[string]string{"rack": "r1"}, map[string]string{"driver.version": "1.3.0", "driver.raw_exec": "1"}
-	n.Drivers = map[string]*api.DriverInfo{"raw_exec": {Detected: true, Healthy: true}}
-	n.NodeResources.Devices[0].Attributes = map[string]*api.Attribute{
-		"memory": {IntVal: &memory, Unit: "GiB"}, "x": {StringVal: &x}, "y": {BoolVal: &yes}, "z": {FloatVal: &half, Unit: "W"},
-		"unique.numa_0": text("X1,X2"), "unique.nvlink_island_32767": text("X1"), "unique.numa_99999999999": text("X1"),
-		"unique.variability_raw": text("X1 A=1;G1 A=9;X2 A=1e300"), "unique.variability_a_le_1": text("X1"),
-	}
-	return n
-}
-
-// Whatever a node says of itself, by event or in a list, the placer goes on, the
-// other node's GPUs stay its own, and a view that was kept up to date equals a rebuilt one.
-func FuzzNode(f *testing.F) {
-	job := fuzzJob(f)
-	for _, change := range []func(n *api.Node){
-		func(*api.Node) {},
-		func(n *api.Node) {
-			n.NodeResources.Devices[0].Instances[0], n.Drivers["docker"] = nil, nil
-			n.NodeResources.Devices = append(n.NodeResources.Devices, nil)
-		},
-		func(n *api.Node) { n.NodeResources, n.ReservedResources = nil, nil },
-		func(n *api.Node) {
-			n.NodeResources.Cpu.CpuShares, n.NodeResources.Memory.MemoryMB = -1<<63, 1<<63-1
-			n.ReservedResources = &api.NodeReservedResources{Disk: api.NodeReservedDiskResources{DiskMB: 1<<64 - 1}}
-		},
-		func(n *api.Node) { n.ID, n.Name, n.NodeResources.Devices[0].Name = "good", "\x1b[2J", "" },
-	} {
-		n := seedNode()
-		change(n)
-		b, err := json.Marshal(n)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(b)
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		var n api.Node
-		if json.Unmarshal(data, &n) != nil {
-			return
-		}
-		if n.ID == "good" {
-			n.ID = "fuzzed"
-		}
-		good := naming("good", "ready", 2, "G1", "G2")
-		s := NewState()
-		s.putNode(good)
-		before := view(t, s)
-		e := Event{Topic: "Node", Type: "NodeRegistration", Index: 9}
-		e.Payload.Node = &n
-		s.Apply(e)
-		s.PutJob(job)
-		s.PutAlloc(&Alloc{ID: "a", Job: JobKey{"default", "j"}, Node: n.ID, Client: "running", Desired: "run", GPUs: []string{"G1"}, CreateIndex: 9, ModifyIndex: 9})
-		samples, known, _ := s.Measurements()
-		o := profile.DefaultOptions()
-		o.Known = known
-		p, err := profile.Build(samples, o, nil)
-		if err != nil {
-			t.Fatalf("what nodes publish keeps the profile from being built: %v", err)
-		}
-		opts := options()
-		opts.Profile = p
-		v, err := s.View(opts)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, id := range []string{"G1", "G2"} {
-			if i := v.Cluster.Find(id); i < 0 || v.Cluster.Node(nodeIndex(v, i)).ID != "good" || !v.Cluster.Available(i) {
-				t.Fatalf("%s is not its owner's, and free, any more", id)
-			}
-		}
-		if before.Update(s, options()) && before.Cluster.FreeGPUs() != v.Cluster.FreeGPUs() {
-			t.Fatalf("%d GPUs are free, followed: %d", v.Cluster.FreeGPUs(), before.Cluster.FreeGPUs())
-		}
-		if r, err := v.Request(job); err == nil {
-			if pl, ok := pal.Place(v.Cluster, r.Gang, pal.Policy{Name: pal.PAL}); ok {
-				if _, err := v.Pin(job, v.Pins(r, pl)); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		s.Unhealthy(slices.Collect(maps.Keys(s.GPUModels())))
-		s.NodeWarnings()
-		s.Apply(e)
-		e.Type = "NodeDeregistration"
-		e.Key = n.ID
-		s.Apply(e)
-		if w := s.NodeWarnings(); len(w) > 0 && n.ID != "" && usable(&n) {
-			t.Fatalf("warnings about a node that is gone: %q", w)
-		}
-	})
-}
-
-// sane2 says whether the node was taken in at all.
-func usable(n *api.Node) bool { out, _ := sanitize(n); return out != nil }
-
-func nodeIndex(v *View, gpu int) int {
-	node, _ := v.Cluster.Group(v.Cluster.GroupOf(gpu))
-	return node
-}
 
 // Whatever the stream sends, it is taken in, passed over or an error: never a panic.
 func FuzzEvents(f *testing.F) {
@@ -184,13 +31,13 @@ func FuzzEvents(f *testing.F) {
 		if err != nil {
 			return
 		}
-		s := NewState()
-		s.putNode(naming("good", "ready", 2, "G"))
+		s := cluster.NewState()
+		s.PutNode(clustertest.Node("good", "ready", 2, "G"))
 		for _, e := range es {
 			e.Progress()
 			s.Apply(e)
 		}
-		if _, err := s.View(options()); err != nil {
+		if _, err := ledger.New(s, ledger.Options{Locality: pal.TwoTier(1.7)}); err != nil {
 			t.Fatal(err)
 		}
 		s.Successes()

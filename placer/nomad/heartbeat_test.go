@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
 // TestHeartbeatTimeout ends a stream that nothing comes from, but not one whose events are
@@ -22,7 +24,7 @@ func TestHeartbeatTimeout(t *testing.T) {
 		ended := make(chan error)
 		batches := 0
 		go func() {
-			ended <- s.Run(func([]Event) error {
+			ended <- s.Run(func([]cluster.Event) error {
 				batches++
 				time.Sleep(3 * heartbeat)
 				return nil
@@ -51,7 +53,7 @@ func TestSilentStream(t *testing.T) {
 			if ends {
 				w.Close()
 			}
-			err := s.Run(func([]Event) error { return nil })
+			err := s.Run(func([]cluster.Event) error { return nil })
 			if err == nil || !strings.Contains(err.Error(), string(Events)) {
 				t.Errorf("a silent stream, ended by Nomad %v: %v", ends, err)
 			}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
 )
 
 // Nomad does not answer with the job's source. The job is registered without it, soon:
@@ -25,7 +27,7 @@ func TestRegisterDoesNotWaitForTheSource(t *testing.T) {
 			return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("{}")), ContentLength: 2}, nil
 		})
 		began := time.Now()
-		_, err := c.Register(t.Context(), orphanJob(JobKey{"default", "train"}, 7, true), 7)
+		_, err := c.Register(t.Context(), clustertest.SmallJob("train", 7, true), 7)
 		if took := time.Since(began); err != nil || !registered || took > sourceWithin {
 			t.Errorf("registered: %v, after %v: %v", registered, took, err)
 		}

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
 // parallelReads bounds the requests under way while reading nodes and jobs one
@@ -31,17 +31,16 @@ const parallelReads = 16
 // allocations: a gang that is placed in between then has allocations of a version that is
 // not known yet, which shows, and the job is read again (readOutrun). The other way round
 // it would look as if it had none, and its GPUs free.
-func (c *Client) Resync(ctx context.Context, old *State) (*State, error) {
-	s, old := NewState(), cmp.Or(old, NewState())
-	s.nodeGeneration, s.back = old.nodeGeneration, maps.Clone(old.back)
-	s.nodeChanges, s.plain = old.nodeChanges, maps.Clone(old.plain)
+func (c *Client) Resync(ctx context.Context, old *cluster.State) (*cluster.State, error) {
+	old = cmp.Or(old, cluster.NewState())
+	s := old.Next()
 	if err := c.readNodes(ctx, s, old); err != nil {
 		return nil, fmt.Errorf("reading nodes: %w", Denied(err, ReadNodes))
 	}
 	if err := c.readJobs(ctx, s, old); err != nil {
 		return nil, fmt.Errorf("reading jobs: %w", Denied(err, ListJobs))
 	}
-	if q, err := c.BatchQueues(ctx, s.pools()); err == nil {
+	if q, err := c.BatchQueues(ctx, s.Pools()); err == nil {
 		s.Queues = q
 	} else if s.Queues = old.Queues; ctx.Err() != nil {
 		return nil, err
@@ -52,10 +51,7 @@ func (c *Client) Resync(ctx context.Context, old *State) (*State, error) {
 	if err := c.readOutrun(ctx, s); err != nil {
 		return nil, fmt.Errorf("reading jobs again: %w", Denied(err, ReadJob))
 	}
-	s.owners = old.owners.after(s.Nodes)
-	s.keepOwnPins(old)
-	s.purgedAfter(old)
-	s.lostAfter(old)
+	s.Follow(old)
 	return s, nil
 }
 
@@ -67,29 +63,16 @@ func everywhere(ctx context.Context) *api.QueryOptions {
 // readNodes reads the nodes with GPUs. The list tells each node's ModifyIndex; only nodes
 // with another one than in old are read by themselves. A node that cannot be read counts
 // as it was known.
-func (c *Client) readNodes(ctx context.Context, s, old *State) error {
+func (c *Client) readNodes(ctx context.Context, s, old *cluster.State) error {
 	stubs, meta, err := c.listNodes(ctx)
 	if err != nil {
 		return err
 	}
-	s.nodesAt = meta.LastIndex
 	nodes, errs, err := readEach(ctx, len(stubs), func(i int) (*api.Node, bool) {
 		n := old.Nodes[stubs[i].ID] // sanitized already
 		return n, n != nil && n.ModifyIndex == stubs[i].ModifyIndex
 	}, func(ctx context.Context, i int) (*api.Node, error) { return c.node(ctx, stubs[i].ID) })
-	for i, n := range nodes {
-		if n != nil {
-			s.readNode(n, old)
-		}
-		if errs[i] != nil {
-			// By a key that is no node's: it is not carried over to the next read.
-			s.odd[stubs[i].ID+" unread"] = []string{fmt.Sprintf("node %.80q (%s) cannot be read, and counts as it was known: %v", stubs[i].Name, shortID(stubs[i].ID), errs[i])}
-		}
-	}
-	if len(s.Nodes) != len(old.Nodes) {
-		s.nodeChanges++
-		s.nodeGeneration++
-	}
+	s.TakeNodes(old, meta.LastIndex, stubs, nodes, errs)
 	return err
 }
 
@@ -98,45 +81,24 @@ const withGPUs = `any NodeResources.Devices as d { d.Vendor == "` + attr.Vendor 
 
 // listNodes lists the nodes with GPUs, without what they have, which is 10 kB of each. If there is
 // a node without resources, Nomad's filter refuses all: then what they have has to be listed.
-func (c *Client) listNodes(ctx context.Context) (stubs []*nodeStub, meta *api.QueryMeta, err error) {
+func (c *Client) listNodes(ctx context.Context) (stubs []*cluster.NodeStub, meta *api.QueryMeta, err error) {
 	q := (&api.QueryOptions{Filter: withGPUs}).WithContext(ctx)
 	if meta, err = c.api.Raw().Query("/v1/nodes", &stubs, q); StatusOf(err) != http.StatusBadRequest {
-		return slices.DeleteFunc(stubs, func(n *nodeStub) bool { return n == nil }), meta, err
+		return slices.DeleteFunc(stubs, func(n *cluster.NodeStub) bool { return n == nil }), meta, err
 	}
 	q.Filter, q.Params = "", map[string]string{"resources": "true"}
 	meta, err = c.api.Raw().Query("/v1/nodes", &stubs, q)
-	return slices.DeleteFunc(stubs, func(n *nodeStub) bool { return !n.hasGPUs() }), meta, err
+	return slices.DeleteFunc(stubs, func(n *cluster.NodeStub) bool { return !n.HasGPUs() }), meta, err
 }
 
 // node reads a node; nil if there is none.
 func (c *Client) node(ctx context.Context, id string) (*api.Node, error) {
-	var p *nodePayload
+	var p *cluster.NodePayload
 	err := c.read("/v1/node/"+url.PathEscape(id), &p, (&api.QueryOptions{}).WithContext(ctx))
 	if err != nil && !notFound(err) {
 		return nil, err
 	}
-	return p.node(), nil
-}
-
-// readNode takes in a node of a full read.
-func (s *State) readNode(n *api.Node, old *State) {
-	id, was := n.ID, old.Nodes[n.ID]
-	problems := old.odd[id]
-	if n != was {
-		n, problems = sanitize(n)
-	}
-	s.report(id, problems)
-	if n == nil {
-		return
-	}
-	s.Nodes[id] = n
-	if n != was {
-		s.nodeChanges++
-	}
-	s.noteBack(was, n)
-	if was != nil && was.Status != n.Status && len(old.owners.shared) > 0 || !sameMeasurements(was, n) {
-		s.nodeGeneration++
-	}
+	return p.AsNode(), nil
 }
 
 // withDevices is what a job meets that asks for devices.
@@ -144,40 +106,26 @@ const withDevices = `any TaskGroups as g { any g.Tasks as t { t.Resources.Device
 
 // listJobs lists the jobs that ask for devices. If there is a job too odd for Nomad's filter, that
 // refuses all: then every job is listed, and read.
-func (c *Client) listJobs(ctx context.Context) (stubs []*jobStub, meta *api.QueryMeta, err error) {
+func (c *Client) listJobs(ctx context.Context) (stubs []*cluster.JobStub, meta *api.QueryMeta, err error) {
 	q := everywhere(ctx)
 	q.Filter = withDevices
 	if meta, err = c.api.Raw().Query("/v1/jobs", &stubs, q); StatusOf(err) == http.StatusBadRequest {
 		q.Filter = ""
 		meta, err = c.api.Raw().Query("/v1/jobs", &stubs, q)
 	}
-	return slices.DeleteFunc(stubs, func(j *jobStub) bool { return j == nil }), meta, err
+	return slices.DeleteFunc(stubs, func(j *cluster.JobStub) bool { return j == nil }), meta, err
 }
 
 // readJobs reads the jobs with GPUs in the same way. A job that the placer only assumes to be so
 // (State.Assume) is always read.
-func (c *Client) readJobs(ctx context.Context, s, old *State) error {
+func (c *Client) readJobs(ctx context.Context, s, old *cluster.State) error {
 	stubs, meta, err := c.listJobs(ctx)
 	if err != nil {
 		return err
 	}
-	s.jobsAt = meta.LastIndex
-	key := func(i int) JobKey { return JobKey{stubs[i].Namespace, stubs[i].ID} }
-	jobs, errs, err := readEach(ctx, len(stubs), func(i int) (*api.Job, bool) {
-		j := old.Jobs[key(i)]
-		return j, j != nil && *j.ModifyIndex == stubs[i].ModifyIndex && !old.assumed[key(i)]
-	}, func(ctx context.Context, i int) (*api.Job, error) { return c.Job(ctx, key(i)) })
-	for i, j := range jobs {
-		switch {
-		case j != nil && errs[i] != nil && old.assumed[key(i)]:
-			s.Assume(j) // it is only assumed still
-		case j != nil:
-			s.PutJob(j)
-		}
-		if errs[i] != nil {
-			s.Unread[key(i)] = errs[i]
-		}
-	}
+	jobs, errs, err := readEach(ctx, len(stubs), func(i int) (*api.Job, bool) { return old.KnownJob(stubs[i]) },
+		func(ctx context.Context, i int) (*api.Job, error) { return c.Job(ctx, stubs[i].Key()) })
+	s.TakeJobs(old, meta.LastIndex, stubs, jobs, errs)
 	return err
 }
 
@@ -203,7 +151,7 @@ func readEach[T any](
 				return nil
 			}
 		}
-		if objects[i] = was; !current && !theirs(errs[i]) && failed.Add(1) > max(1, int64(n/unreadShare)) {
+		if objects[i] = was; !current && !cluster.Unreadable(errs[i]) && failed.Add(1) > max(1, int64(n/unreadShare)) {
 			return errs[i]
 		}
 		return nil
@@ -212,31 +160,20 @@ func readEach[T any](
 }
 
 // readAllocs reads all allocations into the state.
-func (c *Client) readAllocs(ctx context.Context, s *State) error {
+func (c *Client) readAllocs(ctx context.Context, s *cluster.State) error {
 	as, index, err := c.Allocs(ctx, everywhere(ctx))
 	if err != nil {
 		return err
 	}
-	s.allocsAt = index
-	for _, a := range as {
-		s.PutAlloc(a)
-	}
+	s.TakeAllocs(index, as)
 	return nil
 }
 
 // readOutrun reads those jobs again that have allocations of a version which the list of
 // jobs did not have yet: by the older form, a gang that was placed in between looks as if
 // Nomad had placed it alone.
-func (c *Client) readOutrun(ctx context.Context, s *State) error {
-	var outrun []JobKey
-	for k, job := range s.Jobs {
-		for _, a := range s.byJob[k] {
-			if a.Version != nil && *a.Version > *job.Version {
-				outrun = append(outrun, k)
-				break
-			}
-		}
-	}
+func (c *Client) readOutrun(ctx context.Context, s *cluster.State) error {
+	outrun := s.Outrun()
 	jobs, errs := make([]*api.Job, len(outrun)), make([]error, len(outrun))
 	err := parallel(ctx, len(outrun), func(ctx context.Context, i int) error {
 		jobs[i], errs[i] = c.Job(ctx, outrun[i])
@@ -256,22 +193,21 @@ func (c *Client) readOutrun(ctx context.Context, s *State) error {
 // ReadStale reads the allocations that events do not tell enough of: those of
 // jobs that are gone, and those that may have ended for an older version. One that
 // Nomad refuses to show does not keep it from reading the others.
-func (c *Client) ReadStale(ctx context.Context, s *State) error {
+func (c *Client) ReadStale(ctx context.Context, s *cluster.State) error {
 	var errs []error
 	for _, a := range slices.Concat(s.Orphans(), s.StaleVersions()) {
-		var p allocPayload
+		var p cluster.AllocPayload
 		_, err := c.api.Raw().Query("/v1/allocation/"+url.PathEscape(a.ID), &p, everywhere(ctx))
 		switch {
 		case notFound(err):
-			s.noteVanished(a)
-			s.dropAlloc(a)
+			s.Vanished(a)
 		case err != nil:
 			errs = append(errs, fmt.Errorf("reading allocation %q: %w", a.ID, Denied(err, ReadJob)))
 			if StatusOf(err) == 0 {
 				return errors.Join(errs...) // it is not there at all
 			}
 		default:
-			s.PutAlloc(p.alloc())
+			s.PutAlloc(p.AsAlloc())
 		}
 	}
 	return errors.Join(errs...)

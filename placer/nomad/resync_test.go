@@ -16,6 +16,9 @@ import (
 	"testing"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
 )
 
 // A bug that one of many reads meets is met where it can be survived: in a goroutine
@@ -67,20 +70,20 @@ func serving(t *testing.T, serve http.HandlerFunc) *Client {
 // A gang is registered with its GPUs, and placed, between the reading of the jobs and
 // that of the allocations: the job is read again, as the members are of a newer one.
 func TestJobOutrunByItsMembers(t *testing.T) {
-	key, reads := JobKey{"default", "train"}, 0
+	key, reads := cluster.JobKey{Namespace: "default", ID: "train"}, 0
 	client := serving(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/v1/jobs":
 			_ = json.NewEncoder(w).Encode([]api.JobListStub{{ID: key.ID, Namespace: key.Namespace, ModifyIndex: 7}})
 		case "/v1/job/train":
-			job := orphanJob(key, 7, true)
+			job := clustertest.SmallJob(key.ID, 7, true)
 			if reads++; reads > 1 {
-				job = orphanJob(key, 9, true)
+				job = clustertest.SmallJob(key.ID, 9, true)
 				job.Version = new(*job.Version + 1)
 			}
 			_ = json.NewEncoder(w).Encode(job)
 		case "/v1/allocations":
-			version := *orphanJob(key, 7, true).Version + 1
+			version := *clustertest.SmallJob(key.ID, 7, true).Version + 1
 			_ = json.NewEncoder(w).Encode([]map[string]any{{"ID": "a", "Namespace": key.Namespace, "JobID": key.ID, "JobVersion": version, "ClientStatus": "running", "DesiredStatus": "run"}})
 		default:
 			fmt.Fprint(w, "[]")
@@ -98,8 +101,8 @@ func TestJobOutrunByItsMembers(t *testing.T) {
 // A job as we think that Nomad has it, after a registration of ours, is read with the
 // others: its version tells whether that replaced a change of its author's.
 func TestAssumedJobIsReadAgain(t *testing.T) {
-	key := JobKey{"default", "train"}
-	theirs := orphanJob(key, 7, true)
+	key := cluster.JobKey{Namespace: "default", ID: "train"}
+	theirs := clustertest.SmallJob(key.ID, 7, true)
 	theirs.Version = new(uint64(4))
 	client := serving(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -113,14 +116,14 @@ func TestAssumedJobIsReadAgain(t *testing.T) {
 	})
 	for _, c := range []struct {
 		name string
-		take func(*State, *api.Job)
+		take func(*cluster.State, *api.Job)
 		want uint64
 	}{
-		{"assumed", (*State).Assume, 4},
-		{"shown by Nomad", (*State).PutJob, 3},
-		{"assumed, then shown", func(s *State, job *api.Job) { s.Assume(job); s.PutJob(job) }, 3},
+		{"assumed", (*cluster.State).Assume, 4},
+		{"shown by Nomad", (*cluster.State).PutJob, 3},
+		{"assumed, then shown", func(s *cluster.State, job *api.Job) { s.Assume(job); s.PutJob(job) }, 3},
 	} {
-		old, ours := NewState(), orphanJob(key, 7, true)
+		old, ours := cluster.NewState(), clustertest.SmallJob(key.ID, 7, true)
 		ours.Version = new(uint64(3))
 		c.take(old, ours)
 		s, err := client.Resync(t.Context(), old)
@@ -135,8 +138,8 @@ func TestAssumedJobIsReadAgain(t *testing.T) {
 
 // That Nomad does not show it once does not make it known.
 func TestAssumedJobIsReadAgainAfterAnError(t *testing.T) {
-	key := JobKey{"default", "train"}
-	theirs, fails := orphanJob(key, 7, true), true
+	key := cluster.JobKey{Namespace: "default", ID: "train"}
+	theirs, fails := clustertest.SmallJob(key.ID, 7, true), true
 	theirs.Version = new(uint64(4))
 	client := serving(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -150,7 +153,7 @@ func TestAssumedJobIsReadAgainAfterAnError(t *testing.T) {
 			fmt.Fprint(w, "[]")
 		}
 	})
-	old, ours := NewState(), orphanJob(key, 7, true)
+	old, ours := cluster.NewState(), clustertest.SmallJob(key.ID, 7, true)
 	ours.Version = new(uint64(3))
 	old.Assume(ours)
 	s, err := client.Resync(t.Context(), old)
@@ -181,9 +184,9 @@ func TestNodesAreListedWithoutResources(t *testing.T) {
 			case r.URL.Path == "/v1/nodes" && q.Has("filter"):
 				_ = json.NewEncoder(w).Encode([]api.NodeListStub{{ID: "gpus"}})
 			case r.URL.Path == "/v1/nodes":
-				_ = json.NewEncoder(w).Encode([]api.NodeListStub{{ID: "none"}, {ID: "gpus", NodeResources: naming("gpus", "ready", 7, "G").NodeResources}})
+				_ = json.NewEncoder(w).Encode([]api.NodeListStub{{ID: "none"}, {ID: "gpus", NodeResources: clustertest.Node("gpus", "ready", 7, "G").NodeResources}})
 			default:
-				_ = json.NewEncoder(w).Encode(naming("gpus", "ready", 7, "G"))
+				_ = json.NewEncoder(w).Encode(clustertest.Node("gpus", "ready", 7, "G"))
 			}
 		})
 		s, err := client.ReadNodes(t.Context())
@@ -210,23 +213,25 @@ func TestJobsWithoutDevicesAreNotRead(t *testing.T) {
 		client := serving(t, func(w http.ResponseWriter, r *http.Request) {
 			mu.Lock()
 			defer mu.Unlock()
-			gpus := JobKey{"default", "gpus"}
-			stub := func(id string) *jobStub { return &jobStub{ID: id, Namespace: "default", ModifyIndex: 1} }
+			gpus := cluster.JobKey{Namespace: "default", ID: "gpus"}
+			stub := func(id string) *cluster.JobStub {
+				return &cluster.JobStub{ID: id, Namespace: "default", ModifyIndex: 1}
+			}
 			switch asked = append(asked, r.URL.Path); {
 			case r.URL.Path == "/v1/jobs" && r.URL.Query().Get("filter") == withDevices && !filters:
 				http.Error(w, "failed to read result page: error finding value in datum", http.StatusBadRequest)
 			case r.URL.Path == "/v1/jobs" && r.URL.Query().Has("filter"):
-				_ = json.NewEncoder(w).Encode([]*jobStub{stub("gpus")})
+				_ = json.NewEncoder(w).Encode([]*cluster.JobStub{stub("gpus")})
 			case r.URL.Path == "/v1/jobs":
-				_ = json.NewEncoder(w).Encode([]*jobStub{stub("gpus"), stub("none")})
+				_ = json.NewEncoder(w).Encode([]*cluster.JobStub{stub("gpus"), stub("none")})
 			case r.URL.Path == "/v1/job/gpus":
-				_ = json.NewEncoder(w).Encode(orphanJob(gpus, 1, true))
+				_ = json.NewEncoder(w).Encode(clustertest.SmallJob(gpus.ID, 1, true))
 			default:
-				_ = json.NewEncoder(w).Encode(orphanJob(JobKey{"default", "none"}, 1, false))
+				_ = json.NewEncoder(w).Encode(clustertest.SmallJob("none", 1, false))
 			}
 		})
-		s := NewState()
-		if err := client.readJobs(t.Context(), s, NewState()); err != nil {
+		s := cluster.NewState()
+		if err := client.readJobs(t.Context(), s, cluster.NewState()); err != nil {
 			t.Fatal(err)
 		}
 		slices.Sort(asked)

@@ -16,60 +16,16 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 	"github.com/tidwall/gjson"
+
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
-
-// Event is a change that [State.Apply] takes.
-type Event struct {
-	Topic, Type string
-	Index       uint64
-	Key         string
-	Namespace   string
-	Payload     Payload
-	// Unread is why what has changed is not known, nil where it is: then it has to
-	// be read again.
-	Unread error `json:"-"`
-}
-
-// Payload is what an event brings.
-type Payload struct {
-	Node       *api.Node
-	Job        *api.Job
-	Deleted    bool // the job was purged
-	Allocation *allocPayload
-}
-
-// About is the job that the event is of, the zero key where it is of none.
-func (e Event) About() JobKey {
-	switch p := e.Payload; {
-	case p.Allocation != nil:
-		return JobKey{p.Allocation.Namespace, p.Allocation.JobID}
-	case p.Job != nil && p.Job.ID != nil && p.Job.Namespace != nil:
-		return KeyOf(p.Job)
-	}
-	return JobKey{}
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (p *Payload) UnmarshalJSON(text []byte) error {
-	var read struct {
-		Node       *nodePayload
-		Job        *api.Job
-		Deleted    bool
-		Allocation *allocPayload
-	}
-	if err := json.Unmarshal(text, &read); err != nil {
-		return err
-	}
-	*p = Payload{read.Node.node(), read.Job, read.Deleted, read.Allocation}
-	return nil
-}
 
 // eventsIn reads a line of the stream: no events where it is a heartbeat. One that
 // cannot be read does not end the stream. With every
 // change of an allocation Nomad sends the whole node again, tens of kB in which
 // nothing is new that placing looks at (seen on 1.11.3); such an event is passed
 // over unread.
-func eventsIn(line []byte) (es []Event, err error) {
+func eventsIn(line []byte) (es []cluster.Event, err error) {
 	batch := gjson.ParseBytes(line)
 	if !batch.IsObject() {
 		return nil, fmt.Errorf("%.80q is no batch of events", line)
@@ -78,13 +34,13 @@ func eventsIn(line []byte) (es []Event, err error) {
 		if kind := v.Get("Type").Str; v.Get("Topic").Str == "Node" && (kind == "AllocationUpdated" || kind == "PlanResult") {
 			return true
 		}
-		var e Event
+		var e cluster.Event
 		if wrong := json.Unmarshal([]byte(v.Raw), &e); wrong != nil {
 			if !gjson.ValidBytes(line) {
 				err = fmt.Errorf("%.80q… is no batch of events: %w", line, wrong)
 				return false
 			}
-			e = Event{Topic: v.Get("Topic").Str, Key: v.Get("Key").Str, Index: v.Get("Index").Uint()}
+			e = cluster.Event{Topic: v.Get("Topic").Str, Key: v.Get("Key").Str, Index: v.Get("Index").Uint()}
 			e.Unread = fmt.Errorf("event of %s %.100q: %w", e.Topic, e.Key, wrong)
 		}
 		es = append(es, e)
@@ -112,7 +68,7 @@ type Stream struct {
 
 // Subscribe opens the event stream. What happens from now on will be in it;
 // what happened before may be, too. Nothing is lost when the lists are read
-// after Subscribe returns: see [State.Apply].
+// after Subscribe returns: see [cluster.State.Apply].
 func (c *Client) Subscribe(ctx context.Context) (*Stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	q := everywhere(ctx)
@@ -159,7 +115,7 @@ func (s *Stream) Close() {
 
 // Run hands batches of events to f until the stream breaks, sends no heartbeats or f
 // returns an error.
-func (s *Stream) Run(f func([]Event) error) error {
+func (s *Stream) Run(f func([]cluster.Event) error) error {
 	var timedOut atomic.Bool
 	watch := time.AfterFunc(heartbeat, func() { timedOut.Store(true); s.Close() })
 	defer watch.Stop()
@@ -172,7 +128,7 @@ func (s *Stream) Run(f func([]Event) error) error {
 		case timedOut.Load():
 			return ErrHeartbeatTimeout
 		}
-		var es []Event
+		var es []cluster.Event
 		if err == nil {
 			es, err = eventsIn(line)
 		}
@@ -187,59 +143,4 @@ func (s *Stream) Run(f func([]Event) error) error {
 		}
 		watch.Reset(heartbeat)
 	}
-}
-
-// Progress says whether the event tells only that what was decided is on its
-// way: Nomad has made an allocation, it runs, or a job's status says so. No GPU
-// becomes free by it, and nobody asks for one.
-func (e Event) Progress() bool {
-	switch a := e.Payload.Allocation; {
-	case e.Topic == "Allocation" && a != nil:
-		return a.DesiredStatus == api.AllocDesiredStatusRun && (a.ClientStatus == api.AllocClientStatusPending || a.ClientStatus == api.AllocClientStatusRunning)
-	case e.Topic == "Job":
-		return e.Type == "EvaluationUpdated" || e.Type == "PlanResult" || e.Type == "AllocationUpdated"
-	}
-	return false
-}
-
-// Purged says whether the event's job is gone. Nomad says so from 1.11 on;
-// before, a purge is told from a stop by the job alone, which a stop changes and
-// a purge does not.
-func (e Event) Purged() bool {
-	p := e.Payload
-	return p.Deleted || e.Type == "JobDeregistered" && p.Job.ModifyIndex != nil && *p.Job.ModifyIndex < e.Index
-}
-
-// Apply takes an event unless the lists already hold it, and says whether
-// anything that matters for GPUs changed.
-func (s *State) Apply(e Event) bool {
-	switch p := e.Payload; {
-	case e.Unread != nil, p.Job != nil && (p.Job.ID == nil || p.Job.Namespace == nil):
-		return false
-	case e.Topic == "Node" && e.Index > s.nodesAt && e.Type == "NodeDeregistration":
-		s.dropNode(e.Key)
-	case e.Topic == "Node" && e.Index > s.nodesAt && p.Node != nil:
-		return s.putNode(p.Node)
-	case e.Topic == "Allocation" && p.Allocation != nil:
-		a := p.Allocation.alloc()
-		if e.Index <= s.allocsAt {
-			s.applyOld(a, e.Index)
-			return false
-		}
-		s.heardAt = e.Index
-		s.PutAlloc(a)
-	case e.Topic == "Job" && p.Job != nil && e.Purged():
-		if vanished := e.Index > s.begun && s.vanishedWith(p.Job); e.Index <= s.jobsAt {
-			return vanished
-		}
-		if now := s.Jobs[KeyOf(p.Job)]; now != nil && *now.ModifyIndex > e.Index {
-			return false // registered again since
-		}
-		s.dropJob(KeyOf(p.Job))
-	case e.Topic == "Job" && e.Index > s.jobsAt && p.Job != nil:
-		s.takeJob(p.Job)
-	default:
-		return false
-	}
-	return true
 }

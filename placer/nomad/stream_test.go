@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hashicorp/nomad/api"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
 // Nodes are read from events of their own, and not from those of allocations on
@@ -36,7 +36,7 @@ func TestNodesOfEvents(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			body := io.NopCloser(strings.NewReader(`{"Index": 1, "Events": [` + c.event + "]}\n"))
 			got, seen, unread := "", false, false
-			err := (&Stream{body: body, cancel: func() {}}).Run(func(es []Event) error {
+			err := (&Stream{body: body, cancel: func() {}}).Run(func(es []cluster.Event) error {
 				seen, unread = true, es[0].Unread != nil
 				if n := es[0].Payload.Node; n != nil {
 					got = n.ID
@@ -77,33 +77,5 @@ func TestProgress(t *testing.T) {
 		if got := es[0].Progress(); got != c.want {
 			t.Errorf("%s: progress %v, want %v", c.name, got, c.want)
 		}
-	}
-}
-
-// As recorded from Nomad 1.10.5 and 1.11.3: only the latter says that a purged job is deleted.
-func TestPurgedJobsAreForgotten(t *testing.T) {
-	for _, c := range []struct {
-		name, kind    string
-		index, modify uint64
-		stop, deleted bool
-		gone          bool
-	}{
-		{name: "registered", kind: "JobRegistered", index: 11, modify: 11},
-		{name: "stopped", kind: "JobDeregistered", index: 14, modify: 14, stop: true},
-		{name: "evaluated", kind: "EvaluationUpdated", index: 15, modify: 15, stop: true},
-		{name: "purged after a stop, 1.10", kind: "JobDeregistered", index: 16, modify: 15, stop: true, gone: true},
-		{name: "purged after a stop, 1.11", kind: "JobDeregistered", index: 16, modify: 15, stop: true, deleted: true, gone: true},
-		{name: "purged, 1.10", kind: "JobDeregistered", index: 21, modify: 18, gone: true},
-		{name: "purged, 1.11", kind: "JobDeregistered", index: 21, modify: 18, deleted: true, gone: true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			id, namespace := "x", "default"
-			e := Event{Topic: "Job", Type: c.kind, Index: c.index}
-			e.Payload.Job = &api.Job{ID: &id, Namespace: &namespace, Stop: &c.stop, ModifyIndex: &c.modify}
-			e.Payload.Deleted = c.deleted
-			if got := e.Purged(); got != c.gone {
-				t.Errorf("purged = %v, want %v", got, c.gone)
-			}
-		})
 	}
 }

@@ -11,6 +11,9 @@ import (
 	"testing"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
 )
 
 // One job that Nomad lists and does not show is left out, or kept as it was; the
@@ -28,7 +31,7 @@ func TestUnreadJobs(t *testing.T) {
 		{"half an answer", 1, func(w http.ResponseWriter) { fmt.Fprint(w, `{"ID": "job-0", "Name`) }, false, false},
 		{"no job at all", 1, func(w http.ResponseWriter) { fmt.Fprint(w, `[1, 2]`) }, false, true},
 		{"null in a list", 1, func(w http.ResponseWriter) {
-			odd := orphanJob(JobKey{"default", "job-0"}, 7, true)
+			odd := clustertest.SmallJob("job-0", 7, true)
 			odd.Constraints = []*api.Constraint{nil}
 			_ = json.NewEncoder(w).Encode(odd)
 		}, false, false},
@@ -36,7 +39,7 @@ func TestUnreadJobs(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			const jobs = 40
-			key := func(i int) JobKey { return JobKey{"default", fmt.Sprintf("job-%d", i)} }
+			key := func(i int) cluster.JobKey { return cluster.JobKey{Namespace: "default", ID: fmt.Sprintf("job-%d", i)} }
 			client := serving(t, func(w http.ResponseWriter, r *http.Request) {
 				var i int
 				switch {
@@ -54,14 +57,14 @@ func TestUnreadJobs(t *testing.T) {
 						c.answer(w)
 						return
 					}
-					_ = json.NewEncoder(w).Encode(orphanJob(key(i), 7, true))
+					_ = json.NewEncoder(w).Encode(clustertest.SmallJob(key(i).ID, 7, true))
 				default:
 					fmt.Fprint(w, "[]")
 				}
 			})
-			old := NewState()
+			old := cluster.NewState()
 			if c.knownAs {
-				old.PutJob(orphanJob(key(0), 5, true))
+				old.PutJob(clustertest.SmallJob(key(0).ID, 5, true))
 			}
 			s, err := client.Resync(t.Context(), old)
 			if c.fails {
@@ -87,7 +90,7 @@ func TestUnreadJobs(t *testing.T) {
 // One node that Nomad lists and does not show counts as it was known, with a
 // warning; the others are read.
 func TestUnreadNode(t *testing.T) {
-	bad, good := naming("bad", "ready", 7, "B"), naming("good", "ready", 7, "G")
+	bad, good := clustertest.Node("bad", "ready", 7, "B"), clustertest.Node("good", "ready", 7, "G")
 	client := serving(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/v1/nodes":
@@ -102,7 +105,7 @@ func TestUnreadNode(t *testing.T) {
 			fmt.Fprint(w, "[]")
 		}
 	})
-	old := NewState()
+	old := cluster.NewState()
 	for range 3 {
 		s, err := client.Resync(t.Context(), old)
 		if err != nil {
@@ -118,6 +121,6 @@ func TestUnreadNode(t *testing.T) {
 			t.Errorf("the node's GPU is there: %v", there)
 		}
 		old = s
-		old.putNode(bad)
+		old.PutNode(bad)
 	}
 }

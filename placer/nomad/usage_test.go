@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/classify"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
 // answering is a Nomad that knows these paths; what is put is there to be got.
@@ -69,7 +70,7 @@ func TestJobGPUs(t *testing.T) {
 		"/v1/allocation/a1": `{"ID": "a1", "NodeID": "n1", "AllocatedResources": {"Tasks": {"t": {"Devices": [
 			{"Vendor": "nvidia", "Type": "gpu", "Name": "H200", "DeviceIDs": ["GPU-2", "GPU-1"]}, {"Type": "fpga", "DeviceIDs": ["x"]}]}}}}`,
 	})
-	got, err := c.JobGPUs(context.Background(), JobKey{Namespace: "default", ID: "train"})
+	got, err := c.JobGPUs(context.Background(), cluster.JobKey{Namespace: "default", ID: "train"})
 	if diff := cmp.Diff(map[string][]string{"n1": {"GPU-1", "GPU-2"}}, got); diff != "" || err != nil {
 		t.Errorf("%v (-want +got)\n%s", err, diff)
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
 // ServeHTTP speaks Nomad's HTTP API, as far as the placer uses it.
@@ -196,7 +196,7 @@ func (s *Server) listNodes(r *http.Request) (any, error) {
 			if n.NodeResources == nil || slices.Contains(n.NodeResources.Devices, nil) {
 				return nil, httpError(http.StatusBadRequest, "failed to read result page: error finding value in datum: /NodeResources/Devices")
 			}
-			if len(nomad.GPUDevices(n)) == 0 {
+			if len(cluster.GPUDevices(n)) == 0 {
 				continue
 			}
 		}

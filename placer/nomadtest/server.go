@@ -15,7 +15,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
 // Options are how a cluster behaves. Zero values mean the defaults.
@@ -59,7 +59,7 @@ func (o *Options) setDefaults() {
 }
 
 // Key names a job.
-type Key = nomad.JobKey
+type Key = cluster.JobKey
 
 // Server is a Nomad cluster: servers and clients. Its methods are safe for
 // concurrent use.

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -57,12 +58,12 @@ func (s *Snapshot) Checks() []Check {
 
 // checkVersion is of the clients: the servers do not show theirs to every token.
 func (s *Snapshot) checkVersion() Check {
-	low, known := s.m.State.OldestNomad(), version.Must(version.NewVersion(nomad.ExactPins))
+	low, known := s.m.State.OldestNomad(), version.Must(version.NewVersion(cluster.ExactPins))
 	switch {
 	case low == nil:
 		return Check{"nomad version", Warn, "no client says which Nomad it runs", "nomad node status: are there clients, and may the token read nodes?"}
 	case low.LessThan(known):
-		return Check{"nomad version", Warn, fmt.Sprintf("the oldest client runs %s, which may start members with fewer GPUs than they ask for (hashicorp/nomad#18364)", low), "upgrade Nomad to " + nomad.ExactPins + " or later; until then such gangs are requeued"}
+		return Check{"nomad version", Warn, fmt.Sprintf("the oldest client runs %s, which may start members with fewer GPUs than they ask for (hashicorp/nomad#18364)", low), "upgrade Nomad to " + cluster.ExactPins + " or later; until then such gangs are requeued"}
 	}
 	return Check{"nomad version", OK, fmt.Sprintf("the oldest client runs %s", low), ""}
 }
@@ -71,7 +72,7 @@ func (s *Snapshot) checkVersion() Check {
 func (s *Snapshot) gpusOn() (with []*api.Node, without int) {
 	for _, id := range slices.Sorted(maps.Keys(s.m.State.Nodes)) {
 		n := s.m.State.Nodes[id]
-		if len(nomad.GPUDevices(n)) > 0 {
+		if len(cluster.GPUDevices(n)) > 0 {
 			with = append(with, n)
 		} else {
 			without++
@@ -105,7 +106,7 @@ func (s *Snapshot) checkPlugin() Check {
 	with, _ := s.gpusOn()
 	var others []string
 	for _, n := range with {
-		if slices.ContainsFunc(nomad.GPUDevices(n), func(d *api.NodeDeviceResource) bool { return d.Attributes[attr.Reference] == nil }) {
+		if slices.ContainsFunc(cluster.GPUDevices(n), func(d *api.NodeDeviceResource) bool { return d.Attributes[attr.Reference] == nil }) {
 			others = append(others, n.Name)
 		}
 	}
@@ -126,8 +127,8 @@ func (s *Snapshot) checkMeasuring() Check {
 		}
 	}
 	for _, n := range with {
-		for _, d := range nomad.GPUDevices(n) {
-			accounts, err := attr.ParseAccounts(nomad.TextOf(d, attr.Measuring))
+		for _, d := range cluster.GPUDevices(n) {
+			accounts, err := attr.ParseAccounts(cluster.TextOf(d, attr.Measuring))
 			if err != nil {
 				note(waits, err.Error(), n.Name)
 			}
@@ -194,7 +195,7 @@ func (s *Snapshot) checkProfile() Check {
 func (s *Snapshot) behind(version int64) (names []string) {
 	with, _ := s.gpusOn()
 	for _, n := range with {
-		for _, d := range nomad.GPUDevices(n) {
+		for _, d := range cluster.GPUDevices(n) {
 			if v := d.Attributes[attr.ProfileVersion]; v != nil && v.IntVal != nil && *v.IntVal != version {
 				names = append(names, n.Name)
 				break

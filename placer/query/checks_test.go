@@ -13,8 +13,8 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 // A profile is told to be old from three months on, not before.
@@ -22,7 +22,7 @@ func TestCheckOldProfile(t *testing.T) {
 	now := time.Now()
 	for age, want := range map[time.Duration]Verdict{profileOld - time.Hour: OK, profileOld + time.Hour: Warn} {
 		p := &profile.Profile{Version: 1, Created: now.Add(-age).UTC().Format(time.RFC3339)}
-		s := &Snapshot{m: &model.Model{Time: now, Profile: p, State: nomad.NewState()}}
+		s := &Snapshot{m: &model.Model{Time: now, Profile: p, State: cluster.NewState()}}
 		if c := s.checkProfile(); c.Verdict != want || (c.Next == "") != (want == OK) {
 			t.Errorf("%s old: %+v", age, c)
 		}
@@ -68,7 +68,7 @@ func TestCheckMeasuring(t *testing.T) {
 		{"many reasons", []string{`{"a":{"waits":"1"}}`, `{"b":{"waits":"2"}}`, `{"c":{"waits":"3"}}`, `{"d":{"waits":"4"}}`}, Warn, []string{"on n0: 1;", "; 1 more"}},
 		{"no accounts", []string{`[`}, Warn, []string{"on n0: reading the accounts"}},
 	} {
-		state := nomad.NewState()
+		state := cluster.NewState()
 		for i, text := range c.nodes {
 			d := &api.NodeDeviceResource{Vendor: attr.Vendor, Type: attr.Type, Attributes: map[string]*api.Attribute{}, Instances: []*api.NodeDevice{{ID: "x", Healthy: true}}}
 			if text != "" {

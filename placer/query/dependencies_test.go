@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -25,7 +26,7 @@ func withoutGPUs(j *api.Job) { j.TaskGroups[0].Tasks[0].Resources.Devices = nil 
 
 func reasonOf(w *bed.World, id string) string {
 	w.T.Helper()
-	e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: id})
+	e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: id})
 	if err != nil {
 		w.T.Fatal(err)
 	}
@@ -89,7 +90,7 @@ func TestAfter(t *testing.T) {
 		if err != nil {
 			w.T.Fatal(err)
 		}
-		r, err := store.In(c).Decision(nomad.JobKey{Namespace: "default", ID: "report"}).Read(w.T.Context())
+		r, err := store.In(c).Decision(cluster.JobKey{Namespace: "default", ID: "report"}).Read(w.T.Context())
 		if err != nil || !r.There || r.Of.Waited > 10*time.Second {
 			w.T.Errorf("what it waited for counts as its waiting: %+v, %v", r, err)
 		}
@@ -235,7 +236,7 @@ func TestDeadline(t *testing.T) {
 		w.RunFor(5 * time.Second)
 		w.Submit(bed.Gang{Name: "dated", GPUs: 4, Runs: time.Hour, Meta: map[string]string{"pal_duration": "1h", "pal_deadline": "4h"}})
 		w.RunFor(5 * time.Second)
-		dated := nomad.JobKey{Namespace: "default", ID: "dated"}
+		dated := cluster.JobKey{Namespace: "default", ID: "dated"}
 		if got := note(w, dated); !strings.Contains(got, "9 of 10 jobs like it meet that if they start by") || strings.Contains(got, "in danger") {
 			w.T.Errorf("note %q", got)
 		}
@@ -265,7 +266,7 @@ func TestFarTimes(t *testing.T) {
 			w.ExpectRunning("runs", 10*time.Second)
 			w.Submit(bed.Gang{Name: "dated", GPUs: 4, Runs: time.Hour, Meta: map[string]string{"pal_duration": "1h", "pal_deadline": deadline}})
 			w.RunFor(10 * time.Second)
-			if got, want := note(w, nomad.JobKey(bed.Key("dated"))), "pal_deadline is "+c.shown+c.after; !strings.HasPrefix(got, want) {
+			if got, want := note(w, cluster.JobKey(bed.Key("dated"))), "pal_deadline is "+c.shown+c.after; !strings.HasPrefix(got, want) {
 				w.T.Errorf("deadline %s: note %q, want %q", deadline, got, want)
 			}
 			w.ExpectRunning("dated", 3*time.Hour)
@@ -374,7 +375,7 @@ func TestPlanAfter(t *testing.T) {
 			4: "needs 4 GPUs; 2 of 4 that match are free (2 allocated); it also comes after default/train (pal_after)",
 		} {
 			job := bed.Gang{Name: "report", GPUs: gpus, Meta: map[string]string{"pal_after": "train"}}.Job()
-			nomad.Canonicalize(job)
+			cluster.Canonicalize(job)
 			e, err := snapshot(w).Plan(w.T.Context(), job)
 			if err != nil || !strings.HasPrefix(e.Reason.String(), want) || !e.StartTo.IsZero() {
 				t.Errorf("%d GPUs: %+v, %v", gpus, e, err)

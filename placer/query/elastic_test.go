@@ -12,9 +12,9 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
@@ -37,7 +37,7 @@ func TestElasticAnswers(t *testing.T) {
 		}
 		plan := func(g bed.Gang) *query.Explanation {
 			job := g.Job()
-			nomad.Canonicalize(job)
+			cluster.Canonicalize(job)
 			e, err := snapshot(w).Plan(w.T.Context(), job)
 			if err != nil || e.Elastic == nil || !strings.Contains(e.Note, "elastic: ") {
 				t.Fatalf("plan %s: %+v, %v", g.Name, e, err)
@@ -54,14 +54,14 @@ func TestElasticAnswers(t *testing.T) {
 		w.RunFor(time.Second)
 		started := time.Now()
 
-		e, err := snapshot(w).Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "wide"})
+		e, err := snapshot(w).Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: "wide"})
 		if err != nil || !slices.ContainsFunc(e.Tradeoffs, func(o query.Tradeoff) bool { return o.Change == "max=4" }) {
 			t.Errorf("fewer of those that run would stand closer: %+v, %v", e.Tradeoffs, err)
 		}
 
 		w.Submit(bed.Gang{Name: "waits", Members: 4, GPUs: 1, Runs: time.Minute, Meta: map[string]string{"pal_duration": "1m"}})
 		w.RunFor(2 * time.Second)
-		e, err = snapshot(w).Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "waits"})
+		e, err = snapshot(w).Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: "waits"})
 		if err != nil || e.Holders == nil {
 			t.Fatalf("%+v, %v", e, err)
 		}
@@ -78,7 +78,7 @@ func TestElasticAnswers(t *testing.T) {
 
 		w.Submit(elastic("narrow", 2, 1, 4))
 		w.RunFor(2 * time.Second)
-		e, err = snapshot(w).Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "narrow"})
+		e, err = snapshot(w).Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: "narrow"})
 		if err != nil {
 			t.Fatal(err)
 		}

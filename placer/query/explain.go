@@ -16,9 +16,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
@@ -58,7 +60,7 @@ type Explanation struct {
 	ClassFrom string `json:"class_from,omitempty"`
 	Note      string `json:"note,omitempty"`
 	// Obstacles are what keeps it from nodes, while it cannot start.
-	Obstacles []nomad.Obstacle `json:"obstacles,omitempty"`
+	Obstacles []request.Obstacle `json:"obstacles,omitempty"`
 	// Submitted is since when it waits, or waited; zero if that is not known.
 	Submitted time.Time `json:"submitted,omitzero"`
 	// Holders are who holds the GPUs that it waits for, and Remedies what would let it
@@ -136,7 +138,7 @@ func waitsFor(d *pal.Decision, w *model.Wait) reason.Reason {
 }
 
 // Explain says why a job runs where it runs, or why it does not.
-func (s *Snapshot) Explain(ctx context.Context, k nomad.JobKey) (*Explanation, error) {
+func (s *Snapshot) Explain(ctx context.Context, k cluster.JobKey) (*Explanation, error) {
 	e, err := s.explain(ctx, k)
 	if err == nil {
 		e.noteSize()
@@ -144,7 +146,7 @@ func (s *Snapshot) Explain(ctx context.Context, k nomad.JobKey) (*Explanation, e
 	return e, err
 }
 
-func (s *Snapshot) explain(ctx context.Context, k nomad.JobKey) (*Explanation, error) {
+func (s *Snapshot) explain(ctx context.Context, k cluster.JobKey) (*Explanation, error) {
 	e, st, ok := s.explainFromState(k)
 	if !ok {
 		return s.explainUnknown(ctx, k)
@@ -163,7 +165,7 @@ func (s *Snapshot) explain(ctx context.Context, k nomad.JobKey) (*Explanation, e
 
 // explainFromState explains as far as the snapshot itself knows; ok is false if the job is
 // none of ours.
-func (s *Snapshot) explainFromState(k nomad.JobKey) (e *Explanation, st gang.Observed, ok bool) {
+func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.Observed, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	job, ok := s.m.State.Jobs[k]
@@ -176,7 +178,7 @@ func (s *Snapshot) explainFromState(k nomad.JobKey) (e *Explanation, st gang.Obs
 	}
 	e = &Explanation{Namespace: k.Namespace, Job: k.ID, State: st.Nomad, Allocations: s.allocations(st), Failures: s.m.Tries(k), ClassFrom: s.m.View.ClassFrom(job), GPUIDLength: s.idLength()}
 	e.Submitted, e.Leaving = time.Unix(0, *job.SubmitTime), s.m.Leaving(st)
-	if nomad.Child(job) {
+	if cluster.Child(job) {
 		e.Parent = *job.ParentID
 	}
 	if t := s.m.Jobs[k]; t != nil {
@@ -194,7 +196,7 @@ func (s *Snapshot) explainFromState(k nomad.JobKey) (e *Explanation, st gang.Obs
 	case gang.Native:
 		e.native(st)
 	case gang.Template:
-		e.Reason = nomad.TemplateReason(job, s.m.Cfg.Children)
+		e.Reason = request.TemplateReason(job, s.m.Cfg.Children)
 	case gang.Waiting:
 		s.explainWaiting(e, s.m.Jobs[k])
 		e.Ran = lastEnd(s.m.State.AllocsOf(k), e.Submitted)
@@ -232,7 +234,7 @@ func (e *Explanation) broken(t *model.Tracked) {
 }
 
 // lastEnd is when the last member ended of those that were placed since; zero if there are none.
-func lastEnd(as []*nomad.Alloc, since time.Time) (at time.Time) {
+func lastEnd(as []*cluster.Alloc, since time.Time) (at time.Time) {
 	for _, a := range as {
 		if ended := endOf(a); !a.Live() && a.CreateTime > since.UnixNano() && ended.After(at) {
 			at = ended
@@ -243,7 +245,7 @@ func lastEnd(as []*nomad.Alloc, since time.Time) (at time.Time) {
 
 // explainUnknown explains a job that the snapshot does not have: one without GPUs, or one
 // that is newer than the snapshot.
-func (s *Snapshot) explainUnknown(ctx context.Context, k nomad.JobKey) (*Explanation, error) {
+func (s *Snapshot) explainUnknown(ctx context.Context, k cluster.JobKey) (*Explanation, error) {
 	job, err := s.nomad.Job(ctx, k)
 	if err != nil {
 		return nil, err
@@ -259,19 +261,19 @@ func (s *Snapshot) explainUnknown(ctx context.Context, k nomad.JobKey) (*Explana
 		return e, nil
 	}
 	if rewrite.Gated(job) {
-		why := model.Refused(nomad.Servable(job))
+		why := model.Refused(request.Servable(job))
 		if len(rewrite.OtherDevices(job)) == 0 {
 			why.Kind = reason.StaysGated
 		}
 		return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Reason: why}, nil
 	}
-	return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Native, Reason: reason.Reason{Kind: reason.WithoutGPUs, Cause: nomad.NoGPUs(job)}}, nil
+	return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Native, Reason: reason.Reason{Kind: reason.WithoutGPUs, Cause: request.NoGPUs(job)}}, nil
 }
 
 // native says why the placer leaves a job to Nomad.
 func (e *Explanation) native(st gang.Observed) {
 	e.Reason = reason.Reason{Kind: reason.NotOurs, Needs: st.Holds(), Have: st.Have, Want: st.Want}
-	if err := nomad.Servable(st.Job); err != nil {
+	if err := request.Servable(st.Job); err != nil {
 		e.Reason.Cause = err.Error()
 		return
 	}
@@ -465,21 +467,21 @@ func (s *Snapshot) keptForIt(state gang.State, t *model.Tracked) (back func()) {
 }
 
 // never says of a job that no node can take, as Nomad says.
-func (e *Explanation) never(found []nomad.Obstacle) {
-	e.State, e.Obstacles, e.Reason = gang.Unschedulable, found, nomad.NeverPlaced(found)
+func (e *Explanation) never(found []request.Obstacle) {
+	e.State, e.Obstacles, e.Reason = gang.Unschedulable, found, request.NeverPlaced(found)
 	e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.ChangeJob})
 }
 
 // askNomad asks Nomad's scheduler about a job that waits, or would start, as far as the snapshot itself
 // can tell: what it refuses on every node never starts. Nobody asks of a job that it may not run.
 func (s *Snapshot) askNomad(ctx context.Context, e *Explanation, job *api.Job) {
-	if s.nomad == nil || e.State != gang.Waiting && e.State != gang.Starting || nomad.Template(job) || nomad.Child(job) {
+	if s.nomad == nil || e.State != gang.Waiting && e.State != gang.Starting || cluster.Template(job) || cluster.Child(job) {
 		return
 	}
 	s.mu.Lock()
 	largest := s.m.View.Largest()
 	s.mu.Unlock()
-	found, refused, err := s.nomad.Judge(ctx, job, largest)
+	found, refused, err := request.Judge(ctx, s.nomad, job, largest)
 	switch {
 	case err != nil:
 		return
@@ -505,7 +507,7 @@ func (s *Snapshot) explainOn(c *pal.Cluster, g pal.Gang) pal.Decision {
 
 // besideWindows explains again, for a waiting job that would fit, without the GPUs that windows
 // keep from it. They are taken until back is called. Callers hold mu.
-func (s *Snapshot) besideWindows(c *pal.Cluster, k nomad.JobKey, g pal.Gang, d *pal.Decision) (back func()) {
+func (s *Snapshot) besideWindows(c *pal.Cluster, k cluster.JobKey, g pal.Gang, d *pal.Decision) (back func()) {
 	if !d.Placed {
 		return func() {}
 	}

@@ -6,11 +6,11 @@ package query
 import (
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
 // Tried is how many changes of a job are tried on a cluster, at most so many.
-func Tried(v *nomad.View, job *api.Job, most int) int {
+func Tried(v *request.View, job *api.Job, most int) int {
 	t := &trial{v, job, most}
 	t.find()
 	return most - t.left

@@ -8,9 +8,9 @@ import (
 	"slices"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 // GPU is one GPU as commands show it.
@@ -87,7 +87,7 @@ func (s *Snapshot) gpu(i int, unhealthy map[string]string) GPU {
 	if q, ok := s.m.Quarantine[u.ID]; ok && s.m.Time.Before(q.Until) {
 		g.Quarantine = &q
 	}
-	if o := s.m.View.Owner(i); o != (nomad.JobKey{}) {
+	if o := s.m.View.Owner(i); o != (cluster.JobKey{}) {
 		g.Job = o.String()
 	}
 	for k, class := range pal.AppClasses() {

@@ -16,9 +16,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
 // What a waiting gang can do about it: which jobs hold the GPUs it could use, until about
@@ -86,11 +87,11 @@ func matching(c *pal.Cluster, g pal.Gang) func(gpu int) bool {
 }
 
 // holders finds them for a gang. Callers hold mu.
-func (s *Snapshot) holders(g pal.Gang, self nomad.JobKey) *Holders {
-	c, held := s.m.View.Cluster, map[nomad.JobKey]int{}
+func (s *Snapshot) holders(g pal.Gang, self cluster.JobKey) *Holders {
+	c, held := s.m.View.Cluster, map[cluster.JobKey]int{}
 	may := matching(c, g)
 	for i := range c.NumGPUs() {
-		if o := s.m.View.Owner(i); o != (nomad.JobKey{}) && o != self && may(i) {
+		if o := s.m.View.Owner(i); o != (cluster.JobKey{}) && o != self && may(i) {
 			held[o]++
 		}
 	}
@@ -98,8 +99,8 @@ func (s *Snapshot) holders(g pal.Gang, self nomad.JobKey) *Holders {
 		return nil
 	}
 	out := &Holders{}
-	keys := slices.SortedFunc(maps.Keys(held), nomad.JobKey.Compare)
-	byName := map[string]nomad.JobKey{}
+	keys := slices.SortedFunc(maps.Keys(held), cluster.JobKey.Compare)
+	byName := map[string]cluster.JobKey{}
 	for _, k := range keys {
 		job := s.m.State.Jobs[k]
 		h := Holder{Job: k.String(), GPUs: held[k], Stopping: s.stopping(k), Service: job != nil && *job.Type == api.JobTypeService}
@@ -126,7 +127,7 @@ func (s *Snapshot) holders(g pal.Gang, self nomad.JobKey) *Holders {
 
 // stopping says whether the job holds GPUs only for members that were told to stop.
 // Callers hold mu.
-func (s *Snapshot) stopping(k nomad.JobKey) bool {
+func (s *Snapshot) stopping(k cluster.JobKey) bool {
 	ending := false
 	for _, a := range s.m.State.AllocsOf(k) {
 		if a.Member() {
@@ -139,7 +140,7 @@ func (s *Snapshot) stopping(k nomad.JobKey) bool {
 
 // holding is what a holder asked for, and whether that is known. Of one that has ended, and
 // whose members are stopping, the model keeps none.
-func (s *Snapshot) holding(k nomad.JobKey, stopping bool) (r nomad.Request, ok bool) {
+func (s *Snapshot) holding(k cluster.JobKey, stopping bool) (r request.Request, ok bool) {
 	if job := s.m.State.Jobs[k]; stopping && job != nil {
 		r, err := s.m.View.Request(job)
 		return r, err == nil
@@ -154,7 +155,7 @@ func (s *Snapshot) holding(k nomad.JobKey, stopping bool) (r nomad.Request, ok b
 // needed marks the holders that make room for the gang when they have ended, one after
 // another. Those that Nomad placed alone, and the resources of their nodes, are left out
 // of account. The cluster is as before when it returns.
-func (s *Snapshot) needed(h *Holders, g pal.Gang, keys map[string]nomad.JobKey) {
+func (s *Snapshot) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey) {
 	c := s.m.View.Cluster
 	type taken struct {
 		g  pal.Gang
@@ -300,7 +301,7 @@ func (s *Snapshot) whenWhole(e *Explanation, t *model.Tracked) {
 
 // sizeKey is where a job says how many members it has, as -what-if takes it: an elastic one
 // in its scaling block.
-func sizeKey(r nomad.Request, elastic string) string {
+func sizeKey(r request.Request, elastic string) string {
 	if r.Elastic != nil {
 		return elastic
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -37,7 +37,7 @@ func TestHolders(t *testing.T) {
 		w.Submit(bed.Gang{Name: "waits", Members: 5, GPUs: 1, Runs: time.Hour})
 		w.RunFor(time.Minute)
 		s := snapshot(w)
-		k := nomad.JobKey{Namespace: "default", ID: "waits"}
+		k := cluster.JobKey{Namespace: "default", ID: "waits"}
 		for range 2 {
 			e, err := s.Explain(t.Context(), k)
 			if err != nil || e.Holders == nil || len(e.Holders.Jobs) != 2 || !e.Holders.Enough || e.Holders.Omitted != 0 {
@@ -61,11 +61,11 @@ func TestHolders(t *testing.T) {
 			}
 		}
 		planned := bed.Gang{Name: "planned", Members: 4, GPUs: 2, Meta: map[string]string{"pal_duration": "1m"}}.Job() // before known ends
-		nomad.Canonicalize(planned)
+		cluster.Canonicalize(planned)
 		if e, err := snapshot(w).Plan(w.T.Context(), planned); err != nil || e.Holders == nil || len(e.Holders.Jobs) != 2 || !strings.Contains(strings.Join(sentences(e.Remedies), " "), "With count = 1 instead of 4") {
 			t.Errorf("planned %+v, %v", e, err)
 		}
-		e, err := s.Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "known"})
+		e, err := s.Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: "known"})
 		if err != nil || len(e.Alternatives) != 1 || e.Alternatives[0].What != "the best now" || e.Alternatives[0].Cost <= 0 {
 			t.Errorf("known %+v, %v", e, err)
 		}
@@ -84,7 +84,7 @@ func TestManyHolders(t *testing.T) {
 		w.RunFor(10 * time.Second)
 		w.Submit(bed.Gang{Name: "waits", Members: 2, Runs: time.Hour})
 		w.RunFor(10 * time.Second)
-		e, err := snapshot(w).Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "waits"})
+		e, err := snapshot(w).Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: "waits"})
 		if err != nil || e.Holders == nil || len(e.Holders.Jobs) != 20 || e.Holders.Omitted != 3 || !e.Holders.Jobs[0].Needed || !e.Holders.Enough {
 			t.Errorf("%+v, %v", e.Holders, err)
 		}
@@ -100,7 +100,7 @@ func TestLastGPUs(t *testing.T) {
 		t := w.T // of the bubble
 		w.AddNodes(3, 4)
 		w.StartPlacer()
-		k := nomad.JobKey{Namespace: "ops", ID: "j"}
+		k := cluster.JobKey{Namespace: "ops", ID: "j"}
 		w.Submit(bed.Gang{Name: "other", Namespace: "research", GPUs: 4, Runs: 10 * time.Hour})
 		w.Submit(bed.Gang{Name: "j", Namespace: "ops", Members: 2, GPUs: 4, Runs: 10 * time.Hour, Meta: map[string]string{"pal_preempt": "true"}})
 		w.RunFor(10 * time.Minute)
@@ -136,7 +136,7 @@ func TestHolderStopping(t *testing.T) {
 			w.ExpectRunning(name, 10*time.Second)
 		}
 		w.Submit(bed.Gang{Name: "waits", GPUs: 4, Runs: time.Hour})
-		stops, waits := nomadtest.Key{Namespace: "default", ID: "stops"}, nomad.JobKey{Namespace: "default", ID: "waits"}
+		stops, waits := nomadtest.Key{Namespace: "default", ID: "stops"}, cluster.JobKey{Namespace: "default", ID: "waits"}
 		w.RunFor(time.Minute)
 		if e, err := snapshot(w).Explain(t.Context(), waits); err != nil || len(e.Holders.Jobs) != 2 || e.Holders.Jobs[0].Stopping || e.Holders.Jobs[1].Stopping {
 			t.Fatalf("%+v, %v", e, err)
@@ -153,7 +153,7 @@ func TestHolderStopping(t *testing.T) {
 		if first.Job != "default/stops" || !first.Stopping || !first.EndFrom.IsZero() || !first.Needed || !e.Holders.Enough || second.Needed || second.Stopping || second.EndFrom.IsZero() {
 			t.Errorf("%+v, %+v", first, second)
 		}
-		o, err := snapshot(w).Explain(t.Context(), nomad.JobKey(stops))
+		o, err := snapshot(w).Explain(t.Context(), cluster.JobKey(stops))
 		if want := "0 of 2 members are complete; 2 are still ending, and hold their GPUs"; err != nil || o.Reason.String() != want {
 			t.Errorf("%q, want %q: %v", o.Reason.String(), want, err)
 		}
@@ -172,7 +172,7 @@ func TestFartherApart(t *testing.T) {
 		}
 		w.Submit(bed.Gang{Name: "near", Members: 2, GPUs: 1, Runs: time.Hour, Meta: map[string]string{"pal_locality": "node"}})
 		w.RunFor(time.Minute)
-		e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "near"})
+		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "near"})
 		want := []string{"It would fit now without pal_locality = node, on GPUs that are farther apart.", "With count = 1 instead of 2 it would fit now."}
 		if err != nil || !slices.Equal(sentences(e.Remedies), want) {
 			w.T.Errorf("%q, want %q: %v", e.Remedies, want, err)

@@ -12,8 +12,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
@@ -86,7 +86,7 @@ func TestDrainWithoutDeadlineIsSaid(t *testing.T) {
 
 func explain(w *bed.World, job string) *query.Explanation {
 	w.T.Helper()
-	e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: job})
+	e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: job})
 	if err != nil {
 		w.T.Fatal(err)
 	}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -139,7 +139,7 @@ func TestUnavailableSaysWhy(t *testing.T) {
 				t.Errorf("%s of %q is %s: %q", g.ID, g.Job, g.State, g.Unavailable)
 			}
 		}
-		e, err := s.Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "waits"})
+		e, err := s.Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: "waits"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
@@ -26,7 +26,7 @@ func TestMassFailure(t *testing.T) {
 		w.RunFor(10 * time.Minute)
 		s, states := snapshot(w), map[gang.State]int{}
 		for i := range gangs {
-			e, err := s.Explain(w.T.Context(), nomad.JobKey(bed.Key(fmt.Sprint("j-", i))))
+			e, err := s.Explain(w.T.Context(), cluster.JobKey(bed.Key(fmt.Sprint("j-", i))))
 			if err != nil {
 				w.T.Fatal(err)
 			}

@@ -12,24 +12,24 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // workers is a state with a job of so many members of one GPU, and makes members of it.
-func workers(kind string, members int) (*nomad.State, *api.Job, func(id, client string) *nomad.Alloc) {
+func workers(kind string, members int) (*cluster.State, *api.Job, func(id, client string) *cluster.Alloc) {
 	gpu, one := uint64(1), uint64(1)
 	task := api.NewTask("work", "raw_exec").Require(&api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &gpu}}})
 	job := api.NewBatchJob("j", "j", "global", 50).AddTaskGroup(api.NewTaskGroup("workers", members).AddTask(task))
 	job.Type = &kind
-	nomad.Canonicalize(job)
+	cluster.Canonicalize(job)
 	job.Version, job.JobModifyIndex = &one, &one
-	s := nomad.NewState()
+	s := cluster.NewState()
 	s.PutJob(job)
-	return s, job, func(id, client string) *nomad.Alloc {
-		return &nomad.Alloc{ID: id, Job: nomad.KeyOf(job), Group: "workers", Name: "j." + id, Client: client, Desired: api.AllocDesiredStatusRun, Version: &one, CreateIndex: 2, ModifyIndex: 2}
+	return s, job, func(id, client string) *cluster.Alloc {
+		return &cluster.Alloc{ID: id, Job: cluster.KeyOf(job), Group: "workers", Name: "j." + id, Client: client, Desired: api.AllocDesiredStatusRun, Version: &one, CreateIndex: 2, ModifyIndex: 2}
 	}
 }
 
@@ -95,7 +95,7 @@ func TestOutcomeCountsItsOwnMembers(t *testing.T) {
 	if o := OutcomeOf(&model.Model{State: s}, gang.Observe(s, job)); o.Reason.String() != "3 of 3 members are complete" {
 		t.Error(o.Reason.String())
 	}
-	if n := len(lastAllocs(s, nomad.KeyOf(job), job)); n != 4 {
+	if n := len(lastAllocs(s, cluster.KeyOf(job), job)); n != 4 {
 		t.Errorf("%d members", n)
 	}
 }
@@ -104,7 +104,7 @@ func TestOutcomeCountsItsOwnMembers(t *testing.T) {
 func TestGroupsWithoutGPUs(t *testing.T) {
 	s, job, member := workers(api.JobTypeBatch, 1)
 	job.AddTaskGroup(api.NewTaskGroup("logs", 2).AddTask(api.NewTask("log", "raw_exec")))
-	nomad.Canonicalize(job)
+	cluster.Canonicalize(job)
 	s.PutJob(job)
 	for id, client := range map[string]string{"a": api.AllocClientStatusComplete, "b": api.AllocClientStatusFailed} {
 		a := member(id, client)
@@ -115,7 +115,7 @@ func TestGroupsWithoutGPUs(t *testing.T) {
 	if got := membersSay(s, gang.Observe(s, job)).String(); got != "its member runs" {
 		t.Error(got)
 	}
-	if last := lastAllocs(s, nomad.KeyOf(job), job); len(last) != 1 || last["j.w"] == nil {
+	if last := lastAllocs(s, cluster.KeyOf(job), job); len(last) != 1 || last["j.w"] == nil {
 		t.Errorf("%d members", len(last))
 	}
 }
@@ -146,7 +146,7 @@ func TestTriedMembers(t *testing.T) {
 	s, job, member := workers(api.JobTypeService, 4)
 	job.TaskGroups[0].ReschedulePolicy = &api.ReschedulePolicy{Attempts: new(2), Unlimited: new(false)}
 	made := uint64(0)
-	put := func(id string, number int, client string, change func(*nomad.Alloc)) {
+	put := func(id string, number int, client string, change func(*cluster.Alloc)) {
 		a := member(id, client)
 		a.Name, a.ModifyTime = fmt.Sprintf("j.workers[%d]", number), time.Date(2026, 11, 24, 7, 0, number, 0, time.UTC).UnixNano()
 		made++
@@ -162,11 +162,11 @@ func TestTriedMembers(t *testing.T) {
 	}
 	const failed = `task "work" ended with exit code 3`
 	put("a", 0, "running", nil)
-	put("z", 1, "failed", func(a *nomad.Alloc) { a.Next, a.Desired, a.CreateIndex = "b", "stop", 1 }) // before it was mended
-	put("b", 1, "failed", func(a *nomad.Alloc) { a.Next, a.Desired = "c", "stop" })
-	put("c", 1, "failed", func(a *nomad.Alloc) { a.Next, a.Desired = "d", "stop" })
+	put("z", 1, "failed", func(a *cluster.Alloc) { a.Next, a.Desired, a.CreateIndex = "b", "stop", 1 }) // before it was mended
+	put("b", 1, "failed", func(a *cluster.Alloc) { a.Next, a.Desired = "c", "stop" })
+	put("c", 1, "failed", func(a *cluster.Alloc) { a.Next, a.Desired = "d", "stop" })
 	put("d", 1, "running", nil)
-	put("e", 2, "running", func(a *nomad.Alloc) { a.Tasks = map[string]*api.TaskState{"work": {Restarts: 3}} })
+	put("e", 2, "running", func(a *cluster.Alloc) { a.Tasks = map[string]*api.TaskState{"work": {Restarts: 3}} })
 	put("f", 3, "failed", nil)
 	put("g", 7, "failed", nil) // of a time when it was to have more
 	look := func() string {
@@ -196,16 +196,16 @@ func TestTriedMembers(t *testing.T) {
 		t.Errorf("a batch job: %s", got)
 	}
 	job.Type, job.Meta = new(api.JobTypeService), nil
-	put("f", 3, "failed", func(a *nomad.Alloc) { a.Later = true })
+	put("f", 3, "failed", func(a *cluster.Alloc) { a.Later = true })
 	if got, want := look(), away+"; Nomad retries it later (reschedule block)\n"+again; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
-	put("h", 3, "complete", func(a *nomad.Alloc) { a.Desired = "evict" })
+	put("h", 3, "complete", func(a *cluster.Alloc) { a.Desired = "evict" })
 	if got, want := look(), "member workers[3] has been missing since 2026-11-24 07:00:03 UTC: Nomad preempted it\n"+again+"run"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 	for n := range 3 { // what is missing is said, however many were tried again
-		put(fmt.Sprint("r", n), 8+4*n, "running", func(a *nomad.Alloc) { a.Tasks = map[string]*api.TaskState{"work": {Restarts: 1}} })
+		put(fmt.Sprint("r", n), 8+4*n, "running", func(a *cluster.Alloc) { a.Tasks = map[string]*api.TaskState{"work": {Restarts: 1}} })
 	}
 	got := look()
 	if !strings.HasPrefix(got, "member workers[3] has been missing") || !strings.Contains(got, "\nmember workers[8] was restarted") || !strings.HasSuffix(got, "\n2 more of its members were tried again, too\nrun") {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
@@ -45,7 +45,7 @@ func TestGroupWithoutGPUsThatNoNodeTakes(t *testing.T) {
 		if state, reason := status(); state != gang.Unschedulable || !strings.HasPrefix(reason, why) {
 			t.Errorf("it is %s: %s", state, reason)
 		}
-		e, err := snapshot(w).Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "beside"})
+		e, err := snapshot(w).Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: "beside"})
 		if err != nil || e.State != gang.Unschedulable || !strings.HasPrefix(e.Reason.String(), why) || len(e.Remedies) != 1 {
 			t.Errorf("explain: %+v, %v", e, err)
 		}
@@ -163,7 +163,7 @@ func TestWhatPassesIsNotNever(t *testing.T) {
 				p := w.StartPlacer()
 				g := bed.Gang{Name: "j", Members: 1, GPUs: 1, Runs: time.Hour, Change: of.job}
 				job := g.Job()
-				nomad.Canonicalize(job)
+				cluster.Canonicalize(job)
 				if e, err := snapshot(w).Plan(t.Context(), job); err != nil || e.State != of.state || !strings.Contains(e.Reason.String(), of.says) {
 					t.Errorf("plan: %+v, %v", e, err)
 				}
@@ -200,7 +200,7 @@ func TestStaticPortTaken(t *testing.T) {
 		w.ExpectRunning("has", 10*time.Second)
 		g := bed.Gang{Name: "wants", Members: 1, GPUs: 1, Runs: time.Minute, Change: port}
 		job := g.Job()
-		nomad.Canonicalize(job)
+		cluster.Canonicalize(job)
 		const why = "network: reserved port collision http=8188 (2 nodes)"
 		if e, err := snapshot(w).Plan(t.Context(), job); err != nil || e.State != gang.Waiting || !strings.Contains(e.Reason.String(), why) {
 			t.Errorf("plan: %+v, %v", e, err)

@@ -9,9 +9,10 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -31,7 +32,7 @@ const AtRest = "at rest"
 
 // OutcomeOf is how a job ended, by the last allocation for each of its members.
 func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
-	var failed *nomad.Alloc
+	var failed *cluster.Alloc
 	complete, ending, at := 0, 0, time.Time{}
 	for _, a := range lastAllocs(m.State, st.Key, st.Job) {
 		if ended := endOf(a); ended.After(at) {
@@ -53,7 +54,7 @@ func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 	o := &Outcome{Status: "failed", At: at, Reason: reason.Reason{Kind: reason.EndedComplete, Have: complete, Want: st.Want}}
 	switch {
 	case st.Want == 0 && !rewrite.Stopped(st.Job): // scaled to no members
-		o.Status, o.At, o.Reason = AtRest, time.Unix(0, *st.Job.SubmitTime), reason.Reason{Kind: reason.NoMembers, Cause: nomad.NoMembers}
+		o.Status, o.At, o.Reason = AtRest, time.Unix(0, *st.Job.SubmitTime), reason.Reason{Kind: reason.NoMembers, Cause: request.NoMembers}
 	case complete >= st.Want:
 		o.Status = "complete"
 	case rewrite.Stopped(st.Job):
@@ -71,8 +72,8 @@ func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 
 // lastAllocs are the last allocations for each of the job's members with GPUs, by their names:
 // not those of a job of the same name that was purged before.
-func lastAllocs(s *nomad.State, k nomad.JobKey, job *api.Job) map[string]*nomad.Alloc {
-	last, groups := map[string]*nomad.Alloc{}, groupsWithGPUs(job)
+func lastAllocs(s *cluster.State, k cluster.JobKey, job *api.Job) map[string]*cluster.Alloc {
+	last, groups := map[string]*cluster.Alloc{}, groupsWithGPUs(job)
 	for _, a := range s.AllocsOf(k) {
 		if was := last[a.Name]; groups[a.Group] && !ofPurged(a, job) && (was == nil || a.CreateIndex > was.CreateIndex) {
 			last[a.Name] = a
@@ -82,15 +83,15 @@ func lastAllocs(s *nomad.State, k nomad.JobKey, job *api.Job) map[string]*nomad.
 }
 
 // ofPurged says whether an allocation is of a job of the same name that was purged.
-func ofPurged(a *nomad.Alloc, job *api.Job) bool {
+func ofPurged(a *cluster.Alloc, job *api.Job) bool {
 	return job.CreateIndex != nil && a.CreateIndex < *job.CreateIndex
 }
 
 // endOf is when Nomad heard of an allocation last: of one that has ended, of its end.
-func endOf(a *nomad.Alloc) time.Time { return time.Unix(0, a.ModifyTime) }
+func endOf(a *cluster.Alloc) time.Time { return time.Unix(0, a.ModifyTime) }
 
 // membersSay is what the members of a gang with pins do.
-func membersSay(s *nomad.State, st gang.Observed) reason.Reason {
+func membersSay(s *cluster.State, st gang.Observed) reason.Reason {
 	var d reason.Doing
 	groups, before := groupsWithGPUs(st.Job), map[string]bool{}
 	for _, a := range s.AllocsOf(st.Key) {
@@ -124,7 +125,7 @@ func membersSay(s *nomad.State, st gang.Observed) reason.Reason {
 }
 
 // restarts says whether a task of a pending member has run before: Nomad's client starts it again.
-func restarts(a *nomad.Alloc) bool {
+func restarts(a *cluster.Alloc) bool {
 	for _, t := range a.Tasks {
 		if t.Restarts > 0 {
 			return true

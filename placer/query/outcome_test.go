@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
@@ -44,7 +44,7 @@ func TestOutcomes(t *testing.T) {
 			{"stopped", "stopped", "0 of 2 members are complete", stopped},
 			{"waited", "stopped", "0 of 1 member is complete", stopped},
 		} {
-			e, err := s.Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: c.name})
+			e, err := s.Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: c.name})
 			if err != nil {
 				t.Fatal(err)
 			}

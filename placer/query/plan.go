@@ -14,9 +14,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -35,7 +36,7 @@ func (s *Snapshot) Plan(ctx context.Context, job *api.Job) (*Explanation, error)
 func (s *Snapshot) runs(job *api.Job) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, runs := s.placed(nomad.KeyOf(job))
+	_, runs := s.placed(cluster.KeyOf(job))
 	return runs
 }
 
@@ -44,7 +45,7 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waits = nil
-	k := nomad.KeyOf(job)
+	k := cluster.KeyOf(job)
 	now := s.m.Time.UnixNano()
 	planned := *job
 	if rewrite.Gated(job) { // as run does where only some groups have the gate
@@ -63,7 +64,7 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 		at := t.Submitted().UnixNano()
 		planned.SubmitTime, e.Submitted = &at, t.Submitted()
 	}
-	v, err := s.m.State.View(s.m.ViewOptions(s.m.Time), k)
+	v, err := request.NewView(s.m.State, s.m.ViewOptions(s.m.Time), k)
 	if err != nil {
 		return nil, err
 	}
@@ -100,30 +101,30 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 
 // Refused says why no placer could serve a job with GPUs, however the cluster is; nil if one could.
 func Refused(job *api.Job) *Explanation {
-	err := nomad.Takes(job)
-	if err == nil || !rewrite.Gated(nomad.Gate(job)) {
+	err := request.Takes(job)
+	if err == nil || !rewrite.Gated(request.Gate(job)) {
 		return nil
 	}
-	k := nomad.KeyOf(job)
+	k := cluster.KeyOf(job)
 	return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Planned: true, Reason: model.Refused(err)}
 }
 
 // notServed says why the placer would not place a job that run registers without a gate, or no child
 // of a parameterized or periodic one; of a child that it would place, that the plan is of that.
 func (e *Explanation) notServed(job *api.Job, children bool) bool {
-	childless := nomad.Childless(job, children)
+	childless := request.Childless(job, children)
 	switch {
-	case !rewrite.Gated(nomad.Gate(job)):
-		e.State, e.Reason = gang.Native, reason.Reason{Kind: reason.WithoutGPUs, Cause: nomad.NoGPUs(job)}
+	case !rewrite.Gated(request.Gate(job)):
+		e.State, e.Reason = gang.Native, reason.Reason{Kind: reason.WithoutGPUs, Cause: request.NoGPUs(job)}
 		if rewrite.AsksGPUs(job) {
-			e.Reason = reason.Reason{Kind: reason.WouldBeNative, Cause: nomad.Servable(job).Error()}
+			e.Reason = reason.Reason{Kind: reason.WouldBeNative, Cause: request.Servable(job).Error()}
 		}
-	case nomad.Paused(job):
-		e.State, e.Reason = gang.Ended, reason.Reason{Kind: reason.WouldRest, Cause: nomad.NoMembers}
+	case request.Paused(job):
+		e.State, e.Reason = gang.Ended, reason.Reason{Kind: reason.WouldRest, Cause: request.NoMembers}
 	case childless != nil:
 		e.State, e.Reason = gang.Rejected, reason.Reason{Kind: reason.NoChild, Cause: childless.Error()}
 	default:
-		if nomad.Template(job) {
+		if cluster.Template(job) {
 			e.Members = append(e.Members, reason.Reason{Kind: reason.PlansChild})
 		}
 		return false
@@ -132,7 +133,7 @@ func (e *Explanation) notServed(job *api.Job, children bool) bool {
 }
 
 // planRunning says what would become of a gang that runs if it were changed.
-func (s *Snapshot) planRunning(e *Explanation, st gang.Observed, changed gang.Gang, v *nomad.View, d *pal.Decision) {
+func (s *Snapshot) planRunning(e *Explanation, st gang.Observed, changed gang.Gang, v *request.View, d *pal.Decision) {
 	room := s.m.RoomForPlan(&changed, v)
 	if !d.Placed {
 		room.Reason = d.Reason // says more of what keeps it from nodes
@@ -145,7 +146,7 @@ func (s *Snapshot) planRunning(e *Explanation, st gang.Observed, changed gang.Ga
 
 // afterOthers says of a planned gang that it waits for other jobs first, too: plan does not
 // look how far they are, so that it cannot tell when this one starts.
-func (e *Explanation) afterOthers(keys []nomad.JobKey) {
+func (e *Explanation) afterOthers(keys []cluster.JobKey) {
 	if len(keys) == 0 {
 		return
 	}
@@ -162,7 +163,7 @@ func (e *Explanation) afterOthers(keys []nomad.JobKey) {
 }
 
 // planInQueue has the queue say what would become of a planned gang, and fills in e.
-func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *nomad.View, d *pal.Decision) {
+func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *request.View, d *pal.Decision) {
 	k := t.Key
 	s.m.Queue.Removed(gang.QueueTime(s.m.Time), k.String())
 	s.m.Jobs[k] = t
@@ -204,7 +205,7 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *nomad.View, 
 
 // placed is where a job stands whose gang the placer has placed; ok is false for any
 // other.
-func (s *Snapshot) placed(k nomad.JobKey) (st gang.Observed, ok bool) {
+func (s *Snapshot) placed(k cluster.JobKey) (st gang.Observed, ok bool) {
 	job := s.m.State.Jobs[k]
 	if job == nil {
 		return st, false

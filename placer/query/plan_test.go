@@ -11,9 +11,9 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
@@ -32,7 +32,7 @@ func TestPlanOfFinished(t *testing.T) {
 			if known { // as explain -what-if has it
 				job = w.Nomad.Job(bed.Key("short"))
 			}
-			nomad.Canonicalize(job)
+			cluster.Canonicalize(job)
 			if e, err := snapshot(w).Plan(w.T.Context(), job); err != nil || e.State != gang.Starting || e.Decision.Demand != 8 {
 				t.Errorf("known to Nomad %t: %+v of %+v, %v", known, e, e.Decision, err)
 			}
@@ -51,7 +51,7 @@ func TestPlanOfPartlyGated(t *testing.T) {
 		web.Name = new("web")
 		job.TaskGroups = append(job.TaskGroups, &web)
 		job.TaskGroups[0].Constraints, job.Constraints = job.Constraints, nil
-		nomad.Canonicalize(job)
+		cluster.Canonicalize(job)
 		if e, err := snapshot(w).Plan(w.T.Context(), job); err != nil || e.State != gang.Starting || e.Decision.Demand != 2 {
 			t.Errorf("%+v, %v", e, err)
 		}
@@ -87,7 +87,7 @@ func TestResubmittedTooLarge(t *testing.T) {
 			want string
 		}{{g, "runs on 2 GPUs and would keep them"}, {larger, "runs on 2 GPUs, and would run on as it is"}} {
 			job := c.Job()
-			nomad.Canonicalize(job)
+			cluster.Canonicalize(job)
 			if e, err := snapshot(w).Plan(w.T.Context(), job); err != nil || !strings.HasPrefix(e.Reason.String(), c.want) {
 				t.Errorf("plan of %d members: %+v, %v", c.Members, e, err)
 			}
@@ -104,7 +104,7 @@ func TestPlanOfTemplate(t *testing.T) {
 			w.StartPlacer()
 			job := bed.Gang{Name: "array"}.Job()
 			job.ParameterizedJob = &api.ParameterizedJobConfig{}
-			nomad.Canonicalize(job)
+			cluster.Canonicalize(job)
 			w.RunFor(5 * time.Second)
 			e, err := snapshot(w).Plan(w.T.Context(), job)
 			switch {

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
@@ -28,7 +29,7 @@ func TestPredictedAndGot(t *testing.T) {
 		w.StartPlacer()
 		others := 0
 		check := func(name string) *query.Explanation {
-			e, err := snapshot(w).Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: name})
+			e, err := snapshot(w).Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: name})
 			if err != nil || e.Decision == nil || e.Decision.Chosen == nil || len(e.Allocations) != 1 {
 				t.Fatalf("%s: %+v, %v", name, e, err)
 			}
@@ -59,7 +60,7 @@ func TestPredictedAndGot(t *testing.T) {
 		moved := false
 		for range 5 {
 			was := check("svc-0").Allocations[0]
-			if err := c.StopAlloc(t.Context(), nomad.JobKey{Namespace: "default", ID: "svc-0"}, was.ID); err != nil {
+			if err := c.StopAlloc(t.Context(), cluster.JobKey{Namespace: "default", ID: "svc-0"}, was.ID); err != nil {
 				t.Fatal(err)
 			}
 			w.RunFor(15 * time.Second)

@@ -9,8 +9,8 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -28,7 +28,7 @@ func TestReleasedHasNoPins(t *testing.T) {
 			w.T.Fatal(err)
 		}
 		w.RunFor(10 * time.Second)
-		e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey(bed.Key("a")))
+		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey(bed.Key("a")))
 		if err != nil || e.State != gang.Native || e.Decision == nil || e.Mode != "" {
 			w.T.Errorf("%v: %+v", err, e)
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -32,7 +32,7 @@ type remedy struct {
 
 // trial tries changes of a job on a cluster.
 type trial struct {
-	v   *nomad.View
+	v   *request.View
 	job *api.Job // as its author wrote it
 	// left is how many more are tried: each looks at all nodes, the snapshot answers nobody
 	// else meanwhile, and a job may have any number of constraints.
@@ -44,12 +44,12 @@ const mostTried = 100
 
 // neverRuns says of an explanation what would have to change, each by itself or, if that is
 // not enough, two at a time. What only stands in the way now is beside the point.
-func (e *Explanation) neverRuns(v *nomad.View, job *api.Job) {
+func (e *Explanation) neverRuns(v *request.View, job *api.Job) {
 	if e.Wait != nil && e.Wait.Reason == queue.ReasonLimit {
 		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AskLess, Limit: e.Wait.Limit})
 		return
 	}
-	e.Obstacles = slices.DeleteFunc(e.Obstacles, func(o nomad.Obstacle) bool { return o.Now })
+	e.Obstacles = slices.DeleteFunc(e.Obstacles, func(o request.Obstacle) bool { return o.Now })
 	e.Decision.Walk, e.Decision.WalkOmitted = nil, 0
 	for _, o := range e.Obstacles {
 		if o.Fault != nil && o.Fault.Advice() != "" {

@@ -13,8 +13,8 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -62,14 +62,14 @@ func TestNeverRuns(t *testing.T) {
 				"Change the job, or give a node what it lacks; the placer tries it again when a node changes, or in some minutes.", ""},
 		} {
 			job := c.gang.Job()
-			nomad.Canonicalize(job)
+			cluster.Canonicalize(job)
 			planned, err := snapshot(w).Plan(w.T.Context(), job)
 			if err != nil {
 				t.Fatal(err)
 			}
 			w.Submit(c.gang)
 			w.RunFor(3 * time.Second)
-			waits, err := snapshot(w).Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: c.gang.Name})
+			waits, err := snapshot(w).Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: c.gang.Name})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -112,7 +112,7 @@ func TestTrialsAreBounded(t *testing.T) {
 				j.Constraints = append(j.Constraints, &api.Constraint{LTarget: fmt.Sprintf("${meta.m%d}", i), Operand: "=", RTarget: "x"})
 			}
 		}}.Job()
-		nomad.Canonicalize(job)
+		cluster.Canonicalize(job)
 		s := snapshot(w)
 		if tried := query.Tried(s.Model().View, job, 500); tried != 500 {
 			t.Fatalf("%d changes are tried where 500 may be: the test shows nothing", tried)
@@ -152,7 +152,7 @@ func TestAnswersLeaveOutOutliers(t *testing.T) {
 		w.ExpectRunning("busy", 10*time.Second)
 		for _, g := range []bed.Gang{{Name: "one", GPUs: 4, Meta: classA}, {Name: "two", Members: 2, GPUs: 2, Meta: classA}} {
 			job := g.Job()
-			nomad.Canonicalize(job)
+			cluster.Canonicalize(job)
 			e, err := snapshot(w).Plan(w.T.Context(), job)
 			if err != nil || e.State != gang.Waiting || e.Decision.Candidates.Outliers != 1 || e.Decision.Candidates.Free != 3 ||
 				!strings.Contains(e.Reason.String(), "4 are free, but 1 is an outlier") {
@@ -177,7 +177,7 @@ func TestMayStartWhenNodesAreBack(t *testing.T) {
 		const why = "the node is not eligible for scheduling (1 of 3 nodes)"
 		for members, state := range map[int]gang.State{3: gang.Waiting, 64: gang.Unschedulable} {
 			job := bed.Gang{Name: "j", Members: members, GPUs: 4}.Job()
-			nomad.Canonicalize(job)
+			cluster.Canonicalize(job)
 			e, err := snapshot(w).Plan(w.T.Context(), job)
 			if err != nil || e.State != state || !strings.HasSuffix(e.Reason.String(), ": "+why) {
 				t.Errorf("%d members: %+v, %v", members, e, err)

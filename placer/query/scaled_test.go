@@ -12,9 +12,9 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
@@ -215,7 +215,7 @@ func TestReadySinceTheSnapshot(t *testing.T) {
 		w.Submit(bed.Gang{Name: "a", Members: 2, GPUs: 4, Runs: time.Hour})
 		for range 10_000 { // its registration with pins has been made, and the evaluation of that has not
 			w.RunFor(time.Millisecond)
-			if s = snapshot(w); s.Model().Observed(s.Model().State.Jobs[nomad.JobKey{Namespace: "default", ID: "a"}]).Nomad == gang.Starting {
+			if s = snapshot(w); s.Model().Observed(s.Model().State.Jobs[cluster.JobKey{Namespace: "default", ID: "a"}]).Nomad == gang.Starting {
 				break
 			}
 		}

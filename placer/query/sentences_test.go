@@ -11,10 +11,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
 // How a tenant stands to its quota, and to its share.
@@ -64,8 +65,8 @@ func TestResubmittedSentences(t *testing.T) {
 	} {
 		was, now := hostile.Plain("j", 2, 1, 1), hostile.Plain("j", c.count, 1, 1)
 		was.Type, now.Type = &c.kind, &c.kind
-		st := gang.Observed{Job: was, Members: []*nomad.Alloc{{GPUs: []string{"a"}}, {GPUs: []string{"b"}}}}
-		e := &Explanation{Obstacles: []nomad.Obstacle{{}}, Decision: &pal.Decision{}}
+		st := gang.Observed{Job: was, Members: []*cluster.Alloc{{GPUs: []string{"a"}}, {GPUs: []string{"b"}}}}
+		e := &Explanation{Obstacles: []request.Obstacle{{}}, Decision: &pal.Decision{}}
 		e.resubmitted(st, now, gang.SameRequests(was, now), gang.Room{Fits: c.placed, Reason: reason.Unread("no room")})
 		if !strings.HasPrefix(e.Reason.String(), "runs on 2 GPUs") || !strings.Contains(e.Reason.String(), c.want) || e.State != c.state || e.Obstacles != nil {
 			t.Errorf("%s: %s, %s", name, e.State, e.Reason.String())

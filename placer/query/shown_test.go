@@ -12,9 +12,9 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -70,17 +70,17 @@ func TestTrueStates(t *testing.T) {
 		}
 		s := snapshot(w)
 		for _, j := range s.Jobs() {
-			if e, err := s.Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: j.Job}); err != nil || e.State != j.State {
+			if e, err := s.Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: j.Job}); err != nil || e.State != j.State {
 				t.Errorf("%s is %s in the queue; explain: %s, %q, %v", j.Job, j.State, e.State, e.Reason.String(), err)
 			}
 		}
 		for job, phase := range map[string]gang.State{"huge": gang.Unschedulable, "mistaken": gang.Rejected, "broken": gang.Failed, "waits": gang.Waiting} {
-			e, err := s.Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: job})
+			e, err := s.Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: job})
 			if err != nil || e.State != phase {
 				t.Errorf("explain %s: %+v, %v, want %s", job, e, err, phase)
 			}
 		}
-		e, err := s.Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "broken"})
+		e, err := s.Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: "broken"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +97,7 @@ func TestTrueStates(t *testing.T) {
 			t.Errorf("tries %v of %+v, want three on different GPUs", tries, e.Failures)
 		}
 		planned := bed.Gang{Name: "planned", Members: 20, GPUs: 4}.Job()
-		nomad.Canonicalize(planned)
+		cluster.Canonicalize(planned)
 		if e, err := s.Plan(t.Context(), planned); err != nil || e.State != gang.Unschedulable {
 			t.Errorf("plan: %+v, %v", e, err)
 		}
@@ -115,7 +115,7 @@ func TestNativeHolds(t *testing.T) {
 		if jobs := s.Jobs(); len(jobs) != 1 || jobs[0].State != gang.Native || jobs[0].GPUs != 3 {
 			w.T.Errorf("%+v", jobs)
 		}
-		e, err := s.Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "foreign"})
+		e, err := s.Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "foreign"})
 		if err != nil || !strings.HasPrefix(e.Reason.String(), "placed by Nomad alone on 3 GPUs") {
 			w.T.Errorf("%+v, %v", e, err)
 		}
@@ -129,7 +129,7 @@ func TestNativeOnEveryNode(t *testing.T) {
 		w.StartPlacer()
 		w.Submit(bed.Gang{Name: "daemon", Ungated: true, Change: func(j *api.Job) { j.Type = new(api.JobTypeSysbatch) }})
 		w.RunFor(5 * time.Second)
-		e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "daemon"})
+		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "daemon"})
 		if err != nil || !strings.HasSuffix(e.Reason.String(), "a sysbatch job runs on every node: there is nothing to choose") || e.NoGate {
 			w.T.Errorf("%+v, %v", e, err)
 		}
@@ -147,7 +147,7 @@ func TestPlanOfCanaries(t *testing.T) {
 		w.Submit(g)
 		w.ExpectRunning("api", 10*time.Second)
 		job := g.Job()
-		nomad.Canonicalize(job)
+		cluster.Canonicalize(job)
 		const want = "runs on 2 GPUs and would keep them; if its tasks change, Nomad first places the canaries, on further GPUs"
 		if e, err := snapshot(w).Plan(w.T.Context(), job); err != nil || e.Reason.String() != want {
 			w.T.Errorf("%+v, %v", e, err)
@@ -172,7 +172,7 @@ func TestHopesUntil(t *testing.T) {
 		w.Submit(bed.Gang{Name: "near", Members: 2, GPUs: 2, Meta: map[string]string{"pal_locality_wait": "20m"}})
 		for range 3 {
 			w.RunFor(5 * time.Minute)
-			e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "near"})
+			e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "near"})
 			if err != nil || e.Wait == nil || e.Wait.Reason != queue.ReasonLocality || e.StartTo.Sub(submitted.Add(20*time.Minute)).Abs() > 5*time.Second {
 				w.T.Errorf("%v: %+v, %v", time.Since(submitted), e, err)
 			}
@@ -208,7 +208,7 @@ func TestExplainsTrust(t *testing.T) {
 		w.ExpectRunning("runs", 10*time.Second)
 		w.Submit(bed.Gang{Name: "next", GPUs: 4, Meta: map[string]string{"pal_duration": "1m"}})
 		w.RunFor(2 * time.Minute) // until what was learned is stored
-		e, err := snapshot(w).Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "next"})
+		e, err := snapshot(w).Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: "next"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -229,7 +229,7 @@ func TestNativeInPart(t *testing.T) {
 		w.StartPlacer()
 		w.Submit(bed.Gang{Name: "a", Ungated: true, Members: 2, GPUs: 3})
 		w.RunFor(5 * time.Second)
-		k := nomad.JobKey{Namespace: "default", ID: "a"}
+		k := cluster.JobKey{Namespace: "default", ID: "a"}
 		if err := w.Edit(nomadtest.Key(k), func(j *api.Job) { *j = *rewrite.Gate(j) }); err != nil {
 			w.T.Fatal(err)
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -137,8 +138,8 @@ func (s *Snapshot) Warnings() []string {
 
 // FindJob finds a job among those that are known. One that is not may have no GPUs,
 // or have ended.
-func FindJob(known []nomad.JobKey, namespace, id string) (nomad.JobKey, error) {
-	var found []nomad.JobKey
+func FindJob(known []cluster.JobKey, namespace, id string) (cluster.JobKey, error) {
+	var found []cluster.JobKey
 	for _, k := range known {
 		if namespace != "*" && namespace != k.Namespace {
 			continue
@@ -154,9 +155,9 @@ func FindJob(known []nomad.JobKey, namespace, id string) (nomad.JobKey, error) {
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		return nomad.JobKey{}, fmt.Errorf("job prefix %q is not unique: %v", id, found)
+		return cluster.JobKey{}, fmt.Errorf("job prefix %q is not unique: %v", id, found)
 	case namespace == "*":
 		namespace = "default"
 	}
-	return nomad.JobKey{Namespace: namespace, ID: id}, nil
+	return cluster.JobKey{Namespace: namespace, ID: id}, nil
 }

@@ -9,8 +9,8 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -54,17 +54,17 @@ func TestRecordToCome(t *testing.T) {
 // A job may be named by the beginning of its id, if that is the only one.
 func TestFindJob(t *testing.T) {
 	t.Parallel()
-	known := []nomad.JobKey{{Namespace: "a", ID: "train"}, {Namespace: "a", ID: "train-2"}, {Namespace: "b", ID: "serve"}}
+	known := []cluster.JobKey{{Namespace: "a", ID: "train"}, {Namespace: "a", ID: "train-2"}, {Namespace: "b", ID: "serve"}}
 	for _, c := range []struct {
 		namespace, id string
-		want          nomad.JobKey // none: it is not unique
+		want          cluster.JobKey // none: it is not unique
 	}{
 		{"a", "train", known[0]},
 		{"a", "train-", known[1]},
-		{"a", "tr", nomad.JobKey{}},
-		{"a", "se", nomad.JobKey{Namespace: "a", ID: "se"}},
+		{"a", "tr", cluster.JobKey{}},
+		{"a", "se", cluster.JobKey{Namespace: "a", ID: "se"}},
 		{"*", "se", known[2]},
-		{"*", "none", nomad.JobKey{Namespace: "default", ID: "none"}},
+		{"*", "none", cluster.JobKey{Namespace: "default", ID: "none"}},
 	} {
 		if got, err := FindJob(known, c.namespace, c.id); got != c.want || (err == nil) != (c.want.ID != "") {
 			t.Errorf("%s in %s: %v, %v, want %v", c.id, c.namespace, got, err, c.want)

@@ -11,9 +11,9 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
@@ -34,7 +34,7 @@ func TestStoppedFor(t *testing.T) {
 				if e.State != gang.Waiting || e.StoppedWhy.IsZero() || e.StoppedFor != record {
 					w.T.Errorf("%s: stopped as %q, for %q", e.State, e.StoppedWhy.String(), e.StoppedFor)
 				}
-				if got := p.Events.StoppedFor(nomad.JobKey(bed.Key("low"))); got != namespace+"/high" {
+				if got := p.Events.StoppedFor(cluster.JobKey(bed.Key("low"))); got != namespace+"/high" {
 					w.T.Errorf("by its events it was stopped for %q", got)
 				}
 				e.StoppedFor = namespace + "/high"

@@ -13,9 +13,9 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -40,7 +40,7 @@ const mostMembers = 3
 // tried says of members that Nomad has tried again how often and why, of missing ones what
 // became of them, and of those that do not need each other how they come back.
 func tried(m *model.Model, t *model.Tracked) (said []reason.Reason, retry Retry) {
-	before := map[string]*nomad.Alloc{}
+	before := map[string]*cluster.Alloc{}
 	for _, a := range m.State.AllocsOf(t.Key) {
 		before[a.Next] = a
 	}
@@ -71,25 +71,25 @@ func few(said []reason.Reason, more reason.Kind) []reason.Reason {
 }
 
 // ofMember is a reason about a member of a group.
-func ofMember(kind reason.Kind, a *nomad.Alloc) reason.Reason {
+func ofMember(kind reason.Kind, a *cluster.Alloc) reason.Reason {
 	return reason.Reason{Kind: kind, Member: a.Group + a.Name[max(0, strings.LastIndexByte(a.Name, '[')):]}
 }
 
 // byNumber sorts members by group and number.
-func byNumber(a, b *nomad.Alloc) int {
+func byNumber(a, b *cluster.Alloc) int {
 	n, _ := number(a)
 	o, _ := number(b)
 	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(n, o), cmp.Compare(a.Name, b.Name))
 }
 
 // number is that of a member, with which its name ends.
-func number(a *nomad.Alloc) (n int, err error) {
+func number(a *cluster.Alloc) (n int, err error) {
 	_, err = fmt.Sscanf(a.Name[strings.LastIndexByte(a.Name, '[')+1:], "%d]", &n)
 	return n, err
 }
 
 // wanted says whether the job is to have a member of this number.
-func wanted(job *api.Job, a *nomad.Alloc) bool {
+func wanted(job *api.Job, a *cluster.Alloc) bool {
 	g := job.LookupTaskGroup(a.Group)
 	n, err := number(a)
 	return g != nil && (err != nil || n < rewrite.Members(g))
@@ -97,9 +97,9 @@ func wanted(job *api.Job, a *nomad.Alloc) bool {
 
 // triedAgain is how often Nomad has tried a member that is there again since the job was registered
 // last; none for never.
-func triedAgain(m *model.Model, job *api.Job, a *nomad.Alloc, before map[string]*nomad.Alloc) (r reason.Reason) {
+func triedAgain(m *model.Model, job *api.Job, a *cluster.Alloc, before map[string]*cluster.Alloc) (r reason.Reason) {
 	times, restarts := 0, uint64(0)
-	var lastFailed *nomad.Alloc
+	var lastFailed *cluster.Alloc
 	for was := before[a.ID]; was != nil && failedOrLost(was) && was.PlacedFor(job) && times < len(before); was = before[was.ID] {
 		if times++; lastFailed == nil {
 			lastFailed = was
@@ -121,7 +121,7 @@ func triedAgain(m *model.Model, job *api.Job, a *nomad.Alloc, before map[string]
 }
 
 // missing is what became of a member that is not there, and how it comes back.
-func missing(m *model.Model, t *model.Tracked, a *nomad.Alloc) (r reason.Reason, by Retry) {
+func missing(m *model.Model, t *model.Tracked, a *cluster.Alloc) (r reason.Reason, by Retry) {
 	alone, service := !t.NeedsAll(), *t.Job.Type == api.JobTypeService && !t.NeedsAll()
 	pinned := service && t.Pins.Mode == rewrite.ModeGPU
 	move := map[bool]Retry{true: RetryMove}[pinned]
@@ -152,7 +152,7 @@ func missing(m *model.Model, t *model.Tracked, a *nomad.Alloc) (r reason.Reason,
 	return reason.Reason{}, ""
 }
 
-func failedOrLost(a *nomad.Alloc) bool {
+func failedOrLost(a *cluster.Alloc) bool {
 	return a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost
 }
 

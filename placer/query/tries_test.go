@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
@@ -24,7 +24,7 @@ func TestTriesAreThePlacers(t *testing.T) {
 		w.RunFor(2 * time.Minute)
 		const want = "given up after 3 tries"
 		for _, when := range []string{"given up", "the agent was started again"} {
-			e, err := snapshot(w).Explain(t.Context(), nomad.JobKey{Namespace: "default", ID: "broken"})
+			e, err := snapshot(w).Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: "broken"})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,15 +9,15 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
 // note is what explain notes of a job.
-func note(w *bed.World, k nomad.JobKey) string {
+func note(w *bed.World, k cluster.JobKey) string {
 	w.T.Helper()
 	e, err := snapshot(w).Explain(w.T.Context(), k)
 	if err != nil {
@@ -48,7 +48,7 @@ func TestFairShareOutlivesThePlacer(t *testing.T) {
 				w.RunFor(10 * time.Second)
 				w.Submit(bed.Gang{Name: "first", Namespace: "ops", GPUs: 4, Runs: time.Hour})
 				w.RunFor(10 * time.Second)
-				got := note(w, nomad.JobKey{Namespace: "research", ID: "again"})
+				got := note(w, cluster.JobKey{Namespace: "research", ID: "again"})
 				if want := "fair share: tenant research has used 39."; !strings.Contains(got, want) {
 					w.T.Errorf("note %q lacks %q", got, want)
 				}
@@ -76,7 +76,7 @@ func TestReclaim(t *testing.T) {
 		w.RunFor(10 * time.Minute)
 		w.Submit(bed.Gang{Name: "third", Namespace: "ops", GPUs: 1})
 		w.RunFor(10 * time.Second)
-		if got, want := note(w, nomad.JobKey{Namespace: "ops", ID: "third"}), "tenant lab/ops holds 8 GPUs, 4 of them borrowed beyond its quota of 4 and may hold 8"; got != want {
+		if got, want := note(w, cluster.JobKey{Namespace: "ops", ID: "third"}), "tenant lab/ops holds 8 GPUs, 4 of them borrowed beyond its quota of 4 and may hold 8"; got != want {
 			w.T.Errorf("note %q, want %q", got, want)
 		}
 		w.Submit(bed.Gang{Name: "mine", Namespace: "research", GPUs: 4, Runs: time.Hour})
@@ -86,7 +86,7 @@ func TestReclaim(t *testing.T) {
 		}
 		why := map[string]int{}
 		for _, name := range []string{"borrows-1", "borrows-2"} {
-			e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "ops", ID: name})
+			e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "ops", ID: name})
 			if err != nil {
 				w.T.Fatal(err)
 			}
@@ -123,7 +123,7 @@ func TestBeyondLimit(t *testing.T) {
 				w.T.Errorf("%s: %+v", from, js)
 			}
 		}
-		e, err := s.Explain(w.T.Context(), nomad.JobKey(bed.Key("greedy")))
+		e, err := s.Explain(w.T.Context(), cluster.JobKey(bed.Key("greedy")))
 		if err != nil || e.State != gang.Unschedulable || !strings.Contains(e.Reason.String(), why) || !e.StartFrom.IsZero() || len(e.Remedies) != 1 || !strings.Contains(e.Remedies[0].String(), "at most 4 GPUs") {
 			w.T.Errorf("explain: %v, %+v", err, e)
 		}

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -38,7 +38,7 @@ func TestWindows(t *testing.T) {
 		}
 		long := gang("vision", "long", "3h")
 		w.RunFor(10 * time.Second)
-		e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "vision", ID: "long"})
+		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "vision", ID: "long"})
 		if err != nil {
 			w.T.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func TestWindows(t *testing.T) {
 		}
 		w.RunFor(20 * time.Second)
 		if !w.Running(long) {
-			w.T.Errorf("it does not run when the window is over: %s", note(w, nomad.JobKey{Namespace: "vision", ID: "long"}))
+			w.T.Errorf("it does not run when the window is over: %s", note(w, cluster.JobKey{Namespace: "vision", ID: "long"}))
 		}
 	})
 }
@@ -87,7 +87,7 @@ func TestWindowKeepsSome(t *testing.T) {
 			w.Submit(bed.Gang{Name: name, GPUs: 4, Runs: time.Hour, Meta: map[string]string{"pal_duration": "3h"}})
 			w.RunFor(10 * time.Second)
 		}
-		e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "second"})
+		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "second"})
 		if want := "needs 4 GPUs; 4 are free, but window kernel keeps 4 GPUs from it until " + until; err != nil || e.WaitsFor.String() != want {
 			w.T.Errorf("it waits for %q (%v), want %q", e.WaitsFor.String(), err, want)
 		}
@@ -136,7 +136,7 @@ func TestOverlappingWindows(t *testing.T) {
 		w.ExpectRunning("on", 10*time.Second)
 		w.Submit(bed.Gang{Name: "a", GPUs: 4, Runs: time.Hour})
 		w.RunFor(10 * time.Second)
-		e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "a"})
+		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "a"})
 		if err != nil {
 			w.T.Fatal(err)
 		}
@@ -194,7 +194,7 @@ func TestWindowsAreNotChosen(t *testing.T) {
 		}
 		w.Submit(second)
 		w.RunFor(10 * time.Second)
-		e, err := snapshot(w).Explain(w.T.Context(), nomad.JobKey{Namespace: "default", ID: "second"})
+		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "second"})
 		if err != nil {
 			w.T.Fatal(err)
 		}

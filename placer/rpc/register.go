@@ -19,6 +19,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -34,21 +35,21 @@ type Servers struct {
 	TLS *tls.Config
 }
 
-// request is what all calls carry; names are those of Nomad's own structs.
-type request struct {
+// envelope is what all calls carry; names are those of Nomad's own structs.
+type envelope struct {
 	Region, Namespace, AuthToken string
 }
 
 type getJob struct {
 	JobID string
-	request
+	envelope
 }
 
 type registerJob struct {
 	Job            map[string]any
 	EnforceIndex   bool
 	JobModifyIndex uint64
-	request
+	envelope
 }
 
 // Register writes the constraints, affinities and counts of job, which was read with
@@ -78,7 +79,7 @@ func (s *Servers) register(ctx context.Context, job *api.Job, index uint64) (uin
 		return 0, err
 	}
 	var done struct{ JobModifyIndex uint64 }
-	args := registerJob{Job: full, EnforceIndex: true, JobModifyIndex: index, request: s.common(job)}
+	args := registerJob{Job: full, EnforceIndex: true, JobModifyIndex: index, envelope: s.common(job)}
 	if err := c.call(ctx, "Job.Register", args, &done); err != nil {
 		return 0, fmt.Errorf("%w: %w", nomad.ErrUnknownOutcome, err) // unless the server says why not: see Register
 	}
@@ -88,7 +89,7 @@ func (s *Servers) register(ctx context.Context, job *api.Job, index uint64) (uin
 // rewritten is the servers' job with our constraints and counts in it.
 func (s *Servers) rewritten(ctx context.Context, c *conn, job *api.Job, index uint64) (map[string]any, error) {
 	var got struct{ Job map[string]any }
-	if err := c.call(ctx, "Job.GetJob", getJob{JobID: *job.ID, request: s.common(job)}, &got); err != nil {
+	if err := c.call(ctx, "Job.GetJob", getJob{JobID: *job.ID, envelope: s.common(job)}, &got); err != nil {
 		return nil, err
 	}
 	if got.Job == nil {
@@ -103,8 +104,8 @@ func (s *Servers) rewritten(ctx context.Context, c *conn, job *api.Job, index ui
 	return got.Job, transfer(got.Job, job)
 }
 
-func (s *Servers) common(job *api.Job) request {
-	return request{Region: s.region(job), Namespace: *job.Namespace, AuthToken: s.Token}
+func (s *Servers) common(job *api.Job) envelope {
+	return envelope{Region: s.region(job), Namespace: *job.Namespace, AuthToken: s.Token}
 }
 
 func (s *Servers) region(job *api.Job) string {
@@ -121,14 +122,14 @@ func dropEmptyPayload(job map[string]any) error {
 	case nil:
 	case string:
 		if payload != "" && payload != "\x00" {
-			return nomad.ErrPayload
+			return cluster.ErrPayload
 		}
 	case []byte:
 		if s := string(payload); s != "" && s != "\x00" {
-			return nomad.ErrPayload
+			return cluster.ErrPayload
 		}
 	default:
-		return fmt.Errorf("the job's payload is a %T: %w", payload, nomad.ErrPayload)
+		return fmt.Errorf("the job's payload is a %T: %w", payload, cluster.ErrPayload)
 	}
 	job["Payload"] = nil
 	return nil
@@ -146,7 +147,7 @@ func number(v any) (uint64, bool) {
 
 type planJob struct {
 	Job map[string]any
-	request
+	envelope
 }
 
 // refusal is as much of Nomad's metrics of a group as explains why it is not
@@ -185,7 +186,7 @@ func (s *Servers) plan(ctx context.Context, job *api.Job) (map[string]refusal, e
 		return nil, err
 	}
 	var got struct{ FailedTGAllocs map[string]refusal }
-	err = c.call(ctx, "Job.Plan", planJob{Job: full, request: s.common(job)}, &got)
+	err = c.call(ctx, "Job.Plan", planJob{Job: full, envelope: s.common(job)}, &got)
 	return got.FailedTGAllocs, err
 }
 

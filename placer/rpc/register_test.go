@@ -15,7 +15,9 @@ import (
 
 	msgpackrpc "github.com/hashicorp/net-rpc-msgpackrpc/v2"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
 // server is a small Nomad server: it has one job, and takes registrations.
@@ -114,7 +116,7 @@ func TestPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m := resp.FailedTGAllocs["g"]; m == nil || nomad.Refusal(m) != "missing host volume (2 nodes)" {
+	if m := resp.FailedTGAllocs["g"]; m == nil || request.Refusal(m) != "missing host volume (2 nodes)" {
 		t.Errorf("refusals %+v", resp.FailedTGAllocs)
 	}
 	if s.written["Dispatched"] != true || s.written["Constraints"] != nil {
@@ -135,7 +137,7 @@ func TestRegister(t *testing.T) {
 			s.refuse = "Enforcing job modify index 7: job exists with conflicting job modify index: 8"
 		}, nomad.ErrConflict.Error()},
 		{"refused", func(s *server) { s.refuse = "Permission denied" }, `the capability "submit-job"`},
-		{"payload", func(s *server) { s.job["Payload"] = "\x05\x10hello" }, nomad.ErrPayload.Error()},
+		{"payload", func(s *server) { s.job["Payload"] = "\x05\x10hello" }, cluster.ErrPayload.Error()},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := &server{job: serverJob(t)}

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -148,7 +148,7 @@ func TestDropEmptyPayload(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			job := map[string]any{"Payload": c.payload}
 			err := dropEmptyPayload(job)
-			if errors.Is(err, nomad.ErrPayload) != c.refused {
+			if errors.Is(err, cluster.ErrPayload) != c.refused {
 				t.Errorf("error %v", err)
 			}
 			if !c.refused && job["Payload"] != nil {

@@ -10,19 +10,19 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/classify"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
 // Class is a job's remembered application class and what it was judged by.
 type Class struct {
-	Job      nomad.JobKey
+	Job      cluster.JobKey
 	Verdict  classify.Verdict
 	Features classify.Features
 }
 
 // Class is what is remembered of a job, for its next runs, and to judge other jobs
 // by.
-func (s Store) Class(k nomad.JobKey) Variable[Class] {
+func (s Store) Class(k cluster.JobKey) Variable[Class] {
 	return Variable[Class]{Path(s.Classes().prefix, k.Namespace, k.ID), s.nomad, s.Classes().codec}
 }
 
@@ -61,7 +61,7 @@ func decodeClass(is items) (Class, error) {
 	if err != nil {
 		return Class{}, fmt.Errorf("the remembered class of job %q: %w", is["job"], err)
 	}
-	c := Class{Job: nomad.JobKey{Namespace: is["namespace"], ID: is["job"]}, Verdict: classify.Verdict{Class: class, Reason: is["reason"]}}
+	c := Class{Job: cluster.JobKey{Namespace: is["namespace"], ID: is["job"]}, Verdict: classify.Verdict{Class: class, Reason: is["reason"]}}
 	if c.Features.Readings, err = strconv.Atoi(is["readings"]); err != nil {
 		return Class{}, fmt.Errorf("the readings of job %q: %q is not a number", is["job"], is["readings"])
 	}

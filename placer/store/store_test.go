@@ -19,6 +19,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
@@ -380,7 +381,7 @@ func TestUnreadable(t *testing.T) {
 			t.Errorf("%s, written again: %d there, %v", name, there, err)
 		}
 	}
-	ctx, k := t.Context(), nomad.JobKey{Namespace: "default", ID: "j"}
+	ctx, k := t.Context(), cluster.JobKey{Namespace: "default", ID: "j"}
 	one := func(there bool, err error) (int, error) {
 		if there {
 			return 1, err
@@ -392,7 +393,7 @@ func TestUnreadable(t *testing.T) {
 	check("quarantine", q.Path, func() (int, error) { v, err := q.Read(ctx); return one(v.There, err) }, func() error { return q.Write(ctx, nil) }, 0)
 	check("failures", f.Path, func() (int, error) { v, err := f.Read(ctx); return one(v.There, err) }, func() error { return f.Write(ctx, Failures{}) }, 0)
 	check("heartbeat", h.Path, func() (int, error) { v, err := h.Read(ctx); return one(v.There, err) }, func() error { return h.Write(ctx, Heartbeat{}) }, 0)
-	other := Class{Job: nomad.JobKey{Namespace: "default", ID: "other"}}
+	other := Class{Job: cluster.JobKey{Namespace: "default", ID: "other"}}
 	other.Verdict.Class = "B"
 	check("classes", class.Path, func() (int, error) { cs, err := s.Classes().Read(ctx); return len(cs), err }, func() error {
 		mine := other

@@ -16,10 +16,10 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/measured"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 const (
@@ -33,12 +33,12 @@ const (
 // Decision is the last decision on a job. Of one that is too large these are left
 // out, in this order: the members of the packed alternative, those predicted, those chosen from the
 // end, the walk, the ends of long texts.
-func (s Store) Decision(k nomad.JobKey) Variable[gang.Record] {
+func (s Store) Decision(k cluster.JobKey) Variable[gang.Record] {
 	return Variable[gang.Record]{DecisionPath(k), s.nomad, asJSON("decision", shrinkRecord)}
 }
 
 // Record is the one of a job, nil if there is none.
-func (s Store) Record(ctx context.Context, k nomad.JobKey) (*gang.Record, error) {
+func (s Store) Record(ctx context.Context, k cluster.JobKey) (*gang.Record, error) {
 	r, err := s.Decision(k).Read(ctx)
 	if !r.There {
 		return nil, err
@@ -48,11 +48,11 @@ func (s Store) Record(ctx context.Context, k nomad.JobKey) (*gang.Record, error)
 }
 
 // DecisionPath is where it is.
-func DecisionPath(k nomad.JobKey) string { return Path(decisionsPrefix, k.Namespace, k.ID) }
+func DecisionPath(k cluster.JobKey) string { return Path(decisionsPrefix, k.Namespace, k.ID) }
 
 // Decisions are those on all jobs.
 func (s Store) Decisions() Shards[gang.Record, []gang.Record] {
-	return Shards[gang.Record, []gang.Record]{prefix: decisionsPrefix, nomad: s.nomad, codec: s.Decision(nomad.JobKey{}).codec, join: whole[gang.Record]}
+	return Shards[gang.Record, []gang.Record]{prefix: decisionsPrefix, nomad: s.nomad, codec: s.Decision(cluster.JobKey{}).codec, join: whole[gang.Record]}
 }
 
 // textBytes is what is kept of a text of a record that is too large.

@@ -28,9 +28,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 func recordOf(members int) gang.Record {
@@ -86,7 +86,7 @@ func TestRecordFits(t *testing.T) {
 	_, s := newStore(t)
 	for _, members := range []int{1, 100, 3000} {
 		was := recordOf(members)
-		v := s.Decision(nomad.JobKey{Namespace: "default", ID: "j"})
+		v := s.Decision(cluster.JobKey{Namespace: "default", ID: "j"})
 		if err := v.Write(t.Context(), was); err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +116,7 @@ func TestRecordFits(t *testing.T) {
 func TestRecordOfAnySize(t *testing.T) {
 	_, s := newStore(t)
 	long, entries := strings.Repeat("x", 100_000), make([]pal.Entry, 5000)
-	v := s.Decision(nomad.JobKey{Namespace: "default", ID: "j"})
+	v := s.Decision(cluster.JobKey{Namespace: "default", ID: "j"})
 	for name, r := range map[string]gang.Record{
 		"a walk":   {Decision: pal.Decision{Walk: entries}},
 		"a text":   {Decision: pal.Decision{Reason: reason.Unread(long)}},
@@ -219,7 +219,7 @@ func TestMeasurementsFit(t *testing.T) {
 
 func TestClasses(t *testing.T) {
 	server, s := newStore(t)
-	k := nomad.JobKey{Namespace: "ml", ID: "train/nightly ü"}
+	k := cluster.JobKey{Namespace: "ml", ID: "train/nightly ü"}
 	v := s.Class(k)
 	want := Class{k, classify.Verdict{Class: "C", Reason: "85 % of the memory bandwidth"},
 		classify.Features{Readings: 22, Power: 0.55, PowerCap: math.NaN(), Compute: 0.03, Memory: 0.85}}
@@ -250,7 +250,7 @@ func TestRoundTrip(t *testing.T) {
 	share := rapid.Float64Range(0, 2)
 	for name, once := range map[string]func(t *rapid.T, s Store){
 		"decision": func(t *rapid.T, s Store) {
-			k := nomad.JobKey{Namespace: text.Draw(t, "namespace"), ID: text.Draw(t, "id")}
+			k := cluster.JobKey{Namespace: text.Draw(t, "namespace"), ID: text.Draw(t, "id")}
 			r := recordOf(rapid.IntRange(0, 50).Draw(t, "members"))
 			r.Namespace, r.Job, r.Note, r.Submitted, r.Attained = k.Namespace, k.ID, gang.Note(text.Draw(t, "note")), at.Draw(t, "submitted"), time.Duration(rapid.Int64().Draw(t, "attained"))
 			same(t, s.Decision(k), r)
@@ -269,7 +269,7 @@ func TestRoundTrip(t *testing.T) {
 			same(t, s.Heartbeat(), Heartbeat{Agent: text.Draw(t, "agent"), Address: text.Draw(t, "address"), Since: at.Draw(t, "since"), Trouble: text.Draw(t, "trouble")})
 		},
 		"class": func(t *rapid.T, s Store) {
-			k := nomad.JobKey{Namespace: text.Draw(t, "namespace"), ID: text.Draw(t, "id")}
+			k := cluster.JobKey{Namespace: text.Draw(t, "namespace"), ID: text.Draw(t, "id")}
 			sixDigits := func(what string) float64 { return math.Round(share.Draw(t, what)*1e5) / 1e5 }
 			same(t, s.Class(k), Class{k, classify.Verdict{Class: "B", Reason: text.Draw(t, "reason")},
 				classify.Features{Readings: rapid.Int().Draw(t, "readings"), Power: math.NaN(), PowerCap: sixDigits("cap"), Compute: sixDigits("compute"), Memory: sixDigits("memory")}})
@@ -338,7 +338,7 @@ func FuzzAnyContent(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text, more string) {
 		_, s := newStore(t)
-		k := nomad.JobKey{Namespace: "default", ID: "j"}
+		k := cluster.JobKey{Namespace: "default", ID: "j"}
 		d, q, fs, h, class := s.Decision(k), s.Quarantine(), s.Failures(), s.Heartbeat(), s.Class(k)
 		again(t, d.Path, items{"decision": text}, s, varRead(d), d.Write)
 		again(t, q.Path, items{"json": text}, s, varRead(q), q.Write)

@@ -95,7 +95,7 @@ func adviceOnTyping(t *testing.T, f *advice.Followed) {
 }
 
 // followsAllocations asks for one by what several begin with.
-func (c *cluster) followsAllocations(f *advice.Followed) {
+func (c *testCluster) followsAllocations(f *advice.Followed) {
 	first := c.firstAlloc("train")
 	other := *first
 	other.ID = first.ID[:8] + "0" + strings.Repeat("0", len(first.ID)-9)
@@ -114,7 +114,7 @@ func (c *cluster) followsAllocations(f *advice.Followed) {
 }
 
 // followsInit does what init says is next, as far as it is not another machine's.
-func (c *cluster) followsInit(f *advice.Followed, site string) {
+func (c *testCluster) followsInit(f *advice.Followed, site string) {
 	t := c.t
 	_, out, said := c.does("init", "-o", site, "-force")
 	if !f.Add(out+said, ", and restart the client") {
@@ -142,7 +142,7 @@ type checkAdvice struct {
 }
 
 // check is what doctor says of something; nil if it says nothing.
-func (c *cluster) check(name string, args ...string) *query.Check {
+func (c *testCluster) check(name string, args ...string) *query.Check {
 	c.t.Helper()
 	_, out, err := c.does(append([]string{"doctor", "-json"}, args...)...)
 	var checks []query.Check
@@ -235,7 +235,7 @@ func adviceOfDoctor(t *testing.T, f *advice.Followed) {
 }
 
 // followsAgents asks doctor about agents that are not there, have windows of the past, or are in trouble.
-func (c *cluster) followsAgents(f *advice.Followed, window string) {
+func (c *testCluster) followsAgents(f *advice.Followed, window string) {
 	t := c.t
 	c.beat(store.Heartbeat{Agent: "one", Since: time.Now().Add(-4 * time.Hour), Worked: time.Now().Add(-3 * time.Hour), Trouble: "it hangs"})
 	k := c.check("agent")
@@ -264,7 +264,7 @@ func (c *cluster) followsAgents(f *advice.Followed, window string) {
 }
 
 // followsLog asks doctor about an agent that is in trouble, and one that does not say how it is, until it is well.
-func (c *cluster) followsLog(f *advice.Followed) {
+func (c *testCluster) followsLog(f *advice.Followed) {
 	status, body := http.StatusOK, ""
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v1/health" {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/internal/advice"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
@@ -88,7 +88,7 @@ func adviceOnJobs(t *testing.T, f *advice.Followed) {
 }
 
 // registers registers a job as nomad job run does.
-func (c *cluster) registers(text string) {
+func (c *testCluster) registers(text string) {
 	c.t.Helper()
 	b := base{ctx: c.t.Context()}
 	b.io.in = strings.NewReader(text)
@@ -102,7 +102,7 @@ func (c *cluster) registers(text string) {
 }
 
 // followsOneGPU asks for one GPU by its id, and then as advised, of Nomad alone.
-func (c *cluster) followsOneGPU(f *advice.Followed) {
+func (c *testCluster) followsOneGPU(f *advice.Followed) {
 	t := c.t
 	wrong := plannedJob("one", "", "", gpuBlock("nvidia/gpu", constraintOf(`attribute = "${device.attr.uuid}", value = "GPU-0-1"`)))
 	_, out, said := c.reads(wrong, "plan", "-")
@@ -125,7 +125,7 @@ func (c *cluster) followsOneGPU(f *advice.Followed) {
 var tryLine = regexp.MustCompile(`nomad-pal explain -what-if ('[^']*'|\S+) (\S+)`)
 
 // triesChanges types what plan offers for jobs that never start: then they would.
-func (c *cluster) triesChanges(t *testing.T) {
+func (c *testCluster) triesChanges(t *testing.T) {
 	tried := 0
 	for name, text := range map[string]string{
 		"gpus":  plannedJob("j", "", "", gpuBlock("nvidia/gpu", "count = 5\n")),
@@ -209,7 +209,7 @@ func adviceOnTemplates(t *testing.T, f *advice.Followed) {
 }
 
 // followsQueues runs a job in a node pool with a batch queue of Nomad's own.
-func (c *cluster) followsQueues(f *advice.Followed) {
+func (c *testCluster) followsQueues(f *advice.Followed) {
 	t, queued := c.t, true
 	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v1/node/pools" && queued {
@@ -236,7 +236,7 @@ func (c *cluster) followsQueues(f *advice.Followed) {
 	if code, out, said := c.does("run", "-detach", "-address="+between.URL, path); code != 0 || !strings.Contains(out, "registered") {
 		t.Errorf("run, without a batch queue: %d %s%s", code, out, said)
 	}
-	if gated := c.nomad.Job(nomad.JobKey{Namespace: "default", ID: "queued"}); gated == nil {
+	if gated := c.nomad.Job(cluster.JobKey{Namespace: "default", ID: "queued"}); gated == nil {
 		t.Error("it was not registered")
 	}
 }

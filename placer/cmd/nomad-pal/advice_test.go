@@ -92,7 +92,7 @@ type typed struct {
 }
 
 // follows types a command wrong and then as advised.
-func (c *cluster) follows(f *advice.Followed, of typed) {
+func (c *testCluster) follows(f *advice.Followed, of typed) {
 	c.t.Helper()
 	code, out, said := c.does(of.wrong...)
 	if !f.Add(out+said, of.says) {

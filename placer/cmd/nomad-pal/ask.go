@@ -22,6 +22,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/version"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -276,7 +277,7 @@ func (a *answers) health(path string) (h agent.Health, err error) {
 }
 
 // Explain says why.
-func (a *answers) Explain(k nomad.JobKey) (*query.Explanation, error) {
+func (a *answers) Explain(k cluster.JobKey) (*query.Explanation, error) {
 	e := &query.Explanation{}
 	err := a.get("/v1/job/"+url.PathEscape(k.ID)+"/explain", k.Namespace, e)
 	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok && unexpected.StatusCode() == http.StatusNotFound && strings.TrimSpace(unexpected.Body()) != notServed {

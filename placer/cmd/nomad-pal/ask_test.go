@@ -35,14 +35,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// cluster is a Nomad that commands can be tried on: two nodes of four GPUs each.
-type cluster struct {
+// testCluster is a Nomad that commands can be tried on: two nodes of four GPUs each.
+type testCluster struct {
 	t     *testing.T
 	nomad *nomadtest.Server
 	url   string
 }
 
-func newCluster(t *testing.T) *cluster {
+func newCluster(t *testing.T) *testCluster {
 	t.Helper()
 	s := nomadtest.New(nomadtest.Options{Seed: 1})
 	h := httptest.NewServer(s)
@@ -54,11 +54,11 @@ func newCluster(t *testing.T) *cluster {
 		t.Setenv(name, "")
 	}
 	t.Setenv("NOMAD_ADDR", h.URL)
-	return &cluster{t, s, h.URL}
+	return &testCluster{t, s, h.URL}
 }
 
 // does runs a command and returns its exit code, output and errors.
-func (c *cluster) does(args ...string) (int, string, string) {
+func (c *testCluster) does(args ...string) (int, string, string) {
 	c.t.Helper()
 	var out, err bytes.Buffer
 	ctx, cancel := patience.Context(c.t.Context(), patience.Limits{})
@@ -71,14 +71,14 @@ func (c *cluster) does(args ...string) (int, string, string) {
 }
 
 // agent starts an agent, and waits until it is at work.
-func (c *cluster) agent(token, config string) (url string) {
+func (c *testCluster) agent(token, config string) (url string) {
 	c.t.Helper()
 	text := fmt.Sprintf("%s\nnomad {\n  address = %q\n  token = %q\n}\n", config, c.url, token)
 	return c.agentOf(token, c.written("agent.hcl", text))
 }
 
 // agentOf starts an agent with configuration files.
-func (c *cluster) agentOf(token string, paths ...string) (url string) {
+func (c *testCluster) agentOf(token string, paths ...string) (url string) {
 	c.t.Helper()
 	log := &testlog.Buffer{}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -101,7 +101,7 @@ func (c *cluster) agentOf(token string, paths ...string) (url string) {
 	return url
 }
 
-func (c *cluster) client(token string) *nomad.Client {
+func (c *testCluster) client(token string) *nomad.Client {
 	c.t.Helper()
 	client, err := nomad.NewClient(&api.Config{Address: c.url, SecretID: token}, "")
 	if err != nil {
@@ -110,7 +110,7 @@ func (c *cluster) client(token string) *nomad.Client {
 	return client
 }
 
-func (c *cluster) activity(token string) heartbeat.Activity {
+func (c *testCluster) activity(token string) heartbeat.Activity {
 	c.t.Helper()
 	a, err := heartbeat.ReadActivity(c.t.Context(), c.client(token), time.Now())
 	if err != nil {
@@ -120,26 +120,26 @@ func (c *cluster) activity(token string) heartbeat.Activity {
 }
 
 // beat writes a heartbeat as if it were an agent's.
-func (c *cluster) beat(b store.Heartbeat) {
+func (c *testCluster) beat(b store.Heartbeat) {
 	c.t.Helper()
 	if err := store.In(c.client("root")).Heartbeat().Write(c.t.Context(), b); err != nil {
 		c.t.Fatal(err)
 	}
 }
 
-func (c *cluster) until(what string, ok func() bool) {
+func (c *testCluster) until(what string, ok func() bool) {
 	c.t.Helper()
 	patience.Eventually(c.t, what, ok)
 }
 
 // job writes a jobspec of one member with so many GPUs.
-func (c *cluster) job(namespace, name string, gpus int) (path string) {
+func (c *testCluster) job(namespace, name string, gpus int) (path string) {
 	c.t.Helper()
 	return c.written(filepath.Base(name)+".hcl", jobText(namespace, name, gpus))
 }
 
 // written is a file with a text.
-func (c *cluster) written(name, text string) (path string) {
+func (c *testCluster) written(name, text string) (path string) {
 	c.t.Helper()
 	path = filepath.Join(c.t.TempDir(), name)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -200,7 +200,7 @@ func TestNoPlacer(t *testing.T) {
 }
 
 // between is an agent's address, but for one path.
-func (c *cluster) between(url, path string, answer func(http.ResponseWriter)) string {
+func (c *testCluster) between(url, path string, answer func(http.ResponseWriter)) string {
 	c.t.Helper()
 	to, err := neturl.Parse(url)
 	if err != nil {

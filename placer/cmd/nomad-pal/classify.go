@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/classify"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
@@ -64,7 +65,7 @@ func (b *base) runClassify(args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	k := nomad.JobKey{Namespace: b.namespace, ID: rest[0]}
+	k := cluster.JobKey{Namespace: b.namespace, ID: rest[0]}
 	out := classified{Namespace: k.Namespace, Job: k.ID}
 	readings, err := b.watchGPUs(client, k, *length, *every, &out)
 	if err != nil {
@@ -101,7 +102,7 @@ func (b *base) judge(client *nomad.Client, f classify.Features, out *classified)
 
 // watchGPUs takes readings until the time is up, each of the plugin's once, and none
 // from before. The job's GPUs are looked up each time, as it may be moved.
-func (b *base) watchGPUs(client *nomad.Client, k nomad.JobKey, length, every time.Duration, out *classified) ([]classify.Reading, error) {
+func (b *base) watchGPUs(client *nomad.Client, k cluster.JobKey, length, every time.Duration, out *classified) ([]classify.Reading, error) {
 	var readings []classify.Reading
 	seen := map[string]time.Time{} // GPU to its last reading
 	tick := time.NewTicker(every)

@@ -17,7 +17,7 @@ import (
 )
 
 // verdicts are doctor's, by check.
-func (c *cluster) verdicts(args ...string) (int, map[string]query.Verdict) {
+func (c *testCluster) verdicts(args ...string) (int, map[string]query.Verdict) {
 	c.t.Helper()
 	code, out, err := c.does(append([]string{"doctor", "-json"}, args...)...)
 	var checks []query.Check
@@ -73,7 +73,7 @@ func TestDoctor(t *testing.T) {
 }
 
 // found is what doctor found, and what it says to do, of one check.
-func (c *cluster) found(name string, args ...string) query.Check {
+func (c *testCluster) found(name string, args ...string) query.Check {
 	c.t.Helper()
 	_, out, err := c.does(append([]string{"doctor", "-json"}, args...)...)
 	var checks []query.Check

@@ -19,7 +19,7 @@ import (
 )
 
 // seen runs a command as on a terminal.
-func (c *cluster) seen(args ...string) (int, string, string) {
+func (c *testCluster) seen(args ...string) (int, string, string) {
 	c.t.Helper()
 	var out, err bytes.Buffer
 	ctx, cancel := patience.Context(c.t.Context(), patience.Limits{})
@@ -29,7 +29,7 @@ func (c *cluster) seen(args ...string) (int, string, string) {
 }
 
 // runs has a job run, and waits until explain shows the decision.
-func (c *cluster) runs(path, id string) {
+func (c *testCluster) runs(path, id string) {
 	c.t.Helper()
 	code, out, err := c.does("run", path)
 	if code != 0 {
@@ -44,7 +44,7 @@ func (c *cluster) runs(path, id string) {
 	})
 }
 
-func (c *cluster) firstAlloc(id string) *api.AllocationListStub {
+func (c *testCluster) firstAlloc(id string) *api.AllocationListStub {
 	c.t.Helper()
 	as, _, err := c.client("").API().Jobs().Allocations(id, false, nil)
 	if err != nil || len(as) == 0 {

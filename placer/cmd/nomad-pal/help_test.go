@@ -20,6 +20,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/internal/patience"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -331,7 +332,7 @@ func TestUnreached(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _, refused := client.Nodes().List(nil)
-	noJob := nomad.NoJob(nomad.JobKey{Namespace: "default", ID: "j"})
+	noJob := nomad.NoJob(cluster.JobKey{Namespace: "default", ID: "j"})
 	for _, c := range []struct {
 		err  error
 		want string

@@ -19,7 +19,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 	"github.com/hashicorp/nomad/jobspec2"
 
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
 // jobFlags are the flags of commands that read a jobspec: Nomad's own, but for -json,
@@ -84,7 +84,7 @@ func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, 
 		b.config() // finds the namespace
 		job.Namespace = &b.namespace
 	}
-	nomad.Canonicalize(job)
+	cluster.Canonicalize(job)
 	return job, submission, nil
 }
 
@@ -101,7 +101,7 @@ func (f *jobFlags) parse(path string, body []byte) (job *api.Job, submission *ap
 			return nil, nil, errors.New("cannot use variables with JSON files")
 		}
 		if job, err = parseJSONJob(body); err == nil {
-			err = nomad.Wellformed(job)
+			err = cluster.Wellformed(job)
 		}
 		return job, submission, err
 	}

@@ -21,7 +21,7 @@ import (
 )
 
 // registered is what a run sends to Nomad.
-func (c *cluster) registered(args ...string) (*api.JobRegisterRequest, string) {
+func (c *testCluster) registered(args ...string) (*api.JobRegisterRequest, string) {
 	c.t.Helper()
 	var sent *api.JobRegisterRequest
 	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -143,7 +143,7 @@ func TestJobSources(t *testing.T) {
 }
 
 // reads runs a command with text on standard input.
-func (c *cluster) reads(text string, args ...string) (int, string, string) {
+func (c *testCluster) reads(text string, args ...string) (int, string, string) {
 	c.t.Helper()
 	var out, err bytes.Buffer
 	code := run(c.t.Context(), args, streams{strings.NewReader(text), &out, &err, false})

@@ -16,8 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -32,7 +32,7 @@ func TestJSONNames(t *testing.T) {
 	for _, v := range []any{
 		explained{}, placer.Event{}, query.Check{}, overview{}, failureReport{}, imported{}, measuredGPU{}, groupSummary{}, classified{},
 		model.JobStatus{}, query.GPU{}, query.Explanation{}, query.Move{}, model.Status{}, gang.Record{},
-		nomad.Obstacle{}, model.Try{}, heartbeat.Activity{}, store.Heartbeat{}, agent.Health{}, agent.Metrics{},
+		request.Obstacle{}, model.Try{}, heartbeat.Activity{}, store.Heartbeat{}, agent.Health{}, agent.Metrics{},
 	} {
 		checkNames(t, reflect.TypeOf(v), reflect.TypeOf(v).String(), map[reflect.Type]bool{})
 	}

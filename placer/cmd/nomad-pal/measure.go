@@ -15,7 +15,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
@@ -191,7 +191,7 @@ func selectGPUs(nodes map[string]*api.Node, names []string) ([]*measureTarget, e
 	for _, n := range slices.SortedFunc(maps.Values(nodes), func(a, b *api.Node) int {
 		return strings.Compare(a.Name+"\x00"+a.ID, b.Name+"\x00"+b.ID)
 	}) {
-		for _, d := range nomad.GPUDevices(n) {
+		for _, d := range cluster.GPUDevices(n) {
 			for _, g := range d.Instances {
 				wanted := len(names) == 0
 				for _, name := range names {
@@ -229,7 +229,7 @@ func newMeasureTarget(n *api.Node, d *api.NodeDeviceResource, g *api.NodeDevice)
 
 // unmeasurable is why a GPU of a node cannot be measured; "" if it can.
 func unmeasurable(n *api.Node, gpu string) string {
-	for _, d := range nomad.GPUDevices(n) {
+	for _, d := range cluster.GPUDevices(n) {
 		i := slices.IndexFunc(d.Instances, func(g *api.NodeDevice) bool { return g.ID == gpu })
 		if i < 0 {
 			continue
@@ -254,7 +254,7 @@ func unmeasurable(n *api.Node, gpu string) string {
 
 // accountOf is what the device plugin says of measuring a GPU; known is false if it says nothing.
 func accountOf(d *api.NodeDeviceResource, gpu string) (a attr.Account, known bool) {
-	all, err := attr.ParseAccounts(nomad.TextOf(d, attr.Measuring))
+	all, err := attr.ParseAccounts(cluster.TextOf(d, attr.Measuring))
 	if err != nil {
 		return a, false
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/attr"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
 // measureLasts is how long a measuring job's task sleeps, unless the job is stopped before: longer
@@ -23,8 +23,8 @@ const measureLasts = 15 * time.Minute
 const measurePriority = 1
 
 // measureKey is the job that measures a GPU.
-func measureKey(namespace, gpu string) nomad.JobKey {
-	return nomad.JobKey{Namespace: namespace, ID: "nomad-pal-measure-" + gpu}
+func measureKey(namespace, gpu string) cluster.JobKey {
+	return cluster.JobKey{Namespace: namespace, ID: "nomad-pal-measure-" + gpu}
 }
 
 // measures reports whether a job is one that measures a GPU: anybody may give a job its name.
@@ -33,7 +33,7 @@ func measures(j *api.Job) bool {
 }
 
 // measureJob asks Nomad for exactly this GPU, and the device plugin to measure it.
-func (o measureOptions) measureJob(key nomad.JobKey, t *measureTarget) (*api.Job, error) {
+func (o measureOptions) measureJob(key cluster.JobKey, t *measureTarget) (*api.Job, error) {
 	driver, err := o.driverOn(t.node)
 	if err != nil {
 		return nil, err

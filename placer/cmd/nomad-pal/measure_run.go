@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
@@ -203,7 +204,7 @@ func (r *measureRun) begin(t *measureTarget) error {
 		r.end(t, gpuSkipped, err.Error())
 		return nil
 	}
-	for _, d := range nomad.GPUDevices(t.node) { // the plugin may have measured it while it waited
+	for _, d := range cluster.GPUDevices(t.node) { // the plugin may have measured it while it waited
 		if a, known := accountOf(d, t.GPU); known {
 			t.before = a
 		}
@@ -278,7 +279,7 @@ func (r *measureRun) node(t *measureTarget) (*api.Node, error) {
 // duty.
 func (r *measureRun) follow(t *measureTarget, node *api.Node) error {
 	key := measureKey(r.b.namespace, t.GPU)
-	for _, d := range nomad.GPUDevices(node) {
+	for _, d := range cluster.GPUDevices(node) {
 		a, known := accountOf(d, t.GPU)
 		if known && a.Last != t.before.Last {
 			r.take(t, d, a)
@@ -293,17 +294,17 @@ func (r *measureRun) follow(t *measureTarget, node *api.Node) error {
 	if err != nil {
 		return err
 	}
-	has := func(is func(*nomad.Alloc) bool) bool { return slices.ContainsFunc(allocs, is) }
-	live := has((*nomad.Alloc).Live)
+	has := func(is func(*cluster.Alloc) bool) bool { return slices.ContainsFunc(allocs, is) }
+	live := has((*cluster.Alloc).Live)
 	if live && !t.started {
 		t.started = true
 		r.progress(t, "reserved by job "+key.ID)
 	}
-	desires := func(status string) bool { return has(func(a *nomad.Alloc) bool { return a.Desired == status }) }
+	desires := func(status string) bool { return has(func(a *cluster.Alloc) bool { return a.Desired == status }) }
 	switch {
 	case live || len(allocs) == 0 && time.Since(t.registered) <= placedWithin:
 		return nil
-	case has(func(a *nomad.Alloc) bool { return a.Client == api.AllocClientStatusFailed }):
+	case has(func(a *cluster.Alloc) bool { return a.Client == api.AllocClientStatusFailed }):
 		r.end(t, gpuFailed, "the task of job "+key.ID+" failed: nomad job status "+key.ID+" says why")
 		return nil // its job is kept, to be looked at
 	}
@@ -320,7 +321,7 @@ func (r *measureRun) follow(t *measureTarget, node *api.Node) error {
 		r.later(t, "Nomad does not place its job: another job was faster, or the node has no room for 10 MHz and 32 MiB")
 	case desires(api.AllocDesiredStatusEvict):
 		r.later(t, "its job was preempted by another")
-	case has(func(a *nomad.Alloc) bool { return a.Client == api.AllocClientStatusLost }):
+	case has(func(a *cluster.Alloc) bool { return a.Client == api.AllocClientStatusLost }):
 		r.later(t, "its node was away")
 	case desires(api.AllocDesiredStatusStop):
 		r.end(t, gpuSkipped, "somebody stopped its job")
@@ -337,7 +338,7 @@ func (r *measureRun) take(t *measureTarget, d *api.NodeDeviceResource, a attr.Ac
 		r.end(t, gpuFailed, a.Problem)
 		return
 	}
-	ms, err := attr.ParseMeasurements(nomad.TextOf(d, attr.Raw))
+	ms, err := attr.ParseMeasurements(cluster.TextOf(d, attr.Raw))
 	i := slices.IndexFunc(ms, func(m attr.Measurement) bool { return m.GPU == t.GPU })
 	if err == nil && i >= 0 {
 		t.Key, t.Times = ms[i].Key, ms[i].Times

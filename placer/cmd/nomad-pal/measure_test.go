@@ -24,7 +24,7 @@ import (
 
 // measuringPlugins stand in for the device plugins of the cluster's nodes.
 type measuringPlugins struct {
-	c        *cluster
+	c        *testCluster
 	accounts []map[string]attr.Account // by node
 	times    []map[string]attr.Measurement
 	problem  map[string]string // of sessions, by GPU
@@ -33,7 +33,7 @@ type measuringPlugins struct {
 	sessions []string          // in order
 }
 
-func (c *cluster) measuringPlugins() *measuringPlugins {
+func (c *testCluster) measuringPlugins() *measuringPlugins {
 	p := &measuringPlugins{c: c, problem: map[string]string{}}
 	for n := range 2 {
 		p.accounts, p.times = append(p.accounts, map[string]attr.Account{}), append(p.times, map[string]attr.Measurement{})
@@ -146,7 +146,7 @@ func (p *measuringPlugins) measure(args ...string) (code int, out map[string]mea
 }
 
 // train is a job that Nomad itself gives GPUs of node-0.
-func (c *cluster) train(gpus uint64) (stop func()) {
+func (c *testCluster) train(gpus uint64) (stop func()) {
 	c.t.Helper()
 	task := api.NewTask("t", "raw_exec").SetConfig("command", "sleep")
 	task.Resources = &api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &gpus}}}
@@ -261,15 +261,15 @@ func TestMeasureSaysWhyNot(t *testing.T) {
 // became of it, and measures the others.
 func TestMeasureEnds(t *testing.T) {
 	for name, tc := range map[string]struct {
-		happens func(c *cluster, node string) // once the jobs of a node run
+		happens func(c *testCluster, node string) // once the jobs of a node run
 		want    string
 	}{
-		"the node goes down":     {func(c *cluster, node string) { c.nomad.CrashNode(node) }, "skipped its node is down"},
-		"the node is purged":     {func(c *cluster, node string) { c.nomad.PurgeNode(node) }, "skipped its node no longer has it"},
-		"the node is drained":    {func(c *cluster, node string) { c.nomad.Drain(node) }, "skipped its node takes no jobs"},
-		"the job is stopped":     {func(c *cluster, _ string) { c.stopMeasuring(false) }, "skipped somebody stopped its job"},
-		"the job is preempted":   {(*cluster).preempt, "skipped its job was preempted by another"},
-		"the plugin is replaced": {func(c *cluster, _ string) { c.nomad.AddNode(nomadtest.GPUNode(1, 4)); c.stopMeasuring(false) }, "skipped its device plugin does not measure it"},
+		"the node goes down":     {func(c *testCluster, node string) { c.nomad.CrashNode(node) }, "skipped its node is down"},
+		"the node is purged":     {func(c *testCluster, node string) { c.nomad.PurgeNode(node) }, "skipped its node no longer has it"},
+		"the node is drained":    {func(c *testCluster, node string) { c.nomad.Drain(node) }, "skipped its node takes no jobs"},
+		"the job is stopped":     {func(c *testCluster, _ string) { c.stopMeasuring(false) }, "skipped somebody stopped its job"},
+		"the job is preempted":   {(*testCluster).preempt, "skipped its job was preempted by another"},
+		"the plugin is replaced": {func(c *testCluster, _ string) { c.nomad.AddNode(nomadtest.GPUNode(1, 4)); c.stopMeasuring(false) }, "skipped its device plugin does not measure it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
@@ -299,7 +299,7 @@ func TestMeasureEnds(t *testing.T) {
 }
 
 // preempt runs a job that takes the GPUs of a node from jobs of lower priority.
-func (c *cluster) preempt(node string) {
+func (c *testCluster) preempt(node string) {
 	c.nomad.SetPreemption(true)
 	task := api.NewTask("t", "raw_exec").SetConfig("command", "sleep")
 	task.Resources = &api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: new(uint64(4))}}}
@@ -310,7 +310,7 @@ func (c *cluster) preempt(node string) {
 }
 
 // stopMeasuring stops the measuring jobs, as a person may.
-func (c *cluster) stopMeasuring(purge bool) {
+func (c *testCluster) stopMeasuring(purge bool) {
 	jobs := c.client("").API().Jobs()
 	list, _, err := jobs.List(&api.QueryOptions{Prefix: "nomad-pal-measure-"})
 	if err != nil {

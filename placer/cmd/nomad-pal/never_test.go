@@ -58,7 +58,7 @@ func TestNeverStarts(t *testing.T) {
 }
 
 // mixedCluster has two nodes of 4 A100, one of 2 V100, one of MIG instances, and one without GPUs.
-func mixedCluster(t *testing.T) *cluster {
+func mixedCluster(t *testing.T) *testCluster {
 	c := newCluster(t)
 	models := []string{"NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB", "Tesla V100-SXM2-32GB", "NVIDIA A100-SXM4-80GB MIG 3g.40gb"}
 	for i, model := range models {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -24,7 +25,7 @@ func (b *base) plainly(client *nomad.Client, last *query.Snapshot) (*query.Snaps
 	if err != nil {
 		return nil, err
 	}
-	var old *nomad.State
+	var old *cluster.State
 	if last != nil {
 		old = last.Model().State
 	}

@@ -12,9 +12,10 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -75,7 +76,7 @@ func (b *base) runPlan(args []string) int {
 		return failed(cmp.Or(b.hasNone(s.nomad, *job.Namespace), err))
 	}
 	x := planned{Explanation: e}
-	is, unread := s.nomad.Job(b.ctx, nomad.KeyOf(job))
+	is, unread := s.nomad.Job(b.ctx, cluster.KeyOf(job))
 	if is != nil {
 		x.JobModifyIndex = *is.JobModifyIndex
 	} else if none := b.hasNone(s.nomad, *job.Namespace); none != nil {
@@ -134,7 +135,7 @@ func (b *base) diff(s *answers, is, job *api.Job, override bool) ([]string, erro
 	if is == nil {
 		return nil, nil
 	}
-	planned := nomad.Gate(job)
+	planned := request.Gate(job)
 	if pins, ok := rewrite.Pinned(is); ok && !rewrite.Gated(is) {
 		if pinned, err := rewrite.Pin(job, pins, rewrite.Racks{}); err == nil {
 			planned = pinned

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -49,7 +50,7 @@ func (b *base) runRelease(args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	if k := (nomad.JobKey{Namespace: b.namespace, ID: strings.Join(rest, "")}); !*all && state.Jobs[k] == nil {
+	if k := (cluster.JobKey{Namespace: b.namespace, ID: strings.Join(rest, "")}); !*all && state.Jobs[k] == nil {
 		if _, err := client.Job(b.ctx, k); nomad.Refused(err) { // lists leave out what the token may not see
 			return b.fail(err)
 		}
@@ -63,11 +64,11 @@ func (b *base) runRelease(args []string) int {
 			continue
 		}
 		_, pinned := rewrite.Pinned(job)
-		if nomad.Ended(job) || !rewrite.Gated(job) && (!pinned || *gateOnly) {
+		if cluster.Ended(job) || !rewrite.Gated(job) && (!pinned || *gateOnly) {
 			continue
 		}
 		out := rewrite.Author(job)
-		if *gateOnly && slices.ContainsFunc(state.AllocsOf(k), (*nomad.Alloc).Live) { // who waits may go elsewhere
+		if *gateOnly && slices.ContainsFunc(state.AllocsOf(k), (*cluster.Alloc).Live) { // who waits may go elsewhere
 			out = rewrite.Open(job)
 		}
 		if _, err := client.Register(b.ctx, out, *job.JobModifyIndex); err != nil {

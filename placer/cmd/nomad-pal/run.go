@@ -16,10 +16,12 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
@@ -110,7 +112,7 @@ func (b *base) runRun(args []string) int {
 	if err != nil {
 		return b.notRegistered(client, job, err)
 	}
-	if *detach || !rewrite.AsksGPUs(gated) || nomad.Template(gated) {
+	if *detach || !rewrite.AsksGPUs(gated) || cluster.Template(gated) {
 		return b.registered(client, gated, resp)
 	}
 	return b.watch(client, gated, resp)
@@ -128,7 +130,7 @@ func (b *base) watch(client *nomad.Client, job *api.Job, resp *api.JobRegisterRe
 	if err != nil {
 		return b.fail(err)
 	}
-	return b.watchJob(a, nomad.KeyOf(job))
+	return b.watchJob(a, cluster.KeyOf(job))
 }
 
 // printJob prints the job as it would be sent.
@@ -205,7 +207,7 @@ func (b *base) useLearned(client *nomad.Client, job *api.Job) error {
 	if err != nil || h.Class != "" || h.App != "" {
 		return err
 	}
-	is, err := store.In(client).Class(nomad.KeyOf(job)).Read(b.ctx)
+	is, err := store.In(client).Class(cluster.KeyOf(job)).Read(b.ctx)
 	if err != nil || !is.There {
 		return err
 	}
@@ -221,7 +223,7 @@ func (b *base) gateForRun(client *nomad.Client, job *api.Job) (*api.Job, error) 
 	if err != nil || !rewrite.Gated(gated) {
 		return gated, err
 	}
-	if err := nomad.Takes(gated); err != nil {
+	if err := request.Takes(gated); err != nil {
 		return nil, fmt.Errorf("job %q: %w", *job.ID, err)
 	}
 	// Where the queues cannot be read, the placer will say so.
@@ -234,7 +236,7 @@ func (b *base) gateForRun(client *nomad.Client, job *api.Job) (*api.Job, error) 
 // gateForGPUs adds the gate to a job whose GPUs are to be chosen, or says why it must not
 // have one.
 func gateForGPUs(job *api.Job) (*api.Job, error) {
-	if err := nomad.Addressable(*job.ID); err != nil {
+	if err := request.Addressable(*job.ID); err != nil {
 		return nil, err
 	}
 	if !rewrite.AsksGPUs(job) {
@@ -243,7 +245,7 @@ func gateForGPUs(job *api.Job) (*api.Job, error) {
 	if _, err := rewrite.ParseHints(job); err != nil {
 		return nil, err
 	}
-	gated := nomad.Gate(job)
+	gated := request.Gate(job)
 	if p := job.ParameterizedJob; rewrite.Gated(gated) && p != nil && p.Payload == "required" {
 		return nil, fmt.Errorf("job %q takes a payload, and Nomad loses payloads of jobs that are rewritten: run it with nomad job run, with a native class constraint", *job.ID)
 	}
@@ -277,12 +279,12 @@ func (b *base) registered(client *nomad.Client, job *api.Job, resp *api.JobRegis
 	}
 	b.printf("Job %q registered", *job.ID)
 	switch {
-	case nomad.Template(job):
+	case cluster.Template(job):
 		if children, known := b.servesChildren(job); known {
-			b.printf(": %s", nomad.TemplateReason(job, children))
+			b.printf(": %s", request.TemplateReason(job, children))
 		}
-	case nomad.Paused(job):
-		b.printf(" with no members: %s", nomad.NoMembers)
+	case request.Paused(job):
+		b.printf(" with no members: %s", request.NoMembers)
 	case rewrite.Gated(job) && b.placed(client, job):
 		b.printf(" with its GPUs chosen: see nomad-pal explain %s", *job.ID)
 	case rewrite.Gated(job):
@@ -307,7 +309,7 @@ func (b *base) servesChildren(job *api.Job) (children, known bool) {
 
 // placed says whether the job was registered with its GPUs right away.
 func (b *base) placed(client *nomad.Client, job *api.Job) bool {
-	now, err := client.Job(b.ctx, nomad.KeyOf(job))
+	now, err := client.Job(b.ctx, cluster.KeyOf(job))
 	if err != nil || now == nil {
 		return false
 	}
@@ -317,7 +319,7 @@ func (b *base) placed(client *nomad.Client, job *api.Job) bool {
 
 // watchJob follows the job until all members run or it ends, printing each new
 // word on it.
-func (b *base) watchJob(a *answers, k nomad.JobKey) int {
+func (b *base) watchJob(a *answers, k cluster.JobKey) int {
 	last, idle, asked := "", "", false
 	for {
 		began := time.Now()

@@ -10,8 +10,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
 // The sentence of a gang that has lost members does not say that it runs where it was placed,
@@ -47,7 +47,7 @@ func TestSentences(t *testing.T) {
 			"a runs on 1 GPU of 2 nodes. It was the only free one that is no outlier. Predicted slowdown: " + times(1) + "."},
 		{query.Explanation{State: gang.Unschedulable, Reason: reason.Reason{Kind: reason.TooFew, Needs: 16, Match: 12}},
 			"a can never start here as written: needs 16 GPUs; the cluster has 12 that match."},
-		{query.Explanation{State: gang.Ended, Outcome: &query.Outcome{Status: query.AtRest, At: before(9 * time.Second), Reason: reason.Reason{Kind: reason.NoMembers, Cause: nomad.NoMembers, Doing: &reason.Doing{Ending: 2}}}},
+		{query.Explanation{State: gang.Ended, Outcome: &query.Outcome{Status: query.AtRest, At: before(9 * time.Second), Reason: reason.Reason{Kind: reason.NoMembers, Cause: request.NoMembers, Doing: &reason.Doing{Ending: 2}}}},
 			"a has no members, since " + clock(before(9*time.Second)) + " (9s ago): every group with GPUs has count = 0; nomad job scale gives it members; 2 are still ending, and hold their GPUs."},
 		{query.Explanation{State: gang.Running, Decision: d, Leaving: []reason.Reason{{Kind: reason.NodesLeaving, Cause: "node n is being drained: so"}}},
 			"a runs on 4 GPUs of 2 nodes. Predicted slowdown: " + times(1) + ". Node n is being drained: so."},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
@@ -139,7 +140,7 @@ func (s *site) lookAtGPUs(nodes []*api.Node) {
 	kinds := map[kind]int{}
 	for _, n := range nodes {
 		other := false
-		for _, d := range nomad.GPUDevices(n) {
+		for _, d := range cluster.GPUDevices(n) {
 			healthy := 0
 			for _, g := range d.Instances {
 				if g.Healthy {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -81,7 +81,7 @@ func TestReleaseGateOnly(t *testing.T) {
 	if code, out, said := c.does("run", "-detach", c.job("default", "lost", 1)); code != 0 {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
-	k, client := nomad.JobKey{Namespace: "default", ID: "lost"}, c.client("")
+	k, client := cluster.JobKey{Namespace: "default", ID: "lost"}, c.client("")
 	was := c.nomad.Job(k)
 	group := rewrite.GroupPins{Group: *was.TaskGroups[0].Name, Nodes: []string{nomadtest.GPUNode(0, 4).ID}, GPUs: []string{"GPU-0-0"}}
 	pinned, err := rewrite.Pin(was, rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{group}}, rewrite.Racks{})

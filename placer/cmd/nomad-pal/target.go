@@ -15,14 +15,16 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/internal/nearest"
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
 // target is what an argument of explain means.
 type target struct {
-	job   nomad.JobKey
+	job   cluster.JobKey
 	alloc *api.AllocationListStub
 	gpu   *query.GPU
 	node  string
@@ -35,16 +37,16 @@ type target struct {
 // it if no other begins so. A whole name goes before a beginning, and in each case jobs
 // go before GPUs, nodes and allocations.
 func (b *base) target(s *answers, name string) (*target, error) {
-	if err := nomad.Addressable(name); err != nil {
+	if err := request.Addressable(name); err != nil {
 		return nil, err
 	}
 	jobs, err := s.Jobs()
 	if err != nil {
 		return nil, err
 	}
-	var keys []nomad.JobKey
+	var keys []cluster.JobKey
 	for _, j := range jobs {
-		k := nomad.JobKey{Namespace: j.Namespace, ID: j.Job}
+		k := cluster.JobKey{Namespace: j.Namespace, ID: j.Job}
 		if keys = append(keys, k); k.ID == name && (b.namespace == "*" || b.namespace == k.Namespace) {
 			return &target{job: k}, nil
 		}
@@ -84,7 +86,7 @@ func (b *base) target(s *answers, name string) (*target, error) {
 
 // jobBeginning is the job that has ended, or has no GPUs, whose id alone begins as another's; that
 // other one if there is none.
-func (b *base) jobBeginning(s *answers, k nomad.JobKey) (nomad.JobKey, error) {
+func (b *base) jobBeginning(s *answers, k cluster.JobKey) (cluster.JobKey, error) {
 	namespace := k.Namespace
 	if b.namespace == "*" {
 		namespace = "*"
@@ -94,9 +96,9 @@ func (b *base) jobBeginning(s *answers, k nomad.JobKey) (nomad.JobKey, error) {
 	case err != nil || len(found) == 0: // as if it were not there
 		return k, nil
 	case len(found) == 1:
-		return nomad.JobKey{Namespace: found[0].Namespace, ID: found[0].ID}, nil
+		return cluster.JobKey{Namespace: found[0].Namespace, ID: found[0].ID}, nil
 	}
-	names := each(found, func(j *api.JobListStub) string { return nomad.JobKey{Namespace: j.Namespace, ID: j.ID}.String() })
+	names := each(found, func(j *api.JobListStub) string { return cluster.JobKey{Namespace: j.Namespace, ID: j.ID}.String() })
 	return k, fmt.Errorf("job prefix %q is not unique: %s", k.ID, firstOf(names))
 }
 
@@ -119,12 +121,12 @@ func (b *base) goneGPU(s *answers, prefix string) error {
 }
 
 // keyOf is the job of that id, in the namespace of the command.
-func (b *base) keyOf(id string) nomad.JobKey {
-	return nomad.JobKey{Namespace: cmp.Or(strings.Trim(b.namespace, "*"), api.DefaultNamespace), ID: id}
+func (b *base) keyOf(id string) cluster.JobKey {
+	return cluster.JobKey{Namespace: cmp.Or(strings.Trim(b.namespace, "*"), api.DefaultNamespace), ID: id}
 }
 
 // isJob says whether Nomad has the job.
-func (b *base) isJob(s *answers, k nomad.JobKey) bool {
+func (b *base) isJob(s *answers, k cluster.JobKey) bool {
 	job, err := s.nomad.Job(b.ctx, k)
 	return err == nil && job != nil && *job.ID == k.ID
 }
@@ -206,7 +208,7 @@ func (b *base) allocation(s *answers, prefix string) (*target, error) {
 	case 0:
 		return nil, nil
 	case 1:
-		return &target{alloc: found[0], job: nomad.JobKey{Namespace: found[0].Namespace, ID: found[0].JobID}}, nil
+		return &target{alloc: found[0], job: cluster.JobKey{Namespace: found[0].Namespace, ID: found[0].JobID}}, nil
 	}
 	return nil, fmt.Errorf("%q is the beginning of %d allocations: say more of it", prefix, len(found))
 }

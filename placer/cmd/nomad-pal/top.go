@@ -15,9 +15,9 @@ import (
 
 	"github.com/gdamore/tcell/v2"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
@@ -161,7 +161,7 @@ func (s *topState) arrange() {
 
 // topWant is a job to be explained; whole: with the evidence.
 type topWant struct {
-	job   nomad.JobKey
+	job   cluster.JobKey
 	whole bool
 }
 

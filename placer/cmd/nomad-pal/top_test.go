@@ -74,7 +74,7 @@ func (s *topScreen) text() string {
 	return s.drawn
 }
 
-func (c *cluster) top(width, height int, args ...string) *topScreen {
+func (c *testCluster) top(width, height int, args ...string) *topScreen {
 	c.t.Helper()
 	s := newTopScreen(c.t, width, height)
 	ctx, cancel := context.WithCancel(c.t.Context())

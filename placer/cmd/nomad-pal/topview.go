@@ -14,8 +14,8 @@ import (
 	"github.com/rivo/tview"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
 // topView is the screen of top. All but on is for the application's own goroutine.
@@ -39,7 +39,7 @@ type topView struct {
 	order      topOrder
 	match      string
 	// saidOf is the job whose sentence is shown.
-	saidOf nomad.JobKey
+	saidOf cluster.JobKey
 }
 
 // topLevel is what the upper list shows.
@@ -257,9 +257,9 @@ func (v *topView) ask(whole bool) {
 }
 
 // job is the selected one.
-func (v *topView) job() (nomad.JobKey, bool) {
+func (v *topView) job() (cluster.JobKey, bool) {
 	namespace, id, ok := strings.Cut(v.jobs.selected(), "/")
-	return nomad.JobKey{Namespace: namespace, ID: id}, ok
+	return cluster.JobKey{Namespace: namespace, ID: id}, ok
 }
 
 // explained shows why a job is as it is.

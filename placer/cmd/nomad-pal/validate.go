@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -95,7 +96,7 @@ func (b *base) printValidation(v validation) {
 
 // warnings are what may not be what the job's author meant.
 func warnings(job *api.Job, now time.Time) []string {
-	all := []string{pastDeadline(job, now), nomad.MistypedDevices(job)}
+	all := []string{pastDeadline(job, now), request.MistypedDevices(job)}
 	return slices.DeleteFunc(all, func(w string) bool { return w == "" })
 }
 

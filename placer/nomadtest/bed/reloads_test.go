@@ -13,8 +13,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 	"github.com/nomad-pal/nomad-pal/placer/window"
@@ -421,7 +421,7 @@ func TestWorkDoneBeforeItGrew(t *testing.T) {
 		w.Submit(Gang{Name: "urgent", GPUs: 4, Runs: time.Hour, Priority: 90})
 		w.ExpectRunning("urgent", 10*time.Minute)
 		w.RunFor(time.Minute)
-		r, err := store.In(w.client()).Record(context.Background(), nomad.JobKey{Namespace: "default", ID: "a"})
+		r, err := store.In(w.client()).Record(context.Background(), cluster.JobKey{Namespace: "default", ID: "a"})
 		if err != nil || r == nil {
 			t.Fatal(r, err)
 		}

@@ -14,8 +14,8 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -209,7 +209,7 @@ func (r *rules) formOf(j *api.Job) string {
 func (r *rules) story(k nomadtest.Key) *story {
 	if r.jobs[k] == nil {
 		r.jobs[k] = &story{wrote: map[string]bool{}, done: map[string]bool{}, placed: map[string]bool{}, kept: map[string]time.Time{}, away: map[string]bool{}, preempted: map[string]bool{}, over: map[uint64]bool{}}
-		i, _ := slices.BinarySearchFunc(r.order, k, nomad.JobKey.Compare)
+		i, _ := slices.BinarySearchFunc(r.order, k, cluster.JobKey.Compare)
 		r.order = slices.Insert(r.order, i, k)
 	}
 	return r.jobs[k]
@@ -223,7 +223,7 @@ func (r *rules) submits(j *api.Job) {
 
 // submitted takes in what an author wants of a job. r.mu is held.
 func (r *rules) submitted(j *api.Job) *story {
-	s := r.story(nomad.KeyOf(j))
+	s := r.story(cluster.KeyOf(j))
 	s.last, s.gone, s.unknown = copyOf(j), false, false
 	j.Canonicalize()
 	s.form = authorForm(j)

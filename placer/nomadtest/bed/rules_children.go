@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -45,7 +45,7 @@ func (r *rules) countArrays(keys []nomadtest.Key) map[nomadtest.Key]*array {
 
 // lookAtArrays looks whether more children of a template have GPUs than may, and says whether they do. r.mu is held.
 func (r *rules) lookAtArrays(now map[nomadtest.Key]*array) (beyond bool) {
-	for _, k := range slices.SortedFunc(maps.Keys(now), nomad.JobKey.Compare) {
+	for _, k := range slices.SortedFunc(maps.Keys(now), cluster.JobKey.Compare) {
 		a, was := now[k], r.arrays[k]
 		if a.running <= a.most {
 			continue

@@ -11,8 +11,8 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
@@ -80,7 +80,7 @@ func (w *World) checkGPUs(s *query.Snapshot) {
 		w.T.Errorf("profile: %v, warnings: %q", s.Model().Profile, s.Warnings())
 	}
 	for id, want := range map[string]string{"runs": "runs", "ru": "runs", "nobody": "nobody"} {
-		if k, err := query.FindJob(s.Model().State.SortedJobs(), "default", id); err != nil || k != (nomad.JobKey{Namespace: "default", ID: want}) {
+		if k, err := query.FindJob(s.Model().State.SortedJobs(), "default", id); err != nil || k != (cluster.JobKey{Namespace: "default", ID: want}) {
 			w.T.Errorf("%q is %v, %v", id, k, err)
 		}
 	}

@@ -11,15 +11,15 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/internal/long"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 func (w *World) decision(name string) gang.Record {
 	w.T.Helper()
-	r, err := store.In(w.client()).Decision(nomad.JobKey{Namespace: "default", ID: name}).Read(w.T.Context())
+	r, err := store.In(w.client()).Decision(cluster.JobKey{Namespace: "default", ID: name}).Read(w.T.Context())
 	if err != nil || !r.There {
 		w.T.Fatalf("the record of %s: %+v, %v", name, r, err)
 	}
@@ -85,7 +85,7 @@ func TestMendedWhileItRuns(t *testing.T) {
 }
 
 func (w *World) failures(name string) int {
-	r, err := store.In(w.client()).Decision(nomad.JobKey{Namespace: "default", ID: name}).Read(w.T.Context())
+	r, err := store.In(w.client()).Decision(cluster.JobKey{Namespace: "default", ID: name}).Read(w.T.Context())
 	if err != nil || !r.There {
 		return 0
 	}

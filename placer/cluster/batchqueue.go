@@ -1,0 +1,46 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// BatchQueues are the node pools whose batch jobs Nomad itself queues, and how:
+// pool to the queue's type ("fifo", "dynamic_priority"). Nomad has that after
+// 2.0.6; it sends the registration of one batch job at a time to its scheduler
+// and waits until all of it is placed.
+type BatchQueues map[string]string
+
+// Warnings says of each queue what it means for gated jobs, by pool.
+func (q BatchQueues) Warnings() []string {
+	var out []string
+	for _, pool := range slices.Sorted(maps.Keys(q)) {
+		out = append(out, fmt.Sprintf("node pool %q has Nomad's own batch queue (%s): batch jobs of that pool are not served; their gate would hold the queue up", pool, q[pool]))
+	}
+	return out
+}
+
+// Refusal is why a job is not served because of a queue; nil where none is in
+// the way. The job must have its type.
+func (q BatchQueues) Refusal(job *api.Job) error {
+	kind := q[PoolOf(job)]
+	if kind == "" || *job.Type != api.JobTypeBatch {
+		return nil
+	}
+	return fmt.Errorf("node pool %q has Nomad's own batch queue (%s), which waits until the job at its head is placed: a gated job there holds up all behind it, and the placer cannot go before them. Run the job without its gate (nomad job run adds none), or take batch_queue out of the node pool", PoolOf(job), kind)
+}
+
+// Pools are the node pools of the nodes with GPUs, sorted.
+func (s *State) Pools() []string {
+	seen := map[string]bool{}
+	for _, n := range s.Nodes {
+		seen[n.NodePool] = true
+	}
+	return slices.Sorted(maps.Keys(seen))
+}

@@ -1,0 +1,51 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cluster
+
+import (
+	"maps"
+)
+
+// Clone is a State of its own that shows what this one shows now. The objects of Nomad are
+// shared: they are replaced, and never changed. It is to be asked, not to follow events.
+func (s *State) Clone() *State {
+	o := *s
+	o.Nodes, o.Allocs, o.Jobs, o.Unread = maps.Clone(s.Nodes), maps.Clone(s.Allocs), maps.Clone(s.Jobs), maps.Clone(s.Unread)
+	o.ByJob, s.mine, o.mine = maps.Clone(s.ByJob), nil, nil
+	o.bad, o.orphans, o.staleVersions, o.away = maps.Clone(s.bad), maps.Clone(s.orphans), maps.Clone(s.staleVersions), maps.Clone(s.away)
+	o.back, o.kills, o.assumed, o.earlier = maps.Clone(s.back), maps.Clone(s.kills), maps.Clone(s.assumed), maps.Clone(s.earlier)
+	o.purged = make(map[string]*purged, len(s.purged))
+	for id, p := range s.purged {
+		c := *p
+		o.purged[id] = &c
+	}
+	o.completing = make(map[JobKey]*completing, len(s.completing))
+	for k, e := range s.completing {
+		c := *e
+		o.completing[k] = &c
+	}
+	o.trimmed, o.own, o.odd, o.plain = maps.Clone(s.trimmed), maps.Clone(s.own), maps.Clone(s.odd), nil
+	o.owners = s.owners.clone()
+	o.touched, o.before = nil, s.before+len(s.touched)
+	return &o
+}
+
+// allocsToChange are the job's allocations, by id, in a map that no clone has.
+func (s *State) allocsToChange(k JobKey) map[string]*Alloc {
+	if !s.mine[k] {
+		if s.mine == nil {
+			s.mine = map[JobKey]bool{}
+		}
+		of := make(map[string]*Alloc, len(s.ByJob[k])+1)
+		maps.Copy(of, s.ByJob[k])
+		s.ByJob[k], s.mine[k] = of, true
+	}
+	return s.ByJob[k]
+}
+
+func (o *owners) clone() owners {
+	c := *o
+	c.naming, c.shared = maps.Clone(o.naming), maps.Clone(o.shared)
+	return c
+}

@@ -1,0 +1,64 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cluster
+
+import (
+	"slices"
+	"time"
+)
+
+// completeWithin is for how long the GPUs of the members that end first wait for the
+// rest of their gang.
+const completeWithin = 2 * time.Second
+
+// completing are GPUs of a gang whose members have begun to do so.
+type completing struct {
+	since time.Time // zero: nobody has looked since
+	gpus  []string
+}
+
+// noteEnd notes that a member has done its work while others of its gang go on.
+// Only what follows the first end of a gang counts: members that end one by one,
+// as those of an array of tasks, do not wait for each other.
+func (s *State) noteEnd(a *Alloc) {
+	job := s.Jobs[a.Job]
+	if job == nil || !a.endedSince(job) || len(a.GPUs) == 0 {
+		return
+	}
+	e := s.completing[a.Job]
+	if e == nil {
+		for _, o := range s.ByJob[a.Job] {
+			if o.ID != a.ID && o.endedSince(job) {
+				return
+			}
+		}
+		e = &completing{}
+		s.completing[a.Job] = e
+	}
+	e.gpus = append(e.gpus, a.GPUs...)
+}
+
+// Completing are the GPUs of gangs that are about to end, by job: those of members
+// that have done their work, until all have, or for [completeWithin]. The members of a
+// gang end at one time, but Nomad learns of it node by node: whoever chose among
+// the first GPUs to come free would get a worse gang than a moment later, and be
+// bound to it for all its time.
+func (s *State) Completing(now time.Time) map[JobKey][]string {
+	held := map[JobKey][]string{}
+	for k, e := range s.completing {
+		if e.since.IsZero() {
+			e.since = now
+		}
+		live := false
+		for _, a := range s.ByJob[k] {
+			live = live || a.Member() && len(a.GPUs) > 0
+		}
+		if !live || now.Sub(e.since) >= completeWithin {
+			delete(s.completing, k)
+			continue
+		}
+		held[k] = slices.Clone(e.gpus)
+	}
+	return held
+}

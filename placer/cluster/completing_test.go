@@ -1,0 +1,88 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cluster
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
+)
+
+// gangOfFour are members on one GPU each of node 0, all of which run.
+func gangOfFour(t *testing.T) (*State, func(member int, client string)) {
+	t.Helper()
+	s, index := world(2), uint64(10)
+	k := KeyOf(addJob(t, s, clustertest.Jobspec("gang", 4, 1, ""), 5))
+	group := *s.Jobs[k].TaskGroups[0].Name
+	put := func(member int, client string) {
+		index++
+		s.PutAlloc(&Alloc{
+			ID: fmt.Sprint("a", member), Job: k, Group: group, Node: "id-0", Desired: api.AllocDesiredStatusRun, Client: client,
+			GPUs: []string{fmt.Sprint("n0-", member)}, CreateIndex: 6, ModifyIndex: index,
+		})
+	}
+	for member := range 4 {
+		put(member, api.AllocClientStatusRunning)
+	}
+	return s, put
+}
+
+// The GPUs of members that have ended count as their gang's until the others
+// have ended, too, or some seconds have passed.
+func TestCompleting(t *testing.T) {
+	start := time.Unix(1000, 0)
+	for _, c := range []struct {
+		name string
+		play func(s *State, put func(int, string)) time.Duration // since the first look
+		want []string
+	}{
+		{"all run", func(*State, func(int, string)) time.Duration { return 0 }, nil},
+		{"two of four have ended", func(_ *State, put func(int, string)) time.Duration {
+			put(1, "complete")
+			put(3, "complete")
+			return 0
+		}, []string{"n0-1", "n0-3"}},
+		{"a moment later", func(s *State, put func(int, string)) time.Duration {
+			put(1, "complete")
+			s.Completing(start)
+			put(2, "complete")
+			return completeWithin - time.Millisecond
+		}, []string{"n0-1", "n0-2"}},
+		{"too long for one gang", func(s *State, put func(int, string)) time.Duration {
+			put(1, "complete")
+			s.Completing(start)
+			return completeWithin
+		}, nil},
+		{"the next one of an array", func(s *State, put func(int, string)) time.Duration {
+			put(1, "complete")
+			s.Completing(start)
+			s.Completing(start.Add(completeWithin))
+			put(2, "complete")
+			return completeWithin + time.Millisecond
+		}, nil},
+		{"all have ended", func(s *State, put func(int, string)) time.Duration {
+			for member := range 4 {
+				put(member, "complete")
+			}
+			return 0
+		}, nil},
+		{"one has failed", func(s *State, put func(int, string)) time.Duration {
+			put(0, "failed")
+			return 0
+		}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, put := gangOfFour(t)
+			after := c.play(s, put)
+			if d := cmp.Diff(c.want, s.Completing(start.Add(after))[JobKey{"default", "gang"}]); d != "" {
+				t.Errorf("GPUs that wait for their gang's end (-want +got):\n%s", d)
+			}
+		})
+	}
+}

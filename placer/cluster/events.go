@@ -1,0 +1,111 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cluster
+
+import (
+	"encoding/json"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// Event is a change that [State.Apply] takes.
+type Event struct {
+	Topic, Type string
+	Index       uint64
+	Key         string
+	Namespace   string
+	Payload     Payload
+	// Unread is why what has changed is not known, nil where it is: then it has to
+	// be read again.
+	Unread error `json:"-"`
+}
+
+// Payload is what an event brings.
+type Payload struct {
+	Node       *api.Node
+	Job        *api.Job
+	Deleted    bool // the job was purged
+	Allocation *AllocPayload
+}
+
+// About is the job that the event is of, the zero key where it is of none.
+func (e Event) About() JobKey {
+	switch p := e.Payload; {
+	case p.Allocation != nil:
+		return JobKey{p.Allocation.Namespace, p.Allocation.JobID}
+	case p.Job != nil && p.Job.ID != nil && p.Job.Namespace != nil:
+		return KeyOf(p.Job)
+	}
+	return JobKey{}
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *Payload) UnmarshalJSON(text []byte) error {
+	var read struct {
+		Node       *NodePayload
+		Job        *api.Job
+		Deleted    bool
+		Allocation *AllocPayload
+	}
+	if err := json.Unmarshal(text, &read); err != nil {
+		return err
+	}
+	*p = Payload{read.Node.AsNode(), read.Job, read.Deleted, read.Allocation}
+	return nil
+}
+
+// Progress says whether the event tells only that what was decided is on its
+// way: Nomad has made an allocation, it runs, or a job's status says so. No GPU
+// becomes free by it, and nobody asks for one.
+func (e Event) Progress() bool {
+	switch a := e.Payload.Allocation; {
+	case e.Topic == "Allocation" && a != nil:
+		return a.DesiredStatus == api.AllocDesiredStatusRun && (a.ClientStatus == api.AllocClientStatusPending || a.ClientStatus == api.AllocClientStatusRunning)
+	case e.Topic == "Job":
+		return e.Type == "EvaluationUpdated" || e.Type == "PlanResult" || e.Type == "AllocationUpdated"
+	}
+	return false
+}
+
+// Purged says whether the event's job is gone. Nomad says so from 1.11 on;
+// before, a purge is told from a stop by the job alone, which a stop changes and
+// a purge does not.
+func (e Event) Purged() bool {
+	p := e.Payload
+	return p.Deleted || e.Type == "JobDeregistered" && p.Job.ModifyIndex != nil && *p.Job.ModifyIndex < e.Index
+}
+
+// Apply takes an event unless the lists already hold it, and says whether
+// anything that matters for GPUs changed.
+func (s *State) Apply(e Event) bool {
+	switch p := e.Payload; {
+	case e.Unread != nil, p.Job != nil && (p.Job.ID == nil || p.Job.Namespace == nil):
+		return false
+	case e.Topic == "Node" && e.Index > s.nodesAt && e.Type == "NodeDeregistration":
+		s.DropNode(e.Key)
+	case e.Topic == "Node" && e.Index > s.nodesAt && p.Node != nil:
+		return s.PutNode(p.Node)
+	case e.Topic == "Allocation" && p.Allocation != nil:
+		a := p.Allocation.AsAlloc()
+		if e.Index <= s.allocsAt {
+			s.applyOld(a, e.Index)
+			return false
+		}
+		s.heardAt = e.Index
+		s.PutAlloc(a)
+	case e.Topic == "Job" && p.Job != nil && e.Purged():
+		if vanished := e.Index > s.begun && s.vanishedWith(p.Job); e.Index <= s.jobsAt {
+			return vanished
+		}
+		if now := s.Jobs[KeyOf(p.Job)]; now != nil && *now.ModifyIndex > e.Index {
+			return false // registered again since
+		}
+		s.DropJob(KeyOf(p.Job))
+	case e.Topic == "Job" && e.Index > s.jobsAt && p.Job != nil:
+		s.takeJob(p.Job)
+	default:
+		return false
+	}
+	return true
+}

@@ -1,0 +1,92 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cluster
+
+import (
+	"errors"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// ErrPayload is why a job that was dispatched with a payload is not placed.
+var ErrPayload = errors.New("the job was dispatched with a payload, and Nomad loses payloads of jobs that are rewritten: " +
+	"it stays gated and its payload untouched. Stop it, take the gate off the parameterized job, and give that a native class constraint instead")
+
+// ErrNoRPC is why children are not placed by an agent that has no RPC address.
+var ErrNoRPC = errors.New("dispatched and periodic jobs can be placed through the servers' RPC port only: " +
+	"set nomad { rpc_address } in the configuration of the agent")
+
+// Child says whether the job was made by a parameterized or periodic one.
+func Child(job *api.Job) bool { return job.ParentID != nil && *job.ParentID != "" }
+
+// HasPayload says whether the job carries a payload. Events show payloads as
+// servers keep them, compressed: nothing is one zero byte there.
+func HasPayload(job *api.Job) bool {
+	return len(job.Payload) > 1 || len(job.Payload) == 1 && job.Payload[0] != 0
+}
+
+// Canonicalize fills in Nomad's defaults: those of its API package, and one that
+// only its servers know.
+func Canonicalize(job *api.Job) {
+	job.Canonicalize()
+	if len(job.Datacenters) == 0 {
+		job.Datacenters = []string{"*"}
+	}
+}
+
+// PoolAll is the built-in node pool that every node is in.
+const PoolAll = "all"
+
+// PoolOf is the node pool that the job is for.
+func PoolOf(job *api.Job) string {
+	if job.NodePool == nil || *job.NodePool == "" {
+		return "default"
+	}
+	return *job.NodePool
+}
+
+// Ended says whether nothing of the job runs or will.
+func Ended(job *api.Job) bool {
+	return rewrite.Stopped(job) || (job.Status != nil && *job.Status == "dead")
+}
+
+// Template says whether the job never runs itself but makes jobs that do:
+// parameterized and periodic ones.
+func Template(job *api.Job) bool { return job.IsParameterized() || job.IsPeriodic() }
+
+// Need is what one allocation of the group takes beside GPUs: tasks that run
+// together, or those that run before, whichever is more.
+func Need(g *api.TaskGroup) pal.Resources {
+	var main, before pal.Resources
+	for _, t := range g.Tasks {
+		to := &main
+		if l := t.Lifecycle; l != nil && !l.Sidecar && l.Hook == api.TaskLifecycleHookPrestart {
+			to = &before
+		}
+		if r := t.Resources; r != nil {
+			to.CPU += Amount(r.CPU)
+			to.MemoryMB += Amount(r.MemoryMB)
+		}
+	}
+	need := pal.Resources{CPU: max(main.CPU, before.CPU), MemoryMB: max(main.MemoryMB, before.MemoryMB)}
+	if g.EphemeralDisk != nil {
+		need.DiskMB = Amount(g.EphemeralDisk.SizeMB)
+	}
+	return need
+}
+
+// ValueOf is what a job asks for; 0 if it says nothing.
+func ValueOf(i *int) int {
+	if i == nil {
+		return 0
+	}
+	return *i
+}
+
+// Amount is a quantity that a job asks for. Nothing is as large as the bound,
+// and what is worked out from bounded amounts does not overflow.
+func Amount(i *int) int { return max(0, min(ValueOf(i), 1<<40)) }

@@ -1,0 +1,74 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+)
+
+// Measurements are the raw measurements that the nodes publish and the GPUs
+// that exist, id to model, measured or not. A node speaks for its own GPUs alone
+// (see owner.go). A node whose attribute cannot be read, and a GPU of which it says
+// what cannot be, is left out and named in the error.
+func (s *State) Measurements() (samples []profile.Sample, known map[string]string, err error) {
+	known = map[string]string{}
+	var problems []error
+	for _, n := range s.GPUNodes() {
+		for _, d := range GPUDevices(n) {
+			own := map[string]bool{}
+			for _, in := range d.Instances {
+				known[in.ID], own[in.ID] = d.Name, true
+			}
+			ms, err := attr.ParseMeasurements(TextOf(d, attr.Raw))
+			if err != nil {
+				problems = append(problems, fmt.Errorf("node %q: attribute %s: %w", n.Name, attr.Raw, err))
+				continue
+			}
+			others := len(ms)
+			ms = slices.DeleteFunc(ms, func(m attr.Measurement) bool { return !own[m.GPU] })
+			if others -= len(ms); others > 0 {
+				problems = append(problems, fmt.Errorf("node %q: %d measurements of GPUs of model %q that it does not have are left out", n.Name, others, d.Name))
+			}
+			samples = append(samples, profile.SamplesOf(d.Name, ms)...)
+		}
+	}
+	samples, bad := profile.Consistent(samples)
+	for _, text := range bad {
+		problems = append(problems, errors.New(text))
+	}
+	return samples, known, atMost(maxWarnings, problems)
+}
+
+// atMost is so many errors as one.
+func atMost(n int, errs []error) error {
+	if more := len(errs) - n; more > 0 {
+		errs = append(errs[:n], fmt.Errorf("and %d more", more))
+	}
+	return errors.Join(errs...)
+}
+
+// MergeSamples puts imported measurements over published ones: for a GPU and
+// application that was imported, what its node publishes does not count. known
+// are the cluster's GPUs, id to model; it completes and overrules the model of
+// a sample.
+func MergeSamples(published, imported []profile.Sample, known map[string]string) []profile.Sample {
+	type gpuApp struct{ gpu, app string }
+	over := map[gpuApp]bool{}
+	for _, s := range imported {
+		over[gpuApp{s.GPU, string(s.App)}] = true
+	}
+	out := slices.DeleteFunc(slices.Clone(published), func(s profile.Sample) bool { return over[gpuApp{s.GPU, string(s.App)}] })
+	for _, s := range imported {
+		if model, ok := known[s.GPU]; ok {
+			s.Model = model
+		}
+		out = append(out, s)
+	}
+	return out
+}

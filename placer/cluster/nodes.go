@@ -1,0 +1,94 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cluster
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+)
+
+// Capacity is what a node has for allocations, within what adds up without overflow.
+func Capacity(n *api.Node) pal.Resources {
+	r := n.NodeResources
+	t := pal.Resources{CPU: clamp(r.Cpu.CpuShares), MemoryMB: clamp(r.Memory.MemoryMB), DiskMB: clamp(r.Disk.DiskMB)}
+	if res := n.ReservedResources; res != nil {
+		t.CPU -= clamp(res.Cpu.CpuShares)
+		t.MemoryMB -= clamp(res.Memory.MemoryMB)
+		t.DiskMB -= clamp(res.Disk.DiskMB)
+	}
+	return t
+}
+
+// DevicesOf are the node's groups of devices.
+func DevicesOf(n *api.Node) []*api.NodeDeviceResource {
+	if n.NodeResources == nil {
+		return nil
+	}
+	return n.NodeResources.Devices
+}
+
+// NotReady says why Nomad places nothing new on a node.
+func NotReady(n *api.Node) string {
+	switch {
+	case n.Status != api.NodeStatusReady:
+		return "the node is " + n.Status
+	case n.Drain:
+		return "the node is draining"
+	case n.SchedulingEligibility != api.NodeSchedulingEligible:
+		return "the node is not eligible for scheduling"
+	}
+	return ""
+}
+
+// TextOf is an attribute of a device group that is a text; "" for none.
+func TextOf(d *api.NodeDeviceResource, name string) string {
+	if a := d.Attributes[name]; a != nil && a.StringVal != nil {
+		return *a.StringVal
+	}
+	return ""
+}
+
+// GPUNodes are the nodes with GPUs of their own, in the view's order.
+func (s *State) GPUNodes() []*api.Node {
+	if s.sorted != nil {
+		return s.sorted
+	}
+	nodes, conflicts := []*api.Node{}, map[conflict][]string{}
+	for _, n := range s.Nodes {
+		if len(GPUDevices(n)) == 0 {
+			continue
+		}
+		if n = s.owned(n, conflicts); n != nil {
+			nodes = append(nodes, n)
+		}
+	}
+	s.warn(conflicts)
+	slices.SortFunc(nodes, func(a, b *api.Node) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
+	})
+	s.sorted = nodes
+	return nodes
+}
+
+func hasGPUs(r *api.NodeResources) bool { return r != nil && slices.ContainsFunc(r.Devices, isGPU) }
+
+func isGPU(d *api.NodeDeviceResource) bool {
+	return d != nil && d.Vendor == attr.Vendor && d.Type == attr.Type
+}
+
+// GPUDevices are the node's groups of GPUs, by name.
+func GPUDevices(n *api.Node) []*api.NodeDeviceResource {
+	if n.NodeResources == nil {
+		return nil
+	}
+	ds := slices.DeleteFunc(slices.Clone(n.NodeResources.Devices), func(d *api.NodeDeviceResource) bool { return !isGPU(d) })
+	slices.SortStableFunc(ds, func(a, b *api.NodeDeviceResource) int { return strings.Compare(a.Name, b.Name) })
+	return ds
+}

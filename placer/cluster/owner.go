@@ -1,0 +1,240 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// Several nodes may name one GPU id: a client was reinstalled and came back with a
+// new node id while Nomad keeps the old node for a day; a card was moved; or a node
+// lies. A GPU counts once. A node that is ready goes before one that is not. Of several
+// that are ready, the one that named the GPU first keeps it, and of those that were there
+// when the placer began, the one that joined the cluster first; of several that are all
+// away, the newest.
+//
+// Elsewhere the GPU is left out, and a warning names it. A node's allocation holds
+// a GPU of another node only if it named the GPU before that one did: else a node
+// could keep a GPU busy that it does not have.
+
+// owners is who names which GPU. The zero value knows of none.
+type owners struct {
+	naming map[string][]string // ids of nodes by GPU, as they named it one after another; replaced, never changed
+	shared map[string]struct{} // GPUs that several nodes name
+}
+
+// look takes in what a node names now; before is the node as it was, nil if it is new.
+func (o *owners) look(n, before *api.Node) {
+	named := namedBy(n)
+	for gpu := range named {
+		if !slices.Contains(o.naming[gpu], n.ID) {
+			o.put(gpu, append(slices.Clone(o.naming[gpu]), n.ID))
+		}
+	}
+	if before != nil {
+		o.leave(before, named)
+	}
+}
+
+// leave takes in that a node names none of its GPUs any more but those that are kept.
+func (o *owners) leave(n *api.Node, kept map[string]bool) {
+	for gpu := range namedBy(n) {
+		if !kept[gpu] {
+			o.put(gpu, slices.DeleteFunc(slices.Clone(o.naming[gpu]), func(id string) bool { return id == n.ID }))
+		}
+	}
+}
+
+func (o *owners) put(gpu string, nodes []string) {
+	if o.naming == nil {
+		o.naming, o.shared = map[string][]string{}, map[string]struct{}{}
+	}
+	if o.naming[gpu] = nodes; len(nodes) == 0 {
+		delete(o.naming, gpu)
+	}
+	if delete(o.shared, gpu); len(nodes) > 1 {
+		o.shared[gpu] = struct{}{}
+	}
+}
+
+// after is owners of the nodes at a full read: those that were known to name a GPU go first.
+func (o *owners) after(nodes map[string]*api.Node) owners {
+	var next owners
+	for _, n := range slices.SortedFunc(maps.Values(nodes), byAge) {
+		next.look(n, nil)
+	}
+	for gpu := range next.shared {
+		known := o.naming[gpu]
+		slices.SortStableFunc(next.naming[gpu], func(a, b string) int {
+			return cmp.Compare(uint(slices.Index(known, a)), uint(slices.Index(known, b))) // -1, the largest: it is new
+		})
+	}
+	return next
+}
+
+// byAge has the nodes first that joined the cluster first.
+func byAge(a, b *api.Node) int {
+	return cmp.Or(cmp.Compare(a.CreateIndex, b.CreateIndex), strings.Compare(a.ID, b.ID))
+}
+
+// owner is whom a GPU belongs to that some nodes name, and why.
+func (o *owners) owner(gpu string, nodes map[string]*api.Node) (owner *api.Node, why string) {
+	var naming, ready []*api.Node
+	for _, id := range o.naming[gpu] {
+		n := nodes[id]
+		if naming = append(naming, n); n.Status == api.NodeStatusReady {
+			ready = append(ready, n)
+		}
+	}
+	switch len(ready) {
+	case 0:
+		return slices.MaxFunc(naming, byAge), "which is the newer node"
+	case 1:
+		return ready[0], "which is ready"
+	}
+	return ready[0], "which named it first"
+}
+
+// namedBy are the ids of the GPUs that a node names.
+func namedBy(n *api.Node) map[string]bool {
+	ids := map[string]bool{}
+	for _, d := range GPUDevices(n) {
+		for _, in := range d.Instances {
+			ids[in.ID] = true
+		}
+	}
+	return ids
+}
+
+// trimmed is a node without the GPUs that belong to others.
+type trimmed struct {
+	from, node *api.Node
+	left       []string // out of it, sorted
+}
+
+// owned is the node with its own GPUs only, nil where it has none.
+func (s *State) owned(n *api.Node, conflicts map[conflict][]string) *api.Node {
+	if len(s.owners.shared) == 0 {
+		return n
+	}
+	var left []string
+	for id := range namedBy(n) {
+		if _, shared := s.owners.shared[id]; !shared {
+			continue
+		}
+		if owner, why := s.owners.owner(id, s.Nodes); owner.ID != n.ID {
+			left = append(left, id)
+			c := conflict{n.ID, owner.ID, why}
+			conflicts[c] = append(conflicts[c], id)
+		}
+	}
+	if len(left) == 0 {
+		return n
+	}
+	slices.Sort(left)
+	had, ok := s.trimmed[n.ID]
+	if ok && had.from == n && slices.Equal(had.left, left) {
+		return had.node
+	}
+	t := trimmed{from: n, node: without(n, left), left: left}
+	s.trimmed[n.ID] = t
+	return t.node
+}
+
+// without is the node without some of its GPUs, nil where no other is left.
+func without(n *api.Node, ids []string) *api.Node {
+	out, r, left := *n, *n.NodeResources, 0
+	r.Devices = nil
+	for _, d := range n.NodeResources.Devices {
+		if isGPU(d) {
+			trimmed := *d
+			trimmed.Instances = slices.DeleteFunc(slices.Clone(d.Instances), func(in *api.NodeDevice) bool {
+				_, drop := slices.BinarySearch(ids, in.ID)
+				return drop
+			})
+			if left += len(trimmed.Instances); len(trimmed.Instances) == 0 {
+				continue
+			}
+			d = &trimmed
+		}
+		r.Devices = append(r.Devices, d)
+	}
+	if left == 0 {
+		return nil
+	}
+	out.NodeResources = &r
+	return &out
+}
+
+// conflict is that a node names GPUs which belong to another.
+type conflict struct{ node, owner, why string }
+
+func (c conflict) compare(o conflict) int {
+	return cmp.Or(strings.Compare(c.node, o.node), strings.Compare(c.owner, o.owner), strings.Compare(c.why, o.why))
+}
+
+// maxWarnings bounds the warnings about nodes.
+const maxWarnings = 50
+
+// NodeWarnings say, for operators, what in the nodes' own data is left out: GPUs
+// that several nodes name, and what cannot be used.
+func (s *State) NodeWarnings() []string {
+	s.GPUNodes()
+	return s.warnings
+}
+
+// warn rebuilds the warnings.
+func (s *State) warn(conflicts map[conflict][]string) {
+	var out []string
+	for _, c := range slices.SortedFunc(maps.Keys(conflicts), conflict.compare) {
+		gpus := fmt.Sprintf("GPU %q", slices.Min(conflicts[c]))
+		if more := len(conflicts[c]) - 1; more > 0 {
+			gpus = fmt.Sprintf("%s and %d more", gpus, more)
+		}
+		out = append(out, fmt.Sprintf("%s: named by node %s and by node %s; counted for the latter, %s", gpus, s.describe(c.node), s.describe(c.owner), c.why))
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.odd)) {
+		out = append(out, s.odd[id]...)
+	}
+	if more := len(out) - maxWarnings; more > 0 {
+		out = append(out[:maxWarnings], fmt.Sprintf("%d more warnings about nodes are not shown", more))
+	}
+	s.warnings = out
+}
+
+// describe names a node so that an operator finds it.
+func (s *State) describe(node string) string {
+	if n := s.Nodes[node]; n != nil {
+		return fmt.Sprintf("%.80q (%s, %.20s)", n.Name, shortID(node), n.Status)
+	}
+	return fmt.Sprintf("%.80q", node)
+}
+
+// OwnGPUs are the GPUs of an allocation that its node owns, or did before another
+// one named them.
+func (s *State) OwnGPUs(a *Alloc) []string {
+	foreign := func(id string) bool { return !s.mayHold(a.Node, id) }
+	if !slices.ContainsFunc(a.GPUs, foreign) {
+		return a.GPUs
+	}
+	return slices.DeleteFunc(slices.Clone(a.GPUs), foreign)
+}
+
+// mayHold says whether an allocation on the node holds the GPU. A GPU that no node
+// names any more is held by whom Nomad says.
+func (s *State) mayHold(node, gpu string) bool {
+	naming := s.owners.naming[gpu]
+	if len(naming) == 0 {
+		return true
+	}
+	owner, _ := s.owners.owner(gpu, s.Nodes)
+	first := slices.IndexFunc(naming, func(id string) bool { return id == node || id == owner.ID })
+	return naming[first] == node || owner.ID == node
+}

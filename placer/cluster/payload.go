@@ -1,0 +1,198 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+)
+
+// What a client says of its node and of the tasks on it holds times, and Nomad
+// writes (its encoder does, in 1.11.3) those of a year after 9999 so that no reader
+// of Go takes them: one such client would make the list of all nodes, or of all
+// allocations, unreadable. No time of a client's counts here, so none is read.
+
+// ignored is a part of an answer that is not read.
+type ignored struct{}
+
+func (*ignored) UnmarshalJSON([]byte) error { return nil }
+
+// NodeStub is a node as the list has it, with what is read of it.
+type NodeStub struct {
+	ID, Name      string
+	ModifyIndex   uint64
+	NodeResources *struct {
+		Devices []*struct{ Vendor, Type string }
+	}
+}
+
+// HasGPUs reports whether the list names GPUs of the node.
+func (n *NodeStub) HasGPUs() bool {
+	return n != nil && n.NodeResources != nil && slices.ContainsFunc(n.NodeResources.Devices, func(d *struct{ Vendor, Type string }) bool {
+		return d != nil && d.Vendor == attr.Vendor && d.Type == attr.Type
+	})
+}
+
+// JobStub is a job as the list has it, with what is read of it.
+type JobStub struct {
+	ID, Namespace string
+	ModifyIndex   uint64
+}
+
+// Key is the key of the job.
+func (j *JobStub) Key() JobKey { return JobKey{j.Namespace, j.ID} }
+
+// NodePayload is a node as it is read by itself, or as events carry it.
+type NodePayload struct {
+	api.Node
+	Drivers              map[string]*driverPayload
+	CSINodePlugins       map[string]*csiPayload
+	DrainStrategy        *drainPayload
+	Events, LastDrain    ignored
+	CSIControllerPlugins ignored
+	HostNetworks, Links  ignored
+}
+
+// drainPayload is until when a node is drained. A new node's client may write that, too.
+type drainPayload struct {
+	Deadline      time.Duration
+	ForceDeadline readableTime
+}
+
+// readableTime is a time, zero if it cannot be read.
+type readableTime struct{ time.Time }
+
+func (t *readableTime) UnmarshalJSON(text []byte) error {
+	if t.Time.UnmarshalJSON(text) != nil {
+		t.Time = time.Time{}
+	}
+	return nil
+}
+
+type driverPayload struct {
+	api.DriverInfo
+	UpdateTime ignored
+}
+
+type csiPayload struct {
+	api.CSIInfo
+	UpdateTime ignored
+}
+
+// AsNode is the node; nil if there is none.
+func (p *NodePayload) AsNode() *api.Node {
+	if p == nil {
+		return nil
+	}
+	n := p.Node
+	if d := p.DrainStrategy; d != nil {
+		n.DrainStrategy = &api.DrainStrategy{DrainSpec: api.DrainSpec{Deadline: d.Deadline}, ForceDeadline: d.ForceDeadline.Time}
+	}
+	n.Drivers = map[string]*api.DriverInfo{}
+	for name, d := range p.Drivers {
+		if d != nil {
+			n.Drivers[name] = &d.DriverInfo
+		}
+	}
+	n.CSINodePlugins = map[string]*api.CSIInfo{}
+	for name, c := range p.CSINodePlugins {
+		if c != nil {
+			n.CSINodePlugins[name] = &c.CSIInfo
+		}
+	}
+	return &n
+}
+
+// taskPayload is a task's state without its times.
+type taskPayload struct {
+	api.TaskState
+	LastRestart, StartedAt, FinishedAt ignored
+}
+
+// Unreadable says whether an answer was there and could not be understood: that is the
+// fault of whoever wrote what is in it, and not Nomad's.
+func Unreadable(err error) bool {
+	var kind *json.UnmarshalTypeError
+	var at *time.ParseError
+	return errors.Is(err, ErrMalformed) || errors.As(err, &kind) || errors.As(err, &at)
+}
+
+// AllocPayload is an allocation as lists and events carry it, or as it is read
+// by itself.
+type AllocPayload struct {
+	ID, Namespace, JobID, TaskGroup, NodeID, Name string
+	DesiredStatus, ClientStatus, NextAllocation   string
+	FollowupEvalID, DesiredDescription            string
+	AllocatedResources                            *api.AllocatedResources
+	TaskStates                                    map[string]*taskPayload
+	CreateTime, ModifyTime                        int64
+	CreateIndex, ModifyIndex                      uint64
+	JobVersion                                    *uint64                   // in lists
+	Job                                           *struct{ Version uint64 } // read by itself
+}
+
+// lostWithNode is why Nomad stopped what it took for lost. It has placed it again, or will, and does not
+// take it for finished if its client tells, once it is back, that it ended well (scenarios "lost and
+// finished" and "lost and failed").
+const lostWithNode = "alloc is lost since its node is down"
+
+// AsAlloc is the allocation with bounded amounts and sorted GPUs. Its version comes from
+// JobVersion in lists and from the job where the allocation is read by itself. What was lost stays
+// that, whatever its client tells later.
+func (p *AllocPayload) AsAlloc() *Alloc {
+	a := &Alloc{
+		ID: p.ID, Job: JobKey{p.Namespace, p.JobID}, Group: p.TaskGroup, Name: p.Name, Node: p.NodeID,
+		Desired: p.DesiredStatus, Client: p.ClientStatus, Tasks: sanitizeTasks(p.TaskStates), Next: p.NextAllocation, Later: p.FollowupEvalID != "" && p.NextAllocation == "",
+		CreateTime: p.CreateTime, ModifyTime: p.ModifyTime, CreateIndex: p.CreateIndex, ModifyIndex: p.ModifyIndex,
+		Version: p.JobVersion,
+	}
+	if p.Job != nil {
+		a.Version = &p.Job.Version
+	}
+	if p.DesiredDescription == lostWithNode && !a.Live() {
+		a.Client = api.AllocClientStatusLost
+	}
+	if r := p.AllocatedResources; r != nil {
+		a.Used.DiskMB = clamp(r.Shared.DiskMB)
+		for _, p := range r.Shared.Ports {
+			a.Ports = append(a.Ports, p.Value)
+		}
+		for _, t := range r.Tasks {
+			if t == nil {
+				continue
+			}
+			a.Used.CPU += clamp(t.Cpu.CpuShares)
+			a.Used.MemoryMB += clamp(t.Memory.MemoryMB)
+			for _, d := range t.Devices {
+				if d != nil && d.Vendor == attr.Vendor && d.Type == attr.Type {
+					a.GPUs = append(a.GPUs, d.DeviceIDs...)
+				}
+			}
+		}
+		slices.Sort(a.GPUs)
+	}
+	return a
+}
+
+// sanitizeTasks are the task states, which the client writes, without nil entries.
+func sanitizeTasks(tasks map[string]*taskPayload) map[string]*api.TaskState {
+	var out map[string]*api.TaskState
+	for name, t := range tasks {
+		if t == nil {
+			continue
+		}
+		if out == nil {
+			out = make(map[string]*api.TaskState, len(tasks))
+		}
+		t.Events = slices.DeleteFunc(t.Events, func(e *api.TaskEvent) bool { return e == nil })
+		out[name] = &t.TaskState
+	}
+	return out
+}

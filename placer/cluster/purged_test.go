@@ -1,0 +1,122 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cluster
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
+)
+
+// The GPUs of an allocation that vanished while it was live are kept for its task's
+// kill_timeout, as far as clients grant it, whether its end was heard of or found by
+// reading everything again.
+func TestPurged(t *testing.T) {
+	for name, c := range map[string]struct {
+		kill time.Duration // -1: not said
+		want time.Duration
+	}{
+		"Nomad's default": {-1, 6 * time.Second},
+		"as said":         {20 * time.Second, 21 * time.Second},
+		"capped":          {time.Hour, 31 * time.Second},
+	} {
+		for _, read := range []bool{false, true} {
+			k, now := JobKey{"default", "j"}, time.Unix(1000, 0)
+			job := clustertest.SmallJob("j", 5, true)
+			if c.kill >= 0 {
+				job.TaskGroups[0].Tasks[0].KillTimeout = &c.kill
+			}
+			live := &Alloc{ID: "a", Job: k, Node: "id-0", Client: "running", Desired: "run", GPUs: []string{"n0-1"}, CreateIndex: 6, ModifyIndex: 6}
+			done := &Alloc{ID: "b", Job: k, Node: "id-0", Client: "complete", Desired: "run", GPUs: []string{"n0-2"}, CreateIndex: 6, ModifyIndex: 6}
+			s := world(1)
+			s.PutJob(job)
+			s.PutAlloc(live)
+			s.PutAlloc(done)
+			if read {
+				next := world(1)
+				next.purgedAfter(s)
+				s = next
+			} else {
+				s.DropJob(k)
+				for _, a := range []*Alloc{live, done} {
+					s.noteVanished(a)
+					s.dropAlloc(a)
+				}
+			}
+			if got := s.Purged(now); !got["n0-1"] || got["n0-2"] {
+				t.Errorf("%s, read again: %v: at once: %v", name, read, got)
+			}
+			for _, at := range []struct {
+				after time.Duration
+				want  bool
+			}{{c.want - time.Millisecond, true}, {c.want, false}} {
+				if got := s.Purged(now.Add(at.after)); got["n0-1"] != at.want {
+					t.Errorf("%s, read again: %v: after %v: %v", name, read, at.after, got)
+				}
+			}
+			if len(s.purged)+len(s.kills) > 0 {
+				t.Errorf("%s, read again: %v: something is kept forever", name, read)
+			}
+		}
+	}
+}
+
+// A placer begins, and reads everything, which takes a while. Meanwhile a job is placed
+// and purged: events told of it, the list does not, and its tasks still end.
+func TestPurgedWhileReading(t *testing.T) {
+	event := func(client string, index uint64) Event {
+		a := AllocPayload{ID: "a", Namespace: "default", JobID: "j", NodeID: "id-0", ClientStatus: client, DesiredStatus: "run"}
+		a.AllocatedResources = &api.AllocatedResources{Tasks: map[string]*api.AllocatedTaskResources{"t": {
+			Devices: []*api.AllocatedDeviceResource{{Vendor: attr.Vendor, Type: attr.Type, DeviceIDs: []string{"n0-1"}}},
+		}}}
+		return Event{Topic: "Allocation", Index: index, Payload: Payload{Allocation: &a}}
+	}
+	purge := func(index uint64) Event {
+		job := &api.Job{ID: new("j"), Namespace: new("default"), ModifyIndex: new(uint64(1))}
+		return Event{Topic: "Job", Type: "JobDeregistered", Index: index, Payload: Payload{Job: job, Deleted: true}}
+	}
+	for _, c := range []struct {
+		name   string
+		events []Event
+		known  uint64
+		kept   bool
+	}{
+		{"it was live", []Event{event("pending", 5), event("running", 7), purge(8)}, 0, true},
+		{"the jobs were listed before, the allocations after", []Event{event("running", 7), purge(9)}, 0, true},
+		{"it ended before", []Event{event("running", 5), event("complete", 7), purge(8)}, 0, false},
+		{"half of the story has come", []Event{event("pending", 5)}, 0, false},
+		{"later events count as ever", []Event{event("running", 11)}, 0, false},
+		{"the state before knew that it was gone", []Event{event("running", 7), purge(8)}, 8, false},
+		{"purged before the placer subscribed", []Event{event("running", 2), purge(3)}, 0, false},
+		{"it ended after all", []Event{event("running", 5), purge(6), event("complete", 7)}, 0, false},
+	} {
+		s, now := world(1), time.Unix(1000, 0)
+		s.allocsAt, s.jobsAt = 10, 8
+		s.knownTo = c.known
+		s.Begun(4)
+		for _, e := range c.events {
+			s.Apply(e)
+		}
+		if got := s.Purged(now)["n0-1"]; got != c.kept {
+			t.Errorf("%s: kept: %v", c.name, got)
+		}
+	}
+}
+
+// A placer that reads everything again takes over up to where it knew of everything: what Nomad's
+// buffer tells again is old news to it.
+func TestKnownAfterReadingAnew(t *testing.T) {
+	old, s := world(1), world(1)
+	old.allocsAt = 10
+	a := AllocPayload{ID: "a", Namespace: "default", JobID: "j", NodeID: "id-0", ClientStatus: "running", DesiredStatus: "run"}
+	old.Apply(Event{Topic: "Allocation", Index: 12, Payload: Payload{Allocation: &a}})
+	s.purgedAfter(old)
+	if s.knownTo != 12 {
+		t.Errorf("knows up to %d, not 12", s.knownTo)
+	}
+}

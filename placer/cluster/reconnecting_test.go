@@ -1,0 +1,114 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cluster
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// A node that is back may still run what was lost with it, until its client
+// reports or some seconds have passed since it was seen, whatever the servers' clock
+// says.
+func TestReconnecting(t *testing.T) {
+	lost := &Alloc{ID: "a", Job: JobKey{"default", "j"}, Node: "id-0", Client: "lost", Desired: "stop", GPUs: []string{"n0-1"}}
+	reported, ended, elsewhere := *lost, *lost, *lost
+	reported.Client, ended.Client, elsewhere.Node = "running", "complete", "id-1"
+	for _, c := range []struct {
+		name   string
+		status string
+		alloc  *Alloc
+		server time.Duration // its clock, ahead of ours
+		after  time.Duration
+		want   bool
+	}{
+		{"just back", "ready", lost, 0, 2 * time.Second, true},
+		{"the server's clock is ahead", "ready", lost, time.Hour, 2 * time.Second, true},
+		{"the server's clock is behind", "ready", lost, -time.Hour, 2 * time.Second, true},
+		{"back for long", "ready", lost, 0, 30 * time.Second, false},
+		{"back for long, the server's clock is ahead", "ready", lost, time.Hour, 30 * time.Second, false},
+		{"still down", "down", lost, 0, 2 * time.Second, false},
+		{"the client says that it runs", "ready", &reported, 0, 2 * time.Second, false}, // and holds its GPUs as any other
+		{"the client says that it ended", "ready", &ended, 0, 2 * time.Second, false},
+		{"of another node", "ready", &elsewhere, 0, 2 * time.Second, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, now := world(2), time.Unix(1000, 0)
+			down := *s.Nodes["id-0"]
+			down.Status, down.ModifyIndex = api.NodeStatusDown, 2
+			s.PutNode(&down)
+			s.Reconnecting(now)
+			back := down
+			back.Status, back.ModifyIndex, back.StatusUpdatedAt = c.status, 3, now.Add(c.server).Unix()
+			s.PutNode(&back)
+			s.PutAlloc(c.alloc)
+			s.Reconnecting(now)
+			if got := s.Reconnecting(now.Add(c.after))["n0-1"]; got != c.want {
+				t.Errorf("GPU is returning: %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// Who has just begun to read does not know since when a node is back, and counts
+// from then.
+func TestReconnectingWhenReadAnew(t *testing.T) {
+	for _, ago := range []time.Duration{time.Second, time.Minute} {
+		s, now := world(1), time.Unix(1000, 0)
+		n := *s.Nodes["id-0"]
+		n.StatusUpdatedAt = now.Add(-ago).Unix()
+		s.readNode(&n, NewState())
+		s.PutAlloc(&Alloc{ID: "a", Job: JobKey{"default", "j"}, Node: "id-0", Client: "lost", Desired: "stop", GPUs: []string{"n0-1"}})
+		if !s.Reconnecting(now)["n0-1"] {
+			t.Errorf("back for %v: its GPU is free at once", ago)
+		}
+	}
+}
+
+// An allocation is lost on a node of which is not known yet that it went down: its GPU is
+// not free.
+func TestLostBeforeItsNode(t *testing.T) {
+	live := &Alloc{ID: "a", Job: JobKey{"default", "j"}, Node: "id-0", Client: "running", Desired: "run", GPUs: []string{"n0-1"}, ModifyIndex: 5}
+	lost := *live
+	lost.Client, lost.Desired, lost.ModifyIndex = "lost", "stop", 6
+	known := func() *State {
+		s := world(1)
+		clear(s.back) // it is there for long
+		return s
+	}
+	told := func() *State {
+		s := known()
+		s.PutAlloc(live)
+		s.PutAlloc(&lost)
+		return s
+	}
+	read := func() *State {
+		old, s := known(), known()
+		old.PutAlloc(live)
+		s.PutAlloc(&lost)
+		s.lostAfter(old)
+		return s
+	}
+	before := func() *State { // it was lost in the last read, too
+		old, s := known(), known()
+		old.PutAlloc(&lost)
+		s.PutAlloc(&lost)
+		s.lostAfter(old)
+		return s
+	}
+	for name, c := range map[string]struct {
+		state func() *State
+		want  bool
+	}{"an event told": {told, true}, "read again": {read, true}, "lost for long": {before, false}} {
+		s, now := c.state(), time.Unix(1000, 0)
+		if got := s.Reconnecting(now)["n0-1"]; got != c.want {
+			t.Errorf("%s: GPU is returning: %v, want %v", name, got, c.want)
+		}
+		if s.Reconnecting(now.Add(reconnectWithin))["n0-1"] {
+			t.Errorf("%s: it is so forever", name)
+		}
+	}
+}

@@ -1,0 +1,154 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// Whoever runs a Nomad client writes its node's data. No such data may keep the
+// placer from serving other nodes, so each node passes through [sanitize] before it
+// enters a [State]: what the rest of this package reads has no nil entries, only
+// ids that can stand in a list, and numbers that do not overflow. What is left out
+// is named in a warning. Which node a GPU id belongs to where several name it is
+// decided in owner.go.
+
+const (
+	// maxDevices bounds the GPU models of one node.
+	maxDevices = 64
+	// maxAmount bounds a node's CPU in MHz, its memory and its disk in MB: far above
+	// any machine, and small enough that sums over a cluster do not overflow.
+	maxAmount = 1 << 40
+)
+
+// sanitize is the node as the placer reads it, and what is wrong with it in words. It is
+// nil where the node cannot be used.
+func sanitize(n *api.Node) (*api.Node, []string) {
+	if n == nil {
+		return nil, nil
+	}
+	if why := badID(n.ID); why != "" {
+		return nil, []string{fmt.Sprintf("node %.80q is left out: its id %.80q %s", n.Name, n.ID, why)}
+	}
+	var problems []string
+	report := func(format string, args ...any) {
+		problems = append(problems, fmt.Sprintf("node %.80q (%s): %s", n.Name, shortID(n.ID), fmt.Sprintf(format, args...)))
+	}
+	out := *n
+	out.Drivers = maps.Clone(n.Drivers)
+	maps.DeleteFunc(out.Drivers, func(_ string, d *api.DriverInfo) bool { return d == nil })
+	if n.NodeResources == nil {
+		return &out, problems
+	}
+	r := *n.NodeResources
+	r.Devices = usableDevices(r.Devices, report)
+	out.NodeResources = &r
+	for _, amount := range []struct {
+		of    string
+		value int64
+	}{{"MHz", r.Cpu.CpuShares}, {"MB of memory", r.Memory.MemoryMB}, {"MB of disk", r.Disk.DiskMB}} {
+		if c := int64(clamp(amount.value)); amount.value != c {
+			report("%d %s count as %d", amount.value, amount.of, c)
+		}
+	}
+	return &out, problems
+}
+
+// usableDevices are a node's devices without GPUs that cannot be used.
+func usableDevices(all []*api.NodeDeviceResource, report func(string, ...any)) (kept []*api.NodeDeviceResource) {
+	seen, models := map[string]bool{}, 0
+	for _, d := range all {
+		switch {
+		case d == nil:
+			continue
+		case !isGPU(d): // not ours to look at
+		case badName(d.Name) != "":
+			report("GPUs of model %.80q are left out: the name %s", d.Name, badName(d.Name))
+			continue
+		case models == maxDevices:
+			report("GPUs of model %.80q are left out: more than %d models", d.Name, maxDevices)
+			continue
+		default:
+			models++
+			copied := *d
+			copied.Instances = usableInstances(d, seen, report)
+			d = &copied
+		}
+		kept = append(kept, d)
+	}
+	return kept
+}
+
+// usableInstances are a group's GPUs without those that cannot be used. seen are the ids of GPUs
+// that the node has already.
+func usableInstances(d *api.NodeDeviceResource, seen map[string]bool, report func(string, ...any)) (kept []*api.NodeDevice) {
+	var wrong []string
+	for _, in := range d.Instances {
+		why, id := "is not there", ""
+		if in != nil {
+			why, id = badID(in.ID), in.ID
+		}
+		switch {
+		case why != "":
+		case seen[id]:
+			why = "is there twice"
+		case len(seen) == attr.MaxGPUs:
+			why = fmt.Sprintf("is one more than the %d that a node may have", attr.MaxGPUs)
+		default:
+			seen[id] = true
+			kept = append(kept, in)
+			continue
+		}
+		wrong = append(wrong, fmt.Sprintf("%.80q %s", id, why))
+	}
+	if len(wrong) > 0 {
+		report("%d of the GPUs of model %.80q are left out: the id %s", len(wrong), d.Name, wrong[0])
+	}
+	return kept
+}
+
+// badID says why an id cannot stand in a list of ids, "" where it can: lists are
+// joined by commas in constraints, and by ';' and spaces in attributes.
+func badID(id string) string {
+	switch {
+	case badName(id) != "":
+		return badName(id)
+	case strings.ContainsAny(id, ",;") || strings.Contains(id, "${"):
+		return "holds ',', ';' or '${'"
+	case id == rewrite.Mark || strings.HasPrefix(id, rewrite.Mark+"/"):
+		return "is the placer's own mark"
+	case strings.ContainsFunc(id, unicode.IsSpace):
+		return "holds a space"
+	}
+	return ""
+}
+
+func badName(name string) string {
+	switch {
+	case name == "":
+		return "is empty"
+	case len(name) > attr.MaxName:
+		return fmt.Sprintf("has %d bytes, more than %d", len(name), attr.MaxName)
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsGraphic(r) }):
+		return "holds characters that cannot be printed"
+	}
+	return ""
+}
+
+// shortID is an id as operators know it from `nomad node status`.
+func shortID(id string) string {
+	return id[:min(8, len(id))]
+}
+
+// clamp is the amount that counts.
+func clamp[N int64 | uint64](x N) int { return int(min(max(x, 0), maxAmount)) }

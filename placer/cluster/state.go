@@ -1,0 +1,617 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cluster
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/go-version"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// JobKey names a job.
+type JobKey struct{ Namespace, ID string }
+
+func (k JobKey) String() string { return k.Namespace + "/" + k.ID }
+
+// Compare orders keys by namespace, then id.
+func (k JobKey) Compare(o JobKey) int {
+	return cmp.Or(cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.ID, o.ID))
+}
+
+// Alloc is what the placer needs to know of an allocation.
+type Alloc struct {
+	ID      string
+	Job     JobKey
+	Group   string
+	Name    string // job.group[index]
+	Node    string // id
+	Desired string // run, stop, evict
+	Client  string // pending, running, complete, failed, lost, unknown
+	GPUs    []string
+	Used    pal.Resources
+	Ports   []int // of the host, static and dynamic
+	Tasks   map[string]*api.TaskState
+	Next    string // id of the allocation that replaces it, if any
+	Later   bool   // Nomad is to replace it after a while
+	// Version is the version of the job that it runs or ran; nil where it came in
+	// an event, which does not tell. See [State.StaleVersions].
+	Version *uint64
+	// CreateTime and ModifyTime are Unix nanoseconds.
+	CreateTime, ModifyTime   int64
+	CreateIndex, ModifyIndex uint64
+}
+
+// Live says whether the allocation holds its resources: it does until the
+// client says that its tasks are gone, whatever is desired.
+func (a *Alloc) Live() bool {
+	switch a.Client {
+	case api.AllocClientStatusComplete, api.AllocClientStatusFailed, api.AllocClientStatusLost:
+		return false
+	}
+	return true
+}
+
+// Member says whether the allocation runs, or is about to, and is to go on.
+func (a *Alloc) Member() bool { return a.Live() && a.Desired == api.AllocDesiredStatusRun }
+
+// Preempted says whether Nomad has stopped the allocation, since the job was registered last, for
+// another job with a higher priority: operators can have it do so.
+func (a *Alloc) Preempted(job *api.Job) bool {
+	return a.Desired == api.AllocDesiredStatusEvict && a.ModifyIndex > *job.JobModifyIndex
+}
+
+// LeftBehind says whether the allocation is on a node that has lost touch with Nomad, and its
+// gang is being stopped, or was started elsewhere. The author lets it run on there for a
+// while (disconnect); Nomad can neither ask what it does nor stop it before the node is back,
+// and then does (seen on 1.11.3). Nothing waits for it; its GPUs go to nobody.
+func (a *Alloc) LeftBehind(job *api.Job) bool {
+	if a.Client != api.AllocClientStatusUnknown {
+		return false
+	}
+	if a.Desired != api.AllocDesiredStatusRun {
+		return true
+	}
+	pins, pinned := rewrite.Pinned(job)
+	gp, _ := pins.Of(a.Group)
+	elsewhere := !slices.Contains(gp.Nodes, a.Node) || pins.Mode == rewrite.ModeGPU && slices.ContainsFunc(a.GPUs, func(id string) bool { return !slices.Contains(gp.GPUs, id) })
+	return pinned && (rewrite.Gated(job) || elsewhere && pins.Mode != rewrite.ModePrefer)
+}
+
+// LeftBehind is the same of an allocation whose job is known.
+func (s *State) LeftBehind(a *Alloc) bool {
+	job := s.Jobs[a.Job]
+	return job != nil && a.LeftBehind(job)
+}
+
+// FinishedIn says whether the allocation did its work for the job's present
+// version. Nomad runs the members of a batch job again that finished in an older
+// one, also where the client told of the end after the newer one was registered.
+// An allocation whose version is not known counts if it was made since.
+func (a *Alloc) FinishedIn(job *api.Job) bool {
+	if a.Version != nil {
+		return a.endedSince(job) && *a.Version == *job.Version
+	}
+	return a.endedSince(job) && a.PlacedFor(job)
+}
+
+// endedSince says whether Nomad has learned since the job was registered last
+// that the allocation did its work, for whichever version.
+func (a *Alloc) endedSince(job *api.Job) bool {
+	return a.Client == api.AllocClientStatusComplete && a.Desired == api.AllocDesiredStatusRun &&
+		*job.Type == api.JobTypeBatch && a.ModifyIndex > *job.JobModifyIndex
+}
+
+// PlacedFor says whether the allocation was made for the job as it is now.
+func (a *Alloc) PlacedFor(job *api.Job) bool { return a.CreateIndex > *job.JobModifyIndex }
+
+// State is the placer's copy of the nodes, allocations and jobs. Jobs are those
+// that ask for GPUs. It is not safe for concurrent use; the objects in it are
+// never changed, only replaced.
+type State struct {
+	Nodes  map[string]*api.Node // with GPUs
+	Allocs map[string]*Alloc
+	Jobs   map[JobKey]*api.Job
+	// Queues are Nomad's own, which the placer keeps out of.
+	Queues BatchQueues
+	// Unread are jobs that Nomad lists and does not show, or shows malformed, and
+	// why. Of those that it does not show, Jobs may have an older form.
+	Unread map[JobKey]error
+
+	ByJob map[JobKey]map[string]*Alloc
+	mine  map[JobKey]bool   // of these no clone has the map
+	bad   map[string]*Alloc // with GPUs, failed or lost
+	// orphans are live, and their job is not there, of those with GPUs, or is a new one of
+	// that name.
+	orphans map[string]*Alloc
+	// staleVersions have ended since their job was registered last, and may belong
+	// to a version before.
+	staleVersions map[string]*Alloc
+	// back are nodes that have become ready, and since when; zero: nobody has looked
+	// since. See [State.Reconnecting].
+	back map[string]time.Time
+	// purged are those that vanished while they were live, by allocation; kills are
+	// the kill_timeouts of purged jobs of which allocations are left. See
+	// [State.Purged].
+	purged map[string]*purged
+	kills  map[JobKey]time.Duration
+	// assumed are jobs that are as we think that Nomad has them after a registration of
+	// ours: a full read reads them again, whatever their index.
+	assumed map[JobKey]bool
+	// earlier are allocations that were live before the lists, which have them not.
+	earlier map[string]*Alloc
+	// away are allocations with GPUs on nodes that have lost touch with Nomad.
+	away map[string]*Alloc
+	// completing are gangs some of whose members have just ended.
+	completing map[JobKey]*completing
+	// Events up to these indexes are already in the lists.
+	nodesAt, allocsAt, jobsAt uint64
+	// heardAt is the index of the newest event of an allocation; knownTo is up to where
+	// the State before this one knew of all allocations.
+	heardAt, knownTo uint64
+	// begun is the index of the last change to jobs before the subscription.
+	begun uint64
+	// nodeChanges grows with each change of a node, of one without GPUs too as far as events tell:
+	// plain is how those were.
+	nodeChanges uint64
+	plain       map[string]string
+	// nodeGeneration grows with each change of the GPUs or their measurements.
+	nodeGeneration uint64
+	// sorted are the nodes with GPUs of their own, in the view's order; nil after a
+	// change. trimmed are those of them that lack GPUs which belong to others.
+	sorted  []*api.Node
+	trimmed map[string]trimmed
+	// own are the GPUs that our own pins name, sorted; onlyOwn: no others count.
+	own     map[JobKey][]string
+	onlyOwn bool
+	owners  owners
+	// odd is what of the nodes' data is left out, in words, by node id; warnings are
+	// all there are about nodes.
+	odd map[string][]string
+	// purgeLikely: see PurgeLikely.
+	purgeLikely bool
+	warnings    []string
+	// touched are jobs in the order in which they, or allocations of theirs,
+	// changed; before are those that are left out at its beginning.
+	touched []JobKey
+	before  int
+}
+
+// Mark is a point in the history of one State; the zero Mark lies before all.
+type Mark struct {
+	state *State
+	at    int
+}
+
+// touchesKept bounds how many changes are remembered.
+const touchesKept = 1 << 15
+
+func (s *State) touch(k JobKey) {
+	if n := len(s.touched); n > 0 && s.touched[n-1] == k {
+		return
+	}
+	if len(s.touched) == touchesKept {
+		s.before += touchesKept / 2
+		s.touched = slices.Delete(s.touched, 0, touchesKept/2)
+	}
+	s.touched = append(s.touched, k)
+}
+
+// Touched are the jobs that have changed, or allocations of theirs, since the
+// mark, and a mark for now. known is false where the mark is of another State or
+// too old to tell.
+func (s *State) Touched(since Mark) (keys []JobKey, now Mark, known bool) {
+	now = Mark{s, s.before + len(s.touched)}
+	if since.state != s || since.at < s.before {
+		return nil, now, false
+	}
+	// The last one may have been touched again since: touch does not say it twice.
+	keys = slices.Clone(s.touched[max(0, since.at-s.before-1):])
+	slices.SortFunc(keys, JobKey.Compare)
+	return slices.Compact(keys), now, true
+}
+
+// NewState returns an empty state.
+func NewState() *State {
+	return &State{
+		Nodes: map[string]*api.Node{}, Unread: map[JobKey]error{}, Allocs: map[string]*Alloc{}, Jobs: map[JobKey]*api.Job{},
+		ByJob: map[JobKey]map[string]*Alloc{}, bad: map[string]*Alloc{}, orphans: map[string]*Alloc{}, staleVersions: map[string]*Alloc{}, completing: map[JobKey]*completing{},
+		back: map[string]time.Time{}, purged: map[string]*purged{}, assumed: map[JobKey]bool{}, earlier: map[string]*Alloc{}, away: map[string]*Alloc{}, kills: map[JobKey]time.Duration{}, trimmed: map[string]trimmed{}, odd: map[string][]string{}, own: map[JobKey][]string{},
+	}
+}
+
+// AllocsOf are the job's allocations, oldest first.
+func (s *State) AllocsOf(k JobKey) []*Alloc {
+	as := slices.Collect(maps.Values(s.ByJob[k]))
+	slices.SortFunc(as, func(a, b *Alloc) int {
+		return cmp.Or(cmp.Compare(a.CreateIndex, b.CreateIndex), cmp.Compare(a.ID, b.ID))
+	})
+	return as
+}
+
+// SortedJobs are the keys of the jobs in order.
+func (s *State) SortedJobs() []JobKey {
+	return slices.SortedFunc(maps.Keys(s.Jobs), JobKey.Compare)
+}
+
+// PutJob replaces a job unless a newer form of it is there. A job without GPUs
+// is forgotten, unless it has a gate and asks for devices: their names are spelt wrong, perhaps,
+// and it waits for a placer that says so.
+func (s *State) PutJob(job *api.Job) {
+	k := KeyOf(job)
+	if old, ok := s.Jobs[k]; ok && *old.ModifyIndex > *job.ModifyIndex {
+		return
+	}
+	delete(s.assumed, k)
+	if !rewrite.AsksGPUs(job) && !(rewrite.Gated(job) && len(rewrite.OtherDevices(job)) > 0) {
+		s.DropJob(k)
+		return
+	}
+	s.Jobs[k] = evaluated(job)
+	s.touch(k)
+	s.noteStale(k)
+}
+
+// evaluated is the job as it is once its evaluation is written, too. Nomad registers a job
+// before that, and calls it dead in between if all evaluations under its name are over,
+// also those of a job that was purged (seen on 1.11.3).
+func evaluated(job *api.Job) *api.Job {
+	if rewrite.Stopped(job) || job.Status == nil || *job.Status != "dead" || *job.ModifyIndex != *job.JobModifyIndex {
+		return job
+	}
+	out := *job
+	out.Status = new("pending")
+	return &out
+}
+
+// Assume takes in a job as we think that Nomad has it, until Nomad shows it.
+func (s *State) Assume(job *api.Job) {
+	s.PutJob(job)
+	s.assumed[KeyOf(job)] = true
+}
+
+// DropJob forgets a job that is gone.
+func (s *State) DropJob(k JobKey) {
+	delete(s.assumed, k)
+	if job := s.Jobs[k]; job != nil {
+		s.kills[k] = killTimeout(job)
+		delete(s.Jobs, k)
+		delete(s.own, k)
+		s.touch(k)
+		s.noteStale(k)
+	}
+}
+
+// NodeChanges grows with each change of a node that may serve some group of a job.
+func (s *State) NodeChanges() uint64 { return s.nodeChanges }
+
+// notePlain counts a change of a node without GPUs: other groups of jobs may run there.
+func (s *State) notePlain(n *api.Node) {
+	what := fmt.Sprint(n.Status, n.SchedulingEligibility, n.Drain, n.Datacenter, n.NodePool, n.NodeClass, n.Attributes, n.Meta)
+	for _, name := range slices.Sorted(maps.Keys(n.Drivers)) {
+		if d := n.Drivers[name]; d != nil {
+			what += fmt.Sprint(name, d.Detected, d.Healthy)
+		}
+	}
+	what += fmt.Sprint(slices.Sorted(maps.Keys(n.HostVolumes)), slices.Sorted(maps.Keys(n.CSINodePlugins)))
+	if s.plain == nil {
+		s.plain = map[string]string{}
+	}
+	sum := sha256.Sum256([]byte(what))
+	if was := s.plain[n.ID]; was != string(sum[:]) {
+		s.plain[n.ID] = string(sum[:])
+		s.nodeChanges++
+	}
+}
+
+// NodeGeneration grows with each change of the GPUs and their measurements.
+func (s *State) NodeGeneration() uint64 { return s.nodeGeneration }
+
+// KeyOf is the key of a job as Nomad returns it.
+func KeyOf(job *api.Job) JobKey { return JobKey{*job.Namespace, *job.ID} }
+
+// PutAlloc replaces an allocation unless a newer form of it is there.
+func (s *State) PutAlloc(a *Alloc) {
+	old := s.Allocs[a.ID]
+	if old != nil && old.ModifyIndex > a.ModifyIndex {
+		return
+	}
+	s.Allocs[a.ID] = a
+	s.touch(a.Job)
+	s.allocsToChange(a.Job)[a.ID] = a
+	s.noteStaleAlloc(a)
+	failed := a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost
+	keep(s.bad, a, failed && len(a.GPUs) > 0)
+	keep(s.away, a, a.Client == api.AllocClientStatusUnknown && len(a.GPUs) > 0)
+	if old != nil && old.Live() {
+		s.noteEnd(a)
+		s.noteLost(a)
+	}
+}
+
+// PutNode replaces a node unless a newer form of it is there, and says whether
+// anything changed that matters. Nomad sends a node again with every change of
+// one of its allocations: then the old form stays.
+func (s *State) PutNode(n *api.Node) bool {
+	id, index := n.ID, n.ModifyIndex
+	old := s.Nodes[id]
+	if old == nil && !hasGPUs(n.NodeResources) {
+		s.notePlain(n)
+		return false
+	}
+	if old != nil && old.ModifyIndex > index {
+		return false
+	}
+	n, problems := sanitize(n)
+	if !slices.Equal(problems, s.odd[id]) {
+		s.report(id, problems)
+		s.sorted = nil
+	}
+	if n == nil || old != nil && sameNode(old, n) {
+		return false
+	}
+	s.noteBack(old, n)
+	if !sameMeasurements(old, n) {
+		s.nodeGeneration++
+		shared := len(s.owners.shared)
+		s.owners.look(n, old)
+		s.purgeLikely = s.purgeLikely || len(s.owners.shared) > shared
+	}
+	if old != nil && old.Status != n.Status && len(s.owners.shared) > 0 {
+		s.nodeGeneration++ // it may own other GPUs than before
+	}
+	s.Nodes[id], s.sorted = n, nil
+	s.nodeChanges++
+	return true
+}
+
+// report keeps what is left out of a node.
+func (s *State) report(node string, problems []string) {
+	if len(problems) == 0 {
+		delete(s.odd, node)
+	} else {
+		s.odd[node] = problems
+	}
+}
+
+// sameNode says whether two forms of a node differ in nothing that placing
+// looks at.
+func sameNode(a, b *api.Node) bool {
+	same := a.Status == b.Status && a.SchedulingEligibility == b.SchedulingEligibility && a.Drain == b.Drain && sameDrain(a.DrainStrategy, b.DrainStrategy) &&
+		a.Name == b.Name && a.Datacenter == b.Datacenter && a.NodePool == b.NodePool && a.NodeClass == b.NodeClass &&
+		maps.Equal(a.Attributes, b.Attributes) && maps.Equal(a.Meta, b.Meta) && sameMeasurements(a, b)
+	alike := func(x, y *api.DriverInfo) bool { return x.Detected == y.Detected && x.Healthy == y.Healthy }
+	mounts := func(x, y *api.HostVolumeInfo) bool { return x != nil && y != nil && x.ReadOnly == y.ReadOnly }
+	same = same && maps.EqualFunc(a.HostVolumes, b.HostVolumes, mounts) && (len(a.CSINodePlugins) == 0) == (len(b.CSINodePlugins) == 0)
+	if !same || !maps.EqualFunc(a.Drivers, b.Drivers, alike) || (a.NodeResources == nil) != (b.NodeResources == nil) {
+		return false
+	}
+	if a.NodeResources == nil {
+		return true
+	}
+	return Capacity(a) == Capacity(b) && len(a.NodeResources.Cpu.ReservableCpuCores) == len(b.NodeResources.Cpu.ReservableCpuCores) &&
+		KeptPorts(a) == KeptPorts(b) && slices.EqualFunc(GPUDevices(a), GPUDevices(b), sameDevice) &&
+		reflect.DeepEqual(otherDevices(a), otherDevices(b))
+}
+
+// otherDevices are the node's devices that are none of the placer's GPUs.
+func otherDevices(n *api.Node) []*api.NodeDeviceResource {
+	return slices.DeleteFunc(slices.Clone(DevicesOf(n)), isGPU)
+}
+
+// KeptPorts are the ports that the node's own configuration reserves, as a list.
+func KeptPorts(n *api.Node) string {
+	if n.ReservedResources == nil {
+		return ""
+	}
+	return n.ReservedResources.Networks.ReservedHostPorts
+}
+
+// sameDrain says whether two drains, nil for none, have the same deadline.
+func sameDrain(a, b *api.DrainStrategy) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Deadline == b.Deadline && a.ForceDeadline.Equal(b.ForceDeadline)
+}
+
+func sameDevice(a, b *api.NodeDeviceResource) bool {
+	return slices.EqualFunc(a.Instances, b.Instances, func(x, y *api.NodeDevice) bool {
+		return x.ID == y.ID && x.Healthy == y.Healthy && x.HealthDescription == y.HealthDescription
+	}) && maps.EqualFunc(a.Attributes, b.Attributes, func(x, y *api.Attribute) bool { return reflect.DeepEqual(x, y) })
+}
+
+// sameMeasurements says whether two forms of a node, the first of which may be
+// nil, have the same GPUs with the same raw measurements. Nomad sends a node
+// again with every change of one of its allocations.
+func sameMeasurements(a, b *api.Node) bool {
+	if a == nil {
+		return len(GPUDevices(b)) == 0
+	}
+	return slices.EqualFunc(GPUDevices(a), GPUDevices(b), func(x, y *api.NodeDeviceResource) bool {
+		return x.Name == y.Name && TextOf(x, attr.Raw) == TextOf(y, attr.Raw) && slices.Equal(InstanceIDs(x), InstanceIDs(y))
+	})
+}
+
+// InstanceIDs are the sorted ids of a device group.
+func InstanceIDs(d *api.NodeDeviceResource) []string {
+	ids := make([]string, len(d.Instances))
+	for i, in := range d.Instances {
+		ids[i] = in.ID
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// Orphans are live allocations whose job is gone: with GPUs, or of a name that a new job has,
+// which would have them as members. Nomad sends no
+// events for the allocations of a purged job (seen on 1.11.3), so they must be
+// read one by one: see Client.ReadStale in placer/nomad.
+func (s *State) Orphans() []*Alloc { return byID(s.orphans) }
+
+// StaleVersions are allocations whose version as known here is stale: only the
+// version, which events do not tell, says whether they did their work for the job as it is now: they were
+// made before it was registered last, but ended since, and Nomad may have
+// brought them to its new version in place, or not.
+func (s *State) StaleVersions() []*Alloc { return byID(s.staleVersions) }
+
+// noteStale looks at the allocations of a job that has changed.
+func (s *State) noteStale(k JobKey) {
+	for _, a := range s.ByJob[k] {
+		s.noteStaleAlloc(a)
+	}
+}
+
+func (s *State) noteStaleAlloc(a *Alloc) {
+	job := s.Jobs[a.Job]
+	gone := job == nil || job.CreateIndex != nil && a.CreateIndex < *job.CreateIndex // purged, and registered again
+	keep(s.orphans, a, gone && a.Live() && (len(a.GPUs) > 0 || job != nil))
+	keep(s.staleVersions, a, job != nil && a.Version == nil && a.endedSince(job) && (!a.PlacedFor(job) || rewrite.Gated(job)))
+}
+
+func byID(m map[string]*Alloc) []*Alloc {
+	as := slices.Collect(maps.Values(m))
+	slices.SortFunc(as, func(a, b *Alloc) int { return cmp.Compare(a.ID, b.ID) })
+	return as
+}
+
+// Failed are the allocations with GPUs that failed or were lost, by id.
+func (s *State) Failed() []*Alloc { return byID(s.bad) }
+
+// Success is an allocation that did its work, and when.
+type Success struct {
+	Job  JobKey
+	At   time.Time
+	GPUs []string
+}
+
+// Successes are the allocations with GPUs that did their work, in no order.
+func (s *State) Successes() []Success {
+	var out []Success
+	for _, a := range s.Allocs {
+		if a.Client == api.AllocClientStatusComplete && a.Desired == api.AllocDesiredStatusRun && len(a.GPUs) > 0 {
+			out = append(out, Success{a.Job, time.Unix(0, a.ModifyTime), s.OwnGPUs(a)})
+		}
+	}
+	return out
+}
+
+// GPUModels are the GPUs by id, with their models.
+func (s *State) GPUModels() map[string]string {
+	models := map[string]string{}
+	for _, n := range s.GPUNodes() {
+		for _, d := range GPUDevices(n) {
+			for _, in := range d.Instances {
+				models[in.ID] = d.Name
+			}
+		}
+	}
+	return models
+}
+
+// Unhealthy are those of the GPUs that are unhealthy, instance id to what their plugin says.
+func (s *State) Unhealthy(gpus []string) map[string]string {
+	unhealthy := map[string]string{}
+	for _, id := range gpus {
+		if len(s.owners.naming[id]) > 0 {
+			owner, _ := s.owners.owner(id, s.Nodes)
+			noteUnhealthy(unhealthy, owner, id)
+		}
+	}
+	return unhealthy
+}
+
+// noteUnhealthy notes what a node says of a GPU that is unhealthy.
+func noteUnhealthy(unhealthy map[string]string, n *api.Node, gpu string) {
+	for _, d := range GPUDevices(n) {
+		for _, in := range d.Instances {
+			if in.ID == gpu && !in.Healthy {
+				unhealthy[gpu] = in.HealthDescription
+			}
+		}
+	}
+}
+
+// NodeName is the name of a node, its id where it is not known.
+func (s *State) NodeName(id string) string {
+	if n := s.Nodes[id]; n != nil {
+		return n.Name
+	}
+	return id
+}
+
+// GateOpen says whether an operator has opened the gate on a node.
+func (s *State) GateOpen(node string) bool {
+	n := s.Nodes[node]
+	return n != nil && n.Meta[rewrite.GateMeta] == rewrite.GateValue
+}
+
+func (s *State) dropAlloc(a *Alloc) {
+	s.touch(a.Job)
+	delete(s.Allocs, a.ID)
+	delete(s.allocsToChange(a.Job), a.ID)
+	if len(s.ByJob[a.Job]) == 0 {
+		delete(s.ByJob, a.Job)
+		delete(s.mine, a.Job)
+		delete(s.kills, a.Job)
+	}
+	delete(s.bad, a.ID)
+	delete(s.away, a.ID)
+	delete(s.orphans, a.ID)
+	delete(s.staleVersions, a.ID)
+}
+
+// keep has the allocation in m or not.
+func keep(m map[string]*Alloc, a *Alloc, in bool) {
+	if in {
+		m[a.ID] = a
+	} else {
+		delete(m, a.ID)
+	}
+}
+
+// PurgeLikely says whether events look as if a node had been purged, of which Nomad sends none
+// (seen on 1.11.3): an allocation was lost on a node that is ready, or another node has its GPUs.
+func (s *State) PurgeLikely() bool { return s.purgeLikely }
+
+// DropNode forgets a node that is gone.
+func (s *State) DropNode(id string) {
+	if n := s.Nodes[id]; n != nil {
+		s.owners.leave(n, nil)
+	}
+	delete(s.Nodes, id)
+	delete(s.back, id)
+	delete(s.trimmed, id)
+	delete(s.odd, id)
+	delete(s.plain, id)
+	s.nodeChanges++
+	s.nodeGeneration++
+	s.sorted = nil
+}
+
+// ExactPins is the first Nomad that never starts an allocation with fewer GPUs
+// than it asks for where single instances are named (hashicorp/nomad#18364).
+const ExactPins = "1.11.1"
+
+// OldestNomad is the lowest Nomad version among the nodes, nil where none says it.
+func (s *State) OldestNomad() *version.Version {
+	var low *version.Version
+	for _, n := range s.Nodes {
+		v, err := version.NewVersion(n.Attributes["nomad.version"])
+		if err == nil && (low == nil || v.LessThan(low)) {
+			low = v
+		}
+	}
+	return low
+}

@@ -1,0 +1,34 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// What has changed since a mark is told, from a bounded memory; of a mark that is too old
+// for it nothing is known.
+func TestTouched(t *testing.T) {
+	s := NewState()
+	key := func(i int) JobKey { return JobKey{Namespace: "default", ID: fmt.Sprint(i)} }
+	_, old, _ := s.Touched(Mark{state: s})
+	for i := range 2*touchesKept + 10 {
+		s.touch(key(i % 7))
+	}
+	if len(s.touched) > touchesKept {
+		t.Errorf("%d changes are kept, more than %d", len(s.touched), touchesKept)
+	}
+	_, mark, known := s.Touched(old)
+	if known {
+		t.Error("what has changed since the first mark is known")
+	}
+	s.touch(key(8))
+	s.touch(key(9))
+	keys, _, known := s.Touched(mark)
+	if last := key((2*touchesKept + 9) % 7); !known || !slices.Equal(keys, []JobKey{last, key(8), key(9)}) {
+		t.Errorf("since the last mark %v, %v; want %v, 8 and 9", keys, known, last)
+	}
+}

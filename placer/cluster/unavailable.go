@@ -1,0 +1,248 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cluster
+
+import (
+	"maps"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// reconnectWithin is how long a node that is back may take to say what it still runs.
+const reconnectWithin = 30 * time.Second
+
+// Reconnecting are the GPUs of lost allocations on nodes that have just come back,
+// by instance id. Such a node, after a hang say, goes on running what it ran
+// until its client has been told to stop it, while Nomad counts its GPUs as free
+// from the moment it is ready. Once the client reports, the allocation is live or
+// has ended, and this ends for its GPUs; a client that has forgotten it never
+// reports, so it also ends by time. That counts from the first call that saw the
+// node back: the servers' clock and the caller's need not agree. So it counts for
+// all nodes of a state that was read again, too.
+func (s *State) Reconnecting(now time.Time) map[string]bool {
+	for id, since := range s.back {
+		switch {
+		case since.IsZero():
+			s.back[id] = now
+		case now.Sub(since) >= reconnectWithin:
+			delete(s.back, id)
+		}
+	}
+	gpus := map[string]bool{}
+	for _, a := range s.bad {
+		n := s.Nodes[a.Node]
+		if _, back := s.back[a.Node]; !back || a.Client != api.AllocClientStatusLost || n == nil || n.Status != api.NodeStatusReady {
+			continue
+		}
+		for _, id := range s.OwnGPUs(a) {
+			gpus[id] = true
+		}
+	}
+	return gpus
+}
+
+// Unavailable says of GPUs, by instance id, why no job may have them yet although Nomad
+// counts them as free, or will: see [State.Reconnecting], [State.Purged] and [Alloc.LeftBehind].
+func (s *State) Unavailable(now time.Time) map[string]string {
+	why := map[string]string{}
+	for id := range s.Reconnecting(now) {
+		why[id] = "the node has just come back, and what it still runs is not known yet"
+	}
+	for id := range s.Purged(now) {
+		why[id] = "tasks of a purged job may still be ending on it"
+	}
+	for _, a := range s.away {
+		if s.LeftBehind(a) {
+			for _, id := range s.OwnGPUs(a) {
+				why[id] = "its node has lost touch with Nomad, and may still run a member of a gang that was stopped"
+			}
+		}
+	}
+	return why
+}
+
+// noteLost notes that an allocation was lost on a node that is ready, as far as is known:
+// it is not, or is back. Nomad says so before it says that of the allocation, but where
+// nodes were read, and allocations a moment later, it is not known yet.
+func (s *State) noteLost(a *Alloc) {
+	if n := s.Nodes[a.Node]; a.Client == api.AllocClientStatusLost && n != nil && n.Status == api.NodeStatusReady {
+		s.back[n.ID], s.purgeLikely = time.Time{}, true
+	}
+}
+
+// lostAfter notes what was lost between two full reads.
+func (s *State) lostAfter(old *State) {
+	for id, was := range old.Allocs {
+		if a := s.Allocs[id]; a != nil && was.Live() {
+			s.noteLost(a)
+		}
+	}
+}
+
+// noteBack notes that a node has become ready; was is nil where it was not known.
+func (s *State) noteBack(was, n *api.Node) {
+	if n.Status == api.NodeStatusReady && (was == nil || was.Status != n.Status || was.StatusUpdatedAt != n.StatusUpdatedAt) {
+		s.back[n.ID] = time.Time{}
+	}
+}
+
+const (
+	// killDefault is Nomad's default for kill_timeout, and killMost its clients' for
+	// max_kill_timeout, which caps it.
+	killDefault = 5 * time.Second
+	killMost    = 30 * time.Second
+	// killLate is how long a client takes to hear that it is to end tasks.
+	killLate = time.Second
+)
+
+// purged are GPUs of an allocation that vanished while it was live.
+type purged struct {
+	since time.Time // zero: nobody has looked since
+	kill  time.Duration
+	gpus  []string
+}
+
+// Purged are the GPUs, by instance id, whose tasks may go on for a while though no
+// list has their allocations any more. Nomad forgets the allocations of a purged job
+// at once, and counts their GPUs as free; its clients end the tasks within their
+// kill_timeout (seen on 1.11.3). When a task has ended before that nobody tells.
+func (s *State) Purged(now time.Time) map[string]bool {
+	gpus := map[string]bool{}
+	for id, p := range s.purged {
+		switch {
+		case p.since.IsZero():
+			p.since = now
+		case now.Sub(p.since) >= p.kill+killLate:
+			delete(s.purged, id)
+			continue
+		}
+		for _, id := range p.gpus {
+			gpus[id] = true
+		}
+	}
+	return gpus
+}
+
+// noteVanished notes that an allocation is in no list any more.
+func (s *State) noteVanished(a *Alloc) {
+	kill, ok := s.kills[a.Job]
+	if !ok {
+		kill = killDefault
+	}
+	s.noteVanishedIn(a, kill)
+}
+
+// noteVanishedIn notes that an allocation is in no list any more, and how long its
+// tasks have to end.
+func (s *State) noteVanishedIn(a *Alloc, kill time.Duration) {
+	if a.Live() && len(a.GPUs) > 0 {
+		s.purged[a.ID] = &purged{kill: kill, gpus: s.OwnGPUs(a)}
+	}
+}
+
+// applyOld takes an event of an allocation that is older than the list. One that was
+// live then, and that the list has not, may have ended, or vanished with its job: what
+// follows in the stream tells, see [State.vanishedWith].
+func (s *State) applyOld(a *Alloc, index uint64) {
+	switch {
+	case s.Allocs[a.ID] != nil, index <= s.knownTo:
+	case a.Live():
+		s.earlier[a.ID] = a
+	default:
+		delete(s.earlier, a.ID)
+		delete(s.purged, a.ID)
+	}
+}
+
+// Begun tells the state at which index of jobs its placer began to listen: Nomad's
+// stream starts with what its buffer has from before.
+func (s *State) Begun(since uint64) { s.begun = since }
+
+// vanishedWith takes over that a job was purged since the placer subscribed, and says
+// whether allocations of it, which no list has, were live until then. When it was purged
+// before, nobody can tell how long ago: its GPUs count as free.
+func (s *State) vanishedWith(job *api.Job) bool {
+	k, before, kill := KeyOf(job), len(s.purged), killDefault
+	if len(job.TaskGroups) > 0 {
+		kill = killTimeout(job)
+	}
+	for id, a := range s.earlier {
+		if a.Job == k {
+			s.noteVanishedIn(a, kill)
+			delete(s.earlier, id)
+		}
+	}
+	return len(s.purged) > before
+}
+
+// MissedPurge says whether events that are still to be applied tell of a job that was
+// purged with live members of which the state knows nothing: their tasks go on for a while
+// on GPUs that look free, here and to Nomad.
+func (s *State) MissedPurge(es []Event) bool {
+	unknown := map[JobKey]bool{}
+	for _, e := range es {
+		switch a := e.Payload.Allocation; {
+		case a != nil && s.Allocs[a.ID] == nil:
+			unknown[e.About()] = true
+		case e.Topic == "Job" && e.Payload.Job != nil && e.Purged() && unknown[e.About()]:
+			return true
+		}
+	}
+	return false
+}
+
+// NoteTaken notes whose GPUs are, by an event that is still to be applied: an allocation has got
+// them, or has ended.
+func (s *State) NoteTaken(e Event, taken map[string]JobKey) {
+	p := e.Payload.Allocation
+	if p == nil {
+		return
+	}
+	a := p.AsAlloc()
+	if known := s.Allocs[a.ID]; known != nil && known.ModifyIndex >= a.ModifyIndex {
+		return
+	}
+	for _, id := range a.GPUs {
+		if a.Live() {
+			taken[id] = a.Job
+		} else if taken[id] == a.Job {
+			delete(taken, id)
+		}
+	}
+}
+
+// purgedAfter takes over what vanished before and since a full read.
+func (s *State) purgedAfter(old *State) {
+	s.knownTo, s.begun = max(old.allocsAt, old.heardAt), old.begun
+	maps.Copy(s.purged, old.purged)
+	maps.Copy(s.kills, old.kills)
+	for k, job := range old.Jobs {
+		if s.Jobs[k] == nil {
+			s.kills[k] = killTimeout(job)
+		}
+	}
+	for id, a := range old.Allocs {
+		if s.Allocs[id] == nil {
+			s.noteVanished(a)
+		}
+	}
+	// Of jobs of which nothing is left it does not matter how long their tasks take to end.
+	maps.DeleteFunc(s.kills, func(k JobKey, _ time.Duration) bool { return len(s.ByJob[k]) == 0 })
+}
+
+// killTimeout is how long the job's tasks have to end.
+func killTimeout(job *api.Job) time.Duration {
+	most := time.Duration(0)
+	for _, g := range job.TaskGroups {
+		for _, t := range g.Tasks {
+			d := killDefault
+			if t.KillTimeout != nil {
+				d = *t.KillTimeout
+			}
+			most = max(most, d)
+		}
+	}
+	return min(most, killMost)
+}

@@ -1,0 +1,133 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// ErrMalformed is a job that no jobspec could say: with null where Nomad's own
+// code, and ours, expects an entry.
+var ErrMalformed = errors.New("malformed job")
+
+// Wellformed checks a job as it was decoded, before Canonicalize or anything
+// else looks into it: it has an ID, and no list and no map in it has a null
+// entry, at any depth. A job from elsewhere than Nomad's own parser may have
+// such entries: `"Constraints": [null]` is JSON. Free-form values, such as a
+// driver's config, may be null. Errors are [ErrMalformed] and say where.
+func Wellformed(job *api.Job) error {
+	if job == nil {
+		return fmt.Errorf("%w: there is no job", ErrMalformed)
+	}
+	if at, null := nullIn(reflect.ValueOf(job).Elem()); null {
+		return fmt.Errorf("%w: Job%s is null", ErrMalformed, at)
+	}
+	if job.ID == nil || *job.ID == "" {
+		return fmt.Errorf("%w: Job.ID is missing", ErrMalformed)
+	}
+	for i, g := range job.TaskGroups {
+		if g.Name == nil || *g.Name == "" {
+			return fmt.Errorf("%w: Job.TaskGroups[%d].Name is missing", ErrMalformed, i)
+		}
+	}
+	return nil
+}
+
+// nullIn says where a value of known type has a null entry, if it has one. Interfaces are
+// left alone: what is in them is nobody's business but the driver's.
+func nullIn(v reflect.Value) (at string, null bool) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() { // an optional field; entries are checked by their list or map
+			return nullIn(v.Elem())
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Field(i); f.CanInterface() {
+				if at, null := nullIn(f); null {
+					return "." + v.Type().Field(i).Name + at, true
+				}
+			}
+		}
+	case reflect.Slice, reflect.Array:
+		if scalar(v.Type().Elem().Kind()) {
+			break
+		}
+		for i := range v.Len() {
+			if at, null := entry(v.Index(i)); null {
+				return fmt.Sprintf("[%d]%s", i, at), true
+			}
+		}
+	case reflect.Map:
+		if scalar(v.Type().Elem().Kind()) {
+			break
+		}
+		keys := v.MapKeys()
+		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
+		for _, k := range keys {
+			if at, null := entry(v.MapIndex(k)); null {
+				return fmt.Sprintf("[%q]%s", k, at), true
+			}
+		}
+	}
+	return "", false
+}
+
+// scalar says whether values of the kind hold no others that count, and are never null: there
+// may be millions of them in a list.
+func scalar(k reflect.Kind) bool {
+	return k > reflect.Invalid && k <= reflect.Complex128 || k == reflect.String || k == reflect.Interface
+}
+
+func entry(v reflect.Value) (at string, null bool) {
+	if v.Kind() == reflect.Pointer && v.IsNil() {
+		return "", true
+	}
+	return nullIn(v)
+}
+
+// CheckStored checks that a job is as Nomad returns jobs: nothing is missing that this
+// package reads without asking, and no entry is null. Errors are [ErrMalformed].
+func CheckStored(job *api.Job) error {
+	if err := Wellformed(job); err != nil {
+		return err
+	}
+	for _, of := range []struct {
+		name    string
+		missing bool
+	}{
+		{"Namespace", job.Namespace == nil}, {"Name", job.Name == nil}, {"Type", job.Type == nil}, {"Priority", job.Priority == nil},
+		{"Version", job.Version == nil}, {"ModifyIndex", job.ModifyIndex == nil}, {"JobModifyIndex", job.JobModifyIndex == nil}, {"SubmitTime", job.SubmitTime == nil},
+	} {
+		if of.missing {
+			return fmt.Errorf("%w: it lacks %s, which Nomad gives every job", ErrMalformed, of.name)
+		}
+	}
+	for i, g := range job.TaskGroups {
+		if g.Count == nil {
+			return fmt.Errorf("%w: Job.TaskGroups[%d].Count is missing", ErrMalformed, i)
+		}
+	}
+	return nil
+}
+
+// takeJob takes in a job as Nomad shows it. One that is malformed is not among the
+// jobs, whatever was known of it: it cannot be served.
+func (s *State) takeJob(job *api.Job) {
+	err := CheckStored(job)
+	if err == nil {
+		delete(s.Unread, KeyOf(job))
+		s.PutJob(job)
+		return
+	}
+	k := KeyOf(job) // callers have seen to it that it has one
+	s.Unread[k] = fmt.Errorf("job %q in namespace %q: %w", k.ID, k.Namespace, err)
+	s.DropJob(k)
+}

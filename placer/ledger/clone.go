@@ -1,0 +1,23 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package ledger
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+)
+
+// Clone is a View of its own of a state that shows what this one's does: what changes of one does
+// not change of the other.
+func (v *Ledger) Clone(of *cluster.State) *Ledger {
+	o := *v
+	o.State, o.Cluster = of, v.Cluster.Clone()
+	o.Nodes, o.Devices, o.owner, o.free = slices.Clone(v.Nodes), slices.Clone(v.Devices), slices.Clone(v.owner), slices.Clone(v.free)
+	o.holds, o.wants, o.rivals = maps.Clone(v.holds), maps.Clone(v.wants), maps.Clone(v.rivals)
+	o.moved, o.shifted = slices.Clone(v.moved), slices.Clone(v.shifted)
+	o.givenBins = maps.Clone(v.givenBins)
+	return &o
+}

@@ -1,0 +1,105 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package ledger
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
+)
+
+// gangOfFour are members on one GPU each of node 0, all of which run.
+func gangOfFour(t *testing.T) (*cluster.State, func(member int, client string)) {
+	t.Helper()
+	s, index := world(2), uint64(10)
+	k := cluster.KeyOf(addJob(t, s, clustertest.Jobspec("gang", 4, 1, ""), 5))
+	group := *s.Jobs[k].TaskGroups[0].Name
+	put := func(member int, client string) {
+		index++
+		s.PutAlloc(&cluster.Alloc{
+			ID: fmt.Sprint("a", member), Job: k, Group: group, Node: "id-0", Desired: api.AllocDesiredStatusRun, Client: client,
+			GPUs: []string{fmt.Sprint("n0-", member)}, CreateIndex: 6, ModifyIndex: index,
+		})
+	}
+	for member := range 4 {
+		put(member, api.AllocClientStatusRunning)
+	}
+	return s, put
+}
+
+// A gang does not get some of such GPUs: it gets all or none of them to choose
+// from, in a view that is kept up to date, too.
+func TestCompletingGPUsComeFreeTogether(t *testing.T) {
+	s, put := gangOfFour(t)
+	o := Options{Locality: pal.TwoTier(1.7)}
+	v, err := New(s, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Unix(1000, 0)
+	free := func() int {
+		now = now.Add(time.Millisecond)
+		o.Completing = s.Completing(now)
+		if !v.Update(s, o) {
+			t.Fatal("the view is not kept")
+		}
+		return v.Cluster.FreeGPUs()
+	}
+	got := []int{free()}
+	for member := range 4 {
+		put(member, api.AllocClientStatusComplete)
+		got = append(got, free())
+	}
+	if d := cmp.Diff([]int{4, 4, 4, 4, 8}, got); d != "" {
+		t.Errorf("free GPUs after each end (-want +got):\n%s", d)
+	}
+}
+
+// Time alone has a gang hold fewer GPUs than before: who keeps books of it is told,
+// once.
+func TestShifted(t *testing.T) {
+	s, put := gangOfFour(t)
+	now := time.Unix(1000, 0)
+	options := func() Options { return Options{Locality: pal.TwoTier(1.7), Completing: s.Completing(now)} }
+	v, err := New(s, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := s.SortedJobs()[0]
+	for _, c := range []struct {
+		name string
+		do   func()
+		want []cluster.JobKey
+	}{
+		{"the view is new", func() {}, []cluster.JobKey{k}},
+		{"nothing", func() {}, nil},
+		{"a member ends, and its GPU is kept for a moment", func() { put(1, "complete") }, nil},
+		{"the moment is over", func() { now = now.Add(time.Minute) }, []cluster.JobKey{k}},
+		{"nothing more", func() {}, nil},
+		{"a member ends as the nodes change", func() {
+			put(2, "complete")
+			now = now.Add(time.Minute)
+			for _, n := range s.Nodes {
+				other := *n
+				other.SchedulingEligibility, other.ModifyIndex = "ineligible", n.ModifyIndex+1
+				s.PutNode(&other)
+			}
+		}, []cluster.JobKey{k}},
+	} {
+		c.do()
+		if !v.Update(s, options()) {
+			t.Fatalf("%s: a new view is wanted", c.name)
+		}
+		if d := cmp.Diff(c.want, v.Shifted()); d != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, d)
+		}
+	}
+}

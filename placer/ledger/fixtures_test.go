@@ -1,0 +1,59 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package ledger
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
+)
+
+// put puts nodes as events bring them, the later ones with higher indexes.
+func put(s *cluster.State, nodes ...*api.Node) {
+	for _, n := range nodes {
+		copied := *n
+		if old := s.Nodes[n.ID]; old != nil {
+			copied.ModifyIndex = old.ModifyIndex + 1
+		}
+		s.PutNode(&copied)
+	}
+}
+
+// read is what a full read of these nodes and allocations gives after old.
+func read(old *cluster.State, allocs []*cluster.Alloc, nodes ...*api.Node) *cluster.State {
+	s, stubs := old.Next(), make([]*cluster.NodeStub, len(nodes))
+	s.TakeNodes(old, 0, stubs, nodes, make([]error, len(nodes)))
+	s.TakeAllocs(0, allocs)
+	s.Follow(old)
+	return s
+}
+
+// world is a state of nodes as of [clustertest.Nodes].
+func world(nodes int) *cluster.State {
+	s := cluster.NewState()
+	for _, n := range clustertest.Nodes(nodes) {
+		s.PutNode(n)
+	}
+	return s
+}
+
+// addJob puts a job into the state: see [clustertest.Job].
+func addJob(t *testing.T, s *cluster.State, hcl string, index uint64) *api.Job {
+	t.Helper()
+	job := clustertest.Job(t, hcl, index)
+	s.PutJob(job)
+	return job
+}
+
+func alloc(id string, job cluster.JobKey, node int, client string, index uint64, gpus ...string) *cluster.Alloc {
+	return &cluster.Alloc{
+		ID: id, Job: job, Group: "g", Node: fmt.Sprintf("id-%d", node), Desired: "run", Client: client, GPUs: gpus,
+		Used: pal.Resources{CPU: 100, MemoryMB: 100, DiskMB: 110}, CreateIndex: index, ModifyIndex: index,
+	}
+}

@@ -1,0 +1,402 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package ledger
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// How the view knows who holds a GPU: each job has a holding (Ledger.wants). A GPU that
+// one job wants has that owner; one that several want (rivals) has the first of them, by
+// [Ledger.first]. holds is the part of a job's holding that it owns. All of it can be
+// derived from the state at any time (refresh); follow does the same for the jobs that
+// changed, and a test compares the two.
+
+// holding is what one job has, or is promised: GPUs, ascending, and resources
+// of nodes.
+type holding struct {
+	gpus []int
+	uses []use
+	// pinned are those of the GPUs that nothing but its pins promise, ascending.
+	pinned []int
+}
+
+// strong says whether the job has the GPU, or it was given to it just now.
+func (h *holding) strong(gpu int) bool {
+	_, weak := slices.BinarySearch(h.pinned, gpu)
+	return !weak
+}
+
+type use struct {
+	node int
+	pal.Resources
+}
+
+// refresh works out from scratch who holds which GPU, and what is left of the nodes: as if
+// nobody held anything, and all jobs had changed.
+func (v *Ledger) refresh() {
+	_, v.seen, _ = v.State.Touched(cluster.Mark{})
+	clear(v.owner)
+	v.wants, v.rivals, v.free = map[cluster.JobKey]holding{}, map[int][]cluster.JobKey{}, make([]pal.Resources, len(v.Nodes))
+	for u := range v.owner {
+		v.Cluster.SetTaken(u, false)
+	}
+	for i, n := range v.Nodes {
+		v.free[i] = cluster.Capacity(n)
+		v.Cluster.SetFree(i, v.free[i])
+	}
+	keys := slices.AppendSeq(slices.Collect(maps.Keys(v.holds)), maps.Keys(v.State.ByJob))
+	v.refreshJobs(slices.AppendSeq(keys, maps.Keys(v.State.Jobs)), Options{})
+}
+
+// refreshJobs does that for jobs that have changed, and for those for which, or by which as
+// they end, other GPUs are held than before.
+func (v *Ledger) refreshJobs(keys []cluster.JobKey, before Options) {
+	changed := make(map[cluster.JobKey]bool, len(keys))
+	for _, k := range keys {
+		changed[k] = true
+	}
+	for _, m := range []map[cluster.JobKey][]string{before.Held, v.opts.Held, before.Completing, v.opts.Completing} {
+		for k := range m {
+			if !slices.Equal(before.Held[k], v.opts.Held[k]) || !slices.Equal(before.Completing[k], v.opts.Completing[k]) {
+				changed[k] = true
+			}
+		}
+	}
+	var gpus, nodes []int // some of them twice
+	for _, pl := range v.moved {
+		for _, u := range pl.GPUs() {
+			node, _ := v.Cluster.Group(v.Cluster.GroupOf(u))
+			gpus, nodes = append(gpus, u), append(nodes, node)
+		}
+	}
+	v.moved = nil
+	for k := range changed {
+		h := v.holdingOf(k)
+		for _, h := range []holding{v.wants[k], h} {
+			gpus = append(gpus, h.gpus...)
+			for _, u := range h.uses {
+				nodes = append(nodes, u.node)
+			}
+		}
+		v.replace(k, h)
+	}
+	if len(changed) > 0 || len(gpus) > 0 {
+		v.changes++
+	}
+	for _, u := range gpus {
+		for _, k := range v.rivals[u] {
+			changed[k] = true
+		}
+		changed[v.owner[u]] = true // of the last that is left
+		v.Cluster.SetTaken(u, v.owner[u] != cluster.JobKey{})
+	}
+	for k := range changed {
+		v.own(k)
+	}
+	for _, n := range nodes {
+		v.Cluster.SetFree(n, v.free[n])
+	}
+}
+
+// own works out which GPUs a job holds.
+func (v *Ledger) own(k cluster.JobKey) {
+	mine := slices.DeleteFunc(slices.Clone(v.wants[k].gpus), func(u int) bool { return v.owner[u] != k })
+	if !slices.Equal(mine, v.holds[k]) {
+		v.shifted = append(v.shifted, k)
+	}
+	if len(mine) == 0 {
+		delete(v.holds, k)
+	} else {
+		v.holds[k] = mine
+	}
+}
+
+// replace puts a new holding in place of the job's old one.
+func (v *Ledger) replace(k cluster.JobKey, h holding) {
+	old := v.wants[k]
+	for _, u := range old.gpus {
+		v.leave(u, k)
+	}
+	for _, u := range old.uses {
+		v.free[u.node] = minus(v.free[u.node], u.Resources, -1)
+	}
+	if len(h.gpus) == 0 && len(h.uses) == 0 {
+		delete(v.wants, k)
+	} else {
+		v.wants[k] = h
+	}
+	for _, u := range h.gpus {
+		v.enter(u, k)
+	}
+	for _, u := range h.uses {
+		v.free[u.node] = minus(v.free[u.node], u.Resources, 1)
+	}
+}
+
+// enter makes a job the owner of a GPU; where several want it, one that has it goes
+// before one whose pins name it, then the first by key.
+func (v *Ledger) enter(u int, k cluster.JobKey) {
+	switch owner := v.owner[u]; {
+	case owner == cluster.JobKey{}:
+		v.owner[u] = k
+	default:
+		if v.rivals[u] == nil {
+			v.rivals[u] = []cluster.JobKey{owner}
+		}
+		v.rivals[u] = append(v.rivals[u], k)
+		v.owner[u] = v.first(u, v.rivals[u])
+	}
+}
+
+// first is the owner among those that want a GPU.
+func (v *Ledger) first(u int, rivals []cluster.JobKey) cluster.JobKey {
+	return slices.MinFunc(rivals, func(a, b cluster.JobKey) int {
+		x, y := v.wants[a], v.wants[b]
+		if x, y := x.strong(u), y.strong(u); x != y {
+			if x {
+				return -1
+			}
+			return 1
+		}
+		return a.Compare(b)
+	})
+}
+
+// leave takes a job off those that want a GPU. The next of the rivals, if there is one,
+// owns it then.
+func (v *Ledger) leave(u int, k cluster.JobKey) {
+	rest := slices.DeleteFunc(slices.Clone(v.rivals[u]), func(o cluster.JobKey) bool { return o == k })
+	switch len(rest) {
+	case 0:
+		v.owner[u] = cluster.JobKey{}
+	default:
+		v.owner[u] = v.first(u, rest)
+	}
+	if len(rest) < 2 {
+		delete(v.rivals, u)
+		return
+	}
+	v.rivals[u] = rest
+}
+
+// holdingOf works out what the job has: its live allocations, the rest of what
+// its pins promise, and what is held for it. Pins alone are the weaker claim: they may be
+// stale, while an allocation is a fact.
+func (v *Ledger) holdingOf(k cluster.JobKey) holding {
+	var h holding
+	if slices.Contains(v.without, k) {
+		return h
+	}
+	for _, a := range v.State.ByJob[k] {
+		if !a.Live() || v.State.LeftBehind(a) {
+			continue
+		}
+		if i, ok := v.NodeOf[a.Node]; ok {
+			h.uses = append(h.uses, use{i, a.Used})
+		}
+		v.hold(&h, v.State.OwnGPUs(a))
+	}
+	v.hold(&h, v.opts.Held[k])
+	v.hold(&h, v.opts.Completing[k])
+	strong := slices.Sorted(slices.Values(h.gpus))
+	if job := v.State.Jobs[k]; job != nil {
+		for _, c := range promises(v.State, job) {
+			v.holdPromised(&h, c)
+		}
+	}
+	for _, u := range h.gpus {
+		if _, has := slices.BinarySearch(strong, u); !has {
+			h.pinned = append(h.pinned, u)
+		}
+	}
+	slices.Sort(h.pinned)
+	slices.Sort(h.gpus)
+	h.gpus = slices.Compact(h.gpus)
+	return h
+}
+
+// Without frees what a job holds, GPUs that others want too excepted, until back is called: to
+// see where it could go. owned are the GPUs.
+func (v *Ledger) Without(k cluster.JobKey) (owned []int, back func()) {
+	owned = slices.DeleteFunc(slices.Clone(v.holds[k]), func(u int) bool { return len(v.rivals[u]) > 0 || !v.Cluster.Taken(u) })
+	for _, u := range owned {
+		v.Cluster.SetTaken(u, false)
+	}
+	uses := v.wants[k].uses
+	for _, u := range uses {
+		v.Cluster.SetFree(u.node, minus(v.Cluster.Free(u.node), u.Resources, -1))
+	}
+	return owned, func() {
+		for _, u := range uses {
+			v.Cluster.SetFree(u.node, minus(v.Cluster.Free(u.node), u.Resources, 1))
+		}
+		for _, u := range owned {
+			v.Cluster.SetTaken(u, true)
+		}
+	}
+}
+
+// Take takes a placement in the cluster until the state says what became of it;
+// Release undoes it.
+func (v *Ledger) Take(g pal.Gang, p pal.Placement) {
+	v.Cluster.Take(g, p)
+	v.moved = append(v.moved, p)
+}
+
+// Release undoes [Ledger.Take].
+func (v *Ledger) Release(g pal.Gang, p pal.Placement) {
+	v.Cluster.Release(g, p)
+	v.moved = append(v.moved, p)
+}
+
+// Keep takes the GPUs of a placement that are free, until the state says what became
+// of it.
+func (v *Ledger) Keep(p pal.Placement) {
+	for _, u := range p.GPUs() {
+		if v.Cluster.Available(u) {
+			v.Cluster.SetTaken(u, true)
+		}
+	}
+	v.moved = append(v.moved, p)
+}
+
+// Epoch grows when other nodes than before may serve a job.
+func (v *Ledger) Epoch() uint64 { return v.epoch }
+
+// Changes grows with each change of who holds what, and of which GPUs can be used. What is taken
+// and given back meanwhile, to see what would fit, is none.
+func (v *Ledger) Changes() uint64 { return v.changes }
+
+// refreshHealth takes over which GPUs are unhealthy, in quarantine or unavailable.
+func (v *Ledger) refreshHealth() {
+	v.changes++
+	for i, d := range v.Devices {
+		node := v.GroupNode(i)
+		for _, in := range d.Instances {
+			u := v.Cluster.Find(in.ID)
+			v.Cluster.SetHealth(u, !in.Healthy, v.opts.Quarantined[in.ID])
+			v.Cluster.SetUnavailable(u, v.unavailable(node, in.ID) != "")
+		}
+	}
+}
+
+// Unavailable says why GPU u is not available though no job holds it; "" if it is.
+func (v *Ledger) Unavailable(u int) string {
+	return v.unavailable(v.GPUNode(u), v.Cluster.GPU(u).ID)
+}
+
+// unavailable says why a GPU is not available. On a node that is away what was decided
+// when the node was there, a preemption whose victims were lost with it, say,
+// must wait, since Nomad would place the gang the moment the node is back, beside
+// what the node goes on running until it is told to stop.
+func (v *Ledger) unavailable(n *api.Node, gpu string) string {
+	return cmp.Or(cluster.NotReady(n), v.opts.Unavailable[gpu])
+}
+
+// hold adds GPUs by id. One that no node of the cluster names is left out.
+func (v *Ledger) hold(h *holding, ids []string) {
+	for _, id := range ids {
+		if i := v.Cluster.Find(id); i >= 0 {
+			h.gpus = append(h.gpus, i)
+		}
+	}
+}
+
+// holdPromised adds what the pins of a group promise and no allocation has yet: the GPUs on
+// the nodes that the pins name, and the CPU, memory and disk of the members that will use
+// them.
+func (v *Ledger) holdPromised(h *holding, c promise) {
+	perNode := map[int]int{}
+	for _, id := range c.gpus {
+		i := v.Cluster.Find(id)
+		if i < 0 {
+			continue
+		}
+		node, _ := v.Cluster.Group(v.Cluster.GroupOf(i))
+		if _, there := slices.BinarySearch(c.nodes, v.Nodes[node].ID); there {
+			h.gpus = append(h.gpus, i)
+			perNode[node]++
+		}
+	}
+	for node, gpus := range perNode {
+		h.uses = append(h.uses, use{node, minus(pal.Resources{}, c.need, -gpus/max(1, c.per))})
+	}
+}
+
+// minus is r less so many times o; a negative number adds.
+func minus(r, o pal.Resources, times int) pal.Resources {
+	return pal.Resources{CPU: r.CPU - times*o.CPU, MemoryMB: r.MemoryMB - times*o.MemoryMB, DiskMB: r.DiskMB - times*o.DiskMB}
+}
+
+// promise are the GPUs that the pins of one group promise and that its live
+// allocations do not hold yet.
+type promise struct {
+	gpus  []string
+	nodes []string      // on which they are, sorted
+	need  pal.Resources // per member
+	per   int           // GPUs per member
+}
+
+// promises of a job: none while it is gated (its pins are then those of a gang
+// that is being stopped) or ended, or once all members are there; and none where
+// the pins are not known to be ours.
+func promises(s *cluster.State, job *api.Job) []promise {
+	pins, ok := rewrite.Pinned(job)
+	if !ok || pins.Mode != rewrite.ModeGPU || rewrite.Gated(job) || cluster.Ended(job) || !s.TrustsPins(cluster.KeyOf(job), pins) {
+		return nil
+	}
+	var cs []promise
+	for _, g := range job.TaskGroups {
+		gp, ok := pins.Of(*g.Name)
+		if !ok {
+			continue
+		}
+		per := rewrite.GPUsPerMember(g)
+		if per <= 0 || *g.Count <= 0 || (len(gp.GPUs)-1)/per >= *g.Count {
+			continue // we name as many GPUs as the members take, and no more
+		}
+		c := promise{gpus: gp.GPUs, nodes: slices.Sorted(slices.Values(gp.Nodes)), need: cluster.Need(g), per: per}
+		members, held := map[string]bool{}, map[string]bool{}
+		for _, a := range s.ByJob[cluster.KeyOf(job)] {
+			if a.Group == *g.Name && (a.Member() && !a.LeftBehind(job) || a.FinishedIn(job)) {
+				members[a.Name] = true
+				for _, id := range a.GPUs {
+					held[id] = true
+				}
+			}
+		}
+		if len(members) < rewrite.Members(g) {
+			c.gpus = slices.DeleteFunc(slices.Clone(c.gpus), func(id string) bool { return held[id] })
+			cs = append(cs, c)
+		}
+	}
+	return cs
+}
+
+// Holds lists the GPUs that the job holds, ascending.
+func (v *Ledger) Holds(k cluster.JobKey) []int { return v.holds[k] }
+
+// Shifted are the jobs that hold other GPUs since it was asked last: some have not
+// changed themselves, only what is kept for them, or wanted by others.
+func (v *Ledger) Shifted() []cluster.JobKey {
+	keys := v.shifted
+	v.shifted = nil
+	return keys
+}
+
+// Promised says whether GPUs count as the job's only because a decision gave them
+// out.
+func (v *Ledger) Promised(k cluster.JobKey) bool { return len(v.opts.Held[k]) > 0 }
+
+// Owner is who holds GPU i; the zero key where nobody does.
+func (v *Ledger) Owner(i int) cluster.JobKey { return v.owner[i] }

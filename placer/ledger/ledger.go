@@ -1,0 +1,208 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package ledger
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+)
+
+// Options say how Nomad's state becomes a cluster.
+type Options struct {
+	Locality pal.Locality
+	// Profile gives the PM scores; nil: nothing is measured.
+	Profile *profile.Profile
+	// RackMeta is the node meta key that names a node's rack.
+	RackMeta string
+	// Quarantined GPUs, by instance id, are not chosen.
+	Quarantined map[string]bool
+	// Unavailable says of GPUs, by instance id, why they are not chosen although
+	// Nomad counts them as free.
+	Unavailable map[string]string
+	// Held are GPUs that a decision under way has given out, by job.
+	Held map[cluster.JobKey][]string
+	// Completing are GPUs of gangs that are about to end, by job: they come free
+	// together.
+	Completing map[cluster.JobKey][]string
+}
+
+// Ledger is the cluster as the core sees it, and who holds which GPU, kept up to date with
+// [Ledger.Update].
+type Ledger struct {
+	Cluster *pal.Cluster
+	opts    Options
+	State   *cluster.State
+	without []cluster.JobKey
+	Nodes   []*api.Node                // as in Cluster
+	Devices []*api.NodeDeviceResource  // as the cluster's device groups
+	NodeOf  map[string]int             // node id → index
+	InRack  map[string]int             // nodes by the name of their rack
+	owner   []cluster.JobKey           // per GPU: who holds it, or is promised it
+	holds   map[cluster.JobKey][]int   // the same by owner, ascending
+	wants   map[cluster.JobKey]holding // all that count for something
+	rivals  map[int][]cluster.JobKey   // where several want one GPU
+	free    []pal.Resources            // per node
+	seen    cluster.Mark               // the state's changes up to here are in
+	moved   []pal.Placement            // taken or released in Cluster since
+	epoch   uint64                     // grows when eligibility changes
+	changes uint64                     // see Changes
+	shifted []cluster.JobKey           // see Shifted
+	// givenBins are the bins of the profile that the plugins were given.
+	givenBins map[binKey]pal.PMScore
+}
+
+// New builds the cluster from the state: nodes by name, then id; instances by
+// id. GPUs of live allocations and those promised to pinned jobs are taken.
+// Allocations and pins of the jobs in without count as if they were not there. What
+// nodes say cannot make it fail, only the options can: see [cluster.State.NodeWarnings].
+func New(s *cluster.State, o Options, without ...cluster.JobKey) (*Ledger, error) {
+	v := &Ledger{opts: o, State: s, without: without, NodeOf: map[string]int{}, InRack: map[string]int{}, holds: map[cluster.JobKey][]int{}}
+	v.Nodes = slices.Clone(s.GPUNodes())
+	ns := make([]pal.Node, len(v.Nodes))
+	for i, n := range v.Nodes {
+		v.NodeOf[n.ID] = i
+		v.InRack[n.Meta[o.RackMeta]]++
+		ns[i] = v.node(n)
+	}
+	c, err := pal.NewCluster(ns, o.Locality)
+	if err != nil {
+		return nil, fmt.Errorf("building the ledger of the cluster: %w", err)
+	}
+	v.Cluster = c
+	v.owner = make([]cluster.JobKey, c.NumGPUs())
+	v.refresh()
+	return v, nil
+}
+
+// Update brings the ledger up to date with the state. It returns false where
+// that takes a new one: the GPUs themselves, what is known of them, or the
+// options changed.
+func (v *Ledger) Update(s *cluster.State, o Options) bool {
+	nodes := s.GPUNodes()
+	if len(nodes) != len(v.Nodes) || o.Profile != v.opts.Profile || o.Locality != v.opts.Locality {
+		return false
+	}
+	changed := false
+	for i, n := range nodes { // a few pointers to compare, where nothing changed
+		if n == v.Nodes[i] {
+			continue
+		}
+		if !sameInventory(n, v.Nodes[i], o.RackMeta) {
+			return false
+		}
+		v.Nodes[i] = n
+		changed = true
+	}
+	if changed {
+		v.epoch++
+		v.Devices = v.Devices[:0]
+		for _, n := range v.Nodes {
+			v.Devices = append(v.Devices, cluster.GPUDevices(n)...)
+		}
+	}
+	unhealthy := changed || !maps.Equal(o.Quarantined, v.opts.Quarantined) || !maps.Equal(o.Unavailable, v.opts.Unavailable)
+	before := v.opts
+	v.State, v.opts = s, o
+	if keys, now, known := s.Touched(v.seen); known && !changed {
+		v.seen = now
+		v.refreshJobs(keys, before)
+	} else {
+		v.refresh()
+	}
+	if unhealthy {
+		v.refreshHealth()
+	}
+	return true
+}
+
+// sameInventory says whether two forms of a node differ at most in status,
+// health, and what the core does not see.
+func sameInventory(a, b *api.Node, rackMeta string) bool {
+	if a.ID != b.ID || a.Name != b.Name || a.Datacenter != b.Datacenter || a.Meta[rackMeta] != b.Meta[rackMeta] {
+		return false
+	}
+	return slices.EqualFunc(cluster.GPUDevices(a), cluster.GPUDevices(b), func(x, y *api.NodeDeviceResource) bool {
+		return x.Name == y.Name && slices.Equal(cluster.InstanceIDs(x), cluster.InstanceIDs(y)) && samePublished(x, y) &&
+			maps.Equal(domains(x, numaPrefix), domains(y, numaPrefix)) &&
+			maps.Equal(domains(x, islandPrefix), domains(y, islandPrefix))
+	})
+}
+
+// GroupNode is the node of a device group.
+func (v *Ledger) GroupNode(group int) *api.Node {
+	i, _ := v.Cluster.Group(group)
+	return v.Nodes[i]
+}
+
+// GPUNode is the node of GPU u.
+func (v *Ledger) GPUNode(u int) *api.Node { return v.GroupNode(v.Cluster.GroupOf(u)) }
+
+func (v *Ledger) node(n *api.Node) pal.Node {
+	out := pal.Node{ID: n.ID, Name: n.Name, Rack: n.Meta[v.opts.RackMeta], Datacenter: n.Datacenter}
+	for _, d := range cluster.GPUDevices(n) {
+		v.Devices = append(v.Devices, d)
+		out.Groups = append(out.Groups, v.deviceGroup(n, d))
+	}
+	return out
+}
+
+func (v *Ledger) deviceGroup(n *api.Node, d *api.NodeDeviceResource) pal.DeviceGroup {
+	numa, island := domains(d, numaPrefix), domains(d, islandPrefix)
+	g := pal.DeviceGroup{Name: d.Vendor + "/" + d.Type + "/" + d.Name}
+	said := v.published(d)
+	for _, in := range d.Instances {
+		u := pal.GPU{
+			ID: in.ID, Unhealthy: !in.Healthy, Quarantined: v.opts.Quarantined[in.ID], Unavailable: v.unavailable(n, in.ID) != "",
+			NUMA: numa[in.ID], Island: island[in.ID],
+		}
+		if p := v.opts.Profile; p != nil {
+			for i, class := range pal.AppClasses() {
+				if e, ok := p.Lookup(in.ID, class); ok && finite(e.Score) && finite(e.Value) {
+					u.Scores[i], u.Binned[i], u.Classes[i] = e.Score, e.Value, uint8(e.Class)
+				}
+			}
+		}
+		said.rate(&u)
+		g.GPUs = append(g.GPUs, u)
+	}
+	slices.SortFunc(g.GPUs, func(a, b pal.GPU) int { return strings.Compare(a.ID, b.ID) })
+	return g
+}
+
+// finite says whether the core takes a score.
+func finite(s pal.PMScore) bool { return s >= 0 && !math.IsInf(float64(s), 0) }
+
+const (
+	numaPrefix   = "unique.numa_"
+	islandPrefix = "unique.nvlink_island_"
+)
+
+// domains reads list attributes whose names end in a number: instance id →
+// number + 1.
+func domains(d *api.NodeDeviceResource, prefix string) map[string]uint16 {
+	m := map[string]uint16{}
+	for name, a := range d.Attributes {
+		number, ok := strings.CutPrefix(name, prefix)
+		if !ok || a == nil || a.StringVal == nil {
+			continue
+		}
+		if n, err := strconv.ParseUint(number, 10, 15); err == nil {
+			for _, id := range attr.SplitIDs(*a.StringVal) {
+				m[id] = uint16(n) + 1
+			}
+		}
+	}
+	return m
+}

@@ -1,0 +1,202 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package ledger
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+)
+
+// published is what a device group says of its GPUs beside who they are.
+type published struct {
+	degraded map[string]string         // reasons by instance id
+	given    map[string]map[int]rating // by instance id and application class
+	last     [pal.NumClasses]pal.PMScore
+}
+
+// rating is a PM score and its class; value stands for the GPUs of the class.
+type rating struct {
+	score, value pal.PMScore
+	class        int
+}
+
+// published reads a device group's attributes.
+func (v *Ledger) published(d *api.NodeDeviceResource) published {
+	p := published{degraded: degradations(d), given: given(d)}
+	if len(p.degraded) > 0 {
+		p.last = v.lastBins(d.Name)
+	}
+	if len(p.given) > 0 {
+		v.bins(d.Name, p.given)
+	}
+	return p
+}
+
+// rate completes a GPU that the profile has been asked for: the profile that the
+// plugin was given knows GPUs that the cluster's does not, and a degraded GPU is
+// in the last class whatever it was measured at.
+func (p published) rate(u *pal.GPU) {
+	for k, r := range p.given[u.ID] {
+		if u.Classes[k] == 0 {
+			u.Scores[k], u.Binned[k], u.Classes[k] = r.score, r.value, uint8(r.class)
+		}
+	}
+	if u.Degraded = p.degraded[u.ID]; u.Degraded == "" {
+		return
+	}
+	for k := range u.Classes {
+		u.Classes[k], u.Binned[k] = profile.MaxClass, max(u.Binned[k], p.last[k])
+	}
+}
+
+// samePublished says whether two forms of a device group say the same of their
+// GPUs.
+func samePublished(a, b *api.NodeDeviceResource) bool {
+	return maps.Equal(degradations(a), degradations(b)) && givenText(a) == givenText(b)
+}
+
+// degradations are the reasons by id of the GPUs that work, but not as they
+// should. The reasons are in the health descriptions, unless a GPU is unhealthy
+// as well.
+func degradations(d *api.NodeDeviceResource) map[string]string {
+	ids := attr.SplitIDs(cluster.TextOf(d, attr.Degraded))
+	if len(ids) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(ids))
+	for _, id := range ids {
+		out[id] = "for a reason that the plugin does not say"
+	}
+	for _, in := range d.Instances {
+		if reasons, ok := strings.CutPrefix(in.HealthDescription, attr.DegradedPrefix); ok && in.Healthy && out[in.ID] != "" {
+			out[in.ID] = reasons
+		}
+	}
+	return out
+}
+
+// givenText is the text of the scores that come from a profile which the plugin
+// was given as a file; "" where they come from elsewhere.
+func givenText(d *api.NodeDeviceResource) string {
+	if cluster.TextOf(d, attr.Reference) != attr.ReferenceFile {
+		return ""
+	}
+	return cluster.TextOf(d, attr.Scores)
+}
+
+// given are the scores and classes of such a profile, without values. What cannot
+// be read is left out: those GPUs count as not measured.
+func given(d *api.NodeDeviceResource) map[string]map[int]rating {
+	ms, err := attr.ParseMeasurements(givenText(d))
+	if err != nil || len(ms) == 0 {
+		return nil
+	}
+	instances := cluster.InstanceIDs(d)
+	out := make(map[string]map[int]rating, len(ms))
+	for _, m := range ms {
+		if _, ok := slices.BinarySearch(instances, m.GPU); !ok {
+			continue
+		}
+		out[m.GPU] = map[int]rating{}
+		for i, class := range pal.AppClasses() {
+			if score, ok := m.Times[class]; ok {
+				out[m.GPU][i] = rating{score: pal.PMScore(score), class: profile.MaxClass}
+			}
+		}
+	}
+	for i, class := range pal.AppClasses() {
+		for k := profile.MaxClass - 1; k >= 1; k-- { // the smallest list that holds the GPU is its class
+			for _, id := range attr.SplitIDs(cluster.TextOf(d, attr.List(class, k))) {
+				if r, ok := out[id][i]; ok {
+					r.class = k
+					out[id][i] = r
+				}
+			}
+		}
+	}
+	return out
+}
+
+// outlier says whether the GPU is a bin of its own, as in a profile.
+func (r rating) outlier() bool { return float64(r.score) >= profile.DefaultOptions().Outlier }
+
+// bins fills in the values: the mean score of the GPUs of one model and class in
+// the whole cluster, as all nodes were given the same profile.
+func (v *Ledger) bins(model string, gs map[string]map[int]rating) {
+	if v.givenBins == nil {
+		v.givenBins = map[binKey]pal.PMScore{}
+		count := map[binKey]int{}
+		for _, n := range v.Nodes {
+			for _, d := range cluster.GPUDevices(n) {
+				for _, ratings := range given(d) {
+					for i, r := range ratings {
+						if k := (binKey{d.Name, i, r.class}); !r.outlier() {
+							v.givenBins[k] += r.score
+							count[k]++
+						}
+					}
+				}
+			}
+		}
+		for k, n := range count {
+			v.givenBins[k] /= pal.PMScore(n)
+		}
+	}
+	for _, ratings := range gs {
+		for i, r := range ratings {
+			if r.value = r.score; !r.outlier() {
+				r.value = v.givenBins[binKey{model, i, r.class}]
+			}
+			ratings[i] = r
+		}
+	}
+}
+
+// binKey is one bin of a model: an application class by number, and a
+// variability class.
+type binKey struct {
+	model      string
+	app, class int
+}
+
+// lastBins are, by application class, what stands for the last class of a model:
+// the slowest bin that is known of it, or at least the edge of the last class.
+func (v *Ledger) lastBins(model string) (last [pal.NumClasses]pal.PMScore) {
+	edges := profile.DefaultOptions().Edges
+	for k := range last {
+		last[k] = pal.PMScore(edges[len(edges)-1])
+	}
+	if p := v.opts.Profile; p != nil {
+		for i := range p.Groups {
+			g := &p.Groups[i]
+			if k := slices.Index(pal.AppClasses(), g.App); k >= 0 && g.Model == model && len(g.Values) > 0 {
+				last[k] = max(last[k], pal.PMScore(slices.Max(g.Values)))
+			}
+		}
+	}
+	return last
+}
+
+// HealthDescriptions are what the device plugins say of GPUs that are not well,
+// by instance id.
+func (v *Ledger) HealthDescriptions() map[string]string {
+	out := map[string]string{}
+	for _, d := range v.Devices {
+		for _, in := range d.Instances {
+			if !in.Healthy {
+				out[in.ID] = cmp.Or(in.HealthDescription, "unhealthy")
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,60 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomad
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+)
+
+// notWell is what a node meets on which Nomad places nothing now, or not with some driver.
+const notWell = `Status != "ready" or SchedulingEligibility != "eligible" or any Drivers as _, d { d.Detected == true and d.Healthy == false }`
+
+// mostAway are read at most of the nodes that are away: of more, some could take anything.
+const mostAway = 64
+
+// AwayNodes are nodes that are not ready, or have a driver that is not healthy; all is false if they are
+// too many to be read.
+func (c *Client) AwayNodes(ctx context.Context) (away []*api.Node, all bool, err error) {
+	var stubs []*cluster.NodeStub
+	if _, err := c.api.Raw().Query("/v1/nodes", &stubs, (&api.QueryOptions{Filter: notWell}).WithContext(ctx)); err != nil {
+		return nil, false, fmt.Errorf("listing the nodes that are away: %w", Denied(err, ReadNodes))
+	}
+	if len(stubs) > mostAway {
+		return nil, false, nil
+	}
+	for _, stub := range stubs {
+		n, err := c.node(ctx, stub.ID)
+		if err != nil {
+			return nil, false, err
+		}
+		if n != nil {
+			away = append(away, n)
+		}
+	}
+	return away, true, nil
+}
+
+// NodeResources are all nodes, with what they have and no more of them.
+func (c *Client) NodeResources(ctx context.Context) (nodes []*api.Node, err error) {
+	var all []*struct {
+		Datacenter, NodePool string
+		NodeResources        *api.NodeResources
+		ReservedResources    *api.NodeReservedResources
+	}
+	q := (&api.QueryOptions{Params: map[string]string{"resources": "true"}}).WithContext(ctx)
+	if _, err := c.api.Raw().Query("/v1/nodes", &all, q); err != nil {
+		return nil, fmt.Errorf("listing what nodes have: %w", Denied(err, ReadNodes))
+	}
+	for _, n := range all {
+		if n != nil && n.NodeResources != nil {
+			nodes = append(nodes, &api.Node{Datacenter: n.Datacenter, NodePool: n.NodePool, NodeResources: n.NodeResources, ReservedResources: n.ReservedResources})
+		}
+	}
+	return nodes, nil
+}

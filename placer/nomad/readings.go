@@ -1,0 +1,110 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package nomad
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/classify"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+)
+
+// JobGPUs are the GPUs of a job's running allocations, by node id; ids sorted.
+func (c *Client) JobGPUs(ctx context.Context, k cluster.JobKey) (map[string][]string, error) {
+	as, err := c.JobAllocs(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]string{}
+	for _, a := range as {
+		if a.Client != api.AllocClientStatusRunning {
+			continue
+		}
+		var p cluster.AllocPayload // the list of one job's allocations tells no resources
+		if _, err := c.api.Raw().Query("/v1/allocation/"+url.PathEscape(a.ID), &p, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx)); err != nil {
+			return nil, fmt.Errorf("reading allocation %q: %w", a.ID, err)
+		}
+		if gpus := p.AsAlloc().GPUs; len(gpus) > 0 {
+			out[p.NodeID] = append(out[p.NodeID], gpus...)
+		}
+	}
+	for _, ids := range out {
+		slices.Sort(ids)
+	}
+	return out, nil
+}
+
+// GPUReading is what the device plugin's statistics said of a GPU at a time.
+type GPUReading struct {
+	GPU string
+	At  time.Time
+	classify.Reading
+}
+
+// GPUReadings are the last statistics of these GPUs of a node, in the order of
+// the ids. A GPU without statistics is left out.
+func (c *Client) GPUReadings(ctx context.Context, node string, gpus []string) ([]GPUReading, error) {
+	stats, err := c.api.Nodes().Stats(node, (&api.QueryOptions{}).WithContext(ctx))
+	if err != nil {
+		return nil, fmt.Errorf("reading the statistics of node %q: %w", node, Denied(err, ReadNodes))
+	}
+	var out []GPUReading
+	for _, id := range gpus {
+		for _, g := range stats.DeviceStats {
+			if g == nil {
+				continue
+			}
+			if s := g.InstanceStats[id]; s != nil && s.Stats != nil {
+				out = append(out, GPUReading{id, s.Timestamp, readingOf(s.Stats.Attributes)})
+			}
+		}
+	}
+	return out, nil
+}
+
+// readingOf reads the plugin's statistics by name; a name that is missing, or
+// "N/A", is not known.
+func readingOf(attributes map[string]*api.StatValue) classify.Reading {
+	percent := func(name string) *float64 { return scaled(attributes[name], 100) }
+	r := classify.Reading{
+		Utilisation: percent("GPU utilization"),
+		PowerCap:    percent("Power cap time"),
+		Compute:     percent("Tensor active"),
+		Memory:      percent("DRAM active"),
+	}
+	if v := attributes["Power usage"]; v != nil && v.IntDenominatorVal != nil && *v.IntDenominatorVal > 0 {
+		r.Power = scaled(v, float64(*v.IntDenominatorVal))
+	}
+	return r
+}
+
+// mostReading bounds a share: power may be somewhat above its limit, and nothing is
+// twice what is possible.
+const mostReading = 2
+
+// scaled is a statistic's number over the scale; nil where it has none, or none
+// that can be a share.
+func scaled(v *api.StatValue, scale float64) *float64 {
+	var x float64
+	switch {
+	case v == nil:
+		return nil
+	case v.FloatNumeratorVal != nil:
+		x = *v.FloatNumeratorVal
+	case v.IntNumeratorVal != nil:
+		x = float64(*v.IntNumeratorVal)
+	default:
+		return nil
+	}
+	if x /= scale; !(x >= 0 && x <= mostReading) {
+		return nil
+	}
+	return &x
+}

@@ -1,0 +1,122 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package request
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/constraint"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// maxPreferences bounds how many preferences an ask has: each may cost a search.
+const maxPreferences = 8
+
+// preferred turns the affinities of the job, the group, its tasks and its
+// device requests into preferences, each a set of device groups: those with the
+// highest sum of weights, those with the two highest, and so on. nil where no
+// affinity tells the groups apart.
+func (v *View) preferred(job *api.Job, a gpuRequest, may []bool) [][]bool {
+	if !a.hasAffinities(job) {
+		return nil
+	}
+	sums := make([]int, len(v.Devices))
+	var distinct []int
+	for i, d := range v.Devices {
+		if may[i] {
+			sums[i] = a.affinityWeight(job, d, v.GroupNode(i))
+			distinct = append(distinct, sums[i])
+		}
+	}
+	slices.Sort(distinct)
+	distinct = slices.Compact(distinct)
+	var out [][]bool
+	for k := len(distinct) - 1; k > 0 && len(out) < maxPreferences; k-- {
+		set := make([]bool, len(may))
+		for i := range set {
+			set[i] = may[i] && sums[i] >= distinct[k]
+		}
+		out = append(out, set)
+	}
+	return out
+}
+
+func (a gpuRequest) hasAffinities(job *api.Job) bool {
+	return len(job.Affinities) > 0 || len(a.group.Affinities) > 0 ||
+		slices.ContainsFunc(a.group.Tasks, func(t *api.Task) bool { return len(t.Affinities) > 0 }) ||
+		slices.ContainsFunc(a.requests, func(r *api.RequestedDevice) bool { return len(r.Affinities) > 0 })
+}
+
+// affinityWeight is the sum of the weights of the affinities that the device group on
+// the node meets.
+func (a gpuRequest) affinityWeight(job *api.Job, d *api.NodeDeviceResource, n *api.Node) int {
+	sum := 0
+	add := func(as []*api.Affinity, met func(*api.Constraint) bool) {
+		for _, f := range as {
+			if met(&api.Constraint{LTarget: f.LTarget, RTarget: f.RTarget, Operand: f.Operand}) {
+				sum += weight(f)
+			}
+		}
+	}
+	onNode := func(c *api.Constraint) bool { return constraint.NodeMeets(c, n) }
+	add(job.Affinities, onNode)
+	add(a.group.Affinities, onNode)
+	for _, t := range a.group.Tasks {
+		add(t.Affinities, onNode)
+	}
+	for _, r := range a.requests {
+		add(r.Affinities, func(c *api.Constraint) bool { return constraint.DeviceMeets(c, d) })
+	}
+	return sum
+}
+
+// weight is an affinity's weight; Nomad's default is 50.
+func weight(a *api.Affinity) int {
+	if a.Weight == nil {
+		return 50
+	}
+	return int(*a.Weight)
+}
+
+// isMIG says whether a device group is one of MIG instances. nomad-device-nvidia
+// says so by the name only.
+func isMIG(d *api.NodeDeviceResource) bool {
+	return strings.Contains(d.Name, " MIG ") || d.Attributes["mig_profile"] != nil
+}
+
+// leavesModelOpen says whether no request names a model.
+func (a gpuRequest) leavesModelOpen() bool {
+	return !slices.ContainsFunc(a.requests, func(r *api.RequestedDevice) bool { return rewrite.NamesModel(r.Name) })
+}
+
+// Avoid makes the gang prefer nodes other than these, by name, to what it
+// prefers otherwise; it still goes there where it fits nowhere else.
+func (v *View) Avoid(r *Request, nodes map[string]bool) {
+	names := slices.Sorted(maps.Keys(nodes))
+	for i := range r.Gang.MemberSets {
+		s := &r.Gang.MemberSets[i]
+		if len(s.Eligible) == 0 {
+			continue
+		}
+		key := fmt.Sprintf("%p %q", &s.Eligible[0], names)
+		prefer, ok := v.avoiding[key]
+		if !ok {
+			for _, set := range append(slices.Clone(s.Prefer), s.Eligible) {
+				set = slices.Clone(set)
+				for g := range set {
+					set[g] = set[g] && !nodes[v.GroupNode(g).Name]
+				}
+				prefer = append(prefer, set)
+			}
+			prefer = append(prefer, s.Prefer...)
+			v.avoiding[key] = prefer
+		}
+		s.Prefer = prefer
+	}
+}

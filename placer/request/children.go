@@ -1,0 +1,81 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package request
+
+import (
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// servesChild says why a child cannot be served, if that is so.
+func (v *View) servesChild(job *api.Job) error {
+	switch {
+	case !cluster.Child(job):
+		return nil
+	case cluster.HasPayload(job):
+		return cluster.ErrPayload
+	case !v.opts.Children:
+		return cluster.ErrNoRPC
+	}
+	return nil
+}
+
+// ChoosesInstances says whether the author names device instances, or lists of
+// them: the job is for plain Nomad then.
+func ChoosesInstances(job *api.Job) bool {
+	_, t := instanceChooser(job)
+	return t != nil
+}
+
+// instanceChooser is the first task whose author does so, in its group; nil if none does.
+func instanceChooser(job *api.Job) (*api.TaskGroup, *api.Task) {
+	if _, pinned := rewrite.Pinned(job); pinned {
+		job = rewrite.Author(job)
+	}
+	for _, g := range job.TaskGroups {
+		for _, t := range g.Tasks {
+			for _, d := range rewrite.GPURequests(t) {
+				for _, c := range d.Constraints {
+					if c.LTarget == "${device.ids}" || c.RTarget == "${device.ids}" {
+						return g, t
+					}
+				}
+			}
+		}
+	}
+	return nil, nil
+}
+
+// TemplateReason is what becomes of the children of a parameterized or periodic job. children: they
+// can be registered.
+func TemplateReason(job *api.Job, children bool) reason.Reason {
+	r := reason.Reason{Kind: reason.Template}
+	if !rewrite.Gated(job) {
+		return r.And(reason.Reason{Kind: reason.UngatedChildren})
+	}
+	if err := Childless(job, children); err != nil {
+		return r.And(reason.Reason{Kind: reason.NoChild, Cause: err.Error()})
+	}
+	if p := job.ParameterizedJob; p != nil && p.Payload == "optional" {
+		return r.And(reason.Reason{Kind: reason.PayloadChildren})
+	}
+	return r
+}
+
+// Childless is why no child of a parameterized or periodic job can be placed; nil if one can.
+// children: they can be registered.
+func Childless(job *api.Job, children bool) error {
+	switch p := job.ParameterizedJob; {
+	case !cluster.Template(job):
+		return nil
+	case p != nil && p.Payload == "required":
+		return cluster.ErrPayload
+	case !children:
+		return cluster.ErrNoRPC
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package request
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// The members of an elastic gang run on while others come and go. So its pins name nodes
+// and a highest variability class, as those of services do, and the class stays what it
+// was at the start: Nomad replaces members whose device block changes. The number of
+// members is the group's count.
+
+func elasticOf(job *api.Job) *rewrite.Elastic {
+	if e, ok := rewrite.ElasticOf(job); ok {
+		return &e
+	}
+	return nil
+}
+
+// membersOf is how many members a group is to have: of an elastic gang that waits, as many
+// as it may.
+func (r Request) membersOf(g *api.TaskGroup) int {
+	if _, pinned := rewrite.Pinned(r.Job); r.Elastic != nil && (rewrite.Gated(r.Job) || !pinned) && *g.Name == r.Elastic.Group {
+		return r.Elastic.Most
+	}
+	return rewrite.Members(g)
+}
+
+// elasticPins makes pins those of an elastic gang: on so many members, and on GPUs of all
+// classes up to the first that holds an outlier, if none of its own is one.
+func (v *View) elasticPins(r Request, p pal.Placement, pins *rewrite.Pins) {
+	pins.Groups[0].Count = len(p.Members)
+	limit := pal.PMScore(v.opts.OutlierThreshold)
+	switch {
+	case limit == 0 || pins.Ceiling == 0:
+		return
+	case p.PMScore > limit:
+		pins.Class, pins.Ceiling = "", 0
+		return
+	}
+	sound, barred := 0, math.MaxInt
+	for u := range v.Cluster.NumGPUs() {
+		if c := v.classOfGPU(u, r.Gang.Class); !v.outlier(u, r.Gang.Class) {
+			sound = max(sound, c)
+		} else if c != 0 {
+			barred = min(barred, c)
+		}
+	}
+	pins.Ceiling = max(pins.Ceiling, min(sound, barred-1))
+}
+
+// Resized are the pins with which a running elastic gang has the members of a placement.
+// The error says why it cannot grow to that without a restart of those that run.
+func (v *View) Resized(r Request, old rewrite.Pins, to pal.Placement) (rewrite.Pins, error) {
+	was, _ := old.Of(r.Elastic.Group)
+	is := rewrite.GroupPins{Group: was.Group, GPUs: was.GPUs, Count: len(to.Members)}
+	for _, a := range v.State.ByJob[r.Key] {
+		if a.Group == was.Group && a.Member() {
+			is.Nodes = append(is.Nodes, a.Node)
+		}
+	}
+	if is.Count > was.Count {
+		more := v.Pins(r, to).Groups[0]
+		if err := v.sameDevices(old, was.GPUs, more.GPUs, to); err != nil {
+			return old, err
+		}
+		is.Nodes = append(is.Nodes, more.Nodes...)
+	}
+	slices.Sort(is.Nodes)
+	is.Nodes = slices.Compact(is.Nodes)
+	old.Groups = []rewrite.GroupPins{is}
+	return old, nil
+}
+
+// sameDevices says why members on the GPUs need other pins of devices than old ones, which
+// name was; named are those that others would name, because of GPUs that are kept out.
+func (v *View) sameDevices(old rewrite.Pins, was, named []string, to pal.Placement) error {
+	for _, m := range to.Members {
+		for _, u := range m.GPUs {
+			id := v.Cluster.GPU(u).ID
+			if c := v.publishedClass(m.Group, id, old.Class); old.Ceiling != 0 && (c == 0 || c > old.Ceiling) {
+				return fmt.Errorf("GPU %s is of class %d, its pins allow %d at most", id, c, old.Ceiling)
+			}
+			if (was != nil || named != nil) && !slices.Contains(was, id) {
+				return fmt.Errorf("GPU %s is not among those that its pins name: other GPUs of its nodes are kept out, or were", id)
+			}
+		}
+	}
+	return nil
+}
+
+// memberIndex is the allocation's number in its group, by its name; -1 where that has none.
+func memberIndex(a *cluster.Alloc) int {
+	_, number, _ := strings.Cut(a.Name[strings.LastIndexByte(a.Name, '.')+1:], "[")
+	n, err := strconv.Atoi(strings.TrimSuffix(number, "]"))
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// inOrder are the members of a running elastic gang on the GPUs, in the order in which
+// Nomad would end them, last first; those of no allocation yet come last.
+func (v *View) inOrder(r Request, owned []int) []pal.Member {
+	var ms []pal.Member
+	left := slices.Clone(owned)
+	as := slices.DeleteFunc(v.State.AllocsOf(r.Key), func(a *cluster.Alloc) bool { return a.Group != r.Elastic.Group || !a.Live() })
+	slices.SortFunc(as, func(a, b *cluster.Alloc) int { return memberIndex(a) - memberIndex(b) })
+	for _, a := range as {
+		m := pal.Member{}
+		for _, id := range a.GPUs {
+			if i := slices.IndexFunc(left, func(u int) bool { return v.Cluster.GPU(u).ID == id }); i >= 0 {
+				m.GPUs, m.Group = append(m.GPUs, left[i]), v.Cluster.GroupOf(left[i])
+				left = slices.Delete(left, i, i+1)
+			}
+		}
+		if len(m.GPUs) > 0 {
+			slices.Sort(m.GPUs)
+			ms = append(ms, m)
+		}
+	}
+	return append(ms, v.dealt(r, left)...)
+}

@@ -1,0 +1,66 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package request
+
+import (
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// What Nomad filters on every node never starts; what only is in use, or may be back, waits.
+func TestNever(t *testing.T) {
+	gpu := &api.Task{Name: "t", Driver: "docker", Resources: &api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu"}}}}
+	job := &api.Job{TaskGroups: []*api.TaskGroup{
+		{Name: new("gpus"), Count: new(1), Tasks: []*api.Task{gpu}},
+		{Name: new("web"), Count: new(1), Tasks: []*api.Task{{Name: "w", Driver: "java", Resources: &api.Resources{}}}, Networks: []*api.NetworkResource{{Mode: "bridge"}}},
+	}}
+	filtered := func(group, what string, nodes int) map[string]*api.AllocationMetric {
+		return map[string]*api.AllocationMetric{group: {NodesEvaluated: 3, NodesFiltered: nodes, NodesExhausted: 3 - nodes, ConstraintFiltered: map[string]int{what: nodes}}}
+	}
+	for _, c := range []struct {
+		failed map[string]*api.AllocationMetric
+		want   string
+	}{
+		{filtered("web", "missing drivers", 3), `Nomad can place group "web" nowhere: missing drivers: java (3 of 3 nodes)`},
+		{filtered("web", "missing network", 3), `Nomad can place group "web" nowhere: missing network: bridge (3 of 3 nodes)`},
+		{filtered("gpus", "missing CSI Volume models", 3), `Nomad can place group "gpus" nowhere: missing CSI Volume models (3 of 3 nodes)`},
+		{filtered("gpus", "${attr.vault.version} semver >= 0.6.1", 3), `Nomad can place group "gpus" nowhere: no Vault, which the job's vault block needs (3 of 3 nodes)`},
+		{filtered("web", "missing drivers", 2), ""},                             // a node is full
+		{filtered("gpus", "missing devices", 3), ""},                            // they may be unhealthy: the view knows
+		{filtered("web", "distinct_hosts", 3), ""},                              // others have the nodes
+		{filtered("gpus", "CSI plugin ebs is unhealthy on client 0123", 3), ""}, // it may be back
+		{filtered("web", "CSI volume x has exhausted its available writer claims", 3), ""},
+		{map[string]*api.AllocationMetric{"web": {}}, `Nomad can place group "web" nowhere: no node is ready in its datacenters and node pool`},
+		{map[string]*api.AllocationMetric{"web": nil}, ""},
+		{map[string]*api.AllocationMetric{"web": {NodesEvaluated: 2, NodesFiltered: 2, ConstraintFiltered: map[string]int{"missing drivers": 1, "computed class ineligible": 1}}},
+			`Nomad can place group "web" nowhere: missing drivers: java (2 of 2 nodes)`},
+		{map[string]*api.AllocationMetric{"web": {NodesEvaluated: 2, NodesFiltered: 2, ConstraintFiltered: map[string]int{"CSI plugin a is missing from client 1": 1, "CSI plugin a is missing from client 2": 1}}},
+			`Nomad can place group "web" nowhere: CSI plugin a is missing (2 of 2 nodes)`},
+	} {
+		if got := NeverPlaced(Never(job, c.failed)).String(); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.failed, got, c.want)
+		}
+	}
+}
+
+// Constraints that Nomad adds to a job are told in words, its author's as he wrote them.
+func TestImpliedConstraints(t *testing.T) {
+	job := &api.Job{Constraints: []*api.Constraint{{LTarget: "${attr.consul.datacenter}", RTarget: "east", Operand: "="}}, TaskGroups: []*api.TaskGroup{{Name: new("g"), Tasks: []*api.Task{{Name: "t"}}}}}
+	for filter, want := range map[string]string{
+		"${attr.plugins.cni.version.bridge} semver >= 0.4.0":  "no CNI plugin bridge, which the network mode needs",
+		"${attr.plugins.secrets.aws.version} semver >= 0.0.1": "no secrets provider aws",
+		"${attr.consul.version} semver >= 1.8.0":              "no Consul agent, which services or templates of the job need",
+		"${attr.vault.other.version} semver >= 0.6.1":         "no Vault, which the job's vault block needs",
+		"${attr.nomad.service_discovery} = true":              "Nomad's own services are off (nomad_service_discovery)",
+		"${attr.consul.datacenter} = east":                    "${attr.consul.datacenter} = east",
+		"${meta.x} = 1":                                       "${meta.x} = 1",
+		`missing host network "storage" for port "http"`:      `missing host network "storage" for port "http"`,
+	} {
+		failed := map[string]*api.AllocationMetric{"g": {NodesEvaluated: 2, NodesFiltered: 2, ConstraintFiltered: map[string]int{filter: 1, "computed class ineligible": 1}}}
+		if found := Never(job, failed); len(found) != 1 || found[0].What != want || found[0].Nodes != 2 {
+			t.Errorf("%s: %+v", filter, found)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package request
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// Scheduler is what Nomad tells about the placing of jobs.
+type Scheduler interface {
+	DryRun(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error)
+	// AwayNodes are nodes that are not ready, or have a driver that is not healthy; all is false if they
+	// are too many to be read.
+	AwayNodes(ctx context.Context) (away []*api.Node, all bool, err error)
+	// NodeResources are all nodes, with what they have and no more of them.
+	NodeResources(ctx context.Context) ([]*api.Node, error)
+}
+
+// Judge asks Nomad's scheduler about a job as its author wrote it. never is what keeps groups of it from
+// every node, also from nodes that are away now: see [Never]. refused is what Nomad would not place now,
+// and why; "" for nothing. largest is the most that a node with GPUs has.
+func Judge(ctx context.Context, by Scheduler, job *api.Job, largest pal.Resources) (never []Obstacle, refused string, err error) {
+	author := rewrite.Author(job)
+	resp, err := by.DryRun(ctx, author)
+	if err != nil || len(resp.FailedTGAllocs) == 0 {
+		return nil, "", err
+	}
+	group, why := NotPlaced(resp.FailedTGAllocs)
+	refused = fmt.Sprintf("group %q: %s", group, why)
+	large, err := tooLarge(ctx, by, author, resp.FailedTGAllocs, largest)
+	if err != nil {
+		return nil, refused, err
+	}
+	never = append(large, Never(author, resp.FailedTGAllocs)...)
+	if len(never) == 0 {
+		return nil, refused, nil
+	}
+	away, all, err := by.AwayNodes(ctx)
+	if err != nil {
+		return nil, refused, err
+	}
+	return slices.DeleteFunc(never, func(o Obstacle) bool {
+		g := author.LookupTaskGroup(o.Group)
+		return o.Kind == LackNomad && (!all || slices.ContainsFunc(away, func(n *api.Node) bool { return couldTake(author, g, n) }))
+	}), refused, nil
+}
+
+// couldTake reports whether a node could take a member of the group once it is back, for all that is known.
+func couldTake(author *api.Job, g *api.TaskGroup, n *api.Node) bool {
+	if a, err := gpuRequestOf(g); err == nil && a.gpus > 0 && !slices.ContainsFunc(cluster.GPUDevices(n), a.serves) {
+		return false
+	}
+	return nodeCould(author, g, n)
+}
+
+// tooLarge are groups without GPUs a member of which takes more than any node has.
+func tooLarge(ctx context.Context, by Scheduler, author *api.Job, failed map[string]*api.AllocationMetric, largest pal.Resources) (found []Obstacle, err error) {
+	var nodes []*api.Node
+	for _, g := range author.TaskGroups {
+		l, over := tooLittle(LackResource, cluster.Need(g), largest)
+		if m := failed[*g.Name]; !over || m == nil || m.NodesExhausted == 0 || rewrite.GPUsPerMember(g) > 0 {
+			continue
+		}
+		if nodes == nil { // 10 kB of each: nodes with GPUs are large, so that this is rare
+			if nodes, err = by.NodeResources(ctx); err != nil {
+				return nil, err
+			}
+		}
+		o, holds := Obstacle{Group: *g.Name, Lack: l, What: l.String()}, false
+		for _, n := range nodes {
+			if !inDatacenters(author.Datacenters, n.Datacenter) || cluster.PoolOf(author) != cluster.PoolAll && cluster.PoolOf(author) != n.NodePool {
+				continue
+			}
+			o.Nodes, o.Total = o.Nodes+1, o.Total+1
+			_, less := tooLittle(LackResource, cluster.Need(g), cluster.Capacity(n))
+			holds = holds || !less
+		}
+		if !holds && o.Total > 0 {
+			found = append(found, o)
+		}
+	}
+	return found, nil
+}

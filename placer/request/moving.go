@@ -1,0 +1,98 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package request
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// movedWithin is how long GPUs are kept for a member that Nomad has stopped: if it is not there by then,
+// something else keeps Nomad from placing it.
+const movedWithin = 5 * time.Minute
+
+// Moving are the members of a running service that Nomad moves, or is about to move: it stops those on a
+// node that is drained a few at a time (migrate), the others run on until then, and those that it has stopped
+// are there again once it has placed them. Each is a gang of one member, on the nodes that the job's pins
+// name, and on any. Nomad moves no members of batch jobs, and none that are pinned to their GPUs.
+func (v *View) Moving(job *api.Job, now time.Time) (members [][]pal.Gang) {
+	pins, _ := rewrite.Pinned(job)
+	if *job.Type != api.JobTypeService || pins.Mode == rewrite.ModeGPU || rewrite.Gated(job) || cluster.Ended(job) {
+		return nil
+	}
+	moves := map[string]int{}
+	for _, tg := range job.TaskGroups {
+		if n := v.moves(job, tg, now); n > 0 {
+			moves[*tg.Name] = n
+		}
+	}
+	if len(moves) == 0 {
+		return nil
+	}
+	r, err := v.Request(job)
+	if err != nil {
+		return nil
+	}
+	for _, set := range r.Gang.MemberSets {
+		set.Members = 1
+		anywhere, pinned := r.Gang, r.Gang
+		anywhere.MemberSets = []pal.MemberSet{set}
+		if gp, ok := pins.Of(set.Name); ok {
+			set.Eligible = v.on(set.Eligible, gp.Nodes)
+		}
+		pinned.MemberSets = []pal.MemberSet{set}
+		for range moves[set.Name] {
+			members = append(members, []pal.Gang{pinned, anywhere})
+		}
+	}
+	return members
+}
+
+// moves is how many members of a service's group are on drained nodes, or were stopped and are not placed
+// again yet.
+func (v *View) moves(job *api.Job, tg *api.TaskGroup, now time.Time) (n int) {
+	newest := map[string]*cluster.Alloc{}
+	for _, a := range v.State.AllocsOf(cluster.KeyOf(job)) {
+		if had := newest[a.Name]; a.Group == *tg.Name && (had == nil || a.CreateIndex > had.CreateIndex) {
+			newest[a.Name] = a
+		}
+	}
+	stay := 0
+	for _, a := range newest {
+		node := v.State.Nodes[a.Node]
+		switch {
+		case a.Member() && (node == nil || !node.Drain):
+			stay++
+		case a.Member(), stoppedFor(a, now) < movedWithin:
+			n++
+		}
+	}
+	return min(n, max(0, rewrite.Members(tg)-stay))
+}
+
+// stoppedFor is how long ago Nomad stopped an allocation that had not failed, and that it has not replaced;
+// forever of others.
+func stoppedFor(a *cluster.Alloc, now time.Time) time.Duration {
+	failed := a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost
+	if a.Desired != api.AllocDesiredStatusStop || a.Next != "" || failed {
+		return math.MaxInt64
+	}
+	return now.Sub(time.Unix(0, a.ModifyTime))
+}
+
+// on are those of the device groups that are on the nodes.
+func (v *View) on(eligible []bool, nodes []string) []bool {
+	out := slices.Clone(eligible)
+	for i := range out {
+		out[i] = out[i] && slices.Contains(nodes, v.GroupNode(i).ID)
+	}
+	return out
+}

@@ -1,0 +1,158 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package request
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// What nomad's scheduler says of filters that pass: as allocations end, or a plugin is back.
+var passingFilters = []string{
+	api.ConstraintDistinctHosts, api.ConstraintDistinctProperty, "is unhealthy on client", "has the maximum number of volumes",
+	"has exhausted its available", "CSI volume lookup failed",
+}
+
+// knownOfGPUs are filters that the view knows better of groups with GPUs: it tells GPUs and drivers
+// that are not healthy for now, and volumes that are in use, from those that are not there.
+var knownOfGPUs = []string{"missing devices", "missing drivers", "missing compatible host volumes"}
+
+// NeverPlaced is that as a reason.
+func NeverPlaced(found []Obstacle) reason.Reason {
+	r := reason.Reason{Kind: reason.Never}
+	for _, o := range found {
+		why := o.Reason()
+		why.Kind = reason.NeverGroup
+		r = r.Over(why)
+	}
+	return r
+}
+
+// sameClass is what the scheduler says of a node whose class it has refused for another reason.
+const sameClass = "computed class ineligible"
+
+// Never is what keeps groups of a job, as its author wrote it, from every node that Nomad looks at,
+// by its dry run of that job: none has room taken from it only. nil if some group may only have
+// to wait.
+func Never(author *api.Job, failed map[string]*api.AllocationMetric) (found []Obstacle) {
+	for _, name := range slices.Sorted(maps.Keys(failed)) {
+		g, m := author.LookupTaskGroup(name), failed[name]
+		if g == nil || m == nil || m.NodesExhausted > 0 || len(m.QuotaExhausted) > 0 || m.NodesFiltered < m.NodesEvaluated {
+			continue
+		}
+		if m.NodesEvaluated == 0 {
+			found = append(found, ofNomad(g, "no node is ready in its datacenters and node pool", Obstacle{}))
+			continue
+		}
+		found = append(found, filteredOn(author, g, m)...)
+	}
+	return found
+}
+
+func ofNomad(g *api.TaskGroup, what string, o Obstacle) Obstacle {
+	o.Group, o.Lack, o.What = *g.Name, Lack{Kind: LackNomad, Name: what}, what
+	return o
+}
+
+// filteredOn is why all nodes were filtered; nil if some of that passes.
+func filteredOn(job *api.Job, g *api.TaskGroup, m *api.AllocationMetric) (found []Obstacle) {
+	withGPUs, counts := rewrite.GPUsPerMember(g) > 0, map[string]int{}
+	for what, nodes := range m.ConstraintFiltered {
+		passes := func(filter string) bool { return strings.Contains(what, filter) }
+		if slices.ContainsFunc(passingFilters, passes) || withGPUs && slices.ContainsFunc(knownOfGPUs, passes) {
+			return nil
+		}
+		if what, _, _ = strings.Cut(what, " from client "); what != sameClass { // of each node by its id
+			counts[inJobsTerms(job, g, what)] += nodes
+		}
+	}
+	if rest := m.NodesFiltered; len(counts) == 1 { // those of the same class were filtered for that, too
+		for what := range counts {
+			counts[what] = rest
+		}
+	}
+	for what, nodes := range counts {
+		found = append(found, ofNomad(g, what, Obstacle{Nodes: nodes, Total: m.NodesEvaluated}))
+	}
+	if len(found) == 0 {
+		found = append(found, ofNomad(g, "Nomad does not say why", Obstacle{Nodes: m.NodesFiltered, Total: m.NodesEvaluated}))
+	}
+	slices.SortFunc(found, func(a, b Obstacle) int { return cmp.Or(b.Nodes-a.Nodes, cmp.Compare(a.What, b.What)) })
+	return found
+}
+
+// implied are attributes by which Nomad itself adds constraints to a job, and what a node without lacks:
+// %s is the part of the name that is left out here.
+var implied = []struct{ before, after, lacks string }{
+	{"${attr.plugins.cni.version.", "}", "no CNI plugin %s, which the network mode needs"},
+	{"${attr.plugins.secrets.", ".version}", "no secrets provider %s"},
+	{"${attr.consul.", "}", "no Consul agent, which services or templates of the job need"},
+	{"${attr.vault.", "}", "no Vault, which the job's vault block needs"},
+	{"${attr.nomad.service_discovery", "}", "Nomad's own services are off (nomad_service_discovery)"},
+	{"${attr.os.signals", "}", "no such signal as the job's tasks are sent"},
+}
+
+// impliedLack is a filter that Nomad itself added as a constraint, in words; as it is if its author wrote it.
+func impliedLack(job *api.Job, g *api.TaskGroup, what string) string {
+	attribute, _, _ := strings.Cut(what, " ")
+	sets := [][]*api.Constraint{job.Constraints, g.Constraints}
+	for _, t := range g.Tasks {
+		sets = append(sets, t.Constraints)
+	}
+	if slices.ContainsFunc(slices.Concat(sets...), func(c *api.Constraint) bool { return c.LTarget == attribute }) {
+		return what
+	}
+	for _, of := range implied {
+		name, is := strings.CutPrefix(attribute, of.before)
+		if name, ends := strings.CutSuffix(name, of.after); is && ends {
+			return strings.Replace(of.lacks, "%s", name, 1)
+		}
+	}
+	return what
+}
+
+// inJobsTerms is a filter of the scheduler's with the names that the job has for what is missing.
+func inJobsTerms(job *api.Job, g *api.TaskGroup, what string) string {
+	var names []string
+	add := func(name string) {
+		if name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	switch what {
+	case "missing drivers":
+		for _, t := range g.Tasks {
+			add(t.Driver)
+		}
+	case "missing devices":
+		for _, t := range g.Tasks {
+			if t.Resources != nil {
+				for _, d := range t.Resources.Devices {
+					add(d.Name)
+				}
+			}
+		}
+	case "missing compatible host volumes":
+		for _, name := range slices.Sorted(maps.Keys(g.Volumes)) {
+			if v := g.Volumes[name]; v != nil && v.Type == "host" {
+				add(v.Source)
+			}
+		}
+	case "missing network":
+		for _, n := range g.Networks {
+			add(n.Mode)
+		}
+	}
+	if len(names) == 0 {
+		return impliedLack(job, g, what)
+	}
+	return what + ": " + strings.Join(names, ", ")
+}

@@ -1,0 +1,329 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package request
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/constraint"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// Obstacle is something that keeps a group of a job from nodes.
+type Obstacle struct {
+	Group string `json:"group"`
+	Lack
+	// What stands in the way, in words.
+	What string `json:"what"`
+	// Nodes is how many nodes it keeps out. A node counts for each thing that every node lacks. If
+	// there is no such thing, it counts once, for what most nodes lack.
+	Nodes int `json:"nodes"`
+	// Total is the number of nodes with GPUs; of nodes that Nomad looked at if it is Nomad that says so.
+	Total int `json:"total"`
+	// Fault is why no node can ever meet a constraint, and what to write instead.
+	Fault *constraint.Fault `json:"fault,omitempty"`
+	// Now: it may pass, as jobs end and nodes come back.
+	Now bool `json:"now,omitempty"`
+	// Away: the nodes are down, draining or not eligible, or a driver or device there is not healthy,
+	// and nothing else about them is in the way.
+	Away bool `json:"-"`
+}
+
+// Reason is the obstacle as a reason.
+func (o Obstacle) Reason() reason.Reason {
+	r := reason.Reason{Kind: reason.Obstacle, Group: o.Group, Cause: o.What, Nodes: o.Nodes, Total: o.Total}
+	if o.Fault != nil {
+		r = r.Over(reason.Unread(o.Fault.String()))
+	}
+	return r
+}
+
+func (o Obstacle) String() string { return o.Reason().String() }
+
+// Obstacles are what keeps the job's groups from nodes with GPUs: by group, the
+// most nodes first. Groups that ask for no GPUs are left out. With sparing, the job leaves out
+// GPUs that are outliers for that application class.
+func (v *View) Obstacles(job *api.Job, sparing pal.AppClass) []Obstacle {
+	groups := v.groupsByNode()
+	return eachAsk(job, func(author *api.Job, a gpuRequest) []Obstacle {
+		ports := staticPorts(a.group)
+		inUse := v.portsInUse(cluster.KeyOf(job), len(ports))
+		few := v.eligible(author, a).few
+		return v.count(a, func(i int) []Lack {
+			if lacks := v.lastingLacks(author, a, i, groups[i], few); len(lacks) > 0 {
+				return lacks
+			}
+			if l, is := v.passingLack(a, i, groups[i], sparing); is {
+				return []Lack{l}
+			}
+			if l, is := takenPort(ports, inUse[v.Nodes[i].ID]); is {
+				return []Lack{l}
+			}
+			return nil
+		})
+	})
+}
+
+// LastingObstacles are those of [View.Obstacles] that do not pass as jobs end: also nodes that
+// are away. Asks that are alike share one look at the nodes.
+func (v *View) LastingObstacles(job *api.Job) []Obstacle {
+	return eachAsk(job, func(author *api.Job, a gpuRequest) []Obstacle {
+		key := fmt.Sprintf("%s %d %+v", eligibilityKey(author, a), a.gpus, cluster.Need(a.group))
+		found, known := v.lasting[key]
+		if !known {
+			if len(v.lasting) >= eligibilityKept {
+				clear(v.lasting)
+			}
+			groups := v.groupsByNode()
+			few := v.eligible(author, a).few
+			found = v.count(a, func(i int) []Lack {
+				lacks := v.lastingLacks(author, a, i, groups[i], few)
+				if why := cluster.NotReady(v.Nodes[i]); len(lacks) == 0 && why != "" {
+					return []Lack{{Kind: LackReady, Name: why}}
+				}
+				return lacks
+			})
+			v.lasting[key] = found
+		}
+		return slices.Clone(found)
+	})
+}
+
+// groupsByNode are the cluster's device groups by node.
+func (v *View) groupsByNode() [][]int {
+	groups := make([][]int, len(v.Nodes))
+	for gi := range v.Devices {
+		node, _ := v.Cluster.Group(gi)
+		groups[node] = append(groups[node], gi)
+	}
+	return groups
+}
+
+// eachAsk has find tell of each group of the job that asks for GPUs, as its author wrote it.
+func eachAsk(job *api.Job, find func(author *api.Job, a gpuRequest) []Obstacle) (out []Obstacle) {
+	author := rewrite.Author(job)
+	for _, g := range author.TaskGroups {
+		a, err := gpuRequestOf(g)
+		if err != nil || a.gpus == 0 {
+			continue
+		}
+		found := find(author, a)
+		for i := range found {
+			found[i].Group = *g.Name
+		}
+		out = append(out, found...)
+	}
+	return out
+}
+
+// count looks at each node, and counts what is in the way. If there is something that no node has,
+// that is all that is told: every such thing, and why no node can have it.
+func (v *View) count(a gpuRequest, look func(node int) []Lack) (found []Obstacle) {
+	of, lacking := make([][]Lack, len(v.Nodes)), map[Lack]int{}
+	for i := range v.Nodes {
+		of[i] = look(i)
+		for _, l := range of[i] {
+			lacking[l]++
+		}
+	}
+	counts := map[Lack]int{}
+	for l, n := range lacking {
+		if n == len(v.Nodes) {
+			counts[l] = n
+		}
+	}
+	everywhere := len(counts) > 0
+	for _, lacks := range of {
+		if !everywhere && len(lacks) > 0 {
+			counts[slices.MaxFunc(lacks, func(x, y Lack) int { return lacking[x] - lacking[y] })]++ // the first of several
+		}
+	}
+	for l, nodes := range counts {
+		o := Obstacle{Lack: l, What: l.String(), Nodes: nodes, Total: len(v.Nodes), Now: l.passes(), Away: l.away()}
+		if everywhere {
+			o.Fault = v.fault(a, l)
+		}
+		found = append(found, o)
+	}
+	slices.SortFunc(found, func(a, b Obstacle) int { return cmp.Or(b.Nodes-a.Nodes, cmp.Compare(a.What, b.What)) })
+	return found
+}
+
+// passingLack is the first thing that keeps the ask from a node for now.
+func (v *View) passingLack(a gpuRequest, i int, groups []int, sparing pal.AppClass) (Lack, bool) {
+	if what := cluster.NotReady(v.Nodes[i]); what != "" {
+		return Lack{Kind: LackReady, Name: what}, true
+	}
+	if l, is := tooLittle(LackFree, cluster.Need(a.group), v.Cluster.Free(i)); is {
+		return l, true
+	}
+	if v.freeOn(a, groups, "") < a.gpus {
+		return Lack{Kind: LackFreeGPUs, Need: a.gpus}, true
+	}
+	if sparing != "" && v.freeOn(a, groups, sparing) < a.gpus {
+		return Lack{Kind: LackFreeGPUs, Need: a.gpus, Threshold: v.opts.OutlierThreshold}, true
+	}
+	return Lack{}, false
+}
+
+// lastingLacks is all that keeps the ask from a node even if that is idle; if all of that passes, what
+// does. few: see [eligibility].
+func (v *View) lastingLacks(job *api.Job, a gpuRequest, i int, groups []int, few *Lack) (lacks []Lack) {
+	n := v.Nodes[i]
+	add := func(l Lack) bool {
+		lacks = append(lacks, l)
+		return true
+	}
+	eachLack(job, a.group, n, add)
+	lacks = append(lacks, v.missingGPUs(a, groups)...)
+	if l, is := tooLittle(LackResource, cluster.Need(a.group), cluster.Capacity(n)); is {
+		add(l)
+	}
+	if few != nil {
+		add(*few)
+	}
+	if slices.ContainsFunc(lacks, func(l Lack) bool { return !l.passes() }) {
+		lacks = slices.DeleteFunc(lacks, Lack.passes)
+	}
+	return lacks
+}
+
+// staticPorts are the host ports that a group wants, by their labels.
+func staticPorts(g *api.TaskGroup) map[string]int {
+	ports := map[string]int{}
+	for _, network := range g.Networks {
+		if network == nil {
+			continue
+		}
+		for _, p := range network.ReservedPorts {
+			if p.Value > 0 {
+				ports[p.Label] = p.Value
+			}
+		}
+	}
+	return ports
+}
+
+// portsInUse are the host ports that other jobs have, by node; nil if n, those that are
+// wanted, is 0.
+func (v *View) portsInUse(job cluster.JobKey, n int) map[string]map[int]bool {
+	if n == 0 {
+		return nil
+	}
+	inUse := map[string]map[int]bool{}
+	for _, a := range v.State.Allocs {
+		if len(a.Ports) == 0 || a.Job == job || !a.Live() {
+			continue
+		}
+		if inUse[a.Node] == nil {
+			inUse[a.Node] = map[int]bool{}
+		}
+		for _, p := range a.Ports {
+			inUse[a.Node][p] = true
+		}
+	}
+	return inUse
+}
+
+// takenPort is a wanted static port that is in use.
+func takenPort(ports map[string]int, inUse map[int]bool) (Lack, bool) {
+	for _, label := range slices.Sorted(maps.Keys(ports)) {
+		if inUse[ports[label]] {
+			return Lack{Kind: LackFreePort, Name: label, Need: ports[label]}, true
+		}
+	}
+	return Lack{}, false
+}
+
+// missingGPUs is why none of the node's device groups serves the ask.
+func (v *View) missingGPUs(a gpuRequest, groups []int) (lacks []Lack) {
+	few := false
+	for _, gi := range groups {
+		switch d := v.Devices[gi]; {
+		case !a.serves(d):
+		case len(d.Instances) >= a.gpus:
+			return nil
+		default:
+			few = true
+		}
+	}
+	if few {
+		return []Lack{{Kind: LackGPUs, Need: a.gpus}}
+	}
+	add := func(l Lack) {
+		if !slices.Contains(lacks, l) {
+			lacks = append(lacks, l)
+		}
+	}
+	for _, r := range a.requests {
+		named := slices.DeleteFunc(slices.Clone(groups), func(gi int) bool { return !requestMatches(r.Name, v.Devices[gi]) })
+		if len(named) == 0 {
+			add(Lack{Kind: LackDevice, Name: r.Name})
+		}
+		for _, c := range r.Constraints {
+			if len(named) > 0 && !slices.ContainsFunc(named, func(gi int) bool { return constraint.DeviceMeets(c, v.Devices[gi]) }) {
+				add(unmet(LackGPUMeets, "", c))
+			}
+		}
+	}
+	if len(lacks) == 0 { // each constraint is met by some, and all by none
+		for _, r := range a.requests {
+			for _, c := range r.Constraints {
+				if len(lacks) == 0 && !constraint.DeviceMeets(c, v.Devices[groups[0]]) {
+					add(unmet(LackGPUMeets, "", c))
+				}
+			}
+		}
+	}
+	if len(lacks) == 0 {
+		add(Lack{Kind: LackDevice, Name: a.requests[0].Name})
+	}
+	return lacks
+}
+
+// Models are those of all GPUs, sorted.
+func (v *View) Models() (names []string) {
+	for _, d := range v.Devices {
+		names = append(names, d.Name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Largest is the most of each resource that some node with GPUs has.
+func (v *View) Largest() (most pal.Resources) {
+	for _, n := range v.Nodes {
+		has := cluster.Capacity(n)
+		most.CPU, most.MemoryMB, most.DiskMB = max(most.CPU, has.CPU), max(most.MemoryMB, has.MemoryMB), max(most.DiskMB, has.DiskMB)
+	}
+	return most
+}
+
+// freeOn is the largest number of free GPUs that the ask could get of one device
+// group.
+func (v *View) freeOn(a gpuRequest, groups []int, sparing pal.AppClass) int {
+	most := 0
+	for _, gi := range groups {
+		if !a.serves(v.Devices[gi]) {
+			continue
+		}
+		free := 0
+		first, count := v.Cluster.GroupGPUs(gi)
+		for u := first; u < first+count; u++ {
+			if v.Cluster.Available(u) && (sparing == "" || !v.outlier(u, sparing)) {
+				free++
+			}
+		}
+		most = max(most, free)
+	}
+	return most
+}

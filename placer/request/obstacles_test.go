@@ -1,0 +1,182 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package request
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
+)
+
+// Why nodes do not take a job is said thing by thing, with the number of nodes; a
+// node counts for the first thing that it lacks.
+func TestObstacles(t *testing.T) {
+	for name, c := range map[string]struct {
+		extra  string
+		change func(job *api.Job, nodes map[string]*api.Node)
+		want   []string
+	}{
+		"nothing": {"", nil, nil},
+		"driver": {"", func(j *api.Job, _ map[string]*api.Node) { j.TaskGroups[0].Tasks[0].Driver = "docker" },
+			[]string{"missing drivers: docker (3 of 3 nodes)"}},
+		"datacenter": {"", func(j *api.Job, _ map[string]*api.Node) { j.Datacenters = []string{"west"} },
+			[]string{`datacenter "dc1" is not among the job's (3 of 3 nodes)`}},
+		"pool": {`node_pool = "other"`, nil, []string{`node pool "default" is not the job's (3 of 3 nodes)`}},
+		"constraint": {`constraint {
+  attribute = "${meta.rack}"
+  value     = "r0"
+}`, nil, []string{`constraint "${meta.rack} = r0" (1 of 3 nodes)`}},
+		"model": {"", func(j *api.Job, _ map[string]*api.Node) {
+			j.TaskGroups[0].Tasks[0].Resources.Devices[0].Name = "nvidia/gpu/H1000"
+		}, []string{"missing devices: nvidia/gpu/H1000 (3 of 3 nodes)"}},
+		"too many": {"", func(j *api.Job, _ map[string]*api.Node) {
+			n := uint64(99)
+			j.TaskGroups[0].Tasks[0].Resources.Devices[0].Count = &n
+		}, []string{"fewer than 99 GPUs of one model (3 of 3 nodes)"}},
+		"device constraint": {"", func(j *api.Job, _ map[string]*api.Node) {
+			j.TaskGroups[0].Tasks[0].Resources.Devices[0].Constraints = []*api.Constraint{{LTarget: "${device.attr.memory}", Operand: ">=", RTarget: "1 TiB"}}
+		}, []string{`device constraint "${device.attr.memory} >= 1 TiB" (3 of 3 nodes): no node has ${device.attr.memory}`}},
+		"resources": {"", func(j *api.Job, nodes map[string]*api.Node) {
+			memory := 5000
+			j.TaskGroups[0].Tasks[0].Resources.MemoryMB = &memory
+			nodes["id-0"].NodeResources.Memory.MemoryMB = 8000
+		}, []string{"nodes have less than 5000 MB of memory (2 of 3 nodes)"}},
+		"volume": {"", func(j *api.Job, nodes map[string]*api.Node) {
+			j.TaskGroups[0].Volumes = map[string]*api.VolumeRequest{"d": {Type: "host", Source: "data"}}
+			nodes["id-0"].HostVolumes = map[string]*api.HostVolumeInfo{"data": {}}
+			nodes["id-1"].HostVolumes = map[string]*api.HostVolumeInfo{"data": {ReadOnly: true}}
+		}, []string{"host volume data is read-only (1 of 3 nodes)", "missing host volume: data (1 of 3 nodes)"}},
+		"CSI": {"", func(j *api.Job, nodes map[string]*api.Node) {
+			j.TaskGroups[0].Volumes = map[string]*api.VolumeRequest{"d": {Type: "csi", Source: "models"}}
+			nodes["id-0"].CSINodePlugins = map[string]*api.CSIInfo{"ebs": {}}
+		}, []string{"no CSI plugin to mount volume models (2 of 3 nodes)"}},
+		"nodes": {"", func(_ *api.Job, nodes map[string]*api.Node) {
+			nodes["id-0"].Drain = true
+			nodes["id-1"].Status = "down"
+			nodes["id-2"].SchedulingEligibility = "ineligible"
+		}, []string{"the node is down (1 of 3 nodes), for now", "the node is draining (1 of 3 nodes), for now", "the node is not eligible for scheduling (1 of 3 nodes), for now"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := world(3)
+			job := addJob(t, s, clustertest.Jobspec("j", 1, 1, c.extra), 1)
+			if c.change != nil {
+				c.change(job, s.Nodes)
+			}
+			var got []string
+			v := view(t, s)
+			lasting(t, v, job)
+			for _, o := range v.Obstacles(job, "") {
+				text := o.String()
+				if o.Now {
+					text += ", for now"
+				}
+				got = append(got, text)
+			}
+			if d := cmp.Diff(c.want, got); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+// lasting checks that the lasting obstacles are those of all that do not pass as jobs end.
+func lasting(t *testing.T, v *View, job *api.Job) {
+	t.Helper()
+	all := slices.DeleteFunc(v.Obstacles(job, ""), func(o Obstacle) bool { return o.Now && !o.Away })
+	if d := cmp.Diff(all, v.LastingObstacles(job), cmpopts.EquateEmpty()); d != "" {
+		t.Error(d)
+	}
+}
+
+// Jobs share what keeps them from nodes only if they ask for the same, and until a node
+// changes.
+func TestLastingObstaclesAreOfTheAsk(t *testing.T) {
+	s := world(3)
+	s.Nodes["id-0"].HostVolumes = map[string]*api.HostVolumeInfo{"data": {ReadOnly: true}}
+	var jobs []*api.Job
+	for i, change := range []func(*api.TaskGroup){
+		func(*api.TaskGroup) {},
+		func(g *api.TaskGroup) { g.Name = new("other") },
+		func(g *api.TaskGroup) { g.Tasks[0].Resources.Devices[0].Count = new(uint64(99)) },
+		func(g *api.TaskGroup) { g.Tasks[0].Resources.MemoryMB = new(9_000_000) },
+		func(g *api.TaskGroup) { g.Volumes = map[string]*api.VolumeRequest{"d": {Type: "host", Source: "data"}} },
+		func(g *api.TaskGroup) {
+			g.Volumes = map[string]*api.VolumeRequest{"d": {Type: "host", Source: "data", ReadOnly: true}}
+		},
+	} {
+		job := addJob(t, s, clustertest.Jobspec(fmt.Sprint("j", i), 1, 1, ""), uint64(i+1))
+		change(job.TaskGroups[0])
+		jobs = append(jobs, job)
+	}
+	v := view(t, s)
+	for range 2 {
+		for _, job := range jobs {
+			lasting(t, v, job)
+		}
+		n := *s.Nodes["id-1"]
+		n.HostVolumes, n.ModifyIndex = map[string]*api.HostVolumeInfo{"data": {}}, n.ModifyIndex+1
+		s.PutNode(&n)
+		if !v.Update(s, v.opts) {
+			t.Fatal("the view is to be built anew")
+		}
+	}
+}
+
+// A static port that another job has on a node is named.
+func TestObstaclesOfPorts(t *testing.T) {
+	s := world(2)
+	job := addJob(t, s, clustertest.Jobspec("j", 1, 1, ""), 1)
+	job.TaskGroups[0].Networks = []*api.NetworkResource{{ReservedPorts: []api.Port{{Label: "http", Value: 8080}, {Label: "any"}}}}
+	p := &cluster.AllocPayload{ID: "a", Namespace: "default", JobID: "web", NodeID: "id-1", ClientStatus: "running", DesiredStatus: "run",
+		AllocatedResources: &api.AllocatedResources{Shared: api.AllocatedSharedResources{Ports: []api.PortMapping{{Label: "x", Value: 8080}}}}}
+	s.PutAlloc(p.AsAlloc())
+	if got := view(t, s).Obstacles(job, ""); len(got) != 1 || got[0].String() != "static port 8080 (http) is in use (1 of 2 nodes)" || !got[0].Now {
+		t.Errorf("%+v", got)
+	}
+	p.ClientStatus = "complete"
+	s.PutAlloc(p.AsAlloc())
+	if got := view(t, s).Obstacles(job, ""); len(got) != 0 {
+		t.Errorf("after it ended: %+v", got)
+	}
+}
+
+// A node of which the job leaves out GPUs that are outliers says so.
+func TestObstaclesOfOutliers(t *testing.T) {
+	s := world(1)
+	job := addJob(t, s, clustertest.Jobspec("j", 1, 2, ""), 1)
+	v := view(t, s)
+	v.opts.OutlierThreshold = -1 // all are, measured or not
+	want := "fewer than 2 matching GPUs are free that are no outliers (outlier_threshold -1)"
+	if got := v.Obstacles(job, pal.ClassA); len(got) != 1 || got[0].What != want || !got[0].Now {
+		t.Errorf("%+v", got)
+	}
+	if got := v.Obstacles(job, ""); len(got) != 0 {
+		t.Errorf("it may have outliers: %+v", got)
+	}
+}
+
+// What others hold stands in the way for now.
+func TestObstaclesOfUse(t *testing.T) {
+	s := world(1)
+	job := addJob(t, s, clustertest.Jobspec("j", 1, 2, ""), 1)
+	v := view(t, s)
+	for i := range v.Cluster.NumGPUs() - 1 {
+		v.Cluster.SetTaken(i, true)
+	}
+	if got := v.Obstacles(job, ""); len(got) != 1 || got[0].What != "fewer than 2 matching GPUs are free" || !got[0].Now {
+		t.Errorf("GPUs: %+v", got)
+	}
+	v.Cluster.SetFree(0, pal.Resources{})
+	if got := v.Obstacles(job, ""); len(got) != 1 || got[0].What != "less than 100 MHz of CPU are free" || !got[0].Now {
+		t.Errorf("CPU: %+v", got)
+	}
+}

@@ -1,0 +1,50 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package request
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// NotPlaced is the first by name of the groups that Nomad has not placed, and why; both are empty if there is none.
+func NotPlaced(failed map[string]*api.AllocationMetric) (group, why string) {
+	if len(failed) == 0 {
+		return "", ""
+	}
+	group = slices.Min(slices.Collect(maps.Keys(failed)))
+	return group, Refusal(failed[group])
+}
+
+// Refusal is Nomad's reason for not placing a group, as one line.
+func Refusal(m *api.AllocationMetric) string {
+	if m == nil {
+		return "no reason given"
+	}
+	var parts []string
+	add := func(counts map[string]int) {
+		said := map[string]int{}
+		for what, n := range counts {
+			if strings.Contains(what, " "+rewrite.Mark+",") || strings.Contains(what, " "+rewrite.Mark+"/") {
+				what = "not among the nodes that the placer chose for it" // our pins
+			}
+			said[what] += n
+		}
+		for _, what := range slices.Sorted(maps.Keys(said)) {
+			parts = append(parts, fmt.Sprintf("%s (%d nodes)", what, said[what]))
+		}
+	}
+	add(m.ConstraintFiltered)
+	add(m.DimensionExhausted)
+	if len(parts) == 0 {
+		return fmt.Sprintf("%d nodes evaluated, %d filtered, %d exhausted", m.NodesEvaluated, m.NodesFiltered, m.NodesExhausted)
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,103 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package request
+
+import (
+	"slices"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/constraint"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// spreads are the spread blocks of the job and of one of its groups, as the core
+// takes them. Values that no node has which may serve the group do not count.
+//
+// As in Nomad a block without targets wants as many members on each value; what
+// targets leave of 100 % is wanted on each value that has none.
+func (v *View) spreads(job *api.Job, a gpuRequest, e eligibility) []pal.SpreadOver {
+	var out []pal.SpreadOver
+	for _, sp := range slices.Concat(job.Spreads, a.group.Spreads) {
+		o := pal.SpreadOver{Weight: 50}
+		if sp.Weight != nil {
+			o.Weight = float64(*sp.Weight)
+		}
+		in := v.attributeValues(sp.Attribute, e)
+		o.Values, o.Have = in.of, make([]int, len(in.names))
+		o.Targets = spreadTargets(sp, in.names, float64(rewrite.Members(a.group)))
+		out = append(out, o)
+	}
+	return out
+}
+
+// attributeValues are the values of an attribute on the nodes that may serve an
+// ask, and the value's number by device group, -1 for none.
+type attributeValues struct {
+	names []string
+	of    []int
+}
+
+func (v *View) attributeValues(attribute string, e eligibility) attributeValues {
+	if in, ok := e.values[attribute]; ok {
+		return in
+	}
+	in := attributeValues{of: make([]int, len(v.Devices))}
+	numbers := map[string]int{}
+	for i := range in.of {
+		value, there := constraint.NodeTarget(attribute, v.GroupNode(i))
+		if in.of[i] = -1; !e.may[i] || !there {
+			continue
+		}
+		n, ok := numbers[value]
+		if !ok {
+			n = len(in.names)
+			numbers[value], in.names = n, append(in.names, value)
+		}
+		in.of[i] = n
+	}
+	e.values[attribute] = in
+	return in
+}
+
+// spreadTargets are how many of count members each value is to have.
+func spreadTargets(sp *api.Spread, values []string, count float64) []float64 {
+	targets := make([]float64, len(values))
+	rest := 100.0
+	for _, t := range sp.SpreadTarget {
+		rest -= float64(t.Percent)
+	}
+	for i, value := range values {
+		at := slices.IndexFunc(sp.SpreadTarget, func(t *api.SpreadTarget) bool { return t.Value == value })
+		switch {
+		case at >= 0:
+			targets[i] = count * float64(sp.SpreadTarget[at].Percent) / 100
+		case len(sp.SpreadTarget) == 0:
+			targets[i] = count / float64(len(values))
+		default:
+			targets[i] = count * max(0, rest) / 100
+		}
+	}
+	return targets
+}
+
+// haveSpread counts a member that is there already.
+func (v *View) haveSpread(s *pal.MemberSet, nodeID string) {
+	node, ok := v.NodeOf[nodeID]
+	if !ok {
+		return
+	}
+	for i := range v.Devices {
+		if n, _ := v.Cluster.Group(i); n != node {
+			continue
+		}
+		for k := range s.Spreads {
+			if value := s.Spreads[k].Values[i]; value >= 0 {
+				s.Spreads[k].Have[value]++
+			}
+		}
+		return
+	}
+}
