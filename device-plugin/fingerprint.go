@@ -265,7 +265,7 @@ func (s *stream) take(e gpu.Event) {
 	}
 }
 
-// look does what needs no driver: the operator's orders, the watchdog. It says whether anything may have changed.
+// look does what needs no driver: the operator's orders, the watchdog. It reports whether anything may have changed.
 func (s *stream) look() bool {
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()

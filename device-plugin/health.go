@@ -352,7 +352,7 @@ func (h *health) expire(r *record, d *gpu.Device) {
 	})
 }
 
-// void says whether a latch is of an earlier boot or load of the driver.
+// void reports whether a latch is of an earlier boot or load of the driver.
 func (h *health) void(l latch) bool { return differs(l.Boot, h.boot) || differs(l.Load, h.load) }
 
 func differs(then, now string) bool { return then != "" && now != "" && then != now }
@@ -368,7 +368,7 @@ func (r *record) sampleSlow(now time.Time, s gpu.Signals, spacing time.Duration)
 	r.brake = r.slowed(r.brake, func(s slowReading) bool { return s.brake })
 }
 
-// slowed says whether a slowdown held in too many of the readings; was is what
+// slowed reports whether a slowdown held in too many of the readings; was is what
 // it said before.
 func (r *record) slowed(was bool, is func(slowReading) bool) bool {
 	n := 0

@@ -68,7 +68,7 @@ func (p *Plugin) ordered() (until time.Time, gone bool) {
 	return until, gone
 }
 
-// away says whether the driver is not to be touched. Callers hold mu.
+// away reports whether the driver is not to be touched. Callers hold mu.
 func (p *Plugin) away() bool { return p.driver == driverLeaving || p.driver == driverReleased }
 
 // returned notes that the driver was opened again, or does not answer. Callers hold mu.
@@ -78,7 +78,7 @@ func (p *Plugin) returned() {
 	}
 }
 
-// followRelease does what the operator ordered about the driver, and says whether that
+// followRelease does what the operator ordered about the driver, and reports whether that
 // changes what is published. Callers hold mu.
 func (s *stream) followRelease() (changed bool) {
 	p := s.p

@@ -87,7 +87,7 @@ func (s *sampler) sample(ids []string, maxAge, wait time.Duration) (map[string]g
 	}
 }
 
-// fresh says whether all devices were asked within maxAge. Callers hold mu.
+// fresh reports whether all devices were asked within maxAge. Callers hold mu.
 func (s *sampler) fresh(ids []string, maxAge time.Duration) bool {
 	for _, id := range ids {
 		if at, ok := s.taken[id]; !ok || time.Since(at) >= maxAge {

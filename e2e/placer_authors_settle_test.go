@@ -92,7 +92,7 @@ func (a *chaosAuthor) lacks(w *written) string {
 	return cmp.Or(w.differs(info), a.unfinished(w, info, len(live), len(done)))
 }
 
-// hung says whether Nomad's client runs an allocation no more and does not know: after its node was purged it was told
+// hung reports whether Nomad's client runs an allocation no more and does not know: after its node was purged it was told
 // to kill it, then got it again, and has done nothing since. Seen once in fifteen runs on two busy cores, on 1.11.3.
 func hung(s *api.AllocationListStub) bool {
 	if s.DesiredStatus != "run" || s.ClientStatus != "running" {

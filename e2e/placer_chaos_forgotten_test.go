@@ -74,7 +74,7 @@ func attendants(dir string) []process {
 	return out
 }
 
-// runs says whether a process is Nomad with that command.
+// runs reports whether a process is Nomad with that command.
 func runs(proc, command string) bool {
 	cmdline, _ := os.ReadFile(proc + "/cmdline")
 	args := strings.Split(string(cmdline), "\x00")
@@ -210,7 +210,7 @@ func (b *bed) doneAndGone(id string, members int) {
 	}
 }
 
-// hasChild says whether an executor has started its task.
+// hasChild reports whether an executor has started its task.
 func hasChild(pid int) bool {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	return slices.ContainsFunc(threads, func(t string) bool {

@@ -270,7 +270,7 @@ func (e *observer) owners(allocs []*api.AllocationListStub) []string {
 	return twice
 }
 
-// takenUpAgain says whether a client was given an allocation again that it had been told to end. It may say that it runs,
+// takenUpAgain reports whether a client was given an allocation again that it had been told to end. It may say that it runs,
 // and run no task of it: see [hung].
 func takenUpAgain(a *api.AllocationListStub) bool {
 	for _, s := range a.TaskStates {
@@ -285,7 +285,7 @@ func takenUpAgain(a *api.AllocationListStub) bool {
 	return false
 }
 
-// bypassed says whether Nomad alone placed a beside one that was lost with its node (docs/operators/nodes-and-failures.md):
+// bypassed reports whether Nomad alone placed a beside one that was lost with its node (docs/operators/nodes-and-failures.md):
 // a job without a gate, a member of a service, or one by pins that were there before the loss. What is to stop and has not
 // started never will: the client of a purged node may tell that even of what it has ended.
 func (e *observer) bypassed(a, lost *api.AllocationListStub) bool {

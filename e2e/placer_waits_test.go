@@ -83,7 +83,7 @@ func (b *bed) untilUnhealthy(n int) {
 	})
 }
 
-// inQueue says whether a job in the phase waits, if need be for other GPUs than
+// inQueue reports whether a job in the phase waits, if need be for other GPUs than
 // there are now.
 func inQueue(phase string) bool { return phase == "waiting" || phase == "unschedulable" }
 

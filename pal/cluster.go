@@ -421,10 +421,10 @@ func (c *Cluster) Find(id string) int {
 	return -1
 }
 
-// Available says whether GPU i can be chosen.
+// Available reports whether GPU i can be chosen.
 func (c *Cluster) Available(i int) bool { return c.gpus[i].available }
 
-// Taken says whether a GPU is in use, or promised.
+// Taken reports whether a GPU is in use, or promised.
 func (c *Cluster) Taken(i int) bool { return c.gpus[i].taken }
 
 // GroupOf is the index of the device group of GPU i.

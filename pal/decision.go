@@ -42,7 +42,7 @@ type Decision struct {
 	Class  AppClass `json:"class"`
 	Policy string   `json:"policy"`
 	Demand int      `json:"gpus"`
-	// Placed says whether the gang fits now. If not, Reason says why, and Impossible
+	// Placed reports whether the gang fits now. If not, Reason says why, and Impossible
 	// whether it would not fit even if all GPUs were free and healthy.
 	Placed     bool          `json:"placed"`
 	Impossible bool          `json:"impossible,omitempty"`

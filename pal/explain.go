@@ -25,7 +25,7 @@ func Explain(c *Cluster, g Gang, p Policy) Decision {
 }
 
 // ExplainFound is [Explain] for a placement that is decided: it stays the chosen one,
-// whatever the policy would choose now; best says whether that is the same GPUs. It
+// whatever the policy would choose now; best reports whether that is the same GPUs. It
 // searches again only if the cluster, the gang or the policy differ from those that
 // the placement was found for.
 func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool) {
@@ -90,7 +90,7 @@ func (s *search) packedInstead(g Gang) (Placement, bool) {
 	return packed.predict(members), true
 }
 
-// same says whether the gangs are the same to a search. Lists of eligible groups
+// same reports whether the gangs are the same to a search. Lists of eligible groups
 // compare by identity: they are as long as the cluster, and the same for as long as
 // the job and the nodes do not change.
 func (g *Gang) same(o Gang) bool {
@@ -105,7 +105,7 @@ func (g *Gang) same(o Gang) bool {
 	})
 }
 
-// sameGPUs says whether two placements hold the same GPUs.
+// sameGPUs reports whether two placements hold the same GPUs.
 func (p Placement) sameGPUs(o Placement) bool {
 	a, b := p.GPUs(), o.GPUs()
 	slices.Sort(a)
@@ -254,7 +254,7 @@ func Compete(c *Cluster, a, b Gang) bool {
 	return false
 }
 
-// eligibleForAny says whether the device group may serve some member set.
+// eligibleForAny reports whether the device group may serve some member set.
 func eligibleForAny(g Gang, group int32) bool {
 	for _, set := range g.MemberSets {
 		if set.Eligible == nil || set.Eligible[group] {

@@ -149,7 +149,7 @@ func (s *search) groupsOfNode(i int) (groups []int32, free int) {
 	return s.everywhere()[n.firstGroup : n.firstGroup+n.groups], int(n.availableGPUs)
 }
 
-// better says whether a domain beats the best so far.
+// better reports whether a domain beats the best so far.
 func (d domain) better(best domain) bool {
 	return d.v < best.v || d.v == best.v && d.free > best.free
 }

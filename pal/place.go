@@ -88,7 +88,7 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	return f, ok
 }
 
-// current says whether [Find] would return the same now. It may say no though it
+// current reports whether [Find] would return the same now. It may say no though it
 // would: then the search is made again. A placement that was found without outliers
 // also answers for a policy that does not mind them, if none of them is free. A
 // caller's own random numbers cannot be drawn twice.
@@ -142,7 +142,7 @@ func modelsFor(c *Cluster, g Gang) []int {
 	return common
 }
 
-// accepts says whether a group of the model is eligible.
+// accepts reports whether a group of the model is eligible.
 func (c *Cluster) accepts(model int, eligible []bool) bool {
 	if eligible == nil {
 		return true

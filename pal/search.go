@@ -176,7 +176,7 @@ func (f *fit) holds(free *Resources) int {
 	return free.holds(f.need, f.members)
 }
 
-// eligible says whether the device group may serve the member set.
+// eligible reports whether the device group may serve the member set.
 func (s *search) eligible(set int, group int32) bool {
 	if s.model != anyModel && int(s.c.groups[group].model) != s.model {
 		return false
@@ -185,7 +185,7 @@ func (s *search) eligible(set int, group int32) bool {
 	return e == nil || e[group]
 }
 
-// eligibleForAll says whether the group may serve every member set.
+// eligibleForAll reports whether the group may serve every member set.
 func (s *search) eligibleForAll(group int32) bool {
 	for i := range s.g.MemberSets {
 		if !s.eligible(i, group) {
@@ -214,7 +214,7 @@ func (s *search) free(group int32) int {
 	return int(s.c.avail[group])
 }
 
-// may says whether GPU i may be chosen.
+// may reports whether GPU i may be chosen.
 func (s *search) mayChoose(i int) bool {
 	u := &s.c.gpus[i]
 	return u.available && !(s.avoid && u.outlier>>s.k&1 != 0)
@@ -256,13 +256,13 @@ func (s *search) groups() []int32 {
 	return list
 }
 
-// simple says whether the groups are listed for one member set and one model: each of
+// simple reports whether the groups are listed for one member set and one model: each of
 // them may serve it, and each of its bins is a value.
 func (s *search) simple(groups []int32) bool {
 	return len(s.g.MemberSets) == 1 && s.model != anyModel && len(groups) > 0 && len(s.listed) > 0 && &groups[0] == &s.listed[0]
 }
 
-// holdsAll says whether the group's node has the resources for the whole gang.
+// holdsAll reports whether the group's node has the resources for the whole gang.
 func (s *search) holdsAll(group int32) bool {
 	free := s.c.resources[s.c.nodeOf[group]]
 	for i := range s.g.MemberSets {

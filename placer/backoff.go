@@ -55,7 +55,7 @@ func (p *Placer) report(what string, err error) {
 	}
 }
 
-// backsOff says whether something failed that is not to be tried again yet.
+// backsOff reports whether something failed that is not to be tried again yet.
 func (p *Placer) backsOff(what string, now time.Time) bool {
 	return now.Before(p.backoffs[what].retryAt)
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // cycleTimeout bounds a cycle. Each request has a bound of its own; where many are
-// not answered, reading everything again says whether Nomad is there at all.
+// not answered, reading everything again shows whether Nomad is there at all.
 const cycleTimeout = 2 * time.Minute
 
 // errCycleTimeout ends a cycle that took too long.

@@ -120,7 +120,7 @@ func (p *Placer) startedOne(now time.Time) {
 	p.started = append(p.started[max(0, len(p.started)+1-burst):], now)
 }
 
-// inBurst says whether jobs come in a burst.
+// inBurst reports whether jobs come in a burst.
 func (p *Placer) inBurst(now time.Time) bool {
 	if len(p.started) == burst && now.Sub(p.started[0]) < time.Second {
 		return true

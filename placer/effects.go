@@ -264,7 +264,7 @@ func newEvaluationLimit() *rate.Limiter {
 	return rate.NewLimiter(evaluationQueriesPerSecond, evaluationQueriesPerSecond)
 }
 
-// mayQueryEvaluation says whether the job's evaluations may be queried now, and counts
+// mayQueryEvaluation reports whether the job's evaluations may be queried now, and counts
 // the query if so.
 func (p *Placer) mayQueryEvaluation(t *model.Tracked, now time.Time) bool {
 	q := &t.EvaluationQueries

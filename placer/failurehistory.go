@@ -110,7 +110,7 @@ func (h *failureHistory) putRight(ctx context.Context, c *nomad.Client, now time
 	return err
 }
 
-// knows says whether the failure of an allocation was noted before.
+// knows reports whether the failure of an allocation was noted before.
 func (h *failureHistory) knows(a *cluster.Alloc) bool {
 	return a.ModifyIndex <= h.dropped || slices.ContainsFunc(h.failures, func(f failure.Failure) bool { return f.Alloc == a.ID })
 }

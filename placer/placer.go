@@ -348,7 +348,7 @@ func (p *Placer) runCycle(ctx context.Context) (heard news, debounced time.Time,
 	return heard, debounced, nil
 }
 
-// resyncDue reads everything again where it is time to, and says whether it was: the
+// resyncDue reads everything again where it is time to, and reports whether it was: the
 // last time is long ago, or an event could not be read since, or is missing.
 func (p *Placer) resyncDue(ctx context.Context) (due bool, err error) {
 	ago := p.tick().Sub(p.resyncedAt)
@@ -405,14 +405,14 @@ func (p *Placer) listen() {
 	}
 }
 
-// hasNews says whether something of a job has come that this cycle does not know: an
+// hasNews reports whether something of a job has come that this cycle does not know: an
 // answer from Nomad took long. What follows from that answer is put off.
 func (p *Placer) hasNews(k cluster.JobKey) bool {
 	p.listen()
 	return slices.ContainsFunc(p.heard, func(e cluster.Event) bool { return e.About() == k })
 }
 
-// missedPurge says whether GPUs that this cycle takes for free may be in use by tasks of a
+// missedPurge reports whether GPUs that this cycle takes for free may be in use by tasks of a
 // job that has come and was purged meanwhile: Nomad would give them away.
 func (p *Placer) missedPurge() bool {
 	p.listen()
@@ -464,7 +464,7 @@ func (p *Placer) resync(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// reconcileDue says whether something may become due without an event.
+// reconcileDue reports whether something may become due without an event.
 func (p *Placer) reconcileDue() bool {
 	for _, t := range p.m.Jobs {
 		if t.Unsettled() {
@@ -478,7 +478,7 @@ func (p *Placer) reconcileDue() bool {
 // else gives cause to.
 const lookForMoves = 5 * time.Second
 
-// mayMove says whether it is time to look for moves that pay.
+// mayMove reports whether it is time to look for moves that pay.
 func (p *Placer) mayMove() bool {
 	if !p.m.Cfg.Queue.Migrate || p.m.Time.Sub(p.lastCycle) < lookForMoves {
 		return false

@@ -40,7 +40,7 @@ func (b *timeBudget) begin(now time.Time) {
 	maps.DeleteFunc(b.until, func(_ string, t time.Time) bool { return !now.Before(t) })
 }
 
-// has says whether there is any left for the namespace. again: there is in the next
+// has reports whether there is any left for the namespace. again: there is in the next
 // cycle.
 func (b *timeBudget) has(namespace string) (ok, again bool) {
 	_, waits := b.until[namespace]

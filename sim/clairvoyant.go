@@ -295,7 +295,7 @@ func (e *clairvoyantEngine) choose() (starts, stops []int) {
 	}
 }
 
-// nobodyBetter says whether all that waits neither fits the free GPUs nor goes
+// nobodyBetter reports whether all that waits neither fits the free GPUs nor goes
 // before anybody who runs.
 func (e *clairvoyantEngine) nobodyBetter(free int) bool {
 	worst := -1

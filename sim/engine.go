@@ -310,7 +310,7 @@ func (e *engine) decide() {
 	}
 }
 
-// mayMove says whether one more gang may be moved within the hour, and counts it.
+// mayMove reports whether one more gang may be moved within the hour, and counts it.
 func (e *engine) mayMove() bool {
 	if e.MovesPerHour <= 0 {
 		return true

@@ -112,7 +112,7 @@ func withOurRules(o queue.Options) queue.Options {
 	return o
 }
 
-// Nomad says whether the policy is plain Nomad.
+// Nomad reports whether the policy is plain Nomad.
 func (p Policy) Nomad() bool { return p.kind == plainNomad || p.kind == spreadNomad }
 
 // GivesUp is the policy under which half-placed gangs of plain Nomad give up after so

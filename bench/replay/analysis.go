@@ -68,7 +68,7 @@ func Median(xs []float64) float64 {
 // less.
 const HalfPlacedFor = 5 * time.Second
 
-// Halved says whether some ranks of a gang held GPUs in vain: for longer than
+// Halved reports whether some ranks of a gang held GPUs in vain: for longer than
 // [HalfPlacedFor] per GPU, or until the end of the run.
 func (j JobResult) Halved() bool {
 	if j.Allocations < 2 {

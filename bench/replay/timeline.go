@@ -69,7 +69,7 @@ type stillness struct {
 	before []rank.State
 }
 
-// over says whether for stuckAfter at least no gang ran, nothing changed, and
+// over reports whether for stuckAfter at least no gang ran, nothing changed, and
 // some ranks held GPUs.
 func (s *stillness) over(now time.Time, states []rank.State) bool {
 	still, held := len(s.before) == len(states), 0

@@ -167,7 +167,7 @@ func (p *player) heartbeat(ctx context.Context) {
 	}
 }
 
-// sleep waits for d and says whether ctx still lives.
+// sleep waits for d and reports whether ctx still lives.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -89,7 +89,7 @@ func (p *Process) Configure(text string) error {
 // PID is the plugin's process id.
 func (p *Process) PID() int { return p.client.ReattachConfig().Pid }
 
-// Exited says whether the process has ended.
+// Exited reports whether the process has ended.
 func (p *Process) Exited() bool { return p.client.Exited() }
 
 // Stop ends the plugin as Nomad does: gracefully, then by force.

@@ -79,7 +79,7 @@ func prepare(m *testing.M) (int, error) {
 	return guard.Main(m), nil
 }
 
-// introduces says whether a plugin introduces itself as ours.
+// introduces reports whether a plugin introduces itself as ours.
 func introduces(binary string) (bool, error) {
 	p, err := conformance.Start(binary, nil, io.Discard)
 	if err != nil {
@@ -93,7 +93,7 @@ func introduces(binary string) (bool, error) {
 	return info.Name == "nvidia-gpu" && info.PluginVersion == version.Number, nil
 }
 
-// ours says whether the plugin under test is our own, which promises more than
+// ours reports whether the plugin under test is our own, which promises more than
 // the contract.
 func ours(t *testing.T) {
 	t.Helper()

@@ -37,7 +37,7 @@ var ptxData []byte
 type kernel struct {
 	id, entry string
 	ptx       []byte
-	// suits says whether the GPU can run it; the driver has the last word.
+	// suits reports whether the GPU can run it; the driver has the last word.
 	suits func(cuda.Device) bool
 	// peak is the most work a second that the hardware can do, in FLOP, bytes
 	// or loads, at this SM clock; 0 where it is not known.
@@ -65,7 +65,7 @@ const (
 	idSum    = "sum"  // not measured: a checksum of what they wrote
 )
 
-// supports says whether this package measures GPUs of a compute capability.
+// supports reports whether this package measures GPUs of a compute capability.
 // Blackwell (10 and 12) needs a kernel of its own: what we have would use a
 // fraction of its tensor cores, and measure nothing that a workload meets.
 func supports(major, minor int) error {

@@ -46,7 +46,7 @@ func (r readiness) suspected(now time.Time) readiness {
 	return r
 }
 
-// due says whether it is time for the next process: the least times between them, once CUDA has refused
+// due reports whether it is time for the next process: the least times between them, once CUDA has refused
 // one, and before that; 0 for never.
 func (r readiness) due(now time.Time, suspected, unsuspected time.Duration) bool {
 	if r.refusals == 0 {
@@ -68,7 +68,7 @@ func (r readiness) after(now time.Time, err error) readiness {
 	return r
 }
 
-// isRefused says whether CUDA did not start because the system is not ready.
+// isRefused reports whether CUDA did not start because the system is not ready.
 func isRefused(err error) bool {
 	e, ok := errors.AsType[*childError](err)
 	return ok && e.code == cuda.SystemNotReady
@@ -99,7 +99,7 @@ func (s *Scheduler) ask(ctx context.Context, wg *sync.WaitGroup, now time.Time) 
 	})
 }
 
-// mayHaveSwitches says whether NVSwitches may join the GPUs: of those that do not work nothing shows.
+// mayHaveSwitches reports whether NVSwitches may join the GPUs: of those that do not work nothing shows.
 // Callers hold mu.
 func (s *Scheduler) mayHaveSwitches() bool {
 	whole := 0

@@ -202,7 +202,7 @@ func (s Schedule) wanted(now time.Time, r record, id identity, c condition) (wai
 	return ""
 }
 
-// often says whether there were two sessions within a gap: a power limit that somebody
+// often reports whether there were two sessions within a gap: a power limit that somebody
 // changes all day must not have the GPU measured all day.
 func (r record) often(now time.Time, gap time.Duration) bool {
 	n := len(r.Sessions)

@@ -68,7 +68,7 @@ type running struct {
 	ending time.Time // since when its process is to end; zero while it measures
 }
 
-// stuck says whether the session's process does not end: it is in the driver, which
+// stuck reports whether the session's process does not end: it is in the driver, which
 // cannot be interrupted, and the GPU is of no use to a task.
 func (r *running) stuck(now time.Time) bool {
 	return r != nil && !r.ending.IsZero() && now.Sub(r.ending) >= reserveWait
@@ -198,7 +198,7 @@ func (s *Scheduler) Reserve(ids []string, parts map[string]bool) (ticket string,
 	return ticket, nil
 }
 
-// ended waits for processes that were killed, and says whether all have ended in time.
+// ended waits for processes that were killed, and reports whether all have ended in time.
 func ended(all []*running) bool {
 	timeout := time.After(reserveWait)
 	for _, r := range all {

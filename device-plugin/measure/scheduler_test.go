@@ -221,7 +221,7 @@ func (n *node) until(what string, ok func() bool) {
 
 func (n *node) measured(i int) bool { return len(n.observe()[i].Times) == pal.NumClasses }
 
-// busy says whether a session of the GPU is running.
+// busy reports whether a session of the GPU is running.
 func (n *node) busy(i int) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

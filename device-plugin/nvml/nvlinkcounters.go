@@ -20,7 +20,7 @@ const (
 	noiseOver = time.Second
 )
 
-// nvlinkErrors says whether the GPU's links have damaged or repeated packets all the
+// nvlinkErrors reports whether the GPU's links have damaged or repeated packets all the
 // time.
 func (b *Backend) nvlinkErrors(r *reader, dev nvml.Device, uuid string) bool {
 	count, ok := linkErrorCount(r, dev)

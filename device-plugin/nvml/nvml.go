@@ -30,7 +30,7 @@ import (
 type Backend struct {
 	opts Options
 	lib  nvml.Interface
-	// lookup says whether the library has a symbol. Calling one that it lacks
+	// lookup reports whether the library has a symbol. Calling one that it lacks
 	// would end the process (device.md U19).
 	lookup func(symbol string) error
 	// check finds the library, and reports whether it can be loaded and is NVML, before
@@ -253,7 +253,7 @@ func newSymbols(lookup func(string) error) *symbols {
 	return &symbols{lookup: lookup, known: map[string]bool{}}
 }
 
-// has says whether one of the names is there: versions of one function.
+// has reports whether one of the names is there: versions of one function.
 func (s *symbols) has(names ...string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -64,7 +64,7 @@ func (b *Backend) listable(ids []string) map[string]nvml.Device {
 	return out
 }
 
-// overruns says whether a driver writes 32 bytes a process into the records of 24 bytes
+// overruns reports whether a driver writes 32 bytes a process into the records of 24 bytes
 // that nvmlDeviceGetComputeRunningProcesses_v3 takes before and after it: R535 until 535.98
 // (XuehaiPan/nvitop#79). One that does not tell its version may be such a driver.
 func overruns(driver string) bool {

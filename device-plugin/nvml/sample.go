@@ -78,7 +78,7 @@ func (r *reading) take(out map[string]gpu.Sample) {
 	}
 }
 
-// ends waits for the reading's end, and says whether it came in time.
+// ends waits for the reading's end, and reports whether it came in time.
 func (r *reading) ends(limit time.Duration) bool {
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()

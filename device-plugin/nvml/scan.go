@@ -292,7 +292,7 @@ func (b *Backend) start(s *slot) {
 	}()
 }
 
-// current says whether a read is of the present initialisation of NVML.
+// current reports whether a read is of the present initialisation of NVML.
 func (b *Backend) current(f found) bool {
 	b.conn.RLock()
 	defer b.conn.RUnlock()

@@ -24,7 +24,7 @@ type growth struct {
 }
 
 // next is what is known after a reading. A rate, per second, is taken over no less than
-// a span, and fast says whether it is too high; was is what it said before. Until then
+// a span, and fast reports whether it is too high; was is what it said before. Until then
 // the last verdict stays: scans that an event asks for come close together. So it does
 // where the counter went back, as it was reset.
 func (g growth) next(now time.Time, count float64, span time.Duration, fast func(perSecond float64, was bool) bool) growth {
@@ -38,7 +38,7 @@ func (g growth) next(now time.Time, count float64, span time.Duration, fast func
 	return growth{now, count, fast((count-g.count)/took.Seconds(), g.fast)}
 }
 
-// grows takes a reading of a counter and says whether it grows too fast.
+// grows takes a reading of a counter and reports whether it grows too fast.
 func (b *Backend) grows(counter string, count float64, span time.Duration, fast func(perSecond float64, was bool) bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -197,7 +197,7 @@ func replayLimit(generation, lanes int) float64 {
 	return limits[generation] * float64(lanes)
 }
 
-// above says whether a rate is more than a limit per minute.
+// above reports whether a rate is more than a limit per minute.
 func above(perMinute float64) func(perSecond float64, _ bool) bool {
 	return func(perSecond float64, _ bool) bool { return 60*perSecond > perMinute }
 }

@@ -115,7 +115,7 @@ func (b *Backend) topology(fs []found) {
 	}
 }
 
-// lacks says whether a GPU has something to tell that is not known.
+// lacks reports whether a GPU has something to tell that is not known.
 func (c topologyCache) lacks(fs []found) bool {
 	for _, f := range fs {
 		if !f.answers() {
@@ -134,7 +134,7 @@ func (c topologyCache) lacks(fs []found) bool {
 	return false
 }
 
-// answers says whether the GPU could be read.
+// answers reports whether the GPU could be read.
 func (f found) answers() bool { return f.dev != nil && f.err == nil }
 
 // survey asks for every pair of GPUs.

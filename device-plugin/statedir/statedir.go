@@ -261,7 +261,7 @@ func (o Orders) give(d Dir, gpu string) error {
 	return replace(orders, gpu, nil)
 }
 
-// Given says whether there is an order about the GPU.
+// Given reports whether there is an order about the GPU.
 func (o Orders) Given(d Dir, gpu string) bool {
 	if d == "" {
 		return false

@@ -81,5 +81,5 @@ func keepPort(port int) (io.Closer, error) {
 	return kept, nil
 }
 
-// portTaken says whether an agent's log tells that it lost the race for a port.
+// portTaken reports whether an agent's log tells that it lost the race for a port.
 func portTaken(log string) bool { return strings.Contains(log, "address already in use") }

@@ -261,7 +261,7 @@ func TestCommentsNameWhatIsThere(t *testing.T) {
 	}
 }
 
-// links says whether a link of a comment in the folder leads somewhere. Nobody looks into
+// links reports whether a link of a comment in the folder leads somewhere. Nobody looks into
 // packages of others.
 func (d *folder) links(all map[string]*folder, a, b, c string) bool {
 	local := strings.Trim(a+"."+b, ".")

@@ -16,6 +16,7 @@ var phrases = []struct{ phrase, better string }{
 	{`at hand`, `available`},
 	{`what came of (it|a|an|the)`, `the outcome of`},
 	{`c[oa]mes? to nothing`, `fails`},
+	{`[a-z]+ says whether`, `reports whether`},
 	{`none such`, `is not a ..., no such ...`},
 	{`to be had`, `available`},
 	{`(those|members?|files|ones) that are there`, `the running members, existing files`},

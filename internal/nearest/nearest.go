@@ -39,7 +39,7 @@ func begun(a, b string) (n int) {
 	return n
 }
 
-// swapped says whether two names differ by two neighbours that changed places.
+// swapped reports whether two names differ by two neighbours that changed places.
 func swapped(a, b string) bool {
 	if len(a) != len(b) {
 		return false

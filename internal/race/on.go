@@ -5,5 +5,5 @@
 
 package race
 
-// Enabled says whether the race detector is at work.
+// Enabled reports whether the race detector is at work.
 const Enabled = true

@@ -51,7 +51,7 @@ func (p *pass) besideHead(e *entry) (pal.Found, bool) {
 	return pal.Found{}, false
 }
 
-// mayDelay says whether it matters where the gang starts, and for how long: not with
+// mayDelay reports whether it matters where the gang starts, and for how long: not with
 // BackfillBestEffort, which does not mind, nor of a gang that may be stopped, also if not by the
 // head: the package comment says why. But one of a lower priority is not to pass the head again and
 // again before it has run long enough to be stopped.
@@ -59,7 +59,7 @@ func (p *pass) mayDelay(e *entry) bool {
 	return p.opt.Backfill != BackfillBestEffort && (!p.stoppable(e) || p.head != nil && p.behind(e) > p.behind(p.head))
 }
 
-// delays says whether a gang on that placement could delay the head: not if the head's start
+// delays reports whether a gang on that placement could delay the head: not if the head's start
 // cannot be foreseen.
 func (p *pass) delays(e *entry, f pal.Found) bool {
 	if !p.mayDelay(e) {
@@ -71,7 +71,7 @@ func (p *pass) delays(e *entry, f pal.Found) bool {
 	return p.reserve.known && !p.endsBy(e, f, p.reserve.at) && !p.stoppableBy(e, p.reserve.at)
 }
 
-// endsBy says whether a gang that starts now on the placement is expected to have ended by then.
+// endsBy reports whether a gang that starts now on the placement is expected to have ended by then.
 func (p *pass) endsBy(e *entry, f pal.Found, at time.Duration) bool {
 	return !e.job.Endless && p.now+e.takes(e.expect, f) <= at
 }
@@ -141,7 +141,7 @@ type ending struct {
 	until time.Duration
 }
 
-// touches says whether some of the GPUs are in the set.
+// touches reports whether some of the GPUs are in the set.
 func (e ending) touches(set map[int]bool) bool {
 	if e.marked == nil {
 		return touches(e.placement, set)
@@ -389,7 +389,7 @@ func (p *pass) reserveFor(head *entry, stops int) *reservation {
 	}
 }
 
-// startsAt says whether enough GPUs are free if the head starts then, with those gone, and whether it fits.
+// startsAt reports whether enough GPUs are free if the head starts then, with those gone, and whether it fits.
 func (p *pass) startsAt(r *reservation, at time.Duration, ends []ending, gone []func()) (enough, fits bool) {
 	defer p.startingAt(at)()
 	defer p.spare(r, ends, gone)()

@@ -116,7 +116,7 @@ func (p *pass) vacate(e *entry) (back func()) {
 	return func() { p.c.Take(e.job.Gang, pl) }
 }
 
-// taken says whether a GPU is in use, by a gang or otherwise. A GPU that is out of use
+// taken reports whether a GPU is in use, by a gang or otherwise. A GPU that is out of use
 // does not count: it could not be chosen if it were free either.
 func (p *pass) taken(u int) bool {
 	if p.c.Available(u) {
@@ -302,16 +302,16 @@ func (p *pass) goOn(b *bucket, e *entry) {
 	}
 }
 
-// full says whether the pass has decided all that it may.
+// full reports whether the pass has decided all that it may.
 func (p *pass) full() bool { return p.opt.Starts > 0 && len(p.actions) >= p.opt.Starts }
 
-// possible says whether the gang could run at all, with what is healthy now. Where the
+// possible reports whether the gang could run at all, with what is healthy now. Where the
 // cluster is exclusive the answer stays until Changed.
 func (p *pass) possible(e *entry) bool {
 	return p.roomOf(e).ever.of(func() bool { return p.fitsWithout(e, p.withoutRunning) })
 }
 
-// awaits says whether GPUs for the gang come free some time. For one that waits for services to
+// awaits reports whether GPUs for the gang come free some time. For one that waits for services to
 // be stopped none are kept, and it holds nobody up.
 func (p *pass) awaits(e *entry) bool {
 	return p.possible(e) && p.roomOf(e).onceEnded.of(func() bool { return p.endless == 0 || p.fitsWithout(e, p.withoutEnding) })
@@ -330,7 +330,7 @@ func (p *pass) roomOf(e *entry) *room {
 	return p.rooms[k]
 }
 
-// doneWith says whether the pass has no gang of the bucket to try.
+// doneWith reports whether the pass has no gang of the bucket to try.
 func (p *pass) doneWith(b *bucket) bool {
 	return b.done == p.passes || b.sig.claimed && len(b.tries) == 0
 }

@@ -204,7 +204,7 @@ func (p *pass) closer(e *entry, best pal.Found, find func(*entry) (pal.Found, bo
 	return best
 }
 
-// slowed says whether the placement has an outlier.
+// slowed reports whether the placement has an outlier.
 func (p *pass) slowed(pl pal.Placement) bool {
 	return p.opt.OutlierThreshold > 0 && float64(pl.PMScore) > p.opt.OutlierThreshold
 }
@@ -266,12 +266,12 @@ func (p *pass) longestFirst(es []*entry) {
 	})
 }
 
-// hasLent says whether a running gang has members that it could give back.
+// hasLent reports whether a running gang has members that it could give back.
 func (e *entry) hasLent() bool {
 	return e.elastic != nil && e.state == running && !e.settled && len(e.placement.Members) > e.job.Least
 }
 
-// lends says whether a running gang has a member that it would give back for a waiting one of the
+// lends reports whether a running gang has a member that it would give back for a waiting one of the
 // level. A turn outranks levels and quotas. Else two of these must hold: the level of the running one is
 // no better, the waiting one's tenant stays within its quota, and the other's is above its own.
 func (p *pass) lends(v, e *entry, level int, freed freedGPUs) bool {
@@ -366,7 +366,7 @@ func (p *pass) grow() {
 	}
 }
 
-// isWanted says whether a gang waits that could ever have GPUs which are lent now.
+// isWanted reports whether a gang waits that could ever have GPUs which are lent now.
 func (p *pass) isWanted() bool {
 	for _, b := range p.live {
 		for i := range b.es {
@@ -422,7 +422,7 @@ func (p *pass) enlarged(e, more *entry) (pal.Placement, bool) {
 	return to, e.full.MaxTier == 0 || to.Tier <= e.full.MaxTier
 }
 
-// pays says whether it pays a gang to grow that would take less time for what is left of
+// pays reports whether it pays a gang to grow that would take less time for what is left of
 // its work: what it saves for as long as GPUs are lent must be more than twice what its
 // restarts cost, a second one if it is to give the GPUs back before it ends. GPUs are lent
 // for as long as they were lately, or as nobody has waited by now.

@@ -192,7 +192,7 @@ func (q *Queue) remaining(e *entry, now time.Duration) time.Duration {
 	return e.bounded(now, q.expected(e, now))
 }
 
-// told says whether its user or the history of its name tells how long the gang runs.
+// told reports whether its user or the history of its name tells how long the gang runs.
 func (q *Queue) told(e *entry) bool { return e.job.Estimate > 0 || len(q.samples(e.job.Name)) > 0 }
 
 // bounded is a time that the gang may run on, its limit where that is shorter.

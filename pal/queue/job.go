@@ -152,7 +152,7 @@ type Options struct {
 	Exclusive bool
 }
 
-// ByPriority says whether gangs of a higher priority go first.
+// ByPriority reports whether gangs of a higher priority go first.
 func (o Options) ByPriority() bool { return o.JobPriority || o.Order == Priority }
 
 // Backfill says which gangs may start while the head of the queue, the first one

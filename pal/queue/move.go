@@ -32,7 +32,7 @@ func (p *pass) migrate() {
 	}
 }
 
-// hopeless says whether not even the best placement on the empty cluster would pay
+// hopeless reports whether not even the best placement on the empty cluster would pay
 // a move. It saves the search of better for gangs that run well already, and of those that run
 // as well as they could it does not even ask how long they run on.
 func (p *pass) hopeless(e *entry) bool {

@@ -46,7 +46,7 @@ func (q *Queue) grant(now time.Duration, gpus int) {
 	q.account.used += gpus
 }
 
-// due says whether it is an overdue gang's turn: nothing is owed, and less is in use than
+// due reports whether it is an overdue gang's turn: nothing is owed, and less is in use than
 // the share. GPUs of starts that are decided but not reported count too, or one pass
 // would begin a turn for everybody.
 func (q *Queue) due() bool {
@@ -187,7 +187,7 @@ func (p *pass) serveOne(e *entry) bool {
 	return false
 }
 
-// valid says whether the turn's gang still waits and its GPUs will come free:
+// valid reports whether the turn's gang still waits and its GPUs will come free:
 // each is free, or held by a gang of the Queue, or for one. Of what others use on a cluster that is not
 // exclusive nobody knows the end, and no window may have come in between.
 func (p *pass) valid(t *turn) bool {
@@ -257,17 +257,17 @@ func (p *pass) onKept(e *entry) (pal.Found, bool) {
 	return f, ok
 }
 
-// delaysTurn says whether a gang on that placement could delay the turn. Free GPUs of the turn are
+// delaysTurn reports whether a gang on that placement could delay the turn. Free GPUs of the turn are
 // hidden, so it is one that gets GPUs of gangs that are stopped for it.
 func (p *pass) delaysTurn(e *entry, f pal.Found) bool {
 	t := p.turn
 	return t != nil && e != t.by && !p.stoppable(e) && touches(f.Placement, setOf(t.placement.GPUs())) && !p.endsBy(e, f, t.until)
 }
 
-// stoppable says whether the gang can be stopped for another one.
+// stoppable reports whether the gang can be stopped for another one.
 func (p *pass) stoppable(e *entry) bool { return p.opt.Preempt && e.job.Preemptible && !e.granted }
 
-// stoppableBy says whether a gang that starts now can be stopped by then: it has to run a while before.
+// stoppableBy reports whether a gang that starts now can be stopped by then: it has to run a while before.
 func (p *pass) stoppableBy(e *entry, at time.Duration) bool {
 	return p.stoppable(e) && p.now+minRuns*e.job.RestartCost <= at
 }

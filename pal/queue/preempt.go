@@ -48,7 +48,7 @@ func (p *pass) levelFor(e, v *entry, its int) int {
 	return its
 }
 
-// mayPreempt says whether a gang that is at a level may be stopped for a waiting one of the level. A turn
+// mayPreempt reports whether a gang that is at a level may be stopped for a waiting one of the level. A turn
 // outranks levels and quotas. Else two of three must hold: the level is a better one, the waiting one's
 // tenant stays within its quota, and the other's is above its own.
 func (p *pass) mayPreempt(v, e *entry, level int, freed freedGPUs) bool {
@@ -138,7 +138,7 @@ func (p *pass) vacateLeaving(e *entry) (back []func()) {
 	return back
 }
 
-// ranLongEnough says whether a gang has run long enough to be stopped or moved, and not ended, when one
+// ranLongEnough reports whether a gang has run long enough to be stopped or moved, and not ended, when one
 // would start that GPUs are looked for.
 func (p *pass) ranLongEnough(v *entry) bool {
 	at := p.startTime()

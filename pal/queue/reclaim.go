@@ -56,7 +56,7 @@ func (q *Queue) countFreeing(v *entry) {
 }
 
 // quotas compares a waiting gang's tenant with that of one that runs where their ways up
-// the tree meet: within says whether the first part stays within its quota with the gang,
+// the tree meet: within reports whether the first part stays within its quota with the gang,
 // over whether the second is above its own without what is being freed, or would be.
 func (p *pass) quotas(e, v *entry, freed freedGPUs) (within, over bool) {
 	if !p.tree.quotas {
@@ -67,7 +67,7 @@ func (p *pass) quotas(e, v *entry, freed freedGPUs) (within, over bool) {
 	return within, others == nil || others.gpus-others.freeing-freed[others] > others.Quota
 }
 
-// outranks says whether GPUs of a gang that runs may go to a waiting one, where levels say so or not. One
+// outranks reports whether GPUs of a gang that runs may go to a waiting one, where levels say so or not. One
 // tenant's quota may say so instead, and must not say no: who borrowed GPUs of another tenant that is
 // within its quota would only have them taken back.
 func (p *pass) outranks(better bool, v, e *entry, freed freedGPUs) bool {

@@ -73,7 +73,7 @@ func (p *pass) avoided(e *entry) int {
 	return n
 }
 
-// fitsLater says whether the gang would fit if all had ended that ends, and none of the GPUs
+// fitsLater reports whether the gang would fit if all had ended that ends, and none of the GPUs
 // were kept that the pass keeps.
 func (p *pass) fitsLater(g pal.Gang, policy pal.Policy) bool {
 	defer p.unmark(slices.Concat(p.thoseThatEnd(), p.kept, p.hidden))()
@@ -93,12 +93,12 @@ func (p *pass) thoseThatEnd() (gpus []int) {
 	return gpus
 }
 
-// ends says whether the gang will have ended some time, or may be stopped. For GPUs of
+// ends reports whether the gang will have ended some time, or may be stopped. For GPUs of
 // others, services, nobody waits: they may never come free. The same goes for what others than the
 // Queue's gangs have taken.
 func (p *pass) ends(e *entry) bool { return !e.job.Endless || p.opt.Preempt && e.job.Preemptible }
 
-// needsOutliers says whether the gang would not fit without GPUs that the policy
+// needsOutliers reports whether the gang would not fit without GPUs that the policy
 // avoids even if all had ended that ends: there may be enough others, but not where it could
 // use them. It is worked out once per kind of gang, until [Queue.Changed] or
 // [Queue.Rebase].

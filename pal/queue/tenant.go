@@ -29,7 +29,7 @@ type Tenant struct {
 	// BorrowingLimit is how many GPUs beyond Quota it holds at most; nil: as many as
 	// are idle.
 	BorrowingLimit *int `json:"borrowing_limit,omitempty" hcl:"borrowing_limit,optional"`
-	// DefaultPreempt says whether its batch jobs may be stopped of which nobody says so; nil: as
+	// DefaultPreempt reports whether its batch jobs may be stopped of which nobody says so; nil: as
 	// the tenant says that it is a part of.
 	DefaultPreempt *bool `json:"default_preempt,omitempty" hcl:"default_preempt,optional"`
 }
@@ -102,7 +102,7 @@ func (q *Queue) Outside(gpus map[string]int) {
 	}
 }
 
-// Counts says whether the GPUs of a gang are counted: it runs, is about to, or is being stopped.
+// Counts reports whether the GPUs of a gang are counted: it runs, is about to, or is being stopped.
 func (q *Queue) Counts(id string) bool {
 	e := q.entries[id]
 	return e != nil && e.state != waiting
@@ -284,7 +284,7 @@ func (q *Queue) hold(e *entry, sign int) {
 	q.countArray(e, sign)
 }
 
-// overQuota says whether the gang would take a tenant, or its array, above its limit.
+// overQuota reports whether the gang would take a tenant, or its array, above its limit.
 func (p *pass) overQuota(e *entry) bool { return p.overArray(e) || p.limiting(e, e.least()) != nil }
 
 // limiting is the tenant whose limit the gang would break with so many GPUs more; nil for
@@ -309,7 +309,7 @@ func (e *entry) tooLargeFor(has int) *tenant {
 	return nil
 }
 
-// byTenant says whether who goes first depends on the tenant.
+// byTenant reports whether who goes first depends on the tenant.
 func (q *Queue) byTenant() bool { return q.opt.FairShare || q.tree.quotas }
 
 // firstByTenant is the bucket that goes first: of each tenant the one that the order

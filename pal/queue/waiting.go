@@ -342,7 +342,7 @@ func (p *pass) placeNow(e *entry) (pal.Placement, bool) {
 	return pl, ok
 }
 
-// fitsWithout says whether the gang would fit without some that run. One that fits now
+// fitsWithout reports whether the gang would fit without some that run. One that fits now
 // would then, too, and that is cheaper to find out.
 func (p *pass) fitsWithout(e *entry, without func(func())) (fits bool) {
 	defer p.withoutWindows()()

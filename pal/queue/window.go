@@ -32,7 +32,7 @@ type Window struct {
 // begins for the gang to start on its GPUs.
 const WindowChance = 0.9
 
-// admits says whether the job may use the window's GPUs.
+// admits reports whether the job may use the window's GPUs.
 func (w *Window) admits(j Job) bool {
 	_, id, _ := strings.Cut(j.ID, "/")
 	return slices.ContainsFunc(w.For, func(pattern string) bool {
@@ -237,7 +237,7 @@ func (p *pass) startingAt(at time.Duration) (back func()) {
 	return func() { p.windows.startsAt = 0 }
 }
 
-// crosses says whether a gang may run into a window on the GPUs.
+// crosses reports whether a gang may run into a window on the GPUs.
 func (p *pass) crosses(e *entry, pl pal.Placement) bool {
 	if len(p.windows.list) == 0 {
 		return false

@@ -140,7 +140,7 @@ func canonical(job *api.Job) (*api.Job, error) {
 	return &out, nil
 }
 
-// wants says whether a job with GPUs is for the placer.
+// wants reports whether a job with GPUs is for the placer.
 func (a *Admission) wants(job *api.Job) bool {
 	types := []string{api.JobTypeBatch}
 	if a != nil {
@@ -162,12 +162,12 @@ func (a *Admission) wants(job *api.Job) bool {
 	return slices.Contains(types, *job.Type) || hinted(job)
 }
 
-// hinted says whether the author addresses the placer.
+// hinted reports whether the author addresses the placer.
 func hinted(job *api.Job) bool {
 	return hasMeta(job, func(key string) bool { return strings.HasPrefix(key, "pal_") })
 }
 
-// hasMeta says whether a key in the meta of the job, or of one of its groups, is such a one.
+// hasMeta reports whether a key in the meta of the job, or of one of its groups, is such a one.
 func hasMeta(job *api.Job, is func(key string) bool) bool {
 	has := func(meta map[string]string) bool { return slices.ContainsFunc(slices.Collect(maps.Keys(meta)), is) }
 	return has(job.Meta) || slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return has(g.Meta) })

@@ -88,7 +88,7 @@ func (c *caller) listsSome(ctx context.Context) error {
 	return needs(err, `the capability "list-jobs" in every namespace`)
 }
 
-// listsIn says whether the caller can list the jobs of a namespace.
+// listsIn reports whether the caller can list the jobs of a namespace.
 func (c *caller) listsIn(ctx context.Context, namespace string) (bool, error) {
 	if can, asked := c.lists[namespace]; asked {
 		return can, nil
@@ -152,7 +152,7 @@ func (c *caller) readsNodesOrJobs(ctx context.Context) error {
 	return c.listsSome(ctx)
 }
 
-// operates says whether the caller may read of failures in all namespaces.
+// operates reports whether the caller may read of failures in all namespaces.
 func (c *caller) operates(ctx context.Context) bool {
 	_, _, err := c.nomad.Variables().Peek(store.FailuresPath, one(ctx, c.storage))
 	return err == nil

@@ -120,7 +120,7 @@ func onlyJSON(next http.Handler) http.Handler {
 	})
 }
 
-// browsed says whether a browser sent the request: they all say from where.
+// browsed reports whether a browser sent the request: they all say from where.
 func browsed(r *http.Request) bool {
 	return r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != ""
 }
@@ -156,7 +156,7 @@ func (h *HTTP) hosts() (*hosts, error) {
 	return out, err
 }
 
-// allow says whether the Host of a request is one of the agent's. A name that is
+// allow reports whether the Host of a request is one of the agent's. A name that is
 // none may be a web page's whose owner has it point here, so that the page is of
 // one origin with the agent (DNS rebinding). An address cannot be made to.
 func (h *hosts) allow(host string) bool {

@@ -101,7 +101,7 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 // holdLock notes until when the lock is this agent's though it does not renew it.
 func (a *Agent) holdLock(until time.Time) { a.lockUntil.Store(&until) }
 
-// holdsLock says whether it is this agent's still: it may have hung since it last looked.
+// holdsLock reports whether it is this agent's still: it may have hung since it last looked.
 func (a *Agent) holdsLock(now time.Time) bool {
 	until := a.lockUntil.Load()
 	return until != nil && now.Before(*until)

@@ -246,7 +246,7 @@ func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, e.For(c.sees(r.Context())))
 }
 
-// serveActivity says whether a placer is at work: this agent's, or another's. It
+// serveActivity reports whether a placer is at work: this agent's, or another's. It
 // needs no token: it tells what /v1/health does, of the cluster.
 func (s *server) serveActivity(w http.ResponseWriter, r *http.Request) {
 	a, err := s.activities.get(r.Context())

@@ -55,7 +55,7 @@ func (p *Payload) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Progress says whether the event tells only that what was decided is on its
+// Progress reports whether the event tells only that what was decided is on its
 // way: Nomad has made an allocation, it runs, or a job's status says so. No GPU
 // becomes free by it, and nobody asks for one.
 func (e Event) Progress() bool {
@@ -68,7 +68,7 @@ func (e Event) Progress() bool {
 	return false
 }
 
-// Purged says whether the event's job is gone. Nomad says so from 1.11 on;
+// Purged reports whether the event's job is gone. Nomad says so from 1.11 on;
 // before, a purge is told from a stop by the job alone, which a stop changes and
 // a purge does not.
 func (e Event) Purged() bool {
@@ -76,7 +76,7 @@ func (e Event) Purged() bool {
 	return p.Deleted || e.Type == "JobDeregistered" && p.Job.ModifyIndex != nil && *p.Job.ModifyIndex < e.Index
 }
 
-// Apply takes an event unless the lists already hold it, and says whether
+// Apply takes an event unless the lists already hold it, and reports whether
 // anything that matters for GPUs changed.
 func (s *State) Apply(e Event) bool {
 	switch p := e.Payload; {

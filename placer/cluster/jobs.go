@@ -20,10 +20,10 @@ var ErrPayload = errors.New("the job was dispatched with a payload, and Nomad lo
 var ErrNoRPC = errors.New("dispatched and periodic jobs can be placed through the servers' RPC port only: " +
 	"set nomad { rpc_address } in the configuration of the agent")
 
-// Child says whether the job was made by a parameterized or periodic one.
+// Child reports whether the job was made by a parameterized or periodic one.
 func Child(job *api.Job) bool { return job.ParentID != nil && *job.ParentID != "" }
 
-// HasPayload says whether the job carries a payload. Events show payloads as
+// HasPayload reports whether the job carries a payload. Events show payloads as
 // servers keep them, compressed: nothing is one zero byte there.
 func HasPayload(job *api.Job) bool {
 	return len(job.Payload) > 1 || len(job.Payload) == 1 && job.Payload[0] != 0
@@ -49,12 +49,12 @@ func PoolOf(job *api.Job) string {
 	return *job.NodePool
 }
 
-// Ended says whether nothing of the job runs or will.
+// Ended reports whether nothing of the job runs or will.
 func Ended(job *api.Job) bool {
 	return rewrite.Stopped(job) || (job.Status != nil && *job.Status == "dead")
 }
 
-// Template says whether the job never runs itself but makes jobs that do:
+// Template reports whether the job never runs itself but makes jobs that do:
 // parameterized and periodic ones.
 func Template(job *api.Job) bool { return job.IsParameterized() || job.IsPeriodic() }
 

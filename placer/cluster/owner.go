@@ -227,7 +227,7 @@ func (s *State) OwnGPUs(a *Alloc) []string {
 	return slices.DeleteFunc(slices.Clone(a.GPUs), foreign)
 }
 
-// mayHold says whether an allocation on the node holds the GPU. A GPU that no node
+// mayHold reports whether an allocation on the node holds the GPU. A GPU that no node
 // names any more is held by whom Nomad says.
 func (s *State) mayHold(node, gpu string) bool {
 	naming := s.owners.naming[gpu]

@@ -116,7 +116,7 @@ type taskPayload struct {
 	LastRestart, StartedAt, FinishedAt ignored
 }
 
-// Unreadable says whether an answer was there and could not be understood: that is the
+// Unreadable reports whether an answer was there and could not be understood: that is the
 // fault of whoever wrote what is in it, and not Nomad's.
 func Unreadable(err error) bool {
 	var kind *json.UnmarshalTypeError

@@ -53,7 +53,7 @@ type Alloc struct {
 	CreateIndex, ModifyIndex uint64
 }
 
-// Live says whether the allocation holds its resources: it does until the
+// Live reports whether the allocation holds its resources: it does until the
 // client says that its tasks are gone, whatever is desired.
 func (a *Alloc) Live() bool {
 	switch a.Client {
@@ -63,16 +63,16 @@ func (a *Alloc) Live() bool {
 	return true
 }
 
-// Member says whether the allocation runs, or is about to, and is to go on.
+// Member reports whether the allocation runs, or is about to, and is to go on.
 func (a *Alloc) Member() bool { return a.Live() && a.Desired == api.AllocDesiredStatusRun }
 
-// Preempted says whether Nomad has stopped the allocation, since the job was registered last, for
+// Preempted reports whether Nomad has stopped the allocation, since the job was registered last, for
 // another job with a higher priority: operators can have it do so.
 func (a *Alloc) Preempted(job *api.Job) bool {
 	return a.Desired == api.AllocDesiredStatusEvict && a.ModifyIndex > *job.JobModifyIndex
 }
 
-// LeftBehind says whether the allocation is on a node that has lost touch with Nomad, and its
+// LeftBehind reports whether the allocation is on a node that has lost touch with Nomad, and its
 // gang is being stopped, or was started elsewhere. The author lets it run on there for a
 // while (disconnect); Nomad can neither ask what it does nor stop it before the node is back,
 // and then does (seen on 1.11.3). Nothing waits for it; its GPUs go to nobody.
@@ -95,7 +95,7 @@ func (s *State) LeftBehind(a *Alloc) bool {
 	return job != nil && a.LeftBehind(job)
 }
 
-// FinishedIn says whether the allocation did its work for the job's present
+// FinishedIn reports whether the allocation did its work for the job's present
 // version. Nomad runs the members of a batch job again that finished in an older
 // one, also where the client told of the end after the newer one was registered.
 // An allocation whose version is not known counts if it was made since.
@@ -106,14 +106,14 @@ func (a *Alloc) FinishedIn(job *api.Job) bool {
 	return a.endedSince(job) && a.PlacedFor(job)
 }
 
-// endedSince says whether Nomad has learned since the job was registered last
+// endedSince reports whether Nomad has learned since the job was registered last
 // that the allocation did its work, for whichever version.
 func (a *Alloc) endedSince(job *api.Job) bool {
 	return a.Client == api.AllocClientStatusComplete && a.Desired == api.AllocDesiredStatusRun &&
 		*job.Type == api.JobTypeBatch && a.ModifyIndex > *job.JobModifyIndex
 }
 
-// PlacedFor says whether the allocation was made for the job as it is now.
+// PlacedFor reports whether the allocation was made for the job as it is now.
 func (a *Alloc) PlacedFor(job *api.Job) bool { return a.CreateIndex > *job.JobModifyIndex }
 
 // State is the placer's copy of the nodes, allocations and jobs. Jobs are those
@@ -340,7 +340,7 @@ func (s *State) PutAlloc(a *Alloc) {
 	}
 }
 
-// PutNode replaces a node unless a newer form of it is there, and says whether
+// PutNode replaces a node unless a newer form of it is there, and reports whether
 // anything changed that matters. Nomad sends a node again with every change of
 // one of its allocations: then the old form stays.
 func (s *State) PutNode(n *api.Node) bool {
@@ -385,7 +385,7 @@ func (s *State) report(node string, problems []string) {
 	}
 }
 
-// sameNode says whether two forms of a node differ in nothing that placing
+// sameNode reports whether two forms of a node differ in nothing that placing
 // looks at.
 func sameNode(a, b *api.Node) bool {
 	same := a.Status == b.Status && a.SchedulingEligibility == b.SchedulingEligibility && a.Drain == b.Drain && sameDrain(a.DrainStrategy, b.DrainStrategy) &&
@@ -418,7 +418,7 @@ func KeptPorts(n *api.Node) string {
 	return n.ReservedResources.Networks.ReservedHostPorts
 }
 
-// sameDrain says whether two drains, nil for none, have the same deadline.
+// sameDrain reports whether two drains, nil for none, have the same deadline.
 func sameDrain(a, b *api.DrainStrategy) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -432,7 +432,7 @@ func sameDevice(a, b *api.NodeDeviceResource) bool {
 	}) && maps.EqualFunc(a.Attributes, b.Attributes, func(x, y *api.Attribute) bool { return reflect.DeepEqual(x, y) })
 }
 
-// sameMeasurements says whether two forms of a node, the first of which may be
+// sameMeasurements reports whether two forms of a node, the first of which may be
 // nil, have the same GPUs with the same raw measurements. Nomad sends a node
 // again with every change of one of its allocations.
 func sameMeasurements(a, b *api.Node) bool {
@@ -461,7 +461,7 @@ func InstanceIDs(d *api.NodeDeviceResource) []string {
 func (s *State) Orphans() []*Alloc { return byID(s.orphans) }
 
 // StaleVersions are allocations whose version as known here is stale: only the
-// version, which events do not tell, says whether they did their work for the job as it is now: they were
+// version, which events do not tell, reports whether they did their work for the job as it is now: they were
 // made before it was registered last, but ended since, and Nomad may have
 // brought them to its new version in place, or not.
 func (s *State) StaleVersions() []*Alloc { return byID(s.staleVersions) }
@@ -551,7 +551,7 @@ func (s *State) NodeName(id string) string {
 	return id
 }
 
-// GateOpen says whether an operator has opened the gate on a node.
+// GateOpen reports whether an operator has opened the gate on a node.
 func (s *State) GateOpen(node string) bool {
 	n := s.Nodes[node]
 	return n != nil && n.Meta[rewrite.GateMeta] == rewrite.GateValue
@@ -581,7 +581,7 @@ func keep(m map[string]*Alloc, a *Alloc, in bool) {
 	}
 }
 
-// PurgeLikely says whether events look as if a node had been purged, of which Nomad sends none
+// PurgeLikely reports whether events look as if a node had been purged, of which Nomad sends none
 // (seen on 1.11.3): an allocation was lost on a node that is ready, or another node has its GPUs.
 func (s *State) PurgeLikely() bool { return s.purgeLikely }
 

@@ -41,7 +41,7 @@ func (s *State) OnlyOwnPins() {
 	}
 }
 
-// TrustsPins says whether pins keep their GPUs from others.
+// TrustsPins reports whether pins keep their GPUs from others.
 func (s *State) TrustsPins(k JobKey, pins rewrite.Pins) bool {
 	if !s.onlyOwn {
 		return true

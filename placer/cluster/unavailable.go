@@ -177,7 +177,7 @@ func (s *State) vanishedWith(job *api.Job) bool {
 	return len(s.purged) > before
 }
 
-// MissedPurge says whether events that are still to be applied tell of a job that was
+// MissedPurge reports whether events that are still to be applied tell of a job that was
 // purged with live members of which the state knows nothing: their tasks go on for a while
 // on GPUs that look free, here and to Nomad.
 func (s *State) MissedPurge(es []Event) bool {

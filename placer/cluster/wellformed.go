@@ -80,7 +80,7 @@ func nullIn(v reflect.Value) (at string, null bool) {
 	return "", false
 }
 
-// scalar says whether values of the kind hold no others that count, and are never null: there
+// scalar reports whether values of the kind hold no others that count, and are never null: there
 // may be millions of them in a list.
 func scalar(k reflect.Kind) bool {
 	return k > reflect.Invalid && k <= reflect.Complex128 || k == reflect.String || k == reflect.Interface

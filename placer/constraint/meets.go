@@ -71,7 +71,7 @@ func NodeMeets(c *api.Constraint, n *api.Node) bool {
 	}, func() (string, string, bool) { return l, r, true })
 }
 
-// holds says whether an operator holds, by Nomad's rules: it needs both sides, but "!="
+// holds reports whether an operator holds, by Nomad's rules: it needs both sides, but "!="
 // also holds if one of them is missing. order compares the sides, and texts are they as
 // texts, where that can be.
 func holds(operator string, l, r bool, order func() (int, bool), texts func() (l, r string, ok bool)) bool {

@@ -177,7 +177,7 @@ const (
 	unhealthy   = "unhealthy"
 )
 
-// judge takes one task event into account and says whether it settles the case.
+// judge takes one task event into account and reports whether it settles the case.
 func (f *Failure) judge(task string, e *api.TaskEvent) bool {
 	switch e.Type {
 	case taskHookFailed:

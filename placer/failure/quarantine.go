@@ -69,7 +69,7 @@ func QuarantinedGPUs(qs map[string]Quarantine, now time.Time) map[string]bool {
 	return out
 }
 
-// Ahead says whether the quarantine was begun or lifted by a clock that was ahead of now.
+// Ahead reports whether the quarantine was begun or lifted by a clock that was ahead of now.
 func (q Quarantine) Ahead(now time.Time) bool { return q.Last.After(now) || q.Lifted.After(now) }
 
 // By is the quarantine by the clock that says now: what comes after that is as if it were now.
@@ -176,7 +176,7 @@ func (e Evidence) withinCap(strikes []Strike, now time.Time) (kept, spared []Str
 	return kept, spared
 }
 
-// unclear says whether the job's own fault, as it seems, may be that of its GPUs.
+// unclear reports whether the job's own fault, as it seems, may be that of its GPUs.
 func (f *Failure) unclear() bool { return f.Cause == User || f.Driver }
 
 // try is one attempt of a job that failed: of a gang, all members that did.

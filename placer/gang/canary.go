@@ -55,13 +55,13 @@ func (g *Gang) makeCanaryRoom(w World) ([]Effect, bool) {
 	return append([]Effect{g.log(Info, "making room for canaries", "gpus", room.Gang.GPUs()), Take{room.Gang, room.Placement}}, es...), false
 }
 
-// WantsCanaries says whether the job is a service that updates by canaries, and
+// WantsCanaries reports whether the job is a service that updates by canaries, and
 // no member of its present version is there.
 func WantsCanaries(st Observed) bool {
 	return HasCanaries(st.Job) && !slices.ContainsFunc(st.Members, func(a *cluster.Alloc) bool { return a.PlacedFor(st.Job) })
 }
 
-// HasCanaries says whether the job is a service that updates by canaries.
+// HasCanaries reports whether the job is a service that updates by canaries.
 func HasCanaries(job *api.Job) bool {
 	return *job.Type == api.JobTypeService && slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return request.CanariesOf(g) > 0 })
 }

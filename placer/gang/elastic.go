@@ -76,7 +76,7 @@ func (g *Gang) goOnResizing(e Event) []Effect {
 	return []Effect{QueueKept{}, g.log(Debug, "could not change the number of members", "error", err)}
 }
 
-// allRun says whether all members that are known are among those that run.
+// allRun reports whether all members that are known are among those that run.
 func (g *Gang) allRun(as []*cluster.Alloc) bool {
 	runs := map[string]bool{}
 	for _, a := range as {

@@ -78,7 +78,7 @@ func (g *Gang) stopFinished(w World) ([]Effect, bool) {
 	return nothing()
 }
 
-// finishUnknown says whether it is not known yet whether the gang has done its work in
+// finishUnknown reports whether it is not known yet whether the gang has done its work in
 // an earlier version. Until then it is not to start again.
 func (g *Gang) finishUnknown(w World) bool { return g.finishUnknownBy(w.Allocs(g.Key)) }
 
@@ -148,7 +148,7 @@ func finishedVersions(job *api.Job, as []*cluster.Alloc, versions map[uint64]*ap
 	return last
 }
 
-// leadsTo says whether a version of a job became its present one by our rewritings
+// leadsTo reports whether a version of a job became its present one by our rewritings
 // alone. A person who reverts to a version that has pins means it to run: that is like a
 // version before, and comes when the members were done.
 func leadsTo(versions map[uint64]*api.Job, v uint64, last finish, job *api.Job) bool {
@@ -182,7 +182,7 @@ func memberCount(job *api.Job) int {
 	return n
 }
 
-// endedByThemselves says whether tasks ended well before anybody asked them to.
+// endedByThemselves reports whether tasks ended well before anybody asked them to.
 // Nomad itself kills the others where a leader, or all main tasks, have ended.
 func endedByThemselves(tasks map[string]*api.TaskState) bool {
 	for _, s := range tasks {
@@ -197,7 +197,7 @@ func endedByThemselves(tasks map[string]*api.TaskState) bool {
 	return len(tasks) > 0
 }
 
-// wasKilled says whether tasks were asked to end before they ended well by themselves.
+// wasKilled reports whether tasks were asked to end before they ended well by themselves.
 func wasKilled(tasks map[string]*api.TaskState) bool {
 	for _, s := range tasks {
 		if len(failure.UntilKilled(s.Events)) < len(s.Events) {
@@ -207,7 +207,7 @@ func wasKilled(tasks map[string]*api.TaskState) bool {
 	return false
 }
 
-// endedLastWell says whether a task ended well and was not to run again. One that is restarted in place
+// endedLastWell reports whether a task ended well and was not to run again. One that is restarted in place
 // (nomad alloc restart, a template) may end well for that; it is not killed then (scenario "restarted").
 func endedLastWell(events []*api.TaskEvent) bool {
 	for _, e := range slices.Backward(events) {
@@ -221,7 +221,7 @@ func endedLastWell(events []*api.TaskEvent) bool {
 	return false
 }
 
-// FinishedWell says whether all members of a dead batch job did their work, and when the
+// FinishedWell reports whether all members of a dead batch job did their work, and when the
 // last had. Stopping a job makes one more version of it.
 func FinishedWell(job *api.Job, as []*cluster.Alloc) (at time.Time, ok bool) {
 	version := *job.Version

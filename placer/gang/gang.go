@@ -176,15 +176,15 @@ func (g *Gang) Stopping() (why Reason, forJob string) {
 // need not agree with the servers'.
 func (g *Gang) Age(now time.Time) time.Duration { return now.Sub(g.Since) }
 
-// Ours says whether there is something for the placer to do, or to remember, about the
+// Ours reports whether there is something for the placer to do, or to remember, about the
 // job. A job that has ended is ours too, if we overwrote a change of its author's.
 func (g *Gang) Ours() bool { return g.Observed.Ours() || g.Nomad == Ended && g.overwrote }
 
-// Overwrote says whether what we registered replaced a change that we had not seen. That
+// Overwrote reports whether what we registered replaced a change that we had not seen. That
 // is to be undone before anything is decided about the job.
 func (g *Gang) Overwrote() bool { return g.overwrote }
 
-// MayHaveOverwritten says whether what we registered last has replaced a change that we had not
+// MayHaveOverwritten reports whether what we registered last has replaced a change that we had not
 // seen, or Nomad has not told yet. Until that is known, and undone, nothing else is registered over
 // the job: of two registrations, one upon the other, nobody could tell which of them replaced what
 // the author did.
@@ -201,7 +201,7 @@ func (g *Gang) verifyLater(job *api.Job) {
 	}
 }
 
-// PastKnown says whether the gang's place in the queue is known, and that nothing of its
+// PastKnown reports whether the gang's place in the queue is known, and that nothing of its
 // author's was overwritten: what an earlier placer, or an earlier version of the job, says
 // about that has been read.
 func (g *Gang) PastKnown() bool {
@@ -211,7 +211,7 @@ func (g *Gang) PastKnown() bool {
 	return g.Nomad != Waiting || g.position.index == *g.Job.JobModifyIndex || first(g.Job) // there is nothing before it
 }
 
-// Quiet says whether the gang needs no look until something happens to it or changes in
+// Quiet reports whether the gang needs no look until something happens to it or changes in
 // Nomad, as most gangs at most times: it runs as it should, the queue knows, and it is
 // written down; or it waits, and the queue knows all that it asks for.
 func (g *Gang) Quiet() bool {
@@ -225,7 +225,7 @@ func (g *Gang) Quiet() bool {
 		(g.canariesDone == *g.Job.JobModifyIndex || !WantsCanaries(g.Observed))
 }
 
-// Unsettled says whether something may become due for it without an event.
+// Unsettled reports whether something may become due for it without an event.
 func (g *Gang) Unsettled() bool {
 	switch g.Nomad {
 	case Starting, Stopping, Waiting:
@@ -316,7 +316,7 @@ func (g *Gang) avoidUnfit(r *DryRunRefusal, w World) {
 	g.edited, g.Tries, g.RetryAt = g.Queued, 1, w.Now().Add(time.Second)
 }
 
-// dying says whether allocations of the job still hold resources.
+// dying reports whether allocations of the job still hold resources.
 func (g *Gang) dying(w World) bool {
 	return slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool { return a.Live() && !a.LeftBehind(g.Job) })
 }

@@ -23,7 +23,7 @@ const (
 	ownForgottenAfter = 24 * time.Hour
 )
 
-// ranFor says whether the gang had run for so long by then. It counts from its start: with each
+// ranFor reports whether the gang had run for so long by then. It counts from its start: with each
 // size and edit it is seen to be whole anew.
 func (g *Gang) ranFor(d time.Duration, until time.Time) bool {
 	r := g.Record

@@ -47,14 +47,14 @@ func (st Observed) lost(w World) bool {
 	})
 }
 
-// startsAsAWhole says whether a job whose members have failed is to start again: one whose
+// startsAsAWhole reports whether a job whose members have failed is to start again: one whose
 // members need each other, and a batch job of which nothing has been done. Of another one its
 // reschedule block says how often a member is tried.
 func (st Observed) startsAsAWhole() bool {
 	return st.NeedsAll() || *st.Job.Type == api.JobTypeBatch && st.Have == 0
 }
 
-// didItsWork says whether all members with GPUs have ended by themselves for the job as it is,
+// didItsWork reports whether all members with GPUs have ended by themselves for the job as it is,
 // those included that a drain asked to stop when they had, and those of which is not known yet
 // for which version they did: that could not be read.
 func (st Observed) didItsWork(w World) bool {

@@ -22,7 +22,7 @@ const (
 	writeTime = time.Minute
 )
 
-// isLostUpdate says whether version v of a job is a rewriting of ours of an earlier
+// isLostUpdate reports whether version v of a job is a rewriting of ours of an earlier
 // version that replaced those between, by which the author stopped or edited the job:
 //
 //	base  as it waited, or ran
@@ -73,7 +73,7 @@ func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
 	return late || submittedAfter(now, last) <= raceTime && !seen
 }
 
-// revertedByNomad says whether Nomad itself has put a version back (auto_revert): see [isLostUpdate].
+// revertedByNomad reports whether Nomad itself has put a version back (auto_revert): see [isLostUpdate].
 func revertedByNomad(versions map[uint64]*api.Job, v uint64) bool {
 	now := versions[v]
 	asks, whole := AuthorSpec(rewrite.Author(now)), AuthorSpec(now)
@@ -151,7 +151,7 @@ func bare(v any) any {
 	return v
 }
 
-// overwroteWith says whether what we registered replaced a change that we had not
+// overwroteWith reports whether what we registered replaced a change that we had not
 // seen. Nomad compares the index that it is to enforce before it writes, not
 // while it does (seen on 1.11.3): a job that is stopped, purged or edited in the
 // milliseconds between comes back as it was. The version tells: each registration
@@ -208,19 +208,19 @@ func (g *Gang) undo(w World) ([]Effect, bool) {
 	return []Effect{g.log(Warn, "the job was edited while it was being placed, taking over the edit"), Register{Why: ToUndo, Job: lost}}, false
 }
 
-// first says whether the job is as it was first registered. A child begins with the version of its template, and
+// first reports whether the job is as it was first registered. A child begins with the version of its template, and
 // what comes through the RPC port with its own (seen on 1.11.3).
 func first(job *api.Job) bool {
 	return *job.Version == 0 || job.CreateIndex != nil && *job.CreateIndex == *job.JobModifyIndex
 }
 
-// ours says whether a version carries pins, which only we put there.
+// ours reports whether a version carries pins, which only we put there.
 func ours(job *api.Job) bool {
 	_, pinned := rewrite.Pinned(job)
 	return pinned
 }
 
-// mustLookBack says whether the job may have been replaced by a registration of which this
+// mustLookBack reports whether the job may have been replaced by a registration of which this
 // placer does not know: its own, which it could not tell from others, or an earlier one's.
 func (g *Gang) mustLookBack() bool {
 	return !g.lookedBack && !g.overwrote && !g.unverified() && len(g.Pins.Groups) > 0 && *g.Job.Version >= 2 &&

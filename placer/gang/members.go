@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// NeedsAll says whether the members need each other: those of a batch job, unless its author
+// NeedsAll reports whether the members need each other: those of a batch job, unless its author
 // says otherwise, and those of a service if he says so.
 func (st Observed) NeedsAll() bool {
 	h, err := rewrite.ParseHints(st.Job)
@@ -50,7 +50,7 @@ func (g *Gang) runsInPart(blocked *api.Evaluation) reason.Kind {
 	return ""
 }
 
-// someOver says whether members of a batch job have done their work for the job as it is, or have
+// someOver reports whether members of a batch job have done their work for the job as it is, or have
 // failed and are not tried again. Nomad runs them again when it is registered anew, whatever room
 // and limits there are (walk 693 with late writes). It goes by allocations that have just been read;
 // what has failed and waits for room the blocked evaluation counts, nil for none.
@@ -71,7 +71,7 @@ func (g *Gang) lackRoom(blocked *api.Evaluation) (n int) {
 	return n
 }
 
-// halfThere says whether members of a gang are gone that its others need, and for which there
+// halfThere reports whether members of a gang are gone that its others need, and for which there
 // is no room. Those that its author has added since (nomad job scale) it had not yet.
 func (g *Gang) halfThere(w World) bool {
 	return g.NeedsAll() && g.Record != nil && len(w.Holds(g.Key)) < g.Record.Decision.Demand

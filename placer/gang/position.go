@@ -74,7 +74,7 @@ func (g *Gang) findPosition(World) ([]Effect, bool) {
 	return nothing()
 }
 
-// positionKnown says whether there is nothing to find out: of a job with pins, once its record is read.
+// positionKnown reports whether there is nothing to find out: of a job with pins, once its record is read.
 func (g *Gang) positionKnown() bool {
 	switch index := *g.Job.JobModifyIndex; {
 	case g.position.index == index:
@@ -118,7 +118,7 @@ func firstAsked(job *api.Job, versions map[uint64]*api.Job) ask {
 	return ask{since: since}
 }
 
-// putBack says whether a version is our putting back of an edit of the author's, two versions before, which a
+// putBack reports whether a version is our putting back of an edit of the author's, two versions before, which a
 // start of ours of the version before that had replaced.
 func putBack(versions map[uint64]*api.Job, v uint64) bool {
 	if v < 3 || versions[v] == nil || versions[v-1] == nil || versions[v-2] == nil || versions[v-3] == nil {

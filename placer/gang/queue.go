@@ -63,7 +63,7 @@ func (g *Gang) least() int {
 	return g.Request.Elastic.Least
 }
 
-// spreads says whether some of the gang is to be apart.
+// spreads reports whether some of the gang is to be apart.
 func spreads(g pal.Gang) bool {
 	return slices.ContainsFunc(g.MemberSets, func(s pal.MemberSet) bool { return len(s.Spreads) > 0 })
 }

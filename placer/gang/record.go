@@ -102,7 +102,7 @@ func (r *Record) startsAgain(job *api.Job) {
 	r.StoppedWhy, r.StoppedFor, r.Note = reason.Reason{}, "", ""
 }
 
-// chose says whether the GPUs that were chosen are those of the pins: not known where some were left out for
+// chose reports whether the GPUs that were chosen are those of the pins: not known where some were left out for
 // size.
 func (r *Record) chose(pins rewrite.Pins) bool {
 	c := r.Decision.Chosen
@@ -135,7 +135,7 @@ func (r *Record) Resized(is *pal.Choice) {
 	}
 }
 
-// among says whether all GPUs of one choice are those of another one.
+// among reports whether all GPUs of one choice are those of another one.
 func among(is, of *pal.Choice) bool {
 	all := map[string]bool{}
 	for _, id := range of.GPUIDs() {

@@ -33,7 +33,7 @@ func (g *Gang) askAgain(w World) ([]Effect, bool) {
 	return []Effect{g.log(Info, "its author wants more members than its pins name GPUs for"), Register{Why: ToAsk, Job: rewrite.Gate(rewrite.Author(g.Job))}}, false
 }
 
-// runsOn says whether the gang is what ran before the job was registered last, and has lost no
+// runsOn reports whether the gang is what ran before the job was registered last, and has lost no
 // member since.
 func (g *Gang) runsOn(w World) bool {
 	return !slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool {
@@ -63,14 +63,14 @@ func roomFor(job *api.Job, p rewrite.Pins) (n int) {
 	return n
 }
 
-// broken says whether a gang that runs on until its new size fits has lost members meanwhile:
+// broken reports whether a gang that runs on until its new size fits has lost members meanwhile:
 // behind its gate Nomad replaces none. Those that its author does not ask for any more are
 // not missed.
 func (g *Gang) broken(had *api.Job, pins rewrite.Pins, w World) bool {
 	return *g.Job.Type == api.JobTypeBatch && pins.Mode != rewrite.ModePrefer && g.NeedsAll() && g.lostOf(had, pins, w)
 }
 
-// lostOf says whether members that it had as that version, and that its author still asks for, are neither
+// lostOf reports whether members that it had as that version, and that its author still asks for, are neither
 // there nor have done their work.
 func (g *Gang) lostOf(had *api.Job, pins rewrite.Pins, w World) bool {
 	there := map[string]int{}
@@ -172,7 +172,7 @@ func (g *Gang) restorePins(w World) ([]Effect, bool) {
 	return append([]Effect{g.log(Info, "changed by its author, and not whole any more: requeueing it")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
 }
 
-// Asks says whether a running gang's author asks for other GPUs than it has: the queue is to
+// Asks reports whether a running gang's author asks for other GPUs than it has: the queue is to
 // say where it could go ([Room]). Until it can go there it runs on as it is.
 func (g *Gang) Asks() bool {
 	return g.asks && g.Nomad == Resubmitted && g.Refused == nil && g.stop == nil && g.pending == nil
@@ -244,12 +244,12 @@ func (g *Gang) newestRun() (newest *api.Job) {
 	return newest
 }
 
-// SameRequests says whether two versions want the same members with the same GPUs.
+// SameRequests reports whether two versions want the same members with the same GPUs.
 func SameRequests(a, b *api.Job) bool {
 	return slices.Equal(requests(a, members), requests(b, members))
 }
 
-// sameMembers says whether they want the same of each member.
+// sameMembers reports whether they want the same of each member.
 func sameMembers(a, b *api.Job) bool {
 	anyNumber := func(*api.Job, *api.TaskGroup) string { return "" }
 	return slices.Equal(requests(a, anyNumber), requests(b, anyNumber))
@@ -264,7 +264,7 @@ func members(job *api.Job, g *api.TaskGroup) string {
 	return fmt.Sprint(rewrite.Members(g))
 }
 
-// lacksOneByOne says whether the members do not need each other, their author asks for another number of
+// lacksOneByOne reports whether the members do not need each other, their author asks for another number of
 // them, and the job has lost one while it waits for room: behind its gate Nomad would not replace it. With
 // its pins it does, and makeWhole gives the others nodes as these have room. Of a batch job nothing else
 // may have changed, and none may have done its work: it would be run anew.
@@ -279,7 +279,7 @@ func (g *Gang) lacksOneByOne(had *api.Job, pins rewrite.Pins, w World) bool {
 	return !done && g.lostOf(had, pins, w) && sameButCounts(had, g.Job)
 }
 
-// sameButCounts says whether two versions ask for the same but for how many members.
+// sameButCounts reports whether two versions ask for the same but for how many members.
 func sameButCounts(a, b *api.Job) bool {
 	like := *b
 	like.TaskGroups = slices.Clone(b.TaskGroups)
@@ -318,7 +318,7 @@ func narrowed(job *api.Job, p rewrite.Pins) rewrite.Pins {
 	return p
 }
 
-// fitsRange says whether a job that is elastic may have as many members as its pins say.
+// fitsRange reports whether a job that is elastic may have as many members as its pins say.
 func fitsRange(job *api.Job, p rewrite.Pins) bool {
 	e, ok := rewrite.ElasticOf(job)
 	if !ok {

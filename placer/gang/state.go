@@ -62,7 +62,7 @@ func States() []State {
 	return []State{Waiting, Committing, Starting, Running, Stopping, Completing, Resubmitted, Lost, Failed, Rejected, Unschedulable, Native, Template, Ended}
 }
 
-// Ours says whether a job in this state is the placer's to place.
+// Ours reports whether a job in this state is the placer's to place.
 func (s State) Ours() bool { return s != Native && s != Template && s != Ended }
 
 // State is where the gang stands: what Nomad shows, refined by what the placer
@@ -182,7 +182,7 @@ func cutShort(job *api.Job, as []*cluster.Alloc) bool {
 	return false
 }
 
-// misplaced says whether a member is not where the pins of its group have it.
+// misplaced reports whether a member is not where the pins of its group have it.
 func misplaced(a *cluster.Alloc, mode rewrite.Mode, gp rewrite.GroupPins, wanted int) bool {
 	switch {
 	case mode == rewrite.ModePrefer:
@@ -235,7 +235,7 @@ func stopped(job *api.Job, as []*cluster.Alloc) (out []*cluster.Alloc) {
 	})
 }
 
-// leftOut says whether some of them are to be placed again, of groups with GPUs, and beside them:
+// leftOut reports whether some of them are to be placed again, of groups with GPUs, and beside them:
 // one that had done its work by then needs no other.
 func leftOut(job *api.Job, as []*cluster.Alloc) (withGPUs, beside bool) {
 	for _, a := range stopped(job, as) {

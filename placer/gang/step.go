@@ -59,7 +59,7 @@ func (g *Gang) vouch(e Effect) Effect {
 	return e
 }
 
-// AwaitsAnswer says whether an effect has an answer.
+// AwaitsAnswer reports whether an effect has an answer.
 func AwaitsAnswer(e Effect) bool { return e.awaits() }
 
 // ignore is for events that say nothing to a gang in this state.
@@ -108,7 +108,7 @@ func (g *Gang) observe(e Event, w World) []Effect {
 }
 
 // cameAbout takes in that a start came about whose registration was not answered, and
-// says whether one did. The pins tell which: two decisions rarely choose the same GPUs,
+// reports whether one did. The pins tell which: two decisions rarely choose the same GPUs,
 // and if they did it would be the same start.
 func (g *Gang) cameAbout(o Observation) (out []Effect, ours bool) {
 	if len(g.inDoubt) == 0 || o.BroughtBack || o.Nomad != Starting && o.Nomad != Running {
@@ -140,7 +140,7 @@ func (g *Gang) becomes(o Observed) {
 	g.forgive()
 }
 
-// Ours says whether the job is the placer's to place.
+// Ours reports whether the job is the placer's to place.
 func (o Observed) Ours() bool { return o.Nomad.Ours() }
 
 // leave is the end of a gang that is not ours any more. A decision that is not written

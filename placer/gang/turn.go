@@ -58,7 +58,7 @@ func (g *Gang) readRecord(w World) ([]Effect, bool) {
 	return out, true
 }
 
-// runAnew says whether the record is of an earlier run of the job, which had ended when its author ran
+// runAnew reports whether the record is of an earlier run of the job, which had ended when its author ran
 // the job again, or purged it and ran it: not of a gang that he edits while it runs or waits. A member that
 // ran then is there still, or has ended since; services end by themselves only when they fail.
 func (g *Gang) runAnew(r *Record, asked ask, w World) bool {
@@ -74,7 +74,7 @@ func (g *Gang) runAnew(r *Record, asked ask, w World) bool {
 	})
 }
 
-// startedSince says whether the job's pins are of a later start than the record tells of: the
+// startedSince reports whether the job's pins are of a later start than the record tells of: the
 // placer that made it died before it had written that down. The gang was stopped, then, and all of
 // its members are newer than that record; or it has other GPUs.
 func (g *Gang) startedSince(r *Record) bool {
@@ -213,7 +213,7 @@ func (g *Gang) haveEvaluated(why reason.Reason, blocked bool, w World) (es []Eff
 	return nil, false
 }
 
-// unevaluated says whether Nomad has made no evaluation since the job was registered last. It
+// unevaluated reports whether Nomad has made no evaluation since the job was registered last. It
 // makes none for a child whose parent was purged meanwhile (seen on 1.11.3).
 func (g *Gang) unevaluated() bool {
 	return !slices.ContainsFunc(g.read.evaluations, func(e *api.Evaluation) bool { return e.CreateIndex >= *g.Job.JobModifyIndex })
@@ -248,7 +248,7 @@ func (g *Gang) stuck(w World) reason.Reason {
 	return reason.Reason{}
 }
 
-// preempted says whether Nomad has stopped a member for another job, and none is there in its
+// preempted reports whether Nomad has stopped a member for another job, and none is there in its
 // stead.
 func (g *Gang) preempted(w World) bool {
 	return slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool {
@@ -326,7 +326,7 @@ func (g *Gang) requeueMisplaced(w World) ([]Effect, bool) {
 	return append([]Effect{g.log(Warn, "gang is misplaced, requeueing it")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
 }
 
-// misplacedAnew says whether a member is misplaced that Nomad has placed for the job as it is.
+// misplacedAnew reports whether a member is misplaced that Nomad has placed for the job as it is.
 func (g *Gang) misplacedAnew() bool {
 	wanted := gpusPerMember(g.Job)
 	return slices.ContainsFunc(g.Members, func(a *cluster.Alloc) bool {

@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package heartbeat says whether a placer is at work: to the agent itself, by the [Vitals]
+// Package heartbeat reports whether a placer is at work: to the agent itself, by the [Vitals]
 // of its loop, and to everybody else, by a heartbeat that lies in Nomad.
 package heartbeat
 
@@ -64,7 +64,7 @@ func (a Activity) Host() string {
 	return host
 }
 
-// Idle says whether it is known that no placer is at work.
+// Idle reports whether it is known that no placer is at work.
 func (a Activity) Idle() bool { return !a.Working && a.Unknown == "" }
 
 // activityOf judges a heartbeat that was written at a time.
@@ -110,7 +110,7 @@ type Heart struct {
 	// Elected: several agents elect the placer, so that another one may have been at work
 	// until it began.
 	Elected bool
-	// Holds says whether its lock cannot be anybody else's yet; nil: there is none. An agent that
+	// Holds reports whether its lock cannot be anybody else's yet; nil: there is none. An agent that
 	// hung learns later than its clock tells that it has lost the lock.
 	Holds func(now time.Time) bool
 	// Vitals are the placer's signs of life.
@@ -171,7 +171,7 @@ func (h *Heart) beat(ctx context.Context, now time.Time) {
 	h.note(h.write(short, now), now)
 }
 
-// holds says whether nobody else can be the one elected.
+// holds reports whether nobody else can be the one elected.
 func (h *Heart) holds(now time.Time) bool { return h.Holds == nil || h.Holds(now) }
 
 // errOther is somebody else's heartbeat where ours has ended.

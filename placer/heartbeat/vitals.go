@@ -133,7 +133,7 @@ func (s VitalSigns) Age(now time.Time) (age time.Duration, ok bool) {
 	return max(0, now.Sub(s.Alive)), !s.Alive.IsZero()
 }
 
-// RestsFor says whether the last cycle ended so long ago, and none is under way.
+// RestsFor reports whether the last cycle ended so long ago, and none is under way.
 func (s VitalSigns) RestsFor(now time.Time, d time.Duration) bool {
 	return !s.LastCycle.IsZero() && s.Cycle.IsZero() && now.Sub(s.LastCycle) >= d
 }
@@ -161,7 +161,7 @@ func (s VitalSigns) why() string {
 	return "because it lost Nomad, or got no answer that it could use"
 }
 
-// recovers says whether a cycle has come to its end since Nomad was lost. After a fault of the
+// recovers reports whether a cycle has come to its end since Nomad was lost. After a fault of the
 // placer's own that proves nothing: the next cycle may meet it again.
 func (s VitalSigns) recovers() bool { return !s.LastOurs && s.LastCycle.After(s.Last) }
 

@@ -39,7 +39,7 @@ func (w *Warnings) rested() {
 	w.unwritten, w.written = nil, time.Time{}
 }
 
-// Unwritten is why the last heartbeat could not be written, nil if it was. silent says whether
+// Unwritten is why the last heartbeat could not be written, nil if it was. silent reports whether
 // that goes on for so long that commands say that no placer is at work.
 func (w *Warnings) Unwritten(now time.Time) (silent bool, err error) {
 	w.mu.Lock()

@@ -30,7 +30,7 @@ type holding struct {
 	pinned []int
 }
 
-// strong says whether the job has the GPU, or it was given to it just now.
+// strong reports whether the job has the GPU, or it was given to it just now.
 func (h *holding) strong(gpu int) bool {
 	_, weak := slices.BinarySearch(h.pinned, gpu)
 	return !weak
@@ -394,7 +394,7 @@ func (v *Ledger) Shifted() []cluster.JobKey {
 	return keys
 }
 
-// Promised says whether GPUs count as the job's only because a decision gave them
+// Promised reports whether GPUs count as the job's only because a decision gave them
 // out.
 func (v *Ledger) Promised(k cluster.JobKey) bool { return len(v.opts.Held[k]) > 0 }
 

@@ -127,7 +127,7 @@ func (v *Ledger) Update(s *cluster.State, o Options) bool {
 	return true
 }
 
-// sameInventory says whether two forms of a node differ at most in status,
+// sameInventory reports whether two forms of a node differ at most in status,
 // health, and what the core does not see.
 func sameInventory(a, b *api.Node, rackMeta string) bool {
 	if a.ID != b.ID || a.Name != b.Name || a.Datacenter != b.Datacenter || a.Meta[rackMeta] != b.Meta[rackMeta] {
@@ -181,7 +181,7 @@ func (v *Ledger) deviceGroup(n *api.Node, d *api.NodeDeviceResource) pal.DeviceG
 	return g
 }
 
-// finite says whether the core takes a score.
+// finite reports whether the core takes a score.
 func finite(s pal.PMScore) bool { return s >= 0 && !math.IsInf(float64(s), 0) }
 
 const (

@@ -59,7 +59,7 @@ func (p published) rate(u *pal.GPU) {
 	}
 }
 
-// samePublished says whether two forms of a device group say the same of their
+// samePublished reports whether two forms of a device group say the same of their
 // GPUs.
 func samePublished(a, b *api.NodeDeviceResource) bool {
 	return maps.Equal(degradations(a), degradations(b)) && givenText(a) == givenText(b)
@@ -127,7 +127,7 @@ func given(d *api.NodeDeviceResource) map[string]map[int]rating {
 	return out
 }
 
-// outlier says whether the GPU is a bin of its own, as in a profile.
+// outlier reports whether the GPU is a bin of its own, as in a profile.
 func (r rating) outlier() bool { return float64(r.score) >= profile.DefaultOptions().Outlier }
 
 // bins fills in the values: the mean score of the GPUs of one model and class in

@@ -68,7 +68,7 @@ func (m *Model) Isolated(job *api.Job, now time.Time) (why reason.Reason, ok boo
 }
 
 // IsolatePanics does something that changes nothing but the queue's and the view's
-// what-ifs, and says whether it came to its end. If a job breaks it, that job is left
+// what-ifs, and reports whether it came to its end. If a job breaks it, that job is left
 // alone, and IsolatePanics is to be called again. A panic of unknown cause goes on.
 func (m *Model) IsolatePanics(do func()) (done bool) {
 	defer func() {

@@ -43,7 +43,7 @@ func (k Key) Path() string { return strings.TrimPrefix(k.Block+"."+k.Name, ".") 
 // Flag is its name as a flag on a command line.
 func (k Key) Flag() string { return strings.ReplaceAll(k.Name, "_", "-") }
 
-// Bool says whether it takes true and false.
+// Bool reports whether it takes true and false.
 func (k Key) Bool() bool {
 	if k.field == nil {
 		return false

@@ -251,7 +251,7 @@ func KeyOf(id string) cluster.JobKey {
 	return cluster.JobKey{Namespace: namespace, ID: name}
 }
 
-// Unregistered says whether a job is in the queue that Nomad does not have yet.
+// Unregistered reports whether a job is in the queue that Nomad does not have yet.
 func (m *Model) Unregistered(id string) bool {
 	t := m.ByID(id)
 	return t != nil && t.Unregistered
@@ -300,7 +300,7 @@ type Dependency struct {
 	Why      reason.Reason
 }
 
-// Hear takes in an event, and says whether it tells of a job that others come after: it
+// Hear takes in an event, and reports whether it tells of a job that others come after: it
 // was registered, stopped or purged, or has ended.
 func (f *dependencyCache) Hear(e cluster.Event) bool {
 	job := e.Payload.Job
@@ -316,7 +316,7 @@ func (f *dependencyCache) Hear(e cluster.Event) bool {
 	return true
 }
 
-// Outdated says whether a job, nil where Nomad has none, is older than what was heard of it.
+// Outdated reports whether a job, nil where Nomad has none, is older than what was heard of it.
 func (d Dependency) Outdated(job *api.Job) bool {
 	if job == nil {
 		return d.Heard > 0 && !d.Purged
@@ -422,7 +422,7 @@ func (t *Tracked) Dependencies() (keys []cluster.JobKey) {
 	return keys
 }
 
-// WaitsForOthers says whether a job waits for those that it comes after. One that ran already
+// WaitsForOthers reports whether a job waits for those that it comes after. One that ran already
 // has waited for them, until its author edits it.
 func (t *Tracked) WaitsForOthers() bool {
 	return t.Nomad == gang.Waiting && t.Refused == nil && len(t.Pins.Groups) == 0

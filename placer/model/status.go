@@ -214,7 +214,7 @@ func (j JobStatus) For(sees Sees) JobStatus {
 	return j
 }
 
-// Sees says whether somebody may know of the jobs of a namespace.
+// Sees reports whether somebody may know of the jobs of a namespace.
 type Sees func(namespace string) bool
 
 // Unseen stands for a job in a namespace that the one who asks cannot see.

@@ -31,7 +31,7 @@ func (m *Model) NoteUnanswered(sent, was *api.Job) {
 	m.unanswered[k] = append(m.unanswered[k], unanswered{*was.CreateIndex, gang.AuthorSpec(sent), m.Time.Add(InDoubtFor)})
 }
 
-// BroughtBack says whether a job is there because Nomad wrote such a registration after its author
+// BroughtBack reports whether a job is there because Nomad wrote such a registration after its author
 // had purged the job: it is new, and has our pins.
 func (m *Model) BroughtBack(job *api.Job) bool {
 	k := cluster.KeyOf(job)

@@ -64,7 +64,7 @@ func (w world) LastFailure(job *api.Job) (last *failure.Failure) {
 	return last
 }
 
-// failedAsItIs says whether the failure of an allocation says something about the job as it is.
+// failedAsItIs reports whether the failure of an allocation says something about the job as it is.
 func failedAsItIs(job *api.Job, a *cluster.Alloc) bool {
 	switch {
 	case a.Next != "":

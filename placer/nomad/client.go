@@ -293,7 +293,7 @@ func (c *Client) Evaluations(ctx context.Context, k cluster.JobKey) ([]*api.Eval
 	return es, nil
 }
 
-// Deploys says whether the newest deployment of a job goes on: Nomad, or an operator, has yet to say
+// Deploys reports whether the newest deployment of a job goes on: Nomad, or an operator, has yet to say
 // whether it succeeded.
 func (c *Client) Deploys(ctx context.Context, k cluster.JobKey) (bool, error) {
 	var d *api.Deployment

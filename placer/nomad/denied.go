@@ -48,7 +48,7 @@ func Denied(err error, right Right) error {
 	return &deniedError{err, right}
 }
 
-// Refused says whether Nomad did not do it for lack of a right.
+// Refused reports whether Nomad did not do it for lack of a right.
 func Refused(err error) bool {
 	code := StatusOf(err)
 	return code == http.StatusForbidden || code == http.StatusUnauthorized

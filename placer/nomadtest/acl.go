@@ -43,7 +43,7 @@ func (s *Server) SetTokens(tokens map[string]Token) {
 // errNoToken refuses a token that Nomad does not know.
 var errNoToken = httpError(http.StatusForbidden, "ACL token not found")
 
-// authorize says whether the request's token has a right; in namespace "*", whether it
+// authorize reports whether the request's token has a right; in namespace "*", whether it
 // has it anywhere.
 func (s *Server) authorize(r *http.Request, namespace string, what capability) error {
 	if s.acl == nil {

@@ -76,23 +76,23 @@ type alloc struct {
 
 func (a *alloc) clientTerminal() bool { return Ended(a.client) }
 
-// ended says whether its client knows that it is over: what Nomad takes for lost may run on.
+// ended reports whether its client knows that it is over: what Nomad takes for lost may run on.
 func (a *alloc) ended() bool { return a.clientTerminal() && a.client != api.AllocClientStatusLost }
 
 // LostWithNode is why Nomad stopped what it took for lost.
 const LostWithNode = "alloc is lost since its node is down"
 
-// wasLost says whether Nomad took it for lost, whatever its client has told since.
+// wasLost reports whether Nomad took it for lost, whatever its client has told since.
 func (a *alloc) wasLost() bool { return a.lostIndex > 0 }
 
-// Ended says whether a client status is that of an allocation that is over.
+// Ended reports whether a client status is that of an allocation that is over.
 func Ended(client string) bool {
 	return client == api.AllocClientStatusComplete || client == api.AllocClientStatusFailed || client == api.AllocClientStatusLost
 }
 
 func (a *alloc) terminal() bool { return a.desired != api.AllocDesiredStatusRun || a.clientTerminal() }
 
-// holdsResources says whether Nomad counts the allocation's resources as used.
+// holdsResources reports whether Nomad counts the allocation's resources as used.
 func (a *alloc) holdsResources() bool { return !a.clientTerminal() }
 
 func (a *alloc) taskGroup() *api.TaskGroup { return a.job.LookupTaskGroup(a.group) }
@@ -226,7 +226,7 @@ func (s *Server) tellRunning(a *alloc) {
 	s.jobChanged(a.key, "AllocationUpdated")
 }
 
-// previousStillRuns says whether the one that the allocation replaces has not ended yet, or one that
+// previousStillRuns reports whether the one that the allocation replaces has not ended yet, or one that
 // gave way to it (both wait on the same client: scenarios "destructive" and "preempted"). It waits for no other, which may still run on its GPUs, and not for one that was lost, which its
 // client still ends when the node is back (both seen on 1.11.3, the second by "node down"; a client that only hung was
 // seen to wait for that, too).

@@ -20,23 +20,23 @@ func (a *alloc) disconnect() api.DisconnectStrategy {
 	return api.DisconnectStrategy{}
 }
 
-// replaced says whether Nomad may replace it while it does not know whether it runs.
+// replaced reports whether Nomad may replace it while it does not know whether it runs.
 func (a *alloc) replaced() bool {
 	d := a.disconnect()
 	return d.Replace == nil || *d.Replace
 }
 
-// expired says whether Nomad has not known for too long whether it runs.
+// expired reports whether Nomad has not known for too long whether it runs.
 func (s *Server) expired(a *alloc) bool {
 	return a.client == api.AllocClientStatusUnknown && s.now().Sub(a.unknownSince) >= value(a.disconnect().LostAfter)
 }
 
-// tasksRun says whether its tasks run, as far as its client knows.
+// tasksRun reports whether its tasks run, as far as its client knows.
 func (a *alloc) tasksRun() bool {
 	return a.client == api.AllocClientStatusRunning || a.client == api.AllocClientStatusUnknown
 }
 
-// mayBeBack says whether a node that is away is to be waited for: for some member there.
+// mayBeBack reports whether a node that is away is to be waited for: for some member there.
 func (s *Server) mayBeBack(id string) bool {
 	for _, a := range s.allocs {
 		if a.node == id && a.desired == api.AllocDesiredStatusRun && value(a.disconnect().LostAfter) > 0 && !s.expired(a) {
@@ -144,7 +144,7 @@ func (p *plan) settleReturning(g *api.TaskGroup, is *groupAllocs) {
 	p.returned = append(p.returned, is.returning...)
 }
 
-// keepsReplacement says whether the replacement is to go on of a member that is back.
+// keepsReplacement reports whether the replacement is to go on of a member that is back.
 func (p *plan) keepsReplacement(g *api.TaskGroup, a, by *alloc) bool {
 	if *by.job.Version > *a.job.Version || *by.job.CreateIndex > *a.job.CreateIndex {
 		return true

@@ -63,10 +63,10 @@ type Member struct {
 	At        time.Time
 }
 
-// Ended says whether its client has told that it is over.
+// Ended reports whether its client has told that it is over.
 func (m Member) Ended() bool { return Ended(m.Client) }
 
-// Live says whether it is there, and is to go on.
+// Live reports whether it is there, and is to go on.
 func (m Member) Live() bool { return !m.Ended() && m.Desired == api.AllocDesiredStatusRun }
 
 // Members are a job's allocations, oldest first.

@@ -27,10 +27,10 @@ func overHTTP(r *http.Request, j *api.Job) {
 	}
 }
 
-// isParameterized says whether the job itself is never placed as it takes parameters.
+// isParameterized reports whether the job itself is never placed as it takes parameters.
 func isParameterized(j *api.Job) bool { return j.ParameterizedJob != nil && !j.Dispatched }
 
-// isTemplate says whether the job itself is never placed.
+// isTemplate reports whether the job itself is never placed.
 func isTemplate(j *api.Job) bool { return j.Periodic != nil || isParameterized(j) }
 
 // told is a job as events have it: payloads are compressed there, and nothing is one zero byte.
@@ -214,7 +214,7 @@ func (s *Server) launch(client string, k Key, l *launcher, at time.Time) *api.Jo
 	return s.launchChild(client, "launch", k, &own, s.index)
 }
 
-// childGoesOn says whether a child of a periodic job waits or runs.
+// childGoesOn reports whether a child of a periodic job waits or runs.
 func (s *Server) childGoesOn(parent Key) bool {
 	for _, k := range sortedKeys(s.jobs) {
 		if k.Namespace != parent.Namespace || !strings.HasPrefix(k.ID, parent.ID+"/periodic-") || value(s.jobs[k].ParentID) != parent.ID {

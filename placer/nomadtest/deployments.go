@@ -36,17 +36,17 @@ type groupDeployment struct {
 	by time.Time
 }
 
-// goesOn says whether a deployment is not over: its author may have paused it.
+// goesOn reports whether a deployment is not over: its author may have paused it.
 func (d *deployment) goesOn() bool {
 	return d != nil && (d.status == api.DeploymentStatusRunning || d.paused())
 }
 
 func (d *deployment) failed() bool { return d != nil && d.status == api.DeploymentStatusFailed }
 
-// has says whether the allocation was placed for the deployment, or updated.
+// has reports whether the allocation was placed for the deployment, or updated.
 func (d *deployment) has(a *alloc) bool { return d != nil && a.deployment == d.of }
 
-// done says whether the group has as many healthy members as it can without its author.
+// done reports whether the group has as many healthy members as it can without its author.
 func (g *groupDeployment) done() bool {
 	if g.canaries > 0 && !g.promoted {
 		return g.healthy >= g.canaries
@@ -108,7 +108,7 @@ func (p *plan) had() *deployment {
 	return nil
 }
 
-// canarying says whether the group's canaries are not promoted yet.
+// canarying reports whether the group's canaries are not promoted yet.
 func (p *plan) canarying(g *api.TaskGroup) bool {
 	if p.deployment == nil {
 		return false
@@ -128,7 +128,7 @@ func (p *plan) stopCanaries(g *api.TaskGroup) {
 }
 
 // placeCanaries places the canaries of a service that is to be updated, where it has
-// any, and says whether its members wait for them.
+// any, and reports whether its members wait for them.
 func (p *plan) placeCanaries(g *api.TaskGroup, destructive, canaries []*alloc) bool {
 	if g.Update == nil || value(g.Update.Canary) == 0 || value(p.job.Type) != api.JobTypeService || len(destructive) == 0 || p.deployment.failed() {
 		return false

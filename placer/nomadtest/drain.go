@@ -47,7 +47,7 @@ func (s *Server) setDrain(id string, spec api.DrainSpec) *api.DrainStrategy {
 	return d
 }
 
-// drains says whether a drain goes on, and not another one, of the same node.
+// drains reports whether a drain goes on, and not another one, of the same node.
 func (s *Server) drains(id string, d *api.DrainStrategy) bool {
 	n := s.nodes[id]
 	return n != nil && n.Drain && n.DrainStrategy == d
@@ -92,7 +92,7 @@ func (s *Server) drainStep(id string, d *api.DrainStrategy) {
 	s.afterJitter(time.Second, "more of the drain of "+id, func() { s.drainStep(id, d) })
 }
 
-// mayMove says whether enough of the group's members have run for long enough without that one (scenario
+// mayMove reports whether enough of the group's members have run for long enough without that one (scenario
 // "drained member by member").
 func (s *Server) mayMove(a *alloc) bool {
 	tg, healthy := a.taskGroup(), 0

@@ -87,10 +87,10 @@ func (r Request) String() string {
 	return fmt.Sprintf("%s: %s %s%s (%d)", r.Client, r.Method, r.Path, about, r.Number)
 }
 
-// Write says whether the request is to change something.
+// Write reports whether the request is to change something.
 func (r Request) Write() bool { return r.Method != "GET" }
 
-// Match says whether the request is one such as "PUT /v1/jobs" or
+// Match reports whether the request is one such as "PUT /v1/jobs" or
 // "GET /v1/job/*".
 func (r Request) Match(pattern string) bool {
 	method, p, ok := strings.Cut(pattern, " ")

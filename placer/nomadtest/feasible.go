@@ -18,12 +18,12 @@ import (
 // What follows is written from Nomad's documentation and scheduler, and shares
 // nothing with placer/nomad, which it is to test.
 
-// ready says whether Nomad places anything new on the node.
+// ready reports whether Nomad places anything new on the node.
 func ready(n *api.Node) bool {
 	return n.Status == api.NodeStatusReady && n.SchedulingEligibility == api.NodeSchedulingEligible && !n.Drain
 }
 
-// feasible says whether the node itself may have an allocation of the group;
+// feasible reports whether the node itself may have an allocation of the group;
 // why is the reason that Nomad gives where it may not.
 func feasible(j *api.Job, g *api.TaskGroup, n *api.Node) (why string) {
 	if !slices.ContainsFunc(j.Datacenters, func(p string) bool { ok, _ := path.Match(p, n.Datacenter); return ok }) {
@@ -184,7 +184,7 @@ func split(text string) []string {
 	return parts
 }
 
-// deviceNamed says whether the request's name fits the device group.
+// deviceNamed reports whether the request's name fits the device group.
 func deviceNamed(request string, d *api.NodeDeviceResource) bool {
 	switch parts := strings.SplitN(request, "/", 3); len(parts) {
 	case 1:
@@ -196,7 +196,7 @@ func deviceNamed(request string, d *api.NodeDeviceResource) bool {
 	}
 }
 
-// deviceMeets says whether the device group meets a constraint of a request.
+// deviceMeets reports whether the device group meets a constraint of a request.
 func deviceMeets(c *api.Constraint, d *api.NodeDeviceResource) bool {
 	l, r := deviceTarget(c.LTarget, d), deviceTarget(c.RTarget, d)
 	if l == nil || r == nil || c.Operand == api.ConstraintAttributeIsSet || c.Operand == api.ConstraintAttributeIsNotSet {
@@ -240,7 +240,7 @@ func deviceTarget(text string, d *api.NodeDeviceResource) *structs.Attribute {
 	return &structs.Attribute{Float: a.FloatVal, Int: a.IntVal, String: a.StringVal, Bool: a.BoolVal, Unit: a.Unit}
 }
 
-// instanceMeets says whether one GPU is among those that the constraints with
+// instanceMeets reports whether one GPU is among those that the constraints with
 // device.ids name.
 func instanceMeets(id string, cs []*api.Constraint, d *api.NodeDeviceResource) bool {
 	const ids = "${device.ids}"

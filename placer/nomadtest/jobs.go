@@ -188,7 +188,7 @@ func (s *Server) deregister(k Key, purge bool, submitted time.Time) (*api.JobDer
 	return out, nil
 }
 
-// updateStatus works out a job's status, and says whether it has changed. The
+// updateStatus works out a job's status, and reports whether it has changed. The
 // caller tells of it, with the event of what changed it.
 func (s *Server) updateStatus(k Key) bool {
 	j := s.jobs[k]
@@ -231,7 +231,7 @@ func (s *Server) statusOf(k Key, j *api.Job) string {
 	return "pending"
 }
 
-// hasLive says whether an allocation is neither stopped nor over.
+// hasLive reports whether an allocation is neither stopped nor over.
 func hasLive(as []*alloc) bool {
 	return slices.ContainsFunc(as, func(a *alloc) bool { return !a.terminal() })
 }

@@ -303,7 +303,7 @@ func (s *Server) ForgetNode(id string, heartbeat, scheduler time.Duration) {
 	})
 }
 
-// HasNode says whether Nomad knows a node.
+// HasNode reports whether Nomad knows a node.
 func (s *Server) HasNode(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

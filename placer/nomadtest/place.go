@@ -263,7 +263,7 @@ func freeInstances(r *api.RequestedDevice, d *api.NodeDeviceResource, taken map[
 	return ids
 }
 
-// distinctHosts says whether distinct_hosts lets a member onto the node.
+// distinctHosts reports whether distinct_hosts lets a member onto the node.
 func (p *plan) distinctHosts(g *api.TaskGroup, node string, but *alloc) bool {
 	has := func(cs []*api.Constraint) bool {
 		return slices.ContainsFunc(cs, func(c *api.Constraint) bool {

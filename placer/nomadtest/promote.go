@@ -94,7 +94,7 @@ func (s *Server) deploymentByID(id string) (Key, *deployment) {
 	return Key{}, nil
 }
 
-// reverts says whether some group is to be put back if the deployment fails.
+// reverts reports whether some group is to be put back if the deployment fails.
 func (d *deployment) reverts() bool {
 	for _, g := range d.groups {
 		if value(g.update.AutoRevert) {
@@ -191,7 +191,7 @@ func (p *plan) placeAgain(g *api.TaskGroup, before *alloc, canarying bool) {
 	}
 }
 
-// waitingCanary says whether the allocation is a canary that was not promoted.
+// waitingCanary reports whether the allocation is a canary that was not promoted.
 func (a *alloc) waitingCanary() bool { return a.canary && !a.promoted }
 
 // downgraded is the version for which a member is placed while canaries wait; nil for the present one.

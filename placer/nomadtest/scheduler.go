@@ -393,7 +393,7 @@ func (p *plan) classifyUpdates(g *api.TaskGroup, keep []*alloc) (destructive, ca
 	return destructive, canaries
 }
 
-// canUpdateInPlace says whether a member may stay where it is with the new version. Nomad
+// canUpdateInPlace reports whether a member may stay where it is with the new version. Nomad
 // does not ask for that whether the node is ready.
 func (p *plan) canUpdateInPlace(g *api.TaskGroup, a *alloc) bool {
 	n := p.s.nodes[a.node]
@@ -429,7 +429,7 @@ func (p *plan) maxParallel(g *api.TaskGroup, keep []*alloc, place, n int) int {
 	return min(n, max(0, most))
 }
 
-// needsRestart says whether two versions differ in what Nomad cannot change while
+// needsRestart reports whether two versions differ in what Nomad cannot change while
 // a member runs.
 func needsRestart(a, b *api.Job, group string) bool {
 	was, is := a.LookupTaskGroup(group), b.LookupTaskGroup(group)

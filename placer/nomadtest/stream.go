@@ -198,7 +198,7 @@ func (st *stream) Read(b []byte) (int, error) {
 	}
 }
 
-// pending says whether something is to be read, or why nothing will be.
+// pending reports whether something is to be read, or why nothing will be.
 func (st *stream) pending() (ready bool, err error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()

@@ -316,7 +316,7 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 	return nil
 }
 
-// movedFrom says whether the job runs on GPUs other than the chosen ones: Nomad has placed it again,
+// movedFrom reports whether the job runs on GPUs other than the chosen ones: Nomad has placed it again,
 // without the placer.
 func (e *Explanation) movedFrom(chosen *pal.Choice) bool {
 	return chosen != nil && slices.ContainsFunc(e.Allocations, func(a Allocation) bool {
@@ -324,7 +324,7 @@ func (e *Explanation) movedFrom(chosen *pal.Choice) bool {
 	})
 }
 
-// lacks says whether a choice lacks GPUs of another one.
+// lacks reports whether a choice lacks GPUs of another one.
 func lacks(has, of *pal.Choice) bool {
 	all := has.GPUIDs()
 	return of != nil && slices.ContainsFunc(of.GPUIDs(), func(id string) bool { return !slices.Contains(all, id) })
@@ -376,7 +376,7 @@ func (s *Snapshot) lastRecord(ctx context.Context, st gang.Observed) (*gang.Reco
 	}
 }
 
-// recordToCome says whether a record is about to be replaced, to somebody who has
+// recordToCome reports whether a record is about to be replaced, to somebody who has
 // been waiting for that since began: for [recordComes] at most, as clocks differ.
 func recordToCome(r *gang.Record, st gang.Observed, began, now time.Time) bool {
 	placed := len(st.Pins.Groups) > 0 && (st.Nomad == gang.Running || st.Nomad == gang.Ended)

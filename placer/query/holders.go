@@ -125,7 +125,7 @@ func (s *Snapshot) holders(g pal.Gang, self cluster.JobKey) *Holders {
 	return out
 }
 
-// stopping says whether the job holds GPUs only for members that were told to stop.
+// stopping reports whether the job holds GPUs only for members that were told to stop.
 // Callers hold mu.
 func (s *Snapshot) stopping(k cluster.JobKey) bool {
 	ending := false
@@ -225,7 +225,7 @@ func (s *Snapshot) remedies(t *model.Tracked) (out []reason.Reason, try string) 
 // scaling during a deployment (seen on 1.11.3), and one that lacks members is under way.
 var editCount = reason.Reason{Kind: reason.EditCount}
 
-// mayStart says whether a waiting job could start now with another gang: on GPUs that are kept for
+// mayStart reports whether a waiting job could start now with another gang: on GPUs that are kept for
 // nobody who goes before it. Callers hold mu.
 func (s *Snapshot) mayStart(t *model.Tracked, g pal.Gang) bool {
 	if g.GPUs() > s.m.View.Cluster.FreeGPUs() {
@@ -237,7 +237,7 @@ func (s *Snapshot) mayStart(t *model.Tracked, g pal.Gang) bool {
 	return ok
 }
 
-// priorityHelps says whether a waiting job would go before others if its priority were higher.
+// priorityHelps reports whether a waiting job would go before others if its priority were higher.
 func (s *Snapshot) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bool {
 	if !s.m.Cfg.Queue.ByPriority() || *t.Job.Priority >= tryPriority {
 		return false

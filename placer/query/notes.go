@@ -103,7 +103,7 @@ func (s *Snapshot) noteDeadline(e *Explanation, t *model.Tracked, w *model.Wait)
 	e.addNote(said)
 }
 
-// deadlineSentence says whether a deadline will be met by a job that is expected to start
+// deadlineSentence reports whether a deadline will be met by a job that is expected to start
 // between from and to; 0 and 0: nobody knows.
 func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
 	startBy, misses, meets := d.StartBy, "will miss: ", ": 9 of 10 jobs like it meet that if they start by "

@@ -82,7 +82,7 @@ func lastAllocs(s *cluster.State, k cluster.JobKey, job *api.Job) map[string]*cl
 	return last
 }
 
-// ofPurged says whether an allocation is of a job of the same name that was purged.
+// ofPurged reports whether an allocation is of a job of the same name that was purged.
 func ofPurged(a *cluster.Alloc, job *api.Job) bool {
 	return job.CreateIndex != nil && a.CreateIndex < *job.CreateIndex
 }
@@ -124,7 +124,7 @@ func membersSay(s *cluster.State, st gang.Observed) reason.Reason {
 	return reason.Reason{Kind: reason.MembersRun, Want: st.Want, Doing: &d}
 }
 
-// restarts says whether a task of a pending member has run before: Nomad's client starts it again.
+// restarts reports whether a task of a pending member has run before: Nomad's client starts it again.
 func restarts(a *cluster.Alloc) bool {
 	for _, t := range a.Tasks {
 		if t.Restarts > 0 {

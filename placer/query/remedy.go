@@ -80,7 +80,7 @@ func (t *trial) find() []remedy {
 	return found
 }
 
-// couldRun says whether a changed job could run on the cluster if that were idle. Once
+// couldRun reports whether a changed job could run on the cluster if that were idle. Once
 // nothing is left to try, none could.
 func (t *trial) couldRun(c Changes) bool {
 	if t.left == 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// keeps says whether a job that runs asks for the GPUs that its members have. Callers hold mu.
+// keeps reports whether a job that runs asks for the GPUs that its members have. Callers hold mu.
 func (s *Snapshot) keeps(st gang.Observed, job *api.Job) bool {
 	forbidden := s.m.View.Forbids(job, st.Members)
 	if st.Nomad != gang.Resubmitted {

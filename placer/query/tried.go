@@ -88,7 +88,7 @@ func number(a *cluster.Alloc) (n int, err error) {
 	return n, err
 }
 
-// wanted says whether the job is to have a member of this number.
+// wanted reports whether the job is to have a member of this number.
 func wanted(job *api.Job, a *cluster.Alloc) bool {
 	g := job.LookupTaskGroup(a.Group)
 	n, err := number(a)
@@ -156,7 +156,7 @@ func failedOrLost(a *cluster.Alloc) bool {
 	return a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost
 }
 
-// reschedules says whether the group's members may be rescheduled at all.
+// reschedules reports whether the group's members may be rescheduled at all.
 func reschedules(job *api.Job, group string) bool {
 	g := job.LookupTaskGroup(group)
 	if g == nil || g.ReschedulePolicy == nil {

@@ -84,13 +84,13 @@ func weight(a *api.Affinity) int {
 	return int(*a.Weight)
 }
 
-// isMIG says whether a device group is one of MIG instances. nomad-device-nvidia
+// isMIG reports whether a device group is one of MIG instances. nomad-device-nvidia
 // says so by the name only.
 func isMIG(d *api.NodeDeviceResource) bool {
 	return strings.Contains(d.Name, " MIG ") || d.Attributes["mig_profile"] != nil
 }
 
-// leavesModelOpen says whether no request names a model.
+// leavesModelOpen reports whether no request names a model.
 func (a gpuRequest) leavesModelOpen() bool {
 	return !slices.ContainsFunc(a.requests, func(r *api.RequestedDevice) bool { return rewrite.NamesModel(r.Name) })
 }

@@ -24,7 +24,7 @@ func (v *View) servesChild(job *api.Job) error {
 	return nil
 }
 
-// ChoosesInstances says whether the author names device instances, or lists of
+// ChoosesInstances reports whether the author names device instances, or lists of
 // them: the job is for plain Nomad then.
 func ChoosesInstances(job *api.Job) bool {
 	_, t := instanceChooser(job)

@@ -41,7 +41,7 @@ func hasDriver(n *api.Node, name string) bool {
 	return v == "1" || v == "true"
 }
 
-// requestMatches says whether a device request's name fits the device group:
+// requestMatches reports whether a device request's name fits the device group:
 // type, vendor/type or vendor/type/name.
 func requestMatches(request string, d *api.NodeDeviceResource) bool {
 	switch parts := strings.SplitN(request, "/", 3); len(parts) {
@@ -54,7 +54,7 @@ func requestMatches(request string, d *api.NodeDeviceResource) bool {
 	}
 }
 
-// deviceServes says whether the device group may meet the request. Constraints
+// deviceServes reports whether the device group may meet the request. Constraints
 // that leave out single instances leave out the group, where they leave out
 // any: the core chooses among all instances of a group.
 func deviceServes(r *api.RequestedDevice, d *api.NodeDeviceResource) bool {
@@ -103,12 +103,12 @@ func severalBlocks(g *api.TaskGroup, t *api.Task, rs []*api.RequestedDevice) err
 	return fmt.Errorf("%s; use one block with count = %d", what, all)
 }
 
-// serves says whether the device group may serve the ask.
+// serves reports whether the device group may serve the ask.
 func (a gpuRequest) serves(d *api.NodeDeviceResource) bool {
 	return !slices.ContainsFunc(a.requests, func(r *api.RequestedDevice) bool { return !deviceServes(r, d) })
 }
 
-// Forbids says whether a job, as its author wrote it, may not run where these members of
+// Forbids reports whether a job, as its author wrote it, may not run where these members of
 // it do: its constraints, datacenters, node pool, drivers or devices leave out one of
 // their nodes or GPUs. What the cluster does not have any more is not forbidden.
 func (v *View) Forbids(job *api.Job, members []*cluster.Alloc) bool {

@@ -160,7 +160,7 @@ func FuzzNode(f *testing.F) {
 	})
 }
 
-// sane2 says whether the node was taken in at all.
+// sane2 reports whether the node was taken in at all.
 func nodeIndex(v *View, gpu int) int {
 	node, _ := v.Cluster.Group(v.Cluster.GroupOf(gpu))
 	return node

@@ -140,7 +140,7 @@ func Empty(job *api.Job) error {
 	return errors.New("the job asks for no GPUs: its device blocks have count = 0")
 }
 
-// Paused says whether the author wants no members of the job for now: each of its groups has a count
+// Paused reports whether the author wants no members of the job for now: each of its groups has a count
 // of 0. Nomad has no more to do for it than the placer, until it is scaled. Of an elastic gang the
 // count is ours.
 func Paused(job *api.Job) bool {
@@ -213,7 +213,7 @@ func Gate(job *api.Job) *api.Job {
 	return rewrite.Gate(job)
 }
 
-// onEveryNode says whether a job runs on every node that it may run on.
+// onEveryNode reports whether a job runs on every node that it may run on.
 func onEveryNode(job *api.Job) bool {
 	return *job.Type == api.JobTypeSystem || *job.Type == api.JobTypeSysbatch
 }
@@ -342,7 +342,7 @@ func (v *View) eligible(job *api.Job, a gpuRequest) eligibility {
 	return e
 }
 
-// wholeGPU says whether some whole GPU could serve the ask if its node were
+// wholeGPU reports whether some whole GPU could serve the ask if its node were
 // ready.
 func (v *View) wholeGPU(job *api.Job, a gpuRequest) bool {
 	for i, d := range v.Devices {
@@ -471,7 +471,7 @@ func distinctHosts(cs []*api.Constraint) bool {
 	})
 }
 
-// modelled says whether the view knows everything that decides where the job
+// modelled reports whether the view knows everything that decides where the job
 // may run.
 func modelled(job *api.Job) bool {
 	distinct := func(cs []*api.Constraint) bool { // distinct_hosts: between groups only by the dry run
@@ -575,7 +575,7 @@ func (v *View) barOutliers(r Request, pins *rewrite.Pins, allowed ...rewrite.Pin
 	}
 }
 
-// allows says whether Nomad may give the group GPU u by pins of [rewrite.ModeClass].
+// allows reports whether Nomad may give the group GPU u by pins of [rewrite.ModeClass].
 func (v *View) allows(p rewrite.Pins, group string, u int, class pal.AppClass) bool {
 	g, ok := p.Of(group)
 	if !ok || !slices.Contains(g.Nodes, v.GPUNode(u).ID) || g.GPUs != nil && !slices.Contains(g.GPUs, v.Cluster.GPU(u).ID) {
@@ -585,7 +585,7 @@ func (v *View) allows(p rewrite.Pins, group string, u int, class pal.AppClass) b
 	return p.Ceiling == 0 || c != 0 && c <= p.Ceiling
 }
 
-// outlier says whether GPU u is one for jobs of the class.
+// outlier reports whether GPU u is one for jobs of the class.
 func (v *View) outlier(u int, class pal.AppClass) bool {
 	return v.Cluster.GPU(u).Scores[class.Index()] > pal.PMScore(v.opts.OutlierThreshold)
 }

@@ -20,7 +20,7 @@ type Options struct {
 	// say nothing.
 	Apps         map[string]pal.AppClass
 	DefaultClass pal.AppClass
-	// DefaultPreempt says whether batch jobs of a namespace and class may be stopped that do not say
+	// DefaultPreempt reports whether batch jobs of a namespace and class may be stopped that do not say
 	// so themselves, and where that is said; nil: none may.
 	DefaultPreempt func(namespace string, class pal.AppClass) (may bool, from string)
 	// Learned gives the class that was learned for jobs that say nothing; nil:

@@ -32,7 +32,7 @@ func isEquality(c *api.Constraint) bool {
 	return c.Operand == "=" || c.Operand == "==" || c.Operand == "is" || c.Operand == ""
 }
 
-// Gated says whether the job, or any of its groups, carries the gate.
+// Gated reports whether the job, or any of its groups, carries the gate.
 func Gated(job *api.Job) bool {
 	return slices.ContainsFunc(job.Constraints, isGate) || slices.ContainsFunc(job.TaskGroups, groupGated)
 }
@@ -72,7 +72,7 @@ func meantAsGate(c *api.Constraint) bool {
 	return key == GateMeta || nearest.Name(key, []string{GateMeta}) != "" && nearest.Name(strings.ToLower(c.RTarget), []string{GateValue}) != ""
 }
 
-// FullyGated says whether no group of the job can be scheduled past the gate: it is on
+// FullyGated reports whether no group of the job can be scheduled past the gate: it is on
 // the job, or on every group.
 func FullyGated(job *api.Job) bool { return Gated(job) && len(OpenGroups(job)) == 0 }
 
@@ -114,7 +114,7 @@ func Open(job *api.Job) *api.Job {
 	return &out
 }
 
-// Stopped says whether somebody has stopped the job.
+// Stopped reports whether somebody has stopped the job.
 func Stopped(job *api.Job) bool { return job.Stop != nil && *job.Stop }
 
 // Author is the job as its author would write it: without gate and pins.

@@ -29,7 +29,7 @@ type Hints struct {
 	Wait     time.Duration // pal_locality_wait: how long to wait for locality before relaxing
 	Duration time.Duration // pal_duration: expected run time
 	Preempt  bool          // pal_preempt: may be stopped and started again
-	// PreemptSaid: its author says whether it may be.
+	// PreemptSaid: set if its author decided it.
 	PreemptSaid bool
 	Migrate     bool          // pal_migrate: may be moved
 	OnFailure   FailureAction // pal_on_failure

@@ -283,7 +283,7 @@ func eachDevice(g *api.TaskGroup, f func(*api.RequestedDevice)) {
 	g.Tasks = tasks
 }
 
-// asksGPU says whether the task asks for GPUs that the placer manages.
+// asksGPU reports whether the task asks for GPUs that the placer manages.
 func asksGPU(t *api.Task) bool { return len(GPURequests(t)) > 0 }
 
 // GPURequests are the task's requests for GPUs.
@@ -336,14 +336,14 @@ func AllGPUs(job *api.Job) int {
 	return n
 }
 
-// IsGPU says whether a device request can be met by the GPUs that the placer
+// IsGPU reports whether a device request can be met by the GPUs that the placer
 // manages: "gpu", "nvidia/gpu" or "nvidia/gpu/<model>".
 func IsGPU(request string) bool {
 	vendor := attr.Vendor + "/" + attr.Type
 	return request == attr.Type || request == vendor || strings.HasPrefix(request, vendor+"/")
 }
 
-// NamesModel says whether a device request names a model.
+// NamesModel reports whether a device request names a model.
 func NamesModel(request string) bool { return strings.Count(request, "/") >= 2 }
 
 // OtherDevices are the names of the devices that the job asks for and that are none of the
@@ -364,7 +364,7 @@ func OtherDevices(job *api.Job) (names []string) {
 	return names
 }
 
-// AsksGPUs says whether any task of the job asks for GPUs.
+// AsksGPUs reports whether any task of the job asks for GPUs.
 func AsksGPUs(job *api.Job) bool {
 	return slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool {
 		return slices.ContainsFunc(g.Tasks, asksGPU)

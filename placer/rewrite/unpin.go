@@ -95,7 +95,7 @@ func splitMarked(l, operand, r, target string) (mark string, ids []string, ok bo
 }
 
 // ceilingOf reads a class ceiling. It has no mark, as its list is the node's attribute;
-// the mark of the group says whether it is ours.
+// the mark of the group shows whether it is ours.
 func ceilingOf(c *api.Constraint) (pal.AppClass, int, bool) {
 	if c.RTarget != idsTarget || c.Operand != containsAny {
 		return "", 0, false
@@ -157,7 +157,7 @@ func unpinGroup(g *api.TaskGroup) {
 	})
 }
 
-// Wrote says whether a constraint or an affinity with these sides is the gate or one of
+// Wrote reports whether a constraint or an affinity with these sides is the gate or one of
 // the pins.
 func Wrote(left, right string) bool {
 	return left == GateTarget || right == idsTarget || right == Mark || strings.HasPrefix(right, Mark+",") || strings.HasPrefix(right, Mark+"/")

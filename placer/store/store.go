@@ -60,7 +60,7 @@ func unreadable(path string, err error) error {
 	return unreadableError{fmt.Errorf("reading variable %q: %w", path, err)}
 }
 
-// Unreadable says whether reading failed by what was read. It is then as if that
+// Unreadable reports whether reading failed by what was read. It is then as if that
 // were not there; whatever else was read stands.
 func Unreadable(err error) bool {
 	var u unreadableError
@@ -96,7 +96,7 @@ type items = map[string]string
 type codec[T any] struct {
 	encode func(T) (items, error)
 	decode func(items) (T, error)
-	// shrink leaves out the least important of a value, and says whether there was
+	// shrink leaves out the least important of a value, and reports whether there was
 	// something to leave out. What the value points to stays as it is.
 	shrink func(*T) bool
 }
@@ -175,7 +175,7 @@ func (v Variable[T]) Keep(ctx context.Context, of T) error {
 	return v.nomad.WriteVariable(ctx, v.Path, is)
 }
 
-// holds says whether it is known to hold these items.
+// holds reports whether it is known to hold these items.
 func (v Variable[T]) holds(ctx context.Context, is items) bool {
 	raw, err := v.nomad.ReadVariable(ctx, v.Path)
 	return err == nil && raw != nil && maps.Equal(raw.Items, is)

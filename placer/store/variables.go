@@ -241,7 +241,7 @@ func (s Store) Profile() Shards[profile.Shard, *profile.Profile] {
 	}
 }
 
-// CheckSource says whether a name is one that measurements can be imported under.
+// CheckSource reports whether a name is one that measurements can be imported under.
 func CheckSource(source string) error {
 	if !regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`).MatchString(source) {
 		return fmt.Errorf("source %q is not 1 to 64 letters, digits, '-' or '_'", source)

@@ -212,7 +212,7 @@ func when(clock time.Time, zone *time.Location) time.Time {
 	}
 }
 
-// Holds says whether the node is one of the window's.
+// Holds reports whether the node is one of the window's.
 func (w Window) Holds(n Node) bool {
 	for _, choice := range []struct {
 		patterns []string

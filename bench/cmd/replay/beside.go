@@ -44,7 +44,7 @@ func (b beside) off() float64 { return b.simulated/b.measured - 1 }
 
 func (b beside) close() bool { return math.Abs(b.off()) <= near }
 
-// chance says whether what was measured lies among what the simulator makes of
+// chance reports whether what was measured lies among what the simulator makes of
 // the same run with jitter.
 func (b beside) chance() bool { return b.low <= b.measured && b.measured <= b.high }
 

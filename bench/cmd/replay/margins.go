@@ -46,7 +46,7 @@ type ratio struct {
 	Low  float64 `json:"low,omitempty"`
 	High float64 `json:"high,omitempty"`
 	// Target is what it is to be at most (JCT, makespan) or at least
-	// (utilisation); 0: none. Met says whether the mean is, Surely whether the
+	// (utilisation); 0: none. Met reports whether the mean is, Surely whether the
 	// whole interval is.
 	Target float64 `json:"target,omitempty"`
 	Met    bool    `json:"met"`

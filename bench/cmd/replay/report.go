@@ -117,7 +117,7 @@ func populationName(outliers int) string {
 	return fmt.Sprintf("%d outliers", outliers)
 }
 
-// sameAs says whether the runs of another report may stand beside ours.
+// sameAs reports whether the runs of another report may stand beside ours.
 func (r *report) sameAs(o *report) error {
 	for _, v := range []struct {
 		name      string

@@ -123,7 +123,7 @@ func actual(ctx context.Context, c *api.Client) (world, error) {
 	return w, nil
 }
 
-// wanted says whether Nomad still has members of the job to place or running. A
+// wanted reports whether Nomad still has members of the job to place or running. A
 // job is pending, too, while an evaluation for it is due later: after a node was
 // disconnected, until the time that it had to come back in has passed.
 func wanted(j *api.JobListStub) bool {

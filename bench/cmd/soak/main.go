@@ -129,5 +129,5 @@ func (s *soak) all(ctx context.Context) error {
 
 var errOver = errors.New("the time is over")
 
-// over says whether ctx ended because the soak's time is over.
+// over reports whether ctx ended because the soak's time is over.
 func over(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errOver) }

@@ -185,7 +185,7 @@ func (d *diagnosis) state() {
 	d.measured()
 }
 
-// leftAlone says whether the running plugin was ordered to leave the driver alone: then so does doctor.
+// leftAlone reports whether the running plugin was ordered to leave the driver alone: then so does doctor.
 func (d *diagnosis) leftAlone() bool {
 	if d.stateless {
 		return false

@@ -327,13 +327,13 @@ func (a *answers) printNote() {
 	}
 }
 
-// seesPart says whether the token may not see everything.
+// seesPart reports whether the token may not see everything.
 func (b *base) seesPart(client *nomad.Client) bool {
 	self, _, err := client.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(b.ctx))
 	return !aclDisabled(self, err) && (err != nil || self.Type != "management")
 }
 
-// aclDisabled says whether Nomad answered that it has no access control: by an error, or,
+// aclDisabled reports whether Nomad answered that it has no access control: by an error, or,
 // as 1.11.3 does, by a token of that name.
 func aclDisabled(self *api.ACLToken, err error) bool {
 	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok {

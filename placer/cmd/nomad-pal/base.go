@@ -165,7 +165,7 @@ func meantFlag(fs *flag.FlagSet, err error) string {
 	return ""
 }
 
-// given says whether a flag stands on the command line.
+// given reports whether a flag stands on the command line.
 func (b *base) given(name string) bool { return b.flagsGiven[name] }
 
 // fail prints an error and returns the exit code for it.
@@ -210,7 +210,7 @@ func (b *base) config() *api.Config {
 }
 
 // structured prints v as JSON or through the template where that was asked
-// for, and says whether it was.
+// for, and reports whether it was.
 func (b *base) structured(v any) (done bool, code int) {
 	whole := reflect.New(reflect.TypeOf(v)).Elem()
 	whole.Set(reflect.ValueOf(v))

@@ -79,7 +79,7 @@ func (b *base) lacks(client *nomad.Client) (lacks []string, failed error) {
 }
 
 // submits tries in which of the namespaces that are known the token may submit jobs, by a dry run of a job without
-// members: refused are those where it may not, elsewhere says whether there are others.
+// members: refused are those where it may not, elsewhere reports whether there are others.
 func (b *base) submits(known map[string]bool, client *nomad.Client) (refused []string, elsewhere bool, err error) {
 	for _, namespace := range slices.Sorted(maps.Keys(known)) {
 		task := api.NewTask("none", "raw_exec").SetConfig("command", "true")

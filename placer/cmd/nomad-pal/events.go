@@ -84,7 +84,7 @@ func (b *base) runEvents(args []string) int {
 	return b.followEvents(s, q, last)
 }
 
-// exists says whether there is a job of that id, in any namespace unless one was named. A job
+// exists reports whether there is a job of that id, in any namespace unless one was named. A job
 // that the agent or Nomad does not tell of may exist.
 func (b *base) exists(s *answers, id string) bool {
 	if job, err := s.nomad.Job(b.ctx, b.keyOf(id)); job != nil || err != nil {

@@ -170,10 +170,10 @@ func (b *base) jobBody(path string) ([]byte, error) {
 	return body, err
 }
 
-// isURL says whether a jobspec is not a file: also of what Nomad's go-getter takes.
+// isURL reports whether a jobspec is not a file: also of what Nomad's go-getter takes.
 func isURL(path string) bool { return strings.Contains(path, "://") }
 
-// isJSONJob says whether a jobspec is what Nomad's API takes. A jobspec in HCL's own JSON
+// isJSONJob reports whether a jobspec is what Nomad's API takes. A jobspec in HCL's own JSON
 // begins with "job", in small letters.
 func isJSONJob(body []byte) bool {
 	if !bytes.HasPrefix(bytes.TrimSpace(body), []byte("{")) {

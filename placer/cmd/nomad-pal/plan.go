@@ -22,7 +22,7 @@ import (
 var helpPlan = help("plan [options] <jobspec>", `
 Says whether the job would start now if it were run, on which GPUs and why, or
 what it would wait for, on the queue and the cluster as they are. Of a job that
-runs it says whether it would keep its GPUs. Of a job that Nomad has it shows
+runs it reports whether it would keep its GPUs. Of a job that Nomad has it shows
 first what would change of it, as nomad job plan does.
 
 Plan Options:
@@ -108,7 +108,7 @@ func (b *base) runPlan(args []string) int {
 	return idle
 }
 
-// never says whether the job, as it is written, can never start.
+// never reports whether the job, as it is written, can never start.
 func (x planned) never() bool { return x.State == gang.Rejected || x.State == gang.Unschedulable }
 
 // printPlan writes a plan for people. indexKnown: it is known whether Nomad has the job, and in
@@ -205,7 +205,7 @@ func objectLines(depth int, objects []*api.ObjectDiff) (out []string) {
 	return out
 }
 
-// written says whether a constraint or an affinity is the placer's.
+// written reports whether a constraint or an affinity is the placer's.
 func written(o *api.ObjectDiff) bool {
 	if o.Name != "Constraint" && o.Name != "Affinity" {
 		return false

@@ -180,7 +180,7 @@ func (b *base) registerAtAgent(job *api.Job, opts *api.RegisterOptions, w *api.W
 	return resp, err
 }
 
-// elsewhere says whether the job is to be registered at Nomad: the agent has
+// elsewhere reports whether the job is to be registered at Nomad: the agent has
 // done nothing, has no such endpoint, or cannot be reached. It may have
 // registered the job in the last case: registering it again with its gate
 // changes nothing then.
@@ -307,7 +307,7 @@ func (b *base) servesChildren(job *api.Job) (children, known bool) {
 	return err == nil && e.State != gang.Rejected, err == nil
 }
 
-// placed says whether the job was registered with its GPUs right away.
+// placed reports whether the job was registered with its GPUs right away.
 func (b *base) placed(client *nomad.Client, job *api.Job) bool {
 	now, err := client.Job(b.ctx, cluster.KeyOf(job))
 	if err != nil || now == nil {

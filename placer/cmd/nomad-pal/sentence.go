@@ -152,7 +152,7 @@ func onlyFree(d *pal.Decision) string {
 	return text + "."
 }
 
-// sparesOutliers says whether all free GPUs were chosen but for those that were left out as too
+// sparesOutliers reports whether all free GPUs were chosen but for those that were left out as too
 // slow: packed, the gang would have some of these.
 func sparesOutliers(d *pal.Decision) bool {
 	return d.Candidates.Outliers > 0 && d.Candidates.Free <= d.Demand
@@ -258,7 +258,7 @@ func changesSentence(c query.Changes) string {
 	return "With " + strings.Join(parts, " and ") + ": "
 }
 
-// isJobFile says whether an argument of explain is a jobspec: no name of a job that
+// isJobFile reports whether an argument of explain is a jobspec: no name of a job that
 // people use looks like one.
 func isJobFile(name string) bool {
 	ends, begins := []string{".hcl", ".nomad", ".json"}, []string{"/", "./", "../"}

@@ -125,7 +125,7 @@ func (b *base) keyOf(id string) cluster.JobKey {
 	return cluster.JobKey{Namespace: cmp.Or(strings.Trim(b.namespace, "*"), api.DefaultNamespace), ID: id}
 }
 
-// isJob says whether Nomad has the job.
+// isJob reports whether Nomad has the job.
 func (b *base) isJob(s *answers, k cluster.JobKey) bool {
 	job, err := s.nomad.Job(b.ctx, k)
 	return err == nil && job != nil && *job.ID == k.ID

@@ -52,7 +52,7 @@ type painted struct {
 
 func (p painted) String() string { return p.text }
 
-// colored says whether there is colour: on a terminal, unless NO_COLOR is set or the
+// colored reports whether there is colour: on a terminal, unless NO_COLOR is set or the
 // user says so; or because he says so.
 func (b *base) colored() bool {
 	switch {

@@ -105,7 +105,7 @@ func (l *topList) fill(heads, keys []string, line func(i int) []topCell) {
 	}
 }
 
-// matches says whether one of the texts has what is filtered for.
+// matches reports whether one of the texts has what is filtered for.
 func (v *topView) matches(texts ...string) bool {
 	return v.match == "" || slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(strings.ToLower(t), v.match) })
 }

@@ -203,7 +203,7 @@ func (w *World) RunFor(d time.Duration) {
 	}
 }
 
-// Until lets time pass until ok, at most d, and says whether it came to be.
+// Until lets time pass until ok, at most d, and reports whether it came to be.
 func (w *World) Until(d time.Duration, ok func() bool) bool {
 	return w.until(d, 100*time.Millisecond, ok)
 }

@@ -89,7 +89,7 @@ func (w *World) Dispatch(template string, meta map[string]string) (nomadtest.Key
 	return Key(r.DispatchedJobID), nil
 }
 
-// isTemplate says whether a job runs only by its children.
+// isTemplate reports whether a job runs only by its children.
 func isTemplate(j *api.Job) bool {
 	return j.Periodic != nil || j.ParameterizedJob != nil && !j.Dispatched
 }

@@ -29,7 +29,7 @@ func (w *World) GPUs(k nomadtest.Key) []string {
 	return out
 }
 
-// Running says whether all members of a job run.
+// Running reports whether all members of a job run.
 func (w *World) Running(k nomadtest.Key) bool {
 	job, n := w.Nomad.Job(k), 0
 	if job == nil {
@@ -47,7 +47,7 @@ func (w *World) Running(k nomadtest.Key) bool {
 	return n == want
 }
 
-// Finished says whether all members of a job have done their work since its
+// Finished reports whether all members of a job have done their work since its
 // author registered it last.
 func (w *World) Finished(k nomadtest.Key) bool { return w.rules.finished(k) }
 

@@ -240,7 +240,7 @@ func TestRecordOfAnElasticGangPlacedAnew(t *testing.T) {
 	})
 }
 
-// failNext has the next of such requests go wrong, and says whether it has.
+// failNext has the next of such requests go wrong, and reports whether it has.
 func (w *World) failNext(f nomadtest.Fault, which func(nomadtest.Request) bool) (tried func() bool) {
 	var done atomic.Bool
 	w.Nomad.FailBy(func(r nomadtest.Request) nomadtest.Fault {

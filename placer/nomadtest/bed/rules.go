@@ -262,7 +262,7 @@ func (r *rules) finished(k nomadtest.Key) bool {
 	return s != nil && s.whole
 }
 
-// ours says whether the placer may touch the job.
+// ours reports whether the placer may touch the job.
 func ours(j *api.Job) bool {
 	_, pinned := rewrite.Pinned(j)
 	return pinned || rewrite.Gated(j)
@@ -372,7 +372,7 @@ func (r *rules) placed(m nomadtest.Member) {
 	}
 }
 
-// choosesCanaries says whether Nomad may start canaries of a job on GPUs that the placer did not choose, whatever the
+// choosesCanaries reports whether Nomad may start canaries of a job on GPUs that the placer did not choose, whatever the
 // tenant's limit: pins to a class leave it those of the node that are free (walk 2085 with many services).
 func choosesCanaries(job *api.Job) bool {
 	p, ok := rewrite.Pinned(job)
@@ -405,7 +405,7 @@ func (r *rules) shared(gpu string, first, second nomadtest.Member) {
 	}
 }
 
-// known says whether all placers had a chance to see the member: no list has one
+// known reports whether all placers had a chance to see the member: no list has one
 // whose job was purged. Pins that were there before that Nomad itself follows at once.
 func (r *rules) known(m nomadtest.Member, pinned uint64) bool {
 	return m.Purged.IsZero() || pinned > m.PurgedIndex && r.seen[m.PurgedIndex] && !slices.ContainsFunc(r.placers, func(p *Placer) bool {
@@ -413,7 +413,7 @@ func (r *rules) known(m nomadtest.Member, pinned uint64) bool {
 	})
 }
 
-// sawAll says whether all placers have had a cycle with all that is in Nomad, since they began or
+// sawAll reports whether all placers have had a cycle with all that is in Nomad, since they began or
 // lost touch.
 func (r *rules) sawAll() bool {
 	return !slices.ContainsFunc(r.placers, func(p *Placer) bool {
@@ -476,7 +476,7 @@ func (s *story) lack(job *api.Job) (all, withGPUs int) {
 	return all, withGPUs
 }
 
-// editForgotten says whether an edit is lost for good: the placer that wrote over it was killed
+// editForgotten reports whether an edit is lost for good: the placer that wrote over it was killed
 // before it saw that, and what it wrote had ended by the time that another one could look, or a
 // little later (walk 548). Placers do not look at jobs that ended before they began.
 func (r *rules) editForgotten(s *story, job *api.Job) bool {
@@ -567,7 +567,7 @@ func (r *rules) gpusOf(k nomadtest.Key) (n int) {
 	return n
 }
 
-// leftBehind says whether a member of a gang that is stopped is on a node that is away: Nomad stops it when the
+// leftBehind reports whether a member of a gang that is stopped is on a node that is away: Nomad stops it when the
 // node is back, and not before (scenario "away behind the gate").
 func leftBehind(job *api.Job, m nomadtest.Member) bool {
 	return m.Client == api.AllocClientStatusUnknown && rewrite.Gated(job)
@@ -586,7 +586,7 @@ const lateEvent = time.Second
 // longCycle is how long a cycle lasts that waits for one answer.
 const longCycle = 20 * time.Second
 
-// lookAtLimit looks whether all gangs have more GPUs together than they may, and says whether
+// lookAtLimit looks whether all gangs have more GPUs together than they may, and reports whether
 // they do. r.mu is held.
 func (r *rules) lookAtLimit(gpus int) bool {
 	now := time.Now()
@@ -603,7 +603,7 @@ func (r *rules) lookAtLimit(gpus int) bool {
 	return true
 }
 
-// lookAt looks at a gang, and says whether it is there in part.
+// lookAt looks at a gang, and reports whether it is there in part.
 func (r *rules) lookAt(k nomadtest.Key) bool {
 	live, want := 0, 0
 	job := r.w.Nomad.Job(k)
@@ -640,7 +640,7 @@ func (r *rules) lookAt(k nomadtest.Key) bool {
 	return true
 }
 
-// wholeOrNot says whether the job is pinned to single GPUs, all of it together.
+// wholeOrNot reports whether the job is pinned to single GPUs, all of it together.
 func wholeOrNot(job *api.Job) bool {
 	p, ok := rewrite.Pinned(job)
 	_, elastic := rewrite.ElasticOf(job)

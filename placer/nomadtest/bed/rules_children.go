@@ -43,7 +43,7 @@ func (r *rules) countArrays(keys []nomadtest.Key) map[nomadtest.Key]*array {
 	return out
 }
 
-// lookAtArrays looks whether more children of a template have GPUs than may, and says whether they do. r.mu is held.
+// lookAtArrays looks whether more children of a template have GPUs than may, and reports whether they do. r.mu is held.
 func (r *rules) lookAtArrays(now map[nomadtest.Key]*array) (beyond bool) {
 	for _, k := range slices.SortedFunc(maps.Keys(now), cluster.JobKey.Compare) {
 		a, was := now[k], r.arrays[k]

@@ -389,7 +389,7 @@ func chiefs(j *api.Job) (n int) {
 	return n
 }
 
-// there says whether Nomad knows a node, and nobody has lost or drained it.
+// there reports whether Nomad knows a node, and nobody has lost or drained it.
 func (x *Walk) there(n int) bool { return !x.gone[n] && x.Nomad.HasNode(NodeID(n)) }
 
 // lose loses a node, never more than half of them.
@@ -540,7 +540,7 @@ func (x *Walk) open() (out []string) {
 	return out
 }
 
-// failedAlone says whether a job has done what it can: some members have done their work, and
+// failedAlone reports whether a job has done what it can: some members have done their work, and
 // another one failed, which Nomad does not try again, and that the others do not need: its author
 // says so, or it has no GPUs. One of these may also have been stopped when the others had ended.
 func (x *Walk) failedAlone(k nomadtest.Key, job *api.Job) bool {
