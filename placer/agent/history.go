@@ -21,8 +21,8 @@ import (
 const (
 	historyEvery = time.Minute
 	// firstEvery is how often the agent looks whether it knows the cluster, for its first sample.
-	firstEvery = time.Second
-	historyKept  = 24 * 60 // a day's
+	firstEvery  = time.Second
+	historyKept = 24 * 60 // a day's
 )
 
 // Sample is how things were at a time. It names nobody.
