@@ -10,7 +10,7 @@ job "array" {
 
   constraint {
     attribute = "${meta.pal_gate}"
-    value     = "open"
+    value     = "waiting in nomad-pal's queue (type: nomad-pal explain JOB)"
   }
 
   parameterized {

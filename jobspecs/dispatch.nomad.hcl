@@ -11,7 +11,7 @@ job "dispatch" {
 
   constraint {
     attribute = "${meta.pal_gate}"
-    value     = "open"
+    value     = "waiting in nomad-pal's queue (type: nomad-pal explain JOB)"
   }
 
   parameterized {

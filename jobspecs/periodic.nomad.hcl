@@ -9,7 +9,7 @@ job "periodic" {
 
   constraint {
     attribute = "${meta.pal_gate}"
-    value     = "open"
+    value     = "waiting in nomad-pal's queue (type: nomad-pal explain JOB)"
   }
 
   periodic {

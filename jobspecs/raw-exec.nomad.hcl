@@ -9,7 +9,7 @@ job "raw-exec" {
 
   constraint {
     attribute = "${meta.pal_gate}"
-    value     = "open"
+    value     = "waiting in nomad-pal's queue (type: nomad-pal explain JOB)"
   }
 
   meta {

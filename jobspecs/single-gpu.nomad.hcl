@@ -9,7 +9,7 @@ job "single-gpu" {
   # GPUs.
   constraint {
     attribute = "${meta.pal_gate}"
-    value     = "open"
+    value     = "waiting in nomad-pal's queue (type: nomad-pal explain JOB)"
   }
 
   meta {

@@ -551,10 +551,10 @@ func (s *State) NodeName(id string) string {
 	return id
 }
 
-// GateOpen reports whether an operator has opened the gate on a node.
+// GateOpen reports whether a node meets the gate of some jobs: its meta has the key.
 func (s *State) GateOpen(node string) bool {
 	n := s.Nodes[node]
-	return n != nil && n.Meta[rewrite.GateMeta] == rewrite.GateValue
+	return n != nil && n.Meta[rewrite.GateMeta] != ""
 }
 
 func (s *State) dropAlloc(a *Alloc) {

@@ -233,7 +233,7 @@ func (s *Snapshot) checkGate() Check {
 	}
 	slices.Sort(open)
 	if len(open) > 0 {
-		return Check{"gate", Fail, fmt.Sprintf("meta %s = %q opens the gate on %s: Nomad places waiting gangs there, in part, without the placer", rewrite.GateMeta, rewrite.GateValue, some(open)), fmt.Sprintf("nomad node meta apply -unset %s -node-id <id>, unless you want Nomad to place the jobs itself", rewrite.GateMeta)}
+		return Check{"gate", Fail, fmt.Sprintf("meta %s opens the gate on %s: Nomad places waiting gangs there whose gate has that value, in part, without the placer", rewrite.GateMeta, some(open)), fmt.Sprintf("nomad node meta apply -unset %s -node-id <id>, unless you want Nomad to place the jobs itself", rewrite.GateMeta)}
 	}
 	return Check{"gate", OK, "closed on all nodes", ""}
 }

@@ -36,7 +36,7 @@ func Example() {
 	author := rewrite.Author(pinned)
 	fmt.Println("author's constraints:", len(author.Constraints)+len(author.TaskGroups[0].Constraints))
 	// Output:
-	// gated: {${meta.pal_gate} open =}
+	// gated: {${meta.pal_gate} waiting in nomad-pal's queue (type: nomad-pal explain JOB) =}
 	// job: {${node.unique.id} nomad-pal/job,node-1 set_contains_any}
 	// group: {${node.unique.id} nomad-pal,node-1 set_contains_any}
 	// device: {${device.ids} nomad-pal,GPU-a,GPU-b set_contains_any}

@@ -13,20 +13,21 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/nearest"
 )
 
-// The gate: a constraint that no node satisfies unless an operator opens it
-// with `nomad node meta apply pal_gate=open`. Nomad then holds the job in a blocked
-// evaluation. The job comes to Nomad with it: put there by the placer it would come too
-// late, since Nomad schedules a job as soon as it is registered.
+// The gate: a constraint on a node's meta that no node has, unless an operator opens the gate
+// there. Nomad then holds the job in a blocked evaluation. The job comes to Nomad with it: put
+// there by the placer it would come too late, since Nomad schedules a job as soon as it is
+// registered.
+//
+// The gate's value is free. Nomad shows it in "nomad job status", "nomad job plan" and its UI as
+// the reason why nothing is placed, so what nomad-pal writes there says where the job waits.
 const (
 	GateMeta   = "pal_gate"
 	GateTarget = "${meta." + GateMeta + "}"
-	GateValue  = "open"
+	GateValue  = "waiting in nomad-pal's queue (type: nomad-pal explain JOB)"
 )
 
-// isGate knows the gate in each spelling that Nomad takes for equality.
-func isGate(c *api.Constraint) bool {
-	return isEquality(c) && c.LTarget == GateTarget && c.RTarget == GateValue
-}
+// isGate recognizes the gate in each spelling of equality that Nomad takes, whatever its value.
+func isGate(c *api.Constraint) bool { return isEquality(c) && c.LTarget == GateTarget }
 
 func isEquality(c *api.Constraint) bool {
 	return c.Operand == "=" || c.Operand == "==" || c.Operand == "is" || c.Operand == ""
@@ -39,8 +40,8 @@ func Gated(job *api.Job) bool {
 
 func groupGated(g *api.TaskGroup) bool { return slices.ContainsFunc(g.Constraints, isGate) }
 
-// MistypedGate says what is wrong with a constraint that was meant to be the gate and is none; nil
-// if there is no such constraint. No node satisfies it, and the placer does not take it off.
+// MistypedGate is what is wrong with a constraint that was meant as the gate and is not; nil if no
+// constraint is. No node satisfies such a constraint, and the placer does not take it off.
 func MistypedGate(job *api.Job) error {
 	all := slices.Clone(job.Constraints)
 	for _, g := range job.TaskGroups {
@@ -61,15 +62,17 @@ func MistypedGate(job *api.Job) error {
 	return nil
 }
 
-// meantAsGate knows the gate in any spelling: by its key on whatever side of the braces, or by
-// one that is like it together with a value that is like its own.
+// meantAsGate recognizes the gate in any spelling: by its key on whatever side of the braces, or
+// by a key and a value that are like those of the gate.
 func meantAsGate(c *api.Constraint) bool {
 	key := strings.Trim(c.LTarget, "${} ")
 	key = strings.ReplaceAll(strings.ToLower(key[strings.LastIndexByte(key, '.')+1:]), "-", "_")
 	if !isEquality(c) {
 		return false
 	}
-	return key == GateMeta || nearest.Name(key, []string{GateMeta}) != "" && nearest.Name(strings.ToLower(c.RTarget), []string{GateValue}) != ""
+	value := strings.ToLower(c.RTarget)
+	speaks := strings.Contains(value, "nomad-pal") || nearest.Name(value, []string{"open"}) != ""
+	return key == GateMeta || speaks && nearest.Name(key, []string{GateMeta}) != ""
 }
 
 // FullyGated reports whether no group of the job can be scheduled past the gate: it is on
