@@ -98,6 +98,7 @@ func (p *Placer) catchUp(ctx context.Context) error {
 	if err := p.m.UpdateView(now); err != nil {
 		return err
 	}
+	p.noteHealth()
 	p.m.SyncWindows(now)
 	p.track(ctx)
 	p.reconcileAll(func(t *model.Tracked) { p.step(ctx, t, gang.Turn{}) })

@@ -89,11 +89,6 @@ func comesAfter(k cluster.JobKey, why reason.Reason) reason.Reason {
 // isMissing reports whether Nomad does not have a job that others come after.
 func isMissing(why reason.Reason) bool { return why.Kind == reason.AheadMissing }
 
-// neverFinishes is that of a job of some type.
-func neverFinishes(job *api.Job) reason.Reason {
-	return reason.Reason{Kind: reason.AheadEndless, Cause: *job.Type}
-}
-
 // circles are jobs that wait for each other: after each comes the one that it waits for. Of
 // circles that share jobs at least one is found.
 func (p *Placer) circles(waits map[*model.Tracked][]cluster.JobKey) map[cluster.JobKey]cluster.JobKey {
@@ -178,7 +173,7 @@ func ahead(t *model.Tracked) reason.Reason {
 	case t.Refused != nil:
 		return reason.Reason{Kind: reason.AheadRejected}
 	case *t.Job.Type != api.JobTypeBatch:
-		return neverFinishes(t.Job)
+		return reason.Reason{Kind: reason.AheadEndless, Cause: *t.Job.Type}
 	case t.Nomad == gang.Running || t.Nomad == gang.Starting:
 		return reason.Reason{Kind: reason.AheadRuns}
 	}
@@ -194,12 +189,8 @@ func (p *Placer) readDependency(ctx context.Context, k cluster.JobKey, had model
 		return had, err
 	case job == nil && !had.Finished.IsZero():
 		return model.Dependency{Finished: had.Finished}, nil // Nomad has forgotten it since
-	case job == nil:
-		return model.Dependency{Why: reason.Reason{Kind: reason.AheadMissing}}, nil
-	case cluster.Template(job):
-		return model.Dependency{Why: reason.Reason{Kind: reason.AheadTemplate}}, nil
-	case *job.Type != api.JobTypeBatch && *job.Type != api.JobTypeSysbatch:
-		return model.Dependency{Why: neverFinishes(job)}, nil
+	case !cluster.NeverFinishes(job).IsZero():
+		return model.Dependency{Why: cluster.NeverFinishes(job)}, nil
 	case job.Status == nil || *job.Status != "dead":
 		return model.Dependency{Why: reason.Reason{Kind: reason.AheadGoesOn}}, nil
 	}

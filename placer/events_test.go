@@ -137,6 +137,31 @@ func TestEventsTellStories(t *testing.T) {
 	})
 }
 
+// A GPU that becomes unhealthy, and is healthy again, is an event each; one that was unhealthy before
+// the placer began is none.
+func TestEventsOfHealth(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(2, 4)
+		w.Nomad.SetHealth(false, "GPU-0-0")
+		p := w.StartPlacer()
+		w.RunFor(10 * time.Second)
+		w.Nomad.SetHealth(false, "GPU-1-1")
+		w.RunFor(10 * time.Second)
+		w.Nomad.SetHealth(true, "GPU-0-0", "GPU-1-1")
+		w.RunFor(10 * time.Second)
+		var got []string
+		es, _ := p.Events.After(0)
+		for _, e := range es {
+			if e.Kind == placer.Unhealthy || e.Kind == placer.Healthy {
+				got = append(got, fmt.Sprint(e.Kind, " ", strings.Join(e.GPUs, ","), " ", e.Node != ""))
+			}
+		}
+		if want := []string{"unhealthy GPU-1-1 true", "healthy GPU-0-0 true", "healthy GPU-1-1 true"}; !slices.Equal(got, want) {
+			w.T.Errorf("%q, want %q", got, want)
+		}
+	})
+}
+
 // A gang that is stopped since not all of its members could run starts again, it says, but
 // not the last time: then it is given up.
 func TestLastStopOfAGangThatFails(t *testing.T) {

@@ -64,6 +64,7 @@ type Placer struct {
 	heard      []cluster.Event        // taken off it, and not applied yet
 	meanwhile  meanwhile
 	followed   followed
+	health     gpuHealth
 	// evaluationLimit bounds how often evaluations are queried.
 	evaluationLimit *rate.Limiter
 	timeBudget      timeBudget

@@ -42,7 +42,7 @@ func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Fou
 	e := &entry{job: j, of: q.namespace(j.Tenant), gpus: j.Gang.GPUs(), slower: 1, before: j.Attained, doneBefore: j.Done, waitingSince: now}
 	q.sign(e)
 	e.expect = q.remaining(e, now)
-	f, w.Reason = p.roomFor(e, ch)
+	f, w.Reason = p.roomFor(e, ch, &w)
 	w.Job, w.GPUs, w.Free = j.ID, ch.Keeps+e.gpus, c.FreeGPUs()
 	if w.Reason == ReasonReserved { // its own count as free here, and are kept for nobody else
 		w.Free -= p.freeOf(ch.Own)
@@ -103,8 +103,9 @@ func (p *pass) giveOthers() {
 	}
 }
 
-// roomFor is what is left for a running gang that was changed.
-func (p *pass) roomFor(e *entry, ch Change) (f pal.Found, r Reason) {
+// roomFor is what is left for a running gang that was changed. If a tenant's limit leaves it
+// nothing, w names the tenant.
+func (p *pass) roomFor(e *entry, ch Change, w *Wait) (f pal.Found, r Reason) {
 	if had := p.changed; had != nil && had.state >= running { // not counted twice
 		p.lend(had, -had.counted)
 		defer p.lend(had, had.counted)
@@ -113,6 +114,7 @@ func (p *pass) roomFor(e *entry, ch Change) (f pal.Found, r Reason) {
 	case e.tooLargeFor(ch.Keeps) != nil:
 		return f, ReasonLimit
 	case p.limiting(e, ch.Keeps+e.gpus) != nil:
+		p.sayLimit(w, e, ch.Keeps+e.gpus)
 		return f, ReasonQuota
 	case p.barring(e) != nil:
 		return f, ReasonWindow

@@ -58,7 +58,7 @@
 // it fits, whatever is reserved for the head, also if it is of the head's level, so that the head
 // cannot stop it: keeping GPUs from such gangs makes some gangs wait less and others more, and
 // the turns of the overdue bound what the head waits. A gang that could not run even if nothing else did, or whose tenant's
-// quota is used up, holds nobody up. [Default] is the policy of the agent and of
+// limit is reached, holds nobody up. [Default] is the policy of the agent and of
 // the simulator's tables.
 //
 // How long a gang runs on is told by its user's estimate, or by the earlier runs

@@ -43,8 +43,8 @@ type Wait struct {
 	Job      string `json:"job"`
 	Position int    `json:"position"` // in the queue, from 1
 	// Reason: it is "starting"; gangs are "stopping" for it, or are only "shrinking"; it could not run on
-	// the empty cluster ("too-large"), or its tenant may never hold so many GPUs ("limit"); the
-	// tenant's "quota" is used up; as many of its "array" run as may; too few GPUs are free
+	// the empty cluster ("too-large"), or its tenant may never hold so many GPUs ("limit"); a
+	// tenant holds as much as it may beside the gang ("quota"); as many of its "array" run as may; too few GPUs are free
 	// ("gpus"), or not where it could use them ("scattered"); "services" hold too many of those that
 	// it could use, and do not end; the free ones are kept for a gang ahead ("reserved"), or for
 	// maintenance or others ("window"); nobody passes the gang ahead in strict "order"; it hopes for GPUs closer together ("locality"); or it
@@ -56,12 +56,15 @@ type Wait struct {
 	Free    int    `json:"free"`              // free now, of those that it could use
 	// FreeOthers are those that are free and that it could not use.
 	FreeOthers int `json:"free_others,omitempty"`
-	// Outliers of the free ones are too slow for it, if Reason is "scattered".
+	// Outliers of the free ones are too slow for it, if Reason is "gpus" or "scattered".
 	Outliers int `json:"outliers,omitempty"`
-	// Limit is how many GPUs its tenant may hold at most if Reason is "limit", and how many jobs of its
-	// array may run at a time if it is "array": then Running do.
+	// Limit is how many GPUs its tenant may hold at most if Reason is "limit" or "quota", and how many
+	// jobs of its array may run at a time if it is "array": then Running do. Tenant is whose limit it
+	// is if Reason is "quota", and Held how many GPUs that tenant holds.
 	Limit   int    `json:"limit,omitempty"`
 	Running int    `json:"running,omitempty"`
+	Tenant  string `json:"tenant,omitempty"`
+	Held    int    `json:"held,omitempty"`
 	Ahead   string `json:"ahead,omitempty"` // the gang that goes first, "" for that one itself
 	// AheadGPUs is what those ahead need in all.
 	AheadGPUs int      `json:"ahead_gpus,omitempty"`
@@ -99,15 +102,17 @@ func (w Wait) Why() reason.Reason {
 		r.Have, r.Limit = w.Running, w.Limit
 	case ReasonTooLarge, ReasonServices:
 		r.Needs = w.GPUs
+	case ReasonQuota:
+		r.Needs, r.Tenant, r.Have, r.Limit = w.GPUs, w.Tenant, w.Held, w.Limit
 	case ReasonLimit:
 		r.Needs, r.Limit = w.GPUs, w.Limit
 	case ReasonGPUs:
-		r.Needs, r.Free, r.FreeOthers = w.GPUs, w.Free, w.FreeOthers
+		r.Needs, r.Free, r.FreeOthers = w.GPUs, w.Free-w.Outliers, w.FreeOthers
 	case ReasonScattered:
 		r.Needs, r.Free = w.GPUs, w.Free-w.Outliers
-		if w.Outliers > 0 {
-			r.Used = &reason.Used{Outliers: w.Outliers}
-		}
+	}
+	if w.Outliers > 0 {
+		r.Used = &reason.Used{Outliers: w.Outliers}
 	}
 	return r
 }
@@ -193,7 +198,10 @@ func (p *pass) whys(queue []*entry) []Wait {
 		if w.Reason == ReasonLimit {
 			w.Limit, _ = e.tooLargeFor(0).limit()
 		}
-		if w.Reason == ReasonScattered {
+		if w.Reason == ReasonQuota {
+			p.sayLimit(&w, e, e.least())
+		}
+		if w.Reason == ReasonScattered || w.Reason == ReasonGPUs {
 			w.Outliers = min(w.Free, slow(e))
 		}
 		if w.Reason == ReasonArray {
@@ -210,6 +218,14 @@ func (p *pass) whys(queue []*entry) []Wait {
 		ws = append(ws, w)
 	}
 	return ws
+}
+
+// sayLimit fills in which tenant's limit the gang would break with so many GPUs more.
+func (p *pass) sayLimit(w *Wait, e *entry, gpus int) {
+	if t := p.limiting(e, gpus); t != nil {
+		w.Limit, _ = t.limit()
+		w.Tenant, w.Held = p.tree.shown(t.name), t.gpus+t.promised
+	}
 }
 
 // countOnce counts GPUs for a gang: once for gangs that are alike.

@@ -51,6 +51,8 @@ type Reason struct {
 	FreeOthers int `json:"free_others,omitempty"`
 	// Used says what the GPUs are that match and cannot be chosen.
 	Used *Used `json:"used,omitempty"`
+	// Tenant is whose limit it is.
+	Tenant string `json:"tenant,omitempty"`
 	// Limit is the most that it, its tenant or its array may have.
 	Limit int `json:"limit,omitempty"`
 	// Have and Want count the job's members: those that exist, and all.

@@ -18,7 +18,7 @@ const (
 	Shrinking Kind = "shrinking"  // elastic jobs give GPUs back for it
 	TooLarge  Kind = "too-large"  // it could not run on the empty cluster
 	Limit     Kind = "limit"      // its tenant may never hold so many
-	Quota     Kind = "quota"      // its tenant's quota is used up
+	Quota     Kind = "quota"      // its tenant holds too much for it to start
 	Array     Kind = "array"      // as many of its array run as may
 	GPUs      Kind = "gpus"       // too few GPUs are free
 	Scattered Kind = "scattered"  // enough are free, but not where it could use them
@@ -188,7 +188,9 @@ var voice = map[Kind]func(Reason) string{
 	Limit: func(r Reason) string {
 		return fmt.Sprintf("needs %s; its tenant may hold at most %d (quota and borrowing_limit)", Count(r.Needs), r.Limit)
 	},
-	Quota:     say("its tenant's quota is used up"),
+	Quota: func(r Reason) string {
+		return fmt.Sprintf("needs %s; tenant %s holds %d and may hold at most %d (quota and borrowing_limit)", Count(r.Needs), r.Tenant, r.Have, r.Limit)
+	},
 	Array:     func(r Reason) string { return fmt.Sprintf("array limit reached: %d of %d running", r.Have, r.Limit) },
 	GPUs:      func(r Reason) string { return "needs " + Count(r.Needs) + "; " + free(r) },
 	Scattered: func(r Reason) string { return scattered(r) },
@@ -211,7 +213,7 @@ var voice = map[Kind]func(Reason) string{
 	Locality: say("GPUs are free, but faster or closer ones may come free soon"),
 	Next:     say("its GPUs are free; the next decision starts it"),
 
-	NoPlacer:    say("its GPUs are free, but no placer is at work"),
+	NoPlacer:    say("waits for a placer: none is at work"),
 	Away:        func(r Reason) string { return "its nodes are away: " + list(r.Because, ", ") },
 	WindowKeeps: func(r Reason) string { return windowKeeps(r) },
 	ComesAfter: func(r Reason) string {
@@ -393,8 +395,8 @@ var voice = map[Kind]func(Reason) string{
 	AskFewer: func(r Reason) string {
 		return fmt.Sprintf("its tenant may hold at most %s: have its quota or borrowing_limit raised, or ask for fewer members", Count(r.Limit))
 	},
-	AwaitTenant:  say("its tenant's quota is used up: the missing members start once other jobs of the tenant have ended"),
-	AwaitTenants: say("its tenant's quota is used up: the canaries start once other jobs of the tenant have ended"),
+	AwaitTenant:  say("its tenant's limit is reached: its members start once other jobs of the tenant have ended"),
+	AwaitTenants: say("its tenant's limit is reached: the canaries start once other jobs of the tenant have ended"),
 	AwaitCanaries: func(r Reason) string {
 		return fmt.Sprintf("the canaries start once %s free beside those of the old version", map[bool]string{true: "1 GPU comes", false: Count(r.Needs) + " come"}[r.Needs == 1])
 	},
@@ -476,7 +478,13 @@ func free(r Reason) string {
 		}
 		return text
 	case r.FreeOthers > 0:
+		if r.Used != nil && r.Used.Outliers > 0 {
+			return fmt.Sprintf("%s free, %s, and %d more that it cannot use", are(r.Free), counted(r.Used.Outliers, "outlier", "outliers"), r.FreeOthers)
+		}
 		return fmt.Sprintf("%s free, and %d more that it cannot use", are(r.Free), r.FreeOthers)
+	}
+	if r.Used != nil && r.Used.Outliers > 0 {
+		return fmt.Sprintf("%s free (%s more)", are(r.Free), counted(r.Used.Outliers, "outlier", "outliers"))
 	}
 	return are(r.Free) + " free"
 }

@@ -200,7 +200,7 @@ func TestConfigErrors(t *testing.T) {
 		{"unknown key", "http {\n  port = 1\n}", `agent.hcl:2,3-7: Unsupported argument; An argument named "port" is not expected here`},
 		{"unknown block", "web {}", "agent.hcl:1,1-4: Unsupported block type"},
 		{"wrong kind", "log_json = \"maybe\"", "agent.hcl:1"},
-		{"duration", "resync = \"soon\"", `agent.hcl:1,10-16: Invalid value of resync; "soon" is not a positive duration such as 30s or 12h`},
+		{"duration", "resync = \"soon\"", `agent.hcl:1,10-16: Invalid value of resync; "soon" is not a positive duration such as 30s, 12h, 2d or 1-12:00:00`},
 		{"too long a duration", "resync = \"9999999h\"", `agent.hcl:1,10-20: Invalid value of resync; "9999999h" is longer than the longest duration, 876000h (100 years)`},
 		{"longer than queues add up", "queue {\n  max_wait = \"2000000h\"\n}", `"2000000h" is longer than the longest duration`},
 		{"too long a lock", "high_availability {\n  lock_ttl = \"9999999h\"\n}", `high_availability: lock_ttl = "9999999h" is longer than the longest duration`},

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -90,3 +91,17 @@ func ValueOf(i *int) int {
 // Amount is a quantity that a job asks for. Nothing is as large as the bound,
 // and what is worked out from bounded amounts does not overflow.
 func Amount(i *int) int { return max(0, min(ValueOf(i), 1<<40)) }
+
+// NeverFinishes is why no other job should wait for a job to finish: Nomad does not have it (nil), or
+// it is of a type that does not finish. Without a reason, it may.
+func NeverFinishes(job *api.Job) reason.Reason {
+	switch {
+	case job == nil:
+		return reason.Reason{Kind: reason.AheadMissing}
+	case Template(job):
+		return reason.Reason{Kind: reason.AheadTemplate}
+	case *job.Type != api.JobTypeBatch && *job.Type != api.JobTypeSysbatch:
+		return reason.Reason{Kind: reason.AheadEndless, Cause: *job.Type}
+	}
+	return reason.Reason{}
+}

@@ -39,10 +39,13 @@ func (w *Wait) Why() reason.Reason {
 // at is a time of the queue's.
 func at(d time.Duration) time.Time { return time.Unix(0, int64(d)).UTC() }
 
-// Idle is what it waits for while no placer is at work: nothing can be foretold.
+// Idle is what it waits for while no placer is at work: nothing can be foretold, and a job that
+// only a placer's next decision keeps from starting waits for a placer.
 func (w *Wait) Idle() {
 	w.From, w.To = 0, 0
-	if w.Reason == queue.ReasonNext || w.Reason == queue.ReasonLocality {
+	switch w.Reason {
+	case queue.ReasonStarting, queue.ReasonStopping, queue.ReasonShrinking, queue.ReasonReserved, queue.ReasonOrder,
+		queue.ReasonLocality, queue.ReasonNext:
 		w.why = reason.Reason{Kind: reason.NoPlacer}
 	}
 }

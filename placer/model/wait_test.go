@@ -25,6 +25,24 @@ func TestObstaclesOfSeveralGroups(t *testing.T) {
 	}
 }
 
+// With no placer at work, what a placer would decide next is no reason: the job waits for a placer.
+// What would keep it from starting under any placer is told as ever.
+func TestWaitsForAPlacer(t *testing.T) {
+	for _, r := range queue.Reasons {
+		w := Wait{Wait: queue.Wait{Job: "default/j", Reason: r, GPUs: 2, Ahead: "default/first", From: 1, To: 2}}
+		was := w.Why()
+		w.Idle()
+		stays := false
+		switch r {
+		case queue.ReasonTooLarge, queue.ReasonLimit, queue.ReasonQuota, queue.ReasonArray, queue.ReasonGPUs, queue.ReasonScattered, queue.ReasonServices, queue.ReasonWindow:
+			stays = true
+		}
+		if got := w.Why().String(); stays && got != was.String() || !stays && got != "waits for a placer: none is at work" || w.From != 0 || w.To != 0 {
+			t.Errorf("%s: %s", r, got)
+		}
+	}
+}
+
 // A gang that waits for nearer GPUs starts between now and the end of that, where
 // nothing else can be foretold: not between 1970 and then.
 func TestLocalityWaitEndsFromNow(t *testing.T) {

@@ -381,6 +381,19 @@ func TestPlanAfter(t *testing.T) {
 				t.Errorf("%d GPUs: %+v, %v", gpus, e, err)
 			}
 		}
+		w.Submit(bed.Gang{Name: "web", Ungated: true, Service: true, Change: withoutGPUs})
+		w.RunFor(5 * time.Second)
+		for after, want := range map[string]string{
+			"trian": "comes after default/trian (pal_after): Nomad does not have it",
+			"web":   "comes after default/web (pal_after): it is a service job, and those do not finish",
+		} {
+			job := bed.Gang{Name: "report", GPUs: 2, Meta: map[string]string{"pal_after": "train," + after}}.Job()
+			cluster.Canonicalize(job)
+			e, err := snapshot(w).Plan(w.T.Context(), job)
+			if err != nil || e.State != gang.Waiting || !strings.HasPrefix(e.Reason.String(), want) {
+				t.Errorf("after %s: %+v, %v", after, e, err)
+			}
+		}
 	})
 }
 

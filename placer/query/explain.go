@@ -128,13 +128,30 @@ func (e *Explanation) takeWait(w *model.Wait) {
 	}
 }
 
-// waitsFor is why a job waits: what the free GPUs lack for it goes first, unless its tenant may
-// never hold so many, or services hold them.
+// whyWaits takes over why a job waits. Nodes do not matter yet if a limit keeps it waiting.
+func (e *Explanation) whyWaits(d *pal.Decision, w *model.Wait) {
+	e.takeWait(w)
+	if e.Reason = waitsFor(d, w); limited(w) {
+		e.Obstacles = nil
+	}
+}
+
+// waitsFor is why a job waits: what the free GPUs lack for it goes first, unless it waits for
+// something else first: its tenant's limit, its array's, or GPUs that services hold.
 func waitsFor(d *pal.Decision, w *model.Wait) reason.Reason {
-	if w.Reason == queue.ReasonLimit || w.Reason == queue.ReasonServices || w.Away {
+	if limited(w) || w.Reason == queue.ReasonServices || w.Away {
 		return w.Why()
 	}
 	return d.Reason.Or(w.Why())
+}
+
+// limited reports whether a limit keeps the job waiting, however many GPUs are free.
+func limited(w *model.Wait) bool {
+	switch w.Reason {
+	case queue.ReasonLimit, queue.ReasonQuota, queue.ReasonArray:
+		return true
+	}
+	return false
 }
 
 // Explain says why a job runs where it runs, or why it does not.
@@ -435,8 +452,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 		}
 	}
 	if wait != nil {
-		e.takeWait(wait)
-		e.Reason = waitsFor(&d, wait)
+		e.whyWaits(&d, wait)
 	}
 	if e.State == gang.Committing && !t.Trouble.IsZero() {
 		e.Reason = t.Trouble

@@ -256,6 +256,12 @@ const tryPriority = 80
 // whatNow says of a waiting job who holds the GPUs that it could use, what would let it start, and
 // what to try. Callers hold mu.
 func (s *Snapshot) whatNow(e *Explanation, t *model.Tracked, w *model.Wait) {
+	if w != nil && limited(w) {
+		if w.Reason == queue.ReasonQuota {
+			e.Remedies = []reason.Reason{{Kind: reason.AwaitTenant}}
+		}
+		return
+	}
 	e.Holders = s.holders(t.Request.Least(), t.Key)
 	e.Remedies, e.Try = s.remedies(t)
 	e.Ask = s.ask(t, w)

@@ -39,7 +39,12 @@ func TestPendingMembersDoNotRun(t *testing.T) {
 	for id, client := range map[string]string{"a": api.AllocClientStatusRunning, "b": api.AllocClientStatusPending, "c": api.AllocClientStatusPending} {
 		s.PutAlloc(member(id, client))
 	}
-	if got := membersSay(s, gang.Observe(s, job)).String(); !strings.HasPrefix(got, "1 of 3 members run, 2 placed and pending") {
+	st := gang.Observe(s, job)
+	if got := membersSay(s, st).String(); !strings.HasPrefix(got, "1 of 3 members run, 2 placed and pending") {
+		t.Error(got)
+	}
+	st.Nomad = gang.Running // as Nomad counts: all are placed
+	if got := membersLack(s, st).String(); !strings.HasPrefix(got, "1 of 3 members run, 2 placed and pending") {
 		t.Error(got)
 	}
 }
@@ -135,6 +140,11 @@ func TestPreemptedMembers(t *testing.T) {
 	}
 	s.PutAlloc(member("d", api.AllocClientStatusRunning))
 	s.PutAlloc(member("e", api.AllocClientStatusRunning))
+	st := gang.Observe(s, job)
+	st.Nomad = gang.Running
+	if got := membersLack(s, st); !got.IsZero() {
+		t.Errorf("status says of members that all run: %s", got)
+	}
 	if got := membersSay(s, gang.Observe(s, job)).String(); got != "3 of 3 members run" {
 		t.Error(got)
 	}

@@ -124,7 +124,19 @@ func membersSay(s *cluster.State, st gang.Observed) reason.Reason {
 	return reason.Reason{Kind: reason.MembersRun, Want: st.Want, Doing: &d}
 }
 
-// restarts reports whether a task of a pending member has run before: Nomad's client starts it again.
+// membersLack is what the members of a gang do that has GPUs while not all of them run; no reason
+// once they do.
+func membersLack(s *cluster.State, st gang.Observed) reason.Reason {
+	if st.Nomad != gang.Running && st.Nomad != gang.Starting {
+		return reason.Reason{}
+	}
+	if r := membersSay(s, st); r.Doing.Run+r.Doing.Complete < st.Want {
+		return r
+	}
+	return reason.Reason{}
+}
+
+// restarts says whether a task of a pending member has run before: Nomad's client starts it again.
 func restarts(a *cluster.Alloc) bool {
 	for _, t := range a.Tasks {
 		if t.Restarts > 0 {

@@ -28,8 +28,32 @@ func (s *Snapshot) Plan(ctx context.Context, job *api.Job) (*Explanation, error)
 	e, err := s.plan(job)
 	if err == nil && !s.runs(job) {
 		s.askNomad(ctx, e, job)
+		s.checkAfter(ctx, e, job)
 	}
 	return e, err
+}
+
+// checkAfter asks Nomad about the jobs that a planned job comes after, and says of which it would
+// wait for ever: those that Nomad does not have, or that do not finish.
+func (s *Snapshot) checkAfter(ctx context.Context, e *Explanation, job *api.Job) {
+	hints, err := rewrite.ParseHints(job)
+	if err != nil || s.nomad == nil || e.State != gang.Starting && e.State != gang.Waiting {
+		return
+	}
+	for _, id := range hints.Jobs() {
+		k := cluster.JobKey{Namespace: e.Namespace, ID: id}
+		if !s.m.Dependencies.Known[k].Finished.IsZero() {
+			continue
+		}
+		of, err := s.nomad.Job(ctx, k)
+		if err != nil {
+			continue
+		}
+		if why := cluster.NeverFinishes(of); !why.IsZero() {
+			e.State, e.Reason = gang.Waiting, reason.Reason{Kind: reason.ComesAfter, Jobs: []string{k.String()}}.Over(why)
+			return
+		}
+	}
 }
 
 // runs reports whether the placer has placed the job already.
@@ -191,8 +215,8 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *request.View
 	}
 	if w := s.waitsOf(v.Cluster)[k.String()]; w != nil {
 		defer s.besideWindows(v.Cluster, k, t.Request.Least(), d)()
-		e.takeWait(w)
-		e.State, e.Reason = t.Shown(w), waitsFor(d, w)
+		e.whyWaits(d, w)
+		e.State = t.Shown(w)
 		if e.State == gang.Waiting {
 			d.Impossible = false // of nodes that are away
 			s.whatNow(e, t, w)

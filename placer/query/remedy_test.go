@@ -150,6 +150,15 @@ func TestAnswersLeaveOutOutliers(t *testing.T) {
 		classA := map[string]string{"pal_class": "A"}
 		w.Submit(bed.Gang{Name: "busy", GPUs: 4, Runs: time.Hour, Meta: classA})
 		w.ExpectRunning("busy", 10*time.Second)
+		w.Submit(bed.Gang{Name: "seven", Members: 7, Meta: classA})
+		w.RunFor(5 * time.Second)
+		if is, e := shown(w, "seven").Reason.String(), explained(w, "seven"); is != "needs 7 GPUs; 3 are free (1 outlier more)" || !strings.Contains(e.Reason.String(), "3 of 8 that match are free (4 allocated, 1 outlier)") {
+			t.Errorf("the outlier counts as free for the queue (%s) or for explain (%s)", is, e.Reason)
+		}
+		if err := w.Purge(bed.Key("seven")); err != nil {
+			t.Fatal(err)
+		}
+		w.RunFor(5 * time.Second)
 		for _, g := range []bed.Gang{{Name: "one", GPUs: 4, Meta: classA}, {Name: "two", Members: 2, GPUs: 2, Meta: classA}} {
 			job := g.Job()
 			cluster.Canonicalize(job)

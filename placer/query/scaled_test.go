@@ -38,6 +38,18 @@ func explained(w *bed.World, name string) *query.Explanation {
 	return e
 }
 
+// shown is how queue and status show a job.
+func shown(w *bed.World, name string) (j model.JobStatus) {
+	w.T.Helper()
+	for _, j := range snapshot(w).Jobs() {
+		if j.Job == name {
+			return j
+		}
+	}
+	w.T.Fatalf("%s is not shown", name)
+	return j
+}
+
 // A service that is to have more members than there is room for is told what would have it whole.
 // Its tenant holds what its members hold: those that are missing hold nothing.
 func TestScaledBeyond(t *testing.T) {
@@ -69,6 +81,9 @@ func TestScaledBeyond(t *testing.T) {
 				if e.State != gang.Starting || !slices.EqualFunc(sentences(e.Remedies), c.next, strings.HasPrefix) {
 					t.Errorf("%s: %s: %q, want %q", e.State, e.Reason.String(), e.Remedies, c.next)
 				}
+				if j := shown(w, "api"); j.State != gang.Starting || !strings.HasPrefix(j.Reason.String(), "no room for the missing members") {
+					t.Errorf("status: %s: %s", j.State, j.Reason)
+				}
 				s := snapshot(w)
 				use := s.Tenants(func(string) bool { return true })
 				if len(use) != 1 || use[0].GPUs != held || use[0].Awaited != c.count-held {
@@ -90,8 +105,8 @@ func TestCanariesWithinLimits(t *testing.T) {
 	}{
 		"the tenant's limit": {1, 0, "no room for the canaries of the new version: needs 2 GPUs; its tenant may hold at most 1", []string{
 			"Its tenant may hold at most 1 GPU: have its quota or borrowing_limit raised; to update without canaries, run the job with canary = 0 in its update block: Nomad replaces the members where they are."}},
-		"the tenant's quota": {2, 1, "no room for the canaries of the new version: its tenant's quota is used up", []string{
-			"Its tenant's quota is used up: the canaries start once other jobs of the tenant have ended; to update without canaries, run the job with canary = 0 in its update block: Nomad replaces the members where they are."}},
+		"the tenant's quota": {2, 1, "no room for the canaries of the new version: needs 2 GPUs; tenant default holds 1 and may hold at most 2 (quota and borrowing_limit)", []string{
+			"Its tenant's limit is reached: the canaries start once other jobs of the tenant have ended; to update without canaries, run the job with canary = 0 in its update block: Nomad replaces the members where they are."}},
 		"enough": {3, 1, "", nil}, // once it has been promoted
 	} {
 		t.Run(name, func(t *testing.T) {

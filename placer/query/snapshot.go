@@ -116,9 +116,12 @@ func (s *Snapshot) Jobs() []model.JobStatus {
 			continue
 		}
 		j := model.JobStatus{Namespace: k.Namespace, Job: k.ID, State: st.Nomad, GPUs: st.Holds(), Submitted: time.Unix(0, *job.SubmitTime)}
+		if job.Priority != nil {
+			j.Priority = *job.Priority
+		}
 		if t := s.m.Jobs[k]; t != nil {
 			j = s.m.StatusOf(t, waits)
-			j.Reason = s.tooLarge(t).Or(j.Reason)
+			j.Reason = s.tooLarge(t).Or(j.Reason).Or(membersLack(s.m.State, st))
 		}
 		if st.Nomad == gang.Native && 0 < st.Have && st.Have < st.Want {
 			j.Reason = reason.Reason{Kind: reason.PartNative, Have: st.Have, Want: st.Want}

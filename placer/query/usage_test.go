@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
@@ -103,6 +105,45 @@ func TestReclaim(t *testing.T) {
 			w.T.Errorf("who sees ops only is told of tenants %s", got)
 		}
 	})
+}
+
+// A job whose tenant would hold more than it may waits for that: queue and explain name the tenant,
+// what it holds and its limit, and blame neither nodes nor the jobs of others. The limit may be that
+// of a tenant above.
+func TestAtLimit(t *testing.T) {
+	none := 0
+	for name, tenants := range map[string]map[string]queue.Tenant{
+		"default": {"default": {Quota: 6, BorrowingLimit: &none}},
+		"lab":     {"lab": {Quota: 6, BorrowingLimit: &none}, "lab/default": {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Tenants = tenants }}, func(w *bed.World) {
+				w.AddNodes(2, 4)
+				w.StartPlacer()
+				w.Submit(bed.Gang{Name: "runs", GPUs: 4, Runs: time.Hour})
+				w.ExpectRunning("runs", 10*time.Second)
+				w.Submit(bed.Gang{Name: "waits", GPUs: 4, Runs: time.Hour})
+				w.RunFor(10 * time.Second)
+				s, want := snapshot(w), "needs 4 GPUs; tenant "+name+" holds 4 and may hold at most 6 (quota and borrowing_limit)"
+				e, err := s.Explain(w.T.Context(), cluster.JobKey(bed.Key("waits")))
+				if err != nil {
+					w.T.Fatal(err)
+				}
+				said := map[string]string{"explain": e.Reason.String(), "queue": shown(w, "waits").Reason.String()}
+				if diff := cmp.Diff(map[string]string{"explain": want, "queue": want}, said); diff != "" {
+					w.T.Error(diff)
+				}
+				w.Submit(bed.Gang{Name: "natives", Ungated: true, Priority: 70})
+				w.RunFor(5 * time.Second)
+				if j := shown(w, "natives"); j.Priority != 70 {
+					w.T.Errorf("a job that Nomad places has priority %d", j.Priority)
+				}
+				if len(e.Obstacles) > 0 || e.Holders != nil || len(e.Remedies) != 1 || !strings.Contains(e.Remedies[0].String(), "once other jobs of the tenant have ended") {
+					w.T.Errorf("explain blames %+v, %+v, and advises %v", e.Obstacles, e.Holders, e.Remedies)
+				}
+			})
+		})
+	}
 }
 
 // A job that asks for more than its tenant may ever hold never starts, though the GPUs are free:

@@ -4,6 +4,7 @@
 package rewrite
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -191,7 +192,7 @@ func Limit(job *api.Job) time.Duration {
 }
 
 var (
-	errNoSpan = errors.New("not a positive duration such as 30s or 12h")
+	errNoSpan = errors.New("not a positive duration such as 30s, 12h, 2d or 1-12:00:00")
 	// errTooLong is what [ParseSpan] says of more than [longest], which it then returns too.
 	errTooLong = fmt.Errorf("longer than the longest duration, %.0fh (100 years)", longest.Hours())
 )
@@ -209,8 +210,39 @@ func parseSpan(s string) (time.Duration, error) {
 // it does what is no span at all.
 var tooLong = regexp.MustCompile(`^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`)
 
+// inDays is a span that begins with days, as "2d" or "1d12h"; onClock is one as Slurm takes it:
+// "HH:MM:SS", "D-HH:MM:SS", "D-HH:MM" or "D-HH".
+var (
+	inDays  = regexp.MustCompile(`^\+?([0-9]+)d(.*)$`)
+	onClock = regexp.MustCompile(`^(?:([0-9]+)-([0-9]{1,2})(?::([0-9]{2}))?(?::([0-9]{2}))?|([0-9]+):([0-9]{2}):([0-9]{2}))$`)
+)
+
+// asGo is a span as Go writes it: Go knows neither days nor Slurm's colons.
+func asGo(s string) string {
+	if m := onClock.FindStringSubmatch(s); m != nil {
+		return inHours(m[1], m[2]+m[5]) + orZero(m[3]+m[6]) + "m" + orZero(m[4]+m[7]) + "s"
+	}
+	if m := inDays.FindStringSubmatch(s); m != nil {
+		return inHours(m[1], "0") + m[2]
+	}
+	return s
+}
+
+// inHours is a number of days and of hours as Go writes it.
+func inHours(days, hours string) string {
+	d, errDays := strconv.ParseInt(orZero(days), 10, 32)
+	h, errHours := strconv.ParseInt(orZero(hours), 10, 32)
+	if errDays != nil || errHours != nil {
+		return "999999999h" // more than a span can hold
+	}
+	return strconv.FormatInt(d*24+h, 10) + "h"
+}
+
+func orZero(number string) string { return cmp.Or(number, "0") }
+
 // ParseSpan reads a span above 0, of [longest] at most.
 func ParseSpan(s string) (time.Duration, error) {
+	s = asGo(s)
 	d, err := time.ParseDuration(s)
 	switch {
 	case err == nil && d > longest, err != nil && tooLong.MatchString(s):

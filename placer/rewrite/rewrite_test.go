@@ -347,6 +347,24 @@ func TestWrote(t *testing.T) {
 	}
 }
 
+// Spans are read as Go, with days, and as Slurm writes them.
+func TestSpans(t *testing.T) {
+	for s, want := range map[string]time.Duration{
+		"90m": 90 * time.Minute, "2d": 48 * time.Hour, "1d12h": 36 * time.Hour, "+2d": 48 * time.Hour, "0d30s": 30 * time.Second,
+		"00:03:00": 3 * time.Minute, "36:00:00": 36 * time.Hour, "1-12:00:00": 36 * time.Hour, "2-00": 48 * time.Hour, "1-12:30": 36*time.Hour + 30*time.Minute,
+		"": 0, "0d": 0, "00:00:00": 0, "10:30": 0, "2days": 0, "-2d": 0, "1.5d": 0, "d": 0, "1-": 0, "1d-5h": 0,
+	} {
+		if got, err := rewrite.ParseSpan(s); got != want || (err == nil) != (want > 0) {
+			t.Errorf("%q is %v, %v", s, got, err)
+		}
+	}
+	for _, s := range []string{"999999d", "99999999999999999999d", "99999999-00:00:00", "2000000h"} {
+		if _, err := rewrite.ParseSpan(s); err == nil || !strings.Contains(err.Error(), "longest") {
+			t.Errorf("%q: %v", s, err)
+		}
+	}
+}
+
 // A hint that cannot be read is refused, and the error says what may stand there.
 func TestHintsRefused(t *testing.T) {
 	for _, c := range []struct{ key, value, want string }{
@@ -371,7 +389,7 @@ func TestHintsRefused(t *testing.T) {
 // A span of centuries is one of a hundred years: what the queue adds up from two stays below what
 // 64 bits hold.
 func TestLongSpans(t *testing.T) {
-	for _, span := range []string{"2540400h", "9999999h", "999999999999999999999999h", "9999999.5h30m"} {
+	for _, span := range []string{"2540400h", "9999999h", "999999999999999999999999h", "9999999.5h30m", "9999999d"} {
 		meta := map[string]string{}
 		for _, key := range []string{"pal_duration", "pal_locality_wait", "pal_deadline"} {
 			meta[key] = span
@@ -381,7 +399,7 @@ func TestLongSpans(t *testing.T) {
 			t.Errorf("%s: %+v, %v, want %v", span, h, err, want)
 		}
 	}
-	for _, span := range []string{"-9999999h", "9999999", "9999999d", "h", ".h", "1h-9999999h"} {
+	for _, span := range []string{"-9999999h", "9999999", "d", "h", ".h", "1h-9999999h"} {
 		if h, err := rewrite.ParseHints(&api.Job{Meta: map[string]string{"pal_duration": span}}); err == nil {
 			t.Errorf("%s: %+v", span, h)
 		}

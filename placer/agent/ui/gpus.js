@@ -138,7 +138,7 @@ export function failuresPage() {
       host.replaceChildren(list);
     } catch (e) { if (!closed) host.replaceChildren(failed(e)); }
     try {
-      const found = (await Promise.all(["allocation", "quarantined", "lost", "failed"].map(kind => events({kind})))).flat().sort((a, b) => b.id - a.id);
+      const found = (await Promise.all(["allocation", "quarantined", "unhealthy", "healthy", "lost", "failed"].map(kind => events({kind})))).flat().sort((a, b) => b.id - a.id);
       if (!closed) what.replaceChildren(found.length ? eventTable(found, "Failures, the latest first") : empty("Nothing failed that the agent remembers and this token may know. It keeps the last 5,000 events since it began to place."));
     } catch (e) { if (!closed) what.replaceChildren(failed(e)); }
   }

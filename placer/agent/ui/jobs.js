@@ -41,8 +41,9 @@ export function jobsPage(params, navigate) {
     if (again) { again = false; later(); }
   }
   function show(p) {
-    const by = Object.entries(p.states ?? {}).sort().map(([s, n]) => `${n.toLocaleString()} ${s}`).join(", ");
-    sum.textContent = p.total ? `${plural(p.total, "job")} with GPUs: ${by}.` + (p.matching < p.total ? ` ${p.matching.toLocaleString()} match.` : "") : "";
+    const {template = 0, ...states} = p.states ?? {}; // a template has no GPUs: its children do
+    const by = Object.entries(states).sort().map(([s, n]) => `${n.toLocaleString()} ${s}`).join(", ");
+    sum.textContent = p.total ? `${plural(p.total - template, "job")} with GPUs${by && ": " + by}.` + (template ? ` ${plural(template, "template")}.` : "") + (p.matching < p.total ? ` ${p.matching.toLocaleString()} match.` : "") : "";
     if (!p.total) { list.replaceChildren(empty("No job with GPUs that you may see. Submit one: ", h("code", {}, "nomad-pal run -detach JOB.nomad.hcl"), ". Jobs need the gate or ", h("code", {}, "nomad-pal run"), "; what a token may see, the button Token says.")); return; }
     if (!p.matching) { list.replaceChildren(empty("No job matches. "), h("button", {onclick: () => navigate("#/jobs")}, "Show all")); return; }
     const focused = list.contains(document.activeElement) && document.activeElement.title;

@@ -173,6 +173,7 @@ func (b *base) readEvents(s *answers, q url.Values, take func(placer.Event)) err
 var eventStyles = map[placer.EventKind]style{
 	placer.Started: green, placer.Placed: green, placer.Moved: green, placer.Requeued: yellow, placer.Stopped: yellow, placer.LostMembers: yellow,
 	placer.GivenUp: red, placer.Refused: red, placer.AllocFailed: red, placer.Quarantined: red,
+	placer.Unhealthy: red, placer.Healthy: green,
 }
 
 func (b *base) printEvent(e placer.Event) {

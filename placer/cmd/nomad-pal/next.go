@@ -106,10 +106,7 @@ func servicesEnd(h *query.Holders) (steps []string) {
 		if !j.Service || !j.Needed || j.Preemptible || !seen {
 			continue
 		}
-		job := shellQuoted(id)
-		if namespace != api.DefaultNamespace {
-			job = "-namespace " + shellQuoted(namespace) + " " + job
-		}
+		job := jobArgs(namespace, id)
 		steps = append(steps, fmt.Sprintf("%s is a service: it makes room if somebody stops it (nomad job stop %s) or gives it fewer members (nomad job scale %s <count>).", j.Job, job, job))
 	}
 	return steps[:min(len(steps), mostServices)]
@@ -143,6 +140,15 @@ func (b *base) inNamespace(e *query.Explanation, arg string) string {
 		return "-namespace " + shellQuoted(e.Namespace) + " " + arg
 	}
 	return arg
+}
+
+// jobArgs is how a command names a job, behind the flag for its namespace unless that is the
+// default one.
+func jobArgs(namespace, id string) string {
+	if namespace != api.DefaultNamespace {
+		return "-namespace " + shellQuoted(namespace) + " " + shellQuoted(id)
+	}
+	return shellQuoted(id)
 }
 
 // shellQuoted is a text as one word of a shell.

@@ -35,8 +35,8 @@ type overview struct {
 	hidden   bool               // the token may not see the profile
 }
 
-// gpuCounts counts GPUs by what they can be used for. An unhealthy or quarantined GPU that
-// a job holds counts as allocated, too.
+// gpuCounts counts GPUs by what they can be used for, each once: an unhealthy or quarantined GPU
+// that a job holds counts as such.
 type gpuCounts struct {
 	GPUs        int `json:"gpus"`
 	Allocated   int `json:"allocated"`
@@ -49,10 +49,9 @@ type gpuCounts struct {
 func countGPUs(gpus []query.GPU) (n gpuCounts) {
 	n.GPUs = len(gpus)
 	for _, g := range gpus {
-		if g.State == model.GPUAllocated || g.Job != "" {
-			n.Allocated++
-		}
 		switch g.State {
+		case model.GPUAllocated:
+			n.Allocated++
 		case model.GPUFree:
 			n.Free++
 		case model.GPUUnhealthy:

@@ -114,7 +114,7 @@ func (b *base) goneGPU(s *answers, prefix string) error {
 	for _, a := range as {
 		i := slices.IndexFunc(a.GPUs, func(id string) bool { return strings.HasPrefix(id, prefix) })
 		if a.Live() && i >= 0 {
-			return fmt.Errorf("no node names %s any more, but job %q runs on it: nomad-pal explain -namespace %s %s says more", a.GPUs[i], a.Job.ID, a.Job.Namespace, a.Job.ID)
+			return fmt.Errorf("no node names %s any more, but job %q runs on it: nomad-pal explain %s says more", a.GPUs[i], a.Job.ID, jobArgs(a.Job.Namespace, a.Job.ID))
 		}
 	}
 	return fmt.Errorf("no node names a GPU %q, and no job that you may see runs on one", prefix)
@@ -172,7 +172,8 @@ func firstOf(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// didYouMean adds to an error about a job that is not there the job with the name most like it.
+// didYouMean adds to an error about a job that is not there the namespace that has a job of that
+// name, or the job with the name most like it.
 func (b *base) didYouMean(s *answers, name string, err error) error {
 	if none := b.noNamespace(s.nomad); none != nil {
 		return none
@@ -183,6 +184,9 @@ func (b *base) didYouMean(s *answers, name string, err error) error {
 	}
 	names := map[string]string{} // by small letters
 	for _, j := range jobs {
+		if j.Job == name {
+			return fmt.Errorf("%w; namespace %s has one: nomad-pal %s %s", err, j.Namespace, b.command, jobArgs(j.Namespace, name))
+		}
 		names[strings.ToLower(j.Job)] = j.Job
 	}
 	if near := nearest.Name(strings.ToLower(name), slices.Sorted(maps.Keys(names))); near != "" {
@@ -278,7 +282,7 @@ func (b *base) printGPU(x *explained) {
 	}
 	if g.Job != "" && g.Job != model.Unseen {
 		namespace, id, _ := strings.Cut(g.Job, "/")
-		next = append(next, fmt.Sprintf("Why that job is there: nomad-pal explain -namespace %s %s", namespace, id))
+		next = append(next, "Why that job is there: nomad-pal explain "+jobArgs(namespace, id))
 	}
 	b.printSteps(next)
 	if len(g.PMScores) > 0 {

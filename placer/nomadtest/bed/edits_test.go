@@ -382,7 +382,7 @@ func TestLargerSizeWaitsItsTurn(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.StartPlacer()
-			keepsItsSize(w, time.Minute, "its tenant's quota is used up")
+			keepsItsSize(w, time.Minute, "and may hold at most")
 		})
 	})
 	t.Run("limit, of a service that is scaled", func(t *testing.T) {

@@ -1,0 +1,38 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/query"
+)
+
+// What run prints to type next names the namespace, and an error about a job that is in another
+// namespace says which.
+func TestNamesNamespace(t *testing.T) {
+	c := newCluster(t)
+	t.Setenv("NOMAD_PAL_ADDR", c.agent("", atAnyPort))
+	const explain = "nomad-pal explain -namespace research train"
+	if code, out, said := c.does("run", "-detach", "-namespace", "research", c.job("research", "train", 1)); code != 0 || !strings.Contains(out, explain) {
+		t.Errorf("%d %s%s", code, out, said)
+	}
+	c.until("the agent has the job", func() bool { _, out, _ := c.does("status"); return strings.Contains(out, "train") })
+	if code, out, said := c.does("explain", "train"); code != 1 || !strings.Contains(said, "namespace research has one: "+explain) {
+		t.Errorf("%d %s%s", code, out, said)
+	}
+}
+
+// Each GPU counts once, whatever holds it and whatever is wrong with it.
+func TestCountsAddUp(t *testing.T) {
+	var gpus []query.GPU
+	for _, s := range []model.GPUState{model.GPUFree, model.GPUAllocated, model.GPUUnhealthy, model.GPUQuarantined, model.GPUUnavailable} {
+		gpus = append(gpus, query.GPU{State: s}, query.GPU{State: s, Job: "default/train"})
+	}
+	if n := countGPUs(gpus); n.Allocated+n.Free+n.Unhealthy+n.Quarantined+n.Unavailable != n.GPUs || n.GPUs != len(gpus) {
+		t.Errorf("of %d GPUs: %+v", len(gpus), n)
+	}
+}

@@ -1,0 +1,49 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/nomad-pal/nomad-pal/placer/request"
+)
+
+// gpuHealth is which GPUs were unhealthy, and why, in the view that was looked at last.
+type gpuHealth struct {
+	view      *request.View
+	epoch     uint64
+	unhealthy map[string]string
+}
+
+// noteHealth notes GPUs that have become unhealthy, and those that are healthy again. The first
+// view of a placer is what the others are compared with. A GPU that is gone is neither.
+func (p *Placer) noteHealth() {
+	was, v := p.health, p.m.View
+	if p.hooks.Events == nil || was.view == v && was.epoch == v.Epoch() {
+		return
+	}
+	p.health = gpuHealth{v, v.Epoch(), v.HealthDescriptions()}
+	if was.view == nil || maps.Equal(was.unhealthy, p.health.unhealthy) {
+		return
+	}
+	c, nodes := v.Cluster, map[string]string{}
+	for i := range c.NumGPUs() {
+		node, _ := c.Group(c.GroupOf(i))
+		nodes[c.GPU(i).ID] = c.Node(node).Name
+	}
+	emit := func(id string, kind EventKind, text string) {
+		p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: kind, Node: nodes[id], GPUs: []string{id}, Text: oneLine("on node " + nodes[id] + " " + text)})
+	}
+	for _, id := range slices.Sorted(maps.Keys(p.health.unhealthy)) {
+		if _, known := was.unhealthy[id]; !known && nodes[id] != "" {
+			emit(id, Unhealthy, "is unhealthy: "+p.health.unhealthy[id])
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(was.unhealthy)) {
+		if _, still := p.health.unhealthy[id]; !still && nodes[id] != "" {
+			emit(id, Healthy, "is healthy again")
+		}
+	}
+}
