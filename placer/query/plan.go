@@ -34,7 +34,7 @@ func (s *Snapshot) Plan(ctx context.Context, job *api.Job) (*Explanation, error)
 }
 
 // checkAfter asks Nomad about the jobs that a planned job comes after, and says of which it would
-// wait for ever: those that Nomad does not have, or that do not finish.
+// wait forever: those that Nomad does not have, or that do not finish.
 func (s *Snapshot) checkAfter(ctx context.Context, e *Explanation, job *api.Job) {
 	hints, err := rewrite.ParseHints(job)
 	if err != nil || s.nomad == nil || e.State != gang.Starting && e.State != gang.Waiting {
