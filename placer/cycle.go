@@ -168,8 +168,7 @@ func (p *Placer) trackJob(ctx context.Context, k cluster.JobKey) {
 	if t == nil {
 		t = p.m.Add(k)
 	}
-	p.m.SettleInDoubt(job)
-	o := gang.Observation{Observed: st, BroughtBack: p.m.BroughtBack(job)}
+	o := gang.Observation{Observed: st, BroughtBack: p.m.BroughtBack(job), CameAbout: p.m.CameAbout(t, st)}
 	if st.Ours() {
 		o.Request, o.Refused = p.m.RequestOf(st)
 	}
@@ -261,7 +260,7 @@ func (p *Placer) profileDue(now time.Time) *entry {
 // view on which GPUs it is.
 func (p *Placer) syncQueue(ctx context.Context) {
 	others := false
-	for _, k := range p.m.View.Shifted() {
+	for _, k := range p.m.View.TakeShifted() {
 		if t := p.m.Jobs[k]; t != nil {
 			t.Idle = false // the queue is to know where it runs
 		} else {

@@ -296,8 +296,8 @@ func (p *Placer) unfitNodes(ctx context.Context, s *start) (unfit []string) {
 }
 
 // committed takes in how a commit went. If the outcome is not known, the GPUs stay kept
-// for the gang, and it is tried again over the same index: Nomad accepts one of the two at
-// most. After a conflict the job is read again, since somebody else changed it.
+// for the gang, and it is tried again, on other GPUs if there are any, over the same index: Nomad
+// accepts one of the two at most. After a conflict the job is read again, since somebody else changed it.
 func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	t := s.t
 	if s.instead != nil { // it may have done its work already: its turn finds out
@@ -313,7 +313,9 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	p.hooks.Meter.Registrations.WithLabelValues(string(gang.ToStart), outcome(s.err)).Inc()
 	p.audit(t.Key, "registered", s.err, "purpose", gang.ToStart, "over", *t.Job.JobModifyIndex, "gpus", model.GPUIDs(p.m.View, s.Placement.GPUs()), "waited", s.Record.Waited.Round(time.Millisecond))
 	if s.err != nil {
-		p.holdInDoubt(s, now)
+		if errors.Is(s.err, nomad.ErrUnknownOutcome) {
+			p.m.NoteUnanswered(s.Job, t.Job, &s.Start)
+		}
 		if s.submission != nil {
 			p.step(ctx, t, gang.NotNow{Of: gang.Commit{Start: s.Start}})
 			p.registerWithGate(ctx, s, now)
@@ -329,24 +331,12 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 		}
 		return
 	}
-	delete(p.m.InDoubt, t.Key)
 	p.step(ctx, t, p.registered(t, s.Job, s.index))
 	if s.submission != nil {
 		p.answer(s.submission, s.submitted)
 		s.submission.gang, t.Unregistered = nil, false
 	}
 	p.startedOne(now)
-}
-
-// holdInDoubt keeps the GPUs of a start from others where its outcome is not known.
-// The gang itself is tried again, on other GPUs if there are any: over the same
-// index, so that one of the two comes about at most.
-func (p *Placer) holdInDoubt(s *start, now time.Time) {
-	if !errors.Is(s.err, nomad.ErrUnknownOutcome) {
-		return
-	}
-	p.m.NoteUnanswered(s.Job, s.t.Job)
-	p.m.InDoubt[s.t.Key] = model.StartInDoubt{Index: *s.t.Job.JobModifyIndex, GPUs: model.GPUIDs(p.m.View, s.Placement.GPUs()), Until: now.Add(model.InDoubtFor)}
 }
 
 // move has a gang moved, unless that would be more than MovesPerHour within an hour. The

@@ -227,7 +227,7 @@ func (p *Placer) register(ctx context.Context, t *model.Tracked, e gang.Register
 		_ = p.readAgain(ctx, t.Key) // else an event tells
 	}
 	if errors.Is(err, nomad.ErrUnknownOutcome) {
-		p.m.NoteUnanswered(e.Job, t.Job)
+		p.m.NoteUnanswered(e.Job, t.Job, nil)
 	}
 	if err != nil {
 		return nil, err

@@ -12,10 +12,12 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // A registering that Nomad does not answer is looked up. Where it has come about,
@@ -95,28 +97,45 @@ func TestUnansweredRegistering(t *testing.T) {
 			if c.found != nil {
 				return
 			}
-			if err := p.m.UpdateView(now.Add(model.InDoubtFor)); err != nil {
+			if err := p.m.UpdateView(now.Add(model.UnansweredFor)); err != nil {
 				t.Fatal(err)
 			}
 			if free() != "4 free" {
-				t.Errorf("after %v: %s", model.InDoubtFor, free())
+				t.Errorf("after %v: %s", model.UnansweredFor, free())
 			}
 		})
 	}
 }
 
-// What comes about late holds its GPUs by its pins, and no longer in limbo.
+// What comes about late holds its GPUs by its pins, and no longer in limbo. Until then all starts that
+// may come about do.
 func TestLimboEndsWithTheJob(t *testing.T) {
 	p := newPlacer(t)
-	job := hostile.Plain("j", 1, 1, 1)
-	k := cluster.KeyOf(job)
-	p.m.InDoubt[k] = model.StartInDoubt{Index: 1, GPUs: []string{"g"}, Until: time.Now().Add(time.Hour)}
-	p.m.SettleInDoubt(job)
-	if len(p.m.HeldGPUs(time.Now())[k]) != 1 {
-		t.Error("it ends though the job is as it was")
+	s, _, err := benchState(1, 0)
+	if err != nil {
+		t.Fatal(err)
 	}
-	p.m.SettleInDoubt(hostile.Plain("j", 1, 1, 2))
-	if len(p.m.HeldGPUs(time.Now())) != 0 {
-		t.Error("it goes on though the job has changed")
+	now, job := time.Now(), hostile.Plain("j", 1, 1, 1)
+	s.PutJob(job)
+	p.m.State, p.m.Time = s, now
+	if err := p.m.UpdateView(now); err != nil {
+		t.Fatal(err)
+	}
+	sent, err := rewrite.Pin(job, rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{{Group: *job.TaskGroups[0].Name, Nodes: []string{"n"}, GPUs: []string{"g"}}}}, rewrite.Racks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := cluster.KeyOf(job)
+	held := func() int { return len(p.m.HeldGPUs(now)[k]) }
+	for u := range 2 {
+		p.m.NoteUnanswered(sent, job, &gang.Start{Placement: pal.Placement{Members: []pal.Member{{GPUs: []int{u}}}}})
+	}
+	p.m.NoteUnanswered(sent, job, nil)
+	if n := held(); n != 2 {
+		t.Errorf("%d GPUs are held for two starts of one GPU that Nomad did not answer", n)
+	}
+	s.PutJob(hostile.Plain("j", 1, 1, 2))
+	if n := held(); n != 0 {
+		t.Errorf("%d GPUs are held though the job has changed", n)
 	}
 }

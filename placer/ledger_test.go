@@ -78,7 +78,7 @@ func TestQueueFollowsLedger(t *testing.T) {
 			p := ledgerPlacer(t, 0, 1, 2, 3)
 			k := p.m.Jobs[busy0]
 			k.Nomad = state
-			p.m.View.Shifted() // what is new in a new view
+			p.m.View.TakeShifted() // what is new in a new view
 			a := *p.m.State.AllocsOf(busy0)[0]
 			a.GPUs = a.GPUs[1:]
 			p.m.State.PutAlloc(&a)

@@ -14,7 +14,7 @@ const completeWithin = 2 * time.Second
 
 // completing are GPUs of a gang whose members have begun to do so.
 type completing struct {
-	since time.Time // zero: nobody has looked since
+	since time.Time // zero: not seen yet, see [State.Elapse]
 	gpus  []string
 }
 
@@ -47,18 +47,54 @@ func (s *State) noteEnd(a *Alloc) {
 func (s *State) Completing(now time.Time) map[JobKey][]string {
 	held := map[JobKey][]string{}
 	for k, e := range s.completing {
-		if e.since.IsZero() {
-			e.since = now
+		if s.completes(k, e, now) {
+			held[k] = slices.Clone(e.gpus)
 		}
-		live := false
-		for _, a := range s.ByJob[k] {
-			live = live || a.Member() && len(a.GPUs) > 0
-		}
-		if !live || now.Sub(e.since) >= completeWithin {
-			delete(s.completing, k)
-			continue
-		}
-		held[k] = slices.Clone(e.gpus)
 	}
 	return held
+}
+
+// completes reports whether the gang has members that run still, and little time has passed.
+func (s *State) completes(k JobKey, e *completing, now time.Time) bool {
+	for _, a := range s.ByJob[k] {
+		if a.Member() && len(a.GPUs) > 0 {
+			return !over(e.since, completeWithin, now)
+		}
+	}
+	return false
+}
+
+// Elapse notes the time at which things were seen that have happened since it was called last,
+// and forgets what is over. [State.Completing], [State.Reconnecting] and [State.Purged] count
+// from then; until then such a thing counts as just seen.
+func (s *State) Elapse(now time.Time) {
+	for k, e := range s.completing {
+		stamp(&e.since, now)
+		if !s.completes(k, e, now) {
+			delete(s.completing, k)
+		}
+	}
+	for id, since := range s.back {
+		stamp(&since, now)
+		if s.back[id] = since; over(since, reconnectWithin, now) {
+			delete(s.back, id)
+		}
+	}
+	for id, p := range s.purged {
+		stamp(&p.since, now)
+		if over(p.since, p.kill+killLate, now) {
+			delete(s.purged, id)
+		}
+	}
+}
+
+func stamp(since *time.Time, now time.Time) {
+	if since.IsZero() {
+		*since = now
+	}
+}
+
+// over reports whether so much time has passed since; zero: not seen yet.
+func over(since time.Time, within time.Duration, now time.Time) bool {
+	return !since.IsZero() && now.Sub(since) >= within
 }

@@ -50,19 +50,19 @@ func TestCompleting(t *testing.T) {
 		}, []string{"n0-1", "n0-3"}},
 		{"a moment later", func(s *State, put func(int, string)) time.Duration {
 			put(1, "complete")
-			s.Completing(start)
+			s.Elapse(start)
 			put(2, "complete")
 			return completeWithin - time.Millisecond
 		}, []string{"n0-1", "n0-2"}},
 		{"too long for one gang", func(s *State, put func(int, string)) time.Duration {
 			put(1, "complete")
-			s.Completing(start)
+			s.Elapse(start)
 			return completeWithin
 		}, nil},
 		{"the next one of an array", func(s *State, put func(int, string)) time.Duration {
 			put(1, "complete")
-			s.Completing(start)
-			s.Completing(start.Add(completeWithin))
+			s.Elapse(start)
+			s.Elapse(start.Add(completeWithin))
 			put(2, "complete")
 			return completeWithin + time.Millisecond
 		}, nil},

@@ -51,6 +51,7 @@ func TestPurged(t *testing.T) {
 			if got := s.Purged(now); !got["n0-1"] || got["n0-2"] {
 				t.Errorf("%s, read again: %v: at once: %v", name, read, got)
 			}
+			s.Elapse(now)
 			for _, at := range []struct {
 				after time.Duration
 				want  bool
@@ -59,7 +60,7 @@ func TestPurged(t *testing.T) {
 					t.Errorf("%s, read again: %v: after %v: %v", name, read, at.after, got)
 				}
 			}
-			if len(s.purged)+len(s.kills) > 0 {
+			if s.Elapse(now.Add(c.want)); len(s.purged)+len(s.kills) > 0 {
 				t.Errorf("%s, read again: %v: something is kept forever", name, read)
 			}
 		}

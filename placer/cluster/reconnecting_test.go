@@ -40,12 +40,12 @@ func TestReconnecting(t *testing.T) {
 			down := *s.Nodes["id-0"]
 			down.Status, down.ModifyIndex = api.NodeStatusDown, 2
 			s.PutNode(&down)
-			s.Reconnecting(now)
+			s.Elapse(now)
 			back := down
 			back.Status, back.ModifyIndex, back.StatusUpdatedAt = c.status, 3, now.Add(c.server).Unix()
 			s.PutNode(&back)
 			s.PutAlloc(c.alloc)
-			s.Reconnecting(now)
+			s.Elapse(now)
 			if got := s.Reconnecting(now.Add(c.after))["n0-1"]; got != c.want {
 				t.Errorf("GPU is returning: %v, want %v", got, c.want)
 			}
@@ -107,6 +107,7 @@ func TestLostBeforeItsNode(t *testing.T) {
 		if got := s.Reconnecting(now)["n0-1"]; got != c.want {
 			t.Errorf("%s: GPU is returning: %v, want %v", name, got, c.want)
 		}
+		s.Elapse(now)
 		if s.Reconnecting(now.Add(reconnectWithin))["n0-1"] {
 			t.Errorf("%s: it is so forever", name)
 		}

@@ -22,18 +22,10 @@ const reconnectWithin = 30 * time.Second
 // node back: the servers' clock and the caller's need not agree. So it counts for
 // all nodes of a state that was read again, too.
 func (s *State) Reconnecting(now time.Time) map[string]bool {
-	for id, since := range s.back {
-		switch {
-		case since.IsZero():
-			s.back[id] = now
-		case now.Sub(since) >= reconnectWithin:
-			delete(s.back, id)
-		}
-	}
 	gpus := map[string]bool{}
 	for _, a := range s.bad {
 		n := s.Nodes[a.Node]
-		if _, back := s.back[a.Node]; !back || a.Client != api.AllocClientStatusLost || n == nil || n.Status != api.NodeStatusReady {
+		if since, back := s.back[a.Node]; !back || over(since, reconnectWithin, now) || a.Client != api.AllocClientStatusLost || n == nil || n.Status != api.NodeStatusReady {
 			continue
 		}
 		for _, id := range s.OwnGPUs(a) {
@@ -99,7 +91,7 @@ const (
 
 // purged are GPUs of an allocation that vanished while it was live.
 type purged struct {
-	since time.Time // zero: nobody has looked since
+	since time.Time // zero: not seen yet, see [State.Elapse]
 	kill  time.Duration
 	gpus  []string
 }
@@ -110,12 +102,8 @@ type purged struct {
 // kill_timeout (seen on 1.11.3). When a task has ended before that nobody tells.
 func (s *State) Purged(now time.Time) map[string]bool {
 	gpus := map[string]bool{}
-	for id, p := range s.purged {
-		switch {
-		case p.since.IsZero():
-			p.since = now
-		case now.Sub(p.since) >= p.kill+killLate:
-			delete(s.purged, id)
+	for _, p := range s.purged {
+		if over(p.since, p.kill+killLate, now) {
 			continue
 		}
 		for _, id := range p.gpus {

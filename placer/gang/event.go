@@ -46,6 +46,8 @@ type (
 		Refused error // why the job cannot be served
 		// BroughtBack: Nomad wrote a registration of ours late, after its author had purged the job.
 		BroughtBack bool
+		// CameAbout is the start that Nomad did not answer and that the job's pins show; nil if none.
+		CameAbout *Start
 	}
 	// Turn comes once a cycle: whatever is due is done.
 	Turn struct {

@@ -69,9 +69,9 @@ type Gang struct {
 	// sizing is the change of an elastic gang's number of members that is under way.
 	sizing *sizing
 
-	// inDoubt are starts whose registrations were sent, over the job as it is, and whose
-	// outcomes are not known. One of them came about at most.
-	inDoubt []Start
+	// unanswered: starts of the job as it is were sent whose outcomes are not known. One of them
+	// came about at most.
+	unanswered bool
 	// edited: its author changed it while it was queued, and the queue does not know.
 	edited bool
 	// assumed is the job as we registered it last, until Nomad tells what it made of it;
@@ -218,7 +218,7 @@ func (g *Gang) Quiet() bool {
 	if g.Nomad == Waiting {
 		dead := g.Job.Status != nil && *g.Job.Status == "dead"
 		return g.Queued && !g.Placed && !g.edited && g.Refused == nil && g.Target == nil && g.stop == nil && g.stumbled == "" &&
-			len(g.inDoubt) == 0 && !g.MayHaveOverwritten() && g.PastKnown() && !dead && g.eligible.IsZero()
+			!g.unanswered && !g.MayHaveOverwritten() && g.PastKnown() && !dead && g.eligible.IsZero()
 	}
 	return g.Nomad == Running && !g.Misplaced && !g.LeftOutBeside && g.Queued && g.Placed && g.Target == nil && !g.overwrote &&
 		g.stumbled == "" && g.Record != nil && !g.Unsaved && !g.Record.Ready.IsZero() && g.Record.JobModifyIndex == *g.Job.JobModifyIndex &&
@@ -356,6 +356,6 @@ func (g *Gang) Clone() Gang {
 		s := *g.sizing
 		c.sizing = &s
 	}
-	c.inDoubt, c.Held, c.read = slices.Clone(g.inDoubt), slices.Clone(g.Held), readings{}
+	c.Held, c.read = slices.Clone(g.Held), readings{}
 	return c
 }

@@ -58,7 +58,7 @@ func TestQuietWhileItWaits(t *testing.T) {
 		"it has stopped to go elsewhere":   func(g *Gang) { g.Target = &pal.Placement{} },
 		"it is being stopped":              func(g *Gang) { g.stop = &stopping{} },
 		"something is not known of it":     func(g *Gang) { g.stumbled = "ReadVersions" },
-		"Nomad has not answered its start": func(g *Gang) { g.inDoubt = []Start{{}} },
+		"Nomad has not answered its start": func(g *Gang) { g.unanswered = true },
 		"its record is not read":           func(g *Gang) { g.Pins = somePins("g1") },
 		"Nomad calls it dead":              func(g *Gang) { dead := "dead"; g.Job.Status = &dead },
 		"it came after another job":        func(g *Gang) { g.eligible = time.Unix(1000, 0) },

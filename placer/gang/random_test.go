@@ -28,9 +28,10 @@ import (
 // Nomad answer, in any order, sensible or not.
 type randomWorld struct {
 	*fakeWorld
-	rng  *rand.Rand
-	g    *Gang
-	jobs map[string]*api.Job // made once: they do not change
+	rng        *rand.Rand
+	g          *Gang
+	jobs       map[string]*api.Job // made once: they do not change
+	unanswered []Start             // starts whose outcomes are not known
 	// queued and placed are what the queue has been told; stopping: it waits for a gang
 	// to stop whose gate is not on.
 	queued, placed, stopping bool
@@ -268,6 +269,7 @@ func (w *randomWorld) observation() Observation {
 	}
 	w.state = s
 	o := Observation{Observed: Observe(s, job).WithLost(w), Request: request.Request{Modelled: true, Job: job, Gang: pal.Gang{ID: "j", MemberSets: []pal.MemberSet{{Members: 2, GPUs: 1}}}}}
+	o.CameAbout = startOf(w.unanswered, o.Observed)
 	if e, ok := rewrite.ElasticOf(job); ok {
 		o.Request.Elastic = &e
 	}
@@ -286,6 +288,9 @@ func (w *randomWorld) answer(of Effect) Event {
 	case 1:
 		return Failure{of, nomad.ErrConflict}
 	case 2:
+		if c, ok := of.(Commit); ok {
+			w.unanswered = append(w.unanswered, c.Start)
+		}
 		return Failure{of, nomad.ErrUnknownOutcome}
 	case 3:
 		return NotNow{of}

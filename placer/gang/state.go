@@ -80,7 +80,7 @@ func (g *Gang) State() State {
 		return Completing
 	case g.Refused != nil:
 		return Rejected
-	case len(g.inDoubt) > 0, committing:
+	case g.unanswered, committing:
 		return Committing
 	}
 	return Waiting

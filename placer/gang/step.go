@@ -82,7 +82,7 @@ func (g *Gang) observe(e Event, w World) []Effect {
 		es, ours := g.cameAbout(o)
 		out = append(out, es...)
 		g.edited = g.Queued && (g.edited || !ours)
-		g.Since, g.inDoubt, g.lookedBack = now, nil, g.lookedBack && ours
+		g.Since, g.unanswered, g.lookedBack = now, false, g.lookedBack && ours
 		g.overwrote, g.recreated = o.BroughtBack, o.BroughtBack // else somebody has changed since what we wrote, or our undoing shows
 	}
 	if g.overwroteWith(o.Job) {
@@ -107,21 +107,19 @@ func (g *Gang) observe(e Event, w World) []Effect {
 	return out
 }
 
-// cameAbout takes in that a start came about whose registration was not answered, and
-// reports whether one did. The pins tell which: two decisions rarely choose the same GPUs,
-// and if they did it would be the same start.
+// cameAbout records a start that came about though its registration was not answered. ours reports
+// whether the change of the job is such a start.
 func (g *Gang) cameAbout(o Observation) (out []Effect, ours bool) {
-	if len(g.inDoubt) == 0 || o.BroughtBack || o.Nomad != Starting && o.Nomad != Running {
+	if !g.unanswered || o.BroughtBack || o.Nomad != Starting && o.Nomad != Running {
 		return nil, false
 	}
-	for _, s := range g.inDoubt {
-		if slices.Equal(s.Pins.GPUs(), o.Pins.GPUs()) && slices.Equal(s.Pins.Nodes(), o.Pins.Nodes()) {
-			g.record(s, *o.Job.JobModifyIndex)
-			g.Tries, g.RetryAt, g.Trouble, g.stumbled = 0, time.Time{}, reason.Reason{}, ""
-			return []Effect{Own{s.Pins.GPUs()}, Placed{s.Record}, g.log(Info, "placed, though Nomad did not answer")}, true
-		}
+	if o.CameAbout == nil {
+		return nil, true
 	}
-	return nil, true
+	s := *o.CameAbout
+	g.record(s, *o.Job.JobModifyIndex)
+	g.Tries, g.RetryAt, g.Trouble, g.stumbled = 0, time.Time{}, reason.Reason{}, ""
+	return []Effect{Own{s.Pins.GPUs()}, Placed{s.Record}, g.log(Info, "placed, though Nomad did not answer")}, true
 }
 
 // record makes the reasons of a start the gang's record, once the start has come about.
@@ -373,7 +371,7 @@ func (g *Gang) started(o Observed, s Start, w World) []Effect {
 	g.verifyLater(o.Job)
 	g.lineage = g.lineage.rewrote(g.Job, o.Job)
 	g.Observed, g.Since = o, w.Now()
-	g.Placed, g.inDoubt, g.stop, g.Target = g.Queued, nil, nil, nil
+	g.Placed, g.unanswered, g.stop, g.Target = g.Queued, false, nil, nil
 	if s.Pins.Mode != rewrite.ModeGPU {
 		g.Held = w.GPUIDs(s.Placement.GPUs())
 	}
@@ -384,16 +382,14 @@ func (g *Gang) started(o Observed, s Start, w World) []Effect {
 	}
 }
 
-// notStarted takes in that it did not get them. If the outcome is unknown the start is
-// kept as in doubt: should Nomad have taken it, the next observation shows its pins.
+// notStarted takes in that it did not get them. If the outcome is unknown Nomad may have taken the
+// start: then an observation shows its pins.
 func (g *Gang) notStarted(s Start, err error, w World) []Effect {
 	out := []Effect{Release{g.Request.Gang, s.Placement}, g.requeue()}
 	if errors.Is(err, nomad.ErrConflict) {
 		return append(out, g.log(Debug, "lost a race, reading the job again"))
 	}
-	if errors.Is(err, nomad.ErrUnknownOutcome) {
-		g.inDoubt = append(g.inDoubt, s)
-	}
+	g.unanswered = g.unanswered || errors.Is(err, nomad.ErrUnknownOutcome)
 	g.fail(w.Now(), reasonOf(err))
 	if refused := (*DryRunRefusal)(nil); errors.As(err, &refused) {
 		g.avoidUnfit(refused, w)

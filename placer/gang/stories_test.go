@@ -50,6 +50,8 @@ type story struct {
 	w *fakeWorld
 	// refused is why the job cannot be served.
 	refused error
+	// unanswered are the starts whose outcomes are not known.
+	unanswered []Start
 	// onFailure is pal_on_failure.
 	onFailure rewrite.FailureAction
 	// efficiency is what each doubling of an elastic gang's members keeps.
@@ -170,7 +172,7 @@ func (s *story) event(t *testing.T, d *datadriven.TestData) Event {
 	switch d.Cmd {
 	case "observe":
 		o := s.look(d)
-		return Observation{Observed: o, Request: s.request(), Refused: s.refused}
+		return Observation{Observed: o, Request: s.request(), Refused: s.refused, CameAbout: startOf(s.unanswered, o)}
 	case "turn":
 		return Turn{}
 	case "sync":
@@ -273,11 +275,24 @@ func (s *story) answer(t *testing.T, d *datadriven.TestData) Event {
 	case "conflict":
 		return Failure{pending, nomad.ErrConflict}
 	case "unknown":
+		if c, ok := pending.(Commit); ok {
+			s.unanswered = append(s.unanswered, c.Start)
+		}
 		return Failure{pending, fmt.Errorf("registering: %w", nomad.ErrUnknownOutcome)}
 	case "error":
 		return Failure{pending, errors.New("500 (no leader)")}
 	}
 	d.Fatalf(t, "no command %q", d.Cmd)
+	return nil
+}
+
+// startOf is the start that shows in the job's pins; nil if there is none.
+func startOf(all []Start, o Observed) *Start {
+	for _, s := range all {
+		if slices.Equal(s.Pins.GPUs(), o.Pins.GPUs()) && slices.Equal(s.Pins.Nodes(), o.Pins.Nodes()) {
+			return &s
+		}
+	}
 	return nil
 }
 

@@ -47,6 +47,7 @@ func TestCompletingGPUsComeFreeTogether(t *testing.T) {
 	now := time.Unix(1000, 0)
 	free := func() int {
 		now = now.Add(time.Millisecond)
+		s.Elapse(now)
 		o.Completing = s.Completing(now)
 		if !v.Update(s, o) {
 			t.Fatal("the view is not kept")
@@ -68,7 +69,10 @@ func TestCompletingGPUsComeFreeTogether(t *testing.T) {
 func TestShifted(t *testing.T) {
 	s, put := gangOfFour(t)
 	now := time.Unix(1000, 0)
-	options := func() Options { return Options{Locality: pal.TwoTier(1.7), Completing: s.Completing(now)} }
+	options := func() Options {
+		s.Elapse(now)
+		return Options{Locality: pal.TwoTier(1.7), Completing: s.Completing(now)}
+	}
 	v, err := New(s, options())
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +102,7 @@ func TestShifted(t *testing.T) {
 		if !v.Update(s, options()) {
 			t.Fatalf("%s: a new view is wanted", c.name)
 		}
-		if d := cmp.Diff(c.want, v.Shifted()); d != "" {
+		if d := cmp.Diff(c.want, v.TakeShifted()); d != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, d)
 		}
 	}

@@ -386,9 +386,9 @@ func promises(s *cluster.State, job *api.Job) []promise {
 // Holds lists the GPUs that the job holds, ascending.
 func (v *Ledger) Holds(k cluster.JobKey) []int { return v.holds[k] }
 
-// Shifted are the jobs that hold other GPUs since it was asked last: some have not
+// TakeShifted returns the jobs that hold other GPUs since its last call: some have not
 // changed themselves, only what is kept for them, or wanted by others.
-func (v *Ledger) Shifted() []cluster.JobKey {
+func (v *Ledger) TakeShifted() []cluster.JobKey {
 	keys := v.shifted
 	v.shifted = nil
 	return keys

@@ -58,7 +58,7 @@ type Ledger struct {
 	moved   []pal.Placement            // taken or released in Cluster since
 	epoch   uint64                     // grows when eligibility changes
 	changes uint64                     // see Changes
-	shifted []cluster.JobKey           // see Shifted
+	shifted []cluster.JobKey           // see TakeShifted
 	// givenBins are the bins of the profile that the plugins were given.
 	givenBins map[binKey]pal.PMScore
 }

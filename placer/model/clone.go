@@ -28,7 +28,7 @@ func (m *Model) Clone() *Model {
 	}
 	c.Failures, c.Quarantine = slices.Clone(m.Failures), maps.Clone(m.Quarantine)
 	c.Dependencies.Known = maps.Clone(m.Dependencies.Known)
-	c.InDoubt, c.unanswered, c.IsolatedJobs = maps.Clone(m.InDoubt), maps.Clone(m.unanswered), maps.Clone(m.IsolatedJobs)
+	c.unanswered, c.IsolatedJobs = maps.Clone(m.unanswered), maps.Clone(m.IsolatedJobs)
 	c.EndJob()
 	return &c
 }

@@ -45,7 +45,6 @@ type Model struct {
 	Quarantine   map[string]failure.Quarantine
 	Windows      windowsInForce
 	Dependencies dependencyCache
-	InDoubt      map[cluster.JobKey]StartInDoubt
 	unanswered   map[cluster.JobKey][]unanswered // oldest first
 	IsolatedJobs map[cluster.JobKey]IsolatedJob
 	order        []*Tracked     // the jobs by key; rebuilt where it has not as many
@@ -60,7 +59,7 @@ type Model struct {
 // New makes the model of a placer that knows nothing yet but the time.
 func New(cfg Config, now time.Time) (*Model, error) {
 	m := &Model{Cfg: cfg, Time: now}
-	m.InDoubt, m.IsolatedJobs = map[cluster.JobKey]StartInDoubt{}, map[cluster.JobKey]IsolatedJob{}
+	m.IsolatedJobs = map[cluster.JobKey]IsolatedJob{}
 	m.unanswered = map[cluster.JobKey][]unanswered{}
 	return m, m.Reset()
 }

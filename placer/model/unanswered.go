@@ -4,6 +4,7 @@
 package model
 
 import (
+	"slices"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -16,42 +17,97 @@ import (
 // unanswered is a registration of ours that Nomad did not answer, and may write yet: it compares
 // the index before it writes, not while it does.
 type unanswered struct {
-	created uint64 // CreateIndex of the job that it was to replace
-	spec    string // [gang.AuthorSpec] of what was sent
-	until   time.Time
+	over    uint64      // JobModifyIndex of the job that it was to replace
+	created uint64      // its CreateIndex; 0 if it had none
+	spec    string      // [gang.AuthorSpec] of what was sent
+	start   *gang.Start // nil if the registration starts nothing
+	gpus    []string    // of the start
+	until   time.Time   // Nomad does not write it any more
 }
+
+// UnansweredFor is how long Nomad may write such a registration, and its GPUs are kept from others:
+// longer than Nomad's servers work on a request.
+const UnansweredFor = time.Minute
 
 // NoteUnanswered takes note of a registration over what the job was. Such with neither pins nor
 // another trace of ours look like their author's own, and are left out.
-func (m *Model) NoteUnanswered(sent, was *api.Job) {
-	if _, pinned := rewrite.Pinned(sent); !pinned || was == nil || was.CreateIndex == nil {
+func (m *Model) NoteUnanswered(sent, was *api.Job, start *gang.Start) {
+	if _, pinned := rewrite.Pinned(sent); !pinned || was == nil {
 		return
 	}
+	u := unanswered{over: *was.JobModifyIndex, spec: gang.AuthorSpec(sent), start: start, until: m.Time.Add(UnansweredFor)}
+	if was.CreateIndex != nil {
+		u.created = *was.CreateIndex
+	}
+	if start != nil {
+		u.gpus = GPUIDs(m.View, start.Placement.GPUs())
+	}
 	k := cluster.KeyOf(sent)
-	m.unanswered[k] = append(m.unanswered[k], unanswered{*was.CreateIndex, gang.AuthorSpec(sent), m.Time.Add(InDoubtFor)})
+	m.unanswered[k] = append(m.unanswered[k], u)
 }
 
 // BroughtBack reports whether a job is there because Nomad wrote such a registration after its author
 // had purged the job: it is new, and has our pins.
 func (m *Model) BroughtBack(job *api.Job) bool {
-	k := cluster.KeyOf(job)
-	if len(m.unanswered[k]) == 0 || *job.Version > 0 || job.CreateIndex == nil {
+	us := m.unanswered[cluster.KeyOf(job)]
+	if len(us) == 0 || *job.Version > 0 || job.CreateIndex == nil {
 		return false
 	}
 	spec := gang.AuthorSpec(job)
-	for _, u := range m.unanswered[k] {
-		if u.created < *job.CreateIndex && u.spec == spec {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(us, func(u unanswered) bool { return u.created != 0 && u.created < *job.CreateIndex && u.spec == spec })
 }
 
-// forgetUnanswered forgets those that Nomad cannot write any more.
+// CameAbout is the start over what the gang's job was that shows in the pins of the job as it is
+// now; nil if there is none. Two decisions rarely choose the same GPUs, and if they did it would be
+// the same start.
+func (m *Model) CameAbout(t *Tracked, now gang.Observed) *gang.Start {
+	for _, u := range m.unanswered[now.Key] {
+		if u.start != nil && t.Job != nil && u.over == *t.Job.JobModifyIndex && u.over != *now.Job.JobModifyIndex &&
+			slices.Equal(u.start.Pins.GPUs(), now.Pins.GPUs()) && slices.Equal(u.start.Pins.Nodes(), now.Pins.Nodes()) {
+			return u.start
+		}
+	}
+	return nil
+}
+
+// stale reports whether the job is another one by now, or is gone.
+func (m *Model) stale(k cluster.JobKey, u unanswered) bool {
+	job := m.State.Jobs[k]
+	return job == nil || *job.JobModifyIndex != u.over
+}
+
+// forgetUnanswered forgets those that Nomad cannot write any more. Over a job that has not changed
+// one may have been written that Nomad has not shown yet.
 func (m *Model) forgetUnanswered(now time.Time) {
 	for k, us := range m.unanswered {
-		if last := us[len(us)-1]; !now.Before(last.until) {
+		us = slices.DeleteFunc(slices.Clone(us), func(u unanswered) bool { return !now.Before(u.until) && m.stale(k, u) })
+		if m.unanswered[k] = us; len(us) == 0 {
 			delete(m.unanswered, k)
 		}
 	}
+}
+
+// HeldGPUs are GPUs that were given out and that neither an allocation nor a pin
+// holds, by job.
+func (m *Model) HeldGPUs(now time.Time) map[cluster.JobKey][]string {
+	held := map[cluster.JobKey][]string{}
+	for _, t := range m.Sorted() {
+		if len(t.Held) > 0 {
+			held[t.Key] = t.Held
+		}
+	}
+	for k, us := range m.unanswered {
+		if len(held[k]) > 0 {
+			continue
+		}
+		for _, u := range us {
+			if job := m.State.Jobs[k]; now.Before(u.until) && (job == nil || *job.JobModifyIndex == u.over) {
+				held[k] = append(held[k], u.gpus...)
+			}
+		}
+		if len(held[k]) == 0 {
+			delete(held, k)
+		}
+	}
+	return held
 }

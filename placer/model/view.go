@@ -4,11 +4,8 @@
 package model
 
 import (
-	"maps"
 	"slices"
 	"time"
-
-	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
@@ -35,6 +32,8 @@ func (m *Model) ViewOptions(now time.Time) request.Options {
 
 // UpdateView brings the view up to date, or rebuilds it and tells the queue.
 func (m *Model) UpdateView(now time.Time) error {
+	m.State.Elapse(now)
+	m.forgetUnanswered(now)
 	if m.View != nil && m.View.Update(m.State, m.ViewOptions(now)) {
 		return nil
 	}
@@ -147,46 +146,6 @@ func GPUIDs(v *request.View, gpus []int) []string {
 		ids = append(ids, v.Cluster.GPU(u).ID)
 	}
 	return ids
-}
-
-// StartInDoubt is a start whose outcome is not known: Nomad did not answer, and the
-// job may be pinned to the GPUs yet.
-type StartInDoubt struct {
-	Index uint64 // JobModifyIndex of the job that it was to replace
-	GPUs  []string
-	Until time.Time
-}
-
-// InDoubtFor is how long the GPUs of such a start are kept from others: longer than
-// Nomad's servers work on a request.
-const InDoubtFor = time.Minute
-
-// SettleInDoubt forgets a start in doubt when the job has changed since: then it has
-// come about, and the job's pins hold the GPUs, or it cannot any more.
-func (m *Model) SettleInDoubt(job *api.Job) {
-	k := cluster.KeyOf(job)
-	if l, ok := m.InDoubt[k]; ok && *job.JobModifyIndex != l.Index {
-		delete(m.InDoubt, k)
-	}
-}
-
-// HeldGPUs are GPUs that were given out and that neither an allocation nor a pin
-// holds, by job.
-func (m *Model) HeldGPUs(now time.Time) map[cluster.JobKey][]string {
-	maps.DeleteFunc(m.InDoubt, func(_ cluster.JobKey, l StartInDoubt) bool { return !now.Before(l.Until) })
-	m.forgetUnanswered(now)
-	held := map[cluster.JobKey][]string{}
-	for _, t := range m.Sorted() {
-		if len(t.Held) > 0 {
-			held[t.Key] = t.Held
-		}
-	}
-	for k, l := range m.InDoubt {
-		if len(held[k]) == 0 {
-			held[k] = l.GPUs
-		}
-	}
-	return held
 }
 
 // QueueOptions are the options of the queue.
