@@ -83,7 +83,10 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 		}
 	}
 	if len(each) > 0 {
-		return p.Market.choose(c, each), true
+		if p.each != nil {
+			*p.each = each
+		}
+		return p.Market.choose(each), true
 	}
 	return f, ok
 }

@@ -25,6 +25,8 @@ type Policy struct {
 	OutlierThreshold float64
 	// Market decides between GPU models for gangs whose speeds are known.
 	Market Market
+
+	each *[]Found // see FindEach
 }
 
 // PolicyName names a placement policy.

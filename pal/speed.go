@@ -58,53 +58,58 @@ func (s Speeds) text() string {
 	return b.String()
 }
 
-// Market is what GPUs of each model are worth, for gangs whose speeds are known.
+// Market is what GPUs of each model are worth to others, for gangs whose speeds are known.
 type Market struct {
-	// Prices are what an hour of a GPU costs, by model: the mean speed that the last gangs have
-	// there. A gang that gains less by a fast model than the others do finds it dear. A model
-	// without a price costs 1.
+	// Prices are what a GPU of each model is worth: the mean speed that the last gangs have there.
+	// A gang that gains less by a fast model than the others do finds it dear. A model without a
+	// price costs 1.
 	Prices Speeds
-	// Tolerance is how much longer than on the model where it ends first a gang may take on a
-	// cheaper one: 0.1 is 10 %.
-	Tolerance float64
+	// Congestion is how much the others count: what a second on a GPU of price 1 keeps from those
+	// who wait, in seconds of the gang itself. 0: nobody waits, and each gang runs where it is
+	// fastest.
+	Congestion float64
 }
 
-// price of running on the placement until the end, per unit of work.
-func (m Market) price(model string, cost float64) float64 {
-	if p, ok := m.Prices[model]; ok {
-		return p * cost
+// Total is what a unit of the gang's work costs on a model, in seconds: the time that it takes
+// there (see [Placement.Cost]), and what that keeps from others.
+func (m Market) Total(model string, cost float64) float64 {
+	price, ok := m.Prices[model]
+	if !ok {
+		price = 1
 	}
-	return cost
+	return cost * (1 + m.Congestion*price)
 }
 
-// choose is the placement that the gang takes of those found, at most one a model: among those
-// that end within the tolerance of the first end, the cheapest; on ties the one that ends first,
-// then the one whose model comes first in the cluster.
-func (m Market) choose(c *Cluster, found []Found) Found {
-	first := found[0].Cost()
-	for i := range found {
-		first = min(first, found[i].Cost())
-	}
-	best, least := -1, 0.0
-	for i := range found {
+// choose is the placement that the gang takes of those found, at most one a model: the one of the
+// least total; on ties the one of the least price, then the one whose model comes first in the
+// cluster.
+func (m Market) choose(found []Found) Found {
+	best, least := 0, m.Total(found[0].Model(), found[0].Cost())
+	for i := 1; i < len(found); i++ {
 		f := &found[i]
-		if f.Cost() > first*(1+m.Tolerance) {
-			continue
-		}
-		price := m.price(c.modelName(f.model), f.Cost())
-		if best < 0 || price < least || price == least && f.Cost() < found[best].Cost() {
-			best, least = i, price
+		total := m.Total(f.Model(), f.Cost())
+		if total < least || total == least && m.Prices[f.Model()] < m.Prices[found[best].Model()] {
+			best, least = i, total
 		}
 	}
 	return found[best]
 }
 
-// modelName is the name of a model; "" for [anyModel].
-func (c *Cluster) modelName(m int) string {
-	if m == anyModel {
-		return ""
+// FindEach is what [Find] chooses from for a gang whose speeds are known: its placement on each
+// model that holds it, in the order of the cluster. For other gangs it is what Find finds.
+func FindEach(c *Cluster, g Gang, p Policy) []Found {
+	var each []Found
+	p.each = &each
+	if f, ok := Find(c, g, p); ok && len(each) == 0 {
+		each = append(each, f)
 	}
-	return c.models[m].name
+	return each
+}
+
+// Model is the device group's name (vendor/type/name) of its first member.
+func (f Found) Model() string {
+	_, name := f.c.Group(f.Members[0].Group)
+	return name
 }
 
 // speed is that of the slowest model that the members are on; 0 where nothing is known.

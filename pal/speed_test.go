@@ -27,7 +27,7 @@ func mixed(t *testing.T, models ...string) *Cluster {
 	return c
 }
 
-// A gang goes where it ends first, or, within the tolerance, where it takes least from others.
+// A gang goes where it ends first, or, as far as others wait, where it takes least from them.
 func TestModelForEachGang(t *testing.T) {
 	c := mixed(t, "T4", "A100", "V100")
 	prices := Speeds{"A100": 0.9, "V100": 0.5, "T4": 0.2}
@@ -42,9 +42,9 @@ func TestModelForEachGang(t *testing.T) {
 		{name: "nothing known: the first model", want: "T4"},
 		{name: "the fastest", speeds: Speeds{"A100": 1, "V100": 0.5, "T4": 0.1}, want: "A100"},
 		{name: "all alike: the cheapest", speeds: Speeds{"A100": 1, "V100": 1, "T4": 1}, market: Market{Prices: prices}, want: "T4"},
-		{name: "a little slower, within the tolerance", speeds: Speeds{"A100": 1, "V100": 0.9, "T4": 0.3}, market: Market{prices, 0.2}, want: "V100"},
-		{name: "a little slower, beyond it", speeds: Speeds{"A100": 1, "V100": 0.9, "T4": 0.3}, market: Market{prices, 0.1}, want: "A100"},
-		{name: "cheap by the hour, dear in all", speeds: Speeds{"A100": 1, "V100": 0.5, "T4": 0.1}, market: Market{prices, 100}, want: "A100"},
+		{name: "a little slower, and nobody waits", speeds: Speeds{"A100": 1, "V100": 0.9, "T4": 0.3}, market: Market{prices, 0}, want: "A100"},
+		{name: "a little slower, and others wait", speeds: Speeds{"A100": 1, "V100": 0.9, "T4": 0.3}, market: Market{prices, 1}, want: "V100"},
+		{name: "much slower, however many wait", speeds: Speeds{"A100": 1, "V100": 0.5, "T4": 0.1}, market: Market{prices, 1000}, want: "A100"},
 		{name: "the fastest is busy", speeds: Speeds{"A100": 1, "V100": 0.5, "T4": 0.1}, busy: "A100", want: "V100"},
 		{name: "constraints hold", speeds: Speeds{"A100": 1, "V100": 0.5, "T4": 0.1}, only: []bool{true, false, false}, want: "T4"},
 		{name: "an unknown model counts as the slowest", speeds: Speeds{"A100": 1, "V100": 0.5}, want: "A100"},
@@ -89,7 +89,7 @@ func TestSpeedsOfOneModel(t *testing.T) {
 		c, p := d.cluster(t), policy(rapid.SampledFrom(Policies()).Draw(t, "policy"))
 		was := fmt.Sprintf("%+v", Explain(c, d.gang, p))
 		plain, _ := Place(c, d.gang, p)
-		d.gang.Speeds, p.Market = Speeds{"gpu": 1}, Market{Speeds{"gpu": 0.7}, 0.25}
+		d.gang.Speeds, p.Market = Speeds{"gpu": 1}, Market{Speeds{"gpu": 0.7}, 2}
 		known, _ := Place(c, d.gang, p)
 		if !slices.Equal(plain.GPUs(), known.GPUs()) || plain.Cost() != known.Cost() {
 			t.Fatalf("on %v at cost %v, without speeds on %v at %v", known.GPUs(), known.Cost(), plain.GPUs(), plain.Cost())

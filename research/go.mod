@@ -15,6 +15,7 @@ require github.com/nomad-pal/nomad-pal v0.0.0
 require (
 	github.com/google/go-cmp v0.7.0
 	golang.org/x/sync v0.19.0
+	gonum.org/v1/gonum v0.17.0
 )
 
 require (

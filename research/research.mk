@@ -41,6 +41,11 @@ QUEUE_OF = $(shell git log -1 --format='%cs %h' -- pal sim placer/model)
 sim-users: studies ## What estimates and checkpoints win users, on parts of the traces and on generated ones; writes docs/results/sim-users.md (minutes; SIM_USERS_ARGS="-against FILE": also over the build/sim-users.json of another queue)
 	$(STUDIES)/simtraces -users -json build/sim-users.json -md docs/results/sim-users.md $(SIM_USERS_ARGS)
 
+.PHONY: sim-models
+sim-models: studies ## Which GPU model each job gets, by speeds that others measured; writes docs/results/models.md (needs PAL_DATA; minutes)
+	$(PAL_DATA_SET)
+	$(STUDIES)/simmodels -md docs/results/models.md $(SIM_MODELS_ARGS)
+
 .PHONY: sim-traces
 sim-traces: studies ## Every policy on every trace under PAL_DATA, by load and population; writes docs/results/sim-traces.{md,json} (hours; when run again with the same queue, it goes on where it was; SIM_TRACES_ARGS="-only Sia -again '^ours'": only Sia's, and ours alone)
 	$(STUDIES)/simtraces -runs build/sim-traces-$(lastword $(QUEUE_OF)).jsonl -version "$(QUEUE_OF)" -md docs/results/sim-traces.md -json docs/results/sim-traces.json $(SIM_TRACES_ARGS)

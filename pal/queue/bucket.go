@@ -192,7 +192,7 @@ func (q *Queue) sign(e *entry) {
 // with time while it waits, so that the order in the bucket holds; see resort and hurry
 // for what changes it. An elastic gang waits as one of all its members.
 func (q *Queue) enqueue(e *entry) {
-	e.state, e.settled = waiting, false
+	e.state, e.settled, e.offered = waiting, false, -1
 	if e.elastic != nil {
 		q.resize(e, e.full.MemberSets[0].Members)
 	}

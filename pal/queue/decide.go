@@ -62,6 +62,7 @@ func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 	q.resort()
 	q.hurry(now)
 	q.foreseeEnds(now)
+	q.crowd(c)
 	q.passes++
 	p := &pass{Queue: q, c: c, now: now, rooms: map[*fitKind]*room{}}
 	defer p.putBack()

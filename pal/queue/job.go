@@ -191,8 +191,6 @@ const (
 	// DefaultRoomForWide has gangs leave wide ones room among GPUs that differ by 10 % at most, as
 	// those that are no outliers do. See [pal.Policy].
 	DefaultRoomForWide = 0.1
-	// DefaultTolerance is how much longer a gang may take on a cheaper GPU model. See [pal.Market].
-	DefaultTolerance = 0.25
 )
 
 // Default is the one policy that the agent ships and the simulator's tables show.
@@ -206,7 +204,7 @@ func Default() Options {
 // Placement is the placement policy of the name with the defaults of the agent: under PAL,
 // [DefaultRoomForWide].
 func Placement(name pal.PolicyName) pal.Policy {
-	p := pal.Policy{Name: name, Market: pal.Market{Tolerance: DefaultTolerance}}
+	p := pal.Policy{Name: name}
 	if name == pal.PAL {
 		p.RoomForWide = DefaultRoomForWide
 	}

@@ -10,6 +10,7 @@ type fitKind struct {
 	room          room
 	needsOutliers answer  // it would not fit without GPUs that are avoided
 	leastCost     float64 // see [pass.leastCost]; 0: not known
+	models        []atBest
 }
 
 // room is whether there is room for gangs of a kind: if nothing of ours ran, and once all has ended

@@ -20,24 +20,30 @@ const muchFarther = 1.2
 //
 // It waits from when it was put into the queue, at most as long as its expected run is
 // shorter on the best GPUs: then even a wait in vain costs it no more than twice what it
-// could lose by starting at once. One that may move waits a quarter of that, as it can
+// could lose by starting at once. If its speeds on GPU models are known, what it keeps from others
+// counts as its own time does (see [pal.Market]), and it waits from when it was first offered GPUs
+// that it did not take. One that may move waits a quarter of that, as it can
 // start now and move when better GPUs come free.
 func (p *pass) waitsForLocality(e *entry, pl pal.Placement) (until time.Duration, waits bool) {
 	if !e.waitsForCloser(p.opt) {
 		return 0, false
 	}
-	best := p.leastCost(e)
-	if pl.Cost() < muchFarther*best {
+	have, best := pl.Cost(), p.leastCost(e)
+	if len(e.job.Gang.Speeds) > 0 {
+		have = p.total(e, pl)
+		best, _ = p.bestModel(e)
+	}
+	if have < muchFarther*best {
 		return 0, false
 	}
 	limit := e.job.LocalityWait
 	if limit == 0 {
-		limit = stretched(p.remaining(e, p.now), (pl.Cost()-best)*e.slower)
+		limit = stretched(p.remaining(e, p.now), (have-best)*e.slower)
 		if p.opt.Migrate && e.job.Migratable {
 			limit /= 4
 		}
 	}
-	until = e.waitingSince + limit
+	until = e.offeredFrom(p.now) + limit
 	return until, until > p.now
 }
 
@@ -45,6 +51,9 @@ func (p *pass) waitsForLocality(e *entry, pl pal.Placement) (until time.Duration
 // wait ends.
 func (p *pass) holdsOut(e *entry, pl pal.Placement) bool {
 	until, waits := p.waitsForLocality(e, pl)
+	if waits {
+		e.offered = e.offeredFrom(p.now)
+	}
 	if waits && (p.localityUntil <= p.now || until < p.localityUntil) {
 		p.localityUntil = until
 	}
@@ -81,6 +90,10 @@ func (p *pass) anyGPU(e *entry) (back func()) {
 // kind of gang. Where it would not fit even so, as while nodes are away, there is no
 // telling, and nothing is kept.
 func (p *pass) leastCost(e *entry) float64 {
+	if len(e.job.Gang.Speeds) > 0 {
+		_, c := p.bestModel(e)
+		return c
+	}
 	known, without := &p.kindOf(e).leastCost, p.withoutEnding
 	if e.job.Endless {
 		without = p.withoutRunning

@@ -51,6 +51,7 @@ type entry struct {
 
 	patience     time.Duration // while waiting: see Queue.patience
 	waitingSince time.Duration // while waiting
+	offered      time.Duration // while waiting: see offeredFrom; -1: it was not
 	waited       time.Duration // before waitingSince, in all
 	safeUntil    time.Duration // not stopped before
 	stops        int           // how often it was stopped, or moved, for others
@@ -145,6 +146,7 @@ type Queue struct {
 	wantedAt      time.Duration // when a gang waited last that could have GPUs some time, after a pass
 	wanted        bool          // such a gang waited after the last pass
 	forecasts     forecasts     // of starts
+	waited, among int           // GPUs that are waited for, and those of the cluster, see crowd
 	moving        [][]pal.Gang  // see Moving
 }
 

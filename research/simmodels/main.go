@@ -1,0 +1,74 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Command simmodels compares how a GPU model is chosen for each job, on clusters of several models, with
+// speeds that others measured.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nomad-pal/nomad-pal/sim/paldata"
+)
+
+// loads are those of the tables.
+var loads = []float64{0.6, 0.85, 1.1}
+
+func main() {
+	only := flag.String("only", "", "workloads whose name matches")
+	md := flag.String("md", "", "write the tables to `FILE`")
+	workers := flag.Int("workers", runtime.NumCPU(), "runs at a time")
+	flag.Parse()
+	if err := compare(*only, *md, *workers); err != nil {
+		fmt.Fprintln(os.Stderr, "simmodels:", err)
+		os.Exit(1)
+	}
+}
+
+func compare(only, md string, workers int) error {
+	match, err := regexp.Compile(only)
+	if err != nil {
+		return err
+	}
+	all, err := workloads(paldata.Dir())
+	if err != nil {
+		return err
+	}
+	var cells []*cell
+	var g errgroup.Group
+	g.SetLimit(workers)
+	for _, w := range all {
+		if !match.MatchString(w.Name) {
+			continue
+		}
+		cs, err := w.cells(loads)
+		if err != nil {
+			return err
+		}
+		for _, c := range cs {
+			cells = append(cells, c)
+			c.Runs = make([]run, 3)
+			for i, policy := range []string{agnostic, fastest, ours} {
+				g.Go(func() (err error) {
+					c.Runs[i], err = c.run(policy)
+					return err
+				})
+			}
+		}
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	text := tables(cells)
+	if md == "" {
+		_, err := os.Stdout.Write(text)
+		return err
+	}
+	return os.WriteFile(md, text, 0o644)
+}

@@ -1,0 +1,82 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"math"
+	"os"
+	"testing"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/sim/paldata"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
+)
+
+func speeds(a, b float64) pal.Speeds {
+	return pal.Speeds{deviceName("a"): a, deviceName("b"): b}
+}
+
+// Two kinds of as much work, one GPU of each of two models: each kind runs on the model that suits it,
+// and both are done at once. If both suit one model, the one that gains less by it goes to the other.
+func TestFluid(t *testing.T) {
+	for _, tc := range []struct {
+		kinds []kind
+		span  float64
+	}{
+		{[]kind{{speeds(1, 0.5), 100}, {speeds(0.5, 1), 100}}, 100},
+		// All of the first on a takes 100 s; b does 0.5 · 100 of the second meanwhile, which then needs both.
+		{[]kind{{speeds(1, 0.1), 100}, {speeds(1, 0.5), 100}}, 100 + 50/1.5},
+	} {
+		span, prices, err := fluid(tc.kinds, []string{"a", "b"}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(span-tc.span) > 1e-6 {
+			t.Errorf("%v: done after %v s, want %v", tc.kinds, span, tc.span)
+		}
+		if sum := prices[deviceName("a")] + prices[deviceName("b")]; math.Abs(sum-1) > 1e-9 {
+			t.Errorf("%v: prices %v add up to %v", tc.kinds, prices, sum)
+		}
+	}
+}
+
+// Jobs that come at once on one GPU: the shortest first is best, and the bound is no higher.
+func TestBound(t *testing.T) {
+	var jobs []job
+	for _, work := range []float64{1, 2, 3} {
+		jobs = append(jobs, job{trace.Job{GPUs: 1, Iterations: work, IterTimeS: 1}, pal.Speeds{deviceName("a"): 1}})
+	}
+	got := bound(jobs, []string{"a"}, 1, map[string]float64{deviceName("a"): 1})
+	if best := (1. + 3 + 6) / 3; math.Abs(got-best) > 1e-9 {
+		t.Errorf("bound %v, the best policy has %v", got, best)
+	}
+}
+
+// Nothing beats the bound, and with speeds jobs end sooner than without, on the workload that runs fastest.
+func TestCell(t *testing.T) {
+	if os.Getenv("PAL_DATA") == "" {
+		t.Skip("PAL_DATA is not set: it names the directory with Gavel's and Sia's measurements")
+	}
+	w, err := gavel(paldata.Dir(), "103959", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cs, err := w.cells([]float64{0.85})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := cs[0]
+	for _, p := range []string{agnostic, fastest, ours} {
+		r, err := c.run(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Runs = append(c.Runs, r); r.AvgJCT < c.Bound {
+			t.Errorf("%s: average %v s is below the bound, %v s", p, r.AvgJCT, c.Bound)
+		}
+	}
+	if a, o := c.Runs[0].AvgJCT, c.Runs[2].AvgJCT; o > 0.95*a {
+		t.Errorf("average %v s with speeds, %v s without", o, a)
+	}
+}
