@@ -44,7 +44,10 @@ type Found struct {
 func (f Found) By() Policy { return f.policy }
 
 // Find is [Place] that also returns how it found the placement.
-func Find(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
+func Find(c *Cluster, g Gang, p Policy) (f Found, ok bool) { return find(c, g, p, nil) }
+
+// find is Find; for a gang whose speeds are known each gets the placements to choose from.
+func find(c *Cluster, g Gang, p Policy, each *[]Found) (f Found, ok bool) {
 	free := c.free
 	if p.OutlierThreshold > 0 {
 		c.countOutliers(p.OutlierThreshold)
@@ -54,17 +57,17 @@ func Find(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 		return Found{}, false
 	}
 	for i := range g.preferences() {
-		if f, ok = findWithin(c, g.preferring(i), p); ok {
+		if f, ok = findWithin(c, g.preferring(i), p, each); ok {
 			f.gang, f.prefer = g, i
 			return f, true
 		}
 	}
-	return findWithin(c, g, p)
+	return findWithin(c, g, p, each)
 }
 
 // findWithin is Find without preferences: it searches each model that would do.
-func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
-	var each []Found // of the models, where speeds are known
+func findWithin(c *Cluster, g Gang, p Policy, each *[]Found) (f Found, ok bool) {
+	var all []Found // one a model, where speeds are known
 	for _, m := range modelsFor(c, g) {
 		s := newSearch(c, g, p, m)
 		members := s.spread()
@@ -77,16 +80,16 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 		pl := s.predict(members)
 		of := Found{pl, c, c.stateHash, g, p, -1, m, s.walked, s.roomier}
 		if len(g.Speeds) > 0 {
-			each = append(each, of)
+			all = append(all, of)
 		} else if !ok || pl.Cost() < f.Cost() {
 			f, ok = of, true
 		}
 	}
-	if len(each) > 0 {
-		if p.each != nil {
-			*p.each = each
+	if len(all) > 0 {
+		if each != nil {
+			*each = all
 		}
-		return p.Market.choose(each), true
+		return p.Market.choose(all), true
 	}
 	return f, ok
 }

@@ -25,8 +25,6 @@ type Policy struct {
 	OutlierThreshold float64
 	// Market decides between GPU models for gangs whose speeds are known.
 	Market Market
-
-	each *[]Found // see FindEach
 }
 
 // PolicyName names a placement policy.

@@ -99,8 +99,7 @@ func (m Market) choose(found []Found) Found {
 // model that holds it, in the order of the cluster. For other gangs it is what Find finds.
 func FindEach(c *Cluster, g Gang, p Policy) []Found {
 	var each []Found
-	p.each = &each
-	if f, ok := Find(c, g, p); ok && len(each) == 0 {
+	if f, ok := find(c, g, p, &each); ok && len(each) == 0 {
 		each = append(each, f)
 	}
 	return each
