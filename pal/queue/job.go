@@ -104,8 +104,10 @@ type Options struct {
 	// FreeStops is how often a gang is stopped or moved before each further time lets it run twice as
 	// long before the next; 0: no bound.
 	FreeStops int
-	// Credit is the part of its GPU time that counts for the place, under Adaptive, of a gang that may be
-	// stopped: without it, whoever may be stopped wins less than those whom that serves; 0: all.
+	// Credit is the part of its GPU time that counts, under Adaptive, of a gang that may be stopped: for its place,
+	// and where a gang that may not looks for whom to stop, unless that is short (DefaultRuntime), as it would
+	// wait for longer than it runs. Without it, whoever may be stopped wins less than those whom that serves;
+	// 0: all.
 	Credit float64
 	// OverdueShare is the part of the cluster's GPU time by which the overdue are served
 	// in order of submission, in the long run; 0: [DefaultOverdueShare].

@@ -36,8 +36,19 @@ func (q *Queue) keyOf(e *entry) key {
 		return e.urgentKey(key{behind: q.behind(e), since: e.waitingSince, seq: e.seq})
 	}
 	e.rank = q.rank(e, e.waitingSince)
-	return e.urgentKey(key{behind: q.behind(e), rank: e.rank, since: e.job.Submitted, seq: e.seq})
+	return e.urgentKey(key{behind: q.behind(e), rank: e.rank * q.credit(e), since: e.job.Submitted, seq: e.seq})
 }
+
+// credit is the part of its rank that counts for the gang's place. See [Options.Credit].
+func (q *Queue) credit(e *entry) float64 {
+	if q.opt.Order == Adaptive && q.mayStop(e) {
+		return cmp.Or(q.opt.Credit, 1)
+	}
+	return 1
+}
+
+// mayStop reports whether the gang may be stopped for others.
+func (q *Queue) mayStop(e *entry) bool { return q.opt.Preempt && e.job.Preemptible }
 
 // rank is what the order sorts by, smaller first: it does not change while a gang waits,
 // except by what its name teaches. Its unit is the order's: a level, seconds or GPU
@@ -59,11 +70,11 @@ func (q *Queue) rank(e *entry, now time.Duration) float64 {
 // clock, at the pace that the gang had so far: one that its GPUs slow down holds them longer
 // for the same work. At cost 1, the outcome was worse than under plain LAS.
 func (q *Queue) area(e *entry, now time.Duration) float64 {
-	left, part := q.remaining, 1.0
-	if q.opt.Preempt && e.job.Preemptible {
-		left, part = q.index, cmp.Or(q.opt.Credit, 1)
+	left := q.remaining
+	if q.mayStop(e) {
+		left = q.index
 	}
-	return part * left(e, now).Seconds() * e.pace(now) * float64(e.whole())
+	return left(e, now).Seconds() * e.pace(now) * float64(e.whole())
 }
 
 // pace is how many times as long as at cost 1 the gang's work took so far; 1 before it ran.
@@ -108,9 +119,12 @@ func (q *Queue) levelInOrder(e *entry, now time.Duration) int {
 	case LAS:
 		return powerOf4(e.attained(now).Seconds() * float64(e.whole()) / q.opt.Quantum.Seconds())
 	case SRTF, Adaptive:
-		rank := e.rank
+		rank, left := e.rank, e.expect
 		if e.bucket == nil {
-			rank = q.rank(e, now)
+			rank, left = q.rank(e, now), q.remaining(e, now)
+		}
+		if q.opt.Order == Adaptive && !q.mayStop(e) && left > q.opt.DefaultRuntime {
+			rank /= cmp.Or(q.opt.Credit, 1) // as if that of all whom it could stop were less
 		}
 		return powerOf4(rank / q.finest())
 	case RoundRobin:

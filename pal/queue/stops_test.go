@@ -97,3 +97,45 @@ func TestCredit(t *testing.T) {
 		}
 	}
 }
+
+// Of a gang that runs and may be stopped only a part of its GPU time counts for one that may not, unless that is short.
+func TestCreditOfWhoIsStopped(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		asks   Job
+		credit float64
+		want   Kind // 0: none
+	}{
+		{"without credit", Job{Estimate: time.Hour}, 0, Preempt},
+		{"with it", Job{Estimate: time.Hour}, DefaultCredit, 0},
+		{"a short one, with it", Job{Estimate: 10 * time.Minute}, DefaultCredit, Preempt},
+		{"one that may be stopped itself", Job{Estimate: time.Hour, Preemptible: true}, DefaultCredit, Preempt},
+	} {
+		o := Default()
+		o.Credit = c.credit
+		q := newTestLine(t, o)
+		cl, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs := Job{ID: "runs", Gang: pal.SingleGPUs("runs", pal.ClassA, 4), Estimate: 4 * time.Hour, Preemptible: true}
+		if err := q.Submit(0, runs); err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range q.Decide(0, cl) {
+			cl.Take(runs.Gang, a.Placement)
+			q.Started(0, a.Job, a.Placement)
+		}
+		c.asks.ID, c.asks.Gang, c.asks.Submitted = "asks", pal.SingleGPUs("asks", pal.ClassA, 4), time.Minute
+		if err := q.Submit(time.Minute, c.asks); err != nil {
+			t.Fatal(err)
+		}
+		got := Kind(0)
+		for _, a := range q.Decide(time.Minute, cl) {
+			got = a.Kind
+		}
+		if got != c.want {
+			t.Errorf("%s: decided %v, want %v", c.what, got, c.want)
+		}
+	}
+}
