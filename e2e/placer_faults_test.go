@@ -358,3 +358,70 @@ func (b *bed) untilRunning(id string, n int) {
 		return ""
 	})
 }
+
+// Three replicas run on three nodes. While their version changes, and when a client dies, two of
+// them run on all the time, as with plain Nomad.
+func testReplicasOutliveANode(t *testing.T, b *bed) {
+	j := gang("api", 3, 1)
+	j.kind = "service"
+	j.groups[0].extra = "update {\n max_parallel = 1\n min_healthy_time = \"100ms\"\n}\n"
+	b.runs(j, 3)
+	b.untilDeployed("api")
+	b.says("explain api", "Its 3 replicas are on 3 nodes")
+	running := func() (n int) {
+		stubs, _, err := b.API().Jobs().Allocations("api", true, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range stubs {
+			if a.ClientStatus == api.AllocClientStatusRunning {
+				n++
+			}
+		}
+		return n
+	}
+	nodes := func() (of []int) {
+		for _, id := range b.untilGPUs("api", 3) {
+			of = append(of, int(id[len("GPU-")]-'0'))
+		}
+		return slices.Compact(of)
+	}
+	same(t, "nodes", 3, len(nodes()))
+	j.seconds = 4000
+	b.run(j.hcl())
+	least := 3
+	b.until("the new version runs", func() string {
+		least = min(least, running())
+		d, _, err := b.API().Jobs().LatestDeployment("api", nil)
+		if err != nil || d == nil || d.JobVersion < 2 || d.Status != "successful" {
+			return fmt.Sprint(d, err)
+		}
+		return ""
+	})
+	if least < 2 {
+		t.Errorf("%d replicas ran while the version changed", least)
+	}
+	on := nodes()
+	same(t, "nodes after the update", 3, len(on))
+	before := b.members("api")
+	n := b.Clients()[on[0]]
+	if err := n.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	survivors := slices.DeleteFunc(before, func(m member) bool { return int(m.GPUs[0][len("GPU-")]-'0') == on[0] })
+	same(t, "survivors", 2, len(survivors))
+	b.until("three run elsewhere", func() string {
+		now := b.members("api")
+		if lost := missing(kept(survivors, now), 2); lost != "" {
+			t.Fatalf("replicas on other nodes run on: %s", lost)
+		}
+		if len(now) != 3 || slices.Contains(nodes(), on[0]) {
+			return fmt.Sprint(now)
+		}
+		return ""
+	})
+	if err := n.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.purge("api")
+}

@@ -80,6 +80,7 @@ func TestPlacerOutages(t *testing.T) {
 	b.tell([]scene{
 		{"failover", "high_availability {\n  enabled = true\n  lock_ttl = \"10s\"\n  lock_delay = \"1s\"\n}\n", testFailover},
 		{"node goes down", "", testNodeDown},
+		{"replicas outlive a node", "", testReplicasOutliveANode},
 		{"done while its node was away", "", testDoneWhileDisconnected},
 		{"preempted while a node is away", "queue {\n  order = \"priority\"\n  preempt = true\n  quantum = \"1s\"\n  restart_cost = \"1s\"\n}\n", testPreemptedWhileDisconnected},
 		// Last: a new leader gives nodes five minutes before it calls them down.

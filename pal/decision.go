@@ -42,6 +42,8 @@ type Decision struct {
 	Class  AppClass `json:"class"`
 	Policy string   `json:"policy"`
 	Demand int      `json:"gpus"`
+	// Replicas reports whether the members work alone (see [Gang]).
+	Replicas bool `json:"replicas,omitempty"`
 	// Placed reports whether the gang fits now. If not, Reason says why, and Impossible
 	// whether it would not fit even if all GPUs were free and healthy.
 	Placed     bool          `json:"placed"`
@@ -71,6 +73,20 @@ type Choice struct {
 	PMScore PMScore        `json:"pm_score"`
 	Penalty float64        `json:"locality_penalty"`
 	Cost    float64        `json:"cost"`
+}
+
+// Spread is why the replicas of a choice are on these nodes; none for a single one.
+func (c *Choice) Spread() reason.Reason {
+	if len(c.Members) < 2 {
+		return reason.Reason{}
+	}
+	on, most := map[[2]string]int{}, 0
+	for _, m := range c.Members {
+		k := [2]string{m.NodeID, m.Group}
+		on[k]++
+		most = max(most, on[k])
+	}
+	return reason.Reason{Kind: reason.SpreadOut, Members: len(c.Members), Nodes: c.Nodes, Room: most}
 }
 
 // GPUIDs are the ids of all GPUs, member by member.

@@ -43,7 +43,7 @@ func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool)
 // not fit: then every entry of the matrix was tried in vain. It shows them for the
 // first of the models that would do; all of them failed.
 func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
-	d := Decision{Gang: g.ID, Class: g.Class, Policy: string(p.Name), Demand: g.GPUs(), Candidates: candidates(c, g)}
+	d := Decision{Gang: g.ID, Class: g.Class, Policy: string(p.Name), Demand: g.GPUs(), Replicas: g.Replicas, Candidates: candidates(c, g)}
 	if p.OutlierThreshold > 0 {
 		d.Candidates.Outliers = c.FreeOutliersFor(g, p.OutlierThreshold)
 		d.Candidates.Free -= d.Candidates.Outliers
@@ -51,7 +51,7 @@ func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 	if !ok {
 		d.Impossible, d.Reason = whyNot(c, g, d.Candidates)
 		s := newSearch(c, g, p, modelsFor(c, g)[0])
-		if p.Name == PAL && s.n > 1 {
+		if p.Name == PAL && s.n > 1 && !g.Replicas {
 			d.Walk, d.WalkOmitted = s.entriesTo(len(s.lvMatrix()))
 		}
 		return d
@@ -79,7 +79,12 @@ func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 func (s *search) packedInstead(g Gang) (Placement, bool) {
 	policy := Policy{Name: Packed}
 	if g.preferences() > 0 || len(modelsFor(s.c, g)) > 1 {
-		return Place(s.c, g, policy)
+		g.Replicas = false // which are never packed
+		pl, ok := Place(s.c, g, policy)
+		if !ok {
+			return pl, false
+		}
+		return s.predict(pl.Members), true
 	}
 	packed := newSearch(s.c, g, policy, s.model)
 	packed.listed = s.listed
@@ -97,8 +102,8 @@ func (g *Gang) same(o Gang) bool {
 	same := func(a, b []bool) bool {
 		return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) && (a == nil) == (b == nil)
 	}
-	return g.ID == o.ID && g.Class == o.Class && g.MaxTier == o.MaxTier && maps.Equal(g.Speeds, o.Speeds) && slices.EqualFunc(g.MemberSets, o.MemberSets, func(a, b MemberSet) bool {
-		return a.Members == b.Members && a.GPUs == b.GPUs && a.Need == b.Need && same(a.Eligible, b.Eligible) && slices.EqualFunc(a.Prefer, b.Prefer, same) &&
+	return g.ID == o.ID && g.Class == o.Class && g.MaxTier == o.MaxTier && g.Replicas == o.Replicas && maps.Equal(g.Speeds, o.Speeds) && slices.EqualFunc(g.MemberSets, o.MemberSets, func(a, b MemberSet) bool {
+		return a.Members == b.Members && a.GPUs == b.GPUs && a.Need == b.Need && same(a.Eligible, b.Eligible) && slices.Equal(a.Beside, b.Beside) && slices.EqualFunc(a.Prefer, b.Prefer, same) &&
 			slices.EqualFunc(a.Spreads, b.Spreads, func(x, y SpreadOver) bool {
 				return x.Weight == y.Weight && slices.Equal(x.Values, y.Values) && slices.Equal(x.Targets, y.Targets) && slices.Equal(x.Have, y.Have)
 			})
@@ -397,8 +402,15 @@ func tooWide(c *Cluster, g Gang) reason.Reason {
 				capacity[gs.model] += set.in(int(gs.n))
 			}
 		}
-		if most := slices.Max(capacity); most < set.Members {
-			return reason.Reason{Kind: reason.TooWide, Group: set.Name, Members: set.Members, Each: set.GPUs, Room: most}
+		most, kind := slices.Max(capacity), reason.TooWide
+		if g.Replicas { // they may mix models
+			most, kind = 0, reason.TooMany
+			for _, n := range capacity {
+				most += n
+			}
+		}
+		if most < set.Members {
+			return reason.Reason{Kind: kind, Group: set.Name, Members: set.Members, Each: set.GPUs, Room: most}
 		}
 	}
 	return reason.Reason{}

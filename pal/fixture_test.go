@@ -22,7 +22,7 @@ import (
 //
 // then marks GPUs (busy, unhealthy, quarantined, free) and places gangs:
 //
-//	place class=A gpus=4 [each=2] [mem=…] [policy=pal] [max=node] [group=2x4]
+//	place class=A gpus=4 [each=2] [mem=…] [policy=pal] [max=node] [group=2x4] [replicas] [beside=(0,1)] [each-node=1]
 //	----
 //
 // Scores and bins hold for every application class.
@@ -146,6 +146,8 @@ func gangOf(t *testing.T, c *Cluster, d *datadriven.TestData) Gang {
 		switch a.Key {
 		case "class":
 			g.Class = AppClass(a.Vals[0])
+		case "replicas":
+			g.Replicas = true
 		case "max":
 			g.MaxTier, _ = ParseTier(a.Vals[0])
 		case "group": // group=2x4,1x1 or group=2x4@V100
@@ -170,8 +172,19 @@ func gangOf(t *testing.T, c *Cluster, d *datadriven.TestData) Gang {
 		}
 	}
 	for _, a := range d.CmdArgs {
-		if a.Key == "mem" {
+		switch a.Key {
+		case "mem":
 			g.MemberSets[0].Need.MemoryMB, _ = strconv.Atoi(a.Vals[0])
+		case "each-node":
+			g.MemberSets[0].Need.PerNode, _ = strconv.Atoi(a.Vals[0])
+		case "beside":
+			for _, v := range a.Vals {
+				node, err := strconv.Atoi(v)
+				if err != nil {
+					t.Fatal(err)
+				}
+				g.MemberSets[0].Beside = append(g.MemberSets[0].Beside, node)
+			}
 		}
 	}
 	return g
@@ -195,6 +208,9 @@ func printDecision(d Decision) string {
 		fmt.Fprintf(&b, "chosen: %s\npacked: %s\n", printChoice(d.Chosen), printChoice(d.Packed))
 	} else {
 		fmt.Fprintf(&b, "waits (impossible=%v): %s\n", d.Impossible, d.Reason)
+	}
+	if d.Placed && d.Replicas {
+		fmt.Fprintf(&b, "%s\n", d.Chosen.Spread())
 	}
 	for _, e := range d.Walk {
 		fmt.Fprintf(&b, "  bin %.3g within %s: %.3g, %d free, taken=%v\n", e.Bin, e.Tier, e.Product, e.Free, e.Taken)

@@ -13,7 +13,7 @@ import (
 // products of a gang's numbers stay far from overflow.
 const MaxGPUs = 1 << 24
 
-// Gang is a job that runs as a whole or not at all: all allocations of all its
+// Gang is a job that starts as a whole or not at all: all allocations of all its
 // task groups that ask for GPUs.
 type Gang struct {
 	ID         string
@@ -23,6 +23,10 @@ type Gang struct {
 	MaxTier Tier
 	// Speeds are how fast it runs on each GPU model; empty: nothing is known.
 	Speeds Speeds
+	// Replicas reports whether the members work alone, as those of a service do: each set is
+	// spread evenly over nodes, and no member pays for its distance to another. Replicas have
+	// no MaxTier.
+	Replicas bool
 }
 
 // MemberSet is a set of identical members: the allocations of one task group.
@@ -39,6 +43,9 @@ type MemberSet struct {
 	Prefer [][]bool
 	// Spreads are how the members are to be spread, if they can be.
 	Spreads []SpreadOver
+	// Beside are the nodes of members that run already, one entry a member: replicas keep
+	// away from them.
+	Beside []int
 }
 
 // GPUs is the number of GPUs that the gang needs, at most math.MaxInt.
@@ -95,12 +102,16 @@ func SingleGPUs(id string, class AppClass, n int) Gang {
 	return Gang{ID: id, Class: class, MemberSets: []MemberSet{{Members: n, GPUs: 1}}}
 }
 
-// Demand writes the gang's speeds, and its member sets but for their names: gangs of one text and MaxTier
-// fit where the other does. Lists of eligible and preferred device groups compare by
+// Demand writes the gang's speeds, and its member sets but for their names: gangs of one text
+// and MaxTier fit where the other does. Replicas may mix GPU models, so that their text
+// differs. Lists of eligible and preferred device groups compare by
 // identity, as they are as long as the cluster has groups: a caller that wants gangs to be
 // alike gives them the same slice. The addresses decide no order.
 func (g Gang) Demand() string {
 	var b strings.Builder
+	if g.Replicas {
+		b.WriteString("replicas ")
+	}
 	for _, s := range g.MemberSets {
 		var eligible *bool
 		if len(s.Eligible) > 0 {

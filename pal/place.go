@@ -15,6 +15,7 @@ import (
 // scores of two models do not compare, and the faster model would wait for the slower.
 // If several models would do, each is tried and the lowest cost wins, on ties the
 // model that comes first in the cluster. If the gang's speeds are known, the [Market] decides.
+// Replicas wait for nobody: they mix models if that spreads them better.
 //
 // What the member sets prefer comes before any cost: the first preference that holds
 // the whole gang wins. Within it, spreads come before cost.
@@ -68,6 +69,7 @@ func find(c *Cluster, g Gang, p Policy, each *[]Found) (f Found, ok bool) {
 // findWithin is Find without preferences: it searches each model that would do.
 func findWithin(c *Cluster, g Gang, p Policy, each *[]Found) (f Found, ok bool) {
 	var all []Found // one a model, where speeds are known
+	crowded := 0
 	for _, m := range modelsFor(c, g) {
 		s := newSearch(c, g, p, m)
 		members := s.spread()
@@ -77,12 +79,20 @@ func findWithin(c *Cluster, g Gang, p Policy, each *[]Found) (f Found, ok bool) 
 		if members == nil {
 			continue
 		}
-		pl := s.predict(members)
-		of := Found{pl, c, c.stateHash, g, p, -1, m, s.walked, s.roomier}
+		crowd := s.crowd(members)
+		better := !ok || crowd < crowded
+		if !better && (crowd > crowded || m == anyModel) {
+			continue
+		}
+		of := Found{s.predict(members), c, c.stateHash, g, p, -1, m, s.walked, s.roomier}
+		if better {
+			all = all[:0]
+		}
 		if len(g.Speeds) > 0 {
 			all = append(all, of)
-		} else if !ok || pl.Cost() < f.Cost() {
-			f, ok = of, true
+		}
+		if better || of.Cost() < f.Cost() {
+			f, crowded, ok = of, crowd, true
 		}
 	}
 	if len(all) > 0 {
@@ -132,8 +142,8 @@ func (g Gang) preferring(i int) Gang {
 // anyModel stands for a search over all models at once.
 const anyModel = -1
 
-// modelsFor lists the models to try: those that every member set accepts, or
-// anyModel if no single one does.
+// modelsFor lists the models to try: those that every member set accepts, and
+// anyModel if no single one does, or for replicas.
 func modelsFor(c *Cluster, g Gang) []int {
 	common := c.scratch.models[:0]
 	for m := range c.models {
@@ -141,7 +151,7 @@ func modelsFor(c *Cluster, g Gang) []int {
 			common = append(common, m)
 		}
 	}
-	if len(common) == 0 {
+	if len(common) == 0 || g.Replicas && len(c.models) > 1 {
 		common = append(common, anyModel)
 	}
 	c.scratch.models = common

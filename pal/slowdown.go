@@ -24,7 +24,7 @@ func Predict(c *Cluster, g Gang, members []Member) Placement {
 // raw one, not the bin's: bins only choose, raw scores predict (PAL §3.3). The gang
 // is as slow as its slowest GPU, since its members wait for one another at each step.
 func (s *search) predict(members []Member) Placement {
-	p := Placement{Members: members, Tier: s.tier(members)}
+	p := Placement{Members: members, Tier: s.reach(members)}
 	for _, m := range members {
 		for _, u := range m.GPUs {
 			p.PMScore = max(p.PMScore, rawScore(&s.c.gpus[u].GPU, s.k))
@@ -32,6 +32,17 @@ func (s *search) predict(members []Member) Placement {
 	}
 	p.Penalty, p.Speed = s.c.locality[p.Tier][s.k], s.speed(members)
 	return p
+}
+
+// reach is the tier over which the members talk to each other: replicas do not.
+func (s *search) reach(members []Member) (t Tier) {
+	if !s.g.Replicas {
+		return s.tier(members)
+	}
+	for i := range members {
+		t = max(t, s.tier(members[i:i+1]))
+	}
+	return t
 }
 
 // rawScore is the GPU's PM score; one that was never measured counts as the median.

@@ -30,14 +30,15 @@ func (o *SpreadOver) boost(value, used int) float64 {
 }
 
 // spread places the gang member by member, each where its member set's spreads want it
-// most, and at the lowest cost there. Like Nomad it looks no further than the
-// next member. nil if no member set is to be spread, or if the gang does not fit this
-// way; then it is placed as if it had no spreads, which are targets only.
+// most, a replica on the nodes there with the fewest members of its set, and at the lowest
+// cost there. Like Nomad it looks no further than the next member. nil if no member set is
+// to be spread, or if the gang does not fit this way; then it is placed as if it had no
+// spreads, which are targets only.
 //
 // Every member costs a pass over the device groups for each boost that is tried. Parts
 // are taken in the cluster as they get their places, and given back at the end.
 func (s *search) spread() []Member {
-	if !slices.ContainsFunc(s.g.MemberSets, func(set MemberSet) bool { return len(set.Spreads) > 0 }) {
+	if !s.spreads() {
 		return nil
 	}
 	var placed []placedPart
@@ -50,7 +51,7 @@ func (s *search) spread() []Member {
 	for i, set := range s.g.MemberSets {
 		areas := newAreas(s, i)
 		each := set.Members // a set without spreads is placed at once
-		if len(set.Spreads) > 0 {
+		if len(set.Spreads) > 0 || s.g.Replicas {
 			each = 1
 		}
 		for left := set.Members; left > 0; left -= each {
@@ -73,6 +74,34 @@ func (s *search) spread() []Member {
 	return members
 }
 
+// spreads reports whether some of the gang is to be spread. A single replica need not be.
+func (s *search) spreads() bool {
+	several := s.g.Replicas && (len(s.g.MemberSets) > 1 || s.g.MemberSets[0].Members > 1)
+	return several || slices.ContainsFunc(s.g.MemberSets, func(set MemberSet) bool {
+		return len(set.Spreads) > 0 || s.g.Replicas && len(set.Beside) > 0
+	})
+}
+
+// crowd is how many pairs of replicas of one set share a node; 0 for other gangs.
+func (s *search) crowd(members []Member) (pairs int) {
+	if !s.g.Replicas {
+		return 0
+	}
+	type at struct{ set, node int }
+	on := map[at]int{}
+	for i, set := range s.g.MemberSets {
+		for _, node := range set.Beside {
+			on[at{i, node}]++
+		}
+	}
+	for _, m := range members {
+		k := at{m.MemberSet, int(s.c.groups[m.Group].node)}
+		pairs += on[k]
+		on[k]++
+	}
+	return pairs
+}
+
 // placedPart is a part of a gang that has its place.
 type placedPart struct {
 	gang      Gang
@@ -86,13 +115,19 @@ type areas struct {
 	of      []int         // area by device group; -1: not eligible
 	values  [][]int       // by area and spread
 	used    [][]int       // members placed, by spread and value
-	onNode  map[int32]int // members placed, for distinct_hosts
+	onNode  map[int32]int // members there
+	// replicas: among device groups with the same boost, the nodes with the fewest members
+	// come first.
+	replicas bool
 }
 
 // newAreas puts device groups together whose nodes have the same value of every spread: a
 // member in one is wanted as much as in another. A node without a value counts as one more.
 func newAreas(s *search, set int) *areas {
-	a := &areas{spreads: s.g.MemberSets[set].Spreads, of: make([]int, len(s.c.groups)), onNode: map[int32]int{}}
+	a := &areas{spreads: s.g.MemberSets[set].Spreads, of: make([]int, len(s.c.groups)), onNode: map[int32]int{}, replicas: s.g.Replicas}
+	for _, node := range s.g.MemberSets[set].Beside {
+		a.onNode[int32(node)]++
+	}
 	for i := range a.spreads {
 		a.used = append(a.used, make([]int, len(a.spreads[i].Targets)))
 	}
@@ -135,26 +170,44 @@ func (a *areas) boost(area int) float64 {
 	return sum / weights
 }
 
+// wanted is how much the next member is wanted on a device group.
+type wanted struct {
+	boost float64
+	there int // members on the node; 0 unless they are replicas
+}
+
+// more reports whether the member is wanted more than at o.
+func (w wanted) more(o wanted) bool {
+	return w.boost > o.boost || w.boost == o.boost && w.there < o.there
+}
+
 // next finds a place for the next part of a member set: one member if it is to be
-// spread, all of it otherwise. It tries the areas with the highest boost first; those
-// with the same boost are searched together, so that cost decides among them.
+// spread, all of it otherwise. It tries the device groups first where it is wanted most;
+// those where it is wanted alike are searched together, so that cost decides among them.
 func (a *areas) next(s *search, set MemberSet) (placedPart, bool) {
-	boosts := make([]float64, len(a.values))
+	boosts, at := make([]float64, len(a.values)), make([]wanted, len(a.of))
 	for area := range boosts {
 		boosts[area] = a.boost(area)
 	}
-	distinct := slices.Clone(boosts)
-	slices.Sort(distinct)
-	for _, boost := range slices.Backward(slices.Compact(distinct)) {
-		set.Eligible, set.Prefer = make([]bool, len(a.of)), nil
+	for g, area := range a.of {
+		if area >= 0 {
+			at[g].boost = boosts[area]
+		}
+		if a.replicas {
+			at[g].there = a.onNode[s.c.groups[g].node]
+		}
+	}
+	part := Gang{ID: s.g.ID, Class: s.g.Class, MemberSets: []MemberSet{set}, MaxTier: s.g.MaxTier}
+	if part.GPUs() > s.c.free {
+		return placedPart{}, false
+	}
+	for w, ok := a.most(at, nil); ok; w, ok = a.most(at, &w) {
+		set.Eligible, set.Prefer, set.Spreads = make([]bool, len(a.of)), nil, nil
 		for g, area := range a.of {
 			full := set.Need.PerNode > 0 && a.onNode[s.c.groups[g].node] >= set.Need.PerNode
-			set.Eligible[g] = area >= 0 && boosts[area] == boost && !full
+			set.Eligible[g] = area >= 0 && at[g] == w && !full
 		}
-		part := Gang{ID: s.g.ID, Class: s.g.Class, MemberSets: []MemberSet{set}, MaxTier: s.g.MaxTier}
-		if part.GPUs() > s.c.free {
-			return placedPart{}, false
-		}
+		part.MemberSets = []MemberSet{set}
 		in := newSearch(s.c, part, s.p, s.model)
 		if members := in.place(); members != nil {
 			a.add(s.c, members)
@@ -162,6 +215,16 @@ func (a *areas) next(s *search, set MemberSet) (placedPart, bool) {
 		}
 	}
 	return placedPart{}, false
+}
+
+// most is how much the member is wanted where it is wanted most, but less than at below.
+func (a *areas) most(at []wanted, below *wanted) (most wanted, ok bool) {
+	for g, w := range at {
+		if a.of[g] >= 0 && (below == nil || below.more(w)) && (!ok || w.more(most)) {
+			most, ok = w, true
+		}
+	}
+	return most, ok
 }
 
 // add counts members that have got their places.

@@ -115,3 +115,65 @@ func checkWithin(t *rapid.T, c *Cluster, limit Tier, members []Member) {
 		}
 	}
 }
+
+// Replicas are spread evenly: none is on a node with two more of them than a node that has room
+// for one. Nobody pays for a distance, and they fit wherever a gang does.
+func TestReplicasAreEven(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := draw(t)
+		c := d.cluster(t)
+		d.gang.MemberSets, d.gang.MaxTier = d.gang.MemberSets[:1], 0
+		plain := d.gang
+		d.gang.Replicas = true
+		for range rapid.IntRange(0, 3).Draw(t, "beside") {
+			d.gang.MemberSets[0].Beside = append(d.gang.MemberSets[0].Beside, rapid.IntRange(0, c.NumNodes()-1).Draw(t, "node"))
+		}
+		p := policy(rapid.SampledFrom(Policies()).Draw(t, "policy"))
+		f, ok := Find(c, d.gang, p)
+		if _, fits := Find(c, plain, p); fits && !ok && d.gang.MemberSets[0].Need.PerNode == 0 {
+			t.Fatal("it fits as a gang, but not as replicas")
+		}
+		if !ok {
+			return
+		}
+		set := d.gang.MemberSets[0]
+		on := map[int]int{}
+		for _, node := range set.Beside {
+			on[node]++
+		}
+		most, worst := 0, TierIsland
+		for _, m := range f.Members {
+			node, _ := c.Group(m.Group)
+			on[node]++
+			worst = max(worst, newSearch(c, plain, p, anyModel).tier([]Member{m}))
+		}
+		for _, m := range f.Members {
+			node, _ := c.Group(m.Group)
+			most = max(most, on[node])
+		}
+		if f.Tier != worst {
+			t.Fatalf("it pays for tier %v; no replica reaches over more than %v", f.Tier, worst)
+		}
+		if len(f.Members)+len(set.Beside) < 2 || len(set.Prefer) > 0 || len(set.Spreads) > 0 {
+			return
+		}
+		c.Take(d.gang, f.Placement)
+		defer c.Release(d.gang, f.Placement)
+		for node := range c.NumNodes() {
+			one := d.gang
+			set := set
+			set.Members, set.Beside, set.Eligible = 1, nil, make([]bool, c.Groups())
+			for gi := range set.Eligible {
+				at, _ := c.Group(gi)
+				set.Eligible[gi] = at == node && (d.gang.MemberSets[0].Eligible == nil || d.gang.MemberSets[0].Eligible[gi])
+			}
+			one.MemberSets = []MemberSet{set}
+			if full := set.Need.PerNode > 0 && on[node] >= set.Need.PerNode; full || most < on[node]+2 {
+				continue
+			}
+			if _, room := Find(c, one, p); room {
+				t.Fatalf("node %d has %d replicas and room for one; another has %d: %v", node, on[node], most, on)
+			}
+		}
+	})
+}

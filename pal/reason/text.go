@@ -43,6 +43,7 @@ const (
 	NoGPUs          Kind = "no-gpus"     // it asks for none
 	TooFew          Kind = "too-few"     // the cluster has too few GPUs of its kind
 	TooWide         Kind = "too-wide"    // no nodes are large enough
+	TooMany         Kind = "too-many"    // no nodes have room for so many replicas
 	TooFar          Kind = "too-far"     // no place is large enough
 	Apart           Kind = "apart"       // the free GPUs are not close enough together
 	Barred          Kind = "barred"      // no node could take it
@@ -64,6 +65,9 @@ const (
 	WithoutGPUs     Kind = "leaves-alone"    // it is Nomad's: it asks for no GPUs
 	PartNative      Kind = "native-in-part"  // Nomad has placed some of its members
 	NewJob          Kind = "new"             // it was registered a moment ago
+
+	// Why it runs on these nodes.
+	SpreadOut Kind = "spread-out" // a node may fail
 
 	// What becomes of one that runs.
 	MembersRun        Kind = "members"             // what its members do
@@ -236,6 +240,18 @@ var voice = map[Kind]func(Reason) string{
 	},
 	TooWide: func(r Reason) string {
 		return because(r, fmt.Sprintf("group %q needs %d × %d GPUs of one model, %d on each node; an idle cluster has room for %d of %d", r.Group, r.Members, r.Each, r.Each, r.Room, r.Members))
+	},
+	TooMany: func(r Reason) string {
+		return because(r, fmt.Sprintf("group %q needs %d × %d GPUs, %d on each node; an idle cluster has room for %d of %d", r.Group, r.Members, r.Each, r.Each, r.Room, r.Members))
+	},
+	SpreadOut: func(r Reason) string {
+		switch {
+		case r.Nodes == 1:
+			return fmt.Sprintf("its %d replicas share a node: no other one has GPUs for one", r.Members)
+		case r.Room == 1:
+			return fmt.Sprintf("its %d replicas are on %d nodes, so that a lost node takes one of them", r.Members, r.Nodes)
+		}
+		return fmt.Sprintf("its %d replicas are spread over %d nodes, at most %d on each", r.Members, r.Nodes, r.Room)
 	},
 	TooFar: func(r Reason) string {
 		text := fmt.Sprintf("group %q needs %d × %d GPUs of one model within one %s; an idle %s has room for %d of %d", r.Group, r.Members, r.Each, r.Tier, r.Tier, r.Room, r.Members)

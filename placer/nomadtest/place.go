@@ -118,6 +118,7 @@ func (p *plan) placeMember(g *api.TaskGroup, number int, before *alloc, stopBefo
 		}
 		return nil
 	}
+	options = p.spreadOverNodes(g, options, before)
 	o := options[chance.IntN(len(options))]
 	a := p.newAlloc(g, number, before, o.node, o.gpus, o.model)
 	for _, victim := range o.preempt {
@@ -125,6 +126,24 @@ func (p *plan) placeMember(g *api.TaskGroup, number int, before *alloc, stopBefo
 	}
 	p.used = nil
 	return a
+}
+
+// spreadOverNodes leaves the options with the fewest members of the group, if it is to be
+// spread over nodes. Of other spread blocks, and without one, anything goes.
+func (p *plan) spreadOverNodes(g *api.TaskGroup, options []option, but *alloc) []option {
+	if !slices.ContainsFunc(slices.Concat(p.job.Spreads, g.Spreads), func(s *api.Spread) bool {
+		return s.Attribute == "${node.unique.id}" && len(s.SpreadTarget) == 0
+	}) {
+		return options
+	}
+	on := map[string]int{}
+	for _, a := range slices.Concat(p.s.byJob[p.key], p.place) {
+		if _, stopped := p.stop[a]; a != but && !a.terminal() && !stopped && a.group == *g.Name {
+			on[a.node]++
+		}
+	}
+	least := slices.MinFunc(options, func(a, b option) int { return on[a.node] - on[b.node] })
+	return slices.DeleteFunc(options, func(o option) bool { return on[o.node] > on[least.node] })
 }
 
 // option is where a member may go, and what is preempted for it.

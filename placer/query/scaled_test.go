@@ -72,7 +72,7 @@ func TestScaledBeyond(t *testing.T) {
 				t := w.T
 				w.AddNodes(2, 4)
 				w.StartPlacer()
-				w.Submit(bed.Gang{Name: "api", Members: 2, Service: true})
+				w.Submit(bed.Gang{Name: "api", Members: 2, Service: true, Meta: map[string]string{"pal_locality": "node"}})
 				w.ExpectRunning("api", 10*time.Second)
 				scaled(w, "api", c.count)
 				w.RunFor(time.Minute)

@@ -20,7 +20,7 @@ func (v *View) Canaries(job *api.Job) (Request, error) {
 	for i := range r.Gang.MemberSets {
 		s := &r.Gang.MemberSets[i]
 		s.Members = CanariesOf(job.LookupTaskGroup(s.Name))
-		v.discount(s, r.Key, func(a *cluster.Alloc) bool { return a.Member() && a.PlacedFor(job) })
+		v.discount(s, r, func(a *cluster.Alloc) bool { return a.Member() && a.PlacedFor(job) })
 	}
 	return r, nil
 }

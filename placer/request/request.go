@@ -96,7 +96,7 @@ func (v *View) Request(job *api.Job) (Request, error) {
 		r.Hints.Preempt, r.PreemptFrom = ask(r.Key.Namespace, class)
 	}
 	r.Mode = modeOf(job, r.Hints)
-	r.Gang = pal.Gang{ID: r.Key.String(), Class: class, MaxTier: r.Hints.Locality}
+	r.Gang = pal.Gang{ID: r.Key.String(), Class: class, MaxTier: r.Hints.Locality, Replicas: replicas(job, r.Hints)}
 	r.Elastic = elasticOf(job)
 	author := rewrite.Author(job)
 	for _, g := range author.TaskGroups {
@@ -174,24 +174,27 @@ func (v *View) Missing(job *api.Job) (Request, error) {
 		if gp, ok := pins.Of(s.Name); ok && pins.Mode == rewrite.ModeClass && gp.GPUs == nil {
 			s.Eligible = v.allUsable(s.Eligible)
 		}
-		v.discount(s, r.Key, (*cluster.Alloc).Member)
+		v.discount(s, r, (*cluster.Alloc).Member)
 	}
 	return r, nil
 }
 
 // discount leaves in a member set the members that no allocation of the job is there for. One on a
 // silent node and the one that runs in its stead are one member.
-func (v *View) discount(s *pal.MemberSet, k cluster.JobKey, there func(*cluster.Alloc) bool) {
+func (v *View) discount(s *pal.MemberSet, r Request, there func(*cluster.Alloc) bool) {
 	seen := map[string]bool{}
-	for _, a := range v.State.ByJob[k] {
+	for _, a := range v.State.ByJob[r.Key] {
 		if a.Group == s.Name && s.Members > 0 && !seen[a.Name] && there(a) {
 			seen[a.Name] = true
 			s.Members--
 			v.haveSpread(s, a.Node)
+			if node, ok := v.nodeOf[a.Node]; ok && r.Gang.Replicas {
+				s.Beside = append(s.Beside, node)
+			}
 		}
 	}
 	if s.Members == 0 {
-		s.Eligible, s.Spreads = nil, nil
+		s.Eligible, s.Spreads, s.Beside = nil, nil, nil
 	}
 }
 
@@ -289,6 +292,23 @@ func modeOf(job *api.Job, h rewrite.Hints) rewrite.Mode {
 		return rewrite.ModeClass
 	}
 	return rewrite.ModeGPU
+}
+
+// replicas reports whether the job's members work alone: those of a service, unless its
+// author says that they need each other or how close together they are to be.
+func replicas(job *api.Job, h rewrite.Hints) bool {
+	return *job.Type == api.JobTypeService && h.OnFailure != rewrite.ReplaceGang && h.Locality == 0
+}
+
+// spreadByNomad reports whether Nomad is to spread the members of a group evenly over nodes.
+// Pins to GPUs spread them already, and blocks of the author's come before ours.
+func (r Request) spreadByNomad(group string) bool {
+	if !r.Gang.Replicas || r.Mode == rewrite.ModeGPU {
+		return false
+	}
+	author := rewrite.Author(r.Job)
+	g := author.LookupTaskGroup(group)
+	return len(author.Spreads) == 0 && g != nil && len(g.Spreads) == 0
 }
 
 // finished counts the group's allocations that did their work: a batch job
@@ -515,7 +535,7 @@ func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 		name := r.Gang.MemberSets[m.MemberSet].Name
 		g := groups[name]
 		if g == nil {
-			g = &rewrite.GroupPins{Group: name}
+			g = &rewrite.GroupPins{Group: name, Spread: r.spreadByNomad(name)}
 			groups[name] = g
 		}
 		g.Nodes = append(g.Nodes, v.GroupNode(m.Group).ID)

@@ -245,7 +245,7 @@ func TestClassPins(t *testing.T) {
 		}
 		return v.Pins(r, pl)
 	}
-	nodes := []rewrite.GroupPins{{Group: "g", Nodes: []string{"id-0"}}}
+	nodes := []rewrite.GroupPins{{Group: "g", Nodes: []string{"id-0"}, Spread: true}}
 	if d := cmp.Diff(rewrite.Pins{Mode: rewrite.ModeClass, Groups: nodes}, pinsOf()); d != "" {
 		t.Errorf("nothing published: %s", d)
 	}

@@ -26,6 +26,9 @@ const (
 	markJob   = Mark + "/job"
 )
 
+// markSpread stands behind the mark of a group to which a spread block was added.
+const markSpread = Mark + "/spread"
+
 const (
 	nodeTarget  = "${node.unique.id}"
 	idsTarget   = "${device.ids}"
@@ -73,6 +76,8 @@ type GroupPins struct {
 	GPUs []string `json:",omitempty"`
 	// Count is how many members of an elastic gang there are to be; 0 of other gangs.
 	Count int `json:",omitempty"`
+	// Spread reports whether Nomad is to spread the members evenly over the nodes.
+	Spread bool `json:",omitempty"`
 }
 
 // Racks are where all nodes of a job's pins are.
@@ -211,10 +216,15 @@ func pinGroup(g *api.TaskGroup, p Pins, gp GroupPins) {
 			mark = markNodes
 		}
 	}
+	nodes := gp.Nodes
+	if gp.Spread {
+		nodes = slices.Concat([]string{markSpread}, nodes)
+		g.Spreads = append(slices.Clone(g.Spreads), overNodes())
+	}
 	if p.Mode == ModePrefer {
-		g.Affinities = append(slices.Clone(g.Affinities), affinity(nodeTarget, markedList(mark, gp.Nodes)))
+		g.Affinities = append(slices.Clone(g.Affinities), affinity(nodeTarget, markedList(mark, nodes)))
 	} else {
-		g.Constraints = append(slices.Clone(g.Constraints), constraint(nodeTarget, markedList(mark, gp.Nodes)))
+		g.Constraints = append(slices.Clone(g.Constraints), constraint(nodeTarget, markedList(mark, nodes)))
 	}
 	eachDevice(g, func(d *api.RequestedDevice) {
 		switch p.Mode {
@@ -257,6 +267,19 @@ func constraint(l, r string) *api.Constraint {
 func affinity(l, r string) *api.Affinity {
 	weight := int8(100)
 	return &api.Affinity{LTarget: l, RTarget: r, Operand: containsAny, Weight: &weight}
+}
+
+// overNodes spreads members evenly over nodes, at Nomad's highest weight. Nomad's own
+// scheduler keeps the members of a group apart, too, but puts them together where that fills
+// a node well.
+func overNodes() *api.Spread {
+	weight := int8(100)
+	return &api.Spread{Attribute: nodeTarget, Weight: &weight}
+}
+
+// isOverNodes reports whether a spread block is [overNodes].
+func isOverNodes(s *api.Spread) bool {
+	return s.Attribute == nodeTarget && s.Weight != nil && *s.Weight == 100 && len(s.SpreadTarget) == 0
 }
 
 // eachDevice calls f with a copy of each GPU request of the group, which then

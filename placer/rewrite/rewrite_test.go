@@ -256,6 +256,7 @@ func drawPins(t *rapid.T, job *api.Job) rewrite.Pins {
 		if p.Mode != rewrite.ModeClass || rapid.Bool().Draw(t, "names GPUs") {
 			gp.GPUs = []string{"g1", "g7"}
 		}
+		gp.Spread = rapid.Bool().Draw(t, "spread")
 		p.Groups = append(p.Groups, gp)
 	}
 	return p

@@ -23,6 +23,9 @@ func Pinned(job *api.Job) (Pins, bool) {
 		if mode, mark, nodes := groupPin(g); mode != "" {
 			p.Mode = mode
 			gp := GroupPins{Group: *g.Name, Nodes: nodes}
+			if len(nodes) > 0 && nodes[0] == markSpread {
+				gp.Nodes, gp.Spread = nodes[1:], true
+			}
 			for _, t := range g.Tasks {
 				for _, d := range GPURequests(t) {
 					readDevice(d, mark, &p, &gp)
@@ -38,7 +41,8 @@ func Pinned(job *api.Job) (Pins, bool) {
 	return p, len(p.Groups) > 0
 }
 
-// groupPin finds the pin of the group itself, and its mode; "" for none. ModeGPU and
+// groupPin finds the pin of the group itself, and its mode; "" for none. Its nodes may
+// begin with [markSpread]. ModeGPU and
 // ModePrefer share a mark: a constraint or an affinity tells them apart.
 func groupPin(g *api.TaskGroup) (mode Mode, mark string, nodes []string) {
 	for _, c := range g.Constraints {
@@ -130,9 +134,12 @@ func unpin(job *api.Job) *api.Job {
 // without a pin to nodes has none of ours: what looks like ours on its devices was
 // written by its author.
 func unpinGroup(g *api.TaskGroup) {
-	mode, mark, _ := groupPin(g)
+	mode, mark, nodes := groupPin(g)
 	if mode == "" {
 		return
+	}
+	if len(nodes) > 0 && nodes[0] == markSpread {
+		g.Spreads = withoutLastSpread(g.Spreads)
 	}
 	ours := func(target string) func(*api.Constraint) bool {
 		return func(c *api.Constraint) bool {
@@ -173,4 +180,15 @@ func withoutLastCeiling(cs []*api.Constraint) []*api.Constraint {
 		}
 	}
 	return cs
+}
+
+// withoutLastSpread drops our spread block: the last one that looks like it, since an author
+// may have written the same.
+func withoutLastSpread(all []*api.Spread) []*api.Spread {
+	for i, s := range slices.Backward(all) {
+		if isOverNodes(s) {
+			return without(all, func(o *api.Spread) bool { return o == all[i] })
+		}
+	}
+	return all
 }

@@ -119,16 +119,10 @@ func runsSentence(e *query.Explanation, now time.Time) string {
 	} else {
 		text += ". "
 	}
-	switch {
-	case e.Predicted != nil:
-		return text + fmt.Sprintf("Nomad gave it other GPUs than the placer chose, as its pins allow. Predicted slowdown: %s; of those chosen: %.2f.", times(c.Cost), e.Predicted.Cost)
-	case d.Candidates.Total > 0 && d.Policy == string(pal.PAL) && d.Candidates.Free <= d.Demand:
-		text += onlyFree(d) + " Predicted slowdown: " + times(c.Cost)
-	case d.Candidates.Total > 0 && d.Policy == string(pal.PAL):
-		text += fmt.Sprintf("Chosen among %d free ones for their low predicted slowdown: %s", d.Candidates.Free, times(c.Cost))
-	default:
-		text += "Predicted slowdown: " + times(c.Cost)
+	if e.Predicted != nil {
+		return text + whyThere(d) + fmt.Sprintf("Nomad gave it other GPUs than the placer chose, as its pins allow. Predicted slowdown: %s; of those chosen: %.2f.", times(c.Cost), e.Predicted.Cost)
 	}
+	text += whyThere(d) + whyThese(d)
 	if d.Packed != nil && d.Packed.Cost != c.Cost {
 		text += fmt.Sprintf(". Packed%s, it would be %.2f times", map[bool]string{true: ", with outliers"}[sparesOutliers(d)], d.Packed.Cost)
 	}
@@ -138,6 +132,28 @@ func runsSentence(e *query.Explanation, now time.Time) string {
 		}
 	}
 	return text + "."
+}
+
+// whyThere is why replicas run on these nodes; "" of gangs.
+func whyThere(d *pal.Decision) string {
+	if why := d.Chosen.Spread(); d.Replicas && !why.IsZero() {
+		return why.Sentence() + " "
+	}
+	return ""
+}
+
+// whyThese is why it has these GPUs, and how slow they are.
+func whyThese(d *pal.Decision) string {
+	slowdown := "Predicted slowdown: " + times(d.Chosen.Cost)
+	switch {
+	case d.Candidates.Total == 0 || d.Policy != string(pal.PAL):
+		return slowdown
+	case d.Candidates.Free <= d.Demand:
+		return onlyFree(d) + " " + slowdown
+	case d.Replicas && len(d.Chosen.Members) > 1:
+		return fmt.Sprintf("Of %d free GPUs, each replica has the best of its node. Predicted slowdown of the slowest: %s", d.Candidates.Free, times(d.Chosen.Cost))
+	}
+	return fmt.Sprintf("Chosen among %d free ones for their low predicted slowdown: %s", d.Candidates.Free, times(d.Chosen.Cost))
 }
 
 // onlyFree says that there was nothing to choose from.

@@ -247,7 +247,7 @@ func TestServiceIsExtended(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 2)
 		w.StartPlacer()
-		w.Submit(Gang{Name: "s", Members: 2, GPUs: 1, Service: true, Reschedules: 5})
+		w.Submit(Gang{Name: "s", Members: 2, GPUs: 1, Service: true, Reschedules: 5, Meta: map[string]string{"pal_locality": "node"}})
 		w.ExpectRunning("s", 5*time.Second)
 		w.Submit(Gang{Name: "busy", GPUs: 2, Runs: 2 * time.Minute})
 		w.ExpectRunning("busy", 5*time.Second)

@@ -73,7 +73,7 @@ func TestServiceRevertedToFullNodes(t *testing.T) {
 			Run(t, Options{Seed: 1}, func(w *World) {
 				w.AddNodes(2, 2)
 				w.StartPlacer()
-				w.Submit(Gang{Name: "serve", Service: true, Members: 2, Meta: map[string]string{"pal_pin": pin}})
+				w.Submit(Gang{Name: "serve", Service: true, Members: 2, Meta: map[string]string{"pal_pin": pin, "pal_locality": "node"}})
 				w.ExpectRunning("serve", time.Minute)
 				w.RunFor(time.Minute)
 				ran, node := copyOf(w.Nomad.Job(Key("serve"))), w.Members(Key("serve"))[0].Node

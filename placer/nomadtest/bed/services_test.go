@@ -4,6 +4,7 @@
 package bed
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -45,6 +46,60 @@ func TestServicesHoldWhatAGangNeeds(t *testing.T) {
 		w.ExpectGone("serve", time.Minute)
 		w.Expect("it runs", 12*time.Hour, func() bool { return w.Running(Key("train")) })
 	})
+}
+
+// Replicas are on as many nodes as there are. A node that is lost takes one of them: the others
+// run on, and Nomad places it again. pal_locality and pal_on_failure = "gang" put them together.
+func TestReplicasAreSpread(t *testing.T) {
+	on := func(w *World) map[string]int {
+		nodes := map[string]int{}
+		for _, m := range w.Members(Key("serve")) {
+			if m.Client == "running" && m.Desired == "run" {
+				nodes[m.Node]++
+			}
+		}
+		return nodes
+	}
+	for name, c := range map[string]struct {
+		meta    map[string]string
+		members int
+		want    []int // members of each node
+	}{
+		"three on three":       {nil, 3, []int{1, 1, 1}},
+		"five on three":        {nil, 5, []int{1, 2, 2}},
+		"pinned to GPUs":       {map[string]string{"pal_pin": "gpu"}, 3, []int{1, 1, 1}},
+		"near each other":      {map[string]string{"pal_locality": "node"}, 3, []int{3}},
+		"they need each other": {map[string]string{"pal_on_failure": "gang"}, 3, []int{3}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			Run(t, Options{Seed: 1}, func(w *World) {
+				w.AddNodes(3, 4)
+				w.StartPlacer()
+				w.Submit(Gang{Name: "serve", Service: true, Members: c.members, Reschedules: 5, Meta: c.meta})
+				w.ExpectRunning("serve", time.Minute)
+				if got := slices.Sorted(maps.Values(on(w))); !slices.Equal(got, c.want) {
+					t.Fatalf("members by node: %v, want %v", got, c.want)
+				}
+				if len(c.want) == 1 || c.meta != nil {
+					return
+				}
+				w.Nomad.CrashNode(w.Members(Key("serve"))[0].Node)
+				least := c.members
+				for range 600 {
+					w.RunFor(time.Second)
+					n := 0
+					for _, m := range on(w) {
+						n += m
+					}
+					least = min(least, n)
+				}
+				w.ExpectRunning("serve", time.Minute)
+				if most := slices.Max(c.want); least < c.members-most {
+					t.Errorf("%d of %d ran; a node had %d", least, c.members, most)
+				}
+			})
+		})
+	}
 }
 
 // A gang that waits for services, and could start on a node that was drained, is told so.
