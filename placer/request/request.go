@@ -188,7 +188,7 @@ func (v *View) discount(s *pal.MemberSet, r Request, there func(*cluster.Alloc) 
 			seen[a.Name] = true
 			s.Members--
 			v.haveSpread(s, a.Node)
-			if node, ok := v.nodeOf[a.Node]; ok && r.Gang.Replicas {
+			if node, ok := v.NodeOf[a.Node]; ok && r.Gang.Replicas {
 				s.Beside = append(s.Beside, node)
 			}
 		}
