@@ -63,6 +63,8 @@ type Reason struct {
 	// Nodes of Total nodes are concerned.
 	Nodes int `json:"nodes,omitempty"`
 	Total int `json:"total,omitempty"`
+	// Version is one of the job in Nomad.
+	Version uint64 `json:"version,omitempty"`
 	// Class is a variability class.
 	Class int `json:"class,omitempty"`
 	// Tries is how often something was tried, and Minutes how long it took.

@@ -82,7 +82,12 @@ const (
 	NoRoomCanaries    Kind = "no-room-for-canaries"
 	CanariesWait      Kind = "canaries-wait"     // for the placer
 	CanariesToNomad   Kind = "canaries-to-nomad" // for Nomad
-	Blocked           Kind = "blocked"           // Nomad has no room for a group
+	CanariesRun       Kind = "canaries-run"      // beside the old version
+	WaitsPromotion    Kind = "waits-promotion"   // its new version does
+	Deploys           Kind = "deploys"           // Nomad brings its new version
+	DeployFailed      Kind = "deploy-failed"
+	DeployPaused      Kind = "deploy-paused"
+	Blocked           Kind = "blocked" // Nomad has no room for a group
 	NomadPreempted    Kind = "nomad-preempted"
 	PreemptedOnce     Kind = "nomad-preempted-for-good"
 	MemberFailed      Kind = "member-failed"
@@ -419,6 +424,19 @@ var voice = map[Kind]func(Reason) string{
 	RaiseLimit: func(r Reason) string {
 		return fmt.Sprintf("its tenant may hold at most %s: have its quota or borrowing_limit raised", Count(r.Limit))
 	},
+	CanariesRun: func(r Reason) string {
+		return fmt.Sprintf("%s beside %s", counted(r.Have, "canary of a new version runs", "canaries of a new version run"), counted(r.Want, "old member", "old members"))
+	},
+	WaitsPromotion: func(r Reason) string {
+		return fmt.Sprintf("version %d waits to be promoted: %d of %s healthy", r.Version, r.Have, counted(r.Want, "canary is", "canaries are"))
+	},
+	Deploys: func(r Reason) string {
+		return fmt.Sprintf("Nomad deploys version %d: %d of %s healthy", r.Version, r.Have, counted(r.Want, "member is", "members are"))
+	},
+	DeployFailed: func(r Reason) string {
+		return fmt.Sprintf("the deployment of version %d has failed: %s", r.Version, r.Cause)
+	},
+	DeployPaused:  func(r Reason) string { return fmt.Sprintf("the deployment of version %d is paused", r.Version) },
 	WithoutCanary: say("to update without canaries, run the job with canary = 0 in its update block: Nomad replaces the members where they are"),
 	Revert:        say("to go back: nomad job revert"),
 	CouldRun:      func(r Reason) string { return fmt.Sprintf("it could run %s (%s)", r.Cause, r.Try) },

@@ -127,9 +127,28 @@ func (m *Model) StatusOf(t *Tracked, waits map[string]*Wait) JobStatus {
 		j.State, j.Reason = gang.Completing, ending
 	}
 	if j.Reason.IsZero() && (t.Nomad == gang.Running || t.Nomad == gang.Starting) {
-		j.Reason = j.Reason.And(m.Leaving(t.Observed)...)
+		j.Reason = j.Reason.And(m.Leaving(t.Observed)...).And(canaries(t.Observed))
 	}
 	return j
+}
+
+// canaries says of a service that canaries of its new version run beside the old one.
+func canaries(st gang.Observed) reason.Reason {
+	if !gang.HasCanaries(st.Job) {
+		return reason.Reason{}
+	}
+	r := reason.Reason{Kind: reason.CanariesRun}
+	for _, a := range st.Members {
+		if a.PlacedFor(st.Job) {
+			r.Have++
+		} else {
+			r.Want++
+		}
+	}
+	if r.Have == 0 || r.Want == 0 || r.Have+r.Want <= st.Want {
+		return reason.Reason{}
+	}
+	return r
 }
 
 // Wait takes over what the queue says of a waiting job.

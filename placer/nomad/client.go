@@ -293,15 +293,41 @@ func (c *Client) Evaluations(ctx context.Context, k cluster.JobKey) ([]*api.Eval
 	return es, nil
 }
 
-// Deploys reports whether the newest deployment of a job goes on: Nomad, or an operator, has yet to say
-// whether it succeeded.
+// Deploys reports whether the newest deployment of a job goes on.
 func (c *Client) Deploys(ctx context.Context, k cluster.JobKey) (bool, error) {
+	d, err := c.Deployment(ctx, k)
+	return Deploying(d), err
+}
+
+// Deploying reports whether a deployment goes on: Nomad, or an operator, has yet to say whether
+// it succeeded.
+func Deploying(d *api.Deployment) bool {
+	return d != nil && !slices.Contains([]string{api.DeploymentStatusSuccessful, api.DeploymentStatusFailed, api.DeploymentStatusCancelled}, d.Status)
+}
+
+// VersionsOfAllocs are the versions of the job that its allocations run, by id.
+func (c *Client) VersionsOfAllocs(ctx context.Context, k cluster.JobKey) (map[string]uint64, error) {
+	all, err := c.JobAllocs(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	versions := map[string]uint64{}
+	for _, a := range all {
+		if a.Version != nil {
+			versions[a.ID] = *a.Version
+		}
+	}
+	return versions, nil
+}
+
+// Deployment is the newest deployment of a job; nil if it has none.
+func (c *Client) Deployment(ctx context.Context, k cluster.JobKey) (*api.Deployment, error) {
 	var d *api.Deployment
 	_, err := c.api.Raw().Query("/v1/job/"+url.PathEscape(k.ID)+"/deployment", &d, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
 	if err != nil && !notFound(err) {
-		return false, fmt.Errorf("reading the deployment of job %q: %w", k.ID, Denied(err, ReadJob))
+		return nil, fmt.Errorf("reading the deployment of job %q: %w", k.ID, Denied(err, ReadJob))
 	}
-	return d != nil && !slices.Contains([]string{api.DeploymentStatusSuccessful, api.DeploymentStatusFailed, api.DeploymentStatusCancelled}, d.Status), nil
+	return d, nil
 }
 
 // Namespace is the namespace of our variables.

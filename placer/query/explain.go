@@ -107,6 +107,8 @@ type Explanation struct {
 	StoppedWhy reason.Reason `json:"stopped_why,omitzero"`
 	// StoppedFor is the job for which, namespace/id, if that is known.
 	StoppedFor string `json:"stopped_for,omitempty"`
+	// Deployment is that of a service, if it goes on or has failed.
+	Deployment *Deployment `json:"deployment,omitempty"`
 	// Allocations are the job's live members.
 	Allocations []Allocation `json:"allocations,omitempty"`
 }
@@ -118,6 +120,8 @@ type Allocation struct {
 	Node   string   `json:"node"`
 	Status string   `json:"status"`
 	GPUs   []string `json:"gpus"`
+	// Version is the version of the job that it runs, while a deployment is shown.
+	Version *uint64 `json:"version,omitempty"`
 }
 
 // takeWait takes over what the queue says of a waiting job.
@@ -174,6 +178,9 @@ func (s *Snapshot) explain(ctx context.Context, k cluster.JobKey) (*Explanation,
 	case gang.Native, gang.Template:
 	default:
 		if err := s.canariesWait(ctx, e, st); err != nil {
+			return nil, err
+		}
+		if err := s.addDeployment(ctx, e, st); err != nil {
 			return nil, err
 		}
 	}

@@ -264,7 +264,7 @@ func limitedLives() map[string]life {
 	count := func(n int) func(*api.Job) { return func(j *api.Job) { j.TaskGroups[0].Count = &n } }
 	service := func(w *bed.World) {
 		begin(w, 2)
-		w.Submit(bed.Gang{Name: "a", Members: 2, Service: true})
+		w.Submit(bed.Gang{Name: "a", Members: 2, Service: true, Meta: map[string]string{"pal_locality": "node"}})
 		w.ExpectRunning("a", 10*time.Second)
 		job := w.Nomad.Job(bed.Key("a"))
 		job.TaskGroups[0].Count = new(8) // as nomad job scale

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -212,14 +213,46 @@ func printEvidence(b *base, e *query.Explanation) {
 	}
 	printTradeoffs(b, e.Tradeoffs)
 	printFailures(b, e)
-	allocations := []string{row("ID", "Group", "Node", "Status", "GPUs")}
-	for _, a := range e.Allocations {
-		gpus := shortGPUs(a.GPUs, b.idLength(e.GPUIDLength))
-		allocations = append(allocations, row(b.short(a.ID), a.Group, a.Node, a.Status, gpus))
-	}
-	b.section("Allocations", allocations)
+	printDeployment(b, e.Deployment)
+	b.section("Allocations", allocationRows(b, e))
 	printNext(b, e)
 	printWords(b, e)
+}
+
+// printDeployment shows how far a service is from one version to the next.
+func printDeployment(b *base, d *query.Deployment) {
+	if d == nil {
+		return
+	}
+	rows := []string{row("Group", "Version", "Desired", "Canaries", "Promoted", "Placed", "Healthy", "Unhealthy")}
+	for _, g := range d.Groups {
+		canaries, promoted := "-", "-"
+		if g.Canaries > 0 {
+			canaries, promoted = strconv.Itoa(g.Canaries), strconv.FormatBool(g.Promoted)
+		}
+		rows = append(rows, row(g.Group, d.Version, g.Desired, canaries, promoted, g.Placed, g.Healthy, g.Unhealthy))
+	}
+	b.section("Deployment "+b.short(d.ID)+": "+d.Status, rows)
+}
+
+// allocationRows are the members, while a service is deployed with their versions.
+func allocationRows(b *base, e *query.Explanation) []string {
+	rows := []string{row("ID", "Group", "Node", "Status", "GPUs")}
+	if e.Deployment != nil {
+		rows = []string{row("ID", "Group", "Version", "Node", "Status", "GPUs")}
+	}
+	for _, a := range e.Allocations {
+		gpus := shortGPUs(a.GPUs, b.idLength(e.GPUIDLength))
+		switch {
+		case e.Deployment == nil:
+			rows = append(rows, row(b.short(a.ID), a.Group, a.Node, a.Status, gpus))
+		case a.Version == nil:
+			rows = append(rows, row(b.short(a.ID), a.Group, "-", a.Node, a.Status, gpus))
+		default:
+			rows = append(rows, row(b.short(a.ID), a.Group, *a.Version, a.Node, a.Status, gpus))
+		}
+	}
+	return rows
 }
 
 func candidates(c pal.Candidates) string {

@@ -64,6 +64,10 @@ func printNext(b *base, e *query.Explanation) {
 	if e.Retry != "" {
 		steps = append(steps, b.retryStep(e))
 	}
+	if d := e.Deployment; d != nil && d.Promote {
+		id := b.inNamespace(e, b.short(d.ID))
+		steps = append(steps, fmt.Sprintf("Version %d waits to be promoted: nomad deployment promote %s. To give it up: nomad deployment fail %s", d.Version, id, id))
+	}
 	switch e.State {
 	case gang.Running:
 		if e.Decision == nil || e.Decision.Chosen == nil {

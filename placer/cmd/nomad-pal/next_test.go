@@ -45,6 +45,21 @@ func TestNextBesideServices(t *testing.T) {
 	}
 }
 
+// A new version that waits to be promoted: what promotes it can be typed as it stands.
+func TestNextOfCanary(t *testing.T) {
+	d := &query.Deployment{ID: "b5787e71-1111", Status: "running", Version: 3, Promote: true}
+	e := &query.Explanation{Namespace: "team", Job: "web", State: gang.Running, Deployment: d}
+	const want = "Version 3 waits to be promoted: nomad deployment promote -namespace team b5787e71. To give it up: nomad deployment fail -namespace team b5787e71\n"
+	for _, waits := range []bool{true, false} {
+		var out bytes.Buffer
+		d.Promote = waits
+		printNext(&base{io: streams{out: &out}}, e)
+		if got := strings.Contains(strings.ReplaceAll(out.String(), "\n  ", " "), want); got != waits {
+			t.Errorf("waits: %v: %s", waits, out.String())
+		}
+	}
+}
+
 // A gang of which members are pending in Nomad does not run yet.
 func TestPendingIsStarting(t *testing.T) {
 	e := &query.Explanation{Job: "j", State: gang.Running, Reason: reason.Reason{Kind: reason.MembersRun, Want: 2, Doing: &reason.Doing{Run: 1}}, Decision: &pal.Decision{Demand: 2, Chosen: &pal.Choice{Nodes: 1}}}

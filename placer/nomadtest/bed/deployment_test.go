@@ -1,0 +1,75 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package bed
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/reason"
+)
+
+// A canary is seen: explain has the deployment, which waits for somebody to promote it, and of
+// which version each member is; status says that it runs beside the old ones.
+func TestCanaryIsSeen(t *testing.T) {
+	for name, auto := range map[string]bool{"promoted by hand": false, "promoted by Nomad": true} {
+		t.Run(name, func(t *testing.T) {
+			Run(t, Options{Seed: 1}, func(w *World) {
+				w.AddNodes(4, 2)
+				w.StartPlacer()
+				w.Submit(Gang{Name: "web", Service: true, Members: 3, Change: func(j *api.Job) {
+					j.TaskGroups[0].Update = &api.UpdateStrategy{
+						Canary: new(1), AutoPromote: &auto, MinHealthyTime: new(5 * time.Second), MaxParallel: new(1),
+						HealthyDeadline: new(time.Minute), ProgressDeadline: new(10 * time.Minute), Stagger: new(time.Second), HealthCheck: new("task_states"),
+					}
+				}})
+				w.ExpectRunning("web", time.Minute)
+				w.RunFor(time.Minute)
+				if e := w.explained("web"); e.Deployment != nil {
+					t.Errorf("the deployment is over, and shown: %+v", e.Deployment)
+				}
+				w.update("web")
+				var kinds []reason.Kind
+				for range 300 {
+					w.RunFor(time.Second)
+					e := w.explained("web")
+					if e.Deployment == nil {
+						continue
+					}
+					for _, m := range e.Members {
+						if !slices.Contains(kinds, m.Kind) {
+							kinds = append(kinds, m.Kind)
+						}
+					}
+					if e.Deployment.Promote {
+						news := 0
+						for _, a := range e.Allocations {
+							if a.Version != nil && *a.Version == e.Deployment.Version {
+								news++
+							}
+						}
+						if g := e.Deployment.Groups[0]; news != 1 || g.Canaries != 1 || g.Healthy != 1 || g.Promoted || len(e.Allocations) != 4 {
+							t.Errorf("%d members of the new version: %+v, %+v", news, g, e.Allocations)
+						}
+						break
+					}
+				}
+				if want := !auto; slices.Contains(kinds, reason.WaitsPromotion) != want {
+					t.Errorf("it is said: %q", kinds)
+				}
+				if !slices.Contains(kinds, reason.Deploys) {
+					t.Errorf("nothing is said of a deployment that goes on: %q", kinds)
+				}
+				for _, j := range w.snapshot().Jobs() {
+					if got := j.Reason.Kind == reason.CanariesRun; j.Job == "web" && got == auto {
+						t.Errorf("status: %q", j.Reason.String())
+					}
+				}
+			})
+		})
+	}
+}

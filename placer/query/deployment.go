@@ -1,0 +1,108 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// Deployment is how a service gets from one version to the next, as Nomad tells: the one that
+// goes on, or the last one if it failed.
+type Deployment struct {
+	ID          string `json:"id"`
+	Status      string `json:"status"`
+	Description string `json:"description,omitempty"`
+	// Version is the version of the job that it brings.
+	Version uint64 `json:"version"`
+	// Promote reports whether it waits for somebody to promote it.
+	Promote bool          `json:"promote,omitempty"`
+	Groups  []DeployGroup `json:"groups"`
+}
+
+// DeployGroup is a deployment of one task group: so many members of the new version are to run,
+// and so many are placed, healthy and unhealthy. Canaries are those that run before the others.
+type DeployGroup struct {
+	Group     string `json:"group"`
+	Desired   int    `json:"desired"`
+	Canaries  int    `json:"canaries,omitempty"`
+	Promoted  bool   `json:"promoted,omitempty"`
+	Placed    int    `json:"placed"`
+	Healthy   int    `json:"healthy"`
+	Unhealthy int    `json:"unhealthy"`
+}
+
+// addDeployment adds the deployment of a service, and of which version its members are.
+func (s *Snapshot) addDeployment(ctx context.Context, e *Explanation, st gang.Observed) error {
+	if *st.Job.Type != api.JobTypeService || st.Nomad == gang.Ended {
+		return nil
+	}
+	d, err := s.nomad.Deployment(ctx, st.Key)
+	if err != nil || d == nil || !nomad.Deploying(d) && (d.Status != api.DeploymentStatusFailed || d.JobVersion != *st.Job.Version) {
+		return err
+	}
+	e.Deployment = deploymentOf(d, st.Job)
+	e.Members = append(e.Members, e.Deployment.reason())
+	versions, err := s.nomad.VersionsOfAllocs(ctx, st.Key)
+	if err != nil {
+		return err
+	}
+	for i := range e.Allocations {
+		if v, ok := versions[e.Allocations[i].ID]; ok {
+			e.Allocations[i].Version = &v
+		}
+	}
+	return nil
+}
+
+func deploymentOf(d *api.Deployment, job *api.Job) *Deployment {
+	out := &Deployment{ID: d.ID, Status: d.Status, Description: d.StatusDescription, Version: d.JobVersion}
+	for _, name := range slices.Sorted(maps.Keys(d.TaskGroups)) {
+		g := d.TaskGroups[name]
+		if g == nil {
+			continue
+		}
+		out.Groups = append(out.Groups, DeployGroup{
+			Group: name, Desired: g.DesiredTotal, Canaries: g.DesiredCanaries, Promoted: g.Promoted,
+			Placed: g.PlacedAllocs, Healthy: g.HealthyAllocs, Unhealthy: g.UnhealthyAllocs,
+		})
+		waits := g.DesiredCanaries > 0 && !g.Promoted && !promotesItself(job, name) && g.HealthyAllocs >= g.DesiredCanaries
+		out.Promote = out.Promote || waits && d.Status == api.DeploymentStatusRunning
+	}
+	return out
+}
+
+// promotesItself reports whether Nomad promotes the canaries of a group by itself.
+func promotesItself(job *api.Job, group string) bool {
+	g := job.LookupTaskGroup(group)
+	return g != nil && g.Update != nil && g.Update.AutoPromote != nil && *g.Update.AutoPromote
+}
+
+// reason is how far the deployment is, in words.
+func (d *Deployment) reason() reason.Reason {
+	r := reason.Reason{Kind: reason.Deploys, Version: d.Version}
+	for _, g := range d.Groups {
+		want := g.Desired
+		if g.Canaries > 0 && !g.Promoted {
+			want = g.Canaries
+		}
+		r.Have, r.Want = r.Have+g.Healthy, r.Want+want
+	}
+	switch {
+	case d.Promote:
+		r.Kind = reason.WaitsPromotion
+	case d.Status == api.DeploymentStatusFailed:
+		r.Kind, r.Cause = reason.DeployFailed, d.Description
+	case d.Status == api.DeploymentStatusPaused:
+		r.Kind = reason.DeployPaused
+	}
+	return r
+}
