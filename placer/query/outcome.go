@@ -136,7 +136,7 @@ func membersLack(s *cluster.State, st gang.Observed) reason.Reason {
 	return reason.Reason{}
 }
 
-// restarts says whether a task of a pending member has run before: Nomad's client starts it again.
+// restarts reports whether a task of a pending member has run before: Nomad's client starts it again.
 func restarts(a *cluster.Alloc) bool {
 	for _, t := range a.Tasks {
 		if t.Restarts > 0 {
