@@ -64,6 +64,16 @@ func open(t *testing.T, browser context.Context, url, route string) *tab {
 	return p
 }
 
+// alone is open in a browser that has no shared workers: what the stream brings is counted as the
+// tab's own.
+func alone(t *testing.T, browser context.Context, url, route string) *tab {
+	t.Helper()
+	p := newTab(t, browser, url)
+	p.run(chromedp.ActionFunc(func(ctx context.Context) error { return addScript(ctx, "delete self.SharedWorker") }))
+	p.load(route)
+	return p
+}
+
 func newTab(t *testing.T, browser context.Context, url string) *tab {
 	p := &tab{t: t, url: url}
 	ctx, cancel := chromedp.NewContext(browser)

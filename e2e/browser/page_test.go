@@ -72,7 +72,7 @@ func TestPage(t *testing.T) {
 	busy(t, w, 20)
 
 	t.Run("draws little", func(t *testing.T) {
-		p := open(t, browser, w.url, "")
+		p := alone(t, browser, w.url, "")
 		p.drawn()
 		p.shows("8,000", "rack-000")
 		if n := is[int](p, `document.querySelectorAll("*").length`); n > 1000 {
@@ -250,4 +250,46 @@ func TestNothingThere(t *testing.T) {
 	p.shows("No GPU is unhealthy")
 	w.stop()
 	p.shows("The agent does not answer")
+}
+
+// allocated reports in the page whether it shows so many GPUs as allocated.
+func allocated(n int) string {
+	return fmt.Sprintf(`[...document.querySelectorAll(".figures div")].some(d => /^allocated$/i.test(d.querySelector("dt").innerText) && d.querySelector("dd").innerText === "%d")`, n)
+}
+
+// A browser has six connections to the agent for all of its tabs. Eight tabs that are seen share one
+// stream: all of them show what changes, and each its own page. A tab that is hidden leaves the stream,
+// and is up to date again once it is seen.
+func TestManyTabs(t *testing.T) {
+	browser := chromium(t)
+	w := start(t, 4, nil)
+	var tabs []*tab
+	for range 8 {
+		p := newTab(t, browser, w.url)
+		const seen = `window.unseen = false; Object.defineProperty(document, "hidden", {get: () => window.unseen})`
+		p.run(chromedp.ActionFunc(func(ctx context.Context) error { return addScript(ctx, seen) }))
+		p.load("")
+		tabs = append(tabs, p)
+	}
+	for _, p := range tabs {
+		p.waits("no GPU is allocated", allocated(0))
+	}
+	hide := func(unseen bool) {
+		tabs[0].run(chromedp.Evaluate(fmt.Sprintf(`window.unseen = %t; document.dispatchEvent(new Event("visibilitychange"))`, unseen), nil))
+	}
+	hide(true)
+	w.submit(t, bed.Gang{Name: "holds", GPUs: 5})
+	for _, p := range tabs[1:] {
+		p.waits("5 GPUs are allocated", allocated(5))
+	}
+	if !is[bool](tabs[0], allocated(0)) {
+		t.Error("a hidden tab follows the stream")
+	}
+	hide(false)
+	for _, p := range tabs {
+		p.waits("5 GPUs are allocated", allocated(5))
+		p.goTo("#/jobs")
+		p.shows("holds")
+		p.checked()
+	}
 }

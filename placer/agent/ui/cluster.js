@@ -1,5 +1,6 @@
 // The state of the cluster, as the agent streams it: see docs/design/page.md.
-import {ask} from "./dom.js";
+import {token} from "./dom.js";
+import {follow} from "./stream.js";
 
 export const classes = ["A", "B", "C", "D"];
 export const classOf = (cell, k) => cell >> 3 * k & 7;
@@ -18,8 +19,6 @@ const tell = (what, data) => { for (const f of [...listeners]) f(what, data); };
 
 function take(m) {
   if (m.racks) {
-    const bytes = atob(m.cells), cells = new Uint16Array(bytes.length / 2);
-    for (let i = 0; i < cells.length; i++) cells[i] = bytes.charCodeAt(2 * i) | bytes.charCodeAt(2 * i + 1) << 8;
     let first = 0;
     cluster.byNode = new Map();
     for (const rack of m.racks) {
@@ -27,7 +26,7 @@ function take(m) {
       for (const node of rack.nodes) { node.first = first; node.rack = rack; first += node.gpus; cluster.byNode.set(node.name, node); }
       rack.gpus = first - rack.first;
     }
-    cluster.racks = m.racks; cluster.cells = cells;
+    cluster.racks = m.racks; cluster.cells = m.cells;
   } else if (m.cells) {
     for (let i = 0; i < m.cells.length; i += 2) cluster.cells[m.cells[i]] = m.cells[i + 1];
   }
@@ -44,39 +43,50 @@ export const nodeOf = g => cluster.byNode.get(`${g.node} (${(g.node_id ?? "").sl
 export const cellOf = g => { const n = nodeOf(g); return n ? n.first + g.index : -1; };
 export const count = (from, n, f) => { let c = 0; for (let i = from; i < from + n; i++) if (f(cluster.cells[i])) c++; return c; };
 
-let abort = new AbortController();
-// restart reads everything again: another token may see other things.
-export function restart() { Object.assign(cluster, {version: 0, jobs: 0, known: false, hidden: false, racks: [], cells: new Uint16Array(0), byNode: new Map()}); abort.abort(); }
-
-export async function run() {
-  for (let pause = 500; ; pause = Math.min(2 * pause, 15000)) {
-    abort = new AbortController();
-    try {
-      const r = await ask(`/v1/stream?version=${cluster.version}`, {signal: abort.signal});
-      const reader = r.body.pipeThrough(new TextDecoderStream()).getReader();
-      for (let rest = ""; ;) {
-        const {value, done} = await reader.read();
-        if (done) break;
-        pause = 500;
-        const parts = (rest + value).split("\n\n");
-        rest = parts.pop();
-        for (const part of parts) {
-          const [, event, data] = /^event: (\w+)\ndata: (.*)$/s.exec(part) ?? [];
-          if (event === "trouble") { tell("trouble", JSON.parse(data).trouble); continue; }
-          if (event === "state") {
-            const m = JSON.parse(data);
-            if (m.from && m.from !== cluster.version) { cluster.version = 0; throw new Error("a change is missing"); }
-            take(m);
-          }
-          tell("alive");
-        }
-      }
-      pause = 50; // it ends each minute, so that the token is judged again
-    } catch (e) {
-      if (abort.signal.aborted) { pause = 25; continue; }
-      tell("trouble", e.status ? e.message : "The agent does not answer. Trying again …", e);
-      if (e.status === 403) tell("denied", e.message);
-    }
-    await new Promise(done => { const t = setTimeout(done, pause); abort.signal.addEventListener("abort", () => { clearTimeout(t); done(); }); });
+function hear(m) {
+  if (m.trouble) {
+    tell("trouble", m.trouble);
+    if (m.status === 403) tell("denied", m.trouble);
+    return;
   }
+  if (m.state) take(m.state);
+  tell("alive");
+}
+
+// worker is the one that all tabs of this page share: a browser has six connections for them all.
+function worker() {
+  if (!self.SharedWorker) return null;
+  try {
+    const url = new URL("stream.js", import.meta.url).href, trusted = self.trustedTypes?.createPolicy("worker", {createScriptURL: () => url});
+    const w = new SharedWorker(trusted ? trusted.createScriptURL("") : url, {type: "module", name: "nomad-pal"});
+    w.onerror = () => { alone = true; leave(); join(); };
+    w.port.onmessage = ({data}) => hear(data);
+    return w;
+  } catch { return null; }
+}
+
+let one, alone = false, leave = () => {};
+function join() {
+  leave();
+  one ??= worker();
+  if (one && !alone) {
+    one.port.postMessage({join: token.get()});
+    leave = () => one.port.postMessage({});
+    return;
+  }
+  const abort = new AbortController();
+  leave = () => abort.abort();
+  follow(token.get(), hear, abort.signal);
+}
+
+// restart reads everything again: another token may see other things.
+export function restart() { Object.assign(cluster, {version: 0, jobs: 0, known: false, hidden: false, racks: [], cells: new Uint16Array(0), byNode: new Map()}); join(); }
+
+// run follows the stream, but not in a tab that nobody sees.
+export function run() {
+  const follows = () => document.hidden ? leave() : join();
+  document.addEventListener("visibilitychange", follows);
+  addEventListener("pagehide", () => leave());
+  addEventListener("pageshow", e => { if (e.persisted) follows(); });
+  follows();
 }
