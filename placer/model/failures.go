@@ -67,8 +67,12 @@ type Try struct {
 // remembers them. All that Nomad placed for one registration of the job is one try, however
 // often Nomad itself rescheduled. Else a member belongs to the next try if it was placed
 // after the first member of the try before had ended: those of one try are placed together.
+// What failed before the job was purged and run again was another job's.
 func (m *Model) Tries(k cluster.JobKey) []Try {
 	found := m.failuresOf(k)
+	if job := m.State.Jobs[k]; job != nil && job.CreateIndex != nil {
+		found = slices.DeleteFunc(found, func(f failure.Failure) bool { return 0 < f.Index && f.Index < *job.CreateIndex })
+	}
 	slices.SortFunc(found, func(a, b failure.Failure) int {
 		return cmp.Or(a.Placed.Compare(b.Placed), a.At.Compare(b.At), cmp.Compare(a.Alloc, b.Alloc))
 	})

@@ -41,3 +41,41 @@ func TestTriesAreThePlacers(t *testing.T) {
 		}
 	})
 }
+
+// A job that was purged and is run again is another one: its tries are counted anew. One that was
+// only stopped goes on counting.
+func TestTriesAfterAPurge(t *testing.T) {
+	for name, purged := range map[string]bool{"purged": true, "run again without a purge": false} {
+		t.Run(name, func(t *testing.T) {
+			bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+				t := w.T // of the bubble
+				w.AddNodes(4, 4)
+				w.StartPlacer()
+				broken := bed.Gang{Name: "broken", Runs: time.Second, Exit: 3}
+				for range 2 {
+					w.Submit(broken)
+					w.RunFor(2 * time.Minute)
+					if purged {
+						if _, _, err := w.Author.Jobs().Deregister("broken", true, nil); err != nil {
+							t.Fatal(err)
+						}
+						w.RunFor(10 * time.Second)
+					} else {
+						broken.Meta = map[string]string{"pal_class": "B"}
+					}
+				}
+				if purged {
+					w.Submit(broken)
+					w.RunFor(2 * time.Minute)
+				}
+				e, err := snapshot(w).Explain(t.Context(), bed.Key("broken"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n, want := len(e.Failures), map[bool]int{true: 3, false: 6}[purged]; n != want || e.Failures[0].Try != 1 || e.Failures[n-1].Try != want {
+					t.Errorf("%d failures are shown, want %d: %+v", n, want, e.Failures)
+				}
+			})
+		})
+	}
+}
