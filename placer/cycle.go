@@ -243,13 +243,13 @@ func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
 
 // profileDue stores the profile in force, if it is not, for the nodes and the commands,
 // and for the placer that comes next.
-func (p *Placer) profileDue(now time.Time) *entry {
+func (p *Placer) profileDue(now time.Time) *dueWrite {
 	if !p.unstored || p.backsOff(storingProfile, now) {
 		return nil
 	}
 	prof := p.m.Profile
 	p.unstored = false
-	return &entry{
+	return &dueWrite{
 		what:  storingProfile,
 		write: func(ctx context.Context) error { return store.In(p.nomad).Profile().Write(ctx, prof) },
 		then:  func(err error) { p.unstored = p.unstored || err != nil },

@@ -159,11 +159,11 @@ func (p *Placer) decisionsDueAt() (at time.Time, ok bool) {
 }
 
 // recordsDue writes the records that are due.
-func (p *Placer) recordsDue(now time.Time) *entry { return p.records(p.decisionsDue(now)) }
+func (p *Placer) recordsDue(now time.Time) *dueWrite { return p.records(p.decisionsDue(now)) }
 
 // records writes unsaved records, the oldest, so many at most. What cannot be written is
 // unsaved again; of jobs that are gone nothing is written.
-func (p *Placer) records(most int) *entry {
+func (p *Placer) records(most int) *dueWrite {
 	for p.unsaved.len() > unsavedMost {
 		p.unsaved.take()
 	}
@@ -177,7 +177,7 @@ func (p *Placer) records(most int) *entry {
 		return nil
 	}
 	errs := make([]error, len(records))
-	e := &entry{what: recordingDecisions, write: func(ctx context.Context) error {
+	e := &dueWrite{what: recordingDecisions, write: func(ctx context.Context) error {
 		inParallel(callsFor(records, keyOfRecord, func(i int, r gang.Record) { errs[i] = p.writeRecord(ctx, r) }))
 		return errors.Join(slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return errors.Is(err, store.ErrNotStorable) })...)
 	}}
@@ -262,7 +262,7 @@ func (p *Placer) lookForStale(ctx context.Context) error {
 }
 
 // staleDue removes some of them.
-func (p *Placer) staleDue(now time.Time) *entry {
+func (p *Placer) staleDue(now time.Time) *dueWrite {
 	if len(p.stale) == 0 || p.backsOff(pruningRecords, now) {
 		return nil
 	}
@@ -270,7 +270,7 @@ func (p *Placer) staleDue(now time.Time) *entry {
 	some := slices.Clone(p.stale[:min(len(p.stale), pruneAtOnce)])
 	p.stale = p.stale[len(some):] // those that fail are found again
 	some = slices.DeleteFunc(some, func(path string) bool { return keep[path] })
-	return &entry{what: pruningRecords, paths: some, then: func(error) {}, write: func(ctx context.Context) error {
+	return &dueWrite{what: pruningRecords, paths: some, then: func(error) {}, write: func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, pruneWithin)
 		defer cancel()
 		errs := make([]error, len(some))

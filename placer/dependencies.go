@@ -235,7 +235,7 @@ func (p *Placer) readFinished(ctx context.Context, now time.Time) {
 }
 
 // finishedDue writes which jobs have finished that somebody waits for, when that changes.
-func (p *Placer) finishedDue(now time.Time) *entry {
+func (p *Placer) finishedDue(now time.Time) *dueWrite {
 	f := &p.m.Dependencies
 	if !f.Loaded || p.backsOff(recordingFinished, now) {
 		return nil
@@ -251,7 +251,7 @@ func (p *Placer) finishedDue(now time.Time) *entry {
 	}) {
 		return nil
 	}
-	return &entry{
+	return &dueWrite{
 		what:  recordingFinished,
 		write: func(ctx context.Context) error { return store.In(p.nomad).Finished().Write(ctx, list) },
 		then: func(err error) {

@@ -60,7 +60,7 @@ func readOnce[T any](ctx context.Context, p *Placer, now time.Time, what string,
 }
 
 // runTimesDue writes what the queue has learned since, if it is time.
-func (p *Placer) runTimesDue(now time.Time) *entry {
+func (p *Placer) runTimesDue(now time.Time) *dueWrite {
 	if now.Sub(p.runHistory.at) < runTimesEvery || p.backsOff(recordingRunTimes, now) {
 		return nil
 	}
@@ -68,13 +68,13 @@ func (p *Placer) runTimesDue(now time.Time) *entry {
 }
 
 // runTimes writes what the queue has learned since.
-func (p *Placer) runTimes(now time.Time) *entry {
+func (p *Placer) runTimes(now time.Time) *dueWrite {
 	lessons := p.m.Queue.Lessons()
 	if !p.runHistory.loaded || lessons == p.runHistory.lessons {
 		return nil
 	}
 	history := p.m.Queue.History()
-	return &entry{
+	return &dueWrite{
 		what:  recordingRunTimes,
 		write: func(ctx context.Context) error { return store.In(p.nomad).RunTimes().Write(ctx, history) },
 		then: func(err error) {
@@ -109,7 +109,7 @@ func (p *Placer) takeUsage(kept store.Value[store.Usage], now time.Time) {
 }
 
 // usageDue writes what the queue has counted, if it is time.
-func (p *Placer) usageDue(now time.Time) *entry {
+func (p *Placer) usageDue(now time.Time) *dueWrite {
 	if now.Sub(p.usage.at) < usageEvery || p.backsOff(recordingUsage, now) {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (p *Placer) usageDue(now time.Time) *entry {
 }
 
 // usageNow writes what the queue has counted.
-func (p *Placer) usageNow(now time.Time) *entry {
+func (p *Placer) usageNow(now time.Time) *dueWrite {
 	if !p.usage.loaded || p.m.Cfg.Queue.HalfLife == 0 {
 		return nil
 	}
@@ -130,7 +130,7 @@ func (p *Placer) usageNow(now time.Time) *entry {
 		return nil
 	}
 	slices.SortStableFunc(usage, func(a, b queue.Usage) int { return cmp.Compare(b.GPUSeconds, a.GPUSeconds) })
-	return &entry{
+	return &dueWrite{
 		what: recordingUsage,
 		write: func(ctx context.Context) error {
 			return store.In(p.nomad).Usage().Write(ctx, store.Usage{At: now, Usage: usage})

@@ -15,9 +15,9 @@ import (
 // What a decision rests on is written within the cycle: the record of a gang that is to be
 // stopped, and which GPUs are kept out.
 
-// entry is something to be written, of the placer's as it is now: write, which runs beside
+// dueWrite is something to be written, of the placer's as it is now: write, which runs beside
 // the cycles, touches nothing else.
-type entry struct {
+type dueWrite struct {
 	what  string // of [backoff]
 	write func(context.Context) error
 	// then takes in how it went, between cycles.
@@ -28,7 +28,7 @@ type entry struct {
 
 // lot is what is being written.
 type lot struct {
-	entries  []entry
+	entries  []dueWrite
 	errs     []error
 	paths    map[string]bool
 	written  chan struct{} // closed when all is
@@ -41,7 +41,7 @@ func (p *Placer) startWrites(ctx context.Context, now time.Time) {
 		return
 	}
 	l := &lot{paths: map[string]bool{}, written: make(chan struct{})}
-	for _, due := range []func(time.Time) *entry{p.profileDue, p.recordsDue, p.runTimesDue, p.finishedDue, p.usageDue, p.staleDue} {
+	for _, due := range []func(time.Time) *dueWrite{p.profileDue, p.recordsDue, p.runTimesDue, p.finishedDue, p.usageDue, p.staleDue} {
 		if e := due(now); e != nil {
 			l.entries = append(l.entries, *e)
 			for _, path := range e.paths {
@@ -59,7 +59,7 @@ func (p *Placer) startWrites(ctx context.Context, now time.Time) {
 func (l *lot) write(ctx context.Context) {
 	defer close(l.written)
 	l.errs = make([]error, len(l.entries))
-	calls := callsFor(l.entries, nil, func(i int, e entry) { l.errs[i] = e.write(ctx) })
+	calls := callsFor(l.entries, nil, func(i int, e dueWrite) { l.errs[i] = e.write(ctx) })
 	l.panicked = call{do: func() { inParallel(calls) }}.runRecovered()
 }
 
@@ -109,7 +109,7 @@ func (p *Placer) awaitRecord(path string) {
 }
 
 // writeNow writes an entry and waits for it.
-func writeNow(ctx context.Context, e *entry) error {
+func writeNow(ctx context.Context, e *dueWrite) error {
 	if e == nil {
 		return nil
 	}

@@ -184,7 +184,7 @@ func (p *pass) holdPending() {
 // keepForMoving holds GPUs for the members that are about to be moved: while they still run, these count as
 // free. Nothing that was promised before is one of them.
 func (p *pass) keepForMoving() {
-	for _, places := range p.moving {
+	for _, places := range p.drained {
 		for _, g := range places {
 			if pl, ok := pal.Place(p.c, g, p.opt.Placement); ok {
 				p.keep(pl)

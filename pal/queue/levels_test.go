@@ -222,7 +222,7 @@ func TestLevelsOfAHugeGang(t *testing.T) {
 // TestRebaseForgetsMoving: which members are moved is told again in the numbers of another cluster.
 func TestRebaseForgetsMoving(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
-	q.SetMovingMembers([][]pal.Gang{{pal.SingleGPUs("moves", pal.ClassA, 1)}})
+	q.SetDrainedMembers([][]pal.Gang{{pal.SingleGPUs("moves", pal.ClassA, 1)}})
 	q.Rebase(func(_ string, g pal.Gang, p pal.Placement) (pal.Gang, pal.Placement) { return g, p })
 	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
 	if err != nil {

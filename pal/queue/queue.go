@@ -147,7 +147,7 @@ type Queue struct {
 	wanted        bool          // such a gang waited after the last pass
 	forecasts     forecasts     // of starts
 	waited, among int           // GPUs that are waited for, and those of the cluster, see crowd
-	moving        [][]pal.Gang  // see Moving
+	drained       [][]pal.Gang  // see SetDrainedMembers
 }
 
 // New makes an empty queue.
@@ -347,10 +347,10 @@ func (q *Queue) NotStopped(id string) {
 	}
 }
 
-// SetMovingMembers says which members of gangs that run are about to be moved by others than the Queue: each as a
+// SetDrainedMembers tells which members of gangs that run are about to be moved by others than the Queue: each as a
 // gang of one member, with where it may go, the best first. Nobody gets the GPUs that they need meanwhile.
 // It holds until it is called again, or until Rebase.
-func (q *Queue) SetMovingMembers(members [][]pal.Gang) { q.moving = members }
+func (q *Queue) SetDrainedMembers(members [][]pal.Gang) { q.drained = members }
 
 // NoMovesBefore says that nothing is moved before a time: a caller that moves at most so many
 // gangs an hour saves the search for moves that it would not make.
@@ -451,7 +451,7 @@ func (q *Queue) forget(e *entry) {
 // Rebase is called after the cluster was rebuilt: f gives every job its gang
 // and, if it runs, its placement in the numbers of the new cluster. What runs keeps running.
 func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang, pal.Placement)) {
-	q.moving = nil // in numbers of the old cluster
+	q.drained = nil // in numbers of the old cluster
 	q.changeEach(func(e *entry) {
 		e.regang(func(g pal.Gang) (out pal.Gang) {
 			out, e.placement = f(e.job.ID, g, e.placement)

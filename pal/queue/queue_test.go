@@ -76,7 +76,7 @@ func (w *world) do(t *testing.T, d *datadriven.TestData) (string, error) {
 	case "change":
 		return w.change(d.Input), nil
 	case "moving":
-		w.queue.SetMovingMembers(w.moving(d.Input))
+		w.queue.SetDrainedMembers(w.moving(d.Input))
 		return w.decide(), nil
 	case "windows":
 		return "", w.windows(d.Input)

@@ -20,10 +20,10 @@ func (s *State) Clone() *State {
 		c := *p
 		o.purged[id] = &c
 	}
-	o.completing = make(map[JobKey]*completing, len(s.completing))
-	for k, e := range s.completing {
+	o.ending = make(map[JobKey]*ending, len(s.ending))
+	for k, e := range s.ending {
 		c := *e
-		o.completing[k] = &c
+		o.ending[k] = &c
 	}
 	o.trimmed, o.own, o.odd, o.plain = maps.Clone(s.trimmed), maps.Clone(s.own), maps.Clone(s.odd), nil
 	o.owners = s.owners.clone()

@@ -153,8 +153,8 @@ type State struct {
 	earlier map[string]*Alloc
 	// away are allocations with GPUs on nodes that have lost touch with Nomad.
 	away map[string]*Alloc
-	// completing are gangs some of whose members have just ended.
-	completing map[JobKey]*completing
+	// ending are gangs some of whose members have just ended.
+	ending map[JobKey]*ending
 	// Events up to these indexes are already in the lists.
 	nodesAt, allocsAt, jobsAt uint64
 	// heardAt is the index of the newest event of an allocation; knownTo is up to where
@@ -226,7 +226,7 @@ func (s *State) Touched(since Mark) (keys []JobKey, now Mark, known bool) {
 func NewState() *State {
 	return &State{
 		Nodes: map[string]*api.Node{}, Unread: map[JobKey]error{}, Allocs: map[string]*Alloc{}, Jobs: map[JobKey]*api.Job{},
-		ByJob: map[JobKey]map[string]*Alloc{}, bad: map[string]*Alloc{}, orphans: map[string]*Alloc{}, staleVersions: map[string]*Alloc{}, completing: map[JobKey]*completing{},
+		ByJob: map[JobKey]map[string]*Alloc{}, bad: map[string]*Alloc{}, orphans: map[string]*Alloc{}, staleVersions: map[string]*Alloc{}, ending: map[JobKey]*ending{},
 		back: map[string]time.Time{}, purged: map[string]*purged{}, assumed: map[JobKey]bool{}, earlier: map[string]*Alloc{}, away: map[string]*Alloc{}, kills: map[JobKey]time.Duration{}, trimmed: map[string]trimmed{}, odd: map[string][]string{}, own: map[JobKey][]string{},
 	}
 }

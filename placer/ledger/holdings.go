@@ -65,9 +65,9 @@ func (v *Ledger) refreshJobs(keys []cluster.JobKey, before Options) {
 	for _, k := range keys {
 		changed[k] = true
 	}
-	for _, m := range []map[cluster.JobKey][]string{before.Held, v.opts.Held, before.Completing, v.opts.Completing} {
+	for _, m := range []map[cluster.JobKey][]string{before.Held, v.opts.Held, before.Ending, v.opts.Ending} {
 		for k := range m {
-			if !slices.Equal(before.Held[k], v.opts.Held[k]) || !slices.Equal(before.Completing[k], v.opts.Completing[k]) {
+			if !slices.Equal(before.Held[k], v.opts.Held[k]) || !slices.Equal(before.Ending[k], v.opts.Ending[k]) {
 				changed[k] = true
 			}
 		}
@@ -207,7 +207,7 @@ func (v *Ledger) holdingOf(k cluster.JobKey) holding {
 		v.hold(&h, v.State.OwnGPUs(a))
 	}
 	v.hold(&h, v.opts.Held[k])
-	v.hold(&h, v.opts.Completing[k])
+	v.hold(&h, v.opts.Ending[k])
 	strong := slices.Sorted(slices.Values(h.gpus))
 	if job := v.State.Jobs[k]; job != nil {
 		for _, c := range promises(v.State, job) {

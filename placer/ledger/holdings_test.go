@@ -123,7 +123,7 @@ func TestViewFollows(t *testing.T) {
 					}
 				}
 			case 6:
-				o.Completing = map[cluster.JobKey][]string{k: gpus.Draw(t, "completing")}
+				o.Ending = map[cluster.JobKey][]string{k: gpus.Draw(t, "completing")}
 			default:
 				continue // several changes at a time
 			}

@@ -33,9 +33,9 @@ type Options struct {
 	Unavailable map[string]string
 	// Held are GPUs that a decision under way has given out, by job.
 	Held map[cluster.JobKey][]string
-	// Completing are GPUs of gangs that are about to end, by job: they come free
+	// Ending are GPUs of gangs that are about to end, by job: they come free
 	// together.
-	Completing map[cluster.JobKey][]string
+	Ending map[cluster.JobKey][]string
 }
 
 // Ledger is the cluster as the core sees it, and who holds which GPU, kept up to date with

@@ -175,11 +175,11 @@ func (m *Model) SyncMoving() {
 	for _, t := range m.Sorted() {
 		if t.Ours() && *t.Job.Type == api.JobTypeService {
 			m.BeginJob(t.Key)
-			members = append(members, m.View.Moving(t.Job, m.Time)...)
+			members = append(members, m.View.Drained(t.Job, m.Time)...)
 		}
 	}
 	m.EndJob()
-	m.Queue.SetMovingMembers(members)
+	m.Queue.SetDrainedMembers(members)
 }
 
 // Held is how many GPUs the jobs of each namespace hold that count as their tenants': not those

@@ -37,16 +37,6 @@ func (s Shards[T, V]) Paths(ctx context.Context) ([]string, error) {
 	return paths, err
 }
 
-// Stamp is the same as long as nobody writes them.
-func (s Shards[T, V]) Stamp(ctx context.Context) (string, error) {
-	vars, err := s.nomad.ListVariables(ctx, s.prefix+"/")
-	var b strings.Builder
-	for _, v := range vars {
-		fmt.Fprintln(&b, v.Path, v.ModifyIndex)
-	}
-	return b.String(), err
-}
-
 // Read reads them, in the order of their paths. Those that are [Unreadable] are left
 // out and named in the error.
 func (s Shards[T, V]) Read(ctx context.Context) (v V, err error) {

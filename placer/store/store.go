@@ -166,15 +166,6 @@ func (v Variable[T]) Write(ctx context.Context, of T) error {
 	return v.nomad.WriteVariable(ctx, v.Path, is)
 }
 
-// Keep writes it unless that is what is there.
-func (v Variable[T]) Keep(ctx context.Context, of T) error {
-	is, err := v.fit(&of)
-	if err != nil || v.holds(ctx, is) {
-		return err
-	}
-	return v.nomad.WriteVariable(ctx, v.Path, is)
-}
-
 // holds reports whether it is known to hold these items.
 func (v Variable[T]) holds(ctx context.Context, is items) bool {
 	raw, err := v.nomad.ReadVariable(ctx, v.Path)

@@ -17,7 +17,7 @@ import (
 
 // Nomad moves the members of a service on a drained node, one after the other: each that still runs there
 // will need GPUs on the job's other nodes, or elsewhere.
-func TestMoving(t *testing.T) {
+func TestDrained(t *testing.T) {
 	stopped := time.Unix(1000, 0)
 	for name, c := range map[string]struct {
 		change func(*api.Job)
@@ -63,7 +63,7 @@ func TestMoving(t *testing.T) {
 				s.PutNode(&n)
 			}
 			v := view(t, s)
-			got := v.Moving(pinned, stopped.Add(c.after))
+			got := v.Drained(pinned, stopped.Add(c.after))
 			if len(got) != c.want {
 				t.Fatalf("%d members are about to be moved, want %d", len(got), c.want)
 			}

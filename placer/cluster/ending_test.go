@@ -35,7 +35,7 @@ func gangOfFour(t *testing.T) (*State, func(member int, client string)) {
 
 // The GPUs of members that have ended count as their gang's until the others
 // have ended, too, or some seconds have passed.
-func TestCompleting(t *testing.T) {
+func TestEnding(t *testing.T) {
 	start := time.Unix(1000, 0)
 	for _, c := range []struct {
 		name string
@@ -52,19 +52,19 @@ func TestCompleting(t *testing.T) {
 			put(1, "complete")
 			s.Elapse(start)
 			put(2, "complete")
-			return completeWithin - time.Millisecond
+			return endWithin - time.Millisecond
 		}, []string{"n0-1", "n0-2"}},
 		{"too long for one gang", func(s *State, put func(int, string)) time.Duration {
 			put(1, "complete")
 			s.Elapse(start)
-			return completeWithin
+			return endWithin
 		}, nil},
 		{"the next one of an array", func(s *State, put func(int, string)) time.Duration {
 			put(1, "complete")
 			s.Elapse(start)
-			s.Elapse(start.Add(completeWithin))
+			s.Elapse(start.Add(endWithin))
 			put(2, "complete")
-			return completeWithin + time.Millisecond
+			return endWithin + time.Millisecond
 		}, nil},
 		{"all have ended", func(s *State, put func(int, string)) time.Duration {
 			for member := range 4 {
@@ -80,7 +80,7 @@ func TestCompleting(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s, put := gangOfFour(t)
 			after := c.play(s, put)
-			if d := cmp.Diff(c.want, s.Completing(start.Add(after))[JobKey{"default", "gang"}]); d != "" {
+			if d := cmp.Diff(c.want, s.Ending(start.Add(after))[JobKey{"default", "gang"}]); d != "" {
 				t.Errorf("GPUs that wait for their gang's end (-want +got):\n%s", d)
 			}
 		})

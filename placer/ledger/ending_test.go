@@ -37,7 +37,7 @@ func gangOfFour(t *testing.T) (*cluster.State, func(member int, client string)) 
 
 // A gang does not get some of such GPUs: it gets all or none of them to choose
 // from, in a view that is kept up to date, too.
-func TestCompletingGPUsComeFreeTogether(t *testing.T) {
+func TestEndingGPUsComeFreeTogether(t *testing.T) {
 	s, put := gangOfFour(t)
 	o := Options{Locality: pal.TwoTier(1.7)}
 	v, err := New(s, o)
@@ -48,7 +48,7 @@ func TestCompletingGPUsComeFreeTogether(t *testing.T) {
 	free := func() int {
 		now = now.Add(time.Millisecond)
 		s.Elapse(now)
-		o.Completing = s.Completing(now)
+		o.Ending = s.Ending(now)
 		if !v.Update(s, o) {
 			t.Fatal("the view is not kept")
 		}
@@ -71,7 +71,7 @@ func TestShifted(t *testing.T) {
 	now := time.Unix(1000, 0)
 	options := func() Options {
 		s.Elapse(now)
-		return Options{Locality: pal.TwoTier(1.7), Completing: s.Completing(now)}
+		return Options{Locality: pal.TwoTier(1.7), Ending: s.Ending(now)}
 	}
 	v, err := New(s, options())
 	if err != nil {

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// completeWithin is for how long the GPUs of the members that end first wait for the
+// endWithin is for how long the GPUs of the members that end first wait for the
 // rest of their gang.
-const completeWithin = 2 * time.Second
+const endWithin = 2 * time.Second
 
-// completing are GPUs of a gang whose members have begun to do so.
-type completing struct {
+// ending are GPUs of a gang whose members have begun to do so.
+type ending struct {
 	since time.Time // zero: not seen yet, see [State.Elapse]
 	gpus  []string
 }
@@ -26,52 +26,52 @@ func (s *State) noteEnd(a *Alloc) {
 	if job == nil || !a.endedSince(job) || len(a.GPUs) == 0 {
 		return
 	}
-	e := s.completing[a.Job]
+	e := s.ending[a.Job]
 	if e == nil {
 		for _, o := range s.ByJob[a.Job] {
 			if o.ID != a.ID && o.endedSince(job) {
 				return
 			}
 		}
-		e = &completing{}
-		s.completing[a.Job] = e
+		e = &ending{}
+		s.ending[a.Job] = e
 	}
 	e.gpus = append(e.gpus, a.GPUs...)
 }
 
-// Completing are the GPUs of gangs that are about to end, by job: those of members
-// that have done their work, until all have, or for [completeWithin]. The members of a
+// Ending are the GPUs of gangs that are about to end, by job: those of members
+// that have done their work, until all have, or for [endWithin]. The members of a
 // gang end at one time, but Nomad learns of it node by node: whoever chose among
 // the first GPUs to come free would get a worse gang than a moment later, and be
 // bound to it for all its time.
-func (s *State) Completing(now time.Time) map[JobKey][]string {
+func (s *State) Ending(now time.Time) map[JobKey][]string {
 	held := map[JobKey][]string{}
-	for k, e := range s.completing {
-		if s.completes(k, e, now) {
+	for k, e := range s.ending {
+		if s.ends(k, e, now) {
 			held[k] = slices.Clone(e.gpus)
 		}
 	}
 	return held
 }
 
-// completes reports whether the gang has members that run still, and little time has passed.
-func (s *State) completes(k JobKey, e *completing, now time.Time) bool {
+// ends reports whether the gang has members that run still, and little time has passed.
+func (s *State) ends(k JobKey, e *ending, now time.Time) bool {
 	for _, a := range s.ByJob[k] {
 		if a.Member() && len(a.GPUs) > 0 {
-			return !over(e.since, completeWithin, now)
+			return !over(e.since, endWithin, now)
 		}
 	}
 	return false
 }
 
 // Elapse notes the time at which things were seen that have happened since it was called last,
-// and forgets what is over. [State.Completing], [State.Reconnecting] and [State.Purged] count
+// and forgets what is over. [State.Ending], [State.Reconnecting] and [State.Purged] count
 // from then; until then such a thing counts as just seen.
 func (s *State) Elapse(now time.Time) {
-	for k, e := range s.completing {
+	for k, e := range s.ending {
 		stamp(&e.since, now)
-		if !s.completes(k, e, now) {
-			delete(s.completing, k)
+		if !s.ends(k, e, now) {
+			delete(s.ending, k)
 		}
 	}
 	for id, since := range s.back {

@@ -15,15 +15,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// movedWithin is how long GPUs are kept for a member that Nomad has stopped: if it is not there by then,
+// replacedWithin is how long GPUs are kept for a member that Nomad has stopped: if it is not there by then,
 // something else keeps Nomad from placing it.
-const movedWithin = 5 * time.Minute
+const replacedWithin = 5 * time.Minute
 
-// Moving are the members of a running service that Nomad moves, or is about to move: it stops those on a
+// Drained are the members of a running service that Nomad moves, or is about to move: it stops those on a
 // node that is drained a few at a time (migrate), the others run on until then, and those that it has stopped
 // are there again once it has placed them. Each is a gang of one member, on the nodes that the job's pins
 // name, and on any. Nomad moves no members of batch jobs, and none that are pinned to their GPUs.
-func (v *View) Moving(job *api.Job, now time.Time) (members [][]pal.Gang) {
+func (v *View) Drained(job *api.Job, now time.Time) (members [][]pal.Gang) {
 	pins, _ := rewrite.Pinned(job)
 	if *job.Type != api.JobTypeService || pins.Mode == rewrite.ModeGPU || rewrite.Gated(job) || cluster.Ended(job) {
 		return nil
@@ -71,7 +71,7 @@ func (v *View) moves(job *api.Job, tg *api.TaskGroup, now time.Time) (n int) {
 		switch {
 		case a.Member() && (node == nil || !node.Drain):
 			stay++
-		case a.Member(), stoppedFor(a, now) < movedWithin:
+		case a.Member(), stoppedFor(a, now) < replacedWithin:
 			n++
 		}
 	}
