@@ -209,6 +209,28 @@ func TestPage(t *testing.T) {
 	}
 }
 
+// The page of a job that waits, and of which nothing tells how long it runs, asks for an estimate and says what one
+// would win; that of a job with an estimate does not.
+func TestEstimateIsAskedFor(t *testing.T) {
+	browser := chromium(t)
+	w := start(t, 1, nil)
+	w.submit(t, bed.Gang{Name: "runs", GPUs: gpusPerNode - 1, Meta: map[string]string{"pal_duration": "3h"}})
+	until(t, "it runs", func() bool { return len(w.nomad.Members(nomadtest.Key{Namespace: "default", ID: "runs"})) == 1 })
+	w.submit(t, bed.Gang{Name: "silent", GPUs: gpusPerNode}, bed.Gang{Name: "honest", GPUs: gpusPerNode, Meta: map[string]string{"pal_duration": "1h"}})
+	p := open(t, browser, w.url, "#/job/default/silent")
+	p.shows("How long does it run?", "Say how long it runs (pal_duration)", "instead of 36h")
+	for _, v := range p.axe() {
+		t.Error(v)
+	}
+	p.shot("estimate")
+	p.goTo("#/job/default/honest")
+	p.shows("Job honest", "Waits for")
+	if is[bool](p, `document.querySelector("main").innerText.includes("How long does it run?")`) {
+		t.Error("a job with an estimate is asked for one")
+	}
+	p.checked()
+}
+
 // Who is refused is asked for a token, and told what for; the token shows what it may.
 func TestToken(t *testing.T) {
 	browser := chromium(t)
