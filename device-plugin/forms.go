@@ -156,7 +156,7 @@ func (s *stream) consult(b books) {
 		if said := b.err.Error(); said != p.forms.warned {
 			p.forms.warned = said
 			p.log.Warn("GPUs keep the form that they had, as it is not known whether tasks hold them", "gpus", b.asked, "error", said,
-				"next", "let the plugin ask Nomad (config block nomad), or drain the node, then: nomad-device-pal clear UUID")
+				"next", "let the plugin ask Nomad (config block nomad), or drain the node, then: "+Order(p.cfg.StateDir, "clear", b.asked...))
 		}
 		return
 	}

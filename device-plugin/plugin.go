@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -386,12 +387,18 @@ func (p *Plugin) logVerdict(d gpu.Device, before map[string]verdict, now verdict
 	was, known := before[d.ID]
 	switch {
 	case !now.healthy && (!known || was.reason != now.reason):
-		p.log.Warn("GPU is unhealthy", "gpu", d.ID, "reason", now.reason, "remedy", Remedy(now.reason, d.Physical()))
+		p.log.Warn("GPU is unhealthy", "gpu", d.ID, "reason", now.reason, "remedy", Remedy(now.reason, d.Physical(), p.cfg.StateDir))
 	case now.healthy && known && !was.healthy:
 		p.log.Info("GPU is healthy again", "gpu", d.ID, "was", was.reason)
 	}
 	if len(now.degraded) > 0 && fmt.Sprint(now.degraded) != fmt.Sprint(was.degraded) {
-		p.log.Warn("GPU is degraded", "gpu", d.ID, "reasons", now.degraded)
+		var remedies []string
+		for _, reason := range now.degraded {
+			if r := Remedy(reason, d.Physical(), p.cfg.StateDir); !slices.Contains(remedies, r) {
+				remedies = append(remedies, r)
+			}
+		}
+		p.log.Warn("GPU is degraded", "gpu", d.ID, "reasons", now.degraded, "remedy", strings.Join(remedies, "; "))
 	}
 }
 

@@ -4,6 +4,7 @@
 package deviceplugin
 
 import (
+	"regexp"
 	"strings"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
@@ -20,9 +21,25 @@ const (
 )
 
 // Remedy is what an operator types about a reason of a health description. id is the physical
-// GPU's.
-func Remedy(reason, id string) string {
-	return strings.ReplaceAll(remedy(strings.TrimPrefix(reason, reasonDegraded+":")), "$GPU", id)
+// GPU's, dir the plugin's state directory.
+func Remedy(reason, id, dir string) string {
+	text := strings.ReplaceAll(remedy(strings.TrimPrefix(reason, reasonDegraded+":")), "$GPU", id)
+	return orders.ReplaceAllStringFunc(text, func(order string) string { return order + ofStateDir(dir) })
+}
+
+// orders are the commands that find the running plugin by its state directory.
+var orders = regexp.MustCompile(`nomad-device-pal (release|resume|clear|remeasure)\b`)
+
+// Order is a command for the running plugin, as somebody types it.
+func Order(dir, name string, ids ...string) string {
+	return strings.Join(append([]string{"nomad-device-pal " + name + ofStateDir(dir)}, ids...), " ")
+}
+
+func ofStateDir(dir string) string {
+	if dir == "" || dir == DefaultStateDir {
+		return ""
+	}
+	return " -state-dir=" + dir
 }
 
 func remedy(reason string) string {

@@ -4,10 +4,15 @@
 package deviceplugin
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/device-plugin/mps"
+	"github.com/nomad-pal/nomad-pal/internal/testlog"
 )
 
 // What to type fits the reason: a reset only where a reset helps.
@@ -49,7 +54,7 @@ func TestRemedy(t *testing.T) {
 		"nvml:" + gpu.Failure{Function: "nvmlDeviceGetHandleByIndex", Code: 8}.String(): {"power cables", false},
 		"nvml:" + gpu.Failure{Function: "nvmlDeviceGetHandleByIndex", Code: 4}.String(): {"as root", false},
 	} {
-		if got := Remedy(reason, "GPU-1"); !strings.Contains(got, tc.want) || strings.Contains(got, "--gpu-reset") != tc.reset {
+		if got := Remedy(reason, "GPU-1", ""); !strings.Contains(got, tc.want) || strings.Contains(got, "--gpu-reset") != tc.reset {
 			t.Errorf("%s: %q, want %q, a reset: %v", reason, got, tc.want, tc.reset)
 		}
 	}
@@ -64,4 +69,49 @@ func TestRemedy(t *testing.T) {
 			t.Errorf("%+v: %q, want %q", h, got, want)
 		}
 	}
+}
+
+// The log says what to type where doctor does not come: of what takes a while to be seen, and of what is
+// seen while tasks run. It says so no more once the GPU is well.
+func TestLogNamesTheRemedy(t *testing.T) {
+	var log testlog.Buffer
+	p := New(Options{Log: hclog.New(&hclog.LoggerOptions{Output: &log})})
+	p.cfg.StateDir = "/srv/state"
+	says := func(want string) {
+		t.Helper()
+		if text := log.String(); !strings.Contains(text, want) {
+			t.Errorf("want %q: %s", want, text)
+		}
+		log = testlog.Buffer{}
+	}
+	d, well := gpu.Device{ID: "GPU-1"}, verdict{healthy: true}
+	for reason, want := range map[string]string{
+		degradedThermal: "have its cooling checked", degradedBrake: "have the machine's power supplies checked", degradedWrong: "take the GPU out and have it tested",
+		degradedSlow: "nomad-device-pal remeasure -state-dir=/srv/state GPU-1",
+	} {
+		is := verdict{healthy: true, degraded: []string{reason}}
+		p.logVerdict(d, nil, is)
+		says(want)
+		p.logVerdict(d, map[string]verdict{d.ID: is}, well)
+		if text := log.String(); text != "" {
+			t.Errorf("%s is over: %s", reason, text)
+		}
+	}
+	for reason, want := range map[string]string{
+		mps.NoServer: "restart the tasks that share the GPU", mps.NoDaemon: "the daemon's own log is in the folder of config key sharing.directory",
+		reasonSharing: "if none does: nomad-device-pal clear -state-dir=/srv/state GPU-1",
+	} {
+		is := verdict{reason: reason}
+		p.logVerdict(d, nil, is)
+		says(want)
+		p.logVerdict(d, map[string]verdict{d.ID: is}, well)
+		says("GPU is healthy again")
+	}
+	p.forms = &forms{}
+	s := &stream{p: p}
+	s.consult(books{asked: []string{d.ID}, err: errors.New("no answer")})
+	says("let the plugin ask Nomad (config block nomad), or drain the node, then: nomad-device-pal clear -state-dir=/srv/state GPU-1")
+	s.consult(books{asked: []string{d.ID}})
+	s.consult(books{asked: []string{d.ID}, err: errors.New("no answer")})
+	says("let the plugin ask Nomad")
 }

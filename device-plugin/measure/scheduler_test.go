@@ -328,6 +328,30 @@ func TestMeasuringThatTakesTheMachineDownIsNotTriedAgainAtOnce(t *testing.T) {
 	}
 }
 
+// After some crashes in a row a GPU is measured when that is ordered, as the log advises, and only then.
+func TestMeasuringIsOrderedAfterCrashes(t *testing.T) {
+	t.Parallel()
+	var log testlog.Buffer
+	downs := fmt.Sprintf(`{"begun": "2026-01-02T03:04:05Z", "downs": %d}`, mostDowns-1)
+	n := newNodeLogging(t, newFake(t, "scale=1"), hclog.New(&hclog.LoggerOptions{Output: &log}), func(s *Schedule) {
+		text := fmt.Sprintf(`{"format": "nomad-pal/measurements/1", "gpus": {%q: %s, %q: %s}}`, fakecuda.UUID(0), downs, fakecuda.UUID(1), downs)
+		if err := os.WriteFile(filepath.Join(string(s.StateDir), recordsFile), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := statedir.Measure.Give(s.StateDir, fakecuda.UUID(0)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if text := log.String(); strings.Count(text, "only when ordered, with nomad-device-pal remeasure") != 2 {
+		t.Errorf("log %q", text)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if got := n.wanted(time.Now().Add(10000 * time.Hour)); len(got) != 1 || !strings.Contains(fmt.Sprint(got), fakecuda.UUID(0)) {
+		t.Errorf("wanted are %v", got)
+	}
+}
+
 // The end of the plugin is no crash, even if its sessions do not end with it.
 func TestEndOfThePluginIsNoCrash(t *testing.T) {
 	cfg := DefaultSchedule()

@@ -293,6 +293,13 @@ func TestOperatorsDaemon(t *testing.T) {
 	if d.runs() || k.Trouble("GPU-a") != NoDaemon {
 		t.Errorf("runs: %v, trouble %q", d.runs(), k.Trouble("GPU-a"))
 	}
+	if err := d.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.until("that it was started, as advised", func() bool { return k.Trouble("GPU-a") == "" })
+	if err := d.quit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // While the driver is released no daemon holds a GPU that nobody uses.

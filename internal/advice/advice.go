@@ -1,7 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package advice finds the advice in the code's texts, so that tests can follow each piece of it.
+// Package advice finds the advice in the code's texts, so that tests can follow each piece of it. A text is
+// advice if it tells its reader to do something, if it names a command to type, or if it stands where the
+// code keeps advice.
 package advice
 
 import (
@@ -9,6 +11,8 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -21,47 +25,91 @@ type Text struct {
 	// Where is its file and line.
 	Where string
 	Text  string
+	kept  bool // it stands where the code keeps advice
 }
 
 // imperative is how advice begins: at a text's start, or after a clause.
-var imperative = regexp.MustCompile(`(?i)(^|[;:.,(—] ?|\bor |\band |\bthen )(` + strings.Join([]string{
+var imperative = regexp.MustCompile(`(?i)(^ ?|[;:.,(—] ?|\bor |\band |\bthen )(` + strings.Join([]string{
 	"use", "write", "say", "leave", "drop", "put", "mend", "fix", "remove", "explain one", "correct", "take", "run it", "run the job", "run doctor", "run Nomad", "ask for", "choose",
 	"give", "change the", "spell", "did you mean", "try", "rename", "gate the", "gate all", "set", "look at", "look for", "install", "upgrade", "enable",
-	"start the", "restart the", "make the", "stop it", "add:? (a|the|pal|plugin)", "go back", "reboot", "reload", "have it", "have its", "have the", "check the", "name files", "name its",
+	"start the", "restart the", "make the", "stop it", "add:? (a|the|pal|plugin)", "go back", "reboot", "reload", "have it", "have its", "have the", "check the", "name files", "name its", "name who", "divide", "end the", "let the", "measure again", "shut down",
 }, "|") + `)\b`)
 
 // forExample is "say" where it means "for example".
 var forExample = regexp.MustCompile(`, say\b`)
 
 // describes are the functions called with texts, and the fields with texts, that tell what a command or a
-// path is for: they advise nobody.
-var describes = []string{"help", "examples", "make", "HandleFunc", "Handle", "handle", "synopsis"}
+// path is for, and those that define options: they advise nobody.
+var describes = []string{"help", "examples", "make", "HandleFunc", "Handle", "handle", "synopsis", "StringVar", "BoolVar", "IntVar", "Float64Var", "DurationVar", "Var"}
 
-// In are the texts with advice in the code of folders, without the files of the names that are left out.
-func In(leftOut []string, dirs ...string) (found []Text, err error) {
+// ofHelp is how a text begins that is a part of a command's help.
+var ofHelp = regexp.MustCompile(`^(Usage: |\n[A-Z][a-z]+ Options:\n)`)
+
+// advises are the fields and variables that hold advice and nothing else, whatever its words. So do
+// functions and constants whose names begin with "remedy" or "Next".
+var advises = []string{"Next", "next", "Fix", "steps"}
+
+// advisesLast are the types and functions of doctor's whose fourth value is advice.
+var advisesLast = []string{"Check", "add"}
+
+// Finder finds advice.
+type Finder struct {
+	command *regexp.Regexp
+	leftOut []string
+}
+
+// NewFinder returns one that knows the commands of which docs has a page each binary, with a heading each
+// command, and that leaves out files whose paths end so.
+func NewFinder(docs string, leftOut ...string) (*Finder, error) {
+	typed := []string{ // Nomad with a capital is the subject of a sentence, and nomad alone the name of a check
+		`nomad (acl|alloc|deployment|eval|job|namespace|node|operator|quota|server|system|tls|var|volume) [a-z]`,
+		`(nvidia-smi|lspci|nvidia-modprobe|nvidia-cuda-mps-control|chmod|ln) -`, `nvidia-smi (mig|nvlink|conf-compute) `, `modprobe [a-z]`, `systemctl [a-z]`, `dmesg \|`,
+	}
+	for _, binary := range []string{"nomad-pal", "nomad-device-pal"} {
+		page, err := os.ReadFile(filepath.Join(docs, "reference", binary+".md"))
+		if err != nil {
+			return nil, fmt.Errorf("which commands has %s: %w", binary, err)
+		}
+		names := []string{"-help", "%s"} // of all, or of any
+		for _, m := range regexp.MustCompile(`(?m)^## ([a-z ]+)$`).FindAllStringSubmatch(string(page), -1) {
+			names = append(names, m[1]+`\b`)
+		}
+		typed = append(typed, binary+` (%s)?(`+strings.Join(names, "|")+`)`)
+	}
+	command, err := regexp.Compile(`(^|[^a-z-])(` + strings.Join(typed, "|") + `)`)
+	return &Finder{command, leftOut}, err
+}
+
+// Linked are the folders of this module's code in the binary whose main package is in a folder.
+func Linked(main string) ([]string, error) {
+	list := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if .Main}}{{$.Dir}}{{end}}{{end}}", ".")
+	list.Dir = main
+	out, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("which packages are in %s: %w", main, err)
+	}
+	return strings.Fields(string(out)), nil
+}
+
+// In are the texts with advice in the code of folders.
+func (f *Finder) In(dirs ...string) (found []Text, err error) {
 	for _, dir := range dirs {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		if err != nil || len(files) == 0 {
 			return nil, fmt.Errorf("no Go files in %s: %w", dir, err)
 		}
 		for _, path := range files {
-			if strings.HasSuffix(path, "_test.go") || slices.Contains(leftOut, filepath.Base(path)) {
+			if strings.HasSuffix(path, "_test.go") || slices.ContainsFunc(f.leftOut, func(of string) bool { return strings.HasSuffix(path, of) }) {
 				continue
 			}
-			texts, err := ofFile(path)
+			texts, err := read(path, describes)
 			if err != nil {
 				return nil, err
 			}
-			found = append(found, texts...)
+			found = append(found, slices.DeleteFunc(texts, func(t Text) bool { return !f.Gives(t) })...)
 		}
 	}
 	return found, nil
-}
-
-// ofFile are the texts with advice in a file.
-func ofFile(path string) ([]Text, error) {
-	texts, err := read(path, describes)
-	return slices.DeleteFunc(texts, func(t Text) bool { return !Gives(t.Text) }), err
 }
 
 // Texts are all texts in a file of code.
@@ -74,6 +122,7 @@ func read(path string, leftOut []string) (found []Text, err error) {
 	if err != nil {
 		return nil, err
 	}
+	kept := keepers(f)
 	ast.Inspect(f, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CallExpr:
@@ -88,7 +137,8 @@ func read(path string, leftOut []string) (found []Text, err error) {
 				return true
 			}
 			if text, err := strconv.Unquote(n.Value); err == nil {
-				found = append(found, Text{fmt.Sprintf("%s:%d", path, files.Position(n.Pos()).Line), text})
+				keeps := slices.ContainsFunc(kept, func(k ast.Node) bool { return k.Pos() <= n.Pos() && n.End() <= k.End() })
+				found = append(found, Text{Where: fmt.Sprintf("%s:%d", path, files.Position(n.Pos()).Line), Text: text, kept: keeps})
 			}
 		}
 		return true
@@ -96,20 +146,81 @@ func read(path string, leftOut []string) (found []Text, err error) {
 	return found, nil
 }
 
+// keepers are the parts of a file that hold advice and nothing else.
+func keepers(f *ast.File) (kept []ast.Node) {
+	remedy := func(id *ast.Ident) bool {
+		return strings.HasPrefix(strings.ToLower(id.Name), "remedy") || strings.HasPrefix(id.Name, "Next") && id.Name != "Next"
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CompositeLit:
+			kept = append(kept, keptIn(n)...)
+		case *ast.CallExpr:
+			if slices.Contains(advisesLast, called(n)) && len(n.Args) == 4 {
+				kept = append(kept, n.Args[3])
+			}
+		case *ast.AssignStmt:
+			if slices.Contains(advises, named(n.Lhs[0])) {
+				kept = append(kept, n.Rhs[0])
+			}
+		case *ast.ValueSpec:
+			if len(n.Values) > 0 && (remedy(n.Names[0]) || slices.Contains(advises, n.Names[0].Name)) {
+				kept = append(kept, n.Values[0])
+			}
+		case *ast.FuncDecl:
+			if !remedy(n.Name) {
+				return true
+			}
+			ast.Inspect(n.Body, func(n ast.Node) bool {
+				if r, ok := n.(*ast.ReturnStmt); ok {
+					kept = append(kept, r)
+				}
+				return true
+			})
+		}
+		return true
+	})
+	return kept
+}
+
+// keptIn are the values of a literal that hold advice.
+func keptIn(literal *ast.CompositeLit) (kept []ast.Node) {
+	if of, ok := literal.Type.(*ast.Ident); ok && slices.Contains(advisesLast, of.Name) && len(literal.Elts) == 4 {
+		kept = append(kept, literal.Elts[3])
+	}
+	if _, ok := literal.Type.(*ast.MapType); ok {
+		return kept
+	}
+	for _, e := range literal.Elts {
+		if field, ok := e.(*ast.KeyValueExpr); ok {
+			if key, ok := field.Key.(*ast.Ident); ok && slices.Contains(advises, key.Name) {
+				kept = append(kept, field.Value)
+			}
+		}
+	}
+	return kept
+}
+
 // called is the name of the function that is called.
-func called(c *ast.CallExpr) string {
-	switch f := c.Fun.(type) {
+func called(c *ast.CallExpr) string { return named(c.Fun) }
+
+// named is the name of a variable, field or function.
+func named(e ast.Expr) string {
+	switch e := e.(type) {
 	case *ast.Ident:
-		return f.Name
+		return e.Name
 	case *ast.SelectorExpr:
-		return f.Sel.Name
+		return e.Sel.Name
 	}
 	return ""
 }
 
 // Gives reports whether a text gives advice.
-func Gives(text string) bool {
-	return strings.Contains(text, " ") && imperative.MatchString(forExample.ReplaceAllString(text, ""))
+func (f *Finder) Gives(t Text) bool {
+	if !strings.Contains(strings.TrimSpace(t.Text), " ") || ofHelp.MatchString(t.Text) {
+		return false
+	}
+	return t.kept || f.command.MatchString(t.Text) || imperative.MatchString(forExample.ReplaceAllString(t.Text, ""))
 }
 
 // Followed is the advice that users were shown and that a test followed.

@@ -6,15 +6,33 @@ package advice
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
+func finder(t *testing.T) *Finder {
+	t.Helper()
+	f, err := NewFinder("../../docs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
 func TestGives(t *testing.T) {
+	f := finder(t)
 	for text, want := range map[string]bool{
 		"no such file; say where it is": true, "Leave that out": true, "it runs": false, "placed and pending, say": false,
 		"a drain of its node, say, or a stop": false, "(did you mean %q?)": true, "use": false,
+		// A command to type is advice, and the name of a program as the subject of a sentence is not.
+		"nomad job eval -force-reschedule %s": true, "nomad server members": true, "nomad server: %w": false, "nomad version": false,
+		"Nomad job control is off": false, "nomad-pal explain %s says more": true, "see nomad-pal %s -help": true, "nomad-pal -help": true,
+		"nomad-pal is no device plugin": false, "nomad-pal runs jobs": false, "nomad-pal has no command %q": false,
+		"; nomad-pal profile import": true, "to end that: nomad-device-pal resume": true, "nomad-device-pal measures": false,
+		"nvidia-smi -q shows it": true, "our scan says what nvidia-smi says": false, "systemctl restart nvidia-imex": true,
+		"Usage: nomad-pal run [options]": false, "\nJob Options:\n\n  -x  nomad-pal run": false,
 	} {
-		if Gives(text) != want {
+		if f.Gives(Text{Text: text}) != want {
 			t.Errorf("%q gives advice: %t", text, !want)
 		}
 	}
@@ -28,7 +46,7 @@ func TestFollowed(t *testing.T) {
 	if err := os.WriteFile(path, []byte(code), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	texts, err := In(nil, filepath.Dir(path))
+	texts, err := finder(t).In(filepath.Dir(path))
 	if err != nil || len(texts) != 2 || texts[0].Where != path+":2" {
 		t.Fatal(texts, err)
 	}
@@ -39,5 +57,36 @@ func TestFollowed(t *testing.T) {
 	}
 	if rest := f.Rest(texts); len(rest) != 1 || rest[0].Text != "it has %d GPUs; ask for %d" {
 		t.Error(rest)
+	}
+}
+
+// What stands where the code keeps advice is advice, whatever its words.
+func TestKept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.go")
+	code := `package x
+const remedyPower = "shut down, plug in"
+func remedy() string { return "it is broken: " + "for return" }
+func f() {
+	_ = Check{Name: "a b", Next: "may it read them?"}
+	_ = Check{"a b", Fail, "c d", "measure again"}
+	c.Next = "is it running there?"
+	d.add(s, "a b", "c d", "make room")
+	add("a b", "c d")
+}
+`
+	if err := os.WriteFile(path, []byte(code), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	texts, err := finder(t).In(filepath.Dir(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, text := range texts {
+		got = append(got, text.Text)
+	}
+	want := []string{"shut down, plug in", "it is broken: ", "for return", "may it read them?", "measure again", "is it running there?", "make room"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
 	}
 }

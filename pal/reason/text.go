@@ -327,7 +327,7 @@ var voice = map[Kind]func(Reason) string{
 	MemberFailed:   func(r Reason) string { return "a member failed, and Nomad does not retry it: " + r.Cause },
 	CutShort:       say("a client ended a member (was its node purged?), and Nomad does not rerun it"),
 	MemberStopped:  say("a member was stopped (node drain?), and Nomad does not rerun it"),
-	MembersStopped: say("its members were stopped (node drain, or nomad alloc stop?)"),
+	MembersStopped: say("its members were stopped (node drain, or did somebody stop them?)"),
 	Replacing:      say("members were stopped (node drain?); Nomad is asked to place them again"),
 	BesidePins:     say("members of an earlier version run on elsewhere than its pins: no deployment replaces them"),
 	Misplaced:      say("members run elsewhere than its pins: no room, or Nomad gave them other or fewer GPUs (before 1.11.1: hashicorp/nomad#18364)"),

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -108,7 +109,7 @@ func (a *Admission) Review(job *api.Job, queues cluster.BatchQueues, children bo
 	}
 	a.patch(&r, job, full)
 	if len(r.Patch) > 0 { // said once, where the endpoint is asked as mutator and as validator
-		r.Warnings = append(r.Warnings, fmt.Sprintf("nomad-pal chooses the GPUs of this job: it is pending until then; see nomad-pal explain %s", inNamespace(full)))
+		r.Warnings = append(r.Warnings, fmt.Sprintf("nomad-pal chooses the GPUs of this job: it is pending until then; see %s", query.ExplainCommand(cluster.KeyOf(full))))
 		r.warn(request.MistypedDevices(full))
 	}
 	return r
@@ -289,12 +290,4 @@ func (s *server) queues(ctx context.Context, job *api.Job) cluster.BatchQueues {
 		s.agent.log.Warn("cannot tell whether Nomad has a batch queue of its own", "job", *full.ID, "error", err)
 	}
 	return queues
-}
-
-// inNamespace is how nomad-pal's commands name a job.
-func inNamespace(job *api.Job) string {
-	if ns := job.Namespace; ns != nil && *ns != "" && *ns != api.DefaultNamespace {
-		return "-namespace " + *ns + " " + *job.ID
-	}
-	return *job.ID
 }

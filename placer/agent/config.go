@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -228,6 +229,7 @@ func all(diags hcl.Diagnostics) error {
 	for _, d := range diags {
 		if d.Severity == hcl.DiagError {
 			suggestBlock(d)
+			suggestPlace(d)
 			errs = append(errs, d)
 		}
 	}
@@ -248,6 +250,44 @@ func suggestBlock(d *hcl.Diagnostic) {
 	}
 	if meant := nearest.Name(parts[1], known); meant != "" {
 		d.Detail += fmt.Sprintf(" Did you mean %q?", meant)
+	}
+}
+
+// suggestPlace adds to a key that stands in the wrong place the block that has it: the parser knows the
+// keys of one block at a time.
+func suggestPlace(d *hcl.Diagnostic) {
+	parts := strings.Split(d.Detail, `"`)
+	if d.Summary != "Unsupported argument" || len(parts) != 3 {
+		return
+	}
+	blocks := map[string]bool{}
+	for _, k := range model.Keys() {
+		if k.Name == parts[1] {
+			blocks[k.Block] = true
+		}
+	}
+	file := reflect.TypeFor[File]()
+	for i := range file.NumField() {
+		block, isBlock := strings.CutSuffix(file.Field(i).Tag.Get("hcl"), ",block")
+		of := file.Field(i).Type
+		for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice {
+			of = of.Elem()
+		}
+		if !isBlock {
+			continue
+		}
+		schema, _ := gohcl.ImpliedBodySchema(reflect.New(of).Interface())
+		for _, a := range schema.Attributes {
+			blocks[block] = blocks[block] || a.Name == parts[1]
+		}
+	}
+	maps.DeleteFunc(blocks, func(_ string, has bool) bool { return !has })
+	switch names := slices.Sorted(maps.Keys(blocks)); {
+	case len(names) == 0:
+	case names[0] == "":
+		d.Detail += " It belongs outside of all blocks."
+	default:
+		d.Detail += fmt.Sprintf(" Did you mean %s { %s }?", strings.Join(names, " or "), parts[1])
 	}
 }
 

@@ -392,11 +392,16 @@ func typeFault(c *api.Constraint, is, given *structs.Attribute) *Fault {
 		return f
 	}
 	f := &Fault{Kind: FaultType, Subject: c.RTarget, Is: kindOf(is)}
-	if n, unit := splitNumber(c.RTarget); unit != "" {
-		if meant := meantUnit(unit, is.Unit); meant != unit {
-			f.Kind, f.Is = FaultUnit, is.Unit
-			f.Write = &Condition{c.LTarget, c.Operand, strings.TrimSpace(n + " " + meant)}
-		}
+	n, unit := splitNumber(c.RTarget)
+	if n == "" {
+		return f
+	}
+	meant := meantUnit(unit, is.Unit)
+	if unit != "" && meant != unit {
+		f.Kind, f.Is = FaultUnit, is.Unit
+	}
+	if meant != unit || !strings.HasPrefix(c.RTarget, n) { // "40,000", which Nomad takes for a text
+		f.Write = &Condition{c.LTarget, c.Operand, strings.TrimSpace(n + " " + meant)}
 	}
 	return f
 }
@@ -413,8 +418,14 @@ func textTypeFault(c *api.Constraint, is string) *Fault {
 	return f
 }
 
-// splitNumber splits "20 gigs" into the number and what follows; unit is "" if there is no number.
+// thousands are numbers as people group their digits.
+var thousands = regexp.MustCompile(`^[0-9]{1,3}([,_ '’][0-9]{3})+\b`)
+
+// splitNumber splits "20 gigs" into the number and what follows; number is "" if there is none.
 func splitNumber(text string) (number, unit string) {
+	if grouped := thousands.FindString(text); grouped != "" {
+		return strings.NewReplacer(",", "", "_", "", " ", "", "'", "", "’", "").Replace(grouped), strings.TrimSpace(text[len(grouped):])
+	}
 	i := strings.LastIndexAny(text, "0123456789.") + 1
 	if _, err := strconv.ParseFloat(strings.TrimSpace(text[:i]), 64); err != nil {
 		return "", ""

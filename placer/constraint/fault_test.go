@@ -55,6 +55,8 @@ func TestDeviceFaults(t *testing.T) {
 		{"${device.attr.memory}", ">=", "20480.5", FaultUnit, Condition{"${device.attr.memory}", ">=", "20480.5 MiB"}},
 		{"${device.attr.memory}", ">=", "40 gb", FaultUnit, Condition{"${device.attr.memory}", ">=", "40 GB"}},
 		{"${device.attr.memory}", ">=", "40G", FaultUnit, Condition{"${device.attr.memory}", ">=", "40 GiB"}},
+		{"${device.attr.memory}", ">=", "40,000 MiB", FaultType, Condition{"${device.attr.memory}", ">=", "40000 MiB"}},
+		{"${device.attr.memory}", ">=", "40_000", FaultUnit, Condition{"${device.attr.memory}", ">=", "40000 MiB"}},
 		{"${device.attr.memory}", ">=", "20 gigs", FaultUnit, Condition{"${device.attr.memory}", ">=", "20 GiB"}},
 		{"${device.attr.memory}", ">=", "999999", FaultUnit, Condition{}},
 		{"${device.attr.compute_capability}", ">=", "9.0", FaultAttribute, Condition{}},

@@ -21,6 +21,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
+// What doctor advises in several places.
+const (
+	NextStatus  = "nomad-pal status shows it until it is over"
+	NextServers = "look at the logs of Nomad's servers, and try again"
+)
+
 // Verdict is what became of a check.
 type Verdict string
 
@@ -51,7 +57,7 @@ func (s *Snapshot) Checks() []Check {
 	defer s.mu.Unlock()
 	out := []Check{s.checkVersion(), s.checkGPUs(), s.checkPlugin(), s.checkMeasuring(), s.checkProfile(), s.checkUnprofiled(), s.checkGate()}
 	for _, w := range s.Warnings() {
-		out = append(out, Check{"warning", Warn, w, "nomad-pal status shows it until it is over"})
+		out = append(out, Check{"warning", Warn, w, NextStatus})
 	}
 	return out
 }
@@ -256,7 +262,7 @@ func CheckClocks(written, worked, now time.Time) Check {
 
 // ChecksFailed are checks that could not be made, because Nomad cannot be read.
 func ChecksFailed(err error) Check {
-	c := Check{"reading nomad", Fail, err.Error(), "is NOMAD_ADDR right, and is Nomad running there?"}
+	c := Check{"reading nomad", Fail, err.Error(), NextServers}
 	if nomad.Refused(err) {
 		c.Next = "doctor needs a token that reads nodes, lists jobs, and reads the variables nomad-pal/*: such as the agent's own"
 	}

@@ -211,7 +211,7 @@ func (r *Report) writeJSON(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	if err := e.Encode(r); err != nil {
-		return fmt.Errorf("write JSON: %w", err)
+		return fmt.Errorf("writing JSON: %w", err)
 	}
 	return nil
 }

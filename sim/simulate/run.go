@@ -67,11 +67,11 @@ func (o *options) run(stdout, stderr io.Writer) error {
 func writeFile(path string, write func(io.Writer) error) error {
 	f, err := os.Create(path)
 	if err != nil {
-		return fmt.Errorf("write report: %w", err)
+		return fmt.Errorf("writing the report: %w", err)
 	}
 	if err := write(f); err != nil {
 		f.Close()
-		return fmt.Errorf("write report %q: %w", path, err)
+		return fmt.Errorf("writing the report %q: %w", path, err)
 	}
 	return f.Close()
 }

@@ -6,6 +6,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -18,22 +19,35 @@ import (
 	"github.com/hashicorp/cli"
 
 	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
+	"github.com/nomad-pal/nomad-pal/device-plugin/cuda/fakecuda"
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
 	"github.com/nomad-pal/nomad-pal/internal/advice"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// followedBy are texts that the plugin gives where doctor does not come, each with its test beside the plugin's sharing.
+// followedBy are texts that the plugin gives where doctor does not come, each with its test.
 var followedBy = map[string]string{
 	"GPUs %s have MPS control daemons of their own, and a process can use one: ask for parts of one GPU (count = 1)": "TestReserveByMPS",
 	"write them yourself to choose": "TestBlockOfTheIncumbentsSharing",
+	// Of the log: these take a while to be seen, or are seen while tasks run.
+	"have its cooling checked": "TestLogNamesTheRemedy", "have the machine's power supplies checked": "TestLogNamesTheRemedy",
+	"restart the tasks that share the GPU: once all have ended, the next one gets a new server":             "TestLogNamesTheRemedy",
+	"end the tasks that hold it: the plugin's log names them; if none does: nomad-device-pal clear $GPU":    "TestLogNamesTheRemedy",
+	"the plugin's log has the error; the daemon's own log is in the folder of config key sharing.directory": "TestLogNamesTheRemedy",
+	"nomad-device-pal remeasure $GPU; if it is slow again, have cooling and power checked":                  "TestLogNamesTheRemedy", "take the GPU out and have it tested": "TestLogNamesTheRemedy",
+	"in %s at the earliest": "TestMeasuringThatTakesTheMachineDownIsNotTriedAgainAtOnce",
+	"let the plugin ask Nomad (config block nomad), or measure with: nomad-pal measure":                                      "TestNothingIsMeasuredWithoutProof",
+	"only when ordered, with nomad-device-pal remeasure":                                                                     "TestMeasuringIsOrderedAfterCrashes",
+	"let the plugin ask Nomad (config block nomad), or drain the node, then: ":                                               "TestLogNamesTheRemedy",
+	"the MPS control daemon of config key \"sharing.pipe_directory\" does not run: start it with nvidia-cuda-mps-control -d": "TestOperatorsDaemon",
 }
 
 // Whoever does what doctor and the other commands advise is told so no more. What is said of GPUs is
 // followed by a driver without their faults.
 func TestAdvice(t *testing.T) {
 	followed, ran := &advice.Followed{}, 0
-	for name, part := range map[string]func(*testing.T, *advice.Followed){"GPUs": adviceOnGPUs, "installation": adviceOnInstallation, "typing": adviceOnTyping} {
+	for name, part := range map[string]func(*testing.T, *advice.Followed){"GPUs": adviceOnGPUs, "orders": adviceOnOrders, "CUDA": adviceOnCUDA, "installation": adviceOnInstallation, "typing": adviceOnTyping} {
 		t.Run(name, func(t *testing.T) {
 			ran++
 			part(t, followed)
@@ -42,16 +56,34 @@ func TestAdvice(t *testing.T) {
 			}
 		})
 	}
-	if t.Failed() || ran < 3 {
+	if t.Failed() || ran < 5 {
 		return
 	}
-	texts, err := advice.In([]string{"stub.go"}, ".", "../..", "../../gpu", "../../nvml")
+	finder, err := advice.NewFinder("../../../docs", "stub.go", "pal/reason/text.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	tests, err := os.ReadFile("../../sharing_test.go")
+	dirs, err := advice.Linked(".")
 	if err != nil {
 		t.Fatal(err)
+	}
+	texts, err := finder.In(dirs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tests []byte
+	for _, in := range []string{"../../*_test.go", "../../*/*_test.go"} {
+		paths, err := filepath.Glob(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tests = append(tests, text...)
+		}
 	}
 	for _, text := range followed.Rest(texts) {
 		if by := followedBy[text.Text]; by == "" || !strings.Contains(string(tests), "\nfunc "+by+"(") {
@@ -76,7 +108,7 @@ func adviceOnGPUs(t *testing.T, f *advice.Followed) {
 		t.Fatalf("a healthy node: %s", healthy)
 	}
 	stories := []string{ // besides those of testdata/odd
-		"sys init 18", "sys init 4", "sys init 999", "gpu0 field.230 2", "gpu0 nvlinks 0",
+		"sys init 18", "sys init 4", "sys init 999", "gpu0 field.230 2", "gpu0 nvlinks 0", "gpu0 persistence 0",
 	}
 	datadriven.Walk(t, "testdata/odd", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
@@ -90,6 +122,10 @@ func adviceOnGPUs(t *testing.T, f *advice.Followed) {
 			return d.Expected // TestOddNodes compares
 		})
 	})
+	none := told(oddNode(t, lib, &datadriven.TestData{Cmd: "node", CmdArgs: []datadriven.CmdArg{{Key: "gpus", Vals: []string{"0"}}}}))
+	if !f.Add(none, "lspci -d 10de: shows what the machine has") {
+		t.Errorf("without GPUs: %s", none)
+	}
 	for _, story := range stories {
 		text := told(oddNode(t, lib, &datadriven.TestData{Cmd: "node", Input: story}))
 		if text == "" {
@@ -116,10 +152,6 @@ func adviceOnGPUs(t *testing.T, f *advice.Followed) {
 	}
 	for _, fault := range []string{"lost", "reset", "hang", "remap", "remap-pending", "fabric", "nvlink", "thermal", "power-brake", "pcie"} {
 		text := emulated("  fault = \"" + fault + "\"\n")
-		f.Add(text, text)
-	}
-	for _, reason := range []string{"degraded:thermal-slowdown", "degraded:power-brake", "degraded:wrong-results", "mps-server"} { // which take a while to be seen
-		text := deviceplugin.Remedy(reason, "GPU-a")
 		f.Add(text, text)
 	}
 	if text := emulated(""); text != "" {
@@ -178,6 +210,19 @@ func adviceOnInstallation(t *testing.T, f *advice.Followed) {
 		t.Fatal(err)
 	}
 	valid := i.write("valid.json", string(p.Encode()))
+	other := i.write("other.json", strings.ReplaceAll(string(p.Encode()), "GPU-a", "GPU-other"))
+	open := filepath.Join(i.dir, "open")
+	if err := errors.Join(os.Mkdir(open, 0o700), os.Chmod(open, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	without := func(name string) func(string) string { // as the plugin does that writes it again
+		return func(string) string {
+			if err := os.Remove(filepath.Join(i.dir, name)); err != nil {
+				t.Fatal(err)
+			}
+			return good
+		}
+	}
 	file := func(name, text string) string { return i.write(name, text) }
 	with := func(of string) string {
 		return dir + strings.Replace(block, "config {\n", "config {\n"+of, 1)
@@ -211,6 +256,28 @@ func adviceOnInstallation(t *testing.T, f *advice.Followed) {
 		}},
 		{wrong: file("stateless.hcl", dir+strings.Replace(block, state, "", 1)), says: "set state_dir to a directory of the plugin's own", follow: func(string) string { return good }},
 		{wrong: good, says: "write it again; until then the plugin keeps the previous one", follow: func(string) string { return good }, change: func(d *diagnosis) { d.profile = valid }, first: func(d *diagnosis) { d.profile = garbage }},
+		{wrong: good, says: "nomad-pal measure; then, to write it again: nomad-pal profile export -o", follow: func(string) string { return good }, change: func(d *diagnosis) { d.profile = valid }, first: func(d *diagnosis) { d.profile = other }},
+		{wrong: good, says: "the plugin makes it when it runs as root", follow: func(string) string { return good }, first: func(d *diagnosis) { d.stateDir = filepath.Join(i.dir, "nowhere") }},
+		{wrong: good, says: "others can write to it (mode 0777): give the plugin one of its own", follow: func(string) string { return good }, first: func(d *diagnosis) { d.stateDir = open }},
+		{wrong: good, says: "chmod 700 and chown it to the user that Nomad's client runs as", follow: func(string) string {
+			if err := os.Chmod(open, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			return good
+		}, change: func(d *diagnosis) { d.stateDir = open }},
+		{wrong: good, says: "the plugin starts without it, and writes it again", follow: without("state/state.json"), first: func(*diagnosis) { i.write("state/state.json", "{") }},
+		{wrong: good, says: "the plugin starts without it, and measures again", follow: without("state/measurements.json"), first: func(*diagnosis) { i.write("state/measurements.json", "{") }},
+		{wrong: good, says: "the plugin writes the list again with its next scan", follow: without("state/inventory.json"), first: func(*diagnosis) { i.write("state/inventory.json", "{") }},
+		{wrong: good, says: "chmod +x ", follow: func(said string) string {
+			if err := os.Chmod(regexp.MustCompile(`chmod \+x (\S+)`).FindStringSubmatch(said)[1], 0o755); err != nil {
+				t.Fatal(err)
+			}
+			return good
+		}, first: func(*diagnosis) {
+			if err := os.Chmod(i.self, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}},
 		{wrong: good, says: "nomad-pal profile export -o " + filepath.Join(i.dir, "none.json") + " writes it", follow: func(string) string { return good }, change: func(d *diagnosis) { d.profile = valid }, first: func(d *diagnosis) { d.profile = filepath.Join(i.dir, "none.json") }},
 		{wrong: good, says: `or set measure { mode = "off" }`, follow: func(string) string {
 			return file("unmeasured.hcl", with("measure {\n  mode = \"off\"\n}\n"))
@@ -282,23 +349,134 @@ func adviceOnTyping(t *testing.T, f *advice.Followed) {
 	if !f.Add(said, `did you mean "doctor"?`) || unknownCommand([]string{"doctor"}, all) != "" {
 		t.Error(said)
 	}
+	if said := unknownCommand([]string{"xyzzy"}, all); !f.Add(said, "see nomad-device-pal -help.") || !strings.Contains(help(all), "doctor") {
+		t.Error(said)
+	}
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "inventory.json"), []byte(`{"Devices": [{"ID": "GPU-a"}, {"ID": "GPU-b"}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	does := func(args ...string) (int, string) {
-		var out, errs bytes.Buffer
-		c, err := commands(&cli.BasicUi{Writer: &out, ErrorWriter: &errs})[args[0]]()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c.Run(args[1:]), out.String() + errs.String()
-	}
+	does := func(args ...string) (int, string) { return doesCommand(t, args...) }
 	if code, text := does("clear", "-state-dir", dir, "GPU-"); code == 0 || !f.Add(text, "say more of it (GPU-a, GPU-b)") {
 		t.Errorf("clear: %d %s", code, text)
 	}
 	if code, text := does("clear", "-state-dir", dir, "GPU-b"); code != 0 {
 		t.Errorf("clear GPU-b: %d %s", code, text)
+	}
+}
+
+// doesCommand runs a command.
+func doesCommand(t *testing.T, args ...string) (int, string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	c, err := commands(&cli.BasicUi{Writer: &out, ErrorWriter: &errs})[args[0]]()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Run(args[1:]), out.String() + errs.String()
+}
+
+// orderIn is an order to the running plugin, as texts name it.
+var orderIn = regexp.MustCompile(`nomad-device-pal (resume|clear|remeasure)( [^;.\n→]*)?`)
+
+// adviceOnOrders gives the running plugin the orders that doctor and other commands name.
+func adviceOnOrders(t *testing.T, f *advice.Followed) {
+	i := installed{t: t, dir: t.TempDir()}
+	dir := filepath.Join(i.dir, "state")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	of := func(d *diagnosis) { d.stateDir = dir }
+	gives := func(said, order string) { // as it is written
+		t.Helper()
+		for _, m := range orderIn.FindAllStringSubmatch(said, -1) {
+			if m[1] != order {
+				continue
+			}
+			f.Add(said, said)
+			if code, text := doesCommand(t, append([]string{order}, strings.Fields(m[2])...)...); code != 0 {
+				t.Errorf("%s: %d %s", m[0], code, text)
+			}
+			return
+		}
+		t.Errorf("no order %s: %s\n%s", order, said, i.findings("", of))
+	}
+	i.write("state/inventory.json", `{"Devices": [{"ID": "GPU-a"}, {"ID": "GPU-gone", "BusID": "0000:99:00.0"}]}`)
+	until := time.Now().Add(time.Minute)
+	if err := deviceplugin.Release(dir, until); err != nil {
+		t.Fatal(err)
+	}
+	library := func(d *diagnosis) { of(d); d.inventory, d.library = "", "libnone.so" }
+	if code, text := doesCommand(t, "fingerprint", "-nvml=libnone.so", "-state-dir="+dir); code != 1 {
+		t.Errorf("fingerprint: %d %s", code, text)
+	} else {
+		gives(text, "resume")
+	}
+	if code, text := doesCommand(t, "fingerprint", "-nvml=libnone.so", "-state-dir="+dir); code != 1 || strings.Contains(text, "is released") {
+		t.Errorf("fingerprint, resumed: %d %s", code, text)
+	}
+	if err := deviceplugin.Release(dir, until); err != nil {
+		t.Fatal(err)
+	}
+	gives(i.findings("", library), "resume")
+	if again := i.findings("", library); strings.Contains(again, "left alone") {
+		t.Errorf("resumed: %s", again)
+	}
+	lib := fakeNVML(t)
+	state := nvmltest.H200(1)
+	if err := state.Write(lib + ".state"); err != nil {
+		t.Fatal(err)
+	}
+	i.write("state/inventory.json", fmt.Sprintf(`{"Devices": [{"ID": %q}, {"ID": "GPU-gone", "BusID": "0000:99:00.0"}]}`, nvmltest.UUID(0)))
+	said := i.findings("", func(d *diagnosis) { of(d); d.inventory, d.library = "", lib })
+	gives(lineWith(said, "GPU-gone"), "clear")
+	i.write("state/inventory.json", `{"Devices": [{"ID": "GPU-a"}]}`)
+	i.write("state/state.json", `{"version": 1, "latches": {"GPU-a": [{"xid": 79}]}}`)
+	said = i.findings("", of)
+	gives(lineWith(said, "GPU-a is unhealthy"), "clear")
+	i.write("state/measurements.json", `{"format": "nomad-pal/measurements/1", "gpus": {"GPU-a": {"problem": "the GPU did not answer", "failures": 1}}}`)
+	gives(i.findings("", of), "remeasure")
+}
+
+// lineWith is the line of a text with some words.
+func lineWith(text, words string) string {
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, words) {
+			return line
+		}
+	}
+	return ""
+}
+
+// adviceOnCUDA has doctor start CUDA drivers that fail, and then one that does not.
+func adviceOnCUDA(t *testing.T, f *advice.Followed) {
+	lib, err := fakecuda.Build(t.TempDir())
+	if errors.Is(err, fakecuda.ErrNoCompiler) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	tell := filepath.Join(t.TempDir(), "fake")
+	t.Setenv(fakecuda.Env, tell)
+	starts := func(text string) finding {
+		if err := os.WriteFile(tell, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		d := diagnosis{cudaLibrary: lib, patience: gpu.DriverWithin}
+		d.cuda()
+		return d.findings[0]
+	}
+	for code, says := range map[int]string{
+		46: "(nvidia-smi -c)", 802: "(nvidia-smi conf-compute -srs 1)", 221: "install it with the driver's compute libraries", 803: "reload the driver or reboot",
+		804: "take its folder out of LD_LIBRARY_PATH and ld.so.conf", 34: "take its folder out of LD_LIBRARY_PATH", 999: "nvidia-modprobe -u -c=0 loads it",
+	} {
+		if said := starts(fmt.Sprintf("gpus=1\ninit=%d\n", code)); said.Status != statusFail || !f.Add(said.Message, says) {
+			t.Errorf("%d: want %q, got %+v", code, says, said)
+		}
+	}
+	if said := starts("gpus=1\n"); said.Status != statusOK {
+		t.Errorf("a driver without faults: %+v", said)
 	}
 }
 
@@ -359,7 +537,7 @@ func TestCommandsInTexts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if seen < 60 {
+	if seen < 50 {
 		t.Errorf("%d commands only", seen)
 	}
 }

@@ -180,7 +180,7 @@ func (d *diagnosis) devices() {
 	b := open(cfg)
 	inv, err := gpu.Within(d.patience, "listing the GPUs", b.Scan)
 	if errors.Is(err, gpu.ErrNoAnswer) {
-		d.add(statusFail, "gpus", err.Error(), deviceplugin.Remedy("driver-not-answering", "UUID"))
+		d.add(statusFail, "gpus", err.Error(), deviceplugin.Remedy("driver-not-answering", "UUID", d.stateDir))
 		return
 	}
 	defer b.Close()
@@ -231,7 +231,7 @@ func (d *diagnosis) health() {
 		for _, dev := range g.Devices {
 			if !dev.Healthy {
 				unhealthy++
-				d.add(statusFail, "health", dev.ID+" is unhealthy: "+dev.HealthDesc, deviceplugin.Remedy(dev.HealthDesc, d.physical(dev.ID)))
+				d.add(statusFail, "health", dev.ID+" is unhealthy: "+dev.HealthDesc, deviceplugin.Remedy(dev.HealthDesc, d.physical(dev.ID), d.stateDir))
 			} else if reasons, ok := strings.CutPrefix(dev.HealthDesc, attr.DegradedPrefix); ok {
 				d.degraded(dev.ID, reasons)
 			}
@@ -249,7 +249,7 @@ func (d *diagnosis) degraded(id, reasons string) {
 		if kind, _, _ := strings.Cut(reason, ":"); kind == "nvml" {
 			status = statusFail
 		}
-		if fix := deviceplugin.Remedy(reason, d.physical(id)); !slices.Contains(fixes, fix) {
+		if fix := deviceplugin.Remedy(reason, d.physical(id), d.stateDir); !slices.Contains(fixes, fix) {
 			fixes = append(fixes, fix)
 		}
 	}
@@ -373,7 +373,7 @@ func (d *diagnosis) calibration() {
 		}
 	}
 	if unknown > 0 {
-		d.add(statusWarn, "profile", fmt.Sprintf("version %d does not know %d of this node's GPUs: nomad-pal counts them as median GPUs; the lists of classes have them in the last", p.Version, unknown), "measure them and calibrate again")
+		d.add(statusWarn, "profile", fmt.Sprintf("version %d does not know %d of this node's GPUs: nomad-pal counts them as median GPUs; the lists of classes have them in the last", p.Version, unknown), "nomad-pal measure; then, to write it again: nomad-pal profile export -o "+d.profile)
 		return
 	}
 	d.add(statusOK, "profile", fmt.Sprintf("version %d", p.Version), "")

@@ -193,10 +193,10 @@ func (d *diagnosis) leftAlone() bool {
 	until, _, err := deviceplugin.ReleasedUntil(d.stateDir, time.Now())
 	switch {
 	case err != nil:
-		d.add(statusWarn, "released", err.Error(), "nomad-device-pal resume -state-dir="+d.stateDir)
+		d.add(statusWarn, "released", err.Error(), deviceplugin.Order(d.stateDir, "resume"))
 	case !until.IsZero():
 		d.add(statusWarn, "released", "the driver is left alone until "+until.Local().Format(moment)+": the plugin's GPUs are unhealthy in Nomad, and neither GPUs nor CUDA were looked at here",
-			"to end that: nomad-device-pal resume -state-dir="+d.stateDir)
+			"to end that: "+deviceplugin.Order(d.stateDir, "resume"))
 	}
 	return !until.IsZero() && d.inventory == ""
 }
@@ -211,8 +211,8 @@ func (d *diagnosis) latched() {
 		d.add(statusWarn, "state", err.Error(), "the plugin starts without it, and writes it again")
 	}
 	for _, id := range slices.Sorted(maps.Keys(faults)) {
-		d.add(statusFail, "health", id+" is unhealthy: "+faults[id]+", as the plugin remembers", deviceplugin.Remedy(faults[id], id)+
-			"; if that is done: nomad-device-pal clear -state-dir="+d.stateDir+" "+id)
+		d.add(statusFail, "health", id+" is unhealthy: "+faults[id]+", as the plugin remembers", deviceplugin.Remedy(faults[id], id, d.stateDir)+
+			"; if that is done: "+deviceplugin.Order(d.stateDir, "clear", id))
 	}
 }
 
@@ -223,7 +223,7 @@ func (d *diagnosis) measured() {
 		d.add(statusWarn, "state", err.Error(), "the plugin starts without it, and measures again")
 	}
 	for _, id := range slices.Sorted(maps.Keys(troubles)) {
-		d.add(statusWarn, "measure", id+" "+troubles[id], "when that is mended: nomad-device-pal remeasure -state-dir="+d.stateDir+" "+id)
+		d.add(statusWarn, "measure", id+" "+troubles[id], "when that is mended: "+deviceplugin.Order(d.stateDir, "remeasure", id))
 	}
 }
 
@@ -238,8 +238,8 @@ func (d *diagnosis) missing(writable bool) {
 		return
 	}
 	for _, id := range ids {
-		d.add(statusFail, "state", id+" was here when the plugin last ran and is not found", deviceplugin.Remedy("gpu-lost", id)+
-			"; was it taken out: nomad-device-pal clear -state-dir="+d.stateDir+" "+id)
+		d.add(statusFail, "state", id+" was here when the plugin last ran and is not found", deviceplugin.Remedy("gpu-lost", id, d.stateDir)+
+			"; was it taken out: "+deviceplugin.Order(d.stateDir, "clear", id))
 	}
 	if len(ids) == 0 && writable {
 		d.add(statusOK, "state", "state_dir "+d.stateDir+" can be written, and no GPU of its list is missing", "")

@@ -110,7 +110,7 @@ func released(stateDir string) error {
 	if err != nil || until.IsZero() {
 		return nil // whoever may not read the orders of the plugin did not give them
 	}
-	return fmt.Errorf("the driver is released until %s, and this would hold it. To end that: nomad-device-pal resume", until.Local().Format(moment))
+	return fmt.Errorf("the driver is released until %s, and this would hold it. To end that: %s", until.Local().Format(moment), deviceplugin.Order(stateDir, "resume"))
 }
 
 // released is that of a source: an inventory needs no driver.

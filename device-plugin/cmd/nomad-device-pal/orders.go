@@ -197,7 +197,7 @@ func runRelease(ui cli.Ui, args []string) int {
 	if err != nil {
 		return fail(ui, "release", errors.Join(err, deviceplugin.Release(dir, time.Now())))
 	}
-	ui.Output("The plugin has let go of the driver until " + until.Format(moment) + ". To end that: nomad-device-pal resume")
+	ui.Output("The plugin has let go of the driver until " + until.Format(moment) + ". To end that: " + deviceplugin.Order(dir, "resume"))
 	return 0
 }
 

@@ -4,8 +4,10 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -31,17 +33,13 @@ func adviceOnTyping(t *testing.T, f *advice.Followed) {
 	t.Setenv("NOMAD_PAL_ADDR", c.agent("", "http {\n  bind_port = 0\n}\n"))
 	c.nomad.AddNamespace("research")
 	c.runs(c.job("default", "train", 1), "train")
-	quarantined := map[string]failure.Quarantine{}
-	for _, gpu := range []string{"GPU-1-0", "GPU-1-1"} {
-		quarantined[gpu] = failure.Quarantine{Until: time.Now().Add(time.Hour), Last: time.Now(), Strikes: 1, Reason: "x"}
-	}
-	if err := store.In(c.client("")).Quarantine().Write(t.Context(), quarantined); err != nil {
-		t.Fatal(err)
-	}
+	c.quarantines("GPU-1-0", "GPU-1-1")
 	own := c.written("times.csv", "gpu,app,time\nGPU-0-0,A,100\nGPU-0-1,A,101\n")
 	foreign := c.written("foreign.csv", "gpu,app,time\nG-0,A,4\nG-1,A,5\n")
 	modelled := c.written("modelled.csv", "gpu,model,app,time\nG-0,M,A,4\nG-1,M,A,5\n")
 	admits := c.written("admits.hcl", "admission {}\n")
+	misplaced, misspelt := c.written("misplaced.hcl", "order = \"fifo\"\n"), c.written("misspelt.hcl", "quee {\n  order = \"fifo\"\n}\n")
+	placed := c.written("placed.hcl", "queue {\n  order = \"fifo\"\n}\n")
 	endpoint := c.written("endpoint.hcl", "admission {}\nhttp {\n  admission = true\n}\n")
 	address := c.written("address.hcl", fmt.Sprintf("nomad {\n  address = %q\n}\n", c.url))
 	site := t.TempDir()
@@ -63,6 +61,8 @@ func adviceOnTyping(t *testing.T, f *advice.Followed) {
 		{wrong: []string{"explain", "GPU-0"}, says: "say more of it (GPU-0-0, GPU-0-1, GPU-0-2, GPU-0-3)", right: []string{"explain", "GPU-0-1"}},
 		{wrong: []string{"agent", "-check-config", "-address=" + c.url}, says: "say nomad { address } in its configuration", right: []string{"agent", "-check-config", "-config=" + address}},
 		{wrong: []string{"agent", "-check-config", "-config=" + admits}, says: "set http { admission = true }", right: []string{"agent", "-check-config", "-config=" + endpoint}},
+		{wrong: []string{"agent", "-check-config", "-config=" + misplaced}, says: "Did you mean queue { order }?", right: []string{"agent", "-check-config", "-config=" + placed}},
+		{wrong: []string{"agent", "-check-config", "-config=" + misspelt}, says: `Did you mean "queue"?`, right: []string{"agent", "-check-config", "-config=" + placed}},
 		{wrong: []string{"init", "-o", site}, says: "say -force to write over them", right: []string{"init", "-o", site, "-force"}},
 		{wrong: []string{"init", "-o", site}, says: "or -o for another folder", right: []string{"init", "-o", t.TempDir()}},
 		{wrong: []string{"profile", "build"}, says: "name files, or say -cluster", right: []string{"profile", "build", "-model=M", foreign}},
@@ -94,6 +94,18 @@ func adviceOnTyping(t *testing.T, f *advice.Followed) {
 	}
 }
 
+// quarantines puts GPUs into quarantine.
+func (c *testCluster) quarantines(gpus ...string) {
+	c.t.Helper()
+	all := map[string]failure.Quarantine{}
+	for _, gpu := range gpus {
+		all[gpu] = failure.Quarantine{Until: time.Now().Add(time.Hour), Last: time.Now(), Strikes: 1, Reason: "x"}
+	}
+	if err := store.In(c.client("")).Quarantine().Write(c.t.Context(), all); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
 // followsAllocations asks for one by what several begin with.
 func (c *testCluster) followsAllocations(f *advice.Followed) {
 	first := c.firstAlloc("train")
@@ -117,8 +129,10 @@ func (c *testCluster) followsAllocations(f *advice.Followed) {
 func (c *testCluster) followsInit(f *advice.Followed, site string) {
 	t := c.t
 	_, out, said := c.does("init", "-o", site, "-force")
-	if !f.Add(out+said, ", and restart the client") {
-		t.Errorf("init: %s%s", out, said)
+	for _, next := range []string{", and restart the client", "The agent: nomad-pal agent", "A first gang: nomad-pal run"} {
+		if !f.Add(out+said, next) {
+			t.Errorf("init: want %q: %s%s", next, out, said)
+		}
 	}
 	for _, line := range regexp.MustCompile(`nomad-pal (agent|doctor|run) [^\n]+`).FindAllString(out, -1) {
 		args := strings.Fields(line)[1:]
@@ -353,6 +367,64 @@ func adviceOnHardware(t *testing.T, f *advice.Followed) {
 	if _, err := (measureOptions{}).measureJob(key, target); err != nil {
 		t.Errorf("with a driver: %v", err)
 	}
+}
+
+// adviceOnNodes makes nodes take jobs again, and looks at jobs and nodes that did not measure, as measure advises.
+func adviceOnNodes(t *testing.T, f *advice.Followed) {
+	c := newCluster(t)
+	p, node := c.measuringPlugins(), nomadtest.GPUNode(0, 4).ID
+	measured := func(gpu string) {
+		c.t.Helper()
+		if code, out, said := p.measure(gpu); code != 0 || out[gpu].Outcome != gpuMeasured {
+			c.t.Errorf("measure %s: %d %+v %s", gpu, code, out, said)
+		}
+	}
+	c.nomad.SetEligible(node, false)
+	if _, out, said := p.measure("GPU-0-1"); !f.Add(out["GPU-0-1"].Reason, "its node takes no jobs: nomad node eligibility -enable "+node) {
+		c.t.Errorf("measure: %+v %s", out, said)
+	}
+	c.nomad.SetEligible(node, true)
+	measured("GPU-0-1")
+	c.nomad.Drain(node)
+	if _, out, said := p.measure("GPU-0-2"); !f.Add(out["GPU-0-2"].Reason, "nomad node drain -disable "+node) {
+		c.t.Errorf("measure: %+v %s", out, said)
+	}
+	c.nomad.SetEligible(node, true) // as that does
+	measured("GPU-0-2")
+
+	// Nomad says that a job's task has ended, though it runs: as if it had failed, or slept to its end.
+	status := api.AllocClientStatusFailed
+	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/allocations") || status == "" {
+			c.nomad.ServeHTTP(w, r)
+			return
+		}
+		answer := httptest.NewRecorder()
+		c.nomad.ServeHTTP(answer, r)
+		maps.Copy(w.Header(), answer.Header())
+		_, _ = w.Write(bytes.ReplaceAll(answer.Body.Bytes(), []byte(`"ClientStatus":"running"`), []byte(`"ClientStatus":"`+status+`"`)))
+	}))
+	defer between.Close()
+	t.Setenv("NOMAD_ADDR", between.URL)
+	p.stuck = true
+	c.nomad.AddNamespace("ml")
+	_, out, said := p.measure("-namespace=ml", "GPU-0-3")
+	if !f.Add(out["GPU-0-3"].Reason, "failed: nomad job status -namespace ml nomad-pal-measure-GPU-0-3 says why") {
+		t.Errorf("measure: %+v %s", out, said)
+	}
+	jobs, of := c.client("").API().Jobs(), &api.WriteOptions{Namespace: "ml"}
+	if as, _, err := jobs.Allocations("nomad-pal-measure-GPU-0-3", false, &api.QueryOptions{Namespace: "ml"}); err != nil || len(as) == 0 {
+		t.Errorf("nomad job status: %v, %v", as, err)
+	}
+	if _, _, err := jobs.Deregister("nomad-pal-measure-GPU-0-3", true, of); err != nil {
+		t.Fatal(err)
+	}
+	status = api.AllocClientStatusComplete
+	if _, out, said := p.measure("GPU-0-3"); !f.Add(out["GPU-0-3"].Reason, "nomad-device-pal doctor on the node, and the log of its Nomad client, say more") {
+		t.Errorf("measure: %+v %s", out, said)
+	}
+	status, p.stuck = "", false
+	measured("GPU-0-3")
 }
 
 // commandsIn are nomad-pal's commands that a text tells somebody to type, with their options.

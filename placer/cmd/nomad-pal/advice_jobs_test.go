@@ -69,6 +69,8 @@ func adviceOnJobs(t *testing.T, f *advice.Followed) {
 		"dots":            {job("..", "", "", plain), "give the job another id", job("dots", "", "", plain)},
 		"checkpoint":      {job("j", meta(`pal_checkpoint = "30m"`), "", plain), `add pal_preempt = "true"`, job("j", meta("pal_checkpoint = \"30m\"\npal_preempt = \"true\""), "", plain)},
 		"no checkpoint":   {job("j", meta(`pal_checkpoint = "30m"`), "", plain), "or leave it out", job("j", "", "", plain)},
+		"no gate":         {job("j", constraint(`attribute = "${meta.palgate}", value = "open"`), "", plain), "is mistyped: the gate is ${meta.pal_gate} = ", job("j", gate, "", plain)},
+		"run's gate":      {job("j", constraint(`attribute = "${meta.palgate}", value = "open"`), "", plain), "nomad-pal run adds it, if the job has none", job("j", "", "", plain)},
 		"regions":         {job("j", "multiregion {\n  region \"global\" {}\n}\n"+gate, "", plain), "gate the job of each region by itself", job("j", gate, "", plain)},
 	} {
 		for how, text := range map[string]string{"wrong": of.wrong, "right": of.right} {
@@ -78,7 +80,12 @@ func adviceOnJobs(t *testing.T, f *advice.Followed) {
 			}
 		}
 	}
-	c.triesChanges(t)
+	for members, says := range []string{"nomad job scale gives it members", "would start"} {
+		if _, out, said := c.reads(job("j", "", fmt.Sprintf("count = %d\n", members), plain), "plan", "-"); !f.Add(out, says) {
+			t.Errorf("%d members: want %q\n%s%s", members, says, out, said)
+		}
+	}
+	c.triesChanges(f)
 	c.followsOneGPU(f)
 	c.follows(f, typed{
 		wrong: []string{"explain", "-what-if", "count=1", c.written("groups.nomad.hcl", withGroup(job("j", "", "", plain), "h", "", plain))},
@@ -125,8 +132,8 @@ func (c *testCluster) followsOneGPU(f *advice.Followed) {
 var tryLine = regexp.MustCompile(`nomad-pal explain -what-if ('[^']*'|\S+) (\S+)`)
 
 // triesChanges types what plan offers for jobs that never start: then they would.
-func (c *testCluster) triesChanges(t *testing.T) {
-	tried := 0
+func (c *testCluster) triesChanges(f *advice.Followed) {
+	t, tried := c.t, 0
 	for name, text := range map[string]string{
 		"gpus":  plannedJob("j", "", "", gpuBlock("nvidia/gpu", "count = 5\n")),
 		"model": plannedJob("j", "", "", gpuBlock("nvidia/gpu/B200", "")),
@@ -137,7 +144,7 @@ func (c *testCluster) triesChanges(t *testing.T) {
 		path := c.written(name+".nomad.hcl", text)
 		_, out, said := c.does("plan", path)
 		m := tryLine.FindStringSubmatch(oneLine(out))
-		if m == nil || m[2] != path {
+		if m == nil || m[2] != path || !f.Add(out, "To try a change without making it: "+m[0]) {
 			t.Errorf("%s: nothing to try:\n%s%s", name, out, said)
 			continue
 		}

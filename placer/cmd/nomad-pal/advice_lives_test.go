@@ -6,6 +6,8 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -126,9 +128,25 @@ func failedLives() map[string]life {
 		w.Submit(bed.Gang{Name: "a", Runs: time.Second, Exit: 1})
 		w.Submit(bed.Gang{Name: "b", Meta: map[string]string{"pal_after": "a"}})
 	}
-	mend := edit("a", script("sleep 30; exit 0"))
+	mend, mended := edit("a", script("sleep 30; exit 0")), edit("a", script("sleep infinity"))
 	return map[string]life{
-		"fails": {comes: fails, job: "a", says: "fix the job and run it again", follow: edit("a", script("sleep infinity"))},
+		"fails, and wrote why": {comes: fails, job: "a", says: "What the last member that failed wrote: nomad alloc logs -stderr", follow: func(w *bed.World) {
+			text := told(w, "a")
+			for _, of := range []string{"nomad alloc logs -stderr", "nomad alloc status"} {
+				m := regexp.MustCompile(of + ` (\S+)`).FindStringSubmatch(text)
+				if m == nil {
+					w.T.Fatalf("no %s: %s", of, text)
+				}
+				as, _, err := w.Author.Allocations().PrefixList(m[1])
+				as = slices.DeleteFunc(as, func(a *api.AllocationListStub) bool { return !strings.HasPrefix(a.ID, m[1]) })
+				if must(w, err); len(as) != 1 || as[0].JobID != "a" || as[0].ClientStatus != api.AllocClientStatusFailed {
+					w.T.Errorf("%s: %+v", m[0], as)
+				}
+			}
+			mended(w)
+		}},
+		"fails, and something happened to it": {comes: fails, job: "a", says: "What happened to it: nomad alloc status", follow: mended},
+		"fails":                               {comes: fails, job: "a", says: "fix the job and run it again", follow: edit("a", script("sleep infinity"))},
 		"is lost again and again": {
 			comes: func(w *bed.World) {
 				begin(w, 3)
@@ -270,19 +288,31 @@ func limitedLives() map[string]life {
 		job.TaskGroups[0].Count = new(8) // as nomad job scale
 		must(w, w.Register(job))
 	}
-	var first *bed.Placer
-	canaries := func(w *bed.World) {
-		w.AddNodes(3, 1)
+	var (
+		first *bed.Placer
+		ran   *api.Job // before its update
+	)
+	canariesOn := func(w *bed.World, nodes int) {
+		w.AddNodes(nodes, 1)
 		first = w.StartPlacer()
 		w.Submit(bed.Gang{Name: "a", Service: true, Change: func(j *api.Job) {
 			j.TaskGroups[0].Update = &api.UpdateStrategy{Canary: new(1), AutoPromote: new(true), MinHealthyTime: new(time.Second), MaxParallel: new(1)}
 		}})
 		w.ExpectRunning("a", 10*time.Second)
+		old := *w.Nomad.Job(bed.Key("a"))
+		ran = &old
 		edit("a", func(j *api.Job) { j.TaskGroups[0].Tasks[0].Env = map[string]string{"VERSION": "2"} })(w)
 	}
+	canaries := func(w *bed.World) { canariesOn(w, 3) }
 	updated := func(w *bed.World) bool {
 		m := w.Members(bed.Key("a"))
 		return len(m) == 1 && m[0].Version.TaskGroups[0].Tasks[0].Env["VERSION"] == "2" && m[0].Client == api.AllocClientStatusRunning
+	}
+	holds := func(w *bed.World) {
+		begin(w, 1)
+		w.Submit(bed.Gang{Name: "serves", Members: 4, Service: true})
+		w.ExpectRunning("serves", 10*time.Second)
+		w.Submit(bed.Gang{Name: "a", Members: 2})
 	}
 	one, two, six := 1, 1, 6
 	const raise = "have the tenant's quota or borrowing_limit raised"
@@ -316,6 +346,24 @@ func limitedLives() map[string]life {
 		"its canaries are above the limit, which is raised": {
 			tenant: limit(&two), comes: canaries, job: "a", says: "have its quota or borrowing_limit raised",
 			follow: func(w *bed.World) { first.Stop(); two = 2; w.StartPlacer() }, then: updated,
+		},
+		"a service holds its GPUs, and is stopped": {
+			comes: holds, job: "a", says: "it makes room if somebody stops it (nomad job stop serves)", follow: func(w *bed.World) { must(w, w.Stop(bed.Key("serves"))) },
+		},
+		"a service holds its GPUs, and gets fewer members": {
+			comes: holds, job: "a", says: "or gives it fewer members (nomad job scale serves <count>)", follow: func(w *bed.World) {
+				job := w.Nomad.Job(bed.Key("serves"))
+				job.TaskGroups[0].Count = new(2) // as nomad job scale
+				must(w, w.Register(job))
+			},
+		},
+		"its canaries have no room, and it goes back": {
+			comes: func(w *bed.World) { canariesOn(w, 1) }, job: "a", says: "to go back: nomad job revert",
+			follow: func(w *bed.World) { must(w, w.Register(ran)) },
+			then: func(w *bed.World) bool {
+				m := w.Members(bed.Key("a"))
+				return len(m) == 1 && m[0].Client == api.AllocClientStatusRunning && w.Nomad.Job(bed.Key("a")).TaskGroups[0].Tasks[0].Env["VERSION"] == ""
+			},
 		},
 		"its canaries are above the limit": {
 			tenant: limit(&one), comes: canaries, job: "a", says: "run the job with canary = 0 in its update block",
@@ -352,9 +400,24 @@ func memberLives() map[string]life {
 	return map[string]life{
 		"a service's member is out of tries for now": {comes: lacks(true, 1, nil), job: "a", says: "mend the job and run it", follow: edit("a", script("sleep infinity"))},
 		"a service's member has no try":              {comes: lacks(true, 0, nil), job: "a", says: "change the job and run it", follow: edit("a", script("sleep infinity"))},
-		"a batch member has no try":                  {comes: lacks(false, 0, alone), job: "a", says: "run the job again", follow: edit("a", script("sleep infinity"))},
-		"a pinned service loses a node":              {comes: crashed, job: "a", says: moved, follow: edit("a", func(j *api.Job) { j.Meta["pal_on_failure"] = "gang" })},
-		"a pinned service loses a node for good":     {comes: crashed, job: "a", says: moved, follow: again},
+		"a service's member was preempted": {
+			comes: func(w *bed.World) {
+				begin(w, 1)
+				w.Nomad.SetPreemption(true)
+				w.Submit(bed.Gang{Name: "a", Members: 2, GPUs: 2, Service: true})
+				w.ExpectRunning("a", 10*time.Second)
+				w.Submit(bed.Gang{Name: "urgent", Ungated: true, GPUs: 2, Priority: 90, Service: true})
+				w.RunFor(time.Minute)
+			},
+			job: "a", says: "If Nomad does not place the missing member though its GPU is free: nomad-pal run <jobspec>", follow: func(w *bed.World) {
+				must(w, w.Stop(bed.Key("urgent")))
+				w.RunFor(10 * time.Second)
+				rerun("a")(w)
+			},
+		},
+		"a batch member has no try":              {comes: lacks(false, 0, alone), job: "a", says: "run the job again", follow: edit("a", script("sleep infinity"))},
+		"a pinned service loses a node":          {comes: crashed, job: "a", says: moved, follow: edit("a", func(j *api.Job) { j.Meta["pal_on_failure"] = "gang" })},
+		"a pinned service loses a node for good": {comes: crashed, job: "a", says: moved, follow: again},
 		"a pinned service on a node that is drained": {
 			comes: func(w *bed.World) { pinned(w); w.Nomad.DrainWithin(bed.NodeID(0), 0) }, job: "a",
 			says: "to have the job on other GPUs, stop it and run it again", follow: again,

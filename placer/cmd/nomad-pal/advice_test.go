@@ -17,11 +17,17 @@ import (
 
 // followedBy are texts that are shown where commands do not come, each with the test that follows it.
 var followedBy = map[string]string{
-	"Say how long it runs (pal_duration): nothing tells.":                                                     "TestAsksForAnEstimate",
-	"too many requests with jobs are being answered: try again":                                               "TestBodiesShareRoom",
-	"the default port is taken: going without the HTTP API; set http { bind_port }":                           "TestDefaultPortIsTaken",
-	"two placers are at work, %s and %s, and disturb each other: stop one, or set high_availability for both": "TestTwoAtWork",
-	"start one (nomad-pal agent), or set NOMAD_PAL_ADDR":                                                      "TestWithoutAgent",
+	"Version %d waits to be promoted: nomad deployment promote %s. To give it up: nomad deployment fail %s":                                                          "TestNextOfCanary",
+	"name who signed its certificate (-ca-cert), or trust the address: NOMAD_PAL_ADDR=":                                                                              "TestTokenTravelsProtected",
+	"server.<region>.nomad (nomad tls cert create -client)":                                                                                                          "TestFollowsHints",
+	"\nServers with tls { rpc = true } take only TLS connections: set ca_cert, client_cert and client_key":                                                           "TestFollowsHints",
+	"On the best GPUs that are free now it would take %.2f times as long as here. With pal_migrate = true the placer may move it, if the agent's queue moves gangs.": "TestMovesAGang",
+	"To have Nomad try the missing member once more: nomad job eval -force-reschedule ":                                                                              "testTriedOnceMore",
+	"Say how long it runs (pal_duration): nothing tells.":                                                                                                            "TestAsksForAnEstimate",
+	"too many requests with jobs are being answered: try again":                                                                                                      "TestBodiesShareRoom",
+	"the default port is taken: going without the HTTP API; set http { bind_port }":                                                                                  "TestDefaultPortIsTaken",
+	"two placers are at work, %s and %s, and disturb each other: stop one, or set high_availability for both":                                                        "TestTwoAtWork",
+	"start one (nomad-pal agent), or set NOMAD_PAL_ADDR":                                                                                                             "TestWithoutAgent",
 	"set NOMAD_PAL_ADDR":                                                                                        "TestWithoutAgent",
 	"set NOMAD_TOKEN, or NOMAD_PAL_ADDR":                                                                        "TestCommandsAskTheAgent",
 	"set http { advertise } in its configuration, or NOMAD_PAL_ADDR":                                            "TestWithoutAgent",
@@ -35,7 +41,7 @@ var followedBy = map[string]string{
 
 // adviceParts evoke advice and follow it.
 var adviceParts = map[string]func(*testing.T, *advice.Followed){
-	"jobs": adviceOnJobs, "typing": adviceOnTyping, "lives": adviceOnLives, "doctor": adviceOfDoctor, "hardware": adviceOnHardware, "templates": adviceOnTemplates,
+	"jobs": adviceOnJobs, "typing": adviceOnTyping, "checks": adviceOfChecks, "traces": adviceOnTraces, "nodes": adviceOnNodes, "commands": adviceOnCommands, "lives": adviceOnLives, "doctor": adviceOfDoctor, "hardware": adviceOnHardware, "templates": adviceOnTemplates,
 }
 
 // Whoever follows a piece of advice gets what it promises. New advice in the code has to be evoked, and
@@ -51,8 +57,15 @@ func TestAdvice(t *testing.T) {
 	if t.Failed() || ran < len(adviceParts) || race.Enabled {
 		return // it was not all evoked: the race detector gets a sample
 	}
-	texts, err := advice.In([]string{"table.go", "keys.go"},
-		".", "../..", "../../agent", "../../constraint", "../../gang", "../../heartbeat", "../../model", "../../nomad", "../../query", "../../rewrite", "../../../pal/reason")
+	finder, err := advice.NewFinder("../../../docs", "gang/table.go", "model/keys.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dirs, err := advice.Linked(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts, err := finder.In(dirs...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,15 +81,15 @@ func TestAdvice(t *testing.T) {
 // isTest reports whether there is a test of that name beside the code with advice.
 func isTest(t *testing.T, name string) bool {
 	t.Helper()
-	files, err := filepath.Glob("../../*/*_test.go")
-	if err != nil {
-		t.Fatal(err)
+	var files []string
+	for _, in := range []string{"*_test.go", "../../*/*_test.go", "../../nomadtest/bed/*_test.go", "../../../e2e/*_test.go"} {
+		some, err := filepath.Glob(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, some...)
 	}
-	own, err := filepath.Glob("*_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return slices.ContainsFunc(append(files, own...), func(path string) bool {
+	return slices.ContainsFunc(files, func(path string) bool {
 		text, err := os.ReadFile(path)
 		return err == nil && strings.Contains(string(text), "\nfunc "+name+"(")
 	})

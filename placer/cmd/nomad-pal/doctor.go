@@ -178,7 +178,7 @@ func (b *base) checkAPI(told []string) []query.Check {
 	}
 	warnings := slices.DeleteFunc(h.Warnings, func(w string) bool { return slices.Contains(told, w) })
 	if len(warnings) > 0 {
-		return append(checks, query.Check{Name: "agent's API", Verdict: query.Warn, Found: fmt.Sprintf("%s answers, with %s: %s", a.address, counted(len(warnings), "warning"), strings.Join(warnings, "; ")), Next: "nomad-pal status shows them until they are over"})
+		return append(checks, query.Check{Name: "agent's API", Verdict: query.Warn, Found: fmt.Sprintf("%s answers, with %s: %s", a.address, counted(len(warnings), "warning"), strings.Join(warnings, "; ")), Next: query.NextStatus})
 	}
 	return append(checks, query.Check{Name: "agent's API", Verdict: query.OK, Found: a.address + " answers"})
 }

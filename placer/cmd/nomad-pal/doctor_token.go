@@ -36,7 +36,7 @@ func (b *base) checkToken(client *nomad.Client) query.Check {
 	lacks, readErr := b.lacks(client)
 	refused, elsewhere, submitErr := b.submits(known, client)
 	if err = cmp.Or(err, readErr, submitErr); err != nil {
-		return query.Check{Name: "token", Verdict: query.Fail, Found: fmt.Sprintf("not known, as Nomad fails: %v", err), Next: "look at the logs of Nomad's servers, and try again"}
+		return query.Check{Name: "token", Verdict: query.Fail, Found: fmt.Sprintf("not known, as Nomad fails: %v", err), Next: query.NextServers}
 	}
 	if !elsewhere {
 		lacks, refused = append(lacks, `"submit-job"`), nil

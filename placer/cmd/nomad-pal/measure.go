@@ -242,7 +242,9 @@ func unmeasurable(n *api.Node, gpu string) string {
 			return account.Unable
 		case n.Status != api.NodeStatusReady:
 			return "its node is " + n.Status
-		case n.Drain || n.SchedulingEligibility == api.NodeSchedulingIneligible:
+		case n.Drain:
+			return "its node is being drained: to end that, nomad node drain -disable " + n.ID
+		case n.SchedulingEligibility == api.NodeSchedulingIneligible:
 			return "its node takes no jobs: nomad node eligibility -enable " + n.ID
 		case !d.Instances[i].Healthy:
 			return "unhealthy: " + d.Instances[i].HealthDescription

@@ -305,7 +305,7 @@ func (r *measureRun) follow(t *measureTarget, node *api.Node) error {
 	case live || len(allocs) == 0 && time.Since(t.registered) <= placedWithin:
 		return nil
 	case has(func(a *cluster.Alloc) bool { return a.Client == api.AllocClientStatusFailed }):
-		r.end(t, gpuFailed, "the task of job "+key.ID+" failed: nomad job status "+key.ID+" says why")
+		r.end(t, gpuFailed, "the task of job "+key.ID+" failed: nomad job status "+query.InNamespace(key.Namespace, key.ID)+" says why")
 		return nil // its job is kept, to be looked at
 	}
 	if err := r.client.Deregister(r.b.ctx, key, true); err != nil {

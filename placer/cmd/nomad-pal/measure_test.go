@@ -266,7 +266,7 @@ func TestMeasureEnds(t *testing.T) {
 	}{
 		"the node goes down":     {func(c *testCluster, node string) { c.nomad.CrashNode(node) }, "skipped its node is down"},
 		"the node is purged":     {func(c *testCluster, node string) { c.nomad.PurgeNode(node) }, "skipped its node no longer has it"},
-		"the node is drained":    {func(c *testCluster, node string) { c.nomad.Drain(node) }, "skipped its node takes no jobs"},
+		"the node is drained":    {func(c *testCluster, node string) { c.nomad.Drain(node) }, "skipped its node is being drained"},
 		"the job is stopped":     {func(c *testCluster, _ string) { c.stopMeasuring(false) }, "skipped somebody stopped its job"},
 		"the job is preempted":   {(*testCluster).preempt, "skipped its job was preempted by another"},
 		"the plugin is replaced": {func(c *testCluster, _ string) { c.nomad.AddNode(nomadtest.GPUNode(1, 4)); c.stopMeasuring(false) }, "skipped its device plugin does not measure it"},

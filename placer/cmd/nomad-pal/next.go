@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hashicorp/nomad/api"
-
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
@@ -89,12 +87,12 @@ func printNext(b *base, e *query.Explanation) {
 		}
 	case gang.Failed:
 		if n := len(e.Failures); n > 0 {
-			alloc := b.inNamespace(e, shellQuoted(short(e.Failures[n-1].Alloc)))
+			alloc := b.inNamespace(e, query.ShellQuoted(short(e.Failures[n-1].Alloc)))
 			steps = append(steps, "What the last member that failed wrote: nomad alloc logs -stderr "+alloc, "What happened to it: nomad alloc status "+alloc)
 		}
 	case gang.Native:
 		if len(e.Allocations) > 0 && e.NoGate {
-			steps = append(steps, "To have the placer choose its GPUs, stop it first: nomad job stop "+b.inNamespace(e, shellQuoted(e.Job)), "Then run it: nomad-pal run <jobspec>")
+			steps = append(steps, "To have the placer choose its GPUs, stop it first: nomad job stop "+b.inNamespace(e, query.ShellQuoted(e.Job)), "Then run it: nomad-pal run <jobspec>")
 		}
 	}
 	b.printSteps(steps)
@@ -110,7 +108,7 @@ func servicesEnd(h *query.Holders) (steps []string) {
 		if !j.Service || !j.Needed || j.Preemptible || !seen {
 			continue
 		}
-		job := jobArgs(namespace, id)
+		job := query.InNamespace(namespace, query.ShellQuoted(id))
 		steps = append(steps, fmt.Sprintf("%s is a service: it makes room if somebody stops it (nomad job stop %s) or gives it fewer members (nomad job scale %s <count>).", j.Job, job, job))
 	}
 	return steps[:min(len(steps), mostServices)]
@@ -121,12 +119,12 @@ const mostServices = 3
 
 // tryStep is how to try a change.
 func (b *base) tryStep(change string, e *query.Explanation) string {
-	return "To try a change without making it: nomad-pal explain -what-if " + shellQuoted(change) + " " + b.inNamespace(e, shellQuoted(cmp.Or(b.jobspec, e.Job)))
+	return "To try a change without making it: nomad-pal explain -what-if " + query.ShellQuoted(change) + " " + b.inNamespace(e, query.ShellQuoted(cmp.Or(b.jobspec, e.Job)))
 }
 
 // retryStep is how a missing member comes back of a job whose members do not need each other.
 func (b *base) retryStep(e *query.Explanation) string {
-	job := b.inNamespace(e, shellQuoted(e.Job))
+	job := b.inNamespace(e, query.ShellQuoted(e.Job))
 	return map[query.Retry]string{
 		query.RetryEvaluate: "If its last deployment has failed, mend the job and run it, or go back (nomad job revert). Else have Nomad try the missing member once more: nomad job eval -force-reschedule " + job,
 		query.RetryForce:    "To have Nomad try the missing member once more: nomad job eval -force-reschedule " + job,
@@ -140,27 +138,10 @@ func (b *base) retryStep(e *query.Explanation) string {
 // inNamespace is an argument, behind the flag that says in which namespace unless that is
 // the default one.
 func (b *base) inNamespace(e *query.Explanation, arg string) string {
-	if e.Namespace != api.DefaultNamespace && b.jobspec == "" {
-		return "-namespace " + shellQuoted(e.Namespace) + " " + arg
+	if b.jobspec != "" {
+		return arg
 	}
-	return arg
-}
-
-// jobArgs is how a command names a job, behind the flag for its namespace unless that is the
-// default one.
-func jobArgs(namespace, id string) string {
-	if namespace != api.DefaultNamespace {
-		return "-namespace " + shellQuoted(namespace) + " " + shellQuoted(id)
-	}
-	return shellQuoted(id)
-}
-
-// shellQuoted is a text as one word of a shell.
-func shellQuoted(s string) string {
-	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=.,/:+@%") == "" && s != "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	return query.InNamespace(e.Namespace, arg)
 }
 
 func (b *base) printSteps(steps []string) {

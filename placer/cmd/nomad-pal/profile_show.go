@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-var errNoProfile = errors.New("there is no profile yet: the agent makes one when the nodes publish measurements, or see nomad-pal profile import")
+var errNoProfile = errors.New("there is no profile yet: the agent makes one of the measurements that nodes publish, and of those that nomad-pal profile import stores")
 
 var helpProfileShow = help("profile show [options] [<file>]", `
 Shows, for each GPU model and application, how PM scores (time relative to the

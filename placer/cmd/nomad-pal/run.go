@@ -286,9 +286,9 @@ func (b *base) registered(client *nomad.Client, job *api.Job, resp *api.JobRegis
 	case request.Paused(job):
 		b.printf(" with no members: %s", request.NoMembers)
 	case rewrite.Gated(job) && b.placed(client, job):
-		b.printf(" with its GPUs chosen: see nomad-pal explain %s", jobArgs(*job.Namespace, *job.ID))
+		b.printf(" with its GPUs chosen: see %s", query.ExplainCommand(cluster.KeyOf(job)))
 	case rewrite.Gated(job):
-		b.printf(", waiting for the placer: see nomad-pal explain %s", jobArgs(*job.Namespace, *job.ID))
+		b.printf(", waiting for the placer: see %s", query.ExplainCommand(cluster.KeyOf(job)))
 	}
 	b.printf("\n")
 	if resp.Warnings != "" {
@@ -330,7 +330,7 @@ func (b *base) watchJob(a *answers, k cluster.JobKey) int {
 		}
 		switch {
 		case b.ctx.Err() != nil:
-			b.printf("Detached. The job stays registered: see nomad-pal explain %s\n", jobArgs(k.Namespace, k.ID))
+			b.printf("Detached. The job stays registered: see %s\n", query.ExplainCommand(k))
 			return map[bool]int{true: exitNoPlacer}[idle != ""]
 		case err != nil:
 			return b.fail(err)

@@ -107,14 +107,14 @@ func (b *base) goneGPU(s *answers, prefix string) error {
 	if !strings.HasPrefix(prefix, "GPU-") && !strings.HasPrefix(prefix, "MIG-") {
 		return nil
 	}
-	as, _, err := s.nomad.Allocs(b.ctx, &api.QueryOptions{Namespace: cmp.Or(b.namespace, "*")})
+	as, _, err := s.nomad.Allocs(b.ctx, &api.QueryOptions{Namespace: "*"})
 	if err != nil {
 		return nil // as if nobody ran on it
 	}
 	for _, a := range as {
 		i := slices.IndexFunc(a.GPUs, func(id string) bool { return strings.HasPrefix(id, prefix) })
 		if a.Live() && i >= 0 {
-			return fmt.Errorf("no node names %s any more, but job %q runs on it: nomad-pal explain %s says more", a.GPUs[i], a.Job.ID, jobArgs(a.Job.Namespace, a.Job.ID))
+			return fmt.Errorf("no node names %s any more, but job %q runs on it: %s says more", a.GPUs[i], a.Job.ID, query.ExplainCommand(a.Job))
 		}
 	}
 	return fmt.Errorf("no node names a GPU %q, and no job that you may see runs on one", prefix)
@@ -185,7 +185,7 @@ func (b *base) didYouMean(s *answers, name string, err error) error {
 	names := map[string]string{} // by small letters
 	for _, j := range jobs {
 		if j.Job == name {
-			return fmt.Errorf("%w; namespace %s has one: nomad-pal %s %s", err, j.Namespace, b.command, jobArgs(j.Namespace, name))
+			return fmt.Errorf("%w; namespace %s has one: nomad-pal %s %s", err, j.Namespace, b.command, query.InNamespace(j.Namespace, query.ShellQuoted(name)))
 		}
 		names[strings.ToLower(j.Job)] = j.Job
 	}
@@ -282,7 +282,7 @@ func (b *base) printGPU(x *explained) {
 	}
 	if g.Job != "" && g.Job != model.Unseen {
 		namespace, id, _ := strings.Cut(g.Job, "/")
-		next = append(next, "Why that job is there: nomad-pal explain "+jobArgs(namespace, id))
+		next = append(next, "Why that job is there: "+query.ExplainCommand(cluster.JobKey{Namespace: namespace, ID: id}))
 	}
 	b.printSteps(next)
 	if len(g.PMScores) > 0 {

@@ -117,7 +117,7 @@ static void list_visible(void) {
   }
 }
 
-R cuInit(unsigned f) { list_visible(); if (nvisible == 1) current = visible[0]; return failing("no-device") ? NO_DEVICE : failing("not-ready") ? NOT_READY : failing("mismatch") ? MISMATCH : failing("no-compat") ? NO_COMPAT : 0; }
+R cuInit(unsigned f) { list_visible(); if (nvisible == 1) current = visible[0]; if (setting("init")) return (int)number("init", 0); return failing("no-device") ? NO_DEVICE : failing("not-ready") ? NOT_READY : failing("mismatch") ? MISMATCH : failing("no-compat") ? NO_COMPAT : 0; }
 R cuDriverGetVersion(int *v) { *v = 13000; return 0; }
 R cuGetErrorName(int code, const char **name) {
   switch (code) {

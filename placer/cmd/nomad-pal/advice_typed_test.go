@@ -1,0 +1,233 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/internal/advice"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+)
+
+// adviceOnCommands types commands that others name.
+func adviceOnCommands(t *testing.T, f *advice.Followed) {
+	c := newCluster(t)
+	c.nomad.AddNamespace("research")
+	own := c.written("times.csv", "gpu,app,time\nGPU-0-0,A,100\nGPU-0-1,A,101\n")
+	c.follows(f, typed{wrong: []string{"profile", "show"}, says: "the agent makes one of the measurements that nodes publish, and of those that nomad-pal profile import stores", right: []string{"profile", "import", own}})
+	c.followsNobody(f)
+	c.quarantines("GPU-1-0")
+	url := c.agent("", atAnyPort)
+	t.Setenv("NOMAD_PAL_ADDR", url)
+	c.until("the agent has made a profile of what was imported", func() bool { code, _, _ := c.does("profile", "show"); return code == 0 })
+	c.runs(c.job("default", "train", 1), "train")
+	if code, out, said := c.does("run", c.job("research", "elsewhere", 1)); code != 0 {
+		t.Fatal(code, out, said)
+	}
+	exported := c.written("profile.json", "")
+	if code, _, said := c.does("profile", "export", "-o", exported); code != 0 {
+		t.Fatal(said)
+	}
+	busy := c.between(url, "/v1/queue", func(w http.ResponseWriter) { http.Error(w, "not at work", http.StatusServiceUnavailable) })
+	for _, of := range []typed{
+		{wrong: []string{"agent", "-check-config", "-json"}, says: "see nomad-pal agent -help", right: []string{"agent", "-help"}, shows: "Usage: nomad-pal agent"},
+		{wrong: []string{"completion", "-json", "bash"}, says: "nomad-pal completion does not take -json; see -help", right: []string{"completion", "-help"}, shows: "Usage: nomad-pal completion"},
+		{wrong: []string{"explain", "train", "-namespace=default"}, says: "options go before arguments: nomad-pal explain -namespace=default train", right: []string{"explain", "-namespace=default", "train"}, shows: "train runs on 1 GPU"},
+		{wrong: []string{"explain", "erly"}, says: `did you mean "early"?`, right: []string{"explain", "early"}, shows: "early runs on 1 GPU"}, // as its gate told
+		{wrong: []string{"status", "train"}, says: "of one job nomad-pal explain tells", right: []string{"explain", "train"}, shows: "train runs on 1 GPU"},
+		{wrong: []string{"gpus", "x"}, says: "got 1; see -help", right: []string{"gpus", "-help"}, shows: "Usage: nomad-pal gpus"},
+		{wrong: []string{"queue", "-t={{.Nothing}}"}, says: "nomad-pal schema queue says what there is", right: []string{"schema", "queue"}, shows: "running"},
+		{wrong: []string{"help", "queue"}, says: "see nomad-pal queue -help.", right: []string{"queue", "-help"}, shows: "Usage: nomad-pal queue"},
+		{wrong: []string{"help"}, says: "see nomad-pal -help.", right: []string{"-help"}, shows: "explain"},
+		{wrong: []string{"xyzzy"}, says: "see nomad-pal -help.", right: []string{"-help"}, shows: "explain"},
+		{wrong: []string{"explain", "nothing"}, says: "nomad-pal status lists the jobs with GPUs", right: []string{"status"}, shows: "train"},
+		{wrong: []string{"explain", "elsewhere"}, says: "namespace research has one: nomad-pal explain -namespace research elsewhere", right: []string{"explain", "-namespace", "research", "elsewhere"}, shows: "elsewhere runs on 1 GPU"},
+		{wrong: []string{"-autocomplete-install"}, says: "see nomad-pal completion -help", right: []string{"completion", "-help"}, shows: "bash"},
+		{wrong: []string{"measure", "-dry-run", "nothing"}, says: "nomad-pal gpus lists them", right: []string{"gpus"}, shows: "node-0"},
+		{wrong: []string{"profile", "show", "a", "b"}, says: "nomad-pal profile show takes one file", right: []string{"profile", "show", exported}, shows: "GPU"},
+		{wrong: []string{"quarantine", "GPU-1-0"}, says: "GPUs and -all go with -lift; see nomad-pal quarantine -help", right: []string{"quarantine", "-help"}, shows: "-lift"},
+		{wrong: []string{"top"}, says: "nomad-pal status and nomad-pal queue print the same once", right: []string{"status"}, shows: "train"},
+		{wrong: []string{"top"}, says: "nomad-pal status and nomad-pal queue print the same once", right: []string{"queue"}, shows: "No job waits"},
+		{wrong: []string{"queue", "-pal-address=" + busy}, says: "is another agent at work? nomad-pal doctor says more", right: []string{"doctor"}, shows: "agent"},
+	} {
+		c.follows(f, of)
+	}
+	c.followsRegistration(f)
+	c.followsIndex(f)
+	c.followsPlaces(f)
+	c.followsNomadsCommands(f)
+	c.nomad.SetTokens(map[string]nomadtest.Token{"": {Management: true}, "users": {Nodes: true, Namespaces: map[string][]string{"default": {"list-jobs", "read-job"}}}})
+	c.follows(f, typed{wrong: []string{"failures", "-token=users"}, says: "those of your job: nomad-pal explain <job>", right: []string{"explain", "-token=users", "-pal-token-plain", "train"}, shows: "train"})
+}
+
+// followsNobody starts an agent as doctor advises when none was ever there.
+func (c *testCluster) followsNobody(f *advice.Followed) {
+	k := c.check("agent")
+	if k == nil || !f.Add(k.Found, "nothing starts until one is (nomad-pal agent)") {
+		c.t.Errorf("no agent: %+v", k)
+	}
+	if code, out, said := c.does("run", "-detach", c.job("default", "early", 1)); code != 0 {
+		c.t.Fatal(code, out, said)
+	}
+	job, _, err := c.client("").API().Jobs().Info("early", nil)
+	if err != nil || len(job.Constraints) != 1 || !f.Add(job.Constraints[0].RTarget, "type: nomad-pal explain JOB") {
+		c.t.Errorf("its gate: %v, %v", job, err)
+	}
+}
+
+// explainLine is a command that explains a job, as texts name it.
+var explainLine = regexp.MustCompile(`nomad-pal explain ((?:-namespace \S+ )?\S+)`)
+
+// explains types the command to explain a job that a text names.
+func (c *testCluster) explains(f *advice.Followed, text, shows string) {
+	c.t.Helper()
+	m := explainLine.FindStringSubmatch(text)
+	if m == nil || !f.Add(text, m[0]) {
+		c.t.Errorf("no command to explain a job:\n%s", text)
+		return
+	}
+	args := []string{"explain"}
+	for word := range strings.FieldsSeq(m[1]) {
+		args = append(args, strings.Trim(word, "'"))
+	}
+	if code, out, said := c.does(args...); code != 0 || !strings.Contains(out, shows) {
+		c.t.Errorf("%q: %d, want %q\n%s%s", args, code, shows, out, said)
+	}
+}
+
+// followsRegistration explains jobs as run and the API advise: of all namespaces, and of ids that a shell takes apart.
+func (c *testCluster) followsRegistration(f *advice.Followed) {
+	for _, of := range []struct{ namespace, id string }{{"default", "plain"}, {"research", "of-research"}, {"research", "a&b"}} {
+		path := c.job(of.namespace, of.id, 1)
+		if code, out, said := c.does("run", "-detach", path); code != 0 {
+			c.t.Errorf("run: %d %s%s", code, out, said)
+		} else {
+			c.explains(f, out, of.id)
+		}
+		if _, _, err := c.client("").API().Jobs().Deregister(of.id, true, &api.WriteOptions{Namespace: of.namespace}); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// followsIndex runs a job only if nobody has changed it, with the index that plan shows.
+func (c *testCluster) followsIndex(f *advice.Followed) {
+	path, jobs := c.job("default", "indexed", 1), c.client("").API().Jobs()
+	c.runs(path, "indexed")
+	_, out, said := c.does("plan", path)
+	m := regexp.MustCompile(`nomad-pal run -check-index (\d+) runs it only if it is still that`).FindStringSubmatch(oneLine(out))
+	if m == nil || !f.Add(out, m[0]) {
+		c.t.Fatalf("plan: %s%s", out, said)
+	}
+	if code, out, said := c.does("run", "-detach", "-check-index", m[1], path); code != 0 {
+		c.t.Errorf("run: %d %s%s", code, out, said)
+	}
+	code, out, said := c.does("run", "-detach", "-check-index", "1", path)
+	if code == 0 || !f.Add(out+said, "See its index: nomad-pal plan, or nomad job inspect") {
+		c.t.Errorf("run, of another index: %d %s%s", code, out, said)
+	}
+	c.until("nomad job inspect shows what plan shows", func() bool {
+		job, _, err := jobs.Info("indexed", nil)
+		_, out, _ := c.does("plan", path)
+		return err == nil && strings.Contains(oneLine(out), fmt.Sprintf("Job modify index: %d.", *job.JobModifyIndex))
+	})
+}
+
+// followsPlaces does what explain advises about nodes and GPUs.
+func (c *testCluster) followsPlaces(f *advice.Followed) {
+	node := nomadtest.GPUNode(1, 4)
+	c.nomad.SetEligible(node.ID, false)
+	out := ""
+	c.until("explain knows that it is not eligible", func() bool {
+		_, out, _ = c.does("explain", node.Name)
+		return strings.Contains(out, "It is not eligible")
+	})
+	m := regexp.MustCompile(`nomad node eligibility -enable (\S+)\.`).FindStringSubmatch(oneLine(out))
+	if m == nil || !f.Add(out, m[0]) || !strings.HasPrefix(node.ID, m[1]) || strings.HasPrefix(nomadtest.GPUNode(0, 4).ID, m[1]) {
+		c.t.Errorf("explain: %q %s", m, out)
+	}
+	c.nomad.SetEligible(node.ID, true)
+	c.until("explain knows that it is eligible", func() bool { _, out, _ := c.does("explain", node.Name); return !strings.Contains(out, "not eligible") })
+
+	if _, out, _ = c.does("explain", "GPU-1-0"); !f.Add(out, "nomad-pal quarantine -lift GPU-1-0") {
+		c.t.Errorf("explain: %s", out)
+	}
+	if code, out, said := c.does("quarantine", "-lift", "GPU-1-0"); code != 0 || !strings.Contains(out, "Lifted") {
+		c.t.Errorf("quarantine: %d %s%s", code, out, said)
+	}
+
+	if code, out, said := c.does("run", c.job("research", "its", 1)); code != 0 {
+		c.t.Fatal(code, out, said)
+	}
+	as, _, err := c.client("").API().Jobs().Allocations("its", false, &api.QueryOptions{Namespace: "research"})
+	if err != nil || len(as) != 1 {
+		c.t.Fatal(as, err)
+	}
+	a, _, err := c.client("").API().Allocations().Info(as[0].ID, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	gpu := a.AllocatedResources.Tasks["t"].Devices[0].DeviceIDs[0]
+	_, out, _ = c.does("explain", gpu)
+	c.explains(f, oneLine(out), "its runs on 1 GPU")
+	if !f.Add(out, "Why that job is there: nomad-pal explain -namespace research its") {
+		c.t.Errorf("explain: %s", out)
+	}
+	c.nomad.TakeAway(gpu)
+	c.until("no node names it", func() bool { _, _, out = c.does("explain", gpu); return strings.Contains(out, "no node names") })
+	if !f.Add(out, " says more") {
+		c.t.Errorf("explain: %s", out)
+	}
+	c.explains(f, oneLine(out), "its")
+}
+
+// followsNomadsCommands types words that name commands of Nomad. That Nomad has these commands was looked
+// up in Nomad 1.11.3.
+func (c *testCluster) followsNomadsCommands(f *advice.Followed) {
+	for _, word := range slices.Sorted(maps.Keys(ofNomad)) {
+		code, out, said := c.does(word)
+		if code != 127 || !f.Add(out+said, "Nomad has, "+ofNomad[word]+".") {
+			c.t.Errorf("%s: %d %s%s", word, code, out, said)
+		}
+	}
+}
+
+// adviceOnTraces writes tables as simulate advises.
+func adviceOnTraces(t *testing.T, f *advice.Followed) {
+	c := newCluster(t)
+	const header, row = "job_id,submit_time,gpus,duration", "a,2026-01-02 03:04:05,2,60"
+	table := func(lines ...string) string { return c.written("trace.csv", strings.Join(lines, "\n")+"\n") }
+	helios := func(state string) string {
+		return table("job_id,user,vc,gpu_num,cpu_num,"+state+",submit_time,start_time,end_time,duration", "a,u,v,2,4,COMPLETED,2020-04-01 00:00:00,2020-04-01 00:00:05,2020-04-01 00:01:05,60")
+	}
+	simulate := func(path string) []string { return []string{"simulate", "-nodes=2", "-quiet", "-trace", path} }
+	own := func(more, cell string) string { return table(header+","+more, row+","+cell) }
+	slurm := func(state string) string {
+		return table("JobID|Submit|Start|End|State|AllocTRES", "1|2026-01-02T03:04:05|2026-01-02T03:05:05|2026-01-02T03:06:05|"+state+"|gres/gpu=2")
+	}
+	for _, of := range []typed{
+		{wrong: simulate(table(header, row, "b,1767323045,2,60")), says: "write all times of the file in one way", right: simulate(table(header, row, "b,2026-01-02 03:05:05,2,60"))},
+		{wrong: simulate(table(header, "a,1767323045000,2,60")), says: "are they milliseconds? Divide them by 1000", right: simulate(table(header, "a,1767323045,2,60"))},
+		{wrong: simulate(slurm("RE+")), says: "may be several states; write it out", right: simulate(slurm("COMPLETED"))},
+		{wrong: simulate(own("deadline", "0")), says: "0 is no deadline; leave it empty for none", right: simulate(own("deadline", ""))},
+		{wrong: simulate(table(`{"jobs": []}`)), says: "of Slurm, write sacct -P instead of --json", right: simulate(slurm("COMPLETED"))},
+		{wrong: simulate(table(header+",tenant", row+",a,b")), says: "Leave that column out, or choose another separator", right: simulate(table(header, row))},
+		{wrong: simulate(table(header+",tenant", row+",a,b")), says: "Leave that column out, or choose another separator", right: simulate(table(strings.ReplaceAll(header, ",", ";")+";tenant", strings.ReplaceAll(row, ",", ";")+";a,b"))},
+		{wrong: simulate(own("tennant", "x")), says: `did you mean "tenant"?`, right: simulate(own("tenant", "x"))},
+		{wrong: simulate(table("job_id,submit_time,gpus,duraton", row)), says: `did you mean "duration"?`, right: simulate(table(header, row))},
+		{wrong: simulate(table("JobID|Submitt|Start|End|State|AllocTRES", "1|2026-01-02T03:04:05|2026-01-02T03:05:05|2026-01-02T03:06:05|COMPLETED|gres/gpu=2")), says: `did you mean it by "submitt"?`, right: simulate(slurm("COMPLETED"))},
+		{wrong: simulate(helios("stat")), says: `did you mean "state"? Rename it, or leave it out`, right: simulate(helios("state"))},
+		{wrong: []string{"simulate", "-trase=x"}, says: "see nomad-pal simulate -help", right: []string{"simulate", "-help"}, shows: "-trace"},
+	} {
+		c.follows(f, of)
+	}
+}

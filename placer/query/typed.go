@@ -1,0 +1,34 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query
+
+import (
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+)
+
+// ExplainCommand is what explains a job, as somebody types it.
+func ExplainCommand(k cluster.JobKey) string {
+	return "nomad-pal explain " + InNamespace(k.Namespace, ShellQuoted(k.ID))
+}
+
+// InNamespace is an argument of a command, behind the flag that names its namespace unless that is the
+// default one.
+func InNamespace(namespace, arg string) string {
+	if namespace != "" && namespace != api.DefaultNamespace {
+		return "-namespace " + ShellQuoted(namespace) + " " + arg
+	}
+	return arg
+}
+
+// ShellQuoted is a text as one word of a shell.
+func ShellQuoted(s string) string {
+	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=.,/:+@%") == "" && s != "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
