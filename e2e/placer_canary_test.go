@@ -249,7 +249,7 @@ func testCanaryWithoutRoom(t *testing.T, b *bed) {
 	j := canaried("tight", 2, 2, true)
 	b.runs(j, 4)
 	b.untilDeployed("tight")
-	b.runs(gang("filler", 1, 4), 4)
+	b.runs(gang("filler", 2, 2), 4)
 	before := b.members("tight")
 	j.seconds = 4000
 	b.run(j.hcl())
