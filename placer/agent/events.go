@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,7 +29,7 @@ const (
 
 // serveEvents answers what the placer did, the oldest first, one JSON object a line:
 //
-//	GET /v1/events?after=<id>&job=<id>&namespace=<namespace>&kind=<kind>&follow=true
+//	GET /v1/events?after=<id>&job=<id>&namespace=<namespace>&kind=<kind>,…&last=<n>&follow=true
 //
 // Of events behind the ID, all without one; of one job, namespace or kind, if it is named. With
 // follow=true, new events follow as they happen for a minute: ask again with the last ID
@@ -47,7 +48,14 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	follow := q.Get("follow") == "true"
+	last := 0
+	if text := q.Get("last"); text != "" {
+		if last, err = strconv.Atoi(text); err != nil || last < 1 {
+			http.Error(w, fmt.Sprintf("last=%q is no number from 1 on", text), http.StatusBadRequest)
+			return
+		}
+	}
+	kinds, follow := words(q["kind"]), q.Get("follow") == "true"
 	if follow {
 		if !s.agent.follows(w) {
 			return
@@ -60,18 +68,27 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	defer over.Stop()
 	for {
 		events, changed := s.agent.hooks.Events.After(after)
+		var told []placer.Event
 		for _, e := range events {
 			after = e.ID
 			if job := q.Get("job"); job != "" && e.Job != job {
 				continue
 			}
-			if kind := q.Get("kind"); kind != "" && string(e.Kind) != kind {
+			if len(kinds) > 0 && !slices.Contains(kinds, string(e.Kind)) {
 				continue
 			}
 			if ns := q.Get("namespace"); ns != "" && ns != "*" && e.Namespace != ns {
 				continue
 			}
-			if e, ok := e.For(sees, operates); ok && write(e) != nil {
+			if e, ok := e.For(sees, operates); ok {
+				told = append(told, e)
+			}
+		}
+		if last > 0 {
+			told, last = told[max(0, len(told)-last):], 0 // what follows is told in full
+		}
+		for _, e := range told {
+			if write(e) != nil {
 				return // the client is gone
 			}
 		}

@@ -52,7 +52,19 @@ func TestEventsEndpoint(t *testing.T) {
 	if some := get("/v1/events?kind="+string(placer.Quarantined), agentsToken); strings.Count(some, "\n") != 1 || !strings.Contains(some, "GPU-1") {
 		t.Errorf("of a kind:\n%s", some)
 	}
+	if all := strings.SplitAfter(strings.TrimSpace(all), "\n"); len(all) > 2 {
+		if two := get("/v1/events?last=2", agentsToken); strings.TrimSpace(two) != strings.Join(all[len(all)-2:], "") {
+			t.Errorf("the last two:\n%s\nof\n%s", two, all)
+		}
+	}
+	if status, _ := r.send(http.MethodGet, "/v1/events?last=0", agentsToken, ""); status != http.StatusBadRequest {
+		t.Errorf("the last none: %d", status)
+	}
 	es, _ := log.After(0)
+	kinds := fmt.Sprintf("/v1/events?kind=%s,%s", es[0].Kind, placer.Quarantined)
+	if two := get(kinds, agentsToken); !strings.Contains(two, "GPU-1") || !strings.Contains(two, string(es[0].Kind)) {
+		t.Errorf("of two kinds:\n%s", two)
+	}
 	last := get("/v1/events?after="+fmt.Sprint(es[2].ID), agentsToken, "Accept: text/event-stream")
 	if !strings.HasPrefix(last, "id: "+fmt.Sprint(es[3].ID)+"\ndata: {") || !strings.HasSuffix(last, "}\n\n") {
 		t.Errorf("sent: %q", last)

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -35,9 +36,19 @@ type Sample struct {
 	Running   int       `json:"running"`
 	Requested int       `json:"requested"` // GPUs, by jobs that wait
 	Placed    int       `json:"placed"`    // gangs, since the sample before
+	// Unhealthy, Quarantined and Degraded are GPUs; Outliers too, by application class.
+	Unhealthy   int            `json:"unhealthy,omitempty"`
+	Quarantined int            `json:"quarantined,omitempty"`
+	Degraded    int            `json:"degraded,omitempty"`
+	Outliers    map[string]int `json:"outliers,omitempty"`
+	Refused     int            `json:"refused,omitempty"` // jobs that will not start as things are
+	// Chosen and Packed are the predicted slowdown of gangs that run, on so many GPUs.
+	Chosen       float64 `json:"slowdown_chosen,omitempty"`
+	Packed       float64 `json:"slowdown_packed,omitempty"`
+	SlowdownGPUs int     `json:"slowdown_gpus,omitempty"`
 }
 
-// history keeps a day's samples in memory, some 100 bytes each.
+// history keeps a day's samples in memory, some 300 bytes each.
 type history struct {
 	mu      sync.Mutex
 	samples []Sample // the oldest first
@@ -92,7 +103,14 @@ func (a *Agent) remember(ctx context.Context) {
 
 // sampleOf is the sample of a moment; ok is false while the placer knows no cluster yet.
 func sampleOf(m Metrics, now time.Time) (s Sample, ok bool) {
-	s = Sample{At: now.UTC(), GPUs: m.GPUs, Free: m.Free, Allocated: m.Allocated, Waiting: m.Jobs[gang.Waiting], Running: m.Jobs[gang.Running], Requested: m.Requested}
+	s = Sample{
+		At: now.UTC(), GPUs: m.GPUs, Free: m.Free, Allocated: m.Allocated,
+		Waiting: m.Jobs[gang.Waiting], Running: m.Jobs[gang.Running], Requested: m.Requested,
+		Unhealthy: m.InTrouble.Unhealthy, Quarantined: m.InTrouble.Quarantined,
+		Degraded: m.InTrouble.Degraded, Outliers: maps.Clone(m.Outliers), Refused: m.Refused,
+		Chosen: m.Slowdown["chosen"], Packed: m.Slowdown["packed"], SlowdownGPUs: m.PredictedGPUs,
+	}
+	maps.DeleteFunc(s.Outliers, func(_ string, n int) bool { return n == 0 })
 	return s, m.CycleAge >= 0 && m.GPUs > 0
 }
 

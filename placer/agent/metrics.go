@@ -29,12 +29,14 @@ type Metrics struct {
 	InTrouble model.GPUsInTrouble `json:"gpus_in_trouble"`
 	Outliers  map[string]int      `json:"gpus_outliers" label:"app_class" help:"GPUs whose PM score for an application class is above the outlier_threshold."`
 	// Slowdown has "chosen" and "packed"; none while no gang runs of which both are known.
-	Slowdown  map[string]float64 `json:"gpus_predicted_slowdown" label:"placement" help:"Predicted slowdown of the gangs that run, a mean over their GPUs: as they were placed (chosen), and as packing would have placed them (packed). 1 is a gang on median GPUs of one node."`
-	Jobs      map[gang.State]int `json:"jobs" label:"state" help:"Jobs with GPUs by state (docs/design/gang-states.md)."`
-	Refused   int                `json:"jobs_refused" help:"Jobs that will not start as things are: rejected, unschedulable, failed."`
-	Requested int                `json:"gpus_requested" help:"GPUs that waiting jobs request. Jobs that are rejected, unschedulable or failed do not count."`
-	StopsLost float64            `json:"preemption_lost_gpu_seconds_total" help:"GPU seconds that gangs lost when they were stopped for others: restart_cost, and what they had done since their last checkpoint if pal_checkpoint says when they write one."`
-	StopsWon  float64            `json:"preemption_saved_wait_seconds_total" help:"How much sooner gangs got the GPUs that others were stopped for, if these would have run as long as expected."`
+	Slowdown map[string]float64 `json:"gpus_predicted_slowdown" label:"placement" help:"Predicted slowdown of the gangs that run, a mean over their GPUs: as they were placed (chosen), and as packing would have placed them (packed). 1 is a gang on median GPUs of one node."`
+	// PredictedGPUs are those of the gangs that Slowdown is about.
+	PredictedGPUs int                `json:"gpus_predicted" help:"GPUs of the gangs that gpus_predicted_slowdown is about."`
+	Jobs          map[gang.State]int `json:"jobs" label:"state" help:"Jobs with GPUs by state (docs/design/gang-states.md)."`
+	Refused       int                `json:"jobs_refused" help:"Jobs that will not start as things are: rejected, unschedulable, failed."`
+	Requested     int                `json:"gpus_requested" help:"GPUs that waiting jobs request. Jobs that are rejected, unschedulable or failed do not count."`
+	StopsLost     float64            `json:"preemption_lost_gpu_seconds_total" help:"GPU seconds that gangs lost when they were stopped for others: restart_cost, and what they had done since their last checkpoint if pal_checkpoint says when they write one."`
+	StopsWon      float64            `json:"preemption_saved_wait_seconds_total" help:"How much sooner gangs got the GPUs that others were stopped for, if these would have run as long as expected."`
 	// CycleAge: the loop shows that it works each second, also with nothing to do.
 	CycleAge        float64 `json:"cycle_age_seconds" help:"Time since the placer's loop last showed that it works, -1 before it first did."`
 	Cycles          int     `json:"cycles_total" help:"Cycles of the placer."`
@@ -70,6 +72,7 @@ func (a *Agent) metrics(now time.Time) Metrics {
 	m.StopsLost, m.StopsWon = st.Stopped.LostGPUSeconds, st.Stopped.SavedSeconds
 	if s := st.Slowdown; s.GPUs > 0 {
 		m.Slowdown["chosen"], m.Slowdown["packed"] = s.Chosen, s.Packed
+		m.PredictedGPUs = s.GPUs
 	}
 	for class, n := range st.Outliers {
 		m.Outliers[string(class)] = n

@@ -21,10 +21,11 @@ import (
 const queuePageLimit = 200
 
 // QueuePage is a part of the queue. States counts all jobs that the caller may see,
-// Matching those that meet the filter.
+// Matching those that meet the filter, GPUs what these have or request.
 type QueuePage struct {
 	Total    int                `json:"total"`
 	Matching int                `json:"matching"`
+	GPUs     int                `json:"gpus"`
 	States   map[gang.State]int `json:"states"`
 	Jobs     []model.JobStatus  `json:"jobs"`
 }
@@ -68,9 +69,10 @@ func (s *server) serveQueuePage(w http.ResponseWriter, r *http.Request) {
 }
 
 type queueQuery struct {
-	offset, limit        int
-	search, state, class string
-	order                func(a, b model.JobStatus) int
+	offset, limit int
+	search, class string
+	states        []gang.State // none: all
+	order         func(a, b model.JobStatus) int
 }
 
 func newQueueQuery(v url.Values) (q queueQuery, err error) {
@@ -84,9 +86,15 @@ func newQueueQuery(v url.Values) (q queueQuery, err error) {
 		}
 		return n
 	}
-	q = queueQuery{number("offset", 0), min(number("limit", 50), queuePageLimit), strings.ToLower(v.Get("search")), v.Get("state"), v.Get("class"), nil}
-	if states := gang.States(); q.state != "" && !slices.Contains(states, gang.State(q.state)) {
-		return q, fmt.Errorf("state=%q: there are %v", q.state, states)
+	q = queueQuery{
+		offset: number("offset", 0), limit: min(number("limit", 50), queuePageLimit),
+		search: strings.ToLower(v.Get("search")), class: v.Get("class"),
+	}
+	for _, state := range words(v["state"]) {
+		if states := gang.States(); !slices.Contains(states, gang.State(state)) {
+			return q, fmt.Errorf("state=%q: there are %v", state, states)
+		}
+		q.states = append(q.states, gang.State(state))
 	}
 	if class, e := pal.ParseAppClass(q.class); e == nil {
 		q.class = string(class)
@@ -108,15 +116,23 @@ func newQueueQuery(v url.Values) (q queueQuery, err error) {
 	return q, err
 }
 
+// words are those of a parameter that may be given several times, or have several with commas.
+func words(values []string) []string {
+	return strings.FieldsFunc(strings.Join(values, ","), func(r rune) bool { return r == ',' })
+}
+
 func (q queueQuery) page(jobs []model.JobStatus) QueuePage {
 	p := QueuePage{Total: len(jobs), States: map[gang.State]int{}}
 	for _, j := range jobs {
 		p.States[j.State]++
 	}
 	jobs = slices.DeleteFunc(jobs, func(j model.JobStatus) bool {
-		return q.state != "" && string(j.State) != q.state || q.class != "" && j.Class != q.class ||
+		return len(q.states) > 0 && !slices.Contains(q.states, j.State) || q.class != "" && j.Class != q.class ||
 			!strings.Contains(strings.ToLower(j.Namespace+"/"+j.Job), q.search)
 	})
+	for _, j := range jobs {
+		p.GPUs += j.GPUs
+	}
 	slices.SortFunc(jobs, q.order)
 	from := min(q.offset, len(jobs))
 	p.Matching, p.Jobs = len(jobs), jobs[from:min(from+q.limit, len(jobs))]

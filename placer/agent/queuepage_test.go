@@ -40,6 +40,7 @@ func TestQueuePage(t *testing.T) {
 		"search=research/f":         "First",
 		"state=waiting&class=B":     "second",
 		"state=waiting&class=b":     "second",
+		"state=running,waiting":     "First second runs",
 		"limit=0":                   "",
 	} {
 		v, _ := url.ParseQuery(ask)
@@ -59,13 +60,17 @@ func TestQueuePage(t *testing.T) {
 			t.Errorf("%s: %d jobs, %v", ask, p.Total, p.States)
 		}
 	}
-	for _, ask := range []string{"limit=-1", "offset=x", "sort=luck", "state=done", "class=E"} {
+	for _, ask := range []string{"limit=-1", "offset=x", "sort=luck", "state=done", "state=running,done", "class=E"} {
 		v, _ := url.ParseQuery(ask)
 		if _, err := newQueueQuery(v); err == nil {
 			t.Errorf("%s is taken", ask)
 		}
 	}
-	v, _ := url.ParseQuery("limit=1000000")
+	v, _ := url.ParseQuery("state=waiting&limit=1")
+	if q, err := newQueueQuery(v); err != nil || q.page(jobs()).GPUs != 6 {
+		t.Errorf("those that wait request %d GPUs: %v", q.page(jobs()).GPUs, err)
+	}
+	v, _ = url.ParseQuery("limit=1000000")
 	if q, err := newQueueQuery(v); err != nil || q.limit != queuePageLimit {
 		t.Errorf("a page has %d jobs: %v", q.limit, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -146,6 +147,7 @@ func (s *server) jobsFor(w http.ResponseWriter, r *http.Request) (jobs []model.J
 // serveGPUs lists the GPUs, or some of them:
 //
 //	GET /v1/gpus?node=<name or id>&node=…&gpu=<id>&job=<namespace>/<id>&trouble=true
+//	GET /v1/gpus?outliers=true&limit=<n>
 //
 // Jobs in namespaces that the caller cannot list are not named.
 func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
@@ -154,7 +156,14 @@ func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	q := r.URL.Query()
-	filter := query.GPUFilter{Nodes: q["node"], ID: q.Get("gpu"), Job: q.Get("job"), Trouble: q.Get("trouble") == "true"}
+	filter := query.GPUFilter{Nodes: q["node"], ID: q.Get("gpu"), Job: q.Get("job"), Trouble: q.Get("trouble") == "true", Outliers: q.Get("outliers") == "true"}
+	if text := q.Get("limit"); text != "" {
+		var err error
+		if filter.Most, err = strconv.Atoi(text); err != nil || filter.Most < 1 {
+			http.Error(w, fmt.Sprintf("limit=%q is no number from 1 on", text), http.StatusBadRequest)
+			return
+		}
+	}
 	operator, sees := false, c.sees(r.Context())
 	if namespace, _, _ := strings.Cut(filter.Job, "/"); filter.Job != "" && !sees(namespace) {
 		writeJSON(w, http.StatusOK, []query.GPU{})

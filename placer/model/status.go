@@ -6,6 +6,7 @@ package model
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -203,6 +204,14 @@ func (m *Model) CountGPUs(now time.Time) (in GPUsInTrouble, allocated int, outli
 		}
 	}
 	return in, allocated, outliers
+}
+
+// Outlier reports whether the PM score of the cluster's GPU i is above the outlier threshold for
+// some application class.
+func (m *Model) Outlier(i int) bool {
+	above := cmp.Or(m.Cfg.Queue.OutlierThreshold, queue.DefaultOutlierThreshold)
+	scores := m.View.Cluster.GPU(i).Scores
+	return slices.ContainsFunc(scores[:], func(s pal.PMScore) bool { return float64(s) > above })
 }
 
 // GPUState is the state of the cluster's GPU i.

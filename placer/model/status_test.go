@@ -53,6 +53,15 @@ func TestCountGPUs(t *testing.T) {
 		if want := (GPUsInTrouble{Unhealthy: 1, Quarantined: 1, Degraded: 1}); in != want || allocated != 1 {
 			t.Errorf("in trouble %+v, allocated %d", in, allocated)
 		}
+		above := 0
+		for i := range c.NumGPUs() {
+			if m.Outlier(i) {
+				above++
+			}
+		}
+		if above != x.a { // who is above for B is so for A, too
+			t.Errorf("%d are outliers, want %d", above, x.a)
+		}
 		want := map[pal.AppClass]int{pal.ClassA: x.a, pal.ClassB: x.b, pal.ClassC: 0, pal.ClassD: 0}
 		if d := cmp.Diff(want, outliers); d != "" {
 			t.Errorf("outliers above %v (-want +got):\n%s", x.threshold, d)

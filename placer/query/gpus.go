@@ -47,6 +47,10 @@ type GPUFilter struct {
 	Job, ID string
 	// Trouble: it is unhealthy, degraded, or in quarantine.
 	Trouble bool
+	// Outliers: its PM score for some application class is above the outlier_threshold.
+	Outliers bool
+	// Most is how many are listed at most, the first; 0: all.
+	Most int
 }
 
 // SomeGPUs lists some of the cluster's GPUs.
@@ -61,6 +65,12 @@ func (s *Snapshot) SomeGPUs(f GPUFilter) []GPU {
 			continue
 		}
 		for index, i := range gpus {
+			if f.Most > 0 && len(out) == f.Most {
+				return out
+			}
+			if f.Outliers && !s.m.Outlier(i) {
+				continue
+			}
 			if f.ID != "" && c.GPU(i).ID != f.ID || f.Job != "" && s.m.View.Owner(i).String() != f.Job {
 				continue
 			}

@@ -78,6 +78,9 @@ func TestMap(t *testing.T) {
 		if len(trouble) != 2 || trouble[0].ID != "GPU-0-1" || trouble[1].ID != "GPU-1-1" {
 			t.Errorf("in trouble: %+v", trouble)
 		}
+		if some := s.SomeGPUs(query.GPUFilter{Trouble: true, Most: 1}); len(some) != 1 || some[0].ID != "GPU-0-1" {
+			t.Errorf("the first in trouble: %+v", some)
+		}
 		if got := s.SomeGPUs(query.GPUFilter{Job: "default/one"}); len(got) != 1 {
 			t.Errorf("GPUs of the job: %+v", got)
 		}
