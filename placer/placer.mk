@@ -72,3 +72,8 @@ browser: suite build ## The web page in headless Chromium, on a stand-in for Nom
 .PHONY: page-bench
 page-bench: build ## The web page at 10,000 nodes of 8 GPUs: first draw, blocks, bytes, memory; writes docs/results/page.md (4 minutes)
 	cd e2e/browser && E2E_BIN=$(CURDIR)/$(BIN) PAGE_REPORT=$(CURDIR)/docs/results/page.md go test -count=1 -v -timeout 20m -run TestPageFigures .
+
+.PHONY: page-images
+page-images: build ## Pictures of each page at three widths, light and dark, into docs/img; the last day in them is invented (2 minutes)
+	rm -f docs/img/*.webp
+	cd e2e/browser && E2E_BIN=$(CURDIR)/$(BIN) PAGE_IMAGES=$(CURDIR)/docs/img go test -count=1 -v -timeout 20m -run TestImages .

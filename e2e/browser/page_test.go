@@ -49,7 +49,9 @@ func busy(t *testing.T, w *world, gangs int) {
 // pages are a route of each kind with a text that it must show.
 func pages() map[string]string {
 	return map[string]string{
-		"#/":                         "Racks",
+		"#/":                         "Who waits, and why",
+		"#/gpus":                     "Racks",
+		"#/timeline":                 "One line for each GPU",
 		"#/rack/dc1/rack-001":        "Rack rack-001",
 		"#/node/gpu-00001":           "Who had which GPU",
 		"#/jobs":                     "train-000",
@@ -74,14 +76,14 @@ func TestPage(t *testing.T) {
 	t.Run("draws little", func(t *testing.T) {
 		p := alone(t, browser, w.url, "")
 		p.drawn()
-		p.shows("8,000", "rack-000")
+		p.shows("8,000 GPUs in 32 racks", "Outliers")
 		if n := is[int](p, `document.querySelectorAll("*").length`); n > 1000 {
 			t.Errorf("%d elements for 8,000 GPUs", n)
 		}
-		if n := p.received(); n > 60_000 {
+		if n := p.received(); n > 85_000 { // 23,000 are uPlot
 			t.Errorf("%d bytes for the first draw", n)
 		}
-		unhealthy := `[...document.querySelectorAll(".figures div")].find(d => d.innerText.includes("unhealthy")).querySelector("dd").innerText`
+		unhealthy := `[...document.querySelectorAll("a.tile")].find(d => d.innerText.includes("in trouble")).querySelector("b").innerText`
 		before := is[string](p, unhealthy)
 		w.nomad.SetHealth(false, fmt.Sprintf("GPU-%05x-0-4a1c-9e77-c0ffee%06x", 5, 5*gpusPerNode))
 		p.waits("a change arrives by itself", unhealthy+" !== "+quoted(before))
@@ -116,7 +118,7 @@ func TestPage(t *testing.T) {
 		p := open(t, browser, w.url, "#/jobs?search="+"onerror")
 		p.shows(hostileName)
 		p.clicks(`main tbody a`)
-		p.shows("Job "+hostileName, "its member runs")
+		p.shows("Job "+hostileName, "Its member runs")
 		if n := is[int](p, `document.querySelectorAll("img").length`); n > 0 {
 			t.Errorf("%d images", n)
 		}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,14 +49,12 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	last := 0
-	if text := q.Get("last"); text != "" {
-		if last, err = strconv.Atoi(text); err != nil || last < 1 {
-			http.Error(w, fmt.Sprintf("last=%q is no number from 1 on", text), http.StatusBadRequest)
-			return
-		}
+	last, err := lastOf(q)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
 	}
-	kinds, follow := words(q["kind"]), q.Get("follow") == "true"
+	wanted, follow := eventsWanted(q), q.Get("follow") == "true"
 	if follow {
 		if !s.agent.follows(w) {
 			return
@@ -71,13 +70,7 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		var told []placer.Event
 		for _, e := range events {
 			after = e.ID
-			if job := q.Get("job"); job != "" && e.Job != job {
-				continue
-			}
-			if len(kinds) > 0 && !slices.Contains(kinds, string(e.Kind)) {
-				continue
-			}
-			if ns := q.Get("namespace"); ns != "" && ns != "*" && e.Namespace != ns {
+			if !wanted(e) {
 				continue
 			}
 			if e, ok := e.For(sees, operates); ok {
@@ -105,6 +98,28 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 			return
 		}
+	}
+}
+
+// lastOf is how many events are told at most, the last ones; 0: all.
+func lastOf(q url.Values) (int, error) {
+	text := q.Get("last")
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("last=%q is no number from 1 on", text)
+	}
+	return n, nil
+}
+
+// eventsWanted reports whether an event is of the job, the namespace and the kinds that are asked for.
+func eventsWanted(q url.Values) func(placer.Event) bool {
+	kinds, job, ns := words(q["kind"]), q.Get("job"), q.Get("namespace")
+	return func(e placer.Event) bool {
+		return (job == "" || e.Job == job) && (ns == "" || ns == "*" || e.Namespace == ns) &&
+			(len(kinds) == 0 || slices.Contains(kinds, string(e.Kind)))
 	}
 }
 

@@ -160,9 +160,9 @@ func uses(events []placer.Event) []Use {
 	return out
 }
 
-// serveUses answers who had which GPUs of a node, or what GPUs a job had:
+// serveUses answers who had which GPUs of nodes, or what GPUs a job had:
 //
-//	GET /v1/uses?node=<name>
+//	GET /v1/uses?node=<name>&node=…
 //	GET /v1/uses?job=<id>&namespace=<namespace>
 //
 // The agent at work knows it of the events that it keeps; of what ran before, nothing.
@@ -173,8 +173,8 @@ func (s *server) serveUses(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	wanted := map[string]bool{}
-	if node := q.Get("node"); node != "" {
-		for _, g := range snapshot.SomeGPUs(query.GPUFilter{Nodes: []string{node}}) {
+	if nodes := q["node"]; len(nodes) > 0 {
+		for _, g := range snapshot.SomeGPUs(query.GPUFilter{Nodes: nodes}) {
 			wanted[g.ID] = true
 		}
 	}

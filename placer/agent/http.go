@@ -6,18 +6,21 @@ package agent
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -223,15 +226,29 @@ func (h *HTTP) tls() (*tls.Config, error) {
 
 // ui is the whole web page, as it is served: modules without a build step. It loads
 // nothing but its own files and the API beside it, with the token that its reader gives
-// it. See docs/design/page.md.
+// it. See docs/design/page.md; NOTICE says which files are others'.
 //
 //go:embed ui
 var ui embed.FS
+
+// uiTag tells one build's page from another's: a browser that has it gets no file again.
+var uiTag = sync.OnceValue(func() string {
+	sum := sha256.New()
+	_ = fs.WalkDir(ui, ".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			text, _ := ui.ReadFile(path) // it is in the binary
+			_, _ = sum.Write(text)
+		}
+		return err
+	})
+	return fmt.Sprintf(`"%x"`, sum.Sum(nil)[:12])
+})
 
 func page() http.Handler {
 	files := http.FileServerFS(ui)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-cache")
+		w.Header().Set("ETag", uiTag())
 		files.ServeHTTP(w, r)
 	})
 }

@@ -49,6 +49,9 @@ func TestPageStandsAlone(t *testing.T) {
 		}
 		known[name] = true
 		text, kind := ask("/ui/" + name)
+		if name == "uplot.js" { // TestVendored in e2e/browser says whose it is
+			_, text, _ = strings.Cut(text, "\n") // a comment with its address
+		}
 		if want := map[string]string{".js": "text/javascript", ".css": "text/css"}[filepath.Ext(name)]; want == "" || !strings.HasPrefix(kind, want) {
 			t.Errorf("%s is %s", name, kind)
 		}
@@ -66,5 +69,24 @@ func TestPageStandsAlone(t *testing.T) {
 		if strings.Contains(strings.ReplaceAll(parts, "http://www.w3.org/2000/svg", ""), s) {
 			t.Errorf("the page holds %q", s)
 		}
+	}
+}
+
+// Files of the page are compressed, and not sent again to a browser that has them.
+func TestPageIsSmall(t *testing.T) {
+	handler := siteOn(t, "").handler()
+	ask := func(name, value string) *httptest.ResponseRecorder {
+		r, w := httptest.NewRequest(http.MethodGet, "/ui/uplot.js", nil), httptest.NewRecorder()
+		r.Header.Set("Accept-Encoding", "gzip")
+		r.Header.Set(name, value)
+		handler.ServeHTTP(w, r)
+		return w
+	}
+	first := ask("X", "x")
+	if n := first.Body.Len(); first.Header().Get("Content-Encoding") != "gzip" || n > 30_000 {
+		t.Errorf("%d bytes, %v", n, first.Header())
+	}
+	if again := ask("If-None-Match", first.Header().Get("ETag")); again.Code != http.StatusNotModified || again.Body.Len() > 0 {
+		t.Errorf("again: %d, %d bytes", again.Code, again.Body.Len())
 	}
 }

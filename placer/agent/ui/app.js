@@ -1,16 +1,31 @@
 // The frame around the pages: routes, the token, what state the agent is in.
-import {$, get, h, token, when, zone, zones} from "./dom.js";
+import {$, clock, full, get, h, token, when, zone, zones} from "./dom.js";
 import {cluster, listen, restart, run} from "./cluster.js";
-import {failuresPage, gpuPage, nodePage, overview, rackPage, tenantsPage} from "./gpus.js";
+import {failuresPage, gpuPage, gpusPage, nodePage, rackPage, tenantsPage} from "./gpus.js";
 import {jobPage, rackPath} from "./job.js";
 import {jobsPage} from "./jobs.js";
 import {historyPage} from "./history.js";
+import {overview} from "./overview.js";
+import {timelinePage} from "./gantt.js";
 
 const navigate = to => { location.hash = to; };
 const routes = {
-  "": () => overview(navigate), jobs: (_, params) => jobsPage(params, navigate), failures: failuresPage, history: historyPage, tenants: tenantsPage,
+  "": () => overview(navigate), gpus: () => gpusPage(navigate),
+  timeline: (_, params) => timelinePage(params, navigate), jobs: (_, params) => jobsPage(params, navigate), failures: failuresPage, history: historyPage, tenants: tenantsPage,
   job: ([namespace, id]) => jobPage(namespace, id, navigate), rack: ([datacenter, name]) => rackPage(datacenter, name, navigate), node: ([name]) => nodePage(name), gpu: ([id]) => gpuPage(id),
 };
+
+// On a narrow screen pages, search and settings are behind a button.
+function openMenu(open) {
+  $("bar").classList.toggle("open", open);
+  $("menu").setAttribute("aria-expanded", String(open));
+}
+$("menu").onclick = () => openMenu($("menu").getAttribute("aria-expanded") !== "true");
+document.addEventListener("keydown", e => {
+  if (e.key !== "Escape" || $("menu").getAttribute("aria-expanded") !== "true") return;
+  openMenu(false);
+  $("menu").focus();
+});
 
 let shown;
 function route(byUser) {
@@ -19,10 +34,11 @@ function route(byUser) {
   try { names = parts.map(decodeURIComponent); } catch { names = []; }
   shown?.close();
   const make = Object.hasOwn(routes, name) && (parts.length === {job: 2, rack: 2, node: 1, gpu: 1}[name] || !["job", "rack", "node", "gpu"].includes(name)) && names.length === parts.length ? routes[name] : null;
-  shown = make ? make(names, new URLSearchParams(search)) : {title: "Not found", element: [h("h1", {}, "There is no such page"), h("p", {}, h("a", {href: "#/"}, "All GPUs"))], close: () => {}};
+  shown = make ? make(names, new URLSearchParams(search)) : {title: "Not found", element: [h("h1", {}, "There is no such page"), h("p", {}, h("a", {href: "#/"}, "Overview"))], close: () => {}};
   document.title = shown.title + " – nomad-pal";
   $("content").replaceChildren(...[shown.element].flat().filter(Boolean));
-  const at = {"": "#/", rack: "#/", node: "#/", gpu: "#/", job: "#/jobs"}[name] ?? "#/" + name;
+  openMenu(false);
+  const of = {"": "", rack: "gpus", node: "gpus", gpu: "gpus", job: "jobs"}, at = "#/" + (of[name] ?? name);
   for (const a of document.querySelectorAll("header nav a")) if (a.getAttribute("href") === at) a.setAttribute("aria-current", "page"); else a.removeAttribute("aria-current");
   if (byUser && !$("content").contains(document.activeElement)) { $("content").focus({preventScroll: true}); scrollTo(0, 0); }
 }
@@ -75,9 +91,17 @@ async function idle() {
 let stale = true, said = 0;
 listen((what, data) => {
   const state = $("state");
-  if (what === "trouble") { state.textContent = data; state.className = "alert"; stale = true; return; }
+  if (what === "trouble") {
+    $("trouble").textContent = data; $("trouble").hidden = false;
+    state.textContent = "Not up to date"; state.className = "alert"; stale = true;
+    return;
+  }
   if (what === "denied") { if (!asked) { asked = true; askToken(data); } return; }
-  if (stale || Date.now() - said > 60e3) { state.textContent = "Up to date: " + when(new Date(), false); state.className = "soft"; stale = false; said = Date.now(); }
+  if (stale || Date.now() - said > 60e3) {
+    const now = new Date();
+    state.textContent = "Live " + clock(now); state.title = "Up to date at " + full(now);
+    state.className = ""; $("trouble").hidden = true; stale = false; said = Date.now();
+  }
 });
 
 addEventListener("hashchange", () => route(true));

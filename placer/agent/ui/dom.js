@@ -30,6 +30,22 @@ export function table(caption, heads, rows) {
     h("thead", {role: "rowgroup"}, h("tr", {role: "row"}, heads.map(head))), h("tbody", {role: "rowgroup"}, rows.map(r => h("tr", {role: "row"}, r.map(cell))))));
 }
 
+// badge is a state: a mark, a colour and a word.
+const marks = {good: "●", info: "◐", warn: "▲", crit: "✕", rest: "○"};
+const kinds = {
+  good: ["running", "free", "healthy", "started", "complete"],
+  info: ["starting", "committing", "allocated", "placed", "moved", "resubmitted"],
+  warn: ["waiting", "completing", "stopping", "stopped", "lost", "degraded", "quarantined",
+    "outlier", "requeued"],
+  crit: ["unschedulable", "rejected", "failed", "unhealthy", "allocation"],
+};
+const called = {allocation: "allocation failed", lost: "lost members"};
+export function badge(state, title) {
+  const kind = Object.keys(kinds).find(k => kinds[k].includes(state)) ?? "rest";
+  return h("span", {className: "badge " + kind, ...(title && {title})},
+    h("i", {ariaHidden: "true"}, marks[kind]), called[state] ?? state);
+}
+
 export const empty = (...text) => h("p", {className: "soft"}, text);
 export const link = (to, text) => h("a", {href: to}, text ?? to);
 export const jobLink = j => link(`#/job/${encodeURIComponent(j.namespace)}/${encodeURIComponent(j.job)}`, j.namespace === "default" ? j.job : `${j.namespace}/${j.job}`);
@@ -46,10 +62,21 @@ export const plural = (n, one) => `${n.toLocaleString()} ${one}${n === 1 ? "" : 
 // Times, in the zone that the reader chose.
 export const zones = {"": "local", UTC: "UTC"};
 export const zone = {get: () => localStorage.getItem("zone") || "", set: z => localStorage.setItem("zone", z)};
-export function when(t, withDate = true) {
+const inZone = () => zone.get() && {timeZone: zone.get()};
+const day = {day: "numeric", month: "short"};
+const minute = {hour: "2-digit", minute: "2-digit", hourCycle: "h23"};
+const format = (t, how) => new Date(t).toLocaleString("en-GB", {...how, ...inZone()});
+// clock is the time of day, when with the day unless that is today, full is all of it.
+export const clock = t => format(t, minute);
+export function when(t) {
   if (!t) return "";
-  return new Date(t).toLocaleString([], {...(withDate && {year: "numeric", month: "short", day: "numeric"}), hour: "2-digit", minute: "2-digit", timeZoneName: "short", ...(zone.get() && {timeZone: zone.get()})});
+  const of = d => format(d, {...day, year: "numeric"}), now = new Date();
+  if (of(t) === of(now)) return clock(t);
+  const thisYear = new Date(t).getFullYear() === now.getFullYear();
+  return format(t, {...day, ...(!thisYear && {year: "numeric"}), ...minute});
 }
+export const full = t => t
+  ? format(t, {...day, year: "numeric", ...minute, second: "2-digit", timeZoneName: "short"}) : "";
 // about is a duration as the commands say it: in the largest unit of which it has two.
 function about(s) {
   const [unit, n] = [["d", 86400], ["h", 3600], ["m", 60]].find(u => s >= 2 * u[1]) ?? ["s", 1];
@@ -59,11 +86,12 @@ function fromNow(t) {
   const s = (new Date(t) - Date.now()) / 1000;
   return s > 0 ? "in " + about(s) : about(-s) + " ago";
 }
-export const time = t => t ? h("time", {dateTime: t, title: when(t)}, fromNow(t)) : "";
+export const time = t => t ? h("time", {dateTime: t, title: full(t)}, fromNow(t)) : "";
 // range is between when something is expected.
 export function range(from, to) {
   const until = t => Math.max(0, (new Date(t) - Date.now()) / 1000), far = about(until(to)), near = until(from) ? about(until(from)) : "0";
-  return h("span", {title: `between ${when(from)} and ${when(to)}`}, h("span", {className: "word"}, until(to) ? "in " + (near === far ? far : near + "–" + far) : "now"), h("span", {className: "soft"}, ", by ", when(to)));
+  return h("span", {className: "word", title: `between ${full(from)} and ${full(to)}`},
+    until(to) ? "in " + (near === far ? far : near + "–" + far) : "now");
 }
 export const expected = j => j.start_to ? range(j.start_from, j.start_to) : "";
 
@@ -91,4 +119,4 @@ export async function events(q) {
   return text.split("\n").filter(Boolean).map(line => JSON.parse(line)).reverse();
 }
 export const eventTable = (list, caption) => table(caption, ["Time", "Kind", "Job", "Node", "GPUs", "Text"], list.slice(0, 100).map(e =>
-  [time(e.at), e.kind, e.job ? jobLink(e) : "", e.node ? nodeLink(e.node) : "", (e.gpus ?? []).slice(0, 4).flatMap(g => [gpuLink(g), " "]).concat((e.gpus ?? []).length > 4 ? `and ${e.gpus.length - 4} more` : ""), e.text]));
+  [time(e.at), badge(e.kind), e.job ? jobLink(e) : "", e.node ? nodeLink(e.node) : "", (e.gpus ?? []).slice(0, 4).flatMap(g => [gpuLink(g), " "]).concat((e.gpus ?? []).length > 4 ? `and ${e.gpus.length - 4} more` : ""), e.text]));

@@ -1,9 +1,9 @@
 // GPUs: all of them, those of a rack, of a node, one, and those that are in trouble.
-import {empty, events, eventTable, failed, get, gpuLink, h, link, named, nodeLink, plural, query, table, time, when} from "./dom.js";
+import {badge, empty, events, eventTable, failed, get, gpuLink, h, link, named, nodeLink, plural, query, table, time, when} from "./dom.js";
 import {allocated, classes, cluster, count, degraded, free, listen, nodeOf, quarantined, unavailable, unhealthy} from "./cluster.js";
 import {clusterMap, legend} from "./map.js";
 import {rackPath} from "./job.js";
-import {gantt} from "./history.js";
+import {during, gantt} from "./gantt.js";
 
 const rows = 50; // of a table at a time
 
@@ -38,11 +38,11 @@ function paged(caption, heads, items, row) {
   return {element: host, draw};
 }
 
-const none = () => cluster.hidden
+export const none = () => cluster.hidden
   ? empty("This token may not read nodes, so there is no map. It needs ", h("code", {}, 'node { policy = "read" }'), ". Your jobs are on the page ", link("#/jobs", "Jobs"), ".")
   : empty("Nomad knows no GPU. Install the device plugin ", h("code", {}, "nomad-device-pal"), " on a client, then run ", h("code", {}, "nomad-pal doctor"), " to see what is missing.");
 
-export function overview(navigate) {
+export function gpusPage(navigate) {
   const host = h("div", {}, empty("Reading the cluster …"));
   let map, sums, list;
   function draw(anew) {
@@ -55,7 +55,7 @@ export function overview(navigate) {
     map = clusterMap({racks: cluster.racks, label: `${plural(cluster.cells.length, "GPU")} in ${plural(cluster.racks.length, "rack")}`, open: (rack, node) => navigate(node ? "#/node/" + encodeURIComponent(node.name) : rackPath(rack))});
     list = paged("Racks", ["Rack", "Datacenter", "#Nodes", "#GPUs", ...countHeads], () => cluster.racks, r =>
       [link(rackPath(r), r.name), r.datacenter, r.nodes.length, r.gpus, ...counts(r.first, r.gpus)]);
-    host.replaceChildren(sums, legend(() => map.redraw()), map.element, h("h2", {}, "Racks"), list.element);
+    host.replaceChildren(sums, h("section", {className: "card map-card"}, legend(() => map.redraw()), map.element), h("h2", {}, "Racks"), h("div", {className: "plain"}, list.element));
   }
   const stop = live(() => true, draw);
   draw(true);
@@ -70,11 +70,11 @@ export function rackPage(datacenter, name, navigate) {
     if (map && !anew) { const f = figuresOf(rack.first, rack.gpus); sums.replaceWith(f); sums = f; list.draw(); return; }
     map?.close(); map = null;
     rack = cluster.racks.find(r => r.name === name && r.datacenter === datacenter);
-    if (!rack) { host.replaceChildren(cluster.racks.length ? empty("There is no such rack now. ", link("#/", "All racks")) : none()); return; }
+    if (!rack) { host.replaceChildren(cluster.racks.length ? empty("There is no such rack now. ", link("#/gpus", "All racks")) : none()); return; }
     map = clusterMap({racks: [rack], height: 2000, label: `${plural(rack.gpus, "GPU")} on ${plural(rack.nodes.length, "node")} of rack ${name}`, open: (_, node, i) => navigate("#/node/" + encodeURIComponent((node ?? rack.nodes[0]).name))});
     sums = figuresOf(rack.first, rack.gpus);
     list = paged("Nodes", ["Node", "#GPUs", ...countHeads], () => rack.nodes, n => [nodeLink(n.name), n.gpus, ...counts(n.first, n.gpus)]);
-    host.replaceChildren(sums, legend(() => map.redraw()), map.element, h("h2", {}, "Nodes"), list.element);
+    host.replaceChildren(sums, h("section", {className: "card map-card"}, legend(() => map.redraw()), map.element), h("h2", {}, "Nodes"), h("div", {className: "plain"}, list.element));
   }
   const stop = live(c => rack && c >= rack.first && c < rack.first + rack.gpus, draw);
   draw(true);
@@ -83,23 +83,11 @@ export function rackPage(datacenter, name, navigate) {
 
 const score = (g, c) => { const k = g.classes?.[c]; return k ? [h("span", {className: "chip c" + Math.min(k, 5), title: `class ${k} for application class ${c}`}, k), " ", g.pm_scores[c].toFixed(3)] : h("span", {className: "soft"}, "not measured"); };
 const trouble = g => [!g.healthy && `unhealthy: ${g.unhealthy || "no reason given"}`, g.degraded && `degraded: ${g.degraded}`, g.quarantine && `quarantined until ${when(g.quarantine.until)}: ${g.quarantine.reason}`, g.state === "unavailable" && `unavailable: ${g.unavailable}`].filter(Boolean);
+// said is that beside a badge with the state.
+export const said = g => trouble(g).join("; ").replace(/^(unhealthy|degraded|unavailable): /, "");
+const stateOf = g => g.degraded && ["free", "allocated"].includes(g.state) ? "degraded" : g.state;
 const gpuTable = (gpus, caption, node) => table(caption, [...node ? ["Node"] : [], "#GPU", "Id", "Model", ...classes.map(c => "Class " + c), "State", "Job"], gpus.map(g =>
-  [...node ? [nodeLink(nodeOf(g)?.name ?? g.node)] : [], g.index, gpuLink(g.id), g.device.replace(/^.*\//, ""), ...classes.map(c => score(g, c)), trouble(g).join("; ") || g.state, g.job ? named(g.job) : ""]));
-
-const brief = job => job.replace(/^default\//, "");
-
-// during are the uses as bars, one row for each GPU; what is held without an event has been
-// since before the agent began.
-function during(gpus, uses) {
-  const bars = [];
-  for (const g of gpus) {
-    const mine = uses.filter(u => u.gpus.includes(g.id)).map(u => ({from: u.from, to: u.to, text: brief(u.namespace ? `${u.namespace}/${u.job}` : u.job)}));
-    if (g.job && !mine.some(u => !u.to && u.text === brief(g.job))) mine.push({text: brief(g.job)});
-    bars.push(...mine.map(u => ({...u, row: `GPU ${g.index}`})));
-    if (!mine.length) bars.push({row: `GPU ${g.index}`, none: true});
-  }
-  return bars;
-}
+  [...node ? [nodeLink(nodeOf(g)?.name ?? g.node)] : [], g.index, gpuLink(g.id), g.device.replace(/^.*\//, ""), ...classes.map(c => score(g, c)), [badge(stateOf(g)), " ", said(g)], g.job ? named(g.job) : ""]));
 
 // some shows GPUs of one node: all, or one.
 function some(ask, title, what, missing) {
@@ -109,15 +97,15 @@ function some(ask, title, what, missing) {
     try {
       const gpus = await get("/v1/gpus?" + query(ask));
       if (closed) return;
-      if (!gpus.length) { host.replaceChildren(empty(missing, " ", link("#/", "All GPUs"))); return; }
+      if (!gpus.length) { host.replaceChildren(empty(missing, " ", link("#/gpus", "All GPUs"))); return; }
       const node = nodeOf(gpus[0]), name = node?.name ?? gpus[0].node;
       mine = gpus.map(g => (node?.first ?? 0) + g.index);
       const [uses, fails] = await Promise.all([get("/v1/uses?" + query({node: name})), events({kind: "allocation"}).catch(() => [])]);
       if (closed) return;
       const near = fails.filter(e => ask.gpu ? (e.gpus ?? []).includes(ask.gpu) : e.node === gpus[0].node);
       host.replaceChildren(h("p", {}, what === "GPU" ? ["On node ", nodeLink(name)] : "", node ? [what === "GPU" ? ", rack " : "Rack ", link(rackPath(node.rack), node.rack.name)] : ""),
-        gpuTable(gpus, title), h("h2", {}, "Who had ", what === "GPU" ? "it" : "which GPU"), gantt(during(gpus, uses), "Who had which GPU"),
-        h("h2", {}, "Failures"), near.length ? eventTable(near, "Failures, the latest first") : empty("No allocation failed here that the agent remembers."));
+        h("div", {className: "plain"}, gpuTable(gpus, title)), h("h2", {}, "Who had ", what === "GPU" ? "it" : "which GPU"), h("section", {className: "card"}, gantt(during(gpus, uses), "Who had which GPU")),
+        h("h2", {}, "Failures"), near.length ? h("div", {className: "plain"}, eventTable(near, "Failures, the latest first")) : empty("No allocation failed here that the agent remembers."));
     } catch (e) { if (!closed) host.replaceChildren(failed(e)); }
   }
   const stop = live(c => mine.includes(c), draw);
@@ -128,28 +116,34 @@ export const nodePage = name => some({node: name}, "Node " + name, "node", "Ther
 export const gpuPage = id => some({gpu: id}, "GPU " + id, "GPU", "There is no such GPU now.");
 
 export function failuresPage() {
-  const host = h("div", {}, empty("Reading the GPUs …")), what = h("div", {});
+  const host = h("div", {}, empty("Reading the GPUs …")), slow = h("div", {}), what = h("div", {});
   let closed = false;
   async function draw() {
     try {
       const gpus = await get("/v1/gpus?trouble=true");
       if (closed) return;
-      const list = gpus.length ? paged("GPUs in trouble", ["Node", "Id", "Why", "Job on it"], () => gpus, g => [nodeLink(nodeOf(g)?.name ?? g.node), gpuLink(g.id), trouble(g).join("; "), g.job ? named(g.job) : ""]).element : empty("No GPU is unhealthy, degraded, or quarantined.");
+      const list = gpus.length ? paged("GPUs in trouble", ["Node", "Id", "State", "Why", "Job on it"], () => gpus, g => [nodeLink(nodeOf(g)?.name ?? g.node), gpuLink(g.id), badge(g.state === "allocated" || g.state === "free" ? "degraded" : g.state), said(g), g.job ? named(g.job) : ""]).element : empty("No GPU is unhealthy, degraded, or quarantined.");
       host.replaceChildren(list);
     } catch (e) { if (!closed) host.replaceChildren(failed(e)); }
     try {
-      const found = (await Promise.all(["allocation", "quarantined", "unhealthy", "healthy", "lost", "failed"].map(kind => events({kind})))).flat().sort((a, b) => b.id - a.id);
+      const gpus = await get("/v1/gpus?outliers=true");
+      if (closed) return;
+      slow.replaceChildren(gpus.length ? paged("Outliers", ["Node", "Id", ...classes.map(c => "#Class " + c), "Job on it"], () => gpus, g =>
+        [nodeLink(nodeOf(g)?.name ?? g.node), gpuLink(g.id), ...classes.map(c => g.pm_scores?.[c]?.toFixed(2) ?? ""), g.job ? named(g.job) : ""]).element : empty("No GPU's PM score is above the outlier_threshold."));
+    } catch (e) { if (!closed) slow.replaceChildren(failed(e)); }
+    try {
+      const found = await events({kind: "allocation,quarantined,unhealthy,healthy,lost,failed", last: 100});
       if (!closed) what.replaceChildren(found.length ? eventTable(found, "Failures, the latest first") : empty("Nothing failed that the agent remembers and this token may know. It keeps the last 5,000 events since it began to place."));
     } catch (e) { if (!closed) what.replaceChildren(failed(e)); }
   }
   const stop = live(() => true, draw);
   draw();
-  return {title: "Failures", element: [h("h1", {}, "Failures and quarantine"), h("h2", {}, "GPUs in trouble"), host, h("h2", {}, "What failed"), what], close: () => { closed = true; stop(); }};
+  return {title: "Failures", element: [h("h1", {}, "Failures and quarantine"), h("h2", {}, "GPUs in trouble"), h("div", {className: "plain"}, host), h("h2", {}, "Outliers"), h("div", {className: "plain"}, slow), h("h2", {}, "What failed"), h("div", {className: "plain"}, what)], close: () => { closed = true; stop(); }};
 }
 
 export function tenantsPage() {
   const host = h("div", {}, empty("Reading the tenants …"));
   get("/v1/tenants").then(list => host.replaceChildren(list?.length ? table("Tenants", ["Tenant", "#GPUs", "#Quota", "#At most", "#GPU hours used", "#Times its share"], list.map(t => [t.tenant, t.gpus, t.quota || "none", t.limit ?? "", t.gpu_hours.toFixed(1), t.times.toFixed(2)]))
     : empty("No tenant that this token may know has jobs with GPUs.")), e => host.replaceChildren(failed(e)));
-  return {title: "Tenants", element: [h("h1", {}, "Tenants"), h("p", {className: "soft"}, "What tenants hold now, may hold, and have used. What was used long ago counts less."), host], close: () => {}};
+  return {title: "Tenants", element: [h("h1", {}, "Tenants"), h("p", {className: "soft"}, "What tenants hold now, may hold, and have used. What was used long ago counts less."), h("div", {className: "plain"}, host)], close: () => {}};
 }

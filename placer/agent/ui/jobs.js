@@ -1,23 +1,26 @@
 // The list of jobs, a page at a time: the agent filters and sorts.
-import {empty, expected, failed, get, h, jobLink, plural, query, table, time} from "./dom.js";
+import {badge, empty, expected, failed, get, h, jobLink, plural, query, table, time} from "./dom.js";
 import {listen} from "./cluster.js";
 
 const columns = [["position", "#", true], ["job", "Job"], ["state", "State"], ["gpus", "GPUs", true], ["class", "Class"], ["submitted", "Submitted"], ["start", "Expected start"], ["", "Reason"]];
 const limit = 50;
 export const states = {waiting: "in the queue", starting: "not all members are there yet", running: "all members are there", unschedulable: "this cluster could not hold it", rejected: "cannot be served as it is written", failed: "given up", native: "placed by Nomad alone"};
 
+// notStarted are the states of jobs that will not start as things are.
+export const notStarted = "unschedulable,rejected,failed";
+
 // Of an elastic gang that waits, the GPUs from its least to all.
-const size = ({gpus, elastic: e}) => e && !e.members && e.least < e.most ? `${gpus / e.most * e.least}–${gpus}` : gpus;
+export const size = ({gpus, elastic: e}) => e && !e.members && e.least < e.most ? `${gpus / e.most * e.least}–${gpus}` : gpus;
 
 export function jobsPage(params, navigate) {
   const q = {sort: params.get("sort") || "position", order: params.get("order") || "", search: params.get("search") || "", state: params.get("state") || "", class: params.get("class") || "", offset: Number(params.get("offset")) || 0};
-  const list = h("div", {}, empty("Reading the jobs …")), sum = h("p", {className: "soft", role: "status"});
+  const list = h("div", {className: "plain"}, empty("Reading the jobs …")), sum = h("p", {className: "soft", role: "status"});
   const change = more => navigate("#/jobs?" + query({...q, offset: "", ...more}));
   const choice = (name, label, options) => h("label", {}, label + " ", h("select", {onchange: e => change({[name]: e.target.value})}, options.map(([v, t]) => h("option", {value: v, selected: q[name] === v}, t))));
   const search = h("input", {type: "search", value: q.search, size: 22});
   const form = h("form", {className: "row", onsubmit: e => { e.preventDefault(); change({search: search.value}); }},
     h("label", {}, "Name has ", search), h("button", {}, "Filter"),
-    choice("state", "State", [["", "all"], ...Object.keys(states).concat("committing", "stopping", "completing", "resubmitted", "lost", "template").map(s => [s, s])]),
+    choice("state", "State", [["", "all"], [notStarted, "will not start"], ...Object.keys(states).concat("committing", "stopping", "completing", "resubmitted", "lost", "template").map(s => [s, s])]),
     choice("class", "Class", [["", "all"], ...["A", "B", "C", "D"].map(c => [c, c])]),
     h("label", {className: "narrow"}, "Sorted by ", h("select", {onchange: e => { const [sort, order] = e.target.value.split(" "); change({sort, order}); }}, columns.flatMap(([key, text]) => key ? ["", "desc"].map(order =>
       h("option", {value: `${key} ${order}`, selected: q.sort === key && q.order === order}, (key === "position" ? "Position" : text) + (order ? ", last first" : ""))) : []))));
@@ -27,7 +30,7 @@ export function jobsPage(params, navigate) {
     const on = q.sort === key, down = on && q.order !== "desc";
     return h("th", {scope: "col", role: "columnheader", "data-label": text, ariaSort: on ? (down ? "ascending" : "descending") : "none", ...(number && {className: "n"})}, h("button", {type: "button", title: "Sort by " + key, onclick: () => change({sort: key, order: down ? "desc" : ""})}, text, on ? (down ? " ↑" : " ↓") : ""));
   };
-  const row = j => [j.position || "", jobLink(j), h("span", {className: "word"}, j.state), size(j), j.class || "", time(j.submitted), expected(j), j.reason?.text ?? ""];
+  const row = j => [j.position || "", jobLink(j), badge(j.state, states[j.state]), size(j), j.class || "", time(j.submitted), expected(j), j.reason?.text ?? ""];
 
   let reading = false, again = false, last = 0, timer;
   async function read() {

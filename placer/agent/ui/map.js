@@ -3,8 +3,8 @@
 import {h} from "./dom.js";
 import {allocated, classes, classOf, cluster, count, degraded, free, listen, quarantined, unavailable, unhealthy} from "./cluster.js";
 
-const sizes = [26, 22, 18, 14, 11, 8, 6, 5, 4, 3], perRow = 8, readable = 14, slice = 12;
-export const view = {k: 0, use: false}; // which application class is shown, or only the use
+const sizes = [46, 40, 34, 30, 26, 22, 18, 14, 11, 8, 6, 5, 4, 3], perRow = 8, readable = 14, slice = 12;
+export const view = {k: 0, use: true}; // which application class is shown, or only the use
 
 export function words(cell) {
   const cs = classes.map((c, k) => `${c}${classOf(cell, k) || "–"}`).join(" ");
@@ -21,12 +21,20 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
   let tiles = [], size = 3, width = 0, at = null, colours = {}, drawing = 0;
   const ctx = canvas.getContext("2d", {alpha: false});
 
-  // stacks are the racks' nodes, each with its first row: the same for all sizes.
-  const stacks = racks.map(rack => {
-    let rows = 0;
-    const nodes = rack.nodes.map(node => { const n = {node, row: rows}; rows += Math.ceil(node.gpus / perRow); return n; });
-    return {rack, nodes, rows};
-  });
+  // stacksOf are the racks' nodes in so many columns, each node with its first row.
+  function stacksOf(columns) {
+    return racks.flatMap(rack => {
+      const each = Math.ceil(rack.nodes.length / columns), out = [];
+      for (let from = 0; from < rack.nodes.length; from += each) {
+        let rows = 0;
+        const nodes = rack.nodes.slice(from, from + each).map(node => { const n = {node, row: rows}; rows += Math.ceil(node.gpus / perRow); return n; });
+        out.push({rack, nodes, rows, first: nodes[0].node.first, name: from ? "" : rack.name});
+      }
+      return out;
+    });
+  }
+  // How many columns a rack may have: those of a small cluster fill the width.
+  const columns = racks.length > 8 ? [1] : [1, 2, 3, 4], folded = columns.map(stacksOf);
 
   function layout() {
     const names = racks.map(r => r.name);
@@ -35,10 +43,12 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
     let total = 0;
     for (size of sizes) {
       const nameWidth = size >= readable ? 120 : 0, w = nameWidth + perRow * size + (size >= readable ? 18 : 8), head = racks.length > 1 || size >= readable ? 15 : 0;
+      if (w > width + 18 && size > sizes.at(-1)) continue;
+      const stacks = folded.findLast((_, i) => i === 0 || racks.length * columns[i] * w <= width + 18);
       let x = 0, y = 0, tallest = 0;
-      tiles = stacks.map(({rack, nodes, rows}) => {
+      tiles = stacks.map(({rack, nodes, rows, first, name}) => {
         if (x > 0 && x + w > width) { x = 0; y += tallest; tallest = 0; }
-        const tile = {rack, nodes, rows, x, y, w, head, nameWidth, name: rack.name.slice(prefix.length)};
+        const tile = {rack, nodes, rows, first, x, y, w, head, nameWidth, name: name.slice(prefix.length)};
         x += w; tallest = Math.max(tallest, head + rows * size + 8);
         return tile;
       });
@@ -50,16 +60,17 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
     canvas.style.width = width + "px"; canvas.style.height = total + "px";
     ctx.setTransform(dpr, 0, 0, dpr, 0, 0);
     const style = getComputedStyle(document.documentElement);
-    for (const c of ["c1", "c2", "c3", "c4", "c5", "none", "none-ink", "free", "allocated", "bad", "bad-ink", "mark", "bg", "ink", "soft"]) colours[c] = style.getPropertyValue("--" + c).trim();
+    for (const c of ["c1", "c2", "c3", "c4", "c5", "none", "none-ink", "free", "free-ink", "allocated", "allocated-ink", "bad", "bad-ink", "mark", "panel", "bg", "ink", "soft"]) colours[c] = style.getPropertyValue("--" + c).trim();
   }
 
   function drawCell(x, y, cell, number) {
     const k = classOf(cell, view.k), bad = unhealthy(cell), shut = quarantined(cell) || unavailable(cell), w = size - (size > 4 ? 1 : 0);
     const fill = bad ? "bad" : view.use ? (allocated(cell) ? "allocated" : shut ? "none" : "free") : k ? "c" + Math.min(k, 5) : "none";
-    const ink = bad ? colours["bad-ink"] : fill === "none" ? colours["none-ink"] : /c1|c2|allocated/.test(fill) ? "#fff" : "#000";
+    const ink = bad ? colours["bad-ink"] : colours[fill + "-ink"] ?? (/c1|c2/.test(fill) ? "#fff" : "#000");
     ctx.globalAlpha = lit.size && !lit.has(number) ? .22 : 1;
     ctx.fillStyle = colours[fill];
-    ctx.fillRect(x, y, w, w);
+    if (size < readable) ctx.fillRect(x, y, w, w);
+    else { ctx.beginPath(); ctx.roundRect(x, y, w, w, 3); ctx.fill(); }
     if (size >= 6 && (bad || shut || degraded(cell))) {
       const thin = size >= readable ? 2 : 1;
       ctx.beginPath();
@@ -71,8 +82,8 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
       if (!bad) { ctx.strokeStyle = colours.bg; ctx.lineWidth = thin + 2; ctx.stroke(); }
       ctx.strokeStyle = bad ? ink : colours.mark; ctx.lineWidth = thin; ctx.stroke();
     }
-    if (size >= 6 && allocated(cell)) { ctx.fillStyle = ink; if (size >= 11) ctx.fillRect(x + 2, y + w - 3, w - 4, 2); else ctx.fillRect(x + 1, y + w - 2, w - 2, 1); }
-    if (size >= readable && !bad) { ctx.fillStyle = ink; ctx.font = `${Math.floor(size * .6)}px system-ui,sans-serif`; ctx.textAlign = "center"; ctx.fillText(k || "–", x + w / 2, y + w * .68); }
+    if (size >= 6 && allocated(cell) && !view.use) { ctx.fillStyle = ink; if (size >= 11) ctx.fillRect(x + 2, y + w - 3, w - 4, 2); else ctx.fillRect(x + 1, y + w - 2, w - 2, 1); }
+    if (size >= readable && !bad && !view.use) { ctx.fillStyle = ink; ctx.font = `${Math.floor(size * .6)}px system-ui,sans-serif`; ctx.textAlign = "center"; ctx.fillText(k || "–", x + w / 2, y + w * .68); }
     if (lit.has(number)) { ctx.strokeStyle = colours.ink; ctx.lineWidth = size > 8 ? 2 : 1; ctx.strokeRect(x + .5, y + .5, w - 1, w - 1); }
     ctx.globalAlpha = 1;
   }
@@ -85,7 +96,7 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
     if (t.head) {
       const bad = count(t.rack.first, t.rack.gpus, unhealthy) > 0; // too small to see in its cell
       ctx.fillStyle = bad ? colours.mark : colours.soft; ctx.font = (size >= readable ? "600 12px" : "9px") + " system-ui,sans-serif";
-      ctx.fillText(fit(t.name, t.w - 10) + (bad ? "!" : ""), t.x, t.y + 11);
+      ctx.fillText(fit(t.name, t.w - 10) + (bad && t.first === t.rack.first ? "!" : ""), t.x, t.y + 11);
     }
     for (const {node, row} of t.nodes) {
       if (t.nameWidth) { ctx.fillStyle = colours.ink; ctx.textAlign = "left"; ctx.font = "12px system-ui,sans-serif"; ctx.fillText(fit(node.name, t.nameWidth - 8), t.x, t.y + t.head + row * size + size * .7); }
@@ -151,10 +162,14 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
     if (!at) return;
     const {t, n, i} = at, nodes = t.nodes, j = nodes.indexOf(n), k = tiles.indexOf(t);
     const node = (t, n, i) => n && go({t, n, i: Math.min(i, n.node.gpus - 1)});
+    const next = tiles.find((x, m) => m > k && x.rack !== t.rack), before = tiles.findLast((x, m) => m < k && x.rack !== t.rack);
+    const prior = before && tiles.find(x => x.rack === before.rack), beside = by => tiles[k + by]?.rack === t.rack ? tiles[k + by] : null;
+    // The node below or above, also in the rack's next column or the one before.
+    const step = (by, i) => nodes[j + by] ? node(t, nodes[j + by], i) : beside(by) && node(beside(by), by > 0 ? beside(by).nodes[0] : beside(by).nodes.at(-1), i);
     const keys = {
-      ArrowRight: () => i + 1 < n.node.gpus ? node(t, n, i + 1) : node(t, nodes[j + 1], 0), ArrowLeft: () => i > 0 ? node(t, n, i - 1) : node(t, nodes[j - 1], perRow),
-      ArrowDown: () => node(t, nodes[j + 1], i), ArrowUp: () => node(t, nodes[j - 1], i),
-      PageDown: () => tiles[k + 1] && node(tiles[k + 1], tiles[k + 1].nodes[0], 0), PageUp: () => tiles[k - 1] && node(tiles[k - 1], tiles[k - 1].nodes[0], 0),
+      ArrowRight: () => i + 1 < n.node.gpus ? node(t, n, i + 1) : step(1, 0), ArrowLeft: () => i > 0 ? node(t, n, i - 1) : step(-1, perRow),
+      ArrowDown: () => step(1, i), ArrowUp: () => step(-1, i),
+      PageDown: () => next && node(next, next.nodes[0], 0), PageUp: () => prior && node(prior, prior.nodes[0], 0),
       Home: () => node(tiles[0], tiles[0].nodes[0], 0), End: () => node(tiles.at(-1), tiles.at(-1).nodes.at(-1), 0), Enter: () => open(t.rack, n.node, i),
     };
     if (keys[e.key]) { e.preventDefault(); keys[e.key](); }
@@ -167,7 +182,7 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
   dark.addEventListener("change", all);
   const stop = listen((what, changed) => {
     if (what !== "cells" || !changed || !width) return;
-    const hit = new Set(changed.map(c => { let a = 0, b = tiles.length - 1; while (a < b) { const m = a + b + 1 >> 1; if (tiles[m].rack.first <= c) a = m; else b = m - 1; } return a; }));
+    const hit = new Set(changed.map(c => { let a = 0, b = tiles.length - 1; while (a < b) { const m = a + b + 1 >> 1; if (tiles[m].first <= c) a = m; else b = m - 1; } return a; }));
     for (const i of hit) if (tiles[i]) drawTile(tiles[i]);
     focusRing();
   });
@@ -182,8 +197,8 @@ export function legend(changed) {
   const item = (c, digit, text) => h("li", {}, h("span", {className: "chip " + c, ariaHidden: "true"}, digit || "\u00a0"), " ", text);
   function list() {
     items.replaceChildren(...view.use ? [item("free", "", "free"), item("allocated", "", "allocated to a job")] :
-      [item("c1", 1, "fastest"), item("c2", 2, ""), item("c3", 3, ""), item("c4", 4, ""), item("c5", "5…", "slowest"), item("c0", "–", "not measured"), item("c0 bar", "", "allocated to a job")],
-      item("bad", "×", "unhealthy"), item("c0 frame", "", "quarantined"), item("c0 slash", "", "unavailable: its node takes no jobs, or tasks may still run on it"), item("c0 top", "", "degraded"), h("li", {}, h("b", {ariaHidden: "true"}, "!"), " a rack with unhealthy GPUs"));
+      [item("c1", 1, "fastest"), item("c2", 2, ""), item("c3", 3, ""), item("c4", 4, ""), item("c5", "5…", "slowest"), item("c0", "–", "not measured"), item("c0 under", "", "allocated to a job")],
+      item("bad", "×", "unhealthy"), item("c0 frame", "", "quarantined"), item("c0 slash", "", "unavailable"), item("c0 top", "", "degraded"), h("li", {}, h("b", {ariaHidden: "true"}, "!"), " a rack with unhealthy GPUs"));
   }
   list();
   return h("div", {}, h("div", {className: "row"}, h("label", {}, "Colours show ", choose)), items);

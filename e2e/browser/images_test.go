@@ -1,0 +1,213 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package browser
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+)
+
+// shown are the pages in docs/img by name, each with a text that it must show. Narrow screens and
+// wide ones show all of them.
+var shown = []struct{ name, route, text string }{
+	{"overview", "#/", "Who waits, and why"},
+	{"gpus", "#/gpus", "Racks"},
+	{"rack", "#/rack/dc1/rack-000", "Rack rack-000"},
+	{"node", "#/node/gpu-00002", "Who had which GPU"},
+	{"jobs", "#/jobs", "llama-sft"},
+	{"job", "#/job/default/llama-sft", "Locality × variability"},
+	{"job-waits", "#/job/default/pretrain-wide", "Who holds the GPUs"},
+	{"timeline", "#/timeline", "One line for each GPU"},
+	{"failures", "#/failures", "XID 79"},
+	{"history", "#/history", "What the placer did"},
+	{"tenants", "#/tenants", "What tenants hold now"},
+}
+
+// TestImages is make page-images: pictures of each page, at three widths, in both schemes.
+// The agent and its answers are real, but for the last day, which is invented: see [lastDay].
+func TestImages(t *testing.T) {
+	dir := os.Getenv("PAGE_IMAGES")
+	if dir == "" {
+		t.Skip("skipped: writes docs/img (make page-images)")
+	}
+	browser := chromium(t)
+	w := start(t, 16, nil)
+	prepared(t, w)
+	front := lastDay(t, w)
+	p := open(t, browser, front, "")
+	for _, scheme := range []string{"light", "dark"} {
+		p.run(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
+		for _, width := range []int64{1440, 820, 390} {
+			height := map[int64]int64{1440: 900, 820: 1100, 390: 844}[width]
+			p.run(emulation.SetDeviceMetricsOverride(width, height, 1, width < 600))
+			for _, s := range shown {
+				if only := os.Getenv("PAGE_ONLY"); only != "" && !strings.Contains(","+only+",", ","+s.name+",") {
+					continue
+				}
+				p.goTo("#/nothing")
+				p.shows("There is no such page")
+				p.goTo(s.route)
+				p.shows(s.text)
+				p.waits("nothing is being read", `!/Reading( |…)/.test(document.querySelector("main").innerText)`)
+				p.run(chromedp.Sleep(500 * time.Millisecond)) // charts and map are drawn in frames
+				p.capture(filepath.Join(dir, fmt.Sprintf("%s-%d-%s.webp", s.name, width, scheme)))
+			}
+		}
+	}
+	p.checked()
+}
+
+// capture writes what is seen. WebP is a fifth of PNG.
+func (p *tab) capture(file string) {
+	p.t.Helper()
+	shoot := page.CaptureScreenshot().WithFormat(page.CaptureScreenshotFormatWebp).WithQuality(72)
+	if os.Getenv("PAGE_WHOLE") != "" {
+		shoot = shoot.WithCaptureBeyondViewport(true)
+	}
+	var image []byte
+	p.run(chromedp.ActionFunc(func(ctx context.Context) (err error) {
+		image, err = shoot.Do(ctx)
+		return err
+	}))
+	if err := os.WriteFile(file, image, 0o644); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// prepared submits jobs of the kinds that a cluster has.
+func prepared(t *testing.T, w *world) {
+	t.Helper()
+	gang := func(name string, members, gpus int, class, duration string) bed.Gang {
+		return bed.Gang{Name: name, Members: members, GPUs: gpus, Meta: map[string]string{"pal_class": class, "pal_duration": duration}}
+	}
+	w.submit(t, gang("llama-sft", 4, 8, "A", "9h"), gang("diffusion-xl", 3, 8, "A", "5h"), gang("bert-ablation", 2, 4, "B", "2h"),
+		gang("whisper-large", 2, 8, "B", "12h"), gang("protein-fold", 1, 8, "C", "30h"), gang("rank-eval", 3, 2, "D", "40m"))
+	broken := gang("broken-loader", 1, 2, "B", "1h")
+	broken.Runs, broken.Exit = time.Second, 1
+	w.submit(t, broken)
+	until(t, "the gangs run", func() bool {
+		return len(w.nomad.Members(nomadtest.Key{Namespace: "default", ID: "rank-eval"})) == 3
+	})
+	until(t, "a job fails", func() bool { return strings.Contains(w.get(t, "/v1/events?kind=failed,allocation"), "broken") })
+	w.submit(t, gang("pretrain-wide", 12, 8, "A", "48h"), gang("gpt-neo-repro", 6, 8, "B", "6h"), gang("too-wide", 1, 16, "A", "1h"))
+	until(t, "they wait", func() bool { return strings.Contains(w.get(t, "/v1/queue?stale=true"), "too-wide") })
+	w.nomad.SetHealth(false, "GPU-0000b-3-4a1c-9e77-c0ffee00005b")
+}
+
+func (w *world) get(t *testing.T, path string) string {
+	t.Helper()
+	r, err := http.Get(w.url + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// lastDay is the agent behind a proxy that answers two questions itself, with an invented day: the
+// agent has run for seconds. The page's files come from the working tree.
+func lastDay(t *testing.T, w *world) string {
+	t.Helper()
+	u, err := url.Parse(w.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent, now := httputil.NewSingleHostReverseProxy(u), time.Now()
+	agent.FlushInterval = -1
+	direct := agent.Director
+	agent.Director = func(r *http.Request) { direct(r); r.Host = u.Host }
+	mux := http.NewServeMux()
+	mux.Handle("/", agent)
+	mux.Handle("GET /ui/", http.StripPrefix("/ui", http.FileServer(http.Dir(filepath.Join("..", "..", "placer", "agent", "ui")))))
+	mux.HandleFunc("GET /v1/history", func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("after") != "" {
+			_, _ = rw.Write([]byte("[]"))
+			return
+		}
+		_ = json.NewEncoder(rw).Encode(inventedSamples(now))
+	})
+	mux.HandleFunc("GET /v1/uses", func(rw http.ResponseWriter, r *http.Request) {
+		if !r.URL.Query().Has("node") {
+			agent.ServeHTTP(rw, r)
+			return
+		}
+		var gpus []struct{ ID, Node, Job string }
+		if err := json.Unmarshal([]byte(w.get(t, "/v1/gpus?"+r.URL.RawQuery)), &gpus); err != nil {
+			http.Error(rw, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		var uses []map[string]any
+		for _, g := range gpus {
+			uses = append(uses, inventedUses(now, g.ID, g.Node, g.Job)...)
+		}
+		_ = json.NewEncoder(rw).Encode(uses)
+	})
+	front := httptest.NewServer(mux)
+	t.Cleanup(func() { front.CloseClientConnections(); front.Close() })
+	return front.URL
+}
+
+// inventedSamples are a day of 128 GPUs, of which more and more are in use.
+func inventedSamples(now time.Time) (all []map[string]any) {
+	for m := 24*60 - 1; m >= 1; m-- {
+		hour := 24 - float64(m)/60
+		step := math.Floor(hour * 2)
+		load := 0.6 + 0.3*math.Sin(step/7) + 0.08*math.Sin(step*2.3)
+		on := int(128*math.Min(load, 0.98)) / 8 * 8
+		wait := max(0, int(6*math.Sin(step/7+0.4)+2*math.Sin(step*1.7)))
+		all = append(all, map[string]any{
+			"at": now.Add(-time.Duration(m) * time.Minute).UTC(), "gpus": 128, "free": 126 - on, "allocated": on,
+			"waiting": wait, "running": on / 12, "requested": wait * 24, "placed": int(step) * m % 17 / 15,
+			"unhealthy": 1 + int(step)/40, "quarantined": int(step) % 9 / 8, "outliers": map[string]int{"B": 2},
+			"slowdown_chosen": 1.06 + 0.02*math.Sin(step/3), "slowdown_packed": 1.19 + 0.04*math.Sin(step/4), "slowdown_gpus": on,
+		})
+	}
+	return all
+}
+
+// inventedUses are who had a GPU over that day: gangs had whole nodes, others halves of one.
+func inventedUses(now time.Time, gpu, node, job string) (uses []map[string]any) {
+	names := []string{"gpt-neo-repro", "llama-eval", "resnet-sweep", "vit-large", "asr-tune", "tabular-ft"}
+	var n, index int
+	_, _ = fmt.Sscanf(node, "gpu-%d", &n)
+	_, _ = fmt.Sscanf(gpu[strings.Index(gpu, "-")+7:], "%d", &index)
+	for at, k := -23.6+float64(n%5)/3, n/2; at < -1.5; k++ {
+		long := 2.2 + float64((k*7+n/2)%5)*0.9
+		half := index / 4 * (k % 3 % 2)
+		end := math.Min(at+long-float64(half), -1.2)
+		uses = append(uses, map[string]any{
+			"namespace": "default", "job": names[(k+half)%len(names)], "gpus": []string{gpu},
+			"from": now.Add(time.Duration(at * float64(time.Hour))), "to": now.Add(time.Duration(end * float64(time.Hour))),
+		})
+		at += long + 0.25
+	}
+	if job != "" {
+		_, id, _ := strings.Cut(job, "/")
+		uses = append(uses, map[string]any{"namespace": "default", "job": id, "gpus": []string{gpu}, "from": now.Add(-time.Duration(40+len(id)) * time.Minute)})
+	}
+	return uses
+}

@@ -1,0 +1,126 @@
+// Who had which GPU when: a Gantt chart, and the page that has nothing else.
+import {empty, failed, full, get, h, jobLink, plural, query, s, table, clock, when, zone} from "./dom.js";
+import {cluster, listen, nodeOf} from "./cluster.js";
+import {none} from "./gpus.js";
+
+const day = 86400e3, left = 92, head = 22, most = 256; // GPUs of one chart
+// White can be read on each of them, in both schemes.
+const colours = ["#0c56e9", "#911ced", "#00781e", "#9e4b00", "#007eb4", "#d01c5b", "#008196", "#773cb4"];
+
+const brief = job => job.replace(/^default\//, "");
+const span = b => `${b.row}: ${b.text}, ${b.from ? "from " + full(b.from) : "since before the agent began to place"} to ${b.to ? full(b.to) : "now"}`;
+
+// during are the uses as bars, one row for each GPU; what is held without an event has been
+// since before the agent began.
+export function during(gpus, uses, row = g => `GPU ${g.index}`) {
+  const bars = [], byGPU = new Map();
+  for (const u of uses) for (const id of u.gpus) byGPU.set(id, [...byGPU.get(id) ?? [], u]);
+  for (const g of gpus) {
+    const mine = (byGPU.get(g.id) ?? []).map(u => ({from: u.from, to: u.to, job: u.namespace && u, text: brief(u.namespace ? `${u.namespace}/${u.job}` : u.job)}));
+    if (g.job && !mine.some(u => !u.to && u.text === brief(g.job))) mine.push({text: brief(g.job)});
+    bars.push(...mine.map(u => ({...u, row: row(g)})));
+    if (!mine.length) bars.push({row: row(g), none: true});
+  }
+  return bars;
+}
+
+// axis draws round times of the reader's day.
+function axis(svg, x, from, to, width, height) {
+  const span = to - from, room = (width - left) / 80;
+  const minutes = [1, 2, 5, 10, 15, 30, 60, 120, 180].find(n => span / (n * 60e3) <= room) ?? 360, step = minutes * 60e3;
+  const shift = zone.get() ? 0 : new Date(from).getTimezoneOffset() * 60e3;
+  for (let t = Math.ceil((from - shift) / step) * step + shift; t <= to; t += step) {
+    svg.append(s("line", {x1: x(t), x2: x(t), y1: head - 4, y2: height, class: "sep"}));
+    svg.append(s("text", {x: x(t), y: 13, "text-anchor": x(t) > width - 40 ? "end" : "middle"}, clock(t)));
+  }
+}
+
+// blocks are the bars with their rows; those of one job at one time in neighbouring rows are one.
+function blocks(kept, names) {
+  const at = new Map(names.map((n, i) => [n, i])), out = [], open = new Map();
+  for (const b of [...kept].sort((a, b) => at.get(a.row) - at.get(b.row))) {
+    const row = at.get(b.row), key = `${b.text}|${b.from ?? ""}|${b.to ?? ""}`, last = open.get(key);
+    if (last && last.row + last.rows === row) { last.rows++; continue; }
+    const block = {...b, row, rows: 1, first: b.row};
+    open.set(key, block);
+    out.push(block);
+  }
+  return out;
+}
+
+// gantt draws bars {row, from, to, text} over the last day, one line for each row, and has
+// them as a table, too. Without from it began before the agent did; without to it goes on.
+// label(row) is what is written beside it.
+export function gantt(bars, caption, label = row => row) {
+  const now = Date.now(), at = t => new Date(t).getTime(), kept = bars.filter(b => !b.none && !(b.to && at(b.to) < now - day));
+  if (!kept.length) return empty("No job had it in the last day, as far as the agent remembers.");
+  const from = Math.max(now - day, Math.min(now - 600e3, ...kept.map(b => b.from ? at(b.from) : now)));
+  const names = [...new Set(bars.map(b => b.row))], high = Math.max(7, Math.min(22, Math.floor(640 / names.length)));
+  const host = h("div", {className: "scroll gantt", tabIndex: 0, role: "region", ariaLabel: caption});
+  const jobs = [...new Set(kept.map(b => b.text))].sort(), colourOf = job => colours[jobs.indexOf(job) % colours.length];
+  const all = blocks(kept, names), height = head + names.length * high + 4;
+  let width = 0;
+  function draw() {
+    const svg = s("svg", {width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${caption}: the table below says the same`});
+    const x = t => left + (t - from) / (now - from) * (width - left - 8);
+    axis(svg, x, from, now, width, height);
+    names.forEach((name, i) => {
+      const text = label(name, i), y = head + i * high;
+      if (!text) return;
+      svg.append(s("line", {x1: 0, x2: width, y1: y - .5, y2: y - .5, class: "sep"}));
+      svg.append(s("text", {x: left - 8, y: y + Math.max(11, high / 2 + 4), "text-anchor": "end"}, text.length > 13 ? text.slice(0, 4) + "…" + text.slice(-8) : text));
+    });
+    for (const b of all) {
+      const x1 = x(Math.max(from, b.from ? at(b.from) : from)), w = Math.max(2, x(b.to ? at(b.to) : now) - x1);
+      const y = head + b.row * high + 1, tall = b.rows * high - 2;
+      const bar = s("rect", {x: x1, y, width: w, height: tall, rx: 3, fill: colourOf(b.text)});
+      bar.append(s("title", {}, span({...b, row: b.rows > 1 ? `${b.rows} GPUs from ${b.first} on` : b.first})));
+      svg.append(bar);
+      if (w > 44 && tall >= 12) {
+        const t = s("text", {x: x1 + 6, y: y + tall / 2 + 4, class: "bar-text"}, b.text.slice(0, Math.floor((w - 12) / 6.6)));
+        t.style.fill = "#fff";
+        svg.append(t);
+      }
+    }
+    host.replaceChildren(svg);
+  }
+  new ResizeObserver(([e]) => {
+    const w = Math.max(520, Math.floor(e.contentRect.width));
+    if (w !== width && e.contentRect.width) { width = w; draw(); }
+  }).observe(host);
+  const job = b => b.job ? jobLink(b.job) : b.text;
+  return h("div", {}, host, h("details", {}, h("summary", {}, `As a table: ${plural(kept.length, "bar")}`), table(caption, ["What", "Job", "From", "To"],
+    kept.slice(0, 500).map(b => [b.row, job(b), b.from ? when(b.from) : "before the agent began to place", b.to ? when(b.to) : "now"]))));
+}
+
+// timelinePage shows the GPUs of some racks: all of a small cluster, else one.
+export function timelinePage(params, navigate) {
+  const host = h("div", {}, empty("Reading the cluster …")), choice = h("div", {className: "row"});
+  const key = r => `${r.datacenter}/${r.name}`;
+  let closed = false, timer, drawn = -1;
+  async function draw() {
+    clearTimeout(timer);
+    timer = setTimeout(draw, 60e3);
+    if (!cluster.known) return;
+    drawn = cluster.cells.length;
+    if (!drawn) { host.replaceChildren(none()); return; }
+    const wanted = params.get("rack") ?? (drawn > most ? key(cluster.racks[0]) : "");
+    const racks = wanted ? cluster.racks.filter(r => key(r) === wanted) : cluster.racks;
+    choice.replaceChildren(cluster.racks.length < 2 ? "" : h("label", {}, "Rack ", h("select", {onchange: e => navigate("#/timeline?" + query({rack: e.target.value}))},
+      drawn <= most ? h("option", {value: "", selected: !wanted}, "all") : "", cluster.racks.map(r => h("option", {value: key(r), selected: key(r) === wanted}, r.name)))));
+    if (!racks.length) { host.replaceChildren(empty("There is no such rack now.")); return; }
+    const nodes = racks.flatMap(r => r.nodes).map(n => ["node", n.name]), ask = new URLSearchParams(nodes).toString();
+    try {
+      const [gpus, uses] = await Promise.all([get("/v1/gpus?" + ask), get("/v1/uses?" + ask)]);
+      if (closed) return;
+      const node = g => nodeOf(g)?.name ?? g.node, shown = gpus.slice(0, most);
+      const bars = during(shown, uses, g => `${node(g)} GPU ${g.index}`);
+      host.replaceChildren(h("section", {className: "card"}, gantt(bars, "Who had which GPU", row => row.endsWith(" GPU 0") ? row.slice(0, -6) : "")),
+        gpus.length > shown.length ? empty(`The first ${shown.length} of ${plural(gpus.length, "GPU")}; a node's page shows its own.`) : "",
+        empty("One line for each GPU, the first of each node by name. What ended before the agent began to place is not known; it keeps its last 5,000 events."));
+    } catch (e) { if (!closed) host.replaceChildren(failed(e)); }
+  }
+  const stop = listen((what, changed) => { if (what === "cells" && (!changed || drawn < 0)) draw(); if (what === "jobs") { clearTimeout(timer); timer = setTimeout(draw, 5000); } });
+  draw();
+  return {title: "Timeline", element: [h("h1", {}, "Who had which GPU"), choice, host], close: () => { closed = true; stop(); clearTimeout(timer); }};
+}

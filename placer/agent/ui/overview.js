@@ -1,0 +1,142 @@
+// The overview: how the cluster is, at one look.
+import {badge, empty, events, expected, failed, get, gpuLink, h, jobLink, link, named, nodeLink, plural, query, time} from "./dom.js";
+import {allocated, classOf, classes, cluster, count, degraded, free, listen, nodeOf, quarantined, unavailable, unhealthy} from "./cluster.js";
+import {gained, queued, samples, since, utilisation} from "./charts.js";
+import {clusterMap, legend} from "./map.js";
+import {none, said} from "./gpus.js";
+import {notStarted, size} from "./jobs.js";
+import {rackPath} from "./job.js";
+
+const few = 6, many = 2000; // GPUs from which on the map gets all of the width
+const percent = x => Math.round(100 * x) + "\u2009%";
+const number = n => n.toLocaleString("en");
+
+// tile is a figure, what it is, and a little more; kind is its colour.
+const tile = (to, kind, figure, what, ...more) => h("a", {className: "tile " + kind, href: to},
+  h("span", {className: "what"}, what), h("b", {}, figure), h("span", {className: "more"}, more));
+
+const card = (title, more, body, width = "w6") =>
+  h("section", {className: "card " + width}, h("h2", {}, title, more), body);
+const good = (...text) => h("p", {className: "nothing"}, h("span", {}, text));
+const todo = (...text) => h("p", {className: "nothing todo"}, h("span", {}, text));
+const list = items => h("ul", {className: "list"}, items);
+const item = (main, at, ...why) => h("li", {}, h("span", {className: "main"}, main),
+  h("span", {className: "at"}, at), h("span", {className: "why"}, why));
+
+function tiles(page, all) {
+  const n = cluster.cells.length, on = count(0, n, allocated), states = page?.states ?? {};
+  const ill = {unhealthy: count(0, n, unhealthy), quarantined: count(0, n, quarantined),
+    unavailable: count(0, n, unavailable), degraded: count(0, n, degraded)};
+  const sum = Object.values(ill).reduce((a, b) => a + b), last = all.at(-1);
+  const not = notStarted.split(",").map(s => [s, states[s] ?? 0]).filter(([, c]) => c);
+  const out = last?.outliers ?? {}, slow = Math.max(0, ...Object.values(out)), hours = gained(all);
+  const parts = of => of.filter(([, c]) => c).map(([what, c]) => `${number(c)} ${what}`).join(" · ");
+  const better = last?.slowdown_chosen ? 1 - last.slowdown_chosen / last.slowdown_packed : null;
+  return [
+    n ? tile("#/gpus", "info", percent(on / n), "Allocated", `${number(on)} of ${number(n)} GPUs`) : "",
+    page ? tile("#/jobs?state=running", "good", number(states.running ?? 0), "Jobs run", page.running ? `on ${plural(page.running, "GPU")}` : "no GPU in use by them") : "",
+    page ? tile("#/jobs?state=waiting", states.waiting ? "warn" : "", number(states.waiting ?? 0), "Jobs wait", page.waiting ? `for ${plural(page.waiting, "GPU")}` : "the queue is empty") : "",
+    page ? tile("#/jobs?state=" + notStarted, not.length ? "crit" : "", number(not.reduce((a, [, c]) => a + c, 0)), "Will not start", parts(not) || "every job can start") : "",
+    n ? tile("#/failures", ill.unhealthy ? "crit" : sum ? "warn" : "", number(sum), "GPUs in trouble", parts(Object.entries(ill)) || "all are healthy") : "",
+    n && last ? tile("#/failures", slow ? "warn" : "", number(slow), "Outliers", slow ? "GPUs: " + parts(Object.entries(out).map(([c, x]) => ["for class " + c, x])) : "no GPU is far slower") : "",
+    n && last ? tile("#/history", better > 0.001 ? "good" : "", better === null ? "–" : percent(better), "Gain on packing",
+      better === null ? "no running gang to compare" : `predicted; ${hours >= 0.05 ? hours.toFixed(1) + " GPU hours saved" : `slowdown ${last.slowdown_chosen.toFixed(2)}, packed ${last.slowdown_packed.toFixed(2)}`}`) : "",
+  ];
+}
+
+const classed = j => j.class ? `class ${j.class}, ` : "";
+const runs = page => page.jobs.length
+  ? list(page.jobs.map(j => item(jobLink(j), plural(j.gpus, "GPU"), classed(j), "submitted ", time(j.submitted), j.reason?.text ? ": " + j.reason.text : "")))
+  : todo("No job runs. Submit one: ", h("code", {}, "nomad-pal run -detach JOB.nomad.hcl"));
+const waits = page => page.jobs.length
+  ? list(page.jobs.map(j => item([j.position ? j.position + ". " : "", jobLink(j)], `${size(j)} GPUs`, j.reason?.text ?? "", j.start_to ? [" – expected ", expected(j)] : "")))
+  : good("Nobody waits.");
+
+// worst is what a GPU's PM scores are for which it is an outlier most.
+function worst(g) {
+  const [score, c] = classes.map(c => [g.pm_scores?.[c] ?? 0, c]).sort((a, b) => b[0] - a[0])[0];
+  return `PM score ${score.toFixed(2)} for class ${c}: a gang with it takes that many times as long`;
+}
+function ails(ill, slow) {
+  const row = (g, state, why) => item([nodeLink(nodeOf(g)?.name ?? g.node), " ", gpuLink(g.id, "GPU " + g.index)], badge(state), why, g.job ? [" – ", named(g.job), " is on it"] : "");
+  const seen = new Set(ill.map(g => g.id));
+  const state = g => !g.healthy ? "unhealthy" : g.quarantine ? "quarantined" : "degraded";
+  const all = [...ill.map(g => row(g, state(g), said(g))), ...slow.filter(g => !seen.has(g.id)).map(g => row(g, "outlier", worst(g)))];
+  if (all.length) return list(all.slice(0, few));
+  if (cluster.cells.length && cluster.cells.every(c => classes.every((_, k) => !classOf(c, k))))
+    return todo("No GPU has been measured, so none is known to be slow. See ", h("code", {}, "nomad-pal measure -help"), ".");
+  return good("No GPU is unhealthy, quarantined, degraded or an outlier.");
+}
+function fails(not, es, from) {
+  const all = [
+    ...not.jobs.map(j => item(jobLink(j), badge(j.state), j.reason?.text ?? "")),
+    ...es.map(e => item(e.job ? jobLink(e) : (e.gpus ?? []).slice(0, 1).map(g => gpuLink(g)), time(e.at), badge(e.kind), " ", e.text, e.node ? [" – ", nodeLink(e.node)] : "")),
+  ];
+  return all.length ? list(all.slice(0, few)) : good("Nothing failed ", from ? ["since ", from] : "that the agent remembers", ".");
+}
+
+// reader calls read at once, and when the cluster or the queue has changed, every 5 s at most.
+function reader(read) {
+  let timer, last = 0, busy = false, again = false;
+  async function now() {
+    if (busy) { again = true; return; }
+    busy = true; last = Date.now();
+    await read();
+    busy = false;
+    if (again) { again = false; later(); }
+  }
+  const later = () => { clearTimeout(timer); timer = setTimeout(now, Math.max(0, last + 5000 - Date.now())); };
+  const stop = listen(what => { if (what === "jobs" || what === "cells") later(); });
+  const minute = setInterval(later, 60e3);
+  now();
+  return () => { stop(); clearTimeout(timer); clearInterval(minute); };
+}
+
+export function overview(navigate) {
+  const top = h("div", {className: "tiles"}), known = h("p", {className: "soft"});
+  const place = h("div", {}, empty("Reading the cluster …")), mapCard = h("section", {className: "card w8"}, place);
+  const util = utilisation(), queue = queued();
+  const spots = Object.fromEntries(["ail", "run", "wait", "fail"].map(k => [k, h("div", {}, empty("Reading …"))]));
+  const ailCard = card("Slow and unhealthy GPUs", link("#/failures", "All"), spots.ail, "w4");
+  let map, closed = false, all = [], page = null, drawn = 0;
+
+  function drawMap() {
+    if (!cluster.known) return;
+    const n = cluster.cells.length;
+    map?.close(); map = null; drawn = n;
+    mapCard.className = "card " + (n > many ? "w12" : "w8");
+    ailCard.className = "card " + (n > many ? "w12" : "w4");
+    if (!n) { place.replaceChildren(h("h2", {}, "GPUs"), none()); return; }
+    map = clusterMap({racks: cluster.racks, height: n > many ? 900 : 420, label: `${plural(n, "GPU")} in ${plural(cluster.racks.length, "rack")}`,
+      open: (rack, node) => navigate(node ? "#/node/" + encodeURIComponent(node.name) : rackPath(rack))});
+    place.replaceChildren(h("h2", {}, "GPUs", h("small", {}, `${plural(n, "GPU")} in ${plural(cluster.racks.length, "rack")}`)), legend(() => map.redraw()), map.element);
+  }
+  const stopMap = listen((what, changed) => { if (what === "cells" && (!changed || cluster.cells.length !== drawn)) drawMap(); });
+
+  const show = (spot, part, draw) => spots[spot].replaceChildren(
+    part.some(p => p.status === "rejected") ? failed(part.find(p => p.status === "rejected").reason) : draw(...part.map(p => p.value)));
+  const jobs = q => get("/v1/queue/page?" + query({...q, limit: few}));
+  async function read() {
+    const [history, running, waiting, not, ill, slow, es] = await Promise.allSettled([
+      samples(), jobs({state: "running", sort: "gpus", order: "desc"}), jobs({state: "waiting"}), jobs({state: notStarted, sort: "submitted", order: "desc"}),
+      get("/v1/gpus?" + query({trouble: true, limit: few})), get("/v1/gpus?" + query({outliers: true, limit: few})), events({kind: "allocation,lost,failed,rejected,quarantined,unhealthy", last: few})]);
+    if (closed) return;
+    if (history.value) all = history.value;
+    if (running.value) page = {...running.value, running: running.value.gpus, waiting: waiting.value?.gpus};
+    show("run", [running], runs); show("wait", [waiting], waits); show("ail", [ill, slow], ails);
+    show("fail", [not, es], (a, b) => fails(a, b, all[0] && time(all[0].at)));
+    top.replaceChildren(...tiles(page, all).filter(Boolean));
+    util.set(all); queue.set(all);
+    known.textContent = all.length ? since(all) : "The agent has no sample yet: the charts begin within a minute of its placing.";
+  }
+  drawMap();
+  const stop = reader(read);
+  return {title: "Overview", close: () => { closed = true; stop(); stopMap(); map?.close(); util.close(); queue.close(); }, element: [
+    h("h1", {className: "hidden"}, "Overview"), top,
+    h("div", {className: "grid"},
+      card("Utilisation", link("#/history", "History"), util.element), card("Queue", link("#/jobs?state=waiting", "Who waits"), queue.element),
+      mapCard, ailCard,
+      card("Who runs", link("#/jobs?state=running", "All"), spots.run, "w4"), card("Who waits, and why", link("#/jobs?state=waiting", "All"), spots.wait, "w4"),
+      card("What failed", link("#/failures", "All"), spots.fail, "w4")),
+    known]};
+}
