@@ -70,11 +70,8 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		var told []placer.Event
 		for _, e := range events {
 			after = e.ID
-			if !wanted(e) {
-				continue
-			}
-			if e, ok := e.For(sees, operates); ok {
-				told = append(told, e)
+			if mine, ok := e.For(sees, operates); ok && wanted(e) {
+				told = append(told, mine)
 			}
 		}
 		if last > 0 {

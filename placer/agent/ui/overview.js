@@ -40,7 +40,7 @@ function tiles(page, all) {
     n ? tile("#/failures", ill.unhealthy ? "crit" : sum ? "warn" : "", number(sum), "GPUs in trouble", parts(Object.entries(ill)) || "all are healthy") : "",
     n && last ? tile("#/failures", slow ? "warn" : "", number(slow), "Outliers", slow ? "GPUs: " + parts(Object.entries(out).map(([c, x]) => ["for class " + c, x])) : "no GPU is far slower") : "",
     n && last ? tile("#/history", better > 0.001 ? "good" : "", better === null ? "–" : percent(better), "Gain on packing",
-      better === null ? "no running gang to compare" : `predicted; ${hours >= 0.05 ? hours.toFixed(1) + " GPU hours saved" : `slowdown ${last.slowdown_chosen.toFixed(2)}, packed ${last.slowdown_packed.toFixed(2)}`}`) : "",
+      better === null ? "no running gang to compare" : `predicted; ${hours >= 0.05 ? number(Number(hours.toPrecision(2))) + " GPU hours saved" : `slowdown ${last.slowdown_chosen.toFixed(2)}, packed ${last.slowdown_packed.toFixed(2)}`}`) : "",
   ];
 }
 
