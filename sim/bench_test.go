@@ -165,7 +165,7 @@ func BenchmarkRules(b *testing.B) {
 	for _, rules := range []struct {
 		name                      string
 		tenants, windows, preempt bool
-	}{{"quotas", true, false, true}, {"windows", false, true, true}, {"both,nobody stopped", true, true, false}, {"both", true, true, true}} {
+	}{{"none", false, false, true}, {"quotas", true, false, true}, {"windows", false, true, true}, {"both,nobody stopped", true, true, false}, {"both", true, true, true}} {
 		b.Run(rules.name, func(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()

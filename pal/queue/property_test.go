@@ -437,3 +437,46 @@ func BenchmarkDecide(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkDecideOneName is a run that ends and a pass, where 5,000 gangs of its name wait: all of them are
+// foretold and sorted anew.
+func BenchmarkDecideOneName(b *testing.B) {
+	c, err := pal.NewCluster(testNodes(16, ""), pal.TwoTier(1.7))
+	if err != nil {
+		b.Fatal(err)
+	}
+	q, err := New(Default())
+	if err != nil {
+		b.Fatal(err)
+	}
+	gangs, places, n := map[string]pal.Gang{}, map[string]pal.Placement{}, 0
+	var running []string
+	now := time.Duration(0)
+	step := func() {
+		for ; n < 5000+len(running); n++ {
+			id := fmt.Sprint(n)
+			gangs[id] = pal.SingleGPUs(id, pal.ClassA, 1+n%2)
+			if err := q.Submit(now, Job{ID: id, Name: "sweep", Gang: gangs[id], Submitted: now, Preemptible: n%3 == 0}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		for _, a := range q.Decide(now, c) {
+			if a.Kind == Start {
+				c.Take(gangs[a.Job], a.Placement)
+				places[a.Job] = a.Placement
+				q.Started(now, a.Job, a.Placement)
+				running = append(running, a.Job)
+			}
+		}
+		now += time.Duration(1+n%7) * time.Minute
+		c.Release(gangs[running[0]], places[running[0]])
+		q.Finished(now, running[0])
+		running = running[1:]
+	}
+	for range 100 {
+		step()
+	}
+	for b.Loop() {
+		step()
+	}
+}
