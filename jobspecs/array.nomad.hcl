@@ -3,6 +3,7 @@
 #   nomad-pal run array.nomad.hcl
 #   for i in $(seq 100); do nomad job dispatch -detach -meta seed=$i array; done
 #   nomad-pal queue                          # which elements wait, and for what
+#   nomad-pal cancel array                   # stop all of it
 #
 # Dispatched jobs need nomad { rpc_address } in the agent's configuration.
 job "array" {

@@ -95,6 +95,7 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		"classify":       make("Say which application class a running job belongs to", helpClassify, (*base).runClassify),
 		"schema":         make("Print the JSON schema of what a command prints", helpSchema, (*base).runSchema),
 		"simulate":       make("Play a trace or a workload under the placer's policies", helpSimulate, (*base).runSimulate),
+		"cancel":         make("Stop jobs, and all runs of an array", helpCancel, (*base).runCancel),
 		"release":        make("Give a job back to plain Nomad", helpRelease, (*base).runRelease),
 		"profile":        make("Build, show, import and export profiles", helpProfile, (*base).runProfile),
 		"profile build":  make("Calibrate measurements into a profile file", helpProfileBuild, (*base).runProfileBuild),

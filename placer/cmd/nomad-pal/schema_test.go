@@ -43,7 +43,7 @@ var outputs = map[string]any{
 	"explain": explained{}, "failures": failureReport{}, "gpus": []query.GPU{}, "measure": []measuredGPU{}, "plan": planned{},
 	"profile build": []groupSummary{}, "profile import": imported{}, "profile show": []groupSummary{},
 	"quarantine": map[string]failure.Quarantine{}, "quarantine -lift": []string{}, "queue": []model.JobStatus{},
-	"release": []string{}, "run": query.Explanation{}, "run -detach": registration{}, "simulate": simulate.Report{},
+	"cancel": []string{}, "release": []string{}, "run": query.Explanation{}, "run -detach": registration{}, "simulate": simulate.Report{},
 	"status": overview{}, "validate": validation{}, "version": versions{},
 }
 
@@ -409,6 +409,7 @@ func TestSchemas(t *testing.T) {
 	check("events")
 	everywhere()
 	check("release", "-all")
+	check("cancel", "runs")
 	check("simulate", "-nodes=2", "-gpus-per-node=4", "-jobs=20")
 	for command := range outputs {
 		if !seen[command] {
@@ -457,7 +458,7 @@ func TestSchemaCommand(t *testing.T) {
 			}
 		}
 	}
-	if code, _, said := c.does("schema", "nonsense"); code != 1 || !strings.Contains(said, `"nonsense" has no schema (one of classify, `) {
+	if code, _, said := c.does("schema", "nonsense"); code != 1 || !strings.Contains(said, `"nonsense" has no schema (one of cancel, classify, `) {
 		t.Errorf("%d %s", code, said)
 	}
 }

@@ -1,0 +1,53 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// An array is stopped whole by one command; other jobs run on.
+func TestCancelOfAnArray(t *testing.T) {
+	c := newCluster(t)
+	jobs := c.client("").API().Jobs()
+	array := strings.Replace(jobText("default", "array", 1), `group "g" {`, "parameterized {\n    payload = \"forbidden\"\n  }\n  group \"g\" {", 1)
+	if code, out, said := c.reads(array, "run", "-detach", "-"); code != 0 {
+		t.Fatalf("run: %d\n%s%s", code, out, said)
+	}
+	if code, out, said := c.does("run", "-detach", c.job("default", "arrayed", 1)); code != 0 {
+		t.Fatalf("run: %d\n%s%s", code, out, said)
+	}
+	ids := []string{"array"}
+	for range 3 {
+		child, _, err := jobs.Dispatch("array", nil, nil, "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, child.DispatchedJobID)
+	}
+	if _, _, err := jobs.Deregister(ids[3], false, nil); err != nil {
+		t.Fatal(err)
+	}
+	code, out, said := c.does("cancel", "array")
+	if code != 0 || !strings.HasPrefix(out, "Stopped default/array\n") || strings.Contains(out, "arrayed") {
+		t.Errorf("cancel: %d\n%s%s", code, out, said)
+	}
+	for _, id := range ids {
+		if job, _, err := jobs.Info(id, nil); err != nil || job.Stop == nil || !*job.Stop {
+			t.Errorf("%s was not stopped: %v", id, err)
+		}
+	}
+	if job, _, err := jobs.Info("arrayed", nil); err != nil || *job.Stop {
+		t.Errorf("another job was stopped: %v", err)
+	}
+	for args, want := range map[string]string{
+		"cancel":            "stopping jobs: no job is named",
+		"cancel array none": `no job "none" in namespace "default"`,
+	} {
+		if code, _, said := c.does(strings.Fields(args)...); code != 1 || !strings.Contains(said, want) {
+			t.Errorf("%s: %d %s", args, code, said)
+		}
+	}
+}
