@@ -320,8 +320,8 @@ func (n *Candidates) add(gpus []gpuState) {
 	}
 }
 
-// used are the GPUs that match and cannot be chosen.
-func (n Candidates) used() *reason.Used {
+// Used are the GPUs that match and cannot be chosen.
+func (n Candidates) Used() *reason.Used {
 	return &reason.Used{Allocated: n.Allocated, Unhealthy: n.Unhealthy, Quarantined: n.Quarantined, Unavailable: n.Unavailable, Outliers: n.Outliers}
 }
 
@@ -378,7 +378,7 @@ func whyNot(c *Cluster, g Gang, n Candidates) (impossible bool, why reason.Reaso
 	if far := tooFar(c, g); !far.IsZero() {
 		return true, far
 	}
-	why.Free, why.Used = n.Free, n.used()
+	why.Free, why.Used = n.Free, n.Used()
 	switch {
 	case n.Free < demand:
 		why.Kind = reason.GPUs

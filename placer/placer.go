@@ -23,6 +23,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/meter"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -97,6 +98,9 @@ type Hooks struct {
 	// Ledger is told, before each decision, what is wrong in what it rests on, nil for
 	// nothing. It is for tests.
 	Ledger func(error)
+	// Published is told of each picture, in the loop: what is answered is what the placer decides by. It
+	// is for tests.
+	Published func(*query.Snapshot)
 }
 
 // unread is the meter of placers whose counts nobody reads: of snapshots and tests.

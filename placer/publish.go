@@ -105,6 +105,9 @@ func (p *Placer) publish(now time.Time) {
 		began := time.Now()
 		last, p.changed, p.pictured, p.picturedAt = query.Picture(p.m.Clone(), p.nomad, warnings), false, seen, now
 		p.publishing = time.Since(began)
+		if p.hooks.Published != nil {
+			p.hooks.Published(last)
+		}
 	}
 	p.published.mu.Lock()
 	defer p.published.mu.Unlock()

@@ -96,6 +96,7 @@ type Used struct {
 	Quarantined int `json:"quarantined,omitempty"`
 	Unavailable int `json:"unavailable,omitempty"`
 	Outliers    int `json:"outliers,omitempty"` // free, but too slow
+	Kept        int `json:"kept,omitempty"`     // free, but kept for jobs that go first
 }
 
 // Doing counts members by what they do.

@@ -80,10 +80,13 @@ var examples = []struct {
 		{Kind: NomadRefuses, Cause: `group "g": port collision (2 nodes)`},
 		{Kind: DryRunRefuses, Group: "g", Cause: "missing compatible host volumes (2 nodes)"},
 		{Kind: NewJob},
+		{Kind: BeingRead},
+		{Kind: GPUs, Needs: 4, Free: 2, Match: 8, Used: &Used{Allocated: 4, Kept: 2}},
 		{Kind: Error, Cause: "registering the job: connection refused"},
 	}},
 	{"committing", []Reason{{Kind: Starting}}},
 	{"completing", []Reason{{Kind: StillEnding, Have: 1}, {Kind: StillEnding, Have: 3}}},
+
 	{"unschedulable", []Reason{
 		{Kind: TooLarge, Needs: 64},
 		{Kind: Limit, Needs: 8, Limit: 4},

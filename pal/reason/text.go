@@ -37,6 +37,7 @@ const (
 	InCircle     Kind = "after-circle"  // that comes after it, too
 	Provided     Kind = "after-planned" // a planned job comes after others
 	StillEnding  Kind = "ending"        // its old members have not ended
+	BeingRead    Kind = "being-read"    // the placer does not know yet what it needs to know of it
 	NomadRefuses Kind = "nomad-refuses" // Nomad would not place it now
 
 	// Why it cannot run.
@@ -233,6 +234,7 @@ var voice = map[Kind]func(Reason) string{
 	},
 	Provided:     func(r Reason) string { return "it also comes after " + names(r.Jobs) + " (pal_after)" },
 	StillEnding:  func(r Reason) string { return stillEnding(r) },
+	BeingRead:    say("the placer is reading what Nomad keeps of it"),
 	NomadRefuses: func(r Reason) string { return "Nomad would not place it now: " + r.Cause },
 
 	NoGPUs: say("the job asks for no GPUs"),
@@ -564,6 +566,9 @@ func (u Used) String() string {
 		if of.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", of.n, of.what))
 		}
+	}
+	if u.Kept > 0 {
+		parts = append(parts, fmt.Sprintf("%d kept for jobs ahead", u.Kept))
 	}
 	if u.Outliers > 0 {
 		parts = append(parts, counted(u.Outliers, "outlier", "outliers"))

@@ -444,11 +444,9 @@ func (t *Tracked) status(w *Wait) JobStatus {
 		j.Reason = reason.Reason{Kind: reason.RunsUnread, Cause: t.Refused.Error()}
 	case t.Refused != nil:
 		j.Reason = Refused(t.Refused)
-	case !t.After.IsZero():
-		j.Reason = t.After
-	case w != nil:
+	case t.Nomad == gang.Waiting:
 		j.Wait(w)
-		j.Reason = t.Trouble.Or(j.Reason)
+		j.Reason = t.WhyWaits(w, j.Reason)
 	}
 	j.GPUs, j.Class, j.Submitted = t.Request.Gang.GPUs(), string(t.Request.Gang.Class), t.Submitted()
 	if t.Refused != nil && len(t.Members) > 0 { // what it asks for now nobody can read: it has what it was given
@@ -458,6 +456,21 @@ func (t *Tracked) status(w *Wait) JobStatus {
 		}
 	}
 	return j
+}
+
+// WhyWaits is why a job waits. queued is what it waits for as the queue has it; w is nil where it is not in the
+// queue: it backs off after what happened last, or too little is known of it yet. Of one that waits again what
+// happened is said, too.
+func (t *Tracked) WhyWaits(w *Wait, queued reason.Reason) reason.Reason {
+	switch {
+	case !t.After.IsZero():
+		return t.After
+	case w == nil || t.State() == gang.Committing:
+		return t.Trouble.Or(queued).Or(reason.Reason{Kind: reason.BeingRead})
+	case t.Trouble.Same(queued):
+		return queued
+	}
+	return queued.And(t.Trouble)
 }
 
 // Refused is why a job cannot be served, as a reason.

@@ -152,8 +152,11 @@ func canaries(st gang.Observed) reason.Reason {
 	return r
 }
 
-// Wait takes over what the queue says of a waiting job.
+// Wait takes over what the queue says of a waiting job; nil: nothing.
 func (j *JobStatus) Wait(w *Wait) {
+	if w == nil {
+		return
+	}
 	j.Position, j.Reason = w.Position, w.Why()
 	if w.To > 0 {
 		j.StartFrom, j.StartTo = time.Unix(0, int64(w.From)), time.Unix(0, int64(w.To))

@@ -124,29 +124,32 @@ type Allocation struct {
 	Version *uint64 `json:"version,omitempty"`
 }
 
-// takeWait takes over what the queue says of a waiting job.
-func (e *Explanation) takeWait(w *model.Wait) {
-	e.Wait, e.WaitsFor = &w.Wait, w.Why()
+// takeWait takes over what the queue says of a waiting job. Where it lacks GPUs, d says more of that.
+func (e *Explanation) takeWait(w *model.Wait, d *pal.Decision) {
+	e.Wait, e.WaitsFor = &w.Wait, waitsFor(d, w)
+	if limited(w) { // nodes do not matter yet
+		e.Obstacles = nil
+	}
 	if w.To > 0 {
 		e.StartFrom, e.StartTo = time.Unix(0, int64(w.From)), time.Unix(0, int64(w.To))
 	}
 }
 
-// whyWaits takes over why a job waits. Nodes do not matter yet if a limit keeps it waiting.
-func (e *Explanation) whyWaits(d *pal.Decision, w *model.Wait) {
-	e.takeWait(w)
-	if e.Reason = waitsFor(d, w); limited(w) {
-		e.Obstacles = nil
-	}
-}
-
-// waitsFor is why a job waits: what the free GPUs lack for it goes first, unless it waits for
-// something else first: its tenant's limit, its array's, or GPUs that services hold.
+// waitsFor is what a job waits for as the queue has it. If it is GPUs, the decision says more closely what the
+// free ones lack for it.
 func waitsFor(d *pal.Decision, w *model.Wait) reason.Reason {
-	if limited(w) || w.Reason == queue.ReasonServices || w.Away {
-		return w.Why()
+	r, n := w.Why(), d.Candidates
+	if w.Away {
+		return r
 	}
-	return d.Reason.Or(w.Why())
+	switch {
+	case r.Kind == reason.GPUs:
+		r.Match, r.Used = n.Total-n.Ineligible, n.Used()
+		r.Used.Outliers, r.Used.Kept = w.Outliers, max(0, n.Free+n.Outliers-w.Free)
+	case r.Kind == reason.Scattered && len(r.Because) == 0 && (d.Reason.Kind == reason.Scattered || d.Reason.Kind == reason.Apart):
+		r.Kind, r.Tier, r.Because = d.Reason.Kind, d.Reason.Tier, d.Reason.Because
+	}
+	return r
 }
 
 // limited reports whether a limit keeps the job waiting, however many GPUs are free.
@@ -443,7 +446,6 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	}
 	defer s.besideWindows(s.m.View.Cluster, t.Key, t.Request.Least(), &d)()
 	e.Decision, e.Mode = &d, string(t.Request.Mode)
-	e.Reason = d.Reason
 	if nodes := s.m.Avoids(t.Observed, s.m.Time); nodes != nil {
 		e.Note = fmt.Sprintf("it goes to nodes other than %s if it can: members of it failed there within the last hour", strings.Join(slices.Sorted(maps.Keys(nodes)), ", "))
 	}
@@ -459,11 +461,9 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 		}
 	}
 	if wait != nil {
-		e.whyWaits(&d, wait)
+		e.takeWait(wait, &d)
 	}
-	if e.State == gang.Committing && !t.Trouble.IsZero() {
-		e.Reason = t.Trouble
-	}
+	e.Reason = t.WhyWaits(wait, e.WaitsFor)
 	if e.State == gang.Waiting && t.After.IsZero() {
 		d.Impossible = false // of nodes that are away
 		s.whatNow(e, t, wait)
@@ -473,7 +473,6 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	if e.State == gang.Unschedulable {
 		e.neverRuns(s.m.View, t.Job)
 	}
-	e.Reason = t.After.Or(e.Reason)
 	if ending := s.m.Ending(t.Observed); !ending.IsZero() && (e.State == gang.Waiting || e.State == gang.Completing) {
 		e.State, e.Reason = gang.Completing, ending
 	}

@@ -215,8 +215,8 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *request.View
 	}
 	if w := s.waitsOf(v.Cluster)[k.String()]; w != nil {
 		defer s.besideWindows(v.Cluster, k, t.Request.Least(), d)()
-		e.whyWaits(d, w)
-		e.State = t.Shown(w)
+		e.takeWait(w, d)
+		e.State, e.Reason = t.Shown(w), e.WaitsFor
 		if e.State == gang.Waiting {
 			d.Impossible = false // of nodes that are away
 			s.whatNow(e, t, w)

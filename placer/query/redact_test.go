@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -34,7 +35,7 @@ func TestRedaction(t *testing.T) {
 		var j model.JobStatus
 		j.Wait(&model.Wait{Wait: c.wait})
 		e := Explanation{Reason: c.wait.Why()}
-		e.takeWait(&model.Wait{Wait: c.wait})
+		e.takeWait(&model.Wait{Wait: c.wait}, &pal.Decision{})
 		if got := j.For(all); got.Reason.String() != j.Reason.String() && c.wait.Ahead != "secret" {
 			t.Errorf("%s: who sees all reads %q", c.name, got.Reason.String())
 		}

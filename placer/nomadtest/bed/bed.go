@@ -166,7 +166,7 @@ func (w *World) start(token string, prepare func(name string, c *nomad.Client, c
 		w.opts.Placer(&cfg)
 	}
 	log := hclog.New(&hclog.LoggerOptions{Name: p.Name, Level: hclog.Debug, Output: w.log})
-	if p.Placer, err = placer.New(client, cfg, log, placer.Hooks{Ledger: w.rules.ledger(p.Name), Events: p.Events}); err != nil {
+	if p.Placer, err = placer.New(client, cfg, log, placer.Hooks{Ledger: w.rules.ledger(p.Name), Published: w.rules.answers(p.Name), Events: p.Events}); err != nil {
 		w.T.Fatal(err)
 	}
 	var ctx context.Context

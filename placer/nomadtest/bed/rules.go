@@ -43,7 +43,9 @@ import (
 //   - what Nomad puts back when a service's deployment fails (auto_revert) stays what is wanted, until its
 //     author registers it again;
 //   - a placer has one ledger: the queue has each gang on the GPUs that it holds in the
-//     placer's view of the cluster.
+//     placer's view of the cluster;
+//   - what is answered is what is so: of a job that waits, explain and the list give the queue's reason,
+//     its range of the start, who goes first, and who holds how many GPUs by the ledger, in each picture.
 type rules struct {
 	w *World
 
@@ -59,6 +61,7 @@ type rules struct {
 	lookedAt nomadtest.Progress
 	inPart   bool
 	ledgers  int       // looked into
+	asked    int       // about how many jobs that wait
 	limit    int       // GPUs that gangs may have together; 0: no limit
 	beyond   time.Time // since when they have more
 	// replaced is when Nomad last replaced a member by itself, and bothStarted when a placer last

@@ -1,0 +1,144 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package bed
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/query"
+)
+
+// answers looks at each picture that a placer publishes: whether what is answered from it of jobs
+// that wait is what the placer decides by.
+func (r *rules) answers(name string) func(*query.Snapshot) {
+	return func(s *query.Snapshot) {
+		asked, wrong := untrue(s)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.asked += asked
+		for _, text := range wrong {
+			r.violated("%s: %s", name, text)
+		}
+	}
+}
+
+// untrue is what a picture answers otherwise than the queue and the ledger have it, and about how
+// many jobs it was asked.
+func untrue(s *query.Snapshot) (asked int, wrong []string) {
+	m := s.Model()
+	waits := map[string]queue.Wait{}
+	for _, w := range m.Queue.Waiting(gang.QueueTime(m.Time), m.View.Cluster) {
+		waits[w.Job] = w
+	}
+	for _, j := range s.Jobs() {
+		k := cluster.JobKey{Namespace: j.Namespace, ID: j.Job}
+		t := m.Jobs[k]
+		if t == nil || t.Nomad != gang.Waiting {
+			continue
+		}
+		e, err := s.Explain(context.Background(), k)
+		if err != nil {
+			wrong = append(wrong, fmt.Sprintf("%s cannot be explained: %v", k, err))
+			continue
+		}
+		asked++
+		w, waiting := waits[k.String()]
+		for _, what := range []string{
+			reasonWrong(e, j, w, waiting),
+			aheadWrong(m, e, waits),
+			startWrong(m, e, j, w),
+			holdersWrong(m, e),
+		} {
+			if what != "" {
+				wrong = append(wrong, fmt.Sprintf("%s: %s", k, what))
+			}
+		}
+	}
+	return asked, wrong
+}
+
+// reasonWrong compares why a job waits with what is listed, and with the queue.
+func reasonWrong(e *query.Explanation, j model.JobStatus, w queue.Wait, waiting bool) string {
+	switch {
+	case e.State != j.State || e.Reason.IsZero() || !alike(e.Reason, j.Reason):
+		return fmt.Sprintf("explain says %s: %q, the list %s: %q", e.State, e.Reason.String(), j.State, j.Reason.String())
+	case e.State == gang.Waiting && waiting != (e.Wait != nil):
+		return fmt.Sprintf("explain has it in the queue: %v, the queue: %v", e.Wait != nil, waiting)
+	case e.State == gang.Waiting && waiting && w.Reason != reason.TooLarge && e.Wait.Reason != w.Reason:
+		return fmt.Sprintf("explain says that it waits for %q, the queue for %q", e.Wait.Reason, w.Reason)
+	case e.State == gang.Waiting && waiting && w.Reason != reason.TooLarge && (w.Reason != reason.Next || e.Reason.Kind == reason.Next) && !alike(e.Reason, w.Why()):
+		return fmt.Sprintf("explain says %q, the queue %q", e.Reason.String(), w.Why().String())
+	case e.State == gang.Waiting && waiting && !alike(e.WaitsFor, e.Reason):
+		return fmt.Sprintf("explain says both %q and %q", e.Reason.String(), e.WaitsFor.String())
+	}
+	return ""
+}
+
+// alike reports whether two reasons say the same, one of them more closely perhaps: of GPUs that are
+// lacking how many are free, and what the others are.
+func alike(a, b reason.Reason) bool {
+	lacking := map[reason.Kind]bool{reason.GPUs: true, reason.Scattered: true, reason.Apart: true}
+	if lacking[a.Kind] && lacking[b.Kind] {
+		return a.Needs == b.Needs && a.Free == b.Free
+	}
+	return a.Kind == b.Kind
+}
+
+// aheadWrong looks whether those that go first wait, and before it, and those that are said to be stopped are.
+func aheadWrong(m *model.Model, e *query.Explanation, waits map[string]queue.Wait) string {
+	if e.Wait == nil {
+		return ""
+	}
+	if first := e.Wait.Ahead; first != "" {
+		if _, waiting := waits[first]; !waiting || first == e.Namespace+"/"+e.Job {
+			return fmt.Sprintf("%s is said to go first, and does not wait", first)
+		}
+	}
+	for _, id := range e.Wait.Stopping {
+		if t := m.ByID(id); t == nil || t.Nomad == gang.Running && t.WhyStopped().IsZero() {
+			return fmt.Sprintf("%s is said to be stopped for it, and is not", id)
+		}
+	}
+	return ""
+}
+
+// startWrong compares an expected start with the list's and the queue's.
+func startWrong(m *model.Model, e *query.Explanation, j model.JobStatus, w queue.Wait) string {
+	from, to := gang.QueueTime(e.StartFrom), gang.QueueTime(e.StartTo)
+	switch {
+	case !e.StartFrom.Equal(j.StartFrom) || !e.StartTo.Equal(j.StartTo):
+		return fmt.Sprintf("explain expects it to start from %v to %v, the list from %v to %v", e.StartFrom, e.StartTo, j.StartFrom, j.StartTo)
+	case e.StartTo.IsZero():
+		return ""
+	case from > to || e.StartTo.Before(m.Time):
+		return fmt.Sprintf("it is expected to start from %v to %v, and it is %v", e.StartFrom, e.StartTo, m.Time)
+	case w.Reason != reason.Locality && (from != w.From || to != w.To), w.Reason == reason.Locality && to > w.Until && to > gang.QueueTime(m.Time):
+		return fmt.Sprintf("explain expects it to start from %v to %v, the queue from %v to %v", e.StartFrom, e.StartTo, time.Unix(0, int64(w.From)), time.Unix(0, int64(w.To)))
+	}
+	return ""
+}
+
+// holdersWrong compares who is said to hold GPUs with the ledger.
+func holdersWrong(m *model.Model, e *query.Explanation) string {
+	if e.Holders == nil {
+		return ""
+	}
+	has := map[string]int{}
+	for i := range m.View.Cluster.NumGPUs() {
+		has[m.View.Owner(i).String()]++
+	}
+	for _, h := range e.Holders.Jobs {
+		if h.GPUs < 1 || h.GPUs > has[h.Job] || h.MayGive > h.GPUs {
+			return fmt.Sprintf("%s is said to hold %d GPUs and to give back %d, and holds %d", h.Job, h.GPUs, h.MayGive, has[h.Job])
+		}
+	}
+	return ""
+}
