@@ -91,7 +91,7 @@ race: suite nomad ptxas ## The same with the race detector: packages in which go
 	@echo "tests of what shares memory, with the race detector (a few minutes)"
 	RAPID_CHECKS=10 PTXAS=$$(cat build/ptxas.path) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run race -race $(TESTS) $$($(SUITE) packages race $(UNIT))
 
-WALKS := TestEveryRequestFails|TestWalk|TestAllSmallWorlds
+WALKS := TestEveryRequestFails|TestWalk|TestNextSteps|TestAllSmallWorlds
 
 .PHONY: simulations
 simulations: suite ## The placer on an in-memory Nomad: requests fail in every way, random walks, small worlds
@@ -104,7 +104,7 @@ faults-all: suite
 
 .PHONY: walks-all
 walks-all: suite
-	TEST_LONG=1 SIMULATE_STEPS=10000000 SIMULATE_FROM=20000 $(SUITE) run walks-all -count=1 -timeout 4h -run 'TestWalk$$' ./placer/nomadtest/bed
+	TEST_LONG=1 SIMULATE_STEPS=10000000 SIMULATE_FROM=20000 FOLLOW_STEPS=1000000 $(SUITE) run walks-all -count=1 -timeout 4h -run '(TestWalk|TestNextSteps)$$' ./placer/nomadtest/bed
 
 .PHONY: scenarios-all
 scenarios-all: suite build nomad

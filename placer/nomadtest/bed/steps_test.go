@@ -1,0 +1,217 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package bed
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/internal/race"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/query"
+)
+
+// stepSeeds are the walks of a run of the tests in which authors do what explain offers.
+const stepSeeds = 40
+
+// TestNextSteps walks at random where nothing fails. Between what happens authors ask explain of a job that waits, and
+// do what it offers: then what it said has to come about.
+//
+//	FOLLOW_SEED=7         one walk, with the placer's log
+//	FOLLOW_STEPS=1000000  walks of so many steps together
+func TestNextSteps(t *testing.T) {
+	seeds, budget := uint64(stepSeeds), 0
+	if race.Enabled {
+		seeds = 2
+	}
+	if n, err := strconv.Atoi(os.Getenv("FOLLOW_STEPS")); err == nil {
+		seeds, budget = 1<<40, n
+	}
+	from := uint64(0)
+	if n, err := strconv.ParseUint(os.Getenv("FOLLOW_SEED"), 10, 64); err == nil {
+		from, seeds = n, n+1
+	}
+	taken, steps, walks, unsure := map[string]int{}, 0, 0, 0
+	for seed := from; seed < seeds && (budget == 0 || steps < budget); seed++ {
+		walks++
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			Run(t, Options{Seed: seed, Partial: 90 * time.Second, Placer: vary(seed), Sampled: true}, func(w *World) {
+				mix := DefaultMix()
+				mix.Requests, mix.Events = 0, nomadtest.EventFaults{}
+				mix.Kill, mix.Second, mix.Restart, mix.Clock = 0, 0, 0, 0
+				x := &follower{Walk: NewWalk(w, mix), taken: taken, pick: rand.New(rand.NewPCG(seed, 13))}
+				w.rules.limit = limited(seed)
+				count := func(n *int) func(nomadtest.Member) {
+					return func(m nomadtest.Member) { *n += map[bool]int{true: 1}[m.Job != x.changed] }
+				}
+				w.Nomad.Observe(nomadtest.Observer{Placed: count(&x.placed), Ended: count(&x.ended)})
+				for range 30 {
+					x.RunFor(time.Duration(x.pick.ExpFloat64() * float64(6*time.Second)))
+					x.act()
+					x.Excuse()
+					x.RunFor(2 * time.Second)
+					x.follow()
+				}
+				steps, unsure = steps+w.Nomad.Steps(), unsure+x.unsure
+			})
+		})
+		if t.Failed() && budget > 0 {
+			break
+		}
+	}
+	t.Logf("%d walks, %d steps; taken: %v; %d did not come about as others came or went", walks, steps, taken, unsure)
+	if seeds == stepSeeds {
+		for _, what := range []string{"fewer fit", "priority", "stop the holders", "could run"} {
+			if taken[what] == 0 {
+				t.Errorf("no author did what was offered: %s (%v)", what, taken)
+			}
+		}
+	}
+}
+
+// follower is an author who does what explain offers.
+type follower struct {
+	*Walk
+	taken map[string]int
+	pick  *rand.Rand
+	// placed and ended count members of other jobs than the one that is changed: what was offered holds for
+	// the moment. unsure counts what did not come about where others came or went.
+	placed, ended, unsure int
+	changed               nomadtest.Key
+}
+
+// offer is something that explain offers, and whether it came about.
+type offer struct {
+	what string
+	do   func() error
+	ok   func() bool
+	says string
+	// within is how long that takes. sure: whatever others do meanwhile.
+	within time.Duration
+	sure   bool
+}
+
+// follow does one thing that is offered to a job that waits.
+func (x *follower) follow() {
+	s := x.snapshot()
+	var offers []offer
+	for _, j := range s.Jobs() {
+		if j.State != gang.Waiting && j.State != gang.Unschedulable || strings.Contains(j.Job, "/") {
+			continue
+		}
+		e, err := s.Explain(x.T.Context(), Key(j.Job))
+		if err != nil {
+			x.T.Fatal(err)
+		}
+		offers = append(offers, x.offersOf(e)...)
+	}
+	if len(offers) == 0 {
+		return
+	}
+	kinds := map[string][]offer{}
+	for _, o := range offers {
+		kinds[o.what] = append(kinds[o.what], o)
+	}
+	names := slices.Sorted(maps.Keys(kinds))
+	all := kinds[names[x.pick.IntN(len(names))]]
+	o := all[x.pick.IntN(len(all))]
+	x.say("taken: %s: %s", o.what, o.says)
+	x.placed, x.ended = 0, 0
+	if err := o.do(); err != nil {
+		x.T.Errorf("%s (%s): %v", o.what, o.says, err)
+		return
+	}
+	switch came := x.Until(o.within, o.ok); {
+	case came:
+		x.taken[o.what]++
+	case !o.sure && x.placed+x.ended > 0:
+		x.unsure++
+	default:
+		x.T.Errorf("%s was taken, and it did not come about: %s\n%s", o.what, o.says, x.Describe())
+		if testing.Verbose() {
+			x.T.Log(x.Log())
+		}
+	}
+}
+
+// offersOf is what explain offers to a job.
+func (x *follower) offersOf(e *query.Explanation) (out []offer) {
+	k := Key(e.Job)
+	add := func(what, try string, ok func() bool) {
+		says := fmt.Sprintf("%s, which is %s: %s: %s", e.Job, e.State, e.Reason.String(), try)
+		out = append(out, offer{what, func() error { return x.change(k, try) }, ok, says, 5 * time.Second, false})
+	}
+	starts := func() bool { return len(x.GPUs(k)) > 0 }
+	for _, r := range e.Remedies {
+		switch r.Kind {
+		case reason.FewerFit:
+			add("fewer fit", r.Try, starts)
+		case reason.WiderFits:
+			add("wider fits", r.Try, starts)
+		case reason.CouldRun:
+			add("could run", r.Try, func() bool { return !slices.Contains([]gang.State{gang.Unschedulable, gang.Rejected}, x.state(e.Job)) })
+		}
+	}
+	if strings.HasPrefix(e.Try, "priority=") {
+		add("priority", e.Try, func() bool { return x.state(e.Job) != gang.Rejected })
+	}
+	for _, o := range e.Tradeoffs {
+		if o.Choice != nil && e.State == gang.Waiting {
+			add("tradeoff", o.Change, starts)
+		}
+	}
+	if h := e.Holders; h != nil && h.Enough && e.Wait != nil && e.Wait.Position == 1 && len(e.Wait.Stopping) == 0 {
+		out = append(out, x.stopHolders(e))
+	}
+	return out
+}
+
+// stopHolders stops those that are said to make room together: then it, or another that waited, starts there.
+func (x *follower) stopHolders(e *query.Explanation) offer {
+	var jobs []string
+	for _, h := range e.Holders.Jobs {
+		if h.Needed {
+			jobs = append(jobs, strings.TrimPrefix(h.Job, "default/"))
+		}
+	}
+	return offer{"stop the holders", func() error {
+		for _, id := range jobs {
+			if err := x.Stop(Key(id)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, func() bool { return x.placed > 0 || len(x.GPUs(Key(e.Job))) > 0 }, fmt.Sprintf("%s waits for %v", e.Job, jobs), time.Minute, true}
+}
+
+// change has the author change a job as is offered.
+func (x *follower) change(k nomadtest.Key, try string) error {
+	x.changed = k
+	changes, err := query.ParseChanges(try)
+	if err != nil {
+		return err
+	}
+	return x.Edit(k, func(j *api.Job) { err = changes.Apply(j) })
+}
+
+// state is where a job stands as is shown.
+func (x *follower) state(name string) gang.State {
+	for _, j := range x.placers[len(x.placers)-1].Status().Jobs {
+		if j.Job == name {
+			return j.State
+		}
+	}
+	return ""
+}
