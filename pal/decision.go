@@ -59,6 +59,23 @@ type Decision struct {
 	// the first and the last; WalkOmitted is how many are left out between them.
 	Walk        []Entry `json:"walk,omitempty"`
 	WalkOmitted int     `json:"walk_omitted,omitempty"`
+	// Models are the GPU models that the gang's speeds name, the fastest first; none where nothing
+	// is known of speeds.
+	Models []OnModel `json:"models,omitempty"`
+}
+
+// OnModel is what a GPU model would have given a gang.
+type OnModel struct {
+	Device string  `json:"device"` // device group
+	Speed  float64 `json:"speed"`
+	// Fits: the gang fits on free GPUs of the model. Cost and Total are of these.
+	Fits bool    `json:"fits"`
+	Cost float64 `json:"cost,omitempty"`
+	// Price is the mean speed that the last gangs have on the model; 0: not known. Total is the cost
+	// with what that keeps from those who wait (see [Market]): the least is chosen.
+	Price  float64 `json:"price,omitempty"`
+	Total  float64 `json:"total,omitempty"`
+	Chosen bool    `json:"chosen,omitempty"`
 }
 
 // walkShown bounds the entries of [Decision.Walk]. Each outlier makes a bin of its

@@ -20,6 +20,7 @@ func Explain(c *Cluster, g Gang, p Policy) Decision {
 	d := f.reasons(c, g, p, ok)
 	if ok {
 		d.Placed, d.Chosen = true, Describe(c, g, f.Placement)
+		d.markModel()
 	}
 	return d
 }
@@ -36,6 +37,7 @@ func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool)
 		d, best = again.reasons(c, g, p, ok), ok && again.sameGPUs(f.Placement)
 	}
 	d.Placed, d.Reason, d.Chosen = true, reason.Reason{}, Describe(c, g, f.Placement)
+	d.markModel()
 	return d, best
 }
 
@@ -43,7 +45,7 @@ func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool)
 // not fit: then every entry of the matrix was tried in vain. It shows them for the
 // first of the models that would do; all of them failed.
 func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
-	d := Decision{Gang: g.ID, Class: g.Class, Policy: string(p.Name), Demand: g.GPUs(), Replicas: g.Replicas, Candidates: candidates(c, g)}
+	d := Decision{Gang: g.ID, Class: g.Class, Policy: string(p.Name), Demand: g.GPUs(), Replicas: g.Replicas, Candidates: candidates(c, g), Models: onModels(c, g, p)}
 	if p.OutlierThreshold > 0 {
 		d.Candidates.Outliers = c.FreeOutliersFor(g, p.OutlierThreshold)
 		d.Candidates.Free -= d.Candidates.Outliers

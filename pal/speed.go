@@ -4,6 +4,7 @@
 package pal
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -109,6 +110,35 @@ func FindEach(c *Cluster, g Gang, p Policy) []Found {
 func (f Found) Model() string {
 	_, name := f.c.Group(f.Members[0].Group)
 	return name
+}
+
+// onModels is what each model would give the gang.
+func onModels(c *Cluster, g Gang, p Policy) (all []OnModel) {
+	if len(g.Speeds) < 2 {
+		return nil
+	}
+	found := map[string]Found{}
+	for _, f := range FindEach(c, g, p) {
+		found[f.Model()] = f
+	}
+	for model, speed := range g.Speeds {
+		m := OnModel{Device: model, Speed: speed, Price: p.Market.Prices[model]}
+		if f, ok := found[model]; ok {
+			m.Fits, m.Cost, m.Total = true, f.Cost(), p.Market.Total(model, f.Cost())
+		}
+		all = append(all, m)
+	}
+	slices.SortFunc(all, func(a, b OnModel) int {
+		return cmp.Or(cmp.Compare(b.Speed, a.Speed), cmp.Compare(a.Device, b.Device))
+	})
+	return all
+}
+
+// markModel marks the model that the gang was placed on.
+func (d *Decision) markModel() {
+	for i := range d.Models {
+		d.Models[i].Chosen = len(d.Chosen.Members) > 0 && d.Models[i].Device == d.Chosen.Members[0].Device
+	}
 }
 
 // speed is that of the slowest model that the members are on; 0 where nothing is known.

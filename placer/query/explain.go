@@ -58,7 +58,9 @@ type Explanation struct {
 	Predicted *pal.Choice `json:"predicted,omitempty"`
 	// ClassFrom says where the application class comes from.
 	ClassFrom string `json:"class_from,omitempty"`
-	Note      string `json:"note,omitempty"`
+	// SpeedsFrom says where speeds on GPU models are known from.
+	SpeedsFrom string `json:"speeds_from,omitempty"`
+	Note       string `json:"note,omitempty"`
 	// Obstacles are what keeps it from nodes, while it cannot start.
 	Obstacles []request.Obstacle `json:"obstacles,omitempty"`
 	// Submitted is since when it waits, or waited; zero if that is not known.
@@ -209,7 +211,7 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 		e.Parent = *job.ParentID
 	}
 	if t := s.m.Jobs[k]; t != nil {
-		e.Submitted = t.Submitted()
+		e.Submitted, e.SpeedsFrom = t.Submitted(), t.Request.SpeedsFrom
 		e.Elastic, e.asks = s.m.SizeOf(t), t.Request.Gang.Class
 		if st.Nomad == gang.Running || st.Nomad == gang.Starting {
 			e.Members, e.Retry = tried(s.m, t)
@@ -517,7 +519,7 @@ func (s *Snapshot) askNomad(ctx context.Context, e *Explanation, job *api.Job) {
 	case len(found) == 0:
 		return
 	}
-	*e = Explanation{Planned: e.Planned, Namespace: e.Namespace, Job: e.Job, Submitted: e.Submitted, Mode: e.Mode, ClassFrom: e.ClassFrom, GPUIDLength: e.GPUIDLength, Failures: e.Failures, Elastic: e.Elastic}
+	*e = Explanation{Planned: e.Planned, Namespace: e.Namespace, Job: e.Job, Submitted: e.Submitted, Mode: e.Mode, ClassFrom: e.ClassFrom, SpeedsFrom: e.SpeedsFrom, GPUIDLength: e.GPUIDLength, Failures: e.Failures, Elastic: e.Elastic}
 	e.never(found)
 }
 

@@ -40,6 +40,8 @@ type Request struct {
 	// Elastic is between how many members an elastic gang may run with; nil of others. Gang
 	// has as many as the job has now, all while it waits.
 	Elastic *rewrite.Elastic
+	// SpeedsFrom is where the gang's speeds on GPU models are known from, in words; "" where none are.
+	SpeedsFrom string
 }
 
 // Sized is the gang, an elastic one with so many members.
@@ -99,6 +101,7 @@ func (v *View) Request(job *api.Job) (Request, error) {
 	r.Gang = pal.Gang{ID: r.Key.String(), Class: class, MaxTier: r.Hints.Locality, Replicas: replicas(job, r.Hints)}
 	r.Elastic = elasticOf(job)
 	author := rewrite.Author(job)
+	var asks []eligibility
 	for _, g := range author.TaskGroups {
 		a, err := gpuRequestOf(g)
 		if err != nil {
@@ -115,10 +118,14 @@ func (v *View) Request(job *api.Job) (Request, error) {
 		if set.Members > 0 { // the others must not limit them
 			e := v.eligible(author, a)
 			set.Eligible, set.Prefer, set.Spreads = e.may, e.prefer, v.spreads(author, a, e)
+			asks = append(asks, e)
 		}
 		r.Gang.MemberSets = append(r.Gang.MemberSets, set)
 	}
 	if err := Empty(author); err != nil {
+		return r, err
+	}
+	if r.Gang.Speeds, r.SpeedsFrom, err = v.speeds(r.Hints, class, v.modelsOf(asks)); err != nil {
 		return r, err
 	}
 	return r, r.Gang.Validate()
@@ -332,6 +339,7 @@ type eligibility struct {
 	few    *Lack
 	prefer [][]bool
 	values map[string]attributeValues
+	models []string // of could
 }
 
 // eligible says for each device group whether it may serve the ask: Nomad may
@@ -357,7 +365,7 @@ func (v *View) eligible(job *api.Job, a gpuRequest) eligibility {
 		clear(e.may)
 		clear(e.could)
 	}
-	e.prefer = v.preferred(job, a, e.may)
+	e.prefer, e.models = v.preferred(job, a, e.may), v.namesOf(e.could)
 	v.eligibility[key] = e
 	return e
 }

@@ -50,6 +50,8 @@ type Hints struct {
 	Efficiency float64
 	// Checkpoint is for how long it runs from one checkpoint to the next: pal_checkpoint.
 	Checkpoint time.Duration
+	// Speed is how fast it runs on each GPU model: pal_speed. See [Speeds].
+	Speed string
 }
 
 // FailureAction is what is placed again after a member was lost. Pins to single
@@ -154,6 +156,7 @@ var hints = map[string]func(h *Hints, value string) error{
 	"pal_deadline":           func(h *Hints, v string) (err error) { h.Deadline, h.Within, err = parseDeadline(v); return },
 	"pal_array_parallel":     func(h *Hints, v string) (err error) { h.Parallel, err = parseCount(v); return },
 	elasticHint:              func(h *Hints, v string) (err error) { h.Elastic, err = parseBool(v); return },
+	"pal_speed":              func(h *Hints, v string) (err error) { h.Speed, err = parseSpeeds(v); return },
 	"pal_elastic_efficiency": func(h *Hints, v string) (err error) { h.Efficiency, err = parseEfficiency(v); return },
 }
 

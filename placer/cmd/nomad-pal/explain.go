@@ -321,6 +321,7 @@ func printDecision(b *base, e *query.Explanation) {
 		}
 		walk = append(walk, row(w.Tier, bin(w), fmt.Sprintf("%.3f", w.Bin), fmt.Sprintf("%.3f", w.Product), w.Free, result(w)))
 	}
+	printModels(b, e)
 	b.section("L×V matrix, in the order tried", walk)
 	if d.Chosen != nil {
 		b.head(chosenHead(e))
@@ -349,6 +350,22 @@ func printDecision(b *base, e *query.Explanation) {
 		}
 		b.section("Predicted slowdown", rows)
 	}
+}
+
+// printModels says what each GPU model would have given.
+func printModels(b *base, e *query.Explanation) {
+	rows := []string{row("GPU model", "Speed", "Slowdown", "Price", "Slowdown with what it keeps from others", "Result")}
+	for _, m := range e.Decision.Models {
+		cost, total, result := "-", "-", "no room now"
+		if m.Fits {
+			cost, total, result = fmt.Sprintf("%.3f", m.Cost), fmt.Sprintf("%.3f", m.Total), "left to others"
+		}
+		if m.Chosen {
+			result = "chosen"
+		}
+		rows = append(rows, row(m.Device, fmt.Sprintf("%.3g", m.Speed), cost, fmt.Sprintf("%.3g", m.Price), total, result))
+	}
+	b.section("GPU models, by "+e.SpeedsFrom, rows)
 }
 
 // chosenHead says what GPUs a decision names: those that a job has, or the best for one that waits.
