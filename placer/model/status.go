@@ -60,6 +60,12 @@ type JobStatus struct {
 	StartTo   time.Time `json:"start_to,omitzero"`
 	// Elastic is its size, of an elastic gang.
 	Elastic *queue.Size `json:"elastic,omitempty"`
+	// Nodes is on how many nodes its members are, and Started when the first of them was placed.
+	Nodes   int       `json:"nodes,omitempty"`
+	Started time.Time `json:"started,omitzero"`
+	// EndFrom and EndTo are between when it is expected to end, where that can be foretold.
+	EndFrom time.Time `json:"end_from,omitzero"`
+	EndTo   time.Time `json:"end_to,omitzero"`
 }
 
 // GPUsInTrouble counts GPUs by why they are not chosen: unhealthy, quarantined; and degraded

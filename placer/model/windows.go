@@ -36,6 +36,23 @@ func (m *Model) SyncWindows(now time.Time) {
 	m.Queue.SetWindows(list)
 }
 
+// OpenWindow is a window that is on, until when, and the GPUs that it keeps.
+type OpenWindow struct {
+	Name string
+	To   time.Time
+	GPUs []int
+}
+
+// OpenWindows are the windows that are on.
+func (m *Model) OpenWindows(now time.Time) (open []OpenWindow) {
+	for _, w := range m.Cfg.Windows {
+		if from, to, ok := w.At(now); ok && !now.Before(from) {
+			open = append(open, OpenWindow{w.Name, to, m.gpusOf(w)})
+		}
+	}
+	return open
+}
+
 // gpusOf lists the GPUs of the window's nodes.
 func (m *Model) gpusOf(w window.Window) []int {
 	var gpus []int

@@ -111,6 +111,11 @@ type Explanation struct {
 	StoppedFor string `json:"stopped_for,omitempty"`
 	// Deployment is that of a service, if it goes on or has failed.
 	Deployment *Deployment `json:"deployment,omitempty"`
+	// EndFrom and EndTo are between when a running job is expected to end, and EndWhy is what that
+	// rests on.
+	EndFrom time.Time `json:"end_from,omitzero"`
+	EndTo   time.Time `json:"end_to,omitzero"`
+	EndWhy  string    `json:"end_why,omitempty"`
 	// Allocations are the job's live members.
 	Allocations []Allocation `json:"allocations,omitempty"`
 }
@@ -215,6 +220,7 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 		e.Elastic, e.asks = s.m.SizeOf(t), t.Request.Gang.Class
 		if st.Nomad == gang.Running || st.Nomad == gang.Starting {
 			e.Members, e.Retry = tried(s.m, t)
+			s.whenEnds(e, t)
 		}
 		if st.Nomad == gang.Running {
 			e.Leaving = append(e.Leaving, s.windowsAhead(t)...)

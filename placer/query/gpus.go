@@ -32,6 +32,8 @@ type GPU struct {
 	Unhealthy   string `json:"unhealthy,omitempty"`
 	Unavailable string `json:"unavailable,omitempty"`
 	Degraded    string `json:"degraded,omitempty"`
+	// Window is the maintenance window or reservation that keeps the GPU now, and until when.
+	Window string `json:"window,omitempty"`
 	// Quarantine says why the GPU is quarantined, and until when.
 	Quarantine *failure.Quarantine `json:"quarantine,omitempty"`
 }
@@ -92,7 +94,7 @@ func (s *Snapshot) gpu(i int, unhealthy map[string]string) GPU {
 	g := GPU{
 		ID: u.ID, Node: c.Node(node).Name, Rack: c.Node(node).Rack, Device: device, State: s.m.GPUState(i, s.m.Time), Healthy: !u.Unhealthy, Available: c.Available(i),
 		Unhealthy: unhealthy[u.ID], Unavailable: s.m.View.Unavailable(i), Degraded: u.Degraded,
-		PMScores: map[pal.AppClass]pal.PMScore{}, Classes: map[pal.AppClass]uint8{},
+		PMScores: map[pal.AppClass]pal.PMScore{}, Classes: map[pal.AppClass]uint8{}, Window: s.windowOf(i),
 	}
 	if q, ok := s.m.Quarantine[u.ID]; ok && s.m.Time.Before(q.Until) {
 		g.Quarantine = &q
@@ -106,6 +108,19 @@ func (s *Snapshot) gpu(i int, unhealthy map[string]string) GPU {
 		}
 	}
 	return g
+}
+
+// windowOf is the window that keeps a GPU now; "" if none does. Callers hold mu.
+func (s *Snapshot) windowOf(gpu int) string {
+	if s.kept == nil {
+		s.kept = map[int]string{}
+		for _, w := range s.m.OpenWindows(s.m.Time) {
+			for _, i := range w.GPUs {
+				s.kept[i] = w.Name + " until " + model.Shown(w.To)
+			}
+		}
+	}
+	return s.kept[gpu]
 }
 
 // leastIDLength is how much of a GPU's id is shown at least: "GPU-" and eight digits.

@@ -83,6 +83,25 @@ func (s *Snapshot) windowsAhead(t *model.Tracked) (said []reason.Reason) {
 	return said
 }
 
+// whenEnds says when a running job is expected to end, and why. Callers hold mu.
+func (s *Snapshot) whenEnds(e *Explanation, t *model.Tracked) {
+	if e.EndFrom, e.EndTo = s.ends(t.Key); e.EndTo.IsZero() {
+		return
+	}
+	job := t.QueueJob(s.m.Cfg.RestartCost)
+	switch {
+	case job.Estimate > 0:
+		e.EndWhy = "pal_duration = " + model.ShortDuration(s.m.Queue.Estimate(job).Round(time.Second))
+	default:
+		e.EndWhy = "the run time of earlier runs, or max_run_duration,"
+	}
+	e.EndWhy += " is taken for the time on median GPUs of one node"
+	if r := t.Record; r != nil && r.Decision.Chosen != nil {
+		e.EndWhy += fmt.Sprintf("; on these GPUs %.3g times that (predicted slowdown)", r.Decision.Chosen.Cost)
+	}
+	e.EndWhy += ", or up to twice as long"
+}
+
 // noteDeadline says how a waiting job stands to its deadline.
 func (s *Snapshot) noteDeadline(e *Explanation, t *model.Tracked, w *model.Wait) {
 	at, ok := t.Request.Hints.DeadlineOf(t.Submitted())

@@ -39,6 +39,7 @@ type Snapshot struct {
 	// for no request to Nomad.
 	mu    sync.Mutex
 	waits map[string]*model.Wait // by job, once worked out
+	kept  map[int]string         // GPUs of windows that are on, once worked out
 	// warned are what the placer at work warned of, counted what is counted, once it was.
 	warned  []string
 	counted *model.Status
@@ -129,9 +130,33 @@ func (s *Snapshot) Jobs() []model.JobStatus {
 		if wrong := rewrite.MistypedGate(job); st.Nomad == gang.Native && wrong != nil && len(st.Members) == 0 {
 			j.Reason = model.Refused(wrong)
 		}
+		s.progress(&j, st)
 		js = append(js, j)
 	}
 	return js
+}
+
+// progress fills in since when a job runs, on how many nodes, and until when. Callers hold mu.
+func (s *Snapshot) progress(j *model.JobStatus, st gang.Observed) {
+	nodes := map[string]bool{}
+	for _, a := range st.Members {
+		nodes[a.Node] = true
+		if at := time.Unix(0, a.CreateTime); j.Started.IsZero() || at.Before(j.Started) {
+			j.Started = at
+		}
+	}
+	if j.Nodes = len(nodes); j.Nodes > 0 {
+		j.EndFrom, j.EndTo = s.ends(st.Key)
+	}
+}
+
+// ends is between when a running job is expected to end; zero where nothing is known of that.
+// Callers hold mu.
+func (s *Snapshot) ends(k cluster.JobKey) (from, to time.Time) {
+	if from, to, ok := s.m.Queue.Ends(gang.QueueTime(s.m.Time), k.String()); ok {
+		return time.Unix(0, int64(from)), time.Unix(0, int64(to))
+	}
+	return from, to
 }
 
 // Warnings are about the agent at work, Nomad itself and its nodes, for operators.

@@ -192,6 +192,9 @@ func printEvidence(b *base, e *query.Explanation) {
 	known("Decided", clock(e.Decided))
 	known("Ready", clock(e.Ready))
 	known("Restarted", clock(e.Restarted))
+	if !e.EndTo.IsZero() {
+		known("Expected end", span(e.EndFrom, e.EndTo, time.Now())+": "+e.EndWhy)
+	}
 	known("Note", oneLine(e.Note))
 	if d := e.Decision; d != nil {
 		request := fmt.Sprintf("%s, application class %s", pal.CountGPUs(d.Demand), d.Class)

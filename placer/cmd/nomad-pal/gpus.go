@@ -101,6 +101,9 @@ func gpuState(g query.GPU) painted {
 	case g.State == model.GPUFree:
 		p.style = green
 	}
+	if g.Window != "" {
+		p = painted{yellow, p.text + ", kept by window " + g.Window}
+	}
 	if g.Degraded != "" && g.State != model.GPUUnhealthy {
 		p = painted{yellow, p.text + ", degraded: " + oneLine(g.Degraded)}
 	}

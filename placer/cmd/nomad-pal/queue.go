@@ -140,19 +140,37 @@ func (b *base) printQueue(jobs, shown []model.JobStatus, now time.Time) {
 
 // printJobs prints a table of jobs; a column that would say the same of all is left out.
 func (b *base) printJobs(jobs []model.JobStatus, now time.Time) {
-	several, placed, foretold, prioritized := false, false, false, false
+	several, placed, foretold, prioritized, runs, ends := false, false, false, false, false, false
 	for _, j := range jobs {
 		prioritized = prioritized || j.Priority != jobs[0].Priority
 		foretold = foretold || !j.StartTo.IsZero()
 		several = several || j.Namespace != "default"
 		placed = placed || j.Position > 0
+		runs, ends = runs || j.Nodes > 0, ends || !j.EndTo.IsZero()
 	}
-	row := rowWith(placed, true, several, true, prioritized, true, true, true, foretold, true)
-	rows := []string{row("#", "Job", "Namespace", "State", "Priority", "GPUs", "Class", "Submitted", "Expected start", "Reason")}
+	row := rowWith(placed, true, several, true, prioritized, true, runs, true, true, runs, foretold, ends, true)
+	rows := []string{row("#", "Job", "Namespace", "State", "Priority", "GPUs", "Nodes", "Class", "Submitted", "Elapsed", "Expected start", "Expected end", "Reason")}
 	for _, j := range jobs {
-		rows = append(rows, row(positionOf(j), j.Job, j.Namespace, stateCell(j.State), j.Priority, j.Size(), j.Class, ago(j.Submitted, now), soon(j.StartFrom, j.StartTo, now), shownReason(j)))
+		rows = append(rows, row(positionOf(j), j.Job, j.Namespace, stateCell(j.State), j.Priority, j.Size(), nodesOf(j), j.Class, ago(j.Submitted, now), elapsed(j.Started, now),
+			soon(j.StartFrom, j.StartTo, now), soon(j.EndFrom, j.EndTo, now), shownReason(j)))
 	}
 	b.table(rows)
+}
+
+// nodesOf is on how many nodes a job is; "" of one that has none.
+func nodesOf(j model.JobStatus) string {
+	if j.Nodes == 0 {
+		return ""
+	}
+	return fmt.Sprint(j.Nodes)
+}
+
+// elapsed is how long ago a job started; "" of one that has not.
+func elapsed(started, now time.Time) string {
+	if started.IsZero() {
+		return ""
+	}
+	return about(max(0, now.Sub(started)))
 }
 
 // byPosition orders jobs: those without a position come last.

@@ -5,9 +5,11 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -17,7 +19,9 @@ import (
 
 var helpStatus = help("status [options]", `
 Shows how many GPUs there are and are free, what tenants hold and have used, and
-every job with GPUs that has not ended: its state and, if it waits, the reason.
+every job with GPUs that has not ended: its state, how long it has run, on how many
+nodes, when it is expected to end and, if it waits, the reason. Maintenance windows
+and reservations that are on are shown with the GPUs that they keep.
 With -namespace, the jobs of that one only.
 `, examples(
 	"How full is the cluster, and what do my jobs do?", "nomad-pal status -namespace research",
@@ -27,6 +31,8 @@ With -namespace, the jobs of that one only.
 // overview is what status prints.
 type overview struct {
 	gpuCounts
+	// Windows are those that are on, with how many GPUs each keeps.
+	Windows  map[string]int     `json:"windows,omitempty"`
 	Profile  int                `json:"profile_version,omitempty"`
 	Warnings []string           `json:"warnings,omitempty"`
 	Placer   heartbeat.Activity `json:"placer"`
@@ -60,6 +66,20 @@ func countGPUs(gpus []query.GPU) (n gpuCounts) {
 			n.Quarantined++
 		case model.GPUUnavailable:
 			n.Unavailable++
+		}
+	}
+	return n
+}
+
+// keptByWindows counts the GPUs of each window that is on.
+func keptByWindows(gpus []query.GPU) map[string]int {
+	var n map[string]int
+	for _, g := range gpus {
+		if g.Window != "" {
+			if n == nil {
+				n = map[string]int{}
+			}
+			n[g.Window]++
 		}
 	}
 	return n
@@ -110,7 +130,7 @@ func (b *base) runStatus(args []string) int {
 		return b.fail(err)
 	}
 	slices.SortStableFunc(o.Jobs, byPosition)
-	o.gpuCounts = countGPUs(gpus)
+	o.gpuCounts, o.Windows = countGPUs(gpus), keptByWindows(gpus)
 	return s.close(b.show(o, func() { b.printStatus(o) }))
 }
 
@@ -123,6 +143,9 @@ func (b *base) printStatus(o overview) {
 		profile = fmt.Sprintf("version %d", o.Profile)
 	}
 	rows := []string{row("GPUs", fmt.Sprintf("%d: %s", o.GPUs, o.gpuCounts)), row("Profile", profile), row("Placer", workSentence(o.Placer, time.Now()))}
+	for _, w := range slices.Sorted(maps.Keys(o.Windows)) {
+		rows = append(rows, row("Window", w+" keeps "+pal.CountGPUs(o.Windows[w])))
+	}
 	for _, w := range o.Warnings {
 		rows = append(rows, row("Warning", oneLine(w)))
 	}

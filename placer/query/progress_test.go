@@ -1,0 +1,59 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+	"github.com/nomad-pal/nomad-pal/placer/window"
+)
+
+// A job that runs says since when, on how many nodes and when it is expected to end, and explain what
+// that rests on; one that waits does not.
+func TestProgress(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(2, 2)
+		w.StartPlacer()
+		began := time.Now()
+		w.Submit(bed.Gang{Name: "runs", Members: 2, GPUs: 2, Runs: time.Hour, Meta: map[string]string{"pal_duration": "1h"}})
+		w.ExpectRunning("runs", 10*time.Second)
+		w.Submit(bed.Gang{Name: "waits", GPUs: 2})
+		w.RunFor(10 * time.Minute)
+		runs, waits := shown(w, "runs"), shown(w, "waits")
+		if runs.Nodes != 2 || runs.Started.Sub(began).Abs() > 10*time.Second || runs.EndFrom.Before(began.Add(time.Hour)) || !runs.EndTo.After(runs.EndFrom) {
+			w.T.Errorf("runs: %+v", runs)
+		}
+		if waits.Nodes != 0 || !waits.Started.IsZero() || !waits.EndTo.IsZero() {
+			w.T.Errorf("waits: %+v", waits)
+		}
+		e := explained(w, "runs")
+		if !e.EndFrom.Equal(runs.EndFrom) || !strings.Contains(e.EndWhy, "pal_duration = 1h is taken for the time on median GPUs of one node; on these GPUs 1.") {
+			w.T.Errorf("explain: %v, %q", e.EndFrom, e.EndWhy)
+		}
+	})
+}
+
+// A window that is on is told of each GPU that it keeps, and of no other.
+func TestOpenWindows(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
+		now := time.Now()
+		c.Windows = []window.Window{
+			{Name: "kernel", Start: now.Add(-time.Hour), Duration: 2 * time.Hour, Nodes: []string{"*-1"}},
+			{Name: "later", Start: now.Add(time.Hour), Duration: 2 * time.Hour},
+		}
+	}}, func(w *bed.World) {
+		w.AddNodes(2, 2)
+		w.StartPlacer()
+		w.RunFor(5 * time.Second)
+		for _, g := range snapshot(w).GPUs() {
+			if kept := strings.HasPrefix(g.Window, "kernel until "); kept != strings.HasSuffix(g.Node, "-1") || !kept && g.Window != "" {
+				w.T.Errorf("%s of %s is kept by %q", g.ID, g.Node, g.Window)
+			}
+		}
+	})
+}
