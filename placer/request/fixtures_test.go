@@ -4,12 +4,10 @@
 package request
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
 )
@@ -29,11 +27,4 @@ func addJob(t *testing.T, s *cluster.State, hcl string, index uint64) *api.Job {
 	job := clustertest.Job(t, hcl, index)
 	s.PutJob(job)
 	return job
-}
-
-func alloc(id string, job cluster.JobKey, node int, client string, index uint64, gpus ...string) *cluster.Alloc {
-	return &cluster.Alloc{
-		ID: id, Job: job, Group: "g", Node: fmt.Sprintf("id-%d", node), Desired: "run", Client: client, GPUs: gpus,
-		Used: pal.Resources{CPU: 100, MemoryMB: 100, DiskMB: 110}, CreateIndex: index, ModifyIndex: index,
-	}
 }

@@ -77,12 +77,12 @@ function fails(not, es, from) {
 
 // reader calls read at once, and when the cluster or the queue has changed, every 5 s at most.
 function reader(read) {
-  let timer, last = 0, busy = false, again = false;
+  let timer, last = 0, reading = false, again = false;
   async function now() {
-    if (busy) { again = true; return; }
-    busy = true; last = Date.now();
+    if (reading) { again = true; return; }
+    reading = true; last = Date.now();
     await read();
-    busy = false;
+    reading = false;
     if (again) { again = false; later(); }
   }
   const later = () => { clearTimeout(timer); timer = setTimeout(now, Math.max(0, last + 5000 - Date.now())); };
