@@ -14,9 +14,9 @@ import (
 const marketMemory = 256
 
 // crowding is how much a queue as long as the cluster is wide weighs in the choice of GPU models:
-// so many times the gang's own time. It was chosen on two of Gavel's virtual clusters: with 0, 0.5,
-// 1, 2 and 4 the average JCT at 85 % load was 2.94, 2.81, 2.72, 2.62 and 2.61 times a lower bound
-// if nobody is stopped. See docs/results/models.md.
+// so many times the gang's own time. Of 0.5, 1, 2 and 4, 4 gave the least average JCT on two of
+// Gavel's virtual clusters at 85 % load if nobody is stopped: 2.81, 2.72, 2.62 and 2.61 times a
+// lower bound. What it gives on all of them: docs/results/models.md.
 const crowding = 4
 
 // price takes a gang that comes into the prices of GPU models: each is the mean speed that the

@@ -189,7 +189,7 @@ func siaSpeeds(dir string) (models []string, apps map[string]pal.Speeds, err err
 
 // generated are jobs of ours with given speeds by application: sizes and run times as in the Sia-Philly
 // workloads. A run time is that on the mean model.
-func generated(name string, seed uint64, jobs int, models []string, apps map[string]pal.Speeds) workload {
+func generated(name string, seed uint64, shape trace.Shape, models []string, apps map[string]pal.Speeds) workload {
 	w := workload{Name: name, models: models}
 	names := make([]string, 0, len(apps))
 	for app := range apps {
@@ -197,7 +197,7 @@ func generated(name string, seed uint64, jobs int, models []string, apps map[str
 	}
 	slices.Sort(names)
 	rng := rand.New(rand.NewPCG(seed, 0x51a))
-	for _, j := range trace.SiaPhilly(seed, trace.Shape{Jobs: jobs, MaxGPUs: 8}).Jobs {
+	for _, j := range trace.SiaPhilly(seed, shape).Jobs {
 		app := rng.IntN(len(names))
 		speeds, mean := apps[names[app]], 0.0
 		for _, model := range models {
@@ -225,5 +225,7 @@ func workloads(dir string) (all []workload, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(all, generated("Sia, six models", seed, 1000, models, apps)), nil
+	return append(all,
+		generated("Sia, six models", seed, trace.Shape{Jobs: 1000, MaxGPUs: 8}, models, apps),
+		generated("Sia, gangs as wide as a model", seed, trace.Shape{Jobs: 1000, MaxGPUs: 16}, models, apps)), nil
 }
