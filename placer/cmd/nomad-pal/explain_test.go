@@ -187,7 +187,7 @@ func TestExplainRestarted(t *testing.T) {
 	}
 	c.until("explain tells of the restart", func() bool {
 		_, out, _ := c.does("explain", "train")
-		return strings.Contains(out, ". Nomad started its members again then; the placer chose where ") && strings.Contains(out, "Restarted  = ")
+		return strings.Contains(out, ". Nomad started its members again then; the placer chose where ") && regexp.MustCompile(`Restarted +=`).MatchString(out)
 	})
 	if as, _, err := c.client("").API().Jobs().Allocations("train", false, nil); err != nil || len(as) < 2 {
 		t.Errorf("the edit restarted nothing: %v, %v (before: %s)", as, err, before)
