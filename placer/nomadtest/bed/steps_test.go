@@ -153,7 +153,8 @@ func (x *follower) offersOf(e *query.Explanation) (out []offer) {
 		says := fmt.Sprintf("%s, which is %s: %s: %s", e.Job, e.State, e.Reason.String(), try)
 		out = append(out, offer{what, func() error { return x.change(k, try) }, ok, says, 5 * time.Second, false})
 	}
-	starts := func() bool { return len(x.GPUs(k)) > 0 }
+	// What fits may still wait, for GPUs that suit it better.
+	starts := func() bool { return len(x.GPUs(k)) > 0 || x.reason(e.Job).Kind == reason.Locality }
 	for _, r := range e.Remedies {
 		switch r.Kind {
 		case reason.FewerFit:
@@ -204,6 +205,16 @@ func (x *follower) change(k nomadtest.Key, try string) error {
 		return err
 	}
 	return x.Edit(k, func(j *api.Job) { err = changes.Apply(j) })
+}
+
+// reason is why a job is where it stands, as is shown.
+func (x *follower) reason(name string) reason.Reason {
+	for _, j := range x.placers[len(x.placers)-1].Status().Jobs {
+		if j.Job == name {
+			return j.Reason
+		}
+	}
+	return reason.Reason{}
 }
 
 // state is where a job stands as is shown.
