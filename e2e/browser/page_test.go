@@ -226,7 +226,7 @@ func TestEstimateIsAskedFor(t *testing.T) {
 	}
 	p.shot("estimate")
 	p.goTo("#/job/default/honest")
-	p.shows("Job honest", "Waits for")
+	p.shows("Job honest", "Submitted")
 	if is[bool](p, `document.querySelector("main").innerText.includes("How long does it run?")`) {
 		t.Error("a job with an estimate is asked for one")
 	}
