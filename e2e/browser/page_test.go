@@ -292,7 +292,7 @@ func TestManyTabs(t *testing.T) {
 		p := newTab(t, browser, w.url)
 		const seen = `window.unseen = false; Object.defineProperty(document, "hidden", {get: () => window.unseen})`
 		p.run(chromedp.ActionFunc(func(ctx context.Context) error { return addScript(ctx, seen) }))
-		p.load("")
+		p.load("#/gpus")
 		tabs = append(tabs, p)
 	}
 	for _, p := range tabs {
