@@ -141,16 +141,10 @@ func (b *bed) revertTo(id, seconds string) {
 	b.t.Fatalf("no version of %s sleeps %s", id, seconds)
 }
 
-// promote promotes the job's deployment.
+// promote does what explain says of a job whose canaries wait.
 func (b *bed) promote(id string) {
 	b.t.Helper()
-	d, _, err := b.API().Jobs().LatestDeployment(id, nil)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	if _, _, err := b.API().Deployments().PromoteAll(d.ID, nil); err != nil {
-		b.t.Fatal(err)
-	}
+	b.types(id, "nomad deployment promote")
 }
 
 // untilVersion waits until n members run and all of them sleep so long.

@@ -155,14 +155,23 @@ func testTriedOnceMore(t *testing.T, b *bed) {
 	if err := os.Remove(flag); err != nil {
 		t.Fatal(err)
 	}
-	out, _ := b.pal("explain", "retried")
-	_, rest, _ := strings.Cut(out, advice)
-	typed := strings.Fields(advice + strings.SplitN(rest, "\n", 2)[0])
-	if said, code := b.output(b.Command(t.Context(), "nomad", typed[1:]...)); code != 0 {
-		t.Fatalf("%q: exit code %d: %s", typed, code, said)
-	}
+	b.types("retried", advice)
 	b.untilRunning("retried", 2)
 	b.purge("retried")
+}
+
+// types waits until explain says to type a command of Nomad that begins so, and types it.
+func (b *bed) types(id, advice string) {
+	b.t.Helper()
+	b.untilSays("explain "+id, advice)
+	out, _ := b.pal("explain", id)
+	_, rest, _ := strings.Cut(out, advice)
+	line, _, _ := strings.Cut(rest, "\n")
+	line, _, _ = strings.Cut(line, ". ")
+	typed := strings.Fields(advice + line)
+	if said, code := b.output(b.Command(b.t.Context(), "nomad", typed[1:]...)); code != 0 {
+		b.t.Fatalf("%q: exit code %d: %s", typed, code, said)
+	}
 }
 
 // pal_on_failure = "member": the others run on as they are, and the lost one

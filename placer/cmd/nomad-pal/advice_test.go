@@ -17,7 +17,7 @@ import (
 
 // followedBy are texts that are shown where commands do not come, each with the test that follows it.
 var followedBy = map[string]string{
-	"Version %d waits to be promoted: nomad deployment promote %s. To give it up: nomad deployment fail %s":                                                          "TestNextOfCanary",
+	"Version %d waits to be promoted: nomad deployment promote %s. To give it up: nomad deployment fail %s":                                                          "testCanaryByHand",
 	"name who signed its certificate (-ca-cert), or trust the address: NOMAD_PAL_ADDR=":                                                                              "TestTokenTravelsProtected",
 	"server.<region>.nomad (nomad tls cert create -client)":                                                                                                          "TestFollowsHints",
 	"\nServers with tls { rpc = true } take only TLS connections: set ca_cert, client_cert and client_key":                                                           "TestFollowsHints",
