@@ -46,7 +46,7 @@ func (s *State) TakeNodes(old *State, index uint64, stubs []*NodeStub, nodes []*
 	}
 }
 
-// readNode takes in a node of a full read.
+// readNode reads a node of a full read.
 func (s *State) readNode(n *api.Node, old *State) {
 	id, was := n.ID, old.Nodes[n.ID]
 	problems := old.odd[id]

@@ -382,7 +382,7 @@ func (g *Gang) started(o Observed, s Start, w World) []Effect {
 	}
 }
 
-// notStarted takes in that it did not get them. If the outcome is unknown Nomad may have taken the
+// notStarted records that it did not get them. If the outcome is unknown Nomad may have taken the
 // start: then an observation shows its pins.
 func (g *Gang) notStarted(s Start, err error, w World) []Effect {
 	out := []Effect{Release{g.Request.Gang, s.Placement}, g.requeue()}

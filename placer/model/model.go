@@ -299,7 +299,7 @@ type Dependency struct {
 	Why      reason.Reason
 }
 
-// Hear takes in an event, and reports whether it tells of a job that others come after: it
+// Hear applies an event, and reports whether it tells of a job that others come after: it
 // was registered, stopped or purged, or has ended.
 func (f *dependencyCache) Hear(e cluster.Event) bool {
 	job := e.Payload.Job
