@@ -256,10 +256,15 @@ func (m *Model) Unregistered(id string) bool {
 	return t != nil && t.Unregistered
 }
 
-// Observed is where a job stands; one that was set aside is not looked into.
+// Observed is where a job stands; one that was set aside is not looked into. A gang stands where
+// the placer last looked at it: what has come since counts from the next cycle on, for decisions
+// and for answers alike.
 func (m *Model) Observed(job *api.Job) gang.Observed {
 	if _, ok := m.Isolated(job, m.Time); ok {
 		return isolatedObserved(job)
+	}
+	if t := m.Jobs[cluster.KeyOf(job)]; t != nil && t.Job != nil {
+		return t.Observed
 	}
 	return gang.Observe(m.State, job).WithLost(m.World())
 }

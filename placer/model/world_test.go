@@ -206,3 +206,24 @@ func TestHearOfDependencies(t *testing.T) {
 		}
 	}
 }
+
+// A job that changes in the middle of a cycle counts from the next one on, for answers as for decisions:
+// explain said of a gang that Nomad had pinned meanwhile that it starts, the list that it waits (walk 20094).
+func TestObservedAsTracked(t *testing.T) {
+	t.Parallel()
+	m := model.Model{State: cluster.NewState(), Jobs: map[cluster.JobKey]*model.Tracked{}}
+	version := func(v uint64) *api.Job {
+		job := hostile.Plain("j", 1, 1, 1)
+		job.Version, job.JobModifyIndex, job.ModifyIndex = &v, &v, &v
+		m.State.PutJob(job)
+		return job
+	}
+	was := version(1)
+	if got := m.Observed(was); got.Job != was {
+		t.Errorf("a job that is not tracked is observed as %v, want it as it is", got.Job)
+	}
+	m.Add(cluster.KeyOf(was)).Observed = gang.Observe(m.State, was)
+	if got := m.Observed(version(2)); got.Job != was {
+		t.Errorf("observed in version %d, want 1: the placer has not looked at 2 yet", *got.Job.Version)
+	}
+}
