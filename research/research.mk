@@ -47,9 +47,9 @@ sim-models: studies ## Which GPU model each job gets, by speeds that others meas
 	$(STUDIES)/simmodels -md docs/results/models.md $(SIM_MODELS_ARGS)
 
 .PHONY: sim-traces
-sim-traces: studies ## Every policy on every trace under PAL_DATA, by load and population; writes docs/results/sim-traces.{md,json} (hours; when run again with the same queue, it goes on where it was; SIM_TRACES_ARGS="-only Sia -again '^ours'": only Sia's, and ours alone)
-	$(STUDIES)/simtraces -runs build/sim-traces-$(lastword $(QUEUE_OF)).jsonl -version "$(QUEUE_OF)" -md docs/results/sim-traces.md -json docs/results/sim-traces.json $(SIM_TRACES_ARGS)
+sim-traces: studies ## Every policy on every trace under PAL_DATA, by load and population; writes docs/results/sim-traces.{md,csv,json} (hours; when run again with the same queue, it goes on where it was; SIM_TRACES_ARGS="-only Sia -again '^ours'": only Sia's, and ours alone)
+	$(STUDIES)/simtraces -runs build/sim-traces-$(lastword $(QUEUE_OF)).jsonl -version "$(QUEUE_OF)" -md docs/results/sim-traces.md -csv docs/results/sim-traces.csv -json docs/results/sim-traces.json $(SIM_TRACES_ARGS)
 
 .PHONY: sim-traces-quick
-sim-traces-quick: studies ## The same on a part of each trace, in minutes; writes docs/results/sim-traces-quick.{md,json}
-	$(STUDIES)/simtraces -quick -version "$(QUEUE_OF)" -md docs/results/sim-traces-quick.md -json docs/results/sim-traces-quick.json $(SIM_TRACES_ARGS)
+sim-traces-quick: studies ## The same on a part of each trace, in minutes; writes docs/results/sim-traces-quick.{md,csv,json}
+	$(STUDIES)/simtraces -quick -version "$(QUEUE_OF)" -md docs/results/sim-traces-quick.md -csv docs/results/sim-traces-quick.csv -json docs/results/sim-traces-quick.json $(SIM_TRACES_ARGS)

@@ -29,6 +29,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.json, "json", "", "write the results to `FILE`")
 	flag.StringVar(&o.tables, "md", "", "write the tables to `FILE`")
+	flag.StringVar(&o.csv, "csv", "", "write a line for each cell to `FILE`")
 	flag.BoolVar(&o.quick, "quick", false, "a subset in minutes: of each virtual cluster the first jobs, gangs as tasks, GPUs with outliers")
 	flag.StringVar(&o.runs, "runs", "", "keep each run in `FILE` as it ends, and do not run again what FILE has; of an earlier version, delete it first")
 	flag.IntVar(&o.workers, "workers", 2, "runs at a time")
@@ -57,15 +58,16 @@ func main() {
 }
 
 type options struct {
-	json, tables, runs string
-	policy             string
-	quick              bool
-	workers            int
-	seed               uint64
-	version            string
-	only, again        *regexp.Regexp // again is nil: all
-	ofUsers            bool
-	against, of, part  string // with ofUsers
+	json, tables, csv string
+	runs              string
+	policy            string
+	quick             bool
+	workers           int
+	seed              uint64
+	version           string
+	only, again       *regexp.Regexp // again is nil: all
+	ofUsers           bool
+	against, of, part string // with ofUsers
 }
 
 func (o *options) compile(only, again string) (err error) {

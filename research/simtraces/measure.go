@@ -182,5 +182,8 @@ func (o options) write(r report) error {
 	if err := write(o.json, r.json); err != nil {
 		return err
 	}
+	if err := write(o.csv, r.csv); err != nil {
+		return err
+	}
 	return write(o.tables, r.markdown)
 }

@@ -4,6 +4,8 @@
 package main
 
 import (
+	"bytes"
+	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -115,7 +117,7 @@ func TestCells(t *testing.T) {
 func TestRun(t *testing.T) {
 	t.Setenv("PAL_DATA", madeUp(t))
 	out := t.TempDir()
-	o := options{json: filepath.Join(out, "r.json"), tables: filepath.Join(out, "r.md"), runs: filepath.Join(out, "runs"), quick: true, workers: 2, only: regexp.MustCompile("large|small")}
+	o := options{json: filepath.Join(out, "r.json"), tables: filepath.Join(out, "r.md"), csv: filepath.Join(out, "r.csv"), runs: filepath.Join(out, "runs"), quick: true, workers: 2, only: regexp.MustCompile("large|small")}
 	if err := o.run(); err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +161,7 @@ func TestRun(t *testing.T) {
 	if b, err = os.ReadFile(o.tables); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"## Virtual clusters to choose by", "## Virtual clusters to report on", "| Philly, small | 8 | 85 % |",
+	for _, want := range []string{"## Virtual clusters to choose by", "## Virtual clusters to report on",
 		"| ours, preempting, no bound |", "| ours, preempting, exact times, no bound |",
 		"## Expected starts", "* ours, preempting, exact times loses the average in", "The bound on waiting costs it more than 10 % of the average in", "* ours against those that stop nobody either", "| clairvoyant | 1.00 (1.00) |", "Not there, so not run: Acme Seren", "make sim-traces-quick SIM_TRACES_ARGS=\"-only 'large|small'\""} {
 		if !strings.Contains(string(b), want) {
@@ -169,15 +171,22 @@ func TestRun(t *testing.T) {
 	if strings.Contains(string(b), "NaN") || strings.Contains(string(b), "Inf") || strings.Contains(string(b), "This is not all") {
 		t.Errorf("the tables are not whole:\n%s", b)
 	}
+	if b, err = os.ReadFile(o.csv); err != nil {
+		t.Fatal(err)
+	}
+	lines, err := csv.NewReader(bytes.NewReader(b)).ReadAll()
+	if err != nil || len(lines) != 1+2*6 || lines[1][0] != "Philly, large" || lines[1][6] != "nothing" || lines[2][6] != "exact times" {
+		t.Errorf("a line for each of 6 cells and for what ours is told: %v\n%s", err, b)
+	}
 	// A second time only the run is made again that was not written to its end.
 	whole, err := os.ReadFile(o.runs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := strings.SplitAfter(string(whole), "\n")
+	kept := strings.SplitAfter(string(whole), "\n")
 	const mark = `"avg_jct_s":1,` // told from a run by this: it is not made again
-	changed := regexp.MustCompile(`"avg_jct_s":[^,]+,`).ReplaceAllString(strings.Join(lines[:len(lines)-2], ""), mark)
-	if err := os.WriteFile(o.runs, []byte(changed+lines[len(lines)-2][:40]+"\n"), 0o600); err != nil {
+	changed := regexp.MustCompile(`"avg_jct_s":[^,]+,`).ReplaceAllString(strings.Join(kept[:len(kept)-2], ""), mark)
+	if err := os.WriteFile(o.runs, []byte(changed+kept[len(kept)-2][:40]+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := o.run(); err != nil {

@@ -28,9 +28,15 @@ func (r report) markdown() ([]byte, error) {
 	}
 	fmt.Fprintf(&b, `# Policies on real traces
 
-Written by `+"`%s`"+`; one line a run in the JSON file beside this one. All policies run on the same jobs and GPUs: nodes of 8 GPUs with the variability of Longhorn, one GPU in 64 an outlier or none; a gang across nodes takes 1.7 times as long; a stopped gang loses %d s. The load is the GPU time of the jobs over that of the cluster between the first submission and the last; the cluster has as many nodes as make it so. Gangs are one-GPU members that may lie anywhere, or tasks of up to 8 GPUs that lie on one node each, as Nomad's users write them. Rules were chosen by one half of the virtual clusters; the other half, and the clusters as a whole, show the outcome. `+"`nomad-pal simulate -help`"+` describes each policy; "ours" is the agent's default queue, where gangs may not be stopped, and where they may ("preempting"). Users give no estimates, except where the policy says so ("exact times", easy, srtf and clairvoyant know all run times, easy-users what users guess).
+Made by `+"`%s`"+`. The JSON file beside this page has one line for each run, the CSV file one line for each cell: a trace at one load on one cluster.
 
-One aim cannot be held: an average at or below SRTF's with exact times without knowing any. SRTF there is an oracle; nobody who does not know the run times comes near it, and what ours does when it knows them stands in tables of its own. SRTF has no bound on waiting either: what ours loses to it when it knows the run times, the bound costs ("no bound"). Nor can gangs that are never stopped reach those that stop others, in the p99 of the slowdown above all: a short gang waits for long ones to end. Ours also loses the average to some that stop nobody either. Plain Nomad with spread has a better one where jobs that need a whole node come last of all under it (its makespan tells). And on small clusters all others wait while ours serves an overdue wide gang.
+* All policies run the same jobs on the same GPUs: nodes of 8 GPUs with the variability of Longhorn, one GPU in 64 an outlier or none. A gang across nodes takes 1.7 times as long. A stopped gang loses %d s.
+* The load is the GPU time of the jobs over that of the cluster between the first submission and the last. It sets the number of nodes.
+* A gang is either one-GPU members that may run anywhere, or tasks of up to 8 GPUs, each on one node.
+* We chose rules by one half of the virtual clusters. The other half and the whole clusters show the outcome.
+* "ours" is the agent's default queue where no gang may be stopped, "preempting" where all may. Users give no estimates, except with "exact times". EASY, SRTF and clairvoyant know all run times; easy-users knows what users guess. `+"`nomad-pal simulate -help`"+` describes each policy.
+
+What no policy here can do: reach SRTF's average without knowing run times, or the p99 slowdown of policies that stop gangs without stopping any. SRTF has no bound on waiting; "no bound" shows what the bound costs ours. Plain Nomad with spread sometimes has a better average than ours because it serves jobs that need a whole node last; its makespan shows that.
 
 `, target, restartS)
 	if r.quick {
@@ -212,58 +218,80 @@ func spread(b *bytes.Buffer, cells []*result, ratio func(*result) float64) {
 	fmt.Fprintf(b, " %.2f (%.2f) |", geomean(cells, ratio), worst)
 }
 
-// losses is one line a cell: ours against the best of the others, each loss in
-// bold; once where nobody knows the run times, once where ours knows them, as SRTF
-// and EASY do.
+// losses counts the cells in which ours is worse than the best of the others: once where nobody
+// knows the run times, once where ours knows them, as SRTF and EASY do.
 func losses(b *bytes.Buffer, cells []*result) {
-	const what = "average, p99 slowdown and makespan, each over the least. Bold is a loss: an average above it, a p99 above 1.5 times it, a makespan above 1.05 times it. \"Bound\": average over that without a bound on waiting.\n\n"
-	fmt.Fprint(b, "\nOurs against the best of those in each cell that know as little (plain Nomad, EASY by users' estimates, Tiresias, Gandiva and LAS with and without bound): "+what)
+	fmt.Fprint(b, "\nA cell counts as lost if ours has a larger average than the best of the others, a p99 above 1.5 times the least, or a makespan above 1.05 times the least.\n\nAgainst policies that know as little (plain Nomad, EASY by users' estimates, Tiresias, Gandiva and LAS with and without bound):\n\n")
 	lossesOf(b, cells, false)
-	fmt.Fprint(b, "\nOurs, told exact times, against the best of all but the clairvoyant's, SRTF and EASY by exact times among them: "+what)
-	lossesOf(b, cells, true)
-}
-
-func lossesOf(b *bytes.Buffer, cells []*result, exact bool) {
-	fmt.Fprint(b, "| trace | GPUs of a task | load | GPUs | outliers | best average | h | ours | p99 | makespan | bound | preempting | p99 | makespan | bound |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
-	told := ""
-	if exact {
-		told = ", exact times"
-	}
-	lost, won := map[string][3]int{}, []string{"ours" + told, "ours, preempting" + told}
-	for _, c := range cells {
-		rs := rivals(c, exact)
-		best := least(rs, average)
-		fmt.Fprintf(b, "| %s | %d | %s | %d | %d | %s | %.1f |", c.Trace, c.TaskGPUs, percent(c.Load), c.GPUs, c.Outliers, best.Policy, best.AvgJCT/3600)
-		for _, name := range won {
-			r := c.of(name)
-			if r.Stuck > 0 {
-				fmt.Fprintf(b, " **%d jobs never finish** | | | |", r.Stuck)
-				continue
-			}
-			n := lost[name]
-			for i, v := range []float64{r.AvgJCT / best.AvgJCT, r.P99 / least(rs, tail).P99, r.Makespan / least(rs, makespan).Makespan} {
-				n[i] += loss(b, v, lossAbove[i])
-			}
-			lost[name] = n
-			fmt.Fprintf(b, " %.2f |", r.AvgJCT/c.of(name+", no bound").AvgJCT)
-		}
-		fmt.Fprintln(b)
-	}
-	fmt.Fprintln(b)
-	for _, name := range won {
-		n := lost[name]
-		fmt.Fprintf(b, "* %s loses the average in %d, the p99 in %d and the makespan in %d of %d cells; its average is %.3f of the best (geometric mean).\n",
-			name, n[0], n[1], n[2], len(cells), geomean(cells, func(c *result) float64 { return c.of(name).AvgJCT / least(rivals(c, exact), average).AvgJCT }))
-		costs := func(c *result) float64 { return c.of(name).AvgJCT / c.of(name+", no bound").AvgJCT }
-		fmt.Fprintf(b, "  The bound on waiting costs it more than 10 %% of the average in %d of %d cells; %.3f in the geometric mean.\n",
-			count(cells, func(c *result) bool { return costs(c) > 1.1 }), len(cells), geomean(cells, costs))
-	}
-	if exact {
-		return
-	}
 	overStoppers := func(c *result) float64 { return c.of("ours").AvgJCT / least(thatStopNobody(c), average).AvgJCT }
 	fmt.Fprintf(b, "* ours against those that stop nobody either (plain Nomad, EASY by users' estimates): it loses the average in %d of %d cells; its average is %.3f of the best (geometric mean).\n",
 		count(cells, func(c *result) bool { return overStoppers(c) > 1 }), len(cells), geomean(cells, overStoppers))
+	fmt.Fprint(b, "\nOurs with exact times, against all but the clairvoyant, SRTF and EASY with exact times included:\n\n")
+	lossesOf(b, cells, true)
+}
+
+// won are the policies of ours that are compared with the best of the others.
+func won(exact bool) []string {
+	if exact {
+		return []string{"ours, exact times", "ours, preempting, exact times"}
+	}
+	return []string{"ours", "ours, preempting"}
+}
+
+// lossAbove is what an average, a p99 and a makespan may be of the least.
+var lossAbove = []float64{1, 1.5, 1.05}
+
+func lossesOf(b *bytes.Buffer, cells []*result, exact bool) {
+	for _, name := range won(exact) {
+		var n [3]int
+		for _, c := range cells {
+			for i, v := range c.overBest(name, exact) {
+				if v > lossAbove[i]+0.005 {
+					n[i]++
+				}
+			}
+		}
+		fmt.Fprintf(b, "* %s loses the average in %d, the p99 in %d and the makespan in %d of %d cells; its average is %.3f of the best (geometric mean).\n",
+			name, n[0], n[1], n[2], len(cells), geomean(cells, func(c *result) float64 { return c.overBest(name, exact)[0] }))
+		costs := func(c *result) float64 { return c.boundCosts(name) }
+		fmt.Fprintf(b, "  The bound on waiting costs it more than 10 %% of the average in %d of %d cells; %.3f in the geometric mean.\n",
+			count(cells, func(c *result) bool { return costs(c) > 1.1 }), len(cells), geomean(cells, costs))
+	}
+}
+
+// overBest is a policy's average, p99 slowdown and makespan, each over the least of its rivals'.
+func (c *result) overBest(name string, exact bool) (over [3]float64) {
+	r, rs := c.of(name), rivals(c, exact)
+	for i, figure := range []func(run) float64{average, tail, makespan} {
+		over[i] = figure(r) / figure(least(rs, figure))
+	}
+	return over
+}
+
+// boundCosts is a policy's average over that without a bound on waiting.
+func (c *result) boundCosts(name string) float64 {
+	return c.of(name).AvgJCT / c.of(name+", no bound").AvgJCT
+}
+
+// csv has one line for each cell and for what ours is told of run times.
+func (r report) csv() ([]byte, error) {
+	var b bytes.Buffer
+	fmt.Fprintln(&b, "trace,part,task_gpus,load,gpus,outliers,told,best_policy,best_average_h,ours_average,ours_p99,ours_makespan,ours_bound,preempting_average,preempting_p99,preempting_makespan,preempting_bound")
+	for _, c := range r.cells {
+		for _, exact := range []bool{false, true} {
+			told, best := "nothing", least(rivals(c, exact), average)
+			if exact {
+				told = "exact times"
+			}
+			fmt.Fprintf(&b, "%q,%s,%d,%.2f,%d,%d,%s,%s,%.1f", c.Trace, c.Part, c.TaskGPUs, c.Load, c.GPUs, c.Outliers, told, best.Policy, best.AvgJCT/3600)
+			for _, name := range won(exact) {
+				over := c.overBest(name, exact)
+				fmt.Fprintf(&b, ",%.2f,%.2f,%.2f,%.2f", over[0], over[1], over[2], c.boundCosts(name))
+			}
+			fmt.Fprintln(&b)
+		}
+	}
+	return b.Bytes(), nil
 }
 
 // thatStopNobody are the policies that never stop a gang, and know no run times.
@@ -290,7 +318,7 @@ func foretold(b *bytes.Buffer, cells []*result) {
 		}
 	}
 	names := asked()
-	fmt.Fprintf(b, "\n## Expected starts\n\nSome of the waiting gangs, from all of the queue alike, are asked when they start: after every 5 decisions, or, on a trace of n > 2,500 jobs, after every n/100. The table compares the answers with what happened: how often the 80 %% ranges held (all loads together), of how many, and the median length of a range in hours. They are to hold 75–85 %% of the time; bold is outside. Asked like this, gangs that wait long are asked most often. So the ranges are long: in an overload without known run times a wait of weeks ends tomorrow or in a month, and eight in ten cannot be had in less. Where few gangs wait, as on the workloads of 160 jobs, there is too little to learn from, and the rate is not kept.\n\n| trace |")
+	fmt.Fprint(b, "\n## Expected starts\n\nSome of the waiting gangs are asked when they start: after every 5 decisions, or, on a trace of n > 2,500 jobs, after every n/100. The table compares the answers with what happened: how often the 80 % ranges held (all loads together), of how many, and the median length of a range in hours. Ranges should hold 75–85 % of the time; bold is outside. Gangs that wait long are asked most often, so the ranges are long. On the workloads of 160 jobs too few gangs wait to learn from.\n\n| trace |")
 	for _, n := range names {
 		fmt.Fprintf(b, " %s | of | h |", n)
 	}
@@ -315,17 +343,4 @@ func foretold(b *bytes.Buffer, cells []*result) {
 		}
 		fmt.Fprintln(b)
 	}
-}
-
-// lossAbove is what an average, a p99 and a makespan may be of the least.
-var lossAbove = []float64{1, 1.5, 1.05}
-
-// loss writes a figure; it is 1 where that is a loss.
-func loss(b *bytes.Buffer, v, most float64) int {
-	if v > most+0.005 {
-		fmt.Fprintf(b, " **%.2f** |", v)
-		return 1
-	}
-	fmt.Fprintf(b, " %.2f |", v)
-	return 0
 }
