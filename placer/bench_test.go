@@ -127,7 +127,7 @@ func (p *Placer) pass(b testing.TB, want int) {
 	}
 	p.m.Time = now
 	p.track(b.Context())
-	p.reconcileAll(func(t *model.Tracked) { p.step(b.Context(), t, gang.Turn{}) })
+	p.reconcileAll(func(t *model.Tracked) { p.step(b.Context(), t, gang.Reconcile{}) })
 	p.syncQueue(b.Context())
 	actions := p.m.Queue.Decide(gang.QueueTime(now), p.m.View.Cluster)
 	for _, a := range actions {
@@ -370,7 +370,7 @@ func BenchmarkRestart(b *testing.B) {
 			b.Fatal(err)
 		}
 		p.track(b.Context())
-		p.reconcileAll(func(t *model.Tracked) { p.step(b.Context(), t, gang.Turn{}) })
+		p.reconcileAll(func(t *model.Tracked) { p.step(b.Context(), t, gang.Reconcile{}) })
 		p.syncQueue(b.Context())
 		if n := len(p.m.Queue.Decide(gang.QueueTime(p.m.Time), p.m.View.Cluster)); n == 0 {
 			b.Fatal("nothing starts")

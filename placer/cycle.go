@@ -101,7 +101,7 @@ func (p *Placer) catchUp(ctx context.Context) error {
 	p.noteHealth()
 	p.m.SyncWindows(now)
 	p.track(ctx)
-	p.reconcileAll(func(t *model.Tracked) { p.step(ctx, t, gang.Turn{}) })
+	p.reconcileAll(func(t *model.Tracked) { p.step(ctx, t, gang.Reconcile{}) })
 	p.distrustPins(now)
 	p.checkDependencies(ctx, now, dependencyBatch)
 	p.syncQueue(ctx)

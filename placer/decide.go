@@ -300,7 +300,7 @@ func (p *Placer) unfitNodes(ctx context.Context, s *start) (unfit []string) {
 // accepts one of the two at most. After a conflict the job is read again, since somebody else changed it.
 func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	t := s.t
-	if s.instead != nil { // it may have done its work already: its turn finds out
+	if s.instead != nil { // it may have done its work already: its reconcile finds out
 		for _, e := range s.instead {
 			p.carryOutHere(t, e)
 		}

@@ -60,7 +60,7 @@ func FuzzRecord(f *testing.F) {
 		}
 		p.track(t.Context())
 		for _, tracked := range p.m.Sorted() {
-			p.step(t.Context(), tracked, gang.Turn{})
+			p.step(t.Context(), tracked, gang.Reconcile{})
 		}
 		p.m.Time = now
 		p.syncQueue(t.Context())

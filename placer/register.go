@@ -33,7 +33,7 @@ func (p *Placer) checkLast(ctx context.Context) error {
 		}
 		p.step(ctx, t, gang.Observation{Observed: gang.Observe(p.m.State, job), Request: t.Request, Refused: t.Refused})
 		if t.Overwrote() {
-			p.step(ctx, t, gang.Turn{Last: true})
+			p.step(ctx, t, gang.Reconcile{Last: true})
 		}
 	}
 	return nil

@@ -106,7 +106,7 @@ func TestReplacedWhilePlaced(t *testing.T) {
 				} else {
 					tell(s, gated, &real)
 					p.track(t.Context())
-					p.step(t.Context(), p.m.Jobs[cluster.KeyOf(gated)], gang.Turn{})
+					p.step(t.Context(), p.m.Jobs[cluster.KeyOf(gated)], gang.Reconcile{})
 					if tc.name == "edited" {
 						// The edit, registered again, comes back as the next version.
 						back, version, index := *gated, tc.version+1, uint64(200)

@@ -26,15 +26,15 @@ type Kind string
 
 // The kinds. An answer belongs to the effect that it answers, whatever the state.
 const (
-	OnObserve Kind = "observe"
-	OnTurn    Kind = "turn"
-	OnSync    Kind = "sync"
-	OnStart   Kind = "start"
-	OnPreempt Kind = "preempt"
-	OnMove    Kind = "move"
-	OnResize  Kind = "resize"
-	OnRoom    Kind = "room"
-	OnAnswer  Kind = "answer"
+	OnObserve   Kind = "observe"
+	OnReconcile Kind = "reconcile"
+	OnSync      Kind = "sync"
+	OnStart     Kind = "start"
+	OnPreempt   Kind = "preempt"
+	OnMove      Kind = "move"
+	OnResize    Kind = "resize"
+	OnRoom      Kind = "room"
+	OnAnswer    Kind = "answer"
 )
 
 type (
@@ -49,9 +49,9 @@ type (
 		// CameAbout is the start that Nomad did not answer and that the job's pins show; nil if none.
 		CameAbout *Start
 	}
-	// Turn comes once a cycle: whatever is due is done.
-	Turn struct {
-		// Last: the placer ends, and nothing waits for a later turn.
+	// Reconcile comes once a cycle: whatever is due is done.
+	Reconcile struct {
+		// Last: the placer ends, and nothing waits for a later one.
 		Last bool
 	}
 	// Sync has the gang tell the queue what happened to it.
@@ -83,7 +83,7 @@ type (
 )
 
 func (Observation) event() Kind { return OnObserve }
-func (Turn) event() Kind        { return OnTurn }
+func (Reconcile) event() Kind   { return OnReconcile }
 func (Sync) event() Kind        { return OnSync }
 func (Start) event() Kind       { return OnStart }
 func (Preempt) event() Kind     { return OnPreempt }

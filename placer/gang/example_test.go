@@ -29,7 +29,7 @@ func ExampleGang_Step() {
 	o := Observe(w.state, job)
 	request, _ := w.Request(o)
 	happens(Observation{Observed: o, Request: request})
-	happens(Turn{})
+	happens(Reconcile{})
 	happens(Sync{})
 
 	// The queue has decided: the job with its pins is to be registered.
@@ -48,7 +48,7 @@ func ExampleGang_Step() {
 	happens(Registered{Observe(state, stored)})
 	// Output:
 	// Observation → waiting:
-	// Turn → waiting:
+	// Reconcile → waiting:
 	// Sync → waiting: Enqueue
 	// Start → committing: Commit
 	// Registered → starting: Own QueueStarted Placed Log

@@ -100,7 +100,7 @@ func TestFinishedWhileStopping(t *testing.T) {
 		}
 		var asked []string
 		for range 2 { // asks once
-			for e := Event(Turn{}); e != nil; {
+			for e := Event(Reconcile{}); e != nil; {
 				todo := g.Step(e, w)
 				e = nil
 				for _, effect := range todo {

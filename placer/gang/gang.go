@@ -100,7 +100,7 @@ type Gang struct {
 	// comes after none.
 	eligible time.Time
 
-	// read is what was read in this turn, pending the effect whose answer is due.
+	// read is what was read in this reconcile, pending the effect whose answer is due.
 	read    readings
 	pending Effect
 }
@@ -147,9 +147,9 @@ func (g *Gang) WhyStopped() reason.Reason {
 	return reason.Reason{Kind: reason.NotWhole}.Over(g.Trouble)
 }
 
-// readings are answers of Nomad's that hold for one turn.
+// readings are answers of Nomad's that hold for one reconcile.
 type readings struct {
-	Turn
+	Reconcile
 	versions    map[uint64]*api.Job
 	allocs      []*cluster.Alloc
 	evaluations []*api.Evaluation

@@ -149,7 +149,7 @@ func TestPositionIsRemembered(t *testing.T) {
 			now.JobModifyIndex = &index
 			g := &Gang{Observed: Observed{Job: now, Nomad: Waiting}, position: position{index: 20, since: time.Unix(0, 0), gpus: 2}}
 			w := newFakeWorld()
-			if got := g.Step(Turn{}, w); len(got) != 1 || got[0] != (ReadVersions{}) {
+			if got := g.Step(Reconcile{}, w); len(got) != 1 || got[0] != (ReadVersions{}) {
 				t.Fatalf("asked for %v", got)
 			}
 			g.Step(VersionsRead{vs}, w)

@@ -31,7 +31,7 @@ func TestQuiet(t *testing.T) {
 	}
 	g := &Gang{}
 	for _, e := range []Event{
-		Observation{Observed: Observe(w.state, job), Request: request.Request{Job: job}}, Turn{},
+		Observation{Observed: Observe(w.state, job), Request: request.Request{Job: job}}, Reconcile{},
 		RecordRead{&Record{JobModifyIndex: 200, Ready: w.now}}, Sync{},
 	} {
 		g.Step(e, w)

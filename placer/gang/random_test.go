@@ -41,7 +41,7 @@ type randomWorld struct {
 }
 
 // TestRandomEvents: whatever happens, in whatever order, the machine does not panic,
-// asks one thing at a time, ends each turn, and tells the queue what the queue can
+// asks one thing at a time, ends each reconcile, and tells the queue what the queue can
 // believe. GANG_EVENTS is the number of events, a million without.
 func TestRandomEvents(t *testing.T) {
 	t.Parallel()
@@ -78,7 +78,7 @@ func (w *randomWorld) live(events int) (wrong string) {
 		}
 		for answers := 0; e != nil; answers++ {
 			if answers > 25 {
-				return "the turn does not end"
+				return "the reconcile does not end"
 			}
 			was := w.g.State()
 			todo := w.g.Step(e, w)
@@ -198,7 +198,7 @@ func (w *randomWorld) event() Event {
 	case n < 5:
 		return w.observation()
 	case n < 11:
-		return Turn{Last: w.rng.IntN(20) == 0}
+		return Reconcile{Last: w.rng.IntN(20) == 0}
 	case n < 14 && w.g.Asks():
 		return w.room
 	case n < 16:

@@ -156,16 +156,16 @@ func (g *Gang) leave() []Effect {
 	return out
 }
 
-// takeTurn does what is due.
-func (g *Gang) takeTurn(e Event, w World) []Effect {
-	g.read, g.asks = readings{Turn: e.(Turn)}, false
-	return g.turn(w)
+// reconcile does what is due.
+func (g *Gang) reconcile(e Event, w World) []Effect {
+	g.read, g.asks = readings{Reconcile: e.(Reconcile)}, false
+	return g.doDuties(w)
 }
 
-// turn does what is due. It begins with the first duty after every answer: each duty
+// doDuties does what is due. It begins with the first duty after every answer: each duty
 // looks at what was read, so those that are done fall through, and none has to
 // remember where it was interrupted.
-func (g *Gang) turn(w World) []Effect {
+func (g *Gang) doDuties(w World) []Effect {
 	if g.Nomad == Rejected { // set aside: nothing of it is looked into
 		return nil
 	}
@@ -183,7 +183,7 @@ func (g *Gang) turn(w World) []Effect {
 	return out
 }
 
-// answer takes in the answer to an effect, and goes on with the turn.
+// answer takes in the answer to an effect, and goes on with the duties.
 func (g *Gang) answer(e Event, of Effect, w World) []Effect {
 	if _, failed := e.(Failure); !failed && g.stumbled != "" && g.stumbled == fmt.Sprintf("%T", of) {
 		g.Trouble, g.stumbled = reason.Reason{}, "" // it went well this time
@@ -212,7 +212,7 @@ func (g *Gang) answer(e Event, of Effect, w World) []Effect {
 	case NotNow:
 		return g.putOff(a)
 	}
-	return g.turn(w)
+	return g.doDuties(w)
 }
 
 // done takes in that something was done that has no other answer.
@@ -228,7 +228,7 @@ func (g *Gang) done(of Effect, w World) []Effect {
 		}
 	case Evaluate:
 		g.evaluated, g.evaluatedAt = *g.Job.ModifyIndex, w.Now()
-		return g.turn(w)
+		return g.doDuties(w)
 	case Deregister:
 		g.overwrote = g.overwrote && of.Why == ToFinish
 	case StopMembers:

@@ -33,7 +33,7 @@ import (
 //	observe <job> / <allocations>   Nomad shows this: see TestObserved for the words; submitted=n is
 //	                                when the job was
 //	refuse                          from now on the job cannot be served
-//	turn | sync | start gpus=g1+g2 | preempt for=j | move gpus=g1+g2 | resize gpus=1+2+3 [for=j] | room
+//	reconcile | sync | start gpus=g1+g2 | preempt for=j | move gpus=g1+g2 | resize gpus=1+2+3 [for=j] | room
 //	record [none] [given-up] [ready[=1h]] [decided=2h] [ran=5m] [cost=x] [infra-failures=n] [failures=n]
 //	       [gpus=g1+g2]             those that its job is pinned to, if not given
 //	versions / <job>, one line per version, or - for one that Nomad does not keep
@@ -173,8 +173,8 @@ func (s *story) event(t *testing.T, d *datadriven.TestData) Event {
 	case "observe":
 		o := s.look(d)
 		return Observation{Observed: o, Request: s.request(), Refused: s.refused, CameAbout: startOf(s.unanswered, o)}
-	case "turn":
-		return Turn{}
+	case "reconcile":
+		return Reconcile{}
 	case "sync":
 		return Sync{Unread: d.HasArg("unread")}
 	case "start", "move":

@@ -11,8 +11,8 @@ type handler struct {
 	to  []State
 }
 
-// duty is something that may be due in a gang's turn. It returns what is to be done,
-// and whether the turn goes on. It ends with an effect that has an answer, and begins
+// duty is something that may be due in a reconcile. It returns what is to be done,
+// and whether the reconcile goes on. It ends with an effect that has an answer, and begins
 // again with that answer.
 type duty struct {
 	say string
@@ -27,7 +27,7 @@ type duty struct {
 	common bool
 }
 
-// Duties of several states. The common ones begin the turn in nearly all of them.
+// Duties of several states. The common ones begin the reconcile in nearly all of them.
 var (
 	dutyRecord      = duty{say: "read its record", do: (*Gang).readRecord, to: []State{Failed}, common: true}
 	dutyPosition    = duty{say: "find its place in the queue, and whether its author has begun it anew", do: (*Gang).findPosition, to: []State{Waiting}, common: true}
@@ -71,14 +71,14 @@ var duties = map[State][]duty{
 // happen in a state, or changes nothing there, is handled all the same: the queue waits for an
 // answer to each of its decisions.
 var elsewhere = map[Kind]handler{
-	OnObserve: {do: (*Gang).observe, say: "take in what Nomad shows"},
-	OnTurn:    {do: (*Gang).takeTurn, say: "do what is due"},
-	OnSync:    {do: (*Gang).leaveQueue, say: "leave the queue"},
-	OnStart:   {do: (*Gang).refuseStart, say: "refuse"},
-	OnPreempt: {do: (*Gang).keep, say: "refuse"},
-	OnMove:    {do: (*Gang).keep, say: "refuse"},
-	OnResize:  {do: (*Gang).keep, say: "refuse"},
-	OnRoom:    {do: ignore},
+	OnObserve:   {do: (*Gang).observe, say: "take in what Nomad shows"},
+	OnReconcile: {do: (*Gang).reconcile, say: "do what is due"},
+	OnSync:      {do: (*Gang).leaveQueue, say: "leave the queue"},
+	OnStart:     {do: (*Gang).refuseStart, say: "refuse"},
+	OnPreempt:   {do: (*Gang).keep, say: "refuse"},
+	OnMove:      {do: (*Gang).keep, say: "refuse"},
+	OnResize:    {do: (*Gang).keep, say: "refuse"},
+	OnRoom:      {do: ignore},
 }
 
 // The handlers of single states.

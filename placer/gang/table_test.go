@@ -124,7 +124,7 @@ author may edit, stop or purge the job, its members may end or fail, a node may 
 			fmt.Fprintf(&b, "  %s --> %s\n", s, to)
 		}
 	}
-	b.WriteString("```\n\n## What is due in each state\n\nOnce a cycle, in this order; the first thing that changes Nomad ends the turn. After a failure the gang waits\nbefore its next try: 2 s at first, 5 min at most. What is marked * does not wait for that. In\nmost states the turn begins with:\n\n")
+	b.WriteString("```\n\n## What is due in each state\n\nOnce a cycle, in this order; the first thing that changes Nomad ends the reconcile. After a failure the gang waits\nbefore its next try: 2 s at first, 5 min at most. What is marked * does not wait for that. In\nmost states it begins with:\n\n")
 	for _, d := range []duty{dutyRecord, dutyPosition, dutyOverwritten, dutyUndo} {
 		fmt.Fprintf(&b, "* %s\n", d.say)
 	}
@@ -141,7 +141,7 @@ author may edit, stop or purge the job, its members may end or fail, a node may 
 		}
 	}
 	b.WriteString("\n## What an event does\n\n| state |")
-	verdicts := slices.DeleteFunc(kinds(), func(k Kind) bool { return k == OnObserve || k == OnTurn })
+	verdicts := slices.DeleteFunc(kinds(), func(k Kind) bool { return k == OnObserve || k == OnReconcile })
 	for _, k := range verdicts {
 		fmt.Fprintf(&b, " %s |", k)
 	}
@@ -165,7 +165,7 @@ author may edit, stop or purge the job, its members may end or fail, a node may 
 
 // kinds are those that the table is about.
 func kinds() []Kind {
-	return []Kind{OnObserve, OnTurn, OnSync, OnStart, OnPreempt, OnMove, OnResize, OnRoom}
+	return []Kind{OnObserve, OnReconcile, OnSync, OnStart, OnPreempt, OnMove, OnResize, OnRoom}
 }
 
 // reaches are the states that a gang may go to from this one by what the placer does. What
