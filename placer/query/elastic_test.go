@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -122,6 +123,36 @@ func TestMayGiveWhatIsOfUse(t *testing.T) {
 		}
 		if given != 11 {
 			t.Errorf("it may give %d GPUs of the three nodes, want all but one of 12", given)
+		}
+	})
+}
+
+// What a decision has just given an elastic gang, and the ledger does not show yet, it is not said to
+// hold, nor to give back (walk 920062).
+func TestMayGiveWhatItHolds(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T // of the bubble
+		w.AddNodes(2, 4)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "fixed", GPUs: 4, Runs: time.Hour})
+		w.ExpectRunning("fixed", 10*time.Second)
+		w.Submit(bed.Gang{Name: "wide", Runs: 10 * time.Hour, Change: between(1, 8), Meta: map[string]string{"pal_elastic": "true"}})
+		w.Expect("it holds the other GPUs", 2*time.Hour, func() bool { return len(w.GPUs(bed.Key("wide"))) == 4 })
+		w.Submit(bed.Gang{Name: "waits", GPUs: 4, Runs: time.Hour})
+		w.RunFor(10 * time.Second)
+		s := snapshot(w)
+		given := pal.Placement{Members: make([]pal.Member, 8)}
+		for u := range given.Members {
+			given.Members[u].GPUs = []int{u}
+		}
+		s.Model().Queue.SetPlacement(gang.QueueTime(s.Model().Time), "default/wide", given)
+		e, err := s.Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: "waits"})
+		if err != nil || e.Holders == nil {
+			t.Fatalf("%+v, %v", e, err)
+		}
+		at := slices.IndexFunc(e.Holders.Jobs, func(h query.Holder) bool { return h.Job == "default/wide" })
+		if h := e.Holders.Jobs[at]; h.GPUs != 4 || h.MayGive < 1 || h.MayGive > h.GPUs {
+			t.Errorf("%+v, want 4 GPUs, and no more than those to give back", h)
 		}
 	})
 }

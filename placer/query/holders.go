@@ -90,7 +90,7 @@ func matching(c *pal.Cluster, g pal.Gang) func(gpu int) bool {
 func (s *Snapshot) holders(g pal.Gang, self cluster.JobKey) *Holders {
 	c, held := s.m.View.Cluster, map[cluster.JobKey]int{}
 	may := matching(c, g)
-	for i := range c.NumGPUs() {
+	for i := range c.NumGPUs() { // a decision that the ledger does not show yet counts for nothing
 		if o := s.m.View.Owner(i); o != (cluster.JobKey{}) && o != self && may(i) {
 			held[o]++
 		}
@@ -111,7 +111,7 @@ func (s *Snapshot) holders(g pal.Gang, self cluster.JobKey) *Holders {
 		if from, to, ok := s.m.Queue.Ends(gang.QueueTime(s.m.Time), k.String()); ok && !h.Stopping {
 			h.EndFrom, h.EndTo = time.Unix(0, int64(from)), time.Unix(0, int64(to))
 		}
-		if n, from := s.m.Queue.MayGive(gang.QueueTime(s.m.Time), k.String(), self.String(), may); n > 0 {
+		if n, from := s.m.Queue.MayGive(gang.QueueTime(s.m.Time), k.String(), self.String(), func(gpu int) bool { return may(gpu) && s.m.View.Owner(gpu) == k }); n > 0 {
 			h.MayGive, h.GiveFrom = n, time.Unix(0, int64(max(from, gang.QueueTime(s.m.Time))))
 		}
 		out.Jobs = append(out.Jobs, h)
