@@ -201,6 +201,23 @@ func (b *base) client() (*nomad.Client, error) {
 	return nomad.NewClient(b.config(), b.storage)
 }
 
+// nodeAPI is Nomad's own client. Its requests have no deadline: logs are followed, and sessions last.
+func (b *base) nodeAPI() (*api.Client, error) {
+	client, err := api.NewClient(b.config())
+	if err != nil {
+		return nil, fmt.Errorf("connecting to Nomad: %w", err)
+	}
+	return client, nil
+}
+
+// raw is the output for what tasks write: byte by byte, as they wrote it.
+func (b *base) raw() io.Writer {
+	if q, ok := b.io.out.(*quoting); ok {
+		return q.w
+	}
+	return b.io.out
+}
+
 // config is how to connect, by the options and Nomad's environment variables. The
 // namespace in it is put into b.
 func (b *base) config() *api.Config {

@@ -97,7 +97,7 @@ func optionLines(option string) []string {
 // ofNomad are commands of Nomad's by what people type who look for them here.
 var ofNomad = map[string]string{
 	"stop": "nomad job stop", "start": "nomad job start", "scale": "nomad job scale", "restart": "nomad job restart", "revert": "nomad job revert",
-	"dispatch": "nomad job dispatch", "inspect": "nomad job inspect", "logs": "nomad alloc logs", "exec": "nomad alloc exec", "drain": "nomad node drain",
+	"dispatch": "nomad job dispatch", "inspect": "nomad job inspect", "exec": "nomad alloc exec", "drain": "nomad node drain",
 	"job": "nomad job", "alloc": "nomad alloc", "node": "nomad node", "deployment": "nomad deployment", "eval": "nomad eval",
 }
 

@@ -128,7 +128,7 @@ func TestUnknownCommand(t *testing.T) {
 		"que":           `nomad-pal has no command "que": did you mean "queue"? See nomad-pal -help.`,
 		"stop train":    `nomad-pal has no command "stop": Nomad has, nomad job stop.`,
 		"job status":    `nomad-pal has no command "job": Nomad has, nomad job.`,
-		"logs":          `nomad-pal has no command "logs": Nomad has, nomad alloc logs.`,
+		"exec":          `nomad-pal has no command "exec": Nomad has, nomad alloc exec.`,
 		"help":          `nomad-pal has no command "help"; see nomad-pal -help.`,
 		"help explain":  `nomad-pal has no command "help"; see nomad-pal explain -help.`,
 		"help xyzzy":    `nomad-pal has no command "help"; see nomad-pal -help.`,

@@ -21,7 +21,7 @@ import (
 // withoutAgent are the commands that work without an agent, and what they are asked here; "" for
 // those that other tests ask.
 var withoutAgent = map[string]string{
-	"gpus": "gpus", "doctor": "", "init": "", "validate": "", "run": "run -detach JOB", "release": "release -all", "cancel": "",
+	"gpus": "gpus", "doctor": "", "init": "", "validate": "", "run": "run -detach JOB", "release": "release -all", "cancel": "", "logs": "",
 	"quarantine": "quarantine", "failures": "failures", "measure": "measure -all -dry-run", "profile import": "", "profile export": "", "profile show": "",
 	"agent": "", "classify": "", "completion": "completion bash", "profile": "", "profile build": "", "schema": "schema", "simulate": "", "version": "version",
 }

@@ -1,0 +1,296 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// logReader prints the log of one task of a member.
+type logReader struct {
+	l     *logs
+	alloc *api.Allocation
+	task  string
+	name  string // of the member, its node and, if it has several, the task
+	style style
+	all   bool // the whole log is printed, whatever -n says
+	// live ends when the task has; end ends it.
+	live context.Context
+	end  context.CancelFunc
+
+	mu       sync.Mutex
+	ended    string // how the task ended
+	restarts uint64
+}
+
+// memberStyles tell members apart on a terminal.
+var memberStyles = []style{cyan, yellow, green, magenta, blue, red}
+
+func (l *logs) reader(a *api.AllocationListStub, task string) *logReader {
+	name := member(a)
+	if len(a.TaskStates) > 1 {
+		name += "/" + task
+	}
+	return &logReader{
+		l: l, alloc: &api.Allocation{ID: a.ID, NodeID: a.NodeID, Namespace: a.Namespace}, task: task,
+		name: name + " " + a.NodeName, style: memberStyles[max(0, rankOf(a))%len(memberStyles)], restarts: a.TaskStates[task].Restarts,
+	}
+}
+
+// report prints to standard error what happened to the member.
+func (r *logReader) report(what string) {
+	r.l.out.mu.Lock()
+	defer r.l.out.mu.Unlock()
+	fmt.Fprintf(r.l.b.io.err, "%s: %s\n", r.name, oneLine(what))
+}
+
+// prefix stands in front of each line.
+func (r *logReader) prefix() string {
+	text := quoted(r.name+" |", "")
+	if r.l.b.colored() {
+		text = escapes[r.style] + text + escapes[plain]
+	}
+	return text + " "
+}
+
+// copyNow prints what has been written.
+func (r *logReader) copyNow(ctx context.Context) error {
+	out := &prefixed{to: r.l.out, prefix: r.prefix()}
+	defer out.flush()
+	from, err := r.start(ctx)
+	if err == nil {
+		_, err = r.copy(ctx, false, from, out)
+	}
+	return err
+}
+
+// follow prints what the task writes until it has ended.
+func (r *logReader) follow(ctx context.Context) {
+	out := &prefixed{to: r.l.out, prefix: r.prefix()}
+	from, err := r.start(ctx)
+	for lost := false; ctx.Err() == nil; {
+		var n int64
+		if err == nil {
+			n, err = r.copy(r.live, r.live.Err() == nil, from, out)
+			from += n
+		}
+		switch {
+		case r.live.Err() != nil && ctx.Err() == nil: // what it wrote last
+			_, err = r.copy(ctx, false, from, out)
+			out.flush()
+			if err != nil && ctx.Err() == nil {
+				r.report("the end of its log cannot be read: " + err.Error())
+			}
+			r.report(r.how())
+			return
+		case nomad.Refused(err):
+			r.l.stop(fmt.Errorf("reading the log of %s: %w", r.name, nomad.Denied(err, nomad.ReadLogs)))
+		case err != nil && !lost && n == 0:
+			r.report("its log cannot be read, trying again: " + err.Error())
+			lost = true
+		}
+		if err = nil; n > 0 {
+			lost = false
+		}
+		pause(r.live, time.Second)
+	}
+	out.flush()
+}
+
+// how tells how the task ended.
+func (r *logReader) how() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ended
+}
+
+// look notes what Nomad says of the task.
+func (r *logReader) look(a *api.AllocationListStub) {
+	s := a.TaskStates[r.task]
+	r.mu.Lock()
+	again := s.Restarts > r.restarts
+	r.restarts = max(s.Restarts, r.restarts)
+	over := r.ended == "" && (s.State == "dead" || !live(a))
+	if over {
+		r.ended = howEnded(a, s)
+	}
+	r.mu.Unlock()
+	if again {
+		r.report("was restarted: " + lastEvent(s, api.TaskTerminated, api.TaskRestarting))
+	}
+	if over {
+		r.end()
+	}
+}
+
+// howEnded tells how a task ended.
+func howEnded(a *api.AllocationListStub, s *api.TaskState) string {
+	switch {
+	case a.ClientStatus == api.AllocClientStatusLost:
+		return "was lost: " + a.ClientDescription
+	case a.DesiredStatus != api.AllocDesiredStatusRun && a.DesiredDescription != "":
+		return "was stopped: " + a.DesiredDescription
+	case s.Failed:
+		return "failed: " + lastEvent(s, api.TaskTerminated, api.TaskDriverFailure, api.TaskSetupFailure)
+	}
+	return "ended: " + lastEvent(s, api.TaskTerminated, api.TaskKilled)
+}
+
+// lastEvent is the last event of the first of these kinds that there is, in Nomad's words.
+func lastEvent(s *api.TaskState, kinds ...string) string {
+	for _, k := range kinds {
+		for _, e := range slices.Backward(s.Events) {
+			if e.Type == k && e.DisplayMessage != "" {
+				return e.DisplayMessage
+			}
+		}
+	}
+	return "Nomad does not say why"
+}
+
+// copy reads the log from a position on, and returns how much it has read. If it follows, it ends
+// with ctx or an error.
+func (r *logReader) copy(ctx context.Context, follow bool, from int64, to io.Writer) (n int64, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	q := (&api.QueryOptions{Namespace: r.l.key.Namespace}).WithContext(ctx)
+	frames, errs := r.l.nodes.AllocFS().Logs(r.alloc, follow, r.task, r.l.o.kind, api.OriginStart, from, ctx.Done(), q)
+	if frames == nil {
+		return 0, <-errs
+	}
+	for {
+		select {
+		case f, ok := <-frames:
+			if !ok {
+				return n, nil
+			}
+			written, err := to.Write(f.Data)
+			if n += int64(written); err != nil {
+				return n, err
+			}
+		case err := <-errs:
+			return n, err
+		case <-ctx.Done():
+			return n, ctx.Err()
+		}
+	}
+}
+
+// counter counts what is written.
+type counter int64
+
+func (c *counter) Write(p []byte) (int, error) { *c += counter(len(p)); return len(p), nil }
+
+// size is how long the log is. Only tokens with read-fs may ask for it: for others it is counted.
+func (r *logReader) size(ctx context.Context) (int64, error) {
+	q := (&api.QueryOptions{Namespace: r.l.key.Namespace}).WithContext(ctx)
+	files, _, err := r.l.nodes.AllocFS().List(r.alloc, "alloc/logs", q)
+	if err != nil {
+		var n counter
+		_, err := r.copy(ctx, false, 0, &n)
+		return int64(n), err
+	}
+	var n int64
+	for _, f := range files {
+		if strings.HasPrefix(f.Name, r.task+"."+r.l.o.kind+".") {
+			n += f.Size
+		}
+	}
+	return n, nil
+}
+
+// lineGuess is how long a line is thought to be.
+const lineGuess = 256
+
+// start is the position in the log at which the last lines begin that are asked for.
+func (r *logReader) start(ctx context.Context) (int64, error) {
+	if r.l.o.lines < 0 || r.all {
+		return 0, nil
+	}
+	size, err := r.size(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if r.l.o.lines == 0 {
+		return size, nil
+	}
+	for back := int64(r.l.o.lines+1) * lineGuess; ; back *= 4 {
+		from := max(0, size-back)
+		var text bytes.Buffer
+		if _, err := r.copy(ctx, false, from, &text); err != nil {
+			return 0, err
+		}
+		at := lastLines(text.Bytes(), r.l.o.lines)
+		if at > 0 || from == 0 {
+			return from + int64(at), nil
+		}
+	}
+}
+
+// lastLines is where the last n lines begin, 0 if there are no more than these.
+func lastLines(text []byte, n int) int {
+	end := len(bytes.TrimSuffix(text, []byte("\n")))
+	for ; n > 0 && end >= 0; n-- {
+		end = bytes.LastIndexByte(text[:end], '\n')
+	}
+	return end + 1
+}
+
+// lineWriter is where several tasks write whole lines.
+type lineWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+// prefixed writes a task's lines, each behind a prefix.
+type prefixed struct {
+	to     *lineWriter
+	prefix string
+	rest   []byte // of a line that is not whole yet
+}
+
+// Write prints whole lines. A carriage return ends a line, too: progress bars write no other ends.
+func (m *prefixed) Write(p []byte) (int, error) {
+	m.rest = append(m.rest, p...)
+	var out bytes.Buffer
+	for {
+		i := bytes.IndexAny(m.rest, "\r\n")
+		if i < 0 || m.rest[i] == '\r' && i+1 == len(m.rest) { // a line feed may follow
+			break
+		}
+		line, after := m.rest[:i], m.rest[i+1:]
+		if m.rest[i] == '\r' && after[0] == '\n' {
+			after = after[1:]
+		}
+		fmt.Fprintf(&out, "%s%s\n", m.prefix, line)
+		m.rest = after
+	}
+	return len(p), m.write(out.Bytes())
+}
+
+// flush prints a last line that has no end.
+func (m *prefixed) flush() {
+	if len(m.rest) > 0 {
+		_ = m.write(fmt.Appendf(nil, "%s%s\n", m.prefix, bytes.TrimSuffix(m.rest, []byte("\r"))))
+	}
+	m.rest = nil
+}
+
+func (m *prefixed) write(text []byte) error {
+	m.to.mu.Lock()
+	defer m.to.mu.Unlock()
+	_, err := m.to.w.Write(text)
+	return err
+}

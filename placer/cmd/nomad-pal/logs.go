@@ -1,0 +1,299 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
+)
+
+var helpLogs = help("logs [options] <job>", `
+Prints what all members of a job wrote, each line behind its member and node, as in
+"workers[3] node-7 | step 100". Without -f it prints one member after the other. With -f
+it prints lines as they come, until the job ends or you press Ctrl-C, and reports members
+that start, restart or end on standard error.
+
+The log of a member's last allocation is shown. Nomad keeps logs with the allocation
+(the task's logs block says how much), and the token needs read-logs.
+
+Logs Options:
+
+  -f                       Follow the logs.
+  -n=<lines>               Begin with the last lines of each member.
+  -stderr                  Print standard error. Default: standard output.
+  -rank=<rank>             Only this member: 3, or workers[3] where several groups have a 3.
+  -task=<task>             Only this task. Default: all tasks.
+`, examples(
+	"What do the ranks of my job say?", "nomad-pal logs -n 20 train",
+	"Follow rank 3:", "nomad-pal logs -f -rank 3 train",
+	"Errors of all ranks:", "nomad-pal logs -stderr -f train",
+), generalOptions)
+
+// logOptions say which logs are printed.
+type logOptions struct {
+	follow     bool
+	lines      int // from the end of each; negative: all
+	kind       string
+	rank, task string
+}
+
+// logs prints the logs of one job.
+type logs struct {
+	b       *base
+	o       logOptions
+	nomad   *nomad.Client
+	nodes   *api.Client
+	key     cluster.JobKey
+	out     *lineWriter
+	readers map[string]*logReader // by allocation and task
+	earlier map[string]bool       // allocations of earlier tries, which are not printed
+	wg      sync.WaitGroup
+	stop    context.CancelCauseFunc
+}
+
+func (b *base) runLogs(args []string) int {
+	fs := b.only(b.flags("logs"))
+	o := logOptions{kind: api.FSLogNameStdout}
+	fs.BoolVar(&o.follow, "f", false, "")
+	fs.IntVar(&o.lines, "n", -1, "")
+	stderr := fs.Bool("stderr", false, "")
+	fs.StringVar(&o.rank, "rank", "", "")
+	fs.StringVar(&o.task, "task", "", "")
+	rest, ok := b.parse(fs, args, 1)
+	if !ok {
+		return 1
+	}
+	if b.given("n") && o.lines < 0 {
+		return b.fail(fmt.Errorf("-n %d is negative", o.lines))
+	}
+	if *stderr {
+		o.kind = api.FSLogNameStderr
+	}
+	client, err := b.client()
+	if err != nil {
+		return b.fail(err)
+	}
+	nodes, err := b.nodeAPI()
+	if err != nil {
+		return b.fail(err)
+	}
+	l := &logs{b: b, o: o, nomad: client, nodes: nodes, key: b.keyOf(rest[0]), out: &lineWriter{w: b.raw()}, readers: map[string]*logReader{}, earlier: map[string]bool{}}
+	print := l.print
+	if o.follow {
+		print = l.follow
+	}
+	if err := print(); err != nil {
+		return b.fail(err)
+	}
+	return 0
+}
+
+// read returns the job and its allocations. With an index it waits a while until the allocations
+// change.
+func (l *logs) read(ctx context.Context, index uint64) (*api.Job, []*api.AllocationListStub, uint64, error) {
+	q := (&api.QueryOptions{Namespace: l.key.Namespace, WaitIndex: index, WaitTime: logsLook}).WithContext(ctx)
+	all, meta, err := l.nomad.API().Jobs().Allocations(l.key.ID, false, q)
+	if err != nil {
+		return nil, nil, 0, fmt.Errorf("listing the allocations of job %q: %w", l.key.ID, nomad.Denied(err, nomad.ReadJob))
+	}
+	job, err := l.nomad.Job(ctx, l.key)
+	if err == nil && job == nil && index == 0 {
+		err = nomad.NoJob(l.key)
+		if none := l.b.noNamespace(l.nomad); none != nil {
+			err = none
+		}
+	}
+	if err == nil && job != nil && index == 0 {
+		err = l.fits(job)
+	}
+	slices.SortStableFunc(all, func(a, b *api.AllocationListStub) int {
+		return cmp.Or(cmp.Compare(a.TaskGroup, b.TaskGroup), cmp.Compare(rankOf(a), rankOf(b)), cmp.Compare(a.CreateIndex, b.CreateIndex))
+	})
+	return job, all, meta.LastIndex, err
+}
+
+// logsLook is how long a look for changes waits for one.
+const logsLook = 10 * time.Second
+
+// rankOf is the index of a member in its group.
+func rankOf(a *api.AllocationListStub) int {
+	_, rank, _ := strings.Cut(a.Name[strings.LastIndex(a.Name, ".")+1:], "[")
+	n, err := strconv.Atoi(strings.TrimSuffix(rank, "]"))
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// member is the name of an allocation within its job, such as workers[3].
+func member(a *api.AllocationListStub) string { return fmt.Sprintf("%s[%d]", a.TaskGroup, rankOf(a)) }
+
+// fits reports a rank or task that the job cannot have, and a job that has no members of its own.
+func (l *logs) fits(job *api.Job) error {
+	if job.IsParameterized() || job.IsPeriodic() {
+		return fmt.Errorf("job %q only starts other jobs, which have the logs: nomad job status %s lists them", l.key.ID, query.InNamespace(l.key.Namespace, query.ShellQuoted(l.key.ID)))
+	}
+	var members, tasks []string
+	for _, g := range job.TaskGroups {
+		for i := range *g.Count {
+			members = append(members, fmt.Sprintf("%s[%d]", *g.Name, i))
+		}
+		tasks = append(tasks, each(g.Tasks, func(t *api.Task) string { return t.Name })...)
+	}
+	if l.o.rank != "" && !slices.ContainsFunc(members, l.picks) {
+		return fmt.Errorf("-rank: job %q has no member %s: it has %s", l.key.ID, l.o.rank, firstOf(members))
+	}
+	if l.o.task != "" && !slices.Contains(tasks, l.o.task) {
+		return fmt.Errorf("-task: job %q has no task %q: it has %s", l.key.ID, l.o.task, firstOf(tasks))
+	}
+	return nil
+}
+
+func (l *logs) picks(member string) bool {
+	return l.o.rank == "" || member == l.o.rank || strings.HasSuffix(member, "["+l.o.rank+"]")
+}
+
+// live reports whether an allocation may write more.
+func live(a *api.AllocationListStub) bool {
+	return a.ClientStatus == api.AllocClientStatusPending || a.ClientStatus == api.AllocClientStatusRunning || a.ClientStatus == api.AllocClientStatusUnknown
+}
+
+// last are the allocations that are picked: each member's last, and those that run beside it.
+func (l *logs) last(all []*api.AllocationListStub) (out []*api.AllocationListStub) {
+	for i, a := range all {
+		later := i+1 < len(all) && all[i+1].Name == a.Name
+		if l.picks(member(a)) && (!later || live(a)) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// tasks are the picked tasks of an allocation that have started.
+func (l *logs) tasks(a *api.AllocationListStub) (out []string) {
+	for _, name := range slices.Sorted(maps.Keys(a.TaskStates)) {
+		if (l.o.task == "" || l.o.task == name) && !a.TaskStates[name].StartedAt.IsZero() {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// nothing is the error of a job none of whose members has started.
+func (l *logs) nothing() error {
+	return fmt.Errorf("no member of job %q has started: %s says why", l.key.ID, query.ExplainCommand(l.key))
+}
+
+// print prints the logs as they are now.
+func (l *logs) print() error {
+	_, all, _, err := l.read(l.b.ctx, 0)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	n := 0
+	for _, a := range l.last(all) {
+		for _, task := range l.tasks(a) {
+			r := l.reader(a, task)
+			n++
+			if err := r.copyNow(l.b.ctx); err != nil {
+				failed = append(failed, fmt.Errorf("reading the log of %s: %w", r.name, nomad.Denied(err, nomad.ReadLogs)))
+			}
+		}
+	}
+	if n == 0 {
+		return l.nothing()
+	}
+	return errors.Join(failed...)
+}
+
+// follow prints the logs until the job ends.
+func (l *logs) follow() error {
+	ctx, stop := context.WithCancelCause(l.b.ctx)
+	defer stop(nil)
+	l.stop = stop
+	index, idle := uint64(0), false
+	for {
+		job, all, next, err := l.read(ctx, index)
+		switch {
+		case l.b.ctx.Err() != nil:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil && (index == 0 || nomad.Refused(err)):
+			return err
+		case err != nil: // Nomad elects a leader, say
+			pause(ctx, time.Second)
+			continue
+		}
+		l.take(ctx, all, index == 0)
+		index = next
+		runs := slices.ContainsFunc(all, live)
+		if !runs && (job == nil || job.Status != nil && *job.Status == "dead") {
+			l.wg.Wait()
+			if len(l.readers) == 0 {
+				return l.nothing()
+			}
+			return nil
+		}
+		if !runs && !idle {
+			l.b.complain(fmt.Sprintf("No member of job %q runs now: %s says why.", l.key.ID, query.ExplainCommand(l.key)))
+		}
+		idle = !runs
+	}
+}
+
+// pause waits, unless ctx ends before.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// take starts to follow new members, and reports what became of the others. Of the members that are
+// there at first the last lines are printed, of later ones all.
+func (l *logs) take(ctx context.Context, all []*api.AllocationListStub, first bool) {
+	if first {
+		for _, a := range all {
+			l.earlier[a.ID] = true
+		}
+		for _, a := range l.last(all) {
+			delete(l.earlier, a.ID)
+		}
+	}
+	for _, a := range all {
+		if l.earlier[a.ID] || !l.picks(member(a)) {
+			continue
+		}
+		for _, task := range l.tasks(a) {
+			r := l.readers[a.ID+task]
+			if r == nil {
+				r = l.reader(a, task)
+				l.readers[a.ID+task] = r
+				r.live, r.end = context.WithCancel(ctx)
+				if !first {
+					r.report("starts")
+					r.all = true
+				}
+				l.wg.Go(func() { r.follow(ctx) })
+			}
+			r.look(a)
+		}
+	}
+}

@@ -1,0 +1,100 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// Each line stands behind its member, however the log is cut into pieces; a progress bar's carriage
+// returns end lines, and a last line without an end is printed, too.
+func TestLogLines(t *testing.T) {
+	t.Parallel()
+	const text = "one\r\ntwo\rthree\n\nfour"
+	const want = "> one\n> two\n> three\n> \n> four\n"
+	for piece := 1; piece <= len(text); piece++ {
+		var out bytes.Buffer
+		p := &prefixed{to: &lineWriter{w: &out}, prefix: "> "}
+		for rest := text; rest != ""; {
+			n := min(piece, len(rest))
+			if _, err := p.Write([]byte(rest[:n])); err != nil {
+				t.Fatal(err)
+			}
+			rest = rest[n:]
+		}
+		if p.flush(); out.String() != want {
+			t.Errorf("in pieces of %d:\n%s", piece, &out)
+		}
+	}
+}
+
+func TestLastLines(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		text string
+		n    int
+		want string
+	}{
+		{"a\nb\nc\n", 1, "c\n"},
+		{"a\nb\nc\n", 2, "b\nc\n"},
+		{"a\nb\nc\n", 3, "a\nb\nc\n"},
+		{"a\nb\nc\n", 9, "a\nb\nc\n"},
+		{"a\nb\nc", 1, "c"},
+		{"a\n\n\n", 2, "\n\n"},
+		{"", 2, ""},
+		{"\n", 1, "\n"},
+	} {
+		if got := c.text[lastLines([]byte(c.text), c.n):]; got != c.want {
+			t.Errorf("last %d of %q: %q, want %q", c.n, c.text, got, c.want)
+		}
+	}
+}
+
+// A member's last allocation is printed, and all that run beside it; not those of earlier tries.
+func TestLoggedAllocations(t *testing.T) {
+	t.Parallel()
+	stub := func(id, name, status string) *api.AllocationListStub {
+		group, _, _ := strings.Cut(strings.TrimPrefix(name, "a.job."), "[")
+		return &api.AllocationListStub{ID: id, Name: name, TaskGroup: group, ClientStatus: status}
+	}
+	all := []*api.AllocationListStub{
+		stub("1", "a.job.ps[0]", "failed"), stub("2", "a.job.ps[0]", "complete"),
+		stub("3", "a.job.workers[0]", "running"), stub("4", "a.job.workers[0]", "running"),
+		stub("5", "a.job.workers[10]", "lost"),
+	}
+	for rank, want := range map[string]string{"": "2 3 4 5", "0": "2 3 4", "workers[0]": "3 4", "10": "5", "1": ""} {
+		l := &logs{o: logOptions{rank: rank}}
+		ids := each(l.last(all), func(a *api.AllocationListStub) string { return a.ID })
+		if got := strings.Join(ids, " "); got != want {
+			t.Errorf("-rank %q: %s, want %s", rank, got, want)
+		}
+	}
+}
+
+// How a task ended is told in Nomad's words, by what ended it.
+func TestHowTasksEnd(t *testing.T) {
+	t.Parallel()
+	events := func(kinds ...string) []*api.TaskEvent {
+		return each(kinds, func(k string) *api.TaskEvent { return &api.TaskEvent{Type: k, DisplayMessage: "by " + k} })
+	}
+	for _, c := range []struct {
+		a    api.AllocationListStub
+		s    api.TaskState
+		want string
+	}{
+		{api.AllocationListStub{DesiredStatus: "run"}, api.TaskState{Events: events("Started", "Terminated", "Killed")}, "ended: by Terminated"},
+		{api.AllocationListStub{DesiredStatus: "run"}, api.TaskState{Failed: true, Events: events("Driver Failure")}, "failed: by Driver Failure"},
+		{api.AllocationListStub{DesiredStatus: "stop", DesiredDescription: "alloc not needed"}, api.TaskState{Events: events("Terminated")}, "was stopped: alloc not needed"},
+		{api.AllocationListStub{ClientStatus: "lost", ClientDescription: "node down"}, api.TaskState{}, "was lost: node down"},
+		{api.AllocationListStub{DesiredStatus: "run"}, api.TaskState{}, "ended: Nomad does not say why"},
+	} {
+		if got := howEnded(&c.a, &c.s); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
