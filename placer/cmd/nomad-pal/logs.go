@@ -146,7 +146,7 @@ func member(a *api.AllocationListStub) string { return fmt.Sprintf("%s[%d]", a.T
 // fits reports a rank or task that the job cannot have, and a job that has no members of its own.
 func (l *logs) fits(job *api.Job) error {
 	if job.IsParameterized() || job.IsPeriodic() {
-		return fmt.Errorf("job %q only starts other jobs, which have the logs: nomad job status %s lists them", l.key.ID, query.InNamespace(l.key.Namespace, query.ShellQuoted(l.key.ID)))
+		return fmt.Errorf("job %q has no members of its own: its runs are %s", l.key.ID, cmp.Or(firstOf(l.runs()), "none yet"))
 	}
 	var members, tasks []string
 	for _, g := range job.TaskGroups {
@@ -162,6 +162,16 @@ func (l *logs) fits(job *api.Job) error {
 		return fmt.Errorf("-task: job %q has no task %q: it has %s", l.key.ID, l.o.task, firstOf(tasks))
 	}
 	return nil
+}
+
+// runs are the jobs that a parameterized or periodic one has started, the last first.
+func (l *logs) runs() []string {
+	found, _, err := l.nomad.API().Jobs().List((&api.QueryOptions{Namespace: l.key.Namespace, Prefix: l.key.ID + "/"}).WithContext(l.b.ctx))
+	if err != nil {
+		return nil // as if there were none
+	}
+	slices.SortFunc(found, func(a, b *api.JobListStub) int { return cmp.Compare(b.CreateIndex, a.CreateIndex) })
+	return each(found, func(j *api.JobListStub) string { return j.ID })
 }
 
 func (l *logs) picks(member string) bool {
