@@ -104,7 +104,7 @@ func (p *Placer) changeAll(ctx context.Context) {
 		}
 		p.m.BeginJob(t.Key)
 		began := time.Now()
-		p.step(ctx, t, p.m.RoomForAll(&t.Gang))
+		p.step(ctx, t, p.m.RoomForAll(&t.Lifecycle))
 		p.timeBudget.spend(t.Key.Namespace, time.Since(began), p.m.Time)
 	}
 	p.m.EndJob()
@@ -372,7 +372,7 @@ func (p *Placer) arrived(now time.Time) []*start {
 			continue
 		}
 		to := t.Target
-		if to == nil { // it was edited meanwhile, or the cluster was rebuilt: see [gang.Gang.Step]
+		if to == nil { // it was edited meanwhile, or the cluster was rebuilt: see [gang.Lifecycle.Step]
 			continue
 		}
 		if t.Nomad != gang.Waiting || t.Refused != nil || slices.ContainsFunc(to.GPUs(), func(u int) bool { return !p.m.View.Cluster.Available(u) }) {

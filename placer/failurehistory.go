@@ -215,7 +215,7 @@ func (h *failureHistory) trimFailures() {
 // those that are kept out for the shortest time: they fail again if they must.
 func (h *failureHistory) trimQuarantine(now time.Time) {
 	maps.DeleteFunc(h.quarantine, func(_ string, q failure.Quarantine) bool {
-		return !now.Before(q.Until) && now.Sub(q.Last) > time.Duration(q.Strikes)*failure.Most && now.Sub(q.Lifted) > failure.Window
+		return !now.Before(q.Until) && now.Sub(q.Last) > time.Duration(q.Strikes)*failure.Most && now.Sub(q.Lifted) > failure.CountsFor
 	})
 	ids := slices.SortedFunc(maps.Keys(h.quarantine), func(a, b string) int {
 		return cmp.Or(h.quarantine[b].Until.Compare(h.quarantine[a].Until), h.quarantine[b].Lifted.Compare(h.quarantine[a].Lifted), strings.Compare(a, b))

@@ -334,7 +334,7 @@ func TestTrimQuarantine(t *testing.T) {
 		"one left":    {Until: ago(46 * time.Hour), Strikes: 3, Last: ago(49 * time.Hour)},
 		"out":         {Until: now.Add(time.Hour), Strikes: 1, Last: ago(time.Minute)},
 		"just lifted": {Lifted: ago(time.Hour)},
-		"lifted":      {Lifted: ago(failure.Window + time.Hour)},
+		"lifted":      {Lifted: ago(failure.CountsFor + time.Hour)},
 	}}
 	h.trimQuarantine(now)
 	got := map[string]bool{}

@@ -32,8 +32,8 @@ const (
 	Base = 10 * time.Minute
 	// Most is how long strikes keep a GPU out at most; as long without one takes one off.
 	Most = 24 * time.Hour
-	// Window is how long a failure counts against a GPU.
-	Window = 24 * time.Hour
+	// CountsFor is how long a failure counts against a GPU.
+	CountsFor = 24 * time.Hour
 
 	// suspectFamilies different families of jobs that fail in a row on one GPU by
 	// their own fault, as it seems, make the GPU the suspect. In a row: the best
@@ -192,7 +192,7 @@ func (e Evidence) tries(now time.Time) []*try {
 	var out []*try
 	for i := range e.Failures {
 		f := &e.Failures[i]
-		if !f.unclear() || now.Sub(f.At) > Window {
+		if !f.unclear() || now.Sub(f.At) > CountsFor {
 			continue
 		}
 		placed := f.Placed
@@ -233,7 +233,7 @@ func (e Evidence) against(gpu string, tries []*try, now time.Time) int {
 			if id == gpu && s.At.After(since) {
 				since = s.At
 			}
-			if now.Sub(s.At) <= Window {
+			if now.Sub(s.At) <= CountsFor {
 				use(s.Job.Namespace, id)
 			}
 		}

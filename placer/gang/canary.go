@@ -18,7 +18,7 @@ import (
 // start beside the old one within the pins that the old one has. The new
 // version has no members yet, so that widening its pins disturbs nobody. It waits
 // until Nomad has said that they do not fit.
-func (g *Gang) makeCanaryRoom(w World) ([]Effect, bool) {
+func (g *Lifecycle) makeCanaryRoom(w World) ([]Effect, bool) {
 	now, index := w.Now(), *g.Job.JobModifyIndex
 	if g.Pins.Mode == rewrite.ModePrefer || g.canariesDone == index || !WantsCanaries(g.Observed) {
 		return nothing()

@@ -25,7 +25,7 @@ func nothing() ([]Effect, bool) { return nil, true }
 // readRecord reads the record of a job that was placed before this placer started. Without
 // a record, or with one that cannot be read or is of an earlier start, it begins a new one: pins
 // in Nomad count for more than what is written about them.
-func (g *Gang) readRecord(w World) ([]Effect, bool) {
+func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 	if g.Record != nil || len(g.Pins.Groups) == 0 {
 		return nothing()
 	}
@@ -61,7 +61,7 @@ func (g *Gang) readRecord(w World) ([]Effect, bool) {
 // runAnew reports whether the record is of an earlier run of the job, which had ended when its author ran
 // the job again, or purged it and ran it: not of a gang that he edits while it runs or waits. A member that
 // ran then is there still, or has ended since; services end by themselves only when they fail.
-func (g *Gang) runAnew(r *Record, asked ask, w World) bool {
+func (g *Lifecycle) runAnew(r *Record, asked ask, w World) bool {
 	switch {
 	case 0 < r.JobModifyIndex && r.JobModifyIndex < *g.Job.CreateIndex: // 0: it was not seen to be whole since it was read back
 		return true
@@ -77,7 +77,7 @@ func (g *Gang) runAnew(r *Record, asked ask, w World) bool {
 // startedSince reports whether the job's pins are of a later start than the record tells of: the
 // placer that made it died before it had written that down. The gang was stopped, then, and all of
 // its members are newer than that record; or it has other GPUs.
-func (g *Gang) startedSince(r *Record) bool {
+func (g *Lifecycle) startedSince(r *Record) bool {
 	older := func(a *cluster.Alloc) bool { return a.CreateIndex <= r.Index }
 	if !r.Stopped.IsZero() && !r.Ready.After(r.Stopped) && len(g.Members) > 0 && !slices.ContainsFunc(g.Members, older) {
 		return true
@@ -93,7 +93,7 @@ const (
 	retryWithin = 10 * time.Minute
 )
 
-func (g *Gang) saveSlow(w World) ([]Effect, bool) {
+func (g *Lifecycle) saveSlow(w World) ([]Effect, bool) {
 	if !g.Unsaved || w.Now().Sub(g.Record.Decided) <= saveAfter {
 		return nothing()
 	}
@@ -108,7 +108,7 @@ const evaluateAgain = time.Minute
 // with a gated batch job whose members of an older version were drained: nothing of it is
 // left, and no evaluation is blocked. Nomad's garbage collection removes dead jobs, and
 // the gang would be gone. The gate blocks the new evaluation, so the job is pending again.
-func (g *Gang) keepPending(w World) ([]Effect, bool) {
+func (g *Lifecycle) keepPending(w World) ([]Effect, bool) {
 	dead := g.Job.Status != nil && *g.Job.Status == "dead" && !rewrite.Stopped(g.Job)
 	if !dead || g.evaluated == *g.Job.ModifyIndex || w.Now().Sub(g.evaluatedAt) < evaluateAgain {
 		return nothing()
@@ -119,7 +119,7 @@ func (g *Gang) keepPending(w World) ([]Effect, bool) {
 // stopOrGoOn goes on with what a preemption or a repair began: the gate is on, the
 // members still run. A gang that was not whole did not go on before either: it is stopped. Of a
 // service the other members keep running.
-func (g *Gang) stopOrGoOn(World) ([]Effect, bool) {
+func (g *Lifecycle) stopOrGoOn(World) ([]Effect, bool) {
 	whole := g.Have >= g.Want || *g.Job.Type == api.JobTypeService
 	if g.stop == nil && whole && (g.Record == nil || g.Record.GivenUp.IsZero()) {
 		switch {
@@ -141,7 +141,7 @@ func (g *Gang) stopOrGoOn(World) ([]Effect, bool) {
 // foreseen, a GPU that somebody else took or that became unhealthy, or a node that went
 // down. If its members need each other it goes back into the queue as a whole. If not, and its
 // pins are to a class, it gets further nodes.
-func (g *Gang) makeWhole(w World) ([]Effect, bool) {
+func (g *Lifecycle) makeWhole(w World) ([]Effect, bool) {
 	now := w.Now()
 	if g.Age(now) < w.ReadyTimeout() {
 		return nothing()
@@ -183,7 +183,7 @@ func (g *Gang) makeWhole(w World) ([]Effect, bool) {
 
 // haveEvaluated has Nomad evaluate a job that it does not look at, where that may be all that is
 // needed; enough: there is nothing else to do for now. why is what is stuck.
-func (g *Gang) haveEvaluated(why reason.Reason, blocked bool, w World) (es []Effect, enough bool) {
+func (g *Lifecycle) haveEvaluated(why reason.Reason, blocked bool, w World) (es []Effect, enough bool) {
 	now := w.Now()
 	lately := now.Sub(g.evaluatedAt) < evaluateAgain
 	if !why.IsZero() && !blocked && *g.Job.Type == api.JobTypeService && !g.read.hasDeployment {
@@ -215,19 +215,19 @@ func (g *Gang) haveEvaluated(why reason.Reason, blocked bool, w World) (es []Eff
 
 // unevaluated reports whether Nomad has made no evaluation since the job was registered last. It
 // makes none for a child whose parent was purged meanwhile (seen on 1.11.3).
-func (g *Gang) unevaluated() bool {
+func (g *Lifecycle) unevaluated() bool {
 	return !slices.ContainsFunc(g.read.evaluations, func(e *api.Evaluation) bool { return e.CreateIndex >= *g.Job.JobModifyIndex })
 }
 
 // incomplete is that members are missing, and why.
-func (g *Gang) incomplete(kind reason.Kind, why reason.Reason) reason.Reason {
+func (g *Lifecycle) incomplete(kind reason.Kind, why reason.Reason) reason.Reason {
 	return reason.Reason{Kind: kind, Have: g.Have, Want: g.Want}.Over(why)
 }
 
 // stuck is why the rest of the job does not come: none if it is not known to be
 // stuck, or Nomad has not had its last word. A blocked evaluation from before the last
 // registration says nothing about the job as it is now.
-func (g *Gang) stuck(w World) reason.Reason {
+func (g *Lifecycle) stuck(w World) reason.Reason {
 	e, settled := Blocked(g.Job, g.read.evaluations)
 	switch f := w.LastFailure(g.Job); {
 	case !settled:
@@ -250,7 +250,7 @@ func (g *Gang) stuck(w World) reason.Reason {
 
 // preempted reports whether Nomad has stopped a member for another job, and none is there in its
 // stead.
-func (g *Gang) preempted(w World) bool {
+func (g *Lifecycle) preempted(w World) bool {
 	return slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool {
 		return a.Preempted(g.Job) && !slices.ContainsFunc(g.Members, func(m *cluster.Alloc) bool { return m.Name == a.Name })
 	})
@@ -282,7 +282,7 @@ func Blocked(job *api.Job, evals []*api.Evaluation) (blocked *api.Evaluation, se
 }
 
 // repin registers the job with other pins.
-func (g *Gang) repin(why Purpose, pins rewrite.Pins, w World) ([]Effect, bool) {
+func (g *Lifecycle) repin(why Purpose, pins rewrite.Pins, w World) ([]Effect, bool) {
 	job, err := w.Pin(g.Job, pins)
 	if err != nil {
 		return g.wrong(err, w), false
@@ -294,7 +294,7 @@ func (g *Gang) repin(why Purpose, pins rewrite.Pins, w World) ([]Effect, bool) {
 // that has lasted. A service's members that its deployment has not replaced yet, or not before it failed,
 // run on; unless that finds room for no member in its pins: it goes on forever then, as Nomad counts its
 // progress_deadline from the first that is placed.
-func (g *Gang) requeueMisplaced(w World) ([]Effect, bool) {
+func (g *Lifecycle) requeueMisplaced(w World) ([]Effect, bool) {
 	now := w.Now()
 	if !g.Misplaced {
 		if g.Trouble.Kind == reason.BesidePins {
@@ -327,7 +327,7 @@ func (g *Gang) requeueMisplaced(w World) ([]Effect, bool) {
 }
 
 // misplacedAnew reports whether a member is misplaced that Nomad has placed for the job as it is.
-func (g *Gang) misplacedAnew() bool {
+func (g *Lifecycle) misplacedAnew() bool {
 	wanted := gpusPerMember(g.Job)
 	return slices.ContainsFunc(g.Members, func(a *cluster.Alloc) bool {
 		gp, ok := g.Pins.Of(a.Group)
@@ -337,7 +337,7 @@ func (g *Gang) misplacedAnew() bool {
 
 // recordReady records once that all members run where they should: not of a gang scaled to none, whose
 // last ones still end.
-func (g *Gang) recordReady(w World) ([]Effect, bool) {
+func (g *Lifecycle) recordReady(w World) ([]Effect, bool) {
 	r := g.Record
 	if r == nil || g.Want == 0 || !r.Ready.IsZero() && r.JobModifyIndex == *g.Job.JobModifyIndex {
 		return nothing()
@@ -377,7 +377,7 @@ func (st Observed) PlacedAnew() (first time.Time) {
 
 // reconstruct makes a record for a gang whose placer died before it wrote one. What it
 // chose can be seen in Nomad; why, and what else there was, is lost.
-func (g *Gang) reconstruct(w World) {
+func (g *Lifecycle) reconstruct(w World) {
 	m := g.Request.Gang
 	g.Record.Mode, g.Record.Decided = g.Pins.Mode, time.Unix(0, *g.Job.SubmitTime)
 	g.Record.Decision = pal.Decision{

@@ -17,7 +17,7 @@ import (
 // resize has a running elastic gang go on with more members, or fewer: its job gets
 // another count. Nomad starts those that are missing, and ends the last if there are too
 // many; the others run on.
-func (g *Gang) resize(e Event, w World) []Effect {
+func (g *Lifecycle) resize(e Event, w World) []Effect {
 	r := e.(Resize)
 	if g.MayHaveOverwritten() || g.Request.Elastic == nil || g.Have > g.Live || len(w.Holds(g.Key)) > g.Request.Gang.GPUs() {
 		return g.keep(e, w) // not known yet, some have done their work, or some are still ending
@@ -40,7 +40,7 @@ type sizing struct {
 // Nomad runs members anew that have done their work when the job is registered again. It
 // does not check for them, so the placer does: before it registers, as late as it can, and
 // right after. A gang that has finished in between is stopped.
-func (g *Gang) resizeTo(to pal.Placement, w World) ([]Effect, error) {
+func (g *Lifecycle) resizeTo(to pal.Placement, w World) ([]Effect, error) {
 	pins, err := w.Resized(g, to)
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (g *Gang) resizeTo(to pal.Placement, w World) ([]Effect, error) {
 }
 
 // goOnResizing goes on with that after an answer.
-func (g *Gang) goOnResizing(e Event) []Effect {
+func (g *Lifecycle) goOnResizing(e Event) []Effect {
 	err := errors.New("it was put off")
 	switch a := e.(type) {
 	case SourceRead:
@@ -77,7 +77,7 @@ func (g *Gang) goOnResizing(e Event) []Effect {
 }
 
 // allRun reports whether all members that are known are among those that run.
-func (g *Gang) allRun(as []*cluster.Alloc) bool {
+func (g *Lifecycle) allRun(as []*cluster.Alloc) bool {
 	runs := map[string]bool{}
 	for _, a := range as {
 		runs[a.ID] = a.Member()
@@ -86,14 +86,14 @@ func (g *Gang) allRun(as []*cluster.Alloc) bool {
 }
 
 // lookAgain reads the members after a registration over which they may have ended.
-func (g *Gang) lookAgain() Effect {
+func (g *Lifecycle) lookAgain() Effect {
 	g.read = readings{}
 	return ReadAllocs{}
 }
 
 // doWithout has an elastic gang go on with the members that run, if they are enough
 // and Nomad cannot place the others; nil otherwise.
-func (g *Gang) doWithout(blocked bool, w World) []Effect {
+func (g *Lifecycle) doWithout(blocked bool, w World) []Effect {
 	e := g.Request.Elastic
 	if e == nil || !blocked || g.Have > g.Live || g.Have < e.Least {
 		return nil
@@ -111,7 +111,7 @@ func (g *Gang) doWithout(blocked bool, w World) []Effect {
 }
 
 // sized takes in that the job has another count.
-func (g *Gang) sized(why Purpose, w World) []Effect {
+func (g *Lifecycle) sized(why Purpose, w World) []Effect {
 	to := g.sizing.to
 	g.sizing = nil
 	if g.Record != nil {
@@ -132,7 +132,7 @@ func (g *Gang) sized(why Purpose, w World) []Effect {
 }
 
 // slower is how many times as long as with all its members a gang takes with so many.
-func (g *Gang) slower(members int) float64 {
+func (g *Lifecycle) slower(members int) float64 {
 	if g.Request.Elastic == nil {
 		return 1
 	}

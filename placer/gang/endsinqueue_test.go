@@ -29,7 +29,7 @@ func TestEndsThatMayNotStart(t *testing.T) {
 	for _, id := range []string{"g1", "g2"} {
 		w.state.PutAlloc(&cluster.Alloc{ID: id, Name: id, Job: cluster.KeyOf(job), Group: "g", Node: "n", Client: api.AllocClientStatusRunning, Desired: api.AllocDesiredStatusStop, GPUs: []string{id}, CreateIndex: 150, ModifyIndex: 202})
 	}
-	g := &Gang{}
+	g := &Lifecycle{}
 	r := request.Request{Job: job, Gang: pal.Gang{MemberSets: []pal.MemberSet{{Members: 2, GPUs: 1}}}}
 	g.Step(Observation{Observed: Observe(w.state, job), Request: r}, w)
 	for i := range 4 {

@@ -163,7 +163,7 @@ type (
 		Why   Purpose
 		Purge bool
 	}
-	// Evaluate has Nomad evaluate the job again: see [Gang.keepPending].
+	// Evaluate has Nomad evaluate the job again: see [Lifecycle.keepPending].
 	Evaluate struct{}
 	// WriteRecord writes the record now; what follows rests on it.
 	WriteRecord struct{ Record Record }
@@ -321,17 +321,17 @@ type World interface {
 	// Pin writes pins into a job.
 	Pin(*api.Job, rewrite.Pins) (*api.Job, error)
 	// Resized are the pins of an elastic gang with the members of a placement.
-	Resized(*Gang, pal.Placement) (rewrite.Pins, error)
+	Resized(*Lifecycle, pal.Placement) (rewrite.Pins, error)
 	// RoomForMissing is room for the members that are not there, RoomForCanaries for
 	// the canaries of a new version.
-	RoomForMissing(*Gang) (Room, error)
-	RoomForCanaries(*Gang) (Room, error)
+	RoomForMissing(*Lifecycle) (Room, error)
+	RoomForCanaries(*Lifecycle) (Room, error)
 	// Policy is the name of the placement policy.
 	Policy() string
 }
 
 // Room is where something fits. As an event it is what the queue has for a running gang whose
-// author asks for other GPUs ([Gang.Asks]).
+// author asks for other GPUs ([Lifecycle.Asks]).
 type Room struct {
 	Fits      bool
 	Reason    reason.Reason // why it does not

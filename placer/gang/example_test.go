@@ -13,8 +13,8 @@ import (
 
 // A gated job is seen, waits in the queue, and starts on two GPUs. Each event
 // says what happened; each effect is something that the placer has to do for it.
-func ExampleGang_Step() {
-	w, g := newFakeWorld(), &Gang{}
+func ExampleLifecycle_Step() {
+	w, g := newFakeWorld(), &Lifecycle{}
 	job, version := rewrite.Gate(plainJob("train", 100)), uint64(0)
 	job.Version = &version // its first: no earlier one can tell how long it has waited
 	happens := func(e Event) {

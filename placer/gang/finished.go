@@ -44,7 +44,7 @@ type finishCheck struct {
 // earlier version of its job, that was the same but for our gate and pins. Nomad runs
 // batch jobs again whose members finished in an older version, so that the job is
 // stopped: it would do its work a second time.
-func (g *Gang) stopFinished(w World) ([]Effect, bool) {
+func (g *Lifecycle) stopFinished(w World) ([]Effect, bool) {
 	if !g.finishUnknown(w) && !(g.read.hasAllocs && g.finishUnknownBy(g.read.allocs)) { // what was read may be news
 		return nothing()
 	}
@@ -80,9 +80,9 @@ func (g *Gang) stopFinished(w World) ([]Effect, bool) {
 
 // finishUnknown reports whether it is not known yet whether the gang has done its work in
 // an earlier version. Until then it is not to start again.
-func (g *Gang) finishUnknown(w World) bool { return g.finishUnknownBy(w.Allocs(g.Key)) }
+func (g *Lifecycle) finishUnknown(w World) bool { return g.finishUnknownBy(w.Allocs(g.Key)) }
 
-func (g *Gang) finishUnknownBy(as []*cluster.Alloc) bool {
+func (g *Lifecycle) finishUnknownBy(as []*cluster.Alloc) bool {
 	if len(g.Pins.Groups) == 0 || *g.Job.Type != api.JobTypeBatch {
 		return false
 	}
@@ -91,7 +91,7 @@ func (g *Gang) finishUnknownBy(as []*cluster.Alloc) bool {
 }
 
 // fewest is how many members have ended, at least, of a gang that has done its work.
-func (g *Gang) fewest() int {
+func (g *Lifecycle) fewest() int {
 	if g.Request.Elastic != nil {
 		return g.Request.Elastic.Least
 	}
@@ -100,7 +100,7 @@ func (g *Gang) fewest() int {
 
 // endedInEarlier counts the members that have ended by themselves and may be of an
 // earlier version than the job's.
-func (g *Gang) endedInEarlier(as []*cluster.Alloc) int {
+func (g *Lifecycle) endedInEarlier(as []*cluster.Alloc) int {
 	n := 0
 	for _, a := range as {
 		if a.Client == api.AllocClientStatusComplete && a.ModifyIndex > g.lineage.index && !a.FinishedIn(g.Job) && endedByThemselves(a.Tasks) {

@@ -25,21 +25,21 @@ const (
 
 // ranFor reports whether the gang had run for so long by then. It counts from its start: with each
 // size and edit it is seen to be whole anew.
-func (g *Gang) ranFor(d time.Duration, until time.Time) bool {
+func (g *Lifecycle) ranFor(d time.Duration, until time.Time) bool {
 	r := g.Record
 	return (!r.Ready.IsZero() || g.Request.Elastic != nil) && !r.Decided.IsZero() && until.Sub(r.Decided) >= d
 }
 
 // giveUp makes that the verdict on the job as it is.
-func (g *Gang) giveUp(r *Record, why reason.Reason) {
+func (g *Lifecycle) giveUp(r *Record, why reason.Reason) {
 	r.GivenUp, r.JobModifyIndex = why, *g.Job.JobModifyIndex
 }
 
 // GaveUp is why the gang is not tried any more, none if it is. It is tried again once its author
-// runs it anew: without pins, it is another job to the placer ([Gang.findPosition]); edited behind
-// its gate, or stopped and started ([Gang.beginAnew]); or another version, which Nomad runs at
-// once ([Gang.forgive]).
-func (g *Gang) GaveUp() reason.Reason {
+// runs it anew: without pins, it is another job to the placer ([Lifecycle.findPosition]); edited behind
+// its gate, or stopped and started ([Lifecycle.beginAnew]); or another version, which Nomad runs at
+// once ([Lifecycle.forgive]).
+func (g *Lifecycle) GaveUp() reason.Reason {
 	if (g.Nomad == Waiting || g.Nomad == Lost) && g.Record != nil && len(g.Pins.Groups) > 0 {
 		return g.Record.GivenUp
 	}
@@ -48,7 +48,7 @@ func (g *Gang) GaveUp() reason.Reason {
 
 // forgive drops the verdict on what an earlier version did, if the author has another one run: he has
 // reverted to one that has pins, say, or scaled it. That may have failed before it was seen to run.
-func (g *Gang) forgive() {
+func (g *Lifecycle) forgive() {
 	r := g.Record
 	ran := g.Nomad == Starting || g.Nomad == Running || g.Nomad == Lost
 	if r == nil || r.GivenUp.IsZero() || !ran || r.JobModifyIndex == *g.Job.JobModifyIndex {
@@ -61,7 +61,7 @@ func (g *Gang) forgive() {
 
 // ownFailure is the failure by its own fault that the gang is stuck for, nil for
 // none.
-func (g *Gang) ownFailure(w World) *failure.Failure {
+func (g *Lifecycle) ownFailure(w World) *failure.Failure {
 	if f := w.LastFailure(g.Job); f != nil && f.Cause == failure.User && g.Record != nil {
 		return f
 	}
@@ -70,7 +70,7 @@ func (g *Gang) ownFailure(w World) *failure.Failure {
 
 // countFailure is the record with the failure counted, if the gang failed by its own
 // fault; one that has failed too often is given up. Each start counts once.
-func (g *Gang) countFailure(w World) (*Record, []Effect) {
+func (g *Lifecycle) countFailure(w World) (*Record, []Effect) {
 	f := g.ownFailure(w)
 	if f == nil || g.Record.CountedFor == *g.Job.JobModifyIndex {
 		return g.Record, nil

@@ -73,7 +73,7 @@ func (st Observed) didItsWork(w World) bool {
 // requeueLost requeues a lost gang. One that the infrastructure fails is given up after
 // maxInfraFailures times; a drain, or who else asks Nomad to stop members, fails nothing. Of one
 // whose members do not need each other Nomad places those again that were stopped.
-func (g *Gang) requeueLost(w World) ([]Effect, bool) {
+func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 	if !g.GaveUp().IsZero() { // by an earlier placer: the record has just been read
 		return nothing()
 	}
@@ -115,7 +115,7 @@ func (g *Gang) requeueLost(w World) ([]Effect, bool) {
 // placeStopped has Nomad place members of a dead job again that were stopped: at once, as
 // garbage collection deletes dead jobs. Their GPUs may be above the limit of its tenant, who gets
 // no others meanwhile.
-func (g *Gang) placeStopped(w World) ([]Effect, bool) {
+func (g *Lifecycle) placeStopped(w World) ([]Effect, bool) {
 	if w.Now().Sub(g.evaluatedAt) < evaluateAgain {
 		return nothing()
 	}

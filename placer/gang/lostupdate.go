@@ -156,7 +156,7 @@ func bare(v any) any {
 // while it does (seen on 1.11.3): a job that is stopped, purged or edited in the
 // milliseconds between comes back as it was. The version tells: each registration
 // makes the next one, so that a higher one than expected means another in between.
-func (g *Gang) overwroteWith(now *api.Job) bool {
+func (g *Lifecycle) overwroteWith(now *api.Job) bool {
 	if g.Job == nil || *g.Job.JobModifyIndex != *now.JobModifyIndex {
 		return false
 	}
@@ -168,7 +168,7 @@ func (g *Gang) overwroteWith(now *api.Job) bool {
 
 // verify takes in what the versions tell of the job as we registered it last: that it
 // replaced the one that it was meant to.
-func (g *Gang) verify(versions map[uint64]*api.Job) {
+func (g *Lifecycle) verify(versions map[uint64]*api.Job) {
 	now := versions[*g.Job.Version]
 	if now != nil && *now.JobModifyIndex == *g.Job.JobModifyIndex && !g.overwroteWith(now) {
 		g.assumed = nil
@@ -177,7 +177,7 @@ func (g *Gang) verify(versions map[uint64]*api.Job) {
 
 // undo undoes a registration that replaced another author's change: a purged job is
 // purged, a stopped one stopped, and an edited one is as its author edited it.
-func (g *Gang) undo(w World) ([]Effect, bool) {
+func (g *Lifecycle) undo(w World) ([]Effect, bool) {
 	if !g.overwrote {
 		return nothing()
 	}
@@ -222,7 +222,7 @@ func ours(job *api.Job) bool {
 
 // mustLookBack reports whether the job may have been replaced by a registration of which this
 // placer does not know: its own, which it could not tell from others, or an earlier one's.
-func (g *Gang) mustLookBack() bool {
+func (g *Lifecycle) mustLookBack() bool {
 	return !g.lookedBack && !g.overwrote && !g.unverified() && len(g.Pins.Groups) > 0 && *g.Job.Version >= 2 &&
 		(g.Record == nil || g.Record.JobModifyIndex != *g.Job.JobModifyIndex || g.Record.Unverified)
 }
@@ -230,7 +230,7 @@ func (g *Gang) mustLookBack() bool {
 // findEarlierLostUpdate looks, once, whether a job that this placer did not register was
 // replaced by an earlier one that was killed before it saw that, or before it had undone it. Jobs
 // whose last registration is recorded, as one that was verified, were seen.
-func (g *Gang) findEarlierLostUpdate(World) ([]Effect, bool) {
+func (g *Lifecycle) findEarlierLostUpdate(World) ([]Effect, bool) {
 	if g.Record == nil || !g.mustLookBack() {
 		return nothing()
 	}
@@ -243,7 +243,7 @@ func (g *Gang) findEarlierLostUpdate(World) ([]Effect, bool) {
 
 // stopBeforeRevert is the stop of the author's that a registration of ours replaced, before Nomad put
 // back a version before it (auto_revert); nil for none. Seen in walk 8000063.
-func (g *Gang) stopBeforeRevert() *api.Job {
+func (g *Lifecycle) stopBeforeRevert() *api.Job {
 	vs, v := g.read.versions, *g.Job.Version
 	if v < 3 || vs[v] == nil || vs[v-2] == nil || !rewrite.Stopped(vs[v-2]) || !revertedByNomad(vs, v) || !isLostUpdate(vs, v-1) {
 		return nil

@@ -137,15 +137,15 @@ func TestPastKnown(t *testing.T) {
 	job.Version = &version
 	pins := rewrite.Pins{Groups: []rewrite.GroupPins{{Group: "g"}}}
 	for name, c := range map[string]struct {
-		gang Gang
+		gang Lifecycle
 		want bool
 	}{
-		"its record is not read": {Gang{}, false},
-		"registered since":       {Gang{Record: &Record{JobModifyIndex: 200}}, false},
-		"its place is not known": {Gang{Record: &Record{JobModifyIndex: 200}, lookedBack: true}, false},
-		"registered last by us":  {Gang{Record: &Record{JobModifyIndex: 300}}, true},
-		"the versions were read": {Gang{Record: &Record{JobModifyIndex: 200}, position: position{index: 300}, lookedBack: true}, true},
-		"that is to be undone":   {Gang{Record: &Record{JobModifyIndex: 200}, position: position{index: 300}, overwrote: true}, true},
+		"its record is not read": {Lifecycle{}, false},
+		"registered since":       {Lifecycle{Record: &Record{JobModifyIndex: 200}}, false},
+		"its place is not known": {Lifecycle{Record: &Record{JobModifyIndex: 200}, lookedBack: true}, false},
+		"registered last by us":  {Lifecycle{Record: &Record{JobModifyIndex: 300}}, true},
+		"the versions were read": {Lifecycle{Record: &Record{JobModifyIndex: 200}, position: position{index: 300}, lookedBack: true}, true},
+		"that is to be undone":   {Lifecycle{Record: &Record{JobModifyIndex: 200}, position: position{index: 300}, overwrote: true}, true},
 	} {
 		c.gang.Observed = Observed{Job: job, Nomad: Waiting, Pins: pins}
 		if got := c.gang.PastKnown(); got != c.want {
@@ -160,7 +160,7 @@ func TestRequestIsThatOfTheJob(t *testing.T) {
 	for _, why := range []Purpose{ToStop, ToGoOn, ToAsk, ToRestore, ToResize, ToExtend, ToCanary, ToUndo} {
 		w := newFakeWorld()
 		was, now := plainJob("j", 100), plainJob("j", 200)
-		g := &Gang{Observed: Observed{Job: was, Nomad: Waiting}, Request: request.Request{Job: was}, stop: &stopping{}}
+		g := &Lifecycle{Observed: Observed{Job: was, Nomad: Waiting}, Request: request.Request{Job: was}, stop: &stopping{}}
 		g.pending = Register{Why: why, Job: now}
 		g.Step(Registered{Observed{Job: now, Nomad: Waiting}}, w)
 		if g.Request.Job != now {
@@ -195,7 +195,7 @@ func TestStopBeforeRevert(t *testing.T) {
 		{"of one that was not stopped", []*api.Job{ran, version("g2", 2*time.Hour, false, false), canary, version("g1", time.Minute, false, true)}, nil},
 		{"of one that its author started again", []*api.Job{ran, stopped, version("g2", 3*time.Hour, false, false), version("g1", time.Minute, false, true)}, nil},
 	} {
-		g := &Gang{}
+		g := &Lifecycle{}
 		g.read.versions = map[uint64]*api.Job{}
 		for i, job := range c.last {
 			v := uint64(7 + i)

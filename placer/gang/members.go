@@ -28,7 +28,7 @@ func (st Observed) NeedsAll() bool {
 // service would restart all of it, and other nodes in those of a batch job run its finished
 // members again. How often Nomad tries a member that fails, its reschedule block says. Pins to GPUs
 // that never held all of it do not do.
-func (g *Gang) runsInPart(blocked *api.Evaluation) reason.Kind {
+func (g *Lifecycle) runsInPart(blocked *api.Evaluation) reason.Kind {
 	rest := reason.OthersRun
 	if g.Live == 0 {
 		rest = reason.OthersDone
@@ -54,7 +54,7 @@ func (g *Gang) runsInPart(blocked *api.Evaluation) reason.Kind {
 // failed and are not tried again. Nomad runs them again when it is registered anew, whatever room
 // and limits there are (walk 693 with late writes). It goes by allocations that have just been read;
 // what has failed and waits for room the blocked evaluation counts, nil for none.
-func (g *Gang) someOver(blocked *api.Evaluation) bool {
+func (g *Lifecycle) someOver(blocked *api.Evaluation) bool {
 	if slices.ContainsFunc(g.read.allocs, func(a *cluster.Alloc) bool { return a.FinishedIn(g.Job) }) {
 		return true
 	}
@@ -62,7 +62,7 @@ func (g *Gang) someOver(blocked *api.Evaluation) bool {
 }
 
 // lackRoom is how many members with GPUs a blocked evaluation waits for room for.
-func (g *Gang) lackRoom(blocked *api.Evaluation) (n int) {
+func (g *Lifecycle) lackRoom(blocked *api.Evaluation) (n int) {
 	for group, m := range blocked.FailedTGAllocs {
 		if tg := g.Job.LookupTaskGroup(group); tg != nil && rewrite.GPUsPerMember(tg) > 0 {
 			n += 1 + m.CoalescedFailures
@@ -73,14 +73,14 @@ func (g *Gang) lackRoom(blocked *api.Evaluation) (n int) {
 
 // halfThere reports whether members of a gang are gone that its others need, and for which there
 // is no room. Those that its author has added since (nomad job scale) it had not yet.
-func (g *Gang) halfThere(w World) bool {
+func (g *Lifecycle) halfThere(w World) bool {
 	return g.NeedsAll() && g.Record != nil && len(w.Holds(g.Key)) < g.Record.Decision.Demand
 }
 
 // extend adds nodes to pins to a class for the members that are missing. Only a group constraint
 // changes, so that those that run are left alone, unless the new members need a higher class
 // ceiling.
-func (g *Gang) extend(w World) ([]Effect, bool) {
+func (g *Lifecycle) extend(w World) ([]Effect, bool) {
 	room, err := w.RoomForMissing(g)
 	if err != nil {
 		return g.wrong(err, w), false
@@ -103,7 +103,7 @@ func (g *Gang) extend(w World) ([]Effect, bool) {
 
 // placeLeftOut has Nomad evaluate a job of which it has stopped members of groups without GPUs,
 // unless an evaluation waits for room for them. Those with GPUs, which have theirs, run on meanwhile.
-func (g *Gang) placeLeftOut(w World) ([]Effect, bool) {
+func (g *Lifecycle) placeLeftOut(w World) ([]Effect, bool) {
 	if !g.LeftOutBeside || w.Now().Sub(g.evaluatedAt) < evaluateAgain {
 		return nothing()
 	}

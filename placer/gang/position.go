@@ -32,7 +32,7 @@ type position struct {
 
 // findPosition works out the place of a job that its author may have registered
 // before.
-func (g *Gang) findPosition(World) ([]Effect, bool) {
+func (g *Lifecycle) findPosition(World) ([]Effect, bool) {
 	index, had := *g.Job.JobModifyIndex, g.position
 	switch {
 	case g.positionKnown():
@@ -75,7 +75,7 @@ func (g *Gang) findPosition(World) ([]Effect, bool) {
 }
 
 // positionKnown reports whether there is nothing to find out: of a job with pins, once its record is read.
-func (g *Gang) positionKnown() bool {
+func (g *Lifecycle) positionKnown() bool {
 	switch index := *g.Job.JobModifyIndex; {
 	case g.position.index == index:
 		return true
@@ -184,7 +184,7 @@ func mendedAt(job *api.Job, versions map[uint64]*api.Job) time.Time {
 
 // beginAnew takes in that the author asks anew, since a time, for what the record is about: what the gang
 // ran, and how it failed, was another try.
-func (g *Gang) beginAnew(at time.Time) {
+func (g *Lifecycle) beginAnew(at time.Time) {
 	if !at.After(g.Record.Submitted) {
 		return
 	}

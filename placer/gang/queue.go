@@ -32,7 +32,7 @@ func QueueTime(t time.Time) time.Duration {
 
 // QueueJob is the job as the queue sees it. restart is the run time that a restart
 // loses.
-func (g *Gang) QueueJob(restart time.Duration) queue.Job {
+func (g *Lifecycle) QueueJob(restart time.Duration) queue.Job {
 	h := g.Request.Hints
 	name := *g.Job.Name
 	if cluster.Child(g.Job) {
@@ -56,7 +56,7 @@ func (g *Gang) QueueJob(restart time.Duration) queue.Job {
 }
 
 // least is how few members an elastic gang may have; 0 of others.
-func (g *Gang) least() int {
+func (g *Lifecycle) least() int {
 	if g.Request.Elastic == nil {
 		return 0
 	}
@@ -70,7 +70,7 @@ func spreads(g pal.Gang) bool {
 
 // Submitted is when the author registered the job: our own registering, which
 // leaves pins behind, does not count.
-func (g *Gang) Submitted() time.Time {
+func (g *Lifecycle) Submitted() time.Time {
 	if g.Record != nil && len(g.Pins.Groups) > 0 {
 		return g.Record.Submitted
 	}
@@ -82,7 +82,7 @@ func (g *Gang) Submitted() time.Time {
 
 // ran is the record with what the gang has run and waited so far, nil if it
 // never was placed.
-func (g *Gang) ran() *Record {
+func (g *Lifecycle) ran() *Record {
 	if len(g.Pins.Groups) > 0 || g.Target != nil { // its author's gate may have no pins beside it
 		return g.Record
 	}
@@ -93,7 +93,7 @@ func (g *Gang) ran() *Record {
 }
 
 // WaitsSince is when the gang began to wait, this time.
-func (g *Gang) WaitsSince() time.Time {
+func (g *Lifecycle) WaitsSince() time.Time {
 	if r := g.ran(); r != nil && r.Attained > 0 && !r.Stopped.IsZero() {
 		return r.Stopped
 	}
@@ -101,7 +101,7 @@ func (g *Gang) WaitsSince() time.Time {
 }
 
 // NewRecord begins the record of a decision to start the gang.
-func (g *Gang) NewRecord(now time.Time, d pal.Decision, note Note) Record {
+func (g *Lifecycle) NewRecord(now time.Time, d pal.Decision, note Note) Record {
 	r := Record{
 		Namespace: g.Key.Namespace, Job: g.Key.ID, Submitted: g.Submitted(), Decided: now,
 		Mode: g.Request.Mode, Decision: d, Note: note,
@@ -117,12 +117,12 @@ func (g *Gang) NewRecord(now time.Time, d pal.Decision, note Note) Record {
 }
 
 // leaveQueue takes a gang out of the queue that cannot be served, or not by us.
-func (g *Gang) leaveQueue(_ Event, w World) []Effect {
+func (g *Lifecycle) leaveQueue(_ Event, w World) []Effect {
 	return append(g.hasStopped(w), g.dequeue()...)
 }
 
 // dequeue takes it out, if it is in the queue at all.
-func (g *Gang) dequeue() []Effect {
+func (g *Lifecycle) dequeue() []Effect {
 	g.edited = false
 	if !g.Queued {
 		return nil
@@ -135,7 +135,7 @@ func (g *Gang) dequeue() []Effect {
 // must not start now, because it backs off after a failure, or comes after another job,
 // or may have finished already, is out of the queue for so long: there it would hold up
 // those behind it.
-func (g *Gang) waitInQueue(e Event, w World) []Effect {
+func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 	out := g.hasStopped(w)
 	sync := e.(Sync)
 	g.eligible = sync.Eligible
@@ -169,7 +169,7 @@ func (g *Gang) waitInQueue(e Event, w World) []Effect {
 
 // endsInQueue tells the queue of a gang that an earlier placer has stopped, and whose GPUs come
 // free soon: else it would stop another one for whom that one made room.
-func (g *Gang) endsInQueue(w World) []Effect {
+func (g *Lifecycle) endsInQueue(w World) []Effect {
 	j, at := g.asItRuns(w)
 	if len(at.Members) == 0 {
 		return nil
@@ -180,7 +180,7 @@ func (g *Gang) endsInQueue(w World) []Effect {
 
 // asItRuns is the job as the queue sees it, with the members that the gang has, and where they
 // are: its author may ask for others by now.
-func (g *Gang) asItRuns(w World) (queue.Job, pal.Placement) {
+func (g *Lifecycle) asItRuns(w World) (queue.Job, pal.Placement) {
 	at := w.Running(g.Request, w.Holds(g.Key))
 	j := g.QueueJob(w.RestartCost())
 	j.Gang.MemberSets, j.Least = slices.Clone(j.Gang.MemberSets), 0
@@ -197,14 +197,14 @@ func (g *Gang) asItRuns(w World) (queue.Job, pal.Placement) {
 }
 
 // enqueue puts it in, at the place that it would have if it had never been out.
-func (g *Gang) enqueue(w World) Effect {
+func (g *Lifecycle) enqueue(w World) Effect {
 	g.Queued, g.Placed = true, false
 	return Enqueue{Job: g.QueueJob(w.RestartCost()), Since: g.WaitsSince()}
 }
 
 // hasStopped takes in that all of a gang that was being stopped has stopped. The
 // view does not know yet that its GPUs are free.
-func (g *Gang) hasStopped(w World) []Effect {
+func (g *Lifecycle) hasStopped(w World) []Effect {
 	if g.Nomad != Waiting || g.stop == nil || g.dying(w) {
 		return nil
 	}
@@ -219,7 +219,7 @@ func (g *Gang) hasStopped(w World) []Effect {
 
 // staysInQueue is for a gang of which the queue knows all there is to know: it runs as
 // it did, or is being stopped.
-func (g *Gang) staysInQueue(Event, World) []Effect {
+func (g *Lifecycle) staysInQueue(Event, World) []Effect {
 	if g.Refused != nil {
 		return g.dequeue()
 	}
@@ -227,7 +227,7 @@ func (g *Gang) staysInQueue(Event, World) []Effect {
 }
 
 // runInQueue makes sure that the queue knows that the gang runs.
-func (g *Gang) runInQueue(_ Event, w World) []Effect {
+func (g *Lifecycle) runInQueue(_ Event, w World) []Effect {
 	if g.Refused != nil {
 		return g.dequeue()
 	}
@@ -247,7 +247,7 @@ func (g *Gang) runInQueue(_ Event, w World) []Effect {
 
 // runsOnInQueue makes sure that the queue knows of a gang that runs, and whose author asks for
 // something else: with the members that it has.
-func (g *Gang) runsOnInQueue(e Event, w World) []Effect {
+func (g *Lifecycle) runsOnInQueue(e Event, w World) []Effect {
 	if g.Queued || g.Refused != nil || g.stop != nil {
 		return g.staysInQueue(e, w)
 	}
@@ -260,7 +260,7 @@ func (g *Gang) runsOnInQueue(e Event, w World) []Effect {
 }
 
 // settle tells the queue of a gang some of whose members have done their work.
-func (g *Gang) settle() []Effect {
+func (g *Lifecycle) settle() []Effect {
 	if !g.Queued || g.Have <= g.Live {
 		return nil
 	}
@@ -269,7 +269,7 @@ func (g *Gang) settle() []Effect {
 
 // AsksSince is since when the job asks for GPUs: since its author registered it, or
 // since the jobs have finished that it comes after.
-func (g *Gang) AsksSince() time.Time {
+func (g *Lifecycle) AsksSince() time.Time {
 	if submitted := g.Submitted(); submitted.After(g.eligible) {
 		return submitted
 	}
@@ -278,7 +278,7 @@ func (g *Gang) AsksSince() time.Time {
 
 // deadline is by when it is to have ended, in the queue's time; 0: no deadline. It
 // counts from the registration by its author, not from when the placer saw it.
-func (g *Gang) deadline() time.Duration {
+func (g *Lifecycle) deadline() time.Duration {
 	at, ok := g.Request.Hints.DeadlineOf(g.Submitted())
 	if !ok {
 		return 0
@@ -287,7 +287,7 @@ func (g *Gang) deadline() time.Duration {
 }
 
 // array is the parameterized or periodic job that it is a child of; "" for none.
-func (g *Gang) array() string {
+func (g *Lifecycle) array() string {
 	if !cluster.Child(g.Job) {
 		return ""
 	}

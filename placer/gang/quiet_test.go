@@ -29,7 +29,7 @@ func TestQuiet(t *testing.T) {
 	for _, id := range []string{"g1", "g2"} {
 		w.state.PutAlloc(&cluster.Alloc{ID: id, Name: id, Job: cluster.KeyOf(job), Group: "g", Node: "n", Client: api.AllocClientStatusRunning, Desired: api.AllocDesiredStatusRun, GPUs: []string{id}, CreateIndex: 201, ModifyIndex: 202})
 	}
-	g := &Gang{}
+	g := &Lifecycle{}
 	for _, e := range []Event{
 		Observation{Observed: Observe(w.state, job), Request: request.Request{Job: job}}, Reconcile{},
 		RecordRead{&Record{JobModifyIndex: 200, Ready: w.now}}, Sync{},
@@ -49,22 +49,22 @@ func TestQuiet(t *testing.T) {
 // A gang that waits needs no look, unless the queue does not know all that it asks for, or
 // time alone makes something due: that would not be done until something happened to it.
 func TestQuietWhileItWaits(t *testing.T) {
-	for name, change := range map[string]func(*Gang){
-		"":                                 func(*Gang) {},
-		"the queue does not know it":       func(g *Gang) { g.Queued = false },
-		"the queue believes that it runs":  func(g *Gang) { g.Placed = true },
-		"its author changed it":            func(g *Gang) { g.edited = true },
-		"it cannot be served":              func(g *Gang) { g.Refused = errors.New("a unicorn") },
-		"it has stopped to go elsewhere":   func(g *Gang) { g.Target = &pal.Placement{} },
-		"it is being stopped":              func(g *Gang) { g.stop = &stopping{} },
-		"something is not known of it":     func(g *Gang) { g.stumbled = "ReadVersions" },
-		"Nomad has not answered its start": func(g *Gang) { g.unanswered = true },
-		"its record is not read":           func(g *Gang) { g.Pins = somePins("g1") },
-		"Nomad calls it dead":              func(g *Gang) { dead := "dead"; g.Job.Status = &dead },
-		"it came after another job":        func(g *Gang) { g.eligible = time.Unix(1000, 0) },
-		"it replaced its author's change":  func(g *Gang) { g.overwrote = true },
+	for name, change := range map[string]func(*Lifecycle){
+		"":                                 func(*Lifecycle) {},
+		"the queue does not know it":       func(g *Lifecycle) { g.Queued = false },
+		"the queue believes that it runs":  func(g *Lifecycle) { g.Placed = true },
+		"its author changed it":            func(g *Lifecycle) { g.edited = true },
+		"it cannot be served":              func(g *Lifecycle) { g.Refused = errors.New("a unicorn") },
+		"it has stopped to go elsewhere":   func(g *Lifecycle) { g.Target = &pal.Placement{} },
+		"it is being stopped":              func(g *Lifecycle) { g.stop = &stopping{} },
+		"something is not known of it":     func(g *Lifecycle) { g.stumbled = "ReadVersions" },
+		"Nomad has not answered its start": func(g *Lifecycle) { g.unanswered = true },
+		"its record is not read":           func(g *Lifecycle) { g.Pins = somePins("g1") },
+		"Nomad calls it dead":              func(g *Lifecycle) { dead := "dead"; g.Job.Status = &dead },
+		"it came after another job":        func(g *Lifecycle) { g.eligible = time.Unix(1000, 0) },
+		"it replaced its author's change":  func(g *Lifecycle) { g.overwrote = true },
 	} {
-		g := &Gang{Observed: Observed{Job: plainJob("j", 0), Nomad: Waiting}, Queued: true}
+		g := &Lifecycle{Observed: Observed{Job: plainJob("j", 0), Nomad: Waiting}, Queued: true}
 		change(g)
 		if quiet := g.Quiet(); quiet != (name == "") {
 			t.Errorf("a gang that waits, and %s: quiet %v", name, quiet)
@@ -78,7 +78,7 @@ func TestArrivingGangStaysInTheQueue(t *testing.T) {
 	w := newFakeWorld()
 	job := plainJob("j", 200)
 	for _, target := range []*pal.Placement{nil, {}} {
-		g := &Gang{Observed: Observed{Key: cluster.KeyOf(job), Job: job, Nomad: Waiting}, Queued: true, Placed: true, Target: target, RetryAt: w.now.Add(time.Minute)}
+		g := &Lifecycle{Observed: Observed{Key: cluster.KeyOf(job), Job: job, Nomad: Waiting}, Queued: true, Placed: true, Target: target, RetryAt: w.now.Add(time.Minute)}
 		for _, e := range g.waitInQueue(Sync{}, w) {
 			if _, left := e.(Dequeue); left && target != nil {
 				t.Error("it leaves the queue")
@@ -94,7 +94,7 @@ func TestArrivingGangStaysInTheQueue(t *testing.T) {
 func TestUnsettledUntilGivenUp(t *testing.T) {
 	job := plainJob("j", 300)
 	for givenUp, want := range map[reason.Kind]bool{"": true, reason.GaveUp: false} {
-		g := Gang{Observed: Observed{Job: job, Nomad: Lost, Pins: somePins("g1")}, Record: &Record{JobModifyIndex: 300, GivenUp: reason.Reason{Kind: givenUp}}}
+		g := Lifecycle{Observed: Observed{Job: job, Nomad: Lost, Pins: somePins("g1")}, Record: &Record{JobModifyIndex: 300, GivenUp: reason.Reason{Kind: givenUp}}}
 		if got := g.Unsettled(); got != want {
 			t.Errorf("given up %q: unsettled %v", givenUp, got)
 		}

@@ -29,7 +29,7 @@ import (
 type randomWorld struct {
 	*fakeWorld
 	rng        *rand.Rand
-	g          *Gang
+	g          *Lifecycle
 	jobs       map[string]*api.Job // made once: they do not change
 	unanswered []Start             // starts whose outcomes are not known
 	// queued and placed are what the queue has been told; stopping: it waits for a gang
@@ -66,7 +66,7 @@ func (w *randomWorld) live(events int) (wrong string) {
 			wrong = fmt.Sprint("panic: ", r)
 		}
 	}()
-	w.g = &Gang{}
+	w.g = &Lifecycle{}
 	for range events {
 		w.change()
 		e := w.event()
@@ -104,7 +104,7 @@ func (w *randomWorld) live(events int) (wrong string) {
 			if w.queued {
 				return "the queue knows a job that is not ours"
 			}
-			w.g = &Gang{}
+			w.g = &Lifecycle{}
 		}
 		if w.queued != w.g.Queued || w.placed != w.g.Placed {
 			return fmt.Sprintf("the queue was told queued %v, placed %v; the gang believes %v, %v", w.queued, w.placed, w.g.Queued, w.g.Placed)

@@ -18,7 +18,7 @@ import (
 // wants more: by nomad job scale, which leaves the pins as they are. As if its author had run
 // its file with that count, it runs on until all of them fit. Of one that was smaller for a while,
 // others may have got GPUs that its pins still name.
-func (g *Gang) askAgain(w World) ([]Effect, bool) {
+func (g *Lifecycle) askAgain(w World) ([]Effect, bool) {
 	if g.stop != nil || g.Pins.Mode != rewrite.ModeGPU || g.Have == 0 || g.Live != g.Have {
 		return nothing()
 	}
@@ -35,7 +35,7 @@ func (g *Gang) askAgain(w World) ([]Effect, bool) {
 
 // runsOn reports whether the gang is what ran before the job was registered last, and has lost no
 // member since.
-func (g *Gang) runsOn(w World) bool {
+func (g *Lifecycle) runsOn(w World) bool {
 	return !slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool {
 		lost := a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost
 		return a.PlacedFor(g.Job) || lost && a.ModifyIndex > *g.Job.JobModifyIndex
@@ -43,7 +43,7 @@ func (g *Gang) runsOn(w World) bool {
 }
 
 // notOthers are the pins without the GPUs that others hold.
-func (g *Gang) notOthers(w World) rewrite.Pins {
+func (g *Lifecycle) notOthers(w World) rewrite.Pins {
 	p := g.Pins
 	p.Groups = slices.Clone(p.Groups)
 	for i, gp := range p.Groups {
@@ -66,13 +66,13 @@ func roomFor(job *api.Job, p rewrite.Pins) (n int) {
 // broken reports whether a gang that runs on until its new size fits has lost members meanwhile:
 // behind its gate Nomad replaces none. Those that its author does not ask for any more are
 // not missed.
-func (g *Gang) broken(had *api.Job, pins rewrite.Pins, w World) bool {
+func (g *Lifecycle) broken(had *api.Job, pins rewrite.Pins, w World) bool {
 	return *g.Job.Type == api.JobTypeBatch && pins.Mode != rewrite.ModePrefer && g.NeedsAll() && g.lostOf(had, pins, w)
 }
 
 // lostOf reports whether members that it had as that version, and that its author still asks for, are neither
 // there nor have done their work.
-func (g *Gang) lostOf(had *api.Job, pins rewrite.Pins, w World) bool {
+func (g *Lifecycle) lostOf(had *api.Job, pins rewrite.Pins, w World) bool {
 	there := map[string]int{}
 	for _, a := range g.Members {
 		there[a.Group]++
@@ -108,7 +108,7 @@ type runs struct {
 }
 
 // newest is the CreateIndex of the newest member.
-func (g *Gang) newest() (n uint64) {
+func (g *Lifecycle) newest() (n uint64) {
 	for _, a := range g.Members {
 		n = max(n, a.CreateIndex)
 	}
@@ -118,7 +118,7 @@ func (g *Gang) newest() (n uint64) {
 // restorePins serves a job whose author ran the same file again, gate and all,
 // while its gang runs: it gets the pins it had, so that what runs stays. A gang of another
 // size is placed again as a whole, when the queue has room for it (change).
-func (g *Gang) restorePins(w World) ([]Effect, bool) {
+func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 	if g.stop != nil {
 		return g.proceed(w), false
 	}
@@ -174,7 +174,7 @@ func (g *Gang) restorePins(w World) ([]Effect, bool) {
 
 // Asks reports whether a running gang's author asks for other GPUs than it has: the queue is to
 // say where it could go ([Room]). Until it can go there it runs on as it is.
-func (g *Gang) Asks() bool {
+func (g *Lifecycle) Asks() bool {
 	return g.asks && g.Nomad == Resubmitted && g.Refused == nil && g.stop == nil && g.pending == nil
 }
 
@@ -183,7 +183,7 @@ func (g *Gang) Asks() bool {
 // and for no other. So a gang that is to go where some of it runs is stopped first: another
 // member could still use the GPU that a new one gets. Services are not stopped: they are
 // updated a few members at a time.
-func (g *Gang) change(e Event, w World) []Effect {
+func (g *Lifecycle) change(e Event, w World) []Effect {
 	room := e.(Room)
 	switch {
 	case !g.Asks():
@@ -208,7 +208,7 @@ func (g *Gang) change(e Event, w World) []Effect {
 
 // preemptChanged stops a gang that runs on until what its author asks for now fits, for another
 // one: it then waits with that.
-func (g *Gang) preemptChanged(e Event, w World) []Effect {
+func (g *Lifecycle) preemptChanged(e Event, w World) []Effect {
 	if !g.Asks() {
 		return g.keep(e, w)
 	}
@@ -216,7 +216,7 @@ func (g *Gang) preemptChanged(e Event, w World) []Effect {
 }
 
 // resized takes in that a gang was placed again as a whole.
-func (g *Gang) resized(w World) []Effect {
+func (g *Lifecycle) resized(w World) []Effect {
 	room := g.read.room
 	g.Trouble = reason.Reason{}
 	r := Record{
@@ -234,7 +234,7 @@ func (g *Gang) resized(w World) []Effect {
 
 // newestRun is the version of the job that its newest member runs; nil if Nomad
 // does not know any more.
-func (g *Gang) newestRun() (newest *api.Job) {
+func (g *Lifecycle) newestRun() (newest *api.Job) {
 	for _, a := range g.read.allocs {
 		live := slices.ContainsFunc(g.Members, func(m *cluster.Alloc) bool { return m.ID == a.ID })
 		if v := g.read.versions[*a.Version]; live && v != nil && (newest == nil || *v.Version > *newest.Version) {
@@ -268,7 +268,7 @@ func members(job *api.Job, g *api.TaskGroup) string {
 // them, and the job has lost one while it waits for room: behind its gate Nomad would not replace it. With
 // its pins it does, and makeWhole gives the others nodes as these have room. Of a batch job nothing else
 // may have changed, and none may have done its work: it would be run anew.
-func (g *Gang) lacksOneByOne(had *api.Job, pins rewrite.Pins, w World) bool {
+func (g *Lifecycle) lacksOneByOne(had *api.Job, pins rewrite.Pins, w World) bool {
 	switch {
 	case g.NeedsAll() || pins.Mode != rewrite.ModeClass:
 		return false

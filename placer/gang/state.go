@@ -69,7 +69,7 @@ func (s State) Ours() bool { return s != Native && s != Template && s != Ended }
 // remembers. A placer that was just started knows the first part alone: then a gang
 // that completes, or whose start is under way, looks as if it waited. Its GPUs still
 // count as taken for as long as its members live.
-func (g *Gang) State() State {
+func (g *Lifecycle) State() State {
 	_, committing := g.pending.(Commit)
 	switch {
 	case !g.GaveUp().IsZero():
@@ -94,7 +94,7 @@ type Observed struct {
 	// Nomad is the state by what Nomad shows: one of [Waiting], [Starting], [Running],
 	// [Stopping], [Resubmitted], [Lost], [Native], [Template] and [Ended]; [Rejected]
 	// for a job that is set aside. What the placer remembers refines it:
-	// [Gang.State].
+	// [Lifecycle.State].
 	Nomad State
 	Pins  rewrite.Pins
 	// Members are live and to go on. What a gang has left behind on a node that is away

@@ -22,9 +22,9 @@ import (
 //
 // What is assumed of the caller: events of one gang come one after the other, the
 // answer to an effect before any other event, and every effect is carried out. If the
-// placer dies in between, the next one begins with what Nomad shows, and with [Gang]s
+// placer dies in between, the next one begins with what Nomad shows, and with [Lifecycle]s
 // that remember nothing.
-func (g *Gang) Step(e Event, w World) []Effect {
+func (g *Lifecycle) Step(e Event, w World) []Effect {
 	var todo []Effect
 	switch {
 	case e.event() == OnAnswer:
@@ -47,7 +47,7 @@ func (g *Gang) Step(e Event, w World) []Effect {
 
 // vouch writes into a record that is to be kept whether its registration was verified. The
 // placer that comes next checks it if not (walk 8502027).
-func (g *Gang) vouch(e Effect) Effect {
+func (g *Lifecycle) vouch(e Effect) Effect {
 	switch e := e.(type) {
 	case SaveRecord:
 		e.Record.Unverified = g.MayHaveOverwritten()
@@ -63,7 +63,7 @@ func (g *Gang) vouch(e Effect) Effect {
 func AwaitsAnswer(e Effect) bool { return e.awaits() }
 
 // ignore is for events that say nothing to a gang in this state.
-func ignore(*Gang, Event, World) []Effect { return nil }
+func ignore(*Lifecycle, Event, World) []Effect { return nil }
 
 // observe takes in what Nomad shows. A gang that is not ours to place, or not any
 // more, leaves the queue.
@@ -72,7 +72,7 @@ func ignore(*Gang, Event, World) []Effect { return nil }
 // about that Nomad did not answer, else its author. What was remembered of the job as
 // it was is then dropped, above all the delay after failures: the author may have
 // mended what failed.
-func (g *Gang) observe(e Event, w World) []Effect {
+func (g *Lifecycle) observe(e Event, w World) []Effect {
 	o, now := e.(Observation), w.Now()
 	changed := g.Job == nil || *g.Job.JobModifyIndex != *o.Job.JobModifyIndex
 	var out []Effect
@@ -109,7 +109,7 @@ func (g *Gang) observe(e Event, w World) []Effect {
 
 // cameAbout records a start that came about though its registration was not answered. ours reports
 // whether the change of the job is such a start.
-func (g *Gang) cameAbout(o Observation) (out []Effect, ours bool) {
+func (g *Lifecycle) cameAbout(o Observation) (out []Effect, ours bool) {
 	if !g.unanswered || o.BroughtBack || o.Nomad != Starting && o.Nomad != Running {
 		return nil, false
 	}
@@ -124,13 +124,13 @@ func (g *Gang) cameAbout(o Observation) (out []Effect, ours bool) {
 
 // record makes the reasons of a start the gang's record, once the start has come about.
 // They are written when the members are seen, with where they are.
-func (g *Gang) record(s Start, index uint64) {
+func (g *Lifecycle) record(s Start, index uint64) {
 	s.Record.JobModifyIndex = index
 	g.Record, g.Unsaved = &s.Record, true
 }
 
 // becomes takes in where the gang stands. What troubled one that is whole now is over.
-func (g *Gang) becomes(o Observed) {
+func (g *Lifecycle) becomes(o Observed) {
 	if o.Nomad == Running && g.Nomad != Running {
 		g.Trouble, g.stumbled = reason.Reason{}, ""
 	}
@@ -143,7 +143,7 @@ func (o Observed) Ours() bool { return o.Nomad.Ours() }
 
 // leave is the end of a gang that is not ours any more. A decision that is not written
 // yet is written now: people ask why a job ran where it did after it has ended, too.
-func (g *Gang) leave() []Effect {
+func (g *Lifecycle) leave() []Effect {
 	var out []Effect
 	if g.Unsaved && g.Record != nil {
 		g.Unsaved = false
@@ -157,7 +157,7 @@ func (g *Gang) leave() []Effect {
 }
 
 // reconcile does what is due.
-func (g *Gang) reconcile(e Event, w World) []Effect {
+func (g *Lifecycle) reconcile(e Event, w World) []Effect {
 	g.read, g.asks = readings{Reconcile: e.(Reconcile)}, false
 	return g.doDuties(w)
 }
@@ -165,7 +165,7 @@ func (g *Gang) reconcile(e Event, w World) []Effect {
 // doDuties does what is due. It begins with the first duty after every answer: each duty
 // looks at what was read, so those that are done fall through, and none has to
 // remember where it was interrupted.
-func (g *Gang) doDuties(w World) []Effect {
+func (g *Lifecycle) doDuties(w World) []Effect {
 	if g.Nomad == Rejected { // set aside: nothing of it is looked into
 		return nil
 	}
@@ -184,7 +184,7 @@ func (g *Gang) doDuties(w World) []Effect {
 }
 
 // answer takes in the answer to an effect, and goes on with the duties.
-func (g *Gang) answer(e Event, of Effect, w World) []Effect {
+func (g *Lifecycle) answer(e Event, of Effect, w World) []Effect {
 	if _, failed := e.(Failure); !failed && g.stumbled != "" && g.stumbled == fmt.Sprintf("%T", of) {
 		g.Trouble, g.stumbled = reason.Reason{}, "" // it went well this time
 	}
@@ -216,7 +216,7 @@ func (g *Gang) answer(e Event, of Effect, w World) []Effect {
 }
 
 // done takes in that something was done that has no other answer.
-func (g *Gang) done(of Effect, w World) []Effect {
+func (g *Lifecycle) done(of Effect, w World) []Effect {
 	switch of := of.(type) {
 	case WriteRecord:
 		if s := g.stop; s != nil && !s.recorded {
@@ -239,14 +239,14 @@ func (g *Gang) done(of Effect, w World) []Effect {
 
 // told takes in that members were told to stop, or some of them: Nomad stops them, whatever is
 // registered now.
-func (g *Gang) told() {
+func (g *Lifecycle) told() {
 	if g.stop != nil {
 		g.stop.told = true
 	}
 }
 
 // registered takes in the job as Nomad has it after a registration of ours.
-func (g *Gang) registered(o Observed, of Effect, w World) []Effect {
+func (g *Lifecycle) registered(o Observed, of Effect, w World) []Effect {
 	if c, ok := of.(Commit); ok {
 		return g.started(o, c.Start, w)
 	}
@@ -291,7 +291,7 @@ func (g *Gang) registered(o Observed, of Effect, w World) []Effect {
 
 // failed takes in that something could not be done. A conflict is no failure: the job
 // has changed, and an observation of what it is now is on its way.
-func (g *Gang) failed(f Failure, w World) []Effect {
+func (g *Lifecycle) failed(f Failure, w World) []Effect {
 	if c, ok := f.Of.(Commit); ok {
 		return g.notStarted(c.Start, f.Err, w)
 	}
@@ -317,7 +317,7 @@ func (g *Gang) failed(f Failure, w World) []Effect {
 
 // cancelStop takes in that a step of stopping the gang did not come about: before the gate is on,
 // it runs on, as its record and the queue are told.
-func (g *Gang) cancelStop(step Effect, err error) (out []Effect) {
+func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
 	_, unwritten := step.(WriteRecord)
 	s := g.stop
 	if s == nil || s.gated {
@@ -342,7 +342,7 @@ func (g *Gang) cancelStop(step Effect, err error) (out []Effect) {
 
 // putOff takes in that something was not even tried: the cycle had no time left, or
 // Nomad is asked only so often. It counts as no failure.
-func (g *Gang) putOff(n NotNow) []Effect {
+func (g *Lifecycle) putOff(n NotNow) []Effect {
 	if c, ok := n.Of.(Commit); ok {
 		return []Effect{Release{g.Request.Gang, c.Placement}, g.requeue()}
 	}
@@ -350,15 +350,15 @@ func (g *Gang) putOff(n NotNow) []Effect {
 }
 
 // wrong is an error that needs nobody's answer.
-func (g *Gang) wrong(err error, w World) []Effect {
+func (g *Lifecycle) wrong(err error, w World) []Effect {
 	return g.failed(Failure{Err: err}, w)
 }
 
-func (g *Gang) log(l Level, text string, args ...any) Effect { return Log{l, text, args} }
+func (g *Lifecycle) log(l Level, text string, args ...any) Effect { return Log{l, text, args} }
 
 // commit registers the job with its pins. Nomad is asked for a dry run first if the
 // job has something that only Nomad can judge, or after a failure.
-func (g *Gang) commit(e Event, w World) []Effect {
+func (g *Lifecycle) commit(e Event, w World) []Effect {
 	if g.finishUnknown(w) {
 		return g.refuseStart(e, w)
 	}
@@ -366,7 +366,7 @@ func (g *Gang) commit(e Event, w World) []Effect {
 }
 
 // started takes in that the job has its pins.
-func (g *Gang) started(o Observed, s Start, w World) []Effect {
+func (g *Lifecycle) started(o Observed, s Start, w World) []Effect {
 	g.record(s, *o.Job.JobModifyIndex)
 	g.verifyLater(o.Job)
 	g.lineage = g.lineage.rewrote(g.Job, o.Job)
@@ -384,7 +384,7 @@ func (g *Gang) started(o Observed, s Start, w World) []Effect {
 
 // notStarted records that it did not get them. If the outcome is unknown Nomad may have taken the
 // start: then an observation shows its pins.
-func (g *Gang) notStarted(s Start, err error, w World) []Effect {
+func (g *Lifecycle) notStarted(s Start, err error, w World) []Effect {
 	out := []Effect{Release{g.Request.Gang, s.Placement}, g.requeue()}
 	if errors.Is(err, nomad.ErrConflict) {
 		return append(out, g.log(Debug, "lost a race, reading the job again"))
@@ -399,7 +399,7 @@ func (g *Gang) notStarted(s Start, err error, w World) []Effect {
 }
 
 // requeue tells the queue that a start, or a move's, did not come about.
-func (g *Gang) requeue() Effect {
+func (g *Lifecycle) requeue() Effect {
 	if g.Placed {
 		g.Placed = false
 		return QueueStopped{}
@@ -409,17 +409,17 @@ func (g *Gang) requeue() Effect {
 
 // refuseStart answers a start of a gang that cannot start in this state: its GPUs go
 // back, and the queue hears of it.
-func (g *Gang) refuseStart(e Event, _ World) []Effect {
+func (g *Lifecycle) refuseStart(e Event, _ World) []Effect {
 	return []Effect{Release{g.Request.Gang, e.(Start).Placement}, g.requeue()}
 }
 
 // keep answers a preemption or a move of a gang that is not stopped now.
-func (g *Gang) keep(Event, World) []Effect { return []Effect{QueueKept{}} }
+func (g *Lifecycle) keep(Event, World) []Effect { return []Effect{QueueKept{}} }
 
 // preempt stops the gang for another one. That one stays in the queue, which keeps the GPUs for
 // it, until the queue hears that this one has stopped, whatever becomes of it meanwhile, or
 // that it is not stopped ([QueueKept]): then it decides anew.
-func (g *Gang) preempt(e Event, w World) []Effect {
+func (g *Lifecycle) preempt(e Event, w World) []Effect {
 	if g.MayHaveOverwritten() {
 		return g.keep(e, w)
 	}
@@ -428,7 +428,7 @@ func (g *Gang) preempt(e Event, w World) []Effect {
 }
 
 // move stops the gang, to start it on better GPUs.
-func (g *Gang) move(e Event, w World) []Effect {
+func (g *Lifecycle) move(e Event, w World) []Effect {
 	if g.MayHaveOverwritten() || g.Have > g.Live { // those that have done their work would do it again
 		return g.keep(e, w)
 	}
@@ -440,7 +440,7 @@ func (g *Gang) move(e Event, w World) []Effect {
 // stopFor begins to stop the gang, whose record is then r: it is written down, then
 // comes the gate, so that a placer that dies in between loses nothing, then the
 // members are stopped.
-func (g *Gang) stopFor(s stopping, r *Record, w World) []Effect {
+func (g *Lifecycle) stopFor(s stopping, r *Record, w World) []Effect {
 	s.someDone = g.Have > g.Live
 	g.stop = &s
 	if r == nil {
@@ -466,7 +466,7 @@ func (g *Gang) stopFor(s stopping, r *Record, w World) []Effect {
 }
 
 // proceed is the next step of stopping the gang.
-func (g *Gang) proceed(w World) []Effect {
+func (g *Lifecycle) proceed(w World) []Effect {
 	switch {
 	case g.stop.gated:
 		return []Effect{g.stopMembers()}
@@ -479,7 +479,7 @@ func (g *Gang) proceed(w World) []Effect {
 // closed takes in that the gate is on. Until all of the gang has stopped, all its GPUs are
 // its own: the queue waits for them together. So are those that its new size gets; those
 // of a move the queue keeps.
-func (g *Gang) closed(w World) []Effect {
+func (g *Lifecycle) closed(w World) []Effect {
 	g.stop.gated, g.Target = true, g.stop.target
 	if g.stop.why == Resized {
 		return g.holdTarget(w)
@@ -489,12 +489,12 @@ func (g *Gang) closed(w World) []Effect {
 }
 
 // holdTarget keeps the GPUs of a gang's new size for it, beside those that it has.
-func (g *Gang) holdTarget(w World) []Effect {
+func (g *Lifecycle) holdTarget(w World) []Effect {
 	g.Held = w.GPUIDs(slices.Concat(w.Holds(g.Key), g.stop.target.GPUs()))
 	return []Effect{Keep{*g.stop.target}}
 }
 
-func (g *Gang) stopMembers() Effect {
+func (g *Lifecycle) stopMembers() Effect {
 	var ids []string
 	for _, a := range g.Members {
 		ids = append(ids, a.ID)

@@ -46,7 +46,7 @@ import (
 //	      [broken] [ceiling] [on-failure=gang|member|none] [healthy] [efficiency=x]
 type story struct {
 	t *testing.T
-	g *Gang
+	g *Lifecycle
 	w *fakeWorld
 	// refused is why the job cannot be served.
 	refused error
@@ -64,7 +64,7 @@ type story struct {
 
 func TestStories(t *testing.T) {
 	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
-		s := &story{t: t, g: &Gang{}, w: newFakeWorld(), index: 100}
+		s := &story{t: t, g: &Lifecycle{}, w: newFakeWorld(), index: 100}
 		datadriven.RunTest(t, path, s.happens)
 	})
 }

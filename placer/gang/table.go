@@ -6,7 +6,7 @@ package gang
 // handler is what an event does in a state. to are the states that the gang may be in
 // afterwards, other than the one it was in, once all answers are there.
 type handler struct {
-	do  func(*Gang, Event, World) []Effect
+	do  func(*Lifecycle, Event, World) []Effect
 	say string // what it does, for the drawing; "" if it does nothing
 	to  []State
 }
@@ -16,7 +16,7 @@ type handler struct {
 // again with that answer.
 type duty struct {
 	say string
-	do  func(*Gang, World) (effects []Effect, on bool)
+	do  func(*Lifecycle, World) (effects []Effect, on bool)
 	// always: also while the gang waits after a failure.
 	always bool
 	// registers: it changes the job, which waits until Nomad has told what it made of our
@@ -29,13 +29,13 @@ type duty struct {
 
 // Duties of several states. The common ones begin the reconcile in nearly all of them.
 var (
-	dutyRecord      = duty{say: "read its record", do: (*Gang).readRecord, to: []State{Failed}, common: true}
-	dutyPosition    = duty{say: "find its place in the queue, and whether its author has begun it anew", do: (*Gang).findPosition, to: []State{Waiting}, common: true}
-	dutyFinished    = duty{say: "stop the job if its members finished in an earlier version of it", do: (*Gang).stopFinished, always: true, to: []State{Rejected}}
-	atWorkFinished  = duty{say: dutyFinished.say, do: (*Gang).stopFinished, always: true}
-	dutyPending     = duty{say: "have Nomad evaluate the job again if it calls it dead", do: (*Gang).keepPending}
-	dutyOverwritten = duty{say: "look whether an earlier placer overwrote a change", do: (*Gang).findEarlierLostUpdate, common: true}
-	dutyUndo        = duty{say: "undo a lost update: stop, purge or restore the job as its author left it", do: (*Gang).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
+	dutyRecord      = duty{say: "read its record", do: (*Lifecycle).readRecord, to: []State{Failed}, common: true}
+	dutyPosition    = duty{say: "find its place in the queue, and whether its author has begun it anew", do: (*Lifecycle).findPosition, to: []State{Waiting}, common: true}
+	dutyFinished    = duty{say: "stop the job if its members finished in an earlier version of it", do: (*Lifecycle).stopFinished, always: true, to: []State{Rejected}}
+	atWorkFinished  = duty{say: dutyFinished.say, do: (*Lifecycle).stopFinished, always: true}
+	dutyPending     = duty{say: "have Nomad evaluate the job again if it calls it dead", do: (*Lifecycle).keepPending}
+	dutyOverwritten = duty{say: "look whether an earlier placer overwrote a change", do: (*Lifecycle).findEarlierLostUpdate, common: true}
+	dutyUndo        = duty{say: "undo a lost update: stop, purge or restore the job as its author left it", do: (*Lifecycle).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
 )
 
 // duties are what may be due in each state, in this order: what an earlier placer knew
@@ -50,49 +50,49 @@ var duties = map[State][]duty{
 	Starting: {
 		dutyRecord, dutyPosition, dutyOverwritten, dutyUndo,
 		atWorkFinished,
-		{say: "record the decision if the members take long", do: (*Gang).saveSlow},
-		{say: "gate it if its pins cannot hold all members that its author asks for now (nomad job scale): it runs on until they fit", do: (*Gang).askAgain, registers: true, to: []State{Resubmitted}},
-		{say: "if it stays incomplete: give missing members other nodes, do without them, requeue the gang, or have Nomad evaluate it", do: (*Gang).makeWhole, registers: true, to: []State{Stopping, Completing, Running, Failed}},
+		{say: "record the decision if the members take long", do: (*Lifecycle).saveSlow},
+		{say: "gate it if its pins cannot hold all members that its author asks for now (nomad job scale): it runs on until they fit", do: (*Lifecycle).askAgain, registers: true, to: []State{Resubmitted}},
+		{say: "if it stays incomplete: give missing members other nodes, do without them, requeue the gang, or have Nomad evaluate it", do: (*Lifecycle).makeWhole, registers: true, to: []State{Stopping, Completing, Running, Failed}},
 	},
 	Running: {
 		dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, atWorkFinished,
-		{say: "make room for canaries", do: (*Gang).makeCanaryRoom, registers: true, to: []State{Starting}},
-		{say: "requeue the gang if Nomad gave it other GPUs", do: (*Gang).requeueMisplaced, always: true, registers: true, to: []State{Stopping}},
-		{say: "have Nomad place again what a drain stopped of its groups without GPUs", do: (*Gang).placeLeftOut},
-		{say: "record that all members are there", do: (*Gang).recordReady, always: true},
+		{say: "make room for canaries", do: (*Lifecycle).makeCanaryRoom, registers: true, to: []State{Starting}},
+		{say: "requeue the gang if Nomad gave it other GPUs", do: (*Lifecycle).requeueMisplaced, always: true, registers: true, to: []State{Stopping}},
+		{say: "have Nomad place again what a drain stopped of its groups without GPUs", do: (*Lifecycle).placeLeftOut},
+		{say: "record that all members are there", do: (*Lifecycle).recordReady, always: true},
 	},
-	Stopping:    {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "stop the members, or let them run on if a placer died before it stopped them", do: (*Gang).stopOrGoOn, to: []State{Starting, Running}}},
-	Resubmitted: {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "give it back its pins; if it asks for other GPUs, ask the queue for room, and requeue the gang if it is not whole any more", do: (*Gang).restorePins, registers: true, to: []State{Starting, Running, Native}}},
+	Stopping:    {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "stop the members, or let them run on if a placer died before it stopped them", do: (*Lifecycle).stopOrGoOn, to: []State{Starting, Running}}},
+	Resubmitted: {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "give it back its pins; if it asks for other GPUs, ask the queue for room, and requeue the gang if it is not whole any more", do: (*Lifecycle).restorePins, registers: true, to: []State{Starting, Running, Native}}},
 	Ended:       {dutyUndo},
-	Lost:        {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "requeue it, give it up, or have Nomad place again what was stopped", do: (*Gang).requeueLost, registers: true, to: []State{Completing, Failed}}},
+	Lost:        {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "requeue it, give it up, or have Nomad place again what was stopped", do: (*Lifecycle).requeueLost, registers: true, to: []State{Completing, Failed}}},
 }
 
 // elsewhere is what an event does in all states but those of [own]. What cannot
 // happen in a state, or changes nothing there, is handled all the same: the queue waits for an
 // answer to each of its decisions.
 var elsewhere = map[Kind]handler{
-	OnObserve:   {do: (*Gang).observe, say: "take in what Nomad shows"},
-	OnReconcile: {do: (*Gang).reconcile, say: "do what is due"},
-	OnSync:      {do: (*Gang).leaveQueue, say: "leave the queue"},
-	OnStart:     {do: (*Gang).refuseStart, say: "refuse"},
-	OnPreempt:   {do: (*Gang).keep, say: "refuse"},
-	OnMove:      {do: (*Gang).keep, say: "refuse"},
-	OnResize:    {do: (*Gang).keep, say: "refuse"},
+	OnObserve:   {do: (*Lifecycle).observe, say: "take in what Nomad shows"},
+	OnReconcile: {do: (*Lifecycle).reconcile, say: "do what is due"},
+	OnSync:      {do: (*Lifecycle).leaveQueue, say: "leave the queue"},
+	OnStart:     {do: (*Lifecycle).refuseStart, say: "refuse"},
+	OnPreempt:   {do: (*Lifecycle).keep, say: "refuse"},
+	OnMove:      {do: (*Lifecycle).keep, say: "refuse"},
+	OnResize:    {do: (*Lifecycle).keep, say: "refuse"},
 	OnRoom:      {do: ignore},
 }
 
 // The handlers of single states.
 var (
-	inLine    = handler{do: (*Gang).waitInQueue, say: "join the queue, or tell it that the gang has stopped", to: []State{Waiting, Rejected}}
-	atWork    = handler{do: (*Gang).runInQueue, say: "tell the queue that it runs"}
-	unchanged = handler{do: (*Gang).staysInQueue}
-	changed   = handler{do: (*Gang).runsOnInQueue, say: "tell the queue that it runs, as it is, if it does not know"}
-	begin     = handler{do: (*Gang).commit, say: "register the job with its pins", to: []State{Committing, Starting, Waiting, Completing}}
-	preempt   = handler{do: (*Gang).preempt, say: "gate the job over its pins, and stop its members", to: []State{Stopping, Completing}}
-	makesRoom = handler{do: (*Gang).preemptChanged, say: "stop its members, if it runs on until what its author asks for fits", to: []State{Completing}}
-	resize    = handler{do: (*Gang).resize, say: "register the job with its new number of members", to: []State{Starting}}
-	change    = handler{do: (*Gang).change, say: "register the job with pins to the room that it has, for which it is stopped if it gets GPUs of its own again", to: []State{Starting, Running}}
-	move      = handler{do: (*Gang).move, say: "gate the job over its pins, and stop its members", to: []State{Stopping, Completing}}
+	inLine    = handler{do: (*Lifecycle).waitInQueue, say: "join the queue, or tell it that the gang has stopped", to: []State{Waiting, Rejected}}
+	atWork    = handler{do: (*Lifecycle).runInQueue, say: "tell the queue that it runs"}
+	unchanged = handler{do: (*Lifecycle).staysInQueue}
+	changed   = handler{do: (*Lifecycle).runsOnInQueue, say: "tell the queue that it runs, as it is, if it does not know"}
+	begin     = handler{do: (*Lifecycle).commit, say: "register the job with its pins", to: []State{Committing, Starting, Waiting, Completing}}
+	preempt   = handler{do: (*Lifecycle).preempt, say: "gate the job over its pins, and stop its members", to: []State{Stopping, Completing}}
+	makesRoom = handler{do: (*Lifecycle).preemptChanged, say: "stop its members, if it runs on until what its author asks for fits", to: []State{Completing}}
+	resize    = handler{do: (*Lifecycle).resize, say: "register the job with its new number of members", to: []State{Starting}}
+	change    = handler{do: (*Lifecycle).change, say: "register the job with pins to the room that it has, for which it is stopped if it gets GPUs of its own again", to: []State{Starting, Running}}
+	move      = handler{do: (*Lifecycle).move, say: "gate the job over its pins, and stop its members", to: []State{Stopping, Completing}}
 )
 
 // own is what an event does in the states where it does something else than [elsewhere].

@@ -50,9 +50,9 @@ func (w *fakeWorld) Promised(cluster.JobKey) bool             { return w.promise
 func (w *fakeWorld) OthersHold(_ cluster.JobKey, gpus []string) bool {
 	return slices.ContainsFunc(gpus, func(id string) bool { return slices.Contains(w.others, id) })
 }
-func (w *fakeWorld) RoomForMissing(*Gang) (Room, error)  { return w.room, w.roomErr }
-func (w *fakeWorld) RoomForCanaries(*Gang) (Room, error) { return w.room, w.roomErr }
-func (w *fakeWorld) Resized(g *Gang, to pal.Placement) (rewrite.Pins, error) {
+func (w *fakeWorld) RoomForMissing(*Lifecycle) (Room, error)  { return w.room, w.roomErr }
+func (w *fakeWorld) RoomForCanaries(*Lifecycle) (Room, error) { return w.room, w.roomErr }
+func (w *fakeWorld) Resized(g *Lifecycle, to pal.Placement) (rewrite.Pins, error) {
 	p := g.Pins
 	p.Groups = slices.Clone(p.Groups)
 	p.Groups[0].Count = len(to.Members)

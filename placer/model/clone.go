@@ -23,7 +23,7 @@ func (m *Model) Clone() *Model {
 	c.Jobs, c.order = make(map[cluster.JobKey]*Tracked, len(m.Jobs)), make([]*Tracked, len(m.Jobs))
 	for i, t := range m.Sorted() {
 		tracked[i] = *t
-		tracked[i].Gang, tracked[i].unfit = t.Gang.Clone(), maps.Clone(t.unfit)
+		tracked[i].Lifecycle, tracked[i].unfit = t.Lifecycle.Clone(), maps.Clone(t.unfit)
 		c.Jobs[t.Key], c.order[i] = &tracked[i], &tracked[i]
 	}
 	c.Failures, c.Quarantine = slices.Clone(m.Failures), maps.Clone(m.Quarantine)

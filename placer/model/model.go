@@ -220,7 +220,7 @@ func byKey(t *Tracked, k cluster.JobKey) int { return t.Key.Compare(k) }
 
 // Add begins to track a job.
 func (m *Model) Add(k cluster.JobKey) *Tracked {
-	t := &Tracked{Gang: gang.Gang{Observed: gang.Observed{Key: k}}}
+	t := &Tracked{Lifecycle: gang.Lifecycle{Observed: gang.Observed{Key: k}}}
 	if len(m.order) == len(m.Jobs) {
 		i, _ := slices.BinarySearchFunc(m.order, k, byKey)
 		m.order = slices.Insert(m.order, i, t)
@@ -339,7 +339,7 @@ func (f *dependencyCache) Doubt() {
 
 // Tracked is a gang that the placer deals with.
 type Tracked struct {
-	gang.Gang
+	gang.Lifecycle
 	// Unregistered: Nomad does not have the job yet.
 	Unregistered bool
 	// Idle: nothing is due for it until it, or an allocation of it, changes.

@@ -86,7 +86,7 @@ func (w world) Describe(g pal.Gang, p pal.Placement) *pal.Choice {
 
 func (w world) Pin(job *api.Job, p rewrite.Pins) (*api.Job, error) { return w.View.Pin(job, p) }
 
-func (w world) Resized(g *gang.Gang, to pal.Placement) (rewrite.Pins, error) {
+func (w world) Resized(g *gang.Lifecycle, to pal.Placement) (rewrite.Pins, error) {
 	return w.View.Resized(g.Request, g.Pins, to)
 }
 
@@ -95,7 +95,7 @@ func (w world) Resized(g *gang.Gang, to pal.Placement) (rewrite.Pins, error) {
 // lost it gets back before others start; those that its author has added since (nomad job
 // scale) it gets as [queue.Queue.RoomFor] has it. If there is no room for all of those that do not
 // need each other, there may be for some.
-func (w world) RoomForMissing(g *gang.Gang) (gang.Room, error) {
+func (w world) RoomForMissing(g *gang.Lifecycle) (gang.Room, error) {
 	r, err := w.View.Missing(g.Job)
 	if err != nil {
 		return gang.Room{}, err
@@ -144,7 +144,7 @@ func fewer(r request.Request, members int) request.Request {
 // replace these soon, so they wait for no other job, but the limits of their tenant hold.
 // Pins to GPUs name all that the old version may use, so they are first cut to what it
 // does use.
-func (w world) RoomForCanaries(g *gang.Gang) (gang.Room, error) {
+func (w world) RoomForCanaries(g *gang.Lifecycle) (gang.Room, error) {
 	r, err := w.View.Canaries(g.Job)
 	if err != nil || r.Gang.GPUs() == 0 {
 		return gang.Room{}, err
@@ -163,7 +163,7 @@ func (w world) RoomForCanaries(g *gang.Gang) (gang.Room, error) {
 
 // CanariesBarred is the limit of its tenant that keeps a gang from the canaries that r asks for
 // beside what it holds; without one, there is no reason.
-func (m *Model) CanariesBarred(g *gang.Gang, r request.Request) (wait queue.Wait, why reason.Reason) {
+func (m *Model) CanariesBarred(g *gang.Lifecycle, r request.Request) (wait queue.Wait, why reason.Reason) {
 	job := g.QueueJob(m.Cfg.RestartCost)
 	job.Gang, job.Least = r.Gang, 0
 	_, wait, _ = m.Queue.RoomFor(gang.QueueTime(m.Time), m.View.Cluster, queue.Change{Job: job, Keeps: len(m.View.Holds(g.Key))})
@@ -175,7 +175,7 @@ func (m *Model) CanariesBarred(g *gang.Gang, r request.Request) (wait queue.Wait
 
 // RoomForAll is where a gang could go that its author has changed while it runs, as
 // [queue.Queue.RoomFor] has it.
-func (m *Model) RoomForAll(g *gang.Gang) gang.Room {
+func (m *Model) RoomForAll(g *gang.Lifecycle) gang.Room {
 	own, back := m.View.Without(g.Key)
 	defer back()
 	return m.roomFor(g, g.Request, m.View, queue.Change{Own: own})
@@ -183,12 +183,12 @@ func (m *Model) RoomForAll(g *gang.Gang) gang.Room {
 
 // RoomForPlan is the same for a job that runs and is planned with another request. v is a
 // view without what its gang holds.
-func (m *Model) RoomForPlan(g *gang.Gang, v *request.View) gang.Room {
+func (m *Model) RoomForPlan(g *gang.Lifecycle, v *request.View) gang.Room {
 	return m.roomFor(g, g.Request, v, queue.Change{Own: m.View.Holds(g.Key)})
 }
 
 // roomFor asks the queue where a running gang could go with another request.
-func (m *Model) roomFor(g *gang.Gang, r request.Request, v *request.View, ch queue.Change) gang.Room {
+func (m *Model) roomFor(g *gang.Lifecycle, r request.Request, v *request.View, ch queue.Change) gang.Room {
 	ch.Job = g.QueueJob(m.Cfg.RestartCost)
 	ch.Job.Gang, ch.Job.Least = r.Gang, 0
 	f, wait, ok := m.Queue.RoomFor(gang.QueueTime(m.Time), v.Cluster, ch)

@@ -282,7 +282,7 @@ func (s *Snapshot) canariesWait(ctx context.Context, e *Explanation, st gang.Obs
 		return err
 	}
 	if t := s.m.Jobs[st.Key]; t != nil {
-		if w, why := s.m.CanariesBarred(&t.Gang, r); !why.IsZero() {
+		if w, why := s.m.CanariesBarred(&t.Lifecycle, r); !why.IsZero() {
 			e.canariesLack(why)
 			e.Remedies = append(e.Remedies, canariesAtLimit(w))
 			return nil

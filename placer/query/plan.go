@@ -109,10 +109,10 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 	e.Decision = &d
 	defer e.noteSize()
 	if runs {
-		s.planRunning(e, st, gang.Gang{Observed: gang.Observed{Key: k, Job: &planned, Nomad: gang.Resubmitted}, Request: r}, v, &d)
+		s.planRunning(e, st, gang.Lifecycle{Observed: gang.Observed{Key: k, Job: &planned, Nomad: gang.Resubmitted}, Request: r}, v, &d)
 		return e, nil
 	}
-	t := &model.Tracked{Gang: gang.Gang{Observed: gang.Observed{Key: k, Job: &planned, Nomad: gang.Waiting}, Request: r}}
+	t := &model.Tracked{Lifecycle: gang.Lifecycle{Observed: gang.Observed{Key: k, Job: &planned, Nomad: gang.Waiting}, Request: r}}
 	tradeoffs := s.tradeoffs(v.Cluster, r.Least(), sizeKey(r, "min")) // before the queue gives GPUs away
 	if s.planInQueue(e, t, v, &d); e.State == gang.Starting || e.State == gang.Waiting {
 		if e.Tradeoffs = tradeoffs; e.State == gang.Waiting {
@@ -157,7 +157,7 @@ func (e *Explanation) notServed(job *api.Job, children bool) bool {
 }
 
 // planRunning says what would become of a gang that runs if it were changed.
-func (s *Snapshot) planRunning(e *Explanation, st gang.Observed, changed gang.Gang, v *request.View, d *pal.Decision) {
+func (s *Snapshot) planRunning(e *Explanation, st gang.Observed, changed gang.Lifecycle, v *request.View, d *pal.Decision) {
 	room := s.m.RoomForPlan(&changed, v)
 	if !d.Placed {
 		room.Reason = d.Reason // says more of what keeps it from nodes

@@ -50,7 +50,7 @@ func (s *Snapshot) tooLarge(t *model.Tracked) reason.Reason {
 	case s.keeps(t.Observed, t.Job):
 		return reason.Reason{}
 	}
-	if room := s.m.RoomForAll(&t.Gang); !room.Fits {
+	if room := s.m.RoomForAll(&t.Lifecycle); !room.Fits {
 		return reason.Reason{Kind: reason.RunsOnAsBefore}.Over(room.Reason)
 	}
 	return reason.Reason{}

@@ -4,7 +4,7 @@
 // Package gang is the life of one job with GPUs as a state machine: its states, what may
 // happen in each, and what is then to be done.
 //
-// [Gang.Step] takes an [Event] and returns [Effect]s. It does no I/O, reads no clock
+// [Lifecycle.Step] takes an [Event] and returns [Effect]s. It does no I/O, reads no clock
 // and logs nothing. The placer carries the effects out, one after another, and hands
 // each answer back as an event; a gang that waits for an answer does nothing else.
 // What is due in which state, and what each event does there, is the table in
@@ -12,7 +12,7 @@
 //
 // Nomad is the only truth. [Observed] follows from Nomad's objects alone, so that a
 // placer that dies between any two effects finds the gang in a state from which it
-// goes on. What a [Gang] remembers besides saves requests, or tells apart what looks
+// goes on. What a [Lifecycle] remembers besides saves requests, or tells apart what looks
 // the same in Nomad: a gang that is stopped for another one looks like one whose
 // placer died while it did so.
 package gang
@@ -30,8 +30,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// Gang is one job with GPUs. [Gang.Step] changes it; others read it.
-type Gang struct {
+// Lifecycle is the life of one job with GPUs. [Lifecycle.Step] changes it; others read it.
+type Lifecycle struct {
 	Observed
 	// Request is what the job wants, Refused why it cannot be served.
 	Request request.Request
@@ -58,7 +58,7 @@ type Gang struct {
 	// stumbled is the kind of effect that failed, and that Trouble is about.
 	stumbled string
 
-	// asks: see [Gang.Asks]. runs is what it runs meanwhile.
+	// asks: see [Lifecycle.Asks]. runs is what it runs meanwhile.
 	asks bool
 	runs runs
 
@@ -132,7 +132,7 @@ const (
 
 // WhyStopped is why the gang is being stopped; none if it is not. For whom it makes room is not
 // everybody's to know.
-func (g *Gang) WhyStopped() reason.Reason {
+func (g *Lifecycle) WhyStopped() reason.Reason {
 	if g.stop == nil {
 		return reason.Reason{}
 	}
@@ -165,7 +165,7 @@ type readings struct {
 
 // Stopping says why the gang is being stopped, and for which job, if that is known;
 // "" if it is not being stopped.
-func (g *Gang) Stopping() (why Reason, forJob string) {
+func (g *Lifecycle) Stopping() (why Reason, forJob string) {
 	if g.stop == nil {
 		return "", ""
 	}
@@ -174,28 +174,28 @@ func (g *Gang) Stopping() (why Reason, forJob string) {
 
 // Age is how long the placer has known the job as it is: by its own clock, which
 // need not agree with the servers'.
-func (g *Gang) Age(now time.Time) time.Duration { return now.Sub(g.Since) }
+func (g *Lifecycle) Age(now time.Time) time.Duration { return now.Sub(g.Since) }
 
 // Ours reports whether there is something for the placer to do, or to remember, about the
 // job. A job that has ended is ours too, if we overwrote a change of its author's.
-func (g *Gang) Ours() bool { return g.Observed.Ours() || g.Nomad == Ended && g.overwrote }
+func (g *Lifecycle) Ours() bool { return g.Observed.Ours() || g.Nomad == Ended && g.overwrote }
 
 // Overwrote reports whether what we registered replaced a change that we had not seen. That
 // is to be undone before anything is decided about the job.
-func (g *Gang) Overwrote() bool { return g.overwrote }
+func (g *Lifecycle) Overwrote() bool { return g.overwrote }
 
 // MayHaveOverwritten reports whether what we registered last has replaced a change that we had not
 // seen, or Nomad has not told yet. Until that is known, and undone, nothing else is registered over
 // the job: of two registrations, one upon the other, nobody could tell which of them replaced what
 // the author did.
-func (g *Gang) MayHaveOverwritten() bool { return g.unverified() || g.overwrote }
+func (g *Lifecycle) MayHaveOverwritten() bool { return g.unverified() || g.overwrote }
 
 // unverified is the same without what is known to have replaced a change.
-func (g *Gang) unverified() bool { return g.assumed != nil && g.assumed == g.Job }
+func (g *Lifecycle) unverified() bool { return g.assumed != nil && g.assumed == g.Job }
 
 // verifyLater remembers the job as Nomad should have it after a registration, until an
 // event shows it as it is.
-func (g *Gang) verifyLater(job *api.Job) {
+func (g *Lifecycle) verifyLater(job *api.Job) {
 	if g.assumed = job; *job.JobModifyIndex == *g.Job.JobModifyIndex { // there was nothing to change: no event will tell
 		g.assumed = nil
 	}
@@ -204,7 +204,7 @@ func (g *Gang) verifyLater(job *api.Job) {
 // PastKnown reports whether the gang's place in the queue is known, and that nothing of its
 // author's was overwritten: what an earlier placer, or an earlier version of the job, says
 // about that has been read.
-func (g *Gang) PastKnown() bool {
+func (g *Lifecycle) PastKnown() bool {
 	if len(g.Pins.Groups) > 0 {
 		return g.Record != nil && g.positionKnown() && !g.mustLookBack()
 	}
@@ -214,7 +214,7 @@ func (g *Gang) PastKnown() bool {
 // Quiet reports whether the gang needs no look until something happens to it or changes in
 // Nomad, as most gangs at most times: it runs as it should, the queue knows, and it is
 // written down; or it waits, and the queue knows all that it asks for.
-func (g *Gang) Quiet() bool {
+func (g *Lifecycle) Quiet() bool {
 	if g.Nomad == Waiting {
 		dead := g.Job.Status != nil && *g.Job.Status == "dead"
 		return g.Queued && !g.Placed && !g.edited && g.Refused == nil && g.Target == nil && g.stop == nil && g.stumbled == "" &&
@@ -226,7 +226,7 @@ func (g *Gang) Quiet() bool {
 }
 
 // Unsettled reports whether something may become due for it without an event.
-func (g *Gang) Unsettled() bool {
+func (g *Lifecycle) Unsettled() bool {
 	switch g.Nomad {
 	case Starting, Stopping, Waiting:
 		return true
@@ -241,7 +241,7 @@ func (g *Gang) Unsettled() bool {
 }
 
 // fail makes the gang wait before it is tried again: 2 s, 4 s, … 5 min.
-func (g *Gang) fail(now time.Time, why reason.Reason) {
+func (g *Lifecycle) fail(now time.Time, why reason.Reason) {
 	g.Tries++
 	g.RetryAt = now.Add(min(time.Second<<min(g.Tries, 10), 5*time.Minute))
 	g.Trouble = why
@@ -282,7 +282,7 @@ const neverAgain = 5 * time.Minute
 
 // couldNever reports whether no node can take the gang as far as is known. What is not true any more
 // it forgets, and the gang is tried at once.
-func (g *Gang) couldNever(w World) bool {
+func (g *Lifecycle) couldNever(w World) bool {
 	switch n := g.Never; {
 	case n == nil:
 		return false
@@ -299,7 +299,7 @@ const refusedAgain = 30 * time.Second
 
 // avoidUnfit has a gang whose start Nomad's dry run refused tried again soon: at once, nearly,
 // where there are now nodes that it goes around.
-func (g *Gang) avoidUnfit(r *DryRunRefusal, w World) {
+func (g *Lifecycle) avoidUnfit(r *DryRunRefusal, w World) {
 	if len(r.Never) > 0 {
 		until := w.Now().Add(neverAgain)
 		g.Never, g.RetryAt = &Never{r.Never, *g.Job.JobModifyIndex, w.NodeChanges(), until}, until
@@ -317,18 +317,18 @@ func (g *Gang) avoidUnfit(r *DryRunRefusal, w World) {
 }
 
 // dying reports whether allocations of the job still hold resources.
-func (g *Gang) dying(w World) bool {
+func (g *Lifecycle) dying(w World) bool {
 	return slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool { return a.Live() && !a.LeftBehind(g.Job) })
 }
 
 // addRunTime takes into a record what the gang has run by now, with so many members.
-func (g *Gang) addRunTime(r *Record, why reason.Reason, members int, w World) {
+func (g *Lifecycle) addRunTime(r *Record, why reason.Reason, members int, w World) {
 	r.stop(w.Now(), why, w.Now().Sub(g.startedAt(w.Now())), g.slower(members))
 }
 
 // startedAt is since when the job's members run, as far as its record does not count that
 // already: they may have run on when the gang was to be stopped.
-func (g *Gang) startedAt(now time.Time) time.Time {
+func (g *Lifecycle) startedAt(now time.Time) time.Time {
 	at := now
 	for _, a := range g.Members {
 		if c := time.Unix(0, a.CreateTime); c.Before(at) {
@@ -342,7 +342,7 @@ func (g *Gang) startedAt(now time.Time) time.Time {
 }
 
 // Clone is the gang as it is now, whatever becomes of this one. It is to be asked, not to go on.
-func (g *Gang) Clone() Gang {
+func (g *Lifecycle) Clone() Lifecycle {
 	c := *g
 	if g.Record != nil {
 		r := *g.Record
