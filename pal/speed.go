@@ -7,7 +7,9 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -33,6 +35,31 @@ func SpeedsOf(rates map[string]float64) Speeds {
 		}
 	}
 	return s
+}
+
+// ParseSpeeds reads an author's: "NVIDIA A100-SXM4-80GB=1, Tesla T4=0.2", in any unit. Names of
+// models are as in the last part of the device's name in Nomad.
+func ParseSpeeds(s string) (map[string]float64, error) {
+	said := map[string]float64{}
+	for part := range strings.SplitSeq(s, ",") {
+		model, value, ok := strings.Cut(part, "=")
+		model = strings.TrimSpace(model)
+		speed, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+		switch {
+		case !ok || model == "":
+			return nil, fmt.Errorf("%q is not MODEL=SPEED; example: NVIDIA A100-SXM4-80GB=1, Tesla T4=0.2", strings.TrimSpace(part))
+		case err != nil || !(speed > 0) || math.IsInf(speed, 0) || speed < 1e-6 || speed > 1e6:
+			return nil, fmt.Errorf("%s is no speed of %s: it is a number from 0.000001 to 1000000, such as 0.2", strings.TrimSpace(value), model)
+		}
+		if _, twice := said[model]; twice {
+			return nil, fmt.Errorf("%s is there twice", model)
+		}
+		said[model] = speed
+	}
+	if len(said) < 2 {
+		return nil, fmt.Errorf("it names one model: speeds compare two or more")
+	}
+	return said, nil
 }
 
 // On is the speed on a model; 0 where nothing is known of any. A model of which nothing is known

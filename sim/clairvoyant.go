@@ -52,6 +52,7 @@ type gangShape struct {
 	gpus, member int
 	groups       string // of a gang of several task groups
 	class        pal.AppClass
+	speeds       string
 }
 
 // gangKind are the gangs of one shape.
@@ -78,7 +79,10 @@ func (c Clairvoyant) Run() (Outcome, error) {
 	e := &clairvoyantEngine{Clairvoyant: c, use: newUsage(c.Cluster.NumGPUs())}
 	kinds := map[gangShape]*gangKind{}
 	for _, j := range c.Jobs {
-		g, shape := gangOf(j), gangShape{j.GPUs, max(1, j.MemberGPUs), "", j.Class}
+		g, shape := GangOf(j), gangShape{j.GPUs, max(1, j.MemberGPUs), "", j.Class, ""}
+		if j.Speeds != nil {
+			shape.speeds = fmt.Sprint(j.Speeds)
+		}
 		if j.Groups != nil {
 			shape.groups = fmt.Sprint(j.Groups)
 		}
@@ -419,7 +423,7 @@ func (e *clairvoyantEngine) outcome() Outcome {
 		j, t := &e.jobs[i], e.Jobs[i]
 		o.Jobs = append(o.Jobs, JobResult{ID: t.ID, Class: t.Class, GPUs: t.GPUs, WorkS: t.WorkS(), Submit: t.SubmitS,
 			Start: j.first.Seconds(), Finish: j.finish.Seconds(), Wait: (j.finish - seconds(t.SubmitS)).Seconds() - j.heldS,
-			HeldS: j.heldS, Runs: j.runs, Tier: j.placement.Tier})
+			HeldS: j.heldS, Runs: j.runs, Tier: j.placement.Tier, Model: modelOf(e.Cluster, j.placement.Members)})
 		o.Preemptions += j.runs - 1
 	}
 	o.totals(&e.use)

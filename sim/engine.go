@@ -41,7 +41,7 @@ type Config struct {
 	StopS float64
 	// EndS is for how long a gang that has done its work holds its GPUs still.
 	EndS float64
-	// Gang makes the gang of a job; nil: one-GPU members that may lie anywhere.
+	// Gang makes the gang of a job; nil: [GangOf].
 	Gang func(trace.Job) pal.Gang
 	// Slower is how many times as long as its placement says a job takes there: of a job whose
 	// speeds the queue is not told. nil: none.
@@ -140,7 +140,7 @@ func (c Config) engine() (*engine, error) {
 		return nil, err
 	}
 	if c.Gang == nil {
-		c.Gang = gangOf
+		c.Gang = GangOf
 	}
 	e := &engine{Config: c, queue: q, tracked: len(c.Jobs), index: make(map[string]int, len(c.Jobs))}
 	e.jobs = make([]simJob, 0, len(c.Jobs))
@@ -157,12 +157,14 @@ func (c Config) engine() (*engine, error) {
 	return e, nil
 }
 
-// gangOf is a job's gang.
-func gangOf(j trace.Job) pal.Gang {
+// GangOf is a job's gang.
+func GangOf(j trace.Job) pal.Gang {
 	if j.Groups == nil && j.MemberGPUs <= 1 {
-		return pal.SingleGPUs(j.ID, j.Class, j.GPUs)
+		g := pal.SingleGPUs(j.ID, j.Class, j.GPUs)
+		g.Speeds = j.Speeds
+		return g
 	}
-	g := pal.Gang{ID: j.ID, Class: j.Class}
+	g := pal.Gang{ID: j.ID, Class: j.Class, Speeds: j.Speeds}
 	for _, group := range j.TaskGroups() {
 		g.MemberSets = append(g.MemberSets, pal.MemberSet{Members: group.Members, GPUs: group.GPUs})
 	}

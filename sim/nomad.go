@@ -48,6 +48,7 @@ type nomadJob struct {
 	finish  time.Duration
 	done    bool
 	tier    pal.Tier
+	model   string
 	cost    float64
 }
 
@@ -123,7 +124,7 @@ func newNomadEngine(n Nomad) *nomadEngine {
 }
 
 func newNomadJob(t trace.Job) nomadJob {
-	j := nomadJob{gang: gangOf(t), first: -1, finish: -1}
+	j := nomadJob{gang: GangOf(t), first: -1, finish: -1}
 	for _, s := range j.gang.MemberSets {
 		j.count += s.Members
 	}
@@ -241,7 +242,7 @@ func (e *nomadEngine) evaluate(i int) {
 func (e *nomadEngine) begin(i int) {
 	j := &e.jobs[i]
 	p := pal.Predict(e.Cluster, j.gang, j.members)
-	j.first, j.tier, j.cost = e.now, p.Tier, p.Cost()
+	j.first, j.tier, j.cost, j.model = e.now, p.Tier, p.Cost(), modelOf(e.Cluster, p.Members)
 	e.running++
 	e.givenUp = 0
 	e.use.wait(-1)
@@ -341,7 +342,7 @@ func (e *nomadEngine) outcome() Outcome {
 			Start: -1, Finish: -1, Wait: -1, Runs: j.round + 1}
 		if j.done {
 			r.Start, r.Finish = j.first.Seconds(), j.finish.Seconds()
-			r.Wait, r.HeldS, r.Tier = r.Start-r.Submit, r.Finish-r.Start, j.tier
+			r.Wait, r.HeldS, r.Tier, r.Model = r.Start-r.Submit, r.Finish-r.Start, j.tier, j.model
 		} else {
 			o.Stuck++
 		}

@@ -26,6 +26,7 @@ type JobResult struct {
 	HeldS  float64  // how long it held its GPUs in all
 	Runs   int      // starts, the first included; 0: not counted
 	Tier   pal.Tier // how far apart its GPUs were when it ended; 0: never ran
+	Model  string   // of the GPUs that it ended on (vendor/type/name); "": never ran, or of several
 }
 
 // Slowdown is the time that the job held its GPUs over its work at cost 1; 1

@@ -37,19 +37,19 @@ func overMedian(xs []float64) []float64 {
 	return out
 }
 
-// population draws the cluster: whole GPUs, each with the median
+// population draws so many nodes of one GPU model: whole GPUs, each with the median
 // of its runs, from -profile or from the published quantiles.
-func (o *options) population() (sim.Population, error) {
+func (o *options) population(nodes int, seed uint64) (sim.Population, error) {
 	if len(o.profile) > 0 {
-		p := sim.Population{Nodes: o.nodes, GPUsPerNode: o.gpusPerNode, RackNodes: o.rackNodes,
-			Scores: make([][pal.NumClasses]pal.PMScore, o.nodes*o.gpusPerNode)}
-		return p, o.drawMeasured(p, sim.Stream(o.seed))
+		p := sim.Population{Nodes: nodes, GPUsPerNode: o.gpusPerNode, RackNodes: o.rackNodes,
+			Scores: make([][pal.NumClasses]pal.PMScore, nodes*o.gpusPerNode)}
+		return p, o.drawMeasured(p, sim.Stream(seed))
 	}
 	out := population.AsMeasured()
 	if o.outliers >= 0 {
 		out = population.Exactly(o.outliers)
 	}
-	p, err := sim.DrawGPUs(population.Spec{Cluster: o.cluster, Nodes: o.nodes, GPUsPerNode: o.gpusPerNode, Outliers: out}, o.seed)
+	p, err := sim.DrawGPUs(population.Spec{Cluster: o.cluster, Nodes: nodes, GPUsPerNode: o.gpusPerNode, Outliers: out}, seed)
 	p.RackNodes = o.rackNodes
 	return p, err
 }

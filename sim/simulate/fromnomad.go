@@ -121,6 +121,7 @@ type past struct {
 	from    time.Time
 	to      time.Time
 	reason  string // why it is left out
+	speeds  pal.Speeds
 }
 
 // history turns finished batch jobs into a trace: the time all allocations ran
@@ -163,6 +164,9 @@ func newPast(key string, a *api.AllocationListStub, j *api.JobListStub) *past {
 		}
 		if c, err := pal.ParseAppClass(j.Meta["pal_class"]); err == nil {
 			p.class = c
+		}
+		if said, err := pal.ParseSpeeds(j.Meta["pal_speed"]); err == nil {
+			p.speeds = pal.SpeedsOf(said)
 		}
 		if j.ParentID != "" {
 			p.name = j.ParentID
@@ -223,8 +227,12 @@ func (p *past) job(t *trace.Trace, c *pal.Cluster) (trace.Job, bool) {
 	}
 	g := pal.SingleGPUs(p.key, p.class, n)
 	cost := pal.Predict(c, g, p.members).Cost()
+	_, on := c.Group(p.members[0].Group)
+	if s := p.speeds.On(trace.ModelName(on)); s > 0 {
+		cost /= s
+	}
 	j := trace.Job{ID: p.key, Name: p.name, Tenant: p.tenant, Class: p.class, GPUs: n, SubmitS: float64(p.submit) / 1e9,
-		Iterations: p.to.Sub(p.from).Seconds() / cost, IterTimeS: 1}
+		Iterations: p.to.Sub(p.from).Seconds() / cost, IterTimeS: 1, Speeds: p.speeds}
 	if n == p.gpus*len(p.members) {
 		j.MemberGPUs = p.gpus
 	}

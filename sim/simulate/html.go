@@ -26,7 +26,10 @@ func (r *Report) page() plot.Page {
 	for _, t := range []struct {
 		title string
 		rows  []row
-	}{{"By size", r.BySize}, {"By locality", r.ByTier}, {"By application class", r.ByClass}} {
+	}{{"By size", r.BySize}, {"By locality", r.ByTier}, {"By application class", r.ByClass}, {"By GPU model", r.ByModel}} {
+		if len(t.rows) == 0 {
+			continue
+		}
 		p.Sections = append(p.Sections, plot.Section{Title: t.title, Table: sums(t.rows)})
 	}
 	p.Sections = append(p.Sections, plot.Section{Title: "Figures", Figures: r.figures()})

@@ -7,6 +7,7 @@
 package simulate
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -33,6 +34,9 @@ type options struct {
 	gpusPerNode int
 	rackNodes   int
 	cluster     string
+	fleet       fleet
+	speeds      string
+	choice      string // of GPU models
 	outliers    int
 	locality    localityFlag
 	policy      string
@@ -121,6 +125,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.SetOutput(io.Discard) // an error is one line, without the whole help
 	o.inputFlags(f)
 	o.policyFlags(f)
+	o.modelFlags(f)
 	f.Uint64Var(&o.seed, "seed", 42, "seed of everything that is drawn; the same seed repeats a run to the byte")
 	f.BoolVar(&o.json, "json", false, "print the report as JSON")
 	f.StringVar(&o.csv, "csv", "", "write one line a job to `FILE`")
@@ -161,7 +166,7 @@ func (o *options) inputFlags(f *flag.FlagSet) {
 		return nil
 	})
 	f.Float64Var(&o.elastic.Efficiency, "elastic-efficiency", 1, "with -elastic: what each doubling of their members keeps of a linear speed-up (pal_elastic_efficiency)")
-	f.StringVar(&o.generate, "generate", "sia", "without -trace: generate jobs as sia (Sia-Philly-like) or heavy (large shared cluster)")
+	f.StringVar(&o.generate, "generate", "sia", "without -trace: generate jobs as sia (Sia-Philly-like), heavy (large shared cluster) or mixed (applications that differ in how fast they run on each GPU model; with -gpus)")
 	f.IntVar(&o.jobs, "jobs", 160, "how many jobs to generate")
 	f.Float64Var(&o.load, "load", 1, "scale of the arrival rate: 2 lets jobs come twice as fast")
 	f.BoolVar(&o.fromNomad, "from-nomad", false, "replay the cluster and the job history of NOMAD_ADDR")
@@ -232,7 +237,7 @@ func (o *options) check() error {
 	case !(o.elastic.Efficiency >= 0.5 && o.elastic.Efficiency <= 1):
 		return fmt.Errorf("-elastic-efficiency %v is not between 0.5 and 1", o.elastic.Efficiency)
 	}
-	return o.checkTasks()
+	return cmp.Or(o.checkTasks(), o.checkModels())
 }
 
 func (o *options) checkTasks() error {

@@ -31,6 +31,8 @@ type Report struct {
 	Nodes       int            `json:"nodes"`
 	GPUsPerNode int            `json:"gpus_per_node,omitempty"` // 0: not the same everywhere
 	GPUs        int            `json:"gpus"`
+	GPUModels   string         `json:"gpu_models,omitempty"` // of a cluster of several
+	ModelChoice string         `json:"model_choice,omitempty"`
 	Locality    string         `json:"locality"`
 
 	AvgJCT      float64 `json:"avg_jct_s"`
@@ -53,6 +55,7 @@ type Report struct {
 	BySize  []row     `json:"by_size"`
 	ByTier  []row     `json:"by_locality"`
 	ByClass []row     `json:"by_class"`
+	ByModel []row     `json:"by_gpu_model,omitempty"`
 	Jobs    []jobLine `json:"jobs"`
 
 	samples []sim.Sample
@@ -82,6 +85,7 @@ type jobLine struct {
 	Slowdown float64 `json:"slowdown"`
 	Runs     int     `json:"runs,omitempty"`
 	Locality string  `json:"locality,omitempty"`
+	GPUModel string  `json:"gpu_model,omitempty"`
 }
 
 // most is the share of the jobs above which the report warns that they are left out.
@@ -107,7 +111,12 @@ func jobs(n int) string {
 
 func newReport(o *options, t trace.Trace) *Report {
 	r := &Report{Trace: t.Name, Skipped: t.Skipped(), Notes: t.Notes(), Policy: string(o.rules.Placement), Order: o.orderName(), Seed: o.seed,
-		Nodes: o.nodes, GPUsPerNode: o.gpusPerNode, Locality: o.localityText()}
+		Nodes: o.nodes, GPUsPerNode: o.gpusPerNode, Locality: o.localityText(), GPUModels: o.fleet.String()}
+	if r.ModelChoice = o.choice; len(o.fleet) == 0 {
+		r.ModelChoice = ""
+	} else if _, ok := o.baseline(); ok {
+		r.ModelChoice = chooseAny
+	}
 	if o.fromNomad {
 		r.GPUsPerNode = 0
 	}
@@ -127,7 +136,7 @@ func (r *Report) fill(out sim.Outcome, c *pal.Cluster) {
 	done := make([]sim.JobResult, 0, len(out.Jobs))
 	for _, j := range out.Jobs {
 		line := jobLine{ID: j.ID, Class: string(j.Class), GPUs: j.GPUs, Submit: j.Submit, Start: j.Start, Finish: j.Finish,
-			JCT: -1, Wait: j.Wait, Runs: j.Runs, Locality: j.Tier.String()}
+			JCT: -1, Wait: j.Wait, Runs: j.Runs, Locality: j.Tier.String(), GPUModel: j.Model}
 		if j.Finish >= 0 {
 			done = append(done, j)
 			line.JCT, line.Slowdown = j.JCT(), j.Slowdown()
@@ -143,10 +152,23 @@ func (r *Report) fill(out sim.Outcome, c *pal.Cluster) {
 	r.BySize = group(done, sizeOf, "1 GPU", "2-4 GPUs", "5-8 GPUs", "more than 8 GPUs")
 	r.ByTier = group(done, func(j sim.JobResult) string { return j.Tier.String() }, tiers()...)
 	r.ByClass = group(done, func(j sim.JobResult) string { return string(j.Class) }, "A", "B", "C", "D")
+	if names := models(c); len(names) > 1 {
+		r.ByModel = group(done, func(j sim.JobResult) string { return j.Model }, names...)
+	}
 	r.samples = out.Samples
 	if r.heat != nil {
 		r.heat.paint(c)
 	}
+}
+
+// models are the cluster's GPU models.
+func models(c *pal.Cluster) (names []string) {
+	for g := range c.Groups() {
+		if _, name := c.Group(g); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func tiers() []string {
@@ -227,6 +249,9 @@ func (r *Report) writeTable(out io.Writer) error {
 		seed = ""
 	}
 	fmt.Fprintf(w, "%s, policy %s%s, %d GPUs on %d nodes%s\n", r.Trace, r.Policy, order, r.GPUs, r.Nodes, seed)
+	if r.GPUModels != "" {
+		fmt.Fprintf(w, "GPU models\t%s\tchoice\t%s\n", r.GPUModels, r.ModelChoice)
+	}
 	fmt.Fprintf(w, "jobs\t%d\n", len(r.Jobs))
 	if len(r.Skipped) > 0 {
 		fmt.Fprintf(w, "left out\t%s\n", leftOut(r.Skipped, len(r.Jobs)))
@@ -248,7 +273,10 @@ func (r *Report) writeTable(out io.Writer) error {
 	fmt.Fprintf(w, "average wait\t%.1f s\tmakespan\t%.0f s\n", r.AvgWait, r.Makespan)
 	fmt.Fprintf(w, "GPU time held\t%.1f %%\n", 100*r.Utilisation)
 	fmt.Fprintf(w, "useful\t%.1f %%\trestarts\t%d\tGPU hours lost\t%.1f\n", 100*r.Useful, r.Restarts, r.LostGPUh)
-	for _, rows := range [][]row{r.BySize, r.ByTier, r.ByClass} {
+	for _, rows := range [][]row{r.BySize, r.ByTier, r.ByClass, r.ByModel} {
+		if len(rows) == 0 {
+			continue
+		}
 		fmt.Fprintf(w, "\nkind\tjobs\tavg JCT s\tavg wait s\tp90 wait s\tslowdown\n")
 		for _, x := range rows {
 			fmt.Fprintf(w, "%s\t%d\t%.1f\t%.1f\t%.1f\t%.3f\n", x.Kind, x.Jobs, x.AvgJCT, x.AvgWait, x.P90Wait, x.Slowdown)
@@ -259,11 +287,11 @@ func (r *Report) writeTable(out io.Writer) error {
 
 func (r *Report) writeCSV(w io.Writer) error {
 	c := csv.NewWriter(w)
-	_ = c.Write([]string{"id", "class", "gpus", "submit_s", "start_s", "finish_s", "jct_s", "wait_s", "slowdown", "runs", "locality"})
+	_ = c.Write([]string{"id", "class", "gpus", "submit_s", "start_s", "finish_s", "jct_s", "wait_s", "slowdown", "runs", "locality", "gpu_model"})
 	f := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 	for _, j := range r.Jobs {
 		_ = c.Write([]string{j.ID, j.Class, strconv.Itoa(j.GPUs), f(j.Submit), f(j.Start), f(j.Finish), f(j.JCT), f(j.Wait),
-			strconv.FormatFloat(j.Slowdown, 'f', 4, 64), strconv.Itoa(j.Runs), j.Locality})
+			strconv.FormatFloat(j.Slowdown, 'f', 4, 64), strconv.Itoa(j.Runs), j.Locality, j.GPUModel})
 	}
 	c.Flush()
 	return c.Error()

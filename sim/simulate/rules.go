@@ -113,7 +113,7 @@ func (o *options) checkBaseline() error {
 	if !ok {
 		return nil
 	}
-	names := []string{"preempt", "elastic"}
+	names := []string{"preempt", "elastic", "model-choice"}
 	for _, k := range queueKeys() {
 		names = append(names, k.Flag())
 	}

@@ -84,11 +84,13 @@ func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
 	case o.trace != "":
 		t, err = trace.ReadFile(o.trace)
 	case o.generate == "sia":
-		t = trace.SiaPhilly(o.seed, trace.Shape{Jobs: o.jobs, MaxGPUs: min(48, o.nodes*o.gpusPerNode)})
+		t = trace.SiaPhilly(o.seed, trace.Shape{Jobs: o.jobs, MaxGPUs: min(48, o.widest()*o.gpusPerNode)})
 	case o.generate == "heavy":
 		t = trace.HeavyTail(o.seed, o.jobs, o.nodes*o.gpusPerNode, 0.8)
+	case o.generate == "mixed":
+		t, err = o.mixed()
 	default:
-		err = fmt.Errorf("-generate %q is unknown (one of sia, heavy)", o.generate)
+		err = fmt.Errorf("-generate %q is unknown (one of sia, heavy, mixed)", o.generate)
 	}
 	if err != nil {
 		return t, nil, err
@@ -97,7 +99,17 @@ func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
 		return t, nil, err
 	}
 	if !o.fromNomad {
-		if err := t.Fit(o.nodes, o.gpusPerNode); err != nil {
+		if err := t.Fit(o.widest(), o.gpusPerNode); err != nil {
+			return t, nil, err
+		}
+	}
+	if !o.fromNomad {
+		if nodes, err = o.drawNodes(); err != nil {
+			return t, nil, err
+		}
+	}
+	if len(t.Jobs) > 0 {
+		if t, err = o.withSpeeds(t, nodes); err != nil {
 			return t, nil, err
 		}
 	}
@@ -117,15 +129,19 @@ func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
 	for i := range t.Jobs {
 		t.Jobs[i].SubmitS /= o.load
 	}
-	if o.fromNomad {
-		return t, nodes, nil
+	return t, nodes, nil
+}
+
+// drawNodes draws the cluster.
+func (o *options) drawNodes() ([]pal.Node, error) {
+	if len(o.fleet) > 0 {
+		return o.mixedNodes()
 	}
-	p, err := o.population()
+	p, err := o.population(o.nodes, o.seed)
 	if err != nil {
-		return t, nil, err
+		return nil, err
 	}
-	nodes, err = p.PalNodes(o.rules.Calibration)
-	return t, nodes, err
+	return p.PalNodes(o.rules.Calibration)
 }
 
 // selected is the trace as -tenant and -task-gpus have it. A task of the trace
@@ -223,6 +239,7 @@ func (o *options) world(t trace.Trace, c *pal.Cluster) (sim.Config, error) {
 	if o.rules.MovesPerHour == 0 {
 		cfg.Queue.Migrate = false
 	}
+	o.onModels(&cfg, c)
 	cfg.Windows = o.windows(c)
 	var err error
 	if cfg.Estimate, err = o.estimate(); err != nil {

@@ -83,6 +83,18 @@ func TestBadInput(t *testing.T) {
 		"failures":            {[]string{"-trace", good, "-policy", "nomad", "-mtbf", "10h"}, "simulate nomad: GPUs that fail are not modelled"},
 		"tenant of nobody":    {[]string{"-tenant", "ann"}, "it names no tenants\n"},
 		"unknown flag":        {[]string{"-polcy", "las"}, "simulate: flag provided but not defined: -polcy; see nomad-pal simulate -help\n"},
+		"models":              {[]string{"-gpus", "16xV100,P100"}, `"P100" is not COUNTxMODEL, such as 16xV100`},
+		"no GPUs of a model":  {[]string{"-gpus", "16xV100,0xP100"}, `"0xP100" is not COUNTxMODEL`},
+		"a model twice":       {[]string{"-gpus", "16xV100,4xV100"}, "V100 is there twice"},
+		"part of a node":      {[]string{"-gpus", "16xV100,6xP100"}, "-gpus: 6 GPUs of P100 are not whole nodes of 4 (-gpus-per-node)"},
+		"models and nodes":    {[]string{"-gpus", "16xV100,4xP100", "-nodes", "4"}, "-gpus does not go with -nodes"},
+		"mixed on one model":  {[]string{"-generate", "mixed"}, "-generate mixed needs a cluster of several GPU models"},
+		"unknown model mixed": {[]string{"-generate", "mixed", "-gpus", "4xV100,4xVoodoo"}, "how fast the generated jobs run on a Voodoo is not known; known are A10, A100"},
+		"model choice":        {[]string{"-model-choice", "best"}, `-model-choice "best" is unknown (one of advantage, fastest, slowest-in-time, agnostic)`},
+		"choice of baseline":  {[]string{"-policy", "las", "-model-choice", "fastest"}, "-model-choice does not go with -policy las"},
+		"speeds of others":    {[]string{"-trace", good, "-speeds", write("sp.csv", "model,gpu_model,rate\nllm,V100,2\nllm,P100,1\n")}, `names no job of`},
+		"speeds":              {[]string{"-trace", good, "-speeds", write("sc.csv", "model,gpu,rate\nllm,V100,2\n")}, "sc.csv:1: its columns are model,gpu,rate, and not model,gpu_model,rate or gpu_type,model,local_batch,step_s"},
+		"no rate":             {[]string{"-trace", good, "-speeds", write("sr.csv", "model,gpu_model,rate\nllm,V100,0\n")}, "sr.csv:2: 0 is no rate: it must be positive"},
 		"argument":            {[]string{"extra"}, `argument "extra" is not a flag`},
 	} {
 		t.Run(name, func(t *testing.T) {

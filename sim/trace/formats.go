@@ -31,6 +31,8 @@ type format struct {
 	closed bool
 	// prompt: without a time of its start, a job starts when it is submitted.
 	prompt bool
+	// rates is the file beside the table that says how fast its jobs run; "": none.
+	rates string
 	// elapsed: a duration counts before start and end.
 	elapsed bool
 }
@@ -72,10 +74,13 @@ func formats() []format {
 		{name: "helios", title: "Helios", known: []string{"gpu_num"}, needs: ran, columns: helios},
 		{name: "sia", title: "Sia", closed: true, known: []string{"num_gpus"}, needs: []string{"job_id", "submit_time", "duration", "model"}, exact: true,
 			columns: append([]column{{"job_id", words(id)}, {"model", (*row).setSiaModel}, {"num_gpus", count(gpus)}, {"submit_time", moment(submit)}, {"duration", lasted}}, hints...)},
+		{name: "gavel", title: "Gavel", known: []string{"job", "steps"}, needs: []string{"job_id", "submit_s", "gpus"}, rates: gavelRates,
+			columns: []column{{"job_id", words(id)}, {"submit_s", moment(submit)}, {"job", words(jobName)}, {"gpus", count(gpus)},
+				{"steps", value(steps, positive)}}},
 		{name: "jobs", title: "a table of your own", known: []string{"gpus|members|member_gpus"}, closed: true,
 			needs: append([]string{"gpus|member_gpus"}, ran...),
 			columns: append(append([]column{{"group", words(group)}, {"tenant", words(tenant)}, {"model", (*row).setModel}, {"class", value(class, pal.ParseAppClass)},
-				{"gpus", count(gpus)}, {"members", count(members)}, {"member_gpus", count(each)},
+				{"speed", value(speeds, parseSpeeds)}, {"gpus", count(gpus)}, {"members", count(members)}, {"member_gpus", count(each)},
 				{"least_members", value(least, atLeast(1))}, {"efficiency", value(efficiency, kept)}}, slices.DeleteFunc(slices.Clone(helios), func(c column) bool {
 				return slices.Contains([]string{"vc", "jobname", "gpu_num", "node_num"}, c.name)
 			})...), hints...)},
@@ -118,6 +123,8 @@ func priority(r *row) *int       { return &r.Priority }
 func preemptible(r *row) *bool   { return &r.Preemptible }
 func parallel(r *row) *int       { return &r.Parallel }
 func class(r *row) *pal.AppClass { return &r.Class }
+func speeds(r *row) *pal.Speeds  { return &r.Speeds }
+func steps(r *row) *float64      { return &r.steps }
 func least(r *row) *int          { return &r.LeastMembers }
 func efficiency(r *row) *float64 { return &r.Efficiency }
 

@@ -25,6 +25,8 @@ type table struct {
 	starts, ends bool
 	// times are those of a list that has none; nil: it has.
 	times *podTimes
+	// rates are how fast jobs run, where the table has no run times; nil: it has.
+	rates rates
 }
 
 // newTable finds the format of the rows.
@@ -189,6 +191,11 @@ func (t *table) read(b *book) error {
 		}
 		if t.times != nil {
 			t.times.fill(&r)
+		}
+		if t.rates != nil {
+			if err := t.rates.fill(&r); err != nil {
+				return err
+			}
 		}
 		if r.ID == "" {
 			return errors.New("the row names no job")

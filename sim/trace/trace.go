@@ -68,6 +68,9 @@ type Job struct {
 	Efficiency   float64
 	// EstimateS is the user's estimate of the work in seconds; 0: none.
 	EstimateS float64
+	// Speeds are how fast it runs on GPU models, by the last part of their name; nil: nothing is
+	// said. The work is then that on the fastest. See [Trace.OnModels].
+	Speeds pal.Speeds
 	// Notes say how it is played in another way than the trace says.
 	Notes []string
 }
@@ -110,7 +113,7 @@ func (j Job) WorkS() float64 { return j.Iterations * j.IterTimeS }
 // Trace is a list of jobs in order of submission.
 type Trace struct {
 	Name   string
-	Format string // slurm, jobs (a table of our own), sia, philly, helios, acme or alibaba; "": not read from a file
+	Format string // slurm, jobs (a table of our own), sia, gavel, philly, helios, acme or alibaba; "": not read from a file
 	Jobs   []Job
 	// LeftOut are the jobs that are not played.
 	LeftOut []LeftOut
@@ -196,6 +199,11 @@ func read(name string, r io.Reader, siblings func(string) (io.ReadCloser, error)
 	}
 	if tb.format.prompt && !tb.has("creation_time") {
 		if tb.times, err = timesBeside(name, siblings); err != nil {
+			return t, err
+		}
+	}
+	if tb.format.rates != "" {
+		if tb.rates, err = ratesBeside(name, tb.format.rates, siblings); err != nil {
 			return t, err
 		}
 	}

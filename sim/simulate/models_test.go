@@ -1,0 +1,96 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package simulate
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// report is what -json prints.
+func report(t *testing.T, args ...string) (r Report) {
+	t.Helper()
+	out, _ := simulate(t, 0, append(args, "-quiet", "-json")...)
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// On an empty cluster a job runs on the model that it is fastest on, and takes its duration
+// there; one that hardly minds may take the slower model, which -model-choice decides. What is
+// not known of is as slow as it is all the same.
+func TestModelChoice(t *testing.T) {
+	jobs := filepath.Join(t.TempDir(), "jobs.csv")
+	const table = `job_id,members,member_gpus,submit_time,duration,model,deadline,speed
+slow,1,4,0,1000,llm,,"V100=1,K80=0.1"
+same,1,4,0,1000,ncf,,"V100=1,K80=0.8"
+later,1,4,99999,1000,llm2,20000,"V100=1,K80=0.1"
+`
+	if err := os.WriteFile(jobs, []byte(table), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const v100, k80 = "nvidia/gpu/V100", "nvidia/gpu/K80"
+	type at struct {
+		model string
+		jct   float64
+	}
+	for choice, want := range map[string][3]at{
+		"advantage":       {{v100, 1000}, {k80, 1250}, {v100, 1000}},
+		"fastest":         {{v100, 1000}, {k80, 1250}, {v100, 1000}},
+		"slowest-in-time": {{v100, 1000}, {k80, 1250}, {k80, 10000}},
+		"agnostic":        {{k80, 10000}, {v100, 1000}, {k80, 10000}},
+	} {
+		r := report(t, "-trace", jobs, "-gpus", "4xK80,4xV100", "-outliers", "0", "-model-choice", choice, "-limit=false")
+		for i, j := range r.Jobs {
+			if j.GPUModel != want[i].model || j.JCT < 0.85*want[i].jct || j.JCT > 1.15*want[i].jct {
+				t.Errorf("%s: %s ends after %.0f s on %s, want %v", choice, j.ID, j.JCT, j.GPUModel, want[i])
+			}
+		}
+		if r.ModelChoice != choice || r.GPUModels != "4xK80,4xV100" || len(r.ByModel) == 0 {
+			t.Errorf("%s: the report says %q on %q, by model %v", choice, r.ModelChoice, r.GPUModels, r.ByModel)
+		}
+	}
+}
+
+// The shipped workload shows what it is for: with speeds jobs end sooner. Nothing that knows no
+// run times beats the clairvoyant policy, which knows speeds, too.
+func TestMixedWorkload(t *testing.T) {
+	avg := map[string]float64{}
+	for _, choice := range []string{"advantage", "agnostic"} {
+		r := report(t, "-generate", "mixed", "-jobs", "150", "-gpus", "16xV100,16xP100,16xK80", "-gpus-per-node", "8", "-load", "0.5", "-model-choice", choice)
+		if avg[choice] = r.AvgJCT; r.OverLimit < 1 || r.Unfinished > 0 || len(r.Jobs) != 150 {
+			t.Errorf("%s: %v times the clairvoyant's, %d of %d jobs unfinished", choice, r.OverLimit, r.Unfinished, len(r.Jobs))
+		}
+	}
+	if avg["advantage"] > 0.9*avg["agnostic"] {
+		t.Errorf("average JCT %v", avg)
+	}
+}
+
+// Speeds by application come from a file. Under each policy a job takes longer where its fastest
+// model is not there.
+func TestSpeedsFile(t *testing.T) {
+	dir := t.TempDir()
+	speeds, jobs := filepath.Join(dir, "speeds.csv"), filepath.Join(dir, "jobs.csv")
+	for file, text := range map[string]string{
+		speeds: "model,gpu_model,rate\nllm,V100,10\nllm,K80,1\n",
+		jobs:   "job_id,gpus,submit_time,duration,model\na,1,0,1000,llm\n",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		policy, gpus string
+		want         float64
+	}{{"pal", "4xK80,4xV100", 1000}, {"pal", "4xK80", 10000}, {"fifo", "4xK80", 10000}, {"nomad", "4xK80", 10000}} {
+		r := report(t, "-trace", jobs, "-speeds", speeds, "-gpus", tc.gpus, "-outliers", "0", "-policy", tc.policy, "-limit=false")
+		if jct := r.Jobs[0].JCT; jct < 0.85*tc.want || jct > 1.15*tc.want {
+			t.Errorf("%s on %s: it ends after %v s, want about %v", tc.policy, tc.gpus, jct, tc.want)
+		}
+	}
+}

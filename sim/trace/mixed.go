@@ -1,0 +1,85 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package trace
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// model is what NVIDIA's data sheets say of a GPU model: TFLOP/s without sparsity in the format
+// that training frameworks use by default (FP32, or TF32 where tensor cores do it), and memory
+// bandwidth in GB/s. A K80 is one of the two GPUs of its board.
+type model struct{ tflops, gbs float64 }
+
+// dataSheets are the models that the generator of mixed workloads knows.
+var dataSheets = map[string]model{
+	"K80": {4.4, 240}, "P100": {10.6, 732}, "V100": {15.7, 900}, "T4": {8.1, 320}, "A10": {62.5, 600},
+	"L4": {60, 300}, "L40S": {183, 864}, "A100": {156, 1555}, "H100": {495, 3350}, "H200": {495, 4800},
+}
+
+// application is a kind of application of ours: how its time on a V100 divides into work of the
+// tensor units, of the memory, and of what no GPU does faster (input, host, latency).
+type application struct {
+	name                  string
+	class                 pal.AppClass
+	compute, memory, host float64
+}
+
+// applications are made so that their speeds spread as those that Gavel (OSDI'20) and Sia
+// (SOSP'23) measured: a recommendation job hardly gains by a newer GPU, a language model most.
+var applications = []application{
+	{"language", pal.ClassB, 0.70, 0.25, 0.05},
+	{"vision", pal.ClassA, 0.60, 0.30, 0.10},
+	{"speech", pal.ClassB, 0.40, 0.40, 0.20},
+	{"graph", pal.ClassC, 0.10, 0.60, 0.30},
+	{"recommendation", pal.ClassD, 0.05, 0.25, 0.70},
+	{"simulation", pal.ClassD, 0.05, 0.05, 0.90},
+}
+
+// Applications are those of ours on these GPU models.
+func Applications(models []string) ([]App, error) {
+	v100 := dataSheets["V100"]
+	for _, m := range models {
+		if _, ok := dataSheets[m]; !ok {
+			return nil, fmt.Errorf("how fast the generated jobs run on a %s is not known; known are %s", m, strings.Join(slices.Sorted(maps.Keys(dataSheets)), ", "))
+		}
+	}
+	var apps []App
+	for _, a := range applications {
+		rates := map[string]float64{}
+		for _, m := range models {
+			d := dataSheets[m]
+			rates[m] = 1 / (a.compute*v100.tflops/d.tflops + a.memory*v100.gbs/d.gbs + a.host)
+		}
+		apps = append(apps, App{a.name, a.class, pal.SpeedsOf(rates)})
+	}
+	return apps, nil
+}
+
+// nodeGPUs is the most GPUs of a generated job that belong together on one node.
+const nodeGPUs = 8
+
+// Mixed generates jobs of these applications on these GPU models: sizes and run times as in
+// [SiaPhilly]. A run time is that on the mean model.
+func Mixed(seed uint64, shape Shape, models []string, apps []App) Trace {
+	t := SiaPhilly(seed, shape)
+	t.Name = fmt.Sprintf("mixed seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0x51a))
+	for i := range t.Jobs {
+		j, app := &t.Jobs[i], apps[rng.IntN(len(apps))]
+		mean := 0.0
+		for _, m := range models {
+			mean += app.Speeds.On(m) / float64(len(models))
+		}
+		j.Name, j.Class, j.Speeds, j.MemberGPUs = ofGPUs(app.Name, j.GPUs), app.Class, app.Speeds, min(j.GPUs, nodeGPUs)
+		j.IterTimeS *= mean
+	}
+	return t
+}

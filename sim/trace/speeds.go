@@ -1,0 +1,276 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package trace
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// parseSpeeds reads speeds as the hint pal_speed writes them.
+func parseSpeeds(cell string) (pal.Speeds, error) {
+	said, err := pal.ParseSpeeds(cell)
+	if err != nil {
+		return nil, err
+	}
+	return pal.SpeedsOf(said), nil
+}
+
+// OnModels is the trace on a cluster of these GPU models (vendor/type/name). Speeds are then by
+// these names, and the work is that on the fastest of them. A job that names none of them is left
+// out. If it names only one, nothing tells the models apart, as in the placer.
+func (t Trace) OnModels(models []string) Trace {
+	t.Jobs = slices.Clone(t.Jobs)
+	t.Jobs = slices.DeleteFunc(t.Jobs, func(j Job) bool {
+		if j.Speeds == nil || len(j.onModels(models)) > 0 {
+			return false
+		}
+		t.Skip("runs on none of the cluster's GPU models", j)
+		return true
+	})
+	for i := range t.Jobs {
+		j := &t.Jobs[i]
+		if j.Speeds == nil {
+			continue
+		}
+		rates := j.onModels(models)
+		best := slices.Max(slices.Collect(maps.Values(rates)))
+		j.IterTimeS, j.EstimateS, j.Speeds = j.IterTimeS/best, j.EstimateS/best, nil
+		if len(rates) > 1 {
+			j.Speeds = pal.SpeedsOf(rates)
+		}
+	}
+	t.drop()
+	return t
+}
+
+// onModels are the job's speeds on the models that it names.
+func (j Job) onModels(models []string) map[string]float64 {
+	rates := map[string]float64{}
+	for _, model := range models {
+		if s, ok := j.Speeds[ModelName(model)]; ok {
+			rates[model] = s
+		}
+	}
+	return rates
+}
+
+// ModelName is the last part of the name of a device: without vendor and type.
+func ModelName(model string) string {
+	parts := strings.SplitN(model, "/", 3)
+	return parts[len(parts)-1]
+}
+
+// WithSpeeds is the trace with the speeds of its applications: those whose name is that of a job,
+// or what comes before "×" in it. Jobs that have speeds keep them. It returns how many jobs have
+// speeds now.
+func (t Trace) WithSpeeds(apps []App) (Trace, int) {
+	byName, have := map[string]pal.Speeds{}, 0
+	for _, a := range apps {
+		byName[a.Name] = a.Speeds
+	}
+	t.Jobs = slices.Clone(t.Jobs)
+	for i := range t.Jobs {
+		j := &t.Jobs[i]
+		if j.Speeds == nil {
+			app, _, _ := strings.Cut(j.Name, "×")
+			j.Speeds = byName[app]
+		}
+		if j.Speeds != nil {
+			have++
+		}
+	}
+	return t, have
+}
+
+// App is an application, with its speeds by the last part of a GPU model's name.
+type App struct {
+	Name   string
+	Class  pal.AppClass
+	Speeds pal.Speeds
+}
+
+// ReadSpeeds reads how fast applications run: a table with the columns model, gpu_model and rate
+// (work a second, in any unit), or Sia's with gpu_type, model, local_batch and step_s, of which
+// the largest batch counts that all kinds of GPU ran. It returns the GPU models in the order in
+// which they come, and the applications by name.
+func ReadSpeeds(path string) (models []string, apps []App, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open speeds: %w", err)
+	}
+	defer f.Close()
+	models, rates, err := readRates(path, f)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, app := range slices.Sorted(maps.Keys(rates)) {
+		largest := 0
+		for batch, by := range rates[app] {
+			if batch == 0 || len(by) == len(models) {
+				largest = max(largest, batch)
+			}
+		}
+		if by := rates[app][largest]; len(by) > 0 {
+			apps = append(apps, App{Name: app, Class: pal.AppClasses()[len(apps)%pal.NumClasses], Speeds: pal.SpeedsOf(by)})
+		}
+	}
+	if len(apps) == 0 {
+		return nil, nil, fmt.Errorf("%s: no application has speeds", path)
+	}
+	return models, apps, nil
+}
+
+// readRates reads work a second by application, batch (0: the table has none) and GPU model.
+func readRates(path string, f io.Reader) (models []string, rates map[string]map[int]map[string]float64, err error) {
+	of := map[string]map[int]map[string]float64{}
+	read := func(get func(string) string) error {
+		app, model, batch := get("model"), cmp.Or(get("gpu_model"), get("gpu_type")), 0
+		rate, err := strconv.ParseFloat(cmp.Or(get("rate"), get("step_s")), 64)
+		if err == nil && get("step_s") != "" {
+			if batch, err = strconv.Atoi(get("local_batch")); err == nil && rate > 0 {
+				rate = 1 / rate
+			}
+		}
+		switch {
+		case err != nil:
+			return err
+		case app == "" || model == "":
+			return errors.New("the row names no application (model), or no GPU model")
+		case !(rate > 0):
+			return fmt.Errorf("%v is no rate: it must be positive", rate)
+		}
+		if !slices.Contains(models, model) {
+			models = append(models, model)
+		}
+		if of[app] == nil {
+			of[app] = map[int]map[string]float64{}
+		}
+		if of[app][batch] == nil {
+			of[app][batch] = map[string]float64{}
+		}
+		of[app][batch][model] = rate
+		return nil
+	}
+	if err := eachOf(path, f, [][]string{{"model", "gpu_model", "rate"}, {"gpu_type", "model", "local_batch", "step_s"}}, read); err != nil {
+		return nil, nil, err
+	}
+	return models, of, nil
+}
+
+// eachOf reads the rows of a table that has one of these sets of columns.
+func eachOf(path string, f io.Reader, sets [][]string, read func(get func(column string) string) error) error {
+	in, err := text(f)
+	if err != nil {
+		return fmt.Errorf("read %q: %w", path, err)
+	}
+	rs, err := openRows(path, in, func([]string) []string { return nil })
+	if err != nil {
+		return err
+	}
+	lacks := func(set []string) bool {
+		return slices.ContainsFunc(set, func(c string) bool { return !slices.Contains(rs.header, c) })
+	}
+	if !slices.ContainsFunc(sets, func(set []string) bool { return !lacks(set) }) {
+		var want []string
+		for _, set := range sets {
+			want = append(want, strings.Join(set, ","))
+		}
+		return fmt.Errorf("%s:%d: its columns are %s, and not %s", path, max(1, rs.line), strings.Join(rs.header, ","), strings.Join(want, " or "))
+	}
+	return rs.each(func(cells []string) error {
+		return read(func(column string) string {
+			if i := slices.Index(rs.header, column); i >= 0 {
+				return cells[i]
+			}
+			return ""
+		})
+	})
+}
+
+// gavelRates is the file with the rates that Gavel measured.
+const gavelRates = "throughputs.csv"
+
+// gavelGPUs is the most that Gavel measured a job on, on one node.
+const gavelGPUs = 8
+
+// rates are steps a second of a job on so many GPUs of each model: [ofGPUs].
+type rates map[string]map[string]float64
+
+// ofGPUs is the key of a job on so many GPUs.
+func ofGPUs(job string, gpus int) string { return fmt.Sprintf("%s×%d", job, gpus) }
+
+// ratesBeside reads the rates of a trace of Gavel, on GPUs of one node.
+func ratesBeside(list, file string, siblings func(string) (io.ReadCloser, error)) (rates, error) {
+	if siblings == nil {
+		return nil, fmt.Errorf("%s:1: the list counts steps; how long they take is in %s, which must lie beside it", list, file)
+	}
+	f, err := siblings(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s:1: the list counts steps; read how long they take from %s beside it: %w", list, file, err)
+	}
+	defer f.Close()
+	all := rates{}
+	err = eachOf(file, f, [][]string{{"gpu", "consolidated", "job", "gpus", "steps_per_s"}}, func(get func(string) string) error {
+		if get("consolidated") != "yes" {
+			return nil
+		}
+		gpus, err := strconv.Atoi(get("gpus"))
+		if err != nil {
+			return fmt.Errorf("column gpus: %w", err)
+		}
+		rate, err := strconv.ParseFloat(get("steps_per_s"), 64)
+		if err != nil {
+			return fmt.Errorf("column steps_per_s: %w", err)
+		}
+		key := ofGPUs(get("job"), gpus)
+		if all[key] == nil {
+			all[key] = map[string]float64{}
+		}
+		all[key][strings.ToUpper(get("gpu"))] = rate
+		return nil
+	})
+	return all, err
+}
+
+// fill works out speeds and work of a job: it is as fast as on as many GPUs, or, where nobody
+// measured that, on the most below.
+func (all rates) fill(r *row) error {
+	app, gpus := r.Name, int(r.gpus.v)
+	for n := gpus; n > 0; n-- {
+		of := pal.SpeedsOf(all[ofGPUs(app, n)])
+		if len(of) == 0 {
+			continue
+		}
+		best := 0.0
+		for _, rate := range all[ofGPUs(app, n)] {
+			best = max(best, rate)
+		}
+		r.Speeds, r.Name, r.Class = of, ofGPUs(app, gpus), gavelClass(app)
+		r.lasted.set(r.steps * (1 / best))
+		r.each.set(float64(min(gpus, gavelGPUs)))
+		return nil
+	}
+	return fmt.Errorf("%s has no rate of %s on %d GPUs or fewer", gavelRates, app, gpus)
+}
+
+// gavelClass is the class of Gavel's jobs.
+func gavelClass(name string) pal.AppClass {
+	switch {
+	case strings.HasPrefix(name, "resnet"), strings.HasPrefix(name, "cyclegan"):
+		return pal.ClassA
+	case strings.HasPrefix(name, "transformer"), strings.HasPrefix(name, "lm"):
+		return pal.ClassB
+	}
+	return pal.ClassD
+}
