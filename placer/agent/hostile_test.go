@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
@@ -258,6 +260,31 @@ func TestOtherNamespacesAreNotNamed(t *testing.T) {
 	}
 	if _, text := r.send(http.MethodGet, "/v1/gpus", "alice", ""); !strings.Contains(text, model.Unseen) {
 		t.Errorf("the GPU looks free: %s", text)
+	}
+}
+
+// What failed is told as it is stored, by an agent that was not there when it did, and only to those
+// who may know of the job.
+func TestStoredFailures(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, map[string][]string{"alice": {"research", "nodes"}})
+	f.vars["nomad-pal/failures"] = `{"json": "[` +
+		`{\"at\":\"2026-11-01T00:00:00Z\",\"namespace\":\"default\",\"job\":\"secret\",\"alloc\":\"a\",\"node\":\"node-1\",\"cause\":\"user\",\"reason\":\"exit code 1\"},` +
+		`{\"at\":\"2026-11-02T00:00:00Z\",\"namespace\":\"research\",\"job\":\"mine\",\"alloc\":\"b\",\"node\":\"node-1\",\"cause\":\"user\",\"reason\":\"exit code 2\"}]"}`
+	r := f.run(openConfig).ready()
+	for token, want := range map[string][]string{agentsToken: {"secret", "mine"}, "alice": {"mine"}} {
+		var got []string
+		status, text := r.send(http.MethodGet, "/v1/failures", token, "")
+		var failures []failure.Failure
+		if err := json.Unmarshal([]byte(text), &failures); err != nil || status != http.StatusOK {
+			t.Fatalf("as %s: status %d: %s", token, status, text)
+		}
+		for _, f := range failures {
+			got = append(got, f.Job)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("as %s: failures of %v, want %v", token, got, want)
+		}
 	}
 }
 

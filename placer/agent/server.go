@@ -19,6 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -77,6 +78,7 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("GET /v1/tenants", s.serveTenants)
 	mux.HandleFunc("GET /v1/moves", s.serveMoves)
 	mux.HandleFunc("GET /v1/events", s.serveEvents)
+	mux.HandleFunc("GET /v1/failures", s.serveFailures)
 	mux.HandleFunc("GET /v1/job/{id...}", s.serveExplain) // …/explain; ids may hold slashes
 	mux.HandleFunc("POST /v1/plan", s.servePlan)
 	mux.HandleFunc("PUT /v1/plan", s.servePlan) // as Nomad's own client writes
@@ -318,4 +320,20 @@ func (s *server) serveMoves(w http.ResponseWriter, r *http.Request) {
 	}
 	sees := c.sees(r.Context())
 	writeJSON(w, http.StatusOK, slices.DeleteFunc(snapshot.Moves(), func(m query.Move) bool { return !sees(m.Namespace) }))
+}
+
+// serveFailures lists the allocations that failed, the oldest first, in namespaces whose jobs the
+// caller may list. They are those that Nomad's variables keep: a restart loses none.
+func (s *server) serveFailures(w http.ResponseWriter, r *http.Request) {
+	c, snapshot, ok := s.snapshotFor(w, r, (*caller).listsSome)
+	if !ok {
+		return
+	}
+	out, sees := []failure.Failure{}, c.sees(r.Context())
+	for _, f := range snapshot.Model().Failures {
+		if sees(f.Namespace) {
+			out = append(out, f)
+		}
+	}
+	writeJSON(w, http.StatusOK, out)
 }

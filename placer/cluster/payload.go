@@ -157,6 +157,7 @@ func (p *AllocPayload) AsAlloc() *Alloc {
 		a.Version = &p.Job.Version
 	}
 	if p.DesiredDescription == lostWithNode && !a.Live() {
+		a.Reported = a.Client != api.AllocClientStatusLost
 		a.Client = api.AllocClientStatusLost
 	}
 	if r := p.AllocatedResources; r != nil {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
 // A node that is back may still run what was lost with it, until its client
@@ -15,8 +17,14 @@ import (
 // says.
 func TestReconnecting(t *testing.T) {
 	lost := &Alloc{ID: "a", Job: JobKey{"default", "j"}, Node: "id-0", Client: "lost", Desired: "stop", GPUs: []string{"n0-1"}}
-	reported, ended, elsewhere := *lost, *lost, *lost
-	reported.Client, ended.Client, elsewhere.Node = "running", "complete", "id-1"
+	reported, elsewhere := *lost, *lost
+	reported.Client, elsewhere.Node = "running", "id-1"
+	ended := &AllocPayload{
+		ID: "a", Namespace: "default", JobID: "j", NodeID: "id-0", ClientStatus: "complete",
+		DesiredStatus: "stop", DesiredDescription: lostWithNode, AllocatedResources: &api.AllocatedResources{Tasks: map[string]*api.AllocatedTaskResources{"t": {
+			Devices: []*api.AllocatedDeviceResource{{Vendor: attr.Vendor, Type: attr.Type, DeviceIDs: []string{"n0-1"}}},
+		}}},
+	}
 	for _, c := range []struct {
 		name   string
 		status string
@@ -32,7 +40,7 @@ func TestReconnecting(t *testing.T) {
 		{"back for long, the server's clock is ahead", "ready", lost, time.Hour, 30 * time.Second, false},
 		{"still down", "down", lost, 0, 2 * time.Second, false},
 		{"the client says that it runs", "ready", &reported, 0, 2 * time.Second, false}, // and holds its GPUs as any other
-		{"the client says that it ended", "ready", &ended, 0, 2 * time.Second, false},
+		{"the client says that it ended", "ready", ended.AsAlloc(), 0, 2 * time.Second, false},
 		{"of another node", "ready", &elsewhere, 0, 2 * time.Second, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -39,6 +39,8 @@ type Alloc struct {
 	Node    string // id
 	Desired string // run, stop, evict
 	Client  string // pending, running, complete, failed, lost, unknown
+	// Reported: Nomad took it for lost with its node, and its client has reported its end since.
+	Reported bool
 	GPUs    []string
 	Used    pal.Resources
 	Ports   []int // of the host, static and dynamic

@@ -25,7 +25,9 @@ func (s *State) Reconnecting(now time.Time) map[string]bool {
 	gpus := map[string]bool{}
 	for _, a := range s.bad {
 		n := s.Nodes[a.Node]
-		if since, back := s.back[a.Node]; !back || over(since, reconnectWithin, now) || a.Client != api.AllocClientStatusLost || n == nil || n.Status != api.NodeStatusReady {
+		since, back := s.back[a.Node]
+		awaited := a.Client == api.AllocClientStatusLost && !a.Reported && n != nil && n.Status == api.NodeStatusReady
+		if !back || !awaited || over(since, reconnectWithin, now) {
 			continue
 		}
 		for _, id := range s.OwnGPUs(a) {

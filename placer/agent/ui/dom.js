@@ -35,9 +35,9 @@ const marks = {good: "●", info: "◐", warn: "▲", crit: "✕", rest: "○"};
 const kinds = {
   good: ["running", "free", "healthy", "started", "complete"],
   info: ["starting", "committing", "allocated", "placed", "moved", "resubmitted"],
-  warn: ["waiting", "completing", "stopping", "stopped", "lost", "degraded", "quarantined",
+  warn: ["infrastructure", "unknown", "waiting", "completing", "stopping", "stopped", "lost", "degraded", "quarantined",
     "outlier", "requeued"],
-  crit: ["unschedulable", "rejected", "failed", "unhealthy", "allocation"],
+  crit: ["unschedulable", "rejected", "failed", "unhealthy", "allocation", "user"],
 };
 const called = {allocation: "allocation failed", lost: "lost members"};
 export function badge(state, title) {
@@ -118,5 +118,10 @@ export async function events(q) {
   const text = await (await ask("/v1/events?" + query(q))).text();
   return text.split("\n").filter(Boolean).map(line => JSON.parse(line)).reverse();
 }
+// failures are the allocations that failed, the latest first.
+export const failures = async () => (await get("/v1/failures")).reverse();
+export const failureTable = list => table("Allocations that failed, the latest first", ["Time", "Cause", "Job", "Node", "GPUs", "Reason"], list.slice(0, 100).map(f =>
+  [time(f.at), badge(f.cause), jobLink(f), nodeLink(f.node), firstGPUs(f.gpus), f.reason]));
+const firstGPUs = gpus => (gpus ?? []).slice(0, 4).flatMap(g => [gpuLink(g), " "]).concat((gpus ?? []).length > 4 ? `and ${gpus.length - 4} more` : "");
 export const eventTable = (list, caption) => table(caption, ["Time", "Kind", "Job", "Node", "GPUs", "Text"], list.slice(0, 100).map(e =>
-  [time(e.at), badge(e.kind), e.job ? jobLink(e) : "", e.node ? nodeLink(e.node) : "", (e.gpus ?? []).slice(0, 4).flatMap(g => [gpuLink(g), " "]).concat((e.gpus ?? []).length > 4 ? `and ${e.gpus.length - 4} more` : ""), e.text]));
+  [time(e.at), badge(e.kind), e.job ? jobLink(e) : "", e.node ? nodeLink(e.node) : "", firstGPUs(e.gpus), e.text]));

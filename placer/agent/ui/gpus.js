@@ -1,5 +1,5 @@
 // GPUs: all of them, those of a rack, of a node, one, and those that are in trouble.
-import {badge, empty, events, eventTable, failed, get, gpuLink, h, link, named, nodeLink, plural, query, table, time, when} from "./dom.js";
+import {badge, empty, events, eventTable, failed, failures, failureTable, get, gpuLink, h, link, named, nodeLink, plural, query, table, time, when} from "./dom.js";
 import {allocated, classes, cluster, count, degraded, free, listen, nodeOf, quarantined, unavailable, unhealthy} from "./cluster.js";
 import {clusterMap, legend} from "./map.js";
 import {rackPath} from "./job.js";
@@ -100,12 +100,12 @@ function some(ask, title, what, missing) {
       if (!gpus.length) { host.replaceChildren(empty(missing, " ", link("#/gpus", "All GPUs"))); return; }
       const node = nodeOf(gpus[0]), name = node?.name ?? gpus[0].node;
       mine = gpus.map(g => (node?.first ?? 0) + g.index);
-      const [uses, fails] = await Promise.all([get("/v1/uses?" + query({node: name})), events({kind: "allocation"}).catch(() => [])]);
+      const [uses, fails] = await Promise.all([get("/v1/uses?" + query({node: name})), failures().catch(() => [])]);
       if (closed) return;
-      const near = fails.filter(e => ask.gpu ? (e.gpus ?? []).includes(ask.gpu) : e.node === gpus[0].node);
+      const near = fails.filter(f => ask.gpu ? (f.gpus ?? []).includes(ask.gpu) : f.node === gpus[0].node);
       host.replaceChildren(h("p", {}, what === "GPU" ? ["On node ", nodeLink(name)] : "", node ? [what === "GPU" ? ", rack " : "Rack ", link(rackPath(node.rack), node.rack.name)] : ""),
         h("div", {className: "plain"}, gpuTable(gpus, title)), h("h2", {}, "Who had ", what === "GPU" ? "it" : "which GPU"), h("section", {className: "card"}, gantt(during(gpus, uses), "Who had which GPU")),
-        h("h2", {}, "Failures"), near.length ? h("div", {className: "plain"}, eventTable(near, "Failures, the latest first")) : empty("No allocation failed here that the agent remembers."));
+        h("h2", {}, "Failures"), near.length ? h("div", {className: "plain"}, failureTable(near)) : empty("No allocation failed here, of the last 120 that failed."));
     } catch (e) { if (!closed) host.replaceChildren(failed(e)); }
   }
   const stop = live(c => mine.includes(c), draw);
@@ -116,7 +116,7 @@ export const nodePage = name => some({node: name}, "Node " + name, "node", "Ther
 export const gpuPage = id => some({gpu: id}, "GPU " + id, "GPU", "There is no such GPU now.");
 
 export function failuresPage() {
-  const host = h("div", {}, empty("Reading the GPUs …")), slow = h("div", {}), what = h("div", {});
+  const host = h("div", {}, empty("Reading the GPUs …")), slow = h("div", {}), allocs = h("div", {}), what = h("div", {});
   let closed = false;
   async function draw() {
     try {
@@ -132,13 +132,17 @@ export function failuresPage() {
         [nodeLink(nodeOf(g)?.name ?? g.node), gpuLink(g.id), ...classes.map(c => g.pm_scores?.[c]?.toFixed(2) ?? ""), g.job ? named(g.job) : ""]).element : empty("No GPU's PM score is above the outlier_threshold."));
     } catch (e) { if (!closed) slow.replaceChildren(failed(e)); }
     try {
-      const found = await events({kind: "allocation,quarantined,unhealthy,healthy,lost,failed", last: 100});
-      if (!closed) what.replaceChildren(found.length ? eventTable(found, "Failures, the latest first") : empty("Nothing failed that the agent remembers and this token may know. It keeps the last 5,000 events since it began to place."));
+      const list = await failures();
+      if (!closed) allocs.replaceChildren(list.length ? failureTable(list) : empty("No allocation failed that this token may know."));
+    } catch (e) { if (!closed) allocs.replaceChildren(failed(e)); }
+    try {
+      const found = await events({kind: "quarantined,unhealthy,healthy,lost,failed", last: 100});
+      if (!closed) what.replaceChildren(found.length ? eventTable(found, "What followed, the latest first") : empty("Nothing followed that this token may know, of the last 5,000 events since the agent began to place."));
     } catch (e) { if (!closed) what.replaceChildren(failed(e)); }
   }
   const stop = live(() => true, draw);
   draw();
-  return {title: "Failures", element: [h("h1", {}, "Failures and quarantine"), h("h2", {}, "GPUs in trouble"), h("div", {className: "plain"}, host), h("h2", {}, "Outliers"), h("div", {className: "plain"}, slow), h("h2", {}, "What failed"), h("div", {className: "plain"}, what)], close: () => { closed = true; stop(); }};
+  return {title: "Failures", element: [h("h1", {}, "Failures and quarantine"), h("h2", {}, "GPUs in trouble"), h("div", {className: "plain"}, host), h("h2", {}, "Outliers"), h("div", {className: "plain"}, slow), h("h2", {}, "What failed"), h("div", {className: "plain"}, allocs), h("h2", {}, "What followed"), h("div", {className: "plain"}, what)], close: () => { closed = true; stop(); }};
 }
 
 export function tenantsPage() {

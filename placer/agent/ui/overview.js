@@ -1,5 +1,5 @@
 // The overview: how the cluster is, at one look.
-import {badge, empty, events, expected, failed, get, gpuLink, h, jobLink, link, named, nodeLink, plural, query, time} from "./dom.js";
+import {badge, empty, events, expected, failed, failures, get, gpuLink, h, jobLink, link, named, nodeLink, plural, query, time} from "./dom.js";
 import {allocated, classOf, classes, cluster, count, degraded, free, listen, nodeOf, quarantined, unavailable, unhealthy} from "./cluster.js";
 import {gained, queued, samples, since, utilisation} from "./charts.js";
 import {clusterMap, legend} from "./map.js";
@@ -67,12 +67,13 @@ function ails(ill, slow) {
     return todo("No GPU has been measured, so none is known to be slow. See ", h("code", {}, "nomad-pal measure -help"), ".");
   return good("No GPU is unhealthy, quarantined, degraded or an outlier.");
 }
-function fails(not, es, from) {
+function fails(not, allocs, es) {
   const all = [
     ...not.jobs.map(j => item(jobLink(j), badge(j.state), j.reason?.text ?? "")),
+    ...allocs.slice(0, few).map(f => item(jobLink(f), time(f.at), badge(f.cause), " ", f.reason, " – ", nodeLink(f.node))),
     ...es.map(e => item(e.job ? jobLink(e) : (e.gpus ?? []).slice(0, 1).map(g => gpuLink(g)), time(e.at), badge(e.kind), " ", e.text, e.node ? [" – ", nodeLink(e.node)] : "")),
   ];
-  return all.length ? list(all.slice(0, few)) : good("Nothing failed ", from ? ["since ", from] : "that the agent remembers", ".");
+  return all.length ? list(all.slice(0, few)) : good("Nothing failed that the agent remembers.");
 }
 
 // reader calls read at once, and when the cluster or the queue has changed, every 5 s at most.
@@ -117,14 +118,14 @@ export function overview(navigate) {
     part.some(p => p.status === "rejected") ? failed(part.find(p => p.status === "rejected").reason) : draw(...part.map(p => p.value)));
   const jobs = q => get("/v1/queue/page?" + query({...q, limit: few}));
   async function read() {
-    const [history, running, waiting, not, ill, slow, es] = await Promise.allSettled([
+    const [history, running, waiting, not, ill, slow, allocs, es] = await Promise.allSettled([
       samples(), jobs({state: "running", sort: "gpus", order: "desc"}), jobs({state: "waiting"}), jobs({state: notStarted, sort: "submitted", order: "desc"}),
-      get("/v1/gpus?" + query({trouble: true, limit: few})), get("/v1/gpus?" + query({outliers: true, limit: few})), events({kind: "allocation,lost,failed,rejected,quarantined,unhealthy", last: few})]);
+      get("/v1/gpus?" + query({trouble: true, limit: few})), get("/v1/gpus?" + query({outliers: true, limit: few})), failures(), events({kind: "lost,failed,rejected,quarantined,unhealthy", last: few})]);
     if (closed) return;
     if (history.value) all = history.value;
     if (running.value) page = {...running.value, running: running.value.gpus, waiting: waiting.value?.gpus};
     show("run", [running], runs); show("wait", [waiting], waits); show("ail", [ill, slow], ails);
-    show("fail", [not, es], (a, b) => fails(a, b, all[0] && time(all[0].at)));
+    show("fail", [not, allocs, es], fails);
     top.replaceChildren(...tiles(page, all).filter(Boolean));
     util.set(all); queue.set(all);
     known.textContent = all.length ? since(all) : "The agent has no sample yet: the charts begin within a minute of its placing.";
