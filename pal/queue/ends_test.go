@@ -40,3 +40,32 @@ func TestEnds(t *testing.T) {
 		}
 	}
 }
+
+// One run of a name foretells the next, up to twice as long; more runs foretell it closer. When
+// the gang has outlasted all of them, nobody knows, and it runs as long again.
+func TestEndsByEarlierRuns(t *testing.T) {
+	for _, c := range []struct {
+		runs        []time.Duration
+		done        time.Duration
+		least, most time.Duration
+	}{
+		{[]time.Duration{3 * time.Minute}, 0, 3 * time.Minute, 6 * time.Minute},
+		{[]time.Duration{3 * time.Minute}, time.Minute, 2 * time.Minute, 4 * time.Minute},
+		{[]time.Duration{3 * time.Minute, 3 * time.Minute, 3 * time.Minute, 3 * time.Minute}, 0, 3 * time.Minute, 225 * time.Second},
+		{[]time.Duration{3 * time.Minute, 30 * time.Minute}, 0, 3 * time.Minute, 45 * time.Minute},
+		{[]time.Duration{3 * time.Minute}, 20 * time.Minute, 20 * time.Minute, 40 * time.Minute},
+	} {
+		q := newQueue(t)
+		for _, work := range c.runs {
+			q.learn("", "n", sample{work: work, gpus: 1})
+		}
+		p := &pass{Queue: q}
+		least, most, ok := p.foretell(&entry{job: Job{Name: "n"}, gpus: 1, doneBefore: c.done})
+		if least, most = least.Round(time.Second), most.Round(time.Second); !ok || c.done < 20*time.Minute && (least != c.least || most != c.most) {
+			t.Errorf("after %v, having run %v: %v to %v, want %v to %v", c.runs, c.done, least, most, c.least, c.most)
+		}
+		if c.done >= 20*time.Minute && (least < c.least || most != 2*least) {
+			t.Errorf("outlasted: %v to %v", least, most)
+		}
+	}
+}

@@ -10,9 +10,8 @@ import (
 
 // expect foretells when waiting gangs start: by how long others like them waited
 // ([Queue.foretellStart]). Until enough is known of that, the queue is played forward
-// by counting GPUs, once as if everything ended when expected and gangs behind a
-// large one passed it, and once as if everything took twice as long and nobody
-// passed. Only where the run time of everybody ahead can be foretold, and without the GPUs
+// by counting GPUs, once as if everything ended as soon as foretold and gangs behind a
+// large one passed it, and once as if everything ended as late and nobody passed. Only where the run time of everybody ahead can be foretold, and without the GPUs
 // of running gangs whose end nobody knows: a service may never give them back. Counting GPUs
 // tells nothing of gangs that a quota, an array or a window keeps waiting.
 // What others' waits teach is told of the gangs at the given positions only.
@@ -32,7 +31,7 @@ func (p *pass) expect(queue []*entry, ws []Wait, of []int) {
 		return
 	}
 	defer p.inStrictOrder(ws)
-	early, late := p.timeline(1), p.timeline(2)
+	early, late := p.timeline(false), p.timeline(true)
 	order, nextEnd := p.now, time.Duration(0)
 	if len(early.steps) > 1 {
 		nextEnd = early.steps[1].at
@@ -41,7 +40,7 @@ func (p *pass) expect(queue []*entry, ws []Wait, of []int) {
 		if e.state != waiting || !forGPUs(ws[i].Reason) || ws[i].spares { // more than GPUs is in its way
 			continue
 		}
-		run, ok := p.foretell(e)
+		run, longest, ok := p.foretell(e)
 		soonest := p.now
 		if ws[i].Reason == ReasonScattered || ws[i].Reason == ReasonGPUs && e.gpus <= p.c.FreeGPUs() { // those that are free now will not do, though they are enough
 			if nextEnd == 0 {
@@ -50,7 +49,7 @@ func (p *pass) expect(queue []*entry, ws []Wait, of []int) {
 			soonest, order = nextEnd, max(order, nextEnd)
 		}
 		from, enough := early.start(soonest, e.gpus, run)
-		to, enoughLate := late.start(order, e.gpus, e.bounded(p.now, 2*run))
+		to, enoughLate := late.start(order, e.gpus, e.bounded(p.now, longest))
 		if !enough || !enoughLate {
 			return
 		}
@@ -76,13 +75,6 @@ func (p *pass) inStrictOrder(ws []Wait) {
 	}
 }
 
-// foretell is the expected run time of a waiting gang; ok is false where it is
-// only a guess.
-func (p *pass) foretell(e *entry) (time.Duration, bool) {
-	known := p.Estimate(e.job) > e.work(p.now) || e.limit(p.now) > 0 || len(p.samples(e.job.Name)) > 0
-	return p.remaining(e, p.now), known
-}
-
 // timeline is how many GPUs are free from when on, ascending in time.
 type timeline struct{ steps []step }
 
@@ -92,17 +84,20 @@ type step struct {
 	free int
 }
 
-// timeline is how many GPUs come free when, if what runs takes stretch times as long as
-// expected. Gangs whose end can only be guessed keep theirs.
-func (p *pass) timeline(stretch float64) *timeline {
+// timeline is how many GPUs come free when, if what runs ends as soon as foretold, or as late.
+// Gangs whose end can only be guessed keep theirs.
+func (p *pass) timeline(late bool) *timeline {
 	t := &timeline{steps: []step{{p.now, p.c.FreeGPUs()}}}
 	var ends []step
 	for _, e := range p.running {
-		left, ok := p.foretell(e)
+		left, longest, ok := p.foretell(e)
 		if !ok || e.job.Endless {
 			continue
 		}
-		ends = append(ends, step{p.now + stretched(e.bounded(p.now, stretched(left, stretch)), e.cost(e.placement)), e.gpus})
+		if late {
+			left = longest
+		}
+		ends = append(ends, step{p.now + stretched(e.bounded(p.now, left), e.cost(e.placement)), e.gpus})
 	}
 	slices.SortFunc(ends, func(a, b step) int { return int(a.at - b.at) })
 	for _, s := range ends {

@@ -41,12 +41,12 @@ type Alloc struct {
 	Client  string // pending, running, complete, failed, lost, unknown
 	// Reported: Nomad took it for lost with its node, and its client has reported its end since.
 	Reported bool
-	GPUs    []string
-	Used    pal.Resources
-	Ports   []int // of the host, static and dynamic
-	Tasks   map[string]*api.TaskState
-	Next    string // id of the allocation that replaces it, if any
-	Later   bool   // Nomad is to replace it after a while
+	GPUs     []string
+	Used     pal.Resources
+	Ports    []int // of the host, static and dynamic
+	Tasks    map[string]*api.TaskState
+	Next     string // id of the allocation that replaces it, if any
+	Later    bool   // Nomad is to replace it after a while
 	// Version is the version of the job that it runs or ran; nil where it came in
 	// an event, which does not tell. See [State.StaleVersions].
 	Version *uint64

@@ -88,18 +88,35 @@ func (s *Snapshot) whenEnds(e *Explanation, t *model.Tracked) {
 	if e.EndFrom, e.EndTo = s.ends(t.Key); e.EndTo.IsZero() {
 		return
 	}
-	job := t.QueueJob(s.m.Cfg.RestartCost)
-	switch {
+	longer := "up to twice as long"
+	runs, shortest, longest := s.m.Queue.EarlierRuns(t.Key.String())
+	switch job := t.QueueJob(s.m.Cfg.RestartCost); {
 	case job.Estimate > 0:
-		e.EndWhy = "pal_duration = " + model.ShortDuration(s.m.Queue.Estimate(job).Round(time.Second))
+		e.EndWhy = "pal_duration = " + model.ShortDuration(s.m.Queue.Estimate(job).Round(time.Second)) + " is taken for the time on median GPUs of one node"
+	case runs > 0:
+		e.EndWhy = earlierRuns(runs, shortest, longest) + ", reckoned on median GPUs of one node"
+		if runs > 1 {
+			longer = fmt.Sprintf("up to %.0f %% longer, as %d runs tell", 100/float64(runs), runs)
+		}
 	default:
-		e.EndWhy = "the run time of earlier runs, or max_run_duration,"
+		e.EndWhy = "max_run_duration is taken for the time on median GPUs of one node"
 	}
-	e.EndWhy += " is taken for the time on median GPUs of one node"
 	if r := t.Record; r != nil && r.Decision.Chosen != nil {
 		e.EndWhy += fmt.Sprintf("; on these GPUs %.3g times that (predicted slowdown)", r.Decision.Chosen.Cost)
 	}
-	e.EndWhy += ", or up to twice as long"
+	e.EndWhy += ", or " + longer
+}
+
+// earlierRuns says how long the earlier runs of a job's name took.
+func earlierRuns(runs int, shortest, longest time.Duration) string {
+	took := model.ShortDuration(shortest.Round(time.Second))
+	if to := model.ShortDuration(longest.Round(time.Second)); to != took {
+		took += " to " + to
+	}
+	if runs == 1 {
+		return "its last run took " + took
+	}
+	return fmt.Sprintf("its last %d runs took %s", runs, took)
 }
 
 // noteDeadline says how a waiting job stands to its deadline.

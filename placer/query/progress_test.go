@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 	"github.com/nomad-pal/nomad-pal/placer/window"
 )
@@ -34,6 +35,27 @@ func TestProgress(t *testing.T) {
 		e := explained(w, "runs")
 		if !e.EndFrom.Equal(runs.EndFrom) || !strings.Contains(e.EndWhy, "pal_duration = 1h is taken for the time on median GPUs of one node; on these GPUs 1.") {
 			w.T.Errorf("explain: %v, %q", e.EndFrom, e.EndWhy)
+		}
+	})
+}
+
+// One run of a name foretells the next: explain says how long it took, and how far the end may be off.
+func TestEndAfterOneRun(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(1, 1)
+		w.StartPlacer()
+		g := bed.Gang{Name: "again", GPUs: 1, Runs: 3 * time.Minute}
+		w.Submit(g)
+		w.ExpectFinished("again", 5*time.Minute)
+		if err := w.Rerun(nomadtest.Key{Namespace: "default", ID: "again"}); err != nil {
+			w.T.Fatal(err)
+		}
+		w.ExpectRunning("again", time.Minute)
+		w.RunFor(5 * time.Second)
+		e := explained(w, "again")
+		least, most := time.Until(e.EndFrom), time.Until(e.EndTo)
+		if least < 2*time.Minute || most > 7*time.Minute || !strings.Contains(e.EndWhy, "its last run took ") || !strings.HasSuffix(e.EndWhy, ", or up to twice as long") {
+			w.T.Errorf("ends in %v to %v: %s", least, most, e.EndWhy)
 		}
 	})
 }
