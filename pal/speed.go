@@ -92,10 +92,12 @@ type Market struct {
 	// A gang that gains less by a fast model than the others do finds it dear. A model without a
 	// price costs 1.
 	Prices Speeds
-	// Congestion is how much the others count: what a second on a GPU of price 1 keeps from those
-	// who wait, in seconds of the gang itself. 0: nobody waits, and each gang runs where it is
-	// fastest.
-	Congestion float64
+	// Congestion is how much the others count, by model: what a second on a GPU of price 1 keeps
+	// from those who wait and could use the model, in seconds of the gang itself. None: nobody
+	// waits, and each gang runs where it is fastest.
+	Congestion map[string]float64
+	// Own is the gang's part in the congestion of each model that it can use.
+	Own float64
 }
 
 // Total is what a unit of the gang's work costs on a model, in seconds: the time that it takes
@@ -105,7 +107,7 @@ func (m Market) Total(model string, cost float64) float64 {
 	if !ok {
 		price = 1
 	}
-	return cost * (1 + m.Congestion*price)
+	return cost * (1 + max(0, m.Congestion[model]-m.Own)*price)
 }
 
 // choose is the placement that the gang takes of those found, at most one a model: the one of the
@@ -121,6 +123,24 @@ func (m Market) choose(found []Found) Found {
 		}
 	}
 	return found[best]
+}
+
+// Usable are how many GPUs, free or not, the gang may use of each model: of those that hold all of
+// it, or, if it asks for several at once, of each of these.
+func (c *Cluster) Usable(g Gang) map[string]int {
+	models := slices.Clone(modelsFor(c, g))
+	several := len(models) == 1 && models[0] == anyModel
+	usable := map[string]int{}
+	for i := range c.groups {
+		m := int(c.groups[i].model)
+		if (several || slices.Contains(models, m)) && slices.ContainsFunc(g.MemberSets, func(s MemberSet) bool { return s.Eligible == nil || s.Eligible[i] }) {
+			usable[c.models[m].name] += int(c.size[i])
+		}
+	}
+	if !several {
+		maps.DeleteFunc(usable, func(_ string, n int) bool { return n < g.GPUs() })
+	}
+	return usable
 }
 
 // FindEach is what [Find] chooses from for a gang whose speeds are known: its placement on each

@@ -31,6 +31,9 @@ func mixed(t *testing.T, models ...string) *Cluster {
 func TestModelForEachGang(t *testing.T) {
 	c := mixed(t, "T4", "A100", "V100")
 	prices := Speeds{"A100": 0.9, "V100": 0.5, "T4": 0.2}
+	waiting := func(much float64) map[string]float64 {
+		return map[string]float64{"A100": much, "V100": much, "T4": much}
+	}
 	for _, tc := range []struct {
 		name   string
 		speeds Speeds
@@ -42,9 +45,9 @@ func TestModelForEachGang(t *testing.T) {
 		{name: "nothing known: the first model", want: "T4"},
 		{name: "the fastest", speeds: Speeds{"A100": 1, "V100": 0.5, "T4": 0.1}, want: "A100"},
 		{name: "all alike: the cheapest", speeds: Speeds{"A100": 1, "V100": 1, "T4": 1}, market: Market{Prices: prices}, want: "T4"},
-		{name: "a little slower, and nobody waits", speeds: Speeds{"A100": 1, "V100": 0.9, "T4": 0.3}, market: Market{prices, 0}, want: "A100"},
-		{name: "a little slower, and others wait", speeds: Speeds{"A100": 1, "V100": 0.9, "T4": 0.3}, market: Market{prices, 1}, want: "V100"},
-		{name: "much slower, however many wait", speeds: Speeds{"A100": 1, "V100": 0.5, "T4": 0.1}, market: Market{prices, 1000}, want: "A100"},
+		{name: "a little slower, and nobody waits", speeds: Speeds{"A100": 1, "V100": 0.9, "T4": 0.3}, market: Market{Prices: prices}, want: "A100"},
+		{name: "a little slower, and others wait", speeds: Speeds{"A100": 1, "V100": 0.9, "T4": 0.3}, market: Market{Prices: prices, Congestion: waiting(1)}, want: "V100"},
+		{name: "much slower, however many wait", speeds: Speeds{"A100": 1, "V100": 0.5, "T4": 0.1}, market: Market{Prices: prices, Congestion: waiting(1000)}, want: "A100"},
 		{name: "the fastest is busy", speeds: Speeds{"A100": 1, "V100": 0.5, "T4": 0.1}, busy: "A100", want: "V100"},
 		{name: "constraints hold", speeds: Speeds{"A100": 1, "V100": 0.5, "T4": 0.1}, only: []bool{true, false, false}, want: "T4"},
 		{name: "an unknown model counts as the slowest", speeds: Speeds{"A100": 1, "V100": 0.5}, want: "A100"},
@@ -89,7 +92,7 @@ func TestSpeedsOfOneModel(t *testing.T) {
 		c, p := d.cluster(t), policy(rapid.SampledFrom(Policies()).Draw(t, "policy"))
 		was := fmt.Sprintf("%+v", Explain(c, d.gang, p))
 		plain, _ := Place(c, d.gang, p)
-		d.gang.Speeds, p.Market = Speeds{"gpu": 1}, Market{Speeds{"gpu": 0.7}, 2}
+		d.gang.Speeds, p.Market = Speeds{"gpu": 1}, Market{Prices: Speeds{"gpu": 0.7}, Congestion: map[string]float64{"gpu": 2}}
 		known, _ := Place(c, d.gang, p)
 		if !slices.Equal(plain.GPUs(), known.GPUs()) || plain.Cost() != known.Cost() {
 			t.Fatalf("on %v at cost %v, without speeds on %v at %v", known.GPUs(), known.Cost(), plain.GPUs(), plain.Cost())

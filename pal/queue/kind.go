@@ -11,6 +11,7 @@ type fitKind struct {
 	needsOutliers answer  // it would not fit without GPUs that are avoided
 	leastCost     float64 // see [pass.leastCost]; 0: not known
 	models        []atBest
+	usable        map[string]int // see [pal.Cluster.Usable]; nil: not known
 }
 
 // room is whether there is room for gangs of a kind: if nothing of ours ran, and once all has ended

@@ -4,6 +4,7 @@
 package queue
 
 import (
+	"maps"
 	"math"
 	"time"
 
@@ -20,53 +21,65 @@ const marketMemory = 256
 const crowding = 4
 
 // price takes a gang that comes into the prices of GPU models: each is the mean speed that the
-// gangs that came last have on the model, by the GPUs that they ask for. Older gangs fade. The
-// prices are those of a Queue that was told of these gangs, running and waiting ones included.
+// gangs that came last have on the model, by the GPUs that they ask for. Older gangs fade. A gang
+// counts for the models that its speeds name: those that it may use. The prices are those of a Queue that was told of these gangs, running and waiting ones included.
 func (q *Queue) price(g pal.Gang) {
 	if len(g.Speeds) == 0 {
 		return
 	}
 	was := q.opt.Placement.Market.Prices
 	weight := min(1, float64(g.GPUs())/marketMemory)
-	if was == nil {
-		weight = 1
-	}
-	now := make(pal.Speeds, len(was))
-	for model, p := range was {
-		now[model] = p + weight*(g.Speeds.On(model)-p)
+	now := maps.Clone(was)
+	if now == nil {
+		now = pal.Speeds{}
 	}
 	for model, s := range g.Speeds {
-		if _, ok := was[model]; !ok {
-			now[model] = s
+		if p, ok := was[model]; ok {
+			s = p + weight*(s-p)
 		}
+		now[model] = s
 	}
 	q.opt.Placement.Market.Prices = now
 }
 
-// crowd counts the GPUs that are waited for, over those of the cluster.
+// crowd works out the congestion of each GPU model: the GPUs that are waited for by gangs that could
+// use it, each over the GPUs of all models that the gang could use. So gangs that have no choice
+// crowd their own model alone.
 func (q *Queue) crowd(c *pal.Cluster) {
-	waited := 0
-	for _, b := range q.live {
-		waited += b.gpus * len(b.es)
+	q.crowds = nil
+	if len(q.opt.Placement.Market.Prices) == 0 { // nobody asks
+		return
 	}
-	q.waited, q.among = waited, c.NumGPUs()
+	q.crowds = map[string]float64{}
+	for _, b := range q.live {
+		share, usable := q.crowdOf(b.es[0].e, c)
+		for model := range usable {
+			q.crowds[model] += share * float64(len(b.es))
+		}
+	}
 }
 
-// market is how a gang chooses among GPU models that waits for so many GPUs itself; 0: it does not.
-func (q *Queue) market(own int) pal.Market {
+// crowdOf is the part of a waiting gang in the congestion of each model that it could use.
+func (q *Queue) crowdOf(e *entry, c *pal.Cluster) (share float64, usable map[string]int) {
+	k := q.kindOf(e)
+	if k.usable == nil {
+		k.usable = c.Usable(e.job.Gang)
+	}
+	all := 0
+	for _, n := range k.usable {
+		all += n
+	}
+	return crowding * float64(e.whole()) / float64(max(1, all)), k.usable
+}
+
+// market is how a gang of the Queue chooses among GPU models; nil: one that does not wait.
+func (q *Queue) market(e *entry, c *pal.Cluster) pal.Market {
 	m := q.opt.Placement.Market
-	if len(m.Prices) > 0 && q.among > 0 {
-		m.Congestion = crowding * float64(max(0, q.waited-own)) / float64(q.among)
+	m.Congestion = q.crowds
+	if e != nil && e.bucket != nil && len(q.crowds) > 0 {
+		m.Own, _ = q.crowdOf(e, c)
 	}
 	return m
-}
-
-// marketOf is the market for a gang of the Queue.
-func (q *Queue) marketOf(e *entry) pal.Market {
-	if e.state == waiting {
-		return q.market(e.whole())
-	}
-	return q.market(0)
 }
 
 // atBest is what a kind of gang would cost on a model if all of ours had ended that ends.
@@ -97,7 +110,7 @@ func (p *pass) bestModel(e *entry) (total, cost float64) {
 			}
 		})
 	}
-	market := p.marketOf(e)
+	market := p.market(e, p.c)
 	total, cost = math.Inf(1), math.Inf(1)
 	for _, m := range k.models {
 		total, cost = min(total, market.Total(m.model, m.cost)), min(cost, m.cost)
@@ -108,7 +121,7 @@ func (p *pass) bestModel(e *entry) (total, cost float64) {
 // total is [pal.Market.Total] of a placement of the gang.
 func (p *pass) total(e *entry, pl pal.Placement) float64 {
 	_, model := p.c.Group(pl.Members[0].Group)
-	return p.marketOf(e).Total(model, pl.Cost())
+	return p.market(e, p.c).Total(model, pl.Cost())
 }
 
 // offeredFrom is since when a gang is offered GPUs that it does not take: one whose speeds are known

@@ -4,6 +4,8 @@
 package queue
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -117,5 +119,62 @@ func TestHistoryAcrossModels(t *testing.T) {
 	}
 	if n := len(w.queue.samples("n")); n != 2 {
 		t.Errorf("%d runs are remembered, want 2", n)
+	}
+}
+
+// Gangs that wait crowd the models that they could use, and no other: not those that they may not use, nor
+// those that are too small for them.
+func TestCrowdsWhereItMayRun(t *testing.T) {
+	for _, tc := range []struct {
+		waits    string
+		gpus     int
+		eligible []bool // b, a
+		want     string // for a gang that is twice as fast on a
+	}{
+		{"nobody", 0, nil, "a"},
+		{"for any", 2, nil, "a"},
+		{"for the fast ones", 2, []bool{false, true}, "b"},
+		{"for the slow ones", 2, []bool{true, false}, "a"},
+		{"for the fast ones, as the slow ones are too few", 3, nil, "b"},
+	} {
+		w := marketWorld(t)
+		var nodes []pal.Node
+		for model, gpus := range map[string]int{"b": 2, "a": 3} {
+			n := pal.Node{ID: model, Name: model, Groups: []pal.DeviceGroup{{Name: model}}}
+			for i := range gpus {
+				n.Groups[0].GPUs = append(n.Groups[0].GPUs, pal.GPU{ID: model + string(rune('0'+i))})
+			}
+			nodes = append(nodes, n)
+		}
+		slices.SortFunc(nodes, func(x, y pal.Node) int { return -strings.Compare(x.Name, y.Name) })
+		var err error
+		if w.cluster, err = pal.NewCluster(nodes, pal.TwoTier(1.7)); err != nil {
+			t.Fatal(err)
+		}
+		for _, u := range []int{1, 3, 4} { // one is free of each
+			w.cluster.SetTaken(u, true)
+		}
+		w.submitAt(t, "ran", 0.5, time.Hour)
+		w.queue.Removed(0, "ran") // it left prices
+		if tc.gpus > 0 {
+			for _, id := range []string{"w1", "w2"} {
+				g := pal.SingleGPUs(id, pal.ClassA, tc.gpus)
+				g.MemberSets[0].Eligible = tc.eligible
+				if err := w.queue.Submit(0, Job{ID: id, Gang: g}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, a := range w.queue.Decide(0, w.cluster) {
+				if a.Kind != Start || a.Job[0] != 'w' || tc.waits != "for any" {
+					t.Fatalf("%s: %v", tc.waits, a)
+				}
+			}
+		}
+		g := pal.SingleGPUs("g", pal.ClassA, 1)
+		g.Speeds = pal.Speeds{"a": 1, "b": 0.5}
+		f, _, ok := w.queue.Look(w.cluster, g)
+		if !ok || f.Model() != tc.want {
+			t.Errorf("those who wait do so %s: on %v, want %s", tc.waits, f, tc.want)
+		}
 	}
 }

@@ -139,15 +139,15 @@ type Queue struct {
 	starts      uint64                  // decided
 	// kinds are those that were asked for since what is known of them was forgotten, by Changed.
 	kinds         map[signature]*fitKind
-	changes       uint64        // how often that was
-	localityUntil time.Duration // when the first gang stops waiting for GPUs closer together
-	movesFrom     time.Duration // see NoMovesBefore
-	lentFor       time.Duration // how long growths of elastic gangs last; 0: not known
-	wantedAt      time.Duration // when a gang waited last that could have GPUs some time, after a pass
-	wanted        bool          // such a gang waited after the last pass
-	forecasts     forecasts     // of starts
-	waited, among int           // GPUs that are waited for, and those of the cluster, see crowd
-	drained       [][]pal.Gang  // see SetDrainedMembers
+	changes       uint64             // how often that was
+	localityUntil time.Duration      // when the first gang stops waiting for GPUs closer together
+	movesFrom     time.Duration      // see NoMovesBefore
+	lentFor       time.Duration      // how long growths of elastic gangs last; 0: not known
+	wantedAt      time.Duration      // when a gang waited last that could have GPUs some time, after a pass
+	wanted        bool               // such a gang waited after the last pass
+	forecasts     forecasts          // of starts
+	crowds        map[string]float64 // congestion by model, see crowd
+	drained       [][]pal.Gang       // see SetDrainedMembers
 }
 
 // New makes an empty queue.

@@ -24,13 +24,13 @@ func (p *pass) search(e *entry) (pal.Found, bool) {
 	p.trying = e.job.ID
 	if e.within > 0 {
 		policy := p.opt.Placement
-		policy.Market = p.marketOf(e)
+		policy.Market = p.market(e, p.c)
 		policy.OutlierThreshold = float64(e.within)
 		f, ok := pal.Find(p.c, e.job.Gang, policy)
 		p.trying = ""
 		return f, ok
 	}
-	f, _, ok := p.avoiding(p.c, e.job.Gang, p.marketOf(e), func(policy pal.Policy) bool { return p.needsOutliers(e, policy) })
+	f, _, ok := p.avoiding(p.c, e.job.Gang, p.market(e, p.c), func(policy pal.Policy) bool { return p.needsOutliers(e, policy) })
 	p.trying = "" // not deferred: see Trying
 	return f, ok
 }
@@ -39,7 +39,7 @@ func (p *pass) search(e *entry) (pal.Found, bool) {
 // and by which policy: outliers are left out unless the gang could never run on the others.
 func (q *Queue) Look(c *pal.Cluster, g pal.Gang) (f pal.Found, by pal.Policy, ok bool) {
 	p := &pass{Queue: q, c: c}
-	return q.avoiding(c, g, q.market(0), func(by pal.Policy) bool { return !p.fitsLater(g, by) })
+	return q.avoiding(c, g, q.market(q.entries[g.ID], c), func(by pal.Policy) bool { return !p.fitsLater(g, by) })
 }
 
 // avoiding looks for GPUs that are no outliers, and for any if the gang needs outliers.
