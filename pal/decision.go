@@ -17,6 +17,8 @@ type Placement struct {
 	Penalty float64
 	// Speed is that of the slowest GPU model for the gang, see [Speeds]; 0: not known.
 	Speed float64
+	// Model is the device group's name (vendor/type/name) of all members; "" if there are several.
+	Model string
 }
 
 // GPUs are the indices of all GPUs, member by member.

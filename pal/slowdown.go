@@ -30,7 +30,7 @@ func (s *search) predict(members []Member) Placement {
 			p.PMScore = max(p.PMScore, rawScore(&s.c.gpus[u].GPU, s.k))
 		}
 	}
-	p.Penalty, p.Speed = s.c.locality[p.Tier][s.k], s.speed(members)
+	p.Penalty, p.Speed, p.Model = s.c.locality[p.Tier][s.k], s.speed(members), s.modelOf(members)
 	return p
 }
 

@@ -114,11 +114,11 @@ func (m Market) Total(model string, cost float64) float64 {
 // least total; on ties the one of the least price, then the one whose model comes first in the
 // cluster.
 func (m Market) choose(found []Found) Found {
-	best, least := 0, m.Total(found[0].Model(), found[0].Cost())
+	best, least := 0, m.Total(found[0].Model, found[0].Cost())
 	for i := 1; i < len(found); i++ {
 		f := &found[i]
-		total := m.Total(f.Model(), f.Cost())
-		if total < least || total == least && m.Prices[f.Model()] < m.Prices[found[best].Model()] {
+		total := m.Total(f.Model, f.Cost())
+		if total < least || total == least && m.Prices[f.Model] < m.Prices[found[best].Model] {
 			best, least = i, total
 		}
 	}
@@ -153,12 +153,6 @@ func FindEach(c *Cluster, g Gang, p Policy) []Found {
 	return each
 }
 
-// Model is the device group's name (vendor/type/name) of its first member.
-func (f Found) Model() string {
-	_, name := f.c.Group(f.Members[0].Group)
-	return name
-}
-
 // onModels is what each model would give the gang.
 func onModels(c *Cluster, g Gang, p Policy) (all []OnModel) {
 	if len(g.Speeds) < 2 {
@@ -166,7 +160,7 @@ func onModels(c *Cluster, g Gang, p Policy) (all []OnModel) {
 	}
 	found := map[string]Found{}
 	for _, f := range FindEach(c, g, p) {
-		found[f.Model()] = f
+		found[f.Model] = f
 	}
 	for model, speed := range g.Speeds {
 		m := OnModel{Device: model, Speed: speed, Price: p.Market.Prices[model]}
@@ -186,6 +180,19 @@ func (d *Decision) markModel() {
 	for i := range d.Models {
 		d.Models[i].Chosen = len(d.Chosen.Members) > 0 && d.Models[i].Device == d.Chosen.Members[0].Device
 	}
+}
+
+// modelOf is the model of all members; "" if there are several.
+func (s *search) modelOf(members []Member) (name string) {
+	for i, m := range members {
+		switch of := s.c.models[s.c.groups[m.Group].model].name; {
+		case i == 0:
+			name = of
+		case name != of:
+			return ""
+		}
+	}
+	return name
 }
 
 // speed is that of the slowest model that the members are on; 0 where nothing is known.

@@ -52,7 +52,8 @@ const (
 //  2. per group, the reference: the median of the GPUs that are not far off (reference);
 //  3. scores: time over reference (pmScore);
 //  4. whether the scores differ by more than noise (isSingleClass);
-//  5. bins and classes, given the classes that the GPUs had (classify).
+//  5. bins and classes, given the classes that the GPUs had (classify);
+//  6. the models' rates (ratesOf).
 //
 // Everything that is listed is sorted, so that the samples' order does not matter.
 // Cost: n·log n in the samples of a group.
@@ -86,6 +87,7 @@ func Build(samples []Sample, o Options, prev *Profile) (*Profile, error) {
 		p.GPUs = append(p.GPUs, *g)
 	}
 	sort.Slice(p.GPUs, func(i, j int) bool { return p.GPUs[i].ID < p.GPUs[j].ID })
+	p.Rates = ratesOf(samples, prev)
 	p.index()
 	return p.versioned(prev), nil
 }
@@ -107,6 +109,7 @@ func (p *Profile) versioned(prev *Profile) *Profile {
 func (p *Profile) sameAs(q *Profile) bool {
 	return p.Options.equal(q.Options) &&
 		slices.EqualFunc(p.Groups, q.Groups, Group.equal) &&
+		slices.Equal(p.Rates, q.Rates) &&
 		slices.EqualFunc(p.GPUs, q.GPUs, func(a, b GPU) bool {
 			return a.ID == b.ID && a.Model == b.Model && slices.Equal(a.Entries, b.Entries)
 		})
@@ -193,6 +196,8 @@ func (s Sample) check() error {
 		return fmt.Errorf("time %v is not a positive number", s.Time)
 	case attr.CheckValue(s.Time) != nil:
 		return fmt.Errorf("time %w", attr.CheckValue(s.Time))
+	case s.Rate != 0 && (!positive(s.Rate) || attr.CheckValue(s.Rate) != nil):
+		return fmt.Errorf("rate %v is not a positive number", s.Rate)
 	case !(s.Noise >= 0) || math.IsInf(s.Noise, 0):
 		return fmt.Errorf("noise %v is not a number from 0 up", s.Noise)
 	}

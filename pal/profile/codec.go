@@ -48,6 +48,9 @@ func Parse(data []byte) (*Profile, error) {
 	if err := p.checkGroups(); err != nil {
 		return nil, fmt.Errorf("profile: %w", err)
 	}
+	if err := p.checkRates(); err != nil {
+		return nil, fmt.Errorf("profile: %w", err)
+	}
 	p.index()
 	if err := p.checkGPUs(); err != nil {
 		return nil, fmt.Errorf("profile: %w", err)

@@ -43,6 +43,8 @@ type Sample struct {
 	// Noise is the relative standard deviation of Time, were it measured again;
 	// 0 if not known.
 	Noise float64
+	// Rate is how much work that is in a second, in a unit that compares across models; 0 if not known.
+	Rate float64
 }
 
 // SamplesOf gives the samples of published raw values (see [attr.Raw]) of GPUs
@@ -117,8 +119,9 @@ type Profile struct {
 	Version int     `json:"version"` // 1 for the first; grows by one with each change
 	Created string  `json:"created,omitempty"`
 	Options Options `json:"options"`
-	Groups  []Group `json:"groups"` // by model, app, key
-	GPUs    []GPU   `json:"gpus"`   // by id
+	Groups  []Group `json:"groups"`          // by model, app, key
+	GPUs    []GPU   `json:"gpus"`            // by id
+	Rates   []Rate  `json:"rates,omitempty"` // by model, app
 	// byID and byGroup index the two lists; set by Build and Parse.
 	byID    map[string]int
 	byGroup map[groupID]int

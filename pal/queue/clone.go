@@ -199,7 +199,7 @@ func (c *cloner) tenancy(t tenancy) tenancy {
 func (c *cloner) history(of map[string]*runHistory) map[string]*runHistory {
 	out := copied(of)
 	for _, h := range out {
-		h.fresh = nil
+		h.fresh, h.byModel = nil, nil
 	}
 	return out
 }

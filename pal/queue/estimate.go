@@ -41,7 +41,7 @@ func (q *Queue) judge(e *entry, now time.Duration) {
 	q.estimated = true
 	ratio := min(e.work(now).Seconds()/e.job.Estimate.Seconds(), mostStretch)
 	before, name := q.stretch(e.job.Tenant), estimatesOf(e.job.Tenant)
-	q.note(e.job.Tenant, name, sample{seconds(max(ratio, 1e-6)), 1, 0})
+	q.note(e.job.Tenant, name, sample{work: seconds(max(ratio, 1e-6)), gpus: 1})
 	if q.stretch(e.job.Tenant) != before {
 		q.learned[name] = struct{}{}
 	}

@@ -11,6 +11,8 @@ import (
 	"sort"
 	"strings"
 	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
 )
 
 // maxSamples bounds what is remembered of a name, the oldest goes first; and
@@ -30,6 +32,10 @@ type sample struct {
 	work time.Duration
 	gpus int
 	nth  int64
+	// Of a run on one GPU model that is known: which, and how long it would take on the median GPUs of
+	// that model. Its work follows from that by the speeds of its name.
+	model string
+	time  time.Duration
 }
 
 // submissions counts those of a name, for as long as gangs of it are here or runs are remembered.
@@ -65,11 +71,13 @@ func (q *Queue) forgetSubmissions(name string) {
 // runHistory is what is remembered of a name.
 type runHistory struct {
 	tenant  string
-	samples []sample               // oldest first
-	sorted  []sample               // the same, shortest first; nil: to be sorted
-	nths    []int64                // of the samples, ascending; nil: to be sorted
-	fresh   map[nearKind]*foreseen // of gangs that have not run
-	last    int64                  // number of the lesson that came last
+	samples []sample                     // oldest first
+	sorted  []sample                     // the same, shortest first; nil: to be sorted
+	nths    []int64                      // of the samples, ascending; nil: to be sorted
+	fresh   map[nearKind]*foreseen       // of gangs that have not run
+	last    int64                        // number of the lesson that came last
+	speeds  pal.Speeds                   // by which the samples' work is reckoned, see [Queue.rate]
+	byModel map[int]map[string]ModelRuns // by GPUs, see [Queue.RunsByModel]
 }
 
 // learn remembers a finished run: what is expected of those gangs changes that wait and are
@@ -91,8 +99,8 @@ func (q *Queue) note(tenant, name string, s sample) {
 		h = &runHistory{tenant: tenant}
 		q.history[name] = h
 	}
-	h.last, h.sorted, h.nths, h.fresh = q.lessons, nil, nil, nil
-	h.samples = append(slices.Clone(h.samples[max(0, len(h.samples)-maxSamples+1):]), s) // clones have the old ones
+	h.last, h.sorted, h.nths, h.fresh, h.byModel = q.lessons, nil, nil, nil, nil
+	h.samples = append(slices.Clone(h.samples[max(0, len(h.samples)-maxSamples+1):]), s.at(h.speeds)) // clones have the old ones
 }
 
 // makeRoom forgets a name where there are as many as may be: one of the tenant with
@@ -130,18 +138,29 @@ type RunHistory struct {
 	// Last grows with each lesson of the Queue: names with the smallest are
 	// forgotten first.
 	Last int64 `json:"last"`
-	// Runs are the finished ones, oldest first: work at cost 1 in nanoseconds, and
-	// GPUs.
-	Runs [][2]int64 `json:"runs"`
+	// Models are GPU models that runs were on.
+	Models []string `json:"models,omitempty"`
+	// Runs are the finished ones, oldest first.
+	Runs []Run `json:"runs"`
 }
+
+// Run is a finished run: how long it would take on the median GPUs of its model, in nanoseconds; GPUs;
+// and which of Models that is, from 1. 0: several, or it is not known; then the time is at cost 1.
+type Run [3]int64
 
 // History is all that is remembered, by name.
 func (q *Queue) History() []RunHistory {
 	out := make([]RunHistory, 0, len(q.history))
 	for name, h := range q.history {
-		p := RunHistory{Name: name, Tenant: h.tenant, Last: h.last, Runs: make([][2]int64, len(h.samples))}
+		p := RunHistory{Name: name, Tenant: h.tenant, Last: h.last, Runs: make([]Run, len(h.samples))}
 		for i, s := range h.samples {
-			p.Runs[i] = [2]int64{int64(s.work), int64(s.gpus)}
+			if p.Runs[i] = (Run{int64(s.work), int64(s.gpus)}); s.model == "" {
+				continue
+			}
+			if !slices.Contains(p.Models, s.model) {
+				p.Models = append(p.Models, s.model)
+			}
+			p.Runs[i][0], p.Runs[i][2] = int64(s.time), int64(slices.Index(p.Models, s.model)+1)
 		}
 		out = append(out, p)
 	}
@@ -169,9 +188,17 @@ func (q *Queue) Remember(history []RunHistory) {
 		h := &runHistory{tenant: p.Tenant, last: p.Last}
 		runs := p.Runs[max(0, len(p.Runs)-maxSamples):]
 		for i, r := range runs {
-			if r[0] > 0 && r[1] > 0 {
-				h.samples = append(h.samples, sample{time.Duration(r[0]), int(r[1]), int64(i - len(runs) + 1)})
+			if r[0] <= 0 || r[1] <= 0 {
+				continue
 			}
+			s := sample{work: time.Duration(r[0]), gpus: int(r[1]), nth: int64(i - len(runs) + 1)}
+			if r[2] > 0 && int(r[2]) <= len(p.Models) {
+				s.model, s.time = p.Models[r[2]-1], s.work
+			}
+			if old := before[p.Name]; old != nil {
+				h.speeds = old.speeds
+			}
+			h.samples = append(h.samples, s.at(h.speeds))
 		}
 		if p.Name != "" && len(h.samples) > 0 {
 			q.history[p.Name], q.lessons = h, max(q.lessons, p.Last)

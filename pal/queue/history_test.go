@@ -85,7 +85,7 @@ func TestRememberedOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	next.Remember(append(q.History(), RunHistory{Name: "broken", Runs: [][2]int64{{-1, 0}}}))
+	next.Remember(append(q.History(), RunHistory{Name: "broken", Runs: []Run{{-1, 0}}}))
 	c, err := pal.NewCluster([]pal.Node{{ID: "n", Name: "n", Groups: []pal.DeviceGroup{{Name: "g", GPUs: []pal.GPU{{ID: "u"}}}}}}, pal.TwoTier(1.7))
 	if err != nil {
 		t.Fatal(err)

@@ -106,7 +106,7 @@ func (p *pass) bestModel(e *entry) (total, cost float64) {
 				each = pal.FindEach(p.c, e.job.Gang, by)
 			}
 			for _, f := range each {
-				k.models = append(k.models, atBest{f.Model(), f.Cost()})
+				k.models = append(k.models, atBest{f.Model, f.Cost()})
 			}
 		})
 	}
@@ -120,8 +120,7 @@ func (p *pass) bestModel(e *entry) (total, cost float64) {
 
 // total is [pal.Market.Total] of a placement of the gang.
 func (p *pass) total(e *entry, pl pal.Placement) float64 {
-	_, model := p.c.Group(pl.Members[0].Group)
-	return p.market(e, p.c).Total(model, pl.Cost())
+	return p.market(e, p.c).Total(pl.Model, pl.Cost())
 }
 
 // offeredFrom is since when a gang is offered GPUs that it does not take: one whose speeds are known

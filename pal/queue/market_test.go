@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
@@ -120,6 +122,59 @@ func TestHistoryAcrossModels(t *testing.T) {
 	if n := len(w.queue.samples("n")); n != 2 {
 		t.Errorf("%d runs are remembered, want 2", n)
 	}
+	if diff := cmp.Diff(map[string]ModelRuns{"a": {1, time.Hour}, "b": {1, 4 * time.Hour}}, w.queue.RunsByModel("n", 1)); diff != "" {
+		t.Error(diff)
+	}
+	// The slow model is found to be faster than was thought: what ran there was less work.
+	next, err := New(Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.Remember(w.queue.History())
+	for _, q := range []*Queue{w.queue, w.queue.Clone(), next} {
+		g := pal.SingleGPUs("later", pal.ClassA, 1)
+		g.Speeds = pal.Speeds{"a": 1, "b": 0.5}
+		if err := q.Submit(0, Job{ID: "later", Name: "n", Gang: g}); err != nil {
+			t.Fatal(err)
+		}
+		if got := q.sortedSamples("n"); got[0].work != time.Hour || got[1].work != 2*time.Hour {
+			t.Errorf("by other speeds: %v", got)
+		}
+	}
+}
+
+// A run that was on two models, or began before the Queue heard of it, is one of no model; and so is one
+// of which it is not known where it was.
+func TestRunsOnSeveralModels(t *testing.T) {
+	on := func(model string) pal.Placement {
+		return pal.Placement{PMScore: 1, Penalty: 1, Model: model, Speed: map[string]float64{"a": 1, "b": 0.5}[model], Members: []pal.Member{{GPUs: []int{0}}}}
+	}
+	for name, tc := range map[string]struct {
+		first, then string
+		done        time.Duration
+		want        map[string]ModelRuns
+	}{
+		"both on one":     {"b", "b", 0, map[string]ModelRuns{"b": {1, 3 * time.Hour}}},
+		"on two":          {"a", "b", 0, map[string]ModelRuns{}},
+		"began elsewhere": {"b", "b", time.Hour, map[string]ModelRuns{}},
+		"unknown":         {"", "", 0, map[string]ModelRuns{}},
+	} {
+		w := marketWorld(t)
+		g := pal.SingleGPUs("j", pal.ClassA, 1)
+		g.Speeds = pal.Speeds{"a": 1, "b": 0.5}
+		if err := w.queue.Restore(Job{ID: "j", Name: "n", Gang: g, Attained: tc.done}, on(tc.first), 0); err != nil {
+			t.Fatal(err)
+		}
+		w.queue.Stopped(time.Hour, "j")
+		w.queue.Started(2*time.Hour, "j", on(tc.then))
+		w.queue.Finished(4*time.Hour, "j")
+		if diff := cmp.Diff(tc.want, w.queue.RunsByModel("n", 1)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if other := w.queue.RunsByModel("n", 2); len(other) > 0 {
+			t.Errorf("%s: of two GPUs: %v", name, other)
+		}
+	}
 }
 
 // Gangs that wait crowd the models that they could use, and no other: not those that they may not use, nor
@@ -173,7 +228,7 @@ func TestCrowdsWhereItMayRun(t *testing.T) {
 		g := pal.SingleGPUs("g", pal.ClassA, 1)
 		g.Speeds = pal.Speeds{"a": 1, "b": 0.5}
 		f, _, ok := w.queue.Look(w.cluster, g)
-		if !ok || f.Model() != tc.want {
+		if !ok || f.Model != tc.want {
 			t.Errorf("those who wait do so %s: on %v, want %s", tc.waits, f, tc.want)
 		}
 	}

@@ -60,6 +60,7 @@ type entry struct {
 	booked       int           // GPUs that count as used since
 	before       time.Duration // attained before startedAt
 	doneBefore   time.Duration // work done before startedAt, at cost 1
+	ranOn        string        // the GPU model of that, see ran
 	slower       float64       // see Job.Slower; 1 of a gang with all its members
 	claim        *claim        // while others are being stopped for it
 	stopsFor     *claim        // while it is being stopped; nil: for nobody
@@ -214,6 +215,9 @@ func (q *Queue) newEntry(j Job) (*entry, error) {
 	if j.Done == 0 {
 		e.doneBefore = j.Attained
 	}
+	if e.doneBefore > 0 {
+		e.ranOn = severalModels
+	}
 	switch {
 	case q.entries[j.ID] != nil:
 		return nil, fmt.Errorf("queue: job %q is there already", j.ID)
@@ -228,6 +232,7 @@ func (q *Queue) newEntry(j Job) (*entry, error) {
 	q.seq++
 	q.submitted(e)
 	q.price(j.Gang)
+	q.rate(j.Name, j.Gang.Speeds)
 	q.entries[j.ID] = e
 	q.sign(e)
 	return e, nil
@@ -360,7 +365,7 @@ func (q *Queue) NoMovesBefore(until time.Duration) { q.movesFrom = until }
 // takes that was stopped or failed is not known.
 func (q *Queue) Finished(now time.Duration, id string) {
 	if e := q.entries[id]; e != nil {
-		q.learn(e.job.Tenant, e.job.Name, sample{e.work(now), e.whole(), e.nth})
+		q.learn(e.job.Tenant, e.job.Name, e.sampleOf(now))
 		q.judge(e, now)
 		q.learnSilent(e, now)
 		q.learnLent(now, e)
@@ -393,7 +398,7 @@ func (q *Queue) leave(now time.Duration, e *entry) {
 		q.forget(e)
 		q.version++
 	default:
-		e.before, e.doneBefore = e.attained(now), e.work(now)
+		e.before, e.doneBefore, e.ranOn = e.attained(now), e.work(now), ran(e.ranOn, e.placement.Model)
 		q.forget(e)
 		q.stop(now, e)
 	}
@@ -499,6 +504,7 @@ func (q *Queue) changeEach(change func(*entry)) {
 			queued = append(queued, e)
 		}
 		change(e)
+		q.rate(e.job.Name, e.job.Gang.Speeds)
 		q.sign(e)
 	}
 	for _, e := range queued {

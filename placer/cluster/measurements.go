@@ -4,6 +4,7 @@
 package cluster
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -35,7 +36,11 @@ func (s *State) Measurements() (samples []profile.Sample, known map[string]strin
 			if others -= len(ms); others > 0 {
 				problems = append(problems, fmt.Errorf("node %q: %d measurements of GPUs of model %q that it does not have are left out", n.Name, others, d.Name))
 			}
-			samples = append(samples, profile.SamplesOf(d.Name, ms)...)
+			rates, err := attr.ParseMeasurements(TextOf(d, attr.Rates))
+			if err != nil {
+				problems = append(problems, fmt.Errorf("node %q: attribute %s: %w", n.Name, attr.Rates, err))
+			}
+			samples = append(samples, withRates(profile.SamplesOf(d.Name, ms), rates)...)
 		}
 	}
 	samples, bad := profile.Consistent(samples)
@@ -43,6 +48,18 @@ func (s *State) Measurements() (samples []profile.Sample, known map[string]strin
 		problems = append(problems, errors.New(text))
 	}
 	return samples, known, atMost(maxWarnings, problems)
+}
+
+// withRates are a device group's samples with the rates that it tells beside them.
+func withRates(samples []profile.Sample, rates []attr.Measurement) []profile.Sample {
+	of := map[string]attr.Measurement{}
+	for _, m := range rates {
+		of[m.GPU] = m
+	}
+	for i := range samples {
+		samples[i].Rate = of[samples[i].GPU].Times[samples[i].App]
+	}
+	return samples
 }
 
 // atMost is so many errors as one.
@@ -54,7 +71,8 @@ func atMost(n int, errs []error) error {
 }
 
 // MergeSamples puts imported measurements over published ones: for a GPU and
-// application that was imported, what its node publishes does not count. known
+// application that was imported, what its node publishes does not count, but for a rate that was
+// not imported beside the time. known
 // are the cluster's GPUs, id to model; it completes and overrules the model of
 // a sample.
 func MergeSamples(published, imported []profile.Sample, known map[string]string) []profile.Sample {
@@ -63,8 +81,16 @@ func MergeSamples(published, imported []profile.Sample, known map[string]string)
 	for _, s := range imported {
 		over[gpuApp{s.GPU, string(s.App)}] = true
 	}
-	out := slices.DeleteFunc(slices.Clone(published), func(s profile.Sample) bool { return over[gpuApp{s.GPU, string(s.App)}] })
+	rates := map[gpuApp]float64{}
+	out := slices.DeleteFunc(slices.Clone(published), func(s profile.Sample) bool {
+		k := gpuApp{s.GPU, string(s.App)}
+		if over[k] {
+			rates[k] = s.Rate
+		}
+		return over[k]
+	})
 	for _, s := range imported {
+		s.Rate = cmp.Or(s.Rate, rates[gpuApp{s.GPU, string(s.App)}])
 		if model, ok := known[s.GPU]; ok {
 			s.Model = model
 		}

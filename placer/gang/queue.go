@@ -34,18 +34,12 @@ func QueueTime(t time.Time) time.Duration {
 // loses.
 func (g *Lifecycle) QueueJob(restart time.Duration) queue.Job {
 	h := g.Request.Hints
-	name := *g.Job.Name
-	if cluster.Child(g.Job) {
-		name = *g.Job.ParentID // runs of one template are alike
-	}
 	var attained, done, waited time.Duration
 	if r := g.ran(); r != nil && r.Attained > 0 {
 		attained, done, waited = r.Attained, r.Done, r.Waited
 	}
-	// Names are those of a namespace: jobs that others call the same teach nothing of
-	// these.
 	return queue.Job{
-		ID: g.Key.String(), Name: g.Key.Namespace + "/" + name, Tenant: g.Key.Namespace, Gang: g.Request.Full(), Least: g.least(), Efficiency: h.Efficiency,
+		ID: g.Key.String(), Name: NameOf(g.Job), Tenant: g.Key.Namespace, Gang: g.Request.Full(), Least: g.least(), Efficiency: h.Efficiency,
 		Priority: *g.Job.Priority, Submitted: QueueTime(g.AsksSince()), Estimate: h.Duration, Limit: rewrite.Limit(g.Job),
 		Preemptible: h.Preempt && !g.Misplaced, Migratable: h.Migrate && !g.Misplaced,
 		Attained: attained, Done: done, Waited: waited, RestartCost: restart, Checkpoint: h.Checkpoint, LocalityWait: h.Wait,
@@ -53,6 +47,16 @@ func (g *Lifecycle) QueueJob(restart time.Duration) queue.Job {
 		Anywhere: h.Wait == 0 && (*g.Job.Type != api.JobTypeBatch || spreads(g.Request.Gang)),
 		Deadline: g.deadline(), Array: g.array(), ArrayParallel: h.Parallel, Endless: *g.Job.Type == api.JobTypeService,
 	}
+}
+
+// NameOf is the name under which the runs of a job are remembered. Names are those of a namespace: jobs
+// that others call the same teach nothing of these.
+func NameOf(job *api.Job) string {
+	name := *job.Name
+	if cluster.Child(job) {
+		name = *job.ParentID // runs of one template are alike
+	}
+	return cluster.KeyOf(job).Namespace + "/" + name
 }
 
 // least is how few members an elastic gang may have; 0 of others.

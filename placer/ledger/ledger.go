@@ -61,7 +61,7 @@ type Ledger struct {
 	shifted []cluster.JobKey           // see TakeShifted
 	// givenBins are the bins of the profile that the plugins were given.
 	givenBins map[binKey]pal.PMScore
-	rates     map[string]map[pal.AppClass]ModelRate // see Rates; nil: to be read
+	speeds    []ModelSpeed // see ModelSpeeds; nil: to be read
 }
 
 // New builds the cluster from the state: nodes by name, then id; instances by
@@ -95,7 +95,7 @@ func (v *Ledger) Update(s *cluster.State, o Options) bool {
 	if len(nodes) != len(v.Nodes) || o.Profile != v.opts.Profile || o.Locality != v.opts.Locality {
 		return false
 	}
-	changed, rated := false, false
+	changed := false
 	for i, n := range nodes { // a few pointers to compare, where nothing changed
 		if n == v.Nodes[i] {
 			continue
@@ -103,7 +103,6 @@ func (v *Ledger) Update(s *cluster.State, o Options) bool {
 		if !sameInventory(n, v.Nodes[i], o.RackMeta) {
 			return false
 		}
-		rated = rated || !sameRates(n, v.Nodes[i])
 		v.Nodes[i] = n
 		changed = true
 	}
@@ -113,9 +112,6 @@ func (v *Ledger) Update(s *cluster.State, o Options) bool {
 		for _, n := range v.Nodes {
 			v.Devices = append(v.Devices, cluster.GPUDevices(n)...)
 		}
-	}
-	if rated {
-		v.rates = nil
 	}
 	unhealthy := changed || !maps.Equal(o.Quarantined, v.opts.Quarantined) || !maps.Equal(o.Unavailable, v.opts.Unavailable)
 	before := v.opts

@@ -6,67 +6,57 @@ package ledger
 import (
 	"slices"
 
-	"github.com/hashicorp/nomad/api"
-
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
-	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// ModelRate is how fast GPUs of a model are: the median of their measured rates, in the unit of
-// [attr.RateUnit], and how many GPUs told theirs.
-type ModelRate struct {
-	Rate float64
-	GPUs int
+// ModelSpeed is how fast the GPUs of a model are for an application class.
+type ModelSpeed struct {
+	// Device is the device group's name.
+	Device string       `json:"device"`
+	Class  pal.AppClass `json:"app_class"`
+	// Rate is the median of their measured rates, in Unit, and GPUs how many GPUs it rests on.
+	Rate float64 `json:"rate"`
+	Unit string  `json:"unit"`
+	GPUs int     `json:"gpus"`
+	// Speed is Rate over that of the fastest model of the cluster.
+	Speed float64 `json:"speed"`
 }
 
-// sameRates reports whether two forms of a node tell the same rates.
-func sameRates(a, b *api.Node) bool {
-	return slices.EqualFunc(cluster.GPUDevices(a), cluster.GPUDevices(b), func(x, y *api.NodeDeviceResource) bool {
-		return cluster.TextOf(x, attr.Rates) == cluster.TextOf(y, attr.Rates)
-	})
-}
-
-// Rates are those of the models that told some, by name of the device group and application class.
+// ModelSpeeds are those of the cluster's models that the profile knows, in the order of the cluster.
 // Parts of shared GPUs are left out: how fast one is depends on the others.
-func (v *Ledger) Rates() map[string]map[pal.AppClass]ModelRate {
-	if v.rates == nil {
-		v.rates = v.readRates()
+func (v *Ledger) ModelSpeeds() []ModelSpeed {
+	if v.speeds == nil {
+		v.speeds = v.readSpeeds()
 	}
-	return v.rates
+	return v.speeds
 }
 
-func (v *Ledger) readRates() map[string]map[pal.AppClass]ModelRate {
-	told := map[string]map[pal.AppClass][]float64{}
+func (v *Ledger) readSpeeds() []ModelSpeed {
+	var seen []string
+	out := []ModelSpeed{}
+	best := map[pal.AppClass]float64{}
 	for i, d := range v.Devices {
-		text := cluster.TextOf(d, attr.Rates)
-		if text == "" || d.Type == attr.SharedType {
-			continue
-		}
-		ms, err := attr.ParseMeasurements(text)
-		if err != nil {
-			continue // those GPUs count as not measured
-		}
-		_, model := v.Cluster.Group(i)
-		if told[model] == nil {
-			told[model] = map[pal.AppClass][]float64{}
-		}
-		own := cluster.InstanceIDs(d)
-		for _, m := range ms {
-			for class, rate := range m.Times {
-				if class.Index() >= 0 && slices.Contains(own, m.GPU) {
-					told[model][class] = append(told[model][class], rate)
+		if _, model := v.Cluster.Group(i); !slices.Contains(seen, model) && d.Type != attr.SharedType {
+			seen = append(seen, model)
+			for _, class := range pal.AppClasses() {
+				if r, ok := v.rate(d.Name, class); ok {
+					out = append(out, ModelSpeed{model, class, r.Rate, attr.RateUnit(class), r.GPUs, 0})
+					best[class] = max(best[class], r.Rate)
 				}
 			}
 		}
 	}
-	rates := map[string]map[pal.AppClass]ModelRate{}
-	for model, of := range told {
-		rates[model] = map[pal.AppClass]ModelRate{}
-		for class, all := range of {
-			rates[model][class] = ModelRate{profile.Median(all), len(all)}
-		}
+	for i := range out {
+		out[i].Speed = out[i].Rate / best[out[i].Class]
 	}
-	return rates
+	return out
+}
+
+func (v *Ledger) rate(model string, class pal.AppClass) (profile.Rate, bool) {
+	if v.opts.Profile == nil {
+		return profile.Rate{}, false
+	}
+	return v.opts.Profile.Rate(model, class)
 }

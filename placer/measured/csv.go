@@ -36,10 +36,11 @@ const (
 	columnModel = "model"
 	columnKey   = "key"
 	columnNoise = "noise"
+	columnRate  = "rate"
 )
 
 func columns() []string {
-	return []string{columnGPU, columnApp, columnTime, columnModel, columnKey, columnNoise}
+	return []string{columnGPU, columnApp, columnTime, columnModel, columnKey, columnNoise, columnRate}
 }
 
 // ReadCSV reads a table with a head. name is what errors call the file.
@@ -79,6 +80,9 @@ func ReadCSV(name string, r io.Reader, d Defaults) ([]Row, error) {
 		record.Time, err = number(columnTime, cell(columnTime))
 		if text := cell(columnNoise); err == nil && text != "" {
 			record.Noise, err = number(columnNoise, text)
+		}
+		if text := cell(columnRate); err == nil && text != "" {
+			record.Rate, err = number(columnRate, text)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", where, err)
@@ -150,6 +154,8 @@ func (r Row) check() error {
 		return fmt.Errorf("time %v is not a positive number", r.Time)
 	case !(r.Noise >= 0) || math.IsInf(r.Noise, 0):
 		return fmt.Errorf("noise %v is not a number from 0 up", r.Noise)
+	case !(r.Rate >= 0) || math.IsInf(r.Rate, 0):
+		return fmt.Errorf("rate %v is not a number from 0 up", r.Rate)
 	}
 	for _, text := range []string{r.GPU, string(r.App), r.Model, r.Key} {
 		if strings.ContainsFunc(text, unicode.IsControl) || !utf8.ValidString(text) {
@@ -159,18 +165,23 @@ func (r Row) check() error {
 	return nil
 }
 
-// WriteCSV writes samples in the form that [ReadCSV] reads.
+// WriteCSV writes samples in the form that [ReadCSV] reads, with a column of rates if one is known.
 func WriteCSV(w io.Writer, samples []profile.Sample) error {
-	out := csv.NewWriter(w)
-	if err := out.Write(columns()); err != nil {
+	out, head := csv.NewWriter(w), columns()
+	if !slices.ContainsFunc(samples, func(s profile.Sample) bool { return s.Rate != 0 }) {
+		head = slices.DeleteFunc(head, func(c string) bool { return c == columnRate })
+	}
+	if err := out.Write(head); err != nil {
 		return err
 	}
+	number := func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
 	for _, s := range samples {
-		cells := []string{
-			s.GPU, string(s.App), strconv.FormatFloat(s.Time, 'g', -1, 64), s.Model, s.Key,
-			strconv.FormatFloat(s.Noise, 'g', -1, 64),
+		rate := ""
+		if s.Rate != 0 {
+			rate = number(s.Rate)
 		}
-		if err := out.Write(cells); err != nil {
+		cells := []string{s.GPU, string(s.App), number(s.Time), s.Model, s.Key, number(s.Noise), rate}
+		if err := out.Write(cells[:len(head)]); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
@@ -39,6 +40,7 @@ type record struct {
 	Model string  `json:"model"`
 	Key   string  `json:"key"`
 	Noise float64 `json:"noise"`
+	Rate  float64 `json:"rate"`
 }
 
 func (r record) row(at string, d Defaults) (Row, error) {
@@ -46,7 +48,7 @@ func (r record) row(at string, d Defaults) (Row, error) {
 		return strings.TrimSpace(cmp.Or(v, fallback))
 	}
 	row := Row{At: at, Sample: profile.Sample{
-		GPU: strings.TrimSpace(r.GPU), App: pal.AppClass(or(r.App, d.App)), Time: r.Time, Model: or(r.Model, d.Model), Key: or(r.Key, d.Key), Noise: r.Noise,
+		GPU: strings.TrimSpace(r.GPU), App: pal.AppClass(or(r.App, d.App)), Time: r.Time, Model: or(r.Model, d.Model), Key: or(r.Key, d.Key), Noise: r.Noise, Rate: r.Rate,
 	}}
 	if err := row.check(); err != nil {
 		return row, fmt.Errorf("%s: %w", at, err)
@@ -90,9 +92,11 @@ type report struct {
 		Model string `json:"model"`
 		Key   string `json:"key"`
 		Apps  []struct {
-			App string  `json:"app"`
-			Ms  float64 `json:"ms"`
-			CI  float64 `json:"ci"`
+			App  string  `json:"app"`
+			Ms   float64 `json:"ms"`
+			CI   float64 `json:"ci"`
+			Rate float64 `json:"rate"`
+			Unit string  `json:"unit"`
 		} `json:"apps"`
 	} `json:"results"`
 }
@@ -121,7 +125,11 @@ func (r report) rows(name string, d Defaults) ([]Row, error) {
 		for k, a := range res.Apps {
 			at := fmt.Sprintf("%s: results[%d].apps[%d]", name, i, k)
 			// ci is 1.96 standard errors of the median.
-			row, err := record{GPU: res.GPU, Model: res.Model, Key: res.Key, App: a.App, Time: a.Ms, Noise: a.CI / 1.96}.row(at, d)
+			r := record{GPU: res.GPU, Model: res.Model, Key: res.Key, App: a.App, Time: a.Ms, Noise: a.CI / 1.96}
+			if a.Unit == attr.RateUnit(pal.AppClass(a.App)) {
+				r.Rate = a.Rate
+			}
+			row, err := r.row(at, d)
 			if err != nil {
 				return nil, err
 			}
@@ -136,25 +144,14 @@ func (r report) rows(name string, d Defaults) ([]Row, error) {
 
 func ofProfile(name string, p *profile.Profile) ([]Row, error) {
 	var rows []Row
-	for _, s := range Samples(p) {
-		row, err := record{s.GPU, string(s.App), s.Time, s.Model, s.Key, s.Noise}.row(fmt.Sprintf("%s: gpu %q", name, s.GPU), Defaults{})
+	for _, s := range p.Samples() {
+		row, err := record{s.GPU, string(s.App), s.Time, s.Model, s.Key, s.Noise, s.Rate}.row(fmt.Sprintf("%s: gpu %q", name, s.GPU), Defaults{})
 		if err != nil {
 			return nil, err
 		}
 		rows = append(rows, row)
 	}
 	return rows, nil
-}
-
-// Samples are the times that a profile holds, by GPU and application.
-func Samples(p *profile.Profile) []profile.Sample {
-	var out []profile.Sample
-	for _, g := range p.GPUs {
-		for _, e := range g.Entries {
-			out = append(out, profile.Sample{GPU: g.ID, Model: g.Model, Key: e.Key, App: e.App, Time: e.Time})
-		}
-	}
-	return out
 }
 
 // jsonError names the line of a JSON error.

@@ -15,7 +15,7 @@ import (
 func (m *Model) Clone() *Model {
 	c := *m
 	c.State = m.State.Clone()
-	c.View, c.Queue = m.View.Clone(c.State), m.Queue.Clone()
+	c.View, c.Queue = m.View.Clone(c.State, c.runsOf), m.Queue.Clone()
 	if c.Windows.view == m.View {
 		c.Windows.view = c.View
 	}

@@ -356,6 +356,8 @@ type Tracked struct {
 	denied string
 	// unfit are nodes on which Nomad's dry run refused the gang, and when.
 	unfit map[unfitNode]time.Time
+	// runs are those of its name by GPU model, see [Model.runsOf].
+	runs map[string]queue.ModelRuns
 	// booked is until when the queue counted what it used, as it left it while it ran.
 	booked time.Duration
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
@@ -26,8 +28,22 @@ func (m *Model) ViewOptions(now time.Time) request.Options {
 			Quarantined: failure.QuarantinedGPUs(m.Quarantine, now), Unavailable: m.State.Unavailable(now),
 		},
 		Apps: c.Apps, DefaultClass: c.DefaultClass, DefaultPreempt: c.MayStop,
-		Children: c.Children, Learned: c.Learned, OutlierThreshold: c.Queue.OutlierThreshold,
+		Children: c.Children, Learned: c.Learned, Runs: m.runsOf, OutlierThreshold: c.Queue.OutlierThreshold,
 	}
+}
+
+// runsOf are the finished runs of a job's name with so many GPUs, by GPU model. For as long as the queue
+// has a job they are as when it came: its speeds must not change with each run that ends.
+func (m *Model) runsOf(job *api.Job, gpus int) map[string]queue.ModelRuns {
+	t := m.Jobs[cluster.KeyOf(job)]
+	if t != nil && t.Queued {
+		return t.runs
+	}
+	runs := m.Queue.RunsByModel(gang.NameOf(job), gpus)
+	if t != nil {
+		t.runs = runs
+	}
+	return runs
 }
 
 // UpdateView brings the view up to date, or rebuilds it and tells the queue.

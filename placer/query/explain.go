@@ -58,9 +58,9 @@ type Explanation struct {
 	Predicted *pal.Choice `json:"predicted,omitempty"`
 	// ClassFrom says where the application class comes from.
 	ClassFrom string `json:"class_from,omitempty"`
-	// SpeedsFrom says where speeds on GPU models are known from.
-	SpeedsFrom string `json:"speeds_from,omitempty"`
-	Note       string `json:"note,omitempty"`
+	// SpeedsFrom says where its speeds on GPU models are known from, by model.
+	SpeedsFrom map[string]string `json:"speeds_from,omitempty"`
+	Note       string            `json:"note,omitempty"`
 	// Obstacles are what keeps it from nodes, while it cannot start.
 	Obstacles []request.Obstacle `json:"obstacles,omitempty"`
 	// Submitted is since when it waits, or waited; zero if that is not known.

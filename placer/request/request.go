@@ -40,8 +40,8 @@ type Request struct {
 	// Elastic is between how many members an elastic gang may run with; nil of others. Gang
 	// has as many as the job has now, all while it waits.
 	Elastic *rewrite.Elastic
-	// SpeedsFrom is where the gang's speeds on GPU models are known from, in words; "" where none are.
-	SpeedsFrom string
+	// SpeedsFrom is where the gang's speeds on GPU models are known from, in words, by model.
+	SpeedsFrom map[string]string
 }
 
 // Sized is the gang, an elastic one with so many members.
@@ -125,7 +125,7 @@ func (v *View) Request(job *api.Job) (Request, error) {
 	if err := Empty(author); err != nil {
 		return r, err
 	}
-	if r.Gang.Speeds, r.SpeedsFrom, err = v.speeds(r.Hints, class, v.modelsOf(asks)); err != nil {
+	if r.Gang.Speeds, r.SpeedsFrom, err = v.speeds(job, &r, v.modelsOf(asks)); err != nil {
 		return r, err
 	}
 	return r, r.Gang.Validate()

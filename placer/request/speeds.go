@@ -10,34 +10,64 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// speeds are how fast a job runs on each GPU model that it may use, and where that is known from:
-// its author, else the measured rates of its class. Nothing is known, and nothing needed, unless
-// two such models are known. Nodes that are away count: speeds must not change with them.
-func (v *View) speeds(h rewrite.Hints, class pal.AppClass, models []string) (s pal.Speeds, from string, err error) {
-	if said := rewrite.Speeds(h.Speed); len(said) > 0 {
-		if s, err = v.saidSpeeds(said, models); err != nil || len(s) > 1 {
-			return s, "the job says so (pal_speed)", err
-		}
-		return nil, "", nil
+// enoughRuns is how many runs of a job's name on a model tell its speed there by themselves. Fewer are
+// pooled with what is said of the model otherwise.
+const enoughRuns = 3
+
+// speeds are how fast a job runs on each GPU model that it may use, and, by model, where that is known
+// from: runs of its name, its author, else the measured rates of its class. Nothing is known, and
+// nothing needed, unless two such models are known. Nodes that are away count: speeds must not change
+// with them.
+func (v *View) speeds(job *api.Job, r *Request, models []string) (pal.Speeds, map[string]string, error) {
+	rates, from, err := v.toldSpeeds(r, models)
+	if err != nil {
+		return nil, nil, err
 	}
-	rates := map[string]float64{}
-	for _, model := range models {
-		if r, ok := v.Rates()[model][class]; ok {
-			rates[model] = r.Rate
+	digits := 3
+	if len(models) > 1 && v.opts.Runs != nil {
+		runs := maps.Clone(v.opts.Runs(job, r.Full().GPUs()))
+		maps.DeleteFunc(runs, func(m string, _ queue.ModelRuns) bool { return !slices.Contains(models, m) })
+		if rates = pooled(rates, from, runs); len(rates) > 1 && len(runs) > 1 {
+			digits = 2
 		}
 	}
 	if len(rates) < 2 {
-		return nil, "", nil
+		return nil, nil, nil
 	}
-	return rounded(pal.SpeedsOf(rates)), fmt.Sprintf("measured rates of class %s", class), nil
+	maps.DeleteFunc(from, func(m string, _ string) bool { _, known := rates[m]; return !known })
+	return rounded(pal.SpeedsOf(rates), digits), from, nil
+}
+
+// toldSpeeds are an author's, else those of the class, and from where.
+func (v *View) toldSpeeds(r *Request, models []string) (rates map[string]float64, from map[string]string, err error) {
+	rates, from = map[string]float64{}, map[string]string{}
+	if said := rewrite.Speeds(r.Hints.Speed); len(said) > 0 {
+		if rates, err = v.saidSpeeds(said, models); err != nil {
+			return nil, nil, err
+		}
+		for model := range rates {
+			from[model] = "pal_speed"
+		}
+		return rates, from, nil
+	}
+	for _, s := range v.ModelSpeeds() {
+		if s.Class == r.Gang.Class && slices.Contains(models, s.Device) {
+			rates[s.Device] = s.Rate
+			from[s.Device] = fmt.Sprintf("class %s, measured on %s", s.Class, pal.CountGPUs(s.GPUs))
+		}
+	}
+	return rates, from, nil
 }
 
 // saidSpeeds are an author's, of the models that the job may use.
-func (v *View) saidSpeeds(said map[string]float64, models []string) (pal.Speeds, error) {
+func (v *View) saidSpeeds(said map[string]float64, models []string) (map[string]float64, error) {
 	rates, known := map[string]float64{}, map[string]bool{}
 	for i, d := range v.Devices {
 		known[d.Name] = true
@@ -49,14 +79,58 @@ func (v *View) saidSpeeds(said map[string]float64, models []string) (pal.Speeds,
 	if !slices.ContainsFunc(slices.Collect(maps.Keys(said)), func(name string) bool { return known[name] }) && len(known) > 0 {
 		return nil, fmt.Errorf("meta pal_speed names no GPU model of this cluster; it has %s", strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 	}
-	return rounded(pal.SpeedsOf(rates)), nil
+	return rates, nil
 }
 
-// rounded has three digits of each speed: medians move a little with each measurement, and nothing
-// should be decided again for that.
-func rounded(s pal.Speeds) pal.Speeds {
+// pooled are rates by runs, completed by those that are told: these are brought to the scale of the
+// runs by the models of which both are known, in the geometric mean. A model with few runs has a mean
+// of both. from is brought up to date. Runs on one model compare with nothing.
+func pooled(told map[string]float64, from map[string]string, runs map[string]queue.ModelRuns) map[string]float64 {
+	if len(runs) < 2 {
+		return told
+	}
+	sum, weight := 0.0, 0.0
+	for _, model := range slices.Sorted(maps.Keys(runs)) { // a sum of floats depends on its order
+		if rate, ok := told[model]; ok {
+			n := float64(min(runs[model].Runs, enoughRuns))
+			sum, weight = sum-n*math.Log(rate*runs[model].Time.Seconds()), weight+n
+		}
+	}
+	scale := 1.0
+	if weight > 0 {
+		scale = math.Exp(sum / weight)
+	}
+	rates := map[string]float64{}
+	for model, rate := range told {
+		if weight > 0 {
+			rates[model] = rate * scale
+		}
+	}
+	for model, r := range runs {
+		n, of := min(r.Runs, enoughRuns), "1 run"
+		if r.Runs != 1 {
+			of = fmt.Sprintf("%d runs", r.Runs)
+		}
+		by, told := 1/r.Time.Seconds(), rates[model]
+		switch {
+		case n == enoughRuns:
+			rates[model], from[model] = by, of
+		case told > 0:
+			share := float64(n) / enoughRuns
+			rates[model], from[model] = math.Pow(by, share)*math.Pow(told, 1-share), of+", and "+from[model]
+		}
+	}
+	if len(rates) < 2 {
+		return told
+	}
+	return rates
+}
+
+// rounded has so many digits of each speed: medians move a little with each measurement and each run,
+// and nothing should be decided again for that.
+func rounded(s pal.Speeds, digits int) pal.Speeds {
 	for model, v := range s {
-		scale := math.Pow(10, 2-math.Floor(math.Log10(v)))
+		scale := math.Pow(10, float64(digits-1)-math.Floor(math.Log10(v)))
 		s[model] = math.Round(v*scale) / scale
 	}
 	return s

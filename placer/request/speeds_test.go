@@ -5,35 +5,58 @@ package request
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
 	"github.com/nomad-pal/nomad-pal/placer/ledger"
 )
 
-// Speeds of a job are its author's, else by the rates that the nodes publish; of models that it may
-// use only, and none where there is one such model.
+// Speeds of a job are by the runs of its name, its author, else by the rates that the nodes publish; of
+// models that it may use only, and none where there is one such model.
 func TestSpeeds(t *testing.T) {
 	const a, b, c = "nvidia/gpu/A100", "nvidia/gpu/T4", "nvidia/gpu/K80"
+	said := map[string]string{a: "pal_speed", b: "pal_speed"}
+	ran := func(runsA, minutesA, runsB, minutesB, runsC, minutesC int) map[string]queue.ModelRuns {
+		all := map[string]queue.ModelRuns{a: {Runs: runsA, Time: time.Duration(minutesA) * time.Minute}, b: {Runs: runsB, Time: time.Duration(minutesB) * time.Minute}, c: {Runs: runsC, Time: time.Duration(minutesC) * time.Minute}}
+		maps.DeleteFunc(all, func(_ string, r queue.ModelRuns) bool { return r.Runs == 0 })
+		return all
+	}
 	for _, tc := range []struct {
 		name, meta, device string
 		rates              []string // of the nodes' first GPUs; the models are A100, A100, T4, K80
+		runs               map[string]queue.ModelRuns
 		want               pal.Speeds
-		from, err          string
+		from               map[string]string
+		err                string
 	}{
 		{name: "nobody measured"},
 		{name: "one model measured", rates: []string{"A=100"}},
-		{name: "medians", rates: []string{"A=100 B=50", "A=300", "A=20 B=25", ""}, want: pal.Speeds{a: 1, b: 0.1}, from: "measured rates of class A"},
-		{name: "of the class", meta: `pal_class = "B"`, rates: []string{"A=100 B=50", "A=300", "A=20 B=25", "A=2 B=5"}, want: pal.Speeds{a: 1, b: 0.5, c: 0.1}, from: "measured rates of class B"},
-		{name: "three digits", rates: []string{"A=3", "A=3", "A=1", ""}, want: pal.Speeds{a: 1, b: 0.333}, from: "measured rates of class A"},
-		{name: "what cannot be read", rates: []string{"A=100", "A=fast", "A=20", ""}, want: pal.Speeds{a: 1, b: 0.2}, from: "measured rates of class A"},
-		{name: "its author", meta: `pal_speed = "T4=1, A100 = 2,P4=9"`, rates: []string{"A=100", "A=100", "A=20", "A=2"}, want: pal.Speeds{a: 1, b: 0.5}, from: "the job says so (pal_speed)"},
+		{name: "medians", rates: []string{"A=100 B=50", "A=300", "A=20 B=25", ""}, want: pal.Speeds{a: 1, b: 0.1}, from: map[string]string{a: "class A, measured on 2 GPUs", b: "class A, measured on 1 GPU"}},
+		{name: "of the class", meta: `pal_class = "B"`, rates: []string{"A=100 B=50", "A=300", "A=20 B=25", "A=2 B=5"}, want: pal.Speeds{a: 1, b: 0.5, c: 0.1}, from: map[string]string{a: "class B, measured on 1 GPU", b: "class B, measured on 1 GPU", c: "class B, measured on 1 GPU"}},
+		{name: "three digits", rates: []string{"A=3", "A=3", "A=1", ""}, want: pal.Speeds{a: 1, b: 0.333}, from: map[string]string{a: "class A, measured on 2 GPUs", b: "class A, measured on 1 GPU"}},
+		{name: "what cannot be read", rates: []string{"A=100", "A=fast", "A=20", ""}, want: pal.Speeds{a: 1, b: 0.2}, from: map[string]string{a: "class A, measured on 1 GPU", b: "class A, measured on 1 GPU"}},
+		{name: "its author", meta: `pal_speed = "T4=1, A100 = 2,P4=9"`, rates: []string{"A=100", "A=100", "A=20", "A=2"}, want: pal.Speeds{a: 1, b: 0.5}, from: said},
 		{name: "its author, of one model here", meta: `pal_speed = "T4=1,P4=9"`},
+		{name: "runs", runs: ran(4, 10, 3, 50, 3, 99), want: pal.Speeds{a: 1, b: 0.2, c: 0.1}, from: map[string]string{a: "4 runs", b: "3 runs", c: "3 runs"}},
+		{name: "runs on one model", runs: ran(9, 10, 0, 0, 0, 0)},
+		{name: "too few runs", runs: ran(9, 10, 2, 50, 0, 0)},
+		{name: "runs come before its author", meta: `pal_speed = "T4=1,A100=2"`, runs: ran(3, 10, 3, 50, 0, 0), want: pal.Speeds{a: 1, b: 0.2}, from: map[string]string{a: "3 runs", b: "3 runs"}},
+		{name: "runs on one model tell nothing more than its author", meta: `pal_speed = "T4=1,A100=2"`, runs: ran(3, 10, 0, 0, 0, 0), want: pal.Speeds{a: 1, b: 0.5}, from: said},
+		{name: "of a model without runs its author's, to their scale", meta: `pal_speed = "T4=5,A100=10,K80=1"`, runs: ran(3, 10, 3, 20, 0, 0), want: pal.Speeds{a: 1, b: 0.5, c: 0.1}, from: map[string]string{a: "3 runs", b: "3 runs", c: "pal_speed"}},
+		{name: "few runs count in part", meta: `pal_speed = "T4=1,A100=2"`, runs: ran(3, 10, 1, 80, 0, 0), want: pal.Speeds{a: 1, b: 0.25}, from: map[string]string{a: "3 runs", b: "1 run, and pal_speed"}},
+		{name: "runs on a model of which its author says nothing", meta: `pal_speed = "T4=1,K80=2"`, runs: ran(3, 10, 0, 0, 2, 20), want: pal.Speeds{a: 1, b: 0.25, c: 0.5}, from: map[string]string{a: "3 runs", b: "pal_speed", c: "2 runs, and pal_speed"}},
+		{name: "runs on no model of which its author says something", meta: `pal_speed = "T4=1,K80=2"`, runs: ran(3, 10, 0, 0, 0, 0), want: pal.Speeds{b: 0.5, c: 1}, from: map[string]string{b: "pal_speed", c: "pal_speed"}},
+		{name: "runs, one model asked for", device: `device "nvidia/gpu/A100" {`, runs: ran(4, 10, 3, 50, 3, 99)},
 		{name: "one model asked for", device: `device "nvidia/gpu/A100" {`, rates: []string{"A=100", "A=100", "A=20", "A=2"}},
 		{name: "no such model", meta: `pal_speed = "T5=1,P4=9"`, err: "names no GPU model of this cluster; it has A100, K80, T4"},
 		{name: "one model", meta: `pal_speed = "T4=1"`, err: "names one model"},
@@ -48,6 +71,7 @@ func TestSpeeds(t *testing.T) {
 			d.Name = model
 			if i < len(tc.rates) && tc.rates[i] != "" {
 				d.Attributes[attr.Rates] = clustertest.Text(fmt.Sprintf("n%d-0 %s;GPU-of-another-node A=1e9", i, tc.rates[i]))
+				d.Attributes[attr.Raw] = clustertest.Text(fmt.Sprintf("n%d-0 key=k A=1 B=1", i))
 			}
 		}
 		hcl := clustertest.Jobspec("j", 1, 1, "meta {\n"+tc.meta+"\n}")
@@ -55,7 +79,12 @@ func TestSpeeds(t *testing.T) {
 			hcl = strings.Replace(hcl, `device "nvidia/gpu" {`, tc.device, 1)
 		}
 		job := addJob(t, s, hcl, 1)
-		v, err := NewView(s, Options{Ledger: ledger.Options{Locality: pal.TwoTier(1.7)}, DefaultClass: pal.ClassA})
+		samples, _, _ := s.Measurements() // what cannot be read is left out
+		p, err := profile.Build(samples, profile.DefaultOptions(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := NewView(s, Options{Ledger: ledger.Options{Locality: pal.TwoTier(1.7), Profile: p}, DefaultClass: pal.ClassA, Runs: func(*api.Job, int) map[string]queue.ModelRuns { return tc.runs }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,8 +98,8 @@ func TestSpeeds(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", tc.name, err)
 		}
-		if diff := cmp.Diff(tc.want, r.Gang.Speeds); diff != "" || r.SpeedsFrom != tc.from {
-			t.Errorf("%s: from %q %s", tc.name, r.SpeedsFrom, diff)
+		if diff := cmp.Diff(tc.want, r.Gang.Speeds) + cmp.Diff(tc.from, r.SpeedsFrom); diff != "" {
+			t.Errorf("%s: %s", tc.name, diff)
 		}
 	}
 }

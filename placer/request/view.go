@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/ledger"
 )
@@ -26,6 +27,8 @@ type Options struct {
 	// Learned gives the class that was learned for jobs that say nothing; nil:
 	// nothing is.
 	Learned func(*api.Job) (pal.AppClass, bool)
+	// Runs are those that are remembered of the job's name, with so many GPUs, by GPU model; nil: none.
+	Runs func(job *api.Job, gpus int) map[string]queue.ModelRuns
 	// Children: dispatched and periodic jobs can be registered.
 	Children bool
 	// OutlierThreshold is the PM score above which a GPU is an outlier; 0: none is.
@@ -68,9 +71,11 @@ func (v *View) Update(s *cluster.State, o Options) bool {
 	return true
 }
 
-// Clone is a copy that changes by itself, over a clone of its state.
-func (v *View) Clone(of *cluster.State) *View {
+// Clone is a copy that changes by itself, over a clone of its state, with the runs (see [Options])
+// of a clone of the queue.
+func (v *View) Clone(of *cluster.State, runs func(*api.Job, int) map[string]queue.ModelRuns) *View {
 	o := *v
+	o.opts.Runs = runs
 	o.Ledger = v.Ledger.Clone(of)
 	o.eligibility, o.lasting, o.avoiding = maps.Clone(v.eligibility), maps.Clone(v.lasting), maps.Clone(v.avoiding)
 	for key, e := range o.eligibility {

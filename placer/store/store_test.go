@@ -213,7 +213,7 @@ func samplesOf(n int, seconds float64) []profile.Sample {
 func runsOf(n int, last int64) []queue.RunHistory {
 	var out []queue.RunHistory
 	for i := range n {
-		out = append(out, queue.RunHistory{Name: fmt.Sprint("default/job-", i), Last: last, Runs: [][2]int64{{1, 2}}})
+		out = append(out, queue.RunHistory{Name: fmt.Sprint("default/job-", i), Last: last, Runs: []queue.Run{{1, 2}}})
 	}
 	return out
 }

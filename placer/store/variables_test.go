@@ -145,7 +145,7 @@ func TestRunTimesFit(t *testing.T) {
 	for i := range 200 {
 		h := queue.RunHistory{Name: fmt.Sprintf("%s-%d", strings.Repeat("n", 100), i), Last: int64(i)}
 		for range 64 {
-			h.Runs = append(h.Runs, [2]int64{int64(240 * time.Hour), 1024})
+			h.Runs = append(h.Runs, queue.Run{int64(240 * time.Hour), 1024})
 		}
 		runs = append(runs, h)
 	}
@@ -180,7 +180,7 @@ func TestRunTimesFit(t *testing.T) {
 	}
 	long := make([]queue.RunHistory, 300)
 	for i := range long {
-		long[i] = queue.RunHistory{Name: strings.Repeat("x", 1000), Runs: [][2]int64{{1, 1}, {2, 2}}}
+		long[i] = queue.RunHistory{Name: strings.Repeat("x", 1000), Runs: []queue.Run{{1, 1}, {2, 2}}}
 	}
 	store(long)
 }
@@ -277,7 +277,7 @@ func TestRoundTrip(t *testing.T) {
 		"run times": func(t *rapid.T, s Store) {
 			sameShards(t, s.RunTimes(), rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) queue.RunHistory {
 				return queue.RunHistory{Name: text.Draw(t, "name"), Tenant: text.Draw(t, "tenant"), Last: rapid.Int64().Draw(t, "last"),
-					Runs: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) [2]int64 { return [2]int64{rapid.Int64().Draw(t, "took"), 8} }), 1, 64).Draw(t, "runs")}
+					Runs: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) queue.Run { return queue.Run{rapid.Int64().Draw(t, "took"), 8} }), 1, 64).Draw(t, "runs")}
 			}), 0, 60, func(p queue.RunHistory) string { return p.Name }).Draw(t, "run times"), cmpopts.SortSlices(func(a, b queue.RunHistory) bool { return a.Name < b.Name }))
 		},
 		"measurements": func(t *rapid.T, s Store) {

@@ -357,7 +357,7 @@ func printDecision(b *base, e *query.Explanation) {
 
 // printModels says what each GPU model would have given.
 func printModels(b *base, e *query.Explanation) {
-	rows := []string{row("GPU model", "Speed", "Slowdown", "Price", "Slowdown with what it keeps from others", "Result")}
+	rows := []string{row("GPU model", "Speed", "Slowdown", "Price", "Slowdown with what it keeps from others", "Result", "Speed known from")}
 	for _, m := range e.Decision.Models {
 		cost, total, result := "-", "-", "no room now"
 		if m.Fits {
@@ -366,9 +366,9 @@ func printModels(b *base, e *query.Explanation) {
 		if m.Chosen {
 			result = "chosen"
 		}
-		rows = append(rows, row(m.Device, fmt.Sprintf("%.3g", m.Speed), cost, fmt.Sprintf("%.3g", m.Price), total, result))
+		rows = append(rows, row(m.Device, fmt.Sprintf("%.3g", m.Speed), cost, fmt.Sprintf("%.3g", m.Price), total, result, e.SpeedsFrom[m.Device]))
 	}
-	b.section("GPU models, by "+e.SpeedsFrom, rows)
+	b.section("GPU models", rows)
 }
 
 // chosenHead says what GPUs a decision names: those that a job has, or the best for one that waits.

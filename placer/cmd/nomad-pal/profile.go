@@ -34,7 +34,8 @@ File Options:
                            two times to be compared (batch size, power limit, driver branch).
 
 Files are tables (CSV) with a header and the columns gpu, app, time and
-optionally model, key and noise; JSON arrays of objects with these names; reports
+optionally model, key, noise and rate (work a second, in TFLOP/s for the classes A
+and B, GB/s for C, Gload/s for D); JSON arrays of objects with these names; reports
 of nomad-device-pal measure; or profiles. "-" is standard input.
 `
 

@@ -37,7 +37,7 @@ func (b *base) runProfileExport(args []string) int {
 	text := p.Encode()
 	if *table {
 		var csv bytes.Buffer
-		err = measured.WriteCSV(&csv, measured.Samples(p))
+		err = measured.WriteCSV(&csv, p.Samples())
 		text = csv.Bytes()
 	}
 	if err == nil {

@@ -1,0 +1,113 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package profile
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// Rate is how fast GPUs of a model do the work of an application: the median of their measured rates,
+// which compare across models as times do not.
+type Rate struct {
+	Model string       `json:"model"`
+	App   pal.AppClass `json:"app"`
+	Rate  float64      `json:"rate"` // in the unit of [attr.RateUnit]
+	GPUs  int          `json:"gpus"` // how many tell it
+}
+
+func (r Rate) compare(o Rate) int {
+	return cmp.Or(cmp.Compare(r.Model, o.Model), cmp.Compare(r.App, o.App))
+}
+
+// Rate is that of a model and application, if it is known.
+func (p *Profile) Rate(model string, app pal.AppClass) (r Rate, ok bool) {
+	i, ok := slices.BinarySearchFunc(p.Rates, Rate{Model: model, App: app}, Rate.compare)
+	if !ok {
+		return Rate{}, false
+	}
+	return p.Rates[i], true
+}
+
+// maxRates bounds the rates that are kept of models that are away.
+const maxRates = 1000
+
+// ratesOf are the rates by the samples that tell one. Those of models of which none does are kept as
+// they were: speeds must not change because nodes are away.
+func ratesOf(samples []Sample, prev *Profile) (out []Rate) {
+	type of struct {
+		model string
+		app   pal.AppClass
+	}
+	told := map[of]map[string][]float64{} // by GPU
+	for _, s := range samples {
+		if s.Rate == 0 {
+			continue
+		}
+		k := of{s.Model, s.App}
+		if told[k] == nil {
+			told[k] = map[string][]float64{}
+		}
+		told[k][s.GPU] = append(told[k][s.GPU], s.Rate)
+	}
+	for k, gpus := range told {
+		var each []float64
+		for _, rates := range gpus {
+			each = append(each, Median(rates))
+		}
+		out = append(out, Rate{k.model, k.app, Median(each), len(each)})
+	}
+	if prev != nil {
+		for _, r := range prev.Rates {
+			if len(out) < maxRates && told[of{r.Model, r.App}] == nil {
+				out = append(out, r)
+			}
+		}
+	}
+	slices.SortFunc(out, Rate.compare)
+	return out
+}
+
+// checkRates checks what lookups rely on.
+func (p *Profile) checkRates() error {
+	for i, r := range p.Rates {
+		name := fmt.Sprintf("rate %d (model %q, app %q)", i+1, r.Model, r.App)
+		if i > 0 && p.Rates[i-1].compare(r) >= 0 {
+			return fmt.Errorf("%s: out of order or twice", name)
+		}
+		if !positive(r.Rate) || r.GPUs < 1 {
+			return fmt.Errorf("%s: rate %v of %d GPUs is not a positive number", name, r.Rate, r.GPUs)
+		}
+	}
+	return nil
+}
+
+// Samples are the times that a profile holds, by GPU and application. The rates that go with them are
+// those of the models, as each GPU's time is to that of the median GPU.
+func (p *Profile) Samples() (out []Sample) {
+	for _, g := range p.GPUs {
+		for _, e := range g.Entries {
+			s := Sample{GPU: g.ID, Model: g.Model, Key: e.Key, App: e.App, Time: e.Time}
+			if r, ok := p.Rate(g.Model, e.App); ok {
+				s.Rate = r.Rate / float64(e.Score)
+			}
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// Speeds are how fast the models are for an application, by name: 1 is the fastest.
+func (p *Profile) Speeds(app pal.AppClass) pal.Speeds {
+	rates := map[string]float64{}
+	for _, r := range p.Rates {
+		if r.App == app {
+			rates[r.Model] = r.Rate
+		}
+	}
+	return pal.SpeedsOf(rates)
+}

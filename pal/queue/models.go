@@ -1,0 +1,97 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// severalModels is the model of a gang that ran on several, or on one that is not known.
+const severalModels = "\x00several"
+
+// ran is the model that a gang has run on in all, if it runs on another one now.
+func ran(before, now string) string {
+	switch {
+	case now == "" || before != "" && before != now:
+		return severalModels
+	}
+	return now
+}
+
+// sampleOf is the gang's run as it ends.
+func (e *entry) sampleOf(now time.Duration) sample {
+	s := sample{work: e.work(now), gpus: e.whole(), nth: e.nth}
+	if model := ran(e.ranOn, e.placement.Model); e.state >= running && model != severalModels {
+		s.model, s.time = model, s.work
+		if e.placement.Speed > 0 {
+			s.time = time.Duration(float64(s.work) / e.placement.Speed)
+		}
+	}
+	return s
+}
+
+// at is the sample with the work that it is by the speeds.
+func (s sample) at(speeds pal.Speeds) sample {
+	if speed := speeds.On(s.model); s.model != "" && speed > 0 {
+		s.work = time.Duration(float64(s.time) * speed)
+	}
+	return s
+}
+
+// rate has runs of the name count by the speeds of the gang of it that came last: they may have been known
+// less well, or not at all, when others ran.
+func (q *Queue) rate(name string, speeds pal.Speeds) {
+	h := q.history[name]
+	if h == nil || len(speeds) == 0 || maps.Equal(h.speeds, speeds) {
+		return
+	}
+	h.speeds = speeds
+	samples := slices.Clone(h.samples)
+	for i, s := range samples {
+		samples[i] = s.at(speeds)
+	}
+	if !slices.Equal(samples, h.samples) {
+		h.samples, h.sorted, h.fresh = samples, nil, nil
+		q.learned[name] = struct{}{}
+	}
+}
+
+// ModelRuns are runs of a name on one GPU model.
+type ModelRuns struct {
+	Runs int
+	// Time is their median, as it would be on the model's median GPUs on one node.
+	Time time.Duration
+}
+
+// RunsByModel are the finished runs of a name, with so many GPUs, by the model that they ran on. It is
+// replaced and never changed.
+func (q *Queue) RunsByModel(name string, gpus int) map[string]ModelRuns {
+	h := q.history[name]
+	if h == nil {
+		return nil
+	}
+	if by, ok := h.byModel[gpus]; ok {
+		return by
+	}
+	times := map[string][]time.Duration{}
+	for _, s := range h.samples {
+		if s.model != "" && s.gpus == gpus {
+			times[s.model] = append(times[s.model], s.time)
+		}
+	}
+	by := map[string]ModelRuns{}
+	for model, all := range times {
+		slices.Sort(all)
+		by[model] = ModelRuns{len(all), (all[(len(all)-1)/2] + all[len(all)/2]) / 2}
+	}
+	if h.byModel == nil {
+		h.byModel = map[int]map[string]ModelRuns{}
+	}
+	h.byModel[gpus] = by
+	return by
+}
