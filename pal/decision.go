@@ -62,8 +62,9 @@ type Decision struct {
 	Walk        []Entry `json:"walk,omitempty"`
 	WalkOmitted int     `json:"walk_omitted,omitempty"`
 	// Models are the GPU models that the gang's speeds name, the fastest first; none where nothing
-	// is known of speeds.
-	Models []OnModel `json:"models,omitempty"`
+	// is known of speeds. Left is why a faster one that has room is left to others.
+	Models []OnModel     `json:"models,omitempty"`
+	Left   reason.Reason `json:"left,omitzero"`
 }
 
 // OnModel is what a GPU model would have given a gang.

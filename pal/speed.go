@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // Speeds are how fast one application runs on each GPU model, by the name of the device group
@@ -175,10 +177,24 @@ func onModels(c *Cluster, g Gang, p Policy) (all []OnModel) {
 	return all
 }
 
-// markModel marks the model that the gang was placed on.
+// markModel marks the model that the gang was placed on, and says why a faster one was left.
 func (d *Decision) markModel() {
+	taken, fastest := -1, -1
 	for i := range d.Models {
-		d.Models[i].Chosen = len(d.Chosen.Members) > 0 && d.Models[i].Device == d.Chosen.Members[0].Device
+		m := &d.Models[i]
+		if m.Chosen = len(d.Chosen.Members) > 0 && m.Device == d.Chosen.Members[0].Device; m.Chosen {
+			taken = i
+		}
+		if m.Fits && (fastest < 0 || m.Cost < d.Models[fastest].Cost) {
+			fastest = i
+		}
+	}
+	if taken < 0 || fastest < 0 || !d.Models[taken].Fits {
+		return
+	}
+	least := d.Models[fastest]
+	if percent := int(math.Round(100 * (1 - least.Cost/d.Models[taken].Cost))); percent > 0 {
+		d.Left = reason.Reason{Kind: reason.FasterLeft, Device: least.Device, Percent: percent}
 	}
 }
 

@@ -41,12 +41,13 @@ func TestModelForEachGang(t *testing.T) {
 		busy   string
 		only   []bool
 		want   string
+		left   string
 	}{
 		{name: "nothing known: the first model", want: "T4"},
 		{name: "the fastest", speeds: Speeds{"A100": 1, "V100": 0.5, "T4": 0.1}, want: "A100"},
 		{name: "all alike: the cheapest", speeds: Speeds{"A100": 1, "V100": 1, "T4": 1}, market: Market{Prices: prices}, want: "T4"},
 		{name: "a little slower, and nobody waits", speeds: Speeds{"A100": 1, "V100": 0.9, "T4": 0.3}, market: Market{Prices: prices}, want: "A100"},
-		{name: "a little slower, and others wait", speeds: Speeds{"A100": 1, "V100": 0.9, "T4": 0.3}, market: Market{Prices: prices, Congestion: waiting(1)}, want: "V100"},
+		{name: "a little slower, and others wait", speeds: Speeds{"A100": 1, "V100": 0.9, "T4": 0.3}, market: Market{Prices: prices, Congestion: waiting(1)}, want: "V100", left: "A100, 10 %"},
 		{name: "much slower, however many wait", speeds: Speeds{"A100": 1, "V100": 0.5, "T4": 0.1}, market: Market{Prices: prices, Congestion: waiting(1000)}, want: "A100"},
 		{name: "the fastest is busy", speeds: Speeds{"A100": 1, "V100": 0.5, "T4": 0.1}, busy: "A100", want: "V100"},
 		{name: "constraints hold", speeds: Speeds{"A100": 1, "V100": 0.5, "T4": 0.1}, only: []bool{true, false, false}, want: "T4"},
@@ -72,8 +73,16 @@ func TestModelForEachGang(t *testing.T) {
 		if speed := tc.speeds.On(got); pl.Speed != speed || len(tc.speeds) > 0 && pl.Cost() != 1/speed {
 			t.Errorf("%s: speed %v at cost %v, want %v", tc.name, pl.Speed, pl.Cost(), speed)
 		}
-		if d := Explain(c, g, p); d.Chosen.Cost != pl.Cost() || d.Chosen.Members[0].Device != got {
+		d := Explain(c, g, p)
+		if d.Chosen.Cost != pl.Cost() || d.Chosen.Members[0].Device != got {
 			t.Errorf("%s: explained as %+v", tc.name, d.Chosen)
+		}
+		left := ""
+		if !d.Left.IsZero() {
+			left = fmt.Sprintf("%s, %d %%", d.Left.Device, d.Left.Percent)
+		}
+		if left != tc.left {
+			t.Errorf("%s: %q is left to others, want %q", tc.name, left, tc.left)
 		}
 	}
 }

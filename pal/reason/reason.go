@@ -67,6 +67,10 @@ type Reason struct {
 	Version uint64 `json:"version,omitempty"`
 	// Class is a variability class.
 	Class int `json:"class,omitempty"`
+	// Device is a GPU model, as Nomad names the device group, and Percent how much less time the job
+	// would take there.
+	Device  string `json:"device,omitempty"`
+	Percent int    `json:"percent,omitempty"`
 	// Tries is how often something was tried, and Minutes how long it took.
 	Tries   int `json:"tries,omitempty"`
 	Minutes int `json:"minutes,omitempty"`

@@ -130,6 +130,7 @@ var examples = []struct {
 		{Kind: SpreadOut, Members: 3, Nodes: 3, Room: 1},
 		{Kind: SpreadOut, Members: 5, Nodes: 3, Room: 2},
 		{Kind: SpreadOut, Members: 2, Nodes: 1, Room: 2},
+		{Kind: FasterLeft, Device: "nvidia/gpu/NVIDIA A100-SXM4-80GB", Percent: 23},
 		{Kind: MembersRun, Want: 4, Doing: &Doing{Run: 4}},
 		{Kind: MembersRun, Want: 1, Doing: &Doing{Run: 1}},
 		{Kind: MembersRun, Want: 6, Doing: &Doing{Run: 1, Restarting: 1, Replacing: 1, Complete: 1, Preempted: 2}},

@@ -68,7 +68,8 @@ const (
 	NewJob          Kind = "new"             // it was registered a moment ago
 
 	// Why it runs on these nodes.
-	SpreadOut Kind = "spread-out" // a node may fail
+	SpreadOut  Kind = "spread-out"  // a node may fail
+	FasterLeft Kind = "faster-left" // others gain more by a faster GPU model
 
 	// What becomes of one that runs.
 	MembersRun        Kind = "members"             // what its members do
@@ -259,6 +260,9 @@ var voice = map[Kind]func(Reason) string{
 			return fmt.Sprintf("its %d replicas are on %d nodes, so that a lost node takes one of them", r.Members, r.Nodes)
 		}
 		return fmt.Sprintf("its %d replicas are spread over %d nodes, at most %d on each", r.Members, r.Nodes, r.Room)
+	},
+	FasterLeft: func(r Reason) string {
+		return fmt.Sprintf("a faster GPU model, %s, has room and would take %d %% less time: it is left to jobs that gain more by it", r.Device, r.Percent)
 	},
 	TooFar: func(r Reason) string {
 		text := fmt.Sprintf("group %q needs %d × %d GPUs of one model within one %s; an idle %s has room for %d of %d", r.Group, r.Members, r.Each, r.Tier, r.Tier, r.Room, r.Members)

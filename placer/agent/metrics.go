@@ -28,6 +28,9 @@ type Metrics struct {
 	// which are chosen last.
 	InTrouble model.GPUsInTrouble `json:"gpus_in_trouble"`
 	Outliers  map[string]int      `json:"gpus_outliers" label:"app_class" help:"GPUs whose PM score for an application class is above the outlier_threshold."`
+	// Speeds are by device group and application class, with a comma between; so are Rates.
+	Speeds map[string]float64 `json:"gpus_model_speed" label:"device,app_class" help:"Measured rate of a GPU model's median GPU for an application class, over that of the cluster's fastest model."`
+	Rates  map[string]float64 `json:"gpus_model_rate" label:"device,app_class" help:"Measured rate of a GPU model's median GPU for an application class: TFLOP/s for A and B, GB/s for C, 10⁹ gathers/s for D."`
 	// Slowdown has "chosen" and "packed"; none while no gang runs of which both are known.
 	Slowdown map[string]float64 `json:"gpus_predicted_slowdown" label:"placement" help:"Predicted slowdown of the gangs that run, a mean over their GPUs: as they were placed (chosen), and as packing would have placed them (packed). 1 is a gang on median GPUs of one node."`
 	// PredictedGPUs are those of the gangs that Slowdown is about.
@@ -50,7 +53,7 @@ type Metrics struct {
 
 // metrics are those of the agent now.
 func (a *Agent) metrics(now time.Time) Metrics {
-	m := Metrics{Jobs: map[gang.State]int{}, Outliers: map[string]int{}, Slowdown: map[string]float64{}, CycleAge: -1, APIPanics: a.panics.Load(), Goroutines: runtime.NumGoroutine()}
+	m := Metrics{Jobs: map[gang.State]int{}, Outliers: map[string]int{}, Slowdown: map[string]float64{}, Speeds: map[string]float64{}, Rates: map[string]float64{}, CycleAge: -1, APIPanics: a.panics.Load(), Goroutines: runtime.NumGoroutine()}
 	for _, state := range gang.States() {
 		if state.Ours() {
 			m.Jobs[state] = 0
@@ -73,6 +76,10 @@ func (a *Agent) metrics(now time.Time) Metrics {
 	if s := st.Slowdown; s.GPUs > 0 {
 		m.Slowdown["chosen"], m.Slowdown["packed"] = s.Chosen, s.Packed
 		m.PredictedGPUs = s.GPUs
+	}
+	for _, s := range st.Speeds {
+		of := s.Device + "," + string(s.Class)
+		m.Speeds[of], m.Rates[of] = s.Speed, s.Rate
 	}
 	for class, n := range st.Outliers {
 		m.Outliers[string(class)] = n

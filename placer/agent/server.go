@@ -75,6 +75,7 @@ func (s *server) handler() http.Handler {
 	mux.Handle("GET /v1/history", packed(s.serveHistory))
 	mux.Handle("GET /v1/uses", packed(s.serveUses))
 	mux.Handle("GET /v1/gpus", packed(s.serveGPUs))
+	mux.HandleFunc("GET /v1/models", s.serveModels)
 	mux.HandleFunc("GET /v1/tenants", s.serveTenants)
 	mux.HandleFunc("GET /v1/moves", s.serveMoves)
 	mux.HandleFunc("GET /v1/events", s.serveEvents)
@@ -182,6 +183,13 @@ func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
 		gpus[i] = g.For(sees, operator)
 	}
 	writeJSON(w, http.StatusOK, gpus)
+}
+
+// serveModels says how fast the cluster's GPU models are.
+func (s *server) serveModels(w http.ResponseWriter, r *http.Request) {
+	if _, snapshot, ok := s.snapshotFor(w, r, (*caller).readsNodes); ok {
+		writeJSON(w, http.StatusOK, snapshot.Models())
+	}
 }
 
 // serveExplain explains one job: GET /v1/job/<id>/explain?namespace=<ns>.

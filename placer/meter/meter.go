@@ -55,7 +55,8 @@ const prefix = "nomad_pal_"
 // Gauge is a value that is read when metrics are asked for.
 type Gauge struct {
 	Name, Help string
-	// Label is "" for a single value, which is that of "".
+	// Label is "" for a single value, which is that of "". Of several labels there are commas between
+	// the names and between the values; the first value may have some of its own.
 	Label string
 	// Counter: it only grows.
 	Counter bool
@@ -143,7 +144,7 @@ func (g Gauge) labels() []string {
 	if g.Label == "" {
 		return nil
 	}
-	return []string{g.Label}
+	return strings.Split(g.Label, ",")
 }
 
 func describe(g Gauge) *prometheus.Desc {
@@ -160,11 +161,17 @@ func (r reader) Collect(to chan<- prometheus.Metric) {
 		kind = prometheus.CounterValue
 	}
 	for label, v := range r.Read() {
-		var labels []string
-		if r.Label != "" {
-			labels = []string{label}
+		var values []string
+		for n := len(r.labels()); n > 0; n-- { // from the last
+			at := -1
+			if n > 1 {
+				at = strings.LastIndex(label, ",")
+			}
+			values = append(values, label[at+1:])
+			label = label[:max(0, at)]
 		}
-		to <- prometheus.MustNewConstMetric(r.desc, kind, v, labels...)
+		slices.Reverse(values)
+		to <- prometheus.MustNewConstMetric(r.desc, kind, v, values...)
 	}
 }
 

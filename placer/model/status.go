@@ -16,6 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/ledger"
 )
 
 // Status is what the agent shows of the placer's work.
@@ -29,6 +30,8 @@ type Status struct {
 	InTrouble GPUsInTrouble        `json:"in_trouble"`
 	Allocated int                  `json:"allocated"`
 	Outliers  map[pal.AppClass]int `json:"outliers,omitempty"`
+	// Speeds are how fast the GPU models are.
+	Speeds []ledger.ModelSpeed `json:"-"`
 	// Slowdown is what was predicted of the gangs that run now.
 	Slowdown Slowdown `json:"-"`
 	// Stopped is what it came to that gangs were stopped for others.
@@ -174,7 +177,7 @@ func (m *Model) Status(waits map[string]*Wait) Status {
 	s := Status{At: m.Time, GPUs: m.View.Cluster.NumGPUs(), Free: m.View.Cluster.FreeGPUs(), Queues: m.State.Queues}
 	s.Jobs = make([]JobStatus, 0, len(m.Jobs))
 	s.InTrouble, s.Allocated, s.Outliers = m.CountGPUs(m.Time)
-	s.Stopped = m.Queue.Stops()
+	s.Stopped, s.Speeds = m.Queue.Stops(), m.View.ModelSpeeds()
 	for _, t := range m.Sorted() {
 		m.BeginJob(t.Key)
 		s.Jobs = append(s.Jobs, m.StatusOf(t, waits))

@@ -10,6 +10,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/ledger"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
@@ -40,6 +41,13 @@ type GPU struct {
 
 // GPUs lists the cluster's GPUs.
 func (s *Snapshot) GPUs() []GPU { return s.SomeGPUs(GPUFilter{}) }
+
+// Models are how fast the cluster's GPU models are, where that was measured.
+func (s *Snapshot) Models() []ledger.ModelSpeed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.m.View.ModelSpeeds()
+}
 
 // GPUFilter says which GPUs are asked for: those that meet all of it.
 type GPUFilter struct {

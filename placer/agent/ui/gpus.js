@@ -42,6 +42,19 @@ export const none = () => cluster.hidden
   ? empty("This token may not read nodes, so there is no map. It needs ", h("code", {}, 'node { policy = "read" }'), ". Your jobs are on the page ", link("#/jobs", "Jobs"), ".")
   : empty("Nomad knows no GPU. Install the device plugin ", h("code", {}, "nomad-device-pal"), " on a client, then run ", h("code", {}, "nomad-pal doctor"), " to see what is missing.");
 
+// models is how fast GPU models are beside each other, where that was measured of several.
+function models() {
+  const host = h("div", {});
+  get("/v1/models?stale").then(all => {
+    const names = [...new Set(all.map(m => m.device))].sort();
+    if (names.length < 2) return;
+    const cell = (device, c) => { const m = all.find(m => m.device === device && m.app_class === c); return m ? h("span", {title: `${m.rate.toPrecision(3)} ${m.unit}, the median of ${plural(m.gpus, "GPU")}`}, String(+m.speed.toPrecision(3))) : "–"; };
+    host.replaceChildren(h("h2", {}, "GPU models"), h("p", {className: "soft"}, "Measured speed by application class, over that of the fastest model."),
+      h("div", {className: "plain"}, table("Speed of GPU models", ["GPU model", ...classes.map(c => "#" + c)], names.map(n => [n, ...classes.map(c => cell(n, c))]))));
+  }).catch(() => {}); // the map says what a token may not read
+  return host;
+}
+
 export function gpusPage(navigate) {
   const host = h("div", {}, empty("Reading the cluster …"));
   let map, sums, list;
@@ -55,7 +68,7 @@ export function gpusPage(navigate) {
     map = clusterMap({racks: cluster.racks, label: `${plural(cluster.cells.length, "GPU")} in ${plural(cluster.racks.length, "rack")}`, open: (rack, node) => navigate(node ? "#/node/" + encodeURIComponent(node.name) : rackPath(rack))});
     list = paged("Racks", ["Rack", "Datacenter", "#Nodes", "#GPUs", ...countHeads], () => cluster.racks, r =>
       [link(rackPath(r), r.name), r.datacenter, r.nodes.length, r.gpus, ...counts(r.first, r.gpus)]);
-    host.replaceChildren(sums, h("section", {className: "card map-card"}, legend(() => map.redraw()), map.element), h("h2", {}, "Racks"), h("div", {className: "plain"}, list.element));
+    host.replaceChildren(sums, h("section", {className: "card map-card"}, legend(() => map.redraw()), map.element), h("h2", {}, "Racks"), h("div", {className: "plain"}, list.element), models());
   }
   const stop = live(() => true, draw);
   draw(true);

@@ -92,20 +92,23 @@ function why(e) {
     holders?.jobs?.length ? [h("h2", {}, "Who holds the GPUs that it could use"), table("Jobs that hold GPUs", ["Job", "#GPUs", "Expected end", "Needed"], holders.jobs.map(j => [named(j.job), j.gpus, [j.stopping ? "soon: it was stopped, and its tasks are ending" : j.service ? "when somebody stops it: it is a service" : j.end_to ? range(j.end_from, j.end_to) : "not known", j.may_give ? [`; is elastic: may give ${j.may_give} back, from `, time(j.give_from), " on"] : ""].flat(), j.needed ? "one of those that must end" : ""])), holders.omitted ? empty(`and ${plural(holders.omitted, "more job")}`) : ""] : "",
     e.obstacles?.length ? [h("h2", {}, "What keeps it from nodes"), table("Obstacles", ["Group", "Nodes", "Reason", "Passes"], e.obstacles.map(o => [o.group, `${o.nodes} of ${o.total}`, o.what, o.now ? "yes, when others end" : "no"]))] : "",
     e.allocations?.length ? [h("h2", {}, "Allocations"), table("Allocations", ["Allocation", "Group", "Node", "Status", "GPUs"], e.allocations.map(a => [a.id.slice(0, 8), a.group, nodeLink(a.node), a.status, (a.gpus ?? []).flatMap(g => [gpuLink(g), " "])]))] : "",
-    d ? decision(d, e.predicted, e.alternatives ?? []) : "",
+    d ? decision(d, e.predicted, e.alternatives ?? [], e.speeds_from) : "",
     e.failures?.length ? [h("h2", {}, "Members that failed"), table("Members that failed", ["#Try", "Time", "Node", "Cause", "Reason", "GPUs"], e.failures.map(f => [f.try, time(f.at), nodeLink(f.node), f.cause, f.reason, (f.gpus ?? []).flatMap(g => [gpuLink(g), " "])]))] : "",
     h("details", {}, h("summary", {}, "All of it as JSON"), h("pre", {tabIndex: 0}, JSON.stringify(e, null, 2))),
   ].flat(Infinity).filter(x => x !== "");
 }
 
-// decision compares the placements and shows the L×V matrix.
-function decision(d, predicted, alternatives) {
+// decision compares the placements and GPU models, and shows the L×V matrix.
+function decision(d, predicted, alternatives, from) {
   const choices = [...predicted ? [["As it runs", d.chosen], ["As the placer chose", predicted]] : [["Chosen", d.chosen]], ["Packing would take", d.packed], ...alternatives.map(a => [a.what, a])].filter(([, c]) => c?.members);
   const c = d.candidates;
   return [
     h("h2", {}, d.chosen ? "Placements compared" : "Why it does not fit"),
     choices.length ? table("Placements", ["Placement", "Locality", "#Nodes", "#Slowest PM score", "#Penalty", "#Slowdown", "On"], choices.map(([what, p]) =>
       [what, p.tier, p.nodes, p.pm_score.toFixed(3), p.locality_penalty.toFixed(2), p.cost.toFixed(3), [...new Set(p.members.map(m => m.node))].slice(0, 6).flatMap((n, i) => [i ? ", " : "", nodeLink(n)]).concat(p.nodes > 6 ? ` and ${p.nodes - 6} more` : "")])) : "",
+    d.left ? h("p", {}, d.left.text[0].toUpperCase() + d.left.text.slice(1) + ".") : "",
+    d.models?.length ? table("GPU models", ["GPU model", "#Speed", "#Slowdown", "#Price", "#With what it keeps from others", "Result", "Speed known from"], d.models.map(m =>
+      [m.device, +m.speed.toPrecision(3), m.fits ? m.cost.toFixed(3) : "–", m.price ? +m.price.toPrecision(3) : "–", m.fits ? m.total.toFixed(3) : "–", m.chosen ? "chosen" : m.device === d.left?.device ? "left to others" : m.fits ? "has room" : "no room now", from?.[m.device] ?? ""])) : "",
     predicted ? h("p", {}, "Nomad gave it other GPUs than the placer chose, as its pins allow.") : "",
     h("p", {className: "soft"}, `Of ${plural(c.total, "GPU")}, ${c.free.toLocaleString()} were free for it, ${c.allocated.toLocaleString()} allocated, ${c.unhealthy} unhealthy, ${c.quarantined} quarantined, ${c.unavailable ?? 0} unavailable${c.outliers ? `, ${c.outliers} too slow` : ""}${c.kept ? `, ${c.kept} kept by windows` : ""}; ${c.ineligible.toLocaleString()} did not match.`),
     d.walk?.length ? matrix(d) : "",

@@ -24,6 +24,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/agent"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
+	"github.com/nomad-pal/nomad-pal/placer/ledger"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -242,6 +243,11 @@ func (a *answers) Tenants() (tenants []queue.TenantUse, err error) {
 // GPUs are all GPUs.
 func (a *answers) GPUs() (gpus []query.GPU, err error) {
 	return gpus, a.get("/v1/gpus", "", &gpus)
+}
+
+// Models are how fast the GPU models are.
+func (a *answers) Models() (speeds []ledger.ModelSpeed, err error) {
+	return speeds, a.get("/v1/models", "", &speeds)
 }
 
 // Moves are the moves that would pay now.

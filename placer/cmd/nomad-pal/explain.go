@@ -361,10 +361,13 @@ func printModels(b *base, e *query.Explanation) {
 	for _, m := range e.Decision.Models {
 		cost, total, result := "-", "-", "no room now"
 		if m.Fits {
-			cost, total, result = fmt.Sprintf("%.3f", m.Cost), fmt.Sprintf("%.3f", m.Total), "left to others"
+			cost, total, result = fmt.Sprintf("%.3f", m.Cost), fmt.Sprintf("%.3f", m.Total), "has room"
 		}
-		if m.Chosen {
+		switch {
+		case m.Chosen:
 			result = "chosen"
+		case m.Device == e.Decision.Left.Device:
+			result = "left to others"
 		}
 		rows = append(rows, row(m.Device, fmt.Sprintf("%.3g", m.Speed), cost, fmt.Sprintf("%.3g", m.Price), total, result, e.SpeedsFrom[m.Device]))
 	}

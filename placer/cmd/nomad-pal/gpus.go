@@ -5,9 +5,12 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/placer/ledger"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
@@ -16,7 +19,8 @@ var helpGPUs = help("gpus [options]", `
 Shows every GPU with its variability class per application class (1 is the
 fastest), its PM score for class A, its state (free, allocated, unhealthy,
 quarantined, or unavailable, and why), and the job that holds it. A degraded GPU
-is in the last class.
+is in the last class. Of several GPU models it also shows how fast they are, where
+that was measured.
 `, examples(
 	"Which GPUs are there, and who holds them?", "nomad-pal gpus",
 	"Which are not healthy?", "nomad-pal gpus | grep -e unhealthy -e degraded -e quarantined",
@@ -37,9 +41,14 @@ func (b *base) runGPUs(args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
+	speeds, err := s.Models()
+	if err != nil {
+		return b.fail(err)
+	}
 	return s.close(b.show(gpus, func() {
 		b.warn(s)
 		b.printAllGPUs(gpus)
+		b.printSpeeds(speeds, 2)
 	}))
 }
 
@@ -85,6 +94,34 @@ func (b *base) printGPUs(gpus []query.GPU, length int) {
 	b.table(rows)
 	if only != "" {
 		b.say(plain, "All are "+only+".")
+	}
+}
+
+// printSpeeds prints how fast GPU models are, if there are so many.
+func (b *base) printSpeeds(speeds []ledger.ModelSpeed, least int) {
+	head := []any{"GPU model"}
+	for _, c := range pal.AppClasses() {
+		head = append(head, fmt.Sprintf("%s (%s)", c, attr.RateUnit(c)))
+	}
+	rows, models := []string{row(append(head, "GPUs")...)}, map[string][]ledger.ModelSpeed{}
+	for _, s := range speeds {
+		models[s.Device] = append(models[s.Device], s)
+	}
+	for _, device := range slices.Sorted(maps.Keys(models)) {
+		cells, gpus := []any{device}, 0
+		for _, c := range pal.AppClasses() {
+			cell := "-"
+			for _, s := range models[device] {
+				if s.Class == c {
+					cell, gpus = fmt.Sprintf("%.3g (%.3g)", s.Speed, s.Rate), max(gpus, s.GPUs)
+				}
+			}
+			cells = append(cells, cell)
+		}
+		rows = append(rows, row(append(cells, gpus)...))
+	}
+	if len(models) >= least {
+		b.section("GPU models, by application class: speed over the fastest (measured rate of the median GPU)", rows)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
@@ -23,6 +24,9 @@ func summarise(p *profile.Profile, app string) []groupSummary {
 			continue
 		}
 		s := groupSummary{Group: g, Members: members(p, g)}
+		if r, ok := p.Rate(g.Model, g.App); ok {
+			s.Rate, s.Unit, s.RatedGPUs, s.Speed = r.Rate, attr.RateUnit(g.App), r.GPUs, p.Speeds(g.App)[g.Model]
+		}
 		for class := range profile.MaxClass {
 			c := classSummary{Class: class + 1}
 			for _, m := range s.Members {

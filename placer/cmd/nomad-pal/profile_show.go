@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/placer/ledger"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -19,7 +21,8 @@ var errNoProfile = errors.New("there is no profile yet: the agent makes one of t
 var helpProfileShow = help("profile show [options] [<file>]", `
 Shows, for each GPU model and application, how PM scores (time relative to the
 median GPU) are distributed over the variability classes, and names the
-outliers. Without a file it shows the profile in force.
+outliers; and how fast GPU models are beside each other, where rates were measured.
+Without a file it shows the profile in force.
 
 Show Options:
 
@@ -99,6 +102,12 @@ func (b *base) profileInForce() (*profile.Profile, error) {
 type groupSummary struct {
 	profile.Group
 	Classes []classSummary `json:"classes"`
+	// Rate is the median of the model's measured rates for the application, in Unit, and RatedGPUs how
+	// many GPUs it rests on; Speed is it over that of the fastest model. All may be of other keys, too.
+	Rate      float64 `json:"rate,omitempty"`
+	Unit      string  `json:"rate_unit,omitempty"`
+	RatedGPUs int     `json:"rated_gpus,omitempty"`
+	Speed     float64 `json:"speed,omitempty"`
 	// Members are the GPUs, fastest first.
 	Members []memberSummary `json:"gpus"`
 }
@@ -134,9 +143,20 @@ func (b *base) printProfile(p *profile.Profile, app string, verbose bool) {
 		}
 	}
 	b.pairs(append(rows, row("GPUs", fmt.Sprintf("%d, %d of them unmeasured", len(p.GPUs), unmeasured))))
+	b.printSpeeds(modelSpeeds(p, app), 1)
 	for _, g := range summarise(p, app) {
 		b.printGroup(g, verbose)
 	}
+}
+
+// modelSpeeds are those of the profile's models, away or not, for one application if app is given.
+func modelSpeeds(p *profile.Profile, app string) (out []ledger.ModelSpeed) {
+	for _, r := range p.Rates {
+		if app == "" || r.App == pal.AppClass(app) {
+			out = append(out, ledger.ModelSpeed{Device: r.Model, Class: r.App, Rate: r.Rate, Unit: attr.RateUnit(r.App), GPUs: r.GPUs, Speed: p.Speeds(r.App)[r.Model]})
+		}
+	}
+	return out
 }
 
 func (b *base) printGroup(g groupSummary, verbose bool) {

@@ -134,12 +134,15 @@ func runsSentence(e *query.Explanation, now time.Time) string {
 	return text + "."
 }
 
-// whyThere is why replicas run on these nodes; "" of gangs.
-func whyThere(d *pal.Decision) string {
+// whyThere is why replicas run on these nodes, and why a job is on a slower GPU model than it could be.
+func whyThere(d *pal.Decision) (text string) {
 	if why := d.Chosen.Spread(); d.Replicas && !why.IsZero() {
-		return why.Sentence() + " "
+		text = why.Sentence() + " "
 	}
-	return ""
+	if !d.Left.IsZero() {
+		text += d.Left.Sentence() + " "
+	}
+	return text
 }
 
 // whyThese is why it has these GPUs, and how slow they are.

@@ -1,0 +1,86 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+)
+
+// A cluster of two GPU models: what is measured of them is shown, and what that means for a job.
+func TestSeveralModels(t *testing.T) {
+	c := newCluster(t)
+	for n, rates := range []string{"A=600 C=4000", "A=600 C=4000", "A=60 C=300"} {
+		node := nomadtest.GPUNode(n, 4)
+		d := node.NodeResources.Devices[0]
+		if n == 2 {
+			d.Name = "Tesla T4"
+		}
+		var told []string
+		for _, in := range d.Instances {
+			told = append(told, in.ID+" "+rates)
+		}
+		text := strings.Join(told, ";")
+		d.Attributes[attr.Rates] = &api.Attribute{StringVal: &text}
+		raw := strings.ReplaceAll(text, " "+rates, " key=k A=1 C=1")
+		d.Attributes[attr.Raw] = &api.Attribute{StringVal: &raw}
+		c.nomad.AddNode(node)
+	}
+	url := c.agent("", "http {\n  bind_port = 0\n}\n")
+	shows := func(want string, args ...string) {
+		t.Helper()
+		if code, out, said := c.does(args...); code != 0 || !regexp.MustCompile(want).MatchString(out) {
+			t.Errorf("%v: %d, want %s\n%s%s", args, code, want, out, said)
+		}
+	}
+	c.until("a profile is there", func() bool { code, _, _ := c.does("profile", "show"); return code == 0 })
+	shows(`(?m)^nvidia/gpu/NVIDIA H200 +1 \(600\) +- +1 \(4e\+03\) +- +8$`, "gpus")
+	shows(`(?m)^nvidia/gpu/Tesla T4 +0\.1 \(60\) +- +0\.075 \(300\) +- +4$`, "gpus")
+	shows(`(?m)^Tesla T4 +0\.1 \(60\) +- +0\.075 \(300\) +- +4$`, "profile", "show")
+	shows(`(?m)^Tesla T4 +0\.1 \(60\) +- +- +- +4$`, "profile", "show", "-app", "A")
+	shows(`"rate": 60,\s+"rate_unit": "TFLOP/s",\s+"rated_gpus": 4,\s+"speed": 0\.1`, "profile", "show", "-json")
+	shows(`(?m)^GPU-2-0,A,1,Tesla T4,k,0,60$`, "profile", "export", "-csv")
+
+	for name, said := range map[string]string{"measured": "  meta {\n    pal_class = \"A\"\n  }\n", "told": "  meta {\n    pal_speed = \"NVIDIA H200=2,Tesla T4=1\"\n  }\n"} {
+		c.runs(c.written(name+".hcl", strings.Replace(jobText("default", name, 1), "  group", said+"  group", 1)), name)
+	}
+	shows(`(?m)^nvidia/gpu/NVIDIA H200 +1 .* chosen +class A, measured on 8 GPUs$`, "explain", "measured")
+	shows(`(?m)^nvidia/gpu/Tesla T4 +0\.1 +10\.000 .* has room +class A, measured on 4 GPUs$`, "explain", "measured")
+	shows(`(?m)^nvidia/gpu/Tesla T4 +0\.5 .* pal_speed$`, "explain", "told")
+	shows(`With device = nvidia/gpu/Tesla T4: told runs on 1 GPU, and asks for others: .*\n`, "explain", "-what-if", "device=nvidia/gpu/Tesla T4", "told")
+
+	strip := func(s string) string { return regexp.MustCompile(`\s`).ReplaceAllString(s, "") }
+	for path, want := range map[string]string{
+		"/v1/models":                    `{"device":"nvidia/gpu/Tesla T4","app_class":"C","rate":300,"unit":"GB/s","gpus":4,"speed":0.075}`,
+		"/v1/metrics?format=prometheus": `nomad_pal_gpus_model_speed{app_class="A",device="nvidia/gpu/Tesla T4"} 0.1`,
+	} {
+		if got := fetched(t, url+path); !strings.Contains(strip(got), strip(want)) {
+			t.Errorf("%s:\n%s", path, got)
+		}
+	}
+}
+
+// fetched is what an address answers.
+func fetched(t *testing.T, url string) string {
+	t.Helper()
+	r, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil || r.StatusCode != http.StatusOK {
+		t.Fatal(fmt.Errorf("%s: %s %w", url, r.Status, err))
+	}
+	return string(body)
+}
