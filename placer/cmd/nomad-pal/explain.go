@@ -359,7 +359,10 @@ func printDecision(b *base, e *query.Explanation) {
 func printModels(b *base, e *query.Explanation) {
 	rows := []string{row("GPU model", "Speed", "Slowdown", "Price", "Slowdown with what it keeps from others", "Result", "Speed known from")}
 	for _, m := range e.Decision.Models {
-		cost, total, result := "-", "-", "no room now"
+		cost, price, total, result := "-", "-", "-", "no room now"
+		if m.Price > 0 {
+			price = fmt.Sprintf("%.3g", m.Price)
+		}
 		if m.Fits {
 			cost, total, result = fmt.Sprintf("%.3f", m.Cost), fmt.Sprintf("%.3f", m.Total), "has room"
 		}
@@ -369,7 +372,7 @@ func printModels(b *base, e *query.Explanation) {
 		case m.Device == e.Decision.Left.Device:
 			result = "left to others"
 		}
-		rows = append(rows, row(m.Device, fmt.Sprintf("%.3g", m.Speed), cost, fmt.Sprintf("%.3g", m.Price), total, result, e.SpeedsFrom[m.Device]))
+		rows = append(rows, row(m.Device, fmt.Sprintf("%.3g", m.Speed), cost, price, total, result, e.SpeedsFrom[m.Device]))
 	}
 	b.section("GPU models", rows)
 }

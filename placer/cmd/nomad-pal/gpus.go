@@ -97,6 +97,14 @@ func (b *base) printGPUs(gpus []query.GPU, length int) {
 	}
 }
 
+// digits is a number with three digits, or all before the point.
+func digits(x float64) string {
+	if x >= 100 {
+		return fmt.Sprintf("%.0f", x)
+	}
+	return fmt.Sprintf("%.3g", x)
+}
+
 // printSpeeds prints how fast GPU models are, if there are so many.
 func (b *base) printSpeeds(speeds []ledger.ModelSpeed, least int) {
 	head := []any{"GPU model"}
@@ -113,7 +121,7 @@ func (b *base) printSpeeds(speeds []ledger.ModelSpeed, least int) {
 			cell := "-"
 			for _, s := range models[device] {
 				if s.Class == c {
-					cell, gpus = fmt.Sprintf("%.3g (%.3g)", s.Speed, s.Rate), max(gpus, s.GPUs)
+					cell, gpus = fmt.Sprintf("%s (%s)", digits(s.Speed), digits(s.Rate)), max(gpus, s.GPUs)
 				}
 			}
 			cells = append(cells, cell)

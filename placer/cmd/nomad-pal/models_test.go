@@ -44,7 +44,7 @@ func TestSeveralModels(t *testing.T) {
 		}
 	}
 	c.until("a profile is there", func() bool { code, _, _ := c.does("profile", "show"); return code == 0 })
-	shows(`(?m)^nvidia/gpu/NVIDIA H200 +1 \(600\) +- +1 \(4e\+03\) +- +8$`, "gpus")
+	shows(`(?m)^nvidia/gpu/NVIDIA H200 +1 \(600\) +- +1 \(4000\) +- +8$`, "gpus")
 	shows(`(?m)^nvidia/gpu/Tesla T4 +0\.1 \(60\) +- +0\.075 \(300\) +- +4$`, "gpus")
 	shows(`(?m)^Tesla T4 +0\.1 \(60\) +- +0\.075 \(300\) +- +4$`, "profile", "show")
 	shows(`(?m)^Tesla T4 +0\.1 \(60\) +- +- +- +4$`, "profile", "show", "-app", "A")

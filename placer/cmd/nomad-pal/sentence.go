@@ -149,7 +149,7 @@ func whyThere(d *pal.Decision) (text string) {
 func whyThese(d *pal.Decision) string {
 	slowdown := "Predicted slowdown: " + times(d.Chosen.Cost)
 	switch {
-	case d.Candidates.Total == 0 || d.Policy != string(pal.PAL):
+	case d.Candidates.Total == 0 || d.Policy != string(pal.PAL) || !d.Left.IsZero():
 		return slowdown
 	case d.Candidates.Free <= d.Demand:
 		return onlyFree(d) + " " + slowdown
