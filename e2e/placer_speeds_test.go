@@ -1,0 +1,122 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+)
+
+const (
+	modelFast = "NVIDIA A100-SXM4-40GB" // GPU-f-0 … 3
+	modelSlow = "Tesla T4"              // GPU-s-0 … 3
+)
+
+// twoModels: node 0 has four GPUs of a model that does ten times as much work a second as the four
+// of node 1, whose PM scores are as good.
+func twoModels() []string {
+	inventory := func(model, id string, rate float64) string {
+		var s strings.Builder
+		for k := range 4 {
+			fmt.Fprintf(&s, "gpu \"GPU-%s-%d\" {\n  model = %q\n  key = \"k\"\n  times = { A = 1, B = 1, C = 1, D = 1 }\n  rates = { A = %v, B = %v, C = %v, D = %v }\n}\n",
+				id, k, model, rate, rate, rate, rate)
+		}
+		return s.String()
+	}
+	return []string{inventory(modelFast, "f", 100), inventory(modelSlow, "s", 10)}
+}
+
+// TestPlacerSpeeds: which GPU model a job gets, on a cluster of two.
+func TestPlacerSpeeds(t *testing.T) {
+	t.Parallel()
+	b := newBedOf(t, twoModels(), cluster.Options{})
+	b.tell([]scene{
+		{"the model that its author says it is fast on", "", testSaidSpeed},
+		{"the model that is measured to be fast for its class", "", testMeasuredSpeed},
+		{"a constraint of its author holds", "", testSpeedAndConstraint},
+		{"a gang stays on one model", "", testGangOnOneModel},
+		{"a wait for the better model is told, and bounded", "", testWaitForModel},
+	})
+}
+
+// onModel are the GPUs of a model, by the letter in their names, that a job of n GPUs runs on.
+func (b *bed) onModel(id, letter string, n int) {
+	b.t.Helper()
+	if got := b.untilGPUs(id, n); slices.ContainsFunc(got, func(gpu string) bool { return gpu[4:5] != letter }) {
+		b.t.Errorf("%s runs on %v, want GPU-%s-…", id, got, letter)
+	}
+}
+
+// speeds are what an author says, and how long the job runs.
+func speeds(fast, slow float64) string {
+	return fmt.Sprintf("pal_speed = \"%s=%v, %s=%v\"\n    pal_duration = \"10h\"", modelFast, fast, modelSlow, slow)
+}
+
+func testSaidSpeed(t *testing.T, b *bed) {
+	for letter, meta := range map[string]string{"f": speeds(1, 0.2), "s": speeds(0.5, 1)} {
+		j := gang("said-"+letter, 2, 1)
+		j.meta = meta
+		b.run(j.hcl())
+		b.onModel(j.id, letter, 2)
+	}
+	b.says("explain said-s", "GPU models, by the job says so (pal_speed)", "chosen", "left to others")
+	b.purge("said-f", "said-s")
+}
+
+func testMeasuredSpeed(t *testing.T, b *bed) {
+	j := gang("measured", 2, 1)
+	b.run(j.hcl())
+	b.onModel(j.id, "f", 2)
+	b.says("explain measured", "GPU models, by measured rates of class A")
+	b.purge(j.id)
+}
+
+func testSpeedAndConstraint(t *testing.T, b *bed) {
+	for name, device := range map[string][2]string{
+		"named":       {"nvidia/gpu/" + modelSlow, ""},
+		"constrained": {"nvidia/gpu", fmt.Sprintf("constraint {\n  attribute = \"${device.model}\"\n  value = %q\n}\n", modelSlow)},
+	} {
+		j := asks(name, 2, 1, device[0], device[1])
+		j.meta = speeds(1, 0.1)
+		b.run(j.hcl())
+		b.onModel(name, "s", 2)
+	}
+	b.purge("named", "constrained")
+}
+
+// Three members would fit on the two free fast GPUs and a slow one: the gang runs on three slow ones.
+func testGangOnOneModel(t *testing.T, b *bed) {
+	b.run(asks("holder", 2, 1, "nvidia/gpu/"+modelFast, "").hcl())
+	b.onModel("holder", "f", 2)
+	j := gang("three", 3, 1)
+	j.meta = speeds(1, 0.95)
+	b.run(j.hcl())
+	b.onModel(j.id, "s", 3)
+	b.purge("holder", "three")
+}
+
+// All fast GPUs are held. A job that is ten times as fast there waits for them and says so. One whose
+// author bounds the wait runs on slow ones after that time; the other one gets the fast ones when
+// they come free.
+func testWaitForModel(t *testing.T, b *bed) {
+	holder := asks("holder", 4, 1, "nvidia/gpu/"+modelFast, "")
+	holder.meta = `pal_duration = "2h"`
+	b.run(holder.hcl())
+	b.onModel("holder", "f", 4)
+	patient, hasty := gang("patient", 2, 1), gang("hasty", 2, 1)
+	patient.meta = speeds(1, 0.1)
+	hasty.meta = speeds(1, 0.1) + "\n    pal_locality_wait = \"1s\""
+	b.run(patient.hcl())
+	b.untilWaits("patient", "faster")
+	b.run(hasty.hcl())
+	b.onModel("hasty", "s", 2)
+	b.waitsOn("patient")
+	b.purge("holder")
+	b.onModel("patient", "f", 2)
+	b.purge("patient", "hasty")
+}
