@@ -162,6 +162,29 @@ func outliers(s *cluster.State) (*profile.Profile, error) {
 	return profile.Build(samples, profile.DefaultOptions(), nil)
 }
 
+// threeModels makes the nodes of the state ones of three GPU models in turn, and its jobs ones that
+// say how fast they run on each.
+func threeModels(s *cluster.State, waiting int) (*profile.Profile, error) {
+	models := []string{"NVIDIA A100-SXM4-80GB", "Tesla V100-SXM2-16GB", "Tesla T4"}
+	var samples []profile.Sample
+	for n := range len(s.Nodes) {
+		d := s.Nodes[fmt.Sprintf("node-id-%05d", n)].NodeResources.Devices[0]
+		d.Name = models[n%3]
+		for k := range 8 {
+			for i, class := range pal.AppClasses() {
+				samples = append(samples, profile.Sample{GPU: fmt.Sprintf("GPU-%05d-%d", n, k), Model: d.ID(), App: class, Time: 1 + float64((n*8+k)*(i+7)%97)/1000})
+			}
+		}
+	}
+	for i := range waiting {
+		job := benchJob(fmt.Sprintf("job-%04d", i), uint64(i+1))
+		job.Version, job.SubmitTime = new(uint64), new(time.Now().UnixNano()+int64(i))
+		job.Meta = map[string]string{"pal_speed": fmt.Sprintf("%s=1, %s=0.%d, %s=0.%d", models[0], models[1], 4+i%5, models[2], 1+i%7)}
+		s.PutJob(rewrite.Gate(job))
+	}
+	return profile.Build(samples, profile.DefaultOptions(), nil)
+}
+
 // report makes p50, p99 and the time for each of n decisions figures of the
 // benchmark.
 func report(b *testing.B, took []time.Duration, n int) {
@@ -175,20 +198,28 @@ func report(b *testing.B, took []time.Duration, n int) {
 
 // BenchmarkDecide is a pass at 10,000 nodes × 8 GPUs, half of them busy: one
 // gang of 2 × 4 GPUs, and a queue of 1,000; once more with 1 GPU in 64 an
-// outlier, which the queue avoids and the reasons then search for again.
+// outlier, which the queue avoids and the reasons then search for again; and both on three GPU
+// models, with jobs whose speeds are known.
 func BenchmarkDecide(b *testing.B) {
 	for _, bc := range []struct {
 		gangs    int
 		outliers bool
-	}{{1, false}, {1000, false}, {1000, true}} {
+		models   bool
+	}{{gangs: 1}, {gangs: 1, models: true}, {gangs: 1000}, {gangs: 1000, outliers: true}, {gangs: 1000, models: true}} {
 		waiting, name := bc.gangs, fmt.Sprintf("gangs=%d", bc.gangs)
 		if bc.outliers {
 			name += "-outliers"
+		}
+		if bc.models {
+			name += "-models"
 		}
 		b.Run(name, func(b *testing.B) {
 			s, prof, err := benchState(10000, waiting)
 			if bc.outliers && err == nil {
 				prof, err = outliers(s)
+			}
+			if bc.models && err == nil {
+				prof, err = threeModels(s, waiting)
 			}
 			if err != nil {
 				b.Fatal(err)

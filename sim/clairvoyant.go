@@ -423,7 +423,7 @@ func (e *clairvoyantEngine) outcome() Outcome {
 		j, t := &e.jobs[i], e.Jobs[i]
 		o.Jobs = append(o.Jobs, JobResult{ID: t.ID, Class: t.Class, GPUs: t.GPUs, WorkS: t.WorkS(), Submit: t.SubmitS,
 			Start: j.first.Seconds(), Finish: j.finish.Seconds(), Wait: (j.finish - seconds(t.SubmitS)).Seconds() - j.heldS,
-			HeldS: j.heldS, Runs: j.runs, Tier: j.placement.Tier, Model: modelOf(e.Cluster, j.placement.Members)})
+			HeldS: j.heldS, Runs: j.runs, Tier: j.placement.Tier, Model: j.placement.Model})
 		o.Preemptions += j.runs - 1
 	}
 	o.totals(&e.use)

@@ -242,7 +242,7 @@ func (e *nomadEngine) evaluate(i int) {
 func (e *nomadEngine) begin(i int) {
 	j := &e.jobs[i]
 	p := pal.Predict(e.Cluster, j.gang, j.members)
-	j.first, j.tier, j.cost, j.model = e.now, p.Tier, p.Cost(), modelOf(e.Cluster, p.Members)
+	j.first, j.tier, j.cost, j.model = e.now, p.Tier, p.Cost(), p.Model
 	e.running++
 	e.givenUp = 0
 	e.use.wait(-1)

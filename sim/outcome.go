@@ -7,8 +7,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"github.com/nomad-pal/nomad-pal/pal"
 )
 
 // Outcome is what a run of the honest mode comes to.
@@ -86,8 +84,7 @@ func (e *engine) outcome() Outcome {
 		t := e.Jobs[i]
 		r := JobResult{ID: t.ID, Class: t.Class, GPUs: t.GPUs, WorkS: t.WorkS(), Submit: t.SubmitS, Start: j.first.Seconds(),
 			Finish: j.finish.Seconds(), Wait: j.waited.Seconds(), HeldS: j.ranS / float64(t.GPUs), Runs: j.runs,
-			Tier: j.placement.Tier}
-		r.Model = modelOf(e.Cluster, j.placement.Members)
+			Tier: j.placement.Tier, Model: j.placement.Model}
 		if j.finish < 0 {
 			o.Stuck++
 			r.Finish = -1
@@ -102,18 +99,6 @@ func (e *engine) outcome() Outcome {
 	}
 	o.totals(&e.use)
 	return o
-}
-
-// modelOf is the GPU model that members run on; "" for none, or several.
-func modelOf(c *pal.Cluster, members []pal.Member) (model string) {
-	for i, m := range members {
-		_, name := c.Group(m.Group)
-		if i > 0 && name != model {
-			return ""
-		}
-		model = name
-	}
-	return model
 }
 
 // totals works out what is the same for every engine.

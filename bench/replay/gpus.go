@@ -14,11 +14,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/sim/paldata"
 	"github.com/nomad-pal/nomad-pal/sim/population"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
 // GPUs are the emulated GPUs of a run.
 type GPUs struct {
-	All     []population.GPU
+	All []population.GPU
+	// Apps are applications with their speeds by model; nil: all models are as fast as each other.
+	Apps    []trace.App
 	profile *profile.Profile
 	byID    map[string]int
 }
@@ -76,13 +79,16 @@ func (g *GPUs) Class(id string, c pal.AppClass) int {
 	return e.Class
 }
 
-// Speeds are the true scores as the ranks read them.
+// Speeds are the true scores as the ranks read them: by class, and by application.
 func (g *GPUs) Speeds() rank.Speeds {
 	s := rank.Speeds{}
 	for _, u := range g.All {
 		s[u.ID] = map[string]float64{}
 		for k, c := range pal.AppClasses() {
 			s[u.ID][string(c)] = u.Scores[k]
+		}
+		for _, a := range g.Apps {
+			s[u.ID][a.Name] = u.Scores[a.Class.Index()] / a.Speeds.On(u.Model)
 		}
 	}
 	return s

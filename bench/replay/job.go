@@ -25,6 +25,12 @@ type Job struct {
 	Iterations  int
 	Iteration   time.Duration // on median GPUs of one node
 	Preempt     bool          // may be stopped and started again
+	// App is the application whose speeds differ by GPU model, see [GPUs.Apps]; "": none.
+	App string `json:",omitempty"`
+	// Speed is what the author says of them (pal_speed), Only the GPU model that the job is held
+	// to; "" for neither.
+	Speed string `json:",omitempty"`
+	Only  string `json:",omitempty"`
 }
 
 // GPUs is the size of the gang.
@@ -57,7 +63,7 @@ func FromTrace(t trace.Trace, c Compression) []Job {
 		n := min(j.GPUs, c.MaxGPUs)
 		each := c.each(n)
 		jobs = append(jobs, Job{
-			ID: fmt.Sprintf("%s-%s", strings.ToLower(j.Name), j.ID), Model: j.Name, Class: j.Class,
+			ID: fmt.Sprintf("%s-%s", strings.ReplaceAll(strings.ToLower(j.Name), "×", "-"), j.ID), Model: j.Name, Class: j.Class,
 			Allocations: n / each, GPUsEach: each,
 			Submit:     time.Duration(j.SubmitS / c.Arrivals * float64(time.Second)),
 			Iterations: int(math.Ceil(float64(work) / float64(c.Iteration))), Iteration: c.Iteration,
@@ -87,6 +93,9 @@ var jobspec = template.Must(template.New("job").Parse(`job "{{.Job.ID}}" {
     pal_app   = "{{.Job.Model}}"
 {{- if .Job.Preempt}}
     pal_preempt = "true"
+{{- end}}
+{{- if .Job.Speed}}
+    pal_speed = "{{.Job.Speed}}"
 {{- end}}
   }
   group "ranks" {
@@ -128,6 +137,12 @@ var jobspec = template.Must(template.New("job").Parse(`job "{{.Job.ID}}" {
         memory = 32
         device "nvidia/gpu" {
           count = {{.Job.GPUsEach}}
+{{- if .Job.Only}}
+          constraint {
+            attribute = "${device.model}"
+            value     = "{{.Job.Only}}"
+          }
+{{- end}}
         }
       }
     }

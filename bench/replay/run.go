@@ -4,6 +4,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -171,7 +172,7 @@ func (r *run) submitAll(ctx context.Context, submitted []time.Time, cancel conte
 // Gang is what the ranks of a job do on this bed.
 func (s Setup) Gang(j Job) rank.Gang {
 	return rank.Gang{Job: j.ID, Ranks: j.Allocations, Iterations: j.Iterations, Iteration: j.Iteration,
-		Class: string(j.Class), Penalty: s.Penalty, Restart: s.Restart}
+		Class: cmp.Or(j.App, string(j.Class)), Penalty: s.Penalty, Restart: s.Restart}
 }
 
 // Submit writes the jobspec of one job and runs the command that a user would,

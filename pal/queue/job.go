@@ -139,6 +139,8 @@ type Options struct {
 	// HalfLife is after how long GPU time that was used counts half as much; 0: only
 	// what runs now counts.
 	HalfLife time.Duration
+	// Usage is what a GPU hour counts for; "": [UsageGPUTime].
+	Usage UsageBy
 	// JobPriority lets gangs of a higher [Job.Priority] go before others, before Deadlines and Order
 	// are asked, and stop those of a lower one that allow it; with FairShare, others of their
 	// tenant. [Priority] does so, too, and then asks for the time of submission.
@@ -200,7 +202,7 @@ const (
 func Default() Options {
 	return Options{Order: Adaptive, Placement: Placement(pal.PAL), Backfill: BackfillReserved,
 		Preempt: true, Migrate: true, LocalityWait: true, OutlierThreshold: DefaultOutlierThreshold, JobPriority: true, Deadlines: true,
-		MaxWait: DefaultMaxWait, Patience: DefaultPatience, FreeStops: DefaultFreeStops, Credit: DefaultCredit, OverdueShare: DefaultOverdueShare, Quantum: DefaultQuantum, DefaultRuntime: DefaultRuntime, HalfLife: DefaultHalfLife}
+		MaxWait: DefaultMaxWait, Patience: DefaultPatience, FreeStops: DefaultFreeStops, Credit: DefaultCredit, OverdueShare: DefaultOverdueShare, Quantum: DefaultQuantum, DefaultRuntime: DefaultRuntime, HalfLife: DefaultHalfLife, Usage: UsageGPUTime}
 }
 
 // Placement is the placement policy of the name with the defaults of the agent: under PAL,
@@ -226,6 +228,10 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.MaxWait < 0 || o.Quantum < 0 || o.DefaultRuntime < 0 {
 		return o, fmt.Errorf("queue: max_wait %v, quantum %v and default_runtime %v must not be negative", o.MaxWait, o.Quantum, o.DefaultRuntime)
+	}
+	o.Usage = cmp.Or(o.Usage, UsageGPUTime)
+	if _, err := ParseUsageBy(string(o.Usage)); err != nil {
+		return o, fmt.Errorf("queue: %w", err)
 	}
 	if o.HalfLife < 0 {
 		return o, fmt.Errorf("queue: half-life %v of usage must not be negative", o.HalfLife)

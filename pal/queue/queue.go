@@ -57,7 +57,8 @@ type entry struct {
 	stops        int           // how often it was stopped, or moved, for others
 	judged       bool          // see Stopped
 	startedAt    time.Duration
-	booked       int           // GPUs that count as used since
+	booked       float64       // GPUs that count as used since, each for what it is worth
+	saved        float64       // what its GPUs count less for than as many of price 1
 	before       time.Duration // attained before startedAt
 	doneBefore   time.Duration // work done before startedAt, at cost 1
 	ranOn        string        // the GPU model of that, see ran
@@ -300,7 +301,7 @@ func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	e.expectedEnd = at + stretched(q.remaining(e, at), e.cost(p))
 	q.hold(e, 1)
 	q.changedBy(e, 1)
-	e.booked = e.gpus
+	e.booked = float64(e.gpus) * q.worth(p)
 	q.bookUsage(e, max(at, e.job.Booked), e.booked)
 	e.runPos = len(q.running)
 	q.running = append(q.running, e)

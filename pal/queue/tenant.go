@@ -46,7 +46,9 @@ type tenant struct {
 	promised int
 	freeing  int // of gangs that are being stopped, or made smaller
 	usage    usage
-	turn     tenantTurn
+	// saved is what its GPUs at work count less for in fair shares than as many of price 1.
+	saved float64
+	turn  tenantTurn
 }
 
 // tenantTurn is what a walk knows of a tenant, to choose who goes first.
@@ -281,6 +283,15 @@ func (q *Queue) hold(e *entry, sign int) {
 		}
 	}
 	q.lend(e, sign*e.counted)
+	if sign > 0 && e.state != waiting {
+		e.saved = float64(e.counted) * (1 - q.worth(e.placement))
+	}
+	for t := e.of.tenant; t != nil && e.saved != 0; t = t.parent {
+		t.saved += float64(sign) * e.saved
+	}
+	if sign < 0 {
+		e.saved = 0
+	}
 	q.countArray(e, sign)
 }
 
@@ -484,6 +495,8 @@ type TenantUse struct {
 	Limit *int `json:"limit,omitempty"`
 	// GPUHours is what it has used, decayed; 0 where nothing is remembered.
 	GPUHours float64 `json:"gpu_hours"`
+	// Priced reports whether GPU hours count by the price of their model.
+	Priced bool `json:"priced,omitempty"`
 	// Share is the part of all GPU time that is its by its weight and those above,
 	// among the tenants that have used or want any; Times how many times that it has
 	// used. 0: nobody has used any.
@@ -537,7 +550,7 @@ func (q *Queue) Tenants(now time.Duration) []TenantUse {
 	var out []TenantUse
 	for _, name := range slices.Sorted(maps.Keys(q.tree.byName)) {
 		t := q.tree.byName[name]
-		u := TenantUse{Tenant: q.tree.shown(name), Namespaces: names[t], GPUs: t.gpus, Weight: t.weight(), Quota: t.Quota, GPUHours: t.usage.value(q.decay(), now) / 3600}
+		u := TenantUse{Tenant: q.tree.shown(name), Namespaces: names[t], GPUs: t.gpus, Weight: t.weight(), Quota: t.Quota, GPUHours: t.usage.value(q.decay(), now) / 3600, Priced: q.opt.Usage == UsagePriced}
 		if most, ok := t.limit(); ok {
 			u.Limit = &most
 		}

@@ -9,6 +9,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
 )
 
 // DefaultHalfLife is Slurm's default too (PriorityDecayHalfLife).
@@ -24,7 +26,7 @@ const entryCharge = time.Hour
 type usage struct {
 	gpuS float64       // GPU seconds as they counted at…
 	at   time.Duration // …that time
-	gpus int           // at work since
+	rate float64       // GPUs at work since, each for what it counts
 }
 
 // decay knows how fast usage is forgotten; 0: nothing is remembered.
@@ -53,18 +55,18 @@ func (d decay) left(span time.Duration) float64 {
 // before at.
 func (u *usage) value(d decay, now time.Duration) float64 {
 	span := max(0, now-u.at)
-	return max(0, u.gpuS*d.left(span)+float64(u.gpus)*d.of(span))
+	return max(0, u.gpuS*d.left(span)+u.rate*d.of(span))
 }
 
 // book says that so many GPUs began to work, or (negative) stopped, at a time that
 // may be before what is known.
-func (u *usage) book(d decay, at time.Duration, gpus int) {
+func (u *usage) book(d decay, at time.Duration, gpus float64) {
 	if at >= u.at {
 		u.gpuS, u.at = u.value(d, at), at
 	} else {
-		u.gpuS += float64(gpus) * d.of(u.at-at)
+		u.gpuS += gpus * d.of(u.at-at)
 	}
-	u.gpus += gpus
+	u.rate += gpus
 }
 
 // Usage is the GPU time that the jobs of a namespace have had, decayed.
@@ -127,7 +129,7 @@ func (u *usage) add(d decay, at time.Duration, gpuS float64) {
 
 // bookUsage books GPUs that an entry works on, or (negative) no longer does, with its
 // namespace and the tenants above.
-func (q *Queue) bookUsage(e *entry, at time.Duration, gpus int) {
+func (q *Queue) bookUsage(e *entry, at time.Duration, gpus float64) {
 	at = max(at, q.usageFrom)
 	e.of.usage.book(q.decay(), at, gpus)
 	for t := e.of.tenant; t != nil; t = t.parent {
@@ -135,12 +137,38 @@ func (q *Queue) bookUsage(e *entry, at time.Duration, gpus int) {
 	}
 }
 
+// UsageBy says what a GPU hour counts for as usage.
+type UsageBy string
+
+// The kinds of usage.
+const (
+	UsageGPUTime UsageBy = "gpu-time" // every GPU hour counts for 1
+	UsagePriced  UsageBy = "priced"   // for the price of its model, see [pal.Market]
+)
+
+// ParseUsageBy reads what a GPU hour counts for.
+func ParseUsageBy(s string) (UsageBy, error) {
+	return pal.ParseName("usage", s, UsageGPUTime, UsagePriced)
+}
+
+// worth is what a GPU of the placement counts for. It is asked when the gang gets the GPUs: later
+// prices do not change what a run costs.
+func (q *Queue) worth(p pal.Placement) float64 {
+	if q.opt.Usage != UsagePriced {
+		return 1
+	}
+	if price, ok := q.opt.Placement.Market.Prices[p.Model]; ok {
+		return price
+	}
+	return 1
+}
+
 func (q *Queue) decay() decay { return decay(q.opt.HalfLife) }
 
 // fair is by what tenants of one parent are compared under [Options.FairShare]: what
 // they have used and use for their weight.
 func (q *Queue) fair(t *tenant, now time.Duration) float64 {
-	used := float64(t.gpus)
+	used := float64(t.gpus) - t.saved
 	if q.opt.HalfLife > 0 {
 		used = t.usage.value(q.decay(), now) + used*entryCharge.Seconds()
 	}

@@ -238,6 +238,9 @@ func shareSentence(c model.Config, u queue.TenantUse) string {
 		return fmt.Sprintf("fair share: tenant %s has %d GPUs at work for its weight of %g", u.Tenant, u.GPUs, u.Weight) + goes
 	}
 	said := fmt.Sprintf("fair share: tenant %s has used %s GPU hours", u.Tenant, round3(u.GPUHours))
+	if u.Priced {
+		said += " by the price of their models"
+	}
 	if u.Times > 0 {
 		said += fmt.Sprintf(", %s times its share", round3(u.Times))
 	}

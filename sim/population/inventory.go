@@ -54,6 +54,8 @@ func hclTimes(times [pal.NumClasses]float64) string {
 // architecture is what the vendor publishes of the sources' models.
 func architecture(model string) (name string, major, minor, sms int) {
 	switch {
+	case strings.Contains(model, "K80"):
+		return "kepler", 3, 7, 13
 	case strings.Contains(model, "V100"):
 		return "volta", 7, 0, 80
 	case strings.Contains(model, "RTX 5000"):

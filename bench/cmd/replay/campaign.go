@@ -88,6 +88,11 @@ func (o options) campaign() (*campaign, error) {
 			if err != nil {
 				return nil, err
 			}
+			if o.models {
+				if gpus, err = twoModels(gpus, o.nodes); err != nil {
+					return nil, err
+				}
+			}
 			for _, s := range chosen {
 				c.tasks = append(c.tasks, task{scheduler: s, outliers: n, seed: seed, gpus: gpus, jobs: jobs})
 			}
@@ -233,6 +238,7 @@ func (c *campaign) onCluster(ctx context.Context, t task) (*replay.Result, error
 	jobs := slices.Clone(t.jobs)
 	for i := range jobs {
 		jobs[i].Preempt = t.preempt
+		t.choose.tell(&jobs[i])
 	}
 	m := replay.Mode{Name: t.name, Algorithm: t.algorithm}
 	if t.rules == nil {
@@ -242,6 +248,9 @@ func (c *campaign) onCluster(ctx context.Context, t task) (*replay.Result, error
 	r, err := b.Run(ctx, m, jobs, c.bound)
 	if err != nil {
 		return nil, err
+	}
+	if c.models { // the simulator is told nothing of applications here
+		return r, nil
 	}
 	return r, c.predictRun(t.scheduler, t.gpus, r)
 }

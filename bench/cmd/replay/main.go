@@ -30,7 +30,7 @@ type options struct {
 	nodes, jobs, reps, parallel, single   int
 	seed                                  uint64
 	compress, overload                    float64
-	resume, foresee                       bool
+	resume, foresee, models               bool
 	longest, bound, maxWait               time.Duration
 }
 
@@ -44,6 +44,7 @@ func main() {
 	flag.BoolVar(&o.resume, "resume", false, "go on with the result file: runs that it has are not run again")
 	flag.BoolVar(&o.foresee, "foresee", false, "print what the simulator says of these runs, without any")
 	flag.IntVar(&o.nodes, "nodes", 16, "clients, of 4 GPUs each")
+	flag.BoolVar(&o.models, "models", false, "half of the nodes have GPUs of another model, and jobs are of applications that differ in how fast they run on each")
 	flag.IntVar(&o.jobs, "jobs", 100, "jobs: the first of the workload")
 	flag.IntVar(&o.single, "single", 4, "gangs of up to so many GPUs are made of ranks of one GPU, wider ones of whole nodes where their size allows")
 	flag.StringVar(&o.outliers, "outliers", "1,0", "populations: comma-separated numbers of GPUs that are outliers")
@@ -96,6 +97,9 @@ func (o options) populations() ([]int, error) {
 // workloadJobs are those of a repetition.
 func (o options) workloadJobs(seed uint64) ([]replay.Job, error) {
 	t := trace.SiaPhilly(seed, trace.Shape{Jobs: o.jobs})
+	if o.models {
+		t = trace.Mixed(seed, trace.Shape{Jobs: o.jobs, MaxGPUs: 2 * o.nodes}, modelNames(), gavelApps())
+	}
 	if o.workload != "" {
 		var err error
 		if t, err = trace.ReadFile(o.workload); err != nil {
@@ -111,6 +115,11 @@ func (o options) workloadJobs(seed uint64) ([]replay.Job, error) {
 		Iteration: iteration, MaxGPUs: o.nodes * 4, GPUsPerNode: 4, OneGPUUpTo: o.single,
 	}
 	jobs := replay.FromTrace(t, c)
+	for i := range jobs {
+		if o.models {
+			jobs[i].App, _, _ = strings.Cut(jobs[i].Model, "×")
+		}
+	}
 	if o.overload > 0 {
 		more := trace.SiaPhilly(seed+overloadSeed, trace.Shape{Jobs: overloadJobs})
 		jobs = replay.Overload(jobs, replay.FromTrace(more, c), o.compressed(time.Hour), time.Duration(o.overload*float64(4*o.nodes)*float64(o.compressed(time.Hour))))

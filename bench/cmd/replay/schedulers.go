@@ -24,6 +24,7 @@ type scheduler struct {
 	preempt   bool          // jobs allow it
 	alone     bool          // a run of it takes all of the machine
 	asked     bool          // runs only where -modes names it
+	choose    choice        // which GPU model a job runs on, with -modes that name it
 	// limit is what Slurm is told of run times, by seed; nil is Nomad.
 	limit func(seed uint64) sim.Estimate
 }
@@ -79,6 +80,11 @@ func (o options) schedulers() []scheduler {
 		{name: "pal-overdue-first", algorithm: "binpack", giveUp: patient, rules: strict, preempt: true, asked: true},
 		{name: "pal-default", algorithm: "binpack", giveUp: patient, rules: rules("", "")},
 		{name: "pal-default", algorithm: "binpack", giveUp: patient, rules: rules("", ""), preempt: true},
+		{name: "nomad-model-any", algorithm: "binpack", giveUp: patient, choose: anyModel, asked: true},
+		{name: "nomad-model-fastest", algorithm: "binpack", giveUp: patient, choose: fastestModel, asked: true},
+		{name: "pal-model-any", algorithm: "binpack", giveUp: patient, rules: rules("", ""), choose: anyModel, asked: true},
+		{name: "pal-model-fastest", algorithm: "binpack", giveUp: patient, rules: rules("", ""), choose: fastestModel, asked: true},
+		{name: "pal-model-speed", algorithm: "binpack", giveUp: patient, rules: rules("", ""), choose: saidSpeeds, asked: true},
 	}
 }
 

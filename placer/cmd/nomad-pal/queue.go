@@ -248,7 +248,11 @@ func (b *base) printTenants(tenants []queue.TenantUse) {
 		return
 	}
 	b.printf("\nTenants\n")
-	rows := []string{row("Tenant", "GPUs", "Quota", "Borrowed", "At most", "GPU hours used", "Times its share", "Stopped", "GPU hours lost", "Hours sooner")}
+	used := "GPU hours used"
+	if tenants[0].Priced {
+		used = "GPU hours used, by price"
+	}
+	rows := []string{row("Tenant", "GPUs", "Quota", "Borrowed", "At most", used, "Times its share", "Stopped", "GPU hours lost", "Hours sooner")}
 	for _, t := range tenants {
 		quota, borrowed, most := "none", "", ""
 		if t.Quota > 0 {

@@ -1,0 +1,88 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// Two tenants run for as long on as many GPUs, one of them on a slow model. By GPU time they are
+// even, and whoever submitted first goes first. By price the one on the slow model has used less
+// and goes first, also as it runs; what it has used does not change with the prices of later jobs.
+func TestPricedUsage(t *testing.T) {
+	for usage, want := range map[UsageBy]struct {
+		slow  float64 // GPU hours of the tenant on the slow model
+		first string
+	}{UsageGPUTime: {2, "start later-fast on a\n"}, UsagePriced: {0.5, "start later-slow on a\n"}} {
+		w := marketWorld(t)
+		o := w.queue.opt
+		o.FairShare, o.HalfLife, o.Usage, o.LocalityWait = true, 1e6*time.Hour, usage, false
+		var err error
+		if w.queue, err = New(o); err != nil {
+			t.Fatal(err)
+		}
+		submit := func(id, tenant string, eligible []bool) {
+			t.Helper()
+			g := pal.SingleGPUs(id, pal.ClassA, 1)
+			g.Speeds, g.MemberSets[0].Eligible = pal.Speeds{"a": 1, "b": 0.25}, eligible
+			w.gangs[id] = g
+			if err := w.queue.Submit(w.now, Job{ID: id, Tenant: tenant, Gang: g, Submitted: w.now}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		onB, onA := []bool{true, false}, []bool{false, true}
+		submit("slow", "s", onB)
+		submit("fast", "f", onA)
+		w.decide()
+		w.now = 2 * time.Hour
+		for _, id := range []string{"slow", "fast"} {
+			w.release(id)
+			w.queue.Finished(w.now, id)
+		}
+		for range 100 { // others come that are as slow on b as on nothing: its price falls
+			g := pal.SingleGPUs("other", pal.ClassA, 1)
+			g.Speeds = pal.Speeds{"a": 1, "b": 0.01}
+			if err := w.queue.Submit(w.now, Job{ID: "other", Gang: g}); err != nil {
+				t.Fatal(err)
+			}
+			w.queue.Removed(w.now, "other")
+		}
+		for tenant, hours := range map[string]float64{"s": want.slow, "f": 2} {
+			u := w.queue.TenantUse(tenant, w.now)
+			if math.Abs(u.GPUHours-hours) > 1e-3 || u.Priced != (usage == UsagePriced) {
+				t.Errorf("%s: %s has used %v GPU hours, priced %v; want %v", usage, tenant, u.GPUHours, u.Priced, hours)
+			}
+		}
+		submit("later-fast", "f", onA)
+		submit("later-slow", "s", onA)
+		if got := w.decide(); got != want.first {
+			t.Errorf("%s: %q, want %q", usage, got, want.first)
+		}
+	}
+}
+
+// GPUs at work count as one more hour, by price, too, and no longer once they are given back.
+func TestPricedCharge(t *testing.T) {
+	w := marketWorld(t)
+	w.queue.opt.Usage, w.queue.opt.FairShare = UsagePriced, true
+	w.submitAt(t, "runs", 0.25, time.Hour) // prices: a 1, b 0.25
+	w.cluster.SetTaken(1, true)
+	w.queue.opt.LocalityWait = false
+	if got := w.decide(); got != "start runs on b\n" {
+		t.Fatal(got)
+	}
+	of := w.queue.entries["runs"].of.tenant
+	if got := w.queue.fair(of, w.now); got != 0.25*entryCharge.Seconds() {
+		t.Errorf("one GPU of price 0.25 counts for %v s, want %v", got, 0.25*entryCharge.Seconds())
+	}
+	w.release("runs")
+	w.queue.Finished(w.now, "runs")
+	if got := w.queue.fair(of, w.now); got != 0 {
+		t.Errorf("without GPUs %v s are left", got)
+	}
+}
