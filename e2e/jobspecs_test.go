@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -32,6 +33,7 @@ var jobspecStories = map[string]func(*testing.T, *bed, *api.Job){
 	"native-class":   testToTheEnd,
 	"nccl":           testRanksFile,
 	"nomad-pal":      nil, // TestWorkloadIdentity
+	"notebook":       testNotebookFile,
 	"periodic":       testPeriodicFile,
 	"pipeline":       testPipelineFile,
 	"raw-exec":       testToTheEnd,
@@ -177,6 +179,26 @@ func testSharedNotebookFile(t *testing.T, b *bed, job *api.Job) {
 		t.Errorf("the notebook has %v, want a part of GPU-L4", gpus)
 	}
 	stop(t, b.Cluster, *job.ID)
+}
+
+// The notebook's address is printed when it runs, and answers.
+func testNotebookFile(t *testing.T, b *bed, job *api.Job) {
+	register(t, b.Cluster, job)
+	b.untilGPUs(*job.ID, 1)
+	address := regexp.MustCompile(`notebook\[0\] +http +(\S+)`)
+	b.until("the notebook answers at the address that explain prints", func() string {
+		out, _ := b.pal("explain", *job.ID)
+		found := address.FindStringSubmatch(out)
+		if found == nil {
+			return out
+		}
+		status, body, err := cluster.Request(t.Context(), http.DefaultClient, http.MethodGet, "http://"+found[1]+"/lab", "", "")
+		if err != nil || status != http.StatusOK || body != "a notebook" {
+			return fmt.Sprintf("%d %s: %v", status, body, err)
+		}
+		return ""
+	})
+	b.purge(*job.ID)
 }
 
 func testToTheEnd(t *testing.T, b *bed, job *api.Job) {

@@ -25,6 +25,10 @@ func TestTerminal(t *testing.T) {
 	b.tell([]scene{
 		{"logs of all ranks", "", testLogs},
 		{"logs of members that end", "", testLogsOfTries},
+		{"a session in a script", "", testShellInScripts},
+		{"a session at a terminal", "", testShellAtTerminal},
+		{"sessions end", "", testShellEnds},
+		{"a session waits", "", testShellWaits},
 	})
 }
 

@@ -41,6 +41,13 @@ const (
 	Healthy     EventKind = "healthy"     // it is again
 )
 
+// EventKinds are all kinds of events.
+var EventKinds = []EventKind{Queued, Placed, Moved, Started, Stopped, Requeued, LostMembers, GivenUp, Refused, Finished, Released,
+	AllocFailed, Quarantined, Unhealthy, Healthy}
+
+// NotifiedKinds are those that somebody wants to hear of who does not say which.
+var NotifiedKinds = []EventKind{Started, Stopped, LostMembers, GivenUp, Refused, Finished, Quarantined, Unhealthy, Healthy}
+
 // Event is something that the placer did, or saw.
 type Event struct {
 	// ID grows, from one agent to the next as well: the first of an agent is the time at

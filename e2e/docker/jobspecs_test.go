@@ -24,8 +24,9 @@ import (
 var stories = map[string]func(*testing.T, *bed, *api.Job){
 	"array":     dispatches(map[string]string{"seed": "1"}, map[string]string{"seed": "2"}),
 	"dispatch":  dispatches(map[string]string{"dataset": "s3://data/2026-11"}),
-	"inference": serves,
+	"inference": serves("/health", "Qwen/Qwen3-8B"),
 	"nccl":      meetsAgain,
+	"notebook":  serves("/lab", "a notebook"),
 	"periodic":  isForced,
 	"pipeline":  waitsForOthers,
 	"torchrun":  meetsAgain,
@@ -143,23 +144,26 @@ func waitsForOthers(t *testing.T, b *bed, job *api.Job) {
 
 // Each instance answers at the address that it is registered with: the engine passes the
 // port on into the container.
-func serves(t *testing.T, b *bed, job *api.Job) {
-	b.register(t, job)
-	clustertest.Until(t, b.Cluster, "all instances serve", func(ctx context.Context) (string, error) {
-		instances, _, err := b.API().Services().Get(*job.ID, nil)
-		if err != nil || len(instances) != size(job) {
-			return fmt.Sprintf("%d instances", len(instances)), err
-		}
-		for _, in := range instances {
-			url := fmt.Sprintf("http://%s:%d/health", in.Address, in.Port)
-			status, body, err := cluster.Request(ctx, http.DefaultClient, http.MethodGet, url, "", "")
-			if err != nil || status != http.StatusOK || body != "Qwen/Qwen3-8B" {
-				return fmt.Sprintf("%d %s", status, body), err
+// serves is of a job whose instances answer so at a path.
+func serves(path, answer string) func(*testing.T, *bed, *api.Job) {
+	return func(t *testing.T, b *bed, job *api.Job) {
+		b.register(t, job)
+		clustertest.Until(t, b.Cluster, "all instances serve", func(ctx context.Context) (string, error) {
+			instances, _, err := b.API().Services().Get(*job.ID, nil)
+			if err != nil || len(instances) != size(job) {
+				return fmt.Sprintf("%d instances", len(instances)), err
 			}
-		}
-		return "", nil
-	})
-	b.looksRight(t, job, b.until(t, *job.ID, api.AllocClientStatusRunning, size(job)))
+			for _, in := range instances {
+				url := fmt.Sprintf("http://%s:%d%s", in.Address, in.Port, path)
+				status, body, err := cluster.Request(ctx, http.DefaultClient, http.MethodGet, url, "", "")
+				if err != nil || status != http.StatusOK || body != answer {
+					return fmt.Sprintf("%d %s", status, body), err
+				}
+			}
+			return "", nil
+		})
+		b.looksRight(t, job, b.until(t, *job.ID, api.AllocClientStatusRunning, size(job)))
+	}
 }
 
 // The ranks meet, on at least two clients where one cannot hold them all. `docker kill`

@@ -201,6 +201,8 @@ func jupyter() error {
 	_ = flags.String("ip", "", "")
 	_ = flags.Bool("no-browser", false, "")
 	_ = flags.Bool("allow-root", false, "")
+	_ = flags.Int("MappingKernelManager.cull_idle_timeout", 0, "")
+	_ = flags.Int("ServerApp.shutdown_no_activity_timeout", 0, "")
 	if len(os.Args) < 2 || os.Args[1] != "lab" {
 		return fmt.Errorf("%q is not lab", os.Args[1:])
 	}

@@ -42,6 +42,8 @@ type Agent struct {
 	// followers are the requests that wait for events.
 	followers atomic.Int64
 	history   history
+	// notified is the last event that each notify block is done with, by its name.
+	notified sync.Map
 	// port is where the API listens, or did before the configuration was reloaded.
 	port int
 	rest time.Duration // of the placer, before more garbage is collected: see collectMore
@@ -162,6 +164,10 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 	if err := file.Nomad.serveChildren(client); err != nil {
 		return err
 	}
+	notifiers, err := a.notifiers(file)
+	if err != nil {
+		return err
+	}
 	elected := file.HA != nil && file.HA.Enabled
 	once := func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
@@ -192,6 +198,9 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 		}
 		wg.Go(func() { heart.Run(ctx) })
 		wg.Go(func() { a.remember(ctx) })
+		for _, n := range notifiers {
+			wg.Go(func() { a.notify(ctx, n) })
+		}
 		a.log.Info("placing", "placement", cfg.Placement, "queue", cfg.Queue.Order)
 		return p.Run(ctx)
 	}
@@ -206,6 +215,13 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 		return lead(ctx)
 	}
 	return a.elect(ctx, client, *file.HA, lead)
+}
+
+// notify sends events while this agent is at work. It goes on where the block was before the
+// configuration was reloaded.
+func (a *Agent) notify(ctx context.Context, n *notifier) {
+	after, _ := a.notified.LoadOrStore(n.of.Name, uint64(0))
+	a.notified.Store(n.of.Name, n.run(ctx, a.hooks.Events, after.(uint64)))
 }
 
 const (

@@ -46,6 +46,7 @@ type File struct {
 	HTTP        *HTTP            `hcl:"http,block"`
 	HA          *HA              `hcl:"high_availability,block"`
 	Admission   *Admission       `hcl:"admission,block"`
+	Notify      []Notify         `hcl:"notify,block"`
 	// Rest are the keys of [model.Keys] that are in no block.
 	Rest hcl.Body `hcl:",remain"`
 

@@ -38,6 +38,7 @@ type Metrics struct {
 	Jobs          map[gang.State]int `json:"jobs" label:"state" help:"Jobs with GPUs by state (docs/design/gang-states.md)."`
 	Refused       int                `json:"jobs_refused" help:"Jobs that will not start as things are: rejected, unschedulable, failed."`
 	Requested     int                `json:"gpus_requested" help:"GPUs that waiting jobs request. Jobs that are rejected, unschedulable or failed do not count."`
+	LongestWait   float64            `json:"longest_wait_seconds" help:"How long the job that has waited longest in the queue has waited, since it was submitted or last stopped. 0 if none waits."`
 	StopsLost     float64            `json:"preemption_lost_gpu_seconds_total" help:"GPU seconds that gangs lost when they were stopped for others: restart_cost, and what they had done since their last checkpoint if pal_checkpoint says when they write one."`
 	StopsWon      float64            `json:"preemption_saved_wait_seconds_total" help:"How much sooner gangs got the GPUs that others were stopped for, if these would have run as long as expected."`
 	// CycleAge: the loop shows that it works each second, also with nothing to do.
@@ -72,6 +73,9 @@ func (a *Agent) metrics(now time.Time) Metrics {
 	}
 	m.Cycles, m.Restarts, m.LostConnections, m.Panics = v.Cycles, v.Restarts, v.Lost, v.Panics
 	m.GPUs, m.Free, m.Allocated, m.InTrouble = st.GPUs, st.Free, st.Allocated, st.InTrouble
+	if !st.WaitsSince.IsZero() {
+		m.LongestWait = max(0, now.Sub(st.WaitsSince).Seconds())
+	}
 	m.StopsLost, m.StopsWon = st.Stopped.LostGPUSeconds, st.Stopped.SavedSeconds
 	if s := st.Slowdown; s.GPUs > 0 {
 		m.Slowdown["chosen"], m.Slowdown["packed"] = s.Chosen, s.Packed

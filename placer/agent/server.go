@@ -303,6 +303,11 @@ func (f File) validateEndpoints(cfg model.Config) error {
 	if _, _, err := f.HA.times(); err != nil {
 		return err
 	}
+	for _, n := range f.Notify {
+		if _, err := n.notifier(); err != nil {
+			return fmt.Errorf("notify %q: %w", n.Name, err)
+		}
+	}
 	if _, err := profile.Build(nil, cfg.Calibration, nil); err != nil {
 		return fmt.Errorf("calibration: %w", err)
 	}

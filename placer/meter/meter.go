@@ -30,10 +30,10 @@ type Meter struct {
 	public, named *prometheus.Registry
 	metrics       []Metric
 
-	// Registrations are by purpose and outcome, Stops by reason, Failures by cause, and
-	// Accuracy by application class.
-	Registrations, Stops, Failures *prometheus.CounterVec
-	Accuracy, Cycles               *prometheus.HistogramVec
+	// Registrations are by purpose and outcome, Stops by reason, Failures by cause,
+	// Notifications by outcome, and Accuracy by application class.
+	Registrations, Stops, Failures, Notifications *prometheus.CounterVec
+	Accuracy, Cycles                              *prometheus.HistogramVec
 
 	placements                          *prometheus.CounterVec
 	wait, waitNamed, slowdown, requests *prometheus.HistogramVec
@@ -85,6 +85,7 @@ func New(version, revision string, gauges []Gauge) *Meter {
 	m.Registrations = counter("registrations_total", "Registrations of jobs by the placer: why, and what became of them (done, conflict, unknown, failed).", "purpose", "outcome")
 	m.Stops = counter("stops_total", "Gangs stopped by the placer: preempted for another, moved to better GPUs, or requeued because they were not whole.", "reason")
 	m.Failures = counter("allocation_failures_total", "Allocations that failed, by whose fault it was: user, infrastructure or unknown.", "cause")
+	m.Notifications = counter("notifications_total", "Notifications by what became of them: sent, or given-up because the receiver did not take them.", "outcome")
 	waits := []float64{1, 5, 15, 60, 5 * 60, 15 * 60, 3600, 4 * 3600, 12 * 3600, 36 * 3600, 7 * 24 * 3600}
 	m.wait = histogram(m.public, "wait_seconds", "Time that gangs waited in all before they were placed, by application class.", waits, "app_class")
 	m.waitNamed = histogram(m.named, "namespace_wait_seconds", "Time that gangs waited in all before they were placed, by namespace.", waits, "namespace")
@@ -116,6 +117,9 @@ func (m *Meter) begin() {
 	}
 	for _, reason := range []gang.Reason{gang.Preempted, gang.Moved, gang.Requeued} {
 		m.Stops.WithLabelValues(string(reason))
+	}
+	for _, outcome := range []string{"sent", "given-up"} {
+		m.Notifications.WithLabelValues(outcome)
 	}
 	for _, cause := range []failure.Cause{failure.User, failure.Infrastructure, failure.Unknown} {
 		m.Failures.WithLabelValues(string(cause))

@@ -32,6 +32,8 @@ type Status struct {
 	Outliers  map[pal.AppClass]int `json:"outliers,omitempty"`
 	// Speeds are how fast the GPU models are.
 	Speeds []ledger.ModelSpeed `json:"-"`
+	// WaitsSince is since when the gang waits that has waited longest; zero if none is in the queue.
+	WaitsSince time.Time `json:"-"`
 	// Slowdown is what was predicted of the gangs that run now.
 	Slowdown Slowdown `json:"-"`
 	// Stopped is what it came to that gangs were stopped for others.
@@ -180,7 +182,11 @@ func (m *Model) Status(waits map[string]*Wait) Status {
 	s.Stopped, s.Speeds = m.Queue.Stops(), m.View.ModelSpeeds()
 	for _, t := range m.Sorted() {
 		m.BeginJob(t.Key)
-		s.Jobs = append(s.Jobs, m.StatusOf(t, waits))
+		j := m.StatusOf(t, waits)
+		s.Jobs = append(s.Jobs, j)
+		if j.Position > 0 && (s.WaitsSince.IsZero() || t.WaitsSince().Before(s.WaitsSince)) {
+			s.WaitsSince = t.WaitsSince()
+		}
 		if t.Record != nil && t.Nomad == gang.Running {
 			s.Slowdown.add(t.Record.Decision)
 		}

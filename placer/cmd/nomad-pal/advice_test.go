@@ -27,6 +27,7 @@ var followedBy = map[string]string{
 	"too many requests with jobs are being answered: try again":                                                                                                      "TestBodiesShareRoom",
 	"the default port is taken: going without the HTTP API; set http { bind_port }":                                                                                  "TestDefaultPortIsTaken",
 	"two placers are at work, %s and %s, and disturb each other: stop one, or set high_availability for both":                                                        "TestTwoAtWork",
+	"it does not make JSON, but %s: write texts as {{ json .Text }}, or set headers = { Content-Type = ... }":                                                        "TestNotifyConfiguration",
 	"start one (nomad-pal agent), or set NOMAD_PAL_ADDR":                                                                                                             "TestWithoutAgent",
 	"set NOMAD_PAL_ADDR":                                                                                        "TestWithoutAgent",
 	"set NOMAD_TOKEN, or NOMAD_PAL_ADDR":                                                                        "TestCommandsAskTheAgent",

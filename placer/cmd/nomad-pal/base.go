@@ -210,12 +210,15 @@ func (b *base) nodeAPI() (*api.Client, error) {
 	return client, nil
 }
 
-// raw is the output for what tasks write: byte by byte, as they wrote it.
-func (b *base) raw() io.Writer {
-	if q, ok := b.io.out.(*quoting); ok {
+// raw and rawErr are the outputs for what tasks write: byte by byte, as they wrote it.
+func (b *base) raw() io.Writer    { return unquoted(b.io.out) }
+func (b *base) rawErr() io.Writer { return unquoted(b.io.err) }
+
+func unquoted(w io.Writer) io.Writer {
+	if q, ok := w.(*quoting); ok {
 		return q.w
 	}
-	return b.io.out
+	return w
 }
 
 // config is how to connect, by the options and Nomad's environment variables. The

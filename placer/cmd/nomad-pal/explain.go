@@ -90,7 +90,12 @@ func (b *base) runExplain(args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	return s.close(b.show(x, func() { b.printExplained(x) }))
+	return s.close(b.show(x, func() {
+		b.printExplained(x)
+		if x.Explanation != nil {
+			b.printAddresses(s, x.Explanation)
+		}
+	}))
 }
 
 // explain finds out what is meant, and explains it.

@@ -131,8 +131,10 @@ func (l *logs) read(ctx context.Context, index uint64) (*api.Job, []*api.Allocat
 const logsLook = 10 * time.Second
 
 // rankOf is the index of a member in its group.
-func rankOf(a *api.AllocationListStub) int {
-	_, rank, _ := strings.Cut(a.Name[strings.LastIndex(a.Name, ".")+1:], "[")
+func rankOf(a *api.AllocationListStub) int { return rankIn(a.Name) }
+
+func rankIn(name string) int {
+	_, rank, _ := strings.Cut(name[strings.LastIndex(name, ".")+1:], "[")
 	n, err := strconv.Atoi(strings.TrimSuffix(rank, "]"))
 	if err != nil {
 		return -1

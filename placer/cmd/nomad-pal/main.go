@@ -89,6 +89,7 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		"doctor":         make("Check everything that nomad-pal needs", helpDoctor, (*base).runDoctor),
 		"events":         make("Show what the placer did, as it happens", helpEvents, (*base).runEvents),
 		"logs":           make("Print what the members of a job wrote, told apart", helpLogs, (*base).runLogs),
+		"shell":          make("Run a command or a terminal on GPUs, as srun --pty", helpShell, (*base).runShell),
 		"failures":       make("Show what failed, by cause, and GPUs in quarantine", helpFailures, (*base).runFailures),
 		"measure":        make("Measure GPUs, each reserved by a job of its own", helpMeasure, (*base).runMeasure),
 		"quarantine":     make("Show GPUs in quarantine, or lift it", helpQuarantine, (*base).runQuarantine),

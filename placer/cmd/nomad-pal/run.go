@@ -317,54 +317,68 @@ func (b *base) placed(client *nomad.Client, job *api.Job) bool {
 	return pinned && !rewrite.Gated(now)
 }
 
-// watchJob follows the job until all members run or it ends, printing each new
-// word on it.
+// watchJob follows the job until all members run or it ends, and prints how it stands then.
 func (b *base) watchJob(a *answers, k cluster.JobKey) int {
-	last, idle, asked := "", "", false
+	e, idle, err := b.awaitStart(a, k)
+	switch {
+	case b.ctx.Err() != nil:
+		b.printf("Detached. The job stays registered: see %s\n", query.ExplainCommand(k))
+		return map[bool]int{true: exitNoPlacer}[idle]
+	case err != nil:
+		return b.fail(err)
+	}
+	code := b.show(e, func() { printExplanation(b, e); b.printAddresses(a, e) })
+	return cmp.Or(code, map[bool]int{true: 2}[refusedToStart(e)])
+}
+
+// refusedToStart reports whether the job does not start as it is.
+func refusedToStart(e *query.Explanation) bool {
+	return e.State == gang.Rejected || e.State == gang.Failed || e.State == gang.Unschedulable
+}
+
+// awaitStart follows the job until all members run or it ends, printing each new word on it. idle
+// reports whether no placer is at work.
+func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *query.Explanation, idle bool, err error) {
+	last, said, asked := "", "", false
 	for {
 		began := time.Now()
-		var e *query.Explanation
-		err := a.hear(askTimeout)
-		if err == nil {
+		if err = a.hear(askTimeout); err == nil {
 			e, err = a.Explain(k)
 		}
-		switch {
-		case b.ctx.Err() != nil:
-			b.printf("Detached. The job stays registered: see %s\n", query.ExplainCommand(k))
-			return map[bool]int{true: exitNoPlacer}[idle != ""]
-		case err != nil:
-			return b.fail(err)
+		if err != nil {
+			return nil, said != "", err
 		}
-		said := idle
-		if idle = ""; a.activity.Idle() {
-			idle = idleSentence(a.activity, time.Now())
+		before := said
+		if said = ""; a.activity.Idle() {
+			said = idleSentence(a.activity, time.Now())
 		}
-		if idle != "" && said == "" {
-			fmt.Fprintln(b.io.err, oneLine(idle))
+		if said != "" && before == "" {
+			fmt.Fprintln(b.io.err, oneLine(said))
 		}
-		over := e.State == gang.Rejected || e.State == gang.Failed || e.State == gang.Unschedulable
-		runs := e.State == gang.Running && !slices.ContainsFunc(e.Allocations, func(a query.Allocation) bool { return a.Status == api.AllocClientStatusPending })
-		done := over || runs || e.State == gang.Ended || e.State == gang.Native
-		if b.json || b.template != "" {
-			if done {
-				_, code := b.structured(e)
-				return cmp.Or(code, map[bool]int{true: 2}[over])
+		word := fmt.Sprintf("%s: %s", e.State, e.Reason)
+		if e.Wait != nil && e.Wait.Position > 0 {
+			word += fmt.Sprintf("; number %d in the queue", e.Wait.Position)
+		}
+		if word != last && !b.json && b.template == "" {
+			start := ""
+			if !e.StartTo.IsZero() {
+				start = "; expected start " + soon(e.StartFrom, e.StartTo, time.Now())
 			}
-		} else if word := fmt.Sprintf("%s: %s", e.State, e.Reason); word != last {
-			b.printf("%s  %s\n", time.Now().Format(time.TimeOnly), word)
+			b.printf("%s  %s%s\n", time.Now().Format(time.TimeOnly), word, start)
 			last = word
 			if e.Ask != "" && !asked {
 				b.printf("%s\n", e.Ask)
 				asked = true
 			}
 		}
-		if done {
-			printExplanation(b, e)
-			return map[bool]int{true: 2}[over]
+		runs := e.State == gang.Running && !slices.ContainsFunc(e.Allocations, func(a query.Allocation) bool { return a.Status == api.AllocClientStatusPending })
+		if refusedToStart(e) || runs || e.State == gang.Ended || e.State == gang.Native {
+			return e, said != "", nil
 		}
 		select {
 		case <-time.After(max(500*time.Millisecond, 10*time.Since(began))): // a look at a large cluster costs its servers
 		case <-b.ctx.Done():
+			return e, said != "", b.ctx.Err()
 		}
 	}
 }

@@ -12,6 +12,7 @@ namespace "research" {
     "read-job",
     "submit-job", # for plans, too
     "read-logs",
+    "alloc-exec", # for nomad-pal shell; with the driver raw_exec "alloc-node-exec", too
   ]
 }
 

@@ -1,0 +1,62 @@
+# A notebook on a GPU of its own. It waits in the queue as any job, is not stopped for
+# others, and ends by itself an hour after its last kernel has been idle for an hour.
+#
+#   nomad-pal run notebook.nomad.hcl           # prints the address once it runs
+#   nomad-pal logs -stderr notebook            # the address with Jupyter's token
+#   nomad-pal cancel notebook                  # gives the GPU back
+job "notebook" {
+  type = "batch"
+
+  constraint {
+    attribute = "${meta.pal_gate}"
+    value     = "waiting in nomad-pal's queue (type: nomad-pal explain JOB)"
+  }
+
+  meta {
+    pal_class      = "B"
+    pal_duration   = "8h"
+    pal_on_failure = "none" # its kernels are lost with it
+  }
+
+  group "notebook" {
+    restart {
+      attempts = 0
+      mode     = "fail"
+    }
+
+    network {
+      port "http" {}
+    }
+
+    service {
+      name     = "notebook"
+      port     = "http"
+      provider = "nomad"
+    }
+
+    task "jupyter" {
+      driver = "docker"
+
+      config {
+        image   = "nvcr.io/nvidia/pytorch:25.10-py3"
+        command = "jupyter"
+        args = [
+          "lab", "--ip=0.0.0.0", "--port=${NOMAD_PORT_http}", "--no-browser", "--allow-root",
+          "--MappingKernelManager.cull_idle_timeout=3600",
+          "--ServerApp.shutdown_no_activity_timeout=3600",
+        ]
+        ports    = ["http"]
+        shm_size = 2147483648 # 2 GiB
+      }
+
+      resources {
+        cpu    = 2000
+        memory = 8192
+
+        device "nvidia/gpu" {
+          count = 1
+        }
+      }
+    }
+  }
+}

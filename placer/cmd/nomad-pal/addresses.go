@@ -1,0 +1,39 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/query"
+)
+
+// addressesShown is of how many members the addresses are printed.
+const addressesShown = 16
+
+// printAddresses prints where members that run can be reached, for a job with ports. What Nomad does
+// not tell is left out.
+func (b *base) printAddresses(a *answers, e *query.Explanation) {
+	job, err := a.nomad.Job(b.ctx, cluster.JobKey{Namespace: e.Namespace, ID: e.Job})
+	if err != nil || job == nil || !slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return len(g.Networks) > 0 }) {
+		return
+	}
+	rows := []string{row("Member", "Port", "Address")}
+	for _, m := range e.Allocations[:min(len(e.Allocations), addressesShown)] {
+		got, _, err := a.nomad.API().Allocations().Info(m.ID, (&api.QueryOptions{Namespace: e.Namespace}).WithContext(b.ctx))
+		if err != nil || got.ClientStatus != api.AllocClientStatusRunning || got.AllocatedResources == nil {
+			continue
+		}
+		for _, p := range got.AllocatedResources.Shared.Ports {
+			rows = append(rows, row(fmt.Sprintf("%s[%d]", m.Group, rankIn(got.Name)), p.Label, net.JoinHostPort(p.HostIP, strconv.Itoa(p.Value))))
+		}
+	}
+	b.section("Addresses", rows)
+}

@@ -1,0 +1,129 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+	"golang.org/x/term"
+)
+
+// session is a command that runs in the job of nomad-pal shell.
+type session struct {
+	b     *base
+	api   *api.Client
+	alloc *api.Allocation
+	began time.Time
+	limit time.Duration
+}
+
+// newSession finds the allocation of a job that runs.
+func (b *base) newSession(o shellOptions, job *api.Job) (*session, error) {
+	client, err := b.nodeAPI()
+	if err != nil {
+		return nil, err
+	}
+	q := (&api.QueryOptions{Namespace: *job.Namespace}).WithContext(b.ctx)
+	all, _, err := client.Jobs().Allocations(*job.ID, false, q)
+	if err != nil {
+		return nil, fmt.Errorf("listing the allocations of job %q: %w", *job.ID, err)
+	}
+	for _, a := range all {
+		if a.ClientStatus == api.AllocClientStatusRunning {
+			found := &api.Allocation{ID: a.ID, NodeID: a.NodeID, NodeName: a.NodeName, Namespace: a.Namespace, JobID: a.JobID, TaskGroup: a.TaskGroup}
+			return &session{b, client, found, time.Now(), o.limit}, nil
+		}
+	}
+	return nil, fmt.Errorf("job %q has ended before the session began", *job.ID)
+}
+
+// errSilent is that the job could not be told of the session for so long that it has ended.
+var errSilent = errors.New("Nomad did not answer for " + sessionGrace.String() + ", and the job has ended")
+
+// run runs the command, with a terminal if there is one here, and returns its exit code.
+func (s *session) run(command []string) (int, error) {
+	ctx, cancel := context.WithCancelCause(s.b.ctx)
+	defer cancel(nil)
+	go s.beat(ctx, cancel)
+	in, out := terminalOf(s.b.io.in), terminalOf(s.b.raw())
+	if in == nil || out == nil {
+		return s.exec(ctx, false, command, s.b.io.in, s.b.raw(), s.b.rawErr(), nil)
+	}
+	was, err := term.MakeRaw(int(in.Fd()))
+	if err != nil {
+		return 0, fmt.Errorf("making the terminal raw: %w", err)
+	}
+	defer func() { _ = term.Restore(int(in.Fd()), was) }() // it may have been closed
+	command = append([]string{"/bin/sh", "-c", `TERM=$1; export TERM; shift; exec "$@"`, "sh", os.Getenv("TERM")}, command...)
+	return s.exec(ctx, true, command, in, out, out, sizes(ctx, out))
+}
+
+// exec runs a command in the task.
+func (s *session) exec(ctx context.Context, tty bool, command []string, in io.Reader, out, err io.Writer, sizes <-chan api.TerminalSize) (int, error) {
+	q := &api.QueryOptions{Namespace: s.alloc.Namespace}
+	code, failed := s.api.Allocations().Exec(ctx, s.alloc, "shell", tty, command, in, out, err, sizes, q)
+	if cause := context.Cause(ctx); failed != nil && cause != nil {
+		failed = cause
+	}
+	return code, failed
+}
+
+// beat tells the job again and again that the session is there. It ends the session when that has
+// failed for so long that the job has ended.
+func (s *session) beat(ctx context.Context, end context.CancelCauseFunc) {
+	heard := time.Now()
+	for n := 1; ctx.Err() == nil; n++ {
+		once, cancel := context.WithTimeout(ctx, sessionBeat)
+		code, err := s.exec(once, false, []string{"/bin/sh", "-c", sessionFile, "sh", strconv.Itoa(n)}, strings.NewReader(""), io.Discard, io.Discard, nil)
+		cancel()
+		switch {
+		case err == nil && code == 0:
+			heard = time.Now()
+		case time.Since(heard) > sessionGrace:
+			end(errSilent)
+		}
+		pause(ctx, sessionBeat)
+	}
+}
+
+// terminalOf is the terminal that something is read from or written to; nil if it is none.
+func terminalOf(of any) *os.File {
+	if f, ok := of.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return f
+	}
+	return nil
+}
+
+// sizes are the terminal's size, and what it becomes.
+func sizes(ctx context.Context, of *os.File) <-chan api.TerminalSize {
+	changed, out := make(chan os.Signal, 1), make(chan api.TerminalSize, 1)
+	signal.Notify(changed, syscall.SIGWINCH)
+	go func() {
+		defer signal.Stop(changed)
+		for {
+			if width, height, err := term.GetSize(int(of.Fd())); err == nil {
+				select {
+				case out <- api.TerminalSize{Width: width, Height: height}:
+				case <-ctx.Done():
+				}
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return out
+}

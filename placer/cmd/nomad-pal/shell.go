@@ -1,0 +1,231 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+var helpShell = help("shell [options] [--] [<command>...]", `
+Runs a command on GPUs, as srun --pty does: it submits a batch job, reports on standard
+error what the job waits for, and attaches your terminal to the command once the GPUs are
+there. Without a command it runs bash, or sh where there is no bash. Without a terminal the
+command reads standard input, and its standard output and standard error stay apart.
+
+The job ends with the session: when the command ends, on Ctrl-C while it waits, and when the
+terminal is closed. If nomad-pal is killed or loses the connection, the job ends by itself a
+minute later. It ends at its -time limit in any case.
+
+The job is not preempted and not moved (pal_preempt, pal_migrate). If its node fails or is
+drained, the session ends, and you are told why.
+
+Exit codes: that of the command. Else 1 an error; 2 the job does not start as it is; 3 no
+placer is at work; 130 interrupted while it waited; 255 the session broke off.
+
+Shell Options:
+
+  -gpus=<n>                GPUs, all on one node. Default: 1.
+  -class=<A-D>             The application class (pal_class). Default: the agent's.
+  -time=<duration>         The time limit, as in 90m, 2d or 1-12:00:00. Default: 2h.
+  -image=<image>           A docker image; it needs sh, sleep and date.
+  -driver=<driver>         Nomad's task driver. Default: docker with -image, else raw_exec
+                           where a client has it, else exec.
+  -cpu=<MHz>               Default: 1000.
+  -memory=<MB>             Default: 4096.
+  -node-pool=<pool>        Default: default.
+  -job=<name>              The job's name. Default: shell-<user>-<random>.
+  -meta=<key>=<value>      A hint for the placer, or other meta; may be given several times.
+`, examples(
+	"Two GPUs for two hours:", "nomad-pal shell -gpus 2 -class A -time 2h -- bash",
+	"One in an image:", "nomad-pal shell -image nvcr.io/nvidia/pytorch:25.10-py3 -- python",
+	"In a script:", "nomad-pal shell -gpus 1 -- nvidia-smi",
+), generalOptions)
+
+const (
+	exitInterrupted = 130
+	exitBroken      = 255
+)
+
+// anyShell is what runs where no command is named.
+var anyShell = []string{"/bin/sh", "-c", "command -v bash > /dev/null && exec bash; exec sh"}
+
+func (b *base) runShell(args []string) int {
+	fs := b.only(b.flags("shell"))
+	o := shellOptions{limit: 2 * time.Hour}
+	fs.IntVar(&o.gpus, "gpus", 1, "")
+	fs.StringVar(&o.class, "class", "", "")
+	limit := fs.String("time", "", "")
+	fs.StringVar(&o.image, "image", "", "")
+	fs.StringVar(&o.driver, "driver", "", "")
+	fs.IntVar(&o.cpu, "cpu", 1000, "")
+	fs.IntVar(&o.memory, "memory", 4096, "")
+	fs.StringVar(&o.pool, "node-pool", "default", "")
+	fs.StringVar(&o.job, "job", shellName(), "")
+	fs.Var(&o.meta, "meta", "")
+	command, ok := b.parse(fs, args, anyWords)
+	if !ok {
+		return 1
+	}
+	if o.gpus < 1 {
+		return b.fail(fmt.Errorf("-gpus %d: a session has at least one GPU", o.gpus))
+	}
+	if *limit != "" {
+		d, err := rewrite.ParseSpan(*limit)
+		if err != nil || d < time.Second {
+			return b.fail(fmt.Errorf("-time %q: %w", *limit, cmp.Or(err, errors.New("it is less than a second"))))
+		}
+		o.limit = d
+	}
+	if len(command) == 0 {
+		command = anyShell
+	}
+	var stop context.CancelFunc
+	b.ctx, stop = signal.NotifyContext(b.ctx, syscall.SIGHUP) // the terminal is closed
+	defer stop()
+	return b.shell(o, command)
+}
+
+// shell submits the job of a session, waits until it runs, runs the command, and ends the job.
+func (b *base) shell(o shellOptions, command []string) int {
+	client, err := b.client()
+	if err != nil {
+		return b.fail(err)
+	}
+	a, err := b.ask() // before anything is in the queue
+	if err != nil {
+		return b.fail(err)
+	}
+	if a.activity.Idle() {
+		b.complain(idleSentence(a.activity, time.Now()))
+		return exitNoPlacer
+	}
+	o.driver = b.shellDriver(client, o)
+	job, err := o.shellJob(b.namespace)
+	if err != nil {
+		return b.fail(err)
+	}
+	if was, err := client.Job(b.ctx, cluster.KeyOf(job)); err != nil || was != nil && *was.Status != "dead" {
+		return b.fail(cmp.Or(err, fmt.Errorf("a job %q is there already", o.job)))
+	}
+	gated, err := b.gateForRun(client, job)
+	if err != nil {
+		b.fail(err)
+		return 2
+	}
+	if _, err := b.register(client, gated, &api.RegisterOptions{}); err != nil {
+		if nomad.StatusOf(err) == 0 { // it may be there all the same
+			b.endShell(client, job)
+		}
+		return b.notRegistered(client, job, err)
+	}
+	defer b.endShell(client, job)
+	return b.attend(a, o, job, command)
+}
+
+// endWithin is how long ending the job may take.
+const endWithin = 20 * time.Second
+
+// endShell stops the job of a session.
+func (b *base) endShell(client *nomad.Client, job *api.Job) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), endWithin)
+	defer cancel()
+	if err := client.Deregister(ctx, cluster.KeyOf(job), false); err != nil {
+		b.complain(fmt.Sprintf("Job %q is not stopped, and ends by itself within %s: %v", *job.ID, 2*sessionGrace, err))
+	}
+}
+
+// attend waits until the job runs, and runs the command in it.
+func (b *base) attend(a *answers, o shellOptions, job *api.Job, command []string) int {
+	told := *b
+	told.io.out = b.io.err // standard output is the command's
+	e, _, err := told.awaitStart(a, cluster.KeyOf(job))
+	switch {
+	case b.ctx.Err() != nil:
+		b.complain(fmt.Sprintf("Interrupted: job %q is stopped.", *job.ID))
+		return exitInterrupted
+	case err != nil:
+		return b.fail(err)
+	case refusedToStart(e):
+		told.say(plain, sentence(e, time.Now()))
+		return 2
+	}
+	s, err := b.newSession(o, job)
+	if err != nil {
+		return b.fail(err)
+	}
+	gpus := ""
+	if len(e.Allocations) > 0 && len(e.Allocations[0].GPUs) > 0 {
+		gpus = " with " + firstOf(e.Allocations[0].GPUs)
+	}
+	told.say(plain, fmt.Sprintf("Job %q runs on node %s%s. It ends with this session, at the latest %s.", *job.ID, s.alloc.NodeName, gpus, clock(time.Now().Add(o.limit))))
+	code, err := s.run(command)
+	if err == nil && code > 128 { // by a signal: perhaps that of the job, which ends its processes
+		if why := s.ended(b.ctx); why != "" {
+			err = errors.New(why)
+		}
+	}
+	switch {
+	case b.ctx.Err() != nil:
+		return exitInterrupted
+	case err != nil:
+		b.complain("Error: " + s.broken(err).Error())
+		return exitBroken
+	}
+	return code
+}
+
+// toldWithin is how long Nomad may take to tell what became of the job after the session has ended.
+const toldWithin = 5 * time.Second
+
+// broken tells why a session ended before its command.
+func (s *session) broken(cause error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.b.ctx), toldWithin)
+	defer cancel()
+	for ; ctx.Err() == nil; pause(ctx, 500*time.Millisecond) {
+		if why := s.ended(ctx); why != "" {
+			return fmt.Errorf("the session ended: %s", why)
+		}
+	}
+	return fmt.Errorf("the session broke off: %w", nomad.Denied(cause, nomad.ExecAlloc))
+}
+
+// ended tells why the job of a session has ended or is about to; "" if it runs on, as far as Nomad
+// tells.
+func (s *session) ended(ctx context.Context) string {
+	if time.Since(s.began) >= s.limit-min(5*time.Second, s.limit/2) {
+		return fmt.Sprintf("its time limit of %s is reached", s.limit)
+	}
+	a, _, err := s.api.Allocations().Info(s.alloc.ID, (&api.QueryOptions{Namespace: s.alloc.Namespace}).WithContext(ctx))
+	if err != nil {
+		return ""
+	}
+	t := a.TaskStates["shell"]
+	switch {
+	case a.DesiredStatus == api.AllocDesiredStatusEvict:
+		return "Nomad preempted its job for one of higher priority: " + a.DesiredDescription
+	case a.ClientStatus == api.AllocClientStatusLost:
+		return fmt.Sprintf("its node %s was lost", a.NodeName)
+	case a.DesiredTransition.ShouldMigrate():
+		return fmt.Sprintf("its node %s is being drained", a.NodeName)
+	case a.DesiredStatus == api.AllocDesiredStatusStop:
+		return fmt.Sprintf("its job was stopped (%s)", cmp.Or(a.DesiredDescription, "Nomad does not say why"))
+	case t != nil && t.State == "dead":
+		return fmt.Sprintf("%s. %s says more", lastEvent(t, api.TaskTerminated, api.TaskDriverFailure, api.TaskKilled),
+			query.ExplainCommand(cluster.JobKey{Namespace: a.Namespace, ID: a.JobID}))
+	}
+	return ""
+}

@@ -1,0 +1,107 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nomad-pal/nomad-pal/internal/patience"
+)
+
+// keeper runs what the job of a session runs, beside a process of the session.
+func keeper(t *testing.T, grace, limit, heard string) (said string, session *exec.Cmd) {
+	t.Helper()
+	dir := t.TempDir()
+	env := append(os.Environ(), "NOMAD_TASK_DIR="+dir, "NOMAD_ALLOC_ID="+filepath.Base(t.Name())+"-"+filepath.Base(filepath.Dir(dir)))
+	if heard != "" {
+		if err := os.WriteFile(filepath.Join(dir, "session"), []byte(heard+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := patience.Context(t.Context(), patience.Limits{})
+	defer cancel()
+	session = exec.CommandContext(ctx, "/bin/sh", "-c", "trap '' HUP TERM; sleep 1000; true") // stubborn
+	session.Env = env
+	if err := session.Start(); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", shellKeeper, "sh", grace, limit)
+	cmd.Env = env
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("the keeper: %v\n%s", err, out)
+	}
+	_ = session.Wait() // it is killed
+	return string(out), session
+}
+
+// A job whose session is not heard of, or whose time is over, ends by itself, and ends what the session
+// has started.
+func TestShellKeeper(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ grace, limit, heard, says string }{
+		"no session":  {"1", "1000", "", "No session has been heard of for 1 s.\n"},
+		"silent":      {"1", "1000", "17", "No session has been heard of for 1 s.\n"},
+		"time's over": {"1000", "1", "", "The time limit of 1 s is reached.\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			said, session := keeper(t, c.grace, c.limit, c.heard)
+			if said != c.says || session.ProcessState.Success() {
+				t.Errorf("%q, want %q; the session's process: %v", said, c.says, session.ProcessState)
+			}
+		})
+	}
+}
+
+// A session that is heard of keeps its job alive: each beat writes another number.
+func TestSessionBeatReachesTheKeeper(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, n := range []string{"1", "2"} {
+		cmd := exec.Command("/bin/sh", "-c", sessionFile, "sh", n)
+		cmd.Env = append(os.Environ(), "NOMAD_TASK_DIR="+dir)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		if text, err := os.ReadFile(filepath.Join(dir, "session")); err != nil || string(text) != n+"\n" {
+			t.Errorf("%q, %v", text, err)
+		}
+	}
+}
+
+// What a session cannot be is refused before anything is in the queue; one that never starts leaves
+// nothing there.
+func TestShellRefuses(t *testing.T) {
+	c := newCluster(t)
+	c.agent("", "http {\n  bind_port = 0\n}\n")
+	for args, want := range map[string]struct {
+		code int
+		says string
+	}{
+		"shell -gpus 0":           {1, "-gpus 0: a session has at least one GPU"},
+		"shell -time soon":        {1, `-time "soon": `},
+		"shell -time 500ms":       {1, `-time "500ms": it is less than a second`},
+		"shell -meta pal_class":   {1, `-meta "pal_class" is not <key>=<value>`},
+		"shell -class Z":          {2, `application class "Z" is unknown`},
+		"shell -job huge -gpus 5": {2, "huge can never start here as written"},
+	} {
+		if code, out, said := c.does(strings.Fields(args)...); code != want.code || out != "" || !strings.Contains(oneLine(said), want.says) {
+			t.Errorf("%s: %d %s%s", args, code, out, said)
+		}
+	}
+	jobs, _, err := c.client("").API().Jobs().List(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range jobs {
+		if !j.Stop {
+			t.Errorf("job %s is left", j.ID)
+		}
+	}
+}
