@@ -7,6 +7,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,7 +25,15 @@ import (
 func TestTerminal(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, [][]float64{{1, 1, 1, 1}, {1, 1, 1, 1}}, cluster.Options{})
+	hooks := &heard{}
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(hooks, r.Body)
+		_, _ = io.WriteString(hooks, "\n")
+	}))
+	t.Cleanup(receiver.Close)
 	b.tell([]scene{
+		{"webhooks", fmt.Sprintf("notify \"test\" {\n  url = %q\n  body = \"{{ .Kind }} {{ .Job }}{{ .GPUs }}\"\n  headers = { Content-Type = \"text/plain\" }\n}\n", receiver.URL),
+			func(t *testing.T, b *bed) { testNotify(t, b, hooks) }},
 		{"logs of all ranks", "", testLogs},
 		{"logs of members that end", "", testLogsOfTries},
 		{"a session in a script", "", testShellInScripts},
@@ -30,6 +41,20 @@ func TestTerminal(t *testing.T) {
 		{"sessions end", "", testShellEnds},
 		{"a session waits", "", testShellWaits},
 	})
+}
+
+// The agent tells a receiver that a job starts and ends, and that a GPU becomes unhealthy and
+// healthy again.
+func testNotify(t *testing.T, b *bed, hooks *heard) {
+	j := gang("told", 2, 1)
+	j.script = "exit 0"
+	b.run(j.hcl())
+	b.untilHeard(hooks, "started told[]\n", "ended told[]\n")
+	b.inventory(1, []float64{1, 1, 1, 1}, map[int]bool{2: true})
+	b.untilHeard(hooks, "unhealthy ["+gpu(1, 2)+"]\n")
+	b.inventory(1, []float64{1, 1, 1, 1}, nil)
+	b.untilHeard(hooks, "healthy ["+gpu(1, 2)+"]\n")
+	b.purge("told")
 }
 
 // heard is what a command that runs beside the test has printed.

@@ -4,13 +4,16 @@
 package docker
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
 )
 
@@ -23,10 +26,34 @@ func TestDocker(t *testing.T) {
 		}
 	})
 	t.Run("jobspecs", func(t *testing.T) { testJobspecs(t, b) })
+	t.Run("shell", func(t *testing.T) { testShell(t, b) })
 	t.Run("restarts", func(t *testing.T) { testRestarts(t, b) })
 	t.Run("memory", func(t *testing.T) { testMemory(t, b) })
 	t.Run("no nvidia runtime", func(t *testing.T) { testNoRuntime(t, b) })
 	t.Run("agent", func(t *testing.T) { testAgent(t, b) }) // last: it ends the placer
+}
+
+// testShell: a session in a container whose image has an entry point of its own. It has the GPUs of
+// its job, reads standard input, returns the exit code, and ends its job.
+func testShell(t *testing.T, b *bed) {
+	cmd := b.Command(t.Context(), "nomad-pal", "shell", "-job", "session", "-image", vllm, "-gpus", "2", "-memory", "64", "--",
+		"bash", "-c", `echo "on $NVIDIA_VISIBLE_DEVICES"; read -r line; echo "$line"; exit 7`)
+	cmd.Env = append(cmd.Env, "NOMAD_PAL_ADDR="+b.placer.URL())
+	var out, said bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader("from here\n"), &out, &said
+	_ = cmd.Run() // its exit code is checked
+	if !strings.HasPrefix(out.String(), "on GPU-") || strings.Count(out.String(), "GPU-") != 2 || !strings.HasSuffix(out.String(), "\nfrom here\n") {
+		t.Errorf("it prints %q\n%s", &out, &said)
+	}
+	same(t, "exit code", 7, cmd.ProcessState.ExitCode())
+	clustertest.Until(t, b.Cluster, "the session's job has ended", func(context.Context) (string, error) {
+		for _, a := range b.allocations(t, "session") {
+			if !cluster.Ended(a) {
+				return a.ClientStatus, nil
+			}
+		}
+		return "", nil
+	})
 }
 
 // taskOn is a job with one GPU whose task runs a program of the image on the clients of a
