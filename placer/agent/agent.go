@@ -21,6 +21,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/meter"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -164,24 +166,14 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 	if err := file.Nomad.serveChildren(client); err != nil {
 		return err
 	}
-	notifiers, err := a.notifiers(file)
-	if err != nil {
-		return err
-	}
 	elected := file.HA != nil && file.HA.Enabled
 	once := func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
 		var wg sync.WaitGroup
 		defer wg.Wait()
 		defer cancel()
-		if file.Learn != nil {
-			every, err := file.Learn.period()
-			if err != nil {
-				return err
-			}
-			learner := placer.NewLearner(client, every, a.log.Named("learn"))
-			cfg.Learned = learner.Class
-			wg.Go(func() { learner.Run(ctx) })
+		if err := a.beside(ctx, file, client, &cfg, wg.Go); err != nil {
+			return err
 		}
 		p, err := placer.New(client, cfg, a.log, a.hooks)
 		if err != nil {
@@ -198,9 +190,6 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 		}
 		wg.Go(func() { heart.Run(ctx) })
 		wg.Go(func() { a.remember(ctx) })
-		for _, n := range notifiers {
-			wg.Go(func() { a.notify(ctx, n) })
-		}
 		a.log.Info("placing", "placement", cfg.Placement, "queue", cfg.Queue.Order)
 		return p.Run(ctx)
 	}
@@ -215,6 +204,28 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 		return lead(ctx)
 	}
 	return a.elect(ctx, client, *file.HA, lead)
+}
+
+// beside starts what goes on beside the placer while this agent is at work: learning and notifying.
+func (a *Agent) beside(ctx context.Context, file File, client *nomad.Client, cfg *model.Config, start func(func())) error {
+	notifiers, err := a.notifiers(file)
+	if err != nil {
+		return err
+	}
+	for _, n := range notifiers {
+		start(func() { a.notify(ctx, n) })
+	}
+	if file.Learn == nil {
+		return nil
+	}
+	every, err := file.Learn.period()
+	if err != nil {
+		return err
+	}
+	learner := placer.NewLearner(client, every, a.log.Named("learn"))
+	cfg.Learned = learner.Class
+	start(func() { learner.Run(ctx) })
+	return nil
 }
 
 // notify sends events while this agent is at work. It goes on where the block was before the
