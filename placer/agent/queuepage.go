@@ -20,8 +20,9 @@ import (
 // queuePageLimit bounds the jobs of one page.
 const queuePageLimit = 200
 
-// QueuePage is a part of the queue. States counts all jobs that the caller may see,
-// Matching those that meet the filter, GPUs what these have or request.
+// QueuePage is a part of the queue. States counts all jobs that the caller may see, Matching the
+// entries that meet the filter, GPUs what these have or request. Unless a part of a name is
+// searched for, an array is one entry: see [model.ByArray].
 type QueuePage struct {
 	Total    int                `json:"total"`
 	Matching int                `json:"matching"`
@@ -126,7 +127,8 @@ func (q queueQuery) page(jobs []model.JobStatus) QueuePage {
 	for _, j := range jobs {
 		p.States[j.State]++
 	}
-	jobs = slices.DeleteFunc(jobs, func(j model.JobStatus) bool {
+	all := jobs
+	jobs = slices.DeleteFunc(slices.Clone(jobs), func(j model.JobStatus) bool {
 		return len(q.states) > 0 && !slices.Contains(q.states, j.State) || q.class != "" && j.Class != q.class ||
 			!strings.Contains(strings.ToLower(j.Namespace+"/"+j.Job), q.search)
 	})
@@ -134,6 +136,9 @@ func (q queueQuery) page(jobs []model.JobStatus) QueuePage {
 		p.GPUs += j.GPUs
 	}
 	slices.SortFunc(jobs, q.order)
+	if q.search == "" {
+		jobs = model.ByArray(jobs, all)
+	}
 	from := min(q.offset, len(jobs))
 	p.Matching, p.Jobs = len(jobs), jobs[from:min(from+q.limit, len(jobs))]
 	return p

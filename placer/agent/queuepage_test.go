@@ -75,3 +75,27 @@ func TestQueuePage(t *testing.T) {
 		t.Errorf("a page has %d jobs: %v", q.limit, err)
 	}
 }
+
+// The runs of an array are one entry, unless a part of their names is searched for.
+func TestQueuePageOfArray(t *testing.T) {
+	jobs := []model.JobStatus{
+		{Namespace: "default", Job: "a", State: gang.Template, Runs: &model.Runs{Waiting: 2}},
+		{Namespace: "default", Job: "a/1", Parent: "a", State: gang.Waiting, Position: 1, GPUs: 2},
+		{Namespace: "default", Job: "a/2", Parent: "a", State: gang.Waiting, Position: 3, GPUs: 2},
+		{Namespace: "default", Job: "b", State: gang.Waiting, Position: 2, GPUs: 1},
+	}
+	for ask, want := range map[string]string{"": "a b", "state=waiting": "a b", "search=a/": "a/1 a/2", "sort=gpus": "a b"} {
+		v, _ := url.ParseQuery(ask)
+		q, err := newQueueQuery(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, j := range q.page(jobs).Jobs {
+			names = append(names, j.Job)
+		}
+		if d := cmp.Diff(want, strings.Join(names, " ")); d != "" {
+			t.Errorf("%s (-want +got):\n%s", ask, d)
+		}
+	}
+}

@@ -71,6 +71,10 @@ type JobStatus struct {
 	// EndFrom and EndTo are between when it is expected to end, where that can be foretold.
 	EndFrom time.Time `json:"end_from,omitzero"`
 	EndTo   time.Time `json:"end_to,omitzero"`
+	// Parent is the parameterized or periodic job that has made it, and Runs are the jobs that a
+	// parameterized or periodic one has made: the elements of an array.
+	Parent string `json:"parent,omitempty"`
+	Runs   *Runs  `json:"runs,omitempty"`
 }
 
 // GPUsInTrouble counts GPUs by why they are not chosen: unhealthy, quarantined; and degraded

@@ -32,6 +32,8 @@ type Explanation struct {
 	State     gang.State `json:"state"`
 	// Parent is the parameterized or periodic job that it is a child of.
 	Parent string `json:"parent,omitempty"`
+	// Runs are the jobs that it has made, of a parameterized or periodic one.
+	Runs *model.Runs `json:"runs,omitempty"`
 	// Reason is why it is in its state.
 	Reason reason.Reason `json:"reason,omitzero"`
 	// Planned: it is what would become of the job if it were submitted now.
@@ -231,7 +233,7 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 	case gang.Native:
 		e.native(st)
 	case gang.Template:
-		e.Reason = request.TemplateReason(job, s.m.Cfg.Children)
+		e.Reason, e.Runs = request.TemplateReason(job, s.m.Cfg.Children), s.runsOf(k)
 	case gang.Waiting:
 		s.explainWaiting(e, s.m.Jobs[k])
 		e.Ran = lastEnd(s.m.State.AllocsOf(k), e.Submitted)

@@ -79,3 +79,30 @@ func TestOpenWindows(t *testing.T) {
 		}
 	})
 }
+
+// An array says how many of its runs wait, run and have ended; each run names it.
+func TestRunsOfArray(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(1, 2)
+		w.StartPlacerOfChildren()
+		w.Submit(bed.Gang{Name: "sweep", GPUs: 1, Runs: time.Minute, Change: bed.Parameterized})
+		for range 5 {
+			if _, err := w.Dispatch("sweep", nil); err != nil {
+				w.T.Fatal(err)
+			}
+		}
+		w.RunFor(90 * time.Second)
+		runs, named := shown(w, "sweep").Runs, 0
+		for _, j := range snapshot(w).Jobs() {
+			if j.Parent == "sweep" {
+				named++
+			}
+		}
+		if runs == nil || runs.Total() != 5 || runs.Running != 2 || runs.Complete+runs.Waiting != 3 || named != runs.Running+runs.Waiting {
+			w.T.Errorf("runs: %v, %d name it", runs, named)
+		}
+		if e := explained(w, "sweep"); runs != nil && (e.Runs == nil || *e.Runs != *runs) {
+			w.T.Errorf("explain: %v, the list: %v", e.Runs, runs)
+		}
+	})
+}

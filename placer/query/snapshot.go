@@ -109,11 +109,12 @@ func (s *Snapshot) Jobs() []model.JobStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var js []model.JobStatus
-	waits := s.waiting()
+	waits, runs := s.waiting(), map[cluster.JobKey]*model.Runs{}
 	for _, k := range s.m.State.SortedJobs() {
 		job := s.m.State.Jobs[k]
 		st := s.m.Observed(job)
 		if st.Nomad == gang.Ended {
+			s.countRun(runs, st, st.Nomad)
 			continue
 		}
 		j := model.JobStatus{Namespace: k.Namespace, Job: k.ID, State: st.Nomad, GPUs: st.Holds(), Submitted: time.Unix(0, *job.SubmitTime)}
@@ -130,10 +131,49 @@ func (s *Snapshot) Jobs() []model.JobStatus {
 		if wrong := rewrite.MistypedGate(job); st.Nomad == gang.Native && wrong != nil && len(st.Members) == 0 {
 			j.Reason = model.Refused(wrong)
 		}
+		if cluster.Child(job) {
+			j.Parent = *job.ParentID
+		}
+		s.countRun(runs, st, j.State)
 		s.progress(&j, st)
 		js = append(js, j)
 	}
+	for i, j := range js {
+		js[i].Runs = runs[cluster.JobKey{Namespace: j.Namespace, ID: j.Job}]
+	}
 	return js
+}
+
+// countRun counts a job for the parameterized or periodic one that has made it, if one has.
+func (s *Snapshot) countRun(runs map[cluster.JobKey]*model.Runs, st gang.Observed, state gang.State) {
+	if !cluster.Child(st.Job) {
+		return
+	}
+	k, outcome := cluster.JobKey{Namespace: st.Key.Namespace, ID: *st.Job.ParentID}, ""
+	if runs[k] == nil {
+		runs[k] = &model.Runs{}
+	}
+	if state == gang.Ended {
+		outcome = OutcomeOf(s.m, st).Status
+	}
+	runs[k].Count(state, outcome)
+}
+
+// runsOf counts the jobs that a parameterized or periodic one has made; nil if it has made none.
+func (s *Snapshot) runsOf(k cluster.JobKey) *model.Runs {
+	runs := map[cluster.JobKey]*model.Runs{}
+	for _, job := range s.m.State.Jobs {
+		if !cluster.Child(job) || *job.ParentID != k.ID || *job.Namespace != k.Namespace {
+			continue
+		}
+		st := s.m.Observed(job)
+		state := st.Nomad
+		if t := s.m.Jobs[st.Key]; t != nil {
+			state = t.State()
+		}
+		s.countRun(runs, st, state)
+	}
+	return runs[k]
 }
 
 // progress fills in since when a job runs, on how many nodes, and until when. Callers hold mu.

@@ -3,7 +3,7 @@ import {badge, empty, events, eventTable, expected, failed, get, gpuLink, h, nam
 import {cellOf, classes, cluster, listen} from "./cluster.js";
 import {clusterMap, legend, view} from "./map.js";
 import {gantt} from "./gantt.js";
-import {states} from "./jobs.js";
+import {runs, states} from "./jobs.js";
 
 const tiers = ["island", "numa", "node", "rack", "datacenter", "cluster"];
 
@@ -57,7 +57,7 @@ function headline(e) {
   const c = e.decision?.chosen, packed = e.decision?.packed, text = e.reason?.text ?? states[e.state] ?? "";
   const said = text.slice(0, 1).toUpperCase() + text.slice(1);
   const more = [...e.leaving ?? [], ...e.members ?? []].map(r => r.text);
-  const rest = more.length ? [" ", more.join("; "), "."] : "";
+  const rest = [...more.length ? [" ", more.join("; "), "."] : [], ...e.runs ? [" Its runs: ", runs(e.runs), "."] : []];
   if (e.state === "running" && c) {
     const than = packed && packed.cost !== c.cost ? `; packed, it would be ${packed.cost.toFixed(2)}` : "";
     return [`It runs on ${plural(e.decision.gpus, "GPU")} of ${plural(c.nodes, "node")}`, e.decided ? [" since ", when(e.decided), " (", time(e.decided), ")"] : "",

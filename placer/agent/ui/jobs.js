@@ -1,5 +1,5 @@
 // The list of jobs, a page at a time: the agent filters and sorts.
-import {badge, empty, expected, failed, get, h, jobLink, plural, query, table, time} from "./dom.js";
+import {badge, empty, expected, failed, get, h, jobLink, link, plural, query, table, time} from "./dom.js";
 import {listen} from "./cluster.js";
 
 const columns = [["position", "#", true], ["job", "Job"], ["state", "State"], ["gpus", "GPUs", true], ["class", "Class"], ["submitted", "Submitted"], ["start", "Expected start"], ["", "Reason"]];
@@ -11,6 +11,9 @@ export const notStarted = "unschedulable,rejected,failed";
 
 // Of an elastic gang that waits, the GPUs from its least to all.
 export const size = ({gpus, elastic: e}) => e && !e.members && e.least < e.most ? `${gpus / e.most * e.least}–${gpus}` : gpus;
+
+// runs says how the elements of an array stand.
+export const runs = r => [...Object.entries(r).filter(([, n]) => n).map(([k, n]) => `${n.toLocaleString()} ${k}`), `of ${Object.values(r).reduce((a, n) => a + n, 0).toLocaleString()}`].join(", ");
 
 export function jobsPage(params, navigate) {
   const q = {sort: params.get("sort") || "position", order: params.get("order") || "", search: params.get("search") || "", state: params.get("state") || "", class: params.get("class") || "", offset: Number(params.get("offset")) || 0};
@@ -30,7 +33,8 @@ export function jobsPage(params, navigate) {
     const on = q.sort === key, down = on && q.order !== "desc";
     return h("th", {scope: "col", role: "columnheader", "data-label": text, ariaSort: on ? (down ? "ascending" : "descending") : "none", ...(number && {className: "n"})}, h("button", {type: "button", title: "Sort by " + key, onclick: () => change({sort: key, order: down ? "desc" : ""})}, text, on ? (down ? " ↑" : " ↓") : ""));
   };
-  const row = j => [j.position || "", jobLink(j), badge(j.state, states[j.state]), size(j), j.class || "", time(j.submitted), expected(j), j.reason?.text ?? ""];
+  const job = j => j.runs ? [jobLink(j), " ", h("small", {}, runs(j.runs), " – ", link("#/jobs?" + query({search: `${j.namespace}/${j.job}/`}), "its runs"))] : jobLink(j);
+  const row = j => [j.position || "", job(j), badge(j.state, states[j.state]), size(j), j.class || "", time(j.submitted), expected(j), j.reason?.text ?? ""];
 
   let reading = false, again = false, last = 0, timer;
   async function read() {

@@ -4,7 +4,7 @@ import {allocated, classOf, classes, cluster, count, degraded, free, listen, nod
 import {gained, queued, samples, since, utilisation} from "./charts.js";
 import {clusterMap, legend} from "./map.js";
 import {none, said} from "./gpus.js";
-import {notStarted, size} from "./jobs.js";
+import {notStarted, runs as counted, size} from "./jobs.js";
 import {rackPath} from "./job.js";
 
 const few = 6, many = 2000; // GPUs from which on the map gets all of the width
@@ -49,7 +49,7 @@ const runs = page => page.jobs.length
   ? list(page.jobs.map(j => item(jobLink(j), plural(j.gpus, "GPU"), classed(j), "submitted ", time(j.submitted), j.reason?.text ? ": " + j.reason.text : "")))
   : todo("No job runs. Submit one: ", h("code", {}, "nomad-pal run -detach JOB.nomad.hcl"));
 const waits = page => page.jobs.length
-  ? list(page.jobs.map(j => item([j.position ? j.position + ". " : "", jobLink(j)], `${size(j)} GPUs`, j.reason?.text ?? "", j.start_to ? [" – expected ", expected(j)] : "")))
+  ? list(page.jobs.map(j => item([j.position ? j.position + ". " : "", jobLink(j)], `${size(j)} GPUs`, j.runs ? `${counted(j.runs)}: ` : "", j.reason?.text ?? "", j.start_to ? [" – expected ", expected(j)] : "")))
   : good("Nobody waits.");
 
 // worst is what a GPU's PM scores are for which it is an outlier most.

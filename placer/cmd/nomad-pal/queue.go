@@ -24,10 +24,12 @@ var helpQueue = help("queue [options]", `
 Shows the waiting jobs in the order in which they will be served (#), each with
 the reason why it waits, and a summary of all of them. Jobs that will not start as
 things are come last: rejected (as they are written), unschedulable (on this
-cluster), failed (given up).
+cluster), failed (given up). An array, that is a parameterized job and its runs, is
+one line: that of its first run, with how many run, wait and have ended.
 
 Queue Options:
 
+  -all                     A line for each run of an array. -json has them always.
   -limit=<n>               Show the first n jobs; 0: all. Default: 20 on a
                            terminal, all elsewhere and with -json.
   -namespace=<namespace>   Only jobs of this namespace.
@@ -60,9 +62,27 @@ func (f queueFilter) shows(j model.JobStatus) bool {
 	return slices.Contains(f.states, j.State) && (f.namespace == "" || f.namespace == "*" || f.namespace == j.Namespace) && (f.class == "" || f.class == j.Class)
 }
 
+// only has jobs shown in some states only; "": in all that are listed.
+func (f *queueFilter) only(states string) error {
+	if states == "" {
+		return nil
+	}
+	f.states = nil
+	for _, name := range strings.Split(states, ",") {
+		s := gang.State(name)
+		if !slices.Contains(listedStates, s) {
+			known := strings.Join(each(listedStates, func(s gang.State) string { return string(s) }), ", ")
+			return fmt.Errorf("-state: %q is none of %s", name, known)
+		}
+		f.states = append(f.states, s)
+	}
+	return nil
+}
+
 func (b *base) runQueue(args []string) int {
 	fs := b.flags("queue")
 	limit := fs.Int("limit", -1, "")
+	elements := fs.Bool("all", false, "")
 	class := fs.String("class", "", "")
 	states := fs.String("state", "", "")
 	if _, ok := b.parse(fs, args, 0); !ok {
@@ -78,26 +98,18 @@ func (b *base) runQueue(args []string) int {
 	if b.given("namespace") {
 		f.namespace = b.namespace
 	}
-	if *states != "" {
-		f.states = nil
-		for _, name := range strings.Split(*states, ",") {
-			s := gang.State(name)
-			if !slices.Contains(listedStates, s) {
-				known := strings.Join(each(listedStates, func(s gang.State) string { return string(s) }), ", ")
-				return b.fail(fmt.Errorf("-state: %q is none of %s", name, known))
-			}
-			f.states = append(f.states, s)
-		}
+	if err := f.only(*states); err != nil {
+		return b.fail(err)
 	}
 	s, err := b.ask()
 	if err != nil {
 		return b.fail(err)
 	}
-	jobs, err := s.Jobs()
+	all, err := s.Jobs()
 	if err != nil {
 		return b.fail(err)
 	}
-	jobs = slices.DeleteFunc(jobs, func(j model.JobStatus) bool { return !f.shows(j) })
+	jobs := slices.DeleteFunc(slices.Clone(all), func(j model.JobStatus) bool { return !f.shows(j) })
 	if len(jobs) == 0 && f.namespace != "" {
 		if err := b.noNamespace(s.nomad); err != nil {
 			return b.fail(err)
@@ -111,7 +123,11 @@ func (b *base) runQueue(args []string) int {
 	shown := jobs[:b.shown(*limit, len(jobs))]
 	return s.close(b.show(shown, func() {
 		b.warn(s)
-		if b.printQueue(jobs, shown, time.Now()); len(jobs) > 0 {
+		rows := jobs
+		if !*elements {
+			rows = model.ByArray(jobs, all)
+		}
+		if b.printQueue(jobs, rows, rows[:b.shown(*limit, len(rows))], time.Now()); len(jobs) > 0 {
 			b.printTenants(tenants)
 		}
 	}))
@@ -128,33 +144,42 @@ func (b *base) shown(limit, n int) int {
 	return min(limit, n)
 }
 
-func (b *base) printQueue(jobs, shown []model.JobStatus, now time.Time) {
+// printQueue prints those of the rows that are shown, and a summary of the jobs.
+func (b *base) printQueue(jobs, rows, shown []model.JobStatus, now time.Time) {
 	if len(jobs) == 0 {
 		b.write("No job waits.\n")
 		return
 	}
 	b.printJobs(shown, now)
 	b.write("\n")
-	b.say(plain, queueSummary(jobs)+more(len(jobs)-len(shown)))
+	b.say(plain, queueSummary(jobs)+more(len(rows)-len(shown)))
 }
 
 // printJobs prints a table of jobs; a column that would say the same of all is left out.
 func (b *base) printJobs(jobs []model.JobStatus, now time.Time) {
-	several, placed, foretold, prioritized, runs, ends := false, false, false, false, false, false
+	several, placed, foretold, prioritized, runs, ends, arrays := false, false, false, false, false, false, false
 	for _, j := range jobs {
 		prioritized = prioritized || j.Priority != jobs[0].Priority
 		foretold = foretold || !j.StartTo.IsZero()
 		several = several || j.Namespace != "default"
 		placed = placed || j.Position > 0
-		runs, ends = runs || j.Nodes > 0, ends || !j.EndTo.IsZero()
+		runs, ends, arrays = runs || j.Nodes > 0, ends || !j.EndTo.IsZero(), arrays || j.Runs != nil
 	}
-	row := rowWith(placed, true, several, true, prioritized, true, runs, true, true, runs, foretold, ends, true)
-	rows := []string{row("#", "Job", "Namespace", "State", "Priority", "GPUs", "Nodes", "Class", "Submitted", "Elapsed", "Expected start", "Expected end", "Reason")}
+	row := rowWith(placed, true, several, true, arrays, prioritized, true, runs, true, true, runs, foretold, ends, true)
+	rows := []string{row("#", "Job", "Namespace", "State", "Runs", "Priority", "GPUs", "Nodes", "Class", "Submitted", "Elapsed", "Expected start", "Expected end", "Reason")}
 	for _, j := range jobs {
-		rows = append(rows, row(positionOf(j), j.Job, j.Namespace, stateCell(j.State), j.Priority, j.Size(), nodesOf(j), j.Class, ago(j.Submitted, now), elapsed(j.Started, now),
+		rows = append(rows, row(positionOf(j), j.Job, j.Namespace, stateCell(j.State), runsOf(j), j.Priority, j.Size(), nodesOf(j), j.Class, ago(j.Submitted, now), elapsed(j.Started, now),
 			soon(j.StartFrom, j.StartTo, now), soon(j.EndFrom, j.EndTo, now), shownReason(j)))
 	}
 	b.table(rows)
+}
+
+// runsOf is how the runs of an array stand; "" of another job.
+func runsOf(j model.JobStatus) string {
+	if j.Runs == nil {
+		return ""
+	}
+	return j.Runs.String()
 }
 
 // nodesOf is on how many nodes a job is; "" of one that has none.

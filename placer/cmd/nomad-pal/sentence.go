@@ -56,6 +56,9 @@ func mainSentence(e *query.Explanation, now time.Time) string {
 			return endedSentence(e, now)
 		}
 	case gang.Template:
+		if e.Runs != nil {
+			return fmt.Sprintf("%s does not run itself: %s. Its runs: %s.", e.Job, reason, e.Runs)
+		}
 		return fmt.Sprintf("%s does not run itself: %s.", e.Job, reason)
 	case gang.Native:
 		return fmt.Sprintf("%s is not the placer's: %s.", e.Job, reason)

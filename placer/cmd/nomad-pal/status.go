@@ -22,7 +22,12 @@ Shows how many GPUs there are and are free, what tenants hold and have used, and
 every job with GPUs that has not ended: its state, how long it has run, on how many
 nodes, when it is expected to end and, if it waits, the reason. Maintenance windows
 and reservations that are on are shown with the GPUs that they keep.
-With -namespace, the jobs of that one only.
+With -namespace, the jobs of that one only. An array, that is a parameterized job and
+its runs, is one line, as in queue.
+
+Status Options:
+
+  -all                     A line for each run of an array. -json has them always.
 `, examples(
 	"How full is the cluster, and what do my jobs do?", "nomad-pal status -namespace research",
 	"How many GPUs are free?", "nomad-pal status -t '{{.free}}'",
@@ -99,7 +104,9 @@ func (n gpuCounts) String() string {
 }
 
 func (b *base) runStatus(args []string) int {
-	if _, ok := b.parse(b.flags("status"), args, 0); !ok {
+	fs := b.flags("status")
+	elements := fs.Bool("all", false, "")
+	if _, ok := b.parse(fs, args, 0); !ok {
 		return 1
 	}
 	s, err := b.ask()
@@ -131,10 +138,10 @@ func (b *base) runStatus(args []string) int {
 	}
 	slices.SortStableFunc(o.Jobs, byPosition)
 	o.gpuCounts, o.Windows = countGPUs(gpus), keptByWindows(gpus)
-	return s.close(b.show(o, func() { b.printStatus(o) }))
+	return s.close(b.show(o, func() { b.printStatus(o, *elements) }))
 }
 
-func (b *base) printStatus(o overview) {
+func (b *base) printStatus(o overview, elements bool) {
 	profile := "none: nothing is measured yet"
 	switch {
 	case o.hidden:
@@ -156,5 +163,8 @@ func (b *base) printStatus(o overview) {
 		return
 	}
 	b.printf("\n")
+	if !elements {
+		o.Jobs = model.ByArray(o.Jobs, o.Jobs)
+	}
 	b.printJobs(o.Jobs, time.Now())
 }

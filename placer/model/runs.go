@@ -1,0 +1,111 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+)
+
+// Runs counts the jobs that a parameterized or periodic job has made, as far as Nomad still
+// knows them: the elements of an array.
+type Runs struct {
+	Running int `json:"running"`
+	Waiting int `json:"waiting"`
+	// Complete, Failed and Stopped have ended, or will not be tried again.
+	Complete int `json:"complete"`
+	Failed   int `json:"failed"`
+	Stopped  int `json:"stopped"`
+}
+
+// Total is how many there are.
+func (r Runs) Total() int { return r.Running + r.Waiting + r.Complete + r.Failed + r.Stopped }
+
+// String is as in "4 running, 90 waiting, 6 complete, of 100".
+func (r Runs) String() string {
+	var parts []string
+	for _, p := range []struct {
+		n    int
+		what string
+	}{{r.Running, "running"}, {r.Waiting, "waiting"}, {r.Complete, "complete"}, {r.Failed, "failed"}, {r.Stopped, "stopped"}} {
+		if p.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
+		}
+	}
+	return fmt.Sprintf("%s, of %d", strings.Join(parts, ", "), r.Total())
+}
+
+// Count counts a run in, by its state, and by the status of its outcome once it has ended.
+func (r *Runs) Count(state gang.State, outcome string) {
+	switch {
+	case state == gang.Failed, state == gang.Ended && outcome == "failed":
+		r.Failed++
+	case state == gang.Ended && outcome == "stopped":
+		r.Stopped++
+	case state == gang.Ended:
+		r.Complete++
+	case state == gang.Waiting, state == gang.Committing, state == gang.Completing, state == gang.Rejected,
+		state == gang.Unschedulable, state == gang.Lost:
+		r.Waiting++
+	default:
+		r.Running++
+	}
+}
+
+// ByArray has one entry for each array in place of its elements, at the place of the first of
+// them: with the name of the job that made them, the GPUs of all that are listed, and the
+// rest as the first has it. An array of one element stays that element. all are the jobs
+// from which those that are listed were chosen.
+func ByArray(listed, all []JobStatus) []JobStatus {
+	key := func(j JobStatus) cluster.JobKey { return cluster.JobKey{Namespace: j.Namespace, ID: j.Job} }
+	runs := map[cluster.JobKey]*Runs{}
+	for _, j := range all {
+		if j.Runs != nil && j.Runs.Total() > 1 {
+			runs[key(j)] = j.Runs
+		}
+	}
+	at, out := map[cluster.JobKey]int{}, []JobStatus{}
+	for _, j := range listed {
+		k := cluster.JobKey{Namespace: j.Namespace, ID: cmp.Or(j.Parent, j.Job)}
+		i, listed := at[k]
+		switch {
+		case runs[k] == nil:
+			out = append(out, j)
+		case listed && j.Parent != "":
+			out[i].absorb(j)
+		case j.Parent != "":
+			at[k] = len(out)
+			j.Job, j.Parent, j.Runs = j.Parent, "", runs[k]
+			out = append(out, j)
+		case !listed: // the array itself; its elements may come behind
+			at[k] = len(out)
+			out = append(out, j)
+		}
+	}
+	return out
+}
+
+// absorb makes the entry that of a further element. The entry of the job that made them has
+// nothing of its own.
+func (j *JobStatus) absorb(o JobStatus) {
+	if j.State == gang.Template {
+		o.Job, o.Parent, o.Runs = j.Job, "", j.Runs
+		*j = o
+		return
+	}
+	j.GPUs, j.Nodes, j.Elastic = j.GPUs+o.GPUs, j.Nodes+o.Nodes, nil
+	if !o.Started.IsZero() && (j.Started.IsZero() || o.Started.Before(j.Started)) {
+		j.Started = o.Started
+	}
+	if j.EndTo.IsZero() || o.EndTo.IsZero() {
+		j.EndFrom, j.EndTo = o.EndTo, o.EndTo // nobody knows
+	}
+	if o.EndTo.After(j.EndTo) {
+		j.EndFrom, j.EndTo = o.EndFrom, o.EndTo
+	}
+}

@@ -1,0 +1,56 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package model
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+)
+
+// The runs of an array are one entry, at the place of the first, with the GPUs of all that are
+// listed. A single run stays itself, and so do the runs of another namespace.
+func TestByArray(t *testing.T) {
+	run := func(parent, id string, state gang.State, position int) JobStatus {
+		return JobStatus{Namespace: "default", Job: parent + "/" + id, Parent: parent, State: state, Position: position, GPUs: 2}
+	}
+	of := func(id string, r Runs) JobStatus {
+		return JobStatus{Namespace: "default", Job: id, State: gang.Template, Runs: &r}
+	}
+	all := []JobStatus{
+		of("a", Runs{Running: 1, Waiting: 2, Complete: 7}), of("b", Runs{Waiting: 1}),
+		run("a", "1", gang.Running, 0), run("a", "2", gang.Waiting, 1), {Namespace: "default", Job: "c", State: gang.Waiting, Position: 2, GPUs: 4},
+		run("a", "3", gang.Waiting, 3), run("b", "1", gang.Waiting, 4),
+		{Namespace: "other", Job: "a/9", Parent: "a", State: gang.Waiting, Position: 5, GPUs: 1},
+	}
+	said := func(js []JobStatus) (out []string) {
+		for _, j := range js {
+			text := j.Job
+			if j.Runs != nil {
+				text += " (" + j.Runs.String() + ")"
+			}
+			out = append(out, text+" "+string(j.State))
+		}
+		return out
+	}
+	waiting := slices.DeleteFunc(slices.Clone(all), func(j JobStatus) bool { return j.State != gang.Waiting })
+	for name, c := range map[string]struct {
+		listed []JobStatus
+		want   string
+		gpus   int
+	}{
+		"those that wait": {waiting, "a (1 running, 2 waiting, 7 complete, of 10) waiting|c waiting|b/1 waiting|a/9 waiting", 4},
+		"all":             {all, "a (1 running, 2 waiting, 7 complete, of 10) running|b (1 waiting, of 1) template|c waiting|b/1 waiting|a/9 waiting", 6},
+	} {
+		got := ByArray(c.listed, all)
+		if text := strings.Join(said(got), "|"); text != c.want || got[0].GPUs != c.gpus {
+			t.Errorf("%s: %s, %d GPUs, want %s, %d", name, text, got[0].GPUs, c.want, c.gpus)
+		}
+	}
+	if all[0].State != gang.Template || all[2].Job != "a/1" {
+		t.Error("it changes what it is given")
+	}
+}
