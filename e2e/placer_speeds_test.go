@@ -64,7 +64,7 @@ func testSaidSpeed(t *testing.T, b *bed) {
 		b.run(j.hcl())
 		b.onModel(j.id, letter, 2)
 	}
-	b.says("explain said-s", "GPU models, by the job says so (pal_speed)", "chosen", "left to others")
+	b.says("explain said-s", "Speed known from", "pal_speed", "chosen", "has room")
 	b.purge("said-f", "said-s")
 }
 
@@ -72,7 +72,7 @@ func testMeasuredSpeed(t *testing.T, b *bed) {
 	j := gang("measured", 2, 1)
 	b.run(j.hcl())
 	b.onModel(j.id, "f", 2)
-	b.says("explain measured", "GPU models, by measured rates of class A")
+	b.says("explain measured", "class A, measured on 4 GPUs")
 	b.purge(j.id)
 }
 
