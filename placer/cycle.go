@@ -6,7 +6,6 @@ package placer
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/profile"
@@ -91,8 +90,8 @@ const oldNews = time.Second
 //  1. Bring the view up to date: who holds which GPU, which GPUs are kept out.
 //  2. Bring each gang up to date (track), then let it do what is due (reconcileAll).
 //     Gangs that end give their GPUs back here, before anybody is started.
-//  3. Tell the queue what changed, and compare it with the view (syncQueue). Only a queue
-//     that agrees with the view may decide: else a GPU could be given out twice.
+//  3. Tell the queue what changed, and where in the view the gangs are (syncQueue). Only then
+//     may it decide: else a GPU could be given out twice.
 func (p *Placer) catchUp(ctx context.Context) error {
 	now := p.m.Time
 	if err := p.m.UpdateView(now); err != nil {
@@ -106,7 +105,7 @@ func (p *Placer) catchUp(ctx context.Context) error {
 	p.checkDependencies(ctx, now, dependencyBatch)
 	p.syncQueue(ctx)
 	if p.hooks.Ledger != nil {
-		p.hooks.Ledger(p.m.CheckLedger())
+		p.hooks.Ledger(p.m)
 	}
 	return nil
 }
@@ -276,8 +275,8 @@ func (p *Placer) syncQueue(ctx context.Context) {
 		}
 		p.m.BeginJob(t.Key)
 		p.step(ctx, t, gang.Sync{Unread: t.PassedOver, After: !t.After.IsZero(), Eligible: t.Eligible})
-		if id := t.Key.String(); t.Placed && !slices.Equal(p.m.Queue.GPUsOf(id), p.m.GPUsOf(t)) {
-			p.m.Queue.SetPlacement(gang.QueueTime(p.m.Time), id, p.m.At(t))
+		if t.Placed {
+			p.m.Queue.SetPlacement(gang.QueueTime(p.m.Time), t.Key.String(), p.m.At(t))
 		}
 		t.Idle = t.Quiet() && !t.PassedOver && t.After.IsZero()
 	}

@@ -95,9 +95,8 @@ type Hooks struct {
 	Meter *meter.Meter
 	// Events keeps what is done, for people; nil keeps nothing.
 	Events *EventLog
-	// Ledger is told, before each decision, what is wrong in what it rests on, nil for
-	// nothing. It is for tests.
-	Ledger func(error)
+	// Ledger sees, before each decision, what the decision rests on. It is for tests.
+	Ledger func(*model.Model)
 	// Published is told of each picture, in the loop: what is answered is what the placer decides by. It
 	// is for tests.
 	Published func(*query.Snapshot)

@@ -44,7 +44,7 @@ func TestHoldsWhileItStops(t *testing.T) {
 		if got := q.Decide(now, c); len(got) > 0 {
 			t.Errorf("%d members still end: %v", left, got)
 		}
-		if got := q.GPUsOf("victim"); !slices.Equal(got, part.GPUs()) {
+		if got := q.entries["victim"].placement.GPUs(); !slices.Equal(got, part.GPUs()) {
 			t.Errorf("%d members still end: it is on %v", left, got)
 		}
 	}
@@ -127,5 +127,25 @@ func TestHoldsOfOneThatMoved(t *testing.T) {
 	q.SetPlacement(2*time.Hour, "victim", pal.Placement{PMScore: 1, Penalty: 1, Members: on.Members[:1]})
 	if got := q.Decide(2*time.Hour, c); len(got) > 0 {
 		t.Errorf("a member still ends: %v", got)
+	}
+}
+
+// TestSetPlacementAgain: who says again where a gang runs changes nothing of it.
+func TestSetPlacementAgain(t *testing.T) {
+	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
+	g := pal.SingleGPUs("runs", pal.ClassA, 2)
+	at := pal.Placement{PMScore: 1, Penalty: 1, Members: []pal.Member{{GPUs: []int{1}}, {GPUs: []int{0}}}}
+	if err := q.Restore(Job{ID: "runs", Gang: g, Estimate: time.Hour}, at, 0); err != nil {
+		t.Fatal(err)
+	}
+	was := *q.entries["runs"]
+	slices.Reverse(at.Members)
+	q.SetPlacement(time.Minute, "runs", at)
+	if is := q.entries["runs"]; is.startedAt != was.startedAt || is.before != was.before || is.safeUntil != was.safeUntil {
+		t.Errorf("started at %v with %v behind it, was at %v with %v", is.startedAt, is.before, was.startedAt, was.before)
+	}
+	at.Members = at.Members[:1]
+	if q.SetPlacement(time.Minute, "runs", at); q.entries["runs"].startedAt != time.Minute {
+		t.Error("it is on fewer GPUs, and nothing has changed")
 	}
 }

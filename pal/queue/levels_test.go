@@ -164,8 +164,8 @@ func TestRebaseWhileMoving(t *testing.T) {
 		t.Errorf("decided %v", got)
 	}
 	q.NotStopped("slow") // it was never stopped
-	if got := q.Decide(2*time.Minute, c); len(got) > 0 || len(q.GPUsOf("slow")) != 1 {
-		t.Errorf("decided %v; it runs on %v", got, q.GPUsOf("slow"))
+	if got := q.Decide(2*time.Minute, c); len(got) > 0 || len(q.entries["slow"].placement.GPUs()) != 1 {
+		t.Errorf("decided %v; it runs on %v", got, q.entries["slow"].placement)
 	}
 }
 

@@ -252,14 +252,15 @@ func (q *Queue) Started(now time.Duration, id string, p pal.Placement) {
 	q.run(e, p, now)
 }
 
-// SetPlacement says on what a gang is that runs or is being stopped, where that changes by
+// SetPlacement says on what a gang is that runs or is being stopped. It may change by
 // itself: members end one by one, or Nomad puts one elsewhere. Who holds which GPU is
 // the caller's ledger: the Queue has its placements from there and from what it decided,
-// and never works them out. A gang that is being stopped stays so until its last
+// and never works them out. To say again what the Queue has changes nothing, so that the
+// caller need not compare. A gang that is being stopped stays so until its last
 // member's end is reported ([Queue.Stopped]); one that shrinks, until as few are left.
 func (q *Queue) SetPlacement(now time.Duration, id string, p pal.Placement) {
 	e := q.entries[id]
-	if e == nil || e.state < running {
+	if e == nil || e.state < running || e.isOn(p) {
 		return
 	}
 	shrunk := e.state == stopping && len(e.target.Members) > 0 && len(p.Members) <= len(e.target.Members)
@@ -274,18 +275,15 @@ func (q *Queue) SetPlacement(now time.Duration, id string, p pal.Placement) {
 	e.doneBefore += done - e.work(now) // it was done where it was until now
 }
 
-// GPUsOf are the GPUs that the Queue has a gang on which runs or is being stopped, ascending;
-// those of an elastic gang in the order of its members, as the last ones end first.
-func (q *Queue) GPUsOf(id string) []int {
-	e := q.entries[id]
-	if e == nil || e.state < running {
-		return nil
-	}
-	gpus := e.placement.GPUs()
+// isOn reports whether the gang is on the GPUs of a placement. The order counts for the members
+// of an elastic gang, as the last ones end first.
+func (e *entry) isOn(p pal.Placement) bool {
+	is, was := p.GPUs(), e.placement.GPUs()
 	if e.elastic == nil {
-		slices.Sort(gpus)
+		slices.Sort(is)
+		slices.Sort(was)
 	}
-	return gpus
+	return slices.Equal(is, was)
 }
 
 // run takes in that an entry which is in no list runs on the placement since a time. Its

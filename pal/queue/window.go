@@ -352,7 +352,7 @@ func (q *Queue) RunsInto(now, begin time.Duration, id string) (out []WindowConfl
 	}
 	for _, w := range p.closed(e, until) {
 		n := 0
-		for _, u := range q.GPUsOf(id) {
+		for _, u := range e.placement.GPUs() {
 			if w.on[u] {
 				n++
 			}

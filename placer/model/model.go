@@ -116,49 +116,15 @@ func (m *Model) Update(t *Tracked, e gang.Effect) {
 // leaveQueue takes a gang out of the queue that may run on.
 func (m *Model) leaveQueue(t *Tracked) {
 	now, id := gang.QueueTime(m.Time), t.Key.String()
-	if len(m.Queue.GPUsOf(id)) > 0 {
+	if m.Queue.Counts(id) {
 		t.booked = now
 	}
 	m.Queue.Removed(now, id)
 }
 
-// At is where a gang runs.
+// At is where a gang runs: on what it holds in the ledger. Nothing else tells the queue.
 func (m *Model) At(t *Tracked) pal.Placement {
 	return m.View.Running(t.Request, m.View.Holds(t.Key))
-}
-
-// GPUsOf are the GPUs that a gang holds in the view, as [queue.Queue.GPUsOf] has those that it is on.
-// What counts is whether the queue has it as an elastic gang: its author may have made it one, or
-// none, while it runs as it was.
-func (m *Model) GPUsOf(t *Tracked) []int {
-	if _, elastic := m.Queue.SizeOf(t.Key.String()); elastic {
-		return m.At(t).GPUs()
-	}
-	return m.View.Holds(t.Key)
-}
-
-// CheckLedger checks, for tests, what each decision rests on: each gang that the queue
-// has running is there on the GPUs that it holds in the view, and no GPU that somebody
-// holds counts as free.
-func (m *Model) CheckLedger() error {
-	var errs []error
-	ids := func(gpus []int) string { return strings.Join(GPUIDs(m.View, gpus), " ") }
-	for id := range m.Queue.Running() {
-		at, held := m.Queue.GPUsOf(id), m.View.Holds(KeyOf(id))
-		if t := m.Jobs[KeyOf(id)]; t != nil {
-			held = m.GPUsOf(t)
-		}
-		if !slices.Equal(at, held) {
-			errs = append(errs, fmt.Errorf("the queue has %s on GPUs [%s], the view on [%s]", id, ids(at), ids(held)))
-		}
-	}
-	for i := range m.View.Cluster.NumGPUs() {
-		if k := m.View.Owner(i); k != (cluster.JobKey{}) && m.View.Cluster.Available(i) {
-			errs = append(errs, fmt.Errorf("GPU %s is held for %s, and counts as free", m.View.Cluster.GPU(i).ID, k))
-		}
-	}
-	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-	return errors.Join(errs...)
 }
 
 // CountOutside has the queue count what jobs hold that it does not know, as a part of what their

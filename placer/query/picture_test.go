@@ -63,7 +63,7 @@ func saidBy(s *query.Snapshot) []any {
 func checkPicture(w *bed.World, s *query.Snapshot) {
 	w.T.Helper()
 	m := s.Model()
-	if err := m.CheckLedger(); err != nil {
+	if err := bed.CheckLedger(m); err != nil {
 		w.T.Error(err)
 	}
 	waits := map[string]queue.Wait{}

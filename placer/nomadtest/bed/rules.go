@@ -16,6 +16,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -521,12 +522,12 @@ func (r *rules) disturbs(q nomadtest.Request) {
 }
 
 // ledger takes in what a placer finds wrong in its books.
-func (r *rules) ledger(name string) func(error) {
-	return func(err error) {
+func (r *rules) ledger(name string) func(*model.Model) {
+	return func(m *model.Model) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.ledgers++
-		if err != nil {
+		if err := CheckLedger(m); err != nil {
 			r.violated("%s: %s", name, strings.ReplaceAll(err.Error(), "\n", "; "))
 		}
 	}
