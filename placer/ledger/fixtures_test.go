@@ -5,7 +5,6 @@ package ledger
 
 import (
 	"fmt"
-	"testing"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -35,21 +34,9 @@ func read(old *cluster.State, allocs []*cluster.Alloc, nodes ...*api.Node) *clus
 }
 
 // world is a state of nodes as of [clustertest.Nodes].
-func world(nodes int) *cluster.State {
-	s := cluster.NewState()
-	for _, n := range clustertest.Nodes(nodes) {
-		s.PutNode(n)
-	}
-	return s
-}
+func world(nodes int) *cluster.State { return clustertest.Fill(cluster.NewState(), nodes) }
 
-// addJob puts a job into the state: see [clustertest.Job].
-func addJob(t *testing.T, s *cluster.State, hcl string, index uint64) *api.Job {
-	t.Helper()
-	job := clustertest.Job(t, hcl, index)
-	s.PutJob(job)
-	return job
-}
+var addJob = clustertest.AddJob
 
 func alloc(id string, job cluster.JobKey, node int, client string, index uint64, gpus ...string) *cluster.Alloc {
 	return &cluster.Alloc{

@@ -67,6 +67,22 @@ func Nodes(nodes int) (all []*api.Node) {
 	return all
 }
 
+// Fill puts nodes as of [Nodes] into a state.
+func Fill[S interface{ PutNode(*api.Node) bool }](s S, nodes int) S {
+	for _, n := range Nodes(nodes) {
+		s.PutNode(n)
+	}
+	return s
+}
+
+// AddJob puts a [Job] into a state.
+func AddJob(t *testing.T, s interface{ PutJob(*api.Job) }, hcl string, index uint64) *api.Job {
+	t.Helper()
+	job := Job(t, hcl, index)
+	s.PutJob(job)
+	return job
+}
+
 // Job is what a jobspec says, as Nomad would return it.
 func Job(t *testing.T, hcl string, index uint64) *api.Job {
 	t.Helper()
