@@ -70,17 +70,17 @@ func (m *Model) CameAbout(t *Tracked, now gang.Observed) *gang.Start {
 	return nil
 }
 
-// stale reports whether the job is another one by now, or is gone.
-func (m *Model) stale(k cluster.JobKey, u unanswered) bool {
-	job := m.State.Jobs[k]
-	return job == nil || *job.JobModifyIndex != u.over
-}
-
 // forgetUnanswered forgets those that Nomad cannot write any more. Over a job that has not changed
-// one may have been written that Nomad has not shown yet.
+// one may have been written that Nomad has not shown yet: until all has been read again.
 func (m *Model) forgetUnanswered(now time.Time) {
 	for k, us := range m.unanswered {
-		us = slices.DeleteFunc(slices.Clone(us), func(u unanswered) bool { return !now.Before(u.until) && m.stale(k, u) })
+		us = slices.DeleteFunc(slices.Clone(us), func(u unanswered) bool {
+			until := u.until
+			if job := m.State.Jobs[k]; job != nil && *job.JobModifyIndex == u.over {
+				until = until.Add(m.Cfg.Resync)
+			}
+			return !now.Before(until)
+		})
 		if m.unanswered[k] = us; len(us) == 0 {
 			delete(m.unanswered, k)
 		}
