@@ -116,26 +116,6 @@ func (g *Lifecycle) keepPending(w World) ([]Effect, bool) {
 	return await(Evaluate{})
 }
 
-// stopOrGoOn goes on with what a preemption or a repair began: the gate is on, the
-// members still run. A gang that was not whole did not go on before either: it is stopped. Of a
-// service the other members keep running.
-func (g *Lifecycle) stopOrGoOn(World) ([]Effect, bool) {
-	whole := g.Have >= g.Want || *g.Job.Type == api.JobTypeService
-	if g.stop == nil && whole && (g.Record == nil || g.Record.GivenUp.IsZero()) {
-		switch {
-		case g.MayHaveOverwritten():
-			return nothing()
-		case !g.read.hasAllocs:
-			return await(ReadAllocs{})
-		case !g.allRun(g.read.allocs):
-			return nothing()
-		}
-		// A placer died between gate and stop. Nothing was lost: open again.
-		return []Effect{g.log(Info, "a placer died before it stopped the members: the gang runs on"), Register{Why: ToGoOn, Job: rewrite.Open(g.Job)}}, false
-	}
-	return await(g.stopMembers())
-}
-
 // makeWhole is for a job that is still not whole after the timeout, once Nomad has
 // nothing under way for it. Something keeps part of it out: a constraint that was not
 // foreseen, a GPU that somebody else took or that became unhealthy, or a node that went

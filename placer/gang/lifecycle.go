@@ -105,48 +105,6 @@ type Lifecycle struct {
 	pending Effect
 }
 
-// stopping is why and how far a gang is being stopped.
-type stopping struct {
-	why Reason
-	// forJob is the job that it makes room for, target where it goes.
-	forJob string
-	target *pal.Placement
-	// before is the record as it was, recorded that the stop is written down, gated that the gate
-	// is on, and told that members were told to stop.
-	before                *Record
-	recorded, gated, told bool
-	// someDone: members had done their work, and the queue may know of the others only. All start again.
-	someDone bool
-}
-
-// Reason is why a gang is stopped.
-type Reason string
-
-// The reasons.
-const (
-	Preempted Reason = "preempted"
-	Moved     Reason = "moved"
-	Requeued  Reason = "requeued"
-	Resized   Reason = "resized" // by its author
-)
-
-// WhyStopped is why the gang is being stopped; none if it is not. For whom it makes room is not
-// everybody's to know.
-func (g *Lifecycle) WhyStopped() reason.Reason {
-	if g.stop == nil {
-		return reason.Reason{}
-	}
-	switch g.stop.why {
-	case Preempted:
-		return reason.Reason{Kind: reason.MakesRoom}
-	case Moved:
-		return reason.Reason{Kind: reason.Moves}
-	case Resized:
-		return reason.Reason{Kind: reason.Edited}
-	}
-	return reason.Reason{Kind: reason.NotWhole}.Over(g.Trouble)
-}
-
 // readings are answers of Nomad's that hold for one reconcile.
 type readings struct {
 	Reconcile
@@ -161,15 +119,6 @@ type readings struct {
 	hasRecord                              bool
 	record                                 *Record
 	room                                   Room // for its new size, or for what it lacks
-}
-
-// Stopping says why the gang is being stopped, and for which job, if that is known;
-// "" if it is not being stopped.
-func (g *Lifecycle) Stopping() (why Reason, forJob string) {
-	if g.stop == nil {
-		return "", ""
-	}
-	return g.stop.why, g.stop.forJob
 }
 
 // Age is how long the placer has known the job as it is: by its own clock, which
@@ -247,78 +196,12 @@ func (g *Lifecycle) fail(now time.Time, why reason.Reason) {
 	g.Trouble = why
 }
 
-// DryRunRefusal is why Nomad's scheduler would not place a start.
-type DryRunRefusal struct {
-	Why reason.Reason
-	// Unfit are nodes, by name, on which it refuses the gang's members even alone, and on which
-	// it had not been known to; none if nobody knows.
-	Unfit []string
-	// Never is what keeps its groups from every node, by a dry run without our pins; none if
-	// they may only have to wait.
-	Never []request.Obstacle
-}
-
-func (r *DryRunRefusal) Error() string { return r.Why.String() }
-
 // reasonOf is why something failed.
 func reasonOf(err error) reason.Reason {
 	if r, is := errors.AsType[*DryRunRefusal](err); is {
 		return r.Why
 	}
 	return reason.Unread(err.Error())
-}
-
-// Never is why no node can take a gang, as Nomad says.
-type Never struct {
-	Obstacles []request.Obstacle
-	index     uint64 // JobModifyIndex of the job
-	nodes     uint64 // [World.NodeChanges]
-	until     time.Time
-}
-
-// neverAgain is after how long Nomad is asked again of a gang that no node can take, if no node has
-// changed: no event tells that a volume has been made.
-const neverAgain = 5 * time.Minute
-
-// couldNever reports whether no node can take the gang as far as is known. What is not true any more
-// it forgets, and the gang is tried at once.
-func (g *Lifecycle) couldNever(w World) bool {
-	switch n := g.Never; {
-	case n == nil:
-		return false
-	case n.index == *g.Job.JobModifyIndex && n.nodes == w.NodeChanges() && w.Now().Before(n.until):
-		return true
-	}
-	g.Never, g.RetryAt, g.Trouble = nil, time.Time{}, reason.Reason{}
-	return false
-}
-
-// refusedAgain is after how long at most a start is tried again that Nomad's dry run refused:
-// no event tells that a port or a volume has come free.
-const refusedAgain = 30 * time.Second
-
-// avoidUnfit has a gang whose start Nomad's dry run refused tried again soon: at once, nearly,
-// where there are now nodes that it goes around.
-func (g *Lifecycle) avoidUnfit(r *DryRunRefusal, w World) {
-	if len(r.Never) > 0 {
-		until := w.Now().Add(neverAgain)
-		g.Never, g.RetryAt = &Never{r.Never, *g.Job.JobModifyIndex, w.NodeChanges(), until}, until
-		g.Trouble = request.NeverPlaced(r.Never)
-		return
-	}
-	if len(r.Unfit) == 0 {
-		if again := w.Now().Add(refusedAgain); g.RetryAt.After(again) {
-			g.RetryAt = again
-		}
-		return
-	}
-	g.Request, g.Refused = w.Request(g.Observed)
-	g.edited, g.Tries, g.RetryAt = g.Queued, 1, w.Now().Add(time.Second)
-}
-
-// dying reports whether allocations of the job still hold resources.
-func (g *Lifecycle) dying(w World) bool {
-	return slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool { return a.Live() && !a.LeftBehind(g.Job) })
 }
 
 // addRunTime takes into a record what the gang has run by now, with so many members.

@@ -206,21 +206,6 @@ func (g *Lifecycle) enqueue(w World) Effect {
 	return Enqueue{Job: g.QueueJob(w.RestartCost()), Since: g.WaitsSince()}
 }
 
-// hasStopped takes in that all of a gang that was being stopped has stopped. The
-// view does not know yet that its GPUs are free.
-func (g *Lifecycle) hasStopped(w World) []Effect {
-	if g.Nomad != Waiting || g.stop == nil || g.dying(w) {
-		return nil
-	}
-	g.edited = g.edited || g.Queued && (g.stop.someDone || g.stop.why == Requeued) // or it wants other nodes now than those that failed it
-	out := []Effect{Again{}}
-	if g.Target != nil {
-		out = append(out, StartAtTarget{g.stop.why})
-	}
-	g.stop, g.Held = nil, nil
-	return out
-}
-
 // staysInQueue is for a gang of which the queue knows all there is to know: it runs as
 // it did, or is being stopped.
 func (g *Lifecycle) staysInQueue(Event, World) []Effect {

@@ -6,8 +6,6 @@ package gang
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -105,28 +103,6 @@ func (g *Lifecycle) observe(e Event, w World) []Effect {
 	}
 	g.Request, g.Refused = o.Request, o.Refused
 	return out
-}
-
-// cameAbout records a start that came about though its registration was not answered. ours reports
-// whether the change of the job is such a start.
-func (g *Lifecycle) cameAbout(o Observation) (out []Effect, ours bool) {
-	if !g.unanswered || o.BroughtBack || o.Nomad != Starting && o.Nomad != Running {
-		return nil, false
-	}
-	if o.CameAbout == nil {
-		return nil, true
-	}
-	s := *o.CameAbout
-	g.record(s, *o.Job.JobModifyIndex)
-	g.Tries, g.RetryAt, g.Trouble, g.stumbled = 0, time.Time{}, reason.Reason{}, ""
-	return []Effect{Own{s.Pins.GPUs()}, Placed{s.Record}, g.log(Info, "placed, though Nomad did not answer")}, true
-}
-
-// record makes the reasons of a start the gang's record, once the start has come about.
-// They are written when the members are seen, with where they are.
-func (g *Lifecycle) record(s Start, index uint64) {
-	s.Record.JobModifyIndex = index
-	g.Record, g.Unsaved = &s.Record, true
 }
 
 // becomes takes in where the gang stands. What troubled one that is whole now is over.
@@ -237,14 +213,6 @@ func (g *Lifecycle) done(of Effect, w World) []Effect {
 	return nil
 }
 
-// told takes in that members were told to stop, or some of them: Nomad stops them, whatever is
-// registered now.
-func (g *Lifecycle) told() {
-	if g.stop != nil {
-		g.stop.told = true
-	}
-}
-
 // registered takes in the job as Nomad has it after a registration of ours.
 func (g *Lifecycle) registered(o Observed, of Effect, w World) []Effect {
 	if c, ok := of.(Commit); ok {
@@ -315,31 +283,6 @@ func (g *Lifecycle) failed(f Failure, w World) []Effect {
 	return out
 }
 
-// cancelStop takes in that a step of stopping the gang did not come about: before the gate is on,
-// it runs on, as its record and the queue are told.
-func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
-	_, unwritten := step.(WriteRecord)
-	s := g.stop
-	if s == nil || s.gated {
-		return nil
-	}
-	g.stop, g.Held = nil, nil
-	gate, _ := step.(Register)
-	switch {
-	case gate.Why == ToStop && errors.Is(err, nomad.ErrUnknownOutcome):
-		// The gate may yet come. What is written down of the stop holds whether it does or not.
-	case s.recorded && s.before != nil:
-		g.Record = s.before
-		out = append(out, SaveRecord{*g.Record})
-	case unwritten: // it may be in Nomad all the same
-		out = append(out, SaveRecord{*g.Record})
-	}
-	if s.why != Requeued {
-		out = append(out, QueueKept{})
-	}
-	return out
-}
-
 // putOff takes in that something was not even tried: the cycle had no time left, or
 // Nomad is asked only so often. It counts as no failure.
 func (g *Lifecycle) putOff(n NotNow) []Effect {
@@ -355,152 +298,6 @@ func (g *Lifecycle) wrong(err error, w World) []Effect {
 }
 
 func (g *Lifecycle) log(l Level, text string, args ...any) Effect { return Log{l, text, args} }
-
-// commit registers the job with its pins. Nomad is asked for a dry run first if the
-// job has something that only Nomad can judge, or after a failure.
-func (g *Lifecycle) commit(e Event, w World) []Effect {
-	if g.finishUnknown(w) {
-		return g.refuseStart(e, w)
-	}
-	return []Effect{Commit{Start: e.(Start), DryRun: !g.Request.Modelled || g.Tries > 0}}
-}
-
-// started takes in that the job has its pins.
-func (g *Lifecycle) started(o Observed, s Start, w World) []Effect {
-	g.record(s, *o.Job.JobModifyIndex)
-	g.verifyLater(o.Job)
-	g.lineage = g.lineage.rewrote(g.Job, o.Job)
-	g.Observed, g.Since = o, w.Now()
-	g.Placed, g.unanswered, g.stop, g.Target = g.Queued, false, nil, nil
-	if s.Pins.Mode != rewrite.ModeGPU {
-		g.Held = w.GPUIDs(s.Placement.GPUs())
-	}
-	c := s.Record.Decision.Chosen
-	return []Effect{
-		Own{s.Pins.GPUs()}, QueueStarted{s.Placement}, Placed{*g.Record},
-		g.log(Info, "placed", "gpus", len(s.Placement.GPUs()), "nodes", c.Nodes, "app_class", g.Request.Gang.Class, "pm_score", c.PMScore, "cost", c.Cost),
-	}
-}
-
-// notStarted records that it did not get them. If the outcome is unknown Nomad may have taken the
-// start: then an observation shows its pins.
-func (g *Lifecycle) notStarted(s Start, err error, w World) []Effect {
-	out := []Effect{Release{g.Request.Gang, s.Placement}, g.requeue()}
-	if errors.Is(err, nomad.ErrConflict) {
-		return append(out, g.log(Debug, "lost a race, reading the job again"))
-	}
-	g.unanswered = g.unanswered || errors.Is(err, nomad.ErrUnknownOutcome)
-	g.fail(w.Now(), reasonOf(err))
-	if refused := (*DryRunRefusal)(nil); errors.As(err, &refused) {
-		g.avoidUnfit(refused, w)
-	}
-	g.stumbled = fmt.Sprintf("%T", Commit{})
-	return append(out, g.log(Warn, "could not place", "error", err, "retry_in", g.RetryAt.Sub(w.Now())))
-}
-
-// requeue tells the queue that a start, or a move's, did not come about.
-func (g *Lifecycle) requeue() Effect {
-	if g.Placed {
-		g.Placed = false
-		return QueueStopped{}
-	}
-	return QueueRequeued{}
-}
-
-// refuseStart answers a start of a gang that cannot start in this state: its GPUs go
-// back, and the queue hears of it.
-func (g *Lifecycle) refuseStart(e Event, _ World) []Effect {
-	return []Effect{Release{g.Request.Gang, e.(Start).Placement}, g.requeue()}
-}
-
-// keep answers a preemption or a move of a gang that is not stopped now.
-func (g *Lifecycle) keep(Event, World) []Effect { return []Effect{QueueKept{}} }
-
-// preempt stops the gang for another one. That one stays in the queue, which keeps the GPUs for
-// it, until the queue hears that this one has stopped, whatever becomes of it meanwhile, or
-// that it is not stopped ([QueueKept]): then it decides anew.
-func (g *Lifecycle) preempt(e Event, w World) []Effect {
-	if g.MayHaveOverwritten() {
-		return g.keep(e, w)
-	}
-	job := e.(Preempt).For
-	return append([]Effect{g.log(Info, "preempting", "for", job)}, g.stopFor(stopping{why: Preempted, forJob: job}, g.Record, w)...)
-}
-
-// move stops the gang, to start it on better GPUs.
-func (g *Lifecycle) move(e Event, w World) []Effect {
-	if g.MayHaveOverwritten() || g.Have > g.Live { // those that have done their work would do it again
-		return g.keep(e, w)
-	}
-	to := e.(Move).To
-	return append([]Effect{g.log(Info, "moving", "from_cost", w.Running(g.Request, w.Holds(g.Key)).Cost(), "to_cost", to.Cost())},
-		g.stopFor(stopping{why: Moved, target: &to}, g.Record, w)...)
-}
-
-// stopFor begins to stop the gang, whose record is then r: it is written down, then
-// comes the gate, so that a placer that dies in between loses nothing, then the
-// members are stopped.
-func (g *Lifecycle) stopFor(s stopping, r *Record, w World) []Effect {
-	s.someDone = g.Have > g.Live
-	g.stop = &s
-	if r == nil {
-		s.recorded = true
-		return g.proceed(w)
-	}
-	changed := r != g.Record
-	out := *r
-	if len(g.Members) > 0 {
-		g.addRunTime(&out, g.WhyStopped(), g.Want, w)
-		if strings.HasPrefix(s.forJob, g.Key.Namespace+"/") { // no namespace has a slash
-			out.StoppedFor = s.forJob
-		}
-		changed = true
-	}
-	if !changed {
-		return g.proceed(w)
-	}
-	if s.why == Resized { // another gang could start there while the record is written
-		return append(g.holdTarget(w), WriteRecord{out})
-	}
-	return []Effect{WriteRecord{out}}
-}
-
-// proceed is the next step of stopping the gang.
-func (g *Lifecycle) proceed(w World) []Effect {
-	switch {
-	case g.stop.gated:
-		return []Effect{g.stopMembers()}
-	case rewrite.Gated(g.Job): // by its author
-		return append(g.closed(w), g.stopMembers())
-	}
-	return []Effect{Register{Why: ToStop, Job: rewrite.Gate(g.Job)}}
-}
-
-// closed takes in that the gate is on. Until all of the gang has stopped, all its GPUs are
-// its own: the queue waits for them together. So are those that its new size gets; those
-// of a move the queue keeps.
-func (g *Lifecycle) closed(w World) []Effect {
-	g.stop.gated, g.Target = true, g.stop.target
-	if g.stop.why == Resized {
-		return g.holdTarget(w)
-	}
-	g.Held = w.GPUIDs(w.Holds(g.Key))
-	return nil
-}
-
-// holdTarget keeps the GPUs of a gang's new size for it, beside those that it has.
-func (g *Lifecycle) holdTarget(w World) []Effect {
-	g.Held = w.GPUIDs(slices.Concat(w.Holds(g.Key), g.stop.target.GPUs()))
-	return []Effect{Keep{*g.stop.target}}
-}
-
-func (g *Lifecycle) stopMembers() Effect {
-	var ids []string
-	for _, a := range g.Members {
-		ids = append(ids, a.ID)
-	}
-	return StopMembers{ids}
-}
 
 // RegisteredJob is the job as Nomad has it after it was registered over was: job may
 // be an earlier version.

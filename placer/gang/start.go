@@ -1,0 +1,163 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package gang
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/request"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// How a gang starts: the queue decides ([Start]), the job is registered with its pins ([Commit]), and
+// that comes about, is refused, or nobody knows.
+//
+// If Nomad answers with an error, 500 say, Nomad may have written the job all the same. The package
+// placer looks the job up. If that tells nothing, the gang is requeued and tried again later
+// (notStarted), and for as long as Nomad may write the job yet the package model keeps the start's
+// GPUs from others. A start that came about late shows in the job's pins (cameAbout).
+
+// commit registers the job with its pins. Nomad is asked for a dry run first if the
+// job has something that only Nomad can judge, or after a failure.
+func (g *Lifecycle) commit(e Event, w World) []Effect {
+	if g.finishUnknown(w) {
+		return g.refuseStart(e, w)
+	}
+	return []Effect{Commit{Start: e.(Start), DryRun: !g.Request.Modelled || g.Tries > 0}}
+}
+
+// started takes in that the job has its pins.
+func (g *Lifecycle) started(o Observed, s Start, w World) []Effect {
+	g.record(s, *o.Job.JobModifyIndex)
+	g.verifyLater(o.Job)
+	g.lineage = g.lineage.rewrote(g.Job, o.Job)
+	g.Observed, g.Since = o, w.Now()
+	g.Placed, g.unanswered, g.stop, g.Target = g.Queued, false, nil, nil
+	if s.Pins.Mode != rewrite.ModeGPU {
+		g.Held = w.GPUIDs(s.Placement.GPUs())
+	}
+	c := s.Record.Decision.Chosen
+	return []Effect{
+		Own{s.Pins.GPUs()}, QueueStarted{s.Placement}, Placed{*g.Record},
+		g.log(Info, "placed", "gpus", len(s.Placement.GPUs()), "nodes", c.Nodes, "app_class", g.Request.Gang.Class, "pm_score", c.PMScore, "cost", c.Cost),
+	}
+}
+
+// notStarted records that it did not get them. If the outcome is unknown Nomad may have taken the
+// start: then an observation shows its pins.
+func (g *Lifecycle) notStarted(s Start, err error, w World) []Effect {
+	out := []Effect{Release{g.Request.Gang, s.Placement}, g.requeue()}
+	if errors.Is(err, nomad.ErrConflict) {
+		return append(out, g.log(Debug, "lost a race, reading the job again"))
+	}
+	g.unanswered = g.unanswered || errors.Is(err, nomad.ErrUnknownOutcome)
+	g.fail(w.Now(), reasonOf(err))
+	if refused := (*DryRunRefusal)(nil); errors.As(err, &refused) {
+		g.avoidUnfit(refused, w)
+	}
+	g.stumbled = fmt.Sprintf("%T", Commit{})
+	return append(out, g.log(Warn, "could not place", "error", err, "retry_in", g.RetryAt.Sub(w.Now())))
+}
+
+// requeue tells the queue that a start, or a move's, did not come about.
+func (g *Lifecycle) requeue() Effect {
+	if g.Placed {
+		g.Placed = false
+		return QueueStopped{}
+	}
+	return QueueRequeued{}
+}
+
+// refuseStart answers a start of a gang that cannot start in this state: its GPUs go
+// back, and the queue hears of it.
+func (g *Lifecycle) refuseStart(e Event, _ World) []Effect {
+	return []Effect{Release{g.Request.Gang, e.(Start).Placement}, g.requeue()}
+}
+
+// cameAbout records a start that came about though its registration was not answered. ours reports
+// whether the change of the job is such a start.
+func (g *Lifecycle) cameAbout(o Observation) (out []Effect, ours bool) {
+	if !g.unanswered || o.BroughtBack || o.Nomad != Starting && o.Nomad != Running {
+		return nil, false
+	}
+	if o.CameAbout == nil {
+		return nil, true
+	}
+	s := *o.CameAbout
+	g.record(s, *o.Job.JobModifyIndex)
+	g.Tries, g.RetryAt, g.Trouble, g.stumbled = 0, time.Time{}, reason.Reason{}, ""
+	return []Effect{Own{s.Pins.GPUs()}, Placed{s.Record}, g.log(Info, "placed, though Nomad did not answer")}, true
+}
+
+// record makes the reasons of a start the gang's record, once the start has come about.
+// They are written when the members are seen, with where they are.
+func (g *Lifecycle) record(s Start, index uint64) {
+	s.Record.JobModifyIndex = index
+	g.Record, g.Unsaved = &s.Record, true
+}
+
+// DryRunRefusal is why Nomad's scheduler would not place a start.
+type DryRunRefusal struct {
+	Why reason.Reason
+	// Unfit are nodes, by name, on which it refuses the gang's members even alone, and on which
+	// it had not been known to; none if nobody knows.
+	Unfit []string
+	// Never is what keeps its groups from every node, by a dry run without our pins; none if
+	// they may only have to wait.
+	Never []request.Obstacle
+}
+
+func (r *DryRunRefusal) Error() string { return r.Why.String() }
+
+// refusedAgain is after how long at most a start is tried again that Nomad's dry run refused:
+// no event tells that a port or a volume has come free.
+const refusedAgain = 30 * time.Second
+
+// avoidUnfit has a gang whose start Nomad's dry run refused tried again soon: at once, nearly,
+// where there are now nodes that it goes around.
+func (g *Lifecycle) avoidUnfit(r *DryRunRefusal, w World) {
+	if len(r.Never) > 0 {
+		until := w.Now().Add(neverAgain)
+		g.Never, g.RetryAt = &Never{r.Never, *g.Job.JobModifyIndex, w.NodeChanges(), until}, until
+		g.Trouble = request.NeverPlaced(r.Never)
+		return
+	}
+	if len(r.Unfit) == 0 {
+		if again := w.Now().Add(refusedAgain); g.RetryAt.After(again) {
+			g.RetryAt = again
+		}
+		return
+	}
+	g.Request, g.Refused = w.Request(g.Observed)
+	g.edited, g.Tries, g.RetryAt = g.Queued, 1, w.Now().Add(time.Second)
+}
+
+// Never is why no node can take a gang, as Nomad says.
+type Never struct {
+	Obstacles []request.Obstacle
+	index     uint64 // JobModifyIndex of the job
+	nodes     uint64 // [World.NodeChanges]
+	until     time.Time
+}
+
+// neverAgain is after how long Nomad is asked again of a gang that no node can take, if no node has
+// changed: no event tells that a volume has been made.
+const neverAgain = 5 * time.Minute
+
+// couldNever reports whether no node can take the gang as far as is known. What is not true any more
+// it forgets, and the gang is tried at once.
+func (g *Lifecycle) couldNever(w World) bool {
+	switch n := g.Never; {
+	case n == nil:
+		return false
+	case n.index == *g.Job.JobModifyIndex && n.nodes == w.NodeChanges() && w.Now().Before(n.until):
+		return true
+	}
+	g.Never, g.RetryAt, g.Trouble = nil, time.Time{}, reason.Reason{}
+	return false
+}
