@@ -41,11 +41,16 @@
 //
 // Who holds which GPU is the caller's to say, and there is one ledger of it: the cluster
 // that Decide is given, and for each gang the placement that was reported last. The
-// Queue's placements are nothing else; it changes none by itself, and what it derives from
-// them (sizes, usage, expected ends, levels) it derives when they are reported. Before each
-// Decide every gang that runs, or is being stopped, must be reported on just the GPUs that
-// it holds. That is why they are reported when they change and not asked for: a pass at
-// 10,000 gangs then costs nothing for those that go on as they were.
+// Queue's placements are nothing else; it changes none by itself. They are no second ledger
+// but what the Queue has reckoned with: sizes, usage, work done, expected ends and levels are
+// derived when a placement is reported, and lists are sorted by them. So a placement cannot be
+// looked up as it is asked for: what is derived would be of another one. What was decided and
+// not reported yet (starts, moves, claims) is a plan, and in no ledger.
+//
+// Before each Decide every gang that runs, or is being stopped, must be reported on just the
+// GPUs that it holds ([Queue.SetPlacement]). To report the same again changes nothing, so the
+// caller reports whatever may have changed and compares nothing. Gangs that go on as they were
+// are not reported: a pass at 10,000 gangs costs nothing for them.
 //
 // # Who goes first
 //
