@@ -15,12 +15,12 @@ func (q *Queue) Told(j Job) bool {
 	return j.Estimate > 0 || j.Limit > 0 || len(q.samples(j.Name)) > 0
 }
 
-// WaitIf is what a waiting gang would wait for if its user had said that it runs so long; ok is false of a
-// gang that does not wait. It decides nothing: afterwards the gang waits as before.
-func (q *Queue) WaitIf(now time.Duration, c *pal.Cluster, id string, estimate time.Duration) (w Wait, ok bool) {
+// WaitsIf is what a waiting gang would wait for if its user had said that it runs so long, for each of several
+// times; none of a gang that does not wait. It decides nothing: afterwards the gang waits as before.
+func (q *Queue) WaitsIf(now time.Duration, c *pal.Cluster, id string, estimates ...time.Duration) (ws []Wait) {
 	e := q.entries[id]
-	if e == nil || e.state != waiting {
-		return w, false
+	if e == nil || e.state != waiting || len(estimates) == 0 {
+		return nil
 	}
 	was, settled := e.job.Estimate, e.settled
 	say := func(d time.Duration) {
@@ -28,22 +28,18 @@ func (q *Queue) WaitIf(now time.Duration, c *pal.Cluster, id string, estimate ti
 		e.job.Estimate = d
 		q.enqueue(e)
 	}
-	say(estimate)
 	defer func() {
 		say(was)
 		e.settled = settled
 	}()
-	for _, w := range q.waits(now, c, func(ws []Wait) []int {
-		for i := range ws {
-			if ws[i].Job == id {
-				return []int{i}
-			}
-		}
-		return nil
-	}) {
-		return w, true
+	first := q.asking(now, c)
+	for _, d := range estimates {
+		say(d)
+		p := q.asking(now, c)
+		p.rooms, p.found = first.rooms, first.found // where there is room does not depend on an estimate
+		ws = append(ws, p.waitOf(e))
 	}
-	return w, false
+	return ws
 }
 
 // Foretold are quantiles of how long a gang is expected to run on, at cost 1.

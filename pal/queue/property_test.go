@@ -145,6 +145,26 @@ func (p *player) checkWaiting() {
 			p.t.Fatalf("in part %d of 2 of the queue waits %v, want %v", n, w, want)
 		}
 	}
+	if len(all) > 0 && p.n%8 == 0 {
+		p.checkWaitsIf(all[len(all)/2].Job)
+	}
+}
+
+// checkWaitsIf: what a gang would wait for with an estimate is what it waits for in a queue where it has that one.
+func (p *player) checkWaitsIf(id string) {
+	said := []time.Duration{time.Minute, 5 * time.Hour}
+	got := p.queue.WaitsIf(p.now, p.c, id, said...)
+	for i, d := range said {
+		twin := p.queue.Clone()
+		e := twin.entries[id]
+		twin.dequeue(e)
+		e.job.Estimate = d
+		twin.enqueue(e)
+		all := twin.Waiting(p.now, p.c.Clone())
+		if want := all[slices.IndexFunc(all, func(w Wait) bool { return w.Job == id })]; !reflect.DeepEqual(got[i], want) {
+			p.t.Fatalf("if it runs %v it waits %+v, want %+v", d, got[i], want)
+		}
+	}
 }
 
 // checkCounts: what tenants are promised, and what gangs of theirs give up, is what a count says.

@@ -152,15 +152,9 @@ func (q *Queue) WaitingAt(now time.Duration, c *pal.Cluster, parts []float64) []
 
 // waits lists those of the waiting gangs that are chosen, by their positions.
 func (q *Queue) waits(now time.Duration, c *pal.Cluster, choose func([]Wait) []int) []Wait {
-	q.hurry(now)
-	p := &pass{Queue: q, c: c, now: now, rooms: map[*fitKind]*room{}, found: map[signature]foundNow{}}
+	p := q.asking(now, c)
 	defer p.putBack()
-	p.holdPending() // as Decide does before it goes through the queue
-	for _, cl := range q.claims {
-		p.keep(cl.placement)
-	}
-	p.keepForMoving()
-	queue := p.inOrder()
+	queue := p.queue()
 	all := p.whys(queue)
 	of := choose(all)
 	p.expect(queue, all, of)
@@ -169,6 +163,36 @@ func (q *Queue) waits(now time.Duration, c *pal.Cluster, choose func([]Wait) []i
 		ws = append(ws, all[i])
 	}
 	return ws
+}
+
+// asking is a pass that only asks.
+func (q *Queue) asking(now time.Duration, c *pal.Cluster) *pass {
+	return &pass{Queue: q, c: c, now: now, rooms: map[*fitKind]*room{}, found: map[signature]foundNow{}}
+}
+
+// queue lists those that wait, in order, when what is kept for some of them is, as Decide does before it goes
+// through them.
+func (p *pass) queue() []*entry {
+	p.hurry(p.now)
+	p.holdPending()
+	for _, cl := range p.Queue.claims {
+		p.keep(cl.placement)
+	}
+	p.keepForMoving()
+	return p.inOrder()
+}
+
+// waitOf is what a gang waits for: no gang behind it counts for that.
+func (p *pass) waitOf(e *entry) Wait {
+	defer p.putBack()
+	queue := p.queue()
+	at := slices.Index(queue, e)
+	for _, behind := range queue[at+1:] {
+		p.toLeast(behind)
+	}
+	ws := p.whys(queue[:at+1])
+	p.expect(queue[:at+1], ws, []int{at})
+	return ws[at]
 }
 
 // whys is what each gang of the queue waits for.

@@ -23,16 +23,19 @@ func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 	if w == nil || job.Endless || s.Activity.Idle() || s.m.Queue.Told(job) {
 		return ""
 	}
-	was, now := startOf(w.Wait), gang.QueueTime(s.m.Time)
+	was := startOf(w.Wait)
 	var sooner []string
+	var later []time.Duration // do not have it start now
 	for _, d := range said {
 		if job.Estimate = d; s.startsNow(job) {
 			sooner = append(sooner, "now if it runs "+model.ShortDuration(d))
-			continue
+		} else {
+			later = append(later, d)
 		}
-		o, ok := s.m.Queue.WaitIf(now, s.m.View.Cluster, t.Key.String(), d)
-		if at := startOf(o); ok && at != "" && at != was && (w.To == 0 || o.To < w.To) {
-			sooner = append(sooner, fmt.Sprintf("%s if it runs %s", at, model.ShortDuration(d)))
+	}
+	for i, o := range s.m.Queue.WaitsIf(gang.QueueTime(s.m.Time), s.m.View.Cluster, t.Key.String(), later...) {
+		if at := startOf(o); at != "" && at != was && (w.To == 0 || o.To < w.To) {
+			sooner = append(sooner, fmt.Sprintf("%s if it runs %s", at, model.ShortDuration(later[i])))
 		}
 	}
 	job.Estimate = 0
