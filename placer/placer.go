@@ -97,9 +97,9 @@ type Hooks struct {
 	Events *EventLog
 	// Ledger sees, before each decision, what the decision rests on. It is for tests.
 	Ledger func(*model.Model)
-	// Published is told of each picture, in the loop: what is answered is what the placer decides by. It
-	// is for tests.
-	Published func(*query.Snapshot)
+	// Published is told of each picture, in the loop, and whether more than the clock has changed since the
+	// one before: what is answered is what the placer decides by. It is for tests.
+	Published func(picture *query.Snapshot, changed bool)
 }
 
 // unread is the meter of placers whose counts nobody reads: of snapshots and tests.

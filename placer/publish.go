@@ -101,12 +101,14 @@ func (p *Placer) publish(now time.Time) {
 		return
 	}
 	warnings := slices.Concat(p.warnings, p.ofNodes, p.m.Windows.Warnings(), p.m.Denials(), p.failing())
-	if seen := p.m.View.Changes(); last == nil || p.changed || seen != p.pictured || age >= sameFor || !slices.Equal(last.Warned(), warnings) {
+	seen := p.m.View.Changes()
+	changed := last == nil || p.changed || seen != p.pictured || !slices.Equal(last.Warned(), warnings)
+	if changed || age >= sameFor {
 		began := time.Now()
 		last, p.changed, p.pictured, p.picturedAt = query.Picture(p.m.Clone(), p.nomad, warnings), false, seen, now
 		p.publishing = time.Since(began)
 		if p.hooks.Published != nil {
-			p.hooks.Published(last)
+			p.hooks.Published(last, changed)
 		}
 	}
 	p.published.mu.Lock()

@@ -17,9 +17,15 @@ import (
 )
 
 // answers looks at each picture that a placer publishes: whether what is answered from it of jobs
-// that wait is what the placer decides by.
-func (r *rules) answers(name string) func(*query.Snapshot) {
-	return func(s *query.Snapshot) {
+// that wait is what the placer decides by. Of those in which only the clock has gone on since the one
+// before, it looks at one a minute.
+func (r *rules) answers(name string) func(*query.Snapshot, bool) {
+	var looked time.Time
+	return func(s *query.Snapshot, changed bool) {
+		if now := s.Model().Time; !changed && now.Sub(looked) < time.Minute && !now.Before(looked) {
+			return
+		}
+		looked = s.Model().Time
 		asked, wrong := untrue(s)
 		r.mu.Lock()
 		defer r.mu.Unlock()
