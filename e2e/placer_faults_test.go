@@ -216,21 +216,26 @@ const once = "restart {\n attempts = 0\n mode = \"fail\"\n}\nreschedule {\n atte
 // then.
 func testUserFailure(t *testing.T, b *bed) {
 	j := gang("broken", 2, 2)
-	j.groups[0].extra = once
-	j.script = "if [ $NOMAD_ALLOC_INDEX = 0 ]; then exit 3; fi; exec sleep 3600"
+	j.groups[0].extra, j.groups[0].kill = once, "30s"
+	end := filepath.Join(b.dir, "end") // the other member does not end before: until then the gang waits
+	j.script = "if [ $NOMAD_ALLOC_INDEX = 0 ]; then exit 3; fi; trap 'until [ -e " + end + " ]; do sleep 0.1; done; exit' INT TERM; while :; do sleep 0.1; done"
 	b.run(j.hcl())
-	noted := ""
+	b.until("it is to go elsewhere", func() string {
+		if e := b.explain("broken"); !strings.Contains(e.Note, "nodes other than node-") {
+			return e.State + ": " + e.Note
+		}
+		return ""
+	})
+	if err := os.WriteFile(end, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	b.until("given up", func() string {
 		e := b.explain("broken")
-		if strings.Contains(e.Note, "nodes other than") {
-			noted = e.Note
-		}
 		if g := b.gpusOf("broken"); e.State != "failed" || !strings.Contains(e.Reason, "given up after 2 tries") || len(g) > 0 {
 			return fmt.Sprintf("%s on %v: %s", e.State, g, e.Reason)
 		}
 		return ""
 	})
-	mentions(t, noted, "nodes other than node-")
 	b.says("failures", "user", "exit code 3", "broken")
 	stubs, _, err := b.API().Jobs().Allocations("broken", true, nil)
 	if err != nil {

@@ -23,6 +23,7 @@ type group struct {
 	extra       string
 	device      string // "nvidia/gpu" where empty
 	wants       string // in the device block
+	kill        string // how long its members may take to end
 }
 
 func (j job) hcl() string {
@@ -51,7 +52,7 @@ func (j job) hcl() string {
         command = "/bin/sh"
         args    = ["-c", %q]
       }
-      kill_timeout = "1s"
+      kill_timeout = %q
       resources {
         cpu    = 10
         memory = 10
@@ -62,7 +63,7 @@ func (j job) hcl() string {
       }
     }
   }
-`, g.name, g.count, g.extra, cmp.Or(j.script, fmt.Sprintf("exec sleep %d", j.seconds)), cmp.Or(g.device, "nvidia/gpu"), g.gpus, g.wants)
+`, g.name, g.count, g.extra, cmp.Or(j.script, fmt.Sprintf("exec sleep %d", j.seconds)), cmp.Or(g.kill, "1s"), cmp.Or(g.device, "nvidia/gpu"), g.gpus, g.wants)
 	}
 	s.WriteString("}\n")
 	return s.String()

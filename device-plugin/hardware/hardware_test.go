@@ -130,7 +130,7 @@ func options(smi, cuda, out string) Options {
 // that disagrees: both are on the page, and all else was tried.
 func TestRun(t *testing.T) {
 	o := box(t, "wrong.1=1")
-	o.Pace.Job = 2 * time.Second // until the idle check has looked
+	o.Pace.Job, o.Pace.Soak = 2*time.Second, 2*time.Second // until the idle check has looked, and a point is whole
 	r, err := o.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -203,6 +203,8 @@ func (r *reader) event(e event) {
 		}
 	case e.Action == "output":
 		r.output[key] = append(r.output[key], e.Output)
+	case e.Test == "" && e.Action == "fail":
+		r.cutShort(e.Package)
 	case e.Test == "":
 	case e.Action == "fail":
 		r.print(strings.Join(r.output[key], ""))
@@ -213,6 +215,17 @@ func (r *reader) event(e event) {
 	case e.Action == "pass":
 		r.passed++
 		delete(r.output, key)
+	}
+}
+
+// cutShort prints what the tests of a package said that did not come to their end, as their process ended.
+func (r *reader) cutShort(in string) {
+	for _, key := range slices.Sorted(maps.Keys(r.runs)) {
+		if strings.HasPrefix(key, in+" ") {
+			r.print(strings.Join(r.output[key], ""))
+			delete(r.output, key)
+			delete(r.runs, key)
+		}
 	}
 }
 

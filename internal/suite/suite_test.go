@@ -50,6 +50,27 @@ go: no such tool
 	}
 }
 
+// What a test said is printed, too, if its process ends before it does: a panic, or the end of its time.
+func TestReadCutShort(t *testing.T) {
+	var out strings.Builder
+	r := newReader(&out)
+	if err := r.read(strings.NewReader(`{"Action":"run","Package":"p","Test":"TestA"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"a\n"}
+{"Action":"pass","Package":"p","Test":"TestA"}
+{"Action":"run","Package":"p","Test":"TestB"}
+{"Action":"output","Package":"p","Test":"TestB","Output":"panic: b\n"}
+{"Action":"run","Package":"q","Test":"TestC"}
+{"Action":"output","Package":"q","Test":"TestC","Output":"c\n"}
+{"Action":"output","Package":"p","Output":"FAIL\tp\t0.01s\n"}
+{"Action":"fail","Package":"p"}
+`)); err != nil {
+		t.Fatal(err)
+	}
+	if want := "FAIL\tp\t0.01s\npanic: b\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+}
+
 // While nothing is printed, it is said which tests run: not those that wait, nor those whose subtests do.
 func TestQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -110,7 +110,9 @@ func promotedTooEarly(x *Script) {
 	x.deploy(canaried(false, ""), ownGPUs)
 	x.untilDeployed("a")
 	x.show("a")
-	x.deploy(canaried(false, "sleep 1; exit 3"), canaryGPUs)
+	job := canaried(false, "sleep 10; exit 3") // it is promoted before that, and before it counts as healthy
+	job.TaskGroups[0].Update.MinHealthyTime = new(time.Minute)
+	x.deploy(job, canaryGPUs)
 	x.untilStatus(1, api.DeploymentStatusRunning)
 	x.promote()
 	x.untilStatus(1, api.DeploymentStatusFailed)

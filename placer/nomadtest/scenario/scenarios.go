@@ -337,12 +337,19 @@ func (x *Script) deploy(job *api.Job, gpus string) {
 	x.register(x.pinned(job, strings.Fields(gpus)...))
 }
 
-// untilStatus waits until the newest deployment is that of a version, and has a status.
+// untilStatus waits until the newest deployment is that of a version, and has a status. One that has ended
+// otherwise never has it.
 func (x *Script) untilStatus(version uint64, status string) {
 	x.Until(fmt.Sprintf("the deployment of version %d is %s", version, status), func() bool {
 		d, _, err := x.API().Jobs().LatestDeployment(x.id("a"), nil)
 		x.must(err)
-		return d != nil && d.JobVersion == version && d.Status == status
+		if d == nil || d.JobVersion != version {
+			return false
+		}
+		if ended := []string{api.DeploymentStatusFailed, api.DeploymentStatusSuccessful, api.DeploymentStatusCancelled}; d.Status != status && slices.Contains(ended, d.Status) {
+			Fail(fmt.Errorf("the deployment of version %d is to be %s, and is %s: %s", version, status, d.Status, d.StatusDescription))
+		}
+		return d.Status == status
 	})
 }
 
@@ -681,7 +688,9 @@ func drainedBehindGate(x *Script) {
 
 func nodeDown(x *Script) {
 	x.byNode = true
-	x.register(x.pinned(gang("a", 2), "GPU-0-0", "GPU-1-0"))
+	job := gang("a", 2)
+	job.TaskGroups[0].Tasks[0].KillTimeout = new(20 * time.Second) // another may take long to begin
+	x.register(x.pinned(job, "GPU-0-0", "GPU-1-0"))
 	x.show("a")
 	x.say("a node is cut off")
 	x.Cut(1)
