@@ -64,7 +64,7 @@ checks: build nomad fault-points ## All of it but the end-to-end tests
 # What make test takes a sample of. TEST_LONG_UNTIL, in seconds since 1970, ends it: what has not begun then does not run.
 .PHONY: test-long
 test-long: suite ## All cases that make test takes a sample of: every scenario on a real Nomad, all faults, all small worlds, ten million steps (about two hours on two idle cores)
-	+@$(MAKE) --no-print-directory -j1 scenarios-all faults-all partitions-short walks-all
+	+@$(MAKE) --no-print-directory -j1 scenarios-all faults-all partitions-short properties-all walks-all
 	@$(SUITE) summary CONTRIBUTING.md
 
 .PHONY: test-load
@@ -84,7 +84,7 @@ TESTS := -vet=off -shuffle=on -p 4 -timeout 2h
 .PHONY: norace
 norace: suite
 	@echo "unit, property and golden tests of all that shares no memory"
-	$(SUITE) run norace $(TESTS) -skip '^($(WALKS))$$' $$($(SUITE) packages norace $(UNIT))
+	RAPID_CHECKS=30 $(SUITE) run norace $(TESTS) -skip '^($(WALKS))$$' $$($(SUITE) packages norace $(UNIT))
 
 .PHONY: race
 race: suite nomad ptxas ## The same with the race detector: packages in which goroutines share memory
@@ -100,7 +100,11 @@ simulations: suite ## The placer on an in-memory Nomad: requests fail in every w
 
 .PHONY: faults-all
 faults-all: suite
-	TEST_LONG=1 $(SUITE) run faults-all -count=1 -timeout 4h -run 'TestEveryRequestFails|TestAllSmallWorlds|TestGivenUpThenRunAgain|TestReplay' ./placer ./placer/nomadtest/bed
+	TEST_LONG=1 $(SUITE) run faults-all -count=1 -timeout 4h -run 'TestEveryRequestFails|TestAllSmallWorlds|TestGivenUpThenRunAgain|TestReplay|TestFailureCountsOnce|TestValidRecordStays' ./placer ./placer/nomadtest/bed
+
+.PHONY: properties-all
+properties-all: suite
+	RAPID_CHECKS=200 GANG_EVENTS=2000000 $(SUITE) run properties-all -count=1 -timeout 4h ./pal/... ./placer/gang ./placer/ledger ./placer/cluster ./placer/rewrite ./placer/store ./device-plugin ./sim
 
 .PHONY: walks-all
 walks-all: suite

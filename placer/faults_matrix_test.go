@@ -132,7 +132,7 @@ func TestEveryRequestFails(t *testing.T) {
 func sampled() int {
 	switch {
 	case race.Enabled:
-		return 24
+		return 48
 	case !long.All():
 		return 8
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/internal/race"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
@@ -28,6 +29,9 @@ func TestHostileJobs(t *testing.T) {
 	}
 	for name, jobs := range sets {
 		t.Run(name, func(t *testing.T) {
+			if race.Enabled && len(jobs) == 1 {
+				t.Skip(race.Sampled) // one goroutine
+			}
 			s, prof, err := benchState(8, 0)
 			if err != nil {
 				t.Fatal(err)

@@ -15,7 +15,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 )
 
@@ -28,9 +27,8 @@ type folder struct {
 	imports         map[string]string // name → path
 }
 
-// code is all Go code, once a test has read it.
+// code is all Go code, once a test has read it. These tests run one after another.
 var code struct {
-	sync.Once
 	files   *token.FileSet
 	folders map[string]*folder
 }
@@ -38,7 +36,9 @@ var code struct {
 // parsed is all Go code, by folder. Positions are in files.
 func parsed(t *testing.T) (files *token.FileSet, folders map[string]*folder) {
 	t.Helper()
-	code.Do(func() { code.files, code.folders = parse(t) })
+	if code.folders == nil {
+		code.files, code.folders = parse(t)
+	}
 	if len(code.folders) < 50 {
 		t.Fatalf("found %d folders of code only", len(code.folders))
 	}

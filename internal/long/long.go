@@ -14,6 +14,10 @@ import (
 // All reports whether all cases are to run.
 func All() bool { return os.Getenv("TEST_LONG") != "" }
 
+// Skips reports whether a case is none of the sample: of cases that differ in two things, of which the first
+// is the n-th of its kind and the second the k-th of so many, each n and each k is in it.
+func Skips(n, k, of int) bool { return !All() && n%of != k }
+
 // Over reports whether the time for them is over: TEST_LONG_UNTIL is that time, in seconds since
 // 1970.
 func Over() bool {

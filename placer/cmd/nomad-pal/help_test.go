@@ -20,6 +20,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/internal/patience"
+	"github.com/nomad-pal/nomad-pal/internal/race"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
@@ -278,6 +279,9 @@ func TestErrorsFitTheTerminal(t *testing.T) {
 // A command takes the options that its help names and no others: completion and the
 // reference are made from the help.
 func TestHelpNamesTheOptions(t *testing.T) {
+	if race.Enabled {
+		t.Skip(race.Sampled) // one goroutine
+	}
 	all, names, help := commands(t.Context(), streams{}), map[string]bool{}, map[string]string{}
 	for name, f := range all {
 		command, err := f()

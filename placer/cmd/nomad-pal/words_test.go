@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/nomad-pal/nomad-pal/internal/race"
 )
 
 // synonyms are words that people must not read, and the one that they read instead: one
@@ -61,6 +63,9 @@ func TestSynonyms(t *testing.T) {
 // What commands, page, API and docs say has one word for one thing. Only docs/results may
 // speak of busy machines and of what is held in vain.
 func TestOneWordForOneThing(t *testing.T) {
+	if race.Enabled {
+		t.Skip(race.Sampled) // one goroutine
+	}
 	texts := map[string]string{}
 	for name, f := range commands(t.Context(), streams{}) {
 		command, err := f()

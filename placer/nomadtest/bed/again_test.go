@@ -41,10 +41,10 @@ func TestGivenUpInItsQueueThenRunAgain(t *testing.T) {
 		}
 		w.Submit(Gang{Name: "a", Members: 2, Runs: 2 * time.Minute, Change: fails})
 		w.Expect("given up", time.Hour, func() bool { return w.explained("a").State == gang.Failed })
-		w.Submit(Gang{Name: "full", Members: 2, Runs: 5 * time.Hour})
+		w.Submit(Gang{Name: "full", Members: 2, Runs: 3 * time.Hour})
 		w.ExpectRunning("full", time.Minute)
 		w.Submit(Gang{Name: "b", Members: 2, Runs: time.Hour})
-		w.RunFor(4 * time.Hour)
+		w.RunFor(2 * time.Hour)
 		if err := w.Edit(Key("a"), func(j *api.Job) { runsScript(j.TaskGroups[0], "sleep 600; exit 0") }); err != nil {
 			t.Fatal(err)
 		}

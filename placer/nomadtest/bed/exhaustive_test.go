@@ -190,7 +190,7 @@ func TestAllSmallWorlds(t *testing.T) {
 func oneWorldOf() int {
 	switch {
 	case race.Enabled:
-		return 211
+		return 401
 	case long.All():
 		return 1
 	}

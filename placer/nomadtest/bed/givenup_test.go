@@ -78,11 +78,11 @@ func TestDeadlineOfOneRunAgain(t *testing.T) {
 	Run(t, Options{Seed: 1, Placer: fifo}, func(w *World) {
 		w.AddNodes(1, 2)
 		w.StartPlacer()
-		w.Submit(Gang{Name: "a", Members: 2, Meta: map[string]string{"pal_deadline": "4h", "pal_duration": "1h"}, Change: func(j *api.Job) {
+		w.Submit(Gang{Name: "a", Members: 2, Meta: map[string]string{"pal_deadline": "2h", "pal_duration": "20m"}, Change: func(j *api.Job) {
 			runsScript(j.TaskGroups[0], "[ $NOMAD_ALLOC_INDEX = 0 ] && sleep 60 && exit 1; sleep infinity")
 		}})
 		w.Expect("given up", time.Hour, func() bool { return w.explained("a").State == gang.Failed })
-		w.RunFor(6 * time.Hour)
+		w.RunFor(3 * time.Hour)
 		w.Submit(Gang{Name: "full", Members: 2, Runs: 30 * time.Minute})
 		w.ExpectRunning("full", time.Minute)
 		if err := w.Edit(Key("a"), func(j *api.Job) { runsScript(j.TaskGroups[0], "sleep 600; exit 0") }); err != nil {
@@ -106,10 +106,10 @@ func TestGivenUpThenMendedAsNomadHasIt(t *testing.T) {
 			runsScript(j.TaskGroups[0], "[ $NOMAD_ALLOC_INDEX = 0 ] && sleep 60 && exit 1; sleep infinity")
 		}})
 		w.Expect("given up", time.Hour, func() bool { return w.explained("a").State == gang.Failed })
-		w.Submit(Gang{Name: "full", Members: 2, Runs: 5 * time.Hour})
+		w.Submit(Gang{Name: "full", Members: 2, Runs: time.Hour})
 		w.ExpectRunning("full", time.Minute)
-		w.Submit(Gang{Name: "b", Members: 2, Runs: time.Hour})
-		w.RunFor(time.Hour)
+		w.Submit(Gang{Name: "b", Members: 2, Runs: 10 * time.Minute})
+		w.RunFor(30 * time.Minute)
 		if as := Carries(w.Nomad.Job(Key("a"))); as != "pinned and gated" {
 			t.Fatal(as)
 		}

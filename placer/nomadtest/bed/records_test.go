@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/internal/long"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
@@ -122,7 +123,7 @@ func TestKilledBeforeItRecordedASecondStart(t *testing.T) {
 	}
 }
 
-// A job has run and finished. Ten hours later its author runs it again; it waits five minutes, and the placer dies as it starts it. The record is
+// A job has run and finished. Two hours later its author runs it again; it waits five minutes, and the placer dies as it starts it. The record is
 // that of the run before.
 func TestKilledBeforeItRecordedAnotherRun(t *testing.T) {
 	for _, how := range []string{"same GPUs", "other GPUs", "purged", "class"} {
@@ -143,7 +144,7 @@ func TestKilledBeforeItRecordedAnotherRun(t *testing.T) {
 				w.Submit(Gang{Name: "urgent", GPUs: 2, Runs: 10 * time.Minute, Priority: 90})
 				w.ExpectFinished("urgent", time.Hour)
 				w.ExpectFinished("a", 3*time.Hour)
-				w.RunFor(10 * time.Hour)
+				w.RunFor(2 * time.Hour)
 				w.Submit(Gang{Name: "full", GPUs: 2, Runs: 100 * time.Hour, Priority: 20})
 				w.ExpectRunning("full", time.Minute)
 				if how == "purged" {
@@ -346,8 +347,11 @@ func (w *World) countsOnce(was string, ran time.Duration) {
 
 // The answer to the writing down of a failure is lost; the failure counts once.
 func TestFailureCountsOnceUnanswered(t *testing.T) {
-	for _, f := range []nomadtest.Fault{nomadtest.Broken, nomadtest.Unanswered, nomadtest.DoneButFailed, nomadtest.Lost, nomadtest.LateWrite, nomadtest.SlowWrite} {
-		for _, kill := range []time.Duration{0, 500 * time.Millisecond, 35 * time.Second} {
+	for n, f := range []nomadtest.Fault{nomadtest.Broken, nomadtest.Unanswered, nomadtest.DoneButFailed, nomadtest.Lost, nomadtest.LateWrite, nomadtest.SlowWrite} {
+		for i, kill := range []time.Duration{0, 500 * time.Millisecond, 35 * time.Second} {
+			if long.Skips(n, i, 3) {
+				continue
+			}
 			t.Run(fmt.Sprint(f, kill), func(t *testing.T) {
 				Run(t, Options{Seed: 1, Unchecked: true, Placer: func(c *model.Config) { c.Retries = 2 }}, func(w *World) {
 					w.AddNodes(2, 2)
@@ -378,8 +382,11 @@ func TestFailureCountsOnceUnanswered(t *testing.T) {
 // A gang fails by its own fault; its gate's registration goes wrong in each way, and the placer is killed some time after.
 // The failure counts once, with what the gang ran, and so do the next ones.
 func TestFailureCountsOnceAtTheGate(t *testing.T) {
-	for _, f := range []nomadtest.Fault{nomadtest.None, nomadtest.Failed, nomadtest.Broken, nomadtest.Unanswered, nomadtest.DoneButFailed, nomadtest.Lost, nomadtest.LateWrite, nomadtest.SlowWrite} {
-		for _, kill := range []time.Duration{-1, 0, 35 * time.Second} {
+	for n, f := range []nomadtest.Fault{nomadtest.None, nomadtest.Failed, nomadtest.Broken, nomadtest.Unanswered, nomadtest.DoneButFailed, nomadtest.Lost, nomadtest.LateWrite, nomadtest.SlowWrite} {
+		for i, kill := range []time.Duration{-1, 0, 35 * time.Second} {
+			if long.Skips(n, i, 3) {
+				continue
+			}
 			t.Run(fmt.Sprint(f, kill), func(t *testing.T) {
 				Run(t, Options{Seed: 1, Unchecked: true, Placer: func(c *model.Config) { c.Retries = 2 }}, func(w *World) {
 					w.AddNodes(2, 2)
@@ -422,7 +429,7 @@ func TestValidRecordStays(t *testing.T) {
 	}
 	scale := func(n int) func(w *World) { return func(w *World) { w.scale("a", n) } }
 	var all []what
-	for _, pin := range []string{"gpu", "class", "prefer"} {
+	for i, pin := range []string{"gpu", "class", "prefer"} {
 		m := map[string]string{"pal_pin": pin, "pal_preempt": "true"}
 		batch := Gang{Name: "a", Members: 3, Runs: 50 * time.Hour, Priority: 20, Meta: m, Change: func(j *api.Job) {
 			runsScript(j.TaskGroups[0], "[ $NOMAD_ALLOC_INDEX = 0 ] && sleep 4000 && exit 0; sleep 360000")
@@ -430,27 +437,32 @@ func TestValidRecordStays(t *testing.T) {
 		loose := batch
 		loose.Reschedules = 5
 		svc := Gang{Name: "a", Members: 3, Service: true, Reschedules: 20, Priority: 20, Meta: m}
-		all = append(all,
-			what{pin + " finished in part", batch, func(w *World) { w.RunFor(2 * time.Hour) }},
-			what{pin + " alloc stopped", loose, stopOne},
-			what{pin + " scaled down", batch, scale(2)},
-			what{pin + " scaled up", batch, scale(4)},
-			what{pin + " service scaled down", svc, scale(2)},
-			what{pin + " service scaled up", svc, scale(5)},
-			what{pin + " service alloc stopped", svc, stopOne},
-			what{pin + " edited", batch, func(w *World) {
+		of := []what{
+			{pin + " finished in part", batch, func(w *World) { w.RunFor(2 * time.Hour) }},
+			{pin + " alloc stopped", loose, stopOne},
+			{pin + " scaled down", batch, scale(2)},
+			{pin + " scaled up", batch, scale(4)},
+			{pin + " service scaled down", svc, scale(2)},
+			{pin + " service scaled up", svc, scale(5)},
+			{pin + " service alloc stopped", svc, stopOne},
+			{pin + " edited", batch, func(w *World) {
 				if err := w.Edit(Key("a"), func(j *api.Job) { j.Priority = new(30) }); err != nil {
 					w.T.Fatal(err)
 				}
 			}},
-			what{pin + " service updated", svc, func(w *World) {
+			{pin + " service updated", svc, func(w *World) {
 				if err := w.Edit(Key("a"), func(j *api.Job) { j.TaskGroups[0].Tasks[0].Env = map[string]string{"x": "y"} }); err != nil {
 					w.T.Fatal(err)
 				}
 			}},
-			what{pin + " service drained", svc, func(w *World) { w.Nomad.Drain(w.Members(Key("a"))[0].Node) }},
-			what{pin + " drained", batch, func(w *World) { w.Nomad.Drain(w.Members(Key("a"))[0].Node) }},
-		)
+			{pin + " service drained", svc, func(w *World) { w.Nomad.Drain(w.Members(Key("a"))[0].Node) }},
+			{pin + " drained", batch, func(w *World) { w.Nomad.Drain(w.Members(Key("a"))[0].Node) }},
+		}
+		for n, x := range of {
+			if !long.Skips(n, i, 3) {
+				all = append(all, x)
+			}
+		}
 	}
 	for _, x := range all {
 		t.Run(x.name, func(t *testing.T) {

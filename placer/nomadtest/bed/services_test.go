@@ -26,7 +26,7 @@ func TestServicesHoldWhatAGangNeeds(t *testing.T) {
 		w.Submit(Gang{Name: "train", Members: 6, Runs: time.Hour})
 		w.RunFor(time.Second)
 		for _, name := range []string{"a", "b", "c"} {
-			w.Submit(Gang{Name: name, Runs: 10 * time.Hour})
+			w.Submit(Gang{Name: name, Runs: time.Hour})
 			w.ExpectRunning(name, 10*time.Second)
 		}
 		e := w.explained("train")
@@ -44,7 +44,7 @@ func TestServicesHoldWhatAGangNeeds(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.ExpectGone("serve", time.Minute)
-		w.Expect("it runs", 12*time.Hour, func() bool { return w.Running(Key("train")) })
+		w.Expect("it runs", 2*time.Hour, func() bool { return w.Running(Key("train")) })
 	})
 }
 

@@ -51,7 +51,7 @@ func TestWalk(t *testing.T) {
 	steps, _ := strconv.Atoi(os.Getenv("SIMULATE_STEPS"))
 	seeds := uint64(testSeeds)
 	if race.Enabled {
-		seeds = 5
+		seeds = 3
 	}
 	began := time.Now()
 	sum := walkAll(t, from, func(w walked) bool {

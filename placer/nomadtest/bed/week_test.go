@@ -31,7 +31,7 @@ func days() time.Duration {
 	if long.All() {
 		return 70 * time.Hour
 	}
-	return 7 * time.Hour
+	return 2 * time.Hour
 }
 
 // A gang fails by itself and is given up. Days later its author has mended it and runs it again: it
