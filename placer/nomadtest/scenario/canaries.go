@@ -111,7 +111,7 @@ func promotedTooEarly(x *Script) {
 	x.untilDeployed("a")
 	x.show("a")
 	job := canaried(false, "sleep 10; exit 3") // it is promoted before that, and before it counts as healthy
-	job.TaskGroups[0].Update.MinHealthyTime = new(time.Minute)
+	job.TaskGroups[0].Update.MinHealthyTime = new(15 * time.Second)
 	x.deploy(job, canaryGPUs)
 	x.untilStatus(1, api.DeploymentStatusRunning)
 	x.promote()
