@@ -19,14 +19,24 @@ import (
 // commands, and says why.
 const notTyped = "<!-- not typed by TestDocs: "
 
+// typedTable marks, on the line above a table, that TestDocs types the commands in its last column.
+const typedTable = "<!-- typed by TestDocs -->"
+
 // commands are what a page tells to type: the lines of its code blocks that start
-// with "$ ". make is not typed: its targets build for minutes, or run all tests.
+// with "$ ", and the last column of tables that say so. make is not typed: its targets build
+// for minutes, or run all tests.
 func commands(page string) []string {
 	var typed []string
-	in, skip, before := false, false, ""
+	in, skip, table, before := false, false, false, ""
 	for line := range strings.Lines(page) {
 		line = strings.TrimSpace(line)
+		table = before == typedTable || table && strings.HasPrefix(line, "|")
 		switch command, ok := strings.CutPrefix(line, "$ "); {
+		case table:
+			cells := strings.Split(strings.Trim(line, "|"), "|")
+			if last := strings.Trim(cells[len(cells)-1], " `"); strings.HasPrefix(last, "nomad-pal ") {
+				typed = append(typed, last)
+			}
 		case strings.HasPrefix(line, "```"):
 			in = !in
 			skip = in && strings.HasPrefix(before, notTyped)
@@ -109,7 +119,7 @@ func typeCommand(t *testing.T, dir string, env []string, command string) {
 	out, err := sh.CombinedOutput()
 	switch code := sh.ProcessState.ExitCode(); {
 	case (code == 1 || code == 2 && strings.Contains(command, "never")) && strings.HasPrefix(command, "nomad-pal plan "):
-	case strings.HasPrefix(command, "nomad-pal top ") && strings.Contains(string(out), "needs a terminal"):
+	case strings.HasPrefix(command+" ", "nomad-pal top ") && strings.Contains(string(out), "needs a terminal"):
 	case err != nil:
 		t.Errorf("$ %s\n%v:\n%s", command, err, out)
 	}
