@@ -18,7 +18,7 @@ replay-slurm: build nomad $(BIN)/rank-driver ## Slurm with backfill (apt-get ins
 	  -modes nomad-binpack-retry30m,nomad-binpack-retry10m,slurm-backfill,slurm-backfill-guesses,pal-default $(REPLAY_ARGS)
 
 .PHONY: replay-models
-replay-models: build nomad $(BIN)/rank-driver ## Two GPU models with speeds like those that Gavel measured, on real clusters: plain Nomad, each job held to its fastest model by a constraint, and the placer with and without speeds; 5 runs, 15 minutes; writes bench/results/replay-models.json
+replay-models: build nomad $(BIN)/rank-driver ## Two GPU models with speeds like those that Gavel measured, on real clusters: plain Nomad, each job held to its fastest model by a constraint, and the placer with and without speeds; 5 runs, up to 40 minutes; writes bench/results/replay-models.json
 	$(BIN)/replay -nomad $$(cat build/nomad.path) -bin $(BIN) -json bench/results/replay-models.json -models -outliers 0 -repetitions 1 -parallel 1 -nodes 8 \
 	  -jobs 60 -modes nomad-model-any,nomad-model-fastest,pal-model-any,pal-model-fastest,pal-model-speed $(REPLAY_ARGS)
 

@@ -45,7 +45,7 @@ func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool)
 // not fit: then every entry of the matrix was tried in vain. It shows them for the
 // first of the models that would do; all of them failed.
 func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
-	d := Decision{Gang: g.ID, Class: g.Class, Policy: string(p.Name), Demand: g.GPUs(), Replicas: g.Replicas, Candidates: candidates(c, g), Models: onModels(c, g, p)}
+	d := Decision{Gang: g.ID, Class: g.Class, Policy: string(p.Name), Demand: g.GPUs(), Replicas: g.Replicas, Candidates: candidates(c, g), Models: f.onModels(g, p)}
 	if p.OutlierThreshold > 0 {
 		d.Candidates.Outliers = c.FreeOutliersFor(g, p.OutlierThreshold)
 		d.Candidates.Free -= d.Candidates.Outliers

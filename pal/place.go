@@ -39,16 +39,14 @@ type Found struct {
 	model     int // or anyModel
 	walked    int // entries of the L×V matrix
 	roomier   roomier
+	each      []Found // what it was chosen from, at most one a model; nil: nothing is known of speeds
 }
 
 // By is the policy by which it was found, the zero one if only the placement is known.
 func (f Found) By() Policy { return f.policy }
 
 // Find is [Place] that also returns how it found the placement.
-func Find(c *Cluster, g Gang, p Policy) (f Found, ok bool) { return find(c, g, p, nil) }
-
-// find is Find; for a gang whose speeds are known each gets the placements to choose from.
-func find(c *Cluster, g Gang, p Policy, each *[]Found) (f Found, ok bool) {
+func Find(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	free := c.free
 	if p.OutlierThreshold > 0 {
 		c.countOutliers(p.OutlierThreshold)
@@ -58,16 +56,16 @@ func find(c *Cluster, g Gang, p Policy, each *[]Found) (f Found, ok bool) {
 		return Found{}, false
 	}
 	for i := range g.preferences() {
-		if f, ok = findWithin(c, g.preferring(i), p, each); ok {
+		if f, ok = findWithin(c, g.preferring(i), p); ok {
 			f.gang, f.prefer = g, i
 			return f, true
 		}
 	}
-	return findWithin(c, g, p, each)
+	return findWithin(c, g, p)
 }
 
 // findWithin is Find without preferences: it searches each model that would do.
-func findWithin(c *Cluster, g Gang, p Policy, each *[]Found) (f Found, ok bool) {
+func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	var all []Found // one a model, where speeds are known
 	crowded := 0
 	for _, m := range modelsFor(c, g) {
@@ -84,7 +82,7 @@ func findWithin(c *Cluster, g Gang, p Policy, each *[]Found) (f Found, ok bool) 
 		if !better && (crowd > crowded || m == anyModel) {
 			continue
 		}
-		of := Found{s.predict(members), c, c.stateHash, g, p, -1, m, s.walked, s.roomier}
+		of := Found{s.predict(members), c, c.stateHash, g, p, -1, m, s.walked, s.roomier, nil}
 		if better {
 			all = all[:0]
 		}
@@ -96,10 +94,9 @@ func findWithin(c *Cluster, g Gang, p Policy, each *[]Found) (f Found, ok bool) 
 		}
 	}
 	if len(all) > 0 {
-		if each != nil {
-			*each = all
-		}
-		return p.Market.choose(all), true
+		f = p.Market.choose(all)
+		f.each = all
+		return f, true
 	}
 	return f, ok
 }

@@ -148,21 +148,21 @@ func (c *Cluster) Usable(g Gang) map[string]int {
 // FindEach is what [Find] chooses from for a gang whose speeds are known: its placement on each
 // model that holds it, in the order of the cluster. For other gangs it is what Find finds.
 func FindEach(c *Cluster, g Gang, p Policy) []Found {
-	var each []Found
-	if f, ok := find(c, g, p, &each); ok && len(each) == 0 {
-		each = append(each, f)
+	f, ok := Find(c, g, p)
+	if ok && f.each == nil {
+		return []Found{f}
 	}
-	return each
+	return f.each
 }
 
-// onModels is what each model would give the gang.
-func onModels(c *Cluster, g Gang, p Policy) (all []OnModel) {
+// onModels is what each model would give the gang, of what was found for it.
+func (f *Found) onModels(g Gang, p Policy) (all []OnModel) {
 	if len(g.Speeds) < 2 {
 		return nil
 	}
 	found := map[string]Found{}
-	for _, f := range FindEach(c, g, p) {
-		found[f.Model] = f
+	for _, of := range f.each { // nothing fits any model that it was not found on
+		found[of.Model] = of
 	}
 	for model, speed := range g.Speeds {
 		m := OnModel{Device: model, Speed: speed, Price: p.Market.Prices[model]}
