@@ -21,6 +21,7 @@ const (
 	agnostic = "agnostic"
 	fastest  = "fastest first"
 	ours     = "ours"
+	told     = "ours, told run times"
 )
 
 const (
@@ -44,6 +45,10 @@ type cell struct {
 	Preempts bool    `json:"preempts"`
 	Bound    float64 `json:"bound_s"`
 	Runs     []run   `json:"runs"`
+	// Told is ours where run times are told exactly, Clairvoyant the average under a policy that
+	// stops, starts and moves gangs for nothing, too; at the least load only.
+	Told        run     `json:"told,omitzero"`
+	Clairvoyant float64 `json:"clairvoyant_s,omitempty"`
 
 	w    workload
 	jobs []job
@@ -132,7 +137,7 @@ func (l lists) gang(j job, policy string) pal.Gang {
 		g.MemberSets = append(g.MemberSets, pal.MemberSet{Members: t.Members, GPUs: t.GPUs, Eligible: l.only(slices.Sorted(maps.Keys(j.speeds))...)})
 	}
 	switch policy {
-	case ours:
+	case ours, told:
 		g.Speeds = j.speeds
 	case fastest:
 		for i := range g.MemberSets {
@@ -142,6 +147,24 @@ func (l lists) gang(j job, policy string) pal.Gang {
 		}
 	}
 	return g
+}
+
+// reach works out what knowledge of run times would win.
+func (c *cell) reach() (err error) {
+	if c.Told, err = c.run(told); err != nil {
+		return err
+	}
+	cluster, err := c.w.cluster()
+	if err != nil {
+		return err
+	}
+	jobs := make([]trace.Job, len(c.jobs))
+	for i, j := range c.jobs {
+		jobs[i] = j.Job
+	}
+	out, err := sim.Clairvoyant{Jobs: jobs, Cluster: cluster}.Run()
+	c.Clairvoyant = sim.FiguresOf(out.Jobs).AvgJCT
+	return err
 }
 
 // run plays the cell under a policy.
@@ -163,6 +186,9 @@ func (c *cell) run(policy string) (run, error) {
 			_, name := cluster.Group(p.Members[0].Group)
 			return cmp.Or(p.Speed, 1) / c.jobs[i].speeds[name]
 		}}
+	if policy == told {
+		cfg.Estimate = sim.Exact
+	}
 	out, err := cfg.Run()
 	if err != nil {
 		return run{}, fmt.Errorf("%s, load %v, %s: %w", c.Workload, c.Load, policy, err)

@@ -53,6 +53,9 @@ func compare(only, md string, workers int) error {
 		}
 		for _, c := range cs {
 			cells = append(cells, c)
+			if c.Load == loads[0] {
+				g.Go(c.reach)
+			}
 			c.Runs = make([]run, 3)
 			for i, policy := range []string{agnostic, fastest, ours} {
 				g.Go(func() (err error) {
