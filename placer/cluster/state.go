@@ -188,18 +188,21 @@ type State struct {
 	// changed; before are those that are left out at its beginning.
 	touched []JobKey
 	before  int
+	touches uint64 // how often one was, the same again counted
 }
 
 // Mark is a point in the history of one State; the zero Mark lies before all.
 type Mark struct {
-	state *State
-	at    int
+	state   *State
+	at      int
+	touches uint64
 }
 
 // touchesKept bounds how many changes are remembered.
 const touchesKept = 1 << 15
 
 func (s *State) touch(k JobKey) {
+	s.touches++
 	if n := len(s.touched); n > 0 && s.touched[n-1] == k {
 		return
 	}
@@ -214,9 +217,12 @@ func (s *State) touch(k JobKey) {
 // mark, and a mark for now. known is false where the mark is of another State or
 // too old to tell.
 func (s *State) Touched(since Mark) (keys []JobKey, now Mark, known bool) {
-	now = Mark{s, s.before + len(s.touched)}
+	now = Mark{s, s.before + len(s.touched), s.touches}
 	if since.state != s || since.at < s.before {
 		return nil, now, false
+	}
+	if since.touches == s.touches {
+		return nil, now, true
 	}
 	// The last one may have been touched again since: touch does not say it twice.
 	keys = slices.Clone(s.touched[max(0, since.at-s.before-1):])

@@ -31,4 +31,12 @@ func TestTouched(t *testing.T) {
 	if last := key((2*touchesKept + 9) % 7); !known || !slices.Equal(keys, []JobKey{last, key(8), key(9)}) {
 		t.Errorf("since the last mark %v, %v; want %v, 8 and 9", keys, known, last)
 	}
+	_, mark, _ = s.Touched(mark)
+	if keys, _, known := s.Touched(mark); !known || len(keys) > 0 {
+		t.Errorf("since nothing was touched %v, %v", keys, known)
+	}
+	s.touch(key(9))
+	if keys, _, known := s.Touched(mark); !known || !slices.Equal(keys, []JobKey{key(9)}) {
+		t.Errorf("since the last one was touched again %v, %v", keys, known)
+	}
 }

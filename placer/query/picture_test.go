@@ -141,6 +141,28 @@ func TestPictureWhileThePlacerWorks(t *testing.T) {
 	})
 }
 
+// While a gang waits and nothing happens, no picture is made for a while: only the clock goes on.
+func TestPictureStays(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		p := w.StartPlacer()
+		w.Submit(bed.Gang{Name: "full", GPUs: 4, Runs: time.Hour})
+		w.ExpectRunning("full", 10*time.Second)
+		w.Submit(bed.Gang{Name: "waits", GPUs: 4, Runs: time.Hour})
+		w.RunFor(time.Minute)
+		last, made := p.Picture(), 0
+		for range 60 {
+			w.RunFor(time.Second)
+			if s := p.Picture(); s != last {
+				last, made = s, made+1
+			}
+		}
+		if made > 7 {
+			w.T.Errorf("%d pictures in a minute in which nothing happened", made)
+		}
+	})
+}
+
 // Who asks for the present is told of what Nomad's events have just told; who does not need it gets what is there.
 func TestPictureOfThePresent(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
