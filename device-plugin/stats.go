@@ -131,7 +131,7 @@ func (v *view) instance(id string, s gpu.Sample, taken time.Time) *device.Device
 	set.profiling(s)
 	v.speed(set, id)
 	return &device.DeviceStats{
-		Summary:   set["Memory state"],
+		Summary:   set[attr.StatMemory],
 		Stats:     &structs.StatObject{Attributes: set},
 		Timestamp: taken,
 	}
@@ -147,13 +147,13 @@ func (st statistics) incumbent(s gpu.Sample) {
 	if s.PowerW != nil {
 		watts = new(int64(*s.PowerW + 0.5))
 	}
-	st.legacyRatio("Power usage", watts, s.PowerLimitW, "W", "Power drawn now and the enforced limit")
-	st.legacy("GPU utilization", s.GPUPercent, "%", "Share of time that a kernel was running")
+	st.legacyRatio(attr.StatPower, watts, s.PowerLimitW, "W", "Power drawn now and the enforced limit")
+	st.legacy(attr.StatUtilization, s.GPUPercent, "%", "Share of time that a kernel was running")
 	st.legacy("Memory utilization", s.MemoryPercent, "%", "Share of time that memory was being read or written")
 	st.legacy("Encoder utilization", s.EncoderPercent, "%", "Share of time that the video encoder was busy")
 	st.legacy("Decoder utilization", s.DecoderPercent, "%", "Share of time that the video decoder was busy")
-	st.legacy("Temperature", s.TemperatureC, "C", "Temperature of the GPU")
-	st.legacyRatio("Memory state", s.MemoryUsedMiB, s.MemoryTotalMiB, "MiB", "Memory used and its size")
+	st.legacy(attr.StatTemperature, s.TemperatureC, "C", "Temperature of the GPU")
+	st.legacyRatio(attr.StatMemory, s.MemoryUsedMiB, s.MemoryTotalMiB, "MiB", "Memory used and its size")
 	st.legacyRatio("BAR1 buffer state", s.BAR1UsedMiB, s.BAR1TotalMiB, "MiB", "BAR1 address space used and its size")
 	st.legacy("ECC L1 errors", s.ECCL1, "#", "Corrected L1 cache errors since the driver was loaded")
 	st.legacy("ECC L2 errors", s.ECCL2, "#", "Corrected L2 cache errors since the driver was loaded")

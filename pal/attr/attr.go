@@ -162,6 +162,14 @@ func RateUnit(c pal.AppClass) string {
 	return ""
 }
 
+// The statistics that the placer reads, as the plugin names them and nomad-device-nvidia does.
+const (
+	StatUtilization = "GPU utilization"
+	StatMemory      = "Memory state"
+	StatTemperature = "Temperature"
+	StatPower       = "Power usage"
+)
+
 // partMark stands between a GPU's id and the number of a part of it.
 const partMark = "::"
 

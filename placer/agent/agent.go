@@ -46,6 +46,7 @@ type Agent struct {
 	history   history
 	// notified is the last event that each notify block is done with, by its name.
 	notified sync.Map
+	idle      idleGPUs
 	// port is where the API listens, or did before the configuration was reloaded.
 	port int
 	rest time.Duration // of the placer, before more garbage is collected: see collectMore
@@ -189,7 +190,7 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 			heart.Holds = a.holdsLock
 		}
 		wg.Go(func() { heart.Run(ctx) })
-		wg.Go(func() { a.remember(ctx) })
+		wg.Go(func() { a.remember(ctx, client) })
 		a.log.Info("placing", "placement", cfg.Placement, "queue", cfg.Queue.Order)
 		return p.Run(ctx)
 	}

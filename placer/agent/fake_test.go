@@ -158,7 +158,7 @@ func (f *fake) answer(w http.ResponseWriter, r *http.Request, token string) {
 		return
 	case namespace == "*" && path == "/v1/jobs":
 		allowed = len(f.rights[token]) > 0
-	case path == "/v1/nodes" || path == "/v1/node/pools":
+	case path == "/v1/nodes" || path == "/v1/node/pools" || path == "/v1/client/stats":
 		allowed = f.may(token, "*") || f.may(token, "nodes")
 	}
 	switch id, isJob := strings.CutPrefix(path, "/v1/job/"); {
@@ -166,6 +166,8 @@ func (f *fake) answer(w http.ResponseWriter, r *http.Request, token string) {
 		http.Error(w, "Permission denied", http.StatusForbidden)
 	case path == "/v1/nodes":
 		fmt.Fprintf(w, "[%s]", fakeNode)
+	case path == "/v1/client/stats":
+		fmt.Fprint(w, `{"DeviceStats":[{"Vendor":"nvidia","InstanceStats":{"GPU-1":{"Stats":{"Attributes":{"GPU utilization":{"IntNumeratorVal":42}}}}}}]}`)
 	case path == "/v1/node/n1":
 		fmt.Fprint(w, fakeNode)
 	case path == "/v1/jobs":

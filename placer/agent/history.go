@@ -16,6 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
@@ -84,8 +85,11 @@ func (h *history) after(t time.Time) []Sample {
 }
 
 // remember takes samples while the agent places, until ctx ends: the first as soon as it knows the
-// cluster.
-func (a *Agent) remember(ctx context.Context) {
+// cluster. It watches for idle GPUs, too.
+func (a *Agent) remember(ctx context.Context, client *nomad.Client) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { a.watchIdle(ctx, client) })
 	tick := time.NewTicker(firstEvery)
 	defer tick.Stop()
 	for {

@@ -24,6 +24,7 @@ type Metrics struct {
 	GPUs      int `json:"gpus" help:"GPUs in the cluster."`
 	Free      int `json:"gpus_free" help:"GPUs that a job could get now."`
 	Allocated int `json:"gpus_allocated" help:"GPUs that jobs hold, or are promised."`
+	Idle      int `json:"gpus_held_idle" help:"GPUs that jobs hold and that have run nothing for 15 minutes: their utilization was 0 whenever the agent looked, once a minute."`
 	// InTrouble are GPUs that are not chosen: unhealthy, quarantined; and degraded ones,
 	// which are chosen last.
 	InTrouble model.GPUsInTrouble `json:"gpus_in_trouble"`
@@ -72,6 +73,7 @@ func (a *Agent) metrics(now time.Time) Metrics {
 		m.CycleAge = age.Seconds()
 	}
 	m.Cycles, m.Restarts, m.LostConnections, m.Panics = v.Cycles, v.Restarts, v.Lost, v.Panics
+	m.Idle = a.idle.count(now)
 	m.GPUs, m.Free, m.Allocated, m.InTrouble = st.GPUs, st.Free, st.Allocated, st.InTrouble
 	if !st.WaitsSince.IsZero() {
 		m.LongestWait = max(0, now.Sub(st.WaitsSince).Seconds())

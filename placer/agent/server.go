@@ -20,6 +20,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/live"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -41,7 +42,9 @@ type server struct {
 	// authors is a connection without a token: each request brings its author's.
 	authors *api.Client
 	rights  rights
-	bodies  bodies
+	// live is what GPUs do now.
+	live   live.Reader
+	bodies bodies
 }
 
 func (a *Agent) newServer(file File) (*server, error) {
@@ -152,6 +155,7 @@ func (s *server) jobsFor(w http.ResponseWriter, r *http.Request) (jobs []model.J
 //	GET /v1/gpus?node=<name or id>&node=…&gpu=<id>&job=<namespace>/<id>&trouble=true
 //	GET /v1/gpus?outliers=true&limit=<n>
 //
+// With live=true, GPUs tell what they do now; those of at most [live.MostNodes] nodes.
 // Jobs in namespaces that the caller cannot list are not named.
 func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
 	c, snapshot, ok := s.snapshotFor(w, r, (*caller).readsNodes)
@@ -179,7 +183,15 @@ func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
 			break
 		}
 	}
+	if q.Get("live") == "true" {
+		if err := query.AddLive(r.Context(), &s.live, c.nomad, gpus); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+	}
+	now := time.Now()
 	for i, g := range gpus {
+		g.IdleSince = s.agent.idle.of(g, now)
 		gpus[i] = g.For(sees, operator)
 	}
 	writeJSON(w, http.StatusOK, gpus)
@@ -217,7 +229,29 @@ func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 	if !e.StoppedWhy.IsZero() && e.StoppedFor == "" {
 		e.StoppedFor = s.agent.hooks.Events.StoppedFor(k)
 	}
+	s.addLive(r.Context(), c, snapshot, e)
 	writeJSON(w, http.StatusOK, e.For(c.sees(r.Context())))
+}
+
+// addLive adds what the GPUs of a job's members do now, for callers who may read nodes. Where nodes do not
+// answer, or are too many, it is left out: that does not keep the explanation back.
+func (s *server) addLive(ctx context.Context, c *caller, snapshot *query.Snapshot, e *query.Explanation) {
+	if len(e.Allocations) == 0 || c.readsNodes(ctx) != nil {
+		return
+	}
+	gpus := snapshot.SomeGPUs(query.GPUFilter{Job: e.Namespace + "/" + e.Job})
+	if query.AddLive(ctx, &s.live, c.nomad, gpus) != nil {
+		return
+	}
+	e.Live, e.Idle = map[string]live.Use{}, map[string]time.Time{}
+	for _, g := range gpus {
+		if g.Live != nil {
+			e.Live[g.ID] = *g.Live
+		}
+		if since := s.agent.idle.of(g, time.Now()); !since.IsZero() {
+			e.Idle[g.ID] = since
+		}
+	}
 }
 
 // heardWithin is how long after a job was registered the placer has heard of it.

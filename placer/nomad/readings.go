@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/classify"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
@@ -74,12 +75,12 @@ func (c *Client) GPUReadings(ctx context.Context, node string, gpus []string) ([
 func readingOf(attributes map[string]*api.StatValue) classify.Reading {
 	percent := func(name string) *float64 { return scaled(attributes[name], 100) }
 	r := classify.Reading{
-		Utilisation: percent("GPU utilization"),
+		Utilisation: percent(attr.StatUtilization),
 		PowerCap:    percent("Power cap time"),
 		Compute:     percent("Tensor active"),
 		Memory:      percent("DRAM active"),
 	}
-	if v := attributes["Power usage"]; v != nil && v.IntDenominatorVal != nil && *v.IntDenominatorVal > 0 {
+	if v := attributes[attr.StatPower]; v != nil && v.IntDenominatorVal != nil && *v.IntDenominatorVal > 0 {
 		r.Power = scaled(v, float64(*v.IntDenominatorVal))
 	}
 	return r

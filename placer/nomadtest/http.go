@@ -105,6 +105,9 @@ func (s *Server) route(r *http.Request) (any, error) {
 	case "allocations", "allocation":
 		return s.serveAllocs(r, parts)
 	case "client":
+		if parts[1] == "stats" {
+			return s.serveStats(r)
+		}
 		return s.restart(parts[2])
 	case "deployment":
 		return s.serveDeployment(r, parts[1:])

@@ -87,6 +87,8 @@ type Server struct {
 	// gpuUsers are the tasks that really use a GPU, by instance id: a client that
 	// is cut off goes on running what Nomad counts as lost.
 	gpuUsers map[string]map[string]bool
+	// uses is the utilization of GPUs, by instance id, see SetUse.
+	uses map[string]int64
 	// purged are those of purged jobs whose tasks run still, by id.
 	purged  map[string]*alloc
 	vars    map[string]*variable

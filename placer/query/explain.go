@@ -18,6 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/live"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/request"
@@ -120,6 +121,10 @@ type Explanation struct {
 	EndWhy  string    `json:"end_why,omitempty"`
 	// Allocations are the job's live members.
 	Allocations []Allocation `json:"allocations,omitempty"`
+	// Live is what their GPUs do now, by id, if that is known.
+	Live map[string]live.Use `json:"live,omitempty"`
+	// Idle are those that run nothing, and since when.
+	Idle map[string]time.Time `json:"idle,omitempty"`
 }
 
 // Allocation is a live member and the GPUs that Nomad gave it.

@@ -6,11 +6,13 @@ package query
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/ledger"
+	"github.com/nomad-pal/nomad-pal/placer/live"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
@@ -37,6 +39,12 @@ type GPU struct {
 	Window string `json:"window,omitempty"`
 	// Quarantine says why the GPU is quarantined, and until when.
 	Quarantine *failure.Quarantine `json:"quarantine,omitempty"`
+	// Live is what it does now, if that was asked for; NotLive is why it is not known.
+	Live    *live.Use `json:"live,omitempty"`
+	NotLive string    `json:"not_live,omitempty"`
+	// IdleSince is since when it runs nothing though a job holds it; zero if it does not, or is not
+	// known to.
+	IdleSince time.Time `json:"idle_since,omitzero"`
 }
 
 // GPUs lists the cluster's GPUs.

@@ -99,31 +99,47 @@ const trouble = g => [!g.healthy && `unhealthy: ${g.unhealthy || "no reason give
 // said is that beside a badge with the state.
 export const said = g => trouble(g).join("; ").replace(/^(unhealthy|degraded|unavailable): /, "");
 const stateOf = g => g.degraded && ["free", "allocated"].includes(g.state) ? "degraded" : g.state;
-const gpuTable = (gpus, caption, node) => table(caption, [...node ? ["Node"] : [], "#GPU", "Id", "Model", ...classes.map(c => "Class " + c), "State", "Job"], gpus.map(g =>
-  [...node ? [nodeLink(nodeOf(g)?.name ?? g.node)] : [], g.index, gpuLink(g.id), g.device.replace(/^.*\//, ""), ...classes.map(c => score(g, c)), [badge(stateOf(g)), " ", said(g)], g.job ? named(g.job) : ""]));
+const of = (n, all, scale, unit) => n == null ? "unknown" : `${+(n / scale).toFixed(1)}${all ? "/" + +(all / scale).toFixed(1) : ""} ${unit}`;
+// nowOf is what a GPU does now: utilization as a bar, memory, temperature, power.
+export const nowOf = (u, why) => u ? [u.utilization_percent == null ? "unknown" : [h("meter", {min: 0, max: 100, value: u.utilization_percent, ariaLabel: "Utilization"}), ` ${u.utilization_percent} %`],
+  of(u.memory_used_mib, u.memory_total_mib, 1024, "GiB"), of(u.temperature_c, 0, 1, "°C"), of(u.power_w, u.power_limit_w, 1, "W")] : [h("span", {className: "soft", title: why ?? ""}, "unknown"), "", "", ""];
+export const nowHeads = ["Utilization", "Memory", "Temperature", "Power"];
+const lookAgain = 5000; // ms: the agent asks a node once in 3 s at most
+const gpuTable = (gpus, caption, node) => table(caption, [...node ? ["Node"] : [], "#GPU", "Id", "Model", ...nowHeads, ...classes.map(c => "Class " + c), "State", "Job"], gpus.map(g =>
+  [...node ? [nodeLink(nodeOf(g)?.name ?? g.node)] : [], g.index, gpuLink(g.id), g.device.replace(/^.*\//, ""), ...nowOf(g.live, g.not_live), ...classes.map(c => score(g, c)), [badge(stateOf(g)), " ", said(g), g.idle_since ? [" idle since ", time(g.idle_since)] : ""], g.job ? named(g.job) : ""]));
 
 // some shows GPUs of one node: all, or one.
 function some(ask, title, what, missing) {
   const host = h("div", {}, empty("Reading the GPUs …"));
-  let closed = false, mine = [];
+  let closed = false, mine = [], shown;
+  const read = () => get("/v1/gpus?" + query({...ask, live: true}));
+  async function now() {
+    if (document.hidden || !shown) return;
+    const gpus = await read().catch(() => []); // draw tells of trouble
+    if (closed || !gpus.length) return;
+    const next = gpuTable(gpus, title);
+    shown.replaceWith(next);
+    shown = next;
+  }
   async function draw() {
     try {
-      const gpus = await get("/v1/gpus?" + query(ask));
+      const gpus = await read();
       if (closed) return;
       if (!gpus.length) { host.replaceChildren(empty(missing, " ", link("#/gpus", "All GPUs"))); return; }
       const node = nodeOf(gpus[0]), name = node?.name ?? gpus[0].node;
       mine = gpus.map(g => (node?.first ?? 0) + g.index);
       const [uses, fails] = await Promise.all([get("/v1/uses?" + query({node: name})), failures().catch(() => [])]);
       if (closed) return;
+      shown = gpuTable(gpus, title);
       const near = fails.filter(f => ask.gpu ? (f.gpus ?? []).includes(ask.gpu) : f.node === gpus[0].node);
       host.replaceChildren(h("p", {}, what === "GPU" ? ["On node ", nodeLink(name)] : "", node ? [what === "GPU" ? ", rack " : "Rack ", link(rackPath(node.rack), node.rack.name)] : ""),
-        h("div", {className: "plain"}, gpuTable(gpus, title)), h("h2", {}, "Who had ", what === "GPU" ? "it" : "which GPU"), h("section", {className: "card"}, gantt(during(gpus, uses), "Who had which GPU")),
+        h("div", {className: "plain"}, shown), h("h2", {}, "Who had ", what === "GPU" ? "it" : "which GPU"), h("section", {className: "card"}, gantt(during(gpus, uses), "Who had which GPU")),
         h("h2", {}, "Failures"), near.length ? h("div", {className: "plain"}, failureTable(near)) : empty("No allocation failed here, of the last 120 that failed."));
     } catch (e) { if (!closed) host.replaceChildren(failed(e)); }
   }
-  const stop = live(c => mine.includes(c), draw);
+  const stop = live(c => mine.includes(c), draw), timer = setInterval(now, lookAgain);
   draw();
-  return {title, element: [h("h1", {}, title), host], close: () => { closed = true; stop(); }};
+  return {title, element: [h("h1", {}, title), host], close: () => { closed = true; stop(); clearInterval(timer); }};
 }
 export const nodePage = name => some({node: name}, "Node " + name, "node", "There is no such node with GPUs now.");
 export const gpuPage = id => some({gpu: id}, "GPU " + id, "GPU", "There is no such GPU now.");

@@ -4,6 +4,7 @@ import {cellOf, classes, cluster, listen} from "./cluster.js";
 import {clusterMap, legend, view} from "./map.js";
 import {gantt} from "./gantt.js";
 import {runs, states} from "./jobs.js";
+import {nowHeads, nowOf} from "./gpus.js";
 
 const tiers = ["island", "numa", "node", "rack", "datacenter", "cluster"];
 
@@ -92,6 +93,7 @@ function why(e) {
     holders?.jobs?.length ? [h("h2", {}, "Who holds the GPUs that it could use"), table("Jobs that hold GPUs", ["Job", "#GPUs", "Expected end", "Needed"], holders.jobs.map(j => [named(j.job), j.gpus, [j.stopping ? "soon: it was stopped, and its tasks are ending" : j.service ? "when somebody stops it: it is a service" : j.end_to ? range(j.end_from, j.end_to) : "not known", j.may_give ? [`; is elastic: may give ${j.may_give} back, from `, time(j.give_from), " on"] : ""].flat(), j.needed ? "one of those that must end" : ""])), holders.omitted ? empty(`and ${plural(holders.omitted, "more job")}`) : ""] : "",
     e.obstacles?.length ? [h("h2", {}, "What keeps it from nodes"), table("Obstacles", ["Group", "Nodes", "Reason", "Passes"], e.obstacles.map(o => [o.group, `${o.nodes} of ${o.total}`, o.what, o.now ? "yes, when others end" : "no"]))] : "",
     e.allocations?.length ? [h("h2", {}, "Allocations"), table("Allocations", ["Allocation", "Group", "Node", "Status", "GPUs"], e.allocations.map(a => [a.id.slice(0, 8), a.group, nodeLink(a.node), a.status, (a.gpus ?? []).flatMap(g => [gpuLink(g), " "])]))] : "",
+    e.live && Object.keys(e.live).length ? [h("h2", {}, "What its GPUs do now"), table("What its GPUs do now", ["Allocation", "GPU", ...nowHeads, "Idle since"], e.allocations.flatMap(a => (a.gpus ?? []).map(g => [a.id.slice(0, 8), gpuLink(g), ...nowOf(e.live[g.split("::")[0]]), e.idle?.[g] ? time(e.idle[g]) : ""])))] : "",
     d ? decision(d, e.predicted, e.alternatives ?? [], e.speeds_from) : "",
     e.failures?.length ? [h("h2", {}, "Members that failed"), table("Members that failed", ["#Try", "Time", "Node", "Cause", "Reason", "GPUs"], e.failures.map(f => [f.try, time(f.at), nodeLink(f.node), f.cause, f.reason, (f.gpus ?? []).flatMap(g => [gpuLink(g), " "])]))] : "",
     h("details", {}, h("summary", {}, "All of it as JSON"), h("pre", {tabIndex: 0}, JSON.stringify(e, null, 2))),

@@ -241,8 +241,18 @@ func (a *answers) Tenants() (tenants []queue.TenantUse, err error) {
 }
 
 // GPUs are all GPUs.
-func (a *answers) GPUs() (gpus []query.GPU, err error) {
-	return gpus, a.get("/v1/gpus", "", &gpus)
+func (a *answers) GPUs() (gpus []query.GPU, err error) { return a.SomeGPUs(query.GPUFilter{}, false) }
+
+// SomeGPUs are some of them, with live with what they do now.
+func (a *answers) SomeGPUs(f query.GPUFilter, live bool) (gpus []query.GPU, err error) {
+	q := url.Values{"node": f.Nodes}
+	if f.Job != "" {
+		q.Set("job", f.Job)
+	}
+	if live {
+		q.Set("live", "true")
+	}
+	return gpus, a.get("/v1/gpus?"+q.Encode(), "", &gpus)
 }
 
 // Models are how fast the GPU models are.

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -223,6 +224,7 @@ func printEvidence(b *base, e *query.Explanation) {
 	printFailures(b, e)
 	printDeployment(b, e.Deployment)
 	b.section("Allocations", allocationRows(b, e))
+	b.section("What its GPUs do now", liveRows(b, e))
 	printNext(b, e)
 	printWords(b, e)
 }
@@ -241,6 +243,22 @@ func printDeployment(b *base, d *query.Deployment) {
 		rows = append(rows, row(g.Group, d.Version, g.Desired, canaries, promoted, g.Placed, g.Healthy, g.Unhealthy))
 	}
 	b.section("Deployment "+b.short(d.ID)+": "+d.Status, rows)
+}
+
+// liveRows are what the GPUs of each member do now.
+func liveRows(b *base, e *query.Explanation) []string {
+	rows := []string{row("Allocation", "GPU", "Utilization", "Memory", "Temp", "Power", "Idle since")}
+	for _, a := range e.Allocations {
+		for _, id := range a.GPUs {
+			u, ok := e.Live[attr.GPUOf(id)]
+			if !ok {
+				continue
+			}
+			g := query.GPU{Live: &u, Job: e.Job}
+			rows = append(rows, row(b.short(a.ID), shortGPU(id, b.idLength(e.GPUIDLength)), utilization(g), memory(&u), temperature(&u), power(&u), when(e.Idle[attr.GPUOf(id)], time.Now())))
+		}
+	}
+	return rows
 }
 
 // allocationRows are the members, while a service is deployed with their versions.

@@ -4,9 +4,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
@@ -21,51 +23,62 @@ fastest), its PM score for class A, its state (free, allocated, unhealthy,
 quarantined, or unavailable, and why), and the job that holds it. A degraded GPU
 is in the last class. Of several GPU models it also shows how fast they are, where
 that was measured.
+
+With -live, shows what GPUs do now instead: utilization, memory, temperature and
+power, as the device plugins sample them. The nodes are asked through Nomad, at
+most 64 of them at a time, which takes the right to read nodes.
+
+GPUs Options:
+
+  -live                    What GPUs do now. On a terminal, again and again until
+                           Ctrl-C.
+  -interval=<duration>     With -live: how often to look. Default: 2s.
+  -node=<name>             Only GPUs of this node; may be given several times.
+  -job=<job>               Only GPUs that this job holds.
 `, examples(
 	"Which GPUs are there, and who holds them?", "nomad-pal gpus",
 	"Which are not healthy?", "nomad-pal gpus | grep -e unhealthy -e degraded -e quarantined",
+	"What do the GPUs of a job do?", "nomad-pal gpus -live -job train",
 ), exitCodes, outputOptions, generalOptions)
 
 func (b *base) runGPUs(args []string) int {
-	if _, ok := b.parse(b.flags("gpus"), args, 0); !ok {
+	fs := b.flags("gpus")
+	r, nodes := gpuReader{b: b}, paths{}
+	fs.BoolVar(&r.live, "live", false, "")
+	every := fs.Duration("interval", 2*time.Second, "")
+	fs.Var(&nodes, "node", "")
+	job := fs.String("job", "", "")
+	if _, ok := b.parse(fs, args, 0); !ok {
 		return 1
 	}
-	s, err := b.ask()
-	if lacksAgent(err) {
-		return b.plainGPUs(err)
+	if *every <= 0 || b.given("interval") && !r.live {
+		return b.fail(errors.New("-interval goes with -live, and is above 0"))
 	}
+	r.filter.Nodes = nodes
+	if *job != "" {
+		b.config() // which knows the namespace
+		r.filter.Job = b.keyOf(*job).String()
+	}
+	if r.live {
+		return b.followGPUs(&r, *every)
+	}
+	gpus, err := r.read()
 	if err != nil {
 		return b.fail(err)
 	}
-	gpus, err := s.GPUs()
-	if err != nil {
-		return b.fail(err)
+	var speeds []ledger.ModelSpeed
+	if r.lacks == nil {
+		if speeds, err = r.answers.Models(); err != nil {
+			return b.fail(err)
+		}
 	}
-	speeds, err := s.Models()
-	if err != nil {
-		return b.fail(err)
-	}
-	return s.close(b.show(gpus, func() {
-		b.warn(s)
+	return r.close(b.show(gpus, func() {
+		if r.lacks == nil {
+			b.warn(r.answers)
+		}
 		b.printAllGPUs(gpus)
 		b.printSpeeds(speeds, 2)
 	}))
-}
-
-// plainGPUs shows what Nomad itself says, as no agent answers.
-func (b *base) plainGPUs(why error) int {
-	client, err := b.client()
-	if err != nil {
-		return b.fail(err)
-	}
-	s, err := b.plainly(client, nil)
-	if err != nil {
-		return b.fail(err)
-	}
-	gpus := s.GPUs()
-	code := b.show(gpus, func() { b.printAllGPUs(gpus) })
-	fmt.Fprintln(b.io.err, b.plainNote(client, why))
-	return code
 }
 
 func (b *base) printAllGPUs(gpus []query.GPU) {
@@ -89,7 +102,7 @@ func (b *base) printGPUs(gpus []query.GPU, length int) {
 	for _, g := range gpus {
 		rows = append(rows, row(shortGPU(g.ID, b.idLength(length)), g.Node, g.Device,
 			class(g.Classes[pal.ClassA]), class(g.Classes[pal.ClassB]), class(g.Classes[pal.ClassC]), class(g.Classes[pal.ClassD]),
-			score(g.PMScores[pal.ClassA]), gpuState(g), g.Job))
+			score(g.PMScores[pal.ClassA]), liveState(g, time.Now()), g.Job))
 	}
 	b.table(rows)
 	if only != "" {

@@ -30,7 +30,9 @@ type topCommand struct {
 var helpTop = help("top [options]", `
 Shows racks, nodes and GPUs by variability class, and jobs: the waiting ones by
 position, then those that run. Below stands why the selected one is as it is.
-Works in 80 columns and 24 lines, and without colours.
+u shows what GPUs do now, as nvitop does: utilization, memory, temperature, power
+and who holds them. Works in 80 columns and 24 lines, and without colours.
+Without a terminal, it prints once what "nomad-pal gpus -live" does.
 
 `+topHelp+`
 Top Options:
@@ -54,7 +56,7 @@ func (c *topCommand) run(args []string) int {
 	case *every <= 0:
 		return c.fail(errors.New("-interval must be above 0"))
 	case c.screen == nil && !c.io.terminal:
-		return c.fail(errors.New("top needs a terminal: nomad-pal status and nomad-pal queue print the same once"))
+		return c.followGPUs(&gpuReader{b: &c.base, live: true}, *every)
 	}
 	a, err := c.ask()
 	if err != nil {
@@ -80,10 +82,13 @@ func (c *topCommand) run(args []string) int {
 
 // topState is what is shown.
 type topState struct {
-	at       time.Time
-	from     string // who was asked
-	jobs     []model.JobStatus
-	gpus     []query.GPU // by rack and node
+	at   time.Time
+	from string // who was asked
+	jobs []model.JobStatus
+	gpus []query.GPU // by rack and node
+	// use are those of the nodes that are asked what their GPUs do, notUsed is why there are none.
+	use      []query.GPU
+	notUsed  string
 	idLength int
 	counts   gpuCounts
 
@@ -96,7 +101,7 @@ func (c *topCommand) follow(v *topView, a *answers, every time.Duration) {
 	for c.ctx.Err() == nil {
 		began, pause := time.Now(), every
 		var s topState
-		c.within(func() { s = c.look(&a) })
+		c.within(func() { s = c.look(&a, v.useOf.Load()) })
 		v.on(c.ctx, func() { v.update(s) })
 		if s.err == nil { // a look at a large cluster costs its servers
 			pause = max(every, min(10*time.Since(began), topPause))
@@ -107,6 +112,8 @@ func (c *topCommand) follow(v *topView, a *answers, every time.Duration) {
 			case <-c.ctx.Done():
 				waits = false
 			case <-next.C:
+				waits = false
+			case <-v.again:
 				waits = false
 			case w := <-v.wants:
 				c.within(func() { c.answer(a, v, w) })
@@ -132,8 +139,9 @@ func (c *topCommand) within(f func()) {
 	f()
 }
 
-// look asks again whoever was asked before; after an error, it begins again.
-func (c *topCommand) look(a **answers) (s topState) {
+// look asks again whoever was asked before; after an error, it begins again. What GPUs do now is asked of
+// the nodes that are shown so, nil for none.
+func (c *topCommand) look(a **answers, useOf *[]string) (s topState) {
 	s.at = time.Now()
 	if *a, s.err = c.askAgain(*a); s.err == nil {
 		s.jobs, s.err = (*a).Jobs()
@@ -146,6 +154,12 @@ func (c *topCommand) look(a **answers) (s topState) {
 		return s
 	}
 	s.arrange()
+	if useOf != nil {
+		use, err := (*a).SomeGPUs(query.GPUFilter{Nodes: *useOf}, true)
+		if s.use = use; err != nil {
+			s.notUsed = oneLine(err.Error())
+		}
+	}
 	s.activity, s.from = (*a).activity, (*a).address
 	return s
 }

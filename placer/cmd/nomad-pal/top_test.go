@@ -212,14 +212,6 @@ func TestTopWithoutAnswers(t *testing.T) {
 	}
 }
 
-// top needs a terminal.
-func TestTopElsewhere(t *testing.T) {
-	c := newCluster(t)
-	if code, _, said := c.does("top"); code != 1 || !strings.Contains(said, "top needs a terminal: nomad-pal status") {
-		t.Errorf("%d %s", code, said)
-	}
-}
-
 // A view of 80,000 GPUs and 10,000 gangs makes what is seen only, and what others have
 // written does nothing to the screen.
 func TestTopView(t *testing.T) {

@@ -6,6 +6,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/rivo/tview"
@@ -41,9 +42,52 @@ func (v *topView) arrangeHardware() {
 		v.listRacks(units(shown, rackOf))
 	case topNodes:
 		v.listNodes(units(shown, func(g query.GPU) string { return g.Node }))
+	case topUse:
+		v.listUse(units(shown, func(g query.GPU) string { return g.NodeID }))
 	default:
 		v.listGPUs(shown)
 	}
+}
+
+// listUse shows what GPUs do now, those that do most first. Nodes that are not asked yet are asked.
+func (v *topView) listUse(nodes []*topUnit) {
+	names := unitNames(nodes)
+	if last := v.useOf.Load(); last == nil || !slices.Equal(*last, names) {
+		v.useOf.Store(&names)
+		select {
+		case v.again <- struct{}{}:
+		default: // they are asked at once as it is
+		}
+	}
+	var use []query.GPU
+	for _, g := range v.state.use {
+		if slices.Contains(names, g.NodeID) && v.matches(g.Node, g.Rack, g.ID, g.Job, g.Unhealthy, g.Degraded) {
+			use = append(use, g)
+		}
+	}
+	slices.SortStableFunc(use, func(a, b query.GPU) int { return cmp.Compare(percentOf(b), percentOf(a)) })
+	if len(use) == 0 {
+		text := cmp.Or(v.state.notUsed, "Asking …")
+		v.hardware.fill([]string{"What GPUs do now"}, []string{""}, func(int) []topCell { return []topCell{{text: text}} })
+		return
+	}
+	keys := each(use, func(g query.GPU) string { return g.ID })
+	v.hardware.fill([]string{"GPU", "Node", "Utilization↓", "Memory", "Temp", "Power", "Job"}, keys, func(i int) []topCell {
+		g := use[i]
+		busy, job := utilization(g), tview.Escape(quoted(cmp.Or(g.Job, liveState(g, v.state.at).text), ""))
+		if g.Job != "" && g.Job == v.hardware.mark {
+			job = "[::r]" + job + "[::-]"
+		}
+		return []topCell{{text: shortGPU(g.ID, v.state.idLength), style: bold}, {text: g.Node}, {text: busy.text, style: busy.style}, {text: memory(g.Live), right: true}, {text: temperature(g.Live), right: true}, {text: power(g.Live), right: true}, {text: job, tagged: true}}
+	})
+}
+
+// percentOf is a GPU's utilization, -1 if it is unknown.
+func percentOf(g query.GPU) int64 {
+	if g.Live == nil || g.Live.Utilization == nil {
+		return -1
+	}
+	return *g.Live.Utilization
 }
 
 // rackOf is a GPU's rack; nodes of which none is known stand together.

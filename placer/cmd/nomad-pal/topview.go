@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gdamore/tcell/v2"
@@ -30,6 +31,10 @@ type topView struct {
 	colored         bool
 	// wants are asked of whoever looks at the cluster: the last one only.
 	wants chan topWant
+	// useOf are the nodes whose GPUs are shown with what they do now, nil for none; again has them
+	// asked at once.
+	useOf atomic.Pointer[[]string]
+	again chan struct{}
 
 	state topState
 	level topLevel
@@ -49,6 +54,7 @@ const (
 	topRacks topLevel = iota
 	topNodes
 	topGPUs
+	topUse // what GPUs do now
 )
 
 // topOrder is how jobs are sorted.
@@ -63,13 +69,15 @@ const (
 
 var topOrders = [...]string{"position", "GPUs", "age", "name"}
 
-const topKeys = "? help  q quit  Tab list  Enter open  Esc back  / filter  s sort  v view  c A-D"
+const topKeys = "? help  q quit  Tab list  Enter open  Esc back  / filter  s sort  v view  u use"
 
 // topHelp is what ? shows, and the command's help.
 const topHelp = `Behind the class of a GPU stands * if it is allocated to a job, ! if it is
 unhealthy, q if it is quarantined, and ~ if it is unavailable: view GPUs says
 why. A GPU that is not measured has . for its class. The GPUs of the
 selected job are shown reversed. ↓ marks the column by which jobs are sorted.
+What GPUs do now is asked of at most 64 nodes: open a rack or a node of a larger
+cluster first. GPUs that do most come first.
 
 Keys:
 
@@ -81,7 +89,8 @@ Keys:
   Esc            back, and no filter
   /              show only what has this text in its name, state, job or reason
   s              sort jobs by position, GPUs, time of submission or name
-  v              racks, nodes or GPUs
+  v              racks, nodes, GPUs, or what GPUs do now
+  u              what GPUs do now, of the selected rack or node or of all
   c              the application class, A to D, by which GPUs are shown
 `
 
@@ -90,7 +99,7 @@ func newTopView(colored bool, screen tcell.Screen) *topView {
 	v := &topView{
 		app: tview.NewApplication().SetScreen(screen), pages: tview.NewPages(), colored: colored,
 		head: tview.NewTextView(), why: tview.NewTextView(), foot: tview.NewTextView().SetText(topKeys), whole: tview.NewTextView(),
-		filter: tview.NewInputField().SetLabel("Filter: "), wants: make(chan topWant, 1), class: pal.ClassA, level: topNodes,
+		filter: tview.NewInputField().SetLabel("Filter: "), wants: make(chan topWant, 1), again: make(chan struct{}, 1), class: pal.ClassA, level: topNodes,
 	}
 	v.head.SetText("Asking …")
 	v.head.SetWrap(false)
@@ -177,7 +186,9 @@ func (v *topView) key(e *tcell.EventKey) *tcell.EventKey {
 	case e.Rune() == 's':
 		v.order = (v.order + 1) % topOrder(len(topOrders))
 	case e.Rune() == 'v':
-		v.show((v.level+1)%(topGPUs+1), "", "")
+		v.show((v.level+1)%(topUse+1), "", "")
+	case e.Rune() == 'u':
+		v.show(topUse, v.rack, v.node)
 	case e.Rune() == 'c':
 		all := pal.AppClasses()
 		v.class = all[(slices.Index(all[:], v.class)+1)%len(all)]
@@ -205,6 +216,7 @@ func (v *topView) open() {
 // show has the upper list begin again.
 func (v *topView) show(level topLevel, rack, node string) {
 	v.level, v.rack, v.node = level, rack, node
+	v.useOf.Store(nil)
 	v.hardware.Select(1, 0)
 }
 

@@ -1,0 +1,135 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer/live"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
+)
+
+const (
+	// idleAfter is how long a GPU that a job holds runs nothing before it counts as idle.
+	idleAfter = 15 * time.Minute
+	// idleEvery is how often the agent asks [live.MostNodes] nodes with such GPUs, the next ones each
+	// time. Each GPU is asked once a minute on clusters of up to 640 such nodes, else less often.
+	idleEvery = 6 * time.Second
+	// askAgain is how long a node is left alone after it was asked.
+	askAgain = time.Minute
+)
+
+// idleGPUs are the GPUs that jobs hold and that run nothing, as far as this agent has asked since it
+// began to place.
+type idleGPUs struct {
+	mu    sync.Mutex
+	since map[string]idleGPU // by the GPU's id
+	asked map[string]time.Time
+}
+
+type idleGPU struct {
+	job string
+	at  time.Time // of the first look that found it idle, under that job
+}
+
+// next are the nodes to ask now: those with held GPUs that were not asked for the longest time.
+func (i *idleGPUs) next(held []query.Held, now time.Time) (nodes []string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	of := map[string]bool{}
+	for _, g := range held {
+		of[g.NodeID] = true
+	}
+	maps.DeleteFunc(i.asked, func(node string, _ time.Time) bool { return !of[node] })
+	for node := range of {
+		if now.Sub(i.asked[node]) >= askAgain {
+			nodes = append(nodes, node)
+		}
+	}
+	slices.SortFunc(nodes, func(a, b string) int {
+		return cmp.Or(i.asked[a].Compare(i.asked[b]), strings.Compare(a, b))
+	})
+	return nodes[:min(len(nodes), live.MostNodes)]
+}
+
+// heard takes what nodes that were asked tell. A GPU of which they tell nothing is not known to be idle.
+func (i *idleGPUs) heard(held []query.Held, nodes []string, uses map[string]live.Use, now time.Time) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.asked == nil {
+		i.asked = map[string]time.Time{}
+	}
+	asked := map[string]bool{}
+	for _, node := range nodes {
+		asked[node], i.asked[node] = true, now
+	}
+	since := map[string]idleGPU{}
+	for _, g := range held {
+		was, known := i.since[g.ID]
+		switch known = known && was.job == g.Job; {
+		case asked[g.NodeID] && !uses[g.ID].Idle():
+		case known:
+			since[g.ID] = was
+		case asked[g.NodeID]:
+			since[g.ID] = idleGPU{g.Job, now}
+		}
+	}
+	i.since = since
+}
+
+// of is since when a GPU that a job holds is idle; zero if it is not, or not for long.
+func (i *idleGPUs) of(g query.GPU, now time.Time) time.Time {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if was := i.since[g.ID]; was.job != "" && was.job == g.Job && now.Sub(was.at) >= idleAfter {
+		return was.at
+	}
+	return time.Time{}
+}
+
+// count is how many are idle.
+func (i *idleGPUs) count(now time.Time) (n int) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, was := range i.since {
+		if now.Sub(was.at) >= idleAfter {
+			n++
+		}
+	}
+	return n
+}
+
+// watchIdle asks, a few nodes at a time, which held GPUs run nothing, until ctx ends. Who holds which is
+// looked up once a minute.
+func (a *Agent) watchIdle(ctx context.Context, client *nomad.Client) {
+	reader := live.Reader{}
+	var held []query.Held
+	var known time.Time
+	tick := time.NewTicker(idleEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case now := <-tick.C:
+			if p := a.current.Load(); p != nil && now.Sub(known) >= askAgain {
+				if picture := p.Picture(); picture != nil {
+					held, known = picture.Held(), now
+				}
+			}
+			nodes := a.idle.next(held, now)
+			uses, _, err := reader.Nodes(ctx, client.API(), nodes)
+			if err == nil && ctx.Err() == nil {
+				a.idle.heard(held, nodes, uses, now)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,116 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer/live"
+	"github.com/nomad-pal/nomad-pal/placer/query"
+)
+
+// A GPU is idle once it has run nothing for long enough under one job. Work, another job, an answer without
+// it and its end begin anew; that its node was not asked, or does not answer, does not.
+func TestIdleGPUs(t *testing.T) {
+	var i idleGPUs
+	begin := time.Unix(1e9, 0)
+	percent := func(n int64) live.Use { return live.Use{Utilization: &n} }
+	held := []query.Held{{ID: "a", NodeID: "n1", Job: "d/x"}, {ID: "b", NodeID: "n1", Job: "d/x"}, {ID: "c", NodeID: "n2", Job: "d/y"}}
+	look := func(minute int, held []query.Held, uses map[string]live.Use, nodes ...string) {
+		i.heard(held, nodes, uses, begin.Add(time.Duration(minute)*time.Minute))
+	}
+	idle := func(minute int) (ids string) {
+		now := begin.Add(time.Duration(minute) * time.Minute)
+		for _, g := range held {
+			if since := i.of(query.GPU{ID: g.ID, Job: g.Job}, now); !since.IsZero() {
+				ids += fmt.Sprintf("%s+%.0f ", g.ID, since.Sub(begin).Minutes())
+			}
+		}
+		if n := i.count(now); n != strings.Count(ids, " ") {
+			t.Errorf("%d are counted, these are idle: %s", n, ids)
+		}
+		return strings.TrimSpace(ids)
+	}
+	none := map[string]live.Use{"a": percent(0), "b": percent(0), "c": percent(0)}
+	look(0, held, none, "n1", "n2")
+	look(5, held, map[string]live.Use{"a": percent(0), "b": percent(3)}, "n1")
+	look(14, held, none, "n1")
+	for minute, want := range map[int]string{14: "", 15: "a+0 c+0", 29: "a+0 b+14 c+0"} {
+		if got := idle(minute); got != want {
+			t.Errorf("after %d minutes: %q, want %q", minute, got, want)
+		}
+	}
+	held[0].Job = "d/z"
+	look(30, held, none, "n1")
+	look(31, held, nil, "n2")
+	if got := idle(31); got != "b+14" {
+		t.Errorf("after another job, and an answer without c: %q", got)
+	}
+	held = held[2:]
+	look(32, held, none, "n2")
+	if n := i.count(begin.Add(time.Hour)); n != 1 {
+		t.Errorf("%d are idle after the jobs of the others ended", n)
+	}
+}
+
+// Each node with held GPUs is asked once a minute; of very many, those that were not asked for longest.
+func TestIdleNodesInTurn(t *testing.T) {
+	var i idleGPUs
+	var held []query.Held
+	for n := range 100 {
+		held = append(held, query.Held{ID: fmt.Sprint("g", n), NodeID: fmt.Sprintf("n%02d", n), Job: "d/x"})
+	}
+	now := time.Unix(1e9, 0)
+	asked := map[string]int{}
+	for range 4 {
+		nodes := i.next(held, now)
+		for _, n := range nodes {
+			asked[n]++
+		}
+		if len(nodes) > live.MostNodes {
+			t.Errorf("%d nodes at once", len(nodes))
+		}
+		i.heard(held, nodes, nil, now)
+		now = now.Add(idleEvery)
+	}
+	for n, times := range asked {
+		if times != 1 {
+			t.Errorf("%s was asked %d times within a minute", n, times)
+		}
+	}
+	if len(asked) != 100 || len(i.next(held, now.Add(askAgain))) != live.MostNodes {
+		t.Errorf("%d were asked", len(asked))
+	}
+}
+
+// With live=true, GPUs tell what they do now to those who may read nodes, and explain to those among its
+// readers. Others, and those who do not ask, cost the nodes nothing.
+func TestLiveForWhomItMay(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, map[string][]string{"alice": {"research", "nodes"}, "bob": {"research"}})
+	f.has(gpuJob("research", "mine", 1), "GPU-1")
+	r := f.run(openConfig).ready()
+	for _, c := range []struct {
+		token, path string
+		says        bool
+	}{
+		{"bob", "/v1/job/mine/explain?namespace=research", false},
+		{"alice", "/v1/gpus", false},
+		{"alice", "/v1/gpus?live=true", true},
+		{"alice", "/v1/job/mine/explain?namespace=research", true},
+	} {
+		f.forget()
+		status, text := r.send(http.MethodGet, c.path, c.token, "")
+		if says := strings.Contains(text, `"utilization_percent": 42`); status != http.StatusOK || says != c.says {
+			t.Errorf("%s %s: %d %s", c.token, c.path, status, text)
+		}
+		if asked := f.askedFor("client/stats"); !c.says && len(asked) > 0 {
+			t.Errorf("%s %s asked %q", c.token, c.path, asked)
+		}
+	}
+}

@@ -1,0 +1,190 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	gpulive "github.com/nomad-pal/nomad-pal/placer/live"
+	"github.com/nomad-pal/nomad-pal/placer/query"
+)
+
+// gpuReader reads GPUs: from the agent, or from Nomad itself if no agent answers.
+type gpuReader struct {
+	b       *base
+	filter  query.GPUFilter
+	live    bool
+	answers *answers
+	// plain is what was read of Nomad itself, if no agent answers for the reason that lacks tells.
+	plain  *query.Snapshot
+	lacks  error
+	reader gpulive.Reader
+}
+
+func (r *gpuReader) read() (gpus []query.GPU, err error) {
+	if r.lacks == nil {
+		r.answers, err = r.b.askAgain(r.answers)
+		switch {
+		case err == nil:
+			return r.answers.SomeGPUs(r.filter, r.live)
+		case !lacksAgent(err):
+			return nil, err
+		}
+		r.lacks = err
+	}
+	client, err := r.b.client()
+	if err != nil {
+		return nil, err
+	}
+	defer client.API().Close()
+	if r.plain, err = r.b.plainly(client, r.plain); err != nil {
+		return nil, err
+	}
+	gpus = r.plain.SomeGPUs(r.filter)
+	if r.live {
+		err = query.AddLive(r.b.ctx, &r.reader, client.API(), gpus)
+	}
+	return gpus, err
+}
+
+// close says what the answer lacks, and returns the exit code.
+func (r *gpuReader) close(code int) int {
+	if r.lacks == nil {
+		return r.answers.close(code)
+	}
+	client, err := r.b.client()
+	if err != nil {
+		return r.b.fail(err)
+	}
+	fmt.Fprintln(r.b.io.err, r.b.plainNote(client, r.lacks))
+	return code
+}
+
+// clearScreen has a terminal begin again at its upper left. What else is printed is quoted; this is not.
+func (b *base) clearScreen() {
+	out := b.io.out
+	if q, ok := out.(*quoting); ok {
+		out = q.w
+	}
+	fmt.Fprint(out, "\x1b[H\x1b[2J")
+}
+
+// followGPUs prints what GPUs do, again and again on a terminal.
+func (b *base) followGPUs(r *gpuReader, every time.Duration) int {
+	gpus, err := r.read()
+	if err != nil {
+		return b.fail(err)
+	}
+	if done, code := b.structured(gpus); done || !b.io.terminal {
+		if !done {
+			b.printLive(gpus)
+		}
+		return r.close(code)
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		b.clearScreen()
+		b.write(paint(bold, time.Now().Format(time.TimeOnly)) + "  Ctrl-C quits\n")
+		if err != nil {
+			b.complain("Error: " + err.Error())
+		}
+		b.printLive(gpus)
+		select {
+		case <-tick.C:
+		case <-b.ctx.Done():
+			return 0
+		}
+		var next []query.GPU
+		if next, err = r.read(); err == nil {
+			gpus = next
+		} else if b.ctx.Err() != nil {
+			return 0
+		}
+	}
+}
+
+// printLive prints what GPUs do now.
+func (b *base) printLive(gpus []query.GPU) {
+	if len(gpus) == 0 {
+		b.printf("No GPUs. Is the device plugin installed on the clients, and do -node and -job name some?\n")
+		return
+	}
+	length := b.idLength(idLength(gpus))
+	rows := []string{row("GPU", "Node", "Utilization", "Memory", "Temp", "Power", "State", "Job")}
+	silent := map[string]bool{}
+	for _, g := range gpus {
+		rows = append(rows, row(shortGPU(g.ID, length), g.Node, utilization(g), memory(g.Live), temperature(g.Live), power(g.Live), liveState(g, time.Now()), g.Job))
+		if g.NotLive != "" && !silent[g.NotLive] {
+			silent[g.NotLive] = true
+			b.complain("Warning: " + oneLine(g.NotLive))
+		}
+	}
+	b.table(rows)
+}
+
+// meterWidth is how many columns a bar takes.
+const meterWidth = 10
+
+// bar draws a share of 100.
+func bar(percent int64) string {
+	n := int(min(max(percent, 0), 100)*meterWidth+99) / 100
+	return strings.Repeat("█", n) + strings.Repeat("·", meterWidth-n)
+}
+
+func utilization(g query.GPU) painted {
+	if g.Live == nil || g.Live.Utilization == nil {
+		return painted{plain, "unknown"}
+	}
+	p := painted{green, fmt.Sprintf("%s %3d%%", bar(*g.Live.Utilization), *g.Live.Utilization)}
+	if g.Live.Idle() {
+		p.style = plain
+		if g.Job != "" {
+			p.style = yellow
+		}
+	}
+	return p
+}
+
+func of(n, all *int64, unit string, scale float64) string {
+	switch {
+	case n == nil:
+		return "-"
+	case all == nil:
+		return fmt.Sprintf("%.4g %s", float64(*n)/scale, unit)
+	}
+	return fmt.Sprintf("%.4g/%.4g %s", float64(*n)/scale, float64(*all)/scale, unit)
+}
+
+func memory(u *gpulive.Use) string {
+	if u == nil {
+		return "-"
+	}
+	return of(u.MemoryUsedMiB, u.MemoryTotalMiB, "GiB", 1024)
+}
+
+func power(u *gpulive.Use) string {
+	if u == nil {
+		return "-"
+	}
+	return of(u.PowerW, u.PowerLimitW, "W", 1)
+}
+
+func temperature(u *gpulive.Use) string {
+	if u == nil {
+		return "-"
+	}
+	return of(u.TemperatureC, nil, "°C", 1)
+}
+
+// liveState is a GPU's state, with how long it has been idle under its job.
+func liveState(g query.GPU, now time.Time) painted {
+	p := gpuState(g)
+	if !g.IdleSince.IsZero() {
+		p = painted{yellow, p.text + ", idle for " + about(now.Sub(g.IdleSince))}
+	}
+	return p
+}

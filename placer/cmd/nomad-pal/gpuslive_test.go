@@ -1,0 +1,85 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gdamore/tcell/v2"
+)
+
+// What GPUs do now is told by agent and Nomad alike: of all, of a node, of a job; and by explain of the
+// job's members. Who cannot be asked is named.
+func TestLiveGPUs(t *testing.T) {
+	c := newCluster(t)
+	for _, gpu := range []string{"GPU-0-0", "GPU-1-0"} {
+		c.nomad.SetUse(gpu, 63)
+	}
+	c.nomad.SetUse("GPU-0-1", 0)
+	c.nomad.SetUse("GPU-1-1", 0)
+	url := c.agent("", "http {\n  bind_port = 0\n}\n")
+	if code, out, said := c.does("run", c.job("default", "train", 4)); code != 0 {
+		t.Fatal(out, said)
+	}
+	for _, at := range []string{url, "http://127.0.0.1:1"} {
+		code, out, said := c.does("gpus", "-live", "-pal-address", at)
+		if code != 0 || strings.Count(out, " 63%") != 2 || strings.Count(out, "  0%") != 2 || strings.Count(out, "1/16 GiB") != 4 || strings.Count(out, "unknown") != 4 || strings.Count(out, "default/train") != 4 {
+			t.Errorf("%s: %d\n%s%s", at, code, out, said)
+		}
+		if !strings.Contains(said, "Warning: the plugin on node node-1 sends no statistics of it") {
+			t.Errorf("%s: %s", at, said)
+		}
+		if _, out, _ := c.does("gpus", "-live", "-pal-address", at, "-node", "node-1"); strings.Contains(out, "GPU-0-") || !strings.Contains(out, "GPU-1-3") {
+			t.Errorf("%s: of a node:\n%s", at, out)
+		}
+		if _, out, said := c.does("gpus", "-live", "-pal-address", at, "-job", "train"); strings.Count(out, "default/train") != 4 || strings.Count(out, "GPU-") != 4 {
+			t.Errorf("%s: of a job:\n%s%s", at, out, said)
+		}
+		if code, out, _ := c.does("gpus", "-live", "-json", "-pal-address", at); code != 0 || strings.Count(out, `"utilization_percent": 63`) != 2 {
+			t.Errorf("%s: %d\n%s", at, code, out)
+		}
+	}
+	if code, out, said := c.does("explain", "-pal-address", url, "train"); code != 0 || !strings.Contains(out, "What its GPUs do now") || strings.Count(out, "63%") != 1 {
+		t.Errorf("explain: %d\n%s%s", code, out, said)
+	}
+	if code, _, said := c.does("gpus", "-interval", "3s"); code != 1 || !strings.Contains(said, "-interval goes with -live") {
+		t.Errorf("%d %s", code, said)
+	}
+}
+
+// u shows what GPUs do in top, those that do most first; of one node after it was opened. Without a
+// terminal, top prints what gpus -live does.
+func TestTopOfUse(t *testing.T) {
+	c := newCluster(t)
+	url := c.agent("", "http {\n  bind_port = 0\n}\n")
+	for i, gpu := range []string{"GPU-0-0", "GPU-0-1", "GPU-1-0"} {
+		c.nomad.SetUse(gpu, int64(30*i+10))
+	}
+	s := c.top(80, 24, "-pal-address", url)
+	s.shows("node-0", "node-1")
+	s.types("u")
+	s.shows("Utilization↓", "70%", "40%", "10%", "unknown")
+	if text := s.text(); strings.Index(text, "70%") > strings.Index(text, "40%") || strings.Index(text, "40%") > strings.Index(text, "10%") {
+		t.Errorf("those that do most do not come first:\n%s", text)
+	}
+	s.types("v")
+	s.shows("Nodes")
+	s.types("v")
+	s.shows("GPUs by class for A")
+	s.press(tcell.KeyTab)
+	s.press(tcell.KeyEnter)
+	s.types("u")
+	s.shows("Utilization↓", "GPU-0-0", "40%")
+	if text := s.text(); strings.Contains(text, "GPU-1-0") {
+		t.Errorf("other nodes are shown, too:\n%s", text)
+	}
+	s.press(tcell.KeyCtrlC)
+	if code := s.ends(); code != 0 {
+		t.Errorf("%d %s", code, s.said.String())
+	}
+	if code, out, said := c.does("top", "-pal-address", url); code != 0 || !strings.Contains(out, "70%") {
+		t.Errorf("%d %s%s", code, out, said)
+	}
+}

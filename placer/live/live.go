@@ -1,0 +1,169 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package live reads what GPUs do now: utilisation, memory, temperature and power. Device plugins
+// sample these on their nodes; Nomad's client API hands them on (GET /v1/client/stats?node_id=, right
+// node:read). Each question costs a Nomad server and a client a request, so a [Reader] asks few nodes at
+// a time and keeps what it heard for some seconds.
+package live
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nomad-pal/nomad-pal/pal/attr"
+)
+
+const (
+	// MostNodes is how many nodes one question is about at most.
+	MostNodes = 64
+	// Fresh is how long an answer of a node is used again.
+	Fresh = 3 * time.Second
+	// atOnce is how many nodes are asked at a time, within is how long a node may take.
+	atOnce = 16
+	within = 3 * time.Second
+)
+
+// Use is what a GPU does now. Nil values are unknown: the GPU does not tell.
+type Use struct {
+	// At is when the plugin read it.
+	At time.Time `json:"at,omitzero"`
+	// Utilization is the share of time in which a kernel ran, in percent.
+	Utilization    *int64 `json:"utilization_percent,omitempty"`
+	MemoryUsedMiB  *int64 `json:"memory_used_mib,omitempty"`
+	MemoryTotalMiB *int64 `json:"memory_total_mib,omitempty"`
+	TemperatureC   *int64 `json:"temperature_c,omitempty"`
+	PowerW         *int64 `json:"power_w,omitempty"`
+	PowerLimitW    *int64 `json:"power_limit_w,omitempty"`
+}
+
+// Idle reports whether the GPU is known to run nothing.
+func (u Use) Idle() bool { return u.Utilization != nil && *u.Utilization == 0 }
+
+// Of is the use of each GPU in a node's statistics, by the GPU's id. nomad-device-nvidia gives the same
+// values the same names. Parts of a shared GPU are one GPU.
+func Of(stats *api.HostStats) map[string]Use {
+	out := map[string]Use{}
+	for _, group := range stats.DeviceStats {
+		if group == nil || group.Vendor != attr.Vendor {
+			continue
+		}
+		for id, s := range group.InstanceStats {
+			if s == nil || s.Stats == nil || s.Stats.Attributes[attr.StatUtilization] == nil {
+				continue // a further part: the first one has the GPU's statistics
+			}
+			of := s.Stats.Attributes
+			u := Use{At: s.Timestamp, TemperatureC: number(of, attr.StatTemperature)}
+			if n := number(of, attr.StatUtilization); n != nil && *n <= 100 {
+				u.Utilization = n
+			}
+			u.MemoryUsedMiB, u.MemoryTotalMiB = ratio(of, attr.StatMemory)
+			u.PowerW, u.PowerLimitW = ratio(of, attr.StatPower)
+			out[attr.GPUOf(id)] = u
+		}
+	}
+	return out
+}
+
+func number(of map[string]*api.StatValue, name string) *int64 {
+	n, _ := ratio(of, name)
+	return n
+}
+
+// ratio is a value and what it is a part of. Numbers below 0 are none.
+func ratio(of map[string]*api.StatValue, name string) (n, all *int64) {
+	v := of[name]
+	if v == nil || v.IntNumeratorVal == nil || *v.IntNumeratorVal < 0 {
+		return nil, nil
+	}
+	if all = v.IntDenominatorVal; all != nil && *all <= 0 {
+		all = nil
+	}
+	return v.IntNumeratorVal, all
+}
+
+// Reader asks nodes. Its zero value is ready; it is safe for concurrent use.
+type Reader struct {
+	mu    sync.Mutex
+	nodes map[string]*heard
+}
+
+// heard is a node's last answer; its mutex is held while the node is asked, so that those who want the
+// same node at once ask it once.
+type heard struct {
+	mu  sync.Mutex
+	at  time.Time
+	use map[string]Use
+	err error
+}
+
+// Nodes is the use of the GPUs of some nodes, by id, and why nodes gave no answer, by the node's
+// id. More than [MostNodes] are refused.
+func (r *Reader) Nodes(ctx context.Context, c *api.Client, nodes []string) (use map[string]Use, silent map[string]error, err error) {
+	nodes = slices.Compact(slices.Sorted(slices.Values(nodes)))
+	if len(nodes) > MostNodes {
+		return nil, nil, fmt.Errorf("asking %d nodes what their GPUs do: at most %d are asked at a time; name nodes (-node), or a job (-job)", len(nodes), MostNodes)
+	}
+	answers := make([]*heard, len(nodes))
+	var asking errgroup.Group
+	asking.SetLimit(atOnce)
+	for i, id := range nodes {
+		asking.Go(func() error { answers[i] = r.node(ctx, c, id); return nil })
+	}
+	_ = asking.Wait() // errors are kept node by node
+	use, silent = map[string]Use{}, map[string]error{}
+	for i, id := range nodes {
+		if answers[i].err != nil {
+			silent[id] = answers[i].err
+		}
+		maps.Copy(use, answers[i].use)
+	}
+	return use, silent, nil
+}
+
+// node is the answer of one node, maybe one that it gave a moment ago.
+func (r *Reader) node(ctx context.Context, c *api.Client, id string) *heard {
+	h := r.slot(id)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if time.Since(h.at) < Fresh {
+		return &heard{use: h.use, err: h.err}
+	}
+	brief, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	stats, err := c.Nodes().Stats(id, (&api.QueryOptions{}).WithContext(brief))
+	if ctx.Err() != nil { // who asked is gone: that tells nothing of the node
+		return &heard{err: ctx.Err()}
+	}
+	if h.at, h.use, h.err = time.Now(), nil, err; err == nil {
+		h.use = Of(stats)
+	}
+	return &heard{use: h.use, err: err}
+}
+
+// slot is where a node's answer is kept. Answers that are too old go.
+func (r *Reader) slot(id string) *heard {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.nodes == nil {
+		r.nodes = map[string]*heard{}
+	}
+	if r.nodes[id] == nil {
+		maps.DeleteFunc(r.nodes, func(_ string, h *heard) bool {
+			if !h.mu.TryLock() {
+				return false // it is being asked
+			}
+			defer h.mu.Unlock()
+			return !h.at.IsZero() && time.Since(h.at) > Fresh
+		})
+		r.nodes[id] = &heard{}
+	}
+	return r.nodes[id]
+}

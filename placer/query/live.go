@@ -1,0 +1,56 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query
+
+import (
+	"context"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/live"
+)
+
+// AddLive asks the nodes of GPUs what these do now. It fails if there are more than [live.MostNodes]
+// nodes; of a node that does not answer, GPUs say why.
+func AddLive(ctx context.Context, reader *live.Reader, c *api.Client, gpus []GPU) error {
+	nodes := make([]string, len(gpus))
+	for i, g := range gpus {
+		nodes[i] = g.NodeID
+	}
+	uses, silent, err := reader.Nodes(ctx, c, nodes)
+	if err != nil {
+		return err
+	}
+	for i := range gpus {
+		g := &gpus[i]
+		use, ok := uses[g.ID]
+		switch why := silent[g.NodeID]; {
+		case ok:
+			g.Live = &use
+		case why != nil:
+			g.NotLive = "node " + g.Node + " does not answer: " + why.Error()
+		default:
+			g.NotLive = "the plugin on node " + g.Node + " sends no statistics of it"
+		}
+	}
+	return nil
+}
+
+// Held is a GPU that a job holds: namespace/id.
+type Held struct{ ID, NodeID, Job string }
+
+// Held are all of them.
+func (s *Snapshot) Held() (all []Held) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.m.View.Cluster
+	for i := range c.NumGPUs() {
+		if o := s.m.View.Owner(i); o != (cluster.JobKey{}) {
+			node, _ := c.Group(c.GroupOf(i))
+			all = append(all, Held{c.GPU(i).ID, c.Node(node).ID, o.String()})
+		}
+	}
+	return all
+}
