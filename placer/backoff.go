@@ -18,6 +18,7 @@ const (
 	readingEvents      = "reading single events"
 	readingAllocs      = "reading single allocations"
 	notingFailures     = "noting failures"
+	readingControls    = "reading what people told about jobs"
 	readingRunTimes    = "reading run times"
 	storingProfile     = "storing the profile in force"
 	recordingDecisions = "recording decisions"

@@ -57,6 +57,7 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 		return err
 	}
 	p.lastCycle = p.m.Time
+	told := p.readControls(ctx, p.m.Time)
 	p.changed = p.changed || p.runHistory.due || p.usage.due
 	p.restoreLearned(ctx, p.m.Time)
 	p.ready, p.moves = append(p.ready, p.moves...), nil
@@ -71,6 +72,10 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 		if err := p.catchUp(ctx); err != nil {
 			return err
 		}
+	}
+	if !told {
+		p.publish(p.m.Time)
+		return nil
 	}
 	p.enqueueSubmissions(ctx, p.m.Time)
 	if err := p.decide(ctx, p.m.Time); err != nil {
@@ -103,6 +108,7 @@ func (p *Placer) catchUp(ctx context.Context) error {
 	p.reconcileAll(func(t *model.Tracked) { p.step(ctx, t, gang.Reconcile{}) })
 	p.distrustPins(now)
 	p.checkDependencies(ctx, now, dependencyBatch)
+	p.holdJobs()
 	p.syncQueue(ctx)
 	if p.hooks.Ledger != nil {
 		p.hooks.Ledger(p.m)

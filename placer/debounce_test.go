@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -21,7 +22,7 @@ func TestDebounce(t *testing.T) {
 		p := newPlacer(t)
 		// There is no Nomad to read anything from.
 		p.m.State, p.profileReadAt, p.failureHistory.readAt = cluster.NewState(), time.Now().Add(time.Hour), time.Now()
-		p.resyncedAt = time.Now()
+		p.m.Controls, p.resyncedAt = map[cluster.JobKey]gang.Control{}, time.Now()
 		began := time.Now()
 		ctx, cancel := context.WithCancel(t.Context())
 		events := make(chan []cluster.Event)

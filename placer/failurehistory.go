@@ -42,6 +42,7 @@ type failureHistory struct {
 	quarantine map[string]failure.Quarantine
 	index      uint64    // of the quarantine, where it was read or written last
 	readAt     time.Time // when it was; zero where nothing was read yet
+	stale      bool      // a command has written it since
 }
 
 // ReadQuarantine reads which GPUs are kept out, and were.
@@ -57,7 +58,7 @@ func (h *failureHistory) read(ctx context.Context, c *nomad.Client, now time.Tim
 	kept, err := store.In(c).Quarantine().Read(ctx)
 	if err == nil || store.Unreadable(err) {
 		h.setQuarantine(kept)
-		h.readAt = now
+		h.readAt, h.stale = now, false
 	}
 	return err
 }
@@ -83,7 +84,7 @@ func (h *failureHistory) load(ctx context.Context, c *nomad.Client, now time.Tim
 			return err
 		}
 		return cmp.Or(h.putRight(ctx, c, now), odd)
-	case now.Sub(h.readAt) >= quarantineReread && len(failure.QuarantinedGPUs(h.quarantine, now)) > 0:
+	case h.stale, now.Sub(h.readAt) >= quarantineReread && len(failure.QuarantinedGPUs(h.quarantine, now)) > 0:
 		return h.read(ctx, c, now)
 	}
 	return nil
@@ -227,6 +228,28 @@ func (h *failureHistory) trimQuarantine(now time.Time) {
 			delete(h.quarantine, id)
 		}
 	}
+}
+
+// PutInQuarantine keeps GPUs out of new placements for so long, as an operator says why. What is
+// quarantined already is so for his reason from now on, and his time. An agent at work takes notice at
+// its next [Placer.Reread].
+func PutInQuarantine(ctx context.Context, c *nomad.Client, long time.Duration, why string, gpus ...string) error {
+	kept := store.In(c).Quarantine()
+	is, err := kept.Read(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = kept.Change(ctx, is, func(is store.Value[map[string]failure.Quarantine]) (map[string]failure.Quarantine, error) {
+		out, now := maps.Clone(is.Of), time.Now().UTC()
+		if out == nil {
+			out = map[string]failure.Quarantine{}
+		}
+		for _, id := range gpus {
+			out[id] = failure.Quarantine{Until: now.Add(long), Last: now, Reason: why, Operator: true}
+		}
+		return out, nil
+	})
+	return err
 }
 
 // LiftQuarantine ends the quarantine of GPUs, of all where none are named, and

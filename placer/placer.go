@@ -81,7 +81,10 @@ type Placer struct {
 	pictured             uint64    // what the ledger's Changes said then
 	picturedAt           time.Time // when it was made
 	nudged               chan struct{}
-	published            published
+	// reread has what commands have written read again; controlsOld: the controls are to be.
+	reread      atomic.Bool
+	controlsOld bool
+	published   published
 
 	vitals heartbeat.Vitals
 }
@@ -319,7 +322,7 @@ func (p *Placer) runCycles(ctx context.Context, ended <-chan error) error {
 // eachSecond shows that the loop works, and looks for what is due without an event.
 func (p *Placer) eachSecond() news {
 	p.vitals.LoopAlive(time.Now())
-	if p.reconcileDue() || p.grownOld() {
+	if (p.m.Controls == nil || p.controlsOld) && !p.backsOff(readingControls, p.m.Time) || p.reconcileDue() || p.grownOld() {
 		return change
 	}
 	return 0

@@ -110,7 +110,7 @@ func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 		}
 		job := asRegistered(s.job, now)
 		request, err := p.m.View.Request(job)
-		if err != nil || request.Hints.After != "" { // the next cycle looks what has finished
+		if err != nil || request.Hints.After != "" || p.m.Controls[k].Held != nil { // the next cycle looks what has finished
 			continue
 		}
 		t := p.m.Add(k)

@@ -64,6 +64,8 @@ var examples = []struct {
 		{Kind: Locality},
 		{Kind: Next},
 		{Kind: NoPlacer},
+		{Kind: Held, Cause: "anna", Until: when},
+		{Kind: Held, Until: when, Because: []Reason{Unread("the data set is being mended")}},
 		{Kind: ComesAfter, Jobs: []string{"default/prepare"}, Because: []Reason{{Kind: AheadRuns}}},
 		{Kind: ComesAfter, Jobs: []string{"default/prepare"}, Because: []Reason{{Kind: AheadWaits}}},
 		{Kind: ComesAfter, Jobs: []string{"default/prepare"}, Because: []Reason{{Kind: AheadGoesOn}}},
@@ -169,7 +171,7 @@ var examples = []struct {
 		{Kind: RunsUnserved, Cause: `pal_class "E" is not A, B, C or D`},
 	}},
 	{"stopped", []Reason{
-		{Kind: MakesRoom}, {Kind: MakesRoom, Ahead: "default/big"}, {Kind: Moves}, {Kind: Edited}, {Kind: NotWhole},
+		{Kind: MakesRoom}, {Kind: MakesRoom, Ahead: "default/big"}, {Kind: Moves}, {Kind: RequeueAsked}, {Kind: RequeueAsked, Cause: "anna"}, {Kind: Edited}, {Kind: NotWhole},
 		{Kind: NotWhole, Because: []Reason{{Kind: Misplaced}}}, {Kind: MembersStopped},
 	}},
 	{"failed", []Reason{

@@ -33,6 +33,7 @@ const (
 	NoPlacer     Kind = "no-placer"     // its GPUs are free, but no placer is at work
 	Away         Kind = "nodes-away"    // its nodes are not ready
 	WindowKeeps  Kind = "window-keeps"  // a window keeps GPUs from it
+	Held         Kind = "held"          // somebody holds it
 	ComesAfter   Kind = "after"         // it comes after another job
 	InCircle     Kind = "after-circle"  // that comes after it, too
 	Provided     Kind = "after-planned" // a planned job comes after others
@@ -118,16 +119,17 @@ const (
 	Error             Kind = "error"       // something failed
 
 	// Why it is not tried again, or was stopped.
-	GaveUp        Kind = "gave-up"      // it failed too often by its own fault
-	LostTooOften  Kind = "lost-often"   // the infrastructure failed it too often
-	FailedUnseen  Kind = "failed-alone" // it failed when no placer was there
-	MakesRoom     Kind = "makes-room"   // it was stopped for another job
-	Moves         Kind = "moves"        // it was stopped to move
-	Edited        Kind = "edited"       // it was stopped as its author changed it
-	NotWhole      Kind = "not-whole"    // not all members could run
-	EndedComplete Kind = "complete"     // how many members are complete
-	EndedFailed   Kind = "failed"       // a member failed on a node
-	NoMembers     Kind = "no-members"   // its author wants none
+	GaveUp        Kind = "gave-up"       // it failed too often by its own fault
+	LostTooOften  Kind = "lost-often"    // the infrastructure failed it too often
+	FailedUnseen  Kind = "failed-alone"  // it failed when no placer was there
+	RequeueAsked  Kind = "requeue-asked" // somebody asked for it
+	MakesRoom     Kind = "makes-room"    // it was stopped for another job
+	Moves         Kind = "moves"         // it was stopped to move
+	Edited        Kind = "edited"        // it was stopped as its author changed it
+	NotWhole      Kind = "not-whole"     // not all members could run
+	EndedComplete Kind = "complete"      // how many members are complete
+	EndedFailed   Kind = "failed"        // a member failed on a node
+	NoMembers     Kind = "no-members"    // its author wants none
 
 	// How a job stands that others come after.
 	AheadFailed   Kind = "it-failed"
@@ -227,6 +229,9 @@ var voice = map[Kind]func(Reason) string{
 	NoPlacer:    say("waits for a placer: none is at work"),
 	Away:        func(r Reason) string { return "its nodes are away: " + list(r.Because, ", ") },
 	WindowKeeps: func(r Reason) string { return windowKeeps(r) },
+	Held: func(r Reason) string {
+		return because(r, "held"+by(r.Cause)+" since "+Moment(r.Until)+" (nomad-pal hold -lift ends that)")
+	},
 	ComesAfter: func(r Reason) string {
 		return "comes after " + names(r.Jobs) + " (pal_after): " + list(r.Because, ", ")
 	},
@@ -382,8 +387,9 @@ var voice = map[Kind]func(Reason) string{
 		}
 		return "it makes room for " + r.Ahead
 	},
-	Moves:  say("it moves to better GPUs"),
-	Edited: say("its author changed it"),
+	RequeueAsked: func(r Reason) string { return "it was requeued" + by(r.Cause) + " (nomad-pal requeue)" },
+	Moves:        say("it moves to better GPUs"),
+	Edited:       say("its author changed it"),
 	NotWhole: func(r Reason) string {
 		if len(r.Because) > 0 {
 			return list(r.Because, "; ")
@@ -710,3 +716,11 @@ func second(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST
 
 // Moment is a time as people read it.
 func Moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
+
+// by names who did something, if that is known.
+func by(who string) string {
+	if who == "" {
+		return ""
+	}
+	return " by " + who
+}

@@ -46,7 +46,7 @@ type Agent struct {
 	history   history
 	// notified is the last event that each notify block is done with, by its name.
 	notified sync.Map
-	idle      idleGPUs
+	idle     idleGPUs
 	// port is where the API listens, or did before the configuration was reloaded.
 	port int
 	rest time.Duration // of the placer, before more garbage is collected: see collectMore

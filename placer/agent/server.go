@@ -84,6 +84,9 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("GET /v1/events", s.serveEvents)
 	mux.HandleFunc("GET /v1/failures", s.serveFailures)
 	mux.HandleFunc("GET /v1/job/{id...}", s.serveExplain) // …/explain; ids may hold slashes
+	mux.HandleFunc("PUT /v1/job/{id...}", s.serveControl)
+	mux.HandleFunc("POST /v1/reread", s.serveReread)
+	mux.HandleFunc("PUT /v1/reread", s.serveReread)
 	mux.HandleFunc("POST /v1/plan", s.servePlan)
 	mux.HandleFunc("PUT /v1/plan", s.servePlan) // as Nomad's own client writes
 	if s.file.HTTP != nil && s.file.HTTP.Admission {

@@ -22,6 +22,8 @@ type Quarantine struct {
 	Reason  string    `json:"reason"`
 	// ByJobs: by the word of jobs, not of the machine. See [Cap].
 	ByJobs bool `json:"by_jobs,omitempty"`
+	// Operator: an operator put it there. His reason is for everybody who may see the GPU.
+	Operator bool `json:"operator,omitempty"`
 	// Lifted is when an operator last gave the GPU free: what failed on it before
 	// is not held against it any more.
 	Lifted time.Time `json:"lifted,omitzero"`
@@ -45,6 +47,9 @@ const (
 	// capShare of the cluster's GPUs, and of each model's, can be kept out by the
 	// word of jobs.
 	capShare = 8
+	// Longest is how long an operator keeps a GPU out who does not say how long: until he lifts it.
+	Longest = 100 * 365 * 24 * time.Hour
+
 	// sameTry is how far apart the members of one gang are made.
 	sameTry = 2 * time.Second
 )
@@ -83,6 +88,9 @@ func (q Quarantine) By(now time.Time) Quarantine {
 	return q
 }
 
+// Endless reports whether the GPU is kept out until an operator gives it free.
+func (q Quarantine) Endless() bool { return q.Until.Sub(q.Last) >= Longest/2 }
+
 // Strike is one reason to keep a GPU out.
 type Strike struct {
 	GPU, Reason string
@@ -98,7 +106,7 @@ func (s Strike) On(q Quarantine, now time.Time) Quarantine {
 		q.Strikes = max(0, q.Strikes-int(now.Sub(q.Last)/Most))
 	}
 	q.Strikes++
-	q.Last, q.Reason, q.ByJobs = now.UTC(), s.Reason, s.ByJobs
+	q.Last, q.Reason, q.ByJobs, q.Operator = now.UTC(), s.Reason, s.ByJobs, false
 	q.Until = now.Add(min(Base<<min(q.Strikes-1, 10), Most)).UTC()
 	return q
 }

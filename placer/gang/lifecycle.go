@@ -32,6 +32,8 @@ import (
 
 // Lifecycle is the life of one job with GPUs. [Lifecycle.Step] changes it; others read it.
 type Lifecycle struct {
+	// Control is what people told about the job.
+	Control Control
 	Observed
 	// Request is what the job wants, Refused why it cannot be served.
 	Request request.Request

@@ -36,6 +36,7 @@ type stopping struct {
 	// before is the record as it was, recorded that the stop is written down, gated that the gate
 	// is on, and told that members were told to stop.
 	before                *Record
+	asked                 bool // by somebody: see [Control]
 	recorded, gated, told bool
 	// someDone: members had done their work, and the queue may know of the others only. All start again.
 	someDone bool
@@ -74,6 +75,9 @@ func (g *Lifecycle) WhyStopped() reason.Reason {
 		return reason.Reason{Kind: reason.Moves}
 	case Resized:
 		return reason.Reason{Kind: reason.Edited}
+	}
+	if g.stop.asked {
+		return reason.Reason{Kind: reason.RequeueAsked, Cause: g.Control.Requeue.byWhom()}
 	}
 	return reason.Reason{Kind: reason.NotWhole}.Over(g.Trouble)
 }

@@ -34,6 +34,7 @@ var (
 	dutyFinished    = duty{say: "stop the job if its members finished in an earlier version of it", do: (*Lifecycle).stopFinished, always: true, to: []State{Rejected}}
 	atWorkFinished  = duty{say: dutyFinished.say, do: (*Lifecycle).stopFinished, always: true}
 	dutyPending     = duty{say: "have Nomad evaluate the job again if it calls it dead", do: (*Lifecycle).keepPending}
+	dutyRequeue     = duty{say: "requeue it if somebody asked for that since it was placed (nomad-pal requeue)", do: (*Lifecycle).requeueAsked, always: true, registers: true, to: []State{Stopping}}
 	dutyOverwritten = duty{say: "look whether an earlier placer overwrote a change", do: (*Lifecycle).findEarlierLostUpdate, common: true}
 	dutyUndo        = duty{say: "undo a lost update: stop, purge or restore the job as its author left it", do: (*Lifecycle).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
 )
@@ -49,13 +50,13 @@ var duties = map[State][]duty{
 	Failed:     {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo},
 	Starting: {
 		dutyRecord, dutyPosition, dutyOverwritten, dutyUndo,
-		atWorkFinished,
+		atWorkFinished, dutyRequeue,
 		{say: "record the decision if the members take long", do: (*Lifecycle).saveSlow},
 		{say: "gate it if its pins cannot hold all members that its author asks for now (nomad job scale): it runs on until they fit", do: (*Lifecycle).askAgain, registers: true, to: []State{Resubmitted}},
 		{say: "if it stays incomplete: give missing members other nodes, do without them, requeue the gang, or have Nomad evaluate it", do: (*Lifecycle).makeWhole, registers: true, to: []State{Stopping, Completing, Running, Failed}},
 	},
 	Running: {
-		dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, atWorkFinished,
+		dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, atWorkFinished, dutyRequeue,
 		{say: "make room for canaries", do: (*Lifecycle).makeCanaryRoom, registers: true, to: []State{Starting}},
 		{say: "requeue the gang if Nomad gave it other GPUs", do: (*Lifecycle).requeueMisplaced, always: true, registers: true, to: []State{Stopping}},
 		{say: "have Nomad place again what a drain stopped of its groups without GPUs", do: (*Lifecycle).placeLeftOut},

@@ -10,6 +10,7 @@
 package model
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -45,6 +46,8 @@ type Model struct {
 	Quarantine   map[string]failure.Quarantine
 	Windows      windowsInForce
 	Dependencies dependencyCache
+	// Controls are what people told about jobs; nil: that is not known yet.
+	Controls     map[cluster.JobKey]gang.Control
 	unanswered   map[cluster.JobKey][]unanswered // oldest first
 	IsolatedJobs map[cluster.JobKey]IsolatedJob
 	order        []*Tracked     // the jobs by key; rebuilt where it has not as many
@@ -186,7 +189,7 @@ func byKey(t *Tracked, k cluster.JobKey) int { return t.Key.Compare(k) }
 
 // Add begins to track a job.
 func (m *Model) Add(k cluster.JobKey) *Tracked {
-	t := &Tracked{Lifecycle: gang.Lifecycle{Observed: gang.Observed{Key: k}}}
+	t := &Tracked{Lifecycle: gang.Lifecycle{Observed: gang.Observed{Key: k}, Control: m.Controls[k]}}
 	if len(m.order) == len(m.Jobs) {
 		i, _ := slices.BinarySearchFunc(m.order, k, byKey)
 		m.order = slices.Insert(m.order, i, t)
@@ -405,8 +408,9 @@ func (t *Tracked) WaitsForOthers() bool {
 func (t *Tracked) status(w *Wait) JobStatus {
 	j := JobStatus{Namespace: t.Key.Namespace, Job: t.Key.ID, State: t.Shown(w), Reason: t.Trouble}
 	if t.Job.Priority != nil {
-		j.Priority = *t.Job.Priority
+		j.Priority = cmp.Or(t.Control.Priority, *t.Job.Priority)
 	}
+	j.User, j.Held = t.Request.Hints.User, t.Control.Held != nil
 	switch {
 	case t.Nomad == gang.Rejected: // set aside: nothing else of it is looked at
 		j.Reason = Refused(t.Refused)

@@ -51,7 +51,11 @@ type JobStatus struct {
 	State     gang.State `json:"state"`
 	// Position in the queue, from 1; 0 where it does not wait.
 	Position int `json:"position,omitempty"`
-	// Priority is the job's in Nomad.
+	// User is whose job it is, if it says so (pal_user).
+	User string `json:"user,omitempty"`
+	// Held: somebody holds it.
+	Held bool `json:"held,omitempty"`
+	// Priority is the job's in the queue: that of its jobspec, unless somebody has given it another.
 	Priority int    `json:"priority"`
 	GPUs     int    `json:"gpus"`
 	Class    string `json:"class,omitempty"`

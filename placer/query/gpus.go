@@ -279,7 +279,7 @@ func mapCell(c *pal.Cluster, i int, state model.GPUState) Cell {
 // tasks, in whichever namespace: that is for operators.
 func (g GPU) For(sees model.Sees, operator bool) GPU {
 	g.Job = sees.Name(g.Job)
-	if g.Quarantine != nil && !operator {
+	if g.Quarantine != nil && !operator && !g.Quarantine.Operator {
 		q := *g.Quarantine
 		q.Reason = "something failed on it; what is for operators to know"
 		g.Quarantine = &q

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -52,6 +53,8 @@ type Hints struct {
 	Checkpoint time.Duration
 	// Speed is how fast it runs on each GPU model: pal_speed. See [Speeds].
 	Speed string
+	// User is whose job it is, by its author's word: pal_user.
+	User string
 }
 
 // FailureAction is what is placed again after a member was lost. Pins to single
@@ -69,7 +72,11 @@ const (
 	ReplaceNothing FailureAction = "none"
 )
 
-const hintPrefix = "pal_"
+const (
+	hintPrefix = "pal_"
+	// UserHint is whose job it is.
+	UserHint = "pal_user"
+)
 
 // ParseHints reads the hints of the job's meta and of its groups' meta. Groups
 // may repeat hints; where two places disagree, that is an error. Errors name
@@ -157,6 +164,7 @@ var hints = map[string]func(h *Hints, value string) error{
 	"pal_array_parallel":     func(h *Hints, v string) (err error) { h.Parallel, err = parseCount(v); return },
 	elasticHint:              func(h *Hints, v string) (err error) { h.Elastic, err = parseBool(v); return },
 	"pal_speed":              func(h *Hints, v string) (err error) { h.Speed, err = parseSpeeds(v); return },
+	UserHint:                 func(h *Hints, v string) (err error) { h.User, err = parseUser(v); return },
 	"pal_elastic_efficiency": func(h *Hints, v string) (err error) { h.Efficiency, err = parseEfficiency(v); return },
 }
 
@@ -274,6 +282,17 @@ func parseCount(s string) (int, error) {
 		return 0, fmt.Errorf("not a number of at least 1")
 	}
 	return n, nil
+}
+
+// longestUser is how many bytes a user's name has at most.
+const longestUser = 128
+
+// parseUser reads a user's name.
+func parseUser(s string) (string, error) {
+	if s == "" || len(s) > longestUser || strings.ContainsFunc(s, unicode.IsControl) {
+		return "", fmt.Errorf("not a name of 1 to %d bytes", longestUser)
+	}
+	return s, nil
 }
 
 // maxAfter bounds the jobs that one waits for: the placer looks at each in every cycle.

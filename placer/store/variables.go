@@ -161,6 +161,11 @@ func (s Store) Quarantine() Variable[map[string]failure.Quarantine] {
 	return Variable[map[string]failure.Quarantine]{"nomad-pal/quarantine", s.nomad, asJSON[map[string]failure.Quarantine]("json", nil)}
 }
 
+// Controls are what people told the placer about jobs, by namespace/id.
+func (s Store) Controls() Variable[map[string]gang.Control] {
+	return Variable[map[string]gang.Control]{"nomad-pal/controls", s.nomad, asJSON[map[string]gang.Control]("json", nil)}
+}
+
 // Usage is the GPU time that namespaces have had, as it counted then.
 type Usage struct {
 	At    time.Time     `json:"at"`

@@ -5,6 +5,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -12,26 +13,38 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-var helpCancel = help("cancel [options] <job>...", `
+var helpCancel = help("cancel [options] <job>... | -mine", `
 Stops jobs, and all runs of a parameterized or periodic one: an array as a whole.
 "nomad job stop" leaves these running. A job that is stopped gives up its place
 in the queue.
+
+Cancel Options:
+
+  -mine                    All your jobs with GPUs in the namespace, by their meta pal_user:
+                           see nomad-pal queue -mine.
 `, examples(
 	"Stop an array with all of its elements:", "nomad-pal cancel array",
+	"Stop all of your jobs:", "nomad-pal cancel -mine",
 ), outputOptions, generalOptions)
 
 func (b *base) runCancel(args []string) int {
 	fs := b.flags("cancel")
+	mine := fs.Bool("mine", false, "")
 	ids, ok := b.parse(fs, args, anyArgs)
 	if !ok {
 		return 1
 	}
-	if len(ids) == 0 {
-		return b.fail(fmt.Errorf("stopping jobs: no job is named"))
+	if *mine == (len(ids) > 0) {
+		return b.fail(fmt.Errorf("stopping jobs: no job is named; say which, or -mine"))
 	}
 	client, err := b.client()
 	if err != nil {
 		return b.fail(err)
+	}
+	if *mine {
+		if ids, err = b.myJobs(client); err != nil {
+			return b.fail(err)
+		}
 	}
 	stopped := []string{}
 	for _, id := range ids {
@@ -51,10 +64,12 @@ func (b *base) runCancel(args []string) int {
 			if _, _, err := client.API().Jobs().Deregister(id, false, (&api.WriteOptions{Namespace: b.namespace}).WithContext(b.ctx)); err != nil {
 				return b.fail(fmt.Errorf("stopping job %q: %w", id, err))
 			}
-			stopped = append(stopped, b.namespace+"/"+id)
+			if id = b.namespace + "/" + id; !slices.Contains(stopped, id) {
+				stopped = append(stopped, id)
+			}
 		}
 	}
-	return b.show(stopped, func() { b.printEach(stopped, "Stopped", "Nothing to stop: it has ended.") })
+	return b.show(stopped, func() { b.printEach(stopped, "Stopped", "Nothing to stop.") })
 }
 
 // withRuns are a job and the jobs that it has made, those that have not ended: itself first,

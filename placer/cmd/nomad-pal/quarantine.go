@@ -11,24 +11,32 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-var helpQuarantine = help("quarantine [options] | -lift [options] <gpu>... | -lift -all", `
+var helpQuarantine = help("quarantine [options] | -reason <text> [options] <gpu>... | -lift [options] <gpu>... | -lift -all", `
 Shows the GPUs that get no new jobs for a while because something failed on
-them, until when and why. With -lift, frees GPUs before that: a running
+them, or because an operator said so, until when and why. With -reason, puts GPUs
+there: what runs on them runs on. With -lift, frees GPUs before their time: a running
 agent notices within seconds, and forgets what failed on them. Unhealthy GPUs get no
 jobs even then.
 
 Quarantine Options:
 
+  -reason=<text>           Put the named GPUs in quarantine. Whoever may see the GPU reads the
+                           text: at most 200 bytes.
+  -time=<duration>         With -reason: for how long, 90m or 2d. Default: until it is lifted.
   -lift                    Free the named GPUs.
   -all                     With -lift: all GPUs in quarantine.
 `, examples(
 	"Which GPUs are quarantined, and why?", "nomad-pal quarantine",
+	"Keep jobs off a GPU whose fan is to be replaced:", "nomad-pal quarantine -reason 'fan is replaced on Monday' GPU-8d3f1c02",
 	"After a GPU was replaced or reset:", "nomad-pal quarantine -lift GPU-8d3f1c02",
 ), outputOptions, generalOptions)
 
@@ -36,13 +44,19 @@ func (b *base) runQuarantine(args []string) int {
 	fs := b.flags("quarantine")
 	lift := fs.Bool("lift", false, "")
 	all := fs.Bool("all", false, "")
+	why := fs.String("reason", "", "")
+	long := fs.String("time", "", "")
 	gpus, ok := b.parse(fs, args, anyArgs)
 	if !ok {
 		return 1
 	}
 	switch {
+	case b.given("reason"):
+		return b.putInQuarantine(gpus, *why, *long, *lift || *all)
+	case b.given("time"):
+		return b.fail(errors.New("-time goes with -reason"))
 	case !*lift && (*all || len(gpus) > 0):
-		return b.fail(errors.New("GPUs and -all go with -lift; see nomad-pal quarantine -help"))
+		return b.fail(errors.New("GPUs go with -reason or -lift, and -all with -lift; see nomad-pal quarantine -help"))
 	case *lift && *all == (len(gpus) > 0):
 		return b.fail(errors.New("say which GPUs, or -all"))
 	case *lift:
@@ -63,6 +77,80 @@ func (b *base) runQuarantine(args []string) int {
 		}
 		b.printQuarantine(qs)
 	})
+}
+
+// longestReason is how many bytes of an operator's reason are kept.
+const longestReason = 200
+
+// putInQuarantine puts GPUs in quarantine that the agent knows, by their ids or the beginnings of them.
+func (b *base) putInQuarantine(gpus []string, why, long string, lifts bool) int {
+	span, err := failure.Longest, error(nil)
+	if long != "" {
+		if span, err = rewrite.ParseSpan(long); err != nil {
+			return b.fail(fmt.Errorf("-time %q is %w", long, err))
+		}
+	}
+	switch {
+	case lifts:
+		return b.fail(errors.New("-reason does not go with -lift and -all"))
+	case why == "" || len(why) > longestReason:
+		return b.fail(fmt.Errorf("say why in 1 to %d bytes", longestReason))
+	case len(gpus) == 0:
+		return b.fail(errors.New("say which GPUs"))
+	}
+	client, err := b.client()
+	if err != nil {
+		return b.fail(err)
+	}
+	r := gpuReader{b: b}
+	known, err := r.read()
+	if err != nil {
+		return b.fail(err)
+	}
+	ids := each(known, func(g query.GPU) string { return g.ID })
+	for i, prefix := range gpus {
+		if gpus[i], err = gpuOf(ids, prefix); err != nil {
+			return b.fail(err)
+		}
+	}
+	if err := placer.PutInQuarantine(b.ctx, client, span, why, gpus...); err != nil {
+		return b.fail(err)
+	}
+	b.haveReread(r.answers)
+	qs, err := b.quarantined(client)
+	if err != nil {
+		return b.fail(err)
+	}
+	maps.DeleteFunc(qs, func(id string, _ failure.Quarantine) bool { return !slices.Contains(gpus, id) })
+	return b.show(qs, func() { b.printEach(gpus, "In quarantine:", "") })
+}
+
+// gpuOf is the GPU of that id, or the one whose id alone begins so.
+func gpuOf(ids []string, prefix string) (string, error) {
+	var found []string
+	for _, id := range ids {
+		if id == prefix {
+			return id, nil
+		}
+		if strings.HasPrefix(id, prefix) {
+			found = append(found, id)
+		}
+	}
+	if len(found) != 1 {
+		return "", fmt.Errorf("%q is the beginning of %d GPUs: say one (nomad-pal gpus)", prefix, len(found))
+	}
+	return found[0], nil
+}
+
+// haveReread has the agent at work read the quarantine again; nil: none answers. One that does not
+// finds out when it reads it next.
+func (b *base) haveReread(a *answers) {
+	if a == nil {
+		return
+	}
+	if _, err := a.agent.Raw().Write("/v1/reread", struct{}{}, nil, (&api.WriteOptions{}).WithContext(b.ctx)); err != nil {
+		b.complain("Note: the agent does not know of it yet: " + oneLine(a.plain(err).Error()))
+	}
 }
 
 // quarantined are the GPUs that are in quarantine now.
@@ -119,7 +207,15 @@ func (b *base) printQuarantine(qs map[string]failure.Quarantine) {
 	rows, ids := []string{row("GPU", "Until", "Strikes", "Reason")}, slices.Sorted(maps.Keys(qs))
 	for _, id := range ids {
 		q := qs[id]
-		rows = append(rows, row(shortGPU(id, b.idLength(query.IDLength(ids))), clock(q.Until), q.Strikes, oneLine(q.Reason)))
+		rows = append(rows, row(shortGPU(id, b.idLength(query.IDLength(ids))), untilWhen(q), q.Strikes, oneLine(q.Reason)))
 	}
 	b.table(rows)
+}
+
+// untilWhen is until when a GPU is quarantined.
+func untilWhen(q failure.Quarantine) string {
+	if q.Endless() {
+		return "it is lifted"
+	}
+	return clock(q.Until)
 }

@@ -33,11 +33,14 @@ Queue Options:
   -limit=<n>               Show the first n jobs; 0: all. Default: 20 on a
                            terminal, all elsewhere and with -json.
   -namespace=<namespace>   Only jobs of this namespace.
+  -mine                    Only your jobs: those whose meta pal_user is NOMAD_PAL_USER, by
+                           default the name of your ACL token, or without ACLs your login.
   -class=<class>           Only jobs of this application class: A, B, C or D.
   -state=<state>,...       Only jobs in these states, such as waiting,
                            unschedulable, rejected or failed.
 `, examples(
 	"Who is next?", "nomad-pal queue -limit 5",
+	"Where do my jobs stand?", "nomad-pal queue -mine",
 	"Which jobs will never start, and why?", "nomad-pal queue -state rejected,unschedulable,failed -limit 0",
 	"How many GPUs do waiting jobs of class A request?", "nomad-pal queue -class A -limit 1",
 ), exitCodes, outputOptions, generalOptions)
@@ -84,6 +87,7 @@ func (b *base) runQueue(args []string) int {
 	limit := fs.Int("limit", -1, "")
 	elements := fs.Bool("all", false, "")
 	class := fs.String("class", "", "")
+	mine := fs.Bool("mine", false, "")
 	states := fs.String("state", "", "")
 	if _, ok := b.parse(fs, args, 0); !ok {
 		return 1
@@ -105,7 +109,7 @@ func (b *base) runQueue(args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	all, err := s.Jobs()
+	all, err := b.jobs(s, *mine)
 	if err != nil {
 		return b.fail(err)
 	}
@@ -157,18 +161,19 @@ func (b *base) printQueue(jobs, rows, shown []model.JobStatus, now time.Time) {
 
 // printJobs prints a table of jobs; a column that would say the same of all is left out.
 func (b *base) printJobs(jobs []model.JobStatus, now time.Time) {
-	several, placed, foretold, prioritized, runs, ends, arrays := false, false, false, false, false, false, false
+	several, placed, foretold, prioritized, runs, ends, arrays, users := false, false, false, false, false, false, false, false
 	for _, j := range jobs {
 		prioritized = prioritized || j.Priority != jobs[0].Priority
 		foretold = foretold || !j.StartTo.IsZero()
 		several = several || j.Namespace != "default"
 		placed = placed || j.Position > 0
+		users = users || j.User != ""
 		runs, ends, arrays = runs || j.Nodes > 0, ends || !j.EndTo.IsZero(), arrays || j.Runs != nil
 	}
-	row := rowWith(placed, true, several, true, arrays, prioritized, true, runs, true, true, runs, foretold, ends, true)
-	rows := []string{row("#", "Job", "Namespace", "State", "Runs", "Priority", "GPUs", "Nodes", "Class", "Submitted", "Elapsed", "Expected start", "Expected end", "Reason")}
+	row := rowWith(placed, true, several, users, true, arrays, prioritized, true, runs, true, true, runs, foretold, ends, true)
+	rows := []string{row("#", "Job", "Namespace", "User", "State", "Runs", "Priority", "GPUs", "Nodes", "Class", "Submitted", "Elapsed", "Expected start", "Expected end", "Reason")}
 	for _, j := range jobs {
-		rows = append(rows, row(positionOf(j), j.Job, j.Namespace, stateCell(j.State), runsOf(j), j.Priority, j.Size(), nodesOf(j), j.Class, ago(j.Submitted, now), elapsed(j.Started, now),
+		rows = append(rows, row(positionOf(j), j.Job, j.Namespace, j.User, stateCell(j.State), runsOf(j), j.Priority, j.Size(), nodesOf(j), j.Class, ago(j.Submitted, now), elapsed(j.Started, now),
 			soon(j.StartFrom, j.StartTo, now), soon(j.EndFrom, j.EndTo, now), shownReason(j)))
 	}
 	b.table(rows)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/agent"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -20,6 +21,9 @@ var helpRelease = help("release [options] <job> | -all", `
 Restores a job as its author wrote it, without gate and pins, and leaves it to
 Nomad. Nomad restarts a running gang, maybe on other GPUs, if taking off its
 pins changes its device blocks; -gate-only leaves the pins of running jobs.
+
+Of a job that somebody holds (nomad-pal hold), it lifts the hold, as scontrol release
+does, and nothing else.
 
 Release Options:
 
@@ -45,6 +49,13 @@ func (b *base) runRelease(args []string) int {
 	client, err := b.client()
 	if err != nil {
 		return b.fail(err)
+	}
+	if !*all {
+		if held, err := b.isHeld(rest[0]); err != nil {
+			return b.fail(err)
+		} else if held {
+			return b.unhold(rest)
+		}
 	}
 	state, err := client.Resync(b.ctx, nil)
 	if err != nil {
@@ -82,4 +93,34 @@ func (b *base) runRelease(args []string) int {
 		}
 	}
 	return b.show(released, func() { b.printEach(released, "Released", "Nothing to release.") })
+}
+
+// isHeld reports whether somebody holds the job. Where no agent answers, nobody knows: the job is given
+// back as it is asked.
+func (b *base) isHeld(id string) (bool, error) {
+	b.config() // which knows the namespace
+	a, err := b.ask()
+	if lacksAgent(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	jobs, err := a.Jobs()
+	for _, j := range jobs {
+		if j.Namespace == b.namespace && j.Job == id {
+			return j.Held, nil
+		}
+	}
+	return false, err
+}
+
+// unhold lifts the holds of jobs.
+func (b *base) unhold(ids []string) int {
+	told, err := b.tell(ids, agent.ControlRequest{}, "unhold")
+	if err != nil {
+		return b.fail(err)
+	}
+	jobs := each(told, func(c controlled) string { return c.Job })
+	return b.show(jobs, func() { b.printEach(jobs, "Lifted the hold of", "") })
 }

@@ -32,6 +32,9 @@ the placer has placed it. Jobs without GPUs are registered as they are. Running
 the same file again leaves what runs alone. There is no -ui: nomad job status -ui
 <job> opens Nomad's page of the job.
 
+If NOMAD_PAL_USER is set, a new job with GPUs is that user's: it gets the meta
+pal_user, unless it has one.
+
 With -pal-address, and if that agent has http { register = true }, a job that can
 start at once is registered with its GPUs chosen: half the work for Nomad. If the
 agent cannot take the job in, it is registered at Nomad with its gate.
@@ -96,6 +99,9 @@ func (b *base) runRun(args []string) int {
 		if err := b.useLearned(client, job); err != nil {
 			return b.fail(err)
 		}
+	}
+	if err := b.sayUser(client, job); err != nil {
+		return b.fail(err)
 	}
 	gated, err := b.gateForRun(client, job)
 	if err != nil {

@@ -43,6 +43,7 @@ var outputs = map[string]any{
 	"explain": explained{}, "failures": failureReport{}, "gpus": []query.GPU{}, "measure": []measuredGPU{}, "plan": planned{},
 	"profile build": []groupSummary{}, "profile import": imported{}, "profile show": []groupSummary{},
 	"quarantine": map[string]failure.Quarantine{}, "quarantine -lift": []string{}, "queue": []model.JobStatus{},
+	"hold": []controlled{}, "requeue": []controlled{}, "priority": []controlled{},
 	"cancel": []string{}, "release": []string{}, "run": query.Explanation{}, "run -detach": registration{}, "simulate": simulate.Report{},
 	"status": overview{}, "validate": validation{}, "version": versions{},
 }
@@ -409,6 +410,9 @@ func TestSchemas(t *testing.T) {
 	check("events")
 	everywhere()
 	check("release", "-all")
+	check("hold", "waits")
+	check("priority", "waits", "60")
+	check("requeue", "fills")
 	check("cancel", "runs")
 	check("simulate", "-nodes=2", "-gpus-per-node=4", "-jobs=20")
 	for command := range outputs {

@@ -250,7 +250,7 @@ func gpuSentence(g query.GPU) string {
 	case !g.Healthy:
 		return fmt.Sprintf("%s is unhealthy, so that it is not chosen: %s.", text, others(g.Unhealthy))
 	case g.Quarantine != nil:
-		return fmt.Sprintf("%s is in quarantine until %s, so that it is not chosen: %s.", text, clock(g.Quarantine.Until), others(g.Quarantine.Reason))
+		return fmt.Sprintf("%s is in quarantine until %s, so that it is not chosen: %s.", text, untilWhen(*g.Quarantine), others(g.Quarantine.Reason))
 	case g.Job != "":
 		return fmt.Sprintf("%s is allocated to %s.", text, g.Job)
 	case g.Degraded != "" && g.Available:

@@ -28,6 +28,8 @@ its runs, is one line, as in queue.
 Status Options:
 
   -all                     A line for each run of an array. -json has them always.
+  -mine                    Only your jobs: those whose meta pal_user is NOMAD_PAL_USER, by
+                           default the name of your ACL token, or without ACLs your login.
 `, examples(
 	"How full is the cluster, and what do my jobs do?", "nomad-pal status -namespace research",
 	"How many GPUs are free?", "nomad-pal status -t '{{.free}}'",
@@ -106,6 +108,7 @@ func (n gpuCounts) String() string {
 func (b *base) runStatus(args []string) int {
 	fs := b.flags("status")
 	elements := fs.Bool("all", false, "")
+	mine := fs.Bool("mine", false, "")
 	if _, ok := b.parse(fs, args, 0); !ok {
 		return 1
 	}
@@ -114,7 +117,7 @@ func (b *base) runStatus(args []string) int {
 		return b.fail(err)
 	}
 	o, gpus := overview{Warnings: s.Warnings(), Placer: s.activity}, []query.GPU(nil)
-	if o.Jobs, err = s.Jobs(); err == nil {
+	if o.Jobs, err = b.jobs(s, *mine); err == nil {
 		gpus, err = s.GPUs()
 	}
 	if err == nil {

@@ -1,0 +1,133 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/request"
+)
+
+// ControlRequest is what somebody tells about a job.
+type ControlRequest struct {
+	// Why is for those who read it later.
+	Why string `json:"why,omitempty"`
+	// By is who tells it, where Nomad has no access control: else the token says who.
+	By string `json:"by,omitempty"`
+	// Priority takes the place of the job's own; 0: its own counts again.
+	Priority int `json:"priority,omitempty"`
+}
+
+// controls are what can be told.
+var controls = map[string]func(c *gang.Control, said *gang.Said, priority int){
+	"hold":     func(c *gang.Control, said *gang.Said, _ int) { c.Held = said },
+	"unhold":   func(c *gang.Control, _ *gang.Said, _ int) { c.Held = nil },
+	"requeue":  func(c *gang.Control, said *gang.Said, _ int) { c.Requeue = said },
+	"priority": func(c *gang.Control, _ *gang.Said, priority int) { c.Priority = priority },
+}
+
+// longestWhy is how many bytes of a reason are kept.
+const longestWhy = 200
+
+// serveControl takes what somebody tells about a job: PUT /v1/job/<id>/{hold,unhold,requeue,priority}.
+// He needs the right to register it.
+func (s *server) serveControl(w http.ResponseWriter, r *http.Request) {
+	path := r.PathValue("id")
+	i := max(0, strings.LastIndexByte(path, '/'))
+	id, change := path[:i], controls[strings.TrimPrefix(path[i:], "/")]
+	if id == "" || change == nil {
+		http.NotFound(w, r)
+		return
+	}
+	var in ControlRequest
+	done, ok := s.bodies.decode(w, r, &in)
+	if !ok {
+		return
+	}
+	defer done()
+	if in.Priority < 0 || in.Priority > mostPriority || len(in.Why) > longestWhy {
+		http.Error(w, fmt.Sprintf("a priority is a number from 1 to %d, or 0 for the job's own; a reason has at most %d bytes", mostPriority, longestWhy), http.StatusBadRequest)
+		return
+	}
+	k := cluster.JobKey{Namespace: cmp.Or(r.URL.Query().Get("namespace"), api.DefaultNamespace), ID: id}
+	c, ok := s.judged(w, r, func(c *caller, ctx context.Context) error { return c.submits(ctx, k) })
+	if !ok {
+		return
+	}
+	p := s.agent.current.Load()
+	if p == nil {
+		refuse(w, errNotAtWork)
+		return
+	}
+	said := &gang.Said{By: cmp.Or(c.name(r.Context()), in.By), At: time.Now().UTC(), Why: in.Why}
+	is, err := p.Control(r.Context(), k, func(of *gang.Control) { change(of, said, in.Priority) })
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	s.agent.log.Named("audit").Info("told about a job", "job", k.ID, "namespace", k.Namespace, "what", strings.TrimPrefix(path[i:], "/"), "by", said.By, "why", said.Why, "priority", in.Priority)
+	s.snapshots.changed()
+	writeJSON(w, http.StatusOK, is)
+}
+
+// mostPriority is the highest that Nomad lets operators allow (job_max_priority).
+const mostPriority = 32766
+
+// submits fails where the caller could not register the job as it is.
+func (c *caller) submits(ctx context.Context, k cluster.JobKey) error {
+	if err := request.Addressable(k.ID); err != nil {
+		return fmt.Errorf("%w: %w", nomad.NoJob(k), err)
+	}
+	job, _, err := c.nomad.Jobs().Info(k.ID, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
+	if nomad.StatusOf(err) == http.StatusNotFound {
+		return nomad.NoJob(k)
+	}
+	if err != nil {
+		return needs(err, fmt.Sprintf("the capability %q in namespace %q", "read-job", k.Namespace))
+	}
+	if parent := job.ParentID; parent != nil && *parent != "" { // Nomad takes no registration of a child
+		return c.submits(ctx, cluster.JobKey{Namespace: k.Namespace, ID: *parent})
+	}
+	err = author{nomad: c.nomad}.may(ctx, job, api.JobRegisterRequest{})
+	return needs(err, fmt.Sprintf("the capability %q in namespace %q", "submit-job", k.Namespace))
+}
+
+// name is the name of the caller's token; "" where Nomad has no access control.
+func (c *caller) name(ctx context.Context) string {
+	self, _, err := c.nomad.ACLTokens().Self((&api.QueryOptions{}).WithContext(ctx))
+	if err != nil || self == nil || self.AccessorID == "acls-disabled" {
+		return ""
+	}
+	return cmp.Or(self.Name, self.AccessorID)
+}
+
+// serveReread has the placer read again what operators have written: POST /v1/reread.
+func (s *server) serveReread(w http.ResponseWriter, r *http.Request) {
+	_, ok := s.judged(w, r, func(c *caller, ctx context.Context) error {
+		if !c.operates(ctx) {
+			return fmt.Errorf("%w: the token cannot read the variable nomad-pal/failures", errDenied)
+		}
+		return nil
+	})
+	p := s.agent.current.Load()
+	switch {
+	case !ok:
+	case p == nil:
+		refuse(w, errNotAtWork)
+	default:
+		p.Reread()
+		s.snapshots.changed()
+		writeJSON(w, http.StatusOK, struct{}{})
+	}
+}

@@ -1,0 +1,46 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// Who may register a job may hold it, requeue it and give it another priority; nobody else learns even
+// whether it is there. What is told is kept in Nomad, and heeded.
+func TestControlRights(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, map[string][]string{"alice": {"research"}, "bob": {"sales"}})
+	f.has(gpuJob("research", "mine", 4)) // more than there are: it waits
+	r := f.run(openConfig).ready()
+	const hold = "/v1/job/mine/hold?namespace=research"
+	for _, c := range []struct {
+		token, path, body string
+		status            int
+		says              string
+	}{
+		{"bob", hold, `{}`, http.StatusForbidden, "permission denied"},
+		{"", hold, `{}`, http.StatusForbidden, "permission denied"},
+		{"alice", "/v1/job/none/hold?namespace=research", `{}`, http.StatusNotFound, `no job "none"`},
+		{"alice", "/v1/job/mine/sing?namespace=research", `{}`, http.StatusNotFound, ""},
+		{"alice", "/v1/job/mine/priority?namespace=research", `{"priority": 99999}`, http.StatusBadRequest, "a priority is a number"},
+		{"alice", hold, `{"why": "` + strings.Repeat("x", 201) + `"}`, http.StatusBadRequest, "at most 200 bytes"},
+		{"alice", hold, `{"why": "data", "by": "alice"}`, http.StatusOK, `"why": "data"`},
+		{"alice", "/v1/job/mine/priority?namespace=research", `{"priority": 70}`, http.StatusOK, `"priority": 70`},
+		{"alice", "/v1/reread", `{}`, http.StatusForbidden, "permission denied"},
+	} {
+		status, text := r.send(http.MethodPut, c.path, c.token, c.body)
+		if status != c.status || !strings.Contains(text, c.says) {
+			t.Errorf("%s %s: %d %s", c.token, c.path, status, text)
+		}
+	}
+	f.mu.Lock()
+	kept := f.vars["nomad-pal/controls"]
+	f.mu.Unlock()
+	if !strings.Contains(kept, "research/mine") || !strings.Contains(kept, "data") {
+		t.Errorf("kept: %s", kept)
+	}
+}

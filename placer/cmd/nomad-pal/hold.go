@@ -1,0 +1,164 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/url"
+	"os/user"
+	"strconv"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/agent"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/query"
+)
+
+const controlRights = `
+It takes the right to register the job (submit-job). The agent keeps it in Nomad's
+variables: it survives the agent, and what the job's author registers.
+`
+
+var helpHold = help("hold [options] <job>... | -lift [options] <job>...", `
+Holds jobs, as scontrol hold does: a waiting job does not start, and is not in the
+queue, until the hold is lifted. It keeps its place by the time of its submission. A
+job that runs is not stopped, but waits if it is requeued. explain and queue say who
+holds it, since when and why. "nomad-pal release" of a held job lifts the hold, too.
+`+controlRights+`
+Hold Options:
+
+  -lift                    Let them start again.
+  -reason=<text>           Why, for those who read it: at most 200 bytes.
+`, examples(
+	"Hold a job until its data is mended:", "nomad-pal hold -reason 'data set is being mended' train",
+	"Let it start:", "nomad-pal hold -lift train",
+), outputOptions, generalOptions)
+
+var helpRequeue = help("requeue [options] <job>...", `
+Stops jobs that run and queues them again, as scontrol requeue does. They start
+again as soon as it is their turn, maybe on other GPUs; with -hold, when the hold is
+lifted. What a job has not written down (pal_checkpoint) is lost.
+`+controlRights+`
+Requeue Options:
+
+  -hold                    Hold them, too: see nomad-pal hold.
+  -reason=<text>           Why, for those who read it: at most 200 bytes.
+`, examples(
+	"Start a job again elsewhere:", "nomad-pal requeue train",
+), outputOptions, generalOptions)
+
+var helpPriority = help("priority [options] <job> <n>", `
+Gives a job another priority in the placer's queue, running or waiting. The jobspec
+stays as its author wrote it, and so does Nomad's own priority, by which it
+preempts. 0 has the job's own count again.
+`+controlRights, examples(
+	"Have a job go first:", "nomad-pal priority train 90",
+	"Have the jobspec's priority count again:", "nomad-pal priority train 0",
+), outputOptions, generalOptions)
+
+// controlled is what hold, requeue and priority print of a job.
+type controlled struct {
+	Job string `json:"job"` // namespace/id
+	gang.Control
+}
+
+// tell tells the placer about jobs, one after the other.
+func (b *base) tell(ids []string, in agent.ControlRequest, what ...string) ([]controlled, error) {
+	a, err := b.ask()
+	if err != nil {
+		return nil, err
+	}
+	if on, err := user.Current(); err == nil {
+		in.By = on.Username
+	}
+	told := []controlled{}
+	for _, id := range ids {
+		k := cluster.JobKey{Namespace: b.namespace, ID: id}
+		c := controlled{Job: k.String()}
+		for _, w := range what {
+			ctx, cancel := context.WithTimeout(b.ctx, askTimeout)
+			_, err := a.agent.Raw().Write("/v1/job/"+url.PathEscape(id)+"/"+w, in, &c.Control, (&api.WriteOptions{Namespace: k.Namespace}).WithContext(ctx))
+			cancel()
+			if err != nil {
+				return told, fmt.Errorf("%s of job %q: %w", w, id, a.plain(err))
+			}
+		}
+		told = append(told, c)
+	}
+	return told, nil
+}
+
+// control has jobs told about, and prints done for each.
+func (b *base) control(ids []string, in agent.ControlRequest, done string, what ...string) int {
+	told, err := b.tell(ids, in, what...)
+	if err != nil {
+		return b.fail(err)
+	}
+	return b.show(told, func() {
+		b.printEach(each(told, func(c controlled) string { return c.Job }), done, "")
+		if len(told) > 0 {
+			b.printf("How it stands: nomad-pal explain %s\n", query.InNamespace(b.namespace, query.ShellQuoted(ids[len(ids)-1])))
+		}
+	})
+}
+
+// someJobs parses the arguments of a command that is about jobs.
+func (b *base) someJobs(fs *flag.FlagSet, args []string) (ids []string, ok bool) {
+	ids, ok = b.parse(fs, args, anyArgs)
+	if ok && len(ids) == 0 {
+		b.fail(errors.New("say which jobs; see nomad-pal " + fs.Name() + " -help"))
+		return nil, false
+	}
+	b.config() // which knows the namespace
+	return ids, ok
+}
+
+func (b *base) runHold(args []string) int {
+	fs := b.flags("hold")
+	lift := fs.Bool("lift", false, "")
+	why := fs.String("reason", "", "")
+	ids, ok := b.someJobs(fs, args)
+	switch {
+	case !ok:
+		return 1
+	case *lift && *why != "":
+		return b.fail(errors.New("-reason does not go with -lift"))
+	case *lift:
+		return b.control(ids, agent.ControlRequest{}, "Lifted the hold of", "unhold")
+	}
+	return b.control(ids, agent.ControlRequest{Why: *why}, "Held", "hold")
+}
+
+func (b *base) runRequeue(args []string) int {
+	fs := b.flags("requeue")
+	hold := fs.Bool("hold", false, "")
+	why := fs.String("reason", "", "")
+	ids, ok := b.someJobs(fs, args)
+	if !ok {
+		return 1
+	}
+	if *hold {
+		return b.control(ids, agent.ControlRequest{Why: *why}, "Requeued and held", "hold", "requeue")
+	}
+	return b.control(ids, agent.ControlRequest{Why: *why}, "Requeued", "requeue")
+}
+
+func (b *base) runPriority(args []string) int {
+	fs := b.flags("priority")
+	rest, ok := b.parse(fs, args, 2)
+	if !ok {
+		return 1
+	}
+	n, err := strconv.Atoi(rest[1])
+	if err != nil || n < 0 {
+		return b.fail(fmt.Errorf("priority %q is not a number from 1 on, or 0 for the job's own", rest[1]))
+	}
+	b.config() // which knows the namespace
+	return b.control(rest[:1], agent.ControlRequest{Priority: n}, "Changed the priority of", "priority")
+}

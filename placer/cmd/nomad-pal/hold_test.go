@@ -1,0 +1,215 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nomad-pal/nomad-pal/placer/store"
+)
+
+// A held job does not start though its GPUs are free, whatever its author registers and whichever agent
+// comes; it starts when the hold is lifted, by either command.
+func TestHold(t *testing.T) {
+	c := newCluster(t)
+	c.agent("", "http {\n  bind_port = 0\n}\n")
+	train := c.job("default", "train", 4)
+	for _, job := range []string{c.job("default", "fills", 4), c.job("default", "more", 4), train} {
+		if code, out, said := c.does("run", "-detach", job); code != 0 {
+			t.Fatal(out, said)
+		}
+	}
+	says := func(want string, args ...string) {
+		t.Helper()
+		c.until(want, func() bool {
+			code, out, _ := c.does(args...)
+			return code == 0 && strings.Contains(out, want)
+		})
+	}
+	says("runs on 4 GPUs", "explain", "more")
+	code, out, said := c.does("hold", "-reason", "data is mended", "train")
+	if code != 0 || !strings.HasPrefix(out, "Held default/train\nHow it stands: nomad-pal explain train\n") {
+		t.Fatalf("%d %s%s", code, out, said)
+	}
+	says("held by ", "explain", "train")
+	says("(nomad-pal hold -lift ends that): data is mended", "queue")
+	if code, out, said := c.does("cancel", "fills"); code != 0 {
+		t.Fatal(out, said)
+	}
+	says("4 free", "status")
+	if code, out, said := c.does("run", "-detach", train); code != 0 { // its author registers it again
+		t.Fatal(out, said)
+	}
+	if _, out, said := c.does("explain", "train"); !strings.Contains(out, "held by ") {
+		t.Errorf("%s%s", out, said)
+	}
+	if code, _, said := c.does("hold"); code != 1 || !strings.Contains(said, "say which jobs; see nomad-pal hold -help") {
+		t.Errorf("%d %s", code, said)
+	}
+	if code, _, said := c.does("hold", "none"); code != 1 || !strings.Contains(said, `no job "none"`) {
+		t.Errorf("%d %s", code, said)
+	}
+	if code, out, said := c.does("release", "train"); code != 0 || !strings.HasPrefix(out, "Lifted the hold of default/train") {
+		t.Fatalf("%d %s%s", code, out, said)
+	}
+	says("runs on 4 GPUs", "explain", "train")
+	is, err := store.In(c.client("")).Controls().Read(t.Context())
+	if err != nil || len(is.Of) != 0 {
+		t.Errorf("%v is kept: %v", is.Of, err)
+	}
+}
+
+// A requeued job is stopped and starts again, or waits if it is held.
+func TestRequeue(t *testing.T) {
+	c := newCluster(t)
+	c.agent("", "http {\n  bind_port = 0\n}\n")
+	if code, out, said := c.does("run", c.job("default", "train", 4)); code != 0 {
+		t.Fatal(out, said)
+	}
+	allocs := func() (ids []string) {
+		as, _, err := c.client("").API().Jobs().Allocations("train", true, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range as {
+			ids = append(ids, a.ID)
+		}
+		return ids
+	}
+	before := len(allocs())
+	if code, out, said := c.does("requeue", "train"); code != 0 || !strings.HasPrefix(out, "Requeued default/train\n") {
+		t.Fatalf("%d %s%s", code, out, said)
+	}
+	c.until("it runs anew", func() bool {
+		_, out, _ := c.does("explain", "train")
+		return strings.Contains(out, "runs on 4 GPUs") && len(allocs()) > before
+	})
+	if code, out, said := c.does("requeue", "-hold", "train"); code != 0 {
+		t.Fatalf("%d %s%s", code, out, said)
+	}
+	c.until("it is held", func() bool {
+		_, out, _ := c.does("explain", "train")
+		return strings.Contains(out, "held by ") && strings.Contains(out, "waiting")
+	})
+	if code, out, said := c.does("hold", "-lift", "train"); code != 0 {
+		t.Fatalf("%d %s%s", code, out, said)
+	}
+	c.until("it runs once more", func() bool {
+		_, out, _ := c.does("explain", "train")
+		return strings.Contains(out, "runs on 4 GPUs")
+	})
+}
+
+// Another priority counts in the queue, and in no jobspec; 0 ends that.
+func TestPriority(t *testing.T) {
+	c := newCluster(t)
+	c.agent("", "http {\n  bind_port = 0\n}\n")
+	for _, name := range []string{"fills", "more"} {
+		if code, out, said := c.does("run", c.job("default", name, 4)); code != 0 {
+			t.Fatal(out, said)
+		}
+	}
+	for _, name := range []string{"first", "second"} {
+		if code, out, said := c.does("run", "-detach", c.job("default", name, 4)); code != 0 {
+			t.Fatal(out, said)
+		}
+	}
+	order := func(a, b string) func() bool {
+		return func() bool {
+			_, out, _ := c.does("queue")
+			i, j := strings.Index(out, a), strings.Index(out, b)
+			return i >= 0 && j >= 0 && i < j
+		}
+	}
+	c.until("they are in the queue", order("first", "second"))
+	if code, out, said := c.does("priority", "second", "80"); code != 0 || !strings.HasPrefix(out, "Changed the priority of default/second\n") {
+		t.Fatalf("%d %s%s", code, out, said)
+	}
+	c.until("second goes first", order("second", "first"))
+	if job, _, err := c.client("").API().Jobs().Info("second", nil); err != nil || *job.Priority != 50 {
+		t.Errorf("its jobspec has priority %d: %v", *job.Priority, err)
+	}
+	if code, out, said := c.does("priority", "second", "0"); code != 0 {
+		t.Fatalf("%d %s%s", code, out, said)
+	}
+	c.until("first goes first", order("first", "second"))
+	if code, _, said := c.does("priority", "second", "high"); code != 1 || !strings.Contains(said, "is not a number") {
+		t.Errorf("%d %s", code, said)
+	}
+}
+
+// Jobs are somebody's by pal_user: by the file, or by NOMAD_PAL_USER, which never changes a job that Nomad
+// has. -mine shows and stops these.
+func TestMine(t *testing.T) {
+	c := newCluster(t)
+	c.agent("", "http {\n  bind_port = 0\n}\n")
+	t.Setenv(userVariable, "nobody")
+	if _, _, said := c.does("queue", "-mine"); !strings.Contains(said, "Note: no job says that it is of nobody") {
+		t.Error(said)
+	}
+	t.Setenv(userVariable, "anna")
+	train := c.job("default", "train", 2)
+	if code, out, said := c.does("run", train); code != 0 {
+		t.Fatal(out, said)
+	}
+	t.Setenv(userVariable, "ben")
+	for _, job := range []string{train, c.job("default", "tune", 2)} {
+		if code, out, said := c.does("run", job); code != 0 {
+			t.Fatal(out, said)
+		}
+	}
+	job, _, err := c.client("").API().Jobs().Info("train", nil)
+	if err != nil || job.Meta["pal_user"] != "anna" {
+		t.Errorf("%v %v", job.Meta, err)
+	}
+	if _, out, said := c.does("status", "-mine"); !strings.Contains(out, "tune") || strings.Contains(out, "train") || !strings.Contains(out, "ben") {
+		t.Errorf("%s%s", out, said)
+	}
+	if code, out, said := c.does("cancel", "-mine"); code != 0 || out != "Stopped default/tune\n" {
+		t.Errorf("%d %s%s", code, out, said)
+	}
+	if code, out, said := c.does("cancel", "-mine"); code != 0 || out != "Nothing to stop.\n" {
+		t.Errorf("%d %s%s", code, out, said)
+	}
+	if code, _, said := c.does("cancel", "-mine", "train"); code != 1 || !strings.Contains(said, "no job is named; say which, or -mine") {
+		t.Errorf("%d %s", code, said)
+	}
+}
+
+// An operator puts GPUs in quarantine, and everybody reads why; the agent heeds it at once, and once it is
+// lifted no more.
+func TestOperatorsQuarantine(t *testing.T) {
+	c := newCluster(t)
+	c.agent("", "http {\n  bind_port = 0\n}\n")
+	code, out, said := c.does("quarantine", "-reason", "fan is replaced", "GPU-1-3")
+	if code != 0 || out != "In quarantine: GPU-1-3\n" {
+		t.Fatalf("%d %s%s", code, out, said)
+	}
+	if _, out, said := c.does("explain", "GPU-1-3"); !strings.Contains(out, "is in quarantine until it is lifted") || !strings.Contains(out, "fan is replaced") {
+		t.Errorf("%s%s", out, said)
+	}
+	if _, out, _ := c.does("quarantine"); !strings.Contains(out, "it is lifted") || !strings.Contains(out, "fan is replaced") {
+		t.Error(out)
+	}
+	if _, out, _ := c.does("plan", c.job("default", "all", 8)); strings.Contains(out, "would start now") {
+		t.Error(out)
+	}
+	if code, out, said := c.does("quarantine", "-lift", "GPU-1-3"); code != 0 {
+		t.Fatal(out, said)
+	}
+	for args, want := range map[string]string{
+		"quarantine -reason x":                 "say which GPUs",
+		"quarantine -reason x GPU-":            `"GPU-" is the beginning of 8 GPUs`,
+		"quarantine -reason x -lift GPU-1-3":   "-reason does not go with -lift",
+		"quarantine GPU-1-3":                   "GPUs go with -reason or -lift",
+		"quarantine -reason= GPU-1-3":          "say why in 1 to 200 bytes",
+		"quarantine -time 2h":                  "-time goes with -reason",
+		"quarantine -reason x -time y GPU-1-3": `-time "y" is not a positive duration`,
+	} {
+		if code, _, said := c.does(strings.Fields(args)...); code != 1 || !strings.Contains(said, want) {
+			t.Errorf("%s: %d %s", args, code, said)
+		}
+	}
+}

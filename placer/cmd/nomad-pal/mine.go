@@ -1,0 +1,109 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"slices"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// userVariable names the user in the environment.
+const userVariable = "NOMAD_PAL_USER"
+
+// me is who asks: as NOMAD_PAL_USER says, else the name of the ACL token, else who is logged in.
+func (b *base) me(client *nomad.Client) (string, error) {
+	if name := os.Getenv(userVariable); name != "" {
+		return name, nil
+	}
+	self, _, err := client.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(b.ctx))
+	switch {
+	case aclDisabled(self, err):
+		on, err := user.Current()
+		if err != nil {
+			return "", fmt.Errorf("finding out who is logged in: %w; set %s", err, userVariable)
+		}
+		return on.Username, nil
+	case err != nil:
+		return "", fmt.Errorf("asking Nomad whose token it is: %w; set NOMAD_TOKEN, or %s", err, userVariable)
+	}
+	return cmp.Or(self.Name, self.AccessorID), nil
+}
+
+// mine are those of the jobs that are of who asks. There is a note if none is and no job says whose it is.
+func (b *base) mine(client *nomad.Client, jobs []model.JobStatus) ([]model.JobStatus, error) {
+	name, err := b.me(client)
+	if err != nil {
+		return nil, err
+	}
+	said := slices.ContainsFunc(jobs, func(j model.JobStatus) bool { return j.User != "" })
+	mine := slices.DeleteFunc(jobs, func(j model.JobStatus) bool { return j.User != name })
+	if len(mine) == 0 && !said {
+		b.complain(fmt.Sprintf("Note: no job says that it is of %s: a job says so by meta %s, which nomad-pal run adds if %s is set", name, rewrite.UserHint, userVariable))
+	}
+	return mine, nil
+}
+
+// jobs are all jobs with GPUs, or those of who asks.
+func (b *base) jobs(s *answers, mine bool) ([]model.JobStatus, error) {
+	jobs, err := s.Jobs()
+	if err == nil && mine {
+		return b.mine(s.nomad, jobs)
+	}
+	return jobs, err
+}
+
+// myJobs are the jobs to cancel of who asks: those with GPUs that have not ended, in the namespace of the
+// command.
+func (b *base) myJobs(client *nomad.Client) (ids []string, err error) {
+	a, err := b.ask()
+	if err != nil {
+		return nil, err
+	}
+	jobs, err := a.Jobs()
+	if err != nil {
+		return nil, err
+	}
+	mine, err := b.mine(client, slices.DeleteFunc(jobs, func(j model.JobStatus) bool { return j.Namespace != b.namespace }))
+	if err != nil {
+		return nil, err
+	}
+	for _, j := range mine {
+		ids = append(ids, j.Job)
+	}
+	return ids, nil
+}
+
+// sayUser has a job with GPUs that names no user be of NOMAD_PAL_USER. One that Nomad has keeps what it
+// says: another meta restarts its tasks.
+func (b *base) sayUser(client *nomad.Client, job *api.Job) error {
+	name := os.Getenv(userVariable)
+	h, err := rewrite.ParseHints(job)
+	if name == "" || err != nil || h.User != "" || !rewrite.AsksGPUs(job) {
+		return nil // what is wrong with its hints is told where they are needed
+	}
+	is, err := client.Job(b.ctx, cluster.KeyOf(job))
+	switch {
+	case errors.Is(err, nomad.ErrNoJob) || nomad.Refused(err):
+	case err != nil:
+		return err
+	case is != nil && (is.Status == nil || *is.Status != "dead"):
+		if had := is.Meta[rewrite.UserHint]; had != "" {
+			job.SetMeta(rewrite.UserHint, had)
+		}
+		return nil
+	}
+	job.SetMeta(rewrite.UserHint, name)
+	return nil
+}

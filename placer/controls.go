@@ -1,0 +1,110 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/store"
+)
+
+// What people tell about jobs beside their jobspecs lies in one of Nomad's variables (nomad-pal/controls), so
+// that it survives placers and what authors register. The agent at work writes it, and tells its
+// placer to read it again. Until it has been read, nothing starts: a held job might.
+
+// Control changes what people told about a job, and has the placer heed that. What was told of jobs that
+// are gone is forgotten.
+func (p *Placer) Control(ctx context.Context, k cluster.JobKey, change func(*gang.Control)) (gang.Control, error) {
+	there := map[string]bool{k.String(): true}
+	picture := p.Picture()
+	if picture != nil {
+		for known := range picture.Model().State.Jobs {
+			there[known.String()] = true
+		}
+	}
+	kept := store.In(p.nomad).Controls()
+	is, err := kept.Read(ctx)
+	if err != nil && !store.Unreadable(err) {
+		return gang.Control{}, err
+	}
+	var of gang.Control
+	_, err = kept.Change(ctx, is, func(is store.Value[map[string]gang.Control]) (map[string]gang.Control, error) {
+		all := map[string]gang.Control{}
+		maps.Copy(all, is.Of)
+		maps.DeleteFunc(all, func(id string, _ gang.Control) bool { return picture != nil && !there[id] })
+		of = all[k.String()]
+		if change(&of); of == (gang.Control{}) {
+			delete(all, k.String())
+		} else {
+			all[k.String()] = of
+		}
+		return all, nil
+	})
+	if err != nil {
+		return of, fmt.Errorf("telling the placer about job %q: %w", k.ID, err)
+	}
+	p.Reread()
+	return of, nil
+}
+
+// Reread has the placer read again what commands have written: controls and the quarantine.
+func (p *Placer) Reread() {
+	p.reread.Store(true)
+	select {
+	case p.nudged <- struct{}{}:
+	default: // it is told already
+	}
+}
+
+// readControls reads what people told about jobs, if it may have changed, and reports whether that is
+// known.
+func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
+	if p.reread.Swap(false) {
+		p.controlsOld, p.failureHistory.stale, p.changed = true, true, true
+	}
+	if !p.controlsOld && p.m.Controls != nil || p.backsOff(readingControls, now) {
+		return p.m.Controls != nil
+	}
+	is, err := store.In(p.nomad).Controls().Read(ctx)
+	if store.Unreadable(err) || nomad.Refused(err) {
+		p.log.Warn("what people told about jobs cannot be read; going on without", "error", err)
+		err = nil
+	}
+	if p.report(readingControls, err); err != nil {
+		return p.m.Controls != nil
+	}
+	p.controlsOld, p.m.Controls = false, map[cluster.JobKey]gang.Control{}
+	for id, c := range is.Of {
+		p.m.Controls[model.KeyOf(id)] = c
+	}
+	for _, t := range p.m.Sorted() {
+		if c := p.m.Controls[t.Key]; c != t.Control {
+			t.Controlled(c)
+			t.Idle = false
+		}
+	}
+	return true
+}
+
+// holdJobs keeps those out of the queue that somebody holds.
+func (p *Placer) holdJobs() {
+	for _, t := range p.m.Sorted() {
+		h := t.Control.Held
+		if h == nil || t.Nomad != gang.Waiting || t.Refused != nil {
+			continue
+		}
+		t.After, t.Idle = reason.Reason{Kind: reason.Held, Cause: h.By, Until: h.At}, false
+		if h.Why != "" {
+			t.After = t.After.Over(reason.Unread(h.Why))
+		}
+	}
+}

@@ -1,0 +1,59 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package gang
+
+import "time"
+
+// Control is what people told the placer about a job beside its jobspec: nomad-pal hold, priority and
+// requeue. It belongs to the job's name: it survives what the author registers. The zero value tells
+// nothing.
+type Control struct {
+	// Held: the job does not start while it is there.
+	Held *Said `json:"held,omitempty"`
+	// Priority takes the place of the job's own in the queue; 0: none.
+	Priority int `json:"priority,omitempty"`
+	// Requeue: what was placed before it is stopped, and waits again.
+	Requeue *Said `json:"requeue,omitempty"`
+}
+
+// Said is who told it, when and why.
+type Said struct {
+	By  string    `json:"by,omitempty"`
+	At  time.Time `json:"at"`
+	Why string    `json:"why,omitempty"`
+}
+
+// Controlled takes in what people tell now.
+func (g *Lifecycle) Controlled(c Control) {
+	if c.Priority != g.Control.Priority {
+		g.edited = true // the queue is to hear of it
+	}
+	g.Control = c
+}
+
+// priority is the gang's in the queue.
+func (g *Lifecycle) priority() int {
+	if g.Control.Priority != 0 {
+		return g.Control.Priority
+	}
+	return *g.Job.Priority
+}
+
+// byWhom is who told it.
+func (s *Said) byWhom() string {
+	if s == nil {
+		return ""
+	}
+	return s.By
+}
+
+// requeueAsked stops a gang that was placed before somebody asked to requeue it.
+func (g *Lifecycle) requeueAsked(w World) ([]Effect, bool) {
+	asked := g.Control.Requeue
+	if asked == nil || g.Record == nil || !g.Record.Decided.Before(asked.At) || len(g.Members) == 0 || g.MayHaveOverwritten() {
+		return nothing()
+	}
+	said := g.log(Info, "requeueing it as asked", "by", asked.By)
+	return append([]Effect{said}, g.stopFor(stopping{why: Requeued, asked: true}, g.Record, w)...), false
+}
