@@ -43,6 +43,7 @@ func TestPlacerLife(t *testing.T) {
 		{"edited while waiting", "", testEditedWhileWaiting},
 		{"gang grows", "", testGrows},
 		{"run again as it ends", "", testRunAgainAsItEnds},
+		{"history", "", testHistory},
 	})
 }
 

@@ -47,6 +47,7 @@ type Agent struct {
 	// notified is the last event that each notify block is done with, by its name.
 	notified sync.Map
 	idle     idleGPUs
+	accounts accounts
 	// port is where the API listens, or did before the configuration was reloaded.
 	port int
 	rest time.Duration // of the placer, before more garbage is collected: see collectMore
@@ -184,13 +185,13 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 		a.leads.Store(true)
 		defer a.current.Store(nil)
 		defer a.leads.Store(false)
-		of := store.Heartbeat{Agent: name(), Version: version.Human(), Address: address}
-		heart := &heartbeat.Heart{Nomad: client, Log: a.log, Vitals: p.Vitals, Of: of, Elected: elected, Warnings: &a.warnings}
+		heart := &heartbeat.Heart{Nomad: client, Log: a.log, Vitals: p.Vitals, Of: store.Heartbeat{Agent: name(), Version: version.Human(), Address: address}, Elected: elected, Warnings: &a.warnings}
 		if elected {
 			heart.Holds = a.holdsLock
 		}
 		wg.Go(func() { heart.Run(ctx) })
 		wg.Go(func() { a.remember(ctx, client) })
+		wg.Go(func() { a.account(ctx, p, file.History) })
 		a.log.Info("placing", "placement", cfg.Placement, "queue", cfg.Queue.Order)
 		return p.Run(ctx)
 	}

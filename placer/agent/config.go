@@ -47,6 +47,7 @@ type File struct {
 	HA          *HA              `hcl:"high_availability,block"`
 	Admission   *Admission       `hcl:"admission,block"`
 	Notify      []Notify         `hcl:"notify,block"`
+	History     *History         `hcl:"history,block"`
 	// Rest are the keys of [model.Keys] that are in no block.
 	Rest hcl.Body `hcl:",remain"`
 
@@ -403,6 +404,9 @@ func (f File) PlacerConfig() (model.Config, error) {
 	}
 	if f.Calibration != nil {
 		c.Calibration = *f.Calibration
+	}
+	if _, err := f.History.retention(); err != nil {
+		return c, err
 	}
 	if _, err := f.Learn.period(); err != nil {
 		return c, err

@@ -292,8 +292,8 @@ func (f *fake) has(text string, gpus ...string) {
 	if len(gpus) > 0 {
 		ids, _ := json.Marshal(gpus)
 		f.allocs = append(f.allocs, fmt.Sprintf(`{"ID":"a-%s","Namespace":%q,"JobID":%q,"TaskGroup":"g","Name":"%s.g[0]","NodeID":"n1","DesiredStatus":"run","ClientStatus":"running",
-			"CreateIndex":%d,"ModifyIndex":%d,"AllocatedResources":{"Tasks":{"t":{"Devices":[{"Vendor":"nvidia","Type":"gpu","Name":"X","DeviceIDs":%s}]}}}}`,
-			*job.ID, *job.Namespace, *job.ID, *job.ID, f.index+1, f.index+1, ids))
+			"CreateIndex":%d,"ModifyIndex":%d,"CreateTime":%d,"ModifyTime":%[7]d,"AllocatedResources":{"Tasks":{"t":{"Devices":[{"Vendor":"nvidia","Type":"gpu","Name":"X","DeviceIDs":%s}]}}}}`,
+			*job.ID, *job.Namespace, *job.ID, *job.ID, f.index+1, f.index+1, time.Now().UnixNano(), ids))
 	}
 }
 

@@ -81,6 +81,8 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("GET /v1/models", s.serveModels)
 	mux.HandleFunc("GET /v1/tenants", s.serveTenants)
 	mux.HandleFunc("GET /v1/moves", s.serveMoves)
+	mux.Handle("GET /v1/runs", packed(s.serveRuns))
+	mux.Handle("GET /v1/usage", packed(s.serveUsage))
 	mux.HandleFunc("GET /v1/events", s.serveEvents)
 	mux.HandleFunc("GET /v1/failures", s.serveFailures)
 	mux.HandleFunc("GET /v1/job/{id...}", s.serveExplain) // …/explain; ids may hold slashes

@@ -14,9 +14,11 @@ import (
 type Warnings struct {
 	mu     sync.Mutex
 	config string
-	own    string    // this agent
-	other  string    // one that was at work beside it
-	seen   time.Time // when it last was
+	// accounts is why the history is not written, "" if it is.
+	accounts string
+	own      string    // this agent
+	other    string    // one that was at work beside it
+	seen     time.Time // when it last was
 	// unwritten is why the last heartbeat could not be written, nil if it was; written is when
 	// the last one was that could.
 	unwritten error
@@ -56,6 +58,15 @@ func (w *Warnings) Configured(err error) {
 	}
 }
 
+// Accounts notes why the history is not written, nil if it is.
+func (w *Warnings) Accounts(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.accounts = ""; err != nil {
+		w.accounts = fmt.Sprintf("the history is not written; what ends meanwhile is written later, as long as Nomad remembers it: %v", err)
+	}
+}
+
 // beside notes that another agent was at work beside this one.
 func (w *Warnings) beside(own, other string, now time.Time) {
 	w.mu.Lock()
@@ -69,6 +80,9 @@ func (w *Warnings) All(now time.Time) (all []string) {
 	defer w.mu.Unlock()
 	if w.config != "" {
 		all = append(all, w.config)
+	}
+	if w.accounts != "" {
+		all = append(all, w.accounts)
 	}
 	if w.other != "" && now.Sub(w.seen) <= heartbeatLapses {
 		all = append(all, fmt.Sprintf("two placers are at work, %s and %s, and disturb each other: stop one, or set high_availability for both", w.own, w.other))

@@ -81,6 +81,13 @@ func (s *Snapshot) With(a heartbeat.Activity) *Snapshot {
 	return &Snapshot{m: s.m.Clone(), nomad: s.nomad, Activity: a, warned: s.warned}
 }
 
+// Read has f look at the model, while nobody tries things out on it.
+func (s *Snapshot) Read(f func(*model.Model)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(s.m)
+}
+
 // Model is what the snapshot answers from; not to be changed.
 func (s *Snapshot) Model() *model.Model { return s.m }
 

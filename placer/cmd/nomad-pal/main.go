@@ -90,6 +90,8 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		"events":         make("Show what the placer did, as it happens", helpEvents, (*base).runEvents),
 		"logs":           make("Print what the members of a job wrote, told apart", helpLogs, (*base).runLogs),
 		"shell":          make("Run a command or a terminal on GPUs, as srun --pty", helpShell, (*base).runShell),
+		"history":        make("List runs of jobs, those that ended as well", helpHistory, (*base).runHistory),
+		"usage":          make("Add up GPU hours by user, class, model and month", helpUsage, (*base).runUsage),
 		"failures":       make("Show what failed, by cause, and GPUs in quarantine", helpFailures, (*base).runFailures),
 		"measure":        make("Measure GPUs, each reserved by a job of its own", helpMeasure, (*base).runMeasure),
 		"quarantine":     make("Show GPUs in quarantine, put GPUs there, or lift it", helpQuarantine, (*base).runQuarantine),

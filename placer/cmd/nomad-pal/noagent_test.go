@@ -28,7 +28,7 @@ var withoutAgent = map[string]string{
 
 // needAgent are the others.
 var needAgent = map[string]string{
-	"plan": "plan JOB", "explain": "explain train", "status": "status", "queue": "queue", "events": "events", "defrag": "defrag -dry-run", "top": "", "hold": "hold train", "requeue": "requeue train", "priority": "priority train 5", "shell": "shell true",
+	"plan": "plan JOB", "explain": "explain train", "status": "status", "queue": "queue", "events": "events", "history": "history", "usage": "usage", "defrag": "defrag -dry-run", "top": "", "hold": "hold train", "requeue": "requeue train", "priority": "priority train 5", "shell": "shell true",
 }
 
 // Each command that needs an agent says in one line that none answers, where it looked, and what to

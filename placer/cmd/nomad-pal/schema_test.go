@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/invopop/jsonschema"
@@ -33,6 +34,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/classify"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/accounting"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/sim/simulate"
 )
@@ -40,7 +42,7 @@ import (
 // outputs are what commands print with -json.
 var outputs = map[string]any{
 	"classify": classified{}, "defrag": []query.Move{}, "doctor": []query.Check{}, "events": placer.Event{},
-	"explain": explained{}, "failures": failureReport{}, "gpus": []query.GPU{}, "measure": []measuredGPU{}, "plan": planned{},
+	"explain": explained{}, "failures": failureReport{}, "gpus": []query.GPU{}, "history": []accounting.Run{}, "usage": []accounting.Usage{}, "measure": []measuredGPU{}, "plan": planned{},
 	"profile build": []groupSummary{}, "profile import": imported{}, "profile show": []groupSummary{},
 	"quarantine": map[string]failure.Quarantine{}, "quarantine -lift": []string{}, "queue": []model.JobStatus{},
 	"hold": []controlled{}, "requeue": []controlled{}, "priority": []controlled{},
@@ -83,6 +85,10 @@ func schemaOfAll(t *testing.T) *jsonschema.Schema {
 				return oneOf(gang.States()...)
 			case reflect.TypeFor[reason.Kind]():
 				return oneOf(reason.Kinds()...)
+			case reflect.TypeFor[accounting.Seconds]():
+				return &jsonschema.Schema{Type: "number"}
+			case reflect.TypeFor[accounting.State]():
+				return oneOf(accounting.States()...)
 			case reflect.TypeFor[pal.Tier]():
 				return oneOf(pal.TierIsland, pal.TierNUMA, pal.TierNode, pal.TierRack, pal.TierDatacenter, pal.TierCluster)
 			}
@@ -403,6 +409,15 @@ func TestSchemas(t *testing.T) {
 	b.structured(classified{Verdict: &classify.Verdict{Class: pal.ClassA}, Medians: map[string]*float64{"sm": nil}})
 	validate(t, "classify", out.Bytes())
 	seen["classify"] = true
+	for command, v := range map[string]any{ // this agent keeps no history
+		"history": []accounting.Run{{Job: "a", State: accounting.Failed, Submitted: time.Now(), Ended: time.Now()}},
+		"usage":   []accounting.Usage{{Of: []string{"research"}, GPUHours: 1}},
+	} {
+		out.Reset()
+		b.structured(v)
+		validate(t, command, out.Bytes())
+		seen[command] = true
+	}
 	out.Reset()
 	b.structured(validation{})
 	validate(t, "validate", out.Bytes())

@@ -29,6 +29,11 @@ high_availability {
   enabled = true
 }
 
+# What ran, for nomad-pal history and usage. Several agents: "postgres://…"
+history {
+  database = "/var/lib/nomad-pal/history.db"
+}
+
 # Jobs that say nothing of their class.
 # default_class = "B"
 

@@ -39,6 +39,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // Options are how a world is. Zero values mean the defaults.
@@ -55,6 +56,8 @@ type Options struct {
 	// Unchecked: broken invariants do not fail the test, which looks at
 	// [World.Broken] itself.
 	Unchecked bool
+	// Published is told of each picture that a placer publishes.
+	Published func(placer string, s *query.Snapshot)
 	// Sampled: its test takes a sample of its worlds by itself, or needs this one. Of other worlds
 	// few run under the race detector.
 	Sampled bool
@@ -166,7 +169,7 @@ func (w *World) start(token string, prepare func(name string, c *nomad.Client, c
 		w.opts.Placer(&cfg)
 	}
 	log := hclog.New(&hclog.LoggerOptions{Name: p.Name, Level: hclog.Debug, Output: w.log})
-	if p.Placer, err = placer.New(client, cfg, log, placer.Hooks{Ledger: w.rules.ledger(p.Name), Published: w.rules.answers(p.Name), Events: p.Events}); err != nil {
+	if p.Placer, err = placer.New(client, cfg, log, placer.Hooks{Ledger: w.rules.ledger(p.Name), Published: w.published(p.Name), Events: p.Events}); err != nil {
 		w.T.Fatal(err)
 	}
 	var ctx context.Context
@@ -179,6 +182,17 @@ func (w *World) start(token string, prepare func(name string, c *nomad.Client, c
 		_ = p.Run(ctx) // ctx's error
 	}()
 	return p
+}
+
+// published has the rules, and whoever else wants to, look at each picture of a placer.
+func (w *World) published(name string) func(*query.Snapshot) {
+	answers := w.rules.answers(name)
+	return func(s *query.Snapshot) {
+		answers(s)
+		if w.opts.Published != nil {
+			w.opts.Published(name, s)
+		}
+	}
 }
 
 // Stop stops the placer as SIGTERM does, and waits until it has ended.

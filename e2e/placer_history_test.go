@@ -1,0 +1,82 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// What history and usage say is what Nomad's clients ran, over a restart of the agent, also of jobs that Nomad has
+// forgotten. Clients tell when a task terminated, Nomad's FinishedAt is some milliseconds later.
+func testHistory(t *testing.T, b *bed) {
+	b.stopAgent()
+	b.config += "retries = 0\n" + fmt.Sprintf("history {\n  database = %q\n}\n", filepath.Join(t.TempDir(), "history.db"))
+	b.startAgent("nomad-pal")
+	done, fails, stopped := gang("done", 2, 2), gang("fails", 1, 2), gang("stopped", 2, 1)
+	done.seconds, done.meta = 2, `pal_class = "A"`
+	fails.script, fails.meta = "exit 3", `pal_class = "C"`
+	fails.groups[0].extra = "restart {\n      attempts = 0\n      mode     = \"fail\"\n    }"
+	fails.extra = "reschedule {\n    attempts = 0\n    unlimited = false\n  }\n"
+	for _, j := range []job{done, fails, stopped} {
+		b.run(j.hcl())
+	}
+	b.untilSays("history -job=stopped -columns=job,state", "running")
+	b.stopAgent()
+	b.deregister("stopped", false)
+	b.startAgent("nomad-pal") // what ended while it was away is written down
+	b.untilSays("history -job=stopped -columns=job,state", "stopped")
+	b.untilSays("history -job=done -columns=job,class,state", "complete")
+	b.untilSays("history -state=failed -columns=job,class,state", "fails")
+	want := 0.0
+	for _, id := range []string{"done", "fails", "stopped"} {
+		allocs, _, err := b.API().Jobs().Allocations(id, true, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range allocs {
+			want += gpuHours(t, b, a)
+		}
+	}
+	b.purge("done", "fails", "stopped")
+	out, code := b.pal("usage", "-json", "-by=class")
+	var usage []struct {
+		Of       []string `json:"of"`
+		GPUHours float64  `json:"gpu_hours"`
+		Runs     int      `json:"runs"`
+	}
+	if err := json.Unmarshal([]byte(out), &usage); err != nil || code != 0 {
+		t.Fatalf("usage: %d %v\n%s", code, err, out)
+	}
+	got, classes, runs := 0.0, "", 0
+	for _, u := range usage {
+		got, classes, runs = got+u.GPUHours, classes+strings.Join(u.Of, "")+" ", runs+u.Runs
+	}
+	if math.Abs(got-want) > 0.02*want || classes != "A C " || runs != 3 {
+		t.Errorf("usage says %v GPU hours in %d runs of classes %q, Nomad's clients ran %v\n%s", got, runs, classes, want, out)
+	}
+	b.says("history -columns=job,state", "default/done", "default/fails", "default/stopped")
+}
+
+// gpuHours are those of an allocation from its placement to the end of its task.
+func gpuHours(t *testing.T, b *bed, stub *api.AllocationListStub) float64 {
+	a, _, err := b.API().Allocations().Info(stub.ID, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gpus := 0
+	for _, r := range a.AllocatedResources.Tasks {
+		for _, d := range r.Devices {
+			gpus += len(d.DeviceIDs)
+		}
+	}
+	return a.TaskStates["main"].FinishedAt.Sub(time.Unix(0, a.CreateTime)).Hours() * float64(gpus)
+}

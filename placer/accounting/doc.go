@@ -1,0 +1,112 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package accounting keeps what ran: each run of a job, each of its allocations with GPUs, and the
+// GPU time by day, in a SQL database (SQLite in a file, or PostgreSQL). Nomad forgets jobs and
+// allocations hours after their end.
+//
+// A [Recorder] compares the placer's pictures with what is stored and says what is to be written.
+// It is pure. A [DB] writes that in one transaction, and answers.
+//
+// Nothing is counted twice: runs and allocations have keys that come from Nomad, and the GPU time
+// of an allocation is added to its day in the transaction that stores its end. Nothing is lost as
+// long as Nomad remembers it: a write that fails is made again from a later picture.
+package accounting
+
+import (
+	"encoding/json"
+	"math"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+)
+
+// Run is a job from when its author submitted it until it ended. A job that is edited while it
+// waits or runs stays the same run. One that is submitted again after its end is another.
+type Run struct {
+	Namespace string `json:"namespace"`
+	Job       string `json:"job"`
+	User      string `json:"user,omitempty"` // see [UserOf]
+	Class     string `json:"class,omitempty"`
+	Model     string `json:"model,omitempty"` // of its GPUs, "" before it runs
+	GPUs      int    `json:"gpus"`            // that it requests
+	State     State  `json:"state"`
+	Reason    string `json:"reason,omitempty"` // of its end, in words
+	// Submitted is when, Started when its first member got its GPUs, Whole when all members were
+	// there for the first time, and Ended when the last one ended; zero: not yet.
+	Submitted time.Time `json:"submitted"`
+	Started   time.Time `json:"started,omitzero"`
+	Whole     time.Time `json:"whole,omitzero"`
+	Ended     time.Time `json:"ended,omitzero"`
+	// Waited is how long it waited in all, also between its stops.
+	Waited Seconds `json:"waited_seconds"`
+	// Predicted is the slowdown that was predicted for the GPUs that were chosen, Packed for those
+	// that packing would have chosen; 0: not known.
+	Predicted float64 `json:"predicted_slowdown,omitempty"`
+	Packed    float64 `json:"packed_slowdown,omitempty"`
+}
+
+// Seconds is a span, in JSON a number of seconds.
+type Seconds time.Duration
+
+// MarshalJSON writes the number of seconds.
+func (s Seconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).Seconds()) }
+
+// UnmarshalJSON reads it.
+func (s *Seconds) UnmarshalJSON(text []byte) error {
+	var n float64
+	err := json.Unmarshal(text, &n)
+	*s = Seconds(math.Round(n*1e3) * 1e6)
+	return err
+}
+
+// State is where a run stands.
+type State string
+
+// The states, in Nomad's words. Unknown: Nomad forgot the job before the agent saw its end.
+const (
+	Pending  State = "pending"
+	Running  State = "running"
+	Complete State = "complete"
+	Failed   State = "failed"
+	Stopped  State = "stopped"
+	Unknown  State = "unknown"
+)
+
+// States are all of them, in order.
+func States() []State { return []State{Pending, Running, Complete, Failed, Stopped, Unknown} }
+
+func (r Run) key() cluster.JobKey { return cluster.JobKey{Namespace: r.Namespace, ID: r.Job} }
+
+// Alloc is an allocation with GPUs.
+type Alloc struct {
+	ID        string
+	Namespace string
+	Job       string
+	Submitted time.Time // of its run; zero: the run is not known
+	User      string
+	Class     string
+	Node      string // its name
+	Model     string
+	GPUs      []string
+	Share     float64 // of one GPU that each of GPUs is: 1, less of a part of a shared GPU
+	From, To  time.Time
+	Status    string // Nomad's client status
+	// Vain is until when the allocation held its GPUs in vain, as other members of its gang were
+	// not there yet.
+	Vain time.Time
+	// Predicted and Packed are its run's.
+	Predicted, Packed float64
+}
+
+func (a Alloc) failed() bool { return a.Status == "failed" || a.Status == "lost" }
+
+// Batch is what is to be written in one transaction.
+type Batch struct {
+	Runs   []Run
+	Allocs []Alloc
+	seen   map[string]uint64 // ModifyIndex of each allocation of the batch
+}
+
+// Empty reports whether there is nothing to write.
+func (b Batch) Empty() bool { return len(b.Runs)+len(b.Allocs) == 0 }

@@ -1,0 +1,348 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package accounting
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/query"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// Recorder knows what is stored of the jobs and allocations that Nomad still has. It is not safe
+// for concurrent use.
+type Recorder struct {
+	keep   time.Duration // see [DB.Prune]; 0: forever
+	runs   map[cluster.JobKey]Run
+	looked map[cluster.JobKey]bool // the last run of the job was looked up
+	live   map[string]Alloc
+	stored map[string]uint64 // ModifyIndex of each allocation as it was written
+}
+
+// NewRecorder begins with the runs and allocations that are stored and have not ended. What ended
+// longer ago than keep is not recorded; 0: all is.
+func NewRecorder(open []Run, live []Alloc, keep time.Duration) *Recorder {
+	r := &Recorder{keep: keep, runs: map[cluster.JobKey]Run{}, looked: map[cluster.JobKey]bool{}, live: map[string]Alloc{}, stored: map[string]uint64{}}
+	r.know(open)
+	for _, a := range live {
+		r.live[a.ID] = a
+	}
+	return r
+}
+
+// Missing are the jobs of a picture of which the recorder does not know whether a run is stored.
+func (r *Recorder) Missing(m *model.Model) (jobs []cluster.JobKey) {
+	for _, k := range m.State.SortedJobs() {
+		if _, known := r.runs[k]; !known && !r.looked[k] {
+			jobs = append(jobs, k)
+		}
+	}
+	return jobs
+}
+
+// Know takes the last stored runs of jobs: see [DB.LastRuns].
+func (r *Recorder) Know(jobs []cluster.JobKey, last []Run) {
+	for _, k := range jobs {
+		r.looked[k] = true
+	}
+	r.know(last)
+}
+
+func (r *Recorder) know(runs []Run) {
+	for _, run := range runs {
+		if last, ok := r.runs[run.key()]; !ok || run.Submitted.After(last.Submitted) {
+			r.runs[run.key()] = run
+		}
+	}
+}
+
+// Look is what differs between a picture and what is stored. It changes nothing: see [Recorder.Written].
+func (r *Recorder) Look(m *model.Model) Batch {
+	b := Batch{seen: map[string]uint64{}}
+	runs := map[cluster.JobKey]Run{}
+	for _, k := range m.State.SortedJobs() {
+		job := m.State.Jobs[k]
+		st := m.Observed(job)
+		if st.Nomad == gang.Template {
+			continue
+		}
+		was, known := r.runs[k]
+		now, ok := r.run(m, st, was, known)
+		if !ok {
+			continue
+		}
+		if runs[k] = now; !known || now != was {
+			b.Runs = append(b.Runs, now)
+		}
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(r.runs), cluster.JobKey.Compare) {
+		run := r.runs[k]
+		if run.Ended.IsZero() && m.State.Jobs[k] == nil && m.State.Unread[k] == nil && !anyLive(m.State, k) {
+			run.State, run.Reason, run.Ended = Unknown, "its job was purged", ms(m.Time)
+			if at := lastEnd(m.State, k); !at.IsZero() {
+				run.Ended = at
+			}
+			runs[k] = run
+			b.Runs = append(b.Runs, run)
+		}
+	}
+	r.allocs(m, runs, &b)
+	return b
+}
+
+// run is the run of a job as it is now; ok is false if there is nothing to record.
+func (r *Recorder) run(m *model.Model, st gang.Observed, was Run, known bool) (now Run, ok bool) {
+	o := outcome(m, st)
+	over := o != nil
+	switch {
+	case known && !was.Ended.IsZero() && over && !ranSince(m.State, st.Key, was.Ended):
+		return was, true
+	case known && was.Ended.IsZero():
+		now = was
+	case over && r.keep > 0 && m.Time.Sub(o.At) > r.keep:
+		return now, false
+	default:
+		now = Run{Namespace: st.Key.Namespace, Job: st.Key.ID, Submitted: time.Unix(0, *st.Job.SubmitTime)}
+		if t := m.Jobs[st.Key]; t != nil && t.Submitted().Before(now.Submitted) {
+			now.Submitted = t.Submitted()
+		}
+		if known && !now.Submitted.After(was.Ended) { // so that it has a key of its own
+			now.Submitted = was.Ended.Add(time.Millisecond)
+		}
+		now.Submitted = ms(now.Submitted)
+	}
+	now.User, now.State = UserOf(st.Job), Pending
+	if n := st.Holds(); n > 0 {
+		now.GPUs = n
+	}
+	now.describe(m, st)
+	if anyLive(m.State, st.Key) {
+		now.State = Running
+	}
+	if over {
+		now.State, now.Reason, now.Ended = State(o.Status), o.Reason.String(), ms(o.At)
+		if o.Status == query.AtRest {
+			now.State = Stopped
+		}
+		now.Ended = later(now.Ended, later(now.Submitted, lastBegin(m.State, st.Key))) // clocks are set back
+		if now.Started.IsZero() {
+			now.Waited = Seconds(now.Ended.Sub(now.Submitted))
+		}
+	}
+	return now, true
+}
+
+// outcome is how a run ended, nil if it has not: it may be tried again.
+func outcome(m *model.Model, st gang.Observed) *query.Outcome {
+	t := m.Jobs[st.Key]
+	givenUp := t != nil && t.State() == gang.Failed
+	if st.Nomad != gang.Ended && !givenUp || anyLive(m.State, st.Key) {
+		return nil
+	}
+	o := query.OutcomeOf(m, st)
+	if o.At.IsZero() {
+		o.At = time.Unix(0, *st.Job.SubmitTime)
+	}
+	if givenUp {
+		o.Status, o.Reason = string(Failed), t.GaveUp()
+		if at := lastEnd(m.State, st.Key); !at.IsZero() {
+			o.At = at
+		}
+	}
+	return o
+}
+
+// describe fills in what the placer and the members tell.
+func (now *Run) describe(m *model.Model, st gang.Observed) {
+	for _, a := range m.State.AllocsOf(st.Key) {
+		at := ms(time.Unix(0, a.CreateTime))
+		if len(a.GPUs) == 0 || at.Before(now.Submitted) {
+			continue
+		}
+		if now.Started.IsZero() || at.Before(now.Started) {
+			now.Started = at
+			now.Waited = max(now.Waited, Seconds(at.Sub(now.Submitted)))
+		}
+		if name := modelOf(m, a.GPUs[0]); name != "" {
+			now.Model = name
+		}
+	}
+	t := m.Jobs[st.Key]
+	if t == nil {
+		if r, err := m.View.Request(rewrite.Author(st.Job)); err == nil { // it came and ended between two looks
+			now.Class, now.GPUs = string(r.Gang.Class), r.Gang.GPUs()
+		}
+		return
+	}
+	if t.Refused == nil {
+		now.Class, now.GPUs = string(t.Request.Gang.Class), t.Request.Gang.GPUs()
+	}
+	rec := t.Record
+	if rec == nil || rec.Decided.Before(now.Submitted) {
+		return
+	}
+	now.Waited = max(now.Waited, Seconds(rec.Waited.Truncate(time.Millisecond)))
+	if now.Whole.IsZero() && !rec.Ready.IsZero() {
+		now.Whole = ms(rec.Ready)
+	}
+	if d := rec.Decision; d.Chosen != nil {
+		now.Predicted = d.Chosen.Cost
+		if now.Packed = 0; d.Packed != nil {
+			now.Packed = d.Packed.Cost
+		}
+	}
+}
+
+// allocs adds the allocations that changed.
+func (r *Recorder) allocs(m *model.Model, runs map[cluster.JobKey]Run, b *Batch) {
+	var changed []string
+	for id, a := range m.State.Allocs {
+		if at := r.stored[id]; len(a.GPUs) > 0 && at != a.ModifyIndex && at != ended {
+			changed = append(changed, id)
+		}
+	}
+	slices.Sort(changed)
+	for _, id := range changed {
+		a := m.State.Allocs[id]
+		if !a.Live() && r.keep > 0 && m.Time.Sub(time.Unix(0, a.ModifyTime)) > r.keep {
+			continue
+		}
+		now := r.alloc(m, a, runs)
+		b.Allocs, b.seen[id] = append(b.Allocs, now), a.ModifyIndex
+	}
+	for _, id := range slices.Sorted(maps.Keys(r.live)) {
+		if m.State.Allocs[id] == nil {
+			a := r.live[id]
+			a.To, a.Status = ms(m.Time), string(Unknown)
+			b.Allocs = append(b.Allocs, a)
+		}
+	}
+}
+
+func (r *Recorder) alloc(m *model.Model, a *cluster.Alloc, runs map[cluster.JobKey]Run) Alloc {
+	now, known := r.live[a.ID]
+	if !known {
+		now = Alloc{ID: a.ID, Namespace: a.Job.Namespace, Job: a.Job.ID, GPUs: a.GPUs, Share: 1, From: ms(time.Unix(0, a.CreateTime))}
+		now.Model = modelOf(m, a.GPUs[0])
+		if n := m.State.Nodes[a.Node]; n != nil {
+			now.Node = n.Name
+		}
+	}
+	if run, ok := runs[a.Job]; ok && !run.Submitted.After(now.From) {
+		now.Submitted, now.User, now.Class, now.Predicted, now.Packed = run.Submitted, run.User, run.Class, run.Predicted, run.Packed
+		now.Vain = now.From
+		if run.Whole.After(now.From) {
+			now.Vain = run.Whole
+		}
+	}
+	if now.Status = a.Client; !a.Live() {
+		now.To = endOf(a)
+		if run := runs[a.Job]; run.Whole.IsZero() && m.Jobs[a.Job] != nil && run.GPUs > len(a.GPUs) {
+			now.Vain = now.To // its gang never was whole
+		}
+	}
+	if !now.To.IsZero() && now.To.Before(now.From) {
+		now.To = now.From
+	}
+	return now
+}
+
+// ended stands for all ModifyIndexes of an allocation whose end is stored.
+const ended = math.MaxUint64
+
+// Written notes that a batch is stored.
+func (r *Recorder) Written(b Batch, m *model.Model) {
+	for _, run := range b.Runs {
+		r.runs[run.key()] = run
+	}
+	maps.Copy(r.stored, b.seen)
+	for _, a := range b.Allocs {
+		if r.live[a.ID] = a; !a.To.IsZero() {
+			delete(r.live, a.ID)
+			r.stored[a.ID] = ended
+		}
+	}
+	maps.DeleteFunc(r.stored, func(id string, _ uint64) bool { return m.State.Allocs[id] == nil })
+	maps.DeleteFunc(r.runs, func(k cluster.JobKey, run Run) bool { return !run.Ended.IsZero() && m.State.Jobs[k] == nil })
+	maps.DeleteFunc(r.looked, func(k cluster.JobKey, _ bool) bool { return m.State.Jobs[k] == nil })
+}
+
+// userKey is the meta key in which a job names its user.
+const userKey = "pal_user"
+
+// UserOf is who a job is accounted to: whom it names, else the user that Nomad's dispatch or the
+// operator's admission put there, else nobody.
+func UserOf(job *api.Job) string { return strings.TrimSpace(job.Meta[userKey]) }
+
+func anyLive(s *cluster.State, k cluster.JobKey) bool {
+	return slices.ContainsFunc(s.AllocsOf(k), func(a *cluster.Alloc) bool { return a.Live() && len(a.GPUs) > 0 })
+}
+
+// ranSince reports whether an allocation was placed after a time.
+func ranSince(s *cluster.State, k cluster.JobKey, since time.Time) bool {
+	return slices.ContainsFunc(s.AllocsOf(k), func(a *cluster.Alloc) bool {
+		return len(a.GPUs) > 0 && time.Unix(0, a.CreateTime).After(since)
+	})
+}
+
+func lastBegin(s *cluster.State, k cluster.JobKey) (at time.Time) {
+	for _, a := range s.AllocsOf(k) {
+		if len(a.GPUs) > 0 {
+			at = later(at, ms(time.Unix(0, a.CreateTime)))
+		}
+	}
+	return at
+}
+
+func lastEnd(s *cluster.State, k cluster.JobKey) (at time.Time) {
+	for _, a := range s.AllocsOf(k) {
+		if ended := endOf(a); len(a.GPUs) > 0 && ended.After(at) {
+			at = ended
+		}
+	}
+	return at
+}
+
+// endOf is when the last task of an allocation ended, by the events that its client tells; of one
+// without, or that is lost, when Nomad heard.
+func endOf(a *cluster.Alloc) time.Time {
+	heard, last := time.Unix(0, a.ModifyTime), int64(0)
+	for _, t := range a.Tasks {
+		if n := len(t.Events); n > 0 {
+			last = max(last, t.Events[n-1].Time)
+		}
+	}
+	if at := time.Unix(0, last); last > a.CreateTime && at.Before(heard) && a.Client != api.AllocClientStatusLost {
+		return ms(at)
+	}
+	return ms(heard)
+}
+
+// modelOf is the model of a GPU, as Nomad names it; "" if no node has it now.
+func modelOf(m *model.Model, gpu string) string {
+	c := m.View.Cluster
+	i := c.Find(gpu)
+	if i < 0 {
+		return ""
+	}
+	_, group := c.Group(c.GroupOf(i))
+	return group[strings.LastIndex(group, "/")+1:]
+}
+
+// ms is a time to the millisecond, as it is stored.
+func ms(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Time{}
+	}
+	return time.UnixMilli(t.UnixMilli())
+}

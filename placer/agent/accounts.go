@@ -1,0 +1,298 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer"
+	"github.com/nomad-pal/nomad-pal/placer/accounting"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/query"
+)
+
+// History says where the agent keeps what ran.
+type History struct {
+	// Database is a file, or an address postgres://…
+	Database string `hcl:"database"`
+	// Retention is how long single runs are kept, default 400 days. The sums of days are kept forever.
+	Retention string `hcl:"retention,optional"`
+}
+
+// retention is how long runs are kept; it fails if the block is wrong.
+func (h *History) retention() (time.Duration, error) {
+	keep := 400 * 24 * time.Hour
+	if h == nil {
+		return keep, nil
+	}
+	if h.Database == "" {
+		return keep, errors.New(`history: database = "" names no file and no address`)
+	}
+	return keep, duration("history: retention", h.Retention, &keep)
+}
+
+const (
+	// accountEvery is how often the placer's picture is compared with what is stored.
+	accountEvery = time.Second
+	// accountAgain is after how long a database that failed is tried again, at most.
+	accountAgain = time.Minute
+	pruneEvery   = time.Hour
+)
+
+// accounts is the database of the agent at work.
+type accounts struct {
+	db      atomic.Pointer[accounting.DB] // nil: not open
+	trouble atomic.Pointer[string]        // why it cannot be opened, read or written; nil or "": it can
+}
+
+// account keeps what runs in the database until ctx ends; h is nil if the agent is to keep nothing. Trouble with the database delays nothing
+// else: what could not be written is written later, as long as Nomad remembers it.
+func (a *Agent) account(ctx context.Context, p *placer.Placer, h *History) {
+	if h == nil {
+		return
+	}
+	keep, err := h.retention()
+	if err != nil { // the configuration was checked
+		a.accountTrouble(err)
+		return
+	}
+	k := &bookkeeper{agent: a, placer: p, database: h.Database, keep: keep}
+	defer k.close()
+	wait := accountEvery
+	for ctx.Err() == nil {
+		switch err := k.once(ctx); {
+		case ctx.Err() != nil:
+		case err != nil:
+			k.close() // opened and read again: another agent may have written
+			wait = min(2*wait, accountAgain)
+			a.accountTrouble(err)
+		default:
+			wait = accountEvery
+			a.accountTrouble(nil)
+		}
+		pause(ctx, wait)
+	}
+}
+
+// accountTrouble notes and logs what keeps the accounts from being written; nil: nothing does.
+func (a *Agent) accountTrouble(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	was := a.accounts.trouble.Swap(&text)
+	a.warnings.Accounts(err)
+	switch {
+	case err != nil && (was == nil || *was != text):
+		a.log.Error("the history is not written; trying again", "error", err)
+	case err == nil && was != nil && *was != "":
+		a.log.Info("the history is written again")
+	}
+}
+
+// bookkeeper writes down what the pictures of one placer show.
+type bookkeeper struct {
+	agent    *Agent
+	placer   *placer.Placer
+	database string
+	keep     time.Duration
+	db       *accounting.DB
+	recorder *accounting.Recorder
+	seen     *query.Snapshot // the last picture that was written down
+	pruned   time.Time
+}
+
+func (k *bookkeeper) close() {
+	if k.db == nil {
+		return
+	}
+	k.agent.accounts.db.Store(nil)
+	if err := k.db.Close(); err != nil {
+		k.agent.log.Warn("closing the history", "error", err)
+	}
+	k.db, k.recorder, k.seen = nil, nil, nil
+}
+
+// once opens the database if need be, and writes down what the picture shows.
+func (k *bookkeeper) once(ctx context.Context) error {
+	if k.db == nil {
+		if err := k.open(ctx); err != nil {
+			return err
+		}
+	}
+	picture := k.placer.Picture()
+	if picture == nil || picture == k.seen {
+		return nil
+	}
+	if err := k.write(ctx, picture); err != nil {
+		return err
+	}
+	k.seen = picture
+	if now := time.Now(); now.Sub(k.pruned) > pruneEvery {
+		k.pruned = now
+		return k.db.Prune(ctx, now.Add(-k.keep))
+	}
+	return nil
+}
+
+func (k *bookkeeper) open(ctx context.Context) error {
+	db, aside, err := accounting.Open(ctx, k.database)
+	if aside != "" {
+		k.agent.log.Error("the history was corrupt and begins anew", "set_aside_as", aside)
+	}
+	if err != nil {
+		return err
+	}
+	runs, live, err := db.Open(ctx)
+	if err != nil {
+		return errors.Join(err, db.Close())
+	}
+	k.db, k.recorder = db, accounting.NewRecorder(runs, live, k.keep)
+	k.agent.accounts.db.Store(db)
+	return nil
+}
+
+func (k *bookkeeper) write(ctx context.Context, picture *query.Snapshot) error {
+	m := picture.Model()
+	missing := k.recorder.Missing(m)
+	last, err := k.db.LastRuns(ctx, missing)
+	if err != nil {
+		return err
+	}
+	k.recorder.Know(missing, last)
+	var b accounting.Batch
+	picture.Read(func(m *model.Model) { b = k.recorder.Look(m) })
+	if b.Empty() {
+		return nil
+	}
+	if err := k.db.Write(ctx, b); err != nil {
+		return err
+	}
+	k.recorder.Written(b, m)
+	return nil
+}
+
+// accountsFor is the database, and what the caller may ask it for; else the request is refused.
+func (s *server) accountsFor(w http.ResponseWriter, r *http.Request) (db *accounting.DB, f accounting.Filter, ok bool) {
+	c, ok := s.judged(w, r, (*caller).listsSome)
+	if !ok {
+		return nil, f, false
+	}
+	if s.file.History == nil {
+		http.Error(w, `this agent keeps no history: its configuration lacks history { database = "…" }`, http.StatusNotImplemented)
+		return nil, f, false
+	}
+	db, err := s.agent.accounts.get()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return nil, f, false
+	}
+	if f, err = filterOf(r.URL.Query()); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return nil, f, false
+	}
+	names, err := db.Namespaces(r.Context())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return nil, f, false
+	}
+	sees, wanted := c.sees(r.Context()), r.URL.Query().Get("namespace")
+	f.Namespaces = slices.DeleteFunc(names, func(n string) bool {
+		return wanted != "" && wanted != "*" && wanted != n || !sees(n)
+	})
+	return db, f, true
+}
+
+// get is the database; it fails while that is not open.
+func (a *accounts) get() (*accounting.DB, error) {
+	if db := a.db.Load(); db != nil {
+		return db, nil
+	}
+	if text := a.trouble.Load(); text != nil && *text != "" {
+		return nil, errors.New("the history cannot be read: " + *text)
+	}
+	return nil, errors.New("the history is not open yet: try again in a moment")
+}
+
+// filterOf reads what a request asks for.
+func filterOf(q url.Values) (f accounting.Filter, err error) {
+	f = accounting.Filter{User: q.Get("user"), Class: q.Get("class"), Model: q.Get("model"), Job: q.Get("job")}
+	for _, text := range q["state"] {
+		state := accounting.State(text)
+		if !slices.Contains(accounting.States(), state) {
+			return f, fmt.Errorf("state=%q is none of %v", text, accounting.States())
+		}
+		f.States = append(f.States, state)
+	}
+	for name, to := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
+		if text := q.Get(name); text != "" {
+			if *to, err = time.Parse(time.RFC3339, text); err != nil {
+				return f, fmt.Errorf("%s=%q is no time as 2006-01-02T15:04:05Z", name, text)
+			}
+		}
+	}
+	if text := q.Get("limit"); text != "" {
+		if f.Most, err = strconv.Atoi(text); err != nil || f.Most < 1 {
+			return f, fmt.Errorf("limit=%q is no number from 1 on", text)
+		}
+	}
+	return f, nil
+}
+
+// mostRuns are answered at most at once.
+const mostRuns = 100_000
+
+// serveRuns lists runs of jobs, the last submitted first:
+//
+//	GET /v1/runs?namespace=&user=&class=&model=&state=&job=<beginning>&since=&until=&limit=
+func (s *server) serveRuns(w http.ResponseWriter, r *http.Request) {
+	db, f, ok := s.accountsFor(w, r)
+	if !ok {
+		return
+	}
+	if f.Most == 0 || f.Most > mostRuns {
+		f.Most = mostRuns
+	}
+	runs, err := db.Runs(r.Context(), f)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	writeJSON(w, http.StatusOK, runs)
+}
+
+// serveUsage adds up GPU time and runs, by whole days of UTC:
+//
+//	GET /v1/usage?by=user,month&namespace=&user=&class=&model=&since=&until=
+func (s *server) serveUsage(w http.ResponseWriter, r *http.Request) {
+	db, f, ok := s.accountsFor(w, r)
+	if !ok {
+		return
+	}
+	var by []string
+	if text := r.URL.Query().Get("by"); text != "" {
+		by = strings.Split(text, ",")
+	}
+	for _, column := range by {
+		if !slices.Contains(accounting.Columns(), column) {
+			http.Error(w, fmt.Sprintf("by=%q is none of %v", column, accounting.Columns()), http.StatusBadRequest)
+			return
+		}
+	}
+	usage, err := db.Usage(r.Context(), f, by, time.Now())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	writeJSON(w, http.StatusOK, usage)
+}

@@ -1,0 +1,93 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nomad-pal/nomad-pal/placer/accounting"
+)
+
+// What runs is kept, over a restart of the agent, and told to those who may list its namespace.
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, map[string][]string{"alice": {"research"}, "ops": {"*"}})
+	f.has(gpuJob("research", "train", 1), "GPU-1")
+	f.has(gpuJob("default", "other", 1), "GPU-2")
+	file := filepath.Join(t.TempDir(), "below", "history.db")
+	config := openConfig + fmt.Sprintf("history {\n  database = %q\n}\n", file)
+	for range 2 {
+		r := f.run(config).ready()
+		runs := func(path, token string) (runs []accounting.Run) {
+			status, text := r.send(http.MethodGet, path, token, "")
+			if status == http.StatusServiceUnavailable {
+				return nil
+			}
+			if err := json.Unmarshal([]byte(text), &runs); err != nil || status != http.StatusOK {
+				t.Fatalf("%s: %d %s", path, status, text)
+			}
+			return runs
+		}
+		until(t, "both jobs are written down", func() bool { return len(runs("/v1/runs", "ops")) == 2 })
+		if got := runs("/v1/runs", "alice"); len(got) != 1 || got[0].Job != "train" || got[0].State != accounting.Running || got[0].GPUs != 1 || got[0].Model != "X" {
+			t.Errorf("to one who may list one namespace: %+v", got)
+		}
+		if got := runs("/v1/runs?state=complete&state=failed", "ops"); len(got) != 0 {
+			t.Errorf("runs that ended: %+v", got)
+		}
+		if got := runs("/v1/runs?job=tr", "ops"); len(got) != 1 {
+			t.Errorf("by the beginning of an id: %+v", got)
+		}
+		for path, says := range map[string]string{
+			"/v1/runs?state=gone": `state="gone" is none of`, "/v1/runs?since=yesterday": `since="yesterday" is no time`,
+			"/v1/runs?limit=0": `limit="0" is no number from 1 on`, "/v1/usage?by=color": `by="color" is none of`,
+		} {
+			if status, text := r.send(http.MethodGet, path, "ops", ""); status != http.StatusBadRequest || !strings.Contains(text, says) {
+				t.Errorf("%s: %d %s", path, status, text)
+			}
+		}
+		var usage []accounting.Usage
+		if status, text := r.send(http.MethodGet, "/v1/usage?by=namespace,model", "alice", ""); status != http.StatusOK || json.Unmarshal([]byte(text), &usage) != nil || len(usage) != 1 || usage[0].Of[0] != "research" || usage[0].GPUHours <= 0 {
+			t.Errorf("usage: %d %s", status, text)
+		}
+		if status, _ := r.send(http.MethodGet, "/v1/usage", "mallory", ""); status != http.StatusForbidden {
+			t.Errorf("a token that Nomad does not know gets %d", status)
+		}
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// An agent without the block says how to have one; one whose database cannot be opened says why, warns, and places all the same.
+func TestNoHistory(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, map[string][]string{"ops": {"*"}})
+	r := f.run(openConfig).ready()
+	if status, text := r.send(http.MethodGet, "/v1/runs", "ops", ""); status != http.StatusNotImplemented || !strings.Contains(text, "keeps no history") {
+		t.Errorf("without the block: %d %s", status, text)
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	taken := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(taken, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r = f.run(openConfig + fmt.Sprintf("history {\n  database = %q\n}\n", filepath.Join(taken, "history.db"))).ready()
+	until(t, "it says why", func() bool {
+		status, text := r.send(http.MethodGet, "/v1/usage", "ops", "")
+		return status == http.StatusServiceUnavailable && strings.Contains(text, "the history cannot be read: making the directory")
+	})
+	until(t, "it warns", func() bool {
+		_, text := r.send(http.MethodGet, "/v1/health", "ops", "")
+		return strings.Contains(text, "the history is not written")
+	})
+}

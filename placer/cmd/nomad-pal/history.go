@@ -1,0 +1,409 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"cmp"
+	"encoding/csv"
+	"errors"
+	"flag"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer/accounting"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+const historyFilters = `
+  -since=<time>            From then on: a span such as 7d or 12h ago, a day such as
+                           2026-11-01, or a time such as 2026-11-01T08:00:00Z.
+  -until=<time>            Until then.
+  -namespace=<namespace>   Only this namespace. Default: all that the token sees.
+  -user=<user>, -class=<class>, -model=<model>
+                           Only what matches.
+`
+
+var helpHistory = help("history [options]", `
+Lists runs of jobs with GPUs, those that ended as well, the last submitted first: as sacct
+of Slurm does. The agent keeps them in its database: see the block history in its
+configuration. Since when it does, is since when there are runs.
+
+History Options:
+`+historyFilters+`
+  -state=<state>           Only runs in this state: pending, running, complete, failed,
+                           stopped or unknown. Several, separated by commas, match any.
+  -job=<job>               Only jobs whose ids begin so.
+  -limit=<n>               So many at most; 0: all. Default: 50.
+  -columns=<columns>       The columns, of: `+strings.Join(runColumnNames(), ", ")+`.
+  -csv                     Print CSV.
+`, examples(
+	"What failed in the last day?", "nomad-pal history -since 1d -state failed",
+	"All runs of a month, for a spreadsheet:", "nomad-pal history -since 2026-11-01 -until 2026-12-01 -limit 0 -csv",
+), exitCodes, outputOptions, generalOptions)
+
+// runColumn is a column of history.
+type runColumn struct {
+	name, title string
+	value       func(r accounting.Run, now time.Time) string
+}
+
+func runColumns() []runColumn {
+	at := func(of func(accounting.Run) time.Time) func(accounting.Run, time.Time) string {
+		return func(r accounting.Run, _ time.Time) string {
+			if t := of(r); !t.IsZero() {
+				return t.Local().Format("2006-01-02 15:04")
+			}
+			return "-"
+		}
+	}
+	text := func(of func(accounting.Run) string) func(accounting.Run, time.Time) string {
+		return func(r accounting.Run, _ time.Time) string { return cmp.Or(of(r), "-") }
+	}
+	factor := func(f float64) string {
+		if f == 0 {
+			return "-"
+		}
+		return strconv.FormatFloat(f, 'f', 2, 64)
+	}
+	return []runColumn{
+		{"job", "Job", text(func(r accounting.Run) string { return r.Namespace + "/" + r.Job })},
+		{"user", "User", text(func(r accounting.Run) string { return r.User })},
+		{"state", "State", text(func(r accounting.Run) string { return string(r.State) })},
+		{"gpus", "GPUs", text(func(r accounting.Run) string { return strconv.Itoa(r.GPUs) })},
+		{"class", "Class", text(func(r accounting.Run) string { return r.Class })},
+		{"model", "Model", text(func(r accounting.Run) string { return r.Model })},
+		{"submitted", "Submitted", at(func(r accounting.Run) time.Time { return r.Submitted })},
+		{"started", "Started", at(func(r accounting.Run) time.Time { return r.Started })},
+		{"ended", "Ended", at(func(r accounting.Run) time.Time { return r.Ended })},
+		{"waited", "Waited", func(r accounting.Run, now time.Time) string {
+			if r.Started.IsZero() && r.Ended.IsZero() {
+				return model.ShortDuration(now.Sub(r.Submitted))
+			}
+			return model.ShortDuration(time.Duration(r.Waited))
+		}},
+		{"elapsed", "Elapsed", func(r accounting.Run, now time.Time) string {
+			if r.Started.IsZero() {
+				return "-"
+			}
+			if !r.Ended.IsZero() {
+				now = r.Ended
+			}
+			return model.ShortDuration(now.Sub(r.Started))
+		}},
+		{"slowdown", "Slowdown", func(r accounting.Run, _ time.Time) string { return factor(r.Predicted) }},
+		{"packed", "Packed", func(r accounting.Run, _ time.Time) string { return factor(r.Packed) }},
+		{"reason", "Reason", text(func(r accounting.Run) string { return oneLine(r.Reason) })},
+	}
+}
+
+func runColumnNames() (names []string) {
+	for _, c := range runColumns() {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+// historyOptions are those that history and usage share.
+type historyOptions struct {
+	since, until, user, class, model string
+	csv                              bool
+}
+
+func (o *historyOptions) add(fs *flag.FlagSet) {
+	for name, to := range map[string]*string{"since": &o.since, "until": &o.until, "user": &o.user, "class": &o.class, "model": &o.model} {
+		fs.StringVar(to, name, "", "")
+	}
+	fs.BoolVar(&o.csv, "csv", false, "")
+}
+
+// query is what the agent is asked.
+func (o *historyOptions) query(b *base, now time.Time) (url.Values, error) {
+	q := url.Values{}
+	for name, text := range map[string]string{"since": o.since, "until": o.until} {
+		if text == "" {
+			continue
+		}
+		at, err := timeOf(text, now)
+		if err != nil {
+			return nil, fmt.Errorf("-%s %s: %w", name, text, err)
+		}
+		q.Set(name, at.UTC().Format(time.RFC3339))
+	}
+	for name, text := range map[string]string{"user": o.user, "class": o.class, "model": o.model} {
+		if text != "" {
+			q.Set(name, text)
+		}
+	}
+	if b.given("namespace") {
+		q.Set("namespace", b.namespace)
+	}
+	if o.csv && b.json {
+		return nil, errors.New("-csv and -json exclude each other")
+	}
+	return q, nil
+}
+
+// timeOf is a time as people write it: a span ago, a day, or a time.
+func timeOf(text string, now time.Time) (time.Time, error) {
+	if d, err := rewrite.ParseSpan(text); err == nil {
+		return now.Add(-d), nil
+	}
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", time.DateOnly} {
+		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, errors.New("is no span such as 7d, no day such as 2026-11-01, and no time such as 2026-11-01T08:00:00Z")
+}
+
+func (b *base) runHistory(args []string) int {
+	fs := b.flags("history")
+	var o historyOptions
+	o.add(fs)
+	states, job := fs.String("state", "", ""), fs.String("job", "", "")
+	limit := fs.Int("limit", 50, "")
+	columns := fs.String("columns", "", "")
+	if _, ok := b.parse(fs, args, 0); !ok {
+		return 1
+	}
+	now := time.Now()
+	q, err := o.query(b, now)
+	if err != nil {
+		return b.fail(err)
+	}
+	chosen, err := chosenColumns(*columns, o.csv)
+	if err != nil {
+		return b.fail(err)
+	}
+	for _, s := range splitList(*states) {
+		if !slices.Contains(accounting.States(), accounting.State(s)) {
+			return b.fail(fmt.Errorf("-state %s is none of %v", s, accounting.States()))
+		}
+		q.Add("state", s)
+	}
+	if *job != "" {
+		q.Set("job", *job)
+	}
+	if *limit < 0 {
+		return b.fail(fmt.Errorf("-limit %d is negative", *limit))
+	}
+	if *limit > 0 {
+		q.Set("limit", strconv.Itoa(*limit))
+	}
+	s, err := b.ask()
+	if err != nil {
+		return b.fail(err)
+	}
+	runs := []accounting.Run{}
+	if err := s.getWith("/v1/runs", q, &runs); err != nil {
+		return b.fail(err)
+	}
+	if o.csv {
+		return s.close(b.printRunsCSV(runs, chosen, now))
+	}
+	return s.close(b.show(runs, func() { b.printRuns(runs, chosen, now, *limit) }))
+}
+
+func (b *base) printRuns(runs []accounting.Run, columns []runColumn, now time.Time, limit int) {
+	if len(runs) == 0 {
+		b.printf("No runs.\n")
+		return
+	}
+	titles := make([]any, len(columns))
+	for i, c := range columns {
+		titles[i] = c.title
+	}
+	rows := []string{row(titles...)}
+	for _, r := range runs {
+		cells := make([]any, len(columns))
+		for i, c := range columns {
+			cells[i] = c.value(r, now)
+		}
+		rows = append(rows, row(cells...))
+	}
+	b.table(rows)
+	if limit > 0 && len(runs) == limit {
+		b.printf("\nThe last %d runs; -limit 0 shows all.\n", limit)
+	}
+}
+
+// chosenColumns are the columns of a list; of none, those that fit a terminal, or all for CSV.
+func chosenColumns(list string, all bool) ([]runColumn, error) {
+	known := runColumns()
+	names := splitList(list)
+	switch {
+	case len(names) == 0 && all:
+		return known, nil
+	case len(names) == 0:
+		names = []string{"job", "user", "state", "gpus", "class", "submitted", "waited", "elapsed"}
+	}
+	var chosen []runColumn
+	for _, name := range names {
+		i := slices.IndexFunc(known, func(c runColumn) bool { return c.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("-columns: %q is none of %s", name, strings.Join(runColumnNames(), ", "))
+		}
+		chosen = append(chosen, known[i])
+	}
+	return chosen, nil
+}
+
+func splitList(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+// printRunsCSV prints times as RFC 3339, and spans in seconds.
+func (b *base) printRunsCSV(runs []accounting.Run, columns []runColumn, now time.Time) int {
+	w := csv.NewWriter(b.io.out)
+	var names []string
+	for _, c := range columns {
+		names = append(names, c.name)
+	}
+	err := w.Write(names)
+	for _, r := range runs {
+		var cells []string
+		for _, c := range columns {
+			cells = append(cells, csvOf(r, c, now))
+		}
+		err = errors.Join(err, w.Write(cells))
+	}
+	w.Flush()
+	if err = errors.Join(err, w.Error()); err != nil {
+		return b.fail(fmt.Errorf("printing CSV: %w", err))
+	}
+	return 0
+}
+
+func csvOf(r accounting.Run, c runColumn, now time.Time) string {
+	at := func(t time.Time) string {
+		if t.IsZero() {
+			return ""
+		}
+		return t.UTC().Format(time.RFC3339)
+	}
+	seconds := func(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) }
+	switch c.name {
+	case "submitted":
+		return at(r.Submitted)
+	case "started":
+		return at(r.Started)
+	case "ended":
+		return at(r.Ended)
+	case "waited":
+		return seconds(time.Duration(r.Waited))
+	case "elapsed":
+		if r.Started.IsZero() {
+			return ""
+		}
+		if !r.Ended.IsZero() {
+			now = r.Ended
+		}
+		return seconds(now.Sub(r.Started))
+	}
+	if text := c.value(r, now); text != "-" {
+		return text
+	}
+	return ""
+}
+
+// getWith asks the agent with parameters.
+func (a *answers) getWith(path string, q url.Values, out any) error {
+	return a.get(path+"?"+q.Encode(), "", out)
+}
+
+var helpUsage = help("usage [options]", `
+Adds up who used how many GPU hours, what of that was wasted, and how long jobs waited, by whole
+days of UTC: as sreport of Slurm does. Failed are the GPU hours of allocations that failed or
+were lost; in vain are those for which members held GPUs while others of their gang were not
+there yet; saved is what packed placement would have taken more, as was predicted.
+
+Usage Options:
+`+historyFilters+`
+  -by=<columns>            A line for each of: `+strings.Join(accounting.Columns(), ", ")+`. Several are
+                           separated by commas. Default: namespace,user.
+  -csv                     Print CSV.
+`, examples(
+	"Who used the GPUs this month?", "nomad-pal usage -since 2026-11-01",
+	"GPU hours by month and model:", "nomad-pal usage -by month,model",
+), exitCodes, outputOptions, generalOptions)
+
+func (b *base) runUsage(args []string) int {
+	fs := b.flags("usage")
+	var o historyOptions
+	o.add(fs)
+	by := fs.String("by", "namespace,user", "")
+	if _, ok := b.parse(fs, args, 0); !ok {
+		return 1
+	}
+	q, err := o.query(b, time.Now())
+	if err != nil {
+		return b.fail(err)
+	}
+	columns := splitList(*by)
+	for _, c := range columns {
+		if !slices.Contains(accounting.Columns(), c) {
+			return b.fail(fmt.Errorf("-by: %q is none of %s", c, strings.Join(accounting.Columns(), ", ")))
+		}
+	}
+	q.Set("by", strings.Join(columns, ","))
+	s, err := b.ask()
+	if err != nil {
+		return b.fail(err)
+	}
+	usage := []accounting.Usage{}
+	if err := s.getWith("/v1/usage", q, &usage); err != nil {
+		return b.fail(err)
+	}
+	if o.csv {
+		return s.close(b.printUsageCSV(usage, columns))
+	}
+	return s.close(b.show(usage, func() { b.printUsage(usage, columns) }))
+}
+
+func usageCells(u accounting.Usage) []string {
+	hours := func(h float64) string { return strconv.FormatFloat(h, 'f', 2, 64) }
+	return []string{hours(u.GPUHours), hours(u.FailedGPUHours), hours(u.HeldInVainGPUHours), hours(u.SavedGPUHours),
+		strconv.FormatInt(u.Runs, 10), strconv.FormatInt(u.Failed, 10), hours(u.WaitedHours)}
+}
+
+func (b *base) printUsage(usage []accounting.Usage, columns []string) {
+	if len(usage) == 0 {
+		b.printf("No usage.\n")
+		return
+	}
+	var titles []any
+	for _, c := range columns {
+		titles = append(titles, strings.ToUpper(c[:1])+c[1:])
+	}
+	rows := []string{row(append(titles, "GPU hours", "Failed", "In vain", "Saved", "Runs", "Failed runs", "Waited (h)")...)}
+	for _, u := range usage {
+		var cells []any
+		for _, of := range u.Of {
+			cells = append(cells, cmp.Or(of, "-"))
+		}
+		for _, c := range usageCells(u) {
+			cells = append(cells, c)
+		}
+		rows = append(rows, row(cells...))
+	}
+	b.table(rows)
+}
+
+func (b *base) printUsageCSV(usage []accounting.Usage, columns []string) int {
+	w := csv.NewWriter(b.io.out)
+	err := w.Write(append(slices.Clone(columns), "gpu_hours", "failed_gpu_hours", "held_in_vain_gpu_hours", "saved_gpu_hours", "runs", "failed", "waited_hours"))
+	for _, u := range usage {
+		err = errors.Join(err, w.Write(append(slices.Clone(u.Of), usageCells(u)...)))
+	}
+	w.Flush()
+	if err = errors.Join(err, w.Error()); err != nil {
+		return b.fail(fmt.Errorf("printing CSV: %w", err))
+	}
+	return 0
+}

@@ -1,0 +1,79 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What ran is listed and added up, as a table, CSV and JSON.
+func TestHistoryAndUsage(t *testing.T) {
+	c := newCluster(t)
+	c.agent("", atAnyPort+fmt.Sprintf("history {\n  database = %q\n}\n", filepath.Join(t.TempDir(), "history.db")))
+	if code, _, err := c.does("run", c.job("default", "train", 2)); code != 0 {
+		t.Fatal(err)
+	}
+	if code, _, err := c.does("run", "-detach", c.job("default", "waits", 64)); code == 1 {
+		t.Fatal(err)
+	}
+	c.until("the run is written down", func() bool {
+		_, out, _ := c.does("history", "-state=running")
+		return strings.Contains(out, "default/train")
+	})
+	for args, want := range map[string]string{
+		"history -job=tra -columns=job,state,gpus,class,model": `(?m)^Job +State +GPUs +Class +Model\ndefault/train +running +2 +B +NVIDIA H200$`,
+		"history -csv -job=train -columns=job,ended,waited":    `^job,ended,waited\ndefault/train,,0\.[0-9]+\n$`,
+		"history -job=none": `^No runs\.\n$`,
+		"history -limit=1":  `The last 1 runs; -limit 0 shows all\.\n$`,
+		"history -since=1h -until=2100-01-01 -job=train": `default/train`,
+		"history -until=1h":          `^No runs\.\n$`,
+		"usage":                      `(?m)^Namespace +User +GPU hours +Failed +In vain +Saved +Runs +Failed runs +Waited \(h\)\ndefault +- +\d`,
+		"usage -by=model,class -csv": `^model,class,gpu_hours,failed_gpu_hours,held_in_vain_gpu_hours,saved_gpu_hours,runs,failed,waited_hours\nNVIDIA H200,B,`,
+		"usage -user=nobody":         `^No usage\.\n$`,
+	} {
+		if code, out, err := c.does(strings.Fields(args)...); code != 0 || !regexp.MustCompile(want).MatchString(out) {
+			t.Errorf("%s: %d\n%s%s", args, code, out, err)
+		}
+	}
+	for args, want := range map[string]string{
+		"history -since=yesterday": "-since yesterday: is no span such as 7d",
+		"history -state=gone":      "-state gone is none of [pending running complete failed stopped unknown]",
+		"history -columns=color":   `-columns: "color" is none of job, user, state`,
+		"history -csv -json":       "-csv and -json exclude each other",
+		"history -limit=-1":        "-limit -1 is negative",
+		"usage -by=color":          `-by: "color" is none of namespace, user, class, model, day, month`,
+	} {
+		if code, _, err := c.does(strings.Fields(args)...); code != 1 || !strings.Contains(err, want) {
+			t.Errorf("%s: %d %s", args, code, err)
+		}
+	}
+}
+
+// An agent that keeps no history says what it lacks.
+func TestNoHistory(t *testing.T) {
+	c := newCluster(t)
+	c.agent("", atAnyPort)
+	if code, _, err := c.does("usage"); code != 1 || !strings.Contains(err, `this agent keeps no history: its configuration lacks history { database = "…" }`) {
+		t.Errorf("%d %s", code, err)
+	}
+}
+
+// Times are written as spans, days and times.
+func TestTimeOf(t *testing.T) {
+	now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.Local)
+	for text, want := range map[string]time.Time{
+		"1d": now.Add(-24 * time.Hour), "90m": now.Add(-90 * time.Minute), "2026-11-01": time.Date(2026, 11, 1, 0, 0, 0, 0, time.Local),
+		"2026-11-01T08:00": time.Date(2026, 11, 1, 8, 0, 0, 0, time.Local), "2026-11-01T08:00:00Z": time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC),
+		"2026-13-01": {}, "now": {}, "-1d": {},
+	} {
+		if got, err := timeOf(text, now); !got.Equal(want) || (err == nil) == want.IsZero() {
+			t.Errorf("%s: %v, %v, want %v", text, got, err, want)
+		}
+	}
+}
