@@ -185,10 +185,10 @@ func (w *World) start(token string, prepare func(name string, c *nomad.Client, c
 }
 
 // published has the rules, and whoever else wants to, look at each picture of a placer.
-func (w *World) published(name string) func(*query.Snapshot) {
+func (w *World) published(name string) func(*query.Snapshot, bool) {
 	answers := w.rules.answers(name)
-	return func(s *query.Snapshot) {
-		answers(s)
+	return func(s *query.Snapshot, changed bool) {
+		answers(s, changed)
 		if w.opts.Published != nil {
 			w.opts.Published(name, s)
 		}
