@@ -277,12 +277,8 @@ func (r *Recorder) Written(b Batch, m *model.Model) {
 	maps.DeleteFunc(r.looked, func(k cluster.JobKey, _ bool) bool { return m.State.Jobs[k] == nil })
 }
 
-// userKey is the meta key in which a job names its user.
-const userKey = "pal_user"
-
-// UserOf is who a job is accounted to: whom it names, else the user that Nomad's dispatch or the
-// operator's admission put there, else nobody.
-func UserOf(job *api.Job) string { return strings.TrimSpace(job.Meta[userKey]) }
+// UserOf is who a job is accounted to, by its author's word; "" if it names nobody.
+func UserOf(job *api.Job) string { return strings.TrimSpace(job.Meta[rewrite.UserHint]) }
 
 func anyLive(s *cluster.State, k cluster.JobKey) bool {
 	return slices.ContainsFunc(s.AllocsOf(k), func(a *cluster.Alloc) bool { return a.Live() && len(a.GPUs) > 0 })
