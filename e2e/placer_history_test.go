@@ -21,7 +21,7 @@ func testHistory(t *testing.T, b *bed) {
 	b.stopAgent()
 	b.config += "retries = 0\n" + fmt.Sprintf("history {\n  database = %q\n}\n", filepath.Join(t.TempDir(), "history.db"))
 	b.startAgent("nomad-pal")
-	done, fails, stopped := gang("done", 2, 2), gang("fails", 1, 2), gang("stopped", 2, 1)
+	done, fails, stopped := gang("done", 2, 2), gang("fails", 1, 2), gang("halted", 2, 1)
 	done.seconds, done.meta = 2, `pal_class = "A"`
 	fails.script, fails.meta = "exit 3", `pal_class = "C"`
 	fails.groups[0].extra = "restart {\n      attempts = 0\n      mode     = \"fail\"\n    }"
@@ -29,15 +29,15 @@ func testHistory(t *testing.T, b *bed) {
 	for _, j := range []job{done, fails, stopped} {
 		b.run(j.hcl())
 	}
-	b.untilSays("history -job=stopped -columns=job,state", "running")
+	b.untilSays("history -job=halted -columns=job,state", "running")
 	b.stopAgent()
-	b.deregister("stopped", false)
+	b.deregister("halted", false)
 	b.startAgent("nomad-pal") // what ended while it was away is written down
-	b.untilSays("history -job=stopped -columns=job,state", "stopped")
-	b.untilSays("history -job=done -columns=job,class,state", "complete")
+	b.untilSays("history -job=halted -columns=job,state", "stopped")
+	b.untilSays("history -job=done -columns=job,state", "complete")
 	b.untilSays("history -state=failed -columns=job,class,state", "fails")
 	want := 0.0
-	for _, id := range []string{"done", "fails", "stopped"} {
+	for _, id := range []string{"done", "fails", "halted"} {
 		allocs, _, err := b.API().Jobs().Allocations(id, true, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -46,7 +46,7 @@ func testHistory(t *testing.T, b *bed) {
 			want += gpuHours(t, b, a)
 		}
 	}
-	b.purge("done", "fails", "stopped")
+	b.purge("done", "fails", "halted")
 	out, code := b.pal("usage", "-json", "-by=class")
 	var usage []struct {
 		Of       []string `json:"of"`
@@ -63,7 +63,7 @@ func testHistory(t *testing.T, b *bed) {
 	if math.Abs(got-want) > 0.02*want || classes != "A C " || runs != 3 {
 		t.Errorf("usage says %v GPU hours in %d runs of classes %q, Nomad's clients ran %v\n%s", got, runs, classes, want, out)
 	}
-	b.says("history -columns=job,state", "default/done", "default/fails", "default/stopped")
+	b.says("history -columns=job,state", "default/done", "default/fails", "default/halted")
 }
 
 // gpuHours are those of an allocation from its placement to the end of its task.
