@@ -65,8 +65,6 @@ func TestTopOfUse(t *testing.T) {
 		t.Errorf("those that do most do not come first:\n%s", text)
 	}
 	s.types("v")
-	s.shows("Nodes")
-	s.types("v")
 	s.shows("GPUs by class for A")
 	s.press(tcell.KeyTab)
 	s.press(tcell.KeyEnter)

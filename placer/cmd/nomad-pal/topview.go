@@ -89,7 +89,7 @@ Keys:
   Esc            back, and no filter
   /              show only what has this text in its name, state, job or reason
   s              sort jobs by position, GPUs, time of submission or name
-  v              racks, nodes, GPUs, or what GPUs do now
+  v              racks, nodes or GPUs
   u              what GPUs do now, of the selected rack or node or of all
   c              the application class, A to D, by which GPUs are shown
 `
@@ -186,7 +186,7 @@ func (v *topView) key(e *tcell.EventKey) *tcell.EventKey {
 	case e.Rune() == 's':
 		v.order = (v.order + 1) % topOrder(len(topOrders))
 	case e.Rune() == 'v':
-		v.show((v.level+1)%(topUse+1), "", "")
+		v.show((v.level+1)%topUse, "", "")
 	case e.Rune() == 'u':
 		v.show(topUse, v.rack, v.node)
 	case e.Rune() == 'c':
