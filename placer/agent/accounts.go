@@ -221,7 +221,7 @@ func (a *accounts) get() (*accounting.DB, error) {
 	if text := a.trouble.Load(); text != nil && *text != "" {
 		return nil, errors.New("the history cannot be read: " + *text)
 	}
-	return nil, errors.New("the history is not open yet: try again in a moment")
+	return nil, errors.New("the history is not open yet")
 }
 
 // filterOf reads what a request asks for.
