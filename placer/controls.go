@@ -19,7 +19,12 @@ import (
 
 // What people tell about jobs beside their jobspecs lies in one of Nomad's variables (nomad-pal/controls), so
 // that it survives placers and what authors register. The agent at work writes it, and tells its
-// placer to read it again. Until it has been read, nothing starts: a held job might.
+// placer to read it again. Until it has been read, nothing starts: a held job might. A variable that
+// Nomad cannot read keeps nobody waiting for longer than controlsWithin.
+
+// controlsWithin is for how long a placer that has just begun tries to read the controls before it
+// decides without.
+const controlsWithin = 3 * time.Second
 
 // Control changes what people told about a job, and has the placer heed that. What was told of jobs that
 // are gone is forgotten.
@@ -71,8 +76,12 @@ func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 	if p.reread.Swap(false) {
 		p.controlsOld, p.failureHistory.stale, p.changed = true, true, true
 	}
+	if p.controlsSince.IsZero() {
+		p.controlsSince = now
+	}
+	known := p.m.Controls != nil || now.Sub(p.controlsSince) >= controlsWithin
 	if !p.controlsOld && p.m.Controls != nil || p.backsOff(readingControls, now) {
-		return p.m.Controls != nil
+		return known
 	}
 	is, err := store.In(p.nomad).Controls().Read(ctx)
 	if store.Unreadable(err) || nomad.Refused(err) {
@@ -80,7 +89,7 @@ func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 		err = nil
 	}
 	if p.report(readingControls, err); err != nil {
-		return p.m.Controls != nil
+		return known
 	}
 	p.controlsOld, p.m.Controls = false, map[cluster.JobKey]gang.Control{}
 	for id, c := range is.Of {

@@ -84,7 +84,9 @@ type Placer struct {
 	// reread has what commands have written read again; controlsOld: the controls are to be.
 	reread      atomic.Bool
 	controlsOld bool
-	published   published
+	// controlsSince is when they were first to be read.
+	controlsSince time.Time
+	published     published
 
 	vitals heartbeat.Vitals
 }

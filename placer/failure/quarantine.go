@@ -89,7 +89,7 @@ func (q Quarantine) By(now time.Time) Quarantine {
 }
 
 // Endless reports whether the GPU is kept out until an operator gives it free.
-func (q Quarantine) Endless() bool { return q.Until.Sub(q.Last) >= Longest/2 }
+func (q Quarantine) Endless() bool { return !q.Last.IsZero() && q.Until.Sub(q.Last) >= Longest/2 }
 
 // Strike is one reason to keep a GPU out.
 type Strike struct {

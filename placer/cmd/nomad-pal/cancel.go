@@ -11,6 +11,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 var helpCancel = help("cancel [options] <job>... | -mine", `
@@ -75,7 +76,7 @@ func (b *base) runCancel(args []string) int {
 // withRuns are a job and the jobs that it has made, those that have not ended: itself first,
 // so that it makes no more.
 func (b *base) withRuns(c *api.Client, job *api.Job) (ids []string, err error) {
-	if job.Status == nil || *job.Status != "dead" {
+	if (job.Status == nil || *job.Status != "dead") && !rewrite.Stopped(job) {
 		ids = append(ids, *job.ID)
 	}
 	if !job.IsParameterized() && !job.IsPeriodic() {
@@ -86,7 +87,7 @@ func (b *base) withRuns(c *api.Client, job *api.Job) (ids []string, err error) {
 		return nil, fmt.Errorf("listing the runs of job %q: %w", *job.ID, err)
 	}
 	for _, s := range stubs {
-		if s.ParentID == *job.ID && s.Status != "dead" {
+		if s.ParentID == *job.ID && s.Status != "dead" && !s.Stop {
 			ids = append(ids, s.ID)
 		}
 	}
