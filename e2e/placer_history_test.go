@@ -16,7 +16,7 @@ import (
 )
 
 // What history and usage say is what Nomad's clients ran, over a restart of the agent, also of jobs that Nomad has
-// forgotten. Clients tell when a task terminated, Nomad's FinishedAt is some milliseconds later.
+// forgotten.
 func testHistory(t *testing.T, b *bed) {
 	b.stopAgent()
 	b.config += "retries = 0\n" + fmt.Sprintf("history {\n  database = %q\n}\n", filepath.Join(t.TempDir(), "history.db"))
@@ -60,13 +60,14 @@ func testHistory(t *testing.T, b *bed) {
 	for _, u := range usage {
 		got, classes, runs = got+u.GPUHours, classes+strings.Join(u.Of, "")+" ", runs+u.Runs
 	}
-	if math.Abs(got-want) > 0.02*want || classes != "A C " || runs != 3 {
+	if math.Abs(got-want)*3600 > 1 || classes != "A C " || runs != 3 {
 		t.Errorf("usage says %v GPU hours in %d runs of classes %q, Nomad's clients ran %v\n%s", got, runs, classes, want, out)
 	}
 	b.says("history -columns=job,state", "default/done", "default/fails", "default/halted")
 }
 
-// gpuHours are those of an allocation from its placement to the end of its task.
+// gpuHours are those of an allocation from its placement to the last event of its task: Nomad's FinishedAt is later, by a
+// second on a busy machine.
 func gpuHours(t *testing.T, b *bed, stub *api.AllocationListStub) float64 {
 	a, _, err := b.API().Allocations().Info(stub.ID, nil)
 	if err != nil {
@@ -78,5 +79,6 @@ func gpuHours(t *testing.T, b *bed, stub *api.AllocationListStub) float64 {
 			gpus += len(d.DeviceIDs)
 		}
 	}
-	return a.TaskStates["main"].FinishedAt.Sub(time.Unix(0, a.CreateTime)).Hours() * float64(gpus)
+	events := a.TaskStates["main"].Events
+	return time.Duration(events[len(events)-1].Time-a.CreateTime).Hours() * float64(gpus)
 }
