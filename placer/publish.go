@@ -35,6 +35,14 @@ func (p *Placer) Picture() *query.Snapshot {
 	return p.published.picture
 }
 
+// LastPicture is the same for whoever waits for changes only: it has no newer one made while nothing
+// changes.
+func (p *Placer) LastPicture() *query.Snapshot {
+	p.published.mu.Lock()
+	defer p.published.mu.Unlock()
+	return p.published.picture
+}
+
 // PictureSince is how things are now, or were after a time: whoever has changed something sees it.
 // It waits until the placer has looked.
 func (p *Placer) PictureSince(ctx context.Context, since time.Time) (*query.Snapshot, error) {

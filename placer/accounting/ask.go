@@ -106,7 +106,7 @@ func (db *DB) rows(ctx context.Context, statement string, args []any, each func(
 	if err != nil {
 		return fmt.Errorf("reading accounts: %w", err)
 	}
-	defer func() { err = cmpErr(err, rows.Close()) }()
+	defer func() { err = cmp.Or(err, rows.Close()) }()
 	for rows.Next() {
 		if err := each(rows); err != nil {
 			return fmt.Errorf("reading accounts: %w", err)
@@ -143,13 +143,13 @@ func (db *DB) LastRuns(ctx context.Context, jobs []cluster.JobKey) (last []Run, 
 // allocs are the allocations of a filter that have not ended.
 func (db *DB) allocs(ctx context.Context, f Filter) (out []Alloc, err error) {
 	conditions, args := f.where()
-	statement := "SELECT id, namespace, job, submitted, username, class, node, model, gpus, share, began, status, vain, predicted, packed FROM alloc" +
+	statement := "SELECT id, namespace, job, submitted, username, class, node, model, gpus, began, status, vain, predicted, packed FROM alloc" +
 		clause(append(conditions, "ended = 0"))
 	err = db.rows(ctx, statement, args, func(rows *sql.Rows) error {
 		var a Alloc
 		var submitted, began, vain int64
 		var gpus string
-		err := rows.Scan(&a.ID, &a.Namespace, &a.Job, &submitted, &a.User, &a.Class, &a.Node, &a.Model, &gpus, &a.Share, &began, &a.Status, &vain, &a.Predicted, &a.Packed)
+		err := rows.Scan(&a.ID, &a.Namespace, &a.Job, &submitted, &a.User, &a.Class, &a.Node, &a.Model, &gpus, &began, &a.Status, &vain, &a.Predicted, &a.Packed)
 		a.Submitted, a.From, a.Vain, a.GPUs = loaded(submitted), loaded(began), loaded(vain), strings.Split(gpus, ",")
 		out = append(out, a)
 		return err

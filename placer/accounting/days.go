@@ -60,7 +60,7 @@ func (a Alloc) addTo(days map[dayKey]sums, since, until time.Time) {
 }
 
 func (a Alloc) gpuTime(from, to time.Time) time.Duration {
-	return time.Duration(float64(to.Sub(from)) * float64(len(a.GPUs)) * a.Share)
+	return to.Sub(from) * time.Duration(len(a.GPUs))
 }
 
 func later(a, b time.Time) time.Time {

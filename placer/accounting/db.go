@@ -4,6 +4,7 @@
 package accounting
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -32,7 +33,7 @@ func IsPostgres(database string) bool {
 
 // Open opens a database, makes it if it is not there, and brings it to the present form. database
 // is a file for SQLite or an address postgres://… A file that SQLite finds corrupt is renamed; then
-// aside is its new name, and the database begins anew.
+// aside is its new name, and the database starts empty.
 func Open(ctx context.Context, database string) (db *DB, aside string, err error) {
 	if IsPostgres(database) {
 		db, err = open(ctx, "pgx", database)
@@ -66,16 +67,9 @@ func openFile(ctx context.Context, file string) (*DB, error) {
 	}
 	var found string
 	if err := db.sql.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&found); err != nil || found != "ok" {
-		return nil, errors.Join(fmt.Errorf("checking %s: %w", file, cmpErr(err, errCorrupt{found})), db.Close())
+		return nil, errors.Join(fmt.Errorf("checking %s: %w", file, cmp.Or(err, error(errCorrupt{found}))), db.Close())
 	}
 	return db, nil
-}
-
-func cmpErr(err, other error) error {
-	if err != nil {
-		return err
-	}
-	return other
 }
 
 // errCorrupt is what SQLite's check found.
@@ -257,11 +251,11 @@ func (t tx) alloc(a Alloc, days map[dayKey]sums) error {
 	if !a.To.IsZero() {
 		a.addTo(days, time.Time{}, a.To)
 	}
-	return t.exec(`INSERT INTO alloc VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+	return t.exec(`INSERT INTO alloc VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (id) DO UPDATE SET submitted = excluded.submitted, username = excluded.username, class = excluded.class,
 		model = excluded.model, ended = excluded.ended, status = excluded.status, vain = excluded.vain, predicted = excluded.predicted,
 		packed = excluded.packed`,
-		a.ID, a.Namespace, a.Job, stored(a.Submitted), a.User, a.Class, a.Node, a.Model, strings.Join(a.GPUs, ","), a.Share,
+		a.ID, a.Namespace, a.Job, stored(a.Submitted), a.User, a.Class, a.Node, a.Model, strings.Join(a.GPUs, ","),
 		stored(a.From), stored(a.To), a.Status, stored(a.Vain), a.Predicted, a.Packed)
 }
 

@@ -64,7 +64,7 @@ func job(name, user string) Run {
 }
 
 func allocOf(r Run, id string, from, to time.Time, status string) Alloc {
-	return Alloc{ID: id, Namespace: r.Namespace, Job: r.Job, Submitted: r.Submitted, User: r.User, Class: r.Class, Node: "n", Model: r.Model, GPUs: []string{"GPU-1", "GPU-2"}, Share: 1,
+	return Alloc{ID: id, Namespace: r.Namespace, Job: r.Job, Submitted: r.Submitted, User: r.User, Class: r.Class, Node: "n", Model: r.Model, GPUs: []string{"GPU-1", "GPU-2"},
 		From: from, To: to, Status: status, Vain: from, Predicted: r.Predicted, Packed: r.Packed}
 }
 

@@ -89,7 +89,6 @@ type Alloc struct {
 	Node      string // its name
 	Model     string
 	GPUs      []string
-	Share     float64 // of one GPU that each of GPUs is: 1, less of a part of a shared GPU
 	From, To  time.Time
 	Status    string // Nomad's client status
 	// Vain is until when the allocation held its GPUs in vain, as other members of its gang were

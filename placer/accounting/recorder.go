@@ -102,6 +102,9 @@ func (r *Recorder) Look(m *model.Model) Batch {
 
 // run is the run of a job as it is now; ok is false if there is nothing to record.
 func (r *Recorder) run(m *model.Model, st gang.Observed, was Run, known bool) (now Run, ok bool) {
+	if known && !was.Ended.IsZero() && st.Nomad == gang.Ended && !ranSince(m.State, st.Key, was.Ended) {
+		return was, true // as most jobs that Nomad still knows
+	}
 	o := outcome(m, st)
 	over := o != nil
 	switch {
@@ -232,7 +235,7 @@ func (r *Recorder) allocs(m *model.Model, runs map[cluster.JobKey]Run, b *Batch)
 func (r *Recorder) alloc(m *model.Model, a *cluster.Alloc, runs map[cluster.JobKey]Run) Alloc {
 	now, known := r.live[a.ID]
 	if !known {
-		now = Alloc{ID: a.ID, Namespace: a.Job.Namespace, Job: a.Job.ID, GPUs: a.GPUs, Share: 1, From: ms(time.Unix(0, a.CreateTime))}
+		now = Alloc{ID: a.ID, Namespace: a.Job.Namespace, Job: a.Job.ID, GPUs: a.GPUs, From: ms(time.Unix(0, a.CreateTime))}
 		now.Model = modelOf(m, a.GPUs[0])
 		if n := m.State.Nodes[a.Node]; n != nil {
 			now.Node = n.Name

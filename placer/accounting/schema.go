@@ -20,7 +20,7 @@ CREATE TABLE alloc (
 	id TEXT NOT NULL PRIMARY KEY,
 	namespace TEXT NOT NULL, job TEXT NOT NULL, submitted BIGINT NOT NULL,
 	username TEXT NOT NULL, class TEXT NOT NULL, node TEXT NOT NULL, model TEXT NOT NULL,
-	gpus TEXT NOT NULL, share DOUBLE PRECISION NOT NULL,
+	gpus TEXT NOT NULL,
 	began BIGINT NOT NULL, ended BIGINT NOT NULL, status TEXT NOT NULL, vain BIGINT NOT NULL,
 	predicted DOUBLE PRECISION NOT NULL, packed DOUBLE PRECISION NOT NULL);
 CREATE INDEX alloc_run ON alloc (namespace, job, submitted);

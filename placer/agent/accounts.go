@@ -130,7 +130,7 @@ func (k *bookkeeper) once(ctx context.Context) error {
 			return err
 		}
 	}
-	picture := k.placer.Picture()
+	picture := k.placer.LastPicture()
 	if picture == nil || picture == k.seen {
 		return nil
 	}
@@ -148,7 +148,7 @@ func (k *bookkeeper) once(ctx context.Context) error {
 func (k *bookkeeper) open(ctx context.Context) error {
 	db, aside, err := accounting.Open(ctx, k.database)
 	if aside != "" {
-		k.agent.log.Error("the history was corrupt and begins anew", "set_aside_as", aside)
+		k.agent.log.Error("the history was corrupt and starts empty", "set_aside_as", aside)
 	}
 	if err != nil {
 		return err
