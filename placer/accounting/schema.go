@@ -14,7 +14,8 @@ CREATE TABLE run (
 	started BIGINT NOT NULL, whole BIGINT NOT NULL, ended BIGINT NOT NULL, waited BIGINT NOT NULL,
 	predicted DOUBLE PRECISION NOT NULL, packed DOUBLE PRECISION NOT NULL,
 	PRIMARY KEY (namespace, job, submitted));
-CREATE INDEX run_submitted ON run (submitted);
+CREATE INDEX run_submitted ON run (submitted DESC, namespace, job);
+CREATE INDEX run_user ON run (username, submitted DESC, namespace, job);
 CREATE INDEX run_ended ON run (ended);
 CREATE TABLE alloc (
 	id TEXT NOT NULL PRIMARY KEY,
