@@ -11,10 +11,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Config is the plugin's configuration, checked and with defaults filled in. Tags are
-// what Nomad and [decodeConfig] read of it: the key, its default ("", false, nothing
-// without one), the words it takes, of which the first is the default, and the least
-// value (0 without one) and the most.
+// Config is the plugin's configuration, checked and with defaults filled in.
+// [configSchema] and [decodeConfig] read the tags: the key; its default ("",
+// false or nothing without one); the allowed words, the first of them the
+// default; the least value (0 without one); and the most.
 type Config struct {
 	Enabled           bool          `codec:"enabled" default:"true"`
 	IgnoredGPUIDs     []string      `codec:"ignored_gpu_ids"` // UUIDs; a GPU's UUID covers its MIG instances
@@ -54,8 +54,8 @@ type MeasureConfig struct {
 	Mode     measure.Mode  `codec:"mode" words:"idle,manual,off"`
 	Interval time.Duration `codec:"interval" default:"168h" least:"1h"` // between two sessions of one GPU
 	IdleFor  time.Duration `codec:"idle_for" default:"1m" least:"1s"`   // a GPU must have been idle for so long
-	// Jitter: nothing is measured unasked for up to so long after the start, another
-	// time on each node.
+	// Jitter is the span after the start in which no measurement begins by
+	// itself. Each node draws its own time within it.
 	Jitter      time.Duration `codec:"jitter" default:"1h"`
 	Warmup      time.Duration `codec:"warmup" default:"3m"`            // at most, before measuring
 	Limit       time.Duration `codec:"limit" default:"5m" least:"10s"` // of one GPU's session
@@ -82,8 +82,8 @@ type SharingConfig struct {
 	Threads    int `codec:"threads" most:"100"`
 	MaxThreads int `codec:"max_threads" most:"100"`
 	MaxMemory  int `codec:"max_memory" most:"100"`
-	// PipeDirectory is that of the operator's own control daemon; "": the plugin starts one for
-	// each GPU, with a folder in Directory.
+	// PipeDirectory belongs to the operator's own control daemon. If it is "",
+	// the plugin starts one daemon per GPU, each with a folder in Directory.
 	PipeDirectory string `codec:"pipe_directory"`
 	Directory     string `codec:"directory" default:"/run/nomad-device-pal/mps"`
 	Control       string `codec:"control" default:"nvidia-cuda-mps-control"`

@@ -89,8 +89,8 @@ type verdict struct {
 	unsettled bool
 }
 
-// description is what Nomad is told of the device: a stable code, "" when there
-// is nothing to say.
+// description is what Nomad shows for the device: a stable code, or "" if
+// nothing is wrong.
 func (v verdict) description() string {
 	if v.healthy && len(v.degraded) > 0 {
 		return attr.DegradedPrefix + strings.Join(v.degraded, ",")
@@ -464,8 +464,8 @@ func (r *record) fault(s gpu.Signals, cfg HealthConfig) string {
 	return ""
 }
 
-// first is the reason that names one of the failures: the one that it named before, while that
-// lasts, else the most telling one.
+// first chooses which failure the reason names: the one it named before, as
+// long as that lasts, else the most telling one.
 func (r *record) first(failed []gpu.Failure) string {
 	for _, f := range failed {
 		if reason := reasonNVML + ":" + f.String(); reason == r.reason {

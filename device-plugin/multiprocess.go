@@ -28,8 +28,8 @@ func (p *Plugin) openKeeper() *mps.Keeper {
 	return mps.NewKeeper(p.log, left, func(ds []mps.Daemon) error { return s.Write(daemonsFile, ds) })
 }
 
-// daemon is the control daemon of a device that its tasks share by MPS; ok is false where none
-// runs: an emulated GPU has none, but for one that the configuration names.
+// daemon is the control daemon of a device that tasks share by MPS. ok is false
+// if none runs, as for emulated GPUs without one in their configuration.
 func (p *Plugin) daemon(d gpu.Device) (_ mps.Daemon, ok bool) {
 	block, known := p.sharedBy[d.ID]
 	if p.view.forms[d.ID].Mode != MPS || !known {

@@ -109,8 +109,8 @@ type Plugin struct {
 	toldXid  map[string]time.Time // when an error was logged last, by GPU and Xid
 }
 
-// New returns a plugin with the default configuration. It does no more than
-// that: Nomad starts a plugin several times only to ask its name.
+// New returns a plugin with the default configuration. It does nothing else:
+// Nomad starts a plugin several times only to ask its name.
 func New(o Options) *Plugin {
 	p := &Plugin{log: o.Log, open: o.Open, exit: o.Exit, self: o.Self, patience: o.Patience, recall: o.Recall, root: "/", readProfile: ReadProfile, started: time.Now(), warned: map[string]bool{}, toldXid: map[string]time.Time{}, known: make(chan struct{})}
 	p.configure(DefaultConfig())

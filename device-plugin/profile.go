@@ -19,8 +19,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// profileLimit is the largest profile file that is read: that of a cluster of
-// more than 50,000 GPUs is smaller.
+// profileLimit is the size limit of a profile file. A cluster of 50,000 GPUs
+// needs less.
 const profileLimit = 32 << 20
 
 // profileFile is a profile's file that is read again when it changes. Whoever

@@ -35,8 +35,9 @@ type question struct {
 
 const threeReadings = 0b111
 
-// take notes the failures of a reading. A GPU that is lost or does not answer was not asked; one
-// that does not say who it is was asked no more than that.
+// take notes which questions failed in a reading. A GPU that is lost or does
+// not answer was asked nothing. A GPU that does not tell its identity was asked
+// nothing else.
 func (q *questions) take(s gpu.Signals) {
 	if s.Lost || s.Unanswered && len(s.Failed) == 0 {
 		return

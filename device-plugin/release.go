@@ -25,7 +25,8 @@ const (
 )
 
 const (
-	// releaseFile is the operator's order, releasedFile the one that the plugin has carried out.
+	// releaseFile holds the operator's order, releasedFile the last order that
+	// the plugin carried out.
 	releaseFile, releasedFile = "release.json", "released.json"
 	// LongestRelease bounds an order: a clock that is set back must not prolong it forever.
 	LongestRelease = 24 * time.Hour

@@ -9,10 +9,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// roster remembers the GPUs that this node had when the plugin last ran. One
-// that the driver does not list when the plugin starts fell off the bus: it is
-// published as lost rather than not at all, until it is back, another card is in
-// its slot, or the operator clears it. In the same way NVLinks that it had are missed.
+// roster remembers the GPUs that this node had when the plugin last ran. If the
+// driver does not list one of them at start, it fell off the bus. The plugin
+// publishes it as lost, until it is back, another card is in its slot, or the
+// operator clears it. Missing NVLinks are handled in the same way.
 type roster struct {
 	stored    []gpu.Device    // those of them that no scan has listed
 	known     map[string]bool // all of them, by id; nil before the first scan
@@ -67,7 +67,7 @@ func (r *roster) complete(inv gpu.Inventory) (_ gpu.Inventory, replaced []string
 		missing[id] = true
 		return false
 	})
-	// A GPU that is listed and does not say who it is may be the one that is missed.
+	// A listed GPU without an identity may be the missing one.
 	signals := gpu.Signals{Lost: true, Unlisted: true}
 	if inv.Unidentified() >= len(missing) {
 		signals = gpu.Signals{Unanswered: true}
@@ -93,8 +93,8 @@ func (r *roster) missLinks(ds []gpu.Device) {
 	}
 }
 
-// forget drops a GPU, or a MIG instance, for as long as the driver does not list it, and
-// the NVLinks that it had.
+// forget drops a GPU or MIG instance and its NVLinks until the driver lists it
+// again.
 func (r *roster) forget(id string) {
 	delete(r.linked, id)
 	r.stored = slices.DeleteFunc(r.stored, func(d gpu.Device) bool { return d.ID == id || d.Parent == id })

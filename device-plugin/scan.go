@@ -29,7 +29,7 @@ type scanner struct {
 	started atomic.Pointer[time.Time] // of the scan that runs; nil when none does
 }
 
-// start begins a scan, or joins the one that runs; the result comes on the
+// start begins a scan or joins the running one. The result arrives on the
 // channel, which is never closed.
 func (s *scanner) start() <-chan singleflight.Result {
 	return s.scans.DoChan("", func() (any, error) {

@@ -75,8 +75,8 @@ func (b SharingConfig) checkLimits(at func(key, format string, args ...any) erro
 // threads is a part's share of the multiprocessors, in percent.
 func (b SharingConfig) threads() int { return cmp.Or(b.Threads, 100/b.Replicas) }
 
-// translatedReplicas is in how many parts a GPU is shared by a block that says nothing of it:
-// the plugin that it is for sets no limit.
+// translatedReplicas is the number of parts if an mps block names none: the
+// plugin that the block was written for sets no limit.
 const translatedReplicas = 4
 
 // translateMPS makes sharing blocks of a block mps.

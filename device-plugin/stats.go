@@ -58,8 +58,9 @@ func (p *Plugin) sendStats(ctx context.Context, interval time.Duration, out chan
 	}
 }
 
-// nextStats is the time until the next statistics: on a whole multiple of interval,
-// and long enough that the GPUs are read again, for there are rates among them.
+// nextStats is the time until the next statistics: a whole multiple of
+// interval, and late enough that the GPUs are read again, since some statistics
+// are rates.
 func nextStats(now time.Time, interval time.Duration) time.Duration {
 	wait := gpu.UntilTick(now, interval)
 	if wait < interval-interval/10 {

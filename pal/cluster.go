@@ -266,9 +266,9 @@ func binValue(u *GPU, class int) PMScore {
 	return u.Binned[class]
 }
 
-// refresh recomputes whether GPU i is available, and the counts that follow from it.
-// It is the one place where a GPU comes to be available or not, and so costs the
-// number of bins above the GPU's, for each class.
+// refresh recomputes whether GPU i is available, and the counts that depend on
+// it. Availability changes nowhere else. For each class it costs as many steps
+// as there are bins above the GPU's.
 func (c *Cluster) refresh(i int) {
 	u := &c.gpus[i]
 	now := !u.taken && outOfUse(u.GPU) == 0
@@ -358,7 +358,7 @@ func (c *Cluster) SetHealth(gpu int, unhealthy, quarantined bool) {
 	c.setUse(gpu, now)
 }
 
-// SetUnavailable marks one GPU as one that no job can get now, or as one that jobs can.
+// SetUnavailable marks a GPU as unavailable, or as available again.
 func (c *Cluster) SetUnavailable(gpu int, unavailable bool) {
 	now := c.gpus[gpu].GPU
 	now.Unavailable = unavailable

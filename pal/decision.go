@@ -11,11 +11,13 @@ type Placement struct {
 	Members []Member
 	// Tier is the smallest tier in use that holds all GPUs.
 	Tier Tier
-	// PMScore is that of the slowest GPU; one that was never measured counts as 1.
+	// PMScore is the score of the slowest GPU. A GPU that was never measured
+	// counts as 1.
 	PMScore PMScore
 	// Penalty is the locality penalty of Tier for the gang's class.
 	Penalty float64
-	// Speed is that of the slowest GPU model for the gang, see [Speeds]; 0: not known.
+	// Speed is the speed of the slowest GPU model for the gang, see [Speeds]; 0
+	// if unknown.
 	Speed float64
 	// Model is the device group's name (vendor/type/name) of all members; "" if there are several.
 	Model string
@@ -61,8 +63,9 @@ type Decision struct {
 	// the first and the last; WalkOmitted is how many are left out between them.
 	Walk        []Entry `json:"walk,omitempty"`
 	WalkOmitted int     `json:"walk_omitted,omitempty"`
-	// Models are the GPU models that the gang's speeds name, the fastest first; none where nothing
-	// is known of speeds. Left is why a faster one that has room is left to others.
+	// Models are the GPU models that the gang's speeds name, the fastest first;
+	// empty if no speed is known. Left is why a faster model with room is left
+	// to others.
 	Models []OnModel     `json:"models,omitempty"`
 	Left   reason.Reason `json:"left,omitzero"`
 }

@@ -78,8 +78,8 @@ func (l Locality) Tiers() []Tier {
 
 func (l Locality) uses(t Tier) bool { return l[t][0] != 0 }
 
-// penalty is that of the tier, or of the next wider one in use. TierCluster always
-// is, so the loop ends.
+// penalty is the penalty of the tier, or of the next wider tier in use.
+// TierCluster is always in use, so the loop ends.
 func (l Locality) penalty(t Tier, class int) float64 {
 	for !l.uses(t) {
 		t++

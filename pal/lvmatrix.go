@@ -98,8 +98,8 @@ func (s *search) walk() []Member {
 	return nil
 }
 
-// domain is the place of one tier that a gang would take: the one that works
-// with the lowest bin, among those the one with most GPUs up to that bin, then
+// domain is the place of one tier that a gang would take: the one that fits
+// with the lowest bin; among those the one with most GPUs up to that bin; then
 // the first. The tie rules are the artifact's.
 type domain struct {
 	v      int // lowest bin that works; len(values) if none does
@@ -157,9 +157,9 @@ func (d domain) better(best domain) bool {
 // noDomain is worse than any domain that works.
 func (s *search) noDomain(t Tier) domain { return domain{v: len(s.values), tier: t} }
 
-// bestNode looks for one device group that holds the whole gang. The cheap checks
-// come first: most groups of a busy cluster have too few GPUs, and only one that
-// would win is asked for CPU and memory.
+// bestNode finds one device group that holds the whole gang. The cheap checks
+// come first: most groups of a busy cluster have too few GPUs. CPU and memory
+// are checked only for a group that would win.
 func (s *search) bestNode() domain {
 	best := s.noDomain(TierNode)
 	if s.n > s.c.largestGroup {

@@ -42,7 +42,7 @@ type Found struct {
 	each      []Found // what it was chosen from, at most one a model; nil: nothing is known of speeds
 }
 
-// By is the policy by which it was found, the zero one if only the placement is known.
+// By is the policy that found it; zero if only the placement is known.
 func (f Found) By() Policy { return f.policy }
 
 // Find is [Place] that also returns how it found the placement.

@@ -49,7 +49,7 @@ func encode(schema *hclspec.Spec, f *hcl.File) ([]byte, error) {
 	return msgpack.Marshal(value, value.Type())
 }
 
-// decoder translates a schema as it comes over the wire into one that decodes.
+// decoder turns a schema as received over the wire into one that can decode.
 func decoder(s *hclspec.Spec, at string) (hcldec.Spec, error) {
 	switch b := s.GetBlock().(type) {
 	case *hclspec.Spec_Object:

@@ -80,7 +80,8 @@ const (
 	MIGEmpty = "mig-without-instances"
 	// MIGUnread: the GPU is in MIG mode, and its instances cannot be read.
 	MIGUnread = "mig-instances-unread"
-	// SameUUID: another GPU of the node has the same UUID, by which jobs are given GPUs.
+	// SameUUID: another GPU of the node has the same UUID. Jobs are given GPUs
+	// by UUID, so neither can be used.
 	SameUUID = "duplicate-uuid"
 )
 

@@ -171,8 +171,8 @@ func WeightOf(function string) Weight {
 	return Nothing
 }
 
-// BaseName is a function's name without the suffix of its version. Of several versions,
-// joined by |, it is that of the first.
+// BaseName is a function's name without the version suffix. If several versions
+// are joined by |, it is the first one's.
 func BaseName(symbol string) string {
 	name, _, _ := strings.Cut(symbol, "|")
 	if i := strings.LastIndex(name, "_v"); i > 0 {

@@ -29,8 +29,8 @@ const ChildCommand = "measure-child"
 
 // message is one line from the child; one field is set.
 type message struct {
-	// Compiling is the kernel that the driver's compiler now gets; Compiled says
-	// that it is done with it, well or not.
+	// Compiling is the kernel that the driver is compiling now. Compiled ends
+	// it, whether or not it succeeded.
 	Compiling string         `json:"compiling,omitempty"`
 	Compiled  *childCompiled `json:"compiled,omitempty"`
 	Device    *childDevice   `json:"device,omitempty"`

@@ -107,9 +107,9 @@ func Variants(d gpu.Device) []Variant {
 	return append(out, Variant{idTriad, Plan{Classes: []pal.AppClass{pal.ClassC}}}, Variant{idGather, Plan{Classes: []pal.AppClass{pal.ClassD}}})
 }
 
-// looksAtLoad is how often a utilisation is read before it counts, loadPause the time between.
-// The first reading after NVML starts, and that of a GPU which has just been woken, may be of
-// the start itself.
+// The utilisation is read looksAtLoad times, loadPause apart, before it counts.
+// The first reading after NVML starts, or after a GPU wakes up, may show that
+// start itself.
 const (
 	looksAtLoad = 4
 	loadPause   = time.Second

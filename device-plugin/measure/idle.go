@@ -97,8 +97,8 @@ func (r Runner) intruders(all []gpu.Device, ids []string, tickets map[string]str
 	return out
 }
 
-// parentOf is the parent of a process; ok is false for one that has gone, or that cannot
-// be seen from here.
+// parentOf is the parent of a process. ok is false if the process has ended or
+// cannot be seen from here.
 func parentOf(proc string, pid int) (parent int, ok bool) {
 	stat, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "stat"))
 	if err != nil {
@@ -246,7 +246,7 @@ func (o ownTask) includes(pid int, list string) bool {
 	return o.line[pid] || o.lists[list] && o.namespace != "" && mountsOf(o.proc, pid) == o.namespace
 }
 
-// mountsOf names the mount namespace of a process; "" for one that cannot be read.
+// mountsOf names the mount namespace of a process; "" if it cannot be read.
 func mountsOf(proc string, pid int) string {
 	name, _ := os.Readlink(filepath.Join(proc, strconv.Itoa(pid), "ns/mnt"))
 	return name

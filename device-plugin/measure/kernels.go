@@ -48,9 +48,8 @@ type kernel struct {
 	// expected is the share of peak at the largest clock that a sound GPU
 	// reaches: the amount of work follows from it.
 	expected float64
-	// floor is the share of peak that a sound GPU of a known model reaches at
-	// least, at the power limit that it is sold with; 0 where that is not known.
-	// See [slowBelow].
+	// floor is the share of the peak rate that every healthy GPU of the model
+	// reaches at its default power limit; 0 if unknown. See [slowBelow].
 	floor float64
 }
 

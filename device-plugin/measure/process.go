@@ -65,8 +65,8 @@ const (
 // childName is how a child shows in lists of processes.
 const childName = "nomad-device-pal"
 
-// inGroup has a command run in a process group of its own, all of which is killed with
-// its context. It dies with this process.
+// inGroup makes a command run in its own process group. The group is killed
+// when the context ends, and dies with this process.
 func inGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -118,8 +118,8 @@ func (c *process) read(stdout io.Reader) {
 // order sends one line; that the child is gone shows when reading.
 func (c *process) order(line string) { _, _ = io.WriteString(c.stdin, line+"\n") }
 
-// next is the child's next message. A failure of the child is an error, as is
-// its silence for longer than patience, its end, and that of ctx.
+// next returns the child's next message. It is an error if the child fails,
+// ends, or is silent for longer than patience, or if ctx ends.
 func (c *process) next(ctx context.Context, patience time.Duration) (message, error) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()

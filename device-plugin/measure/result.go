@@ -116,7 +116,7 @@ type Repetition struct {
 	PowerW   *float64 `json:"power_w,omitempty"`
 	TempC    *float64 `json:"temperature_c,omitempty"`
 	Throttle string   `json:"throttle,omitempty"` // reasons, comma-joined
-	// Dropped says why the window does not count; "" for one that does.
+	// Dropped is why the window does not count; "" if it does.
 	Dropped string `json:"dropped,omitempty"`
 }
 

@@ -33,17 +33,17 @@ type Schedule struct {
 	Mode     Mode
 	Interval time.Duration // between sessions of a GPU
 	IdleFor  time.Duration // a GPU must have been idle for so long
-	// Gap is the least time between two sessions of a GPU; Retry the time after
-	// one that was interrupted, or raised a drift alarm.
+	// Gap is the least time between two sessions of one GPU. Retry is the time
+	// after a session that was interrupted or raised a drift alarm.
 	Gap, Retry time.Duration
 	// Gather is how long a GPU that its own task has measured is idle first: the tasks of the
 	// node's other GPUs may be starting, and all are measured together.
 	Gather time.Duration
 	// Recheck is the least time between two questions to Nomad about a GPU.
 	Recheck time.Duration
-	// Jitter is the span after the plugin's start, at a time of which, another on
-	// each node, sessions may begin that nobody ordered: a cluster whose plugins
-	// start at once is not measured at once.
+	// Jitter is a span after the plugin's start. Each node draws a time in it,
+	// and unordered sessions begin only after that time. So a cluster whose
+	// plugins start together is not measured all at once.
 	Jitter time.Duration
 	// OneByOne measures one GPU at a time; else all that are due and idle.
 	OneByOne bool
@@ -117,8 +117,9 @@ type record struct {
 	Downs int       `json:"downs,omitempty"`
 	// Refused: CUDA did not start for its last session, as the system was not ready.
 	Refused bool `json:"refused,omitempty"`
-	// Ticket is that of the GPU's last reservation, made at Reserved. Shown: a process of its
-	// task was seen. Asks: the task has the GPU measured, and that is still to be done.
+	// Ticket belongs to the GPU's last reservation, made at Reserved. Shown: a
+	// process of its task was seen. Asks: the task wants the GPU measured and
+	// that has not happened yet.
 	Ticket   string    `json:"ticket,omitempty"`
 	Reserved time.Time `json:"reserved,omitzero"`
 	Shown    bool      `json:"shown,omitempty"`

@@ -128,10 +128,10 @@ func (s *Scheduler) begin(now time.Time, ts []Target) {
 // Changed has a value each time there is something new to publish.
 func (s *Scheduler) Changed() <-chan struct{} { return s.changed }
 
-// Observe takes a scan of the node and the GPUs that are unhealthy, and fills
-// in the times of devices that were measured, and which of them are slow beyond
-// doubt: what is still true of the device. It says which compute wrongly, and of which
-// the driver keeps a measuring process that was killed.
+// Observe reads a scan of the node and the set of unhealthy GPUs. It fills in
+// the measured times of the devices and marks those that are slow beyond doubt.
+// It returns the devices that compute wrong results, and the devices on which
+// the driver keeps a killed measuring process.
 func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,9 +165,9 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 // with less, a task on a whole node would fail for want of patience.
 const reserveWait = 20 * time.Second
 
-// Reserve ends the sessions of these GPUs. It returns the ticket by which their task can have them
-// measured, but for those that it has only a part of. The error names a GPU whose session would not
-// end in time.
+// Reserve ends the sessions of these GPUs. It returns the ticket with which the
+// task can have them measured; GPUs of which the task has only a part are left
+// out. The error names a GPU whose session did not end in time.
 func (s *Scheduler) Reserve(ids []string, parts map[string]bool) (ticket string, _ error) {
 	s.mu.Lock()
 	ticket = rand.Text()

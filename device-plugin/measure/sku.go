@@ -10,8 +10,8 @@ import "strings"
 // can be called slow: an H20 is a Hopper with a seventh of an H200's tensor cores.
 type sku struct {
 	name string // part of the model's name
-	// powerW is the power limit that it is sold with, the lowest of the name's
-	// variants.
+	// powerW is the default power limit. If variants share the name, it is the
+	// lowest of theirs.
 	powerW float64
 	// tensorPerClock is FLOP per clock and SM of dense bf16 with fp32
 	// accumulation; 0 for the architecture's own.

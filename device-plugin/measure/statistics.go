@@ -28,7 +28,7 @@ func summarise(times []float64) summary {
 	s.Sigma = profile.RobustSigma(times, s.Median) / s.Median
 	rho := math.Max(0, math.Min(0.95, autocorrelation(times, s.Median)))
 	n := float64(len(times)) * (1 - rho) / (1 + rho)
-	// 1.2533 is the standard error of a median over that of a mean.
+	// The standard error of a median is 1.2533 times that of a mean.
 	s.CI = 1.96 * 1.2533 * s.Sigma / math.Sqrt(math.Max(1, n))
 	return s
 }

@@ -18,8 +18,8 @@ type point struct {
 	v  float64
 }
 
-// slope is that of the line through the points with the least squares, in units a second; the
-// span is from the first to the last.
+// slope is the slope of the least-squares line through the points, in units a
+// second. The span is from the first point to the last.
 func slope(ps []point) (perSecond float64, span time.Duration) {
 	if len(ps) < 2 {
 		return 0, 0

@@ -146,8 +146,9 @@ func alive(pid int) bool {
 	return len(fields) > 0 && string(fields[0]) != "Z"
 }
 
-// servers are the daemon's servers, with the processes of their clients. fault is one that lets
-// nobody in until those have ended: a client's kernel has failed.
+// servers lists the daemon's servers with their client processes. fault marks a
+// server in which a client's kernel failed: it accepts no client until its
+// present ones have ended.
 func (d Daemon) servers(ctx context.Context) (clients map[int][]int, fault int, err error) {
 	list, err := d.run(ctx, "get_server_list\n")
 	if err != nil {

@@ -18,11 +18,14 @@ import (
 )
 
 const (
-	// eventsEvery is the time between looks at NVML's queue of events, at whole multiples
-	// of it, when statistics are read as well: one wakeup does for both. NVML could wait
-	// instead. That would save a second, where Nomad's client sends changes every five, and
-	// would hold a thread of this process and keep the driver from being closed. How it
-	// waits is the library's affair: one that polls woke this process 100 times a second.
+	// eventsEvery is the time between looks at NVML's event queue. They fall on
+	// whole multiples of it, as the statistics do, so that one wakeup serves
+	// both.
+	//
+	// NVML could wait for events instead. That would save a second where
+	// Nomad's client sends changes every five, but it would hold a thread and
+	// keep the driver from being closed. Some versions of the library poll
+	// while they wait: one woke this process 100 times a second.
 	eventsEvery = time.Second
 	// retryAfter is the pause after a failed wait or registration.
 	retryAfter = time.Second
@@ -100,8 +103,8 @@ func joined(gpus map[string]nvml.Device) string {
 	return strings.Join(slices.Sorted(maps.Keys(gpus)), ",")
 }
 
-// register makes an event set for the GPUs. One that takes no events, is lost or
-// does not answer is left out. Callers hold conn.
+// register makes an event set for the GPUs. It leaves out GPUs that support no
+// events, are lost or do not answer. Callers hold conn.
 func (b *Backend) register(w *watch, gpus map[string]nvml.Device) bool {
 	b.drop(w)
 	set, ret := b.lib.EventSetCreate()

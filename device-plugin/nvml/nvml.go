@@ -30,7 +30,7 @@ import (
 type Backend struct {
 	opts Options
 	lib  nvml.Interface
-	// lookup reports whether the library has a symbol. Calling one that it lacks
+	// lookup reports whether the library has a symbol. Calling a missing symbol
 	// would end the process (device.md U19).
 	lookup func(symbol string) error
 	// check finds the library, and reports whether it can be loaded and is NVML, before
@@ -189,8 +189,8 @@ func (b *Backend) shutdown() {
 	}
 }
 
-// replaced reports whether the library that this process holds is another than the
-// one that a new process would get: a driver package went forward, or back.
+// replaced reports whether a new process would load another library than this
+// process has loaded: the driver package was upgraded or downgraded.
 func replaced(maps, library string) bool {
 	data, err := os.ReadFile(maps)
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// Processes lists the processes that compute on each GPU, those behind a
-// multi-process server too. A GPU that does not answer in time, is lost, or is still
-// being asked, is left out, and so is one of which the plugin may not ask; one whose driver
-// cannot tell has none.
+// Processes lists the compute processes of each GPU, also those behind an MPS
+// server. It leaves out a GPU that does not answer in time, is lost, is still
+// being read, or may not be read by the plugin. If the driver cannot list
+// processes, the list is empty.
 func (b *Backend) Processes(ids []string) map[string][]int {
 	type answer struct {
 		id   string
@@ -64,9 +64,10 @@ func (b *Backend) listable(ids []string) map[string]nvml.Device {
 	return out
 }
 
-// overruns reports whether a driver writes 32 bytes a process into the records of 24 bytes
-// that nvmlDeviceGetComputeRunningProcesses_v3 takes before and after it: R535 until 535.98
-// (XuehaiPan/nvitop#79). One that does not tell its version may be such a driver.
+// overruns reports whether the driver writes 32 bytes per process where
+// nvmlDeviceGetComputeRunningProcesses_v3 has 24-byte records in other
+// versions: R535 before 535.98 (XuehaiPan/nvitop#79). A driver that does not
+// tell its version may be one of them.
 func overruns(driver string) bool {
 	var major, minor int
 	_, err := fmt.Sscanf(driver, "%d.%d", &major, &minor)

@@ -18,22 +18,22 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// answerWithin is how long the calls for one GPU may take in a scan. A call that
-// hangs cannot be cancelled: the GPU is not asked again until it returns.
+// answerWithin is how long the calls for one GPU may take in a scan. A hanging
+// call cannot be cancelled: the GPU is not read again until it returns.
 const answerWithin = 5 * time.Second
 
-// lateWithin is how long they may take to count in the next scan: a GPU that always takes
-// that long is slow, and not one that hangs.
+// lateWithin is how long the calls may take to count in the next scan. A GPU
+// that always takes that long is slow; it does not hang.
 const lateWithin = 15 * time.Second
 
-// startWithin is answerWithin while no GPU has been read: with persistence mode off the
-// driver starts them then, one after the other, some seconds each. It is less than
-// commands wait, see [gpu.DriverWithin]; later a scan that long would pass for one that
-// hangs.
+// startWithin replaces answerWithin until the first GPU has been read. With
+// persistence mode off the driver starts the GPUs one after the other, some
+// seconds each. It is less than commands wait (see [gpu.DriverWithin]). Later
+// scans must be shorter: such a long one would count as hanging.
 const startWithin = 15 * time.Second
 
-// slot is one physical GPU by NVML's index. Its goroutine is the only one that
-// asks the GPU in scans.
+// slot is one physical GPU, by NVML's index. In scans, only its goroutine reads
+// the GPU.
 type slot struct {
 	index   int
 	reading chan read // has the outcome of the read that was begun; nil for none
@@ -64,8 +64,8 @@ type found struct {
 	err      error
 }
 
-// Scan reads all GPUs, one goroutine each, so that one that does not answer
-// holds up no other.
+// Scan reads all GPUs, one goroutine each, so that a hanging GPU delays no
+// other.
 func (b *Backend) Scan() (gpu.Inventory, error) {
 	if err := b.connect(); err != nil {
 		return gpu.Inventory{}, err
@@ -248,8 +248,8 @@ func (b *Backend) readAll(count int) []found {
 	return out
 }
 
-// await waits for the read of one GPU, until the time for all is up. One that hangs is
-// not waited for.
+// await waits for the read of one GPU until the time for all GPUs is over. It
+// does not wait for a GPU that hangs.
 func (b *Backend) await(s *slot, timeout *time.Timer, expired *bool) (found, bool) {
 	if *expired || time.Since(s.begun) > b.lateWithin {
 		select {

@@ -48,7 +48,7 @@ func (d Dir) Prepare() error {
 	return root.Close()
 }
 
-// Check is nil when the directory is one that the plugin would use.
+// Check returns nil if the plugin would use the directory.
 func (d Dir) Check() error {
 	root, err := d.open()
 	if err != nil {

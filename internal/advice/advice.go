@@ -58,8 +58,9 @@ type Finder struct {
 	leftOut []string
 }
 
-// NewFinder returns one that knows the commands of which docs has a page each binary, with a heading each
-// command, and that leaves out files whose paths end so.
+// NewFinder returns a Finder. It reads the names of the commands from docs,
+// which has a page for each binary with a heading for each command. The Finder
+// skips files whose paths end with one of leftOut.
 func NewFinder(docs string, leftOut ...string) (*Finder, error) {
 	typed := []string{ // Nomad with a capital is the subject of a sentence, and nomad alone the name of a check
 		`nomad (acl|alloc|deployment|eval|job|namespace|node|operator|quota|server|system|tls|var|volume) [a-z]`,

@@ -94,7 +94,8 @@ func StartShell(script, name string, args ...string) (*Shell, error) {
 	return s, err
 }
 
-// End has the script clean up, and waits for it. One that somebody has killed is played again.
+// End lets the script clean up and waits for it. If somebody killed the script,
+// End runs it again.
 func (s *Shell) End() error {
 	_ = s.pipe.Close()
 	if s.cmd.Wait() == nil {

@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package long tells tests how much of them is to run: those that go through many cases of a kind
-// take a sample in `make test`, and all in `make test-long`.
+// Package long decides how many cases a test runs. Tests with many cases of one
+// kind run a sample in `make test` and all cases in `make test-long`.
 package long
 
 import (
@@ -14,8 +14,9 @@ import (
 // All reports whether all cases are to run.
 func All() bool { return os.Getenv("TEST_LONG") != "" }
 
-// Skips reports whether a case is none of the sample: of cases that differ in two things, of which the first
-// is the n-th of its kind and the second the k-th of so many, each n and each k is in it.
+// Skips reports whether a case is outside the sample. Cases differ in two
+// things: n counts the values of the first, k the values of the second. The
+// sample has each n and each k at least once.
 func Skips(n, k, of int) bool { return !All() && n%of != k }
 
 // Over reports whether the time for them is over: TEST_LONG_UNTIL is that time, in seconds since

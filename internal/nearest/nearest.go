@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package nearest guesses which name was meant by one that does not exist.
+// Package nearest guesses which existing name a misspelt one means.
 package nearest
 
 import (

@@ -48,8 +48,8 @@ func starved(before, after machine, passed time.Duration) float64 {
 	return 0
 }
 
-// Starved begins to look at the machine, and returns what says for which share of the time since
-// then some process waited for a processor.
+// Starved starts to watch the machine. The function that it returns tells for
+// which share of the time since then some process waited for a processor.
 func Starved() func() float64 {
 	began, before := time.Now(), readMachine()
 	return func() float64 { return starved(before, readMachine(), time.Since(began)) }

@@ -77,7 +77,8 @@ func watch(ctx context.Context, l Limits, end context.CancelCauseFunc) {
 	}
 }
 
-// moves asks what moves. One that does not answer in a while does not move.
+// moves calls the function that tells what moves. If it does not answer for a
+// while, nothing moves.
 func moves(ctx context.Context, ask func(context.Context) string) string {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -195,8 +196,8 @@ func Poll(ctx context.Context, what string, condition Condition) error {
 // grace is how long a condition may go on after its context has ended.
 const grace = 10 * time.Second
 
-// answer is what came of calling a condition. One that did not return has panicked, or has ended its
-// goroutine, as t.Fatal does.
+// answer is the outcome of calling a condition. A call that did not return has
+// panicked or ended its goroutine, as t.Fatal does.
 type answer struct {
 	missing  string
 	err      error
@@ -204,8 +205,8 @@ type answer struct {
 	panicked any
 }
 
-// look calls a condition. One that does not return, as it waits for what does not answer, ends with
-// the wait: it goes on by itself then.
+// look calls a condition. If the call hangs, it is abandoned when the wait
+// ends.
 func look(ctx context.Context, condition Condition) (missing string, err error) {
 	answers := make(chan answer, 1)
 	go func() {

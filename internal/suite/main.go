@@ -54,7 +54,7 @@ func command(args []string) (int, error) {
 	return 2, errors.New("packages PART PATTERN…, run NAME ARGS…, time NAME -- COMMAND…, beside N -- COMMAND…, forget, or summary FILE")
 }
 
-// exitCode is that of a command that has ended.
+// exitCode is the exit code of a command that has ended.
 func exitCode(err error) (int, error) {
 	var ended *exec.ExitError
 	if errors.As(err, &ended) {

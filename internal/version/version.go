@@ -6,10 +6,12 @@ package version
 
 import "runtime/debug"
 
-// Number is the version of all binaries. The linker sets it (release/version.sh): a
-// tag's version, or for other commits one that sorts before the next release. What
-// stands here is what a plain go build says, and names that release. It must stay
-// above any nomad-device-nvidia: Nomad's loader keeps the plugin with the higher one.
+// Number is the version of all binaries. The linker sets it
+// (release/version.sh): the tag's version, or for other commits one that sorts
+// before the next release. The value here is what a plain go build reports; it
+// names the next release. It must stay above every version of
+// nomad-device-nvidia, because Nomad's loader keeps the plugin with the higher
+// version.
 var Number = "2.0.0-dev"
 
 // commit is what the linker says: make and release/build.sh set it. Without them Go

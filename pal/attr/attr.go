@@ -110,8 +110,8 @@ func ListCount(c pal.AppClass, k int) string {
 	return fmt.Sprintf("variability_%s_le_%d_count", strings.ToLower(string(c)), k)
 }
 
-// DefaultList is the name of the attribute with the same content as [List] for
-// the node's default application class; DefaultListCount that of [ListCount].
+// DefaultList is the name of the attribute that repeats [List] for the node's
+// default application class. DefaultListCount does the same for [ListCount].
 func DefaultList(k int) string { return fmt.Sprintf("unique.variability_le_%d", k) }
 
 // DefaultListCount is the companion of [DefaultList].

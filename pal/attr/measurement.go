@@ -24,9 +24,9 @@ const (
 	MaxApplications = 16
 	// MaxName is the longest instance id, application name or key, in bytes.
 	MaxName = 256
-	// MinValue and MaxValue bound a time or a score. Times have any unit that is
-	// the same for all GPUs of a kind; no sum, product or quotient of values in
-	// between overflows.
+	// MinValue and MaxValue bound a time or a score. Times have any unit that
+	// is the same for all GPUs of a kind. Sums, products and quotients of
+	// values within the bounds do not overflow.
 	MinValue, MaxValue = 1e-12, 1e12
 )
 

@@ -8,7 +8,8 @@ import (
 	"fmt"
 )
 
-// Environment of a task, by which a job can have its GPU measured: nomad-pal measure writes it.
+// Environment variables of a task with which a job has its GPU measured.
+// nomad-pal measure sets them.
 const (
 	// EnvReservation is the ticket of the reservation: the device plugin gives each task another
 	// one, which nobody else knows.
@@ -18,15 +19,16 @@ const (
 	EnvMeasure = "NOMAD_PAL_MEASURE"
 )
 
-// Measuring (String) says how the device plugin's measuring of each GPU stands: see
-// [FormatAccounts]. A plugin that measures nothing, as that of emulated GPUs, does not have it.
+// Measuring (string) tells the state of the device plugin's measurements of
+// each GPU; see [FormatAccounts]. A plugin that measures nothing, for example
+// with emulated GPUs, does not publish it.
 const Measuring = "unique.measuring"
 
 // Account is how measuring one GPU stands.
 type Account struct {
 	// Last is when the last session began that was not cut short, in RFC 3339; "" for none.
 	Last string `json:"last,omitempty"`
-	// Problem is why that session gave no result; "" for one that did.
+	// Problem is why the session gave no result; "" if it gave one.
 	Problem string `json:"problem,omitempty"`
 	// Provisional: fewer than all GPUs of the node were measured together, so that it was cooler
 	// than in a job that uses the whole node.

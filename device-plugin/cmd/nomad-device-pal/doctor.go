@@ -273,9 +273,10 @@ func (d *diagnosis) hidden(inv gpu.Inventory) {
 	}
 }
 
-// unlisted looks for GPUs on the PCI bus that NVML does not name: those that fell off before
-// the driver was loaded, that it could not start, or that another driver has. One that is given
-// to a virtual machine, and a share of one, is where it should be.
+// unlisted finds GPUs on the PCI bus that NVML does not list: the GPU fell off
+// before the driver was loaded, the driver could not start it, or another
+// driver owns it. A GPU or virtual function that is passed through to a virtual
+// machine is not reported.
 func (d *diagnosis) unlisted(inv gpu.Inventory) {
 	named := map[string]bool{}
 	for _, dev := range inv.Devices {

@@ -113,7 +113,7 @@ func released(stateDir string) error {
 	return fmt.Errorf("the driver is released until %s, and this would hold it. To end that: %s", until.Local().Format(moment), deviceplugin.Order(stateDir, "resume"))
 }
 
-// released is that of a source: an inventory needs no driver.
+// An inventory file needs no driver, so it is never released.
 func (s *source) released() error {
 	if s.inventory != "" {
 		return nil

@@ -89,7 +89,8 @@ func (s State) Write(path string) error {
 	return os.Rename(path+".new", path)
 }
 
-// UUID is the id of GPU i in [H200] states; MIGUUID that of a MIG instance.
+// UUID is the id of GPU i in [H200] states. MIGUUID is the id of a MIG
+// instance.
 func UUID(i int) string { return fmt.Sprintf("GPU-%08d-0000-0000-0000-000000000000", i) }
 
 // MIGUUID is the id of MIG instance j of GPU i.
