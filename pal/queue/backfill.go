@@ -122,11 +122,8 @@ func byEnd(a, b *entry) int {
 func (q *Queue) foreseeEnds(now time.Duration) {
 	for len(q.byEnd) > 0 && q.byEnd[0].expectedEnd < now {
 		e := q.byEnd[0]
-		q.byEnd = q.byEnd[1:]
 		left := stretched(q.remaining(e, now), e.cost(e.placement))
-		e.expectedEnd = now + max(left, time.Second)
-		i, _ := slices.BinarySearchFunc(q.byEnd, e, byEnd)
-		q.byEnd = slices.Insert(q.byEnd, i, e)
+		q.expectEnd(e, now+max(left, time.Second))
 	}
 }
 

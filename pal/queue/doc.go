@@ -23,6 +23,7 @@
 //			q.Started(now, a.Job, a.Placement) // or q.NotStopped
 //		}
 //	}
+//	q.Reported(now, id, 0.42)          // a running gang reports how much it has done
 //	q.SetPlacement(now, id, placement) // members ended by themselves, or got other GPUs
 //	q.Finished(now, id) // by itself: its run teaches how long its name lasts
 //	q.Removed(now, id)  // by its owner, or lost
@@ -67,7 +68,8 @@
 // the simulator's tables.
 //
 // How long a gang runs on is told by its user's estimate, or by the earlier runs
-// of its name, as a distribution: those that were submitted just before or after it count most. Adaptive sorts preemptible gangs by the Gittins index of that
+// of its name, as a distribution: those that were submitted just before or after it count most. While
+// it runs, the progress that it reports counts beside that, and soon more ([Queue.Reported]). Adaptive sorts preemptible gangs by the Gittins index of that
 // distribution, others by its mean.
 //
 // When a waiting gang starts is told as a range that holds eight times in ten, by the

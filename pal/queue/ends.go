@@ -43,10 +43,13 @@ func (q *Queue) EarlierRuns(id string) (runs int, shortest, longest time.Duratio
 }
 
 // foretell is between how long a gang runs on at cost 1; ok is false where that is only a
-// guess. Where earlier runs of its name tell, it is from the tenth part of them to nine
+// guess. What the gang reports comes first. Where earlier runs of its name tell, it is from the tenth part of them to nine
 // tenths; the fewer they are, the longer it may be: twice as long after one, a tenth longer
 // after ten. Else it is what is expected, to twice that.
 func (p *pass) foretell(e *entry) (least, most time.Duration, ok bool) {
+	if least, most, ok = p.foretellByReports(e); ok {
+		return least, most, true
+	}
 	left := p.remaining(e, p.now)
 	ok = p.Estimate(e.job) > e.work(p.now) || e.limit(p.now) > 0 || len(p.samples(e.job.Name)) > 0
 	if e.job.Estimate > 0 {

@@ -213,7 +213,7 @@ func (q *Queue) Remember(history []RunHistory) {
 // estimate, by the history of its name, or as long as it ran already; until its
 // limit at most, which is what is expected where there is neither estimate nor history.
 func (q *Queue) remaining(e *entry, now time.Duration) time.Duration {
-	if left := e.limit(now); left > 0 && !q.told(e) {
+	if left := e.limit(now); left > 0 && !q.told(e) && !e.tells(now) {
 		return left
 	}
 	return e.bounded(now, q.expected(e, now))
@@ -346,6 +346,7 @@ func (q *Queue) outlook(e *entry, now time.Duration) outlook {
 			o.of = append(o.of, chance{left, p * likeness(s.gpus, whole) * nearness(s.nth, near)})
 		}
 	}
+	o = o.withReports(e, done)
 	q.chances = o.of
 	return o
 }

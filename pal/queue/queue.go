@@ -73,6 +73,7 @@ type entry struct {
 	stayed       uint64        // Queue.version when no move paid
 	runPos       int           // in Queue.running
 	settled      bool          // see Queue.Settled
+	reports      reports       // see Queue.Reported
 	foretold     []*prediction // of when it starts, to be judged
 	// Of Queue.levels, if rated: where, and when that is to be looked at again.
 	rated    bool
@@ -397,6 +398,7 @@ func (q *Queue) leave(now time.Duration, e *entry) {
 		q.forget(e)
 		q.version++
 	default:
+		e.reports = e.again(now)
 		e.before, e.doneBefore, e.ranOn = e.attained(now), e.work(now), ran(e.ranOn, e.placement.Model)
 		q.forget(e)
 		q.stop(now, e)

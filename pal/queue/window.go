@@ -110,7 +110,7 @@ func (q *Queue) admitted(j Job) uint64 {
 // longest is how long a gang runs on at most, at cost 1, with a chance of
 // [WindowChance]. Where nothing but a limit is known it runs until that.
 func (q *Queue) longest(e *entry, now time.Duration) time.Duration {
-	if left := e.limit(now); left > 0 && !q.told(e) {
+	if left := e.limit(now); left > 0 && !q.told(e) && !e.tells(now) {
 		return left
 	}
 	return q.outlook(e, now).quantile(WindowChance)

@@ -1,0 +1,180 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"math"
+	"slices"
+	"sort"
+	"time"
+)
+
+// A running gang may report how much of its work it has done. Its pace since its first report tells
+// how long its whole run is, like an estimate that gets better while the gang runs:
+//
+//   - Only the pace counts. A run that goes on from a checkpoint begins at more than 0.
+//   - The estimate holds from one report to the next: a gang that reports once an epoch runs on
+//     between two reports.
+//   - It counts beside what is known otherwise: half after one step, three quarters after two.
+//   - A gang that outlasts its own reports by far, or takes a step back, was wrong. Then it begins to
+//     report anew, and what it reports counts half as much from then on. So false reports soon
+//     tell as much as none.
+
+// reports are what a gang has reported.
+type reports struct {
+	heard       bool
+	first, done float64       // at its first report, and at its last step since
+	from, at    time.Duration // the work that it had done by then
+	steps       int           // since the first report
+	due         time.Duration // the work by which it must have ended, as it reports; 0: nothing says so
+	wrong       int           // how often it was
+	// Of the runs before this one: how long the whole run is, and how much that counts.
+	before     time.Duration
+	beforeSure float64
+}
+
+// tellsFrom is the part of what was left at its first report that a gang must have done before its
+// reports can be wrong: the pace of the first steps may be that of a start.
+const tellsFrom = 0.1
+
+// Progress is what a gang has reported.
+type Progress struct {
+	// Done is the part of its work that it has done.
+	Done float64
+	// Steps are those since its first report, or since it was last wrong: without one, nothing follows from it.
+	Steps int
+	// Wrong is how often its reports were.
+	Wrong int
+}
+
+// Reported tells that a running gang reports that it has done such a part of its work, from 0 to 1.
+// Other numbers, and reports of gangs that do not run or that never end, tell nothing.
+func (q *Queue) Reported(now time.Duration, id string, done float64) {
+	e := q.entries[id]
+	if e == nil || e.state < running || e.job.Endless || !(done >= 0 && done <= 1) {
+		return
+	}
+	before := e.reports
+	e.reports.hear(done, e.work(now))
+	if e.reports != before && e.state == running {
+		q.expectAnew(now, e)
+	}
+}
+
+// hear takes in a report of a gang that has done so much work.
+func (r *reports) hear(done float64, work time.Duration) {
+	switch late := r.due > 0 && work > r.due; {
+	case !r.heard:
+		r.heard, r.first, r.done, r.from, r.at = true, done, done, work, work
+	case done < r.done || late:
+		*r = reports{heard: true, first: done, done: done, from: work, at: work, wrong: r.wrong + 1}
+	case done > r.done:
+		r.done, r.at, r.steps = done, work, r.steps+1
+		if r.done-r.first >= tellsFrom*(1-r.first) {
+			if due := stretched(r.length(), 1+beyond); r.due == 0 || due < r.due {
+				r.due = due
+			}
+		}
+	}
+}
+
+// length is how much work the whole run is, by its pace since the first report.
+func (r *reports) length() time.Duration {
+	return r.at + stretched(r.at-r.from, (1-r.done)/(r.done-r.first))
+}
+
+// again is what is left of the reports when the gang starts again.
+func (e *entry) again(now time.Duration) reports {
+	r := reports{before: e.reports.before, beforeSure: e.reports.beforeSure, wrong: e.reports.wrong}
+	if length, _, sure := e.reported(e.work(now)); sure > 0 {
+		r.before, r.beforeSure = length, sure
+	}
+	return r
+}
+
+// reported is how much work the whole run is by all reports of a gang that has done so much, how much it has yet to
+// do, and how much that counts, from 0 to 1. That of runs before this one counts until this one tells more. A
+// gang that is late runs on for as long as it has reported nothing new.
+func (e *entry) reported(done time.Duration) (length, left time.Duration, sure float64) {
+	r := &e.reports
+	sure = (1 - math.Exp2(-float64(r.steps))) * math.Exp2(-float64(r.wrong))
+	if sure > r.beforeSure {
+		length = r.length()
+		left = max(length-done, done-r.at)
+	} else {
+		length, sure = r.before, r.beforeSure
+		left = max(length-done, 0)
+	}
+	possible, _ := outlasting(length, done)
+	return length, left, sure * possible
+}
+
+// tells reports whether the gang's reports tell how long it runs.
+func (e *entry) tells(now time.Duration) bool {
+	_, _, sure := e.reported(e.work(now))
+	return sure > 0
+}
+
+// withReports puts what the gang reports beside what is known otherwise.
+func (o outlook) withReports(e *entry, done time.Duration) outlook {
+	_, d, sure := e.reported(done)
+	if sure <= 0 {
+		return o
+	}
+	left, sum := d.Seconds(), o.rest
+	for _, c := range o.of {
+		sum += c.weight
+	}
+	for i := range o.of {
+		o.of[i].weight *= (1 - sure) / sum
+	}
+	o.rest *= (1 - sure) / sum
+	i := sort.Search(len(o.of), func(i int) bool { return o.of[i].left >= left })
+	o.of = slices.Insert(o.of, i, chance{left, sure})
+	return o
+}
+
+// foretellByReports is [pass.foretell] by what the gang reports, if that counts more than all else: the more
+// often it has, the closer.
+func (p *pass) foretellByReports(e *entry) (least, most time.Duration, ok bool) {
+	_, left, sure := e.reported(e.work(p.now))
+	if sure < 0.5 {
+		return 0, 0, false
+	}
+	most = stretched(left, 1+1/float64(max(1, e.reports.steps)))
+	return e.bounded(p.now, left), e.bounded(p.now, most), true
+}
+
+// expectAnew takes in that other things are known of a running gang than before: when it is expected to
+// end, unless that differs little, and its level.
+func (q *Queue) expectAnew(now time.Duration, e *entry) {
+	if e.rated {
+		e.levelDue = now
+		q.levels.due.fix(e)
+	}
+	left := max(time.Second, stretched(q.remaining(e, now), e.cost(e.placement)))
+	if end := now + left; (end - e.expectedEnd).Abs() > left/looks {
+		q.expectEnd(e, end)
+		q.version++ // who waits may end before what is reserved comes free, or not
+	}
+}
+
+// expectEnd changes when a running gang is expected to end.
+func (q *Queue) expectEnd(e *entry, at time.Duration) {
+	if i, ok := slices.BinarySearchFunc(q.byEnd, e, byEnd); ok {
+		q.byEnd = slices.Delete(q.byEnd, i, i+1)
+	}
+	e.expectedEnd = at
+	i, _ := slices.BinarySearchFunc(q.byEnd, e, byEnd)
+	q.byEnd = slices.Insert(q.byEnd, i, e)
+}
+
+// ProgressOf is what a gang has reported since it started; ok is false if it has reported nothing.
+func (q *Queue) ProgressOf(id string) (p Progress, ok bool) {
+	e := q.entries[id]
+	if e == nil || !e.reports.heard {
+		return Progress{}, false
+	}
+	return Progress{e.reports.done, e.reports.steps, e.reports.wrong}, true
+}
