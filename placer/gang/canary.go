@@ -14,10 +14,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// makeCanaryRoom makes room for the canaries of a service whose new version cannot
-// start beside the old one within the pins that the old one has. The new
-// version has no members yet, so that widening its pins disturbs nobody. It waits
-// until Nomad has said that they do not fit.
+// makeCanaryRoom widens the pins of a service whose canaries do not fit beside
+// the running version. The new version has no members yet, so wider pins
+// disturb nobody. It acts only after Nomad has said that the canaries do not
+// fit.
 func (g *Lifecycle) makeCanaryRoom(w World) ([]Effect, bool) {
 	now, index := w.Now(), *g.Job.JobModifyIndex
 	if g.Pins.Mode == rewrite.ModePrefer || g.canariesDone == index || !WantsCanaries(g.Observed) {
@@ -55,8 +55,8 @@ func (g *Lifecycle) makeCanaryRoom(w World) ([]Effect, bool) {
 	return append([]Effect{g.log(Info, "making room for canaries", "gpus", room.Gang.GPUs()), Take{room.Gang, room.Placement}}, es...), false
 }
 
-// WantsCanaries reports whether the job is a service that updates by canaries, and
-// no member of its present version is there.
+// WantsCanaries reports whether the job is a service that updates by canaries
+// and its present version has no member yet.
 func WantsCanaries(st Observed) bool {
 	return HasCanaries(st.Job) && !slices.ContainsFunc(st.Members, func(a *cluster.Alloc) bool { return a.PlacedFor(st.Job) })
 }

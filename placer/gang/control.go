@@ -5,26 +5,26 @@ package gang
 
 import "time"
 
-// Control is what people told the placer about a job beside its jobspec: nomad-pal hold, priority and
-// requeue. It belongs to the job's name: it survives what the author registers. The zero value tells
-// nothing.
+// Control is what people told the placer about a job outside its jobspec:
+// nomad-pal hold, priority and requeue. It belongs to the job's name, so it
+// survives a new registration. The zero value means nothing was told.
 type Control struct {
-	// Held: the job does not start while it is there.
+	// Held keeps the job from starting.
 	Held *Said `json:"held,omitempty"`
-	// Priority takes the place of the job's own in the queue; 0: none.
+	// Priority replaces the jobspec's priority in the queue; 0: none.
 	Priority int `json:"priority,omitempty"`
-	// Requeue: what was placed before it is stopped, and waits again.
+	// Requeue stops what was placed before it; the job then waits again.
 	Requeue *Said `json:"requeue,omitempty"`
 }
 
-// Said is who told it, when and why.
+// Said is who said it, when and why.
 type Said struct {
 	By  string    `json:"by,omitempty"`
 	At  time.Time `json:"at"`
 	Why string    `json:"why,omitempty"`
 }
 
-// Controlled takes in what people tell now.
+// Controlled applies the present Control.
 func (g *Lifecycle) Controlled(c Control) {
 	if c.Priority != g.Control.Priority {
 		g.edited = true // the queue is to hear of it
@@ -32,7 +32,7 @@ func (g *Lifecycle) Controlled(c Control) {
 	g.Control = c
 }
 
-// priority is the gang's in the queue.
+// priority is the gang's priority in the queue.
 func (g *Lifecycle) priority() int {
 	if g.Control.Priority != 0 {
 		return g.Control.Priority
@@ -40,7 +40,7 @@ func (g *Lifecycle) priority() int {
 	return *g.Job.Priority
 }
 
-// byWhom is who told it.
+// byWhom is who said it.
 func (s *Said) byWhom() string {
 	if s == nil {
 		return ""

@@ -22,9 +22,10 @@ func await(e Effect) ([]Effect, bool) { return []Effect{e}, false }
 // nothing is a duty that is not due.
 func nothing() ([]Effect, bool) { return nil, true }
 
-// readRecord reads the record of a job that was placed before this placer started. Without
-// a record, or with one that cannot be read or is of an earlier start, it begins a new one: pins
-// in Nomad count for more than what is written about them.
+// readRecord reads the record of a job that was placed before this placer
+// started. It begins a new record if there is none, if it cannot be read, or if
+// it is of an earlier start: the pins in Nomad decide, not what is written
+// about them.
 func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 	if g.Record != nil || len(g.Pins.Groups) == 0 {
 		return nothing()
@@ -58,9 +59,11 @@ func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 	return out, true
 }
 
-// runAnew reports whether the record is of an earlier run of the job, which had ended when its author ran
-// the job again, or purged it and ran it: not of a gang that he edits while it runs or waits. A member that
-// ran then is there still, or has ended since; services end by themselves only when they fail.
+// runAnew reports whether the record is of an earlier run of the job. That run
+// had ended before the author ran the job again, or purged it and ran it. An
+// edit of a gang that runs or waits is no new run. Members of the earlier run
+// are still listed or have ended since; services end by themselves only when
+// they fail.
 func (g *Lifecycle) runAnew(r *Record, asked ask, w World) bool {
 	switch {
 	case 0 < r.JobModifyIndex && r.JobModifyIndex < *g.Job.CreateIndex: // 0: it was not seen to be whole since it was read back
@@ -74,9 +77,10 @@ func (g *Lifecycle) runAnew(r *Record, asked ask, w World) bool {
 	})
 }
 
-// startedSince reports whether the job's pins are of a later start than the record tells of: the
-// placer that made it died before it had written that down. The gang was stopped, then, and all of
-// its members are newer than that record; or it has other GPUs.
+// startedSince reports whether the job's pins are newer than the record: the
+// placer that chose them crashed before it wrote the record. Then either the
+// gang had been stopped and all its members are newer than the record, or it
+// has other GPUs.
 func (g *Lifecycle) startedSince(r *Record) bool {
 	older := func(a *cluster.Alloc) bool { return a.CreateIndex <= r.Index }
 	if !r.Stopped.IsZero() && !r.Ready.After(r.Stopped) && len(g.Members) > 0 && !slices.ContainsFunc(g.Members, older) {
@@ -88,8 +92,9 @@ func (g *Lifecycle) startedSince(r *Record) bool {
 const (
 	// saveAfter is how long a decision may go unrecorded while its members come up.
 	saveAfter = time.Second
-	// retryWithin is how long after a failure a gang is tried again if Nomad calls its job
-	// dead: nobody expects one to run that failed hours before a placer came.
+	// retryWithin bounds how long after a failure a gang is tried again if
+	// Nomad calls its job dead. A job that failed hours before a placer started
+	// is left alone.
 	retryWithin = 10 * time.Minute
 )
 
@@ -101,13 +106,15 @@ func (g *Lifecycle) saveSlow(w World) ([]Effect, bool) {
 	return []Effect{SaveRecord{*g.Record}}, true
 }
 
-// evaluateAgain is the least time between two evaluations of a job that we ask for.
+// evaluateAgain is the least time between two evaluations that the placer asks
+// for, per job.
 const evaluateAgain = time.Minute
 
-// keepPending has Nomad evaluate a waiting job again if it calls the job dead. It does so
-// with a gated batch job whose members of an older version were drained: nothing of it is
-// left, and no evaluation is blocked. Nomad's garbage collection removes dead jobs, and
-// the gang would be gone. The gate blocks the new evaluation, so the job is pending again.
+// keepPending asks Nomad to evaluate a waiting job that Nomad calls dead. Nomad
+// calls a gated batch job dead when members of an older version were drained:
+// it has no allocations left and no blocked evaluation. Garbage collection
+// would delete the job. The gate blocks the new evaluation, so the job becomes
+// pending again.
 func (g *Lifecycle) keepPending(w World) ([]Effect, bool) {
 	dead := g.Job.Status != nil && *g.Job.Status == "dead" && !rewrite.Stopped(g.Job)
 	if !dead || g.evaluated == *g.Job.ModifyIndex || w.Now().Sub(g.evaluatedAt) < evaluateAgain {
@@ -116,11 +123,12 @@ func (g *Lifecycle) keepPending(w World) ([]Effect, bool) {
 	return await(Evaluate{})
 }
 
-// makeWhole is for a job that is still not whole after the timeout, once Nomad has
-// nothing under way for it. Something keeps part of it out: a constraint that was not
-// foreseen, a GPU that somebody else took or that became unhealthy, or a node that went
-// down. If its members need each other it goes back into the queue as a whole. If not, and its
-// pins are to a class, it gets further nodes.
+// makeWhole acts on a job that is still incomplete after the timeout while
+// Nomad has nothing under way for it. Something keeps members out: an
+// unforeseen constraint, a GPU that somebody else took or that became
+// unhealthy, or a node that went down. If the members need each other, the
+// whole gang is requeued. If not, and its pins name a class, it gets more
+// nodes.
 func (g *Lifecycle) makeWhole(w World) ([]Effect, bool) {
 	now := w.Now()
 	if g.Age(now) < w.ReadyTimeout() {
@@ -137,7 +145,7 @@ func (g *Lifecycle) makeWhole(w World) ([]Effect, bool) {
 	was, stuck := g.Trouble, why
 	why = g.incomplete(reason.Incomplete, stuck)
 	g.fail(now, why)
-	// A batch job that Nomad does not try again has nothing to gain by room.
+	// Nomad does not retry this batch job, so more room would not help.
 	if es := g.doWithout(blocked, w); es != nil {
 		return append([]Effect{g.log(Info, "goes on without the missing members", "reason", why)}, es...), false
 	}
@@ -161,8 +169,8 @@ func (g *Lifecycle) makeWhole(w World) ([]Effect, bool) {
 	return append(said, g.stopFor(stopping{why: Requeued}, r, w)...), false
 }
 
-// haveEvaluated has Nomad evaluate a job that it does not look at, where that may be all that is
-// needed; enough: there is nothing else to do for now. why is what is stuck.
+// haveEvaluated asks Nomad to evaluate a job that it has stopped looking at.
+// enough reports that nothing else needs doing for now. why is what is stuck.
 func (g *Lifecycle) haveEvaluated(why reason.Reason, blocked bool, w World) (es []Effect, enough bool) {
 	now := w.Now()
 	lately := now.Sub(g.evaluatedAt) < evaluateAgain
@@ -193,20 +201,21 @@ func (g *Lifecycle) haveEvaluated(why reason.Reason, blocked bool, w World) (es 
 	return nil, false
 }
 
-// unevaluated reports whether Nomad has made no evaluation since the job was registered last. It
-// makes none for a child whose parent was purged meanwhile (seen on 1.11.3).
+// unevaluated reports whether Nomad has made no evaluation since the job was
+// registered last. It makes none for a child whose parent was purged in between
+// (seen on 1.11.3).
 func (g *Lifecycle) unevaluated() bool {
 	return !slices.ContainsFunc(g.read.evaluations, func(e *api.Evaluation) bool { return e.CreateIndex >= *g.Job.JobModifyIndex })
 }
 
-// incomplete is that members are missing, and why.
+// incomplete is the reason "members are missing", with its cause.
 func (g *Lifecycle) incomplete(kind reason.Kind, why reason.Reason) reason.Reason {
 	return reason.Reason{Kind: kind, Have: g.Have, Want: g.Want}.Over(why)
 }
 
-// stuck is why the rest of the job does not come: none if it is not known to be
-// stuck, or Nomad has not had its last word. A blocked evaluation from before the last
-// registration says nothing about the job as it is now.
+// stuck is why the missing members do not start. It is none if they may still
+// start, or if Nomad has not finished evaluating. A blocked evaluation from
+// before the last registration says nothing about the present job.
 func (g *Lifecycle) stuck(w World) reason.Reason {
 	e, settled := Blocked(g.Job, g.read.evaluations)
 	switch f := w.LastFailure(g.Job); {
@@ -228,26 +237,28 @@ func (g *Lifecycle) stuck(w World) reason.Reason {
 	return reason.Reason{}
 }
 
-// preempted reports whether Nomad has stopped a member for another job, and none is there in its
-// stead.
+// preempted reports whether Nomad has stopped a member for another job and has
+// not replaced it.
 func (g *Lifecycle) preempted(w World) bool {
 	return slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool {
 		return a.Preempted(g.Job) && !slices.ContainsFunc(g.Members, func(m *cluster.Alloc) bool { return m.Name == a.Name })
 	})
 }
 
-// refusal is what a blocked evaluation says of the first of its groups by name.
+// refusal is what a blocked evaluation says about the first of its groups, by
+// name.
 func refusal(e *api.Evaluation) reason.Reason {
 	group, why := request.NotPlaced(e.FailedTGAllocs)
 	return reason.Reason{Kind: reason.Blocked, Group: group, Cause: why}
 }
 
-// disconnectTimeout triggers an evaluation that waits until a member on a node that has lost
-// touch with Nomad counts as lost (disconnect): hours, maybe. Nothing else of the job waits for it.
+// disconnectTimeout triggers an evaluation that waits until a member on a
+// disconnected node counts as lost. That can take hours. Nothing else of the
+// job waits for it.
 const disconnectTimeout = "max-disconnect-timeout"
 
-// Blocked is the evaluation that is blocked since the job was registered last, nil for none;
-// settled: Nomad has had its last word.
+// Blocked returns the evaluation that is blocked since the job was registered
+// last; nil if none. settled reports whether Nomad has finished evaluating.
 func Blocked(job *api.Job, evals []*api.Evaluation) (blocked *api.Evaluation, settled bool) {
 	for _, e := range evals {
 		switch {
@@ -270,10 +281,12 @@ func (g *Lifecycle) repin(why Purpose, pins rewrite.Pins, w World) ([]Effect, bo
 	return await(Register{Why: why, Job: job})
 }
 
-// requeueMisplaced requeues a gang that runs on other GPUs than it was given, once
-// that has lasted. A service's members that its deployment has not replaced yet, or not before it failed,
-// run on; unless that finds room for no member in its pins: it goes on forever then, as Nomad counts its
-// progress_deadline from the first that is placed.
+// requeueMisplaced requeues a gang that has run on other GPUs than it was given
+// for some time. A service's old members keep running while a deployment is
+// active or after it failed. One case is different: if the deployment finds no
+// room for any member within the pins, it never ends, because Nomad counts
+// progress_deadline from the first placed member. Then the service is requeued,
+// too.
 func (g *Lifecycle) requeueMisplaced(w World) ([]Effect, bool) {
 	now := w.Now()
 	if !g.Misplaced {
@@ -306,7 +319,7 @@ func (g *Lifecycle) requeueMisplaced(w World) ([]Effect, bool) {
 	return append([]Effect{g.log(Warn, "gang is misplaced, requeueing it")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
 }
 
-// misplacedAnew reports whether a member is misplaced that Nomad has placed for the job as it is.
+// misplacedAnew reports whether a member of the present version is misplaced.
 func (g *Lifecycle) misplacedAnew() bool {
 	wanted := gpusPerMember(g.Job)
 	return slices.ContainsFunc(g.Members, func(a *cluster.Alloc) bool {
@@ -315,8 +328,8 @@ func (g *Lifecycle) misplacedAnew() bool {
 	})
 }
 
-// recordReady records once that all members run where they should: not of a gang scaled to none, whose
-// last ones still end.
+// recordReady records once that all members run where they should. A gang that
+// is scaled to zero is left out: its last members still end.
 func (g *Lifecycle) recordReady(w World) ([]Effect, bool) {
 	r := g.Record
 	if r == nil || g.Want == 0 || !r.Ready.IsZero() && r.JobModifyIndex == *g.Job.JobModifyIndex {
@@ -342,7 +355,8 @@ func (g *Lifecycle) recordReady(w World) ([]Effect, bool) {
 	return []Effect{SaveRecord{*r}}, true
 }
 
-// PlacedAnew is when the first of its members was placed for the job as it is; zero if not all of them were.
+// PlacedAnew is when the first member of the present version was placed; zero
+// unless all are placed.
 func (st Observed) PlacedAnew() (first time.Time) {
 	for _, a := range st.Members {
 		if !a.PlacedFor(st.Job) {
@@ -355,8 +369,8 @@ func (st Observed) PlacedAnew() (first time.Time) {
 	return first
 }
 
-// reconstruct makes a record for a gang whose placer died before it wrote one. What it
-// chose can be seen in Nomad; why, and what else there was, is lost.
+// reconstruct makes a record for a gang whose placer crashed before it wrote
+// one. Nomad shows what was chosen. The reasons and the alternatives are lost.
 func (g *Lifecycle) reconstruct(w World) {
 	m := g.Request.Gang
 	g.Record.Mode, g.Record.Decided = g.Pins.Mode, time.Unix(0, *g.Job.SubmitTime)

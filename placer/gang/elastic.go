@@ -14,9 +14,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// resize has a running elastic gang go on with more members, or fewer: its job gets
-// another count. Nomad starts those that are missing, and ends the last if there are too
-// many; the others run on.
+// resize gives a running elastic gang more members, or fewer, by changing its
+// job's count. Nomad starts the missing members, or ends the last ones; the
+// others keep running.
 func (g *Lifecycle) resize(e Event, w World) []Effect {
 	r := e.(Resize)
 	if g.MayHaveOverwritten() || g.Request.Elastic == nil || g.Have > g.Live || len(w.Holds(g.Key)) > g.Request.Gang.GPUs() {
@@ -29,17 +29,17 @@ func (g *Lifecycle) resize(e Event, w World) []Effect {
 	return append([]Effect{g.log(Info, "changing the number of members", "from", g.Want, "to", len(r.To.Members), "for", r.For)}, es...)
 }
 
-// sizing is a change of an elastic gang's number of members that is under way.
+// sizing is a change of an elastic gang's size that is under way.
 type sizing struct {
 	to       pal.Placement
 	register Register
 }
 
-// resizeTo begins to have as many members as the placement has.
+// resizeTo begins to change the gang to the size of the placement.
 //
-// Nomad runs members anew that have done their work when the job is registered again. It
-// does not check for them, so the placer does: before it registers, as late as it can, and
-// right after. A gang that has finished in between is stopped.
+// Nomad reruns finished members when the job is registered again, without
+// checking for them. So the placer checks: as late as it can before it
+// registers, and right after. It stops a gang that finished in between.
 func (g *Lifecycle) resizeTo(to pal.Placement, w World) ([]Effect, error) {
 	pins, err := w.Resized(g, to)
 	if err != nil {
@@ -57,7 +57,7 @@ func (g *Lifecycle) resizeTo(to pal.Placement, w World) ([]Effect, error) {
 	return []Effect{ReadSource{}}, nil // first: it may take long
 }
 
-// goOnResizing goes on with that after an answer.
+// goOnResizing continues the resize after an answer.
 func (g *Lifecycle) goOnResizing(e Event) []Effect {
 	err := errors.New("it was put off")
 	switch a := e.(type) {
@@ -85,14 +85,15 @@ func (g *Lifecycle) allRun(as []*cluster.Alloc) bool {
 	return !slices.ContainsFunc(g.Members, func(a *cluster.Alloc) bool { return !runs[a.ID] })
 }
 
-// lookAgain reads the members after a registration over which they may have ended.
+// lookAgain reads the members after a registration, since members may have
+// ended during it.
 func (g *Lifecycle) lookAgain() Effect {
 	g.read = readings{}
 	return ReadAllocs{}
 }
 
-// doWithout has an elastic gang go on with the members that run, if they are enough
-// and Nomad cannot place the others; nil otherwise.
+// doWithout lets an elastic gang continue with its running members if they are
+// enough and Nomad cannot place the others; nil otherwise.
 func (g *Lifecycle) doWithout(blocked bool, w World) []Effect {
 	e := g.Request.Elastic
 	if e == nil || !blocked || g.Have > g.Live || g.Have < e.Least {
@@ -110,15 +111,15 @@ func (g *Lifecycle) doWithout(blocked bool, w World) []Effect {
 	return es
 }
 
-// sized takes in that the job has another count.
+// sized records that the job has another count.
 func (g *Lifecycle) sized(why Purpose, w World) []Effect {
 	to := g.sizing.to
 	g.sizing = nil
 	if g.Record != nil {
 		r := *g.Record
 		g.addRunTime(&r, reason.Reason{}, g.Live, w) // from here on it runs at another pace
-		// Where they are is recorded once all are there; what was to choose from at its
-		// start is not why it has these.
+		// Their GPUs are recorded once all members run. The choices at the
+		// gang's start do not explain the new ones.
 		r.Ready, r.Predicted = time.Time{}, nil
 		r.Decision = pal.Decision{Gang: r.Decision.Gang, Class: r.Decision.Class, Policy: r.Decision.Policy, Demand: len(to.GPUs()), Placed: true, Chosen: w.Describe(g.Request.Gang, to)}
 		g.Record = &r
@@ -131,7 +132,8 @@ func (g *Lifecycle) sized(why Purpose, w World) []Effect {
 	return []Effect{Keep{to}, QueueStarted{to}}
 }
 
-// slower is how many times as long as with all its members a gang takes with so many.
+// slower is how many times as long the gang takes with so many members as with
+// all of them.
 func (g *Lifecycle) slower(members int) float64 {
 	if g.Request.Elastic == nil {
 		return 1

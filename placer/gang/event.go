@@ -24,7 +24,7 @@ type Event interface{ event() Kind }
 // Kind is the kind of an event, for the table.
 type Kind string
 
-// The kinds. An answer belongs to the effect that it answers, whatever the state.
+// The kinds. An answer goes to the effect that it answers, whatever the state.
 const (
 	OnObserve   Kind = "observe"
 	OnReconcile Kind = "reconcile"
@@ -38,15 +38,16 @@ const (
 )
 
 type (
-	// Observation is what Nomad says now: the job or a member has changed, or the
-	// cluster has.
+	// Observation is what Nomad shows after the job, a member or the cluster
+	// has changed.
 	Observation struct {
 		Observed
 		Request request.Request
 		Refused error // why the job cannot be served
 		// BroughtBack: Nomad wrote a registration of ours late, after its author had purged the job.
 		BroughtBack bool
-		// CameAbout is the start that Nomad did not answer and that the job's pins show; nil if none.
+		// CameAbout is a start whose registration Nomad did not answer and
+		// which the job's pins show; nil if none.
 		CameAbout *Start
 	}
 	// Reconcile comes once a cycle: whatever is due is done.
@@ -54,28 +55,31 @@ type (
 		// Last: the placer ends, and nothing waits for a later one.
 		Last bool
 	}
-	// Sync has the gang tell the queue what happened to it.
+	// Sync lets the gang tell the queue what happened to it.
 	Sync struct {
-		// Unread: the cycle had no time to read what earlier placers wrote of it.
+		// Unread: the cycle had no time to read what earlier placers wrote
+		// about the gang.
 		Unread bool
-		// After: a job that it comes after has not finished well; Eligible is since when
-		// all of them have, zero if it comes after none.
+		// After: a job of its pal_after has not succeeded yet. Eligible is when
+		// the last of them did; zero if it has no pal_after.
 		After    bool
 		Eligible time.Time
 	}
-	// Start is the queue's decision to start it, with the reasons. Job has the pins.
+	// Start is the queue's decision to start the gang, with the reasons. Job
+	// has the pins.
 	Start struct {
 		Job       *api.Job
 		Pins      rewrite.Pins
 		Placement pal.Placement
 		Record    Record
 	}
-	// Preempt is the queue's decision to stop it for another job.
+	// Preempt is the queue's decision to stop the gang for another job.
 	Preempt struct{ For string }
-	// Move is the queue's decision to move it to better GPUs.
+	// Move is the queue's decision to move the gang to better GPUs.
 	Move struct{ To pal.Placement }
-	// Resize is the queue's decision that an elastic gang goes on with the members of a
-	// placement: with further ones, or, for another job, with fewer.
+	// Resize is the queue's decision that an elastic gang continues with the
+	// members of a placement: more than now, or fewer to make room for another
+	// job.
 	Resize struct {
 		To  pal.Placement
 		For string
@@ -93,8 +97,8 @@ func (Room) event() Kind        { return OnRoom }
 
 // The answers to effects.
 type (
-	// RecordRead answers [ReadRecord]. Record is nil if there is none, or none that
-	// can be understood.
+	// RecordRead answers [ReadRecord]. Record is nil if there is none or it
+	// cannot be parsed.
 	RecordRead struct{ Record *Record }
 	// VersionsRead answers [ReadVersions], EvaluationsRead [ReadEvaluations] and
 	// AllocsRead [ReadAllocs]. DeploymentRead answers [ReadDeployment].
@@ -108,8 +112,8 @@ type (
 	Registered struct{ Observed }
 	// Done answers all others.
 	Done struct{ Of Effect }
-	// NotNow answers what was not even tried: it may be asked only so often, or the cycle had no
-	// time left.
+	// NotNow answers an effect that was not tried: a rate limit applies, or the
+	// cycle ran out of time.
 	NotNow struct{ Of Effect }
 	// Failure answers an effect that could not be carried out. Err is
 	// [nomad.ErrConflict] if the job has changed, [nomad.ErrUnknownOutcome] if it may
@@ -131,7 +135,7 @@ func (Done) event() Kind            { return OnAnswer }
 func (NotNow) event() Kind          { return OnAnswer }
 func (Failure) event() Kind         { return OnAnswer }
 
-// Effect is something that the placer is to do for a gang.
+// Effect is something that the placer must do for a gang.
 type Effect interface{ awaits() (answer bool) }
 
 // Effects on Nomad. Each has an answer, and the gang waits for it.
@@ -139,21 +143,22 @@ type (
 	ReadRecord   struct{}
 	ReadVersions struct{}
 	ReadAllocs   struct{}
-	// ReadSource reads what the author wrote, which is registered with the job.
+	// ReadSource reads the jobspec that the author wrote; Nomad keeps it with
+	// the job.
 	ReadSource struct{}
-	// ReadEvaluations may be put off where Limited is set.
+	// ReadEvaluations may be put off if Limited is set.
 	ReadEvaluations struct{ Limited bool }
-	// ReadDeployment reads whether a deployment of the job goes on.
+	// ReadDeployment reads whether a deployment of the job is active.
 	ReadDeployment struct{}
-	// Register registers the job by check-and-set over the index of the job as it was
-	// observed. Source is its source; nil: it is read with the registration.
+	// Register registers the job by check-and-set over its observed index.
+	// Source is the job's source; if nil, it is read with the registration.
 	Register struct {
 		Why    Purpose
 		Job    *api.Job
 		Source *SourceRead
 	}
-	// Commit registers the job with the pins of a [Start]; DryRun: Nomad is asked
-	// first whether it would place it.
+	// Commit registers the job with the pins of a [Start]. With DryRun, Nomad
+	// is first asked whether it would place the job.
 	Commit struct {
 		Start
 		DryRun bool
@@ -165,18 +170,18 @@ type (
 	}
 	// Evaluate has Nomad evaluate the job again: see [Lifecycle.keepPending].
 	Evaluate struct{}
-	// WriteRecord writes the record now; what follows rests on it.
+	// WriteRecord writes the record before anything else happens.
 	WriteRecord struct{ Record Record }
 )
 
 // Effects within the placer. They have no answer.
 type (
-	// SaveRecord has the record written with others, soon.
+	// SaveRecord writes the record soon, together with others.
 	SaveRecord struct{ Record Record }
-	// Own: these GPUs are the job's by our own decision, whatever its pins say.
+	// Own: the placer itself gave the job these GPUs, whatever its pins say.
 	Own struct{ GPUs []string }
-	// Take and Release take GPUs in the cycle's view of the cluster, and give them
-	// back.
+	// Take and Release take GPUs in the cycle's view of the cluster and give
+	// them back.
 	Take struct {
 		Gang      pal.Gang
 		Placement pal.Placement
@@ -185,28 +190,29 @@ type (
 		Gang      pal.Gang
 		Placement pal.Placement
 	}
-	// Keep takes those GPUs of a placement that are free in that view: the others are
-	// the gang's already.
+	// Keep takes the GPUs of a placement that are free in that view; the gang
+	// has the others already.
 	Keep struct{ Placement pal.Placement }
-	// Again: another cycle is due at once.
+	// Again asks for another cycle at once.
 	Again struct{}
-	// Log is said to operators.
+	// Log is a message for operators.
 	Log struct {
 		Level Level
 		Text  string
 		Args  []any // keys and values
 	}
 
-	// Enqueue puts the gang into the queue; Since is when it began to wait. Dequeue takes
-	// it out; Finished: because it has done its work, from which the queue learns.
+	// Enqueue puts the gang into the queue; Since is when it began to wait.
+	// Dequeue takes it out. With Finished it has succeeded, and the queue
+	// learns from it.
 	Enqueue struct {
 		Job   queue.Job
 		Since time.Time
 	}
 	Dequeue struct{ Finished bool }
-	// QueueStarted tells the queue where the gang runs, QueueRestored of one that the
-	// queue did not know, QueueStopped that it runs no longer, QueueRequeued that a
-	// start did not come about, QueueKept that it is not stopped.
+	// QueueStarted tells the queue where the gang runs. QueueRestored does so
+	// for a gang that the queue did not know. QueueStopped: it runs no longer.
+	// QueueRequeued: its start failed. QueueKept: it is not stopped after all.
 	QueueStarted  struct{ Placement pal.Placement }
 	QueueRestored struct {
 		Job       queue.Job
@@ -217,13 +223,13 @@ type (
 	QueueStopped  struct{}
 	QueueRequeued struct{}
 	QueueKept     struct{}
-	// QueueSettled tells it that a gang is not moved, and an elastic one keeps its size.
+	// QueueSettled: the gang does not move, and an elastic one keeps its size.
 	QueueSettled struct{}
-	// StartAtTarget: all of the gang has stopped, and it is to go to its target.
+	// StartAtTarget: the whole gang has stopped and can start at its target.
 	StartAtTarget struct{ Why Reason }
 	// Placed: Nomad has the job with the pins of a start, whose reasons are the record.
 	Placed struct{ Record Record }
-	// CountMove: a move began at a time; only so many may in an hour.
+	// CountMove: a move began. The number of moves per hour is limited.
 	CountMove struct{ At time.Time }
 )
 
@@ -277,7 +283,7 @@ const (
 	ToFinish  Purpose = "finish"  // stop what has finished
 )
 
-// Level is how loud a [Log] is: a number of hclog's.
+// Level is the log level of a [Log]: a number of hclog's.
 type Level int
 
 // The levels.
@@ -287,13 +293,13 @@ const (
 	Warn
 )
 
-// World is what the rest of the placer knows, as of one cycle. Asking it changes
+// World is what the rest of the placer knows in this cycle. Its methods change
 // nothing.
 type World interface {
 	Now() time.Time
-	// ReadyTimeout is how long a gang may be incomplete, Retries how often one that
-	// fails by its own fault is tried again, RestartCost the run time that a restart
-	// loses.
+	// ReadyTimeout is how long a gang may be incomplete. Retries is how often a
+	// gang is retried after its own failures. RestartCost is the run time that
+	// a restart loses.
 	ReadyTimeout() time.Duration
 	Retries() int
 	RestartCost() time.Duration
@@ -303,35 +309,35 @@ type World interface {
 	Allocs(cluster.JobKey) []*cluster.Alloc
 	// LastFailure is the last failure of the job as it is committed, nil for none.
 	LastFailure(*api.Job) *failure.Failure
-	// Holds are the GPUs of the cluster that the job holds, and GPUIDs their ids;
-	// Promised: some of them are held by a decision only.
+	// Holds are the cluster's GPUs that the job holds; GPUIDs are their ids.
+	// Promised: a decision alone holds some of them.
 	Holds(cluster.JobKey) []int
 	GPUIDs([]int) []string
 	Promised(cluster.JobKey) bool
-	// OthersHold: some of these GPUs, by id, are held by other jobs than this one.
+	// OthersHold reports whether other jobs hold some of these GPUs, by id.
 	OthersHold(cluster.JobKey, []string) bool
-	// Forbids: the job may not run where these members are.
+	// Forbids reports whether the job may not run where these members are.
 	Forbids(*api.Job, []*cluster.Alloc) bool
 	// Request is what the job wants, or why it cannot be served.
 	Request(Observed) (request.Request, error)
-	// Running is the placement of a gang that holds these GPUs, and Describe says it
-	// in the words of a decision.
+	// Running is the placement of a gang on these GPUs. Describe gives it as a
+	// decision's choice.
 	Running(request.Request, []int) pal.Placement
 	Describe(pal.Gang, pal.Placement) *pal.Choice
 	// Pin writes pins into a job.
 	Pin(*api.Job, rewrite.Pins) (*api.Job, error)
 	// Resized are the pins of an elastic gang with the members of a placement.
 	Resized(*Lifecycle, pal.Placement) (rewrite.Pins, error)
-	// RoomForMissing is room for the members that are not there, RoomForCanaries for
-	// the canaries of a new version.
+	// RoomForMissing is room for the missing members, RoomForCanaries for the
+	// canaries of a new version.
 	RoomForMissing(*Lifecycle) (Room, error)
 	RoomForCanaries(*Lifecycle) (Room, error)
 	// Policy is the name of the placement policy.
 	Policy() string
 }
 
-// Room is where something fits. As an event it is what the queue has for a running gang whose
-// author asks for other GPUs ([Lifecycle.Asks]).
+// Room is where something fits. As an event it is the queue's offer to a
+// running gang whose author asks for other GPUs ([Lifecycle.Asks]).
 type Room struct {
 	Fits      bool
 	Reason    reason.Reason // why it does not
@@ -342,5 +348,5 @@ type Room struct {
 	Decision  pal.Decision
 }
 
-// ErrNoVersion: none of the versions that Nomad keeps is the one that is needed.
+// ErrNoVersion: Nomad no longer keeps the version that is needed.
 var ErrNoVersion = errors.New("this version of the job is no longer kept by Nomad")

@@ -15,17 +15,18 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// lineage are the versions of a job that are nothing but our rewritings of one another:
-// from the first that replaced one of its author's. The zero value: it is not known.
+// lineage are the versions of a job that are only our rewritings of one
+// another, beginning with the first that replaced one of the author's. The zero
+// value: unknown.
 type lineage struct {
-	// version is the first of them, index its JobModifyIndex.
+	// version is the first of them, index that version's JobModifyIndex.
 	version, index uint64
 }
 
 func (l lineage) known() bool { return l != lineage{} }
 
-// rewrote takes in that a version of ours was registered over another one: over one of
-// ours the lineage goes on, over the author's a new one begins.
+// rewrote returns the lineage after one of our versions was registered. Over
+// another of ours the lineage continues; over the author's a new one begins.
 func (l lineage) rewrote(was, now *api.Job) lineage {
 	if ours(was) {
 		return l
@@ -33,17 +34,17 @@ func (l lineage) rewrote(was, now *api.Job) lineage {
 	return lineage{*now.Version, *now.JobModifyIndex}
 }
 
-// finishCheck is what was asked about a gang that turned out not to have finished: the
-// JobModifyIndex of its job, and how many of its members had ended by themselves.
+// finishCheck is the last check that found a gang unfinished: its job's
+// JobModifyIndex, and how many members had ended by themselves.
 type finishCheck struct {
 	index uint64
 	ended int
 }
 
-// stopFinished looks whether a gang that is to run, or to wait, has done its work in an
-// earlier version of its job, that was the same but for our gate and pins. Nomad runs
-// batch jobs again whose members finished in an older version, so that the job is
-// stopped: it would do its work a second time.
+// stopFinished checks whether a gang that is to run or wait has already
+// succeeded in an earlier version that differs only by our gate and pins. If so
+// it stops the job: Nomad reruns batch jobs whose members finished in an older
+// version, and the work would be done twice.
 func (g *Lifecycle) stopFinished(w World) ([]Effect, bool) {
 	if !g.finishUnknown(w) && !(g.read.hasAllocs && g.finishUnknownBy(g.read.allocs)) { // what was read may be news
 		return nothing()
@@ -78,8 +79,8 @@ func (g *Lifecycle) stopFinished(w World) ([]Effect, bool) {
 	return nothing()
 }
 
-// finishUnknown reports whether it is not known yet whether the gang has done its work in
-// an earlier version. Until then it is not to start again.
+// finishUnknown reports whether the check of [Lifecycle.stopFinished] is still
+// open. Until then the gang must not start again.
 func (g *Lifecycle) finishUnknown(w World) bool { return g.finishUnknownBy(w.Allocs(g.Key)) }
 
 func (g *Lifecycle) finishUnknownBy(as []*cluster.Alloc) bool {
@@ -90,7 +91,7 @@ func (g *Lifecycle) finishUnknownBy(as []*cluster.Alloc) bool {
 	return n >= g.fewest() && g.notFinished != finishCheck{*g.Job.JobModifyIndex, n}
 }
 
-// fewest is how many members have ended, at least, of a gang that has done its work.
+// fewest is the least number of ended members of a gang that has succeeded.
 func (g *Lifecycle) fewest() int {
 	if g.Request.Elastic != nil {
 		return g.Request.Elastic.Least
@@ -98,8 +99,8 @@ func (g *Lifecycle) fewest() int {
 	return g.Want
 }
 
-// endedInEarlier counts the members that have ended by themselves and may be of an
-// earlier version than the job's.
+// endedInEarlier counts the members that have ended by themselves and may be of
+// an earlier version.
 func (g *Lifecycle) endedInEarlier(as []*cluster.Alloc) int {
 	n := 0
 	for _, a := range as {
@@ -110,16 +111,16 @@ func (g *Lifecycle) endedInEarlier(as []*cluster.Alloc) int {
 	return n
 }
 
-// finish is when the last member of a version had done its work, and the index at which
-// Nomad knew: its clock may be stepped.
+// finish is when the last member of a version succeeded, and Nomad's index
+// then. The index orders events even if the clock is stepped.
 type finish struct {
 	at    time.Time
 	index uint64
 }
 
-// finishedVersions are the versions before the job's present one of which all members
-// have done their work, and when the last of them had. versions are asked of an elastic
-// gang: how many members it had.
+// finishedVersions returns the earlier versions whose members have all
+// succeeded, each with when its last one did. versions tells how many members
+// an elastic gang had.
 func finishedVersions(job *api.Job, as []*cluster.Alloc, versions map[uint64]*api.Job) map[uint64]finish {
 	done, last := map[uint64]map[string]int{}, map[uint64]finish{}
 	for _, a := range as {
@@ -148,9 +149,9 @@ func finishedVersions(job *api.Job, as []*cluster.Alloc, versions map[uint64]*ap
 	return last
 }
 
-// leadsTo reports whether a version of a job became its present one by our rewritings
-// alone. A person who reverts to a version that has pins means it to run: that is like a
-// version before, and comes when the members were done.
+// leadsTo reports whether version v became the present one by our rewritings
+// alone. If a person reverts to a version with pins, he wants it to run: that
+// version equals an earlier one and comes after the members finished.
 func leadsTo(versions map[uint64]*api.Job, v uint64, last finish, job *api.Job) bool {
 	base, next := versions[v], versions[v+1]
 	if base == nil || next == nil {
@@ -182,8 +183,9 @@ func memberCount(job *api.Job) int {
 	return n
 }
 
-// endedByThemselves reports whether tasks ended well before anybody asked them to.
-// Nomad itself kills the others where a leader, or all main tasks, have ended.
+// endedByThemselves reports whether the tasks succeeded before anybody asked
+// them to stop. Once a leader or all main tasks have ended, Nomad itself kills
+// the others.
 func endedByThemselves(tasks map[string]*api.TaskState) bool {
 	for _, s := range tasks {
 		events := failure.UntilKilled(s.Events)
@@ -207,8 +209,10 @@ func wasKilled(tasks map[string]*api.TaskState) bool {
 	return false
 }
 
-// endedLastWell reports whether a task ended well and was not to run again. One that is restarted in place
-// (nomad alloc restart, a template) may end well for that; it is not killed then (scenario "restarted").
+// endedLastWell reports whether a task succeeded and was not going to run
+// again. A task that is restarted in place (nomad alloc restart, a template)
+// can exit with 0 for that restart; it does not count as killed then (scenario
+// "restarted").
 func endedLastWell(events []*api.TaskEvent) bool {
 	for _, e := range slices.Backward(events) {
 		switch e.Type {
@@ -221,8 +225,8 @@ func endedLastWell(events []*api.TaskEvent) bool {
 	return false
 }
 
-// FinishedWell reports whether all members of a dead batch job did their work, and when the
-// last had. Stopping a job makes one more version of it.
+// FinishedWell reports whether all members of a dead batch job succeeded, and
+// when the last did. Stopping a job makes one more version of it.
 func FinishedWell(job *api.Job, as []*cluster.Alloc) (at time.Time, ok bool) {
 	version := *job.Version
 	if rewrite.Stopped(job) && version > 0 {
@@ -231,7 +235,8 @@ func FinishedWell(job *api.Job, as []*cluster.Alloc) (at time.Time, ok bool) {
 	return finishedIn(job, version, as)
 }
 
-// finishedIn says the same of a version that is the present one but for its stops.
+// finishedIn reports the same for an earlier version that differs from the
+// present one only by stops.
 func finishedIn(job *api.Job, version uint64, as []*cluster.Alloc) (at time.Time, ok bool) {
 	done, everywhere := map[string]map[string]bool{}, *job.Type == api.JobTypeSysbatch // by group, the names of members
 	for _, a := range as {
@@ -262,9 +267,9 @@ func finishedIn(job *api.Job, version uint64, as []*cluster.Alloc) (at time.Time
 	return at, !slices.ContainsFunc(job.TaskGroups, lacks)
 }
 
-// FinishedEarlier says the same of one that was stopped because its members had done their
-// work in an earlier version of it, or that was stopped several times: each makes a version
-// (scenario "stopped and started").
+// FinishedEarlier reports the same for a job that was stopped because its
+// members had succeeded in an earlier version, or that was stopped several
+// times: each stop makes a version (scenario "stopped and started").
 func FinishedEarlier(job *api.Job, as []*cluster.Alloc, versions map[uint64]*api.Job) (at time.Time, ok bool) {
 	ran := *job.Version
 	for v := versions[ran]; v != nil && rewrite.Stopped(v) && ran > 0; v = versions[ran] {

@@ -14,31 +14,33 @@ import (
 )
 
 const (
-	// maxInfraFailures bounds how often the infrastructure may fail a gang before it is
-	// given up; how often it did is forgotten once the gang has run for steadyAfter.
+	// maxInfraFailures is how often the infrastructure may fail a gang before
+	// the placer gives up. The count starts over once the gang has run for
+	// steadyAfter.
 	maxInfraFailures = 5
 	steadyAfter      = time.Hour
-	// ownForgottenAfter is how long a gang has to run for its own failures to be forgotten, as
-	// a batch job's are in Nomad's default reschedule block.
+	// ownForgottenAfter: after running so long, a gang's own failures no longer
+	// count, as in Nomad's default reschedule block of batch jobs.
 	ownForgottenAfter = 24 * time.Hour
 )
 
-// ranFor reports whether the gang had run for so long by then. It counts from its start: with each
-// size and edit it is seen to be whole anew.
+// ranFor reports whether the gang had run for so long by then. It counts from
+// the gang's start: each resize and edit sets a new time of being whole.
 func (g *Lifecycle) ranFor(d time.Duration, until time.Time) bool {
 	r := g.Record
 	return (!r.Ready.IsZero() || g.Request.Elastic != nil) && !r.Decided.IsZero() && until.Sub(r.Decided) >= d
 }
 
-// giveUp makes that the verdict on the job as it is.
+// giveUp gives up on the job as it is, for that reason.
 func (g *Lifecycle) giveUp(r *Record, why reason.Reason) {
 	r.GivenUp, r.JobModifyIndex = why, *g.Job.JobModifyIndex
 }
 
-// GaveUp is why the gang is not tried any more, none if it is. It is tried again once its author
-// runs it anew: without pins, it is another job to the placer ([Lifecycle.findPosition]); edited behind
-// its gate, or stopped and started ([Lifecycle.beginAnew]); or another version, which Nomad runs at
-// once ([Lifecycle.forgive]).
+// GaveUp is why the placer no longer tries the gang; none if it does. The gang
+// is tried again when its author runs it anew: without pins it is a new job
+// ([Lifecycle.findPosition]); edited behind its gate, or stopped and started
+// ([Lifecycle.beginAnew]); or as another version that Nomad runs at once
+// ([Lifecycle.forgive]).
 func (g *Lifecycle) GaveUp() reason.Reason {
 	if (g.Nomad == Waiting || g.Nomad == Lost) && g.Record != nil && len(g.Pins.Groups) > 0 {
 		return g.Record.GivenUp
@@ -46,8 +48,9 @@ func (g *Lifecycle) GaveUp() reason.Reason {
 	return reason.Reason{}
 }
 
-// forgive drops the verdict on what an earlier version did, if the author has another one run: he has
-// reverted to one that has pins, say, or scaled it. That may have failed before it was seen to run.
+// forgive drops the verdict on an earlier version when the author runs another
+// one: he has reverted to a version with pins or scaled it, for example. The
+// other version may fail before it is seen running.
 func (g *Lifecycle) forgive() {
 	r := g.Record
 	ran := g.Nomad == Starting || g.Nomad == Running || g.Nomad == Lost
@@ -59,8 +62,7 @@ func (g *Lifecycle) forgive() {
 	g.Record = &own
 }
 
-// ownFailure is the failure by its own fault that the gang is stuck for, nil for
-// none.
+// ownFailure is the gang's own failure that it is stuck on; nil if none.
 func (g *Lifecycle) ownFailure(w World) *failure.Failure {
 	if f := w.LastFailure(g.Job); f != nil && f.Cause == failure.User && g.Record != nil {
 		return f
@@ -68,8 +70,8 @@ func (g *Lifecycle) ownFailure(w World) *failure.Failure {
 	return nil
 }
 
-// countFailure is the record with the failure counted, if the gang failed by its own
-// fault; one that has failed too often is given up. Each start counts once.
+// countFailure returns the record with the gang's own failure counted, if it
+// failed. After too many failures the placer gives up. Each start counts once.
 func (g *Lifecycle) countFailure(w World) (*Record, []Effect) {
 	f := g.ownFailure(w)
 	if f == nil || g.Record.CountedFor == *g.Job.JobModifyIndex {
@@ -88,8 +90,7 @@ func (g *Lifecycle) countFailure(w World) (*Record, []Effect) {
 	return &r, []Effect{g.log(Warn, "giving up", "reason", r.GivenUp)}
 }
 
-// retries is how often the gang is tried on other GPUs after it failed by its own
-// fault.
+// retries is how often the gang is tried on other GPUs after its own failures.
 func retries(job *api.Job, most int) int {
 	h, err := rewrite.ParseHints(job)
 	if err != nil || h.OnFailure == rewrite.ReplaceNothing {

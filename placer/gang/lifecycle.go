@@ -38,76 +38,82 @@ type Lifecycle struct {
 	// Request is what the job wants, Refused why it cannot be served.
 	Request request.Request
 	Refused error
-	// Record is the last decision, nil while it is not known. Unsaved: it is to be
-	// written when the members are seen.
+	// Record is the last decision; nil if not known yet. Unsaved: write it when
+	// the members are seen.
 	Record  *Record
 	Unsaved bool
 	// Since is when the job was first seen as it is.
 	Since time.Time
 
-	// Queued: the queue knows it. Placed: as one that runs.
+	// Queued: the queue knows the gang. Placed: the queue knows it as running.
 	Queued, Placed bool
-	// Held are the ids of GPUs given out that no allocation and no pin holds yet.
+	// Held are the ids of GPUs that were given out and that no allocation and
+	// no pin holds yet.
 	Held []string
 
-	// Tries counts failures since the last success; nothing else is tried
-	// before RetryAt. Trouble is what happened last, for people.
+	// Tries counts failures since the last success. Nothing else is tried
+	// before RetryAt. Trouble is the last failure, for people.
 	Tries   int
 	RetryAt time.Time
 	Trouble reason.Reason
-	// Never is what keeps it from every node, as Nomad says: it is not tried before that may be over.
+	// Never is why Nomad can place the gang on no node. It is not tried again
+	// until that may have changed.
 	Never *Never
-	// stumbled is the kind of effect that failed, and that Trouble is about.
+	// stumbled is the kind of effect that Trouble is about.
 	stumbled string
 
 	// asks: see [Lifecycle.Asks]. runs is what it runs meanwhile.
 	asks bool
 	runs runs
 
-	// Target is where it goes when it has stopped, nil if it is not moved.
+	// Target is where the gang goes after it has stopped; nil if it does not
+	// move.
 	Target *pal.Placement
 	stop   *stopping
 
-	// sizing is the change of an elastic gang's number of members that is under way.
+	// sizing is the resize under way; nil if none.
 	sizing *sizing
 
-	// unanswered: starts of the job as it is were sent whose outcomes are not known. One of them
-	// came about at most.
+	// unanswered: starts of the present version were sent and their outcome is
+	// unknown. At most one of them succeeded.
 	unanswered bool
-	// edited: its author changed it while it was queued, and the queue does not know.
+	// edited: its author changed it while it was queued, and the queue does not
+	// know yet.
 	edited bool
-	// assumed is the job as we registered it last, until Nomad tells what it made of it;
-	// overwrote: that replaced a change that we had not seen; recreated: it made a new
-	// job, since the one that was meant had been purged; lookedBack: whether an earlier
-	// placer did so is known.
+	// assumed is the job as we registered it last, until Nomad shows the
+	// result. overwrote: that registration replaced a change that we had not
+	// seen. recreated: the job had been purged and our registration made a new
+	// one. lookedBack: it is known whether an earlier placer did so.
 	assumed                          *api.Job
 	overwrote, recreated, lookedBack bool
 	position                         position
 
-	// lineage is which versions are our rewritings of one another; notFinished was asked
-	// last of whether the gang finished in one of them.
+	// lineage are the versions that are our rewritings of one another.
+	// notFinished is the last check of whether the gang finished in one of
+	// them.
 	lineage     lineage
 	notFinished finishCheck
 
-	// The following are JobModifyIndexes of the job as it was when something became
-	// known of it: its canaries lack room; they do not.
+	// JobModifyIndexes of the job when something was found out: its canaries
+	// lack room; they do not.
 	canariesLack, canariesDone uint64
 
-	// evaluated is the ModifyIndex of the job when Nomad was asked to evaluate it again,
-	// which was at evaluatedAt.
+	// evaluated is the job's ModifyIndex when Nomad was asked to evaluate it
+	// again, at evaluatedAt.
 	evaluated   uint64
 	evaluatedAt time.Time
 
-	// eligible is when the last of the jobs that it comes after had finished; zero: it
-	// comes after none.
+	// eligible is when the last job of its pal_after succeeded; zero if it has
+	// none.
 	eligible time.Time
 
-	// read is what was read in this reconcile, pending the effect whose answer is due.
+	// read holds what this reconcile has read, pending the effect that awaits
+	// an answer.
 	read    readings
 	pending Effect
 }
 
-// readings are answers of Nomad's that hold for one reconcile.
+// readings are answers of Nomad that are valid for one reconcile.
 type readings struct {
 	Reconcile
 	versions    map[uint64]*api.Job
@@ -123,38 +129,39 @@ type readings struct {
 	room                                   Room // for its new size, or for what it lacks
 }
 
-// Age is how long the placer has known the job as it is: by its own clock, which
-// need not agree with the servers'.
+// Age is how long the placer has known the present version, by its own clock:
+// the servers' clocks may differ.
 func (g *Lifecycle) Age(now time.Time) time.Duration { return now.Sub(g.Since) }
 
-// Ours reports whether there is something for the placer to do, or to remember, about the
-// job. A job that has ended is ours too, if we overwrote a change of its author's.
+// Ours reports whether the placer has something to do or to remember for the
+// job. That includes an ended job if we overwrote its author's change.
 func (g *Lifecycle) Ours() bool { return g.Observed.Ours() || g.Nomad == Ended && g.overwrote }
 
-// Overwrote reports whether what we registered replaced a change that we had not seen. That
-// is to be undone before anything is decided about the job.
+// Overwrote reports whether our registration replaced a change that we had not
+// seen. It must be undone before anything else is decided about the job.
 func (g *Lifecycle) Overwrote() bool { return g.overwrote }
 
-// MayHaveOverwritten reports whether what we registered last has replaced a change that we had not
-// seen, or Nomad has not told yet. Until that is known, and undone, nothing else is registered over
-// the job: of two registrations, one upon the other, nobody could tell which of them replaced what
-// the author did.
+// MayHaveOverwritten reports whether our last registration replaced an unseen
+// change, or may have: Nomad has not shown the result yet. Until that is known
+// and undone, nothing else is registered over the job. After two of our
+// registrations in a row, nobody could tell which of them replaced the author's
+// change.
 func (g *Lifecycle) MayHaveOverwritten() bool { return g.unverified() || g.overwrote }
 
-// unverified is the same without what is known to have replaced a change.
+// unverified reports whether Nomad has not shown the result yet.
 func (g *Lifecycle) unverified() bool { return g.assumed != nil && g.assumed == g.Job }
 
-// verifyLater remembers the job as Nomad should have it after a registration, until an
-// event shows it as it is.
+// verifyLater remembers the job as Nomad should have it after a registration,
+// until an event shows the real one.
 func (g *Lifecycle) verifyLater(job *api.Job) {
 	if g.assumed = job; *job.JobModifyIndex == *g.Job.JobModifyIndex { // there was nothing to change: no event will tell
 		g.assumed = nil
 	}
 }
 
-// PastKnown reports whether the gang's place in the queue is known, and that nothing of its
-// author's was overwritten: what an earlier placer, or an earlier version of the job, says
-// about that has been read.
+// PastKnown reports whether the gang's place in the queue is known and no
+// change of its author's was overwritten: what an earlier placer or an earlier
+// version tells about that has been read.
 func (g *Lifecycle) PastKnown() bool {
 	if len(g.Pins.Groups) > 0 {
 		return g.Record != nil && g.positionKnown() && !g.mustLookBack()
@@ -162,9 +169,10 @@ func (g *Lifecycle) PastKnown() bool {
 	return g.Nomad != Waiting || g.position.index == *g.Job.JobModifyIndex || first(g.Job) // there is nothing before it
 }
 
-// Quiet reports whether the gang needs no look until something happens to it or changes in
-// Nomad, as most gangs at most times: it runs as it should, the queue knows, and it is
-// written down; or it waits, and the queue knows all that it asks for.
+// Quiet reports whether the gang needs no look until something happens to it.
+// Most gangs are quiet most of the time: the gang runs as it should, the queue
+// knows and the record is written; or it waits, and the queue knows what it
+// asks for.
 func (g *Lifecycle) Quiet() bool {
 	if g.Nomad == Waiting {
 		dead := g.Job.Status != nil && *g.Job.Status == "dead"
@@ -176,7 +184,7 @@ func (g *Lifecycle) Quiet() bool {
 		(g.canariesDone == *g.Job.JobModifyIndex || !WantsCanaries(g.Observed))
 }
 
-// Unsettled reports whether something may become due for it without an event.
+// Unsettled reports whether something can become due without an event.
 func (g *Lifecycle) Unsettled() bool {
 	switch g.Nomad {
 	case Starting, Stopping, Waiting:
@@ -191,7 +199,7 @@ func (g *Lifecycle) Unsettled() bool {
 	return false
 }
 
-// fail makes the gang wait before it is tried again: 2 s, 4 s, … 5 min.
+// fail delays the next try: 2 s, 4 s, … 5 min.
 func (g *Lifecycle) fail(now time.Time, why reason.Reason) {
 	g.Tries++
 	g.RetryAt = now.Add(min(time.Second<<min(g.Tries, 10), 5*time.Minute))
@@ -206,13 +214,13 @@ func reasonOf(err error) reason.Reason {
 	return reason.Unread(err.Error())
 }
 
-// addRunTime takes into a record what the gang has run by now, with so many members.
+// addRunTime adds the present run to a record, with that number of members.
 func (g *Lifecycle) addRunTime(r *Record, why reason.Reason, members int, w World) {
 	r.stop(w.Now(), why, w.Now().Sub(g.startedAt(w.Now())), g.slower(members))
 }
 
-// startedAt is since when the job's members run, as far as its record does not count that
-// already: they may have run on when the gang was to be stopped.
+// startedAt is since when the members run, without time that the record counts
+// already: they may have kept running when the gang was to be stopped.
 func (g *Lifecycle) startedAt(now time.Time) time.Time {
 	at := now
 	for _, a := range g.Members {
@@ -226,7 +234,7 @@ func (g *Lifecycle) startedAt(now time.Time) time.Time {
 	return at
 }
 
-// Clone is the gang as it is now, whatever becomes of this one. It is to be asked, not to go on.
+// Clone returns a copy of the gang to read from. It must not receive events.
 func (g *Lifecycle) Clone() Lifecycle {
 	c := *g
 	if g.Record != nil {

@@ -14,10 +14,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// WithLost is the same, but [Lost] if a gang of ours ended before its members had
-// done their work, Nomad will not try it again, and it is to be: the infrastructure
-// failed it, all of its members failed by themselves (a service's only where they need each
-// other), or some were stopped.
+// WithLost returns the observation, changed to [Lost] if a gang of ours ended
+// early, Nomad will not retry it, and it is to be retried: the infrastructure
+// failed it, all members failed by themselves (for a service only if its
+// members need each other), or some were stopped.
 func (st Observed) WithLost(w World) Observed {
 	if st.Nomad == Ended && st.lost(w) {
 		st.Nomad = Lost
@@ -25,8 +25,8 @@ func (st Observed) WithLost(w World) Observed {
 	return st
 }
 
-// lost is the rest of [Observed.WithLost]. A failure whose cause is not known decides nothing:
-// what a drain stopped then still counts.
+// lost decides [Observed.WithLost]. It ignores failures of unknown cause;
+// members stopped by a drain still count then.
 func (st Observed) lost(w World) bool {
 	switch {
 	case rewrite.Stopped(st.Job) || len(st.Pins.Groups) == 0 || rewrite.Gated(st.Job):
@@ -47,16 +47,17 @@ func (st Observed) lost(w World) bool {
 	})
 }
 
-// startsAsAWhole reports whether a job whose members have failed is to start again: one whose
-// members need each other, and a batch job of which nothing has been done. Of another one its
-// reschedule block says how often a member is tried.
+// startsAsAWhole reports whether a job with failed members starts again as a
+// whole: its members need each other, or it is a batch job of which no member
+// has succeeded. In other jobs the reschedule block decides how often a member
+// is retried.
 func (st Observed) startsAsAWhole() bool {
 	return st.NeedsAll() || *st.Job.Type == api.JobTypeBatch && st.Have == 0
 }
 
-// didItsWork reports whether all members with GPUs have ended by themselves for the job as it is,
-// those included that a drain asked to stop when they had, and those of which is not known yet
-// for which version they did: that could not be read.
+// didItsWork reports whether all members with GPUs have succeeded for the
+// present version. Members that had succeeded when a drain stopped them count.
+// So do members whose version could not be read.
 func (st Observed) didItsWork(w World) bool {
 	done := map[string]int{} // by group
 	for _, a := range w.Allocs(st.Key) {
@@ -70,9 +71,10 @@ func (st Observed) didItsWork(w World) bool {
 	})
 }
 
-// requeueLost requeues a lost gang. One that the infrastructure fails is given up after
-// maxInfraFailures times; a drain, or who else asks Nomad to stop members, fails nothing. Of one
-// whose members do not need each other Nomad places those again that were stopped.
+// requeueLost requeues a lost gang. After maxInfraFailures failures of the
+// infrastructure the placer gives up; drains and other requests to stop members
+// do not count. If the members do not need each other, Nomad places only the
+// stopped ones again.
 func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 	if !g.GaveUp().IsZero() { // by an earlier placer: the record has just been read
 		return nothing()
@@ -112,9 +114,9 @@ func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 	return append(out, g.stopFor(stopping{why: Requeued}, r, w)...), false
 }
 
-// placeStopped has Nomad place members of a dead job again that were stopped: at once, as
-// garbage collection deletes dead jobs. Their GPUs may be above the limit of its tenant, who gets
-// no others meanwhile.
+// placeStopped asks Nomad to place the stopped members of a dead job again, at
+// once: garbage collection deletes dead jobs. Their GPUs may exceed the
+// tenant's limit; the tenant gets no others until then.
 func (g *Lifecycle) placeStopped(w World) ([]Effect, bool) {
 	if w.Now().Sub(g.evaluatedAt) < evaluateAgain {
 		return nothing()

@@ -15,10 +15,11 @@ import (
 )
 
 const (
-	// raceTime bounds how far apart the author's change and our registration can be if one
-	// replaced the other: milliseconds, more on a busy server.
+	// raceTime bounds the time between the author's change and our registration
+	// if one replaced the other: milliseconds, or more on a busy server.
 	raceTime = 5 * time.Second
-	// writeTime bounds how long Nomad takes to write a registration that it has checked.
+	// writeTime bounds how long Nomad takes to write a registration after it
+	// checked it.
 	writeTime = time.Minute
 )
 
