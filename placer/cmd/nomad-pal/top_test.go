@@ -183,7 +183,7 @@ func TestTop(t *testing.T) {
 	s.types("s")
 	s.shows("GPUs↓")
 	s.SetSize(60, 14)
-	s.shows("8 GPUs: 6 allocated", "node-0", "waits-for-four")
+	s.shows("/ filter  s \n", "8 GPUs: 6 allocated", "node-0", "runs-b running") // 60 columns; the selected job stays visible
 	s.types("q")
 	if code := s.ends(); code != 0 {
 		t.Errorf("q: %d %s", code, s.said.String())
