@@ -176,15 +176,32 @@ func (r *realNomad) Undrain(n int) {
 	r.must(err)
 }
 
-// Purge has Nomad forget the node, whose client finds that out by its next heartbeat.
+// Purge has Nomad forget the node, whose client finds that out by its next heartbeat. That comes after
+// Nomad has looked at the jobs of the node: what it finds back by then is not lost.
 func (r *realNomad) Purge(n int) {
 	id := r.NodeID(n)
-	_, _, err := r.API().Nodes().Purge(id, nil)
+	r.must(r.Clients()[n].Pause())
+	purged, _, err := r.API().Nodes().Purge(id, nil)
 	r.must(err)
+	r.Until("Nomad has looked at what ran on the node", func() bool {
+		for _, id := range purged.EvalIDs {
+			eval, _, err := r.API().Evaluations().Info(id, nil)
+			r.must(err)
+			if eval.Status == api.EvalStatusPending {
+				return false
+			}
+		}
+		return true
+	})
+	r.must(r.Clients()[n].Resume())
 	r.Until("the node is back", func() bool {
 		node, _, err := r.API().Nodes().Info(id, nil)
 		return err == nil && node.Status == api.NodeStatusReady
 	})
+}
+
+func (r *realNomad) Finish(alloc string) {
+	r.must(r.API().Allocations().Signal(&api.Allocation{ID: alloc}, nil, "work", "SIGUSR1"))
 }
 
 // TestScenarios plays the scenarios of the in-memory Nomad on a real one: what it

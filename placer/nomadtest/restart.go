@@ -39,6 +39,15 @@ func (s *Server) restart(id string) (any, error) {
 	return struct{}{}, nil
 }
 
+// Finish has the tasks of an allocation that runs end well, by themselves.
+func (s *Server) Finish(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a := s.allocs[id]; a != nil {
+		s.tasksEnded(a, a.run, 0)
+	}
+}
+
 // onSignal is the code with which an allocation's tasks end that are asked to.
 func onSignal(a *alloc) (exit int) {
 	exit = 130

@@ -41,6 +41,7 @@ func (m model) Recover(n int)                      { m.Nomad.RecoverNode(bed.Nod
 func (m model) Drain(n int)                        { m.Nomad.Drain(bed.NodeID(n)); m.RunFor(5 * time.Second) }
 func (m model) DrainGently(n int)                  { m.Nomad.DrainWithin(bed.NodeID(n), 0) }
 func (m model) Undrain(n int)                      { m.Nomad.SetEligible(bed.NodeID(n), true); m.RunFor(5 * time.Second) }
+func (m model) Finish(alloc string)                { m.Nomad.Finish(alloc) }
 func (m model) Purge(n int) {
 	m.Nomad.ForgetNode(bed.NodeID(n), 500*time.Millisecond, 0)
 	m.Until("the node is back", func() bool {

@@ -124,6 +124,20 @@ func working(name string, members int, d time.Duration, exit int) *api.Job {
 	return bed.Gang{Name: name, Members: members, Runs: d, Exit: exit, Ungated: true, Change: endsSoon}.Job()
 }
 
+// untilTold is a job that works until Finish, however long the machine takes for what comes before.
+func untilTold(name string) *api.Job {
+	job := gang(name, 1)
+	job.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "trap 'exit 0' USR1; sleep infinity & wait"}
+	return job
+}
+
+// finish has all members of a job end well.
+func (x *Script) finish(id string) {
+	for _, a := range x.allocs(id) {
+		x.Finish(a.ID)
+	}
+}
+
 func gate(x *Script) {
 	x.say("a gated job")
 	x.register(rewrite.Gate(gang("a", 2)))
@@ -618,7 +632,7 @@ func drainedMemberByMember(x *Script) {
 		job.TaskGroups[0].Migrate = &api.MigrateStrategy{MaxParallel: new(1), HealthCheck: new("task_states"), MinHealthyTime: new(5 * time.Second), HealthyDeadline: new(time.Minute)}
 	}}.Job()
 	x.register(x.pinned(serve, "GPU-0-0", "GPU-0-1", "GPU-1-0", "GPU-1-1"))
-	x.register(x.pinned(working("b", 1, 40*time.Second, 0), "GPU-2-0"))
+	x.register(x.pinned(untilTold("b"), "GPU-2-0"))
 	x.untilRunning("b", 1)
 	x.untilDeployed("a")
 	x.show("a")
@@ -636,6 +650,7 @@ func drainedMemberByMember(x *Script) {
 	}
 	fmt.Fprintf(&x.out, "in %d evaluations\n", len(made)-1)
 	x.show("b")
+	x.finish("b")
 	x.untilOver("b", 1)
 	x.untilEmpty(1)
 	x.untilEmpty(2)

@@ -45,6 +45,8 @@ type Cluster interface {
 	Undrain(n int)
 	// Purge has Nomad forget a node that is there, and waits until it has come back by itself.
 	Purge(n int)
+	// Finish ends the tasks of an allocation well that works until it is told to end.
+	Finish(alloc string)
 	// Until waits for a condition, and fails the scenario where it does not come.
 	Until(what string, ok func() bool)
 }
