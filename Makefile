@@ -52,14 +52,14 @@ suite:
 	@go build -o $(SUITE) ./internal/suite
 
 .PHONY: test
-test: suite ## Everything that must pass: e2e, which waits most of its time, beside the checks (a quarter of an hour on two idle cores)
+test: suite ## Everything that must pass: e2e, which waits most of its time, beside the checks, two at a time (a quarter of an hour on two idle cores)
 	@$(SUITE) forget
-	+@$(MAKE) --no-print-directory -j2 e2e checks || { $(SUITE) summary CONTRIBUTING.md; exit 1; }
+	+@$(MAKE) --no-print-directory -j3 e2e checks || { $(SUITE) summary CONTRIBUTING.md; exit 1; }
 	@$(SUITE) summary CONTRIBUTING.md
 
 .PHONY: checks
 checks: build nomad fault-points ## All of it but the end-to-end tests
-	+@$(MAKE) --no-print-directory -j1 fmt-check tidy-check lint norace race research packing simulations rewrites browser docker
+	+@$(MAKE) --no-print-directory fmt-check tidy-check race norace lint docker simulations rewrites browser research packing # the longest first
 
 # What make test takes a sample of. TEST_LONG_UNTIL, in seconds since 1970, ends it: what has not begun then does not run.
 .PHONY: test-long
