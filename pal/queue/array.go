@@ -6,7 +6,7 @@ package queue
 // Gangs of an array are jobs of one template, of which a bounded number runs at a time.
 
 // overArray reports whether as many gangs of the gang's array run, or are about to, as may.
-func (p *pass) overArray(e *entry) bool {
+func (p *finder) overArray(e *entry) bool {
 	if e.job.ArrayParallel <= 0 {
 		return false
 	}

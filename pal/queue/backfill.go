@@ -26,7 +26,7 @@ type reservation struct {
 }
 
 // backfill looks for a placement that delays neither the turn nor the head.
-func (p *pass) backfill(e *entry) (pal.Found, bool) {
+func (p *planner) backfill(e *entry) (pal.Found, bool) {
 	f, ok := p.besideHead(e)
 	if !ok || !p.delaysTurn(e, f) {
 		return f, ok
@@ -39,7 +39,7 @@ func (p *pass) backfill(e *entry) (pal.Found, bool) {
 // besideHead looks for a placement that does not delay the head: one that ends
 // before the head's GPUs are free, or that lies elsewhere. Whether the gang ends in time is
 // asked first, as that takes no second search.
-func (p *pass) besideHead(e *entry) (pal.Found, bool) {
+func (p *planner) besideHead(e *entry) (pal.Found, bool) {
 	f, ok := p.find(e)
 	if !ok || p.head == nil || !p.delays(e, f) {
 		return f, ok
@@ -55,13 +55,13 @@ func (p *pass) besideHead(e *entry) (pal.Found, bool) {
 // BackfillBestEffort, which does not mind, nor of a gang that may be stopped, also if not by the
 // head: the package comment says why. But one of a lower priority is not to pass the head again and
 // again before it has run long enough to be stopped.
-func (p *pass) mayDelay(e *entry) bool {
+func (p *planner) mayDelay(e *entry) bool {
 	return p.opt.Backfill != BackfillBestEffort && (!p.stoppable(e) || p.head != nil && p.behind(e) > p.behind(p.head))
 }
 
 // delays reports whether a gang on that placement could delay the head: not if the head's start
 // cannot be foreseen.
-func (p *pass) delays(e *entry, f pal.Found) bool {
+func (p *planner) delays(e *entry, f pal.Found) bool {
 	if !p.mayDelay(e) {
 		return false
 	}
@@ -72,20 +72,20 @@ func (p *pass) delays(e *entry, f pal.Found) bool {
 }
 
 // endsBy reports whether a gang that starts now on the placement is expected to have ended by then.
-func (p *pass) endsBy(e *entry, f pal.Found, at time.Duration) bool {
+func (p *finder) endsBy(e *entry, f pal.Found, at time.Duration) bool {
 	return !e.job.Endless && p.now+e.takes(e.expect, f) <= at
 }
 
 // foreseeHead has the head's reservation up to date before GPUs are freed for the gang in the
 // what-if: it must not count on these.
-func (p *pass) foreseeHead(e *entry) {
+func (p *planner) foreseeHead(e *entry) {
 	if p.head != nil && p.mayDelay(e) {
 		p.reserved()
 	}
 }
 
 // reserved is the head's reservation, chosen again if gangs have started since.
-func (p *pass) reserved() *reservation {
+func (p *planner) reserved() *reservation {
 	if p.reserve == nil {
 		p.reserve = p.reserveFor(p.head, p.level(p.head, p.now))
 	} else if p.reserve.stale && p.reserve.known {
@@ -96,7 +96,7 @@ func (p *pass) reserved() *reservation {
 
 // beside looks for a placement on none of the reserved GPUs. A stale reservation is
 // chosen again only if it stands in the way: that costs several searches.
-func (p *pass) beside(r *reservation, e *entry) (pal.Found, bool) {
+func (p *planner) beside(r *reservation, e *entry) (pal.Found, bool) {
 	find := func() (pal.Found, bool) {
 		_, free := p.hold(r.placement.GPUs())
 		defer free()
@@ -150,7 +150,7 @@ func (e ending) touches(set map[int]bool) bool {
 // expected to end, or may have been stopped for it or give it members back. In the what-if gangs that
 // are being stopped, made smaller or moved have left their GPUs, and those that this is for have got
 // them, as the turn has those that are kept for it; back undoes that.
-func (p *pass) endings(r *reservation) (ends []ending, back []func()) {
+func (p *planner) endings(r *reservation) (ends []ending, back []func()) {
 	if p.opt.Preempt {
 		p.relevel(p.now)
 	}
@@ -206,7 +206,7 @@ func (p *pass) endings(r *reservation) (ends []ending, back []func()) {
 
 // clear has those who have GPUs that are kept for a turn gone when it begins, whatever quotas say: they are
 // stopped then, or give back members.
-func (p *pass) clear(ends []ending, kept map[int]bool, begins time.Duration) []ending {
+func (p *planner) clear(ends []ending, kept map[int]bool, begins time.Duration) []ending {
 	for i, e := range ends {
 		switch n := firstOn(e.placement, kept); {
 		case !e.touches(kept):
@@ -224,7 +224,7 @@ func (p *pass) clear(ends []ending, kept map[int]bool, begins time.Duration) []e
 
 // couldStay is how many members a running gang keeps in any case, once it has run long enough: of the
 // others quotas may say, when the head starts, that they do not go for it (see spare).
-func (p *pass) couldStay(r *reservation, e *entry) int {
+func (p *planner) couldStay(r *reservation, e *entry) int {
 	_, over := p.quotas(r.head, e, nil)
 	surely := r.stops == math.MinInt || over && p.tree.quotas
 	switch {
@@ -239,7 +239,7 @@ func (p *pass) couldStay(r *reservation, e *entry) int {
 
 // spare has those stay, of the first that are gone in the what-if, that tenants do not let go for the head if
 // it starts at the start time. It returns what has them go again.
-func (p *pass) spare(r *reservation, ends []ending, gone []func()) (back func()) {
+func (p *planner) spare(r *reservation, ends []ending, gone []func()) (back func()) {
 	if !p.tree.quotas && !p.tenantsFirst() || r.stops == math.MinInt {
 		return func() {}
 	}
@@ -270,7 +270,7 @@ func (p *pass) spare(r *reservation, ends []ending, gone []func()) (back func())
 
 // staying says how many members of an ending stay that need not go for the head if it starts at the start
 // time. Who has ended by then does not count with its tenants any more.
-func (p *pass) staying(r *reservation, ends []ending) func(ending) int {
+func (p *planner) staying(r *reservation, ends []ending) func(ending) int {
 	var back []func()
 	for _, e := range ends {
 		until := e.at
@@ -303,7 +303,7 @@ func (p *pass) staying(r *reservation, ends []ending) func(ending) int {
 
 // away frees the GPUs of a gang that runs or is about to, in the what-if; it returns
 // what takes them again. Those that are kept for a turn are its from then on.
-func (p *pass) away(r *reservation, e ending) (back func()) {
+func (p *planner) away(r *reservation, e ending) (back func()) {
 	left := p.leave(e)
 	if r.kept == nil || e.entry == p.turn.by || !e.touches(r.kept) {
 		return left
@@ -322,7 +322,7 @@ func (p *pass) away(r *reservation, e ending) (back func()) {
 // leave is away without the turn. The GPUs of a start that is not reported yet were only marked as
 // taken (holdPending): the cluster has not counted their CPU and memory, so it must not
 // release these.
-func (p *pass) leave(e ending) (back func()) {
+func (p *planner) leave(e ending) (back func()) {
 	switch {
 	case e.marked != nil:
 		return p.unmark(e.marked)
@@ -333,7 +333,7 @@ func (p *pass) leave(e ending) (back func()) {
 }
 
 // unmark frees those of the GPUs that were only marked as taken; it returns what marks them again.
-func (p *pass) unmark(gpus []int) (back func()) {
+func (p *whatIf) unmark(gpus []int) (back func()) {
 	gpus = slices.DeleteFunc(slices.Clone(gpus), func(u int) bool { return u >= p.c.NumGPUs() || !p.c.Taken(u) })
 	for _, u := range gpus {
 		p.c.SetTaken(u, false)
@@ -351,7 +351,7 @@ func (p *pass) unmark(gpus []int) (back func()) {
 // end as free enough GPUs. If these are too scattered, twice as many have ended at each
 // further try: with n running gangs that is log2(n) searches, not n, for a start that may
 // be foreseen too late, as if more had to end than must.
-func (p *pass) reserveFor(head *entry, stops int) *reservation {
+func (p *planner) reserveFor(head *entry, stops int) *reservation {
 	r, done := &reservation{head: head, stops: stops}, 0
 	ends, back := p.endings(r)
 	gone := make([]func(), 0, len(ends))
@@ -387,7 +387,7 @@ func (p *pass) reserveFor(head *entry, stops int) *reservation {
 }
 
 // startsAt reports whether enough GPUs are free if the head starts then, with those gone, and whether it fits.
-func (p *pass) startsAt(r *reservation, at time.Duration, ends []ending, gone []func()) (enough, fits bool) {
+func (p *planner) startsAt(r *reservation, at time.Duration, ends []ending, gone []func()) (enough, fits bool) {
 	defer p.startingAt(at)()
 	defer p.spare(r, ends, gone)()
 	if enough = p.c.FreeGPUs() >= r.head.gpus; enough {
@@ -406,7 +406,7 @@ func undoAll(back []func()) {
 // replan chooses the head's GPUs again, among those that are expected to be free
 // by then: as few as possible of those that are free now, which leaves more to
 // the others, as far as that does not slow the head down.
-func (p *pass) replan(r *reservation) {
+func (p *planner) replan(r *reservation) {
 	r.stale = false
 	defer p.startingAt(r.at)()
 	free := p.freeNow()
@@ -427,7 +427,7 @@ func (p *pass) replan(r *reservation) {
 // fewest places the head with as few of the given free GPUs as it takes at the least
 // cost: it hides more and more of them, by bisection, as long as the cost does not grow.
 // That takes log2(free) searches.
-func (p *pass) fewest(r *reservation, free []int) {
+func (p *planner) fewest(r *reservation, free []int) {
 	hidden := 0 // the first so many of free
 	show := func(n int) {
 		for ; hidden > n; hidden-- {
@@ -455,7 +455,7 @@ func (p *pass) fewest(r *reservation, free []int) {
 }
 
 // freeNow lists the GPUs that are available.
-func (p *pass) freeNow() []int {
+func (p *whatIf) freeNow() []int {
 	free := make([]int, 0, p.c.FreeGPUs())
 	for u := range p.c.NumGPUs() {
 		if p.c.Available(u) {

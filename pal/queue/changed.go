@@ -28,7 +28,7 @@ type Change struct {
 // somebody who waits could start on or is being given, none of those that the head counts on
 // unless it ends before, none that a window keeps, and none above its tenants' limits. It decides nothing, and leaves the cluster as it is.
 func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Found, w Wait, ok bool) {
-	p := &pass{Queue: q, c: c, now: now, rooms: map[*fitKind]*room{}, found: map[signature]foundNow{}}
+	p := q.asking(now, c)
 	defer p.putBack()
 	j := ch.Job
 	p.changed, p.own = q.entries[j.ID], ch.Own
@@ -60,7 +60,7 @@ func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Fou
 }
 
 // freeOf counts those of some GPUs that are free.
-func (p *pass) freeOf(gpus []int) (n int) {
+func (p *asker) freeOf(gpus []int) (n int) {
 	for _, u := range gpus {
 		if p.c.Available(u) {
 			n++
@@ -71,7 +71,7 @@ func (p *pass) freeOf(gpus []int) (n int) {
 
 // giveOthers takes the GPUs that others are to have, and finds the head: those who could start go
 // before a gang that runs already, and so does the first who could not.
-func (p *pass) giveOthers() {
+func (p *asker) giveOthers() {
 	p.holdPending()
 	for _, cl := range p.Queue.claims {
 		p.keep(cl.placement)
@@ -105,7 +105,7 @@ func (p *pass) giveOthers() {
 
 // roomFor is what is left for a running gang that was changed. If a tenant's limit leaves it
 // nothing, w names the tenant.
-func (p *pass) roomFor(e *entry, ch Change, w *Wait) (f pal.Found, r Reason) {
+func (p *asker) roomFor(e *entry, ch Change, w *Wait) (f pal.Found, r Reason) {
 	if had := p.changed; had != nil && had.state >= running { // not counted twice
 		p.lend(had, -had.counted)
 		defer p.lend(had, had.counted)

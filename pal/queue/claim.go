@@ -109,7 +109,7 @@ func (p *pass) claims() {
 	}
 }
 
-func (p *pass) allFree(pl pal.Placement) bool {
+func (p *whatIf) allFree(pl pal.Placement) bool {
 	return !slices.ContainsFunc(pl.GPUs(), func(u int) bool { return !p.c.Available(u) })
 }
 

@@ -10,33 +10,57 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// pass is one run of Decide. The cluster is its what-if: everything taken,
-// released or held is put back at the end, in reverse order, so that each step is
-// undone in the state that it left behind.
-type pass struct {
-	*Queue
-	c       *pal.Cluster
-	now     time.Duration
-	actions []Action
-	undo    []func()
-	head    *entry // the first that did not fit
-	reserve *reservation
-	started []*entry // in this pass
-	decided int      // starts, and gangs that get what others free
-	// slack says, after a gang did not fit, how long one like it may run to fit all the
-	// same, at cost 1; 0: it is not the run time that matters.
-	slack  time.Duration
-	kept   []int              // GPUs held until its end
-	hidden []int              // GPUs kept for the overdue gang whose turn it is
-	rooms  map[*fitKind]*room // on a cluster that is not exclusive
-	found  map[signature]foundNow
-	alone  map[beside]*pal.Found // see aloneBesideWindows
-	heads  []*tenant             // with gangs that the walk has yet to try, sorted
-	sorted int                   // when so much was decided
+// whatIf is the cluster as it would be. Whatever is taken, released or held in it is put back, in reverse
+// order, so that each step is undone in the state that it left behind.
+type whatIf struct {
+	c         *pal.Cluster
+	exclusive bool // nobody but the Queue takes GPUs of it
+	undo      []func()
+	kept      []int // GPUs held until its end
+	hidden    []int // GPUs kept for the overdue gang whose turn it is
 	// changed is the gang that [Queue.RoomFor] is asked about, own the GPUs that it has: marked as
 	// taken, or free and then not here.
 	changed *entry
 	own     []int
+}
+
+// finder finds GPUs for one gang: where it fits now, where it would fit once others have ended, and what
+// it would rather wait for. It neither knows who else waits nor decides anything.
+type finder struct {
+	*Queue
+	whatIf
+	now     time.Duration
+	started []*entry // in this pass
+	// slack says, after a gang did not fit, how long one like it may run to fit all the
+	// same, at cost 1; 0: it is not the run time that matters.
+	slack time.Duration
+	// startsAt is when the gang would start that GPUs are looked for; 0: now.
+	startsAt   time.Duration
+	windowless bool                  // see withoutWindows
+	rooms      map[*fitKind]*room    // on a cluster that is not exclusive
+	alone      map[beside]*pal.Found // see aloneBesideWindows
+}
+
+// planner foresees who comes after: the head's reservation, what a turn keeps, and who may be stopped
+// for whom. What it finds for a gang delays nobody whom it must not delay.
+type planner struct {
+	finder
+	head    *entry // the first that did not fit
+	reserve *reservation
+}
+
+// pass is one run of Decide: it goes through the queue and decides.
+type pass struct {
+	planner
+	actions []Action
+	decided int       // starts, and gangs that get what others free
+	heads   []*tenant // with gangs that the walk has yet to try, sorted
+	sorted  int       // when so much was decided
+}
+
+// at looks at the queue and the cluster at a time. A question that needs no cluster gives none.
+func (q *Queue) at(now time.Duration, c *pal.Cluster) planner {
+	return planner{finder: finder{Queue: q, whatIf: whatIf{c: c, exclusive: q.opt.Exclusive}, now: now, rooms: map[*fitKind]*room{}}}
 }
 
 // Decide says what to do now. It leaves the cluster as it is; what it decided
@@ -64,7 +88,7 @@ func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 	q.foreseeEnds(now)
 	q.crowd(c)
 	q.passes++
-	p := &pass{Queue: q, c: c, now: now, rooms: map[*fitKind]*room{}}
+	p := &pass{planner: q.at(now, c)}
 	defer p.putBack()
 	p.holdPending()
 	p.claims()
@@ -83,14 +107,14 @@ func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 }
 
 // putBack leaves the cluster as it was before the pass, whatever has happened.
-func (p *pass) putBack() {
+func (p *whatIf) putBack() {
 	for _, undo := range slices.Backward(p.undo) {
 		undo()
 	}
 }
 
 // take marks a placement as used for the rest of the pass.
-func (p *pass) take(g pal.Gang, pl pal.Placement) {
+func (p *finder) take(g pal.Gang, pl pal.Placement) {
 	if len(p.hidden) > 0 { // it may use some of them (onKept), and only a free GPU can be taken
 		p.show()
 		defer p.hide()
@@ -102,13 +126,13 @@ func (p *pass) take(g pal.Gang, pl pal.Placement) {
 // vacate frees the GPUs of a running gang in the what-if; it returns what
 // takes them again. A member whose GPUs the cluster does not hold taken is left
 // out: it has ended, or a GPU of it failed, and the Queue is yet to be told.
-func (p *pass) vacate(e *entry) (back func()) {
+func (p *whatIf) vacate(e *entry) (back func()) {
 	if p.changed != nil && e.seq == p.changed.seq { // or some of its members, see with
 		on := setOf(e.placement.GPUs())
 		return p.unmark(slices.DeleteFunc(slices.Clone(p.own), func(u int) bool { return !on[u] }))
 	}
 	pl := e.placement
-	if !p.opt.Exclusive {
+	if !p.exclusive {
 		pl.Members = slices.DeleteFunc(slices.Clone(pl.Members), func(m pal.Member) bool {
 			return slices.ContainsFunc(m.GPUs, func(u int) bool { return !p.taken(u) })
 		})
@@ -119,7 +143,7 @@ func (p *pass) vacate(e *entry) (back func()) {
 
 // taken reports whether a GPU is in use, by a gang or otherwise. A GPU that is out of use
 // does not count: it could not be chosen if it were free either.
-func (p *pass) taken(u int) bool {
+func (p *whatIf) taken(u int) bool {
 	if p.c.Available(u) {
 		return false
 	}
@@ -129,7 +153,7 @@ func (p *pass) taken(u int) bool {
 
 // keep holds the free GPUs of a placement until the end of the pass. Those that are
 // still in use are kept from others by whoever uses them.
-func (p *pass) keep(pl pal.Placement) (held []int) {
+func (p *whatIf) keep(pl pal.Placement) (held []int) {
 	held, free := p.hold(pl.GPUs())
 	p.kept = append(p.kept, held...)
 	p.undo = append(p.undo, free)
@@ -137,7 +161,7 @@ func (p *pass) keep(pl pal.Placement) (held []int) {
 }
 
 // hold keeps those of the GPUs that are free from being chosen; free lets them go again.
-func (p *pass) hold(gpus []int) (held []int, free func()) {
+func (p *whatIf) hold(gpus []int) (held []int, free func()) {
 	for _, u := range gpus {
 		if u < p.c.NumGPUs() && p.c.Available(u) {
 			p.c.SetTaken(u, true)
@@ -171,7 +195,7 @@ func firstOn(pl pal.Placement, set map[int]bool) int {
 
 // holdPending holds the GPUs of starts and moves that were decided earlier and
 // are not reported yet.
-func (p *pass) holdPending() {
+func (p *finder) holdPending() {
 	for _, e := range p.pending {
 		if e.state == moving {
 			p.keep(e.target)
@@ -183,7 +207,7 @@ func (p *pass) holdPending() {
 
 // keepForMoving holds GPUs for the members that are about to be moved: while they still run, these count as
 // free. Nothing that was promised before is one of them.
-func (p *pass) keepForMoving() {
+func (p *finder) keepForMoving() {
 	for _, places := range p.drained {
 		for _, g := range places {
 			if pl, ok := pal.Place(p.c, g, p.opt.Placement); ok {
@@ -208,7 +232,7 @@ func (p *pass) start(e *entry, f pal.Found) {
 	e.waitingSince = p.now
 	e.state, e.placement = starting, f.Placement
 	e.expectedEnd = p.now + e.takes(e.expect, f)
-	p.Queue.hold(e, 1)
+	p.countHeld(e, 1)
 	p.pending = append(p.pending, e)
 	p.started = append(p.started, e)
 	p.starts++
@@ -308,19 +332,19 @@ func (p *pass) full() bool { return p.opt.Starts > 0 && len(p.actions) >= p.opt.
 
 // possible reports whether the gang could run at all, with what is healthy now. Where the
 // cluster is exclusive the answer stays until Changed.
-func (p *pass) possible(e *entry) bool {
+func (p *finder) possible(e *entry) bool {
 	return p.roomOf(e).ever.of(func() bool { return p.fitsWithout(e, p.withoutRunning) })
 }
 
 // awaits reports whether GPUs for the gang come free some time. For one that waits for services to
 // be stopped none are kept, and it holds nobody up.
-func (p *pass) awaits(e *entry) bool {
+func (p *finder) awaits(e *entry) bool {
 	return p.possible(e) && p.roomOf(e).onceEnded.of(func() bool { return p.endless == 0 || p.fitsWithout(e, p.withoutEnding) })
 }
 
 // roomOf is what is known of the room for gangs of the kind: on a cluster that is not exclusive, in
 // this pass.
-func (p *pass) roomOf(e *entry) *room {
+func (p *finder) roomOf(e *entry) *room {
 	k := p.kindOf(e)
 	if p.opt.Exclusive {
 		return &k.room

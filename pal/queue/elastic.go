@@ -95,7 +95,7 @@ func (el *elastic) sized(n int) pal.Gang {
 }
 
 // resize makes an elastic gang one of so many members. It must not be counted as holding
-// GPUs (see hold): what is counted off later must be what was counted.
+// GPUs (see countHeld): what is counted off later must be what was counted.
 func (q *Queue) resize(e *entry, n int) {
 	if e.elastic == nil || n == e.job.Gang.MemberSets[0].Members {
 		return
@@ -116,7 +116,7 @@ func (e *entry) regang(f func(pal.Gang) pal.Gang) {
 }
 
 // during makes a waiting elastic gang one of so many members for the rest of the pass.
-func (p *pass) during(e *entry, n int) {
+func (p *finder) during(e *entry, n int) {
 	if e.elastic == nil || e.state != waiting {
 		return
 	}
@@ -129,7 +129,7 @@ func (p *pass) during(e *entry, n int) {
 }
 
 // toLeast makes it one of as few members as it needs, for the rest of the pass.
-func (p *pass) toLeast(e *entry) { p.during(e, e.job.Least) }
+func (p *finder) toLeast(e *entry) { p.during(e, e.job.Least) }
 
 // asManyAsFit looks for a placement of the gang, of an elastic one with as many members
 // as there is room for: rather fewer than such that it would wait for closer GPUs, or, as it
@@ -138,7 +138,7 @@ func (p *pass) toLeast(e *entry) { p.during(e, e.job.Least) }
 // there are free GPUs for, and with as many as there are without outliers. Then sizes are halved,
 // not lowered one by one: that bounds the searches by the logarithm of the members, and a gang
 // that starts smaller than it could grows later.
-func (p *pass) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (best pal.Found, ok bool) {
+func (p *finder) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (best pal.Found, ok bool) {
 	if e.elastic == nil {
 		return find(e)
 	}
@@ -187,7 +187,7 @@ func (p *pass) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (best 
 
 // closer is the placement with fewer members that lie closer together, if an elastic gang ends
 // sooner there than on the one that was found: as many as one place of a closer tier has room for.
-func (p *pass) closer(e *entry, best pal.Found, find func(*entry) (pal.Found, bool)) pal.Found {
+func (p *finder) closer(e *entry, best pal.Found, find func(*entry) (pal.Found, bool)) pal.Found {
 	set, all := e.full.MemberSets[0], e.full.MemberSets[0].Members
 	ends := best.Cost() * e.job.Slower(len(best.Members), all)
 	for t := best.Tier - 1; t >= pal.TierNode; t-- {
@@ -205,7 +205,7 @@ func (p *pass) closer(e *entry, best pal.Found, find func(*entry) (pal.Found, bo
 }
 
 // slowed reports whether the placement has an outlier.
-func (p *pass) slowed(pl pal.Placement) bool {
+func (p *finder) slowed(pl pal.Placement) bool {
 	return p.opt.OutlierThreshold > 0 && float64(pl.PMScore) > p.opt.OutlierThreshold
 }
 
@@ -249,7 +249,7 @@ func (p *pass) shrinkFor(e *entry, level int) bool {
 
 // lenders are the elastic gangs that may give members back for a waiting gang of the level, and how many
 // GPUs at most.
-func (p *pass) lenders(e *entry, level int) (from []*entry, lent int) {
+func (p *planner) lenders(e *entry, level int) (from []*entry, lent int) {
 	for _, v := range p.elastics {
 		if p.ranLongEnough(v) && p.lends(v, e, level, nil) {
 			from = append(from, v)
@@ -260,7 +260,7 @@ func (p *pass) lenders(e *entry, level int) (from []*entry, lent int) {
 }
 
 // longestFirst sorts gangs by how long they are expected to hold their GPUs.
-func (p *pass) longestFirst(es []*entry) {
+func (p *planner) longestFirst(es []*entry) {
 	slices.SortFunc(es, func(a, b *entry) int {
 		return cmp.Or(cmp.Compare(p.area(b, p.now), p.area(a, p.now)), cmp.Compare(b.seq, a.seq))
 	})
@@ -274,7 +274,7 @@ func (e *entry) hasLent() bool {
 // lends reports whether a running gang has a member that it would give back for a waiting one of the
 // level. A turn outranks levels and quotas. Else two of these must hold: the level of the running one is
 // no better, the waiting one's tenant stays within its quota, and the other's is above its own.
-func (p *pass) lends(v, e *entry, level int, freed freedGPUs) bool {
+func (p *planner) lends(v, e *entry, level int, freed freedGPUs) bool {
 	if !v.hasLent() {
 		return false
 	}
@@ -282,7 +282,7 @@ func (p *pass) lends(v, e *entry, level int, freed freedGPUs) bool {
 }
 
 // keeps is with how many members the gang would go on; freed then counts what it gives back.
-func (p *pass) keeps(v, e *entry, level int, freed freedGPUs) (members int) {
+func (p *planner) keeps(v, e *entry, level int, freed freedGPUs) (members int) {
 	members = len(v.placement.Members)
 	for ; members > v.job.Least && p.lends(v, e, level, freed); members-- {
 		freed.add(v, v.full.MemberSets[0].GPUs)
@@ -294,7 +294,7 @@ func (p *pass) keeps(v, e *entry, level int, freed freedGPUs) (members int) {
 // a waiting one, if that then starts, and from when on, since the caller's epoch; 0 GPUs: none.
 func (q *Queue) MayGive(now time.Duration, id, to string, ofUse func(gpu int) bool) (gpus int, from time.Duration) {
 	v, e := q.entries[id], q.entries[to]
-	p := &pass{Queue: q, now: now}
+	p := q.at(now, nil)
 	if v == nil || e == nil || e.state != waiting {
 		return 0, 0
 	}
@@ -317,7 +317,7 @@ func (e *entry) with(from, to int) *entry {
 
 // vacateMembers frees the GPUs of the members from one to before another in the what-if;
 // it returns what takes them again.
-func (p *pass) vacateMembers(v *entry, from, to int) (back func()) {
+func (p *whatIf) vacateMembers(v *entry, from, to int) (back func()) {
 	return p.vacate(v.with(from, to))
 }
 

@@ -9,14 +9,14 @@ import (
 )
 
 // Ends foretells between when a running gang ends, both since the caller's epoch: see
-// [pass.foretell]. ok is false for a gang that does not run, and for one whose end can only be
+// [finder.foretell]. ok is false for a gang that does not run, and for one whose end can only be
 // guessed: nothing is known of its run time, or it is a service.
 func (q *Queue) Ends(now time.Duration, id string) (from, to time.Duration, ok bool) {
 	e := q.entries[id]
 	if e == nil || e.state == waiting || e.state == starting || e.job.Endless {
 		return 0, 0, false
 	}
-	p := &pass{Queue: q, now: now}
+	p := q.at(now, nil)
 	least, most, ok := p.foretell(e)
 	if !ok {
 		return 0, 0, false
@@ -46,8 +46,8 @@ func (q *Queue) EarlierRuns(id string) (runs int, shortest, longest time.Duratio
 // guess. What the gang reports comes first. Where earlier runs of its name tell, it is from the tenth part of them to nine
 // tenths; the fewer they are, the longer it may be: twice as long after one, a tenth longer
 // after ten. Else it is what is expected, to twice that.
-func (p *pass) foretell(e *entry) (least, most time.Duration, ok bool) {
-	if least, most, ok = p.foretellByReports(e); ok {
+func (p *finder) foretell(e *entry) (least, most time.Duration, ok bool) {
+	if least, most, ok = foretellByReports(e, p.now); ok {
 		return least, most, true
 	}
 	left := p.remaining(e, p.now)

@@ -15,7 +15,7 @@ import (
 // of running gangs whose end nobody knows: a service may never give them back. Counting GPUs
 // tells nothing of gangs that a quota, an array or a window keeps waiting.
 // What others' waits teach is told of the gangs at the given positions only.
-func (p *pass) expect(queue []*entry, ws []Wait, of []int) {
+func (p *asker) expect(queue []*entry, ws []Wait, of []int) {
 	if len(p.forecasts.waits) >= fewestWaits {
 		ahead, waits := p.aheadOfAll(), p.forecasts.byLength(p.now)
 		if p.opt.Backfill == BackfillNone { // those ahead count, too
@@ -62,7 +62,7 @@ func (p *pass) expect(queue []*entry, ws []Wait, of []int) {
 }
 
 // inStrictOrder has no gang expected to start before one ahead of it, where nobody passes the head.
-func (p *pass) inStrictOrder(ws []Wait) {
+func (p *asker) inStrictOrder(ws []Wait) {
 	if p.opt.Backfill != BackfillNone {
 		return
 	}
@@ -86,7 +86,7 @@ type step struct {
 
 // timeline is how many GPUs come free when, if what runs ends as soon as foretold, or as late.
 // Gangs whose end can only be guessed keep theirs.
-func (p *pass) timeline(late bool) *timeline {
+func (p *asker) timeline(late bool) *timeline {
 	t := &timeline{steps: []step{{p.now, p.c.FreeGPUs()}}}
 	var ends []step
 	for _, e := range p.running {

@@ -98,7 +98,7 @@ func TestChecksComeFromAllOfTheQueue(t *testing.T) {
 	}
 	for range 100 * checkEvery {
 		q.passes++
-		p := &pass{Queue: q, now: time.Minute}
+		p := &pass{planner: q.at(time.Minute, nil)}
 		p.checkForecast()
 	}
 	var quarters [4]int

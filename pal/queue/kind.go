@@ -9,7 +9,7 @@ type fitKind struct {
 	changes       uint64 // of the Queue, when it was made
 	room          room
 	needsOutliers answer  // it would not fit without GPUs that are avoided
-	leastCost     float64 // see [pass.leastCost]; 0: not known
+	leastCost     float64 // see [finder.leastCost]; 0: not known
 	models        []atBest
 	usable        map[string]int // see [pal.Cluster.Usable]; nil: not known
 }

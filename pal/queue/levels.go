@@ -182,7 +182,7 @@ func (q *Queue) stopsFrom(now time.Duration, soon func(time.Duration)) {
 // as a few are mostly enough. The lists are those of the levels: no gang may change its
 // level meanwhile.
 type victims struct {
-	p    *pass
+	p    *planner
 	of   []*level // yet to be gone through
 	left []*entry // of the level before those, the last first
 	// spare says of whom none may be stopped; nil: of nobody.
@@ -210,7 +210,7 @@ func (v *victims) gives(e *entry) int {
 }
 
 // above are the gangs of worse (greater) levels than that.
-func (p *pass) above(n int) *victims {
+func (p *planner) above(n int) *victims {
 	p.relevel(p.now)
 	of := p.levels.of
 	i, _ := slices.BinarySearchFunc(of, n, func(a *level, n int) int { return cmp.Compare(n, a.level) })

@@ -33,7 +33,7 @@ func TestVictims(t *testing.T) {
 }
 
 func checkVictims(t *rapid.T, p *player) {
-	ps := &pass{Queue: p.queue, c: p.c, now: p.now}
+	ps := p.queue.at(p.now, p.c)
 	ps.relevel(p.now)
 	guessed := p.opt.Order == SRTF || p.opt.Order == Adaptive
 	level := func(e *entry) int {
@@ -128,7 +128,8 @@ func TestRebaseToAnotherSize(t *testing.T) {
 	q.Rebase(func(id string, g pal.Gang, pl pal.Placement) (pal.Gang, pal.Placement) {
 		return pal.SingleGPUs(id, pal.ClassA, 1), pl
 	})
-	if got := (&pass{Queue: q, now: time.Hour}).above(math.MinInt).atMost(); got != 1 {
+	p := q.at(time.Hour, nil)
+	if got := p.above(math.MinInt).atMost(); got != 1 {
 		t.Errorf("to stop all frees %d GPUs at most, want 1", got)
 	}
 	if got := q.account.used; got != 1 {

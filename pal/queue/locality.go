@@ -24,7 +24,7 @@ const muchFarther = 1.2
 // counts as its own time does (see [pal.Market]), and it waits from when it was first offered GPUs
 // that it did not take. One that may move waits a quarter of that, as it can
 // start now and move when better GPUs come free.
-func (p *pass) waitsForLocality(e *entry, pl pal.Placement) (until time.Duration, waits bool) {
+func (p *finder) waitsForLocality(e *entry, pl pal.Placement) (until time.Duration, waits bool) {
 	if !e.waitsForCloser(p.opt) {
 		return 0, false
 	}
@@ -49,7 +49,7 @@ func (p *pass) waitsForLocality(e *entry, pl pal.Placement) (until time.Duration
 
 // holdsOut decides the same, and notes it: [Queue.Wake] asks for the next pass when the first such
 // wait ends.
-func (p *pass) holdsOut(e *entry, pl pal.Placement) bool {
+func (p *finder) holdsOut(e *entry, pl pal.Placement) bool {
 	until, waits := p.waitsForLocality(e, pl)
 	if waits {
 		e.offered = e.offeredFrom(p.now)
@@ -67,20 +67,20 @@ func (e *entry) waitsForCloser(opt Options) bool {
 
 // mayUseOutlier reports whether the gang, of one GPU, may run on one that is avoided if no other comes free: a
 // wider one would have all its others wait for that one.
-func (p *pass) mayUseOutlier(e *entry) bool {
+func (p *finder) mayUseOutlier(e *entry) bool {
 	return e.gpus == 1 && e.elastic == nil && !e.job.Endless && p.opt.OutlierThreshold > 0 && p.opt.LocalityWait && !e.job.Anywhere
 }
 
 // onOutlier looks for such a GPU, for a gang that has waited for others for as long as the better GPU
 // would save.
-func (p *pass) onOutlier(e *entry) (pal.Found, bool) {
+func (p *planner) onOutlier(e *entry) (pal.Found, bool) {
 	defer p.anyGPU(e)()
 	f, ok := p.backfill(e)
 	return f, ok && !p.holdsOut(e, f.Placement)
 }
 
 // anyGPU has outliers not be avoided for the gang until the function that it returns is called.
-func (p *pass) anyGPU(e *entry) (back func()) {
+func (p *finder) anyGPU(e *entry) (back func()) {
 	e.within = pal.PMScore(math.Inf(1))
 	return func() { e.within = 0 }
 }
@@ -89,7 +89,7 @@ func (p *pass) anyGPU(e *entry) (back func()) {
 // that runs forever itself, and may be moved, if nothing of ours ran. It is worked out once per
 // kind of gang. Where it would not fit even so, as while nodes are away, there is no
 // telling, and nothing is kept.
-func (p *pass) leastCost(e *entry) float64 {
+func (p *finder) leastCost(e *entry) float64 {
 	if len(e.job.Gang.Speeds) > 0 {
 		_, c := p.bestModel(e)
 		return c

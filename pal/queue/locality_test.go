@@ -30,7 +30,7 @@ func TestLeastCostWhileItDoesNotFit(t *testing.T) {
 			c.SetHealth(u, yes, false)
 		}
 	}
-	p := &pass{Queue: q, c: c, rooms: map[*fitKind]*room{}}
+	p := q.at(0, c)
 	away(true)
 	if cost := p.leastCost(e); !math.IsInf(cost, 1) {
 		t.Errorf("nothing is there: it would cost %g", cost)

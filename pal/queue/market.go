@@ -90,7 +90,7 @@ type atBest struct {
 
 // bestModel is the least total (see [pal.Market]) of the gang over all models, and the least cost:
 // each may be on a model of its own. Both are infinite where it would not fit.
-func (p *pass) bestModel(e *entry) (total, cost float64) {
+func (p *finder) bestModel(e *entry) (total, cost float64) {
 	k, without := p.kindOf(e), p.withoutEnding
 	if e.job.Endless {
 		without = p.withoutRunning
@@ -119,7 +119,7 @@ func (p *pass) bestModel(e *entry) (total, cost float64) {
 }
 
 // total is [pal.Market.Total] of a placement of the gang.
-func (p *pass) total(e *entry, pl pal.Placement) float64 {
+func (p *finder) total(e *entry, pl pal.Placement) float64 {
 	return p.market(e, p.c).Total(pl.Model, pl.Cost())
 }
 

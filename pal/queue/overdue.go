@@ -81,7 +81,7 @@ type turn struct {
 
 // foreseeTurn works out until, when the last of the gangs on the kept GPUs, or that are about to
 // get some, is expected to end that may not be stopped; and begins.
-func (p *pass) foreseeTurn() {
+func (p *planner) foreseeTurn() {
 	t, on := p.turn, setOf(p.turn.placement.GPUs())
 	ends, back := p.endings(&reservation{head: t.by, stops: math.MinInt})
 	undoAll(back)
@@ -226,9 +226,9 @@ func (p *pass) valid(t *turn) bool {
 
 // hide keeps the turn's free GPUs from being chosen for the rest of the pass, show lets
 // them be chosen for a moment.
-func (p *pass) hide() { p.hidden, _ = p.hold(p.turn.placement.GPUs()) }
+func (p *finder) hide() { p.hidden, _ = p.hold(p.turn.placement.GPUs()) }
 
-func (p *pass) show() {
+func (p *whatIf) show() {
 	for _, u := range p.hidden {
 		p.c.SetTaken(u, false)
 	}
@@ -238,7 +238,7 @@ func (p *pass) show() {
 // onKept looks for a placement that may use the GPUs kept for the overdue: of a
 // gang that they can take back by then, or that is expected to end in time. One that has just
 // started cannot be stopped: if any such could start, new ones would hold the GPUs forever.
-func (p *pass) onKept(e *entry) (pal.Found, bool) {
+func (p *planner) onKept(e *entry) (pal.Found, bool) {
 	if p.turn == nil || len(p.hidden) == 0 {
 		return pal.Found{}, false
 	}
@@ -259,16 +259,16 @@ func (p *pass) onKept(e *entry) (pal.Found, bool) {
 
 // delaysTurn reports whether a gang on that placement could delay the turn. Free GPUs of the turn are
 // hidden, so it is one that gets GPUs of gangs that are stopped for it.
-func (p *pass) delaysTurn(e *entry, f pal.Found) bool {
+func (p *planner) delaysTurn(e *entry, f pal.Found) bool {
 	t := p.turn
 	return t != nil && e != t.by && !p.stoppable(e) && touches(f.Placement, setOf(t.placement.GPUs())) && !p.endsBy(e, f, t.until)
 }
 
 // stoppable reports whether the gang can be stopped for another one.
-func (p *pass) stoppable(e *entry) bool { return p.opt.Preempt && e.job.Preemptible && !e.granted }
+func (p *finder) stoppable(e *entry) bool { return p.opt.Preempt && e.job.Preemptible && !e.granted }
 
 // stoppableBy reports whether a gang that starts now can be stopped by then: it has to run a while before.
-func (p *pass) stoppableBy(e *entry, at time.Duration) bool {
+func (p *finder) stoppableBy(e *entry, at time.Duration) bool {
 	return p.stoppable(e) && p.now+minRuns*e.job.RestartCost <= at
 }
 

@@ -23,7 +23,7 @@ func (p *pass) preemptFor(e *entry) bool {
 }
 
 // victimsFor are the gangs of levels above one that may be stopped for the gang, which is of the level.
-func (p *pass) victimsFor(e *entry, level, above int) *victims {
+func (p *planner) victimsFor(e *entry, level, above int) *victims {
 	vs := p.above(above)
 	vs.freed = freedGPUs{}
 	if (p.tree.quotas || p.tenantsFirst()) && level != math.MinInt {
@@ -41,7 +41,7 @@ func (p *pass) victimsFor(e *entry, level, above int) *victims {
 // levelFor is a running gang's level as a waiting one sees it. With fair share, whose point is that
 // no tenant gets more by asking louder, that of another tenant counts as if their priorities were the same,
 // unless these are the order.
-func (p *pass) levelFor(e, v *entry, its int) int {
+func (p *planner) levelFor(e, v *entry, its int) int {
 	if p.tenantsFirst() && v.of.tenant != e.of.tenant {
 		its += (p.behind(e) - p.behind(v)) * orderLevels
 	}
@@ -51,11 +51,11 @@ func (p *pass) levelFor(e, v *entry, its int) int {
 // mayPreempt reports whether a gang that is at a level may be stopped for a waiting one of the level. A turn
 // outranks levels and quotas. Else two of three must hold: the level is a better one, the waiting one's
 // tenant stays within its quota, and the other's is above its own.
-func (p *pass) mayPreempt(v, e *entry, level int, freed freedGPUs) bool {
+func (p *planner) mayPreempt(v, e *entry, level int, freed freedGPUs) bool {
 	return level == math.MinInt || p.outranks(p.levelFor(e, v, v.level.level) > level, v, e, freed)
 }
 
-func (p *pass) tenantsFirst() bool { return p.opt.FairShare && p.opt.Order != Priority }
+func (p *finder) tenantsFirst() bool { return p.opt.FairShare && p.opt.Order != Priority }
 
 // stopAndShrink stops gangs for one where that is only enough with what elastic ones give back, or
 // where it takes gangs of worse levels and of tenants above their quotas.
@@ -65,7 +65,7 @@ func (p *pass) stopAndShrink(e *entry, level int) bool {
 }
 
 // together are all gangs that may be stopped for one of the level, or give members back first.
-func (p *pass) together(e *entry, level int) *victims {
+func (p *planner) together(e *entry, level int) *victims {
 	above := level
 	if p.claimOf(e) > 0 { // it may take back what is its tenant's
 		above = math.MinInt
@@ -128,7 +128,7 @@ func (p *pass) takeOver(e *entry) bool {
 }
 
 // vacateLeaving frees these GPUs in the what-if; it returns what takes them again.
-func (p *pass) vacateLeaving(e *entry) (back []func()) {
+func (p *planner) vacateLeaving(e *entry) (back []func()) {
 	if len(p.leaving) > 0 {
 		p.foreseeHead(e)
 	}
@@ -140,7 +140,7 @@ func (p *pass) vacateLeaving(e *entry) (back []func()) {
 
 // ranLongEnough reports whether a gang has run long enough to be stopped or moved, and not ended, when one
 // would start that GPUs are looked for.
-func (p *pass) ranLongEnough(v *entry) bool {
+func (p *finder) ranLongEnough(v *entry) bool {
 	at := p.startTime()
 	return at >= v.safeUntil && v.atCheckpoint(at) && (at == p.now || v.expectedEnd > at)
 }

@@ -135,15 +135,15 @@ func (o outlook) withReports(e *entry, done time.Duration) outlook {
 	return o
 }
 
-// foretellByReports is [pass.foretell] by what the gang reports, if that counts more than all else: the more
+// foretellByReports is [finder.foretell] by what the gang reports, if that counts more than all else: the more
 // often it has, the closer.
-func (p *pass) foretellByReports(e *entry) (least, most time.Duration, ok bool) {
-	_, left, sure := e.reported(e.work(p.now))
+func foretellByReports(e *entry, now time.Duration) (least, most time.Duration, ok bool) {
+	_, left, sure := e.reported(e.work(now))
 	if sure < 0.5 {
 		return 0, 0, false
 	}
 	most = stretched(left, 1+1/float64(max(1, e.reports.steps)))
-	return e.bounded(p.now, left), e.bounded(p.now, most), true
+	return e.bounded(now, left), e.bounded(now, most), true
 }
 
 // expectAnew takes in that other things are known of a running gang than before: when it is expected to

@@ -31,7 +31,7 @@ type entry struct {
 	job     Job
 	of      *namespace
 	gpus    int   // of job.Gang: those that it has, or would start with
-	counted int   // GPUs, with its tenants, see hold
+	counted int   // GPUs, with its tenants, see countHeld
 	nth     int64 // submission of its name
 	seq     int64 // in the order in which the Queue heard of them: the last to decide between equals
 	state   state
@@ -270,9 +270,9 @@ func (q *Queue) SetPlacement(now time.Duration, id string, p pal.Placement) {
 		return
 	}
 	done := e.work(now)
-	q.hold(e, -1)
+	q.countHeld(e, -1)
 	e.placement = p
-	q.hold(e, 1)
+	q.countHeld(e, 1)
 	e.doneBefore += done - e.work(now) // it was done where it was until now
 }
 
@@ -298,7 +298,7 @@ func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	e.safeUntil = at + q.safeFor(e)
 	e.state, e.placement, e.target, e.startedAt = running, p, pal.Placement{}, at
 	e.expectedEnd = at + stretched(q.remaining(e, at), e.cost(p))
-	q.hold(e, 1)
+	q.countHeld(e, 1)
 	q.changedBy(e, 1)
 	e.booked = float64(e.gpus) * q.worth(p)
 	q.bookUsage(e, max(at, e.job.Booked), e.booked)
@@ -415,7 +415,7 @@ func (q *Queue) stop(now time.Duration, e *entry) {
 	if e.granted {
 		q.grant(now, -e.gpus)
 	}
-	q.hold(e, -1)
+	q.countHeld(e, -1)
 	q.changedBy(e, -1)
 	q.bookUsage(e, now, -e.booked)
 	q.removeFromLevels(e)
@@ -443,7 +443,7 @@ func (q *Queue) forget(e *entry) {
 		return
 	}
 	if e.state == starting {
-		q.hold(e, -1)
+		q.countHeld(e, -1)
 	}
 	if e.elastic != nil {
 		q.lend(e, -e.lent)
@@ -464,11 +464,11 @@ func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang,
 			return out
 		})
 		if e.state != waiting {
-			q.hold(e, -1)
+			q.countHeld(e, -1)
 		}
 		was := e.gpus
 		if e.gpus = e.job.Gang.GPUs(); e.state != waiting {
-			q.hold(e, 1)
+			q.countHeld(e, 1)
 		}
 		if e.level != nil {
 			e.level.gpus += e.gpus - was

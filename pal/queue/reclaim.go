@@ -30,7 +30,7 @@ func (p *pass) reclaim(e *entry) bool {
 		}
 	}
 	slices.Reverse(vs) // victims are taken from the end
-	return len(vs) > 0 && p.stopEnough(e, &victims{p: p, left: vs})
+	return len(vs) > 0 && p.stopEnough(e, &victims{p: &p.planner, left: vs})
 }
 
 // freedGPUs are GPUs by tenant that would be freed for a gang, beside those that are being freed already.
@@ -58,7 +58,7 @@ func (q *Queue) countFreeing(v *entry) {
 // quotas compares a waiting gang's tenant with that of one that runs where their ways up
 // the tree meet: within reports whether the first part stays within its quota with the gang,
 // over whether the second is above its own without what is being freed, or would be.
-func (p *pass) quotas(e, v *entry, freed freedGPUs) (within, over bool) {
+func (p *finder) quotas(e, v *entry, freed freedGPUs) (within, over bool) {
 	if !p.tree.quotas {
 		return false, true
 	}
@@ -70,7 +70,7 @@ func (p *pass) quotas(e, v *entry, freed freedGPUs) (within, over bool) {
 // outranks reports whether GPUs of a gang that runs may go to a waiting one, where levels say so or not. One
 // tenant's quota may say so instead, and must not say no: who borrowed GPUs of another tenant that is
 // within its quota would only have them taken back.
-func (p *pass) outranks(better bool, v, e *entry, freed freedGPUs) bool {
+func (p *finder) outranks(better bool, v, e *entry, freed freedGPUs) bool {
 	within, over := p.quotas(e, v, freed)
 	return better && (within || over) || within && over
 }

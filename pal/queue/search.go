@@ -12,7 +12,7 @@ import (
 // place chooses GPUs for the gang. GPUs that are outliers for its class are
 // left out unless it could never run on the others. It is find for those who do not
 // explain the placement afterwards.
-func (p *pass) place(e *entry) (pal.Placement, bool) {
+func (p *finder) place(e *entry) (pal.Placement, bool) {
 	f, ok := p.find(e)
 	return f.Placement, ok
 }
@@ -20,7 +20,7 @@ func (p *pass) place(e *entry) (pal.Placement, bool) {
 // search is find without windows: one search of the core, or a second one with outliers
 // for a gang that cannot do without them. An elastic gang that would grow keeps to
 // its own bound (within) in any case: it runs already.
-func (p *pass) search(e *entry) (pal.Found, bool) {
+func (p *finder) search(e *entry) (pal.Found, bool) {
 	p.trying = e.job.ID
 	if e.within > 0 {
 		policy := p.opt.Placement
@@ -38,7 +38,7 @@ func (p *pass) search(e *entry) (pal.Found, bool) {
 // Look is what the Queue would find for a gang on a cluster that has others beside its own,
 // and by which policy: outliers are left out unless the gang could never run on the others.
 func (q *Queue) Look(c *pal.Cluster, g pal.Gang) (f pal.Found, by pal.Policy, ok bool) {
-	p := &pass{Queue: q, c: c}
+	p := q.at(0, c)
 	return q.avoiding(c, g, q.market(q.entries[g.ID], c), func(by pal.Policy) bool { return !p.fitsLater(g, by) })
 }
 
@@ -60,7 +60,7 @@ func (q *Queue) avoiding(c *pal.Cluster, g pal.Gang, m pal.Market, needs func(pa
 }
 
 // avoided are the free GPUs that a gang does without as they are outliers.
-func (p *pass) avoided(e *entry) int {
+func (p *finder) avoided(e *entry) int {
 	by, threshold := p.opt.Placement, p.opt.OutlierThreshold
 	if threshold <= 0 {
 		return 0
@@ -77,14 +77,14 @@ func (p *pass) avoided(e *entry) int {
 
 // fitsLater reports whether the gang would fit if all had ended that ends, and none of the GPUs
 // were kept that the pass keeps.
-func (p *pass) fitsLater(g pal.Gang, policy pal.Policy) bool {
+func (p *finder) fitsLater(g pal.Gang, policy pal.Policy) bool {
 	defer p.unmark(slices.Concat(p.thoseThatEnd(), p.kept, p.hidden))()
 	_, fits := pal.Find(p.c, g, policy)
 	return fits
 }
 
-// thoseThatEnd are the GPUs of gangs that end: see [pass.ends].
-func (p *pass) thoseThatEnd() (gpus []int) {
+// thoseThatEnd are the GPUs of gangs that end: see [finder.ends].
+func (p *finder) thoseThatEnd() (gpus []int) {
 	for _, es := range [][]*entry{p.running, p.started} {
 		for _, e := range es {
 			if p.ends(e) {
@@ -98,13 +98,13 @@ func (p *pass) thoseThatEnd() (gpus []int) {
 // ends reports whether the gang will have ended some time, or may be stopped. For GPUs of
 // others, services, nobody waits: they may never come free. The same goes for what others than the
 // Queue's gangs have taken.
-func (p *pass) ends(e *entry) bool { return !e.job.Endless || p.opt.Preempt && e.job.Preemptible }
+func (p *finder) ends(e *entry) bool { return !e.job.Endless || p.opt.Preempt && e.job.Preemptible }
 
 // needsOutliers reports whether the gang would not fit without GPUs that the policy
 // avoids even if all had ended that ends: there may be enough others, but not where it could
 // use them. It is worked out once per kind of gang, until [Queue.Changed] or
 // [Queue.Rebase].
-func (p *pass) needsOutliers(e *entry, policy pal.Policy) bool {
+func (p *finder) needsOutliers(e *entry, policy pal.Policy) bool {
 	return p.kindOf(e).needsOutliers.of(func() bool { return !p.fitsLater(e.job.Gang, policy) })
 }
 
@@ -114,12 +114,12 @@ func (q *Queue) Trying() string { return q.trying }
 
 // withoutRunning calls f while the GPUs of everything that runs, or was decided
 // to, are free.
-func (p *pass) withoutRunning(f func()) { p.without(func(*entry) bool { return true }, f) }
+func (p *finder) withoutRunning(f func()) { p.without(func(*entry) bool { return true }, f) }
 
 // withoutEnding is the same without what ends only.
-func (p *pass) withoutEnding(f func()) { p.without(p.ends, f) }
+func (p *finder) withoutEnding(f func()) { p.without(p.ends, f) }
 
-func (p *pass) without(which func(*entry) bool, f func()) {
+func (p *finder) without(which func(*entry) bool, f func()) {
 	for _, es := range [][]*entry{p.running, p.started} {
 		for _, e := range es {
 			if which(e) {

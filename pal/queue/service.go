@@ -15,7 +15,7 @@ const mostSpared = 8
 
 // sparing is where a gang may start that fits on f: there, or, if it is a service, where it shuts
 // nobody out. by is the gang that it would shut out wherever it went; nil for none.
-func (p *pass) sparing(e *entry, f pal.Found) (at pal.Found, by *entry) {
+func (p *planner) sparing(e *entry, f pal.Found) (at pal.Found, by *entry) {
 	if p.ends(e) {
 		return f, nil
 	}
@@ -39,7 +39,7 @@ func (p *pass) sparing(e *entry, f pal.Found) (at pal.Found, by *entry) {
 
 // shutOut is a gang, submitted before the service e, for which enough GPUs come free some time,
 // but not if the service takes those of f; nil for none.
-func (p *pass) shutOut(e *entry, f pal.Found) *entry {
+func (p *finder) shutOut(e *entry, f pal.Found) *entry {
 	for _, b := range p.live {
 		g := b.first(e)
 		if g == nil || p.overQuota(g) || !p.awaits(g) || p.barring(g) != nil {

@@ -268,11 +268,11 @@ func (o Options) checkQuotas() error {
 	return nil
 }
 
-// hold counts an entry, and its GPUs with all tenants above it, as running or about to
+// countHeld counts an entry, and its GPUs with all tenants above it, as running or about to
 // (1), or no longer (-1). Each entry that is not waiting is counted once, with the GPUs that
 // it asks for, or has, if those are more: where Nomad has not told yet of all members that it
 // placed, one gang may be known to have a GPU that was meant for another one.
-func (q *Queue) hold(e *entry, sign int) {
+func (q *Queue) countHeld(e *entry, sign int) {
 	if sign > 0 {
 		if e.counted = e.gpus; e.state != waiting {
 			has := 0
@@ -296,11 +296,11 @@ func (q *Queue) hold(e *entry, sign int) {
 }
 
 // overQuota reports whether the gang would take a tenant, or its array, above its limit.
-func (p *pass) overQuota(e *entry) bool { return p.overArray(e) || p.limiting(e, e.least()) != nil }
+func (p *finder) overQuota(e *entry) bool { return p.overArray(e) || p.limiting(e, e.least()) != nil }
 
 // limiting is the tenant whose limit the gang would break with so many GPUs more; nil for
 // none.
-func (p *pass) limiting(e *entry, gpus int) *tenant {
+func (p *finder) limiting(e *entry, gpus int) *tenant {
 	for t := e.of.tenant; t != nil; t = t.parent {
 		if most, ok := t.limit(); ok && t.gpus+t.promised+gpus > most {
 			return t
@@ -388,7 +388,7 @@ func (p *pass) renew(t *tenant) bool {
 // compare compares the first gangs of two tenants, with their claims: one that stays
 // within its quota goes before one that would borrow, then the tenant that had less for
 // its weight.
-func (p *pass) compare(a, b *entry, claimA, claimB uint8) int {
+func (p *finder) compare(a, b *entry, claimA, claimB uint8) int {
 	if c := cmp.Compare(claimB, claimA); c != 0 {
 		return c
 	}
@@ -403,7 +403,7 @@ func (p *pass) compare(a, b *entry, claimA, claimB uint8) int {
 // compareShares compares tenants as parts of the tenant that both belong to, as Slurm's
 // Fair Tree does: what research has used counts when it is compared with sales, not when
 // research/vision is with research/speech.
-func (p *pass) compareShares(a, b *tenant) int {
+func (p *finder) compareShares(a, b *tenant) int {
 	a, b = apart(a, b)
 	if a == nil || b == nil { // one is a part of the other
 		return 0
@@ -420,7 +420,7 @@ func (p *pass) compareShares(a, b *tenant) int {
 // top in the highest: the greater number has the better claim, and the top decides
 // first. A level without a quota, or below the gang's tenant, has the bit of the one
 // above it. Levels beyond the eighth do not count.
-func (p *pass) claimOf(e *entry) uint8 {
+func (p *finder) claimOf(e *entry) uint8 {
 	if !p.tree.quotas {
 		return 0
 	}
@@ -447,12 +447,12 @@ func (p *pass) claimOf(e *entry) uint8 {
 // turns. Each that is in its place counts as if it ran when the next is chosen, as it
 // will when its turn comes; afterwards none does. It is for lists, which show the whole
 // queue; a pass asks firstByTenant step by step.
-func (p *pass) inTurns(es []*entry) {
+func (p *asker) inTurns(es []*entry) {
 	if !p.byTenant() {
 		return
 	}
 	count := func(e *entry, sign int) {
-		p.Queue.hold(e, sign)
+		p.countHeld(e, sign)
 		if e.claim != nil {
 			p.promise(e.claim, -sign)
 		}

@@ -165,14 +165,19 @@ func (q *Queue) waits(now time.Duration, c *pal.Cluster, choose func([]Wait) []i
 	return ws
 }
 
-// asking is a pass that only asks.
-func (q *Queue) asking(now time.Duration, c *pal.Cluster) *pass {
-	return &pass{Queue: q, c: c, now: now, rooms: map[*fitKind]*room{}, found: map[signature]foundNow{}}
+// asker tells who waits for what. It decides nothing.
+type asker struct {
+	planner
+	found map[signature]foundNow
+}
+
+func (q *Queue) asking(now time.Duration, c *pal.Cluster) *asker {
+	return &asker{q.at(now, c), map[signature]foundNow{}}
 }
 
 // queue lists those that wait, in order, when what is kept for some of them is, as Decide does before it goes
 // through them.
-func (p *pass) queue() []*entry {
+func (p *asker) queue() []*entry {
 	p.hurry(p.now)
 	p.holdPending()
 	for _, cl := range p.Queue.claims {
@@ -183,7 +188,7 @@ func (p *pass) queue() []*entry {
 }
 
 // waitOf is what a gang waits for: no gang behind it counts for that.
-func (p *pass) waitOf(e *entry) Wait {
+func (p *asker) waitOf(e *entry) Wait {
 	defer p.putBack()
 	queue := p.queue()
 	at := slices.Index(queue, e)
@@ -196,7 +201,7 @@ func (p *pass) waitOf(e *entry) Wait {
 }
 
 // whys is what each gang of the queue waits for.
-func (p *pass) whys(queue []*entry) []Wait {
+func (p *asker) whys(queue []*entry) []Wait {
 	ws := make([]Wait, 0, len(queue))
 	var head *entry
 	ahead, aheadGPUs, free := "", 0, p.countOnce(func(e *entry) int { return pal.FreeFor(p.c, e.job.Gang) })
@@ -245,7 +250,7 @@ func (p *pass) whys(queue []*entry) []Wait {
 }
 
 // sayLimit fills in which tenant's limit the gang would break with so many GPUs more.
-func (p *pass) sayLimit(w *Wait, e *entry, gpus int) {
+func (p *asker) sayLimit(w *Wait, e *entry, gpus int) {
 	if t := p.limiting(e, gpus); t != nil {
 		w.Limit, _ = t.limit()
 		w.Tenant, w.Held = p.tree.shown(t.name), t.gpus+t.promised
@@ -253,7 +258,7 @@ func (p *pass) sayLimit(w *Wait, e *entry, gpus int) {
 }
 
 // countOnce counts GPUs for a gang: once for gangs that are alike.
-func (p *pass) countOnce(count func(e *entry) int) func(e *entry) int {
+func (p *asker) countOnce(count func(e *entry) int) func(e *entry) int {
 	known := map[*fitKind]int{}
 	return func(e *entry) int {
 		k := p.kindOf(e)
@@ -284,7 +289,7 @@ func forGPUs(r Reason) bool {
 
 // inOrder lists starting gangs, then the overdue one whose turn it is, then the
 // others that wait in order.
-func (p *pass) inOrder() []*entry {
+func (p *asker) inOrder() []*entry {
 	var es []*entry
 	for _, e := range p.pending {
 		if e.state == starting {
@@ -317,7 +322,7 @@ func (p *pass) inOrder() []*entry {
 // that fits. The first that holds is told: what is decided, then what does not depend on free GPUs (the
 // cluster, the array, the quota, a window), then the GPUs, so many of which are free. head is the first
 // gang that waits for GPUs, nil for none: it may be why a gang that fits does not start.
-func (p *pass) reason(e, head *entry, free int) (r Reason, spares *entry) {
+func (p *asker) reason(e, head *entry, free int) (r Reason, spares *entry) {
 	if e.state == starting {
 		return ReasonStarting, nil
 	}
@@ -359,7 +364,7 @@ func (p *pass) reason(e, head *entry, free int) (r Reason, spares *entry) {
 }
 
 // unless is the reason, unless the gang waits for services.
-func (p *pass) unless(e *entry, r Reason) Reason {
+func (p *asker) unless(e *entry, r Reason) Reason {
 	if !p.awaits(e) {
 		return ReasonServices
 	}
@@ -373,7 +378,7 @@ type foundNow struct {
 }
 
 // placeNow is place for one gang of each kind, if it does not matter how long they run.
-func (p *pass) placeNow(e *entry) (pal.Placement, bool) {
+func (p *asker) placeNow(e *entry) (pal.Placement, bool) {
 	if f, known := p.found[e.sig]; known && len(p.windows.list) == 0 {
 		return f.pl, f.ok
 	}
@@ -384,7 +389,7 @@ func (p *pass) placeNow(e *entry) (pal.Placement, bool) {
 
 // fitsWithout reports whether the gang would fit without some that run. One that fits now
 // would then, too, and that is cheaper to find out.
-func (p *pass) fitsWithout(e *entry, without func(func())) (fits bool) {
+func (p *finder) fitsWithout(e *entry, without func(func())) (fits bool) {
 	defer p.withoutWindows()()
 	if e.gpus <= p.c.FreeGPUs() {
 		if _, ok := p.place(e); ok {

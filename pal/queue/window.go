@@ -59,11 +59,8 @@ func CheckFor(pattern string) error {
 // windows are those of a Queue.
 type windows struct {
 	list   []*indexedWindow
-	nextTo time.Duration // when the first of them ends
-	// startsAt is when the gang would start that GPUs are looked for; 0: now.
-	startsAt time.Duration
-	ignored  bool                  // see withoutWindows
-	alone    map[beside]*pal.Found // see aloneBesideWindows; nil: it does not fit
+	nextTo time.Duration         // when the first of them ends
+	alone  map[beside]*pal.Found // see aloneBesideWindows; nil: it does not fit
 }
 
 // indexedWindow is a window with what is looked up often. Its bit stands for it in sets of
@@ -145,7 +142,7 @@ func (o outlook) quantile(chance float64) time.Duration {
 
 // reach is by when a gang that starts at a time has ended, if it runs that long at
 // cost 1.
-func (p *pass) reach(e *entry, at, long time.Duration, cost float64) time.Duration {
+func (p *finder) reach(e *entry, at, long time.Duration, cost float64) time.Duration {
 	d := stretched(long, cost)
 	if e.job.Limit > 0 { // Nomad ends it, however slow it is
 		left := e.job.Limit
@@ -158,10 +155,10 @@ func (p *pass) reach(e *entry, at, long time.Duration, cost float64) time.Durati
 }
 
 // startTime is when a gang would start that GPUs are looked for now.
-func (p *pass) startTime() time.Duration { return max(p.now, p.windows.startsAt) }
+func (p *finder) startTime() time.Duration { return max(p.now, p.startsAt) }
 
 // closed are the windows that a gang may run into that ends by then.
-func (p *pass) closed(e *entry, until time.Duration) []*indexedWindow {
+func (p *finder) closed(e *entry, until time.Duration) []*indexedWindow {
 	var ws []*indexedWindow
 	at := p.startTime()
 	for _, w := range p.windows.list {
@@ -173,8 +170,8 @@ func (p *pass) closed(e *entry, until time.Duration) []*indexedWindow {
 }
 
 // find is search that keeps off the GPUs of windows which the gang may run into.
-func (p *pass) find(e *entry) (pal.Found, bool) {
-	if len(p.windows.list) == 0 || p.windows.ignored {
+func (p *finder) find(e *entry) (pal.Found, bool) {
+	if len(p.windows.list) == 0 || p.windowless {
 		return p.search(e)
 	}
 	long := p.longest(e, p.now)
@@ -185,7 +182,7 @@ func (p *pass) find(e *entry) (pal.Found, bool) {
 // how slow it is where it lands, so it begins with those that it runs into in any case,
 // and adds those that it runs into where it was placed, until there are none: one search
 // more at most for each window.
-func (p *pass) offWindows(e *entry, long time.Duration, closed []*indexedWindow, search func(*entry, []*indexedWindow) (pal.Found, bool)) (pal.Found, bool) {
+func (p *finder) offWindows(e *entry, long time.Duration, closed []*indexedWindow, search func(*entry, []*indexedWindow) (pal.Found, bool)) (pal.Found, bool) {
 	at := p.startTime()
 	for {
 		f, ok := search(e, closed)
@@ -208,7 +205,7 @@ func (p *pass) offWindows(e *entry, long time.Duration, closed []*indexedWindow,
 }
 
 // besideWindows is search without the GPUs of the windows.
-func (p *pass) besideWindows(e *entry, closed []*indexedWindow) (pal.Found, bool) {
+func (p *finder) besideWindows(e *entry, closed []*indexedWindow) (pal.Found, bool) {
 	for _, w := range closed {
 		if len(w.on) >= p.c.NumGPUs() {
 			return pal.Found{}, false
@@ -224,21 +221,21 @@ func (p *pass) besideWindows(e *entry, closed []*indexedWindow) (pal.Found, bool
 
 // withoutWindows has windows not count until the function that it returns is called:
 // for what does not depend on the time, such as whether a gang could ever run.
-func (p *pass) withoutWindows() (back func()) {
-	was := p.windows.ignored
-	p.windows.ignored = true
-	return func() { p.windows.ignored = was }
+func (p *finder) withoutWindows() (back func()) {
+	was := p.windowless
+	p.windowless = true
+	return func() { p.windowless = was }
 }
 
 // startingAt has the gang that GPUs are looked for start then, until the function that
 // it returns is called.
-func (p *pass) startingAt(at time.Duration) (back func()) {
-	p.windows.startsAt = at
-	return func() { p.windows.startsAt = 0 }
+func (p *finder) startingAt(at time.Duration) (back func()) {
+	p.startsAt = at
+	return func() { p.startsAt = 0 }
 }
 
 // crosses reports whether a gang may run into a window on the GPUs.
-func (p *pass) crosses(e *entry, pl pal.Placement) bool {
+func (p *finder) crosses(e *entry, pl pal.Placement) bool {
 	if len(p.windows.list) == 0 {
 		return false
 	}
@@ -249,8 +246,8 @@ func (p *pass) crosses(e *entry, pl pal.Placement) bool {
 // barring is the window that keeps a gang from starting until it ends, even if nothing
 // ran: of several that do, the one that ends last. nil for none. Such a gang is not the
 // head and has no turn.
-func (p *pass) barring(e *entry) *indexedWindow {
-	if len(p.windows.list) == 0 || p.windows.ignored {
+func (p *finder) barring(e *entry) *indexedWindow {
+	if len(p.windows.list) == 0 || p.windowless {
 		return nil
 	}
 	long := p.longest(e, p.now)
@@ -267,7 +264,7 @@ func (p *pass) barring(e *entry) *indexedWindow {
 // aloneBesideWindows is besideWindows if nothing ran. To free the GPUs of all that runs is
 // expensive, and the answer is the same for all gangs of a kind: it is remembered for the
 // pass, or, where the cluster is exclusive, until Changed or SetWindows.
-func (p *pass) aloneBesideWindows(e *entry, closed []*indexedWindow) (pal.Found, bool) {
+func (p *finder) aloneBesideWindows(e *entry, closed []*indexedWindow) (pal.Found, bool) {
 	key := beside{kind: e.empty()}
 	for _, w := range closed {
 		key.closed |= w.bit
@@ -329,7 +326,7 @@ func (q *Queue) KeptFrom(now time.Duration, id string) []WindowConflict {
 	if e == nil {
 		return nil
 	}
-	p := &pass{Queue: q, now: now}
+	p := q.at(now, nil)
 	until := p.reach(e, now, p.longest(e, now), 1)
 	var out []WindowConflict
 	for _, w := range p.closed(e, until) {
@@ -345,7 +342,7 @@ func (q *Queue) RunsInto(now, begin time.Duration, id string) (out []WindowConfl
 	if e == nil || e.state < running {
 		return nil
 	}
-	p := &pass{Queue: q, now: now}
+	p := q.at(now, nil)
 	until := p.reach(e, now, p.longest(e, now), e.slower)
 	if e.job.Endless {
 		until = math.MaxInt64
@@ -372,7 +369,7 @@ func (q *Queue) Beside(now time.Duration, id string, c *pal.Cluster, g pal.Gang)
 	if e == nil || len(q.windows.list) == 0 {
 		return back
 	}
-	p := &pass{Queue: q, now: now, c: c}
+	p := q.at(now, c)
 	long := p.longest(e, now)
 	p.offWindows(e, long, p.closed(e, p.reach(e, now, long, e.slower)), func(_ *entry, closed []*indexedWindow) (pal.Found, bool) {
 		back()

@@ -236,7 +236,7 @@ func TestEndlessRunKeepsOutOfWindows(t *testing.T) {
 	if got := q.Waiting(now, c); len(got) != 1 || got[0].Reason != ReasonWindow {
 		t.Errorf("it waits for %v, want the window's end", got)
 	}
-	p := &pass{Queue: q, now: now}
+	p := q.at(now, nil)
 	if end := p.reach(q.entries["j"], now, time.Hour, math.Inf(1)); end <= now {
 		t.Errorf("a run that starts at %v and fits nowhere ends at %v", now, end)
 	}
