@@ -6,19 +6,19 @@ package queue
 // Gangs of an array are jobs of one template, of which a bounded number runs at a time.
 
 // overArray reports whether as many gangs of the gang's array run, or are about to, as may.
-func (p *finder) overArray(e *entry) bool {
+func (ts *tenancy) overArray(e *entry) bool {
 	if e.job.ArrayParallel <= 0 {
 		return false
 	}
-	return p.arrays[e.job.Array] >= e.job.ArrayParallel
+	return ts.arrays[e.job.Array] >= e.job.ArrayParallel
 }
 
 // countArray counts a gang with its array, or (negative) no longer: it runs, is about to, or others
 // are being stopped for it.
-func (q *Queue) countArray(e *entry, sign int) {
+func (ts *tenancy) countArray(e *entry, sign int) {
 	if a := e.job.array(); a != "" {
-		if q.arrays[a] += sign; q.arrays[a] == 0 {
-			delete(q.arrays, a)
+		if ts.arrays[a] += sign; ts.arrays[a] == 0 {
+			delete(ts.arrays, a)
 		}
 	}
 }

@@ -284,8 +284,8 @@ func (p *planner) staying(r *reservation, ends []ending) func(ending) int {
 		if e.marked == nil {
 			gpus = len(e.placement.GPUs())
 		}
-		p.lend(e.entry, -gpus)
-		back = append(back, func() { p.lend(e.entry, gpus) })
+		e.of.tenant.count(-gpus)
+		back = append(back, func() { e.of.tenant.count(gpus) })
 	}
 	vs := p.together(r.head, r.stops)
 	for v := vs.next(); v != nil; v = vs.next() {

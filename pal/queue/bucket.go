@@ -4,6 +4,7 @@
 package queue
 
 import (
+	"cmp"
 	container "container/heap"
 	"maps"
 	"slices"
@@ -47,6 +48,26 @@ func (h *heap) Pop() any {
 	e := h.es[last]
 	h.es[last], h.es = nil, h.es[:last]
 	return e
+}
+
+// book is who waits.
+type book struct {
+	buckets map[signature]*bucket
+	live    []*bucket // those that hold gangs
+	ages    heap      // gangs that are not overdue, by how long they wait
+	overdue heap      // gangs that are, by submission
+	dated   []*entry  // gangs with a deadline that counts
+}
+
+func newBook() book {
+	pos := func(e *entry) *int { return &e.agePos }
+	return book{
+		buckets: map[signature]*bucket{},
+		ages: heap{pos: pos, less: func(a, b *entry) bool { // who is overdue first; see age
+			return cmp.Or(cmp.Compare(a.overdueFrom(), b.overdueFrom()), cmp.Compare(a.seq, b.seq)) < 0
+		}},
+		overdue: heap{pos: pos, less: func(a, b *entry) bool { return a.bySubmission(b) < 0 }},
+	}
 }
 
 // signature is what two waiting gangs share if one fits exactly where the
@@ -180,7 +201,7 @@ type attempt struct {
 // members has another one meanwhile than its bucket.
 func (q *Queue) sign(e *entry) {
 	e.sig = signature{class: e.job.Gang.Class, maxTier: e.job.Gang.MaxTier, memberSets: memberSets(e.job.Gang), localityWait: e.job.LocalityWait, anywhere: e.job.Anywhere,
-		preemptible: e.job.Preemptible, migratable: e.job.Migratable, admitted: q.admitted(e.job), array: e.job.array(), endless: e.job.Endless, claimed: e.claim != nil, least: e.job.Least, efficiency: e.job.Efficiency}
+		preemptible: e.job.Preemptible, migratable: e.job.Migratable, admitted: q.windows.admitted(e.job), array: e.job.array(), endless: e.job.Endless, claimed: e.claim != nil, least: e.job.Least, efficiency: e.job.Efficiency}
 	if q.opt.FairShare || len(q.opt.Tenants) > 0 {
 		e.sig.tenant = e.job.Tenant
 	}
@@ -211,25 +232,25 @@ func (q *Queue) enqueue(e *entry) {
 }
 
 // putInto puts a waiting gang into the bucket of the signature.
-func (q *Queue) putInto(e *entry, sig signature) {
-	b := q.buckets[sig]
+func (bk *book) putInto(e *entry, sig signature) {
+	b := bk.buckets[sig]
 	if b == nil {
-		b = &bucket{sig: sig, gpus: e.whole(), livePos: len(q.live)}
-		q.buckets[sig] = b
-		q.live = append(q.live, b)
+		b = &bucket{sig: sig, gpus: e.whole(), livePos: len(bk.live)}
+		bk.buckets[sig] = b
+		bk.live = append(bk.live, b)
 	}
 	e.bucket = b
 	b.push(e)
 }
 
 // rebucket moves a waiting gang to the bucket where it belongs now that it has, or has lost, a claim.
-func (q *Queue) rebucket(e *entry) {
+func (bk *book) rebucket(e *entry) {
 	e.sig.claimed = e.claim != nil
 	if e.bucket != nil {
 		sig := e.bucket.sig
 		sig.claimed = e.sig.claimed
-		q.takeOut(e)
-		q.putInto(e, sig)
+		bk.takeOut(e)
+		bk.putInto(e, sig)
 	}
 }
 
@@ -264,15 +285,15 @@ func (q *Queue) dequeue(e *entry) {
 
 // takeOut takes a waiting entry out of its bucket. The last one takes the bucket along, so that a
 // pass looks at no empty ones.
-func (q *Queue) takeOut(e *entry) {
+func (bk *book) takeOut(e *entry) {
 	b := e.bucket
 	b.remove(e)
 	e.bucket = nil
 	if len(b.es) == 0 {
-		last := q.live[len(q.live)-1]
-		q.live[b.livePos], last.livePos = last, b.livePos
-		q.live = q.live[:len(q.live)-1]
-		delete(q.buckets, b.sig)
+		last := bk.live[len(bk.live)-1]
+		bk.live[b.livePos], last.livePos = last, b.livePos
+		bk.live = bk.live[:len(bk.live)-1]
+		delete(bk.buckets, b.sig)
 	}
 }
 
@@ -298,12 +319,12 @@ func (e *entry) overdueFrom() time.Duration { return e.waitingSince - e.waited +
 
 // age marks the gangs that are overdue. They are sorted by when they will be, so only those are looked at
 // that are. A gang stays overdue when it runs and is stopped again.
-func (q *Queue) age(now time.Duration) {
-	for len(q.ages.es) > 0 && q.ages.es[0].overdueFrom() <= now {
-		e := q.ages.es[0]
-		q.ages.remove(e)
+func (bk *book) age(now time.Duration) {
+	for len(bk.ages.es) > 0 && bk.ages.es[0].overdueFrom() <= now {
+		e := bk.ages.es[0]
+		bk.ages.remove(e)
 		e.overdue = true
-		q.overdue.push(e)
+		bk.overdue.push(e)
 	}
 }
 

@@ -107,8 +107,8 @@ func (p *asker) giveOthers() {
 // nothing, w names the tenant.
 func (p *asker) roomFor(e *entry, ch Change, w *Wait) (f pal.Found, r Reason) {
 	if had := p.changed; had != nil && had.state >= running { // not counted twice
-		p.lend(had, -had.counted)
-		defer p.lend(had, had.counted)
+		had.of.tenant.count(-had.counted)
+		defer had.of.tenant.count(had.counted)
 	}
 	switch {
 	case e.tooLargeFor(ch.Keeps) != nil:

@@ -10,9 +10,9 @@ import (
 
 // safeFor is how long a gang that starts runs before it may be stopped or moved: from the stop after
 // [Options.FreeStops] on, twice as long each time.
-func (q *Queue) safeFor(e *entry) time.Duration {
+func (e *entry) safeFor(freeStops int) time.Duration {
 	d := minRuns * e.job.RestartCost
-	if n := e.stops - q.opt.FreeStops; q.opt.FreeStops > 0 && n > 0 {
+	if n := e.stops - freeStops; freeStops > 0 && n > 0 {
 		return stretched(max(d, time.Minute), math.Exp2(float64(n)))
 	}
 	return d

@@ -79,11 +79,11 @@ func (q *Queue) drop(c *claim) {
 
 // promise counts the GPUs of a claim with its gang's tenants, and the gang with its array, (1) or no
 // longer (-1): else two gangs could be promised the same part of a quota.
-func (q *Queue) promise(c *claim, sign int) {
+func (ts *tenancy) promise(c *claim, sign int) {
 	for t := c.by.of.tenant; t != nil; t = t.parent {
 		t.promised += sign * c.gpus
 	}
-	q.countArray(c.by, sign)
+	ts.countArray(c.by, sign)
 }
 
 // removeLeaving takes a gang off the list of those that are being stopped for nobody.

@@ -14,7 +14,8 @@ import (
 // Jobs, placements, windows and what is remembered of a finished run are replaced and never
 // changed, and so are shared.
 func (q *Queue) Clone() *Queue {
-	o := *q
+	o, opt := *q, *q.opt
+	o.opt, o.tenancy.opt, o.gangKinds.opt = &opt, &opt, &opt
 	c := cloner{from: make([]*entry, 0, len(q.entries)), to: make([]entry, len(q.entries)),
 		gone: map[*entry]*entry{}, claims: map[*claim]*claim{}, levels: map[*level]*level{}, foretold: map[*prediction]*prediction{}}
 	o.entries = make(map[string]*entry, len(q.entries))
@@ -29,7 +30,7 @@ func (q *Queue) Clone() *Queue {
 		c.turn = &t
 	}
 	o.turn = c.turn
-	o.tenancy = c.tenancy(q.tenancy)
+	o.tenancy = c.tenancy(o.tenancy)
 	o.levels = c.levelsOf(q.levels)
 	o.claims = make([]*claim, len(q.claims))
 	for i, cl := range q.claims {

@@ -67,16 +67,16 @@ func (q *Queue) date(e *entry) {
 	}
 }
 
-func (q *Queue) undate(e *entry) {
-	if i := slices.Index(q.dated, e); i >= 0 {
-		q.dated = slices.Delete(q.dated, i, i+1)
+func (bk *book) undate(e *entry) {
+	if i := slices.Index(bk.dated, e); i >= 0 {
+		bk.dated = slices.Delete(bk.dated, i, i+1)
 	}
 }
 
 // nextUrgency calls soon with each time at which a deadline comes into danger or is
 // lost.
-func (q *Queue) nextUrgency(soon func(time.Duration)) {
-	for _, e := range q.dated {
+func (bk *book) nextUrgency(soon func(time.Duration)) {
+	for _, e := range bk.dated {
 		soon(e.urgency.from)
 		soon(e.urgency.to + 1)
 	}

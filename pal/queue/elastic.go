@@ -434,30 +434,33 @@ func (p *pass) pays(e *entry, was, takes float64) bool {
 	return lasts*(was/takes-1) > 2*restarts*float64(e.job.RestartCost)
 }
 
+// lending is for how long GPUs can be lent to elastic gangs.
+type lending struct {
+	lentFor  time.Duration // how long growths last; 0: not known
+	wantedAt time.Duration // when a gang waited last that could have GPUs some time, after a pass
+	wanted   bool          // such a gang waited after the last pass
+}
+
 // learnLent takes in for how long a gang had what it grew by: lentFor is an average in
 // which the last sixteen or so count.
-func (q *Queue) learnLent(now time.Duration, e *entry) {
+func (l *lending) learnLent(now time.Duration, e *entry) {
 	if e.elastic == nil || e.grownAt == 0 {
 		return
 	}
 	lasted := now - e.grownAt
-	if e.grownAt = 0; q.lentFor == 0 {
-		q.lentFor = lasted
+	if e.grownAt = 0; l.lentFor == 0 {
+		l.lentFor = lasted
 	}
-	q.lentFor += (lasted - q.lentFor) / 16
+	l.lentFor += (lasted - l.lentFor) / 16
 }
 
 // growTo decides the growth.
 func (p *pass) growTo(e *entry, to pal.Placement) {
 	e.grownAt = cmp.Or(e.grownAt, p.now)
 	e.lent = len(to.Members)*e.full.MemberSets[0].GPUs - e.gpus
-	p.lend(e, e.lent)
+	e.of.tenant.count(e.lent)
 	p.moveTo(e, Resize, to)
 }
-
-// lend counts GPUs on which a gang is about to grow, or (negative) is not any more, as
-// its tenants'.
-func (q *Queue) lend(e *entry, gpus int) { e.of.tenant.count(gpus) }
 
 // Settled reports that some of a gang's members have done their work: it is not moved, as they
 // would do it again, and an elastic one keeps its size, until it starts again.

@@ -272,22 +272,22 @@ func TestPreemptsAfterCheckpoint(t *testing.T) {
 // Nobody is stopped more than 40 times, whatever a restart costs. Without the bound, as other schedulers
 // are played, a gang may be stopped forever.
 func TestStopsAreBounded(t *testing.T) {
-	q, unbounded := &Queue{opt: Default()}, &Queue{}
+	bound := Default().FreeStops
 	for _, cost := range []time.Duration{0, time.Second, time.Minute, time.Hour} {
 		e := &entry{job: Job{RestartCost: cost}}
 		at := time.Duration(0)
 		for at < longestRun {
-			at += q.safeFor(e) + time.Second
+			at += e.safeFor(bound) + time.Second
 			e.stops++
 		}
 		if e.stops > 40 {
 			t.Errorf("restart cost %v: %d stops in 100 years", cost, e.stops)
 		}
-		if got := unbounded.safeFor(e); got != minRuns*cost {
+		if got := e.safeFor(0); got != minRuns*cost {
 			t.Errorf("restart cost %v, no bound: after %d stops it is safe for %v", cost, e.stops, got)
 		}
-		if e.stops = DefaultFreeStops; q.safeFor(e) != minRuns*cost {
-			t.Errorf("restart cost %v: after %d stops it is safe for %v", cost, e.stops, q.safeFor(e))
+		if e.stops = DefaultFreeStops; e.safeFor(bound) != minRuns*cost {
+			t.Errorf("restart cost %v: after %d stops it is safe for %v", cost, e.stops, e.safeFor(bound))
 		}
 	}
 }

@@ -239,9 +239,9 @@ func (p *pass) checkForecast() {
 }
 
 // byKey are the gangs that wait, by the order, not by the turns of those overdue.
-func (q *Queue) byKey() []*entry {
+func (bk *book) byKey() []*entry {
 	var es []*entry
-	for _, b := range q.live {
+	for _, b := range bk.live {
 		for i := range b.es {
 			es = append(es, b.es[i].e)
 		}
@@ -250,10 +250,10 @@ func (q *Queue) byKey() []*entry {
 	return es
 }
 
-// aheadOfAll is [Queue.ahead] of each gang that waits.
-func (q *Queue) aheadOfAll() map[*entry]int {
+// aheadOfAll is [book.ahead] of each gang that waits.
+func (bk *book) aheadOfAll() map[*entry]int {
 	ahead, n := map[*entry]int{}, 0
-	for _, e := range q.byKey() {
+	for _, e := range bk.byKey() {
 		ahead[e] = n
 		n += e.gpus
 	}
@@ -263,9 +263,9 @@ func (q *Queue) aheadOfAll() map[*entry]int {
 // ahead is how many GPUs the gangs ask for that go before one in the queue: by the order, not
 // by the turns of those overdue, or what is asked would not be what was learned. It looks at
 // all that wait, hence checkEvery.
-func (q *Queue) ahead(e *entry) int {
+func (bk *book) ahead(e *entry) int {
 	n := 0
-	for _, b := range q.live {
+	for _, b := range bk.live {
 		n += b.ahead(e.key)
 	}
 	return n

@@ -39,15 +39,23 @@ func (a *answer) of(ask func() bool) bool {
 	return *a == yes
 }
 
+// gangKinds is what is known of the kinds of gangs that were asked for since Changed.
+type gangKinds struct {
+	opt     *Options
+	kinds   map[signature]*fitKind
+	changes uint64             // how often what was known was forgotten
+	crowds  map[string]float64 // congestion by model, see crowd
+}
+
 // kindOf is the gang's kind. To look it up by signature takes longer than most of what it is
 // asked for, so that a gang keeps it, until it is signed again or Changed.
-func (q *Queue) kindOf(e *entry) *fitKind {
-	if e.kind == nil || e.kind.changes != q.changes {
+func (ks *gangKinds) kindOf(e *entry) *fitKind {
+	if e.kind == nil || e.kind.changes != ks.changes {
 		sig := e.empty()
-		k := q.kinds[sig]
+		k := ks.kinds[sig]
 		if k == nil {
-			k = &fitKind{changes: q.changes}
-			q.kinds[sig] = k
+			k = &fitKind{changes: ks.changes}
+			ks.kinds[sig] = k
 		}
 		e.kind = k
 	}

@@ -123,7 +123,7 @@ func TestRebaseToAnotherSize(t *testing.T) {
 	run("preemptible", 4)
 	run("overdue", 2)
 	q.entries["overdue"].granted = true
-	q.grant(0, 2)
+	q.account.grant(0, 2)
 	q.relevel(time.Hour)
 	q.Rebase(func(id string, g pal.Gang, pl pal.Placement) (pal.Gang, pal.Placement) {
 		return pal.SingleGPUs(id, pal.ClassA, 1), pl

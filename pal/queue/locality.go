@@ -61,7 +61,7 @@ func (p *finder) holdsOut(e *entry, pl pal.Placement) bool {
 }
 
 // waitsForCloser reports whether the gang waits for GPUs closer together, or faster, at all.
-func (e *entry) waitsForCloser(opt Options) bool {
+func (e *entry) waitsForCloser(opt *Options) bool {
 	return !e.job.Anywhere && (e.job.LocalityWait > 0 || opt.LocalityWait)
 }
 

@@ -60,8 +60,8 @@ func (q *Queue) crowd(c *pal.Cluster) {
 }
 
 // crowdOf is the part of a waiting gang in the congestion of each model that it could use.
-func (q *Queue) crowdOf(e *entry, c *pal.Cluster) (share float64, usable map[string]int) {
-	k := q.kindOf(e)
+func (ks *gangKinds) crowdOf(e *entry, c *pal.Cluster) (share float64, usable map[string]int) {
+	k := ks.kindOf(e)
 	if k.usable == nil {
 		k.usable = c.Usable(e.job.Gang)
 	}
@@ -73,11 +73,11 @@ func (q *Queue) crowdOf(e *entry, c *pal.Cluster) (share float64, usable map[str
 }
 
 // market is how a gang of the Queue chooses among GPU models; nil: one that does not wait.
-func (q *Queue) market(e *entry, c *pal.Cluster) pal.Market {
-	m := q.opt.Placement.Market
-	m.Congestion = q.crowds
-	if e != nil && e.bucket != nil && len(q.crowds) > 0 {
-		m.Own, _ = q.crowdOf(e, c)
+func (ks *gangKinds) market(e *entry, c *pal.Cluster) pal.Market {
+	m := ks.opt.Placement.Market
+	m.Congestion = ks.crowds
+	if e != nil && e.bucket != nil && len(ks.crowds) > 0 {
+		m.Own, _ = ks.crowdOf(e, c)
 	}
 	return m
 }

@@ -18,32 +18,32 @@ import (
 // account meters what the overdue get. A debt may grow without bound while a large gang
 // runs by its turn; it only puts off the next turn.
 type account struct {
-	at   time.Duration // up to which it is kept
-	gpus int           // of the cluster
-	used int           // GPUs of gangs that run because they were overdue
-	idle int           // GPUs that stay free for the turn
-	debt float64       // GPU seconds beyond the share that are not made up for yet
+	at    time.Duration // up to which it is kept
+	gpus  int           // of the cluster
+	used  int           // GPUs of gangs that run because they were overdue
+	idle  int           // GPUs that stay free for the turn
+	share float64       // of the GPUs is what they may have in the long run
+	debt  float64       // GPU seconds beyond the share that are not made up for yet
 }
 
 // update brings the account to now: what is used adds to the debt, the share
 // pays it off. It is called before used, idle or gpus change: until now they were as they
 // are. A share that nobody used is not saved up.
-func (q *Queue) update(now time.Duration) {
-	a := &q.account
+func (a *account) update(now time.Duration) {
 	if now > a.at {
-		a.debt = max(0, a.debt+(now-a.at).Seconds()*(float64(a.used+a.idle)-q.allowance()))
+		a.debt = max(0, a.debt+(now-a.at).Seconds()*(float64(a.used+a.idle)-a.allowance()))
 		a.at = now
 	}
 }
 
 // allowance is how many GPUs the overdue may have in the long run.
-func (q *Queue) allowance() float64 { return q.opt.OverdueShare * float64(q.account.gpus) }
+func (a *account) allowance() float64 { return a.share * float64(a.gpus) }
 
 // grant says that a gang which was overdue has begun to run on so many GPUs, or
 // (negative) no longer does.
-func (q *Queue) grant(now time.Duration, gpus int) {
-	q.update(now)
-	q.account.used += gpus
+func (a *account) grant(now time.Duration, gpus int) {
+	a.update(now)
+	a.used += gpus
 }
 
 // due reports whether it is an overdue gang's turn: nothing is owed, and less is in use than
@@ -61,7 +61,7 @@ func (q *Queue) due() bool {
 			used += c.by.least()
 		}
 	}
-	return q.account.debt <= 0 && float64(used) < q.allowance()
+	return q.account.debt <= 0 && float64(used) < q.account.allowance()
 }
 
 // turn keeps GPUs for an overdue gang until all of them are free. It is never
@@ -106,7 +106,7 @@ func (e *entry) bySubmission(o *entry) int {
 // kept for it. There is one turn that keeps GPUs at a time, and it is finished before the
 // next gang's begins: first come, first served.
 func (p *pass) serve() {
-	p.update(p.now)
+	p.account.update(p.now)
 	p.account.gpus = p.c.NumGPUs()
 	if p.turn != nil && !p.valid(p.turn) {
 		p.turn = nil

@@ -55,7 +55,7 @@ func (p *planner) mayPreempt(v, e *entry, level int, freed freedGPUs) bool {
 	return level == math.MinInt || p.outranks(p.levelFor(e, v, v.level.level) > level, v, e, freed)
 }
 
-func (p *finder) tenantsFirst() bool { return p.opt.FairShare && p.opt.Order != Priority }
+func (ts *tenancy) tenantsFirst() bool { return ts.opt.FairShare && ts.opt.Order != Priority }
 
 // stopAndShrink stops gangs for one where that is only enough with what elastic ones give back, or
 // where it takes gangs of worse levels and of tenants above their quotas.
@@ -182,7 +182,7 @@ func (p *pass) takeFrom(c *claim, victims []*entry, ask func(v *entry, wanted ma
 	for _, v := range victims {
 		if a, ok := ask(v, wanted); ok {
 			v.state = stopping
-			p.countFreeing(v)
+			v.countFreeing()
 			c.victims = append(c.victims, v)
 			if a.Kind == Preempt {
 				v.stops++

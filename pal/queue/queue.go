@@ -4,7 +4,6 @@
 package queue
 
 import (
-	"cmp"
 	"fmt"
 	"iter"
 	"slices"
@@ -108,49 +107,40 @@ func (e *entry) work(now time.Duration) time.Duration {
 
 // Queue is the waiting gangs, in order, and what runs. It is not safe for concurrent use.
 type Queue struct {
-	opt      Options
+	opt      *Options // its parts have the same
 	entries  map[string]*entry
 	seq      int64
-	buckets  map[signature]*bucket
-	live     []*bucket // those that hold gangs
-	ages     heap      // waiting gangs that are not overdue, by how long they wait
-	overdue  heap      // waiting gangs that are, by submission
-	turn     *turn     // of the overdue gang that GPUs are kept for
-	account  account   // of what the overdue get
-	running  []*entry  // in no order
-	byEnd    []*entry  // the running ones by expected end
-	endless  int       // of the running ones
-	elastics []*entry  // the running ones that are elastic
-	levels   levels    // of the running ones that may be stopped
-	claims   []*claim  // GPUs that preemption frees, and for whom
-	leaving  []*entry  // running ones that are being stopped, or made smaller, for nobody any more
-	pending  []*entry  // starting or moving: decided, not reported
+	book              // who waits
+	turn     *turn    // of the overdue gang that GPUs are kept for
+	account  account  // of what the overdue get
+	running  []*entry // in no order
+	byEnd    []*entry // the running ones by expected end
+	endless  int      // of the running ones
+	elastics []*entry // the running ones that are elastic
+	levels   levels   // of the running ones that may be stopped
+	claims   []*claim // GPUs that preemption frees, and for whom
+	leaving  []*entry // running ones that are being stopped, or made smaller, for nobody any more
+	pending  []*entry // starting or moving: decided, not reported
 	tenancy
-	windows     windows
-	dated       []*entry // waiting gangs with a deadline
-	history     map[string]*runHistory
-	submissions map[string]*submissions // by name
-	estimated   bool                    // somebody says how long gangs run
-	usual       time.Duration           // what silence is taken for, see learnSilent
-	lessons     int64                   // taken in so far
-	learned     map[string]struct{}     // names whose gangs must be sorted again
-	named       map[string][]*entry     // waiting gangs by the name that tells how long they run
-	chances     []chance                // memory of outlook
-	version     uint64                  // grows when GPUs may have come free
-	passes      uint64                  // calls of Decide
-	trying      string                  // see Trying
-	starts      uint64                  // decided
-	// kinds are those that were asked for since what is known of them was forgotten, by Changed.
-	kinds         map[signature]*fitKind
-	changes       uint64             // how often that was
-	localityUntil time.Duration      // when the first gang stops waiting for GPUs closer together
-	movesFrom     time.Duration      // see NoMovesBefore
-	lentFor       time.Duration      // how long growths of elastic gangs last; 0: not known
-	wantedAt      time.Duration      // when a gang waited last that could have GPUs some time, after a pass
-	wanted        bool               // such a gang waited after the last pass
-	forecasts     forecasts          // of starts
-	crowds        map[string]float64 // congestion by model, see crowd
-	drained       [][]pal.Gang       // see SetDrainedMembers
+	gangKinds
+	lending
+	windows       windows
+	history       map[string]*runHistory
+	submissions   map[string]*submissions // by name
+	estimated     bool                    // somebody says how long gangs run
+	usual         time.Duration           // what silence is taken for, see learnSilent
+	lessons       int64                   // taken in so far
+	learned       map[string]struct{}     // names whose gangs must be sorted again
+	named         map[string][]*entry     // waiting gangs by the name that tells how long they run
+	chances       []chance                // memory of outlook
+	version       uint64                  // grows when GPUs may have come free
+	passes        uint64                  // calls of Decide
+	trying        string                  // see Trying
+	starts        uint64                  // decided
+	localityUntil time.Duration           // when the first gang stops waiting for GPUs closer together
+	movesFrom     time.Duration           // see NoMovesBefore
+	forecasts     forecasts               // of starts
+	drained       [][]pal.Gang            // see SetDrainedMembers
 }
 
 // New makes an empty queue.
@@ -159,16 +149,11 @@ func New(o Options) (*Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &Queue{opt: o, entries: map[string]*entry{}, buckets: map[signature]*bucket{}, tenancy: newTenancy(o.Tenants),
-		history: map[string]*runHistory{}, submissions: map[string]*submissions{}, learned: map[string]struct{}{}, named: map[string][]*entry{}, kinds: map[signature]*fitKind{}, levels: newLevels(), version: 1,
+	q := &Queue{opt: &o, entries: map[string]*entry{}, book: newBook(), tenancy: newTenancy(&o), gangKinds: gangKinds{opt: &o, kinds: map[signature]*fitKind{}},
+		account: account{share: o.OverdueShare},
+		history: map[string]*runHistory{}, submissions: map[string]*submissions{}, learned: map[string]struct{}{}, named: map[string][]*entry{}, levels: newLevels(), version: 1,
 		usual:     o.DefaultRuntime,
 		forecasts: forecasts{from: firstWider, until: firstWider}}
-	q.ages.less = func(a, b *entry) bool { // who is overdue first; see age
-		return cmp.Or(cmp.Compare(a.overdueFrom(), b.overdueFrom()), cmp.Compare(a.seq, b.seq)) < 0
-	}
-	q.ages.pos = func(e *entry) *int { return &e.agePos }
-	q.overdue.less = func(a, b *entry) bool { return a.bySubmission(b) < 0 }
-	q.overdue.pos = func(e *entry) *int { return &e.agePos }
 	return q, nil
 }
 
@@ -203,7 +188,7 @@ func (q *Queue) Restore(j Job, p pal.Placement, started time.Duration) error {
 func (q *Queue) Stopping(id string) {
 	if e := q.entries[id]; e != nil && e.state == running {
 		e.state = stopping
-		q.countFreeing(e)
+		e.countFreeing()
 		q.leaving = append(q.leaving, e)
 	}
 }
@@ -293,9 +278,9 @@ func (e *entry) isOn(p pal.Placement) bool {
 func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	q.resize(e, max(1, len(p.Members)))
 	if e.granted {
-		q.grant(at, e.gpus)
+		q.account.grant(at, e.gpus)
 	}
-	e.safeUntil = at + q.safeFor(e)
+	e.safeUntil = at + e.safeFor(q.opt.FreeStops)
 	e.state, e.placement, e.target, e.startedAt = running, p, pal.Placement{}, at
 	e.expectedEnd = at + stretched(q.remaining(e, at), e.cost(p))
 	q.countHeld(e, 1)
@@ -326,7 +311,7 @@ func (q *Queue) Requeue(now time.Duration, id string) {
 // to start again: it waits.
 func (q *Queue) Stopped(now time.Duration, id string) {
 	if e := q.entries[id]; e != nil && e.state >= running {
-		q.countStop(now, e)
+		e.countStop(now)
 		q.learnLent(now, e)
 		q.judgeStopped(e, now)
 		q.leave(now, e)
@@ -346,7 +331,7 @@ func (q *Queue) NotStopped(id string) {
 	if e.state, e.target = running, (pal.Placement{}); e.elastic != nil {
 		e.grownAt = 0
 	}
-	q.countFreeing(e)
+	e.countFreeing()
 	if e.stopsFor != nil {
 		q.drop(e.stopsFor)
 	}
@@ -404,7 +389,7 @@ func (q *Queue) leave(now time.Duration, e *entry) {
 		q.stop(now, e)
 	}
 	e.state, e.granted = waiting, false
-	q.countFreeing(e)
+	e.countFreeing()
 }
 
 // stop takes a running entry out of what run put it into, and out of the victims of
@@ -413,7 +398,7 @@ func (q *Queue) leave(now time.Duration, e *entry) {
 func (q *Queue) stop(now time.Duration, e *entry) {
 	q.version++
 	if e.granted {
-		q.grant(now, -e.gpus)
+		q.account.grant(now, -e.gpus)
 	}
 	q.countHeld(e, -1)
 	q.changedBy(e, -1)
@@ -446,7 +431,7 @@ func (q *Queue) forget(e *entry) {
 		q.countHeld(e, -1)
 	}
 	if e.elastic != nil {
-		q.lend(e, -e.lent)
+		e.of.tenant.count(-e.lent)
 		e.lent = 0
 	}
 	if i := slices.Index(q.pending, e); i >= 0 {
@@ -479,7 +464,7 @@ func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang,
 		// A target has old numbers. Of a gang that shrinks it is its first members; one that
 		// moves goes nowhere until it has been stopped, or kept, and is decided on anew.
 		e.target.Members = e.placement.Members[:min(len(e.target.Members), len(e.placement.Members))]
-		q.countFreeing(e)
+		e.countFreeing()
 	})
 	// Of the old numbers: what they were for is decided again.
 	q.turn = nil

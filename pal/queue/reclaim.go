@@ -44,7 +44,7 @@ func (f freedGPUs) add(v *entry, gpus int) {
 
 // countFreeing counts with its tenants what a gang gives up that is being stopped, or made smaller; of
 // others that is nothing.
-func (q *Queue) countFreeing(v *entry) {
+func (v *entry) countFreeing() {
 	gpus := 0
 	if v.state == stopping {
 		gpus = v.gpus - len(v.target.GPUs())
@@ -58,8 +58,8 @@ func (q *Queue) countFreeing(v *entry) {
 // quotas compares a waiting gang's tenant with that of one that runs where their ways up
 // the tree meet: within reports whether the first part stays within its quota with the gang,
 // over whether the second is above its own without what is being freed, or would be.
-func (p *finder) quotas(e, v *entry, freed freedGPUs) (within, over bool) {
-	if !p.tree.quotas {
+func (ts *tenancy) quotas(e, v *entry, freed freedGPUs) (within, over bool) {
+	if !ts.tree.quotas {
 		return false, true
 	}
 	own, others := apart(e.of.tenant, v.of.tenant)
@@ -70,8 +70,8 @@ func (p *finder) quotas(e, v *entry, freed freedGPUs) (within, over bool) {
 // outranks reports whether GPUs of a gang that runs may go to a waiting one, where levels say so or not. One
 // tenant's quota may say so instead, and must not say no: who borrowed GPUs of another tenant that is
 // within its quota would only have them taken back.
-func (p *finder) outranks(better bool, v, e *entry, freed freedGPUs) bool {
-	within, over := p.quotas(e, v, freed)
+func (ts *tenancy) outranks(better bool, v, e *entry, freed freedGPUs) bool {
+	within, over := ts.quotas(e, v, freed)
 	return better && (within || over) || within && over
 }
 

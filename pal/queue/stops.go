@@ -25,7 +25,7 @@ func (s *Stops) add(o Stops) {
 
 // countStop takes in that a gang has stopped for another one. Of several that stop for one gang that counts
 // which would have ended last.
-func (q *Queue) countStop(now time.Duration, e *entry) {
+func (e *entry) countStop(now time.Duration) {
 	c := e.stopsFor
 	if c == nil || e.state != stopping || len(e.target.Members) > 0 {
 		return
@@ -42,8 +42,8 @@ func (q *Queue) countStop(now time.Duration, e *entry) {
 }
 
 // Stops is what all stops came to that the Queue has heard of, or was told by [Queue.RememberUsage].
-func (q *Queue) Stops() (all Stops) {
-	for _, n := range q.sortedNamespaces() {
+func (ts *tenancy) Stops() (all Stops) {
+	for _, n := range ts.sortedNamespaces() {
 		all.add(n.stops)
 	}
 	return all

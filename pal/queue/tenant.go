@@ -61,14 +61,15 @@ type tenantTurn struct {
 
 // tenancy is what a Queue knows of its tenants.
 type tenancy struct {
+	opt        *Options
 	tree       tree
 	namespaces map[string]*namespace
 	usageFrom  time.Duration // usage before is from an earlier Queue
 	arrays     map[string]int
 }
 
-func newTenancy(tenants map[string]Tenant) tenancy {
-	return tenancy{tree: newTree(tenants), namespaces: map[string]*namespace{}, arrays: map[string]int{}}
+func newTenancy(o *Options) tenancy {
+	return tenancy{opt: o, tree: newTree(o.Tenants), namespaces: map[string]*namespace{}, arrays: map[string]int{}}
 }
 
 // namespace is one that has jobs, or had. Usage is kept for it as well as for its tenant:
@@ -90,14 +91,14 @@ func (t *tenant) count(gpus int) {
 // Outside says how many GPUs jobs of each namespace hold that the Queue does not count: those
 // that nobody could read, or that cannot be served any more as they are written. They
 // are a part of what their tenants may use.
-func (q *Queue) Outside(gpus map[string]int) {
-	for name, n := range q.namespaces {
+func (ts *tenancy) Outside(gpus map[string]int) {
+	for name, n := range ts.namespaces {
 		n.tenant.count(gpus[name] - n.outside)
 		n.outside = gpus[name]
 	}
 	for name, held := range gpus {
-		if q.namespaces[name] == nil {
-			n := q.namespace(name)
+		if ts.namespaces[name] == nil {
+			n := ts.namespace(name)
 			n.tenant.count(held)
 			n.outside = held
 		}
@@ -178,23 +179,23 @@ func (t *tree) add(name string) *tenant {
 
 // namespace is the namespace of that name. One that belongs to no tenant is a tenant
 // of its own, without a quota.
-func (q *Queue) namespace(name string) *namespace {
-	n := q.namespaces[name]
+func (ts *tenancy) namespace(name string) *namespace {
+	n := ts.namespaces[name]
 	if n == nil {
-		owner := q.opt.TenantOf(name)
-		n = &namespace{tenant: q.tree.byName[owner]}
+		owner := ts.opt.TenantOf(name)
+		n = &namespace{tenant: ts.tree.byName[owner]}
 		if n.tenant == nil || owner == "" {
-			n.tenant = q.tree.single(" " + name) // no tenant of the configuration has such a name
+			n.tenant = ts.tree.single(" " + name) // no tenant of the configuration has such a name
 		}
-		q.namespaces[name] = n
+		ts.namespaces[name] = n
 	}
 	return n
 }
 
 // sortedNamespaces are those of the jobs that the Queue has heard of, by name.
-func (q *Queue) sortedNamespaces() (all []*namespace) {
-	for _, name := range slices.Sorted(maps.Keys(q.namespaces)) {
-		all = append(all, q.namespaces[name])
+func (ts *tenancy) sortedNamespaces() (all []*namespace) {
+	for _, name := range slices.Sorted(maps.Keys(ts.namespaces)) {
+		all = append(all, ts.namespaces[name])
 	}
 	return all
 }
@@ -272,7 +273,7 @@ func (o Options) checkQuotas() error {
 // (1), or no longer (-1). Each entry that is not waiting is counted once, with the GPUs that
 // it asks for, or has, if those are more: where Nomad has not told yet of all members that it
 // placed, one gang may be known to have a GPU that was meant for another one.
-func (q *Queue) countHeld(e *entry, sign int) {
+func (ts *tenancy) countHeld(e *entry, sign int) {
 	if sign > 0 {
 		if e.counted = e.gpus; e.state != waiting {
 			has := 0
@@ -282,9 +283,9 @@ func (q *Queue) countHeld(e *entry, sign int) {
 			e.counted = max(e.gpus, has)
 		}
 	}
-	q.lend(e, sign*e.counted)
+	e.of.tenant.count(sign * e.counted)
 	if sign > 0 && e.state != waiting {
-		e.saved = float64(e.counted) * (1 - q.worth(e.placement))
+		e.saved = float64(e.counted) * (1 - ts.worth(e.placement))
 	}
 	for t := e.of.tenant; t != nil && e.saved != 0; t = t.parent {
 		t.saved += float64(sign) * e.saved
@@ -292,15 +293,17 @@ func (q *Queue) countHeld(e *entry, sign int) {
 	if sign < 0 {
 		e.saved = 0
 	}
-	q.countArray(e, sign)
+	ts.countArray(e, sign)
 }
 
 // overQuota reports whether the gang would take a tenant, or its array, above its limit.
-func (p *finder) overQuota(e *entry) bool { return p.overArray(e) || p.limiting(e, e.least()) != nil }
+func (ts *tenancy) overQuota(e *entry) bool {
+	return ts.overArray(e) || ts.limiting(e, e.least()) != nil
+}
 
 // limiting is the tenant whose limit the gang would break with so many GPUs more; nil for
 // none.
-func (p *finder) limiting(e *entry, gpus int) *tenant {
+func (ts *tenancy) limiting(e *entry, gpus int) *tenant {
 	for t := e.of.tenant; t != nil; t = t.parent {
 		if most, ok := t.limit(); ok && t.gpus+t.promised+gpus > most {
 			return t
@@ -321,14 +324,16 @@ func (e *entry) tooLargeFor(has int) *tenant {
 }
 
 // byTenant reports whether who goes first depends on the tenant.
-func (q *Queue) byTenant() bool { return q.opt.FairShare || q.tree.quotas }
+func (ts *tenancy) byTenant() bool { return ts.opt.FairShare || ts.tree.quotas }
 
 // firstByTenant is the bucket that goes first: of each tenant the one that the order
 // says, and of those the one of the tenant whose turn it is. A step of the walk changes
 // one bucket, that of the first tenant, and decisions change whose quota is used: so tenants
 // are sorted once, after each decision anew, and the first moves back in between.
 func (p *pass) firstByTenant() *bucket {
-	compare := func(a, b *tenant) int { return p.compare(a.turn.first, b.turn.first, a.turn.claim, b.turn.claim) }
+	compare := func(a, b *tenant) int {
+		return p.compare(p.now, a.turn.first, b.turn.first, a.turn.claim, b.turn.claim)
+	}
 	switch {
 	case p.heads == nil:
 		for _, b := range p.live {
@@ -388,12 +393,12 @@ func (p *pass) renew(t *tenant) bool {
 // compare compares the first gangs of two tenants, with their claims: one that stays
 // within its quota goes before one that would borrow, then the tenant that had less for
 // its weight.
-func (p *finder) compare(a, b *entry, claimA, claimB uint8) int {
+func (ts *tenancy) compare(now time.Duration, a, b *entry, claimA, claimB uint8) int {
 	if c := cmp.Compare(claimB, claimA); c != 0 {
 		return c
 	}
-	if p.opt.FairShare {
-		if c := p.compareShares(a.of.tenant, b.of.tenant); c != 0 {
+	if ts.opt.FairShare {
+		if c := ts.compareShares(now, a.of.tenant, b.of.tenant); c != 0 {
 			return c
 		}
 	}
@@ -403,12 +408,12 @@ func (p *finder) compare(a, b *entry, claimA, claimB uint8) int {
 // compareShares compares tenants as parts of the tenant that both belong to, as Slurm's
 // Fair Tree does: what research has used counts when it is compared with sales, not when
 // research/vision is with research/speech.
-func (p *finder) compareShares(a, b *tenant) int {
+func (ts *tenancy) compareShares(now time.Duration, a, b *tenant) int {
 	a, b = apart(a, b)
 	if a == nil || b == nil { // one is a part of the other
 		return 0
 	}
-	if c := cmp.Compare(p.fair(a, p.now), p.fair(b, p.now)); c != 0 || !p.tree.deep {
+	if c := cmp.Compare(ts.fair(a, now), ts.fair(b, now)); c != 0 || !ts.tree.deep {
 		return c
 	}
 	// Equal parts compare by name. By their gangs, two tenants of one part and one of
@@ -420,8 +425,8 @@ func (p *finder) compareShares(a, b *tenant) int {
 // top in the highest: the greater number has the better claim, and the top decides
 // first. A level without a quota, or below the gang's tenant, has the bit of the one
 // above it. Levels beyond the eighth do not count.
-func (p *finder) claimOf(e *entry) uint8 {
-	if !p.tree.quotas {
+func (ts *tenancy) claimOf(e *entry) uint8 {
+	if !ts.tree.quotas {
 		return 0
 	}
 	var claim uint8
@@ -447,14 +452,14 @@ func (p *finder) claimOf(e *entry) uint8 {
 // turns. Each that is in its place counts as if it ran when the next is chosen, as it
 // will when its turn comes; afterwards none does. It is for lists, which show the whole
 // queue; a pass asks firstByTenant step by step.
-func (p *asker) inTurns(es []*entry) {
-	if !p.byTenant() {
+func (ts *tenancy) inTurns(now time.Duration, es []*entry) {
+	if !ts.byTenant() {
 		return
 	}
 	count := func(e *entry, sign int) {
-		p.countHeld(e, sign)
+		ts.countHeld(e, sign)
 		if e.claim != nil {
-			p.promise(e.claim, -sign)
+			ts.promise(e.claim, -sign)
 		}
 	}
 	var heads []*tenant
@@ -467,7 +472,7 @@ func (p *asker) inTurns(es []*entry) {
 	}
 	for i := range es {
 		t := slices.MinFunc(heads, func(a, b *tenant) int {
-			return p.compare(rest[a][0], rest[b][0], p.claimOf(rest[a][0]), p.claimOf(rest[b][0]))
+			return ts.compare(now, rest[a][0], rest[b][0], ts.claimOf(rest[a][0]), ts.claimOf(rest[b][0]))
 		})
 		es[i] = rest[t][0]
 		count(es[i], 1)

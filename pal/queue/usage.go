@@ -81,11 +81,11 @@ const leastUsage = 1
 
 // Usage is what each namespace's GPU time counts for now, by name: to be kept while
 // there is no Queue.
-func (q *Queue) Usage(now time.Duration) []Usage {
+func (ts *tenancy) Usage(now time.Duration) []Usage {
 	var out []Usage
-	for _, name := range slices.Sorted(maps.Keys(q.namespaces)) {
-		n := q.namespaces[name]
-		if s := n.usage.value(q.decay(), now); s >= leastUsage || n.stops != (Stops{}) {
+	for _, name := range slices.Sorted(maps.Keys(ts.namespaces)) {
+		n := ts.namespaces[name]
+		if s := n.usage.value(ts.decay(), now); s >= leastUsage || n.stops != (Stops{}) {
 			out = append(out, Usage{name, s, n.stops})
 		}
 	}
@@ -129,11 +129,11 @@ func (u *usage) add(d decay, at time.Duration, gpuS float64) {
 
 // bookUsage books GPUs that an entry works on, or (negative) no longer does, with its
 // namespace and the tenants above.
-func (q *Queue) bookUsage(e *entry, at time.Duration, gpus float64) {
-	at = max(at, q.usageFrom)
-	e.of.usage.book(q.decay(), at, gpus)
+func (ts *tenancy) bookUsage(e *entry, at time.Duration, gpus float64) {
+	at = max(at, ts.usageFrom)
+	e.of.usage.book(ts.decay(), at, gpus)
 	for t := e.of.tenant; t != nil; t = t.parent {
-		t.usage.book(q.decay(), at, gpus)
+		t.usage.book(ts.decay(), at, gpus)
 	}
 }
 
@@ -153,24 +153,24 @@ func ParseUsageBy(s string) (UsageBy, error) {
 
 // worth is what a GPU of the placement counts for. It is asked when the gang gets the GPUs: later
 // prices do not change what a run costs.
-func (q *Queue) worth(p pal.Placement) float64 {
-	if q.opt.Usage != UsagePriced {
+func (ts *tenancy) worth(p pal.Placement) float64 {
+	if ts.opt.Usage != UsagePriced {
 		return 1
 	}
-	if price, ok := q.opt.Placement.Market.Prices[p.Model]; ok {
+	if price, ok := ts.opt.Placement.Market.Prices[p.Model]; ok {
 		return price
 	}
 	return 1
 }
 
-func (q *Queue) decay() decay { return decay(q.opt.HalfLife) }
+func (ts *tenancy) decay() decay { return decay(ts.opt.HalfLife) }
 
 // fair is by what tenants of one parent are compared under [Options.FairShare]: what
 // they have used and use for their weight.
-func (q *Queue) fair(t *tenant, now time.Duration) float64 {
+func (ts *tenancy) fair(t *tenant, now time.Duration) float64 {
 	used := float64(t.gpus) - t.saved
-	if q.opt.HalfLife > 0 {
-		used = t.usage.value(q.decay(), now) + used*entryCharge.Seconds()
+	if ts.opt.HalfLife > 0 {
+		used = t.usage.value(ts.decay(), now) + used*entryCharge.Seconds()
 	}
 	return used / t.weight()
 }

@@ -23,7 +23,7 @@ func TestPricedUsage(t *testing.T) {
 		o := w.queue.opt
 		o.FairShare, o.HalfLife, o.Usage, o.LocalityWait = true, 1e6*time.Hour, usage, false
 		var err error
-		if w.queue, err = New(o); err != nil {
+		if w.queue, err = New(*o); err != nil {
 			t.Fatal(err)
 		}
 		submit := func(id, tenant string, eligible []bool) {

@@ -250,18 +250,18 @@ func (p *asker) whys(queue []*entry) []Wait {
 }
 
 // sayLimit fills in which tenant's limit the gang would break with so many GPUs more.
-func (p *asker) sayLimit(w *Wait, e *entry, gpus int) {
-	if t := p.limiting(e, gpus); t != nil {
+func (ts *tenancy) sayLimit(w *Wait, e *entry, gpus int) {
+	if t := ts.limiting(e, gpus); t != nil {
 		w.Limit, _ = t.limit()
-		w.Tenant, w.Held = p.tree.shown(t.name), t.gpus+t.promised
+		w.Tenant, w.Held = ts.tree.shown(t.name), t.gpus+t.promised
 	}
 }
 
 // countOnce counts GPUs for a gang: once for gangs that are alike.
-func (p *asker) countOnce(count func(e *entry) int) func(e *entry) int {
+func (ks *gangKinds) countOnce(count func(e *entry) int) func(e *entry) int {
 	known := map[*fitKind]int{}
 	return func(e *entry) int {
-		k := p.kindOf(e)
+		k := ks.kindOf(e)
 		n, ok := known[k]
 		if !ok {
 			n = count(e)
@@ -314,7 +314,7 @@ func (p *asker) inOrder() []*entry {
 	if p.turn != nil && first < len(es) && es[first] == p.turn.by {
 		first++
 	}
-	p.inTurns(es[first:])
+	p.inTurns(p.now, es[first:])
 	return es
 }
 

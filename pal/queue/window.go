@@ -94,9 +94,9 @@ func (q *Queue) SetWindows(ws []Window) {
 }
 
 // admitted are the windows whose GPUs the job may use.
-func (q *Queue) admitted(j Job) uint64 {
+func (ws *windows) admitted(j Job) uint64 {
 	var bits uint64
-	for _, w := range q.windows.list {
+	for _, w := range ws.list {
 		if len(w.For) > 0 && w.admits(j) {
 			bits |= w.bit
 		}
