@@ -74,7 +74,8 @@ func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
 	return late || submittedAfter(now, last) <= raceTime && !seen
 }
 
-// revertedByNomad reports whether Nomad itself has put a version back (auto_revert): see [isLostUpdate].
+// revertedByNomad reports whether Nomad itself restored a version
+// (auto_revert); see [isLostUpdate].
 func revertedByNomad(versions map[uint64]*api.Job, v uint64) bool {
 	now := versions[v]
 	asks, whole := AuthorSpec(rewrite.Author(now)), AuthorSpec(now)
@@ -96,7 +97,8 @@ func submittedAfter(a, b *api.Job) time.Duration {
 	return time.Duration(*a.SubmitTime - *b.SubmitTime)
 }
 
-// AuthorSpec is what a version asks for, as text: equal for versions that ask for the same.
+// AuthorSpec is what a version asks for, as text. Versions that ask for the
+// same have equal texts.
 func AuthorSpec(job *api.Job) string {
 	text, err := json.Marshal(job)
 	fields := map[string]any{}
@@ -129,7 +131,7 @@ func AuthorSpec(job *api.Job) string {
 	return string(text)
 }
 
-// bare takes from a JSON value the members that hold nothing; nil: nothing is left.
+// bare removes empty members from a JSON value; nil if nothing is left.
 func bare(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -152,11 +154,12 @@ func bare(v any) any {
 	return v
 }
 
-// overwroteWith reports whether what we registered replaced a change that we had not
-// seen. Nomad compares the index that it is to enforce before it writes, not
-// while it does (seen on 1.11.3): a job that is stopped, purged or edited in the
-// milliseconds between comes back as it was. The version tells: each registration
-// makes the next one, so that a higher one than expected means another in between.
+// overwroteWith reports whether our registration replaced a change that we had
+// not seen. Nomad checks the enforced index before it writes, not while it
+// writes (seen on 1.11.3): a job that is stopped, purged or edited in the
+// milliseconds between is restored. The version shows it: each registration
+// makes the next version, so a higher one than expected means another
+// registration in between.
 func (g *Lifecycle) overwroteWith(now *api.Job) bool {
 	if g.Job == nil || *g.Job.JobModifyIndex != *now.JobModifyIndex {
 		return false
@@ -167,8 +170,8 @@ func (g *Lifecycle) overwroteWith(now *api.Job) bool {
 	return *now.CreateIndex != *g.Job.CreateIndex || *now.Version > *g.Job.Version
 }
 
-// verify takes in what the versions tell of the job as we registered it last: that it
-// replaced the one that it was meant to.
+// verify reads from the versions whether our last registration replaced the
+// version that it was meant to.
 func (g *Lifecycle) verify(versions map[uint64]*api.Job) {
 	now := versions[*g.Job.Version]
 	if now != nil && *now.JobModifyIndex == *g.Job.JobModifyIndex && !g.overwroteWith(now) {
@@ -176,8 +179,8 @@ func (g *Lifecycle) verify(versions map[uint64]*api.Job) {
 	}
 }
 
-// undo undoes a registration that replaced another author's change: a purged job is
-// purged, a stopped one stopped, and an edited one is as its author edited it.
+// undo undoes a registration that replaced another author's change: it purges a
+// purged job, stops a stopped one and restores an edited one.
 func (g *Lifecycle) undo(w World) ([]Effect, bool) {
 	if !g.overwrote {
 		return nothing()
@@ -194,13 +197,14 @@ func (g *Lifecycle) undo(w World) ([]Effect, bool) {
 	}
 	switch {
 	case g.recreated && lost != nil && first(lost) && ours(lost):
-		// Two of our registrations, one upon the other: no author has put pins there.
+		// One of our registrations followed another. Authors do not write pins.
 		return []Effect{g.log(Warn, "the job was purged while it was being stopped, purging it again"), Deregister{ToUndo, true}}, false
 	case lost == nil:
 		return g.wrong(fmt.Errorf("version %d, which was replaced while the job was being placed: %w", *g.Job.Version-1, ErrNoVersion), w), false
 	case ours(lost) && !rewrite.Stopped(lost) && AuthorSpec(rewrite.Author(lost)) == AuthorSpec(rewrite.Author(g.Job)):
-		// Two placers have registered what the author wants, one upon the other: nothing of his is lost.
-		// To put the first back would run again what has finished since (walk 30592).
+		// Two placers registered the author's version, one after the other, so
+		// the author lost nothing. Restoring the first would rerun what has
+		// finished since (walk 30592).
 		g.overwrote = false
 		return nothing()
 	case cluster.Ended(lost) && rewrite.Stopped(lost):
@@ -209,28 +213,31 @@ func (g *Lifecycle) undo(w World) ([]Effect, bool) {
 	return []Effect{g.log(Warn, "the job was edited while it was being placed, taking over the edit"), Register{Why: ToUndo, Job: lost}}, false
 }
 
-// first reports whether the job is as it was first registered. A child begins with the version of its template, and
-// what comes through the RPC port with its own (seen on 1.11.3).
+// first reports whether the job is as it was first registered. A child begins
+// with its template's version. A job from the RPC port begins with the version
+// that it was sent with (seen on 1.11.3).
 func first(job *api.Job) bool {
 	return *job.Version == 0 || job.CreateIndex != nil && *job.CreateIndex == *job.JobModifyIndex
 }
 
-// ours reports whether a version carries pins, which only we put there.
+// ours reports whether a version carries pins: only the placer writes them.
 func ours(job *api.Job) bool {
 	_, pinned := rewrite.Pinned(job)
 	return pinned
 }
 
-// mustLookBack reports whether the job may have been replaced by a registration of which this
-// placer does not know: its own, which it could not tell from others, or an earlier one's.
+// mustLookBack reports whether a registration that this placer does not know of
+// may have replaced the job: its own, not recognized as such, or an earlier
+// placer's.
 func (g *Lifecycle) mustLookBack() bool {
 	return !g.lookedBack && !g.overwrote && !g.unverified() && len(g.Pins.Groups) > 0 && *g.Job.Version >= 2 &&
 		(g.Record == nil || g.Record.JobModifyIndex != *g.Job.JobModifyIndex || g.Record.Unverified)
 }
 
-// findEarlierLostUpdate looks, once, whether a job that this placer did not register was
-// replaced by an earlier one that was killed before it saw that, or before it had undone it. Jobs
-// whose last registration is recorded, as one that was verified, were seen.
+// findEarlierLostUpdate checks, once, a job that this placer did not register:
+// an earlier placer may have replaced the author's change and crashed before it
+// saw or undid that. A job whose last registration is recorded as verified
+// needs no check.
 func (g *Lifecycle) findEarlierLostUpdate(World) ([]Effect, bool) {
 	if g.Record == nil || !g.mustLookBack() {
 		return nothing()
@@ -242,8 +249,9 @@ func (g *Lifecycle) findEarlierLostUpdate(World) ([]Effect, bool) {
 	return nothing()
 }
 
-// stopBeforeRevert is the stop of the author's that a registration of ours replaced, before Nomad put
-// back a version before it (auto_revert); nil for none. Seen in walk 8000063.
+// stopBeforeRevert is the author's stop that our registration replaced, before
+// Nomad restored an earlier version (auto_revert); nil if none. Seen in walk
+// 8000063.
 func (g *Lifecycle) stopBeforeRevert() *api.Job {
 	vs, v := g.read.versions, *g.Job.Version
 	if v < 3 || vs[v] == nil || vs[v-2] == nil || !rewrite.Stopped(vs[v-2]) || !revertedByNomad(vs, v) || !isLostUpdate(vs, v-1) {

@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// NeedsAll reports whether the members need each other: those of a batch job, unless its author
-// says otherwise, and those of a service if he says so.
+// NeedsAll reports whether the members need each other. Those of a batch job do
+// unless its author says otherwise, those of a service only if he says so.
 func (st Observed) NeedsAll() bool {
 	h, err := rewrite.ParseHints(st.Job)
 	if *st.Job.Type == api.JobTypeService {
@@ -23,11 +23,12 @@ func (st Observed) NeedsAll() bool {
 	return err != nil || h.OnFailure != rewrite.ReplaceMember
 }
 
-// runsInPart says what becomes of the missing members where those run on that are there, which do
-// not need them, and nothing can be done; "" where that is not so. Other GPUs in the pins of a
-// service would restart all of it, and other nodes in those of a batch job run its finished
-// members again. How often Nomad tries a member that fails, its reschedule block says. Pins to GPUs
-// that never held all of it do not do.
+// runsInPart is why the missing members do not start while the others keep
+// running and nothing can be done; "" if that is not so. It holds where the
+// members do not need each other. Other GPUs in a service's pins would restart
+// all of it, and other nodes in a batch job's pins would rerun its finished
+// members. The reschedule block decides how often Nomad retries a failed
+// member. Pins that never held the whole gang do not count.
 func (g *Lifecycle) runsInPart(blocked *api.Evaluation) reason.Kind {
 	rest := reason.OthersRun
 	if g.Live == 0 {
@@ -50,10 +51,12 @@ func (g *Lifecycle) runsInPart(blocked *api.Evaluation) reason.Kind {
 	return ""
 }
 
-// someOver reports whether members of a batch job have done their work for the job as it is, or have
-// failed and are not tried again. Nomad runs them again when it is registered anew, whatever room
-// and limits there are (walk 693 with late writes). It goes by allocations that have just been read;
-// what has failed and waits for room the blocked evaluation counts, nil for none.
+// someOver reports whether members of a batch job have succeeded for the
+// present version, or have failed and are not retried. Nomad reruns them when
+// the job is registered again, whatever room and limits there are (walk 693
+// with late writes). It reads the allocations of this moment. Failed members
+// that wait for room are counted by the blocked evaluation; nil if there is
+// none.
 func (g *Lifecycle) someOver(blocked *api.Evaluation) bool {
 	if slices.ContainsFunc(g.read.allocs, func(a *cluster.Alloc) bool { return a.FinishedIn(g.Job) }) {
 		return true
@@ -61,7 +64,7 @@ func (g *Lifecycle) someOver(blocked *api.Evaluation) bool {
 	return blocked != nil && *g.Job.Type == api.JobTypeBatch && g.Want-g.Have > g.lackRoom(blocked)
 }
 
-// lackRoom is how many members with GPUs a blocked evaluation waits for room for.
+// lackRoom is how many members with GPUs a blocked evaluation lacks room for.
 func (g *Lifecycle) lackRoom(blocked *api.Evaluation) (n int) {
 	for group, m := range blocked.FailedTGAllocs {
 		if tg := g.Job.LookupTaskGroup(group); tg != nil && rewrite.GPUsPerMember(tg) > 0 {
@@ -71,15 +74,16 @@ func (g *Lifecycle) lackRoom(blocked *api.Evaluation) (n int) {
 	return n
 }
 
-// halfThere reports whether members of a gang are gone that its others need, and for which there
-// is no room. Those that its author has added since (nomad job scale) it had not yet.
+// halfThere reports whether a gang has lost members that the others need and
+// that do not fit. Members that its author has added since (nomad job scale)
+// were never there, so they do not count.
 func (g *Lifecycle) halfThere(w World) bool {
 	return g.NeedsAll() && g.Record != nil && len(w.Holds(g.Key)) < g.Record.Decision.Demand
 }
 
-// extend adds nodes to pins to a class for the members that are missing. Only a group constraint
-// changes, so that those that run are left alone, unless the new members need a higher class
-// ceiling.
+// extend adds nodes to class pins for the missing members. Only a group
+// constraint changes, so running members are left alone, unless the new members
+// need a higher class ceiling.
 func (g *Lifecycle) extend(w World) ([]Effect, bool) {
 	room, err := w.RoomForMissing(g)
 	if err != nil {
@@ -101,8 +105,9 @@ func (g *Lifecycle) extend(w World) ([]Effect, bool) {
 	return g.repin(ToExtend, room.Pins, w)
 }
 
-// placeLeftOut has Nomad evaluate a job of which it has stopped members of groups without GPUs,
-// unless an evaluation waits for room for them. Those with GPUs, which have theirs, run on meanwhile.
+// placeLeftOut asks Nomad to evaluate a job in which it stopped members of
+// groups without GPUs, unless a blocked evaluation already waits for room for
+// them. Members with GPUs keep running.
 func (g *Lifecycle) placeLeftOut(w World) ([]Effect, bool) {
 	if !g.LeftOutBeside || w.Now().Sub(g.evaluatedAt) < evaluateAgain {
 		return nothing()

@@ -12,25 +12,27 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// A job's place in the queue is when its author first asked for it. Registering
-// it again while it waits does not send it to the end, unless it then asks for
-// more GPUs than before: else a small job could wait in line for a large one. Nor does
-// our requeueing it. But its author gives the place up by stopping it, also if he starts
-// it again: else a job could wait in line that nobody wanted meanwhile. Nomad
-// keeps the versions of a job, so that an agent that was restarted finds the same
-// place.
+// A job's place in the queue is the time at which its author first asked for
+// it.
+//
+// Registering it again while it waits keeps the place, unless it then asks for
+// more GPUs: else a small job could hold a place for a large one. Our own
+// requeueing keeps it, too. An author who stops the job gives the place up,
+// even if he starts it again: else a job that nobody wants could hold a place.
+// Nomad keeps the versions of a job, so a restarted agent finds the same place.
 
-// position is the place in the queue of a waiting job without pins of its own. That of one with
-// pins is in its record.
+// position is the place in the queue of a waiting job without pins. The record
+// of a job with pins holds its place.
 type position struct {
 	index uint64 // JobModifyIndex of the job for which it was worked out
 	since time.Time
 	gpus  int
-	// record is that of the gang that was requeued before its author edited it.
+	// record is the gang's record from before its author edited it after a
+	// requeue.
 	record *Record
 }
 
-// findPosition works out the place of a job that its author may have registered
+// findPosition finds the place of a job that its author may have registered
 // before.
 func (g *Lifecycle) findPosition(World) ([]Effect, bool) {
 	index, had := *g.Job.JobModifyIndex, g.position
@@ -66,7 +68,7 @@ func (g *Lifecycle) findPosition(World) ([]Effect, bool) {
 			found.since, found.record = r.Submitted, r
 		}
 	}
-	// Nomad keeps some versions only; this placer may remember more.
+	// Nomad keeps only some versions; this placer may remember more.
 	if first.cut && had.index != 0 && found.gpus <= had.gpus && had.since.Before(found.since) {
 		found.since, found.record = had.since, had.record
 	}
@@ -74,7 +76,8 @@ func (g *Lifecycle) findPosition(World) ([]Effect, bool) {
 	return nothing()
 }
 
-// positionKnown reports whether there is nothing to find out: of a job with pins, once its record is read.
+// positionKnown reports whether the place is known. For a job with pins that is
+// so once its record is read.
 func (g *Lifecycle) positionKnown() bool {
 	switch index := *g.Job.JobModifyIndex; {
 	case g.position.index == index:
@@ -85,7 +88,8 @@ func (g *Lifecycle) positionKnown() bool {
 	return g.Nomad != Waiting
 }
 
-// ask is what the versions of a job say of when its author first asked for what it asks for now.
+// ask is when the author first asked for what he asks for now, by the job's
+// versions.
 type ask struct {
 	job      *api.Job  // the last version that the author asked in, if it was looked for
 	since    time.Time // when the author asked for the oldest of them
@@ -94,8 +98,8 @@ type ask struct {
 }
 
 // firstAsked is when the author first asked for what now waits: the oldest of
-// the versions before it, without a gap, that waited too and asked for no fewer
-// GPUs than the next.
+// the consecutive versions before the present one that also waited and asked
+// for no fewer GPUs than the next.
 func firstAsked(job *api.Job, versions map[uint64]*api.Job) ask {
 	since, gpus := time.Unix(0, *job.SubmitTime), rewrite.AllGPUs(job)
 	for v := *job.Version; v > 0; v-- {
@@ -118,8 +122,9 @@ func firstAsked(job *api.Job, versions map[uint64]*api.Job) ask {
 	return ask{since: since}
 }
 
-// putBack reports whether a version is our putting back of an edit of the author's, two versions before, which a
-// start of ours of the version before that had replaced.
+// putBack reports whether a version is our restoration of an author's edit: the
+// edit is two versions older, and a start of ours, the version between, had
+// replaced it.
 func putBack(versions map[uint64]*api.Job, v uint64) bool {
 	if v < 3 || versions[v] == nil || versions[v-1] == nil || versions[v-2] == nil || versions[v-3] == nil {
 		return false
@@ -132,9 +137,10 @@ func putBack(versions map[uint64]*api.Job, v uint64) bool {
 	return spec(v) == spec(v-2) && spec(v-1) == spec(v-3) && spec(v-1) != spec(v-2)
 }
 
-// askedAnew is since when a job with pins asks for what it asks for, if that is not since its first
-// start: its author has started it again after he had stopped it, or had it ask for more while it waited
-// again (nomad job scale). Zero: no version since his last one without pins tells of that.
+// askedAnew is since when a job with pins asks for what it asks for, if that is
+// later than its first start: its author started it again after a stop, or
+// scaled it up while it waited again (nomad job scale). Zero if no version
+// since his last one without pins shows that.
 func askedAnew(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	now := job
 	for v := *job.Version; v > 0 && ours(now); v-- {
@@ -152,7 +158,8 @@ func askedAnew(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	return time.Time{}
 }
 
-// askedBeforePins is when the author first asked for what we have pinned since.
+// askedBeforePins is when the author first asked for the version that we pinned
+// later.
 func askedBeforePins(job *api.Job, versions map[uint64]*api.Job) ask {
 	for v := *job.Version; v > 0 && ours(job); v-- {
 		if versions[v-1] == nil {
@@ -165,8 +172,8 @@ func askedBeforePins(job *api.Job, versions map[uint64]*api.Job) ask {
 	return asked
 }
 
-// mendedAt is when the author has changed a job with gate and pins, as Nomad's UI shows it to him, since it
-// waits again; zero: he has not.
+// mendedAt is when the author changed a job with gate and pins (as Nomad's UI
+// shows it to him) since it waits again; zero if he did not.
 func mendedAt(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	now := job
 	for v := *job.Version; v > 0; v-- {
@@ -182,8 +189,8 @@ func mendedAt(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	return time.Time{}
 }
 
-// beginAnew takes in that the author asks anew, since a time, for what the record is about: what the gang
-// ran, and how it failed, was another try.
+// beginAnew makes the record start over at the time when the author asked anew:
+// runs and failures of the gang before it belong to another try.
 func (g *Lifecycle) beginAnew(at time.Time) {
 	if !at.After(g.Record.Submitted) {
 		return

@@ -15,11 +15,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// earliest and latest are the times that the queue knows: an author's deadline and an operator's
-// window may lie beyond what 64 bits hold of nanoseconds, the year 2262. It adds spans to times.
+// earliest and latest bound the times in the queue. An author's deadline or an
+// operator's window may lie after 2262, beyond 64 bits of nanoseconds, and the
+// queue adds spans to times.
 var earliest, latest = time.Unix(0, 1), time.Date(2150, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// QueueTime is a time as the queue has it, from 1970 to 2150.
+// QueueTime is a time in the queue's form, from 1970 to 2150.
 func QueueTime(t time.Time) time.Duration {
 	switch {
 	case t.Before(earliest):
@@ -30,8 +31,8 @@ func QueueTime(t time.Time) time.Duration {
 	return time.Duration(t.UnixNano())
 }
 
-// QueueJob is the job as the queue sees it. restart is the run time that a restart
-// loses.
+// QueueJob is the job in the queue's form. restart is the run time that a
+// restart loses.
 func (g *Lifecycle) QueueJob(restart time.Duration) queue.Job {
 	h := g.Request.Hints
 	var attained, done, waited time.Duration
@@ -49,8 +50,8 @@ func (g *Lifecycle) QueueJob(restart time.Duration) queue.Job {
 	}
 }
 
-// NameOf is the name under which the runs of a job are remembered. Names are those of a namespace: jobs
-// that others call the same teach nothing of these.
+// NameOf is the name under which a job's runs are remembered. It includes the
+// namespace, so jobs of the same name in another namespace are not mixed in.
 func NameOf(job *api.Job) string {
 	name := *job.Name
 	if cluster.Child(job) {
@@ -59,7 +60,7 @@ func NameOf(job *api.Job) string {
 	return cluster.KeyOf(job).Namespace + "/" + name
 }
 
-// least is how few members an elastic gang may have; 0 of others.
+// least is the least size of an elastic gang; 0 for others.
 func (g *Lifecycle) least() int {
 	if g.Request.Elastic == nil {
 		return 0
@@ -67,13 +68,13 @@ func (g *Lifecycle) least() int {
 	return g.Request.Elastic.Least
 }
 
-// spreads reports whether some of the gang is to be apart.
+// spreads reports whether some of the gang's members must be apart.
 func spreads(g pal.Gang) bool {
 	return slices.ContainsFunc(g.MemberSets, func(s pal.MemberSet) bool { return len(s.Spreads) > 0 })
 }
 
-// Submitted is when the author registered the job: our own registering, which
-// leaves pins behind, does not count.
+// Submitted is when the author registered the job. Our own registrations, which
+// leave pins, do not count.
 func (g *Lifecycle) Submitted() time.Time {
 	if g.Record != nil && len(g.Pins.Groups) > 0 {
 		return g.Record.Submitted
@@ -84,8 +85,8 @@ func (g *Lifecycle) Submitted() time.Time {
 	return time.Unix(0, *g.Job.SubmitTime)
 }
 
-// ran is the record with what the gang has run and waited so far, nil if it
-// never was placed.
+// ran is the record with the gang's run and wait times so far; nil if it was
+// never placed.
 func (g *Lifecycle) ran() *Record {
 	if len(g.Pins.Groups) > 0 || g.Target != nil { // its author's gate may have no pins beside it
 		return g.Record
@@ -96,7 +97,7 @@ func (g *Lifecycle) ran() *Record {
 	return nil
 }
 
-// WaitsSince is when the gang began to wait, this time.
+// WaitsSince is when the gang's present wait began.
 func (g *Lifecycle) WaitsSince() time.Time {
 	if r := g.ran(); r != nil && r.Attained > 0 && !r.Stopped.IsZero() {
 		return r.Stopped
@@ -120,12 +121,13 @@ func (g *Lifecycle) NewRecord(now time.Time, d pal.Decision, note Note) Record {
 	return r
 }
 
-// leaveQueue takes a gang out of the queue that cannot be served, or not by us.
+// leaveQueue removes a gang that cannot be served, or that is not ours, from
+// the queue.
 func (g *Lifecycle) leaveQueue(_ Event, w World) []Effect {
 	return append(g.hasStopped(w), g.dequeue()...)
 }
 
-// dequeue takes it out, if it is in the queue at all.
+// dequeue removes the gang from the queue if it is there.
 func (g *Lifecycle) dequeue() []Effect {
 	g.edited = false
 	if !g.Queued {
@@ -135,10 +137,10 @@ func (g *Lifecycle) dequeue() []Effect {
 	return []Effect{Dequeue{}}
 }
 
-// waitInQueue keeps the queue informed of a gang of which nothing is to run. A gang that
-// must not start now, because it backs off after a failure, or comes after another job,
-// or may have finished already, is out of the queue for so long: there it would hold up
-// those behind it.
+// waitInQueue keeps the queue informed of a gang that is not running. A gang
+// that must not start now stays out of the queue meanwhile: it backs off after
+// a failure, waits for its pal_after, or may have finished already. In the
+// queue it would hold up those behind it.
 func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 	out := g.hasStopped(w)
 	sync := e.(Sync)
@@ -154,8 +156,9 @@ func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 	case !g.Queued:
 		out = append(out, g.enqueue(w))
 	case g.Placed:
-		// The queue hears of it once its GPUs are free in the view: else it would find
-		// that what the gang was stopped for does not fit, and stop another one.
+		// The queue is told only when the gang's GPUs are free in the view.
+		// Otherwise it would find that the gang's successor does not fit and
+		// stop another gang for it.
 		if g.dying(w) || len(w.Holds(g.Key)) > 0 {
 			return out // what its author has changed meanwhile is taken in afterwards
 		}
@@ -171,8 +174,9 @@ func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 	return out
 }
 
-// endsInQueue tells the queue of a gang that an earlier placer has stopped, and whose GPUs come
-// free soon: else it would stop another one for whom that one made room.
+// endsInQueue tells the queue about a gang that an earlier placer has stopped
+// and whose GPUs come free soon. Otherwise the queue would stop another gang
+// for the same successor.
 func (g *Lifecycle) endsInQueue(w World) []Effect {
 	j, at := g.asItRuns(w)
 	if len(at.Members) == 0 {
@@ -182,8 +186,8 @@ func (g *Lifecycle) endsInQueue(w World) []Effect {
 	return []Effect{QueueRestored{Job: j, Placement: at, Since: g.startedAt(w.Now()), Ends: true}}
 }
 
-// asItRuns is the job as the queue sees it, with the members that the gang has, and where they
-// are: its author may ask for others by now.
+// asItRuns is the job in the queue's form, with its running members and their
+// placement. Its author may ask for others by now.
 func (g *Lifecycle) asItRuns(w World) (queue.Job, pal.Placement) {
 	at := w.Running(g.Request, w.Holds(g.Key))
 	j := g.QueueJob(w.RestartCost())
@@ -200,14 +204,15 @@ func (g *Lifecycle) asItRuns(w World) (queue.Job, pal.Placement) {
 	return j, at
 }
 
-// enqueue puts it in, at the place that it would have if it had never been out.
+// enqueue puts the gang into the queue, at the place that it would have if it
+// had never left.
 func (g *Lifecycle) enqueue(w World) Effect {
 	g.Queued, g.Placed = true, false
 	return Enqueue{Job: g.QueueJob(w.RestartCost()), Since: g.WaitsSince()}
 }
 
-// staysInQueue is for a gang of which the queue knows all there is to know: it runs as
-// it did, or is being stopped.
+// staysInQueue handles a gang that the queue knows everything about: it runs as
+// before, or is being stopped.
 func (g *Lifecycle) staysInQueue(Event, World) []Effect {
 	if g.Refused != nil {
 		return g.dequeue()
@@ -215,7 +220,7 @@ func (g *Lifecycle) staysInQueue(Event, World) []Effect {
 	return g.settle()
 }
 
-// runInQueue makes sure that the queue knows that the gang runs.
+// runInQueue makes sure that the queue knows the running gang.
 func (g *Lifecycle) runInQueue(_ Event, w World) []Effect {
 	if g.Refused != nil {
 		return g.dequeue()
@@ -234,8 +239,8 @@ func (g *Lifecycle) runInQueue(_ Event, w World) []Effect {
 	return append(out, g.settle()...)
 }
 
-// runsOnInQueue makes sure that the queue knows of a gang that runs, and whose author asks for
-// something else: with the members that it has.
+// runsOnInQueue makes sure that the queue knows a running gang whose author
+// asks for something else, with the members that it has.
 func (g *Lifecycle) runsOnInQueue(e Event, w World) []Effect {
 	if g.Queued || g.Refused != nil || g.stop != nil {
 		return g.staysInQueue(e, w)
@@ -248,7 +253,7 @@ func (g *Lifecycle) runsOnInQueue(e Event, w World) []Effect {
 	return []Effect{QueueRestored{Job: j, Placement: at, Since: g.startedAt(w.Now())}}
 }
 
-// settle tells the queue of a gang some of whose members have done their work.
+// settle tells the queue that some members have succeeded.
 func (g *Lifecycle) settle() []Effect {
 	if !g.Queued || g.Have <= g.Live {
 		return nil
@@ -256,8 +261,8 @@ func (g *Lifecycle) settle() []Effect {
 	return []Effect{QueueSettled{}}
 }
 
-// AsksSince is since when the job asks for GPUs: since its author registered it, or
-// since the jobs have finished that it comes after.
+// AsksSince is since when the job asks for GPUs: since its author registered
+// it, or since its pal_after succeeded.
 func (g *Lifecycle) AsksSince() time.Time {
 	if submitted := g.Submitted(); submitted.After(g.eligible) {
 		return submitted
@@ -265,8 +270,9 @@ func (g *Lifecycle) AsksSince() time.Time {
 	return g.eligible
 }
 
-// deadline is by when it is to have ended, in the queue's time; 0: no deadline. It
-// counts from the registration by its author, not from when the placer saw it.
+// deadline is when the gang must have ended, in the queue's time; 0 if it has
+// no deadline. It counts from the author's registration, not from when the
+// placer saw it.
 func (g *Lifecycle) deadline() time.Duration {
 	at, ok := g.Request.Hints.DeadlineOf(g.Submitted())
 	if !ok {
@@ -275,7 +281,7 @@ func (g *Lifecycle) deadline() time.Duration {
 	return QueueTime(at)
 }
 
-// array is the parameterized or periodic job that it is a child of; "" for none.
+// array is the parameterized or periodic job that made this one; "" if none.
 func (g *Lifecycle) array() string {
 	if !cluster.Child(g.Job) {
 		return ""

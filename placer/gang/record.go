@@ -19,54 +19,60 @@ import (
 type Record struct {
 	Namespace string `json:"namespace"`
 	Job       string `json:"job"`
-	// Submitted is when the author registered the job; it is the job's place in
-	// the queue, which our own registering must not change.
+	// Submitted is when the author registered the job. It is the job's place in
+	// the queue; our own registrations must not change it.
 	Submitted time.Time `json:"submitted"`
 	Decided   time.Time `json:"decided"`
 	// Ready is when all members were seen on their GPUs; zero before.
 	Ready time.Time `json:"ready,omitzero"`
-	// Restarted is when Nomad started all members anew since: its author had given it none for a while, say.
+	// Restarted is when Nomad restarted all members: its author had scaled it
+	// to zero for a while, for example.
 	Restarted time.Time `json:"restarted,omitzero"`
-	// JobModifyIndex is that of the job as it was committed.
+	// JobModifyIndex is the index of the job as committed.
 	JobModifyIndex uint64 `json:"job_modify_index"`
-	// Index is the ModifyIndex of the variable that it was read from; 0: it was not.
+	// Index is the ModifyIndex of the variable that the record was read from; 0
+	// if it was not read.
 	Index uint64 `json:"-"`
-	// Unverified: when it was written, Nomad had not told yet whether that registration replaced
-	// a change of the author's, or it had, and that was still to be undone.
+	// Unverified: when the record was written, Nomad had not shown yet whether
+	// our registration replaced a change of the author's; or it did replace one
+	// and that was not undone yet.
 	Unverified bool         `json:"unverified,omitempty"`
 	Mode       rewrite.Mode `json:"mode"`
-	// Decision has as chosen what the gang got; Predicted is what was decided, if its pins
-	// let Nomad give it other GPUs.
+	// Decision.Chosen is what the gang got. Predicted is what was decided, if
+	// the pins let Nomad give it other GPUs.
 	Decision  pal.Decision `json:"decision"`
 	Predicted *pal.Choice  `json:"predicted,omitempty"`
-	// UserFailures counts how often the gang failed by its own fault; GivenUp is why it is
-	// not tried any more.
+	// UserFailures counts the gang's own failures. GivenUp is why it is not
+	// retried.
 	UserFailures int           `json:"user_failures,omitempty"`
 	GivenUp      reason.Reason `json:"given_up,omitzero"`
-	// InfraFailures counts how often the gang was lost to the infrastructure, and tried again.
+	// InfraFailures counts how often the infrastructure failed the gang and it
+	// was retried.
 	InfraFailures int `json:"infra_failures,omitempty"`
-	// CountedFor is the JobModifyIndex of the start whose failure the two count. Each start
-	// counts once, also if the placer dies before it has stopped what is left of it.
+	// CountedFor is the JobModifyIndex of the start whose failure is counted
+	// above. Each start counts once, even if the placer crashes before it has
+	// stopped the rest of the gang.
 	CountedFor uint64 `json:"counted_for,omitempty"`
-	// Attained is how long the gang ran before it was last stopped, or resized, Done how much
-	// of its work that did, in time at cost 1, and Waited how long it waited in
-	// all before it was last started. Stopped is when that was.
+	// Attained is how long the gang ran before it was last stopped or resized;
+	// Done is the work done in that time, in time at cost 1. Waited is how long
+	// it waited in all before its last start. Stopped is when it was stopped.
 	Attained time.Duration `json:"attained,omitempty"`
 	Done     time.Duration `json:"done,omitempty"`
 	Waited   time.Duration `json:"waited,omitempty"`
 	Stopped  time.Time     `json:"stopped,omitzero"`
 	// StoppedWhy is why.
 	StoppedWhy reason.Reason `json:"stopped_why,omitzero"`
-	// StoppedFor is the job for which, namespace/id, if it is of the same namespace: who may read
-	// the record need not know of others.
+	// StoppedFor is the job that it made room for (namespace/id), if that is in
+	// the same namespace: readers of the record need not know of others.
 	StoppedFor string `json:"stopped_for,omitempty"`
-	// Note is what happened besides.
+	// Note is what else happened.
 	Note Note `json:"note,omitempty"`
-	// MembersOmitted counts members left out of the decision for size.
+	// MembersOmitted counts members that do not fit into the record's size
+	// limit.
 	MembersOmitted int `json:"members_omitted,omitempty"`
 }
 
-// Note is what a record tells besides.
+// Note is what else a record tells.
 type Note string
 
 // The notes.
@@ -77,8 +83,8 @@ const (
 	NoteReadBack Note = "the placer restarted before it recorded this: the GPUs are read back from Nomad, the alternatives are lost"
 )
 
-// stop takes in that the gang was stopped, and why, after it ran so long, slower by so much than
-// with all its members.
+// stop records that the gang was stopped, why, how long it ran, and how much
+// slower than with all its members.
 func (r *Record) stop(now time.Time, why reason.Reason, ran time.Duration, slower float64) {
 	cost := slower
 	if c := r.Decision.Chosen; c != nil && c.Cost > 0 {
@@ -88,8 +94,9 @@ func (r *Record) stop(now time.Time, why reason.Reason, ran time.Duration, slowe
 	r.StoppedWhy, r.StoppedFor = why, ""
 }
 
-// startsAgain takes in that the job has been started since, and nobody has written down why there:
-// what the record tells of is over. What the gang has run, waited and failed counts on.
+// startsAgain records that the job has started since, for reasons that nobody
+// wrote down: the decision in the record no longer applies. Run time, wait time
+// and failures keep counting.
 func (r *Record) startsAgain(job *api.Job) {
 	switch at := time.Unix(0, *job.SubmitTime); { // as NewRecord counts
 	case r.Attained > 0 && !r.Stopped.IsZero():
@@ -102,8 +109,8 @@ func (r *Record) startsAgain(job *api.Job) {
 	r.StoppedWhy, r.StoppedFor, r.Note = reason.Reason{}, "", ""
 }
 
-// chose reports whether the GPUs that were chosen are those of the pins: not known where some were left out for
-// size.
+// chose reports whether the chosen GPUs are those of the pins. It is unknown if
+// members were omitted for size.
 func (r *Record) chose(pins rewrite.Pins) bool {
 	c := r.Decision.Chosen
 	if c == nil || r.MembersOmitted > 0 {
@@ -112,9 +119,10 @@ func (r *Record) chose(pins rewrite.Pins) bool {
 	return slices.Equal(slices.Sorted(slices.Values(c.GPUIDs())), slices.Sorted(slices.Values(pins.GPUs())))
 }
 
-// Got takes in which GPUs the gang has: its pins may allow others than were chosen. What
-// was predicted for those is kept. Fewer are those of members that have not finished; but
-// where more are noted than the gang was given, some were of members that were ending.
+// Got records which GPUs the gang got: its pins may allow others than the
+// chosen ones. The prediction for the chosen ones is kept. Fewer GPUs than
+// chosen are those of unfinished members. More than chosen means that some
+// belonged to members that were ending.
 func (r *Record) Got(is *pal.Choice) {
 	was, predicted := r.Decision.Chosen, cmp.Or(r.Predicted, r.Decision.Chosen)
 	switch {
@@ -126,8 +134,9 @@ func (r *Record) Got(is *pal.Choice) {
 	}
 }
 
-// Resized takes in that the gang is whole with another number of GPUs than it was given: its
-// author has changed its size since. What was tried and predicted then says nothing of it.
+// Resized records that the gang is complete with another number of GPUs than it
+// was given: its author changed its size. Earlier tries and predictions no
+// longer apply.
 func (r *Record) Resized(is *pal.Choice) {
 	d := &r.Decision
 	if n := len(is.GPUIDs()); n != d.Demand {
@@ -135,7 +144,7 @@ func (r *Record) Resized(is *pal.Choice) {
 	}
 }
 
-// among reports whether all GPUs of one choice are those of another one.
+// among reports whether all GPUs of one choice belong to another.
 func among(is, of *pal.Choice) bool {
 	all := map[string]bool{}
 	for _, id := range of.GPUIDs() {
@@ -144,9 +153,9 @@ func among(is, of *pal.Choice) bool {
 	return !slices.ContainsFunc(is.GPUIDs(), func(id string) bool { return !all[id] })
 }
 
-// Pinned are the GPUs that the record says the job was given, nil when it says
-// nothing. If members were left out for size, the pins are believed as they
-// stand if the job is the one that was committed, and they are as many.
+// Pinned returns the GPUs that the job was given by the record; nil if the
+// record does not tell. If members were omitted for size, it trusts the pins,
+// provided that the job is the committed one and the numbers match.
 func (r *Record) Pinned(job *api.Job, pins rewrite.Pins) []string {
 	c := r.Decision.Chosen
 	if c == nil || pins.Mode != rewrite.ModeGPU {

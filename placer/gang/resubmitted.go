@@ -14,10 +14,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// askAgain gates a gang that has all members for which its pins name GPUs, and whose author
-// wants more: by nomad job scale, which leaves the pins as they are. As if its author had run
-// its file with that count, it runs on until all of them fit. Of one that was smaller for a while,
-// others may have got GPUs that its pins still name.
+// askAgain gates a complete gang whose author wants more members (nomad job
+// scale, which keeps the pins). As if the author had run the file with the new
+// count, the gang keeps running until all members fit. If it shrank for a
+// while, others may hold GPUs that its pins still name.
 func (g *Lifecycle) askAgain(w World) ([]Effect, bool) {
 	if g.stop != nil || g.Pins.Mode != rewrite.ModeGPU || g.Have == 0 || g.Live != g.Have {
 		return nothing()
@@ -33,8 +33,8 @@ func (g *Lifecycle) askAgain(w World) ([]Effect, bool) {
 	return []Effect{g.log(Info, "its author wants more members than its pins name GPUs for"), Register{Why: ToAsk, Job: rewrite.Gate(rewrite.Author(g.Job))}}, false
 }
 
-// runsOn reports whether the gang is what ran before the job was registered last, and has lost no
-// member since.
+// runsOn reports whether the gang is what ran before the last registration and
+// has lost no member since.
 func (g *Lifecycle) runsOn(w World) bool {
 	return !slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool {
 		lost := a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost
@@ -42,7 +42,7 @@ func (g *Lifecycle) runsOn(w World) bool {
 	})
 }
 
-// notOthers are the pins without the GPUs that others hold.
+// notOthers returns the pins without the GPUs that other jobs hold.
 func (g *Lifecycle) notOthers(w World) rewrite.Pins {
 	p := g.Pins
 	p.Groups = slices.Clone(p.Groups)
@@ -52,7 +52,7 @@ func (g *Lifecycle) notOthers(w World) rewrite.Pins {
 	return p
 }
 
-// roomFor is for how many of the members that a job asks for its pins name GPUs.
+// roomFor is how many of the job's members its pins have GPUs for.
 func roomFor(job *api.Job, p rewrite.Pins) (n int) {
 	for _, tg := range job.TaskGroups {
 		if each := rewrite.GPUsPerMember(tg); each > 0 {
@@ -63,15 +63,15 @@ func roomFor(job *api.Job, p rewrite.Pins) (n int) {
 	return n
 }
 
-// broken reports whether a gang that runs on until its new size fits has lost members meanwhile:
-// behind its gate Nomad replaces none. Those that its author does not ask for any more are
-// not missed.
+// broken reports whether a gang that keeps running until its new size fits has
+// lost members meanwhile: behind its gate Nomad replaces none. Members that its
+// author no longer asks for do not count.
 func (g *Lifecycle) broken(had *api.Job, pins rewrite.Pins, w World) bool {
 	return *g.Job.Type == api.JobTypeBatch && pins.Mode != rewrite.ModePrefer && g.NeedsAll() && g.lostOf(had, pins, w)
 }
 
-// lostOf reports whether members that it had as that version, and that its author still asks for, are neither
-// there nor have done their work.
+// lostOf reports whether members of that version that the author still asks for
+// are gone without having succeeded.
 func (g *Lifecycle) lostOf(had *api.Job, pins rewrite.Pins, w World) bool {
 	there := map[string]int{}
 	for _, a := range g.Members {
@@ -115,9 +115,10 @@ func (g *Lifecycle) newest() (n uint64) {
 	return n
 }
 
-// restorePins serves a job whose author ran the same file again, gate and all,
-// while its gang runs: it gets the pins it had, so that what runs stays. A gang of another
-// size is placed again as a whole, when the queue has room for it (change).
+// restorePins serves a job whose author ran the same file again, with the gate,
+// while the gang runs: it gets its former pins, so its members keep running. A
+// gang of another size is placed again as a whole when the queue has room
+// (change).
 func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 	if g.stop != nil {
 		return g.proceed(w), false
@@ -147,14 +148,15 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 	if !pinned {
 		return []Effect{g.log(Info, "gated while it runs unpinned: left to Nomad"), Register{Why: ToGoOn, Job: rewrite.Open(g.Job)}}, false
 	}
-	// Where a member has ended, its successor and those that are restarted may get one
-	// another's GPUs (walk 584).
+	// If a member has ended, its successor and restarted members may get each
+	// other's GPUs (walk 584).
 	oneByOne := g.lacksOneByOne(had, pins, w)
 	mixed := *g.Job.Type == api.JobTypeBatch && g.Live < g.Want && AuthorSpec(rewrite.Author(had)) != AuthorSpec(rewrite.Author(g.Job)) && !oneByOne
-	// What already ran where it may not, a node's attribute has changed say, is left there.
+	// A member that already ran where it no longer may (a node attribute
+	// changed, for example) stays.
 	forbidden := w.Forbids(g.Job, g.Members) && !w.Forbids(had, g.Members)
-	// Others may have got those of members that had done their work, which its author has run
-	// again (walk 10005539).
+	// Others may hold the GPUs of succeeded members that the author runs again
+	// (walk 10005539).
 	gone := pins.Mode == rewrite.ModeGPU && w.OthersHold(g.Key, pins.GPUs())
 	same := SameRequests(had, g.Job) && (pins.Mode != rewrite.ModeGPU || roomFor(had, pins) >= g.Want) || oneByOne
 	if same && fitsRange(g.Job, pins) && !mixed && !forbidden && !gone {
@@ -172,17 +174,18 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 	return append([]Effect{g.log(Info, "changed by its author, and not whole any more: requeueing it")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
 }
 
-// Asks reports whether a running gang's author asks for other GPUs than it has: the queue is to
-// say where it could go ([Room]). Until it can go there it runs on as it is.
+// Asks reports whether a running gang's author asks for other GPUs than it has.
+// The queue then offers a place ([Room]); until it can go there, the gang keeps
+// running.
 func (g *Lifecycle) Asks() bool {
 	return g.asks && g.Nomad == Resubmitted && g.Refused == nil && g.stop == nil && g.pending == nil
 }
 
-// change has a running gang go where there is room for what its author asks for now. Nomad
-// turns that into one update, in which each new member waits for the one that it replaces,
-// and for no other. So a gang that is to go where some of it runs is stopped first: another
-// member could still use the GPU that a new one gets. Services are not stopped: they are
-// updated a few members at a time.
+// change moves a running gang to where its author's new request fits. Nomad
+// makes one update of it: each new member waits for the one that it replaces,
+// and for no other. So if the gang's new place overlaps its present one, it is
+// stopped first: another member might still use a new member's GPU. Services
+// are not stopped: they are updated a few members at a time.
 func (g *Lifecycle) change(e Event, w World) []Effect {
 	room := e.(Room)
 	switch {
@@ -193,8 +196,8 @@ func (g *Lifecycle) change(e Event, w World) []Effect {
 		return nil
 	}
 	g.asks, g.read.room = false, room
-	// From here on the queue has it with what it asks for now: others get what that leaves of a
-	// quota.
+	// From here on the queue counts the new request: others may use what it
+	// leaves of a quota.
 	g.edited = true
 	es := g.runInQueue(nil, w)
 	held := w.Holds(g.Key)
@@ -206,8 +209,8 @@ func (g *Lifecycle) change(e Event, w World) []Effect {
 	return append(es, more...)
 }
 
-// preemptChanged stops a gang that runs on until what its author asks for now fits, for another
-// one: it then waits with that.
+// preemptChanged stops a gang for another one while it waits for its new size
+// to fit. It then waits with the new request.
 func (g *Lifecycle) preemptChanged(e Event, w World) []Effect {
 	if !g.Asks() {
 		return g.keep(e, w)
@@ -215,7 +218,7 @@ func (g *Lifecycle) preemptChanged(e Event, w World) []Effect {
 	return g.preempt(e, w)
 }
 
-// resized takes in that a gang was placed again as a whole.
+// resized records that a gang was placed again as a whole.
 func (g *Lifecycle) resized(w World) []Effect {
 	room := g.read.room
 	g.Trouble = reason.Reason{}
@@ -232,8 +235,8 @@ func (g *Lifecycle) resized(w World) []Effect {
 	return []Effect{Own{room.Pins.GPUs()}, Keep{room.Placement}, SaveRecord{*g.Record}}
 }
 
-// newestRun is the version of the job that its newest member runs; nil if Nomad
-// does not know any more.
+// newestRun is the version that the gang's newest member runs; nil if Nomad no
+// longer keeps it.
 func (g *Lifecycle) newestRun() (newest *api.Job) {
 	for _, a := range g.read.allocs {
 		live := slices.ContainsFunc(g.Members, func(m *cluster.Alloc) bool { return m.ID == a.ID })
@@ -244,19 +247,20 @@ func (g *Lifecycle) newestRun() (newest *api.Job) {
 	return newest
 }
 
-// SameRequests reports whether two versions want the same members with the same GPUs.
+// SameRequests reports whether two versions ask for the same members with the
+// same GPUs.
 func SameRequests(a, b *api.Job) bool {
 	return slices.Equal(requests(a, members), requests(b, members))
 }
 
-// sameMembers reports whether they want the same of each member.
+// sameMembers reports whether two versions ask for the same of each member.
 func sameMembers(a, b *api.Job) bool {
 	anyNumber := func(*api.Job, *api.TaskGroup) string { return "" }
 	return slices.Equal(requests(a, anyNumber), requests(b, anyNumber))
 }
 
-// members is how many members a group is to have, as its author says it: of an elastic
-// gang the number is ours.
+// members is how many members the author asks for in a group. The count of an
+// elastic gang is ours.
 func members(job *api.Job, g *api.TaskGroup) string {
 	if e, ok := rewrite.ElasticOf(job); ok && e.Group == *g.Name {
 		return "elastic"
@@ -264,10 +268,11 @@ func members(job *api.Job, g *api.TaskGroup) string {
 	return fmt.Sprint(rewrite.Members(g))
 }
 
-// lacksOneByOne reports whether the members do not need each other, their author asks for another number of
-// them, and the job has lost one while it waits for room: behind its gate Nomad would not replace it. With
-// its pins it does, and makeWhole gives the others nodes as these have room. Of a batch job nothing else
-// may have changed, and none may have done its work: it would be run anew.
+// lacksOneByOne reports whether a job has lost a member while its author's new
+// count waits for room, and its members do not need each other. Behind the gate
+// Nomad would not replace the lost member. With pins Nomad does, and makeWhole
+// adds nodes for the others when they fit. In a batch job nothing else may have
+// changed and no member may have succeeded: it would be rerun.
 func (g *Lifecycle) lacksOneByOne(had *api.Job, pins rewrite.Pins, w World) bool {
 	switch {
 	case g.NeedsAll() || pins.Mode != rewrite.ModeClass:
@@ -279,7 +284,7 @@ func (g *Lifecycle) lacksOneByOne(had *api.Job, pins rewrite.Pins, w World) bool
 	return !done && g.lostOf(had, pins, w) && sameButCounts(had, g.Job)
 }
 
-// sameButCounts reports whether two versions ask for the same but for how many members.
+// sameButCounts reports whether two versions differ only in their counts.
 func sameButCounts(a, b *api.Job) bool {
 	like := *b
 	like.TaskGroups = slices.Clone(b.TaskGroups)
@@ -292,7 +297,7 @@ func sameButCounts(a, b *api.Job) bool {
 	return AuthorSpec(rewrite.Author(a)) == AuthorSpec(rewrite.Author(&like))
 }
 
-// withGPUs is how many members with GPUs a version wants.
+// withGPUs is how many members with GPUs a version asks for.
 func withGPUs(job *api.Job) (n int) {
 	for _, tg := range job.TaskGroups {
 		if rewrite.GPUsPerMember(tg) > 0 {
@@ -302,8 +307,8 @@ func withGPUs(job *api.Job) (n int) {
 	return n
 }
 
-// narrowed are the pins with as many members as a job that is elastic may have, if they have more:
-// Nomad ends the last of them.
+// narrowed cuts the pins down to the largest allowed size of an elastic job:
+// Nomad ends the last members.
 func narrowed(job *api.Job, p rewrite.Pins) rewrite.Pins {
 	e, ok := rewrite.ElasticOf(job)
 	if !ok {
@@ -318,7 +323,8 @@ func narrowed(job *api.Job, p rewrite.Pins) rewrite.Pins {
 	return p
 }
 
-// fitsRange reports whether a job that is elastic may have as many members as its pins say.
+// fitsRange reports whether the number of pinned members lies in an elastic
+// job's range.
 func fitsRange(job *api.Job, p rewrite.Pins) bool {
 	e, ok := rewrite.ElasticOf(job)
 	if !ok {

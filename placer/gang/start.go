@@ -14,16 +14,18 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// How a gang starts: the queue decides ([Start]), the job is registered with its pins ([Commit]), and
-// that comes about, is refused, or nobody knows.
+// How a gang starts. The queue decides ([Start]), and the job is registered
+// with its pins ([Commit]). The registration succeeds, is refused, or its
+// outcome is unknown.
 //
-// If Nomad answers with an error, 500 say, Nomad may have written the job all the same. The package
-// placer looks the job up. If that tells nothing, the gang is requeued and tried again later
-// (notStarted), and for as long as Nomad may write the job yet the package model keeps the start's
-// GPUs from others. A start that came about late shows in the job's pins (cameAbout).
+// If Nomad answers with an error (500, say), it may have written the job
+// anyway. The package placer looks the job up. If that does not tell, the gang
+// is requeued and tried again later (notStarted). As long as Nomad may still
+// write the job, the package model reserves the start's GPUs. A start that
+// succeeded late shows in the job's pins (cameAbout).
 
-// commit registers the job with its pins. Nomad is asked for a dry run first if the
-// job has something that only Nomad can judge, or after a failure.
+// commit registers the job with its pins. It asks Nomad for a dry run first if
+// the job asks for something that only Nomad can judge, or after a failure.
 func (g *Lifecycle) commit(e Event, w World) []Effect {
 	if g.finishUnknown(w) {
 		return g.refuseStart(e, w)
@@ -31,7 +33,7 @@ func (g *Lifecycle) commit(e Event, w World) []Effect {
 	return []Effect{Commit{Start: e.(Start), DryRun: !g.Request.Modelled || g.Tries > 0}}
 }
 
-// started takes in that the job has its pins.
+// started records that the job has its pins.
 func (g *Lifecycle) started(o Observed, s Start, w World) []Effect {
 	g.record(s, *o.Job.JobModifyIndex)
 	g.verifyLater(o.Job)
@@ -48,8 +50,9 @@ func (g *Lifecycle) started(o Observed, s Start, w World) []Effect {
 	}
 }
 
-// notStarted records that it did not get them. If the outcome is unknown Nomad may have taken the
-// start: then an observation shows its pins.
+// notStarted records that the job did not get its pins. If the outcome is
+// unknown, Nomad may have accepted the start: then a later observation shows
+// its pins.
 func (g *Lifecycle) notStarted(s Start, err error, w World) []Effect {
 	out := []Effect{Release{g.Request.Gang, s.Placement}, g.requeue()}
 	if errors.Is(err, nomad.ErrConflict) {
@@ -64,7 +67,7 @@ func (g *Lifecycle) notStarted(s Start, err error, w World) []Effect {
 	return append(out, g.log(Warn, "could not place", "error", err, "retry_in", g.RetryAt.Sub(w.Now())))
 }
 
-// requeue tells the queue that a start, or a move's, did not come about.
+// requeue tells the queue that a start, or the start after a move, failed.
 func (g *Lifecycle) requeue() Effect {
 	if g.Placed {
 		g.Placed = false
@@ -73,14 +76,14 @@ func (g *Lifecycle) requeue() Effect {
 	return QueueRequeued{}
 }
 
-// refuseStart answers a start of a gang that cannot start in this state: its GPUs go
-// back, and the queue hears of it.
+// refuseStart answers a start in a state in which the gang cannot start: it
+// gives the GPUs back and tells the queue.
 func (g *Lifecycle) refuseStart(e Event, _ World) []Effect {
 	return []Effect{Release{g.Request.Gang, e.(Start).Placement}, g.requeue()}
 }
 
-// cameAbout records a start that came about though its registration was not answered. ours reports
-// whether the change of the job is such a start.
+// cameAbout records a start that succeeded although its registration was not
+// answered. ours reports whether the change of the job is such a start.
 func (g *Lifecycle) cameAbout(o Observation) (out []Effect, ours bool) {
 	if !g.unanswered || o.BroughtBack || o.Nomad != Starting && o.Nomad != Running {
 		return nil, false
@@ -94,32 +97,32 @@ func (g *Lifecycle) cameAbout(o Observation) (out []Effect, ours bool) {
 	return []Effect{Own{s.Pins.GPUs()}, Placed{s.Record}, g.log(Info, "placed, though Nomad did not answer")}, true
 }
 
-// record makes the reasons of a start the gang's record, once the start has come about.
-// They are written when the members are seen, with where they are.
+// record makes the reasons of a successful start the gang's record. It is
+// written when the members are seen, with their GPUs.
 func (g *Lifecycle) record(s Start, index uint64) {
 	s.Record.JobModifyIndex = index
 	g.Record, g.Unsaved = &s.Record, true
 }
 
-// DryRunRefusal is why Nomad's scheduler would not place a start.
+// DryRunRefusal is why Nomad's scheduler would refuse a start.
 type DryRunRefusal struct {
 	Why reason.Reason
-	// Unfit are nodes, by name, on which it refuses the gang's members even alone, and on which
-	// it had not been known to; none if nobody knows.
+	// Unfit are the names of nodes that refuse the gang's members even alone
+	// and were not known to; empty if unknown.
 	Unfit []string
-	// Never is what keeps its groups from every node, by a dry run without our pins; none if
-	// they may only have to wait.
+	// Never is what keeps the groups from every node, by a dry run without our
+	// pins; empty if they may only have to wait.
 	Never []request.Obstacle
 }
 
 func (r *DryRunRefusal) Error() string { return r.Why.String() }
 
-// refusedAgain is after how long at most a start is tried again that Nomad's dry run refused:
-// no event tells that a port or a volume has come free.
+// refusedAgain bounds the wait before a start that Nomad's dry run refused is
+// tried again: no event tells that a port or a volume is free.
 const refusedAgain = 30 * time.Second
 
-// avoidUnfit has a gang whose start Nomad's dry run refused tried again soon: at once, nearly,
-// where there are now nodes that it goes around.
+// avoidUnfit retries a gang whose start the dry run refused: almost at once if
+// there are now nodes to avoid.
 func (g *Lifecycle) avoidUnfit(r *DryRunRefusal, w World) {
 	if len(r.Never) > 0 {
 		until := w.Now().Add(neverAgain)
@@ -137,7 +140,7 @@ func (g *Lifecycle) avoidUnfit(r *DryRunRefusal, w World) {
 	g.edited, g.Tries, g.RetryAt = g.Queued, 1, w.Now().Add(time.Second)
 }
 
-// Never is why no node can take a gang, as Nomad says.
+// Never is why no node can take a gang, by Nomad's answer.
 type Never struct {
 	Obstacles []request.Obstacle
 	index     uint64 // JobModifyIndex of the job
@@ -145,12 +148,12 @@ type Never struct {
 	until     time.Time
 }
 
-// neverAgain is after how long Nomad is asked again of a gang that no node can take, if no node has
-// changed: no event tells that a volume has been made.
+// neverAgain is when Nomad is asked again about a gang that no node can take,
+// if no node has changed: no event tells that a volume was created.
 const neverAgain = 5 * time.Minute
 
-// couldNever reports whether no node can take the gang as far as is known. What is not true any more
-// it forgets, and the gang is tried at once.
+// couldNever reports whether no node can take the gang as far as is known. If
+// that no longer holds it forgets it, and the gang is tried at once.
 func (g *Lifecycle) couldNever(w World) bool {
 	switch n := g.Never; {
 	case n == nil:

@@ -16,7 +16,7 @@ import (
 // State is where a gang stands. Its zero value is none.
 type State string
 
-// The states; what each is, [State.Meaning] says.
+// The states. [State.Meaning] describes them.
 const (
 	Waiting       State = "waiting"
 	Committing    State = "committing"
@@ -48,27 +48,27 @@ var meanings = map[State]string{
 	Unschedulable: "Waits, and this cluster could not hold it even if nothing else ran. It holds nobody up. The queue finds this out; the state machine treats the gang as waiting.",
 	Native:        "Placed by Nomad alone: without a gate, or past an opened one.",
 	Template:      "Parameterized or periodic; its children are placed.",
-	// Nomad may call a job whose members have all done their work pending still: after a
-	// node was disconnected, until an evaluation of type max-disconnect-timeout is due
-	// (seen on 1.11.3).
+	// Nomad may still call a job pending whose members have all succeeded:
+	// after a node was disconnected, until an evaluation of type
+	// max-disconnect-timeout is due (seen on 1.11.3).
 	Ended: "Complete, failed or stopped: explain says which.",
 }
 
-// Meaning says what a gang in this state is.
+// Meaning describes the state.
 func (s State) Meaning() string { return meanings[s] }
 
-// States are all of them, in the order of a gang's life.
+// States are all states, in the order of a gang's life.
 func States() []State {
 	return []State{Waiting, Committing, Starting, Running, Stopping, Completing, Resubmitted, Lost, Failed, Rejected, Unschedulable, Native, Template, Ended}
 }
 
-// Ours reports whether a job in this state is the placer's to place.
+// Ours reports whether the placer places a job in this state.
 func (s State) Ours() bool { return s != Native && s != Template && s != Ended }
 
-// State is where the gang stands: what Nomad shows, refined by what the placer
-// remembers. A placer that was just started knows the first part alone: then a gang
-// that completes, or whose start is under way, looks as if it waited. Its GPUs still
-// count as taken for as long as its members live.
+// State is the gang's state: what Nomad shows, refined by what the placer
+// remembers. A placer that has just started knows only the first part: a gang
+// that completes or is starting then looks as if it waited. Its GPUs count as
+// taken as long as its members live.
 func (g *Lifecycle) State() State {
 	_, committing := g.pending.(Commit)
 	switch {
@@ -86,41 +86,44 @@ func (g *Lifecycle) State() State {
 	return Waiting
 }
 
-// Observed is what Nomad says of a job, and the state that follows from it alone.
-// One cycle reads it from Nomad's objects; it is replaced, never changed.
+// Observed is what Nomad shows of a job, and the state that follows from that
+// alone. One cycle reads it from Nomad's objects; it is replaced, never
+// changed.
 type Observed struct {
 	Key cluster.JobKey
 	Job *api.Job
-	// Nomad is the state by what Nomad shows: one of [Waiting], [Starting], [Running],
-	// [Stopping], [Resubmitted], [Lost], [Native], [Template] and [Ended]; [Rejected]
-	// for a job that is set aside. What the placer remembers refines it:
-	// [Lifecycle.State].
+	// Nomad is the state by what Nomad shows: one of [Waiting], [Starting],
+	// [Running], [Stopping], [Resubmitted], [Lost], [Native], [Template] and
+	// [Ended]; [Rejected] for a job that is set aside. [Lifecycle.State]
+	// refines it.
 	Nomad State
 	Pins  rewrite.Pins
-	// Members are live and to go on. What a gang has left behind on a node that is away
-	// ([cluster.Alloc.LeftBehind]) is no part of it any more: nobody waits for its end. Nor
-	// is what Nomad runs of groups without a gate while others have one.
+	// Members are live and meant to keep running. Members left behind on a node
+	// that is away ([cluster.Alloc.LeftBehind]) are not among them: nobody
+	// waits for their end. Nor are members of groups without a gate while other
+	// groups have one.
 	Members []*cluster.Alloc
-	// Want and Have are members that the groups with GPUs want, and have or had; Live are those
-	// that they have.
+	// Want and Have count the members with GPUs that the job asks for, and that
+	// it has or had. Live counts those that are live.
 	Want, Have, Live int
-	// Misplaced is set where a member runs on a GPU or a node that its pins do not name, or
-	// on fewer GPUs than it asked for (Nomad before 1.11.1 does that,
-	// hashicorp/nomad#18364), or where the pins of an earlier version had it, which Nomad
-	// has not replaced yet: the deployment of a service goes on, or there is no room where
-	// the pins of the version are to which its author has reverted it.
+	// Misplaced: a member runs on a GPU or node that the pins do not name, or
+	// on fewer GPUs than it asked for (Nomad before 1.11.1,
+	// hashicorp/nomad#18364), or where an earlier version's pins had it because
+	// Nomad has not replaced it yet: a service's deployment is active, or the
+	// pins of the version that its author reverted to have no room.
 	Misplaced bool
-	// LeftOut is set where Nomad has stopped a member of a batch job, and has none in its
-	// stead: see [leftOut]; LeftOutBeside the same of groups without GPUs.
+	// LeftOut: Nomad has stopped a member of a batch job without a replacement;
+	// see [leftOut]. LeftOutBeside is the same for groups without GPUs.
 	LeftOut, LeftOutBeside bool
-	// CutShort is set where a service is short of a member that its client ended though nobody had asked for it, and
-	// that Nomad does not miss: the node was purged, and registered again before Nomad looked (seen on 1.11.3).
+	// CutShort: a service lacks a member that was killed by its client and not
+	// replaced by Nomad: the node was purged and registered again before Nomad
+	// looked (seen on 1.11.3).
 	CutShort bool
 }
 
-// Observe works out what Nomad says of a job: it counts the job's allocations, and reads
-// gate and pins off the job. A job whose gang was lost is [Ended] here; to tell takes
-// more than Nomad's objects, see [Observed.WithLost].
+// Observe reads what Nomad shows of a job: it counts the job's allocations and
+// reads gate and pins. A lost gang is [Ended] here; [Observed.WithLost] tells
+// them apart.
 func Observe(s *cluster.State, job *api.Job) Observed {
 	st := Observed{Key: cluster.KeyOf(job), Job: job}
 	pins, pinned := rewrite.Pinned(job)
@@ -150,7 +153,8 @@ func Observe(s *cluster.State, job *api.Job) Observed {
 		if slices.ContainsFunc(g.Tasks, func(t *api.Task) bool { return len(rewrite.GPURequests(t)) > 0 }) {
 			st.Want += rewrite.Members(g)
 			st.Have += min(rewrite.Members(g), distinct(names[*g.Name]))
-			// Of more than it wants, as when one that was left behind is back, Nomad stops some.
+			// If a group has more members than it asks for, as when one left
+			// behind is back, Nomad stops some.
 			st.Misplaced = st.Misplaced && len(names[*g.Name]) <= rewrite.Members(g)
 		}
 	}
@@ -182,7 +186,7 @@ func cutShort(job *api.Job, as []*cluster.Alloc) bool {
 	return false
 }
 
-// misplaced reports whether a member is not where the pins of its group have it.
+// misplaced reports whether a member is not where its group's pins put it.
 func misplaced(a *cluster.Alloc, mode rewrite.Mode, gp rewrite.GroupPins, wanted int) bool {
 	switch {
 	case mode == rewrite.ModePrefer:
@@ -198,15 +202,17 @@ func misplaced(a *cluster.Alloc, mode rewrite.Mode, gp rewrite.GroupPins, wanted
 	})
 }
 
-// distinct counts the names. One on a silent node and the one that runs in its stead have the same.
+// distinct counts the different names. A member on a silent node and its
+// replacement have the same name.
 func distinct(names []string) int {
 	slices.Sort(names)
 	return len(slices.Compact(names))
 }
 
-// stopped are members of a batch job that were stopped, and that Nomad neither replaces nor says
-// that it could not: after a drain it does so only by chance, as it evaluates the job for another
-// reason. What its author does not want any more, and what has failed for good, is not missed.
+// stopped returns the members of a batch job that were stopped and that Nomad
+// neither replaces nor reports as unplaceable. After a drain Nomad replaces
+// them only by chance, when it evaluates the job for another reason. Members
+// that the author no longer wants, or that failed for good, are not missed.
 func stopped(job *api.Job, as []*cluster.Alloc) (out []*cluster.Alloc) {
 	is := func(a *cluster.Alloc) bool {
 		return !a.Live() && a.Desired == api.AllocDesiredStatusStop && a.Next == "" && a.ModifyIndex > *job.JobModifyIndex
@@ -235,8 +241,8 @@ func stopped(job *api.Job, as []*cluster.Alloc) (out []*cluster.Alloc) {
 	})
 }
 
-// leftOut reports whether some of them are to be placed again, of groups with GPUs, and beside them:
-// one that had done its work by then needs no other.
+// leftOut reports whether stopped members must be placed again, with GPUs and
+// without. A member that had succeeded by then needs no replacement.
 func leftOut(job *api.Job, as []*cluster.Alloc) (withGPUs, beside bool) {
 	for _, a := range stopped(job, as) {
 		gpus := rewrite.GPUsPerMember(job.LookupTaskGroup(a.Group)) > 0
@@ -246,7 +252,7 @@ func leftOut(job *api.Job, as []*cluster.Alloc) (withGPUs, beside bool) {
 	return withGPUs, beside
 }
 
-// gpusPerMember are the GPUs of one member of each group.
+// gpusPerMember is how many GPUs one member of each group has.
 func gpusPerMember(job *api.Job) map[string]int {
 	n := map[string]int{}
 	for _, g := range job.TaskGroups {
@@ -257,15 +263,16 @@ func gpusPerMember(job *api.Job) map[string]int {
 
 // state is the state by the job's constraints.
 //
-// pastGate: Nomad has placed a member past the gate. If the job is pinned too, that
-// counts only if an operator has opened the gate: otherwise Nomad was about to place
-// the member when the gate came, and it is to be stopped.
+// pastGate: Nomad has placed a member past the gate. If the job is pinned as
+// well, that counts only if an operator has opened the gate. Otherwise Nomad
+// was about to place the member when the gate came, and the member must be
+// stopped.
 //
-// dropped: nothing of this version was placed behind its gate and left to run, so it cannot
-// have ended. Nomad calls it dead all the same if it has dropped the blocked evaluation: as
-// it does when the members of a batch job are drained, and of a service whose deployment
-// waits for its author, when the members are stopped that Nomad had placed as the gate came. Nor has a service
-// ended that is [Observed.CutShort].
+// dropped: nothing of this version was placed behind its gate and left running,
+// so it cannot have ended. Nomad calls it dead anyway if it dropped the blocked
+// evaluation. It does so when the members of a batch job are drained, and for a
+// service whose deployment waits for promotion, when members placed as the gate
+// came are stopped. A service that is [Observed.CutShort] has not ended either.
 func (st *Observed) state(pinned, gated, pastGate, dropped bool) State {
 	switch {
 	case cluster.Ended(st.Job) && !dropped:

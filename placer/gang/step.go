@@ -15,13 +15,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Step takes in an event and returns what is to be done for it, in this order. An
-// effect on Nomad is the last one: its answer is the next event.
+// Step handles an event and returns what must be done, in this order. An effect
+// on Nomad is the last one; its answer is the next event.
 //
-// What is assumed of the caller: events of one gang come one after the other, the
-// answer to an effect before any other event, and every effect is carried out. If the
-// placer dies in between, the next one begins with what Nomad shows, and with [Lifecycle]s
-// that remember nothing.
+// The caller must deliver events of one gang one after the other, deliver the
+// answer to an effect before any other event, and carry out every effect. If
+// the placer crashes in between, the next one begins with what Nomad shows and
+// with empty [Lifecycle]s.
 func (g *Lifecycle) Step(e Event, w World) []Effect {
 	var todo []Effect
 	switch {
@@ -43,8 +43,8 @@ func (g *Lifecycle) Step(e Event, w World) []Effect {
 	return todo
 }
 
-// vouch writes into a record that is to be kept whether its registration was verified. The
-// placer that comes next checks it if not (walk 8502027).
+// vouch notes in a record whether its registration was verified. If not, the
+// next placer checks it (walk 8502027).
 func (g *Lifecycle) vouch(e Effect) Effect {
 	switch e := e.(type) {
 	case SaveRecord:
@@ -60,16 +60,16 @@ func (g *Lifecycle) vouch(e Effect) Effect {
 // AwaitsAnswer reports whether an effect has an answer.
 func AwaitsAnswer(e Effect) bool { return e.awaits() }
 
-// ignore is for events that say nothing to a gang in this state.
+// ignore handles events that mean nothing in this state.
 func ignore(*Lifecycle, Event, World) []Effect { return nil }
 
-// observe takes in what Nomad shows. A gang that is not ours to place, or not any
-// more, leaves the queue.
+// observe applies what Nomad shows. A gang that is not, or no longer, ours
+// leaves the queue.
 //
-// A new JobModifyIndex means that somebody registered the job: we, if a start came
-// about that Nomad did not answer, else its author. What was remembered of the job as
-// it was is then dropped, above all the delay after failures: the author may have
-// mended what failed.
+// A new JobModifyIndex means that somebody registered the job: we did, if an
+// unanswered start succeeded, else its author. What was remembered of the
+// former version is then dropped, above all the delay after failures: the
+// author may have fixed the cause.
 func (g *Lifecycle) observe(e Event, w World) []Effect {
 	o, now := e.(Observation), w.Now()
 	changed := g.Job == nil || *g.Job.JobModifyIndex != *o.Job.JobModifyIndex
@@ -87,8 +87,9 @@ func (g *Lifecycle) observe(e Event, w World) []Effect {
 		g.overwrote, g.recreated = true, *o.Job.CreateIndex != *g.Job.CreateIndex
 		g.RetryAt = time.Time{} // that does not wait for what was to be tried again
 	}
-	// Its author has registered it again meanwhile. Without a gate Nomad runs it on, or again, whatever
-	// its members were told; behind his gate they run on if they were not told to stop yet.
+	// Its author registered it again meanwhile. Without a gate Nomad keeps it
+	// running or reruns it, whatever its members were told. Behind his gate
+	// members keep running if they were not told to stop yet.
 	runsOn := o.Nomad == Starting || o.Nomad == Running || (o.Nomad == Resubmitted && g.stop != nil && !g.stop.told)
 	if changed && g.stop != nil && g.stop.gated && runsOn {
 		g.stop, g.Held = nil, nil
@@ -105,7 +106,7 @@ func (g *Lifecycle) observe(e Event, w World) []Effect {
 	return out
 }
 
-// becomes takes in where the gang stands. What troubled one that is whole now is over.
+// becomes sets the observed state. Troubles end when the gang is complete.
 func (g *Lifecycle) becomes(o Observed) {
 	if o.Nomad == Running && g.Nomad != Running {
 		g.Trouble, g.stumbled = reason.Reason{}, ""
@@ -114,11 +115,11 @@ func (g *Lifecycle) becomes(o Observed) {
 	g.forgive()
 }
 
-// Ours reports whether the job is the placer's to place.
+// Ours reports whether the placer places the job.
 func (o Observed) Ours() bool { return o.Nomad.Ours() }
 
-// leave is the end of a gang that is not ours any more. A decision that is not written
-// yet is written now: people ask why a job ran where it did after it has ended, too.
+// leave handles a gang that is no longer ours. An unwritten decision is written
+// now: people ask why a job ran where it did even after it ended.
 func (g *Lifecycle) leave() []Effect {
 	var out []Effect
 	if g.Unsaved && g.Record != nil {
@@ -132,15 +133,15 @@ func (g *Lifecycle) leave() []Effect {
 	return out
 }
 
-// reconcile does what is due.
+// reconcile does whatever is due.
 func (g *Lifecycle) reconcile(e Event, w World) []Effect {
 	g.read, g.asks = readings{Reconcile: e.(Reconcile)}, false
 	return g.doDuties(w)
 }
 
-// doDuties does what is due. It begins with the first duty after every answer: each duty
-// looks at what was read, so those that are done fall through, and none has to
-// remember where it was interrupted.
+// doDuties does whatever is due. After every answer it begins again with the
+// first duty: each duty checks what was read, so finished ones fall through and
+// no duty has to remember where it was interrupted.
 func (g *Lifecycle) doDuties(w World) []Effect {
 	if g.Nomad == Rejected { // set aside: nothing of it is looked into
 		return nil
@@ -159,7 +160,7 @@ func (g *Lifecycle) doDuties(w World) []Effect {
 	return out
 }
 
-// answer takes in the answer to an effect, and goes on with the duties.
+// answer applies the answer to an effect and continues with the duties.
 func (g *Lifecycle) answer(e Event, of Effect, w World) []Effect {
 	if _, failed := e.(Failure); !failed && g.stumbled != "" && g.stumbled == fmt.Sprintf("%T", of) {
 		g.Trouble, g.stumbled = reason.Reason{}, "" // it went well this time
@@ -191,7 +192,7 @@ func (g *Lifecycle) answer(e Event, of Effect, w World) []Effect {
 	return g.doDuties(w)
 }
 
-// done takes in that something was done that has no other answer.
+// done records that an effect without further answer was carried out.
 func (g *Lifecycle) done(of Effect, w World) []Effect {
 	switch of := of.(type) {
 	case WriteRecord:
@@ -213,7 +214,7 @@ func (g *Lifecycle) done(of Effect, w World) []Effect {
 	return nil
 }
 
-// registered takes in the job as Nomad has it after a registration of ours.
+// registered applies the job as Nomad has it after our registration.
 func (g *Lifecycle) registered(o Observed, of Effect, w World) []Effect {
 	if c, ok := of.(Commit); ok {
 		return g.started(o, c.Start, w)
@@ -257,8 +258,8 @@ func (g *Lifecycle) registered(o Observed, of Effect, w World) []Effect {
 	return nil
 }
 
-// failed takes in that something could not be done. A conflict is no failure: the job
-// has changed, and an observation of what it is now is on its way.
+// failed handles an effect that could not be carried out. A conflict is no
+// failure: the job has changed, and its observation is on its way.
 func (g *Lifecycle) failed(f Failure, w World) []Effect {
 	if c, ok := f.Of.(Commit); ok {
 		return g.notStarted(c.Start, f.Err, w)
@@ -283,8 +284,8 @@ func (g *Lifecycle) failed(f Failure, w World) []Effect {
 	return out
 }
 
-// putOff takes in that something was not even tried: the cycle had no time left, or
-// Nomad is asked only so often. It counts as no failure.
+// putOff handles an effect that was not tried: the cycle ran out of time, or a
+// rate limit applies. It is no failure.
 func (g *Lifecycle) putOff(n NotNow) []Effect {
 	if c, ok := n.Of.(Commit); ok {
 		return []Effect{Release{g.Request.Gang, c.Placement}, g.requeue()}
@@ -299,8 +300,8 @@ func (g *Lifecycle) wrong(err error, w World) []Effect {
 
 func (g *Lifecycle) log(l Level, text string, args ...any) Effect { return Log{l, text, args} }
 
-// RegisteredJob is the job as Nomad has it after it was registered over was: job may
-// be an earlier version.
+// RegisteredJob is the job as Nomad has it after it was registered over was.
+// job may be an earlier version.
 func RegisteredJob(job, was *api.Job, index uint64, now time.Time) *api.Job {
 	if *was.JobModifyIndex == index {
 		return was // there was nothing to change

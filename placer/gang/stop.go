@@ -17,28 +17,31 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// How a gang is stopped, for another one, or to go elsewhere: its record is written ([WriteRecord]),
-// then its gate is registered, then its members are told to stop, then all of them end
-// ([Lifecycle.hasStopped]). Until then it holds all its GPUs (Held), those of the members that
-// have ended included: the queue waits for them together.
+// How a gang is stopped, to make room or to move. Its record is written
+// ([WriteRecord]), its gate is registered, its members are told to stop, and
+// all of them end ([Lifecycle.hasStopped]). Until then it holds all its GPUs
+// (Held), also those of members that have ended: the queue waits for all of
+// them together.
 //
-// If a node goes down meanwhile, Nomad says that the members there are lost, and they are dying no
-// longer, so the gang has stopped as if they had ended. The ledger gives nobody the GPUs of a node
-// that is away. So the claim of the gang that was to have them lapses, and the queue decides on it
-// anew. What still runs on a node that has only lost touch with Nomad is live, and is waited for.
+// If a node goes down meanwhile, Nomad reports its members as lost. They no
+// longer count as dying, so the gang has stopped as if they had ended. The
+// ledger gives nobody the GPUs of a node that is away, so the claim of the gang
+// that was to get them lapses and the queue decides again. Members on a node
+// that has only lost touch with Nomad are live and are waited for.
 
 // stopping is why and how far a gang is being stopped.
 type stopping struct {
 	why Reason
-	// forJob is the job that it makes room for, target where it goes.
+	// forJob is the job that it makes room for; target is where it goes.
 	forJob string
 	target *pal.Placement
-	// before is the record as it was, recorded that the stop is written down, gated that the gate
-	// is on, and told that members were told to stop.
+	// before is the record as it was. recorded: the stop is written down.
+	// gated: the gate is registered. told: the members were told to stop.
 	before                *Record
 	asked                 bool // by somebody: see [Control]
 	recorded, gated, told bool
-	// someDone: members had done their work, and the queue may know of the others only. All start again.
+	// someDone: members had succeeded, and the queue may know only the others.
+	// All start again.
 	someDone bool
 }
 
@@ -53,7 +56,7 @@ const (
 	Resized   Reason = "resized" // by its author
 )
 
-// Stopping says why the gang is being stopped, and for which job, if that is known;
+// Stopping returns why the gang is being stopped and for which job, if known;
 // "" if it is not being stopped.
 func (g *Lifecycle) Stopping() (why Reason, forJob string) {
 	if g.stop == nil {
@@ -62,8 +65,8 @@ func (g *Lifecycle) Stopping() (why Reason, forJob string) {
 	return g.stop.why, g.stop.forJob
 }
 
-// WhyStopped is why the gang is being stopped; none if it is not. For whom it makes room is not
-// everybody's to know.
+// WhyStopped is why the gang is being stopped; none if it is not. It does not
+// name the job that gets the room: not everybody may know it.
 func (g *Lifecycle) WhyStopped() reason.Reason {
 	if g.stop == nil {
 		return reason.Reason{}
@@ -82,9 +85,10 @@ func (g *Lifecycle) WhyStopped() reason.Reason {
 	return reason.Reason{Kind: reason.NotWhole}.Over(g.Trouble)
 }
 
-// preempt stops the gang for another one. That one stays in the queue, which keeps the GPUs for
-// it, until the queue hears that this one has stopped, whatever becomes of it meanwhile, or
-// that it is not stopped ([QueueKept]): then it decides anew.
+// preempt stops the gang for another one. That one stays in the queue, which
+// reserves the GPUs for it until this gang has stopped, whatever happens to it
+// meanwhile, or is not stopped after all ([QueueKept]). Then the queue decides
+// again.
 func (g *Lifecycle) preempt(e Event, w World) []Effect {
 	if g.MayHaveOverwritten() {
 		return g.keep(e, w)
@@ -93,7 +97,7 @@ func (g *Lifecycle) preempt(e Event, w World) []Effect {
 	return append([]Effect{g.log(Info, "preempting", "for", job)}, g.stopFor(stopping{why: Preempted, forJob: job}, g.Record, w)...)
 }
 
-// move stops the gang, to start it on better GPUs.
+// move stops the gang to start it on better GPUs.
 func (g *Lifecycle) move(e Event, w World) []Effect {
 	if g.MayHaveOverwritten() || g.Have > g.Live { // those that have done their work would do it again
 		return g.keep(e, w)
@@ -103,12 +107,12 @@ func (g *Lifecycle) move(e Event, w World) []Effect {
 		g.stopFor(stopping{why: Moved, target: &to}, g.Record, w)...)
 }
 
-// keep answers a preemption or a move of a gang that is not stopped now.
+// keep answers a preemption or move of a gang that is not stopped now.
 func (g *Lifecycle) keep(Event, World) []Effect { return []Effect{QueueKept{}} }
 
-// stopFor begins to stop the gang, whose record is then r: it is written down, then
-// comes the gate, so that a placer that dies in between loses nothing, then the
-// members are stopped.
+// stopFor begins to stop the gang; r is its record then. The record is written
+// first, then the gate is registered, then the members are stopped, so a placer
+// that crashes in between loses nothing.
 func (g *Lifecycle) stopFor(s stopping, r *Record, w World) []Effect {
 	s.someDone = g.Have > g.Live
 	g.stop = &s
@@ -134,7 +138,7 @@ func (g *Lifecycle) stopFor(s stopping, r *Record, w World) []Effect {
 	return []Effect{WriteRecord{out}}
 }
 
-// proceed is the next step of stopping the gang.
+// proceed takes the next step of stopping the gang.
 func (g *Lifecycle) proceed(w World) []Effect {
 	switch {
 	case g.stop.gated:
@@ -145,9 +149,9 @@ func (g *Lifecycle) proceed(w World) []Effect {
 	return []Effect{Register{Why: ToStop, Job: rewrite.Gate(g.Job)}}
 }
 
-// closed takes in that the gate is on. Until all of the gang has stopped, all its GPUs are
-// its own: the queue waits for them together. So are those that its new size gets; those
-// of a move the queue keeps.
+// closed records that the gate is registered. Until the whole gang has stopped,
+// it keeps all its GPUs: the queue waits for them together. It also keeps those
+// for its new size. The queue keeps those of a move.
 func (g *Lifecycle) closed(w World) []Effect {
 	g.stop.gated, g.Target = true, g.stop.target
 	if g.stop.why == Resized {
@@ -157,7 +161,7 @@ func (g *Lifecycle) closed(w World) []Effect {
 	return nil
 }
 
-// holdTarget keeps the GPUs of a gang's new size for it, beside those that it has.
+// holdTarget reserves the GPUs of a gang's new size, besides those that it has.
 func (g *Lifecycle) holdTarget(w World) []Effect {
 	g.Held = w.GPUIDs(slices.Concat(w.Holds(g.Key), g.stop.target.GPUs()))
 	return []Effect{Keep{*g.stop.target}}
@@ -171,16 +175,16 @@ func (g *Lifecycle) stopMembers() Effect {
 	return StopMembers{ids}
 }
 
-// told takes in that members were told to stop, or some of them: Nomad stops them, whatever is
-// registered now.
+// told records that some or all members were told to stop. Nomad stops them,
+// whatever is registered now.
 func (g *Lifecycle) told() {
 	if g.stop != nil {
 		g.stop.told = true
 	}
 }
 
-// cancelStop takes in that a step of stopping the gang did not come about: before the gate is on,
-// it runs on, as its record and the queue are told.
+// cancelStop handles a failed step of stopping the gang. Before the gate is
+// registered the gang keeps running, and its record and the queue are told.
 func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
 	_, unwritten := step.(WriteRecord)
 	s := g.stop
@@ -191,7 +195,7 @@ func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
 	gate, _ := step.(Register)
 	switch {
 	case gate.Why == ToStop && errors.Is(err, nomad.ErrUnknownOutcome):
-		// The gate may yet come. What is written down of the stop holds whether it does or not.
+		// The gate may still come. The written record is right either way.
 	case s.recorded && s.before != nil:
 		g.Record = s.before
 		out = append(out, SaveRecord{*g.Record})
@@ -204,9 +208,9 @@ func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
 	return out
 }
 
-// stopOrGoOn goes on with what a preemption or a repair began: the gate is on, the
-// members still run. A gang that was not whole did not go on before either: it is stopped. Of a
-// service the other members keep running.
+// stopOrGoOn continues what a preemption or repair began: the gate is
+// registered and members still run. A gang that was incomplete was not running
+// either, so it is stopped. A service's other members keep running.
 func (g *Lifecycle) stopOrGoOn(World) ([]Effect, bool) {
 	whole := g.Have >= g.Want || *g.Job.Type == api.JobTypeService
 	if g.stop == nil && whole && (g.Record == nil || g.Record.GivenUp.IsZero()) {
@@ -218,19 +222,20 @@ func (g *Lifecycle) stopOrGoOn(World) ([]Effect, bool) {
 		case !g.allRun(g.read.allocs):
 			return nothing()
 		}
-		// A placer died between gate and stop. Nothing was lost: open again.
+		// A placer crashed between gate and stop. Nothing was lost: open the
+		// gate again.
 		return []Effect{g.log(Info, "a placer died before it stopped the members: the gang runs on"), Register{Why: ToGoOn, Job: rewrite.Open(g.Job)}}, false
 	}
 	return await(g.stopMembers())
 }
 
-// dying reports whether allocations of the job still hold resources.
+// dying reports whether stopped allocations of the job still hold resources.
 func (g *Lifecycle) dying(w World) bool {
 	return slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool { return a.Live() && !a.LeftBehind(g.Job) })
 }
 
-// hasStopped takes in that all of a gang that was being stopped has stopped. The
-// view does not know yet that its GPUs are free.
+// hasStopped records that the whole gang has stopped. The view does not know
+// yet that its GPUs are free.
 func (g *Lifecycle) hasStopped(w World) []Effect {
 	if g.Nomad != Waiting || g.stop == nil || g.dying(w) {
 		return nil

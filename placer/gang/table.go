@@ -3,31 +3,33 @@
 
 package gang
 
-// handler is what an event does in a state. to are the states that the gang may be in
-// afterwards, other than the one it was in, once all answers are there.
+// handler is how an event is handled in a state. to lists the other states that
+// the gang may be in after all answers.
 type handler struct {
 	do  func(*Lifecycle, Event, World) []Effect
 	say string // what it does, for the drawing; "" if it does nothing
 	to  []State
 }
 
-// duty is something that may be due in a reconcile. It returns what is to be done,
-// and whether the reconcile goes on. It ends with an effect that has an answer, and begins
-// again with that answer.
+// duty is something that may be due in a reconcile. It returns what must be
+// done, and whether the reconcile goes on. The reconcile ends with an effect
+// that has an answer, and begins again with that answer.
 type duty struct {
 	say string
 	do  func(*Lifecycle, World) (effects []Effect, on bool)
-	// always: also while the gang waits after a failure.
+	// always: also while the gang backs off after a failure.
 	always bool
-	// registers: it changes the job, which waits until Nomad has told what it made of our
-	// last change, and that is undone where it replaced the author's.
+	// registers: it changes the job. Such duties wait until Nomad has shown the
+	// result of our last registration, and until a replaced change of the
+	// author's is restored.
 	registers bool
 	to        []State
 	// common: it is due in nearly all states.
 	common bool
 }
 
-// Duties of several states. The common ones begin the reconcile in nearly all of them.
+// Duties of several states. The common ones begin the reconcile in nearly all
+// states.
 var (
 	dutyRecord      = duty{say: "read its record", do: (*Lifecycle).readRecord, to: []State{Failed}, common: true}
 	dutyPosition    = duty{say: "find its place in the queue, and whether its author has begun it anew", do: (*Lifecycle).findPosition, to: []State{Waiting}, common: true}
@@ -39,9 +41,9 @@ var (
 	dutyUndo        = duty{say: "undo a lost update: stop, purge or restore the job as its author left it", do: (*Lifecycle).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
 )
 
-// duties are what may be due in each state, in this order: what an earlier placer knew
-// comes first, since the others rest on it; then what was overwritten is undone, before
-// anything else is registered over it.
+// duties are what may be due in each state, in this order. What an earlier
+// placer knew is read first, since the others depend on it. Then overwritten
+// changes are restored, before anything else is registered.
 var duties = map[State][]duty{
 	Waiting:    {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, dutyFinished, dutyPending},
 	Committing: {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, dutyFinished},
@@ -68,9 +70,9 @@ var duties = map[State][]duty{
 	Lost:        {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "requeue it, give it up, or have Nomad place again what was stopped", do: (*Lifecycle).requeueLost, registers: true, to: []State{Completing, Failed}}},
 }
 
-// elsewhere is what an event does in all states but those of [own]. What cannot
-// happen in a state, or changes nothing there, is handled all the same: the queue waits for an
-// answer to each of its decisions.
+// elsewhere is how an event is handled in all states that [own] does not list.
+// Events that cannot happen in a state, or change nothing there, are handled
+// too: the queue waits for an answer to each of its decisions.
 var elsewhere = map[Kind]handler{
 	OnObserve:   {do: (*Lifecycle).observe, say: "take in what Nomad shows"},
 	OnReconcile: {do: (*Lifecycle).reconcile, say: "do what is due"},
@@ -96,7 +98,7 @@ var (
 	move      = handler{do: (*Lifecycle).move, say: "gate the job over its pins, and stop its members", to: []State{Stopping, Completing}}
 )
 
-// own is what an event does in the states where it does something else than [elsewhere].
+// own is how an event is handled where that differs from [elsewhere].
 var own = map[State]map[Kind]handler{
 	Waiting:     {OnSync: inLine, OnStart: begin},
 	Committing:  {OnSync: inLine, OnStart: begin},
@@ -107,7 +109,7 @@ var own = map[State]map[Kind]handler{
 	Resubmitted: {OnSync: changed, OnPreempt: makesRoom, OnRoom: change},
 }
 
-// handlerOf is what an event does in a state.
+// handlerOf returns how an event is handled in a state.
 func handlerOf(s State, k Kind) handler {
 	if h, ok := own[s][k]; ok {
 		return h
