@@ -11,13 +11,13 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// BatchQueues are the node pools whose batch jobs Nomad itself queues, and how:
-// pool to the queue's type ("fifo", "dynamic_priority"). Nomad has that after
-// 2.0.6; it sends the registration of one batch job at a time to its scheduler
-// and waits until all of it is placed.
+// BatchQueues are the node pools whose batch jobs Nomad itself queues: pool to
+// the queue's type ("fifo", "dynamic_priority"). Nomad has such queues since
+// 2.0.6. It sends one batch job at a time to its scheduler and waits until the
+// whole job is placed.
 type BatchQueues map[string]string
 
-// Warnings says of each queue what it means for gated jobs, by pool.
+// Warnings tells, by pool, what each queue means for gated jobs.
 func (q BatchQueues) Warnings() []string {
 	var out []string
 	for _, pool := range slices.Sorted(maps.Keys(q)) {
@@ -26,8 +26,8 @@ func (q BatchQueues) Warnings() []string {
 	return out
 }
 
-// Refusal is why a job is not served because of a queue; nil where none is in
-// the way. The job must have its type.
+// Refusal is why a job cannot be served because of a queue; nil if no queue is
+// in the way. The job's type must be set.
 func (q BatchQueues) Refusal(job *api.Job) error {
 	kind := q[PoolOf(job)]
 	if kind == "" || *job.Type != api.JobTypeBatch {

@@ -7,8 +7,9 @@ import (
 	"maps"
 )
 
-// Clone is a State of its own that shows what this one shows now. The objects of Nomad are
-// shared: they are replaced, and never changed. It is to be asked, not to follow events.
+// Clone returns a State that shows what this one shows now. It shares Nomad's
+// objects, which are replaced and never changed. It answers questions and must
+// not follow events.
 func (s *State) Clone() *State {
 	o := *s
 	o.Nodes, o.Allocs, o.Jobs, o.Unread = maps.Clone(s.Nodes), maps.Clone(s.Allocs), maps.Clone(s.Jobs), maps.Clone(s.Unread)

@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// endWithin is for how long the GPUs of the members that end first wait for the
+// endWithin is how long the GPUs of the members that end first wait for the
 // rest of their gang.
 const endWithin = 2 * time.Second
 
-// ending are GPUs of a gang whose members have begun to do so.
+// ending are the GPUs of a gang whose members have begun to end.
 type ending struct {
 	since time.Time // zero: not seen yet, see [State.Elapse]
 	gpus  []string
 }
 
-// noteEnd notes that a member has done its work while others of its gang go on.
-// Only what follows the first end of a gang counts: members that end one by one,
-// as those of an array of tasks, do not wait for each other.
+// noteEnd notes that a member has succeeded while others of its gang keep
+// running. Only the time after a gang's first end counts: members that end one
+// by one, like those of an array, do not wait for each other.
 func (s *State) noteEnd(a *Alloc) {
 	job := s.Jobs[a.Job]
 	if job == nil || !a.endedSince(job) || len(a.GPUs) == 0 {
@@ -40,10 +40,10 @@ func (s *State) noteEnd(a *Alloc) {
 }
 
 // Ending are the GPUs of gangs that are about to end, by job: those of members
-// that have done their work, until all have, or for [endWithin]. The members of a
-// gang end at one time, but Nomad learns of it node by node: whoever chose among
-// the first GPUs to come free would get a worse gang than a moment later, and be
-// bound to it for all its time.
+// that have succeeded, until all have, or for [endWithin]. A gang's members end
+// together, but Nomad hears of it node by node. A gang that chose among the
+// first GPUs to come free would get worse ones than a moment later, and keep
+// them for its whole run.
 func (s *State) Ending(now time.Time) map[JobKey][]string {
 	held := map[JobKey][]string{}
 	for k, e := range s.ending {
@@ -54,7 +54,7 @@ func (s *State) Ending(now time.Time) map[JobKey][]string {
 	return held
 }
 
-// ends reports whether the gang has members that run still, and little time has passed.
+// ends reports whether the gang has running members and little time has passed.
 func (s *State) ends(k JobKey, e *ending, now time.Time) bool {
 	for _, a := range s.ByJob[k] {
 		if a.Member() && len(a.GPUs) > 0 {
@@ -64,9 +64,9 @@ func (s *State) ends(k JobKey, e *ending, now time.Time) bool {
 	return false
 }
 
-// Elapse notes the time at which things were seen that have happened since it was called last,
-// and forgets what is over. [State.Ending], [State.Reconnecting] and [State.Purged] count
-// from then; until then such a thing counts as just seen.
+// Elapse gives what happened since its last call the time now, and forgets what
+// is over. [State.Ending], [State.Reconnecting] and [State.Purged] count from
+// that time; until then such a thing counts as just seen.
 func (s *State) Elapse(now time.Time) {
 	for k, e := range s.ending {
 		stamp(&e.since, now)
@@ -94,7 +94,7 @@ func stamp(since *time.Time, now time.Time) {
 	}
 }
 
-// over reports whether so much time has passed since; zero: not seen yet.
+// over reports whether that much time has passed; zero: not seen yet.
 func over(since time.Time, within time.Duration, now time.Time) bool {
 	return !since.IsZero() && now.Sub(since) >= within
 }

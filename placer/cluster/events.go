@@ -9,15 +9,15 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Event is a change that [State.Apply] takes.
+// Event is a change for [State.Apply].
 type Event struct {
 	Topic, Type string
 	Index       uint64
 	Key         string
 	Namespace   string
 	Payload     Payload
-	// Unread is why what has changed is not known, nil where it is: then it has to
-	// be read again.
+	// Unread is why the change could not be read; nil if it could. Otherwise it
+	// must be read again.
 	Unread error `json:"-"`
 }
 
@@ -29,7 +29,7 @@ type Payload struct {
 	Allocation *AllocPayload
 }
 
-// About is the job that the event is of, the zero key where it is of none.
+// About is the job of the event; the zero key if it has none.
 func (e Event) About() JobKey {
 	switch p := e.Payload; {
 	case p.Allocation != nil:
@@ -55,9 +55,9 @@ func (p *Payload) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Progress reports whether the event tells only that what was decided is on its
-// way: Nomad has made an allocation, it runs, or a job's status says so. No GPU
-// becomes free by it, and nobody asks for one.
+// Progress reports whether the event only shows that a decision is being
+// carried out: Nomad has made an allocation, it runs, or the job's status says
+// so. It frees no GPU, and nobody asks for one by it.
 func (e Event) Progress() bool {
 	switch a := e.Payload.Allocation; {
 	case e.Topic == "Allocation" && a != nil:
@@ -68,16 +68,16 @@ func (e Event) Progress() bool {
 	return false
 }
 
-// Purged reports whether the event's job is gone. Nomad says so from 1.11 on;
-// before, a purge is told from a stop by the job alone, which a stop changes and
-// a purge does not.
+// Purged reports whether the event's job is gone. Nomad says so from 1.11 on.
+// Before, only the job tells a purge from a stop: a stop changes it, a purge
+// does not.
 func (e Event) Purged() bool {
 	p := e.Payload
 	return p.Deleted || e.Type == "JobDeregistered" && p.Job.ModifyIndex != nil && *p.Job.ModifyIndex < e.Index
 }
 
-// Apply takes an event unless the lists already hold it, and reports whether
-// anything that matters for GPUs changed.
+// Apply applies an event unless the lists already contain it, and reports
+// whether anything that matters for GPUs changed.
 func (s *State) Apply(e Event) bool {
 	switch p := e.Payload; {
 	case e.Unread != nil, p.Job != nil && (p.Job.ID == nil || p.Job.Namespace == nil):

@@ -50,7 +50,7 @@ func PoolOf(job *api.Job) string {
 	return *job.NodePool
 }
 
-// Ended reports whether nothing of the job runs or will.
+// Ended reports whether nothing of the job runs or will run.
 func Ended(job *api.Job) bool {
 	return rewrite.Stopped(job) || (job.Status != nil && *job.Status == "dead")
 }
@@ -80,7 +80,7 @@ func Need(g *api.TaskGroup) pal.Resources {
 	return need
 }
 
-// ValueOf is what a job asks for; 0 if it says nothing.
+// ValueOf is what a job asks for; 0 if unset.
 func ValueOf(i *int) int {
 	if i == nil {
 		return 0
@@ -88,12 +88,12 @@ func ValueOf(i *int) int {
 	return *i
 }
 
-// Amount is a quantity that a job asks for. Nothing is as large as the bound,
-// and what is worked out from bounded amounts does not overflow.
+// Amount is a quantity that a job asks for. No real machine reaches the bound,
+// and sums of bounded amounts do not overflow.
 func Amount(i *int) int { return max(0, min(ValueOf(i), 1<<40)) }
 
-// NeverFinishes is why no other job should wait for a job to finish: Nomad does not have it (nil), or
-// it is of a type that does not finish. Without a reason, it may.
+// NeverFinishes is why no other job should wait for a job to finish: Nomad does
+// not have it (nil), or its type does not finish. No reason: it may finish.
 func NeverFinishes(job *api.Job) reason.Reason {
 	switch {
 	case job == nil:

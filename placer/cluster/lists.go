@@ -10,8 +10,9 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Next is an empty state for full lists to fill; it goes on with what the old one counts, and with
-// what it knows of nodes beside their objects. After the lists comes [State.Follow].
+// Next returns an empty state for full lists to fill. It keeps the old state's
+// counters and what the old one knows of nodes besides their objects.
+// [State.Follow] comes after the lists.
 func (s *State) Next() *State {
 	n := NewState()
 	n.nodeGeneration, n.back = s.nodeGeneration, maps.Clone(s.back)
@@ -19,7 +20,7 @@ func (s *State) Next() *State {
 	return n
 }
 
-// Follow takes over from the state before the lists what these do not say.
+// Follow copies from the state before the lists what the lists do not tell.
 func (s *State) Follow(old *State) {
 	s.owners = old.owners.after(s.Nodes)
 	s.keepOwnPins(old)
@@ -27,8 +28,8 @@ func (s *State) Follow(old *State) {
 	s.lostAfter(old)
 }
 
-// TakeNodes fills in the nodes of a list that is as of the index. Of a node with an error the
-// node is as it was known.
+// TakeNodes adds the nodes of a list as of the index. A node with an error
+// stays as it was known.
 func (s *State) TakeNodes(old *State, index uint64, stubs []*NodeStub, nodes []*api.Node, errs []error) {
 	s.nodesAt = index
 	for i, n := range nodes {
@@ -36,7 +37,7 @@ func (s *State) TakeNodes(old *State, index uint64, stubs []*NodeStub, nodes []*
 			s.readNode(n, old)
 		}
 		if errs[i] != nil {
-			// By a key that is no node's: it is not carried over to the next read.
+			// The key is no node's id, so it is not kept at the next read.
 			s.odd[stubs[i].ID+" unread"] = []string{fmt.Sprintf("node %.80q (%s) cannot be read, and counts as it was known: %v", stubs[i].Name, shortID(stubs[i].ID), errs[i])}
 		}
 	}
@@ -73,7 +74,7 @@ func (s *State) KnownJob(stub *JobStub) (job *api.Job, current bool) {
 	return j, j != nil && *j.ModifyIndex == stub.ModifyIndex && !s.assumed[stub.Key()]
 }
 
-// TakeJobs fills in the jobs of a list that is as of the index. Of a job with an error the job is
+// TakeJobs adds the jobs of a list as of the index. A job with an error stays
 // as it was known, if it was.
 func (s *State) TakeJobs(old *State, index uint64, stubs []*JobStub, jobs []*api.Job, errs []error) {
 	s.jobsAt = index
@@ -91,7 +92,7 @@ func (s *State) TakeJobs(old *State, index uint64, stubs []*JobStub, jobs []*api
 	}
 }
 
-// TakeAllocs fills in the allocations of a list that is as of the index.
+// TakeAllocs adds the allocations of a list as of the index.
 func (s *State) TakeAllocs(index uint64, as []*Alloc) {
 	s.allocsAt = index
 	for _, a := range as {
@@ -99,7 +100,7 @@ func (s *State) TakeAllocs(index uint64, as []*Alloc) {
 	}
 }
 
-// Outrun are jobs of which there are allocations of a later version than was read.
+// Outrun are jobs with allocations of a later version than was read.
 func (s *State) Outrun() (keys []JobKey) {
 	for k, job := range s.Jobs {
 		for _, a := range s.ByJob[k] {
@@ -112,7 +113,8 @@ func (s *State) Outrun() (keys []JobKey) {
 	return keys
 }
 
-// Vanished drops an allocation that Nomad no longer has. If it was live, its tasks may still end.
+// Vanished drops an allocation that Nomad no longer has. If it was live, its
+// tasks may still be ending.
 func (s *State) Vanished(a *Alloc) {
 	s.noteVanished(a)
 	s.dropAlloc(a)

@@ -62,7 +62,7 @@ func withRates(samples []profile.Sample, rates []attr.Measurement) []profile.Sam
 	return samples
 }
 
-// atMost is so many errors as one.
+// atMost joins the first n errors into one.
 func atMost(n int, errs []error) error {
 	if more := len(errs) - n; more > 0 {
 		errs = append(errs[:n], fmt.Errorf("and %d more", more))
@@ -70,11 +70,10 @@ func atMost(n int, errs []error) error {
 	return errors.Join(errs...)
 }
 
-// MergeSamples puts imported measurements over published ones: for a GPU and
-// application that was imported, what its node publishes does not count, but for a rate that was
-// not imported beside the time. known
-// are the cluster's GPUs, id to model; it completes and overrules the model of
-// a sample.
+// MergeSamples puts imported measurements over published ones. An import
+// replaces what the node publishes for that GPU and application, except a rate
+// if the import has none. known are the cluster's GPUs, id to model; it
+// completes and overrules the model of a sample.
 func MergeSamples(published, imported []profile.Sample, known map[string]string) []profile.Sample {
 	type gpuApp struct{ gpu, app string }
 	over := map[gpuApp]bool{}

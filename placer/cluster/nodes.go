@@ -14,7 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// Capacity is what a node has for allocations, within what adds up without overflow.
+// Capacity is what a node has for allocations, bounded so that sums do not
+// overflow.
 func Capacity(n *api.Node) pal.Resources {
 	r := n.NodeResources
 	t := pal.Resources{CPU: clamp(r.Cpu.CpuShares), MemoryMB: clamp(r.Memory.MemoryMB), DiskMB: clamp(r.Disk.DiskMB)}
@@ -47,7 +48,7 @@ func NotReady(n *api.Node) string {
 	return ""
 }
 
-// TextOf is an attribute of a device group that is a text; "" for none.
+// TextOf is a text attribute of a device group; "" if it has none.
 func TextOf(d *api.NodeDeviceResource, name string) string {
 	if a := d.Attributes[name]; a != nil && a.StringVal != nil {
 		return *a.StringVal

@@ -24,13 +24,14 @@ import (
 // a GPU of another node only if it named the GPU before that one did: else a node
 // could keep a GPU busy that it does not have.
 
-// owners is who names which GPU. The zero value knows of none.
+// owners knows which nodes name which GPUs. The zero value knows none.
 type owners struct {
 	naming map[string][]string // ids of nodes by GPU, as they named it one after another; replaced, never changed
 	shared map[string]struct{} // GPUs that several nodes name
 }
 
-// look takes in what a node names now; before is the node as it was, nil if it is new.
+// look reads which GPUs a node names now; before is the node's former state,
+// nil if it is new.
 func (o *owners) look(n, before *api.Node) {
 	named := namedBy(n)
 	for gpu := range named {
@@ -43,7 +44,7 @@ func (o *owners) look(n, before *api.Node) {
 	}
 }
 
-// leave takes in that a node names none of its GPUs any more but those that are kept.
+// leave notes that a node no longer names its GPUs, except those in kept.
 func (o *owners) leave(n *api.Node, kept map[string]bool) {
 	for gpu := range namedBy(n) {
 		if !kept[gpu] {
@@ -64,7 +65,8 @@ func (o *owners) put(gpu string, nodes []string) {
 	}
 }
 
-// after is owners of the nodes at a full read: those that were known to name a GPU go first.
+// after returns the owners after a full read: nodes that were known to name a
+// GPU go first.
 func (o *owners) after(nodes map[string]*api.Node) owners {
 	var next owners
 	for _, n := range slices.SortedFunc(maps.Values(nodes), byAge) {
@@ -79,12 +81,12 @@ func (o *owners) after(nodes map[string]*api.Node) owners {
 	return next
 }
 
-// byAge has the nodes first that joined the cluster first.
+// byAge sorts nodes by when they joined the cluster, the oldest first.
 func byAge(a, b *api.Node) int {
 	return cmp.Or(cmp.Compare(a.CreateIndex, b.CreateIndex), strings.Compare(a.ID, b.ID))
 }
 
-// owner is whom a GPU belongs to that some nodes name, and why.
+// owner returns which of the nodes that name a GPU owns it, and why.
 func (o *owners) owner(gpu string, nodes map[string]*api.Node) (owner *api.Node, why string) {
 	var naming, ready []*api.Node
 	for _, id := range o.naming[gpu] {
@@ -119,7 +121,7 @@ type trimmed struct {
 	left       []string // out of it, sorted
 }
 
-// owned is the node with its own GPUs only, nil where it has none.
+// owned is the node with its own GPUs only; nil if it has none.
 func (s *State) owned(n *api.Node, conflicts map[conflict][]string) *api.Node {
 	if len(s.owners.shared) == 0 {
 		return n
@@ -148,7 +150,7 @@ func (s *State) owned(n *api.Node, conflicts map[conflict][]string) *api.Node {
 	return t.node
 }
 
-// without is the node without some of its GPUs, nil where no other is left.
+// without is the node without some of its GPUs; nil if none is left.
 func without(n *api.Node, ids []string) *api.Node {
 	out, r, left := *n, *n.NodeResources, 0
 	r.Devices = nil
@@ -173,7 +175,7 @@ func without(n *api.Node, ids []string) *api.Node {
 	return &out
 }
 
-// conflict is that a node names GPUs which belong to another.
+// conflict: a node names GPUs that belong to another.
 type conflict struct{ node, owner, why string }
 
 func (c conflict) compare(o conflict) int {
@@ -183,8 +185,8 @@ func (c conflict) compare(o conflict) int {
 // maxWarnings bounds the warnings about nodes.
 const maxWarnings = 50
 
-// NodeWarnings say, for operators, what in the nodes' own data is left out: GPUs
-// that several nodes name, and what cannot be used.
+// NodeWarnings tell operators what is left out of the nodes' own data: GPUs
+// that several nodes name, and unusable values.
 func (s *State) NodeWarnings() []string {
 	s.GPUNodes()
 	return s.warnings
@@ -217,8 +219,8 @@ func (s *State) describe(node string) string {
 	return fmt.Sprintf("%.80q", node)
 }
 
-// OwnGPUs are the GPUs of an allocation that its node owns, or did before another
-// one named them.
+// OwnGPUs are the GPUs of an allocation that its node owns, or owned before
+// another node named them.
 func (s *State) OwnGPUs(a *Alloc) []string {
 	foreign := func(id string) bool { return !s.mayHold(a.Node, id) }
 	if !slices.ContainsFunc(a.GPUs, foreign) {
@@ -227,8 +229,8 @@ func (s *State) OwnGPUs(a *Alloc) []string {
 	return slices.DeleteFunc(slices.Clone(a.GPUs), foreign)
 }
 
-// mayHold reports whether an allocation on the node holds the GPU. A GPU that no node
-// names any more is held by whom Nomad says.
+// mayHold reports whether an allocation on the node can hold the GPU. For a GPU
+// that no node names any more, Nomad's word counts.
 func (s *State) mayHold(node, gpu string) bool {
 	naming := s.owners.naming[gpu]
 	if len(naming) == 0 {

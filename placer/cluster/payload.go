@@ -14,17 +14,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// What a client says of its node and of the tasks on it holds times, and Nomad
-// writes (its encoder does, in 1.11.3) those of a year after 9999 so that no reader
-// of Go takes them: one such client would make the list of all nodes, or of all
-// allocations, unreadable. No time of a client's counts here, so none is read.
+// A client's data about its node and tasks contains times. For years after 9999
+// Nomad's encoder (1.11.3) writes a form that no Go reader accepts: one such
+// client would make the list of all nodes or all allocations unreadable. No
+// time of a client's matters here, so none is read.
 
 // ignored is a part of an answer that is not read.
 type ignored struct{}
 
 func (*ignored) UnmarshalJSON([]byte) error { return nil }
 
-// NodeStub is a node as the list has it, with what is read of it.
+// NodeStub is what is read of a node in a list.
 type NodeStub struct {
 	ID, Name      string
 	ModifyIndex   uint64
@@ -40,7 +40,7 @@ func (n *NodeStub) HasGPUs() bool {
 	})
 }
 
-// JobStub is a job as the list has it, with what is read of it.
+// JobStub is what is read of a job in a list.
 type JobStub struct {
 	ID, Namespace string
 	ModifyIndex   uint64
@@ -49,7 +49,7 @@ type JobStub struct {
 // Key is the key of the job.
 func (j *JobStub) Key() JobKey { return JobKey{j.Namespace, j.ID} }
 
-// NodePayload is a node as it is read by itself, or as events carry it.
+// NodePayload is a node as read by itself, or as in an event.
 type NodePayload struct {
 	api.Node
 	Drivers              map[string]*driverPayload
@@ -116,16 +116,15 @@ type taskPayload struct {
 	LastRestart, StartedAt, FinishedAt ignored
 }
 
-// Unreadable reports whether an answer was there and could not be understood: that is the
-// fault of whoever wrote what is in it, and not Nomad's.
+// Unreadable reports whether an answer arrived but could not be parsed: the
+// fault of whoever wrote its content, not of Nomad.
 func Unreadable(err error) bool {
 	var kind *json.UnmarshalTypeError
 	var at *time.ParseError
 	return errors.Is(err, ErrMalformed) || errors.As(err, &kind) || errors.As(err, &at)
 }
 
-// AllocPayload is an allocation as lists and events carry it, or as it is read
-// by itself.
+// AllocPayload is an allocation as in lists and events, or as read by itself.
 type AllocPayload struct {
 	ID, Namespace, JobID, TaskGroup, NodeID, Name string
 	DesiredStatus, ClientStatus, NextAllocation   string
@@ -138,14 +137,15 @@ type AllocPayload struct {
 	Job                                           *struct{ Version uint64 } // read by itself
 }
 
-// lostWithNode is why Nomad stopped what it took for lost. It has placed it again, or will, and does not
-// take it for finished if its client tells, once it is back, that it ended well (scenarios "lost and
-// finished" and "lost and failed").
+// lostWithNode is why Nomad stopped an allocation that it takes for lost. Nomad
+// has replaced it, or will. It does not count it as finished even if the
+// client, back again, reports success (scenarios "lost and finished" and "lost
+// and failed").
 const lostWithNode = "alloc is lost since its node is down"
 
-// AsAlloc is the allocation with bounded amounts and sorted GPUs. Its version comes from
-// JobVersion in lists and from the job where the allocation is read by itself. What was lost stays
-// that, whatever its client tells later.
+// AsAlloc is the allocation with bounded amounts and sorted GPUs. Its version
+// comes from JobVersion in lists, and from the job if it was read by itself. A
+// lost allocation stays lost, whatever its client reports later.
 func (p *AllocPayload) AsAlloc() *Alloc {
 	a := &Alloc{
 		ID: p.ID, Job: JobKey{p.Namespace, p.JobID}, Group: p.TaskGroup, Name: p.Name, Node: p.NodeID,
@@ -182,7 +182,8 @@ func (p *AllocPayload) AsAlloc() *Alloc {
 	return a
 }
 
-// sanitizeTasks are the task states, which the client writes, without nil entries.
+// sanitizeTasks returns the task states, which the client writes, without nil
+// entries.
 func sanitizeTasks(tasks map[string]*taskPayload) map[string]*api.TaskState {
 	var out map[string]*api.TaskState
 	for name, t := range tasks {

@@ -17,22 +17,23 @@ import (
 )
 
 // Whoever runs a Nomad client writes its node's data. No such data may keep the
-// placer from serving other nodes, so each node passes through [sanitize] before it
-// enters a [State]: what the rest of this package reads has no nil entries, only
-// ids that can stand in a list, and numbers that do not overflow. What is left out
-// is named in a warning. Which node a GPU id belongs to where several name it is
-// decided in owner.go.
+// placer from serving other nodes. So each node passes through [sanitize]
+// before it enters a [State]: the rest of this package reads no nil entries,
+// only ids that can stand in a list, and numbers that do not overflow. A
+// warning names what is left out. owner.go decides which node owns a GPU id
+// that several name.
 
 const (
 	// maxDevices bounds the GPU models of one node.
 	maxDevices = 64
-	// maxAmount bounds a node's CPU in MHz, its memory and its disk in MB: far above
-	// any machine, and small enough that sums over a cluster do not overflow.
+	// maxAmount bounds a node's CPU in MHz, and its memory and disk in MB: far
+	// above any machine, and small enough that sums over a cluster do not
+	// overflow.
 	maxAmount = 1 << 40
 )
 
-// sanitize is the node as the placer reads it, and what is wrong with it in words. It is
-// nil where the node cannot be used.
+// sanitize returns the node as the placer reads it, and its faults in words.
+// The node is nil if it cannot be used.
 func sanitize(n *api.Node) (*api.Node, []string) {
 	if n == nil {
 		return nil, nil
@@ -64,7 +65,7 @@ func sanitize(n *api.Node) (*api.Node, []string) {
 	return &out, problems
 }
 
-// usableDevices are a node's devices without GPUs that cannot be used.
+// usableDevices returns a node's devices without unusable GPUs.
 func usableDevices(all []*api.NodeDeviceResource, report func(string, ...any)) (kept []*api.NodeDeviceResource) {
 	seen, models := map[string]bool{}, 0
 	for _, d := range all {
@@ -89,8 +90,8 @@ func usableDevices(all []*api.NodeDeviceResource, report func(string, ...any)) (
 	return kept
 }
 
-// usableInstances are a group's GPUs without those that cannot be used. seen are the ids of GPUs
-// that the node has already.
+// usableInstances returns a group's usable GPUs. seen are the ids of GPUs that
+// the node has already.
 func usableInstances(d *api.NodeDeviceResource, seen map[string]bool, report func(string, ...any)) (kept []*api.NodeDevice) {
 	var wrong []string
 	for _, in := range d.Instances {
@@ -117,7 +118,7 @@ func usableInstances(d *api.NodeDeviceResource, seen map[string]bool, report fun
 	return kept
 }
 
-// badID says why an id cannot stand in a list of ids, "" where it can: lists are
+// badID is why an id cannot stand in a list of ids; "" if it can. Lists are
 // joined by commas in constraints, and by ';' and spaces in attributes.
 func badID(id string) string {
 	switch {
@@ -145,10 +146,10 @@ func badName(name string) string {
 	return ""
 }
 
-// shortID is an id as operators know it from `nomad node status`.
+// shortID is an id as `nomad node status` shows it.
 func shortID(id string) string {
 	return id[:min(8, len(id))]
 }
 
-// clamp is the amount that counts.
+// clamp bounds an amount.
 func clamp[N int64 | uint64](x N) int { return int(min(max(x, 0), maxAmount)) }

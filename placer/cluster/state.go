@@ -39,7 +39,8 @@ type Alloc struct {
 	Node    string // id
 	Desired string // run, stop, evict
 	Client  string // pending, running, complete, failed, lost, unknown
-	// Reported: Nomad took it for lost with its node, and its client has reported its end since.
+	// Reported: Nomad took it for lost with its node, and its client has since
+	// reported its end.
 	Reported bool
 	GPUs     []string
 	Used     pal.Resources
@@ -47,16 +48,16 @@ type Alloc struct {
 	Tasks    map[string]*api.TaskState
 	Next     string // id of the allocation that replaces it, if any
 	Later    bool   // Nomad is to replace it after a while
-	// Version is the version of the job that it runs or ran; nil where it came in
-	// an event, which does not tell. See [State.StaleVersions].
+	// Version is the job version that it runs or ran; nil if it came in an
+	// event, which does not tell. See [State.StaleVersions].
 	Version *uint64
 	// CreateTime and ModifyTime are Unix nanoseconds.
 	CreateTime, ModifyTime   int64
 	CreateIndex, ModifyIndex uint64
 }
 
-// Live reports whether the allocation holds its resources: it does until the
-// client says that its tasks are gone, whatever is desired.
+// Live reports whether the allocation holds its resources. It does until its
+// client reports that its tasks are gone, whatever is desired.
 func (a *Alloc) Live() bool {
 	switch a.Client {
 	case api.AllocClientStatusComplete, api.AllocClientStatusFailed, api.AllocClientStatusLost:
@@ -65,19 +66,21 @@ func (a *Alloc) Live() bool {
 	return true
 }
 
-// Member reports whether the allocation runs, or is about to, and is to go on.
+// Member reports whether the allocation runs or is about to, and is meant to
+// keep running.
 func (a *Alloc) Member() bool { return a.Live() && a.Desired == api.AllocDesiredStatusRun }
 
-// Preempted reports whether Nomad has stopped the allocation, since the job was registered last, for
-// another job with a higher priority: operators can have it do so.
+// Preempted reports whether Nomad has stopped the allocation for a job with a
+// higher priority since the job was last registered. Operators can enable that.
 func (a *Alloc) Preempted(job *api.Job) bool {
 	return a.Desired == api.AllocDesiredStatusEvict && a.ModifyIndex > *job.JobModifyIndex
 }
 
-// LeftBehind reports whether the allocation is on a node that has lost touch with Nomad, and its
-// gang is being stopped, or was started elsewhere. The author lets it run on there for a
-// while (disconnect); Nomad can neither ask what it does nor stop it before the node is back,
-// and then does (seen on 1.11.3). Nothing waits for it; its GPUs go to nobody.
+// LeftBehind reports whether the allocation is on a node that has lost touch
+// with Nomad while its gang is being stopped or was started elsewhere. The
+// author lets it keep running there for a while (disconnect). Nomad can neither
+// look at it nor stop it until the node is back, and then stops it (seen on
+// 1.11.3). Nothing waits for it; nobody gets its GPUs.
 func (a *Alloc) LeftBehind(job *api.Job) bool {
 	if a.Client != api.AllocClientStatusUnknown {
 		return false
@@ -91,16 +94,16 @@ func (a *Alloc) LeftBehind(job *api.Job) bool {
 	return pinned && (rewrite.Gated(job) || elsewhere && pins.Mode != rewrite.ModePrefer)
 }
 
-// LeftBehind is the same of an allocation whose job is known.
+// LeftBehind does the same for an allocation, whose job it looks up.
 func (s *State) LeftBehind(a *Alloc) bool {
 	job := s.Jobs[a.Job]
 	return job != nil && a.LeftBehind(job)
 }
 
-// FinishedIn reports whether the allocation did its work for the job's present
-// version. Nomad runs the members of a batch job again that finished in an older
-// one, also where the client told of the end after the newer one was registered.
-// An allocation whose version is not known counts if it was made since.
+// FinishedIn reports whether the allocation succeeded for the job's present
+// version. Nomad reruns members of a batch job that succeeded in an older one,
+// even if the client reported the end after the newer one was registered. An
+// allocation of unknown version counts if it was made since.
 func (a *Alloc) FinishedIn(job *api.Job) bool {
 	if a.Version != nil {
 		return a.endedSince(job) && *a.Version == *job.Version
@@ -108,50 +111,51 @@ func (a *Alloc) FinishedIn(job *api.Job) bool {
 	return a.endedSince(job) && a.PlacedFor(job)
 }
 
-// endedSince reports whether Nomad has learned since the job was registered last
-// that the allocation did its work, for whichever version.
+// endedSince reports whether Nomad has learned since the job's last
+// registration that the allocation succeeded, for whichever version.
 func (a *Alloc) endedSince(job *api.Job) bool {
 	return a.Client == api.AllocClientStatusComplete && a.Desired == api.AllocDesiredStatusRun &&
 		*job.Type == api.JobTypeBatch && a.ModifyIndex > *job.JobModifyIndex
 }
 
-// PlacedFor reports whether the allocation was made for the job as it is now.
+// PlacedFor reports whether the allocation was made for the job's present
+// version.
 func (a *Alloc) PlacedFor(job *api.Job) bool { return a.CreateIndex > *job.JobModifyIndex }
 
-// State is the placer's copy of the nodes, allocations and jobs. Jobs are those
-// that ask for GPUs. It is not safe for concurrent use; the objects in it are
-// never changed, only replaced.
+// State is the placer's copy of the nodes, the allocations and the jobs with
+// GPUs. It is not safe for concurrent use. The objects in it are never changed,
+// only replaced.
 type State struct {
 	Nodes  map[string]*api.Node // with GPUs
 	Allocs map[string]*Alloc
 	Jobs   map[JobKey]*api.Job
-	// Queues are Nomad's own, which the placer keeps out of.
+	// Queues are Nomad's own batch queues, which the placer keeps out of.
 	Queues BatchQueues
-	// Unread are jobs that Nomad lists and does not show, or shows malformed, and
-	// why. Of those that it does not show, Jobs may have an older form.
+	// Unread are jobs that Nomad lists but does not return, or returns
+	// malformed, and why. Jobs may have an older form of the former.
 	Unread map[JobKey]error
 
 	ByJob map[JobKey]map[string]*Alloc
 	mine  map[JobKey]bool   // of these no clone has the map
 	bad   map[string]*Alloc // with GPUs, failed or lost
-	// orphans are live, and their job is not there, of those with GPUs, or is a new one of
-	// that name.
+	// orphans are live allocations whose job is gone, or is a new one of that
+	// name; those with GPUs.
 	orphans map[string]*Alloc
-	// staleVersions have ended since their job was registered last, and may belong
-	// to a version before.
+	// staleVersions are allocations that ended since their job was last
+	// registered and may belong to an earlier version.
 	staleVersions map[string]*Alloc
-	// back are nodes that have become ready, and since when; zero: nobody has looked
-	// since. See [State.Reconnecting].
+	// back are nodes that have become ready, and since when; zero: not seen
+	// yet. See [State.Reconnecting].
 	back map[string]time.Time
-	// purged are those that vanished while they were live, by allocation; kills are
-	// the kill_timeouts of purged jobs of which allocations are left. See
-	// [State.Purged].
+	// purged are allocations that vanished while they were live. kills are the
+	// kill_timeouts of purged jobs with allocations left. See [State.Purged].
 	purged map[string]*purged
 	kills  map[JobKey]time.Duration
-	// assumed are jobs that are as we think that Nomad has them after a registration of
-	// ours: a full read reads them again, whatever their index.
+	// assumed are jobs as our registration should have left them. A full read
+	// reads them again, whatever their index.
 	assumed map[JobKey]bool
-	// earlier are allocations that were live before the lists, which have them not.
+	// earlier are allocations that were live before the lists and are not in
+	// them.
 	earlier map[string]*Alloc
 	// away are allocations with GPUs on nodes that have lost touch with Nomad.
 	away map[string]*Alloc
@@ -159,39 +163,41 @@ type State struct {
 	ending map[JobKey]*ending
 	// Events up to these indexes are already in the lists.
 	nodesAt, allocsAt, jobsAt uint64
-	// heardAt is the index of the newest event of an allocation; knownTo is up to where
-	// the State before this one knew of all allocations.
+	// heardAt is the index of the newest allocation event. knownTo is the index
+	// up to which the previous State knew all allocations.
 	heardAt, knownTo uint64
 	// begun is the index of the last change to jobs before the subscription.
 	begun uint64
-	// nodeChanges grows with each change of a node, of one without GPUs too as far as events tell:
-	// plain is how those were.
+	// nodeChanges grows with each change of a node, also of one without GPUs as
+	// far as events tell; plain are the latter's former states.
 	nodeChanges uint64
 	plain       map[string]string
 	// nodeGeneration grows with each change of the GPUs or their measurements.
 	nodeGeneration uint64
-	// sorted are the nodes with GPUs of their own, in the view's order; nil after a
-	// change. trimmed are those of them that lack GPUs which belong to others.
+	// sorted are the nodes with GPUs of their own, in the view's order; nil
+	// after a change. trimmed are the nodes among them that lack GPUs which
+	// belong to others.
 	sorted  []*api.Node
 	trimmed map[string]trimmed
 	// own are the GPUs that our own pins name, sorted; onlyOwn: no others count.
 	own     map[JobKey][]string
 	onlyOwn bool
 	owners  owners
-	// odd is what of the nodes' data is left out, in words, by node id; warnings are
-	// all there are about nodes.
+	// odd is what is left out of the nodes' data, in words, by node id.
+	// warnings are all warnings about nodes.
 	odd map[string][]string
 	// purgeLikely: see PurgeLikely.
 	purgeLikely bool
 	warnings    []string
-	// touched are jobs in the order in which they, or allocations of theirs,
-	// changed; before are those that are left out at its beginning.
+	// touched are jobs in the order in which they or their allocations changed.
+	// before counts those dropped from its beginning.
 	touched []JobKey
 	before  int
 	touches uint64 // how often one was, the same again counted
 }
 
-// Mark is a point in the history of one State; the zero Mark lies before all.
+// Mark is a point in the history of one State. The zero Mark lies before
+// everything.
 type Mark struct {
 	state   *State
 	at      int
@@ -213,9 +219,9 @@ func (s *State) touch(k JobKey) {
 	s.touched = append(s.touched, k)
 }
 
-// Touched are the jobs that have changed, or allocations of theirs, since the
-// mark, and a mark for now. known is false where the mark is of another State or
-// too old to tell.
+// Touched returns the jobs that changed, or whose allocations changed, since
+// the mark, and a mark for now. known is false if the mark is of another State
+// or too old.
 func (s *State) Touched(since Mark) (keys []JobKey, now Mark, known bool) {
 	now = Mark{s, s.before + len(s.touched), s.touches}
 	if since.state != s || since.at < s.before {
@@ -224,7 +230,7 @@ func (s *State) Touched(since Mark) (keys []JobKey, now Mark, known bool) {
 	if since.touches == s.touches {
 		return nil, now, true
 	}
-	// The last one may have been touched again since: touch does not say it twice.
+	// The last one may have been touched again since; touch does not repeat it.
 	keys = slices.Clone(s.touched[max(0, since.at-s.before-1):])
 	slices.SortFunc(keys, JobKey.Compare)
 	return slices.Compact(keys), now, true
@@ -253,9 +259,9 @@ func (s *State) SortedJobs() []JobKey {
 	return slices.SortedFunc(maps.Keys(s.Jobs), JobKey.Compare)
 }
 
-// PutJob replaces a job unless a newer form of it is there. A job without GPUs
-// is forgotten, unless it has a gate and asks for devices: their names are spelt wrong, perhaps,
-// and it waits for a placer that says so.
+// PutJob replaces a job unless a newer form is known. It forgets a job without
+// GPUs, unless the job has a gate and asks for devices: their names may be
+// misspelt, and the job waits for a placer that tells so.
 func (s *State) PutJob(job *api.Job) {
 	k := KeyOf(job)
 	if old, ok := s.Jobs[k]; ok && *old.ModifyIndex > *job.ModifyIndex {
@@ -271,9 +277,9 @@ func (s *State) PutJob(job *api.Job) {
 	s.noteStale(k)
 }
 
-// evaluated is the job as it is once its evaluation is written, too. Nomad registers a job
-// before that, and calls it dead in between if all evaluations under its name are over,
-// also those of a job that was purged (seen on 1.11.3).
+// evaluated returns the job as it is once its evaluation is written too. Nomad
+// registers a job first, and in between calls it dead if all evaluations under
+// its name are complete, also those of a purged job (seen on 1.11.3).
 func evaluated(job *api.Job) *api.Job {
 	if rewrite.Stopped(job) || job.Status == nil || *job.Status != "dead" || *job.ModifyIndex != *job.JobModifyIndex {
 		return job
@@ -283,7 +289,8 @@ func evaluated(job *api.Job) *api.Job {
 	return &out
 }
 
-// Assume takes in a job as we think that Nomad has it, until Nomad shows it.
+// Assume sets a job as our registration should have left it, until Nomad shows
+// it.
 func (s *State) Assume(job *api.Job) {
 	s.PutJob(job)
 	s.assumed[KeyOf(job)] = true
@@ -301,7 +308,8 @@ func (s *State) DropJob(k JobKey) {
 	}
 }
 
-// NodeChanges grows with each change of a node that may serve some group of a job.
+// NodeChanges grows with each change of a node that may serve a group of some
+// job.
 func (s *State) NodeChanges() uint64 { return s.nodeChanges }
 
 // notePlain counts a change of a node without GPUs: other groups of jobs may run there.
@@ -348,9 +356,9 @@ func (s *State) PutAlloc(a *Alloc) {
 	}
 }
 
-// PutNode replaces a node unless a newer form of it is there, and reports whether
-// anything changed that matters. Nomad sends a node again with every change of
-// one of its allocations: then the old form stays.
+// PutNode replaces a node unless a newer form is known, and reports whether
+// anything that matters changed. Nomad sends a node again whenever one of its
+// allocations changes: then the old form stays.
 func (s *State) PutNode(n *api.Node) bool {
 	id, index := n.ID, n.ModifyIndex
 	old := s.Nodes[id]
@@ -384,7 +392,7 @@ func (s *State) PutNode(n *api.Node) bool {
 	return true
 }
 
-// report keeps what is left out of a node.
+// report stores what is left out of a node.
 func (s *State) report(node string, problems []string) {
 	if len(problems) == 0 {
 		delete(s.odd, node)
@@ -393,7 +401,7 @@ func (s *State) report(node string, problems []string) {
 	}
 }
 
-// sameNode reports whether two forms of a node differ in nothing that placing
+// sameNode reports whether two forms of a node are equal in all that placing
 // looks at.
 func sameNode(a, b *api.Node) bool {
 	same := a.Status == b.Status && a.SchedulingEligibility == b.SchedulingEligibility && a.Drain == b.Drain && sameDrain(a.DrainStrategy, b.DrainStrategy) &&
@@ -413,7 +421,7 @@ func sameNode(a, b *api.Node) bool {
 		reflect.DeepEqual(otherDevices(a), otherDevices(b))
 }
 
-// otherDevices are the node's devices that are none of the placer's GPUs.
+// otherDevices are the node's devices that are not the placer's GPUs.
 func otherDevices(n *api.Node) []*api.NodeDeviceResource {
 	return slices.DeleteFunc(slices.Clone(DevicesOf(n)), isGPU)
 }
@@ -440,9 +448,9 @@ func sameDevice(a, b *api.NodeDeviceResource) bool {
 	}) && maps.EqualFunc(a.Attributes, b.Attributes, func(x, y *api.Attribute) bool { return reflect.DeepEqual(x, y) })
 }
 
-// sameMeasurements reports whether two forms of a node, the first of which may be
-// nil, have the same GPUs with the same raw measurements. Nomad sends a node
-// again with every change of one of its allocations.
+// sameMeasurements reports whether two forms of a node have the same GPUs with
+// the same raw measurements; a may be nil. Nomad sends a node again whenever
+// one of its allocations changes.
 func sameMeasurements(a, b *api.Node) bool {
 	if a == nil {
 		return len(GPUDevices(b)) == 0
@@ -462,16 +470,16 @@ func InstanceIDs(d *api.NodeDeviceResource) []string {
 	return ids
 }
 
-// Orphans are live allocations whose job is gone: with GPUs, or of a name that a new job has,
-// which would have them as members. Nomad sends no
+// Orphans are live allocations whose job is gone: those with GPUs, or under a
+// name that a new job uses, which would count them as members. Nomad sends no
 // events for the allocations of a purged job (seen on 1.11.3), so they must be
 // read one by one: see Client.ReadStale in placer/nomad.
 func (s *State) Orphans() []*Alloc { return byID(s.orphans) }
 
-// StaleVersions are allocations whose version as known here is stale: only the
-// version, which events do not tell, reports whether they did their work for the job as it is now: they were
-// made before it was registered last, but ended since, and Nomad may have
-// brought them to its new version in place, or not.
+// StaleVersions are allocations whose known version may be stale. They were
+// made before their job was last registered and have ended since; Nomad may
+// have updated them in place. Only their version, which events do not tell,
+// shows whether they succeeded for the present job.
 func (s *State) StaleVersions() []*Alloc { return byID(s.staleVersions) }
 
 // noteStale looks at the allocations of a job that has changed.
@@ -497,14 +505,14 @@ func byID(m map[string]*Alloc) []*Alloc {
 // Failed are the allocations with GPUs that failed or were lost, by id.
 func (s *State) Failed() []*Alloc { return byID(s.bad) }
 
-// Success is an allocation that did its work, and when.
+// Success is an allocation that succeeded, and when.
 type Success struct {
 	Job  JobKey
 	At   time.Time
 	GPUs []string
 }
 
-// Successes are the allocations with GPUs that did their work, in no order.
+// Successes are the allocations with GPUs that succeeded, in no order.
 func (s *State) Successes() []Success {
 	var out []Success
 	for _, a := range s.Allocs {
@@ -515,7 +523,7 @@ func (s *State) Successes() []Success {
 	return out
 }
 
-// GPUModels are the GPUs by id, with their models.
+// GPUModels are the GPUs' models by id.
 func (s *State) GPUModels() map[string]string {
 	models := map[string]string{}
 	for _, n := range s.GPUNodes() {
@@ -528,7 +536,8 @@ func (s *State) GPUModels() map[string]string {
 	return models
 }
 
-// Unhealthy are those of the GPUs that are unhealthy, instance id to what their plugin says.
+// Unhealthy are the unhealthy ones of the GPUs: instance id to what the plugin
+// says.
 func (s *State) Unhealthy(gpus []string) map[string]string {
 	unhealthy := map[string]string{}
 	for _, id := range gpus {
@@ -540,7 +549,7 @@ func (s *State) Unhealthy(gpus []string) map[string]string {
 	return unhealthy
 }
 
-// noteUnhealthy notes what a node says of a GPU that is unhealthy.
+// noteUnhealthy notes what a node says of an unhealthy GPU.
 func noteUnhealthy(unhealthy map[string]string, n *api.Node, gpu string) {
 	for _, d := range GPUDevices(n) {
 		for _, in := range d.Instances {
@@ -551,7 +560,7 @@ func noteUnhealthy(unhealthy map[string]string, n *api.Node, gpu string) {
 	}
 }
 
-// NodeName is the name of a node, its id where it is not known.
+// NodeName is the name of a node, or its id if unknown.
 func (s *State) NodeName(id string) string {
 	if n := s.Nodes[id]; n != nil {
 		return n.Name
@@ -580,7 +589,7 @@ func (s *State) dropAlloc(a *Alloc) {
 	delete(s.staleVersions, a.ID)
 }
 
-// keep has the allocation in m or not.
+// keep adds the allocation to m or removes it.
 func keep(m map[string]*Alloc, a *Alloc, in bool) {
 	if in {
 		m[a.ID] = a
@@ -589,8 +598,9 @@ func keep(m map[string]*Alloc, a *Alloc, in bool) {
 	}
 }
 
-// PurgeLikely reports whether events look as if a node had been purged, of which Nomad sends none
-// (seen on 1.11.3): an allocation was lost on a node that is ready, or another node has its GPUs.
+// PurgeLikely reports whether events look as if a node had been purged, for
+// which Nomad sends no event (seen on 1.11.3): an allocation was lost on a
+// ready node, or another node has its GPUs.
 func (s *State) PurgeLikely() bool { return s.purgeLikely }
 
 // DropNode forgets a node that is gone.
@@ -608,11 +618,12 @@ func (s *State) DropNode(id string) {
 	s.sorted = nil
 }
 
-// ExactPins is the first Nomad that never starts an allocation with fewer GPUs
-// than it asks for where single instances are named (hashicorp/nomad#18364).
+// ExactPins is the first Nomad version that never starts an allocation with
+// fewer GPUs than it asks for if instances are named (hashicorp/nomad#18364).
 const ExactPins = "1.11.1"
 
-// OldestNomad is the lowest Nomad version among the nodes, nil where none says it.
+// OldestNomad is the lowest Nomad version among the nodes; nil if none tells
+// it.
 func (s *State) OldestNomad() *version.Version {
 	var low *version.Version
 	for _, n := range s.Nodes {

@@ -41,7 +41,7 @@ func (s *State) OnlyOwnPins() {
 	}
 }
 
-// TrustsPins reports whether pins keep their GPUs from others.
+// TrustsPins reports whether pins keep their GPUs from other jobs.
 func (s *State) TrustsPins(k JobKey, pins rewrite.Pins) bool {
 	if !s.onlyOwn {
 		return true
@@ -53,7 +53,7 @@ func (s *State) TrustsPins(k JobKey, pins rewrite.Pins) bool {
 	})
 }
 
-// keepOwnPins takes over what is known of pins at a full read.
+// keepOwnPins copies what is known of pins at a full read.
 func (s *State) keepOwnPins(old *State) {
 	s.onlyOwn, s.own = old.onlyOwn, maps.Clone(old.own)
 	maps.DeleteFunc(s.own, func(k JobKey, _ []string) bool { return s.Jobs[k] == nil })

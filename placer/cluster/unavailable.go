@@ -10,17 +10,18 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// reconnectWithin is how long a node that is back may take to say what it still runs.
+// reconnectWithin is how long a node that is back may take to report what it
+// still runs.
 const reconnectWithin = 30 * time.Second
 
-// Reconnecting are the GPUs of lost allocations on nodes that have just come back,
-// by instance id. Such a node, after a hang say, goes on running what it ran
-// until its client has been told to stop it, while Nomad counts its GPUs as free
-// from the moment it is ready. Once the client reports, the allocation is live or
-// has ended, and this ends for its GPUs; a client that has forgotten it never
-// reports, so it also ends by time. That counts from the first call that saw the
-// node back: the servers' clock and the caller's need not agree. So it counts for
-// all nodes of a state that was read again, too.
+// Reconnecting are the GPUs of lost allocations on nodes that have just come
+// back, by instance id. After a hang, for example, such a node keeps running
+// its tasks until its client is told to stop them, while Nomad counts its GPUs
+// as free as soon as it is ready. Once the client reports, the allocation is
+// live or has ended, and its GPUs are no longer listed. A client that has
+// forgotten it never reports, so the listing also ends by time. The time counts
+// from the first call that saw the node back, since the clocks of servers and
+// caller may differ. So after a full read it counts anew for all nodes.
 func (s *State) Reconnecting(now time.Time) map[string]bool {
 	gpus := map[string]bool{}
 	for _, a := range s.bad {
@@ -37,8 +38,9 @@ func (s *State) Reconnecting(now time.Time) map[string]bool {
 	return gpus
 }
 
-// Unavailable says of GPUs, by instance id, why no job may have them yet although Nomad
-// counts them as free, or will: see [State.Reconnecting], [State.Purged] and [Alloc.LeftBehind].
+// Unavailable tells, by instance id, why no job may have a GPU yet although
+// Nomad counts it as free, or will: see [State.Reconnecting], [State.Purged]
+// and [Alloc.LeftBehind].
 func (s *State) Unavailable(now time.Time) map[string]string {
 	why := map[string]string{}
 	for id := range s.Reconnecting(now) {
@@ -57,16 +59,17 @@ func (s *State) Unavailable(now time.Time) map[string]string {
 	return why
 }
 
-// noteLost notes that an allocation was lost on a node that is ready, as far as is known:
-// it is not, or is back. Nomad says so before it says that of the allocation, but where
-// nodes were read, and allocations a moment later, it is not known yet.
+// noteLost notes an allocation that was lost on a node that is ready as far as
+// is known. The node is not ready, or it is back. Nomad reports the node before
+// the allocation; but where nodes were listed a moment before allocations, that
+// is not known yet.
 func (s *State) noteLost(a *Alloc) {
 	if n := s.Nodes[a.Node]; a.Client == api.AllocClientStatusLost && n != nil && n.Status == api.NodeStatusReady {
 		s.back[n.ID], s.purgeLikely = time.Time{}, true
 	}
 }
 
-// lostAfter notes what was lost between two full reads.
+// lostAfter notes allocations that were lost between two full reads.
 func (s *State) lostAfter(old *State) {
 	for id, was := range old.Allocs {
 		if a := s.Allocs[id]; a != nil && was.Live() {
@@ -75,7 +78,8 @@ func (s *State) lostAfter(old *State) {
 	}
 }
 
-// noteBack notes that a node has become ready; was is nil where it was not known.
+// noteBack notes that a node has become ready; was is nil if the node was
+// unknown.
 func (s *State) noteBack(was, n *api.Node) {
 	if n.Status == api.NodeStatusReady && (was == nil || was.Status != n.Status || was.StatusUpdatedAt != n.StatusUpdatedAt) {
 		s.back[n.ID] = time.Time{}
@@ -87,21 +91,22 @@ const (
 	// max_kill_timeout, which caps it.
 	killDefault = 5 * time.Second
 	killMost    = 30 * time.Second
-	// killLate is how long a client takes to hear that it is to end tasks.
+	// killLate is how long a client takes to hear that it must end tasks.
 	killLate = time.Second
 )
 
-// purged are GPUs of an allocation that vanished while it was live.
+// purged are the GPUs of an allocation that vanished while it was live.
 type purged struct {
 	since time.Time // zero: not seen yet, see [State.Elapse]
 	kill  time.Duration
 	gpus  []string
 }
 
-// Purged are the GPUs, by instance id, whose tasks may go on for a while though no
-// list has their allocations any more. Nomad forgets the allocations of a purged job
-// at once, and counts their GPUs as free; its clients end the tasks within their
-// kill_timeout (seen on 1.11.3). When a task has ended before that nobody tells.
+// Purged are the GPUs, by instance id, whose tasks may still be ending though
+// no list has their allocations. Nomad forgets the allocations of a purged job
+// at once and counts their GPUs as free, but its clients end the tasks within
+// their kill_timeout (seen on 1.11.3). Nobody tells when a task has ended
+// before that.
 func (s *State) Purged(now time.Time) map[string]bool {
 	gpus := map[string]bool{}
 	for _, p := range s.purged {
@@ -115,7 +120,7 @@ func (s *State) Purged(now time.Time) map[string]bool {
 	return gpus
 }
 
-// noteVanished notes that an allocation is in no list any more.
+// noteVanished notes an allocation that is in no list any more.
 func (s *State) noteVanished(a *Alloc) {
 	kill, ok := s.kills[a.Job]
 	if !ok {
@@ -124,17 +129,16 @@ func (s *State) noteVanished(a *Alloc) {
 	s.noteVanishedIn(a, kill)
 }
 
-// noteVanishedIn notes that an allocation is in no list any more, and how long its
-// tasks have to end.
+// noteVanishedIn notes the same, and how long its tasks may take to end.
 func (s *State) noteVanishedIn(a *Alloc, kill time.Duration) {
 	if a.Live() && len(a.GPUs) > 0 {
 		s.purged[a.ID] = &purged{kill: kill, gpus: s.OwnGPUs(a)}
 	}
 }
 
-// applyOld takes an event of an allocation that is older than the list. One that was
-// live then, and that the list has not, may have ended, or vanished with its job: what
-// follows in the stream tells, see [State.vanishedWith].
+// applyOld applies an allocation event that is older than the list. If the
+// allocation was live then and the list lacks it, it has ended, or vanished
+// with its job: later events tell, see [State.vanishedWith].
 func (s *State) applyOld(a *Alloc, index uint64) {
 	switch {
 	case s.Allocs[a.ID] != nil, index <= s.knownTo:
@@ -146,13 +150,14 @@ func (s *State) applyOld(a *Alloc, index uint64) {
 	}
 }
 
-// Begun tells the state at which index of jobs its placer began to listen: Nomad's
-// stream starts with what its buffer has from before.
+// Begun tells the state the index of jobs at which its placer subscribed:
+// Nomad's stream starts with older events from its buffer.
 func (s *State) Begun(since uint64) { s.begun = since }
 
-// vanishedWith takes over that a job was purged since the placer subscribed, and says
-// whether allocations of it, which no list has, were live until then. When it was purged
-// before, nobody can tell how long ago: its GPUs count as free.
+// vanishedWith notes a job that was purged since the placer subscribed, and
+// reports whether allocations of it that no list has were live until then. If
+// it was purged before that, nobody can tell how long ago: its GPUs count as
+// free.
 func (s *State) vanishedWith(job *api.Job) bool {
 	k, before, kill := KeyOf(job), len(s.purged), killDefault
 	if len(job.TaskGroups) > 0 {
@@ -167,9 +172,9 @@ func (s *State) vanishedWith(job *api.Job) bool {
 	return len(s.purged) > before
 }
 
-// MissedPurge reports whether events that are still to be applied tell of a job that was
-// purged with live members of which the state knows nothing: their tasks go on for a while
-// on GPUs that look free, here and to Nomad.
+// MissedPurge reports whether events still to be applied show a purged job with
+// live members that the state does not know: their tasks keep running for a
+// while on GPUs that look free, here and to Nomad.
 func (s *State) MissedPurge(es []Event) bool {
 	unknown := map[JobKey]bool{}
 	for _, e := range es {
@@ -183,8 +188,8 @@ func (s *State) MissedPurge(es []Event) bool {
 	return false
 }
 
-// NoteTaken notes whose GPUs are, by an event that is still to be applied: an allocation has got
-// them, or has ended.
+// NoteTaken notes who holds which GPUs by an event still to be applied: an
+// allocation has got them, or has ended.
 func (s *State) NoteTaken(e Event, taken map[string]JobKey) {
 	p := e.Payload.Allocation
 	if p == nil {
@@ -203,7 +208,7 @@ func (s *State) NoteTaken(e Event, taken map[string]JobKey) {
 	}
 }
 
-// purgedAfter takes over what vanished before and since a full read.
+// purgedAfter copies what vanished before and since a full read.
 func (s *State) purgedAfter(old *State) {
 	s.knownTo, s.begun = max(old.allocsAt, old.heardAt), old.begun
 	maps.Copy(s.purged, old.purged)
@@ -218,11 +223,12 @@ func (s *State) purgedAfter(old *State) {
 			s.noteVanished(a)
 		}
 	}
-	// Of jobs of which nothing is left it does not matter how long their tasks take to end.
+	// If nothing is left of a job, it does not matter how long its tasks take
+	// to end.
 	maps.DeleteFunc(s.kills, func(k JobKey, _ time.Duration) bool { return len(s.ByJob[k]) == 0 })
 }
 
-// killTimeout is how long the job's tasks have to end.
+// killTimeout is how long the job's tasks may take to end.
 func killTimeout(job *api.Job) time.Duration {
 	most := time.Duration(0)
 	for _, g := range job.TaskGroups {

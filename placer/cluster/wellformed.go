@@ -13,15 +13,15 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// ErrMalformed is a job that no jobspec could say: with null where Nomad's own
+// ErrMalformed is a job that no jobspec can produce: it has null where Nomad's
 // code, and ours, expects an entry.
 var ErrMalformed = errors.New("malformed job")
 
-// Wellformed checks a job as it was decoded, before Canonicalize or anything
-// else looks into it: it has an ID, and no list and no map in it has a null
-// entry, at any depth. A job from elsewhere than Nomad's own parser may have
-// such entries: `"Constraints": [null]` is JSON. Free-form values, such as a
-// driver's config, may be null. Errors are [ErrMalformed] and say where.
+// Wellformed checks a decoded job before Canonicalize or anything else reads
+// it: it has an ID, and no list or map in it has a null entry, at any depth.
+// Jobs from elsewhere than Nomad's own parser may have such entries:
+// `"Constraints": [null]` is JSON. Free-form values, such as a driver's config,
+// may be null. Errors are [ErrMalformed] and tell where.
 func Wellformed(job *api.Job) error {
 	if job == nil {
 		return fmt.Errorf("%w: there is no job", ErrMalformed)
@@ -40,8 +40,8 @@ func Wellformed(job *api.Job) error {
 	return nil
 }
 
-// nullIn says where a value of known type has a null entry, if it has one. Interfaces are
-// left alone: what is in them is nobody's business but the driver's.
+// nullIn tells where a value of known type has a null entry, if it has one. It
+// skips interfaces: only drivers read what is in them.
 func nullIn(v reflect.Value) (at string, null bool) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -80,8 +80,8 @@ func nullIn(v reflect.Value) (at string, null bool) {
 	return "", false
 }
 
-// scalar reports whether values of the kind hold no others that count, and are never null: there
-// may be millions of them in a list.
+// scalar reports whether values of the kind contain no others that matter and
+// are never null: a list may have millions of them.
 func scalar(k reflect.Kind) bool {
 	return k > reflect.Invalid && k <= reflect.Complex128 || k == reflect.String || k == reflect.Interface
 }
@@ -93,8 +93,9 @@ func entry(v reflect.Value) (at string, null bool) {
 	return nullIn(v)
 }
 
-// CheckStored checks that a job is as Nomad returns jobs: nothing is missing that this
-// package reads without asking, and no entry is null. Errors are [ErrMalformed].
+// CheckStored checks that a job is as Nomad returns jobs: everything that this
+// package reads without checking is set, and no entry is null. Errors are
+// [ErrMalformed].
 func CheckStored(job *api.Job) error {
 	if err := Wellformed(job); err != nil {
 		return err
@@ -118,8 +119,8 @@ func CheckStored(job *api.Job) error {
 	return nil
 }
 
-// takeJob takes in a job as Nomad shows it. One that is malformed is not among the
-// jobs, whatever was known of it: it cannot be served.
+// takeJob stores a job as Nomad shows it. A malformed one is dropped, whatever
+// was known of it: it cannot be served.
 func (s *State) takeJob(job *api.Job) {
 	err := CheckStored(job)
 	if err == nil {
