@@ -199,7 +199,7 @@ func (c *chaos) lookOn(ctx context.Context) {
 	}
 }
 
-// look takes in what Nomad says at a moment.
+// look notes what Nomad says at a moment.
 func (e *observer) look(now time.Time, jobs []*api.JobListStub, allocs []*api.AllocationListStub) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

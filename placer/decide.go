@@ -295,7 +295,7 @@ func (p *Placer) unfitNodes(ctx context.Context, s *start) (unfit []string) {
 	return unfit
 }
 
-// committed takes in how a commit went. If the outcome is not known, the GPUs stay kept
+// committed notes how a commit went. If the outcome is not known, the GPUs stay kept
 // for the gang, and it is tried again, on other GPUs if there are any, over the same index: Nomad
 // accepts one of the two at most. After a conflict the job is read again, since somebody else changed it.
 func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {

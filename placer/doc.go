@@ -20,7 +20,7 @@
 // The way through the code: [Placer.Run] (placer.go) follows Nomad's events and runs a cycle
 // when something changed; cycle.go has the steps of a cycle in their order. Each gang is a
 // machine (package gang): effects.go feeds it events and carries out what it wants. decide.go
-// asks the queue and commits the starts; submission.go takes in jobs that come to the agent
+// asks the queue and commits the starts; submission.go accepts jobs that come to the agent
 // instead of Nomad. publish.go makes what package query answers from.
 //
 // Everything is derived from what Nomad says: a placer that dies at any point

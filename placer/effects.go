@@ -22,7 +22,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// step has a gang take in an event, and carries out what follows. Its trouble is kept
+// step delivers an event to a gang, and carries out what follows. Its trouble is kept
 // from the others.
 func (p *Placer) step(ctx context.Context, t *model.Tracked, e gang.Event) {
 	t.Idle = false
@@ -235,7 +235,7 @@ func (p *Placer) register(ctx context.Context, t *model.Tracked, e gang.Register
 	return p.registered(t, e.Job, resp.JobModifyIndex), nil
 }
 
-// registered takes in a registration of ours, as Nomad will show it.
+// registered notes a registration of ours, as Nomad will show it.
 func (p *Placer) registered(t *model.Tracked, job *api.Job, index uint64) gang.Registered {
 	job = gang.RegisteredJob(job, t.Job, index, p.m.Time)
 	p.m.State.Assume(job)

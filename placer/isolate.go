@@ -19,7 +19,7 @@ import (
 // again without it, from what Nomad says. The job is left alone until its author
 // changes it, and if it is met again and again, for a growing while after that.
 
-// recoverFromPanic takes in a panic: it sets aside the job at fault, forgets all that was
+// recoverFromPanic handles a panic: it sets aside the job at fault, forgets all that was
 // derived from Nomad's state, and returns the panic as an error.
 func (p *Placer) recoverFromPanic(panicked any, now time.Time) error {
 	stack, job := string(debug.Stack()), ""

@@ -258,7 +258,7 @@ const (
 )
 
 // runCycles runs a cycle after each batch of events, and by time. Between cycles
-// that only take in progress it waits (debounce): in a burst Nomad tells of every
+// that only report progress it waits (debounce): in a burst Nomad tells of every
 // single allocation, and a cycle goes over all jobs.
 func (p *Placer) runCycles(ctx context.Context, ended <-chan error) error {
 	tick := time.NewTicker(time.Second)
@@ -394,7 +394,7 @@ func (p *Placer) sleep(now time.Time) (d time.Duration, ok bool) {
 	return max(leastSleep, at-gang.QueueTime(now)), ok
 }
 
-// applyAll takes in the events that have come meanwhile.
+// applyAll applies the events that have come meanwhile.
 func (p *Placer) applyAll() news {
 	p.listen()
 	es := p.heard

@@ -75,7 +75,7 @@ func (p *Placer) Submit(ctx context.Context, job *api.Job, register Register) (*
 	return a.response, a.err
 }
 
-// takeSubmissions takes in what has come, without waiting.
+// takeSubmissions notes what has come, without waiting.
 func (p *Placer) takeSubmissions() (some bool) {
 	for {
 		select {
@@ -177,7 +177,7 @@ func (p *Placer) registerAs(ctx context.Context, s *submission, job *api.Job, is
 	return r
 }
 
-// submissionRegistered takes in that a job was registered with its gate, or was not.
+// submissionRegistered notes that a job was registered with its gate, or was not.
 func (p *Placer) submissionRegistered(s *submission, r submitted, now time.Time) {
 	t := p.m.Jobs[cluster.KeyOf(s.job)]
 	if t != nil && t == s.gang {
@@ -195,7 +195,7 @@ func (p *Placer) submissionRegistered(s *submission, r submitted, now time.Time)
 	p.answer(s, r)
 }
 
-// registerWithGate takes in that a job could not be registered with its pins. Where it
+// registerWithGate notes that a job could not be registered with its pins. Where it
 // is not Nomad that refused the author, it is registered with its gate.
 func (p *Placer) registerWithGate(ctx context.Context, s *start, now time.Time) {
 	sub := s.submission

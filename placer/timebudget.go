@@ -48,7 +48,7 @@ func (b *timeBudget) has(namespace string) (ok, again bool) {
 	return !waits && !again, again && !waits
 }
 
-// spend takes in what a job of the namespace took.
+// spend notes what a job of the namespace took.
 func (b *timeBudget) spend(namespace string, d time.Duration, now time.Time) {
 	b.spent[namespace] += d
 	if d >= slowAnswer {

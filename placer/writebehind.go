@@ -20,7 +20,7 @@ import (
 type dueWrite struct {
 	what  string // of [backoff]
 	write func(context.Context) error
-	// then takes in how it went, between cycles.
+	// then notes how it went, between cycles.
 	then func(error)
 	// paths are those of the records that it writes or removes.
 	paths []string
@@ -71,7 +71,7 @@ func (p *Placer) writesDone() <-chan struct{} {
 	return p.lot.written
 }
 
-// takeWrites takes in how a lot went, if it is written.
+// takeWrites notes how a lot went, if it is written.
 func (p *Placer) takeWrites() {
 	select {
 	case <-p.writesDone():

@@ -71,7 +71,7 @@ func (a *Agent) health(now time.Time) Health {
 	return h
 }
 
-// hear takes in that the heartbeat could not be written. silent: for so long that commands say
+// hear notes that the heartbeat could not be written. silent: for so long that commands say
 // that no placer is at work.
 func (h *Health) hear(silent bool, err error) {
 	switch {

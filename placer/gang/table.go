@@ -61,10 +61,10 @@ var duties = map[State][]duty{
 		dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, atWorkFinished, dutyRequeue,
 		{say: "make room for canaries", do: (*Lifecycle).makeCanaryRoom, registers: true, to: []State{Starting}},
 		{say: "requeue the gang if Nomad gave it other GPUs", do: (*Lifecycle).requeueMisplaced, always: true, registers: true, to: []State{Stopping}},
-		{say: "have Nomad place again what a drain stopped of its groups without GPUs", do: (*Lifecycle).placeLeftOut},
-		{say: "record that all members are there", do: (*Lifecycle).recordReady, always: true},
+		{say: "have Nomad replace members without GPUs that a drain stopped", do: (*Lifecycle).placeLeftOut},
+		{say: "record that all members run", do: (*Lifecycle).recordReady, always: true},
 	},
-	Stopping:    {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "stop the members, or let them run on if a placer died before it stopped them", do: (*Lifecycle).stopOrGoOn, to: []State{Starting, Running}}},
+	Stopping:    {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "stop the members, or let them run on if a placer crashed before it stopped them", do: (*Lifecycle).stopOrGoOn, to: []State{Starting, Running}}},
 	Resubmitted: {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "give it back its pins; if it asks for other GPUs, ask the queue for room, and requeue the gang if it is not whole any more", do: (*Lifecycle).restorePins, registers: true, to: []State{Starting, Running, Native}}},
 	Ended:       {dutyUndo},
 	Lost:        {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "requeue it, give it up, or have Nomad place again what was stopped", do: (*Lifecycle).requeueLost, registers: true, to: []State{Completing, Failed}}},
@@ -74,7 +74,7 @@ var duties = map[State][]duty{
 // Events that cannot happen in a state, or change nothing there, are handled
 // too: the queue waits for an answer to each of its decisions.
 var elsewhere = map[Kind]handler{
-	OnObserve:   {do: (*Lifecycle).observe, say: "take in what Nomad shows"},
+	OnObserve:   {do: (*Lifecycle).observe, say: "apply what Nomad shows"},
 	OnReconcile: {do: (*Lifecycle).reconcile, say: "do what is due"},
 	OnSync:      {do: (*Lifecycle).leaveQueue, say: "leave the queue"},
 	OnStart:     {do: (*Lifecycle).refuseStart, say: "refuse"},
@@ -92,9 +92,9 @@ var (
 	changed   = handler{do: (*Lifecycle).runsOnInQueue, say: "tell the queue that it runs, as it is, if it does not know"}
 	begin     = handler{do: (*Lifecycle).commit, say: "register the job with its pins", to: []State{Committing, Starting, Waiting, Completing}}
 	preempt   = handler{do: (*Lifecycle).preempt, say: "gate the job over its pins, and stop its members", to: []State{Stopping, Completing}}
-	makesRoom = handler{do: (*Lifecycle).preemptChanged, say: "stop its members, if it runs on until what its author asks for fits", to: []State{Completing}}
+	makesRoom = handler{do: (*Lifecycle).preemptChanged, say: "stop its members, if it still runs while its new request waits for room", to: []State{Completing}}
 	resize    = handler{do: (*Lifecycle).resize, say: "register the job with its new number of members", to: []State{Starting}}
-	change    = handler{do: (*Lifecycle).change, say: "register the job with pins to the room that it has, for which it is stopped if it gets GPUs of its own again", to: []State{Starting, Running}}
+	change    = handler{do: (*Lifecycle).change, say: "register the job with pins to the offered GPUs; stop it first if they overlap its present ones", to: []State{Starting, Running}}
 	move      = handler{do: (*Lifecycle).move, say: "gate the job over its pins, and stop its members", to: []State{Stopping, Completing}}
 )
 

@@ -271,7 +271,7 @@ func (s *Server) runTasks(a *alloc) {
 	s.after(b.runs+s.jitter(10*time.Millisecond, "end of "+a.id), "tasks of "+a.id+" end", func() { s.tasksEnded(a, run, b.exit) })
 }
 
-// tasksEnded takes in that the tasks have ended by themselves.
+// tasksEnded notes that the tasks have ended by themselves.
 func (s *Server) tasksEnded(a *alloc, run, exit int) {
 	if a.run != run || a.ended() {
 		return
@@ -310,7 +310,7 @@ func (s *Server) reportUpdate(a *alloc) {
 	}
 }
 
-// allocEnded takes in on the client that an allocation is over, and on the servers
+// allocEnded notes that an allocation is over, on the client and on the servers
 // where the client can be heard.
 func (s *Server) allocEnded(a *alloc, status string) {
 	a.run++

@@ -184,7 +184,7 @@ func (p *plan) score(a *alloc) (score int) {
 	return score
 }
 
-// settleParting takes in that a node is away: members there may be tried elsewhere after a while, unless their
+// settleParting notes that a node is away: members there may be tried elsewhere after a while, unless their
 // author does not want that.
 func (p *plan) settleParting(is *groupAllocs) {
 	p.parting = append(p.parting, is.parting...)

@@ -76,7 +76,7 @@ func foretell(s source, r regime) (foretelling, error) {
 	return t, nil
 }
 
-// add takes in a run and what was foretold of it; all times are ten seconds at least.
+// add adds a run and what was foretold of it; all times are ten seconds at least.
 func (t *foretelling) add(j trace.Job, half, most time.Duration) {
 	long := math.Log2(max(10, j.WorkS()))
 	off := func(d time.Duration) float64 { return long - math.Log2(max(10, d.Seconds())) }

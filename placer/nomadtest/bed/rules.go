@@ -225,7 +225,7 @@ func (r *rules) submits(j *api.Job) {
 	r.submitted(j)
 }
 
-// submitted takes in what an author wants of a job. r.mu is held.
+// submitted notes what an author wants of a job. r.mu is held.
 func (r *rules) submitted(j *api.Job) *story {
 	s := r.story(cluster.KeyOf(j))
 	s.last, s.gone, s.unknown = copyOf(j), false, false
@@ -323,7 +323,7 @@ func (r *rules) wrote(x nomadtest.Write) {
 	}
 }
 
-// reverts takes in what Nomad puts back, and who registers what else. r.mu is held.
+// reverts notes what Nomad puts back, and who registers what else. r.mu is held.
 func (r *rules) reverts(s *story, x nomadtest.Write) {
 	switch {
 	case x.Kind == "revert":
@@ -339,7 +339,7 @@ func (r *rules) reverts(s *story, x nomadtest.Write) {
 	}
 }
 
-// startedOne takes in that a placer has started a gang. r.mu is held.
+// startedOne notes that a placer has started a gang. r.mu is held.
 func (r *rules) startedOne(placer string) {
 	now := time.Now()
 	for other, at := range r.startedBy {
@@ -499,7 +499,7 @@ func (r *rules) endedSince(then time.Time) map[nomadtest.Key]bool {
 	return out
 }
 
-// died takes in that a placer has ended.
+// died notes that a placer has ended.
 func (r *rules) died(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -510,7 +510,7 @@ func (r *rules) died(name string) {
 	}
 }
 
-// disturbs takes in that a request of a placer's fails.
+// disturbs notes that a request of a placer's fails.
 func (r *rules) disturbs(q nomadtest.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -521,7 +521,7 @@ func (r *rules) disturbs(q nomadtest.Request) {
 	}
 }
 
-// ledger takes in what a placer finds wrong in its books.
+// ledger notes what a placer finds wrong in its books.
 func (r *rules) ledger(name string) func(*model.Model) {
 	return func(m *model.Model) {
 		r.mu.Lock()
