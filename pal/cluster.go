@@ -49,6 +49,7 @@ type Cluster struct {
 	largestGroup int         // GPUs of the largest group
 	stateHash    uint64      // what searches depend on, see statehash.go
 	outliers     outliers
+	tenants      []tenancy // of each GPU; nil if none is shared
 
 	// scales are by model+1 (anyModel is −1), made when first asked for: bins do
 	// not change in the life of a cluster.
@@ -72,6 +73,7 @@ type groupState struct {
 	first, n     int32 // GPUs
 	unhealthy    int32 // GPUs that are unhealthy or quarantined
 	hasSubdomain bool  // some GPU knows its island or NUMA node
+	shared       bool  // see DeviceGroup
 }
 
 // gpuState is a GPU and whether it can be chosen. available follows from taken and
@@ -138,6 +140,9 @@ func NewCluster(nodes []Node, l Locality) (*Cluster, error) {
 		c.nodes = append(c.nodes, ns)
 		c.resources = append(c.resources, n.Free)
 	}
+	if slices.ContainsFunc(c.groups, func(g groupState) bool { return g.shared }) {
+		c.tenants = make([]tenancy, len(c.gpus))
+	}
 	c.bin()
 	return c, nil
 }
@@ -164,7 +169,7 @@ func (c *Cluster) addGroup(n *nodeState, g DeviceGroup, models map[string]int32)
 		c.models = append(c.models, modelState{name: g.Name})
 	}
 	gi := int32(len(c.groups))
-	gs := groupState{node: int32(len(c.nodes)), model: m, first: int32(len(c.gpus)), n: int32(len(g.GPUs))}
+	gs := groupState{node: int32(len(c.nodes)), model: m, first: int32(len(c.gpus)), n: int32(len(g.GPUs)), shared: g.Shared}
 	for _, u := range g.GPUs {
 		if err := checkGPU(u); err != nil {
 			return err
@@ -336,8 +341,7 @@ func (c *Cluster) takeOrRelease(g Gang, p Placement, taken bool) {
 			if c.gpus[u].taken == taken {
 				panic(fmt.Sprintf("pal: gang %q: GPU %q is already taken=%v", g.ID, c.gpus[u].ID, taken))
 			}
-			c.gpus[u].taken = taken
-			c.refresh(u)
+			c.setTaken(u, taken, &g, len(m.GPUs))
 		}
 		n := int(c.groups[m.Group].node)
 		c.SetFree(n, c.resources[n].minus(g.MemberSets[m.MemberSet].Need, times))
@@ -347,6 +351,9 @@ func (c *Cluster) takeOrRelease(g Gang, p Placement, taken bool) {
 // SetTaken marks one GPU as busy or free, for allocations that are not gangs of
 // ours.
 func (c *Cluster) SetTaken(gpu int, taken bool) {
+	if c.tenants != nil && c.gpus[gpu].taken != taken {
+		c.stateHash ^= hashOfOccupant(gpu, c.tenants[gpu].now)
+	}
 	c.gpus[gpu].taken = taken
 	c.refresh(gpu)
 }

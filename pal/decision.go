@@ -129,6 +129,8 @@ type ChosenMember struct {
 	NodeID string      `json:"node_id"`
 	Device string      `json:"device"` // device group
 	GPUs   []ChosenGPU `json:"gpus"`
+	// Neighbours are on the GPU that the member has parts of.
+	Neighbours []Neighbour `json:"neighbours,omitempty"`
 }
 
 // ChosenGPU is one GPU of a choice, with what is known of it for the gang's

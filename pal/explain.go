@@ -80,7 +80,7 @@ func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 // already.
 func (s *search) packedInstead(g Gang) (Placement, bool) {
 	policy := Policy{Name: Packed}
-	if g.preferences() > 0 || len(modelsFor(s.c, g)) > 1 {
+	if g.preferences() > 0 || g.Sharing != nil || len(modelsFor(s.c, g)) > 1 {
 		g.Replicas = false // which are never packed
 		pl, ok := Place(s.c, g, policy)
 		if !ok {
@@ -104,12 +104,17 @@ func (g *Gang) same(o Gang) bool {
 	same := func(a, b []bool) bool {
 		return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) && (a == nil) == (b == nil)
 	}
-	return g.ID == o.ID && g.Class == o.Class && g.MaxTier == o.MaxTier && g.Replicas == o.Replicas && maps.Equal(g.Speeds, o.Speeds) && slices.EqualFunc(g.MemberSets, o.MemberSets, func(a, b MemberSet) bool {
+	return g.ID == o.ID && g.Class == o.Class && g.MaxTier == o.MaxTier && g.Replicas == o.Replicas && g.sharesAs(o) && maps.Equal(g.Speeds, o.Speeds) && slices.EqualFunc(g.MemberSets, o.MemberSets, func(a, b MemberSet) bool {
 		return a.Members == b.Members && a.GPUs == b.GPUs && a.Need == b.Need && same(a.Eligible, b.Eligible) && slices.Equal(a.Beside, b.Beside) && slices.EqualFunc(a.Prefer, b.Prefer, same) &&
 			slices.EqualFunc(a.Spreads, b.Spreads, func(x, y SpreadOver) bool {
 				return x.Weight == y.Weight && slices.Equal(x.Values, y.Values) && slices.Equal(x.Targets, y.Targets) && slices.Equal(x.Have, y.Have)
 			})
 	})
+}
+
+// sharesAs reports whether both share GPUs with the same neighbours.
+func (g *Gang) sharesAs(o Gang) bool {
+	return g.Sharing == o.Sharing || g.Sharing != nil && o.Sharing != nil && *g.Sharing == *o.Sharing
 }
 
 // sameGPUs reports whether two placements hold the same GPUs.
@@ -131,6 +136,9 @@ func Describe(c *Cluster, g Gang, pl Placement) *Choice {
 		n := &c.nodes[gs.node]
 		nodes = append(nodes, gs.node)
 		cm := ChosenMember{Group: g.MemberSets[m.MemberSet].Name, Node: n.Name, NodeID: n.ID, Device: c.models[gs.model].name, GPUs: slices.Grow([]ChosenGPU(nil), len(m.GPUs))}
+		if gs.shared {
+			cm.Neighbours = c.neighbours(g, int32(m.Group))
+		}
 		for _, u := range m.GPUs {
 			cm.GPUs = append(cm.GPUs, ChosenGPU{c.gpus[u].ID, c.gpus[u].Scores[k], c.gpus[u].Classes[k], c.gpus[u].Degraded})
 		}
@@ -388,6 +396,9 @@ func whyNot(c *Cluster, g Gang, n Candidates) (impossible bool, why reason.Reaso
 		why.Kind, why.Tier = reason.Apart, g.MaxTier.String()
 	default:
 		why.Kind = reason.Scattered
+		if g.Sharing != nil && c.takesFree(g) < n.Free {
+			why = why.Over(reason.Reason{Kind: reason.Neighbours})
+		}
 	}
 	return false, why
 }
@@ -401,7 +412,7 @@ func tooWide(c *Cluster, g Gang) reason.Reason {
 		for gi := range c.groups {
 			gs := &c.groups[gi]
 			if set.Eligible == nil || set.Eligible[gi] {
-				capacity[gs.model] += set.in(int(gs.n))
+				capacity[gs.model] += set.in(g.mostOf(gs))
 			}
 		}
 		most, kind := slices.Max(capacity), reason.TooWide
@@ -416,6 +427,17 @@ func tooWide(c *Cluster, g Gang) reason.Reason {
 		}
 	}
 	return reason.Reason{}
+}
+
+// mostOf is how many GPUs of a group members of one set get at most: the parts of one member.
+func (g *Gang) mostOf(gs *groupState) int {
+	most := int(gs.n)
+	if gs.shared && g.Sharing != nil && !g.Sharing.Self && !g.Replicas {
+		for _, set := range g.MemberSets {
+			most = min(most, max(1, set.GPUs))
+		}
+	}
+	return most
 }
 
 // in is how many members GPUs of one group of a node are enough for.

@@ -27,6 +27,8 @@ type Gang struct {
 	// spread evenly over nodes, and no member pays for its distance to another. Replicas have
 	// no MaxTier.
 	Replicas bool
+	// Sharing is with whom it shares GPUs; nil: it asks for whole ones.
+	Sharing *Sharing
 }
 
 // MemberSet is a set of identical members: the allocations of one task group.
@@ -111,6 +113,9 @@ func (g Gang) Demand() string {
 	var b strings.Builder
 	if g.Replicas {
 		b.WriteString("replicas ")
+	}
+	if g.Sharing != nil { // its neighbours decide whether it fits
+		fmt.Fprintf(&b, "%s %v ", g.Class, *g.Sharing)
 	}
 	for _, s := range g.MemberSets {
 		var eligible *bool

@@ -112,14 +112,14 @@ type domain struct {
 }
 
 // bestDomain looks through all domains of a tier. A node is mostly one device group,
-// which bestNode reads from two counts; a gang of several models needs several groups
-// of the node, and is counted as in a rack.
+// which bestNode reads from two counts; a gang of several models, or of parts of several GPUs, needs several
+// groups of the node, and is counted as in a rack.
 func (s *search) bestDomain(t Tier) domain {
 	switch t {
 	case TierIsland, TierNUMA:
 		return s.bestSubdomain(t)
 	case TierNode:
-		if s.model != anyModel || len(s.g.MemberSets) == 1 {
+		if s.g.Sharing == nil && (s.model != anyModel || len(s.g.MemberSets) == 1) {
 			return s.bestNode()
 		}
 		return s.bestOf(t, len(s.c.nodes), s.groupsOfNode)

@@ -3,7 +3,7 @@
 
 package pal
 
-// GPU is one instance of a device group: a GPU or a MIG instance.
+// GPU is one instance of a device group: a GPU, a MIG instance, or a part of a GPU that is shared.
 type GPU struct {
 	ID string
 	// Scores are the raw PM scores per application class, indexed by
@@ -33,6 +33,8 @@ type GPU struct {
 type DeviceGroup struct {
 	Name string // vendor/type/name: "nvidia/gpu/NVIDIA H200"
 	GPUs []GPU
+	// Shared: the GPUs are parts of one GPU, alike in all but their ID.
+	Shared bool
 }
 
 // Node is a Nomad client with its device groups.

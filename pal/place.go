@@ -67,12 +67,13 @@ func Find(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 // findWithin is Find without preferences: it searches each model that would do.
 func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	var all []Found // one a model, where speeds are known
-	crowded := 0
+	crowded, hash := 0, c.stateHash
+	defer c.apart(g)()
 	for _, m := range modelsFor(c, g) {
 		s := newSearch(c, g, p, m)
 		members := s.spread()
 		if members == nil {
-			members = s.place()
+			members = s.placeBeside()
 		}
 		if members == nil {
 			continue
@@ -82,7 +83,7 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 		if !better && (crowd > crowded || m == anyModel) {
 			continue
 		}
-		of := Found{s.predict(members), c, c.stateHash, g, p, -1, m, s.walked, s.roomier, nil}
+		of := Found{s.predict(members), c, hash, g, p, -1, m, s.walked, s.roomier, nil}
 		if better {
 			all = all[:0]
 		}

@@ -197,7 +197,7 @@ func (a *areas) next(s *search, set MemberSet) (placedPart, bool) {
 			at[g].there = a.onNode[s.c.groups[g].node]
 		}
 	}
-	part := Gang{ID: s.g.ID, Class: s.g.Class, MemberSets: []MemberSet{set}, MaxTier: s.g.MaxTier}
+	part := Gang{ID: s.g.ID, Class: s.g.Class, MemberSets: []MemberSet{set}, MaxTier: s.g.MaxTier, Replicas: s.g.Replicas && s.g.Sharing != nil, Sharing: s.g.Sharing}
 	if part.GPUs() > s.c.free {
 		return placedPart{}, false
 	}
@@ -209,7 +209,7 @@ func (a *areas) next(s *search, set MemberSet) (placedPart, bool) {
 		}
 		part.MemberSets = []MemberSet{set}
 		in := newSearch(s.c, part, s.p, s.model)
-		if members := in.place(); members != nil {
+		if members := in.placeBeside(); members != nil {
 			a.add(s.c, members)
 			return placedPart{part, in.predict(members)}, true
 		}

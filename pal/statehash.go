@@ -4,12 +4,26 @@
 package pal
 
 // The state hash of a cluster is the exclusive or of a number for every
-// available GPU and one for what every node has left: all that changes and that
+// available GPU, one for every part of a GPU that is taken and one for what every node has left: all that changes and that
 // a search depends on. It costs next to nothing to keep up to date, and a cluster
 // that returns to an earlier state has that state's hash again. Two different
 // states share a hash by chance only: once in 2^64.
 
 func hashOfGPU(i int) uint64 { return mix(uint64(i) + 1) }
+
+// hashOfOccupant is that of a part that is taken: who is on a GPU decides who may join.
+func hashOfOccupant(i int, o Occupant) uint64 {
+	h := mix(uint64(i)<<16 ^ uint64(o.Class)<<8 ^ uint64(o.Parts))
+	for _, b := range append(o.Sharing.Beside[:], o.Sharing.Self) {
+		if h = mix(h); b {
+			h++
+		}
+	}
+	for _, b := range []byte(o.Gang) {
+		h = mix(h ^ uint64(b))
+	}
+	return h
+}
 
 func hashOfResources(node int, r Resources) uint64 {
 	h := mix(^uint64(node))

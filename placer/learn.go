@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/classify"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
@@ -142,7 +143,7 @@ func (l *Learner) relist(ctx context.Context, watched map[cluster.JobKey]*study)
 		}
 		for _, a := range state.AllocsOf(k) {
 			if a.Client == api.AllocClientStatusRunning {
-				gpus[a.Node] = append(gpus[a.Node], a.GPUs...)
+				gpus[a.Node] = append(gpus[a.Node], whole(a.GPUs)...)
 			}
 		}
 	}
@@ -166,6 +167,12 @@ func (l *Learner) relist(ctx context.Context, watched map[cluster.JobKey]*study)
 		s.gpus = running[k]
 	}
 	return nil
+}
+
+// whole are those of the instances that are no parts: the statistics of a GPU that is shared tell of
+// all who are on it.
+func whole(ids []string) []string {
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return attr.GPUOf(id) != id })
 }
 
 // read takes one reading of a job, and its class where that makes enough.

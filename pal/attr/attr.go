@@ -16,6 +16,7 @@ package attr
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -176,8 +177,31 @@ const partMark = "::"
 // PartID is the instance id of part n of a GPU that is shared.
 func PartID(gpu string, n int) string { return fmt.Sprint(gpu, partMark, n) }
 
+// IsGPU reports whether a device of the vendor and type is a GPU, or a part of one.
+func IsGPU(vendor, kind string) bool {
+	return vendor == Vendor && (kind == Type || kind == SharedType)
+}
+
+// ModelOf is the GPU model of a device group: its name, of parts without what shows that they are.
+func ModelOf(kind, name string) string {
+	if i := strings.LastIndex(name, SharedSuffix); kind == SharedType && i >= 0 {
+		return name[:i]
+	}
+	return name
+}
+
 // GPUOf is the id of the GPU, or MIG instance, that an instance is a part of, or is itself.
 func GPUOf(instance string) string {
 	gpu, _, _ := strings.Cut(instance, partMark)
 	return gpu
+}
+
+// GPUsOf are the GPUs of instances, each once, sorted.
+func GPUsOf(instances []string) []string {
+	gpus := make([]string, len(instances))
+	for i, id := range instances {
+		gpus[i] = GPUOf(id)
+	}
+	slices.Sort(gpus)
+	return slices.Compact(gpus)
 }

@@ -45,6 +45,7 @@ const (
 	NoGPUs          Kind = "no-gpus"     // it asks for none
 	TooFew          Kind = "too-few"     // the cluster has too few GPUs of its kind
 	TooWide         Kind = "too-wide"    // no nodes are large enough
+	Neighbours      Kind = "neighbours"  // it shares no GPU with those who are there
 	TooMany         Kind = "too-many"    // no nodes have room for so many replicas
 	TooFar          Kind = "too-far"     // no place is large enough
 	Apart           Kind = "apart"       // the free GPUs are not close enough together
@@ -256,6 +257,9 @@ var voice = map[Kind]func(Reason) string{
 	},
 	TooMany: func(r Reason) string {
 		return because(r, fmt.Sprintf("group %q needs %d × %d GPUs, %d on each node; an idle cluster has room for %d of %d", r.Group, r.Members, r.Each, r.Each, r.Room, r.Members))
+	},
+	Neighbours: func(r Reason) string {
+		return "members of one gang do not share a GPU, nor do jobs whose pal_neighbours leaves out the other"
 	},
 	SpreadOut: func(r Reason) string {
 		switch {
@@ -559,6 +563,8 @@ func scattered(r Reason) string {
 	case r.slowOnly():
 		return text + outliers(r)
 	case len(r.Because) > 0 && r.Because[0].Kind == WindowKeeps:
+		return text + are(r.Free) + " free, but " + list(r.Because, ", ")
+	case len(r.Because) > 0 && r.Because[0].Kind == Neighbours:
 		return text + are(r.Free) + " free, but " + list(r.Because, ", ")
 	case r.Needs == 1:
 		return because(r, text+are(r.Free)+" free, but without the CPU, memory or disk that it needs")

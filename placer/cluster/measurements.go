@@ -24,7 +24,8 @@ func (s *State) Measurements() (samples []profile.Sample, known map[string]strin
 		for _, d := range GPUDevices(n) {
 			own := map[string]bool{}
 			for _, in := range d.Instances {
-				known[in.ID], own[in.ID] = d.Name, true
+				gpu := attr.GPUOf(in.ID)
+				known[gpu], own[gpu] = attr.ModelOf(d.Type, d.Name), true
 			}
 			ms, err := attr.ParseMeasurements(TextOf(d, attr.Raw))
 			if err != nil {
@@ -33,14 +34,14 @@ func (s *State) Measurements() (samples []profile.Sample, known map[string]strin
 			}
 			others := len(ms)
 			ms = slices.DeleteFunc(ms, func(m attr.Measurement) bool { return !own[m.GPU] })
-			if others -= len(ms); others > 0 {
+			if others -= len(ms); others > 0 && d.Type != attr.SharedType { // each shared GPU is a group
 				problems = append(problems, fmt.Errorf("node %q: %d measurements of GPUs of model %q that it does not have are left out", n.Name, others, d.Name))
 			}
 			rates, err := attr.ParseMeasurements(TextOf(d, attr.Rates))
 			if err != nil {
 				problems = append(problems, fmt.Errorf("node %q: attribute %s: %w", n.Name, attr.Rates, err))
 			}
-			samples = append(samples, withRates(profile.SamplesOf(d.Name, ms), rates)...)
+			samples = append(samples, withRates(profile.SamplesOf(attr.ModelOf(d.Type, d.Name), ms), rates)...)
 		}
 	}
 	samples, bad := profile.Consistent(samples)

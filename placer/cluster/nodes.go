@@ -5,6 +5,7 @@ package cluster
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -81,15 +82,41 @@ func (s *State) GPUNodes() []*api.Node {
 func hasGPUs(r *api.NodeResources) bool { return r != nil && slices.ContainsFunc(r.Devices, isGPU) }
 
 func isGPU(d *api.NodeDeviceResource) bool {
-	return d != nil && d.Vendor == attr.Vendor && d.Type == attr.Type
+	return d != nil && attr.IsGPU(d.Vendor, d.Type)
 }
 
-// GPUDevices are the node's groups of GPUs, by name.
+// GPUDevices are the node's groups of GPUs, by name. The parts of each GPU that is shared are a group
+// of their own: a member gets its parts from one GPU.
 func GPUDevices(n *api.Node) []*api.NodeDeviceResource {
 	if n.NodeResources == nil {
 		return nil
 	}
 	ds := slices.DeleteFunc(slices.Clone(n.NodeResources.Devices), func(d *api.NodeDeviceResource) bool { return !isGPU(d) })
 	slices.SortStableFunc(ds, func(a, b *api.NodeDeviceResource) int { return strings.Compare(a.Name, b.Name) })
-	return ds
+	if !slices.ContainsFunc(ds, func(d *api.NodeDeviceResource) bool { return d.Type == attr.SharedType }) {
+		return ds
+	}
+	var out []*api.NodeDeviceResource
+	for _, d := range ds {
+		out = append(out, eachGPU(d)...)
+	}
+	return out
+}
+
+// eachGPU divides a group of parts by their GPUs, in order of their ids; other groups are one.
+func eachGPU(d *api.NodeDeviceResource) (groups []*api.NodeDeviceResource) {
+	if d.Type != attr.SharedType {
+		return []*api.NodeDeviceResource{d}
+	}
+	parts := map[string][]*api.NodeDevice{}
+	for _, in := range d.Instances {
+		gpu := attr.GPUOf(in.ID)
+		parts[gpu] = append(parts[gpu], in)
+	}
+	for _, gpu := range slices.Sorted(maps.Keys(parts)) {
+		g := *d
+		g.Instances = parts[gpu]
+		groups = append(groups, &g)
+	}
+	return groups
 }

@@ -36,7 +36,7 @@ type NodeStub struct {
 // HasGPUs reports whether the list names GPUs of the node.
 func (n *NodeStub) HasGPUs() bool {
 	return n != nil && n.NodeResources != nil && slices.ContainsFunc(n.NodeResources.Devices, func(d *struct{ Vendor, Type string }) bool {
-		return d != nil && d.Vendor == attr.Vendor && d.Type == attr.Type
+		return d != nil && attr.IsGPU(d.Vendor, d.Type)
 	})
 }
 
@@ -172,7 +172,7 @@ func (p *AllocPayload) AsAlloc() *Alloc {
 			a.Used.CPU += clamp(t.Cpu.CpuShares)
 			a.Used.MemoryMB += clamp(t.Memory.MemoryMB)
 			for _, d := range t.Devices {
-				if d != nil && d.Vendor == attr.Vendor && d.Type == attr.Type {
+				if d != nil && attr.IsGPU(d.Vendor, d.Type) {
 					a.GPUs = append(a.GPUs, d.DeviceIDs...)
 				}
 			}

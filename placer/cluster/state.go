@@ -517,7 +517,7 @@ func (s *State) Successes() []Success {
 	var out []Success
 	for _, a := range s.Allocs {
 		if a.Client == api.AllocClientStatusComplete && a.Desired == api.AllocDesiredStatusRun && len(a.GPUs) > 0 {
-			out = append(out, Success{a.Job, time.Unix(0, a.ModifyTime), s.OwnGPUs(a)})
+			out = append(out, Success{a.Job, time.Unix(0, a.ModifyTime), attr.GPUsOf(s.OwnGPUs(a))})
 		}
 	}
 	return out
@@ -529,7 +529,7 @@ func (s *State) GPUModels() map[string]string {
 	for _, n := range s.GPUNodes() {
 		for _, d := range GPUDevices(n) {
 			for _, in := range d.Instances {
-				models[in.ID] = d.Name
+				models[attr.GPUOf(in.ID)] = attr.ModelOf(d.Type, d.Name)
 			}
 		}
 	}

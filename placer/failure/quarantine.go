@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
@@ -145,7 +146,7 @@ func (e Evidence) Judge(f Failure, now time.Time) (strikes, spared []Strike) {
 	}
 	if f.unclear() {
 		tries := e.tries(now)
-		for _, id := range f.GPUs {
+		for _, id := range attr.GPUsOf(f.GPUs) {
 			if n := e.against(id, tries, now); n >= suspectFamilies {
 				reason := fmt.Sprintf("quarantine for failing jobs: jobs of %d different names failed on it in a row, and do not fail elsewhere", n)
 				strikes = append(strikes, Strike{GPU: id, Reason: reason, ByJobs: true})
@@ -217,7 +218,7 @@ func (e Evidence) tries(now time.Time) []*try {
 		if t := out[k]; f.At.After(t.at) {
 			t.at = f.At
 		}
-		for _, id := range f.GPUs {
+		for _, id := range attr.GPUsOf(f.GPUs) {
 			out[k].gpus[id] = true
 		}
 	}

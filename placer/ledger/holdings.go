@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -98,7 +99,7 @@ func (v *Ledger) refreshJobs(keys []cluster.JobKey, before Options) {
 			changed[k] = true
 		}
 		changed[v.owner[u]] = true // of the last that is left
-		v.Cluster.SetTaken(u, v.owner[u] != cluster.JobKey{})
+		v.setTaken(u)
 	}
 	for k := range changed {
 		v.own(k)
@@ -106,6 +107,20 @@ func (v *Ledger) refreshJobs(keys []cluster.JobKey, before Options) {
 	for _, n := range nodes {
 		v.Cluster.SetFree(n, v.free[n])
 	}
+}
+
+// setTaken tells the cluster whether somebody has a GPU, and of a part who.
+func (v *Ledger) setTaken(u int) {
+	k := v.owner[u]
+	taken := k != cluster.JobKey{}
+	if v.Cluster.Shared(u) {
+		var o pal.Occupant
+		if taken && v.opts.Occupant != nil {
+			o = v.opts.Occupant(k)
+		}
+		v.Cluster.SetOccupant(u, o)
+	}
+	v.Cluster.SetTaken(u, taken)
 }
 
 // own works out which GPUs a job holds.
@@ -284,7 +299,7 @@ func (v *Ledger) refreshHealth() {
 		node := v.GroupNode(i)
 		for _, in := range d.Instances {
 			u := v.Cluster.Find(in.ID)
-			v.Cluster.SetHealth(u, !in.Healthy, v.opts.Quarantined[in.ID])
+			v.Cluster.SetHealth(u, !in.Healthy, v.opts.Quarantined[attr.GPUOf(in.ID)])
 			v.Cluster.SetUnavailable(u, v.unavailable(node, in.ID) != "")
 		}
 	}

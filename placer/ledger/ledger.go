@@ -36,6 +36,8 @@ type Options struct {
 	// Ending are GPUs of gangs that are about to end, by job: they come free
 	// together.
 	Ending map[cluster.JobKey][]string
+	// Occupant is a job as those see it who share a GPU with it; nil: nothing is known of jobs.
+	Occupant func(cluster.JobKey) pal.Occupant
 }
 
 // Ledger is the cluster as the core sees it, and who holds which GPU, kept up to date with
@@ -161,16 +163,16 @@ func (v *Ledger) node(n *api.Node) pal.Node {
 
 func (v *Ledger) deviceGroup(n *api.Node, d *api.NodeDeviceResource) pal.DeviceGroup {
 	numa, island := domains(d, numaPrefix), domains(d, islandPrefix)
-	g := pal.DeviceGroup{Name: d.Vendor + "/" + d.Type + "/" + d.Name}
+	g := pal.DeviceGroup{Name: d.Vendor + "/" + d.Type + "/" + d.Name, Shared: d.Type == attr.SharedType}
 	said := v.published(d)
 	for _, in := range d.Instances {
 		u := pal.GPU{
-			ID: in.ID, Unhealthy: !in.Healthy, Quarantined: v.opts.Quarantined[in.ID], Unavailable: v.unavailable(n, in.ID) != "",
+			ID: in.ID, Unhealthy: !in.Healthy, Quarantined: v.opts.Quarantined[attr.GPUOf(in.ID)], Unavailable: v.unavailable(n, in.ID) != "",
 			NUMA: numa[in.ID], Island: island[in.ID],
 		}
 		if p := v.opts.Profile; p != nil {
 			for i, class := range pal.AppClasses() {
-				if e, ok := p.Lookup(in.ID, class); ok && finite(e.Score) && finite(e.Value) {
+				if e, ok := p.Lookup(attr.GPUOf(in.ID), class); ok && finite(e.Score) && finite(e.Value) {
 					u.Scores[i], u.Binned[i], u.Classes[i] = e.Score, e.Value, uint8(e.Class)
 				}
 			}

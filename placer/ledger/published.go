@@ -33,11 +33,12 @@ type rating struct {
 // published reads a device group's attributes.
 func (v *Ledger) published(d *api.NodeDeviceResource) published {
 	p := published{degraded: degradations(d), given: given(d)}
+	model := attr.ModelOf(d.Type, d.Name)
 	if len(p.degraded) > 0 {
-		p.last = v.lastBins(d.Name)
+		p.last = v.lastBins(model)
 	}
 	if len(p.given) > 0 {
-		v.bins(d.Name, p.given)
+		v.bins(model, p.given)
 	}
 	return p
 }
@@ -46,7 +47,7 @@ func (v *Ledger) published(d *api.NodeDeviceResource) published {
 // plugin was given knows GPUs that the cluster's does not, and a degraded GPU is
 // in the last class whatever it was measured at.
 func (p published) rate(u *pal.GPU) {
-	for k, r := range p.given[u.ID] {
+	for k, r := range p.given[attr.GPUOf(u.ID)] {
 		if u.Classes[k] == 0 {
 			u.Scores[k], u.Binned[k], u.Classes[k] = r.score, r.value, uint8(r.class)
 		}
@@ -101,10 +102,9 @@ func given(d *api.NodeDeviceResource) map[string]map[int]rating {
 	if err != nil || len(ms) == 0 {
 		return nil
 	}
-	instances := cluster.InstanceIDs(d)
 	out := make(map[string]map[int]rating, len(ms))
 	for _, m := range ms {
-		if _, ok := slices.BinarySearch(instances, m.GPU); !ok {
+		if !slices.ContainsFunc(d.Instances, func(in *api.NodeDevice) bool { return attr.GPUOf(in.ID) == m.GPU }) {
 			continue
 		}
 		out[m.GPU] = map[int]rating{}
@@ -117,9 +117,9 @@ func given(d *api.NodeDeviceResource) map[string]map[int]rating {
 	for i, class := range pal.AppClasses() {
 		for k := profile.MaxClass - 1; k >= 1; k-- { // the smallest list that holds the GPU is its class
 			for _, id := range attr.SplitIDs(cluster.TextOf(d, attr.List(class, k))) {
-				if r, ok := out[id][i]; ok {
+				if r, ok := out[attr.GPUOf(id)][i]; ok {
 					r.class = k
-					out[id][i] = r
+					out[attr.GPUOf(id)][i] = r
 				}
 			}
 		}
@@ -140,7 +140,7 @@ func (v *Ledger) bins(model string, gs map[string]map[int]rating) {
 			for _, d := range cluster.GPUDevices(n) {
 				for _, ratings := range given(d) {
 					for i, r := range ratings {
-						if k := (binKey{d.Name, i, r.class}); !r.outlier() {
+						if k := (binKey{attr.ModelOf(d.Type, d.Name), i, r.class}); !r.outlier() {
 							v.givenBins[k] += r.score
 							count[k]++
 						}

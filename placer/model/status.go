@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
@@ -247,7 +248,7 @@ func (m *Model) GPUState(i int, now time.Time) GPUState {
 	switch {
 	case u.Unhealthy:
 		return GPUUnhealthy
-	case u.Quarantined && now.Before(m.Quarantine[u.ID].Until):
+	case u.Quarantined && now.Before(m.Quarantine[attr.GPUOf(u.ID)].Until):
 		return GPUQuarantined
 	case c.Taken(i):
 		return GPUAllocated

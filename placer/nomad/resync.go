@@ -77,7 +77,7 @@ func (c *Client) readNodes(ctx context.Context, s, old *cluster.State) error {
 }
 
 // withGPUs is what a node meets that has GPUs.
-const withGPUs = `any NodeResources.Devices as d { d.Vendor == "` + attr.Vendor + `" and d.Type == "` + attr.Type + `" }`
+const withGPUs = `any NodeResources.Devices as d { d.Vendor == "` + attr.Vendor + `" and (d.Type == "` + attr.Type + `" or d.Type == "` + attr.SharedType + `") }`
 
 // listNodes lists the nodes with GPUs, without what they have, which is 10 kB of each. If there is
 // a node without resources, Nomad's filter refuses all: then what they have has to be listed.

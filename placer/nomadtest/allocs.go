@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
 // alloc is an allocation.
@@ -573,7 +575,11 @@ func (a *alloc) resources() *api.AllocatedResources {
 			Cpu: api.AllocatedCpuResources{CpuShares: int64(value(t.Resources.CPU))}, Memory: api.AllocatedMemoryResources{MemoryMB: int64(value(t.Resources.MemoryMB))},
 		}
 		if ids := a.gpus[t.Name]; len(ids) > 0 {
-			r.Devices = []*api.AllocatedDeviceResource{{Vendor: "nvidia", Type: "gpu", Name: a.model, DeviceIDs: ids}}
+			kind := attr.Type
+			if attr.GPUOf(ids[0]) != ids[0] {
+				kind = attr.SharedType
+			}
+			r.Devices = []*api.AllocatedDeviceResource{{Vendor: attr.Vendor, Type: kind, Name: a.model, DeviceIDs: ids}}
 		}
 		out.Tasks[t.Name] = r
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
 // node is a client machine.
@@ -326,6 +328,16 @@ func (s *Server) SetEligible(id string, eligible bool) {
 }
 
 func (s *Server) sortedNodes() []string { return slices.Sorted(maps.Keys(s.nodes)) }
+
+// ShareGPU adds a GPU that is shared in so many parts to a node: "GPU-s-<node>::0" and on.
+func ShareGPU(n *api.Node, parts int) *api.Node {
+	d := &api.NodeDeviceResource{Vendor: attr.Vendor, Type: attr.SharedType, Name: "NVIDIA H200" + attr.SharedSuffix, Attributes: map[string]*api.Attribute{}}
+	for k := range parts {
+		d.Instances = append(d.Instances, &api.NodeDevice{ID: attr.PartID("GPU-s-"+n.Name, k), Healthy: true})
+	}
+	n.NodeResources.Devices = append(n.NodeResources.Devices, d)
+	return n
+}
 
 // GPUNode is a node with so many GPUs of one model, named n-k.
 func GPUNode(n, gpus int) *api.Node {

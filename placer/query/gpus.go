@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/ledger"
@@ -112,7 +113,7 @@ func (s *Snapshot) gpu(i int, unhealthy map[string]string) GPU {
 		Unhealthy: unhealthy[u.ID], Unavailable: s.m.View.Unavailable(i), Degraded: u.Degraded,
 		PMScores: map[pal.AppClass]pal.PMScore{}, Classes: map[pal.AppClass]uint8{}, Window: s.windowOf(i),
 	}
-	if q, ok := s.m.Quarantine[u.ID]; ok && s.m.Time.Before(q.Until) {
+	if q, ok := s.m.Quarantine[attr.GPUOf(u.ID)]; ok && s.m.Time.Before(q.Until) {
 		g.Quarantine = &q
 	}
 	if o := s.m.View.Owner(i); o != (cluster.JobKey{}) {

@@ -34,7 +34,7 @@ func NoGPUs(job *api.Job) string {
 func MistypedDevices(job *api.Job) string {
 	var names []string
 	for _, name := range rewrite.OtherDevices(job) {
-		if q := question(name); q != "" && !isPart(name) {
+		if q := question(name); q != "" {
 			names = append(names, fmt.Sprintf("%q%s", name, q))
 		}
 	}
@@ -44,18 +44,8 @@ func MistypedDevices(job *api.Job) string {
 	return fmt.Sprintf("The job asks for device %s, which is not a GPU of the placer's: Nomad places it only where a node has such a device.", strings.Join(names, " and "))
 }
 
-// isPart reports whether a request is for parts of GPUs that several tasks share. The placer does
-// not place them: to it, as to Nomad, they are no GPUs but devices of another type.
-func isPart(device string) bool {
-	parts := strings.SplitN(device, "/", 3)
-	return parts[min(1, len(parts)-1)] == attr.SharedType
-}
-
 // question asks whether a device is a GPU with its name spelt wrong; "" if it hardly is.
 func question(device string) string {
-	if isPart(device) {
-		return " (a part of a shared GPU: Nomad alone places those, so leave out the gate)"
-	}
 	if meant := meantGPU(device); meant != "" {
 		return fmt.Sprintf(" (did you mean %q?)", meant)
 	}

@@ -5,52 +5,188 @@ package request
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/ledger"
 )
 
-// Parts of shared GPUs are no GPUs of the placer's: it neither counts them nor gives them to a
-// job that asks for GPUs, by whatever name, and says so to one that is gated and asks for them.
-func TestPartsOfGPUsAreLeftToNomad(t *testing.T) {
-	s := world(1)
+// sharedWorld is two nodes of four GPUs and two more, S-<node>-0 and -1, shared in four parts each.
+func sharedWorld() *cluster.State {
+	s := world(2)
 	for _, n := range s.Nodes {
-		parts := &api.NodeDeviceResource{Vendor: "nvidia", Type: "gpu.shared", Name: "H200-SHARED"}
+		parts := &api.NodeDeviceResource{Vendor: "nvidia", Type: "gpu.shared", Name: "H200-SHARED", Attributes: map[string]*api.Attribute{}}
 		for k := range 8 {
-			parts.Instances = append(parts.Instances, &api.NodeDevice{ID: fmt.Sprintf("GPU-s::%d", k), Healthy: true})
+			parts.Instances = append(parts.Instances, &api.NodeDevice{ID: attr.PartID(fmt.Sprintf("S-%s-%d", n.Name, k/4), k%4), Healthy: true})
 		}
-		n.NodeResources.Devices = append(n.NodeResources.Devices, parts)
-		if got := cluster.GPUDevices(n); len(got) != 1 || got[0].Name != "H200" {
-			t.Errorf("GPUs of the node: %+v", got)
-		}
+		c := *n
+		r := *n.NodeResources
+		r.Devices = append(slices.Clone(r.Devices), parts)
+		c.NodeResources = &r
+		s.PutNode(&c)
 	}
-	job := func(device string) *api.Job {
-		return addJob(t, s, fmt.Sprintf(`job "j" {
+	return s
+}
+
+func sharedJob(id, device string, members, count int, meta string) string {
+	return fmt.Sprintf(`job %q {
+  type = "batch"
+  meta { %s }
   constraint {
     attribute = "${meta.pal_gate}"
     value     = "open"
   }
   group "g" {
+    count = %d
+    ephemeral_disk { size = 10 }
     task "t" {
       driver = "raw_exec"
       config { command = "x" }
       resources {
-        device %q {}
+        cpu    = 10
+        memory = 10
+        device %q { count = %d }
       }
     }
   }
-}`, device), 1)
+}`, id, meta, members, device, count)
+}
+
+// placed are the instances that a job gets, and which it then has; "" where it does not fit.
+func placed(t *testing.T, v *View, s *cluster.State, id, device string, members, count int, meta string) string {
+	t.Helper()
+	r, err := v.Request(addJob(t, s, sharedJob(id, device, members, count, meta), 1))
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, device := range []string{"gpu.shared", "nvidia/gpu.shared", "nvidia/gpu.shared/H200-SHARED"} {
-		const want = "(a part of a shared GPU: Nomad alone places those, so leave out the gate)"
-		if got := NoGPUs(job(device)); !strings.Contains(got, want) || strings.Contains(got, "did you mean") {
-			t.Errorf("%s: %s", device, got)
+	pl, ok := pal.Place(v.Cluster, r.Gang, pal.Policy{Name: pal.PAL})
+	if !ok {
+		return pal.Explain(v.Cluster, r.Gang, pal.Policy{Name: pal.PAL}).Reason.String()
+	}
+	v.Take(r.Gang, pl)
+	var ids []string
+	for _, u := range pl.GPUs() {
+		ids = append(ids, v.Cluster.GPU(u).ID)
+	}
+	return strings.Join(ids, " ")
+}
+
+func sharedView(t *testing.T, s *cluster.State, quarantined ...string) *View {
+	t.Helper()
+	o := Options{DefaultClass: pal.ClassA, Ledger: ledger.Options{Locality: pal.TwoTier(1.7), Quarantined: map[string]bool{}}}
+	for _, id := range quarantined {
+		o.Ledger.Quarantined[id] = true
+	}
+	v, err := NewView(s, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// Parts go to jobs that ask for them and to no others, each job where it and its neighbours lose least.
+func TestPartsOfGPUs(t *testing.T) {
+	const parts = "nvidia/gpu.shared"
+	s := sharedWorld()
+	v := sharedView(t, s, "S-node-1-1") // all parts of a GPU in quarantine are
+	if r, err := v.Request(addJob(t, s, sharedJob("whole", "nvidia/gpu", 9, 1, ""), 1)); err != nil || r.Gang.Sharing != nil {
+		t.Errorf("a job that asks for GPUs: %+v, %v", r.Gang, err)
+	}
+	for _, step := range []struct {
+		id, device     string
+		members, count int
+		meta, want     string
+	}{
+		{"whole", "nvidia/gpu", 9, 1, "", "the cluster has 8"},
+		{"first", parts, 1, 1, `pal_class = "A"`, "S-node-0-0::0"},
+		{"second", parts, 1, 1, `pal_class = "D"`, "S-node-0-1::0"},                             // an idle GPU
+		{"alone", parts, 1, 1, `pal_neighbours = "none"`, "S-node-1-0::0"},                      // another
+		{"none", parts, 1, 1, `pal_neighbours = "none"`, "pal_neighbours leaves out the other"}, // no GPU is idle
+		{"third", parts + "/H200-SHARED", 1, 1, `pal_class = "A"`, "S-node-0-1::1"},             // beside D, not beside A
+		{"picky", parts, 1, 1, `pal_neighbours = "B,C"`, "pal_neighbours leaves out the other"},
+		{"gang", parts, 3, 1, "", "members of one gang do not share a GPU"},
+		{"two", parts, 2, 1, `pal_class = "C"`, "S-node-0-0::1 S-node-0-1::2"},
+		{"large", parts, 1, 3, "", "too scattered"},
+		{"self", parts, 2, 1, `pal_neighbours = "any,self"`, "S-node-0-0::2 S-node-0-0::3"},
+		{"last", parts, 1, 1, "", "S-node-0-1::3"},
+		{"fifth", parts, 1, 1, "", "pal_neighbours leaves out the other"},
+	} {
+		if got := placed(t, v, s, step.id, step.device, step.members, step.count, step.meta); !strings.Contains(got, step.want) {
+			t.Errorf("%s: %s, want %s", step.id, got, step.want)
 		}
-		if got := MistypedDevices(job(device)); got != "" {
-			t.Errorf("%s is called mistyped: %s", device, got)
+	}
+}
+
+// What Nomad says of parts is what the placer knows: who holds them, and who the neighbours are.
+func TestPartsThatAreHeld(t *testing.T) {
+	s := sharedWorld()
+	addJob(t, s, sharedJob("there", "nvidia/gpu.shared", 1, 1, `pal_class = "A"`), 1)
+	s.PutAlloc(&cluster.Alloc{ID: "a", Job: cluster.JobKey{Namespace: "default", ID: "there"}, Group: "g", Name: "there.g[0]", Node: "id-0",
+		Desired: api.AllocDesiredStatusRun, Client: api.AllocClientStatusRunning, GPUs: []string{"S-node-0-0::2"}, ModifyIndex: 1})
+	v := sharedView(t, s)
+	r, err := v.Request(addJob(t, s, sharedJob("j", "nvidia/gpu.shared", 4, 1, `pal_class = "D"`), 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := pal.Explain(v.Cluster, r.Gang, pal.Policy{Name: pal.PAL})
+	if !d.Placed {
+		t.Fatal(d.Reason)
+	}
+	on := map[string]bool{}
+	for _, m := range d.Chosen.Members {
+		gpu := attr.GPUOf(m.GPUs[0].ID)
+		on[gpu] = true
+		want := []pal.Neighbour(nil)
+		if gpu == "S-node-0-0" {
+			want = []pal.Neighbour{{Class: pal.ClassA, Members: 1, Costs: pal.Interference(pal.ClassD, pal.ClassA), CostsThem: pal.Interference(pal.ClassA, pal.ClassD)}}
 		}
+		if !slices.Equal(m.Neighbours, want) {
+			t.Errorf("neighbours on %s: %+v, want %+v", gpu, m.Neighbours, want)
+		}
+	}
+	if len(on) != 4 {
+		t.Errorf("four members are on %v, want one on each shared GPU", on)
+	}
+	pins := v.Pins(r, mustPlace(t, v, r.Gang))
+	if got := pins.GPUs(); len(got) != 4 || slices.Contains(got, "S-node-0-0::2") {
+		t.Errorf("pins %v", got)
+	}
+}
+
+func mustPlace(t *testing.T, v *View, g pal.Gang) pal.Placement {
+	t.Helper()
+	pl, ok := pal.Place(v.Cluster, g, pal.Policy{Name: pal.PAL})
+	if !ok {
+		t.Fatal("it does not fit")
+	}
+	return pl
+}
+
+// The replicas of a service are spread over nodes, then over GPUs; Nomad may choose among the parts of
+// these GPUs.
+func TestReplicasOnParts(t *testing.T) {
+	s := sharedWorld()
+	v := sharedView(t, s)
+	hcl := strings.Replace(sharedJob("web", "nvidia/gpu.shared", 4, 1, ""), `type = "batch"`, `type = "service"`, 1)
+	r, err := v.Request(addJob(t, s, hcl, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pl := mustPlace(t, v, r.Gang)
+	on := map[string]int{}
+	for _, u := range pl.GPUs() {
+		on[attr.GPUOf(v.Cluster.GPU(u).ID)]++
+	}
+	if len(on) != 4 {
+		t.Errorf("four replicas are on %v", on)
+	}
+	if got := v.Pins(r, pl).GPUs(); len(got) != 16 {
+		t.Errorf("pins name %v, want all parts of four GPUs", got)
 	}
 }

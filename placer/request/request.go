@@ -90,7 +90,7 @@ func (v *View) Request(job *api.Job) (Request, error) {
 	if r.Hints, err = rewrite.ParseHints(job); err != nil {
 		return r, err
 	}
-	class, _, err := v.classOf(job, r.Hints)
+	class, _, err := v.opts.classOf(job, r.Hints)
 	if err != nil {
 		return r, err
 	}
@@ -99,6 +99,7 @@ func (v *View) Request(job *api.Job) (Request, error) {
 	}
 	r.Mode = modeOf(job, r.Hints)
 	r.Gang = pal.Gang{ID: r.Key.String(), Class: class, MaxTier: r.Hints.Locality, Replicas: replicas(job, r.Hints)}
+	r.Gang.Sharing = sharing(job, r.Hints)
 	r.Elastic = elasticOf(job)
 	author := rewrite.Author(job)
 	var asks []eligibility
@@ -258,7 +259,7 @@ func (v *View) ClassFrom(job *api.Job) string {
 	if err != nil {
 		return ""
 	}
-	_, from, err := v.classOf(job, h)
+	_, from, err := v.opts.classOf(job, h)
 	if err != nil {
 		return ""
 	}
@@ -266,26 +267,26 @@ func (v *View) ClassFrom(job *api.Job) string {
 }
 
 // classOf is the job's application class and where it comes from.
-func (v *View) classOf(job *api.Job, h rewrite.Hints) (class pal.AppClass, from string, err error) {
-	if app, ok := v.opts.Apps[h.App]; ok && h.Class != "" && h.Class != app {
+func (o Options) classOf(job *api.Job, h rewrite.Hints) (class pal.AppClass, from string, err error) {
+	if app, ok := o.Apps[h.App]; ok && h.Class != "" && h.Class != app {
 		return "", "", fmt.Errorf("meta pal_class = %q contradicts pal_app = %q, which is of class %s: leave one out", h.Class, h.App, app)
 	}
 	if h.Class != "" {
 		return h.Class, "the job says so (pal_class)", nil
 	}
 	if h.App != "" {
-		if c, ok := v.opts.Apps[h.App]; ok {
+		if c, ok := o.Apps[h.App]; ok {
 			return c, fmt.Sprintf("that of application %q (pal_app)", h.App), nil
 		}
-		known := slices.Sorted(maps.Keys(v.opts.Apps))
+		known := slices.Sorted(maps.Keys(o.Apps))
 		return "", "", fmt.Errorf("meta pal_app = %q: no such application is configured (known: %s); say pal_class instead", h.App, strings.Join(known, ", "))
 	}
-	if v.opts.Learned != nil {
-		if c, ok := v.opts.Learned(job); ok {
+	if o.Learned != nil {
+		if c, ok := o.Learned(job); ok {
 			return c, "learned from earlier runs of this job", nil
 		}
 	}
-	return v.opts.DefaultClass, "the default, as the job names none", nil
+	return o.DefaultClass, "the default, as the job names none", nil
 }
 
 // modeOf is how tightly the job is pinned. Services, and gangs that lose or gain single
@@ -305,6 +306,39 @@ func modeOf(job *api.Job, h rewrite.Hints) rewrite.Mode {
 // author says that they need each other or how close together they are to be.
 func replicas(job *api.Job, h rewrite.Hints) bool {
 	return *job.Type == api.JobTypeService && h.OnFailure != rewrite.ReplaceGang && h.Locality == 0
+}
+
+// sharing is with whom the job shares GPUs; nil if it asks for whole ones.
+func sharing(job *api.Job, h rewrite.Hints) *pal.Sharing {
+	if !rewrite.AsksParts(job) {
+		return nil
+	}
+	s := h.Neighbours
+	return &s
+}
+
+// occupants tell of each job how those see it who share a GPU with it. One whose hints cannot be
+// read counts as if it had none.
+func (o Options) occupants(s *cluster.State) func(cluster.JobKey) pal.Occupant {
+	return func(k cluster.JobKey) pal.Occupant {
+		is := pal.Occupant{Gang: k.String(), Class: o.DefaultClass.Index(), Sharing: pal.Sharing{Beside: pal.AnyClass}, Parts: 1}
+		job := s.Jobs[k]
+		if job == nil {
+			return is
+		}
+		for _, g := range job.TaskGroups {
+			is.Parts = max(is.Parts, rewrite.GPUsPerMember(g))
+		}
+		h, err := rewrite.ParseHints(job)
+		if err != nil {
+			return is
+		}
+		is.Sharing = h.Neighbours
+		if class, _, err := o.classOf(job, h); err == nil {
+			is.Class = class.Index()
+		}
+		return is
+	}
 }
 
 // spreadByNomad reports whether Nomad is to spread the members of a group evenly over nodes.
@@ -473,6 +507,8 @@ func (v *View) needWithin(job *api.Job, g *api.TaskGroup) pal.Resources {
 		need.PerNode = 1
 	case len(staticPorts(g)) > 0:
 		need.PerNode = v.addresses()
+	case rewrite.AsksParts(job) && rewrite.GPUsPerMember(g) > 1:
+		need.PerNode = 1 // Nomad would mix up the parts of two members, which may be of several GPUs
 	}
 	return need
 }
@@ -560,7 +596,10 @@ func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 		slices.Sort(g.Nodes)
 		g.Nodes = slices.Compact(g.Nodes)
 		slices.Sort(g.GPUs)
-		if r.Mode == rewrite.ModeClass {
+		switch {
+		case r.Gang.Sharing != nil && r.Mode == rewrite.ModeClass: // Nomad may choose other parts of these GPUs
+			g.GPUs = v.partsOf(g.GPUs)
+		case r.Mode == rewrite.ModeClass:
 			g.GPUs = v.usable(g.Nodes)
 		}
 		pins.Groups = append(pins.Groups, *g)
@@ -622,11 +661,25 @@ func (v *View) outlier(u int, class pal.AppClass) bool {
 // knows nothing of them, and would choose any. nil where none is.
 func (v *View) usable(nodes []string) []string {
 	all := v.gpusOf(nodes)
-	ids := slices.DeleteFunc(slices.Clone(all), func(id string) bool { return v.opts.Ledger.Quarantined[id] || v.opts.Ledger.Unavailable[id] != "" })
+	ids := slices.DeleteFunc(slices.Clone(all), func(id string) bool {
+		return v.opts.Ledger.Quarantined[attr.GPUOf(id)] || v.opts.Ledger.Unavailable[id] != ""
+	})
 	if len(ids) == len(all) {
 		return nil
 	}
 	return ids
+}
+
+// partsOf are all parts of GPUs of which some are given, sorted.
+func (v *View) partsOf(parts []string) (all []string) {
+	for _, id := range parts {
+		first, n := v.Cluster.GroupGPUs(v.Cluster.GroupOf(v.Cluster.Find(id)))
+		for u := first; u < first+n; u++ {
+			all = append(all, v.Cluster.GPU(u).ID)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // gpusOf are the GPUs of the nodes, sorted.

@@ -50,6 +50,7 @@ type View struct {
 
 // NewView is a view over a new ledger: see [ledger.New].
 func NewView(s *cluster.State, o Options, without ...cluster.JobKey) (*View, error) {
+	o.Ledger.Occupant = o.occupants(s)
 	l, err := ledger.New(s, o.Ledger, without...)
 	if err != nil {
 		return nil, err
@@ -60,6 +61,7 @@ func NewView(s *cluster.State, o Options, without ...cluster.JobKey) (*View, err
 // Update is [ledger.Ledger.Update], with what is known of asks.
 func (v *View) Update(s *cluster.State, o Options) bool {
 	epoch := v.Epoch()
+	o.Ledger.Occupant = o.occupants(s)
 	if !v.Ledger.Update(s, o.Ledger) {
 		return false
 	}

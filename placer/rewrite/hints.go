@@ -55,6 +55,8 @@ type Hints struct {
 	Speed string
 	// User is whose job it is, by its author's word: pal_user.
 	User string
+	// Neighbours are with whom it shares GPUs that are shared: pal_neighbours.
+	Neighbours pal.Sharing
 }
 
 // FailureAction is what is placed again after a member was lost. Pins to single
@@ -82,7 +84,7 @@ const (
 // may repeat hints; where two places disagree, that is an error. Errors name
 // the key, the value and where it stands.
 func ParseHints(job *api.Job) (Hints, error) {
-	var h Hints
+	h := Hints{Neighbours: pal.Sharing{Beside: pal.AnyClass}}
 	seen := map[string]string{} // key → value
 	if err := h.read(job.Meta, "the job", seen); err != nil {
 		return Hints{}, err
@@ -163,6 +165,7 @@ var hints = map[string]func(h *Hints, value string) error{
 	"pal_deadline":           func(h *Hints, v string) (err error) { h.Deadline, h.Within, err = parseDeadline(v); return },
 	"pal_array_parallel":     func(h *Hints, v string) (err error) { h.Parallel, err = parseCount(v); return },
 	elasticHint:              func(h *Hints, v string) (err error) { h.Elastic, err = parseBool(v); return },
+	"pal_neighbours":         func(h *Hints, v string) (err error) { h.Neighbours, err = parseNeighbours(v); return },
 	"pal_speed":              func(h *Hints, v string) (err error) { h.Speed, err = parseSpeeds(v); return },
 	UserHint:                 func(h *Hints, v string) (err error) { h.User, err = parseUser(v); return },
 	"pal_elastic_efficiency": func(h *Hints, v string) (err error) { h.Efficiency, err = parseEfficiency(v); return },
@@ -274,6 +277,26 @@ func parseBool(s string) (bool, error) {
 
 func parseFailureAction(s string) (FailureAction, error) {
 	return pal.ParseName("action", s, ReplaceGang, ReplaceMember, ReplaceNothing)
+}
+
+// parseNeighbours reads with whom a job shares GPUs: classes, any or none, and self for its own members.
+func parseNeighbours(s string) (with pal.Sharing, err error) {
+	for word := range strings.SplitSeq(s, ",") {
+		switch word = strings.TrimSpace(word); word {
+		case "any":
+			with.Beside = pal.AnyClass
+		case "none":
+		case "self":
+			with.Self = true
+		default:
+			class, err := pal.ParseAppClass(word)
+			if err != nil {
+				return pal.Sharing{}, fmt.Errorf("%q is no application class (A to D), nor any, none or self", word)
+			}
+			with.Beside[class.Index()] = true
+		}
+	}
+	return with, nil
 }
 
 func parseCount(s string) (int, error) {

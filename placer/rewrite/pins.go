@@ -360,10 +360,17 @@ func AllGPUs(job *api.Job) int {
 }
 
 // IsGPU reports whether a device request can be met by the GPUs that the placer
-// manages: "gpu", "nvidia/gpu" or "nvidia/gpu/<model>".
+// manages: "gpu", "nvidia/gpu" or "nvidia/gpu/<model>", or the same of parts, "gpu.shared".
 func IsGPU(request string) bool {
-	vendor := attr.Vendor + "/" + attr.Type
-	return request == attr.Type || request == vendor || strings.HasPrefix(request, vendor+"/")
+	return isOf(request, attr.Type) || IsPart(request)
+}
+
+// IsPart reports whether a device request is for parts of GPUs that several tasks share.
+func IsPart(request string) bool { return isOf(request, attr.SharedType) }
+
+func isOf(request, kind string) bool {
+	vendor := attr.Vendor + "/" + kind
+	return request == kind || request == vendor || strings.HasPrefix(request, vendor+"/")
 }
 
 // NamesModel reports whether a device request names a model.
@@ -385,6 +392,15 @@ func OtherDevices(job *api.Job) (names []string) {
 		}
 	}
 	return names
+}
+
+// AsksParts reports whether some task of the job asks for parts of GPUs.
+func AsksParts(job *api.Job) bool {
+	return slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool {
+		return slices.ContainsFunc(g.Tasks, func(t *api.Task) bool {
+			return slices.ContainsFunc(GPURequests(t), func(d *api.RequestedDevice) bool { return IsPart(d.Name) })
+		})
+	})
 }
 
 // AsksGPUs reports whether any task of the job asks for GPUs.

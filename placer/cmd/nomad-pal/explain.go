@@ -362,6 +362,7 @@ func printDecision(b *base, e *query.Explanation) {
 			}
 		}
 		b.table(rows)
+		printNeighbours(b, d.Chosen)
 		rows = []string{row("Placement", "Nodes", "Locality", "Penalty", "Slowest PM score", "Slowdown")}
 		if e.Predicted == nil {
 			rows = append(rows, choice("chosen", d.Chosen))
@@ -377,6 +378,19 @@ func printDecision(b *base, e *query.Explanation) {
 		b.section("Predicted slowdown", rows)
 	}
 }
+
+// printNeighbours says who shares GPUs with the members, and what that is expected to cost.
+func printNeighbours(b *base, c *pal.Choice) {
+	rows := []string{row("Group", "GPU", "Neighbours", "Class", "It takes longer by", "They take longer by")}
+	for _, m := range c.Members {
+		for _, n := range m.Neighbours {
+			rows = append(rows, row(m.Group, attr.GPUOf(m.GPUs[0].ID), n.Members, n.Class, percent(n.Costs), percent(n.CostsThem)))
+		}
+	}
+	b.section("Neighbours on the same GPU, expected", rows)
+}
+
+func percent(part float64) string { return fmt.Sprintf("%.0f %%", 100*part) }
 
 // printModels says what each GPU model would have given.
 func printModels(b *base, e *query.Explanation) {

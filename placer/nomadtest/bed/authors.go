@@ -37,6 +37,8 @@ type Gang struct {
 	Restarts, Reschedules int
 	Priority              int
 	Meta                  map[string]string
+	// Device is what it asks for; "": nvidia/gpu.
+	Device string
 	// Change changes the job as it would be.
 	Change func(*api.Job)
 }
@@ -64,7 +66,7 @@ func (g Gang) Job() *api.Job {
 			ReschedulePolicy: &api.ReschedulePolicy{Attempts: &g.Reschedules, Delay: new(5 * time.Second), DelayFunction: &constant, MaxDelay: &zero, Interval: &hour, Unlimited: &unlimited},
 			Tasks: []*api.Task{{
 				Name: "work", Driver: "raw_exec", Config: map[string]any{"command": "/bin/sh", "args": []string{"-c", script}},
-				Resources: &api.Resources{CPU: new(100), MemoryMB: new(100), Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &gpus}}},
+				Resources: &api.Resources{CPU: new(100), MemoryMB: new(100), Devices: []*api.RequestedDevice{{Name: cmp.Or(g.Device, "nvidia/gpu"), Count: &gpus}}},
 			}},
 		}},
 	}

@@ -74,8 +74,10 @@ type World struct {
 	opts    Options
 	placers []*Placer
 	nodes   int
-	log     *lastLines
-	rules   *rules
+	// Parts: each node that is added has a GPU more, shared in so many parts.
+	Parts int
+	log   *lastLines
+	rules *rules
 }
 
 // Run runs f in a world of its own. The world ends with f: placers are stopped,
@@ -124,7 +126,11 @@ func (w *World) end() {
 // AddNodes adds nodes with so many GPUs each: "node-0" … with "GPU-0-0" ….
 func (w *World) AddNodes(nodes, gpus int) {
 	for range nodes {
-		w.Nomad.AddNode(nomadtest.GPUNode(w.nodes, gpus))
+		n := nomadtest.GPUNode(w.nodes, gpus)
+		if w.Parts > 0 {
+			n = nomadtest.ShareGPU(n, w.Parts)
+		}
+		w.Nomad.AddNode(n)
 		w.nodes++
 	}
 }

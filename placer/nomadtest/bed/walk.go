@@ -103,6 +103,8 @@ type Walk struct {
 	// not the placer's affair.
 	left map[nomadtest.Key]bool
 	gpus int // of each node
+	// sharing draws which jobs ask for parts of the GPUs that are shared; nil: none is.
+	sharing *rand.Rand
 	// fault is when a request failed last, or a placer was killed.
 	fault time.Time
 }
@@ -111,6 +113,9 @@ type Walk struct {
 func NewWalk(w *World, mix Mix) *Walk {
 	x := &Walk{World: w, Mix: mix, Counts: map[string]int{}, rng: rand.New(rand.NewPCG(w.opts.Seed, 7)), gone: map[int]bool{}, sick: map[string]bool{}, left: map[nomadtest.Key]bool{}}
 	x.gpus = 2 + x.rng.IntN(3)
+	if w.opts.Seed%4 == 1 {
+		x.Parts, x.sharing = 3, rand.New(rand.NewPCG(w.opts.Seed, 49))
+	}
 	x.AddNodes(2+x.rng.IntN(3), x.gpus)
 	x.Nomad.SetEventFaults(mix.Events)
 	x.Nomad.SetPreemption(w.opts.Seed%4 >= 2)
@@ -219,12 +224,31 @@ func (x *Walk) submit() {
 	case 3, 4:
 		g.Change = elastic(1, int64(x.room(g.GPUs)))
 	}
+	x.share(&g)
 	x.hint(&g)
 	if x.rng.IntN(8) == 0 {
 		x.template(&g)
 	}
 	x.disconnects(&g)
 	x.try(x.Register(g.Job()))
+}
+
+// share has some jobs ask for parts of GPUs.
+func (x *Walk) share(g *Gang) {
+	if x.sharing == nil || g.Change != nil && !g.Service || x.sharing.IntN(2) == 0 {
+		return
+	}
+	x.Counts["submit: parts of GPUs"]++
+	g.Device = "nvidia/gpu.shared"
+	g.Meta["pal_class"] = string(pal.AppClasses()[x.sharing.IntN(pal.NumClasses)])
+	g.GPUs = 1 + x.sharing.IntN(4)/3
+	g.Members = max(1, min(g.Members, x.nodes, x.room(g.GPUs))) // apart
+	if g.Service {
+		return
+	}
+	if with := []string{"", "any,self", "A,B", "none"}[x.sharing.IntN(4)]; with != "" {
+		g.Meta["pal_neighbours"] = with
+	}
 }
 
 // disconnects has the author of some jobs say what is to become of members on nodes that are away.

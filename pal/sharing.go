@@ -1,0 +1,252 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package pal
+
+import (
+	"math"
+	"slices"
+)
+
+// Several tasks may share a GPU. Nomad then sees its parts as instances, and the core sees the
+// parts of one GPU as a device group of their own: so the parts of a member are on one GPU, and
+// who else is on the GPU is who else is in the group.
+//
+// A part is as fast as its GPU, less what its neighbours take. The gang goes where it and its
+// neighbours together lose the least time. Neighbours come before the choice of GPUs by bins: they
+// slow a gang by more than one GPU differs from another of its model.
+
+// Sharing is with whom a gang shares GPUs that are shared. A gang that asks for whole GPUs has none.
+type Sharing struct {
+	// Beside are the classes of the neighbours that it takes, by [AppClass.Index].
+	Beside [NumClasses]bool
+	// Self: its own members may share a GPU. Replicas may in any case; they are spread as far as
+	// possible.
+	Self bool
+}
+
+// AnyClass takes all neighbours.
+var AnyClass = [NumClasses]bool{true, true, true, true}
+
+// Occupant is who has a part of a GPU.
+type Occupant struct {
+	Gang    string
+	Class   int // index
+	Sharing Sharing
+	// Parts is how many parts of the GPU a member has.
+	Parts int
+}
+
+// beside is how fast a job of the class (row) runs beside one of another (column), relative to
+// alone on the GPU: the means of what Gavel (OSDI 2020) measured of pairs on a V100, with
+// ResNet-50 as class A, Transformer, LSTM language models, CycleGAN and A3C as B, an autoencoder
+// for recommendations as C, and ResNet-18 on small images as D. Classes explain 58 % of the variance
+// of the pairs that fit in memory: TestBesideIsGavels makes the table again.
+var beside = [NumClasses][NumClasses]float64{
+	{0.38, 0.48, 0.51, 0.76},
+	{0.32, 0.70, 0.74, 0.63},
+	{0.21, 0.66, 0.33, 0.73},
+	{0.63, 0.90, 0.96, 0.91},
+}
+
+// Interference is what a neighbour costs a job: how much longer its work takes, relative to
+// alone on the GPU. Several neighbours add up, as turns on the GPU do; nobody has measured more
+// than two jobs together.
+func Interference(of, beside AppClass) float64 { return interference(of.Index(), beside.Index()) }
+
+func interference(of, by int) float64 { return 1/beside[of][by] - 1 }
+
+// occupants are those who have parts of a GPU, by device group: how many members of each
+// kind. A member with several parts counts once.
+func (c *Cluster) occupants(group int32) map[Occupant]float64 {
+	var on map[Occupant]float64
+	g := &c.groups[group]
+	for u := g.first; u < g.first+g.n; u++ {
+		if o := c.tenants[u].now; c.gpus[u].taken && o.Parts > 0 {
+			if on == nil {
+				on = map[Occupant]float64{}
+			}
+			on[o] += 1 / float64(o.Parts)
+		}
+	}
+	return on
+}
+
+// tenancy is who has a part, or had it when it was marked as free for a moment; the zero Occupant if
+// nobody knows. before is who that was before a gang took the part: a search takes parts that were
+// marked as free, and gives them back.
+type tenancy struct{ now, before Occupant }
+
+// SetOccupant says who has a part of a GPU when it is taken. [Cluster.Take] knows it of gangs.
+func (c *Cluster) SetOccupant(gpu int, o Occupant) {
+	if !c.Shared(gpu) {
+		return
+	}
+	t := &c.tenants[gpu]
+	if c.gpus[gpu].taken {
+		c.stateHash ^= hashOfOccupant(gpu, t.now) ^ hashOfOccupant(gpu, o)
+	}
+	*t = tenancy{now: o}
+}
+
+// setTaken has a member of the gang take, or give back, one of so many parts.
+func (c *Cluster) setTaken(gpu int, taken bool, g *Gang, parts int) {
+	if !c.Shared(gpu) {
+		c.SetTaken(gpu, taken)
+		return
+	}
+	t := &c.tenants[gpu]
+	if taken {
+		o := Occupant{Gang: g.ID, Class: g.class(), Parts: parts}
+		if g.Sharing != nil {
+			o.Sharing = *g.Sharing
+		}
+		*t = tenancy{now: o, before: t.now}
+	}
+	c.SetTaken(gpu, taken)
+	if !taken {
+		*t = tenancy{now: t.before}
+	}
+}
+
+// Shared reports whether GPU i is a part of a GPU.
+func (c *Cluster) Shared(i int) bool { return c.tenants != nil && c.groups[c.gpus[i].group].shared }
+
+// Neighbour is who else has parts of a GPU.
+type Neighbour struct {
+	Class   AppClass `json:"class"`
+	Members int      `json:"members"`
+	// Costs is how much longer the gang's work takes for them, and CostsThem how much longer
+	// theirs takes for the gang, all members together: 0.5 is half as long again.
+	Costs     float64 `json:"costs"`
+	CostsThem float64 `json:"costs_them"`
+}
+
+// neighbours are those of a member of the gang that has, or would get, a part in the group, by
+// class. GPUs that are its own do not count.
+func (c *Cluster) neighbours(g Gang, group int32) (all []Neighbour) {
+	var members [NumClasses]float64
+	for o, n := range c.occupants(group) {
+		if o.Gang != g.ID {
+			members[o.Class] += n
+		}
+	}
+	for k, class := range AppClasses() {
+		if members[k] > 0 {
+			all = append(all, Neighbour{class, int(math.Round(members[k])), members[k] * Interference(g.Class, class), members[k] * Interference(class, g.Class)})
+		}
+	}
+	return all
+}
+
+// takes reports whether the gang may get a part in the group: it and all who are there take
+// each other for neighbours.
+func (c *Cluster) takes(g *Gang, group int32) bool {
+	if g.Sharing == nil || !c.groups[group].shared {
+		return true
+	}
+	for o := range c.occupants(group) {
+		switch own := o.Gang == g.ID; {
+		case own && !g.Sharing.Self && !g.Replicas:
+			return false
+		case !own && (!g.Sharing.Beside[o.Class] || !o.Sharing.Beside[g.class()]):
+			return false
+		}
+	}
+	return true
+}
+
+// together is the time that is lost if a member of the gang gets a part in the group, its own and
+// its neighbours', and what it takes itself, relative to alone on the median GPU.
+func (c *Cluster) together(g *Gang, group int32) float64 {
+	k := g.class()
+	first := &c.gpus[c.groups[group].first].GPU
+	longer, theirs := 1.0, 0.0
+	for o, n := range c.occupants(group) {
+		longer += n * interference(k, o.Class)
+		theirs += n * interference(o.Class, k)
+	}
+	return float64(binValue(first, k))*longer + theirs
+}
+
+// placeBeside is place for gangs that share GPUs: it tries first the GPUs with which least time is
+// lost, then more.
+func (s *search) placeBeside() []Member {
+	if s.g.Sharing == nil {
+		return s.place()
+	}
+	cost, levels := make([]float64, len(s.c.groups)), []float64{}
+	groups := slices.Clone(s.groups()) // the searches below write over the list
+	s.listed = nil
+	for _, g := range groups {
+		if cost[g] = math.Inf(1); s.c.takes(&s.g, g) {
+			cost[g] = s.c.together(&s.g, g)
+			levels = append(levels, cost[g])
+		}
+	}
+	slices.Sort(levels)
+	for _, level := range slices.Compact(levels) {
+		g := s.g
+		g.MemberSets = slices.Clone(g.MemberSets)
+		for i := range g.MemberSets {
+			may := make([]bool, len(cost))
+			for _, on := range groups {
+				may[on] = cost[on] <= level && s.eligible(i, on)
+			}
+			g.MemberSets[i].Eligible = may
+		}
+		in := newSearch(s.c, g, s.p, s.model)
+		if members := in.place(); members != nil {
+			s.walked, s.roomier = in.walked, in.roomier
+			return members
+		}
+	}
+	return nil
+}
+
+// apart hides parts until back is called, so that each GPU has as many as one member needs: no two
+// members of the gang get the same GPU. Of task groups that ask for different numbers of parts two
+// may.
+func (c *Cluster) apart(g Gang) (back func()) {
+	if g.Sharing == nil || g.Sharing.Self || g.Replicas {
+		return func() {}
+	}
+	most := 0
+	for _, set := range g.MemberSets {
+		most = max(most, set.GPUs)
+	}
+	var hidden []int
+	for i := range c.groups {
+		gs := &c.groups[i]
+		if !gs.shared || int(c.avail[i]) <= most {
+			continue
+		}
+		shown := 0
+		for u := int(gs.first); u < int(gs.first+gs.n); u++ {
+			if !c.gpus[u].available {
+				continue
+			}
+			if shown++; shown > most {
+				c.gpus[u].taken = true
+				c.refresh(u)
+				hidden = append(hidden, u)
+			}
+		}
+	}
+	return func() {
+		for _, u := range hidden {
+			c.gpus[u].taken = false
+			c.refresh(u)
+		}
+	}
+}
+
+// takesFree counts the free GPUs on which some of the gang could run beside those who are there.
+func (c *Cluster) takesFree(g Gang) (n int) {
+	for gi := range c.groups {
+		if eligibleForAny(g, int32(gi)) && c.takes(&g, int32(gi)) {
+			n += int(c.avail[gi])
+		}
+	}
+	return n
+}
