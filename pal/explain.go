@@ -396,7 +396,7 @@ func whyNot(c *Cluster, g Gang, n Candidates) (impossible bool, why reason.Reaso
 		why.Kind, why.Tier = reason.Apart, g.MaxTier.String()
 	default:
 		why.Kind = reason.Scattered
-		if g.Sharing != nil && c.takesFree(g) < n.Free {
+		if g.Sharing != nil && c.takesFree(g) < demand {
 			why = why.Over(reason.Reason{Kind: reason.Neighbours})
 		}
 	}

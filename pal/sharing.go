@@ -241,11 +241,12 @@ func (c *Cluster) apart(g Gang) (back func()) {
 	}
 }
 
-// takesFree counts the free GPUs on which some of the gang could run beside those who are there.
+// takesFree counts the free GPUs on which some of the gang could run beside those who are there, of a
+// GPU that is shared as many as one member of a gang gets.
 func (c *Cluster) takesFree(g Gang) (n int) {
 	for gi := range c.groups {
 		if eligibleForAny(g, int32(gi)) && c.takes(&g, int32(gi)) {
-			n += int(c.avail[gi])
+			n += min(int(c.avail[gi]), g.mostOf(&c.groups[gi]))
 		}
 	}
 	return n
