@@ -382,11 +382,11 @@ func whyNot(c *Cluster, g Gang, n Candidates) (impossible bool, why reason.Reaso
 		why.Kind = reason.TooFew
 		return true, why
 	}
-	if wide := tooWide(c, g); !wide.IsZero() {
-		return true, wide
-	}
-	if far := tooFar(c, g); !far.IsZero() {
-		return true, far
+	if large := tooLarge(c, g); !large.IsZero() {
+		if g.staysApart() && tooLarge(c, g.together()).IsZero() {
+			large = large.Over(reason.Reason{Kind: reason.MembersApart})
+		}
+		return true, large
 	}
 	why.Free, why.Used = n.Free, n.Used()
 	switch {
@@ -396,11 +396,23 @@ func whyNot(c *Cluster, g Gang, n Candidates) (impossible bool, why reason.Reaso
 		why.Kind, why.Tier = reason.Apart, g.MaxTier.String()
 	default:
 		why.Kind = reason.Scattered
-		if g.Sharing != nil && c.takesFree(g) < demand {
+		switch {
+		case g.Sharing == nil || c.takesFree(g) >= demand:
+		case c.takesFree(g.together()) >= demand:
+			why = why.Over(reason.Reason{Kind: reason.MembersApart})
+		default:
 			why = why.Over(reason.Reason{Kind: reason.Neighbours})
 		}
 	}
 	return false, why
+}
+
+// tooLarge is why the gang would not fit even an idle, healthy cluster; none if it would.
+func tooLarge(c *Cluster, g Gang) reason.Reason {
+	if wide := tooWide(c, g); !wide.IsZero() {
+		return wide
+	}
+	return tooFar(c, g)
 }
 
 // tooWide is which member set would not fit even an idle, healthy cluster, as far
@@ -412,7 +424,7 @@ func tooWide(c *Cluster, g Gang) reason.Reason {
 		for gi := range c.groups {
 			gs := &c.groups[gi]
 			if set.Eligible == nil || set.Eligible[gi] {
-				capacity[gs.model] += set.in(g.mostOf(gs))
+				capacity[gs.model] += set.in(g.mostOf(gs, int(gs.n)))
 			}
 		}
 		most, kind := slices.Max(capacity), reason.TooWide
@@ -427,17 +439,6 @@ func tooWide(c *Cluster, g Gang) reason.Reason {
 		}
 	}
 	return reason.Reason{}
-}
-
-// mostOf is how many GPUs of a group members of one set get at most: the parts of one member.
-func (g *Gang) mostOf(gs *groupState) int {
-	most := int(gs.n)
-	if gs.shared && g.Sharing != nil && !g.Sharing.Self && !g.Replicas {
-		for _, set := range g.MemberSets {
-			most = min(most, max(1, set.GPUs))
-		}
-	}
-	return most
 }
 
 // in is how many members GPUs of one group of a node are enough for.
@@ -459,7 +460,7 @@ func tooFar(c *Cluster, g Gang) reason.Reason {
 		return reason.Reason{}
 	}
 	for _, set := range g.MemberSets {
-		if most := c.mostWithin(set, g.MaxTier); most < set.Members {
+		if most := c.mostWithin(g, set); most < set.Members {
 			rackless := g.MaxTier == TierRack && !slices.ContainsFunc(c.nodes, func(n nodeState) bool { return n.Rack != "" })
 			return reason.Reason{Kind: reason.TooFar, Group: set.Name, Members: set.Members, Each: set.GPUs, Room: most, Tier: g.MaxTier.String(), Rackless: rackless}
 		}
@@ -467,38 +468,38 @@ func tooFar(c *Cluster, g Gang) reason.Reason {
 	return reason.Reason{}
 }
 
-// mostWithin is how many members a place of the tier, or a closer one in use, has room for
-// when it is idle.
-func (c *Cluster) mostWithin(set MemberSet, limit Tier) (most int) {
-	for t := TierIsland; t <= limit; t++ {
-		if t != limit && !slices.Contains(c.locality.Tiers(), t) {
+// mostWithin is how many members of a set a place of the gang's limit, or a closer one in use, has
+// room for when it is idle.
+func (c *Cluster) mostWithin(g Gang, set MemberSet) (most int) {
+	for t := TierIsland; t <= g.MaxTier; t++ {
+		if t != g.MaxTier && !slices.Contains(c.locality.Tiers(), t) {
 			continue
 		}
-		if most = max(most, c.roomAt(set, t, func(_, gpus int) int { return gpus })); most >= set.Members {
+		if most = max(most, c.roomAt(g, set, t, func(_, gpus int) int { return gpus })); most >= set.Members {
 			return most
 		}
 	}
 	return most
 }
 
-// FreeWithin is how many members of one set a place of the tier, a node or wider, has room for
-// on GPUs that are available and, with a threshold, not above it for the class. Whether there
-// are the CPU and memory for them it does not say.
-func (c *Cluster) FreeWithin(set MemberSet, class AppClass, above float64, t Tier) (most int) {
+// FreeWithin is how many members of the gang's first set a place of the tier, a node or wider, has
+// room for on GPUs that are available and, with a threshold, not above it for the class. Whether
+// there are the CPU and memory for them it does not say.
+func (c *Cluster) FreeWithin(g Gang, above float64, t Tier) (most int) {
 	c.countOutliers(above)
-	return c.roomAt(set, t, func(group, _ int) int { return c.freeInliers(group, class.Index()) })
+	return c.roomAt(g, g.MemberSets[0], t, func(group, _ int) int { return c.freeInliers(group, g.class()) })
 }
 
-// roomAt is how many members the roomiest place of the tier has room for, if so many of a group's
-// GPUs there count. It looks no further than for all members of the set.
-func (c *Cluster) roomAt(set MemberSet, t Tier, counted func(group, gpus int) int) (most int) {
+// roomAt is how many members of a set the roomiest place of the tier has room for, if so many of a
+// group's GPUs there count. It looks no further than for all members of the set.
+func (c *Cluster) roomAt(g Gang, set MemberSet, t Tier, counted func(group, gpus int) int) (most int) {
 	room := map[place]int{}
 	for gi := range c.groups {
 		if set.Eligible != nil && !set.Eligible[gi] {
 			continue
 		}
 		for at, gpus := range c.places(gi, t) {
-			room[at] += set.in(counted(gi, gpus))
+			room[at] += set.in(g.mostOf(&c.groups[gi], counted(gi, gpus)))
 			if most = max(most, room[at]); most >= set.Members {
 				return most
 			}

@@ -147,7 +147,7 @@ func (c *Cluster) takes(g *Gang, group int32) bool {
 	}
 	for o := range c.occupants(group) {
 		switch own := o.Gang == g.ID; {
-		case own && !g.Sharing.Self && !g.Replicas:
+		case own && g.staysApart():
 			return false
 		case !own && (!g.Sharing.Beside[o.Class] || !o.Sharing.Beside[g.class()]):
 			return false
@@ -204,21 +204,40 @@ func (s *search) placeBeside() []Member {
 	return nil
 }
 
-// apart hides parts until back is called, so that each GPU has as many as one member needs: no two
-// members of the gang get the same GPU. Of task groups that ask for different numbers of parts two
-// may.
-func (c *Cluster) apart(g Gang) (back func()) {
-	if g.Sharing == nil || g.Sharing.Self || g.Replicas {
-		return func() {}
+// staysApart reports whether no two members of the gang may share a GPU.
+func (g *Gang) staysApart() bool { return g.Sharing != nil && !g.Sharing.Self && !g.Replicas }
+
+// together is the gang, if its members may share a GPU.
+func (g Gang) together() Gang {
+	if g.Sharing != nil {
+		g.Sharing = &Sharing{g.Sharing.Beside, true}
+	}
+	return g
+}
+
+// mostOf is how many of n GPUs of a group the gang can get: of parts of a GPU those of one member, if its
+// members stay apart. Of task groups that ask for different numbers of parts two members may meet.
+func (g *Gang) mostOf(gs *groupState, n int) int {
+	if !gs.shared || !g.staysApart() {
+		return n
 	}
 	most := 0
 	for _, set := range g.MemberSets {
 		most = max(most, set.GPUs)
 	}
+	return min(n, most)
+}
+
+// apart hides parts until back is called, so that each GPU has as many as the gang can get.
+func (c *Cluster) apart(g Gang) (back func()) {
+	if g.Sharing == nil {
+		return func() {}
+	}
 	var hidden []int
 	for i := range c.groups {
 		gs := &c.groups[i]
-		if !gs.shared || int(c.avail[i]) <= most {
+		most := g.mostOf(gs, int(c.avail[i]))
+		if most == int(c.avail[i]) {
 			continue
 		}
 		shown := 0
@@ -246,7 +265,7 @@ func (c *Cluster) apart(g Gang) (back func()) {
 func (c *Cluster) takesFree(g Gang) (n int) {
 	for gi := range c.groups {
 		if eligibleForAny(g, int32(gi)) && c.takes(&g, int32(gi)) {
-			n += min(int(c.avail[gi]), g.mostOf(&c.groups[gi]))
+			n += g.mostOf(&c.groups[gi], int(c.avail[gi]))
 		}
 	}
 	return n

@@ -188,10 +188,10 @@ func (p *finder) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (bes
 // closer is the placement with fewer members that lie closer together, if an elastic gang ends
 // sooner there than on the one that was found: as many as one place of a closer tier has room for.
 func (p *finder) closer(e *entry, best pal.Found, find func(*entry) (pal.Found, bool)) pal.Found {
-	set, all := e.full.MemberSets[0], e.full.MemberSets[0].Members
+	all := e.full.MemberSets[0].Members
 	ends := best.Cost() * e.job.Slower(len(best.Members), all)
 	for t := best.Tier - 1; t >= pal.TierNode; t-- {
-		n := p.c.FreeWithin(set, e.full.Class, p.opt.OutlierThreshold, t)
+		n := p.c.FreeWithin(e.full, p.opt.OutlierThreshold, t)
 		if n < e.job.Least || n >= len(best.Members) || e.job.Slower(n, all) >= ends {
 			continue
 		}

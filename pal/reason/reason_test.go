@@ -53,6 +53,8 @@ var examples = []struct {
 		{Kind: Scattered, Needs: 1, Free: 1},
 		{Kind: Scattered, Needs: 4, Free: 6, Because: []Reason{{Kind: WindowKeeps, Window: "weekend", Needs: 4, Until: when}}},
 		{Kind: Scattered, Needs: 2, Free: 3, Because: []Reason{{Kind: Neighbours}}},
+		{Kind: Scattered, Needs: 2, Free: 3, Because: []Reason{{Kind: MembersApart}}},
+		{Kind: TooFar, Group: "workers", Members: 2, Each: 1, Room: 1, Tier: "node", Because: []Reason{{Kind: MembersApart}}},
 		{Kind: Apart, Needs: 4, Tier: "node", Free: 6},
 		{Kind: Services, Needs: 4},
 		{Kind: Services, Needs: 4, Because: beside("the node is down", 1, 3)},

@@ -42,21 +42,22 @@ const (
 	NomadRefuses Kind = "nomad-refuses" // Nomad would not place it now
 
 	// Why it cannot run.
-	NoGPUs          Kind = "no-gpus"     // it asks for none
-	TooFew          Kind = "too-few"     // the cluster has too few GPUs of its kind
-	TooWide         Kind = "too-wide"    // no nodes are large enough
-	Neighbours      Kind = "neighbours"  // it shares no GPU with those who are there
-	TooMany         Kind = "too-many"    // no nodes have room for so many replicas
-	TooFar          Kind = "too-far"     // no place is large enough
-	Apart           Kind = "apart"       // the free GPUs are not close enough together
-	Barred          Kind = "barred"      // no node could take it
-	Obstacle        Kind = "obstacle"    // something that nodes lack
-	More            Kind = "more"        // so many more reasons
-	Never           Kind = "never"       // Nomad can place it on no node
-	NeverGroup      Kind = "never-group" // one group of it
-	Rejected        Kind = "rejected"    // it cannot be served as it is written
-	StaysGated      Kind = "stays-gated" // it asks for no GPUs, and has the gate
-	NoChild         Kind = "no-child"    // none of its children can be served
+	NoGPUs          Kind = "no-gpus"       // it asks for none
+	TooFew          Kind = "too-few"       // the cluster has too few GPUs of its kind
+	TooWide         Kind = "too-wide"      // no nodes are large enough
+	Neighbours      Kind = "neighbours"    // it shares no GPU with those who are there
+	MembersApart    Kind = "members-apart" // and do not share a GPU
+	TooMany         Kind = "too-many"      // no nodes have room for so many replicas
+	TooFar          Kind = "too-far"       // no place is large enough
+	Apart           Kind = "apart"         // the free GPUs are not close enough together
+	Barred          Kind = "barred"        // no node could take it
+	Obstacle        Kind = "obstacle"      // something that nodes lack
+	More            Kind = "more"          // so many more reasons
+	Never           Kind = "never"         // Nomad can place it on no node
+	NeverGroup      Kind = "never-group"   // one group of it
+	Rejected        Kind = "rejected"      // it cannot be served as it is written
+	StaysGated      Kind = "stays-gated"   // it asks for no GPUs, and has the gate
+	NoChild         Kind = "no-child"      // none of its children can be served
 	UngatedChildren Kind = "children-without-gate"
 	PayloadChildren Kind = "children-with-payload"
 	WouldBeNative   Kind = "would-be-native" // Nomad alone would place it
@@ -258,9 +259,8 @@ var voice = map[Kind]func(Reason) string{
 	TooMany: func(r Reason) string {
 		return because(r, fmt.Sprintf("group %q needs %d × %d GPUs, %d on each node; an idle cluster has room for %d of %d", r.Group, r.Members, r.Each, r.Each, r.Room, r.Members))
 	},
-	Neighbours: func(r Reason) string {
-		return "members of one gang do not share a GPU, nor do jobs whose pal_neighbours leaves out the other"
-	},
+	Neighbours:   say("the job and those who are there do not take each other for neighbours (pal_neighbours)"),
+	MembersApart: say(`its members do not share a GPU (pal_neighbours = "any,self" lets them)`),
 	SpreadOut: func(r Reason) string {
 		switch {
 		case r.Nodes == 1:
@@ -564,7 +564,7 @@ func scattered(r Reason) string {
 		return text + outliers(r)
 	case len(r.Because) > 0 && r.Because[0].Kind == WindowKeeps:
 		return text + are(r.Free) + " free, but " + list(r.Because, ", ")
-	case len(r.Because) > 0 && r.Because[0].Kind == Neighbours:
+	case len(r.Because) > 0 && (r.Because[0].Kind == Neighbours || r.Because[0].Kind == MembersApart):
 		return text + are(r.Free) + " free, but " + list(r.Because, ", ")
 	case r.Needs == 1:
 		return because(r, text+are(r.Free)+" free, but without the CPU, memory or disk that it needs")

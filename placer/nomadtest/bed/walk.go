@@ -294,7 +294,7 @@ func (x *Walk) hint(g *Gang) {
 	case 1:
 		g.Meta["pal_deadline"] = fmt.Sprintf("%dm", 3+x.rng.IntN(10))
 	case 2:
-		if g.Members*g.GPUs <= x.gpus {
+		if g.Members*g.GPUs <= x.gpus && (g.Device == "" || g.Members == 1) { // a node shares one GPU
 			g.Meta["pal_locality"] = "node"
 		}
 	case 3:
@@ -388,10 +388,14 @@ func (x *Walk) edit(k nomadtest.Key) {
 		case 0:
 			j.Priority = new(20 + 10*x.rng.IntN(6))
 		case 1:
-			gpus := int(*j.TaskGroups[0].Tasks[0].Resources.Devices[0].Count)
-			most := min(3, x.room(gpus)-chiefs(j))
+			device := j.TaskGroups[0].Tasks[0].Resources.Devices[0]
+			gpus := int(*device.Count)
+			most, onNode := min(3, x.room(gpus)-chiefs(j)), x.gpus/gpus
+			if rewrite.IsPart(device.Name) { // apart: a node shares one GPU
+				most, onNode = min(most, x.nodes-chiefs(j)), 1
+			}
 			if j.Meta["pal_locality"] == "node" {
-				most = min(most, x.gpus/gpus)
+				most = min(most, onNode)
 			}
 			n := 1 + x.rng.IntN(most)
 			j.TaskGroups[0].Count = &n
