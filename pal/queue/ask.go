@@ -11,8 +11,8 @@ import (
 
 // Told reports whether anything tells how long the job runs: its user, its limit, or earlier runs of its
 // name.
-func (q *Queue) Told(j Job) bool {
-	return j.Estimate > 0 || j.Limit > 0 || len(q.samples(j.Name)) > 0
+func (fs *foresight) Told(j Job) bool {
+	return j.Estimate > 0 || j.Limit > 0 || len(fs.samples(j.Name)) > 0
 }
 
 // WaitsIf is what a waiting gang would wait for if its user had said that it runs so long, for each of several
@@ -32,10 +32,10 @@ func (q *Queue) WaitsIf(now time.Duration, c *pal.Cluster, id string, estimates 
 		say(was)
 		e.settled = settled
 	}()
-	first := q.asking(now, c)
+	first := asking(q, now, c)
 	for _, d := range estimates {
 		say(d)
-		p := q.asking(now, c)
+		p := asking(q, now, c)
 		p.rooms, p.found = first.rooms, first.found // where there is room does not depend on an estimate
 		ws = append(ws, p.waitOf(e))
 	}
@@ -56,4 +56,4 @@ func (q *Queue) Foretold(now time.Duration, id string, parts ...float64) []time.
 }
 
 // TurnAfter is for how long a gang like that waits in all before it is overdue.
-func (q *Queue) TurnAfter(j Job) time.Duration { return q.patience(j) }
+func (fs *foresight) TurnAfter(j Job) time.Duration { return fs.patience(j) }

@@ -110,23 +110,6 @@ func (p *planner) beside(r *reservation, e *entry) (pal.Found, bool) {
 	return find()
 }
 
-// byEnd sorts running gangs by when they are expected to end. Whoever changes an expected
-// end takes the gang out of Queue.byEnd first: it is found there by that.
-func byEnd(a, b *entry) int {
-	return cmp.Or(cmp.Compare(a.expectedEnd, b.expectedEnd), cmp.Compare(a.seq, b.seq))
-}
-
-// foreseeEnds foresees again when those gangs end that should have ended by now, at least
-// a second on. The others keep the end that was foreseen when they started, so that a
-// reservation stays where it is while all goes as expected.
-func (q *Queue) foreseeEnds(now time.Duration) {
-	for len(q.byEnd) > 0 && q.byEnd[0].expectedEnd < now {
-		e := q.byEnd[0]
-		left := stretched(q.remaining(e, now), e.cost(e.placement))
-		q.expectEnd(e, now+max(left, time.Second))
-	}
-}
-
 // ending is when a gang's GPUs come free for a head.
 type ending struct {
 	*entry
@@ -152,7 +135,7 @@ func (e ending) touches(set map[int]bool) bool {
 // them, as the turn has those that are kept for it; back undoes that.
 func (p *planner) endings(r *reservation) (ends []ending, back []func()) {
 	if p.opt.Preempt {
-		p.relevel(p.now)
+		p.levels.relevel(&p.foresight, p.now)
 	}
 	ends = make([]ending, 0, len(p.byEnd)+len(p.pending)+len(p.Queue.claims)+1)
 	add := func(e *entry, at time.Duration, marked []int) {

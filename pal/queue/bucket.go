@@ -222,7 +222,9 @@ func (q *Queue) enqueue(e *entry) {
 	q.expectUrgency(e)
 	e.key = q.keyOf(e)
 	q.putInto(e, e.sig)
-	q.date(e)
+	if e.job.Deadline != 0 && q.opt.Deadlines {
+		q.dated = append(q.dated, e)
+	}
 	q.indexByName(e)
 	if e.overdue {
 		q.overdue.push(e)
@@ -273,7 +275,7 @@ func (q *Queue) leaveQueue(e *entry) {
 // dequeue takes a waiting entry out of its bucket and the lists.
 func (q *Queue) dequeue(e *entry) {
 	q.takeOut(e)
-	q.undate(e)
+	q.dated = without(q.dated, e)
 	e.urgency = urgency{}
 	q.unindexByName(e)
 	if e.overdue {
@@ -303,15 +305,15 @@ const leastPatience = time.Hour
 
 // patience is for how long a gang waits in all before it is overdue: in proportion to its run, where its
 // user says how long that is, or by when it is ended.
-func (q *Queue) patience(j Job) time.Duration {
-	run := q.Estimate(j)
+func (fs *foresight) patience(j Job) time.Duration {
+	run := fs.Estimate(j)
 	if j.Limit > 0 && (run == 0 || j.Limit < run) {
 		run = j.Limit
 	}
-	if run == 0 || q.opt.Patience == 0 {
-		return q.opt.MaxWait
+	if run == 0 || fs.opt.Patience == 0 {
+		return fs.opt.MaxWait
 	}
-	return max(leastPatience, stretched(run, q.opt.Patience))
+	return max(leastPatience, stretched(run, fs.opt.Patience))
 }
 
 // overdueFrom is when a waiting gang has waited for as long as its patience, in all.
@@ -352,23 +354,23 @@ func (q *Queue) resort() {
 
 // indexByName and unindexByName keep the list of waiting gangs by the name that tells how long they run,
 // those without one too, for resort.
-func (q *Queue) indexByName(e *entry) {
+func (fs *foresight) indexByName(e *entry) {
 	by := e.toldBy()
-	e.namePos = len(q.named[by])
-	q.named[by] = append(q.named[by], e)
+	e.namePos = len(fs.named[by])
+	fs.named[by] = append(fs.named[by], e)
 }
 
-func (q *Queue) unindexByName(e *entry) {
+func (fs *foresight) unindexByName(e *entry) {
 	by := e.toldBy()
-	es := q.named[by]
+	es := fs.named[by]
 	last := es[len(es)-1]
 	es[e.namePos], last.namePos = last, e.namePos
 	es[len(es)-1] = nil
-	q.named[by] = es[:len(es)-1]
+	fs.named[by] = es[:len(es)-1]
 }
 
 // toldBy is the name whose runs tell how long the gang runs: its own or, if its user gave an
-// estimate, that of its tenant's estimates. See [Queue.outlook].
+// estimate, that of its tenant's estimates. See [foresight.outlook].
 func (e *entry) toldBy() string {
 	if e.job.Estimate > 0 {
 		return estimatesOf(e.job.Tenant)

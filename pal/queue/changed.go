@@ -28,7 +28,7 @@ type Change struct {
 // somebody who waits could start on or is being given, none of those that the head counts on
 // unless it ends before, none that a window keeps, and none above its tenants' limits. It decides nothing, and leaves the cluster as it is.
 func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Found, w Wait, ok bool) {
-	p := q.asking(now, c)
+	p := asking(q, now, c)
 	defer p.putBack()
 	j := ch.Job
 	p.changed, p.own = q.entries[j.ID], ch.Own

@@ -86,9 +86,9 @@ func (ts *tenancy) promise(c *claim, sign int) {
 	ts.countArray(c.by, sign)
 }
 
-// removeLeaving takes a gang off the list of those that are being stopped for nobody.
-func (q *Queue) removeLeaving(v *entry) {
-	q.leaving = slices.DeleteFunc(q.leaving, func(e *entry) bool { return e == v })
+// without takes a gang off a list.
+func without(es []*entry, e *entry) []*entry {
+	return slices.DeleteFunc(es, func(o *entry) bool { return o == e })
 }
 
 // claims starts the gangs whose victims have all stopped, and holds the freed

@@ -15,7 +15,7 @@ import (
 // changed, and so are shared.
 func (q *Queue) Clone() *Queue {
 	o, opt := *q, *q.opt
-	o.opt, o.tenancy.opt, o.gangKinds.opt = &opt, &opt, &opt
+	o.opt, o.foresight.opt, o.tenancy.opt, o.gangKinds.opt = &opt, &opt, &opt, &opt
 	c := cloner{from: make([]*entry, 0, len(q.entries)), to: make([]entry, len(q.entries)),
 		gone: map[*entry]*entry{}, claims: map[*claim]*claim{}, levels: map[*level]*level{}, foretold: map[*prediction]*prediction{}}
 	o.entries = make(map[string]*entry, len(q.entries))

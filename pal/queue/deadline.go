@@ -4,7 +4,6 @@
 package queue
 
 import (
-	"slices"
 	"time"
 )
 
@@ -28,11 +27,11 @@ const urgencyRank = -1e12
 
 // expectUrgency works out when the gang's deadline is in danger, by what is expected of
 // it.
-func (q *Queue) expectUrgency(e *entry) {
-	if e.job.Deadline == 0 || !q.opt.Deadlines {
+func (fs *foresight) expectUrgency(e *entry) {
+	if e.job.Deadline == 0 || !fs.opt.Deadlines {
 		return
 	}
-	long := q.longest(e, e.waitingSince)
+	long := fs.longest(e, e.waitingSince)
 	e.urgency.from = e.job.Deadline - inDanger*long
 	e.urgency.to = e.job.Deadline - min(long, e.expect)
 }
@@ -57,19 +56,6 @@ func (q *Queue) hurry(now time.Duration) {
 			e.key = q.keyOf(e)
 			e.bucket.fix(e)
 		}
-	}
-}
-
-// date and undate keep the list of waiting gangs with a deadline.
-func (q *Queue) date(e *entry) {
-	if e.job.Deadline != 0 && q.opt.Deadlines {
-		q.dated = append(q.dated, e)
-	}
-}
-
-func (bk *book) undate(e *entry) {
-	if i := slices.Index(bk.dated, e); i >= 0 {
-		bk.dated = slices.Delete(bk.dated, i, i+1)
 	}
 }
 

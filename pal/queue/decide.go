@@ -82,11 +82,13 @@ func (q *Queue) at(now time.Duration, c *pal.Cluster) planner {
 // each gang; reservations, preemption and moves look again.
 func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 	q.age(now)
-	q.passWindows(now)
+	if q.windows.ended(now) {
+		q.version++ // their GPUs are as if they had come free
+	}
 	q.resort()
 	q.hurry(now)
-	q.foreseeEnds(now)
-	q.crowd(c)
+	q.foreseeEnds(&q.foresight, now)
+	q.crowd(q.live, c)
 	q.passes++
 	p := &pass{planner: q.at(now, c)}
 	defer p.putBack()
@@ -226,7 +228,7 @@ func (p *pass) start(e *entry, f pal.Found) {
 		p.letGo(e.claim)
 	}
 	p.leaveQueue(e)
-	p.learnWait(p.now, e)
+	p.forecasts.learnWait(p.now, e)
 	p.resize(e, len(f.Members))
 	e.waited += p.now - e.waitingSince
 	e.waitingSince = p.now

@@ -33,7 +33,7 @@ import (
 type elastic struct {
 	full pal.Gang // with all members; Job.Gang is of the size that it has now
 	lent int      // GPUs on which it is about to grow
-	at   int      // in Queue.elastics, while it runs
+	at   int      // in runners.elastics, while it runs
 	// grownAt is since when it has members that it grew by; 0: it has none.
 	grownAt time.Duration
 }
@@ -472,14 +472,14 @@ func (q *Queue) Settled(id string) {
 
 // resizesFrom calls soon with each time from which an elastic gang may change its size
 // that may not now.
-func (q *Queue) resizesFrom(now time.Duration, soon func(time.Duration)) {
-	for _, e := range q.elastics {
+func (l *lending) resizesFrom(elastics []*entry, waiting bool, now time.Duration, soon func(time.Duration)) {
+	for _, e := range elastics {
 		n := len(e.placement.Members)
-		if n < e.full.MemberSets[0].Members || n > e.job.Least && len(q.live) > 0 {
+		if n < e.full.MemberSets[0].Members || n > e.job.Least && waiting {
 			soon(e.safeUntil)
 		}
-		if n < e.full.MemberSets[0].Members && (len(q.live) == 0 || !q.wanted) && q.lentFor > 0 {
-			soon(now + max(minRuns*e.job.RestartCost, now-q.wantedAt)) // it may pay then, see pays
+		if n < e.full.MemberSets[0].Members && (!waiting || !l.wanted) && l.lentFor > 0 {
+			soon(now + max(minRuns*e.job.RestartCost, now-l.wantedAt)) // it may pay then, see pays
 		}
 	}
 }

@@ -25,32 +25,32 @@ func estimatesOf(tenant string) string { return "\x00estimates of " + tenant }
 // judgeStopped takes in that a gang has outlasted its estimate by far and is stopped: its whole run is yet
 // longer. If only those taught that have ended, others of its tenant would go before it, each believed
 // until it has run as long, and none of them would end.
-func (q *Queue) judgeStopped(e *entry, now time.Duration) {
+func (fs *foresight) judgeStopped(e *entry, now time.Duration) {
 	if !e.judged && e.work(now) > stretched(e.job.Estimate, 1+beyond) {
-		q.judge(e, now)
+		fs.judge(e, now)
 		e.judged = true
 	}
 }
 
 // judge remembers how many times its estimate a gang has run that has finished, or was stopped. If that changes how
 // its tenant's estimates are taken, the tenant's waiting gangs are sorted anew.
-func (q *Queue) judge(e *entry, now time.Duration) {
+func (fs *foresight) judge(e *entry, now time.Duration) {
 	if e.job.Estimate <= 0 {
 		return
 	}
-	q.estimated = true
+	fs.estimated = true
 	ratio := min(e.work(now).Seconds()/e.job.Estimate.Seconds(), mostStretch)
-	before, name := q.stretch(e.job.Tenant), estimatesOf(e.job.Tenant)
-	q.note(e.job.Tenant, name, sample{work: seconds(max(ratio, 1e-6)), gpus: 1})
-	if q.stretch(e.job.Tenant) != before {
-		q.learned[name] = struct{}{}
+	before, name := fs.stretch(e.job.Tenant), estimatesOf(e.job.Tenant)
+	fs.note(e.job.Tenant, name, sample{work: seconds(max(ratio, 1e-6)), gpus: 1})
+	if fs.stretch(e.job.Tenant) != before {
+		fs.learned[name] = struct{}{}
 	}
 }
 
 // stretch is by how much a tenant's runs outlast their estimates; 1 where that is
 // within [beyond], or not known.
-func (q *Queue) stretch(tenant string) float64 {
-	runs := q.sortedSamples(estimatesOf(tenant))
+func (fs *foresight) stretch(tenant string) float64 {
+	runs := fs.sortedSamples(estimatesOf(tenant))
 	if len(runs) < judgedRuns {
 		return 1
 	}
@@ -67,19 +67,19 @@ const silent = "\x00silent"
 // learnSilent remembers such a run. Where others estimate, whoever says nothing is taken to run as long as
 // those did on average: else they would go before all who are honest, as nobody knows that they are
 // long. A gang that may be stopped gets to show that it is short.
-func (q *Queue) learnSilent(e *entry, now time.Duration) {
+func (fs *foresight) learnSilent(e *entry, now time.Duration) {
 	if e.job.Estimate == 0 {
-		q.note("", silent, sample{work: e.work(now), gpus: 1})
+		fs.note("", silent, sample{work: e.work(now), gpus: 1})
 	}
-	q.takeSilent()
+	fs.takeSilent()
 }
 
 // takeSilent works out what silence is taken for. It is a power of two of DefaultRuntime, so that it seldom
 // changes: all that wait are sorted anew then.
-func (q *Queue) takeSilent() {
-	runs := q.samples(silent)
-	usual := q.opt.DefaultRuntime
-	if q.estimated && len(runs) >= judgedRuns {
+func (fs *foresight) takeSilent() {
+	runs := fs.samples(silent)
+	usual := fs.opt.DefaultRuntime
+	if fs.estimated && len(runs) >= judgedRuns {
 		sum := 0.0
 		for _, s := range runs {
 			sum += s.work.Seconds()
@@ -87,26 +87,26 @@ func (q *Queue) takeSilent() {
 		mean := sum / float64(len(runs))
 		usual = stretched(usual, math.Exp2(math.Round(max(0, math.Log2(mean/usual.Seconds())))))
 	}
-	if usual != q.usual {
-		q.usual = usual
-		for _, h := range q.history {
+	if usual != fs.usual {
+		fs.usual = usual
+		for _, h := range fs.history {
 			h.fresh = nil // was foretold with the old one
 		}
-		for name := range q.named {
-			q.learned[name] = struct{}{}
+		for name := range fs.named {
+			fs.learned[name] = struct{}{}
 		}
 	}
 }
 
 // unknown is how long a gang is expected to run of which nothing is known.
-func (q *Queue) unknown(e *entry) time.Duration {
-	if q.opt.Preempt && e.job.Preemptible {
-		return q.opt.DefaultRuntime
+func (fs *foresight) unknown(e *entry) time.Duration {
+	if fs.mayStop(e) {
+		return fs.opt.DefaultRuntime
 	}
-	return q.usual
+	return fs.usual
 }
 
 // Estimate is what a job's estimate is taken for.
-func (q *Queue) Estimate(j Job) time.Duration {
-	return stretched(j.Estimate, q.stretch(j.Tenant))
+func (fs *foresight) Estimate(j Job) time.Duration {
+	return stretched(j.Estimate, fs.stretch(j.Tenant))
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // expect foretells when waiting gangs start: by how long others like them waited
-// ([Queue.foretellStart]). Until enough is known of that, the queue is played forward
+// ([forecasts.foretellStart]). Until enough is known of that, the queue is played forward
 // by counting GPUs, once as if everything ended as soon as foretold and gangs behind a
 // large one passed it, and once as if everything ended as late and nobody passed. Only where the run time of everybody ahead can be foretold, and without the GPUs
 // of running gangs whose end nobody knows: a service may never give them back. Counting GPUs
@@ -23,7 +23,7 @@ func (p *asker) expect(queue []*entry, ws []Wait, of []int) {
 		}
 		for _, i := range of {
 			if e := queue[i]; e.state == waiting && ws[i].Reason != ReasonTooLarge && ws[i].Reason != ReasonLimit && !ws[i].spares {
-				r := p.foretellStart(p.now, e, ahead[e], waits)
+				r := p.forecasts.foretellStart(p.now, e, ahead[e], waits)
 				ws[i].From, ws[i].To = r.from, r.to
 			}
 		}

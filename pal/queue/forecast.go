@@ -69,7 +69,7 @@ type forecasts struct {
 }
 
 // alike are the properties of a waiting gang.
-func (q *Queue) alike(now time.Duration, e *entry, ahead int) waitFeatures {
+func alike(now time.Duration, e *entry, ahead int) waitFeatures {
 	return waitFeatures{gpus: math.Log2(float64(e.gpus)), area: math.Log2(1 + e.expect.Seconds()*float64(e.gpus)),
 		ahead: math.Log2(1 + float64(ahead)), since: math.Log2(1 + (now - e.waitingSince).Minutes()), again: e.before > 0}
 }
@@ -87,9 +87,9 @@ func (a waitFeatures) likeness(b waitFeatures) float64 {
 
 // learnWait remembers how long a gang has waited that starts now, and what became
 // of what was foretold of it.
-func (q *Queue) learnWait(now time.Duration, e *entry) {
+func (f *forecasts) learnWait(now time.Duration, e *entry) {
 	for _, r := range e.foretold {
-		q.forecasts.judge(r, now)
+		f.judge(r, now)
 		r.waited, r.started = now-r.at, true
 	}
 	e.foretold = nil
@@ -173,9 +173,8 @@ func (f *forecasts) byLength(now time.Duration) []length {
 // waited. Of the waits that are remembered, which are given by length, the range lies
 // between those at one tenth and nine tenths of their weight, widened by what earlier
 // ranges have taught.
-func (q *Queue) foretellStart(now time.Duration, e *entry, ahead int, waits []length) prediction {
-	f := &q.forecasts
-	r := prediction{waitFeatures: q.alike(now, e, ahead), at: now}
+func (f *forecasts) foretellStart(now time.Duration, e *entry, ahead int, waits []length) prediction {
+	r := prediction{waitFeatures: alike(now, e, ahead), at: now}
 	if len(waits) < fewestWaits {
 		return r
 	}
@@ -230,7 +229,7 @@ func (p *pass) checkForecast() {
 			}
 		}
 		if len(e.foretold) < maxChecks {
-			r := p.foretellStart(p.now, e, p.ahead(e), p.forecasts.byLength(p.now))
+			r := p.forecasts.foretellStart(p.now, e, p.ahead(e), p.forecasts.byLength(p.now))
 			e.foretold = append(e.foretold, &r)
 			p.forecasts.remember(&r)
 		}

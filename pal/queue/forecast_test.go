@@ -30,7 +30,7 @@ func TestRangesHold(t *testing.T) {
 				now := time.Duration(i) * time.Hour
 				ahead := 1 << r.IntN(10)
 				e := &entry{gpus: 1 << r.IntN(4), expect: time.Hour, waitingSince: now}
-				f := q.foretellStart(now, e, ahead, q.forecasts.byLength(now))
+				f := q.forecasts.foretellStart(now, e, ahead, q.forecasts.byLength(now))
 				start := now + seconds(wait(r, i, ahead))
 				if i >= 500 {
 					asked++
@@ -40,7 +40,7 @@ func TestRangesHold(t *testing.T) {
 				}
 				q.forecasts.remember(&f)
 				e.foretold = []*prediction{&f}
-				q.learnWait(start, e)
+				q.forecasts.learnWait(start, e)
 			}
 			if rate := float64(hits) / float64(asked); rate < 0.75 || rate > 0.85 {
 				t.Errorf("%.3f of the ranges held, want 0.75 to 0.85", rate)
@@ -54,17 +54,17 @@ func TestRangesHold(t *testing.T) {
 func TestRangeFollowsTheLine(t *testing.T) {
 	q := newQueue(t)
 	e := &entry{gpus: 1, expect: time.Hour}
-	if f := q.foretellStart(0, e, 0, q.forecasts.byLength(0)); f.known {
+	if f := q.forecasts.foretellStart(0, e, 0, q.forecasts.byLength(0)); f.known {
 		t.Error("a start is foretold before anybody waited")
 	}
 	for i := range 200 {
 		ahead := 1 << (i % 10)
-		f := q.foretellStart(0, e, ahead, q.forecasts.byLength(0))
+		f := q.forecasts.foretellStart(0, e, ahead, q.forecasts.byLength(0))
 		q.forecasts.remember(&f)
 		e.foretold = []*prediction{&f}
-		q.learnWait(time.Duration(ahead)*time.Minute, e)
+		q.forecasts.learnWait(time.Duration(ahead)*time.Minute, e)
 	}
-	first, last := q.foretellStart(0, e, 1, q.forecasts.byLength(0)), q.foretellStart(0, e, 512, q.forecasts.byLength(0))
+	first, last := q.forecasts.foretellStart(0, e, 1, q.forecasts.byLength(0)), q.forecasts.foretellStart(0, e, 512, q.forecasts.byLength(0))
 	if first.to >= last.from {
 		t.Errorf("behind nobody %v to %v, behind 512 GPUs %v to %v", first.from, first.to, last.from, last.to)
 	}
@@ -75,7 +75,7 @@ func TestRangeFollowsTheLine(t *testing.T) {
 func TestForgottenGangTeachesNothing(t *testing.T) {
 	q := newQueue(t)
 	e := &entry{gpus: 1, expect: time.Hour}
-	f := q.foretellStart(0, e, 0, q.forecasts.byLength(0))
+	f := q.forecasts.foretellStart(0, e, 0, q.forecasts.byLength(0))
 	q.forecasts.remember(&f)
 	e.foretold = []*prediction{&f}
 	q.forecasts.forget(e)

@@ -45,11 +45,11 @@ type submissions struct {
 }
 
 // submitted numbers a gang among those of its name, from 1.
-func (q *Queue) submitted(e *entry) {
-	s := q.submissions[e.job.Name]
+func (fs *foresight) submitted(e *entry) {
+	s := fs.submissions[e.job.Name]
 	if s == nil {
 		s = &submissions{}
-		q.submissions[e.job.Name] = s
+		fs.submissions[e.job.Name] = s
 	}
 	s.count++
 	s.live++
@@ -57,14 +57,14 @@ func (q *Queue) submitted(e *entry) {
 }
 
 // gone is that a gang is not here any more.
-func (q *Queue) gone(e *entry) {
-	q.submissions[e.job.Name].live--
-	q.forgetSubmissions(e.job.Name)
+func (fs *foresight) gone(e *entry) {
+	fs.submissions[e.job.Name].live--
+	fs.forgetSubmissions(e.job.Name)
 }
 
-func (q *Queue) forgetSubmissions(name string) {
-	if s := q.submissions[name]; s != nil && s.live == 0 && q.history[name] == nil {
-		delete(q.submissions, name)
+func (fs *foresight) forgetSubmissions(name string) {
+	if s := fs.submissions[name]; s != nil && s.live == 0 && fs.history[name] == nil {
+		delete(fs.submissions, name)
 	}
 }
 
@@ -76,42 +76,61 @@ type runHistory struct {
 	nths    []int64                      // of the samples, ascending; nil: to be sorted
 	fresh   map[nearKind]*foreseen       // of gangs that have not run
 	last    int64                        // number of the lesson that came last
-	speeds  pal.Speeds                   // by which the samples' work is reckoned, see [Queue.rate]
-	byModel map[int]map[string]ModelRuns // by GPUs, see [Queue.RunsByModel]
+	speeds  pal.Speeds                   // by which the samples' work is reckoned, see [foresight.rate]
+	byModel map[int]map[string]ModelRuns // by GPUs, see [foresight.RunsByModel]
+}
+
+// foresight is how long gangs run, as their users, earlier runs and their own reports tell, and in which
+// order that puts them.
+type foresight struct {
+	opt         *Options
+	history     map[string]*runHistory
+	submissions map[string]*submissions // by name
+	estimated   bool                    // somebody says how long gangs run
+	usual       time.Duration           // what silence is taken for, see learnSilent
+	lessons     int64                   // taken in so far
+	learned     map[string]struct{}     // names whose gangs must be sorted again
+	named       map[string][]*entry     // waiting gangs by the name that tells how long they run
+	chances     []chance                // memory of outlook
+}
+
+func newForesight(o *Options) foresight {
+	return foresight{opt: o, usual: o.DefaultRuntime, history: map[string]*runHistory{}, submissions: map[string]*submissions{},
+		learned: map[string]struct{}{}, named: map[string][]*entry{}}
 }
 
 // learn remembers a finished run: what is expected of those gangs changes that wait and are
 // told by its name.
-func (q *Queue) learn(tenant, name string, s sample) {
+func (fs *foresight) learn(tenant, name string, s sample) {
 	if name == "" || s.work <= 0 {
 		return
 	}
-	q.note(tenant, name, s)
-	q.learned[name] = struct{}{}
+	fs.note(tenant, name, s)
+	fs.learned[name] = struct{}{}
 }
 
 // note takes in a run.
-func (q *Queue) note(tenant, name string, s sample) {
-	q.lessons++
-	h := q.history[name]
+func (fs *foresight) note(tenant, name string, s sample) {
+	fs.lessons++
+	h := fs.history[name]
 	if h == nil {
-		q.makeRoom()
+		fs.makeRoom()
 		h = &runHistory{tenant: tenant}
-		q.history[name] = h
+		fs.history[name] = h
 	}
-	h.last, h.sorted, h.nths, h.fresh, h.byModel = q.lessons, nil, nil, nil, nil
+	h.last, h.sorted, h.nths, h.fresh, h.byModel = fs.lessons, nil, nil, nil, nil
 	h.samples = append(slices.Clone(h.samples[max(0, len(h.samples)-maxSamples+1):]), s.at(h.speeds)) // clones have the old ones
 }
 
 // makeRoom forgets a name where there are as many as may be: one of the tenant with
 // the most, so that whoever gives each job a name of its own makes nobody else's
 // forgotten.
-func (q *Queue) makeRoom() {
-	if len(q.history) < maxNames {
+func (fs *foresight) makeRoom() {
+	if len(fs.history) < maxNames {
 		return
 	}
 	names, most := map[string]int{}, ""
-	for _, h := range q.history {
+	for _, h := range fs.history {
 		names[h.tenant]++
 	}
 	for tenant, n := range names {
@@ -120,14 +139,14 @@ func (q *Queue) makeRoom() {
 		}
 	}
 	oldest := ""
-	for name, h := range q.history {
-		if h.tenant == most && (oldest == "" || h.last < q.history[oldest].last) {
+	for name, h := range fs.history {
+		if h.tenant == most && (oldest == "" || h.last < fs.history[oldest].last) {
 			oldest = name
 		}
 	}
-	delete(q.history, oldest)
-	q.forgetSubmissions(oldest)
-	q.learned[oldest] = struct{}{}
+	delete(fs.history, oldest)
+	fs.forgetSubmissions(oldest)
+	fs.learned[oldest] = struct{}{}
 }
 
 // RunHistory is what is remembered of the runs of a name, to be kept while there is
@@ -149,9 +168,9 @@ type RunHistory struct {
 type Run [3]int64
 
 // History is all that is remembered, by name.
-func (q *Queue) History() []RunHistory {
-	out := make([]RunHistory, 0, len(q.history))
-	for name, h := range q.history {
+func (fs *foresight) History() []RunHistory {
+	out := make([]RunHistory, 0, len(fs.history))
+	for name, h := range fs.history {
 		p := RunHistory{Name: name, Tenant: h.tenant, Last: h.last, Runs: make([]Run, len(h.samples))}
 		for i, s := range h.samples {
 			if p.Runs[i] = (Run{int64(s.work), int64(s.gpus)}); s.model == "" {
@@ -169,18 +188,18 @@ func (q *Queue) History() []RunHistory {
 }
 
 // Lessons counts the runs taken in: the history is as it was while it stays.
-func (q *Queue) Lessons() int64 { return q.lessons }
+func (fs *foresight) Lessons() int64 { return fs.lessons }
 
 // Remember replaces what is remembered by what an earlier Queue knew. Runs that
 // make no sense are left out. They count as the submissions just before those that the Queue has heard of.
-func (q *Queue) Remember(history []RunHistory) {
-	for name := range q.history {
-		q.learned[name] = struct{}{}
+func (fs *foresight) Remember(history []RunHistory) {
+	for name := range fs.history {
+		fs.learned[name] = struct{}{}
 	}
-	before := q.history
-	q.history, q.lessons = map[string]*runHistory{}, 0
+	before := fs.history
+	fs.history, fs.lessons = map[string]*runHistory{}, 0
 	for name := range before {
-		q.forgetSubmissions(name)
+		fs.forgetSubmissions(name)
 	}
 	history = slices.Clone(history)
 	slices.SortFunc(history, func(a, b RunHistory) int { return cmp.Compare(b.Last, a.Last) })
@@ -201,26 +220,28 @@ func (q *Queue) Remember(history []RunHistory) {
 			h.samples = append(h.samples, s.at(h.speeds))
 		}
 		if p.Name != "" && len(h.samples) > 0 {
-			q.history[p.Name], q.lessons = h, max(q.lessons, p.Last)
-			q.learned[p.Name] = struct{}{}
-			q.estimated = q.estimated || strings.HasPrefix(p.Name, estimatesOf(""))
+			fs.history[p.Name], fs.lessons = h, max(fs.lessons, p.Last)
+			fs.learned[p.Name] = struct{}{}
+			fs.estimated = fs.estimated || strings.HasPrefix(p.Name, estimatesOf(""))
 		}
 	}
-	q.takeSilent()
+	fs.takeSilent()
 }
 
 // remaining is how long a gang is expected to run on, at cost 1: by its user's
 // estimate, by the history of its name, or as long as it ran already; until its
 // limit at most, which is what is expected where there is neither estimate nor history.
-func (q *Queue) remaining(e *entry, now time.Duration) time.Duration {
-	if left := e.limit(now); left > 0 && !q.told(e) && !e.tells(now) {
+func (fs *foresight) remaining(e *entry, now time.Duration) time.Duration {
+	if left := e.limit(now); left > 0 && !fs.told(e) && !e.tells(now) {
 		return left
 	}
-	return e.bounded(now, q.expected(e, now))
+	return e.bounded(now, fs.expected(e, now))
 }
 
 // told reports whether its user or the history of its name tells how long the gang runs.
-func (q *Queue) told(e *entry) bool { return e.job.Estimate > 0 || len(q.samples(e.job.Name)) > 0 }
+func (fs *foresight) told(e *entry) bool {
+	return e.job.Estimate > 0 || len(fs.samples(e.job.Name)) > 0
+}
 
 // bounded is a time that the gang may run on, its limit where that is shorter.
 func (e *entry) bounded(now, d time.Duration) time.Duration {
@@ -239,15 +260,15 @@ func (e *entry) limit(now time.Duration) time.Duration {
 	return time.Duration(float64(e.job.Limit-max(0, now-e.startedAt)) / e.cost(e.placement))
 }
 
-// expected is [Queue.remaining] without a limit. What is not known of a gang that
+// expected is [foresight.remaining] without a limit. What is not known of a gang that
 // outlasts all that is known is that it runs as long again.
-func (q *Queue) expected(e *entry, now time.Duration) time.Duration {
-	return q.foresee(e, now, func(f *foreseen) *time.Duration { return &f.mean }, outlook.mean)
+func (fs *foresight) expected(e *entry, now time.Duration) time.Duration {
+	return fs.foresee(e, now, func(f *foreseen) *time.Duration { return &f.mean }, outlook.mean)
 }
 
 // index is [outlook.index] of the gang, until its limit at most.
-func (q *Queue) index(e *entry, now time.Duration) time.Duration {
-	return e.bounded(now, q.foresee(e, now, func(f *foreseen) *time.Duration { return &f.index }, outlook.index))
+func (fs *foresight) index(e *entry, now time.Duration) time.Duration {
+	return e.bounded(now, fs.foresee(e, now, func(f *foreseen) *time.Duration { return &f.index }, outlook.index))
 }
 
 // foreseen is what was told of gangs that have not run; 0: it was not yet.
@@ -261,10 +282,10 @@ type nearKind struct {
 }
 
 // foresee asks the gang's outlook; of gangs of a kind that have not run yet it does so once.
-func (q *Queue) foresee(e *entry, now time.Duration, kept func(*foreseen) *time.Duration, ask func(outlook) time.Duration) time.Duration {
-	h := q.history[e.job.Name]
+func (fs *foresight) foresee(e *entry, now time.Duration, kept func(*foreseen) *time.Duration, ask func(outlook) time.Duration) time.Duration {
+	h := fs.history[e.job.Name]
 	if h == nil || e.job.Estimate > 0 || e.work(now) > 0 {
-		return ask(q.outlook(e, now))
+		return ask(fs.outlook(e, now))
 	}
 	kind := nearKind{e.whole(), h.near(e.nth), e.job.Preemptible}
 	f := h.fresh[kind]
@@ -277,7 +298,7 @@ func (q *Queue) foresee(e *entry, now time.Duration, kept func(*foreseen) *time.
 	}
 	d := kept(f)
 	if *d == 0 {
-		*d = ask(q.outlook(e, now))
+		*d = ask(fs.outlook(e, now))
 	}
 	return *d
 }
@@ -323,21 +344,21 @@ type chance struct{ left, weight float64 }
 
 // outlook works it out for a gang, by the estimate alone if its user gave one. Its list is
 // valid until the next call, which uses the same memory: a pass may ask for thousands.
-func (q *Queue) outlook(e *entry, now time.Duration) outlook {
+func (fs *foresight) outlook(e *entry, now time.Duration) outlook {
 	done := e.work(now)
-	o := outlook{again: max(done, q.unknown(e)).Seconds(), of: q.chances[:0]}
+	o := outlook{again: max(done, fs.unknown(e)).Seconds(), of: fs.chances[:0]}
 	if e.job.Estimate > 0 {
-		p, left := outlasting(q.Estimate(e.job), done)
+		p, left := outlasting(fs.Estimate(e.job), done)
 		o.rest = 1 - p
 		o.of = append(o.of, chance{left, p})
 	} else {
 		o.rest = doubtOfMean
-		if q.opt.Preempt && e.job.Preemptible {
+		if fs.mayStop(e) {
 			o.rest = 1
 		}
-		runs, whole, near := q.sortedSamples(e.job.Name), e.whole(), int64(0)
+		runs, whole, near := fs.sortedSamples(e.job.Name), e.whole(), int64(0)
 		if len(runs) > 0 {
-			near = q.history[e.job.Name].near(e.nth)
+			near = fs.history[e.job.Name].near(e.nth)
 		}
 		// Those that it has outlasted by far, the shortest, tell nothing any more.
 		first := sort.Search(len(runs), func(i int) bool { p, _ := outlasting(runs[i].work, done); return p > 0 })
@@ -347,7 +368,7 @@ func (q *Queue) outlook(e *entry, now time.Duration) outlook {
 		}
 	}
 	o = o.withReports(e, done)
-	q.chances = o.of
+	fs.chances = o.of
 	return o
 }
 
@@ -417,16 +438,16 @@ func outlasting(length, done time.Duration) (possible, left float64) {
 }
 
 // samples are those of a name, oldest first; nil if nothing is known of it.
-func (q *Queue) samples(name string) []sample {
-	if h := q.history[name]; h != nil {
+func (fs *foresight) samples(name string) []sample {
+	if h := fs.history[name]; h != nil {
 		return h.samples
 	}
 	return nil
 }
 
 // sortedSamples are the samples of a name, shortest first.
-func (q *Queue) sortedSamples(name string) []sample {
-	h := q.history[name]
+func (fs *foresight) sortedSamples(name string) []sample {
+	h := fs.history[name]
 	if h == nil {
 		return nil
 	}

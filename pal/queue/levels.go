@@ -41,27 +41,23 @@ func newLevels() levels {
 	}}
 }
 
-// addToLevels takes in a gang that has begun to run at the time, if it may be stopped: not one
-// that was overdue and has its turn. Its level is worked out when a pass wants victims.
-func (q *Queue) addToLevels(e *entry, at time.Duration) {
-	if !q.opt.Preempt || !e.job.Preemptible || e.granted {
-		return
-	}
+// add takes in a gang that has begun to run at the time and may be stopped. Its level is worked out when a pass wants victims.
+func (ls *levels) add(e *entry, at time.Duration) {
 	e.levelDue = at
-	q.levels.due.push(e)
+	ls.due.push(e)
 	e.rated = true
 	if e.safeUntil > at {
-		q.levels.safe = append(q.levels.safe, e)
+		ls.safe = append(ls.safe, e)
 	}
 }
 
-// removeFromLevels leaves out a gang that runs no more.
-func (q *Queue) removeFromLevels(e *entry) {
+// remove leaves out a gang that runs no more.
+func (ls *levels) remove(e *entry) {
 	if !e.rated {
 		return
 	}
-	q.levels.due.remove(e)
-	q.levels.drop(e)
+	ls.due.remove(e)
+	ls.drop(e)
 	e.rated = false
 }
 
@@ -94,12 +90,11 @@ func (ls *levels) put(e *entry, n int) {
 
 // relevel works out the levels that may have changed by now, at most once each for one
 // time.
-func (q *Queue) relevel(now time.Duration) {
-	ls := &q.levels
+func (ls *levels) relevel(fs *foresight, now time.Duration) {
 	for len(ls.due.es) > 0 && ls.due.es[0].levelDue <= now {
 		e := ls.due.es[0]
-		ls.put(e, q.level(e, now))
-		e.levelDue = max(now+1, q.nextLevel(e, now))
+		ls.put(e, fs.level(e, now))
+		e.levelDue = max(now+1, fs.nextLevel(e, now))
 		ls.due.fix(e)
 	}
 }
@@ -113,14 +108,14 @@ const looks = 16
 // it attained reaches the next power of 4 of the quantum) and RoundRobin; never under
 // Priority. What is expected to remain falls and rises as a gang runs, at no known time,
 // so under SRTF and Adaptive it is a time to look again.
-func (q *Queue) nextLevel(e *entry, now time.Duration) time.Duration {
-	switch q.opt.Order {
+func (fs *foresight) nextLevel(e *entry, now time.Duration) time.Duration {
+	switch fs.opt.Order {
 	case LAS:
 		attained := e.attained(now)
 		if float64(attained)*float64(e.whole()) >= math.MaxInt64 {
 			return math.MaxInt64
 		}
-		had, edge := attained*time.Duration(e.whole()), q.opt.Quantum
+		had, edge := attained*time.Duration(e.whole()), fs.opt.Quantum
 		for edge <= had {
 			if edge > math.MaxInt64/4 {
 				return math.MaxInt64 // after a million GPU hours and more: 64 bits do not hold the next edge
@@ -133,11 +128,11 @@ func (q *Queue) nextLevel(e *entry, now time.Duration) time.Duration {
 		}
 		return due
 	case RoundRobin:
-		if at := e.startedAt + q.opt.Quantum; at > now {
+		if at := e.startedAt + fs.opt.Quantum; at > now {
 			return at
 		}
 	case SRTF, Adaptive:
-		more := max(e.work(now), q.opt.DefaultRuntime) / looks
+		more := max(e.work(now), fs.opt.DefaultRuntime) / looks
 		return now + stretched(more, e.cost(e.placement))
 	}
 	return math.MaxInt64
@@ -146,8 +141,7 @@ func (q *Queue) nextLevel(e *entry, now time.Duration) time.Duration {
 // stopsFrom calls soon with each time at which a gang may become a victim that is none
 // now: it has run long enough, or reaches a worse level. Where that time is not known, it
 // is a quarter of a quantum from now.
-func (q *Queue) stopsFrom(now time.Duration, soon func(time.Duration)) {
-	ls := &q.levels
+func (ls *levels) stopsFrom(fs *foresight, now time.Duration, soon func(time.Duration)) {
 	ls.safe = slices.DeleteFunc(ls.safe, func(e *entry) bool {
 		if !e.rated || e.safeUntil <= now {
 			return true
@@ -160,16 +154,16 @@ func (q *Queue) stopsFrom(now time.Duration, soon func(time.Duration)) {
 			soon(e.nextCheckpoint(now))
 		}
 	}
-	switch q.opt.Order {
+	switch fs.opt.Order {
 	case SRTF, Adaptive:
 		if len(ls.due.es) > 0 {
-			soon(now + q.opt.Quantum/4)
+			soon(now + fs.opt.Quantum/4)
 		}
 	default:
-		q.relevel(now)
+		ls.relevel(fs, now)
 		if len(ls.due.es) > 0 && ls.due.es[0].levelDue < math.MaxInt64 {
 			at := ls.due.es[0].levelDue
-			if q.opt.Order == LAS {
+			if fs.opt.Order == LAS {
 				at++ // it was rounded down
 			}
 			soon(at)
@@ -211,7 +205,7 @@ func (v *victims) gives(e *entry) int {
 
 // above are the gangs of worse (greater) levels than that.
 func (p *planner) above(n int) *victims {
-	p.relevel(p.now)
+	p.levels.relevel(&p.foresight, p.now)
 	of := p.levels.of
 	i, _ := slices.BinarySearchFunc(of, n, func(a *level, n int) int { return cmp.Compare(n, a.level) })
 	return &victims{p: p, of: of[:i]}

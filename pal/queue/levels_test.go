@@ -34,7 +34,7 @@ func TestVictims(t *testing.T) {
 
 func checkVictims(t *rapid.T, p *player) {
 	ps := p.queue.at(p.now, p.c)
-	ps.relevel(p.now)
+	ps.levels.relevel(&ps.foresight, p.now)
 	guessed := p.opt.Order == SRTF || p.opt.Order == Adaptive
 	level := func(e *entry) int {
 		if guessed {
@@ -124,7 +124,7 @@ func TestRebaseToAnotherSize(t *testing.T) {
 	run("overdue", 2)
 	q.entries["overdue"].granted = true
 	q.account.grant(0, 2)
-	q.relevel(time.Hour)
+	q.levels.relevel(&q.foresight, time.Hour)
 	q.Rebase(func(id string, g pal.Gang, pl pal.Placement) (pal.Gang, pal.Placement) {
 		return pal.SingleGPUs(id, pal.ClassA, 1), pl
 	})

@@ -23,11 +23,11 @@ const crowding = 4
 // price takes a gang that comes into the prices of GPU models: each is the mean speed that the
 // gangs that came last have on the model, by the GPUs that they ask for. Older gangs fade. A gang
 // counts for the models that its speeds name: those that it may use. The prices are those of a Queue that was told of these gangs, running and waiting ones included.
-func (q *Queue) price(g pal.Gang) {
+func (ks *gangKinds) price(g pal.Gang) {
 	if len(g.Speeds) == 0 {
 		return
 	}
-	was := q.opt.Placement.Market.Prices
+	was := ks.opt.Placement.Market.Prices
 	weight := min(1, float64(g.GPUs())/marketMemory)
 	now := maps.Clone(was)
 	if now == nil {
@@ -39,22 +39,22 @@ func (q *Queue) price(g pal.Gang) {
 		}
 		now[model] = s
 	}
-	q.opt.Placement.Market.Prices = now
+	ks.opt.Placement.Market.Prices = now
 }
 
 // crowd works out the congestion of each GPU model: the GPUs that are waited for by gangs that could
 // use it, each over the GPUs of all models that the gang could use. So gangs that have no choice
 // crowd their own model alone.
-func (q *Queue) crowd(c *pal.Cluster) {
-	q.crowds = nil
-	if len(q.opt.Placement.Market.Prices) == 0 { // nobody asks
+func (ks *gangKinds) crowd(live []*bucket, c *pal.Cluster) {
+	ks.crowds = nil
+	if len(ks.opt.Placement.Market.Prices) == 0 { // nobody asks
 		return
 	}
-	q.crowds = map[string]float64{}
-	for _, b := range q.live {
-		share, usable := q.crowdOf(b.es[0].e, c)
+	ks.crowds = map[string]float64{}
+	for _, b := range live {
+		share, usable := ks.crowdOf(b.es[0].e, c)
 		for model := range usable {
-			q.crowds[model] += share * float64(len(b.es))
+			ks.crowds[model] += share * float64(len(b.es))
 		}
 	}
 }

@@ -45,8 +45,8 @@ func (s sample) at(speeds pal.Speeds) sample {
 
 // rate has runs of the name count by the speeds of the gang of it that came last: they may have been known
 // less well, or not at all, when others ran.
-func (q *Queue) rate(name string, speeds pal.Speeds) {
-	h := q.history[name]
+func (fs *foresight) rate(name string, speeds pal.Speeds) {
+	h := fs.history[name]
 	if h == nil || len(speeds) == 0 || maps.Equal(h.speeds, speeds) {
 		return
 	}
@@ -57,7 +57,7 @@ func (q *Queue) rate(name string, speeds pal.Speeds) {
 	}
 	if !slices.Equal(samples, h.samples) {
 		h.samples, h.sorted, h.fresh = samples, nil, nil
-		q.learned[name] = struct{}{}
+		fs.learned[name] = struct{}{}
 	}
 }
 
@@ -70,8 +70,8 @@ type ModelRuns struct {
 
 // RunsByModel are the finished runs of a name, with so many GPUs, by the model that they ran on. It is
 // replaced and never changed.
-func (q *Queue) RunsByModel(name string, gpus int) map[string]ModelRuns {
-	h := q.history[name]
+func (fs *foresight) RunsByModel(name string, gpus int) map[string]ModelRuns {
+	h := fs.history[name]
 	if h == nil {
 		return nil
 	}

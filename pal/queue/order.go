@@ -31,36 +31,36 @@ func (a key) compare(b key) int {
 }
 
 // keyOf is the key of a gang that waits.
-func (q *Queue) keyOf(e *entry) key {
-	if q.opt.Order == RoundRobin {
-		return e.urgentKey(key{behind: q.behind(e), since: e.waitingSince, seq: e.seq})
+func (fs *foresight) keyOf(e *entry) key {
+	if fs.opt.Order == RoundRobin {
+		return e.urgentKey(key{behind: fs.behind(e), since: e.waitingSince, seq: e.seq})
 	}
-	e.rank = q.rank(e, e.waitingSince)
-	return e.urgentKey(key{behind: q.behind(e), rank: e.rank * q.credit(e), since: e.job.Submitted, seq: e.seq})
+	e.rank = fs.rank(e, e.waitingSince)
+	return e.urgentKey(key{behind: fs.behind(e), rank: e.rank * fs.credit(e), since: e.job.Submitted, seq: e.seq})
 }
 
 // credit is the part of its rank that counts for the gang's place. See [Options.Credit].
-func (q *Queue) credit(e *entry) float64 {
-	if q.opt.Order == Adaptive && q.mayStop(e) {
-		return cmp.Or(q.opt.Credit, 1)
+func (fs *foresight) credit(e *entry) float64 {
+	if fs.opt.Order == Adaptive && fs.mayStop(e) {
+		return cmp.Or(fs.opt.Credit, 1)
 	}
 	return 1
 }
 
 // mayStop reports whether the gang may be stopped for others.
-func (q *Queue) mayStop(e *entry) bool { return q.opt.Preempt && e.job.Preemptible }
+func (fs *foresight) mayStop(e *entry) bool { return fs.opt.Preempt && e.job.Preemptible }
 
 // rank is what the order sorts by, smaller first: it does not change while a gang waits,
 // except by what its name teaches. Its unit is the order's: a level, seconds or GPU
 // seconds.
-func (q *Queue) rank(e *entry, now time.Duration) float64 {
-	switch q.opt.Order {
+func (fs *foresight) rank(e *entry, now time.Duration) float64 {
+	switch fs.opt.Order {
 	case LAS:
-		return float64(q.levelInOrder(e, now))
+		return float64(fs.levelInOrder(e, now))
 	case SRTF:
-		return q.remaining(e, now).Seconds()
+		return fs.remaining(e, now).Seconds()
 	case Adaptive:
-		return q.area(e, now)
+		return fs.area(e, now)
 	}
 	return 0
 }
@@ -69,10 +69,10 @@ func (q *Queue) rank(e *entry, now time.Duration) float64 {
 // or, if it may be stopped, those that it takes to see gangs like it end. They are on the
 // clock, at the pace that the gang had so far: one that its GPUs slow down holds them longer
 // for the same work. At cost 1, the outcome was worse than under plain LAS.
-func (q *Queue) area(e *entry, now time.Duration) float64 {
-	left := q.remaining
-	if q.mayStop(e) {
-		left = q.index
+func (fs *foresight) area(e *entry, now time.Duration) float64 {
+	left := fs.remaining
+	if fs.mayStop(e) {
+		left = fs.index
 	}
 	return left(e, now).Seconds() * e.pace(now) * float64(e.whole())
 }
@@ -93,8 +93,8 @@ const finest = 1. / 600
 const highestPriority = 1 << 20
 
 // behind is the less, the higher the gang's priority is.
-func (q *Queue) behind(e *entry) int {
-	if !q.opt.ByPriority() {
+func (fs *foresight) behind(e *entry) int {
+	if !fs.opt.ByPriority() {
 		return 0
 	}
 	return -min(max(e.job.Priority, -highestPriority), highestPriority)
@@ -105,8 +105,8 @@ const orderLevels = 1024
 
 // level is how preemption sees a gang: it may stop gangs of a greater level, of a lower priority
 // above all.
-func (q *Queue) level(e *entry, now time.Duration) int {
-	return q.behind(e)*orderLevels + q.levelInOrder(e, now)
+func (fs *foresight) level(e *entry, now time.Duration) int {
+	return fs.behind(e)*orderLevels + fs.levelInOrder(e, now)
 }
 
 // levelInOrder is its level among gangs of its priority.
@@ -114,28 +114,28 @@ func (q *Queue) level(e *entry, now time.Duration) int {
 // expected remaining time are powers of 4 too, so that a gang is only stopped
 // for one that is much shorter. Under RoundRobin a gang whose time slice is over is one
 // level worse than all others; under FIFO and Priority all are equal.
-func (q *Queue) levelInOrder(e *entry, now time.Duration) int {
-	switch q.opt.Order {
+func (fs *foresight) levelInOrder(e *entry, now time.Duration) int {
+	switch fs.opt.Order {
 	case LAS:
-		return powerOf4(e.attained(now).Seconds() * float64(e.whole()) / q.opt.Quantum.Seconds())
+		return powerOf4(e.attained(now).Seconds() * float64(e.whole()) / fs.opt.Quantum.Seconds())
 	case SRTF, Adaptive:
 		rank, left := e.rank, e.expect
 		if e.bucket == nil {
-			rank, left = q.rank(e, now), q.remaining(e, now)
+			rank, left = fs.rank(e, now), fs.remaining(e, now)
 		}
-		if q.opt.Order == Adaptive && !q.mayStop(e) && left > q.opt.DefaultRuntime {
-			rank /= cmp.Or(q.opt.Credit, 1) // as if that of all whom it could stop were less
+		if fs.opt.Order == Adaptive && !fs.mayStop(e) && left > fs.opt.DefaultRuntime {
+			rank /= cmp.Or(fs.opt.Credit, 1) // as if that of all whom it could stop were less
 		}
-		return powerOf4(rank / q.finest())
+		return powerOf4(rank / fs.finest())
 	case RoundRobin:
-		if e.state >= running && now-e.startedAt >= q.opt.Quantum {
+		if e.state >= running && now-e.startedAt >= fs.opt.Quantum {
 			return 1
 		}
 	}
 	return 0
 }
 
-func (q *Queue) finest() float64 { return finest * q.opt.DefaultRuntime.Seconds() }
+func (fs *foresight) finest() float64 { return finest * fs.opt.DefaultRuntime.Seconds() }
 
 // powerOf4 counts how often 4 goes into x: 0 below 1, 1 from 1 to 4, and so on.
 func powerOf4(x float64) int {

@@ -49,19 +49,19 @@ func (a *account) grant(now time.Duration, gpus int) {
 // due reports whether it is an overdue gang's turn: nothing is owed, and less is in use than
 // the share. GPUs of starts that are decided but not reported count too, or one pass
 // would begin a turn for everybody.
-func (q *Queue) due() bool {
-	used := q.account.used
-	for _, e := range q.pending {
+func (a *account) due(pending []*entry, claims []*claim) bool {
+	used := a.used
+	for _, e := range pending {
 		if e.granted && e.state == starting {
 			used += e.gpus
 		}
 	}
-	for _, c := range q.claims {
+	for _, c := range claims {
 		if c.granted {
 			used += c.by.least()
 		}
 	}
-	return q.account.debt <= 0 && float64(used) < q.account.allowance()
+	return a.debt <= 0 && float64(used) < a.allowance()
 }
 
 // turn keeps GPUs for an overdue gang until all of them are free. It is never
@@ -115,7 +115,7 @@ func (p *pass) serve() {
 	if p.turn != nil && !p.serveOne(p.turn.by) {
 		return
 	}
-	for !p.full() && p.due() {
+	for !p.full() && p.account.due(p.pending, p.Queue.claims) {
 		e := p.longestOverdue()
 		if e == nil || !p.serveOne(e) {
 			return
@@ -265,7 +265,7 @@ func (p *planner) delaysTurn(e *entry, f pal.Found) bool {
 }
 
 // stoppable reports whether the gang can be stopped for another one.
-func (p *finder) stoppable(e *entry) bool { return p.opt.Preempt && e.job.Preemptible && !e.granted }
+func (p *finder) stoppable(e *entry) bool { return p.mayStop(e) && !e.granted }
 
 // stoppableBy reports whether a gang that starts now can be stopped by then: it has to run a while before.
 func (p *finder) stoppableBy(e *entry, at time.Duration) bool {

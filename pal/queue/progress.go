@@ -160,16 +160,6 @@ func (q *Queue) expectAnew(now time.Duration, e *entry) {
 	}
 }
 
-// expectEnd changes when a running gang is expected to end.
-func (q *Queue) expectEnd(e *entry, at time.Duration) {
-	if i, ok := slices.BinarySearchFunc(q.byEnd, e, byEnd); ok {
-		q.byEnd = slices.Delete(q.byEnd, i, i+1)
-	}
-	e.expectedEnd = at
-	i, _ := slices.BinarySearchFunc(q.byEnd, e, byEnd)
-	q.byEnd = slices.Insert(q.byEnd, i, e)
-}
-
 // ProgressOf is what a gang has reported since it started; ok is false if it has reported nothing.
 func (q *Queue) ProgressOf(id string) (p Progress, ok bool) {
 	e := q.entries[id]

@@ -5,7 +5,6 @@ package queue
 
 import (
 	"fmt"
-	"iter"
 	"slices"
 	"time"
 
@@ -70,7 +69,7 @@ type entry struct {
 	target       pal.Placement // where it moves to, or what an elastic one that is stopping shrinks to
 	expectedEnd  time.Duration // as foreseen when it started, or was to have ended
 	stayed       uint64        // Queue.version when no move paid
-	runPos       int           // in Queue.running
+	runPos       int           // in runners.running
 	settled      bool          // see Queue.Settled
 	reports      reports       // see Queue.Reported
 	foretold     []*prediction // of when it starts, to be judged
@@ -107,40 +106,30 @@ func (e *entry) work(now time.Duration) time.Duration {
 
 // Queue is the waiting gangs, in order, and what runs. It is not safe for concurrent use.
 type Queue struct {
-	opt      *Options // its parts have the same
-	entries  map[string]*entry
-	seq      int64
+	opt       *Options // its parts have the same
+	entries   map[string]*entry
+	seq       int64
+	foresight         // how long they run
 	book              // who waits
-	turn     *turn    // of the overdue gang that GPUs are kept for
-	account  account  // of what the overdue get
-	running  []*entry // in no order
-	byEnd    []*entry // the running ones by expected end
-	endless  int      // of the running ones
-	elastics []*entry // the running ones that are elastic
-	levels   levels   // of the running ones that may be stopped
-	claims   []*claim // GPUs that preemption frees, and for whom
-	leaving  []*entry // running ones that are being stopped, or made smaller, for nobody any more
-	pending  []*entry // starting or moving: decided, not reported
+	turn      *turn   // of the overdue gang that GPUs are kept for
+	account   account // of what the overdue get
+	runners
+	levels  levels   // of the running ones that may be stopped
+	claims  []*claim // GPUs that preemption frees, and for whom
+	leaving []*entry // running ones that are being stopped, or made smaller, for nobody any more
+	pending []*entry // starting or moving: decided, not reported
 	tenancy
 	gangKinds
 	lending
 	windows       windows
-	history       map[string]*runHistory
-	submissions   map[string]*submissions // by name
-	estimated     bool                    // somebody says how long gangs run
-	usual         time.Duration           // what silence is taken for, see learnSilent
-	lessons       int64                   // taken in so far
-	learned       map[string]struct{}     // names whose gangs must be sorted again
-	named         map[string][]*entry     // waiting gangs by the name that tells how long they run
-	chances       []chance                // memory of outlook
-	version       uint64                  // grows when GPUs may have come free
-	passes        uint64                  // calls of Decide
-	trying        string                  // see Trying
-	starts        uint64                  // decided
-	localityUntil time.Duration           // when the first gang stops waiting for GPUs closer together
-	movesFrom     time.Duration           // see NoMovesBefore
-	forecasts     forecasts               // of starts
-	drained       [][]pal.Gang            // see SetDrainedMembers
+	version       uint64        // grows when GPUs may have come free
+	passes        uint64        // calls of Decide
+	trying        string        // see Trying
+	starts        uint64        // decided
+	localityUntil time.Duration // when the first gang stops waiting for GPUs closer together
+	movesFrom     time.Duration // see NoMovesBefore
+	forecasts     forecasts     // of starts
+	drained       [][]pal.Gang  // see SetDrainedMembers
 }
 
 // New makes an empty queue.
@@ -149,12 +138,9 @@ func New(o Options) (*Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &Queue{opt: &o, entries: map[string]*entry{}, book: newBook(), tenancy: newTenancy(&o), gangKinds: gangKinds{opt: &o, kinds: map[signature]*fitKind{}},
-		account: account{share: o.OverdueShare},
-		history: map[string]*runHistory{}, submissions: map[string]*submissions{}, learned: map[string]struct{}{}, named: map[string][]*entry{}, levels: newLevels(), version: 1,
-		usual:     o.DefaultRuntime,
-		forecasts: forecasts{from: firstWider, until: firstWider}}
-	return q, nil
+	return &Queue{opt: &o, entries: map[string]*entry{}, foresight: newForesight(&o), book: newBook(), tenancy: newTenancy(&o),
+		gangKinds: gangKinds{opt: &o, kinds: map[signature]*fitKind{}}, levels: newLevels(), account: account{share: o.OverdueShare},
+		forecasts: forecasts{from: firstWider, until: firstWider}, version: 1}, nil
 }
 
 // Submit puts a job at its place in the queue; now is when it began to wait. One
@@ -284,18 +270,14 @@ func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	e.state, e.placement, e.target, e.startedAt = running, p, pal.Placement{}, at
 	e.expectedEnd = at + stretched(q.remaining(e, at), e.cost(p))
 	q.countHeld(e, 1)
-	q.changedBy(e, 1)
 	e.booked = float64(e.gpus) * q.worth(p)
 	q.bookUsage(e, max(at, e.job.Booked), e.booked)
-	e.runPos = len(q.running)
-	q.running = append(q.running, e)
-	if e.elastic != nil {
-		e.at = len(q.elastics)
-		q.elastics = append(q.elastics, e)
+	if q.join(e); e.job.Endless {
+		q.Changed() // nobody hopes for its GPUs
 	}
-	i, _ := slices.BinarySearchFunc(q.byEnd, e, byEnd)
-	q.byEnd = slices.Insert(q.byEnd, i, e)
-	q.addToLevels(e, at)
+	if q.mayStop(e) && !e.granted { // who was overdue has its turn
+		q.levels.add(e, at)
+	}
 }
 
 // Requeue reports that a decided start did not come about: the gang waits on,
@@ -327,7 +309,7 @@ func (q *Queue) NotStopped(id string) {
 		return
 	}
 	q.forget(e)
-	q.removeLeaving(e)
+	q.leaving = without(q.leaving, e)
 	if e.state, e.target = running, (pal.Placement{}); e.elastic != nil {
 		e.grownAt = 0
 	}
@@ -401,25 +383,16 @@ func (q *Queue) stop(now time.Duration, e *entry) {
 		q.account.grant(now, -e.gpus)
 	}
 	q.countHeld(e, -1)
-	q.changedBy(e, -1)
 	q.bookUsage(e, now, -e.booked)
-	q.removeFromLevels(e)
-	last := q.running[len(q.running)-1]
-	q.running[e.runPos], last.runPos = last, e.runPos
-	q.running = q.running[:len(q.running)-1]
-	if e.elastic != nil {
-		last := q.elastics[len(q.elastics)-1]
-		q.elastics[e.at], last.at = last, e.at
-		q.elastics = q.elastics[:len(q.elastics)-1]
-	}
-	if i, ok := slices.BinarySearchFunc(q.byEnd, e, byEnd); ok {
-		q.byEnd = slices.Delete(q.byEnd, i, i+1)
+	q.levels.remove(e)
+	if q.part(e); e.job.Endless {
+		q.Changed()
 	}
 	if c := e.stopsFor; c != nil {
-		c.victims = slices.DeleteFunc(c.victims, func(v *entry) bool { return v == e })
+		c.victims = without(c.victims, e)
 		e.stopsFor = nil
 	}
-	q.removeLeaving(e)
+	q.leaving = without(q.leaving, e)
 }
 
 // forget drops the entry from the actions not yet reported.
@@ -484,7 +457,7 @@ func (q *Queue) Reconsider(f func(id string, g pal.Gang) pal.Gang) {
 // changeEach changes every entry; those that wait are in no bucket meanwhile.
 func (q *Queue) changeEach(change func(*entry)) {
 	var queued []*entry
-	for _, e := range q.sorted() {
+	for _, e := range sorted(q.entries) {
 		if e.state == waiting {
 			q.dequeue(e)
 			queued = append(queued, e)
@@ -499,23 +472,11 @@ func (q *Queue) changeEach(change func(*entry)) {
 	q.Changed()
 }
 
-// Running are the gangs that run, those that are being stopped included, and where, in
-// no order.
-func (q *Queue) Running() iter.Seq2[string, pal.Placement] {
-	return func(yield func(string, pal.Placement) bool) {
-		for _, e := range q.running {
-			if !yield(e.job.ID, e.placement) {
-				return
-			}
-		}
-	}
-}
-
 // sorted lists all entries in order of submission to the queue: maps have none, and what
 // is decided must not depend on theirs.
-func (q *Queue) sorted() []*entry {
-	all := make([]*entry, 0, len(q.entries))
-	for _, e := range q.entries {
+func sorted(entries map[string]*entry) []*entry {
+	all := make([]*entry, 0, len(entries))
+	for _, e := range entries {
 		all = append(all, e)
 	}
 	slices.SortFunc(all, func(a, b *entry) int { return int(a.seq - b.seq) })
@@ -530,13 +491,4 @@ func (q *Queue) Changed() {
 	q.changes++
 	clear(q.kinds)
 	clear(q.windows.alone)
-}
-
-// changedBy is the same for a gang that has started (1) or stopped (-1), if it is one whose GPUs
-// nobody hopes for.
-func (q *Queue) changedBy(e *entry, sign int) {
-	if e.job.Endless {
-		q.endless += sign
-		q.Changed()
-	}
 }

@@ -30,7 +30,7 @@ func (p *finder) search(e *entry) (pal.Found, bool) {
 		p.trying = ""
 		return f, ok
 	}
-	f, _, ok := p.avoiding(p.c, e.job.Gang, p.market(e, p.c), func(policy pal.Policy) bool { return p.needsOutliers(e, policy) })
+	f, _, ok := p.opt.avoiding(p.c, e.job.Gang, p.market(e, p.c), func(policy pal.Policy) bool { return p.needsOutliers(e, policy) })
 	p.trying = "" // not deferred: see Trying
 	return f, ok
 }
@@ -39,16 +39,16 @@ func (p *finder) search(e *entry) (pal.Found, bool) {
 // and by which policy: outliers are left out unless the gang could never run on the others.
 func (q *Queue) Look(c *pal.Cluster, g pal.Gang) (f pal.Found, by pal.Policy, ok bool) {
 	p := q.at(0, c)
-	return q.avoiding(c, g, q.market(q.entries[g.ID], c), func(by pal.Policy) bool { return !p.fitsLater(g, by) })
+	return q.opt.avoiding(c, g, q.market(q.entries[g.ID], c), func(by pal.Policy) bool { return !p.fitsLater(g, by) })
 }
 
 // avoiding looks for GPUs that are no outliers, and for any if the gang needs outliers.
-func (q *Queue) avoiding(c *pal.Cluster, g pal.Gang, m pal.Market, needs func(pal.Policy) bool) (f pal.Found, by pal.Policy, ok bool) {
-	by = q.opt.Placement
+func (o *Options) avoiding(c *pal.Cluster, g pal.Gang, m pal.Market, needs func(pal.Policy) bool) (f pal.Found, by pal.Policy, ok bool) {
+	by = o.Placement
 	by.Market = m
-	if q.opt.OutlierThreshold > 0 {
-		if bad := c.Outliers(g.Class, q.opt.OutlierThreshold); bad > 0 && g.GPUs() <= c.NumGPUs()-bad {
-			by.OutlierThreshold = q.opt.OutlierThreshold
+	if o.OutlierThreshold > 0 {
+		if bad := c.Outliers(g.Class, o.OutlierThreshold); bad > 0 && g.GPUs() <= c.NumGPUs()-bad {
+			by.OutlierThreshold = o.OutlierThreshold
 		}
 	}
 	f, ok = pal.Find(c, g, by)
@@ -98,7 +98,7 @@ func (p *finder) thoseThatEnd() (gpus []int) {
 // ends reports whether the gang will have ended some time, or may be stopped. For GPUs of
 // others, services, nobody waits: they may never come free. The same goes for what others than the
 // Queue's gangs have taken.
-func (p *finder) ends(e *entry) bool { return !e.job.Endless || p.opt.Preempt && e.job.Preemptible }
+func (p *finder) ends(e *entry) bool { return !e.job.Endless || p.mayStop(e) }
 
 // needsOutliers reports whether the gang would not fit without GPUs that the policy
 // avoids even if all had ended that ends: there may be enough others, but not where it could

@@ -152,7 +152,7 @@ func (q *Queue) WaitingAt(now time.Duration, c *pal.Cluster, parts []float64) []
 
 // waits lists those of the waiting gangs that are chosen, by their positions.
 func (q *Queue) waits(now time.Duration, c *pal.Cluster, choose func([]Wait) []int) []Wait {
-	p := q.asking(now, c)
+	p := asking(q, now, c)
 	defer p.putBack()
 	queue := p.queue()
 	all := p.whys(queue)
@@ -171,7 +171,7 @@ type asker struct {
 	found map[signature]foundNow
 }
 
-func (q *Queue) asking(now time.Duration, c *pal.Cluster) *asker {
+func asking(q *Queue, now time.Duration, c *pal.Cluster) *asker {
 	return &asker{q.at(now, c), map[signature]foundNow{}}
 }
 

@@ -106,11 +106,11 @@ func (ws *windows) admitted(j Job) uint64 {
 
 // longest is how long a gang runs on at most, at cost 1, with a chance of
 // [WindowChance]. Where nothing but a limit is known it runs until that.
-func (q *Queue) longest(e *entry, now time.Duration) time.Duration {
-	if left := e.limit(now); left > 0 && !q.told(e) && !e.tells(now) {
+func (fs *foresight) longest(e *entry, now time.Duration) time.Duration {
+	if left := e.limit(now); left > 0 && !fs.told(e) && !e.tells(now) {
 		return left
 	}
-	return q.outlook(e, now).quantile(WindowChance)
+	return fs.outlook(e, now).quantile(WindowChance)
 }
 
 // quantile is how long a gang runs on at most, at cost 1, with that chance. Runs that are
@@ -297,18 +297,18 @@ type beside struct {
 	closed uint64
 }
 
-// passWindows takes in that windows have ended: their GPUs are as if they had come free.
-func (q *Queue) passWindows(now time.Duration) {
-	if len(q.windows.list) == 0 || now < q.windows.nextTo {
-		return
+// ended reports whether a window has ended since it was asked last.
+func (ws *windows) ended(now time.Duration) bool {
+	if len(ws.list) == 0 || now < ws.nextTo {
+		return false
 	}
-	q.windows.nextTo = math.MaxInt64
-	for _, w := range q.windows.list {
+	ws.nextTo = math.MaxInt64
+	for _, w := range ws.list {
 		if w.To > now {
-			q.windows.nextTo = min(q.windows.nextTo, w.To)
+			ws.nextTo = min(ws.nextTo, w.To)
 		}
 	}
-	q.version++
+	return true
 }
 
 // WindowConflict is a window that a waiting gang keeps out of.
