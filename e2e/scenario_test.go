@@ -209,7 +209,7 @@ func (r *realNomad) Finish(alloc string) {
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	bin := binaries(t)
-	pool := &clusters{t: t, bin: bin}
+	pool := &clusters{t: t, bin: bin, idle: map[time.Duration][]*realNomad{}}
 	for _, s := range scenario.All {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
@@ -255,36 +255,44 @@ type clusters struct {
 	bin string
 
 	mu   sync.Mutex
-	idle []*realNomad
+	idle map[time.Duration][]*realNomad // by heartbeat
 }
 
-// take returns a cluster on which nothing goes on.
-func (p *clusters) take(t *testing.T) *realNomad {
-	if r := p.again(); r != nil {
+// heartbeat is how often clients report. One that is silent for twice that is missed: that of a node
+// which reboots is not to be, however long a busy machine takes.
+func heartbeat(s scenario.Scenario) time.Duration {
+	if s.Name == "rebooted" {
+		return time.Minute
+	}
+	return 4 * time.Second
+}
+
+// take returns a cluster for a scenario on which nothing goes on.
+func (p *clusters) take(t *testing.T, s scenario.Scenario) *realNomad {
+	if r := p.again(heartbeat(s)); r != nil {
 		return r
 	}
 	times := [][]float64{{1, 1}, {1, 1}, {1, 1}}
-	options := cluster.Options{Bin: p.bin, HeartbeatTTL: 4 * time.Second, Clients: clientsOf(inventoriesOf(times))}
+	options := cluster.Options{Bin: p.bin, HeartbeatTTL: heartbeat(s), Clients: clientsOf(inventoriesOf(times))}
 	return &realNomad{Cluster: clustertest.StartFor(p.t, t, options), times: times, unhealthy: map[int]map[int]bool{}}
 }
 
 // again is a cluster on which a scenario was played already, nil if there is none.
-func (p *clusters) again() *realNomad {
+func (p *clusters) again(heartbeat time.Duration) *realNomad {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := len(p.idle)
-	if n == 0 {
+	idle := p.idle[heartbeat]
+	if len(idle) == 0 {
 		return nil
 	}
-	r := p.idle[n-1]
-	p.idle = p.idle[:n-1]
-	return r
+	p.idle[heartbeat] = idle[:len(idle)-1]
+	return idle[len(idle)-1]
 }
 
 // play plays a scenario and returns what is wrong. A cluster on which something went wrong is not
 // used again.
 func (p *clusters) play(t *testing.T, s scenario.Scenario, want string) (wrong string) {
-	r := p.take(t)
+	r := p.take(t, s)
 	r.t = t
 	r.played++
 	seen, err := scenario.Play(r, s, fmt.Sprintf("%s%d-", strings.TrimSuffix(scenario.File(s), "txt"), r.played))
@@ -295,7 +303,7 @@ func (p *clusters) play(t *testing.T, s scenario.Scenario, want string) (wrong s
 		wrong = fmt.Sprintf("the model shows something else (-model +real):\n%s", d)
 	default:
 		p.mu.Lock()
-		p.idle = append(p.idle, r)
+		p.idle[heartbeat(s)] = append(p.idle[heartbeat(s)], r)
 		p.mu.Unlock()
 		return ""
 	}

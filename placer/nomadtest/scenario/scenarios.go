@@ -127,7 +127,7 @@ func working(name string, members int, d time.Duration, exit int) *api.Job {
 // untilTold is a job that works until Finish, however long the machine takes for what comes before.
 func untilTold(name string) *api.Job {
 	job := gang(name, 1)
-	job.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "trap 'exit 0' USR1; sleep infinity & wait"}
+	job.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "trap 'kill $! && exit 0' USR1; sleep infinity & wait"}
 	return job
 }
 

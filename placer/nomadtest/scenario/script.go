@@ -368,6 +368,9 @@ func (x *Script) name(a *api.AllocationListStub) string {
 	return strings.TrimPrefix(a.Name, a.JobID+".")
 }
 
+// byTheKill is how a task ends that is killed, where it is not said that it is.
+const byTheKill = api.TaskTerminated + " 137"
+
 // events are what the tasks have gone through, without what differs by timing.
 func events(a *api.AllocationListStub) string {
 	var out []string
@@ -377,7 +380,10 @@ func events(a *api.AllocationListStub) string {
 			case api.TaskStarted, api.TaskRestarting:
 				out = append(out, e.Type)
 			case api.TaskKilling:
-				if !slices.Contains(out, e.Type) { // it has two reasons where a node is back that was to stop it anyhow
+				if n := len(out); n > 0 && out[n-1] == byTheKill { // the client told of the end first
+					out[n-1] = e.Type
+					out = append(out, api.TaskTerminated)
+				} else if !slices.Contains(out, e.Type) { // it has two reasons where a node is back that was to stop it anyhow
 					out = append(out, e.Type)
 				}
 			case api.TaskClientReconnected:
