@@ -136,6 +136,7 @@ func gpuJob(name string, n int, constraints ...*api.Constraint) *api.Job {
 	job.Datacenters = []string{"*"}
 	task := api.NewTask("t", "raw_exec")
 	task.Config = map[string]any{"command": "/bin/sh", "args": []string{"-c", "env | grep VISIBLE_DEVICES > ${NOMAD_TASK_DIR}/seen; exec sleep 600"}}
+	task.LogConfig = &api.LogConfig{Disabled: new(true)} // which takes a process of Nomad
 	number := uint64(n)
 	task.Resources = &api.Resources{
 		CPU: new(50), MemoryMB: new(32),

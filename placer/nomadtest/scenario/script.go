@@ -209,10 +209,16 @@ func (x *Script) register(job *api.Job, index ...uint64) {
 	}
 }
 
-// own is a job under the id that is the scenario's own.
+// own is a job under the id that is the scenario's own. Its tasks write no logs, which takes a process
+// of a real Nomad for each.
 func (x *Script) own(job *api.Job) *api.Job {
 	named := *job
 	named.ID, named.Name = new(x.id(*job.ID)), new(x.id(*job.Name))
+	for _, g := range named.TaskGroups {
+		for _, t := range g.Tasks {
+			t.LogConfig = &api.LogConfig{Disabled: new(true)}
+		}
+	}
 	return &named
 }
 
