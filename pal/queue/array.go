@@ -13,9 +13,10 @@ func (ts *tenancy) overArray(e *entry) bool {
 	return ts.arrays[e.job.Array] >= e.job.ArrayParallel
 }
 
-// countArray counts a gang with its array, or (negative) no longer: it runs, is about to, or others
-// are being stopped for it.
-func (ts *tenancy) countArray(e *entry, sign int) {
+// countJob counts a gang with its user and its array, or (negative) no longer: it runs, is about to,
+// or others are being stopped for it.
+func (ts *tenancy) countJob(e *entry, sign int) {
+	e.of.tenant.countUser(e.job.User, 0, sign)
 	if a := e.job.array(); a != "" {
 		if ts.arrays[a] += sign; ts.arrays[a] == 0 {
 			delete(ts.arrays, a)

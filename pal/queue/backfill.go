@@ -267,8 +267,8 @@ func (p *planner) staying(r *reservation, ends []ending) func(ending) int {
 		if e.marked == nil {
 			gpus = len(e.placement.GPUs())
 		}
-		e.of.tenant.count(-gpus)
-		back = append(back, func() { e.of.tenant.count(gpus) })
+		e.of.tenant.count(e.job.User, -gpus)
+		back = append(back, func() { e.of.tenant.count(e.job.User, gpus) })
 	}
 	vs := p.together(r.head, r.stops)
 	for v := vs.next(); v != nil; v = vs.next() {

@@ -79,6 +79,7 @@ type signature struct {
 	maxTier    pal.Tier
 	memberSets string
 	tenant     string // "" where no tenant differs from another
+	user       string // "" where users have no limits
 	// Whether the gang may be stopped or moved decides what it may do.
 	preemptible, migratable bool
 	localityWait            time.Duration
@@ -204,6 +205,9 @@ func (q *Queue) sign(e *entry) {
 		preemptible: e.job.Preemptible, migratable: e.job.Migratable, admitted: q.windows.admitted(e.job), array: e.job.array(), endless: e.job.Endless, claimed: e.claim != nil, least: e.job.Least, efficiency: e.job.Efficiency}
 	if q.opt.FairShare || len(q.opt.Tenants) > 0 {
 		e.sig.tenant = e.job.Tenant
+	}
+	if q.tree.users {
+		e.sig.user = e.job.User
 	}
 	e.kind = nil
 }

@@ -48,7 +48,7 @@ func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Fou
 		w.Free -= p.freeOf(ch.Own)
 	}
 	if w.Reason == ReasonLimit {
-		w.Limit, _ = e.tooLargeFor(ch.Keeps).limit()
+		w.say(w.Reason, p.tree, e.tooLargeFor(ch.Keeps))
 	}
 	if w.Reason == ReasonWindow {
 		w.Until = p.barring(e).To
@@ -107,14 +107,14 @@ func (p *asker) giveOthers() {
 // nothing, w names the tenant.
 func (p *asker) roomFor(e *entry, ch Change, w *Wait) (f pal.Found, r Reason) {
 	if had := p.changed; had != nil && had.state >= running { // not counted twice
-		had.of.tenant.count(-had.counted)
-		defer had.of.tenant.count(had.counted)
+		had.of.tenant.count(had.job.User, -had.counted)
+		defer had.of.tenant.count(had.job.User, had.counted)
 	}
 	switch {
 	case e.tooLargeFor(ch.Keeps) != nil:
 		return f, ReasonLimit
-	case p.limiting(e, ch.Keeps+e.gpus) != nil:
-		p.sayLimit(w, e, ch.Keeps+e.gpus)
+	case e.limiting(ch.Keeps+e.gpus) != nil:
+		w.say(ReasonQuota, p.tree, e.limiting(ch.Keeps+e.gpus))
 		return f, ReasonQuota
 	case p.barring(e) != nil:
 		return f, ReasonWindow

@@ -83,7 +83,8 @@ func (ts *tenancy) promise(c *claim, sign int) {
 	for t := c.by.of.tenant; t != nil; t = t.parent {
 		t.promised += sign * c.gpus
 	}
-	ts.countArray(c.by, sign)
+	c.by.of.tenant.countUser(c.by.job.User, sign*c.gpus, 0)
+	ts.countJob(c.by, sign)
 }
 
 // without takes a gang off a list.

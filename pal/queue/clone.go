@@ -182,7 +182,7 @@ func (c *cloner) tenancy(t tenancy) tenancy {
 	o.tree.byName, o.arrays = copied(t.tree.byName), maps.Clone(t.arrays)
 	of := func(n *tenant) *tenant { return o.tree.byName[n.name] }
 	for _, n := range o.tree.byName {
-		n.turn, n.chain = tenantTurn{}, slices.Clone(n.chain)
+		n.turn, n.chain, n.users = tenantTurn{}, slices.Clone(n.chain), maps.Clone(n.users)
 		for i := range n.chain {
 			n.chain[i] = of(n.chain[i])
 		}

@@ -151,7 +151,7 @@ func (p *finder) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (bes
 	waits, ends := false, 0.0
 	for n := set.Members; ; {
 		p.during(e, n)
-		if n <= room && p.limiting(e, e.gpus) == nil {
+		if n <= room && e.limiting(e.gpus) == nil {
 			if f, fits := find(e); fits {
 				would, takes := p.holdsOut(e, f.Placement), f.Cost()*e.slower
 				if !ok || !would && (waits || takes < ends) {
@@ -390,7 +390,7 @@ func (p *pass) larger(e *entry) (best pal.Placement, ok bool) {
 	more.within = max(pal.PMScore(p.opt.OutlierThreshold), e.placement.PMScore)
 	for n := min(set.Members-now, p.c.FreeGPUs()/set.GPUs); n > 0; n /= 2 {
 		more.job.Gang = e.sized(n)
-		if more.gpus = more.job.Gang.GPUs(); p.limiting(&more, more.gpus) != nil {
+		if more.gpus = more.job.Gang.GPUs(); more.limiting(more.gpus) != nil {
 			continue
 		}
 		to, fits := p.enlarged(e, &more)
@@ -458,7 +458,7 @@ func (l *lending) learnLent(now time.Duration, e *entry) {
 func (p *pass) growTo(e *entry, to pal.Placement) {
 	e.grownAt = cmp.Or(e.grownAt, p.now)
 	e.lent = len(to.Members)*e.full.MemberSets[0].GPUs - e.gpus
-	e.of.tenant.count(e.lent)
+	e.of.tenant.count(e.job.User, e.lent)
 	p.moveTo(e, Resize, to)
 }
 

@@ -16,7 +16,9 @@ type Job struct {
 	ID   string
 	Name string // key of its history: how long runs of this name last; "": none
 	// Tenant is the namespace that pays for it in quotas and fair shares.
-	Tenant   string
+	Tenant string
+	// User is whose job it is, for the limits of users; "": nobody's.
+	User     string
 	Gang     pal.Gang
 	Priority int // higher goes first under [Priority]
 	// Submitted is when it came, since the caller's epoch.

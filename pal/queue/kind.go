@@ -66,7 +66,7 @@ func (ks *gangKinds) kindOf(e *entry) *fitKind {
 // are and what they are allowed.
 func (e *entry) empty() signature {
 	k := e.sig
-	k.tenant, k.localityWait, k.anywhere, k.preemptible, k.migratable, k.admitted, k.array = "", 0, false, false, false, 0, ""
+	k.tenant, k.user, k.localityWait, k.anywhere, k.preemptible, k.migratable, k.admitted, k.array = "", "", 0, false, false, false, 0, ""
 	k.least, k.efficiency, k.claimed = 0, 0, false
 	return k
 }

@@ -54,6 +54,9 @@ func newPlayer(t *rapid.T) *player {
 	if rapid.Bool().Draw(t, "quotas") {
 		p.opt.Tenants = map[string]Tenant{"x": {Quota: 4}, "y": {Quota: 6}}
 	}
+	if rapid.Bool().Draw(t, "users") { // who ask for up to 12 GPUs
+		p.opt.Tenants = map[string]Tenant{"all/x": p.opt.Tenants["x"], "all/y": p.opt.Tenants["y"], "all": {MaxGPUsPerUser: 12, MaxJobsPerUser: 3}}
+	}
 	q, err := New(p.opt)
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +73,7 @@ func (p *player) submit() {
 	p.n++
 	id := fmt.Sprint(p.n)
 	j := Job{ID: id, Name: rapid.SampledFrom([]string{"", "a", "b"}).Draw(p.t, "name"),
-		Tenant: rapid.SampledFrom([]string{"x", "y"}).Draw(p.t, "tenant"), Priority: rapid.IntRange(0, 3).Draw(p.t, "priority"),
+		Tenant: rapid.SampledFrom([]string{"x", "y"}).Draw(p.t, "tenant"), User: rapid.SampledFrom([]string{"", "ada"}).Draw(p.t, "user"), Priority: rapid.IntRange(0, 3).Draw(p.t, "priority"),
 		Gang:      pal.SingleGPUs(id, rapid.SampledFrom(pal.AppClasses()).Draw(p.t, "class"), rapid.IntRange(1, 12).Draw(p.t, "gpus")),
 		Submitted: p.now, Preemptible: rapid.Bool().Draw(p.t, "preemptible"), Migratable: rapid.Bool().Draw(p.t, "migratable"),
 		RestartCost: time.Minute, Checkpoint: time.Duration(rapid.IntRange(0, 3).Draw(p.t, "checkpoint")) * 20 * time.Minute, Estimate: time.Duration(rapid.IntRange(0, 100).Draw(p.t, "estimate")) * time.Minute}
@@ -167,10 +170,21 @@ func (p *player) checkWaitsIf(id string) {
 	}
 }
 
-// checkCounts: what tenants are promised, and what gangs of theirs give up, is what a count says.
+// checkCounts: what tenants are promised, and what gangs of theirs give up, is what a count says, and so
+// is what users have, which is within their limits.
 func (p *player) checkCounts() {
-	promised, freeing := map[*tenant]int{}, map[*tenant]int{}
+	promised, freeing, users := map[*tenant]int{}, map[*tenant]int{}, map[string]UserUse{}
+	all := p.queue.tree.byName["all"]
 	for _, e := range p.queue.entries {
+		if u := users[ShownUser(e.job.User)]; (e.claim != nil || e.state != waiting) && e.of.tenant.chain[0] == all {
+			gpus := e.counted
+			if e.claim != nil {
+				gpus = e.claim.gpus
+			} else if e.elastic != nil {
+				gpus += e.lent
+			}
+			users[ShownUser(e.job.User)] = UserUse{ShownUser(e.job.User), u.GPUs + gpus, u.Jobs + 1}
+		}
 		if c := e.claim; c != nil {
 			if !slices.Contains(p.queue.claims, c) || c.by != e || e.state != waiting {
 				p.t.Fatalf("%s has a claim that is not its own", e.job.ID)
@@ -182,6 +196,16 @@ func (p *player) checkCounts() {
 		}
 		if e.state == stopping {
 			freeing[e.of.tenant] += e.gpus - len(e.target.GPUs())
+		}
+	}
+	if all != nil {
+		if fmt.Sprint(all.users) != fmt.Sprint(users) {
+			p.t.Fatalf("users have %v, want %v", all.users, users)
+		}
+		for _, u := range users {
+			if u.GPUs > 12 || u.Jobs > 3 {
+				p.t.Fatalf("a user has more than the limits: %+v", u)
+			}
 		}
 	}
 	for _, n := range p.queue.namespaces {
@@ -409,6 +433,7 @@ func TestNewRefuses(t *testing.T) {
 		"pattern": {func(o *Options) { o.Tenants = map[string]Tenant{"a": {Namespaces: []string{"[x"}}} },
 			`queue: tenant "a": "[x" is no pattern of namespaces`},
 		"quota": {func(o *Options) { o.Tenants = map[string]Tenant{"a": {Quota: -1}} }, `queue: tenant "a": quota -1 is negative`},
+		"users": {func(o *Options) { o.Tenants = map[string]Tenant{"a": {MaxJobsPerUser: -1}} }, `queue: tenant "a": max_gpus_per_user 0 and max_jobs_per_user -1 must not be negative`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := good

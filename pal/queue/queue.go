@@ -404,7 +404,7 @@ func (q *Queue) forget(e *entry) {
 		q.countHeld(e, -1)
 	}
 	if e.elastic != nil {
-		e.of.tenant.count(-e.lent)
+		e.of.tenant.count(e.job.User, -e.lent)
 		e.lent = 0
 	}
 	if i := slices.Index(q.pending, e); i >= 0 {

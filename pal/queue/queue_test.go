@@ -200,6 +200,8 @@ func (w *world) submit(s string) error {
 			j.Priority = n
 		case "tenant":
 			j.Tenant = v
+		case "user":
+			j.User = v
 		case "by":
 			j.Deadline = time.Duration(n) * time.Minute
 		case "array":
@@ -240,18 +242,18 @@ func (w *world) moving(lines string) (members [][]pal.Gang) {
 	return members
 }
 
-// change asks where running gangs, "id gpus [tenant]" a line, could go if they asked for so many
+// change asks where running gangs, "id gpus [tenant [user]]" a line, could go if they asked for so many
 // GPUs.
 func (w *world) change(lines string) string {
 	var b strings.Builder
 	for _, s := range strings.Split(strings.TrimSpace(lines), "\n") {
-		var id, tenant string
+		var id, tenant, user string
 		var gpus int
-		_, _ = fmt.Sscan(s, &id, &gpus, &tenant)
+		_, _ = fmt.Sscan(s, &id, &gpus, &tenant, &user)
 		had := w.places[id]
 		w.cluster.Release(w.gangs[id], had)
 		free := w.cluster.FreeGPUs()
-		j := Job{ID: id, Tenant: tenant, Gang: pal.SingleGPUs(id, pal.ClassA, gpus), Estimate: time.Hour}
+		j := Job{ID: id, Tenant: tenant, User: user, Gang: pal.SingleGPUs(id, pal.ClassA, gpus), Estimate: time.Hour}
 		f, wait, ok := w.queue.RoomFor(w.now, w.cluster, Change{Job: j, Own: had.GPUs()})
 		if w.cluster.FreeGPUs() != free {
 			return "RoomFor changed the cluster\n"

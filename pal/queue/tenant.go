@@ -29,6 +29,10 @@ type Tenant struct {
 	// BorrowingLimit is how many GPUs beyond Quota it holds at most; nil: as many as
 	// are idle.
 	BorrowingLimit *int `json:"borrowing_limit,omitempty" hcl:"borrowing_limit,optional"`
+	// MaxGPUsPerUser is how many GPUs each of its users holds at most, MaxJobsPerUser how many jobs of
+	// each of them run at a time at most; 0: as many as the tenant may.
+	MaxGPUsPerUser int `json:"max_gpus_per_user,omitempty" hcl:"max_gpus_per_user,optional"`
+	MaxJobsPerUser int `json:"max_jobs_per_user,omitempty" hcl:"max_jobs_per_user,optional"`
 	// DefaultPreempt reports whether its batch jobs may be stopped of which nobody says so; nil: as
 	// the tenant says that it is a part of.
 	DefaultPreempt *bool `json:"default_preempt,omitempty" hcl:"default_preempt,optional"`
@@ -44,7 +48,8 @@ type tenant struct {
 	// promised are those of gangs that others are being stopped for. They count towards quotas and
 	// limits.
 	promised int
-	freeing  int // of gangs that are being stopped, or made smaller
+	users    map[string]UserUse // what each user has, with what is promised; kept where users have limits
+	freeing  int                // of gangs that are being stopped, or made smaller
 	usage    usage
 	// saved is what its GPUs at work count less for in fair shares than as many of price 1.
 	saved float64
@@ -66,6 +71,7 @@ type tenancy struct {
 	namespaces map[string]*namespace
 	usageFrom  time.Duration // usage before is from an earlier Queue
 	arrays     map[string]int
+	outside    map[Payer]int // see Outside; replaced, never changed
 }
 
 func newTenancy(o *Options) tenancy {
@@ -75,34 +81,30 @@ func newTenancy(o *Options) tenancy {
 // namespace is one that has jobs, or had. Usage is kept for it as well as for its tenant:
 // whoever reads it back may have other tenants.
 type namespace struct {
-	tenant  *tenant
-	usage   usage
-	stops   Stops
-	outside int // see Outside
+	tenant *tenant
+	usage  usage
+	stops  Stops
 }
 
-// count counts GPUs as the tenant's and its parents', or (negative) no longer.
-func (t *tenant) count(gpus int) {
+// count counts GPUs as those of the tenant, its parents and one of its users, or (negative) no longer.
+func (t *tenant) count(user string, gpus int) {
+	t.countUser(user, gpus, 0)
 	for ; t != nil; t = t.parent {
 		t.gpus += gpus
 	}
 }
 
-// Outside says how many GPUs jobs of each namespace hold that the Queue does not count: those
+// Outside says how many GPUs jobs of each tenant and user hold that the Queue does not count: those
 // that nobody could read, or that cannot be served any more as they are written. They
-// are a part of what their tenants may use.
-func (ts *tenancy) Outside(gpus map[string]int) {
-	for name, n := range ts.namespaces {
-		n.tenant.count(gpus[name] - n.outside)
-		n.outside = gpus[name]
+// are a part of what their tenants and users may use.
+func (ts *tenancy) Outside(gpus map[Payer]int) {
+	for by, held := range ts.outside {
+		ts.namespace(by.Tenant).tenant.count(by.User, -held)
 	}
-	for name, held := range gpus {
-		if ts.namespaces[name] == nil {
-			n := ts.namespace(name)
-			n.tenant.count(held)
-			n.outside = held
-		}
+	for by, held := range gpus {
+		ts.namespace(by.Tenant).tenant.count(by.User, held)
 	}
+	ts.outside = gpus
 }
 
 // Counts reports whether the GPUs of a gang are counted: it runs, is about to, or is being stopped.
@@ -132,6 +134,7 @@ func (t *tenant) limit() (gpus int, ok bool) {
 type tree struct {
 	byName map[string]*tenant
 	quotas bool // somebody has a quota
+	users  bool // somebody has limits for users
 	deep   bool // somebody has children
 }
 
@@ -143,6 +146,7 @@ func newTree(tenants map[string]Tenant) tree {
 	for _, name := range slices.Sorted(maps.Keys(tenants)) { // parents before children
 		t.add(name).Tenant = tenants[name]
 		t.quotas = t.quotas || tenants[name].Quota > 0
+		t.users = t.users || tenants[name].MaxGPUsPerUser > 0 || tenants[name].MaxJobsPerUser > 0
 	}
 	names := slices.Sorted(maps.Keys(t.byName))
 	for _, name := range slices.Backward(names) { // children before parents
@@ -239,6 +243,8 @@ func (o Options) checkTenants() error {
 			return fmt.Errorf("queue: tenant %q: weight %v is not a number of at least 0", name, t.Weight)
 		case t.BorrowingLimit != nil && *t.BorrowingLimit < 0:
 			return fmt.Errorf("queue: tenant %q: borrowing_limit %d is negative", name, *t.BorrowingLimit)
+		case t.MaxGPUsPerUser < 0 || t.MaxJobsPerUser < 0:
+			return fmt.Errorf("queue: tenant %q: max_gpus_per_user %d and max_jobs_per_user %d must not be negative", name, t.MaxGPUsPerUser, t.MaxJobsPerUser)
 		}
 		for _, pattern := range t.patterns(name) {
 			if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
@@ -283,7 +289,7 @@ func (ts *tenancy) countHeld(e *entry, sign int) {
 			e.counted = max(e.gpus, has)
 		}
 	}
-	e.of.tenant.count(sign * e.counted)
+	e.of.tenant.count(e.job.User, sign*e.counted)
 	if sign > 0 && e.state != waiting {
 		e.saved = float64(e.counted) * (1 - ts.worth(e.placement))
 	}
@@ -293,31 +299,25 @@ func (ts *tenancy) countHeld(e *entry, sign int) {
 	if sign < 0 {
 		e.saved = 0
 	}
-	ts.countArray(e, sign)
+	ts.countJob(e, sign)
 }
 
-// overQuota reports whether the gang would take a tenant, or its array, above its limit.
+// overQuota reports whether the gang would take a tenant, its user, or its array, above a limit.
 func (ts *tenancy) overQuota(e *entry) bool {
-	return ts.overArray(e) || ts.limiting(e, e.least()) != nil
+	return ts.overArray(e) || e.overJobs() != nil || e.limiting(e.least()) != nil
 }
 
-// limiting is the tenant whose limit the gang would break with so many GPUs more; nil for
-// none.
-func (ts *tenancy) limiting(e *entry, gpus int) *tenant {
-	for t := e.of.tenant; t != nil; t = t.parent {
-		if most, ok := t.limit(); ok && t.gpus+t.promised+gpus > most {
-			return t
-		}
-	}
-	return nil
-}
+// limiting is the limit that the gang would break with so many GPUs more; nil for none.
+func (e *entry) limiting(gpus int) *brokenLimit { return e.gpuBound(gpus, false) }
 
-// tooLargeFor is the tenant that may never hold as many GPUs as the gang needs, beside so many
-// that it has; nil for none.
-func (e *entry) tooLargeFor(has int) *tenant {
+// tooLargeFor is the limit below what the gang needs beside so many GPUs that it has; nil for none.
+func (e *entry) tooLargeFor(has int) *brokenLimit { return e.gpuBound(has+e.least(), true) }
+
+// gpuBound is the first limit on the way up the tree, see [tenant.gpuBound].
+func (e *entry) gpuBound(gpus int, never bool) *brokenLimit {
 	for t := e.of.tenant; t != nil; t = t.parent {
-		if most, ok := t.limit(); ok && has+e.least() > most {
-			return t
+		if b := t.gpuBound(e.job.User, gpus, never); b != nil {
+			return b
 		}
 	}
 	return nil
@@ -498,6 +498,11 @@ type TenantUse struct {
 	// Quota and Limit are GPUs; Limit is nil where nothing bounds it.
 	Quota int  `json:"quota,omitempty"`
 	Limit *int `json:"limit,omitempty"`
+	// MaxGPUsPerUser and MaxJobsPerUser are the limits of each of its users, Users those that have
+	// GPUs; nil where users have no limits.
+	MaxGPUsPerUser int       `json:"max_gpus_per_user,omitempty"`
+	MaxJobsPerUser int       `json:"max_jobs_per_user,omitempty"`
+	Users          []UserUse `json:"users,omitempty"`
 	// GPUHours is what it has used, decayed; 0 where nothing is remembered.
 	GPUHours float64 `json:"gpu_hours"`
 	// Priced reports whether GPU hours count by the price of their model.
@@ -555,7 +560,8 @@ func (q *Queue) Tenants(now time.Duration) []TenantUse {
 	var out []TenantUse
 	for _, name := range slices.Sorted(maps.Keys(q.tree.byName)) {
 		t := q.tree.byName[name]
-		u := TenantUse{Tenant: q.tree.shown(name), Namespaces: names[t], GPUs: t.gpus, Weight: t.weight(), Quota: t.Quota, GPUHours: t.usage.value(q.decay(), now) / 3600, Priced: q.opt.Usage == UsagePriced}
+		u := TenantUse{Tenant: q.tree.shown(name), Namespaces: names[t], GPUs: t.gpus, Weight: t.weight(), Quota: t.Quota, GPUHours: t.usage.value(q.decay(), now) / 3600, Priced: q.opt.Usage == UsagePriced,
+			MaxGPUsPerUser: t.MaxGPUsPerUser, MaxJobsPerUser: t.MaxJobsPerUser, Users: t.sortedUsers()}
 		if most, ok := t.limit(); ok {
 			u.Limit = &most
 		}

@@ -33,6 +33,10 @@ func readTenants(input string, o *Options) error {
 				t.Quota = n
 			case "limit":
 				t.BorrowingLimit = &n
+			case "user-gpus":
+				t.MaxGPUsPerUser = n
+			case "user-jobs":
+				t.MaxJobsPerUser = n
 			case "weight":
 				t.Weight = float64(n)
 			case "ns":
@@ -54,6 +58,9 @@ func (w *world) tenants() string {
 	var b strings.Builder
 	for _, u := range w.queue.Tenants(w.now) {
 		fmt.Fprintf(&b, "%s: %d GPUs, %d borrowed, %.2f GPU hours, share %.3f, %.2f times that\n", u.Tenant, u.GPUs, u.Borrowed(), u.GPUHours, u.Share, u.Times)
+		for _, user := range u.Users {
+			fmt.Fprintf(&b, "  user %s: %d GPUs, %d jobs\n", user.User, user.GPUs, user.Jobs)
+		}
 	}
 	return b.String()
 }
@@ -316,21 +323,21 @@ func TestOutside(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		outside map[string]int
+		outside map[Payer]int
 		reason  Reason
 	}{
-		{map[string]int{"a": 3}, ReasonQuota},
-		{map[string]int{"b": 3}, ReasonQuota}, // of another part of the same tenant
-		{map[string]int{"b": 2, "a": 1}, ReasonQuota},
-		{map[string]int{"c": 9}, ReasonNext}, // of another tenant
-		{map[string]int{"b": 2}, ReasonNext},
+		{map[Payer]int{{Tenant: "a"}: 3}, ReasonQuota},
+		{map[Payer]int{{Tenant: "b"}: 3}, ReasonQuota}, // of another part of the same tenant
+		{map[Payer]int{{Tenant: "b"}: 2, {Tenant: "a"}: 1}, ReasonQuota},
+		{map[Payer]int{{Tenant: "c"}: 9}, ReasonNext}, // of another tenant
+		{map[Payer]int{{Tenant: "b"}: 2}, ReasonNext},
 		{nil, ReasonNext},
 	} {
 		w.queue.Outside(c.outside)
 		if got := w.queue.Waiting(0, w.cluster)[0].Reason; got != c.reason {
 			t.Errorf("outside %v: it waits for %q, want %q", c.outside, got, c.reason)
 		}
-		if got, want := w.queue.TenantUse("a", 0).GPUs, c.outside["a"]; got != want {
+		if got, want := w.queue.TenantUse("a", 0).GPUs, c.outside[Payer{Tenant: "a"}]; got != want {
 			t.Errorf("outside %v: it has %d GPUs", c.outside, got)
 		}
 	}

@@ -4,6 +4,7 @@
 package queue
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -60,12 +61,16 @@ type Wait struct {
 	Outliers int `json:"outliers,omitempty"`
 	// Limit is how many GPUs its tenant may hold at most if Reason is "limit" or "quota", and how many
 	// jobs of its array may run at a time if it is "array": then Running do. Tenant is whose limit it
-	// is if Reason is "quota", and Held how many GPUs that tenant holds.
+	// is if Reason is "quota", and Held how many GPUs that tenant holds. With User they are the
+	// user's in that tenant: GPUs, or with LimitsJobs jobs that run.
 	Limit   int    `json:"limit,omitempty"`
 	Running int    `json:"running,omitempty"`
 	Tenant  string `json:"tenant,omitempty"`
 	Held    int    `json:"held,omitempty"`
-	Ahead   string `json:"ahead,omitempty"` // the gang that goes first, "" for that one itself
+	User    string `json:"user,omitempty"`
+	// LimitsJobs: so many jobs of User run, whatever GPUs they have.
+	LimitsJobs bool   `json:"limits_jobs,omitempty"`
+	Ahead      string `json:"ahead,omitempty"` // the gang that goes first, "" for that one itself
 	// AheadGPUs is what those ahead need in all.
 	AheadGPUs int      `json:"ahead_gpus,omitempty"`
 	Stopping  []string `json:"stopping,omitempty"`  // gangs being stopped for it
@@ -103,9 +108,12 @@ func (w Wait) Why() reason.Reason {
 	case ReasonTooLarge, ReasonServices:
 		r.Needs = w.GPUs
 	case ReasonQuota:
-		r.Needs, r.Tenant, r.Have, r.Limit = w.GPUs, w.Tenant, w.Held, w.Limit
+		r.Needs, r.Tenant, r.User, r.Have, r.Limit = w.GPUs, w.Tenant, w.User, w.Held, w.Limit
+		if w.LimitsJobs {
+			r.Needs = 0
+		}
 	case ReasonLimit:
-		r.Needs, r.Limit = w.GPUs, w.Limit
+		r.Needs, r.User, r.Limit = w.GPUs, w.User, w.Limit
 	case ReasonGPUs:
 		r.Needs, r.Free, r.FreeOthers = w.GPUs, w.Free-w.Outliers, w.FreeOthers
 	case ReasonScattered:
@@ -225,10 +233,10 @@ func (p *asker) whys(queue []*entry) []Wait {
 			w.Until = p.barring(e).To
 		}
 		if w.Reason == ReasonLimit {
-			w.Limit, _ = e.tooLargeFor(0).limit()
+			w.say(w.Reason, p.tree, e.tooLargeFor(0))
 		}
 		if w.Reason == ReasonQuota {
-			p.sayLimit(&w, e, e.least())
+			w.say(w.Reason, p.tree, cmp.Or(e.overJobs(), e.limiting(e.least())))
 		}
 		if w.Reason == ReasonScattered || w.Reason == ReasonGPUs {
 			w.Outliers = min(w.Free, slow(e))
@@ -249,11 +257,11 @@ func (p *asker) whys(queue []*entry) []Wait {
 	return ws
 }
 
-// sayLimit fills in which tenant's limit the gang would break with so many GPUs more.
-func (ts *tenancy) sayLimit(w *Wait, e *entry, gpus int) {
-	if t := ts.limiting(e, gpus); t != nil {
-		w.Limit, _ = t.limit()
-		w.Tenant, w.Held = ts.tree.shown(t.name), t.gpus+t.promised
+// say fills in which limit the gang would break. What others hold only counts if it waits for them.
+func (w *Wait) say(r Reason, t tree, b *brokenLimit) {
+	w.Reason, w.Limit, w.User, w.LimitsJobs = r, b.most, b.user, b.jobs
+	if r == ReasonQuota {
+		w.Tenant, w.Held = t.shown(b.tenant.name), b.held
 	}
 }
 

@@ -53,7 +53,9 @@ type Reason struct {
 	Used *Used `json:"used,omitempty"`
 	// Tenant is whose limit it is.
 	Tenant string `json:"tenant,omitempty"`
-	// Limit is the most that it, its tenant or its array may have.
+	// User is whose limit it is in the tenant: each user has one. Without Needs it limits his jobs.
+	User string `json:"user,omitempty"`
+	// Limit is the most that it, its tenant, its user or its array may have.
 	Limit int `json:"limit,omitempty"`
 	// Have and Want count the job's members: those that exist, and all.
 	Have int `json:"have,omitempty"`

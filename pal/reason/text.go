@@ -201,9 +201,18 @@ var voice = map[Kind]func(Reason) string{
 		return fmt.Sprintf("needs %s, more than the empty cluster has room for (unhealthy and quarantined GPUs do not count)", Count(r.Needs))
 	},
 	Limit: func(r Reason) string {
+		if r.User != "" {
+			return fmt.Sprintf("needs %s; user %s may hold at most %d (max_gpus_per_user)", Count(r.Needs), r.User, r.Limit)
+		}
 		return fmt.Sprintf("needs %s; its tenant may hold at most %d (quota and borrowing_limit)", Count(r.Needs), r.Limit)
 	},
 	Quota: func(r Reason) string {
+		switch {
+		case r.User != "" && r.Needs == 0:
+			return fmt.Sprintf("user %s runs %s in tenant %s and may run at most %d (max_jobs_per_user)", r.User, counted(r.Have, "job", "jobs"), r.Tenant, r.Limit)
+		case r.User != "":
+			return fmt.Sprintf("needs %s; user %s holds %d in tenant %s and may hold at most %d (max_gpus_per_user)", Count(r.Needs), r.User, r.Have, r.Tenant, r.Limit)
+		}
 		return fmt.Sprintf("needs %s; tenant %s holds %d and may hold at most %d (quota and borrowing_limit)", Count(r.Needs), r.Tenant, r.Have, r.Limit)
 	},
 	Array:     func(r Reason) string { return fmt.Sprintf("array limit reached: %d of %d running", r.Have, r.Limit) },
@@ -427,19 +436,18 @@ var voice = map[Kind]func(Reason) string{
 	},
 	EditCount: say("change the count in its file and run it (nomad job scale does that only once its deployment is over)"),
 	AskLess: func(r Reason) string {
+		if r.User != "" {
+			return fmt.Sprintf("ask for at most %s, or have the tenant's max_gpus_per_user raised", Count(r.Limit))
+		}
 		return fmt.Sprintf("ask for at most %s, or have the tenant's quota or borrowing_limit raised", Count(r.Limit))
 	},
-	AskFewer: func(r Reason) string {
-		return fmt.Sprintf("its tenant may hold at most %s: have its quota or borrowing_limit raised, or ask for fewer members", Count(r.Limit))
-	},
-	AwaitTenant:  say("its tenant's limit is reached: its members start once other jobs of the tenant have ended"),
-	AwaitTenants: say("its tenant's limit is reached: the canaries start once other jobs of the tenant have ended"),
+	AskFewer:     func(r Reason) string { return raise(r) + ", or ask for fewer members" },
+	AwaitTenant:  func(r Reason) string { return await(r, "its members") },
+	AwaitTenants: func(r Reason) string { return await(r, "the canaries") },
 	AwaitCanaries: func(r Reason) string {
 		return fmt.Sprintf("the canaries start once %s free beside those of the old version", map[bool]string{true: "1 GPU comes", false: Count(r.Needs) + " come"}[r.Needs == 1])
 	},
-	RaiseLimit: func(r Reason) string {
-		return fmt.Sprintf("its tenant may hold at most %s: have its quota or borrowing_limit raised", Count(r.Limit))
-	},
+	RaiseLimit: raise,
 	CanariesRun: func(r Reason) string {
 		return fmt.Sprintf("%s beside %s", counted(r.Have, "canary of a new version runs", "canaries of a new version run"), counted(r.Want, "old member", "old members"))
 	},
@@ -729,4 +737,20 @@ func by(who string) string {
 		return ""
 	}
 	return " by " + who
+}
+
+// raise is which limit would have to be raised.
+func raise(r Reason) string {
+	if r.User != "" {
+		return fmt.Sprintf("user %s may hold at most %s: have the tenant's max_gpus_per_user raised", r.User, Count(r.Limit))
+	}
+	return fmt.Sprintf("its tenant may hold at most %s: have its quota or borrowing_limit raised", Count(r.Limit))
+}
+
+// await is whose jobs some members wait for, as a limit is reached.
+func await(r Reason, members string) string {
+	if r.User != "" {
+		return fmt.Sprintf("the limit of user %s is reached: %s start once other jobs of the user have ended", r.User, members)
+	}
+	return fmt.Sprintf("its tenant's limit is reached: %s start once other jobs of the tenant have ended", members)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/request"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // ControlRequest is what somebody tells about a job.
@@ -101,6 +102,35 @@ func (c *caller) submits(ctx context.Context, k cluster.JobKey) error {
 	}
 	err = author{nomad: c.nomad}.may(ctx, job, api.JobRegisterRequest{})
 	return needs(err, fmt.Sprintf("the capability %q in namespace %q", "submit-job", k.Namespace))
+}
+
+// sayUser has a job be of its token's user where users have limits, as its author could name anybody.
+// A job that Nomad has keeps its user: another meta restarts its tasks. Management tokens register
+// for others, and the anonymous token is nobody's.
+func (s *server) sayUser(ctx context.Context, c *caller, job *api.Job) error {
+	if !s.cfg.Queue.LimitsUsers(*job.Namespace) {
+		return nil
+	}
+	self, _, err := c.nomad.ACLTokens().Self((&api.QueryOptions{}).WithContext(ctx))
+	switch {
+	case nomad.StatusOf(err) == http.StatusBadRequest: // Nomad has no access control
+		return nil
+	case err != nil:
+		return needs(err, "a name")
+	case self == nil || self.Type == "management" || self.AccessorID == "anonymous" || self.AccessorID == "acls-disabled":
+		return nil
+	}
+	name := cmp.Or(self.Name, self.AccessorID)
+	is, _, err := c.nomad.Jobs().Info(*job.ID, (&api.QueryOptions{Namespace: *job.Namespace}).WithContext(ctx))
+	if err == nil && is.Status != nil && *is.Status != "dead" {
+		name = is.Meta[rewrite.UserHint]
+	}
+	if name != "" {
+		job.SetMeta(rewrite.UserHint, name)
+	} else {
+		delete(job.Meta, rewrite.UserHint)
+	}
+	return nil
 }
 
 // name is the name of the caller's token; "" where Nomad has no access control.

@@ -162,6 +162,12 @@ func (f *fake) answer(w http.ResponseWriter, r *http.Request, token string) {
 		allowed = f.may(token, "*") || f.may(token, "nodes")
 	}
 	switch id, isJob := strings.CutPrefix(path, "/v1/job/"); {
+	case path == "/v1/acl/token/self":
+		kind := "client"
+		if token == "root" {
+			kind = "management"
+		}
+		fmt.Fprintf(w, `{"AccessorID":"1","Name":%q,"Type":%q}`, token, kind)
 	case !allowed:
 		http.Error(w, "Permission denied", http.StatusForbidden)
 	case path == "/v1/nodes":

@@ -153,6 +153,34 @@ func TestRegister(t *testing.T) {
 	})
 }
 
+// Where users have limits, a job is that of the token's user, whoever it names. One that Nomad has keeps
+// its user, and a management token registers for others.
+func TestRegisterNamesUser(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, map[string][]string{"alice": {"research", "other"}, "carol": {"research"}, "root": {"research"}})
+	r := f.run(openConfig + "tenant \"research\" {\n  max_gpus_per_user = 2\n}\n").ready()
+	for _, c := range []struct{ namespace, id, says, token, want string }{
+		{"research", "new", "", "alice", "alice"},
+		{"research", "lies", "bob", "alice", "alice"},
+		{"research", "new", "carol", "carol", "alice"}, // again, by a colleague
+		{"research", "for-bob", "bob", "root", "bob"},
+		{"other", "free", "bob", "alice", "bob"},
+	} {
+		job := strings.Replace(gpuJob(c.namespace, c.id, 1), `"Type"`, fmt.Sprintf(`"Meta":{"pal_user":%q},"Type"`, c.says), 1)
+		if c.says == "" {
+			job = gpuJob(c.namespace, c.id, 1)
+		}
+		if status, text := r.send(http.MethodPut, "/v1/jobs", c.token, `{"Job": `+job+`}`); status != http.StatusOK {
+			t.Errorf("%s by %s: status %d: %s", c.id, c.token, status, text)
+		}
+		f.set(func() {
+			if got := f.jobs[c.namespace+"/"+c.id].Meta["pal_user"]; got != c.want {
+				t.Errorf("%s by %s, who says %q, is of %q, want %q", c.id, c.token, c.says, got, c.want)
+			}
+		})
+	}
+}
+
 // A job that the placer takes for new does not replace one that came in between.
 func TestNewJobReplacesNone(t *testing.T) {
 	t.Parallel()

@@ -60,6 +60,14 @@ func (s *server) serveRegister(w http.ResponseWriter, r *http.Request) {
 		refuseAs(w, err)
 		return
 	}
+	c, err := s.caller(r)
+	if err == nil {
+		err = s.sayUser(ctx, c, job)
+	}
+	if err != nil {
+		refuseAs(w, err)
+		return
+	}
 	resp, err := p.Submit(ctx, job, author.register(in))
 	if err != nil {
 		refuseAs(w, err)

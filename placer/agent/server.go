@@ -279,6 +279,9 @@ func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = c.plans(r.Context(), rewrite.Gate(job))
 	}
+	if err == nil {
+		err = s.sayUser(r.Context(), c, job)
+	}
 	if why, ok := invalid(err); ok {
 		if e := query.Refused(job); e != nil { // it says what to change
 			writeJSON(w, http.StatusOK, e)

@@ -40,7 +40,7 @@ func (g *Lifecycle) QueueJob(restart time.Duration) queue.Job {
 		attained, done, waited = r.Attained, r.Done, r.Waited
 	}
 	return queue.Job{
-		ID: g.Key.String(), Name: NameOf(g.Job), Tenant: g.Key.Namespace, Gang: g.Request.Full(), Least: g.least(), Efficiency: h.Efficiency,
+		ID: g.Key.String(), Name: NameOf(g.Job), Tenant: g.Key.Namespace, User: h.User, Gang: g.Request.Full(), Least: g.least(), Efficiency: h.Efficiency,
 		Priority: g.priority(), Submitted: QueueTime(g.AsksSince()), Estimate: h.Duration, Limit: rewrite.Limit(g.Job),
 		Preemptible: h.Preempt && !g.Misplaced, Migratable: h.Migrate && !g.Misplaced,
 		Attained: attained, Done: done, Waited: waited, RestartCost: restart, Checkpoint: h.Checkpoint, LocalityWait: h.Wait,

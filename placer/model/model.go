@@ -151,22 +151,30 @@ func (m *Model) SyncMoving() {
 	m.Queue.SetDrainedMembers(members)
 }
 
-// Held is how many GPUs the jobs of each namespace hold that count as their tenants': not those
+// HeldByNamespace is how many GPUs the jobs of each namespace hold that count as their tenants': not those
 // that Nomad places by itself.
-func (m *Model) Held() map[string]int { return m.heldBy(func(*Tracked) bool { return true }) }
-
-// heldBy counts by namespace what jobs hold that nobody could read, and those of ours that are
-// chosen.
-func (m *Model) heldBy(chosen func(*Tracked) bool) map[string]int {
+func (m *Model) HeldByNamespace() map[string]int {
 	gpus := map[string]int{}
+	for by, n := range m.heldBy(func(*Tracked) bool { return true }) {
+		gpus[by.Tenant] += n
+	}
+	return gpus
+}
+
+// heldBy counts by namespace and user what jobs hold that nobody could read, and those of ours that are
+// chosen.
+func (m *Model) heldBy(chosen func(*Tracked) bool) map[queue.Payer]int {
+	gpus := map[queue.Payer]int{}
 	for _, t := range m.Sorted() {
 		if n := len(m.View.Holds(t.Key)); n > 0 && t.Ours() && chosen(t) {
-			gpus[t.Key.Namespace] += n
+			gpus[queue.Payer{Tenant: t.Key.Namespace, User: t.Request.Hints.User}] += n
 		}
 	}
 	for k := range m.State.Unread {
 		if m.Jobs[k] == nil && m.State.Jobs[k] == nil {
-			gpus[k.Namespace] += len(m.View.Holds(k))
+			if n := len(m.View.Holds(k)); n > 0 {
+				gpus[queue.Payer{Tenant: k.Namespace}] += n
+			}
 		}
 	}
 	return gpus

@@ -258,7 +258,7 @@ const tryPriority = 80
 func (s *Snapshot) whatNow(e *Explanation, t *model.Tracked, w *model.Wait) {
 	if w != nil && limited(w) {
 		if w.Reason == queue.ReasonQuota {
-			e.Remedies = []reason.Reason{{Kind: reason.AwaitTenant}}
+			e.Remedies = []reason.Reason{{Kind: reason.AwaitTenant, User: w.User}}
 		}
 		return
 	}
@@ -294,9 +294,9 @@ func (s *Snapshot) whenWhole(e *Explanation, t *model.Tracked) {
 	case ok: // Nomad is about to place them
 		return
 	case w.Reason == queue.ReasonLimit:
-		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AskFewer, Limit: w.Limit})
+		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AskFewer, Limit: w.Limit, User: w.User})
 	case w.Reason == queue.ReasonQuota:
-		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AwaitTenant})
+		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AwaitTenant, User: w.User})
 	case w.Reason == queue.ReasonGPUs || w.Reason == queue.ReasonScattered:
 		e.Holders = s.holders(missing.Gang, t.Key)
 	}

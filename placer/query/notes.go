@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -195,8 +196,9 @@ func goes(jobs int) string {
 // noteTenant says what goes by the tenant of a waiting job.
 func (s *Snapshot) noteTenant(e *Explanation, t *model.Tracked) {
 	u := s.m.Queue.TenantUse(t.Key.Namespace, gang.QueueTime(s.m.Time))
-	holding(&u, s.m.Held())
+	holding(&u, s.m.HeldByNamespace())
 	e.addNote(quotaSentence(u))
+	e.addNote(userSentence(u, t.Request.Hints.User))
 	e.addNote(shareSentence(s.m.Cfg, u))
 }
 
@@ -216,6 +218,27 @@ func quotaSentence(u queue.TenantUse) string {
 		said += fmt.Sprintf("; %d more count, for which members of its running jobs wait", u.Awaited)
 	}
 	return said
+}
+
+// userSentence says how a user stands to the limits of users; "" where there are none.
+func userSentence(u queue.TenantUse, user string) string {
+	var has queue.UserUse
+	for _, o := range u.Users {
+		if o.User == queue.ShownUser(user) {
+			has = o
+		}
+	}
+	var most []string
+	if u.MaxGPUsPerUser > 0 {
+		most = append(most, fmt.Sprintf("%d of at most %d GPUs", has.GPUs, u.MaxGPUsPerUser))
+	}
+	if u.MaxJobsPerUser > 0 {
+		most = append(most, fmt.Sprintf("%d of at most %d running jobs", has.Jobs, u.MaxJobsPerUser))
+	}
+	if most == nil {
+		return ""
+	}
+	return fmt.Sprintf("user %s has %s in tenant %s", queue.ShownUser(user), strings.Join(most, " and "), u.Tenant)
 }
 
 // holding has a tenant's GPUs be those that its jobs hold. The queue also counts those that
@@ -268,15 +291,18 @@ func days(d time.Duration) string {
 }
 
 // Tenants are how the tenants stand whose jobs somebody may know of: some of theirs.
-// Only namespaces that he sees are named.
+// Only namespaces that he sees are named, and users of tenants all of whose namespaces he sees.
 func (s *Snapshot) Tenants(sees model.Sees) []queue.TenantUse {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	tenants := s.m.Queue.Tenants(gang.QueueTime(s.m.Time))
-	held := s.m.Held()
+	held := s.m.HeldByNamespace()
 	for i := range tenants {
 		holding(&tenants[i], held)
 		unseen := func(namespace string) bool { return !sees(namespace) }
+		if slices.ContainsFunc(tenants[i].Namespaces, unseen) {
+			tenants[i].Users = nil
+		}
 		tenants[i].Namespaces = slices.DeleteFunc(tenants[i].Namespaces, unseen)
 	}
 	return slices.DeleteFunc(tenants, func(u queue.TenantUse) bool { return len(u.Namespaces) == 0 })
@@ -328,9 +354,9 @@ var withoutCanaries = reason.Reason{Kind: reason.WithoutCanary}
 // canariesAtLimit is what to do about canaries that their tenant's limit keeps out.
 func canariesAtLimit(w queue.Wait) reason.Reason {
 	if w.Reason == queue.ReasonQuota {
-		return reason.Reason{Kind: reason.AwaitTenants}.And(withoutCanaries)
+		return reason.Reason{Kind: reason.AwaitTenants, User: w.User}.And(withoutCanaries)
 	}
-	return reason.Reason{Kind: reason.RaiseLimit, Limit: w.Limit}.And(withoutCanaries)
+	return reason.Reason{Kind: reason.RaiseLimit, Limit: w.Limit, User: w.User}.And(withoutCanaries)
 }
 
 // canariesLack adds why the canaries of a new version have no room.

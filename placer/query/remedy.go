@@ -46,7 +46,7 @@ const mostTried = 100
 // not enough, two at a time. What only stands in the way now is beside the point.
 func (e *Explanation) neverRuns(v *request.View, job *api.Job) {
 	if e.Wait != nil && e.Wait.Reason == queue.ReasonLimit {
-		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AskLess, Limit: e.Wait.Limit})
+		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AskLess, Limit: e.Wait.Limit, User: e.Wait.User})
 		return
 	}
 	e.Obstacles = slices.DeleteFunc(e.Obstacles, func(o request.Obstacle) bool { return o.Now })

@@ -35,12 +35,15 @@ func TestTenantSentences(t *testing.T) {
 		{model.Config{}, queue.TenantUse{Tenant: "a", GPUs: 4, Quota: 8}, "tenant a holds 4 GPUs of its quota of 8"},
 		{model.Config{}, queue.TenantUse{Tenant: "a", GPUs: 4, Limit: &limit}, "tenant a holds 4 GPUs, 4 of them borrowed beyond its quota of 0 and may hold 12"},
 		{model.Config{}, queue.TenantUse{Tenant: "a", GPUs: 9, Quota: 8, Limit: &limit}, "tenant a holds 9 GPUs, 1 of them borrowed beyond its quota of 8 and may hold 12"},
+		{model.Config{}, queue.TenantUse{Tenant: "a", MaxGPUsPerUser: 8, MaxJobsPerUser: 2, Users: []queue.UserUse{{User: "ada", GPUs: 3, Jobs: 1}}},
+			"user ada has 3 of at most 8 GPUs and 1 of at most 2 running jobs in tenant a"},
+		{model.Config{}, queue.TenantUse{Tenant: "a", MaxJobsPerUser: 2}, "user ada has 0 of at most 2 running jobs in tenant a"},
 		{share(0), queue.TenantUse{Tenant: "a", GPUs: 4, Weight: 2}, "fair share: tenant a has 4 GPUs at work for its weight of 2; "},
 		{share(24 * time.Hour), queue.TenantUse{Tenant: "a", GPUs: 4, GPUHours: 0.123456}, "fair share: tenant a has used 0.123 GPU hours (what was used a day ago counts half), and has 4 GPUs at work; "},
 		{share(7 * 24 * time.Hour), queue.TenantUse{Tenant: "a", GPUHours: 1234.5, Times: 2.1}, "fair share: tenant a has used 1234 GPU hours, 2.1 times its share (what was used 7 days ago counts half), and has 0 GPUs at work; "},
 		{share(36 * time.Hour), queue.TenantUse{Tenant: "a", GPUHours: 100}, "fair share: tenant a has used 100 GPU hours (what was used 36h ago counts half), and has 0 GPUs at work; "},
 	} {
-		got := quotaSentence(c.use) + shareSentence(c.cfg, c.use)
+		got := quotaSentence(c.use) + userSentence(c.use, "ada") + shareSentence(c.cfg, c.use)
 		if c.want == "" && got != "" || !strings.HasPrefix(got, c.want) {
 			t.Errorf("got  %s\nwant %s", got, c.want)
 		}

@@ -4,6 +4,7 @@
 package query_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -169,4 +170,51 @@ func TestBeyondLimit(t *testing.T) {
 			w.T.Errorf("explain: %v, %+v", err, e)
 		}
 	})
+}
+
+// A job whose user would hold more than he may, or run more jobs, waits for that: explain names the user,
+// what he has and his limit, whoever else waits goes on, and those who may not list all namespaces of the
+// tenant are not told of its users.
+func TestUserAtLimit(t *testing.T) {
+	for name, c := range map[string]struct {
+		tenant queue.Tenant
+		want   string
+	}{
+		"gpus": {queue.Tenant{MaxGPUsPerUser: 3}, "needs 2 GPUs; user ada holds 2 in tenant all and may hold at most 3 (max_gpus_per_user)"},
+		"jobs": {queue.Tenant{MaxJobsPerUser: 1}, "user ada runs 1 job in tenant all and may run at most 1 (max_jobs_per_user)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.tenant.Namespaces = []string{"*"}
+			bed.Run(t, bed.Options{Seed: 1, Placer: func(m *model.Config) { m.Queue.Tenants = map[string]queue.Tenant{"all": c.tenant} }}, func(w *bed.World) {
+				w.AddNodes(2, 4)
+				w.StartPlacer()
+				ada, bob := map[string]string{"pal_user": "ada"}, map[string]string{"pal_user": "bob"}
+				w.Submit(bed.Gang{Name: "runs", Namespace: "ops", GPUs: 2, Runs: time.Hour, Meta: ada})
+				w.RunFor(10 * time.Second)
+				w.Submit(bed.Gang{Name: "waits", GPUs: 2, Runs: time.Hour, Meta: ada})
+				w.Submit(bed.Gang{Name: "other", GPUs: 2, Runs: time.Hour, Meta: bob})
+				w.RunFor(10 * time.Second)
+				w.ExpectRunning("other", 10*time.Second)
+				s := snapshot(w)
+				e, err := s.Explain(w.T.Context(), cluster.JobKey(bed.Key("waits")))
+				if err != nil {
+					w.T.Fatal(err)
+				}
+				if got := e.Reason.String(); got != c.want {
+					w.T.Errorf("it waits for\n%s, want\n%s", got, c.want)
+				}
+				if len(e.Remedies) != 1 || !strings.Contains(e.Remedies[0].String(), "limit of user ada") {
+					w.T.Errorf("remedies %v", e.Remedies)
+				}
+				all := s.Tenants(func(string) bool { return true })[0].Users
+				want := []queue.UserUse{{User: "ada", GPUs: 2, Jobs: 1}, {User: "bob", GPUs: 2, Jobs: 1}}
+				if !slices.Equal(all, want) {
+					w.T.Errorf("users have %v, want %v", all, want)
+				}
+				if some := s.Tenants(func(ns string) bool { return ns == "ops" })[0].Users; some != nil {
+					w.T.Errorf("who may not list all namespaces is told of %v", some)
+				}
+			})
+		})
+	}
 }

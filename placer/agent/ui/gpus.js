@@ -176,7 +176,9 @@ export function failuresPage() {
 
 export function tenantsPage() {
   const host = h("div", {}, empty("Reading the tenants …"));
-  get("/v1/tenants").then(list => host.replaceChildren(list?.length ? table("Tenants", ["Tenant", "#GPUs", "#Quota", "#At most", "#GPU hours used", "#Times its share"], list.map(t => [t.tenant, t.gpus, t.quota || "none", t.limit ?? "", t.gpu_hours.toFixed(1), t.times.toFixed(2)]))
-    : empty("No tenant that this token may know has jobs with GPUs.")), e => host.replaceChildren(failed(e)));
+  const users = list => list.flatMap(t => (t.users ?? []).map(u => [u.user, t.tenant, u.gpus, t.max_gpus_per_user ?? "", u.jobs, t.max_jobs_per_user ?? ""]));
+  get("/v1/tenants").then(list => host.replaceChildren(...list?.length ? [table("Tenants", ["Tenant", "#GPUs", "#Quota", "#At most", "#GPU hours used", "#Times its share"], list.map(t => [t.tenant, t.gpus, t.quota || "none", t.limit ?? "", t.gpu_hours.toFixed(1), t.times.toFixed(2)])),
+    users(list).length ? table("Users", ["User", "Tenant", "#GPUs", "#At most", "#Jobs", "#At most"], users(list)) : ""]
+    : [empty("No tenant that this token may know has jobs with GPUs.")]), e => host.replaceChildren(failed(e)));
   return {title: "Tenants", element: [h("h1", {}, "Tenants"), h("p", {className: "soft"}, "What tenants hold now, may hold, and have used. What was used long ago counts less."), h("div", {className: "plain"}, host)], close: () => {}};
 }

@@ -272,7 +272,7 @@ func verbed(n int, one, several string) string {
 func (b *base) printTenants(tenants []queue.TenantUse) {
 	told, stops := len(tenants) > 1, queue.Stops{}
 	for _, t := range tenants {
-		told = told || t.Quota > 0 || t.Limit != nil || t.Stops != stops
+		told = told || t.Quota > 0 || t.Limit != nil || len(t.Users) > 0 || t.Stops != stops
 	}
 	if !told {
 		return
@@ -295,4 +295,25 @@ func (b *base) printTenants(tenants []queue.TenantUse) {
 			t.Stops.Stops, fmt.Sprintf("%.1f", t.Stops.LostGPUSeconds/3600), fmt.Sprintf("%.1f", t.Stops.SavedSeconds/3600)))
 	}
 	b.table(rows)
+	b.printUsers(tenants)
+}
+
+// printUsers prints what users have, where they have limits.
+func (b *base) printUsers(tenants []queue.TenantUse) {
+	rows := []string{row("User", "Tenant", "GPUs", "At most", "Jobs", "At most")}
+	most := func(n int) string {
+		if n == 0 {
+			return ""
+		}
+		return fmt.Sprint(n)
+	}
+	for _, t := range tenants {
+		for _, u := range t.Users {
+			rows = append(rows, row(u.User, t.Tenant, u.GPUs, most(t.MaxGPUsPerUser), u.Jobs, most(t.MaxJobsPerUser)))
+		}
+	}
+	if len(rows) > 1 {
+		b.printf("\nUsers\n")
+		b.table(rows)
+	}
 }

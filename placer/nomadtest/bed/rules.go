@@ -36,7 +36,7 @@ import (
 //     but with all of its gang;
 //   - nothing is pinned to a GPU that still runs another member's tasks, be it of the same
 //     job or of one that was purged;
-//   - the gangs of a tenant have no more GPUs than its limit, but for a limited time, or if just
+//   - the gangs of a tenant, or of a user, have no more GPUs than the limit, but for a limited time, or if just
 //     before a placer started gangs Nomad replaced members, or chose GPUs for canaries, or another placer
 //     that does not know of it started others;
 //   - of the children of a template no more have GPUs than pal_array_parallel says, but for a limited time;
@@ -64,6 +64,7 @@ type rules struct {
 	ledgers  int       // looked into
 	asked    int       // about how many jobs that wait
 	limit    int       // GPUs that gangs may have together; 0: no limit
+	perUser  bool      // limit is that of the gangs of each user
 	beyond   time.Time // since when they have more
 	// replaced is when Nomad last replaced a member by itself, and bothStarted when a placer last
 	// started a gang just after another one that works still; unknowable: the gangs have more since
@@ -545,16 +546,20 @@ func (r *rules) look() {
 	if same {
 		return
 	}
-	inPart, gpus := false, 0
+	inPart, gpus := false, map[string]int{}
 	for _, k := range keys {
 		inPart = r.lookAt(k) || inPart
-		gpus += r.gpusOf(k)
+		if n := r.gpusOf(k); n > 0 && r.perUser {
+			gpus[r.w.Nomad.Job(k).Meta["pal_user"]] += n
+		} else {
+			gpus[""] += n
+		}
 	}
 	arrays := r.countArrays(keys)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	inPart = r.lookAtArrays(arrays) || inPart
-	r.lookedAt, r.inPart = at, r.lookAtLimit(gpus) || inPart
+	r.lookedAt, r.inPart = at, r.lookAtLimit(slices.Max(append(slices.Collect(maps.Values(gpus)), 0))) || inPart
 }
 
 // gpusOf are the GPUs that a gang of the placer's has.
@@ -590,7 +595,7 @@ const lateEvent = time.Second
 // longCycle is how long a cycle lasts that waits for one answer.
 const longCycle = 20 * time.Second
 
-// lookAtLimit looks whether all gangs have more GPUs together than they may, and reports whether
+// lookAtLimit looks whether all gangs, or those of one user, have more GPUs together than they may, and reports whether
 // they do. r.mu is held.
 func (r *rules) lookAtLimit(gpus int) bool {
 	now := time.Now()

@@ -52,7 +52,7 @@ func TestNextSteps(t *testing.T) {
 				mix.Requests, mix.Events = 0, nomadtest.EventFaults{}
 				mix.Kill, mix.Second, mix.Restart, mix.Clock = 0, 0, 0, 0
 				x := &follower{Walk: NewWalk(w, mix), taken: taken, pick: rand.New(rand.NewPCG(seed, 13))}
-				w.rules.limit = limited(seed)
+				w.rules.limit, w.rules.perUser = limited(seed), perUser(seed)
 				count := func(n *int) func(nomadtest.Member) {
 					return func(m nomadtest.Member) { *n += map[bool]int{true: 1}[m.Job != x.changed] }
 				}

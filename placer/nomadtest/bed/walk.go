@@ -55,16 +55,20 @@ func DefaultMix() Mix {
 	}
 }
 
-// walkLimit is how many GPUs the walk's jobs may have together in those walks that limit them.
+// walkLimit is how many GPUs the walk's jobs, or those of one user, may have together in those walks
+// that limit them.
 const walkLimit = 4
 
 // limited is the limit in the walk of a seed; 0: there is none.
 func limited(seed uint64) int {
-	if seed%4 == 1 {
+	if seed%4 == 1 || perUser(seed) {
 		return walkLimit
 	}
 	return 0
 }
+
+// perUser reports whether the limit in the walk of a seed is that of each user.
+func perUser(seed uint64) bool { return seed%8 == 3 }
 
 // vary gives a walk's placers a configuration by its seed: the defaults for every other
 // walk, and what moves, stops and passes gangs more often for the rest, half of them with a
@@ -82,7 +86,9 @@ func vary(seed uint64) func(*model.Config) {
 		}
 		c.RestartCost, c.MovesPerHour, c.Resync, c.Placement = restart, 1000, resync, placement
 		c.Queue.Order, c.Queue.Backfill, c.Queue.MaxWait, c.Queue.Preempt, c.Queue.Migrate = order, fill, maxWait, true, true
-		if limit := limited(seed); limit > 0 {
+		if limit := limited(seed); perUser(seed) {
+			c.Queue.Tenants = map[string]queue.Tenant{"default": {MaxGPUsPerUser: limit, MaxJobsPerUser: 2}}
+		} else if limit > 0 {
 			c.Queue.Tenants = map[string]queue.Tenant{"default": {Quota: limit, BorrowingLimit: new(int)}}
 		}
 	}
@@ -211,6 +217,9 @@ func (x *Walk) submit() {
 	}
 	for g.Members > x.room(g.GPUs) {
 		g.Members--
+	}
+	if user := x.made % 3; user > 0 { // each third job names nobody
+		g.Meta["pal_user"] = []string{"", "ada", "grace"}[user]
 	}
 	switch x.rng.IntN(12) {
 	case 0:

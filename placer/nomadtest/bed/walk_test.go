@@ -229,7 +229,7 @@ func walk(t *testing.T, seed uint64, verbose bool) (out walked) {
 	ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {
 		Run(t, Options{Seed: seed, Unchecked: true, Partial: 90 * time.Second, Placer: vary(seed), Sampled: true}, func(w *World) {
 			x := NewWalk(w, DefaultMix())
-			w.rules.limit = limited(seed)
+			w.rules.limit, w.rules.perUser = limited(seed), perUser(seed)
 			x.Go(4 * time.Minute)
 			open, broken := x.Settle(40*time.Minute), w.Broken()
 			counted := w.rules.counted()

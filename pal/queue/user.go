@@ -1,0 +1,105 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Limits of users are limits of their tenants, for each user. The words are Slurm's.
+
+// Payer is whose limits GPUs count towards: a tenant's, by its namespace, and those of one of its users.
+type Payer struct {
+	Tenant string // as jobs name it
+	User   string // "": of jobs that name nobody
+}
+
+// UserUse is what one user of a tenant with limits for users has.
+type UserUse struct {
+	User string `json:"user"` // "(none)": of the jobs that name nobody
+	// GPUs are of the user's jobs that run or are about to, Jobs is how many jobs that are.
+	GPUs int `json:"gpus"`
+	Jobs int `json:"jobs"`
+}
+
+// noUser is what the user of jobs is called that name nobody: all these jobs share one user's limits.
+const noUser = "(none)"
+
+// ShownUser is what a user is called.
+func ShownUser(user string) string { return cmp.Or(user, noUser) }
+
+// LimitsUsers reports whether users have limits in the tenant that a namespace belongs to, or in one above.
+func (o Options) LimitsUsers(namespace string) bool {
+	for name := o.TenantOf(namespace); name != ""; name = name[:max(0, strings.LastIndexByte(name, '/'))] {
+		if t := o.Tenants[name]; t.MaxGPUsPerUser > 0 || t.MaxJobsPerUser > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// countUser counts GPUs and jobs of a user with the tenant and its parents, or (negative) no longer.
+func (t *tenant) countUser(user string, gpus, jobs int) {
+	user = ShownUser(user)
+	for ; t != nil; t = t.parent {
+		if t.MaxGPUsPerUser == 0 && t.MaxJobsPerUser == 0 {
+			continue
+		}
+		u := t.users[user]
+		u.User, u.GPUs, u.Jobs = user, u.GPUs+gpus, u.Jobs+jobs
+		if t.users == nil {
+			t.users = map[string]UserUse{}
+		}
+		if t.users[user] = u; u.GPUs == 0 && u.Jobs == 0 {
+			delete(t.users, user)
+		}
+	}
+}
+
+// sortedUsers are the tenant's users that have something, by name; nil without limits for users.
+func (t *tenant) sortedUsers() (all []UserUse) {
+	for _, name := range slices.Sorted(maps.Keys(t.users)) {
+		all = append(all, t.users[name])
+	}
+	return all
+}
+
+// brokenLimit is a limit that a gang would break: that of a tenant, or that of one of its users.
+type brokenLimit struct {
+	tenant     *tenant
+	user       string // "": the tenant's own limit
+	jobs       bool   // held and most count jobs, not GPUs
+	held, most int
+}
+
+// gpuBound is the limit of the tenant, or of the user in it, that so many GPUs more would break; nil
+// if they break none. With never, only the GPUs that are asked for count.
+func (t *tenant) gpuBound(user string, gpus int, never bool) *brokenLimit {
+	user = ShownUser(user)
+	held, his := t.gpus+t.promised, t.users[user].GPUs
+	if never {
+		held, his = 0, 0
+	}
+	if most, ok := t.limit(); ok && held+gpus > most {
+		return &brokenLimit{tenant: t, held: held, most: most}
+	}
+	if most := t.MaxGPUsPerUser; most > 0 && his+gpus > most {
+		return &brokenLimit{tenant: t, user: user, held: his, most: most}
+	}
+	return nil
+}
+
+// overJobs is the limit of jobs of its user that one gang more would break; nil if it breaks none.
+func (e *entry) overJobs() *brokenLimit {
+	user := ShownUser(e.job.User)
+	for t := e.of.tenant; t != nil; t = t.parent {
+		if most, has := t.MaxJobsPerUser, t.users[user].Jobs; most > 0 && has >= most {
+			return &brokenLimit{tenant: t, user: user, jobs: true, held: has, most: most}
+		}
+	}
+	return nil
+}
