@@ -4,6 +4,7 @@
 package e2e_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,8 +35,11 @@ func commands(page string) []string {
 		switch command, ok := strings.CutPrefix(line, "$ "); {
 		case table:
 			cells := strings.Split(strings.Trim(line, "|"), "|")
-			if last := strings.Trim(cells[len(cells)-1], " `"); strings.HasPrefix(last, "nomad-pal ") {
+			switch last := strings.Trim(cells[len(cells)-1], " `"); {
+			case strings.HasPrefix(last, "nomad-pal "):
 				typed = append(typed, last)
+			case strings.Contains(last, "nomad-pal "):
+				typed = append(typed, "a link hides: "+last)
 			}
 		case strings.HasPrefix(line, "```"):
 			in = !in
@@ -54,7 +58,8 @@ func commands(page string) []string {
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, placerScores, cluster.Options{ACL: true})
-	agent := b.startPal(t, edgeConfig, append(os.Environ(), b.Env()...))
+	config := edgeConfig + fmt.Sprintf("history {\n  database = %q\n}\n", filepath.Join(t.TempDir(), "history.db"))
+	agent := b.startPal(t, config, append(os.Environ(), b.Env()...))
 	b.untilReady(agent)
 	history := gang("history", 1, 1)
 	history.script = "exit 0"

@@ -58,6 +58,21 @@ func testQuota(t *testing.T, b *bed) {
 	b.purge("beyond")
 }
 
+// A user runs no more than the tenant's limit of users allows, and others go on; status lists what users
+// have.
+func testUserLimit(t *testing.T, b *bed) {
+	within, beyond, other := gang("within", 2, 1), gang("beyond", 2, 1), gang("other", 2, 1)
+	within.meta, beyond.meta, other.meta = `pal_user = "ada"`, `pal_user = "ada"`, `pal_user = "bob"`
+	b.runs(within, 2)
+	b.run(beyond.hcl())
+	b.untilWaits("beyond", "user ada holds 2 in tenant all and may hold at most 3")
+	b.runs(other, 2)
+	b.says("status", "ada   all     2     3", "bob   all     2     3")
+	b.purge("within")
+	b.untilGPUs("beyond", 2)
+	b.purge("beyond", "other")
+}
+
 // Two GPU tasks in a group, next to one without, in every member.
 func testTwoTasks(t *testing.T, b *bed) {
 	j := gang("pair", 2, 1)

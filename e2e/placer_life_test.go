@@ -33,6 +33,7 @@ func TestPlacerLife(t *testing.T) {
 		{"fails by its own fault", "retries = 1\n", testUserFailure},
 		{"moved to better GPUs", "queue {\n  migrate = true\n  locality_wait = false\n  restart_cost = \"1s\"\n}\n", testMoved},
 		{"quota of a namespace", "tenant \"default\" {\n  quota           = 4\n  borrowing_limit = 0\n}\n", testQuota},
+		{"limit of users", "tenant \"all\" {\n  namespaces        = [\"*\"]\n  max_gpus_per_user = 3\n}\n", testUserLimit},
 		{"two GPU tasks in a group", "", testTwoTasks},
 		{"hard locality", "locality {\n  node = 1\n  rack = 1.3\n  cluster = 1.7\n}\n", testLocality},
 		{"a group of none", "", testGroupOfNone},

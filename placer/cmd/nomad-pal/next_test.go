@@ -63,7 +63,7 @@ func TestNextOfCanary(t *testing.T) {
 // A gang of which members are pending in Nomad does not run yet.
 func TestPendingIsStarting(t *testing.T) {
 	e := &query.Explanation{Job: "j", State: gang.Running, Reason: reason.Reason{Kind: reason.MembersRun, Want: 2, Doing: &reason.Doing{Run: 1}}, Decision: &pal.Decision{Demand: 2, Chosen: &pal.Choice{Nodes: 1}}}
-	for status, want := range map[string]string{"running": "j runs on 2 GPUs", "pending": "j is starting on 2 GPUs of one node. 1 of 2 members run. "} {
+	for status, want := range map[string]string{"running": "j runs on 2 GPUs", "pending": "j is placed on 2 GPUs of one node. 1 of 2 members run. "} {
 		e.Allocations = []query.Allocation{{Status: "running"}, {Status: status}}
 		if got := sentence(e, time.Now()); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %s", status, got)

@@ -8,10 +8,13 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,6 +93,28 @@ func TestRunWithoutAgent(t *testing.T) {
 	c := newCluster(t)
 	code, out, said := c.does("run", c.job("default", "train", 2))
 	if code != exitNoPlacer || !strings.Contains(out, `Job "train" registered, waiting for the placer`) || !strings.Contains(said, "Note: where it is placed, or what it waits for, is not known, as no agent answers: ") {
+		t.Errorf("%d %s%s", code, out, said)
+	}
+}
+
+// run goes on watching when the agent answers again, and says what it waits for, once.
+func TestRunWaitsForAgent(t *testing.T) {
+	c := newCluster(t)
+	to, err := url.Parse(c.agent("", "http {\n  bind_port = 0\n}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pass, asked := httputil.NewSingleHostReverseProxy(to), atomic.Int32{}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/explain") && asked.Add(1) <= 2 {
+			panic(http.ErrAbortHandler)
+		}
+		pass.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	t.Setenv("NOMAD_PAL_ADDR", s.URL)
+	code, out, said := c.does("run", c.job("default", "train", 2))
+	if code != 0 || !strings.Contains(out, "train runs") || strings.Count(said, "The agent does not answer") != 1 || !strings.Contains(said, "The agent answers again.") {
 		t.Errorf("%d %s%s", code, out, said)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/request"
@@ -28,12 +29,14 @@ import (
 
 var helpRun = help("run [options] <jobspec>", `
 Adds the gate to a job, registers it as nomad job run does, and watches until
-the placer has placed it. Jobs without GPUs are registered as they are. Running
+the placer has placed it. If the agent stops answering meanwhile, it waits for up to
+five minutes until one answers. Jobs without GPUs are registered as they are. Running
 the same file again leaves what runs alone. There is no -ui: nomad job status -ui
 <job> opens Nomad's page of the job.
 
 If NOMAD_PAL_USER is set, a new job with GPUs is that user's: it gets the meta
-pal_user, unless it has one.
+pal_user, unless it has one. Where users have limits, the agent writes the name of
+your ACL token there.
 
 With -pal-address, and if that agent has http { register = true }, a job that can
 start at once is registered with its GPUs chosen: half the work for Nomad. If the
@@ -342,16 +345,48 @@ func refusedToStart(e *query.Explanation) bool {
 	return e.State == gang.Rejected || e.State == gang.Failed || e.State == gang.Unschedulable
 }
 
+// agentPatience is for how long run waits for an agent that no longer answers.
+const agentPatience = 5 * time.Minute
+
+// standing asks how the job stands. While no agent answers, it waits for one: the agent restarts, or another
+// one takes over.
+func (b *base) standing(a *answers, k cluster.JobKey) (e *query.Explanation, err error) {
+	told := false
+	for since := time.Now(); ; {
+		if err = a.hear(askTimeout); err == nil {
+			e, err = a.Explain(k)
+		}
+		away := lacksAgent(err) || err != nil && slices.Contains([]int{0, http.StatusBadGateway}, nomad.StatusOf(err))
+		switch {
+		case !away && told:
+			b.complain("The agent answers again.")
+			return e, err
+		case !away || b.ctx.Err() != nil:
+			return e, err
+		case time.Since(since) > agentPatience:
+			return nil, fmt.Errorf("no agent has answered for %v, and the job stays registered: %w", agentPatience, err)
+		case !told:
+			b.complain(fmt.Sprintf("The agent does not answer (%s). The job stays registered; watching goes on as soon as an agent answers, within %s.", oneLine(err.Error()), model.ShortDuration(agentPatience)))
+			told = true
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-b.ctx.Done():
+			return nil, b.ctx.Err()
+		}
+		if next, err := b.ask(); err == nil { // another one may be at work
+			*a = *next
+		}
+	}
+}
+
 // awaitStart follows the job until all members run or it ends, printing each new word on it. idle
 // reports whether no placer is at work.
 func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *query.Explanation, idle bool, err error) {
 	last, said, asked := "", "", false
 	for {
 		began := time.Now()
-		if err = a.hear(askTimeout); err == nil {
-			e, err = a.Explain(k)
-		}
-		if err != nil {
+		if e, err = b.standing(a, k); err != nil {
 			return nil, said != "", err
 		}
 		before := said

@@ -107,8 +107,10 @@ func runsSentence(e *query.Explanation, now time.Time) string {
 		default:
 			verb += "; they would be"
 		}
-	case e.State == gang.Starting, pending:
+	case e.State == gang.Starting:
 		verb = "is starting"
+	case pending: // Nomad has placed all its members, and calls it running
+		verb = "is placed"
 	}
 	text := fmt.Sprintf("%s %s on %s %s", e.Job, verb, pal.CountGPUs(d.Demand), where)
 	switch {
