@@ -278,6 +278,10 @@ func limitedLives() map[string]life {
 	quota, limit := 2, func(n *int) func() queue.Tenant {
 		return func() queue.Tenant { return queue.Tenant{Quota: *n, BorrowingLimit: new(int)} }
 	}
+	userLimit := 2
+	ofUser := func(n *int) func() queue.Tenant {
+		return func() queue.Tenant { return queue.Tenant{MaxGPUsPerUser: *n} }
+	}
 	raised := 2
 	count := func(n int) func(*api.Job) { return func(j *api.Job) { j.TaskGroups[0].Count = &n } }
 	service := func(w *bed.World) {
@@ -320,6 +324,13 @@ func limitedLives() map[string]life {
 		"asks for more than its tenant may have": {
 			tenant: limit(&quota), comes: func(w *bed.World) { begin(w, 1); w.Submit(bed.Gang{Name: "a", Members: 4}) }, job: "a",
 			says: "ask for at most 2 GPUs", follow: edit("a", count(2)),
+		},
+		"asks for more than its user may have": {
+			tenant: ofUser(&userLimit), comes: func(w *bed.World) { begin(w, 1); w.Submit(bed.Gang{Name: "a", Members: 4}) }, job: "a",
+			says: "ask for at most 2 GPUs, or have the tenant's max_gpus_per_user raised", follow: edit("a", count(2)),
+		},
+		"is scaled beyond its user's limit": {
+			tenant: ofUser(&six), comes: service, job: "a", says: "have the tenant's max_gpus_per_user raised, or ask for fewer members", follow: edit("a", count(6)),
 		},
 		"its tenant's quota is raised": {
 			tenant: limit(&raised), comes: func(w *bed.World) {
