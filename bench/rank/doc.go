@@ -28,7 +28,8 @@ type Gang struct {
 	Restart time.Duration
 }
 
-// Speeds are the true PM scores: GPU id → application class → score.
+// Speeds are how long work takes, over the median GPU of the fastest model: GPU id → application
+// class → times. On a cluster of one model they are the true PM scores.
 type Speeds map[string]map[string]float64
 
 // Exit codes of a rank.

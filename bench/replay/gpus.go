@@ -6,6 +6,7 @@ package replay
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"github.com/nomad-pal/nomad-pal/bench/rank"
@@ -33,7 +34,7 @@ func NewGPUs(all []population.GPU) (*GPUs, error) {
 	for i, u := range all {
 		g.byID[u.ID] = i
 		for k, c := range pal.AppClasses() {
-			samples = append(samples, profile.Sample{GPU: u.ID, Model: u.Model, Key: u.Key, App: c, Time: u.Times[k]})
+			samples = append(samples, profile.Sample{GPU: u.ID, Model: u.Model, Key: u.Key, App: c, Time: u.Times[k], Rate: u.Rates[k]})
 		}
 	}
 	p, err := profile.Build(samples, profile.DefaultOptions(), nil)
@@ -48,17 +49,39 @@ func NewGPUs(all []population.GPU) (*GPUs, error) {
 // Longhorn's measurements, or from the measurements themselves if PAL_DATA names them,
 // which source says.
 func DrawGPUs(nodes, gpusPerNode, outliers int, seed uint64) (g *GPUs, source string, err error) {
-	spec := population.Spec{Cluster: "longhorn", Nodes: nodes, GPUsPerNode: gpusPerNode, Outliers: population.Exactly(outliers)}
-	source = "quantiles of the measurements on TACC Longhorn (V100), outliers included"
+	return drawGPUs([]population.Spec{{Cluster: "longhorn", Nodes: nodes, GPUsPerNode: gpusPerNode, Outliers: population.Exactly(outliers)}}, "TACC Longhorn (V100)", seed)
+}
+
+// DrawTwoModels adds nodes with GPUs of a second model, drawn from Frontera's measurements.
+func DrawTwoModels(nodes, others, gpusPerNode, outliers int, seed uint64) (g *GPUs, source string, err error) {
+	return drawGPUs([]population.Spec{
+		{Cluster: "longhorn", Nodes: nodes, GPUsPerNode: gpusPerNode, Outliers: population.Exactly(outliers)},
+		{Cluster: "frontera", Nodes: others, GPUsPerNode: gpusPerNode},
+	}, "TACC Longhorn (V100) and Frontera (RTX 5000)", seed)
+}
+
+func drawGPUs(specs []population.Spec, where string, seed uint64) (g *GPUs, source string, err error) {
+	source = fmt.Sprintf("quantiles of the measurements on %s, outliers included", where)
+	var tables []population.Table
 	if dir := paldata.Dir(); dir != "" {
-		if spec.Tables, err = paldata.Tables(dir); err != nil {
+		if tables, err = paldata.Tables(dir); err != nil {
 			return nil, "", err
 		}
-		source = "the measurements on TACC Longhorn (V100) in " + dir
+		source = fmt.Sprintf("the measurements on %s in %s", where, dir)
 	}
-	all, err := population.Draw(spec, rand.New(rand.NewPCG(seed, 1)))
-	if err != nil {
-		return nil, "", err
+	var all []population.GPU
+	first := 0 // node of the model
+	for i, spec := range specs {
+		spec.Tables = tables
+		gpus, err := population.Draw(spec, rand.New(rand.NewPCG(seed, uint64(1+i))))
+		if err != nil {
+			return nil, "", err
+		}
+		for _, u := range gpus {
+			u.Node += first
+			all = append(all, u)
+		}
+		first += spec.Nodes
 	}
 	g, err = NewGPUs(all)
 	return g, source, err
@@ -79,13 +102,46 @@ func (g *GPUs) Class(id string, c pal.AppClass) int {
 	return e.Class
 }
 
-// Speeds are the true scores as the ranks read them: by class, and by application.
+// Models are the GPU models, in the order of the nodes.
+func (g *GPUs) Models() (models []string) {
+	for _, u := range g.All {
+		if !slices.Contains(models, u.Model) {
+			models = append(models, u.Model)
+		}
+	}
+	return models
+}
+
+// Count is how many GPUs there are of a model.
+func (g *GPUs) Count(model string) (n int) {
+	for _, u := range g.All {
+		if u.Model == model {
+			n++
+		}
+	}
+	return n
+}
+
+// Model is the model of a GPU.
+func (g *GPUs) Model(id string) string { return g.All[g.byID[id]].Model }
+
+// SpeedOf is how fast the median GPU of a model is for a class; 1 is the fastest model, and a model
+// without rates.
+func (g *GPUs) SpeedOf(model string, c pal.AppClass) float64 {
+	if s, ok := g.profile.Speeds(c)[model]; ok {
+		return s
+	}
+	return 1
+}
+
+// Speeds are how long the work takes on each GPU, over the median GPU of the fastest model, as the
+// ranks read them: by class, and by application.
 func (g *GPUs) Speeds() rank.Speeds {
 	s := rank.Speeds{}
 	for _, u := range g.All {
 		s[u.ID] = map[string]float64{}
 		for k, c := range pal.AppClasses() {
-			s[u.ID][string(c)] = u.Scores[k]
+			s[u.ID][string(c)] = u.Scores[k] / g.SpeedOf(u.Model, c)
 		}
 		for _, a := range g.Apps {
 			s[u.ID][a.Name] = u.Scores[a.Class.Index()] / a.Speeds.On(u.Model)

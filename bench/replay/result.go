@@ -16,6 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/process"
 	"github.com/nomad-pal/nomad-pal/bench/rank"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // Result is what happened in one run.
@@ -65,6 +66,8 @@ type JobResult struct {
 	// Explained the ids that its decision names.
 	Predicted float64  `json:"predicted_cost,omitempty"`
 	Explained []string `json:"explained,omitempty"`
+	// LeftFaster is whether the placer left a faster GPU model that had room to other jobs.
+	LeftFaster bool `json:"left_faster,omitempty"`
 }
 
 // Trim drops the lists of GPUs that say the same as GPUIDs.
@@ -164,6 +167,7 @@ func (n *onNomad) explained(ctx context.Context, jr *JobResult) error {
 					} `json:"gpus"`
 				} `json:"members"`
 			} `json:"chosen"`
+			Left reason.Reason `json:"left"`
 		} `json:"decision"`
 	}
 	if err := json.Unmarshal(out, &d); err != nil {
@@ -179,7 +183,7 @@ func (n *onNomad) explained(ctx context.Context, jr *JobResult) error {
 	if d.Decision.Chosen == nil {
 		return nil
 	}
-	jr.Predicted = d.Decision.Chosen.Cost
+	jr.Predicted, jr.LeftFaster = d.Decision.Chosen.Cost, !d.Decision.Left.IsZero()
 	for _, m := range d.Decision.Chosen.Members {
 		for _, u := range m.GPUs {
 			jr.Explained = append(jr.Explained, u.ID)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 )
@@ -232,4 +233,81 @@ func TestCrowdsWhereItMayRun(t *testing.T) {
 			t.Errorf("those who wait do so %s: on %v, want %s", tc.waits, f, tc.want)
 		}
 	}
+}
+
+// A gang on a model that its author calls absurdly slow moves to the fast one when that comes free: what it
+// gains is more than a clock can count.
+func TestMovesFromAnAbsurdlySlowModel(t *testing.T) {
+	for _, slow := range []float64{0.5, 1e-6, 1e-12} {
+		w := marketWorld(t)
+		w.queue.opt.Migrate = true
+		g := pal.SingleGPUs("j", pal.ClassA, 1)
+		g.Speeds = pal.Speeds{"a": 1, "b": slow}
+		w.gangs["j"], w.places["j"] = g, pal.Placement{PMScore: 1, Penalty: 1, Model: "b", Speed: slow, Members: []pal.Member{{GPUs: []int{0}}}}
+		w.cluster.Take(g, w.places["j"])
+		if err := w.queue.Restore(Job{ID: "j", Gang: g, Estimate: 24 * time.Hour, Migratable: true, RestartCost: time.Minute}, w.places["j"], 0); err != nil {
+			t.Fatal(err)
+		}
+		w.now = time.Hour
+		if got := w.decide(); got != "migrate j on a\n" {
+			t.Errorf("%v as fast on b: %q", slow, got)
+		}
+	}
+}
+
+// Whatever authors say of speeds, no time runs backwards and nobody is forgotten: once nobody comes any
+// more, all gangs run and end.
+func TestAbsurdSpeeds(t *testing.T) {
+	speed := rapid.SampledFrom([]float64{1, 0.5, 1e-3, 1e-6, 1e-12})
+	rapid.Check(t, func(rt *rapid.T) {
+		w := marketWorld(t)
+		w.queue.opt.Preempt, w.queue.opt.Migrate = true, true
+		check := func() {
+			w.decide()
+			if at, ok := w.queue.Wake(w.now); ok && at <= w.now {
+				rt.Fatalf("at %v it is to be woken at %v", w.now, at)
+			}
+			for _, e := range w.queue.running {
+				if e.expectedEnd < e.startedAt || w.queue.remaining(e, w.now) < 0 || e.work(w.now) < 0 {
+					rt.Fatalf("%s: end %v, remaining %v, work %v", e.job.ID, e.expectedEnd, w.queue.remaining(e, w.now), e.work(w.now))
+				}
+			}
+			for _, wait := range w.queue.Waiting(w.now, w.cluster) {
+				if wait.From < 0 || wait.To < wait.From {
+					rt.Fatalf("%s: %+v", wait.Job, wait)
+				}
+			}
+		}
+		for i := range rapid.IntRange(1, 12).Draw(rt, "jobs") {
+			id := string(rune('a' + i))
+			g := pal.SingleGPUs(id, pal.ClassA, 1)
+			a, b := speed.Draw(rt, "a"), speed.Draw(rt, "b")
+			if rapid.Bool().Draw(rt, "known") {
+				g.Speeds = pal.SpeedsOf(map[string]float64{"a": a, "b": b})
+			}
+			w.gangs[id] = g
+			stops := rapid.Bool().Draw(rt, "stops")
+			if err := w.queue.Submit(w.now, Job{ID: id, Name: rapid.SampledFrom([]string{"m", "n"}).Draw(rt, "name"), Gang: g, Submitted: w.now,
+				Preemptible: stops, Migratable: stops, RestartCost: time.Second, Estimate: time.Duration(rapid.Int64Range(0, 1e6).Draw(rt, "estimate")) * time.Second}); err != nil {
+				rt.Fatal(err)
+			}
+			check()
+			w.now += time.Duration(rapid.Int64Range(1, 1e5).Draw(rt, "later")) * time.Second
+			if len(w.queue.running) > 0 && rapid.Bool().Draw(rt, "ends") {
+				w.report("end", w.queue.running[0].job.ID)
+			}
+			check()
+		}
+		for range 100 {
+			if len(w.queue.entries) == 0 {
+				return
+			}
+			if len(w.queue.running) > 0 {
+				w.report("end", w.queue.running[0].job.ID)
+			}
+			w.now += 1000 * time.Hour
+			check()
+		}
+		rt.Fatalf("never run: %d", len(w.queue.entries))
+	})
 }

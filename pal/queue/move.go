@@ -5,7 +5,6 @@ package queue
 
 import (
 	"slices"
-	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 )
@@ -52,8 +51,7 @@ func (p *pass) better(e *entry) (pal.Placement, bool) {
 	if !ok || pl.Cost() >= e.placement.Cost() {
 		return pl, false
 	}
-	left := float64(p.remaining(e, p.now))
-	gain := time.Duration(left * e.slower * (e.placement.Cost() - pl.Cost()))
+	gain := stretched(p.remaining(e, p.now), e.slower*(e.placement.Cost()-pl.Cost()))
 	return pl, gain > 2*e.job.RestartCost
 }
 

@@ -68,18 +68,33 @@ func (v *View) toldSpeeds(r *Request, models []string) (rates map[string]float64
 
 // saidSpeeds are an author's, of the models that the job may use.
 func (v *View) saidSpeeds(said map[string]float64, models []string) (map[string]float64, error) {
-	rates, known := map[string]float64{}, map[string]bool{}
-	for i, d := range v.Devices {
-		known[d.Name] = true
-		_, model := v.Cluster.Group(i)
-		if speed, ok := said[d.Name]; ok && slices.Contains(models, model) {
-			rates[model] = speed
+	rates, known := map[string]float64{}, v.modelsByName()
+	here := false
+	for name, speed := range said {
+		here = here || known[name] != nil
+		for _, model := range known[name] {
+			if slices.Contains(models, model) {
+				rates[model] = speed
+			}
 		}
 	}
-	if !slices.ContainsFunc(slices.Collect(maps.Keys(said)), func(name string) bool { return known[name] }) && len(known) > 0 {
+	if !here && len(known) > 0 {
 		return nil, fmt.Errorf("meta pal_speed names no GPU model of this cluster; it has %s", strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 	}
 	return rates, nil
+}
+
+// modelsByName are the cluster's GPU models by the last part of their names, which authors write.
+func (v *View) modelsByName() map[string][]string {
+	if v.models == nil {
+		v.models = map[string][]string{}
+		for i, d := range v.Devices {
+			if _, model := v.Cluster.Group(i); !slices.Contains(v.models[d.Name], model) {
+				v.models[d.Name] = append(v.models[d.Name], model)
+			}
+		}
+	}
+	return v.models
 }
 
 // pooled are rates by runs, completed by those that are told: these are brought to the scale of the

@@ -6,6 +6,7 @@ package request
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -100,6 +101,71 @@ func TestSpeeds(t *testing.T) {
 		}
 		if diff := cmp.Diff(tc.want, r.Gang.Speeds) + cmp.Diff(tc.from, r.SpeedsFrom); diff != "" {
 			t.Errorf("%s: %s", tc.name, diff)
+		}
+	}
+}
+
+// Whatever is known of speeds, a job runs only where its author's constraints allow: memory that a small
+// model lacks, and the model's name.
+func TestSpeedsAndConstraints(t *testing.T) {
+	memory := func(atLeast string) string {
+		return "device \"nvidia/gpu\" {\n  constraint {\n    attribute = \"${device.attr.memory}\"\n    operator = \">=\"\n    value = \"" + atLeast + "\"\n  }\n"
+	}
+	for _, tc := range []struct {
+		name, device string
+		want         []string // models that it may use
+		speeds       pal.Speeds
+	}{
+		{"no constraint", `device "nvidia/gpu" {`, []string{"A100", "T4", "K80"}, pal.Speeds{"nvidia/gpu/A100": 0.1, "nvidia/gpu/T4": 1, "nvidia/gpu/K80": 0.5}},
+		{"all have the memory", memory("8 GiB"), []string{"A100", "T4", "K80"}, pal.Speeds{"nvidia/gpu/A100": 0.1, "nvidia/gpu/T4": 1, "nvidia/gpu/K80": 0.5}},
+		{"the fastest lacks the memory", memory("20 GiB"), []string{"A100", "K80"}, pal.Speeds{"nvidia/gpu/A100": 0.2, "nvidia/gpu/K80": 1}},
+		{"the slowest has the memory", memory("40 GiB"), []string{"A100"}, nil},
+		{"no model has it", memory("200 GiB"), nil, nil},
+		{"the slowest by name", `device "nvidia/gpu/A100" {`, []string{"A100"}, nil},
+	} {
+		s := world(6)
+		for i, m := range []struct {
+			model string
+			mib   int64
+		}{{"T4", 16384}, {"K80", 24576}, {"A100", 40960}} {
+			for _, n := range []int{i, i + 3} {
+				d := s.Nodes[fmt.Sprintf("id-%d", n)].NodeResources.Devices[0]
+				d.Name, d.Attributes["memory"] = m.model, &api.Attribute{IntVal: &m.mib, Unit: "MiB"}
+			}
+		}
+		hcl := clustertest.Jobspec("j", 2, 1, "meta {\n  pal_speed = \"A100=1, T4=10, K80=5\"\n}")
+		job := addJob(t, s, strings.Replace(hcl, `device "nvidia/gpu" {`, tc.device, 1), 1)
+		runs := map[string]queue.ModelRuns{"nvidia/gpu/T4": {Runs: 9, Time: time.Minute}, "nvidia/gpu/A100": {Runs: 9, Time: 10 * time.Minute}, "nvidia/gpu/K80": {Runs: 9, Time: 2 * time.Minute}}
+		for _, of := range []map[string]queue.ModelRuns{nil, runs} {
+			v, err := NewView(s, Options{Ledger: ledger.Options{Locality: pal.TwoTier(1.7)}, DefaultClass: pal.ClassA, Runs: func(*api.Job, int) map[string]queue.ModelRuns { return of }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := v.Request(job)
+			if err != nil {
+				t.Fatalf("%s: %v", tc.name, err)
+			}
+			var may []string
+			for i, d := range v.Devices {
+				if r.Gang.MemberSets[0].Eligible[i] && !slices.Contains(may, d.Name) {
+					may = append(may, d.Name)
+				}
+			}
+			slices.Sort(may)
+			slices.Sort(tc.want)
+			if diff := cmp.Diff(tc.want, may) + cmp.Diff(tc.speeds, r.Gang.Speeds); diff != "" {
+				t.Errorf("%s: %s", tc.name, diff)
+			}
+			for { // until the models that it may use are full
+				f, ok := pal.Find(v.Cluster, r.Gang, pal.Policy{Name: pal.PAL})
+				if !ok {
+					break
+				}
+				if name := strings.TrimPrefix(f.Model, "nvidia/gpu/"); !slices.Contains(tc.want, name) {
+					t.Errorf("%s: it runs on %s", tc.name, name)
+				}
+				v.Cluster.Take(r.Gang, f.Placement)
+			}
 		}
 	}
 }

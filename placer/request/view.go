@@ -46,6 +46,8 @@ type View struct {
 	// avoiding caches preferences that leave out nodes, by those and what is
 	// eligible: the queue tells kinds of gangs by their slices.
 	avoiding map[string][][]bool
+	// models are the GPU models by the last part of their names; nil: to be worked out.
+	models map[string][]string
 }
 
 // NewView is a view over a new ledger: see [ledger.New].
@@ -69,6 +71,7 @@ func (v *View) Update(s *cluster.State, o Options) bool {
 		clear(v.eligibility)
 		clear(v.lasting)
 		clear(v.avoiding)
+		v.models = nil
 	}
 	return true
 }

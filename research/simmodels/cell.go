@@ -49,6 +49,8 @@ type cell struct {
 	// stops, starts and moves gangs for nothing, too; at the least load only.
 	Told        run     `json:"told,omitzero"`
 	Clairvoyant float64 `json:"clairvoyant_s,omitempty"`
+	// Fair is the average under Gavel's finish-time fairness, as a fluid; 0 unless there are three models.
+	Fair float64 `json:"fair_s,omitempty"`
 
 	w    workload
 	jobs []job
@@ -164,6 +166,14 @@ func (c *cell) reach() (err error) {
 	}
 	out, err := sim.Clairvoyant{Jobs: jobs, Cluster: cluster}.Run()
 	c.Clairvoyant = sim.FiguresOf(out.Jobs).AvgJCT
+	return err
+}
+
+// shareFairly plays Gavel's finish-time fairness.
+func (c *cell) shareFairly() (err error) {
+	if len(c.w.models) == 3 {
+		c.Fair, err = finishTimeFairness(c.jobs, c.w.models, float64(c.w.gpusOf()))
+	}
 	return err
 }
 

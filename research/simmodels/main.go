@@ -56,6 +56,9 @@ func compare(only, md string, workers int) error {
 			if c.Load == loads[0] {
 				g.Go(c.reach)
 			}
+			if !c.Preempts {
+				g.Go(c.shareFairly)
+			}
 			c.Runs = make([]run, 3)
 			for i, policy := range []string{agnostic, fastest, ours} {
 				g.Go(func() (err error) {

@@ -5,6 +5,7 @@ package main
 
 import (
 	"math"
+	"math/rand/v2"
 	"os"
 	"testing"
 
@@ -78,5 +79,67 @@ func TestCell(t *testing.T) {
 	}
 	if a, o := c.Runs[0].AvgJCT, c.Runs[2].AvgJCT; o > 0.95*a {
 		t.Errorf("average %v s with speeds, %v s without", o, a)
+	}
+}
+
+// Rates are possible exactly where the linear program, solved by gonum, says that all work is done in time.
+func TestFits(t *testing.T) {
+	models := []string{"a", "b", "c"}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		var c crowd
+		var kinds []kind
+		for range 1 + rng.IntN(6) {
+			s := [3]float64{rng.Float64(), rng.Float64(), 1}
+			rng.Shuffle(3, func(i, j int) { s[i], s[j] = s[j], s[i] })
+			of := pal.Speeds{}
+			for m, model := range models {
+				of[deviceName(model)] = s[m]
+			}
+			rate := 10 * rng.Float64()
+			c.speeds, c.rates, c.gpus = append(c.speeds, s), append(c.rates, rate), append(c.gpus, 1e9)
+			kinds = append(kinds, kind{of, rate})
+		}
+		span, _, err := fluid(kinds, models, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, gpus := range []float64{0.999 * span, 1.001 * span} {
+			if got, want := c.fits(gpus), gpus > span; got != want {
+				t.Errorf("%v: with %v GPUs of each fits is %v, they need %v", kinds, gpus, got, span)
+			}
+		}
+	}
+}
+
+// Jobs that come at once and are alike share alike, and end at once. A job alone has its
+// fastest model. Jobs that suit different models have them.
+func TestFinishTimeFairness(t *testing.T) {
+	models := []string{"a", "b", "c"}
+	on := func(a, b, c float64) pal.Speeds {
+		return pal.Speeds{deviceName("a"): a, deviceName("b"): b, deviceName("c"): c}
+	}
+	does := func(work float64, s pal.Speeds) job {
+		return job{trace.Job{GPUs: 1, Iterations: work, IterTimeS: 1}, s}
+	}
+	for _, tc := range []struct {
+		name string
+		jobs []job
+		want float64
+	}{
+		{"alone", []job{does(10, on(1, 0.5, 0.1))}, 10},
+		{"six alike on three GPUs", []job{does(10, on(1, 1, 1)), does(10, on(1, 1, 1)), does(10, on(1, 1, 1)), does(10, on(1, 1, 1)), does(10, on(1, 1, 1)), does(10, on(1, 1, 1))}, 20},
+		{"each has its own", []job{does(10, on(1, 0.1, 0.1)), does(10, on(0.1, 1, 0.1)), does(10, on(0.1, 0.1, 1))}, 10},
+	} {
+		got, err := finishTimeFairness(tc.jobs, models, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(got-tc.want) > 1e-2*tc.want {
+			t.Errorf("%s: %v s on average, want %v", tc.name, got, tc.want)
+		}
+	}
+	if _, err := finishTimeFairness(nil, models[:2], 1); err == nil {
+		t.Error("two models are solved for")
 	}
 }

@@ -61,23 +61,28 @@ type GPU struct {
 	// the times in the source's unit, Noise their relative run-to-run standard
 	// deviation.
 	Scores, Times, Noise [pal.NumClasses]float64
-	Outlier              bool // in class A
+	// Rates are what it does in a second, in the units of [attr.RateUnit]: what compares across models.
+	Rates   [pal.NumClasses]float64
+	Outlier bool // in class A
 }
 
 // hardware is what the sources' GPUs are.
 type hardware struct {
 	model             string
 	memoryMiB, powerW int
+	// rates are those of a median GPU, from NVIDIA's data sheets: FP32 and tensor TFLOP/s, GB/s, and
+	// 10⁹ gathers/s, which move a sector of 32 bytes each.
+	rates [pal.NumClasses]float64
 }
 
 func hardwareOf(cluster string) (hardware, bool) {
 	switch cluster {
 	case "longhorn":
-		return hardware{"Tesla V100-SXM2-16GB", 16384, 300}, true
+		return hardware{"Tesla V100-SXM2-16GB", 16384, 300, [...]float64{15.7, 125, 900, 28}}, true
 	case "frontera":
-		return hardware{"Quadro RTX 5000", 16384, 230}, true
+		return hardware{"Quadro RTX 5000", 16384, 230, [...]float64{11.2, 89.2, 448, 14}}, true
 	case "lonestar6":
-		return hardware{"NVIDIA A100-PCIE-40GB", 40960, 250}, true
+		return hardware{"NVIDIA A100-PCIE-40GB", 40960, 250, [...]float64{19.5, 312, 1555, 48.6}}, true
 	}
 	return hardware{}, false
 }
@@ -114,6 +119,7 @@ func Draw(s Spec, rng *rand.Rand) ([]GPU, error) {
 		for c, t := range tables {
 			gpus[i].Times[c] = gpus[i].Scores[c] * t.MedianTime
 			gpus[i].Noise[c] = t.Noise
+			gpus[i].Rates[c] = hw.rates[c] / gpus[i].Scores[c]
 		}
 	}
 	return gpus, nil

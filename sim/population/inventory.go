@@ -33,7 +33,8 @@ func Inventory(gpus []GPU) string {
 			{"numa", strconv.Itoa(g.NUMA)},
 			{"island", strconv.Itoa(g.Island)},
 			{"key", strconv.Quote(g.Key)},
-			{"times", hclTimes(g.Times)},
+			{"times", byClass(g.Times)},
+			{"rates", byClass(g.Rates)},
 		} {
 			fmt.Fprintf(&b, "  %-13s = %s\n", line[0], line[1])
 		}
@@ -42,11 +43,14 @@ func Inventory(gpus []GPU) string {
 	return b.String()
 }
 
-// hclTimes keeps 9 digits: more than a score needs to be told from another.
-func hclTimes(times [pal.NumClasses]float64) string {
-	parts := make([]string, 0, len(times))
+// byClass keeps 9 digits: more than a score needs to be told from another. Values that are not
+// known are left out.
+func byClass(values [pal.NumClasses]float64) string {
+	var parts []string
 	for i, c := range pal.AppClasses() {
-		parts = append(parts, fmt.Sprintf("%s = %s", c, strconv.FormatFloat(times[i], 'g', 9, 64)))
+		if values[i] > 0 {
+			parts = append(parts, fmt.Sprintf("%s = %s", c, strconv.FormatFloat(values[i], 'g', 9, 64)))
+		}
 	}
 	return "{ " + strings.Join(parts, ", ") + " }"
 }

@@ -36,7 +36,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.nomad, "nomad", "", "nomad binary")
 	flag.StringVar(&o.bin, "bin", "build/bin", "folder of our binaries")
-	flag.IntVar(&o.nodes, "nodes", 16, "clients, of 4 GPUs each (at least 4)")
+	flag.IntVar(&o.nodes, "nodes", 16, "clients, of 4 GPUs each (at least 4); a fifth of them has GPUs of a second model")
 	flag.IntVar(&o.jobs, "jobs", 24, "jobs")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of GPUs and jobs")
 	flag.IntVar(&o.outliers, "outliers", 1, "GPUs that are outliers, drawn from the measured tail")
@@ -48,11 +48,17 @@ func main() {
 
 const gpusPerNode = 4
 
+// others are the nodes with GPUs of the second model.
+func (o options) others() int { return max(1, o.nodes/5) }
+
+// widest is the widest gang: it needs no outlier, as a node of the first model is left.
+func (o options) widest() int { return (o.nodes - o.others() - 1) * gpusPerNode }
+
 func demo(ctx context.Context, o options) (err error) {
 	if o.nodes < 4 {
 		return fmt.Errorf("-nodes %d: at least 4", o.nodes)
 	}
-	gpus, source, err := replay.DrawGPUs(o.nodes, gpusPerNode, o.outliers, o.seed)
+	gpus, source, err := replay.DrawTwoModels(o.nodes-o.others(), o.others(), gpusPerNode, o.outliers, o.seed)
 	if err != nil {
 		return err
 	}
@@ -74,7 +80,7 @@ func demo(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	placed, err := bed.Run(ctx, replay.Mode{Name: "nomad-pal", Algorithm: "binpack", Placer: replay.Rules{Penalty: penalty}.HCL(), Explain: worthExplaining(jobs)}, jobs, 2*o.bound)
+	placed, err := bed.Run(ctx, replay.Mode{Name: "nomad-pal", Algorithm: "binpack", Placer: rules().HCL(), Explain: worthExplaining(jobs)}, jobs, 2*o.bound)
 	if err != nil {
 		return err
 	}
@@ -105,11 +111,16 @@ func worthExplaining(jobs []replay.Job) string {
 // penalty is PAL's locality penalty across nodes.
 const penalty = 1.7
 
+// work is how many times less work the jobs have than in the trace. The queue's times are as short.
+const work = 100
+
+func rules() replay.Rules { return replay.Rules{Penalty: penalty, Compress: work} }
+
 // drawJobs is a mix with the sizes, models and arrivals of the Sia-Philly
 // workloads, or the first jobs of workload 1 itself where PAL_DATA names it.
 // Their work spans four orders of magnitude; here it is bounded.
 func drawJobs(o options) ([]replay.Job, error) {
-	t := trace.SiaPhilly(o.seed, trace.Shape{Jobs: o.jobs, MaxGPUs: o.nodes * gpusPerNode})
+	t := trace.SiaPhilly(o.seed, trace.Shape{Jobs: o.jobs, MaxGPUs: o.widest()})
 	if dir := paldata.Dir(); dir != "" {
 		var err error
 		if t, err = trace.ReadFile(filepath.Join(dir, "sia_workload_1.csv")); err != nil {
@@ -118,8 +129,8 @@ func drawJobs(o options) ([]replay.Job, error) {
 		t.Jobs = t.Jobs[:min(o.jobs, len(t.Jobs))]
 	}
 	return replay.FromTrace(t, replay.Compression{
-		Arrivals: 200, Work: 100, Shortest: 3 * time.Second, Longest: 9 * time.Second,
-		Iteration: 250 * time.Millisecond, MaxGPUs: o.nodes * gpusPerNode, GPUsPerNode: gpusPerNode, OneGPUUpTo: 4,
+		Arrivals: 200, Work: work, Shortest: 3 * time.Second, Longest: 9 * time.Second,
+		Iteration: 250 * time.Millisecond, MaxGPUs: o.widest(), GPUsPerNode: gpusPerNode, OneGPUUpTo: 4,
 	}), nil
 }
 

@@ -30,7 +30,7 @@ func (s *stage) progress(line string) {
 }
 
 func (s *stage) introduce(source string, o options, jobs []replay.Job) {
-	fmt.Fprintf(s.out, "%d nodes × %d emulated GPUs; their speeds come from %s.\n", o.nodes, gpusPerNode, source)
+	fmt.Fprintf(s.out, "%d nodes × %d emulated GPUs, %s; their speeds come from %s.\n", o.nodes, gpusPerNode, s.models(), source)
 	var worst []string
 	for _, u := range s.gpus.All {
 		if u.Scores[0] >= 1.5 {
@@ -71,7 +71,7 @@ func counts(m map[int]int) string {
 func (s *stage) compare(plain, placed *replay.Result) {
 	fmt.Fprintf(s.out, "\n%-14s %4s │ %-38s │ %s\n", "", "", "plain Nomad (bin packing)", "nomad-pal (pal)")
 	w := tabwriter.NewWriter(s.out, 2, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "JOB\tCLASS\tGPUS\t│\tNODES\tGPU CLASSES\tSLOWEST\tGAVE UP\tRUN\tDONE AFTER\t│\tNODES\tGPU CLASSES\tSLOWEST\tPREDICTED\tRUN\tDONE AFTER")
+	fmt.Fprintln(w, "JOB\tCLASS\tGPUS\t│\tNODES\tMODEL\tGPU CLASSES\tSLOWEST\tGAVE UP\tRUN\tDONE AFTER\t│\tNODES\tMODEL\tGPU CLASSES\tSLOWEST\tPREDICTED\tRUN\tDONE AFTER")
 	for i := range plain.Jobs {
 		p, q := plain.Jobs[i], placed.Jobs[i]
 		fmt.Fprintf(w, "%s\t%s\t%d\t│\t%s\t%d\t%s\t%s\t│\t%s\t%s\t%s\t%s\n", p.ID, p.Class, p.GPUs(),
@@ -89,11 +89,70 @@ func (s *stage) compare(plain, placed *replay.Result) {
 	if plain.Bounded {
 		fmt.Fprintln(s.out, "Plain Nomad was cut off: its averages leave out the jobs that did not finish.")
 	}
+	s.choice(placed)
+}
+
+// models are how many GPUs there are of each.
+func (s *stage) models() string {
+	var parts []string
+	for _, model := range s.gpus.Models() {
+		parts = append(parts, fmt.Sprintf("%d %s", s.gpus.Count(model), short(model)))
+	}
+	return strings.Join(parts, " and ")
+}
+
+// short is a model's name without what all have in common.
+func short(model string) string {
+	model, _, _ = strings.Cut(model, "-")
+	return strings.TrimPrefix(strings.TrimPrefix(model, "Tesla "), "Quadro ")
+}
+
+// modelOf is the model that a job ran on; "both" if on several, as plain Nomad may place it.
+func (s *stage) modelOf(j replay.JobResult) (model string) {
+	for _, ids := range j.GPUIDs {
+		for _, id := range ids {
+			if of := short(s.gpus.Model(id)); model == "" || model == of {
+				model = of
+			} else {
+				return "both"
+			}
+		}
+	}
+	return model
+}
+
+// choice says on which model the gangs of each class ran, and why.
+func (s *stage) choice(r *replay.Result) {
+	models := s.gpus.Models()
+	if len(models) != 2 {
+		return
+	}
+	first, second := short(models[0]), short(models[1])
+	ran, others, left := map[pal.AppClass]map[string]int{}, 0, 0
+	for _, j := range r.Jobs {
+		if ran[j.Class] == nil {
+			ran[j.Class] = map[string]int{}
+		}
+		on := s.modelOf(j)
+		ran[j.Class][on]++
+		if on == second {
+			others++
+			if j.LeftFaster {
+				left++
+			}
+		}
+	}
+	var parts []string
+	for _, c := range slices.Sorted(maps.Keys(ran)) {
+		parts = append(parts, fmt.Sprintf("class %s (%.2f × as fast on the %s): %d on %s, %d on %s", c, s.gpus.SpeedOf(models[1], c), second, ran[c][first], first, ran[c][second], second))
+	}
+	fmt.Fprintf(s.out, "GPU models under nomad-pal: %s. Of the %d gangs on %s, %d left free %ss to gangs that gain more by them; the others found too few free, and to wait would have taken longer.\n",
+		strings.Join(parts, "; "), others, second, left, first)
 }
 
 func (s *stage) where(j replay.JobResult) string {
 	if len(j.GPUIDs) == 0 {
-		return "-\t-\t-"
+		return "-\t-\t-\t-"
 	}
 	byClass := map[int]int{}
 	worst := 0.0
@@ -109,7 +168,7 @@ func (s *stage) where(j replay.JobResult) string {
 			parts = append(parts, fmt.Sprintf("%d:%d", c, byClass[c]))
 		}
 	}
-	return fmt.Sprintf("%d\t%s\t%.2f", len(j.GPUIDs), strings.Join(parts, " "), worst)
+	return fmt.Sprintf("%d\t%s\t%s\t%.2f", len(j.GPUIDs), s.modelOf(j), strings.Join(parts, " "), worst)
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }

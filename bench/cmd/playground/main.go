@@ -28,6 +28,7 @@ var jobs embed.FS
 type options struct {
 	nomad, bin string
 	nodes      int
+	others     int
 	seed       uint64
 	outliers   int
 }
@@ -37,6 +38,7 @@ func main() {
 	flag.StringVar(&o.nomad, "nomad", "", "nomad binary")
 	flag.StringVar(&o.bin, "bin", "build/bin", "folder of our binaries")
 	flag.IntVar(&o.nodes, "nodes", 4, "clients, of 4 GPUs each")
+	flag.IntVar(&o.others, "others", 1, "further clients, with GPUs of a second model (0: none)")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the GPUs")
 	flag.IntVar(&o.outliers, "outliers", 1, "GPUs that are outliers, drawn from the measured tail")
 	flag.Parse()
@@ -46,11 +48,11 @@ func main() {
 const gpusPerNode = 4
 
 func play(ctx context.Context, o options) (err error) {
-	gpus, source, err := replay.DrawGPUs(o.nodes, gpusPerNode, o.outliers, o.seed)
+	gpus, source, err := replay.DrawTwoModels(o.nodes, o.others, gpusPerNode, o.outliers, o.seed)
 	if err != nil {
 		return err
 	}
-	fmt.Printf("Starting Nomad with %d clients of %d emulated GPUs: %s\n", o.nodes, gpusPerNode, source)
+	fmt.Printf("Starting Nomad with %d clients of %d emulated GPUs: %s\n", o.nodes+o.others, gpusPerNode, source)
 	bed, err := replay.Start(ctx, replay.Setup{Nomad: o.nomad, Bin: o.bin, GPUs: gpus, Penalty: 1.7, Progress: func(what string) { fmt.Println("  " + what) }})
 	if err != nil {
 		return err
@@ -98,7 +100,9 @@ The cluster is up. In another terminal:
   nomad-pal run -detach train.nomad.hcl
   nomad-pal explain train
   nomad-pal run -detach fails.nomad.hcl # is tried on other GPUs, and given up
-  nomad-pal run -detach whole.nomad.hcl # wants every GPU: it waits for train
+  nomad-pal run -detach whole.nomad.hcl # wants every V100: it waits for train
+  nomad-pal run -detach light.nomad.hcl # leaves V100s to whole, and runs on an RTX 5000
+  nomad-pal explain light
   nomad-pal queue
   nomad-pal plan never.nomad.hcl        # more than the cluster has
   nomad-pal failures

@@ -46,7 +46,7 @@ func twoModels(g *replay.GPUs, nodes int) (*replay.GPUs, error) {
 	}
 	all := slices.Clone(g.All)
 	for i := range all {
-		all[i].Model = v100
+		all[i].Model, all[i].Rates = v100, [pal.NumClasses]float64{} // no class tells what the applications do
 		if all[i].Node%2 == 1 {
 			all[i].Model, all[i].Key, all[i].MemoryMiB = k80, "k80/emulated", 11441
 		}

@@ -394,7 +394,8 @@ func percent(part float64) string { return fmt.Sprintf("%.0f %%", 100*part) }
 
 // printModels says what each GPU model would have given.
 func printModels(b *base, e *query.Explanation) {
-	rows := []string{row("GPU model", "Speed", "Slowdown", "Price", "Slowdown with what it keeps from others", "Result", "Speed known from")}
+	line := rowWith(true, true, true, true, true, true, len(e.SpeedsFrom) > 0) // of a job that has ended, it is not known
+	rows := []string{line("GPU model", "Speed", "Slowdown", "Price", "Slowdown with what it keeps from others", "Result", "Speed known from")}
 	for _, m := range e.Decision.Models {
 		cost, price, total, result := "-", "-", "-", "no room now"
 		if m.Price > 0 {
@@ -409,7 +410,7 @@ func printModels(b *base, e *query.Explanation) {
 		case m.Device == e.Decision.Left.Device:
 			result = "left to others"
 		}
-		rows = append(rows, row(m.Device, fmt.Sprintf("%.3g", m.Speed), cost, price, total, result, e.SpeedsFrom[m.Device]))
+		rows = append(rows, line(m.Device, fmt.Sprintf("%.3g", m.Speed), cost, price, total, result, e.SpeedsFrom[m.Device]))
 	}
 	b.section("GPU models", rows)
 }

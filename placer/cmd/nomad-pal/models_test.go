@@ -59,6 +59,15 @@ func TestSeveralModels(t *testing.T) {
 	shows(`(?m)^nvidia/gpu/Tesla T4 +0\.5 .* pal_speed$`, "explain", "told")
 	shows(`With device = nvidia/gpu/Tesla T4: told runs on 1 GPU, and asks for others: .*\n`, "explain", "-what-if", "device=nvidia/gpu/Tesla T4", "told")
 
+	if _, _, err := c.client("").API().Jobs().Deregister("measured", false, nil); err != nil {
+		t.Fatal(err)
+	}
+	c.until("it has ended", func() bool {
+		_, out, _ := c.does("explain", "measured")
+		return strings.Contains(out, "State      = ended")
+	})
+	shows(`(?m)^GPU model +Speed .* Result$`, "explain", "measured") // where speeds were known from, is not kept
+
 	strip := func(s string) string { return regexp.MustCompile(`\s`).ReplaceAllString(s, "") }
 	for path, want := range map[string]string{
 		"/v1/models":                    `{"device":"nvidia/gpu/Tesla T4","app_class":"C","rate":300,"unit":"GB/s","gpus":4,"speed":0.075}`,

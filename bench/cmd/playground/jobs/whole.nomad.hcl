@@ -1,4 +1,4 @@
-# Wants every GPU of the playground.
+# Wants every V100 of the playground: a gang runs on one GPU model.
 job "whole" {
   type = "batch"
 
