@@ -280,7 +280,7 @@ var voice = map[Kind]func(Reason) string{
 		return fmt.Sprintf("its %d replicas are spread over %d nodes, at most %d on each", r.Members, r.Nodes, r.Room)
 	},
 	FasterLeft: func(r Reason) string {
-		return fmt.Sprintf("a faster GPU model, %s, has room and would take %d %% less time: it is left to jobs that gain more by it", r.Device, r.Percent)
+		return fmt.Sprintf("a faster GPU model, %s, has room and would take %d %% less time: it is left to jobs that gain more by it or fit on no other", r.Device, r.Percent)
 	},
 	TooFar: func(r Reason) string {
 		text := fmt.Sprintf("group %q needs %d × %d GPUs of one model within one %s; an idle %s has room for %d of %d", r.Group, r.Members, r.Each, r.Tier, r.Tier, r.Room, r.Members)

@@ -146,7 +146,7 @@ func (s *stage) choice(r *replay.Result) {
 	for _, c := range slices.Sorted(maps.Keys(ran)) {
 		parts = append(parts, fmt.Sprintf("class %s (%.2f × as fast on the %s): %d on %s, %d on %s", c, s.gpus.SpeedOf(models[1], c), second, ran[c][first], first, ran[c][second], second))
 	}
-	fmt.Fprintf(s.out, "GPU models under nomad-pal: %s. Of the %d gangs on %s, %d left free %ss to gangs that gain more by them; the others found too few free, and to wait would have taken longer.\n",
+	fmt.Fprintf(s.out, "GPU models under nomad-pal: %s. Of the %d gangs on %s, %d left free %ss to gangs that gain more by them or fit nowhere else; the others found too few free, and to wait would have taken longer.\n",
 		strings.Join(parts, "; "), others, second, left, first)
 }
 

@@ -64,7 +64,7 @@ func (r *report) views() []view {
 func (v view) title(text string) string { return text + " (" + populationName(v.outliers) + ")" }
 
 // theirs reports whether the line is plain Nomad's or Slurm's.
-func (l *line) theirs() bool { return l.Raw[0].Predicted == nil }
+func (l *line) theirs() bool { return !strings.HasPrefix(l.Scheduler, "pal-") }
 
 func (l *line) slurm() bool { return strings.HasPrefix(l.Scheduler, "slurm") }
 

@@ -39,6 +39,17 @@ func TestMargins(t *testing.T) {
 	}
 }
 
+// Lines on two GPU models have margins, too: no simulation foretells them.
+func TestMarginsOnTwoModels(t *testing.T) {
+	t.Parallel()
+	r := &report{GPUs: 8, Jobs: 2}
+	r.add(run1("nomad-model-any", false, 1), result(20, nil))
+	r.add(run1("pal-model-speed", false, 1), result(10, nil))
+	if len(r.Margins) != 1 || r.Margins[0].Scheduler != "pal-model-speed" || r.Margins[0].Against != "nomad-model-any" {
+		t.Errorf("margins %+v", r.Margins)
+	}
+}
+
 // What no ratio can tell is left out and counted.
 func TestMarginsLeaveOut(t *testing.T) {
 	t.Parallel()
