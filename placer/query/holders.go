@@ -75,10 +75,14 @@ func (h Holder) rank() int {
 	return 2
 }
 
-// matching are the GPUs on which a member of the gang may run, if nothing else does.
+// matching are the GPUs on which a member of the gang may run, if nothing else does. Those of a model
+// that is too small for the gang are not, unless all are.
 func matching(c *pal.Cluster, g pal.Gang) func(gpu int) bool {
-	may := make([]bool, c.Groups())
+	may, usable := make([]bool, c.Groups()), c.Usable(g)
 	for group := range may {
+		if _, model := c.Group(group); usable[model] == 0 && len(usable) > 0 {
+			continue
+		}
 		for _, s := range g.MemberSets {
 			may[group] = may[group] || s.Eligible == nil || s.Eligible[group]
 		}

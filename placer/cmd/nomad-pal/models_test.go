@@ -59,6 +59,21 @@ func TestSeveralModels(t *testing.T) {
 	shows(`(?m)^nvidia/gpu/Tesla T4 +0\.5 .* pal_speed$`, "explain", "told")
 	shows(`With device = nvidia/gpu/Tesla T4: told runs on 1 GPU, and asks for others: .*\n`, "explain", "-what-if", "device=nvidia/gpu/Tesla T4", "told")
 
+	// A gang of eight fits on the H200s alone: it does not wait for the job on a T4.
+	c.runs(c.written("small.hcl", strings.Replace(jobText("default", "small", 1), `"nvidia/gpu"`, `"nvidia/gpu/Tesla T4"`, 1)), "small")
+	wide := strings.Replace(jobText("default", "wide", 4), "  group \"g\" {", "  group \"g\" {\n    count = 2", 1)
+	if code, out, said := c.does("run", "-detach", c.written("wide.hcl", wide)); code != 0 {
+		t.Fatalf("run wide: %d\n%s%s", code, out, said)
+	}
+	c.until("wide waits", func() bool {
+		_, out, _ := c.does("explain", "wide")
+		return strings.Contains(out, "There is room for it when")
+	})
+	shows(`There is room for it when default/measured and default/told have ended\.`, "explain", "wide")
+	if _, out, _ := c.does("explain", "wide"); strings.Contains(out, "default/small") {
+		t.Errorf("it waits for a job on a model that is too small for it:\n%s", out)
+	}
+
 	if _, _, err := c.client("").API().Jobs().Deregister("measured", false, nil); err != nil {
 		t.Fatal(err)
 	}
