@@ -311,3 +311,37 @@ func TestAbsurdSpeeds(t *testing.T) {
 		rt.Fatalf("never run: %d", len(w.queue.entries))
 	})
 }
+
+// Nobody waits for a model whose GPUs are all out of use, and it crowds no other: neither a gang that comes
+// then, nor one that waits for the model already. When the model is back, gangs wait for it again.
+func TestModelOutOfUse(t *testing.T) {
+	w := marketWorld(t)
+	w.submitAt(t, "runs", 0.1, time.Hour)
+	if got := w.decide(); got != "start runs on a\n" {
+		t.Fatalf("first: %q", got)
+	}
+	w.submitAt(t, "waits", 0.1, time.Hour)
+	if got := w.decide(); got != "nothing\n" {
+		t.Fatalf("a is ten times as fast: %q", got)
+	}
+	w.now = time.Minute
+	w.cluster.SetHealth(1, false, true) // the GPU of a
+	w.queue.Changed()
+	w.report("end", "runs")
+	if got := w.decide(); got != "start waits on b\n" {
+		t.Errorf("a is quarantined: %q", got)
+	}
+	w.report("end", "waits")
+	w.submitAt(t, "comes", 0.1, time.Hour)
+	if got := w.decide(); got != "start comes on b\n" {
+		t.Errorf("a is quarantined, for one that comes: %q", got)
+	}
+	w.report("end", "comes")
+	w.cluster.SetHealth(1, false, false)
+	w.queue.Changed()
+	w.submitAt(t, "again", 0.1, time.Hour)
+	w.submitAt(t, "next", 0.1, time.Hour)
+	if got := w.decide(); got != "start again on a\n" {
+		t.Errorf("a is back: %q", got)
+	}
+}
