@@ -49,7 +49,8 @@ type Cluster struct {
 	largestGroup int         // GPUs of the largest group
 	stateHash    uint64      // what searches depend on, see statehash.go
 	outliers     outliers
-	tenants      []tenancy // of each GPU; nil if none is shared
+	tenants      []tenancy                     // of each GPU; nil if none is shared
+	costs        func(of, by Occupant) float64 // see SetInterference; nil: by their classes
 
 	// scales are by model+1 (anyModel is −1), made when first asked for: bins do
 	// not change in the life of a cluster.

@@ -40,8 +40,8 @@ type Occupant struct {
 // beside is how fast a job of the class (row) runs beside one of another (column), relative to
 // alone on the GPU: the means of what Gavel (OSDI 2020) measured of pairs on a V100, with
 // ResNet-50 as class A, Transformer, LSTM language models, CycleGAN and A3C as B, an autoencoder
-// for recommendations as C, and ResNet-18 on small images as D. Classes explain 58 % of the variance
-// of the pairs that fit in memory: TestBesideIsGavels makes the table again.
+// for recommendations as C, and ResNet-18 on small images as D. Where else it holds, docs/results/neighbours.md
+// says: on no other GPU model. make sim-neighbours makes it again.
 var beside = [NumClasses][NumClasses]float64{
 	{0.38, 0.48, 0.51, 0.76},
 	{0.32, 0.70, 0.74, 0.63},
@@ -55,6 +55,18 @@ var beside = [NumClasses][NumClasses]float64{
 func Interference(of, beside AppClass) float64 { return interference(of.Index(), beside.Index()) }
 
 func interference(of, by int) float64 { return 1/beside[of][by] - 1 }
+
+// SetInterference has another judge than the classes say what a neighbour costs (see [Interference]): what a
+// simulation compares with.
+func (c *Cluster) SetInterference(costs func(of, by Occupant) float64) { c.costs = costs }
+
+// costOf is what one costs the other.
+func (c *Cluster) costOf(of, by Occupant) float64 {
+	if c.costs != nil {
+		return c.costs(of, by)
+	}
+	return interference(of.Class, by.Class)
+}
 
 // occupants are those who have parts of a GPU, by device group: how many members of each
 // kind. A member with several parts counts once.
@@ -159,14 +171,14 @@ func (c *Cluster) takes(g *Gang, group int32) bool {
 // together is the time that is lost if a member of the gang gets a part in the group, its own and
 // its neighbours', and what it takes itself, relative to alone on the median GPU.
 func (c *Cluster) together(g *Gang, group int32) float64 {
-	k := g.class()
+	self := Occupant{Gang: g.ID, Class: g.class()}
 	first := &c.gpus[c.groups[group].first].GPU
 	longer, theirs := 1.0, 0.0
 	for o, n := range c.occupants(group) {
-		longer += n * interference(k, o.Class)
-		theirs += n * interference(o.Class, k)
+		longer += n * c.costOf(self, o)
+		theirs += n * c.costOf(o, self)
 	}
-	return float64(binValue(first, k))*longer + theirs
+	return float64(binValue(first, self.Class))*longer + theirs
 }
 
 // placeBeside is place for gangs that share GPUs: it tries first the GPUs with which least time is

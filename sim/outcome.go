@@ -13,7 +13,7 @@ import (
 type Outcome struct {
 	Jobs        []JobResult
 	Utilisation float64 // GPU time held by gangs, until the last finish
-	Useful      float64 // of all GPU time, the work that was done and kept, at cost 1
+	Useful      float64 // of all GPU time, the work that was done and kept, at cost 1; above 1 where two do more than one
 	LostGPUh    float64 // GPU hours held without work that was kept
 	Preemptions int     // runs beyond the first of each job
 	Resizes     int     // of elastic gangs that ran
@@ -36,6 +36,7 @@ type Sample struct {
 // usage integrates what is busy and samples it.
 type usage struct {
 	gpus        int
+	whole       int // the GPUs, where those that are counted are parts of them
 	busy        int
 	busyS       float64
 	workS       float64 // GPU seconds of work at cost 1 that were done and kept
@@ -48,7 +49,7 @@ type usage struct {
 // maxSamples bounds the samples kept; when reached, every other one goes.
 const maxSamples = 2000
 
-func newUsage(gpus int) usage { return usage{gpus: gpus, every: time.Minute} }
+func newUsage(gpus int) usage { return usage{gpus: gpus, whole: gpus, every: time.Minute} }
 
 func (u *usage) wait(jobs int) { u.waitingJobs += jobs }
 
@@ -76,14 +77,14 @@ func (e *engine) outcome() Outcome {
 	o := Outcome{Samples: e.use.samples, Failures: e.faults.failures, Forecasts: e.forecast()}
 	for i := range e.jobs { // untracked jobs that still run
 		if j := &e.jobs[i]; j.running && !j.done {
-			e.use.work(e.Jobs[i].GPUs, min(j.left, max(0, (e.now-j.since).Seconds())/j.cost))
+			e.use.work(e.Jobs[i].GPUs, j.left-j.leftAfter(max(0, (e.now-j.since).Seconds())))
 		}
 	}
 	for i := range e.jobs[:e.tracked] {
 		j := &e.jobs[i]
 		t := e.Jobs[i]
 		r := JobResult{ID: t.ID, Class: t.Class, GPUs: t.GPUs, WorkS: t.WorkS(), Submit: t.SubmitS, Start: j.first.Seconds(),
-			Finish: j.finish.Seconds(), Wait: j.waited.Seconds(), HeldS: j.ranS / float64(t.GPUs), Runs: j.runs,
+			Finish: j.finish.Seconds(), Wait: j.waited.Seconds(), HeldS: j.ranS / e.asked(i), Runs: j.runs,
 			Tier: j.placement.Tier, Model: j.placement.Model}
 		if j.finish < 0 {
 			o.Stuck++
@@ -112,7 +113,7 @@ func (o *Outcome) totals(u *usage) {
 	}
 	o.MakespanS = last - first
 	o.Utilisation = u.busyS / (float64(u.gpus) * last)
-	o.Useful = u.workS / (float64(u.gpus) * last)
+	o.Useful = u.workS / (float64(u.whole) * last)
 }
 
 // Figures are the usual numbers over the tracked jobs.

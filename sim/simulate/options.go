@@ -37,6 +37,7 @@ type options struct {
 	fleet       fleet
 	speeds      string
 	choice      string // of GPU models
+	sharing     sharing
 	outliers    int
 	locality    localityFlag
 	policy      string
@@ -126,6 +127,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	o.inputFlags(f)
 	o.policyFlags(f)
 	o.modelFlags(f)
+	o.sharing.flags(f)
 	f.Uint64Var(&o.seed, "seed", 42, "seed of everything that is drawn; the same seed repeats a run to the byte")
 	f.BoolVar(&o.json, "json", false, "print the report as JSON")
 	f.StringVar(&o.csv, "csv", "", "write one line a job to `FILE`")
@@ -237,7 +239,7 @@ func (o *options) check() error {
 	case !(o.elastic.Efficiency >= 0.5 && o.elastic.Efficiency <= 1):
 		return fmt.Errorf("-elastic-efficiency %v is not between 0.5 and 1", o.elastic.Efficiency)
 	}
-	return cmp.Or(o.checkTasks(), o.checkModels())
+	return cmp.Or(o.checkTasks(), o.checkModels(), o.checkSharing())
 }
 
 func (o *options) checkTasks() error {

@@ -31,6 +31,8 @@ type Report struct {
 	Nodes       int            `json:"nodes"`
 	GPUsPerNode int            `json:"gpus_per_node,omitempty"` // 0: not the same everywhere
 	GPUs        int            `json:"gpus"`
+	Parts       int            `json:"parts_per_gpu,omitempty"` // of GPUs that are shared
+	Neighbours  string         `json:"neighbours,omitempty"`
 	GPUModels   string         `json:"gpu_models,omitempty"` // of a cluster of several
 	ModelChoice string         `json:"model_choice,omitempty"`
 	Locality    string         `json:"locality"`
@@ -117,6 +119,9 @@ func newReport(o *options, t trace.Trace) *Report {
 	} else if _, ok := o.baseline(); ok {
 		r.ModelChoice = chooseAny
 	}
+	if r.Parts = o.sharing.parts; r.Parts > 0 {
+		r.Neighbours = o.sharing.neighbours
+	}
 	if o.fromNomad {
 		r.GPUsPerNode = 0
 	}
@@ -132,7 +137,7 @@ func newReport(o *options, t trace.Trace) *Report {
 
 // fill works out the figures.
 func (r *Report) fill(out sim.Outcome, c *pal.Cluster) {
-	r.Nodes, r.GPUs = c.NumNodes(), c.NumGPUs()
+	r.Nodes, r.GPUs = c.NumNodes(), c.NumGPUs()/max(1, r.Parts)
 	done := make([]sim.JobResult, 0, len(out.Jobs))
 	for _, j := range out.Jobs {
 		line := jobLine{ID: j.ID, Class: string(j.Class), GPUs: j.GPUs, Submit: j.Submit, Start: j.Start, Finish: j.Finish,
@@ -251,6 +256,9 @@ func (r *Report) writeTable(out io.Writer) error {
 	fmt.Fprintf(w, "%s, policy %s%s, %d GPUs on %d nodes%s\n", r.Trace, r.Policy, order, r.GPUs, r.Nodes, seed)
 	if r.GPUModels != "" {
 		fmt.Fprintf(w, "GPU models\t%s\tchoice\t%s\n", r.GPUModels, r.ModelChoice)
+	}
+	if r.Parts > 0 {
+		fmt.Fprintf(w, "parts a GPU\t%d\tneighbours\t%s\n", r.Parts, r.Neighbours)
 	}
 	fmt.Fprintf(w, "jobs\t%d\n", len(r.Jobs))
 	if len(r.Skipped) > 0 {

@@ -176,7 +176,7 @@ func (o *options) simulate(t trace.Trace, nodes []pal.Node, stderr io.Writer) (*
 
 // compare runs the clairvoyant policy, which the report's is measured against.
 func (o *options) compare(t trace.Trace, nodes []pal.Node, rep *Report) error {
-	if !o.limit {
+	if !o.limit || o.sharing.parts > 0 { // it shares no GPUs
 		return nil
 	}
 	c, err := pal.NewCluster(nodes, o.rules.Locality)
@@ -196,6 +196,9 @@ func (o *options) compare(t trace.Trace, nodes []pal.Node, rep *Report) error {
 
 // play runs the policy.
 func (o *options) play(t trace.Trace, nodes []pal.Node, rep *Report, stderr io.Writer) error {
+	if o.sharing.parts > 0 {
+		nodes = sim.Share(nodes, o.sharing.parts)
+	}
 	c, err := pal.NewCluster(nodes, o.rules.Locality)
 	if err != nil {
 		return err
@@ -240,6 +243,11 @@ func (o *options) world(t trace.Trace, c *pal.Cluster) (sim.Config, error) {
 		cfg.Queue.Migrate = false
 	}
 	o.onModels(&cfg, c)
+	if o.sharing.parts > 0 {
+		if err := o.share(&cfg, c); err != nil {
+			return cfg, err
+		}
+	}
 	cfg.Windows = o.windows(c)
 	var err error
 	if cfg.Estimate, err = o.estimate(); err != nil {

@@ -256,7 +256,7 @@ func (all rates) fill(r *row) error {
 		for _, rate := range all[ofGPUs(app, n)] {
 			best = max(best, rate)
 		}
-		r.Speeds, r.Name, r.Class = of, ofGPUs(app, gpus), gavelClass(app)
+		r.Speeds, r.Name, r.Class = of, ofGPUs(app, gpus), GavelClass(app)
 		r.lasted.set(r.steps * (1 / best))
 		r.each.set(float64(min(gpus, gavelGPUs)))
 		return nil
@@ -264,13 +264,16 @@ func (all rates) fill(r *row) error {
 	return fmt.Errorf("%s has no rate of %s on %d GPUs or fewer", gavelRates, app, gpus)
 }
 
-// gavelClass is the class of Gavel's jobs.
-func gavelClass(name string) pal.AppClass {
-	switch {
-	case strings.HasPrefix(name, "resnet"), strings.HasPrefix(name, "cyclegan"):
+// GavelClass is the class of Gavel's jobs: that by which four classes explain its pairs on a V100
+// best, with ResNet-50 in A and the Transformer in B (make sim-neighbours).
+func GavelClass(name string) pal.AppClass {
+	switch app, _, _ := strings.Cut(name, "/"); app {
+	case "resnet-50":
 		return pal.ClassA
-	case strings.HasPrefix(name, "transformer"), strings.HasPrefix(name, "lm"):
-		return pal.ClassB
+	case "recommendation":
+		return pal.ClassC
+	case "resnet-18":
+		return pal.ClassD
 	}
-	return pal.ClassD
+	return pal.ClassB
 }

@@ -1,0 +1,75 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Command simsharing makes the table of what neighbours on a GPU cost each other, and compares who shares
+// GPUs with whom, by pairs that others measured.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nomad-pal/nomad-pal/sim/paldata"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
+)
+
+func main() {
+	table := flag.Bool("table", false, "the table of neighbours, without simulations")
+	only := flag.String("only", "", "virtual clusters whose name matches")
+	gpu := flag.String("gpu", fittedOn, "the GPU model of the clusters")
+	seeds := flag.Uint64("seeds", 3, "runs of each cell: the first is the trace, others deal out its applications anew")
+	md := flag.String("md", "", "write the page to `FILE`")
+	workers := flag.Int("workers", runtime.NumCPU(), "cells at a time")
+	flag.Parse()
+	page, err := run(*table, *only, *gpu, *seeds, *workers)
+	if err == nil && *md != "" {
+		err = os.WriteFile(*md, page, 0o644)
+	} else if err == nil {
+		_, err = os.Stdout.Write(page)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "simsharing:", err)
+		os.Exit(1)
+	}
+}
+
+func run(table bool, only, gpu string, seeds uint64, workers int) ([]byte, error) {
+	dir := filepath.Join(paldata.Dir(), "gavel")
+	pairs, err := trace.ReadPairs(filepath.Join(dir, "pairs.csv"))
+	if err != nil {
+		return nil, err
+	}
+	if table {
+		return neighbours(pairs), nil
+	}
+	match, err := regexp.Compile(only)
+	if err != nil {
+		return nil, err
+	}
+	var cells []*cell
+	for i, vc := range virtualClusters {
+		if !match.MatchString(vc) {
+			continue
+		}
+		cs, err := cellsOf(dir, vc, gpu, i < chosen, seeds, pairs)
+		if err != nil {
+			return nil, err
+		}
+		cells = append(cells, cs...)
+	}
+	var g errgroup.Group
+	g.SetLimit(workers)
+	for _, c := range cells {
+		g.Go(c.play)
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return page(cells, gpu), nil
+}

@@ -1,0 +1,251 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
+)
+
+// fittedOn is the GPU model whose pairs the table of the core is made of; models are all, it first.
+const fittedOn = "V100"
+
+var models = []string{fittedOn, "P100", "K80"}
+
+// guess says how fast an application runs beside another.
+type guess func(p trace.Pair) float64
+
+// fitting are the pairs of a model that fit in memory, in order.
+func fitting(ps trace.Pairs, model string) (pairs []trace.Pair) {
+	for p, r := range ps[model] {
+		if r > 0 {
+			pairs = append(pairs, p)
+		}
+	}
+	slices.SortFunc(pairs, func(a, b trace.Pair) int { return cmp.Or(cmp.Compare(a.Of, b.Of), cmp.Compare(a.Beside, b.Beside)) })
+	return pairs
+}
+
+// means is the guess that pairs are as the mean of those of the same key on the model; without any,
+// as the mean of all. Pairs that are left out teach nothing.
+func means(ps trace.Pairs, model string, key func(trace.Pair) string, leftOut func(trace.Pair) bool) guess {
+	sum, n := map[string]float64{}, map[string]float64{}
+	const all = "all pairs"
+	for _, p := range fitting(ps, model) {
+		if leftOut != nil && leftOut(p) {
+			continue
+		}
+		for _, k := range []string{key(p), all} {
+			sum[k] += ps[model][p]
+			n[k]++
+		}
+	}
+	return func(p trace.Pair) float64 {
+		k := key(p)
+		if n[k] == 0 {
+			k = all
+		}
+		return sum[k] / n[k]
+	}
+}
+
+// explained is the part of the variance of a model's pairs that a guess explains: 1 is all of it, 0 as
+// much as their mean does, below 0 less than that.
+func explained(ps trace.Pairs, model string, g guess) float64 {
+	pairs, mean := fitting(ps, model), 0.0
+	for _, p := range pairs {
+		mean += ps[model][p] / float64(len(pairs))
+	}
+	left, total := 0.0, 0.0
+	for _, p := range pairs {
+		r := ps[model][p]
+		left += (r - g(p)) * (r - g(p))
+		total += (r - mean) * (r - mean)
+	}
+	return 1 - left/total
+}
+
+// What a guess may rest on.
+func one(trace.Pair) string            { return "" }
+func ownClass(p trace.Pair) string     { return string(trace.GavelClass(p.Of)) }
+func bothClasses(p trace.Pair) string  { return ownClass(p) + string(trace.GavelClass(p.Beside)) }
+func appOf(job string) string          { app, _, _ := strings.Cut(job, "/"); return app }
+func applications(p trace.Pair) string { return appOf(p.Of) + " " + appOf(p.Beside) }
+func exactly(p trace.Pair) string      { return p.Of + " " + p.Beside }
+func without(is func(job string) bool) func(trace.Pair) bool {
+	return func(p trace.Pair) bool { return is(p.Of) || is(p.Beside) }
+}
+
+// withMemory adds to the classes how much memory both need, as far as that is known: with how many
+// others each does not fit. Gavel tells no sizes.
+func withMemory(ps trace.Pairs) guess {
+	need, mean := map[string]float64{}, 0.0
+	apps := ps.Apps(fittedOn)
+	for _, model := range models {
+		for p, r := range ps[model] {
+			if r == 0 {
+				need[p.Of] += 1 / float64(len(apps)*len(models))
+				mean += 1 / float64(len(apps)*len(apps)*len(models))
+			}
+		}
+	}
+	classes := means(ps, fittedOn, bothClasses, nil)
+	var oo, ob, bb, or, br float64 // sums of products: of the own need, the neighbour's, what the classes leave
+	for _, p := range fitting(ps, fittedOn) {
+		o, b, r := need[p.Of]-mean, need[p.Beside]-mean, ps[fittedOn][p]-classes(p)
+		oo, ob, bb, or, br = oo+o*o, ob+o*b, bb+b*b, or+o*r, br+b*r
+	}
+	det := oo*bb - ob*ob
+	own, other := (or*bb-br*ob)/det, (br*oo-or*ob)/det
+	return func(p trace.Pair) float64 { return classes(p) + own*(need[p.Of]-mean) + other*(need[p.Beside]-mean) }
+}
+
+// unseen is how much classes explain of the pairs of applications that taught them nothing: each group in turn
+// is left out.
+func unseen(ps trace.Pairs, model string, group func(job string) string) float64 {
+	guesses := map[string]guess{}
+	for _, job := range ps.Apps(model) {
+		is := group(job)
+		if guesses[is] == nil {
+			guesses[is] = means(ps, model, bothClasses, without(func(job string) bool { return group(job) == is }))
+		}
+	}
+	return explained(ps, model, func(p trace.Pair) float64 { return guesses[group(p.Of)](p) })
+}
+
+// table is how fast a job of a class runs beside one of another, relative to alone: means of the
+// model's pairs.
+func table(ps trace.Pairs, model string) (t [pal.NumClasses][pal.NumClasses]float64) {
+	g, n := means(ps, model, bothClasses, nil), [pal.NumClasses][pal.NumClasses]bool{}
+	for _, p := range fitting(ps, model) {
+		i, k := trace.GavelClass(p.Of).Index(), trace.GavelClass(p.Beside).Index()
+		t[i][k], n[i][k] = g(p), true
+	}
+	return t
+}
+
+const neighboursHead = `# What neighbours on a GPU cost each other
+
+Written by %s on %s, of what Gavel (OSDI 2020) measured: how fast each of 26 training jobs (seven
+applications with several batch sizes) runs beside each other on one GPU, relative to alone. The table of the core
+(` + "`pal/sharing.go`" + `) is the means of the pairs on a V100, by class. An operator's own measurements may say
+something else; nobody has measured such pairs with this plugin.
+
+| class | applications |
+|---|---|
+| A | ResNet-50 |
+| B | Transformer, language models (LSTM), CycleGAN, A3C |
+| C | recommendation (autoencoder) |
+| D | ResNet-18 on small images |
+
+Of all ways to divide the seven applications among four classes, this one explains most of the V100's pairs.
+
+## The table
+
+Rate of a job (row) beside one of another class (column), alone = 1:
+
+`
+
+// neighbours writes the page.
+func neighbours(ps trace.Pairs) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, neighboursHead, "`make sim-neighbours`", time.Now().UTC().Format(time.DateOnly))
+	writeTable(&b, ps, fittedOn)
+	fmt.Fprintf(&b, "\n## How much it explains\n\nPart of the variance of the pairs that fit in memory, about the mean of the model's own pairs: 1 is all, 0 what one number for\nthe model would explain, below 0 worse than that. All guesses are fitted on the %s. So the %s and the K80 are held out.\n\n| guess | numbers | %s |\n|---|---|---|---|---|\n", fittedOn, models[1], strings.Join(models, " | "))
+	for _, g := range []struct {
+		name, numbers string
+		guess         guess
+	}{
+		{"one number for all", "1", means(ps, fittedOn, one, nil)},
+		{"by its own class", "4", means(ps, fittedOn, ownClass, nil)},
+		{"**by both classes** (ships)", "16", means(ps, fittedOn, bothClasses, nil)},
+		{"by both classes, and the memory that both need", "18", withMemory(ps)},
+		{"by both applications", "49", means(ps, fittedOn, applications, nil)},
+		{"the very pair, as measured on the V100", "676", means(ps, fittedOn, exactly, nil)},
+	} {
+		fmt.Fprintf(&b, "| %s | %s |", g.name, g.numbers)
+		for _, model := range models {
+			fmt.Fprintf(&b, " %.2f |", explained(ps, model, g.guess))
+		}
+		b.WriteByte('\n')
+	}
+	b.WriteString("\nThe memory that a job needs is not in Gavel's table: it is guessed from the number of jobs beside which it does not fit.\n")
+	b.WriteString("\nBy both classes, fitted on one model, scored on another:\n\n| fitted on | pairs | fit | mean rate | work of two, over one |")
+	for _, model := range models {
+		fmt.Fprintf(&b, " scored on %s |", model)
+	}
+	b.WriteString("\n|---|---|---|---|---|---|---|---|\n")
+	for _, model := range models {
+		pairs, mean := fitting(ps, model), 0.0
+		for _, p := range pairs {
+			mean += ps[model][p] / float64(len(pairs))
+		}
+		fmt.Fprintf(&b, "| %s | %d | %d | %.2f | %.2f |", model, len(ps[model]), len(pairs), mean, 2*mean)
+		for _, on := range models {
+			fmt.Fprintf(&b, " %.2f |", explained(ps, on, means(ps, model, bothClasses, nil)))
+		}
+		b.WriteByte('\n')
+	}
+	b.WriteString("\nOf jobs that taught the table nothing, on the same model:\n\n| model | a batch size that is new | an application that is new |\n|---|---|---|\n")
+	for _, model := range models {
+		fmt.Fprintf(&b, "| %s | %.2f | %.2f |\n", model, unseen(ps, model, func(job string) string { return job }), unseen(ps, model, appOf))
+	}
+	b.WriteString(neighboursMeans)
+	for _, model := range models[1:] {
+		fmt.Fprintf(&b, "\nThe same table for a %s:\n\n", model)
+		writeTable(&b, ps, model)
+	}
+	memory(&b, ps)
+	return b.Bytes()
+}
+
+// memory says which pairs do not fit.
+func memory(b *bytes.Buffer, ps trace.Pairs) {
+	b.WriteString("\n## Memory\n\nPairs that do not fit in memory have no rate. They are told apart before any table: a job that leaves no room for another\nasks for all parts of a GPU.\n\n| model | pairs that do not fit | jobs that leave no room |\n|---|---|---|\n")
+	for _, model := range models {
+		large := ps.Large([]string{model})
+		var names []string
+		for _, job := range ps.Apps(model) {
+			if large[job] {
+				names = append(names, job)
+			}
+		}
+		fmt.Fprintf(b, "| %s | %d | %s |\n", model, len(ps[model])-len(fitting(ps, model)), strings.Join(names, ", "))
+	}
+}
+
+const neighboursMeans = `
+## What that means
+
+* On the GPU model on which the pairs were measured, four classes explain more than half of what neighbours do to each other, and
+  nearly as much for a new batch size of a known application.
+* They say nothing about another GPU model, and nothing about an application that nobody has put into a class by its pairs. No table of
+  the V100's pairs does, not even the very pairs: what a neighbour costs on a V100 is no property of the two jobs. On P100 and K80 two
+  jobs go as if they took turns (the mean rate is near one half); on the V100 a small job hardly notices its neighbour.
+* So the table is a first guess where nothing else is known. What a job's own run times beside others say is better, and on
+  another GPU model than a V100 take the order in which it prefers neighbours as no more than a guess.
+`
+
+func writeTable(b *bytes.Buffer, ps trace.Pairs, model string) {
+	b.WriteString("| |")
+	for _, k := range pal.AppClasses() {
+		fmt.Fprintf(b, " beside %s |", k)
+	}
+	b.WriteString("\n|---|---|---|---|---|\n")
+	t := table(ps, model)
+	for i, class := range pal.AppClasses() {
+		fmt.Fprintf(b, "| **%s** |", class)
+		for k := range pal.NumClasses {
+			fmt.Fprintf(b, " %.2f |", t[i][k])
+		}
+		b.WriteByte('\n')
+	}
+}

@@ -1,0 +1,148 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+const head = `# The right neighbour on a GPU
+
+Written by %s on %s. Jobs are those of four virtual clusters of Philly, with Gavel's applications, on %d GPUs (%s) in nodes
+of %d. How fast two of them run on one GPU is what [Gavel measured](neighbours.md); each moment of a job goes by who is beside it
+then, and a gang is as fast as its slowest member. Seeds beside the first deal out the applications anew among the jobs. The queue is the
+one that ships; nobody says how long jobs run. A stopped gang loses %d s.
+
+* **exclusive**: one job a GPU, as without sharing. Load 100 %% is what it can do.
+* **random neighbours**: %d parts a GPU; a job takes a GPU of its own as long as there is one, then any part.
+* **any part**: the same, but it does not look for a GPU of its own.
+* **ours**: it goes where all together do the most work, by the four classes.
+* **wrong classes**: ours, where each job has a class by chance.
+* **exact pairs**: ours with the measured pairs themselves in place of classes: what a perfect table would give.
+* **floor**: the average of the run times alone, without any wait. Sharing gets below it in no way; where exclusive use is near
+  it, nothing is to be won.
+
+A job that leaves no memory for another asks for all parts of its GPU; a run with a pair that does not fit would fail, and none did.
+Gavel measured pairs on one GPU. We take a member of a gang to be slowed as a job on one GPU is.
+
+Asked for: ours at most 0.80 of exclusive use, at most 0.90 of random neighbours, no class above 1.10 of exclusive use.
+`
+
+// page are the tables.
+func page(cells []*cell, gpu string) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, head, "`make sim-sharing`", time.Now().UTC().Format(time.DateOnly), gpus, gpu, nodeGPUs, restartS, parts)
+	for _, chosen := range []bool{true, false} {
+		title := "Virtual clusters that rules were not chosen by"
+		if chosen {
+			title = "Virtual clusters that rules were chosen by"
+		}
+		fmt.Fprintf(&b, "\n## %s\n", title)
+		summary(&b, cells, chosen)
+		each(&b, cells, chosen)
+	}
+	return b.Bytes()
+}
+
+// over is a policy over another, geometric mean of the average completion times of the cells that are of it.
+func over(cells []*cell, policy, other string, of func(*cell) bool) float64 {
+	sum, n := 0.0, 0.0
+	for _, c := range cells {
+		if of(c) {
+			sum, n = sum+math.Log(c.runs[policy].avgJCT/c.runs[other].avgJCT), n+1
+		}
+	}
+	return math.Exp(sum / n)
+}
+
+// classOver is the same of one class's jobs over exclusive use.
+func classOver(cells []*cell, policy string, class pal.AppClass, of func(*cell) bool) float64 {
+	sum, n := 0.0, 0.0
+	for _, c := range cells {
+		if of(c) && c.runs[exclusive].byClass[class] > 0 {
+			sum, n = sum+math.Log(c.runs[policy].byClass[class]/c.runs[exclusive].byClass[class]), n+1
+		}
+	}
+	return math.Exp(sum / n)
+}
+
+// floor is the average run time alone over the average completion time of exclusive use.
+func floor(cells []*cell, of func(*cell) bool) float64 {
+	sum, n := 0.0, 0.0
+	for _, c := range cells {
+		if !of(c) {
+			continue
+		}
+		work := 0.0
+		for _, j := range c.jobs {
+			work += j.WorkS() / float64(len(c.jobs))
+		}
+		sum, n = sum+math.Log(work/c.runs[exclusive].avgJCT), n+1
+	}
+	return math.Exp(sum / n)
+}
+
+func yes(is bool) string {
+	if is {
+		return "yes"
+	}
+	return "no"
+}
+
+// summary are the geometric means over clusters and seeds.
+func summary(b *bytes.Buffer, cells []*cell, chosen bool) {
+	b.WriteString("\nAverage completion time over that of exclusive use, geometric mean over clusters and seeds:\n\n| load | gangs may be stopped | random neighbours | any part | wrong classes | ours | exact pairs | floor | ours over random | exact pairs over random | ours by class: A, B, C, D |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, load := range append(loads, 0) {
+		for _, preempts := range []bool{false, true} {
+			of := func(c *cell) bool { return c.chosen == chosen && c.load == load && c.preempts == preempts }
+			at := fmt.Sprintf("%.0f %% | %s", 100*load, yes(preempts))
+			if load == 0 {
+				if preempts {
+					continue
+				}
+				at, of = "all | both", func(c *cell) bool { return c.chosen == chosen }
+			}
+			fmt.Fprintf(b, "| %s |", at)
+			for _, policy := range []string{random, anyPart, wrong, ours, exact} {
+				fmt.Fprintf(b, " %.2f |", over(cells, policy, exclusive, of))
+			}
+			fmt.Fprintf(b, " %.2f | %.2f | %.2f |", floor(cells, of), over(cells, ours, random, of), over(cells, exact, random, of))
+			classes(b, cells, of)
+		}
+	}
+}
+
+func classes(b *bytes.Buffer, cells []*cell, of func(*cell) bool) {
+	sep := " "
+	for _, class := range pal.AppClasses() {
+		fmt.Fprintf(b, "%s%.2f", sep, classOver(cells, ours, class, of))
+		sep = ", "
+	}
+	b.WriteString(" |\n")
+}
+
+// each are the cells, seeds together.
+func each(b *bytes.Buffer, cells []*cell, chosen bool) {
+	b.WriteString("\nBy virtual cluster, geometric mean over seeds:\n\n| cluster | load | gangs may be stopped | random neighbours | ours | exact pairs | floor | ours over random | ours by class: A, B, C, D |\n|---|---|---|---|---|---|---|---|---|\n")
+	seen := map[string]bool{}
+	for _, c := range cells {
+		at := fmt.Sprintf("%s | %.0f %% | %s", c.vc, 100*c.load, yes(c.preempts))
+		if c.chosen != chosen || seen[at] {
+			continue
+		}
+		seen[at] = true
+		of := func(o *cell) bool { return o.vc == c.vc && o.load == c.load && o.preempts == c.preempts }
+		fmt.Fprintf(b, "| %s |", at)
+		for _, policy := range []string{random, ours, exact} {
+			fmt.Fprintf(b, " %.2f |", over(cells, policy, exclusive, of))
+		}
+		fmt.Fprintf(b, " %.2f | %.2f |", floor(cells, of), over(cells, ours, random, of))
+		classes(b, cells, of)
+	}
+}

@@ -1,0 +1,160 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
+)
+
+// Share are the nodes with GPUs that are shared: each is a device group of so many parts, as the
+// placer sees it.
+func Share(nodes []pal.Node, parts int) []pal.Node {
+	nodes = slices.Clone(nodes)
+	for n := range nodes {
+		whole := nodes[n].Groups
+		nodes[n].Groups = nil
+		for _, g := range whole {
+			for _, gpu := range g.GPUs {
+				of := pal.DeviceGroup{Name: g.Name, Shared: true, GPUs: slices.Repeat([]pal.GPU{gpu}, parts)}
+				for i := range of.GPUs {
+					of.GPUs[i].ID = fmt.Sprintf("%s::%d", gpu.ID, i)
+				}
+				nodes[n].Groups = append(nodes[n].Groups, of)
+			}
+		}
+	}
+	return nodes
+}
+
+// SharedGangOf is a job's gang where GPUs are shared: each of its members has so many parts of one
+// GPU, and no two share a GPU.
+func SharedGangOf(j trace.Job, parts int) pal.Gang {
+	return pal.Gang{ID: j.ID, Class: j.Class, Speeds: j.Speeds, Sharing: &pal.Sharing{Beside: pal.AnyClass},
+		MemberSets: []pal.MemberSet{{Members: j.GPUs, GPUs: parts}}}
+}
+
+// pace is how a run goes on from a moment: it has worked for so long until then, and has so much
+// work left, at that cost.
+type pace struct{ worked, left, cost float64 }
+
+// leftAfter is the work that is left once the run has worked for so many seconds.
+func (j *simJob) leftAfter(worked float64) float64 {
+	p := j.pace[0]
+	for _, q := range j.pace[1:] {
+		if q.worked <= worked {
+			p = q
+		}
+	}
+	return max(0, p.left-(worked-p.worked)/p.cost)
+}
+
+// meet has job i, which starts, and those on its GPUs slow each other.
+func (e *engine) meet(i int) {
+	if e.on == nil {
+		return
+	}
+	for _, m := range e.jobs[i].placement.Members {
+		e.on[m.Group] = append(e.on[m.Group], i)
+	}
+	e.repaceAround(i)
+	e.repace(i)
+}
+
+// part has those on the GPUs of job i, which leaves them, go on without it.
+func (e *engine) part(i int) {
+	if e.on == nil {
+		return
+	}
+	for _, m := range e.jobs[i].placement.Members {
+		at := slices.Index(e.on[m.Group], i)
+		e.on[m.Group] = slices.Delete(e.on[m.Group], at, at+1)
+	}
+	e.repaceAround(i)
+}
+
+func (e *engine) repaceAround(i int) {
+	for _, m := range e.jobs[i].placement.Members {
+		for _, other := range e.on[m.Group] {
+			if other != i {
+				e.repace(other)
+			}
+		}
+	}
+}
+
+// repace works out how fast job i goes on from now.
+func (e *engine) repace(i int) {
+	j := &e.jobs[i]
+	if j.stopping || j.done {
+		return
+	}
+	rate := 1.0
+	for _, m := range j.placement.Members {
+		rate = min(rate, e.beside(i, m.Group))
+	}
+	last := &j.pace[len(j.pace)-1]
+	cost := j.cost / rate
+	if cost == last.cost {
+		return
+	}
+	worked := max(0, (e.now - j.since).Seconds())
+	next := pace{worked, j.leftAfter(worked), cost}
+	if e.CheckpointS > 0 && worked > last.worked { // a stop may go back to before
+		j.pace = append(j.pace, next)
+	} else {
+		*last = next
+	}
+	j.event = e.events.push(event{at: max(e.now, j.since) + seconds(next.left*cost), job: i, gpu: -1})
+}
+
+// beside is how fast job i is on the GPU of a device group.
+func (e *engine) beside(i, group int) float64 {
+	others := slices.DeleteFunc(slices.Clone(e.on[group]), func(o int) bool { return o == i })
+	if len(others) == 0 {
+		return 1
+	}
+	rate := e.Beside(i, others, group)
+	if rate <= 0 {
+		e.unfit = cmp.Or(e.unfit, fmt.Errorf("job %q does not fit in a GPU's memory beside job %q", e.Jobs[i].ID, e.Jobs[others[0]].ID))
+		return 1
+	}
+	return rate
+}
+
+// Beside are the pairs as [Config] takes them, of these jobs on the cluster's GPU models.
+func Beside(ps trace.Pairs, jobs []trace.Job, c *pal.Cluster) func(i int, others []int, group int) float64 {
+	return func(i int, others []int, group int) float64 {
+		_, model := c.Group(group)
+		apps := make([]string, len(others))
+		for n, o := range others {
+			apps[n] = trace.AppOf(jobs[o])
+		}
+		return ps.Rate(trace.ModelName(model), trace.AppOf(jobs[i]), apps)
+	}
+}
+
+// asked is how many GPUs, or parts of them, job i asks for.
+func (e *engine) asked(i int) float64 {
+	if e.on != nil {
+		return float64(e.jobs[i].gang.GPUs())
+	}
+	return float64(e.Jobs[i].GPUs)
+}
+
+// RandomNeighbours has jobs take a GPU of their own as long as there is one, then a part beside
+// anybody (see [pal.Cluster.SetInterference]).
+func RandomNeighbours(seed uint64) func(of, by pal.Occupant) float64 {
+	return func(of, by pal.Occupant) float64 {
+		h := fnv.New64a()
+		fmt.Fprintf(h, "%d\x00%s\x00%s", seed, of.Gang, by.Gang)
+		return 1e-6 * (1 + rand.New(rand.NewPCG(h.Sum64(), seed)).Float64())
+	}
+}

@@ -1,0 +1,155 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package trace
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// Pairs are how fast applications run two on a GPU, relative to alone, by GPU model: of the first
+// beside the second. 0: they do not fit in the GPU's memory.
+type Pairs map[string]map[Pair]float64
+
+// Pair is an application and the one beside it.
+type Pair struct{ Of, Beside string }
+
+// AppOf is the application of a job: its name, up to "×" in it.
+func AppOf(j Job) string {
+	app, _, _ := strings.Cut(j.Name, "×")
+	return app
+}
+
+// Apps are the applications that have pairs on the GPU model, sorted.
+func (ps Pairs) Apps(model string) []string {
+	apps := map[string]bool{}
+	for p := range ps[model] {
+		apps[p.Of] = true
+	}
+	return slices.Sorted(maps.Keys(apps))
+}
+
+// Rate is how fast an application runs beside others: nobody has measured more than two together, so
+// what each costs adds up, as turns on the GPU do.
+func (ps Pairs) Rate(model, app string, others []string) float64 {
+	longer := 1.0
+	for _, o := range others {
+		r := ps[model][Pair{app, o}]
+		if r <= 0 {
+			return 0
+		}
+		longer += 1/r - 1
+	}
+	return 1 / longer
+}
+
+// Large are the applications that leave no memory for another on a GPU of one of the models: no two
+// others do not fit together.
+func (ps Pairs) Large(models []string) map[string]bool {
+	large := map[string]bool{}
+	for _, model := range models {
+		for {
+			misfits := map[string]int{}
+			for p, r := range ps[model] {
+				if r <= 0 && !large[p.Of] && !large[p.Beside] {
+					misfits[p.Of]++
+					if p.Of == p.Beside {
+						misfits[p.Of] += len(ps[model]) // it does not fit in half of the memory
+					}
+				}
+			}
+			if len(misfits) == 0 {
+				break
+			}
+			apps := slices.Sorted(maps.Keys(misfits))
+			large[slices.MaxFunc(apps, func(a, b string) int { return misfits[a] - misfits[b] })] = true
+		}
+	}
+	return large
+}
+
+// ReadPairs reads measured pairs: Gavel's table (gpu, job_a, job_b, gpus, steps_per_s_a,
+// steps_per_s_b), with throughputs.csv beside it, which has the jobs alone. Pairs on several GPUs are
+// left out: in Gavel's table they are all 0, of small jobs, too.
+func ReadPairs(path string) (Pairs, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open pairs: %w", err)
+	}
+	defer f.Close()
+	alone, err := ratesBeside(path, gavelRates, func(name string) (io.ReadCloser, error) {
+		return os.Open(filepath.Join(filepath.Dir(path), name))
+	})
+	if err != nil {
+		return nil, err
+	}
+	ps := Pairs{}
+	err = eachOf(path, f, [][]string{{"gpu", "job_a", "job_b", "gpus", "steps_per_s_a", "steps_per_s_b"}}, func(get func(string) string) error {
+		if get("gpus") != "1" {
+			return nil
+		}
+		model := strings.ToUpper(get("gpu"))
+		if ps[model] == nil {
+			ps[model] = map[Pair]float64{}
+		}
+		for _, p := range []struct{ of, beside, rate string }{{"job_a", "job_b", "steps_per_s_a"}, {"job_b", "job_a", "steps_per_s_b"}} {
+			rate, err := strconv.ParseFloat(get(p.rate), 64)
+			if err != nil || !(rate >= 0) || math.IsInf(rate, 1) {
+				return fmt.Errorf("column %s: %q is no rate", p.rate, get(p.rate))
+			}
+			of := alone[ofGPUs(get(p.of), 1)][model]
+			if of <= 0 {
+				return fmt.Errorf("%s has no rate of %s alone on a %s", gavelRates, get(p.of), model)
+			}
+			ps[model][Pair{get(p.of), get(p.beside)}] = min(1, rate/of)
+		}
+		return nil
+	})
+	if err == nil && len(ps) == 0 {
+		err = fmt.Errorf("%s: no pair on one GPU", path)
+	}
+	return ps, err
+}
+
+// What the pairs of [MixedPairs] have in common with those that Gavel measured on a V100: how much
+// pairs of the same classes differ, and how many applications leave no memory for another.
+const (
+	pairsDiffer = 0.16
+	largeApps   = 2. / 26
+)
+
+// MixedPairs generates pairs of the applications on each GPU model: as fast as their classes say
+// (pal.Interference), with as much difference between them as measured pairs have.
+func MixedPairs(seed uint64, models []string, classes map[string]pal.AppClass) Pairs {
+	ps := Pairs{}
+	rng := rand.New(rand.NewPCG(seed, 0x9a15))
+	apps := slices.Sorted(maps.Keys(classes))
+	large := map[string]bool{}
+	for _, a := range apps {
+		large[a] = rng.Float64() < largeApps
+	}
+	for _, model := range models {
+		ps[model] = map[Pair]float64{}
+		for _, a := range apps {
+			for _, b := range apps {
+				rate := 1/(1+pal.Interference(classes[a], classes[b])) + pairsDiffer*rng.NormFloat64()
+				if rate = min(1, max(0.1, rate)); large[a] || large[b] {
+					rate = 0
+				}
+				ps[model][Pair{a, b}] = rate
+			}
+		}
+	}
+	return ps
+}
