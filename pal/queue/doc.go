@@ -53,6 +53,14 @@
 // caller reports whatever may have changed and compares nothing. Gangs that go on as they were
 // are not reported: a pass at 10,000 gangs costs nothing for them.
 //
+// # Its parts
+//
+// A Queue is made of parts that know nothing of each other: foresight (how long gangs run, and the order
+// that follows), book (who waits), runners and levels (who runs, and who may be stopped), tenancy,
+// gangKinds, windows, lending, account and forecasts. A pass is made of layers, each of which uses only
+// those before it: whatIf (the cluster as it would be), finder (where one gang fits), planner (whom a
+// start would delay), and on top pass, which decides, and asker, which only tells.
+//
 // # Who goes first
 //
 // [Options.Order] sorts the queue. A gang that does not fit becomes the head:
