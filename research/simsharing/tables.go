@@ -24,14 +24,16 @@ one that ships; nobody says how long jobs run. A stopped gang loses %d s.
 * **any part**: the same, but it does not look for a GPU of its own.
 * **ours**: it goes where all together do the most work, by the four classes.
 * **wrong classes**: ours, where each job has a class by chance.
-* **exact pairs**: ours with the measured pairs themselves in place of classes: what a perfect table would give.
+* **exact pairs**: ours with the measured pairs themselves in place of classes: a perfect table. It is no bound, as it is as greedy.
 * **floor**: the average of the run times alone, without any wait. Sharing gets below it in no way; where exclusive use is near
   it, nothing is to be won.
 
 A job that leaves no memory for another asks for all parts of its GPU; a run with a pair that does not fit would fail, and none did.
 Gavel measured pairs on one GPU. We take a member of a gang to be slowed as a job on one GPU is.
 
-Asked for: ours at most 0.80 of exclusive use, at most 0.90 of random neighbours, no class above 1.10 of exclusive use.
+Asked for: ours at most 0.80 of exclusive use, at most 0.90 of random neighbours, no class above 1.10 of exclusive use. The placer
+never leaves a free part idle because a neighbour is a bad one: it takes the best that is free. So with exact pairs, too, two jobs
+share a GPU that together do less than one, and one bad neighbour slows a whole gang.
 `
 
 // page are the tables.
@@ -44,6 +46,7 @@ func page(cells []*cell, gpu string) []byte {
 			title = "Virtual clusters that rules were chosen by"
 		}
 		fmt.Fprintf(&b, "\n## %s\n", title)
+		verdict(&b, cells, chosen)
 		summary(&b, cells, chosen)
 		each(&b, cells, chosen)
 	}
@@ -86,6 +89,21 @@ func floor(cells []*cell, of func(*cell) bool) float64 {
 		sum, n = sum+math.Log(work/c.runs[exclusive].avgJCT), n+1
 	}
 	return math.Exp(sum / n)
+}
+
+// verdict compares with what was asked for.
+func verdict(b *bytes.Buffer, cells []*cell, chosen bool) {
+	all := func(c *cell) bool { return c.chosen == chosen }
+	worst, seeds := 0.0, uint64(0)
+	for _, c := range cells {
+		seeds = max(seeds, c.seed+1)
+		of := func(o *cell) bool { return all(o) && o.load == c.load && o.preempts == c.preempts }
+		for _, class := range pal.AppClasses() {
+			worst = max(worst, classOver(cells, ours, class, of))
+		}
+	}
+	fmt.Fprintf(b, "\nAll cells together, seeds: %d. Ours over exclusive use: %.2f (asked 0.80; exact pairs reach %.2f). Ours over random neighbours: %.2f (asked\n0.90; exact pairs reach %.2f). The class that is worst off in a line of the first table: %.2f (asked 1.10).\n",
+		seeds, over(cells, ours, exclusive, all), over(cells, exact, exclusive, all), over(cells, ours, random, all), over(cells, exact, random, all), worst)
 }
 
 func yes(is bool) string {
