@@ -77,3 +77,13 @@ page-bench: build ## The web page at 10,000 nodes of 8 GPUs: first draw, blocks,
 page-images: build ## Pictures of each page at three widths, light and dark, into docs/img; the last day in them is invented (2 minutes)
 	rm -f docs/img/*.webp
 	cd e2e/browser && E2E_BIN=$(CURDIR)/$(BIN) PAGE_IMAGES=$(CURDIR)/docs/img go test -count=1 -v -timeout 20m -run TestImages .
+
+.PHONY: history-bench
+history-bench: ## Questions to a history of HISTORY_RUNS runs (default ten million: 5 GB below TMPDIR); writes docs/results/history.md (half an hour)
+	HISTORY_REPORT=$(CURDIR)/docs/results/history.md go test -count=1 -v -timeout 0 -run 'TestFigures$$' ./placer/accounting
+
+.PHONY: history-check
+history-check: build nomad ## The history against what machines ran: a day of the in-memory Nomad with a database that is away, full or corrupt; PostgreSQL (apt-get install postgresql); a real Nomad (an hour)
+	go test -count=1 -timeout 0 -v ./placer/accounting
+	ACCOUNTS_SEEDS=$${ACCOUNTS_SEEDS:-30} ACCOUNTS_DAY=$${ACCOUNTS_DAY:-24h} go test -count=1 -timeout 0 -v -run 'TestAccounts' ./placer/nomadtest/bed
+	$(MAKE) e2e E2E_RUN='^TestPlacerLife/history'

@@ -31,75 +31,166 @@ type Filter struct {
 	Most int
 }
 
-// where is the condition on the columns that both tables have.
-func (f Filter) where() (conditions []string, args []any) {
-	add := func(condition string, arg ...any) {
-		conditions, args = append(conditions, condition), append(args, arg...)
-	}
+// where are the conditions on the columns that all tables have.
+func (f Filter) where() (w where) {
 	if f.Namespaces != nil {
-		marks := make([]any, len(f.Namespaces))
-		for i, n := range f.Namespaces {
-			marks[i] = n
-		}
-		add("namespace IN ("+strings.TrimSuffix(strings.Repeat("?,", len(marks)), ",")+")", marks...)
-		if len(marks) == 0 {
-			conditions[len(conditions)-1] = "1 = 0"
-		}
+		w.add("namespace IN ("+cmp.Or(marks(len(f.Namespaces)), "NULL")+")", anys(f.Namespaces)...)
 	}
 	for _, c := range [][2]string{{"username", f.User}, {"class", f.Class}, {"model", f.Model}} {
 		if c[1] != "" {
-			add(c[0]+" = ?", c[1])
+			w.add(c[0]+" = ?", c[1])
 		}
 	}
-	return conditions, args
+	return w
 }
 
-func clause(conditions []string) string {
-	if len(conditions) == 0 {
+// where are the conditions of a statement.
+type where struct {
+	conditions []string
+	args       []any
+}
+
+func (w *where) add(condition string, args ...any) {
+	w.conditions, w.args = append(w.conditions, condition), append(w.args, args...)
+}
+
+func (w where) String() string {
+	if len(w.conditions) == 0 {
 		return ""
 	}
-	return " WHERE " + strings.Join(conditions, " AND ")
+	return " WHERE " + strings.Join(w.conditions, " AND ")
 }
 
-const runColumns = "namespace, job, submitted, username, class, model, gpus, state, reason, started, whole, ended, waited, predicted, packed"
-
-// Runs are the runs that a filter chooses, the last submitted first.
-func (db *DB) Runs(ctx context.Context, f Filter) ([]Run, error) {
-	conditions, args := f.where()
-	if f.Job != "" {
-		conditions, args = append(conditions, "job >= ? AND job < ?"), append(args, f.Job, f.Job+"\U0010FFFF")
+func anys[T any](of []T) (out []any) {
+	for _, v := range of {
+		out = append(out, v)
 	}
-	if len(f.States) > 0 {
-		conditions = append(conditions, "state IN ("+strings.TrimSuffix(strings.Repeat("?,", len(f.States)), ",")+")")
-		for _, s := range f.States {
-			args = append(args, string(s))
+	return out
+}
+
+const (
+	runColumns = "namespace, job, submitted, username, class, model, gpus, state, reason, started, whole, ended, waited, " +
+		"predicted, packed, any_gpus, family, took, seen, start_from, start_to, takes_from, takes_to, idle"
+	allocColumns = "id, namespace, job, submitted, username, class, node, model, gpus, held, began, status, vain, predicted, packed, any_gpus"
+	inOrder      = " ORDER BY submitted DESC" // alone: else SQLite may sort all
+)
+
+// Runs are the runs that a filter chooses, the last submitted first. However many there are, few of
+// them are read that are not chosen: those of one namespace and state lie in the order of the list.
+func (db *DB) Runs(ctx context.Context, f Filter) (out []Run, err error) {
+	namespaces := f.Namespaces
+	if namespaces == nil && f.Job != "" { // names of jobs lie by namespace
+		if namespaces, err = db.Namespaces(ctx); err != nil {
+			return nil, err
 		}
 	}
+	one, out := f, []Run{}
+	for _, n := range each(namespaces) {
+		for _, s := range each(f.States) {
+			one.Namespaces, one.States = n, s
+			if f.Most > 0 && len(out) == f.Most && out[len(out)-1].Submitted.After(one.Since) {
+				one.Since = out[len(out)-1].Submitted
+			}
+			statement, args := one.submittedIn()
+			more, err := db.runs(ctx, statement, args...)
+			if err != nil {
+				return nil, err
+			}
+			out = f.first(append(out, more...))
+		}
+	}
+	if f.Since.IsZero() || f.Most > 0 && len(out) == f.Most {
+		return out, nil
+	}
+	statement, args := f.thereAtSince()
+	there, err := db.runs(ctx, statement, args...)
+	return f.first(append(out, there...)), err
+}
+
+// each are lists of one of the values; of nil, nil alone.
+func each[T any](of []T) [][]T {
+	if of == nil {
+		return [][]T{nil}
+	}
+	return slices.Collect(slices.Chunk(of, 1))
+}
+
+// first are the first runs of a list, as many as are wanted.
+func (f Filter) first(runs []Run) []Run {
+	slices.SortFunc(runs, func(a, b Run) int {
+		return cmp.Or(b.Submitted.Compare(a.Submitted), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Job, b.Job))
+	})
+	if f.Most > 0 {
+		return runs[:min(len(runs), f.Most)]
+	}
+	return runs
+}
+
+// ofRuns are the conditions on runs, but for the time.
+func (f Filter) ofRuns() where {
+	w := f.where()
+	if f.Job != "" {
+		w.add("job >= ? AND job < ?", f.Job, f.Job+"\U0010FFFF")
+	}
+	if len(f.States) > 0 {
+		w.add("state IN ("+marks(len(f.States))+")", anys(f.States)...)
+	}
+	return w
+}
+
+// submittedIn asks for the runs that were submitted between since and until.
+func (f Filter) submittedIn() (statement string, args []any) {
+	w := f.ofRuns()
 	if !f.Since.IsZero() {
-		conditions, args = append(conditions, "(ended = 0 OR ended >= ?)"), append(args, stored(f.Since))
+		w.add("submitted >= ?", stored(f.Since))
 	}
 	if !f.Until.IsZero() {
-		conditions, args = append(conditions, "submitted < ?"), append(args, stored(f.Until))
+		w.add("submitted < ?", stored(f.Until))
 	}
-	statement := "SELECT " + runColumns + " FROM run" + clause(conditions) + " ORDER BY submitted DESC, namespace, job"
+	return "SELECT " + runColumns + " FROM run" + w.String() + inOrder + f.limit(), w.args
+}
+
+func (f Filter) limit() string {
 	if f.Most > 0 {
-		statement += fmt.Sprintf(" LIMIT %d", f.Most)
+		return fmt.Sprintf(" LIMIT %d", f.Most)
 	}
-	return db.runs(ctx, statement, args...)
+	return ""
+}
+
+// thereAtSince asks for the runs that were submitted before since, and ended later. Those of each
+// length lie between since and that long before.
+func (f Filter) thereAtSince() (statement string, args []any) {
+	since := stored(f.Since)
+	ranges := make([]string, 0, openLength)
+	for length := range openLength - 20 { // 2^44 ms are 557 years
+		ranges = append(ranges, fmt.Sprintf("(%d, %d)", length, since-1<<length))
+	}
+	ranges = append(ranges, fmt.Sprintf("(%d, 0)", openLength))
+	w := f.ofRuns()
+	if !f.Until.IsZero() {
+		w.add("submitted < ?", stored(f.Until))
+	}
+	return fmt.Sprintf("WITH lengths (of_length, since) AS (VALUES %s), there AS MATERIALIZED (SELECT %s FROM lengths CROSS JOIN run "+
+		"WHERE length = of_length AND submitted >= since AND submitted < %d AND (ended = 0 OR ended >= %d)) SELECT %s FROM there%s%s%s",
+		strings.Join(ranges, ", "), runColumns, since, since, runColumns, w, inOrder, f.limit()), w.args
 }
 
 func (db *DB) runs(ctx context.Context, statement string, args ...any) ([]Run, error) {
 	out := []Run{}
 	err := db.rows(ctx, statement, args, func(rows *sql.Rows) error {
 		var r Run
-		var submitted, started, whole, ended, waited int64
-		err := rows.Scan(&r.Namespace, &r.Job, &submitted, &r.User, &r.Class, &r.Model, &r.GPUs, &r.State, &r.Reason, &started, &whole, &ended, &waited, &r.Predicted, &r.Packed)
-		r.Submitted, r.Started, r.Whole, r.Ended, r.Waited = loaded(submitted), loaded(started), loaded(whole), loaded(ended), Seconds(waited*int64(time.Millisecond))
+		var submitted, started, whole, ended, waited, took, startFrom, startTo, takesFrom, takesTo, idle int64
+		err := rows.Scan(&r.Namespace, &r.Job, &submitted, &r.User, &r.Class, &r.Model, &r.GPUs, &r.State, &r.Reason, &started, &whole, &ended, &waited,
+			&r.Predicted, &r.Packed, &r.Any, &r.Family, &took, &r.Seen, &startFrom, &startTo, &takesFrom, &takesTo, &idle)
+		r.Submitted, r.Started, r.Whole, r.Ended, r.StartFrom, r.StartTo = loaded(submitted), loaded(started), loaded(whole), loaded(ended), loaded(startFrom), loaded(startTo)
+		r.Waited, r.Took, r.TakesFrom, r.TakesTo, r.Idle = span(waited), span(took), span(takesFrom), span(takesTo), span(idle)
 		out = append(out, r)
 		return err
 	})
 	return out, err
 }
+
+func span(ms int64) Seconds { return Seconds(ms * int64(time.Millisecond)) }
 
 func (db *DB) rows(ctx context.Context, statement string, args []any, each func(*sql.Rows) error) (err error) {
 	rows, err := db.sql.QueryContext(ctx, dialect(statement, db.postgres), args...)
@@ -120,7 +211,7 @@ func (db *DB) rows(ctx context.Context, statement string, args []any, each func(
 
 // Open are the runs and allocations that have not ended.
 func (db *DB) Open(ctx context.Context) ([]Run, []Alloc, error) {
-	runs, err := db.runs(ctx, "SELECT "+runColumns+" FROM run WHERE ended = 0")
+	runs, err := db.runs(ctx, fmt.Sprintf("SELECT %s FROM run WHERE length = %d", runColumns, openLength))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -142,14 +233,13 @@ func (db *DB) LastRuns(ctx context.Context, jobs []cluster.JobKey) (last []Run, 
 
 // allocs are the allocations of a filter that have not ended.
 func (db *DB) allocs(ctx context.Context, f Filter) (out []Alloc, err error) {
-	conditions, args := f.where()
-	statement := "SELECT id, namespace, job, submitted, username, class, node, model, gpus, began, status, vain, predicted, packed FROM alloc" +
-		clause(append(conditions, "ended = 0"))
-	err = db.rows(ctx, statement, args, func(rows *sql.Rows) error {
+	w := f.where()
+	w.add("ended = 0")
+	err = db.rows(ctx, "SELECT "+allocColumns+" FROM alloc"+w.String(), w.args, func(rows *sql.Rows) error {
 		var a Alloc
 		var submitted, began, vain int64
 		var gpus string
-		err := rows.Scan(&a.ID, &a.Namespace, &a.Job, &submitted, &a.User, &a.Class, &a.Node, &a.Model, &gpus, &began, &a.Status, &vain, &a.Predicted, &a.Packed)
+		err := rows.Scan(&a.ID, &a.Namespace, &a.Job, &submitted, &a.User, &a.Class, &a.Node, &a.Model, &gpus, &a.Held, &began, &a.Status, &vain, &a.Predicted, &a.Packed, &a.Any)
 		a.Submitted, a.From, a.Vain, a.GPUs = loaded(submitted), loaded(began), loaded(vain), strings.Split(gpus, ",")
 		out = append(out, a)
 		return err
@@ -163,17 +253,66 @@ type Usage struct {
 	Of       []string `json:"of"`
 	GPUHours float64  `json:"gpu_hours"`
 	// FailedGPUHours are those of allocations that failed or were lost, HeldInVainGPUHours those
-	// for which members held GPUs while others of their gang were not there yet.
+	// for which members held GPUs while others of their gang were not there yet, and IdleGPUHours
+	// those in which GPUs are known to have run nothing.
 	FailedGPUHours     float64 `json:"failed_gpu_hours"`
 	HeldInVainGPUHours float64 `json:"held_in_vain_gpu_hours"`
-	// SavedGPUHours is what packing would have taken more, as predicted when the jobs were placed.
-	SavedGPUHours float64 `json:"saved_gpu_hours"`
-	Runs          int64   `json:"runs"`
-	Complete      int64   `json:"complete"`
-	Failed        int64   `json:"failed"`
-	Stopped       int64   `json:"stopped"`
-	// WaitedHours is how long these runs waited together.
-	WaitedHours float64 `json:"waited_hours"`
+	IdleGPUHours       float64 `json:"idle_gpu_hours"`
+	// SavedGPUHours is what packing would have taken more, as predicted when the jobs were placed,
+	// SavedAnyGPUHours what any GPUs of the model would have on average.
+	SavedGPUHours    float64 `json:"saved_gpu_hours"`
+	SavedAnyGPUHours float64 `json:"saved_any_gpu_hours"`
+	Runs             int64   `json:"runs"`
+	Complete         int64   `json:"complete"`
+	Failed           int64   `json:"failed"`
+	Stopped          int64   `json:"stopped"`
+	// WaitedHours is how long these runs waited together, Waits how many of those that started had
+	// waited less than 1 minute, 10 minutes, 1 hour, 6 hours, 1 day, and longer.
+	WaitedHours float64  `json:"waited_hours"`
+	Waits       [6]int64 `json:"waits"`
+	Seen        Seen     `json:"seen"`
+	// Starts are the ranges told of when jobs would start, RunTimes of how long they would run.
+	Starts   Foretold `json:"starts"`
+	RunTimes Foretold `json:"run_times"`
+}
+
+// Seen are the runs of which the slowdown was seen: see [Run.Seen]. Their slowdowns are means over
+// their GPU time.
+type Seen struct {
+	Runs              int64   `json:"runs"`
+	GPUHours          float64 `json:"gpu_hours"`
+	Slowdown          float64 `json:"slowdown,omitempty"`
+	PredictedSlowdown float64 `json:"predicted_slowdown,omitempty"`
+	PackedSlowdown    float64 `json:"packed_slowdown,omitempty"`
+	AnySlowdown       float64 `json:"any_slowdown,omitempty"`
+	// What packing and any GPUs would have taken more than these runs did take.
+	SavedGPUHours    float64 `json:"saved_gpu_hours"`
+	SavedAnyGPUHours float64 `json:"saved_any_gpu_hours"`
+}
+
+// Foretold counts ranges that were told, those that held, and those that the job came before.
+type Foretold struct {
+	Told  int64 `json:"told"`
+	Held  int64 `json:"held"`
+	Early int64 `json:"early"`
+}
+
+func usageOf(of []string, s sums) Usage {
+	hours := func(i sum) float64 { return s.of(i).Hours() }
+	u := Usage{
+		Of: of, GPUHours: hours(gpuTime), FailedGPUHours: hours(failedTime), HeldInVainGPUHours: hours(vainTime), IdleGPUHours: hours(idleTime),
+		SavedGPUHours: hours(savedTime), SavedAnyGPUHours: hours(savedAnyTime),
+		Runs: s[runsEnded], Complete: s[runsComplete], Failed: s[runsFailed], Stopped: s[runsStopped], WaitedHours: hours(waitedTime),
+		Waits:    [6]int64(s[wait1m : waitMore+1]),
+		Seen:     Seen{Runs: s[seenRuns], GPUHours: hours(seenTime), SavedGPUHours: hours(seenPacked) - hours(seenTime), SavedAnyGPUHours: hours(seenAny) - hours(seenTime)},
+		Starts:   Foretold{s[startsTold], s[startsHeld], s[startsEarly]},
+		RunTimes: Foretold{s[takesTold], s[takesHeld], s[takesEarly]},
+	}
+	if work := hours(seenWork); work > 0 {
+		u.Seen.Slowdown, u.Seen.PredictedSlowdown = u.Seen.GPUHours/work, hours(seenPredicted)/work
+		u.Seen.PackedSlowdown, u.Seen.AnySlowdown = hours(seenPacked)/work, hours(seenAny)/work
+	}
+	return u
 }
 
 // Columns are what usage may be listed by.
@@ -199,7 +338,8 @@ func (k dayKey) of(column string) string {
 // Usage adds up the GPU time and the runs of a filter by columns; whole days of UTC count. now is
 // until when allocations that run are counted. The lines are in order of their values.
 func (db *DB) Usage(ctx context.Context, f Filter, by []string, now time.Time) ([]Usage, error) {
-	days, err := db.daySums(ctx, f)
+	since, until := f.days()
+	days, err := db.sums(ctx, f, since, until, by)
 	if err != nil {
 		return nil, err
 	}
@@ -207,38 +347,59 @@ func (db *DB) Usage(ctx context.Context, f Filter, by []string, now time.Time) (
 	if err != nil {
 		return nil, err
 	}
-	until := now
-	if !f.Until.IsZero() && f.Until.Before(now) {
-		until = startOf(dayOf(f.Until.Add(dayLong - time.Millisecond)))
-	}
-	since := time.Time{}
-	if !f.Since.IsZero() {
-		since = startOf(dayOf(f.Since))
-	}
 	for _, a := range live {
-		a.addTo(days, since, until)
+		a.addTo(days, startOf(since), earlier(now, startOf(until)))
 	}
 	return lines(days, by), nil
 }
 
-// daySums are the stored sums of a filter.
-func (db *DB) daySums(ctx context.Context, f Filter) (map[dayKey]sums, error) {
-	conditions, args := f.where()
-	if !f.Since.IsZero() {
-		conditions, args = append(conditions, "day >= ?"), append(args, dayOf(f.Since))
-	}
+// days are the first day of a filter, and the one after its last.
+func (f Filter) days() (since, until int64) {
+	until = dayOf(time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC))
 	if !f.Until.IsZero() {
-		conditions, args = append(conditions, "day < ?"), append(args, dayOf(f.Until.Add(dayLong-time.Millisecond)))
+		until = dayOf(f.Until.Add(dayLong - time.Millisecond))
+	}
+	if !f.Since.IsZero() {
+		since = dayOf(f.Since)
+	}
+	return since, until
+}
+
+// sums are the stored sums of some days, by what columns need; by months if that will do.
+func (db *DB) sums(ctx context.Context, f Filter, since, until int64, by []string) (map[dayKey]sums, error) {
+	table := "day"
+	if !slices.Contains(by, "day") && monthOf(since) == since && monthOf(until) == until {
+		table = "month"
+	}
+	w := f.where()
+	w.add("day >= ? AND day < ?", since, until)
+	keys := []string{"0", "''", "''", "''", "''"}
+	for _, column := range by {
+		switch column {
+		case "day", "month":
+			keys[0] = "day"
+		case "namespace":
+			keys[1] = "namespace"
+		case "user":
+			keys[2] = "username"
+		case "class":
+			keys[3] = "class"
+		case "model":
+			keys[4] = "model"
+		}
+	}
+	for _, c := range sumColumns {
+		keys = append(keys, "CAST(SUM("+c+") AS BIGINT)")
 	}
 	days := map[dayKey]sums{}
-	statement := "SELECT day, namespace, username, class, model, gpu_ms, failed_ms, vain_ms, saved_ms, runs, complete, failed, stopped, waited_ms FROM day" + clause(conditions)
-	err := db.rows(ctx, statement, args, func(rows *sql.Rows) error {
+	err := db.rows(ctx, "SELECT "+strings.Join(keys, ", ")+" FROM "+table+w.String()+" GROUP BY 1, 2, 3, 4, 5", w.args, func(rows *sql.Rows) error {
 		var k dayKey
 		var s sums
-		err := rows.Scan(&k.day, &k.namespace, &k.user, &k.class, &k.model, &s.gpu, &s.failedGPU, &s.vain, &s.saved, &s.runs, &s.complete, &s.failed, &s.stopped, &s.waited)
-		for _, d := range []*time.Duration{&s.gpu, &s.failedGPU, &s.vain, &s.saved, &s.waited} {
-			*d *= time.Duration(time.Millisecond)
+		to := []any{&k.day, &k.namespace, &k.user, &k.class, &k.model}
+		for i := range s {
+			to = append(to, &s[i])
 		}
+		err := rows.Scan(to...)
 		days[k] = s
 		return err
 	})
@@ -257,15 +418,15 @@ func lines(days map[dayKey]sums, by []string) []Usage {
 	}
 	out := []Usage{}
 	for line, s := range all {
-		out = append(out, Usage{of[line], s.gpu.Hours(), s.failedGPU.Hours(), s.vain.Hours(), s.saved.Hours(), s.runs, s.complete, s.failed, s.stopped, s.waited.Hours()})
+		out = append(out, usageOf(of[line], s))
 	}
 	slices.SortFunc(out, func(a, b Usage) int { return slices.CompareFunc(a.Of, b.Of, cmp.Compare[string]) })
 	return out
 }
 
-// Namespaces are those that have accounts.
+// Namespaces are those that have accounts: of what ended, sums are kept.
 func (db *DB) Namespaces(ctx context.Context) (names []string, err error) {
-	err = db.rows(ctx, "SELECT namespace FROM run UNION SELECT namespace FROM day UNION SELECT namespace FROM alloc WHERE ended = 0 ORDER BY 1", nil, func(rows *sql.Rows) error {
+	err = db.rows(ctx, fmt.Sprintf("SELECT namespace FROM month UNION SELECT namespace FROM run WHERE length = %d UNION SELECT namespace FROM alloc WHERE ended = 0 ORDER BY 1", openLength), nil, func(rows *sql.Rows) error {
 		var name string
 		err := rows.Scan(&name)
 		names = append(names, name)

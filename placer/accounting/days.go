@@ -3,7 +3,10 @@
 
 package accounting
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // dayKey is a day, counted from 1970 in UTC, and whose it is.
 type dayKey struct {
@@ -17,50 +20,177 @@ func dayOf(t time.Time) int64 { return t.Unix() / int64(dayLong/time.Second) }
 
 func startOf(day int64) time.Time { return time.Unix(day*int64(dayLong/time.Second), 0).UTC() }
 
-// sums are what is added up for a day.
-type sums struct {
-	// gpu is GPU time, failedGPU that of allocations that failed or were lost, vain that for which
-	// members held GPUs while others of their gang were not there yet, saved what packing would
-	// have taken more, as predicted.
-	gpu, failedGPU, vain, saved time.Duration
-	// runs are those that ended on the day, waited how long they waited together.
-	runs, complete, failed, stopped int64
-	waited                          time.Duration
+// monthOf is the first day of a day's month.
+func monthOf(day int64) int64 {
+	t := startOf(day)
+	return dayOf(time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC))
 }
 
+// sum is what is added up for a day and for a month. Times are milliseconds.
+type sum int
+
+const (
+	// GPU time; that of allocations that failed or were lost; that for which members held GPUs
+	// while others of their gang were not there yet; that in which GPUs are known to have run
+	// nothing; and what packing and any GPUs would have taken more, as predicted.
+	gpuTime sum = iota
+	failedTime
+	vainTime
+	idleTime
+	savedTime
+	savedAnyTime
+	// Runs that ended on the day, and how long they waited together.
+	runsEnded
+	runsComplete
+	runsFailed
+	runsStopped
+	waitedTime
+	// Those that started, by how long they had waited: see [WaitedBelow].
+	wait1m
+	wait10m
+	wait1h
+	wait6h
+	wait1d
+	waitMore
+	// Those of which the slowdown was seen: their number, GPU time, and GPU time at slowdown 1, as
+	// predicted, as predicted for packing, and for any GPUs.
+	seenRuns
+	seenTime
+	seenWork
+	seenPredicted
+	seenPacked
+	seenAny
+	// Those whose start, and whose run time, was foretold; how many lay in the range, and below it.
+	startsTold
+	startsHeld
+	startsEarly
+	takesTold
+	takesHeld
+	takesEarly
+	numSums
+)
+
+// sumColumns are their columns in the database.
+var sumColumns = [numSums]string{
+	"gpu_ms", "failed_ms", "vain_ms", "idle_ms", "saved_ms", "saved_any_ms",
+	"runs", "complete", "failed", "stopped", "waited_ms",
+	"wait_1m", "wait_10m", "wait_1h", "wait_6h", "wait_1d", "wait_more",
+	"seen_runs", "seen_ms", "seen_work_ms", "seen_predicted_ms", "seen_packed_ms", "seen_any_ms",
+	"starts_told", "starts_held", "starts_early", "takes_told", "takes_held", "takes_early",
+}
+
+// sumTypes are the columns up to one of the sums, with their types.
+func sumTypes(last sum) string {
+	return "\n\t" + strings.Join(sumColumns[:last+1], " BIGINT NOT NULL,\n\t") + " BIGINT NOT NULL"
+}
+
+type sums [numSums]int64
+
 func (s sums) plus(o sums) sums {
-	return sums{
-		s.gpu + o.gpu, s.failedGPU + o.failedGPU, s.vain + o.vain, s.saved + o.saved,
-		s.runs + o.runs, s.complete + o.complete, s.failed + o.failed, s.stopped + o.stopped, s.waited + o.waited,
+	for i := range s {
+		s[i] += o[i]
 	}
+	return s
+}
+
+// of is a sum as a time.
+func (s sums) of(i sum) time.Duration { return time.Duration(s[i]) * time.Millisecond }
+
+// WaitedBelow are the bounds between which waits are counted; the last count is of longer ones.
+func WaitedBelow() []time.Duration {
+	return []time.Duration{time.Minute, 10 * time.Minute, time.Hour, 6 * time.Hour, dayLong}
+}
+
+// sums are what a run that has ended adds to its day.
+func (r Run) sums() (s sums) {
+	s[runsEnded], s[waitedTime] = 1, time.Duration(r.Waited).Milliseconds()
+	switch r.State {
+	case Complete:
+		s[runsComplete] = 1
+	case Failed:
+		s[runsFailed] = 1
+	case Stopped:
+		s[runsStopped] = 1
+	}
+	if !r.Started.IsZero() {
+		i := wait1m
+		for _, below := range WaitedBelow() {
+			if time.Duration(r.Waited) < below {
+				break
+			}
+			i++
+		}
+		s[i] = 1
+	}
+	if !r.Started.IsZero() && !r.StartTo.IsZero() {
+		s[startsTold], s[startsHeld], s[startsEarly] = told(r.Started.UnixMilli(), r.StartFrom.UnixMilli(), r.StartTo.UnixMilli())
+	}
+	if r.Took > 0 && r.TakesTo > 0 {
+		s[takesTold], s[takesHeld], s[takesEarly] = told(int64(r.Took), int64(r.TakesFrom), int64(r.TakesTo))
+	}
+	if r.Seen > 0 && r.Packed > 0 && r.Any > 0 {
+		took := float64(time.Duration(r.Took).Milliseconds()) * float64(r.GPUs)
+		work := took / r.Seen
+		s[seenRuns], s[seenTime], s[seenWork] = 1, int64(took), int64(work)
+		s[seenPredicted], s[seenPacked], s[seenAny] = int64(work*r.Predicted), int64(work*r.Packed), int64(work*r.Any)
+	}
+	return s
+}
+
+// told is one range that was told, whether it held, and whether what happened came before it.
+func told(is, from, to int64) (one, held, early int64) {
+	switch {
+	case is < from:
+		return 1, 0, 1
+	case is > to:
+		return 1, 0, 0
+	}
+	return 1, 1, 0
 }
 
 // addTo adds the GPU time that an allocation had between two times to its days.
 func (a Alloc) addTo(days map[dayKey]sums, since, until time.Time) {
-	from := later(a.From, since)
-	for from.Before(until) {
-		k := dayKey{dayOf(from), a.Namespace, a.User, a.Class, a.Model}
-		to := startOf(k.day + 1)
-		if until.Before(to) {
-			to = until
-		}
-		s := sums{gpu: a.gpuTime(from, to)}
+	byDay(later(a.From, since), until, func(day int64, from, to time.Time) {
+		var s sums
+		s[gpuTime] = a.gpuTime(from, to)
 		if a.failed() {
-			s.failedGPU = s.gpu
+			s[failedTime] = s[gpuTime]
 		}
 		if a.Vain.After(from) {
-			s.vain = a.gpuTime(from, earlier(a.Vain, to))
+			s[vainTime] = a.gpuTime(from, earlier(a.Vain, to))
 		}
-		if a.Predicted > 0 && a.Packed > 0 {
-			s.saved = time.Duration(float64(s.gpu) * (a.Packed/a.Predicted - 1))
+		if a.Predicted > 0 {
+			s[savedTime], s[savedAnyTime] = more(s[gpuTime], a.Packed/a.Predicted), more(s[gpuTime], a.Any/a.Predicted)
 		}
+		k := a.dayKey(day)
 		days[k] = days[k].plus(s)
-		from = to
-	}
+	})
 }
 
-func (a Alloc) gpuTime(from, to time.Time) time.Duration {
-	return to.Sub(from) * time.Duration(len(a.GPUs))
+// more is how much more time it is if it is so many times as long; nothing if that is not known.
+func more(ms int64, times float64) int64 {
+	if times == 0 {
+		return 0
+	}
+	return int64(float64(ms) * (times - 1))
+}
+
+func (a Alloc) dayKey(day int64) dayKey {
+	return dayKey{day, a.Namespace, a.User, a.Class, a.Model}
+}
+
+func (a Alloc) gpuTime(from, to time.Time) int64 {
+	return int64(float64(to.Sub(from).Milliseconds()) * a.Held)
+}
+
+// byDay cuts a time into days.
+func byDay(from, until time.Time, each func(day int64, from, to time.Time)) {
+	for from.Before(until) {
+		day := dayOf(from)
+		to := earlier(startOf(day+1), until)
+		each(day, from, to)
+		from = to
+	}
 }
 
 func later(a, b time.Time) time.Time {

@@ -9,8 +9,12 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
+	"math/bits"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -61,7 +65,7 @@ func Open(ctx context.Context, database string) (db *DB, aside string, err error
 
 // openFile opens a file of SQLite, and has SQLite check it.
 func openFile(ctx context.Context, file string) (*DB, error) {
-	db, err := open(ctx, "sqlite", "file:"+file+"?_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_pragma=busy_timeout(5000)&_txlock=immediate")
+	db, err := open(ctx, "sqlite", "file:"+file+"?_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_pragma=busy_timeout(5000)&_pragma=cache_size(-65536)&_txlock=immediate")
 	if err != nil {
 		return nil, err
 	}
@@ -142,11 +146,38 @@ type tx struct {
 	*sql.Tx
 	ctx      context.Context
 	postgres bool
+	prepared map[string]*sql.Stmt
 }
 
 func (t tx) exec(statement string, args ...any) error {
 	_, err := t.ExecContext(t.ctx, dialect(statement, t.postgres), args...)
 	return err
+}
+
+// prepare is a statement that is run again and again; it ends with the transaction.
+func (t tx) prepare(statement string) (*sql.Stmt, error) {
+	if s := t.prepared[statement]; s != nil {
+		return s, nil
+	}
+	s, err := t.PrepareContext(t.ctx, dialect(statement, t.postgres))
+	if err == nil {
+		t.prepared[statement] = s
+	}
+	return s, err
+}
+
+// change runs a statement that is run again and again, and reports whether it changed a row.
+func (t tx) change(statement string, args ...any) (bool, error) {
+	s, err := t.prepare(statement)
+	if err != nil {
+		return false, err
+	}
+	done, err := s.ExecContext(t.ctx, args...)
+	if err != nil {
+		return false, err
+	}
+	n, err := done.RowsAffected()
+	return n > 0, err
 }
 
 // dialect writes $1, $2, … for each ?.
@@ -172,7 +203,7 @@ func (db *DB) transact(ctx context.Context, do func(tx) error) error {
 	if err != nil {
 		return err
 	}
-	if err := do(tx{t, ctx, db.postgres}); err != nil {
+	if err := do(tx{t, ctx, db.postgres, map[string]*sql.Stmt{}}); err != nil {
 		return errors.Join(err, ignoreDone(t.Rollback()))
 	}
 	return t.Commit()
@@ -199,6 +230,11 @@ func (db *DB) Write(ctx context.Context, b Batch) error {
 				return fmt.Errorf("allocation %s: %w", a.ID, err)
 			}
 		}
+		for _, i := range b.Idle {
+			if err := tx.idle(i, days); err != nil {
+				return fmt.Errorf("idle GPUs of allocation %s: %w", i.Alloc, err)
+			}
+		}
 		return tx.days(days)
 	})
 	if err != nil {
@@ -207,89 +243,183 @@ func (db *DB) Write(ctx context.Context, b Batch) error {
 	return nil
 }
 
-// ended is when a row ended, as it is stored; 0: it has not, or is not there.
-func (t tx) ended(statement string, args ...any) (ended int64, err error) {
-	err = t.QueryRowContext(t.ctx, dialect(statement, t.postgres), args...).Scan(&ended)
-	if errors.Is(err, sql.ErrNoRows) {
-		err = nil
+// upsert is a statement that stores a row unless one with its key has ended. What is in kept stays as it was.
+func upsert(table, key, columns, kept string) string {
+	names, keep := strings.Split(columns, ", "), strings.Split(key+", "+kept, ", ")
+	var sets []string
+	for _, c := range names {
+		if !slices.Contains(keep, c) {
+			sets = append(sets, c+" = excluded."+c)
+		}
 	}
-	return ended, err
+	return fmt.Sprintf("INSERT INTO %s (%s) VALUES (%s) ON CONFLICT (%s) DO UPDATE SET %s WHERE %s.ended = 0",
+		table, columns, marks(len(names)), key, strings.Join(sets, ", "), table)
+}
+
+// marks are n question marks.
+func marks(n int) string { return strings.TrimSuffix(strings.Repeat("?, ", n), ", ") }
+
+var (
+	upsertRun   = upsert("run", "namespace, job, submitted", runColumns+", length", "idle")
+	upsertAlloc = upsert("alloc", "id", allocColumns+", ended", "namespace, job, node, gpus, held, began")
+	upsertSums  = map[string]string{"day": upsertSumsOf("day"), "month": upsertSumsOf("month")}
+)
+
+// openLength is the length of a run that has not ended.
+const openLength = 64
+
+// length is the binary logarithm of how long a run took, from submission to end, rounded up.
+func (r Run) length() int {
+	if r.Ended.IsZero() {
+		return openLength
+	}
+	return bits.Len64(uint64(r.Ended.Sub(r.Submitted).Milliseconds()))
 }
 
 // run stores a run, and counts it in its day once it has ended.
-func (t tx) run(r Run, days map[dayKey]sums) error {
-	was, err := t.ended("SELECT ended FROM run WHERE namespace = ? AND job = ? AND submitted = ?", r.Namespace, r.Job, stored(r.Submitted))
-	if err != nil || was > 0 {
-		return err
-	}
-	if !r.Ended.IsZero() {
-		s := sums{runs: 1, waited: time.Duration(r.Waited)}
-		switch r.State {
-		case Complete:
-			s.complete = 1
-		case Failed:
-			s.failed = 1
-		case Stopped:
-			s.stopped = 1
+func (t tx) run(r Run, days map[dayKey]sums) (err error) {
+	if r.Took > 0 {
+		if r.Seen, err = t.seen(r); err != nil {
+			return err
 		}
-		days[dayKey{dayOf(r.Ended), r.Namespace, r.User, r.Class, r.Model}] = days[dayKey{dayOf(r.Ended), r.Namespace, r.User, r.Class, r.Model}].plus(s)
 	}
-	return t.exec(`INSERT INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-		ON CONFLICT (namespace, job, submitted) DO UPDATE SET username = excluded.username, class = excluded.class, model = excluded.model,
-		gpus = excluded.gpus, state = excluded.state, reason = excluded.reason, started = excluded.started, whole = excluded.whole,
-		ended = excluded.ended, waited = excluded.waited, predicted = excluded.predicted, packed = excluded.packed`,
+	changed, err := t.change(upsertRun,
 		r.Namespace, r.Job, stored(r.Submitted), r.User, r.Class, r.Model, r.GPUs, string(r.State), r.Reason,
-		stored(r.Started), stored(r.Whole), stored(r.Ended), time.Duration(r.Waited).Milliseconds(), r.Predicted, r.Packed)
+		stored(r.Started), stored(r.Whole), stored(r.Ended), millis(r.Waited), r.Predicted, r.Packed, r.Any,
+		r.Family, millis(r.Took), r.Seen, stored(r.StartFrom), stored(r.StartTo), millis(r.TakesFrom), millis(r.TakesTo),
+		millis(r.Idle), r.length())
+	if changed && !r.Ended.IsZero() {
+		k := dayKey{dayOf(r.Ended), r.Namespace, r.User, r.Class, r.Model}
+		days[k] = days[k].plus(r.sums())
+	}
+	return err
+}
+
+// seen is the slowdown of a run as seen: see [Run.Seen].
+func (t tx) seen(r Run) (float64, error) {
+	s, err := t.prepare(`SELECT took / predicted FROM run WHERE namespace = ? AND family = ? AND submitted < ? AND took > 0
+		AND predicted > 0 AND gpus = ? AND model = ? ORDER BY submitted DESC LIMIT ` + strconv.Itoa(kin))
+	if err != nil {
+		return 0, err
+	}
+	rows, err := s.QueryContext(t.ctx, r.Namespace, r.Family, stored(r.Submitted), r.GPUs, r.Model)
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	var times []float64
+	for rows.Next() {
+		var ms float64
+		if err := rows.Scan(&ms); err != nil {
+			return 0, err
+		}
+		times = append(times, ms)
+	}
+	if len(times) < fewestKin || rows.Err() != nil {
+		return 0, rows.Err()
+	}
+	slices.Sort(times)
+	middle := (times[(len(times)-1)/2] + times[len(times)/2]) / 2
+	return float64(millis(r.Took)) / middle, nil
 }
 
 // alloc stores an allocation, and adds its GPU time to its days once it has ended.
 func (t tx) alloc(a Alloc, days map[dayKey]sums) error {
-	was, err := t.ended("SELECT ended FROM alloc WHERE id = ?", a.ID)
-	if err != nil || was > 0 {
-		return err
-	}
-	if !a.To.IsZero() {
+	changed, err := t.change(upsertAlloc,
+		a.ID, a.Namespace, a.Job, stored(a.Submitted), a.User, a.Class, a.Node, a.Model, strings.Join(a.GPUs, ","), a.Held,
+		stored(a.From), a.Status, stored(a.Vain), a.Predicted, a.Packed, a.Any, stored(a.To))
+	if changed && !a.To.IsZero() {
 		a.addTo(days, time.Time{}, a.To)
 	}
-	return t.exec(`INSERT INTO alloc VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-		ON CONFLICT (id) DO UPDATE SET submitted = excluded.submitted, username = excluded.username, class = excluded.class,
-		model = excluded.model, ended = excluded.ended, status = excluded.status, vain = excluded.vain, predicted = excluded.predicted,
-		packed = excluded.packed`,
-		a.ID, a.Namespace, a.Job, stored(a.Submitted), a.User, a.Class, a.Node, a.Model, strings.Join(a.GPUs, ","),
-		stored(a.From), stored(a.To), a.Status, stored(a.Vain), a.Predicted, a.Packed)
+	return err
 }
 
+// idle adds time in which GPUs of an allocation ran nothing to its run and its days. Of one that is
+// not stored, as it ended too long ago, nothing is kept.
+func (t tx) idle(i Idle, days map[dayKey]sums) error {
+	of, err := t.prepare("SELECT namespace, job, submitted, username, class, model FROM alloc WHERE id = ?")
+	if err != nil {
+		return err
+	}
+	a, submitted := Alloc{Held: i.GPUs}, int64(0)
+	err = of.QueryRowContext(t.ctx, i.Alloc).Scan(&a.Namespace, &a.Job, &submitted, &a.User, &a.Class, &a.Model)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	byDay(i.From, i.To, func(day int64, from, to time.Time) {
+		var s sums
+		s[idleTime] = a.gpuTime(from, to)
+		k := a.dayKey(day)
+		days[k] = days[k].plus(s)
+	})
+	_, err = t.change("UPDATE run SET idle = idle + ? WHERE namespace = ? AND job = ? AND submitted = ?",
+		a.gpuTime(i.From, i.To), a.Namespace, a.Job, submitted)
+	return err
+}
+
+const dayColumns = "day, namespace, username, class, model"
+
+func upsertSumsOf(table string) string {
+	var sets []string
+	for _, c := range sumColumns {
+		sets = append(sets, fmt.Sprintf("%s = %s.%s + excluded.%s", c, table, c, c))
+	}
+	return fmt.Sprintf("INSERT INTO %s (%s, %s) VALUES (%s) ON CONFLICT (%s) DO UPDATE SET %s", table, dayColumns,
+		strings.Join(sumColumns[:], ", "), marks(5+len(sumColumns)), dayColumns, strings.Join(sets, ", "))
+}
+
+// days adds to the sums of days, and of their months. All agents do so in one order, so that none
+// waits for another that waits for it.
 func (t tx) days(days map[dayKey]sums) error {
+	months := map[dayKey]sums{}
 	for k, s := range days {
-		err := t.exec(`INSERT INTO day VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-			ON CONFLICT (day, namespace, username, class, model) DO UPDATE SET gpu_ms = day.gpu_ms + excluded.gpu_ms,
-			failed_ms = day.failed_ms + excluded.failed_ms, vain_ms = day.vain_ms + excluded.vain_ms, saved_ms = day.saved_ms + excluded.saved_ms,
-			runs = day.runs + excluded.runs, complete = day.complete + excluded.complete, failed = day.failed + excluded.failed,
-			stopped = day.stopped + excluded.stopped, waited_ms = day.waited_ms + excluded.waited_ms`,
-			k.day, k.namespace, k.user, k.class, k.model, s.gpu.Milliseconds(), s.failedGPU.Milliseconds(), s.vain.Milliseconds(), s.saved.Milliseconds(),
-			s.runs, s.complete, s.failed, s.stopped, s.waited.Milliseconds())
-		if err != nil {
-			return fmt.Errorf("day %d: %w", k.day, err)
+		k.day = monthOf(k.day)
+		months[k] = months[k].plus(s)
+	}
+	for _, of := range []struct {
+		table string
+		sums  map[dayKey]sums
+	}{{"day", days}, {"month", months}} {
+		for _, k := range slices.SortedFunc(maps.Keys(of.sums), dayKey.compare) {
+			args := []any{k.day, k.namespace, k.user, k.class, k.model}
+			for _, n := range of.sums[k] {
+				args = append(args, n)
+			}
+			if _, err := t.change(upsertSums[of.table], args...); err != nil {
+				return fmt.Errorf("%s of %s: %w", of.table, startOf(k.day).Format(time.DateOnly), err)
+			}
 		}
 	}
 	return nil
 }
 
-// Prune forgets runs and allocations that ended before a time. The sums of days stay.
+func (k dayKey) compare(o dayKey) int {
+	return cmp.Or(cmp.Compare(k.day, o.day), strings.Compare(k.namespace, o.namespace), strings.Compare(k.user, o.user),
+		strings.Compare(k.class, o.class), strings.Compare(k.model, o.model))
+}
+
+// Prune forgets runs and allocations that ended before a time. The sums of days and months stay.
 func (db *DB) Prune(ctx context.Context, before time.Time) error {
+	at := stored(before)
 	err := db.transact(ctx, func(tx tx) error {
-		for _, table := range []string{"run", "alloc"} {
-			if err := tx.exec("DELETE FROM "+table+" WHERE ended > 0 AND ended < ?", stored(before)); err != nil {
-				return err
-			}
+		if err := tx.exec("DELETE FROM run WHERE submitted < ? AND ended > 0 AND ended < ?", at, at); err != nil {
+			return err
 		}
-		return nil
+		return tx.exec("DELETE FROM alloc WHERE ended > 0 AND ended < ?", at)
 	})
+	if err == nil && !db.postgres { // PostgreSQL does so by itself
+		_, err = db.sql.ExecContext(ctx, "PRAGMA optimize(0x10002)")
+	}
 	if err != nil {
 		return fmt.Errorf("forgetting old accounts: %w", err)
 	}
 	return nil
 }
+
+func millis(s Seconds) int64 { return time.Duration(s).Milliseconds() }
 
 func stored(t time.Time) int64 {
 	if t.IsZero() {

@@ -6,6 +6,7 @@ package accounting
 import (
 	"context"
 	"fmt"
+	"math/bits"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,12 +61,12 @@ func usage(t *testing.T, db *DB, f Filter, now time.Time, by ...string) []Usage 
 }
 
 func job(name, user string) Run {
-	return Run{Namespace: "research", Job: name, User: user, Class: "A", Model: "H100", GPUs: 2, State: Running, Submitted: at(0), Started: at(1), Waited: Seconds(time.Hour), Predicted: 1.1, Packed: 1.32}
+	return Run{Namespace: "research", Job: name, User: user, Class: "A", Model: "H100", GPUs: 2, State: Running, Submitted: at(0), Started: at(1), Waited: Seconds(time.Hour), Predicted: 1.1, Packed: 1.32, Any: 1.21}
 }
 
 func allocOf(r Run, id string, from, to time.Time, status string) Alloc {
-	return Alloc{ID: id, Namespace: r.Namespace, Job: r.Job, Submitted: r.Submitted, User: r.User, Class: r.Class, Node: "n", Model: r.Model, GPUs: []string{"GPU-1", "GPU-2"},
-		From: from, To: to, Status: status, Vain: from, Predicted: r.Predicted, Packed: r.Packed}
+	return Alloc{ID: id, Namespace: r.Namespace, Job: r.Job, Submitted: r.Submitted, User: r.User, Class: r.Class, Node: "n", Model: r.Model, GPUs: []string{"GPU-1", "GPU-2"}, Held: 2,
+		From: from, To: to, Status: status, Vain: from, Predicted: r.Predicted, Packed: r.Packed, Any: r.Any}
 }
 
 // GPU time counts on the days on which it was, once, however often its end is written, and with that of what still runs.
@@ -85,8 +86,8 @@ func TestUsage(t *testing.T) {
 			write(t, db, Batch{Runs: []Run{a, b}, Allocs: []Alloc{allocOf(a, "1", at(1), at(14), "complete"), failed}})
 		}
 		want := []Usage{
-			{Of: []string{"ann"}, GPUHours: 26, SavedGPUHours: 26 * 0.2, Runs: 1, Complete: 1, WaitedHours: 1},
-			{Of: []string{"bob"}, GPUHours: 4, FailedGPUHours: 4, HeldInVainGPUHours: 2, SavedGPUHours: 4 * 0.2, Runs: 1, Failed: 1, WaitedHours: 1},
+			{Of: []string{"ann"}, GPUHours: 26, SavedGPUHours: 26 * 0.2, SavedAnyGPUHours: 26 * 0.1, Runs: 1, Complete: 1, WaitedHours: 1, Waits: [6]int64{3: 1}},
+			{Of: []string{"bob"}, GPUHours: 4, FailedGPUHours: 4, HeldInVainGPUHours: 2, SavedGPUHours: 4 * 0.2, SavedAnyGPUHours: 4 * 0.1, Runs: 1, Failed: 1, WaitedHours: 1, Waits: [6]int64{3: 1}},
 		}
 		if d := cmp.Diff(want, usage(t, db, Filter{}, at(99), "user"), near); d != "" {
 			t.Errorf("usage by user (-want +got):\n%s", d)
@@ -159,6 +160,83 @@ func TestRuns(t *testing.T) {
 		}
 	})
 }
+
+// Time in which GPUs ran nothing is added to the run and to its days, also after the end.
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	databases(t, func(t *testing.T, db *DB) {
+		r := job("a", "ann")
+		write(t, db, Batch{Runs: []Run{r}, Allocs: []Alloc{allocOf(r, "1", at(1), time.Time{}, "running")}, Idle: []Idle{{"1", at(11), at(13), 1}, {"none", at(1), at(2), 1}}})
+		r.State, r.Ended = Complete, at(14)
+		write(t, db, Batch{Runs: []Run{r}, Allocs: []Alloc{allocOf(r, "1", at(1), at(14), "complete")}})
+		write(t, db, Batch{Idle: []Idle{{"1", at(13), at(14), 2}}})
+		days := usage(t, db, Filter{}, at(99), "day")
+		if len(days) != 2 || days[0].IdleGPUHours != 1 || days[1].IdleGPUHours != 3 || days[1].GPUHours != 4 {
+			t.Errorf("by day: %+v", days)
+		}
+		if runs, err := db.Runs(t.Context(), Filter{}); err != nil || len(runs) != 1 || runs[0].Idle != Seconds(4*time.Hour) {
+			t.Errorf("runs %+v, %v", runs, err)
+		}
+	})
+}
+
+// A complete run is compared with those of its family before it, on as many GPUs of its model. What was
+// foretold is compared with what came.
+func TestSeenAndForetold(t *testing.T) {
+	t.Parallel()
+	databases(t, func(t *testing.T, db *DB) {
+		run := func(n int, family string, took, predicted float64) Run {
+			r := job(fmt.Sprintf("%s-%d", family, n), "ann")
+			r.Family, r.Submitted, r.Started, r.Whole = family, at(float64(n)), at(float64(n)), at(float64(n))
+			r.State, r.Took, r.Predicted = Complete, Seconds(took*float64(time.Hour)), predicted
+			r.Ended = r.Whole.Add(time.Duration(r.Took))
+			r.StartFrom, r.StartTo = at(float64(n)-0.5), at(float64(n)+0.5)
+			r.TakesFrom, r.TakesTo = Seconds(time.Hour), Seconds(2*time.Hour)
+			return r
+		}
+		others := run(4, "train", 40, 1)
+		others.Model = "T4"
+		late, early := run(7, "other", 3, 1), run(8, "other", 0.5, 1)
+		late.Started, early.Started = at(8), at(7)
+		write(t, db, Batch{Runs: []Run{run(1, "train", 1, 1), run(2, "train", 1.2, 1.2), run(3, "train", 1.5, 1), others, run(5, "train", 1.5, 1.1), run(6, "train", 1.1, 1.1), late, early}})
+		runs, err := db.Runs(t.Context(), Filter{Job: "train-"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The median of 1, 1 and 1.5, and then of 1, 1, 1.5 and 1.5/1.1.
+		if got := []float64{runs[0].Seen, runs[1].Seen, runs[2].Seen}; got[0] < 0.93 || got[0] > 0.931 || got[1] != 1.5 || got[2] != 0 {
+			t.Errorf("slowdowns seen: %v", got)
+		}
+		u := usage(t, db, Filter{}, at(99))[0]
+		if u.Starts != (Foretold{8, 6, 1}) || u.RunTimes != (Foretold{8, 5, 1}) {
+			t.Errorf("starts %+v, run times %+v", u.Starts, u.RunTimes)
+		}
+		// 2 GPUs × 2.6 h, which is 2 × (1 + 1.1818) at slowdown 1.
+		if s := u.Seen; s.Runs != 2 || s.GPUHours != 5.2 || s.Slowdown < 1.19 || s.Slowdown > 1.192 || s.PredictedSlowdown < 1.099 || s.PredictedSlowdown > 1.101 ||
+			s.SavedGPUHours < 0.559 || s.SavedGPUHours > 0.561 {
+			t.Errorf("seen %+v", s)
+		}
+	})
+}
+
+// The mean slowest of all choices is what listing them gives.
+func TestMeanSlowest(t *testing.T) {
+	scores := []float64{0.9, 1, 1.05, 1.3, 2}
+	for n := 1; n <= len(scores); n++ {
+		sum, choices := 0.0, 0
+		for set := range 1 << len(scores) {
+			if bits.OnesCount(uint(set)) == n {
+				choices++
+				sum += scores[bits.Len(uint(set))-1]
+			}
+		}
+		if got, want := meanSlowest(scores, n), sum/float64(choices); !near2(got, want) {
+			t.Errorf("of %d: %v, want %v", n, got, want)
+		}
+	}
+}
+
+func near2(a, b float64) bool { return a-b < 1e-9 && b-a < 1e-9 }
 
 // What is forgotten leaves its sums.
 func TestPrune(t *testing.T) {
@@ -268,50 +346,5 @@ func TestCannotOpen(t *testing.T) {
 	}
 	if _, _, err := Open(t.Context(), t.TempDir()); err == nil {
 		t.Error("a directory is a database")
-	}
-}
-
-// BenchmarkAsk answers from 10 million runs and their days.
-func BenchmarkAsk(b *testing.B) {
-	db, _, err := Open(b.Context(), filepath.Join(b.TempDir(), "history.db"))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer db.Close()
-	const runs = 10_000_000
-	err = db.transact(b.Context(), func(tx tx) error {
-		return tx.exec(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
-			INSERT INTO run SELECT 'ns' || (i % 20), 'job-' || i, ? - i * 3000, 'user' || (i % 200), 'A', 'H100', 8,
-			CASE i % 10 WHEN 0 THEN 'failed' ELSE 'complete' END, '', ? - i * 3000 + 1000, ? - i * 3000 + 1000, ? - i * 3000 + 100000, 1000, 1.1, 1.3 FROM n`,
-			runs, stored(noon), stored(noon), stored(noon), stored(noon))
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	days := map[dayKey]sums{}
-	for day := range int64(365) {
-		for user := range 200 {
-			days[dayKey{dayOf(noon) - day, fmt.Sprintf("ns%d", user%20), fmt.Sprintf("user%d", user), "A", "H100"}] = sums{gpu: time.Hour, runs: 137}
-		}
-	}
-	if err := db.transact(b.Context(), func(tx tx) error { return tx.days(days) }); err != nil {
-		b.Fatal(err)
-	}
-	for name, ask := range map[string]func() error{
-		"last 100": func() error { _, err := db.Runs(b.Context(), Filter{Most: 100}); return err },
-		"failed of a day": func() error {
-			_, err := db.Runs(b.Context(), Filter{States: []State{Failed}, Since: noon.Add(-dayLong), Most: 1000})
-			return err
-		},
-		"of a user":      func() error { _, err := db.Runs(b.Context(), Filter{User: "user7", Most: 100}); return err },
-		"usage by month": func() error { _, err := db.Usage(b.Context(), Filter{}, []string{"month", "user"}, noon); return err },
-	} {
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				if err := ask(); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }

@@ -41,10 +41,31 @@ type Run struct {
 	// Waited is how long it waited in all, also between its stops.
 	Waited Seconds `json:"waited_seconds"`
 	// Predicted is the slowdown that was predicted for the GPUs that were chosen, Packed for those
-	// that packing would have chosen; 0: not known.
+	// that packing would have chosen, and Any for any GPUs of the model that are as far apart, on
+	// average; 0: not known.
 	Predicted float64 `json:"predicted_slowdown,omitempty"`
 	Packed    float64 `json:"packed_slowdown,omitempty"`
+	Any       float64 `json:"any_slowdown,omitempty"`
+	// Family is the name under which the queue learns run times: the job's, or that of its parent.
+	Family string `json:"-"`
+	// Took is how long all members ran together, of a complete run that was never stopped, moved or
+	// resized; 0: not known. Seen is its slowdown as seen: Took over the run time of its family at
+	// slowdown 1. That is the median of up to [kin] complete runs before it, on as many GPUs of the
+	// same model, each over its predicted slowdown. 0: there are fewer than [fewestKin].
+	Took Seconds `json:"took_seconds,omitempty"`
+	Seen float64 `json:"seen_slowdown,omitempty"`
+	// StartFrom and StartTo are between when it was first said to start, zero: nothing was said.
+	// TakesFrom and TakesTo are how long it was expected to take when it started.
+	StartFrom time.Time `json:"expected_start_from,omitzero"`
+	StartTo   time.Time `json:"expected_start_to,omitzero"`
+	TakesFrom Seconds   `json:"expected_least_seconds,omitempty"`
+	TakesTo   Seconds   `json:"expected_most_seconds,omitempty"`
+	// Idle is the GPU time in which its GPUs are known to have run nothing.
+	Idle Seconds `json:"idle_gpu_seconds,omitempty"`
 }
+
+// fewestKin are the runs that tell how long those of a family take, kin how many are asked.
+const fewestKin, kin = 3, 16
 
 // Seconds is a span, in JSON a number of seconds.
 type Seconds time.Duration
@@ -89,23 +110,33 @@ type Alloc struct {
 	Node      string // its name
 	Model     string
 	GPUs      []string
-	From, To  time.Time
-	Status    string // Nomad's client status
+	// Held is how many GPUs that are: a part of a shared GPU is a part of one.
+	Held     float64
+	From, To time.Time
+	Status   string // Nomad's client status
 	// Vain is until when the allocation held its GPUs in vain, as other members of its gang were
 	// not there yet.
 	Vain time.Time
-	// Predicted and Packed are its run's.
-	Predicted, Packed float64
+	// Predicted, Packed and Any are its run's.
+	Predicted, Packed, Any float64
 }
 
 func (a Alloc) failed() bool { return a.Status == "failed" || a.Status == "lost" }
+
+// Idle is that GPUs of an allocation ran nothing, for some time more.
+type Idle struct {
+	Alloc    string
+	From, To time.Time
+	GPUs     float64
+}
 
 // Batch is what is to be written in one transaction.
 type Batch struct {
 	Runs   []Run
 	Allocs []Alloc
+	Idle   []Idle            // of allocations that are stored, or are in the batch
 	seen   map[string]uint64 // ModifyIndex of each allocation of the batch
 }
 
 // Empty reports whether there is nothing to write.
-func (b Batch) Empty() bool { return len(b.Runs)+len(b.Allocs) == 0 }
+func (b Batch) Empty() bool { return len(b.Runs)+len(b.Allocs)+len(b.Idle) == 0 }

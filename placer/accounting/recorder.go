@@ -12,6 +12,8 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -66,8 +68,24 @@ func (r *Recorder) know(runs []Run) {
 	}
 }
 
-// Look is what differs between a picture and what is stored. It changes nothing: see [Recorder.Written].
-func (r *Recorder) Look(m *model.Model) Batch {
+// IdleGPU is a GPU that a job, namespace/id, held, and that ran nothing for a time.
+type IdleGPU struct {
+	GPU, Job string
+	From, To time.Time
+}
+
+// picture is what a recorder looks at.
+type picture struct {
+	*model.Model
+	waits  func() map[string]*model.Wait
+	scores map[string][]float64 // of the usable GPUs of a model for a class, the fastest first
+}
+
+// Look is what differs between a picture and what is stored, with the GPUs that are known to have
+// been idle since. waits is what each waiting job waits for. It changes nothing: see
+// [Recorder.Written].
+func (r *Recorder) Look(of *model.Model, waits func() map[string]*model.Wait, idle []IdleGPU) Batch {
+	m := &picture{of, waits, map[string][]float64{}}
 	b := Batch{seen: map[string]uint64{}}
 	runs := map[cluster.JobKey]Run{}
 	for _, k := range m.State.SortedJobs() {
@@ -96,16 +114,23 @@ func (r *Recorder) Look(m *model.Model) Batch {
 			b.Runs = append(b.Runs, run)
 		}
 	}
-	r.allocs(m, runs, &b)
+	r.allocs(m.Model, runs, &b)
+	for _, i := range idle {
+		for _, a := range m.State.Allocs {
+			if a.Job.String() == i.Job && slices.Contains(a.GPUs, i.GPU) && !time.Unix(0, a.CreateTime).After(i.From) {
+				b.Idle = append(b.Idle, Idle{a.ID, ms(i.From), ms(i.To), held(m.Model, i.GPU)})
+			}
+		}
+	}
 	return b
 }
 
 // run is the run of a job as it is now; ok is false if there is nothing to record.
-func (r *Recorder) run(m *model.Model, st gang.Observed, was Run, known bool) (now Run, ok bool) {
+func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now Run, ok bool) {
 	if known && !was.Ended.IsZero() && st.Nomad == gang.Ended && !ranSince(m.State, st.Key, was.Ended) {
 		return was, true // as most jobs that Nomad still knows
 	}
-	o := outcome(m, st)
+	o := outcome(m.Model, st)
 	over := o != nil
 	switch {
 	case known && !was.Ended.IsZero() && over && !ranSince(m.State, st.Key, was.Ended):
@@ -123,8 +148,12 @@ func (r *Recorder) run(m *model.Model, st gang.Observed, was Run, known bool) (n
 			now.Submitted = was.Ended.Add(time.Millisecond)
 		}
 		now.Submitted = ms(now.Submitted)
+		if w := m.waits()[st.Key.String()]; w != nil && w.To > 0 {
+			now.StartFrom, now.StartTo = ms(time.Unix(0, int64(w.From))), ms(time.Unix(0, int64(w.To)))
+		}
 	}
 	now.User, now.State = UserOf(st.Job), Pending
+	_, now.Family, _ = strings.Cut(gang.NameOf(st.Job), "/")
 	if n := st.Holds(); n > 0 {
 		now.GPUs = n
 	}
@@ -141,8 +170,26 @@ func (r *Recorder) run(m *model.Model, st gang.Observed, was Run, known bool) (n
 		if now.Started.IsZero() {
 			now.Waited = Seconds(now.Ended.Sub(now.Submitted))
 		}
+		if now.State == Complete && !now.Whole.IsZero() && inOnePiece(m.State, now) {
+			now.Took = Seconds(now.Ended.Sub(now.Whole))
+		}
 	}
 	return now, true
+}
+
+// inOnePiece reports whether the members of a run were placed once, and none was stopped or began anew.
+func inOnePiece(s *cluster.State, r Run) bool {
+	return !slices.ContainsFunc(s.AllocsOf(r.key()), func(a *cluster.Alloc) bool {
+		began := ms(time.Unix(0, a.CreateTime))
+		if len(a.GPUs) == 0 || began.Before(r.Submitted) {
+			return false
+		}
+		again := false
+		for _, t := range a.Tasks {
+			again = again || t.Restarts > 0
+		}
+		return again || began.After(r.Whole) || a.Client != api.AllocClientStatusComplete || a.Desired != api.AllocDesiredStatusRun
+	})
 }
 
 // outcome is how a run ended, nil if it has not: it may be tried again.
@@ -166,7 +213,7 @@ func outcome(m *model.Model, st gang.Observed) *query.Outcome {
 }
 
 // describe fills in what the placer and the members tell.
-func (now *Run) describe(m *model.Model, st gang.Observed) {
+func (now *Run) describe(m *picture, st gang.Observed) {
 	for _, a := range m.State.AllocsOf(st.Key) {
 		at := ms(time.Unix(0, a.CreateTime))
 		if len(a.GPUs) == 0 || at.Before(now.Submitted) {
@@ -176,7 +223,7 @@ func (now *Run) describe(m *model.Model, st gang.Observed) {
 			now.Started = at
 			now.Waited = max(now.Waited, Seconds(at.Sub(now.Submitted)))
 		}
-		if name := modelOf(m, a.GPUs[0]); name != "" {
+		if name := modelOf(m.Model, a.GPUs[0]); name != "" {
 			now.Model = name
 		}
 	}
@@ -198,12 +245,74 @@ func (now *Run) describe(m *model.Model, st gang.Observed) {
 	if now.Whole.IsZero() && !rec.Ready.IsZero() {
 		now.Whole = ms(rec.Ready)
 	}
-	if d := rec.Decision; d.Chosen != nil {
-		now.Predicted = d.Chosen.Cost
-		if now.Packed = 0; d.Packed != nil {
-			now.Packed = d.Packed.Cost
-		}
+	d := rec.Decision
+	if d.Chosen == nil {
+		return
 	}
+	if was := now.Predicted; was != d.Chosen.Cost || now.Any == 0 {
+		now.Any = m.anyCost(d)
+	}
+	now.Predicted = d.Chosen.Cost
+	if now.Packed = 0; d.Packed != nil {
+		now.Packed = d.Packed.Cost
+	}
+	if now.TakesTo == 0 && m.Time.Sub(now.Started) < time.Minute {
+		from, to := m.Queue.Takes(gang.QueueTime(m.Time), st.Key.String())
+		now.TakesFrom, now.TakesTo = slower(from, now.Predicted), slower(to, now.Predicted)
+	}
+}
+
+// anyCost is the mean cost of all choices of as many usable GPUs of the model, as far apart as those
+// that were chosen; 0 if it is not known.
+func (m *picture) anyCost(d pal.Decision) float64 {
+	gpus := d.Chosen.GPUIDs()
+	if d.Chosen.PMScore <= 0 || len(gpus) == 0 {
+		return 0
+	}
+	all := m.scoresOf(modelOf(m.Model, gpus[0]), d.Class)
+	if len(all) < len(gpus) {
+		return 0
+	}
+	n := len(gpus)
+	if d.Replicas { // each works alone
+		n = 1
+	}
+	return meanSlowest(all, n) * d.Chosen.Cost / float64(d.Chosen.PMScore)
+}
+
+// meanSlowest is the mean, over all choices of n scores, of the greatest of them. The scores are
+// sorted: the i-th, counted from 1, is the greatest of n with the chance below × n/i, where below is
+// the chance that none behind it is chosen.
+func meanSlowest(scores []float64, n int) (mean float64) {
+	below := 1.0
+	for i := len(scores); i >= n; i-- {
+		part := float64(n) / float64(i)
+		mean += below * part * scores[i-1]
+		below *= 1 - part
+	}
+	return mean
+}
+
+func (m *picture) scoresOf(model string, class pal.AppClass) []float64 {
+	k := model + "/" + string(class)
+	if all, ok := m.scores[k]; ok {
+		return all
+	}
+	c, all := m.View.Cluster, []float64(nil)
+	for i := range c.NumGPUs() {
+		g := c.GPU(i)
+		if g.Unhealthy || g.Quarantined || g.Unavailable || modelAt(m.Model, i) != model {
+			continue
+		}
+		score := float64(g.Scores[class.Index()])
+		if score == 0 {
+			score = 1 // as it is predicted
+		}
+		all = append(all, score)
+	}
+	slices.Sort(all)
+	m.scores[k] = all
+	return all
 }
 
 // allocs adds the allocations that changed.
@@ -236,13 +345,14 @@ func (r *Recorder) alloc(m *model.Model, a *cluster.Alloc, runs map[cluster.JobK
 	now, known := r.live[a.ID]
 	if !known {
 		now = Alloc{ID: a.ID, Namespace: a.Job.Namespace, Job: a.Job.ID, GPUs: a.GPUs, From: ms(time.Unix(0, a.CreateTime))}
-		now.Model = modelOf(m, a.GPUs[0])
+		now.Model, now.Held = modelOf(m, a.GPUs[0]), held(m, a.GPUs...)
 		if n := m.State.Nodes[a.Node]; n != nil {
 			now.Node = n.Name
 		}
 	}
 	if run, ok := runs[a.Job]; ok && !run.Submitted.After(now.From) {
-		now.Submitted, now.User, now.Class, now.Predicted, now.Packed = run.Submitted, run.User, run.Class, run.Predicted, run.Packed
+		now.Submitted, now.User, now.Class = run.Submitted, run.User, run.Class
+		now.Predicted, now.Packed, now.Any = run.Predicted, run.Packed, run.Any
 		now.Vain = now.From
 		if run.Whole.After(now.From) {
 			now.Vain = run.Whole
@@ -334,8 +444,35 @@ func modelOf(m *model.Model, gpu string) string {
 	if i < 0 {
 		return ""
 	}
-	_, group := c.Group(c.GroupOf(i))
+	return modelAt(m, i)
+}
+
+func modelAt(m *model.Model, i int) string {
+	_, group := m.View.Cluster.Group(m.View.Cluster.GroupOf(i))
 	return group[strings.LastIndex(group, "/")+1:]
+}
+
+// held is how many GPUs instances are: a part of a shared GPU is a part of one.
+func held(m *model.Model, gpus ...string) (n float64) {
+	c := m.View.Cluster
+	for _, id := range gpus {
+		parts, i := 0, c.Find(id)
+		if i >= 0 && attr.GPUOf(id) != id {
+			first, all := c.GroupGPUs(c.GroupOf(i))
+			for u := first; u < first+all; u++ {
+				if attr.GPUOf(c.GPU(u).ID) == attr.GPUOf(id) {
+					parts++
+				}
+			}
+		}
+		n += 1 / float64(max(1, parts))
+	}
+	return n
+}
+
+// slower is a time at cost 1 at another cost, to the millisecond.
+func slower(d time.Duration, cost float64) Seconds {
+	return Seconds(time.Duration(float64(d) * cost).Truncate(time.Millisecond))
 }
 
 // ms is a time to the millisecond, as it is stored.

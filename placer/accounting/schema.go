@@ -5,31 +5,44 @@ package accounting
 
 // migrations bring the database to the present form, one after the other; the table version says
 // how many were applied. Never change one that was released: add another. They are written for
-// SQLite and PostgreSQL alike. Times are Unix milliseconds, 0 for none; GPU time is milliseconds.
+// SQLite and PostgreSQL alike. Times are Unix milliseconds, 0 for none; spans are milliseconds.
+//
+// Runs are listed by submission, so each filter has an index in that order. length is the binary
+// logarithm of a run's time from submission to end: it finds those that were there at a moment.
+// day and month hold sums: see [sum].
 var migrations = []string{`
 CREATE TABLE run (
 	namespace TEXT NOT NULL, job TEXT NOT NULL, submitted BIGINT NOT NULL,
 	username TEXT NOT NULL, class TEXT NOT NULL, model TEXT NOT NULL, gpus BIGINT NOT NULL,
 	state TEXT NOT NULL, reason TEXT NOT NULL,
 	started BIGINT NOT NULL, whole BIGINT NOT NULL, ended BIGINT NOT NULL, waited BIGINT NOT NULL,
-	predicted DOUBLE PRECISION NOT NULL, packed DOUBLE PRECISION NOT NULL,
+	predicted DOUBLE PRECISION NOT NULL, packed DOUBLE PRECISION NOT NULL, any_gpus DOUBLE PRECISION NOT NULL,
+	family TEXT NOT NULL, took BIGINT NOT NULL, seen DOUBLE PRECISION NOT NULL,
+	start_from BIGINT NOT NULL, start_to BIGINT NOT NULL, takes_from BIGINT NOT NULL, takes_to BIGINT NOT NULL,
+	idle BIGINT NOT NULL, length BIGINT NOT NULL,
 	PRIMARY KEY (namespace, job, submitted));
-CREATE INDEX run_submitted ON run (submitted DESC, namespace, job);
-CREATE INDEX run_user ON run (username, submitted DESC, namespace, job);
-CREATE INDEX run_ended ON run (ended);
+CREATE INDEX run_submitted ON run (submitted);
+CREATE INDEX run_namespace ON run (namespace, submitted);
+CREATE INDEX run_user ON run (username, submitted);
+CREATE INDEX run_class ON run (class, submitted);
+CREATE INDEX run_model ON run (model, submitted);
+CREATE INDEX run_state ON run (state, submitted);
+CREATE INDEX run_length ON run (length, submitted);
+CREATE INDEX run_family ON run (namespace, family, submitted) WHERE took > 0;
 CREATE TABLE alloc (
 	id TEXT NOT NULL PRIMARY KEY,
 	namespace TEXT NOT NULL, job TEXT NOT NULL, submitted BIGINT NOT NULL,
 	username TEXT NOT NULL, class TEXT NOT NULL, node TEXT NOT NULL, model TEXT NOT NULL,
-	gpus TEXT NOT NULL,
+	gpus TEXT NOT NULL, held DOUBLE PRECISION NOT NULL,
 	began BIGINT NOT NULL, ended BIGINT NOT NULL, status TEXT NOT NULL, vain BIGINT NOT NULL,
-	predicted DOUBLE PRECISION NOT NULL, packed DOUBLE PRECISION NOT NULL);
-CREATE INDEX alloc_run ON alloc (namespace, job, submitted);
+	predicted DOUBLE PRECISION NOT NULL, packed DOUBLE PRECISION NOT NULL, any_gpus DOUBLE PRECISION NOT NULL);
 CREATE INDEX alloc_ended ON alloc (ended);
 CREATE TABLE day (
 	day BIGINT NOT NULL,
-	namespace TEXT NOT NULL, username TEXT NOT NULL, class TEXT NOT NULL, model TEXT NOT NULL,
-	gpu_ms BIGINT NOT NULL, failed_ms BIGINT NOT NULL, vain_ms BIGINT NOT NULL, saved_ms BIGINT NOT NULL,
-	runs BIGINT NOT NULL, complete BIGINT NOT NULL, failed BIGINT NOT NULL, stopped BIGINT NOT NULL, waited_ms BIGINT NOT NULL,
+	namespace TEXT NOT NULL, username TEXT NOT NULL, class TEXT NOT NULL, model TEXT NOT NULL,` + sumTypes(takesEarly) + `,
+	PRIMARY KEY (day, namespace, username, class, model));
+CREATE TABLE month (
+	day BIGINT NOT NULL,
+	namespace TEXT NOT NULL, username TEXT NOT NULL, class TEXT NOT NULL, model TEXT NOT NULL,` + sumTypes(takesEarly) + `,
 	PRIMARY KEY (day, namespace, username, class, model));
 `}

@@ -66,6 +66,7 @@ func (a *Agent) account(ctx context.Context, p *placer.Placer, h *History) {
 		a.accountTrouble(err)
 		return
 	}
+	a.idle.keep()
 	k := &bookkeeper{agent: a, placer: p, database: h.Database, keep: keep}
 	defer k.close()
 	wait := accountEvery
@@ -130,11 +131,11 @@ func (k *bookkeeper) once(ctx context.Context) error {
 			return err
 		}
 	}
-	picture := k.placer.LastPicture()
-	if picture == nil || picture == k.seen {
+	picture, idle := k.placer.LastPicture(), k.agent.idle.unbooked()
+	if picture == nil || picture == k.seen && len(idle) == 0 {
 		return nil
 	}
-	if err := k.write(ctx, picture); err != nil {
+	if err := k.write(ctx, picture, idle); err != nil {
 		return err
 	}
 	k.seen = picture
@@ -162,7 +163,7 @@ func (k *bookkeeper) open(ctx context.Context) error {
 	return nil
 }
 
-func (k *bookkeeper) write(ctx context.Context, picture *query.Snapshot) error {
+func (k *bookkeeper) write(ctx context.Context, picture *query.Snapshot, idle []accounting.IdleGPU) error {
 	m := picture.Model()
 	missing := k.recorder.Missing(m)
 	last, err := k.db.LastRuns(ctx, missing)
@@ -171,14 +172,14 @@ func (k *bookkeeper) write(ctx context.Context, picture *query.Snapshot) error {
 	}
 	k.recorder.Know(missing, last)
 	var b accounting.Batch
-	picture.Read(func(m *model.Model) { b = k.recorder.Look(m) })
-	if b.Empty() {
-		return nil
+	picture.ReadWaits(func(m *model.Model, waits func() map[string]*model.Wait) { b = k.recorder.Look(m, waits, idle) })
+	if !b.Empty() {
+		if err := k.db.Write(ctx, b); err != nil {
+			return err
+		}
+		k.recorder.Written(b, m)
 	}
-	if err := k.db.Write(ctx, b); err != nil {
-		return err
-	}
-	k.recorder.Written(b, m)
+	k.agent.idle.booked(idle) // also if nobody knows any more who held it
 	return nil
 }
 
@@ -207,7 +208,7 @@ func (s *server) accountsFor(w http.ResponseWriter, r *http.Request) (db *accoun
 		return nil, f, false
 	}
 	sees, wanted := c.sees(r.Context()), r.URL.Query().Get("namespace")
-	f.Namespaces = slices.DeleteFunc(names, func(n string) bool {
+	f.Namespaces = slices.DeleteFunc(append([]string{}, names...), func(n string) bool {
 		return wanted != "" && wanted != "*" && wanted != n || !sees(n)
 	})
 	return db, f, true

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/placer/accounting"
 	"github.com/nomad-pal/nomad-pal/placer/live"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -33,11 +34,16 @@ type idleGPUs struct {
 	mu    sync.Mutex
 	since map[string]idleGPU // by the GPU's id
 	asked map[string]time.Time
+	// over is idle time that has ended and is not in the history yet, if the agent keeps one.
+	kept bool
+	over []accounting.IdleGPU
 }
 
 type idleGPU struct {
-	job string
-	at  time.Time // of the first look that found it idle, under that job
+	job    string
+	at     time.Time // of the first look that found it idle, under that job
+	until  time.Time // of the last
+	booked time.Time // until when the history has it
 }
 
 // next are the nodes to ask now: those with held GPUs that were not asked for the longest time.
@@ -77,12 +83,68 @@ func (i *idleGPUs) heard(held []query.Held, nodes []string, uses map[string]live
 		switch known = known && was.job == g.Job; {
 		case asked[g.NodeID] && !uses[g.ID].Idle():
 		case known:
+			if asked[g.NodeID] {
+				was.until = now
+			}
 			since[g.ID] = was
 		case asked[g.NodeID]:
-			since[g.ID] = idleGPU{g.Job, now}
+			since[g.ID] = idleGPU{job: g.Job, at: now, until: now}
+		}
+	}
+	for gpu, was := range i.since {
+		if p, ok := was.unbooked(gpu); ok && i.kept && since[gpu].at != was.at {
+			i.over = append(i.over, p)
 		}
 	}
 	i.since = since
+}
+
+// unbooked is idle time that the history does not have: of a GPU that was idle for long.
+func (g idleGPU) unbooked(gpu string) (p accounting.IdleGPU, ok bool) {
+	from := g.at
+	if g.booked.After(from) {
+		from = g.booked
+	}
+	return accounting.IdleGPU{GPU: gpu, Job: g.job, From: from, To: g.until}, g.until.Sub(g.at) >= idleAfter && g.until.After(from)
+}
+
+// keep has idle time kept until the history has it.
+func (i *idleGPUs) keep() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.kept = true
+}
+
+// unbooked is the idle time that the history does not have yet.
+func (i *idleGPUs) unbooked() []accounting.IdleGPU {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	all := slices.Clone(i.over)
+	for gpu, was := range i.since {
+		if p, ok := was.unbooked(gpu); ok {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// booked is that the history has some idle time now.
+func (i *idleGPUs) booked(all []accounting.IdleGPU) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, p := range all {
+		if was := i.since[p.GPU]; was.job == p.Job && !was.at.After(p.From) {
+			was.booked = p.To
+			i.since[p.GPU] = was
+			continue
+		}
+		for k := range i.over { // it may go on a little longer than it did when it was written
+			if o := &i.over[k]; o.GPU == p.GPU && o.Job == p.Job && o.From.Equal(p.From) {
+				o.From = p.To
+			}
+		}
+	}
+	i.over = slices.DeleteFunc(i.over, func(o accounting.IdleGPU) bool { return !o.To.After(o.From) })
 }
 
 // of is since when a GPU that a job holds is idle; zero if it is not, or not for long.

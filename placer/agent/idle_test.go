@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/placer/accounting"
 	"github.com/nomad-pal/nomad-pal/placer/live"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
@@ -113,4 +114,38 @@ func TestLiveForWhomItMay(t *testing.T) {
 			t.Errorf("%s %s asked %q", c.token, c.path, asked)
 		}
 	}
+}
+
+// Idle time is kept for the history until it is there: of GPUs that were idle for long, also once they work again, and once.
+func TestIdleTimeIsBooked(t *testing.T) {
+	var i idleGPUs
+	i.keep()
+	begin, zero, busy := time.Unix(1e9, 0), int64(0), int64(50)
+	held := []query.Held{{ID: "a", NodeID: "n", Job: "d/x"}, {ID: "b", NodeID: "n", Job: "d/x"}}
+	look := func(minute int, a, b *int64) {
+		i.heard(held, []string{"n"}, map[string]live.Use{"a": {Utilization: a}, "b": {Utilization: b}}, begin.Add(time.Duration(minute)*time.Minute))
+	}
+	is := func(when, want string) []accounting.IdleGPU {
+		t.Helper()
+		got, all := "", i.unbooked()
+		for _, p := range all {
+			got += fmt.Sprintf("%s of %s %.0f-%.0f ", p.GPU, p.Job, p.From.Sub(begin).Minutes(), p.To.Sub(begin).Minutes())
+		}
+		if strings.TrimSpace(got) != want {
+			t.Errorf("%s: %q, want %q", when, got, want)
+		}
+		return all
+	}
+	look(0, &zero, &busy)
+	look(10, &zero, &zero)
+	is("not for long", "")
+	look(20, &zero, &zero)
+	was := is("one is idle", "a of d/x 0-20")
+	look(24, &zero, &busy)
+	i.booked(was)
+	was = is("the rest", "a of d/x 20-24")
+	look(30, &busy, &busy)
+	is("it works again", "a of d/x 20-24")
+	i.booked(was)
+	is("all is booked", "")
 }

@@ -88,6 +88,13 @@ func (s *Snapshot) Read(f func(*model.Model)) {
 	f(s.m)
 }
 
+// ReadWaits has f look at the model, and at what each waiting job waits for.
+func (s *Snapshot) ReadWaits(f func(m *model.Model, waits func() map[string]*model.Wait)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(s.m, s.waiting)
+}
+
 // Model is what the snapshot answers from; not to be changed.
 func (s *Snapshot) Model() *model.Model { return s.m }
 

@@ -16,8 +16,12 @@ import (
 type Page struct {
 	Title    string
 	Lead     []string // paragraphs
+	Facts    []Fact
 	Sections []Section
 }
+
+// Fact is a figure that says most, with its name.
+type Fact struct{ Value, Name string }
 
 // Section is a part of a page.
 type Section struct {

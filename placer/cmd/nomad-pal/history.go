@@ -41,6 +41,8 @@ History Options:
   -job=<job>               Only jobs whose ids begin so.
   -limit=<n>               So many at most; 0: all. Default: 50.
   -columns=<columns>       The columns, of: `+strings.Join(runColumnNames(), ", ")+`.
+                           slowdown is predicted; packed and any are those of packed GPUs and, on
+                           average, of any. seen compares with earlier runs of the job.
   -csv                     Print CSV.
 `, examples(
 	"What failed in the last day?", "nomad-pal history -since 1d -state failed",
@@ -98,6 +100,9 @@ func runColumns() []runColumn {
 		}},
 		{"slowdown", "Slowdown", func(r accounting.Run, _ time.Time) string { return factor(r.Predicted) }},
 		{"packed", "Packed", func(r accounting.Run, _ time.Time) string { return factor(r.Packed) }},
+		{"any", "Any", func(r accounting.Run, _ time.Time) string { return factor(r.Any) }},
+		{"seen", "Seen", func(r accounting.Run, _ time.Time) string { return factor(r.Seen) }},
+		{"idle", "Idle (GPU h)", func(r accounting.Run, _ time.Time) string { return factor(time.Duration(r.Idle).Hours()) }},
 		{"reason", "Reason", text(func(r accounting.Run) string { return oneLine(r.Reason) })},
 	}
 }
@@ -321,14 +326,18 @@ var helpUsage = help("usage [options]", `
 Adds up who used how many GPU hours, what of that was wasted, and how long jobs waited, by whole
 days of UTC: as sreport of Slurm does. Failed are the GPU hours of allocations that failed or
 were lost; in vain are those for which members held GPUs while others of their gang were not
-there yet; saved is what packed placement would have taken more, as was predicted.
+there yet; idle are those in which GPUs are known to have run nothing; saved is what packed
+placement would have taken more, as was predicted.
 
 Usage Options:
 `+historyFilters+`
   -by=<columns>            A line for each of: `+strings.Join(accounting.Columns(), ", ")+`. Several are
                            separated by commas. Default: namespace,user.
   -csv                     Print CSV.
+  -html=<file>             Write a report of all this into a file, one page to open or print.
+                           Without -since, of this month.
 `, examples(
+	"A report of October:", "nomad-pal usage -since 2026-10-01 -until 2026-11-01 -html october.html",
 	"Who used the GPUs this month?", "nomad-pal usage -since 2026-11-01",
 	"GPU hours by month and model:", "nomad-pal usage -by month,model",
 ), exitCodes, outputOptions, generalOptions)
@@ -337,13 +346,17 @@ func (b *base) runUsage(args []string) int {
 	fs := b.flags("usage")
 	var o historyOptions
 	o.add(fs)
-	by := fs.String("by", "namespace,user", "")
+	by, report := fs.String("by", "namespace,user", ""), fs.String("html", "", "")
 	if _, ok := b.parse(fs, args, 0); !ok {
 		return 1
 	}
-	q, err := o.query(b, time.Now())
+	now := time.Now()
+	q, err := o.query(b, now)
 	if err != nil {
 		return b.fail(err)
+	}
+	if *report != "" && (o.csv || b.json || b.given("by")) {
+		return b.fail(errors.New("-html excludes -csv, -json and -by"))
 	}
 	columns := splitList(*by)
 	for _, c := range columns {
@@ -355,6 +368,13 @@ func (b *base) runUsage(args []string) int {
 	s, err := b.ask()
 	if err != nil {
 		return b.fail(err)
+	}
+	if *report != "" {
+		r, err := readUsageReport(s, q, now)
+		if err != nil {
+			return b.fail(err)
+		}
+		return s.close(b.writeUsageReport(*report, r))
 	}
 	usage := []accounting.Usage{}
 	if err := s.getWith("/v1/usage", q, &usage); err != nil {
@@ -368,7 +388,7 @@ func (b *base) runUsage(args []string) int {
 
 func usageCells(u accounting.Usage) []string {
 	hours := func(h float64) string { return strconv.FormatFloat(h, 'f', 2, 64) }
-	return []string{hours(u.GPUHours), hours(u.FailedGPUHours), hours(u.HeldInVainGPUHours), hours(u.SavedGPUHours),
+	return []string{hours(u.GPUHours), hours(u.FailedGPUHours), hours(u.HeldInVainGPUHours), hours(u.IdleGPUHours), hours(u.SavedGPUHours),
 		strconv.FormatInt(u.Runs, 10), strconv.FormatInt(u.Failed, 10), hours(u.WaitedHours)}
 }
 
@@ -381,7 +401,7 @@ func (b *base) printUsage(usage []accounting.Usage, columns []string) {
 	for _, c := range columns {
 		titles = append(titles, strings.ToUpper(c[:1])+c[1:])
 	}
-	rows := []string{row(append(titles, "GPU hours", "Failed", "In vain", "Saved", "Runs", "Failed runs", "Waited (h)")...)}
+	rows := []string{row(append(titles, "GPU hours", "Failed", "In vain", "Idle", "Saved", "Runs", "Failed runs", "Waited (h)")...)}
 	for _, u := range usage {
 		var cells []any
 		for _, of := range u.Of {
@@ -397,7 +417,7 @@ func (b *base) printUsage(usage []accounting.Usage, columns []string) {
 
 func (b *base) printUsageCSV(usage []accounting.Usage, columns []string) int {
 	w := csv.NewWriter(b.io.out)
-	err := w.Write(append(slices.Clone(columns), "gpu_hours", "failed_gpu_hours", "held_in_vain_gpu_hours", "saved_gpu_hours", "runs", "failed", "waited_hours"))
+	err := w.Write(append(slices.Clone(columns), "gpu_hours", "failed_gpu_hours", "held_in_vain_gpu_hours", "idle_gpu_hours", "saved_gpu_hours", "runs", "failed", "waited_hours"))
 	for _, u := range usage {
 		err = errors.Join(err, w.Write(append(slices.Clone(u.Of), usageCells(u)...)))
 	}

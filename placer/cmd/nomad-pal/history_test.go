@@ -5,6 +5,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -33,21 +34,31 @@ func TestHistoryAndUsage(t *testing.T) {
 		"history -limit=1":  `The last 1 runs; -limit 0 shows all\.\n$`,
 		"history -since=1h -until=2100-01-01 -job=train": `default/train`,
 		"history -until=1h":          `^No runs\.\n$`,
-		"usage":                      `(?m)^Namespace +User +GPU hours +Failed +In vain +Saved +Runs +Failed runs +Waited \(h\)\ndefault +- +\d`,
-		"usage -by=model,class -csv": `^model,class,gpu_hours,failed_gpu_hours,held_in_vain_gpu_hours,saved_gpu_hours,runs,failed,waited_hours\nNVIDIA H200,B,`,
+		"usage":                      `(?m)^Namespace +User +GPU hours +Failed +In vain +Idle +Saved +Runs +Failed runs +Waited \(h\)\ndefault +- +\d`,
+		"usage -by=model,class -csv": `^model,class,gpu_hours,failed_gpu_hours,held_in_vain_gpu_hours,idle_gpu_hours,saved_gpu_hours,runs,failed,waited_hours\nNVIDIA H200,B,`,
 		"usage -user=nobody":         `^No usage\.\n$`,
 	} {
 		if code, out, err := c.does(strings.Fields(args)...); code != 0 || !regexp.MustCompile(want).MatchString(out) {
 			t.Errorf("%s: %d\n%s%s", args, code, out, err)
 		}
 	}
+	report := filepath.Join(t.TempDir(), "report.html")
+	code, out, stderr := c.does("usage", "-html="+report)
+	text, err := os.ReadFile(report)
+	if code != 0 || err != nil || !strings.Contains(out, "Wrote "+report) {
+		t.Fatalf("usage -html: %d %s%s, %v", code, out, stderr, err)
+	}
+	if !strings.Contains(string(text), "NVIDIA H200") || regexp.MustCompile(`(?i)<script|src=|href=|@import|url\(`).Match(text) {
+		t.Errorf("the report lacks the model, or needs other files:\n%s", text)
+	}
 	for args, want := range map[string]string{
-		"history -since=yesterday": "-since yesterday: is no span such as 7d",
-		"history -state=gone":      "-state gone is none of [pending running complete failed stopped unknown]",
-		"history -columns=color":   `-columns: "color" is none of job, user, state`,
-		"history -csv -json":       "-csv and -json exclude each other",
-		"history -limit=-1":        "-limit -1 is negative",
-		"usage -by=color":          `-by: "color" is none of namespace, user, class, model, day, month`,
+		"usage -html=x.html -by=user": "-html excludes -csv, -json and -by",
+		"history -since=yesterday":    "-since yesterday: is no span such as 7d",
+		"history -state=gone":         "-state gone is none of [pending running complete failed stopped unknown]",
+		"history -columns=color":      `-columns: "color" is none of job, user, state`,
+		"history -csv -json":          "-csv and -json exclude each other",
+		"history -limit=-1":           "-limit -1 is negative",
+		"usage -by=color":             `-by: "color" is none of namespace, user, class, model, day, month`,
 	} {
 		if code, _, err := c.does(strings.Fields(args)...); code != 1 || !strings.Contains(err, want) {
 			t.Errorf("%s: %d %s", args, code, err)

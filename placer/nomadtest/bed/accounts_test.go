@@ -4,9 +4,14 @@
 package bed
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"math"
+	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -33,8 +38,51 @@ type accounts struct {
 	ended    map[string]time.Time        // by Nomad's clock
 	heard    map[string]time.Time        // the same, by the test's
 	recorder *accounting.Recorder
-	of       string // who wrote last
+	of       string // who wrote last; "": whoever writes next begins with what is stored
 	wrong    []string
+	database *troubledDatabase // that has the same, if it is there
+}
+
+// troubledDatabase is a database that is away now and then, and to which writes fail.
+type troubledDatabase struct {
+	file           string
+	random         *rand.Rand
+	db             *accounting.DB
+	away           int // pictures for which it still is
+	failed, opened int
+}
+
+// open opens it, unless it is away.
+func (d *troubledDatabase) open(ctx context.Context) (ok bool, err error) {
+	if d.away > 0 {
+		d.away--
+		return false, nil
+	}
+	if d.db == nil {
+		d.opened++
+		d.db, _, err = accounting.Open(ctx, d.file)
+	}
+	return err == nil, err
+}
+
+// write stores a batch, or fails: before, or after it has begun.
+func (d *troubledDatabase) write(ctx context.Context, b accounting.Batch) error {
+	brief, cancel := context.WithCancel(ctx)
+	defer cancel()
+	switch d.random.IntN(20) {
+	case 0:
+		d.away = d.random.IntN(60)
+		cancel()
+	case 1: // an allocation without a time cannot be written: what was before it in the batch is not kept
+		b.Allocs = append(slices.Clone(b.Allocs), accounting.Alloc{ID: "broken\x00", GPUs: []string{"x"}, Held: math.NaN()})
+	}
+	err := d.db.Write(brief, b)
+	if err != nil {
+		d.failed++
+		err = errors.Join(err, d.db.Close())
+		d.db = nil
+	}
+	return err
 }
 
 func newAccounts() *accounts {
@@ -45,6 +93,15 @@ func newAccounts() *accounts {
 func (a *accounts) picture(name string, s *query.Snapshot) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if d := a.database; d != nil {
+		if ok, err := d.open(context.Background()); err != nil {
+			a.wrong = append(a.wrong, err.Error())
+			return
+		} else if !ok {
+			a.of = ""
+			return
+		}
+	}
 	if name != a.of {
 		runs := slices.DeleteFunc(slices.Collect(maps.Values(a.runs)), func(r accounting.Run) bool { return !r.Ended.IsZero() })
 		live := slices.DeleteFunc(slices.Collect(maps.Values(a.allocs)), func(l accounting.Alloc) bool { return !l.To.IsZero() })
@@ -57,7 +114,11 @@ func (a *accounts) picture(name string, s *query.Snapshot) {
 	}
 	a.recorder.Know(missing, last)
 	var b accounting.Batch
-	s.Read(func(m *model.Model) { b = a.recorder.Look(m) })
+	s.ReadWaits(func(m *model.Model, waits func() map[string]*model.Wait) { b = a.recorder.Look(m, waits, nil) })
+	if d := a.database; d != nil && !b.Empty() && d.write(context.Background(), b) != nil {
+		a.of = ""
+		return
+	}
 	for _, r := range b.Runs {
 		k := fmt.Sprint(r.Namespace, "/", r.Job, " of ", r.Submitted.UnixMilli())
 		if was, ok := a.runs[k]; ok && !was.Ended.IsZero() {
@@ -125,6 +186,76 @@ func (a *accounts) compare(has map[string]bool) (wrong []string, gpuTime time.Du
 		}
 	}
 	return wrong, gpuTime
+}
+
+// compareDatabase is in what the database differs from what was written down.
+func (a *accounts) compareDatabase(ctx context.Context) (wrong []string) {
+	db, _, err := accounting.Open(ctx, a.database.file)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	defer db.Close()
+	usage, err := db.Usage(ctx, accounting.Filter{}, []string{"namespace"}, time.Now())
+	if err != nil {
+		return []string{err.Error()}
+	}
+	hours, ended := 0.0, int64(0)
+	for _, u := range usage {
+		hours, ended = hours+u.GPUHours, ended+u.Runs
+	}
+	for _, l := range a.allocs {
+		if l.To.IsZero() {
+			l.To = time.Now()
+		}
+		hours -= l.To.Sub(l.From).Hours() * l.Held
+	}
+	for _, r := range a.runs {
+		if !r.Ended.IsZero() {
+			ended--
+		}
+		if r.Took > 0 && (r.Whole.Before(r.Started) || time.Duration(r.Took) > r.Ended.Sub(r.Started)) {
+			wrong = append(wrong, fmt.Sprintf("it took longer than it was there: %+v", r))
+		}
+	}
+	if math.Abs(hours)*3600 > 1 || ended != 0 {
+		wrong = append(wrong, fmt.Sprintf("the database has %v GPU hours and %d ended runs more than were written down", hours, ended))
+	}
+	return wrong
+}
+
+// The sums of a database that is away now and then, and to which writes fail, are those of what ran. With
+// ACCOUNTS_DAY a day is walked (make history-check).
+func TestAccountsOfATroubledDatabase(t *testing.T) {
+	day := 4 * time.Minute
+	if d, err := time.ParseDuration(os.Getenv("ACCOUNTS_DAY")); err == nil {
+		day = d
+	}
+	for seed := range uint64(2) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			book := newAccounts()
+			book.database = &troubledDatabase{file: filepath.Join(t.TempDir(), "history.db"), random: rand.New(rand.NewPCG(seed, 50))}
+			Run(t, Options{Seed: 100 + seed, Unchecked: true, Partial: 90 * time.Second, Placer: vary(seed), Published: book.picture, Sampled: true}, func(w *World) {
+				w.Nomad.Observe(book.observer())
+				x := NewWalk(w, DefaultMix())
+				x.Go(day)
+				x.Settle(40 * time.Minute)
+				book.database.away = 0
+				w.RunFor(time.Minute)
+				book.mu.Lock()
+				defer book.mu.Unlock()
+				if d := book.database; d.db != nil {
+					defer d.db.Close()
+				}
+				for _, text := range append(book.wrong, book.compareDatabase(context.Background())...) {
+					t.Error(text)
+				}
+				if d := book.database; d.failed == 0 || d.opened < 2 || len(book.allocs) == 0 {
+					t.Errorf("%d writes failed, it was opened %d times, %d allocations are written", d.failed, d.opened, len(book.allocs))
+				}
+				t.Logf("%d runs, %d allocations; %d writes failed, opened %d times", len(book.runs), len(book.allocs), book.database.failed, book.database.opened)
+			})
+		})
+	}
 }
 
 // What is written down is what ran: over restarts and changes of placers, requests that fail, nodes that are lost and
