@@ -383,7 +383,7 @@ func whyNot(c *Cluster, g Gang, n Candidates) (impossible bool, why reason.Reaso
 		return true, why
 	}
 	if large := tooLarge(c, g); !large.IsZero() {
-		if g.staysApart() && tooLarge(c, g.together()).IsZero() {
+		if g.StaysApart() && tooLarge(c, g.together()).IsZero() {
 			large = large.Over(reason.Reason{Kind: reason.MembersApart})
 		}
 		return true, large
@@ -424,7 +424,7 @@ func tooWide(c *Cluster, g Gang) reason.Reason {
 		for gi := range c.groups {
 			gs := &c.groups[gi]
 			if set.Eligible == nil || set.Eligible[gi] {
-				capacity[gs.model] += set.in(g.mostOf(gs, int(gs.n)))
+				capacity[gs.model] += set.in(c.mostOf(int32(gi), &g, int(gs.n)))
 			}
 		}
 		most, kind := slices.Max(capacity), reason.TooWide
@@ -499,7 +499,7 @@ func (c *Cluster) roomAt(g Gang, set MemberSet, t Tier, counted func(group, gpus
 			continue
 		}
 		for at, gpus := range c.places(gi, t) {
-			room[at] += set.in(g.mostOf(&c.groups[gi], counted(gi, gpus)))
+			room[at] += set.in(c.mostOf(int32(gi), &g, counted(gi, gpus)))
 			if most = max(most, room[at]); most >= set.Members {
 				return most
 			}

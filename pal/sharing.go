@@ -124,6 +124,14 @@ func (c *Cluster) setTaken(gpu int, taken bool, g *Gang, parts int) {
 // Shared reports whether GPU i is a part of a GPU.
 func (c *Cluster) Shared(i int) bool { return c.tenants != nil && c.groups[c.gpus[i].group].shared }
 
+// shareIn is how much of a GPU each GPU of the group is: less than 1 for parts.
+func (c *Cluster) shareIn(group int) float64 {
+	if g := &c.groups[group]; g.shared {
+		return 1 / float64(g.n)
+	}
+	return 1
+}
+
 // Neighbour is who else has parts of a GPU.
 type Neighbour struct {
 	Class   AppClass `json:"class"`
@@ -159,7 +167,7 @@ func (c *Cluster) takes(g *Gang, group int32) bool {
 	}
 	for o := range c.occupants(group) {
 		switch own := o.Gang == g.ID; {
-		case own && g.staysApart():
+		case own && g.StaysApart():
 			return false
 		case !own && (!g.Sharing.Beside[o.Class] || !o.Sharing.Beside[g.class()]):
 			return false
@@ -216,8 +224,8 @@ func (s *search) placeBeside() []Member {
 	return nil
 }
 
-// staysApart reports whether no two members of the gang may share a GPU.
-func (g *Gang) staysApart() bool { return g.Sharing != nil && !g.Sharing.Self && !g.Replicas }
+// StaysApart reports whether no two members of the gang may share a GPU.
+func (g *Gang) StaysApart() bool { return g.Sharing != nil && !g.Sharing.Self && !g.Replicas }
 
 // together is the gang, if its members may share a GPU.
 func (g Gang) together() Gang {
@@ -228,27 +236,34 @@ func (g Gang) together() Gang {
 }
 
 // mostOf is how many of n GPUs of a group the gang can get: of parts of a GPU those of one member, if its
-// members stay apart. Of task groups that ask for different numbers of parts two members may meet.
-func (g *Gang) mostOf(gs *groupState, n int) int {
-	if !gs.shared || !g.staysApart() {
+// members stay apart. Such a gang has as many parts in each member.
+func (c *Cluster) mostOf(group int32, g *Gang, n int) int {
+	if !c.groups[group].shared || !g.StaysApart() {
 		return n
 	}
 	most := 0
 	for _, set := range g.MemberSets {
-		most = max(most, set.GPUs)
+		if set.Eligible == nil || set.Eligible[group] {
+			most = max(most, set.GPUs)
+		}
 	}
 	return min(n, most)
 }
 
-// apart hides parts until back is called, so that each GPU has as many as the gang can get.
+// apart hides parts until back is called, so that each GPU has as many as the gang can get. Who had a
+// part that is hidden is no neighbour.
 func (c *Cluster) apart(g Gang) (back func()) {
 	if g.Sharing == nil {
 		return func() {}
 	}
-	var hidden []int
+	type part struct {
+		at int
+		of tenancy
+	}
+	var hidden []part
 	for i := range c.groups {
 		gs := &c.groups[i]
-		most := g.mostOf(gs, int(c.avail[i]))
+		most := c.mostOf(int32(i), &g, int(c.avail[i]))
 		if most == int(c.avail[i]) {
 			continue
 		}
@@ -258,16 +273,16 @@ func (c *Cluster) apart(g Gang) (back func()) {
 				continue
 			}
 			if shown++; shown > most {
-				c.gpus[u].taken = true
+				hidden = append(hidden, part{u, c.tenants[u]})
+				c.gpus[u].taken, c.tenants[u] = true, tenancy{}
 				c.refresh(u)
-				hidden = append(hidden, u)
 			}
 		}
 	}
 	return func() {
-		for _, u := range hidden {
-			c.gpus[u].taken = false
-			c.refresh(u)
+		for _, p := range hidden {
+			c.gpus[p.at].taken, c.tenants[p.at] = false, p.of
+			c.refresh(p.at)
 		}
 	}
 }
@@ -277,7 +292,7 @@ func (c *Cluster) apart(g Gang) (back func()) {
 func (c *Cluster) takesFree(g Gang) (n int) {
 	for gi := range c.groups {
 		if eligibleForAny(g, int32(gi)) && c.takes(&g, int32(gi)) {
-			n += g.mostOf(&c.groups[gi], int(c.avail[gi]))
+			n += c.mostOf(int32(gi), &g, int(c.avail[gi]))
 		}
 	}
 	return n

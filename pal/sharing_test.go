@@ -66,3 +66,37 @@ func TestBesideIsGavels(t *testing.T) {
 		}
 	}
 }
+
+// Who had a part before is nobody's neighbour, though a search hides the part from the gang.
+func TestFormerOccupant(t *testing.T) {
+	var nodes []Node
+	for _, id := range []string{"a", "b"} {
+		parts := DeviceGroup{Name: "m", Shared: true, GPUs: []GPU{{ID: id + "::0"}, {ID: id + "::1"}, {ID: id + "::2"}}}
+		nodes = append(nodes, Node{ID: id, Name: id, Groups: []DeviceGroup{parts}})
+	}
+	c, err := NewCluster(nodes, TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := c.stateHash
+	last := c.Find("b::2")
+	c.SetTaken(last, true)
+	c.SetOccupant(last, Occupant{Gang: "former", Class: 0, Sharing: Sharing{Beside: AnyClass}, Parts: 1})
+	alone := SingleGPUs("alone", ClassA, 2)
+	alone.Sharing = &Sharing{}
+	if pl, ok := Place(c, alone, Policy{Name: PAL}); ok {
+		t.Errorf("it is beside another job on %v", pl.GPUs())
+	}
+	c.SetTaken(last, false)
+	for range 2 {
+		pl, ok := Place(c, alone, Policy{Name: PAL})
+		if !ok {
+			t.Fatal("it does not fit on two idle GPUs")
+		}
+		c.Take(alone, pl)
+		c.Release(alone, pl)
+	}
+	if c.stateHash != before {
+		t.Error("searches leave something behind")
+	}
+}

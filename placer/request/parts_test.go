@@ -6,6 +6,7 @@ package request
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -190,5 +191,45 @@ func TestReplicasOnParts(t *testing.T) {
 	}
 	if got := v.Pins(r, pl).GPUs(); len(got) != 16 {
 		t.Errorf("pins name %v, want all parts of four GPUs", got)
+	}
+}
+
+// Members with different numbers of parts cannot be kept apart, and are refused unless they need not be.
+func TestUnlikePartsOfAGang(t *testing.T) {
+	const parts, whole = "nvidia/gpu.shared", "nvidia/gpu"
+	for _, c := range []struct {
+		name, meta, chief string
+		count             int
+		want              string
+	}{
+		{"more", "", parts, 2, "cannot be kept on different GPUs"},
+		{"together", `pal_neighbours = "any,self"`, parts, 2, ""},
+		{"alike", "", parts, 1, ""},
+		{"whole", "", whole, 2, ""},
+	} {
+		s := sharedWorld()
+		v := sharedView(t, s)
+		hcl := sharedJob(c.name, parts, 2, 1, c.meta)
+		from := strings.Index(hcl, "  group")
+		chief := strings.NewReplacer(`group "g"`, `group "chief"`, strconv.Quote(parts)+" { count = 1 }", fmt.Sprintf("%q { count = %d }", c.chief, c.count)).Replace(hcl[from:])
+		r, err := v.Request(addJob(t, s, hcl[:from]+strings.TrimSuffix(hcl[from:], "}")+chief, 1))
+		if c.want != "" {
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: %v, want %s", c.name, err, c.want)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		on := map[string]int{}
+		for _, m := range mustPlace(t, v, r.Gang).Members {
+			on[attr.GPUOf(v.Cluster.GPU(m.GPUs[0]).ID)]++
+		}
+		for gpu, n := range on {
+			if n > 1 && c.meta == "" {
+				t.Errorf("%s: %d members are on %s", c.name, n, gpu)
+			}
+		}
 	}
 }

@@ -123,13 +123,33 @@ func (v *View) Request(job *api.Job) (Request, error) {
 		}
 		r.Gang.MemberSets = append(r.Gang.MemberSets, set)
 	}
-	if err := Empty(author); err != nil {
+	if err := cmp.Or(Empty(author), apart(author, r.Gang)); err != nil {
 		return r, err
 	}
 	if r.Gang.Speeds, r.SpeedsFrom, err = v.speeds(job, &r, v.modelsOf(asks)); err != nil {
 		return r, err
 	}
 	return r, r.Gang.Validate()
+}
+
+// apart is why the members of a gang cannot be kept on different GPUs; nil if they can, or need not.
+func apart(author *api.Job, gang pal.Gang) error {
+	if !gang.StaysApart() {
+		return nil
+	}
+	first := ""
+	each := 0
+	for _, g := range author.TaskGroups {
+		switch n := rewrite.GPUsPerMember(g); {
+		case !rewrite.AsksParts(g):
+		case each == 0:
+			first, each = *g.Name, n
+		case n != each:
+			return fmt.Errorf("members of group %q have %d parts of GPUs and those of group %q %d, so that they cannot be kept on different GPUs: "+
+				"ask for as many in both, or add pal_neighbours = \"any,self\"", first, each, *g.Name, n)
+		}
+	}
+	return nil
 }
 
 // Empty says of a job with device blocks for GPUs why it asks for none all the same; nil if it
@@ -310,7 +330,7 @@ func replicas(job *api.Job, h rewrite.Hints) bool {
 
 // sharing is with whom the job shares GPUs; nil if it asks for whole ones.
 func sharing(job *api.Job, h rewrite.Hints) *pal.Sharing {
-	if !rewrite.AsksParts(job) {
+	if !rewrite.AsksParts(job.TaskGroups...) {
 		return nil
 	}
 	s := h.Neighbours
@@ -507,7 +527,7 @@ func (v *View) needWithin(job *api.Job, g *api.TaskGroup) pal.Resources {
 		need.PerNode = 1
 	case len(staticPorts(g)) > 0:
 		need.PerNode = v.addresses()
-	case rewrite.AsksParts(job) && rewrite.GPUsPerMember(g) > 1:
+	case rewrite.AsksParts(g) && rewrite.GPUsPerMember(g) > 1:
 		need.PerNode = 1 // Nomad would mix up the parts of two members, which may be of several GPUs
 	}
 	return need

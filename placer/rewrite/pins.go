@@ -394,9 +394,9 @@ func OtherDevices(job *api.Job) (names []string) {
 	return names
 }
 
-// AsksParts reports whether some task of the job asks for parts of GPUs.
-func AsksParts(job *api.Job) bool {
-	return slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool {
+// AsksParts reports whether some task of the groups asks for parts of GPUs.
+func AsksParts(groups ...*api.TaskGroup) bool {
+	return slices.ContainsFunc(groups, func(g *api.TaskGroup) bool {
 		return slices.ContainsFunc(g.Tasks, func(t *api.Task) bool {
 			return slices.ContainsFunc(GPURequests(t), func(d *api.RequestedDevice) bool { return IsPart(d.Name) })
 		})

@@ -332,7 +332,7 @@ func (x *Walk) hint(g *Gang) {
 			x.Counts["submit: a group without GPUs"]++
 		}
 	case 11, 12:
-		if batch && g.Members > 1 {
+		if batch && g.Members > 1 && (g.Device == "" || g.GPUs == 1) { // a chief has one
 			g.Change = withChief
 			x.Counts["submit: two groups with GPUs"]++
 		}
