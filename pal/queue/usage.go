@@ -142,7 +142,7 @@ type UsageBy string
 
 // The kinds of usage.
 const (
-	UsageGPUTime UsageBy = "gpu-time" // every GPU hour counts for 1
+	UsageGPUTime UsageBy = "gpu-time" // every GPU hour counts for 1, that of a part for its share
 	UsagePriced  UsageBy = "priced"   // for the price of its model, see [pal.Market]
 )
 
@@ -151,16 +151,17 @@ func ParseUsageBy(s string) (UsageBy, error) {
 	return pal.ParseName("usage", s, UsageGPUTime, UsagePriced)
 }
 
-// worth is what a GPU of the placement counts for. It is asked when the gang gets the GPUs: later
-// prices do not change what a run costs.
+// worth is what a GPU of the placement counts for: a part of a shared GPU for its share of it. It is
+// asked when the gang gets the GPUs: later prices do not change what a run costs.
 func (ts *tenancy) worth(p pal.Placement) float64 {
+	worth := cmp.Or(p.Share, 1)
 	if ts.opt.Usage != UsagePriced {
-		return 1
+		return worth
 	}
 	if price, ok := ts.opt.Placement.Market.Prices[p.Model]; ok {
-		return price
+		return worth * price
 	}
-	return 1
+	return worth
 }
 
 func (ts *tenancy) decay() decay { return decay(ts.opt.HalfLife) }

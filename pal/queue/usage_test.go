@@ -86,3 +86,30 @@ func TestPricedCharge(t *testing.T) {
 		t.Errorf("without GPUs %v s are left", got)
 	}
 }
+
+// One of four parts of a GPU counts for a quarter of it, while it is held and afterwards.
+func TestUsageOfParts(t *testing.T) {
+	w := marketWorld(t)
+	parts := pal.DeviceGroup{Name: "s", Shared: true, GPUs: []pal.GPU{{ID: "s::0"}, {ID: "s::1"}, {ID: "s::2"}, {ID: "s::3"}}}
+	var err error
+	if w.cluster, err = pal.NewCluster([]pal.Node{{ID: "n", Name: "n", Groups: []pal.DeviceGroup{parts}}}, pal.TwoTier(1.7)); err != nil {
+		t.Fatal(err)
+	}
+	w.queue.opt.FairShare, w.queue.opt.HalfLife = true, 1e6*time.Hour
+	g := pal.SingleGPUs("part", pal.ClassA, 1)
+	g.Sharing = &pal.Sharing{Beside: pal.AnyClass}
+	w.gangs["part"] = g
+	if err := w.queue.Submit(w.now, Job{ID: "part", Tenant: "t", Gang: g}); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.decide(); got != "start part on s::0\n" {
+		t.Fatal(got)
+	}
+	if got := w.queue.fair(w.queue.entries["part"].of.tenant, w.now); got != 0.25*entryCharge.Seconds() {
+		t.Errorf("a quarter of a GPU counts for %v s, want %v", got, 0.25*entryCharge.Seconds())
+	}
+	w.now = 4 * time.Hour
+	if u := w.queue.TenantUse("t", w.now); math.Abs(u.GPUHours-1) > 1e-3 {
+		t.Errorf("a quarter of a GPU for four hours is %v GPU hours, want 1", u.GPUHours)
+	}
+}

@@ -4,12 +4,14 @@
 package cluster
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
 )
 
@@ -153,6 +155,37 @@ func TestMeasurementsOfOwnGPUs(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
+	}
+}
+
+// A GPU that is shared is measured as others are: by its own id and model, in which group ever its
+// parts are.
+func TestMeasurementsOfSharedGPUs(t *testing.T) {
+	n := clustertest.Node("n", "ready", 10, "G1", "S::0", "S::1")
+	d := n.NodeResources.Devices[0]
+	parts := *d
+	d.Instances, parts.Instances = d.Instances[:1], d.Instances[1:]
+	parts.Type, parts.Name = attr.SharedType, d.Name+attr.SharedSuffix+"-2"
+	for _, d := range []*api.NodeDeviceResource{d, &parts} {
+		d.Attributes = map[string]*api.Attribute{attr.Raw: clustertest.Text("G1 A=1")}
+	}
+	parts.Attributes = map[string]*api.Attribute{attr.Raw: clustertest.Text("S A=2")}
+	n.NodeResources.Devices = append(n.NodeResources.Devices, &parts)
+	s := NewState()
+	put(s, n)
+	samples, known, err := s.Measurements()
+	if err != nil {
+		t.Error(err)
+	}
+	if d := cmp.Diff(map[string]string{"G1": "H200", "S": "H200"}, known); d != "" {
+		t.Errorf("GPUs (-want +got)\n%s", d)
+	}
+	got := map[string]string{}
+	for _, m := range samples {
+		got[m.GPU] = fmt.Sprint(m.Model, " ", m.Time)
+	}
+	if d := cmp.Diff(map[string]string{"G1": "H200 1", "S": "H200 2"}, got); d != "" {
+		t.Errorf("samples (-want +got)\n%s", d)
 	}
 }
 
