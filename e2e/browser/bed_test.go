@@ -94,7 +94,7 @@ func start(t *testing.T, nodes int, tokens map[string]nomadtest.Token) *world {
 	server := httptest.NewServer(w.nomad)
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
 	file := filepath.Join(t.TempDir(), "agent.hcl")
-	config := fmt.Sprintf("nomad {\n  address = %q\n  token = \"agent\"\n}\nhttp {\n  bind_port = 0\n}\n", server.URL)
+	config := fmt.Sprintf("nomad {\n  address = %q\n  token = \"agent\"\n}\nhttp {\n  bind_port = 0\n}\nhistory {\n  database = %q\n}\n", server.URL, filepath.Join(t.TempDir(), "history.db"))
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}

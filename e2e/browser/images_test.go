@@ -40,6 +40,7 @@ var shown = []struct{ name, route, text string }{
 	{"timeline", "#/timeline", "One line for each GPU"},
 	{"failures", "#/failures", "XID 79"},
 	{"history", "#/history", "What the placer did"},
+	{"usage", "#/usage", "GPU hours saved"},
 	{"tenants", "#/tenants", "What tenants hold now"},
 }
 

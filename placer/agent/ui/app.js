@@ -4,14 +4,14 @@ import {cluster, listen, restart, run} from "./cluster.js";
 import {failuresPage, gpuPage, gpusPage, nodePage, rackPage, tenantsPage} from "./gpus.js";
 import {jobPage, rackPath} from "./job.js";
 import {jobsPage} from "./jobs.js";
-import {historyPage} from "./history.js";
+import {historyPage, usagePage} from "./history.js";
 import {overview} from "./overview.js";
 import {timelinePage} from "./gantt.js";
 
 const navigate = to => { location.hash = to; };
 const routes = {
   "": () => overview(navigate), gpus: () => gpusPage(navigate),
-  timeline: (_, params) => timelinePage(params, navigate), jobs: (_, params) => jobsPage(params, navigate), failures: failuresPage, history: historyPage, tenants: tenantsPage,
+  timeline: (_, params) => timelinePage(params, navigate), jobs: (_, params) => jobsPage(params, navigate), failures: failuresPage, history: historyPage, usage: (_, params) => usagePage(params, navigate), tenants: tenantsPage,
   job: ([namespace, id]) => jobPage(namespace, id, navigate), rack: ([datacenter, name]) => rackPage(datacenter, name, navigate), node: ([name]) => nodePage(name), gpu: ([id]) => gpuPage(id),
 };
 

@@ -19,12 +19,12 @@ const gap = 150;
 const style = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 // columns are a chart's data: times, and a value or none for each series.
-function columns(all, series) {
+function columns(all, series, how) {
   const out = [[], ...series.map(() => [])];
   let last;
   for (const x of all) {
     const t = Date.parse(x.at) / 1000;
-    if (last && t - last > gap) { out[0].push(last + 60); for (const c of out.slice(1)) c.push(null); }
+    if (last && t - last > how.gap) { out[0].push(last + how.next); for (const c of out.slice(1)) c.push(null); }
     out[0].push(last = t);
     series.forEach((one, i) => out[i + 1].push(one.of(x)));
   }
@@ -40,8 +40,10 @@ function said(all, series) {
 }
 
 // chart draws series over time. A series has a name, of(sample), and a look: "area", "line" or
-// "dash". The keys above say what is under the pointer, else the last.
-export function chart(title, series, top = () => 0) {
+// "dash". The keys above say what is under the pointer, else the last. how says how far samples are
+// apart at most (gap), how long one counts if the next is further away (next), and how a time is said.
+const minutes = {gap, next: 60, say: clock};
+export function chart(title, series, top = () => 0, how = minutes) {
   const plot = h("div", {className: "plot", role: "img", ariaLabel: title}), values = series.map(() => h("b", {}));
   const at = h("li", {}), keys = h("ul", {className: "keys"}, series.map((one, i) =>
     h("li", {className: {area: "k1", dash: "k2", line: "k3"}[one.look]}, h("i", {}), one.name, values[i])), at);
@@ -51,7 +53,7 @@ export function chart(title, series, top = () => 0) {
   function tell(i) {
     const k = i ?? data?.[0].length - 1;
     values.forEach((b, n) => { b.textContent = data?.[n + 1]?.[k]?.toLocaleString("en") ?? "–"; });
-    at.textContent = i === null || i === undefined ? "" : clock(data[0][k] * 1000);
+    at.textContent = i === null || i === undefined ? "" : how.say(data[0][k] * 1000);
   }
   function make() {
     u?.destroy();
@@ -63,11 +65,11 @@ export function chart(title, series, top = () => 0) {
     const axis = {stroke: soft, font, grid: {stroke: line, width: 1}, ticks: {show: false}};
     u = new uPlot({
       width: plot.clientWidth || 300, height: plot.clientHeight || 170, legend: {show: false},
-      padding: [8, 12, 0, 0], ...(zone.get() && {tzDate: t => uPlot.tzDate(new Date(t * 1000), zone.get())}),
-      cursor: {drag: {x: false, y: false}, y: false, points: {show: false}, sync: {key: "day"}},
+      padding: [8, 12, 0, 0], ...(how === minutes && zone.get() && {tzDate: t => uPlot.tzDate(new Date(t * 1000), zone.get())}),
+      cursor: {drag: {x: false, y: false}, y: false, points: {show: false}, ...(how === minutes && {sync: {key: "day"}})},
       scales: {x: {time: true, range: (_, from, to) => [from, Math.max(to, from + 600)]},
         y: {range: (_, low, high) => [0, Math.max(1, high * 1.08, top())]}},
-      axes: [{...axis, grid: {show: false}, size: 26, space: 70, values: (_, ts) => ts.map(t => clock(t * 1000))},
+      axes: [{...axis, grid: {show: false}, size: 26, space: 70, values: (_, ts) => ts.map(t => how.say(t * 1000))},
         {...axis, size: 52, space: 34, incrs: [1, 2, 5].flatMap(n => [0, 1, 2, 3, 4, 5].map(p => n * 10 ** p)).sort((a, b) => a - b),
           values: (_, vs) => vs.map(v => v.toLocaleString("en"))}],
       series: [{}, ...series.map(one => ({...look[one.look], paths: uPlot.paths.stepped({align: 1}), points: {show: false}}))],
@@ -83,9 +85,9 @@ export function chart(title, series, top = () => 0) {
     set(now) {
       all = now;
       if (!all.length) return;
-      data = columns(all, series);
+      data = columns(all, series, how);
       // A step needs a second point.
-      if (data[0].length === 1) { data[0].push(data[0][0] + 60); for (const c of data.slice(1)) c.push(c[0]); }
+      if (data[0].length === 1) { data[0].push(data[0][0] + how.next); for (const c of data.slice(1)) c.push(c[0]); }
       plot.setAttribute("aria-label", `${title}. ${said(all, series)}`);
       if (u) u.setData(data); else if (plot.clientWidth) make();
       tell();

@@ -1,5 +1,5 @@
 // The last day: figures over time, and what the placer did.
-import {empty, events, eventTable, failed, h} from "./dom.js";
+import {badge, empty, events, eventTable, failed, get, h, jobLink, link, query, table, time, when} from "./dom.js";
 import {chart, queued, samples, since, utilisation} from "./charts.js";
 
 const slowdown = () => chart("Predicted slowdown", [
@@ -35,4 +35,86 @@ export function historyPage() {
     h("h1", {}, "The last day"), note,
     h("div", {className: "grid"}, Object.entries(charts).map(([name, c], i) => h("section", {className: "card " + (i === 4 ? "w12" : "w6")}, h("h2", {}, name), c.element))),
     h("h2", {}, "What the placer did"), h("div", {className: "plain"}, latest)]};
+}
+
+// Usage: who used the GPUs, what of it was wasted and saved, and which jobs ran, from the agent's accounts.
+const day = 86400e3;
+const midnight = t => new Date(t.toISOString().slice(0, 10)); // days are those of UTC
+// spans are what may be looked at, with its first day and the one after its last.
+const spans = {
+  "": ["this month", now => [new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth(), 1))]],
+  last: ["last month", now => [new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth() - 1, 1)), new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth(), 1))]],
+  "30d": ["last 30 days", now => [midnight(new Date(now - 29 * day))]],
+  year: ["last 12 months", now => [new Date(Date.UTC(now.getUTCFullYear() - 1, now.getUTCMonth(), 1))]],
+};
+const columns = {user: "User", namespace: "Tenant", class: "Class", model: "GPU model", month: "Month"};
+const filters = {user: "User", namespace: "Tenant", class: "Class", model: "GPU model"};
+const states = ["pending", "running", "complete", "failed", "stopped", "unknown"];
+
+const hours = n => n.toLocaleString("en", {maximumFractionDigits: Math.abs(n) < 10 ? 2 : 0});
+const share = (part, all) => all ? `${(100 * part / all).toFixed(0)} %` : "–";
+const factor = n => n ? n.toFixed(2) : "";
+const long = s => s >= 7200 ? `${(s / 3600).toFixed(0)}h` : s >= 120 ? `${(s / 60).toFixed(0)}m` : `${(s ?? 0).toFixed(0)}s`;
+
+const byDay = () => chart("GPU hours of each day", [
+  {name: "used", look: "area", of: x => x.gpu_hours},
+  {name: "failed, in vain or idle", look: "line", of: x => x.failed_gpu_hours + x.held_in_vain_gpu_hours + x.idle_gpu_hours}],
+() => 1, {gap: 1.5 * day / 1000, next: day / 1000, say: t => new Date(t).toLocaleDateString("en-GB", {day: "numeric", month: "short", timeZone: "UTC"})});
+
+export function usagePage(params, navigate) {
+  const q = Object.fromEntries(["span", "by", "state", ...Object.keys(filters)].map(k => [k, params.get(k) || ""]));
+  if (!spans[q.span]) q.span = "";
+  const by = columns[q.by] ? q.by : "user";
+  const change = more => navigate("#/usage?" + query({...q, ...more}));
+  const choice = (name, label, options) => h("label", {}, label + " ", h("select", {onchange: e => change({[name]: e.target.value})},
+    options.map(([v, t]) => h("option", {value: v, selected: q[name] === v}, t))));
+  const texts = Object.entries(filters).map(([k, label]) => [k, h("input", {value: q[k], size: 12, ariaLabel: label, placeholder: label})]);
+  const form = h("form", {className: "row", onsubmit: e => { e.preventDefault(); change(Object.fromEntries(texts.map(([k, i]) => [k, i.value.trim()]))); }},
+    choice("span", "Time", Object.entries(spans).map(([k, [t]]) => [k, t])),
+    choice("by", "By", Object.entries(columns).map(([k, t]) => [k === "user" ? "" : k, t])),
+    choice("state", "Runs", [["", "all"], ...states.map(s => [s, s])]),
+    texts.map(([, i]) => i), h("button", {}, "Filter"));
+
+  const note = h("p", {className: "soft", role: "status"}, "Reading the usage …"), figures = h("div", {}), lines = h("div", {className: "plain"}), runs = h("div", {className: "plain"});
+  const days = byDay(), body = h("div", {hidden: true}, figures, h("section", {className: "card"}, h("h2", {}, "By day"), days.element),
+    h("h2", {}, "By " + columns[by]), lines, h("h2", {}, "Runs"), runs);
+  let closed = false;
+
+  async function read() {
+    const [since, until] = spans[q.span][1](new Date());
+    const wanted = Object.fromEntries(Object.keys(filters).map(k => [k, q[k]]));
+    const range = {...wanted, since: since.toISOString().slice(0, 19) + "Z", until: until && until.toISOString().slice(0, 19) + "Z"};
+    const asked = ["", by, "day"].map(by => get("/v1/usage?" + query({...range, by})));
+    const [[all], of, each, ran] = await Promise.all([...asked, get("/v1/runs?" + query({...range, state: q.state, limit: 50}))]);
+    if (closed) return;
+    if (!all && !ran.length) {
+      note.replaceChildren("Nothing ran in this time that matches and that this token may see. ", h("button", {onclick: () => navigate("#/usage")}, "Show this month"));
+      return;
+    }
+    note.textContent = "Whole days of UTC, in GPU hours. Saved: what packed placement would have taken more, as predicted.";
+    body.hidden = false;
+    show(all, of, each, ran);
+  }
+  function show(all, of, each, ran) {
+    if (all) figures.replaceChildren(h("dl", {className: "figures"}, [
+      [hours(all.gpu_hours), "GPU hours"], [all.runs.toLocaleString("en"), "runs ended"], [share(all.complete, all.runs), "complete"],
+      [all.runs ? long(all.waited_hours * 3600 / all.runs) : "–", "mean wait"],
+      [share(all.failed_gpu_hours + all.held_in_vain_gpu_hours + all.idle_gpu_hours, all.gpu_hours), "wasted"], [hours(all.saved_gpu_hours), "GPU hours saved"],
+      [share(all.starts.held, all.starts.told), "starts as expected"]].map(([value, name]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))));
+    days.set(each.map(x => ({...x, at: x.of[0] + "T00:00:00Z"})));
+    lines.replaceChildren(table("Usage by " + columns[by], [columns[by], "#GPU hours", "#Share", "#Failed", "#In vain", "#Idle", "#Saved", "#Runs", "#Failed runs", "#Mean wait"],
+      of.toSorted((a, b) => by === "month" ? 0 : b.gpu_hours - a.gpu_hours).map(x => [
+        by === "month" || !x.of[0] ? x.of[0] || "not said" : link("#/usage?" + query({...q, [by]: x.of[0]}), x.of[0]),
+        hours(x.gpu_hours), share(x.gpu_hours, all?.gpu_hours), hours(x.failed_gpu_hours), hours(x.held_in_vain_gpu_hours), hours(x.idle_gpu_hours), hours(x.saved_gpu_hours),
+        x.runs, x.failed, x.runs ? long(x.waited_hours * 3600 / x.runs) : ""])));
+    runs.replaceChildren(ran.length ? table("Runs, the last submitted first", ["Job", "User", "State", "#GPUs", "Class", "GPU model", "Submitted", "Waited", "Ended", "#Slowdown", "#Seen", "Reason"], ran.map(r =>
+      [jobLink(r), r.user ?? "", badge(r.state), r.gpus, r.class ?? "", r.model ?? "", when(r.submitted), long(r.waited_seconds), time(r.ended), factor(r.predicted_slowdown), factor(r.seen_slowdown), r.reason ?? ""]))
+      : empty("No run in this state."));
+  }
+  read().catch(e => {
+    if (closed) return;
+    if (e.status === 501) note.replaceChildren("This agent keeps no history. Have it keep one: add ", h("code", {}, "history { database = \"/var/lib/nomad-pal/history.db\" }"), " to its configuration.");
+    else note.replaceChildren(failed(e));
+  });
+  return {title: "Usage", element: [h("h1", {}, "Usage"), form, note, body], close: () => { closed = true; days.close(); }};
 }
