@@ -57,7 +57,7 @@ func (q *Queue) Foretold(now time.Duration, id string, parts ...float64) []time.
 
 // Takes is between how long a gang runs on, at cost 1, as is expected eight times in ten, and as far
 // beyond as runs of a name differ from each other; 0 if neither its user nor earlier runs tell.
-func (q *Queue) Takes(now time.Duration, id string) (from, to time.Duration) {
+func Takes(q *Queue, now time.Duration, id string) (from, to time.Duration) {
 	e := q.entries[id]
 	if e == nil || !q.told(e) {
 		return 0, 0

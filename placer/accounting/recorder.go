@@ -14,6 +14,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -257,7 +258,7 @@ func (now *Run) describe(m *picture, st gang.Observed) {
 		now.Packed = d.Packed.Cost
 	}
 	if now.TakesTo == 0 && m.Time.Sub(now.Started) < time.Minute {
-		from, to := m.Queue.Takes(gang.QueueTime(m.Time), st.Key.String())
+		from, to := queue.Takes(m.Queue, gang.QueueTime(m.Time), st.Key.String())
 		now.TakesFrom, now.TakesTo = slower(from, now.Predicted), slower(to, now.Predicted)
 	}
 }
