@@ -30,6 +30,7 @@ func TestPlacerQueue(t *testing.T) {
 		{"tried once more as explain says", "", testTriedOnceMore},
 		{"elastic", "queue {\n  restart_cost = \"1s\"\n}\n", testElastic},
 		{"reasons are said once", "", testReasons},
+		{"progress that jobs report", "", testProgress},
 	})
 }
 
@@ -39,6 +40,27 @@ func (b *bed) killAgent() {
 	if err := b.placer.Kill(); err != nil {
 		b.t.Fatal(err)
 	}
+}
+
+// Nothing tells how long a job runs, until it has reported its progress twice: then its end is foretold. One that
+// writes nonsense is told what to write.
+func testProgress(t *testing.T, b *bed) {
+	reports, nonsense := gang("reports", 2, 1), gang("nonsense", 1, 1)
+	reports.meta, nonsense.meta = `pal_progress = "true"`, `pal_progress = "true"`
+	reports.script = `i=0; while :; do i=$((i+1)); echo $i/7200 > $NOMAD_ALLOC_DIR/new; mv $NOMAD_ALLOC_DIR/new $NOMAD_ALLOC_DIR/pal-progress; sleep 1; done`
+	nonsense.script = `echo half of it > $NOMAD_ALLOC_DIR/pal-progress; exec sleep 3600`
+	b.run(reports.hcl())
+	b.run(nonsense.hcl())
+	b.untilGPUs("reports", 2)
+	if out, _ := b.pal("explain", "reports"); strings.Contains(out, "Expected end") {
+		t.Errorf("its end is foretold before it has reported twice:\n%s", out)
+	}
+	b.untilSays("explain reports", "of its work, as it reports")
+	b.untilSays("explain reports", "it reports ")
+	b.says("explain reports", "Expected end", "goes on at the pace of its reports")
+	b.says("queue -all", "Done", "Expected end")
+	b.untilSays("explain nonsense", "420/1000")
+	b.purge("reports", "nonsense")
 }
 
 // A waiting job that is registered again goes before one that came after it,

@@ -16,6 +16,7 @@ job "checkpoint" {
     pal_duration   = "12h"  # an estimate of the whole run: it wins the job an earlier start
     pal_preempt    = "true" # it may be stopped, and is started again later
     pal_checkpoint = "1h"   # if so, right after a checkpoint
+    pal_progress   = "true" # it writes how far it is, so the placer knows when it ends
   }
 
   group "train" {

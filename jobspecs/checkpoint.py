@@ -1,5 +1,5 @@
 # A training loop that can be stopped at any time: it writes a checkpoint every hour and when Nomad
-# asks it to end, and goes on from there when it is started again. checkpoint.nomad.hcl runs it.
+# asks it to end, tells how far it is, and goes on from there when it is started again. checkpoint.nomad.hcl runs it.
 #
 # Without PyTorch it counts on the CPU instead of training, so that you can try the rest:
 #
@@ -35,6 +35,15 @@ def save(state):
         f.flush()
         os.fsync(f.fileno())
     os.replace(PATH + ".new", PATH)
+
+
+def report(step):
+    # How far it is: the placer reads it, since the job says pal_progress.
+    if "NOMAD_ALLOC_DIR" in os.environ:
+        path = os.path.join(os.environ["NOMAD_ALLOC_DIR"], "pal-progress")
+        with open(path + ".new", "w") as f:
+            f.write(f"{step}/{STEPS}\n")
+        os.replace(path + ".new", path)
 
 
 def load():
@@ -77,10 +86,14 @@ def main():
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     saved, state, first = time.monotonic(), None, True
+    told = saved - 30
     for state in train():
         if first:
             print(f"runs from step {state['step']}", flush=True)
             first = False
+        if time.monotonic() - told >= 30:
+            report(state["step"])
+            told = time.monotonic()
         if stopped or time.monotonic() - saved >= EVERY:
             save(state)
             saved = time.monotonic()

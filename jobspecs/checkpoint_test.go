@@ -25,7 +25,8 @@ func TestCheckpointProgram(t *testing.T) {
 	if err != nil {
 		t.Skip("python3 is not there")
 	}
-	env := append(os.Environ(), "CHECKPOINT="+filepath.Join(t.TempDir(), "c"))
+	dir := t.TempDir()
+	env := append(os.Environ(), "CHECKPOINT="+filepath.Join(dir, "c"), "NOMAD_ALLOC_DIR="+dir)
 	next := 1
 	for range 3 {
 		cmd := exec.Command(python, "checkpoint.py")
@@ -62,5 +63,8 @@ func TestCheckpointProgram(t *testing.T) {
 	cmd.Env = append(env, fmt.Sprint("STEPS=", next+5))
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.HasSuffix(string(out), "done\n") {
 		t.Errorf("the last run: %v\n%s", err, out)
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, "pal-progress")); err != nil || string(got) != fmt.Sprintf("%d/%d\n", next, next+5) {
+		t.Errorf("it reports %q, %v; the first step of that run is %d", got, err, next)
 	}
 }

@@ -27,6 +27,7 @@ const (
 	readingUsage       = "reading the use of GPUs by namespace"
 	recordingUsage     = "recording the use of GPUs by namespace"
 	readingFinished    = "reading which jobs have finished that others come after"
+	readingProgress    = "reading the progress that jobs report (pal_progress)"
 	recordingFinished  = "recording which jobs have finished that others come after"
 )
 

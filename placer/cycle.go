@@ -178,6 +178,7 @@ func (p *Placer) trackJob(ctx context.Context, k cluster.JobKey) {
 		o.Request, o.Refused = p.m.RequestOf(st)
 	}
 	p.step(ctx, t, o)
+	p.progress.follow(t, p.m.Time)
 	if !t.Ours() {
 		p.m.Forget(k)
 	}
@@ -196,6 +197,7 @@ func (p *Placer) drop(k cluster.JobKey) {
 		p.emit(k, Finished, "was purged; it was "+string(s))
 	}
 	p.m.Forget(k)
+	delete(p.progress.of, k)
 }
 
 // pinsGrace is how long after its beginning a placer lets all pins keep GPUs from

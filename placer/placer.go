@@ -71,6 +71,8 @@ type Placer struct {
 	timeBudget      timeBudget
 	stale           []string // variables with the records of jobs that are gone
 
+	progress progressReads
+
 	submissions chan *submission
 	arriving    []*submission // not taken in yet
 	joined      []*submission // not answered yet
@@ -285,11 +287,7 @@ func (p *Placer) runCycles(ctx context.Context, ended <-chan error) error {
 		if heard == progress && (!ok || time.Until(debounced) < d) {
 			d, ok = time.Until(debounced), true
 		}
-		if ok {
-			wake.Reset(d)
-		} else {
-			wake.Stop()
-		}
+		setTimer(wake, d, ok)
 		select { // first: what else is ready can wait
 		case err := <-ended:
 			return err
@@ -312,8 +310,10 @@ func (p *Placer) runCycles(ctx context.Context, ended <-chan error) error {
 			heard = change
 		case <-p.writesDone():
 			p.startWrites(ctx, p.tick())
+		case batch := <-p.progress.done:
+			heard = max(heard, p.takeProgress(batch))
 		case <-tick.C:
-			heard = max(heard, p.eachSecond())
+			heard = max(heard, p.eachSecond(ctx))
 			p.startWrites(ctx, p.tick())
 		case <-wake.C:
 			heard = change
@@ -321,8 +321,16 @@ func (p *Placer) runCycles(ctx context.Context, ended <-chan error) error {
 	}
 }
 
+// setTimer has a timer go off after d, or not at all.
+func setTimer(t *time.Timer, d time.Duration, ok bool) {
+	if t.Stop(); ok {
+		t.Reset(d)
+	}
+}
+
 // eachSecond shows that the loop works, and looks for what is due without an event.
-func (p *Placer) eachSecond() news {
+func (p *Placer) eachSecond(ctx context.Context) news {
+	p.progress.start(ctx, p.nomad, p.log, p.tick())
 	p.vitals.LoopAlive(time.Now())
 	if (p.m.Controls == nil || p.controlsOld) && !p.backsOff(readingControls, p.m.Time) || p.reconcileDue() || p.grownOld() {
 		return change

@@ -52,6 +52,9 @@ type Config struct {
 	Beside func(i int, others []int, group int) float64
 	// Estimate is what the queue is told of a job's work; nil: nothing.
 	Estimate func(i int, j trace.Job) time.Duration
+	// Progress is what a job reports that has done such a part of its work, from 0 to 1, when it is asked
+	// ([queue.NextReport]); below 0: nothing. nil: no job reports.
+	Progress func(i int, done float64) float64
 	Failures Failures
 	Seed     uint64
 	// Windows are the windows that are on or come next, and until when that is all; nil:
@@ -91,6 +94,7 @@ type simJob struct {
 	runs      int
 	resizes   int
 	event     int64 // number of the event that ends its run; others are stale
+	asked     int64 // number of the event at which it is asked for its progress
 	running   bool
 	stopping  bool // preempted: the event frees its GPUs
 	done      bool // it has done its work: the event frees its GPUs
@@ -229,6 +233,8 @@ func (e *engine) advance(at time.Duration) {
 		switch {
 		case ev.gpu >= 0:
 			e.fault(ev)
+		case e.jobs[ev.job].running && e.jobs[ev.job].asked == ev.seq:
+			e.report(ev.job)
 		case e.jobs[ev.job].running && e.jobs[ev.job].event == ev.seq:
 			switch j := &e.jobs[ev.job]; {
 			case j.stopping:
@@ -366,6 +372,28 @@ func (e *engine) start(i int, p pal.Placement) {
 	j.event = e.events.push(event{at: j.since + seconds(j.left*j.cost), job: i, gpu: -1})
 	e.meet(i)
 	e.observe(i, kind, p)
+	e.askProgress(i)
+}
+
+// askProgress has job i asked for its progress some time from now.
+func (e *engine) askProgress(i int) {
+	if e.Progress != nil {
+		j := &e.jobs[i]
+		j.asked = e.events.push(event{at: e.now + queue.NextReport(e.now-j.started), job: i, gpu: -1})
+	}
+}
+
+// report has the queue hear the progress of job i.
+func (e *engine) report(i int) {
+	j := &e.jobs[i]
+	if j.stopping || j.done {
+		return
+	}
+	left := max(0, j.left-max(0, (e.now-j.since).Seconds())/j.cost)
+	if p := e.Progress(i, 1-left/e.Jobs[i].WorkS()); p >= 0 {
+		e.queue.Reported(e.now, e.Jobs[i].ID, p)
+	}
+	e.askProgress(i)
 }
 
 // slower is how many times as long as the placement's cost says job i takes there, and with so many

@@ -44,11 +44,12 @@ func TestReported(t *testing.T) {
 		"from a checkpoint on":        {[]told{{0, 0.8}, {20, 0.82}, {40, 0.84}, {60, 0.86}, {80, 0.88}, {100, 0.9}}, 100, [2]float64{95, 105}, 100, 120},
 		"between two steps":           {[]told{{0, 0}, {100, 0.2}, {200, 0.4}, {300, 0.6}}, 340, [2]float64{160, 205}, 160, 213.33},
 		"nearly done":                 {[]told{{0, 0}, {30, 0.3}, {60, 0.6}, {90, 0.9}, {99, 0.99}}, 99, [2]float64{1, 8}, 1, 1.25},
+		"faster and faster":           {[]told{{0, 0}, {20, 0.01}, {40, 0.04}, {60, 0.1}, {80, 0.3}, {100, 0.6}}, 100, [2]float64{90, 105}, 0, 0},
 		"done for long":               {[]told{{0, 0}, {5, 0.5}, {10, 1}, {11, 1}, {500, 1}}, 500, [2]float64{499, 501}, 0, 0},
 		"late, as its reports":        {[]told{{0, 0}, {5, 0.5}, {10, 0.9}, {500, 0.99}, {501, 0.991}}, 501, [2]float64{250, 501}, 0, 0},
 		"back, and forth":             {[]told{{0, 0}, {5, 0.5}, {10, 0.9}, {11, 0.1}, {12, 0.9}, {13, 0.1}, {14, 0.9}, {15, 0.1}, {16, 0.99}}, 16, [2]float64{14, 16}, 0, 0},
 		"nonsense":                    {[]told{{0, math.NaN()}, {5, math.Inf(1)}, {10, -1}, {20, 1.01}, {30, math.Inf(-1)}}, 100, [2]float64{99, 101}, 0, 0},
-		"steps that are hardly there": {[]told{{0, 0}, {50, math.SmallestNonzeroFloat64}, {100, 2 * math.SmallestNonzeroFloat64}}, 100, [2]float64{100, math.Inf(1)}, longestRun.Minutes(), math.Inf(1)},
+		"steps that are hardly there": {[]told{{0, 0}, {50, math.SmallestNonzeroFloat64}, {100, 2 * math.SmallestNonzeroFloat64}}, 100, [2]float64{99, 101}, 0, 0},
 	} {
 		q := reporting(t, Job{})
 		minute := func(n int) time.Duration { return time.Duration(n) * time.Minute }

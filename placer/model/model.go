@@ -329,6 +329,8 @@ type Tracked struct {
 	// since when it need not.
 	After    reason.Reason
 	Eligible time.Time
+	// ProgressTrouble is why nothing is known of the progress that it was to report.
+	ProgressTrouble string
 	// denied is what Nomad last refused for lack of a right.
 	denied string
 	// unfit are nodes on which Nomad's dry run refused the gang, and when.

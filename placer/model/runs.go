@@ -98,7 +98,7 @@ func (j *JobStatus) absorb(o JobStatus) {
 		*j = o
 		return
 	}
-	j.GPUs, j.Nodes, j.Elastic = j.GPUs+o.GPUs, j.Nodes+o.Nodes, nil
+	j.GPUs, j.Nodes, j.Elastic, j.Progress = j.GPUs+o.GPUs, j.Nodes+o.Nodes, nil, nil
 	if !o.Started.IsZero() && (j.Started.IsZero() || o.Started.Before(j.Started)) {
 		j.Started = o.Started
 	}

@@ -76,6 +76,8 @@ type JobStatus struct {
 	// EndFrom and EndTo are between when it is expected to end, where that can be foretold.
 	EndFrom time.Time `json:"end_from,omitzero"`
 	EndTo   time.Time `json:"end_to,omitzero"`
+	// Progress is how much of its work it reports that it has done, from 0 to 1.
+	Progress *float64 `json:"progress,omitempty"`
 	// Parent is the parameterized or periodic job that has made it, and Runs are the jobs that a
 	// parameterized or periodic one has made: the elements of an array.
 	Parent string `json:"parent,omitempty"`

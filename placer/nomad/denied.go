@@ -18,6 +18,7 @@ const (
 	ListJobs        Right = `the capability "list-jobs" of the job's namespace`
 	ReadJob         Right = `the capability "read-job" of the job's namespace`
 	SubmitJob       Right = `the capability "submit-job" of the job's namespace`
+	ReadFS          Right = `the capability "read-fs" of the job's namespace`
 	ReadLogs        Right = `the capability "read-logs" of the job's namespace`
 	ExecAlloc       Right = `the capability "alloc-exec" of the job's namespace; for tasks of raw_exec "alloc-node-exec", too`
 	AllocLifecycle  Right = `the capability "alloc-lifecycle" of the job's namespace`

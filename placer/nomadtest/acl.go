@@ -18,6 +18,7 @@ const (
 	readJobs   capability = "read-job"
 	submitJobs capability = "submit-job"
 	lifecycle  capability = "alloc-lifecycle"
+	readFS     capability = "read-fs"
 	variables  capability = "variables"
 	readVars   capability = "read-variables"
 )
@@ -28,7 +29,7 @@ type Token struct {
 	// Nodes: it may read nodes.
 	Nodes bool
 	// Namespaces are its capabilities, by namespace or "*": list-jobs, read-job,
-	// submit-job, alloc-lifecycle, variables, read-variables.
+	// submit-job, alloc-lifecycle, read-fs, variables, read-variables.
 	Namespaces map[string][]string
 }
 

@@ -45,6 +45,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusConflict)
 		out = conflict.Variable
 	}
+	if text, ok := out.(plainText); ok {
+		_, _ = w.Write([]byte(text))
+		return
+	}
 	text, err := json.Marshal(out)
 	if err != nil {
 		panic(err)
@@ -105,8 +109,11 @@ func (s *Server) route(r *http.Request) (any, error) {
 	case "allocations", "allocation":
 		return s.serveAllocs(r, parts)
 	case "client":
-		if parts[1] == "stats" {
+		switch parts[1] {
+		case "stats":
 			return s.serveStats(r)
+		case "fs":
+			return s.serveFile(r, parts[3])
 		}
 		return s.restart(parts[2])
 	case "deployment":

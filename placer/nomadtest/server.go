@@ -89,6 +89,8 @@ type Server struct {
 	gpuUsers map[string]map[string]bool
 	// uses is the utilization of GPUs, by instance id, see SetUse.
 	uses map[string]int64
+	// progress is what first members have written of it, see SetProgress.
+	progress func(k Key, ran time.Duration) string
 	// purged are those of purged jobs whose tasks run still, by id.
 	purged  map[string]*alloc
 	vars    map[string]*variable

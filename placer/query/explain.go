@@ -119,6 +119,8 @@ type Explanation struct {
 	EndFrom time.Time `json:"end_from,omitzero"`
 	EndTo   time.Time `json:"end_to,omitzero"`
 	EndWhy  string    `json:"end_why,omitempty"`
+	// Progress is how much of its work a running job reports that it has done, or why that is not known.
+	Progress string `json:"progress,omitempty"`
 	// Allocations are the job's live members.
 	Allocations []Allocation `json:"allocations,omitempty"`
 	// Live is what their GPUs do now, by id, if that is known.
@@ -228,6 +230,7 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 		if st.Nomad == gang.Running || st.Nomad == gang.Starting {
 			e.Members, e.Retry = tried(s.m, t)
 			s.whenEnds(e, t)
+			e.Progress = s.reports(t)
 		}
 		if st.Nomad == gang.Running {
 			e.Leaving = append(e.Leaving, s.windowsAhead(t)...)

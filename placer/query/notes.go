@@ -90,6 +90,10 @@ func (s *Snapshot) whenEnds(e *Explanation, t *model.Tracked) {
 		return
 	}
 	longer := "up to twice as long"
+	if p, ok := s.m.Queue.ProgressOf(gang.QueueTime(s.m.Time), t.Key.String()); ok && p.Tells {
+		e.EndWhy = fmt.Sprintf("it reports %s, and goes on at the pace of its reports, or takes up to %.0f %% longer, as %s", percent(p.Done), 100/float64(p.Steps), reportsTell(p.Steps))
+		return
+	}
 	runs, shortest, longest := s.m.Queue.EarlierRuns(t.Key.String())
 	switch job := t.QueueJob(s.m.Cfg.RestartCost); {
 	case job.Estimate > 0:
@@ -106,6 +110,42 @@ func (s *Snapshot) whenEnds(e *Explanation, t *model.Tracked) {
 		e.EndWhy += fmt.Sprintf("; on these GPUs %.3g times that (predicted slowdown)", r.Decision.Chosen.Cost)
 	}
 	e.EndWhy += ", or " + longer
+}
+
+// reportsTell says what a foretold end rests on.
+func reportsTell(steps int) string {
+	if steps == 1 {
+		return "one step tells"
+	}
+	return fmt.Sprintf("%d steps tell", steps)
+}
+
+// percent is a part of a whole.
+func percent(part float64) string { return fmt.Sprintf("%.3g %%", 100*part) }
+
+// reports says what a running job reports of its progress, or why that is not known; "" if it does not say that it
+// reports any. Callers hold mu.
+func (s *Snapshot) reports(t *model.Tracked) string {
+	if !t.Request.Hints.Progress {
+		return ""
+	}
+	p, ok := s.m.Queue.ProgressOf(gang.QueueTime(s.m.Time), t.Key.String())
+	switch {
+	case !ok && t.ProgressTrouble != "":
+		return "not known: " + t.ProgressTrouble
+	case !ok:
+		return "not known yet: its first member has not written ${NOMAD_ALLOC_DIR}/pal-progress, or the placer has yet to read it"
+	}
+	said := percent(p.Done) + " of its work, as it reports"
+	if p.Wrong > 0 {
+		said += "; its reports do not count much: it took a step back, or ran much longer than they told"
+	} else if p.Steps == 0 {
+		said += "; its pace is not known yet"
+	}
+	if t.ProgressTrouble != "" {
+		said += "; that was its last: " + t.ProgressTrouble
+	}
+	return said
 }
 
 // earlierRuns says how long the earlier runs of a job's name took.

@@ -4,6 +4,7 @@
 package query_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +36,75 @@ func TestProgress(t *testing.T) {
 		e := explained(w, "runs")
 		if !e.EndFrom.Equal(runs.EndFrom) || !strings.Contains(e.EndWhy, "pal_duration = 1h is taken for the time on median GPUs of one node; on these GPUs 1.") {
 			w.T.Errorf("explain: %v, %q", e.EndFrom, e.EndWhy)
+		}
+	})
+}
+
+// What a job reports of its progress moves its expected end, and explain says so. Nonsense moves nothing, and
+// its author hears what to write. Nobody reads the files of jobs that do not say that they report.
+func TestReportedProgress(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(4, 1)
+		w.Nomad.SetProgress(func(k nomadtest.Key, ran time.Duration) string {
+			switch k.ID {
+			case "nonsense":
+				return "half of it"
+			case "starts":
+				return ""
+			}
+			return fmt.Sprintf("%d/7200\n", int(ran.Seconds()))
+		})
+		w.StartPlacer()
+		says := map[string]string{"pal_progress": "true", "pal_duration": "10h"}
+		for name, meta := range map[string]map[string]string{"reports": says, "nonsense": says, "starts": says, "silent": {"pal_duration": "10h"}} {
+			w.Submit(bed.Gang{Name: name, GPUs: 1, Runs: 2 * time.Hour, Meta: meta})
+		}
+		w.ExpectRunning("reports", 10*time.Second)
+		began := time.Now()
+		w.RunFor(time.Hour)
+		for name, want := range map[string]string{
+			"reports":  "% of its work, as it reports",
+			"nonsense": "not known: its file pal-progress has no part of its work",
+			"starts":   "not known yet: its first member has not written",
+			"silent":   "",
+		} {
+			e := explained(w, name)
+			if !strings.Contains(e.Progress, want) || want == "" && e.Progress != "" {
+				w.T.Errorf("%s: progress %q, want %q", name, e.Progress, want)
+			}
+			at, by := 10*time.Hour, "pal_duration = 10h"
+			if name == "reports" {
+				at, by = 2*time.Hour, "it reports "
+			}
+			if ends := e.EndFrom.Sub(began); (ends-at).Abs() > at/20 || !strings.HasPrefix(e.EndWhy, by) {
+				w.T.Errorf("%s ends %v after it began: %s", name, ends, e.EndWhy)
+			}
+			if done := shown(w, name).Progress; (done != nil) != (name == "reports") || done != nil && (*done < 0.45 || *done > 0.55) {
+				w.T.Errorf("%s: the list shows %v", name, done)
+			}
+		}
+	})
+}
+
+// A token that may not read files is a warning, and nothing else fails.
+func TestProgressDenied(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(1, 1)
+		w.Nomad.SetProgress(func(nomadtest.Key, time.Duration) string { return "0.5" })
+		rights := []string{"list-jobs", "read-job", "submit-job", "alloc-lifecycle", "variables"}
+		w.Nomad.SetTokens(map[string]nomadtest.Token{"placer": {Nodes: true, Namespaces: map[string][]string{"*": rights}}, "": {Management: true}})
+		p := w.StartPlacerAs("placer")
+		w.Submit(bed.Gang{Name: "reports", GPUs: 1, Runs: time.Hour, Meta: map[string]string{"pal_progress": "true"}})
+		w.ExpectRunning("reports", 10*time.Second)
+		w.RunFor(time.Minute)
+		warned := func() string { return strings.Join(p.Picture().Warned(), "\n") }
+		if got := warned(); !strings.Contains(got, "pal_progress") || !strings.Contains(got, `"read-fs"`) {
+			w.T.Errorf("warnings: %s", got)
+		}
+		w.Nomad.SetTokens(map[string]nomadtest.Token{"placer": {Nodes: true, Namespaces: map[string][]string{"*": append(rights, "read-fs")}}, "": {Management: true}})
+		w.RunFor(5 * time.Minute)
+		if got := warned(); strings.Contains(got, "pal_progress") {
+			w.T.Errorf("warnings, with the right: %s", got)
 		}
 	})
 }

@@ -202,6 +202,9 @@ func (s *Snapshot) progress(j *model.JobStatus, st gang.Observed) {
 	if j.Nodes = len(nodes); j.Nodes > 0 {
 		j.EndFrom, j.EndTo = s.ends(st.Key)
 	}
+	if p, ok := s.m.Queue.ProgressOf(gang.QueueTime(s.m.Time), st.Key.String()); ok && j.Nodes > 0 {
+		j.Progress = &p.Done
+	}
 }
 
 // ends is between when a running job is expected to end; zero where nothing is known of that.

@@ -51,6 +51,8 @@ type Hints struct {
 	Efficiency float64
 	// Checkpoint is for how long it runs from one checkpoint to the next: pal_checkpoint.
 	Checkpoint time.Duration
+	// Progress: it reports how much of its work it has done: pal_progress.
+	Progress bool
 	// Speed is how fast it runs on each GPU model: pal_speed. See [Speeds].
 	Speed string
 	// User is whose job it is, by its author's word: pal_user.
@@ -160,6 +162,7 @@ var hints = map[string]func(h *Hints, value string) error{
 	"pal_preempt":            func(h *Hints, v string) (err error) { h.Preempt, err = parseBool(v); h.PreemptSaid = true; return },
 	"pal_migrate":            func(h *Hints, v string) (err error) { h.Migrate, err = parseBool(v); return },
 	"pal_checkpoint":         func(h *Hints, v string) (err error) { h.Checkpoint, err = parseSpan(v); return },
+	"pal_progress":           func(h *Hints, v string) (err error) { h.Progress, err = parseBool(v); return },
 	"pal_on_failure":         func(h *Hints, v string) (err error) { h.OnFailure, err = parseFailureAction(v); return },
 	"pal_after":              func(h *Hints, v string) (err error) { h.After, err = parseJobs(v); return },
 	"pal_deadline":           func(h *Hints, v string) (err error) { h.Deadline, h.Within, err = parseDeadline(v); return },

@@ -32,6 +32,7 @@ type regime struct {
 	hourly   bool                                   // checkpoints: what was done since the last is lost
 	nameless bool                                   // no run tells of another
 	baseline string                                 // of another policy than ours
+	progress func(i int, done float64) float64      // that a job reports; nil: nothing
 }
 
 // draw is a number from 0 to 1 of a job and a purpose.
@@ -69,6 +70,27 @@ func ofHalf(says func(int, trace.Job) time.Duration) func(int, trace.Job) time.D
 	}
 }
 
+// honestly is progress as it is, in whole percent.
+func honestly(_ int, done float64) float64 { return math.Floor(100*done) / 100 }
+
+// falsely is false progress, of several kinds: nearly done at once and for long; done from the first
+// report on; anything; forth and back; slowing down; speeding up.
+func falsely(i int, done float64) float64 {
+	switch int(6 * draw(i, 13)) {
+	case 0:
+		return 1 - 0.5*math.Pow(1-done, 8)
+	case 1:
+		return min(1, math.Ceil(done*1000))
+	case 2:
+		return draw(i, uint64(1e6*done))
+	case 3:
+		return math.Mod(10*done, 1)
+	case 4:
+		return math.Sqrt(done)
+	}
+	return done * done * done
+}
+
 const sayNothing, stopHalf, honest, nameless = "no estimates", "half may be stopped", "half estimate, no names", "nobody estimates, no names"
 
 // halves are what the halves of the traces are called.
@@ -84,6 +106,12 @@ func regimes() []regime {
 		{name: stopHalf, stops: half},
 		{name: "half may be stopped, hourly checkpoints", stops: half, hourly: true},
 		{name: "all may be stopped", stops: all},
+		{name: "progress is reported", progress: honestly},
+		{name: "half may be stopped, progress is reported", stops: half, progress: honestly},
+		{name: "all may be stopped, progress is reported", stops: all, progress: honestly},
+		{name: "false progress is reported", progress: falsely},
+		{name: "half may be stopped, false progress is reported", stops: half, progress: falsely},
+		{name: "all may be stopped, false progress is reported", stops: all, progress: falsely},
 		{name: "all may be stopped, users' guesses", says: mixed, stops: all},
 		{name: honest, says: ofHalf(near), nameless: true},
 		{name: nameless, nameless: true},
@@ -132,7 +160,7 @@ func (c *result) feel(r regime) (felt, error) {
 		}
 		jobs[i].Preemptible = r.stops != nil && r.stops(i)
 	}
-	cfg := sim.Config{Jobs: jobs, Cluster: cluster, Queue: rules, RestartS: restartS, Seed: c.seed, MovesPerHour: agent.MovesPerHour, Estimate: r.says}
+	cfg := sim.Config{Jobs: jobs, Cluster: cluster, Queue: rules, RestartS: restartS, Seed: c.seed, MovesPerHour: agent.MovesPerHour, Estimate: r.says, Progress: r.progress}
 	if r.hourly {
 		cfg.CheckpointS = 3600
 	}

@@ -201,6 +201,7 @@ func printEvidence(b *base, e *query.Explanation) {
 	if !e.EndTo.IsZero() {
 		known("Expected end", span(e.EndFrom, e.EndTo, time.Now())+": "+e.EndWhy)
 	}
+	known("Progress", e.Progress)
 	known("Note", oneLine(e.Note))
 	if d := e.Decision; d != nil {
 		request := fmt.Sprintf("%s, application class %s", pal.CountGPUs(d.Demand), d.Class)

@@ -161,19 +161,19 @@ func (b *base) printQueue(jobs, rows, shown []model.JobStatus, now time.Time) {
 
 // printJobs prints a table of jobs; a column that would say the same of all is left out.
 func (b *base) printJobs(jobs []model.JobStatus, now time.Time) {
-	several, placed, foretold, prioritized, runs, ends, arrays, users := false, false, false, false, false, false, false, false
+	several, placed, foretold, prioritized, runs, ends, arrays, users, reports := false, false, false, false, false, false, false, false, false
 	for _, j := range jobs {
 		prioritized = prioritized || j.Priority != jobs[0].Priority
 		foretold = foretold || !j.StartTo.IsZero()
 		several = several || j.Namespace != "default"
 		placed = placed || j.Position > 0
-		users = users || j.User != ""
+		users, reports = users || j.User != "", reports || j.Progress != nil
 		runs, ends, arrays = runs || j.Nodes > 0, ends || !j.EndTo.IsZero(), arrays || j.Runs != nil
 	}
-	row := rowWith(placed, true, several, users, true, arrays, prioritized, true, runs, true, true, runs, foretold, ends, true)
-	rows := []string{row("#", "Job", "Namespace", "User", "State", "Runs", "Priority", "GPUs", "Nodes", "Class", "Submitted", "Elapsed", "Expected start", "Expected end", "Reason")}
+	row := rowWith(placed, true, several, users, true, arrays, prioritized, true, runs, true, true, runs, reports, foretold, ends, true)
+	rows := []string{row("#", "Job", "Namespace", "User", "State", "Runs", "Priority", "GPUs", "Nodes", "Class", "Submitted", "Elapsed", "Done", "Expected start", "Expected end", "Reason")}
 	for _, j := range jobs {
-		rows = append(rows, row(positionOf(j), j.Job, j.Namespace, j.User, stateCell(j.State), runsOf(j), j.Priority, j.Size(), nodesOf(j), j.Class, ago(j.Submitted, now), elapsed(j.Started, now),
+		rows = append(rows, row(positionOf(j), j.Job, j.Namespace, j.User, stateCell(j.State), runsOf(j), j.Priority, j.Size(), nodesOf(j), j.Class, ago(j.Submitted, now), elapsed(j.Started, now), doneOf(j),
 			soon(j.StartFrom, j.StartTo, now), soon(j.EndFrom, j.EndTo, now), shownReason(j)))
 	}
 	b.table(rows)
@@ -193,6 +193,14 @@ func nodesOf(j model.JobStatus) string {
 		return ""
 	}
 	return fmt.Sprint(j.Nodes)
+}
+
+// doneOf is how much of its work a job reports that it has done; "" of one that does not.
+func doneOf(j model.JobStatus) string {
+	if j.Progress == nil {
+		return ""
+	}
+	return fmt.Sprintf("%.0f %%", math.Floor(100**j.Progress))
 }
 
 // elapsed is how long ago a job started; "" of one that has not.

@@ -139,8 +139,28 @@ func NewWalk(w *World, mix Mix) *Walk {
 		x.rules.disturbs(r)
 		return f
 	})
+	x.Nomad.SetProgress(x.progress)
 	x.StartPlacerOfChildren()
 	return x
+}
+
+// progress is what a job writes of its progress: as it is, or nonsense.
+func (x *Walk) progress(k nomadtest.Key, ran time.Duration) string {
+	done, kind := ran.Seconds()/60, len(k.ID)
+	for _, c := range k.ID {
+		kind += int(c)
+	}
+	switch kind % 8 {
+	case 0:
+		return "" // it never writes
+	case 1:
+		return "no number\x00"
+	case 2:
+		return fmt.Sprint(int(ran.Seconds())*7919%1000, "/1000") // forth and back
+	case 3:
+		return "100%"
+	}
+	return fmt.Sprintf("%g/%d\n", min(60, done*60), 60)
 }
 
 // Go walks for so long.
@@ -295,6 +315,9 @@ func (x *Walk) disconnects(g *Gang) {
 func (x *Walk) hint(g *Gang) {
 	if g.Runs > 0 && x.rng.IntN(3) == 0 {
 		g.Meta["pal_duration"] = (g.Runs * time.Duration(1+x.rng.IntN(4)) / 2).String()
+	}
+	if x.made%3 == 0 {
+		g.Meta["pal_progress"] = "true"
 	}
 	batch := g.Runs > 0 && g.Change == nil
 	switch x.rng.IntN(20) {

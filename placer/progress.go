@@ -1,0 +1,211 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package placer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/nomad/api"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// A job that says pal_progress writes how much of its work it has done into a file of its allocation
+// directory. The placer reads the file of the gang's first member through Nomad's client API, beside its
+// cycles, and tells the queue. One batch of files is read at a time: a slow client delays what is
+// known of progress, and nothing else.
+
+const (
+	// progressFile is relative to the allocation's directory: ${NOMAD_ALLOC_DIR}/pal-progress of its tasks.
+	progressFile = "alloc/pal-progress"
+	// mostProgress bounds what is read of it, in bytes.
+	mostProgress = 64
+	// progressBatch is how many files one batch reads at most, progressAtOnce how many at a time, and
+	// progressWithin how long one may take.
+	progressBatch, progressAtOnce = 64, 16
+	progressWithin                = 3 * time.Second
+)
+
+// reporting is a running gang whose progress is read.
+type reporting struct {
+	alloc  string
+	since  time.Time // when the allocation was made
+	due    time.Time
+	denied error // the last reading failed for lack of a right
+}
+
+// progressReads are the gangs whose progress is read.
+type progressReads struct {
+	of   map[cluster.JobKey]*reporting
+	done chan []progressRead // gets the batch under way once it is read; nil: there is none
+}
+
+// progressRead is a file that is read.
+type progressRead struct {
+	key   cluster.JobKey
+	alloc string
+	text  []byte
+	err   error
+}
+
+// follow begins, or ends, to read the progress of a gang, as it says and runs now.
+func (r *progressReads) follow(t *model.Tracked, now time.Time) {
+	a := firstMember(t)
+	if t.Nomad != gang.Running || t.Refused != nil || !t.Request.Hints.Progress || a == nil {
+		delete(r.of, t.Key)
+		t.ProgressTrouble = ""
+		return
+	}
+	if was := r.of[t.Key]; was != nil && was.alloc == a.ID {
+		return
+	}
+	if r.of == nil {
+		r.of = map[cluster.JobKey]*reporting{}
+	}
+	t.ProgressTrouble = ""
+	r.of[t.Key] = &reporting{alloc: a.ID, since: time.Unix(0, a.CreateTime), due: now}
+}
+
+// firstMember is the member that reports: the one with the least index of the job's first group with GPUs; nil if that
+// does not run.
+func firstMember(t *model.Tracked) (first *cluster.Alloc) {
+	for _, g := range t.Job.TaskGroups {
+		if rewrite.GPUsPerMember(g) == 0 {
+			continue
+		}
+		for _, a := range t.Members {
+			if a.Group == *g.Name && a.Client == api.AllocClientStatusRunning && (first == nil || len(a.Name) < len(first.Name) || len(a.Name) == len(first.Name) && a.Name < first.Name) {
+				first = a
+			}
+		}
+		return first
+	}
+	return nil
+}
+
+// start begins to read the files that are due, those first that are due for longest, if none are
+// being read.
+func (r *progressReads) start(ctx context.Context, c *nomad.Client, log hclog.Logger, now time.Time) {
+	if r.done != nil || len(r.of) == 0 {
+		return
+	}
+	var due []progressRead
+	for k, of := range r.of {
+		if !now.Before(of.due) {
+			due = append(due, progressRead{key: k, alloc: of.alloc})
+		}
+	}
+	if len(due) == 0 {
+		return
+	}
+	slices.SortFunc(due, func(a, b progressRead) int {
+		return cmp.Or(r.of[a.key].due.Compare(r.of[b.key].due), a.key.Compare(b.key))
+	})
+	due = due[:min(len(due), progressBatch)]
+	done := make(chan []progressRead, 1)
+	r.done = done
+	go func() {
+		_ = recoverPanic(log, "reading progress", func() error { readProgress(ctx, c, due); return nil })
+		done <- due
+	}()
+}
+
+// readProgress reads the files of a batch.
+func readProgress(ctx context.Context, c *nomad.Client, batch []progressRead) {
+	var reading errgroup.Group
+	reading.SetLimit(progressAtOnce)
+	for i := range batch {
+		reading.Go(func() error {
+			r := &batch[i]
+			brief, cancel := context.WithTimeout(ctx, progressWithin)
+			defer cancel()
+			r.text, r.err = c.ReadFile(brief, r.key.Namespace, r.alloc, progressFile, mostProgress)
+			return nil
+		})
+	}
+	_ = reading.Wait() // errors are kept file by file
+}
+
+// takeProgress tells the queue what was read. Of a gang that has members other than it had, nothing is.
+func (p *Placer) takeProgress(batch []progressRead) news {
+	p.progress.done = nil
+	now := p.tick()
+	for _, r := range batch {
+		of, t := p.progress.of[r.key], p.m.Jobs[r.key]
+		if t == nil {
+			delete(p.progress.of, r.key)
+		}
+		if of == nil || of.alloc != r.alloc || t == nil || errors.Is(r.err, context.Canceled) {
+			continue
+		}
+		of.due, of.denied = now.Add(queue.NextReport(now.Sub(of.since))), nil
+		trouble := ""
+		switch done, ok, err := parseProgress(r.text); {
+		case r.err != nil:
+			trouble = r.err.Error()
+			if nomad.Refused(r.err) {
+				of.denied = r.err
+			}
+		case err != nil:
+			trouble = err.Error()
+		case ok:
+			p.m.Queue.Reported(gang.QueueTime(now), r.key.String(), done)
+			p.changed = true
+		}
+		p.changed = p.changed || trouble != t.ProgressTrouble
+		t.ProgressTrouble = trouble
+	}
+	p.report(readingProgress, p.progress.denied())
+	return progress
+}
+
+// denied is what Nomad refuses to show, nil for nothing.
+func (r *progressReads) denied() error {
+	for _, k := range slices.SortedFunc(maps.Keys(r.of), cluster.JobKey.Compare) {
+		if err := r.of[k].denied; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errNoProgress does not show the file: whoever may read the job's state may not be who may read its files.
+var errNoProgress = errors.New("its file pal-progress has no part of its work, such as 0.42, 42% or 420/1000")
+
+// parseProgress reads the part of its work that a job says that it has done; ok is false if it says nothing yet.
+func parseProgress(text []byte) (done float64, ok bool, err error) {
+	line, _, _ := strings.Cut(string(text), "\n")
+	if line = strings.TrimSpace(line); line == "" {
+		return 0, false, nil
+	}
+	line, of := strings.TrimSpace(line), 1.0
+	if number, all, ok := strings.Cut(line, "/"); ok {
+		if of, err = strconv.ParseFloat(strings.TrimSpace(all), 64); err != nil {
+			return 0, false, errNoProgress
+		}
+		line = number
+	} else if number, ok := strings.CutSuffix(line, "%"); ok {
+		line, of = number, 100
+	}
+	done, err = strconv.ParseFloat(strings.TrimSpace(line), 64)
+	if err != nil || !(done >= 0 && done <= of) || of == 0 || math.IsInf(of, 1) {
+		return 0, false, errNoProgress
+	}
+	return done / of, true, nil
+}
