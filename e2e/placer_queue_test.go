@@ -58,7 +58,7 @@ func testProgress(t *testing.T, b *bed) {
 	b.untilSays("explain reports", "of its work, as it reports")
 	b.untilSays("explain reports", "it reports ")
 	b.says("explain reports", "Expected end", "goes on at the pace of its reports")
-	b.says("queue -all", "Done", "Expected end")
+	b.says("status", "Done", "Expected end")
 	b.untilSays("explain nonsense", "420/1000")
 	b.purge("reports", "nonsense")
 }
