@@ -68,18 +68,28 @@ func (c *Cluster) costOf(of, by Occupant) float64 {
 	return interference(of.Class, by.Class)
 }
 
-// occupants are those who have parts of a GPU, by device group: how many members of each
-// kind. A member with several parts counts once.
-func (c *Cluster) occupants(group int32) map[Occupant]float64 {
-	var on map[Occupant]float64
+// presence is one kind of occupants of a device group, and how many members they are.
+type presence struct {
+	Occupant
+	members float64
+}
+
+// occupants are those who have parts of a GPU, by device group, in the order of their parts: costs
+// are sums over them, which must not depend on anything else. A member with several parts counts
+// once.
+func (c *Cluster) occupants(group int32) (on []presence) {
 	g := &c.groups[group]
 	for u := g.first; u < g.first+g.n; u++ {
-		if o := c.tenants[u].now; c.gpus[u].taken && o.Parts > 0 {
-			if on == nil {
-				on = map[Occupant]float64{}
-			}
-			on[o] += 1 / float64(o.Parts)
+		o := c.tenants[u].now
+		if !c.gpus[u].taken || o.Parts == 0 {
+			continue
 		}
+		at := slices.IndexFunc(on, func(p presence) bool { return p.Occupant == o })
+		if at < 0 {
+			at = len(on)
+			on = append(on, presence{Occupant: o})
+		}
+		on[at].members += 1 / float64(o.Parts)
 	}
 	return on
 }
@@ -146,9 +156,9 @@ type Neighbour struct {
 // class. GPUs that are its own do not count.
 func (c *Cluster) neighbours(g Gang, group int32) (all []Neighbour) {
 	var members [NumClasses]float64
-	for o, n := range c.occupants(group) {
+	for _, o := range c.occupants(group) {
 		if o.Gang != g.ID {
-			members[o.Class] += n
+			members[o.Class] += o.members
 		}
 	}
 	for k, class := range AppClasses() {
@@ -165,7 +175,7 @@ func (c *Cluster) takes(g *Gang, group int32) bool {
 	if g.Sharing == nil || !c.groups[group].shared {
 		return true
 	}
-	for o := range c.occupants(group) {
+	for _, o := range c.occupants(group) {
 		switch own := o.Gang == g.ID; {
 		case own && g.StaysApart():
 			return false
@@ -182,9 +192,9 @@ func (c *Cluster) together(g *Gang, group int32) float64 {
 	self := Occupant{Gang: g.ID, Class: g.class()}
 	first := &c.gpus[c.groups[group].first].GPU
 	longer, theirs := 1.0, 0.0
-	for o, n := range c.occupants(group) {
-		longer += n * c.costOf(self, o)
-		theirs += n * c.costOf(o, self)
+	for _, o := range c.occupants(group) {
+		longer += o.members * c.costOf(self, o.Occupant)
+		theirs += o.members * c.costOf(o.Occupant, self)
 	}
 	return float64(binValue(first, self.Class))*longer + theirs
 }

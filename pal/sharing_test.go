@@ -100,3 +100,28 @@ func TestFormerOccupant(t *testing.T) {
 		t.Error("searches leave something behind")
 	}
 }
+
+// What neighbours cost does not depend on the order in which a map lists them: sums of three
+// numbers differ in their last digit by order.
+func TestNeighboursAddUpInOneOrder(t *testing.T) {
+	var gpus []GPU
+	for i := range 12 {
+		gpus = append(gpus, GPU{ID: "a::" + strconv.Itoa(i)})
+	}
+	c, err := NewCluster([]Node{{ID: "a", Name: "a", Groups: []DeviceGroup{{Name: "m", Shared: true, GPUs: gpus}}}}, TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, parts := range []int{3, 6, 7, 10, 10} {
+		c.SetTaken(i, true)
+		c.SetOccupant(i, Occupant{Gang: strconv.Itoa(i), Class: i % 2, Sharing: Sharing{Beside: AnyClass}, Parts: parts})
+	}
+	g := SingleGPUs("g", ClassA, 1)
+	g.Sharing = &Sharing{Beside: AnyClass}
+	want := c.together(&g, 0)
+	for range 200 {
+		if got := c.together(&g, 0); got != want {
+			t.Fatalf("%v, then %v", want, got)
+		}
+	}
+}
