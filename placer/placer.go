@@ -201,6 +201,7 @@ func (p *Placer) safely(ctx context.Context) (err error) {
 func (p *Placer) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer p.awaitWrites()
+	defer p.progress.wait()
 	defer cancel()
 	begun, err := p.nomad.JobsIndex(ctx)
 	if err != nil {

@@ -126,6 +126,14 @@ func (r *progressReads) start(ctx context.Context, c *nomad.Client, log hclog.Lo
 	}()
 }
 
+// wait waits for the batch under way, whose context has ended.
+func (r *progressReads) wait() {
+	if r.done != nil {
+		<-r.done
+		r.done = nil
+	}
+}
+
 // readProgress reads the files of a batch.
 func readProgress(ctx context.Context, c *nomad.Client, batch []progressRead) {
 	var reading errgroup.Group

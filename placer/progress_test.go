@@ -3,7 +3,48 @@
 
 package placer
 
-import "testing"
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+)
+
+// A placer that ends does not leave a reading of files behind.
+func TestProgressIsWaitedFor(t *testing.T) {
+	asked := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(asked)
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	c, err := nomad.NewClient(&api.Config{Address: server.URL}, "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	reads := progressReads{of: map[cluster.JobKey]*reporting{{Namespace: "default", ID: "a"}: {alloc: "a"}}}
+	reads.start(ctx, c, hclog.NewNullLogger(), time.Now())
+	<-asked
+	under := reads.done
+	cancel()
+	reads.wait()
+	select {
+	case under <- nil: // it has room again: the batch was taken out
+	default:
+		t.Error("the batch is not waited for")
+	}
+	if reads.done != nil {
+		t.Error("a batch that was waited for counts as under way")
+	}
+}
 
 // A part of the work is a number from 0 to 1, percent or so much of so much, on the first line. All else
 // is refused; an empty file says nothing yet.

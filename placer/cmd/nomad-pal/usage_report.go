@@ -208,11 +208,10 @@ func (r usageReport) saved() plot.Section {
 		[]string{"with packed placement, seen", hoursOf(seen.SavedGPUHours), shareOf(seen.SavedGPUHours, seen.GPUHours), on},
 		[]string{"on any GPUs of the model, seen", hoursOf(seen.SavedAnyGPUHours), shareOf(seen.SavedAnyGPUHours, seen.GPUHours), on})
 	s.Notes = append(s.Notes, "Seen: these runs are compared with up to 16 earlier runs of their job, on as many GPUs of the same model. An error that all predictions of a job share does not show.")
-	bars := plot.Bars{Name: "slowdowns", Title: "Slowdown of the " + on + " that can be compared", Label: "mean over GPU hours"}
-	for _, b := range []plot.Bar{{Name: "seen", Colour: plot.Ours + 2, Value: seen.Slowdown}, {Name: "predicted", Colour: plot.Ours + 1, Value: seen.PredictedSlowdown},
-		{Name: "any GPUs, predicted", Colour: 4, Value: seen.AnySlowdown}, {Name: "packed, predicted", Colour: 1, Value: seen.PackedSlowdown}} {
-		bars.Bars = append(bars.Bars, b)
-	}
+	bars := plot.Bars{Name: "slowdowns", Title: "Slowdown of the " + on + " that can be compared", Label: "mean over GPU hours", Bars: []plot.Bar{
+		{Name: "seen", Colour: plot.Ours + 2, Value: seen.Slowdown}, {Name: "predicted", Colour: plot.Ours + 1, Value: seen.PredictedSlowdown},
+		{Name: "any GPUs, predicted", Colour: 4, Value: seen.AnySlowdown}, {Name: "packed, predicted", Colour: 1, Value: seen.PackedSlowdown},
+	}}
 	s.Figures = []plot.Figure{bars.Figure()}
 	return s
 }
