@@ -69,7 +69,7 @@ func anys[T any](of []T) (out []any) {
 }
 
 const (
-	runColumns = "namespace, job, submitted, username, class, model, gpus, state, reason, started, whole, ended, waited, " +
+	runColumns = "namespace, job, submitted, username, class, model, gpus, member_gpus, preemptible, state, reason, started, whole, ended, waited, " +
 		"predicted, packed, any_gpus, family, took, seen, start_from, start_to, takes_from, takes_to, idle"
 	allocColumns = "id, namespace, job, submitted, username, class, node, model, gpus, held, began, status, vain, predicted, packed, any_gpus"
 	inOrder      = " ORDER BY submitted DESC" // alone: else SQLite may sort all
@@ -180,7 +180,7 @@ func (db *DB) runs(ctx context.Context, statement string, args ...any) ([]Run, e
 	err := db.rows(ctx, statement, args, func(rows *sql.Rows) error {
 		var r Run
 		var submitted, started, whole, ended, waited, took, startFrom, startTo, takesFrom, takesTo, idle int64
-		err := rows.Scan(&r.Namespace, &r.Job, &submitted, &r.User, &r.Class, &r.Model, &r.GPUs, &r.State, &r.Reason, &started, &whole, &ended, &waited,
+		err := rows.Scan(&r.Namespace, &r.Job, &submitted, &r.User, &r.Class, &r.Model, &r.GPUs, &r.MemberGPUs, &r.Preemptible, &r.State, &r.Reason, &started, &whole, &ended, &waited,
 			&r.Predicted, &r.Packed, &r.Any, &r.Family, &took, &r.Seen, &startFrom, &startTo, &takesFrom, &takesTo, &idle)
 		r.Submitted, r.Started, r.Whole, r.Ended, r.StartFrom, r.StartTo = loaded(submitted), loaded(started), loaded(whole), loaded(ended), loaded(startFrom), loaded(startTo)
 		r.Waited, r.Took, r.TakesFrom, r.TakesTo, r.Idle = span(waited), span(took), span(takesFrom), span(takesTo), span(idle)

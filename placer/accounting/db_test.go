@@ -116,6 +116,7 @@ func TestRuns(t *testing.T) {
 	databases(t, func(t *testing.T, db *DB) {
 		ended, waits, other := job("train-1", "ann"), job("train-2", "bob"), job("serve", "ann")
 		ended.State, ended.Ended, ended.Whole, ended.Reason = Complete, at(2), at(1.5), "2 of 2 members are complete"
+		ended.MemberGPUs, ended.Preemptible = 2, true
 		waits.State, waits.Started, waits.Submitted = Pending, time.Time{}, at(5)
 		other.Namespace, other.Submitted, other.Model = "default", at(1), "T4"
 		write(t, db, Batch{Runs: []Run{ended, waits, other}})
@@ -291,7 +292,7 @@ func TestOpenAgain(t *testing.T) {
 	}
 }
 
-// A corrupt file is set aside, and named.
+// A corrupt file is set aside, and named. The sums of the new one start anew.
 func TestCorrupt(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(text []byte) []byte{
@@ -308,7 +309,10 @@ func TestCorrupt(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			write(t, db, Batch{Runs: []Run{job("a", "ann")}})
+			r := job("a", "ann")
+			r.State, r.Ended = Complete, at(3)
+			ended := Batch{Runs: []Run{r}, Allocs: []Alloc{allocOf(r, "1", at(1), at(3), "complete")}}
+			write(t, db, ended)
 			if err := db.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -329,6 +333,14 @@ func TestCorrupt(t *testing.T) {
 			}
 			if runs, err := db.Runs(t.Context(), Filter{}); err != nil || len(runs) != 0 {
 				t.Errorf("the new one has %v, %v", runs, err)
+			}
+			if sums := usage(t, db, Filter{}, at(99)); len(sums) != 0 {
+				t.Errorf("the new one begins with %+v", sums)
+			}
+			write(t, db, ended)
+			write(t, db, ended)
+			if sums := usage(t, db, Filter{}, at(99)); len(sums) != 1 || sums[0].GPUHours != 4 || sums[0].Runs != 1 {
+				t.Errorf("written again, and twice, it counts as %+v", sums)
 			}
 		})
 	}

@@ -30,8 +30,12 @@ type Run struct {
 	Class     string `json:"class,omitempty"`
 	Model     string `json:"model,omitempty"` // of its GPUs, "" before it runs
 	GPUs      int    `json:"gpus"`            // that it requests
-	State     State  `json:"state"`
-	Reason    string `json:"reason,omitempty"` // of its end, in words
+	// MemberGPUs is how many GPUs each member requests; 0: not known, or not the same of all.
+	MemberGPUs int `json:"member_gpus,omitempty"`
+	// Preemptible reports whether the placer may stop the job for others.
+	Preemptible bool   `json:"preemptible,omitempty"`
+	State       State  `json:"state"`
+	Reason      string `json:"reason,omitempty"` // of its end, in words
 	// Submitted is when, Started when its first member got its GPUs, Whole when all members were
 	// there for the first time, and Ended when the last one ended; zero: not yet.
 	Submitted time.Time `json:"submitted"`
@@ -47,7 +51,7 @@ type Run struct {
 	Packed    float64 `json:"packed_slowdown,omitempty"`
 	Any       float64 `json:"any_slowdown,omitempty"`
 	// Family is the name under which the queue learns run times: the job's, or that of its parent.
-	Family string `json:"-"`
+	Family string `json:"family,omitempty"`
 	// Took is how long all members ran together, of a complete run that was never stopped, moved or
 	// resized; 0: not known. Seen is its slowdown as seen: Took over the run time of its family at
 	// slowdown 1. That is the median of up to [kin] complete runs before it, on as many GPUs of the

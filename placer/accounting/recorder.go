@@ -19,6 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/query"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -155,7 +156,7 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 	}
 	now.User, now.State = UserOf(st.Job), Pending
 	_, now.Family, _ = strings.Cut(gang.NameOf(st.Job), "/")
-	if n := st.Holds(); n > 0 {
+	if n := st.Holds(); n > 0 && finishedGPUs(m.State, st.Job) == 0 {
 		now.GPUs = n
 	}
 	now.describe(m, st)
@@ -231,12 +232,12 @@ func (now *Run) describe(m *picture, st gang.Observed) {
 	t := m.Jobs[st.Key]
 	if t == nil {
 		if r, err := m.View.Request(rewrite.Author(st.Job)); err == nil { // it came and ended between two looks
-			now.Class, now.GPUs = string(r.Gang.Class), r.Gang.GPUs()
+			now.requests(m.State, r)
 		}
 		return
 	}
 	if t.Refused == nil {
-		now.Class, now.GPUs = string(t.Request.Gang.Class), t.Request.Gang.GPUs()
+		now.requests(m.State, t.Request)
 	}
 	rec := t.Record
 	if rec == nil || rec.Decided.Before(now.Submitted) {
@@ -261,6 +262,33 @@ func (now *Run) describe(m *picture, st gang.Observed) {
 		from, to := queue.Takes(m.Queue, gang.QueueTime(m.Time), st.Key.String())
 		now.TakesFrom, now.TakesTo = slower(from, now.Predicted), slower(to, now.Predicted)
 	}
+}
+
+// requests fills in what the job requests. A request leaves out members that have done their work;
+// the run keeps what it had before.
+func (now *Run) requests(s *cluster.State, r request.Request) {
+	now.Class, now.Preemptible = string(r.Gang.Class), r.Hints.Preempt
+	if done := finishedGPUs(s, r.Job); done == 0 || now.GPUs == 0 {
+		now.GPUs = r.Gang.GPUs() + done
+	}
+	now.MemberGPUs = 0
+	for i, s := range r.Gang.MemberSets {
+		if i > 0 && s.GPUs != now.MemberGPUs {
+			now.MemberGPUs = 0
+			break
+		}
+		now.MemberGPUs = s.GPUs
+	}
+}
+
+// finishedGPUs are those of the members of a batch job that have done their work.
+func finishedGPUs(s *cluster.State, job *api.Job) (n int) {
+	for _, a := range s.AllocsOf(cluster.KeyOf(job)) {
+		if a.FinishedIn(job) {
+			n += len(a.GPUs)
+		}
+	}
+	return n
 }
 
 // anyCost is the mean cost of all choices of as many usable GPUs of the model, as far apart as those

@@ -14,6 +14,7 @@ var migrations = []string{`
 CREATE TABLE run (
 	namespace TEXT NOT NULL, job TEXT NOT NULL, submitted BIGINT NOT NULL,
 	username TEXT NOT NULL, class TEXT NOT NULL, model TEXT NOT NULL, gpus BIGINT NOT NULL,
+	member_gpus BIGINT NOT NULL, preemptible BOOLEAN NOT NULL,
 	state TEXT NOT NULL, reason TEXT NOT NULL,
 	started BIGINT NOT NULL, whole BIGINT NOT NULL, ended BIGINT NOT NULL, waited BIGINT NOT NULL,
 	predicted DOUBLE PRECISION NOT NULL, packed DOUBLE PRECISION NOT NULL, any_gpus DOUBLE PRECISION NOT NULL,

@@ -91,3 +91,31 @@ func TestNoHistory(t *testing.T) {
 		return strings.Contains(text, "the history is not written")
 	})
 }
+
+// A corrupt file is named in the log and set aside; what runs is written into a new one, and counted from its start.
+func TestCorruptHistory(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, map[string][]string{"ops": {"*"}})
+	f.has(gpuJob("research", "train", 1), "GPU-1")
+	file := filepath.Join(t.TempDir(), "history.db")
+	damaged := []byte(strings.Repeat("this is no database\n", 1000))
+	if err := os.WriteFile(file, damaged, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := f.run(openConfig + fmt.Sprintf("history {\n  database = %q\n}\n", file)).ready()
+	var usage []accounting.Usage
+	until(t, "what runs is counted", func() bool {
+		status, text := r.send(http.MethodGet, "/v1/usage?by=namespace", "ops", "")
+		return status == http.StatusOK && json.Unmarshal([]byte(text), &usage) == nil && len(usage) == 1
+	})
+	if u := usage[0]; u.Of[0] != "research" || u.GPUHours <= 0 || u.GPUHours > 1 || u.Runs != 0 {
+		t.Errorf("usage %+v", u)
+	}
+	aside, _ := filepath.Glob(file + ".corrupt-*Z")
+	if len(aside) != 1 || !strings.Contains(r.log.String(), "the history was corrupt and starts empty: set_aside_as="+aside[0]) {
+		t.Fatalf("set aside as %q, and not named in the log", aside)
+	}
+	if text, err := os.ReadFile(aside[0]); err != nil || string(text) != string(damaged) {
+		t.Errorf("what was set aside is not the file that was there: %v", err)
+	}
+}

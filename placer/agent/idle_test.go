@@ -4,15 +4,26 @@
 package agent
 
 import (
+	"context"
 	"fmt"
+	"math"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer/accounting"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
+	"github.com/nomad-pal/nomad-pal/placer/ledger"
 	"github.com/nomad-pal/nomad-pal/placer/live"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/query"
+	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
 // A GPU is idle once it has run nothing for long enough under one job. Work, another job, an answer without
@@ -148,4 +159,60 @@ func TestIdleTimeIsBooked(t *testing.T) {
 	is("it works again", "a of d/x 20-24")
 	i.booked(was)
 	is("all is booked", "")
+}
+
+// Idle time goes from the agent's looks to the database in one piece: without a gap and without
+// being counted twice, over midnight, and over writes that fail.
+func TestIdleTimeReachesTheHistory(t *testing.T) {
+	t.Parallel()
+	begin := time.Date(2026, 11, 2, 23, 30, 0, 0, time.UTC)
+	at := func(minute int) time.Time { return begin.Add(time.Duration(minute) * time.Minute) }
+	c, err := pal.NewCluster([]pal.Node{{ID: "n", Groups: []pal.DeviceGroup{{Name: "nvidia/gpu/H100", GPUs: []pal.GPU{{ID: "a"}, {ID: "b"}}}}}}, pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &model.Model{State: cluster.NewState(), View: &request.View{Ledger: &ledger.Ledger{Cluster: c}}}
+	m.State.Allocs["1"] = &cluster.Alloc{ID: "1", Job: cluster.JobKey{Namespace: "d", ID: "x"}, Node: "n", GPUs: []string{"a", "b"},
+		Client: api.AllocClientStatusRunning, CreateTime: at(-60).UnixNano(), ModifyIndex: 1}
+	db, _, err := accounting.Open(t.Context(), filepath.Join(t.TempDir(), "history.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	k := &bookkeeper{agent: &Agent{}, db: db, recorder: accounting.NewRecorder(nil, nil, 0)}
+	k.agent.idle.keep()
+	picture := query.New(m, nil, heartbeat.Activity{Working: true})
+	away, leave := context.WithCancel(t.Context())
+	leave()
+	zero, busy := int64(0), int64(50)
+	failed := 0
+	for minute := range 80 { // a is idle from 0 to 65, b from 40 to 50, too short
+		uses := map[string]live.Use{"a": {Utilization: &zero}, "b": {Utilization: &busy}}
+		if minute > 65 {
+			uses["a"] = live.Use{Utilization: &busy}
+		}
+		if minute >= 40 && minute <= 50 {
+			uses["b"] = live.Use{Utilization: &zero}
+		}
+		m.Time = at(minute)
+		k.agent.idle.heard([]query.Held{{ID: "a", NodeID: "n", Job: "d/x"}, {ID: "b", NodeID: "n", Job: "d/x"}}, []string{"n"}, uses, at(minute))
+		ctx := t.Context()
+		if minute%3 > 0 { // the database is away more often than not
+			ctx = away
+		}
+		if err := k.write(ctx, picture, k.agent.idle.unbooked()); err != nil {
+			failed++
+		}
+	}
+	days, err := db.Usage(t.Context(), accounting.Filter{}, []string{"day"}, at(80))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, u := range days {
+		got[u.Of[0]] = math.Round(u.IdleGPUHours * 60)
+	}
+	if failed == 0 || len(got) != 2 || got["2026-11-02"] != 30 || got["2026-11-03"] != 35 {
+		t.Errorf("%v minutes are written, want 30 and 35; %d writes failed", got, failed)
+	}
 }
