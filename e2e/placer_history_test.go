@@ -16,7 +16,7 @@ import (
 )
 
 // What history and usage say is what Nomad's clients ran, over a restart of the agent, also of jobs that Nomad has
-// forgotten.
+// forgotten; simulate plays them.
 func testHistory(t *testing.T, b *bed) {
 	b.stopAgent()
 	b.config += "retries = 0\n" + fmt.Sprintf("history {\n  database = %q\n}\n", filepath.Join(t.TempDir(), "history.db"))
@@ -64,6 +64,7 @@ func testHistory(t *testing.T, b *bed) {
 		t.Errorf("usage says %v GPU hours in %d runs of classes %q, Nomad's clients ran %v\n%s", got, runs, classes, want, out)
 	}
 	b.says("history -columns=job,state", "default/done", "default/fails", "default/halted")
+	b.says("simulate -quiet -json -from-history -since=1d", `"id": "default/done@`, `"id": "default/fails@`, `"id": "default/halted@`)
 }
 
 // gpuHours are those of an allocation from its placement to the last event of its task: Nomad's FinishedAt is later, by a

@@ -250,8 +250,8 @@ func filterOf(q url.Values) (f accounting.Filter, err error) {
 	return f, nil
 }
 
-// mostRuns are answered at most at once.
-const mostRuns = 100_000
+// MostRuns are answered at most at once.
+const MostRuns = 100_000
 
 // serveRuns lists runs of jobs, the last submitted first:
 //
@@ -261,8 +261,8 @@ func (s *server) serveRuns(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	if f.Most == 0 || f.Most > mostRuns {
-		f.Most = mostRuns
+	if f.Most == 0 || f.Most > MostRuns {
+		f.Most = MostRuns
 	}
 	runs, err := db.Runs(r.Context(), f)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// readNomad reads the cluster and its job history from the server that Nomad's
-// environment names. What Nomad has garbage collected is not there to read.
+// readNomad reads the cluster from the server that Nomad's environment names, and the jobs that
+// ended: from the agent's history with -from-history, else from Nomad, which forgets them.
 func (o *options) readNomad() (trace.Trace, []pal.Node, error) {
 	client, err := api.NewClient(api.DefaultConfig())
 	if err != nil {
@@ -29,14 +29,6 @@ func (o *options) readNomad() (trace.Trace, []pal.Node, error) {
 	if err != nil {
 		return trace.Trace{}, nil, fmt.Errorf("list nodes: %w", err)
 	}
-	jobs, _, err := client.Jobs().List(query)
-	if err != nil {
-		return trace.Trace{}, nil, fmt.Errorf("list jobs: %w", err)
-	}
-	allocs, _, err := client.Allocations().List(query)
-	if err != nil {
-		return trace.Trace{}, nil, fmt.Errorf("list allocations: %w", err)
-	}
 	cluster, err := nomadNodes(nodes, o.rules.Calibration)
 	if err != nil {
 		return trace.Trace{}, nil, err
@@ -44,6 +36,18 @@ func (o *options) readNomad() (trace.Trace, []pal.Node, error) {
 	c, err := pal.NewCluster(cluster, o.rules.Locality)
 	if err != nil {
 		return trace.Trace{}, nil, fmt.Errorf("read cluster: %w", err)
+	}
+	if o.fromHistory {
+		runs, err := o.past(o.since, o.until)
+		return ofRuns(runs, c), cluster, err
+	}
+	jobs, _, err := client.Jobs().List(query)
+	if err != nil {
+		return trace.Trace{}, nil, fmt.Errorf("list jobs: %w", err)
+	}
+	allocs, _, err := client.Allocations().List(query)
+	if err != nil {
+		return trace.Trace{}, nil, fmt.Errorf("list allocations: %w", err)
 	}
 	return history(jobs, allocs, c), cluster, nil
 }

@@ -85,14 +85,14 @@ func (o *options) checkModels() error {
 		return fmt.Errorf("-model-choice %q is unknown (one of %s, %s, %s, %s)", o.choice, chooseOurs, chooseFastest, chooseSlowest, chooseAny)
 	}
 	if len(o.fleet) == 0 {
-		if o.generate == "mixed" && o.trace == "" && !o.fromNomad {
+		if o.generate == "mixed" && o.trace == "" && !o.ofNomad() {
 			return errors.New("-generate mixed needs a cluster of several GPU models, such as -gpus 16xV100,16xP100,16xK80")
 		}
 		return nil
 	}
 	switch {
-	case o.fromNomad:
-		return errors.New("-gpus does not go with -from-nomad, which reads the cluster")
+	case o.ofNomad():
+		return errors.New("-gpus does not go with -from-nomad and -from-history, which read the cluster")
 	case o.set["nodes"]:
 		return errors.New("-gpus does not go with -nodes: it says how many GPUs of each model there are")
 	}

@@ -29,6 +29,10 @@ type options struct {
 	jobs        int
 	load        float64
 	fromNomad   bool
+	fromHistory bool
+	since       string
+	until       string
+	past        PastRuns
 	profile     profiles
 	nodes       int
 	gpusPerNode int
@@ -172,6 +176,9 @@ func (o *options) inputFlags(f *flag.FlagSet) {
 	f.IntVar(&o.jobs, "jobs", 160, "how many jobs to generate")
 	f.Float64Var(&o.load, "load", 1, "scale of the arrival rate: 2 lets jobs come twice as fast")
 	f.BoolVar(&o.fromNomad, "from-nomad", false, "replay the cluster and the job history of NOMAD_ADDR")
+	f.BoolVar(&o.fromHistory, "from-history", false, "replay the cluster of NOMAD_ADDR and the jobs that the agent's history keeps (as nomad-pal history asks for them)")
+	f.StringVar(&o.since, "since", "", "with -from-history: only runs from `TIME` on, such as 30d or 2026-11-01")
+	f.StringVar(&o.until, "until", "", "with -from-history: only runs until `TIME`")
 	f.Var(o.profile, "profile", "measurements to draw the GPUs from: `A=FILE,B=FILE,…` (CSV with columns uuid and perf)")
 	f.IntVar(&o.nodes, "nodes", 16, "nodes of the cluster")
 	f.IntVar(&o.gpusPerNode, "gpus-per-node", 4, "GPUs of a node")
@@ -220,6 +227,9 @@ func describePolicies(w io.Writer) {
 	fmt.Fprintln(w)
 }
 
+// ofNomad reports whether the cluster is Nomad's.
+func (o *options) ofNomad() bool { return o.fromNomad || o.fromHistory }
+
 func (o *options) check() error {
 	switch {
 	case o.nodes <= 0 || o.gpusPerNode <= 0:
@@ -232,6 +242,10 @@ func (o *options) check() error {
 		return fmt.Errorf("-jobs %d must be positive", o.jobs)
 	case o.fromNomad && o.trace != "":
 		return errors.New("-from-nomad does not go with -trace")
+	case o.fromHistory && (o.fromNomad || o.trace != ""):
+		return errors.New("-from-history does not go with -from-nomad or -trace")
+	case !o.fromHistory && (o.since != "" || o.until != ""):
+		return errors.New("-since and -until go with -from-history only")
 	case o.seed > 1<<32-1:
 		return fmt.Errorf("-seed %d is above %d", o.seed, uint32(1<<32-1))
 	case !(o.elastic.Share >= 0 && o.elastic.Share <= 1):
@@ -246,7 +260,7 @@ func (o *options) checkTasks() error {
 	switch {
 	case o.taskGPUs < 0:
 		return fmt.Errorf("-task-gpus %d must not be negative", o.taskGPUs)
-	case o.taskGPUs > o.gpusPerNode && !o.fromNomad:
+	case o.taskGPUs > o.gpusPerNode && !o.ofNomad():
 		return fmt.Errorf("-task-gpus %d is more than the %d GPUs of a node", o.taskGPUs, o.gpusPerNode)
 	}
 	return nil

@@ -122,7 +122,7 @@ func newReport(o *options, t trace.Trace) *Report {
 	if r.Parts = o.sharing.parts; r.Parts > 0 {
 		r.Neighbours = o.sharing.neighbours
 	}
-	if o.fromNomad {
+	if o.ofNomad() {
 		r.GPUsPerNode = 0
 	}
 	left := len(t.LeftOut)

@@ -16,17 +16,23 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/accounting"
 	"github.com/nomad-pal/nomad-pal/sim"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// Run is the command: it returns the exit code.
-func Run(args []string, stdout, stderr io.Writer) int {
+// PastRuns asks the agent for the runs that its history keeps, from and until a time as people
+// write it; "": no bound.
+type PastRuns func(since, until string) ([]accounting.Run, error)
+
+// Run is the command: it returns the exit code. past is for -from-history.
+func Run(args []string, stdout, stderr io.Writer, past PastRuns) int {
 	o, err := parse(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return 0
 	}
 	if err == nil {
+		o.past = past
 		err = o.run(stdout, stderr)
 	}
 	if err != nil {
@@ -79,7 +85,7 @@ func writeFile(path string, write func(io.Writer) error) error {
 // inputs are the jobs and the cluster.
 func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
 	switch {
-	case o.fromNomad:
+	case o.ofNomad():
 		t, nodes, err = o.readNomad()
 	case o.trace != "":
 		t, err = trace.ReadFile(o.trace)
@@ -98,12 +104,12 @@ func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
 	if t, err = o.selected(t); err != nil {
 		return t, nil, err
 	}
-	if !o.fromNomad {
+	if !o.ofNomad() {
 		if err := t.Fit(o.widest(), o.gpusPerNode); err != nil {
 			return t, nil, err
 		}
 	}
-	if !o.fromNomad {
+	if !o.ofNomad() {
 		if nodes, err = o.drawNodes(); err != nil {
 			return t, nil, err
 		}
@@ -160,7 +166,7 @@ func (o *options) selected(t trace.Trace) (trace.Trace, error) {
 	if o.taskGPUs > 0 {
 		t = t.InTasks(o.taskGPUs)
 	}
-	if !o.fromNomad {
+	if !o.ofNomad() {
 		t = t.NoWider(o.gpusPerNode)
 	}
 	return t, nil

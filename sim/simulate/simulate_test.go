@@ -6,6 +6,7 @@ package simulate
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/accounting"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/sim"
@@ -30,8 +32,14 @@ import (
 // simulate runs the command and returns what it printed.
 func simulate(t *testing.T, want int, args ...string) (stdout, stderr string) {
 	t.Helper()
+	return simulatePast(t, want, nil, args...)
+}
+
+// simulatePast is the same with runs that the agent keeps.
+func simulatePast(t *testing.T, want int, past PastRuns, args ...string) (stdout, stderr string) {
+	t.Helper()
 	var out, errs bytes.Buffer
-	if code := Run(args, &out, &errs); code != want {
+	if code := Run(args, &out, &errs, past); code != want {
 		t.Fatalf("simulate %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), code, want, out.String(), errs.String())
 	}
 	return out.String(), errs.String()
@@ -84,6 +92,9 @@ func TestBadInput(t *testing.T) {
 		"tenant of nobody":    {[]string{"-tenant", "ann"}, "it names no tenants\n"},
 		"unknown flag":        {[]string{"-polcy", "las"}, "simulate: flag provided but not defined: -polcy; see nomad-pal simulate -help\n"},
 		"models":              {[]string{"-gpus", "16xV100,P100"}, `"P100" is not COUNTxMODEL, such as 16xV100`},
+		"history and Nomad":   {[]string{"-from-history", "-from-nomad"}, "-from-history does not go with -from-nomad or -trace"},
+		"models of Nomad":     {[]string{"-from-history", "-gpus", "16xV100"}, "-gpus does not go with -from-nomad and -from-history, which read the cluster"},
+		"since of a trace":    {[]string{"-trace", good, "-since", "1d"}, "-since and -until go with -from-history only"},
 		"no GPUs of a model":  {[]string{"-gpus", "16xV100,0xP100"}, `"0xP100" is not COUNTxMODEL`},
 		"a model twice":       {[]string{"-gpus", "16xV100,4xV100"}, "V100 is there twice"},
 		"part of a node":      {[]string{"-gpus", "16xV100,6xP100"}, "-gpus: 6 GPUs of P100 are not whole nodes of 4 (-gpus-per-node)"},
@@ -324,6 +335,74 @@ func TestFromNomad(t *testing.T) {
 	answers["/v1/allocations"] = "[]"
 	if _, said := simulate(t, 1, "-quiet", "-from-nomad"); !strings.Contains(said, "no finished batch job with GPUs is left in Nomad") {
 		t.Errorf("without a history: %s", said)
+	}
+}
+
+// TestFromHistory replays the agent's history on the cluster that Nomad has: work is the time that a
+// run ran without its waits, at slowdown 1. What has not ended, or cannot be played, is counted.
+func TestFromHistory(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte(map[string]string{
+			"/v1/nodes": `[{"ID":"n1","Name":"one","Datacenter":"dc1","NodeResources":{"Devices":[{"Vendor":"nvidia","Type":"gpu","Name":"H200",
+				"Instances":[{"ID":"GPU-1"},{"ID":"GPU-2"}]}]}},{"ID":"n2","Name":"two","Datacenter":"dc1","NodeResources":{"Devices":[{"Vendor":"nvidia",
+				"Type":"gpu","Name":"H200","Instances":[{"ID":"GPU-3"},{"ID":"GPU-4"}]}]}}]`,
+		}[r.URL.Path]))
+	}))
+	defer server.Close()
+	t.Setenv("NOMAD_ADDR", server.URL)
+	at := func(minutes int) time.Time { return time.UnixMilli(1e12).Add(time.Duration(minutes) * time.Minute) }
+	span := func(minutes int) accounting.Seconds { return accounting.Seconds(time.Duration(minutes) * time.Minute) }
+	run := func(job string, gpus, member, submitted, minutes int) accounting.Run {
+		return accounting.Run{Namespace: "default", Job: job, Class: "B", GPUs: gpus, MemberGPUs: member, State: accounting.Complete,
+			Submitted: at(submitted), Started: at(submitted), Ended: at(submitted + minutes)}
+	}
+	// Waits of 5 and 20 minutes, 5 for its other members, and 60 at slowdown 1.5.
+	train := run("train", 2, 2, 0, 90)
+	train.Started, train.Whole, train.Waited, train.Predicted = at(5), at(10), span(25), 1.5
+	whole := run("whole", 1, 1, 1000, 90)
+	whole.Took, whole.State, whole.Preemptible, whole.Family = span(30), accounting.Failed, true, "parent"
+	waits, runs, gone, never := run("waits", 1, 1, 0, 1), run("runs", 1, 1, 0, 1), run("gone", 1, 1, 0, 1), run("never", 1, 1, 0, 1)
+	waits.State, waits.Started, waits.Ended = accounting.Pending, time.Time{}, time.Time{}
+	runs.State, runs.Ended = accounting.Running, time.Time{}
+	gone.State, never.State, never.Started = accounting.Unknown, accounting.Stopped, time.Time{}
+	past := func(since, until string) ([]accounting.Run, error) {
+		if since != "30d" || until != "" {
+			t.Errorf("asked for runs from %q until %q", since, until)
+		}
+		return []accounting.Run{whole, train, waits, runs, gone, never, run("no GPU", 0, 0, 0, 1), run("short", 1, 1, 0, 0), run("all", 4, 0, 2000, 1), run("wide", 4, 4, 0, 1)}, nil
+	}
+	out, _ := simulatePast(t, 0, past, "-quiet", "-from-history", "-since", "30d", "-json")
+	var got struct {
+		GPUs    int            `json:"gpus"`
+		Skipped map[string]int `json:"skipped"`
+		Jobs    []jobLine      `json:"jobs"`
+	}
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.GPUs != 4 || len(got.Jobs) != 3 {
+		t.Fatalf("%d GPUs and jobs %+v, want 4 and 3", got.GPUs, got.Jobs)
+	}
+	train0, whole0, all0 := got.Jobs[0], got.Jobs[1], got.Jobs[2]
+	if train0.ID != "default/train@2001-09-09T01:46:40.000Z" || train0.Class != "B" || train0.GPUs != 2 || train0.JCT != 40*60 || train0.Submit != 0 {
+		t.Errorf("the first is %+v", train0)
+	}
+	if whole0.JCT != 30*60 || whole0.Submit != 1000*60 || all0.GPUs != 4 {
+		t.Errorf("the others are %+v and %+v", whole0, all0)
+	}
+	if d := cmp.Diff(map[string]int{"still waiting": 1, "still running": 1, "no end": 1, "never started": 1, "no GPU": 1, "no run time": 1, "larger than the cluster": 1}, got.Skipped); d != "" {
+		t.Errorf("left out (-want +got):\n%s", d)
+	}
+	if j := jobOf(whole); !j.Preemptible || j.Name != "parent" || j.Tenant != "default" {
+		t.Errorf("a preemptible one is %+v", j)
+	}
+	away := func(string, string) ([]accounting.Run, error) { return nil, errors.New("no agent answers") }
+	if _, said := simulatePast(t, 1, away, "-quiet", "-from-history"); said != "simulate: no agent answers\n" {
+		t.Errorf("without an agent: %s", said)
+	}
+	none := func(string, string) ([]accounting.Run, error) { return nil, nil }
+	if _, said := simulatePast(t, 1, none, "-quiet", "-from-history"); !strings.Contains(said, `trace "the agent's history" holds no job that can be played`) {
+		t.Errorf("without runs: %s", said)
 	}
 }
 

@@ -5,12 +5,16 @@ package main
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer/agent"
 )
 
 // What ran is listed and added up, as a table, CSV and JSON.
@@ -51,14 +55,28 @@ func TestHistoryAndUsage(t *testing.T) {
 	if !strings.Contains(string(text), "NVIDIA H200") || regexp.MustCompile(`(?i)<script|src=|href=|@import|url\(`).Match(text) {
 		t.Errorf("the report lacks the model, or needs other files:\n%s", text)
 	}
+	if code, _, err := c.does("simulate", "-quiet", "-from-history"); code != 1 || !strings.Contains(err, "1 still running") {
+		t.Errorf("nothing to simulate: %d %s", code, err)
+	}
+	if code, _, err := c.does("cancel", "train"); code != 0 {
+		t.Fatal(err)
+	}
+	c.until("its end is written down", func() bool {
+		_, out, _ := c.does("history", "-state=stopped")
+		return strings.Contains(out, "default/train")
+	})
+	if code, out, err := c.does("simulate", "-quiet", "-from-history", "-since=1h", "-json"); code != 0 || !strings.Contains(out, `"trace": "the agent's history"`) || !strings.Contains(out, `"id": "default/train@`) || !strings.Contains(out, `"gpus": 8`) {
+		t.Errorf("simulate -from-history: %d %s%s", code, out, err)
+	}
 	for args, want := range map[string]string{
-		"usage -html=x.html -by=user": "-html excludes -csv, -json and -by",
-		"history -since=yesterday":    "-since yesterday: is no span such as 7d",
-		"history -state=gone":         "-state gone is none of [pending running complete failed stopped unknown]",
-		"history -columns=color":      `-columns: "color" is none of job, user, state`,
-		"history -csv -json":          "-csv and -json exclude each other",
-		"history -limit=-1":           "-limit -1 is negative",
-		"usage -by=color":             `-by: "color" is none of namespace, user, class, model, day, month`,
+		"usage -html=x.html -by=user":             "-html excludes -csv, -json and -by",
+		"history -since=yesterday":                "-since yesterday: is no span such as 7d",
+		"history -state=gone":                     "-state gone is none of [pending running complete failed stopped unknown]",
+		"history -columns=color":                  `-columns: "color" is none of job, user, state`,
+		"history -csv -json":                      "-csv and -json exclude each other",
+		"history -limit=-1":                       "-limit -1 is negative",
+		"simulate -from-history -since=yesterday": "-since yesterday: is no span such as 7d",
+		"usage -by=color":                         `-by: "color" is none of namespace, user, class, model, day, month`,
 	} {
 		if code, _, err := c.does(strings.Fields(args)...); code != 1 || !strings.Contains(err, want) {
 			t.Errorf("%s: %d %s", args, code, err)
@@ -86,5 +104,28 @@ func TestTimeOf(t *testing.T) {
 		if got, err := timeOf(text, now); !got.Equal(want) || (err == nil) == want.IsZero() {
 			t.Errorf("%s: %v, %v, want %v", text, got, err, want)
 		}
+	}
+}
+
+// Of more runs than the agent lists at once none is left out silently: whoever chooses fewer, as told, plays them.
+func TestTooManyRuns(t *testing.T) {
+	c := newCluster(t)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/v1/agent":
+			fmt.Fprint(w, `{"working": true}`)
+		case r.URL.Query().Get("since") == "":
+			fmt.Fprint(w, "[{}"+strings.Repeat(", {}", agent.MostRuns-1)+"]")
+		default:
+			fmt.Fprint(w, `[{"namespace": "default", "job": "train", "gpus": 1, "state": "complete", "submitted": "2026-11-01T00:00:00Z", "started": "2026-11-01T00:00:00Z", "ended": "2026-11-01T01:00:00Z"}]`)
+		}
+	}))
+	t.Cleanup(s.Close)
+	t.Setenv("NOMAD_PAL_ADDR", s.URL)
+	if code, _, err := c.does("simulate", "-quiet", "-from-history"); code != 1 || !strings.Contains(err, "the history has 100000 runs or more there, which is more than the agent lists at once: choose fewer with -since and -until") {
+		t.Errorf("all: %d %s", code, err)
+	}
+	if code, out, err := c.does("simulate", "-quiet", "-from-history", "-since=2026-11-01"); code != 0 || !strings.Contains(out, "the agent's history") {
+		t.Errorf("fewer: %d %s%s", code, out, err)
 	}
 }

@@ -4,18 +4,23 @@
 package main
 
 import (
+	"fmt"
 	"strings"
+	"time"
 
+	"github.com/nomad-pal/nomad-pal/placer/accounting"
+	"github.com/nomad-pal/nomad-pal/placer/agent"
 	"github.com/nomad-pal/nomad-pal/sim/simulate"
 )
 
 // helpSimulate is that of the simulator itself.
 func helpSimulate() string {
 	var text strings.Builder
-	simulate.Run([]string{"-help"}, &text, &text)
+	simulate.Run([]string{"-help"}, &text, &text, nil)
 	return narrow(text.String()) + "\n" + examples(
 		"A generated workload under the defaults:", "nomad-pal simulate",
-		"My cluster's history, under my agent's configuration:", "nomad-pal simulate -from-nomad -config agent.hcl",
+		"What my cluster ran lately, under my agent's configuration:", "nomad-pal simulate -from-nomad -config agent.hcl",
+		"What it ran in a month, as the agent's history has it:", "nomad-pal simulate -from-history -since 30d -config agent.hcl",
 		"Against plain Nomad, with a report:", "nomad-pal simulate -policy nomad-30m -html report.html",
 	)
 }
@@ -37,5 +42,27 @@ func narrow(text string) string {
 }
 
 func (b *base) runSimulate(args []string) int {
-	return simulate.Run(args, b.io.out, b.io.err)
+	b.flags("simulate") // for what the environment says of the agent
+	return simulate.Run(args, b.io.out, b.io.err, b.pastRuns)
+}
+
+// pastRuns are the runs in the agent's history that the caller may list.
+func (b *base) pastRuns(since, until string) ([]accounting.Run, error) {
+	times := historyOptions{since: since, until: until}
+	q, err := times.query(b, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	s, err := b.ask()
+	if err != nil {
+		return nil, err
+	}
+	var runs []accounting.Run
+	if err := s.getWith("/v1/runs", q, &runs); err != nil {
+		return nil, fmt.Errorf("reading the agent's history: %w", err)
+	}
+	if len(runs) >= agent.MostRuns {
+		return nil, fmt.Errorf("the history has %d runs or more there, which is more than the agent lists at once: choose fewer with -since and -until", agent.MostRuns)
+	}
+	return runs, nil
 }

@@ -1,0 +1,89 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package simulate
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/accounting"
+	"github.com/nomad-pal/nomad-pal/sim"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
+)
+
+// ofRuns turns the runs of the agent's history into a trace for a cluster.
+func ofRuns(runs []accounting.Run, c *pal.Cluster) trace.Trace {
+	t := trace.Trace{Name: "the agent's history"}
+	fits := map[[2]int]bool{} // by GPUs in all, and of a member
+	for _, r := range runs {
+		j := jobOf(r)
+		reason := whyNot(r, j)
+		if reason == "" {
+			shape := [2]int{j.GPUs, j.MemberGPUs}
+			if _, known := fits[shape]; !known {
+				_, fits[shape] = pal.Place(c, sim.GangOf(j), pal.Policy{Name: pal.Packed})
+			}
+			if !fits[shape] {
+				reason = "larger than the cluster"
+			}
+		}
+		if reason != "" {
+			t.Skip(reason, j)
+			continue
+		}
+		t.Jobs = append(t.Jobs, j)
+	}
+	t.Rebase()
+	return t
+}
+
+// jobOf is a run as a job. Its work is the time that it ran, over the slowdown that was predicted for
+// its GPUs.
+func jobOf(r accounting.Run) trace.Job {
+	class := pal.ClassA
+	if c, err := pal.ParseAppClass(r.Class); err == nil {
+		class = c
+	}
+	work := ranFor(r).Seconds()
+	if r.Predicted > 0 {
+		work /= r.Predicted
+	}
+	return trace.Job{ID: fmt.Sprintf("%s/%s@%s", r.Namespace, r.Job, r.Submitted.UTC().Format("2006-01-02T15:04:05.000Z")),
+		Name: cmp.Or(r.Family, r.Job), Tenant: r.Namespace, Class: class, GPUs: r.GPUs, MemberGPUs: r.MemberGPUs,
+		SubmitS: float64(r.Submitted.UnixMilli()) / 1e3, Iterations: work, IterTimeS: 1, Preemptible: r.Preemptible}
+}
+
+// ranFor is how long all members of a run that has ended ran together, without the time that the job
+// waited, also between its stops.
+func ranFor(r accounting.Run) time.Duration {
+	if r.Took > 0 {
+		return time.Duration(r.Took)
+	}
+	ran := r.Ended.Sub(r.Submitted) - time.Duration(r.Waited)
+	if r.Whole.After(r.Started) && r.Whole.Before(r.Ended) { // else it ended before the agent saw it whole
+		ran -= r.Whole.Sub(r.Started)
+	}
+	return ran
+}
+
+// whyNot is why a run is left out of the trace; "": it is not.
+func whyNot(r accounting.Run, j trace.Job) string {
+	switch {
+	case r.State == accounting.Pending:
+		return "still waiting"
+	case r.State == accounting.Running:
+		return "still running"
+	case r.State == accounting.Unknown || r.Ended.IsZero():
+		return "no end"
+	case r.GPUs < 1:
+		return "no GPU"
+	case r.Started.IsZero():
+		return "never started"
+	case !(j.WorkS() > 0):
+		return "no run time"
+	}
+	return ""
+}
