@@ -1,0 +1,186 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Command services is `make services-bench`: a service of three replicas on a real Nomad
+// cluster with emulated GPUs, first under plain Nomad, then under the placer. A node is lost,
+// a rolling update and a canary update are done, and it counts the replicas meanwhile.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/bench/command"
+	"github.com/nomad-pal/nomad-pal/bench/replay"
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+)
+
+// options are the flags.
+type options struct {
+	nomad, bin, json string
+	nodes, reps      int
+	seed             uint64
+}
+
+// report is the result file.
+type report struct {
+	command.Provenance
+	Nodes int   `json:"nodes"`
+	Runs  []run `json:"runs"`
+}
+
+// run is what happened to the service on one cluster.
+type run struct {
+	Scheduler string `json:"scheduler"`
+	// Nodes is on how many nodes the replicas were at first.
+	Nodes  int     `json:"nodes_of_replicas"`
+	Events []event `json:"events"`
+}
+
+// event is one disturbance, as the replicas went through it.
+type event struct {
+	What string `json:"what"`
+	// Fewest is how few replicas there were at any moment.
+	Fewest int `json:"fewest"`
+	// ShortS is for how long there were fewer than all.
+	ShortS float64 `json:"short_s"`
+	// TookS is how long it took until all was as it should be, for good.
+	TookS float64 `json:"took_s"`
+}
+
+const (
+	nodeLost = "node lost"
+	rolling  = "rolling update"
+	canary   = "canary update"
+)
+
+func main() {
+	var o options
+	flag.StringVar(&o.nomad, "nomad", "", "nomad binary")
+	flag.StringVar(&o.bin, "bin", "build/bin", "folder of our binaries")
+	flag.StringVar(&o.json, "json", "bench/results/services.json", "result file")
+	flag.IntVar(&o.nodes, "nodes", 5, "clients, of 4 GPUs each (at least 4)")
+	flag.IntVar(&o.reps, "repetitions", 3, "how often each disturbance is tried on each cluster")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of the GPUs")
+	flag.Parse()
+	command.Main("services", func(ctx context.Context) error { return measure(ctx, o) })
+}
+
+func measure(ctx context.Context, o options) error {
+	if o.nodes < replicas+1 {
+		return fmt.Errorf("-nodes %d: at least %d, or a replica has no other node to go to", o.nodes, replicas+1)
+	}
+	gpus, _, err := replay.DrawGPUs(o.nodes, 4, 1, o.seed)
+	if err != nil {
+		return err
+	}
+	r := report{Provenance: command.NewProvenance("services"), Nodes: o.nodes}
+	for _, placer := range []bool{false, true} {
+		got, err := on(ctx, o, gpus, placer)
+		if err != nil {
+			return err
+		}
+		r.Runs = append(r.Runs, got)
+	}
+	r.table(os.Stdout)
+	return command.WriteJSON(o.json, r)
+}
+
+// on runs all of it on a new cluster.
+func on(ctx context.Context, o options, gpus *replay.GPUs, placer bool) (r run, err error) {
+	r.Scheduler = "plain Nomad"
+	if placer {
+		r.Scheduler = "nomad-pal"
+	}
+	say := func(line string) { fmt.Fprintf(os.Stderr, "  %s: %s\n", r.Scheduler, line) }
+	bed, err := replay.Start(ctx, replay.Setup{Nomad: o.nomad, Bin: o.bin, GPUs: gpus, Penalty: 1.7, Progress: say})
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, bed.Close()) }()
+	s := &service{Cluster: bed.Cluster, submit: []string{o.nomad, "job", "run", "-detach"}}
+	if placer {
+		p, err := bed.StartPlacer(cluster.PlacerOptions{Config: "http {\n  bind_port = 0\n}\n"})
+		if err != nil {
+			return r, err
+		}
+		if err := p.Serves(ctx); err != nil {
+			return r, err
+		}
+		s.submit = []string{bed.Program("nomad-pal"), "run", "-detach"}
+		s.env = []string{"NOMAD_PAL_ADDR=" + p.URL()}
+		defer func() {
+			if err != nil {
+				err = fmt.Errorf("%w\nthe placer's log ends:\n%s", err, p.LogTail(15))
+			}
+		}()
+	}
+	if r.Nodes, err = s.start(ctx); err != nil {
+		return r, fmt.Errorf("%s: %w", r.Scheduler, err)
+	}
+	for range o.reps {
+		for _, what := range []string{nodeLost, rolling, canary} {
+			e, err := s.disturb(ctx, what)
+			if err != nil {
+				return r, fmt.Errorf("%s, %s: %w", r.Scheduler, what, err)
+			}
+			say(fmt.Sprintf("%+v", e))
+			r.Events = append(r.Events, e)
+		}
+	}
+	return r, nil
+}
+
+// table prints the results as they are in the docs: fewest of all repetitions, and the
+// median of the times, with the least and the most.
+func (r report) table(out io.Writer) {
+	fmt.Fprintf(out, "%s\n\n| |", r.Provenance)
+	row := func(name string, value func(run) string) {
+		fmt.Fprintf(out, "| %s |", name)
+		for _, run := range r.Runs {
+			fmt.Fprintf(out, " %s |", value(run))
+		}
+		fmt.Fprintln(out)
+	}
+	for _, run := range r.Runs {
+		fmt.Fprintf(out, " %s |", run.Scheduler)
+	}
+	fmt.Fprintln(out, "\n|---|---|---|")
+	row("nodes with a replica at first", func(r run) string { return fmt.Sprint(r.Nodes) })
+	for _, what := range []string{nodeLost, rolling, canary} {
+		row(what+": fewest replicas", func(r run) string {
+			return fmt.Sprint(slices.MinFunc(r.of(what), func(a, b event) int { return cmp.Compare(a.Fewest, b.Fewest) }).Fewest)
+		})
+		row(fmt.Sprintf("%s: fewer than %d for", what, replicas), func(r run) string { return span(r.of(what), func(e event) float64 { return e.ShortS }) })
+		row(what+": done after", func(r run) string { return span(r.of(what), func(e event) float64 { return e.TookS }) })
+	}
+}
+
+func (r run) of(what string) (es []event) {
+	for _, e := range r.Events {
+		if e.What == what {
+			es = append(es, e)
+		}
+	}
+	return es
+}
+
+// span is the median of a figure, with the least and the most.
+func span(es []event, of func(event) float64) string {
+	var all []float64
+	for _, e := range es {
+		all = append(all, of(e))
+	}
+	slices.Sort(all)
+	return fmt.Sprintf("%.1f s (%.1f–%.1f)", all[len(all)/2], all[0], all[len(all)-1])
+}
+
+// pause is the time between two looks at the replicas.
+const pause = 20 * time.Millisecond
