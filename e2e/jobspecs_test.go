@@ -21,6 +21,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // jobspecStories are what each file of jobspecs/ promises.
@@ -162,15 +163,20 @@ func testPartToTheEnd(t *testing.T, b *bed, job *api.Job) {
 	clustertest.Until(t, b.Cluster, *job.ID+" is complete", b.Allocations(*job.ID, "complete", size(job)))
 }
 
-// Both members serve on one GPU.
+// Both members serve on one GPU, whether Nomad places them or the placer.
 func testSharedInferenceFile(t *testing.T, b *bed, job *api.Job) {
-	register(t, b.Cluster, job)
-	b.untilServed(*job.ID, "Qwen/Qwen3-0.6B", size(job))
-	gpus := b.gpusOf(*job.ID)
-	if len(gpus) != 2 || !strings.HasPrefix(gpus[0], "GPU-L4::") || !strings.HasPrefix(gpus[1], "GPU-L4::") {
-		t.Errorf("the members have %v, want two parts of GPU-L4", gpus)
+	for _, as := range []*api.Job{job, rewrite.Gate(job)} {
+		register(t, b.Cluster, as)
+		b.untilServed(*job.ID, "Qwen/Qwen3-0.6B", size(job))
+		gpus := b.gpusOf(*job.ID)
+		if len(gpus) != 2 || !strings.HasPrefix(gpus[0], "GPU-L4::") || !strings.HasPrefix(gpus[1], "GPU-L4::") {
+			t.Errorf("the members have %v, want two parts of GPU-L4", gpus)
+		}
+		if rewrite.Gated(as) {
+			b.untilExplained(*job.ID, gpus)
+		}
+		b.purge(*job.ID)
 	}
-	b.purge(*job.ID)
 }
 
 func testSharedNotebookFile(t *testing.T, b *bed, job *api.Job) {

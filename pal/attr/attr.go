@@ -196,6 +196,20 @@ func GPUOf(instance string) string {
 	return gpu
 }
 
+// Begins reports whether a beginning of an id means the instance: "GPU-8d3f" means the GPU and all
+// of its parts, "GPU-8d3f::1" part 1 of it.
+func Begins(instance, beginning string) bool {
+	gpu, part, _ := strings.Cut(instance, partMark)
+	begins, number, ofPart := strings.Cut(beginning, partMark)
+	return strings.HasPrefix(gpu, begins) && (!ofPart || number == part)
+}
+
+// Shorten is an instance's id with at most n bytes of its GPU's.
+func Shorten(instance string, n int) string {
+	gpu := GPUOf(instance)
+	return gpu[:min(len(gpu), n)] + instance[len(gpu):]
+}
+
 // GPUsOf are the GPUs of instances, each once, sorted.
 func GPUsOf(instances []string) []string {
 	gpus := make([]string, len(instances))

@@ -117,3 +117,30 @@ func TestIDs(t *testing.T) {
 		}
 	}
 }
+
+// A beginning of a GPU's id means all of its parts, with a number one of them.
+func TestShortIDs(t *testing.T) {
+	for _, c := range []struct {
+		id, beginning string
+		begins        bool
+	}{
+		{"GPU-8d3f", "GPU-8d", true},
+		{"GPU-8d3f", "GPU-8d3f", true},
+		{"GPU-8d3f", "GPU-9", false},
+		{"GPU-8d3f", "GPU-8d::1", false},
+		{"GPU-8d3f::1", "GPU-8d", true},
+		{"GPU-8d3f::1", "GPU-8d::1", true},
+		{"GPU-8d3f::1", "GPU-8d::", false},
+		{"GPU-8d3f::12", "GPU-8d::1", false},
+		{"GPU-8d3f::1", "GPU-9::1", false},
+	} {
+		if got := Begins(c.id, c.beginning); got != c.begins {
+			t.Errorf("%s begins with %s: %v", c.id, c.beginning, got)
+		}
+	}
+	for id, want := range map[string]string{"GPU-8d3f": "GPU-8", "GPU-8d3f::12": "GPU-8::12", "GPU": "GPU", "G::1": "G::1"} {
+		if got := Shorten(id, len("GPU-8")); got != want {
+			t.Errorf("%s in short: %s, want %s", id, got, want)
+		}
+	}
+}

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 	"github.com/klauspost/compress/gzhttp"
 
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
@@ -251,7 +252,7 @@ func (s *server) addLive(ctx context.Context, c *caller, snapshot *query.Snapsho
 	e.Live, e.Idle = map[string]live.Use{}, map[string]time.Time{}
 	for _, g := range gpus {
 		if g.Live != nil {
-			e.Live[g.ID] = *g.Live
+			e.Live[attr.GPUOf(g.ID)] = *g.Live
 		}
 		if since := s.agent.idle.of(g, time.Now()); !since.IsZero() {
 			e.Idle[g.ID] = since

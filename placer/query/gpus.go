@@ -143,9 +143,10 @@ func (s *Snapshot) windowOf(gpu int) string {
 // leastIDLength is how much of a GPU's id is shown at least: "GPU-" and eight digits.
 const leastIDLength = len("GPU-12345678")
 
-// IDLength is how many bytes of a GPU's id tell it from all others.
+// IDLength is how many bytes of a GPU's id tell it from all others. Parts of a GPU are told by
+// their numbers: see [attr.Shorten].
 func IDLength(ids []string) int {
-	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
+	ids = attr.GPUsOf(ids)
 	n := leastIDLength
 	for i := 1; i < len(ids); i++ {
 		a, b, same := ids[i-1], ids[i], 0

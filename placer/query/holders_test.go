@@ -187,6 +187,7 @@ func TestIDLength(t *testing.T) {
 		12: {"GPU-12345678-1", "GPU-22345678-1"},
 		14: {"GPU-12345678-1", "GPU-12345678-2", "GPU-12345678-2"},
 		15: {"GPU-12345678-1", "GPU-12345678-11"},
+		13: {"GPU-12345678-1::0", "GPU-12345678-1::1", "GPU-123456789::0"},
 	} {
 		if got := query.IDLength(ids); got != want {
 			t.Errorf("%q: %d, want %d", ids, got, want)

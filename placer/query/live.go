@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/live"
 )
@@ -25,7 +26,7 @@ func AddLive(ctx context.Context, reader *live.Reader, c *api.Client, gpus []GPU
 	}
 	for i := range gpus {
 		g := &gpus[i]
-		use, ok := uses[g.ID]
+		use, ok := uses[attr.GPUOf(g.ID)]
 		switch why := silent[g.NodeID]; {
 		case ok:
 			g.Live = &use

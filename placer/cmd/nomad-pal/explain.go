@@ -363,7 +363,7 @@ func printDecision(b *base, e *query.Explanation) {
 			}
 		}
 		b.table(rows)
-		printNeighbours(b, d.Chosen)
+		printNeighbours(b, e)
 		rows = []string{row("Placement", "Nodes", "Locality", "Penalty", "Slowest PM score", "Slowdown")}
 		if e.Predicted == nil {
 			rows = append(rows, choice("chosen", d.Chosen))
@@ -381,11 +381,11 @@ func printDecision(b *base, e *query.Explanation) {
 }
 
 // printNeighbours says who shares GPUs with the members, and what that is expected to cost.
-func printNeighbours(b *base, c *pal.Choice) {
+func printNeighbours(b *base, e *query.Explanation) {
 	rows := []string{row("Group", "GPU", "Neighbours", "Class", "It takes longer by", "They take longer by")}
-	for _, m := range c.Members {
+	for _, m := range e.Decision.Chosen.Members {
 		for _, n := range m.Neighbours {
-			rows = append(rows, row(m.Group, attr.GPUOf(m.GPUs[0].ID), n.Members, n.Class, percent(n.Costs), percent(n.CostsThem)))
+			rows = append(rows, row(m.Group, shortGPU(attr.GPUOf(m.GPUs[0].ID), b.idLength(e.GPUIDLength)), n.Members, n.Class, percent(n.Costs), percent(n.CostsThem)))
 		}
 	}
 	b.section("Neighbours on the same GPU, expected", rows)

@@ -195,7 +195,7 @@ func selectGPUs(nodes map[string]*api.Node, names []string) ([]*measureTarget, e
 			for _, g := range d.Instances {
 				wanted := len(names) == 0
 				for _, name := range names {
-					if name != "" && (name == n.Name || name == n.ID || strings.HasPrefix(g.ID, name)) {
+					if name != "" && (name == n.Name || name == n.ID || attr.Begins(g.ID, name)) {
 						wanted = true
 						found[name]++
 					}
@@ -236,6 +236,8 @@ func unmeasurable(n *api.Node, gpu string) string {
 		}
 		account, known := accountOf(d, gpu)
 		switch {
+		case d.Type == attr.SharedType:
+			return "it is shared, and this command asks for whole GPUs: by default the plugin measures it when no job has a part of it"
 		case !known:
 			return "its device plugin does not measure it: another plugin's, an emulated GPU, or a MIG instance"
 		case account.Unable != "":

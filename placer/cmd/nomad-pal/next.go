@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
@@ -33,7 +34,7 @@ func shortGPU(id string, n int) string {
 	if n == 0 {
 		return id
 	}
-	return id[:min(len(id), n)]
+	return attr.Shorten(id, n)
 }
 
 // idLength is how much of a GPU's id is shown: on a terminal so much as tells it from

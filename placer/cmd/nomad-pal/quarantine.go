@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -107,7 +108,7 @@ func (b *base) putInQuarantine(gpus []string, why, long string, lifts bool) int 
 	if err != nil {
 		return b.fail(err)
 	}
-	ids := each(known, func(g query.GPU) string { return g.ID })
+	ids := attr.GPUsOf(each(known, func(g query.GPU) string { return g.ID }))
 	for i, prefix := range gpus {
 		if gpus[i], err = gpuOf(ids, prefix); err != nil {
 			return b.fail(err)
@@ -125,8 +126,9 @@ func (b *base) putInQuarantine(gpus []string, why, long string, lifts bool) int 
 	return b.show(qs, func() { b.printEach(gpus, "In quarantine:", "") })
 }
 
-// gpuOf is the GPU of that id, or the one whose id alone begins so.
+// gpuOf is the GPU of that id, or the one whose id alone begins so. A part means its GPU.
 func gpuOf(ids []string, prefix string) (string, error) {
+	prefix = attr.GPUOf(prefix)
 	var found []string
 	for _, id := range ids {
 		if id == prefix {
@@ -187,6 +189,8 @@ func (b *base) wholeIDs(client *nomad.Client, given []string) ([]string, error) 
 	}
 	out := slices.Clone(given)
 	for i, prefix := range given {
+		prefix = attr.GPUOf(prefix) // of a part, all of its GPU is in quarantine
+		out[i] = prefix
 		var found []string
 		for id := range qs {
 			if strings.HasPrefix(id, prefix) {

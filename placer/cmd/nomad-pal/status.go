@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -57,11 +58,18 @@ type gpuCounts struct {
 	Unhealthy   int `json:"unhealthy"`
 	Quarantined int `json:"quarantined"`
 	Unavailable int `json:"unavailable"`
+	// parts counts those that are parts of GPUs, and shared these GPUs.
+	parts, shared int
 }
 
 func countGPUs(gpus []query.GPU) (n gpuCounts) {
 	n.GPUs = len(gpus)
+	shared := map[string]bool{}
 	for _, g := range gpus {
+		if gpu := attr.GPUOf(g.ID); gpu != g.ID {
+			n.parts++
+			shared[gpu] = true
+		}
 		switch g.State {
 		case model.GPUAllocated:
 			n.Allocated++
@@ -75,6 +83,7 @@ func countGPUs(gpus []query.GPU) (n gpuCounts) {
 			n.Unavailable++
 		}
 	}
+	n.shared = len(shared)
 	return n
 }
 
@@ -101,6 +110,9 @@ func (n gpuCounts) String() string {
 		if c.n > 0 {
 			text += fmt.Sprintf(", %d %s", c.n, c.what)
 		}
+	}
+	if n.parts > 0 {
+		text += fmt.Sprintf("; %d of them are parts of %s", n.parts, pal.CountGPUs(n.shared))
 	}
 	return text
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/internal/nearest"
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -68,7 +69,7 @@ func (b *base) target(s *answers, name string) (*target, error) {
 	if err != nil || k.ID != name {
 		return &target{job: k}, err
 	}
-	begins := func(id string) bool { return strings.HasPrefix(id, name) }
+	begins := func(id string) bool { return attr.Begins(id, name) }
 	if t := hardware(all, begins); t != nil {
 		return t, nil
 	}
@@ -112,7 +113,7 @@ func (b *base) goneGPU(s *answers, prefix string) error {
 		return nil // as if nobody ran on it
 	}
 	for _, a := range as {
-		i := slices.IndexFunc(a.GPUs, func(id string) bool { return strings.HasPrefix(id, prefix) })
+		i := slices.IndexFunc(a.GPUs, func(id string) bool { return attr.Begins(id, prefix) })
 		if a.Live() && i >= 0 {
 			return fmt.Errorf("no node names %s any more, but job %q runs on it: %s says more", a.GPUs[i], a.Job.ID, query.ExplainCommand(a.Job))
 		}
@@ -276,7 +277,7 @@ func (b *base) printGPU(x *explained) {
 	var next []string
 	switch {
 	case g.Quarantine != nil && g.Healthy:
-		next = append(next, "To give it free before that: nomad-pal quarantine -lift "+g.ID)
+		next = append(next, "To give it free before that: nomad-pal quarantine -lift "+attr.GPUOf(g.ID))
 	case !g.Healthy && g.Job != "":
 		next = append(next, "To have the job start again on other GPUs: stop it and run it again (nomad job restart keeps its GPUs)")
 	}

@@ -1,0 +1,164 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+)
+
+// TestPlacerShares: jobs on parts of GPUs. One node with three equal GPUs: the first two are
+// shared in three parts each.
+func TestPlacerShares(t *testing.T) {
+	t.Parallel()
+	b := newBedOf(t, inventoriesOf(sharedScores), cluster.Options{}, func(c *cluster.Client) {
+		c.PluginHCL += fmt.Sprintf("\nsharing {\n  replicas = 3\n  gpus = [%q, %q]\n}\n", gpu(0, 0), gpu(0, 1))
+	})
+	b.tell([]scene{
+		{"neighbours", "", testNeighbours},
+		{"all parts are taken", "", testAllPartsTaken},
+		{"no neighbours", "", testNoNeighbours},
+		{"a fault takes all parts", "", testFaultOfParts},
+	})
+}
+
+var sharedScores = [][]float64{{1, 1, 1}}
+
+// part is a job whose members want one part each.
+func part(id, meta string, members int) job {
+	j := gang(id, members, 1)
+	j.groups[0].device, j.meta = "nvidia/gpu.shared", meta
+	return j
+}
+
+// gpuOfID is the GPU of a part.
+func gpuOfID(id string) string {
+	gpu, _, _ := strings.Cut(id, "::")
+	return gpu
+}
+
+// gpusOfIDs are the GPUs of sorted parts, each once.
+func gpusOfIDs(parts []string) (gpus []string) {
+	for _, id := range parts {
+		gpus = append(gpus, gpuOfID(id))
+	}
+	return slices.Compact(gpus)
+}
+
+// gpuOfPart runs a job on one part, and returns the GPU.
+func (b *bed) gpuOfPart(j job) string {
+	b.t.Helper()
+	got := b.runs(j, 1)[0]
+	if gpuOfID(got) == got {
+		b.t.Fatalf("job %s runs on %s, which is no part", j.id, got)
+	}
+	return gpuOfID(got)
+}
+
+// A service takes an idle GPU first, then the best neighbour, and both sides are told what that
+// costs. The members of a gang take a GPU each. Who asks for GPUs gets no parts.
+func testNeighbours(t *testing.T, b *bed) {
+	service := func(id, class string) job {
+		j := part(id, fmt.Sprintf("pal_class = %q", class), 1)
+		j.kind = "service"
+		return j
+	}
+	calm, busy := b.gpuOfPart(service("calm", "D")), b.gpuOfPart(service("busy", "A"))
+	if calm == busy {
+		t.Errorf("both services are on %s, though another GPU is idle", calm)
+	}
+	same(t, "the GPU of the better neighbour", calm, b.gpuOfPart(service("guest", "A")))
+	// By the table of neighbours, A runs at 0.76 of its speed beside D, and D at 0.63 beside A.
+	b.untilNeighbour("guest", calm, "D", "32 %", "59 %")
+	b.untilSays("gpus -live -job guest", " 0%") // the GPU's statistics
+	b.run(gang("whole", 1, 2).hcl())
+	b.untilWaits("whole", "the cluster has 1 that match")
+	same(t, "the GPU that is not shared", []string{gpu(0, 2)}, b.runs(gang("whole", 1, 1), 1))
+	same(t, "the GPUs of a gang", []string{gpu(0, 0), gpu(0, 1)}, gpusOfIDs(b.runs(part("pair", "", 2), 2)))
+	b.purge("calm", "busy", "guest", "whole", "pair")
+}
+
+// untilNeighbour waits until explain has a line of one neighbour: on this GPU, of this class, and
+// what each side loses.
+func (b *bed) untilNeighbour(id, gpu, class, costs, costsThem string) {
+	b.t.Helper()
+	line := regexp.MustCompile(strings.Join([]string{`(?m)^\s*workers`, gpu, "1", class, costs, costsThem + `\s*$`}, `\s+`))
+	b.until("explain "+id+" has the line "+line.String(), func() string {
+		if out, _ := b.pal("explain", id); !line.MatchString(out) {
+			return out
+		}
+		return ""
+	})
+}
+
+// A job waits for a part, and gets the first that is given back.
+func testAllPartsTaken(t *testing.T, b *bed) {
+	parts := map[string][]string{}
+	for _, id := range []string{"first", "second", "third"} {
+		parts[id] = b.runs(part(id, "", 2), 2)
+	}
+	b.run(part("next", "", 1).hcl())
+	b.untilWaits("next", "6 allocated")
+	b.says("queue", "next", "needs 1 GPU")
+	b.untilSays("status", "7: 6 allocated, 1 free; 6 of them are parts of 2 GPUs")
+	b.says("gpus", gpu(0, 0)+"::0", gpu(0, 1)+"::2", "default/third")
+	b.purge("second")
+	if got := b.untilGPUs("next", 1); !slices.Contains(parts["second"], got[0]) {
+		t.Errorf("it runs on %v, want one of %v", got, parts["second"])
+	}
+	b.purge("first", "third", "next")
+}
+
+// A job that wants no neighbours gets an idle GPU or waits for one, and keeps it for itself.
+func testNoNeighbours(t *testing.T, b *bed) {
+	const none, refuse = `pal_neighbours = "none"`, "do not take each other for neighbours"
+	alone := b.gpuOfPart(part("alone", none, 1))
+	other := b.gpuOfPart(part("other", "", 1))
+	if other == alone {
+		t.Errorf("another job shares %s with a job that wants no neighbours", alone)
+	}
+	b.run(part("shy", none, 1).hcl())
+	b.untilWaits("shy", refuse)
+	b.purge("other")
+	same(t, "the idle GPU", other, gpuOfID(b.untilGPUs("shy", 1)[0]))
+	b.run(part("late", "", 1).hcl())
+	b.untilWaits("late", refuse)
+	b.purge("alone")
+	same(t, "the GPU that is idle now", alone, gpuOfID(b.untilGPUs("late", 1)[0]))
+	b.purge("shy", "late")
+}
+
+// A fault makes all parts of a GPU unhealthy: what runs there runs on, and nothing new starts there.
+// In quarantine all parts are out, too.
+func testFaultOfParts(t *testing.T, b *bed) {
+	const apart = "its members do not share a GPU"
+	on := b.gpuOfPart(part("first", "", 1))
+	b.inventory(0, sharedScores[0], map[int]bool{slices.Index([]string{gpu(0, 0), gpu(0, 1)}, on): true})
+	b.untilUnhealthy(3)
+	b.run(part("pair", "", 2).hcl())
+	b.untilWaits("pair", apart)
+	if got := b.gpuOfPart(part("second", "", 1)); got == on {
+		t.Errorf("a job started on %s, which is unhealthy", on)
+	}
+	if got := b.gpusOf("first"); len(got) != 1 || gpuOfID(got[0]) != on {
+		t.Errorf("the job on the unhealthy GPU is on %v now", got)
+	}
+	if out, code := b.pal("quarantine", "-reason", "its fan is replaced", on+"::1"); code != 0 {
+		t.Errorf("quarantine: exit code %d: %s", code, out)
+	}
+	b.inventory(0, sharedScores[0], nil)
+	b.untilUnhealthy(0)
+	b.untilSays("status", "3 quarantined")
+	b.untilWaits("pair", apart)
+	if out, code := b.pal("quarantine", "-lift", on); code != 0 {
+		t.Errorf("quarantine -lift: exit code %d: %s", code, out)
+	}
+	same(t, "the GPUs of a gang", []string{gpu(0, 0), gpu(0, 1)}, gpusOfIDs(b.untilGPUs("pair", 2)))
+	b.purge("first", "second", "pair")
+}
