@@ -56,7 +56,7 @@ export function named(name) {
   const cut = name.indexOf("/");
   return cut < 0 || name.startsWith("(") ? name : jobLink({namespace: name.slice(0, cut), job: name.slice(cut + 1)});
 }
-const short = id => id.length > 20 ? id.slice(0, 16) + "…" : id;
+const short = id => id.length > 20 ? id.replace(/^(.{16}).*?(::\d+)?$/, "$1…$2") : id; // parts keep their number
 export const plural = (n, one) => `${n.toLocaleString()} ${one}${n === 1 ? "" : "s"}`;
 
 // Times, in the zone that the reader chose.
