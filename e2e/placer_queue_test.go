@@ -172,6 +172,20 @@ func testTriedOnceMore(t *testing.T, b *bed) {
 	j.script = "[ $NOMAD_ALLOC_INDEX = 0 ] && [ -e " + flag + " ] && exit 1; exec sleep 3600"
 	j.groups[0].extra = "restart {\n attempts = 0\n mode = \"fail\"\n}\nreschedule {\n attempts = 1\n interval = \"1h\"\n delay = \"5s\"\n delay_function = \"constant\"\n unlimited = false\n}\n"
 	b.run(j.hcl())
+	// Only now has Nomad no try left. For a moment after the first failure, it has not said yet that it has one.
+	b.until("both tries have failed", func() string {
+		stubs, _, err := b.API().Jobs().Allocations("retried", true, nil)
+		failed := 0
+		for _, s := range stubs {
+			if s.ClientStatus == "failed" {
+				failed++
+			}
+		}
+		if err == nil && failed == 2 {
+			return ""
+		}
+		return fmt.Sprint(failed, " failed ", err)
+	})
 	const advice = "nomad job eval -force-reschedule"
 	b.untilSays("explain retried", advice)
 	if err := os.Remove(flag); err != nil {
