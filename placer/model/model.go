@@ -450,6 +450,8 @@ func (t *Tracked) status(w *Wait) JobStatus {
 // happened is said, too.
 func (t *Tracked) WhyWaits(w *Wait, queued reason.Reason) reason.Reason {
 	switch {
+	case t.Refused != nil: // its job is being stopped: its members had done their work
+		return Refused(t.Refused)
 	case !t.After.IsZero():
 		return t.After
 	case w == nil || t.State() == gang.Committing:
