@@ -118,8 +118,9 @@ func (r *Recorder) Look(of *model.Model, waits func() map[string]*model.Wait, id
 	}
 	r.allocs(m.Model, runs, &b)
 	for _, i := range idle {
-		for _, a := range m.State.Allocs {
-			if a.Job.String() == i.Job && slices.Contains(a.GPUs, i.GPU) && !time.Unix(0, a.CreateTime).After(i.From) {
+		namespace, id, _ := strings.Cut(i.Job, "/")
+		for _, a := range m.State.AllocsOf(cluster.JobKey{Namespace: namespace, ID: id}) {
+			if slices.Contains(a.GPUs, i.GPU) && !time.Unix(0, a.CreateTime).After(i.From) {
 				b.Idle = append(b.Idle, Idle{a.ID, ms(i.From), ms(i.To), held(m.Model, i.GPU)})
 			}
 		}

@@ -172,8 +172,8 @@ func TestIdleTimeReachesTheHistory(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := &model.Model{State: cluster.NewState(), View: &request.View{Ledger: &ledger.Ledger{Cluster: c}}}
-	m.State.Allocs["1"] = &cluster.Alloc{ID: "1", Job: cluster.JobKey{Namespace: "d", ID: "x"}, Node: "n", GPUs: []string{"a", "b"},
-		Client: api.AllocClientStatusRunning, CreateTime: at(-60).UnixNano(), ModifyIndex: 1}
+	m.State.PutAlloc(&cluster.Alloc{ID: "1", Job: cluster.JobKey{Namespace: "d", ID: "x"}, Node: "n", GPUs: []string{"a", "b"},
+		Client: api.AllocClientStatusRunning, CreateTime: at(-60).UnixNano(), ModifyIndex: 1})
 	db, _, err := accounting.Open(t.Context(), filepath.Join(t.TempDir(), "history.db"))
 	if err != nil {
 		t.Fatal(err)
