@@ -22,6 +22,7 @@ var phrases = []struct{ phrase, better string }{
 	{`(those|members?|files|ones) that are there`, `the running members, existing files`},
 	{`(may|can|might) die\b`, `can crash`},
 	{`went? wrong with`, `failed`},
+	{`takes in (that|how|whose|an?)`, `notes, adds, applies`},
 }
 
 // TestProse reads every Markdown page, and every comment and text of the

@@ -48,7 +48,7 @@ func (e *entry) endOn(pl pal.Placement, at time.Duration) time.Duration {
 	return at + stretched(e.expect, pl.Cost()*slower)
 }
 
-// enter takes in a claim: it counts with its gang's tenants and array, and the gang waits among those
+// enter adds a claim: it counts with its gang's tenants and array, and the gang waits among those
 // that have one.
 func (q *Queue) enter(c *claim) {
 	q.claims = append(q.claims, c)

@@ -48,7 +48,7 @@ func (e *entry) urgentKey(k key) key {
 // run time before it.
 func (e *entry) startBy() time.Duration { return (e.job.Deadline + e.urgency.from) / inDanger }
 
-// hurry takes in whose deadline has come into danger, and whose is lost.
+// hurry notes which deadlines have come into danger, and which are lost.
 func (q *Queue) hurry(now time.Duration) {
 	for _, e := range q.dated {
 		if on := e.urgency.from <= now && now <= e.urgency.to; on != e.urgency.on {

@@ -441,7 +441,7 @@ type lending struct {
 	wanted   bool          // such a gang waited after the last pass
 }
 
-// learnLent takes in for how long a gang had what it grew by: lentFor is an average in
+// learnLent notes for how long a gang had what it grew by: lentFor is an average in
 // which the last sixteen or so count.
 func (l *lending) learnLent(now time.Duration, e *entry) {
 	if e.elastic == nil || e.grownAt == 0 {

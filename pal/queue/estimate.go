@@ -22,7 +22,7 @@ const (
 // estimates: a second for one that ran as long as was said. No job has such a name.
 func estimatesOf(tenant string) string { return "\x00estimates of " + tenant }
 
-// judgeStopped takes in that a gang has outlasted its estimate by far and is stopped: its whole run is yet
+// judgeStopped notes that a gang has outlasted its estimate by far and is stopped: its whole run is yet
 // longer. If only those taught that have ended, others of its tenant would go before it, each believed
 // until it has run as long, and none of them would end.
 func (fs *foresight) judgeStopped(e *entry, now time.Duration) {

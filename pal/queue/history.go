@@ -109,7 +109,7 @@ func (fs *foresight) learn(tenant, name string, s sample) {
 	fs.learned[name] = struct{}{}
 }
 
-// note takes in a run.
+// note adds a finished run.
 func (fs *foresight) note(tenant, name string, s sample) {
 	fs.lessons++
 	h := fs.history[name]

@@ -41,7 +41,7 @@ func newLevels() levels {
 	}}
 }
 
-// add takes in a gang that has begun to run at the time and may be stopped. Its level is worked out when a pass wants victims.
+// add adds a gang that has begun to run at the time and may be stopped. Its level is worked out when a pass wants victims.
 func (ls *levels) add(e *entry, at time.Duration) {
 	e.levelDue = at
 	ls.due.push(e)

@@ -96,7 +96,7 @@ func NextReport(ran time.Duration) time.Duration {
 	return min(10*time.Minute, max(30*time.Second, ran/30))
 }
 
-// hear takes in a report of a gang that has done so much work.
+// hear adds a report of a gang that has done that much work.
 func (r *reports) hear(done float64, work time.Duration) {
 	is := point{done, work}
 	switch late := r.due > 0 && work > r.due; {
@@ -184,7 +184,7 @@ func foretellByReports(e *entry, now time.Duration) (least, most time.Duration, 
 	return e.bounded(now, left), e.bounded(now, most), true
 }
 
-// expectAnew takes in that other things are known of a running gang than before: when it is expected to
+// expectAnew updates what follows from new knowledge of a running gang: when it is expected to
 // end, unless that differs little, and its level.
 func (q *Queue) expectAnew(now time.Duration, e *entry) {
 	if e.rated {

@@ -258,7 +258,7 @@ func (e *entry) isOn(p pal.Placement) bool {
 	return slices.Equal(is, was)
 }
 
-// run takes in that an entry which is in no list runs on the placement since a time. Its
+// run notes that an entry which is in no list runs on the placement since a time. Its
 // size comes first, as all counts depend on it, and its level last, as that depends on
 // when it may be stopped.
 func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {

@@ -20,7 +20,7 @@ type runners struct {
 	endless  int      // how many never end
 }
 
-// join takes in a gang that has begun to run.
+// join adds a gang that has begun to run.
 func (rs *runners) join(e *entry) {
 	e.runPos = len(rs.running)
 	rs.running = append(rs.running, e)

@@ -23,7 +23,7 @@ func (s *Stops) add(o Stops) {
 	s.SavedSeconds += o.SavedSeconds
 }
 
-// countStop takes in that a gang has stopped for another one. Of several that stop for one gang that counts
+// countStop notes that a gang has stopped for another one. Of several that stop for one gang that counts
 // which would have ended last.
 func (e *entry) countStop(now time.Duration) {
 	c := e.stopsFor

@@ -100,7 +100,7 @@ of at most 1.03, Sia's six models at 60 % if nobody is stopped) has the same cau
 const fairness = `
 ## Gavel's finish-time fairness
 
-Gavel's policy of finish-time fairness, played as a fluid: whenever a job comes or ends, GPUs are shared anew so that the greatest
+Gavel's policy of finish-time fairness, played as a fluid: whenever a job comes or ends, GPUs are shared again so that the greatest
 ratio of a job's finish time to the one that it would have with its n-th of each model is the least. It is told run times, shares
 GPUs in any fractions, has no gangs, and stops and moves jobs for nothing. No scheduler can do all that; ours is told none of it.
 It is solved for three models. Averages in hours.

@@ -16,7 +16,7 @@ const head = `# The right neighbour on a GPU
 
 Written by %s on %s. Jobs are those of four virtual clusters of Philly, with Gavel's applications, on %d GPUs (%s) in nodes
 of %d. How fast two of them run on one GPU is what [Gavel measured](neighbours.md); each moment of a job goes by who is beside it
-then, and a gang is as fast as its slowest member. Seeds beside the first deal out the applications anew among the jobs. The queue is the
+then, and a gang is as fast as its slowest member. Each further seed deals the applications out to the jobs again. The queue is the
 one that ships; nobody says how long jobs run. A stopped gang loses %d s.
 
 * **exclusive**: one job a GPU, as without sharing. Load 100 %% is what it can do.
