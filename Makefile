@@ -112,11 +112,11 @@ walks-all: suite
 
 .PHONY: scenarios-all
 scenarios-all: suite build nomad
-	TEST_LONG=1 E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run scenarios-all -count=1 -parallel 8 -timeout 2h -run TestScenarios ./e2e
+	TEST_LONG=1 E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run scenarios-all -again -count=1 -parallel 8 -timeout 2h -run TestScenarios ./e2e
 
 .PHONY: partitions-short
 partitions-short: suite build nomad shifted-clock
-	TEST_LONG=1 E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run partitions-short -count=1 -timeout 2h -run TestPlacerPartitions ./e2e
+	TEST_LONG=1 E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run partitions-short -again -count=1 -timeout 2h -run TestPlacerPartitions ./e2e
 
 .PHONY: rewrites
 rewrites: suite nomad ## Every kind of rewrite, and the simulator's plain Nomad, against Nomad's own scheduler in process
@@ -133,12 +133,12 @@ E2E_RUN ?= .
 .PHONY: e2e
 e2e: suite build nomad ## End-to-end tests on real Nomad clusters
 	@echo "end-to-end tests on real Nomad clusters (several minutes)"
-	E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run e2e -vet=off -count=1 -parallel 8 -timeout 2h -run '$(E2E_RUN)' ./e2e
+	E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run e2e -again -vet=off -count=1 -parallel 8 -timeout 2h -run '$(E2E_RUN)' ./e2e
 
 .PHONY: docker
 docker: suite build nomad ## The jobs of jobspecs/ in containers (needs root and docker.io; skips without, but not in CI)
 	@echo "jobspecs in docker, on real Nomad"
-	E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run docker -vet=off -count=1 -timeout 2h ./e2e/docker
+	E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run docker -again -vet=off -count=1 -timeout 2h ./e2e/docker
 
 .PHONY: lint
 lint: ## go vet and staticcheck, nested modules included

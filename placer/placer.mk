@@ -67,7 +67,7 @@ faults: ## Each request of the placer fails in each way, on an in-memory Nomad; 
 browser: suite build ## The web page in headless Chromium, on a stand-in for Nomad (apt-get install chromium npm)
 	@echo "the web page in headless Chromium (a minute)"
 	@if command -v npm >/dev/null; then mkdir -p build/browser && cp e2e/browser/package*.json build/browser && npm --prefix build/browser ci --no-audit --no-fund --silent; else echo "npm is not there: axe-core is not run"; fi
-	E2E_BIN=$(CURDIR)/$(BIN) $(SUITE) run browser -C e2e/browser -count=1 -timeout 2h .
+	E2E_BIN=$(CURDIR)/$(BIN) $(SUITE) run browser -again -C e2e/browser -count=1 -timeout 2h .
 
 .PHONY: page-bench
 page-bench: build ## The web page at 10,000 nodes of 8 GPUs: first draw, blocks, bytes, memory; writes docs/results/page.md (4 minutes)

@@ -6,6 +6,7 @@
 //
 //	suite packages race ./...      those whose tests run under the race detector; norace: without
 //	suite run race -race ./...     go test -race ./..., noted as "race"
+//	suite run e2e -again ./e2e     the same, and up to three tests that fail run once more, each alone
 //	suite time lint -- make lint   any command, noted as "lint"
 //	suite beside 20 -- make e2e    beside so many processes that take all they get
 //	suite forget                   forget what was noted

@@ -15,6 +15,7 @@ import (
 	"os/signal"
 	"path"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -32,9 +33,15 @@ type note struct {
 	Wall, CPU float64
 	Passed    int
 	Skips     []skip
-	// Partly: some results are those of an earlier run, or some cases did not begin for want of time.
+	// Partly: some results are those of an earlier run, some cases did not begin for want of time, or
+	// some tests ran again. What the part took is not compared then.
 	Partly, Failed bool
+	// Again: the tests that failed, and passed when they ran again alone.
+	Again []test `json:",omitempty"`
 }
+
+// test is a test or a subtest.
+type test struct{ Package, Name string }
 
 // skip is one test that did not run.
 type skip struct{ Package, Test, Why string }
@@ -51,11 +58,16 @@ func (n note) write() error {
 }
 
 // runTests runs go test, prints what it prints without -json, and notes the rest. -C DIR runs it in
-// another module.
+// another module. -again runs the tests that fail a second time, each alone: for tests of real
+// processes, which a starved machine can make fail. The summary names those that pass then.
 func runTests(name string, args []string) (int, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return 1, err
+	again := args[0] == "-again"
+	if again {
+		args = args[1:]
+	}
+	var in []string
+	if len(args) > 1 && args[0] == "-C" {
+		in, args = args[:2], args[2:]
 	}
 	times, err := os.CreateTemp("", "suite")
 	if err != nil {
@@ -63,21 +75,43 @@ func runTests(name string, args []string) (int, error) {
 	}
 	times.Close()
 	defer os.Remove(times.Name())
-	var in []string
-	if args[0] == "-C" && len(args) > 1 {
-		in, args = args[:2], args[2:]
+	began := time.Now()
+	r := newReader(os.Stdout)
+	code, err := r.run(times.Name(), in, args)
+	if err != nil {
+		return 1, err
 	}
-	cmd := exec.Command("go", slices.Concat([]string{"test"}, in, []string{"-json", "-exec", self + " exec " + times.Name()}, args)...)
+	n := note{Name: name, Skips: slices.Clone(r.skips), Partly: r.cached || os.Getenv("TEST_LONG_UNTIL") != ""}
+	if failed := r.failed(); code != 0 && again && !r.broken && len(failed) <= mostAgain {
+		if code, err = r.runAgain(times.Name(), in, args, failed); err != nil {
+			return 1, err
+		}
+		if code == 0 {
+			n.Again, n.Partly = failed, true
+		}
+	}
+	n.Wall, n.Passed, n.Failed = time.Since(began).Seconds(), r.passed, code != 0
+	if n.CPU, err = sum(times.Name()); err != nil {
+		return 1, err
+	}
+	return code, n.write()
+}
+
+// run runs go test, and returns its exit code.
+func (r *reader) run(times string, in, args []string) (int, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return 1, err
+	}
+	cmd := exec.Command("go", slices.Concat([]string{"test"}, in, []string{"-json", "-exec", self + " exec " + times}, args)...)
 	cmd.Stderr, cmd.SysProcAttr = os.Stderr, diesWithUs()
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return 1, err
 	}
-	began := time.Now()
 	if err := cmd.Start(); err != nil {
 		return 1, err
 	}
-	r := newReader(os.Stdout)
 	read := make(chan struct{})
 	go r.watch(read)
 	err = r.read(out)
@@ -85,15 +119,43 @@ func runTests(name string, args []string) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	code, err := exitCode(cmd.Wait())
-	if err != nil {
-		return 1, err
+	return exitCode(cmd.Wait())
+}
+
+// mostAgain is how many tests may fail and be run again. When more fail, the product is at fault.
+const mostAgain = 3
+
+// runAgain runs these tests alone, one after the other, until one fails.
+func (r *reader) runAgain(times string, in, args []string, tests []test) (int, error) {
+	for _, t := range tests {
+		fmt.Fprintf(r.to, "%s failed; it runs again, alone\n", t.Name)
+		if code, err := r.run(times, in, slices.Concat(withoutTests(args), []string{"-run", t.pattern(), t.Package})); code != 0 || err != nil {
+			return code, err
+		}
 	}
-	n := note{Name: name, Wall: time.Since(began).Seconds(), Passed: r.passed, Skips: r.skips, Partly: r.cached || os.Getenv("TEST_LONG_UNTIL") != "", Failed: code != 0}
-	if n.CPU, err = sum(times.Name()); err != nil {
-		return 1, err
+	return 0, nil
+}
+
+// withoutTests are the arguments of go test without those that say which tests run: -run and the packages.
+func withoutTests(args []string) (rest []string) {
+	for i := 0; i < len(args); i++ {
+		switch {
+		case args[i] == "-run":
+			i++
+		case args[i] != "." && !strings.HasPrefix(args[i], "./"):
+			rest = append(rest, args[i])
+		}
 	}
-	return code, n.write()
+	return rest
+}
+
+// pattern matches the test and no other.
+func (t test) pattern() string {
+	parts := strings.Split(t.Name, "/")
+	for i, part := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(part) + "$"
+	}
+	return strings.Join(parts, "/")
 }
 
 // event is a line of go test -json.
@@ -109,6 +171,8 @@ type reader struct {
 	passed int
 	cached bool
 	skips  []skip
+	fails  []test // with all that they are subtests of
+	broken bool   // a package failed otherwise: it could not be built, or its process ended
 }
 
 func newReader(to io.Writer) *reader {
@@ -204,9 +268,11 @@ func (r *reader) event(e event) {
 	case e.Action == "output":
 		r.output[key] = append(r.output[key], e.Output)
 	case e.Test == "" && e.Action == "fail":
-		r.cutShort(e.Package)
+		fails := slices.ContainsFunc(r.fails, func(t test) bool { return t.Package == e.Package })
+		r.broken = r.broken || r.cutShort(e.Package) || !fails
 	case e.Test == "":
 	case e.Action == "fail":
+		r.fails = append(r.fails, test{e.Package, e.Test})
 		r.print(strings.Join(r.output[key], ""))
 		delete(r.output, key)
 	case e.Action == "skip":
@@ -218,15 +284,30 @@ func (r *reader) event(e event) {
 	}
 }
 
-// cutShort prints what the tests of a package said that did not come to their end, as their process ended.
-func (r *reader) cutShort(in string) {
+// failed are the tests that failed, without those of which a subtest did.
+func (r *reader) failed() (leaves []test) {
+	for _, t := range r.fails {
+		if !slices.ContainsFunc(r.fails, func(sub test) bool {
+			return sub.Package == t.Package && strings.HasPrefix(sub.Name, t.Name+"/")
+		}) {
+			leaves = append(leaves, t)
+		}
+	}
+	return leaves
+}
+
+// cutShort prints the output of a package's tests that were still running when their process ended,
+// and reports whether there are any.
+func (r *reader) cutShort(in string) (any bool) {
 	for _, key := range slices.Sorted(maps.Keys(r.runs)) {
 		if strings.HasPrefix(key, in+" ") {
 			r.print(strings.Join(r.output[key], ""))
 			delete(r.output, key)
 			delete(r.runs, key)
+			any = true
 		}
 	}
+	return any
 }
 
 // reason is what a test says when it is skipped: the last line, without its file.

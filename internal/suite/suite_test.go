@@ -22,6 +22,21 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(guard.Main(m)) }
 
+// source is the folder of this package; tests change the working directory.
+var source, _ = os.Getwd()
+
+// suiteBinary builds the command.
+func suiteBinary(t *testing.T) string {
+	t.Helper()
+	self := filepath.Join(t.TempDir(), "suite")
+	cmd := exec.Command("go", "build", "-o", self, ".")
+	cmd.Dir = source
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return self
+}
+
 // What go test -json prints becomes what go test prints, and the skips are kept.
 func TestRead(t *testing.T) {
 	var out strings.Builder
@@ -147,16 +162,13 @@ func TestRun(t *testing.T) {
 	for name, text := range map[string]string{
 		"go.mod":    "module m\n",
 		"m_test.go": "package m\nimport \"testing\"\nfunc TestA(t *testing.T) {}\nfunc TestB(t *testing.T) { t.Skip(\"no ptxas\") }\nfunc TestC(t *testing.T) { t.Fatal(\"wrong\") }\n",
-		"page.md":   "| `m` | x | 1 s |\n",
+		"page.md":   "| `m` | x | `make test` | 1 s |\n| `later` | x | `make test` | 1 s |\n| `long` | x | `make test-long` | 1 s |\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	self := filepath.Join(dir, "suite")
-	if out, err := exec.Command("go", "build", "-o", self, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	self := suiteBinary(t)
 	says := func(code int, args ...string) string {
 		t.Helper()
 		cmd := exec.Command(self, args...)
@@ -170,8 +182,14 @@ func TestRun(t *testing.T) {
 	if out := says(1, "run", "m", "-count=1", "./..."); !strings.Contains(out, "m_test.go:5: wrong\n--- FAIL: TestC") || strings.Contains(out, "ptxas") {
 		t.Error(out)
 	}
-	if out := says(0, "summary", "page.md"); !strings.Contains(out, "skipped: 1 tests (m.TestB): no ptxas\n  what would run them: make ptxas") {
-		t.Error(out)
+	sum := says(0, "summary", "page.md")
+	for _, want := range []string{
+		"skipped: 1 tests (m.TestB): no ptxas\n  what would run them: make ptxas",
+		" s  failed\ndid not run, or not to its end: later\n",
+	} {
+		if !strings.Contains(sum, want) {
+			t.Errorf("%q is not in %s", want, sum)
+		}
 	}
 	if out := says(4, "beside", "2", "--", "sh", "-c", "ps -o args= --ppid $PPID | grep -c 'suite [b]urn'; exit 4"); out != "2\n" {
 		t.Errorf("beside: %q", out)
@@ -179,6 +197,48 @@ func TestRun(t *testing.T) {
 	killed(t, dir, self)
 	says(3, "time", "m", "--", "sh", "-c", "exit 3")
 	says(2, "nonsense")
+}
+
+// A test that fails runs again, alone, where that is asked for. The summary names it if it passes then.
+func TestRunAgain(t *testing.T) {
+	self := suiteBinary(t)
+	once := func(name string) string { // a subtest that fails the first time, after one that passes
+		return "func Test" + name + "(t *testing.T) {\nt.Run(\"x\", func(*testing.T) {})\n" +
+			"t.Run(\"x(y)\", func(t *testing.T) { if os.Mkdir(\"" + name + "\", 0o755) == nil { t.Fatal(\"wrong\") } })\n}\n"
+	}
+	for name, tc := range map[string]struct {
+		tests string
+		code  int
+		says  string
+	}{
+		"it passes then":         {once("A"), 0, "failed, and passed when it ran again alone: m.TestA/x(y) (m)"},
+		"it fails again":         {"func TestB(t *testing.T) { os.Getpid(); t.Fatal(\"wrong\") }\n", 1, "TestB failed; it runs again, alone"},
+		"the process ends":       {"func TestC(t *testing.T) { os.Exit(7) }\n", 1, ""},
+		"it cannot be built":     {"func TestD(t *testing.T) { os.Nothing() }\n", 1, ""},
+		"too many fail":          {once("E") + once("F") + once("G") + once("H"), 1, ""},
+		"as many as may do fail": {once("E") + once("F") + once("G"), 0, "m.TestG/x(y) (m)"},
+	} {
+		t.Chdir(t.TempDir())
+		for file, text := range map[string]string{
+			"go.mod":    "module m\n",
+			"m_test.go": "package m\nimport (\"os\"; \"testing\")\n" + tc.tests,
+			"page.md":   "| `m` | x | 1 s |\n",
+		} {
+			if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd := exec.Command(self, "run", "m", "-again", "-count=1", "-run", "Test", "./...")
+		out, _ := cmd.CombinedOutput()
+		sum, err := exec.Command(self, "summary", "page.md").CombinedOutput()
+		said := string(out) + string(sum)
+		if got := cmd.ProcessState.ExitCode(); got != tc.code || err != nil || !strings.Contains(said, tc.says) {
+			t.Errorf("%s: exit code %d, %v, want %d and %q\n%s", name, got, err, tc.code, tc.says, said)
+		}
+		if again := strings.Contains(said, "runs again"); again != (tc.says != "") {
+			t.Errorf("%s: runs again: %v\n%s", name, again, said)
+		}
+	}
 }
 
 // The race detector is for packages in which goroutines share memory. What takes a sample under it is

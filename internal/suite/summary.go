@@ -28,14 +28,36 @@ func summary(to io.Writer, page string) (int, error) {
 	}
 	fmt.Fprint(to, "\npart            tests      wall   processors\n")
 	for _, n := range all {
-		fmt.Fprintf(to, "%-14s %6d %7.0f s %10.0f s\n", n.Name, n.Passed, n.Wall, n.CPU)
+		failed := ""
+		if n.Failed {
+			failed = "  failed"
+		}
+		fmt.Fprintf(to, "%-14s %6d %7.0f s %10.0f s%s\n", n.Name, n.Passed, n.Wall, n.CPU, failed)
+	}
+	if parts := missing(all, string(text)); len(parts) > 0 {
+		fmt.Fprintf(to, "did not run, or not to its end: %s\n", strings.Join(parts, ", "))
 	}
 	fmt.Fprint(to, skipped(all))
+	for _, n := range all {
+		for _, t := range n.Again {
+			fmt.Fprintf(to, "failed, and passed when it ran again alone: %s.%s (%s)\n", filepath.Base(t.Package), t.Name, n.Name)
+		}
+	}
 	wrong := compare(all, table(string(text)))
 	for _, w := range wrong {
 		fmt.Fprintf(to, "%s: %s\n", page, w)
 	}
 	return min(1, len(wrong)), nil
+}
+
+// missing are the parts of make test that left no note.
+func missing(all []note, page string) (parts []string) {
+	for _, m := range row.FindAllStringSubmatch(page, -1) {
+		if strings.Contains(m[0], "| `make test` |") && !slices.ContainsFunc(all, func(n note) bool { return n.Name == m[1] }) {
+			parts = append(parts, m[1])
+		}
+	}
+	return parts
 }
 
 func readNotes() (all []note, err error) {
