@@ -3,9 +3,9 @@
 
 package queue
 
-// Gangs of an array are jobs of one template, of which a bounded number runs at a time.
+// An array is a set of jobs of one template. At most ArrayParallel of them run at a time.
 
-// overArray reports whether as many gangs of the gang's array run, or are about to, as may.
+// overArray reports whether the gang's array runs as many gangs as it may.
 func (ts *tenancy) overArray(e *entry) bool {
 	if e.job.ArrayParallel <= 0 {
 		return false
@@ -13,8 +13,8 @@ func (ts *tenancy) overArray(e *entry) bool {
 	return ts.arrays[e.job.Array] >= e.job.ArrayParallel
 }
 
-// countJob counts a gang with its user and its array, or (negative) no longer: it runs, is about to,
-// or others are being stopped for it.
+// countJob adds sign (1 or -1) to the job counts of the gang's user and array. A gang counts while
+// it runs, while it is about to start, and while others are being stopped for it.
 func (ts *tenancy) countJob(e *entry, sign int) {
 	e.of.tenant.countUser(e.job.User, 0, sign)
 	if a := e.job.array(); a != "" {
@@ -24,7 +24,7 @@ func (ts *tenancy) countJob(e *entry, sign int) {
 	}
 }
 
-// array is the name by which gangs share a bound, "" where they have none.
+// array is the key under which jobs of one array are counted; "" for a job without an array.
 func (j Job) array() string {
 	if j.ArrayParallel <= 0 {
 		return ""

@@ -9,14 +9,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Told reports whether anything tells how long the job runs: its user, its limit, or earlier runs of its
-// name.
+// Told reports whether the run time of the job can be estimated: by its user, its limit or earlier
+// runs of its name.
 func (fs *foresight) Told(j Job) bool {
 	return j.Estimate > 0 || j.Limit > 0 || len(fs.samples(j.Name)) > 0
 }
 
-// WaitsIf is what a waiting gang would wait for if its user had said that it runs so long, for each of several
-// times; none of a gang that does not wait. It decides nothing: afterwards the gang waits as before.
+// WaitsIf answers "what if": it returns what a waiting gang would wait for under each of the given
+// run time estimates. It returns nothing for a gang that does not wait. The queue stays as it was.
 func (q *Queue) WaitsIf(now time.Duration, c *pal.Cluster, id string, estimates ...time.Duration) (ws []Wait) {
 	e := q.entries[id]
 	if e == nil || e.state != waiting || len(estimates) == 0 {
@@ -36,13 +36,13 @@ func (q *Queue) WaitsIf(now time.Duration, c *pal.Cluster, id string, estimates 
 	for _, d := range estimates {
 		say(d)
 		p := asking(q, now, c)
-		p.rooms, p.found = first.rooms, first.found // where there is room does not depend on an estimate
+		p.rooms, p.found = first.rooms, first.found // room on the cluster does not depend on an estimate
 		ws = append(ws, p.waitOf(e))
 	}
 	return ws
 }
 
-// Foretold are quantiles of how long a gang is expected to run on, at cost 1.
+// Foretold returns quantiles of how much longer a gang is expected to run, at cost 1.
 func (q *Queue) Foretold(now time.Duration, id string, parts ...float64) []time.Duration {
 	e := q.entries[id]
 	if e == nil {
@@ -55,8 +55,9 @@ func (q *Queue) Foretold(now time.Duration, id string, parts ...float64) []time.
 	return out
 }
 
-// Takes is between how long a gang runs on, at cost 1, as is expected eight times in ten, and as far
-// beyond as runs of a name differ from each other; 0 if neither its user nor earlier runs tell.
+// Takes returns a range of how long a gang runs, at cost 1. The range holds eight times in ten, and
+// is widened by how far runs of one name differ from each other. It returns 0 if neither the user
+// nor earlier runs tell.
 func Takes(q *Queue, now time.Duration, id string) (from, to time.Duration) {
 	e := q.entries[id]
 	if e == nil || !q.told(e) {
@@ -66,5 +67,5 @@ func Takes(q *Queue, now time.Duration, id string) (from, to time.Duration) {
 	return stretched(o.quantile(rangeMisses), 1/(1+beyond)), stretched(o.quantile(1-rangeMisses), 1+beyond)
 }
 
-// TurnAfter is for how long a gang like that waits in all before it is overdue.
+// TurnAfter returns how long such a gang waits in all before it is overdue.
 func (fs *foresight) TurnAfter(j Job) time.Duration { return fs.patience(j) }

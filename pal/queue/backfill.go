@@ -36,9 +36,9 @@ func (p *planner) backfill(e *entry) (pal.Found, bool) {
 	return p.besideHead(e)
 }
 
-// besideHead looks for a placement that does not delay the head: one that ends
-// before the head's GPUs are free, or that lies elsewhere. Whether the gang ends in time is
-// asked first, as that takes no second search.
+// besideHead looks for a placement that does not delay the head. Either the gang ends before the
+// head's GPUs are free, or it uses other GPUs. The end is checked first, because that needs no
+// second search.
 func (p *planner) besideHead(e *entry) (pal.Found, bool) {
 	f, ok := p.find(e)
 	if !ok || p.head == nil || !p.delays(e, f) {
@@ -51,16 +51,16 @@ func (p *planner) besideHead(e *entry) (pal.Found, bool) {
 	return pal.Found{}, false
 }
 
-// mayDelay reports whether it matters where the gang starts, and for how long: not with
-// BackfillBestEffort, which does not mind, nor of a gang that may be stopped, also if not by the
-// head: the package comment says why. But one of a lower priority is not to pass the head again and
-// again before it has run long enough to be stopped.
+// mayDelay reports whether this gang could delay the head at all. It cannot with
+// BackfillBestEffort, which accepts delays. Nor does a preemptible gang count, even if the head
+// cannot preempt it; the package comment gives the reason. The exception is a gang of a lower
+// priority: it must not pass the head again and again before it has run long enough to be stopped.
 func (p *planner) mayDelay(e *entry) bool {
 	return p.opt.Backfill != BackfillBestEffort && (!p.stoppable(e) || p.head != nil && p.behind(e) > p.behind(p.head))
 }
 
-// delays reports whether a gang on that placement could delay the head: not if the head's start
-// cannot be foreseen.
+// delays reports whether a gang on that placement could delay the head. If the start of the head
+// cannot be foreseen, nothing delays it.
 func (p *planner) delays(e *entry, f pal.Found) bool {
 	if !p.mayDelay(e) {
 		return false
@@ -76,15 +76,15 @@ func (p *finder) endsBy(e *entry, f pal.Found, at time.Duration) bool {
 	return !e.job.Endless && p.now+e.takes(e.expect, f) <= at
 }
 
-// foreseeHead has the head's reservation up to date before GPUs are freed for the gang in the
-// what-if: it must not count on these.
+// foreseeHead updates the head's reservation before the what-if frees GPUs for this gang. Otherwise
+// the reservation would count on the freed GPUs.
 func (p *planner) foreseeHead(e *entry) {
 	if p.head != nil && p.mayDelay(e) {
 		p.reserved()
 	}
 }
 
-// reserved is the head's reservation, chosen again if gangs have started since.
+// reserved returns the head's reservation. It is chosen again if gangs have started since.
 func (p *planner) reserved() *reservation {
 	if p.reserve == nil {
 		p.reserve = p.reserveFor(p.head, p.level(p.head, p.now))
@@ -115,8 +115,8 @@ type ending struct {
 	*entry
 	at     time.Duration
 	marked []int // of a gang that is yet to get them; nil: those of its placement
-	// gang is the one that this is the last members of, if they go at that time for the head and
-	// only if quotas allow it when that starts; else they go at until.
+	// gang is set if these are the last members of a gang. At time at, quotas may let them stay;
+	// then they go at until.
 	gang  *entry
 	until time.Duration
 }
@@ -129,10 +129,10 @@ func (e ending) touches(set map[int]bool) bool {
 	return slices.ContainsFunc(e.marked, func(u int) bool { return set[u] })
 }
 
-// endings lists when GPUs come free for the head: when gangs that have them, or are about to, are
-// expected to end, or may have been stopped for it or give it members back. In the what-if gangs that
-// are being stopped, made smaller or moved have left their GPUs, and those that this is for have got
-// them, as the turn has those that are kept for it; back undoes that.
+// endings lists when GPUs come free for the head. A gang frees its GPUs at its expected end, when
+// it is stopped for the head, or when it gives members back. In the what-if, gangs that are being
+// stopped, shrunk or moved have left already. Whoever they leave for has the GPUs, and the turn has
+// those that are kept for it. back undoes these changes.
 func (p *planner) endings(r *reservation) (ends []ending, back []func()) {
 	if p.opt.Preempt {
 		p.levels.relevel(&p.foresight, p.now)
@@ -187,8 +187,8 @@ func (p *planner) endings(r *reservation) (ends []ending, back []func()) {
 	return ends, back
 }
 
-// clear has those who have GPUs that are kept for a turn gone when it begins, whatever quotas say: they are
-// stopped then, or give back members.
+// clear removes all gangs from the GPUs that are kept for a turn, at the time when it begins. They
+// are stopped or give back members then, whatever quotas say.
 func (p *planner) clear(ends []ending, kept map[int]bool, begins time.Duration) []ending {
 	for i, e := range ends {
 		switch n := firstOn(e.placement, kept); {
@@ -205,8 +205,8 @@ func (p *planner) clear(ends []ending, kept map[int]bool, begins time.Duration) 
 	return ends
 }
 
-// couldStay is how many members a running gang keeps in any case, once it has run long enough: of the
-// others quotas may say, when the head starts, that they do not go for it (see spare).
+// couldStay returns how many members of a running gang stay in any case, once it has run long
+// enough. Quotas may protect the others when the head starts (see spare).
 func (p *planner) couldStay(r *reservation, e *entry) int {
 	_, over := p.quotas(r.head, e, nil)
 	surely := r.stops == math.MinInt || over && p.tree.quotas
@@ -220,8 +220,8 @@ func (p *planner) couldStay(r *reservation, e *entry) int {
 	return len(e.placement.Members)
 }
 
-// spare has those stay, of the first that are gone in the what-if, that tenants do not let go for the head if
-// it starts at the start time. It returns what has them go again.
+// spare puts members back that tenants would not give up for the head if it started at the start
+// time. It looks at the first endings, which are gone in the what-if. back removes them again.
 func (p *planner) spare(r *reservation, ends []ending, gone []func()) (back func()) {
 	if !p.tree.quotas && !p.tenantsFirst() || r.stops == math.MinInt {
 		return func() {}
@@ -251,8 +251,8 @@ func (p *planner) spare(r *reservation, ends []ending, gone []func()) (back func
 	}
 }
 
-// staying says how many members of an ending stay that need not go for the head if it starts at the start
-// time. Who has ended by then does not count with its tenants any more.
+// staying returns a function that counts the members of an ending that may stay if the head starts
+// at the start time. Gangs that have ended by then no longer count with their tenants.
 func (p *planner) staying(r *reservation, ends []ending) func(ending) int {
 	var back []func()
 	for _, e := range ends {
@@ -284,8 +284,8 @@ func (p *planner) staying(r *reservation, ends []ending) func(ending) int {
 	}
 }
 
-// away frees the GPUs of a gang that runs or is about to, in the what-if; it returns
-// what takes them again. Those that are kept for a turn are its from then on.
+// away frees the GPUs of a gang in the what-if; back takes them again. GPUs that are kept for a
+// turn belong to the turn from then on.
 func (p *planner) away(r *reservation, e ending) (back func()) {
 	left := p.leave(e)
 	if r.kept == nil || e.entry == p.turn.by || !e.touches(r.kept) {
@@ -302,9 +302,8 @@ func (p *planner) away(r *reservation, e ending) (back func()) {
 	}
 }
 
-// leave is away without the turn. The GPUs of a start that is not reported yet were only marked as
-// taken (holdPending): the cluster has not counted their CPU and memory, so it must not
-// release these.
+// leave is away without the turn. A start that is not reported yet only marked its GPUs as taken
+// (holdPending). The cluster has not counted its CPU and memory, so leave must not release these.
 func (p *planner) leave(e ending) (back func()) {
 	switch {
 	case e.marked != nil:
@@ -328,12 +327,11 @@ func (p *whatIf) unmark(gpus []int) (back func()) {
 	}
 }
 
-// reserveFor foresees when and where the head starts: the others end one after
-// the other as expected (those that should have ended, now), or are stopped for it if their
-// levels are above stops, until it fits. First as many
-// end as free enough GPUs. If these are too scattered, twice as many have ended at each
-// further try: with n running gangs that is log2(n) searches, not n, for a start that may
-// be foreseen too late, as if more had to end than must.
+// reserveFor foresees when and where the head starts. It ends the running gangs one after the
+// other, as expected, until the head fits. Gangs that should have ended already end now; gangs of
+// levels above stops are stopped. The first try ends as many as free enough GPUs. If these are too
+// scattered, each further try ends twice as many. With n running gangs that takes log2(n) searches
+// instead of n, but the foreseen start may be too late.
 func (p *planner) reserveFor(head *entry, stops int) *reservation {
 	r, done := &reservation{head: head, stops: stops}, 0
 	ends, back := p.endings(r)
@@ -369,7 +367,8 @@ func (p *planner) reserveFor(head *entry, stops int) *reservation {
 	}
 }
 
-// startsAt reports whether enough GPUs are free if the head starts then, with those gone, and whether it fits.
+// startsAt reports whether enough GPUs are free, and whether the head fits, at that time and with
+// those gangs gone.
 func (p *planner) startsAt(r *reservation, at time.Duration, ends []ending, gone []func()) (enough, fits bool) {
 	defer p.startingAt(at)()
 	defer p.spare(r, ends, gone)()
@@ -386,9 +385,9 @@ func undoAll(back []func()) {
 	}
 }
 
-// replan chooses the head's GPUs again, among those that are expected to be free
-// by then: as few as possible of those that are free now, which leaves more to
-// the others, as far as that does not slow the head down.
+// replan chooses the head's GPUs again, among those that are expected to be free by then. It
+// prefers GPUs that are still in use, as far as that does not slow the head down. So more of the
+// free ones remain for others.
 func (p *planner) replan(r *reservation) {
 	r.stale = false
 	defer p.startingAt(r.at)()
@@ -407,9 +406,9 @@ func (p *planner) replan(r *reservation) {
 	p.fewest(r, free)
 }
 
-// fewest places the head with as few of the given free GPUs as it takes at the least
-// cost: it hides more and more of them, by bisection, as long as the cost does not grow.
-// That takes log2(free) searches.
+// fewest places the head at the least cost with as few of the given free GPUs as possible. It hides
+// more and more of them, by bisection, as long as the cost does not grow. That takes log2(free)
+// searches.
 func (p *planner) fewest(r *reservation, free []int) {
 	hidden := 0 // the first so many of free
 	show := func(n int) {

@@ -50,7 +50,7 @@ func (h *heap) Pop() any {
 	return e
 }
 
-// book is who waits.
+// book holds the waiting gangs.
 type book struct {
 	buckets map[signature]*bucket
 	live    []*bucket // those that hold gangs
@@ -70,10 +70,9 @@ func newBook() book {
 	}
 }
 
-// signature is what two waiting gangs share if one fits exactly where the
-// other does, at the same cost, under the same rules: where the first of them
-// does not fit, or waits for closer GPUs, the others need not be tried. How long a gang
-// runs and how important it is are not part of it: these sort the gangs of a bucket.
+// signature is what decides where a waiting gang fits. Two gangs with equal signatures fit in the
+// same places, at the same cost, under the same rules. If one does not fit, the other need not be
+// tried. Run time and importance are not part of it: these sort the gangs of a bucket.
 type signature struct {
 	class      pal.AppClass
 	maxTier    pal.Tier
@@ -103,17 +102,16 @@ type bucket struct {
 	failed      attempt       // the last that failed
 	failedUntil time.Duration // by when it would have had to end
 	done        uint64        // the pass that is done with it
-	// The pass with the number passes goes on at from, with gangs that run no longer than
-	// slack at cost 1; other passes begin with the first gang.
+	// In pass number passes, the search continues at from with gangs that run no longer than slack
+	// at cost 1. Other passes begin with the first gang.
 	from   *entry
 	passes uint64
 	slack  time.Duration
 	tries  []*entry // of gangs that others are being stopped for: those that the pass has yet to try
 }
 
-// place is a gang's place in its bucket, with copies of what decides whether and when it
-// is tried. A pass may look at each gang of a long bucket: it reads these one after the
-// other, and does not go to each entry for them.
+// place is a gang's position in its bucket, with copies of the fields that decide when it is tried.
+// A pass may scan a long bucket; the copies save it a look at each entry.
 type place struct {
 	key    key
 	expect time.Duration
@@ -154,8 +152,7 @@ func (b *bucket) Pop() any {
 	return e
 }
 
-// after is the first gang after a key that is expected to run no longer than that; nil for
-// none.
+// after returns the first gang after a key that is expected to run at most that long, or nil.
 func (b *bucket) after(k key, long time.Duration) *entry {
 	var first *place
 	for i := range b.es {
@@ -170,8 +167,8 @@ func (b *bucket) after(k key, long time.Duration) *entry {
 	return first.e
 }
 
-// ahead is how many GPUs those gangs of the bucket ask for that go before a key. An elastic
-// gang may be tried with fewer members than the bucket says.
+// ahead returns how many GPUs the gangs of the bucket before a key request. An elastic gang may be
+// tried with fewer members than the bucket says.
 func (b *bucket) ahead(k key) (gpus int) {
 	for i := range b.es {
 		switch p := &b.es[i]; {
@@ -185,21 +182,21 @@ func (b *bucket) ahead(k key) (gpus int) {
 	return gpus
 }
 
-// attempt is what decides whether the first gang of a bucket fits: while all of it is as
-// it was when the gang did not, it still does not. That holds on exclusive clusters only,
-// where version grows whenever a GPU comes free.
+// attempt records the conditions under which the first gang of a bucket did not fit. While they are
+// unchanged, the gang still does not fit. That holds on exclusive clusters only, where version
+// grows whenever a GPU comes free.
 type attempt struct {
 	version uint64 // of the Queue
 	head    *entry
 	turn    *turn
-	// first is the bucket's first gang, starts counts the starts that were ever decided. Both
-	// are empty without a head, a turn and windows: then neither run times nor others matter.
+	// first is the bucket's first gang. starts counts all starts so far. Both stay empty without a
+	// head, a turn and windows, because then neither run times nor other gangs matter.
 	first  *entry
 	starts uint64
 }
 
-// sign works out the gang's signature. A waiting elastic gang that is tried with fewer
-// members has another one meanwhile than its bucket.
+// sign computes the gang's signature. While an elastic gang is tried with fewer members, its
+// signature differs from that of its bucket.
 func (q *Queue) sign(e *entry) {
 	e.sig = signature{class: e.job.Gang.Class, maxTier: e.job.Gang.MaxTier, memberSets: memberSets(e.job.Gang), localityWait: e.job.LocalityWait, anywhere: e.job.Anywhere,
 		preemptible: e.job.Preemptible, migratable: e.job.Migratable, admitted: q.windows.admitted(e.job), array: e.job.array(), endless: e.job.Endless, claimed: e.claim != nil, least: e.job.Least, efficiency: e.job.Efficiency}
@@ -212,10 +209,10 @@ func (q *Queue) sign(e *entry) {
 	e.kind = nil
 }
 
-// enqueue puts an entry that waits from now on into its bucket and into the lists of
-// waiting gangs. What is expected of it is worked out once, here, and does not change
-// with time while it waits, so that the order in the bucket holds; see resort and hurry
-// for what changes it. An elastic gang waits as one of all its members.
+// enqueue adds an entry that begins to wait to its bucket and to the lists of waiting gangs.
+// Expected run times are computed here, once. They do not change with time while the gang waits, so
+// the order of the bucket holds; resort and hurry handle the exceptions. An elastic gang waits with
+// its full size.
 func (q *Queue) enqueue(e *entry) {
 	e.state, e.settled, e.offered = waiting, false, -1
 	if e.elastic != nil {
@@ -249,7 +246,7 @@ func (bk *book) putInto(e *entry, sig signature) {
 	b.push(e)
 }
 
-// rebucket moves a waiting gang to the bucket where it belongs now that it has, or has lost, a claim.
+// rebucket moves a waiting gang to its new bucket after it got or lost a claim.
 func (bk *book) rebucket(e *entry) {
 	e.sig.claimed = e.claim != nil
 	if e.bucket != nil {
@@ -260,7 +257,7 @@ func (bk *book) rebucket(e *entry) {
 	}
 }
 
-// memberSets is [pal.Gang.Demand] without its cost for the common gang of one-GPU members.
+// memberSets is [pal.Gang.Demand], with a fast path for the common gang of one-GPU members.
 func memberSets(g pal.Gang) string {
 	if len(g.MemberSets) == 1 && g.MemberSets[0].Eligible == nil && g.MemberSets[0].Prefer == nil && g.MemberSets[0].Need == (pal.Resources{}) && g.MemberSets[0].GPUs == 1 && len(g.Speeds) == 0 {
 		return strconv.Itoa(g.MemberSets[0].Members)
@@ -268,7 +265,8 @@ func memberSets(g pal.Gang) string {
 	return g.Demand()
 }
 
-// leaveQueue is for a gang that waits no longer: what was being freed for it comes to others.
+// leaveQueue removes a gang that no longer waits. The GPUs that were being freed for it go to
+// others.
 func (q *Queue) leaveQueue(e *entry) {
 	q.dequeue(e)
 	if e.claim != nil {
@@ -303,12 +301,12 @@ func (bk *book) takeOut(e *entry) {
 	}
 }
 
-// leastPatience is for how long a gang waits at least before it is overdue: a queue of some
-// minutes is none.
+// leastPatience is the shortest wait after which a gang is overdue. A queue of some minutes is
+// normal.
 const leastPatience = time.Hour
 
-// patience is for how long a gang waits in all before it is overdue: in proportion to its run, where its
-// user says how long that is, or by when it is ended.
+// patience returns how long a gang waits in all before it is overdue. If the user's estimate or the
+// limit tells the run time, it is in proportion to that.
 func (fs *foresight) patience(j Job) time.Duration {
 	run := fs.Estimate(j)
 	if j.Limit > 0 && (run == 0 || j.Limit < run) {
@@ -320,11 +318,11 @@ func (fs *foresight) patience(j Job) time.Duration {
 	return max(leastPatience, stretched(run, fs.opt.Patience))
 }
 
-// overdueFrom is when a waiting gang has waited for as long as its patience, in all.
+// overdueFrom returns when the gang's total wait reaches its patience.
 func (e *entry) overdueFrom() time.Duration { return e.waitingSince - e.waited + e.patience }
 
-// age marks the gangs that are overdue. They are sorted by when they will be, so only those are looked at
-// that are. A gang stays overdue when it runs and is stopped again.
+// age marks the gangs that have become overdue. The heap is sorted by that time, so age reads only
+// those. A gang stays overdue when it runs and is stopped again.
 func (bk *book) age(now time.Duration) {
 	for len(bk.ages.es) > 0 && bk.ages.es[0].overdueFrom() <= now {
 		e := bk.ages.es[0]
@@ -334,9 +332,9 @@ func (bk *book) age(now time.Duration) {
 	}
 }
 
-// resort puts the waiting gangs whose names have taught something at their new
-// places: once a pass, as many runs of a name may have ended since the last one. Names are
-// gone through in order, as all that is decided must not depend on that of a map.
+// resort moves waiting gangs whose names have new history to their new places. It runs once a pass,
+// since many runs of a name may have ended in between. It goes through names in sorted order,
+// because no decision may depend on the order of a map.
 func (q *Queue) resort() {
 	if len(q.learned) == 0 {
 		return
@@ -356,8 +354,8 @@ func (q *Queue) resort() {
 	clear(q.learned)
 }
 
-// indexByName and unindexByName keep the list of waiting gangs by the name that tells how long they run,
-// those without one too, for resort.
+// indexByName and unindexByName maintain the list of waiting gangs by the name that tells their run
+// time, for resort. Gangs without a name are listed too.
 func (fs *foresight) indexByName(e *entry) {
 	by := e.toldBy()
 	e.namePos = len(fs.named[by])
@@ -373,8 +371,8 @@ func (fs *foresight) unindexByName(e *entry) {
 	fs.named[by] = es[:len(es)-1]
 }
 
-// toldBy is the name whose runs tell how long the gang runs: its own or, if its user gave an
-// estimate, that of its tenant's estimates. See [foresight.outlook].
+// toldBy returns the name whose history tells the gang's run time. That is its own name or, if its
+// user gave an estimate, the name for its tenant's estimates. See [foresight.outlook].
 func (e *entry) toldBy() string {
 	if e.job.Estimate > 0 {
 		return estimatesOf(e.job.Tenant)

@@ -10,23 +10,25 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Change is what a running gang asks for that its author has changed, or what a waiting one would.
+// Change describes a running gang whose author has edited it, or a change that is only considered.
 type Change struct {
-	// Job is what it would be, or what it lacks beside what it keeps.
+	// Job is the new job, or the part of it that the gang lacks beside what it keeps.
 	Job Job
-	// Own are the GPUs that it gives up: they are free on the cluster, on which it has none.
+	// Own are the GPUs that it gives up. They are free on the given cluster, where the gang has
+	// none.
 	Own []int
 	// Keeps is how many GPUs it keeps.
 	Keeps int
 }
 
-// RoomFor is where a running gang could go now that its author has changed it, or what that
+// RoomFor returns where a running gang could go after its author edited it, or what the change
 // waits for.
 //
-// It gets its own GPUs, unless it asks for more than it has and the head counts on them, and of
-// the others what it would get if it were submitted now, behind all who wait: none that
-// somebody who waits could start on or is being given, none of those that the head counts on
-// unless it ends before, none that a window keeps, and none above its tenants' limits. It decides nothing, and leaves the cluster as it is.
+// The gang gets its own GPUs, unless it requests more than it has and the head counts on them. Of
+// the other GPUs it gets what it would get if it were submitted now, behind all who wait. So it
+// gets no GPU that a waiting gang could start on or is being given, none that a window keeps, and
+// none above its tenants' limits. It gets GPUs that the head counts on only if it ends before the
+// head needs them. RoomFor decides nothing, and leaves the cluster as it is.
 func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Found, w Wait, ok bool) {
 	p := asking(q, now, c)
 	defer p.putBack()
@@ -59,7 +61,7 @@ func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Fou
 	return f, w, w.Reason == ReasonNext
 }
 
-// freeOf counts those of some GPUs that are free.
+// freeOf counts how many of the GPUs are free.
 func (p *asker) freeOf(gpus []int) (n int) {
 	for _, u := range gpus {
 		if p.c.Available(u) {
@@ -69,8 +71,8 @@ func (p *asker) freeOf(gpus []int) (n int) {
 	return n
 }
 
-// giveOthers takes the GPUs that others are to have, and finds the head: those who could start go
-// before a gang that runs already, and so does the first who could not.
+// giveOthers reserves GPUs for waiting gangs and finds the head. Gangs that could start go before a
+// gang that runs already, and so does the first one that could not.
 func (p *asker) giveOthers() {
 	p.holdPending()
 	for _, cl := range p.Queue.claims {
@@ -103,8 +105,8 @@ func (p *asker) giveOthers() {
 	}
 }
 
-// roomFor is what is left for a running gang that was changed. If a tenant's limit leaves it
-// nothing, w names the tenant.
+// roomFor looks for a placement for an edited running gang on the GPUs that remain. If a tenant's
+// limit prevents it, w names the tenant.
 func (p *asker) roomFor(e *entry, ch Change, w *Wait) (f pal.Found, r Reason) {
 	if had := p.changed; had != nil && had.state >= running { // not counted twice
 		had.of.tenant.count(had.job.User, -had.counted)

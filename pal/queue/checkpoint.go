@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// safeFor is how long a gang that starts runs before it may be stopped or moved: from the stop after
-// [Options.FreeStops] on, twice as long each time.
+// safeFor returns how long a gang runs after a start before it may be stopped or moved. After
+// [Options.FreeStops] stops the time doubles with each further stop.
 func (e *entry) safeFor(freeStops int) time.Duration {
 	d := minRuns * e.job.RestartCost
 	if n := e.stops - freeStops; freeStops > 0 && n > 0 {
@@ -18,16 +18,16 @@ func (e *entry) safeFor(freeStops int) time.Duration {
 	return d
 }
 
-// Of a gang that writes checkpoints at known times, lostShare is how much of its run it loses at most when
-// it is stopped. mostCheckpoint is the longest time between two that is waited for: whoever writes none for
-// longer is stopped whenever others need the GPUs.
+// lostShare and mostCheckpoint are for gangs that write checkpoints at known times. Such a gang is
+// stopped when it loses at most lostShare of its run. A gang whose checkpoints are further apart
+// than mostCheckpoint is stopped whenever others need its GPUs.
 const (
 	lostShare      = 1. / 32
 	mostCheckpoint = 4 * time.Hour
 )
 
-// atCheckpoint reports whether little is lost if the gang, which runs, is stopped then: it has just written a
-// checkpoint, or has run for so long that what it did since the last one does not matter.
+// atCheckpoint reports whether a running gang loses little if it is stopped then. Either it has
+// just written a checkpoint, or its work since the last one is small compared with its whole run.
 func (e *entry) atCheckpoint(at time.Duration) bool {
 	every := e.job.Checkpoint
 	if every <= 0 || every > mostCheckpoint {
@@ -37,10 +37,11 @@ func (e *entry) atCheckpoint(at time.Duration) bool {
 	return ran >= every && float64(ran%every) <= lostShare*float64(ran)
 }
 
-// checkpointsFrom is from when on its checkpoints count: it has started, and what a restart costs has passed.
+// checkpointsFrom returns when the gang's first checkpoint interval begins: after its start and the
+// restart cost.
 func (e *entry) checkpointsFrom() time.Duration { return e.startedAt + e.job.RestartCost }
 
-// nextCheckpoint is when it has written the next one.
+// nextCheckpoint returns when the next checkpoint is written.
 func (e *entry) nextCheckpoint(now time.Duration) time.Duration {
 	return now + e.job.Checkpoint - max(0, now-e.checkpointsFrom())%e.job.Checkpoint
 }

@@ -23,8 +23,8 @@ type claim struct {
 	held      []int // of the placement, in this pass: free by now, and marked as taken
 }
 
-// reason is what its gang waits for: which gangs stop, and which only give members back. The reason is
-// that some stop, if any do.
+// reason returns what the claim's gang waits for: the gangs that stop, and those that only give
+// members back. If any gang stops, the reason is stopping.
 func (c *claim) reason() (r Reason, stop, shrink []string) {
 	for _, v := range c.victims {
 		if len(v.target.Members) > 0 {
@@ -39,7 +39,7 @@ func (c *claim) reason() (r Reason, stop, shrink []string) {
 	return ReasonStopping, stop, shrink
 }
 
-// endOn is when a gang that waits is expected to end if it starts then on the placement.
+// endOn returns when a waiting gang is expected to end if it starts then on the placement.
 func (e *entry) endOn(pl pal.Placement, at time.Duration) time.Duration {
 	slower := 1.0
 	if e.elastic != nil {
@@ -48,8 +48,8 @@ func (e *entry) endOn(pl pal.Placement, at time.Duration) time.Duration {
 	return at + stretched(e.expect, pl.Cost()*slower)
 }
 
-// enter adds a claim: it counts with its gang's tenants and array, and the gang waits among those
-// that have one.
+// enter adds a claim. It counts with the gang's tenants and array, and the gang moves to a bucket
+// of gangs with claims.
 func (q *Queue) enter(c *claim) {
 	q.claims = append(q.claims, c)
 	c.by.claim = c
@@ -61,8 +61,8 @@ func (q *Queue) enter(c *claim) {
 	q.rebucket(c.by)
 }
 
-// drop gives up a claim. Victims that are being stopped already still stop: whoever wants GPUs next
-// gets theirs, see takeOver.
+// drop gives up a claim. Victims that are being stopped still stop; their GPUs go to the next gang
+// that needs them, see takeOver.
 func (q *Queue) drop(c *claim) {
 	q.version++
 	i := slices.Index(q.claims, c)
@@ -77,8 +77,8 @@ func (q *Queue) drop(c *claim) {
 	q.rebucket(c.by)
 }
 
-// promise counts the GPUs of a claim with its gang's tenants, and the gang with its array, (1) or no
-// longer (-1): else two gangs could be promised the same part of a quota.
+// promise adds (sign 1) or removes (-1) a claim's GPUs from the counts of its gang's tenants and
+// array. Without that, two gangs could be promised the same part of a quota.
 func (ts *tenancy) promise(c *claim, sign int) {
 	for t := c.by.of.tenant; t != nil; t = t.parent {
 		t.promised += sign * c.gpus
@@ -87,14 +87,13 @@ func (ts *tenancy) promise(c *claim, sign int) {
 	ts.countJob(c.by, sign)
 }
 
-// without takes a gang off a list.
+// without removes a gang from a list.
 func without(es []*entry, e *entry) []*entry {
 	return slices.DeleteFunc(es, func(o *entry) bool { return o == e })
 }
 
-// claims starts the gangs whose victims have all stopped, and holds the freed
-// GPUs of the others. Where somebody else got one of the GPUs all the same, or one
-// failed, the claim lapses and the gang is decided on again.
+// claims starts the gangs whose victims have all stopped, and holds freed GPUs for the others. If a
+// freed GPU was taken by somebody else or failed, the claim lapses and the gang is decided anew.
 func (p *pass) claims() {
 	for _, c := range slices.Clone(p.Queue.claims) {
 		c.held = nil
@@ -114,8 +113,8 @@ func (p *whatIf) allFree(pl pal.Placement) bool {
 	return !slices.ContainsFunc(pl.GPUs(), func(u int) bool { return !p.c.Available(u) })
 }
 
-// elsewhere looks for GPUs for a gang that others are being stopped for among those that are free,
-// with what is held for it already: a stop may take long, or hang.
+// elsewhere looks for other GPUs for a gang that has a claim: those that are free, and those held
+// for the gang already. A stop may take long, or hang.
 func (p *pass) elsewhere(c *claim, look func() (pal.Found, bool)) (f pal.Found, ok bool) {
 	defer p.unmark(c.held)()
 	p.promise(c, -1)
@@ -126,7 +125,7 @@ func (p *pass) elsewhere(c *claim, look func() (pal.Found, bool)) (f pal.Found, 
 	return look()
 }
 
-// letGo ends that GPUs are held for a gang in this pass.
+// letGo releases the GPUs that are held for a gang in this pass.
 func (p *pass) letGo(c *claim) {
 	if len(c.held) == 0 {
 		return
@@ -136,8 +135,8 @@ func (p *pass) letGo(c *claim) {
 	p.kept = slices.DeleteFunc(p.kept, func(u int) bool { return held[u] })
 }
 
-// retries lists, in their buckets, the gangs that others are being stopped for, and for which enough
-// GPUs are free with those held for them.
+// retries lists gangs with a claim, in their buckets, if enough GPUs are free with those held for
+// them.
 func (p *pass) retries() {
 	for _, b := range p.live {
 		b.tries = b.tries[:0]
@@ -156,8 +155,7 @@ func (p *pass) retries() {
 	}
 }
 
-// retry starts such a gang, if it fits, as if nobody were stopped for it. What is being freed for it
-// then comes to others.
+// retry starts such a gang if it fits now. Its victims' GPUs then go to others.
 func (p *pass) retry(b *bucket, e *entry) {
 	b.tries = b.tries[1:]
 	if len(e.claim.held) > 0 {
@@ -174,7 +172,7 @@ func (p *pass) retry(b *bucket, e *entry) {
 		return
 	}
 	p.start(e, f)
-	if p.turn != nil { // some of what was held may be its
+	if p.turn != nil { // some of the held GPUs may belong to the turn
 		p.show()
 		p.hide()
 	}

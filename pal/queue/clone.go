@@ -10,9 +10,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Clone is a Queue of its own that knows what this one knows, and says and decides the same.
-// Jobs, placements, windows and what is remembered of a finished run are replaced and never
-// changed, and so are shared.
+// Clone returns a copy that knows the same and decides the same. Jobs, placements, windows and
+// finished runs are shared: they are replaced, never changed.
 func (q *Queue) Clone() *Queue {
 	o, opt := *q, *q.opt
 	o.opt, o.foresight.opt, o.tenancy.opt, o.gangKinds.opt = &opt, &opt, &opt, &opt
@@ -54,14 +53,14 @@ func (q *Queue) Clone() *Queue {
 	return &o
 }
 
-// Migrating is a clone that moves gangs where that pays, whatever the options say.
+// Migrating returns a clone that moves gangs where that pays, whatever the options say.
 func (q *Queue) Migrating() *Queue {
 	o := q.Clone()
 	o.opt.Migrate = true
 	return o
 }
 
-// cloner knows which copy is of what.
+// cloner maps each entry to its copy.
 type cloner struct {
 	from     []*entry
 	to       []entry // the same order
@@ -73,8 +72,8 @@ type cloner struct {
 	turn     *turn
 }
 
-// of is the copy of an entry, nil for none. What was decided for one that has gone since is found
-// out at the next pass: its copy is in no list.
+// of returns the copy of an entry, or nil. An earlier decision may name a gang that has gone; its
+// copy is in no list, and the next pass drops it.
 func (c *cloner) of(e *entry) *entry {
 	switch {
 	case e == nil:
@@ -98,7 +97,7 @@ func (c *cloner) all(es []*entry) []*entry {
 	return out
 }
 
-// entry makes the copy of an entry in the place that is kept for it.
+// entry fills in the copy of an entry.
 func (c *cloner) entry(to, e *entry, q *Queue) {
 	*to = *e
 	to.of = q.namespaces[e.job.Tenant]
@@ -131,7 +130,7 @@ func (c *cloner) levelsOf(ls levels) levels {
 	return o
 }
 
-// buckets are the copies of all buckets.
+// buckets returns copies of all buckets.
 func (c *cloner) buckets(q *Queue) (all map[signature]*bucket, live []*bucket) {
 	all, c.bucket = make(map[signature]*bucket, len(q.buckets)), make(map[*bucket]*bucket, len(q.buckets))
 	for sig, b := range q.buckets {
@@ -150,7 +149,8 @@ func (c *cloner) buckets(q *Queue) (all map[signature]*bucket, live []*bucket) {
 	return all, live
 }
 
-// attempt is the copy of what did not fit; none where a turn is over since, and it counts no more.
+// attempt copies a failed attempt. If its turn is over, the attempt no longer counts and the copy
+// is empty.
 func (c *cloner) attempt(a attempt, now *turn) attempt {
 	if a.turn != nil && a.turn != now {
 		return attempt{}
@@ -205,7 +205,7 @@ func (c *cloner) history(of map[string]*runHistory) map[string]*runHistory {
 	return out
 }
 
-// copied is a map with a copy of each value.
+// copied returns a map with a copy of each value.
 func copied[K comparable, V any](m map[K]*V) map[K]*V {
 	out, of := make(map[K]*V, len(m)), make([]V, 0, len(m))
 	for k, v := range m {

@@ -7,26 +7,25 @@ import (
 	"time"
 )
 
-// A gang with a deadline waits at its place in the order until that is in danger. Then
-// it goes before all but the overdue, those first that must start first. Once the deadline cannot be met any
-// more it is a gang like any: to go first would only make others late.
+// A gang with a deadline keeps its place in the order until the deadline is in danger. Then it goes
+// before all but the overdue; among several, the one that must start first goes first. Once the
+// deadline cannot be met, the gang loses this advantage: going first would only make others late.
 
-// inDanger is from how many of its run times before its deadline on a gang is in danger:
-// from 2, it can wait for as long as it runs and still be in time. The run time is what
-// nine of ten like it take at most.
+// inDanger says when a deadline is in danger: this many run times before it. With 2, a gang can
+// wait for as long as it runs and still be in time. The run time is one that nine of ten similar
+// gangs stay below.
 const inDanger = 2
 
-// urgency is when a waiting gang's deadline is in danger.
+// urgency is when a waiting gang's deadline comes into danger.
 type urgency struct {
 	on       bool
 	from, to time.Duration
 }
 
-// urgencyRank is before all ranks of orders, by more than any time in seconds.
+// urgencyRank comes before every rank of an order. It exceeds any time in seconds.
 const urgencyRank = -1e12
 
-// expectUrgency works out when the gang's deadline is in danger, by what is expected of
-// it.
+// expectUrgency computes when the gang's deadline comes into danger, from its expected run time.
 func (fs *foresight) expectUrgency(e *entry) {
 	if e.job.Deadline == 0 || !fs.opt.Deadlines {
 		return
@@ -68,20 +67,21 @@ func (bk *book) nextUrgency(soon func(time.Duration)) {
 	}
 }
 
-// Deadline is how a waiting gang stands to its deadline.
+// Deadline tells whether a waiting gang can still meet its deadline.
 type Deadline struct {
-	// StartBy is the latest start by which nine of ten gangs like it are done in time,
-	// LostAt the one after which it is expected to be late.
+	// A gang that starts at StartBy is done in time in nine of ten cases. After LostAt it is
+	// expected to be late.
 	StartBy, LostAt time.Duration
-	// Urgent: only the overdue go before it, as the deadline is in danger; Lost: it cannot be met.
+	// Urgent: the deadline is in danger, so only the overdue go first. Lost: the deadline cannot be
+	// met.
 	Urgent, Lost bool
-	// Assumed is how long the gang is taken to run where neither its user nor its history tells, and its
-	// deadline has not passed: StartBy and LostAt then hold only if it does.
+	// Assumed is the run time that is used if neither the user nor the history tells one, and the
+	// deadline has not passed. StartBy and LostAt are only right if this run time is.
 	Assumed time.Duration
 }
 
-// DeadlineOf is how a waiting job stands to its deadline; ok is false where it has none,
-// or deadlines do not count.
+// DeadlineOf returns whether a waiting job can meet its deadline. ok is false if it has none, or
+// deadlines do not count.
 func (q *Queue) DeadlineOf(now time.Duration, id string) (d Deadline, ok bool) {
 	e := q.entries[id]
 	if e == nil || e.state != waiting || e.job.Deadline == 0 || !q.opt.Deadlines {

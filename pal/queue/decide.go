@@ -10,39 +10,39 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// whatIf is the cluster as it would be. Whatever is taken, released or held in it is put back, in reverse
-// order, so that each step is undone in the state that it left behind.
+// whatIf is the cluster in a hypothetical state. Each change to it returns a function that undoes
+// it; these are called in reverse order.
 type whatIf struct {
 	c         *pal.Cluster
-	exclusive bool // nobody but the Queue takes GPUs of it
+	exclusive bool // only the Queue takes GPUs on it
 	undo      []func()
 	kept      []int // GPUs held until its end
 	hidden    []int // GPUs kept for the overdue gang whose turn it is
-	// changed is the gang that [Queue.RoomFor] is asked about, own the GPUs that it has: marked as
-	// taken, or free and then not here.
+	// changed is the gang that [Queue.RoomFor] looks for GPUs for. own are the GPUs that it has;
+	// they are marked as taken, or free and then not listed here.
 	changed *entry
 	own     []int
 }
 
-// finder finds GPUs for one gang: where it fits now, where it would fit once others have ended, and what
-// it would rather wait for. It neither knows who else waits nor decides anything.
+// finder finds GPUs for one gang: where it fits now, where it would fit after others have ended,
+// and whether it should wait for better GPUs. It does not know who else waits, and decides nothing.
 type finder struct {
 	*Queue
 	whatIf
 	now     time.Duration
 	started []*entry // in this pass
-	// slack says, after a gang did not fit, how long one like it may run to fit all the
-	// same, at cost 1; 0: it is not the run time that matters.
+	// slack is set after a gang did not fit. A similar gang that runs at most this long, at cost 1,
+	// would fit. 0: run time is not the reason.
 	slack time.Duration
-	// startsAt is when the gang would start that GPUs are looked for; 0: now.
+	// startsAt is when the gang would start; 0: now.
 	startsAt   time.Duration
 	windowless bool                  // see withoutWindows
 	rooms      map[*fitKind]*room    // on a cluster that is not exclusive
 	alone      map[beside]*pal.Found // see aloneBesideWindows
 }
 
-// planner foresees who comes after: the head's reservation, what a turn keeps, and who may be stopped
-// for whom. What it finds for a gang delays nobody whom it must not delay.
+// planner looks ahead: the head's reservation, the GPUs kept for a turn, and which gangs may be
+// stopped for which. What it finds for a gang delays no gang that must not be delayed.
 type planner struct {
 	finder
 	head    *entry // the first that did not fit
@@ -58,32 +58,33 @@ type pass struct {
 	sorted  int       // when so much was decided
 }
 
-// at looks at the queue and the cluster at a time. A question that needs no cluster gives none.
+// at builds a planner for the queue and the cluster at a time. The cluster is nil for questions
+// that need none.
 func (q *Queue) at(now time.Duration, c *pal.Cluster) planner {
 	return planner{finder: finder{Queue: q, whatIf: whatIf{c: c, exclusive: q.opt.Exclusive}, now: now, rooms: map[*fitKind]*room{}}}
 }
 
-// Decide says what to do now. It leaves the cluster as it is; what it decided
-// stays decided until it is reported back.
+// Decide returns what to do now. It leaves the cluster as it is. Its decisions stay in force until
+// the caller reports what became of them.
 //
-// First it brings up to date what the clock and finished runs have changed: who is
-// overdue, which windows have ended, what is expected of gangs, whose deadline is in
-// danger. Then each step has the GPUs that those before it left:
+// First it updates what the clock and finished runs have changed: overdue gangs, ended windows,
+// expected run times, deadlines in danger. Then each step uses the GPUs that the steps before it
+// left:
 //
-//  1. Earlier decisions: their GPUs are held, and gangs start whose victims have stopped. Those whose
-//     victims have not may still start elsewhere, in their turn. So are those of members that are about
-//     to be moved (Moving).
-//  2. Overdue gangs have their turn. It comes before the queue, or an order that never
-//     reaches them could starve them.
+//  1. Earlier decisions. Their GPUs are held, and gangs whose victims have all stopped start. Other
+//     gangs with victims may still start elsewhere in their turn. GPUs are also held for members
+//     that are about to be moved (Moving).
+//  2. Overdue gangs have their turn. It comes before the queue, as an order that never reaches them
+//     could starve them.
 //  3. The queue, first to last.
 //  4. Running gangs: some move to better GPUs, elastic ones grow on what is left.
 //
-// A pass looks for GPUs once for each kind of gang that waits (see signature), not for
-// each gang; reservations, preemption and moves look again.
+// A pass looks for GPUs once for each kind of waiting gang (see signature), not for each gang.
+// Reservations, preemption and moves need further searches.
 func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 	q.age(now)
 	if q.windows.ended(now) {
-		q.version++ // their GPUs are as if they had come free
+		q.version++ // their GPUs count as newly free
 	}
 	q.resort()
 	q.hurry(now)
@@ -108,7 +109,7 @@ func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 	return p.actions
 }
 
-// putBack leaves the cluster as it was before the pass, whatever has happened.
+// putBack restores the cluster to its state before the pass, in any case.
 func (p *whatIf) putBack() {
 	for _, undo := range slices.Backward(p.undo) {
 		undo()
@@ -125,9 +126,9 @@ func (p *finder) take(g pal.Gang, pl pal.Placement) {
 	p.undo = append(p.undo, func() { p.c.Release(g, pl) })
 }
 
-// vacate frees the GPUs of a running gang in the what-if; it returns what
-// takes them again. A member whose GPUs the cluster does not hold taken is left
-// out: it has ended, or a GPU of it failed, and the Queue is yet to be told.
+// vacate frees the GPUs of a running gang in the what-if; back takes them again. It skips a member
+// whose GPUs the cluster does not show as taken. Such a member has ended, or its GPU failed, and
+// the Queue has not been told yet.
 func (p *whatIf) vacate(e *entry) (back func()) {
 	if p.changed != nil && e.seq == p.changed.seq { // or some of its members, see with
 		on := setOf(e.placement.GPUs())
@@ -143,8 +144,8 @@ func (p *whatIf) vacate(e *entry) (back func()) {
 	return func() { p.c.Take(e.job.Gang, pl) }
 }
 
-// taken reports whether a GPU is in use, by a gang or otherwise. A GPU that is out of use
-// does not count: it could not be chosen if it were free either.
+// taken reports whether a GPU is in use, by a gang or otherwise. A GPU that is out of service does
+// not count, because it could not be chosen anyway.
 func (p *whatIf) taken(u int) bool {
 	if p.c.Available(u) {
 		return false
@@ -153,8 +154,8 @@ func (p *whatIf) taken(u int) bool {
 	return !gpu.Unhealthy && !gpu.Quarantined && !gpu.Unavailable
 }
 
-// keep holds the free GPUs of a placement until the end of the pass. Those that are
-// still in use are kept from others by whoever uses them.
+// keep holds the free GPUs of a placement until the end of the pass. The other GPUs of it are still
+// in use, so nobody else can get them.
 func (p *whatIf) keep(pl pal.Placement) (held []int) {
 	held, free := p.hold(pl.GPUs())
 	p.kept = append(p.kept, held...)
@@ -162,7 +163,7 @@ func (p *whatIf) keep(pl pal.Placement) (held []int) {
 	return held
 }
 
-// hold keeps those of the GPUs that are free from being chosen; free lets them go again.
+// hold hides the free ones of these GPUs from searches; free shows them again.
 func (p *whatIf) hold(gpus []int) (held []int, free func()) {
 	for _, u := range gpus {
 		if u < p.c.NumGPUs() && p.c.Available(u) {
@@ -177,7 +178,7 @@ func (p *whatIf) hold(gpus []int) (held []int, free func()) {
 	}
 }
 
-// setOf is the set of the GPUs, touches whether any that a placement has is in a set.
+// setOf turns a list of GPUs into a set.
 func setOf(gpus []int) map[int]bool {
 	set := make(map[int]bool, len(gpus))
 	for _, u := range gpus {
@@ -188,15 +189,15 @@ func setOf(gpus []int) map[int]bool {
 
 func touches(pl pal.Placement, set map[int]bool) bool { return firstOn(pl, set) >= 0 }
 
-// firstOn is the first member that has a GPU of the set; -1 for none.
+// firstOn returns the first member that has a GPU of the set, or -1.
 func firstOn(pl pal.Placement, set map[int]bool) int {
 	return slices.IndexFunc(pl.Members, func(m pal.Member) bool {
 		return slices.ContainsFunc(m.GPUs, func(u int) bool { return set[u] })
 	})
 }
 
-// holdPending holds the GPUs of starts and moves that were decided earlier and
-// are not reported yet.
+// holdPending holds the GPUs of starts and moves that were decided earlier and are not reported
+// yet.
 func (p *finder) holdPending() {
 	for _, e := range p.pending {
 		if e.state == moving {
@@ -207,8 +208,8 @@ func (p *finder) holdPending() {
 	}
 }
 
-// keepForMoving holds GPUs for the members that are about to be moved: while they still run, these count as
-// free. Nothing that was promised before is one of them.
+// keepForMoving holds GPUs for members that are about to be moved. While they still run, their GPUs
+// count as free. It takes no GPU that was promised to another gang before.
 func (p *finder) keepForMoving() {
 	for _, places := range p.drained {
 		for _, g := range places {
@@ -220,9 +221,9 @@ func (p *finder) keepForMoving() {
 	}
 }
 
-// start decides that a waiting gang starts on the placement. From here on its GPUs
-// count as its tenant's. The head's reservation is only marked: it is worked out again
-// when somebody needs it, not after each start.
+// start decides that a waiting gang starts on the placement. From now on its GPUs count for its
+// tenant. The head's reservation becomes stale; it is computed again when it is needed, not after
+// each start.
 func (p *pass) start(e *entry, f pal.Found) {
 	if e.claim != nil {
 		p.letGo(e.claim)
@@ -246,12 +247,17 @@ func (p *pass) start(e *entry, f pal.Found) {
 	p.actions = append(p.actions, Action{Kind: Start, Job: e.job.ID, Found: f})
 }
 
-// walk goes through the queue, first to last. A gang that fits starts; else it has those that are
-// coming free for nobody, or elastic gangs shrink for it, or others are stopped; else it waits, and the first that does is the
-// head, whom those behind it must not delay. A gang that others are being stopped for starts, at its
-// place, if it fits elsewhere; it is not the head. A bucket with a gang that neither
-// fits nor finds victims is done with, as its other gangs would not either, except that
-// where gangs only backfill, those of it that end in time are tried too.
+// walk goes through the queue, first to last. It tries these in order for each gang:
+//
+//   - start it, if it fits
+//   - give it GPUs that are coming free for nobody
+//   - shrink elastic gangs for it
+//   - stop gangs for it
+//
+// Otherwise the gang waits. The first gang that waits is the head, which those behind it must not
+// delay. A gang with a claim starts in its place if it fits elsewhere; it is not the head. If a
+// gang neither fits nor finds victims, the pass is done with its bucket, since the others would
+// fail too. When gangs only backfill, the walk still tries those of the bucket that end in time.
 func (p *pass) walk() {
 	p.retries()
 	for {
@@ -282,7 +288,7 @@ func (p *pass) walk() {
 			p.goOn(b, e)
 			continue
 		}
-		// To keep GPUs for a gang that could not use them would help nobody.
+		// Keeping GPUs for a gang that could not use them would help nobody.
 		if p.head == nil && p.awaits(e) && p.barring(e) == nil {
 			p.head = e
 			if p.opt.Backfill == BackfillNone {
@@ -293,8 +299,8 @@ func (p *pass) walk() {
 	}
 }
 
-// next is the gang of the bucket that the pass tries next: its first, or where goOn has
-// brought the pass.
+// next returns the gang of the bucket that the pass tries next: the first, or the one that goOn
+// chose.
 func (p *pass) next(b *bucket) *entry {
 	switch {
 	case b.sig.claimed:
@@ -305,11 +311,11 @@ func (p *pass) next(b *bucket) *entry {
 	return b.es[0].e
 }
 
-// goOn brings the pass to the next gang of the bucket that is worth a try, after e; without one
-// the pass is done with the bucket. While gangs leave it, as they start or others are stopped for
-// them, that is its new first one. Behind a gang that would end too late it is the next, in order, that is expected to run no
-// longer than the slack. To find one takes a look at each place of the bucket: the
-// heap is sorted by key, not by run time.
+// goOn moves to the next gang of the bucket, after e, that is worth a try. Without one, the pass is
+// done with the bucket. If e has left the bucket, because it starts or gets a claim, the next gang
+// is the new first one. Behind a gang that would end too late, it is the next in order that is
+// expected to run no longer than the slack. Finding that one scans the bucket: the heap is sorted
+// by key, not by run time.
 func (p *pass) goOn(b *bucket, e *entry) {
 	first := b.passes != p.passes
 	switch {
@@ -329,23 +335,23 @@ func (p *pass) goOn(b *bucket, e *entry) {
 	}
 }
 
-// full reports whether the pass has decided all that it may.
+// full reports whether the pass has reached its limit of decisions.
 func (p *pass) full() bool { return p.opt.Starts > 0 && len(p.actions) >= p.opt.Starts }
 
-// possible reports whether the gang could run at all, with what is healthy now. Where the
-// cluster is exclusive the answer stays until Changed.
+// possible reports whether the gang could run on an empty cluster with the GPUs that are healthy
+// now. On an exclusive cluster the answer holds until Changed.
 func (p *finder) possible(e *entry) bool {
 	return p.roomOf(e).ever.of(func() bool { return p.fitsWithout(e, p.withoutRunning) })
 }
 
-// awaits reports whether GPUs for the gang come free some time. For one that waits for services to
-// be stopped none are kept, and it holds nobody up.
+// awaits reports whether GPUs for the gang will come free at some time. If only services would have
+// to stop, no GPUs are kept for the gang and it holds up nobody.
 func (p *finder) awaits(e *entry) bool {
 	return p.possible(e) && p.roomOf(e).onceEnded.of(func() bool { return p.endless == 0 || p.fitsWithout(e, p.withoutEnding) })
 }
 
-// roomOf is what is known of the room for gangs of the kind: on a cluster that is not exclusive, in
-// this pass.
+// roomOf returns what is known about room for gangs of this kind. On a cluster that is not
+// exclusive that holds for this pass only.
 func (p *finder) roomOf(e *entry) *room {
 	k := p.kindOf(e)
 	if p.opt.Exclusive {
@@ -357,13 +363,13 @@ func (p *finder) roomOf(e *entry) *room {
 	return p.rooms[k]
 }
 
-// doneWith reports whether the pass has no gang of the bucket to try.
+// doneWith reports whether the pass has no more gang of the bucket to try.
 func (p *pass) doneWith(b *bucket) bool {
 	return b.done == p.passes || b.sig.claimed && len(b.tries) == 0
 }
 
-// first is the bucket whose first gang goes first, nil if none is left. It
-// looks at each kind of gang that waits, at each step of the walk.
+// first returns the bucket whose first gang goes first, or nil. It looks at each kind of waiting
+// gang at each step of the walk.
 func (p *pass) first() *bucket {
 	if p.byTenant() {
 		return p.firstByTenant()
@@ -377,15 +383,14 @@ func (p *pass) first() *bucket {
 	return best
 }
 
-// fits looks for a placement now, under the rules of backfilling if somebody
-// ahead is waiting for GPUs. Where the cluster is exclusive, what failed is not
-// tried again before GPUs come free. An elastic gang that does not fit is left at its
-// least size: with that it looks for GPUs to be freed.
+// fits looks for a placement now. If a gang ahead waits for GPUs, the rules of backfilling apply.
+// On an exclusive cluster, a failed attempt is not repeated before GPUs come free. An elastic gang
+// that does not fit is left at its least size; the caller then tries to free GPUs for that size.
 func (p *pass) fits(b *bucket, e *entry) (pal.Found, bool) {
 	p.slack = 0
 	try := attempt{version: p.version, head: p.head, turn: p.turn}
 	if p.head != nil || p.turn != nil || e.claim != nil || len(p.windows.list) > 0 {
-		try.first, try.starts = e, p.starts // how long it runs matters too, or what is held for it, and the others do
+		try.first, try.starts = e, p.starts // its run time, or GPUs held for it, and other gangs matter too
 	}
 	if e.least() > p.c.FreeGPUs()+len(p.hidden) {
 		p.toLeast(e)
@@ -402,7 +407,7 @@ func (p *pass) fits(b *bucket, e *entry) (pal.Found, bool) {
 	}
 	if !ok && p.mayUseOutlier(e) {
 		if f, ok = p.onOutlier(e); !ok {
-			return f, false // it may fit soon, though nothing comes free
+			return f, false // it may fit soon without GPUs coming free
 		}
 	}
 	if !ok {

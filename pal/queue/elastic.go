@@ -13,32 +13,31 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// An elastic gang runs with as many members as there is room for, from Job.Least to all
-// of its Gang. It is entitled to the least; the others are lent, as by Volcano and KAI:
+// An elastic gang runs with between Job.Least members and all of its Gang, as many as there is room
+// for. It is entitled to the least; the others are lent, as in Volcano and KAI:
 //
-//   - It starts with as many as fit, and does not wait for the rest; or with fewer if it ends
-//     sooner closer together or without an outlier.
-//   - It grows on GPUs that nobody who waits can use, if that saves more than twice what
-//     the restarts cost, in the time that such GPUs were lent for lately: under load they
-//     are soon wanted back, and then its members restart again.
-//   - It shrinks, its last members first, when that lets a waiting gang start that is as
-//     important: of its level or a better one. That comes before stopping anybody; where neither
-//     is enough alone, gangs are stopped beside it. For a tenant
-//     that would borrow it gives back what its own borrows, and no more.
+//   - It starts with as many as fit, and does not wait for the rest. It starts with fewer if it then
+//     ends sooner, closer together or without an outlier.
+//   - It grows on GPUs that no waiting gang can use, if that saves more than twice what the restarts
+//     cost. The saving counts for as long as such GPUs were lent lately: under load they are soon
+//     wanted back, and then its members restart again.
+//   - It shrinks, its last members first, if that lets a waiting gang of its level or a better one
+//     start. That comes before any gang is stopped; if neither is enough alone, both are done. For a
+//     tenant that would borrow GPUs, it gives back only what its own tenant borrows.
 //
-// After each start and each change it stays as it is for twice its restart cost. While it
-// waits it counts as one of all its members; a pass tries it with fewer.
+// After each start and each change its size stays the same for twice its restart cost. While it
+// waits it counts with all its members; a pass tries it with fewer.
 
-// elastic is what is different about the size of an elastic gang.
+// elastic is the state that only elastic gangs have.
 type elastic struct {
 	full pal.Gang // with all members; Job.Gang is of the size that it has now
 	lent int      // GPUs on which it is about to grow
 	at   int      // in runners.elastics, while it runs
-	// grownAt is since when it has members that it grew by; 0: it has none.
+	// grownAt is when it grew by the members that it still has; 0: it has not grown.
 	grownAt time.Duration
 }
 
-// checkElastic says what is wrong with the sizes of a gang.
+// checkElastic returns an error if the sizes of a gang are invalid.
 func (j Job) checkElastic() error {
 	if j.Least == 0 {
 		return nil
@@ -55,14 +54,13 @@ func (j Job) checkElastic() error {
 	return nil
 }
 
-// Slower is how many times as long n members take for what all members of the gang do:
-// each doubling of them keeps the part Efficiency of a linear speed-up, so that their
-// speed is 2×Efficiency times that before.
+// Slower is how many times as long n members take as all members. Each doubling of the members
+// keeps the part Efficiency of a linear speed-up, so it multiplies their speed by 2×Efficiency.
 func (j Job) Slower(n, all int) float64 {
 	return math.Pow(float64(all)/float64(max(1, n)), 1+math.Log2(cmp.Or(j.Efficiency, 1)))
 }
 
-// whole is how many GPUs the gang has with all its members.
+// whole is the number of GPUs of the gang with all its members.
 func (e *entry) whole() int {
 	if e.elastic == nil {
 		return e.gpus
@@ -70,7 +68,7 @@ func (e *entry) whole() int {
 	return e.full.GPUs()
 }
 
-// least is how many GPUs it needs at least.
+// least is the number of GPUs that the gang needs at least.
 func (e *entry) least() int {
 	if e.elastic == nil {
 		return e.gpus
@@ -78,7 +76,7 @@ func (e *entry) least() int {
 	return e.job.Least * e.full.MemberSets[0].GPUs
 }
 
-// most is how many GPUs an elastic gang could use; 0 of another one.
+// most is the number of GPUs that an elastic gang could use; 0 for any other gang.
 func (e *entry) most() int {
 	if e.elastic == nil {
 		return 0
@@ -86,7 +84,7 @@ func (e *entry) most() int {
 	return e.full.GPUs()
 }
 
-// sized is an elastic gang with so many members.
+// sized returns the elastic gang with n members.
 func (el *elastic) sized(n int) pal.Gang {
 	g := el.full
 	g.MemberSets = slices.Clone(g.MemberSets)
@@ -94,8 +92,8 @@ func (el *elastic) sized(n int) pal.Gang {
 	return g
 }
 
-// resize makes an elastic gang one of so many members. It must not be counted as holding
-// GPUs (see countHeld): what is counted off later must be what was counted.
+// resize sets the size of an elastic gang. The gang must not be counted as holding GPUs at that
+// time (see countHeld): the same number must be subtracted later as was added.
 func (q *Queue) resize(e *entry, n int) {
 	if e.elastic == nil || n == e.job.Gang.MemberSets[0].Members {
 		return
@@ -105,7 +103,7 @@ func (q *Queue) resize(e *entry, n int) {
 	q.sign(e)
 }
 
-// regang gives an entry its gang, with all members, again.
+// regang replaces the gang of an entry, in full size.
 func (e *entry) regang(f func(pal.Gang) pal.Gang) {
 	if e.elastic == nil {
 		e.job.Gang = f(e.job.Gang)
@@ -115,7 +113,7 @@ func (e *entry) regang(f func(pal.Gang) pal.Gang) {
 	e.job.Gang = e.sized(e.job.Gang.MemberSets[0].Members)
 }
 
-// during makes a waiting elastic gang one of so many members for the rest of the pass.
+// during resizes a waiting elastic gang for the rest of the pass.
 func (p *finder) during(e *entry, n int) {
 	if e.elastic == nil || e.state != waiting {
 		return
@@ -128,16 +126,15 @@ func (p *finder) during(e *entry, n int) {
 	})
 }
 
-// toLeast makes it one of as few members as it needs, for the rest of the pass.
+// toLeast resizes the gang to its least size for the rest of the pass.
 func (p *finder) toLeast(e *entry) { p.during(e, e.job.Least) }
 
-// asManyAsFit looks for a placement of the gang, of an elastic one with as many members
-// as there is room for: rather fewer than such that it would wait for closer GPUs, or, as it
-// runs at the pace of its slowest, that it would end later than without outliers. One
-// that does not fit is left at its least size. It is tried with all members, with as many as
-// there are free GPUs for, and with as many as there are without outliers. Then sizes are halved,
-// not lowered one by one: that bounds the searches by the logarithm of the members, and a gang
-// that starts smaller than it could grows later.
+// asManyAsFit looks for a placement of the gang. For an elastic gang it uses as many members as
+// there is room for, but fewer if the gang would otherwise wait for closer GPUs, or end later
+// because of an outlier. An elastic gang that does not fit is left at its least size. The sizes
+// tried are all members, as many as there are free GPUs for, and as many as there are free GPUs
+// that are no outliers. Then sizes are halved. That bounds the number of searches by the logarithm
+// of the members; a gang that starts smaller than it could grows later.
 func (p *finder) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (best pal.Found, ok bool) {
 	if e.elastic == nil {
 		return find(e)
@@ -185,8 +182,9 @@ func (p *finder) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (bes
 	return best, true
 }
 
-// closer is the placement with fewer members that lie closer together, if an elastic gang ends
-// sooner there than on the one that was found: as many as one place of a closer tier has room for.
+// closer returns a placement of an elastic gang with fewer members that lie closer together, if the
+// gang ends sooner there than on best. The number of members is what one place of a closer tier has
+// room for.
 func (p *finder) closer(e *entry, best pal.Found, find func(*entry) (pal.Found, bool)) pal.Found {
 	all := e.full.MemberSets[0].Members
 	ends := best.Cost() * e.job.Slower(len(best.Members), all)
@@ -204,15 +202,15 @@ func (p *finder) closer(e *entry, best pal.Found, find func(*entry) (pal.Found, 
 	return best
 }
 
-// slowed reports whether the placement has an outlier.
+// slowed reports whether the placement contains an outlier.
 func (p *finder) slowed(pl pal.Placement) bool {
 	return p.opt.OutlierThreshold > 0 && float64(pl.PMScore) > p.opt.OutlierThreshold
 }
 
-// shrinkFor takes lent members from elastic gangs of that level or worse so that a
-// waiting gang can start, if that is enough: from those that are expected to hold their
-// GPUs for longest first, and no more of them than it takes. Where the GPUs that come free
-// are too scattered, each further search takes twice as many members from a gang.
+// shrinkFor takes lent members from elastic gangs of that level or worse so that a waiting gang can
+// start. It takes none if that is not enough, and no more than needed. Gangs that are expected to
+// hold their GPUs longest give first. If the freed GPUs are too scattered, each further search
+// takes twice as many members from a gang.
 func (p *pass) shrinkFor(e *entry, level int) bool {
 	if len(p.elastics) == 0 || p.barring(e) != nil {
 		return false
@@ -247,8 +245,8 @@ func (p *pass) shrinkFor(e *entry, level int) bool {
 	return false
 }
 
-// lenders are the elastic gangs that may give members back for a waiting gang of the level, and how many
-// GPUs at most.
+// lenders returns the elastic gangs that may give members back for a waiting gang of the level, and
+// the most GPUs that they can give.
 func (p *planner) lenders(e *entry, level int) (from []*entry, lent int) {
 	for _, v := range p.elastics {
 		if p.ranLongEnough(v) && p.lends(v, e, level, nil) {
@@ -271,9 +269,10 @@ func (e *entry) hasLent() bool {
 	return e.elastic != nil && e.state == running && !e.settled && len(e.placement.Members) > e.job.Least
 }
 
-// lends reports whether a running gang has a member that it would give back for a waiting one of the
-// level. A turn outranks levels and quotas. Else two of these must hold: the level of the running one is
-// no better, the waiting one's tenant stays within its quota, and the other's is above its own.
+// lends reports whether a running gang would give back a member for a waiting gang of the level. A
+// turn outranks levels and quotas. Otherwise two of three must hold: the running gang's level is no
+// better, the waiting gang's tenant stays within its quota, the running gang's tenant is above its
+// quota.
 func (p *planner) lends(v, e *entry, level int, freed freedGPUs) bool {
 	if !v.hasLent() {
 		return false
@@ -281,7 +280,8 @@ func (p *planner) lends(v, e *entry, level int, freed freedGPUs) bool {
 	return level == math.MinInt || p.outranks(p.levelFor(e, v, p.level(v, p.now)) >= level, v, e, freed)
 }
 
-// keeps is with how many members the gang would go on; freed then counts what it gives back.
+// keeps returns with how many members the gang would go on. It adds what the gang gives back to
+// freed.
 func (p *planner) keeps(v, e *entry, level int, freed freedGPUs) (members int) {
 	members = len(v.placement.Members)
 	for ; members > v.job.Least && p.lends(v, e, level, freed); members-- {
@@ -290,8 +290,9 @@ func (p *planner) keeps(v, e *entry, level int, freed freedGPUs) (members int) {
 	return members
 }
 
-// MayGive is how many GPUs, of those that are of use, a running elastic gang would give back for
-// a waiting one, if that then starts, and from when on, since the caller's epoch; 0 GPUs: none.
+// MayGive returns how many GPUs a running elastic gang would give back for a waiting one, if that
+// then starts, and from when on, since the caller's epoch. It counts GPUs for which ofUse is true.
+// 0 GPUs: none.
 func (q *Queue) MayGive(now time.Duration, id, to string, ofUse func(gpu int) bool) (gpus int, from time.Duration) {
 	v, e := q.entries[id], q.entries[to]
 	p := q.at(now, nil)
@@ -308,26 +309,26 @@ func (q *Queue) MayGive(now time.Duration, id, to string, ofUse func(gpu int) bo
 	return gpus, v.safeUntil
 }
 
-// with is the gang with those of its members only, from one to before another.
+// with is the gang reduced to the members from…to-1.
 func (e *entry) with(from, to int) *entry {
 	some := *e
 	some.placement.Members = e.placement.Members[from:to]
 	return &some
 }
 
-// vacateMembers frees the GPUs of the members from one to before another in the what-if;
-// it returns what takes them again.
+// vacateMembers frees the GPUs of the members from…to-1 in the what-if; back takes them again.
 func (p *whatIf) vacateMembers(v *entry, from, to int) (back func()) {
 	return p.vacate(v.with(from, to))
 }
 
-// claimLent decides that the gangs give the members back whose GPUs are wanted, with
-// those that came after them: Nomad ends the last first.
+// claimLent decides that the gangs give back the members whose GPUs are wanted. Later members go
+// too, because Nomad ends the last ones first.
 func (p *pass) claimLent(e *entry, pl pal.Placement, from []*entry) bool {
 	return p.takeFrom(&claim{by: e, placement: pl}, from, p.giveBack)
 }
 
-// giveBack ends the members from the first on that has a GPU that is wanted; ok is false if none has.
+// giveBack ends the gang's members from the first one with a wanted GPU on. ok is false if no
+// member has one.
 func (p *pass) giveBack(v *entry, wanted map[int]bool) (a Action, ok bool) {
 	n := firstOn(v.placement, wanted)
 	if n < 0 {
@@ -338,10 +339,10 @@ func (p *pass) giveBack(v *entry, wanted map[int]bool) (a Action, ok bool) {
 	return Action{Kind: Resize, Found: pal.Found{Placement: v.target}}, true
 }
 
-// grow gives free GPUs that nobody who waits can use to elastic gangs: to those that are
-// expected to hold GPUs for the shortest time first, as most jobs are done soonest that
-// way. It comes last in a pass, so what is free then nobody else has wanted; not in one that
-// may start no more, as it has not tried all who wait.
+// grow gives elastic gangs the free GPUs that no waiting gang can use. Gangs that are expected to
+// hold GPUs for the shortest time come first, because then most jobs are done soonest. It comes
+// last in a pass, so all others have had their choice. It does nothing in a pass that reached its
+// limit of starts, as such a pass has not tried all waiting gangs.
 func (p *pass) grow() {
 	p.wanted = len(p.live) > 0 && (p.lentFor == 0 || p.isWanted()) // who waits does not matter before that is known
 	if p.wanted {
@@ -366,7 +367,7 @@ func (p *pass) grow() {
 	}
 }
 
-// isWanted reports whether a gang waits that could ever have GPUs which are lent now.
+// isWanted reports whether any waiting gang could ever use GPUs that are lent now.
 func (p *pass) isWanted() bool {
 	for _, b := range p.live {
 		for i := range b.es {
@@ -378,9 +379,9 @@ func (p *pass) isWanted() bool {
 	return false
 }
 
-// larger is the placement of a running gang with so many further members that it ends
-// soonest, if they pay. Their GPUs are no outliers, or no slower than its slowest, which sets the pace; and the head
-// is not delayed. Numbers of members are tried by halves.
+// larger returns the placement of a running gang with more members on which it ends soonest, if
+// they pay. The new GPUs are no outliers, or at least not slower than its slowest, which sets the
+// pace. The head is not delayed. Sizes are tried by halves.
 func (p *pass) larger(e *entry) (best pal.Placement, ok bool) {
 	now, set := len(e.placement.Members), e.full.MemberSets[0]
 	left := float64(p.remaining(e, p.now))
@@ -410,8 +411,7 @@ func (p *pass) larger(e *entry) (best pal.Placement, ok bool) {
 	return best, ok
 }
 
-// enlarged is the placement of a running gang with further members beside those that it
-// has.
+// enlarged returns the placement of a running gang with further members added.
 func (p *pass) enlarged(e, more *entry) (pal.Placement, bool) {
 	f, ok := p.find(more)
 	if !ok {
@@ -422,10 +422,10 @@ func (p *pass) enlarged(e, more *entry) (pal.Placement, bool) {
 	return to, e.full.MaxTier == 0 || to.Tier <= e.full.MaxTier
 }
 
-// pays reports whether it pays a gang to grow that would take less time for what is left of
-// its work: what it saves for as long as GPUs are lent must be more than twice what its
-// restarts cost, a second one if it is to give the GPUs back before it ends. GPUs are lent
-// for as long as they were lately, or as nobody has waited by now.
+// pays reports whether growing pays for a gang that would take less time for the rest of its work.
+// What it saves while GPUs are lent must be more than twice the cost of its restarts. A second
+// restart counts if it must give the GPUs back before it ends. GPUs are expected to be lent for as
+// long as they were lately, or for as long as nobody has waited by now.
 func (p *pass) pays(e *entry, was, takes float64) bool {
 	lasts, restarts := takes, 1.0
 	if l := float64(max(p.lentFor, p.now-p.wantedAt)); p.lentFor > 0 && l < takes {
@@ -434,15 +434,15 @@ func (p *pass) pays(e *entry, was, takes float64) bool {
 	return lasts*(was/takes-1) > 2*restarts*float64(e.job.RestartCost)
 }
 
-// lending is for how long GPUs can be lent to elastic gangs.
+// lending tracks for how long GPUs can be lent to elastic gangs.
 type lending struct {
 	lentFor  time.Duration // how long growths last; 0: not known
 	wantedAt time.Duration // when a gang waited last that could have GPUs some time, after a pass
 	wanted   bool          // such a gang waited after the last pass
 }
 
-// learnLent notes for how long a gang had what it grew by: lentFor is an average in
-// which the last sixteen or so count.
+// learnLent records for how long a gang kept the GPUs that it grew by. lentFor is an average over
+// about the last sixteen growths.
 func (l *lending) learnLent(now time.Duration, e *entry) {
 	if e.elastic == nil || e.grownAt == 0 {
 		return
@@ -454,7 +454,7 @@ func (l *lending) learnLent(now time.Duration, e *entry) {
 	l.lentFor += (lasted - l.lentFor) / 16
 }
 
-// growTo decides the growth.
+// growTo decides that the gang grows to the placement.
 func (p *pass) growTo(e *entry, to pal.Placement) {
 	e.grownAt = cmp.Or(e.grownAt, p.now)
 	e.lent = len(to.Members)*e.full.MemberSets[0].GPUs - e.gpus
@@ -462,16 +462,16 @@ func (p *pass) growTo(e *entry, to pal.Placement) {
 	p.moveTo(e, Resize, to)
 }
 
-// Settled reports that some of a gang's members have done their work: it is not moved, as they
-// would do it again, and an elastic one keeps its size, until it starts again.
+// Settled reports that some of a gang's members have done their work. Until it starts again the
+// gang is not moved, as these members would do their work again, and an elastic gang keeps its
+// size.
 func (q *Queue) Settled(id string) {
 	if e := q.entries[id]; e != nil {
 		e.settled = true
 	}
 }
 
-// resizesFrom calls soon with each time from which an elastic gang may change its size
-// that may not now.
+// resizesFrom calls soon with each time from which an elastic gang may change its size again.
 func (l *lending) resizesFrom(elastics []*entry, waiting bool, now time.Duration, soon func(time.Duration)) {
 	for _, e := range elastics {
 		n := len(e.placement.Members)
@@ -484,7 +484,7 @@ func (l *lending) resizesFrom(elastics []*entry, waiting bool, now time.Duration
 	}
 }
 
-// Size is how many members an elastic gang runs with, and between how many.
+// Size is how many members an elastic gang runs with, and its bounds.
 type Size struct {
 	Members int `json:"members"` // that it has, 0 while it waits
 	Least   int `json:"least"`   // that it needs
@@ -493,8 +493,7 @@ type Size struct {
 	Settled bool `json:"settled,omitempty"`
 }
 
-// SizeOf is the size of a gang that runs or waits; ok is false where it is not elastic.
-// Members is 0 where it waits.
+// SizeOf returns the size of a gang that runs or waits; ok is false if it is not elastic.
 func (q *Queue) SizeOf(id string) (s Size, ok bool) {
 	e := q.entries[id]
 	if e == nil || e.elastic == nil {

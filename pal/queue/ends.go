@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Ends foretells between when a running gang ends, both since the caller's epoch: see
-// [finder.foretell]. ok is false for a gang that does not run, and for one whose end can only be
-// guessed: nothing is known of its run time, or it is a service.
+// Ends returns the range of times in which a running gang ends, since the caller's epoch: see
+// [finder.foretell]. ok is false if the gang does not run, if its run time can only be guessed, or
+// if it is a service.
 func (q *Queue) Ends(now time.Duration, id string) (from, to time.Duration, ok bool) {
 	e := q.entries[id]
 	if e == nil || e.state == waiting || e.state == starting || e.job.Endless {
@@ -28,8 +28,8 @@ func (q *Queue) Ends(now time.Duration, id string) (from, to time.Duration, ok b
 	return at(least), at(most), true
 }
 
-// EarlierRuns says what is known of earlier runs of a job's name, at cost 1. It is what
-// [Queue.Ends] rests on where the job has no estimate.
+// EarlierRuns returns how many earlier runs of a job's name are known, and their range, at cost 1.
+// [Queue.Ends] uses them if the job has no estimate.
 func (q *Queue) EarlierRuns(id string) (runs int, shortest, longest time.Duration) {
 	e := q.entries[id]
 	if e == nil || e.job.Estimate > 0 {
@@ -42,10 +42,11 @@ func (q *Queue) EarlierRuns(id string) (runs int, shortest, longest time.Duratio
 	return len(known), known[0].work, known[len(known)-1].work
 }
 
-// foretell is between how long a gang runs on at cost 1; ok is false where that is only a
-// guess. What the gang reports comes first. Where earlier runs of its name tell, it is from the tenth part of them to nine
-// tenths; the fewer they are, the longer it may be: twice as long after one, a tenth longer
-// after ten. Else it is what is expected, to twice that.
+// foretell returns the range of how much longer a gang runs, at cost 1; ok is false if that is only
+// a guess. What the gang reports comes first. Next come earlier runs of its name: the range spans
+// from the first to the ninth decile of them. With few runs it extends further up: twice as long
+// with one run, a tenth longer with ten. Without runs it spans from the expected time to twice
+// that.
 func (p *finder) foretell(e *entry) (least, most time.Duration, ok bool) {
 	if least, most, ok = foretellByReports(e, p.now); ok {
 		return least, most, true
@@ -64,7 +65,8 @@ func (p *finder) foretell(e *entry) (least, most time.Duration, ok bool) {
 	return least, e.bounded(p.now, most), ok
 }
 
-// quantile is how long such a part of the chances, shortest first, runs on at most, in seconds.
+// quantile returns a time, in seconds, such that the given part of the chances, shortest first,
+// runs on no longer.
 func quantile(of []chance, part float64) float64 {
 	all := 0.0
 	for _, c := range of {

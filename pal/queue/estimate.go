@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// Short jobs go first, so it pays to estimate too little. So a tenant's estimates
-// are taken for longer by as much as its runs outlasted theirs: by the median of the
-// last of them, once there are a few. They are never taken for shorter.
+// Short jobs go first, so users gain if they estimate too little. Therefore a tenant's estimates
+// are scaled up by the factor by which its runs outlast them: the median of its last runs, once
+// there are a few. Estimates are never scaled down.
 const (
-	// judgedRuns is how many runs with an estimate it takes.
+	// judgedRuns is how many estimated runs are needed before the factor counts.
 	judgedRuns = 4
-	// mostStretch bounds how many times longer a run counts as.
+	// mostStretch bounds that factor.
 	mostStretch = 1000
 )
 
-// estimatesOf is the name under which a tenant's runs are remembered in units of their
-// estimates: a second for one that ran as long as was said. No job has such a name.
+// estimatesOf returns the name under which a tenant's runs are stored as multiples of their
+// estimates, in seconds: 1 s for a run that was as long as estimated. No job has such a name.
 func estimatesOf(tenant string) string { return "\x00estimates of " + tenant }
 
-// judgeStopped notes that a gang has outlasted its estimate by far and is stopped: its whole run is yet
-// longer. If only those taught that have ended, others of its tenant would go before it, each believed
-// until it has run as long, and none of them would end.
+// judgeStopped records that a gang has outlasted its estimate by far and is stopped before its end.
+// Its whole run is even longer. If only finished gangs counted, other gangs of its tenant would go
+// first, each believed until it has run as long, and none of them would end.
 func (fs *foresight) judgeStopped(e *entry, now time.Duration) {
 	if !e.judged && e.work(now) > stretched(e.job.Estimate, 1+beyond) {
 		fs.judge(e, now)
@@ -32,8 +32,8 @@ func (fs *foresight) judgeStopped(e *entry, now time.Duration) {
 	}
 }
 
-// judge remembers how many times its estimate a gang has run that has finished, or was stopped. If that changes how
-// its tenant's estimates are taken, the tenant's waiting gangs are sorted anew.
+// judge records by which factor a finished or stopped gang outlasted its estimate. If that changes
+// how its tenant's estimates are scaled, the tenant's waiting gangs are sorted again.
 func (fs *foresight) judge(e *entry, now time.Duration) {
 	if e.job.Estimate <= 0 {
 		return
@@ -47,7 +47,7 @@ func (fs *foresight) judge(e *entry, now time.Duration) {
 	}
 }
 
-// stretch is by how much a tenant's runs outlast their estimates; 1 where that is
+// stretch returns the factor by which a tenant's runs outlast their estimates. It is 1 if that is
 // within [beyond], or not known.
 func (fs *foresight) stretch(tenant string) float64 {
 	runs := fs.sortedSamples(estimatesOf(tenant))
@@ -61,12 +61,13 @@ func (fs *foresight) stretch(tenant string) float64 {
 	return median
 }
 
-// silent is the name under which the runs of those are remembered who said nothing. No job has such a name.
+// silent is the name under which runs without an estimate are stored. No job has such a name.
 const silent = "\x00silent"
 
-// learnSilent remembers such a run. Where others estimate, whoever says nothing is taken to run as long as
-// those did on average: else they would go before all who are honest, as nobody knows that they are
-// long. A gang that may be stopped gets to show that it is short.
+// learnSilent records a run without an estimate. If other users estimate, a gang without an
+// estimate is expected to run for the mean of such runs. Otherwise it would go before all honest
+// gangs, because nothing shows that it is long. A gang that may be stopped gets a chance to show
+// that it is short.
 func (fs *foresight) learnSilent(e *entry, now time.Duration) {
 	if e.job.Estimate == 0 {
 		fs.note("", silent, sample{work: e.work(now), gpus: 1})
@@ -74,8 +75,8 @@ func (fs *foresight) learnSilent(e *entry, now time.Duration) {
 	fs.takeSilent()
 }
 
-// takeSilent works out what silence is taken for. It is a power of two of DefaultRuntime, so that it seldom
-// changes: all that wait are sorted anew then.
+// takeSilent computes the run time that is assumed for gangs without an estimate. It is a power of
+// two of DefaultRuntime, so that it seldom changes: each change sorts all waiting gangs again.
 func (fs *foresight) takeSilent() {
 	runs := fs.samples(silent)
 	usual := fs.opt.DefaultRuntime
@@ -90,7 +91,7 @@ func (fs *foresight) takeSilent() {
 	if usual != fs.usual {
 		fs.usual = usual
 		for _, h := range fs.history {
-			h.fresh = nil // was foretold with the old one
+			h.fresh = nil // was foretold with the old value
 		}
 		for name := range fs.named {
 			fs.learned[name] = struct{}{}
@@ -98,7 +99,7 @@ func (fs *foresight) takeSilent() {
 	}
 }
 
-// unknown is how long a gang is expected to run of which nothing is known.
+// unknown returns the run time that is assumed for a gang about which nothing is known.
 func (fs *foresight) unknown(e *entry) time.Duration {
 	if fs.mayStop(e) {
 		return fs.opt.DefaultRuntime
@@ -106,7 +107,7 @@ func (fs *foresight) unknown(e *entry) time.Duration {
 	return fs.usual
 }
 
-// Estimate is what a job's estimate is taken for.
+// Estimate returns the scaled estimate of a job.
 func (fs *foresight) Estimate(j Job) time.Duration {
 	return stretched(j.Estimate, fs.stretch(j.Tenant))
 }

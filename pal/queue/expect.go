@@ -8,13 +8,14 @@ import (
 	"time"
 )
 
-// expect foretells when waiting gangs start: by how long others like them waited
-// ([forecasts.foretellStart]). Until enough is known of that, the queue is played forward
-// by counting GPUs, once as if everything ended as soon as foretold and gangs behind a
-// large one passed it, and once as if everything ended as late and nobody passed. Only where the run time of everybody ahead can be foretold, and without the GPUs
-// of running gangs whose end nobody knows: a service may never give them back. Counting GPUs
-// tells nothing of gangs that a quota, an array or a window keeps waiting.
-// What others' waits teach is told of the gangs at the given positions only.
+// expect foretells when waiting gangs start, by how long similar gangs waited
+// ([forecasts.foretellStart]). Only gangs at the given positions get such a forecast.
+//
+// Until enough waits are known, it plays the queue forward by counting GPUs. It does so twice: once
+// with everything ending as soon as foretold and small gangs passing large ones, once with
+// everything ending as late and nobody passing. That needs a run time for every gang ahead. GPUs of
+// gangs whose end nobody knows are left out: a service may never give them back. Counting GPUs
+// tells nothing about gangs that wait for a quota, an array or a window.
 func (p *asker) expect(queue []*entry, ws []Wait, of []int) {
 	if len(p.forecasts.waits) >= fewestWaits {
 		ahead, waits := p.aheadOfAll(), p.forecasts.byLength(p.now)
@@ -37,14 +38,14 @@ func (p *asker) expect(queue []*entry, ws []Wait, of []int) {
 		nextEnd = early.steps[1].at
 	}
 	for i, e := range queue {
-		if e.state != waiting || !forGPUs(ws[i].Reason) || ws[i].spares { // more than GPUs is in its way
+		if e.state != waiting || !forGPUs(ws[i].Reason) || ws[i].spares { // something other than GPUs keeps it waiting
 			continue
 		}
 		run, longest, ok := p.foretell(e)
 		soonest := p.now
-		if ws[i].Reason == ReasonScattered || ws[i].Reason == ReasonGPUs && e.gpus <= p.c.FreeGPUs() { // those that are free now will not do, though they are enough
+		if ws[i].Reason == ReasonScattered || ws[i].Reason == ReasonGPUs && e.gpus <= p.c.FreeGPUs() { // there are enough free GPUs, but not the right ones
 			if nextEnd == 0 {
-				return // nobody knows when: nor of those behind
+				return // nobody knows when, nor for those behind
 			}
 			soonest, order = nextEnd, max(order, nextEnd)
 		}
@@ -61,7 +62,8 @@ func (p *asker) expect(queue []*entry, ws []Wait, of []int) {
 	}
 }
 
-// inStrictOrder has no gang expected to start before one ahead of it, where nobody passes the head.
+// inStrictOrder ensures that no gang is expected to start before one ahead of it. It is for queues
+// in which nobody passes the head.
 func (p *asker) inStrictOrder(ws []Wait) {
 	if p.opt.Backfill != BackfillNone {
 		return
@@ -75,17 +77,17 @@ func (p *asker) inStrictOrder(ws []Wait) {
 	}
 }
 
-// timeline is how many GPUs are free from when on, ascending in time.
+// timeline is a step function of free GPUs over time, ascending in time.
 type timeline struct{ steps []step }
 
-// step is how many GPUs are free from a time until the next step's.
+// step is how many GPUs are free from a time until the next step.
 type step struct {
 	at   time.Duration
 	free int
 }
 
-// timeline is how many GPUs come free when, if what runs ends as soon as foretold, or as late.
-// Gangs whose end can only be guessed keep theirs.
+// timeline returns when how many GPUs come free, if running gangs end as soon (or as late) as
+// foretold. Gangs whose end can only be guessed keep theirs.
 func (p *asker) timeline(late bool) *timeline {
 	t := &timeline{steps: []step{{p.now, p.c.FreeGPUs()}}}
 	var ends []step
@@ -106,9 +108,8 @@ func (p *asker) timeline(late bool) *timeline {
 	return t
 }
 
-// start is the first time from which on n GPUs stay free for run, and books
-// them; ok is false if so many never come free. It only counts GPUs: where they lie does
-// not matter here.
+// start returns the first time from which on n GPUs stay free for run, and books them; ok is false
+// if so many never come free. It only counts GPUs; their location does not matter here.
 func (t *timeline) start(from time.Duration, n int, run time.Duration) (at time.Duration, ok bool) {
 	at = from
 	for i, s := range t.steps {
@@ -138,7 +139,7 @@ func (t *timeline) book(from, to time.Duration, n int) {
 	}
 }
 
-// cut makes a step begin at the time.
+// cut splits a step at the time.
 func (t *timeline) cut(at time.Duration) {
 	for i := len(t.steps) - 1; i >= 0; i-- {
 		if t.steps[i].at == at {

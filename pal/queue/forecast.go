@@ -10,44 +10,41 @@ import (
 	"time"
 )
 
-// When a waiting gang will start is told by the waits of gangs like it: in size, in
-// expected GPU time, in how long they had waited already and in the GPUs that those
-// ahead of them asked for. In every few passes one waiting gang is looked at, and how
-// long it waits on is remembered; while it does, it is taken to wait as long again.
-// Eight in ten of those waits, weighed by likeness, lie in the range that is told.
+// The start of a waiting gang is foretold from the waits of similar gangs. Similarity counts size,
+// expected GPU time, the wait so far, and the GPUs that gangs ahead requested. Every few passes,
+// one waiting gang is sampled, and how long it waits from then on is stored; until it starts, it is
+// expected to wait as long again. The foretold range covers eight in ten of these waits, weighted
+// by similarity.
 //
-// Waits are not alike from day to day, so that alone would be wrong too often. What
-// became of earlier ranges widens and narrows the next ones (adaptive conformal
-// inference, Gibbs and Candès 2021), which keeps the rate in the long run, however
-// the waits change. It is not kept where few gangs have waited.
+// Waits differ from day to day, so that alone would be wrong too often. Whether earlier ranges held
+// widens or narrows the next ones (adaptive conformal inference, Gibbs and Candès 2021). That keeps
+// the rate in the long run, however the waits change. It does not while few gangs have waited.
 
 const (
 	// rangeMisses is how often a range may be wrong at either end.
 	rangeMisses = 0.1
-	// maxWaits are the waits that are remembered, fewestWaits how many it takes to tell
-	// anything.
+	// maxWaits is how many waits are stored. fewestWaits is how many a forecast needs.
 	maxWaits, fewestWaits = 256, 20
 	// rangeStep is how fast ranges are widened and narrowed, as a natural logarithm.
 	rangeStep = 0.05
-	// firstWider is by how much they are wider at first, mostWider at most; logarithms
-	// too.
+	// firstWider is how much wider ranges are at first, mostWider the limit; both are logarithms.
 	firstWider, mostWider = 1.5, 3
-	// checkEvery is in how many passes the start of one gang is foretold to see
-	// what becomes of it, maxChecks how often that of the same gang.
+	// Every checkEvery passes, the start of one gang is foretold to check the forecast later.
+	// maxChecks bounds the checks of one gang.
 	checkEvery, maxChecks = 4, 32
-	// leastRange is how long a range is at least, before it is widened.
+	// leastRange is the shortest range, before it is widened.
 	leastRange = 30 * time.Second
 )
 
-// waitFeatures are the properties by which waits are compared. Numbers are logarithms to
-// base 2, so that twice as much is as different at any size.
+// waitFeatures are the properties by which waits are compared. Numbers are logarithms to base 2, so
+// a factor of two counts the same at any size.
 type waitFeatures struct {
 	gpus, area   float64 // what it asks for, and for how long
 	ahead, since float64 // GPUs that those ahead of it ask for; minutes that it waits
 	again        bool    // it ran before
 }
 
-// prediction is a range in which a gang was said to start.
+// prediction is a range in which a gang was foretold to start.
 type prediction struct {
 	waitFeatures
 	at       time.Duration
@@ -55,12 +52,12 @@ type prediction struct {
 	low      bool          // it does not begin at once: it can be missed at its lower end
 	known    bool          // enough was known
 	judged   bool
-	// What became of it: how long the gang waited on.
+	// Outcome: how long the gang waited from then on.
 	started bool
 	waited  time.Duration
 }
 
-// forecasts is what the Queue has learned of waiting.
+// forecasts is what the Queue has learned about waits.
 type forecasts struct {
 	waits []*prediction // the last
 	next  int           // of them to be replaced
@@ -68,15 +65,15 @@ type forecasts struct {
 	from, until float64
 }
 
-// alike are the properties of a waiting gang.
+// alike returns the properties of a waiting gang.
 func alike(now time.Duration, e *entry, ahead int) waitFeatures {
 	return waitFeatures{gpus: math.Log2(float64(e.gpus)), area: math.Log2(1 + e.expect.Seconds()*float64(e.gpus)),
 		ahead: math.Log2(1 + float64(ahead)), since: math.Log2(1 + (now - e.waitingSince).Minutes()), again: e.before > 0}
 }
 
-// likeness weighs a wait by how alike the gangs are: it halves where one has twice the
-// GPUs, the GPUs ahead of it or the minutes waited of the other, or four times the GPU
-// time, which is only a guess.
+// likeness weighs a wait by how similar two gangs are. It halves when one has twice the GPUs of the
+// other, twice the GPUs ahead of it, or twice the minutes waited. GPU time is only a guess, so it
+// takes a factor of four to halve the weight.
 func (a waitFeatures) likeness(b waitFeatures) float64 {
 	d := math.Abs(a.gpus-b.gpus) + math.Abs(a.area-b.area)/2 + math.Abs(a.ahead-b.ahead) + math.Abs(a.since-b.since)
 	if a.again != b.again {
@@ -85,8 +82,7 @@ func (a waitFeatures) likeness(b waitFeatures) float64 {
 	return math.Exp2(-d)
 }
 
-// learnWait remembers how long a gang has waited that starts now, and what became
-// of what was foretold of it.
+// learnWait records the wait of a gang that starts now, and checks what was foretold for it.
 func (f *forecasts) learnWait(now time.Duration, e *entry) {
 	for _, r := range e.foretold {
 		f.judge(r, now)
@@ -95,8 +91,8 @@ func (f *forecasts) learnWait(now time.Duration, e *entry) {
 	e.foretold = nil
 }
 
-// forget drops what was foretold of a gang that is gone without a start: how long it
-// would have waited nobody knows.
+// forget drops the forecasts of a gang that goes without a start: nobody knows how long it would
+// have waited.
 func (f *forecasts) forget(e *entry) {
 	for _, r := range e.foretold {
 		f.waits = slices.DeleteFunc(f.waits, func(o *prediction) bool { return o == r })
@@ -105,7 +101,7 @@ func (f *forecasts) forget(e *entry) {
 	e.foretold = nil
 }
 
-// remember keeps a range until maxWaits others came.
+// remember stores a range until maxWaits newer ones replace it.
 func (f *forecasts) remember(r *prediction) {
 	if len(f.waits) < maxWaits {
 		f.waits = append(f.waits, r)
@@ -116,8 +112,7 @@ func (f *forecasts) remember(r *prediction) {
 	f.next++
 }
 
-// so is how long the gang waited on, or, while it does, is taken to wait: as long
-// again.
+// so returns how long the gang waited. While it still waits, it is expected to wait as long again.
 func (r *prediction) so(now time.Duration) time.Duration {
 	if r.started {
 		return r.waited
@@ -125,8 +120,9 @@ func (r *prediction) so(now time.Duration) time.Duration {
 	return 2 * (now - r.at)
 }
 
-// judge learns from what became of a range: the gang started, or did not in time. A range
-// that can only be missed at its upper end may be so twice as often: eight in ten hold.
+// judge learns from the outcome of a range: the gang started in it or missed it. A range with no
+// lower end can only be missed at its upper end, so it may be missed there twice as often: eight in
+// ten hold.
 func (f *forecasts) judge(r *prediction, now time.Duration) {
 	if !r.known || r.judged {
 		return
@@ -140,9 +136,8 @@ func (f *forecasts) judge(r *prediction, now time.Duration) {
 	f.until = adapt(f.until, now > r.to, most)
 }
 
-// adapt widens ranges after one that was missed, by rangeStep × (1 - most), and narrows
-// them after one that held, by rangeStep × most: that balances when the part most of them
-// is missed.
+// adapt widens ranges after a miss, by rangeStep × (1 - most), and narrows them after a hit, by
+// rangeStep × most. These balance when the part most of all ranges is missed.
 func adapt(wider float64, missed bool, most float64) float64 {
 	step := -rangeStep * most
 	if missed {
@@ -151,14 +146,14 @@ func adapt(wider float64, missed bool, most float64) float64 {
 	return min(mostWider, max(-mostWider, wider+step))
 }
 
-// length is how long a remembered wait, by its number, was or is taken to be, in seconds.
+// length is a stored wait, by its index, and its length in seconds.
 type length struct {
 	secs float64
 	wait int
 }
 
-// byLength are the remembered waits by how long they are, the shortest first. That is the
-// same for all gangs whose starts are foretold at one time.
+// byLength returns the stored waits, shortest first. The order is the same for all gangs that are
+// foretold at one time.
 func (f *forecasts) byLength(now time.Duration) []length {
 	ls := make([]length, len(f.waits))
 	for i, w := range f.waits {
@@ -168,11 +163,10 @@ func (f *forecasts) byLength(now time.Duration) []length {
 	return ls
 }
 
-// foretellStart is between when a waiting gang will start, eight times in ten, where
-// those ahead of it ask for so many GPUs. It is not known before a few gangs have
-// waited. Of the waits that are remembered, which are given by length, the range lies
-// between those at one tenth and nine tenths of their weight, widened by what earlier
-// ranges have taught.
+// foretellStart returns the range in which a waiting gang will start, eight times in ten, given how
+// many GPUs those ahead request. It is unknown until a few gangs have waited. The range lies
+// between one tenth and nine tenths of the weight of the stored waits, which are given by length.
+// It is widened by what earlier ranges have taught.
 func (f *forecasts) foretellStart(now time.Duration, e *entry, ahead int, waits []length) prediction {
 	r := prediction{waitFeatures: alike(now, e, ahead), at: now}
 	if len(waits) < fewestWaits {
@@ -199,9 +193,9 @@ func (f *forecasts) foretellStart(now time.Duration, e *entry, ahead int, waits 
 	return r
 }
 
-// checkForecast foretells the start of a waiting gang to see what becomes of it. Which one,
-// the number of the pass says, so that the same passes make the same forecasts; they come
-// from all of the queue alike: gangs in front wait less than those behind.
+// checkForecast foretells the start of one waiting gang, to learn from the outcome. The number of
+// the pass selects the gang, so the same passes make the same forecasts. The gangs come from all
+// parts of the queue alike: those in front wait less than those behind.
 func (p *pass) checkForecast() {
 	if p.passes%checkEvery != 0 {
 		return
@@ -213,8 +207,8 @@ func (p *pass) checkForecast() {
 	if n == 0 {
 		return
 	}
-	// Multiples of the golden ratio, without what is before the point, fill 0…1 evenly, however
-	// many are taken.
+	// The fractional parts of multiples of the golden ratio fill 0…1 evenly, however many are
+	// taken.
 	_, part := math.Modf(float64(p.passes/checkEvery) * math.Phi)
 	n = int(part * float64(n))
 	for _, b := range p.live {
@@ -237,7 +231,7 @@ func (p *pass) checkForecast() {
 	}
 }
 
-// byKey are the gangs that wait, by the order, not by the turns of those overdue.
+// byKey returns the waiting gangs in the order of the queue, ignoring turns of the overdue.
 func (bk *book) byKey() []*entry {
 	var es []*entry
 	for _, b := range bk.live {
@@ -249,7 +243,7 @@ func (bk *book) byKey() []*entry {
 	return es
 }
 
-// aheadOfAll is [book.ahead] of each gang that waits.
+// aheadOfAll is [book.ahead] for each waiting gang.
 func (bk *book) aheadOfAll() map[*entry]int {
 	ahead, n := map[*entry]int{}, 0
 	for _, e := range bk.byKey() {
@@ -259,9 +253,8 @@ func (bk *book) aheadOfAll() map[*entry]int {
 	return ahead
 }
 
-// ahead is how many GPUs the gangs ask for that go before one in the queue: by the order, not
-// by the turns of those overdue, or what is asked would not be what was learned. It looks at
-// all that wait, hence checkEvery.
+// ahead returns how many GPUs the gangs before one in the queue request. It ignores turns of the
+// overdue, as the stored waits do. It scans all waiting gangs, which is why checkEvery exists.
 func (bk *book) ahead(e *entry) int {
 	n := 0
 	for _, b := range bk.live {

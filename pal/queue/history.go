@@ -15,36 +15,37 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// maxSamples bounds what is remembered of a name, the oldest goes first; and
-// maxNames the names, where that goes first which taught nothing for longest.
+// maxSamples bounds the stored runs of a name; the oldest goes first. maxNames bounds the names;
+// the one that learned nothing for longest goes first.
 const (
 	maxSamples = 64
 	maxNames   = 200
 )
 
-// beyond is by how much of its time a run may be longer than another one of its
-// name, or than its user's estimate, before that tells nothing of it any more.
+// beyond is a relative difference of run times. A run that outlasts another run of its name, or its
+// user's estimate, by more than that is no longer foretold by it.
 const beyond = 0.4
 
-// sample is one finished run: its work at cost 1, how many GPUs it had, and the how manyth submission
-// of its name it was.
+// sample is one finished run: its work at cost 1, its number of GPUs, and its number among the
+// submissions of its name.
 type sample struct {
 	work time.Duration
 	gpus int
 	nth  int64
-	// Of a run on one GPU model that is known: which, and how long it would take on the median GPUs of
-	// that model. Its work follows from that by the speeds of its name.
+	// model is set if the run was on one known GPU model; time is then how long it would take on
+	// the median GPUs of that model. The speeds of its name turn that into work.
 	model string
 	time  time.Duration
 }
 
-// submissions counts those of a name, for as long as gangs of it are here or runs are remembered.
+// submissions counts the submissions of a name. It is kept while gangs of the name exist or runs of
+// it are stored.
 type submissions struct {
 	count int64
 	live  int // gangs that are here
 }
 
-// submitted numbers a gang among those of its name, from 1.
+// submitted numbers a gang among the submissions of its name, from 1.
 func (fs *foresight) submitted(e *entry) {
 	s := fs.submissions[e.job.Name]
 	if s == nil {
@@ -56,7 +57,7 @@ func (fs *foresight) submitted(e *entry) {
 	e.nth = s.count
 }
 
-// gone is that a gang is not here any more.
+// gone removes a gang from the count of its name.
 func (fs *foresight) gone(e *entry) {
 	fs.submissions[e.job.Name].live--
 	fs.forgetSubmissions(e.job.Name)
@@ -68,7 +69,7 @@ func (fs *foresight) forgetSubmissions(name string) {
 	}
 }
 
-// runHistory is what is remembered of a name.
+// runHistory is what is stored for a name.
 type runHistory struct {
 	tenant  string
 	samples []sample                     // oldest first
@@ -80,8 +81,8 @@ type runHistory struct {
 	byModel map[int]map[string]ModelRuns // by GPUs, see [foresight.RunsByModel]
 }
 
-// foresight is how long gangs run, as their users, earlier runs and their own reports tell, and in which
-// order that puts them.
+// foresight tells how long gangs run, from their users, earlier runs and their own reports, and in
+// which order that puts them.
 type foresight struct {
 	opt         *Options
 	history     map[string]*runHistory
@@ -99,8 +100,7 @@ func newForesight(o *Options) foresight {
 		learned: map[string]struct{}{}, named: map[string][]*entry{}}
 }
 
-// learn remembers a finished run: what is expected of those gangs changes that wait and are
-// told by its name.
+// learn stores a finished run. Waiting gangs that depend on this name are sorted again.
 func (fs *foresight) learn(tenant, name string, s sample) {
 	if name == "" || s.work <= 0 {
 		return
@@ -122,9 +122,8 @@ func (fs *foresight) note(tenant, name string, s sample) {
 	h.samples = append(slices.Clone(h.samples[max(0, len(h.samples)-maxSamples+1):]), s.at(h.speeds)) // clones have the old ones
 }
 
-// makeRoom forgets a name where there are as many as may be: one of the tenant with
-// the most, so that whoever gives each job a name of its own makes nobody else's
-// forgotten.
+// makeRoom forgets a name when there are too many: one of the tenant with the most names. So a user
+// who gives each job its own name only loses names of the same tenant.
 func (fs *foresight) makeRoom() {
 	if len(fs.history) < maxNames {
 		return
@@ -149,25 +148,24 @@ func (fs *foresight) makeRoom() {
 	fs.learned[oldest] = struct{}{}
 }
 
-// RunHistory is what is remembered of the runs of a name, to be kept while there is
-// no Queue.
+// RunHistory is what is stored for a name, in the form in which it outlives the Queue.
 type RunHistory struct {
 	Name   string `json:"name"`
 	Tenant string `json:"tenant,omitempty"`
-	// Last grows with each lesson of the Queue: names with the smallest are
-	// forgotten first.
+	// Last is the number of its last lesson. Names with the smallest are forgotten first.
 	Last int64 `json:"last"`
-	// Models are GPU models that runs were on.
+	// Models are the GPU models of the runs.
 	Models []string `json:"models,omitempty"`
 	// Runs are the finished ones, oldest first.
 	Runs []Run `json:"runs"`
 }
 
-// Run is a finished run: how long it would take on the median GPUs of its model, in nanoseconds; GPUs;
-// and which of Models that is, from 1. 0: several, or it is not known; then the time is at cost 1.
+// Run is a finished run: the time on the median GPUs of its model, in nanoseconds; its GPUs; and
+// the index of its model in Models, from 1. Index 0 means several models, or an unknown one; then
+// the time is at cost 1.
 type Run [3]int64
 
-// History is all that is remembered, by name.
+// History returns all that is stored, by name.
 func (fs *foresight) History() []RunHistory {
 	out := make([]RunHistory, 0, len(fs.history))
 	for name, h := range fs.history {
@@ -187,11 +185,11 @@ func (fs *foresight) History() []RunHistory {
 	return out
 }
 
-// Lessons counts the runs taken in: the history is as it was while it stays.
+// Lessons counts the runs learned so far. While it is unchanged, so is the history.
 func (fs *foresight) Lessons() int64 { return fs.lessons }
 
-// Remember replaces what is remembered by what an earlier Queue knew. Runs that
-// make no sense are left out. They count as the submissions just before those that the Queue has heard of.
+// Remember replaces the history by that of an earlier Queue, without invalid runs. These runs count
+// as the submissions just before those that this Queue knows.
 func (fs *foresight) Remember(history []RunHistory) {
 	for name := range fs.history {
 		fs.learned[name] = struct{}{}
@@ -228,9 +226,9 @@ func (fs *foresight) Remember(history []RunHistory) {
 	fs.takeSilent()
 }
 
-// remaining is how long a gang is expected to run on, at cost 1: by its user's
-// estimate, by the history of its name, or as long as it ran already; until its
-// limit at most, which is what is expected where there is neither estimate nor history.
+// remaining returns how much longer a gang is expected to run, at cost 1. It takes its user's
+// estimate, else the history of its name, else its run time so far. The limit caps it. If there is
+// neither an estimate nor a history, the limit itself is expected.
 func (fs *foresight) remaining(e *entry, now time.Duration) time.Duration {
 	if left := e.limit(now); left > 0 && !fs.told(e) && !e.tells(now) {
 		return left
@@ -238,12 +236,12 @@ func (fs *foresight) remaining(e *entry, now time.Duration) time.Duration {
 	return e.bounded(now, fs.expected(e, now))
 }
 
-// told reports whether its user or the history of its name tells how long the gang runs.
+// told reports whether the user or the history of its name tells the gang's run time.
 func (fs *foresight) told(e *entry) bool {
 	return e.job.Estimate > 0 || len(fs.samples(e.job.Name)) > 0
 }
 
-// bounded is a time that the gang may run on, its limit where that is shorter.
+// bounded caps a run time at the gang's limit.
 func (e *entry) bounded(now, d time.Duration) time.Duration {
 	if left := e.limit(now); left > 0 {
 		return min(left, d)
@@ -251,8 +249,8 @@ func (e *entry) bounded(now, d time.Duration) time.Duration {
 	return d // no limit, or it is being ended
 }
 
-// limit is how long the gang may run on at most, at cost 1; 0 or less where
-// nothing says so, or it should have ended. Each run has the whole limit.
+// limit returns how long the gang may still run, at cost 1. It is 0 or less if there is no limit,
+// or the gang should have ended. Each run has the whole limit.
 func (e *entry) limit(now time.Duration) time.Duration {
 	if e.state == waiting || e.state == starting {
 		return e.job.Limit
@@ -260,28 +258,29 @@ func (e *entry) limit(now time.Duration) time.Duration {
 	return time.Duration(float64(e.job.Limit-max(0, now-e.startedAt)) / e.cost(e.placement))
 }
 
-// expected is [foresight.remaining] without a limit. What is not known of a gang that
-// outlasts all that is known is that it runs as long again.
+// expected is [foresight.remaining] without the limit. A gang that outlasts everything known is
+// expected to run as long again.
 func (fs *foresight) expected(e *entry, now time.Duration) time.Duration {
 	return fs.foresee(e, now, func(f *foreseen) *time.Duration { return &f.mean }, outlook.mean)
 }
 
-// index is [outlook.index] of the gang, until its limit at most.
+// index is [outlook.index] of the gang, capped at its limit.
 func (fs *foresight) index(e *entry, now time.Duration) time.Duration {
 	return e.bounded(now, fs.foresee(e, now, func(f *foreseen) *time.Duration { return &f.index }, outlook.index))
 }
 
-// foreseen is what was told of gangs that have not run; 0: it was not yet.
+// foreseen caches forecasts for gangs that have not run; 0: not computed yet.
 type foreseen struct{ mean, index time.Duration }
 
-// nearKind is what gangs of a name have in common of which the same is foreseen before they run.
+// nearKind is the key of that cache: gangs of a name with equal keys have the same forecast.
 type nearKind struct {
 	gpus  int
 	near  int64 // see runHistory.near
 	stops bool
 }
 
-// foresee asks the gang's outlook; of gangs of a kind that have not run yet it does so once.
+// foresee returns ask(outlook of the gang). For gangs that have not run yet it computes that once
+// per kind.
 func (fs *foresight) foresee(e *entry, now time.Duration, kept func(*foreseen) *time.Duration, ask func(outlook) time.Duration) time.Duration {
 	h := fs.history[e.job.Name]
 	if h == nil || e.job.Estimate > 0 || e.work(now) > 0 {
@@ -303,8 +302,9 @@ func (fs *foresight) foresee(e *entry, now time.Duration, kept func(*foreseen) *
 	return *d
 }
 
-// near is which submission of the name a gang counts as, so that of thousands of gangs that wait few are
-// different: the nearest one that is remembered, or, before and after these, one that is a power of two away.
+// near rounds the submission number of a gang, so that thousands of waiting gangs have few
+// different ones. It returns the nearest stored submission. Before the first and after the last one
+// it returns a number that is a power of two away.
 func (h *runHistory) near(nth int64) int64 {
 	if h.nths == nil {
 		for _, s := range h.samples {
@@ -326,24 +326,25 @@ func (h *runHistory) near(nth int64) int64 {
 	return h.nths[i]
 }
 
-// powerOf2 is the greatest power of two that is not above n.
+// powerOf2 is the greatest power of two that is at most n.
 func powerOf2(n int64) int64 { return 1 << (bits.Len64(uint64(n)) - 1) }
 
-// outlook is the distribution of how long a gang may run on, at cost 1: as long as one of
-// the runs that are known, or as long as nobody knows. Beside a history the unknown weighs
-// as the last run of the gang's size, or, where the gang cannot be stopped, [doubtOfMean] of it: beside an estimate
-// nothing at first. What the gang has outlasted loses its weight, so the unknown gains.
+// outlook is the distribution of how much longer a gang runs, at cost 1. It mixes known runs with
+// "nobody knows". Next to a history, the unknown weighs as much as the last run of the gang's size;
+// if the gang cannot be stopped, it weighs [doubtOfMean] of that. Next to an estimate it weighs
+// nothing at first. Known runs that the gang has outlasted lose weight, so the unknown gains.
 type outlook struct {
 	of    []chance // the known ones, shortest first
 	again float64  // how long it runs on if nobody knows, in seconds
 	rest  float64  // the weight of that
 }
 
-// chance is one way to run on: for so many seconds. Weights need not add up to 1.
+// chance is one possible remaining run time, in seconds. Weights need not add up to 1.
 type chance struct{ left, weight float64 }
 
-// outlook works it out for a gang, by the estimate alone if its user gave one. Its list is
-// valid until the next call, which uses the same memory: a pass may ask for thousands.
+// outlook computes the distribution for a gang, from the estimate alone if its user gave one. Its
+// list is valid until the next call, which reuses the memory: a pass may call it thousands of
+// times.
 func (fs *foresight) outlook(e *entry, now time.Duration) outlook {
 	done := e.work(now)
 	o := outlook{again: max(done, fs.unknown(e)).Seconds(), of: fs.chances[:0]}
@@ -360,7 +361,7 @@ func (fs *foresight) outlook(e *entry, now time.Duration) outlook {
 		if len(runs) > 0 {
 			near = fs.history[e.job.Name].near(e.nth)
 		}
-		// Those that it has outlasted by far, the shortest, tell nothing any more.
+		// Runs that the gang has outlasted by far, the shortest ones, tell nothing any more.
 		first := sort.Search(len(runs), func(i int) bool { p, _ := outlasting(runs[i].work, done); return p > 0 })
 		for _, s := range runs[first:] {
 			p, left := outlasting(s.work, done)
@@ -372,7 +373,7 @@ func (fs *foresight) outlook(e *entry, now time.Duration) outlook {
 	return o
 }
 
-// mean is the expected time; of those of which nobody knows it is again.
+// mean is the expected remaining time. The unknown part counts with again.
 func (o outlook) mean() time.Duration {
 	weight, sum := o.rest, o.rest*o.again
 	for _, c := range o.of {
@@ -383,23 +384,22 @@ func (o outlook) mean() time.Duration {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// doubt is how many times longer than without a history an index may be because of
-// one: a gang whose name ran long before may be short, and must get to show it some time.
-// It was chosen on virtual clusters of the Philly trace. With 1, 2, 4, 8 and 16 the
-// average JCT was 1.013, 0.993, 0.974, 0.963 and 0.960 times that of the best other
-// policy that knows as little, and the p99 of the slowdown at worst 1.4, 2.1, 1.7, 2.4
-// and 6.4 times the least; without a bound 37 times.
+// doubt bounds how many times longer than without a history an index may be. A gang whose earlier
+// runs were long may be short, and must get a chance to show it. The value was chosen on virtual
+// clusters of the Philly trace. With 1, 2, 4, 8 and 16 the average JCT was 1.013, 0.993, 0.974,
+// 0.963 and 0.960 times that of the best other policy with the same knowledge. The p99 of the
+// slowdown was at worst 1.4, 2.1, 1.7, 2.4 and 6.4 times the least; without a bound, 37 times.
 const doubt = 8
 
-// index is the Gittins index as a time: how long the gang must run, at best, for
-// each time that one like it ends. When some runs of a name are short and some
-// very long, it is short until the gang has outlasted the short ones; their mean
-// would make all of them look long. (Tiresias's 2D-Gittins index is that of GPU time.)
+// index is the Gittins index as a time: how long the gang must run, at best, per end of a gang like
+// it. When some runs of a name are short and some very long, the index is short until the gang has
+// outlasted the short ones; the mean would make all of them look long. (Tiresias's 2D-Gittins index
+// uses GPU time.)
 //
-// At best means: over all times after which one could give up on the gang. It is enough to
-// try the known ends, and a moment after the start, when only those of which nobody knows
-// can end: each time, what the gang is expected to run until then, over the chance that
-// it has ended.
+// "At best" means the minimum over all times at which one could give up on the gang. It is enough
+// to try the known ends, and a moment after the start, when only the unknown part can end. For
+// each, the value is the expected run time until then, divided by the chance that the gang has
+// ended.
 func (o outlook) index() time.Duration {
 	weight := o.rest
 	for _, c := range o.of {
@@ -424,10 +424,9 @@ func (o outlook) index() time.Duration {
 	return seconds(best)
 }
 
-// outlasting is how far a run of a known length still says something of one that
-// has done so much, from 1 down to 0, and how many seconds are left by it. Runs of
-// a name are never quite as long as each other: one that is about to end must not
-// look as if it had only begun.
+// outlasting returns how much a run of a known length still tells about a gang that has done so
+// much, from 1 down to 0, and how many seconds remain according to it. Runs of a name are never
+// exactly as long as each other: a gang that is about to end must not look as if it had only begun.
 func outlasting(length, done time.Duration) (possible, left float64) {
 	possible = 1
 	if done > length {
@@ -437,7 +436,7 @@ func outlasting(length, done time.Duration) (possible, left float64) {
 	return possible, max(0, length-done, window/2).Seconds()
 }
 
-// samples are those of a name, oldest first; nil if nothing is known of it.
+// samples returns the stored runs of a name, oldest first; nil if there are none.
 func (fs *foresight) samples(name string) []sample {
 	if h := fs.history[name]; h != nil {
 		return h.samples
@@ -445,7 +444,7 @@ func (fs *foresight) samples(name string) []sample {
 	return nil
 }
 
-// sortedSamples are the samples of a name, shortest first.
+// sortedSamples returns the stored runs of a name, shortest first.
 func (fs *foresight) sortedSamples(name string) []sample {
 	h := fs.history[name]
 	if h == nil {
@@ -457,17 +456,16 @@ func (fs *foresight) sortedSamples(name string) []sample {
 	return h.sorted
 }
 
-// nearness weighs a run by how many submissions of its name lie between it and the gang: users submit
-// what is alike one after the other. A half for one in between, a third for two.
+// nearness weighs a run by how many submissions of its name lie between it and the gang, because
+// users submit similar jobs one after the other. Neighbours weigh 1, the next ones 1/2, then 1/3.
 func nearness(a, b int64) float64 { return 1 / float64(max(1, a-b, b-a)) }
 
-// doubtOfMean is how much the unknown weighs for a gang that cannot be stopped. It is short, so with
-// all of its weight the mean of whatever is known to be long is far too short, and who then starts
-// cannot be corrected.
+// doubtOfMean is how much the unknown weighs for a gang that cannot be stopped. The unknown is
+// short, so with its full weight the mean for a long name would be far too short. A gang that
+// starts because of that cannot be stopped again.
 const doubtOfMean = 0.1
 
-// likeness weighs a run by how near its size is: 1 for the same, a half if one is
-// twice the other.
+// likeness weighs a run by its size: 1 for the same size, a half if one is twice the other.
 func likeness(a, b int) float64 {
 	if a > b {
 		a, b = b, a

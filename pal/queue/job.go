@@ -11,72 +11,69 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Job is a gang with what the queue needs to know of it.
+// Job is a gang and what the queue needs to know about it.
 type Job struct {
 	ID   string
-	Name string // key of its history: how long runs of this name last; "": none
+	Name string // key of its run history; "": none
 	// Tenant is the namespace that pays for it in quotas and fair shares.
 	Tenant string
-	// User is whose job it is, for the limits of users; "": nobody's.
+	// User owns the job, for limits of users; "": nobody.
 	User     string
 	Gang     pal.Gang
 	Priority int // higher goes first under [Priority]
-	// Submitted is when it came, since the caller's epoch.
+	// Submitted is when it was submitted, since the caller's epoch.
 	Submitted time.Duration
 	// Estimate is how long the user says it runs at cost 1; 0: unknown.
 	Estimate time.Duration
-	// Limit is after how long a run is ended, done or not (Nomad's
-	// max_run_duration); 0: never. It bounds what is expected of the gang, and is
-	// what is expected where nothing else is known.
+	// Limit is when a run is ended, done or not (Nomad's max_run_duration); 0: never. It caps the
+	// expected run time, and is the expected run time if nothing else is known.
 	Limit time.Duration
-	// Attained is how long it ran, Waited how long it waited between runs, before
-	// it was submitted or restored here.
+	// Attained is how long it has run, Waited how long it has waited between runs, before it was
+	// submitted or restored here.
 	Attained, Waited time.Duration
-	// Booked is until when the Queue has counted what a gang to be restored used: it was in the
-	// Queue before, and ran on outside it; 0: never.
+	// Booked is for a gang that is restored: until when its usage was counted before; 0: never.
 	Booked time.Duration
-	// Done is how much work it did in Attained, in time at cost 1; 0: as much.
+	// Done is how much of its work it did in Attained, in time at cost 1; 0: the same as Attained.
 	Done time.Duration
-	// Preemptible gangs may be stopped and started again later, Migratable ones
-	// be moved. RestartCost is the run time lost each time.
+	// Preemptible gangs may be stopped and started again later, Migratable ones may be moved.
+	// RestartCost is the run time lost each time.
 	Preemptible, Migratable bool
 	RestartCost             time.Duration
-	// Checkpoint is how long it runs from one checkpoint to the next, from its start on: what it did
-	// since the last one is lost when it is stopped; 0: nothing is, or nobody knows.
+	// Checkpoint is the time between checkpoints, the first interval beginning at its start. What
+	// it did since the last one is lost when it is stopped; 0: nothing is lost, or nobody knows.
 	Checkpoint time.Duration
-	// Deadline is by when it is to have ended, since the caller's epoch; 0: none.
+	// Deadline is when it should have ended, since the caller's epoch; 0: none.
 	Deadline time.Duration
-	// Array names the jobs of which ArrayParallel run at a time at most; 0: as many as
-	// fit.
+	// Array groups jobs. At most ArrayParallel of a group run at a time; 0: no bound.
 	Array         string
 	ArrayParallel int
-	// Least makes the gang elastic: it runs with between so many members and all of Gang,
-	// which has one set of them; 0: with all. Estimate and Done are with all.
+	// Least makes the gang elastic: it runs with Least to all members of Gang, which has one set of
+	// them; 0: with all. Estimate and Done are for all members.
 	Least int
 	// Efficiency is what each doubling of the members keeps of a linear speed-up, from
 	// 0.5 (twice the members are no faster) to 1; 0: 1.
 	Efficiency float64
-	// LocalityWait is how long it waits for GPUs closer together; 0: as
-	// [Options.LocalityWait] says.
+	// LocalityWait is how long it waits for GPUs closer together; 0: as [Options.LocalityWait]
+	// says.
 	LocalityWait time.Duration
-	// Anywhere gangs do not wait for such GPUs.
+	// Anywhere gangs do not wait for closer GPUs.
 	Anywhere bool
-	// Endless gangs, services, run until somebody stops them: nobody hopes for their GPUs.
+	// Endless gangs are services: they run until somebody stops them, so nobody waits for their
+	// GPUs.
 	Endless bool
 }
 
 // Order sorts the queue.
 type Order string
 
-// The orders. All fall back on the time of submission.
+// The orders. All break ties by the time of submission.
 const (
 	FIFO     Order = "fifo"     // by submission
 	Priority Order = "priority" // by Nomad's job priority, then age
 	LAS      Order = "las"      // least attained GPU time first, in levels (Tiresias)
 	SRTF     Order = "srtf"     // shortest expected remaining time first
-	// Adaptive is least expected remaining GPU time first: what users estimate
-	// and the history of names foretell, and where nothing is known, what a gang
-	// has attained so far (the longer it ran, the longer it will).
+	// Adaptive: least expected remaining GPU time first. Estimates and the history of names tell
+	// it. If neither does, a gang is expected to run as long as it has run so far.
 	Adaptive Order = "adaptive"
 	// RoundRobin gives everybody a time slice of a quantum in turn (Gandiva).
 	RoundRobin Order = "round-robin"
@@ -97,64 +94,62 @@ type Options struct {
 	// Backfill says which gangs may pass a head that does not fit; "":
 	// [BackfillNone].
 	Backfill Backfill
-	// MaxWait is how long a gang may wait in all before it is overdue, if nobody says how long it runs; 0:
-	// [DefaultMaxWait].
+	// MaxWait is after which total wait a gang without an estimate is overdue; 0: [DefaultMaxWait].
 	MaxWait time.Duration
-	// Patience is how many times as long as its user says that it runs a gang waits before it is
-	// overdue, [leastPatience] at least; 0: MaxWait.
+	// Patience says when a gang with an estimate is overdue: after waiting this many times its
+	// estimate, and [leastPatience] at least; 0: MaxWait.
 	Patience float64
-	// FreeStops is how often a gang is stopped or moved before each further time lets it run twice as
-	// long before the next; 0: no bound.
+	// FreeStops is how often a gang may be stopped or moved before the time that it may then run
+	// undisturbed doubles each time; 0: no bound.
 	FreeStops int
-	// Credit is the part of its GPU time that counts, under Adaptive, of a gang that may be stopped: for its place,
-	// and where a gang that may not looks for whom to stop, unless that is short (DefaultRuntime), as it would
-	// wait for longer than it runs. Without it, whoever may be stopped wins less than those whom that serves;
-	// 0: all.
+	// Credit discounts preemptible gangs under Adaptive: this part of their GPU time counts for
+	// their place in the queue. Without it, preemptible gangs would gain less than the gangs that
+	// they make room for. The discount also counts when a gang that is not preemptible looks for
+	// victims, unless it is short (DefaultRuntime), since it would then wait longer than it runs.
+	// 0: all of the GPU time counts.
 	Credit float64
-	// OverdueShare is the part of the cluster's GPU time by which the overdue are served
-	// in order of submission, in the long run; 0: [DefaultOverdueShare].
+	// OverdueShare is the part of the cluster's GPU time with which overdue gangs are served in
+	// order of submission, in the long run; 0: [DefaultOverdueShare].
 	OverdueShare float64
-	// Preempt stops preemptible gangs of worse levels for better ones.
+	// Preempt stops preemptible gangs of worse levels for gangs of better ones.
 	Preempt bool
 	// Migrate moves migratable gangs where that saves more than it costs.
 	Migrate bool
-	// LocalityWait lets a gang that would run much slower than it could, because its GPUs
-	// would lie too far apart, wait for closer ones: at most as long as the wait
-	// is expected to save, a quarter of that where gangs may be moved later. And
-	// it lets gangs move closer together while others wait.
+	// LocalityWait lets a gang wait for GPUs closer together if the free ones would make it much
+	// slower. It waits at most as long as the wait is expected to save, or a quarter of that if it
+	// may be moved later. LocalityWait also lets gangs move closer together while others wait.
 	LocalityWait bool
 	// OutlierThreshold keeps gangs off GPUs whose PM score for their class is above it,
 	// unless they could never run on the others; 0: no GPU is avoided.
 	OutlierThreshold float64
-	// Quantum is the attained GPU time of the first level of LAS and the time
-	// slice of RoundRobin; 0: [DefaultQuantum].
+	// Quantum is the attained GPU time of the first level of LAS and the time slice of RoundRobin;
+	// 0: [DefaultQuantum].
 	Quantum time.Duration
-	// DefaultRuntime is how long a gang of which nothing is known is expected to run
-	// when it starts; 0: [DefaultRuntime]. It is the scale of Adaptive's levels.
+	// DefaultRuntime is the expected run time of a new gang about which nothing is known; 0:
+	// [DefaultRuntime]. It is the scale of Adaptive's levels.
 	DefaultRuntime time.Duration
 	// Tenants gives tenants quotas and weights, by path; those not listed have no
 	// quota and weight 1.
 	Tenants map[string]Tenant
-	// FairShare lets the tenant go first that has used the least GPU time for its
-	// weight, before Order is asked.
+	// FairShare lets the tenant go first that has used the least GPU time for its weight, before
+	// Order counts.
 	FairShare bool
-	// HalfLife is after how long GPU time that was used counts half as much; 0: only
-	// what runs now counts.
+	// HalfLife is the time after which used GPU time counts half; 0: only what runs now counts.
 	HalfLife time.Duration
-	// Usage is what a GPU hour counts for; "": [UsageGPUTime].
+	// Usage is how GPU hours are weighed as usage; "": [UsageGPUTime].
 	Usage UsageBy
-	// JobPriority lets gangs of a higher [Job.Priority] go before others, before Deadlines and Order
-	// are asked, and stop those of a lower one that allow it; with FairShare, others of their
-	// tenant. [Priority] does so, too, and then asks for the time of submission.
+	// JobPriority lets gangs of a higher [Job.Priority] go before others, and stop those of a lower
+	// one that allow it. It counts before Deadlines and Order; with FairShare, among gangs of one
+	// tenant. The order [Priority] does the same, and breaks ties by the time of submission.
 	JobPriority bool
-	// Deadlines lets gangs go first whose deadline is in danger, among those of one priority.
+	// Deadlines lets gangs whose deadline is in danger go first, among those of one priority.
 	Deadlines bool
-	// Starts is after how many starts and stops a pass ends; 0: it tries all who wait. The next
-	// pass goes on with the others.
+	// Starts is after how many starts and stops a pass ends; 0: it tries all waiting gangs. The
+	// next pass goes on with the others.
 	Starts int
-	// Exclusive promises that GPUs of the cluster come free only through calls
-	// to this Queue, so that what did not fit is not tried again until one was
-	// made. The simulator's clusters are exclusive, a daemon's never.
+	// Exclusive promises that GPUs of the cluster come free only through calls to this Queue. Then
+	// a gang that did not fit is not tried again before such a call. The simulator's clusters are
+	// exclusive, a daemon's never.
 	Exclusive bool
 }
 
@@ -169,8 +164,8 @@ type Backfill string
 const (
 	BackfillNone     Backfill = "none"     // strict order: none
 	BackfillReserved Backfill = "reserved" // EASY: those that do not delay the head's expected start
-	// BackfillBestEffort: all that fit, however long the head then waits. It needs no
-	// estimates of run times. (Kueue's BestEffortFIFO.)
+	// BackfillBestEffort: all that fit, however long the head then waits. It needs no estimates of
+	// run times. (Kueue's BestEffortFIFO.)
 	BackfillBestEffort Backfill = "best-effort"
 )
 
@@ -183,31 +178,34 @@ func ParseBackfill(s string) (Backfill, error) {
 const (
 	DefaultMaxWait      = 36 * time.Hour
 	DefaultOverdueShare = 0.05
-	// DefaultPatience: whoever says two hours is served in turn after four. See docs/results/sim-users.md.
+	// DefaultPatience: a gang with an estimate of two hours has its turn after waiting four. See
+	// docs/results/sim-users.md.
 	DefaultPatience = 2
-	// DefaultFreeStops: nobody is stopped more than 40 times, as the last run would be longer than 100 years.
+	// DefaultFreeStops: no gang is stopped more than 40 times, as the last run would be longer than
+	// 100 years.
 	DefaultFreeStops = 12
 	DefaultQuantum   = time.Hour
-	// DefaultCredit has those who may be stopped win as much as the others do by it. See docs/results/sim-users.md.
+	// DefaultCredit gives preemptible gangs the same gain as the others. See
+	// docs/results/sim-users.md.
 	DefaultCredit = 0.4
-	// DefaultRuntime only matters where others are known to run shorter or longer.
+	// DefaultRuntime only matters if other gangs are known to run shorter or longer.
 	DefaultRuntime = 10 * time.Minute
 	// DefaultOutlierThreshold is the PM score above which a GPU is an outlier.
 	DefaultOutlierThreshold = 1.5
-	// DefaultRoomForWide has gangs leave wide ones room among GPUs that differ by 10 % at most, as
-	// those that are no outliers do. See [pal.Policy].
+	// DefaultRoomForWide lets gangs leave room for wide ones among GPUs that differ by at most 10
+	// %, as GPUs without outliers do. See [pal.Policy].
 	DefaultRoomForWide = 0.1
 )
 
-// Default is the one policy that the agent ships and the simulator's tables show.
-// Whether gangs are stopped, moved or passed is decided by what each job allows.
+// Default is the one policy that the agent ships and the simulator's tables show. Each job's own
+// settings decide whether it is stopped, moved or passed.
 func Default() Options {
 	return Options{Order: Adaptive, Placement: Placement(pal.PAL), Backfill: BackfillReserved,
 		Preempt: true, Migrate: true, LocalityWait: true, OutlierThreshold: DefaultOutlierThreshold, JobPriority: true, Deadlines: true,
 		MaxWait: DefaultMaxWait, Patience: DefaultPatience, FreeStops: DefaultFreeStops, Credit: DefaultCredit, OverdueShare: DefaultOverdueShare, Quantum: DefaultQuantum, DefaultRuntime: DefaultRuntime, HalfLife: DefaultHalfLife, Usage: UsageGPUTime}
 }
 
-// Placement is the placement policy of the name with the defaults of the agent: under PAL,
+// Placement returns the placement policy of that name with the agent's defaults: under PAL,
 // [DefaultRoomForWide].
 func Placement(name pal.PolicyName) pal.Policy {
 	p := pal.Policy{Name: name}
@@ -277,9 +275,9 @@ func (k Kind) String() string {
 type Action struct {
 	Kind Kind
 	Job  string
-	For  string // who needs the GPUs; of Preempt, and of Resize to fewer members
-	// Found is where to start; of Start and Migrate. Of Resize it is where all members
-	// are then: those that stay come first.
+	For  string // the gang that needs the GPUs; set for Preempt, and for Resize to fewer members
+	// Found is where to start, for Start and Migrate. For Resize it holds all members afterwards;
+	// those that stay come first.
 	pal.Found
 }
 

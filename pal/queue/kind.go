@@ -3,8 +3,7 @@
 
 package queue
 
-// fitKind is what gangs have in common that fit the empty cluster alike: what is known of one of
-// them holds for all, until [Queue.Changed].
+// fitKind caches what holds for all gangs that fit an empty cluster alike, until [Queue.Changed].
 type fitKind struct {
 	changes       uint64 // of the Queue, when it was made
 	room          room
@@ -14,11 +13,11 @@ type fitKind struct {
 	usable        map[string]int // see [pal.Cluster.Usable]; nil: not known
 }
 
-// room is whether there is room for gangs of a kind: if nothing of ours ran, and once all has ended
-// that ends.
+// room tells whether there is room for gangs of a kind: on a cluster without our gangs, and once
+// everything that ends has ended.
 type room struct{ ever, onceEnded answer }
 
-// answer is yes or no, once it is known.
+// answer is yes, no, or not known yet.
 type answer uint8
 
 const (
@@ -27,7 +26,7 @@ const (
 	yes
 )
 
-// of is the answer; the first time ask works it out.
+// of returns the answer, and calls ask the first time.
 func (a *answer) of(ask func() bool) bool {
 	if *a == unknown {
 		if ask() {
@@ -39,7 +38,7 @@ func (a *answer) of(ask func() bool) bool {
 	return *a == yes
 }
 
-// gangKinds is what is known of the kinds of gangs that were asked for since Changed.
+// gangKinds is what is known about the kinds of gangs since the last Changed.
 type gangKinds struct {
 	opt     *Options
 	kinds   map[signature]*fitKind
@@ -47,8 +46,8 @@ type gangKinds struct {
 	crowds  map[string]float64 // congestion by model, see crowd
 }
 
-// kindOf is the gang's kind. To look it up by signature takes longer than most of what it is
-// asked for, so that a gang keeps it, until it is signed again or Changed.
+// kindOf returns the gang's kind. The look-up by signature is slow, so an entry keeps its kind
+// until it is signed again or the cluster changes.
 func (ks *gangKinds) kindOf(e *entry) *fitKind {
 	if e.kind == nil || e.kind.changes != ks.changes {
 		sig := e.empty()
@@ -62,8 +61,8 @@ func (ks *gangKinds) kindOf(e *entry) *fitKind {
 	return e.kind
 }
 
-// empty is the signature by which gangs fit the empty cluster or not: without whose they
-// are and what they are allowed.
+// empty is the signature that decides whether gangs fit an empty cluster. It leaves out the owner
+// and the permissions.
 func (e *entry) empty() signature {
 	k := e.sig
 	k.tenant, k.user, k.localityWait, k.anywhere, k.preemptible, k.migratable, k.admitted, k.array = "", "", 0, false, false, false, 0, ""

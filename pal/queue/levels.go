@@ -10,26 +10,24 @@ import (
 	"time"
 )
 
-// levels keeps the running gangs that may be stopped by their level, so that a pass
-// need not work out and sort the levels of all that runs. A gang's level is worked
-// out again only when it may have changed. Victims are wanted worst level first and
-// latest start first, which is how they are kept.
+// levels keeps the running preemptible gangs by level, so that a pass need not sort all running
+// gangs. A gang's level is computed again only when it may have changed. Victims are taken worst
+// level first, and latest start first within a level; the lists are in that order.
 type levels struct {
 	of   []*level // worst first; some may be empty
-	due  heap     // the gangs by when their levels are to be worked out again
+	due  heap     // the gangs by when their levels must be computed again
 	safe []*entry // gangs that may have run too short a time to be stopped
 }
 
-// level holds the gangs of one level. Levels are powers or job priorities, so they are
-// few, and empty ones may stay.
+// level holds the gangs of one level. Levels are powers or job priorities, so there are few, and
+// empty ones may stay.
 type level struct {
 	level int
 	gpus  int
 	es    []*entry // in order of start
 }
 
-// byStart sorts gangs of a level. What it compares does not change while a gang runs:
-// drop finds it by that.
+// byStart sorts gangs of a level. Its keys do not change while a gang runs; drop relies on that.
 func byStart(a, b *entry) int {
 	return cmp.Or(cmp.Compare(a.startedAt, b.startedAt), cmp.Compare(a.seq, b.seq))
 }
@@ -41,7 +39,8 @@ func newLevels() levels {
 	}}
 }
 
-// add adds a gang that has begun to run at the time and may be stopped. Its level is worked out when a pass wants victims.
+// add adds a preemptible gang that has begun to run at the time. Its level is computed when a pass
+// needs victims.
 func (ls *levels) add(e *entry, at time.Duration) {
 	e.levelDue = at
 	ls.due.push(e)
@@ -51,7 +50,7 @@ func (ls *levels) add(e *entry, at time.Duration) {
 	}
 }
 
-// remove leaves out a gang that runs no more.
+// remove drops a gang that no longer runs.
 func (ls *levels) remove(e *entry) {
 	if !e.rated {
 		return
@@ -88,8 +87,7 @@ func (ls *levels) put(e *entry, n int) {
 	e.level.gpus += e.gpus
 }
 
-// relevel works out the levels that may have changed by now, at most once each for one
-// time.
+// relevel computes the levels that may have changed by now, at most once each for one time.
 func (ls *levels) relevel(fs *foresight, now time.Duration) {
 	for len(ls.due.es) > 0 && ls.due.es[0].levelDue <= now {
 		e := ls.due.es[0]
@@ -99,15 +97,15 @@ func (ls *levels) relevel(fs *foresight, now time.Duration) {
 	}
 }
 
-// looks is how often the level of a gang by its expected remaining time is worked
-// out: whenever it has done a sixteenth more, or a sixteenth of DefaultRuntime.
-// Levels are powers of 4, so a level that is so old is seldom wrong.
+// looks says how often a level by expected remaining time is computed again: after each sixteenth
+// of the work done, or of DefaultRuntime. Levels are powers of 4, so a level of that age is seldom
+// wrong.
 const looks = 16
 
-// nextLevel is when a running gang's level may next change: exactly under LAS (when what
-// it attained reaches the next power of 4 of the quantum) and RoundRobin; never under
-// Priority. What is expected to remain falls and rises as a gang runs, at no known time,
-// so under SRTF and Adaptive it is a time to look again.
+// nextLevel returns when a running gang's level may next change. That is exact under LAS (when its
+// attained time reaches the next power of 4 of the quantum) and RoundRobin, and never under
+// Priority. Under SRTF and Adaptive the expected remaining time rises and falls at unknown times,
+// so it is only a time to look again.
 func (fs *foresight) nextLevel(e *entry, now time.Duration) time.Duration {
 	switch fs.opt.Order {
 	case LAS:
@@ -138,9 +136,9 @@ func (fs *foresight) nextLevel(e *entry, now time.Duration) time.Duration {
 	return math.MaxInt64
 }
 
-// stopsFrom calls soon with each time at which a gang may become a victim that is none
-// now: it has run long enough, or reaches a worse level. Where that time is not known, it
-// is a quarter of a quantum from now.
+// stopsFrom calls soon with each time at which another gang may become a victim: it has then run
+// long enough, or reaches a worse level. If that time is not known, it uses a quarter of a quantum
+// from now.
 func (ls *levels) stopsFrom(fs *foresight, now time.Duration, soon func(time.Duration)) {
 	ls.safe = slices.DeleteFunc(ls.safe, func(e *entry) bool {
 		if !e.rated || e.safeUntil <= now {
@@ -171,23 +169,22 @@ func (ls *levels) stopsFrom(fs *foresight, now time.Duration, soon func(time.Dur
 	}
 }
 
-// victims are the gangs that may be stopped for one of a level, first to go first:
-// of the worst level, and in it the one that started last. They are asked for one by one,
-// as a few are mostly enough. The lists are those of the levels: no gang may change its
-// level meanwhile.
+// victims iterates over the gangs that may be stopped for a gang of a level: worst level first,
+// latest start first. Callers mostly need only a few. It reads the lists of levels, so no gang may
+// change its level meanwhile.
 type victims struct {
 	p    *planner
 	of   []*level // yet to be gone through
 	left []*entry // of the level before those, the last first
-	// spare says of whom none may be stopped; nil: of nobody.
+	// spare reports which gangs must not be stopped; nil: any may be.
 	spare func(*entry) bool
 	freed freedGPUs // what spare counts
-	// lenders are elastic gangs that give members back first, keep with how many they go on.
+	// lenders are elastic gangs that give members back first; keep says with how many they go on.
 	lenders []*entry
 	keep    map[*entry]int
 }
 
-// rest is the gang with the members that it does not give back.
+// rest returns the gang without the members that it gives back first.
 func (v *victims) rest(e *entry) *entry {
 	if n, gives := v.keep[e]; gives {
 		return e.with(0, n)
@@ -195,7 +192,7 @@ func (v *victims) rest(e *entry) *entry {
 	return e
 }
 
-// gives is how many GPUs it gives back.
+// gives returns how many GPUs it gives back.
 func (v *victims) gives(e *entry) int {
 	if n, gives := v.keep[e]; gives {
 		return e.gpus - n*e.full.MemberSets[0].GPUs
@@ -203,7 +200,7 @@ func (v *victims) gives(e *entry) int {
 	return 0
 }
 
-// above are the gangs of worse (greater) levels than that.
+// above returns the gangs of levels worse (greater) than n.
 func (p *planner) above(n int) *victims {
 	p.levels.relevel(&p.foresight, p.now)
 	of := p.levels.of
@@ -211,8 +208,8 @@ func (p *planner) above(n int) *victims {
 	return &victims{p: p, of: of[:i]}
 }
 
-// atMost is how many GPUs they free at most: those that may not be stopped count too,
-// which saves asking each when even all would not do.
+// atMost returns an upper bound of the GPUs that they free. It includes gangs that may not be
+// stopped: that saves asking each when even all would not be enough.
 func (v *victims) atMost() int {
 	n := 0
 	for _, e := range v.lenders {
@@ -227,7 +224,7 @@ func (v *victims) atMost() int {
 	return n
 }
 
-// next is the next victim; nil after the last.
+// next returns the next victim, or nil.
 func (v *victims) next() *entry {
 	for {
 		for len(v.left) > 0 {

@@ -10,20 +10,20 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// muchFarther is how much worse than possible a placement's cost must be for a
-// gang to wait for a better one.
+// muchFarther is how much worse than the best possible cost a placement must be before a gang waits
+// for a better one.
 const muchFarther = 1.2
 
-// waitsForLocality reports until when the gang should rather wait for GPUs closer
-// together than start on the placement, and whether that lies ahead (delay scheduling,
-// Zaharia 2010). Its turn, once it is overdue, does not ask.
+// waitsForLocality returns until when the gang should wait for GPUs closer together instead of
+// starting on the placement, and whether that time lies ahead (delay scheduling, Zaharia 2010). An
+// overdue gang in its turn does not wait.
 //
-// It waits from when it was put into the queue, at most as long as its expected run is
-// shorter on the best GPUs: then even a wait in vain costs it no more than twice what it
-// could lose by starting at once. If its speeds on GPU models are known, what it keeps from others
-// counts as its own time does (see [pal.Market]), and it waits from when it was first offered GPUs
-// that it did not take. One that may move waits a quarter of that, as it can
-// start now and move when better GPUs come free.
+// The wait begins when the gang was put into the queue, and lasts at most as long as the run is
+// expected to be shorter on the best GPUs. So even a wait in vain costs at most twice what an
+// immediate start could lose. If its speeds on GPU models are known, the time that it keeps GPUs
+// from others counts like its own (see [pal.Market]), and the wait begins when it first declined
+// GPUs. A gang that may move waits a quarter of that: it can start now and move when better GPUs
+// come free.
 func (p *finder) waitsForLocality(e *entry, pl pal.Placement) (until time.Duration, waits bool) {
 	if !e.waitsForCloser(p.opt) {
 		return 0, false
@@ -47,8 +47,8 @@ func (p *finder) waitsForLocality(e *entry, pl pal.Placement) (until time.Durati
 	return until, until > p.now
 }
 
-// holdsOut decides the same, and notes it: [Queue.Wake] asks for the next pass when the first such
-// wait ends.
+// holdsOut is waitsForLocality, and records the end of the wait: [Queue.Wake] asks for the next
+// pass when the first such wait ends.
 func (p *finder) holdsOut(e *entry, pl pal.Placement) bool {
 	until, waits := p.waitsForLocality(e, pl)
 	if waits {
@@ -60,35 +60,34 @@ func (p *finder) holdsOut(e *entry, pl pal.Placement) bool {
 	return waits
 }
 
-// waitsForCloser reports whether the gang waits for GPUs closer together, or faster, at all.
+// waitsForCloser reports whether the gang ever waits for GPUs that are closer together, or faster.
 func (e *entry) waitsForCloser(opt *Options) bool {
 	return !e.job.Anywhere && (e.job.LocalityWait > 0 || opt.LocalityWait)
 }
 
-// mayUseOutlier reports whether the gang, of one GPU, may run on one that is avoided if no other comes free: a
-// wider one would have all its others wait for that one.
+// mayUseOutlier reports whether the gang may run on an outlier if no other GPU comes free. Only
+// gangs of one GPU may: in a wider gang all other members would wait for the outlier.
 func (p *finder) mayUseOutlier(e *entry) bool {
 	return e.gpus == 1 && e.elastic == nil && !e.job.Endless && p.opt.OutlierThreshold > 0 && p.opt.LocalityWait && !e.job.Anywhere
 }
 
-// onOutlier looks for such a GPU, for a gang that has waited for others for as long as the better GPU
-// would save.
+// onOutlier looks for such a GPU, once the gang has waited for as long as a better GPU would save.
 func (p *planner) onOutlier(e *entry) (pal.Found, bool) {
 	defer p.anyGPU(e)()
 	f, ok := p.backfill(e)
 	return f, ok && !p.holdsOut(e, f.Placement)
 }
 
-// anyGPU has outliers not be avoided for the gang until the function that it returns is called.
+// anyGPU makes outliers available to the gang until back is called.
 func (p *finder) anyGPU(e *entry) (back func()) {
 	e.within = pal.PMScore(math.Inf(1))
 	return func() { e.within = 0 }
 }
 
-// leastCost is the cost that the gang would have if all of ours had ended that ends; of a gang
-// that runs forever itself, and may be moved, if nothing of ours ran. It is worked out once per
-// kind of gang. Where it would not fit even so, as while nodes are away, there is no
-// telling, and nothing is kept.
+// leastCost returns the cost that the gang would have after everything that ends has ended. For a
+// gang that runs forever and may be moved, it assumes that none of our gangs runs. It is computed
+// once per kind of gang. If the gang would not fit even then, for example while nodes are away,
+// nothing is cached.
 func (p *finder) leastCost(e *entry) float64 {
 	if len(e.job.Gang.Speeds) > 0 {
 		_, c := p.bestModel(e)

@@ -11,18 +11,19 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// marketMemory is about how many GPUs of gangs that came last make the prices of GPU models.
+// marketMemory is over about how many GPUs of recent gangs the prices of GPU models are averaged.
 const marketMemory = 256
 
-// crowding is how much a queue as long as the cluster is wide weighs in the choice of GPU models:
-// so many times the gang's own time. Of 0.5, 1, 2 and 4, 4 gave the least average JCT on two of
-// Gavel's virtual clusters at 85 % load if nobody is stopped: 2.81, 2.72, 2.62 and 2.61 times a
-// lower bound. What it gives on all of them: docs/results/models.md.
+// crowding weighs the queue in the choice of a GPU model: a queue as long as the cluster is wide
+// counts this many times the gang's own time. Of 0.5, 1, 2 and 4, 4 gave the least average JCT on
+// two of Gavel's virtual clusters at 85 % load if nobody is stopped: 2.81, 2.72, 2.62 and 2.61
+// times a lower bound. docs/results/models.md has all clusters.
 const crowding = 4
 
-// price takes a gang that comes into the prices of GPU models: each is the mean speed that the
-// gangs that came last have on the model, by the GPUs that they ask for. Older gangs fade. A gang
-// counts for the models that its speeds name: those that it may use. The prices are those of a Queue that was told of these gangs, running and waiting ones included.
+// price updates the prices of GPU models with a new gang. The price of a model is the mean speed
+// that recent gangs have on it, weighted by the GPUs that they request; older gangs fade. A gang
+// counts for the models in its speeds, which are those that it may use. A Queue that starts again
+// must be told about running and waiting gangs, too.
 func (ks *gangKinds) price(g pal.Gang) {
 	if len(g.Speeds) == 0 {
 		return
@@ -42,9 +43,9 @@ func (ks *gangKinds) price(g pal.Gang) {
 	ks.opt.Placement.Market.Prices = now
 }
 
-// crowd works out the congestion of each GPU model: the GPUs that are waited for by gangs that could
-// use it, each over the GPUs of all models that the gang could use. So gangs that have no choice
-// crowd their own model alone.
+// crowd computes the congestion of each GPU model: the GPUs requested by waiting gangs that could
+// use the model, each divided by the GPUs of all models that the gang could use. So gangs without a
+// choice only crowd their own model.
 func (ks *gangKinds) crowd(live []*bucket, c *pal.Cluster) {
 	ks.crowds = nil
 	if len(ks.opt.Placement.Market.Prices) == 0 { // nobody asks
@@ -59,7 +60,7 @@ func (ks *gangKinds) crowd(live []*bucket, c *pal.Cluster) {
 	}
 }
 
-// crowdOf is the part of a waiting gang in the congestion of each model that it could use.
+// crowdOf returns what a waiting gang adds to the congestion of each model that it could use.
 func (ks *gangKinds) crowdOf(e *entry, c *pal.Cluster) (share float64, usable map[string]int) {
 	k := ks.kindOf(e)
 	if k.usable == nil {
@@ -72,7 +73,7 @@ func (ks *gangKinds) crowdOf(e *entry, c *pal.Cluster) (share float64, usable ma
 	return crowding * float64(e.whole()) / float64(max(1, all)), k.usable
 }
 
-// market is how a gang of the Queue chooses among GPU models; nil: one that does not wait.
+// market is how a waiting gang chooses among GPU models; nil for a gang that does not wait.
 func (ks *gangKinds) market(e *entry, c *pal.Cluster) pal.Market {
 	m := ks.opt.Placement.Market
 	m.Congestion = ks.crowds
@@ -82,14 +83,14 @@ func (ks *gangKinds) market(e *entry, c *pal.Cluster) pal.Market {
 	return m
 }
 
-// atBest is what a kind of gang would cost on a model if all of ours had ended that ends.
+// atBest is what a kind of gang would cost on a model after everything that ends has ended.
 type atBest struct {
 	model string
 	cost  float64
 }
 
-// bestModel is the least total (see [pal.Market]) of the gang over all models, and the least cost:
-// each may be on a model of its own. Both are infinite where it would not fit.
+// bestModel returns the least total (see [pal.Market]) of the gang over all models, and the least
+// cost. The two may be on different models. Both are infinite if the gang would not fit.
 func (p *finder) bestModel(e *entry) (total, cost float64) {
 	k, without := p.kindOf(e), p.withoutEnding
 	if e.job.Endless {
@@ -123,8 +124,9 @@ func (p *finder) total(e *entry, pl pal.Placement) float64 {
 	return p.market(e, p.c).Total(pl.Model, pl.Cost())
 }
 
-// offeredFrom is since when a gang is offered GPUs that it does not take: one whose speeds are known
-// waits from then on, as in a long queue its own time is soon over, and it would take any model.
+// offeredFrom returns since when a gang has declined GPUs. A gang whose speeds are known waits from
+// then on: in a long queue a wait from submission would soon be over, and it would accept any
+// model.
 func (e *entry) offeredFrom(now time.Duration) time.Duration {
 	switch {
 	case len(e.job.Gang.Speeds) == 0:

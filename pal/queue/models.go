@@ -11,10 +11,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// severalModels is the model of a gang that ran on several, or on one that is not known.
+// severalModels stands for several GPU models, or an unknown one.
 const severalModels = "\x00several"
 
-// ran is the model that a gang has run on in all, if it runs on another one now.
+// ran combines the model of a gang's earlier runs with that of its run now.
 func ran(before, now string) string {
 	switch {
 	case now == "" || before != "" && before != now:
@@ -23,7 +23,7 @@ func ran(before, now string) string {
 	return now
 }
 
-// sampleOf is the gang's run as it ends.
+// sampleOf returns the gang's run as a sample, when it ends.
 func (e *entry) sampleOf(now time.Duration) sample {
 	s := sample{work: e.work(now), gpus: e.whole(), nth: e.nth}
 	if model := ran(e.ranOn, e.placement.Model); e.state >= running && model != severalModels {
@@ -35,7 +35,7 @@ func (e *entry) sampleOf(now time.Duration) sample {
 	return s
 }
 
-// at is the sample with the work that it is by the speeds.
+// at returns the sample with its work computed from the speeds.
 func (s sample) at(speeds pal.Speeds) sample {
 	if speed := speeds.On(s.model); s.model != "" && speed > 0 {
 		s.work = time.Duration(float64(s.time) * speed)
@@ -43,8 +43,8 @@ func (s sample) at(speeds pal.Speeds) sample {
 	return s
 }
 
-// rate has runs of the name count by the speeds of the gang of it that came last: they may have been known
-// less well, or not at all, when others ran.
+// rate recomputes the work of a name's runs with the speeds of its newest gang. Speeds may have
+// been less well known, or unknown, when earlier gangs ran.
 func (fs *foresight) rate(name string, speeds pal.Speeds) {
 	h := fs.history[name]
 	if h == nil || len(speeds) == 0 || maps.Equal(h.speeds, speeds) {
@@ -64,12 +64,12 @@ func (fs *foresight) rate(name string, speeds pal.Speeds) {
 // ModelRuns are runs of a name on one GPU model.
 type ModelRuns struct {
 	Runs int
-	// Time is their median, as it would be on the model's median GPUs on one node.
+	// Time is their median, on the median GPUs of the model on one node.
 	Time time.Duration
 }
 
-// RunsByModel are the finished runs of a name, with so many GPUs, by the model that they ran on. It is
-// replaced and never changed.
+// RunsByModel returns the finished runs of a name with that many GPUs, by GPU model. The map is
+// replaced, never changed.
 func (fs *foresight) RunsByModel(name string, gpus int) map[string]ModelRuns {
 	h := fs.history[name]
 	if h == nil {

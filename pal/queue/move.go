@@ -9,10 +9,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// migrate moves gangs whose expected gain is more than twice what the move costs, while
-// there are GPUs for it: twice, because the gain is a guess and the cost is not.
-// A move frees as many GPUs as it takes, so nobody who waits has fewer; but those that are
-// free then may be worse ones. So moves go on beside a head only under LocalityWait.
+// migrate moves gangs whose expected gain is more than twice the cost of the move, while there are
+// GPUs for it. The factor of two is there because the gain is a guess and the cost is not. A move
+// frees as many GPUs as it takes, so waiting gangs do not lose GPUs; but the freed ones may be
+// worse. So gangs move beside a head only under LocalityWait.
 func (p *pass) migrate() {
 	if p.head != nil && !p.opt.LocalityWait || p.c.FreeGPUs() == 0 {
 		return
@@ -31,9 +31,9 @@ func (p *pass) migrate() {
 	}
 }
 
-// hopeless reports whether not even the best placement on the empty cluster would pay
-// a move. It saves the search of better for gangs that run well already, and of those that run
-// as well as they could it does not even ask how long they run on.
+// hopeless reports whether not even the best placement on an empty cluster would pay for a move.
+// That saves the search of better for gangs that run well already. If a gang runs as well as it
+// could, hopeless does not even compute how long it runs on.
 func (p *pass) hopeless(e *entry) bool {
 	worse := e.placement.Cost() - p.leastCost(e)
 	if worse <= 0 {
@@ -43,7 +43,7 @@ func (p *pass) hopeless(e *entry) bool {
 	return left*e.slower*worse <= 2*float64(e.job.RestartCost)
 }
 
-// better looks for a placement that pays the move, with the gang's own GPUs free.
+// better looks for a placement that pays for the move, with the gang's own GPUs free.
 func (p *pass) better(e *entry) (pal.Placement, bool) {
 	back := p.vacate(e)
 	pl, ok := p.place(e)
@@ -55,8 +55,8 @@ func (p *pass) better(e *entry) (pal.Placement, bool) {
 	return pl, gain > 2*e.job.RestartCost
 }
 
-// moveTo decides the move, or the growth. Until it is reported the gang has both its old
-// and its new GPUs.
+// moveTo decides the move, or the growth. Until it is reported the gang holds its old and its new
+// GPUs.
 func (p *pass) moveTo(e *entry, kind Kind, pl pal.Placement) {
 	e.state, e.target = moving, pl
 	if kind == Migrate {

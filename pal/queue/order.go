@@ -11,9 +11,9 @@ import (
 
 // key sorts waiting gangs: smaller first.
 type key struct {
-	behind int // the higher its priority, the less; 0 where priorities do not count
+	behind int // smaller for a higher priority; 0 if priorities do not count
 	rank   float64
-	since  time.Duration // submission; in turns, when they began to wait
+	since  time.Duration // submission; under RoundRobin, when it began to wait
 	seq    int64
 }
 
@@ -30,7 +30,7 @@ func (a key) compare(b key) int {
 	return cmp.Compare(a.seq, b.seq)
 }
 
-// keyOf is the key of a gang that waits.
+// keyOf returns the key of a waiting gang.
 func (fs *foresight) keyOf(e *entry) key {
 	if fs.opt.Order == RoundRobin {
 		return e.urgentKey(key{behind: fs.behind(e), since: e.waitingSince, seq: e.seq})
@@ -39,7 +39,7 @@ func (fs *foresight) keyOf(e *entry) key {
 	return e.urgentKey(key{behind: fs.behind(e), rank: e.rank * fs.credit(e), since: e.job.Submitted, seq: e.seq})
 }
 
-// credit is the part of its rank that counts for the gang's place. See [Options.Credit].
+// credit returns the part of its rank that counts for the gang's place. See [Options.Credit].
 func (fs *foresight) credit(e *entry) float64 {
 	if fs.opt.Order == Adaptive && fs.mayStop(e) {
 		return cmp.Or(fs.opt.Credit, 1)
@@ -50,9 +50,8 @@ func (fs *foresight) credit(e *entry) float64 {
 // mayStop reports whether the gang may be stopped for others.
 func (fs *foresight) mayStop(e *entry) bool { return fs.opt.Preempt && e.job.Preemptible }
 
-// rank is what the order sorts by, smaller first: it does not change while a gang waits,
-// except by what its name teaches. Its unit is the order's: a level, seconds or GPU
-// seconds.
+// rank is what the order sorts by, smaller first. While a gang waits, only new history of its name
+// changes it. Its unit depends on the order: a level, seconds or GPU seconds.
 func (fs *foresight) rank(e *entry, now time.Duration) float64 {
 	switch fs.opt.Order {
 	case LAS:
@@ -65,10 +64,10 @@ func (fs *foresight) rank(e *entry, now time.Duration) float64 {
 	return 0
 }
 
-// area is the GPU seconds by which Adaptive sorts: those that a gang is expected to hold,
-// or, if it may be stopped, those that it takes to see gangs like it end. They are on the
-// clock, at the pace that the gang had so far: one that its GPUs slow down holds them longer
-// for the same work. At cost 1, the outcome was worse than under plain LAS.
+// area is the GPU time by which Adaptive sorts, in seconds. For a gang that may not be stopped it
+// is what the gang is expected to use. For a preemptible gang it is what it takes to see similar
+// gangs end. Both are in clock time at the gang's pace so far: slow GPUs hold a gang longer for the
+// same work. With times at cost 1 the results were worse than under plain LAS.
 func (fs *foresight) area(e *entry, now time.Duration) float64 {
 	left := fs.remaining
 	if fs.mayStop(e) {
@@ -77,7 +76,7 @@ func (fs *foresight) area(e *entry, now time.Duration) float64 {
 	return left(e, now).Seconds() * e.pace(now) * float64(e.whole())
 }
 
-// pace is how many times as long as at cost 1 the gang's work took so far; 1 before it ran.
+// pace is the clock time of the gang's work so far over its time at cost 1; 1 before it ran.
 func (e *entry) pace(now time.Duration) float64 {
 	if work := e.work(now); work > 0 {
 		return e.attained(now).Seconds() / work.Seconds()
@@ -85,14 +84,13 @@ func (e *entry) pace(now time.Duration) float64 {
 	return 1
 }
 
-// finest is the part of DefaultRuntime that is the first level of what is
-// expected to remain.
+// finest is the part of DefaultRuntime that is the first level of expected remaining time.
 const finest = 1. / 600
 
 // highestPriority bounds priorities, up and down. Nomad has none above 32,766.
 const highestPriority = 1 << 20
 
-// behind is the less, the higher the gang's priority is.
+// behind is smaller for a higher priority.
 func (fs *foresight) behind(e *entry) int {
 	if !fs.opt.ByPriority() {
 		return 0
@@ -100,20 +98,19 @@ func (fs *foresight) behind(e *entry) int {
 	return -min(max(e.job.Priority, -highestPriority), highestPriority)
 }
 
-// orderLevels is more than an order has levels: powers of 4 of what a float64 holds.
+// orderLevels exceeds the number of levels of an order: powers of 4 within a float64.
 const orderLevels = 1024
 
-// level is how preemption sees a gang: it may stop gangs of a greater level, of a lower priority
-// above all.
+// level is the gang's rank in preemption: it may stop gangs of a greater level. Priority counts
+// first.
 func (fs *foresight) level(e *entry, now time.Duration) int {
 	return fs.behind(e)*orderLevels + fs.levelInOrder(e, now)
 }
 
-// levelInOrder is its level among gangs of its priority.
-// LAS levels are powers of 4 of attained GPU time over the quantum; those of
-// expected remaining time are powers of 4 too, so that a gang is only stopped
-// for one that is much shorter. Under RoundRobin a gang whose time slice is over is one
-// level worse than all others; under FIFO and Priority all are equal.
+// levelInOrder is the gang's level among gangs of its priority. Under LAS, levels are powers of 4
+// of attained GPU time over the quantum. Under SRTF and Adaptive they are powers of 4 of expected
+// remaining time, so a gang is only stopped for a much shorter one. Under RoundRobin a gang whose
+// time slice is over is one level worse than all others. Under FIFO and Priority all are equal.
 func (fs *foresight) levelInOrder(e *entry, now time.Duration) int {
 	switch fs.opt.Order {
 	case LAS:
@@ -124,7 +121,7 @@ func (fs *foresight) levelInOrder(e *entry, now time.Duration) int {
 			rank, left = fs.rank(e, now), fs.remaining(e, now)
 		}
 		if fs.opt.Order == Adaptive && !fs.mayStop(e) && left > fs.opt.DefaultRuntime {
-			rank /= cmp.Or(fs.opt.Credit, 1) // as if that of all whom it could stop were less
+			rank /= cmp.Or(fs.opt.Credit, 1) // as if the rank of all possible victims were smaller
 		}
 		return powerOf4(rank / fs.finest())
 	case RoundRobin:

@@ -12,11 +12,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// The overdue are served beside the queue, in order of submission, by a bounded
-// share of the GPUs. The package comment says what that promises.
+// Overdue gangs are served beside the queue, in order of submission, with a bounded share of the
+// GPUs. The package comment says what that promises.
 
-// account meters what the overdue get. A debt may grow without bound while a large gang
-// runs by its turn; it only puts off the next turn.
+// account meters what the overdue get. A debt may grow without bound while a large gang runs by its
+// turn; that only delays the next turn.
 type account struct {
 	at    time.Duration // up to which it is kept
 	gpus  int           // of the cluster
@@ -26,9 +26,8 @@ type account struct {
 	debt  float64       // GPU seconds beyond the share that are not made up for yet
 }
 
-// update brings the account to now: what is used adds to the debt, the share
-// pays it off. It is called before used, idle or gpus change: until now they were as they
-// are. A share that nobody used is not saved up.
+// update brings the account to now: usage adds to the debt, the share pays it off. It must be
+// called before used, idle or gpus change. An unused share is not saved up.
 func (a *account) update(now time.Duration) {
 	if now > a.at {
 		a.debt = max(0, a.debt+(now-a.at).Seconds()*(float64(a.used+a.idle)-a.allowance()))
@@ -39,16 +38,15 @@ func (a *account) update(now time.Duration) {
 // allowance is how many GPUs the overdue may have in the long run.
 func (a *account) allowance() float64 { return a.share * float64(a.gpus) }
 
-// grant says that a gang which was overdue has begun to run on so many GPUs, or
-// (negative) no longer does.
+// grant records that an overdue gang has begun to run on that many GPUs, or (negative) has stopped.
 func (a *account) grant(now time.Duration, gpus int) {
 	a.update(now)
 	a.used += gpus
 }
 
-// due reports whether it is an overdue gang's turn: nothing is owed, and less is in use than
-// the share. GPUs of starts that are decided but not reported count too, or one pass
-// would begin a turn for everybody.
+// due reports whether an overdue gang may have its turn: there is no debt, and less than the share
+// is in use. Starts that are decided but not reported count too; otherwise one pass would begin a
+// turn for every gang.
 func (a *account) due(pending []*entry, claims []*claim) bool {
 	used := a.used
 	for _, e := range pending {
@@ -64,23 +62,22 @@ func (a *account) due(pending []*entry, claims []*claim) bool {
 	return a.debt <= 0 && float64(used) < a.allowance()
 }
 
-// turn keeps GPUs for an overdue gang until all of them are free. It is never
-// moved to other GPUs except to start at once, so the gang waits no longer than
-// those run that hold them.
+// turn keeps GPUs for an overdue gang until all of them are free. It moves to other GPUs only to
+// start at once, so the gang waits no longer than the gangs on these GPUs run.
 type turn struct {
 	by        *entry
 	placement pal.Placement
 	last      time.Duration // MaxWait after the turn began: nobody else uses the kept GPUs beyond
-	// until is the time by which gangs that use the kept GPUs must be expected to
-	// end: when those that hold the others are, and not after last.
+	// until is the time by which other gangs that use the kept GPUs must be expected to end: when
+	// the holders of the remaining GPUs end, but at most last.
 	until time.Duration
-	// begins is when it is expected to begin to run: when all who have kept GPUs have ended, or
+	// begins is when the gang is expected to start: all holders of kept GPUs have ended by then, or
 	// may be stopped.
 	begins time.Duration
 }
 
-// foreseeTurn works out until, when the last of the gangs on the kept GPUs, or that are about to
-// get some, is expected to end that may not be stopped; and begins.
+// foreseeTurn computes until and begins. until is the last expected end of the gangs on the kept
+// GPUs, or about to get some, that may not be stopped.
 func (p *planner) foreseeTurn() {
 	t, on := p.turn, setOf(p.turn.placement.GPUs())
 	ends, back := p.endings(&reservation{head: t.by, stops: math.MinInt})
@@ -102,9 +99,8 @@ func (e *entry) bySubmission(o *entry) int {
 	return cmp.Or(cmp.Compare(e.job.Submitted, o.job.Submitted), cmp.Compare(e.seq, o.seq))
 }
 
-// serve gives overdue gangs their turn: each starts, stops others or has GPUs
-// kept for it. There is one turn that keeps GPUs at a time, and it is finished before the
-// next gang's begins: first come, first served.
+// serve gives overdue gangs their turn: each starts, stops others, or gets GPUs kept for it. One
+// turn keeps GPUs at a time, and ends before the next gang's begins: first come, first served.
 func (p *pass) serve() {
 	p.account.update(p.now)
 	p.account.gpus = p.c.NumGPUs()
@@ -123,8 +119,8 @@ func (p *pass) serve() {
 	}
 }
 
-// serveClaims starts the gangs whose turn it was, and that others are being stopped for, if they fit
-// elsewhere; not on what is kept for the next turn.
+// serveClaims starts gangs whose turn it was and that have claims, if they fit elsewhere. It does
+// not use GPUs that are kept for the next turn.
 func (p *pass) serveClaims() {
 	for _, c := range slices.Clone(p.Queue.claims) {
 		if !c.granted || p.full() {
@@ -142,7 +138,7 @@ func (p *pass) serveClaims() {
 	}
 }
 
-// longestOverdue is the overdue gang that was submitted first, of those for which GPUs come
+// longestOverdue returns the overdue gang that was submitted first, among those for which GPUs come
 // free; nil if there is none.
 func (p *pass) longestOverdue() *entry {
 	var first *entry
@@ -157,9 +153,9 @@ func (p *pass) longestOverdue() *entry {
 	return first
 }
 
-// serveOne starts the gang, or decides who is stopped for it, or keeps GPUs for
-// it; then it returns false and the others' turn has not come. A turn outranks levels and
-// what tenants are protected by: all that may be stopped may be stopped for it.
+// serveOne starts the gang, decides who is stopped for it, or keeps GPUs for it. In the last case
+// it returns false, and the others must wait for their turn. A turn outranks levels and the
+// protection of tenants: every gang that may be stopped at all may be stopped for it.
 func (p *pass) serveOne(e *entry) bool {
 	if p.overQuota(e) {
 		p.turn = nil
@@ -187,9 +183,9 @@ func (p *pass) serveOne(e *entry) bool {
 	return false
 }
 
-// valid reports whether the turn's gang still waits and its GPUs will come free:
-// each is free, or held by a gang of the Queue, or for one. Of what others use on a cluster that is not
-// exclusive nobody knows the end, and no window may have come in between.
+// valid reports whether the turn's gang still waits and its GPUs will come free. Each GPU must be
+// free, held by a gang of the Queue, or held for one: on a shared cluster nobody knows when others
+// give GPUs back. Also, no new window may cover the GPUs.
 func (p *pass) valid(t *turn) bool {
 	if t.by.state != waiting || p.entries[t.by.job.ID] != t.by || p.crosses(t.by, t.placement) {
 		return false
@@ -224,8 +220,8 @@ func (p *pass) valid(t *turn) bool {
 	return len(busy) == 0
 }
 
-// hide keeps the turn's free GPUs from being chosen for the rest of the pass, show lets
-// them be chosen for a moment.
+// hide excludes the turn's free GPUs from searches for the rest of the pass; show includes them for
+// a moment.
 func (p *finder) hide() { p.hidden, _ = p.hold(p.turn.placement.GPUs()) }
 
 func (p *whatIf) show() {
@@ -235,9 +231,9 @@ func (p *whatIf) show() {
 	p.hidden = nil
 }
 
-// onKept looks for a placement that may use the GPUs kept for the overdue: of a
-// gang that they can take back by then, or that is expected to end in time. One that has just
-// started cannot be stopped: if any such could start, new ones would hold the GPUs forever.
+// onKept looks for a placement that may use GPUs kept for the overdue. The gang must be stoppable
+// by the time of the turn, or expected to end in time. A gang that has just started cannot be
+// stopped: if any such gang could start, new ones would hold the GPUs forever.
 func (p *planner) onKept(e *entry) (pal.Found, bool) {
 	if p.turn == nil || len(p.hidden) == 0 {
 		return pal.Found{}, false
@@ -257,8 +253,8 @@ func (p *planner) onKept(e *entry) (pal.Found, bool) {
 	return f, ok
 }
 
-// delaysTurn reports whether a gang on that placement could delay the turn. Free GPUs of the turn are
-// hidden, so it is one that gets GPUs of gangs that are stopped for it.
+// delaysTurn reports whether a gang on that placement could delay the turn. Free GPUs of the turn
+// are hidden, so this is about GPUs of gangs that are stopped for it.
 func (p *planner) delaysTurn(e *entry, f pal.Found) bool {
 	t := p.turn
 	return t != nil && e != t.by && !p.stoppable(e) && touches(f.Placement, setOf(t.placement.GPUs())) && !p.endsBy(e, f, t.until)
@@ -267,21 +263,21 @@ func (p *planner) delaysTurn(e *entry, f pal.Found) bool {
 // stoppable reports whether the gang can be stopped for another one.
 func (p *finder) stoppable(e *entry) bool { return p.mayStop(e) && !e.granted }
 
-// stoppableBy reports whether a gang that starts now can be stopped by then: it has to run a while before.
+// stoppableBy reports whether a gang that starts now can be stopped by then: it must run a while
+// first.
 func (p *finder) stoppableBy(e *entry, at time.Duration) bool {
 	return p.stoppable(e) && p.now+minRuns*e.job.RestartCost <= at
 }
 
-// cost is how many times as long as at cost 1, with all its members, the gang takes on
-// the placement.
+// cost is the time of the gang on the placement, over its time at cost 1 with all its members.
 func (e *entry) cost(pl pal.Placement) float64 { return pl.Cost() * e.slower }
 
-// longestRun is more than any gang runs: 100 years. A time of this century and two of that are
-// less than an int64 holds of nanoseconds.
+// longestRun is more than any gang runs: 100 years. Three times that fits into an int64 of
+// nanoseconds.
 const longestRun = 100 * 365 * 24 * time.Hour
 
-// stretched is how long it takes, at a cost, what takes d at cost 1: longestRun at most. A cost
-// may be infinite, and what authors say of their jobs is as long as they like.
+// stretched multiplies a time by a cost, up to longestRun. A cost may be infinite, and users'
+// estimates may be arbitrarily long.
 func stretched(d time.Duration, cost float64) time.Duration {
 	if x := float64(d) * cost; x < float64(longestRun) {
 		return time.Duration(x)
@@ -289,12 +285,12 @@ func stretched(d time.Duration, cost float64) time.Duration {
 	return longestRun
 }
 
-// does is how much work the gang does on the placement in the time.
+// does returns how much work the gang does on the placement in the time.
 func (e *entry) does(d time.Duration, f pal.Found) time.Duration {
 	return time.Duration(float64(d) / e.cost(f.Placement))
 }
 
-// takes is how long work takes it on the placement.
+// takes returns how long the gang takes for the work on the placement.
 func (e *entry) takes(work time.Duration, f pal.Found) time.Duration {
 	return stretched(work, e.cost(f.Placement))
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// preemptFor stops running gangs of worse levels so that a waiting one can
-// start, if that is enough: the worst level first, within a level the one that
-// started last. Those whose GPUs the gang would not take are spared. If levels do not
-// help, a tenant's quota may, and if neither does, both together with what elastic gangs give back.
+// preemptFor stops running gangs of worse levels so that a waiting one can start. It stops none if
+// that is not enough. The worst level goes first; within a level, the gang that started last. Gangs
+// whose GPUs are not needed are spared. If levels do not help, a tenant's quota may; if neither
+// does, both together with what elastic gangs give back.
 func (p *pass) preemptFor(e *entry) bool {
 	if !p.opt.Preempt || p.barring(e) != nil {
 		return false
@@ -22,7 +22,8 @@ func (p *pass) preemptFor(e *entry) bool {
 	return p.stopEnough(e, p.victimsFor(e, level, level)) || p.reclaim(e) || p.stopAndShrink(e, level)
 }
 
-// victimsFor are the gangs of levels above one that may be stopped for the gang, which is of the level.
+// victimsFor returns the gangs of levels worse than above that may be stopped for the gang. level
+// is the gang's own level.
 func (p *planner) victimsFor(e *entry, level, above int) *victims {
 	vs := p.above(above)
 	vs.freed = freedGPUs{}
@@ -38,9 +39,9 @@ func (p *planner) victimsFor(e *entry, level, above int) *victims {
 	return vs
 }
 
-// levelFor is a running gang's level as a waiting one sees it. With fair share, whose point is that
-// no tenant gets more by asking louder, that of another tenant counts as if their priorities were the same,
-// unless these are the order.
+// levelFor is a running gang's level as a waiting one sees it. Under fair share no tenant gets more
+// through high priorities. So for gangs of another tenant the priority does not count, unless the
+// order is by priority.
 func (p *planner) levelFor(e, v *entry, its int) int {
 	if p.tenantsFirst() && v.of.tenant != e.of.tenant {
 		its += (p.behind(e) - p.behind(v)) * orderLevels
@@ -48,23 +49,24 @@ func (p *planner) levelFor(e, v *entry, its int) int {
 	return its
 }
 
-// mayPreempt reports whether a gang that is at a level may be stopped for a waiting one of the level. A turn
-// outranks levels and quotas. Else two of three must hold: the level is a better one, the waiting one's
-// tenant stays within its quota, and the other's is above its own.
+// mayPreempt reports whether the running gang v may be stopped for the waiting gang e, whose level
+// is level. A turn outranks levels and quotas. Otherwise two of three must hold: e's level is
+// better, e's tenant stays within its quota, v's tenant is above its quota.
 func (p *planner) mayPreempt(v, e *entry, level int, freed freedGPUs) bool {
 	return level == math.MinInt || p.outranks(p.levelFor(e, v, v.level.level) > level, v, e, freed)
 }
 
 func (ts *tenancy) tenantsFirst() bool { return ts.opt.FairShare && ts.opt.Order != Priority }
 
-// stopAndShrink stops gangs for one where that is only enough with what elastic ones give back, or
-// where it takes gangs of worse levels and of tenants above their quotas.
+// stopAndShrink stops gangs when one criterion alone frees too little. It combines what elastic
+// gangs give back, gangs of worse levels, and gangs of tenants above their quotas.
 func (p *pass) stopAndShrink(e *entry, level int) bool {
 	vs := p.together(e, level)
 	return (len(vs.lenders) > 0 || p.claimOf(e) > 0) && p.stopEnough(e, vs)
 }
 
-// together are all gangs that may be stopped for one of the level, or give members back first.
+// together returns all gangs that may be stopped for a gang of the level, and those that give
+// members back first.
 func (p *planner) together(e *entry, level int) *victims {
 	above := level
 	if p.claimOf(e) > 0 { // it may take back what is its tenant's
@@ -80,10 +82,10 @@ func (p *planner) together(e *entry, level int) *victims {
 	return vs
 }
 
-// stopEnough stops as many of the victims as it takes for the gang to start without delaying
-// the head, first to last; none if all are not enough. In the what-if they go until the count of
-// free GPUs is enough, and then, while these are too scattered, a quarter more at a time:
-// a search after each would cost as many searches as victims.
+// stopEnough stops as many of the victims, first to last, as the gang needs to start without
+// delaying the head. It stops none if all are not enough. In the what-if, victims go until enough
+// GPUs are free, and then a quarter more at a time while these are too scattered. A search after
+// each victim would cost as many searches as victims.
 func (p *pass) stopEnough(e *entry, vs *victims) bool {
 	back := p.vacateLeaving(e)
 	defer func() { undoAll(back) }()
@@ -115,8 +117,8 @@ func (p *pass) stopEnough(e *entry, vs *victims) bool {
 	return p.claim(e, f.Placement, vs, gone)
 }
 
-// takeOver decides that a gang gets the GPUs of gangs that are being stopped, or made smaller, for
-// nobody any more: who they were for is gone, or the cluster was rebuilt.
+// takeOver gives a waiting gang the GPUs of gangs that are being stopped or shrunk for nobody. The
+// gang that they were stopped for has gone, or the cluster was rebuilt.
 func (p *pass) takeOver(e *entry) bool {
 	if len(p.leaving) == 0 {
 		return false
@@ -127,7 +129,7 @@ func (p *pass) takeOver(e *entry) bool {
 	return ok && p.claim(e, f.Placement, &victims{}, nil)
 }
 
-// vacateLeaving frees these GPUs in the what-if; it returns what takes them again.
+// vacateLeaving frees these GPUs in the what-if; back takes them again.
 func (p *planner) vacateLeaving(e *entry) (back []func()) {
 	if len(p.leaving) > 0 {
 		p.foreseeHead(e)
@@ -138,19 +140,19 @@ func (p *planner) vacateLeaving(e *entry) (back []func()) {
 	return back
 }
 
-// ranLongEnough reports whether a gang has run long enough to be stopped or moved, and not ended, when one
-// would start that GPUs are looked for.
+// ranLongEnough reports whether a running gang may be stopped or moved at the start time that is
+// looked at: it has run long enough by then, and has not ended.
 func (p *finder) ranLongEnough(v *entry) bool {
 	at := p.startTime()
 	return at >= v.safeUntil && v.atCheckpoint(at) && (at == p.now || v.expectedEnd > at)
 }
 
-// minRuns is how many times its restart cost a gang runs before it is stopped: so stops
-// and moves cost it half of its run time at most.
+// minRuns is how many times its restart cost a gang runs before it is stopped. So stops and moves
+// cost at most half of its run time.
 const minRuns = 2
 
-// claim decides the preemption: those stop whose GPUs are taken, and of elastic gangs the members end that
-// it takes to get these, where that is enough.
+// claim decides the preemption. Gangs whose GPUs are needed stop; elastic gangs only end the
+// members that they must, if that is enough.
 func (p *pass) claim(e *entry, pl pal.Placement, vs *victims, gone []*entry) bool {
 	from := slices.Clone(gone)
 	for _, v := range vs.lenders {
@@ -166,10 +168,10 @@ func (p *pass) claim(e *entry, pl pal.Placement, vs *victims, gone []*entry) boo
 	})
 }
 
-// takeFrom decides a claim: what ask says becomes of the victims, and nobody else gets what
-// they free, nor what those free that leave anyway. It is false, and nobody is stopped, if the
-// placement needs GPUs of none: these are free, and the gang only does not get them because
-// they are kept for the head.
+// takeFrom records a claim; ask decides for each victim whether it stops or shrinks. Nobody else
+// gets the freed GPUs, nor those of gangs that leave anyway. It returns false, and nobody is
+// stopped, if the placement needs no GPU of a victim. Then its GPUs are free, and only kept for the
+// head.
 func (p *pass) takeFrom(c *claim, victims []*entry, ask func(v *entry, wanted map[int]bool) (Action, bool)) bool {
 	wanted := setOf(c.placement.GPUs())
 	p.leaving = slices.DeleteFunc(p.leaving, func(v *entry) bool {

@@ -10,28 +10,27 @@ import (
 	"time"
 )
 
-// A running gang may report how much of its work it has done. Its pace since its first report tells
+// A running gang may report how much of its work it has done. Its pace since the first report tells
 // how long its whole run is, like an estimate that gets better while the gang runs:
 //
 //   - Only the pace counts. A run that goes on from a checkpoint begins at more than 0.
 //   - The estimate holds from one report to the next: a gang that reports once an epoch runs on
 //     between two reports.
-//   - It counts beside what is known otherwise: half after one step, three quarters after two, and
-//     less if the pace changes.
-//   - A gang that outlasts its own reports by far, or takes a step back, was wrong. Then it begins to
-//     report anew, and what it reports counts half as much from then on. So false reports soon
-//     tell as much as none.
+//   - It counts beside other knowledge: half after one step, three quarters after two, and less if
+//     the pace changes.
+//   - A gang that outlasts its reports by far, or takes a step back, was wrong. Its reports start
+//     over, and from then on count half as much. So false reports soon count for nothing.
 
 // reports are what a gang has reported.
 type reports struct {
 	heard bool
-	// Its first report, its last step, and, after several, one between them: the latest whose number is a power of
-	// two and at most half of theirs. next is to become that.
+	// first and last are its first and latest report. middle lies between them: the latest whose
+	// number is a power of two and at most half of last's. next will replace middle.
 	first, middle, next, last point
 	steps                     int           // since the first report
-	due                       time.Duration // the work by which it must have ended, as it reports; 0: nothing says so
+	due                       time.Duration // the work by which it must have ended, by its reports; 0: unknown
 	wrong                     int           // how often it was
-	// Of the runs before this one: how long the whole run is, and how much that counts.
+	// From earlier runs: the length of the whole run, and how much that counts.
 	before     time.Duration
 	beforeSure float64
 }
@@ -42,10 +41,11 @@ type point struct {
 	work time.Duration
 }
 
-// paceTo is how fast the gang went from one point to a later one, as a part of all by nanosecond.
+// paceTo is the gang's speed between two reports, as a part of its work per nanosecond.
 func (a point) paceTo(b point) float64 { return (b.done - a.done) / float64(b.work-a.work) }
 
-// steady is how steady its pace is, from 0 to 1: the ratio of the slower to the faster half of its reports, squared.
+// steady rates how steady the pace is, from 0 to 1: the ratio of the slower to the faster half of
+// the reports, squared.
 func (r *reports) steady() float64 {
 	if r.middle == r.first {
 		return 1
@@ -57,27 +57,28 @@ func (r *reports) steady() float64 {
 	return ratio * ratio
 }
 
-// tellsFrom is the part of what was left at its first report that a gang must have done before its
-// reports can be wrong: the pace of the first steps may be that of a start.
+// tellsFrom is the part of the remaining work that a gang must do before its reports can be proved
+// wrong. The pace of the first steps may be that of a start.
 const tellsFrom = 0.1
 
-// tells is how much reports count at least that tell more than all else.
+// tells is the least weight at which reports outweigh all other knowledge.
 const tells = 0.5
 
 // Progress is what a gang has reported.
 type Progress struct {
 	// Done is the part of its work that it has done.
 	Done float64
-	// Steps are those since its first report, or since it was last wrong: without one, nothing follows from it.
+	// Steps counts reports since the first one, or since the reports were last wrong. With 0,
+	// nothing follows from them.
 	Steps int
-	// Wrong is how often its reports were.
+	// Wrong is how often its reports were wrong.
 	Wrong int
-	// Tells: they tell when the gang ends, more than all else.
+	// Tells reports whether the reports outweigh all other knowledge of the gang's end.
 	Tells bool
 }
 
-// Reported tells that a running gang reports that it has done such a part of its work, from 0 to 1.
-// Other numbers, and reports of gangs that do not run or that never end, tell nothing.
+// Reported records that a running gang has done such a part of its work, from 0 to 1. It ignores
+// other numbers, and reports of gangs that do not run or never end.
 func (q *Queue) Reported(now time.Duration, id string, done float64) {
 	e := q.entries[id]
 	if e == nil || e.state < running || e.job.Endless || !(done >= 0 && done <= 1) {
@@ -90,8 +91,8 @@ func (q *Queue) Reported(now time.Duration, id string, done float64) {
 	}
 }
 
-// NextReport is when a gang that has run for so long is asked for its progress again: often while it has
-// just started, as little is known of it, and a few times an hour later.
+// NextReport returns when a gang that has run for so long is asked for its progress again: often
+// right after its start, when little is known, and a few times an hour later.
 func NextReport(ran time.Duration) time.Duration {
 	return min(10*time.Minute, max(30*time.Second, ran/30))
 }
@@ -117,12 +118,12 @@ func (r *reports) hear(done float64, work time.Duration) {
 	}
 }
 
-// length is how much work the whole run is, by its pace since the first report.
+// length is the work of the whole run, by the pace since the first report.
 func (r *reports) length() time.Duration {
 	return r.last.work + stretched(r.last.work-r.first.work, (1-r.last.done)/(r.last.done-r.first.done))
 }
 
-// again is what is left of the reports when the gang starts again.
+// again returns what the reports still tell after the gang starts again.
 func (e *entry) again(now time.Duration) reports {
 	r := reports{before: e.reports.before, beforeSure: e.reports.beforeSure, wrong: e.reports.wrong}
 	if length, _, sure := e.reported(e.work(now)); sure > 0 {
@@ -131,9 +132,9 @@ func (e *entry) again(now time.Duration) reports {
 	return r
 }
 
-// reported is how much work the whole run is by all reports of a gang that has done so much, how much it has yet to
-// do, and how much that counts, from 0 to 1. That of runs before this one counts until this one tells more. A
-// gang that is late runs on for as long as it has reported nothing new.
+// reported combines all reports of a gang that has done so much work. It returns the work of the
+// whole run, the work that is left, and how much that counts, from 0 to 1. Reports of earlier runs
+// count until this run's tell more. A late gang runs on for as long as it has reported nothing new.
 func (e *entry) reported(done time.Duration) (length, left time.Duration, sure float64) {
 	r := &e.reports
 	sure = (1 - math.Exp2(-float64(r.steps))) * math.Exp2(-float64(r.wrong)) * r.steady()
@@ -154,7 +155,7 @@ func (e *entry) tells(now time.Duration) bool {
 	return sure > 0
 }
 
-// withReports puts what the gang reports beside what is known otherwise.
+// withReports adds the gang's reports to the distribution.
 func (o outlook) withReports(e *entry, done time.Duration) outlook {
 	_, d, sure := e.reported(done)
 	if sure <= 0 {
@@ -173,8 +174,8 @@ func (o outlook) withReports(e *entry, done time.Duration) outlook {
 	return o
 }
 
-// foretellByReports is [finder.foretell] by what the gang reports, if that counts more than all else: the more
-// often it has, the closer.
+// foretellByReports is [finder.foretell] from the gang's reports, if these outweigh all else. The
+// range narrows with the number of reports.
 func foretellByReports(e *entry, now time.Duration) (least, most time.Duration, ok bool) {
 	_, left, sure := e.reported(e.work(now))
 	if sure < tells {
@@ -184,8 +185,8 @@ func foretellByReports(e *entry, now time.Duration) (least, most time.Duration, 
 	return e.bounded(now, left), e.bounded(now, most), true
 }
 
-// expectAnew updates what follows from new knowledge of a running gang: when it is expected to
-// end, unless that differs little, and its level.
+// expectAnew updates a running gang after a report: its expected end, unless that differs little,
+// and its level.
 func (q *Queue) expectAnew(now time.Duration, e *entry) {
 	if e.rated {
 		e.levelDue = now
@@ -194,11 +195,11 @@ func (q *Queue) expectAnew(now time.Duration, e *entry) {
 	left := max(time.Second, stretched(q.remaining(e, now), e.cost(e.placement)))
 	if end := now + left; (end - e.expectedEnd).Abs() > left/looks {
 		q.expectEnd(e, end)
-		q.version++ // who waits may end before what is reserved comes free, or not
+		q.version++ // gangs may end before the reserved GPUs come free, or no longer do
 	}
 }
 
-// ProgressOf is what a gang has reported since it started; ok is false if it has reported nothing.
+// ProgressOf returns what a gang has reported since it started; ok is false if that is nothing.
 func (q *Queue) ProgressOf(now time.Duration, id string) (p Progress, ok bool) {
 	e := q.entries[id]
 	if e == nil || !e.reports.heard {

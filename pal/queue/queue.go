@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// state is where a gang stands between the queue and its end. In running and the states
-// after it the gang has GPUs on the cluster; code compares with running for that.
+// state is where a gang stands between submission and end. From running on, the gang has GPUs on
+// the cluster; code compares with running for that.
 type state uint8
 
 const (
@@ -23,12 +23,11 @@ const (
 	moving   // to be migrated, not yet reported
 )
 
-// entry is a job in the queue. The cost of a placement times slower turns time at cost 1
-// into time on the clock.
+// entry is a job in the queue. Placement cost × slower converts time at cost 1 to clock time.
 type entry struct {
 	job     Job
 	of      *namespace
-	gpus    int   // of job.Gang: those that it has, or would start with
+	gpus    int   // of job.Gang: what it has, or would start with
 	counted int   // GPUs, with its tenants, see countHeld
 	nth     int64 // submission of its name
 	seq     int64 // in the order in which the Queue heard of them: the last to decide between equals
@@ -73,7 +72,7 @@ type entry struct {
 	settled      bool          // see Queue.Settled
 	reports      reports       // see Queue.Reported
 	foretold     []*prediction // of when it starts, to be judged
-	// Of Queue.levels, if rated: where, and when that is to be looked at again.
+	// Position in Queue.levels, if rated, and when that must be updated.
 	rated    bool
 	level    *level
 	levelDue time.Duration
@@ -82,8 +81,8 @@ type entry struct {
 	*elastic     // nil of a gang of one size
 }
 
-// attained is how long the gang has run in all, on the clock. Time with fewer members than
-// all counts as the time in which all of them use as many GPU seconds.
+// attained is how long the gang has run in all, in clock time. Time with fewer members is scaled
+// down: it counts as the time in which all members use the same GPU seconds.
 func (e *entry) attained(now time.Duration) time.Duration {
 	if e.state == waiting || e.state == starting {
 		return e.before
@@ -95,8 +94,8 @@ func (e *entry) attained(now time.Duration) time.Duration {
 	return e.before + run
 }
 
-// work is how much it has done, in time at cost 1. That, not the time on the clock, is what
-// runs of a name have in common: the same job takes longer on slow GPUs.
+// work is how much the gang has done, in time at cost 1. Runs of a name have this in common, not
+// the clock time: the same job takes longer on slow GPUs.
 func (e *entry) work(now time.Duration) time.Duration {
 	if e.state == waiting || e.state == starting {
 		return e.doneBefore
@@ -104,7 +103,7 @@ func (e *entry) work(now time.Duration) time.Duration {
 	return e.doneBefore + time.Duration(float64(max(0, now-e.startedAt))/e.cost(e.placement))
 }
 
-// Queue is the waiting gangs, in order, and what runs. It is not safe for concurrent use.
+// Queue holds the waiting gangs, in order, and the running ones. It is not safe for concurrent use.
 type Queue struct {
 	opt       *Options // its parts have the same
 	entries   map[string]*entry
@@ -132,7 +131,7 @@ type Queue struct {
 	drained       [][]pal.Gang  // see SetDrainedMembers
 }
 
-// New makes an empty queue.
+// New returns an empty queue.
 func New(o Options) (*Queue, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -143,9 +142,8 @@ func New(o Options) (*Queue, error) {
 		forecasts: forecasts{from: firstWider, until: firstWider}, version: 1}, nil
 }
 
-// Submit puts a job at its place in the queue; now is when it began to wait. One
-// that never ran has waited since it was submitted, also where the placer
-// started again in between.
+// Submit adds a job to the queue; now is when it began to wait. A job that never ran has waited
+// since its submission, also across a restart of the placer.
 func (q *Queue) Submit(now time.Duration, j Job) error {
 	e, err := q.newEntry(j)
 	if err != nil {
@@ -159,7 +157,7 @@ func (q *Queue) Submit(now time.Duration, j Job) error {
 	return nil
 }
 
-// Restore tells of a gang that already runs since started on the placement.
+// Restore adds a gang that already runs, since started, on the placement.
 func (q *Queue) Restore(j Job, p pal.Placement, started time.Duration) error {
 	e, err := q.newEntry(j)
 	if err != nil {
@@ -169,8 +167,8 @@ func (q *Queue) Restore(j Job, p pal.Placement, started time.Duration) error {
 	return nil
 }
 
-// Stopping reports that a running gang is being stopped, not by a decision of this Queue: its GPUs
-// are as good as free for who waits. Its end is reported as that of others ([Queue.Stopped]).
+// Stopping reports that a running gang is being stopped, not by a decision of this Queue. Waiting
+// gangs can count on its GPUs. Report its end with [Queue.Stopped].
 func (q *Queue) Stopping(id string) {
 	if e := q.entries[id]; e != nil && e.state == running {
 		e.state = stopping
@@ -179,7 +177,7 @@ func (q *Queue) Stopping(id string) {
 	}
 }
 
-// newEntry checks a job and takes it in: the caller enqueues it or has it run.
+// newEntry checks a job and creates its entry; the caller enqueues or runs it.
 func (q *Queue) newEntry(j Job) (*entry, error) {
 	e := &entry{job: j, of: q.namespace(j.Tenant), gpus: j.Gang.GPUs(), slower: 1, seq: q.seq, before: j.Attained, doneBefore: j.Done, waited: j.Waited}
 	if j.Least > 0 {
@@ -211,8 +209,8 @@ func (q *Queue) newEntry(j Job) (*entry, error) {
 	return e, nil
 }
 
-// Started reports that a gang runs on the placement: one that Decide started
-// or migrated, or a waiting one that somebody else started.
+// Started reports that a gang runs on the placement: one that Decide started or migrated, or a
+// waiting one that somebody else started.
 func (q *Queue) Started(now time.Duration, id string, p pal.Placement) {
 	e := q.entries[id]
 	if e == nil {
@@ -224,12 +222,11 @@ func (q *Queue) Started(now time.Duration, id string, p pal.Placement) {
 	q.run(e, p, now)
 }
 
-// SetPlacement says on what a gang is that runs or is being stopped. It may change by
-// itself: members end one by one, or Nomad puts one elsewhere. Who holds which GPU is
-// the caller's ledger: the Queue has its placements from there and from what it decided,
-// and never works them out. To say again what the Queue has changes nothing, so that the
-// caller need not compare. A gang that is being stopped stays so until its last
-// member's end is reported ([Queue.Stopped]); one that shrinks, until as few are left.
+// SetPlacement reports the GPUs of a gang that runs or is being stopped. They may change without
+// the Queue: members end one by one, or Nomad places one elsewhere. The caller owns the ledger of
+// GPUs; the Queue never derives a placement itself. Reporting the same placement again changes
+// nothing, so the caller need not compare. A gang that is being stopped stays in that state until
+// its last member has ended ([Queue.Stopped]); one that shrinks, until few enough members are left.
 func (q *Queue) SetPlacement(now time.Duration, id string, p pal.Placement) {
 	e := q.entries[id]
 	if e == nil || e.state < running || e.isOn(p) {
@@ -244,11 +241,11 @@ func (q *Queue) SetPlacement(now time.Duration, id string, p pal.Placement) {
 	q.countHeld(e, -1)
 	e.placement = p
 	q.countHeld(e, 1)
-	e.doneBefore += done - e.work(now) // it was done where it was until now
+	e.doneBefore += done - e.work(now) // that work was done on the former GPUs
 }
 
-// isOn reports whether the gang is on the GPUs of a placement. The order counts for the members
-// of an elastic gang, as the last ones end first.
+// isOn reports whether the gang is on the GPUs of a placement. For an elastic gang the order of
+// members counts, as the last ones end first.
 func (e *entry) isOn(p pal.Placement) bool {
 	is, was := p.GPUs(), e.placement.GPUs()
 	if e.elastic == nil {
@@ -258,9 +255,9 @@ func (e *entry) isOn(p pal.Placement) bool {
 	return slices.Equal(is, was)
 }
 
-// run notes that an entry which is in no list runs on the placement since a time. Its
-// size comes first, as all counts depend on it, and its level last, as that depends on
-// when it may be stopped.
+// run records that an entry, which is in no list, runs on the placement since a time. It sets the
+// size first, as all counts depend on it, and the level last, as that depends on when the gang may
+// be stopped.
 func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	q.resize(e, max(1, len(p.Members)))
 	if e.granted {
@@ -273,15 +270,14 @@ func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	e.booked = float64(e.gpus) * q.worth(p)
 	q.bookUsage(e, max(at, e.job.Booked), e.booked)
 	if q.join(e); e.job.Endless {
-		q.Changed() // nobody hopes for its GPUs
+		q.Changed() // nobody waits for its GPUs
 	}
-	if q.mayStop(e) && !e.granted { // who was overdue has its turn
+	if q.mayStop(e) && !e.granted { // an overdue gang has had its turn
 		q.levels.add(e, at)
 	}
 }
 
-// Requeue reports that a decided start did not come about: the gang waits on,
-// at its place.
+// Requeue reports that a decided start failed: the gang keeps waiting, in its place.
 func (q *Queue) Requeue(now time.Duration, id string) {
 	if e := q.entries[id]; e != nil && e.state == starting {
 		q.leave(now, e)
@@ -289,8 +285,8 @@ func (q *Queue) Requeue(now time.Duration, id string) {
 	}
 }
 
-// Stopped reports that a running gang was stopped, its GPUs are free, and it is
-// to start again: it waits.
+// Stopped reports that a running gang has stopped and is to start again: its GPUs are free, and it
+// waits.
 func (q *Queue) Stopped(now time.Duration, id string) {
 	if e := q.entries[id]; e != nil && e.state >= running {
 		e.countStop(now)
@@ -302,7 +298,7 @@ func (q *Queue) Stopped(now time.Duration, id string) {
 	}
 }
 
-// NotStopped reports that a gang to be preempted or migrated runs on as it was.
+// NotStopped reports that a gang that was to be preempted or migrated runs on unchanged.
 func (q *Queue) NotStopped(id string) {
 	e := q.entries[id]
 	if e == nil || e.state != stopping && e.state != moving {
@@ -319,17 +315,17 @@ func (q *Queue) NotStopped(id string) {
 	}
 }
 
-// SetDrainedMembers tells which members of gangs that run are about to be moved by others than the Queue: each as a
-// gang of one member, with where it may go, the best first. Nobody gets the GPUs that they need meanwhile.
-// It holds until it is called again, or until Rebase.
+// SetDrainedMembers tells which members of running gangs others are about to move. Each is a gang
+// of one member, with its possible places, best first. The Queue keeps the GPUs that they need from
+// others until the next call, or until Rebase.
 func (q *Queue) SetDrainedMembers(members [][]pal.Gang) { q.drained = members }
 
-// NoMovesBefore says that nothing is moved before a time: a caller that moves at most so many
-// gangs an hour saves the search for moves that it would not make.
+// NoMovesBefore forbids moves before a time. A caller with a limit of moves per hour saves the
+// search for moves that it would not make.
 func (q *Queue) NoMovesBefore(until time.Duration) { q.movesFrom = until }
 
-// Finished reports that a job has ended by itself. Only such runs teach: how long one
-// takes that was stopped or failed is not known.
+// Finished reports that a job has ended by itself. Only such runs teach: a run that was stopped or
+// failed does not tell its length.
 func (q *Queue) Finished(now time.Duration, id string) {
 	if e := q.entries[id]; e != nil {
 		q.learn(e.job.Tenant, e.job.Name, e.sampleOf(now))
@@ -352,9 +348,8 @@ func (q *Queue) Removed(now time.Duration, id string) {
 	delete(q.entries, id)
 }
 
-// leave takes the entry out of wherever it is: afterwards it is waiting, in no
-// bucket, with what it attained and how long it waited up to now. The caller enqueues
-// it, runs it or drops it.
+// leave takes the entry out of all lists. Afterwards it waits, in no bucket, with its attained and
+// waited time up to now. The caller enqueues, runs or drops it.
 func (q *Queue) leave(now time.Duration, e *entry) {
 	switch e.state {
 	case waiting:
@@ -374,9 +369,9 @@ func (q *Queue) leave(now time.Duration, e *entry) {
 	e.countFreeing()
 }
 
-// stop takes a running entry out of what run put it into, and out of the victims of
-// claims and those that are stopped for nobody: it has stopped, for whatever reason. Its fields must be as run left them, since
-// the sorted lists find it by them.
+// stop removes an entry that has stopped, for whatever reason, from the lists that run put it into,
+// from the victims of claims and from those that are stopped for nobody. Its fields must be as run
+// left them, since sorted lists find it by them.
 func (q *Queue) stop(now time.Duration, e *entry) {
 	q.version++
 	if e.granted {
@@ -395,7 +390,7 @@ func (q *Queue) stop(now time.Duration, e *entry) {
 	q.leaving = without(q.leaving, e)
 }
 
-// forget drops the entry from the actions not yet reported.
+// forget drops the entry from the actions that are not reported yet.
 func (q *Queue) forget(e *entry) {
 	if e.state != starting && e.state != moving {
 		return
@@ -412,8 +407,8 @@ func (q *Queue) forget(e *entry) {
 	}
 }
 
-// Rebase is called after the cluster was rebuilt: f gives every job its gang
-// and, if it runs, its placement in the numbers of the new cluster. What runs keeps running.
+// Rebase is called after the cluster was rebuilt. f returns each job's gang and, if it runs, its
+// placement in the numbers of the new cluster. Running gangs keep running.
 func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang, pal.Placement)) {
 	q.drained = nil // in numbers of the old cluster
 	q.changeEach(func(e *entry) {
@@ -434,27 +429,27 @@ func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang,
 		if e.granted && e.state >= running {
 			q.account.used += e.gpus - was
 		}
-		// A target has old numbers. Of a gang that shrinks it is its first members; one that
-		// moves goes nowhere until it has been stopped, or kept, and is decided on anew.
+		// Targets have old numbers. A gang that shrinks keeps its first members; one that moves
+		// goes nowhere until it has been stopped, or kept, and is decided anew.
 		e.target.Members = e.placement.Members[:min(len(e.target.Members), len(e.placement.Members))]
 		e.countFreeing()
 	})
-	// Of the old numbers: what they were for is decided again.
+	// These have old numbers, too; what they were for is decided again.
 	q.turn = nil
 	for _, c := range slices.Clone(q.claims) {
 		q.drop(c)
 	}
 }
 
-// Reconsider is called when other nodes than before may serve gangs: f gives
-// every job its gang, of the size that it had, again.
+// Reconsider is called when the set of nodes that may serve gangs has changed. f returns each job's
+// gang, in the size that it had.
 func (q *Queue) Reconsider(f func(id string, g pal.Gang) pal.Gang) {
 	q.changeEach(func(e *entry) {
 		e.regang(func(g pal.Gang) pal.Gang { return f(e.job.ID, g) })
 	})
 }
 
-// changeEach changes every entry; those that wait are in no bucket meanwhile.
+// changeEach changes every entry; waiting ones are in no bucket meanwhile.
 func (q *Queue) changeEach(change func(*entry)) {
 	var queued []*entry
 	for _, e := range sorted(q.entries) {
@@ -472,8 +467,8 @@ func (q *Queue) changeEach(change func(*entry)) {
 	q.Changed()
 }
 
-// sorted lists all entries in order of submission to the queue: maps have none, and what
-// is decided must not depend on theirs.
+// sorted lists all entries in order of submission to the queue. Maps have no order, and decisions
+// must not depend on one.
 func sorted(entries map[string]*entry) []*entry {
 	all := make([]*entry, 0, len(entries))
 	for _, e := range entries {
@@ -483,9 +478,8 @@ func sorted(entries map[string]*entry) []*entry {
 	return all
 }
 
-// Changed says that GPUs came or went in another way: one failed or was repaired, a node
-// joined, or others than the Queue's gangs took some or gave them back. What was remembered of
-// the cluster is forgotten.
+// Changed reports that GPUs came or went in another way: one failed or was repaired, a node joined,
+// or outsiders took or returned some. The Queue forgets what it cached about the cluster.
 func (q *Queue) Changed() {
 	q.version++
 	q.changes++

@@ -8,14 +8,14 @@ import (
 	"slices"
 )
 
-// reclaim stops gangs of tenants that borrow, the worst level first, for one whose
-// tenant stays within its quota with it: the quota is its own, whatever the others'
-// gangs are worth (Kueue's reclaimWithinCohort). Only gangs that may be stopped are.
+// reclaim stops gangs of tenants that borrow GPUs, worst level first, for a gang whose tenant stays
+// within its quota. The quota is the tenant's own, whatever the level of the others' gangs (Kueue's
+// reclaimWithinCohort). Only preemptible gangs are stopped.
 //
-// Two tenants are compared where their ways up the tree meet: the part with the gang must
-// be within its quota there, and the part with the victim above its own, also without
-// what is being stopped already. A gang stops whole, so the last one may take its
-// tenant below its quota by less than that gang's size.
+// Two tenants are compared below their common parent: the part with the waiting gang must be within
+// its quota there, and the part with the victim above its own, not counting what is being stopped
+// already. A gang stops as a whole, so the last one may take its tenant below its quota by less
+// than that gang's size.
 func (p *pass) reclaim(e *entry) bool {
 	if !p.tree.quotas || p.claimOf(e) == 0 {
 		return false
@@ -33,7 +33,8 @@ func (p *pass) reclaim(e *entry) bool {
 	return len(vs) > 0 && p.stopEnough(e, &victims{p: &p.planner, left: vs})
 }
 
-// freedGPUs are GPUs by tenant that would be freed for a gang, beside those that are being freed already.
+// freedGPUs counts GPUs by tenant that would be freed for a gang, beside those that are being freed
+// already.
 type freedGPUs map[*tenant]int
 
 func (f freedGPUs) add(v *entry, gpus int) {
@@ -42,8 +43,8 @@ func (f freedGPUs) add(v *entry, gpus int) {
 	}
 }
 
-// countFreeing counts with its tenants what a gang gives up that is being stopped, or made smaller; of
-// others that is nothing.
+// countFreeing counts what a gang that is being stopped or shrunk gives up, with its tenants. For
+// other gangs that is nothing.
 func (v *entry) countFreeing() {
 	gpus := 0
 	if v.state == stopping {
@@ -55,9 +56,9 @@ func (v *entry) countFreeing() {
 	v.freeing = gpus
 }
 
-// quotas compares a waiting gang's tenant with that of one that runs where their ways up
-// the tree meet: within reports whether the first part stays within its quota with the gang,
-// over whether the second is above its own without what is being freed, or would be.
+// quotas compares the tenants of a waiting and a running gang below their common parent. within
+// reports whether the waiting gang's part stays within its quota with the gang. over reports
+// whether the running gang's part is above its quota, without what is being freed or would be.
 func (ts *tenancy) quotas(e, v *entry, freed freedGPUs) (within, over bool) {
 	if !ts.tree.quotas {
 		return false, true
@@ -67,17 +68,17 @@ func (ts *tenancy) quotas(e, v *entry, freed freedGPUs) (within, over bool) {
 	return within, others == nil || others.gpus-others.freeing-freed[others] > others.Quota
 }
 
-// outranks reports whether GPUs of a gang that runs may go to a waiting one, where levels say so or not. One
-// tenant's quota may say so instead, and must not say no: who borrowed GPUs of another tenant that is
-// within its quota would only have them taken back.
+// outranks reports whether a waiting gang e may take the GPUs of a running gang v. Two of three must
+// hold: e's level is better, e's tenant stays within its quota, v's tenant is above its own. With the
+// level alone, v's tenant would only take the GPUs back.
 func (ts *tenancy) outranks(better bool, v, e *entry, freed freedGPUs) bool {
 	within, over := ts.quotas(e, v, freed)
 	return better && (within || over) || within && over
 }
 
-// apart is where two tenants' ways down the tree part. Of research/vision and
-// research/speech it is these two, of research/vision and sales/web it is research and
-// sales. It is nil for a tenant that the other is a part of; nil and nil for the same.
+// apart returns where two tenants' paths in the tree part: for research/vision and research/speech
+// these two, for research/vision and sales/web research and sales. A tenant that contains the other
+// gets nil; equal tenants both get nil.
 func apart(a, b *tenant) (ofA, ofB *tenant) {
 	i := 0
 	for i < min(len(a.chain), len(b.chain)) && a.chain[i] == b.chain[i] {

@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// runners are the gangs that run, those included that are being stopped or moved.
+// runners are the running gangs, including those that are being stopped or moved.
 type runners struct {
 	running  []*entry // in no order
 	byEnd    []*entry // by expected end
@@ -53,15 +53,15 @@ func (rs *runners) part(e *entry) {
 	}
 }
 
-// byEnd sorts running gangs by when they are expected to end. Whoever changes an expected
-// end takes the gang out of runners.byEnd first: it is found there by that.
+// byEnd sorts running gangs by expected end. To change an expected end, take the gang out of
+// runners.byEnd first: it is found there by that.
 func byEnd(a, b *entry) int {
 	return cmp.Or(cmp.Compare(a.expectedEnd, b.expectedEnd), cmp.Compare(a.seq, b.seq))
 }
 
-// foreseeEnds foresees again when those gangs end that should have ended by now, at least
-// a second on. The others keep the end that was foreseen when they started, so that a
-// reservation stays where it is while all goes as expected.
+// foreseeEnds moves the expected end of gangs that should have ended by now into the future, by at
+// least a second. The other gangs keep theirs, so that a reservation stays put while all goes as
+// expected.
 func (rs *runners) foreseeEnds(fs *foresight, now time.Duration) {
 	for len(rs.byEnd) > 0 && rs.byEnd[0].expectedEnd < now {
 		e := rs.byEnd[0]
@@ -80,8 +80,8 @@ func (rs *runners) expectEnd(e *entry, at time.Duration) {
 	rs.byEnd = slices.Insert(rs.byEnd, i, e)
 }
 
-// Running are the gangs that run, those that are being stopped included, and where, in
-// no order.
+// Running returns the running gangs, including those that are being stopped, with their placements,
+// in no order.
 func (rs *runners) Running() iter.Seq2[string, pal.Placement] {
 	return func(yield func(string, pal.Placement) bool) {
 		for _, e := range rs.running {

@@ -9,17 +9,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// place chooses GPUs for the gang. GPUs that are outliers for its class are
-// left out unless it could never run on the others. It is find for those who do not
-// explain the placement afterwards.
+// place chooses GPUs for the gang. It leaves out outliers for the gang's class unless the gang
+// could never run without them. It is find for callers that do not explain the placement.
 func (p *finder) place(e *entry) (pal.Placement, bool) {
 	f, ok := p.find(e)
 	return f.Placement, ok
 }
 
-// search is find without windows: one search of the core, or a second one with outliers
-// for a gang that cannot do without them. An elastic gang that would grow keeps to
-// its own bound (within) in any case: it runs already.
+// search is find without windows: one search of the core, or a second one with outliers for a gang
+// that needs them. An elastic gang that would grow keeps its own bound (within) in any case,
+// because it runs already.
 func (p *finder) search(e *entry) (pal.Found, bool) {
 	p.trying = e.job.ID
 	if e.within > 0 {
@@ -35,14 +34,14 @@ func (p *finder) search(e *entry) (pal.Found, bool) {
 	return f, ok
 }
 
-// Look is what the Queue would find for a gang on a cluster that has others beside its own,
-// and by which policy: outliers are left out unless the gang could never run on the others.
+// Look returns what the Queue would find for a gang on a cluster that others use too, and by which
+// policy. It leaves out outliers unless the gang could never run without them.
 func (q *Queue) Look(c *pal.Cluster, g pal.Gang) (f pal.Found, by pal.Policy, ok bool) {
 	p := q.at(0, c)
 	return q.opt.avoiding(c, g, q.market(q.entries[g.ID], c), func(by pal.Policy) bool { return !p.fitsLater(g, by) })
 }
 
-// avoiding looks for GPUs that are no outliers, and for any if the gang needs outliers.
+// avoiding looks for GPUs that are no outliers, or for any GPUs if the gang needs outliers.
 func (o *Options) avoiding(c *pal.Cluster, g pal.Gang, m pal.Market, needs func(pal.Policy) bool) (f pal.Found, by pal.Policy, ok bool) {
 	by = o.Placement
 	by.Market = m
@@ -59,7 +58,7 @@ func (o *Options) avoiding(c *pal.Cluster, g pal.Gang, m pal.Market, needs func(
 	return f, by, ok
 }
 
-// avoided are the free GPUs that a gang does without as they are outliers.
+// avoided counts the free GPUs that the gang does not use because they are outliers.
 func (p *finder) avoided(e *entry) int {
 	by, threshold := p.opt.Placement, p.opt.OutlierThreshold
 	if threshold <= 0 {
@@ -75,15 +74,15 @@ func (p *finder) avoided(e *entry) int {
 	return n
 }
 
-// fitsLater reports whether the gang would fit if all had ended that ends, and none of the GPUs
-// were kept that the pass keeps.
+// fitsLater reports whether the gang would fit after everything that ends has ended, without the
+// GPUs that the pass keeps.
 func (p *finder) fitsLater(g pal.Gang, policy pal.Policy) bool {
 	defer p.unmark(slices.Concat(p.thoseThatEnd(), p.kept, p.hidden))()
 	_, fits := pal.Find(p.c, g, policy)
 	return fits
 }
 
-// thoseThatEnd are the GPUs of gangs that end: see [finder.ends].
+// thoseThatEnd lists the GPUs of gangs that end: see [finder.ends].
 func (p *finder) thoseThatEnd() (gpus []int) {
 	for _, es := range [][]*entry{p.running, p.started} {
 		for _, e := range es {
@@ -95,28 +94,25 @@ func (p *finder) thoseThatEnd() (gpus []int) {
 	return gpus
 }
 
-// ends reports whether the gang will have ended some time, or may be stopped. For GPUs of
-// others, services, nobody waits: they may never come free. The same goes for what others than the
-// Queue's gangs have taken.
+// ends reports whether the gang ends at some time, or may be stopped. Nobody waits for GPUs of
+// services, which may never come free. The same holds for GPUs that outsiders have taken.
 func (p *finder) ends(e *entry) bool { return !e.job.Endless || p.mayStop(e) }
 
-// needsOutliers reports whether the gang would not fit without GPUs that the policy
-// avoids even if all had ended that ends: there may be enough others, but not where it could
-// use them. It is worked out once per kind of gang, until [Queue.Changed] or
-// [Queue.Rebase].
+// needsOutliers reports whether the gang would need outliers even after everything that ends has
+// ended. There may be enough other GPUs, but not where the gang could use them. It is computed once
+// per kind of gang, until [Queue.Changed] or [Queue.Rebase].
 func (p *finder) needsOutliers(e *entry, policy pal.Policy) bool {
 	return p.kindOf(e).needsOutliers.of(func() bool { return !p.fitsLater(e.job.Gang, policy) })
 }
 
-// Trying is the job for which GPUs are being looked for, "" where none is. After a
-// panic it says in which job it was.
+// Trying is the job for which the Queue is looking for GPUs; "" for none. After a panic it names
+// the job.
 func (q *Queue) Trying() string { return q.trying }
 
-// withoutRunning calls f while the GPUs of everything that runs, or was decided
-// to, are free.
+// withoutRunning calls f while the GPUs of all running gangs, and of decided starts, are free.
 func (p *finder) withoutRunning(f func()) { p.without(func(*entry) bool { return true }, f) }
 
-// withoutEnding is the same without what ends only.
+// withoutEnding does the same, but only for gangs that end.
 func (p *finder) withoutEnding(f func()) { p.without(p.ends, f) }
 
 func (p *finder) without(which func(*entry) bool, f func()) {

@@ -5,16 +5,16 @@ package queue
 
 import "github.com/nomad-pal/nomad-pal/pal"
 
-// A service keeps its GPUs forever. So it takes none of those without which a gang that was
-// submitted before it would never fit: it starts beside them, or waits until that gang has run.
-// Gangs run some time, and such as were submitted after the service do not count, so it
-// does not wait forever. Once it is overdue it does not wait.
+// A service keeps its GPUs forever. So it takes no GPUs without which a gang that was submitted
+// before it would never fit. It starts on other GPUs, or waits until that gang has run. Such gangs
+// run at some time, and gangs submitted later do not count, so the service does not wait forever.
+// An overdue service does not wait.
 
-// mostSpared bounds for how many gangs GPUs are kept in one search.
+// mostSpared bounds the number of gangs for which one search keeps GPUs.
 const mostSpared = 8
 
-// sparing is where a gang may start that fits on f: there, or, if it is a service, where it shuts
-// nobody out. by is the gang that it would shut out wherever it went; nil for none.
+// sparing returns where a gang that fits on f may start. For a service that is a place where it
+// shuts out no other gang. by is the gang that it would shut out anywhere; nil for none.
 func (p *planner) sparing(e *entry, f pal.Found) (at pal.Found, by *entry) {
 	if p.ends(e) {
 		return f, nil
@@ -37,8 +37,8 @@ func (p *planner) sparing(e *entry, f pal.Found) (at pal.Found, by *entry) {
 	return f, by
 }
 
-// shutOut is a gang, submitted before the service e, for which enough GPUs come free some time,
-// but not if the service takes those of f; nil for none.
+// shutOut returns a gang, submitted before the service e, that could run at some time, but not if
+// the service takes the GPUs of f; nil for none.
 func (p *finder) shutOut(e *entry, f pal.Found) *entry {
 	for _, b := range p.live {
 		g := b.first(e)
@@ -55,9 +55,9 @@ func (p *finder) shutOut(e *entry, f pal.Found) *entry {
 	return nil
 }
 
-// first is a gang of the bucket that was submitted before the service e, has no lower priority, and
-// ends; nil for none.
-// All of a bucket fit alike; those that GPUs are being freed for have theirs.
+// first returns a gang of the bucket that was submitted before the service e, has no lower
+// priority, and ends; nil for none. All gangs of a bucket fit alike. Gangs with a claim have their
+// GPUs already.
 func (b *bucket) first(e *entry) *entry {
 	if b.sig.endless || b.sig.claimed {
 		return nil

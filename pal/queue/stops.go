@@ -5,15 +5,15 @@ package queue
 
 import "time"
 
-// Stops is what it came to that gangs were stopped for others.
+// Stops sums up gangs stopped for others, and what that cost and saved.
 type Stops struct {
 	// Stops is how often gangs were stopped for others.
 	Stops int `json:"stops,omitempty"`
-	// LostGPUSeconds is what these lost: what a restart costs and, of a gang with checkpoints, what it did since
+	// LostGPUSeconds is what these gangs lost: the restart and, with checkpoints, the work since
 	// the last one.
 	LostGPUSeconds float64 `json:"lost_gpu_seconds,omitempty"`
-	// SavedSeconds is how much sooner gangs got the GPUs that they were stopped for than if the others had
-	// run to their expected ends.
+	// SavedSeconds is how much sooner gangs got GPUs than if the stopped ones had run to their
+	// expected ends.
 	SavedSeconds float64 `json:"saved_wait_seconds,omitempty"`
 }
 
@@ -23,8 +23,8 @@ func (s *Stops) add(o Stops) {
 	s.SavedSeconds += o.SavedSeconds
 }
 
-// countStop notes that a gang has stopped for another one. Of several that stop for one gang that counts
-// which would have ended last.
+// countStop records that a gang has stopped for another one. If several stop for one gang, the one
+// that would have ended last counts.
 func (e *entry) countStop(now time.Duration) {
 	c := e.stopsFor
 	if c == nil || e.state != stopping || len(e.target.Members) > 0 {
@@ -41,7 +41,7 @@ func (e *entry) countStop(now time.Duration) {
 	}
 }
 
-// Stops is what all stops came to that the Queue has heard of, or was told by [Queue.RememberUsage].
+// Stops sums up all stops that the Queue has seen, or was told about by [Queue.RememberUsage].
 func (ts *tenancy) Stops() (all Stops) {
 	for _, n := range ts.sortedNamespaces() {
 		all.add(n.stops)

@@ -17,24 +17,23 @@ import (
 // Tenant is what a tenant may use. Tenants are a tree: "research/vision" is a part
 // of "research". The words are Kueue's.
 type Tenant struct {
-	// Namespaces belong to it: names, or patterns with * and ?. None: the one of the
-	// tenant's last name.
+	// Namespaces belong to it: names, or patterns with * and ?. If empty, the namespace with the
+	// last part of the tenant's name.
 	Namespaces []string `json:"namespaces,omitempty" hcl:"namespaces,optional"`
-	// Weight is that of its fair share among the tenants of its parent; 0: 1.
+	// Weight is its weight in fair share among the children of its parent; 0: 1.
 	Weight float64 `json:"weight,omitempty" hcl:"weight,optional"`
-	// Quota is the nominal quota: GPUs that are its own. Others may borrow them while
-	// they are idle. 0: of a tenant with children, the sum of theirs; else none, and
-	// all that it holds is borrowed.
+	// Quota is its nominal quota: GPUs of its own. Others may borrow them while they are idle. With
+	// 0, a tenant with children has the sum of their quotas; any other has none, and all that it
+	// holds is borrowed.
 	Quota int `json:"quota,omitempty" hcl:"quota,optional"`
-	// BorrowingLimit is how many GPUs beyond Quota it holds at most; nil: as many as
-	// are idle.
+	// BorrowingLimit is how many GPUs beyond Quota it holds at most; nil: as many as are idle.
 	BorrowingLimit *int `json:"borrowing_limit,omitempty" hcl:"borrowing_limit,optional"`
-	// MaxGPUsPerUser is how many GPUs each of its users holds at most, MaxJobsPerUser how many jobs of
-	// each of them run at a time at most; 0: as many as the tenant may.
+	// MaxGPUsPerUser is how many GPUs each user holds at most, MaxJobsPerUser how many jobs of each
+	// user run at a time at most; 0: as many as the tenant may.
 	MaxGPUsPerUser int `json:"max_gpus_per_user,omitempty" hcl:"max_gpus_per_user,optional"`
 	MaxJobsPerUser int `json:"max_jobs_per_user,omitempty" hcl:"max_jobs_per_user,optional"`
-	// DefaultPreempt reports whether its batch jobs may be stopped of which nobody says so; nil: as
-	// the tenant says that it is a part of.
+	// DefaultPreempt reports whether batch jobs that do not say may be stopped; nil: as in the
+	// parent.
 	DefaultPreempt *bool `json:"default_preempt,omitempty" hcl:"default_preempt,optional"`
 }
 
@@ -45,18 +44,17 @@ type tenant struct {
 	parent *tenant   // nil at the top
 	chain  []*tenant // the tenants it is a part of and itself, the top first
 	gpus   int       // of gangs that run or are about to, and outside the Queue
-	// promised are those of gangs that others are being stopped for. They count towards quotas and
-	// limits.
+	// promised are GPUs of claims of its gangs. They count towards quotas and limits.
 	promised int
 	users    map[string]UserUse // what each user has, with what is promised; kept where users have limits
 	freeing  int                // of gangs that are being stopped, or made smaller
 	usage    usage
-	// saved is what its GPUs at work count less for in fair shares than as many of price 1.
+	// saved is the discount in fair shares for its running GPUs that cost less than price 1.
 	saved float64
 	turn  tenantTurn
 }
 
-// tenantTurn is what a walk knows of a tenant, to choose who goes first.
+// tenantTurn is the state of a tenant in a walk, to choose whose gang goes first.
 type tenantTurn struct {
 	pass    uint64    // of the walk
 	buckets []*bucket // of its waiting gangs that are to be tried
@@ -78,15 +76,15 @@ func newTenancy(o *Options) tenancy {
 	return tenancy{opt: o, tree: newTree(o.Tenants), namespaces: map[string]*namespace{}, arrays: map[string]int{}}
 }
 
-// namespace is one that has jobs, or had. Usage is kept for it as well as for its tenant:
-// whoever reads it back may have other tenants.
+// namespace is one that has or had jobs. Usage is kept for it as well as for its tenant, because a
+// later configuration may assign it to another tenant.
 type namespace struct {
 	tenant *tenant
 	usage  usage
 	stops  Stops
 }
 
-// count counts GPUs as those of the tenant, its parents and one of its users, or (negative) no longer.
+// count adds GPUs to the tenant, its parents and one of its users, or (negative) subtracts them.
 func (t *tenant) count(user string, gpus int) {
 	t.countUser(user, gpus, 0)
 	for ; t != nil; t = t.parent {
@@ -94,9 +92,8 @@ func (t *tenant) count(user string, gpus int) {
 	}
 }
 
-// Outside says how many GPUs jobs of each tenant and user hold that the Queue does not count: those
-// that nobody could read, or that cannot be served any more as they are written. They
-// are a part of what their tenants and users may use.
+// Outside sets how many GPUs each tenant and user holds in jobs that the Queue does not count: jobs
+// that cannot be read, or can no longer be served as written. They count towards the limits.
 func (ts *tenancy) Outside(gpus map[Payer]int) {
 	for by, held := range ts.outside {
 		ts.namespace(by.Tenant).tenant.count(by.User, -held)
@@ -120,8 +117,7 @@ func (t *tenant) weight() float64 {
 	return t.Weight
 }
 
-// limit is how many GPUs the tenant holds at most; ok is false where that is not
-// bounded.
+// limit returns how many GPUs the tenant may hold; ok is false if there is no bound.
 func (t *tenant) limit() (gpus int, ok bool) {
 	if t.BorrowingLimit == nil {
 		return 0, false
@@ -129,8 +125,7 @@ func (t *tenant) limit() (gpus int, ok bool) {
 	return t.Quota + min(*t.BorrowingLimit, math.MaxInt-t.Quota), true
 }
 
-// tree are the tenants that are configured, and those of namespaces that belong to
-// none of them.
+// tree holds the configured tenants, and one for each namespace that belongs to none of them.
 type tree struct {
 	byName map[string]*tenant
 	quotas bool // somebody has a quota
@@ -138,9 +133,9 @@ type tree struct {
 	deep   bool // somebody has children
 }
 
-// newTree builds the tree of valid tenants. A name sorts before all names that begin with
-// it, so parents come before their children, and backwards after them: by then the
-// children's quotas are known of which a parent without one has the sum.
+// newTree builds the tree of valid tenants. A name sorts before all names that begin with it, so
+// parents come before their children. In reverse order children come first; then a parent without a
+// quota gets the sum of theirs.
 func newTree(tenants map[string]Tenant) tree {
 	t := tree{byName: map[string]*tenant{}}
 	for _, name := range slices.Sorted(maps.Keys(tenants)) { // parents before children
@@ -160,7 +155,7 @@ func newTree(tenants map[string]Tenant) tree {
 	return t
 }
 
-// single adds a tenant that is a part of none.
+// single adds a tenant without parents.
 func (t *tree) single(name string) *tenant {
 	n := &tenant{name: name}
 	n.chain = []*tenant{n}
@@ -168,7 +163,7 @@ func (t *tree) single(name string) *tenant {
 	return n
 }
 
-// add adds a tenant and those that it is a part of.
+// add adds a tenant and its parents.
 func (t *tree) add(name string) *tenant {
 	if n := t.byName[name]; n != nil {
 		return n
@@ -181,8 +176,8 @@ func (t *tree) add(name string) *tenant {
 	return n
 }
 
-// namespace is the namespace of that name. One that belongs to no tenant is a tenant
-// of its own, without a quota.
+// namespace returns the namespace of that name. One that belongs to no tenant is its own tenant,
+// without a quota.
 func (ts *tenancy) namespace(name string) *namespace {
 	n := ts.namespaces[name]
 	if n == nil {
@@ -196,7 +191,7 @@ func (ts *tenancy) namespace(name string) *namespace {
 	return n
 }
 
-// sortedNamespaces are those of the jobs that the Queue has heard of, by name.
+// sortedNamespaces returns the namespaces of the jobs that the Queue has seen, by name.
 func (ts *tenancy) sortedNamespaces() (all []*namespace) {
 	for _, name := range slices.Sorted(maps.Keys(ts.namespaces)) {
 		all = append(all, ts.namespaces[name])
@@ -204,8 +199,8 @@ func (ts *tenancy) sortedNamespaces() (all []*namespace) {
 	return all
 }
 
-// TenantOf is the tenant that a namespace belongs to: one that names it, else the one
-// with the longest pattern that matches it; "" if there is none.
+// TenantOf returns the tenant of a namespace: one that names it, else the one with the longest
+// pattern that matches it; "" if there is none.
 func (o Options) TenantOf(namespace string) string {
 	owner, longest := "", -1
 	for _, name := range slices.Sorted(maps.Keys(o.Tenants)) {
@@ -228,7 +223,7 @@ func (t Tenant) patterns(name string) []string {
 	return t.Namespaces
 }
 
-// checkTenants says what is wrong with the tree.
+// checkTenants returns an error if the tree of tenants is invalid.
 func (o Options) checkTenants() error {
 	claimed := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(o.Tenants)) {
@@ -259,7 +254,7 @@ func (o Options) checkTenants() error {
 	return o.checkQuotas()
 }
 
-// checkQuotas says whose children have more than it has.
+// checkQuotas returns an error if children have more quota than their parent.
 func (o Options) checkQuotas() error {
 	children := map[string]int{}
 	for _, n := range newTree(o.Tenants).byName {
@@ -275,10 +270,10 @@ func (o Options) checkQuotas() error {
 	return nil
 }
 
-// countHeld counts an entry, and its GPUs with all tenants above it, as running or about to
-// (1), or no longer (-1). Each entry that is not waiting is counted once, with the GPUs that
-// it asks for, or has, if those are more: where Nomad has not told yet of all members that it
-// placed, one gang may be known to have a GPU that was meant for another one.
+// countHeld adds (sign 1) or subtracts (-1) an entry and its GPUs from the counts of its tenants.
+// Each entry that does not wait is counted once. The count is the larger of what it requests and
+// what it has: before Nomad has reported all new members, a gang may hold a GPU that was meant for
+// another one.
 func (ts *tenancy) countHeld(e *entry, sign int) {
 	if sign > 0 {
 		if e.counted = e.gpus; e.state != waiting {
@@ -307,13 +302,14 @@ func (ts *tenancy) overQuota(e *entry) bool {
 	return ts.overArray(e) || e.overJobs() != nil || e.limiting(e.least()) != nil
 }
 
-// limiting is the limit that the gang would break with so many GPUs more; nil for none.
+// limiting returns the limit that the gang would break with that many more GPUs; nil for none.
 func (e *entry) limiting(gpus int) *brokenLimit { return e.gpuBound(gpus, false) }
 
-// tooLargeFor is the limit below what the gang needs beside so many GPUs that it has; nil for none.
+// tooLargeFor returns the limit that is smaller than the gang's need plus the GPUs it has; nil for
+// none.
 func (e *entry) tooLargeFor(has int) *brokenLimit { return e.gpuBound(has+e.least(), true) }
 
-// gpuBound is the first limit on the way up the tree, see [tenant.gpuBound].
+// gpuBound returns the first broken limit on the way up the tree, see [tenant.gpuBound].
 func (e *entry) gpuBound(gpus int, never bool) *brokenLimit {
 	for t := e.of.tenant; t != nil; t = t.parent {
 		if b := t.gpuBound(e.job.User, gpus, never); b != nil {
@@ -326,10 +322,10 @@ func (e *entry) gpuBound(gpus int, never bool) *brokenLimit {
 // byTenant reports whether who goes first depends on the tenant.
 func (ts *tenancy) byTenant() bool { return ts.opt.FairShare || ts.tree.quotas }
 
-// firstByTenant is the bucket that goes first: of each tenant the one that the order
-// says, and of those the one of the tenant whose turn it is. A step of the walk changes
-// one bucket, that of the first tenant, and decisions change whose quota is used: so tenants
-// are sorted once, after each decision anew, and the first moves back in between.
+// firstByTenant returns the bucket that goes first. Within a tenant the order decides; among
+// tenants, whose turn it is. A step of the walk changes one bucket, that of the first tenant, and a
+// decision changes whose quota is used. So tenants are sorted once and again after each decision;
+// in between, only the first one moves back.
 func (p *pass) firstByTenant() *bucket {
 	compare := func(a, b *tenant) int {
 		return p.compare(p.now, a.turn.first, b.turn.first, a.turn.claim, b.turn.claim)
@@ -369,8 +365,8 @@ func (p *pass) firstByTenant() *bucket {
 	return p.heads[0].turn.first.bucket
 }
 
-// renew works out which of the tenant's gangs goes first, and its claim; it is false if
-// none is left.
+// renew computes which of the tenant's gangs goes first, and its claim; it returns false if none is
+// left.
 func (p *pass) renew(t *tenant) bool {
 	r := &t.turn
 	r.first = nil
@@ -390,8 +386,8 @@ func (p *pass) renew(t *tenant) bool {
 	return true
 }
 
-// compare compares the first gangs of two tenants, with their claims: one that stays
-// within its quota goes before one that would borrow, then the tenant that had less for
+// compare compares the first gangs of two tenants, with their claims. A gang that stays within its
+// tenant's quota goes before one that would borrow; then the tenant goes first that had less for
 // its weight.
 func (ts *tenancy) compare(now time.Duration, a, b *entry, claimA, claimB uint8) int {
 	if c := cmp.Compare(claimB, claimA); c != 0 {
@@ -405,9 +401,8 @@ func (ts *tenancy) compare(now time.Duration, a, b *entry, claimA, claimB uint8)
 	return a.key.compare(b.key)
 }
 
-// compareShares compares tenants as parts of the tenant that both belong to, as Slurm's
-// Fair Tree does: what research has used counts when it is compared with sales, not when
-// research/vision is with research/speech.
+// compareShares compares two tenants below their common parent, as Slurm's Fair Tree does. The
+// usage of research counts against sales, but not between research/vision and research/speech.
 func (ts *tenancy) compareShares(now time.Duration, a, b *tenant) int {
 	a, b = apart(a, b)
 	if a == nil || b == nil { // one is a part of the other
@@ -416,15 +411,15 @@ func (ts *tenancy) compareShares(now time.Duration, a, b *tenant) int {
 	if c := cmp.Compare(ts.fair(a, now), ts.fair(b, now)); c != 0 || !ts.tree.deep {
 		return c
 	}
-	// Equal parts compare by name. By their gangs, two tenants of one part and one of
-	// another could each come before the next, in a circle.
+	// Equal parts compare by name. If their gangs were compared, two tenants of one part and one of
+	// another could form a cycle.
 	return cmp.Compare(a.name, b.name)
 }
 
-// claimOf says at which levels of the tree the gang stays within quota, a bit each, the
-// top in the highest: the greater number has the better claim, and the top decides
-// first. A level without a quota, or below the gang's tenant, has the bit of the one
-// above it. Levels beyond the eighth do not count.
+// claimOf returns at which levels of the tree the gang stays within quota, one bit each, the top in
+// the highest bit. The greater number has the better claim, so the top decides first. A level
+// without a quota, or below the gang's tenant, repeats the bit above it. Levels beyond the eighth
+// do not count.
 func (ts *tenancy) claimOf(e *entry) uint8 {
 	if !ts.tree.quotas {
 		return 0
@@ -448,10 +443,9 @@ func (ts *tenancy) claimOf(e *entry) uint8 {
 	return claim
 }
 
-// inTurns sorts waiting gangs, which are in order of their keys, as the tenants take
-// turns. Each that is in its place counts as if it ran when the next is chosen, as it
-// will when its turn comes; afterwards none does. It is for lists, which show the whole
-// queue; a pass asks firstByTenant step by step.
+// inTurns sorts waiting gangs, given in order of their keys, by the turns of their tenants. Each
+// gang that is placed counts as running when the next one is chosen, as it will in reality. It is
+// for lists, which show the whole queue; a pass calls firstByTenant step by step.
 func (ts *tenancy) inTurns(now time.Duration, es []*entry) {
 	if !ts.byTenant() {
 		return
@@ -485,42 +479,41 @@ func (ts *tenancy) inTurns(now time.Duration, es []*entry) {
 	}
 }
 
-// TenantUse is what a tenant has, uses and has used.
+// TenantUse is what a tenant may use, holds and has used.
 type TenantUse struct {
 	Tenant string `json:"tenant"`
-	// Namespaces are those of its own and of its parts that have jobs or have used GPUs.
+	// Namespaces are those of the tenant and its children that have jobs or have used GPUs.
 	Namespaces []string `json:"namespaces"`
 	GPUs       int      `json:"gpus"` // of gangs that run or are about to, whether they can be served or not
 	Weight     float64  `json:"weight"`
-	// Awaited are GPUs beyond those that count as its, too: members of its running jobs wait
-	// for them. Only a caller who knows who holds what tells them from GPUs.
+	// Awaited are GPUs that members of its running jobs still wait for, beyond GPUs. Only the
+	// caller, who knows the holder of each GPU, can tell the two apart.
 	Awaited int `json:"awaited,omitempty"`
-	// Quota and Limit are GPUs; Limit is nil where nothing bounds it.
+	// Quota and Limit are GPUs; Limit is nil if there is no bound.
 	Quota int  `json:"quota,omitempty"`
 	Limit *int `json:"limit,omitempty"`
-	// MaxGPUsPerUser and MaxJobsPerUser are the limits of each of its users, Users those that have
-	// GPUs; nil where users have no limits.
+	// MaxGPUsPerUser and MaxJobsPerUser are the limits of each user. Users are those with GPUs; nil
+	// if users have no limits.
 	MaxGPUsPerUser int       `json:"max_gpus_per_user,omitempty"`
 	MaxJobsPerUser int       `json:"max_jobs_per_user,omitempty"`
 	Users          []UserUse `json:"users,omitempty"`
-	// GPUHours is what it has used, decayed; 0 where nothing is remembered.
+	// GPUHours is what it has used, decayed; 0 if usage is not kept.
 	GPUHours float64 `json:"gpu_hours"`
 	// Priced reports whether GPU hours count by the price of their model.
 	Priced bool `json:"priced,omitempty"`
-	// Share is the part of all GPU time that is its by its weight and those above,
-	// among the tenants that have used or want any; Times how many times that it has
-	// used. 0: nobody has used any.
+	// Share is its part of all GPU time by weight, among the tenants that have used or want any.
+	// Times is its usage over its share; 0: nobody has used any.
 	Share float64 `json:"share"`
 	Times float64 `json:"times"`
-	// Stops is what it came to that its gangs were stopped, or others for its gangs.
+	// Stops sums up stops of its gangs, and stops of others for its gangs.
 	Stops Stops `json:"stopped"`
 }
 
-// Borrowed is how many of its GPUs are not its own.
+// Borrowed returns how many of its GPUs are beyond its quota.
 func (u TenantUse) Borrowed() int { return max(0, u.GPUs-u.Quota) }
 
-// shown is what a tenant is called: that of a namespace that belongs to none, as the namespace, unless a
-// tenant is called so.
+// shown returns the displayed name of a tenant. For a namespace without a tenant that is the
+// namespace, unless a tenant has that name.
 func (t tree) shown(name string) string {
 	namespace, own := strings.CutPrefix(name, " ")
 	if own && t.byName[namespace] != nil {
@@ -529,9 +522,8 @@ func (t tree) shown(name string) string {
 	return namespace
 }
 
-// Tenants is how all tenants stand that are configured or have used or want GPUs, by
-// name (see shown). A tenant that neither wants nor has used any leaves its share to the
-// other parts of its parent.
+// Tenants returns all tenants that are configured, have used GPUs or want some, by displayed name.
+// A tenant that neither wants nor has used any leaves its share to its siblings.
 func (q *Queue) Tenants(now time.Duration) []TenantUse {
 	wants := map[*tenant]bool{}
 	for _, e := range q.entries {
@@ -582,7 +574,7 @@ func (q *Queue) Tenants(now time.Duration) []TenantUse {
 	return out
 }
 
-// TenantUse is how the tenant stands that a namespace belongs to.
+// TenantUse returns the entry of [Queue.Tenants] for the tenant of a namespace.
 func (q *Queue) TenantUse(namespace string, now time.Duration) TenantUse {
 	t := q.namespace(namespace).tenant // which is in the tree
 	i, _ := slices.BinarySearch(slices.Sorted(maps.Keys(q.tree.byName)), t.name)

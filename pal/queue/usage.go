@@ -16,26 +16,25 @@ import (
 // DefaultHalfLife is Slurm's default too (PriorityDecayHalfLife).
 const DefaultHalfLife = 7 * 24 * time.Hour
 
-// entryCharge is what a GPU that runs counts for beyond what it has used so far: as
-// an hour more. Without it all free GPUs would go to the one tenant that is a GPU
-// second behind (Kueue charges an entry penalty for the same reason).
+// entryCharge is added to the usage of each running GPU, as one more hour. Without it, all free
+// GPUs would go to a tenant that is a single GPU second behind (Kueue charges an entry penalty for
+// the same reason).
 const entryCharge = time.Hour
 
-// usage is the GPU time of a tenant. What was used long ago counts less: half of it
-// after each half-life.
+// usage is the GPU time of a tenant, decayed: half of it remains after each half-life.
 type usage struct {
 	gpuS float64       // GPU seconds as they counted at…
 	at   time.Duration // …that time
 	rate float64       // GPUs at work since, each for what it counts
 }
 
-// decay knows how fast usage is forgotten; 0: nothing is remembered.
+// decay is the half-life of usage; 0: nothing is kept.
 type decay time.Duration
 
-// tau is the time after which a part of 1/e is left, in seconds.
+// tau is the time constant in seconds, after which 1/e is left.
 func (d decay) tau() float64 { return time.Duration(d).Seconds() / math.Ln2 }
 
-// of is how many seconds a GPU that worked for the whole span counts for at its end.
+// of returns what one GPU that worked for the whole span counts for at its end, in seconds.
 func (d decay) of(span time.Duration) float64 {
 	if d == 0 {
 		return 0
@@ -43,7 +42,7 @@ func (d decay) of(span time.Duration) float64 {
 	return -d.tau() * math.Expm1(-span.Seconds()/d.tau())
 }
 
-// left is the part of earlier usage that counts still after the span.
+// left returns the part of earlier usage that still counts after the span.
 func (d decay) left(span time.Duration) float64 {
 	if d == 0 {
 		return 0
@@ -51,15 +50,13 @@ func (d decay) left(span time.Duration) float64 {
 	return math.Exp(-span.Seconds() / d.tau())
 }
 
-// value is what the usage counts for now, in GPU seconds. It is asked for no time
-// before at.
+// value returns the usage now, in GPU seconds. now must not be before at.
 func (u *usage) value(d decay, now time.Duration) float64 {
 	span := max(0, now-u.at)
 	return max(0, u.gpuS*d.left(span)+u.rate*d.of(span))
 }
 
-// book says that so many GPUs began to work, or (negative) stopped, at a time that
-// may be before what is known.
+// book records that GPUs began to work, or (negative) stopped, at a time that may be before at.
 func (u *usage) book(d decay, at time.Duration, gpus float64) {
 	if at >= u.at {
 		u.gpuS, u.at = u.value(d, at), at
@@ -69,18 +66,18 @@ func (u *usage) book(d decay, at time.Duration, gpus float64) {
 	u.rate += gpus
 }
 
-// Usage is the GPU time that the jobs of a namespace have had, decayed.
+// Usage is the decayed GPU time of the jobs of a namespace.
 type Usage struct {
 	Tenant     string  `json:"tenant"` // as jobs name it
 	GPUSeconds float64 `json:"gpu_seconds"`
 	Stops
 }
 
-// leastUsage is not worth remembering, in GPU seconds.
+// leastUsage is the least usage worth keeping, in GPU seconds.
 const leastUsage = 1
 
-// Usage is what each namespace's GPU time counts for now, by name: to be kept while
-// there is no Queue.
+// Usage returns the usage of each namespace now, by name, in the form in which it outlives the
+// Queue.
 func (ts *tenancy) Usage(now time.Duration) []Usage {
 	var out []Usage
 	for _, name := range slices.Sorted(maps.Keys(ts.namespaces)) {
@@ -92,8 +89,8 @@ func (ts *tenancy) Usage(now time.Duration) []Usage {
 	return out
 }
 
-// RememberUsage replaces all usage by what an earlier Queue knew at a time; what runs
-// since before is counted from then on. Numbers that make no sense are left out.
+// RememberUsage replaces all usage by what an earlier Queue knew at a time. Gangs that have run
+// since before are counted from then on. Invalid numbers are left out.
 func (q *Queue) RememberUsage(at time.Duration, kept []Usage) {
 	q.usageFrom = at
 	for _, n := range q.namespaces {
@@ -122,13 +119,13 @@ func (q *Queue) RememberUsage(at time.Duration, kept []Usage) {
 	}
 }
 
-// add adds usage as it counted at a time that is not before what is known.
+// add adds usage as of a time that is not before at.
 func (u *usage) add(d decay, at time.Duration, gpuS float64) {
 	u.gpuS, u.at = u.value(d, at)+gpuS, at
 }
 
-// bookUsage books GPUs that an entry works on, or (negative) no longer does, with its
-// namespace and the tenants above.
+// bookUsage adds GPUs that an entry works on, or (negative) no longer does, to its namespace and
+// its tenants.
 func (ts *tenancy) bookUsage(e *entry, at time.Duration, gpus float64) {
 	at = max(at, ts.usageFrom)
 	e.of.usage.book(ts.decay(), at, gpus)
@@ -137,7 +134,7 @@ func (ts *tenancy) bookUsage(e *entry, at time.Duration, gpus float64) {
 	}
 }
 
-// UsageBy says what a GPU hour counts for as usage.
+// UsageBy selects how GPU hours are weighed as usage.
 type UsageBy string
 
 // The kinds of usage.
@@ -151,8 +148,8 @@ func ParseUsageBy(s string) (UsageBy, error) {
 	return pal.ParseName("usage", s, UsageGPUTime, UsagePriced)
 }
 
-// worth is what a GPU of the placement counts for: a part of a shared GPU for its share of it. It is
-// asked when the gang gets the GPUs: later prices do not change what a run costs.
+// worth returns what the GPUs of a placement count for; a part of a shared GPU counts for its
+// share. It is computed when the gang gets the GPUs: later prices do not change what a run costs.
 func (ts *tenancy) worth(p pal.Placement) float64 {
 	worth := cmp.Or(p.Share, 1)
 	if ts.opt.Usage != UsagePriced {
@@ -166,8 +163,8 @@ func (ts *tenancy) worth(p pal.Placement) float64 {
 
 func (ts *tenancy) decay() decay { return decay(ts.opt.HalfLife) }
 
-// fair is by what tenants of one parent are compared under [Options.FairShare]: what
-// they have used and use for their weight.
+// fair returns the value by which siblings are compared under [Options.FairShare]: their usage over
+// their weight.
 func (ts *tenancy) fair(t *tenant, now time.Duration) float64 {
 	used := float64(t.gpus) - t.saved
 	if ts.opt.HalfLife > 0 {

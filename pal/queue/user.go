@@ -12,27 +12,29 @@ import (
 
 // Limits of users are limits of their tenants, for each user. The words are Slurm's.
 
-// Payer is whose limits GPUs count towards: a tenant's, by its namespace, and those of one of its users.
+// Payer names whose limits GPUs count towards: those of a tenant, by its namespace, and of one
+// user.
 type Payer struct {
 	Tenant string // as jobs name it
 	User   string // "": of jobs that name nobody
 }
 
-// UserUse is what one user of a tenant with limits for users has.
+// UserUse is what one user of a tenant holds, if users have limits.
 type UserUse struct {
 	User string `json:"user"` // "(none)": of the jobs that name nobody
-	// GPUs are of the user's jobs that run or are about to, Jobs is how many jobs that are.
+	// GPUs counts GPUs of the user's jobs that run or are about to, Jobs these jobs.
 	GPUs int `json:"gpus"`
 	Jobs int `json:"jobs"`
 }
 
-// noUser is what the user of jobs is called that name nobody: all these jobs share one user's limits.
+// noUser is the displayed user of jobs that name none. They share the limits of one user.
 const noUser = "(none)"
 
-// ShownUser is what a user is called.
+// ShownUser returns the displayed name of a user.
 func ShownUser(user string) string { return cmp.Or(user, noUser) }
 
-// LimitsUsers reports whether users have limits in the tenant that a namespace belongs to, or in one above.
+// LimitsUsers reports whether users have limits in the tenant of a namespace, or in one of its
+// parents.
 func (o Options) LimitsUsers(namespace string) bool {
 	for name := o.TenantOf(namespace); name != ""; name = name[:max(0, strings.LastIndexByte(name, '/'))] {
 		if t := o.Tenants[name]; t.MaxGPUsPerUser > 0 || t.MaxJobsPerUser > 0 {
@@ -42,7 +44,8 @@ func (o Options) LimitsUsers(namespace string) bool {
 	return false
 }
 
-// countUser counts GPUs and jobs of a user with the tenant and its parents, or (negative) no longer.
+// countUser adds GPUs and jobs of a user to the tenant and its parents; negative ones are
+// subtracted.
 func (t *tenant) countUser(user string, gpus, jobs int) {
 	user = ShownUser(user)
 	for ; t != nil; t = t.parent {
@@ -60,7 +63,8 @@ func (t *tenant) countUser(user string, gpus, jobs int) {
 	}
 }
 
-// sortedUsers are the tenant's users that have something, by name; nil without limits for users.
+// sortedUsers returns the tenant's users that hold something, by name; nil without limits for
+// users.
 func (t *tenant) sortedUsers() (all []UserUse) {
 	for _, name := range slices.Sorted(maps.Keys(t.users)) {
 		all = append(all, t.users[name])
@@ -68,7 +72,7 @@ func (t *tenant) sortedUsers() (all []UserUse) {
 	return all
 }
 
-// brokenLimit is a limit that a gang would break: that of a tenant, or that of one of its users.
+// brokenLimit is a limit of a tenant, or of one of its users, that a gang would break.
 type brokenLimit struct {
 	tenant     *tenant
 	user       string // "": the tenant's own limit
@@ -76,8 +80,8 @@ type brokenLimit struct {
 	held, most int
 }
 
-// gpuBound is the limit of the tenant, or of the user in it, that so many GPUs more would break; nil
-// if they break none. With never, only the GPUs that are asked for count.
+// gpuBound returns the limit of the tenant, or of the user in it, that this many more GPUs would
+// break; nil if they break none. With never, only the requested GPUs count, not those held.
 func (t *tenant) gpuBound(user string, gpus int, never bool) *brokenLimit {
 	user = ShownUser(user)
 	held, his := t.gpus+t.promised, t.users[user].GPUs
@@ -93,7 +97,7 @@ func (t *tenant) gpuBound(user string, gpus int, never bool) *brokenLimit {
 	return nil
 }
 
-// overJobs is the limit of jobs of its user that one gang more would break; nil if it breaks none.
+// overJobs returns the limit of jobs of its user that one more gang would break; nil for none.
 func (e *entry) overJobs() *brokenLimit {
 	user := ShownUser(e.job.User)
 	for t := e.of.tenant; t != nil; t = t.parent {

@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// Reason is what a waiting gang waits for: those of the kinds of reason that the queue gives.
+// Reason is what a waiting gang waits for: one of the kinds that the queue gives.
 type Reason = reason.Kind
 
 // The reasons.
@@ -43,47 +43,48 @@ var Reasons = []Reason{ReasonStarting, ReasonStopping, ReasonShrinking, ReasonTo
 type Wait struct {
 	Job      string `json:"job"`
 	Position int    `json:"position"` // in the queue, from 1
-	// Reason: it is "starting"; gangs are "stopping" for it, or are only "shrinking"; it could not run on
-	// the empty cluster ("too-large"), or its tenant may never hold so many GPUs ("limit"); a
-	// tenant holds as much as it may beside the gang ("quota"); as many of its "array" run as may; too few GPUs are free
-	// ("gpus"), or not where it could use them ("scattered"); "services" hold too many of those that
-	// it could use, and do not end; the free ones are kept for a gang ahead ("reserved"), or for
-	// maintenance or others ("window"); nobody passes the gang ahead in strict "order"; it hopes for GPUs closer together ("locality"); or it
-	// starts with the "next-round".
+	// Reason is one of these. "starting": it starts. "stopping": gangs are stopping for it.
+	// "shrinking": elastic gangs give members back for it. "too-large": it could not run on an
+	// empty cluster. "limit": its tenant may never hold so many GPUs. "quota": its tenant holds as
+	// much as it may. "array": its array runs as many jobs as it may. "gpus": too few GPUs are
+	// free. "scattered": enough are free, but not where it could use them. "services": services
+	// hold too many GPUs, and do not end. "reserved": free GPUs are reserved for a gang ahead.
+	// "window": free GPUs are kept for maintenance or for others. "order": nobody passes the gang
+	// ahead in strict order. "locality": it waits for GPUs closer together. "next-round": it starts
+	// in the next round.
 	Reason  Reason `json:"reason"`
 	Overdue bool   `json:"overdue,omitempty"` // it has waited in all for longer than max_wait, or twice its estimate
 	GPUs    int    `json:"gpus"`              // it needs, an elastic gang at least
 	Most    int    `json:"most,omitempty"`    // GPUs that an elastic gang could use
 	Free    int    `json:"free"`              // free now, of those that it could use
-	// FreeOthers are those that are free and that it could not use.
+	// FreeOthers are free GPUs that it could not use.
 	FreeOthers int `json:"free_others,omitempty"`
-	// Outliers of the free ones are too slow for it, if Reason is "gpus" or "scattered".
+	// Outliers counts the free ones that are too slow for it, if Reason is "gpus" or "scattered".
 	Outliers int `json:"outliers,omitempty"`
-	// Limit is how many GPUs its tenant may hold at most if Reason is "limit" or "quota", and how many
-	// jobs of its array may run at a time if it is "array": then Running do. Tenant is whose limit it
-	// is if Reason is "quota", and Held how many GPUs that tenant holds. With User they are the
-	// user's in that tenant: GPUs, or with LimitsJobs jobs that run.
+	// Limit is how many GPUs its tenant may hold if Reason is "limit" or "quota"; Tenant names that
+	// tenant, and Held is how many it holds. With User, these are the user's in that tenant: GPUs,
+	// or with LimitsJobs running jobs. If Reason is "array", Limit is how many jobs of its array
+	// may run at a time, and Running how many do.
 	Limit   int    `json:"limit,omitempty"`
 	Running int    `json:"running,omitempty"`
 	Tenant  string `json:"tenant,omitempty"`
 	Held    int    `json:"held,omitempty"`
 	User    string `json:"user,omitempty"`
-	// LimitsJobs: so many jobs of User run, whatever GPUs they have.
+	// LimitsJobs: the limit is one of running jobs of User, whatever GPUs they have.
 	LimitsJobs bool   `json:"limits_jobs,omitempty"`
 	Ahead      string `json:"ahead,omitempty"` // the gang that goes first, "" for that one itself
-	// AheadGPUs is what those ahead need in all.
+	// AheadGPUs is how many GPUs all gangs ahead need.
 	AheadGPUs int      `json:"ahead_gpus,omitempty"`
 	Stopping  []string `json:"stopping,omitempty"`  // gangs being stopped for it
 	Shrinking []string `json:"shrinking,omitempty"` // elastic gangs giving members back for it
-	// From and To are between when it is expected to start, eight times in ten, since
-	// the caller's epoch; both 0 if that cannot be told: neither have a few gangs
-	// waited yet, nor are the run times of those running and ahead known.
+	// From and To are the range in which it is expected to start, eight times in ten, since the
+	// caller's epoch. Both are 0 if that is unknown: too few gangs have waited yet, and some run
+	// times of gangs that run or are ahead are unknown.
 	From, To time.Duration `json:"-"`
-	// Until is when it stops hoping for GPUs closer together, where Reason is
-	// ReasonLocality: it then starts on those that are free; and when the window ends,
-	// where it is ReasonWindow.
+	// Until is when the wait ends at the latest. For ReasonLocality, it then starts on free GPUs.
+	// For ReasonWindow, the window then ends.
 	Until time.Duration `json:"-"`
-	// spares: it is a service that waits until Ahead, which is behind it, has run.
+	// spares is set for a service that waits until Ahead, a gang behind it, has run.
 	spares bool
 }
 
@@ -92,7 +93,8 @@ func (w Wait) String() string {
 	return fmt.Sprintf("#%d %s: %s", w.Position, w.Job, w.Why())
 }
 
-// Why is what the gang waits for. Times are since the caller's epoch: a window's end is not in it.
+// Why returns what the gang waits for. It omits the end of a window, as times are since the
+// caller's epoch.
 func (w Wait) Why() reason.Reason {
 	r := reason.Reason{Kind: w.Reason}
 	switch w.Reason {
@@ -125,14 +127,14 @@ func (w Wait) Why() reason.Reason {
 	return r
 }
 
-// Waiting lists the waiting gangs in their order, each with what it waits for.
-// It decides nothing and leaves the cluster as it is. Where there are windows it looks for
-// GPUs for each gang for which enough are free, not once for each kind of gang.
+// Waiting lists the waiting gangs in order, each with what it waits for. It decides nothing and
+// leaves the cluster as it is. With windows it looks for GPUs for each gang that enough GPUs are
+// free for; without, once for each kind of gang.
 func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 	return q.waits(now, c, func(ws []Wait) []int { return positions(len(ws)) })
 }
 
-// positions are those of all of so many.
+// positions returns 0…n-1.
 func positions(n int) []int {
 	all := make([]int, n)
 	for i := range all {
@@ -141,9 +143,9 @@ func positions(n int) []int {
 	return all
 }
 
-// WaitingAt is Waiting for those who ask about few gangs of a long queue: of those at some
-// parts of it from 0 to 1, the gangs aside that are starting, but of no more than wait. Most
-// of what Waiting takes is to foretell the starts of all.
+// WaitingAt is Waiting for some gangs of a long queue: those at the given parts of it, from 0 to 1,
+// gangs that are starting aside. It is cheaper, because Waiting spends most of its time on
+// forecasts for all gangs.
 func (q *Queue) WaitingAt(now time.Duration, c *pal.Cluster, parts []float64) []Wait {
 	return q.waits(now, c, func(ws []Wait) (at []int) {
 		first := 0
@@ -158,7 +160,7 @@ func (q *Queue) WaitingAt(now time.Duration, c *pal.Cluster, parts []float64) []
 	})
 }
 
-// waits lists those of the waiting gangs that are chosen, by their positions.
+// waits lists the waiting gangs at the chosen positions.
 func (q *Queue) waits(now time.Duration, c *pal.Cluster, choose func([]Wait) []int) []Wait {
 	p := asking(q, now, c)
 	defer p.putBack()
@@ -183,8 +185,8 @@ func asking(q *Queue, now time.Duration, c *pal.Cluster) *asker {
 	return &asker{q.at(now, c), map[signature]foundNow{}}
 }
 
-// queue lists those that wait, in order, when what is kept for some of them is, as Decide does before it goes
-// through them.
+// queue returns the waiting gangs, in order, after GPUs are kept as Decide keeps them before its
+// walk.
 func (p *asker) queue() []*entry {
 	p.hurry(p.now)
 	p.holdPending()
@@ -195,7 +197,7 @@ func (p *asker) queue() []*entry {
 	return p.inOrder()
 }
 
-// waitOf is what a gang waits for: no gang behind it counts for that.
+// waitOf returns what a gang waits for, ignoring those behind it.
 func (p *asker) waitOf(e *entry) Wait {
 	defer p.putBack()
 	queue := p.queue()
@@ -208,7 +210,7 @@ func (p *asker) waitOf(e *entry) Wait {
 	return ws[at]
 }
 
-// whys is what each gang of the queue waits for.
+// whys returns what each gang of the queue waits for.
 func (p *asker) whys(queue []*entry) []Wait {
 	ws := make([]Wait, 0, len(queue))
 	var head *entry
@@ -257,7 +259,8 @@ func (p *asker) whys(queue []*entry) []Wait {
 	return ws
 }
 
-// say fills in which limit the gang would break. What others hold only counts if it waits for them.
+// say fills in the limit that the gang would break. What others hold counts only if the gang waits
+// for it.
 func (w *Wait) say(r Reason, t tree, b *brokenLimit) {
 	w.Reason, w.Limit, w.User, w.LimitsJobs = r, b.most, b.user, b.jobs
 	if r == ReasonQuota {
@@ -265,7 +268,7 @@ func (w *Wait) say(r Reason, t tree, b *brokenLimit) {
 	}
 }
 
-// countOnce counts GPUs for a gang: once for gangs that are alike.
+// countOnce caches a count of GPUs: similar gangs are counted once.
 func (ks *gangKinds) countOnce(count func(e *entry) int) func(e *entry) int {
 	known := map[*fitKind]int{}
 	return func(e *entry) int {
@@ -279,9 +282,8 @@ func (ks *gangKinds) countOnce(count func(e *entry) int) func(e *entry) int {
 	}
 }
 
-// holdsUp reports whether those behind a gang that waits for this wait for it, too: GPUs are kept
-// for no gang that could not use them, does not want those that are free, or has others stopped
-// for it.
+// holdsUp reports whether gangs behind one with this reason wait for it. They do not if the gang
+// could not use the GPUs, declines the free ones, or has others stopped for it.
 func holdsUp(r Reason) bool {
 	return forGPUs(r) && r != ReasonLocality && r != ReasonStopping && r != ReasonShrinking
 }
@@ -295,8 +297,7 @@ func forGPUs(r Reason) bool {
 	return true
 }
 
-// inOrder lists starting gangs, then the overdue one whose turn it is, then the
-// others that wait in order.
+// inOrder lists starting gangs, then the overdue one whose turn it is, then the others in order.
 func (p *asker) inOrder() []*entry {
 	var es []*entry
 	for _, e := range p.pending {
@@ -326,10 +327,11 @@ func (p *asker) inOrder() []*entry {
 	return es
 }
 
-// reason is what a gang waits for that nobody is stopped for, and which one it spares if it is a service
-// that fits. The first that holds is told: what is decided, then what does not depend on free GPUs (the
-// cluster, the array, the quota, a window), then the GPUs, so many of which are free. head is the first
-// gang that waits for GPUs, nil for none: it may be why a gang that fits does not start.
+// reason returns what a gang without a claim waits for. For a service that fits, spares is the gang
+// that it waits for. The first reason that holds is returned. Decisions come first. Then come
+// reasons that do not depend on free GPUs (cluster, array, quota, window), then the GPUs, of which
+// free are free. head is the first gang that waits for GPUs, nil for none. It may be why a gang
+// that fits does not start.
 func (p *asker) reason(e, head *entry, free int) (r Reason, spares *entry) {
 	if e.state == starting {
 		return ReasonStarting, nil
@@ -371,7 +373,7 @@ func (p *asker) reason(e, head *entry, free int) (r Reason, spares *entry) {
 	return ReasonNext, nil
 }
 
-// unless is the reason, unless the gang waits for services.
+// unless returns r, or the reason "services" if the gang waits for services.
 func (p *asker) unless(e *entry, r Reason) Reason {
 	if !p.awaits(e) {
 		return ReasonServices
@@ -379,13 +381,13 @@ func (p *asker) unless(e *entry, r Reason) Reason {
 	return r
 }
 
-// foundNow is what place says of a kind of gang while the cluster stays as it is.
+// foundNow is the result of place for a kind of gang while the cluster is unchanged.
 type foundNow struct {
 	pl pal.Placement
 	ok bool
 }
 
-// placeNow is place for one gang of each kind, if it does not matter how long they run.
+// placeNow is place, once for each kind of gang whose run time does not matter.
 func (p *asker) placeNow(e *entry) (pal.Placement, bool) {
 	if f, known := p.found[e.sig]; known && len(p.windows.list) == 0 {
 		return f.pl, f.ok
@@ -395,8 +397,8 @@ func (p *asker) placeNow(e *entry) (pal.Placement, bool) {
 	return pl, ok
 }
 
-// fitsWithout reports whether the gang would fit without some that run. One that fits now
-// would then, too, and that is cheaper to find out.
+// fitsWithout reports whether the gang would fit without some running gangs. A gang that fits now
+// would fit then, too, and that check is cheaper.
 func (p *finder) fitsWithout(e *entry, without func(func())) (fits bool) {
 	defer p.withoutWindows()()
 	if e.gpus <= p.c.FreeGPUs() {

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Wake is when to call Decide again if nothing happens until then: somebody
-// becomes overdue, or preemption or migration may pay by then. ok is false
-// where only an event can change anything. What changes at no known time is looked at again
-// after a quantum at the latest. A call that comes too early decides nothing.
+// Wake returns when to call Decide again if nothing happens until then: a gang becomes overdue, or
+// preemption or migration may pay. ok is false if only an event can change anything. Things that
+// change at unknown times are checked after a quantum at the latest. A call that comes too early
+// decides nothing.
 func (q *Queue) Wake(now time.Duration) (at time.Duration, ok bool) {
 	at = math.MaxInt64
 	soon := func(t time.Duration) {
@@ -28,7 +28,7 @@ func (q *Queue) Wake(now time.Duration) (at time.Duration, ok bool) {
 		soon(q.windows.nextTo)
 	}
 	if q.turn == nil && len(q.overdue.es) > 0 {
-		// The share pays the debt off at so many GPU seconds a second.
+		// The share pays off this many GPU seconds per second.
 		if paid := q.account.allowance() - float64(q.account.used); q.account.debt > 0 && paid > 0 {
 			soon(q.account.at + time.Duration(math.Ceil(q.account.debt/paid*float64(time.Second))))
 		}

@@ -14,22 +14,22 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Window keeps GPUs free for a time: for maintenance, or (a reservation) for some jobs.
-// Nothing else starts on them that may run into it; what runs there is left alone.
-// Slurm's reservations are like it, but there a job must ask for one.
+// Window keeps GPUs free for a time: for maintenance, or for some jobs (a reservation). No other
+// gang that may run into the window starts on them; gangs that run there are left alone. Slurm's
+// reservations are similar, but a job must ask for them.
 type Window struct {
 	Name string
 	// From and To are since the caller's epoch.
 	From, To time.Duration
-	// GPUs are numbers of the cluster.
+	// GPUs are their numbers in the cluster.
 	GPUs []int
-	// For is who may use the GPUs all the same: namespaces, or jobs as namespace/job;
-	// patterns with * and ?.
+	// For lists who may use the GPUs anyway: namespaces, or jobs as namespace/job; patterns with *
+	// and ?.
 	For []string
 }
 
-// WindowChance is the part of runs like a gang's that are to have ended before a window
-// begins for the gang to start on its GPUs.
+// WindowChance is the chance with which a gang must end before a window begins, to start on its
+// GPUs.
 const WindowChance = 0.9
 
 // admits reports whether the job may use the window's GPUs.
@@ -45,10 +45,10 @@ func (w *Window) admits(j Job) bool {
 	})
 }
 
-// flat has no slashes, which * of [path.Match] does not match: job IDs may have some.
+// flat replaces slashes, which * of [path.Match] does not match: job IDs may contain some.
 func flat(s string) string { return strings.ReplaceAll(s, "/", "\x01") }
 
-// CheckFor says what is wrong with a pattern of [Window.For].
+// CheckFor returns an error if a pattern of [Window.For] is invalid.
 func CheckFor(pattern string) error {
 	if _, err := path.Match(flat(pattern), ""); err != nil || pattern == "" || strings.HasPrefix(pattern, "/") {
 		return fmt.Errorf("%q is neither a namespace nor namespace/job", pattern)
@@ -56,27 +56,26 @@ func CheckFor(pattern string) error {
 	return nil
 }
 
-// windows are those of a Queue.
+// windows are the windows of a Queue.
 type windows struct {
 	list   []*indexedWindow
 	nextTo time.Duration         // when the first of them ends
 	alone  map[beside]*pal.Found // see aloneBesideWindows; nil: it does not fit
 }
 
-// indexedWindow is a window with what is looked up often. Its bit stands for it in sets of
-// windows.
+// indexedWindow is a window with precomputed fields. Its bit stands for it in sets of windows.
 type indexedWindow struct {
 	Window
 	bit uint64
 	on  map[int]bool // its GPUs
 }
 
-// MaxWindows bounds the windows of a Queue to the bits of a set.
+// MaxWindows is the number of windows that the bits of a set allow.
 const MaxWindows = 64
 
-// SetWindows replaces the windows. It is called again when the cluster was rebuilt,
-// and when one has ended. Waiting gangs are only sorted into buckets again if who may use
-// which window has changed.
+// SetWindows replaces the windows. It is called again when the cluster was rebuilt, and when a
+// window has ended. Waiting gangs move to other buckets only if who may use which window has
+// changed.
 func (q *Queue) SetWindows(ws []Window) {
 	ws = slices.Clone(ws)
 	slices.SortStableFunc(ws, func(a, b Window) int { return int(min(1, max(-1, a.From-b.From))) })
@@ -93,7 +92,7 @@ func (q *Queue) SetWindows(ws []Window) {
 	}
 }
 
-// admitted are the windows whose GPUs the job may use.
+// admitted returns the set of windows whose GPUs the job may use.
 func (ws *windows) admitted(j Job) uint64 {
 	var bits uint64
 	for _, w := range ws.list {
@@ -104,8 +103,8 @@ func (ws *windows) admitted(j Job) uint64 {
 	return bits
 }
 
-// longest is how long a gang runs on at most, at cost 1, with a chance of
-// [WindowChance]. Where nothing but a limit is known it runs until that.
+// longest returns a time, at cost 1, that the gang runs at most, with a chance of [WindowChance].
+// If only a limit is known, it is the limit.
 func (fs *foresight) longest(e *entry, now time.Duration) time.Duration {
 	if left := e.limit(now); left > 0 && !fs.told(e) && !e.tells(now) {
 		return left
@@ -113,11 +112,9 @@ func (fs *foresight) longest(e *entry, now time.Duration) time.Duration {
 	return fs.outlook(e, now).quantile(WindowChance)
 }
 
-// quantile is how long a gang runs on at most, at cost 1, with that chance. Runs that are
-// known end at known times, one after the other. Of those of which nobody knows, the part
-// x / (again + x) has ended after x: half of them after again, and of those
-// that still run after any time, half or more run as long again. Between two known ends
-// that is solved for x.
+// quantile returns a time, at cost 1, that the gang runs at most, with that chance. Known runs end
+// at known times. Of the unknown part, x / (again + x) has ended after x: half of it after again,
+// and at least half of the rest in as long again. Between two known ends, this is solved for x.
 func (o outlook) quantile(chance float64) time.Duration {
 	need := o.rest
 	for _, c := range o.of {
@@ -127,8 +124,8 @@ func (o outlook) quantile(chance float64) time.Duration {
 	ended, at := 0.0, 0.0
 	for i := 0; ; i++ {
 		x := math.Inf(1)
-		switch lack := need - ended; { // those of which nobody knows end by then
-		case lack <= 0: // enough known ones have ended
+		switch lack := need - ended; { // the unknown part must have ended by then
+		case lack <= 0: // enough of the known runs have ended
 			x = at
 		case lack < o.rest:
 			x = o.again * lack / (o.rest - lack)
@@ -140,8 +137,7 @@ func (o outlook) quantile(chance float64) time.Duration {
 	}
 }
 
-// reach is by when a gang that starts at a time has ended, if it runs that long at
-// cost 1.
+// reach returns when a gang that starts at a time ends, if it runs that long at cost 1.
 func (p *finder) reach(e *entry, at, long time.Duration, cost float64) time.Duration {
 	d := stretched(long, cost)
 	if e.job.Limit > 0 { // Nomad ends it, however slow it is
@@ -154,10 +150,10 @@ func (p *finder) reach(e *entry, at, long time.Duration, cost float64) time.Dura
 	return at + d
 }
 
-// startTime is when a gang would start that GPUs are looked for now.
+// startTime returns when a gang would start for which GPUs are looked for.
 func (p *finder) startTime() time.Duration { return max(p.now, p.startsAt) }
 
-// closed are the windows that a gang may run into that ends by then.
+// closed returns the windows that a gang that ends by then may run into.
 func (p *finder) closed(e *entry, until time.Duration) []*indexedWindow {
 	var ws []*indexedWindow
 	at := p.startTime()
@@ -169,7 +165,7 @@ func (p *finder) closed(e *entry, until time.Duration) []*indexedWindow {
 	return ws
 }
 
-// find is search that keeps off the GPUs of windows which the gang may run into.
+// find is search without the GPUs of windows that the gang may run into.
 func (p *finder) find(e *entry) (pal.Found, bool) {
 	if len(p.windows.list) == 0 || p.windowless {
 		return p.search(e)
@@ -178,16 +174,16 @@ func (p *finder) find(e *entry) (pal.Found, bool) {
 	return p.offWindows(e, long, p.closed(e, p.reach(e, p.startTime(), long, e.slower)), p.besideWindows)
 }
 
-// offWindows keeps a search off the windows which the gang may run into. That depends on
-// how slow it is where it lands, so it begins with those that it runs into in any case,
-// and adds those that it runs into where it was placed, until there are none: one search
-// more at most for each window.
+// offWindows keeps a search off the windows that the gang may run into. Which windows these are
+// depends on its speed, so on its GPUs. It begins with the windows that the gang runs into
+// anywhere. Then it adds those that it runs into on the GPUs that were found, until none is new. So
+// it needs one more search for each window at most.
 func (p *finder) offWindows(e *entry, long time.Duration, closed []*indexedWindow, search func(*entry, []*indexedWindow) (pal.Found, bool)) (pal.Found, bool) {
 	at := p.startTime()
 	for {
 		f, ok := search(e, closed)
 		if !ok {
-			for _, w := range closed { // shorter ones may start
+			for _, w := range closed { // shorter gangs may start
 				p.slack = max(p.slack, w.From-at)
 			}
 			return f, false
@@ -219,16 +215,15 @@ func (p *finder) besideWindows(e *entry, closed []*indexedWindow) (pal.Found, bo
 	return p.search(e)
 }
 
-// withoutWindows has windows not count until the function that it returns is called:
-// for what does not depend on the time, such as whether a gang could ever run.
+// withoutWindows ignores windows until back is called. It is for questions that do not depend on
+// time, such as whether a gang could ever run.
 func (p *finder) withoutWindows() (back func()) {
 	was := p.windowless
 	p.windowless = true
 	return func() { p.windowless = was }
 }
 
-// startingAt has the gang that GPUs are looked for start then, until the function that
-// it returns is called.
+// startingAt sets the start time of the gang that is looked at, until back is called.
 func (p *finder) startingAt(at time.Duration) (back func()) {
 	p.startsAt = at
 	return func() { p.startsAt = 0 }
@@ -243,9 +238,8 @@ func (p *finder) crosses(e *entry, pl pal.Placement) bool {
 	return slices.ContainsFunc(closed, func(w *indexedWindow) bool { return touches(pl, w.on) })
 }
 
-// barring is the window that keeps a gang from starting until it ends, even if nothing
-// ran: of several that do, the one that ends last. nil for none. Such a gang is not the
-// head and has no turn.
+// barring returns the window that keeps a gang from starting even on an empty cluster; of several,
+// the one that ends last; nil for none. Such a gang is not the head and has no turn.
 func (p *finder) barring(e *entry) *indexedWindow {
 	if len(p.windows.list) == 0 || p.windowless {
 		return nil
@@ -261,9 +255,9 @@ func (p *finder) barring(e *entry) *indexedWindow {
 	return slices.MaxFunc(closed, func(a, b *indexedWindow) int { return int(min(1, max(-1, a.To-b.To))) })
 }
 
-// aloneBesideWindows is besideWindows if nothing ran. To free the GPUs of all that runs is
-// expensive, and the answer is the same for all gangs of a kind: it is remembered for the
-// pass, or, where the cluster is exclusive, until Changed or SetWindows.
+// aloneBesideWindows is besideWindows on a cluster where nothing runs. Freeing the GPUs of all
+// running gangs is expensive, and the answer is the same for all gangs of a kind. So it is cached
+// for the pass or, on an exclusive cluster, until Changed or SetWindows.
 func (p *finder) aloneBesideWindows(e *entry, closed []*indexedWindow) (pal.Found, bool) {
 	key := beside{kind: e.empty()}
 	for _, w := range closed {
@@ -291,13 +285,13 @@ func (p *finder) aloneBesideWindows(e *entry, closed []*indexedWindow) (pal.Foun
 	return *f, true
 }
 
-// beside is what decides whether a gang could start beside windows.
+// beside is the key of that cache.
 type beside struct {
 	kind   signature
 	closed uint64
 }
 
-// ended reports whether a window has ended since it was asked last.
+// ended reports whether a window has ended since the last call.
 func (ws *windows) ended(now time.Duration) bool {
 	if len(ws.list) == 0 || now < ws.nextTo {
 		return false
@@ -311,16 +305,16 @@ func (ws *windows) ended(now time.Duration) bool {
 	return true
 }
 
-// WindowConflict is a window that a waiting gang keeps out of.
+// WindowConflict is a window that a waiting gang avoids.
 type WindowConflict struct {
 	Window string
 	GPUs   int
-	// From and To are those of the window, Until by when the gang is expected to have
-	// ended if it started now, with a chance of [WindowChance].
+	// From and To are those of the window. Until is when the gang would have ended if it started
+	// now, with a chance of [WindowChance].
 	From, To, Until time.Duration
 }
 
-// KeptFrom are the windows whose GPUs a waiting job does not get now.
+// KeptFrom returns the windows whose GPUs a waiting job does not get now.
 func (q *Queue) KeptFrom(now time.Duration, id string) []WindowConflict {
 	e := q.entries[id]
 	if e == nil {
@@ -335,8 +329,8 @@ func (q *Queue) KeptFrom(now time.Duration, id string) []WindowConflict {
 	return out
 }
 
-// RunsInto are the windows, of those that are on or begin by then, that a running job may be in: with
-// how many of its GPUs. Until is by when it is expected to have ended; one that is endless never has.
+// RunsInto returns the windows that a running job may run into, among those that are on or begin by
+// then, with how many of its GPUs. Until is when it is expected to have ended; a service never has.
 func (q *Queue) RunsInto(now, begin time.Duration, id string) (out []WindowConflict) {
 	e := q.entries[id]
 	if e == nil || e.state < running {
@@ -361,8 +355,8 @@ func (q *Queue) RunsInto(now, begin time.Duration, id string) (out []WindowConfl
 	return out
 }
 
-// Beside takes the GPUs of the windows that a waiting job may run into if it starts now,
-// until back is called.
+// Beside takes the GPUs of the windows that a waiting job may run into if it starts now, until back
+// is called.
 func (q *Queue) Beside(now time.Duration, id string, c *pal.Cluster, g pal.Gang) (back func()) {
 	back = func() {}
 	e := q.entries[id]
