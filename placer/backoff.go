@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// What the placer does beside placing. It goes on without, and tries again.
+// Things the placer does beside placing jobs. If one fails, the placer goes on without it and
+// retries.
 const (
 	hearingEvents      = "hearing of events"
 	readingJobs        = "reading single jobs"
@@ -31,15 +32,15 @@ const (
 	recordingFinished  = "recording which jobs have finished that others come after"
 )
 
-// backoff is something that could not be done, last time, and when it is tried again.
+// backoff is something that failed last time, with the time of its next try.
 type backoff struct {
 	err      error
 	failures int
 	retryAt  time.Time
 }
 
-// report notes how something went. A failure is logged when it begins, changes and
-// ends, and stands in the status meanwhile.
+// report records the outcome of something the placer does. A failure is logged when it begins,
+// changes and ends, and is shown in the status meanwhile.
 func (p *Placer) report(what string, err error) {
 	was, had := p.backoffs[what]
 	switch {
@@ -57,12 +58,12 @@ func (p *Placer) report(what string, err error) {
 	}
 }
 
-// backsOff reports whether something failed that is not to be tried again yet.
+// backsOff reports whether something has failed and must not be retried yet.
 func (p *Placer) backsOff(what string, now time.Time) bool {
 	return now.Before(p.backoffs[what].retryAt)
 }
 
-// failing are sentences about what does not work now.
+// failing returns sentences about what does not work now.
 func (p *Placer) failing() []string {
 	var out []string
 	for _, what := range slices.Sorted(maps.Keys(p.backoffs)) {

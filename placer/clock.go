@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// clock is the placer's own time: it goes on with the machine's monotonic clock,
-// and never back. A wall clock that is set back a little does not stop what waits for a time
-// to come; one that is set forward is followed. It is read once a cycle. A placer whose wall
-// clock is set back for good begins anew, with a new clock: see [ErrClockSetBack].
+// clock is the placer's own time. It follows the machine's monotonic clock, and never goes back. So
+// a wall clock that is set back a little does not delay anything. A wall clock that is set forward
+// is followed. It is read once a cycle. If the wall clock is set back for good, the placer ends and
+// starts again with a new clock: see [ErrClockSetBack].
 type clock struct {
 	wall func() time.Time
-	mono func() time.Duration // since whenever
-	read time.Duration        // mono, when it was read last
-	at   time.Time            // what it said then
-	// ahead is by how much that was ahead of wall.
+	mono func() time.Duration // monotonic time since an arbitrary instant
+	read time.Duration        // mono at the last reading
+	at   time.Time            // the time of that reading
+	// ahead is how far at was ahead of the wall clock.
 	ahead time.Duration
 }
 
@@ -27,7 +27,7 @@ func newClock() clock {
 	return clock{wall: time.Now, mono: func() time.Duration { return time.Since(began) }}
 }
 
-// now is the time now, of the wall clock's kind.
+// now returns the current time, comparable with the wall clock.
 func (c *clock) now() time.Time {
 	wall, mono := c.wall().Round(0), c.mono()
 	c.at, c.read = c.at.Add(mono-c.read), mono
@@ -38,14 +38,15 @@ func (c *clock) now() time.Time {
 	return c.at
 }
 
-// mostAhead is by how much the clock may be ahead of the wall clock.
+// mostAhead is how far the clock may be ahead of the wall clock.
 const mostAhead = time.Minute
 
-// ErrClockSetBack ends [Placer.Run]: by its clock windows would open, and quarantines end, at
-// the wrong time for as long as it ran. All that it knows is in Nomad: a new placer goes on.
+// ErrClockSetBack ends [Placer.Run]. With the old clock, windows would open and quarantines end at
+// the wrong time for as long as it ran. Nomad stores everything that it knows, so a new placer goes
+// on.
 var ErrClockSetBack = errors.New("this machine's clock was set back")
 
-// setBack is an error if the wall clock was set back by much.
+// setBack returns an error if the wall clock was set back by more than mostAhead.
 func (c *clock) setBack() error {
 	if c.ahead <= mostAhead {
 		return nil

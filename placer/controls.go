@@ -17,17 +17,18 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// What people tell about jobs beside their jobspecs lies in one of Nomad's variables (nomad-pal/controls), so
-// that it survives placers and what authors register. The agent at work writes it, and tells its
-// placer to read it again. Until it has been read, nothing starts: a held job might. A variable that
-// Nomad cannot read keeps nobody waiting for longer than controlsWithin.
+// Controls are what people set on jobs outside their jobspecs, such as a hold. They are stored in
+// one of Nomad's variables (nomad-pal/controls), so they survive restarts of the placer and new
+// versions of jobs. The agent at work writes the variable, and tells its placer to read it again.
+// Nothing starts before it has been read, because a held job might start. If Nomad cannot read the
+// variable, the placer waits no longer than controlsWithin.
 
-// controlsWithin is for how long a placer that has just begun tries to read the controls before it
-// decides without.
+// controlsWithin is for how long a new placer tries to read the controls before it decides without
+// them.
 const controlsWithin = 3 * time.Second
 
-// Control changes what people told about a job, and has the placer heed that. What was told of jobs that
-// are gone is forgotten.
+// Control changes the controls of a job, and makes the placer obey them. It deletes the controls of
+// jobs that are gone.
 func (p *Placer) Control(ctx context.Context, k cluster.JobKey, change func(*gang.Control)) (gang.Control, error) {
 	there := map[string]bool{k.String(): true}
 	picture := p.Picture()
@@ -61,17 +62,16 @@ func (p *Placer) Control(ctx context.Context, k cluster.JobKey, change func(*gan
 	return of, nil
 }
 
-// Reread has the placer read again what commands have written: controls and the quarantine.
+// Reread makes the placer read again what commands write: controls and the quarantine.
 func (p *Placer) Reread() {
 	p.reread.Store(true)
 	select {
 	case p.nudged <- struct{}{}:
-	default: // it is told already
+	default: // a request is pending already
 	}
 }
 
-// readControls reads what people told about jobs, if it may have changed, and reports whether that is
-// known.
+// readControls reads the controls if they may have changed, and reports whether they are known.
 func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 	if p.reread.Swap(false) {
 		p.controlsOld, p.failureHistory.stale, p.changed = true, true, true
@@ -104,7 +104,7 @@ func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 	return true
 }
 
-// holdJobs keeps those out of the queue that somebody holds.
+// holdJobs keeps held jobs out of the queue.
 func (p *Placer) holdJobs() {
 	for _, t := range p.m.Sorted() {
 		h := t.Control.Held

@@ -16,8 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// cycleTimeout bounds a cycle. Each request has a bound of its own; where many are
-// not answered, reading everything again shows whether Nomad is there at all.
+// cycleTimeout bounds a cycle. Each request has its own timeout. If many requests time out, reading
+// everything again shows whether Nomad answers at all.
 const cycleTimeout = 2 * time.Minute
 
 // errCycleTimeout ends a cycle that took too long.
@@ -29,9 +29,9 @@ func (p *Placer) tick() time.Time {
 	return p.m.Time
 }
 
-// cycle does everything that is due now. An error means that it could not be done
-// to the end. What concerns one job is logged and kept for explain, and what could
-// not be read or stored besides is logged and tried again with a later cycle.
+// cycle does everything that is due now. An error means that the cycle was not completed. Errors
+// that concern one job are logged and kept for explain. Other reads and writes that fail are logged
+// and retried in a later cycle.
 func (p *Placer) cycle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, cycleTimeout, errCycleTimeout)
 	defer cancel()
@@ -43,15 +43,15 @@ func (p *Placer) cycle(ctx context.Context) error {
 
 // cycleWithin is one cycle. The order matters: each step relies on those before it.
 //
-//  1. Read what events did not tell enough of: allocations, measurements, failures.
+//  1. Read what events did not tell completely: allocations, measurements, failures.
 //  2. Catch up (catchUp).
-//  3. Take in jobs that came to the agent, and decide.
+//  3. Accept jobs that were submitted to the agent, and decide.
 //  4. Publish and store. Nothing above waits for that, and it may fail.
 func (p *Placer) cycleWithin(ctx context.Context) error {
 	began := p.tick()
 	if !p.backsOff(readingAllocs, began) {
 		p.report(readingAllocs, p.nomad.ReadStale(ctx, p.m.State))
-		p.tick() // what it read may be later than began was
+		p.tick() // reading may have taken a while since began
 	}
 	if err := p.calibrate(ctx, p.m.Time); err != nil {
 		return err
@@ -85,18 +85,18 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 	return nil
 }
 
-// oldNews is how long a cycle may have run before it decides though news have come. After
-// longer it takes them in first, once: an answer of Nomad's may have taken so long that a
-// job came and was lost with its node meanwhile, and has its GPUs when the node is back.
+// oldNews is how long a cycle may have run before its knowledge is too old for a decision. After
+// that it first applies new events, once. An answer of Nomad's may have taken so long that
+// meanwhile a job came and was lost with its node; it has its GPUs again when the node is back.
 const oldNews = time.Second
 
-// catchUp brings the placer up to date with the state, and does what is due for each gang.
+// catchUp brings the placer up to date with Nomad's state, and does what is due for each gang.
 //
-//  1. Bring the view up to date: who holds which GPU, which GPUs are kept out.
-//  2. Bring each gang up to date (track), then let it do what is due (reconcileAll).
-//     Gangs that end give their GPUs back here, before anybody is started.
-//  3. Tell the queue what changed, and where in the view the gangs are (syncQueue). Only then
-//     may it decide: else a GPU could be given out twice.
+//  1. Update the view: who holds which GPU, which GPUs are excluded.
+//  2. Update each gang (track), then let it do what is due (reconcileAll). Gangs that end give their
+//     GPUs back here, before any gang starts.
+//  3. Tell the queue what changed, and the GPUs of each gang (syncQueue). The queue must not decide
+//     before that, or a GPU could be given out twice.
 func (p *Placer) catchUp(ctx context.Context) error {
 	now := p.m.Time
 	if err := p.m.UpdateView(now); err != nil {
@@ -116,22 +116,21 @@ func (p *Placer) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// followed is what the tracked jobs were brought up to date with.
+// followed is the state that the tracked jobs were last updated with.
 type followed struct {
 	mark  cluster.Mark
 	view  *request.View
 	epoch uint64
-	all   time.Time // when all of them were
+	all   time.Time // when all of them were updated last
 }
 
-// followAll is how often all jobs are looked at, whether they changed or not:
-// what was learned of running jobs says something about those that wait.
+// followAll is how often all jobs are updated, changed or not: finished runs change the estimates
+// of waiting jobs.
 const followAll = 10 * time.Second
 
-// track brings the tracked jobs up to date with the state. As a rule it looks only at
-// jobs that were touched since the last cycle. It looks at all of them after a full read,
-// when the view was built again or other nodes may serve jobs (its epoch), and every
-// [followAll].
+// track updates the tracked jobs. Normally it reads only jobs that were touched since the last
+// cycle. It reads all jobs after a full read, when the view was rebuilt, when the set of nodes that
+// may serve jobs has changed (its epoch), and every [followAll].
 func (p *Placer) track(ctx context.Context) {
 	keys, mark, known := p.m.State.Touched(p.followed.mark)
 	now := followed{mark: mark, view: p.m.View, epoch: p.m.View.Epoch(), all: p.followed.all}
@@ -148,7 +147,7 @@ func (p *Placer) track(ctx context.Context) {
 	for _, k := range keys {
 		p.trackJob(ctx, k)
 	}
-	p.m.EndJob() // not deferred: a panic leaves it on
+	p.m.EndJob() // not deferred: after a panic the job must still be set
 	if others {
 		p.m.Reconsider()
 	}
@@ -184,7 +183,7 @@ func (p *Placer) trackJob(ctx context.Context, k cluster.JobKey) {
 	}
 }
 
-// drop forgets a job that Nomad does not know any more.
+// drop forgets a job that Nomad no longer has.
 func (p *Placer) drop(k cluster.JobKey) {
 	t := p.m.Jobs[k]
 	if t == nil {
@@ -200,12 +199,12 @@ func (p *Placer) drop(k cluster.JobKey) {
 	delete(p.progress.of, k)
 }
 
-// pinsGrace is how long after its beginning a placer lets all pins keep GPUs from
-// others: those that its predecessor wrote and had no time to record are among
-// them, and by then their members have started.
+// pinsGrace is how long a new placer lets all pins reserve their GPUs. Some may have been written
+// by its predecessor, which had no time to record them. By the end of the grace their members have
+// started.
 const pinsGrace = 30 * time.Second
 
-// distrustPins ends the grace for pins that are not known to be ours.
+// distrustPins ends the grace for pins that are not known to be the placer's.
 func (p *Placer) distrustPins(now time.Time) {
 	if p.pinsUntil.IsZero() {
 		p.pinsUntil = now.Add(pinsGrace)
@@ -215,11 +214,11 @@ func (p *Placer) distrustPins(now time.Time) {
 	}
 }
 
-// profileAgain is how often a stored profile is looked for where there is none
-// and the nodes publish nothing to build one from.
+// profileAgain is how often a stored profile is looked for, if there is none and the nodes publish
+// no measurements to build one from.
 const profileAgain = 10 * time.Second
 
-// calibrate turns what the nodes publish into a profile. The error is that of ctx.
+// calibrate builds a profile from what the nodes publish. It only returns the error of ctx.
 func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
 	if p.m.Profile == nil && now.Sub(p.profileReadAt) > profileAgain {
 		stored, err := store.In(p.nomad).Profile().Read(ctx)
@@ -248,8 +247,8 @@ func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
 	return ctx.Err()
 }
 
-// profileDue stores the profile in force, if it is not, for the nodes and the commands,
-// and for the placer that comes next.
+// profileDue stores the profile in force, unless that is done. Nodes, commands and the next placer
+// read it.
 func (p *Placer) profileDue(now time.Time) *dueWrite {
 	if !p.unstored || p.backsOff(storingProfile, now) {
 		return nil
@@ -263,13 +262,13 @@ func (p *Placer) profileDue(now time.Time) *dueWrite {
 	}
 }
 
-// syncQueue has each gang tell the queue what happened to it since the last cycle, and the
-// view on which GPUs it is.
+// syncQueue makes each gang tell the queue what happened to it since the last cycle, and the view
+// its GPUs.
 func (p *Placer) syncQueue(ctx context.Context) {
 	others := false
 	for _, k := range p.m.View.TakeShifted() {
 		if t := p.m.Jobs[k]; t != nil {
-			t.Idle = false // the queue is to know where it runs
+			t.Idle = false // the queue must learn where it runs
 		} else {
 			others = true
 		}

@@ -25,26 +25,25 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// start is a decision to be committed.
+// start is a decision to start a gang, before it is committed.
 type start struct {
 	t *model.Tracked
 	gang.Start
-	err error // why it did not come about
-	// instead is what the gang wants done, if it does not start as it is now.
+	err error // why the start failed
+	// instead is what the gang wants done if it does not start.
 	instead []gang.Effect
 	// index is the JobModifyIndex of the job with its pins.
 	index uint64
-	// submitted answers its author, if the job has come from him; refused: err
-	// is that answer.
+	// submission is set if the job came through the agent. submitted is the answer for its author;
+	// if it was refused, err is that answer.
 	submission *submission // nil if Nomad has the job
 	submitted  submitted
 	refused    bool
 }
 
-// decide asks the queue what to do and does it. Starts are only prepared in the loop,
-// and taken in the view at once, so that what follows sees their GPUs as taken. They are
-// committed together afterwards, some at a time: a commit takes Nomad milliseconds, and
-// each touches its own gang alone.
+// decide asks the queue what to do and does it. The loop only prepares starts, and marks their GPUs
+// as taken in the view, so that later steps see that. Afterwards several starts are committed at a
+// time: a commit takes Nomad milliseconds, and changes only its own gang.
 func (p *Placer) decide(ctx context.Context, now time.Time) error {
 	starts := p.arrived(now)
 	actions := p.m.Queue.Decide(gang.QueueTime(now), p.m.View.Cluster)
@@ -57,16 +56,15 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 		case t == nil:
 			p.m.Queue.Removed(gang.QueueTime(now), a.Job)
 		case a.Kind == queue.Start && t.MayHaveOverwritten():
-			// Nomad has not told yet what it made of the last registration: the gang may hold
-			// GPUs already.
+			// Nomad has not answered the last registration yet: the gang may hold GPUs already.
 			p.m.Queue.Requeue(gang.QueueTime(now), a.Job)
 			decided--
 		case a.Kind == queue.Start:
 			starts = append(starts, p.prepare(t, a.Found, now))
 			p.m.View.Take(t.Request.Gang, a.Placement)
 		case (a.Kind == queue.Preempt || a.Kind == queue.Resize) && p.m.Unregistered(a.For):
-			// Whether Nomad takes the job is not known yet: nothing is stopped for it.
-			// Once it is registered, with its gate, the next cycle preempts for it.
+			// It is not known yet whether Nomad accepts the job, so no gang is stopped for it. Once
+			// it is registered with its gate, the next cycle preempts for it.
 			p.m.Queue.NotStopped(a.Job)
 			p.again = true
 		case a.Kind == queue.Preempt:
@@ -89,9 +87,9 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 	return ctx.Err()
 }
 
-// changeAll tells running gangs whose authors ask for other GPUs where they could go, as long
-// as the budget of their namespace lasts. That comes after the queue's decisions: those who
-// wait go first.
+// changeAll tells running gangs whose authors request other GPUs where they could go, within the
+// time budget of their namespace. It runs after the queue's decisions, because waiting gangs go
+// first.
 func (p *Placer) changeAll(ctx context.Context) {
 	for _, t := range p.m.Sorted() {
 		if !t.Asks() {
@@ -110,8 +108,7 @@ func (p *Placer) changeAll(ctx context.Context) {
 	p.m.EndJob()
 }
 
-// prepare works out the reasons, on the cluster as it is at this point of the
-// pass, and the pins.
+// prepare computes the reasons, on the cluster as it is at this point of the pass, and the pins.
 func (p *Placer) prepare(t *model.Tracked, f pal.Found, now time.Time) *start {
 	g, by := t.Request.Sized(len(f.Members)), f.By()
 	if by.Name == "" { // it was promised to the gang earlier
@@ -127,7 +124,7 @@ func (p *Placer) prepare(t *model.Tracked, f pal.Found, now time.Time) *start {
 	}}
 }
 
-// commitAll writes the decisions, and the jobs that have come and wait, some at a time.
+// commitAll registers the starts, and submitted jobs that have to wait, several at a time.
 func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) {
 	p.meanwhile.begin()
 	key := func(s *start) cluster.JobKey { return s.t.Key }
@@ -137,10 +134,10 @@ func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) 
 	answer(now)
 }
 
-// commit is the atomic step. The record is written when the members are seen:
-// one write for a decision, and a placer that dies before reads back from Nomad
-// what was chosen. It runs beside others: only this gang is touched. Where something has
-// come meanwhile that forbids it, it is put off to the next cycle, which knows of that.
+// commit is the atomic step of a start. The decision is recorded later, when the members are seen.
+// That saves a write, and a placer that crashes before reads the chosen GPUs back from Nomad.
+// commit runs beside others and changes only its own gang. If a new event forbids the start, it is
+// postponed to the next cycle, which knows the event.
 func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	if s.Job, err = p.m.View.Pin(s.t.Job, s.Pins); err != nil {
 		return err
@@ -160,7 +157,7 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	if s.submission == nil {
 		source = p.nomad.Source(ctx, s.Job)
 	}
-	if err := ctx.Err(); err != nil { // which ends the events, too: that is no conflict
+	if err := ctx.Err(); err != nil { // the end of the context also ends the events; that is no conflict
 		return err
 	}
 	if why := p.forbids(s); why != "" {
@@ -177,25 +174,24 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 		p.hooks.AfterCommit(s.t.Key)
 	}
 	if s.submission != nil {
-		s.submission.reply(s.submitted) // he need not wait for the others of the cycle
+		s.submission.reply(s.submitted) // the author need not wait for the other jobs of the cycle
 	}
 	s.index = resp.JobModifyIndex
 	return nil
 }
 
-// meanwhile is what events tell that come while starts are committed, several at a time, and
-// that no decision knows of.
+// meanwhile collects events that arrive while starts are committed, and that no decision has seen.
 type meanwhile struct {
 	mu     sync.Mutex
-	read   int                       // how many of Placer.heard
-	taken  map[string]cluster.JobKey // GPUs of allocations that have come, and whose they are
+	read   int                       // how many of Placer.heard were read
+	taken  map[string]cluster.JobKey // GPUs of new allocations, and the jobs that have them
 	missed bool                      // see Placer.missedPurge
 }
 
 func (m *meanwhile) begin() { m.read, m.taken, m.missed = 0, map[string]cluster.JobKey{}, false }
 
-// forbids is why a start must not be registered now, "" for no reason: a dry run, or the
-// reading of what the author wrote, may have taken Nomad seconds.
+// forbids returns why a start must not be registered now, or "". A dry run, or reading what the
+// author wrote, may have taken Nomad seconds.
 func (p *Placer) forbids(s *start) string {
 	m := &p.meanwhile
 	m.mu.Lock()
@@ -221,8 +217,8 @@ func (p *Placer) forbids(s *start) string {
 	return ""
 }
 
-// registerStart registers the pinned job: in the placer's name, or in its
-// author's if it is he who has it registered.
+// registerStart registers the pinned job. It does so in the author's name if the author is
+// submitting it, else in the placer's.
 func (p *Placer) registerStart(ctx context.Context, s *start, source *api.JobSubmission) (*api.JobRegisterResponse, error) {
 	if s.submission == nil {
 		return p.registerWhole(ctx, s.Job, source, s.t.Job)
@@ -232,8 +228,8 @@ func (p *Placer) registerStart(ctx context.Context, s *start, source *api.JobSub
 	return r.response, r.err
 }
 
-// dryRun asks Nomad about what the view does not model. If Nomad refuses, it finds out on
-// which nodes: the gang then goes elsewhere, if it can.
+// dryRun checks with Nomad what the view does not model. If Nomad refuses, it finds out on which
+// nodes, so that the gang can go elsewhere.
 func (p *Placer) dryRun(ctx context.Context, s *start) error {
 	why, err := p.refusal(ctx, s.Job)
 	if err != nil || why.IsZero() {
@@ -246,7 +242,7 @@ func (p *Placer) dryRun(ctx context.Context, s *start) error {
 	return refused
 }
 
-// refusal is which group Nomad's dry run refuses, and why; none if it refuses none.
+// refusal returns the group that Nomad's dry run refuses, with the cause; none if it refuses none.
 func (p *Placer) refusal(ctx context.Context, job *api.Job) (reason.Reason, error) {
 	resp, err := p.nomad.DryRun(ctx, job)
 	if err != nil || len(resp.FailedTGAllocs) == 0 {
@@ -256,12 +252,12 @@ func (p *Placer) refusal(ctx context.Context, job *api.Job) (reason.Reason, erro
 	return reason.Reason{Kind: reason.DryRunRefuses, Group: group, Cause: why}, nil
 }
 
-// mostDryRuns bounds the dry runs by which a refusal is looked into.
+// mostDryRuns bounds the dry runs that investigate a refusal.
 const mostDryRuns = 32
 
-// unfitNodes are the chosen nodes, by name, on which Nomad refuses the gang's members even if
-// they are alone, and which are not known as such. If it refuses none so, or cannot be asked
-// about all, nobody knows.
+// unfitNodes returns the names of chosen nodes on which Nomad refuses the gang's members even when
+// each is tried alone, except nodes that are known for that. It returns none if no node can be
+// blamed, or if Nomad did not answer for all.
 func (p *Placer) unfitNodes(ctx context.Context, s *start) (unfit []string) {
 	members := map[int]map[string]int{} // by node, then group
 	for _, m := range s.Placement.Members {
@@ -295,12 +291,12 @@ func (p *Placer) unfitNodes(ctx context.Context, s *start) (unfit []string) {
 	return unfit
 }
 
-// committed notes how a commit went. If the outcome is not known, the GPUs stay kept
-// for the gang, and it is tried again, on other GPUs if there are any, over the same index: Nomad
-// accepts one of the two at most. After a conflict the job is read again, since somebody else changed it.
+// committed records the outcome of a commit. If the outcome is unknown, the GPUs stay reserved for
+// the gang. It is tried again, on other GPUs if possible, over the same index, so Nomad accepts at
+// most one of the two. After a conflict the job is read again, because somebody else changed it.
 func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	t := s.t
-	if s.instead != nil { // it may have done its work already: its reconcile finds out
+	if s.instead != nil { // it may have done its work already; its reconcile finds out
 		for _, e := range s.instead {
 			p.carryOutHere(t, e)
 		}
@@ -327,7 +323,7 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 		t.NoteDenied(s.err)
 		p.step(ctx, t, gang.Failure{Of: gang.Commit{Start: s.Start}, Err: s.err})
 		if errors.Is(s.err, nomad.ErrConflict) {
-			_ = p.readAgain(ctx, t.Key) // else an event tells
+			_ = p.readAgain(ctx, t.Key) // on failure an event tells
 		}
 		return
 	}
@@ -339,9 +335,8 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	p.startedOne(now)
 }
 
-// move has a gang moved, unless that would be more than MovesPerHour within an hour. The
-// queue is then told from when on a move may be made again, so that it does not offer one
-// in each cycle.
+// move moves a gang, unless the limit MovesPerHour is reached. Then it tells the queue from when on
+// moves are allowed again, so that the queue does not propose one in each cycle.
 func (p *Placer) move(ctx context.Context, t *model.Tracked, to pal.Placement, now time.Time) {
 	p.moved = slices.DeleteFunc(p.moved, func(at time.Time) bool { return now.Sub(at) > time.Hour })
 	if n := p.m.Cfg.MovesPerHour; n > 0 && len(p.moved) >= n {
@@ -354,14 +349,14 @@ func (p *Placer) move(ctx context.Context, t *model.Tracked, to pal.Placement, n
 	p.step(ctx, t, gang.Move{To: to})
 }
 
-// arrival is a gang that has stopped to go to its target.
+// arrival is a gang that has stopped in order to move to its target.
 type arrival struct {
 	*model.Tracked
 	why gang.Reason
 }
 
-// arrived are the starts of gangs that have stopped in order to be moved. One
-// whose new GPUs are not free any more waits in the queue.
+// arrived returns the starts of gangs that have stopped in order to move. If the new GPUs are no
+// longer free, the gang waits in the queue.
 func (p *Placer) arrived(now time.Time) []*start {
 	var starts []*start
 	var later []arrival
@@ -372,7 +367,7 @@ func (p *Placer) arrived(now time.Time) []*start {
 			continue
 		}
 		to := t.Target
-		if to == nil { // it was edited meanwhile, or the cluster was rebuilt: see [gang.Lifecycle.Step]
+		if to == nil { // it was edited, or the cluster was rebuilt: see [gang.Lifecycle.Step]
 			continue
 		}
 		if t.Nomad != gang.Waiting || t.Refused != nil || slices.ContainsFunc(to.GPUs(), func(u int) bool { return !p.m.View.Cluster.Available(u) }) {

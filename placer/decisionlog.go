@@ -19,13 +19,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// writes bounds how many registrations and records are written at a time.
-// Nomad's raft log takes several in one go, so that they wait together for its
-// disk.
+// writes bounds how many registrations and records are written at a time. Nomad's raft log writes
+// several to its disk at once.
 const writes = 16
 
-// inParallel starts the calls in this order and runs at most writes at once. If one
-// panics, it panics with a *[callPanic] after all of them.
+// inParallel starts the calls in order and runs at most writes of them at a time. If one panics, it
+// waits for all and then panics with a *[callPanic].
 func inParallel(calls []call) {
 	var workers errgroup.Group
 	workers.SetLimit(writes)
@@ -41,8 +40,8 @@ func inParallel(calls []call) {
 	}
 }
 
-// callsFor are calls of do for each of all, with its number; job is the one that it is for,
-// nil if it is for none.
+// callsFor returns a call of do for each element of all, with its index. job names the job of a
+// call; it is nil if there is none.
 func callsFor[T any](all []T, job func(T) cluster.JobKey, do func(int, T)) []call {
 	calls := make([]call, len(all))
 	for i, x := range all {
@@ -53,20 +52,20 @@ func callsFor[T any](all []T, job func(T) cluster.JobKey, do func(int, T)) []cal
 	return calls
 }
 
-// unsavedRecords are decisions that are to be written down, one of each job, the oldest
-// first. The zero value has none.
+// unsavedRecords are decisions that must be recorded, one for each job, the oldest first. The zero
+// value is empty.
 type unsavedRecords struct {
 	records list.List // of gang.Record
 	of      map[cluster.JobKey]*list.Element
 }
 
-// put has a record written after all others, and none that there was of its job.
+// put appends a record, and removes an older one of its job.
 func (u *unsavedRecords) put(r gang.Record) {
 	u.forget(keyOfRecord(r))
 	u.keep(r, u.records.PushBack(r))
 }
 
-// putBack has a record written next, unless there is a newer one of its job.
+// putBack puts a record first, unless there is a newer one of its job.
 func (u *unsavedRecords) putBack(r gang.Record) {
 	if u.of[keyOfRecord(r)] == nil {
 		u.keep(r, u.records.PushFront(r))
@@ -89,10 +88,10 @@ func (u *unsavedRecords) forget(k cluster.JobKey) {
 
 func (u *unsavedRecords) len() int { return len(u.of) }
 
-// oldest is the record that is written next; there has to be one.
+// oldest returns the record that is written next. There must be one.
 func (u *unsavedRecords) oldest() gang.Record { return u.records.Front().Value.(gang.Record) }
 
-// take takes out the oldest record.
+// take removes and returns the oldest record.
 func (u *unsavedRecords) take() gang.Record {
 	r := u.oldest()
 	u.forget(keyOfRecord(r))
@@ -100,27 +99,27 @@ func (u *unsavedRecords) take() gang.Record {
 }
 
 const (
-	// burst is how many gangs must start within a second, or wait for Nomad to place
-	// their members, to make a burst: placing the next gangs then goes before
-	// recording the last, because Nomad is busy.
+	// burst is how many gangs must start within a second, or wait for Nomad to place their members,
+	// to make a burst. In a burst Nomad is busy, so placing the next gangs goes before recording
+	// the last.
 	burst = 16
 	// recordWithin caps the delay between a decision and its record; recordAfter is
 	// the least delay: the clients that are about to start the gang's tasks go first.
 	recordWithin = 10 * time.Second
 	recordAfter  = 250 * time.Millisecond
-	// unsavedMost bounds the decisions that wait to be recorded while Nomad takes no
-	// writes; beyond it the oldest are lost.
+	// unsavedMost bounds the decisions that wait to be recorded while Nomad accepts no writes.
+	// Beyond it the oldest are lost.
 	unsavedMost = 10_000
-	// decisionsAtOnce bounds what is written with one lot.
+	// decisionsAtOnce bounds the records in one batch.
 	decisionsAtOnce = 2 * writes
 )
 
-// startedOne notes that a gang was started.
+// startedOne records that a gang was started.
 func (p *Placer) startedOne(now time.Time) {
 	p.started = append(p.started[max(0, len(p.started)+1-burst):], now)
 }
 
-// inBurst reports whether jobs come in a burst.
+// inBurst reports whether many gangs are starting.
 func (p *Placer) inBurst(now time.Time) bool {
 	if len(p.started) == burst && now.Sub(p.started[0]) < time.Second {
 		return true
@@ -134,8 +133,8 @@ func (p *Placer) inBurst(now time.Time) bool {
 	return starting >= burst
 }
 
-// decisionsDue is how many records are to be written now: none before recordAfter,
-// and in a burst none before recordWithin.
+// decisionsDue returns how many records must be written now: none before recordAfter, and in a
+// burst none before recordWithin.
 func (p *Placer) decisionsDue(now time.Time) int {
 	if p.unsaved.len() == 0 || p.backsOff(recordingDecisions, now) {
 		return 0
@@ -148,8 +147,7 @@ func (p *Placer) decisionsDue(now time.Time) int {
 	return decisionsAtOnce
 }
 
-// decisionsDueAt is when records are due that were not at the last cycle; ok is false
-// where none are.
+// decisionsDueAt returns when the next records become due; ok is false if there are none.
 func (p *Placer) decisionsDueAt() (at time.Time, ok bool) {
 	if p.unsaved.len() == 0 {
 		return time.Time{}, false
@@ -161,8 +159,8 @@ func (p *Placer) decisionsDueAt() (at time.Time, ok bool) {
 // recordsDue writes the records that are due.
 func (p *Placer) recordsDue(now time.Time) *dueWrite { return p.records(p.decisionsDue(now)) }
 
-// records writes unsaved records, the oldest, so many at most. What cannot be written is
-// unsaved again; of jobs that are gone nothing is written.
+// records writes at most so many unsaved records, the oldest first. A record that cannot be written
+// becomes unsaved again. Records of jobs that are gone are dropped.
 func (p *Placer) records(most int) *dueWrite {
 	for p.unsaved.len() > unsavedMost {
 		p.unsaved.take()
@@ -206,9 +204,9 @@ func (p *Placer) writeRecord(ctx context.Context, r gang.Record) error {
 	return store.In(p.nomad).Decision(keyOfRecord(r)).Write(ctx, r)
 }
 
-// saveAll records what is left when the placer ends, within two seconds: whoever
-// stops the agent does not wait long before they kill it. What is lost is only what explains
-// decisions; the decisions themselves are in the jobs.
+// saveAll writes the remaining records when the placer ends, within two seconds: whoever stops the
+// agent does not wait long before killing it. Lost records only explain decisions; the decisions
+// themselves are in the jobs.
 func (p *Placer) saveAll() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -231,14 +229,14 @@ func (p *Placer) saveAll() {
 	}
 }
 
-// Records of jobs that Nomad does not know any more are removed, some with each lot: there
-// may be as many as jobs that were ever purged.
+// Records of jobs that Nomad no longer has are removed in batches. There may be as many as jobs
+// were ever purged.
 const (
 	pruneAtOnce = 4 * writes
 	pruneWithin = 2 * time.Second
 )
 
-// kept are the paths of the records that are not stale.
+// kept returns the paths of the records that are not stale.
 func (p *Placer) kept() map[string]bool {
 	keep := map[string]bool{}
 	for k := range p.m.State.Jobs {
@@ -279,8 +277,8 @@ func (p *Placer) staleDue(now time.Time) *dueWrite {
 	}}
 }
 
-// deleteStale deletes a record if Nomad says that its job is gone. Nomad's lists leave out what
-// the token may not read: a job whose namespace it may not read any more looks purged there.
+// deleteStale deletes a record if Nomad confirms that its job is gone. Nomad's lists omit what the
+// token may not read, so a job in a namespace that became unreadable looks purged there.
 func (p *Placer) deleteStale(ctx context.Context, path string) error {
 	records := store.In(p.nomad).Decisions()
 	r, err := records.At(path).Read(ctx)

@@ -21,23 +21,24 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// A job that says pal_after is not in the queue before those jobs have finished well.
-// They need not have GPUs, so Nomad is asked for them: once, and again when an event tells
-// that they have changed, or when everything is read again.
+// A job with pal_after enters the queue only after those jobs have succeeded. They need not have
+// GPUs, so the placer asks Nomad about them: once, when an event tells of a change, and when
+// everything is read again.
 
 const (
-	// dependencyPoll is after how long Nomad is asked again for a job that it did not show, and
-	// by a snapshot, which hears no events; dependencyBatch is for how many with one cycle.
+	// dependencyPoll is after how long the placer asks again about a job that Nomad did not have. A
+	// snapshot, which gets no events, does the same. dependencyBatch is how many jobs one cycle
+	// asks about.
 	dependencyPoll  = 5 * time.Second
 	dependencyBatch = 256
-	// Nomad forgets a job some hours after it has ended. That it had finished well lies in Nomad
-	// as long as a job that has waited for it has not ended: stopped for another and edited, it
-	// waits again. maxFinishedKept bounds for how many.
+	// Nomad forgets a job some hours after its end. Its success is stored in Nomad for as long as a
+	// job that waited for it has not ended: if that job is stopped for others and edited, it waits
+	// again. maxFinishedKept bounds how many are stored.
 	maxFinishedKept = 4000
 )
 
-// checkDependencies finds out who waits for jobs to finish, and since when others need not.
-// It asks Nomad about atMost jobs.
+// checkDependencies finds out which jobs wait for others to finish, and since when the rest need
+// not wait. It asks Nomad about atMost jobs.
 func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost int) {
 	f := &p.m.Dependencies
 	kept, wanted, waits := map[cluster.JobKey]bool{}, map[cluster.JobKey]bool{}, map[*model.Tracked][]cluster.JobKey{}
@@ -73,7 +74,7 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 				t.Eligible = of.Finished
 			}
 		}
-		for _, k := range keys { // perhaps its name is spelt wrong
+		for _, k := range keys { // perhaps its name is misspelt
 			if _, circle := inCircle[t.Key]; !circle && isMissing(f.Known[k].Why) && !slices.ContainsFunc(t.After.Because, isMissing) {
 				t.After = t.After.And(comesAfter(k, f.Known[k].Why))
 			}
@@ -81,16 +82,16 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 	}
 }
 
-// comesAfter is that a job comes after another one, and how that stands.
+// comesAfter returns the reason of a job that comes after another one, with that job's state.
 func comesAfter(k cluster.JobKey, why reason.Reason) reason.Reason {
 	return reason.Reason{Kind: reason.ComesAfter, Jobs: []string{k.String()}}.Over(why)
 }
 
-// isMissing reports whether Nomad does not have a job that others come after.
+// isMissing reports whether Nomad does not have the job that must finish first.
 func isMissing(why reason.Reason) bool { return why.Kind == reason.AheadMissing }
 
-// circles are jobs that wait for each other: after each comes the one that it waits for. Of
-// circles that share jobs at least one is found.
+// circles returns jobs that wait for each other; each maps to the one that it waits for. If circles
+// share jobs, at least one circle is found.
 func (p *Placer) circles(waits map[*model.Tracked][]cluster.JobKey) map[cluster.JobKey]cluster.JobKey {
 	found, seen := map[cluster.JobKey]cluster.JobKey{}, map[cluster.JobKey]bool{}
 	var path []cluster.JobKey
@@ -124,8 +125,8 @@ func (p *Placer) circles(waits map[*model.Tracked][]cluster.JobKey) map[cluster.
 	return found
 }
 
-// queryDependencies finds out how the dependencies stand that are due, longest due first.
-// One that cannot be read keeps those waiting that come after it, and nobody else.
+// queryDependencies finds out the state of the dependencies that are due, longest due first. If one
+// cannot be read, only the jobs that come after it keep waiting.
 func (p *Placer) queryDependencies(ctx context.Context, wanted map[cluster.JobKey]bool, now time.Time, atMost int) {
 	f := &p.m.Dependencies
 	var keys []cluster.JobKey
@@ -157,15 +158,15 @@ func (p *Placer) queryDependencies(ctx context.Context, wanted map[cluster.JobKe
 		switch found[i].Due = now.Add(dependencyPoll); {
 		case errs[i] != nil:
 		case found[i].Heard > 0:
-			found[i].Due = now // with the next cycle: Nomad is about to make the change
+			found[i].Due = now // in the next cycle: Nomad is about to make the change
 		case f.Listens:
-			found[i].Due = time.Unix(math.MaxInt32, 0) // unless something is heard of it
+			found[i].Due = time.Unix(math.MaxInt32, 0) // until an event tells of it
 		}
 		f.Known[k] = found[i]
 	}
 }
 
-// ahead is what one of our jobs does that others come after: it has not finished.
+// ahead returns what one of our jobs does that must finish first and has not.
 func ahead(t *model.Tracked) reason.Reason {
 	switch {
 	case !t.GaveUp().IsZero():
@@ -180,8 +181,8 @@ func ahead(t *model.Tracked) reason.Reason {
 	return reason.Reason{Kind: reason.AheadWaits}
 }
 
-// readDependency finds out how a job stands that others come after; had is what was known,
-// and what is returned where Nomad does not show yet what was heard since.
+// readDependency finds out the state of a job that must finish first. had is what was known; it is
+// returned unchanged if Nomad does not show yet what an event told.
 func (p *Placer) readDependency(ctx context.Context, k cluster.JobKey, had model.Dependency) (model.Dependency, error) {
 	job, err := p.nomad.Job(ctx, k)
 	switch {
@@ -214,8 +215,8 @@ func (p *Placer) readDependency(ctx context.Context, k cluster.JobKey, had model
 	return model.Dependency{Why: reason.Reason{Kind: reason.AheadFailed}}, nil
 }
 
-// readFinished reads what earlier placers knew, once. Without it Nomad is asked: what it
-// has forgotten counts as not there until this can be read.
+// readFinished reads, once, which jobs earlier placers knew to have finished. Until that works,
+// jobs that Nomad has forgotten count as missing.
 func (p *Placer) readFinished(ctx context.Context, now time.Time) {
 	f := &p.m.Dependencies
 	if f.Known == nil {
@@ -234,7 +235,7 @@ func (p *Placer) readFinished(ctx context.Context, now time.Time) {
 	f.Loaded, p.finishedSaved = true, kept
 }
 
-// finishedDue writes which jobs have finished that somebody waits for, when that changes.
+// finishedDue writes which finished jobs others wait for, when that changes.
 func (p *Placer) finishedDue(now time.Time) *dueWrite {
 	f := &p.m.Dependencies
 	if !f.Loaded || p.backsOff(recordingFinished, now) {

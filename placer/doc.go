@@ -11,19 +11,18 @@
 //	ready    when all allocations run on exactly these GPUs  (placer/gang, pure)
 //	record   the decision with its reasons, for explain: beside the cycles (writebehind.go)
 //
-// Who holds which GPU is one ledger, the view: it follows from Nomad's state and from
-// what is under way, and the queue is told of it. A cycle reads the clock once.
+// The view is the one ledger of who holds which GPU. It follows from Nomad's state and from what is
+// under way, and the queue gets it from there. A cycle reads the clock once.
 //
-// What is known is a [model.Model]; this package acts on it, and on nothing else. It reads
-// and writes Nomad, keeps to the order of the steps, and survives what goes wrong.
+// The placer's knowledge is a [model.Model], and this package acts only on that. It reads and
+// writes Nomad, keeps the steps in order, and survives errors.
 //
-// The way through the code: [Placer.Run] (placer.go) follows Nomad's events and runs a cycle
-// when something changed; cycle.go has the steps of a cycle in their order. Each gang is a
-// machine (package gang): effects.go feeds it events and carries out what it wants. decide.go
-// asks the queue and commits the starts; submission.go accepts jobs that come to the agent
-// instead of Nomad. publish.go makes what package query answers from.
+// The way through the code: [Placer.Run] (placer.go) follows Nomad's events and runs a cycle when
+// something changed; cycle.go has the steps of a cycle in order. Each gang is a state machine
+// (package gang): effects.go feeds it events and carries out its effects. decide.go asks the queue
+// and commits the starts. submission.go accepts jobs that are submitted to the agent instead of
+// Nomad. publish.go makes the picture that package query answers from.
 //
-// Everything is derived from what Nomad says: a placer that dies at any point
-// and starts again finds each job in one of the states of [gang.State] and goes on
-// from there.
+// Everything is derived from Nomad's state. The placer can crash at any time: when it starts again,
+// it finds each job in one of the states of [gang.State] and goes on from there.
 package placer

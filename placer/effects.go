@@ -22,8 +22,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// step delivers an event to a gang, and carries out what follows. Its trouble is kept
-// from the others.
+// step delivers an event to a gang, and carries out the effects. An error in it does not affect
+// other gangs.
 func (p *Placer) step(ctx context.Context, t *model.Tracked, e gang.Event) {
 	t.Idle = false
 	for e != nil {
@@ -40,7 +40,7 @@ func (p *Placer) step(ctx context.Context, t *model.Tracked, e gang.Event) {
 	}
 }
 
-// carryOut does what a gang wants done, and returns the answer, nil if there is none.
+// carryOut carries out an effect of a gang, and returns the resulting event, or nil.
 func (p *Placer) carryOut(ctx context.Context, t *model.Tracked, e gang.Effect) gang.Event {
 	if !gang.AwaitsAnswer(e) {
 		p.carryOutHere(t, e)
@@ -58,7 +58,7 @@ func (p *Placer) carryOut(ctx context.Context, t *model.Tracked, e gang.Effect) 
 	return answer
 }
 
-// note counts what was done to a job, and writes it into the audit log.
+// note counts what was done to a job, and writes it to the audit log.
 func (p *Placer) note(t *model.Tracked, e gang.Effect, err error) {
 	switch e := e.(type) {
 	case gang.Register:
@@ -77,7 +77,7 @@ func (p *Placer) note(t *model.Tracked, e gang.Effect, err error) {
 	}
 }
 
-// audit writes what was changed in whose job.
+// audit logs what was changed in which job.
 func (p *Placer) audit(k cluster.JobKey, what string, err error, args ...any) {
 	args = append([]any{"job", k.ID, "namespace", k.Namespace}, args...)
 	if err != nil {
@@ -86,7 +86,7 @@ func (p *Placer) audit(k cluster.JobKey, what string, err error, args ...any) {
 	p.log.Named("audit").Info(what, args...)
 }
 
-// outcome is what became of a registration.
+// outcome names the result of a registration.
 func outcome(err error) string {
 	switch {
 	case err == nil:
@@ -99,8 +99,8 @@ func outcome(err error) string {
 	return "failed"
 }
 
-// versions are those of a job that Nomad keeps, and the one that a gang runs on with though its
-// author asks for something else: enough edits push it out.
+// versions returns the versions of a job that Nomad keeps. It adds the version that a gang still
+// runs while its author requests something else, as enough edits make Nomad drop it.
 func (p *Placer) versions(ctx context.Context, t *model.Tracked) (map[uint64]*api.Job, error) {
 	vs, err := p.nomad.Versions(ctx, t.Key)
 	if err != nil || t.Nomad != gang.Resubmitted || len(t.Members) == 0 {
@@ -110,7 +110,7 @@ func (p *Placer) versions(ctx context.Context, t *model.Tracked) (map[uint64]*ap
 	return vs, p.nomad.AddVersionOf(ctx, vs, newest)
 }
 
-// askNomad carries out an effect on Nomad.
+// askNomad carries out an effect that needs Nomad.
 func (p *Placer) askNomad(ctx context.Context, t *model.Tracked, e gang.Effect) (gang.Event, error) {
 	switch e := e.(type) {
 	case gang.ReadRecord:
@@ -193,7 +193,7 @@ func (p *Placer) carryOutHere(t *model.Tracked, e gang.Effect) {
 	}
 }
 
-// notePlaced counts a gang that was placed, and tells of it.
+// notePlaced counts a placed gang, and emits the event.
 func (p *Placer) notePlaced(t *model.Tracked, r gang.Record) {
 	slowdown := 0.0
 	if c := r.Decision.Chosen; c != nil {
@@ -203,8 +203,7 @@ func (p *Placer) notePlaced(t *model.Tracked, r gang.Record) {
 	p.emitPlaced(t, r)
 }
 
-// noteFinished counts how long a gang took, of which its author had said how long it
-// would.
+// noteFinished counts the run time of a gang whose author gave an estimate.
 func (p *Placer) noteFinished(t *model.Tracked) {
 	said, r := t.Request.Hints.Duration, t.Record
 	if said > 0 && r != nil && r.Attained == 0 && !r.Decided.IsZero() {
@@ -212,7 +211,7 @@ func (p *Placer) noteFinished(t *model.Tracked) {
 	}
 }
 
-// register registers a rewriting that chooses no GPUs for a waiting gang.
+// register registers a rewriting of a waiting gang that chooses no GPUs.
 func (p *Placer) register(ctx context.Context, t *model.Tracked, e gang.Register) (gang.Event, error) {
 	source := e.Source
 	if source == nil {
@@ -235,7 +234,7 @@ func (p *Placer) register(ctx context.Context, t *model.Tracked, e gang.Register
 	return p.registered(t, e.Job, resp.JobModifyIndex), nil
 }
 
-// registered notes a registration of ours, as Nomad will show it.
+// registered records a registration of ours, as Nomad will show it.
 func (p *Placer) registered(t *model.Tracked, job *api.Job, index uint64) gang.Registered {
 	job = gang.RegisteredJob(job, t.Job, index, p.m.Time)
 	p.m.State.Assume(job)
@@ -251,10 +250,9 @@ func (p *Placer) readAgain(ctx context.Context, k cluster.JobKey) error {
 	return err
 }
 
-// When a gang is late, the placer queries its evaluations from Nomad: for one gang at
-// once and again after 1 s, 2 s, … slowestEvaluationQuery, and for all gangs together
-// at most evaluationQueriesPerSecond times a second, so that a slow Nomad is not made
-// slower.
+// When a gang is late, the placer queries its evaluations from Nomad. For one gang it does so at
+// once and again after 1 s, 2 s, … slowestEvaluationQuery. For all gangs together it makes at most
+// evaluationQueriesPerSecond queries a second, so that it does not slow down a slow Nomad.
 const (
 	evaluationQueriesPerSecond = 20
 	slowestEvaluationQuery     = 8 * time.Second
@@ -264,8 +262,8 @@ func newEvaluationLimit() *rate.Limiter {
 	return rate.NewLimiter(evaluationQueriesPerSecond, evaluationQueriesPerSecond)
 }
 
-// mayQueryEvaluation reports whether the job's evaluations may be queried now, and counts
-// the query if so.
+// mayQueryEvaluation reports whether the job's evaluations may be queried now. If so, it counts the
+// query.
 func (p *Placer) mayQueryEvaluation(t *model.Tracked, now time.Time) bool {
 	q := &t.EvaluationQueries
 	if index := *t.Job.JobModifyIndex; q.Index != index {

@@ -45,28 +45,28 @@ const (
 var EventKinds = []EventKind{Queued, Placed, Moved, Started, Stopped, Requeued, LostMembers, GivenUp, Refused, Finished, Released,
 	AllocFailed, Quarantined, Unhealthy, Healthy}
 
-// NotifiedKinds are those that somebody wants to hear of who does not say which.
+// NotifiedKinds are the kinds of events that are sent to subscribers who do not choose.
 var NotifiedKinds = []EventKind{Started, Stopped, LostMembers, GivenUp, Refused, Finished, Quarantined, Unhealthy, Healthy}
 
-// Event is something that the placer did, or saw.
+// Event is something that the placer did or saw.
 type Event struct {
-	// ID grows, from one agent to the next as well: the first of an agent is the time at
-	// which it began, in milliseconds.
+	// ID grows, also from one agent to the next: an agent's first ID is the time at which it began,
+	// in milliseconds.
 	ID   uint64    `json:"id"`
 	At   time.Time `json:"at"`
 	Kind EventKind `json:"kind"`
-	// Namespace and Job are whom it is about; empty for events about GPUs.
+	// Namespace and Job name the job; empty for events about GPUs.
 	Namespace string `json:"namespace,omitempty"`
 	Job       string `json:"job,omitempty"`
-	// ForJob is the job for which another one is stopped, namespace/id.
+	// ForJob is the job that this one is stopped for, namespace/id.
 	ForJob string   `json:"for_job,omitempty"`
 	Node   string   `json:"node,omitempty"`
 	GPUs   []string `json:"gpus,omitempty"`
-	// Text says it in words, without its subject.
+	// Text describes the event, without its subject.
 	Text string `json:"text"`
 }
 
-// eventGPUs are named in one event at most.
+// eventGPUs is how many GPUs one event names at most.
 const eventGPUs = 256
 
 // EventLog keeps the last events in memory. It is safe for concurrent use; a nil one
@@ -76,10 +76,10 @@ type EventLog struct {
 	last    []Event // the oldest first
 	size    int
 	next    uint64
-	changed chan struct{} // closed with the next event
+	changed chan struct{} // closed by the next event
 }
 
-// NewEventLog makes a log of so many events. began is when the agent did.
+// NewEventLog returns a log that keeps size events. began is when the agent began.
 func NewEventLog(size int, began time.Time) *EventLog {
 	return &EventLog{size: size, next: uint64(began.UnixMilli()), changed: make(chan struct{})}
 }
@@ -100,8 +100,8 @@ func (l *EventLog) Add(e Event) {
 	l.changed = make(chan struct{})
 }
 
-// After are the events behind an ID, the oldest first, as far as they are kept; and what
-// is closed when there is another one.
+// After returns the kept events after an ID, oldest first, and a channel that is closed by the next
+// event.
 func (l *EventLog) After(id uint64) ([]Event, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,7 +112,8 @@ func (l *EventLog) After(id uint64) ([]Event, <-chan struct{}) {
 	return slices.Clone(l.last[behind:]), l.changed
 }
 
-// StoppedFor is the job for which a job was stopped last, namespace/id, as far as that is kept.
+// StoppedFor returns the job that a job was last stopped for, namespace/id, or "" if no event
+// tells.
 func (l *EventLog) StoppedFor(k cluster.JobKey) string {
 	if l == nil {
 		return ""
@@ -126,8 +127,8 @@ func (l *EventLog) StoppedFor(k cluster.JobKey) string {
 	return ""
 }
 
-// For is the event as somebody may know it; ok is false if he may not at all. What
-// happens to GPUs may tell of jobs and tasks in any namespace: that is for operators.
+// For returns the event as a user may see it; ok is false if the user may not see it. Events about
+// GPUs may name jobs and tasks in any namespace, so only operators see them.
 func (e Event) For(sees model.Sees, operator func() bool) (_ Event, ok bool) {
 	if e.Namespace == "" {
 		return e, operator()
@@ -136,18 +137,18 @@ func (e Event) For(sees model.Sees, operator func() bool) (_ Event, ok bool) {
 	return e, sees(e.Namespace)
 }
 
-// emit notes an event about a job.
+// emit adds an event about a job.
 func (p *Placer) emit(k cluster.JobKey, kind EventKind, text string) {
 	p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: kind, Namespace: k.Namespace, Job: k.ID, Text: oneLine(text)})
 }
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// stopText says that a gang is stopped, why, and what becomes of it.
+// stopText tells that a gang is stopped, why, and what happens next.
 func stopText(t *model.Tracked) string {
 	text := "its members are stopped: " + t.WhyStopped().String()
 	switch why, _ := t.Stopping(); {
-	case why == "": // by a placer before this one
+	case why == "": // an earlier placer stopped it
 		return "its members are stopped"
 	case why == gang.Preempted || why == gang.Moved:
 		return text
@@ -157,7 +158,7 @@ func stopText(t *model.Tracked) string {
 	return text + "; it starts again as a whole"
 }
 
-// noteState notes that a gang's state has changed.
+// noteState adds an event if a gang's state has changed.
 func (p *Placer) noteState(t *model.Tracked, was gang.State) {
 	is := t.State()
 	if p.hooks.Events == nil || is == was {
@@ -208,7 +209,7 @@ func allThere(members int) string {
 	return fmt.Sprintf("all %d members are there", members)
 }
 
-// emitPlaced notes a decision that is in force.
+// emitPlaced adds an event for a decision in force.
 func (p *Placer) emitPlaced(t *model.Tracked, r gang.Record) {
 	c := r.Decision.Chosen
 	if p.hooks.Events == nil || c == nil {
@@ -230,7 +231,7 @@ func on(c *pal.Choice) string {
 	return fmt.Sprintf("on %d nodes", c.Nodes)
 }
 
-// emitFailures notes allocations that failed, and GPUs that are kept out from now on.
+// emitFailures adds events for failed allocations and for GPUs that are newly in quarantine.
 func (p *Placer) emitFailures(found []failure.Failure, before map[string]failure.Quarantine) {
 	if p.hooks.Events == nil {
 		return

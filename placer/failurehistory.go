@@ -30,30 +30,29 @@ const (
 	quarantineReread = 2 * time.Second
 )
 
-// failureHistory is what is remembered of failures.
+// failureHistory is what is stored about failures.
 type failureHistory struct {
 	failures []failure.Failure // oldest first
-	// dropped is Nomad's index of the last that is not kept any more. Times do not
-	// tell: a server whose clock was a year ahead would have nothing noted for a year.
+	// dropped is Nomad's index of the last failure that is no longer kept. Times would not do:
+	// after a failure on a server whose clock is a year ahead, nothing would be recorded for a
+	// year.
 	dropped uint64
-	// skipped is the same of those that were not even taken in, until the others are
-	// noted.
+	// skipped is the same for failures that were not even added, until the others are recorded.
 	skipped    uint64
 	quarantine map[string]failure.Quarantine
-	index      uint64    // of the quarantine, where it was read or written last
-	readAt     time.Time // when it was; zero where nothing was read yet
+	index      uint64    // of the quarantine at the last read or write
+	readAt     time.Time // when it was read; zero: not yet
 	stale      bool      // a command has written it since
 }
 
-// ReadQuarantine reads which GPUs are kept out, and were.
+// ReadQuarantine reads which GPUs are and were in quarantine.
 func ReadQuarantine(ctx context.Context, c *nomad.Client) (map[string]failure.Quarantine, error) {
 	h := failureHistory{}
 	err := h.read(ctx, c, time.Time{})
 	return h.quarantine, err
 }
 
-// read reads the quarantine as it is now. One that is unreadable is none, which the
-// error says.
+// read reads the current quarantine. If it cannot be parsed, it is empty and the error tells.
 func (h *failureHistory) read(ctx context.Context, c *nomad.Client, now time.Time) error {
 	kept, err := store.In(c).Quarantine().Read(ctx)
 	if err == nil || store.Unreadable(err) {
@@ -69,9 +68,8 @@ func (h *failureHistory) setQuarantine(kept store.Value[map[string]failure.Quara
 	}
 }
 
-// load reads what earlier placers remembered, and every now and then whether
-// an operator has lifted a quarantine. What is unreadable is as if it were not
-// there, which the error says.
+// load reads what earlier placers stored and, every now and then, whether an operator has lifted a
+// quarantine. What cannot be parsed counts as missing, and the error tells.
 func (h *failureHistory) load(ctx context.Context, c *nomad.Client, now time.Time) (err error) {
 	switch {
 	case h.readAt.IsZero():
@@ -90,8 +88,8 @@ func (h *failureHistory) load(ctx context.Context, c *nomad.Client, now time.Tim
 	return nil
 }
 
-// putRight has the stored quarantine go by this clock, if an earlier one was ahead: it would
-// keep GPUs out for as much longer.
+// putRight corrects the stored quarantine if the clock that wrote it was ahead. Otherwise GPUs
+// would stay in quarantine for longer.
 func (h *failureHistory) putRight(ctx context.Context, c *nomad.Client, now time.Time) error {
 	ahead := func(q failure.Quarantine) bool { return q.Ahead(now) }
 	if !slices.ContainsFunc(slices.Collect(maps.Values(h.quarantine)), ahead) {
@@ -106,19 +104,18 @@ func (h *failureHistory) putRight(ctx context.Context, c *nomad.Client, now time
 			return out, nil
 		})
 	if h.setQuarantine(kept); err != nil {
-		h.readAt = time.Time{} // again, with the next load
+		h.readAt = time.Time{} // read again with the next load
 	}
 	return err
 }
 
-// knows reports whether the failure of an allocation was noted before.
+// knows reports whether the failure of an allocation was recorded before.
 func (h *failureHistory) knows(a *cluster.Alloc) bool {
 	return a.ModifyIndex <= h.dropped || slices.ContainsFunc(h.failures, func(f failure.Failure) bool { return f.Alloc == a.ID })
 }
 
-// newestJudgeable are those of the failures, oldest first, that are judged: no more than are
-// kept. There are more where a placer comes to a cluster that has had none, or where
-// what was kept is lost.
+// newestJudgeable returns the newest failures that are judged, at most as many as are kept. There
+// are more when a placer comes to a cluster that had none, or when its history was lost.
 func (h *failureHistory) newestJudgeable(found []failure.Failure) []failure.Failure {
 	latest := failureHistory{failures: found}
 	latest.trimFailures()
@@ -126,10 +123,10 @@ func (h *failureHistory) newestJudgeable(found []failure.Failure) []failure.Fail
 	return latest.failures
 }
 
-// note adds failures, oldest first, and what follows for their GPUs; spared are the
-// strikes that there is no room for. known is what else is known. Where it cannot be
-// written, nothing has changed, and the failures are new still. The quarantine goes
-// first: a GPU that is struck twice for one failure is struck once.
+// note adds failures, oldest first, and their consequences for GPUs; spared are the strikes that do
+// not fit. known is further evidence. If writing fails, nothing has changed, and the failures are
+// still new. The quarantine is written first: a GPU that is struck twice for one failure counts one
+// strike.
 func (h *failureHistory) note(ctx context.Context, c *nomad.Client, found []failure.Failure, known failure.Evidence, now time.Time) (spared []failure.Strike, err error) {
 	var next *failureHistory
 	kept, err := store.In(c).Quarantine().Change(ctx, store.Value[map[string]failure.Quarantine]{Of: h.quarantine, Index: h.index},
@@ -150,7 +147,7 @@ func (h *failureHistory) note(ctx context.Context, c *nomad.Client, found []fail
 	return spared, nil
 }
 
-// withFailures is the history with further failures.
+// withFailures returns the history with further failures added.
 func (h *failureHistory) withFailures(found []failure.Failure, known failure.Evidence, now time.Time) (next *failureHistory, spared []failure.Strike) {
 	copied := *h
 	next = &copied
@@ -171,22 +168,21 @@ func (h *failureHistory) withFailures(found []failure.Failure, known failure.Evi
 	return next, spared
 }
 
-// trimFailures drops failures that there is no room for: of the namespace with the
-// most the oldest, so that one author's sweep does not push out what is known of
-// others.
+// trimFailures drops failures that do not fit. It drops the oldest of the namespace with the most,
+// so that one user's sweep does not push out the failures of others.
 func (h *failureHistory) trimFailures() {
 	size, room, count := make([]int, len(h.failures)), historyBytes, map[string]int{}
 	for i, f := range h.failures {
 		b, err := json.Marshal(f)
 		if size[i] = len(b) + 1; err != nil {
-			size[i] = historyBytes // nothing that could be kept
+			size[i] = historyBytes // it cannot be kept at all
 		}
 		room -= size[i]
 		count[f.Namespace]++
 	}
 	over := len(h.failures) - failuresKept
 	gone := make([]bool, len(h.failures))
-	from := map[string]int{} // the oldest of a namespace lies there or behind
+	from := map[string]int{} // the oldest of a namespace is at this index or later
 	for over > 0 || room < 0 {
 		most := ""
 		for namespace, n := range count {
@@ -212,8 +208,8 @@ func (h *failureHistory) trimFailures() {
 	h.failures = kept
 }
 
-// trimQuarantine drops what counts no more, and, where many GPUs fail at a time,
-// those that are kept out for the shortest time: they fail again if they must.
+// trimQuarantine drops entries that no longer count. If many GPUs fail at a time, it also drops
+// those with the shortest quarantine: they fail again if they are broken.
 func (h *failureHistory) trimQuarantine(now time.Time) {
 	maps.DeleteFunc(h.quarantine, func(_ string, q failure.Quarantine) bool {
 		return !now.Before(q.Until) && now.Sub(q.Last) > time.Duration(q.Strikes)*failure.Most && now.Sub(q.Lifted) > failure.CountsFor
@@ -230,9 +226,9 @@ func (h *failureHistory) trimQuarantine(now time.Time) {
 	}
 }
 
-// PutInQuarantine keeps GPUs out of new placements for so long, as an operator says why. What is
-// quarantined already is so for his reason from now on, and his time. An agent at work takes notice at
-// its next [Placer.Reread].
+// PutInQuarantine excludes GPUs from new placements for a time, with an operator's reason. For a
+// GPU that is in quarantine already it replaces reason and time. An agent at work reads it at its
+// next [Placer.Reread].
 func PutInQuarantine(ctx context.Context, c *nomad.Client, long time.Duration, why string, gpus ...string) error {
 	kept := store.In(c).Quarantine()
 	is, err := kept.Read(ctx)
@@ -252,9 +248,9 @@ func PutInQuarantine(ctx context.Context, c *nomad.Client, long time.Duration, w
 	return err
 }
 
-// LiftQuarantine ends the quarantine of GPUs, of all where none are named, and
-// returns them by id. A GPU that is not in quarantine is an error, and nothing
-// is lifted then. Agents at work take notice within quarantineReread.
+// LiftQuarantine ends the quarantine of the GPUs, or of all if none are named, and returns them by
+// id. If one is not in quarantine, it returns an error and lifts none. Agents at work read the
+// change within quarantineReread.
 func LiftQuarantine(ctx context.Context, c *nomad.Client, gpus ...string) ([]string, error) {
 	kept := store.In(c).Quarantine()
 	is, err := kept.Read(ctx)
@@ -287,8 +283,8 @@ func (h *failureHistory) lift(gpus []string, now time.Time) ([]string, error) {
 	return gpus, nil
 }
 
-// noteFailures looks for allocations that failed since the last cycle, and
-// draws the consequences for their GPUs.
+// noteFailures looks for allocations that failed since the last cycle, and puts their GPUs in
+// quarantine if necessary.
 func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	defer func() { p.m.Failures, p.m.Quarantine = p.failureHistory.failures, p.failureHistory.quarantine }()
 	switch err := p.failureHistory.load(ctx, p.nomad, now); {
@@ -330,11 +326,12 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// mostDelay is how long after it has happened Nomad tells of a failure at most, where its events come.
+// mostDelay is the longest time after which Nomad's events tell of a failure.
 const mostDelay = time.Minute
 
-// noFailureBefore is when a failure that is new to this placer cannot have happened yet: it would have
-// seen it when it looked last. Zero if it has not looked, or has lost touch with Nomad since.
+// noFailureBefore returns a time before which no new failure can have happened: the placer would
+// have seen it at its last look. It is zero if the placer has not looked yet, or has lost touch
+// with Nomad since.
 func (p *Placer) noFailureBefore() time.Time {
 	if p.lookedAt.IsZero() || p.resyncedAt.After(p.lookedAt) {
 		return time.Time{}
@@ -342,9 +339,9 @@ func (p *Placer) noFailureBefore() time.Time {
 	return p.lookedAt.Add(-mostDelay)
 }
 
-// within is the failure with times between two of ours. The servers' clock may be ahead of ours: what
-// happens a year from now would count for a year. It may be behind: a gang that has just failed would
-// count as one that failed while no placer was there.
+// within clamps the times of a failure to our clock. A server's clock may be ahead: a failure a
+// year from now would count for a year. It may be behind: a gang that has just failed would seem to
+// have failed while no placer ran.
 func within(f failure.Failure, least, most time.Time) failure.Failure {
 	by := time.Duration(0)
 	switch {
@@ -357,5 +354,5 @@ func within(f failure.Failure, least, most time.Time) failure.Failure {
 	return f
 }
 
-// earliest is the first of times.
+// earliest returns the first of the times.
 func earliest(ts ...time.Time) time.Time { return slices.MinFunc(ts, time.Time.Compare) }

@@ -10,15 +10,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// gpuHealth is which GPUs were unhealthy, and why, in the view that was looked at last.
+// gpuHealth is which GPUs were unhealthy in the last view, and why.
 type gpuHealth struct {
 	view      *request.View
 	epoch     uint64
 	unhealthy map[string]string
 }
 
-// noteHealth notes GPUs that have become unhealthy, and those that are healthy again. The first
-// view of a placer is what the others are compared with. A GPU that is gone is neither.
+// noteHealth adds events for GPUs that became unhealthy or healthy. A placer's first view is only
+// the base for comparison. A GPU that is gone is neither.
 func (p *Placer) noteHealth() {
 	was, v := p.health, p.m.View
 	if p.hooks.Events == nil || was.view == v && was.epoch == v.Epoch() {

@@ -16,9 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// readImported reads the measurements that were made elsewhere. New ones make
-// the next cycle build the profile again. What cannot be read is left out: it
-// must not stop the queue.
+// readImported reads imported measurements. If they are new, the next cycle rebuilds the profile.
+// What cannot be read is left out, because it must not stop the queue.
 func (p *Placer) readImported(ctx context.Context) error {
 	samples, err := store.In(p.nomad).MeasurementsBut("").Read(ctx)
 	switch {
@@ -37,18 +36,18 @@ func (p *Placer) readImported(ctx context.Context) error {
 	return nil
 }
 
-// Calibration is what a calibration of the cluster as it is now rests on.
+// Calibration is the input for a calibration of the cluster now.
 type Calibration struct {
 	// Published are the nodes' own measurements, Imported those of `profile import`.
 	Published, Imported []profile.Sample
-	// Known are the GPUs that exist, id to model.
+	// Known maps the id of each existing GPU to its model.
 	Known map[string]string
-	// Profile is the one in force; nil for none.
+	// Profile is the profile in force; nil for none.
 	Profile *profile.Profile
 }
 
-// ReadCalibration reads it from Nomad, without the imported measurements of one
-// source ("": with all). What cannot be understood is left out and named in problem.
+// ReadCalibration reads it from Nomad, without the imported measurements of one source ("": with
+// all). What cannot be parsed is left out and named in problem.
 func ReadCalibration(ctx context.Context, c *nomad.Client, but string) (cal *Calibration, problem, err error) {
 	nodes, err := c.ReadNodes(ctx)
 	if err != nil {
@@ -67,7 +66,7 @@ func ReadCalibration(ctx context.Context, c *nomad.Client, but string) (cal *Cal
 	return cal, errors.Join(problem, odd, worse), nil
 }
 
-// Build calibrates. samples are measurements to be imported besides.
+// Build calibrates, with samples as additional imported measurements.
 func (cal *Calibration) Build(o profile.Options, samples ...profile.Sample) (*profile.Profile, error) {
 	imported := append(slices.Clone(cal.Imported), samples...)
 	o.Known = cal.Known

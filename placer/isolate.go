@@ -14,13 +14,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 )
 
-// A bug that one job meets must not stop the others. Whatever the placer does for
-// a job, it notes which one that is; a panic sets it aside, and the placer begins
-// again without it, from what Nomad says. The job is left alone until its author
-// changes it, and if it is met again and again, for a growing while after that.
+// A bug that one job triggers must not stop the others. The placer notes which job it is working
+// on. After a panic it isolates that job and starts again without it, from Nomad's state. The job
+// is left alone until its author changes it. If it triggers panics again and again, it is also left
+// alone for a growing time after that.
 
-// recoverFromPanic handles a panic: it sets aside the job at fault, forgets all that was
-// derived from Nomad's state, and returns the panic as an error.
+// recoverFromPanic handles a panic: it isolates the job at fault, forgets everything derived from
+// Nomad's state, and returns the panic as an error.
 func (p *Placer) recoverFromPanic(panicked any, now time.Time) error {
 	stack, job := string(debug.Stack()), ""
 	k, ok := p.m.JobAtFault()
@@ -42,7 +42,7 @@ func (p *Placer) recoverFromPanic(panicked any, now time.Time) error {
 	return fmt.Errorf("%w: %v", heartbeat.ErrInvariant, panicked)
 }
 
-// reset forgets what was derived from Nomad's state.
+// reset forgets everything derived from Nomad's state.
 func (p *Placer) reset() {
 	if err := p.m.Reset(); err != nil {
 		panic(err) // the options were valid before
@@ -50,15 +50,15 @@ func (p *Placer) reset() {
 	p.runHistory, p.moves, p.ready, p.followed = runHistory{}, nil, nil, followed{}
 }
 
-// callPanic is a panic of one of several calls that ran at a time.
+// callPanic is a panic in one of several parallel calls.
 type callPanic struct {
-	job   cluster.JobKey // for which it was; the zero key for none
+	job   cluster.JobKey // the call's job; the zero key for none
 	value any
 	stack string
 }
 
-// recoverPanic is do's error, or its panic as one. A panic in a goroutine of its own is
-// the end of the process, whoever is to blame for it.
+// recoverPanic runs do and returns its error, or its panic as one. An unrecovered panic in a
+// goroutine would end the process.
 func recoverPanic(log hclog.Logger, what string, do func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -69,13 +69,13 @@ func recoverPanic(log hclog.Logger, what string, do func() error) (err error) {
 	return do()
 }
 
-// call is something to be done for a job, beside others.
+// call is work for one job that runs beside other calls.
 type call struct {
 	job cluster.JobKey
 	do  func()
 }
 
-// runRecovered does it and returns its panic, nil for none.
+// runRecovered runs the call and returns its panic, or nil.
 func (c call) runRecovered() (panicked *callPanic) {
 	defer func() {
 		switch r := recover().(type) {

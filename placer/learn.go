@@ -24,23 +24,19 @@ import (
 )
 
 const (
-	// relistEvery is the number of readings after which the learner looks for
-	// jobs again.
+	// relistEvery is after how many readings the learner lists jobs again.
 	relistEvery = 20
-	// learnFrom is the number of readings of working GPUs that a class is
-	// learned from.
+	// learnFrom is how many readings of busy GPUs are needed to learn a class.
 	learnFrom = 40
-	// learnSkip is the number of a job's first readings that do not count: jobs
-	// read their data first.
+	// learnSkip is how many of a job's first readings are ignored, because jobs load data first.
 	learnSkip = 10
-	// learnAtOnce bounds the jobs that are watched at a time, and with them the
-	// calls to clients.
+	// learnAtOnce bounds the jobs watched at a time, and so the calls to clients.
 	learnAtOnce = 20
 )
 
-// Learner watches running jobs that say no application class and remembers, by
-// job name, the class that their GPUs' statistics show, for their next runs.
-// Dispatched and periodic jobs count under their parent's name.
+// Learner watches running jobs without an application class. It learns the class from their GPUs'
+// statistics, and stores it by job name for their next runs. Dispatched and periodic jobs count
+// under their parent's name.
 type Learner struct {
 	nomad *nomad.Client
 	log   hclog.Logger
@@ -50,12 +46,12 @@ type Learner struct {
 	classes map[cluster.JobKey]pal.AppClass
 }
 
-// NewLearner makes a learner that takes a reading in each period.
+// NewLearner returns a learner that reads statistics once in each period.
 func NewLearner(c *nomad.Client, every time.Duration, log hclog.Logger) *Learner {
 	return &Learner{nomad: c, log: log, every: every, classes: map[cluster.JobKey]pal.AppClass{}}
 }
 
-// Class is what is remembered of a job's name.
+// Class returns the class that was learned for a job's name.
 func (l *Learner) Class(job *api.Job) (pal.AppClass, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,7 +59,7 @@ func (l *Learner) Class(job *api.Job) (pal.AppClass, bool) {
 	return c, ok
 }
 
-// nameOf is the name under which a job's class is remembered.
+// nameOf returns the name under which a job's class is stored.
 func nameOf(job *api.Job) cluster.JobKey {
 	k := cluster.KeyOf(job)
 	if cluster.Child(job) {
@@ -72,8 +68,8 @@ func nameOf(job *api.Job) cluster.JobKey {
 	return k
 }
 
-// Run learns until ctx ends. What fails is logged and tried again; a job that it
-// meets a bug in is one that nothing is learned of.
+// Run learns until ctx ends. Errors are logged and retried. If a job causes a panic, nothing is
+// learned from it.
 func (l *Learner) Run(ctx context.Context) {
 	_ = recoverPanic(l.log, "remembered application classes", func() error { l.readClasses(ctx); return nil })
 	watched := map[cluster.JobKey]*study{}
@@ -122,8 +118,7 @@ type study struct {
 	done     bool // its class was learned from this run
 }
 
-// relist brings the watched jobs up to date: those that run, complete, and say
-// no class.
+// relist updates the watched jobs: complete running jobs without a class.
 func (l *Learner) relist(ctx context.Context, watched map[cluster.JobKey]*study) error {
 	state, err := l.nomad.Resync(ctx, nil)
 	if err != nil {
@@ -136,7 +131,7 @@ func (l *Learner) relist(ctx context.Context, watched map[cluster.JobKey]*study)
 		if err != nil || h.Class != "" || h.App != "" || gang.Observe(state, job).Nomad != gang.Running {
 			continue
 		}
-		gpus := running[nameOf(job)] // of a parent's other children
+		gpus := running[nameOf(job)] // with those of the parent's other children
 		if gpus == nil {
 			gpus = map[string][]string{}
 			running[nameOf(job)] = gpus
@@ -169,13 +164,12 @@ func (l *Learner) relist(ctx context.Context, watched map[cluster.JobKey]*study)
 	return nil
 }
 
-// whole are those of the instances that are no parts: the statistics of a GPU that is shared tell of
-// all who are on it.
+// whole returns the instances that are whole GPUs. The statistics of a shared GPU mix all its jobs.
 func whole(ids []string) []string {
 	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return attr.GPUOf(id) != id })
 }
 
-// read takes one reading of a job, and its class where that makes enough.
+// read takes one reading of a job, and learns its class when there are enough.
 func (l *Learner) read(ctx context.Context, k cluster.JobKey, s *study) {
 	if s.done {
 		return
@@ -205,7 +199,7 @@ func (l *Learner) read(ctx context.Context, k cluster.JobKey, s *study) {
 	l.conclude(ctx, k, f)
 }
 
-// conclude remembers a job's class.
+// conclude stores a job's class.
 func (l *Learner) conclude(ctx context.Context, k cluster.JobKey, f classify.Features) {
 	known, err := store.In(l.nomad).Classes().Read(ctx)
 	if err != nil {

@@ -12,13 +12,13 @@ import (
 // namespacesEvery is how often the placer looks for new namespaces.
 const namespacesEvery = 10 * time.Second
 
-// errNewNamespace ends a session whose event stream tells nothing of a namespace.
+// errNewNamespace ends a session whose event stream does not cover a new namespace.
 var errNewNamespace = errors.New("there is a new namespace")
 
-// followNamespaces returns [errNewNamespace] when there is a namespace that is not known, and
-// nil when ctx ends. Nomad works out which ones "all namespaces" are when somebody subscribes to
-// its events, and sends none of those that are made later (seen on 1.11.3). Where they could not
-// be read before, the first that can are those that are known.
+// followNamespaces returns [errNewNamespace] when there is a namespace that is not known, and nil
+// when ctx ends. Nomad fixes the set of "all namespaces" when a client subscribes to its events,
+// and sends no events of later ones (seen on 1.11.3). If namespaces could not be read before, the
+// first list counts as known.
 func (p *Placer) followNamespaces(ctx context.Context, known map[string]bool) error {
 	every := time.NewTicker(namespacesEvery)
 	defer every.Stop()
@@ -30,7 +30,7 @@ func (p *Placer) followNamespaces(ctx context.Context, known map[string]bool) er
 		}
 		now, err := p.nomad.Namespaces(ctx)
 		if err != nil {
-			continue // jobs of new ones are found by the next full read
+			continue // jobs in new ones are found by the next full read
 		}
 		for name := range now {
 			if known != nil && !known[name] {

@@ -27,22 +27,21 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// Placer serves gated jobs. Create it with [New], let it work with
-// [Placer.Run]; one Run at a time.
+// Placer serves gated jobs. Create it with [New] and run it with [Placer.Run]; one Run at a time.
 type Placer struct {
 	m     *model.Model
 	nomad *nomad.Client
 	log   hclog.Logger
 	hooks Hooks
 
-	// profileReadAt is when the stored profile was looked for last.
+	// profileReadAt is when the stored profile was last looked for.
 	profileReadAt  time.Time
 	failureHistory failureHistory
 	runHistory     runHistory
 	finishedSaved  []store.Finished // of those that jobs come after
 	usage          usageFile
-	moves          []arrival   // gangs that have stopped, to be moved when the view knows
-	ready          []arrival   // those of which it knows
+	moves          []arrival   // gangs that have stopped in order to move, before the view knows
+	ready          []arrival   // the same, when the view knows
 	moved          []time.Time // when gangs were moved, within the last hour
 	unsaved        unsavedRecords
 	lot            *lot        // what is being written, nil for nothing
@@ -56,7 +55,7 @@ type Placer struct {
 	again          bool      // the cycle left something that is due at once
 	clock          clock
 	backoffs       map[string]backoff
-	// missed: an event could not be read, or Nomad sent none, so that the state is not to be trusted.
+	// missed: an event could not be read, or Nomad omitted one, so the state cannot be trusted.
 	missed     bool
 	resyncedAt time.Time
 	lookedAt   time.Time              // for failures
@@ -78,41 +77,41 @@ type Placer struct {
 	joined      []*submission // not answered yet
 
 	publishing time.Duration // what making the last picture took
-	// unpublished: something may have changed since it was made. changed: it has.
+	// unpublished: something may have changed since the last picture. changed: something has.
 	unpublished, changed bool
 	pictured             uint64    // what the ledger's Changes said then
 	picturedAt           time.Time // when it was made
 	nudged               chan struct{}
-	// reread has what commands have written read again; controlsOld: the controls are to be.
+	// reread: commands have written something that must be read again. controlsOld: the controls
+	// must be.
 	reread      atomic.Bool
 	controlsOld bool
-	// controlsSince is when they were first to be read.
+	// controlsSince is when the controls should first have been read.
 	controlsSince time.Time
 	published     published
 
 	vitals heartbeat.Vitals
 }
 
-// Hooks are told of what the placer does. Those around the commit of a decision are
-// called before anybody is told of it; nil ones are not. They exist for the tests that
-// kill the placer there.
+// Hooks observe the placer; nil ones are not called. Hooks around the commit of a decision are
+// called before anybody learns of it. Tests use them to crash the placer there.
 type Hooks struct {
 	BeforeCommit, AfterCommit func(cluster.JobKey)
-	// Meter counts what is done; nil: nobody reads it.
+	// Meter counts what is done; nil: not at all.
 	Meter *meter.Meter
-	// Events keeps what is done, for people; nil keeps nothing.
+	// Events logs what is done, for people; nil: not at all.
 	Events *EventLog
-	// Ledger sees, before each decision, what the decision rests on. It is for tests.
+	// Ledger sees what each decision rests on, before the decision. It is for tests.
 	Ledger func(*model.Model)
-	// Published is told of each picture, in the loop, and whether more than the clock has changed since the
-	// one before: what is answered is what the placer decides by. It is for tests.
+	// Published sees each picture, in the loop, and whether more than the clock has changed since
+	// the one before. Tests use it to check that answers match decisions.
 	Published func(picture *query.Snapshot, changed bool)
 }
 
-// unread is the meter of placers whose counts nobody reads: of snapshots and tests.
+// unread is the meter of placers whose counts nobody reads: in snapshots and tests.
 var unread = sync.OnceValue(func() *meter.Meter { return meter.New("", "", nil) })
 
-// New makes a placer. Logs go to log.
+// New returns a placer that logs to log.
 func New(c *nomad.Client, cfg model.Config, log hclog.Logger, hooks Hooks) (*Placer, error) {
 	m, err := newModel(cfg)
 	if err != nil {
@@ -127,7 +126,7 @@ func New(c *nomad.Client, cfg model.Config, log hclog.Logger, hooks Hooks) (*Pla
 	}, nil
 }
 
-// Validate reports what is wrong with a configuration.
+// Validate returns an error if a configuration is invalid.
 func Validate(cfg model.Config) error {
 	_, err := newModel(cfg)
 	return err
@@ -145,11 +144,11 @@ func newModel(cfg model.Config) (*model.Model, error) {
 	return m, nil
 }
 
-// Vitals are the signs of life of [Placer.Run].
+// Vitals returns the signs of life of [Placer.Run].
 func (p *Placer) Vitals() heartbeat.VitalSigns { return p.vitals.Status() }
 
-// Run serves until ctx ends. It returns ctx's error, or [ErrClockSetBack]: trouble with Nomad
-// is logged and tried again, at growing intervals.
+// Run serves jobs until ctx ends. It returns ctx's error, or [ErrClockSetBack]. Errors from Nomad
+// are logged and retried at growing intervals.
 func (p *Placer) Run(ctx context.Context) error {
 	const slowest = 15 * time.Second
 	pause := 100 * time.Millisecond
@@ -182,9 +181,8 @@ func (p *Placer) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// safely is a session that survives a bug: everything is derived from Nomad, so a
-// placer that lost its way forgets all and starts again, without the job in which
-// it met the bug.
+// safely runs a session and survives a bug in it. All state is derived from Nomad, so after a panic
+// the placer forgets everything and starts again, without the job that caused it.
 func (p *Placer) safely(ctx context.Context) (err error) {
 	defer p.interruptSubmissions()
 	defer func() {
@@ -196,8 +194,8 @@ func (p *Placer) safely(ctx context.Context) (err error) {
 	return p.session(ctx)
 }
 
-// session works from one subscription: subscribe, read everything, follow the
-// events. Reading after subscribing leaves no gap.
+// session works with one subscription: subscribe, read everything, follow the events. Reading after
+// subscribing leaves no gap.
 func (p *Placer) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer p.awaitWrites()
@@ -207,7 +205,7 @@ func (p *Placer) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	namespaces, err := p.nomad.Namespaces(ctx) // before it subscribes: none is missed
+	namespaces, err := p.nomad.Namespaces(ctx) // before it subscribes, so that none is missed
 	if err != nil {
 		p.log.Debug("could not read the namespaces", "error", err)
 	}
@@ -249,20 +247,20 @@ func (p *Placer) session(ctx context.Context) error {
 	return p.runCycles(ctx, ended)
 }
 
-// news is what has been heard since the last cycle.
+// news is what has happened since the last cycle.
 type news int
 
 const (
 	_ news = iota // nothing
-	// progress needs no answer at once: what was decided is on its way.
+	// progress needs no immediate cycle: what was decided is under way.
 	progress
-	// change is all else.
+	// change is everything else.
 	change
 )
 
-// runCycles runs a cycle after each batch of events, and by time. Between cycles
-// that only report progress it waits (debounce): in a burst Nomad tells of every
-// single allocation, and a cycle goes over all jobs.
+// runCycles runs a cycle after each batch of events, and by time. Between cycles that only report
+// progress it waits (debounce): in a burst Nomad reports every single allocation, and a cycle reads
+// all jobs.
 func (p *Placer) runCycles(ctx context.Context, ended <-chan error) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -277,7 +275,7 @@ func (p *Placer) runCycles(ctx context.Context, ended <-chan error) error {
 		if again {
 			heard = change
 		}
-		// What came while everything was read may tell what no list has any more.
+		// Events that arrived during the full read may tell what no list contains any more.
 		heard = max(heard, p.applyAll())
 		for heard == change || heard == progress && !time.Now().Before(debounced) {
 			if heard, debounced, err = p.runCycle(ctx); err != nil {
@@ -322,14 +320,14 @@ func (p *Placer) runCycles(ctx context.Context, ended <-chan error) error {
 	}
 }
 
-// setTimer has a timer go off after d, or not at all.
+// setTimer sets a timer to go off after d, or stops it.
 func setTimer(t *time.Timer, d time.Duration, ok bool) {
 	if t.Stop(); ok {
 		t.Reset(d)
 	}
 }
 
-// eachSecond shows that the loop works, and looks for what is due without an event.
+// eachSecond signals that the loop works, and looks for what is due without an event.
 func (p *Placer) eachSecond(ctx context.Context) news {
 	p.progress.start(ctx, p.nomad, p.log, p.tick())
 	p.vitals.LoopAlive(time.Now())
@@ -339,12 +337,11 @@ func (p *Placer) eachSecond(ctx context.Context) news {
 	return 0
 }
 
-// resyncAfterMiss is how often everything is read again at most because an event
-// could not be read, or is missing.
+// resyncAfterMiss is the shortest time between full reads that are caused by a missing or
+// unreadable event.
 const resyncAfterMiss = 10 * time.Second
 
-// runCycle runs a cycle. It says what was heard meanwhile, and until when the placer
-// rests.
+// runCycle runs a cycle. It returns what happened meanwhile, and until when the placer rests.
 func (p *Placer) runCycle(ctx context.Context) (heard news, debounced time.Time, err error) {
 	if ctx.Err() != nil {
 		return 0, debounced, ctx.Err()
@@ -366,8 +363,8 @@ func (p *Placer) runCycle(ctx context.Context) (heard news, debounced time.Time,
 	return heard, debounced, nil
 }
 
-// resyncDue reads everything again where it is time to, and reports whether it was: the
-// last time is long ago, or an event could not be read since, or is missing.
+// resyncDue reads everything again if that is due, and reports whether it was. It is due when the
+// last full read is long ago, or an event is missing or could not be read.
 func (p *Placer) resyncDue(ctx context.Context) (due bool, err error) {
 	ago := p.tick().Sub(p.resyncedAt)
 	missed := p.missed && ago >= resyncAfterMiss
@@ -383,27 +380,26 @@ func (p *Placer) resyncDue(ctx context.Context) (due bool, err error) {
 	return true, nil
 }
 
-// debounceFor is how long the placer rests after a cycle that took so long.
+// debounceFor returns how long the placer rests after a cycle of that length.
 func debounceFor(cycle time.Duration) time.Duration {
 	return min(max(10*time.Millisecond, 2*cycle), 200*time.Millisecond)
 }
 
-// leastSleep is how long nothing is decided at least where nothing happens.
+// leastSleep is the shortest pause between decisions when nothing happens.
 const leastSleep = 10 * time.Millisecond
 
-// sleep is after how long there is something to do though nothing happens: a gang
-// has waited long enough for GPUs that are closer together, or another one run
-// long enough to be stopped, or a decision is to be written down. ok is false
-// where there is not.
+// sleep returns after how long there is something to do without an event. For example, a gang has
+// waited long enough for closer GPUs, another has run long enough to be stopped, or a decision must
+// be recorded. ok is false if there is nothing.
 func (p *Placer) sleep(now time.Time) (d time.Duration, ok bool) {
-	at, ok := p.m.Queue.Wake(gang.QueueTime(p.lastCycle)) // what has come since then is due
+	at, ok := p.m.Queue.Wake(gang.QueueTime(p.lastCycle)) // what happened since then is due
 	if records, some := p.decisionsDueAt(); some && (!ok || gang.QueueTime(records) < at) {
 		at, ok = gang.QueueTime(records), true
 	}
 	return max(leastSleep, at-gang.QueueTime(now)), ok
 }
 
-// applyAll applies the events that have come meanwhile.
+// applyAll applies the events that have arrived.
 func (p *Placer) applyAll() news {
 	p.listen()
 	es := p.heard
@@ -411,7 +407,7 @@ func (p *Placer) applyAll() news {
 	return p.apply(es)
 }
 
-// listen takes the events that have come off the stream, to be applied between cycles.
+// listen takes new events off the stream, to be applied between cycles.
 func (p *Placer) listen() {
 	for {
 		select {
@@ -423,15 +419,15 @@ func (p *Placer) listen() {
 	}
 }
 
-// hasNews reports whether something of a job has come that this cycle does not know: an
-// answer from Nomad took long. What follows from that answer is put off.
+// hasNews reports whether an event about a job has arrived that this cycle does not know, because
+// Nomad's answer took long. Actions that rely on that answer are postponed.
 func (p *Placer) hasNews(k cluster.JobKey) bool {
 	p.listen()
 	return slices.ContainsFunc(p.heard, func(e cluster.Event) bool { return e.About() == k })
 }
 
-// missedPurge reports whether GPUs that this cycle takes for free may be in use by tasks of a
-// job that has come and was purged meanwhile: Nomad would give them away.
+// missedPurge reports whether GPUs that this cycle sees as free may be in use by tasks of a job
+// that came and was purged meanwhile. Nomad would give these GPUs away.
 func (p *Placer) missedPurge() bool {
 	p.listen()
 	return p.m.State.MissedPurge(p.heard)
@@ -492,8 +488,7 @@ func (p *Placer) reconcileDue() bool {
 	return p.unpublished || len(p.timeBudget.until) > 0 || p.runHistory.due || len(p.m.State.Orphans())+len(p.m.State.StaleVersions()) > 0 || p.mayMove()
 }
 
-// lookForMoves is how often gangs are looked at that could be moved, if nothing
-// else gives cause to.
+// lookForMoves is how often the placer looks for gangs to move if nothing else triggers that.
 const lookForMoves = 5 * time.Second
 
 // mayMove reports whether it is time to look for moves that pay.

@@ -26,18 +26,19 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// A job that says pal_progress writes how much of its work it has done into a file of its allocation
-// directory. The placer reads the file of the gang's first member through Nomad's client API, beside its
-// cycles, and tells the queue. One batch of files is read at a time: a slow client delays what is
-// known of progress, and nothing else.
+// A job with pal_progress writes the finished part of its work to a file in its allocation
+// directory. The placer reads the file of the gang's first member through Nomad's client API,
+// beside its cycles, and tells the queue. It reads one batch of files at a time, so a slow client
+// only delays knowledge of progress.
 
 const (
-	// progressFile is relative to the allocation's directory: ${NOMAD_ALLOC_DIR}/pal-progress of its tasks.
+	// progressFile is relative to the allocation's directory; for tasks it is
+	// ${NOMAD_ALLOC_DIR}/pal-progress.
 	progressFile = "alloc/pal-progress"
-	// mostProgress bounds what is read of it, in bytes.
+	// mostProgress bounds what is read of the file, in bytes.
 	mostProgress = 64
-	// progressBatch is how many files one batch reads at most, progressAtOnce how many at a time, and
-	// progressWithin how long one may take.
+	// progressBatch is how many files one batch reads at most, progressAtOnce how many at a time,
+	// and progressWithin how long one may take.
 	progressBatch, progressAtOnce = 64, 16
 	progressWithin                = 3 * time.Second
 )
@@ -47,16 +48,16 @@ type reporting struct {
 	alloc  string
 	since  time.Time // when the allocation was made
 	due    time.Time
-	denied error // the last reading failed for lack of a right
+	denied error // the last read failed for lack of permission
 }
 
 // progressReads are the gangs whose progress is read.
 type progressReads struct {
 	of   map[cluster.JobKey]*reporting
-	done chan []progressRead // gets the batch under way once it is read; nil: there is none
+	done chan []progressRead // receives the current batch once it is read; nil: there is none
 }
 
-// progressRead is a file that is read.
+// progressRead is a read of one file.
 type progressRead struct {
 	key   cluster.JobKey
 	alloc string
@@ -64,7 +65,7 @@ type progressRead struct {
 	err   error
 }
 
-// follow begins, or ends, to read the progress of a gang, as it says and runs now.
+// follow starts or stops reading the progress of a gang, depending on its hints and state now.
 func (r *progressReads) follow(t *model.Tracked, now time.Time) {
 	a := firstMember(t)
 	if t.Nomad != gang.Running || t.Refused != nil || !t.Request.Hints.Progress || a == nil {
@@ -82,8 +83,8 @@ func (r *progressReads) follow(t *model.Tracked, now time.Time) {
 	r.of[t.Key] = &reporting{alloc: a.ID, since: time.Unix(0, a.CreateTime), due: now}
 }
 
-// firstMember is the member that reports: the one with the least index of the job's first group with GPUs; nil if that
-// does not run.
+// firstMember returns the member that reports: the one with the lowest index of the first group
+// with GPUs; nil if it does not run.
 func firstMember(t *model.Tracked) (first *cluster.Alloc) {
 	for _, g := range t.Job.TaskGroups {
 		if rewrite.GPUsPerMember(g) == 0 {
@@ -99,8 +100,7 @@ func firstMember(t *model.Tracked) (first *cluster.Alloc) {
 	return nil
 }
 
-// start begins to read the files that are due, those first that are due for longest, if none are
-// being read.
+// start starts reading the files that are due, longest due first, unless a batch is being read.
 func (r *progressReads) start(ctx context.Context, c *nomad.Client, log hclog.Logger, now time.Time) {
 	if r.done != nil || len(r.of) == 0 {
 		return
@@ -126,7 +126,7 @@ func (r *progressReads) start(ctx context.Context, c *nomad.Client, log hclog.Lo
 	}()
 }
 
-// wait waits for the batch under way, whose context has ended.
+// wait waits for the current batch, whose context has ended.
 func (r *progressReads) wait() {
 	if r.done != nil {
 		<-r.done
@@ -147,10 +147,11 @@ func readProgress(ctx context.Context, c *nomad.Client, batch []progressRead) {
 			return nil
 		})
 	}
-	_ = reading.Wait() // errors are kept file by file
+	_ = reading.Wait() // each file keeps its own error
 }
 
-// takeProgress tells the queue what was read. Of a gang that has members other than it had, nothing is.
+// takeProgress tells the queue what was read. It ignores gangs whose members have changed
+// meanwhile.
 func (p *Placer) takeProgress(batch []progressRead) news {
 	p.progress.done = nil
 	now := p.tick()
@@ -183,7 +184,7 @@ func (p *Placer) takeProgress(batch []progressRead) news {
 	return progress
 }
 
-// denied is what Nomad refuses to show, nil for nothing.
+// denied returns what Nomad refuses to show, or nil.
 func (r *progressReads) denied() error {
 	for _, k := range slices.SortedFunc(maps.Keys(r.of), cluster.JobKey.Compare) {
 		if err := r.of[k].denied; err != nil {
@@ -193,10 +194,11 @@ func (r *progressReads) denied() error {
 	return nil
 }
 
-// errNoProgress does not show the file: whoever may read the job's state may not be who may read its files.
+// errNoProgress does not quote the file: who may read a job's state may not be allowed to read its
+// files.
 var errNoProgress = errors.New("its file pal-progress has no part of its work, such as 0.42, 42% or 420/1000")
 
-// parseProgress reads the part of its work that a job says that it has done; ok is false if it says nothing yet.
+// parseProgress parses the finished part of a job's work; ok is false if the file is still empty.
 func parseProgress(text []byte) (done float64, ok bool, err error) {
 	line, _, _ := strings.Cut(string(text), "\n")
 	if line = strings.TrimSpace(line); line == "" {

@@ -20,14 +20,14 @@ import (
 type published struct {
 	mu      sync.Mutex
 	picture *query.Snapshot
-	seen    time.Time     // up to when it shows all that has happened
-	next    chan struct{} // closed with the next; nil: nobody waits
+	seen    time.Time     // the picture includes everything that happened until then
+	next    chan struct{} // closed by the next picture; nil: nobody waits
 	asked   bool          // somebody has asked for it since it was made
 	wanted  bool          // somebody waits for a newer one
 }
 
-// Picture is how things were after the last cycles, a second ago or so; nil before the first has
-// ended. It does not change any more.
+// Picture returns a picture of the state after recent cycles, about a second old; nil before the
+// first cycle has ended. A picture never changes.
 func (p *Placer) Picture() *query.Snapshot {
 	p.published.mu.Lock()
 	defer p.published.mu.Unlock()
@@ -35,16 +35,15 @@ func (p *Placer) Picture() *query.Snapshot {
 	return p.published.picture
 }
 
-// LastPicture is the same for whoever waits for changes only: it has no newer one made while nothing
-// changes.
+// LastPicture is Picture for callers that only wait for changes: it does not request a newer one.
 func (p *Placer) LastPicture() *query.Snapshot {
 	p.published.mu.Lock()
 	defer p.published.mu.Unlock()
 	return p.published.picture
 }
 
-// PictureSince is how things are now, or were after a time: whoever has changed something sees it.
-// It waits until the placer has looked.
+// PictureSince waits for a picture that includes everything until since: a caller that changed
+// something sees its change.
 func (p *Placer) PictureSince(ctx context.Context, since time.Time) (*query.Snapshot, error) {
 	for {
 		s := &p.published
@@ -61,7 +60,7 @@ func (p *Placer) PictureSince(ctx context.Context, since time.Time) (*query.Snap
 		s.mu.Unlock()
 		select {
 		case p.nudged <- struct{}{}:
-		default: // it is told already
+		default: // a request is pending already
 		}
 		select {
 		case <-next:
@@ -71,14 +70,14 @@ func (p *Placer) PictureSince(ctx context.Context, since time.Time) (*query.Snap
 	}
 }
 
-// ForgetPicture has a new one made: the last cannot be trusted.
+// ForgetPicture requests a new picture, because the last one cannot be trusted.
 func (p *Placer) ForgetPicture() {
 	p.published.mu.Lock()
 	defer p.published.mu.Unlock()
 	p.published.picture = nil
 }
 
-// Status is what is counted in the last picture.
+// Status returns the counts of the last picture.
 func (p *Placer) Status() model.Status {
 	if s := p.Picture(); s != nil {
 		return s.Status()
@@ -87,11 +86,11 @@ func (p *Placer) Status() model.Status {
 }
 
 const (
-	// pictureEvery is how often a picture is made at most, unless somebody waits for one; making
-	// them takes a twentieth of the time at most, or a fifth.
+	// pictureEvery is the shortest time between pictures, unless somebody waits for one. Making
+	// them takes at most a twentieth of the time, or a fifth if somebody waits.
 	pictureEvery = time.Second
-	// sameFor is for how long one is shown while nothing changes: expected starts move with the
-	// clock.
+	// sameFor is for how long a picture is shown while nothing changes: expected starts move with
+	// the clock.
 	sameFor = 10 * time.Second
 )
 
@@ -128,25 +127,24 @@ func (p *Placer) publish(now time.Time) {
 	}
 }
 
-// grownOld reports whether somebody looks at a picture that was made long ago.
+// grownOld reports whether somebody reads a picture that is too old.
 func (p *Placer) grownOld() bool {
 	p.published.mu.Lock()
 	defer p.published.mu.Unlock()
 	return p.published.asked && p.tick().Sub(p.picturedAt) >= sameFor
 }
 
-// warnOfQueues says once which queues of Nomad's own are in the way.
+// warnOfQueues warns once about Nomad's own queues that interfere.
 func (p *Placer) warnOfQueues() {
 	p.warnings = p.tell(p.warnings, p.m.State.Queues.Warnings(), func(w string) { p.log.Warn(w) }, "no batch queue of Nomad's own is in the way any more")
 }
 
-// warnOfNodes says once what of the nodes' own data is left out.
+// warnOfNodes warns once about node data that is ignored.
 func (p *Placer) warnOfNodes() {
 	p.ofNodes = p.tell(p.ofNodes, p.m.State.NodeWarnings(), func(w string) { p.log.Warn("a node's data is left out", "why", w) }, "no node's data is left out any more")
 }
 
-// tell logs the warnings that were not told before, and that none is left. It returns those
-// that are told now.
+// tell logs new warnings, and none when the last one has gone. It returns the current ones.
 func (p *Placer) tell(told, warnings []string, warn func(string), none string) []string {
 	for _, w := range warnings {
 		if !slices.Contains(told, w) {
@@ -159,7 +157,7 @@ func (p *Placer) tell(told, warnings []string, warn func(string), none string) [
 	return warnings
 }
 
-// warnOfOldNomad says once what an old Nomad does to gangs.
+// warnOfOldNomad warns once about what an old Nomad does to gangs.
 func (p *Placer) warnOfOldNomad() {
 	low := p.m.State.OldestNomad()
 	if p.warned || low == nil || !low.LessThan(version.Must(version.NewVersion(cluster.ExactPins))) {

@@ -15,19 +15,18 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// runTimesEvery is how often run times are written at most while the placer works.
+// runTimesEvery is the shortest time between two writes of run times.
 const runTimesEvery = time.Minute
 
-// runHistory is what is known of the run times that are stored, which the order of the
-// queue goes by, so that the next placer expects what this one does.
+// runHistory tracks the stored run times, so that the next placer orders the queue like this one.
 type runHistory struct {
-	due     bool // to be read
+	due     bool // must be read
 	loaded  bool
-	lessons int64 // of the queue, when they were written last
+	lessons int64 // of the queue, at the last write
 	at      time.Time
 }
 
-// restoreLearned tells the queue, once, what earlier placers learned and counted.
+// restoreLearned gives the queue, once, what earlier placers learned and counted.
 func (p *Placer) restoreLearned(ctx context.Context, now time.Time) {
 	kept := store.In(p.nomad)
 	if p.usage.due {
@@ -44,8 +43,8 @@ func (p *Placer) restoreLearned(ctx context.Context, now time.Time) {
 	}
 }
 
-// readOnce reads what earlier placers kept; ok is false until it could be read. What
-// cannot be understood counts as not there: it is learned again.
+// readOnce reads what earlier placers stored; ok is false until that has worked. What cannot be
+// parsed counts as missing: it is learned again.
 func readOnce[T any](ctx context.Context, p *Placer, now time.Time, what string, read func(context.Context) (T, error)) (kept T, ok bool) {
 	if p.backsOff(what, now) {
 		return kept, false
@@ -59,7 +58,7 @@ func readOnce[T any](ctx context.Context, p *Placer, now time.Time, what string,
 	return kept, err == nil
 }
 
-// runTimesDue writes what the queue has learned since, if it is time.
+// runTimesDue writes what the queue has learned, if that is due.
 func (p *Placer) runTimesDue(now time.Time) *dueWrite {
 	if now.Sub(p.runHistory.at) < runTimesEvery || p.backsOff(recordingRunTimes, now) {
 		return nil
@@ -67,7 +66,7 @@ func (p *Placer) runTimesDue(now time.Time) *dueWrite {
 	return p.runTimes(now)
 }
 
-// runTimes writes what the queue has learned since.
+// runTimes writes what the queue has learned.
 func (p *Placer) runTimes(now time.Time) *dueWrite {
 	lessons := p.m.Queue.Lessons()
 	if !p.runHistory.loaded || lessons == p.runHistory.lessons {
@@ -85,22 +84,22 @@ func (p *Placer) runTimes(now time.Time) *dueWrite {
 	}
 }
 
-// The GPU time that namespaces have had, which fair share goes by, lies in one
-// variable, so that the next placer is as fair as this one.
+// Fair share uses the GPU time of each namespace. It is stored in one variable, so that the next
+// placer is as fair as this one.
 
-// usageEvery is how often it is written at most while the placer works. A gang that ends
-// while no placer works is not counted from the last time on; one that still runs is.
+// usageEvery is the shortest time between two writes. Of a gang that ends while no placer runs, the
+// time since the last write is lost; a gang that still runs is counted in full.
 const usageEvery = 5 * time.Minute
 
-// usageFile is what is known of the variable.
+// usageFile tracks that variable.
 type usageFile struct {
-	due    bool // to be read
+	due    bool // must be read
 	loaded bool
 	at     time.Time // when it was written last
 	gpuS   float64   // the GPU seconds in it, as they counted then
 }
 
-// takeUsage gives the queue what was counted. Clocks of agents may differ.
+// takeUsage gives the queue the stored usage. Clocks of agents may differ.
 func (p *Placer) takeUsage(kept store.Value[store.Usage], now time.Time) {
 	if !kept.There {
 		return
@@ -108,7 +107,7 @@ func (p *Placer) takeUsage(kept store.Value[store.Usage], now time.Time) {
 	p.m.Queue.RememberUsage(gang.QueueTime(earliest(kept.Of.At, now)), kept.Of.Usage)
 }
 
-// usageDue writes what the queue has counted, if it is time.
+// usageDue writes the usage, if that is due.
 func (p *Placer) usageDue(now time.Time) *dueWrite {
 	if now.Sub(p.usage.at) < usageEvery || p.backsOff(recordingUsage, now) {
 		return nil
@@ -116,7 +115,7 @@ func (p *Placer) usageDue(now time.Time) *dueWrite {
 	return p.usageNow(now)
 }
 
-// usageNow writes what the queue has counted.
+// usageNow writes the usage.
 func (p *Placer) usageNow(now time.Time) *dueWrite {
 	if !p.usage.loaded || p.m.Cfg.Queue.HalfLife == 0 {
 		return nil

@@ -17,8 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// checkLast looks after what was registered last and no event has told of yet,
-// before the placer ends.
+// checkLast checks, before the placer ends, the last registrations that no event has confirmed.
 func (p *Placer) checkLast(ctx context.Context) error {
 	for _, t := range p.m.Sorted() {
 		if !t.MayHaveOverwritten() {
@@ -39,13 +38,13 @@ func (p *Placer) checkLast(ctx context.Context) error {
 	return nil
 }
 
-// registerTimeout is how long a placer that is to end waits for Nomad's answer
-// to a registering that is under way.
+// registerTimeout is how long a placer that is about to end waits for Nomad's answer to a
+// registration.
 const registerTimeout = 5 * time.Second
 
-// registerWhole registers the job over what it was and waits for the answer even where
-// ctx ends: what became of it must be known. Where no answer comes, it looks. source is what
-// the author wrote, nil if Nomad has none.
+// registerWhole registers the job over its state was. It waits for the answer even when ctx ends,
+// because the outcome must be known. Without an answer it looks the job up. source is what the
+// author wrote; nil if Nomad has none.
 func (p *Placer) registerWhole(ctx context.Context, job *api.Job, source *api.JobSubmission, was *api.Job) (*api.JobRegisterResponse, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -59,15 +58,15 @@ func (p *Placer) registerWhole(ctx context.Context, job *api.Job, source *api.Jo
 	return resp, err
 }
 
-// lookUp finds out what became of a registering over what the job was, nil for a new one,
-// that was not answered: done, or overtaken by another. Where the job is still as it was,
-// or gone, or cannot be read, that is not known: the servers may write it yet. So it is tried
-// again over the same index, of which Nomad lets one pass; a job that comes back so after its
-// author has purged it is purged again (see [model.Model.BroughtBack]).
+// lookUp finds out the outcome of a registration that was not answered: done, or overtaken by
+// another. was is the job's former state; nil for a new job. If the job is unchanged, gone, or
+// cannot be read, the outcome stays unknown: the servers may still write the registration. Then the
+// placer retries over the same index, and Nomad accepts only one of the two. A job that its author
+// has purged and that comes back that way is purged again (see [model.Model.BroughtBack]).
 //
-// Where the job has had more than one registration since, that the last looks like ours
-// proves nothing: its author may have run it again, and another placer have chosen the same
-// GPUs. What there is to undo is then told from the versions.
+// If the job was registered more than once since, it proves nothing that the last registration
+// looks like ours. The author may have run it again, and another placer may have chosen the same
+// GPUs. The job's versions then tell what must be undone.
 func (p *Placer) lookUp(ctx context.Context, job, was *api.Job, unknown error) (*api.JobRegisterResponse, error) {
 	now, err := p.nomad.Job(ctx, cluster.KeyOf(job))
 	next := uint64(0) // the version that is ours
@@ -79,14 +78,14 @@ func (p *Placer) lookUp(ctx context.Context, job, was *api.Job, unknown error) (
 		return nil, fmt.Errorf("%w; looking it up: %w", unknown, err)
 	case now == nil || was != nil && *now.JobModifyIndex == *was.JobModifyIndex:
 		return nil, unknown
-	case gang.AuthorSpec(now) != gang.AuthorSpec(job), *now.Version > next, rewrite.Stopped(now): // or its author has stopped what came about
+	case gang.AuthorSpec(now) != gang.AuthorSpec(job), *now.Version > next, rewrite.Stopped(now): // or its author has stopped the job since
 		return nil, fmt.Errorf("registering job %q: %w", *job.ID, nomad.ErrConflict)
 	}
 	p.log.Info("a registration that Nomad did not answer has succeeded", "job", *job.ID, "namespace", *job.Namespace)
 	return &api.JobRegisterResponse{JobModifyIndex: *now.JobModifyIndex}, nil
 }
 
-// withGracePeriod gives a context that ends registerTimeout after ctx does.
+// withGracePeriod returns a context that ends registerTimeout after ctx does.
 func withGracePeriod(ctx context.Context) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(registerTimeout, cancel) })

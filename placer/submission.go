@@ -18,44 +18,42 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// A job may come to the placer before Nomad knows it. Where it can start at
-// once, it is registered with its pins, so that one registration and one
-// evaluation of Nomad's do what takes two of each for a job that comes with its
-// gate. The queue decides as for any other; what has to wait is registered with
-// its gate, as if it had come that way.
+// A job may be submitted to the placer before Nomad has it. If it can start at once, it is
+// registered with its pins. That takes one registration and one evaluation, where a job with a gate
+// takes two of each. The queue decides as for any other job. A job that has to wait is registered
+// with its gate, as if it had come that way.
 
-// Register registers a job in its author's name, at Nomad. isNew: only if Nomad
-// has no job of that id, failing with [nomad.ErrConflict] where it has.
+// Register registers a job with Nomad in its author's name. With isNew it fails with
+// [nomad.ErrConflict] if Nomad has a job of that id.
 type Register func(ctx context.Context, job *api.Job, isNew bool) (*api.JobRegisterResponse, error)
 
-// ErrNotSubmitted is a submission of which the placer has done nothing.
+// ErrNotSubmitted means that the placer has done nothing with a submission.
 var ErrNotSubmitted = errors.New("the placer did not take the job in")
 
-// submission is a job that has come that way.
+// submission is a job that was submitted to the placer.
 type submission struct {
 	job      *api.Job
 	register Register
-	// taken is set by whoever comes first: the placer that takes it in, or the
-	// author who does not wait any longer.
+	// taken is set once: by the placer when it accepts the job, or by the author when the author
+	// stops waiting.
 	taken atomic.Bool
-	// answer holds one; answered is set with it, by whoever registers the job or
-	// by the placer after that.
+	// answer holds one answer. answered is set with it, by whoever registers the job, or by the
+	// placer afterwards.
 	answer   chan submitted
 	answered bool
-	// gang is what is tracked of the job until Nomad has it; nil if it only waits.
+	// gang is the tracked job until Nomad has it; nil if it only waits.
 	gang *model.Tracked
 }
 
-// submitted is what became of it.
+// submitted is the outcome of a submission.
 type submitted struct {
 	response *api.JobRegisterResponse
 	err      error
 }
 
-// Submit has a job registered, by register: pinned where it starts now, as it is
-// where it waits. The job has its gate and Nomad's defaults filled in. Errors
-// are register's, but for [ErrNotSubmitted]: then register was not called, and
-// will not be.
+// Submit registers a job by calling register: pinned if it starts now, unchanged if it waits. The
+// job must have its gate and Nomad's defaults. Errors are those of register. [ErrNotSubmitted]
+// means that register was not called and will not be.
 func (p *Placer) Submit(ctx context.Context, job *api.Job, register Register) (*api.JobRegisterResponse, error) {
 	s := &submission{job: job, register: register, answer: make(chan submitted, 1)}
 	select {
@@ -71,11 +69,11 @@ func (p *Placer) Submit(ctx context.Context, job *api.Job, register Register) (*
 			return nil, ErrNotSubmitted
 		}
 	}
-	a := <-s.answer // the placer answers what it has taken in
+	a := <-s.answer // the placer answers every job that it accepted
 	return a.response, a.err
 }
 
-// takeSubmissions notes what has come, without waiting.
+// takeSubmissions accepts new submissions, without waiting.
 func (p *Placer) takeSubmissions() (some bool) {
 	for {
 		select {
@@ -88,10 +86,9 @@ func (p *Placer) takeSubmissions() (some bool) {
 	}
 }
 
-// enqueueSubmissions puts the jobs that have come into the queue, as Nomad would show them if
-// they had been registered with their gates. Those that cannot start, whatever
-// the queue says, are not in it: Nomad has a job of that id, or they cannot be
-// served.
+// enqueueSubmissions puts submitted jobs into the queue, as if they had been registered with their
+// gates. It leaves out jobs that cannot start in any case: Nomad has a job of that id, or the job
+// cannot be served.
 func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 	came := p.arriving
 	p.arriving = nil
@@ -101,7 +98,7 @@ func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 		}
 		p.joined = append(p.joined, s)
 		k := cluster.KeyOf(s.job)
-		if _, aside := p.m.IsolatedJobs[k]; aside { // once Nomad has it, it is left alone
+		if _, aside := p.m.IsolatedJobs[k]; aside { // once Nomad has it, the job is left alone
 			continue
 		}
 		p.m.BeginJob(k)
@@ -110,7 +107,7 @@ func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 		}
 		job := asRegistered(s.job, now)
 		request, err := p.m.View.Request(job)
-		if err != nil || request.Hints.After != "" || p.m.Controls[k].Held != nil { // the next cycle looks what has finished
+		if err != nil || request.Hints.After != "" || p.m.Controls[k].Held != nil { // the next cycle checks what has finished
 			continue
 		}
 		t := p.m.Add(k)
@@ -121,7 +118,7 @@ func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 	p.m.EndJob()
 }
 
-// submissionOf is the submission that a tracked job has come by, nil if Nomad has it.
+// submissionOf returns the submission of a tracked job, or nil if Nomad has the job.
 func (p *Placer) submissionOf(t *model.Tracked) *submission {
 	if !t.Unregistered {
 		return nil
@@ -134,8 +131,7 @@ func (p *Placer) submissionOf(t *model.Tracked) *submission {
 	return nil
 }
 
-// asRegistered is the job as it would be if it had just been registered, with
-// indexes of 0.
+// asRegistered returns the job as if it had just been registered, with indexes of 0.
 func asRegistered(job *api.Job, now time.Time) *api.Job {
 	out := *job
 	at, pending, zero := now.UnixNano(), "pending", uint64(0)
@@ -144,8 +140,8 @@ func asRegistered(job *api.Job, now time.Time) *api.Job {
 	return &out
 }
 
-// waitingSubmissions are calls that register those that do not start; done, after
-// them, answers the authors.
+// waitingSubmissions returns calls that register the jobs that do not start. done answers the
+// authors afterwards.
 func (p *Placer) waitingSubmissions(ctx context.Context, starts []*start) (calls []call, done func(now time.Time)) {
 	waiting := slices.DeleteFunc(slices.Clone(p.joined), func(s *submission) bool {
 		return slices.ContainsFunc(starts, func(o *start) bool { return o.submission == s })
@@ -154,7 +150,7 @@ func (p *Placer) waitingSubmissions(ctx context.Context, starts []*start) (calls
 	key := func(s *submission) cluster.JobKey { return cluster.KeyOf(s.job) }
 	calls = callsFor(waiting, key, func(i int, s *submission) {
 		results[i] = p.registerAs(ctx, s, s.job, false)
-		s.reply(results[i]) // he need not wait for the others of the cycle
+		s.reply(results[i]) // the author need not wait for the other jobs of the cycle
 	})
 	return calls, func(now time.Time) {
 		for i, s := range waiting {
@@ -163,7 +159,7 @@ func (p *Placer) waitingSubmissions(ctx context.Context, starts []*start) (calls
 	}
 }
 
-// registerAs registers in the author's name.
+// registerAs registers a job in the author's name.
 func (p *Placer) registerAs(ctx context.Context, s *submission, job *api.Job, isNew bool) (r submitted) {
 	if ctx.Err() != nil {
 		return submitted{err: ErrNotSubmitted}
@@ -177,7 +173,7 @@ func (p *Placer) registerAs(ctx context.Context, s *submission, job *api.Job, is
 	return r
 }
 
-// submissionRegistered notes that a job was registered with its gate, or was not.
+// submissionRegistered records whether a job was registered with its gate.
 func (p *Placer) submissionRegistered(s *submission, r submitted, now time.Time) {
 	t := p.m.Jobs[cluster.KeyOf(s.job)]
 	if t != nil && t == s.gang {
@@ -195,8 +191,8 @@ func (p *Placer) submissionRegistered(s *submission, r submitted, now time.Time)
 	p.answer(s, r)
 }
 
-// registerWithGate notes that a job could not be registered with its pins. Where it
-// is not Nomad that refused the author, it is registered with its gate.
+// registerWithGate handles a job that could not be registered with its pins. Unless Nomad refused
+// the author, it is registered with its gate.
 func (p *Placer) registerWithGate(ctx context.Context, s *start, now time.Time) {
 	sub := s.submission
 	if s.refused {
@@ -215,17 +211,17 @@ func (s *submission) reply(r submitted) {
 	}
 }
 
-// answer answers the author, and is done with the submission.
+// answer answers the author, and drops the submission.
 func (p *Placer) answer(s *submission, r submitted) {
 	s.reply(r)
 	p.joined = slices.DeleteFunc(p.joined, func(o *submission) bool { return o == s })
 }
 
-// errInterrupted answers who cannot be told what became of a job.
+// errInterrupted answers authors when the outcome for their job is unknown.
 var errInterrupted = errors.New("the placer was interrupted: the job may or may not be registered")
 
-// interruptSubmissions answers those that were taken in when the session ended, and has the
-// authors of the rest try elsewhere.
+// interruptSubmissions answers submissions that were accepted when the session ended. The authors
+// of the others can try elsewhere.
 func (p *Placer) interruptSubmissions() {
 	for _, s := range slices.Clone(p.joined) {
 		p.answer(s, submitted{err: errInterrupted})

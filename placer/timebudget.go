@@ -11,27 +11,27 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// What is asked of Nomad about single jobs is asked job by job, and one author can
-// make that take long: by thousands of jobs, or by ones of which Nomad's answer is
-// huge. timeBudget bounds what a cycle spends on the jobs of each namespace.
+// timeBudget bounds what a cycle spends on the jobs of each namespace. Some questions to Nomad are
+// asked job by job, and one author can make that slow: with thousands of jobs, or with jobs whose
+// answers are huge.
 type timeBudget struct {
-	within time.Duration            // namespaceBudget where it is 0
+	within time.Duration            // namespaceBudget if 0
 	spent  map[string]time.Duration // in this cycle
-	until  map[string]time.Time     // nothing is asked for the namespace before
+	until  map[string]time.Time     // no questions for the namespace before
 }
 
 const (
-	// namespaceBudget is what a cycle spends on the jobs of a namespace; the rest of them
-	// waits for the next one, which follows at once.
+	// namespaceBudget is what a cycle spends on the jobs of a namespace. The rest waits for the
+	// next cycle, which follows at once.
 	namespaceBudget = 3 * time.Second
-	// slowAnswer is how long one job may take: after longer its namespace waits for
-	// slowFactor times that, and for mostWait at most: it may be Nomad that is slow.
+	// slowAnswer is how long one job may take. After a longer one its namespace pauses for
+	// slowFactor times that, and for mostWait at most, since Nomad itself may be slow.
 	slowAnswer = time.Second
 	slowFactor = 2
 	mostWait   = 10 * time.Second
 )
 
-// begin begins a cycle.
+// begin starts a cycle.
 func (b *timeBudget) begin(now time.Time) {
 	if b.spent == nil {
 		b.spent, b.until = map[string]time.Duration{}, map[string]time.Time{}
@@ -40,7 +40,7 @@ func (b *timeBudget) begin(now time.Time) {
 	maps.DeleteFunc(b.until, func(_ string, t time.Time) bool { return !now.Before(t) })
 }
 
-// has reports whether there is any left for the namespace. again: there is in the next
+// has reports whether the namespace has budget left. again reports whether it has in the next
 // cycle.
 func (b *timeBudget) has(namespace string) (ok, again bool) {
 	_, waits := b.until[namespace]
@@ -48,7 +48,7 @@ func (b *timeBudget) has(namespace string) (ok, again bool) {
 	return !waits && !again, again && !waits
 }
 
-// spend notes what a job of the namespace took.
+// spend records the time that a job of the namespace took.
 func (b *timeBudget) spend(namespace string, d time.Duration, now time.Time) {
 	b.spent[namespace] += d
 	if d >= slowAnswer {
@@ -56,8 +56,8 @@ func (b *timeBudget) spend(namespace string, d time.Duration, now time.Time) {
 	}
 }
 
-// reconcileAll reconciles the jobs for which something may be due, as long as the
-// budget of their namespace lasts.
+// reconcileAll reconciles the jobs for which something may be due, within the budget of their
+// namespace.
 func (p *Placer) reconcileAll(reconcile func(*model.Tracked)) {
 	p.timeBudget.begin(p.m.Time)
 	for _, t := range p.m.Sorted() {
@@ -66,7 +66,7 @@ func (p *Placer) reconcileAll(reconcile func(*model.Tracked)) {
 			continue
 		}
 		ok, again := p.timeBudget.has(t.Key.Namespace)
-		if !ok && !t.Overwrote() { // what was overwritten is given back before anything is decided upon it
+		if !ok && !t.Overwrote() { // an overwritten change is restored before anything is decided on it
 			p.again = p.again || again
 			t.PassedOver = !t.PastKnown()
 			continue

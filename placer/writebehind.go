@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// What the placer remembers in Nomad's variables, decisions, run times and more, is
-// written beside its cycles: no gang waits for it. At most one lot is under way. What
-// becomes due meanwhile goes with the next one, as it is then.
+// The placer writes decisions, run times and other data to Nomad's variables beside its cycles, so
+// no gang waits for that. At most one batch, a lot, is under way. What becomes due meanwhile is
+// written with the next one, in its state at that time.
 //
-// What a decision rests on is written within the cycle: the record of a gang that is to be
-// stopped, and which GPUs are kept out.
+// Data that a decision rests on is written within the cycle: the record of a gang that is to be
+// stopped, and the quarantine.
 
-// dueWrite is something to be written, of the placer's as it is now: write, which runs beside
-// the cycles, touches nothing else.
+// dueWrite is one write of the placer's data. Its function write runs beside the cycles, and uses
+// nothing else of the placer.
 type dueWrite struct {
 	what  string // of [backoff]
 	write func(context.Context) error
-	// then notes how it went, between cycles.
+	// then handles the outcome, between cycles.
 	then func(error)
 	// paths are those of the records that it writes or removes.
 	paths []string
 }
 
-// lot is what is being written.
+// lot is the batch that is being written.
 type lot struct {
 	entries  []dueWrite
 	errs     []error
@@ -35,7 +35,7 @@ type lot struct {
 	panicked *callPanic
 }
 
-// startWrites begins to write what is due, if nothing is being written.
+// startWrites starts writing what is due, unless a lot is under way.
 func (p *Placer) startWrites(ctx context.Context, now time.Time) {
 	if p.takeWrites(); p.lot != nil {
 		return
@@ -63,7 +63,7 @@ func (l *lot) write(ctx context.Context) {
 	l.panicked = call{do: func() { inParallel(calls) }}.runRecovered()
 }
 
-// writesDone is closed when the lot under way is written; nil: none is under way.
+// writesDone returns a channel that is closed when the current lot is written; nil: there is none.
 func (p *Placer) writesDone() <-chan struct{} {
 	if p.lot == nil {
 		return nil
@@ -71,7 +71,7 @@ func (p *Placer) writesDone() <-chan struct{} {
 	return p.lot.written
 }
 
-// takeWrites notes how a lot went, if it is written.
+// takeWrites handles the outcome of a lot that is written.
 func (p *Placer) takeWrites() {
 	select {
 	case <-p.writesDone():
@@ -92,7 +92,7 @@ func (p *Placer) takeWrites() {
 	}
 }
 
-// awaitWrites waits for what is being written.
+// awaitWrites waits for the current lot.
 func (p *Placer) awaitWrites() {
 	if p.lot != nil {
 		<-p.lot.written
@@ -100,8 +100,8 @@ func (p *Placer) awaitWrites() {
 	}
 }
 
-// awaitRecord waits for it if the record of a job is being written or removed: what is
-// written next is not to be overtaken.
+// awaitRecord waits for the current lot if it writes or removes that record: a later write must not
+// be overtaken.
 func (p *Placer) awaitRecord(path string) {
 	if p.lot != nil && p.lot.paths[path] {
 		p.awaitWrites()
