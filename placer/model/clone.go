@@ -10,8 +10,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Clone is what is known now, whatever becomes of the model. It is to be asked, and to try things
-// out on: it shares what is replaced and never changed, such as the objects of Nomad.
+// Clone returns a copy that later changes of the model do not affect. Callers may query it, and try
+// changes on it. It shares values that are replaced and never changed, such as Nomad's objects.
 func (m *Model) Clone() *Model {
 	c := *m
 	c.State = m.State.Clone()

@@ -17,42 +17,39 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/window"
 )
 
-// Config is what a placer works by.
+// Config is the configuration of a placer.
 type Config struct {
 	// Placement chooses GPUs for a gang.
 	Placement pal.PolicyName
-	// Queue says who goes first; its Placement is that of the field above.
+	// Queue is the policy of the queue. Its Placement is set from the field above.
 	Queue    queue.Options
 	Locality pal.Locality
-	// Apps maps `pal_app` to application classes; DefaultClass is for jobs that
-	// say nothing.
+	// Apps maps `pal_app` to application classes; DefaultClass is for jobs without a class.
 	Apps         map[string]pal.AppClass
 	DefaultClass pal.AppClass
-	// DefaultPreempt are the classes whose batch jobs may be stopped if neither they nor their tenants say
-	// otherwise.
+	// DefaultPreempt are the classes whose batch jobs may be stopped, unless the job or its tenant
+	// says otherwise.
 	DefaultPreempt []pal.AppClass
-	// Learned gives the class that was learned for a job that says nothing; nil for none.
+	// Learned returns the class learned for a job without one; nil: nothing is learned.
 	Learned func(*api.Job) (pal.AppClass, bool)
 	// RackMeta is the node meta key with a node's rack.
 	RackMeta string
 	// Calibration are the rules for PM scores and variability classes.
 	Calibration profile.Options
-	// Children: there is a way to register dispatched and periodic jobs.
+	// Children reports whether dispatched and periodic jobs can be registered.
 	Children bool
-	// GangReadyTimeout is how long a committed gang may be incomplete, without an
-	// evaluation of Nomad's under way, before it is requeued.
+	// GangReadyTimeout is how long a committed gang may be incomplete, without a pending evaluation
+	// in Nomad, before it is requeued.
 	GangReadyTimeout time.Duration
-	// Retries is how often a gang that fails by its own fault is tried on other
-	// GPUs before it is given up.
+	// Retries is how often a gang that fails through its own fault is tried on other GPUs.
 	Retries int
-	// RestartCost is the run time that a gang loses when it is stopped and
-	// started again.
+	// RestartCost is the run time that a gang loses by a stop and a restart.
 	RestartCost time.Duration
 	// MovesPerHour bounds how many gangs are moved to better GPUs.
 	MovesPerHour int
-	// Windows keep nodes for maintenance, or for some jobs.
+	// Windows keep nodes free for maintenance, or for some jobs.
 	Windows []window.Window
-	// Resync is the time between full reads; events carry the changes between.
+	// Resync is the time between full reads; events tell of changes in between.
 	Resync time.Duration
 }
 
@@ -79,8 +76,8 @@ func DefaultConfig() Config {
 	}
 }
 
-// MayStop reports whether batch jobs of a namespace and class may be stopped that do not say so themselves,
-// and by which key.
+// MayStop reports whether batch jobs of a namespace and class may be stopped if they do not say so
+// themselves. from is the key that decides.
 func (c Config) MayStop(namespace string, class pal.AppClass) (may bool, from string) {
 	may, from = slices.Contains(c.DefaultPreempt, class), "default_preempt"
 	for name := c.Queue.TenantOf(namespace); name != ""; {
@@ -96,7 +93,7 @@ func (c Config) MayStop(namespace string, class pal.AppClass) (may bool, from st
 	return true, from
 }
 
-// Warnings say what of a valid configuration has no effect any more.
+// Warnings names parts of a valid configuration that no longer have any effect.
 func (c Config) Warnings(now time.Time) (out []string) {
 	for _, w := range c.Windows {
 		if over := w.Over(now); over != "" {
@@ -106,7 +103,7 @@ func (c Config) Warnings(now time.Time) (out []string) {
 	return out
 }
 
-// Validate checks what is not checked as it is read, key by key.
+// Validate checks what is not checked key by key when the configuration is read.
 func (c Config) Validate() error {
 	if err := c.Locality.Validate(); err != nil {
 		return err

@@ -14,12 +14,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 )
 
-// AvoidFor is how long a gang goes elsewhere, if it can, after a node failed it.
+// AvoidFor is how long a gang avoids a node, if it can, after it failed there.
 const AvoidFor = time.Hour
 
-// FailedOn are the nodes, by name, on which members of a job failed lately. Where
-// an unhealthy GPU was to blame that is kept out anyway, and a node that went down is
-// as good as any other when it is back.
+// FailedOn returns the names of nodes on which members of a job failed recently. It leaves out
+// failures of an unhealthy GPU, which is excluded anyway, and of nodes that went down: such a node
+// is as good as any other when it is back.
 func (m *Model) FailedOn(k cluster.JobKey, now time.Time) map[string]bool {
 	var nodes map[string]bool
 	for _, f := range m.failuresOf(k) {
@@ -30,8 +30,8 @@ func (m *Model) FailedOn(k cluster.JobKey, now time.Time) map[string]bool {
 	return nodes
 }
 
-// failuresOf are the failures of a job's members with GPUs: as they were noted, or else as Nomad
-// shows them. Only so many are noted in all, and a mass failure has more.
+// failuresOf returns the failures of a job's members with GPUs: the recorded ones, else those that
+// Nomad shows. The number of recorded failures is limited, and a mass failure has more.
 func (m *Model) failuresOf(k cluster.JobKey) (found []failure.Failure) {
 	noted := map[string]bool{}
 	for _, f := range m.Failures {
@@ -57,17 +57,16 @@ func (m *Model) Diagnose(a *cluster.Alloc) failure.Failure {
 	return f
 }
 
-// Try is a member that failed, and in which of the job's tries.
+// Try is a member that failed, and the number of its try.
 type Try struct {
 	Try int `json:"try"`
 	failure.Failure
 }
 
-// Tries are the members of a job that failed, as far as Nomad or the placer
-// remembers them. All that Nomad placed for one registration of the job is one try, however
-// often Nomad itself rescheduled. Else a member belongs to the next try if it was placed
-// after the first member of the try before had ended: those of one try are placed together.
-// What failed before the job was purged and run again was another job's.
+// Tries returns the job's failed members that Nomad or the placer still knows. One try is
+// everything that Nomad placed for one registration of the job, however often Nomad itself
+// rescheduled. Without that, members belong to one try if they were placed before its first member
+// ended. Failures before the job was purged and run again belong to another job.
 func (m *Model) Tries(k cluster.JobKey) []Try {
 	found := m.failuresOf(k)
 	if job := m.State.Jobs[k]; job != nil && job.CreateIndex != nil {
@@ -77,7 +76,7 @@ func (m *Model) Tries(k cluster.JobKey) []Try {
 		return cmp.Or(a.Placed.Compare(b.Placed), a.At.Compare(b.At), cmp.Compare(a.Alloc, b.Alloc))
 	})
 	var out []Try
-	try, index := 0, uint64(0) // of those placed last, and when the first of them ended
+	try, index := 0, uint64(0) // of the members placed last, and when the first of them ended
 	var ended time.Time
 	for i, f := range found {
 		switch again := i == 0 || f.Placed.After(ended); {

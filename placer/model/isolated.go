@@ -14,28 +14,28 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
-// IsolatedJob is a job that broke the placer.
+// IsolatedJob is a job that made the placer panic.
 type IsolatedJob struct {
-	index uint64 // JobModifyIndex of the job as it did
+	index uint64 // JobModifyIndex of the job at the panic
 	until time.Time
 	times int
 	why   reason.Reason
 }
 
-// IsolateFor is how long a job is left alone, changed or not, that broke the placer
-// twice; it doubles each time, up to isolateMost.
+// IsolateFor is how long a job is isolated, changed or not, after it has made the placer panic
+// twice. It doubles each time, up to isolateMost.
 const (
 	IsolateFor  = 10 * time.Second
 	isolateMost = time.Hour
 )
 
-// BeginJob notes which job is being worked on.
+// BeginJob records which job is being worked on.
 func (m *Model) BeginJob(k cluster.JobKey) { m.working = k }
 
-// EndJob notes that none is.
+// EndJob records that no job is.
 func (m *Model) EndJob() { m.working = cluster.JobKey{} }
 
-// IsolateJob leaves a job alone that broke the placer.
+// IsolateJob isolates a job that made the placer panic.
 func (m *Model) IsolateJob(k cluster.JobKey, panicked any, now time.Time) {
 	a := m.IsolatedJobs[k]
 	a.times++
@@ -49,7 +49,7 @@ func (m *Model) IsolateJob(k cluster.JobKey, panicked any, now time.Time) {
 	m.IsolatedJobs[k] = a
 }
 
-// JobAtFault is the job that was being worked on; ok is false where none was.
+// JobAtFault returns the job that was being worked on; ok is false if there was none.
 func (m *Model) JobAtFault() (k cluster.JobKey, ok bool) {
 	k = m.working
 	if k == (cluster.JobKey{}) {
@@ -58,7 +58,7 @@ func (m *Model) JobAtFault() (k cluster.JobKey, ok bool) {
 	return k, k != cluster.JobKey{}
 }
 
-// Isolated is why a job is left alone; ok is false where it is not.
+// Isolated returns why a job is isolated; ok is false if it is not.
 func (m *Model) Isolated(job *api.Job, now time.Time) (why reason.Reason, ok bool) {
 	a, ok := m.IsolatedJobs[cluster.KeyOf(job)]
 	if !ok || a.index != *job.JobModifyIndex && !now.Before(a.until) {
@@ -67,9 +67,9 @@ func (m *Model) Isolated(job *api.Job, now time.Time) (why reason.Reason, ok boo
 	return a.why, true
 }
 
-// IsolatePanics does something that changes nothing but the queue's and the view's
-// what-ifs, and reports whether it came to its end. If a job breaks it, that job is left
-// alone, and IsolatePanics is to be called again. A panic of unknown cause goes on.
+// IsolatePanics calls do, which changes only the what-ifs of the queue and the view, and reports
+// whether it returned normally. If a job makes it panic, that job is isolated, and IsolatePanics
+// must be called again. A panic without a known job is passed on.
 func (m *Model) IsolatePanics(do func()) (done bool) {
 	defer func() {
 		r := recover()
@@ -90,7 +90,7 @@ func (m *Model) IsolatePanics(do func()) (done bool) {
 	return true
 }
 
-// TrackIsolated keeps a job in sight that is left alone.
+// TrackIsolated keeps an isolated job in the lists.
 func (m *Model) TrackIsolated(k cluster.JobKey, job *api.Job, why reason.Reason) {
 	t := m.Jobs[k]
 	if t == nil {

@@ -15,23 +15,23 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Key is a key of the configuration that says how to place. All that deals with
-// keys one by one goes by this list: the agent's files, what it publishes for the
-// commands, the simulator's flags, and the reference in docs.
+// Key is a configuration key for placement. This list drives everything that handles keys one by
+// one: the agent's files, what it publishes for the commands, the simulator's flags, and the
+// reference in docs.
 type Key struct {
 	Block string // "" or "queue"
 	Name  string
-	// Doc is what it does, and what it costs, in Markdown.
+	// Doc describes what the key does, and what it costs, in Markdown.
 	Doc string
-	// field is the place in a Config: *bool, *int, *float64, *time.Duration, or what
-	// text is for.
+	// field returns the place in a Config: *bool, *int, *float64, *time.Duration, or what text is
+	// for.
 	field func(*Config) any
 	text  *text
-	// zero: a number or duration of 0 means something.
+	// zero: a number or duration of 0 is a valid value.
 	zero bool
 }
 
-// text is how a value of a kind of its own is read and written.
+// text reads and writes values of other types.
 type text struct {
 	set func(c *Config, value string) error
 	get func(c *Config) string
@@ -40,10 +40,10 @@ type text struct {
 // Path is the key with its block.
 func (k Key) Path() string { return strings.TrimPrefix(k.Block+"."+k.Name, ".") }
 
-// Flag is its name as a flag on a command line.
+// Flag returns its name as a command-line flag.
 func (k Key) Flag() string { return strings.ReplaceAll(k.Name, "_", "-") }
 
-// Bool reports whether it takes true and false.
+// Bool reports whether its values are true and false.
 func (k Key) Bool() bool {
 	if k.field == nil {
 		return false
@@ -52,7 +52,7 @@ func (k Key) Bool() bool {
 	return ok
 }
 
-// Set takes a value as it stands in a file, without quotes.
+// Set sets the key from a value as in a file, without quotes.
 func (k Key) Set(c *Config, value string) error {
 	if k.text != nil {
 		return k.text.set(c, value)
@@ -92,7 +92,7 @@ func (k Key) Set(c *Config, value string) error {
 	return nil
 }
 
-// Get is the value as it stands in a file, without quotes.
+// Get returns the value as in a file, without quotes.
 func (k Key) Get(c Config) string {
 	if k.text != nil {
 		return k.text.get(&c)
@@ -112,7 +112,7 @@ func (k Key) Get(c Config) string {
 	return ""
 }
 
-// Literal is the value as it stands in a file.
+// Literal returns the value as in a file, with quotes.
 func (k Key) Literal(c Config) string {
 	if k.text == nil {
 		switch k.field(&c).(type) {
@@ -123,7 +123,7 @@ func (k Key) Literal(c Config) string {
 	return strconv.Quote(k.Get(c))
 }
 
-// ShortDuration leaves out what is 0: 36h instead of 36h0m0s.
+// ShortDuration omits zero parts: 36h instead of 36h0m0s.
 func ShortDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -135,7 +135,7 @@ func ShortDuration(d time.Duration) string {
 	return s
 }
 
-// Keys are all of them, in the order of the reference.
+// Keys returns all keys, in the order of the reference.
 func Keys() []Key {
 	return append(topKeys(), queueKeys()...)
 }
@@ -205,7 +205,7 @@ func queueKeys() []Key {
 	}
 }
 
-// setClasses reads the classes of default_preempt.
+// setClasses parses default_preempt.
 func setClasses(c *Config, value string) error {
 	var classes []pal.AppClass
 	for _, name := range strings.FieldsFunc(value, func(r rune) bool { return r == ',' || r == ' ' }) {
@@ -226,7 +226,7 @@ func classNames(classes []pal.AppClass) (names []string) {
 	return names
 }
 
-// parsed is that of a field whose values have names.
+// parsed returns the text of a field whose values have names.
 func parsed[T ~string](parse func(string) (T, error), field func(*Config) *T) *text {
 	return &text{
 		set: func(c *Config, value string) error {

@@ -18,12 +18,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// mostLeaving bounds what is said of a gang with many nodes.
+// mostLeaving bounds the reasons for a gang with many nodes.
 const mostLeaving = 3
 
-// Leaving says of nodes that are drained, or have lost touch with Nomad, or whose GPUs have, what
-// becomes of the job's members there, and until when. Nodes of which the same is to be said share
-// a sentence.
+// Leaving describes problems of the job's nodes and GPUs: drained nodes, nodes that have lost touch
+// with Nomad, and unhealthy GPUs. It tells what happens to the members there, and until when. Nodes
+// with the same problem share a sentence.
 func (m *Model) Leaving(st gang.Observed) (said []reason.Reason) {
 	type sentence struct{ is, what string }
 	nodes := map[sentence][]string{}
@@ -50,7 +50,7 @@ func (m *Model) Leaving(st gang.Observed) (said []reason.Reason) {
 			nodes[s] = append(nodes[s], n.Name)
 		}
 	}
-	for f, ids := range gpus { // of all members on a node in one sentence
+	for f, ids := range gpus { // one sentence for all members on a node
 		s := sentence{f.is + " " + someOf(ids) + f.so, "the members there run on; " + anew}
 		nodes[s] = append(nodes[s], f.node)
 	}
@@ -71,7 +71,7 @@ func (m *Model) Leaving(st gang.Observed) (said []reason.Reason) {
 	return said
 }
 
-// Ending is that members of a waiting gang were stopped and have not ended, none if all have.
+// Ending returns that stopped members of a waiting gang have not ended yet; none if all have.
 func (m *Model) Ending(o gang.Observed) reason.Reason {
 	if o.Nomad != gang.Waiting {
 		return reason.Reason{}
@@ -88,11 +88,11 @@ func (m *Model) Ending(o gang.Observed) reason.Reason {
 	return reason.Reason{Kind: reason.StillEnding, Have: n}
 }
 
-// fault is what a node says, or does not say any more, of GPUs that members have.
+// fault is what a node says about GPUs of members.
 type fault struct{ node, is, so string }
 
-// failing says what is wrong with a GPU of a member: its node calls it unhealthy, or does not name
-// it any more. Nomad leaves the member alone.
+// failing describes the fault of a member's GPU: its node calls it unhealthy, or no longer lists
+// it. Nomad does nothing to the member.
 func failing(n *api.Node, id string) fault {
 	switch gpu := instance(n, id); {
 	case gpu == nil:
@@ -103,7 +103,7 @@ func failing(n *api.Node, id string) fault {
 	return fault{}
 }
 
-// someOf lists ids, but not all of many.
+// someOf lists ids, and shortens a long list.
 func someOf(ids []string) string {
 	slices.Sort(ids)
 	if more := len(ids) - mostLeaving; more > 0 {
@@ -112,7 +112,7 @@ func someOf(ids []string) string {
 	return strings.Join(ids, ", ")
 }
 
-// instance is the GPU as its node names it; nil if it does not.
+// instance returns the GPU on its node; nil if the node does not list it.
 func instance(n *api.Node, id string) *api.NodeDevice {
 	for _, d := range cluster.GPUDevices(n) {
 		if i := slices.IndexFunc(d.Instances, func(in *api.NodeDevice) bool { return in.ID == id }); i >= 0 {
@@ -122,12 +122,13 @@ func instance(n *api.Node, id string) *api.NodeDevice {
 	return nil
 }
 
-// anew is how a job gets other GPUs that keeps those that it has.
+// anew tells how a job that keeps its GPUs gets others.
 const anew = "to have the job on other GPUs, stop it and run it again"
 
-// drained says what becomes of members on a node that is being drained. Nomad lets those of
-// batch jobs run until the deadline, and replaces those of services at once, a few at a time. One
-// that it cannot place elsewhere, as the job is pinned to its GPUs, runs on until then.
+// drained describes what happens to members on a node that is being drained. Nomad lets members of
+// batch jobs run until the deadline. It replaces those of services at once, a few at a time. A
+// member that Nomad cannot place elsewhere, because the job is pinned to its GPUs, runs until the
+// deadline.
 func drained(n *api.Node, service, pinned bool, now time.Time) string {
 	by := time.Time{}
 	if n.DrainStrategy != nil {
@@ -150,8 +151,8 @@ func drained(n *api.Node, service, pinned bool, now time.Time) string {
 	return "Nomad stops the members there at " + second(by) + " unless they have ended by then"
 }
 
-// disconnected says what becomes of a member on a node that has lost touch with Nomad. Nomad
-// changed the member last when that happened, unless its job was changed since.
+// disconnected describes what happens to a member on a node that has lost touch with Nomad. The
+// member's last change in Nomad is from that time, unless its job was changed since.
 func disconnected(a *cluster.Alloc, job *api.Job) string {
 	is := "the members there count as running"
 	if after := lostAfter(job, a.Group); after > 0 {
@@ -160,8 +161,8 @@ func disconnected(a *cluster.Alloc, job *api.Job) string {
 	return is
 }
 
-// lostAfter is for how long the members of a group may be on a node that has lost touch; 0 if
-// its author does not say.
+// lostAfter returns how long members of a group may stay on a node that has lost touch; 0 if the
+// job does not say.
 func lostAfter(job *api.Job, group string) time.Duration {
 	tg := job.LookupTaskGroup(group)
 	if tg == nil || tg.Disconnect == nil || tg.Disconnect.LostAfter == nil {
@@ -170,5 +171,5 @@ func lostAfter(job *api.Job, group string) time.Duration {
 	return *tg.Disconnect.LostAfter
 }
 
-// second is a time as people read it, to the second.
+// second formats a time to the second.
 func second(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") }

@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package model is what is known at one moment: what Nomad shows, who holds which GPU, the
-// gangs and their queue, and the configuration. It is pure: it asks nobody, reads no clock
+// Package model holds the placer's knowledge at one moment: Nomad's state, who holds which GPU, the
+// gangs and their queue, and the configuration. It is pure: it makes no requests, reads no clock
 // and logs nothing. The placer acts on a [Model]; package query answers questions from one.
 //
 // It relies on Nomad's state and the view of GPUs (placer/nomad), the life of one gang
@@ -31,9 +31,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// Model is what is known at one moment: what Nomad shows, who holds which GPU, the gangs
-// and their queue. It asks nobody, reads no clock and logs nothing. A placer acts on
-// one, and a snapshot (package query) answers questions from one.
+// Model is the placer's knowledge at one moment: Nomad's state, who holds which GPU, the gangs and
+// their queue. It makes no requests, reads no clock and logs nothing. A placer acts on one, and a
+// snapshot (package query) answers questions from one.
 type Model struct {
 	Cfg  Config
 	Time time.Time // of the cycle, by the clock
@@ -46,20 +46,20 @@ type Model struct {
 	Quarantine   map[string]failure.Quarantine
 	Windows      windowsInForce
 	Dependencies dependencyCache
-	// Controls are what people told about jobs; nil: that is not known yet.
+	// Controls are what people set on jobs; nil: not known yet.
 	Controls     map[cluster.JobKey]gang.Control
 	unanswered   map[cluster.JobKey][]unanswered // oldest first
 	IsolatedJobs map[cluster.JobKey]IsolatedJob
-	order        []*Tracked     // the jobs by key; rebuilt where it has not as many
+	order        []*Tracked     // the jobs by key; rebuilt if its length differs
 	working      cluster.JobKey // see BeginJob
 
 	Profile  *profile.Profile
 	Imported []profile.Sample // measured elsewhere, see cluster.MergeSamples
-	// BuiltFrom is the node generation that the profile was last built from.
+	// BuiltFrom is the node generation of the last profile.
 	BuiltFrom uint64
 }
 
-// New makes the model of a placer that knows nothing yet but the time.
+// New returns the model of a new placer, which knows nothing but the time.
 func New(cfg Config, now time.Time) (*Model, error) {
 	m := &Model{Cfg: cfg, Time: now}
 	m.IsolatedJobs = map[cluster.JobKey]IsolatedJob{}
@@ -67,14 +67,14 @@ func New(cfg Config, now time.Time) (*Model, error) {
 	return m, m.Reset()
 }
 
-// Reset forgets what was derived from Nomad's state.
+// Reset forgets everything derived from Nomad's state.
 func (m *Model) Reset() (err error) {
 	m.Jobs, m.order, m.View, m.working = map[cluster.JobKey]*Tracked{}, nil, nil, cluster.JobKey{}
 	m.Queue, err = queue.New(m.Cfg.QueueOptions())
 	return err
 }
 
-// Update carries out what a gang wants done within the model, and nothing else.
+// Update carries out an effect of a gang within the model, and nothing else.
 func (m *Model) Update(t *Tracked, e gang.Effect) {
 	id, now := t.Key.String(), gang.QueueTime(m.Time)
 	switch e := e.(type) {
@@ -116,7 +116,7 @@ func (m *Model) Update(t *Tracked, e gang.Effect) {
 	}
 }
 
-// leaveQueue takes a gang out of the queue that may run on.
+// leaveQueue removes a gang that may keep running from the queue.
 func (m *Model) leaveQueue(t *Tracked) {
 	now, id := gang.QueueTime(m.Time), t.Key.String()
 	if m.Queue.Counts(id) {
@@ -125,20 +125,19 @@ func (m *Model) leaveQueue(t *Tracked) {
 	m.Queue.Removed(now, id)
 }
 
-// At is where a gang runs: on what it holds in the ledger. Nothing else tells the queue.
+// At returns the gang's GPUs according to the ledger. The queue gets placements only from here.
 func (m *Model) At(t *Tracked) pal.Placement {
 	return m.View.Running(t.Request, m.View.Holds(t.Key))
 }
 
-// CountOutside has the queue count what jobs hold that it does not know, as a part of what their
-// tenants may have: those that Nomad lists and does not show, and those that run and cannot
-// be served any more as their author has written them. What Nomad places by itself does not
-// count.
+// CountOutside counts GPUs of jobs that the queue does not know against their tenants' limits.
+// These are jobs that Nomad lists and does not show, and running jobs that can no longer be served
+// as written. Jobs that Nomad places by itself do not count.
 func (m *Model) CountOutside() {
 	m.Queue.Outside(m.heldBy(func(t *Tracked) bool { return !m.Queue.Counts(t.Key.String()) }))
 }
 
-// SyncMoving tells the queue which members of services Nomad is about to move, as their nodes are drained.
+// SyncMoving tells the queue which members of services Nomad is about to move off drained nodes.
 func (m *Model) SyncMoving() {
 	var members [][]pal.Gang
 	for _, t := range m.Sorted() {
@@ -151,8 +150,8 @@ func (m *Model) SyncMoving() {
 	m.Queue.SetDrainedMembers(members)
 }
 
-// HeldByNamespace is how many GPUs the jobs of each namespace hold that count as their tenants': not those
-// that Nomad places by itself.
+// HeldByNamespace counts the GPUs that jobs hold and that count for their tenants, by namespace.
+// Jobs that Nomad places by itself do not count.
 func (m *Model) HeldByNamespace() map[string]int {
 	gpus := map[string]int{}
 	for by, n := range m.heldBy(func(*Tracked) bool { return true }) {
@@ -161,8 +160,8 @@ func (m *Model) HeldByNamespace() map[string]int {
 	return gpus
 }
 
-// heldBy counts by namespace and user what jobs hold that nobody could read, and those of ours that are
-// chosen.
+// heldBy counts GPUs by namespace and user: those of jobs that cannot be read, and those of our
+// jobs that chosen selects.
 func (m *Model) heldBy(chosen func(*Tracked) bool) map[queue.Payer]int {
 	gpus := map[queue.Payer]int{}
 	for _, t := range m.Sorted() {
@@ -180,9 +179,9 @@ func (m *Model) heldBy(chosen func(*Tracked) bool) map[queue.Payer]int {
 	return gpus
 }
 
-// Sorted are the jobs by key; not to be changed. The order is kept from cycle to cycle,
-// so that thousands of jobs need not be sorted in each. It is valid if it is as long as
-// the map: [Model.Add] and [Model.Forget] keep it so, or drop it.
+// Sorted returns the jobs by key; callers must not change the list. The order is kept from cycle to
+// cycle, so that thousands of jobs need not be sorted each time. It is valid if it is as long as
+// the map: [Model.Add] and [Model.Forget] update or drop it.
 func (m *Model) Sorted() []*Tracked {
 	if len(m.order) != len(m.Jobs) {
 		m.order = make([]*Tracked, 0, len(m.Jobs))
@@ -195,7 +194,7 @@ func (m *Model) Sorted() []*Tracked {
 
 func byKey(t *Tracked, k cluster.JobKey) int { return t.Key.Compare(k) }
 
-// Add begins to track a job.
+// Add starts tracking a job.
 func (m *Model) Add(k cluster.JobKey) *Tracked {
 	t := &Tracked{Lifecycle: gang.Lifecycle{Observed: gang.Observed{Key: k}, Control: m.Controls[k]}}
 	if len(m.order) == len(m.Jobs) {
@@ -208,7 +207,7 @@ func (m *Model) Add(k cluster.JobKey) *Tracked {
 	return t
 }
 
-// Forget ends tracking a job.
+// Forget stops tracking a job.
 func (m *Model) Forget(k cluster.JobKey) {
 	if i, ok := slices.BinarySearchFunc(m.order, k, byKey); ok && len(m.order) == len(m.Jobs) {
 		m.order = slices.Delete(m.order, i, i+1)
@@ -218,24 +217,24 @@ func (m *Model) Forget(k cluster.JobKey) {
 	delete(m.Jobs, k)
 }
 
-// ByID is the job that the queue knows by the id; nil if it is not tracked.
+// ByID returns the job with that id in the queue; nil if it is not tracked.
 func (m *Model) ByID(id string) *Tracked { return m.Jobs[KeyOf(id)] }
 
-// KeyOf is the job that the queue knows by the id.
+// KeyOf returns the key of the job with that id in the queue.
 func KeyOf(id string) cluster.JobKey {
 	namespace, name, _ := strings.Cut(id, "/") // no namespace has a slash
 	return cluster.JobKey{Namespace: namespace, ID: name}
 }
 
-// Unregistered reports whether a job is in the queue that Nomad does not have yet.
+// Unregistered reports whether a job is in the queue but not in Nomad yet.
 func (m *Model) Unregistered(id string) bool {
 	t := m.ByID(id)
 	return t != nil && t.Unregistered
 }
 
-// Observed is where a job stands; one that was set aside is not looked into. A gang stands where
-// the placer last looked at it: what has come since counts from the next cycle on, for decisions
-// and for answers alike.
+// Observed returns the state of a job; isolated jobs are not examined. For a tracked gang it is the
+// state that the placer last saw. Later changes count from the next cycle on, for decisions and for
+// answers alike.
 func (m *Model) Observed(job *api.Job) gang.Observed {
 	if _, ok := m.Isolated(job, m.Time); ok {
 		return isolatedObserved(job)
@@ -250,7 +249,7 @@ func isolatedObserved(job *api.Job) gang.Observed {
 	return gang.Observed{Key: cluster.KeyOf(job), Job: job, Nomad: gang.Rejected}
 }
 
-// SizeOf is the size of an elastic gang that runs or waits, nil of other jobs.
+// SizeOf returns the size of an elastic gang that runs or waits; nil for other jobs.
 func (m *Model) SizeOf(t *Tracked) *queue.Size {
 	if s, ok := m.Queue.SizeOf(t.Key.String()); ok {
 		return &s
@@ -258,31 +257,31 @@ func (m *Model) SizeOf(t *Tracked) *queue.Size {
 	return nil
 }
 
-// dependencyCache is what is known of the jobs that others come after (pal_after).
+// dependencyCache is what is known about jobs named in pal_after.
 type dependencyCache struct {
-	// Loaded: what earlier placers knew was read.
+	// Loaded: what earlier placers knew has been read.
 	Loaded bool
 	Known  map[cluster.JobKey]Dependency
 	// Listens: events tell of changes.
 	Listens bool
 }
 
-// Dependency is what is known of a job that others come after.
+// Dependency is what is known about a job named in pal_after.
 type Dependency struct {
-	// Due is when Nomad is asked for it again: zero at once.
+	// Due is when Nomad is asked about it again; zero: at once.
 	Due time.Time
-	// Heard is the index of a change that an event has told of: what Nomad shows of the job
-	// is older where it has another one, and where it has none though it was not Purged.
-	// Nomad sends an event before it makes the change (seen on 1.11.3). Zero: nothing was heard.
+	// Heard is the index of a change that an event told of. Until Nomad shows that index, its state
+	// of the job is outdated; the same holds if Nomad has no such job, unless it was Purged. Nomad
+	// sends an event before it makes the change (seen on 1.11.3). Zero: no event.
 	Heard  uint64
 	Purged bool
-	// Finished is when it finished well; zero: it has not, and why says what it does.
+	// Finished is when it succeeded; zero: it has not, and why tells its state.
 	Finished time.Time
 	Why      reason.Reason
 }
 
-// Hear applies an event, and reports whether it tells of a job that others come after: it
-// was registered, stopped or purged, or has ended.
+// Hear applies an event. It reports whether the event is about a job in pal_after that was
+// registered, stopped or purged, or has ended.
 func (f *dependencyCache) Hear(e cluster.Event) bool {
 	job := e.Payload.Job
 	of, ok := f.Known[e.About()]
@@ -297,7 +296,7 @@ func (f *dependencyCache) Hear(e cluster.Event) bool {
 	return true
 }
 
-// Outdated reports whether a job, nil where Nomad has none, is older than what was heard of it.
+// Outdated reports whether a job, nil if Nomad has none, is older than an event about it.
 func (d Dependency) Outdated(job *api.Job) bool {
 	if job == nil {
 		return d.Heard > 0 && !d.Purged
@@ -305,7 +304,7 @@ func (d Dependency) Outdated(job *api.Job) bool {
 	return *job.ModifyIndex < d.Heard
 }
 
-// Doubt has Nomad asked for all of them again: events may have been missed.
+// Doubt marks all of them to be read again: events may have been missed.
 func (f *dependencyCache) Doubt() {
 	f.Listens = true
 	for k, of := range f.Known {
@@ -314,41 +313,42 @@ func (f *dependencyCache) Doubt() {
 	}
 }
 
-// Tracked is a gang that the placer deals with.
+// Tracked is a gang that the placer manages.
 type Tracked struct {
 	gang.Lifecycle
 	// Unregistered: Nomad does not have the job yet.
 	Unregistered bool
 	// Idle: nothing is due for it until it, or an allocation of it, changes.
 	Idle bool
-	// PassedOver: the cycle had no time to find out its place in the queue, or whether anything of its
-	// author's was overwritten.
+	// PassedOver: the cycle had no time to find out its queue position, or whether a change of its
+	// author was overwritten.
 	PassedOver        bool
 	EvaluationQueries EvaluationQueries
-	// After is which job it comes after that has not finished, none if all have; Eligible is
-	// since when it need not.
+	// After names the job it comes after that has not finished; none if all have. Eligible is since
+	// when it need not wait for them.
 	After    reason.Reason
 	Eligible time.Time
-	// ProgressTrouble is why nothing is known of the progress that it was to report.
+	// ProgressTrouble is why its progress is not known although it should report it.
 	ProgressTrouble string
-	// denied is what Nomad last refused for lack of a right.
+	// denied is what Nomad last refused for lack of permission.
 	denied string
 	// unfit are nodes on which Nomad's dry run refused the gang, and when.
 	unfit map[unfitNode]time.Time
-	// runs are those of its name by GPU model, see [Model.runsOf].
+	// runs are the runs of its name by GPU model, see [Model.runsOf].
 	runs map[string]queue.ModelRuns
-	// booked is until when the queue counted what it used, as it left it while it ran.
+	// booked is until when the queue has counted its usage; set when it left the queue while
+	// running.
 	booked time.Duration
 }
 
-// NoteDenied notes a request that failed for lack of a right.
+// NoteDenied records a request that failed for lack of permission.
 func (t *Tracked) NoteDenied(err error) {
 	if nomad.Refused(err) {
 		t.denied = err.Error()
 	}
 }
 
-// Denials say of each namespace what Nomad refuses to do for the placer, for lack of a right.
+// Denials lists by namespace what Nomad refuses the placer for lack of permission.
 func (m *Model) Denials() (out []string) {
 	jobs := map[string][]*Tracked{}
 	for _, t := range m.Sorted() {
@@ -366,13 +366,13 @@ func (m *Model) Denials() (out []string) {
 	return out
 }
 
-// unfitNode is a node, by name, that is unfit for a job as it was registered at the index.
+// unfitNode is a node that is unfit for a job as registered at the index.
 type unfitNode struct {
 	node  string
 	index uint64
 }
 
-// NoteUnfit notes that Nomad's dry run refused the gang on nodes.
+// NoteUnfit records nodes on which Nomad's dry run refused the gang.
 func (t *Tracked) NoteUnfit(nodes []string, now time.Time) {
 	if t.unfit == nil {
 		t.unfit = map[unfitNode]time.Time{}
@@ -382,7 +382,8 @@ func (t *Tracked) NoteUnfit(nodes []string, now time.Time) {
 	}
 }
 
-// Unfit are the nodes on which it did, as long ago at most as a gang avoids nodes that failed it.
+// Unfit returns these nodes. They expire after the time for which a gang avoids nodes where it
+// failed.
 func (t *Tracked) Unfit(job *api.Job, now time.Time) (nodes map[string]bool) {
 	for n, at := range t.unfit {
 		if n.index == *job.JobModifyIndex && now.Sub(at) < AvoidFor {
@@ -392,14 +393,14 @@ func (t *Tracked) Unfit(job *api.Job, now time.Time) (nodes map[string]bool) {
 	return nodes
 }
 
-// EvaluationQueries counts the queries for one job since it was committed at index.
+// EvaluationQueries counts the evaluation queries for one job since it was committed at index.
 type EvaluationQueries struct {
 	Index uint64
 	Last  time.Time
 	Count int
 }
 
-// Dependencies are the jobs that a job comes after.
+// Dependencies returns the jobs in its pal_after.
 func (t *Tracked) Dependencies() (keys []cluster.JobKey) {
 	for _, id := range t.Request.Hints.Jobs() {
 		keys = append(keys, cluster.JobKey{Namespace: t.Key.Namespace, ID: id})
@@ -407,14 +408,13 @@ func (t *Tracked) Dependencies() (keys []cluster.JobKey) {
 	return keys
 }
 
-// WaitsForOthers reports whether a job waits for those that it comes after. One that ran already
-// has waited for them, until its author edits it.
+// WaitsForOthers reports whether a job waits for jobs in its pal_after. A job that ran already has
+// waited for them, until its author edits it.
 func (t *Tracked) WaitsForOthers() bool {
 	return t.Nomad == gang.Waiting && t.Refused == nil && len(t.Pins.Groups) == 0
 }
 
-// status is what is shown of the job. w is what the queue says of it, nil where
-// it says nothing.
+// status returns what is shown of the job. w is what it waits for according to the queue, or nil.
 func (t *Tracked) status(w *Wait) JobStatus {
 	j := JobStatus{Namespace: t.Key.Namespace, Job: t.Key.ID, State: t.Shown(w), Reason: t.Trouble}
 	if t.Job.Priority != nil {
@@ -422,7 +422,7 @@ func (t *Tracked) status(w *Wait) JobStatus {
 	}
 	j.User, j.Held = t.Request.Hints.User, t.Control.Held != nil
 	switch {
-	case t.Nomad == gang.Rejected: // set aside: nothing else of it is looked at
+	case t.Nomad == gang.Rejected: // isolated: nothing else of it is examined
 		j.Reason = Refused(t.Refused)
 		return j
 	case j.State == gang.Failed:
@@ -436,7 +436,7 @@ func (t *Tracked) status(w *Wait) JobStatus {
 		j.Reason = t.WhyWaits(w, j.Reason)
 	}
 	j.GPUs, j.Class, j.Submitted = t.Request.Gang.GPUs(), string(t.Request.Gang.Class), t.Submitted()
-	if t.Refused != nil && len(t.Members) > 0 { // what it asks for now nobody can read: it has what it was given
+	if t.Refused != nil && len(t.Members) > 0 { // its new version cannot be read; it keeps what it was given
 		j.GPUs = t.Holds()
 		if t.Record != nil {
 			j.Class = string(t.Record.Decision.Class)
@@ -445,9 +445,9 @@ func (t *Tracked) status(w *Wait) JobStatus {
 	return j
 }
 
-// WhyWaits is why a job waits. queued is what it waits for as the queue has it; w is nil where it is not in the
-// queue: it backs off after what happened last, or too little is known of it yet. Of one that waits again what
-// happened is said, too.
+// WhyWaits returns why a job waits. queued is the queue's reason. w is nil if the job is not in the
+// queue: it backs off after a failure, or too little is known about it yet. For a job that waits
+// again, the reason includes what happened.
 func (t *Tracked) WhyWaits(w *Wait, queued reason.Reason) reason.Reason {
 	switch {
 	case t.Refused != nil: // its job is being stopped: its members had done their work
@@ -462,7 +462,7 @@ func (t *Tracked) WhyWaits(w *Wait, queued reason.Reason) reason.Reason {
 	return queued.And(t.Trouble)
 }
 
-// Refused is why a job cannot be served, as a reason.
+// Refused returns why a job cannot be served, as a reason.
 func Refused(err error) reason.Reason {
 	if r, is := errors.AsType[reason.Reason](err); is {
 		return r
@@ -470,8 +470,8 @@ func Refused(err error) reason.Reason {
 	return reason.Reason{Kind: reason.Rejected, Cause: err.Error()}
 }
 
-// Shown is the state of a job as people see it: w is what the queue says of it, nil
-// if it says nothing.
+// Shown returns the state of a job as people see it. w is what it waits for according to the queue,
+// or nil.
 func (t *Tracked) Shown(w *Wait) gang.State {
 	if s := t.State(); s != gang.Waiting || t.Never == nil && (w == nil || !w.never) {
 		return s

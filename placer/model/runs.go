@@ -12,12 +12,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
-// Runs counts the jobs that a parameterized or periodic job has made, as far as Nomad still
-// knows them: the elements of an array.
+// Runs counts the jobs that a parameterized or periodic job has made, as far as Nomad still has
+// them: the elements of an array.
 type Runs struct {
 	Running int `json:"running"`
 	Waiting int `json:"waiting"`
-	// Complete, Failed and Stopped have ended, or will not be tried again.
+	// Complete, Failed and Stopped count jobs that have ended, or will not be retried.
 	Complete int `json:"complete"`
 	Failed   int `json:"failed"`
 	Stopped  int `json:"stopped"`
@@ -40,7 +40,7 @@ func (r Runs) String() string {
 	return fmt.Sprintf("%s, of %d", strings.Join(parts, ", "), r.Total())
 }
 
-// Count counts a run in, by its state, and by the status of its outcome once it has ended.
+// Count adds a run: by its state or, once it has ended, by the status of its outcome.
 func (r *Runs) Count(state gang.State, outcome string) {
 	switch {
 	case state == gang.Failed, state == gang.Ended && outcome == "failed":
@@ -57,10 +57,10 @@ func (r *Runs) Count(state gang.State, outcome string) {
 	}
 }
 
-// ByArray has one entry for each array in place of its elements, at the place of the first of
-// them: with the name of the job that made them, the GPUs of all that are listed, and the
-// rest as the first has it. An array of one element stays that element. all are the jobs
-// from which those that are listed were chosen.
+// ByArray replaces the elements of each array by one entry, in the place of the first element. The
+// entry has the name of the job that made them, the sum of their GPUs, and otherwise the first
+// one's values. An array of one element stays that element. all are the jobs that listed was chosen
+// from.
 func ByArray(listed, all []JobStatus) []JobStatus {
 	key := func(j JobStatus) cluster.JobKey { return cluster.JobKey{Namespace: j.Namespace, ID: j.Job} }
 	runs := map[cluster.JobKey]*Runs{}
@@ -82,7 +82,7 @@ func ByArray(listed, all []JobStatus) []JobStatus {
 			at[k] = len(out)
 			j.Job, j.Parent, j.Runs = j.Parent, "", runs[k]
 			out = append(out, j)
-		case !listed: // the array itself; its elements may come behind
+		case !listed: // the array itself; its elements may come later
 			at[k] = len(out)
 			out = append(out, j)
 		}
@@ -90,8 +90,8 @@ func ByArray(listed, all []JobStatus) []JobStatus {
 	return out
 }
 
-// absorb makes the entry that of a further element. The entry of the job that made them has
-// nothing of its own.
+// absorb adds a further element to the entry. The entry of the job that made them has no values of
+// its own.
 func (j *JobStatus) absorb(o JobStatus) {
 	if j.State == gang.Template {
 		o.Job, o.Parent, o.Runs = j.Job, "", j.Runs

@@ -20,28 +20,28 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/ledger"
 )
 
-// Status is what the agent shows of the placer's work.
+// Status sums up the placer's work, for the agent to show.
 type Status struct {
 	At   time.Time   `json:"at"`
 	Jobs []JobStatus `json:"jobs"`
 	GPUs int         `json:"gpus"`
 	Free int         `json:"free"`
-	// InTrouble are GPUs that are not chosen, or last; Outliers those whose PM score for a
-	// class is above the outlier threshold.
+	// InTrouble counts GPUs that are not chosen, or chosen last. Outliers counts, by class, GPUs
+	// whose PM score is above the outlier threshold.
 	InTrouble GPUsInTrouble        `json:"in_trouble"`
 	Allocated int                  `json:"allocated"`
 	Outliers  map[pal.AppClass]int `json:"outliers,omitempty"`
-	// Speeds are how fast the GPU models are.
+	// Speeds are the speeds of the GPU models.
 	Speeds []ledger.ModelSpeed `json:"-"`
-	// WaitsSince is since when the gang waits that has waited longest; zero if none is in the queue.
+	// WaitsSince is since when the longest-waiting gang waits; zero if the queue is empty.
 	WaitsSince time.Time `json:"-"`
-	// Slowdown is what was predicted of the gangs that run now.
+	// Slowdown is the predicted slowdown of the running gangs.
 	Slowdown Slowdown `json:"-"`
-	// Stopped is what it came to that gangs were stopped for others.
+	// Stopped sums up gangs stopped for others.
 	Stopped queue.Stops `json:"-"`
 	// Warnings are about Nomad itself and its nodes, for operators.
 	Warnings []string `json:"warnings,omitempty"`
-	// Queues are Nomad's own that are in the way.
+	// Queues are Nomad's own queues that interfere.
 	Queues cluster.BatchQueues `json:"batch_queues,omitempty"`
 }
 
@@ -50,57 +50,56 @@ type JobStatus struct {
 	Namespace string     `json:"namespace"`
 	Job       string     `json:"job"`
 	State     gang.State `json:"state"`
-	// Position in the queue, from 1; 0 where it does not wait.
+	// Position in the queue, from 1; 0 if it does not wait.
 	Position int `json:"position,omitempty"`
-	// User is whose job it is, if it says so (pal_user).
+	// User is its owner, from pal_user.
 	User string `json:"user,omitempty"`
-	// Held: somebody holds it.
+	// Held reports whether somebody holds it.
 	Held bool `json:"held,omitempty"`
-	// Priority is the job's in the queue: that of its jobspec, unless somebody has given it another.
+	// Priority is the job's in the queue: that of its jobspec, unless somebody has set another.
 	Priority int    `json:"priority"`
 	GPUs     int    `json:"gpus"`
 	Class    string `json:"class,omitempty"`
-	// Reason is why it waits, or cannot be served; of one that runs, which of its nodes are
-	// about to go.
+	// Reason is why it waits, or cannot be served. For a running job it names nodes that are about
+	// to go.
 	Reason    reason.Reason `json:"reason,omitzero"`
 	Submitted time.Time     `json:"submitted"`
-	// StartFrom and StartTo are between when it is expected to start, where that
-	// can be foretold.
+	// StartFrom and StartTo are the range in which it is expected to start, if that can be
+	// foretold.
 	StartFrom time.Time `json:"start_from,omitzero"`
 	StartTo   time.Time `json:"start_to,omitzero"`
-	// Elastic is its size, of an elastic gang.
+	// Elastic is the size of an elastic gang.
 	Elastic *queue.Size `json:"elastic,omitempty"`
-	// Nodes is on how many nodes its members are, and Started when the first of them was placed.
+	// Nodes is how many nodes its members are on. Started is when the first of them was placed.
 	Nodes   int       `json:"nodes,omitempty"`
 	Started time.Time `json:"started,omitzero"`
-	// EndFrom and EndTo are between when it is expected to end, where that can be foretold.
+	// EndFrom and EndTo are the range in which it is expected to end, if that can be foretold.
 	EndFrom time.Time `json:"end_from,omitzero"`
 	EndTo   time.Time `json:"end_to,omitzero"`
-	// Progress is how much of its work it reports that it has done, from 0 to 1.
+	// Progress is how much of its work it reports as done, from 0 to 1.
 	Progress *float64 `json:"progress,omitempty"`
-	// Parent is the parameterized or periodic job that has made it, and Runs are the jobs that a
-	// parameterized or periodic one has made: the elements of an array.
+	// Parent is the parameterized or periodic job that made it. Runs counts the jobs that a
+	// parameterized or periodic job has made: the elements of an array.
 	Parent string `json:"parent,omitempty"`
 	Runs   *Runs  `json:"runs,omitempty"`
 }
 
-// GPUsInTrouble counts GPUs by why they are not chosen: unhealthy, quarantined; and degraded
-// ones, which are chosen last.
+// GPUsInTrouble counts GPUs by trouble: unhealthy and quarantined ones are not chosen, degraded
+// ones are chosen last.
 type GPUsInTrouble struct {
 	Unhealthy   int `json:"unhealthy"`
 	Quarantined int `json:"quarantined"`
 	Degraded    int `json:"degraded"`
 }
 
-// Slowdown is the predicted slowdown of gangs, a mean over their GPUs: as they were placed,
-// and as packing would have placed them at that moment. Gangs of which one of both is not
-// known do not count.
+// Slowdown is the predicted slowdown of gangs, a mean over their GPUs: as placed, and as packing
+// would have placed them at that moment. Gangs for which one of the two is unknown do not count.
 type Slowdown struct {
 	GPUs           int
 	Chosen, Packed float64
 }
 
-// add counts a gang in.
+// add adds a gang.
 func (s *Slowdown) add(d pal.Decision) {
 	if d.Chosen == nil || d.Packed == nil || d.Chosen.Cost <= 0 || d.Packed.Cost <= 0 || d.Demand <= 0 {
 		return
@@ -112,8 +111,8 @@ func (s *Slowdown) add(d pal.Decision) {
 	s.GPUs += d.Demand
 }
 
-// Size is how many GPUs the job has or requests; of an elastic gang that waits from its
-// least to all: "2–8".
+// Size is how many GPUs the job has or requests. For an elastic gang that waits it is a range:
+// "2–8".
 func (j JobStatus) Size() string {
 	return InRange(j.LeastGPUs(), j.GPUs)
 }
@@ -126,7 +125,7 @@ func (j JobStatus) LeastGPUs() int {
 	return j.GPUs
 }
 
-// InRange is a number between two: "2–8", or "8" if they are the same.
+// InRange formats a range: "2–8", or "8" if both ends are equal.
 func InRange(least, most int) string {
 	if least == most {
 		return strconv.Itoa(most)
@@ -134,7 +133,7 @@ func InRange(least, most int) string {
 	return fmt.Sprintf("%d–%d", least, most)
 }
 
-// GPURange is between how many GPUs.
+// GPURange formats a range of GPUs.
 func GPURange(least, most int) string {
 	if least == most {
 		return pal.CountGPUs(most)
@@ -142,7 +141,7 @@ func GPURange(least, most int) string {
 	return InRange(least, most) + " GPUs"
 }
 
-// StatusOf is what is shown of a job.
+// StatusOf returns what is shown of a job.
 func (m *Model) StatusOf(t *Tracked, waits map[string]*Wait) JobStatus {
 	j := t.status(waits[t.Key.String()])
 	j.Elastic = m.SizeOf(t)
@@ -155,7 +154,7 @@ func (m *Model) StatusOf(t *Tracked, waits map[string]*Wait) JobStatus {
 	return j
 }
 
-// canaries says of a service that canaries of its new version run beside the old one.
+// canaries tells that canaries of a service's new version run beside the old one.
 func canaries(st gang.Observed) reason.Reason {
 	if !gang.HasCanaries(st.Job) {
 		return reason.Reason{}
@@ -174,7 +173,7 @@ func canaries(st gang.Observed) reason.Reason {
 	return r
 }
 
-// Wait takes over what the queue says of a waiting job; nil: nothing.
+// Wait fills in what the queue tells about a waiting job; nil: nothing.
 func (j *JobStatus) Wait(w *Wait) {
 	if w == nil {
 		return
@@ -185,7 +184,7 @@ func (j *JobStatus) Wait(w *Wait) {
 	}
 }
 
-// Status is what is counted; waits is what the queue says of those that wait.
+// Status counts jobs and GPUs; waits is what the queue tells about the waiting ones.
 func (m *Model) Status(waits map[string]*Wait) Status {
 	s := Status{At: m.Time, GPUs: m.View.Cluster.NumGPUs(), Free: m.View.Cluster.FreeGPUs(), Queues: m.State.Queues}
 	s.Jobs = make([]JobStatus, 0, len(m.Jobs))
@@ -206,7 +205,7 @@ func (m *Model) Status(waits map[string]*Wait) Status {
 	return s
 }
 
-// CountGPUs counts those that are not like the others.
+// CountGPUs counts GPUs in trouble, allocated GPUs and outliers.
 func (m *Model) CountGPUs(now time.Time) (in GPUsInTrouble, allocated int, outliers map[pal.AppClass]int) {
 	above, c := cmp.Or(m.Cfg.Queue.OutlierThreshold, queue.DefaultOutlierThreshold), m.View.Cluster
 	outliers = map[pal.AppClass]int{}
@@ -243,7 +242,7 @@ func (m *Model) Outlier(i int) bool {
 	return slices.ContainsFunc(scores[:], func(s pal.PMScore) bool { return float64(s) > above })
 }
 
-// GPUState is the state of the cluster's GPU i.
+// GPUState returns the state of the cluster's GPU i.
 func (m *Model) GPUState(i int, now time.Time) GPUState {
 	c := m.View.Cluster
 	u := c.GPU(i)
@@ -260,24 +259,24 @@ func (m *Model) GPUState(i int, now time.Time) GPUState {
 	return GPUFree
 }
 
-// GPUState is what a GPU can be used for now. The first that is true counts, in the order
-// of the constants: an unhealthy GPU may be allocated, too.
+// GPUState is what a GPU can be used for now. The constants are in order of precedence: an
+// unhealthy GPU may be allocated, too.
 type GPUState string
 
-// For is the status as somebody may know it who may know of the job: the jobs of
-// namespaces that he cannot see are not named in it.
+// For returns the status as a user who may see the job may see it: without names of jobs in
+// namespaces that the user may not see.
 func (j JobStatus) For(sees Sees) JobStatus {
 	j.Reason = j.Reason.For(sees.Name)
 	return j
 }
 
-// Sees reports whether somebody may know of the jobs of a namespace.
+// Sees reports whether a user may see the jobs of a namespace.
 type Sees func(namespace string) bool
 
-// Unseen stands for a job in a namespace that the one who asks cannot see.
+// Unseen replaces the name of a job that the user may not see.
 const Unseen = "(a job that the token cannot see)"
 
-// Name is a job's name, namespace/id, as somebody may know it.
+// Name returns a job's name, namespace/id, or Unseen.
 func (sees Sees) Name(job string) string {
 	namespace, _, ok := strings.Cut(job, "/") // no namespace has a slash
 	if job == "" || ok && sees(namespace) {
@@ -286,7 +285,7 @@ func (sees Sees) Name(job string) string {
 	return Unseen
 }
 
-// Wait is what the queue says of a waiting job, as somebody may know it.
+// Wait returns what the queue tells about a waiting job, without names that the user may not see.
 func (sees Sees) Wait(w queue.Wait) queue.Wait {
 	w.Ahead = sees.Name(w.Ahead)
 	w.Stopping, w.Shrinking = sees.names(w.Stopping), sees.names(w.Shrinking)
@@ -300,8 +299,8 @@ func (sees Sees) names(jobs []string) (names []string) {
 	return names
 }
 
-// The states of a GPU. Unavailable: its node takes no jobs or has just come back, or tasks
-// of a purged job may still run on it.
+// The states of a GPU. Unavailable: its node accepts no jobs or has just come back, or tasks of a
+// purged job may still run on it.
 const (
 	GPUUnhealthy   GPUState = "unhealthy"
 	GPUQuarantined GPUState = "quarantined"

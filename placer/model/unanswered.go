@@ -14,23 +14,23 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// unanswered is a registration of ours that Nomad did not answer, and may write yet: it compares
-// the index before it writes, not while it does.
+// unanswered is a registration of ours that Nomad did not answer and may still write. Nomad
+// compares the index before it writes, not while it writes.
 type unanswered struct {
 	over    uint64      // JobModifyIndex of the job that it was to replace
 	created uint64      // its CreateIndex; 0 if it had none
-	spec    string      // [gang.AuthorSpec] of what was sent
+	spec    string      // [gang.AuthorSpec] of the job that was sent
 	start   *gang.Start // nil if the registration starts nothing
 	gpus    []string    // of the start
-	until   time.Time   // Nomad does not write it any more
+	until   time.Time   // Nomad does not write it after that
 }
 
-// UnansweredFor is how long Nomad may write such a registration, and its GPUs are kept from others:
-// longer than Nomad's servers work on a request.
+// UnansweredFor is how long Nomad may still write such a registration; its GPUs are reserved for
+// that time. Nomad's servers do not work on a request for longer.
 const UnansweredFor = time.Minute
 
-// NoteUnanswered takes note of a registration over what the job was. Such with neither pins nor
-// another trace of ours look like their author's own, and are left out.
+// NoteUnanswered records a registration over the state was. Registrations without pins or another
+// trace of ours are left out, because they look like their author's own.
 func (m *Model) NoteUnanswered(sent, was *api.Job, start *gang.Start) {
 	if _, pinned := rewrite.Pinned(sent); !pinned || was == nil {
 		return
@@ -46,7 +46,7 @@ func (m *Model) NoteUnanswered(sent, was *api.Job, start *gang.Start) {
 	m.unanswered[k] = append(m.unanswered[k], u)
 }
 
-// BroughtBack reports whether a job is there because Nomad wrote such a registration after its author
+// BroughtBack reports whether a job exists because Nomad wrote such a registration after its author
 // had purged the job: it is new, and has our pins.
 func (m *Model) BroughtBack(job *api.Job) bool {
 	us := m.unanswered[cluster.KeyOf(job)]
@@ -57,9 +57,8 @@ func (m *Model) BroughtBack(job *api.Job) bool {
 	return slices.ContainsFunc(us, func(u unanswered) bool { return u.created != 0 && u.created < *job.CreateIndex && u.spec == spec })
 }
 
-// CameAbout is the start over what the gang's job was that shows in the pins of the job as it is
-// now; nil if there is none. Two decisions rarely choose the same GPUs, and if they did it would be
-// the same start.
+// CameAbout returns the unanswered start whose pins the job now has; nil if there is none. Two
+// decisions rarely choose the same GPUs, and if they did, it would be the same start.
 func (m *Model) CameAbout(t *Tracked, now gang.Observed) *gang.Start {
 	for _, u := range m.unanswered[now.Key] {
 		if u.start != nil && t.Job != nil && u.over == *t.Job.JobModifyIndex && u.over != *now.Job.JobModifyIndex &&
@@ -70,8 +69,9 @@ func (m *Model) CameAbout(t *Tracked, now gang.Observed) *gang.Start {
 	return nil
 }
 
-// forgetUnanswered forgets those that Nomad cannot write any more. Over a job that has not changed
-// one may have been written that Nomad has not shown yet: until all has been read again.
+// forgetUnanswered forgets registrations that Nomad can no longer write. If the job has not
+// changed, one may have been written that Nomad has not shown yet; it is kept until everything is
+// read again.
 func (m *Model) forgetUnanswered(now time.Time) {
 	for k, us := range m.unanswered {
 		us = slices.DeleteFunc(slices.Clone(us), func(u unanswered) bool {
@@ -87,8 +87,8 @@ func (m *Model) forgetUnanswered(now time.Time) {
 	}
 }
 
-// HeldGPUs are GPUs that were given out and that neither an allocation nor a pin
-// holds, by job.
+// HeldGPUs returns GPUs, by job, that were given out and that neither an allocation nor a pin
+// holds.
 func (m *Model) HeldGPUs(now time.Time) map[cluster.JobKey][]string {
 	held := map[cluster.JobKey][]string{}
 	for _, t := range m.Sorted() {

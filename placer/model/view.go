@@ -19,7 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// ViewOptions are the options of the view as they are now.
+// ViewOptions returns the current options of the view.
 func (m *Model) ViewOptions(now time.Time) request.Options {
 	c := m.Cfg
 	return request.Options{
@@ -32,8 +32,9 @@ func (m *Model) ViewOptions(now time.Time) request.Options {
 	}
 }
 
-// runsOf are the finished runs of a job's name with so many GPUs, by GPU model. For as long as the queue
-// has a job they are as when it came: its speeds must not change with each run that ends.
+// runsOf returns the finished runs of a job's name with that many GPUs, by GPU model. While the
+// queue has a job they stay as they were when it came: its speeds must not change with each run
+// that ends.
 func (m *Model) runsOf(job *api.Job, gpus int) map[string]queue.ModelRuns {
 	t := m.Jobs[cluster.KeyOf(job)]
 	if t != nil && t.Queued {
@@ -46,7 +47,7 @@ func (m *Model) runsOf(job *api.Job, gpus int) map[string]queue.ModelRuns {
 	return runs
 }
 
-// UpdateView brings the view up to date, or rebuilds it and tells the queue.
+// UpdateView updates the view, or rebuilds it and tells the queue.
 func (m *Model) UpdateView(now time.Time) error {
 	m.State.Elapse(now)
 	m.forgetUnanswered(now)
@@ -65,7 +66,7 @@ func (m *Model) UpdateView(now time.Time) error {
 // rebase tells the queue the numbers of a new cluster.
 func (m *Model) rebase() {
 	for _, t := range m.Jobs {
-		t.Target = nil // in numbers that mean nothing any more: it waits in the queue
+		t.Target = nil // its numbers are invalid now; it waits in the queue
 	}
 	m.Queue.Rebase(func(id string, g pal.Gang, pl pal.Placement) (pal.Gang, pal.Placement) {
 		unknown := pal.Placement{Penalty: 1, PMScore: 1}
@@ -81,8 +82,8 @@ func (m *Model) rebase() {
 	})
 }
 
-// Reconsider tells the queue which nodes may serve whom, after some came or went
-// and the requests were read again.
+// Reconsider tells the queue which nodes may serve which gang, after nodes came or went and the
+// requests were read again.
 func (m *Model) Reconsider() {
 	m.Queue.Reconsider(func(id string, g pal.Gang) pal.Gang {
 		t := m.ByID(id)
@@ -98,8 +99,8 @@ func (m *Model) Reconsider() {
 	})
 }
 
-// RequestOf reads what a job wants. A gang that was requeued wants other nodes
-// than those that failed it, too, and than those on which Nomad's dry run refused it.
+// RequestOf returns what a job requests. A requeued gang also avoids nodes where it failed, and
+// nodes on which Nomad's dry run refused it.
 func (m *Model) RequestOf(st gang.Observed) (request.Request, error) {
 	r, err := m.View.Request(st.Job)
 	if err != nil {
@@ -126,8 +127,8 @@ func mark(set map[string]bool, name string) map[string]bool {
 	return set
 }
 
-// Avoids are the nodes, by name, that a gang that was requeued goes to only if
-// it fits nowhere else; nil for none.
+// Avoids returns the names of nodes that a requeued gang uses only if it fits nowhere else; nil for
+// none.
 func (m *Model) Avoids(st gang.Observed, now time.Time) map[string]bool {
 	if st.Nomad != gang.Waiting || len(st.Pins.Groups) == 0 {
 		return nil
@@ -135,7 +136,7 @@ func (m *Model) Avoids(st gang.Observed, now time.Time) map[string]bool {
 	return m.FailedOn(st.Key, now)
 }
 
-// BuildProfile returns the profile in force itself where nothing changed.
+// BuildProfile returns a new profile, or the one in force if nothing changed.
 func (m *Model) BuildProfile() (*profile.Profile, error) {
 	if m.View != nil && m.BuiltFrom == m.State.NodeGeneration() {
 		return m.Profile, nil
@@ -155,7 +156,7 @@ func (m *Model) BuildProfile() (*profile.Profile, error) {
 	return built, readErr
 }
 
-// GPUIDs are the ids of GPUs of the view's cluster.
+// GPUIDs returns the ids of GPUs of the view's cluster.
 func GPUIDs(v *request.View, gpus []int) []string {
 	var ids []string
 	for _, u := range gpus {
@@ -164,7 +165,7 @@ func GPUIDs(v *request.View, gpus []int) []string {
 	return ids
 }
 
-// QueueOptions are the options of the queue.
+// QueueOptions returns the options of the queue.
 func (c Config) QueueOptions() queue.Options {
 	o := c.Queue
 	o.Placement = c.Policy()
@@ -172,9 +173,9 @@ func (c Config) QueueOptions() queue.Options {
 	return o
 }
 
-// StartsPerCycle bounds a cycle: what happens meanwhile must not wait until
-// thousands of gangs are committed, or stopped.
+// StartsPerCycle bounds a cycle: new events must not wait until thousands of gangs are committed,
+// or stopped.
 const StartsPerCycle = 256
 
-// Policy is the placement policy.
+// Policy returns the placement policy.
 func (c Config) Policy() pal.Policy { return queue.Placement(c.Placement) }

@@ -15,19 +15,19 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// Wait is what the queue says of a waiting job, as people see it.
+// Wait is what the queue tells about a waiting job, as people see it.
 type Wait struct {
 	queue.Wait
-	// never: the cluster could not hold it even if all GPUs were free and healthy, or its
-	// tenant may not.
+	// never: the gang cannot run even if all GPUs are free and healthy, because of the cluster or
+	// its tenant's limit.
 	never bool
-	// Away: it waits for nodes, or for a driver or a device there, that are not ready now.
+	// Away: it waits for nodes, drivers or devices that are not ready now.
 	Away bool
 	// why is what it waits for if the queue does not know.
 	why reason.Reason
 }
 
-// Why is what it waits for.
+// Why returns what it waits for.
 func (w *Wait) Why() reason.Reason {
 	r := w.why.Or(w.Wait.Why())
 	if w.Reason == queue.ReasonWindow && w.why.IsZero() {
@@ -36,11 +36,11 @@ func (w *Wait) Why() reason.Reason {
 	return r
 }
 
-// at is a time of the queue's.
+// at converts a time of the queue.
 func at(d time.Duration) time.Time { return time.Unix(0, int64(d)).UTC() }
 
-// Idle is what it waits for while no placer is at work: nothing can be foretold, and a job that
-// only a placer's next decision keeps from starting waits for a placer.
+// Idle changes the wait for a time in which no placer works. Nothing can be foretold then, and a
+// job that only needs a placer's next decision waits for a placer.
 func (w *Wait) Idle() {
 	w.From, w.To = 0, 0
 	switch w.Reason {
@@ -50,7 +50,7 @@ func (w *Wait) Idle() {
 	}
 }
 
-// Barred is which group no node could take, even if it were idle; none if nodes could take all.
+// Barred names a group that no node could take, even an idle one; none if nodes could take all.
 func Barred(found []request.Obstacle) reason.Reason {
 	lasting := map[string]int{}
 	for _, o := range found {
@@ -64,7 +64,7 @@ func Barred(found []request.Obstacle) reason.Reason {
 	return reason.Reason{}
 }
 
-// Obstruct takes over into a decision what keeps the gang from nodes.
+// Obstruct adds to a decision what keeps the gang from nodes.
 func Obstruct(d *pal.Decision, found []request.Obstacle) {
 	if why := Barred(found); !d.Impossible && !why.IsZero() {
 		d.Impossible, d.Reason = true, why
@@ -73,7 +73,8 @@ func Obstruct(d *pal.Decision, found []request.Obstacle) {
 	d.Reason = withObstacles(d.Reason, func(o request.Obstacle) bool { return passing || !o.Now || o.Away }, found)
 }
 
-// away is that a job waits for nodes that may come back; none if there are none that it could use.
+// away tells that a job waits for nodes that may come back; none if there are none that it could
+// use.
 func away(found []request.Obstacle) reason.Reason {
 	r := withObstacles(reason.Reason{Kind: reason.Away}, func(o request.Obstacle) bool { return o.Away }, found)
 	if len(r.Because) == 0 {
@@ -82,10 +83,10 @@ func away(found []request.Obstacle) reason.Reason {
 	return r
 }
 
-// mostObstacles are named in a reason; all are in the explanation.
+// mostObstacles is how many a reason names; the explanation has all.
 const mostObstacles = 3
 
-// withObstacles is a reason that rests on what keeps a gang from nodes, as far as that counts.
+// withObstacles adds to a reason the obstacles that count.
 func withObstacles(r reason.Reason, counts func(request.Obstacle) bool, found []request.Obstacle) reason.Reason {
 	var lacks []reason.Reason
 	for _, o := range found {
@@ -100,12 +101,12 @@ func withObstacles(r reason.Reason, counts func(request.Obstacle) bool, found []
 	return r.Over(lacks...)
 }
 
-// lasting reports whether an obstacle stays as jobs end.
+// lasting reports whether an obstacle remains when jobs end.
 func lasting(o request.Obstacle) bool { return !o.Now || o.Away }
 
-// WaitsOf is what each waiting job waits for, by its id in the queue. Those that
-// could never run have no position: the others are counted without them. The queue
-// takes GPUs that jobs of others hold for ones that are not there.
+// WaitsOf returns what each waiting job waits for, by its id in the queue. Jobs that could never
+// run have no position: the others are counted without them. To the queue, GPUs of jobs that it
+// does not know do not exist.
 func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 	out := map[string]*Wait{}
 	whyNot := whyNotOnce(c)
@@ -114,7 +115,7 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 		shown := &Wait{Wait: w, never: w.Reason == queue.ReasonLimit}
 		if t := m.ByID(w.Job); t != nil && w.Reason == queue.ReasonTooLarge {
 			shown.never, shown.why = whyNot(m.View.Ever(t.Request))
-			shown.Reason = queue.ReasonGPUs // others than the queue's gangs hold them, unless it never runs
+			shown.Reason = queue.ReasonGPUs // others hold them, unless the gang never runs
 			found := m.View.LastingObstacles(t.Job)
 			if why := Barred(found); !shown.never && !why.IsZero() {
 				shown.never, shown.why = true, why
@@ -130,9 +131,9 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 			shown.why = w.Why().Over(away(m.View.LastingObstacles(t.Job)).Because...)
 		}
 		if t := m.ByID(w.Job); t != nil && w.Reason == queue.ReasonNext && !t.Trouble.IsZero() {
-			shown.why, shown.From, shown.To = t.Trouble, 0, 0 // it has been tried
+			shown.why, shown.From, shown.To = t.Trouble, 0, 0 // the job has been tried
 		}
-		if w.Reason == queue.ReasonLocality { // what is free now is not what it waits for
+		if w.Reason == queue.ReasonLocality { // it does not wait for the GPUs that are free now
 			now := gang.QueueTime(m.Time)
 			shown.To = max(now, w.Until)
 			shown.From = min(max(shown.From, now), shown.To) // 0 if nothing can be foretold
@@ -153,7 +154,7 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 	return out
 }
 
-// whyNotOnce is [pal.WhyNot] that looks at a large cluster once for gangs that are alike.
+// whyNotOnce is [pal.WhyNot] with a cache: it searches a large cluster once for similar gangs.
 func whyNotOnce(c *pal.Cluster) func(pal.Gang) (never bool, why reason.Reason) {
 	type answer struct {
 		never bool

@@ -13,17 +13,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/window"
 )
 
-// windowsInForce is what the queue was told of windows, and of which cluster.
+// windowsInForce are the windows that the queue knows, and for which cluster.
 type windowsInForce struct {
 	view  *request.View
 	epoch uint64
-	next  time.Time // when one of them is over
-	empty []string  // names of those that hold no GPU
+	next  time.Time // when the first of them ends
+	empty []string  // names of those without GPUs
 }
 
-// SyncWindows tells the queue which windows there are, when that may have changed: the
-// cluster was built again, other nodes came, or a window is over (then its next time
-// counts).
+// SyncWindows tells the queue the windows when they may have changed: the cluster was rebuilt, new
+// nodes came, or a window has ended and its next time counts.
 func (m *Model) SyncWindows(now time.Time) {
 	w := &m.Windows
 	known := w.view == m.View && w.epoch == m.View.Epoch() && (w.next.IsZero() || now.Before(w.next))
@@ -36,14 +35,14 @@ func (m *Model) SyncWindows(now time.Time) {
 	m.Queue.SetWindows(list)
 }
 
-// OpenWindow is a window that is on, until when, and the GPUs that it keeps.
+// OpenWindow is a window that is on, its end, and the GPUs that it keeps.
 type OpenWindow struct {
 	Name string
 	To   time.Time
 	GPUs []int
 }
 
-// OpenWindows are the windows that are on.
+// OpenWindows returns the windows that are on.
 func (m *Model) OpenWindows(now time.Time) (open []OpenWindow) {
 	for _, w := range m.Cfg.Windows {
 		if from, to, ok := w.At(now); ok && !now.Before(from) {
@@ -71,7 +70,7 @@ func (m *Model) gpusOf(w window.Window) []int {
 	return gpus
 }
 
-// Warnings say which windows hold nothing.
+// Warnings names the windows that keep no GPU.
 func (w windowsInForce) Warnings() []string {
 	var out []string
 	for _, name := range w.empty {
@@ -80,8 +79,8 @@ func (w windowsInForce) Warnings() []string {
 	return out
 }
 
-// Moment is a time of the queue's as people read it.
+// Moment formats a time of the queue for people.
 func Moment(at time.Duration) string { return Shown(time.Unix(0, int64(at))) }
 
-// Shown is a time as people read it.
+// Shown formats a time for people.
 func Shown(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }

@@ -21,12 +21,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// world is what a gang may ask of the placer while it decides: see [gang.World].
+// world answers a gang's questions while it decides: see [gang.World].
 type world struct{ *Model }
 
 var _ gang.World = world{}
 
-// World is what the gangs may ask.
+// World returns the answers for gangs.
 func (m *Model) World() gang.World { return world{m} }
 
 func (w world) Now() time.Time              { return w.Time }
@@ -49,9 +49,9 @@ func (w world) OthersHold(k cluster.JobKey, gpus []string) bool {
 	})
 }
 
-// LastFailure is the newest failure of a member that Nomad has not replaced, of this
-// version of the job or a later one; nil for none. A failed member of a service holds its
-// place until Nomad puts another one there, whatever becomes of the job.
+// LastFailure returns the newest failure of a member that Nomad has not replaced, of this version
+// of the job or a later one; nil for none. A failed member of a service keeps its place until Nomad
+// replaces it, whatever happens to the job.
 func (w world) LastFailure(job *api.Job) (last *failure.Failure) {
 	for _, f := range w.failuresOf(cluster.KeyOf(job)) {
 		if a := w.State.Allocs[f.Alloc]; a == nil || !failedAsItIs(job, a) {
@@ -64,7 +64,7 @@ func (w world) LastFailure(job *api.Job) (last *failure.Failure) {
 	return last
 }
 
-// failedAsItIs reports whether the failure of an allocation says something about the job as it is.
+// failedAsItIs reports whether an allocation failed in the current version of the job.
 func failedAsItIs(job *api.Job, a *cluster.Alloc) bool {
 	switch {
 	case a.Next != "":
@@ -75,7 +75,7 @@ func failedAsItIs(job *api.Job, a *cluster.Alloc) bool {
 	return a.ModifyIndex > *job.JobModifyIndex && (a.Version == nil || *a.Version >= *job.Version) // nor one of an earlier version
 }
 
-// Request is what the job asks for, with nodes to avoid after failures.
+// Request returns what the job requests, with nodes to avoid after failures.
 func (w world) Request(o gang.Observed) (request.Request, error) { return w.RequestOf(o) }
 
 func (w world) Running(r request.Request, gpus []int) pal.Placement { return w.View.Running(r, gpus) }
@@ -90,11 +90,10 @@ func (w world) Resized(g *gang.Lifecycle, to pal.Placement) (rewrite.Pins, error
 	return w.View.Resized(g.Request, g.Pins, to)
 }
 
-// RoomForMissing is where the members fit that a running gang lacks. Its pins are
-// widened, never replaced: the members that run must stay where they are. Those that it has
-// lost it gets back before others start; those that its author has added since (nomad job
-// scale) it gets as [queue.Queue.RoomFor] has it. If there is no room for all of those that do not
-// need each other, there may be for some.
+// RoomForMissing returns where the missing members of a running gang fit. Its pins are widened,
+// never replaced, because running members must stay where they are. Lost members get GPUs before
+// other gangs start. Members that its author has added (nomad job scale) get them as in
+// [queue.Queue.RoomFor]. If not all members fit and they do not need each other, some of them may.
 func (w world) RoomForMissing(g *gang.Lifecycle) (gang.Room, error) {
 	r, err := w.View.Missing(g.Job)
 	if err != nil {
@@ -112,7 +111,7 @@ func (w world) RoomForMissing(g *gang.Lifecycle) (gang.Room, error) {
 	return room, nil
 }
 
-// mostThatFit is the request for as many of its members as there is room for, or for all of them
+// mostThatFit returns the request for as many of its members as there is room for; for all of them
 // if there is room for none.
 func (w world) mostThatFit(r request.Request) request.Request {
 	lacks := 0
@@ -129,7 +128,7 @@ func (w world) mostThatFit(r request.Request) request.Request {
 	return fewer(r, most)
 }
 
-// fewer is the request for at most so many of its members, the first.
+// fewer returns the request for at most that many of its first members.
 func fewer(r request.Request, members int) request.Request {
 	r.Gang.MemberSets = slices.Clone(r.Gang.MemberSets)
 	for i := range r.Gang.MemberSets {
@@ -140,10 +139,9 @@ func fewer(r request.Request, members int) request.Request {
 	return r
 }
 
-// RoomForCanaries is where the canaries of a new version fit, beside the old members. They
-// replace these soon, so they wait for no other job, but the limits of their tenant hold.
-// Pins to GPUs name all that the old version may use, so they are first cut to what it
-// does use.
+// RoomForCanaries returns where the canaries of a new version fit, beside the old members. They
+// soon replace these, so they wait for no other job, but their tenant's limits hold. Pins to GPUs
+// name all GPUs that the old version may use, so they are first reduced to those it uses.
 func (w world) RoomForCanaries(g *gang.Lifecycle) (gang.Room, error) {
 	r, err := w.View.Canaries(g.Job)
 	if err != nil || r.Gang.GPUs() == 0 {
@@ -161,8 +159,8 @@ func (w world) RoomForCanaries(g *gang.Lifecycle) (gang.Room, error) {
 	}), nil
 }
 
-// CanariesBarred is the limit of its tenant that keeps a gang from the canaries that r asks for
-// beside what it holds; without one, there is no reason.
+// CanariesBarred returns the tenant's limit that forbids the canaries in r beside what the gang
+// holds; without one, no reason.
 func (m *Model) CanariesBarred(g *gang.Lifecycle, r request.Request) (wait queue.Wait, why reason.Reason) {
 	job := g.QueueJob(m.Cfg.RestartCost)
 	job.Gang, job.Least = r.Gang, 0
@@ -173,16 +171,16 @@ func (m *Model) CanariesBarred(g *gang.Lifecycle, r request.Request) (wait queue
 	return wait, why
 }
 
-// RoomForAll is where a gang could go that its author has changed while it runs, as
-// [queue.Queue.RoomFor] has it.
+// RoomForAll returns where a running gang could go that its author has edited, as in
+// [queue.Queue.RoomFor].
 func (m *Model) RoomForAll(g *gang.Lifecycle) gang.Room {
 	own, back := m.View.Without(g.Key)
 	defer back()
 	return m.roomFor(g, g.Request, m.View, queue.Change{Own: own})
 }
 
-// RoomForPlan is the same for a job that runs and is planned with another request. v is a
-// view without what its gang holds.
+// RoomForPlan does the same for a running job that is planned with another request. v is a view
+// without the gang's GPUs.
 func (m *Model) RoomForPlan(g *gang.Lifecycle, v *request.View) gang.Room {
 	return m.roomFor(g, g.Request, v, queue.Change{Own: m.View.Holds(g.Key)})
 }
@@ -201,14 +199,14 @@ func (m *Model) roomFor(g *gang.Lifecycle, r request.Request, v *request.View, c
 		room.Decision = pal.Explain(v.Cluster, r.Gang, m.Cfg.Policy())
 		room.Reason = room.Decision.Reason
 	default:
-		wait.Ahead = "a job that waits" // its name is not everybody's to know
+		wait.Ahead = "a job that waits" // not everybody may know its name
 		room.Reason = wait.Why()
 	}
 	return room
 }
 
-// room is where the gang of a request fits in a view. pins makes the job's pins of
-// those of the placement.
+// room returns where the gang of a request fits in a view. pins turns the pins of the placement
+// into the job's pins.
 func (w world) room(v *request.View, r request.Request, pins func(rewrite.Pins) rewrite.Pins) gang.Room {
 	pl, ok := pal.Place(v.Cluster, r.Gang, w.Cfg.Policy())
 	if !ok {

@@ -13,11 +13,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// said are the estimates whose effect is told of a job that has none.
+// said are the estimates that are tried for a job without one.
 var said = []time.Duration{10 * time.Minute, time.Hour, 8 * time.Hour}
 
-// ask asks for an estimate of a waiting job where nothing tells how long it runs, and says what one would win
-// it now; "" of others. Callers hold mu.
+// ask asks for an estimate for a waiting job whose run time nothing tells, and says what one would
+// gain now; "" for other jobs. Callers hold mu.
 func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 	job := t.QueueJob(s.m.Cfg.RestartCost)
 	if w == nil || job.Endless || s.Activity.Idle() || s.m.Queue.Told(job) {
@@ -25,7 +25,7 @@ func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 	}
 	was := startOf(w.Wait)
 	var sooner []string
-	var later []time.Duration // do not have it start now
+	var later []time.Duration // these must not start it now
 	for _, d := range said {
 		if job.Estimate = d; s.startsNow(job) {
 			sooner = append(sooner, "now if it runs "+model.ShortDuration(d))
@@ -54,7 +54,7 @@ func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 	return text
 }
 
-// startOf is when a gang is expected to start; "" where that cannot be told.
+// startOf returns when a gang is expected to start; "" if that is unknown.
 func startOf(w queue.Wait) string {
 	if w.To == 0 {
 		return ""
@@ -62,7 +62,7 @@ func startOf(w queue.Wait) string {
 	return "by " + model.Moment(w.To)
 }
 
-// startsNow reports whether a job that waits could start now if it were as is said here. Callers hold mu.
+// startsNow reports whether the waiting job could start now if it were as given. Callers hold mu.
 func (s *Snapshot) startsNow(job queue.Job) bool {
 	if job.Gang.GPUs() > s.m.View.Cluster.FreeGPUs() && job.Least == 0 {
 		return false
@@ -71,7 +71,8 @@ func (s *Snapshot) startsNow(job queue.Job) bool {
 	return ok
 }
 
-// notePreempt says which key of the configuration lets a job be stopped that does not say so itself.
+// notePreempt names the configuration key that makes a job preemptible if the job does not say so
+// itself.
 func (s *Snapshot) notePreempt(e *Explanation, t *model.Tracked) {
 	if from := t.Request.PreemptFrom; from != "" {
 		e.addNote(fmt.Sprintf("it may be stopped for others by %s: pal_preempt = \"false\" in its meta prevents that", from))

@@ -21,13 +21,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// What doctor advises in several places.
+// Advice that doctor gives in several places.
 const (
 	NextStatus  = "nomad-pal status shows it until it is over"
 	NextServers = "look at the logs of Nomad's servers, and try again"
 )
 
-// Verdict is what became of a check.
+// Verdict is the result of a check.
 type Verdict string
 
 // The verdicts.
@@ -37,21 +37,19 @@ const (
 	Fail Verdict = "FAIL"
 )
 
-// Check is one thing that doctor has looked at.
+// Check is one thing that doctor has checked.
 type Check struct {
 	Name    string  `json:"name"`
 	Verdict Verdict `json:"verdict"`
 	Found   string  `json:"found"`
-	// Next is what to do about it, "" for nothing.
+	// Next is what to do about it; "" for nothing.
 	Next string `json:"next,omitempty"`
 }
 
-// profileOld is the age from which on a profile is to be looked at: GPUs change over
-// months.
+// profileOld is the age from which doctor reports a profile as old: GPUs change over months.
 const profileOld = 90 * 24 * time.Hour
 
-// Checks look at Nomad, its clients, the device plugin and the profile. They change
-// nothing.
+// Checks checks Nomad, its clients, the device plugin and the profile. It changes nothing.
 func (s *Snapshot) Checks() []Check {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,7 +60,7 @@ func (s *Snapshot) Checks() []Check {
 	return out
 }
 
-// checkVersion is of the clients: the servers do not show theirs to every token.
+// checkVersion checks the clients: the servers do not show their versions to every token.
 func (s *Snapshot) checkVersion() Check {
 	low, known := s.m.State.OldestNomad(), version.Must(version.NewVersion(cluster.ExactPins))
 	switch {
@@ -74,7 +72,7 @@ func (s *Snapshot) checkVersion() Check {
 	return Check{"nomad version", OK, fmt.Sprintf("the oldest client runs %s", low), ""}
 }
 
-// gpusOn are the nodes with GPUs, by name, and the nodes without.
+// gpusOn returns the nodes with GPUs, by name, and the number of nodes without.
 func (s *Snapshot) gpusOn() (with []*api.Node, without int) {
 	for _, id := range slices.Sorted(maps.Keys(s.m.State.Nodes)) {
 		n := s.m.State.Nodes[id]
@@ -107,7 +105,7 @@ func (s *Snapshot) checkGPUs() Check {
 	return Check{"gpus", OK, found, ""}
 }
 
-// checkPlugin tells our device plugin from others by an attribute that it always sets.
+// checkPlugin recognises our device plugin by an attribute that it always sets.
 func (s *Snapshot) checkPlugin() Check {
 	with, _ := s.gpusOn()
 	var others []string
@@ -122,8 +120,8 @@ func (s *Snapshot) checkPlugin() Check {
 	return Check{"device plugin", OK, fmt.Sprintf("nomad-pal's on all %d clients with GPUs", len(with)), ""}
 }
 
-// checkMeasuring says what keeps device plugins from measuring. What they never measure, as they
-// are told to or the model is not supported, is no fault.
+// checkMeasuring reports what keeps device plugins from measuring. GPUs that are never measured, by
+// configuration or because the model is not supported, are no fault.
 func (s *Snapshot) checkMeasuring() Check {
 	with, _ := s.gpusOn()
 	waits, unable := map[string][]string{}, map[string][]string{} // nodes, by reason
@@ -153,7 +151,7 @@ func (s *Snapshot) checkMeasuring() Check {
 	return Check{"measuring", OK, "no GPU waits to be measured", ""}
 }
 
-// reasons tells nodes by reason, the most nodes first.
+// reasons lists nodes by reason, the reason with the most nodes first.
 func reasons(nodes map[string][]string) string {
 	whys := slices.SortedFunc(maps.Keys(nodes), func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(nodes[b]), len(nodes[a])), strings.Compare(a, b))
@@ -197,7 +195,7 @@ func (s *Snapshot) checkProfile() Check {
 	return Check{"profile", OK, found, ""}
 }
 
-// behind are the nodes whose plugin shows another profile than the one in force.
+// behind returns the nodes whose plugin uses another profile than the one in force.
 func (s *Snapshot) behind(version int64) (names []string) {
 	with, _ := s.gpusOn()
 	for _, n := range with {
@@ -229,7 +227,8 @@ func (s *Snapshot) checkUnprofiled() Check {
 	return Check{"measured gpus", OK, fmt.Sprintf("all %d", c.NumGPUs()), ""}
 }
 
-// checkGate: a node whose meta opens the gate takes gangs that nobody has placed.
+// checkGate finds nodes whose meta opens the gate: they accept gangs that the placer has not
+// placed.
 func (s *Snapshot) checkGate() Check {
 	var open []string
 	for _, n := range s.m.State.Nodes {
@@ -244,8 +243,8 @@ func (s *Snapshot) checkGate() Check {
 	return Check{"gate", OK, "closed on all nodes", ""}
 }
 
-// CheckClocks compares the clocks of the agent at work and of Nomad's servers, and both
-// with the caller's: a heartbeat has the agent's time, and Nomad notes when it wrote it.
+// CheckClocks compares the clocks of the agent at work, of Nomad's servers and of the caller. A
+// heartbeat contains the agent's time, and Nomad records when it wrote the heartbeat.
 func CheckClocks(written, worked, now time.Time) Check {
 	const most = 5 * time.Second
 	ahead := written.Sub(now)
@@ -260,7 +259,7 @@ func CheckClocks(written, worked, now time.Time) Check {
 	return Check{"clocks", OK, "the agent's and the servers' agree within seconds", ""}
 }
 
-// ChecksFailed are checks that could not be made, because Nomad cannot be read.
+// ChecksFailed are the checks that could not be made because Nomad cannot be read.
 func ChecksFailed(err error) Check {
 	c := Check{"reading nomad", Fail, err.Error(), NextServers}
 	if nomad.Refused(err) {

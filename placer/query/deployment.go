@@ -15,21 +15,20 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// Deployment is how a service gets from one version to the next, as Nomad tells: the one that
-// goes on, or the last one if it failed.
+// Deployment is a service's current deployment in Nomad, or its last one if that failed.
 type Deployment struct {
 	ID          string `json:"id"`
 	Status      string `json:"status"`
 	Description string `json:"description,omitempty"`
-	// Version is the version of the job that it brings.
+	// Version is the version of the job that it deploys.
 	Version uint64 `json:"version"`
 	// Promote reports whether it waits for somebody to promote it.
 	Promote bool          `json:"promote,omitempty"`
 	Groups  []DeployGroup `json:"groups"`
 }
 
-// DeployGroup is a deployment of one task group: so many members of the new version are to run,
-// and so many are placed, healthy and unhealthy. Canaries are those that run before the others.
+// DeployGroup is the deployment of one task group: how many members of the new version should run,
+// and how many are placed, healthy and unhealthy. Canaries run before the others.
 type DeployGroup struct {
 	Group     string `json:"group"`
 	Desired   int    `json:"desired"`
@@ -40,7 +39,7 @@ type DeployGroup struct {
 	Unhealthy int    `json:"unhealthy"`
 }
 
-// addDeployment adds the deployment of a service, and of which version its members are.
+// addDeployment adds the deployment of a service, and which version each member runs.
 func (s *Snapshot) addDeployment(ctx context.Context, e *Explanation, st gang.Observed) error {
 	if *st.Job.Type != api.JobTypeService || st.Nomad == gang.Ended {
 		return nil
@@ -88,7 +87,7 @@ func promotesItself(job *api.Job, group string) bool {
 	return g != nil && g.Update != nil && g.Update.AutoPromote != nil && *g.Update.AutoPromote
 }
 
-// reason is how far the deployment is, in words.
+// reason describes how far the deployment is.
 func (d *Deployment) reason() reason.Reason {
 	r := reason.Reason{Kind: reason.Deploys, Version: d.Version}
 	for _, g := range d.Groups {

@@ -31,101 +31,103 @@ type Explanation struct {
 	Namespace string     `json:"namespace"`
 	Job       string     `json:"job"`
 	State     gang.State `json:"state"`
-	// Parent is the parameterized or periodic job that it is a child of.
+	// Parent is the parameterized or periodic job that made it.
 	Parent string `json:"parent,omitempty"`
-	// Runs are the jobs that it has made, of a parameterized or periodic one.
+	// Runs counts the jobs that a parameterized or periodic job has made.
 	Runs *model.Runs `json:"runs,omitempty"`
 	// Reason is why it is in its state.
 	Reason reason.Reason `json:"reason,omitzero"`
-	// Planned: it is what would become of the job if it were submitted now.
+	// Planned reports whether the explanation is of a job that is not submitted: what would happen
+	// now.
 	Planned bool `json:"planned,omitempty"`
 	// Outcome is how it ended, if it did.
 	Outcome *Outcome    `json:"outcome,omitempty"`
 	Wait    *queue.Wait `json:"wait,omitempty"`
-	// WaitsFor is what it waits for as the queue has it.
+	// WaitsFor is what it waits for, according to the queue.
 	WaitsFor reason.Reason `json:"waits_for,omitzero"`
-	// StartFrom and StartTo are between when it is expected to start, where that
-	// can be foretold.
+	// StartFrom and StartTo are the range in which it is expected to start, if that can be
+	// foretold.
 	StartFrom time.Time `json:"start_from,omitzero"`
 	StartTo   time.Time `json:"start_to,omitzero"`
-	// Decision is the one in force, or what would be decided now.
+	// Decision is the decision in force, or what would be decided now.
 	Decision *pal.Decision `json:"decision,omitempty"`
 	// Decided and Ready are the times of the decision in force.
 	Decided time.Time `json:"decided,omitzero"`
 	Ready   time.Time `json:"ready,omitzero"`
-	// Restarted is when Nomad last started all members again where they were placed.
+	// Restarted is when Nomad last restarted all members in place.
 	Restarted time.Time `json:"restarted,omitzero"`
 	Mode      string    `json:"mode,omitempty"`
-	// Predicted is what the placer chose, if Nomad gave the job other GPUs that its pins
-	// allow: then the decision's chosen ones are those that it has.
+	// Predicted is what the placer chose, if Nomad gave the job other GPUs within its pins.
+	// Decision.Chosen are then the GPUs that it has.
 	Predicted *pal.Choice `json:"predicted,omitempty"`
-	// ClassFrom says where the application class comes from.
+	// ClassFrom is where the application class comes from.
 	ClassFrom string `json:"class_from,omitempty"`
-	// SpeedsFrom says where its speeds on GPU models are known from, by model.
+	// SpeedsFrom is where its speed on each GPU model comes from.
 	SpeedsFrom map[string]string `json:"speeds_from,omitempty"`
 	Note       string            `json:"note,omitempty"`
 	// Obstacles are what keeps it from nodes, while it cannot start.
 	Obstacles []request.Obstacle `json:"obstacles,omitempty"`
 	// Submitted is since when it waits, or waited; zero if that is not known.
 	Submitted time.Time `json:"submitted,omitzero"`
-	// Holders are who holds the GPUs that it waits for, and Remedies what would let it
-	// start now, or ever if it cannot run on the cluster.
+	// Holders are the jobs with the GPUs that it waits for. Remedies would let it start now, or
+	// ever if it cannot run on this cluster.
 	Holders  *Holders        `json:"holders,omitempty"`
 	Remedies []reason.Reason `json:"remedies,omitempty"`
-	// Ask asks for an estimate where nothing tells how long a waiting job runs, and says what one would win it.
+	// Ask asks the user for an estimate if nothing tells the run time of a waiting job, and says
+	// what one would gain.
 	Ask string `json:"ask,omitempty"`
-	// Try is a remedy as explain -what-if takes it.
+	// Try is a remedy in the form that explain -what-if takes.
 	Try string `json:"try,omitempty"`
 	// Alternatives are other placements, for comparison.
 	Alternatives []Alternative `json:"alternatives,omitempty"`
-	// Tradeoffs are what it would get now if its author asked for something else.
+	// Tradeoffs are what it would get now if its author requested something else.
 	Tradeoffs []Tradeoff `json:"tradeoffs,omitempty"`
-	// GPUIDLength is how many bytes of a GPU's id tell it from all others.
+	// GPUIDLength is how many bytes of a GPU's id distinguish it from all others.
 	GPUIDLength int `json:"gpu_id_length,omitempty"`
-	// Failures are the job's members that failed, by try: the oldest first.
+	// Failures are the job's members that failed, by try, the oldest first.
 	Failures []model.Try `json:"failures,omitempty"`
 	// Elastic is the size of an elastic gang.
 	Elastic *queue.Size `json:"elastic,omitempty"`
-	// holds are the GPUs that all its members have now; nil if some are missing.
+	// holds are the GPUs of all its members now; nil if some are missing.
 	holds *pal.Choice
-	// beside are those of its members and of canaries beside them; nil if there are none.
+	// beside are the GPUs of its members and of canaries; nil if there are none.
 	beside *pal.Choice
-	// asks is the application class that the job has now.
+	// asks is the job's application class now.
 	asks pal.AppClass
-	// pinned is the job as the placer would register it, if it would start now.
+	// pinned is the job as the placer would register it if it started now.
 	pinned *api.Job
-	// NoGate: the placer leaves the job to Nomad for want of a gate only.
+	// NoGate reports whether the placer leaves the job to Nomad only because it has no gate.
 	NoGate bool `json:"no_gate,omitempty"`
-	// Behind: the job is newer than what is known of the cluster.
+	// Behind reports whether the job is newer than the known state of the cluster.
 	Behind bool `json:"-"`
-	// Leaving says which of its members' nodes are drained, or have lost touch with Nomad, and
-	// which of its GPUs are unhealthy or gone, and what happens to the members there; and of a
-	// service, which windows begin on its nodes within a day.
+	// Leaving lists nodes of its members that are drained or have lost touch with Nomad, and its
+	// GPUs that are unhealthy or gone, each with what happens to the members there. For a service
+	// it also lists windows that begin on its nodes within a day.
 	Leaving []reason.Reason `json:"leaving,omitempty"`
-	// Members says of members that Nomad has tried again how often, and of missing ones what became
-	// of them; Retry how the missing member of a job comes back that Nomad does not bring back.
+	// Members tells how often Nomad has retried members, and what happened to missing ones. Retry
+	// is how a missing member comes back if Nomad does not bring it back.
 	Members []reason.Reason `json:"members,omitempty"`
 	Retry   Retry           `json:"retry,omitempty"`
-	// Ran is when the last of its members ended, of a gang that ran and waits again.
+	// Ran is when the last member ended, for a gang that ran and waits again.
 	Ran time.Time `json:"ran,omitzero"`
-	// StoppedWhy is why they were stopped, if the placer did that.
+	// StoppedWhy is why the placer stopped it, if it did.
 	StoppedWhy reason.Reason `json:"stopped_why,omitzero"`
-	// StoppedFor is the job for which, namespace/id, if that is known.
+	// StoppedFor is the job, namespace/id, that it was stopped for, if that is known.
 	StoppedFor string `json:"stopped_for,omitempty"`
-	// Deployment is that of a service, if it goes on or has failed.
+	// Deployment is that of a service, if it is under way or has failed.
 	Deployment *Deployment `json:"deployment,omitempty"`
-	// EndFrom and EndTo are between when a running job is expected to end, and EndWhy is what that
-	// rests on.
+	// EndFrom and EndTo are the range in which a running job is expected to end. EndWhy is the
+	// basis of that.
 	EndFrom time.Time `json:"end_from,omitzero"`
 	EndTo   time.Time `json:"end_to,omitzero"`
 	EndWhy  string    `json:"end_why,omitempty"`
-	// Progress is how much of its work a running job reports that it has done, or why that is not known.
+	// Progress is how much of its work a running job reports as done, or why that is not known.
 	Progress string `json:"progress,omitempty"`
 	// Allocations are the job's live members.
 	Allocations []Allocation `json:"allocations,omitempty"`
 	// Live is what their GPUs do now, by id, if that is known.
 	Live map[string]live.Use `json:"live,omitempty"`
-	// Idle are those that run nothing, and since when.
+	// Idle maps those of its GPUs that run nothing to since when.
 	Idle map[string]time.Time `json:"idle,omitempty"`
 }
 
@@ -140,7 +142,7 @@ type Allocation struct {
 	Version *uint64 `json:"version,omitempty"`
 }
 
-// takeWait takes over what the queue says of a waiting job. Where it lacks GPUs, d says more of that.
+// takeWait copies what the queue says about a waiting job. If the job lacks GPUs, d has details.
 func (e *Explanation) takeWait(w *model.Wait, d *pal.Decision) {
 	e.Wait, e.WaitsFor = &w.Wait, waitsFor(d, w)
 	if limited(w) { // nodes do not matter yet
@@ -151,8 +153,8 @@ func (e *Explanation) takeWait(w *model.Wait, d *pal.Decision) {
 	}
 }
 
-// waitsFor is what a job waits for as the queue has it. If it is GPUs, the decision says more closely what the
-// free ones lack for it.
+// waitsFor returns what a job waits for, according to the queue. If that is GPUs, the decision
+// tells in detail what is wrong with the free ones.
 func waitsFor(d *pal.Decision, w *model.Wait) reason.Reason {
 	r, n := w.Why(), d.Candidates
 	if w.Away {
@@ -177,7 +179,7 @@ func limited(w *model.Wait) bool {
 	return false
 }
 
-// Explain says why a job runs where it runs, or why it does not.
+// Explain returns why a job runs where it runs, or why it does not.
 func (s *Snapshot) Explain(ctx context.Context, k cluster.JobKey) (*Explanation, error) {
 	e, err := s.explain(ctx, k)
 	if err == nil {
@@ -206,8 +208,7 @@ func (s *Snapshot) explain(ctx context.Context, k cluster.JobKey) (*Explanation,
 	return e, s.addRecord(ctx, e, st)
 }
 
-// explainFromState explains as far as the snapshot itself knows; ok is false if the job is
-// none of ours.
+// explainFromState explains a job from the snapshot alone; ok is false if the job is not ours.
 func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.Observed, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,7 +216,7 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 	if !ok {
 		return nil, st, false
 	}
-	if st = s.m.Observed(job); st.Nomad == gang.Rejected { // set aside: nothing of it is looked into
+	if st = s.m.Observed(job); st.Nomad == gang.Rejected { // isolated: the job is not examined
 		why, _ := s.m.Isolated(job, s.m.Time)
 		return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Reason: why}, st, true
 	}
@@ -269,7 +270,8 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 	return e, st, true
 }
 
-// broken says of a job that runs on though its author has broken it since what he has to mend; t may be nil.
+// broken tells what to fix in a job that still runs in its old version because its author has
+// broken it since; t may be nil.
 func (e *Explanation) broken(t *model.Tracked) {
 	if t == nil || t.Refused == nil || e.State == gang.Failed {
 		return
@@ -278,7 +280,7 @@ func (e *Explanation) broken(t *model.Tracked) {
 	e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.FixVersion})
 }
 
-// lastEnd is when the last member ended of those that were placed since; zero if there are none.
+// lastEnd returns when the last member placed since a time ended; zero if there is none.
 func lastEnd(as []*cluster.Alloc, since time.Time) (at time.Time) {
 	for _, a := range as {
 		if ended := endOf(a); !a.Live() && a.CreateTime > since.UnixNano() && ended.After(at) {
@@ -288,8 +290,8 @@ func lastEnd(as []*cluster.Alloc, since time.Time) (at time.Time) {
 	return at
 }
 
-// explainUnknown explains a job that the snapshot does not have: one without GPUs, or one
-// that is newer than the snapshot.
+// explainUnknown explains a job that the snapshot does not have: one without GPUs, or one that is
+// newer than the snapshot.
 func (s *Snapshot) explainUnknown(ctx context.Context, k cluster.JobKey) (*Explanation, error) {
 	job, err := s.nomad.Job(ctx, k)
 	if err != nil {
@@ -315,7 +317,7 @@ func (s *Snapshot) explainUnknown(ctx context.Context, k cluster.JobKey) (*Expla
 	return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Native, Reason: reason.Reason{Kind: reason.WithoutGPUs, Cause: request.NoGPUs(job)}}, nil
 }
 
-// native says why the placer leaves a job to Nomad.
+// native tells why the placer leaves a job to Nomad.
 func (e *Explanation) native(st gang.Observed) {
 	e.Reason = reason.Reason{Kind: reason.NotOurs, Needs: st.Holds(), Have: st.Have, Want: st.Want}
 	if err := request.Servable(st.Job); err != nil {
@@ -325,9 +327,9 @@ func (e *Explanation) native(st gang.Observed) {
 	e.NoGate, e.Reason.Kind = true, reason.Ungated
 }
 
-// addRecord adds what was recorded of the last decision.
+// addRecord adds the recorded last decision.
 func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observed) error {
-	if e.Outcome != nil && (e.Outcome.Status == "stopped" || e.Outcome.Status == AtRest) { // that made a version: the time of the one before is the author's
+	if e.Outcome != nil && (e.Outcome.Status == "stopped" || e.Outcome.Status == AtRest) { // that made a version; the time of the one before is the author's
 		if vs, err := s.nomad.Versions(ctx, st.Key); err == nil && *st.Job.Version > 0 && vs[*st.Job.Version-1] != nil {
 			e.Submitted = time.Unix(0, *vs[*st.Job.Version-1].SubmitTime)
 		}
@@ -341,7 +343,7 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 		r.Got(e.holds)
 		r.Resized(e.holds)
 		e.remeasured(r.Decision)
-	} else if e.beside != nil && lacks(e.beside, r.Decision.Chosen) { // its author took members away since
+	} else if e.beside != nil && lacks(e.beside, r.Decision.Chosen) { // its author has removed members since
 		d := &r.Decision
 		d.Chosen, d.Demand, d.Walk, d.WalkOmitted, d.Packed, r.Predicted = e.beside, len(e.beside.GPUIDs()), nil, 0, nil, nil
 	}
@@ -349,10 +351,10 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 		e.ClassFrom = fmt.Sprintf("it was when the gang was placed; now it is %s, which counts when it is placed again", e.asks)
 	}
 	e.Decision, e.Predicted, e.Decided, e.Ready, e.Mode, e.Note = &r.Decision, r.Predicted, r.Decided, r.Ready, string(r.Mode), string(r.Note)
-	if st.Nomad == gang.Starting && r.Ready.After(s.m.Time) { // its members came since the snapshot: none is lost
+	if st.Nomad == gang.Starting && r.Ready.After(s.m.Time) { // its members came after the snapshot, so none is lost
 		e.Ready = time.Time{}
 	}
-	if st.Nomad == gang.Native { // it was released, and is pinned no more
+	if st.Nomad == gang.Native { // it was released, and has no pins any more
 		e.Mode = ""
 	}
 	if st.Nomad == gang.Ended && len(st.Pins.Groups) > 0 {
@@ -361,25 +363,25 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 	return nil
 }
 
-// movedFrom reports whether the job runs on GPUs other than the chosen ones: Nomad has placed it again,
-// without the placer.
+// movedFrom reports whether the job runs on other GPUs than the chosen ones, because Nomad placed
+// it again without the placer.
 func (e *Explanation) movedFrom(chosen *pal.Choice) bool {
 	return chosen != nil && slices.ContainsFunc(e.Allocations, func(a Allocation) bool {
 		return slices.ContainsFunc(a.GPUs, func(id string) bool { return !slices.Contains(chosen.GPUIDs(), id) })
 	})
 }
 
-// lacks reports whether a choice lacks GPUs of another one.
+// lacks reports whether has lacks GPUs of of.
 func lacks(has, of *pal.Choice) bool {
 	all := has.GPUIDs()
 	return of != nil && slices.ContainsFunc(of.GPUIDs(), func(id string) bool { return !slices.Contains(all, id) })
 }
 
-// MeasuredNow names the alternative that is what the gang has, by what its GPUs measure now.
+// MeasuredNow names the alternative that is the gang's own GPUs, by their current measurements.
 const MeasuredNow = "here, measured now"
 
-// remeasured adds that alternative if it is another slowdown than was decided on: a GPU was
-// measured again since.
+// remeasured adds that alternative if its slowdown differs from that of the decision, because a GPU
+// was measured again since.
 func (e *Explanation) remeasured(d pal.Decision) {
 	was := d.Chosen
 	if was == nil || e.asks != "" && e.asks != d.Class || e.holds.Cost > 0.95*was.Cost && e.holds.Cost < 1.05*was.Cost {
@@ -388,13 +390,13 @@ func (e *Explanation) remeasured(d pal.Decision) {
 	e.Alternatives = slices.Insert(e.Alternatives, 0, Alternative{MeasuredNow, e.holds})
 }
 
-// recordComes is how long after it placed a gang the placer has written down why,
-// bursts aside: how long it lets a record wait, and what it takes to hear that the
-// members are there.
+// recordComes is how long after a placement the placer has recorded the reasons, except in bursts.
+// It includes the delay of records and the time until the members are seen.
 const recordComes = 2 * time.Second
 
-// restarted is when Nomad last started all members of a running gang again on GPUs that it
-// already had, as it does when an edit changes their tasks, or after it had none; zero if it did not.
+// restarted returns when Nomad last restarted all members of a running gang on the same GPUs, or
+// started them after the gang had none; zero if never. Nomad restarts members when an edit changes
+// their tasks.
 func restarted(st gang.Observed, r *gang.Record) time.Time {
 	switch {
 	case st.Nomad != gang.Running || r.Ready.IsZero():
@@ -405,8 +407,8 @@ func restarted(st gang.Observed, r *gang.Record) time.Time {
 	return st.PlacedAnew()
 }
 
-// lastRecord reads what was recorded for a job. Where its members have just been
-// placed, that may be the decision before: it waits for the last one.
+// lastRecord reads the record of a job. If its members have just been placed, that may be the
+// previous decision: lastRecord then waits for the new one.
 func (s *Snapshot) lastRecord(ctx context.Context, st gang.Observed) (*gang.Record, error) {
 	for began := time.Now(); ; {
 		r, err := store.In(s.nomad).Record(ctx, st.Key)
@@ -421,8 +423,8 @@ func (s *Snapshot) lastRecord(ctx context.Context, st gang.Observed) (*gang.Reco
 	}
 }
 
-// recordToCome reports whether a record is about to be replaced, to somebody who has
-// been waiting for that since began: for [recordComes] at most, as clocks differ.
+// recordToCome reports whether a new record is expected soon. began is when the caller began to
+// wait; it waits for [recordComes] at most, as clocks differ.
 func recordToCome(r *gang.Record, st gang.Observed, began, now time.Time) bool {
 	placed := len(st.Pins.Groups) > 0 && (st.Nomad == gang.Running || st.Nomad == gang.Ended)
 	known := r != nil && r.JobModifyIndex >= *st.Job.JobModifyIndex
@@ -430,8 +432,8 @@ func recordToCome(r *gang.Record, st gang.Observed, began, now time.Time) bool {
 	return placed && !known && now.Sub(registered) <= recordComes && now.Sub(began) <= recordComes
 }
 
-// sparing is the application class by which a gang leaves out outliers that are free; "" if it
-// leaves out none.
+// sparing returns the application class for which a gang leaves out free outliers; "" if it leaves
+// out none.
 func sparing(d pal.Decision) pal.AppClass {
 	if d.Candidates.Outliers == 0 {
 		return ""
@@ -439,8 +441,8 @@ func sparing(d pal.Decision) pal.AppClass {
 	return d.Class
 }
 
-// explainWaiting says what a waiting job waits for, and what could be done about it.
-// Callers hold mu.
+// explainWaiting tells what a waiting job waits for, and what could be done about it. Callers hold
+// mu.
 func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	wait := s.waiting()[t.Key.String()]
 	switch e.State = t.Shown(wait); e.State {
@@ -483,7 +485,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	}
 	e.Reason = t.WhyWaits(wait, e.WaitsFor)
 	if e.State == gang.Waiting && t.After.IsZero() {
-		d.Impossible = false // of nodes that are away
+		d.Impossible = false // nodes that are away may fit it
 		s.whatNow(e, t, wait)
 		e.Alternatives = s.lastGPUs(t)
 		e.Tradeoffs = s.thatMayStart(t, s.tradeoffs(s.m.View.Cluster, t.Request.Least(), sizeKey(t.Request, "min")))
@@ -496,8 +498,8 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	}
 }
 
-// keptForIt frees what is kept for the start of a gang that is under way, until back is called: it
-// lacks other GPUs than those.
+// keptForIt frees the GPUs that are reserved for the current start of a gang, until back is called:
+// the gang lacks other GPUs than those.
 func (s *Snapshot) keptForIt(state gang.State, t *model.Tracked) (back func()) {
 	if state != gang.Committing {
 		return func() {}
@@ -506,14 +508,14 @@ func (s *Snapshot) keptForIt(state gang.State, t *model.Tracked) (back func()) {
 	return back
 }
 
-// never says of a job that no node can take, as Nomad says.
+// never marks a job that no node can take, according to Nomad.
 func (e *Explanation) never(found []request.Obstacle) {
 	e.State, e.Obstacles, e.Reason = gang.Unschedulable, found, request.NeverPlaced(found)
 	e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.ChangeJob})
 }
 
-// askNomad asks Nomad's scheduler about a job that waits, or would start, as far as the snapshot itself
-// can tell: what it refuses on every node never starts. Nobody asks of a job that it may not run.
+// askNomad asks Nomad's scheduler about a job that waits, or that would start according to the
+// snapshot. If Nomad refuses it on every node, it never starts.
 func (s *Snapshot) askNomad(ctx context.Context, e *Explanation, job *api.Job) {
 	if s.nomad == nil || e.State != gang.Waiting && e.State != gang.Starting || cluster.Template(job) || cluster.Child(job) {
 		return
@@ -526,8 +528,8 @@ func (s *Snapshot) askNomad(ctx context.Context, e *Explanation, job *api.Job) {
 	case err != nil:
 		return
 	case len(found) == 0 && e.pinned != nil && refused != "":
-		// On the GPUs that the placer would choose, too? Nomad alone may have taken those of one group
-		// for another one.
+		// Does Nomad also refuse it on the GPUs that the placer would choose? Without pins, Nomad
+		// may have given the GPUs of one group to another.
 		if resp, err := s.nomad.DryRun(ctx, e.pinned); err == nil && len(resp.FailedTGAllocs) > 0 {
 			e.State, e.Reason = gang.Waiting, reason.Reason{Kind: reason.NomadRefuses, Cause: refused}
 		}
@@ -545,8 +547,8 @@ func (s *Snapshot) explainOn(c *pal.Cluster, g pal.Gang) pal.Decision {
 	return pal.Explain(c, g, by)
 }
 
-// besideWindows explains again, for a waiting job that would fit, without the GPUs that windows
-// keep from it. They are taken until back is called. Callers hold mu.
+// besideWindows explains a waiting job that would fit again, without the GPUs of windows that
+// exclude it. Those GPUs count as taken until back is called. Callers hold mu.
 func (s *Snapshot) besideWindows(c *pal.Cluster, k cluster.JobKey, g pal.Gang, d *pal.Decision) (back func()) {
 	if !d.Placed {
 		return func() {}
@@ -561,7 +563,7 @@ func (s *Snapshot) besideWindows(c *pal.Cluster, k cluster.JobKey, g pal.Gang, d
 	n := &d.Candidates
 	n.Kept = was.Free + was.Outliers - n.Free - n.Outliers
 	n.Allocated -= n.Kept
-	if !d.Placed { // the queue says what it waits for
+	if !d.Placed { // the queue tells what it waits for
 		d.Reason = reason.Reason{}
 	}
 	return back
@@ -579,7 +581,7 @@ func (s *Snapshot) allocations(st gang.Observed) []Allocation {
 	return as
 }
 
-// For is the explanation as somebody may know it: see [model.JobStatus.For].
+// For returns the explanation as a user may see it: see [model.JobStatus.For].
 func (e Explanation) For(sees model.Sees) *Explanation {
 	if e.Wait != nil {
 		now := sees.Wait(*e.Wait)

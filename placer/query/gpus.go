@@ -31,44 +31,45 @@ type GPU struct {
 	PMScores  map[pal.AppClass]pal.PMScore `json:"pm_scores,omitempty"`
 	Classes   map[pal.AppClass]uint8       `json:"classes,omitempty"`
 	Available bool                         `json:"available"`
-	// Unhealthy and Unavailable say why the GPU is not chosen, Degraded why it is in the
-	// last class; "" when it is not so.
+	// Unhealthy and Unavailable are why the GPU is not chosen, Degraded why it is in the last
+	// class; "" if it is not.
 	Unhealthy   string `json:"unhealthy,omitempty"`
 	Unavailable string `json:"unavailable,omitempty"`
 	Degraded    string `json:"degraded,omitempty"`
 	// Window is the maintenance window or reservation that keeps the GPU now, and until when.
 	Window string `json:"window,omitempty"`
-	// Quarantine says why the GPU is quarantined, and until when.
+	// Quarantine is why the GPU is in quarantine, and until when.
 	Quarantine *failure.Quarantine `json:"quarantine,omitempty"`
-	// Live is what it does now, if that was asked for; NotLive is why it is not known.
+	// Live is what it does now, if that was requested; NotLive is why that is not known.
 	Live    *live.Use `json:"live,omitempty"`
 	NotLive string    `json:"not_live,omitempty"`
-	// IdleSince is since when it runs nothing though a job holds it; zero if it does not, or is not
-	// known to.
+	// IdleSince is since when it runs nothing although a job holds it; zero if it is busy, or that
+	// is not known.
 	IdleSince time.Time `json:"idle_since,omitzero"`
 }
 
 // GPUs lists the cluster's GPUs.
 func (s *Snapshot) GPUs() []GPU { return s.SomeGPUs(GPUFilter{}) }
 
-// Models are how fast the cluster's GPU models are, where that was measured.
+// Models returns how fast the cluster's GPU models are, if that was measured.
 func (s *Snapshot) Models() []ledger.ModelSpeed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.m.View.ModelSpeeds()
 }
 
-// GPUFilter says which GPUs are asked for: those that meet all of it.
+// GPUFilter selects GPUs: those that meet all its conditions.
 type GPUFilter struct {
-	// Nodes are names or ids, of nodes as [MapNode] has them, too; none for all.
+	// Nodes are names or ids, also names as in [MapNode]; empty for all.
 	Nodes []string
 	// Job holds the GPU: namespace/id. ID is the GPU's.
 	Job, ID string
-	// Trouble: it is unhealthy, degraded, or in quarantine.
+	// Trouble selects GPUs that are unhealthy, degraded, or in quarantine.
 	Trouble bool
-	// Outliers: its PM score for some application class is above the outlier_threshold.
+	// Outliers selects GPUs whose PM score for some application class is above the
+	// outlier_threshold.
 	Outliers bool
-	// Most is how many are listed at most, the first; 0: all.
+	// Most is how many are listed at most; 0: all.
 	Most int
 }
 
@@ -103,7 +104,7 @@ func (s *Snapshot) SomeGPUs(f GPUFilter) []GPU {
 	return out
 }
 
-// gpu is one GPU. Callers hold mu.
+// gpu returns one GPU. Callers hold mu.
 func (s *Snapshot) gpu(i int, unhealthy map[string]string) GPU {
 	c := s.m.View.Cluster
 	u := c.GPU(i)
@@ -127,7 +128,7 @@ func (s *Snapshot) gpu(i int, unhealthy map[string]string) GPU {
 	return g
 }
 
-// windowOf is the window that keeps a GPU now; "" if none does. Callers hold mu.
+// windowOf returns the window that keeps a GPU now, or "". Callers hold mu.
 func (s *Snapshot) windowOf(gpu int) string {
 	if s.kept == nil {
 		s.kept = map[int]string{}
@@ -140,11 +141,11 @@ func (s *Snapshot) windowOf(gpu int) string {
 	return s.kept[gpu]
 }
 
-// leastIDLength is how much of a GPU's id is shown at least: "GPU-" and eight digits.
+// leastIDLength is the least that is shown of a GPU's id: "GPU-" and eight digits.
 const leastIDLength = len("GPU-12345678")
 
-// IDLength is how many bytes of a GPU's id tell it from all others. Parts of a GPU are told by
-// their numbers: see [attr.Shorten].
+// IDLength returns how many bytes of a GPU's id distinguish it from all others. Parts of a GPU are
+// distinguished by their numbers: see [attr.Shorten].
 func IDLength(ids []string) int {
 	ids = attr.GPUsOf(ids)
 	n := leastIDLength
@@ -158,7 +159,7 @@ func IDLength(ids []string) int {
 	return n
 }
 
-// idLength is that of the cluster's GPUs.
+// idLength is IDLength for the cluster's GPUs.
 func (s *Snapshot) idLength() int {
 	c := s.m.View.Cluster
 	ids := make([]string, c.NumGPUs())
@@ -168,12 +169,12 @@ func (s *Snapshot) idLength() int {
 	return IDLength(ids)
 }
 
-// Cell is a GPU on a [Map]: for each application class three bits with its variability
-// class, from [pal.ClassA] in the lowest bits on (0: not measured, 7: that or slower);
-// then the bits below.
+// Cell is a GPU on a [Map]. Each application class has three bits with its variability class, from
+// [pal.ClassA] in the lowest bits on (0: not measured, 7: class 7 or slower). The bits below come
+// on top.
 type Cell uint16
 
-// What else a cell tells: two flags, and in the highest two bits why it is out of service.
+// Further contents of a cell: two flags, and in the highest two bits why it is out of service.
 const (
 	CellAllocated   Cell = 1 << 12
 	CellDegraded    Cell = 1 << 13
@@ -191,16 +192,16 @@ type Map struct {
 	Cells []Cell
 }
 
-// MapRack is a rack. Nodes of which no rack is known stand together, [mapRackNodes] of
-// them at most, named after the first.
+// MapRack is a rack. Nodes without a known rack are grouped, at most [mapRackNodes] of them, and
+// named after the first.
 type MapRack struct {
 	Name       string    `json:"name"`
 	Datacenter string    `json:"datacenter"`
 	Nodes      []MapNode `json:"nodes"`
 }
 
-// MapNode is a node and how many GPUs it has. Names are unique: of nodes with one name,
-// all but the first have the beginning of their id behind it.
+// MapNode is a node and how many GPUs it has. Names are unique: if several nodes have one name, all
+// but the first have the beginning of their id appended.
 type MapNode struct {
 	Name string `json:"name"`
 	GPUs int    `json:"gpus"`
@@ -208,7 +209,7 @@ type MapNode struct {
 
 const mapRackNodes = 32
 
-// Map draws the map.
+// Map returns the map.
 func (s *Snapshot) Map() *Map {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,7 +225,7 @@ func (s *Snapshot) Map() *Map {
 		return cmp.Or(cmp.Compare(x.Datacenter, y.Datacenter), cmp.Compare(x.Rack, y.Rack), cmp.Compare(x.Name, y.Name), cmp.Compare(x.ID, y.ID))
 	})
 	m := &Map{Racks: []MapRack{}, Cells: make([]Cell, 0, c.NumGPUs())}
-	last := "" // the rack of the last of m.Racks
+	last := "" // the rack of the last entry of m.Racks
 	for _, n := range order {
 		node := c.Node(n)
 		if r := len(m.Racks) - 1; r < 0 || m.Racks[r].Datacenter != node.Datacenter || last != node.Rack || node.Rack == "" && len(m.Racks[r].Nodes) == mapRackNodes {
@@ -240,7 +241,7 @@ func (s *Snapshot) Map() *Map {
 	return m
 }
 
-// nodeGPUs are the GPUs of each node.
+// nodeGPUs returns the GPUs of each node.
 func nodeGPUs(c *pal.Cluster) [][]int {
 	out := make([][]int, c.NumNodes())
 	for i := range c.NumGPUs() {
@@ -250,7 +251,7 @@ func nodeGPUs(c *pal.Cluster) [][]int {
 	return out
 }
 
-// uniqueNames are the nodes' names as a [MapNode] has them.
+// uniqueNames returns the nodes' names as in [MapNode].
 func uniqueNames(c *pal.Cluster) []string {
 	out, seen := make([]string, c.NumNodes()), make(map[string]bool, c.NumNodes())
 	for n := range out {
@@ -277,8 +278,8 @@ func mapCell(c *pal.Cluster, i int, state model.GPUState) Cell {
 	return out
 }
 
-// For is the GPU as somebody may know it. Why it is in quarantine may tell of jobs and
-// tasks, in whichever namespace: that is for operators.
+// For returns the GPU as a user may see it. The reason of a quarantine may name jobs and tasks in
+// any namespace, so only operators see it.
 func (g GPU) For(sees model.Sees, operator bool) GPU {
 	g.Job = sees.Name(g.Job)
 	if g.Quarantine != nil && !operator && !g.Quarantine.Operator {

@@ -22,47 +22,48 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// What a waiting gang can do about it: which jobs hold the GPUs it could use, until about
-// when, and what of it would start now.
+// Advice for a waiting gang: which jobs hold GPUs that it could use, until about when, and which
+// change of it would start now.
 
-// mostHolders are named in an explanation.
+// mostHolders is how many an explanation names at most.
 const mostHolders = 20
 
-// Holder is a job that holds GPUs which a waiting gang could use.
+// Holder is a job that holds GPUs that a waiting gang could use.
 type Holder struct {
 	// Job is namespace/id.
 	Job string `json:"job"`
 	// GPUs is how many of those it holds.
 	GPUs int `json:"gpus"`
-	// Stopping: its members were told to stop, and have not ended yet.
+	// Stopping reports whether its members were told to stop and have not ended yet.
 	Stopping bool `json:"stopping,omitempty"`
-	// Service: it runs until somebody stops it. Preemptible: the placer may stop it for others.
+	// Service jobs run until somebody stops them. Preemptible jobs may be stopped by the placer for
+	// others.
 	Service     bool `json:"service,omitempty"`
 	Preemptible bool `json:"preemptible,omitempty"`
-	// EndFrom and EndTo are between when it is expected to end; both zero if nothing is
-	// known of its run time, or it is stopping, or a service.
+	// EndFrom and EndTo are the range in which it is expected to end. Both are zero if its run time
+	// is unknown, if it is stopping, or if it is a service.
 	EndFrom time.Time `json:"end_from,omitzero"`
 	EndTo   time.Time `json:"end_to,omitzero"`
-	// MayGive is how many of those an elastic gang would give back for the waiting one, if
-	// that then starts, and GiveFrom from when on.
+	// MayGive is how many of those GPUs an elastic gang would give back for the waiting one, if
+	// that then starts; GiveFrom is from when on.
 	MayGive  int       `json:"may_give,omitempty"`
 	GiveFrom time.Time `json:"give_from,omitzero"`
-	// Needed: it is one of those that end first, and together leave room for the gang.
+	// Needed reports whether it is one of the jobs that end first and together leave room for the
+	// gang.
 	Needed bool `json:"needed,omitempty"`
 }
 
-// Holders are the jobs that hold GPUs which a waiting gang could use.
+// Holders are the jobs that hold GPUs that a waiting gang could use.
 type Holders struct {
-	// Jobs are those that are stopping; then those that are expected to end first, the
-	// earliest first; then those of which that is not known, the largest first; then services. Omitted
-	// counts the others.
+	// Jobs are sorted: stopping ones, then those with an expected end, the earliest first, then
+	// those without, the largest first, then services. Omitted counts the jobs left out.
 	Jobs    []Holder `json:"jobs,omitempty"`
 	Omitted int      `json:"omitted,omitempty"`
-	// Enough: when the needed jobs have ended there is room for the gang.
+	// Enough reports whether there is room for the gang once the needed jobs have ended.
 	Enough bool `json:"enough,omitempty"`
 }
 
-// rank is what comes first in the list of holders: see [Holders.Jobs].
+// rank is the sort key of the list of holders: see [Holders.Jobs].
 func (h Holder) rank() int {
 	switch {
 	case h.Stopping:
@@ -75,8 +76,8 @@ func (h Holder) rank() int {
 	return 2
 }
 
-// matching are the GPUs on which a member of the gang may run, if nothing else does. Those of a model
-// that is too small for the gang are not, unless all are.
+// matching returns a predicate for the GPUs on which a member of the gang may run if nothing else
+// does. GPUs of a model that is too small for the gang are excluded, unless all are.
 func matching(c *pal.Cluster, g pal.Gang) func(gpu int) bool {
 	may, usable := make([]bool, c.Groups()), c.Usable(g)
 	for group := range may {
@@ -90,11 +91,11 @@ func matching(c *pal.Cluster, g pal.Gang) func(gpu int) bool {
 	return func(gpu int) bool { return may[c.GroupOf(gpu)] }
 }
 
-// holders finds them for a gang. Callers hold mu.
+// holders finds the holders for a gang. Callers hold mu.
 func (s *Snapshot) holders(g pal.Gang, self cluster.JobKey) *Holders {
 	c, held := s.m.View.Cluster, map[cluster.JobKey]int{}
 	may := matching(c, g)
-	for i := range c.NumGPUs() { // a decision that the ledger does not show yet counts for nothing
+	for i := range c.NumGPUs() { // decisions that the ledger does not show yet are ignored
 		if o := s.m.View.Owner(i); o != (cluster.JobKey{}) && o != self && may(i) {
 			held[o]++
 		}
@@ -129,8 +130,8 @@ func (s *Snapshot) holders(g pal.Gang, self cluster.JobKey) *Holders {
 	return out
 }
 
-// stopping reports whether the job holds GPUs only for members that were told to stop.
-// Callers hold mu.
+// stopping reports whether the job holds GPUs only for members that were told to stop. Callers hold
+// mu.
 func (s *Snapshot) stopping(k cluster.JobKey) bool {
 	ending := false
 	for _, a := range s.m.State.AllocsOf(k) {
@@ -142,8 +143,8 @@ func (s *Snapshot) stopping(k cluster.JobKey) bool {
 	return ending
 }
 
-// holding is what a holder asked for, and whether that is known. Of one that has ended, and
-// whose members are stopping, the model keeps none.
+// holding returns what a holder requested; ok is false if that is unknown. The model has nothing
+// about a job that has ended and whose members are stopping.
 func (s *Snapshot) holding(k cluster.JobKey, stopping bool) (r request.Request, ok bool) {
 	if job := s.m.State.Jobs[k]; stopping && job != nil {
 		r, err := s.m.View.Request(job)
@@ -156,9 +157,8 @@ func (s *Snapshot) holding(k cluster.JobKey, stopping bool) (r request.Request, 
 	return t.Request, true
 }
 
-// needed marks the holders that make room for the gang when they have ended, one after
-// another. Those that Nomad placed alone, and the resources of their nodes, are left out
-// of account. The cluster is as before when it returns.
+// needed marks the holders that make room for the gang when they end, one after another. It ignores
+// jobs that Nomad placed alone, and the resources of their nodes. It leaves the cluster as it was.
 func (s *Snapshot) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey) {
 	c := s.m.View.Cluster
 	type taken struct {
@@ -188,13 +188,13 @@ func (s *Snapshot) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey
 			return
 		}
 	}
-	for i := range h.Jobs { // all of them are not enough
+	for i := range h.Jobs { // not even all of them are enough
 		h.Jobs[i].Needed = false
 	}
 }
 
-// remedies say what of a gang that does not fit now would, as it is written, beside those that go
-// before it; try is the first of them as -what-if takes it. Callers hold mu.
+// remedies returns changes with which a waiting gang would fit now, without passing gangs ahead;
+// try is the first of them as -what-if takes it. Callers hold mu.
 func (s *Snapshot) remedies(t *model.Tracked) (out []reason.Reason, try string) {
 	r, g := t.Request, t.Request.Least()
 	fits := func(g pal.Gang) bool { return s.mayStart(t, g) }
@@ -225,12 +225,12 @@ func (s *Snapshot) remedies(t *model.Tracked) (out []reason.Reason, try string) 
 	return out, try
 }
 
-// editCount is how a service gets another number of members that waits for some: Nomad blocks
-// scaling during a deployment (seen on 1.11.3), and one that lacks members is under way.
+// editCount is how to change the number of members of a service that waits for some: Nomad blocks
+// scaling during a deployment (seen on 1.11.3), and a service that lacks members is in one.
 var editCount = reason.Reason{Kind: reason.EditCount}
 
-// mayStart reports whether a waiting job could start now with another gang: on GPUs that are kept for
-// nobody who goes before it. Callers hold mu.
+// mayStart reports whether a waiting job could start now with another gang, on GPUs that are not
+// reserved for a gang ahead. Callers hold mu.
 func (s *Snapshot) mayStart(t *model.Tracked, g pal.Gang) bool {
 	if g.GPUs() > s.m.View.Cluster.FreeGPUs() {
 		return false
@@ -241,7 +241,7 @@ func (s *Snapshot) mayStart(t *model.Tracked, g pal.Gang) bool {
 	return ok
 }
 
-// priorityHelps reports whether a waiting job would go before others if its priority were higher.
+// priorityHelps reports whether a waiting job would pass others with a higher priority.
 func (s *Snapshot) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bool {
 	if !s.m.Cfg.Queue.ByPriority() || *t.Job.Priority >= tryPriority {
 		return false
@@ -254,11 +254,11 @@ func (s *Snapshot) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bo
 	return stops || w != nil && below(w.Ahead)
 }
 
-// tryPriority is the priority that is offered to try.
+// tryPriority is the priority that is suggested.
 const tryPriority = 80
 
-// whatNow says of a waiting job who holds the GPUs that it could use, what would let it start, and
-// what to try. Callers hold mu.
+// whatNow tells who holds the GPUs that a waiting job could use, what would let it start, and what
+// to try. Callers hold mu.
 func (s *Snapshot) whatNow(e *Explanation, t *model.Tracked, w *model.Wait) {
 	if w != nil && limited(w) {
 		if w.Reason == queue.ReasonQuota {
@@ -274,8 +274,8 @@ func (s *Snapshot) whatNow(e *Explanation, t *model.Tracked, w *model.Wait) {
 	}
 }
 
-// whenWhole says of a service that runs, and whose author has given it more members than there is
-// room for, what keeps them out, and what would have it whole. Callers hold mu.
+// whenWhole is for a running service whose author has added more members than there is room for. It
+// tells what keeps them out, and what would make room. Callers hold mu.
 func (s *Snapshot) whenWhole(e *Explanation, t *model.Tracked) {
 	r, held := t.Request, len(s.m.View.Holds(t.Key))
 	if t.Refused != nil || *t.Job.Type != api.JobTypeService || len(r.Gang.MemberSets) != 1 || t.Record == nil || t.Record.Ready.IsZero() ||
@@ -309,8 +309,8 @@ func (s *Snapshot) whenWhole(e *Explanation, t *model.Tracked) {
 	e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.FewerWhole, Key: "count", Room: whole, Members: t.Want}.And(editCount))
 }
 
-// sizeKey is where a job says how many members it has, as -what-if takes it: an elastic one
-// in its scaling block.
+// sizeKey returns the -what-if key of the number of members; an elastic job has it in its scaling
+// block.
 func sizeKey(r request.Request, elastic string) string {
 	if r.Elastic != nil {
 		return elastic
@@ -320,14 +320,14 @@ func sizeKey(r request.Request, elastic string) string {
 
 // Alternative is another placement of a gang, for comparison.
 type Alternative struct {
-	// What it is: "the best now" for one that runs, and before that "here, measured now" if its
-	// GPUs do not measure as they did; "its last GPUs" for one that waits again.
+	// What it is. For a running gang: "the best now", and before that "here, measured now" if the
+	// measurements of its GPUs have changed. For a gang that waits again: "its last GPUs".
 	What string `json:"what"`
 	*pal.Choice
 }
 
-// runsOn says which GPUs a running gang has, where it would go if it started now, and what
-// would change that. Callers hold mu.
+// runsOn tells which GPUs a running gang has, where it would go if it started now, and what would
+// change that. Callers hold mu.
 func (s *Snapshot) runsOn(e *Explanation, t *model.Tracked) {
 	c, g := s.m.View.Cluster, t.Request.Gang
 	at := s.m.At(t)
@@ -347,7 +347,7 @@ func (s *Snapshot) runsOn(e *Explanation, t *model.Tracked) {
 	}
 }
 
-// lastGPUs is where a gang ran that waits again. Callers hold mu.
+// lastGPUs returns where a gang ran that waits again. Callers hold mu.
 func (s *Snapshot) lastGPUs(t *model.Tracked) []Alternative {
 	var owned []int
 	for _, id := range t.Pins.GPUs() {

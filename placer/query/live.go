@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/live"
 )
 
-// AddLive asks the nodes of GPUs what these do now. It fails if there are more than [live.MostNodes]
-// nodes; of a node that does not answer, GPUs say why.
+// AddLive asks the nodes of GPUs what these do now. It fails for more than [live.MostNodes] nodes.
+// If a node does not answer, its GPUs say why.
 func AddLive(ctx context.Context, reader *live.Reader, c *api.Client, gpus []GPU) error {
 	nodes := make([]string, len(gpus))
 	for i, g := range gpus {
@@ -39,10 +39,10 @@ func AddLive(ctx context.Context, reader *live.Reader, c *api.Client, gpus []GPU
 	return nil
 }
 
-// Held is a GPU that a job holds: namespace/id.
+// Held is a GPU and the job that holds it, namespace/id.
 type Held struct{ ID, NodeID, Job string }
 
-// Held are all of them.
+// Held returns all GPUs that jobs hold.
 func (s *Snapshot) Held() (all []Held) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

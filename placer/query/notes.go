@@ -21,7 +21,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// addNote puts what is said behind the note; nothing if that is "".
+// addNote appends text to the note, if there is any.
 func (e *Explanation) addNote(said string) {
 	if e.Note != "" && said != "" {
 		e.Note += "; "
@@ -29,14 +29,14 @@ func (e *Explanation) addNote(said string) {
 	e.Note += said
 }
 
-// noteSize notes the size of an elastic gang, and what may become of it.
+// noteSize adds the size of an elastic gang, and how it may change.
 func (e *Explanation) noteSize() {
 	if e.Elastic != nil {
 		e.addNote(sizeInWords(e.Elastic, e.State))
 	}
 }
 
-// sizeInWords is the size of an elastic gang in words, and what may become of it.
+// sizeInWords describes the size of an elastic gang, and how it may change.
 func sizeInWords(s *queue.Size, st gang.State) string {
 	switch {
 	case s.Members == 0 || st == gang.Waiting || st == gang.Unschedulable:
@@ -49,7 +49,7 @@ func sizeInWords(s *queue.Size, st gang.State) string {
 	return fmt.Sprintf("elastic: it runs on %d of %d to %d members; it grows when GPUs come free that no waiting gang can use, if that saves more time than it costs", s.Members, s.Least, s.Most)
 }
 
-// noteWindows says which windows keep GPUs from a waiting job, and why.
+// noteWindows adds which windows keep GPUs from a waiting job, and why.
 func (s *Snapshot) noteWindows(e *Explanation, t *model.Tracked) {
 	for _, k := range s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), t.Key.String()) {
 		said := fmt.Sprintf("window %s: %d GPUs are kept from %s to %s. ", k.Window, k.GPUs, model.Moment(k.From), model.Moment(k.To))
@@ -65,14 +65,14 @@ func (s *Snapshot) noteWindows(e *Explanation, t *model.Tracked) {
 	}
 }
 
-// endless is why a window meets a service.
+// endless is why a service conflicts with a window.
 const endless = "a service does not end by itself"
 
-// minutes is a span in whole minutes.
+// minutes formats whole minutes.
 func minutes(d time.Duration) string { return fmt.Sprintf("%.0f minutes", d.Minutes()) }
 
-// windowsAhead are the windows that a running service is in, or will be within a day if nobody stops
-// it: nobody does that for the window.
+// windowsAhead returns the windows that a running service is in, or will be within a day unless
+// somebody stops it: nobody does that for the window.
 func (s *Snapshot) windowsAhead(t *model.Tracked) (said []reason.Reason) {
 	if *t.Job.Type != api.JobTypeService {
 		return nil
@@ -84,7 +84,7 @@ func (s *Snapshot) windowsAhead(t *model.Tracked) (said []reason.Reason) {
 	return said
 }
 
-// whenEnds says when a running job is expected to end, and why. Callers hold mu.
+// whenEnds adds when a running job is expected to end, and why. Callers hold mu.
 func (s *Snapshot) whenEnds(e *Explanation, t *model.Tracked) {
 	if e.EndFrom, e.EndTo = s.ends(t.Key); e.EndTo.IsZero() {
 		return
@@ -112,7 +112,7 @@ func (s *Snapshot) whenEnds(e *Explanation, t *model.Tracked) {
 	e.EndWhy += ", or " + longer
 }
 
-// reportsTell says what a foretold end rests on.
+// reportsTell describes the basis of a foretold end.
 func reportsTell(steps int) string {
 	if steps == 1 {
 		return "one step tells"
@@ -120,11 +120,11 @@ func reportsTell(steps int) string {
 	return fmt.Sprintf("%d steps tell", steps)
 }
 
-// percent is a part of a whole.
+// percent formats a part as a percentage.
 func percent(part float64) string { return fmt.Sprintf("%.3g %%", 100*part) }
 
-// reports says what a running job reports of its progress, or why that is not known; "" if it does not say that it
-// reports any. Callers hold mu.
+// reports describes the progress that a running job reports, or why it is not known; "" if the job
+// does not report any. Callers hold mu.
 func (s *Snapshot) reports(t *model.Tracked) string {
 	if !t.Request.Hints.Progress {
 		return ""
@@ -148,7 +148,7 @@ func (s *Snapshot) reports(t *model.Tracked) string {
 	return said
 }
 
-// earlierRuns says how long the earlier runs of a job's name took.
+// earlierRuns describes how long the earlier runs of a job's name took.
 func earlierRuns(runs int, shortest, longest time.Duration) string {
 	took := model.ShortDuration(shortest.Round(time.Second))
 	if to := model.ShortDuration(longest.Round(time.Second)); to != took {
@@ -160,7 +160,7 @@ func earlierRuns(runs int, shortest, longest time.Duration) string {
 	return fmt.Sprintf("its last %d runs took %s", runs, took)
 }
 
-// noteDeadline says how a waiting job stands to its deadline.
+// noteDeadline adds whether a waiting job will meet its deadline.
 func (s *Snapshot) noteDeadline(e *Explanation, t *model.Tracked, w *model.Wait) {
 	at, ok := t.Request.Hints.DeadlineOf(t.Submitted())
 	if !ok {
@@ -180,8 +180,8 @@ func (s *Snapshot) noteDeadline(e *Explanation, t *model.Tracked, w *model.Wait)
 	e.addNote(said)
 }
 
-// deadlineSentence reports whether a deadline will be met by a job that is expected to start
-// between from and to; 0 and 0: nobody knows.
+// deadlineSentence describes whether a job will meet its deadline if it starts between from and to;
+// 0 and 0: unknown.
 func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
 	startBy, misses, meets := d.StartBy, "will miss: ", ": 9 of 10 jobs like it meet that if they start by "
 	if d.Assumed > 0 {
@@ -207,8 +207,8 @@ func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
 	return said
 }
 
-// notePriority says of a waiting job that others go before it as their priority is higher. With
-// quotas and fair share, which ask for the tenant first, it says so of its namespace only.
+// notePriority tells that other jobs go first because of their priority. Under quotas and fair
+// share the tenant counts first, so then it is about jobs of the same namespace only.
 func (s *Snapshot) notePriority(e *Explanation, t *model.Tracked) {
 	q := s.m.Cfg.Queue
 	if !q.ByPriority() || t.Nomad != gang.Waiting {
@@ -233,7 +233,7 @@ func goes(jobs int) string {
 	return fmt.Sprintf("%d waiting jobs go", jobs)
 }
 
-// noteTenant says what goes by the tenant of a waiting job.
+// noteTenant adds what the tenant of a waiting job decides.
 func (s *Snapshot) noteTenant(e *Explanation, t *model.Tracked) {
 	u := s.m.Queue.TenantUse(t.Key.Namespace, gang.QueueTime(s.m.Time))
 	holding(&u, s.m.HeldByNamespace())
@@ -242,7 +242,7 @@ func (s *Snapshot) noteTenant(e *Explanation, t *model.Tracked) {
 	e.addNote(shareSentence(s.m.Cfg, u))
 }
 
-// quotaSentence says how a tenant stands to its quota; "" where it has none.
+// quotaSentence compares a tenant's GPUs with its quota; "" without one.
 func quotaSentence(u queue.TenantUse) string {
 	if u.Quota == 0 && u.Limit == nil {
 		return ""
@@ -260,7 +260,7 @@ func quotaSentence(u queue.TenantUse) string {
 	return said
 }
 
-// userSentence says how a user stands to the limits of users; "" where there are none.
+// userSentence compares a user's GPUs and jobs with the limits; "" without any.
 func userSentence(u queue.TenantUse, user string) string {
 	var has queue.UserUse
 	for _, o := range u.Users {
@@ -281,8 +281,8 @@ func userSentence(u queue.TenantUse, user string) string {
 	return fmt.Sprintf("user %s has %s in tenant %s", queue.ShownUser(user), strings.Join(most, " and "), u.Tenant)
 }
 
-// holding has a tenant's GPUs be those that its jobs hold. The queue also counts those that
-// running jobs ask for and do not have: a service that its author has given more members.
+// holding sets a tenant's GPUs to those that its jobs hold. The queue also counts GPUs that running
+// jobs requested and do not have: a service that got more members from its author.
 func holding(u *queue.TenantUse, held map[string]int) {
 	has := 0
 	for _, namespace := range u.Namespaces {
@@ -291,7 +291,7 @@ func holding(u *queue.TenantUse, held map[string]int) {
 	u.GPUs, u.Awaited = has, max(0, u.GPUs-has)
 }
 
-// shareSentence says what fair share goes by; "" where it is off.
+// shareSentence describes the fair share of a tenant; "" without fair share.
 func shareSentence(c model.Config, u queue.TenantUse) string {
 	if !c.Queue.FairShare {
 		return ""
@@ -310,7 +310,7 @@ func shareSentence(c model.Config, u queue.TenantUse) string {
 	return said + fmt.Sprintf(" (what was used %s ago counts half), and has %d GPUs at work", days(c.Queue.HalfLife), u.GPUs) + goes
 }
 
-// round3 is the number with three digits, or all of those before the point.
+// round3 rounds to three digits, or to all digits before the decimal point.
 func round3(x float64) string {
 	if x >= 100 {
 		return fmt.Sprintf("%.0f", x)
@@ -318,7 +318,7 @@ func round3(x float64) string {
 	return fmt.Sprintf("%.3g", math.Max(0, x))
 }
 
-// days writes whole days as such.
+// days formats whole days as days.
 func days(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
@@ -330,8 +330,8 @@ func days(d time.Duration) string {
 	return model.ShortDuration(d)
 }
 
-// Tenants are how the tenants stand whose jobs somebody may know of: some of theirs.
-// Only namespaces that he sees are named, and users of tenants all of whose namespaces he sees.
+// Tenants returns the tenants with namespaces that the user may see. It names only these
+// namespaces, and users only if the user may see all namespaces of the tenant.
 func (s *Snapshot) Tenants(sees model.Sees) []queue.TenantUse {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -348,8 +348,8 @@ func (s *Snapshot) Tenants(sees model.Sees) []queue.TenantUse {
 	return slices.DeleteFunc(tenants, func(u queue.TenantUse) bool { return len(u.Namespaces) == 0 })
 }
 
-// canariesWait says what the canaries of a running service wait for, if they do: Nomad has tried to
-// place them, and said that it cannot.
+// canariesWait adds what the canaries of a running service wait for, if Nomad has tried and failed
+// to place them.
 func (s *Snapshot) canariesWait(ctx context.Context, e *Explanation, st gang.Observed) error {
 	if st.Nomad != gang.Running || !gang.WantsCanaries(st) {
 		return nil
@@ -388,10 +388,10 @@ func (s *Snapshot) canariesWait(ctx context.Context, e *Explanation, st gang.Obs
 	return nil
 }
 
-// withoutCanaries is how a service is updated without them.
+// withoutCanaries is how to update a service without canaries.
 var withoutCanaries = reason.Reason{Kind: reason.WithoutCanary}
 
-// canariesAtLimit is what to do about canaries that their tenant's limit keeps out.
+// canariesAtLimit is what to do if their tenant's limit blocks canaries.
 func canariesAtLimit(w queue.Wait) reason.Reason {
 	if w.Reason == queue.ReasonQuota {
 		return reason.Reason{Kind: reason.AwaitTenants, User: w.User}.And(withoutCanaries)
@@ -399,7 +399,7 @@ func canariesAtLimit(w queue.Wait) reason.Reason {
 	return reason.Reason{Kind: reason.RaiseLimit, Limit: w.Limit, User: w.User}.And(withoutCanaries)
 }
 
-// canariesLack adds why the canaries of a new version have no room.
+// canariesLack adds why there is no room for the canaries of a new version.
 func (e *Explanation) canariesLack(why reason.Reason) {
 	lack := reason.Reason{Kind: reason.NoRoomCanaries}.Over(why)
 	e.Reason = e.Reason.And(lack)

@@ -18,19 +18,18 @@ import (
 
 // Outcome is how a job ended, in Nomad's words.
 type Outcome struct {
-	// Status is complete, failed, stopped or, where its author has scaled it to no members, at rest.
+	// Status is complete, failed, stopped or, if its author has scaled it to zero, at rest.
 	Status string `json:"status"`
-	// At is when the last member ended, or the job was stopped; zero if Nomad keeps
-	// nothing to tell by.
+	// At is when the last member ended, or the job was stopped; zero if Nomad no longer tells.
 	At time.Time `json:"at,omitzero"`
-	// Reason is what Nomad tells of the members: exit code, signal, how many are complete.
+	// Reason is what Nomad tells about the members: exit code, signal, how many are complete.
 	Reason reason.Reason `json:"reason"`
 }
 
-// AtRest is the status of a job that has no members for now, as its author wants.
+// AtRest is the status of a job that its author has scaled to zero.
 const AtRest = "at rest"
 
-// OutcomeOf is how a job ended, by the last allocation for each of its members.
+// OutcomeOf returns how a job ended, by the last allocation of each of its members.
 func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 	var failed *cluster.Alloc
 	complete, ending, at := 0, 0, time.Time{}
@@ -53,7 +52,7 @@ func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 	}
 	o := &Outcome{Status: "failed", At: at, Reason: reason.Reason{Kind: reason.EndedComplete, Have: complete, Want: st.Want}}
 	switch {
-	case st.Want == 0 && !rewrite.Stopped(st.Job): // scaled to no members
+	case st.Want == 0 && !rewrite.Stopped(st.Job): // scaled to zero
 		o.Status, o.At, o.Reason = AtRest, time.Unix(0, *st.Job.SubmitTime), reason.Reason{Kind: reason.NoMembers, Cause: request.NoMembers}
 	case complete >= st.Want:
 		o.Status = "complete"
@@ -70,8 +69,8 @@ func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 	return o
 }
 
-// lastAllocs are the last allocations for each of the job's members with GPUs, by their names:
-// not those of a job of the same name that was purged before.
+// lastAllocs returns the last allocation of each of the job's members with GPUs, by name. It
+// ignores allocations of a purged job of the same name.
 func lastAllocs(s *cluster.State, k cluster.JobKey, job *api.Job) map[string]*cluster.Alloc {
 	last, groups := map[string]*cluster.Alloc{}, groupsWithGPUs(job)
 	for _, a := range s.AllocsOf(k) {
@@ -82,15 +81,15 @@ func lastAllocs(s *cluster.State, k cluster.JobKey, job *api.Job) map[string]*cl
 	return last
 }
 
-// ofPurged reports whether an allocation is of a job of the same name that was purged.
+// ofPurged reports whether an allocation belongs to a purged job of the same name.
 func ofPurged(a *cluster.Alloc, job *api.Job) bool {
 	return job.CreateIndex != nil && a.CreateIndex < *job.CreateIndex
 }
 
-// endOf is when Nomad heard of an allocation last: of one that has ended, of its end.
+// endOf returns when Nomad last heard from an allocation; for an ended one, that is its end.
 func endOf(a *cluster.Alloc) time.Time { return time.Unix(0, a.ModifyTime) }
 
-// membersSay is what the members of a gang with pins do.
+// membersSay describes what the members of a gang with pins do.
 func membersSay(s *cluster.State, st gang.Observed) reason.Reason {
 	var d reason.Doing
 	groups, before := groupsWithGPUs(st.Job), map[string]bool{}
@@ -116,7 +115,7 @@ func membersSay(s *cluster.State, st gang.Observed) reason.Reason {
 		}
 	}
 	left := st.Have
-	for _, n := range []*int{&d.Complete, &d.Run, &d.Restarting, &d.Replacing, &d.Pending} { // canaries that are pending come on top
+	for _, n := range []*int{&d.Complete, &d.Run, &d.Restarting, &d.Replacing, &d.Pending} { // pending canaries come on top
 		*n = min(*n, left)
 		left -= *n
 	}
@@ -124,8 +123,8 @@ func membersSay(s *cluster.State, st gang.Observed) reason.Reason {
 	return reason.Reason{Kind: reason.MembersRun, Want: st.Want, Doing: &d}
 }
 
-// membersLack is what the members of a gang do that has GPUs while not all of them run; no reason
-// once they do.
+// membersLack describes the members of a gang that has GPUs while not all of them run; no reason
+// once all run.
 func membersLack(s *cluster.State, st gang.Observed) reason.Reason {
 	if st.Nomad != gang.Running && st.Nomad != gang.Starting {
 		return reason.Reason{}
@@ -136,7 +135,8 @@ func membersLack(s *cluster.State, st gang.Observed) reason.Reason {
 	return reason.Reason{}
 }
 
-// restarts reports whether a task of a pending member has run before: Nomad's client starts it again.
+// restarts reports whether Nomad's client is restarting a task of a pending member: it has run
+// before.
 func restarts(a *cluster.Alloc) bool {
 	for _, t := range a.Tasks {
 		if t.Restarts > 0 {
@@ -146,7 +146,7 @@ func restarts(a *cluster.Alloc) bool {
 	return false
 }
 
-// groupsWithGPUs are the groups whose members have GPUs.
+// groupsWithGPUs returns the groups whose members have GPUs.
 func groupsWithGPUs(job *api.Job) map[string]bool {
 	out := map[string]bool{}
 	for _, g := range job.TaskGroups {

@@ -21,8 +21,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Plan says what would happen to a job if it were registered with a gate now:
-// whether it would start, where, or what it would wait for. That is tried out on a copy.
+// Plan tells what would happen to a job if it were registered with a gate now: whether and where it
+// would start, or what it would wait for. It tries that on a copy.
 func (s *Snapshot) Plan(ctx context.Context, job *api.Job) (*Explanation, error) {
 	s = s.With(s.Activity)
 	e, err := s.plan(job)
@@ -33,8 +33,8 @@ func (s *Snapshot) Plan(ctx context.Context, job *api.Job) (*Explanation, error)
 	return e, err
 }
 
-// checkAfter asks Nomad about the jobs that a planned job comes after, and says of which it would
-// wait forever: those that Nomad does not have, or that do not finish.
+// checkAfter asks Nomad about the jobs in pal_after of a planned job. It names those that the job
+// would wait for forever: jobs that Nomad does not have, or that do not finish.
 func (s *Snapshot) checkAfter(ctx context.Context, e *Explanation, job *api.Job) {
 	hints, err := rewrite.ParseHints(job)
 	if err != nil || s.nomad == nil || e.State != gang.Starting && e.State != gang.Waiting {
@@ -56,7 +56,7 @@ func (s *Snapshot) checkAfter(ctx context.Context, e *Explanation, job *api.Job)
 	}
 }
 
-// runs reports whether the placer has placed the job already.
+// runs reports whether the placer has already placed the job.
 func (s *Snapshot) runs(job *api.Job) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +64,7 @@ func (s *Snapshot) runs(job *api.Job) bool {
 	return runs
 }
 
-// plan is [Snapshot.Plan] by what the snapshot itself knows.
+// plan is [Snapshot.Plan] without questions to Nomad.
 func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,11 +72,11 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 	k := cluster.KeyOf(job)
 	now := s.m.Time.UnixNano()
 	planned := *job
-	if rewrite.Gated(job) { // as run does where only some groups have the gate
+	if rewrite.Gated(job) { // as run does if only some groups have the gate
 		planned = *rewrite.Gate(job)
 	}
 	planned.SubmitTime = &now
-	// A version later than all: members of earlier ones that have finished run again.
+	// A later version than any: finished members of earlier versions run again.
 	later := uint64(math.MaxInt64)
 	planned.JobModifyIndex, planned.Version = &later, &later
 	e := &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Waiting, Planned: true, GPUIDLength: s.idLength()}
@@ -84,7 +84,7 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 		return e, nil
 	}
 	st, runs := s.placed(k)
-	if t := s.m.Jobs[k]; t != nil && t.Nomad == gang.Waiting { // it keeps its place in the line
+	if t := s.m.Jobs[k]; t != nil && t.Nomad == gang.Waiting { // it keeps its place in the queue
 		at := t.Submitted().UnixNano()
 		planned.SubmitTime, e.Submitted = &at, t.Submitted()
 	}
@@ -123,7 +123,8 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 	return e, nil
 }
 
-// Refused says why no placer could serve a job with GPUs, however the cluster is; nil if one could.
+// Refused returns why no placer could serve a job with GPUs, whatever the cluster; nil if one
+// could.
 func Refused(job *api.Job) *Explanation {
 	err := request.Takes(job)
 	if err == nil || !rewrite.Gated(request.Gate(job)) {
@@ -133,8 +134,9 @@ func Refused(job *api.Job) *Explanation {
 	return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Planned: true, Reason: model.Refused(err)}
 }
 
-// notServed says why the placer would not place a job that run registers without a gate, or no child
-// of a parameterized or periodic one; of a child that it would place, that the plan is of that.
+// notServed tells why the placer would not place the job: run registers it without a gate, or it is
+// a parameterized or periodic job without children that could be placed. If such children could be
+// placed, it tells that the plan is of one of them. It returns whether the job is not served.
 func (e *Explanation) notServed(job *api.Job, children bool) bool {
 	childless := request.Childless(job, children)
 	switch {
@@ -156,11 +158,11 @@ func (e *Explanation) notServed(job *api.Job, children bool) bool {
 	return true
 }
 
-// planRunning says what would become of a gang that runs if it were changed.
+// planRunning tells what would happen to a running gang after an edit.
 func (s *Snapshot) planRunning(e *Explanation, st gang.Observed, changed gang.Lifecycle, v *request.View, d *pal.Decision) {
 	room := s.m.RoomForPlan(&changed, v)
 	if !d.Placed {
-		room.Reason = d.Reason // says more of what keeps it from nodes
+		room.Reason = d.Reason // it has details about nodes
 	}
 	e.resubmitted(st, changed.Job, s.keeps(st, changed.Job), room)
 	if t := s.m.Jobs[changed.Key]; t != nil {
@@ -168,8 +170,8 @@ func (s *Snapshot) planRunning(e *Explanation, st gang.Observed, changed gang.Li
 	}
 }
 
-// afterOthers says of a planned gang that it waits for other jobs first, too: plan does not
-// look how far they are, so that it cannot tell when this one starts.
+// afterOthers adds that a planned gang first waits for other jobs. plan does not check how far they
+// are, so it cannot tell when this one starts.
 func (e *Explanation) afterOthers(keys []cluster.JobKey) {
 	if len(keys) == 0 {
 		return
@@ -186,7 +188,7 @@ func (e *Explanation) afterOthers(keys []cluster.JobKey) {
 	}
 }
 
-// planInQueue has the queue say what would become of a planned gang, and fills in e.
+// planInQueue asks the queue what would happen to a planned gang, and fills in e.
 func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *request.View, d *pal.Decision) {
 	k := t.Key
 	s.m.Queue.Removed(gang.QueueTime(s.m.Time), k.String())
@@ -204,7 +206,7 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *request.View
 			e.Reason.Kind = reason.WouldStartIdle
 		}
 		d.Placed, d.Reason, d.Chosen = true, reason.Reason{}, pal.Describe(v.Cluster, t.Request.Gang, a.Placement)
-		if n := len(a.Placement.GPUs()); n != d.Demand { // an elastic gang, of a size between
+		if n := len(a.Placement.GPUs()); n != d.Demand { // an elastic gang, with a size in between
 			d.Demand, d.Walk, d.WalkOmitted, d.Packed = n, nil, 0, nil
 		}
 		e.Obstacles = nil
@@ -218,7 +220,7 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *request.View
 		e.takeWait(w, d)
 		e.State, e.Reason = t.Shown(w), e.WaitsFor
 		if e.State == gang.Waiting {
-			d.Impossible = false // of nodes that are away
+			d.Impossible = false // nodes that are away may fit it
 			s.whatNow(e, t, w)
 		}
 		if e.State == gang.Unschedulable {
@@ -227,8 +229,7 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *request.View
 	}
 }
 
-// placed is where a job stands whose gang the placer has placed; ok is false for any
-// other.
+// placed returns the state of a job that the placer has placed; ok is false for any other.
 func (s *Snapshot) placed(k cluster.JobKey) (st gang.Observed, ok bool) {
 	job := s.m.State.Jobs[k]
 	if job == nil {

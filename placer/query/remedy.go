@@ -22,9 +22,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// What would have to change of a job that could never run here.
+// Changes with which a job that can never run here could run.
 
-// remedy is a change of the job, and what it is in words.
+// remedy is a change of the job, with a description.
 type remedy struct {
 	Changes
 	text string // "with 4 instead of 8 GPUs for each member"
@@ -34,7 +34,7 @@ type remedy struct {
 type trial struct {
 	v   *request.View
 	job *api.Job // as its author wrote it
-	// left is how many more are tried: each looks at all nodes, the snapshot answers nobody
+	// left is how many more changes are tried. Each reads all nodes, the snapshot answers nobody
 	// else meanwhile, and a job may have any number of constraints.
 	left int
 }
@@ -42,8 +42,8 @@ type trial struct {
 // mostTried is how many changes of one job are tried.
 const mostTried = 100
 
-// neverRuns says of an explanation what would have to change, each by itself or, if that is
-// not enough, two at a time. What only stands in the way now is beside the point.
+// neverRuns adds the changes with which the job could run, each by itself or, if that is not
+// enough, two together. Obstacles that only exist now do not matter.
 func (e *Explanation) neverRuns(v *request.View, job *api.Job) {
 	if e.Wait != nil && e.Wait.Reason == queue.ReasonLimit {
 		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AskLess, Limit: e.Wait.Limit, User: e.Wait.User})
@@ -70,7 +70,7 @@ func (e *Explanation) neverRuns(v *request.View, job *api.Job) {
 	}
 }
 
-// find returns the changes that help by themselves, or else two that do together.
+// find returns the changes that help by themselves, or else two that help together.
 func (t *trial) find() []remedy {
 	all := t.remedies()
 	found := slices.DeleteFunc(slices.Clone(all), func(r remedy) bool { return !t.couldRun(r.Changes) })
@@ -80,8 +80,8 @@ func (t *trial) find() []remedy {
 	return found
 }
 
-// couldRun reports whether a changed job could run on the cluster if that were idle. Once
-// nothing is left to try, none could.
+// couldRun reports whether a changed job could run on the idle cluster. It returns false once the
+// limit of tries is reached.
 func (t *trial) couldRun(c Changes) bool {
 	if t.left == 0 {
 		return false
@@ -99,7 +99,7 @@ func (t *trial) couldRun(c Changes) bool {
 	return !never && model.Barred(t.v.Obstacles(changed, "")).IsZero()
 }
 
-// pair are the first two changes that help together.
+// pair returns the first two changes that help together.
 func (t *trial) pair(all []remedy) []remedy {
 	for i, a := range all {
 		for _, b := range all[i+1:] {
@@ -116,7 +116,7 @@ func (t *trial) pair(all []remedy) []remedy {
 	return nil
 }
 
-// remedies are the changes that may help: those that cost the job nothing first.
+// remedies returns changes that may help; those that cost the job nothing come first.
 func (t *trial) remedies() (out []remedy) {
 	v, job := t.v, t.job
 	add := func(key, value, text string, args ...any) {
@@ -176,9 +176,9 @@ func (t *trial) remedies() (out []remedy) {
 	return out
 }
 
-// meantModel is the request for the model of the cluster that was meant by one that it does not
-// have: part of a name, or one with a letter too many, too few or wrong. Models that differ in
-// a word with a number (A6000, 6000) are different ones. "" if there is none.
+// meantModel guesses which model of the cluster was meant by an unknown one. It may be a part of
+// the name, or differ by one letter. Models that differ in a word with a number (A6000, 6000) are
+// different ones. "" if there is no such model.
 func meantModel(request string, models []string) string {
 	at := strings.LastIndex(request, "/") + 1
 	vendor, name := request[:at], strings.ToLower(request[at:])
@@ -205,7 +205,7 @@ func meantModel(request string, models []string) string {
 
 var withNumber = regexp.MustCompile(`[a-z]*[0-9][a-z0-9]*`)
 
-// otherModels adds the model that was meant, and any.
+// otherModels adds the model that was meant, and "any model".
 func (t *trial) otherModels(key, request, of string, add func(key, value, text string, args ...any)) {
 	if !rewrite.NamesModel(request) {
 		return
@@ -216,8 +216,7 @@ func (t *trial) otherModels(key, request, of string, add func(key, value, text s
 	add(key, "nvidia/gpu", "on any model of GPU instead of %s%s, here %s", request, of, some(t.v.Models()))
 }
 
-// fewer adds the largest smaller number that helps, or the smallest that does not by
-// itself.
+// fewer adds the largest smaller number that helps, or the smallest number if none helps by itself.
 func (t *trial) fewer(key string, now int, add func(key, value, text string, args ...any), text string) {
 	if now < 2 {
 		return
@@ -226,24 +225,24 @@ func (t *trial) fewer(key string, now int, add func(key, value, text string, arg
 	add(key, fmt.Sprint(max(n, 1)), text, max(n, 1), now)
 }
 
-// Tradeoff is what a gang would get now if its author asked for something else.
+// Tradeoff is what a gang would get now if its author requested something else.
 type Tradeoff struct {
-	// Change is what would be said, as explain -what-if takes it: "pal_class=B", "count=2".
+	// Change is the other request as explain -what-if takes it: "pal_class=B", "count=2".
 	Change string `json:"change"`
-	// Choice are the GPUs; there is none if it would not fit.
+	// Choice are the GPUs; nil if it would not fit.
 	Choice *pal.Choice `json:"choice,omitempty"`
 	gang   pal.Gang
 }
 
-// thatMayStart are those of a waiting job with which it could start now, or would not fit: the GPUs
-// of the others are kept for jobs that go before it. Callers hold mu.
+// thatMayStart selects the tradeoffs with which a waiting job could start now, or would not fit.
+// For the others, the GPUs are reserved for jobs ahead. Callers hold mu.
 func (s *Snapshot) thatMayStart(t *model.Tracked, all []Tradeoff) []Tradeoff {
 	return slices.DeleteFunc(all, func(o Tradeoff) bool { return o.Choice != nil && !s.mayStart(t, o.gang) })
 }
 
-// tradeoffs are other application classes, and a smaller count, that change the answer on
-// the GPUs that are free now: whether the gang fits, on which GPUs, how close together.
-// count is the key of its number of members.
+// tradeoffs returns other application classes, and a smaller count, that would change the result on
+// the GPUs that are free now: whether the gang fits, on which GPUs, how close together. count is
+// the key of its number of members.
 func (s *Snapshot) tradeoffs(c *pal.Cluster, g pal.Gang, count string) (out []Tradeoff) {
 	find := func(g pal.Gang) (pal.Placement, bool) {
 		f, _, ok := s.m.Queue.Look(c, g)
@@ -284,7 +283,7 @@ func (s *Snapshot) tradeoffs(c *pal.Cluster, g pal.Gang, count string) (out []Tr
 
 func sorted(gpus []int) []int { return slices.Sorted(slices.Values(gpus)) }
 
-// withMembers is a gang of one member set with another number of members.
+// withMembers returns a gang of one member set with n members.
 func withMembers(g pal.Gang, n int) pal.Gang {
 	g.MemberSets = slices.Clone(g.MemberSets)
 	g.MemberSets[0].Members = n

@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// keeps reports whether a job that runs asks for the GPUs that its members have. Callers hold mu.
+// keeps reports whether a running job requests the GPUs that its members have. Callers hold mu.
 func (s *Snapshot) keeps(st gang.Observed, job *api.Job) bool {
 	forbidden := s.m.View.Forbids(job, st.Members)
 	if st.Nomad != gang.Resubmitted {
@@ -21,7 +21,7 @@ func (s *Snapshot) keeps(st gang.Observed, job *api.Job) bool {
 	if forbidden {
 		return false
 	}
-	// They run an earlier version than Nomad shows: what that asked for they have.
+	// Members run an earlier version than Nomad shows; they have what that version requested.
 	elastic, _ := rewrite.ElasticOf(job)
 	for _, g := range job.TaskGroups {
 		members, each := 0, rewrite.GPUsPerMember(g)
@@ -39,8 +39,8 @@ func (s *Snapshot) keeps(st gang.Observed, job *api.Job) bool {
 	return true
 }
 
-// tooLarge is why a gang runs on as it was, though its author asks for something else now;
-// none of others. Callers hold mu.
+// tooLarge returns why a gang keeps running its old version although its author now requests
+// something else; none for other gangs. Callers hold mu.
 func (s *Snapshot) tooLarge(t *model.Tracked) reason.Reason {
 	switch {
 	case t == nil || t.Nomad != gang.Resubmitted:
@@ -56,8 +56,8 @@ func (s *Snapshot) tooLarge(t *model.Tracked) reason.Reason {
 	return reason.Reason{}
 }
 
-// resubmitted says what running a job's file would do while its gang runs: see
-// [gang.Resubmitted]. kept: it asks for the GPUs that it has; room is where it could go else.
+// resubmitted tells what happens if a job's file is run again while its gang runs: see
+// [gang.Resubmitted]. kept: it requests the GPUs that it has; room is where it could go otherwise.
 func (e *Explanation) resubmitted(st gang.Observed, job *api.Job, kept bool, room gang.Room) {
 	e.State, e.Obstacles = gang.Running, nil
 	e.Reason = reason.Reason{Needs: st.Holds()}

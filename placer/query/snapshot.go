@@ -1,12 +1,12 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package query answers what the commands, the API and the page ask: where a job stands and
-// why, what it waits for and until when, who holds the GPUs, what would change that. All
-// answers come from one [Snapshot], which the placer at work makes of what it knows.
+// Package query answers the questions of commands, the API and the page. It tells where a job runs
+// and why, what it waits for and until when, who holds the GPUs, and what would change that. All
+// answers come from one [Snapshot], which the placer at work makes from what it knows.
 //
-// Answering changes nothing. Only what Nomad keeps of a single job, its record and its
-// evaluations, is read when somebody asks for it.
+// Answering changes nothing. Only data that Nomad keeps for a single job, its record and its
+// evaluations, is read on demand.
 package query
 
 import (
@@ -26,39 +26,38 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Snapshot is the cluster and the queue as they are now, seen through the rules
-// of the placer at work. It is what the agent answers from; it changes nothing. It is safe
-// for concurrent use.
+// Snapshot is the cluster and the queue at one time, with the configuration of the placer at work.
+// The agent answers from it. It never changes and is safe for concurrent use.
 type Snapshot struct {
 	m     *model.Model
 	nomad *nomad.Client
-	// Activity is whether a placer was at work.
+	// Activity tells whether a placer was at work.
 	Activity heartbeat.Activity
 
-	// mu guards the queue and the view, which try things out to answer. It is held
-	// for no request to Nomad.
+	// mu guards the queue and the view: answers try changes on them. It is not held during requests
+	// to Nomad.
 	mu    sync.Mutex
 	waits map[string]*model.Wait // by job, once worked out
 	kept  map[int]string         // GPUs of windows that are on, once worked out
-	// warned are what the placer at work warned of, counted what is counted, once it was.
+	// warned are the warnings of the placer at work. counted are the counts, once computed.
 	warned  []string
 	counted *model.Status
 }
 
-// New makes a snapshot that answers from m, and asks c for what is kept of single jobs only.
+// New returns a snapshot that answers from m. It uses c only for data of single jobs.
 func New(m *model.Model, c *nomad.Client, a heartbeat.Activity) *Snapshot {
 	return &Snapshot{m: m, nomad: c, Activity: a}
 }
 
-// Picture is how a placer at work sees things: m is its model, cloned.
+// Picture returns the snapshot of a placer at work; m is its cloned model.
 func Picture(m *model.Model, c *nomad.Client, warned []string) *Snapshot {
 	return &Snapshot{m: m, nomad: c, Activity: heartbeat.Activity{Working: true}, warned: warned}
 }
 
-// Warned is what the placer at work warned of.
+// Warned returns the warnings of the placer at work.
 func (s *Snapshot) Warned() []string { return s.warned }
 
-// Status is what is counted.
+// Status returns the counts.
 func (s *Snapshot) Status() model.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,32 +72,32 @@ func (s *Snapshot) Status() model.Status {
 	return *s.counted
 }
 
-// With is the same, to try things out on, with another activity: what a placer saw last that is
-// not at work any more.
+// With returns a copy for trying changes, with another activity: what a placer that is no longer at
+// work last saw.
 func (s *Snapshot) With(a heartbeat.Activity) *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return &Snapshot{m: s.m.Clone(), nomad: s.nomad, Activity: a, warned: s.warned}
 }
 
-// Read has f look at the model, while nobody tries things out on it.
+// Read calls f with the model, while no changes are tried on it.
 func (s *Snapshot) Read(f func(*model.Model)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f(s.m)
 }
 
-// ReadWaits has f look at the model, and at what each waiting job waits for.
+// ReadWaits calls f with the model, and with what each waiting job waits for.
 func (s *Snapshot) ReadWaits(f func(m *model.Model, waits func() map[string]*model.Wait)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f(s.m, s.waiting)
 }
 
-// Model is what the snapshot answers from; not to be changed.
+// Model returns the model behind the snapshot; it must not be changed.
 func (s *Snapshot) Model() *model.Model { return s.m }
 
-// waiting is what each waiting job waits for. Callers hold mu.
+// waiting returns what each waiting job waits for. Callers hold mu.
 func (s *Snapshot) waiting() map[string]*model.Wait {
 	for s.waits == nil {
 		s.m.IsolatePanics(func() { s.waits = s.waitsOf(s.m.View.Cluster) })
@@ -106,8 +105,7 @@ func (s *Snapshot) waiting() map[string]*model.Wait {
 	return s.waits
 }
 
-// waitsOf is what each waiting job waits for: also for a placer, where none is at
-// work.
+// waitsOf returns what each waiting job waits for. While no placer is at work, that may be a placer.
 func (s *Snapshot) waitsOf(c *pal.Cluster) map[string]*model.Wait {
 	waits := s.m.WaitsOf(s.m.Queue.Waiting(gang.QueueTime(s.m.Time), c), c)
 	if s.Activity.Idle() {
@@ -118,7 +116,7 @@ func (s *Snapshot) waitsOf(c *pal.Cluster) map[string]*model.Wait {
 	return waits
 }
 
-// Jobs lists every job with GPUs that has not ended.
+// Jobs returns every job with GPUs that has not ended.
 func (s *Snapshot) Jobs() []model.JobStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,7 +156,7 @@ func (s *Snapshot) Jobs() []model.JobStatus {
 	return js
 }
 
-// countRun counts a job for the parameterized or periodic one that has made it, if one has.
+// countRun counts a job for the parameterized or periodic job that made it, if any.
 func (s *Snapshot) countRun(runs map[cluster.JobKey]*model.Runs, st gang.Observed, state gang.State) {
 	if !cluster.Child(st.Job) {
 		return
@@ -173,7 +171,7 @@ func (s *Snapshot) countRun(runs map[cluster.JobKey]*model.Runs, st gang.Observe
 	runs[k].Count(state, outcome)
 }
 
-// runsOf counts the jobs that a parameterized or periodic one has made; nil if it has made none.
+// runsOf counts the jobs that a parameterized or periodic job has made; nil if it has made none.
 func (s *Snapshot) runsOf(k cluster.JobKey) *model.Runs {
 	runs := map[cluster.JobKey]*model.Runs{}
 	for _, job := range s.m.State.Jobs {
@@ -207,7 +205,7 @@ func (s *Snapshot) progress(j *model.JobStatus, st gang.Observed) {
 	}
 }
 
-// ends is between when a running job is expected to end; zero where nothing is known of that.
+// ends returns the range in which a running job is expected to end; zero if nothing is known.
 // Callers hold mu.
 func (s *Snapshot) ends(k cluster.JobKey) (from, to time.Time) {
 	if from, to, ok := s.m.Queue.Ends(gang.QueueTime(s.m.Time), k.String()); ok {
@@ -216,13 +214,12 @@ func (s *Snapshot) ends(k cluster.JobKey) (from, to time.Time) {
 	return from, to
 }
 
-// Warnings are about the agent at work, Nomad itself and its nodes, for operators.
+// Warnings returns warnings about the agent at work, Nomad itself and its nodes, for operators.
 func (s *Snapshot) Warnings() []string {
 	return slices.Concat(s.Activity.Warnings, s.m.State.Queues.Warnings(), s.m.State.NodeWarnings(), s.m.Windows.Warnings())
 }
 
-// FindJob finds a job among those that are known. One that is not may have no GPUs,
-// or have ended.
+// FindJob finds a job among the known ones. An unknown job may have no GPUs, or have ended.
 func FindJob(known []cluster.JobKey, namespace, id string) (cluster.JobKey, error) {
 	var found []cluster.JobKey
 	for _, k := range known {

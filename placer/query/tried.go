@@ -19,26 +19,25 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Retry is how the missing member of a job comes back whose members do not need each other, and
-// that Nomad does not bring back.
+// Retry is how a missing member comes back that Nomad does not bring back, in a job whose members
+// do not need each other.
 type Retry string
 
-// The ways.
+// The kinds of retry.
 const (
-	RetryEvaluate Retry = "evaluate" // Nomad is told to try that of a service once more
-	RetryForce    Retry = "force"    // the same of a batch job
-	RetryAgain    Retry = "again"    // all of a batch job runs again
-	RetryChange   Retry = "change"   // the job is changed, as its reschedule block allows no try
+	RetryEvaluate Retry = "evaluate" // Nomad is told to try a service's member once more
+	RetryForce    Retry = "force"    // the same for a batch job
+	RetryAgain    Retry = "again"    // the whole batch job runs again
+	RetryChange   Retry = "change"   // the job is edited, as its reschedule block allows no further try
 	RetryRun      Retry = "run"      // the job is run again
-	RetryMove     Retry = "move"     // all of the service is placed again
+	RetryMove     Retry = "move"     // the whole service is placed again
 )
 
-// mostMembers bounds what is said of the members that are missing, and of those that were tried
-// again.
+// mostMembers bounds how many missing or retried members are described.
 const mostMembers = 3
 
-// tried says of members that Nomad has tried again how often and why, of missing ones what
-// became of them, and of those that do not need each other how they come back.
+// tried describes how often and why Nomad has retried members, and what happened to missing ones.
+// For members that do not need each other it also tells how they come back.
 func tried(m *model.Model, t *model.Tracked) (said []reason.Reason, retry Retry) {
 	before := map[string]*cluster.Alloc{}
 	for _, a := range m.State.AllocsOf(t.Key) {
@@ -62,7 +61,7 @@ func tried(m *model.Model, t *model.Tracked) (said []reason.Reason, retry Retry)
 	return slices.Concat(few(away, reason.MoreMissing), few(again, reason.MoreTried)), retry
 }
 
-// few are the first of what there is to say, and how many more.
+// few returns the first few reasons, and one that counts the rest.
 func few(said []reason.Reason, more reason.Kind) []reason.Reason {
 	if n := len(said) - mostMembers; n > 0 {
 		return append(said[:mostMembers:mostMembers], reason.Reason{Kind: more, Total: n})
@@ -70,7 +69,7 @@ func few(said []reason.Reason, more reason.Kind) []reason.Reason {
 	return said
 }
 
-// ofMember is a reason about a member of a group.
+// ofMember returns a reason about a member of a group.
 func ofMember(kind reason.Kind, a *cluster.Alloc) reason.Reason {
 	return reason.Reason{Kind: kind, Member: a.Group + a.Name[max(0, strings.LastIndexByte(a.Name, '[')):]}
 }
@@ -82,21 +81,21 @@ func byNumber(a, b *cluster.Alloc) int {
 	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(n, o), cmp.Compare(a.Name, b.Name))
 }
 
-// number is that of a member, with which its name ends.
+// number returns the member's number, which its name ends with.
 func number(a *cluster.Alloc) (n int, err error) {
 	_, err = fmt.Sscanf(a.Name[strings.LastIndexByte(a.Name, '[')+1:], "%d]", &n)
 	return n, err
 }
 
-// wanted reports whether the job is to have a member of this number.
+// wanted reports whether the job should have a member with this number.
 func wanted(job *api.Job, a *cluster.Alloc) bool {
 	g := job.LookupTaskGroup(a.Group)
 	n, err := number(a)
 	return g != nil && (err != nil || n < rewrite.Members(g))
 }
 
-// triedAgain is how often Nomad has tried a member that is there again since the job was registered
-// last; none for never.
+// triedAgain tells how often Nomad has retried a member since the job was last registered, if the
+// member is back; none for never.
 func triedAgain(m *model.Model, job *api.Job, a *cluster.Alloc, before map[string]*cluster.Alloc) (r reason.Reason) {
 	times, restarts := 0, uint64(0)
 	var lastFailed *cluster.Alloc
@@ -120,7 +119,7 @@ func triedAgain(m *model.Model, job *api.Job, a *cluster.Alloc, before map[strin
 	return r
 }
 
-// missing is what became of a member that is not there, and how it comes back.
+// missing tells what happened to a missing member, and how it comes back.
 func missing(m *model.Model, t *model.Tracked, a *cluster.Alloc) (r reason.Reason, by Retry) {
 	alone, service := !t.NeedsAll(), *t.Job.Type == api.JobTypeService && !t.NeedsAll()
 	pinned := service && t.Pins.Mode == rewrite.ModeGPU

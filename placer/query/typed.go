@@ -11,12 +11,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// ExplainCommand is what explains a job, as somebody types it.
+// ExplainCommand returns the command that explains a job.
 func ExplainCommand(k cluster.JobKey) string {
 	return "nomad-pal explain " + InNamespace(k.Namespace, ShellQuoted(k.ID))
 }
 
-// InNamespace is an argument of a command, behind the flag that names its namespace unless that is the
+// InNamespace returns a command's argument, after the flag for its namespace unless that is the
 // default one.
 func InNamespace(namespace, arg string) string {
 	if namespace != "" && namespace != api.DefaultNamespace {
@@ -25,7 +25,7 @@ func InNamespace(namespace, arg string) string {
 	return arg
 }
 
-// ShellQuoted is a text as one word of a shell.
+// ShellQuoted quotes a text as one word of a shell.
 func ShellQuoted(s string) string {
 	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=.,/:+@%") == "" && s != "" {
 		return s

@@ -20,8 +20,8 @@ import (
 // Changes are what explain -what-if tries on a job: values by key.
 type Changes map[string]string
 
-// ParseChanges reads key=value pairs with commas between. A piece without "=" belongs to
-// the value before it, as in pal_after=a,b.
+// ParseChanges parses key=value pairs with commas between. A piece without "=" belongs to the value
+// before it, as in pal_after=a,b.
 func ParseChanges(given ...string) (Changes, error) {
 	out := Changes{}
 	for _, g := range given {
@@ -41,7 +41,7 @@ func ParseChanges(given ...string) (Changes, error) {
 	return out, nil
 }
 
-// String is as -what-if takes it.
+// String formats the changes as -what-if takes them.
 func (c Changes) String() string {
 	var parts []string
 	for _, key := range slices.Sorted(maps.Keys(c)) {
@@ -60,7 +60,7 @@ func (c Changes) Apply(job *api.Job) error {
 	return nil
 }
 
-// of is a changed copy of the job; ok is false if it cannot be changed so.
+// of returns a changed copy of the job; ok is false if it cannot be changed that way.
 func (c Changes) of(job *api.Job) (changed *api.Job, ok bool) {
 	text, err := json.Marshal(job)
 	if err == nil {
@@ -69,7 +69,7 @@ func (c Changes) of(job *api.Job) (changed *api.Job, ok bool) {
 	return changed, err == nil && c.Apply(changed) == nil
 }
 
-// groupKeys are what may be said of one of several groups: <group>.<key>.
+// groupKeys are the keys that may apply to one of several groups: <group>.<key>.
 var groupKeys = []string{"count", "min", "max", "gpus", "device", "cpu", "memory"}
 
 func alter(job *api.Job, key, value string) error {
@@ -141,7 +141,7 @@ func setNumber(value string, set func(int) error) error {
 	return set(n)
 }
 
-// setScaling sets between how many members an elastic gang may run with.
+// setScaling sets the bounds of an elastic gang's members.
 func setScaling(g *api.TaskGroup, what, value string) error {
 	if g.Scaling == nil {
 		return fmt.Errorf("group %q has no scaling block", *g.Name)
@@ -157,7 +157,7 @@ func setScaling(g *api.TaskGroup, what, value string) error {
 	})
 }
 
-// groupOf is the group with GPUs of that name, or the only one.
+// groupOf returns the group with GPUs of that name, or the only one.
 func groupOf(job *api.Job, name string) (found *api.TaskGroup, err error) {
 	var names []string
 	for _, g := range job.TaskGroups {
@@ -177,7 +177,7 @@ func groupOf(job *api.Job, name string) (found *api.TaskGroup, err error) {
 	return found, nil
 }
 
-// gpuTask is the one task of the group that asks for GPUs, and its device block.
+// gpuTask returns the one task of the group that requests GPUs, and its device block.
 func gpuTask(g *api.TaskGroup) (task *api.Task, device *api.RequestedDevice, err error) {
 	n := 0
 	for _, t := range g.Tasks {
@@ -192,10 +192,10 @@ func gpuTask(g *api.TaskGroup) (task *api.Task, device *api.RequestedDevice, err
 	return task, device, nil
 }
 
-// subject is what a constraint is on: its left side, or its operand if it has none.
+// subject returns what a constraint is on: its left side, or its operand if it has none.
 func subject(c *api.Constraint) string { return cmp.Or(c.LTarget, c.Operand) }
 
-// dropConstraint removes the constraints on something, wherever they stand.
+// dropConstraint removes all constraints on a subject, anywhere in the job.
 func dropConstraint(job *api.Job, on string) error {
 	dropped := false
 	for _, cs := range constraintsOf(job) {
@@ -209,8 +209,8 @@ func dropConstraint(job *api.Job, on string) error {
 	return nil
 }
 
-// constraintsOf are the lists of constraints of a job, of its groups and tasks, and of
-// their GPUs.
+// constraintsOf returns the lists of constraints of a job, of its groups and tasks, and of their
+// GPUs.
 func constraintsOf(job *api.Job) []*[]*api.Constraint {
 	all := []*[]*api.Constraint{&job.Constraints}
 	for _, g := range job.TaskGroups {
