@@ -16,22 +16,20 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// How the view knows who holds a GPU: each job has a holding (Ledger.wants). A GPU that
-// one job wants has that owner; one that several want (rivals) has the first of them, by
-// [Ledger.first]. holds is the part of a job's holding that it owns. All of it can be
-// derived from the state at any time (refresh); follow does the same for the jobs that
-// changed, and a test compares the two.
+// Each job that holds or is promised GPUs has a holding (Ledger.wants). If one job wants a GPU, it
+// owns the GPU. If several want it (rivals), the first of them by [Ledger.first] does. holds is the
+// part of a job's holding that it owns. refresh derives all of this from the state; refreshJobs
+// does the same for jobs that changed, and a test compares the two.
 
-// holding is what one job has, or is promised: GPUs, ascending, and resources
-// of nodes.
+// holding is what one job has, or is promised: GPUs, ascending, and resources of nodes.
 type holding struct {
 	gpus []int
 	uses []use
-	// pinned are those of the GPUs that nothing but its pins promise, ascending.
+	// pinned are the GPUs that only its pins promise, ascending.
 	pinned []int
 }
 
-// strong reports whether the job has the GPU, or it was given to it just now.
+// strong reports whether the job has the GPU, or has just been given it.
 func (h *holding) strong(gpu int) bool {
 	_, weak := slices.BinarySearch(h.pinned, gpu)
 	return !weak
@@ -42,8 +40,7 @@ type use struct {
 	pal.Resources
 }
 
-// refresh works out from scratch who holds which GPU, and what is left of the nodes: as if
-// nobody held anything, and all jobs had changed.
+// refresh computes from scratch who holds which GPU, and what is free on the nodes.
 func (v *Ledger) refresh() {
 	_, v.seen, _ = v.State.Touched(cluster.Mark{})
 	clear(v.owner)
@@ -59,8 +56,7 @@ func (v *Ledger) refresh() {
 	v.refreshJobs(slices.AppendSeq(keys, maps.Keys(v.State.Jobs)), Options{})
 }
 
-// refreshJobs does that for jobs that have changed, and for those for which, or by which as
-// they end, other GPUs are held than before.
+// refreshJobs does that for jobs that have changed, and for jobs whose reserved GPUs have changed.
 func (v *Ledger) refreshJobs(keys []cluster.JobKey, before Options) {
 	changed := make(map[cluster.JobKey]bool, len(keys))
 	for _, k := range keys {
@@ -73,7 +69,7 @@ func (v *Ledger) refreshJobs(keys []cluster.JobKey, before Options) {
 			}
 		}
 	}
-	var gpus, nodes []int // some of them twice
+	var gpus, nodes []int // may contain duplicates
 	for _, pl := range v.moved {
 		for _, u := range pl.GPUs() {
 			node, _ := v.Cluster.Group(v.Cluster.GroupOf(u))
@@ -98,7 +94,7 @@ func (v *Ledger) refreshJobs(keys []cluster.JobKey, before Options) {
 		for _, k := range v.rivals[u] {
 			changed[k] = true
 		}
-		changed[v.owner[u]] = true // of the last that is left
+		changed[v.owner[u]] = true // the owner that remains
 		v.setTaken(u)
 	}
 	for k := range changed {
@@ -109,7 +105,7 @@ func (v *Ledger) refreshJobs(keys []cluster.JobKey, before Options) {
 	}
 }
 
-// setTaken tells the cluster whether somebody has a GPU, and of a part who.
+// setTaken tells the cluster whether a GPU is held and, for a part of a GPU, by whom.
 func (v *Ledger) setTaken(u int) {
 	k := v.owner[u]
 	taken := k != cluster.JobKey{}
@@ -123,7 +119,7 @@ func (v *Ledger) setTaken(u int) {
 	v.Cluster.SetTaken(u, taken)
 }
 
-// own works out which GPUs a job holds.
+// own computes which GPUs a job holds.
 func (v *Ledger) own(k cluster.JobKey) {
 	mine := slices.DeleteFunc(slices.Clone(v.wants[k].gpus), func(u int) bool { return v.owner[u] != k })
 	if !slices.Equal(mine, v.holds[k]) {
@@ -136,7 +132,7 @@ func (v *Ledger) own(k cluster.JobKey) {
 	}
 }
 
-// replace puts a new holding in place of the job's old one.
+// replace replaces a job's holding.
 func (v *Ledger) replace(k cluster.JobKey, h holding) {
 	old := v.wants[k]
 	for _, u := range old.gpus {
@@ -158,8 +154,8 @@ func (v *Ledger) replace(k cluster.JobKey, h holding) {
 	}
 }
 
-// enter makes a job the owner of a GPU; where several want it, one that has it goes
-// before one whose pins name it, then the first by key.
+// enter adds a job to those that want a GPU. Among several, a job that has the GPU goes before one
+// whose pins name it, and then the first by key.
 func (v *Ledger) enter(u int, k cluster.JobKey) {
 	switch owner := v.owner[u]; {
 	case owner == cluster.JobKey{}:
@@ -173,7 +169,7 @@ func (v *Ledger) enter(u int, k cluster.JobKey) {
 	}
 }
 
-// first is the owner among those that want a GPU.
+// first returns the owner among the jobs that want a GPU.
 func (v *Ledger) first(u int, rivals []cluster.JobKey) cluster.JobKey {
 	return slices.MinFunc(rivals, func(a, b cluster.JobKey) int {
 		x, y := v.wants[a], v.wants[b]
@@ -187,8 +183,7 @@ func (v *Ledger) first(u int, rivals []cluster.JobKey) cluster.JobKey {
 	})
 }
 
-// leave takes a job off those that want a GPU. The next of the rivals, if there is one,
-// owns it then.
+// leave removes a job from those that want a GPU. The next rival, if any, then owns it.
 func (v *Ledger) leave(u int, k cluster.JobKey) {
 	rest := slices.DeleteFunc(slices.Clone(v.rivals[u]), func(o cluster.JobKey) bool { return o == k })
 	switch len(rest) {
@@ -204,9 +199,8 @@ func (v *Ledger) leave(u int, k cluster.JobKey) {
 	v.rivals[u] = rest
 }
 
-// holdingOf works out what the job has: its live allocations, the rest of what
-// its pins promise, and what is held for it. Pins alone are the weaker claim: they may be
-// stale, while an allocation is a fact.
+// holdingOf computes what the job has: its live allocations, the rest of its pins, and what is
+// reserved for it. Pins alone are weaker: they may be stale, while an allocation is a fact.
 func (v *Ledger) holdingOf(k cluster.JobKey) holding {
 	var h holding
 	if slices.Contains(v.without, k) {
@@ -240,8 +234,8 @@ func (v *Ledger) holdingOf(k cluster.JobKey) holding {
 	return h
 }
 
-// Without frees what a job holds, GPUs that others want too excepted, until back is called: to
-// see where it could go. owned are the GPUs.
+// Without frees what a job holds, except GPUs that others want too, until back is called. It serves
+// to find out where the job could go. owned are the GPUs.
 func (v *Ledger) Without(k cluster.JobKey) (owned []int, back func()) {
 	owned = slices.DeleteFunc(slices.Clone(v.holds[k]), func(u int) bool { return len(v.rivals[u]) > 0 || !v.Cluster.Taken(u) })
 	for _, u := range owned {
@@ -261,8 +255,7 @@ func (v *Ledger) Without(k cluster.JobKey) (owned []int, back func()) {
 	}
 }
 
-// Take takes a placement in the cluster until the state says what became of it;
-// Release undoes it.
+// Take marks a placement as taken until the state shows the result; Release undoes it.
 func (v *Ledger) Take(g pal.Gang, p pal.Placement) {
 	v.Cluster.Take(g, p)
 	v.moved = append(v.moved, p)
@@ -274,8 +267,7 @@ func (v *Ledger) Release(g pal.Gang, p pal.Placement) {
 	v.moved = append(v.moved, p)
 }
 
-// Keep takes the GPUs of a placement that are free, until the state says what became
-// of it.
+// Keep takes the free GPUs of a placement until the state shows the result.
 func (v *Ledger) Keep(p pal.Placement) {
 	for _, u := range p.GPUs() {
 		if v.Cluster.Available(u) {
@@ -285,14 +277,14 @@ func (v *Ledger) Keep(p pal.Placement) {
 	v.moved = append(v.moved, p)
 }
 
-// Epoch grows when other nodes than before may serve a job.
+// Epoch grows when the set of nodes that may serve some job has changed.
 func (v *Ledger) Epoch() uint64 { return v.epoch }
 
-// Changes grows with each change of who holds what, and of which GPUs can be used. What is taken
-// and given back meanwhile, to see what would fit, is none.
+// Changes grows with each change of who holds what, and of which GPUs can be used. Temporary
+// changes, made to see what would fit, do not count.
 func (v *Ledger) Changes() uint64 { return v.changes }
 
-// refreshHealth takes over which GPUs are unhealthy, in quarantine or unavailable.
+// refreshHealth updates which GPUs are unhealthy, in quarantine or unavailable.
 func (v *Ledger) refreshHealth() {
 	v.changes++
 	for i, d := range v.Devices {
@@ -305,20 +297,19 @@ func (v *Ledger) refreshHealth() {
 	}
 }
 
-// Unavailable says why GPU u is not available though no job holds it; "" if it is.
+// Unavailable returns why GPU u is not available although no job holds it; "" if it is.
 func (v *Ledger) Unavailable(u int) string {
 	return v.unavailable(v.GPUNode(u), v.Cluster.GPU(u).ID)
 }
 
-// unavailable says why a GPU is not available. On a node that is away what was decided
-// when the node was there, a preemption whose victims were lost with it, say,
-// must wait, since Nomad would place the gang the moment the node is back, beside
-// what the node goes on running until it is told to stop.
+// unavailable returns why a GPU is not available. On a node that is away, earlier decisions must
+// wait, such as a preemption whose victims were lost with the node. Nomad would place the gang as
+// soon as the node is back, beside the tasks that still run there until they are told to stop.
 func (v *Ledger) unavailable(n *api.Node, gpu string) string {
 	return cmp.Or(cluster.NotReady(n), v.opts.Unavailable[gpu])
 }
 
-// hold adds GPUs by id. One that no node of the cluster names is left out.
+// hold adds GPUs by id, except those that no node lists.
 func (v *Ledger) hold(h *holding, ids []string) {
 	for _, id := range ids {
 		if i := v.Cluster.Find(id); i >= 0 {
@@ -327,9 +318,8 @@ func (v *Ledger) hold(h *holding, ids []string) {
 	}
 }
 
-// holdPromised adds what the pins of a group promise and no allocation has yet: the GPUs on
-// the nodes that the pins name, and the CPU, memory and disk of the members that will use
-// them.
+// holdPromised adds what the pins of a group promise and no allocation has yet: the GPUs on the
+// pinned nodes, and the CPU, memory and disk of the members that will use them.
 func (v *Ledger) holdPromised(h *holding, c promise) {
 	perNode := map[int]int{}
 	for _, id := range c.gpus {
@@ -348,13 +338,12 @@ func (v *Ledger) holdPromised(h *holding, c promise) {
 	}
 }
 
-// minus is r less so many times o; a negative number adds.
+// minus returns r - times × o; a negative number adds.
 func minus(r, o pal.Resources, times int) pal.Resources {
 	return pal.Resources{CPU: r.CPU - times*o.CPU, MemoryMB: r.MemoryMB - times*o.MemoryMB, DiskMB: r.DiskMB - times*o.DiskMB}
 }
 
-// promise are the GPUs that the pins of one group promise and that its live
-// allocations do not hold yet.
+// promise is what the pins of one group promise and its live allocations do not hold yet.
 type promise struct {
 	gpus  []string
 	nodes []string      // on which they are, sorted
@@ -362,9 +351,9 @@ type promise struct {
 	per   int           // GPUs per member
 }
 
-// promises of a job: none while it is gated (its pins are then those of a gang
-// that is being stopped) or ended, or once all members are there; and none where
-// the pins are not known to be ours.
+// promises returns the promises of a job's pins. There are none while the job has its gate (its
+// pins are then those of a gang that is being stopped), after its end, or once all members have
+// allocations. There are also none if the pins are not known to be ours.
 func promises(s *cluster.State, job *api.Job) []promise {
 	pins, ok := rewrite.Pinned(job)
 	if !ok || pins.Mode != rewrite.ModeGPU || rewrite.Gated(job) || cluster.Ended(job) || !s.TrustsPins(cluster.KeyOf(job), pins) {
@@ -378,7 +367,7 @@ func promises(s *cluster.State, job *api.Job) []promise {
 		}
 		per := rewrite.GPUsPerMember(g)
 		if per <= 0 || *g.Count <= 0 || (len(gp.GPUs)-1)/per >= *g.Count {
-			continue // we name as many GPUs as the members take, and no more
+			continue // the placer pins exactly as many GPUs as the members use
 		}
 		c := promise{gpus: gp.GPUs, nodes: slices.Sorted(slices.Values(gp.Nodes)), need: cluster.Need(g), per: per}
 		members, held := map[string]bool{}, map[string]bool{}
@@ -398,20 +387,19 @@ func promises(s *cluster.State, job *api.Job) []promise {
 	return cs
 }
 
-// Holds lists the GPUs that the job holds, ascending.
+// Holds returns the GPUs that the job holds, ascending.
 func (v *Ledger) Holds(k cluster.JobKey) []int { return v.holds[k] }
 
-// TakeShifted returns the jobs that hold other GPUs since its last call: some have not
-// changed themselves, only what is kept for them, or wanted by others.
+// TakeShifted returns the jobs whose GPUs have changed since its last call. Some of these jobs have
+// not changed themselves, only what is reserved for them or wanted by others.
 func (v *Ledger) TakeShifted() []cluster.JobKey {
 	keys := v.shifted
 	v.shifted = nil
 	return keys
 }
 
-// Promised reports whether GPUs count as the job's only because a decision gave them
-// out.
+// Promised reports whether a current decision has given GPUs to the job.
 func (v *Ledger) Promised(k cluster.JobKey) bool { return len(v.opts.Held[k]) > 0 }
 
-// Owner is who holds GPU i; the zero key where nobody does.
+// Owner returns who holds GPU i; the zero key if nobody does.
 func (v *Ledger) Owner(i int) cluster.JobKey { return v.owner[i] }

@@ -19,24 +19,23 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Options say how Nomad's state becomes a cluster.
+// Options configure how Nomad's state becomes a cluster.
 type Options struct {
 	Locality pal.Locality
-	// Profile gives the PM scores; nil: nothing is measured.
+	// Profile has the PM scores; nil: nothing is measured.
 	Profile *profile.Profile
 	// RackMeta is the node meta key that names a node's rack.
 	RackMeta string
 	// Quarantined GPUs, by instance id, are not chosen.
 	Quarantined map[string]bool
-	// Unavailable says of GPUs, by instance id, why they are not chosen although
-	// Nomad counts them as free.
+	// Unavailable maps instance ids of GPUs that must not be chosen, although Nomad counts them as
+	// free, to the reason.
 	Unavailable map[string]string
-	// Held are GPUs that a decision under way has given out, by job.
+	// Held are GPUs that a current decision has given out, by job.
 	Held map[cluster.JobKey][]string
-	// Ending are GPUs of gangs that are about to end, by job: they come free
-	// together.
+	// Ending are GPUs of gangs that are about to end, by job: they come free together.
 	Ending map[cluster.JobKey][]string
-	// Occupant is a job as those see it who share a GPU with it; nil: nothing is known of jobs.
+	// Occupant describes a job to jobs that share a GPU with it; nil: nothing is known about jobs.
 	Occupant func(cluster.JobKey) pal.Occupant
 }
 
@@ -53,23 +52,22 @@ type Ledger struct {
 	InRack  map[string]int             // nodes by the name of their rack
 	owner   []cluster.JobKey           // per GPU: who holds it, or is promised it
 	holds   map[cluster.JobKey][]int   // the same by owner, ascending
-	wants   map[cluster.JobKey]holding // all that count for something
-	rivals  map[int][]cluster.JobKey   // where several want one GPU
+	wants   map[cluster.JobKey]holding // all holdings
+	rivals  map[int][]cluster.JobKey   // for GPUs that several jobs want
 	free    []pal.Resources            // per node
-	seen    cluster.Mark               // the state's changes up to here are in
+	seen    cluster.Mark               // the state's changes that are included
 	moved   []pal.Placement            // taken or released in Cluster since
 	epoch   uint64                     // grows when eligibility changes
 	changes uint64                     // see Changes
 	shifted []cluster.JobKey           // see TakeShifted
-	// givenBins are the bins of the profile that the plugins were given.
+	// givenBins are the bins of the profile that the plugins loaded from a file.
 	givenBins map[binKey]pal.PMScore
 	speeds    []ModelSpeed // see ModelSpeeds; nil: to be read
 }
 
-// New builds the cluster from the state: nodes by name, then id; instances by
-// id. GPUs of live allocations and those promised to pinned jobs are taken.
-// Allocations and pins of the jobs in without count as if they were not there. What
-// nodes say cannot make it fail, only the options can: see [cluster.State.NodeWarnings].
+// New builds the cluster from the state: nodes by name, then id; instances by id. GPUs of live
+// allocations and of pins are taken. Allocations and pins of the jobs in without are ignored.
+// Nodes' data cannot make it fail, only the options can: see [cluster.State.NodeWarnings].
 func New(s *cluster.State, o Options, without ...cluster.JobKey) (*Ledger, error) {
 	v := &Ledger{opts: o, State: s, without: without, NodeOf: map[string]int{}, InRack: map[string]int{}, holds: map[cluster.JobKey][]int{}}
 	v.Nodes = slices.Clone(s.GPUNodes())
@@ -89,16 +87,15 @@ func New(s *cluster.State, o Options, without ...cluster.JobKey) (*Ledger, error
 	return v, nil
 }
 
-// Update brings the ledger up to date with the state. It returns false where
-// that takes a new one: the GPUs themselves, what is known of them, or the
-// options changed.
+// Update updates the ledger from the state. It returns false if a new ledger is needed, because the
+// GPUs, what is known about them, or the options have changed.
 func (v *Ledger) Update(s *cluster.State, o Options) bool {
 	nodes := s.GPUNodes()
 	if len(nodes) != len(v.Nodes) || o.Profile != v.opts.Profile || o.Locality != v.opts.Locality {
 		return false
 	}
 	changed := false
-	for i, n := range nodes { // a few pointers to compare, where nothing changed
+	for i, n := range nodes { // cheap if nothing changed
 		if n == v.Nodes[i] {
 			continue
 		}
@@ -130,8 +127,8 @@ func (v *Ledger) Update(s *cluster.State, o Options) bool {
 	return true
 }
 
-// sameInventory reports whether two forms of a node differ at most in status,
-// health, and what the core does not see.
+// sameInventory reports whether two versions of a node differ at most in status, health, and fields
+// that the core does not use.
 func sameInventory(a, b *api.Node, rackMeta string) bool {
 	if a.ID != b.ID || a.Name != b.Name || a.Datacenter != b.Datacenter || a.Meta[rackMeta] != b.Meta[rackMeta] {
 		return false
@@ -143,13 +140,13 @@ func sameInventory(a, b *api.Node, rackMeta string) bool {
 	})
 }
 
-// GroupNode is the node of a device group.
+// GroupNode returns the node of a device group.
 func (v *Ledger) GroupNode(group int) *api.Node {
 	i, _ := v.Cluster.Group(group)
 	return v.Nodes[i]
 }
 
-// GPUNode is the node of GPU u.
+// GPUNode returns the node of GPU u.
 func (v *Ledger) GPUNode(u int) *api.Node { return v.GroupNode(v.Cluster.GroupOf(u)) }
 
 func (v *Ledger) node(n *api.Node) pal.Node {
@@ -184,7 +181,7 @@ func (v *Ledger) deviceGroup(n *api.Node, d *api.NodeDeviceResource) pal.DeviceG
 	return g
 }
 
-// finite reports whether the core takes a score.
+// finite reports whether the core accepts a score.
 func finite(s pal.PMScore) bool { return s >= 0 && !math.IsInf(float64(s), 0) }
 
 const (
@@ -192,8 +189,7 @@ const (
 	islandPrefix = "unique.nvlink_island_"
 )
 
-// domains reads list attributes whose names end in a number: instance id →
-// number + 1.
+// domains parses list attributes whose names end in a number: instance id → number + 1.
 func domains(d *api.NodeDeviceResource, prefix string) map[string]uint16 {
 	m := map[string]uint16{}
 	for name, a := range d.Attributes {

@@ -17,14 +17,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// published is what a device group says of its GPUs beside who they are.
+// published is what a device group's attributes tell about its GPUs.
 type published struct {
 	degraded map[string]string         // reasons by instance id
 	given    map[string]map[int]rating // by instance id and application class
 	last     [pal.NumClasses]pal.PMScore
 }
 
-// rating is a PM score and its class; value stands for the GPUs of the class.
+// rating is a PM score and its class; value represents the GPUs of the class.
 type rating struct {
 	score, value pal.PMScore
 	class        int
@@ -43,9 +43,9 @@ func (v *Ledger) published(d *api.NodeDeviceResource) published {
 	return p
 }
 
-// rate completes a GPU that the profile has been asked for: the profile that the
-// plugin was given knows GPUs that the cluster's does not, and a degraded GPU is
-// in the last class whatever it was measured at.
+// rate completes a GPU whose score was looked up in the profile. The profile that the plugin loaded
+// may have GPUs that the cluster's does not, and a degraded GPU is in the last class whatever its
+// score.
 func (p published) rate(u *pal.GPU) {
 	for k, r := range p.given[attr.GPUOf(u.ID)] {
 		if u.Classes[k] == 0 {
@@ -60,15 +60,13 @@ func (p published) rate(u *pal.GPU) {
 	}
 }
 
-// samePublished reports whether two forms of a device group say the same of their
-// GPUs.
+// samePublished reports whether two versions of a device group publish the same about their GPUs.
 func samePublished(a, b *api.NodeDeviceResource) bool {
 	return maps.Equal(degradations(a), degradations(b)) && givenText(a) == givenText(b)
 }
 
-// degradations are the reasons by id of the GPUs that work, but not as they
-// should. The reasons are in the health descriptions, unless a GPU is unhealthy
-// as well.
+// degradations returns why GPUs are degraded, by id. The reasons are in the health descriptions,
+// unless a GPU is also unhealthy.
 func degradations(d *api.NodeDeviceResource) map[string]string {
 	ids := attr.SplitIDs(cluster.TextOf(d, attr.Degraded))
 	if len(ids) == 0 {
@@ -86,8 +84,8 @@ func degradations(d *api.NodeDeviceResource) map[string]string {
 	return out
 }
 
-// givenText is the text of the scores that come from a profile which the plugin
-// was given as a file; "" where they come from elsewhere.
+// givenText returns the scores that come from a profile file of the plugin; "" if they come from
+// elsewhere.
 func givenText(d *api.NodeDeviceResource) string {
 	if cluster.TextOf(d, attr.Reference) != attr.ReferenceFile {
 		return ""
@@ -95,8 +93,8 @@ func givenText(d *api.NodeDeviceResource) string {
 	return cluster.TextOf(d, attr.Scores)
 }
 
-// given are the scores and classes of such a profile, without values. What cannot
-// be read is left out: those GPUs count as not measured.
+// given parses the scores and classes of such a profile, without values. GPUs whose entry cannot be
+// parsed count as not measured.
 func given(d *api.NodeDeviceResource) map[string]map[int]rating {
 	ms, err := attr.ParseMeasurements(givenText(d))
 	if err != nil || len(ms) == 0 {
@@ -115,7 +113,7 @@ func given(d *api.NodeDeviceResource) map[string]map[int]rating {
 		}
 	}
 	for i, class := range pal.AppClasses() {
-		for k := profile.MaxClass - 1; k >= 1; k-- { // the smallest list that holds the GPU is its class
+		for k := profile.MaxClass - 1; k >= 1; k-- { // the smallest list with the GPU is its class
 			for _, id := range attr.SplitIDs(cluster.TextOf(d, attr.List(class, k))) {
 				if r, ok := out[attr.GPUOf(id)][i]; ok {
 					r.class = k
@@ -130,8 +128,8 @@ func given(d *api.NodeDeviceResource) map[string]map[int]rating {
 // outlier reports whether the GPU is a bin of its own, as in a profile.
 func (r rating) outlier() bool { return float64(r.score) >= profile.DefaultOptions().Outlier }
 
-// bins fills in the values: the mean score of the GPUs of one model and class in
-// the whole cluster, as all nodes were given the same profile.
+// bins fills in the values: the mean score of all GPUs of one model and class in the cluster, as
+// all nodes have the same profile.
 func (v *Ledger) bins(model string, gs map[string]map[int]rating) {
 	if v.givenBins == nil {
 		v.givenBins = map[binKey]pal.PMScore{}
@@ -162,15 +160,14 @@ func (v *Ledger) bins(model string, gs map[string]map[int]rating) {
 	}
 }
 
-// binKey is one bin of a model: an application class by number, and a
-// variability class.
+// binKey is one bin of a model: an application class, by number, and a variability class.
 type binKey struct {
 	model      string
 	app, class int
 }
 
-// lastBins are, by application class, what stands for the last class of a model:
-// the slowest bin that is known of it, or at least the edge of the last class.
+// lastBins returns, by application class, the value for the last class of a model: its slowest
+// known bin, or at least the edge of the last class.
 func (v *Ledger) lastBins(model string) (last [pal.NumClasses]pal.PMScore) {
 	edges := profile.DefaultOptions().Edges
 	for k := range last {
@@ -187,8 +184,7 @@ func (v *Ledger) lastBins(model string) (last [pal.NumClasses]pal.PMScore) {
 	return last
 }
 
-// HealthDescriptions are what the device plugins say of GPUs that are not well,
-// by instance id.
+// HealthDescriptions returns what the device plugins tell about GPUs with problems, by instance id.
 func (v *Ledger) HealthDescriptions() map[string]string {
 	out := map[string]string{}
 	for _, d := range v.Devices {

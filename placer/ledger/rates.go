@@ -11,21 +11,21 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// ModelSpeed is how fast the GPUs of a model are for an application class.
+// ModelSpeed is how fast the GPUs of a model run an application class.
 type ModelSpeed struct {
 	// Device is the device group's name.
 	Device string       `json:"device"`
 	Class  pal.AppClass `json:"app_class"`
-	// Rate is the median of their measured rates, in Unit, and GPUs how many GPUs it rests on.
+	// Rate is the median of the GPUs' measured rates, in Unit. GPUs is how many GPUs were measured.
 	Rate float64 `json:"rate"`
 	Unit string  `json:"unit"`
 	GPUs int     `json:"gpus"`
-	// Speed is Rate over that of the fastest model of the cluster.
+	// Speed is Rate over that of the cluster's fastest model.
 	Speed float64 `json:"speed"`
 }
 
-// ModelSpeeds are those of the cluster's models that the profile knows, in the order of the cluster.
-// Parts of shared GPUs are left out: how fast one is depends on the others.
+// ModelSpeeds returns the speeds of the cluster's models that the profile knows, in the order of
+// the cluster. Parts of shared GPUs are left out, as their speed depends on the neighbours.
 func (v *Ledger) ModelSpeeds() []ModelSpeed {
 	if v.speeds == nil {
 		v.speeds = v.readSpeeds()

@@ -13,17 +13,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// passthrough is the type of no queue.
+// passthrough is the queue type that means no queue.
 const passthrough = "passthrough"
 
-// queueConfig is what a scheduler's configuration, or a node pool, says of a batch queue: in
-// Nomad's branch f-batch-job-queue, as of a pool's own SchedulerConfiguration.
+// queueConfig is the batch queue in a scheduler's configuration, or in a node pool. The names are
+// those of Nomad's branch f-batch-job-queue, including a pool's own SchedulerConfiguration.
 type queueConfig struct {
 	BatchQueue             struct{ Type string }
 	SchedulerConfiguration struct{ BatchQueue struct{ Type string } }
 }
 
-// kind is the type of the queue; "" if there is none.
+// kind returns the type of the queue, or "".
 func (q queueConfig) kind() string {
 	if kind := cmp.Or(q.BatchQueue.Type, q.SchedulerConfiguration.BatchQueue.Type); kind != passthrough {
 		return kind
@@ -31,9 +31,9 @@ func (q queueConfig) kind() string {
 	return ""
 }
 
-// BatchQueues finds the queues of the given node pools: in the scheduler's
-// configuration, in the pools, and, where the token may see neither, by asking
-// for the queues themselves. Nomad's API module does not know them yet.
+// BatchQueues finds the queues of the given node pools: in the scheduler's configuration, in the
+// pools and, if the token may see neither, by asking for the queues themselves. Nomad's API module
+// does not know them yet.
 func (c *Client) BatchQueues(ctx context.Context, pools []string) (cluster.BatchQueues, error) {
 	out := cluster.BatchQueues{}
 	q := (&api.QueryOptions{}).WithContext(ctx)
@@ -70,8 +70,8 @@ func (c *Client) BatchQueues(ctx context.Context, pools []string) (cluster.Batch
 	return out, c.queryBatchQueues(ctx, pools, out)
 }
 
-// queryBatchQueues asks for the queue of each pool. Nomad without queues does not know
-// the question.
+// queryBatchQueues asks for the queue of each pool. A Nomad without queues does not know the
+// request.
 func (c *Client) queryBatchQueues(ctx context.Context, pools []string, out cluster.BatchQueues) error {
 	for _, pool := range pools {
 		q := everywhere(ctx)
@@ -90,7 +90,7 @@ func (c *Client) queryBatchQueues(ctx context.Context, pools []string, out clust
 	return nil
 }
 
-// QueueFor finds the queue that is in a job's way.
+// QueueFor finds the queue that would hold up a job.
 func (c *Client) QueueFor(ctx context.Context, job *api.Job) (cluster.BatchQueues, error) {
 	return c.BatchQueues(ctx, []string{cluster.PoolOf(job)})
 }

@@ -11,20 +11,18 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Children is a way to write dispatched and periodic jobs.
+// Children can write dispatched and periodic jobs.
 type Children struct {
-	// Register registers a job that was read with the given index and returns
-	// the new one.
+	// Register registers a job that was read with the given index and returns the new index.
 	Register func(ctx context.Context, job *api.Job, index uint64) (uint64, error)
 	// Plan is a dry run of a job.
 	Plan func(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error)
 }
 
-// ServeChildren makes the client write children that way. Call it before the
-// client is used.
+// ServeChildren makes the client write children that way. Call it before the client is used.
 func (c *Client) ServeChildren(way Children) { c.children = &way }
 
-// registerChild registers a job that Nomad's HTTP API does not update.
+// registerChild registers a job that Nomad's HTTP API cannot update.
 func (c *Client) registerChild(ctx context.Context, job *api.Job, index uint64) (*api.JobRegisterResponse, error) {
 	if c.children == nil {
 		return nil, cluster.ErrNoRPC

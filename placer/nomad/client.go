@@ -25,14 +25,13 @@ import (
 // Client talks to one Nomad cluster. Its methods are safe for concurrent use.
 type Client struct {
 	api *api.Client
-	// namespace holds our variables.
+	// namespace is where our variables are.
 	namespace string
-	// children writes what HTTP cannot; nil: nothing does.
+	// children writes jobs that HTTP cannot update; nil: they are not updated.
 	children *Children
 }
 
-// NewClient returns a client that keeps its variables in the given namespace
-// ("" is "default").
+// NewClient returns a client that keeps its variables in the given namespace ("" is "default").
 // Requests go through each of the transports.
 func NewClient(cfg *api.Config, namespace string, through ...func(http.RoundTripper) http.RoundTripper) (*Client, error) {
 	if u, err := url.Parse(cfg.Address); cfg.Address != "" && (err != nil || u.Scheme == "" || u.Host+u.Path == "") {
@@ -60,7 +59,7 @@ func NewClient(cfg *api.Config, namespace string, through ...func(http.RoundTrip
 	return &Client{api: c, namespace: cmp.Or(namespace, "default")}, nil
 }
 
-// Config is how to connect to Nomad: what over does not say comes from Nomad's environment
+// Config returns how to connect to Nomad. Values that over omits come from Nomad's environment
 // variables. It has no namespace: every request names its own.
 func Config(over api.Config) *api.Config {
 	cfg := api.DefaultConfig()
@@ -76,12 +75,12 @@ func Config(over api.Config) *api.Config {
 // API is Nomad's own client.
 func (c *Client) API() *api.Client { return c.api }
 
-// ErrConflict is a lost race: the job was changed by somebody else.
+// ErrConflict means that somebody else has changed the job.
 var ErrConflict = errors.New("the job changed meanwhile")
 
-// Register writes a job that was read with the given JobModifyIndex, or fails
-// with [ErrConflict]; [ErrUnknownOutcome] says that it may have been written, or
-// may be yet. The author's source, if Nomad has it, is kept.
+// Register writes a job that was read with the given JobModifyIndex, or fails with [ErrConflict].
+// [ErrUnknownOutcome] means that the job may have been written, or may still be. The author's
+// source is kept, if Nomad has it.
 func (c *Client) Register(ctx context.Context, job *api.Job, index uint64) (*api.JobRegisterResponse, error) {
 	return c.RegisterWith(ctx, job, c.Source(ctx, job), index)
 }
@@ -103,11 +102,11 @@ func (c *Client) RegisterWith(ctx context.Context, job *api.Job, source *api.Job
 	return resp, nil
 }
 
-// sourceWithin is how long registering waits for the job's source: what is registered
-// was decided before, and its gang goes on meanwhile.
+// sourceWithin is how long a registration waits for the job's source. The decision is made, and the
+// gang must start.
 const sourceWithin = 2 * time.Second
 
-// Source is what the author wrote of the job's version, nil if Nomad has none.
+// Source returns what the author wrote for the job's version; nil if Nomad has none.
 func (c *Client) Source(ctx context.Context, job *api.Job) *api.JobSubmission {
 	if job.Version == nil || cluster.Child(job) {
 		return nil
@@ -117,12 +116,12 @@ func (c *Client) Source(ctx context.Context, job *api.Job) *api.JobSubmission {
 	q := (&api.QueryOptions{Namespace: *job.Namespace}).WithContext(ctx)
 	s, _, err := c.api.Jobs().Submission(*job.ID, int(*job.Version), q)
 	if err != nil {
-		return nil // none is kept, or it does not come: placing matters more than the source
+		return nil // none is kept, or Nomad does not answer: placing matters more
 	}
 	return s
 }
 
-// Job reads a job; nil where there is none.
+// Job reads a job; nil if there is none.
 func (c *Client) Job(ctx context.Context, k cluster.JobKey) (*api.Job, error) {
 	job := &api.Job{}
 	err := c.read("/v1/job/"+url.PathEscape(k.ID), job, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
@@ -138,10 +137,10 @@ func (c *Client) Job(ctx context.Context, k cluster.JobKey) (*api.Job, error) {
 	return job, nil
 }
 
-// answers are what answers are read into, one after the other: thousands of jobs in a row.
+// answers is a pool of buffers: thousands of jobs are read in a row.
 var answers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// read reads one object. Nomad's own client would make a new buffer for each.
+// read reads one object. Nomad's own client would allocate a buffer for each.
 func (c *Client) read(path string, object any, q *api.QueryOptions) error {
 	body, err := c.api.Raw().Response(path, q)
 	if err != nil {
@@ -165,15 +164,15 @@ func (c *Client) Versions(ctx context.Context, k cluster.JobKey) (map[uint64]*ap
 	}
 	out := map[uint64]*api.Job{}
 	for _, j := range jobs {
-		if cluster.CheckStored(j) == nil { // a version that cannot be read is as one that is not kept
+		if cluster.CheckStored(j) == nil { // a version that cannot be read counts as gone
 			out[*j.Version] = j
 		}
 	}
 	return out, nil
 }
 
-// AddVersionOf adds to the versions of a job the one that an allocation runs, if it is not among
-// them: the allocation keeps it when Nomad keeps that version no longer.
+// AddVersionOf adds the version that an allocation runs, if Nomad no longer keeps it: the
+// allocation still has it.
 func (c *Client) AddVersionOf(ctx context.Context, versions map[uint64]*api.Job, a *cluster.Alloc) error {
 	if a.Version != nil && versions[*a.Version] != nil {
 		return nil
@@ -211,8 +210,8 @@ func (c *Client) JobAllocs(ctx context.Context, k cluster.JobKey) ([]*cluster.Al
 	return as, nil
 }
 
-// Allocs reads all allocations of the query's namespace in one list, with the GPUs that each was
-// given, and Nomad's index of them.
+// Allocs reads all allocations of the query's namespace in one list, with their GPUs and Nomad's
+// index.
 func (c *Client) Allocs(ctx context.Context, q *api.QueryOptions) ([]*cluster.Alloc, uint64, error) {
 	q = q.WithContext(ctx)
 	q.Params = map[string]string{"resources": "true"}
@@ -240,7 +239,7 @@ func (c *Client) StopAlloc(ctx context.Context, k cluster.JobKey, id string) err
 	return nil
 }
 
-// Evaluate has Nomad's scheduler look at the job again.
+// Evaluate makes Nomad's scheduler evaluate the job again.
 func (c *Client) Evaluate(ctx context.Context, k cluster.JobKey) error {
 	w := (&api.WriteOptions{Namespace: k.Namespace}).WithContext(ctx)
 	if _, _, err := c.api.Jobs().EvaluateWithOpts(k.ID, api.EvalOptions{}, w); err != nil {
@@ -249,8 +248,7 @@ func (c *Client) Evaluate(ctx context.Context, k cluster.JobKey) error {
 	return nil
 }
 
-// DryRun asks Nomad's scheduler whether all of the job could be placed, and
-// where not, why.
+// DryRun asks Nomad's scheduler whether the whole job could be placed and, if not, why.
 func (c *Client) DryRun(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error) {
 	if cluster.Child(job) && c.children != nil {
 		return c.children.Plan(ctx, job)
@@ -265,15 +263,15 @@ func (c *Client) DryRun(ctx context.Context, job *api.Job) (*api.JobPlanResponse
 
 func notFound(err error) bool { return StatusOf(err) == http.StatusNotFound }
 
-// ErrNoJob is a job that Nomad does not have.
+// ErrNoJob means that Nomad does not have the job.
 var ErrNoJob = errors.New("no job")
 
-// NoJob is that error for a job.
+// NoJob returns that error for a job.
 func NoJob(k cluster.JobKey) error {
 	return fmt.Errorf("%w %q in namespace %q", ErrNoJob, k.ID, k.Namespace)
 }
 
-// StatusOf is the HTTP status that Nomad, or an agent, refused a request with; 0 for other errors.
+// StatusOf returns the HTTP status of a refusal by Nomad, or an agent; 0 for other errors.
 func StatusOf(err error) int {
 	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok {
 		return unexpected.StatusCode()
@@ -293,19 +291,18 @@ func (c *Client) Evaluations(ctx context.Context, k cluster.JobKey) ([]*api.Eval
 	return es, nil
 }
 
-// Deploys reports whether the newest deployment of a job goes on.
+// Deploys reports whether the newest deployment of a job is under way.
 func (c *Client) Deploys(ctx context.Context, k cluster.JobKey) (bool, error) {
 	d, err := c.Deployment(ctx, k)
 	return Deploying(d), err
 }
 
-// Deploying reports whether a deployment goes on: Nomad, or an operator, has yet to say whether
-// it succeeded.
+// Deploying reports whether a deployment is under way: neither Nomad nor an operator has ended it.
 func Deploying(d *api.Deployment) bool {
 	return d != nil && !slices.Contains([]string{api.DeploymentStatusSuccessful, api.DeploymentStatusFailed, api.DeploymentStatusCancelled}, d.Status)
 }
 
-// VersionsOfAllocs are the versions of the job that its allocations run, by id.
+// VersionsOfAllocs returns the job versions that the job's allocations run, by id.
 func (c *Client) VersionsOfAllocs(ctx context.Context, k cluster.JobKey) (map[string]uint64, error) {
 	all, err := c.JobAllocs(ctx, k)
 	if err != nil {
@@ -320,7 +317,7 @@ func (c *Client) VersionsOfAllocs(ctx context.Context, k cluster.JobKey) (map[st
 	return versions, nil
 }
 
-// Deployment is the newest deployment of a job; nil if it has none.
+// Deployment returns the newest deployment of a job; nil if it has none.
 func (c *Client) Deployment(ctx context.Context, k cluster.JobKey) (*api.Deployment, error) {
 	var d *api.Deployment
 	_, err := c.api.Raw().Query("/v1/job/"+url.PathEscape(k.ID)+"/deployment", &d, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
@@ -330,7 +327,7 @@ func (c *Client) Deployment(ctx context.Context, k cluster.JobKey) (*api.Deploym
 	return d, nil
 }
 
-// Namespace is the namespace of our variables.
+// Namespace returns the namespace of our variables.
 func (c *Client) Namespace() string { return c.namespace }
 
 // ReadNodes reads the nodes only.
@@ -342,9 +339,9 @@ func (c *Client) ReadNodes(ctx context.Context) (*cluster.State, error) {
 	return s, nil
 }
 
-// Deregister stops a job, and forgets it where purge is set. A job that is not
-// there is stopped, also one that somebody else purges in the same moment, for
-// which Nomad's state store says "job not found" (1.11.3: an error 500).
+// Deregister stops a job; with purge, Nomad also forgets it. It succeeds if there is no such job.
+// For a job that is purged at the same time, Nomad's state store says "job not found" (1.11.3: an
+// error 500).
 func (c *Client) Deregister(ctx context.Context, k cluster.JobKey, purge bool) error {
 	w := (&api.WriteOptions{Namespace: k.Namespace}).WithContext(ctx)
 	_, _, err := c.api.Jobs().Deregister(k.ID, purge, w)

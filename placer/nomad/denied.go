@@ -9,7 +9,7 @@ import (
 	"net/http"
 )
 
-// Right is what an ACL policy must grant for a request, as the policy has it.
+// Right is the permission that a request needs, as in an ACL policy.
 type Right string
 
 // The rights that the placer and its commands need.
@@ -29,7 +29,7 @@ const (
 	DeleteVariables Right = `the capability "destroy" of the variables "nomad-pal/*"`
 )
 
-// deniedError is a refusal of Nomad's that says what the token lacks.
+// deniedError is a refusal by Nomad that names the missing permission.
 type deniedError struct {
 	cause error
 	right Right
@@ -41,8 +41,8 @@ func (e *deniedError) Error() string {
 
 func (e *deniedError) Unwrap() error { return e.cause }
 
-// Denied adds to Nomad's "Permission denied" which right is missing. Other
-// errors, and those that say so already, are returned as they are.
+// Denied adds the missing permission to Nomad's "Permission denied". Other errors, and those that
+// name it already, are returned unchanged.
 func Denied(err error, right Right) error {
 	var said *deniedError
 	if !Refused(err) || errors.As(err, &said) {
@@ -51,7 +51,7 @@ func Denied(err error, right Right) error {
 	return &deniedError{err, right}
 }
 
-// Refused reports whether Nomad did not do it for lack of a right.
+// Refused reports whether Nomad refused a request for lack of permission.
 func Refused(err error) bool {
 	code := StatusOf(err)
 	return code == http.StatusForbidden || code == http.StatusUnauthorized

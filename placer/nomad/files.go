@@ -14,8 +14,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// ReadFile reads at most so many bytes of a file of an allocation, from its beginning. The path is
-// relative to the allocation's directory. There is none, and no error, if there is no such file.
+// ReadFile reads at most that many bytes from the beginning of a file of an allocation. The path is
+// relative to the allocation's directory. A file that does not exist is empty, without an error.
 func (c *Client) ReadFile(ctx context.Context, namespace, alloc, path string, most int64) ([]byte, error) {
 	q := (&api.QueryOptions{Namespace: namespace, Params: map[string]string{"path": path, "offset": "0", "limit": strconv.FormatInt(most, 10)}}).WithContext(ctx)
 	body, err := c.api.Raw().Response("/v1/client/fs/readat/"+url.PathEscape(alloc), q)

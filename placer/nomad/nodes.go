@@ -12,13 +12,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// notWell is what a node meets on which Nomad places nothing now, or not with some driver.
+// notWell is a filter for nodes on which Nomad places nothing now, or nothing with some driver.
 const notWell = `Status != "ready" or SchedulingEligibility != "eligible" or any Drivers as _, d { d.Detected == true and d.Healthy == false }`
 
-// mostAway are read at most of the nodes that are away: of more, some could take anything.
+// mostAway is how many such nodes are read. With more of them, some could take anything.
 const mostAway = 64
 
-// AwayNodes are nodes that are not ready, or have a driver that is not healthy; all is false if they are
+// AwayNodes returns nodes that are not ready, or have an unhealthy driver; all is false if they are
 // too many to be read.
 func (c *Client) AwayNodes(ctx context.Context) (away []*api.Node, all bool, err error) {
 	var stubs []*cluster.NodeStub
@@ -40,7 +40,7 @@ func (c *Client) AwayNodes(ctx context.Context) (away []*api.Node, all bool, err
 	return away, true, nil
 }
 
-// NodeResources are all nodes, with what they have and no more of them.
+// NodeResources returns all nodes, with their resources only.
 func (c *Client) NodeResources(ctx context.Context) (nodes []*api.Node, err error) {
 	var all []*struct {
 		Datacenter, NodePool string

@@ -17,7 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// JobGPUs are the GPUs of a job's running allocations, by node id; ids sorted.
+// JobGPUs returns the GPUs of a job's running allocations, by node id; ids are sorted.
 func (c *Client) JobGPUs(ctx context.Context, k cluster.JobKey) (map[string][]string, error) {
 	as, err := c.JobAllocs(ctx, k)
 	if err != nil {
@@ -28,7 +28,7 @@ func (c *Client) JobGPUs(ctx context.Context, k cluster.JobKey) (map[string][]st
 		if a.Client != api.AllocClientStatusRunning {
 			continue
 		}
-		var p cluster.AllocPayload // the list of one job's allocations tells no resources
+		var p cluster.AllocPayload // the list of a job's allocations has no resources
 		if _, err := c.api.Raw().Query("/v1/allocation/"+url.PathEscape(a.ID), &p, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx)); err != nil {
 			return nil, fmt.Errorf("reading allocation %q: %w", a.ID, err)
 		}
@@ -42,15 +42,15 @@ func (c *Client) JobGPUs(ctx context.Context, k cluster.JobKey) (map[string][]st
 	return out, nil
 }
 
-// GPUReading is what the device plugin's statistics said of a GPU at a time.
+// GPUReading is what the device plugin's statistics tell about a GPU at a time.
 type GPUReading struct {
 	GPU string
 	At  time.Time
 	classify.Reading
 }
 
-// GPUReadings are the last statistics of these GPUs of a node, in the order of
-// the ids. A GPU without statistics is left out.
+// GPUReadings returns the last statistics of these GPUs of a node, in the order of the ids. It
+// omits GPUs without statistics.
 func (c *Client) GPUReadings(ctx context.Context, node string, gpus []string) ([]GPUReading, error) {
 	stats, err := c.api.Nodes().Stats(node, (&api.QueryOptions{}).WithContext(ctx))
 	if err != nil {
@@ -70,8 +70,7 @@ func (c *Client) GPUReadings(ctx context.Context, node string, gpus []string) ([
 	return out, nil
 }
 
-// readingOf reads the plugin's statistics by name; a name that is missing, or
-// "N/A", is not known.
+// readingOf reads the plugin's statistics by name. A missing one, or "N/A", is unknown.
 func readingOf(attributes map[string]*api.StatValue) classify.Reading {
 	percent := func(name string) *float64 { return scaled(attributes[name], 100) }
 	r := classify.Reading{
@@ -86,12 +85,12 @@ func readingOf(attributes map[string]*api.StatValue) classify.Reading {
 	return r
 }
 
-// mostReading bounds a share: power may be somewhat above its limit, and nothing is
-// twice what is possible.
+// mostReading bounds a share. Power may exceed its limit a little; more than twice the limit is an
+// error.
 const mostReading = 2
 
-// scaled is a statistic's number over the scale; nil where it has none, or none
-// that can be a share.
+// scaled returns a statistic's number divided by scale; nil if it has none, or none that can be a
+// share.
 func scaled(v *api.StatValue, scale float64) *float64 {
 	var x float64
 	switch {

@@ -20,17 +20,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// parallelReads bounds the requests under way while reading nodes and jobs one
-// by one; Nomad allows 100 connections per client by default.
+// parallelReads bounds the parallel requests for single nodes and jobs; by default Nomad allows 100
+// connections per client.
 const parallelReads = 16
 
-// Resync reads everything again. Nodes and jobs that have not changed since old
-// are taken from there instead of being read; old may be nil.
+// Resync reads everything again. Nodes and jobs that have not changed since old are copied from
+// there; old may be nil.
 //
-// Nomad has no snapshot over several lists, so the order matters. Jobs come before
-// allocations: a gang that is placed in between then has allocations of a version that is
-// not known yet, which shows, and the job is read again (readOutrun). The other way round
-// it would look as if it had none, and its GPUs free.
+// Nomad has no snapshot over several lists, so the order matters. Jobs come before allocations. A
+// gang that is placed in between then has allocations of a version that is not known yet;
+// readOutrun sees that and reads the job again. In the other order the gang would seem to have no
+// allocations, and its GPUs would seem free.
 func (c *Client) Resync(ctx context.Context, old *cluster.State) (*cluster.State, error) {
 	old = cmp.Or(old, cluster.NewState())
 	s := old.Next()
@@ -55,14 +55,13 @@ func (c *Client) Resync(ctx context.Context, old *cluster.State) (*cluster.State
 	return s, nil
 }
 
-// everywhere asks about all namespaces.
+// everywhere is the query for all namespaces.
 func everywhere(ctx context.Context) *api.QueryOptions {
 	return (&api.QueryOptions{Namespace: api.AllNamespacesNamespace}).WithContext(ctx)
 }
 
-// readNodes reads the nodes with GPUs. The list tells each node's ModifyIndex; only nodes
-// with another one than in old are read by themselves. A node that cannot be read counts
-// as it was known.
+// readNodes reads the nodes with GPUs. The list has each node's ModifyIndex; only nodes whose index
+// differs from that in old are read one by one. If a node cannot be read, its old state is kept.
 func (c *Client) readNodes(ctx context.Context, s, old *cluster.State) error {
 	stubs, meta, err := c.listNodes(ctx)
 	if err != nil {
@@ -76,11 +75,11 @@ func (c *Client) readNodes(ctx context.Context, s, old *cluster.State) error {
 	return err
 }
 
-// withGPUs is what a node meets that has GPUs.
+// withGPUs is a filter for nodes with GPUs.
 const withGPUs = `any NodeResources.Devices as d { d.Vendor == "` + attr.Vendor + `" and (d.Type == "` + attr.Type + `" or d.Type == "` + attr.SharedType + `") }`
 
-// listNodes lists the nodes with GPUs, without what they have, which is 10 kB of each. If there is
-// a node without resources, Nomad's filter refuses all: then what they have has to be listed.
+// listNodes lists the nodes with GPUs, without their resources, which are 10 kB each. If a node has
+// no resources, Nomad's filter fails as a whole; then the list includes resources.
 func (c *Client) listNodes(ctx context.Context) (stubs []*cluster.NodeStub, meta *api.QueryMeta, err error) {
 	q := (&api.QueryOptions{Filter: withGPUs}).WithContext(ctx)
 	if meta, err = c.api.Raw().Query("/v1/nodes", &stubs, q); StatusOf(err) != http.StatusBadRequest {
@@ -101,11 +100,11 @@ func (c *Client) node(ctx context.Context, id string) (*api.Node, error) {
 	return p.AsNode(), nil
 }
 
-// withDevices is what a job meets that asks for devices.
+// withDevices is a filter for jobs that request devices.
 const withDevices = `any TaskGroups as g { any g.Tasks as t { t.Resources.Devices is not empty } }`
 
-// listJobs lists the jobs that ask for devices. If there is a job too odd for Nomad's filter, that
-// refuses all: then every job is listed, and read.
+// listJobs lists the jobs that request devices. If Nomad's filter cannot handle some job, it fails
+// as a whole; then every job is listed and read.
 func (c *Client) listJobs(ctx context.Context) (stubs []*cluster.JobStub, meta *api.QueryMeta, err error) {
 	q := everywhere(ctx)
 	q.Filter = withDevices
@@ -116,8 +115,8 @@ func (c *Client) listJobs(ctx context.Context) (stubs []*cluster.JobStub, meta *
 	return slices.DeleteFunc(stubs, func(j *cluster.JobStub) bool { return j == nil }), meta, err
 }
 
-// readJobs reads the jobs with GPUs in the same way. A job that the placer only assumes to be so
-// (State.Assume) is always read.
+// readJobs reads the jobs with GPUs in the same way. A job that the placer only assumes to have
+// GPUs (State.Assume) is always read.
 func (c *Client) readJobs(ctx context.Context, s, old *cluster.State) error {
 	stubs, meta, err := c.listJobs(ctx)
 	if err != nil {
@@ -130,15 +129,15 @@ func (c *Client) readJobs(ctx context.Context, s, old *cluster.State) error {
 }
 
 const (
-	// jobTries is how often a job, or a node, is read that cannot be.
+	// jobTries is how often a job or node that cannot be read is tried.
 	jobTries = 2
-	// unreadShare: of one in so many jobs, or nodes, or of one of a few, Nomad may give
-	// no answer, and the others are served. More are its own fault.
+	// unreadShare: if at most one in this many jobs or nodes (or one of a few) cannot be read, the
+	// others are served. If more fail, Nomad itself is at fault.
 	unreadShare = 20
 )
 
-// readEach reads n objects one by one, but for those that are still as they were known. One
-// that cannot be read counts as it was known; the error is that of too many.
+// readEach reads n objects one by one, except those that are unchanged. An object that cannot be
+// read keeps its old state; if too many cannot, readEach returns an error.
 func readEach[T any](
 	ctx context.Context, n int, known func(int) (was *T, current bool), read func(context.Context, int) (*T, error),
 ) (objects []*T, errs []error, err error) {
@@ -169,9 +168,8 @@ func (c *Client) readAllocs(ctx context.Context, s *cluster.State) error {
 	return nil
 }
 
-// readOutrun reads those jobs again that have allocations of a version which the list of
-// jobs did not have yet: by the older form, a gang that was placed in between looks as if
-// Nomad had placed it alone.
+// readOutrun reads jobs again that have allocations of a newer version than the list of jobs had.
+// By the old version, a gang that was placed in between would seem to be placed by Nomad alone.
 func (c *Client) readOutrun(ctx context.Context, s *cluster.State) error {
 	outrun := s.Outrun()
 	jobs, errs := make([]*api.Job, len(outrun)), make([]error, len(outrun))
@@ -190,9 +188,9 @@ func (c *Client) readOutrun(ctx context.Context, s *cluster.State) error {
 	return err
 }
 
-// ReadStale reads the allocations that events do not tell enough of: those of
-// jobs that are gone, and those that may have ended for an older version. One that
-// Nomad refuses to show does not keep it from reading the others.
+// ReadStale reads allocations about which events do not tell enough: those of jobs that are gone,
+// and those that may have ended for an older version. If Nomad refuses one, the others are still
+// read.
 func (c *Client) ReadStale(ctx context.Context, s *cluster.State) error {
 	var errs []error
 	for _, a := range slices.Concat(s.Orphans(), s.StaleVersions()) {
@@ -204,7 +202,7 @@ func (c *Client) ReadStale(ctx context.Context, s *cluster.State) error {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("reading allocation %q: %w", a.ID, Denied(err, ReadJob)))
 			if StatusOf(err) == 0 {
-				return errors.Join(errs...) // it is not there at all
+				return errors.Join(errs...) // there is no such allocation
 			}
 		default:
 			s.PutAlloc(p.AsAlloc())
@@ -213,9 +211,9 @@ func (c *Client) ReadStale(ctx context.Context, s *cluster.State) error {
 	return errors.Join(errs...)
 }
 
-// parallel calls f for 0…n-1, at most parallelReads at once, until one fails. If one
-// panics, parallel does, after the calls under way, so that the caller can recover. A goroutine
-// makes many calls: what is read grows its stack, which takes long.
+// parallel calls f for 0…n-1, at most parallelReads at once, until one fails. If one panics,
+// parallel panics after the running calls, so that the caller can recover. Each goroutine makes
+// many calls, because growing its stack for the first answer takes long.
 func parallel(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	workers, running := errgroup.WithContext(ctx)
 	var next atomic.Int64

@@ -20,11 +20,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// eventsIn reads a line of the stream: no events where it is a heartbeat. One that
-// cannot be read does not end the stream. With every
-// change of an allocation Nomad sends the whole node again, tens of kB in which
-// nothing is new that placing looks at (seen on 1.11.3); such an event is passed
-// over unread.
+// eventsIn parses a line of the stream; a heartbeat has no events. A line that cannot be parsed
+// does not end the stream. With every change of an allocation Nomad sends the whole node again,
+// tens of kB without anything new for placement (seen on 1.11.3); such an event is skipped
+// unparsed.
 func eventsIn(line []byte) (es []cluster.Event, err error) {
 	batch := gjson.ParseBytes(line)
 	if !batch.IsObject() {
@@ -49,15 +48,15 @@ func eventsIn(line []byte) (es []cluster.Event, err error) {
 	return es, err
 }
 
-// heartbeat is how long the stream may send nothing; Nomad sends an empty object
-// every 10 s.
+// heartbeat is how long the stream may be silent; Nomad sends an empty object every 10 s.
 const heartbeat = 45 * time.Second
 
-// ErrHeartbeatTimeout ends a stream whose server sends no heartbeats any more.
+// ErrHeartbeatTimeout ends a stream whose server no longer sends heartbeats.
 var ErrHeartbeatTimeout = errors.New("the event stream sends no heartbeats")
 
-// ErrSilent ends a stream on which nothing came, not even a heartbeat. So Nomad refuses one by
-// whoever lacks a right in any namespace: it answers 200 and falls silent (seen on 1.11.3).
+// ErrSilent ends a stream on which nothing came, not even a heartbeat. That is how Nomad refuses a
+// token that lacks a permission in some namespace: it answers 200 and stays silent (seen on
+// 1.11.3).
 var ErrSilent = fmt.Errorf("the event stream stays silent: the token may lack %s", Events)
 
 // Stream is a subscription to Nomad's events.
@@ -66,9 +65,9 @@ type Stream struct {
 	cancel context.CancelFunc
 }
 
-// Subscribe opens the event stream. What happens from now on will be in it;
-// what happened before may be, too. Nothing is lost when the lists are read
-// after Subscribe returns: see [cluster.State.Apply].
+// Subscribe opens the event stream. It contains everything that happens from now on, and may
+// contain earlier events. If the lists are read after Subscribe returns, nothing is lost: see
+// [cluster.State.Apply].
 func (c *Client) Subscribe(ctx context.Context) (*Stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	q := everywhere(ctx)
@@ -81,7 +80,7 @@ func (c *Client) Subscribe(ctx context.Context) (*Stream, error) {
 	return &Stream{body: body, cancel: cancel}, nil
 }
 
-// JobsIndex is the index of the last change to jobs.
+// JobsIndex returns the index of the last change to jobs.
 func (c *Client) JobsIndex(ctx context.Context) (uint64, error) {
 	q := everywhere(ctx)
 	q.PerPage = 1
@@ -92,7 +91,7 @@ func (c *Client) JobsIndex(ctx context.Context) (uint64, error) {
 	return meta.LastIndex, nil
 }
 
-// Namespaces are the names of the namespaces that the token may know of.
+// Namespaces returns the names of the namespaces that the token may see.
 func (c *Client) Namespaces(ctx context.Context) (map[string]bool, error) {
 	list, _, err := c.api.Namespaces().List((&api.QueryOptions{}).WithContext(ctx))
 	if err != nil {
@@ -113,8 +112,8 @@ func (s *Stream) Close() {
 	s.body.Close()
 }
 
-// Run hands batches of events to f until the stream breaks, sends no heartbeats or f
-// returns an error.
+// Run passes batches of events to f until the stream breaks, heartbeats stop, or f returns an
+// error.
 func (s *Stream) Run(f func([]cluster.Event) error) error {
 	var timedOut atomic.Bool
 	watch := time.AfterFunc(heartbeat, func() { timedOut.Store(true); s.Close() })
@@ -136,7 +135,7 @@ func (s *Stream) Run(f func([]cluster.Event) error) error {
 			return fmt.Errorf("reading Nomad's events: %w", err)
 		}
 		if len(es) > 0 {
-			watch.Stop() // while f works the server is not late
+			watch.Stop() // while f works, the server is not late
 			if err := f(es); err != nil {
 				return err
 			}

@@ -19,10 +19,9 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// httpClient is what Nomad's own client would use, but for three things: it asks
-// for no compression, since Nomad makes a new compressor for each answer, which
-// takes more than most requests do; it keeps as many connections as requests go out
-// at a time; and it reads numbers that are none: see [numbers].
+// httpClient differs from Nomad's own client in three ways. It requests no compression, because
+// Nomad creates a compressor for each answer, which takes longer than most requests. It keeps as
+// many connections as there are parallel requests. It accepts NaN and infinities: see [numbers].
 func httpClient(cfg *api.Config) (*http.Client, error) {
 	t := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -49,8 +48,7 @@ func httpClient(cfg *api.Config) (*http.Client, error) {
 	return c, nil
 }
 
-// uncompressed drops the wish for compression, which Nomad's client writes into
-// each request.
+// uncompressed removes the header for compression, which Nomad's client writes into each request.
 type uncompressed struct{ *http.Transport }
 
 func (u uncompressed) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -63,24 +61,22 @@ func (u uncompressed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return withoutNaN(resp), nil
 }
 
-// How long a request may take from beginning to end: a server that accepts
-// requests and never answers them must not stop everything else. Lists of a large
-// cluster are tens of MB.
+// Time limits for a whole request: a server that accepts requests and never answers must not stop
+// everything else. Lists of a large cluster are tens of MB.
 const (
 	requestTimeout = 15 * time.Second
 	listTimeout    = 90 * time.Second
-	// streamTimeout bounds the time until a stream begins; it may last forever.
+	// streamTimeout bounds the time until a stream begins; a stream has no end.
 	streamTimeout = 30 * time.Second
 )
 
-// ErrNoAnswer is a request that Nomad did not answer in time, or not to the end.
+// ErrNoAnswer means that Nomad did not answer in time, or not completely.
 var ErrNoAnswer = errors.New("no answer from Nomad in time")
 
-// deadlines bounds the time that requests to Nomad take.
+// deadlines bounds the time of requests to Nomad.
 type deadlines struct{ next http.RoundTripper }
 
-// timeoutOf is how long a request may take, and whether only until its answer
-// begins.
+// timeoutOf returns how long a request may take, and whether that is only until its answer begins.
 func timeoutOf(r *http.Request) (limit time.Duration, stream bool) {
 	switch path := strings.TrimSuffix(r.URL.Path, "/"); {
 	case strings.HasSuffix(path, "/v1/event/stream"):
@@ -110,14 +106,14 @@ func (d deadlines) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// CloseIdleConnections is what http.Client looks for.
+// CloseIdleConnections is for http.Client, which looks for it.
 func (d deadlines) CloseIdleConnections() {
 	if c, ok := d.next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
 }
 
-// timely is err, or the deadline where that is what caused it.
+// timely returns err, or the deadline if that caused it.
 func timely(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, ErrNoAnswer) {
 		return cause
@@ -125,7 +121,7 @@ func timely(ctx context.Context, err error) error {
 	return err
 }
 
-// body is an answer that has to be read before its deadline.
+// body is an answer that must be read before its deadline.
 type body struct {
 	io.ReadCloser
 	ctx context.Context
@@ -145,12 +141,11 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// ErrUnknownOutcome is a write of which nobody knows whether it came about: it was
-// sent, and its answer was lost, late, or that something went wrong on the way to
-// the servers' log.
+// ErrUnknownOutcome is a write that may or may not have happened: it was sent, but its answer was
+// lost, late, or an error on the way to the servers' log.
 var ErrUnknownOutcome = errors.New("no answer from Nomad: the outcome is unknown")
 
-// Outcome adds [ErrUnknownOutcome] to the error of a write where that is so.
+// Outcome adds [ErrUnknownOutcome] to the error of such a write.
 func Outcome(err error) error {
 	if code := StatusOf(err); err == nil || code > 0 && code < http.StatusInternalServerError {
 		return err
@@ -158,9 +153,9 @@ func Outcome(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 }
 
-// A device plugin may report NaN or an infinity in an attribute. Nomad's encoder (1.11.3)
-// writes it as NaN, +Inf or -Inf, which is no JSON: one such node would make the list of
-// nodes, and each event about it, unreadable. numbers makes them 0 while an answer is read.
+// A device plugin may report NaN or an infinity in an attribute. Nomad's encoder (1.11.3) writes
+// these as NaN, +Inf or -Inf, which is not JSON. One such node would make the list of nodes, and
+// each event about it, unreadable. numbers replaces them by 0 while an answer is read.
 type numbers struct {
 	io.ReadCloser
 	scan numberScan
@@ -172,11 +167,11 @@ func (n *numbers) Read(p []byte) (int, error) {
 	return got, err
 }
 
-// numberScan makes JSON of an answer in place, piece by piece. Outside strings, 'N', 'I'
-// and a '+' that follows no 'e' only begin what is no number.
+// numberScan turns an answer into JSON in place, piece by piece. Outside strings, 'N', 'I' and a
+// '+' that follows no 'e' only occur at the beginning of such a value.
 type numberScan struct {
 	inString, escaped bool
-	skip              int  // bytes of a word that is being replaced
+	skip              int  // remaining bytes of a value that is being replaced
 	last              byte // outside strings
 }
 
@@ -209,7 +204,7 @@ func (s *numberScan) replaceNaN(p []byte) {
 	}
 }
 
-// withoutNaN has NaN and infinities in an answer's JSON replaced by 0 as it is read.
+// withoutNaN replaces NaN and infinities in an answer by 0 as it is read.
 func withoutNaN(r *http.Response) *http.Response {
 	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") {
 		r.Body = &numbers{ReadCloser: r.Body}

@@ -12,7 +12,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// ErrChanged is a lost race: the variable was written by somebody else.
+// ErrChanged means that somebody else has written the variable.
 var ErrChanged = errors.New("the variable changed meanwhile")
 
 // ListVariables lists our variables under a prefix, by path.
@@ -25,7 +25,7 @@ func (c *Client) ListVariables(ctx context.Context, prefix string) ([]*api.Varia
 	return slices.DeleteFunc(vars, func(v *api.VariableMetadata) bool { return v == nil }), nil
 }
 
-// ReadVariable reads a variable; nil where there is none.
+// ReadVariable reads a variable; nil if there is none.
 func (c *Client) ReadVariable(ctx context.Context, path string) (*api.Variable, error) {
 	v, _, err := c.api.Variables().Peek(path, (&api.QueryOptions{Namespace: c.namespace}).WithContext(ctx))
 	if err != nil {
@@ -44,9 +44,8 @@ func (c *Client) WriteVariable(ctx context.Context, path string, items map[strin
 	return nil
 }
 
-// WriteChecked replaces a variable's items if its index is still this one, 0 for
-// one that is not there, and fails with [ErrChanged] otherwise. It returns the new
-// index.
+// WriteChecked replaces a variable's items if its index is still the given one (0: it does not
+// exist). Otherwise it fails with [ErrChanged]. It returns the new index.
 func (c *Client) WriteChecked(ctx context.Context, path string, items map[string]string, index uint64) (uint64, error) {
 	v := &api.Variable{Namespace: c.namespace, Path: path, Items: items, ModifyIndex: index}
 	written, _, err := c.api.Variables().CheckedUpdate(v, (&api.WriteOptions{Namespace: c.namespace}).WithContext(ctx))

@@ -13,15 +13,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Class is a job's remembered application class and what it was judged by.
+// Class is a job's learned application class, with the features it was learned from.
 type Class struct {
 	Job      cluster.JobKey
 	Verdict  classify.Verdict
 	Features classify.Features
 }
 
-// Class is what is remembered of a job, for its next runs, and to judge other jobs
-// by.
+// Class is what was learned about a job, for its next runs and to judge other jobs.
 func (s Store) Class(k cluster.JobKey) Variable[Class] {
 	return Variable[Class]{Path(s.Classes().prefix, k.Namespace, k.ID), s.nomad, s.Classes().codec}
 }
@@ -31,7 +30,7 @@ func (s Store) Classes() Shards[Class, []Class] {
 	return Shards[Class, []Class]{prefix: "nomad-pal/classes", nomad: s.nomad, codec: codec[Class]{encode: encodeClass, decode: decodeClass}, join: whole[Class]}
 }
 
-// FeaturesOf are what jobs are judged by.
+// FeaturesOf returns the features by which jobs are judged.
 func FeaturesOf(known []Class) []classify.Features {
 	out := make([]classify.Features, len(known))
 	for i, k := range known {
@@ -40,7 +39,7 @@ func FeaturesOf(known []Class) []classify.Features {
 	return out
 }
 
-// numbersOf are the numbers of the features by their items.
+// numbersOf maps the names of items to the features' numbers.
 func numbersOf(f *classify.Features) map[string]*float64 {
 	return map[string]*float64{"power_cap": &f.PowerCap, "power": &f.Power, "compute": &f.Compute, "memory": &f.Memory}
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// Shards are all variables below a prefix. Each holds a T; together they are a V.
+// Shards are all variables below a prefix. Each holds a T; together they hold a V.
 type Shards[T, V any] struct {
 	prefix string
 	nomad  *nomad.Client
 	codec  codec[T]
 	join   func([]T) (V, error)
 	split  func(V) (map[string]T, error) // by path below the prefix
-	// but are those below this prefix left out of reading; "": none.
+	// paths below this prefix are not read; "": all are
 	but string
 }
 
@@ -37,8 +37,8 @@ func (s Shards[T, V]) Paths(ctx context.Context) ([]string, error) {
 	return paths, err
 }
 
-// Read reads them, in the order of their paths. Those that are [Unreadable] are left
-// out and named in the error.
+// Read reads all shards, in the order of their paths. [Unreadable] ones are left out and named in
+// the error.
 func (s Shards[T, V]) Read(ctx context.Context) (v V, err error) {
 	paths, err := s.Paths(ctx)
 	if err != nil {
@@ -62,8 +62,8 @@ func (s Shards[T, V]) Read(ctx context.Context) (v V, err error) {
 	return v, errors.Join(bad...)
 }
 
-// ReadOrRefused is Read for somebody who may not have the right to see them. Nomad shows him an
-// empty list of them; it refuses to show one, there or not.
+// ReadOrRefused is Read for callers that may lack the permission. Nomad shows them an empty list,
+// but refuses a single variable, whether it exists or not.
 func (s Shards[T, V]) ReadOrRefused(ctx context.Context) (V, error) {
 	paths, err := s.Paths(ctx)
 	if err == nil && len(paths) == 0 {
@@ -76,9 +76,8 @@ func (s Shards[T, V]) ReadOrRefused(ctx context.Context) (V, error) {
 	return s.Read(ctx)
 }
 
-// Write has them be v and nothing else: it writes those that change, and then
-// deletes those that are left over. One that cannot be written does not keep the
-// others from being written.
+// Write makes the shards hold exactly v: it writes those that change, then deletes the rest. If one
+// cannot be written, the others still are.
 func (s Shards[T, V]) Write(ctx context.Context, v V) error {
 	shards, err := s.split(v)
 	if err != nil {
@@ -118,10 +117,10 @@ func (s Shards[T, V]) Write(ctx context.Context, v V) error {
 	return nil
 }
 
-// Delete deletes one of them.
+// Delete deletes one shard.
 func (s Shards[T, V]) Delete(ctx context.Context, path string) error {
 	return s.nomad.DeleteVariable(ctx, path)
 }
 
-// At is the one at a path.
+// At returns the shard at a path.
 func (s Shards[T, V]) At(path string) Variable[T] { return Variable[T]{path, s.nomad, s.codec} }

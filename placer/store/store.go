@@ -1,18 +1,16 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package store keeps what the placer and its commands remember in Nomad's
-// variables below nomad-pal/. [In] returns a [Store], with one method for each kind of
-// value: a [Variable], or [Shards] where one variable is too small. The rules are the same
-// for all:
+// Package store keeps the data of the placer and its commands in Nomad's variables below
+// nomad-pal/. [In] returns a [Store], with one method for each kind of value: a [Variable], or
+// [Shards] if one variable is too small. The same rules hold for all:
 //
-//   - A variable's items take [Bytes] at most. A value that is larger loses what is
-//     least important; one that is still too large is [ErrNotStorable].
-//   - What cannot be understood counts as not there, and the error that names it is
-//     [Unreadable]. The next write replaces it.
+//   - The items of a variable take at most [Bytes]. A larger value loses its least important parts.
+//     If it is still too large, the error is [ErrNotStorable].
+//   - Data that cannot be parsed counts as missing; the error that names it is [Unreadable]. The next
+//     write replaces it.
 //   - A change that must not undo somebody else's goes through [Variable.Change].
-//   - Shards are written one by one. A write that fails half-way is put right by the
-//     next one.
+//   - Shards are written one by one. If a write fails half-way, the next one completes it.
 //
 // The package decides nothing, and keeps nothing in memory.
 package store
@@ -33,23 +31,22 @@ import (
 )
 
 const (
-	// Bytes is what the items of a variable take at most, with their names: Nomad
-	// refuses more than 64 KiB.
+	// Bytes is the limit for the items of a variable, with their names: Nomad refuses more than 64
+	// KiB.
 	Bytes = 60 << 10
-	// pathBytes is how long Nomad lets a path be.
+	// pathBytes is Nomad's limit for a path.
 	pathBytes = 128
-	// tries bounds how often a change is made again on what somebody else has written
-	// meanwhile.
+	// tries bounds how often a change is repeated after somebody else has written.
 	tries = 5
 )
 
-// Store is all of them in one cluster.
+// Store gives access to the data of one cluster.
 type Store struct{ nomad *nomad.Client }
 
-// In is the store in the client's cluster and namespace.
+// In returns the store in the client's cluster and namespace.
 func In(c *nomad.Client) Store { return Store{c} }
 
-// ErrNotStorable is a value that no variable can hold.
+// ErrNotStorable means that a value does not fit any variable.
 var ErrNotStorable = errors.New("it cannot be stored")
 
 type unreadableError struct{ error }
@@ -60,8 +57,8 @@ func unreadable(path string, err error) error {
 	return unreadableError{fmt.Errorf("reading variable %q: %w", path, err)}
 }
 
-// Unreadable reports whether reading failed by what was read. It is then as if that
-// were not there; whatever else was read stands.
+// Unreadable reports whether an error is only about data that could not be parsed. Such data counts
+// as missing; everything else that was read is valid.
 func Unreadable(err error) bool {
 	var u unreadableError
 	return errors.As(err, &u)
@@ -69,11 +66,10 @@ func Unreadable(err error) bool {
 
 var plain = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_~-]*$`)
 
-// Path is where something lies below a prefix that has a name of these parts, a
-// job's namespace and id, say. Different names have different paths. Paths allow
-// few characters, and 128 of them: other names are hashed, below the first part as
-// far as it goes, so that a policy can let a namespace's people read what is of
-// their jobs.
+// Path returns the path below a prefix for a name of several parts, such as a job's namespace and
+// id. Different names have different paths. Paths allow few characters, and at most 128. Other
+// names are hashed, below as much of the first part as fits, so that a policy can let users of a
+// namespace read the data of their jobs.
 func Path(prefix string, name ...string) string {
 	good, path := true, prefix
 	for _, part := range name {
@@ -92,16 +88,16 @@ func Path(prefix string, name ...string) string {
 
 type items = map[string]string
 
-// codec is how values stand in a variable's items.
+// codec converts values to the items of a variable and back.
 type codec[T any] struct {
 	encode func(T) (items, error)
 	decode func(items) (T, error)
-	// shrink leaves out the least important of a value, and reports whether there was
-	// something to leave out. What the value points to stays as it is.
+	// shrink removes the least important part of a value, and reports whether there was any. It
+	// does not change what the value points to.
 	shrink func(*T) bool
 }
 
-// asJSON has the value in one item.
+// asJSON stores the value as JSON in one item.
 func asJSON[T any](item string, shrink func(*T) bool) codec[T] {
 	return codec[T]{
 		func(v T) (items, error) {
@@ -116,7 +112,7 @@ func asJSON[T any](item string, shrink func(*T) bool) codec[T] {
 	}
 }
 
-// AtMost is the beginning of a text that takes so many bytes at most.
+// AtMost returns the beginning of a text, of at most that many bytes.
 func AtMost(bytes int, text string) string {
 	if len(text) <= bytes {
 		return text
@@ -124,25 +120,23 @@ func AtMost(bytes int, text string) string {
 	return strings.ToValidUTF8(text[:bytes-len("…")], "") + "…"
 }
 
-// Variable is one variable that holds a value.
+// Variable is one variable with a value.
 type Variable[T any] struct {
 	Path  string
 	nomad *nomad.Client
 	codec codec[T]
 }
 
-// Value is what a variable holds; the zero value stands for a variable that is not
-// there.
+// Value is what a variable holds; the zero value means that there is no such variable.
 type Value[T any] struct {
 	Of    T
 	There bool
-	// Index is Nomad's of the last write, Written when that was by the servers' clock.
+	// Index and Written are Nomad's index and the server's time of the last write.
 	Index   uint64
 	Written time.Time
 }
 
-// Read reads it. An unreadable value has its Index all the same, by which it can be
-// written over.
+// Read reads the value. An unreadable one still has its Index, with which it can be overwritten.
 func (v Variable[T]) Read(ctx context.Context) (Value[T], error) {
 	raw, err := v.nomad.ReadVariable(ctx, v.Path)
 	if err != nil || raw == nil {
@@ -157,7 +151,7 @@ func (v Variable[T]) Read(ctx context.Context) (Value[T], error) {
 	return value, nil
 }
 
-// Write writes it, whatever is there.
+// Write writes the value, whatever was there.
 func (v Variable[T]) Write(ctx context.Context, of T) error {
 	is, err := v.fit(&of)
 	if err != nil {
@@ -166,19 +160,18 @@ func (v Variable[T]) Write(ctx context.Context, of T) error {
 	return v.nomad.WriteVariable(ctx, v.Path, is)
 }
 
-// holds reports whether it is known to hold these items.
+// holds reports whether the variable is known to hold these items.
 func (v Variable[T]) holds(ctx context.Context, is items) bool {
 	raw, err := v.nomad.ReadVariable(ctx, v.Path)
 	return err == nil && raw != nil && maps.Equal(raw.Items, is)
 }
 
-// Change writes what change makes of the value, where nobody else has written it
-// since it was as in from; where somebody has, change is asked again, about theirs.
-// What they left unreadable is as if it were not there. It returns the value as it
-// is known after that. Of an error of change's nothing is written.
+// Change writes what change returns for the value, if nobody else has written since from was read.
+// Otherwise change is called again with the newer value. An unreadable value counts as missing. If
+// change returns an error, nothing is written. Change returns the value that is then known.
 //
-// A write whose answer is lost is an error, and may have been done: asked again,
-// change may meet its own work.
+// A write whose answer is lost is an error, and may have happened: when change is called again, it
+// may see its own result.
 func (v Variable[T]) Change(ctx context.Context, from Value[T], change func(Value[T]) (T, error)) (Value[T], error) {
 	for try := 1; ; try++ {
 		of, err := change(from)
@@ -204,7 +197,7 @@ func (v Variable[T]) Change(ctx context.Context, from Value[T], change func(Valu
 	}
 }
 
-// fit makes the value fit the variable. Errors are [ErrNotStorable].
+// fit shrinks the value until it fits the variable. Errors are [ErrNotStorable].
 func (v Variable[T]) fit(of *T) (items, error) {
 	for {
 		is, err := v.codec.encode(*of)

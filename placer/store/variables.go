@@ -25,19 +25,19 @@ import (
 const (
 	decisionsPrefix    = "nomad-pal/decisions"
 	measurementsPrefix = "nomad-pal/measurements"
-	// FailuresPath is where failures are. They tell of jobs in all namespaces: who may
+	// FailuresPath is where failures are stored. They name jobs in all namespaces, so whoever may
 	// read them is an operator.
 	FailuresPath = "nomad-pal/failures"
 )
 
-// Decision is the last decision on a job. Of one that is too large these are left
-// out, in this order: the members of the packed alternative, those predicted, those chosen from the
-// end, the walk, the ends of long texts.
+// Decision is the last decision on a job. If it is too large, parts are left out in this order: the
+// members of the packed alternative, the predicted ones, the chosen ones from the end, the walk,
+// the ends of long texts.
 func (s Store) Decision(k cluster.JobKey) Variable[gang.Record] {
 	return Variable[gang.Record]{DecisionPath(k), s.nomad, asJSON("decision", shrinkRecord)}
 }
 
-// Record is the one of a job, nil if there is none.
+// Record returns the decision on a job; nil if there is none.
 func (s Store) Record(ctx context.Context, k cluster.JobKey) (*gang.Record, error) {
 	r, err := s.Decision(k).Read(ctx)
 	if !r.There {
@@ -47,7 +47,7 @@ func (s Store) Record(ctx context.Context, k cluster.JobKey) (*gang.Record, erro
 	return &r.Of, err
 }
 
-// DecisionPath is where it is.
+// DecisionPath returns its path.
 func DecisionPath(k cluster.JobKey) string { return Path(decisionsPrefix, k.Namespace, k.ID) }
 
 // Decisions are those on all jobs.
@@ -55,7 +55,7 @@ func (s Store) Decisions() Shards[gang.Record, []gang.Record] {
 	return Shards[gang.Record, []gang.Record]{prefix: decisionsPrefix, nomad: s.nomad, codec: s.Decision(cluster.JobKey{}).codec, join: whole[gang.Record]}
 }
 
-// textBytes is what is kept of a text of a record that is too large.
+// textBytes is how much of a text is kept in a record that is too large.
 const textBytes = 1 << 10
 
 func shrinkRecord(r *gang.Record) bool {
@@ -86,16 +86,15 @@ func shrinkRecord(r *gang.Record) bool {
 	return true
 }
 
-// runTimesShards is how many variables run times lie in, finishedShards how many the jobs
-// that have finished. A name is always in the same one.
+// runTimesShards is how many variables hold run times, finishedShards how many hold finished jobs.
+// A name is always in the same one.
 const (
 	runTimesShards = 8
 	finishedShards = 16
 )
 
-// RunTimes are how long runs of each name took. Where they are too large, each name
-// of a shard loses the older half of its runs, and names that are nothing but long
-// go last.
+// RunTimes are the run times of each name. If they are too large, each name of a shard loses the
+// older half of its runs. Names that are too long by themselves go last.
 func (s Store) RunTimes() Shards[[]queue.RunHistory, []queue.RunHistory] {
 	return Shards[[]queue.RunHistory, []queue.RunHistory]{
 		prefix: "nomad-pal/history", nomad: s.nomad, codec: asJSON("runs", shrinkRuns), join: concatenated[queue.RunHistory],
@@ -103,7 +102,7 @@ func (s Store) RunTimes() Shards[[]queue.RunHistory, []queue.RunHistory] {
 	}
 }
 
-// sharded deals values out to so many shards, by their names.
+// sharded distributes values over that many shards, by name.
 func sharded[T any](shards uint32, name func(T) string) func([]T) (map[string][]T, error) {
 	return func(all []T) (map[string][]T, error) {
 		out := map[string][]T{}
@@ -129,8 +128,8 @@ func shrinkRuns(shard *[]queue.RunHistory) bool {
 	return true
 }
 
-// Failures are those that are kept, oldest first, and Nomad's index of the last that
-// is not kept any more.
+// Failures are the stored failures, oldest first, and Nomad's index of the last one that was
+// dropped.
 type Failures struct {
 	Kept    []failure.Failure
 	Dropped uint64
@@ -156,24 +155,24 @@ func (s Store) Failures() Variable[Failures] {
 	}}
 }
 
-// Quarantine is which GPUs are kept out, and were, by id.
+// Quarantine is which GPUs are and were in quarantine, by id.
 func (s Store) Quarantine() Variable[map[string]failure.Quarantine] {
 	return Variable[map[string]failure.Quarantine]{"nomad-pal/quarantine", s.nomad, asJSON[map[string]failure.Quarantine]("json", nil)}
 }
 
-// Controls are what people told the placer about jobs, by namespace/id.
+// Controls are what people set on jobs, by namespace/id.
 func (s Store) Controls() Variable[map[string]gang.Control] {
 	return Variable[map[string]gang.Control]{"nomad-pal/controls", s.nomad, asJSON[map[string]gang.Control]("json", nil)}
 }
 
-// Usage is the GPU time that namespaces have had, as it counted then.
+// Usage is the GPU time of namespaces, as of a time.
 type Usage struct {
 	At    time.Time     `json:"at"`
 	Usage []queue.Usage `json:"usage"`
 }
 
-// Usage is what fair share goes by. Where it is too large, those that have used the
-// least are left out: they come last.
+// Usage is the basis of fair share. If it is too large, the namespaces with the least usage are
+// left out; they come last.
 func (s Store) Usage() Variable[Usage] {
 	return Variable[Usage]{"nomad-pal/usage", s.nomad, asJSON("usage", func(u *Usage) bool {
 		u.Usage = u.Usage[:len(u.Usage)/2]
@@ -181,14 +180,14 @@ func (s Store) Usage() Variable[Usage] {
 	})}
 }
 
-// Finished is a job that has finished well, for which others wait.
+// Finished is a job that has succeeded and that others wait for.
 type Finished struct {
 	Namespace string    `json:"namespace"`
 	Job       string    `json:"job"`
 	At        time.Time `json:"at"`
 }
 
-// Finished are those that jobs with pal_after wait for, or did. A shard that is too large
+// Finished are the jobs that jobs with pal_after wait for, or waited for. A shard that is too large
 // loses half of them.
 func (s Store) Finished() Shards[[]Finished, []Finished] {
 	return Shards[[]Finished, []Finished]{
@@ -201,22 +200,21 @@ func (s Store) Finished() Shards[[]Finished, []Finished] {
 	}
 }
 
-// Heartbeat is what the agent at work says of itself.
+// Heartbeat is the status that the agent at work writes.
 type Heartbeat struct {
-	// Agent tells agents apart.
+	// Agent identifies the agent.
 	Agent   string `json:"agent"`
 	Version string `json:"version"`
-	// Address is that of its API, "" if it has none that others can reach.
+	// Address is that of its API; "" if others cannot reach it.
 	Address string `json:"address,omitempty"`
 	// Since is when it began to place, Worked when it last did.
 	Since  time.Time `json:"since"`
 	Worked time.Time `json:"worked"`
-	// Trouble is why it does not place, Starting that it has not yet, Stopped that it has
-	// ended in order.
+	// Trouble is why it does not place. Starting: it has not yet placed. Stopped: it has shut down.
 	Trouble  string `json:"trouble,omitempty"`
 	Starting bool   `json:"starting,omitempty"`
 	Stopped  bool   `json:"stopped,omitempty"`
-	// Warnings are what operators should mend, though it places.
+	// Warnings are what operators should fix, although it places.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
@@ -246,7 +244,7 @@ func (s Store) Profile() Shards[profile.Shard, *profile.Profile] {
 	}
 }
 
-// CheckSource reports whether a name is one that measurements can be imported under.
+// CheckSource returns an error if measurements cannot be imported under the name.
 func CheckSource(source string) error {
 	if !regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`).MatchString(source) {
 		return fmt.Errorf("source %q is not 1 to 64 letters, digits, '-' or '_'", source)
@@ -254,9 +252,9 @@ func CheckSource(source string) error {
 	return nil
 }
 
-// Measurements are those that were imported from one source, of a name that
-// [CheckSource] allows. Each variable is a table of its own: a writer that dies
-// half-way leaves rows of both versions, all of them sound.
+// Measurements are those imported from one source, whose name [CheckSource] allows. Each variable
+// is a complete table: if a writer crashes half-way, rows of both versions remain, and all are
+// valid.
 func (s Store) Measurements(source string) Shards[[]profile.Sample, []profile.Sample] {
 	shards := s.MeasurementsBut("")
 	shards.prefix = Path(measurementsPrefix, source)
@@ -266,8 +264,8 @@ func (s Store) Measurements(source string) Shards[[]profile.Sample, []profile.Sa
 	return shards
 }
 
-// MeasurementsBut are those of all sources but one ("": all), to be read, in the
-// order of the sources' names. Several times of one GPU are repetitions.
+// MeasurementsBut are those of all sources but one ("": all), for reading, in the order of the
+// sources' names. Several times of one GPU are repetitions.
 func (s Store) MeasurementsBut(source string) Shards[[]profile.Sample, []profile.Sample] {
 	but := ""
 	if source != "" {
@@ -294,7 +292,7 @@ func decodeSamples(is items) ([]profile.Sample, error) {
 	return samples, err
 }
 
-// halves cuts values until each piece fits a variable, or is one.
+// halves splits values until each piece fits a variable, or is a single value.
 func halves[T any](v Variable[[]T], all []T) [][]T {
 	if len(all) == 0 {
 		return nil
@@ -305,7 +303,7 @@ func halves[T any](v Variable[[]T], all []T) [][]T {
 	return append(halves(v, all[:len(all)/2]), halves(v, all[len(all)/2:])...)
 }
 
-// numbered are shards by number.
+// numbered numbers shards.
 func numbered[T any](shards []T) map[string]T {
 	out := map[string]T{}
 	for i, shard := range shards {
