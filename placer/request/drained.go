@@ -59,14 +59,17 @@ func (v *View) Drained(job *api.Job, now time.Time) (members [][]pal.Gang) {
 // moves is how many members of a service's group are on drained nodes, or were stopped and are not placed
 // again yet.
 func (v *View) moves(job *api.Job, tg *api.TaskGroup, now time.Time) (n int) {
-	newest := map[string]*cluster.Alloc{}
+	last := map[string]*cluster.Alloc{} // by name: the newest that is to run, else the newest
 	for _, a := range v.State.AllocsOf(cluster.KeyOf(job)) {
-		if had := newest[a.Name]; a.Group == *tg.Name && (had == nil || a.CreateIndex > had.CreateIndex) {
-			newest[a.Name] = a
+		had := last[a.Name]
+		switch {
+		case a.Group != *tg.Name:
+		case had == nil || a.Member() && !had.Member(), a.Member() == had.Member() && a.CreateIndex > had.CreateIndex:
+			last[a.Name] = a
 		}
 	}
 	stay := 0
-	for _, a := range newest {
+	for _, a := range last {
 		node := v.State.Nodes[a.Node]
 		switch {
 		case a.Member() && (node == nil || !node.Drain):

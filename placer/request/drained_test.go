@@ -81,3 +81,25 @@ func TestDrained(t *testing.T) {
 		})
 	}
 }
+
+// A canary that was stopped, as its deployment failed, has the name of a member that runs on: nothing is moved.
+func TestDrainedIsNoCanary(t *testing.T) {
+	s := world(2)
+	job := addJob(t, s, clustertest.Jobspec("j", 1, 1, ""), 5)
+	job.Type = new(api.JobTypeService)
+	pins := rewrite.Pins{Mode: rewrite.ModeClass, Groups: []rewrite.GroupPins{{Group: *job.TaskGroups[0].Name, Nodes: []string{"id-0"}}}}
+	pinned, err := rewrite.Pin(job, pins, rewrite.Racks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pinned.JobModifyIndex, pinned.ModifyIndex, pinned.Version, pinned.SubmitTime = job.JobModifyIndex, job.ModifyIndex, job.Version, job.SubmitTime
+	s.PutJob(pinned)
+	put := func(id, desired, client, gpu string, index uint64) {
+		s.PutAlloc(&cluster.Alloc{ID: id, Name: "j.g[0]", Job: cluster.KeyOf(job), Group: *job.TaskGroups[0].Name, Node: "id-0", Client: client, Desired: desired, GPUs: []string{gpu}, CreateIndex: index, ModifyIndex: index, ModifyTime: 1000})
+	}
+	put("member", "run", "running", "n0-0", 10)
+	put("canary", "stop", "complete", "n0-1", 20)
+	if got := view(t, s).Drained(pinned, time.Unix(0, 2000)); got != nil {
+		t.Errorf("%d members are about to be moved, want none", len(got))
+	}
+}
