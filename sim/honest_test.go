@@ -59,35 +59,40 @@ func TestEstimatingPays(t *testing.T) {
 	}
 }
 
-// Gangs that may be stopped end sooner if they report their progress; false reports cost nobody much. They
-// are asked as often as by the agent.
+// Gangs that may be stopped end sooner if they report their progress; false reports cost nobody much, whether gangs may
+// be stopped or not. They are asked as often as by the agent.
 func TestReportingPays(t *testing.T) {
-	average := map[string]float64{}
-	for seed := range uint64(2) {
-		jobs := trace.HeavyTail(seed, 300, 16, 1.1).Jobs
-		for i := range jobs {
-			jobs[i].Name, jobs[i].GPUs, jobs[i].Preemptible = "", min(jobs[i].GPUs, 8), true
-			jobs[i].Iterations *= 20
-			jobs[i].SubmitS *= 20
-		}
-		for name, progress := range map[string]func(int, float64) float64{
-			"silent": nil,
-			"honest": func(_ int, done float64) float64 { return done },
-			"false":  func(_ int, done float64) float64 { return 1 - math.Pow(1-done, 8)/2 }, // nearly done, for long
-		} {
-			cfg := Config{Jobs: jobs, Cluster: even(t, 4, 4, 1.7), Queue: queue.Default(), RestartS: 60, Progress: progress}
-			out, err := cfg.Run()
-			if err != nil {
-				t.Fatal(err)
+	for _, stops := range []bool{true, false} {
+		average := map[string]float64{}
+		for seed := range uint64(2) {
+			jobs := trace.HeavyTail(seed, 300, 16, 1.1).Jobs
+			for i := range jobs {
+				jobs[i].Name, jobs[i].GPUs, jobs[i].Preemptible = "", min(jobs[i].GPUs, 8), stops
+				jobs[i].Iterations *= 20
+				jobs[i].SubmitS *= 20
 			}
-			for _, j := range out.Jobs {
-				average[name] += j.JCT()
+			for name, progress := range map[string]func(int, float64) float64{
+				"silent": nil,
+				"honest": Reporting(1, 1, seed),
+				"wrong":  Reporting(1, 5, seed),
+				"false":  func(_ int, done float64) float64 { return 1 - math.Pow(1-done, 8)/2 }, // nearly done, for long
+			} {
+				cfg := Config{Jobs: jobs, Cluster: even(t, 4, 4, 1.7), Queue: queue.Default(), RestartS: 60, Progress: progress}
+				out, err := cfg.Run()
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, j := range out.Jobs {
+					average[name] += j.JCT()
+				}
 			}
 		}
-	}
-	honest, lied := average["honest"]/average["silent"], average["false"]/average["silent"]
-	t.Logf("completion times over those where nobody reports: honest reports %.3f, false ones %.3f", honest, lied)
-	if honest > 0.97 || lied > 1.05 {
-		t.Errorf("honest reports take %.3f times as long as none, false ones %.3f", honest, lied)
+		over := func(name string) float64 { return average[name] / average["silent"] }
+		t.Logf("gangs may be stopped %t: completion times over those where nobody reports: honest reports %.3f, wrong %.3f, false %.3f",
+			stops, over("honest"), over("wrong"), over("false"))
+		if stops && over("honest") > 0.97 || over("wrong") > 1.05 || over("false") > 1.05 {
+			t.Errorf("gangs may be stopped %t: honest reports take %.3f times as long as none, wrong ones %.3f, false ones %.3f",
+				stops, over("honest"), over("wrong"), over("false"))
+		}
 	}
 }

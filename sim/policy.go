@@ -152,6 +152,18 @@ func Wrong(f float64, seed uint64) Estimate {
 	}
 }
 
+// Reporting has a share of the jobs report their progress. The pace that each of them reports drifts: at its end it
+// is that of its whole run times a factor of up to f either way.
+func Reporting(share, f float64, seed uint64) func(i int, done float64) float64 {
+	return func(i int, done float64) float64 {
+		r := rand.New(rand.NewPCG(^seed, uint64(i)))
+		if r.Float64() >= share {
+			return -1
+		}
+		return math.Pow(done, math.Pow(f, 2*r.Float64()-1))
+	}
+}
+
 // usersFactor is how many times too long users' estimates are at most.
 const usersFactor = 5
 

@@ -37,16 +37,17 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 0, "with -try: of the GPUs and all else that is drawn; 0: that of the published results. What differs little under one seed may be chance")
 	flag.StringVar(&o.version, "version", "", "write beside each run that it is of `COMMIT`")
 	flag.BoolVar(&o.ofUsers, "users", false, "the bench of users: what they say and allow, and what it wins them, on the first jobs of each trace and on generated ones")
+	flag.BoolVar(&o.ofProgress, "progress", false, "the bench of reports: on the same jobs, what reports of progress win, honest and false ones")
 	flag.StringVar(&o.against, "against", "", "with -users: compare with the results in `FILE`")
 	flag.StringVar(&o.of, "of", "", "with -against: of which queue these are, as the end of a sentence")
-	flag.StringVar(&o.part, "part", "", "with -users: only the half choose or report")
+	flag.StringVar(&o.part, "part", "", "with -users and -progress: only the half choose or report")
 	only := flag.String("only", "", "only traces whose name matches `REGEXP`")
 	again := flag.String("again", "", "make only the runs of policies whose name matches `REGEXP`, on the traces of -only; all others stay as they are in the JSON file")
 	flag.Parse()
 	err := o.compile(*only, *again)
 	switch {
 	case err != nil:
-	case o.ofUsers:
+	case o.ofUsers || o.ofProgress:
 		err = o.users()
 	default:
 		err = o.run()
@@ -67,6 +68,7 @@ type options struct {
 	version           string
 	only, again       *regexp.Regexp // again is nil: all
 	ofUsers           bool
+	ofProgress        bool
 	against, of, part string // with ofUsers
 }
 

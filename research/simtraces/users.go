@@ -7,12 +7,15 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -91,12 +94,40 @@ func falsely(i int, done float64) float64 {
 	return done * done * done
 }
 
-const sayNothing, stopHalf, honest, nameless = "no estimates", "half may be stopped", "half estimate, no names", "nobody estimates, no names"
+const sayNothing, stopHalf, stopAll, honest, nameless = "no estimates", "half may be stopped", "all may be stopped", "half estimate, no names", "nobody estimates, no names"
 
 // halves are what the halves of the traces are called.
 var halves = []string{"Traces and seeds that rules were chosen by", "Traces and seeds that they were not chosen by"}
 
-// regimes are those that the bench runs.
+// Regimes in which jobs report their progress are named after those in which they do not.
+const reporting, reportingFalsely = ", progress is reported", ", false progress is reported"
+
+// silently is the regime in which nobody reports, and the rest is the same.
+func silently(name string) string {
+	return strings.TrimSuffix(strings.TrimSuffix(name, reportingFalsely), reporting)
+}
+
+// progressRegimes are those of the bench of reports: without, and with them.
+func progressRegimes() []regime {
+	rs := silentRegimes()
+	for _, of := range []struct {
+		kind   string
+		report func(int, float64) float64
+	}{{reporting, honestly}, {reportingFalsely, falsely}} {
+		for _, r := range silentRegimes() {
+			r.name, r.progress = r.name+of.kind, of.report
+			rs = append(rs, r)
+		}
+	}
+	return rs
+}
+
+// silentRegimes are those that they are compared with.
+func silentRegimes() []regime {
+	return []regime{{name: sayNothing}, {name: stopHalf, stops: half}, {name: stopAll, stops: all}}
+}
+
+// regimes are those of the bench of users.
 func regimes() []regime {
 	return []regime{
 		{name: sayNothing},
@@ -105,13 +136,7 @@ func regimes() []regime {
 		{name: "exact estimates", says: sim.Exact},
 		{name: stopHalf, stops: half},
 		{name: "half may be stopped, hourly checkpoints", stops: half, hourly: true},
-		{name: "all may be stopped", stops: all},
-		{name: "progress is reported", progress: honestly},
-		{name: "half may be stopped, progress is reported", stops: half, progress: honestly},
-		{name: "all may be stopped, progress is reported", stops: all, progress: honestly},
-		{name: "false progress is reported", progress: falsely},
-		{name: "half may be stopped, false progress is reported", stops: half, progress: falsely},
-		{name: "all may be stopped, false progress is reported", stops: all, progress: falsely},
+		{name: stopAll, stops: all},
 		{name: "all may be stopped, users' guesses", says: mixed, stops: all},
 		{name: honest, says: ofHalf(near), nameless: true},
 		{name: nameless, nameless: true},
@@ -221,41 +246,24 @@ func quantile(js []sim.JobResult, part float64) float64 {
 	return s[min(len(s)-1, int(part*float64(len(s))))]
 }
 
-// users runs the bench: all regimes on all cells.
+// users runs the bench of users, or that of reports: all of its regimes on all cells.
 func (o options) users() error {
 	found, err := workloads(paldata.Dir())
 	if err != nil {
 		return err
 	}
-	var todo []func() (felt, error)
 	found = slices.DeleteFunc(found, func(s source) bool {
 		return !o.only.MatchString(s.trace.Name) || o.part != "" && part(o.part) != s.part
 	})
-	for _, s := range found {
-		for _, load := range []float64{0.6, 0.85, 1.1} {
-			c := userCell(s, load)
-			c.seed = cmp.Or(o.seed, seed)
-			for _, r := range regimes() {
-				if o.again == nil || o.again.MatchString(r.name) {
-					todo = append(todo, func() (felt, error) { return c.feel(r) })
-				}
-			}
-		}
-	}
-	fs := make([]felt, len(todo))
-	var g errgroup.Group
-	g.SetLimit(o.workers)
-	for i, run := range todo {
-		g.Go(func() (err error) {
-			fs[i], err = run()
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
+	fs, err := o.feelAll(found)
+	if err != nil {
 		return err
 	}
 	if err := write(o.json, func() ([]byte, error) { return json.MarshalIndent(fs, "", " ") }); err != nil {
 		return err
+	}
+	if o.ofProgress {
+		return o.publish(progressTables(fs, o.only.String()))
 	}
 	var before []felt
 	if o.against != "" {
@@ -271,12 +279,84 @@ func (o options) users() error {
 	if err != nil {
 		return err
 	}
-	b := usersTables(fs, before, ts, o.of)
+	return o.publish(usersTables(fs, before, ts, o.of))
+}
+
+// publish writes a page, to the standard output if no file is named.
+func (o options) publish(page []byte) error {
 	if o.tables == "" {
-		_, err := os.Stdout.Write(b)
+		_, err := os.Stdout.Write(page)
 		return err
 	}
-	return write(o.tables, func() ([]byte, error) { return b, nil })
+	return write(o.tables, func() ([]byte, error) { return page, nil })
+}
+
+// feelAll makes the runs that o.runs has not, and returns all.
+func (o options) feelAll(found []source) ([]felt, error) {
+	had, err := keptFelts(o.runs)
+	if err != nil {
+		return nil, err
+	}
+	file, err := o.keep()
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	rs := regimes()
+	if o.ofProgress {
+		rs = progressRegimes()
+	}
+	var fs []*felt
+	var mu sync.Mutex // of the file
+	var g errgroup.Group
+	g.SetLimit(o.workers)
+	for _, s := range found {
+		for _, load := range []float64{0.6, 0.85, 1.1} {
+			c := userCell(s, load)
+			c.seed = cmp.Or(o.seed, seed)
+			for _, r := range rs {
+				if o.again != nil && !o.again.MatchString(r.name) {
+					continue
+				}
+				f := felt{Trace: c.Trace, Load: c.Load, Regime: r.name}
+				known, ok := had[f.key()]
+				fs = append(fs, &known)
+				if ok {
+					continue
+				}
+				g.Go(func() (err error) {
+					if known, err = c.feel(r); err != nil {
+						return err
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					return json.NewEncoder(file).Encode(known)
+				})
+			}
+		}
+	}
+	err = g.Wait()
+	all := make([]felt, len(fs))
+	for i, f := range fs {
+		all[i] = *f
+	}
+	return all, err
+}
+
+// keptFelts are the outcomes that the file has, by their keys. What an interrupted write left behind is none.
+func keptFelts(path string) (map[string]felt, error) {
+	had := map[string]felt{}
+	text, err := os.ReadFile(path)
+	if path == "" || errors.Is(err, fs.ErrNotExist) {
+		return had, nil
+	}
+	for line := range bytes.Lines(text) {
+		var f felt
+		if json.Unmarshal(line, &f) == nil {
+			had[f.key()] = f
+		}
+	}
+	return had, err
 }
 
 // userCell is a trace at a load. The workloads of the PAL artifact keep their cluster, on which they are
@@ -320,15 +400,40 @@ func usersTables(now, before []felt, ts []foretelling, of string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, usersText, "`make sim-users`", time.Now().UTC().Format(time.DateOnly), usersJobs, restartS)
 	nothing := func(f felt) felt { f.Regime = sayNothing; return f }
-	compared(&b, now, now, nothing)
+	compared(&b, regimes(), now, now, nothing)
 	if len(before) > 0 {
 		fmt.Fprintf(&b, "\n## Against an earlier queue\n\nEach line over itself%s.\n\n", of)
 		before = slices.DeleteFunc(slices.Clone(before), func(f felt) bool { return !ofOurs(f) })
-		compared(&b, now, before, func(f felt) felt { return f })
+		compared(&b, regimes(), now, before, func(f felt) felt { return f })
 	}
 	sidesTables(&b, now)
 	wideTables(&b, now)
 	foretoldTables(&b, ts)
+	return append(bytes.TrimSpace(b.Bytes()), '\n')
+}
+
+const progressText = `# What reports of progress win
+
+Written by %s, on %s. The jobs, clusters and words are those of [what estimates and
+checkpoints win you](sim-users.md)%s. Nobody estimates; what else is known are earlier runs of the name.
+
+Each line over the same jobs when nobody reports. Honest reports are in whole percent. False ones are of
+six kinds, one for each job: nearly done for long, done at once, random, forth and back, slower and
+slower, faster and faster.
+
+`
+
+// progressTables compare those who report with the same jobs when nobody does.
+func progressTables(fs []felt, only string) []byte {
+	var b bytes.Buffer
+	target, traces := "make sim-progress", ""
+	if only != "" {
+		target += fmt.Sprintf(` SIM_PROGRESS_ARGS="-only '%s'"`, only)
+		traces = fmt.Sprintf(", on the traces that match %s", "`"+only+"`")
+	}
+	fmt.Fprintf(&b, progressText, "`"+target+"`", time.Now().UTC().Format(time.DateOnly), traces)
+	report := slices.DeleteFunc(slices.Clone(fs), func(f felt) bool { return silently(f.Regime) == f.Regime })
+	compared(&b, progressRegimes(), report, fs, func(f felt) felt { f.Regime = silently(f.Regime); return f })
 	return append(bytes.TrimSpace(b.Bytes()), '\n')
 }
 
@@ -337,16 +442,19 @@ func ofOurs(f felt) bool {
 	return slices.ContainsFunc(regimes(), func(r regime) bool { return r.name == f.Regime && r.baseline == "" })
 }
 
-// compared is one line a regime: its results over those that key names.
-func compared(b *bytes.Buffer, now, before []felt, key func(felt) felt) {
+// compared is one line a regime: its results over those that key names. A half without results has no table.
+func compared(b *bytes.Buffer, rs []regime, now, before []felt, key func(felt) felt) {
 	was := map[string]felt{}
 	for _, f := range before {
 		was[f.key()] = f
 	}
 	for i, p := range []part{chosen, reported} {
+		if !slices.ContainsFunc(now, func(f felt) bool { return f.Part == p }) {
+			continue
+		}
 		fmt.Fprintf(b, "%s:\n\n| | cells | average | worst | p99 slowdown | worst wait of wide | their mean wait | their p95 slowdown | makespan | worst | stops of the most-stopped: median cell, worst | GPU time lost: median cell, worst |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n",
 			halves[i])
-		for _, r := range regimes() {
+		for _, r := range rs {
 			var fs []felt
 			old := map[string]felt{}
 			for _, f := range now {

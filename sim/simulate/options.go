@@ -52,6 +52,8 @@ type options struct {
 	mtbf        time.Duration
 	repair      time.Duration
 	estimates   string
+	progress    float64 // share of the jobs that report it
+	drift       float64 // how wrong they are
 	rendezvous  time.Duration
 	limit       bool
 	tenant      string
@@ -202,6 +204,8 @@ func (o *options) policyFlags(f *flag.FlagSet) {
 	f.DurationVar(&o.restart, "restart-cost", d.RestartCost, "run time that a gang loses when it is stopped or moved")
 	f.DurationVar(&o.checkpoint, "checkpoint", 0, "time from one checkpoint of a gang to the next (pal_checkpoint): what it did since the last is lost when it is stopped; 0: nothing is")
 	f.StringVar(&o.estimates, "estimates", "none", "what users say of run times: none (what the trace says), exact, users (too long and round), or wrong:F (off by a factor of up to F either way)")
+	f.Float64Var(&o.progress, "progress", 0, "share of the jobs that report their progress (pal_progress), from 0 to 1")
+	f.Float64Var(&o.drift, "progress-wrong", 1, "with -progress: how wrong they are: the pace that a job reports at its end is off by a factor of up to so many either way; 1: none is wrong")
 	f.DurationVar(&o.rendezvous, "rendezvous", 0, "of policies nomad and nomad-spread: when an incomplete gang gives up and starts again; 0: never")
 	f.BoolVar(&o.limit, "limit", true, "also run policy clairvoyant, and print how far from it the policy is")
 	o.begin = time.Date(2024, time.January, 1, 0, 0, 0, 0, time.UTC)
@@ -217,6 +221,9 @@ Plays a workload under a policy and reports what would become of the jobs.
 The defaults are those of "nomad-pal agent"; -config reads its configuration.
 
 `
+
+// mostDrift bounds -progress-wrong: a float64 holds what such jobs report.
+const mostDrift = 100
 
 // describePolicies lists the baselines.
 func describePolicies(w io.Writer) {
@@ -252,6 +259,10 @@ func (o *options) check() error {
 		return fmt.Errorf("-elastic %v is not between 0 and 1", o.elastic.Share)
 	case !(o.elastic.Efficiency >= 0.5 && o.elastic.Efficiency <= 1):
 		return fmt.Errorf("-elastic-efficiency %v is not between 0.5 and 1", o.elastic.Efficiency)
+	case !(o.progress >= 0 && o.progress <= 1):
+		return fmt.Errorf("-progress %v is not between 0 and 1", o.progress)
+	case !(o.drift >= 1 && o.drift <= mostDrift):
+		return fmt.Errorf("-progress-wrong %v is not between 1 and %v", o.drift, mostDrift)
 	}
 	return cmp.Or(o.checkTasks(), o.checkModels(), o.checkSharing())
 }

@@ -113,7 +113,7 @@ func (o *options) checkBaseline() error {
 	if !ok {
 		return nil
 	}
-	names := []string{"preempt", "elastic", "model-choice", "share"}
+	names := []string{"preempt", "elastic", "progress", "model-choice", "share"}
 	for _, k := range queueKeys() {
 		names = append(names, k.Flag())
 	}

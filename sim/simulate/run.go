@@ -262,6 +262,9 @@ func (o *options) world(t trace.Trace, c *pal.Cluster) (sim.Config, error) {
 	if _, ok := o.baseline(); ok {
 		return cfg, nil
 	}
+	if o.progress > 0 {
+		cfg.Progress = sim.Reporting(o.progress, o.drift, o.seed)
+	}
 	name, err := pal.ParsePolicy(string(o.rules.Placement))
 	if err != nil {
 		return cfg, fmt.Errorf("%w; -help lists the other policies", err)

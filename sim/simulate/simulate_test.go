@@ -84,6 +84,9 @@ func TestBadInput(t *testing.T) {
 		"elastic share":       {[]string{"-trace", good, "-elastic", "2"}, "-elastic 2 is not between 0 and 1"},
 		"elastic members":     {[]string{"-trace", good, "-elastic-members", "2:1"}, "not LOW:HIGH"},
 		"elastic efficiency":  {[]string{"-trace", good, "-elastic-efficiency", "0.4"}, "-elastic-efficiency 0.4 is not between 0.5 and 1"},
+		"progress":            {[]string{"-progress", "1.1"}, "-progress 1.1 is not between 0 and 1"},
+		"wrong progress":      {[]string{"-progress", "1", "-progress-wrong", "0.5"}, "-progress-wrong 0.5 is not between 1 and 100"},
+		"progress, baseline":  {[]string{"-policy", "las", "-progress", "1"}, "-progress does not go with -policy las"},
 		"tasks":               {[]string{"-trace", good, "-task-gpus", "8"}, "-task-gpus 8 is more than the 4 GPUs of a node"},
 		"tenant":              {[]string{"-trace", good, "-tenant", "ann"}, `holds no job of "ann"`},
 		"calibration":         {[]string{"-trace", good, "-calibration", "guess"}, `-calibration: method "guess" is unknown (one of edges, kmeans, kmeans-silhouette)`},
@@ -438,6 +441,18 @@ func TestElastic(t *testing.T) {
 	}
 	if f := figuresOf(t, "-generate", "heavy", "-elastic", "1"); f.Resizes == 0 {
 		t.Error("no elastic gang changed its size")
+	}
+}
+
+// TestProgress: what jobs report changes when they end, how wrong they are changes it again, and nobody reports
+// unless asked to.
+func TestProgress(t *testing.T) {
+	of := func(args ...string) float64 {
+		return figuresOf(t, append(args, "-generate", "heavy", "-jobs", "300", "-preempt", "-limit=false")...).AvgJCT
+	}
+	silent, exact, wrong, none := of(), of("-progress", "1"), of("-progress", "1", "-progress-wrong", "5"), of("-progress", "0", "-progress-wrong", "5")
+	if exact >= silent || wrong == exact || wrong == silent || none != silent {
+		t.Errorf("average completion time: nobody reports %v, all do %v, all do wrongly %v, none of them does %v", silent, exact, wrong, none)
 	}
 }
 

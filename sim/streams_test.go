@@ -1,0 +1,76 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
+)
+
+// behind is a gang of 16 GPUs that comes into a stream of small jobs.
+func behind(small trace.Job, n int, every float64, wide trace.Job) []trace.Job {
+	var jobs []trace.Job
+	for i := range n {
+		small.ID, small.SubmitS = fmt.Sprint(i), every*float64(i)
+		jobs = append(jobs, small)
+	}
+	wide.ID, wide.Name, wide.GPUs = "wide", small.Name, 16 // of the same name: its run time is no better known
+	jobs = append(jobs, wide)
+	for i := range jobs {
+		jobs[i].Class, jobs[i].IterTimeS = pal.ClassA, 1
+	}
+	slices.SortStableFunc(jobs, func(a, b trace.Job) int { return int(a.SubmitS - b.SubmitS) })
+	return jobs
+}
+
+// A gang as wide as the cluster starts within 10 h if users say how long their jobs run, right or wrong, though
+// small jobs never cease to come. docs/results/queue.md has what the test logs.
+func TestWideGangBehindStreams(t *testing.T) {
+	const hour = 3600
+	for name, jobs := range map[string][]trace.Job{
+		"one-GPU jobs of 1 h, one every 4 min": behind(trace.Job{Name: "train", GPUs: 1, Iterations: hour, EstimateS: hour}, 1800, 240,
+			trace.Job{Iterations: 4 * hour, EstimateS: 4 * hour, SubmitS: hour}),
+		"jobs of 3 h that say 1 h, one every 20 min": behind(trace.Job{Name: "train", GPUs: 2, Iterations: 3 * hour, EstimateS: hour}, 60, 1200,
+			trace.Job{Iterations: hour, EstimateS: hour, SubmitS: hour / 2}),
+	} {
+		for _, c := range []struct {
+			who    string
+			policy string
+			stops  bool
+		}{{"nobody estimates", "", false}, {"nobody estimates, all may be stopped", "", true}, {"users estimate", "", false},
+			{"users estimate, all may be stopped", "", true}, {"EASY, users estimate", "easy-users", false}, {"plain Nomad", "nomad", false}} {
+			cfg := Config{Jobs: jobs, Cluster: even(t, 4, 4, 1.7), Queue: queue.Default(), Preemptible: c.stops, RestartS: 60}
+			estimates := strings.HasPrefix(c.who, "users")
+			if estimates {
+				cfg.Estimate = func(_ int, j trace.Job) time.Duration { return seconds(j.EstimateS) }
+			}
+			run := cfg.Run
+			if p, ok := PolicyOf(c.policy); ok {
+				run = func() (Outcome, error) { return p.Run(cfg) }
+			}
+			out, err := run()
+			if err != nil {
+				t.Fatal(err)
+			}
+			wide, all := 0.0, 0.0
+			for _, j := range out.Jobs {
+				all += j.JCT() / float64(len(jobs))
+				if j.ID == "wide" {
+					wide = j.Wait
+				}
+			}
+			t.Logf("%s: %s: it waits for %.1f h, the average completion time is %.1f h", name, c.who, wide/hour, all/hour)
+			if estimates && wide > 10*hour {
+				t.Errorf("%s: %s: it waits for %.1f h", name, c.who, wide/hour)
+			}
+		}
+	}
+}
