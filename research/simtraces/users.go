@@ -415,7 +415,7 @@ func usersTables(now, before []felt, ts []foretelling, of string) []byte {
 const progressText = `# What reports of progress win
 
 Written by %s, on %s. The jobs, clusters and words are those of [what estimates and
-checkpoints win you](sim-users.md)%s. Nobody estimates; what else is known are earlier runs of the name.
+checkpoints win you](sim-users.md)%s. Nobody estimates.
 
 Each line over the same jobs when nobody reports. Honest reports are in whole percent. False ones are of
 six kinds, one for each job: nearly done for long, done at once, random, forth and back, slower and
