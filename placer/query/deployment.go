@@ -39,14 +39,22 @@ type DeployGroup struct {
 	Unhealthy int    `json:"unhealthy"`
 }
 
-// addDeployment adds the deployment of a service, and which version each member runs.
-func (s *Snapshot) addDeployment(ctx context.Context, e *Explanation, st gang.Observed) error {
+// deployment is that of a service, if it goes on or has failed.
+func deployment(ctx context.Context, c *nomad.Client, st gang.Observed) (*api.Deployment, error) {
 	if *st.Job.Type != api.JobTypeService || st.Nomad == gang.Ended {
-		return nil
+		return nil, nil
 	}
-	d, err := s.nomad.Deployment(ctx, st.Key)
+	d, err := c.Deployment(ctx, st.Key)
 	if err != nil || d == nil || !nomad.Deploying(d) && (d.Status != api.DeploymentStatusFailed || d.JobVersion != *st.Job.Version) {
-		return err
+		return nil, err
+	}
+	return d, nil
+}
+
+// addDeployment adds the deployment of a service, and which version each member runs; d may be nil.
+func (s *Snapshot) addDeployment(ctx context.Context, e *Explanation, st gang.Observed, d *api.Deployment) error {
+	if d == nil {
+		return nil
 	}
 	e.Deployment = deploymentOf(d, st.Job)
 	if !slices.ContainsFunc(e.Members, func(r reason.Reason) bool { return r.Kind == reason.NoRoomCanaries }) {

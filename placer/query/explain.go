@@ -198,10 +198,15 @@ func (s *Snapshot) explain(ctx context.Context, k cluster.JobKey) (*Explanation,
 		return e, nil
 	case gang.Native, gang.Template:
 	default:
+		d, err := deployment(ctx, s.nomad, st)
+		if err != nil {
+			return nil, err
+		}
+		e.addTried(s, st, d != nil)
 		if err := s.canariesWait(ctx, e, st); err != nil {
 			return nil, err
 		}
-		if err := s.addDeployment(ctx, e, st); err != nil {
+		if err := s.addDeployment(ctx, e, st, d); err != nil {
 			return nil, err
 		}
 	}
@@ -229,7 +234,6 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 		e.Submitted, e.SpeedsFrom = t.Submitted(), t.Request.SpeedsFrom
 		e.Elastic, e.asks = s.m.SizeOf(t), t.Request.Gang.Class
 		if st.Nomad == gang.Running || st.Nomad == gang.Starting {
-			e.Members, e.Retry = tried(s.m, t)
 			s.whenEnds(e, t)
 			e.Progress = s.reports(t)
 		}

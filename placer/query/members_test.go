@@ -154,13 +154,13 @@ func TestPreemptedMembers(t *testing.T) {
 // come back: Nomad does not say that it is out of tries.
 func TestTriedMembers(t *testing.T) {
 	s, job, member := workers(api.JobTypeService, 4)
-	job.TaskGroups[0].ReschedulePolicy = &api.ReschedulePolicy{Attempts: new(2), Unlimited: new(false)}
-	made := uint64(0)
+	job.TaskGroups[0].ReschedulePolicy = &api.ReschedulePolicy{Attempts: new(2), Interval: new(time.Hour), Unlimited: new(false)}
+	made, deploys := uint64(0), false
 	put := func(id string, number int, client string, change func(*cluster.Alloc)) {
 		a := member(id, client)
 		a.Name, a.ModifyTime = fmt.Sprintf("j.workers[%d]", number), time.Date(2026, 11, 24, 7, 0, number, 0, time.UTC).UnixNano()
 		made++
-		a.CreateIndex += made
+		a.CreateIndex, a.CreateTime = a.CreateIndex+made, a.ModifyTime-int64(time.Second)
 		if client == api.AllocClientStatusFailed {
 			exit := &api.TaskEvent{Type: api.TaskTerminated, ExitCode: 3, Details: map[string]string{"exit_code": "3"}}
 			a.Tasks = map[string]*api.TaskState{"work": {State: "dead", Failed: true, Events: []*api.TaskEvent{exit}}}
@@ -177,6 +177,8 @@ func TestTriedMembers(t *testing.T) {
 	put("c", 1, "failed", func(a *cluster.Alloc) { a.Next, a.Desired = "d", "stop" })
 	put("d", 1, "running", nil)
 	put("e", 2, "running", func(a *cluster.Alloc) { a.Tasks = map[string]*api.TaskState{"work": {Restarts: 3}} })
+	put("x", 3, "failed", func(a *cluster.Alloc) { a.Next, a.Desired = "y", "stop" })
+	put("y", 3, "failed", func(a *cluster.Alloc) { a.Next, a.Desired = "f", "stop" })
 	put("f", 3, "failed", nil)
 	put("g", 7, "failed", nil) // of a time when it was to have more
 	look := func() string {
@@ -184,7 +186,7 @@ func TestTriedMembers(t *testing.T) {
 		tracked.Observed = gang.Observe(s, job)
 		tracked.Nomad = gang.Starting
 		tracked.Request.Hints, _ = rewrite.ParseHints(job)
-		found, retry := tried(&model.Model{State: s}, tracked)
+		found, retry := tried(&model.Model{State: s}, tracked, deploys)
 		return strings.Join(append(texts(found), string(retry)), "\n")
 	}
 	again := "Nomad placed member workers[1] again 2 times, last at 2026-11-24 07:00:01 UTC: " + failed + "\n" +
@@ -193,7 +195,27 @@ func TestTriedMembers(t *testing.T) {
 	if got, want := look(), away+"; its reschedule block allows no further try for now\n"+again+"evaluate"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
-	job.TaskGroups[0].ReschedulePolicy.Attempts = new(0)
+	policy := job.TaskGroups[0].ReschedulePolicy
+	for what, change := range map[string]func() (back func()){
+		"it has tries left": func() func() { policy.Attempts = new(3); return func() { policy.Attempts = new(2) } },
+		"its tries are old": func() func() {
+			policy.Interval = new(time.Millisecond)
+			return func() { policy.Interval = new(time.Hour) }
+		},
+		"no end of its tries": func() func() { policy.Unlimited = new(true); return func() { policy.Unlimited = new(false) } },
+	} {
+		back := change()
+		if got, want := look(), away+"; Nomad retries it later (reschedule block)\n"+again; got != want {
+			t.Errorf("%s: %s\nwant %s", what, got, want)
+		}
+		deploys = true
+		if got := look(); !strings.HasSuffix(got, "\nevaluate") {
+			t.Errorf("%s, but a deployment goes on: %s", what, got)
+		}
+		deploys = false
+		back()
+	}
+	policy.Attempts = new(0)
 	if got, want := look(), away+"; its reschedule block allows no further try\n"+again+"change"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -36,9 +37,19 @@ const (
 // mostMembers bounds how many missing or retried members are described.
 const mostMembers = 3
 
+// addTried adds what is known of retried and of missing members.
+func (e *Explanation) addTried(s *Snapshot, st gang.Observed, deploys bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.m.Jobs[st.Key]; t != nil && (st.Nomad == gang.Running || st.Nomad == gang.Starting) {
+		e.Members, e.Retry = tried(s.m, t, deploys)
+	}
+}
+
 // tried describes how often and why Nomad has retried members, and what happened to missing ones.
-// For members that do not need each other it also tells how they come back.
-func tried(m *model.Model, t *model.Tracked) (said []reason.Reason, retry Retry) {
+// For members that do not need each other it also tells how they come back. While a service is
+// deployed, or after that has failed, Nomad retries none.
+func tried(m *model.Model, t *model.Tracked, deploys bool) (said []reason.Reason, retry Retry) {
 	before := map[string]*cluster.Alloc{}
 	for _, a := range m.State.AllocsOf(t.Key) {
 		before[a.Next] = a
@@ -51,7 +62,7 @@ func tried(m *model.Model, t *model.Tracked) (said []reason.Reason, retry Retry)
 				again = append(again, r)
 			}
 		case t.Nomad == gang.Starting && !a.FinishedIn(t.Job) && wanted(t.Job, a):
-			r, by := missing(m, t, a)
+			r, by := missing(m, t, a, !deploys && triesLeft(t.Job, a, before))
 			if !r.IsZero() {
 				away = append(away, r)
 			}
@@ -119,8 +130,9 @@ func triedAgain(m *model.Model, job *api.Job, a *cluster.Alloc, before map[strin
 	return r
 }
 
-// missing tells what happened to a missing member, and how it comes back.
-func missing(m *model.Model, t *model.Tracked, a *cluster.Alloc) (r reason.Reason, by Retry) {
+// missing tells what happened to a missing member, and how it comes back. If retries, Nomad brings it
+// back, also before it notes when (Later).
+func missing(m *model.Model, t *model.Tracked, a *cluster.Alloc, retries bool) (r reason.Reason, by Retry) {
 	alone, service := !t.NeedsAll(), *t.Job.Type == api.JobTypeService && !t.NeedsAll()
 	pinned := service && t.Pins.Mode == rewrite.ModeGPU
 	move := map[bool]Retry{true: RetryMove}[pinned]
@@ -137,6 +149,8 @@ func missing(m *model.Model, t *model.Tracked, a *cluster.Alloc) (r reason.Reaso
 			return r.And(reason.Reason{Kind: reason.RetriedLater}), ""
 		case !alone || a.Next != "" || a.Desired != api.AllocDesiredStatusRun:
 			return r, ""
+		case retries:
+			return r.And(reason.Reason{Kind: reason.RetriedLater}), ""
 		case reschedules(t.Job, a.Group):
 			return r.And(reason.Reason{Kind: reason.NotRetriedNow}), map[bool]Retry{true: RetryEvaluate, false: RetryForce}[service]
 		}
@@ -163,4 +177,27 @@ func reschedules(job *api.Job, group string) bool {
 	}
 	p := g.ReschedulePolicy
 	return p.Unlimited != nil && *p.Unlimited || p.Attempts != nil && *p.Attempts > 0
+}
+
+// triesLeft reports whether the reschedule block of a failed member's group allows one more try: Nomad counts
+// those within the interval before it failed.
+func triesLeft(job *api.Job, a *cluster.Alloc, before map[string]*cluster.Alloc) bool {
+	g := job.LookupTaskGroup(a.Group)
+	if g == nil || g.ReschedulePolicy == nil {
+		return false
+	}
+	p, tried := g.ReschedulePolicy, 0
+	if p.Unlimited != nil && *p.Unlimited {
+		return true
+	}
+	if p.Attempts == nil || p.Interval == nil {
+		return false
+	}
+	failed := endOf(a)
+	for next, was := a, before[a.ID]; was != nil && tried < *p.Attempts; next, was = was, before[was.ID] {
+		if failedOrLost(was) && failed.Sub(time.Unix(0, next.CreateTime)) < *p.Interval {
+			tried++
+		}
+	}
+	return tried < *p.Attempts
 }
