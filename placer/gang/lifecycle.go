@@ -126,7 +126,7 @@ type readings struct {
 	hasDeployment                          bool
 	hasRecord                              bool
 	record                                 *Record
-	room                                   Room // for its new size, or for what it lacks
+	room                                   *Room // for its new size, or for what it lacks; large, so that it is apart
 }
 
 // Age is how long the placer has known the present version, by its own clock:
@@ -234,21 +234,20 @@ func (g *Lifecycle) startedAt(now time.Time) time.Time {
 	return at
 }
 
-// Clone returns a copy of the gang to read from. It must not receive events.
-func (g *Lifecycle) Clone() Lifecycle {
-	c := *g
+// Detach makes the gang, a copy of another one, independent of what that becomes. It is to be read from, and
+// must not receive events.
+func (g *Lifecycle) Detach() {
 	if g.Record != nil {
 		r := *g.Record
-		c.Record = &r
+		g.Record = &r
 	}
 	if g.stop != nil {
 		s := *g.stop
-		c.stop = &s
+		g.stop = &s
 	}
 	if g.sizing != nil {
 		s := *g.sizing
-		c.sizing = &s
+		g.sizing = &s
 	}
-	c.Held, c.read = slices.Clone(g.Held), readings{}
-	return c
+	g.Held, g.read = slices.Clone(g.Held), readings{}
 }

@@ -160,7 +160,7 @@ func TestRequestIsThatOfTheJob(t *testing.T) {
 	for _, why := range []Purpose{ToStop, ToGoOn, ToAsk, ToRestore, ToResize, ToExtend, ToCanary, ToUndo} {
 		w := newFakeWorld()
 		was, now := plainJob("j", 100), plainJob("j", 200)
-		g := &Lifecycle{Observed: Observed{Job: was, Nomad: Waiting}, Request: request.Request{Job: was}, stop: &stopping{}}
+		g := &Lifecycle{Observed: Observed{Job: was, Nomad: Waiting}, Request: request.Request{Job: was}, stop: &stopping{}, read: readings{room: &Room{}}}
 		g.pending = Register{Why: why, Job: now}
 		g.Step(Registered{Observed{Job: now, Nomad: Waiting}}, w)
 		if g.Request.Job != now {

@@ -101,7 +101,7 @@ func (g *Lifecycle) extend(w World) ([]Effect, bool) {
 		g.Trouble = reason.Reason{Kind: reason.OnlyItsGPUs}
 		return nil, false
 	}
-	g.read.room = room
+	g.read.room = &room
 	return g.repin(ToExtend, room.Pins, w)
 }
 

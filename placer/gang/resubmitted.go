@@ -195,7 +195,7 @@ func (g *Lifecycle) change(e Event, w World) []Effect {
 		g.Trouble = reason.Reason{Kind: reason.RunsOnAsBefore}.Over(room.Reason)
 		return nil
 	}
-	g.asks, g.read.room = false, room
+	g.asks, g.read.room = false, &room
 	// From here on the queue counts the new request: others may use what it
 	// leaves of a quota.
 	g.edited = true

@@ -23,8 +23,10 @@ func (m *Model) Clone() *Model {
 	c.Jobs, c.order = make(map[cluster.JobKey]*Tracked, len(m.Jobs)), make([]*Tracked, len(m.Jobs))
 	for i, t := range m.Sorted() {
 		tracked[i] = *t
-		tracked[i].Lifecycle, tracked[i].unfit = t.Lifecycle.Clone(), maps.Clone(t.unfit)
-		c.Jobs[t.Key], c.order[i] = &tracked[i], &tracked[i]
+		copied := &tracked[i]
+		copied.Detach()
+		copied.unfit = maps.Clone(t.unfit)
+		c.Jobs[t.Key], c.order[i] = copied, copied
 	}
 	c.Failures, c.Quarantine = slices.Clone(m.Failures), maps.Clone(m.Quarantine)
 	c.Dependencies.Known = maps.Clone(m.Dependencies.Known)
