@@ -121,7 +121,7 @@ func TestPage(t *testing.T) {
 		p := open(t, browser, w.url, "#/jobs?search="+"onerror")
 		p.shows(hostileName)
 		p.clicks(`main tbody a`)
-		p.shows("Job "+hostileName, "Its member runs")
+		p.shows("Job "+hostileName, hostileName+" runs on 1 GPU")
 		if n := is[int](p, `document.querySelectorAll("img").length`); n > 0 {
 			t.Errorf("%d images", n)
 		}
@@ -223,14 +223,14 @@ func TestEstimateIsAskedFor(t *testing.T) {
 	until(t, "it runs", func() bool { return len(w.nomad.Members(nomadtest.Key{Namespace: "default", ID: "runs"})) == 1 })
 	w.submit(t, bed.Gang{Name: "silent", GPUs: gpusPerNode}, bed.Gang{Name: "honest", GPUs: gpusPerNode, Meta: map[string]string{"pal_duration": "1h"}})
 	p := open(t, browser, w.url, "#/job/default/silent")
-	p.shows("How long does it run?", "Say how long it runs (pal_duration)", "instead of 36h")
+	p.shows("silent has waited for", "Next", "Say how long it runs (pal_duration)", "instead of 36h")
 	for _, v := range p.axe() {
 		t.Error(v)
 	}
 	p.shot("estimate")
 	p.goTo("#/job/default/honest")
 	p.shows("Job honest", "Submitted")
-	if is[bool](p, `document.querySelector("main").innerText.includes("How long does it run?")`) {
+	if is[bool](p, `document.querySelector("main").innerText.includes("Say how long it runs")`) {
 		t.Error("a job with an estimate is asked for one")
 	}
 	p.checked()

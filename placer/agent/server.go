@@ -210,7 +210,14 @@ func (s *server) serveModels(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveExplain explains one job: GET /v1/job/<id>/explain?namespace=<ns>.
+// explanation is how the agent explains a job: with what explain says first and last of it.
+type explanation struct {
+	*query.Explanation
+	Summary string   `json:"summary"`
+	Next    []string `json:"next,omitempty"`
+}
+
+// serveExplain explains one job: GET /v1/job/<id>/explain?namespace=<ns>&zone=<zone>. Times in texts are in that zone.
 func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 	id, ok := explained(r.PathValue("id"))
 	if !ok {
@@ -236,7 +243,16 @@ func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 		e.StoppedFor = s.agent.hooks.Events.StoppedFor(k)
 	}
 	s.addLive(r.Context(), c, snapshot, e)
-	writeJSON(w, http.StatusOK, e.For(c.sees(r.Context())))
+	e = e.For(c.sees(r.Context()))
+	writeJSON(w, http.StatusOK, explanation{e, e.Headline(time.Now().In(zoneOf(r))), e.Next("")})
+}
+
+// zoneOf is the time zone of who asks; UTC if that is not known here.
+func zoneOf(r *http.Request) *time.Location {
+	if zone, err := time.LoadLocation(r.URL.Query().Get("zone")); err == nil {
+		return zone
+	}
+	return time.UTC
 }
 
 // addLive adds what the GPUs of a job's members do now, for callers who may read nodes. Where nodes do not

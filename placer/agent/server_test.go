@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"sync/atomic"
 	"testing"
 
@@ -46,4 +47,24 @@ func TestQuestionsLeaveNoConnections(t *testing.T) {
 		t.Fatal("nobody asked Nomad")
 	}
 	patience.Eventually(t, "all connections to Nomad are closed", func() bool { return open.Load() == 0 })
+}
+
+// The page shows what explain says first and last, in its reader's time zone: it has no words of its own.
+func TestExplainIsWorded(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, map[string][]string{"bob": {"research"}})
+	f.has(gpuJob("research", "mine", 1), "GPU-1")
+	f.has(gpuJob("research", "wide", 16))
+	r := f.run(openConfig).ready()
+	for path, want := range map[string]string{
+		"mine/explain?namespace=research":                   `"summary": "mine runs on 1 GPU of node one since [-0-9]+ [:0-9]+ UTC \(`,
+		"mine/explain?namespace=research&zone=Asia/Kolkata": `"summary": "mine runs on 1 GPU of node one since [-0-9]+ [:0-9]+ IST \(`,
+		"mine/explain?namespace=research&zone=Nowhere":      `"summary": "mine runs on 1 GPU of node one since [-0-9]+ [:0-9]+ UTC \(`,
+		"wide/explain?namespace=research": `"summary": "wide can never start here as written: needs 16 GPUs; .*\s+"next": \[\s+` +
+			`"It could run with 3 instead of 16 GPUs for each member \(gpus=3\)\.",\s+"To try a change without making it: nomad-pal explain -what-if gpus=3 -namespace research wide"\s+\]`,
+	} {
+		if status, text := r.send(http.MethodGet, "/v1/job/"+path, "bob", ""); status != http.StatusOK || !regexp.MustCompile(want).MatchString(text) {
+			t.Errorf("%s: %d %s\nwant %s", path, status, text, want)
+		}
+	}
 }

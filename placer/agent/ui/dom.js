@@ -62,6 +62,7 @@ export const plural = (n, one) => `${n.toLocaleString()} ${one}${n === 1 ? "" : 
 // Times, in the zone that the reader chose.
 export const zones = {"": "local", UTC: "UTC"};
 export const zone = {get: () => localStorage.getItem("zone") || "", set: z => localStorage.setItem("zone", z)};
+export const zoneName = () => zone.get() || Intl.DateTimeFormat().resolvedOptions().timeZone;
 const inZone = () => zone.get() && {timeZone: zone.get()};
 const day = {day: "numeric", month: "short"};
 const minute = {hour: "2-digit", minute: "2-digit", hourCycle: "h23"};

@@ -1,9 +1,9 @@
 // One job: why it runs where it runs, or why it waits.
-import {badge, empty, events, eventTable, expected, failed, get, gpuLink, h, named, nodeLink, plural, query, range, table, time, when} from "./dom.js";
+import {badge, empty, events, eventTable, expected, failed, get, gpuLink, h, named, nodeLink, plural, query, range, table, time, when, zoneName} from "./dom.js";
 import {cellOf, classes, cluster, listen} from "./cluster.js";
 import {clusterMap, legend, view} from "./map.js";
 import {gantt} from "./gantt.js";
-import {runs, states} from "./jobs.js";
+import {states} from "./jobs.js";
 import {nowHeads, nowOf} from "./gpus.js";
 
 const tiers = ["island", "numa", "node", "rack", "datacenter", "cluster"];
@@ -12,7 +12,7 @@ export function jobPage(namespace, id, navigate) {
   const name = namespace === "default" ? id : `${namespace}/${id}`, body = h("div", {className: "plain"}, empty("Reading why …")), place = h("div", {}), more = h("div", {className: "plain"});
   let map, timer, closed = false, first = true;
   async function read() {
-    const job = `/v1/job/${encodeURIComponent(id)}/explain?` + query({namespace});
+    const job = `/v1/job/${encodeURIComponent(id)}/explain?` + query({namespace, zone: zoneName()});
     try {
       const e = await get(job);
       if (closed) return;
@@ -53,43 +53,17 @@ export const rackPath = r => `#/rack/${encodeURIComponent(r.datacenter)}/${encod
 
 const fact = (term, ...what) => what.some(x => x || x === 0) ? [h("dt", {}, term), h("dd", {}, what)] : [];
 
-// headline is an explanation in a sentence or two.
-function headline(e) {
-  const c = e.decision?.chosen, packed = e.decision?.packed, text = e.reason?.text ?? states[e.state] ?? "";
-  const said = text.slice(0, 1).toUpperCase() + text.slice(1);
-  const more = [...e.leaving ?? [], ...e.members ?? []].map(r => r.text);
-  const rest = [...more.length ? [" ", more.join("; "), "."] : [], ...e.runs ? [" Its runs: ", runs(e.runs), "."] : []];
-  if (e.state === "running" && c) {
-    const than = packed && packed.cost !== c.cost ? `; packed, it would be ${packed.cost.toFixed(2)}` : "";
-    return [`It runs on ${plural(e.decision.gpus, "GPU")} of ${plural(c.nodes, "node")}`, e.decided ? [" since ", when(e.decided), " (", time(e.decided), ")"] : "",
-      `. Predicted slowdown: ${c.cost.toFixed(2)}${than}. 1 is a gang on median GPUs of one node. `, said, said && ".", rest];
-  }
-  if (["waiting", "committing"].includes(e.state))
-    return [said, ".", e.submitted ? [" Submitted ", time(e.submitted), "."] : "", e.start_to ? [" It is expected to start ", expected(e), "."] : "", rest];
-  return [said, ".", e.outcome?.at ? [" ", time(e.outcome.at)] : "", rest];
-}
-
-// nextSteps are what somebody may do about it, as nomad-pal explain says at its end.
-function nextSteps(e) {
-  const name = [e.namespace === "default" ? "" : `-namespace ${e.namespace} `, e.job].join(""), code = text => h("code", {}, text);
-  const steps = (e.remedies ?? []).map(r => [r.text.slice(0, 1).toUpperCase() + r.text.slice(1), "."]);
-  if (e.try && ["waiting", "unschedulable"].includes(e.state)) steps.push(["To try a change without making it: ", code(`nomad-pal explain -what-if ${e.try} ${name}`)]);
-  const last = e.failures?.at(-1)?.alloc?.slice(0, 8);
-  if (e.state === "failed" && last) steps.push(["What the last member that failed wrote: ", code("nomad alloc logs -stderr " + last)], ["What happened to it: ", code("nomad alloc status " + last)]);
-  if (e.retry) steps.push(["How to have the missing member back: ", code("nomad-pal explain " + name)]);
-  if (!steps.length) return "";
-  return h("section", {className: "next"}, h("h2", {}, "Next"), h("ul", {}, steps.map(s => h("li", {}, s))));
-}
+// next are the steps that nomad-pal explain has at its end.
+const next = steps => steps?.length ? h("section", {className: "next"}, h("h2", {}, "Next"), h("ul", {}, steps.map(s => h("li", {}, s)))) : "";
 
 function why(e) {
   const d = e.decision, holders = e.holders;
   return [
-    h("p", {className: "lead"}, badge(e.outcome?.status ?? e.state, states[e.state]), " ", headline(e)),
-    nextSteps(e),
+    h("p", {className: "lead"}, badge(e.outcome?.status ?? e.state, states[e.state]), " ", e.summary),
+    next(e.next),
     h("dl", {className: "facts"},
       fact("Expected start", expected(e)), fact("Expected end", e.end_to && [range(e.end_from, e.end_to), e.end_why && `: ${e.end_why}`]), fact("Progress", e.progress), fact("Waits for", e.waits_for?.text !== e.reason?.text && e.waits_for?.text), fact("Submitted", e.submitted && [time(e.submitted), ", ", when(e.submitted)]), fact("Ended", e.outcome?.at && [time(e.outcome.at), ", ", when(e.outcome.at)]), fact("Decided", time(e.decided)), fact("Ready", time(e.ready)),
       fact("Application class", d && d.class + (e.class_from ? ` (${e.class_from})` : "")), fact("Policy", d && d.policy), fact("Note", e.note)),
-    e.ask ? [h("h2", {}, "How long does it run?"), h("p", {}, e.ask)] : "",
     holders?.jobs?.length ? [h("h2", {}, "Who holds the GPUs that it could use"), table("Jobs that hold GPUs", ["Job", "#GPUs", "Expected end", "Needed"], holders.jobs.map(j => [named(j.job), j.gpus, [j.stopping ? "soon: it was stopped, and its tasks are ending" : j.service ? "when somebody stops it: it is a service" : j.end_to ? range(j.end_from, j.end_to) : "not known", j.may_give ? [`; is elastic: may give ${j.may_give} back, from `, time(j.give_from), " on"] : ""].flat(), j.needed ? "one of those that must end" : ""])), holders.omitted ? empty(`and ${plural(holders.omitted, "more job")}`) : ""] : "",
     e.obstacles?.length ? [h("h2", {}, "What keeps it from nodes"), table("Obstacles", ["Group", "Nodes", "Reason", "Passes"], e.obstacles.map(o => [o.group, `${o.nodes} of ${o.total}`, o.what, o.now ? "yes, when others end" : "no"]))] : "",
     e.allocations?.length ? [h("h2", {}, "Allocations"), table("Allocations", ["Allocation", "Group", "Node", "Status", "GPUs"], e.allocations.map(a => [a.id.slice(0, 8), a.group, nodeLink(a.node), a.status, (a.gpus ?? []).flatMap(g => [gpuLink(g), " "])]))] : "",

@@ -97,7 +97,7 @@ func (a *answers) findPublished(now time.Time) error {
 	}
 	const start, set = "start one (nomad-pal agent), or set NOMAD_PAL_ADDR", "set NOMAD_PAL_ADDR"
 	host, _ := os.Hostname() // that of no agent, if it is not known
-	a.told = fmt.Sprintf("published in Nomad %s by agent %s", ago(is.Beaten, now), is.Agent)
+	a.told = fmt.Sprintf("published in Nomad %s by agent %s", query.Ago(is.Beaten, now), is.Agent)
 	switch a.address = is.Address; {
 	case is.Agent == "" && is.Unknown != "" && a.b.config().SecretID == "":
 		return missing("set NOMAD_TOKEN, or NOMAD_PAL_ADDR", "without a token, where an agent publishes its address cannot be read")
@@ -109,7 +109,7 @@ func (a *answers) findPublished(now time.Time) error {
 		}
 		return missing(start, "no agent has published its address in Nomad")
 	case !is.Fresh(now):
-		return missing(start, "the last sign of agent %s, at %s, is of %s", is.Agent, cmp.Or(is.Address, "no address"), ago(is.Beaten, now))
+		return missing(start, "the last sign of agent %s, at %s, is of %s", is.Agent, cmp.Or(is.Address, "no address"), query.Ago(is.Beaten, now))
 	case is.Address == "":
 		return missing("set http { advertise } in its configuration, or NOMAD_PAL_ADDR", "agent %s publishes no address", is.Agent)
 	case agent.Loopback(is.Address) && is.Host() != host:
@@ -367,9 +367,9 @@ func idleSentence(a heartbeat.Activity, now time.Time) string {
 	case a.Since.IsZero():
 		return "No placer is at work, and none has been yet" + nothing + " (nomad-pal agent)."
 	case a.Trouble != "":
-		return fmt.Sprintf("No placer has been at work since %s%s. The agent %s: %s.", when(a.Since, now), nothing, a.Agent, a.Trouble)
+		return fmt.Sprintf("No placer has been at work since %s%s. The agent %s: %s.", query.When(a.Since, now), nothing, a.Agent, a.Trouble)
 	}
-	return fmt.Sprintf("No placer has been at work since %s%s. The last was %s.", when(a.Since, now), nothing, cmp.Or(a.Agent, "unknown"))
+	return fmt.Sprintf("No placer has been at work since %s%s. The last was %s.", query.When(a.Since, now), nothing, cmp.Or(a.Agent, "unknown"))
 }
 
 // workSentence says who is at work.
@@ -380,5 +380,5 @@ func workSentence(a heartbeat.Activity, now time.Time) string {
 	case a.Idle():
 		return idleSentence(a, now)
 	}
-	return fmt.Sprintf("at work since %s: %s, %s", when(a.Since, now), a.Agent, a.Version)
+	return fmt.Sprintf("at work since %s: %s, %s", query.When(a.Since, now), a.Agent, a.Version)
 }

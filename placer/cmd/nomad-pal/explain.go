@@ -139,7 +139,7 @@ func (b *base) explain(s *answers, name string, f *jobFlags, changes query.Chang
 	if err != nil {
 		return nil, err
 	}
-	x := &explained{Kind: "job", Summary: sentence(e, time.Now()), Explanation: e}
+	x := &explained{Kind: "job", Summary: e.Headline(time.Now()), Explanation: e}
 	if t.alloc != nil {
 		x.Kind, x.Allocation = "allocation", t.alloc.ID
 		x.Summary = allocSentence(t.alloc) + " " + x.Summary
@@ -156,7 +156,7 @@ func (b *base) planned(s *answers, job *api.Job, changes query.Changes) (*explai
 	if err != nil {
 		return nil, err
 	}
-	return &explained{Kind: "job", Summary: changesSentence(changes) + sentence(e, time.Now()), WhatIf: changes, Explanation: e}, nil
+	return &explained{Kind: "job", Summary: changesSentence(changes) + e.Headline(time.Now()), WhatIf: changes, Explanation: e}, nil
 }
 
 func (b *base) printExplained(x *explained) {
@@ -174,7 +174,7 @@ func (b *base) printExplained(x *explained) {
 
 // printExplanation prints the sentence and the evidence.
 func printExplanation(b *base, e *query.Explanation) {
-	b.say(bold, sentence(e, time.Now()))
+	b.say(bold, e.Headline(time.Now()))
 	b.write("\n")
 	printEvidence(b, e)
 }
@@ -188,18 +188,18 @@ func printEvidence(b *base, e *query.Explanation) {
 			rows = append(rows, row(key, value))
 		}
 	}
-	known("Submitted", when(e.Submitted, time.Now()))
+	known("Submitted", query.When(e.Submitted, time.Now()))
 	if o := e.Outcome; o != nil {
 		style := map[string]style{"complete": green, "failed": red, "stopped": yellow, query.AtRest: yellow}[o.Status]
 		rows = append(rows, row("Outcome", painted{style, o.Status}))
-		known(map[bool]string{false: "Ended", true: "Since"}[o.Status == query.AtRest], when(o.At, time.Now()))
+		known(map[bool]string{false: "Ended", true: "Since"}[o.Status == query.AtRest], query.When(o.At, time.Now()))
 	}
 	known("Pins", e.Mode)
 	known("Decided", clock(e.Decided))
 	known("Ready", clock(e.Ready))
 	known("Restarted", clock(e.Restarted))
 	if !e.EndTo.IsZero() {
-		known("Expected end", span(e.EndFrom, e.EndTo, time.Now())+": "+e.EndWhy)
+		known("Expected end", query.Span(e.EndFrom, e.EndTo, time.Now())+": "+e.EndWhy)
 	}
 	known("Progress", e.Progress)
 	known("Note", oneLine(e.Note))
@@ -256,7 +256,7 @@ func liveRows(b *base, e *query.Explanation) []string {
 				continue
 			}
 			g := query.GPU{Live: &u, Job: e.Job}
-			rows = append(rows, row(b.short(a.ID), shortGPU(id, b.idLength(e.GPUIDLength)), utilization(g), memory(&u), temperature(&u), power(&u), when(e.Idle[attr.GPUOf(id)], time.Now())))
+			rows = append(rows, row(b.short(a.ID), shortGPU(id, b.idLength(e.GPUIDLength)), utilization(g), memory(&u), temperature(&u), power(&u), query.When(e.Idle[attr.GPUOf(id)], time.Now())))
 		}
 	}
 	return rows
@@ -306,9 +306,9 @@ func printWait(b *base, e *query.Explanation) {
 		rows = append(rows, row("Ahead", fmt.Sprintf("%s goes first; those ahead need %s", w.Ahead, pal.CountGPUs(w.AheadGPUs))))
 	}
 	if w.Reason == queue.ReasonLocality && !e.StartTo.IsZero() {
-		rows = append(rows, row("At most until", when(e.StartTo, time.Now())+": it then starts on the GPUs that are free"))
+		rows = append(rows, row("At most until", query.When(e.StartTo, time.Now())+": it then starts on the GPUs that are free"))
 	} else if !e.StartTo.IsZero() {
-		rows = append(rows, row("Expected start", span(e.StartFrom, e.StartTo, time.Now())))
+		rows = append(rows, row("Expected start", query.Span(e.StartFrom, e.StartTo, time.Now())))
 	}
 	b.pairs(rows)
 }
@@ -359,7 +359,7 @@ func printDecision(b *base, e *query.Explanation) {
 				if u.Degraded != "" {
 					degraded = " (degraded: " + oneLine(u.Degraded) + ")"
 				}
-				rows = append(rows, row(m.Group, m.Node, shortGPU(u.ID, b.idLength(e.GPUIDLength)), score(u.PMScore), class(u.Class)+degraded))
+				rows = append(rows, row(m.Group, m.Node, shortGPU(u.ID, b.idLength(e.GPUIDLength)), query.Score(u.PMScore), class(u.Class)+degraded))
 			}
 		}
 		b.table(rows)
@@ -429,7 +429,7 @@ func chosenHead(e *query.Explanation) string {
 
 // bin is which PM scores are in the bin of an entry. Earlier versions recorded its mean only.
 func bin(w pal.Entry) string {
-	low, high := score(cmp.Or(w.Lowest, w.Bin)), score(cmp.Or(w.Highest, w.Bin))
+	low, high := query.Score(cmp.Or(w.Lowest, w.Bin)), query.Score(cmp.Or(w.Highest, w.Bin))
 	if low == high {
 		return low
 	}

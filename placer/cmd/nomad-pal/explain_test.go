@@ -15,6 +15,9 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/internal/patience"
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -440,5 +443,18 @@ func TestExplainTradeoffs(t *testing.T) {
 	}
 	if _, out, said := c.does("plan", c.job("default", "narrow", 4)); strings.Contains(out, head) {
 		t.Errorf("nothing changes the answer: %s%s", out, said)
+	}
+}
+
+// GPUs of a job that waits are none that were chosen.
+func TestChosenHead(t *testing.T) {
+	for want, e := range map[string]query.Explanation{
+		"Chosen GPUs":                                 {State: gang.Running},
+		"GPUs that Nomad gave it":                     {State: gang.Running, Predicted: &pal.Choice{}},
+		"GPUs that would be chosen if it started now": {State: gang.Waiting},
+	} {
+		if got := chosenHead(&e); got != want {
+			t.Errorf("%s: %q, want %q", e.State, got, want)
+		}
 	}
 }

@@ -94,7 +94,7 @@ func (b *base) printReport(r failureReport, now time.Time) {
 		length := query.IDLength(ids)
 		rows = []string{row("Time", "Job", "Allocation", "Node", "Cause", "Reason", "GPUs")}
 		for _, f := range r.Failures {
-			rows = append(rows, row(ago(f.At, now), cluster.JobKey{Namespace: f.Namespace, ID: f.Job}, b.short(f.Alloc), f.Node, f.Cause, oneLine(f.Reason), shortGPUs(f.GPUs, b.idLength(length))))
+			rows = append(rows, row(query.Ago(f.At, now), cluster.JobKey{Namespace: f.Namespace, ID: f.Job}, b.short(f.Alloc), f.Node, f.Cause, oneLine(f.Reason), shortGPUs(f.GPUs, b.idLength(length))))
 		}
 		b.table(rows)
 	}

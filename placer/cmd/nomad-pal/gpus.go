@@ -102,7 +102,7 @@ func (b *base) printGPUs(gpus []query.GPU, length int) {
 	for _, g := range gpus {
 		rows = append(rows, row(shortGPU(g.ID, b.idLength(length)), g.Node, g.Device,
 			class(g.Classes[pal.ClassA]), class(g.Classes[pal.ClassB]), class(g.Classes[pal.ClassC]), class(g.Classes[pal.ClassD]),
-			score(g.PMScores[pal.ClassA]), liveState(g, time.Now()), g.Job))
+			query.Score(g.PMScores[pal.ClassA]), liveState(g, time.Now()), g.Job))
 	}
 	b.table(rows)
 	if only != "" {

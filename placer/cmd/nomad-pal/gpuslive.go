@@ -184,7 +184,7 @@ func temperature(u *gpulive.Use) string {
 func liveState(g query.GPU, now time.Time) painted {
 	p := gpuState(g)
 	if !g.IdleSince.IsZero() {
-		p = painted{yellow, p.text + ", idle for " + about(now.Sub(g.IdleSince))}
+		p = painted{yellow, p.text + ", idle for " + query.About(now.Sub(g.IdleSince))}
 	}
 	return p
 }

@@ -4,7 +4,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -53,96 +52,7 @@ func shortGPUs(ids []string, n int) string {
 // printNext says what to do next.
 func printNext(b *base, e *query.Explanation) {
 	printHolders(b, e.Holders)
-	var steps []string
-	for _, r := range e.Remedies {
-		steps = append(steps, r.Sentence())
-	}
-	if e.Ask != "" {
-		steps = append(steps, e.Ask)
-	}
-	if e.Retry != "" {
-		steps = append(steps, b.retryStep(e))
-	}
-	if d := e.Deployment; d != nil && d.Promote {
-		id := b.inNamespace(e, b.short(d.ID))
-		steps = append(steps, fmt.Sprintf("Version %d waits to be promoted: nomad deployment promote %s. To give it up: nomad deployment fail %s", d.Version, id, id))
-	}
-	switch e.State {
-	case gang.Running:
-		if e.Decision == nil || e.Decision.Chosen == nil {
-			break
-		}
-		here := e.Decision.Chosen.Cost
-		for _, a := range e.Alternatives {
-			switch {
-			case a.What == query.MeasuredNow:
-				here = a.Cost
-			case a.Cost < 0.95*here:
-				steps = append(steps, fmt.Sprintf("On the best GPUs that are free now it would take %.2f times as long as here. With pal_migrate = true the placer may move it, if the agent's queue moves gangs.", a.Cost/here))
-			}
-		}
-	case gang.Waiting, gang.Unschedulable:
-		steps = append(steps, servicesEnd(e.Holders)...)
-		if e.Try != "" {
-			steps = append(steps, b.tryStep(e.Try, e))
-		}
-	case gang.Failed:
-		if n := len(e.Failures); n > 0 {
-			alloc := b.inNamespace(e, query.ShellQuoted(short(e.Failures[n-1].Alloc)))
-			steps = append(steps, "What the last member that failed wrote: nomad alloc logs -stderr "+alloc, "What happened to it: nomad alloc status "+alloc)
-		}
-	case gang.Native:
-		if len(e.Allocations) > 0 && e.NoGate {
-			steps = append(steps, "To have the placer choose its GPUs, stop it first: nomad job stop "+b.inNamespace(e, query.ShellQuoted(e.Job)), "Then run it: nomad-pal run <jobspec>")
-		}
-	}
-	b.printSteps(steps)
-}
-
-// servicesEnd says of services that hold GPUs which are needed how these come free: not by waiting.
-func servicesEnd(h *query.Holders) (steps []string) {
-	if h == nil {
-		return nil
-	}
-	for _, j := range h.Jobs {
-		namespace, id, seen := strings.Cut(j.Job, "/")
-		if !j.Service || !j.Needed || j.Preemptible || !seen {
-			continue
-		}
-		job := query.InNamespace(namespace, query.ShellQuoted(id))
-		steps = append(steps, fmt.Sprintf("%s is a service: it makes room if somebody stops it (nomad job stop %s) or gives it fewer members (nomad job scale %s <count>).", j.Job, job, job))
-	}
-	return steps[:min(len(steps), mostServices)]
-}
-
-// mostServices is how many services are named so.
-const mostServices = 3
-
-// tryStep is how to try a change.
-func (b *base) tryStep(change string, e *query.Explanation) string {
-	return "To try a change without making it: nomad-pal explain -what-if " + query.ShellQuoted(change) + " " + b.inNamespace(e, query.ShellQuoted(cmp.Or(b.jobspec, e.Job)))
-}
-
-// retryStep is how a missing member comes back of a job whose members do not need each other.
-func (b *base) retryStep(e *query.Explanation) string {
-	job := b.inNamespace(e, query.ShellQuoted(e.Job))
-	return map[query.Retry]string{
-		query.RetryEvaluate: "If its last deployment has failed, mend the job and run it, or go back (nomad job revert). Else have Nomad try the missing member once more: nomad job eval -force-reschedule " + job,
-		query.RetryForce:    "To have Nomad try the missing member once more: nomad job eval -force-reschedule " + job,
-		query.RetryAgain:    "To have the missing member back: run the job again. Members that have finished run again, too.",
-		query.RetryChange:   "To have the missing member back: change the job and run it, which updates its members as its update block says. The same file again does not do, unless the job is purged first: nomad job stop -purge " + job,
-		query.RetryRun:      "If Nomad does not place the missing member though its GPU is free: nomad-pal run <jobspec>",
-		query.RetryMove:     "The missing member waits for the GPU that it had. To have the service placed elsewhere, which restarts all of it: run it with pal_on_failure = \"gang\", or stop it and run it again: nomad job stop " + job,
-	}[e.Retry]
-}
-
-// inNamespace is an argument, behind the flag that says in which namespace unless that is
-// the default one.
-func (b *base) inNamespace(e *query.Explanation, arg string) string {
-	if b.jobspec != "" {
-		return arg
-	}
-	return query.InNamespace(e.Namespace, arg)
+	b.printSteps(e.Next(b.jobspec))
 }
 
 func (b *base) printSteps(steps []string) {
@@ -175,7 +85,7 @@ func printHolders(b *base, h *query.Holders) {
 				end += ", which the placer may stop for others (pal_preempt)"
 			}
 		case !j.EndTo.IsZero():
-			end = soon(j.EndFrom, j.EndTo, now) + ", " + j.EndFrom.Local().Format("2006-01-02 15:04 MST")
+			end = query.Soon(j.EndFrom, j.EndTo, now) + ", " + j.EndFrom.Local().Format("2006-01-02 15:04 MST")
 		}
 		if rows = append(rows, row(j.Job, j.GPUs, end)); j.Needed {
 			needed = append(needed, j.Job)
@@ -184,7 +94,7 @@ func printHolders(b *base, h *query.Holders) {
 	b.table(rows)
 	for _, j := range h.Jobs {
 		if j.MayGive > 0 {
-			b.say(plain, fmt.Sprintf("%s is elastic: it may give %d of these back for it, from %s on.", j.Job, j.MayGive, when(j.GiveFrom, now)))
+			b.say(plain, fmt.Sprintf("%s is elastic: it may give %d of these back for it, from %s on.", j.Job, j.MayGive, query.When(j.GiveFrom, now)))
 		}
 	}
 	if h.Omitted > 0 {

@@ -15,6 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // terminalRows is how many jobs are shown on a terminal if nothing is said.
@@ -173,8 +174,8 @@ func (b *base) printJobs(jobs []model.JobStatus, now time.Time) {
 	row := rowWith(placed, true, several, users, true, arrays, prioritized, true, runs, true, true, runs, reports, foretold, ends, true)
 	rows := []string{row("#", "Job", "Namespace", "User", "State", "Runs", "Priority", "GPUs", "Nodes", "Class", "Submitted", "Elapsed", "Done", "Expected start", "Expected end", "Reason")}
 	for _, j := range jobs {
-		rows = append(rows, row(positionOf(j), j.Job, j.Namespace, j.User, stateCell(j.State), runsOf(j), j.Priority, j.Size(), nodesOf(j), j.Class, ago(j.Submitted, now), elapsed(j.Started, now), doneOf(j),
-			soon(j.StartFrom, j.StartTo, now), soon(j.EndFrom, j.EndTo, now), shownReason(j)))
+		rows = append(rows, row(positionOf(j), j.Job, j.Namespace, j.User, stateCell(j.State), runsOf(j), j.Priority, j.Size(), nodesOf(j), j.Class, query.Ago(j.Submitted, now), elapsed(j.Started, now), doneOf(j),
+			query.Soon(j.StartFrom, j.StartTo, now), query.Soon(j.EndFrom, j.EndTo, now), shownReason(j)))
 	}
 	b.table(rows)
 }
@@ -208,7 +209,7 @@ func elapsed(started, now time.Time) string {
 	if started.IsZero() {
 		return ""
 	}
-	return about(max(0, now.Sub(started)))
+	return query.About(max(0, now.Sub(started)))
 }
 
 // byPosition orders jobs: those without a position come last.

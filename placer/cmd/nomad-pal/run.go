@@ -403,7 +403,7 @@ func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *query.Explanation, i
 		if word != last && !b.json && b.template == "" {
 			start := ""
 			if !e.StartTo.IsZero() {
-				start = "; expected start " + soon(e.StartFrom, e.StartTo, time.Now())
+				start = "; expected start " + query.Soon(e.StartFrom, e.StartTo, time.Now())
 			}
 			b.printf("%s  %s%s\n", time.Now().Format(time.TimeOnly), word, start)
 			last = word

@@ -160,7 +160,7 @@ func (b *base) attend(a *answers, o shellOptions, job *api.Job, command []string
 	case err != nil:
 		return b.fail(err)
 	case refusedToStart(e):
-		told.say(plain, sentence(e, time.Now()))
+		told.say(plain, e.Headline(time.Now()))
 		return 2
 	}
 	s, err := b.newSession(o, job)

@@ -6,7 +6,6 @@ package main
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
@@ -128,25 +127,5 @@ func TestHiddenOutliers(t *testing.T) {
 	}
 	if found := hiddenOutliers(was, was, profile.Diff(was, was), o.Outlier); found != nil {
 		t.Errorf("the same: %+v", found)
-	}
-}
-
-// Times name their zone and how far away they are.
-func TestWhen(t *testing.T) {
-	now := time.Date(2026, 11, 21, 23, 0, 0, 0, time.FixedZone("CET", 3600))
-	at := func(d time.Duration) time.Time { return now.Add(d).UTC() }
-	for want, got := range map[string]string{
-		"2026-11-21 23:00:00 CET (0s ago)":                        when(now, now),
-		"2026-11-27 23:00:00 CET (in 6d)":                         when(at(144*time.Hour), now),
-		"2026-11-21 21:30:00 CET (90m ago)":                       when(at(-90*time.Minute), now),
-		"now":                                                     span(now, now, now),
-		"2026-11-21 23:10:00–23:20:00 CET (in 10m–20m)":           span(at(10*time.Minute), at(20*time.Minute), now),
-		"2026-11-22 23:00 CET – 2026-11-24 23:00 CET (in 24h–3d)": span(at(24*time.Hour), at(72*time.Hour), now),
-		"in 0–60s":                                                soon(now, at(time.Minute), now),
-		"in 5d":                                                   soon(at(120*time.Hour), at(121*time.Hour), now),
-	} {
-		if got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
 	}
 }

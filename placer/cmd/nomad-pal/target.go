@@ -267,7 +267,7 @@ func (b *base) printGPU(x *explained) {
 		rows := []string{row("Application class", "PM score", "Variability class")}
 		for _, a := range pal.AppClasses() {
 			if s, ok := g.PMScores[a]; ok {
-				rows = append(rows, row(a, score(s), class(g.Classes[a])))
+				rows = append(rows, row(a, query.Score(s), class(g.Classes[a])))
 			}
 		}
 		b.table(rows)

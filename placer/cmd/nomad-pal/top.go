@@ -194,7 +194,7 @@ func (c *topCommand) answer(a *answers, v *topView, w topWant) {
 		printExplanation(&base{io: streams{out: &out, terminal: true}}, e)
 		text = out.String()
 	default:
-		text = quoted(sentence(e, time.Now()), "")
+		text = quoted(e.Headline(time.Now()), "")
 	}
 	v.on(c.ctx, func() { v.explained(w, text) })
 }

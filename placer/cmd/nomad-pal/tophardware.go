@@ -200,6 +200,6 @@ func (v *topView) listGPUs(shown []query.GPU) {
 		if g.Job != "" && g.Job == v.hardware.mark {
 			job = "[::r]" + job + "[::-]"
 		}
-		return []topCell{{text: shortGPU(g.ID, v.state.idLength), style: bold}, {text: g.Node}, {text: class(g.Classes[v.class])}, {text: score(g.PMScores[v.class])}, {text: state.text, style: state.style}, {text: job, tagged: true}}
+		return []topCell{{text: shortGPU(g.ID, v.state.idLength), style: bold}, {text: g.Node}, {text: class(g.Classes[v.class])}, {text: query.Score(g.PMScores[v.class])}, {text: state.text, style: state.style}, {text: job, tagged: true}}
 	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // topList is a list of jobs or hardware.
@@ -156,12 +157,12 @@ func (v *topView) arrangeJobs() {
 		j := jobs[i]
 		start := ""
 		if topRank(j) == 0 {
-			start = soon(j.StartFrom, j.StartTo, now)
+			start = query.Soon(j.StartFrom, j.StartTo, now)
 		}
 		style := map[int]style{0: yellow, 1: green, 2: red}[topRank(j)]
 		cells := []topCell{
 			{text: positionOf(j), right: true}, {text: j.Job, style: bold}, {text: string(j.State), style: style}, {text: j.Size(), right: true},
-			{text: j.Class}, {text: ago(j.Submitted, now), right: true}, {text: start, right: true}, {text: shownReason(j)},
+			{text: j.Class}, {text: query.Ago(j.Submitted, now), right: true}, {text: start, right: true}, {text: shownReason(j)},
 		}
 		if several {
 			cells = slices.Insert(cells, 2, topCell{text: j.Namespace})

@@ -1,0 +1,238 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+)
+
+// Headline is an explanation in a sentence or two: what, since when, and why. Times are in the zone of now.
+func (e *Explanation) Headline(now time.Time) string {
+	text := mainSentence(e, now)
+	for _, r := range slices.Concat(e.Leaving, e.Members) {
+		text += " " + r.Sentence()
+	}
+	return text
+}
+
+func mainSentence(e *Explanation, now time.Time) string {
+	reason := e.Reason.String()
+	if e.Reason.Kind.Predicate() && (e.Decision == nil || e.Decision.Chosen == nil) {
+		return fmt.Sprintf("%s %s.", e.Job, reason)
+	}
+	switch e.State {
+	case gang.Running, gang.Starting:
+		if e.Decision != nil && e.Decision.Chosen != nil {
+			return runsSentence(e, now)
+		}
+	case gang.Completing:
+		return fmt.Sprintf("%s ran, and is being stopped%s: %s.%s", e.Job, stoppedSentence(e), reason, startSentence(e, now))
+	case gang.Waiting, gang.Committing:
+		return waitsSentence(e, now)
+	case gang.Unschedulable:
+		return fmt.Sprintf("%s can never start here as written: %s.", e.Job, reason)
+	case gang.Rejected:
+		if e.Parent != "" {
+			return fmt.Sprintf("%s is rejected, and nobody can change it, as it is a child of %s: %s.", e.Job, e.Parent, reason)
+		}
+		return fmt.Sprintf("%s is rejected: %s.", e.Job, reason)
+	case gang.Failed:
+		return fmt.Sprintf("%s has failed: %s.", e.Job, reason)
+	case gang.Ended:
+		if e.Outcome != nil {
+			return endedSentence(e, now)
+		}
+	case gang.Template:
+		if e.Runs != nil {
+			return fmt.Sprintf("%s does not run itself: %s. Its runs: %s.", e.Job, reason, e.Runs)
+		}
+		return fmt.Sprintf("%s does not run itself: %s.", e.Job, reason)
+	case gang.Native:
+		return fmt.Sprintf("%s is not the placer's: %s.", e.Job, reason)
+	}
+	return fmt.Sprintf("%s is %s: %s.", e.Job, e.State, reason)
+}
+
+// endedSentence is of a job that has ended.
+func endedSentence(e *Explanation, now time.Time) string {
+	if e.Outcome.Status == AtRest {
+		return fmt.Sprintf("%s has no members, since %s: %s.", e.Job, When(e.Outcome.At, now), e.Outcome.Reason.String())
+	}
+	verb := map[string]string{"complete": "is complete", "failed": "has failed", "stopped": "was stopped"}[e.Outcome.Status]
+	at := ""
+	if !e.Outcome.At.IsZero() {
+		at = ", " + When(e.Outcome.At, now)
+	}
+	return fmt.Sprintf("%s %s%s: %s.", e.Job, verb, at, e.Outcome.Reason.String())
+}
+
+// runsSentence is of a gang that has its GPUs, or would get them.
+func runsSentence(e *Explanation, now time.Time) string {
+	d, c := e.Decision, e.Decision.Chosen
+	held, running := 0, 0
+	for _, a := range e.Allocations {
+		if held += len(a.GPUs); a.Status == api.AllocClientStatusRunning {
+			running += len(a.GPUs)
+		}
+	}
+	if e.State == gang.Starting && !e.Ready.IsZero() { // it was whole once
+		if held >= d.Demand && d.Demand > 0 {
+			return fmt.Sprintf("%s is to have more members: %s. It was given %s at %s.", e.Job, e.Reason.String(), pal.CountGPUs(d.Demand), Clock(now.Location(), e.Decided))
+		}
+		return fmt.Sprintf("%s has lost members: %s. It was given %s at %s.", e.Job, e.Reason.String(), pal.CountGPUs(d.Demand), Clock(now.Location(), e.Decided))
+	}
+	where := "of " + node(c)
+	verb, pending := "runs", running < d.Demand && slices.ContainsFunc(e.Allocations, func(a Allocation) bool { return a.Status == api.AllocClientStatusPending })
+	switch {
+	case e.State == gang.Starting && e.Decided.IsZero():
+		switch verb = e.Reason.String(); e.Reason.Kind {
+		case reason.WouldStart, reason.WouldStartIdle:
+			verb += ","
+		default:
+			verb += "; they would be"
+		}
+	case e.State == gang.Starting:
+		verb = "is starting"
+	case pending: // Nomad has placed all its members, and calls it running
+		verb = "is placed"
+	}
+	text := fmt.Sprintf("%s %s on %s %s", e.Job, verb, pal.CountGPUs(d.Demand), where)
+	switch {
+	case !e.Restarted.IsZero():
+		text += " since " + When(e.Restarted, now) + ". Nomad started its members again then; the placer chose where " + When(e.Decided, now)
+	case !e.Decided.IsZero():
+		text += " since " + When(e.Decided, now)
+	}
+	if pending && e.State == gang.Running {
+		text += ". " + e.Reason.Sentence() + " "
+	} else {
+		text += ". "
+	}
+	if e.Predicted != nil {
+		return text + whyThere(d) + fmt.Sprintf("Nomad gave it other GPUs than the placer chose, as its pins allow. Predicted slowdown: %s; of those chosen: %.2f.", times(c.Cost), e.Predicted.Cost)
+	}
+	text += whyThere(d) + whyThese(d)
+	if d.Packed != nil && d.Packed.Cost != c.Cost {
+		text += fmt.Sprintf(". Packed%s, it would be %.2f times", map[bool]string{true: ", with outliers"}[sparesOutliers(d)], d.Packed.Cost)
+	}
+	for _, a := range e.Alternatives {
+		if a.What == MeasuredNow {
+			text += fmt.Sprintf(". As its GPUs measure now, it is %.2f times: the slowest has PM score %s", a.Cost, Score(a.PMScore))
+		}
+	}
+	return text + "."
+}
+
+// whyThere is why replicas run on these nodes, and why a job is on a slower GPU model than it could be.
+func whyThere(d *pal.Decision) (text string) {
+	if why := d.Chosen.Spread(); d.Replicas && !why.IsZero() {
+		text = why.Sentence() + " "
+	}
+	if !d.Left.IsZero() {
+		text += d.Left.Sentence() + " "
+	}
+	return text
+}
+
+// whyThese is why it has these GPUs, and how slow they are.
+func whyThese(d *pal.Decision) string {
+	slowdown := "Predicted slowdown: " + times(d.Chosen.Cost)
+	switch {
+	case d.Candidates.Total == 0 || d.Policy != string(pal.PAL) || !d.Left.IsZero():
+		return slowdown
+	case d.Candidates.Free <= d.Demand:
+		return onlyFree(d) + " " + slowdown
+	case d.Replicas && len(d.Chosen.Members) > 1:
+		return fmt.Sprintf("Of %d free GPUs, each replica has the best of its node. Predicted slowdown of the slowest: %s", d.Candidates.Free, times(d.Chosen.Cost))
+	}
+	return fmt.Sprintf("Chosen among %d free ones for their low predicted slowdown: %s", d.Candidates.Free, times(d.Chosen.Cost))
+}
+
+// onlyFree says that there was nothing to choose from.
+func onlyFree(d *pal.Decision) string {
+	text := "They were the only free ones"
+	if d.Demand == 1 {
+		text = "It was the only free one"
+	}
+	if sparesOutliers(d) {
+		text += map[bool]string{true: " that is no outlier", false: " that are no outliers"}[d.Demand == 1]
+	}
+	return text + "."
+}
+
+// sparesOutliers reports whether all free GPUs were chosen but for those that were left out as too
+// slow: packed, the gang would have some of these.
+func sparesOutliers(d *pal.Decision) bool {
+	return d.Candidates.Outliers > 0 && d.Candidates.Free <= d.Demand
+}
+
+func node(c *pal.Choice) string {
+	switch {
+	case c.Nodes != 1:
+		return fmt.Sprintf("%d nodes", c.Nodes)
+	case len(c.Members) == 0:
+		return "one node"
+	}
+	return "node " + c.Members[0].Node
+}
+
+// times is a predicted slowdown in words.
+func times(cost float64) string {
+	return fmt.Sprintf("%.2f times as long as on median GPUs of one node", cost)
+}
+
+// waitsSentence is of a gang that waits, or would.
+func waitsSentence(e *Explanation, now time.Time) string {
+	text := e.Job + " waits"
+	switch {
+	case e.Planned:
+		text = e.Job + " would wait"
+	case !e.Ran.IsZero():
+		text = fmt.Sprintf("%s ran, and has waited again for %s, since %s", e.Job, About(max(0, now.Sub(e.Ran))), Clock(now.Location(), e.Ran))
+		text += stoppedSentence(e)
+	case !e.Submitted.IsZero():
+		text = fmt.Sprintf("%s has waited for %s, since %s", e.Job, About(max(0, now.Sub(e.Submitted))), Clock(now.Location(), e.Submitted))
+	}
+	return fmt.Sprintf("%s: %s.%s", text, e.Reason.String(), startSentence(e, now))
+}
+
+// stoppedSentence says why the placer stopped it, and for whom; "" if it did not.
+func stoppedSentence(e *Explanation) string {
+	why := e.StoppedWhy
+	if why.IsZero() {
+		return ""
+	}
+	if e.StoppedFor != "" {
+		why.Ahead = e.StoppedFor
+	}
+	return " (" + why.String() + ")"
+}
+
+// startSentence says when it is expected to start; "" if nobody knows.
+func startSentence(e *Explanation, now time.Time) string {
+	switch {
+	case e.StartTo.IsZero():
+		return ""
+	case e.Wait != nil && e.Wait.Reason == queue.ReasonLocality:
+		return fmt.Sprintf(" It starts at the latest %s.", Soon(e.StartTo, e.StartTo, now))
+	}
+	return fmt.Sprintf(" It is expected to start %s.", Soon(e.StartFrom, e.StartTo, now))
+}
+
+// Score is a PM score in words.
+func Score(s pal.PMScore) string {
+	if s == 0 {
+		return "not measured"
+	}
+	return fmt.Sprintf("%.3f", s)
+}

@@ -1,0 +1,85 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/request"
+)
+
+// The sentence of a gang that has lost members does not say that it runs where it was placed,
+// and one that waits again counts from when it ran. Nodes that are about to go are named.
+func TestHeadlines(t *testing.T) {
+	now := time.Date(2026, 11, 23, 7, 0, 0, 0, time.Local)
+	before := func(d time.Duration) time.Time { return now.Add(-d) }
+	d := &pal.Decision{Demand: 4, Chosen: &pal.Choice{Nodes: 2, Cost: 1}}
+	for _, c := range []struct {
+		e    Explanation
+		want string
+	}{
+		{Explanation{State: gang.Starting, Decision: d, Decided: before(time.Hour), Ready: before(time.Hour), Reason: reason.Reason{Kind: reason.MembersRun, Want: 2, Doing: &reason.Doing{Run: 1}}},
+			"a has lost members: 1 of 2 members run. It was given 4 GPUs at " + Clock(time.Local, before(time.Hour)) + "."},
+		{Explanation{State: gang.Starting, Decision: d, Decided: before(time.Hour), Ready: before(time.Hour), Reason: reason.Reason{Kind: reason.MembersRun, Want: 3, Doing: &reason.Doing{Run: 2}},
+			Allocations: []Allocation{{GPUs: []string{"g1", "g2"}}, {GPUs: []string{"g3", "g4"}}}},
+			"a is to have more members: 2 of 3 members run. It was given 4 GPUs at " + Clock(time.Local, before(time.Hour)) + "."},
+		{Explanation{State: gang.Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), Reason: reason.Reason{Kind: reason.GPUs, Needs: 4}},
+			"a ran, and has waited again for 9s, since " + Clock(time.Local, before(9*time.Second)) + ": needs 4 GPUs; none is free."},
+		{Explanation{State: gang.Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), StoppedWhy: reason.Reason{Kind: reason.MakesRoom}, Reason: reason.Reason{Kind: reason.GPUs, Needs: 4}},
+			"a ran, and has waited again for 9s, since " + Clock(time.Local, before(9*time.Second)) + " (it makes room for another job): needs 4 GPUs; none is free."},
+		{Explanation{State: gang.Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), StoppedWhy: reason.Reason{Kind: reason.MakesRoom}, StoppedFor: "default/b", Reason: reason.Reason{Kind: reason.GPUs, Needs: 4}},
+			"a ran, and has waited again for 9s, since " + Clock(time.Local, before(9*time.Second)) + " (it makes room for default/b): needs 4 GPUs; none is free."},
+		{Explanation{State: gang.Completing, StoppedWhy: reason.Reason{Kind: reason.MakesRoom}, StoppedFor: "default/b", Reason: reason.Reason{Kind: reason.StillEnding, Have: 1}},
+			"a ran, and is being stopped (it makes room for default/b): 1 member was told to stop and has not ended yet; it keeps its GPUs until then."},
+		{Explanation{State: gang.Running, Decision: &pal.Decision{Policy: string(pal.PAL), Demand: 1, Candidates: pal.Candidates{Total: 4, Free: 1}, Chosen: &pal.Choice{Nodes: 2, Cost: 1}}},
+			"a runs on 1 GPU of 2 nodes. It was the only free one. Predicted slowdown: " + times(1) + "."},
+		{Explanation{State: gang.Running, Decision: &pal.Decision{Policy: string(pal.PAL), Demand: 2, Candidates: pal.Candidates{Total: 4, Free: 2}, Chosen: &pal.Choice{Nodes: 2, Cost: 1}}},
+			"a runs on 2 GPUs of 2 nodes. They were the only free ones. Predicted slowdown: " + times(1) + "."},
+		{Explanation{State: gang.Running, Decision: &pal.Decision{Policy: string(pal.PAL), Demand: 3, Candidates: pal.Candidates{Total: 4, Free: 3, Outliers: 1}, Chosen: &pal.Choice{Nodes: 2, Cost: 1}, Packed: &pal.Choice{Nodes: 1, Cost: 3.53}}},
+			"a runs on 3 GPUs of 2 nodes. They were the only free ones that are no outliers. Predicted slowdown: " + times(1) + ". Packed, with outliers, it would be 3.53 times."},
+		{Explanation{State: gang.Running, Decision: &pal.Decision{Policy: string(pal.PAL), Demand: 1, Candidates: pal.Candidates{Total: 4, Free: 1, Outliers: 1}, Chosen: &pal.Choice{Nodes: 2, Cost: 1}}},
+			"a runs on 1 GPU of 2 nodes. It was the only free one that is no outlier. Predicted slowdown: " + times(1) + "."},
+		{Explanation{State: gang.Unschedulable, Reason: reason.Reason{Kind: reason.TooFew, Needs: 16, Match: 12}},
+			"a can never start here as written: needs 16 GPUs; the cluster has 12 that match."},
+		{Explanation{State: gang.Ended, Outcome: &Outcome{Status: AtRest, At: before(9 * time.Second), Reason: reason.Reason{Kind: reason.NoMembers, Cause: request.NoMembers, Doing: &reason.Doing{Ending: 2}}}},
+			"a has no members, since " + Clock(time.Local, before(9*time.Second)) + " (9s ago): every group with GPUs has count = 0; nomad job scale gives it members; 2 are still ending, and hold their GPUs."},
+		{Explanation{State: gang.Running, Decision: d, Leaving: []reason.Reason{{Kind: reason.NodesLeaving, Cause: "node n is being drained: so"}}},
+			"a runs on 4 GPUs of 2 nodes. Predicted slowdown: " + times(1) + ". Node n is being drained: so."},
+		{Explanation{State: gang.Running, Decision: d, Members: []reason.Reason{{Kind: reason.MemberRestarted, Member: "g[1]", Tries: 1}}},
+			"a runs on 4 GPUs of 2 nodes. Predicted slowdown: " + times(1) + ". Member g[1] was restarted once on its node."},
+	} {
+		c.e.Job = "a"
+		if got := c.e.Headline(now); got != c.want {
+			t.Errorf("%s\nwant %s", got, c.want)
+		}
+	}
+}
+
+// A gang of which members are pending in Nomad does not run yet.
+func TestHeadlineOfPending(t *testing.T) {
+	e := &Explanation{Job: "j", State: gang.Running, Reason: reason.Reason{Kind: reason.MembersRun, Want: 2, Doing: &reason.Doing{Run: 1}}, Decision: &pal.Decision{Demand: 2, Chosen: &pal.Choice{Nodes: 1}}}
+	for status, want := range map[string]string{"running": "j runs on 2 GPUs", "pending": "j is placed on 2 GPUs of one node. 1 of 2 members run. "} {
+		e.Allocations = []Allocation{{Status: "running"}, {Status: status}}
+		if got := e.Headline(time.Now()); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s", status, got)
+		}
+	}
+}
+
+// Nobody can change a dispatched child.
+func TestHeadlineOfRejectedChild(t *testing.T) {
+	e := &Explanation{Job: "d/dispatch-1", State: gang.Rejected, Reason: reason.Reason{Kind: reason.Rejected, Cause: "x"}}
+	if got, want := e.Headline(time.Now()), "d/dispatch-1 is rejected: x."; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	e.Parent = "d"
+	if got, want := e.Headline(time.Now()), "d/dispatch-1 is rejected, and nobody can change it, as it is a child of d: x."; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,108 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+)
+
+// Next is what somebody may do about an explanation, to be typed as it stands. If the job is explained
+// from a jobspec, that is what commands are given.
+func (e *Explanation) Next(jobspec string) []string {
+	var steps []string
+	for _, r := range e.Remedies {
+		steps = append(steps, r.Sentence())
+	}
+	if e.Ask != "" {
+		steps = append(steps, e.Ask)
+	}
+	if e.Retry != "" {
+		steps = append(steps, e.retryStep(jobspec))
+	}
+	if d := e.Deployment; d != nil && d.Promote {
+		id := e.argument(jobspec, d.ID[:min(8, len(d.ID))])
+		steps = append(steps, fmt.Sprintf("Version %d waits to be promoted: nomad deployment promote %s. To give it up: nomad deployment fail %s", d.Version, id, id))
+	}
+	switch e.State {
+	case gang.Running:
+		steps = append(steps, e.fasterNow()...)
+	case gang.Waiting, gang.Unschedulable:
+		steps = append(steps, servicesEnd(e.Holders)...)
+		if e.Try != "" {
+			steps = append(steps, "To try a change without making it: nomad-pal explain -what-if "+ShellQuoted(e.Try)+" "+e.argument(jobspec, cmp.Or(jobspec, e.Job)))
+		}
+	case gang.Failed:
+		if n := len(e.Failures); n > 0 {
+			id := e.Failures[n-1].Alloc
+			alloc := e.argument(jobspec, id[:min(8, len(id))])
+			steps = append(steps, "What the last member that failed wrote: nomad alloc logs -stderr "+alloc, "What happened to it: nomad alloc status "+alloc)
+		}
+	case gang.Native:
+		if len(e.Allocations) > 0 && e.NoGate {
+			steps = append(steps, "To have the placer choose its GPUs, stop it first: nomad job stop "+e.argument(jobspec, e.Job), "Then run it: nomad-pal run <jobspec>")
+		}
+	}
+	return steps
+}
+
+// fasterNow says if a running job would be faster on the GPUs that are free now.
+func (e *Explanation) fasterNow() (steps []string) {
+	if e.Decision == nil || e.Decision.Chosen == nil {
+		return nil
+	}
+	here := e.Decision.Chosen.Cost
+	for _, a := range e.Alternatives {
+		switch {
+		case a.What == MeasuredNow:
+			here = a.Cost
+		case a.Cost < 0.95*here:
+			steps = append(steps, fmt.Sprintf("On the best GPUs that are free now it would take %.2f times as long as here. With pal_migrate = true the placer may move it, if the agent's queue moves gangs.", a.Cost/here))
+		}
+	}
+	return steps
+}
+
+// servicesEnd says of services that hold GPUs which are needed how these come free: not by waiting.
+func servicesEnd(h *Holders) (steps []string) {
+	if h == nil {
+		return nil
+	}
+	for _, j := range h.Jobs {
+		namespace, id, seen := strings.Cut(j.Job, "/")
+		if !j.Service || !j.Needed || j.Preemptible || !seen {
+			continue
+		}
+		job := InNamespace(namespace, ShellQuoted(id))
+		steps = append(steps, fmt.Sprintf("%s is a service: it makes room if somebody stops it (nomad job stop %s) or gives it fewer members (nomad job scale %s <count>).", j.Job, job, job))
+	}
+	return steps[:min(len(steps), mostServices)]
+}
+
+// mostServices is how many services are named so.
+const mostServices = 3
+
+// retryStep is how a missing member comes back of a job whose members do not need each other.
+func (e *Explanation) retryStep(jobspec string) string {
+	job := e.argument(jobspec, e.Job)
+	return map[Retry]string{
+		RetryEvaluate: "If its last deployment has failed, mend the job and run it, or go back (nomad job revert). Else have Nomad try the missing member once more: nomad job eval -force-reschedule " + job,
+		RetryForce:    "To have Nomad try the missing member once more: nomad job eval -force-reschedule " + job,
+		RetryAgain:    "To have the missing member back: run the job again. Members that have finished run again, too.",
+		RetryChange:   "To have the missing member back: change the job and run it, which updates its members as its update block says. The same file again does not do, unless the job is purged first: nomad job stop -purge " + job,
+		RetryRun:      "If Nomad does not place the missing member though its GPU is free: nomad-pal run <jobspec>",
+		RetryMove:     "The missing member waits for the GPU that it had. To have the service placed elsewhere, which restarts all of it: run it with pal_on_failure = \"gang\", or stop it and run it again: nomad job stop " + job,
+	}[e.Retry]
+}
+
+// argument is one of a command, behind the flag that names the job's namespace; a jobspec has that in it.
+func (e *Explanation) argument(jobspec, arg string) string {
+	if jobspec != "" {
+		return ShellQuoted(arg)
+	}
+	return InNamespace(e.Namespace, ShellQuoted(arg))
+}

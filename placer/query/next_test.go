@@ -1,0 +1,45 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+)
+
+// What to do next can be typed as it stands.
+func TestNext(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		e       Explanation
+		jobspec string
+		want    []string
+	}{
+		"a failed gang": {e: Explanation{Namespace: "team", Job: "j", State: gang.Failed,
+			Failures: []model.Try{{Try: 1, Failure: failure.Failure{Alloc: "11111111-old"}}, {Try: 2, Failure: failure.Failure{Alloc: "22222222-last"}}}},
+			want: []string{"What the last member that failed wrote: nomad alloc logs -stderr -namespace team 22222222", "What happened to it: nomad alloc status -namespace team 22222222"}},
+		// Services that are in the way do not end by themselves. Those that the placer may stop, and those that
+		// nobody else may know of, are not offered.
+		"services hold the GPUs": {e: Explanation{Namespace: "default", Job: "j", State: gang.Waiting, Holders: &Holders{Enough: true, Jobs: []Holder{
+			{Job: "default/batch", Needed: true}, {Job: "default/web", Service: true, Needed: true}, {Job: "team/api/v1", Service: true, Needed: true},
+			{Job: "default/spare", Service: true, Preemptible: true, Needed: true}, {Job: model.Unseen, Service: true, Needed: true}, {Job: "default/far", Service: true},
+		}}}, want: []string{"default/web is a service: it makes room if somebody stops it (nomad job stop web) or gives it fewer members (nomad job scale web <count>).",
+			"team/api/v1 is a service: it makes room if somebody stops it (nomad job stop -namespace team api/v1) or gives it fewer members (nomad job scale -namespace team api/v1 <count>)."}},
+		"a new version waits to be promoted": {e: Explanation{Namespace: "team", Job: "web", State: gang.Running, Deployment: &Deployment{ID: "b5787e71-1111", Version: 3, Promote: true}},
+			want: []string{"Version 3 waits to be promoted: nomad deployment promote -namespace team b5787e71. To give it up: nomad deployment fail -namespace team b5787e71"}},
+		"a new version that does not": {e: Explanation{Job: "web", State: gang.Running, Deployment: &Deployment{ID: "b5787e71-1111", Version: 3}}},
+		"a change to try": {e: Explanation{Namespace: "team", Job: "my job", State: gang.Waiting, Try: "count=2"},
+			want: []string{"To try a change without making it: nomad-pal explain -what-if count=2 -namespace team 'my job'"}},
+		"a change of a jobspec": {e: Explanation{Namespace: "team", Job: "j", State: gang.Unschedulable, Try: "count=2"}, jobspec: "my job.hcl",
+			want: []string{"To try a change without making it: nomad-pal explain -what-if count=2 'my job.hcl'"}},
+	} {
+		if got := c.e.Next(c.jobspec); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q\nwant %q", name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query
+
+import (
+	"fmt"
+	"time"
+)
+
+// Clock is a time in a zone, and says which that is; "" for one that never was.
+func Clock(zone *time.Location, t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.In(zone).Format("2006-01-02 15:04:05 MST")
+}
+
+// When is a time in the zone of now, and how far from now it is; "" for one that never was.
+func When(t, now time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	if d := t.Sub(now); d > 0 {
+		return Clock(now.Location(), t) + " (in " + About(d) + ")"
+	}
+	return Clock(now.Location(), t) + " (" + Ago(t, now) + ")"
+}
+
+// About is a duration in the largest unit of which it has two: 47h say more than 2d do.
+func About(d time.Duration) string {
+	for _, u := range []struct {
+		unit time.Duration
+		name string
+	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}} {
+		if d >= 2*u.unit {
+			return fmt.Sprintf("%d%s", int((d+u.unit/2)/u.unit), u.name)
+		}
+	}
+	return fmt.Sprintf("%ds", int((d+time.Second/2)/time.Second))
+}
+
+// Ago is how long a time has passed, "" for one that never was.
+func Ago(t, now time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return About(max(0, now.Sub(t))) + " ago"
+}
+
+// Span is between when something is expected.
+func Span(from, to, now time.Time) string {
+	from, to = from.In(now.Location()), to.In(now.Location())
+	switch {
+	case !to.After(now):
+		return "now"
+	case to.Sub(from) < time.Second:
+		return When(to, now)
+	case from.YearDay() == to.YearDay() && from.Year() == to.Year():
+		return fmt.Sprintf("%s–%s (in %s)", from.Format("2006-01-02 15:04:05"), to.Format("15:04:05 MST"), reach(from, to, now))
+	}
+	return fmt.Sprintf("%s – %s (in %s)", from.Format("2006-01-02 15:04 MST"), to.Format("2006-01-02 15:04 MST"), reach(from, to, now))
+}
+
+// reach is how far away a span is.
+func reach(from, to, now time.Time) string {
+	near, far := About(max(0, from.Sub(now))), About(max(0, to.Sub(now)))
+	if near == far {
+		return far
+	}
+	if !from.After(now) {
+		near = "0"
+	}
+	return near + "–" + far
+}
+
+// Soon is a span in a table, without its dates; "" for one that nobody knows.
+func Soon(from, to, now time.Time) string {
+	if to.IsZero() {
+		return ""
+	}
+	if !to.After(now) {
+		return "now"
+	}
+	return "in " + reach(from, to, now)
+}
