@@ -226,7 +226,6 @@ var large = map[string]struct {
 	"placer/cmd/nomad-pal.base":  {190, "one or two methods for each command: to be split by what commands are about"},
 	"placer/gang.Lifecycle":      {145, "the cells of one table of states and events"},
 	"placer/query.Snapshot":      {80, "a method for each question, all of one picture"},
-	"placer/request.View":        {65, "what a job asks for, by ledger and nodes at once"},
 }
 
 // TestTypesAreSmall: no type of the product has more than 60 methods, so that the type of a method tells

@@ -90,7 +90,7 @@ func (v *View) sameDevices(old rewrite.Pins, was, named []string, to pal.Placeme
 	for _, m := range to.Members {
 		for _, u := range m.GPUs {
 			id := v.Cluster.GPU(u).ID
-			if c := v.publishedClass(m.Group, id, old.Class); old.Ceiling != 0 && (c == 0 || c > old.Ceiling) {
+			if c := publishedClass(v.Ledger, m.Group, id, old.Class); old.Ceiling != 0 && (c == 0 || c > old.Ceiling) {
 				return fmt.Errorf("GPU %s is of class %d, its pins allow %d at most", id, c, old.Ceiling)
 			}
 			if (was != nil || named != nil) && !slices.Contains(was, id) {

@@ -15,6 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/constraint"
+	"github.com/nomad-pal/nomad-pal/placer/ledger"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -53,7 +54,7 @@ func (o Obstacle) String() string { return o.Reason().String() }
 // most nodes first. Groups that ask for no GPUs are left out. With sparing, the job leaves out
 // GPUs that are outliers for that application class.
 func (v *View) Obstacles(job *api.Job, sparing pal.AppClass) []Obstacle {
-	groups := v.groupsByNode()
+	groups := groupsByNode(v.Ledger)
 	return eachAsk(job, func(author *api.Job, a gpuRequest) []Obstacle {
 		ports := staticPorts(a.group)
 		inUse := v.portsInUse(cluster.KeyOf(job), len(ports))
@@ -83,7 +84,7 @@ func (v *View) LastingObstacles(job *api.Job) []Obstacle {
 			if len(v.lasting) >= eligibilityKept {
 				clear(v.lasting)
 			}
-			groups := v.groupsByNode()
+			groups := groupsByNode(v.Ledger)
 			few := v.eligible(author, a).few
 			found = v.count(a, func(i int) []Lack {
 				lacks := v.lastingLacks(author, a, i, groups[i], few)
@@ -99,7 +100,7 @@ func (v *View) LastingObstacles(job *api.Job) []Obstacle {
 }
 
 // groupsByNode are the cluster's device groups by node.
-func (v *View) groupsByNode() [][]int {
+func groupsByNode(v *ledger.Ledger) [][]int {
 	groups := make([][]int, len(v.Nodes))
 	for gi := range v.Devices {
 		node, _ := v.Cluster.Group(gi)

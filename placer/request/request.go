@@ -21,6 +21,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/constraint"
+	"github.com/nomad-pal/nomad-pal/placer/ledger"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -126,7 +127,7 @@ func (v *View) Request(job *api.Job) (Request, error) {
 	if err := cmp.Or(Empty(author), apart(author, r.Gang)); err != nil {
 		return r, err
 	}
-	if r.Gang.Speeds, r.SpeedsFrom, err = v.speeds(job, &r, v.modelsOf(asks)); err != nil {
+	if r.Gang.Speeds, r.SpeedsFrom, err = v.speeds(job, &r, modelsOf(asks)); err != nil {
 		return r, err
 	}
 	return r, r.Gang.Validate()
@@ -526,7 +527,7 @@ func (v *View) needWithin(job *api.Job, g *api.TaskGroup) pal.Resources {
 	case distinctHosts(job.Constraints) || distinctHosts(g.Constraints):
 		need.PerNode = 1
 	case len(staticPorts(g)) > 0:
-		need.PerNode = v.addresses()
+		need.PerNode = addresses(v.Nodes)
 	case rewrite.AsksParts(g) && rewrite.GPUsPerMember(g) > 1:
 		need.PerNode = 1 // Nomad would mix up the parts of two members, which may be of several GPUs
 	}
@@ -535,9 +536,9 @@ func (v *View) needWithin(job *api.Job, g *api.TaskGroup) pal.Resources {
 
 // addresses is the most that a node has on one network: so many members of one static port it
 // takes, as one with IPv4 and IPv6 does (seen on 1.11.3). At least 1.
-func (v *View) addresses() int {
+func addresses(nodes []*api.Node) int {
 	most := 1
-	for _, n := range v.Nodes {
+	for _, n := range nodes {
 		on := map[string]int{}
 		for _, network := range n.NodeResources.Networks {
 			if network != nil && network.IP != "" {
@@ -606,7 +607,7 @@ func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 		for _, u := range m.GPUs {
 			gpu := v.Cluster.GPU(u)
 			g.GPUs = append(g.GPUs, gpu.ID)
-			class := v.publishedClass(m.Group, gpu.ID, r.Gang.Class)
+			class := publishedClass(v.Ledger, m.Group, gpu.ID, r.Gang.Class)
 			open = open || class == 0
 			pins.Ceiling = max(pins.Ceiling, class)
 		}
@@ -618,7 +619,7 @@ func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 		slices.Sort(g.GPUs)
 		switch {
 		case r.Gang.Sharing != nil && r.Mode == rewrite.ModeClass: // Nomad may choose other parts of these GPUs
-			g.GPUs = v.partsOf(g.GPUs)
+			g.GPUs = partsOf(v.Ledger, g.GPUs)
 		case r.Mode == rewrite.ModeClass:
 			g.GPUs = v.usable(g.Nodes)
 		}
@@ -649,7 +650,7 @@ func (v *View) barOutliers(r Request, pins *rewrite.Pins, allowed ...rewrite.Pin
 		g := &pins.Groups[i]
 		all := g.GPUs
 		if all == nil {
-			all = v.gpusOf(g.Nodes)
+			all = gpusOf(v.Ledger, g.Nodes)
 		}
 		good := slices.DeleteFunc(slices.Clone(all), func(id string) bool {
 			u := v.Cluster.Find(id)
@@ -680,7 +681,7 @@ func (v *View) outlier(u int, class pal.AppClass) bool {
 // usable are the GPUs of the nodes, sorted, without those that are kept out: Nomad
 // knows nothing of them, and would choose any. nil where none is.
 func (v *View) usable(nodes []string) []string {
-	all := v.gpusOf(nodes)
+	all := gpusOf(v.Ledger, nodes)
 	ids := slices.DeleteFunc(slices.Clone(all), func(id string) bool {
 		return v.opts.Ledger.Quarantined[attr.GPUOf(id)] || v.opts.Ledger.Unavailable[id] != ""
 	})
@@ -691,7 +692,7 @@ func (v *View) usable(nodes []string) []string {
 }
 
 // partsOf are all parts of GPUs of which some are given, sorted.
-func (v *View) partsOf(parts []string) (all []string) {
+func partsOf(v *ledger.Ledger, parts []string) (all []string) {
 	for _, id := range parts {
 		first, n := v.Cluster.GroupGPUs(v.Cluster.GroupOf(v.Cluster.Find(id)))
 		for u := first; u < first+n; u++ {
@@ -703,7 +704,7 @@ func (v *View) partsOf(parts []string) (all []string) {
 }
 
 // gpusOf are the GPUs of the nodes, sorted.
-func (v *View) gpusOf(nodes []string) []string {
+func gpusOf(v *ledger.Ledger, nodes []string) []string {
 	ids := []string{}
 	for i, d := range v.Devices {
 		if slices.Contains(nodes, v.GroupNode(i).ID) {
@@ -731,7 +732,7 @@ func (v *View) named(p, o rewrite.Pins) rewrite.Pins {
 	p.Groups = slices.Clone(p.Groups)
 	for i, g := range p.Groups {
 		if other, ok := o.Of(g.Group); ok && other.GPUs != nil && g.GPUs == nil {
-			p.Groups[i].GPUs = v.gpusOf(g.Nodes)
+			p.Groups[i].GPUs = gpusOf(v.Ledger, g.Nodes)
 		}
 	}
 	return p
@@ -769,13 +770,13 @@ func (v *View) racks(nodes []string) rewrite.Racks {
 
 // classOfGPU is the published class of GPU u.
 func (v *View) classOfGPU(u int, class pal.AppClass) int {
-	return v.publishedClass(v.Cluster.GroupOf(u), v.Cluster.GPU(u).ID, class)
+	return publishedClass(v.Ledger, v.Cluster.GroupOf(u), v.Cluster.GPU(u).ID, class)
 }
 
 // publishedClass is the variability class that the node itself publishes of a
 // GPU, 0 for none. It is what a class ceiling is checked against, and may differ
 // from the profile's until the node has read that.
-func (v *View) publishedClass(group int, gpu string, class pal.AppClass) int {
+func publishedClass(v *ledger.Ledger, group int, gpu string, class pal.AppClass) int {
 	for k := 1; k <= profile.MaxClass; k++ {
 		if slices.Contains(attr.SplitIDs(cluster.TextOf(v.Devices[group], attr.List(class, k))), gpu) {
 			return k

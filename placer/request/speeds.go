@@ -153,7 +153,7 @@ func rounded(s pal.Speeds, digits int) pal.Speeds {
 
 // modelsOf are the GPU models of the device groups that may serve all of the asks, in the order of
 // the cluster.
-func (v *View) modelsOf(asks []eligibility) (models []string) {
+func modelsOf(asks []eligibility) (models []string) {
 	for n, e := range asks {
 		var of []string
 		for _, model := range e.models {
