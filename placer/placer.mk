@@ -31,7 +31,7 @@ monitoring: ## The dashboard against Grafana's published types (npm), its querie
 .PHONY: placer-bench
 placer-bench: ## A decision, a queue of 1,000, cost against free GPUs, memory, at 10,000 nodes of 8 GPUs; a restart with 10,000 jobs on 1,000 nodes (1-2 minutes)
 	go test -run xxx -bench 'Decide/gangs=1(-models)?$$$$|Free' -benchtime 200x ./placer | grep -E '^Benchmark'
-	go test -run xxx -bench 'Decide/gangs=1000|Event|Publish|Restart' -benchtime 5x ./placer | grep -E '^Benchmark'
+	go test -run xxx -bench 'Decide/gangs=1000|Event|Publish|Picture|Restart' -benchtime 5x ./placer | grep -E '^Benchmark'
 
 .PHONY: chaos
 chaos: build nomad fault-points ## 1,000 jobs on a real cluster under random faults (half an hour)
