@@ -464,13 +464,6 @@ func choice(name string, c *pal.Choice) string {
 	return row(name, c.Nodes, c.Tier, fmt.Sprintf("%.2f", c.Penalty), fmt.Sprintf("%.3f", c.PMScore), fmt.Sprintf("%.3f", c.Cost))
 }
 
-func score(s pal.PMScore) string {
-	if s == 0 {
-		return "not measured"
-	}
-	return fmt.Sprintf("%.3f", s)
-}
-
 func class(c uint8) string {
 	if c == 0 {
 		return "-"
