@@ -17,10 +17,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// notAvailable is nomad-device-nvidia's word for what it does not know.
+// notAvailable is what nomad-device-nvidia publishes for an unknown value.
 const notAvailable = "N/A"
 
-// view is all that the messages to Nomad are made of.
+// view is the data for the messages to Nomad.
 type view struct {
 	inv      gpu.Inventory
 	verdicts map[string]verdict
@@ -37,7 +37,7 @@ type instance struct {
 	gpu.Device
 }
 
-// instances are those of a device.
+// instances returns the instances of a device.
 func (v *view) instances(d gpu.Device) []instance {
 	var out []instance
 	for _, id := range v.forms[d.ID].instances(d.ID) {
@@ -46,8 +46,8 @@ func (v *view) instances(d gpu.Device) []instance {
 	return out
 }
 
-// groups builds the fingerprint: one group per model and form, groups and instances
-// sorted, because Nomad compares them in order.
+// groups builds the fingerprint: one group per model and form. Groups and instances are sorted,
+// because Nomad compares them in order.
 func (v *view) groups() []*device.DeviceGroup {
 	type key struct{ name, kind string }
 	all := map[key][]gpu.Device{}
@@ -108,15 +108,15 @@ func (a attributes) text(name, v string) {
 	}
 }
 
-// list publishes ids and how many of them count.
+// list publishes ids and their number.
 func (a attributes) list(name string, ids []string, countName string, count int) {
 	a[name] = structs.NewStringAttribute(attr.JoinIDs(ids))
 	a.number(countName, count)
 }
 
-// hardware sets nomad-device-nvidia's nine, with its names and units. Attributes are
-// shared by the group: the first device that knows a value speaks for it, as a lost GPU
-// knows none.
+// hardware sets nomad-device-nvidia's nine attributes, with its names and units. Attributes are
+// shared by the group, and a lost GPU knows no values: so the first device that knows a value
+// supplies it.
 func (a attributes) hardware(inv gpu.Inventory, ds []gpu.Device, compat Compat) {
 	a.integer("memory", first(ds, func(d *gpu.Device) *int64 { return d.MemoryMiB }), structs.UnitMiB)
 	a.integer("power", first(ds, func(d *gpu.Device) *int64 { return d.PowerLimitW }), structs.UnitW)
@@ -129,7 +129,7 @@ func (a attributes) hardware(inv gpu.Inventory, ds []gpu.Device, compat Compat) 
 	a.text("persistence_mode", compat.state(first(ds, func(d *gpu.Device) string { return d.PersistenceMode })))
 }
 
-// platform sets what else is constant for a model.
+// platform sets the other attributes that are constant for a model.
 func (a attributes) platform(inv gpu.Inventory, ds []gpu.Device) {
 	a.text(attr.Architecture, first(ds, func(d *gpu.Device) string { return d.Architecture }))
 	if c := first(ds, func(d *gpu.Device) [2]int { return [2]int{d.ComputeMajor, d.ComputeMinor} }); c[0] > 0 {
@@ -150,8 +150,8 @@ func (a attributes) platform(inv gpu.Inventory, ds []gpu.Device) {
 	}
 }
 
-// sharing sets what is known of parts: their memory is their share of the GPU's, which no one
-// holds a task to under time slicing.
+// sharing sets attributes of parts. Their memory is their share of the GPU's; time slicing does not
+// enforce it.
 func (a attributes) sharing(f form, ds []gpu.Device) {
 	if !f.shared() {
 		return
@@ -164,7 +164,7 @@ func (a attributes) sharing(f form, ds []gpu.Device) {
 	}
 }
 
-// membership sets how many instances there are, and which are unwell.
+// membership sets how many instances there are, and which are unhealthy or degraded.
 func (v *view) membership(a attributes, all []instance) {
 	var degraded, remap []string
 	for _, in := range all {
@@ -189,14 +189,14 @@ func (v *view) membership(a attributes, all []instance) {
 	}
 }
 
-// topology lists who is near whom.
+// topology publishes which instances are close to each other.
 func (v *view) topology(a attributes, all []instance) {
 	a.lists(all, func(d *gpu.Device) int { return d.NUMANode }, attr.NUMA, attr.NUMACount)
 	a.lists(all, func(d *gpu.Device) int { return d.Island }, attr.Island, attr.IslandCount)
 	a.lists(all, func(d *gpu.Device) int { return d.PCIeSwitch }, attr.PCIeSwitch, attr.PCIeSwitchCount)
 }
 
-// lists publishes one list per number that a device can have; -1 is none.
+// lists publishes one list for each number that a device can have; -1 is none.
 func (a attributes) lists(all []instance, number func(*gpu.Device) int, name, count func(int) string) {
 	members := map[int][]string{}
 	for i := range all {
@@ -210,7 +210,7 @@ func (a attributes) lists(all []instance, number func(*gpu.Device) int, name, co
 }
 
 // variability publishes classes, scores and raw times: classes by instance, for constraints, the
-// rest by GPU. Every list is there even when empty: Nomad's scheduler cannot take an absent one.
+// rest by GPU. Every list exists even when empty, because Nomad's scheduler needs the attribute.
 func (v *view) variability(a attributes, all []instance, gpus []string) {
 	list := func(name string, c pal.AppClass, k int, count string) {
 		members := v.members(all, c, k)
@@ -244,7 +244,7 @@ func (v *view) variability(a attributes, all []instance, gpus []string) {
 	}
 }
 
-// rates are the measured rates of these devices.
+// rates returns the measured rates of these devices.
 func (v *view) rates(gpus []string) (out []attr.Measurement) {
 	for _, d := range v.inv.Devices {
 		if len(d.Rates) > 0 && slices.Contains(gpus, d.ID) {
@@ -254,7 +254,7 @@ func (v *view) rates(gpus []string) (out []attr.Measurement) {
 	return out
 }
 
-// members are the instances of class at most k.
+// members returns the instances of class k or better.
 func (v *view) members(all []instance, c pal.AppClass, k int) []instance {
 	var out []instance
 	for _, in := range all {
@@ -265,7 +265,7 @@ func (v *view) members(all []instance, c pal.AppClass, k int) []instance {
 	return out
 }
 
-// healthy counts the healthy ones.
+// healthy counts the healthy instances.
 func (v *view) healthy(all []instance) int {
 	n := 0
 	for _, in := range all {
@@ -292,7 +292,7 @@ func ids(ds []gpu.Device) []string {
 	return out
 }
 
-// first is the first value that is known of one of the devices.
+// first returns the first known value of one of the devices.
 func first[T comparable](ds []gpu.Device, get func(*gpu.Device) T) T {
 	var unknown T
 	for i := range ds {

@@ -5,14 +5,14 @@ package deviceplugin
 
 import "github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 
-// Compat says how far the attributes that nomad-device-nvidia has, too, follow its
-// values where those are wrong.
+// Compat is how far attributes that nomad-device-nvidia also has follow its values where those are
+// wrong.
 type Compat string
 
 const (
-	// CompatJobs: what a job could ask of the incumbent's values holds of ours. The
-	// PCIe bandwidth is never below the incumbent's, which rounds generations 3 and
-	// 4 up. States are words: no job could compare the incumbent's digits.
+	// CompatJobs: constraints that hold for the incumbent's values hold for ours, too. The PCIe
+	// bandwidth is never below the incumbent's, which rounds generations 3 and 4 up. States are
+	// words: no job could compare the incumbent's digits.
 	CompatJobs Compat = "jobs"
 	// CompatExact: PCIe bandwidth and states are the incumbent's own.
 	CompatExact Compat = "exact"
@@ -20,7 +20,7 @@ const (
 	CompatNone Compat = "none"
 )
 
-// pciBandwidth is the published PCIe bandwidth of a device; nil when unknown.
+// pciBandwidth returns the published PCIe bandwidth of a device; nil if unknown.
 func (c Compat) pciBandwidth(d *gpu.Device) *int64 {
 	theirs := incumbentMBPerS(d.PCIGeneration, d.PCIWidth)
 	switch {
@@ -32,13 +32,13 @@ func (c Compat) pciBandwidth(d *gpu.Device) *int64 {
 	return d.PCIBandwidthMBPerS
 }
 
-// incumbentMBPerS is what nomad-device-nvidia publishes.
+// incumbentMBPerS is the bandwidth that nomad-device-nvidia publishes.
 func incumbentMBPerS(generation, width int) int64 {
 	perLane := map[int]int64{3: 1024, 4: 2048, 5: 3072, 6: 4096}
 	return int64(width) * perLane[generation]
 }
 
-// state is the published form of "Enabled" and "Disabled".
+// state returns the published form of "Enabled" and "Disabled".
 func (c Compat) state(word string) string {
 	digits := map[string]string{"Disabled": "0", "Enabled": "1"}
 	if digit, ok := digits[word]; ok && c == CompatExact {

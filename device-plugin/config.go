@@ -23,11 +23,11 @@ type Config struct {
 	Inventory         string        `codec:"inventory"` // the emulated backend's file
 	NVMLLibrary       string        `codec:"nvml_library" default:"libnvidia-ml.so.1"`
 	ProfilePath       string        `codec:"profile"` // calibrated profile; "" for none
-	// StateDir keeps latched faults and measurements over a restart; "": in memory.
+	// StateDir stores latched faults and measurements across restarts; "": in memory.
 	StateDir string `codec:"state_dir" default:"/var/lib/nomad-device-pal"`
 	CDI      bool   `codec:"cdi"` // Reserve adds CDI device names
 	Compat   Compat `codec:"compat" words:"jobs,exact,none"`
-	// Watchdog: a driver call that takes longer ends the process; 0 never.
+	// Watchdog: a driver call that takes longer ends the process; 0: never.
 	Watchdog    time.Duration     `codec:"watchdog" default:"2m"`
 	Reserve     ReserveConfig     `codec:"reserve"`
 	Stats       StatsConfig       `codec:"stats"`
@@ -35,27 +35,27 @@ type Config struct {
 	Variability VariabilityConfig `codec:"variability"`
 	Measure     MeasureConfig     `codec:"measure"`
 	Sharing     []SharingConfig   `codec:"sharing"`
-	// MPS is a block that was written for another plugin; [decodeConfig] makes Sharing of it.
+	// MPS is a block for another plugin; [decodeConfig] converts it to Sharing.
 	MPS *MPSConfig `codec:"mps"`
-	// Nomad is which Nomad to ask for the profile, and for who has GPUs.
+	// Nomad is the Nomad to ask for the profile, and for who has which GPU.
 	Nomad nomad.Options `codec:"nomad"`
-	// ProfileFromNomad is nil where it is not asked for, or ProfilePath is given.
+	// ProfileFromNomad is nil if it is off, or ProfilePath is set.
 	ProfileFromNomad *NomadProfileConfig `codec:"profile_from_nomad"`
 }
 
-// NomadProfileConfig says how to read the profile from Nomad Variables.
+// NomadProfileConfig configures reading the profile from Nomad Variables.
 type NomadProfileConfig struct {
 	Namespace string        `codec:"namespace"`
 	Period    time.Duration `codec:"period" default:"1m" least:"1s"` // between two looks
 }
 
-// MeasureConfig says when the plugin measures GPUs by itself.
+// MeasureConfig configures when the plugin measures GPUs by itself.
 type MeasureConfig struct {
 	Mode     measure.Mode  `codec:"mode" words:"idle,manual,off"`
 	Interval time.Duration `codec:"interval" default:"168h" least:"1h"` // between two sessions of one GPU
 	IdleFor  time.Duration `codec:"idle_for" default:"1m" least:"1s"`   // a GPU must have been idle for so long
-	// Jitter is the span after the start in which no measurement begins by
-	// itself. Each node draws its own time within it.
+	// Jitter is the time after the start in which no measurement begins by itself. Each node draws
+	// its own time within it.
 	Jitter      time.Duration `codec:"jitter" default:"1h"`
 	Warmup      time.Duration `codec:"warmup" default:"3m"`            // at most, before measuring
 	Limit       time.Duration `codec:"limit" default:"5m" least:"10s"` // of one GPU's session
@@ -63,7 +63,7 @@ type MeasureConfig struct {
 	CUDALibrary string        `codec:"cuda_library" default:"libcuda.so.1"`
 }
 
-// Sharing is how the tasks on one GPU share it.
+// Sharing is how tasks share one GPU.
 type Sharing string
 
 // The ways of sharing.
@@ -72,7 +72,7 @@ const (
 	MPS         Sharing = "mps"          // by NVIDIA's Multi-Process Service: tasks run at a time, within limits
 )
 
-// SharingConfig says that GPUs are published in parts.
+// SharingConfig publishes GPUs in parts.
 type SharingConfig struct {
 	Mode     Sharing  `codec:"mode" words:"time-slicing,mps"`
 	Replicas int      `codec:"replicas" least:"2" most:"100"` // parts of a GPU
@@ -82,8 +82,8 @@ type SharingConfig struct {
 	Threads    int `codec:"threads" most:"100"`
 	MaxThreads int `codec:"max_threads" most:"100"`
 	MaxMemory  int `codec:"max_memory" most:"100"`
-	// PipeDirectory belongs to the operator's own control daemon. If it is "",
-	// the plugin starts one daemon per GPU, each with a folder in Directory.
+	// PipeDirectory belongs to the operator's own control daemon. If it is "", the plugin starts
+	// one daemon per GPU, each with a folder in Directory.
 	PipeDirectory string `codec:"pipe_directory"`
 	Directory     string `codec:"directory" default:"/run/nomad-device-pal/mps"`
 	Control       string `codec:"control" default:"nvidia-cuda-mps-control"`
@@ -107,20 +107,20 @@ type MPSDeviceConfig struct {
 	LogDirectory  string `codec:"mps_log_directory"`
 }
 
-// ReserveConfig says what a task gets beside NVIDIA_VISIBLE_DEVICES.
+// ReserveConfig is what a task gets beside NVIDIA_VISIBLE_DEVICES.
 type ReserveConfig struct {
 	CUDAVisibleDevices bool   `codec:"cuda_visible_devices"`         // it overrides what the job sets
 	DeviceNodes        bool   `codec:"device_nodes"`                 // /dev/nvidia* for the exec driver
 	Unhealthy          string `codec:"unhealthy" words:"deny,allow"` // denied, a task is placed again at once
 }
 
-// StatsConfig says how statistics are taken.
+// StatsConfig configures statistics.
 type StatsConfig struct {
 	GPM         string        `codec:"gpm" words:"auto,off"`                    // profiling metrics, on Hopper and later
 	MinInterval time.Duration `codec:"min_interval" default:"1s" least:"100ms"` // GPUs are read at most this often
 }
 
-// HealthConfig overrides verdicts.
+// HealthConfig overrides health verdicts.
 type HealthConfig struct {
 	Enabled             bool     `codec:"enabled" default:"true"` // false: every GPU that exists is healthy
 	IgnoreXids          []int    `codec:"ignore_xids"`            // never make a GPU unhealthy
@@ -131,17 +131,17 @@ type HealthConfig struct {
 	RecoverPolls int `codec:"recover_polls" default:"2" least:"1"`
 }
 
-// VariabilityConfig says which classes are published.
+// VariabilityConfig selects the classes that are published.
 type VariabilityConfig struct {
 	AppClasses []pal.AppClass `codec:"app_classes" default:"[\"a\", \"b\", \"c\", \"d\"]"`
 	Default    pal.AppClass   `codec:"default_app_class" default:"a"` // of unique.variability_le_<k>
 }
 
-// DefaultStateDir is where the plugin keeps what must survive its restart: latched
-// faults, measurements, the list of GPUs.
+// DefaultStateDir is where the plugin keeps what must survive its restart: latched faults,
+// measurements, the list of GPUs.
 const DefaultStateDir = "/var/lib/nomad-device-pal"
 
-// DefaultConfig is what an empty config block means.
+// DefaultConfig is the configuration of an empty config block.
 func DefaultConfig() Config {
 	c, err := decodeConfig(nil)
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// configSchema is what Nomad checks the plugin's config block against: unknown
-// keys and wrong types are refused there, with the key's name.
+// configSchema is Nomad's schema of the plugin's config block: Nomad refuses unknown keys and wrong
+// types, and names the key.
 func configSchema() *hclspec.Spec { return schemaOf(reflect.TypeFor[Config]()) }
 
 func schemaOf(t reflect.Type) *hclspec.Spec {
@@ -67,8 +67,8 @@ func keysOf(t reflect.Type) []key {
 	return out
 }
 
-// blockOf is the type of a field that is a block, nil for a value. A block that a
-// pointer leads to is nil where it is not given.
+// blockOf returns the type of a field that is a block; nil for a value. A block behind a pointer is
+// nil if it is not given.
 func blockOf(f key) reflect.Type {
 	switch f.Type.Kind() {
 	case reflect.Pointer:
@@ -79,7 +79,7 @@ func blockOf(f key) reflect.Type {
 	return nil
 }
 
-// listOf is the type of the blocks of a field that holds any number of them, nil for others.
+// listOf returns the type of the blocks of a field that holds several; nil for other fields.
 func listOf(f key) reflect.Type {
 	if f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() == reflect.Struct {
 		return f.Type.Elem()
@@ -87,13 +87,13 @@ func listOf(f key) reflect.Type {
 	return nil
 }
 
-// fallback is the default of a text.
+// fallback returns the default of a text.
 func (f key) fallback() string {
 	first, _, _ := strings.Cut(f.Tag.Get("words"), ",")
 	return cmp.Or(f.Tag.Get("default"), first)
 }
 
-// literal is the default as HCL writes it, and JSON as well.
+// literal returns the default in HCL and JSON syntax.
 func (f key) literal() string {
 	switch f.Type.Kind() {
 	case reflect.Bool:
@@ -106,7 +106,7 @@ func (f key) literal() string {
 	return strconv.Quote(f.fallback())
 }
 
-// decodeConfig reads what SetConfig got. Errors name the key.
+// decodeConfig decodes the configuration from SetConfig. Errors name the key.
 func decodeConfig(msgpack []byte) (c Config, err error) {
 	given := map[string]any{}
 	if len(msgpack) > 0 {
@@ -133,7 +133,7 @@ func decodeConfig(msgpack []byte) (c Config, err error) {
 	return c, errors.Join(checkReasons(c.Health.Ignore), checkSharing(c.Sharing))
 }
 
-// decode sets the fields of a block to what is given, or to their defaults.
+// decode sets the fields of a block to the given values, or to their defaults.
 func decode(given map[string]any, into reflect.Value, at string) error {
 	for _, f := range keysOf(into.Type()) {
 		to := into.FieldByIndex(f.Index)
@@ -221,7 +221,7 @@ func (f key) set(to reflect.Value, value any) error {
 	return err
 }
 
-// duration reads a Go duration of at least so much.
+// duration parses a Go duration with a lower bound.
 func duration(value, least string) (time.Duration, error) {
 	d, err := time.ParseDuration(value)
 	if err != nil {

@@ -22,33 +22,32 @@ import (
 )
 
 const (
-	// firstWithin is when the first message goes out, scanned or not, while no GPU is
-	// known: Nomad's client waits for it when it starts. GPUs that were here before are
-	// waited for as long as a scan may take: Nomad bears it, and they are not called
-	// unhealthy before they were asked.
+	// firstWithin is when the first message goes out, scanned or not, if no GPU is known yet:
+	// Nomad's client waits for it when it starts. If GPUs were here before, the plugin waits as
+	// long as a scan may take. Nomad tolerates that, and the GPUs do not become unhealthy before
+	// they were scanned.
 	firstWithin = 800 * time.Millisecond
-	// lookInterval is how often files and the watchdog are looked at.
+	// lookInterval is how often files and the watchdog are checked.
 	lookInterval = time.Second
-	// hangAfter is how long a scan may take before its GPUs are called unhealthy.
+	// hangAfter is how long a scan may take before its GPUs become unhealthy.
 	hangAfter = 10 * time.Second
-	// firstHangAfter is the same of the first scan, in which a GPU that hangs holds the
-	// others up for longer: they may have to be started.
+	// firstHangAfter is the same for the first scan. It is longer because GPUs may have to be
+	// started, and a GPU that hangs delays the others.
 	firstHangAfter = 17 * time.Second
-	// eventScan is the shortest time between scans that events ask for: an application
-	// may provoke as many events as it likes.
+	// eventScan is the shortest time between scans that events trigger: an application may cause
+	// any number of events.
 	eventScan = time.Second
-	// recoverScan is the longest time between scans while a GPU's verdict is unsettled.
+	// recoverScan is the longest time between scans while a GPU's verdict is open.
 	recoverScan = 5 * time.Second
-	// startsWithin is how long GPUs may take to start where the driver does not keep
-	// them ready (persistence mode off): one after the other, some seconds each.
+	// startsWithin is how long GPUs may take to start if the driver does not keep them ready
+	// (persistence mode off): one after the other, some seconds each.
 	startsWithin = 2 * time.Minute
 	// hungExit and restartExit are exit statuses: the driver hangs; the driver
 	// was replaced.
 	hungExit, restartExit = 70, 71
 )
 
-// Fingerprint sends the devices at once and whenever anything about them
-// changes, until ctx ends.
+// Fingerprint sends the devices at once and whenever they change, until ctx ends.
 func (p *Plugin) Fingerprint(ctx context.Context) (<-chan *device.FingerprintResponse, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,7 +71,7 @@ func (p *Plugin) Fingerprint(ctx context.Context) (<-chan *device.FingerprintRes
 		s.patience = max(s.patience, firstHangAfter)
 	}
 	if s.away = p.away(); s.away {
-		s.patience = 0 // no scan is to come
+		s.patience = 0 // no scan will follow
 	}
 	p.streams.Go(func() { s.run(ctx) })
 	return s.out, nil
@@ -89,15 +88,15 @@ type stream struct {
 	opened  time.Time
 	// patience is how long the first message waits for the first scan.
 	patience time.Duration
-	// measures is nil unless this stream runs it; changed has a value when there
-	// is a new result.
+	// measures is nil unless this stream runs the scheduler; changed receives a value for a new
+	// result.
 	measures *measure.Scheduler
 	changed  <-chan struct{}
 	profiles chan *profile.Profile // from the file or from Nomad
 	waits    bool                  // the profile's file has not been looked at
 	books    chan books            // who holds GPUs whose form changes
-	// keeper is nil unless this stream runs it; troubled has a value when what it keeps
-	// begins or ends to fail.
+	// keeper is nil unless this stream runs it; troubled receives a value when one of its daemons
+	// begins or ceases to fail.
 	keeper   *mps.Keeper
 	troubled <-chan struct{}
 
@@ -110,9 +109,9 @@ type stream struct {
 	hung    bool // the GPUs were called unhealthy because a scan hangs
 }
 
-// run owns the stream: it starts and ends the event source and closes out. Nothing
-// waits for the event source, which notices the end when its driver's wait is over,
-// or never: the next stream of this process measures GPUs at once.
+// run owns the stream: it starts and ends the event source and closes out. Nothing waits for the
+// event source, which may end only when its driver call returns, or never. So the next stream of
+// this process can measure GPUs at once.
 func (s *stream) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -146,7 +145,7 @@ func (s *stream) run(ctx context.Context) {
 	}
 }
 
-// loop is the stream's life: scan, publish, wait for a reason to do it again.
+// loop scans, publishes, and waits for a reason to do so again.
 func (s *stream) loop(ctx context.Context) {
 	first := time.NewTimer(s.patience)
 	defer first.Stop()
@@ -196,7 +195,7 @@ func (s *stream) loop(ctx context.Context) {
 	}
 }
 
-// scan begins a scan unless one runs, or the driver is released.
+// scan starts a scan unless one runs, or the driver is released.
 func (s *stream) scan() {
 	if s.away {
 		return
@@ -208,12 +207,12 @@ func (s *stream) scan() {
 	s.pending, s.begun = s.scans.start(), time.Now()
 }
 
-// untilEventScan is how long a scan that an event asks for has to wait.
+// untilEventScan returns how long a scan that an event triggers must wait.
 func (s *stream) untilEventScan() time.Duration {
 	return max(0, eventScan-time.Since(s.begun))
 }
 
-// settle takes a scan's result and returns when the next one is due.
+// settle handles a scan's result and returns when the next scan is due.
 func (s *stream) settle(r scanResult) time.Duration {
 	s.pending, s.hung = nil, false
 	s.p.mu.Lock()
@@ -234,8 +233,8 @@ func (s *stream) settle(r scanResult) time.Duration {
 	return wait
 }
 
-// unscanned stands in for a first scan that takes too long: the GPUs that were
-// there before are published as not answering. Callers hold mu.
+// unscanned stands in for a first scan that takes too long: it publishes the GPUs that were there
+// before as not answering. Callers hold mu.
 func (s *stream) unscanned() {
 	if s.p.scanned {
 		return
@@ -253,7 +252,7 @@ func (s *stream) unscanned() {
 	}
 }
 
-// take applies an event at once; the GPUs are to be scanned soon.
+// take applies an event at once; a scan follows soon.
 func (s *stream) take(e gpu.Event) {
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()
@@ -265,7 +264,8 @@ func (s *stream) take(e gpu.Event) {
 	}
 }
 
-// look does what needs no driver: the operator's orders, the watchdog. It reports whether anything may have changed.
+// look does what needs no driver: the operator's orders, the watchdog. It reports whether anything
+// may have changed.
 func (s *stream) look() bool {
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()
@@ -277,7 +277,7 @@ func (s *stream) look() bool {
 	return s.watch() || changed
 }
 
-// watch looks after a scan that takes too long.
+// watch checks for a scan that takes too long.
 func (s *stream) watch() (changed bool) {
 	running := s.scans.running()
 	if limit := s.cfg.Watchdog; limit > 0 && running > limit && time.Since(s.p.started) >= min(limit, leastUptime) {
@@ -294,7 +294,7 @@ func (s *stream) watch() (changed bool) {
 	s.hung = true
 	s.unscanned()
 	s.p.log.Warn("the driver does not answer", "for", running.Round(time.Second))
-	devices := slices.Clone(s.p.view.inv.Devices) // whoever sends statistics reads those that were
+	devices := slices.Clone(s.p.view.inv.Devices) // statistics may be reading the old slice
 	for i := range devices {
 		devices[i].Signals = gpu.Signals{Unanswered: true}
 	}
@@ -305,9 +305,8 @@ func (s *stream) watch() (changed bool) {
 	return true
 }
 
-// publish sends the present view if it differs from what was sent last. Before
-// the first scan has ended, and the profile was looked at, there is nothing to
-// say, but for the deadline of the first message.
+// publish sends the view if it differs from the last one sent. Before the first scan has ended and
+// the profile was read, it sends nothing, unless the deadline of the first message has passed.
 func (s *stream) publish(ctx context.Context) {
 	s.p.mu.Lock()
 	known, groups := s.p.scanned, s.p.view.groups()

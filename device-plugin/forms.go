@@ -12,10 +12,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// forms remembers in what form each device is published. A device whose form changes while a
-// task holds it keeps the former one, with which Nomad's books are right, until all of them have
-// ended: its instances are unhealthy meanwhile, so that nothing new gets them, and can be
-// reserved, so that what holds them can be restarted.
+// forms tracks in what form each device is published. If the form of a device changes while a task
+// holds it, the device keeps the old form, which Nomad's books have, until all its tasks have
+// ended. Its instances are unhealthy meanwhile, so that no new task gets them. They can still be
+// reserved, so that running tasks can restart.
 type forms struct {
 	shared map[string]form   // as published last, by device; whole ones are not in it
 	known  map[string]bool   // devices that were published before, in any form
@@ -27,7 +27,7 @@ type forms struct {
 // sharingFile holds the forms of the devices that are published in parts.
 const sharingFile = "sharing.json"
 
-// formsEvery is how often Nomad is asked who holds the devices that wait.
+// formsEvery is how often Nomad is asked who holds devices that keep their old form.
 const formsEvery = 5 * time.Second
 
 // openForms reads what is stored. before are the devices that were published last.
@@ -43,8 +43,8 @@ func openForms(s *store, before []gpu.Device) (*forms, error) {
 	return f, err
 }
 
-// take puts a plan in force for these devices, as far as nothing may hold them in another form.
-// changed says that there is something to store.
+// take applies a plan to these devices, except where a task may hold one in another form. changed
+// reports whether there is something to store.
 func (f *forms) take(want map[string]form, ds []gpu.Device) (changed bool) {
 	f.want = want
 	for _, d := range ds {
@@ -64,7 +64,7 @@ func (f *forms) take(want map[string]form, ds []gpu.Device) (changed bool) {
 	return changed
 }
 
-// adopt gives a device the form that is wanted.
+// adopt gives a device its planned form.
 func (f *forms) adopt(id string) {
 	delete(f.waits, id)
 	if want := f.want[id]; want.shared() {
@@ -74,11 +74,11 @@ func (f *forms) adopt(id string) {
 	}
 }
 
-// waiting are the devices that keep their former form, sorted.
+// waiting returns the devices that keep their old form, sorted.
 func (f *forms) waiting() []string { return slices.Sorted(maps.Keys(f.waits)) }
 
-// shape gives the devices of the view their forms. complete says that the driver listed all it
-// has. Callers hold mu.
+// shape sets the forms of the view's devices. complete: the driver listed all its devices. Callers
+// hold mu.
 func (p *Plugin) shape(complete bool) {
 	plan := planSharing(p.cfg.Sharing, p.view.inv.Devices, complete)
 	for _, problem := range plan.problems {
@@ -92,7 +92,8 @@ func (p *Plugin) shape(complete bool) {
 	p.wantDaemons()
 }
 
-// SharingProblems are what the sharing blocks ask for that an inventory has not, one sentence each.
+// SharingProblems lists what the sharing blocks request and an inventory does not have, one
+// sentence each.
 func (p *Plugin) SharingProblems(inv gpu.Inventory) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +104,8 @@ func (p *Plugin) saveForms() {
 	p.stored("it cannot be stored how GPUs are shared: a change is not noticed after a restart", p.store.Write(sharingFile, p.forms.shared))
 }
 
-// reshape ends the wait of a device: nothing holds it, or the operator says so. Callers hold mu.
+// reshape gives a device its new form: nothing holds it, or the operator orders it. Callers hold
+// mu.
 func (p *Plugin) reshape(id string) {
 	if _, waiting := p.forms.waits[id]; !waiting {
 		return
@@ -116,14 +118,14 @@ func (p *Plugin) reshape(id string) {
 	p.wantDaemons()
 }
 
-// books is what Nomad says of devices that wait.
+// books is what Nomad tells about devices that keep their old form.
 type books struct {
 	asked []string
 	held  map[string]string // by device
 	err   error
 }
 
-// followForms asks Nomad who holds the devices that wait, until ctx ends.
+// followForms asks Nomad who holds these devices, until ctx ends.
 func (s *stream) followForms(ctx context.Context) {
 	tick := time.NewTicker(formsEvery)
 	defer tick.Stop()
@@ -147,7 +149,7 @@ func (s *stream) followForms(ctx context.Context) {
 	}
 }
 
-// consult takes what Nomad said.
+// consult applies Nomad's answer.
 func (s *stream) consult(b books) {
 	p := s.p
 	p.mu.Lock()
@@ -176,7 +178,7 @@ func (s *stream) consult(b books) {
 	p.judge()
 }
 
-// sharingVerdicts is what sharing makes of the verdicts: it adds to what is known of the GPU.
+// sharingVerdicts adds problems of sharing to the verdicts.
 func (p *Plugin) sharingVerdicts(verdicts map[string]verdict) {
 	for id := range p.forms.waits {
 		if v, ok := verdicts[id]; ok && v.healthy {

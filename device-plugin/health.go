@@ -60,19 +60,19 @@ func checkReasons(reasons []string) error {
 const (
 	// retiredLimit and retiredWatch are DCGM's limits on retired pages.
 	retiredLimit, retiredWatch = 63, 15
-	// slowWindow readings are looked back on for slowdowns; more than slowShare
-	// of at least slowLeast of them make a GPU degraded.
+	// Slowdowns are judged over the last slowWindow readings. A GPU is degraded if more than
+	// slowShare of at least slowLeast readings show one.
 	slowWindow, slowLeast = 10, 6
 	slowShare             = 0.6
-	// slowEnd is the share below which a degraded GPU is well again: a GPU at
-	// the limit must not come and go.
+	// slowEnd is the share below which a degraded GPU recovers. It is lower, so that a GPU at the
+	// limit does not flip.
 	slowEnd = 0.3
-	// silentFor is how long a GPU that did not answer in a scan has to answer: the
-	// driver queues calls while it starts or resets another GPU, or lists many processes.
+	// silentFor is how long a GPU may fail to answer scans. The driver queues calls while it starts
+	// or resets another GPU, or lists many processes.
 	silentFor = 10 * time.Second
 	// clearAfter readings in a row without a recovery action end a latch.
 	clearAfter = 2
-	// confirmReadings of a GPU that was lost just now come soon: it may be back already.
+	// confirmReadings of a GPU that was just lost come quickly: it may be back already.
 	confirmReadings = 3
 	// containedWithin is how far apart Xid 48 and 94 of one error may come.
 	containedWithin = 10 * time.Second
@@ -82,15 +82,14 @@ const (
 type verdict struct {
 	healthy bool
 	reason  string // "" when healthy
-	// degraded holds what is wrong but not bad enough, sorted.
+	// degraded lists lesser problems, sorted.
 	degraded []string
-	// unsettled: the next readings decide, so they should come soon. Good ones are
-	// being counted, or an answer is late.
+	// unsettled: the next readings decide, so they should come soon. Good readings are being
+	// counted, or an answer is late.
 	unsettled bool
 }
 
-// description is what Nomad shows for the device: a stable code, or "" if
-// nothing is wrong.
+// description is what Nomad shows for the device: a stable code, or "".
 func (v verdict) description() string {
 	if v.healthy && len(v.degraded) > 0 {
 		return attr.DegradedPrefix + strings.Join(v.degraded, ",")
@@ -103,10 +102,10 @@ type latch struct {
 	Xid  int    `json:"xid"`
 	Boot string `json:"boot,omitempty"` // boot of the machine and load of the
 	Load string `json:"load,omitempty"` // driver that it was seen under
-	// Chosen: the operator named the Xid in fatal_xids. The driver, which asks for no
-	// recovery from it, has no say.
+	// Chosen: the operator listed the Xid in fatal_xids. The driver requests no recovery for it, so
+	// the driver cannot clear it.
 	Chosen bool `json:"chosen,omitempty"`
-	// Counted: no Xid was seen. The driver counts an error that Xid 48 reports.
+	// Counted: no Xid was seen. The driver counted an error of the kind that Xid 48 reports.
 	Counted bool `json:"counted,omitempty"`
 	good    int  // readings of "no recovery action" since
 }
@@ -118,7 +117,7 @@ type count struct {
 	Load   string `json:"load,omitempty"`
 }
 
-// record is what is remembered of one device.
+// record is what is known about one device.
 type record struct {
 	latches   []latch // sorted by Xid
 	reason    string  // why it is unhealthy; "" healthy
@@ -150,8 +149,7 @@ type slowReading struct {
 	thermal, brake bool
 }
 
-// health turns readings and events into verdicts. It does no I/O; whoever owns
-// it stores the latches.
+// health turns readings and events into verdicts. It does no I/O; its owner stores the latches.
 type health struct {
 	records    map[string]*record
 	boot, load string // of the last scan
@@ -169,7 +167,7 @@ func (h *health) record(id string) *record {
 	return r
 }
 
-// event takes an Xid of one device; whole says that it named the GPU of a MIG instance.
+// event handles an Xid of one device; whole: it named the GPU of a MIG instance.
 func (h *health) event(now time.Time, id string, xid int, whole bool, cfg HealthConfig) {
 	r := h.record(id)
 	r.xidLast, r.xidCount = xid, r.xidCount+1
@@ -189,8 +187,8 @@ func (h *health) event(now time.Time, id string, xid int, whole bool, cfg Health
 	}
 }
 
-// containedBeside takes the Xid 94 of another MIG instance of the GPU: what was said of
-// all of the GPU concerned that one.
+// containedBeside handles the Xid 94 of another MIG instance of the GPU: an earlier Xid about the
+// whole GPU concerned that instance.
 func (h *health) containedBeside(now time.Time, id string) {
 	r := h.record(id)
 	if r.beside = now; r.whole {
@@ -198,7 +196,7 @@ func (h *health) containedBeside(now time.Time, id string) {
 	}
 }
 
-// excuse ends an Xid 48 whose error was contained.
+// excuse clears an Xid 48 whose error was contained.
 func (h *health) excuse(now time.Time, r *record) {
 	if now.Sub(r.doubleBit) <= containedWithin {
 		h.unlatch(r, func(l latch) bool { return l.Xid == 48 })
@@ -222,8 +220,8 @@ func (h *health) unlatch(r *record, drop func(latch) bool) {
 	h.changed = h.changed || len(r.latches) != before
 }
 
-// clear forgets the latches of one device, for the operator's command. It says
-// whether the device is known.
+// clear forgets the latches of one device, for the operator's command. It reports whether the
+// device is known.
 func (h *health) clear(id string) bool {
 	r := h.records[id]
 	if r == nil {
@@ -234,8 +232,8 @@ func (h *health) clear(id string) bool {
 	return true
 }
 
-// observe takes one scan's readings. spacing is the time between scans that
-// counts as one reading for slowdowns.
+// observe handles one scan's readings. spacing is the time between scans that counts as one reading
+// for slowdowns.
 func (h *health) observe(now time.Time, inv gpu.Inventory, spacing time.Duration) {
 	h.boot, h.load = cmp.Or(inv.Boot, h.boot), cmp.Or(inv.DriverLoad, h.load) // a failed scan knows neither
 	for i := range inv.Devices {
@@ -250,7 +248,7 @@ func (h *health) observe(now time.Time, inv gpu.Inventory, spacing time.Duration
 	}
 }
 
-// hear notes since when a device has not answered.
+// hear records since when a device has not answered.
 func (r *record) hear(now time.Time, s gpu.Signals) {
 	if !s.Unanswered {
 		r.answered, r.silent, r.late = true, time.Time{}, false
@@ -262,9 +260,9 @@ func (r *record) hear(now time.Time, s gpu.Signals) {
 	r.late = r.answered && now.Sub(r.silent) < silentFor
 }
 
-// count judges the memory errors that the driver has counted since it was loaded. Those that
-// came before the plugin started weigh as much as an Xid 48 now, and end in the same ways. A
-// driver that knows recovery actions is asked for those instead.
+// count judges the memory errors that the driver has counted since it was loaded. Errors from
+// before the plugin started count like an Xid 48 now, and clear in the same ways. If the driver
+// supports recovery actions, these are used instead.
 func (h *health) count(now time.Time, r *record, d *gpu.Device) {
 	if d.Signals.ECCUncorrected == nil || d.Signals.Lost || d.Signals.Unanswered {
 		return
@@ -294,14 +292,14 @@ func (h *health) count(now time.Time, r *record, d *gpu.Device) {
 	r.doubleBit, r.whole = now, d.Parent != "" // Xid 94 may still come
 }
 
-// hung says that the driver has not answered for so long that it counts.
+// hung marks all devices as silent for so long that it counts.
 func (h *health) hung() {
 	for _, r := range h.records {
 		r.late = false
 	}
 }
 
-// verdicts judges every device by its last readings and what is remembered.
+// verdicts judges every device by its last readings and its record.
 func (h *health) verdicts(inv gpu.Inventory, cfg HealthConfig) map[string]verdict {
 	out := make(map[string]verdict, len(inv.Devices))
 	physical := inv.Physical()
@@ -315,9 +313,9 @@ func (h *health) verdicts(inv gpu.Inventory, cfg HealthConfig) map[string]verdic
 	return out
 }
 
-// concerning are the signals that say something about the work that a device can do. NVLink and
-// its fabric serve several GPUs together: neither a MIG instance uses them, nor the only GPU of
-// a machine whose fabric joins no other machines.
+// concerning returns the signals that affect the work that a device can do. NVLink and its fabric
+// connect several GPUs. So they do not matter for a MIG instance, nor for the only GPU of a machine
+// whose fabric joins no other machines.
 func concerning(d *gpu.Device, physical int) gpu.Signals {
 	s := d.Signals
 	if d.Parent != "" {
@@ -329,7 +327,7 @@ func concerning(d *gpu.Device, physical int) gpu.Signals {
 	return s
 }
 
-// expire drops the latches that a reset of any kind made void.
+// expire drops the latches that a reset of any kind has cleared.
 func (h *health) expire(r *record, d *gpu.Device) {
 	back := r.lost && !d.Signals.Lost && !d.Signals.Unanswered
 	r.lost = d.Signals.Lost || r.lost && !back
@@ -352,7 +350,7 @@ func (h *health) expire(r *record, d *gpu.Device) {
 	})
 }
 
-// void reports whether a latch is of an earlier boot or load of the driver.
+// void reports whether a latch is from an earlier boot or load of the driver.
 func (h *health) void(l latch) bool { return differs(l.Boot, h.boot) || differs(l.Load, h.load) }
 
 func differs(then, now string) bool { return then != "" && now != "" && then != now }
@@ -368,8 +366,7 @@ func (r *record) sampleSlow(now time.Time, s gpu.Signals, spacing time.Duration)
 	r.brake = r.slowed(r.brake, func(s slowReading) bool { return s.brake })
 }
 
-// slowed reports whether a slowdown held in too many of the readings; was is what
-// it said before.
+// slowed reports whether too many of the readings show a slowdown; was is the previous answer.
 func (r *record) slowed(was bool, is func(slowReading) bool) bool {
 	n := 0
 	for _, s := range r.slow {
@@ -384,10 +381,10 @@ func (r *record) slowed(was bool, is func(slowReading) bool) bool {
 	return len(r.slow) >= slowLeast && share > slowShare
 }
 
-// judge weighs the current readings and what is remembered.
+// judge combines the current readings and the record.
 func (r *record) judge(s gpu.Signals, cfg HealthConfig) verdict {
 	late := s.Unanswered && r.late
-	if late { // what was said last holds, and counts no second time
+	if late { // the last verdict holds, and does not count again
 		s, r.fresh = r.last, false
 	} else if !s.Unanswered {
 		r.last = s
@@ -418,13 +415,13 @@ func (r *record) judge(s gpu.Signals, cfg HealthConfig) verdict {
 	}
 	gone := s.Lost && !s.Unlisted || s.ResetRequired
 	v.unsettled = late || reason == "" && !v.healthy || gone && r.bad < confirmReadings || r.questions.unsettled()
-	if !r.answered { // it was not ill before, as far as is known: its first answer decides
+	if !r.answered { // before, it was healthy as far as is known: its first answer decides
 		r.reason = ""
 	}
 	return v
 }
 
-// fault is the first reason to call the device unhealthy, "" for none.
+// fault returns the first reason to call the device unhealthy; "" for none.
 func (r *record) fault(s gpu.Signals, cfg HealthConfig) string {
 	bad := func(holds bool, reason string) bool { return holds && !slices.Contains(cfg.Ignore, reason) }
 	if s.Reported != "" {
@@ -464,8 +461,8 @@ func (r *record) fault(s gpu.Signals, cfg HealthConfig) string {
 	return ""
 }
 
-// first chooses which failure the reason names: the one it named before, as
-// long as that lasts, else the most telling one.
+// first chooses which failure the reason names: the same as before while that lasts, else the most
+// telling one.
 func (r *record) first(failed []gpu.Failure) string {
 	for _, f := range failed {
 		if reason := reasonNVML + ":" + f.String(); reason == r.reason {
@@ -475,7 +472,7 @@ func (r *record) first(failed []gpu.Failure) string {
 	return reasonNVML + ":" + failed[0].String()
 }
 
-// latched is the reason of the first latch that counts, "" for none.
+// latched returns the reason of the first latch that counts; "" for none.
 func (r *record) latched(cfg HealthConfig) string {
 	for _, l := range r.latches {
 		switch {
@@ -488,7 +485,7 @@ func (r *record) latched(cfg HealthConfig) string {
 	return ""
 }
 
-// recoveryAction names the driver's recovery action.
+// recoveryAction returns the name of the driver's recovery action.
 func recoveryAction(n int) string {
 	names := [...]string{"none", "gpu-reset", "node-reboot", "drain-p2p", "drain-and-reset", "recover-imex"}
 	if n < 0 || n >= len(names) {
@@ -497,7 +494,7 @@ func recoveryAction(n int) string {
 	return names[n]
 }
 
-// degradations lists what is wrong without making the device unhealthy.
+// degradations lists problems that do not make the device unhealthy.
 func (r *record) degradations(s gpu.Signals, cfg HealthConfig) []string {
 	var out []string
 	add := func(holds bool, what string) {

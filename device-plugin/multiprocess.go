@@ -15,10 +15,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/mps"
 )
 
-// daemonsFile holds the MPS control daemons that the plugin has started.
+// daemonsFile stores the MPS control daemons that the plugin has started.
 const daemonsFile = "mps.json"
 
-// openKeeper makes what keeps the control daemons. Callers hold mu.
+// openKeeper returns the keeper of the control daemons. Callers hold mu.
 func (p *Plugin) openKeeper() *mps.Keeper {
 	var left []mps.Daemon
 	if _, err := p.store.Read(daemonsFile, &left); err != nil {
@@ -28,8 +28,8 @@ func (p *Plugin) openKeeper() *mps.Keeper {
 	return mps.NewKeeper(p.log, left, func(ds []mps.Daemon) error { return s.Write(daemonsFile, ds) })
 }
 
-// daemon is the control daemon of a device that tasks share by MPS. ok is false
-// if none runs, as for emulated GPUs without one in their configuration.
+// daemon returns the control daemon of a device that tasks share by MPS. ok is false if none runs,
+// as for emulated GPUs without one in their configuration.
 func (p *Plugin) daemon(d gpu.Device) (_ mps.Daemon, ok bool) {
 	block, known := p.sharedBy[d.ID]
 	if p.view.forms[d.ID].Mode != MPS || !known {
@@ -45,7 +45,7 @@ func (p *Plugin) daemon(d gpu.Device) (_ mps.Daemon, ok bool) {
 	return out, p.cfg.Backend == "nvml" || filepath.IsAbs(b.Control)
 }
 
-// mostThreads and mostMemory are what one client gets at most: percent, and MiB, 0 unknown.
+// mostThreads and mostMemory are the most that one client gets: percent, and MiB (0: unknown).
 func (b SharingConfig) mostThreads() int { return cmp.Or(b.MaxThreads, b.threads()) }
 
 func (b SharingConfig) mostMemory(d gpu.Device) int64 {
@@ -58,8 +58,8 @@ func (b SharingConfig) mostMemory(d gpu.Device) int64 {
 	return *d.MemoryMiB / int64(b.Replicas)
 }
 
-// wantDaemons says which control daemons are to run. Those of devices that change their form run
-// until they have. Callers hold mu.
+// wantDaemons returns which control daemons should run. Daemons of devices that change their form
+// run until the change. Callers hold mu.
 func (p *Plugin) wantDaemons() {
 	want := map[string]mps.Daemon{}
 	leave := map[string]bool{}
@@ -70,13 +70,13 @@ func (p *Plugin) wantDaemons() {
 			want[d.ID] = daemon
 		}
 	}
-	if len(p.view.inv.Devices) > 0 { // else the driver is away: what runs may be adopted when it is back
+	if len(p.view.inv.Devices) > 0 { // else the driver is away: running daemons may be adopted when it is back
 		p.keeper.Want(want, leave)
 	}
 }
 
-// joinMPS adds what a task needs that gets so many parts of each of these devices by MPS. A limit
-// on threads is one for all of its GPUs. Callers hold mu.
+// joinMPS adds what a task needs for its parts of each of these devices under MPS. A limit on
+// threads applies to all of its GPUs. Callers hold mu.
 func (p *Plugin) joinMPS(res *device.ContainerReservation, chosen []gpu.Device, parts map[string]int) error {
 	var use []mps.Daemon
 	threads, memory := 0, []string{}
@@ -86,7 +86,7 @@ func (p *Plugin) joinMPS(res *device.ContainerReservation, chosen []gpu.Device, 
 		}
 		block, known := p.sharedBy[d.ID]
 		if !known {
-			return nil // its form changes: what holds it has its variables
+			return nil // its form changes: its holder has its variables already
 		}
 		b, daemon := p.cfg.Sharing[block], mps.Daemon{}
 		if daemon, known = p.daemon(d); known {

@@ -20,16 +20,16 @@ import (
 const (
 	controlNode = "/dev/nvidiactl"
 	toolsNode   = "/dev/nvidia-uvm-tools" // for profilers alone
-	// migMinors lists the device files that allow the use of MIG instances, one a line:
+	// migMinors lists the device files that give access to MIG instances, one a line:
 	// "gpu0/gi7/access 66".
 	migMinors = "/proc/driver/nvidia-caps/mig-minors"
 )
 
-// deviceNodes are the files that the exec driver must let a task have. root is where /dev and
-// /proc are found.
+// deviceNodes returns the files that the exec driver must give a task. root is where /dev and /proc
+// are.
 //
-// Under WSL2 there is one file for all GPUs, and none of the driver's. Files that a machine
-// lacks are left out only where nothing needs them: a task must not start without its GPU.
+// Under WSL2 there is one file for all GPUs, and none of the driver's. A missing file is left out
+// only if nothing needs it: a task must not start without its GPU.
 func deviceNodes(root string, ds []gpu.Device) ([]*device.DeviceSpec, error) {
 	has := func(path string) bool {
 		_, err := os.Stat(filepath.Join(root, path))
@@ -55,7 +55,7 @@ func deviceNodes(root string, ds []gpu.Device) ([]*device.DeviceSpec, error) {
 	return specs(paths), nil
 }
 
-// specs are the files in their order, each once.
+// specs returns the files in order, each once.
 func specs(paths []string) []*device.DeviceSpec {
 	var out []*device.DeviceSpec
 	for i, path := range paths {
@@ -66,8 +66,8 @@ func specs(paths []string) []*device.DeviceSpec {
 	return out
 }
 
-// capabilities are the files that allow a task the use of a MIG instance: of its GPU instance
-// and of its compute instance. Drivers before R450 have none.
+// capabilities returns the files that give a task access to a MIG instance: those of its GPU
+// instance and of its compute instance. Drivers before R450 have none.
 func capabilities(root string, d gpu.Device) ([]string, error) {
 	if d.Parent == "" {
 		return nil, nil

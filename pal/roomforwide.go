@@ -17,10 +17,10 @@ func nowhere() (r roomier) {
 	return r
 }
 
-// inFewNodes has the gang take as few nodes of the domain as hold it at little more than
-// the cost of the best bin: half as much as for a node, since such gangs are wide, and their
-// cost counts for more GPUs. PAL as published takes the best GPUs wherever they are, and
-// breaks up one empty node after the other.
+// inFewNodes places the gang on as few nodes of the domain as hold it at little more than the cost
+// of the best bin. The margin is half of that for a single node: such gangs are wide, so their cost
+// counts for more GPUs. PAL as published takes the best GPUs wherever they are, and breaks up one
+// empty node after the other.
 func (s *search) inFewNodes(d domain) domain {
 	if s.p.RoomForWide == 0 || d.v == len(s.values) {
 		return d

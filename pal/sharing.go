@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// Several tasks may share a GPU. Nomad then sees its parts as instances, and the core sees the
-// parts of one GPU as a device group of their own: so the parts of a member are on one GPU, and
-// who else is on the GPU is who else is in the group.
+// Several tasks may share a GPU. Nomad then sees its parts as instances. To the core, the parts of
+// one GPU are a device group. So the parts of a member are on one GPU, and its neighbours are the
+// other members in the group.
 //
 // A part is as fast as its GPU, less what its neighbours take. The gang goes where it and its
 // neighbours together lose the least time. Neighbours come before the choice of GPUs by bins: they
@@ -37,11 +37,11 @@ type Occupant struct {
 	Parts int
 }
 
-// beside is how fast a job of the class (row) runs beside one of another (column), relative to
-// alone on the GPU: the means of what Gavel (OSDI 2020) measured of pairs on a V100, with
-// ResNet-50 as class A, Transformer, LSTM language models, CycleGAN and A3C as B, an autoencoder
-// for recommendations as C, and ResNet-18 on small images as D. Where else it holds, docs/results/neighbours.md
-// says: on no other GPU model. make sim-neighbours makes it again.
+// beside is the speed of a job of one class (row) beside a job of another (column), relative to the
+// speed alone on the GPU. The numbers are means of pairs that Gavel (OSDI 2020) measured on a V100.
+// ResNet-50 is class A. Transformer, LSTM language models, CycleGAN and A3C are B. An autoencoder
+// for recommendations is C, and ResNet-18 on small images is D. They hold on no other GPU model:
+// see docs/results/neighbours.md. make sim-neighbours makes the table again.
 var beside = [NumClasses][NumClasses]float64{
 	{0.38, 0.48, 0.51, 0.76},
 	{0.32, 0.70, 0.74, 0.63},

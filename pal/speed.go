@@ -64,7 +64,7 @@ func ParseSpeeds(s string) (map[string]float64, error) {
 	return said, nil
 }
 
-// On is the speed on a model; 0 where nothing is known of any. A model of which nothing is known
+// On is the speed on a model; 0 where nothing is known of any. An unknown model
 // counts as the slowest that is known: it is used where nothing better is free.
 func (s Speeds) On(model string) float64 {
 	if v, ok := s[model]; ok {

@@ -3,11 +3,11 @@
 
 package pal
 
-// The state hash of a cluster is the exclusive or of a number for every
-// available GPU, one for every part of a GPU that is taken and one for what every node has left: all that changes and that
-// a search depends on. It costs next to nothing to keep up to date, and a cluster
-// that returns to an earlier state has that state's hash again. Two different
-// states share a hash by chance only: once in 2^64.
+// The state hash of a cluster covers all that changes and that a search depends on. It is the
+// exclusive or of these numbers: one for every available GPU, one for every part of a GPU that is
+// taken, and one for the free resources of every node. It is cheap to update, and a cluster that
+// returns to an earlier state has that state's hash again. Two different states share a hash by
+// chance only: once in 2^64.
 
 func hashOfGPU(i int) uint64 { return mix(uint64(i) + 1) }
 

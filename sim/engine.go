@@ -50,7 +50,7 @@ type Config struct {
 	// there; 0: they do not fit in its memory. A gang is as fast as its slowest member. nil: GPUs
 	// are not shared. See [Share].
 	Beside func(i int, others []int, group int) float64
-	// Estimate is what the queue is told of a job's work; nil: nothing.
+	// Estimate is what the queue knows about a job's work; nil: nothing.
 	Estimate func(i int, j trace.Job) time.Duration
 	// Progress is what a job reports that has done such a part of its work, from 0 to 1, when it is asked
 	// ([queue.NextReport]); below 0: nothing. nil: no job reports.

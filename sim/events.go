@@ -107,7 +107,7 @@ func (f *faults) occupy(job int, p pal.Placement, on bool) {
 }
 
 // nextFailure draws when which GPU fails next. GPUs fail one after the other,
-// whatever becomes of them: one that is down already fails no more.
+// whatever happens to them: one that is down already fails no more.
 func (e *engine) nextFailure() {
 	n := e.Cluster.NumGPUs()
 	gap := e.faults.rand.ExpFloat64() * e.Failures.MTBFH * 3600 / float64(n)

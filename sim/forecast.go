@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Forecasts counts what became of the starts that the queue foretold to gangs that
+// Forecasts counts the outcome of the starts that the queue foretold to gangs that
 // waited, whatever they waited for.
 type Forecasts struct {
 	Made   int // ranges of gangs that have started
@@ -67,7 +67,7 @@ func (e *engine) judge(j *simJob) {
 	j.foretold = nil
 }
 
-// forecast is what became of all forecasts.
+// forecast is the outcome of all forecasts.
 func (e *engine) forecast() Forecasts {
 	f := e.forecasts
 	if n := len(e.widths); n > 0 {

@@ -14,13 +14,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// Nomad is a run under plain Nomad as it behaves without a placer: every
-// allocation is placed as soon as it fits, on a random GPU of the node with the
-// best score for CPU and memory (Nomad does not see GPUs when it scores); what
-// does not fit stays in a blocked evaluation, and when something comes free all
-// blocked evaluations are tried, oldest first, and nothing is kept for those that
-// do not fit (seen on 1.11.3). A gang starts to work once all its allocations run;
-// until then those that do hold their GPUs.
+// Nomad is a run under plain Nomad as it behaves without a placer. Every allocation is placed as
+// soon as it fits, on a random GPU of the node with the best score for CPU and memory (Nomad does
+// not see GPUs when it scores). What does not fit stays in a blocked evaluation. When something
+// comes free, all blocked evaluations are tried, oldest first. Nothing is kept for those that do
+// not fit (seen on 1.11.3). A gang starts to work once all its allocations run; until then those
+// that run hold their GPUs.
 type Nomad struct {
 	Jobs    []trace.Job
 	Cluster *pal.Cluster

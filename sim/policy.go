@@ -22,7 +22,7 @@ type Policy struct {
 	// Queue are the rules of a queue policy; Preempts says that it stops any gang.
 	Queue    queue.Options
 	Preempts bool
-	// Estimate makes what the queue is told of run times from a seed; nil: what
+	// Estimate makes what the queue knows about run times from a seed; nil: what
 	// Config says.
 	Estimate func(seed uint64) Estimate
 
@@ -39,7 +39,7 @@ const (
 	clairvoyant
 )
 
-// Estimate is what the queue is told of a job's work; 0: nothing.
+// Estimate is what the queue knows about a job's work; 0: nothing.
 type Estimate = func(i int, j trace.Job) time.Duration
 
 // Unbounded is a bound on waiting that no simulation reaches.
@@ -167,9 +167,9 @@ func Reporting(share, f float64, seed uint64) func(i int, done float64) float64 
 // usersFactor is how many times too long users' estimates are at most.
 const usersFactor = 5
 
-// Users tells what users would say, whose jobs end when the time they asked for is over:
-// the trace's own estimate if it has one, else the work times a number evenly from 1 to
-// 5 (the f-model of Mu'alem and Feitelson), rounded up to what people write.
+// Users returns the estimates of users whose jobs end when the requested time is over. That is the
+// trace's own estimate if it has one. Otherwise it is the work times a random number from 1 to 5
+// (the f-model of Mu'alem and Feitelson), rounded up to what people write.
 func Users(seed uint64) Estimate {
 	return func(i int, j trace.Job) time.Duration {
 		if j.EstimateS > 0 {

@@ -12,7 +12,7 @@ package sim
 
 import "github.com/nomad-pal/nomad-pal/pal"
 
-// JobResult is what became of one job. Times are seconds since the trace began;
+// JobResult is the outcome of one job. Times are seconds since the trace began;
 // -1: never.
 type JobResult struct {
 	ID     string

@@ -1,14 +1,14 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package rank is a gang that trains nothing but behaves like one that does:
-// as many processes as the job has allocations, which find each other at a
-// rendezvous, run their iterations at the speed of their GPUs, wait for each
-// other after every one, pay the locality penalty when they span nodes, save
-// their progress, and give up when the gang does not come together in time.
+// Package rank is a gang that behaves like a training job without training anything. It has one
+// process per allocation; they find each other at a rendezvous. They run their iterations at the
+// speed of their GPUs, wait for each other after each iteration, and pay the locality penalty when
+// they span nodes. They save their progress. They give up if the gang does not come together in
+// time.
 //
-// A [Rendezvous] (the role of torchrun's store) keeps the gangs of a run; each
-// process runs [Rank.Run]. They speak JSON lines over TCP.
+// A [Rendezvous] (the role of torchrun's store) keeps the gangs of a run; each process runs
+// [Rank.Run]. They speak JSON lines over TCP.
 package rank
 
 import "time"

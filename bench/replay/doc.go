@@ -1,10 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package replay runs a workload on a real Nomad cluster: real agents, the real
-// device plugin with emulated GPUs that carry measured variability, jobs
-// submitted through the real command lines, and gangs whose ranks run at the
-// speed of the GPUs they were given (package rank). The same jobs, arrivals
-// and GPUs run under plain Nomad and under the placer, one after the other on
-// one cluster.
+// Package replay runs a workload on a real Nomad cluster: real agents, the real device plugin, and
+// jobs submitted through the real command lines. Emulated GPUs carry measured variability, and the
+// gangs' ranks run at the speed of their GPUs (package rank). The same jobs, arrivals and GPUs run
+// under plain Nomad and under the placer, one after the other on one cluster.
 package replay

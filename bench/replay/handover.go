@@ -66,7 +66,7 @@ func (j JobResult) ran() func(yield func(string) bool) {
 // to have waited for other gangs, or for better GPUs, by choice.
 const choosy = 5
 
-// starting is what the simulator is told of starting a gang: how long each took
+// starting is what the simulator knows about starting a gang: how long each took
 // that found its GPUs free and did not wait by choice, in seconds.
 func (r *Result) starting() []float64 {
 	hs := r.Handovers()
@@ -80,7 +80,7 @@ func (r *Result) starting() []float64 {
 	return out
 }
 
-// ending is what the simulator is told of a gang's end, in seconds: how much
+// ending is what the simulator knows about a gang's end, in seconds: how much
 // longer it took to place gangs on GPUs that another one had. That one's ranks have
 // ended, but Nomad's clients report in batches, five a second, and GPUs of a gang
 // come free together.

@@ -56,9 +56,9 @@ func (j JobResult) waited(end time.Time) time.Duration {
 	return max(0, end.Sub(j.SubmittedAt)-j.RunTime)
 }
 
-// promised is by when after its submission the queue promises that the job has started
-// (package comment of pal/queue), if the overdue may have so many GPUs in the long run: a
-// turn for it and for each one before it that had not ended when it was submitted.
+// promised returns when, after its submission, the job must have started by the queue's promise
+// (package comment of pal/queue), if the overdue may have that many GPUs in the long run. It sums
+// one turn for the job, and one for each job before it that had not ended when it was submitted.
 func (r *Result) promised(j JobResult, maxWait time.Duration, overdueGPUs float64) time.Duration {
 	var longest time.Duration
 	for _, o := range r.Jobs {

@@ -1,17 +1,19 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command simnodes plays thousands of Nomad clients with GPUs against a real server, from one process: it registers
-// nodes over the server's RPC, heartbeats for them, accepts the allocations that the server gives them and reports
-// them running and, after the time that the job names, complete. Nothing is executed.
+// Command simnodes plays thousands of Nomad clients with GPUs against a real server, from one
+// process. It registers nodes over the server's RPC and heartbeats for them. It accepts the
+// server's allocations, reports them running and, after the time in the job's meta, complete.
+// Nothing is executed.
 //
 //	simnodes -server 127.0.0.1:4647 -nodes 1000 -gpus 8 -seed 1
 //
-// A job says in its meta (or its group's) how long its allocations take: sim_seconds = "2.5". Without it they run
-// until they are stopped. Progress and the final counts are lines of JSON on standard output.
+// A job says in its meta (or its group's) how long its allocations take: sim_seconds = "2.5".
+// Without it they run until they are stopped. Progress and the final counts are lines of JSON on
+// standard output.
 //
-// It is a module of its own because it needs packages of Nomad that are under the BUSL; it is a tool for benchmarks
-// and no part of what nomad-pal ships.
+// It is a module of its own because it needs packages of Nomad that are under the BUSL; it is a
+// tool for benchmarks and no part of what nomad-pal ships.
 package main
 
 import (

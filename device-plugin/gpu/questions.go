@@ -135,7 +135,7 @@ type Question struct {
 // says nothing about the work that the GPU can do.
 func Questions() []Question {
 	const sensor = "every GPU has it; a single sensor may break while the GPU computes"
-	const judged = "faults of the GPU show here: without an answer they stay unseen"
+	const judged = "it shows faults of the GPU, which are missed without an answer"
 	return []Question{
 		{"nvmlDeviceGetCount", Identity, "no GPU can be asked"},
 		{"nvmlDeviceGetHandleByIndex", Identity, "the driver cannot open the GPU"},

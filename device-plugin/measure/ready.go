@@ -14,18 +14,18 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// readiness is whether CUDA starts on this node. Where NVSwitches join the GPUs it does not
-// without the fabric manager (error 802), which NVML tells from Hopper on only: such a node
-// takes job after job, and all fail.
+// readiness is whether CUDA starts on this node. Where NVSwitches join the GPUs, CUDA needs the
+// fabric manager (else error 802), and NVML shows that only from Hopper on. A node without it takes
+// job after job, and all fail.
 //
-// One process that CUDA refuses says nothing, as the fabric may be coming up: after a session
-// that was refused, processes that do no more than start CUDA are asked one after the other,
-// for as long as they are refused. Only a process that CUDA starts for ends what they say;
-// any other failure says nothing. Where NVML says as well that the fabric is not set up, one refusal is
-// enough, and a process is asked each minute until CUDA starts. NVML alone does not decide: there are machines whose fabric is said
-// to have failed, and CUDA starts. Sessions are a week apart, or never come (measure mode manual), so where
-// NVSwitches may be, one process is asked each hour, too. Error 803, of libraries that do not fit the driver, may be
-// this process's alone, and NVML tells where it is the system's.
+// One refusal by CUDA proves nothing, as the fabric may be coming up. After a session that was
+// refused, processes that only start CUDA are tried one after the other, for as long as they are
+// refused. Only a process for which CUDA starts ends that; any other failure proves nothing. If
+// NVML also reports that the fabric is not set up, one refusal is enough, and a process is tried
+// each minute until CUDA starts. NVML alone does not decide: on some machines it reports a failed
+// fabric, and CUDA starts. Sessions are a week apart, or never come (measure mode manual), so where
+// NVSwitches may be, one process is tried each hour, too. Error 803, of libraries that do not fit
+// the driver, may concern this process alone; NVML tells if it concerns the system.
 type readiness struct {
 	refusals int       // in a row
 	started  bool      // CUDA started when last asked
@@ -118,7 +118,7 @@ func (s *Scheduler) fabricSaid() bool {
 	})
 }
 
-// answered takes what became of the process.
+// answered takes the outcome of the process.
 func (s *Scheduler) answered(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

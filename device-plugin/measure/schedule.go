@@ -138,9 +138,9 @@ type pastSession struct {
 	Times map[pal.AppClass]float64 `json:"times"`
 }
 
-// mostDowns is how many sessions in a row may end with the plugin, or the machine,
-// before the GPU is measured on an order alone: all GPUs at full power may be more
-// than a power supply bears, and a machine must not boot forever.
+// mostDowns is how many sessions in a row may end with a crash of the plugin or the machine. After
+// that the GPU is measured only on an operator's order. All GPUs at full power may overload a power
+// supply, and a machine must not reboot forever.
 const mostDowns = 3
 
 // keptSessions is the length of a GPU's history.

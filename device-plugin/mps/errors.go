@@ -17,7 +17,7 @@ var (
 // errMeanwhile: a server came or went while the daemon was asked about each.
 var errMeanwhile = errors.New("the servers of the MPS control daemon change")
 
-// serverError says what became of a server.
+// serverError describes why a server ended.
 type serverError struct {
 	pid  int // 0 unknown
 	what string

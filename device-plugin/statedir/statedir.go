@@ -1,14 +1,12 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package statedir keeps what the device plugin must not forget when it is
-// restarted, as JSON files in one directory, and takes orders that an operator's
-// command leaves there for the running plugin: a file for each, named after the
-// GPU it is about.
+// Package statedir keeps the device plugin's state across restarts, as JSON files in one directory.
+// An operator's command leaves orders for the running plugin there: one file each, named after its
+// GPU.
 //
-// The plugin runs as root: only its user can read the directory (0700) and the
-// files (0600), and no link in it is followed. A directory that others
-// can write to is refused.
+// The plugin runs as root: only its user can read the directory (0700) and the files (0600), and no
+// link in it is followed. A directory that others can write to is refused.
 //
 // A [Dir] of "" keeps nothing and takes no orders.
 package statedir

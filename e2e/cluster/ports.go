@@ -12,9 +12,10 @@ import (
 	"strings"
 )
 
-// An agent keeps its ports while it is down, because others know it by them. So they lie where nothing else on the
-// machine is given one: below Nomad's dynamic ports (20000 to 32000), and below those that Linux gives to outgoing
-// connections (32768 to 60999, net.ipv4.ip_local_port_range), each of which keeps its port for a minute after its end.
+// An agent keeps its ports while it is down, because others know it by them. So nothing else on the
+// machine may get them. They are below Nomad's dynamic ports (20000 to 32000), and below those that
+// Linux gives to outgoing connections (32768 to 60999, net.ipv4.ip_local_port_range), which stay in
+// use for a minute after their end.
 const firstPort, lastPort = 10000, 19999
 
 // ports are an agent's; clients use only http, but Nomad wants all three set.

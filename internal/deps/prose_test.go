@@ -23,6 +23,14 @@ var phrases = []struct{ phrase, better string }{
 	{`(may|can|might) die\b`, `can crash`},
 	{`went? wrong with`, `failed`},
 	{`takes in (that|how|whose|an?)`, `notes, adds, applies`},
+	{`bec[oa]mes? of`, `happens to, the outcome of`},
+	{`become of`, `happen to`},
+	{`(is|are) told of`, `knows about, gets, sees`},
+	{`of which (nothing|nobody)`, `without, unknown, or two sentences`},
+	{`(for|by|of) which, or (for|by|of) which`, `two sentences`},
+	{`(is|are) of (it|that|whom)\b`, `belongs to, comes from`},
+	{`that it is of\b`, `that it belongs to`},
+	{`(may|can) any ?more`, `can no longer`},
 }
 
 // TestProse reads every Markdown page, and every comment and text of the

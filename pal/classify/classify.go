@@ -1,14 +1,14 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package classify says which application class a job belongs to, from what its
-// GPUs did while it ran: how much of the time the power cap held their clocks
-// down (which is what makes GPUs of one model differ), how much power they
-// drew, and, where the GPU tells, how busy tensor cores and memory were.
+// Package classify finds the application class of a job from its GPUs' statistics. It uses how much
+// of the time the power cap held the clocks down (which is what makes GPUs of one model differ) and
+// how much power the GPUs drew. If the GPU tells, it also uses how busy tensor cores and memory
+// were.
 //
-// [Summarise] brings the readings of a job's GPUs to [Features], [ByThresholds]
-// judges one job by itself, and [Learn] groups the jobs of a cluster's history
-// as PAL does, once there are enough of them.
+// [Summarise] reduces the readings of a job's GPUs to [Features], [ByThresholds] judges one job by
+// itself, and [Learn] groups the jobs of a cluster's history as PAL does, once there are enough of
+// them.
 package classify
 
 import (

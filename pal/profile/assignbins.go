@@ -93,9 +93,9 @@ type heldClass struct {
 	again bool
 }
 
-// classHeld gives the zero value if there is nothing to hold on to: no previous
-// profile, another method or other edges, a group that has become one class or is one
-// no longer, the same of provisional ones, or a GPU that the profile does not have.
+// classHeld returns the zero value if the GPU has no class to keep: there is no previous profile,
+// it used another method or other edges, or it does not have the GPU. The same holds if the group
+// has become one class or is no longer one, or has become provisional or no longer is.
 func (p *Profile) classHeld(gpu string, g *Group, time float64, o Options) heldClass {
 	if p == nil || p.Options.Method != o.Method || !slices.Equal(p.Options.Edges, o.Edges) {
 		return heldClass{}

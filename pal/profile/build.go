@@ -270,7 +270,7 @@ func (p *Profile) addGroup(c measuredGroup, prev *Profile, gpus map[string]*GPU)
 		if gpu.Model != g.Model {
 			return fmt.Errorf("GPU %q has samples as a %q and as a %q", r.gpu, gpu.Model, g.Model)
 		}
-		// Groups come sorted by app, so entries are.
+		// Groups are sorted by app, so the entries are, too.
 		if n := len(gpu.Entries); n > 0 && gpu.Entries[n-1].App == g.App {
 			return fmt.Errorf("GPU %q has application %q under the keys %q and %q, which cannot be compared",
 				r.gpu, g.App, gpu.Entries[n-1].Key, g.Key)

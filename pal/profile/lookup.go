@@ -25,7 +25,7 @@ func (p *Profile) Lookup(gpu string, app pal.AppClass) (e Entry, ok bool) {
 	return unmeasured(app), false
 }
 
-// unmeasured is the entry of a GPU of which nothing is known. It is in the last class,
+// unmeasured is the entry of an unknown GPU. It is in the last class,
 // so that no job which asks for better ones gets it.
 func unmeasured(app pal.AppClass) Entry {
 	return Entry{App: app, Class: MaxClass, Bin: MaxClass, Unmeasured: true}

@@ -65,7 +65,7 @@ func (q *Queue) at(now time.Duration, c *pal.Cluster) planner {
 }
 
 // Decide returns what to do now. It leaves the cluster as it is. Its decisions stay in force until
-// the caller reports what became of them.
+// the caller reports the outcome.
 //
 // First it updates what the clock and finished runs have changed: overdue gangs, ended windows,
 // expected run times, deadlines in danger. Then each step uses the GPUs that the steps before it

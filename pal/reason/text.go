@@ -74,7 +74,7 @@ const (
 	SpreadOut  Kind = "spread-out"  // a node may fail
 	FasterLeft Kind = "faster-left" // others gain more by a faster GPU model
 
-	// What becomes of one that runs.
+	// What happens to a running job.
 	MembersRun        Kind = "members"             // what its members do
 	Incomplete        Kind = "incomplete"          // some members are missing
 	Deploying         Kind = "deploying"           // and Nomad may retry after the deployment

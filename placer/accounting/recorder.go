@@ -44,7 +44,7 @@ func NewRecorder(open []Run, live []Alloc, keep time.Duration) *Recorder {
 	return r
 }
 
-// Missing are the jobs of a picture of which the recorder does not know whether a run is stored.
+// Missing are the jobs of a picture whose runs may not be stored yet.
 func (r *Recorder) Missing(m *model.Model) (jobs []cluster.JobKey) {
 	for _, k := range m.State.SortedJobs() {
 		if _, known := r.runs[k]; !known && !r.looked[k] {

@@ -21,7 +21,7 @@ const (
 	// eventsKept is how many events the agent remembers: those of a busy day, some 300
 	// bytes each.
 	eventsKept = 5000
-	// followFor is how long one request is told of new events. Whoever wants more asks
+	// followFor is how long one request gets new events. Whoever wants more asks
 	// again from the last ID on; then his token is judged again.
 	followFor = time.Minute
 	// followersAtOnce bounds the requests that wait for events.

@@ -21,10 +21,10 @@ func Loopback(address string) bool {
 	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// Unprotected says why a token must not travel to an agent's address; nil if it may. It may over
-// loopback, and by TLS. An address that stands in Nomad may be anybody's who could write it there,
-// and whoever owns a name gets a certificate for it: only an authority that the caller names, as
-// that of Nomad's own certificates, tells the agent from them.
+// Unprotected returns why a token must not be sent to an agent's address; nil if it may. It may go
+// over loopback, and over TLS. Anybody who can write to Nomad may have put the address there, and
+// the owner of any name can get a certificate for it. So the caller must name an authority that
+// identifies the agent, such as that of Nomad's own certificates.
 func Unprotected(address string, published bool, t *api.TLSConfig) error {
 	u, err := url.Parse(address)
 	switch {

@@ -18,7 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// snapshotAge is how long what is shown may be the same: a page that follows is told of changes as often.
+// snapshotAge is how long what is shown may be the same: a page that follows gets changes as often.
 const snapshotAge = 2 * time.Second
 
 // snapshots are the pictures of the placer at work in this agent.

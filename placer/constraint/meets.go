@@ -1,9 +1,10 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package constraint is what constraints of jobs mean: whether a node, or a group of devices, meets one,
-// by the rules of Nomad's scheduler, what is wrong with one that none meets, and how much of them one job
-// may have. It relies on what nodes publish, and knows nothing of who holds what.
+// Package constraint evaluates constraints of jobs. It tells whether a node, or a group of devices,
+// meets one, by the rules of Nomad's scheduler. It tells what is wrong with a constraint that none
+// meets, and bounds how many constraints one job may have. It relies on what nodes publish, and
+// does not know who holds which GPU.
 package constraint
 
 import (

@@ -14,10 +14,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// WithLost returns the observation, changed to [Lost] if a gang of ours ended
-// early, Nomad will not retry it, and it is to be retried: the infrastructure
-// failed it, all members failed by themselves (for a service only if its
-// members need each other), or some were stopped.
+// WithLost returns the observation, changed to [Lost] if a gang of ours must be requeued. That is
+// so if it ended early, Nomad will not retry it, and one of these holds: the infrastructure failed
+// it, all members failed by themselves (for a service only if they need each other), or some were
+// stopped.
 func (st Observed) WithLost(w World) Observed {
 	if st.Nomad == Ended && st.lost(w) {
 		st.Nomad = Lost

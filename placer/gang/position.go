@@ -137,10 +137,10 @@ func putBack(versions map[uint64]*api.Job, v uint64) bool {
 	return spec(v) == spec(v-2) && spec(v-1) == spec(v-3) && spec(v-1) != spec(v-2)
 }
 
-// askedAnew is since when a job with pins asks for what it asks for, if that is
-// later than its first start: its author started it again after a stop, or
-// scaled it up while it waited again (nomad job scale). Zero if no version
-// since his last one without pins shows that.
+// askedAnew returns since when a job with pins has requested what it requests now, if that is later
+// than its first start. Its author started it again after a stop, or scaled it up while it waited
+// again (nomad job scale). It returns zero if no version since the author's last one without pins
+// shows that.
 func askedAnew(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	now := job
 	for v := *job.Version; v > 0 && ours(now); v-- {

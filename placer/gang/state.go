@@ -36,7 +36,7 @@ const (
 
 var meanings = map[State]string{
 	Waiting:       "Gated, nothing runs: the job is in the queue.",
-	Committing:    "Its registration with pins was sent, and Nomad has not said what became of it.",
+	Committing:    "Its registration with pins was sent, and Nomad has not answered yet.",
 	Starting:      "Pinned; not all members are there yet.",
 	Running:       "Pinned; all members are there, or are complete.",
 	Stopping:      "Gated over its pins and members: the gang is being stopped to wait again, for another gang, to move, or because it was not whole.",
@@ -106,11 +106,11 @@ type Observed struct {
 	// Want and Have count the members with GPUs that the job asks for, and that
 	// it has or had. Live counts those that are live.
 	Want, Have, Live int
-	// Misplaced: a member runs on a GPU or node that the pins do not name, or
-	// on fewer GPUs than it asked for (Nomad before 1.11.1,
-	// hashicorp/nomad#18364), or where an earlier version's pins had it because
-	// Nomad has not replaced it yet: a service's deployment is active, or the
-	// pins of the version that its author reverted to have no room.
+	// Misplaced: a member runs on a GPU or node that the pins do not name, or on fewer GPUs than it
+	// requested (Nomad before 1.11.1, hashicorp/nomad#18364). It is also set if a member still runs
+	// where an earlier version's pins had it. Nomad has not replaced such a member yet, because a
+	// service's deployment is active, or because there is no room for the version that its author
+	// reverted to.
 	Misplaced bool
 	// LeftOut: Nomad has stopped a member of a batch job without a replacement;
 	// see [leftOut]. LeftOutBeside is the same for groups without GPUs.

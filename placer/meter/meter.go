@@ -82,10 +82,10 @@ func New(version, revision string, gauges []Gauge) *Meter {
 		return register(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: buckets}, labels))
 	}
 	m.placements = counter("placements_total", "Gangs placed, by application class.", "app_class")
-	m.Registrations = counter("registrations_total", "Registrations of jobs by the placer: why, and what became of them (done, conflict, unknown, failed).", "purpose", "outcome")
+	m.Registrations = counter("registrations_total", "Registrations of jobs by the placer: by purpose and outcome (done, conflict, unknown, failed).", "purpose", "outcome")
 	m.Stops = counter("stops_total", "Gangs stopped by the placer: preempted for another, moved to better GPUs, or requeued because they were not whole.", "reason")
 	m.Failures = counter("allocation_failures_total", "Allocations that failed, by whose fault it was: user, infrastructure or unknown.", "cause")
-	m.Notifications = counter("notifications_total", "Notifications by what became of them: sent, or given-up because the receiver did not take them.", "outcome")
+	m.Notifications = counter("notifications_total", "Notifications by outcome: sent, or given-up because the receiver did not take them.", "outcome")
 	waits := []float64{1, 5, 15, 60, 5 * 60, 15 * 60, 3600, 4 * 3600, 12 * 3600, 36 * 3600, 7 * 24 * 3600}
 	m.wait = histogram(m.public, "wait_seconds", "Time that gangs waited in all before they were placed, by application class.", waits, "app_class")
 	m.waitNamed = histogram(m.named, "namespace_wait_seconds", "Time that gangs waited in all before they were placed, by namespace.", waits, "namespace")

@@ -60,7 +60,7 @@ type alloc struct {
 	// untold is what its tasks went through since its client was cut off.
 	untold []*api.TaskEvent
 	// unknownSince is when Nomad lost touch with it the last time, toReconnect whether Nomad has to note
-	// yet what became of it.
+	// yet the outcome.
 	unknownSince time.Time
 	toReconnect  bool
 	began        time.Time // its tasks, the last time

@@ -347,9 +347,9 @@ func (s *Server) apply(p *plan, e api.Evaluation) {
 	s.jobChanged(k, event)
 }
 
-// purgeAllocs drops the allocations of a job with it as it is purged, as
-// Nomad does, though their clients take a while to end the tasks (seen on
-// 1.11.3: they are gone from all lists while tasks run on for kill_timeout).
+// purgeAllocs drops the allocations of a job when it is purged, as Nomad does. Their clients take a
+// while to end the tasks (seen on 1.11.3: the allocations are gone from all lists while tasks run
+// on for kill_timeout).
 func (s *Server) purgeAllocs(k Key) {
 	for _, a := range s.byJob[k] {
 		delete(s.allocs, a.id)
@@ -434,7 +434,7 @@ func (s *Server) scheduleReschedules(p *plan) {
 	}
 }
 
-// finishEval says what became of an evaluation.
+// finishEval records the outcome of an evaluation.
 func (s *Server) finishEval(p *plan, e api.Evaluation) {
 	k := p.key
 	if len(p.failed) == 0 {

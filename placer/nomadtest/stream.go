@@ -32,9 +32,9 @@ type EventFaults struct {
 	Lost, SilentlyLost, Late, Doubled float64
 	// Delay is how late an event that is late comes at most; others overtake it.
 	Delay time.Duration
-	// Early is how likely it is that a change is told of half a second before it is made,
-	// or less: Nomad sends its events before it commits what they tell of (txn.Commit in
-	// Nomad 1.11.3), so who asks for a job because of an event may get it as it was.
+	// Early is how likely an event comes before its change, by half a second or less. Nomad sends
+	// its events before it commits the changes (txn.Commit in Nomad 1.11.3). So whoever reads a job
+	// because of an event may get the old version.
 	Early float64
 }
 
@@ -205,7 +205,7 @@ func (st *stream) pending() (ready bool, err error) {
 	return len(st.buffer) > 0, st.err
 }
 
-// takeBatch takes the next line out of the buffer, or what there is of it. Events of one
+// takeBatch takes the next line out of the buffer, or the part of it that has come. Events of one
 // index come in one line, as Nomad sends them.
 func (st *stream) takeBatch() {
 	st.mu.Lock()

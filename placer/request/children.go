@@ -50,7 +50,7 @@ func instanceChooser(job *api.Job) (*api.TaskGroup, *api.Task) {
 	return nil, nil
 }
 
-// TemplateReason is what becomes of the children of a parameterized or periodic job. children: they
+// TemplateReason is what happens to the children of a parameterized or periodic job. children: they
 // can be registered.
 func TemplateReason(job *api.Job, children bool) reason.Reason {
 	r := reason.Reason{Kind: reason.Template}

@@ -19,10 +19,11 @@ import (
 // something else keeps Nomad from placing it.
 const replacedWithin = 5 * time.Minute
 
-// Drained are the members of a running service that Nomad moves, or is about to move: it stops those on a
-// node that is drained a few at a time (migrate), the others run on until then, and those that it has stopped
-// are there again once it has placed them. Each is a gang of one member, on the nodes that the job's pins
-// name, and on any. Nomad moves no members of batch jobs, and none that are pinned to their GPUs.
+// Drained returns the members of a running service that Nomad moves, or is about to move. On a
+// drained node, Nomad stops members a few at a time (migrate). The others run until then, and a
+// stopped member counts again once Nomad has placed it. Each is a gang of one member, on the nodes
+// that the job's pins name, and on any. Nomad moves no members of batch jobs, and none that are
+// pinned to their GPUs.
 func (v *View) Drained(job *api.Job, now time.Time) (members [][]pal.Gang) {
 	pins, _ := rewrite.Pinned(job)
 	if *job.Type != api.JobTypeService || pins.Mode == rewrite.ModeGPU || rewrite.Gated(job) || cluster.Ended(job) {

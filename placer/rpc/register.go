@@ -158,8 +158,8 @@ type refusal struct {
 }
 
 // Plan asks Nomad's scheduler whether all of the job could be placed. Over HTTP
-// a dispatched job would be taken for the parameterized one, of which nothing is
-// ever placed.
+// a dispatched job would be taken for the parameterized one, and Nomad places nothing
+// of that one.
 func (s *Servers) Plan(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error) {
 	failed, err := s.plan(ctx, job)
 	if err != nil {

@@ -56,7 +56,7 @@ type cell struct {
 	jobs []job
 }
 
-// run is what becomes of a cell under a policy.
+// run is the outcome of a cell under a policy.
 type run struct {
 	Policy   string  `json:"policy"`
 	AvgJCT   float64 `json:"avg_jct_s"`

@@ -10,14 +10,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// fair plays Gavel's policy of finish-time fairness as a fluid: whenever a job comes or ends, all GPUs are
-// shared anew so that the greatest ratio of a job's finish time to the one it would have with an n-th of each
-// model, n jobs being there, is the least. It is told run times, shares GPUs in any fractions, and stops and
-// moves jobs for nothing. Jobs of the same speeds share as one. It returns the average completion time.
+// fair plays Gavel's policy of finish-time fairness as a fluid. Whenever a job comes or ends, all
+// GPUs are shared again. The policy minimises the greatest ratio of a job's finish time to its
+// finish time with 1/n of each model, where n is the number of jobs. It knows run times, shares
+// GPUs in any fractions, and stops and moves jobs at no cost. Jobs of equal speeds share as one. It
+// returns the average completion time.
 //
-// It is solved by hand for three models. The rates that a ratio asks of the jobs are possible unless at some
-// prices of the models they cost more than all GPUs do: that is linear programming's duality. The prices of
-// three models lie in a triangle, of which each try leaves a part.
+// It is solved by hand for three models. The rates that a ratio asks of the jobs are possible
+// unless at some prices of the models they cost more than all GPUs do: that is linear programming's
+// duality. The prices of three models lie in a triangle, and each try leaves a part of it.
 type fair struct {
 	jobs []job
 	c    crowd

@@ -100,8 +100,8 @@ of at most 1.03, Sia's six models at 60 % if nobody is stopped) has the same cau
 const fairness = `
 ## Gavel's finish-time fairness
 
-Gavel's policy of finish-time fairness, played as a fluid: whenever a job comes or ends, GPUs are shared again so that the greatest
-ratio of a job's finish time to the one that it would have with its n-th of each model is the least. It is told run times, shares
+Gavel's policy of finish-time fairness, played as a fluid: GPUs are shared again whenever a job comes or ends. The
+policy minimises the greatest ratio of a job's finish time to its finish time with 1/n of each model, for n jobs. It is told run times, shares
 GPUs in any fractions, has no gangs, and stops and moves jobs for nothing. No scheduler can do all that; ours is told none of it.
 It is solved for three models. Averages in hours.
 
@@ -132,7 +132,7 @@ func (c *cell) line(b *bytes.Buffer) {
 		a.AvgJCT/3600, f.AvgJCT/3600, o.AvgJCT/3600, o.AvgJCT/a.AvgJCT, o.AvgJCT/min(a.AvgJCT, f.AvgJCT), o.AvgJCT/c.Bound, a.P99, f.P99, o.P99, a.Makespan/3600, f.Makespan/3600, o.Makespan/3600)
 }
 
-// means is a line of geometric means over the cells that are of it.
+// means is a line of geometric means over its cells.
 func means(b *bytes.Buffer, cells []*cell, of func(*cell) bool) {
 	var sums [3]float64
 	n, load, preempts := 0.0, 0.0, false

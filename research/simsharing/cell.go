@@ -59,7 +59,7 @@ type cell struct {
 	runs      map[string]result
 }
 
-// result is what becomes of a cell under a policy.
+// result is the outcome of a cell under a policy.
 type result struct {
 	avgJCT  float64
 	byClass map[pal.AppClass]float64

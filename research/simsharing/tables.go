@@ -53,7 +53,7 @@ func page(cells []*cell, gpu string) []byte {
 	return b.Bytes()
 }
 
-// over is a policy over another, geometric mean of the average completion times of the cells that are of it.
+// over is a policy over another, geometric mean of the average completion times of its cells.
 func over(cells []*cell, policy, other string, of func(*cell) bool) float64 {
 	sum, n := 0.0, 0.0
 	for _, c := range cells {

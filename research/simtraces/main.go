@@ -35,7 +35,7 @@ func main() {
 	flag.IntVar(&o.workers, "workers", 2, "runs at a time")
 	flag.StringVar(&o.policy, "try", "", "run only `POLICY`, write nothing, and compare it with the runs that the JSON file has")
 	flag.Uint64Var(&o.seed, "seed", 0, "with -try: of the GPUs and all else that is drawn; 0: that of the published results. What differs little under one seed may be chance")
-	flag.StringVar(&o.version, "version", "", "write beside each run that it is of `COMMIT`")
+	flag.StringVar(&o.version, "version", "", "write `COMMIT` beside each run")
 	flag.BoolVar(&o.ofUsers, "users", false, "the bench of users: what they say and allow, and what it wins them, on the first jobs of each trace and on generated ones")
 	flag.BoolVar(&o.ofProgress, "progress", false, "the bench of reports: on the same jobs, what reports of progress win, honest and false ones")
 	flag.StringVar(&o.against, "against", "", "with -users: compare with the results in `FILE`")

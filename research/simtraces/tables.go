@@ -28,7 +28,7 @@ func (r report) markdown() ([]byte, error) {
 	}
 	fmt.Fprintf(&b, `# Policies on real traces
 
-Made by `+"`%s`"+`. The JSON file beside this page has one line for each run, the CSV file one line for each cell: a trace at one load on one cluster.
+Made by `+"`%s`"+`. Two files beside this page have all figures. The JSON file has one line for each run, also those of policies without a bound on waiting. The CSV file has one line for each cell: a trace at one load on one cluster.
 
 * All policies run the same jobs on the same GPUs: nodes of 8 GPUs with the variability of Longhorn, one GPU in 64 an outlier or none. A gang across nodes takes 1.7 times as long. A stopped gang loses %d s.
 * The load is the GPU time of the jobs over that of the cluster between the first submission and the last. It sets the number of nodes.
@@ -36,7 +36,7 @@ Made by `+"`%s`"+`. The JSON file beside this page has one line for each run, th
 * We chose rules by one half of the virtual clusters. The other half and the whole clusters show the outcome.
 * "ours" is the agent's default queue where no gang may be stopped, "preempting" where all may. Users give no estimates, except with "exact times". EASY, SRTF and clairvoyant know all run times; easy-users knows what users guess. `+"`nomad-pal simulate -help`"+` describes each policy.
 
-What no policy here can do: reach SRTF's average without knowing run times, or the p99 slowdown of policies that stop gangs without stopping any. SRTF has no bound on waiting; "no bound" shows what the bound costs ours. Plain Nomad with spread sometimes has a better average than ours because it serves jobs that need a whole node last; its makespan shows that.
+What no policy here can do: reach SRTF's average without knowing run times, or the p99 slowdown of policies that stop gangs without stopping any. SRTF has no bound on waiting. Plain Nomad with spread sometimes has a better average than ours because it serves jobs that need a whole node last; its makespan shows that.
 
 `, target, restartS)
 	if r.quick {
@@ -183,13 +183,16 @@ func loads(cells []*result) []float64 {
 // tail and its makespan over the best of all others'.
 func summary(b *bytes.Buffer, cells []*result) {
 	ls := loads(cells)
-	fmt.Fprintf(b, "\nAverage job completion time over that of the clairvoyant policy, by load; p99 of the slowdown (completion time over work) and makespan over the least of all but the clairvoyant's. Geometric means over %d cells; in brackets the worst cell. Where jobs never finish, the figures are of the others.\n\n", len(cells))
+	fmt.Fprintf(b, "\nAverage job completion time over that of the clairvoyant policy, by load; p99 of the slowdown (completion time over work) and makespan over the least of all but the clairvoyant's. Geometric means over %d cells; in brackets the worst cell. If jobs never finish, the figures are of the others.\n\n", len(cells))
 	fmt.Fprint(b, "| policy |")
 	for _, l := range ls {
 		fmt.Fprintf(b, " average, load %s |", percent(l))
 	}
 	fmt.Fprintf(b, " p99 slowdown | makespan | never finish |\n|---%s|---|---|---|\n", strings.Repeat("|---", len(ls)))
 	for _, p := range policies() {
+		if unbounded(p.name) {
+			continue
+		}
 		stuck := 0
 		for _, c := range cells {
 			stuck += c.of(p.name).Stuck
@@ -197,7 +200,7 @@ func summary(b *bytes.Buffer, cells []*result) {
 		fmt.Fprintf(b, "| %s |", p.name)
 		for _, l := range ls {
 			at := slices.DeleteFunc(slices.Clone(cells), func(c *result) bool { return c.Load != l })
-			spread(b, at, func(c *result) float64 { return c.of(p.name).AvgJCT / c.of(limit).AvgJCT })
+			fmt.Fprintf(b, " %.2f |", geomean(at, func(c *result) float64 { return c.of(p.name).AvgJCT / c.of(limit).AvgJCT }))
 		}
 		for _, figure := range []func(run) float64{tail, makespan} {
 			spread(b, cells, func(c *result) float64 {
@@ -207,6 +210,12 @@ func summary(b *bytes.Buffer, cells []*result) {
 		}
 		fmt.Fprintf(b, " %d |\n", stuck)
 	}
+}
+
+// unbounded reports whether a policy has no bound on waiting where another one, else the same,
+// has. Such policies are in the JSON file only.
+func unbounded(policy string) bool {
+	return strings.HasSuffix(policy, "no bound") || strings.HasSuffix(policy, "-unbounded")
 }
 
 // spread is a geometric mean with the worst of it.
@@ -273,7 +282,7 @@ func (c *result) boundCosts(name string) float64 {
 	return c.of(name).AvgJCT / c.of(name+", no bound").AvgJCT
 }
 
-// csv has one line for each cell and for what ours is told of run times.
+// csv has one line for each cell and for what ours knows about run times.
 func (r report) csv() ([]byte, error) {
 	var b bytes.Buffer
 	fmt.Fprintln(&b, "trace,part,task_gpus,load,gpus,outliers,told,best_policy,best_average_h,ours_average,ours_p99,ours_makespan,ours_bound,preempting_average,preempting_p99,preempting_makespan,preempting_bound")

@@ -379,9 +379,9 @@ func userCell(s source, load float64) *result {
 
 const usersText = `# What estimates and checkpoints win you
 
-Written by %s, all of it in one run, on %s. The first %d jobs of each trace that is there, and of generated ones, at 60, 85 and 110 %% load: Philly's
-virtual clusters, Gavel's, the Sia-Philly workloads on their 64 GPUs (as they come, faster and slower), heavy tails, sweeps, days and
-nights, wide gangs behind a stream of small ones. Nodes of 8 GPUs with the variability of Longhorn, one GPU in 64 an outlier. A
+Written by %s, all of it in one run, on %s. The first %d jobs of each trace, at 60, 85 and 110 %% load. Real traces:
+Philly's virtual clusters, Gavel's, and the Sia-Philly workloads on their 64 GPUs (as they come, faster and slower).
+Generated ones: heavy tails, sweeps, days and nights, wide gangs behind a stream of small ones. Nodes of 8 GPUs with the variability of Longhorn, one GPU in 64 an outlier. A
 stopped gang loses %d s. All figures are geometric means over cells; "worst" is the worst cell. Slowdown is completion time over work.
 "Wide" are the widest gangs, one in twenty. Makespan is the time from the first submission to the last end.
 

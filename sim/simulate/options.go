@@ -3,7 +3,7 @@
 
 // Package simulate is `nomad-pal simulate`: it plays a trace, a generated
 // workload or the history of a Nomad cluster under a policy and reports what
-// would become of the jobs, as a table, JSON, CSV or an HTML page with plots.
+// would happen to the jobs, as a table, JSON, CSV or an HTML page with plots.
 package simulate
 
 import (
@@ -217,7 +217,7 @@ func (o *options) policyFlags(f *flag.FlagSet) {
 
 const usage = `Usage: nomad-pal simulate [options]
 
-Plays a workload under a policy and reports what would become of the jobs.
+Plays a workload under a policy and reports what would happen to the jobs.
 The defaults are those of "nomad-pal agent"; -config reads its configuration.
 
 `

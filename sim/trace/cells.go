@@ -182,7 +182,7 @@ func (c *clock) date(cell string) (clockKind, float64, error) {
 	return "", 0, fmt.Errorf("%q is not a time such as 2020-04-01 00:04:03, 2020-04-01T00:04:03+08:00, or seconds", cell)
 }
 
-// state is what became of a run.
+// state is the outcome of a run.
 type state uint8
 
 const (

@@ -105,10 +105,9 @@ func logUniform(r *rand.Rand, low, high float64) float64 {
 	return low * math.Pow(high/low, r.Float64())
 }
 
-// HeavyTail generates jobs as a large shared cluster sees them (Philly, Helios:
-// sizes are powers of two, most jobs one GPU, work lognormal with a heavy
-// tail) so that the cluster's GPUs are busy at the given load (0…1 and above).
-// Jobs belong to tenants and repeat names of their tenant.
+// HeavyTail generates jobs as a large shared cluster sees them (Philly, Helios). Sizes are powers
+// of two, most jobs have one GPU, and work is lognormal with a heavy tail. The cluster's GPUs are
+// busy at the given load (0…1 and above). Jobs belong to tenants and repeat names of their tenant.
 func HeavyTail(seed uint64, jobs, clusterGPUs int, load float64) Trace {
 	r := rand.New(rand.NewPCG(seed, 0x4ea7))
 	t := Trace{Name: fmt.Sprintf("heavy-tail seed %d", seed), Jobs: make([]Job, 0, jobs)}

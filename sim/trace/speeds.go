@@ -100,9 +100,9 @@ type App struct {
 	Speeds pal.Speeds
 }
 
-// ReadSpeeds reads how fast applications run: a table with the columns model, gpu_model and rate
-// (work a second, in any unit), or Sia's with gpu_type, model, local_batch and step_s, of which
-// the largest batch counts that all kinds of GPU ran. It returns the GPU models in the order in
+// ReadSpeeds reads how fast applications run. The table has the columns model, gpu_model and rate
+// (work a second, in any unit). Or it is Sia's, with gpu_type, model, local_batch and step_s; the
+// largest batch that all kinds of GPU ran counts. ReadSpeeds returns the GPU models in the order in
 // which they come, and the applications by name.
 func ReadSpeeds(path string) (models []string, apps []App, err error) {
 	f, err := os.Open(path)

@@ -383,10 +383,10 @@ func (t Trace) Of(tenant string) Trace {
 	return one
 }
 
-// InTasks is the trace with every job written as tasks of up to so many GPUs
-// that lie on one node each, as Nomad's users write gangs: all of a size where
-// there is one of at least half of that many, else full ones and one with the
-// rest. 1: every GPU may lie anywhere.
+// InTasks returns the trace with every job written as tasks, as Nomad's users write gangs. A task
+// has at most that many GPUs, which are on one node. All tasks have the same size if one of at
+// least half of that many divides the job. Otherwise they are full, and the last has the rest. 1:
+// every GPU may be anywhere.
 func (t Trace) InTasks(gpus int) Trace {
 	t.Jobs = slices.Clone(t.Jobs)
 	for i := range t.Jobs {

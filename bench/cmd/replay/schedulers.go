@@ -25,7 +25,7 @@ type scheduler struct {
 	alone     bool          // a run of it takes all of the machine
 	asked     bool          // runs only where -modes names it
 	choose    choice        // which GPU model a job runs on, with -modes that name it
-	// limit is what Slurm is told of run times, by seed; nil is Nomad.
+	// limit is what Slurm knows about run times, by seed; nil is Nomad.
 	limit func(seed uint64) sim.Estimate
 }
 
@@ -45,7 +45,7 @@ func restartCost(compress float64) time.Duration {
 	return time.Duration(float64(restart)/compress) + usualStart + usualStop + iteration/2
 }
 
-// timing is what the simulator is told of a cluster that is not busy.
+// timing is what the simulator knows about a cluster that is not busy.
 func (o options) timing() sim.Config {
 	return sim.Config{RestartS: o.compressed(restart).Seconds(), RestartCostS: restartCost(o.compress).Seconds(), CheckpointS: iteration.Seconds(),
 		StartS: usualStart.Seconds, EndS: usualEnd.Seconds(), StopS: usualStop.Seconds()}

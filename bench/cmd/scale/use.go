@@ -13,10 +13,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// use has every node run something all the time, as nodes have that ship their
-// logs or metrics. As far as profiles tell, Nomad wakes a node that has no
-// allocation, alive or dead, with every new one of the nodes whose ids are near
-// its own: on a fresh cluster, or after a garbage collection, those are all.
+// use keeps something running on every node, as on nodes that ship their logs or metrics. By
+// profiles, Nomad wakes a node without allocations, alive or dead, for every new allocation of
+// nodes with similar ids. On a fresh cluster, or after a garbage collection, that is every node.
 func (b *bed) use(ctx context.Context) error {
 	began := time.Now()
 	j := api.NewSystemJob("use", "use", "global", 50)

@@ -1,14 +1,18 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command soak is `make soak`: compressed traffic on a real cluster under the
-// placer's default configuration, for hours, while clients are killed and
-// started again, the placer is killed, and GPUs become unhealthy and heal. Every look
-// compares what the placer says with Nomad's allocations and records what the
-// processes use. It fails when they disagree in two looks in a row, when a GPU
-// is given away twice for a second, when memory, threads, goroutines, files or
-// variables grow steadily, when an allocation fails and nothing says why, or
-// when a job does not finish. It writes a JSON file and prints a summary.
+// Command soak is `make soak`: compressed traffic on a real cluster under the placer's default
+// configuration, for hours. Meanwhile clients are killed and restarted, the placer is killed, and
+// GPUs become unhealthy and recover. Every check compares the placer's state with Nomad's
+// allocations, and records the processes' resources. The run fails in these cases:
+//
+//   - placer and Nomad disagree in two checks in a row
+//   - a GPU is given out twice for a second
+//   - memory, threads, goroutines, files or variables grow steadily
+//   - an allocation fails without a reason
+//   - a job does not finish
+//
+// It writes a JSON file and prints a summary.
 package main
 
 import (

@@ -34,7 +34,7 @@ var followedBy = map[string]string{
 	" (nomad-pal requeue)":                                                                                                                                           "TestRequeue",
 	"How it stands: nomad-pal explain %s\n":                                                                                                                          "TestHold",
 	"say which jobs; see nomad-pal ":                                                                                                                                 "TestHold",
-	"Note: no job says that it is of %s: a job says so by meta %s, which nomad-pal run adds if %s is set":                                                            "TestMine",
+	"Note: no job names %s as its user: a job does so with meta %s, which nomad-pal run adds if %s is set":                                                           "TestMine",
 	"finding out who is logged in: %w; set %s":                                                                                                                       "TestMine",
 	"asking Nomad whose token it is: %w; set NOMAD_TOKEN, or %s":                                                                                                     "TestMine",
 	"stopping jobs: no job is named; say which, or -mine":                                                                                                            "TestMine",

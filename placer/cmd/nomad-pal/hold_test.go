@@ -146,7 +146,7 @@ func TestMine(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", "http {\n  bind_port = 0\n}\n")
 	t.Setenv(userVariable, "nobody")
-	if _, _, said := c.does("queue", "-mine"); !strings.Contains(said, "Note: no job says that it is of nobody") {
+	if _, _, said := c.does("queue", "-mine"); !strings.Contains(said, "Note: no job names nobody as its user") {
 		t.Error(said)
 	}
 	t.Setenv(userVariable, "anna")

@@ -278,7 +278,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// take starts to follow new members, and reports what became of the others. Of the members that are
+// take starts to follow new members, and reports the outcome of the others. Of the members that are
 // there at first the last lines are printed, of later ones all.
 func (l *logs) take(ctx context.Context, all []*api.AllocationListStub, first bool) {
 	if first {

@@ -51,7 +51,7 @@ Measure Options:
 	"What would that do now?", "nomad-pal measure -all -dry-run",
 ), outputOptions, generalOptions)
 
-// measureOutcome is what became of a GPU.
+// measureOutcome is the outcome of a GPU.
 type measureOutcome string
 
 // The outcomes. The last two are of -dry-run, or of a run that ended before the GPU's turn.

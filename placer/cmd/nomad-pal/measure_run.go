@@ -227,7 +227,7 @@ func (r *measureRun) later(t *measureTarget, why string) {
 	t.Outcome, t.Reason, t.registered, t.again = gpuWaits, why, time.Time{}, time.Now().Add(measureAgain)
 }
 
-// end notes what became of a GPU.
+// end notes the outcome of a GPU.
 func (r *measureRun) end(t *measureTarget, o measureOutcome, why string) {
 	t.Outcome, t.Reason = o, why
 	text := string(o)
@@ -275,7 +275,7 @@ func (r *measureRun) node(t *measureTarget) (*api.Node, error) {
 	return n, nil
 }
 
-// follow looks what became of a GPU whose job is registered, and ends the job when it has done its
+// follow checks the outcome of a GPU whose job is registered, and ends the job when it has done its
 // duty.
 func (r *measureRun) follow(t *measureTarget, node *api.Node) error {
 	key := measureKey(r.b.namespace, t.GPU)

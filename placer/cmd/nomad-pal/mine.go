@@ -50,7 +50,7 @@ func (b *base) mine(client *nomad.Client, jobs []model.JobStatus) ([]model.JobSt
 	said := slices.ContainsFunc(jobs, func(j model.JobStatus) bool { return j.User != "" })
 	mine := slices.DeleteFunc(jobs, func(j model.JobStatus) bool { return j.User != name })
 	if len(mine) == 0 && !said {
-		b.complain(fmt.Sprintf("Note: no job says that it is of %s: a job says so by meta %s, which nomad-pal run adds if %s is set", name, rewrite.UserHint, userVariable))
+		b.complain(fmt.Sprintf("Note: no job names %s as its user: a job does so with meta %s, which nomad-pal run adds if %s is set", name, rewrite.UserHint, userVariable))
 	}
 	return mine, nil
 }

@@ -127,7 +127,7 @@ func (b *base) runRun(args []string) int {
 	return b.watch(client, gated, resp)
 }
 
-// watch has an agent tell what becomes of a job. Where none answers, the job is registered all the
+// watch has an agent tell what happens to a job. Where none answers, the job is registered all the
 // same.
 func (b *base) watch(client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) int {
 	a, err := b.ask()

@@ -188,7 +188,7 @@ func (b *base) attend(a *answers, o shellOptions, job *api.Job, command []string
 	return code
 }
 
-// toldWithin is how long Nomad may take to tell what became of the job after the session has ended.
+// toldWithin is how long Nomad may take to tell the outcome of the job after the session has ended.
 const toldWithin = 5 * time.Second
 
 // broken tells why a session ended before its command.

@@ -56,7 +56,7 @@ type Options struct {
 	// Unchecked: broken invariants do not fail the test, which looks at
 	// [World.Broken] itself.
 	Unchecked bool
-	// Published is told of each picture that a placer publishes.
+	// Published sees each picture that a placer publishes.
 	Published func(placer string, s *query.Snapshot)
 	// Sampled: its test takes a sample of its worlds by itself, or needs this one. Of other worlds
 	// few run under the race detector.

@@ -36,17 +36,19 @@ import (
 //     but with all of its gang;
 //   - nothing is pinned to a GPU that still runs another member's tasks, be it of the same
 //     job or of one that was purged;
-//   - the gangs of a tenant, or of a user, have no more GPUs than the limit, but for a limited time, or if just
-//     before a placer started gangs Nomad replaced members, or chose GPUs for canaries, or another placer
-//     that does not know of it started others;
-//   - of the children of a template no more have GPUs than pal_array_parallel says, but for a limited time;
+//   - the gangs of a tenant, or of a user, have no more GPUs than the limit, but for a limited
+//     time. They may have more if, just before a placer started gangs, Nomad replaced members or
+//     chose GPUs for canaries, or another placer that does not know of it started others;
+//   - of the children of a template no more have GPUs than pal_array_parallel says, but for a
+//     limited time;
 //   - a child that was dispatched with a payload, which a registration would lose, is left alone;
-//   - what Nomad puts back when a service's deployment fails (auto_revert) stays what is wanted, until its
-//     author registers it again;
+//   - what Nomad puts back when a service's deployment fails (auto_revert) stays what is wanted,
+//     until its author registers it again;
 //   - a placer has one ledger: the queue has each gang on the GPUs that it holds in the
 //     placer's view of the cluster;
-//   - what is answered is what is so: of a job that waits, explain and the list give the queue's reason,
-//     its range of the start, who goes first, and who holds how many GPUs by the ledger, in each picture.
+//   - answers match the state. For a waiting job, explain and the list give the queue's reason, its
+//     range of the start, who goes first, and who holds how many GPUs by the ledger, in each
+//     picture.
 type rules struct {
 	w *World
 
@@ -91,7 +93,7 @@ type rules struct {
 	trouble time.Time
 }
 
-// story is what an author meant with a job, and what became of it.
+// story is what an author meant with a job, and the outcome.
 type story struct {
 	// wrote are the specs, without gate and pins, that its authors registered.
 	wrote map[string]bool
@@ -123,7 +125,7 @@ type story struct {
 	whole bool
 	// template is the job of which it is a child; the zero key: it is none.
 	template nomadtest.Key
-	// gpusDone: all with GPUs have; what becomes of the others is Nomad's affair.
+	// gpusDone: all with GPUs have; what happens to the others is Nomad's affair.
 	gpusDone  bool
 	wholeIn   uint64
 	wholeAt   time.Time
@@ -311,7 +313,7 @@ func (r *rules) wrote(x nomadtest.Write) {
 	}
 	switch {
 	case x.Before == nil && x.Kind == "register":
-		// Purged in the moment of a race: it is to be purged again, if anybody knows.
+		// The author purged it during a race. A placer that knows must purge it again.
 		s.unknown = s.gone && s.purge && !r.dead[x.Client].IsZero()
 		s.back, s.backAt = x.Client, time.Now()
 	case x.Before != nil && len(x.Before.Payload) > 0 && x.Kind == "register":
@@ -481,9 +483,9 @@ func (s *story) lack(job *api.Job) (all, withGPUs int) {
 	return all, withGPUs
 }
 
-// editForgotten reports whether an edit is lost for good: the placer that wrote over it was killed
-// before it saw that, and what it wrote had ended by the time that another one could look, or a
-// little later (walk 548). Placers do not look at jobs that ended before they began.
+// editForgotten reports whether an edit is lost for good: the placer that overwrote it was killed
+// before it saw that. The overwriting version had ended by the time that another placer could look,
+// or a little later (walk 548). Placers do not look at jobs that ended before they began.
 func (r *rules) editForgotten(s *story, job *api.Job) bool {
 	return s.over[*job.JobModifyIndex] && *job.Status == "dead" && s.ended.Before(r.dead[s.overBy].Add(time.Minute))
 }

@@ -280,7 +280,7 @@ func (x *Walk) share(g *Gang) {
 	}
 }
 
-// disconnects has the author of some jobs say what is to become of members on nodes that are away.
+// disconnects has the author of some jobs say what happens to members on nodes that are away.
 func (x *Walk) disconnects(g *Gang) {
 	d := &api.DisconnectStrategy{LostAfter: new(time.Duration(5+x.rng.IntN(600)) * time.Second)}
 	reconcile := []api.ReconcileOption{api.ReconcileOptionBestScore, api.ReconcileOptionKeepOriginal, api.ReconcileOptionKeepReplacement, api.ReconcileOptionLongestRunning}
@@ -600,9 +600,10 @@ func (x *Walk) open() (out []string) {
 	return out
 }
 
-// failedAlone reports whether a job has done what it can: some members have done their work, and
-// another one failed, which Nomad does not try again, and that the others do not need: its author
-// says so, or it has no GPUs. One of these may also have been stopped when the others had ended.
+// failedAlone reports whether a job has done what it can. Some members have done their work.
+// Another one failed, and Nomad does not retry it. The others do not need it, because its author
+// says so, or because it has no GPUs. One of these may also have been stopped when the others had
+// ended.
 func (x *Walk) failedAlone(k nomadtest.Key, job *api.Job) bool {
 	h, err := rewrite.ParseHints(job)
 	failed, done := false, false

@@ -163,8 +163,8 @@ is as its author wrote it last, and has finished. All the time none of these inv
 * After each decision, explain and the list give, of each job that waits, the queue's reason, who goes first, when the
   queue expects it to start, and who holds how many GPUs by the ledger.
 
-A step is one thing that happens in that Nomad: a request is answered, an evaluation is worked on, a client starts or ends
-a task or tells of it, a node is found to be down. Virtual time that merely passes is none.
+A step is one thing that happens in that Nomad: a request is answered, an evaluation is processed, a client starts,
+ends or reports a task, a node is found to be down. Passing time is no step.
 
 | | |
 |---|---|
@@ -175,37 +175,35 @@ a task or tells of it, a node is found to be down. Virtual time that merely pass
 | seeds that failed | %v |
 
 `+"`make simulations`"+`, a part of `+"`make test`"+`, walks from seed 0 on for 100,000 steps. `+"`make test-long`"+` walks ten million steps. As
-this target does, it also goes through all %d worlds (`+"`make simulations`"+`: one in 23) of two nodes with two GPUs and two gangs, one of which preempts the
-other, in which an author edits, stops, purges or runs again one gang, the placer or a node crashes, and one write is not
-answered, each at any request of the placer's. `+"`go test`"+` alone walks %d seeds. The machine of a gang by itself takes a
-million random events in placer/gang. A seed is replayed to the same step.
+this target does, it also goes through all %d small worlds (`+"`make simulations`"+`: one in 23). A small world has two
+nodes with two GPUs, and two gangs; one preempts the other. An author edits, stops, purges or reruns one gang, the
+placer or a node crashes, and one write is not answered. Each happens at any request of the placer's. `+"`go test`"+` alone walks %d seeds. 
+In placer/gang, the state machine of a gang gets a million random events. A seed always gives the same walk.
 
-A forced garbage collection may take a drained gang while Nomad does not answer the placer, or a new placer does not know
-of it yet: "collected while Nomad did not answer" counts these. Nobody could tell such a job from a purged one.
+A forced garbage collection may delete a drained gang while Nomad does not answer the placer, or before a new placer
+knows the gang: "collected while Nomad did not answer" counts these. Nobody could tell such a job from a purged one.
 
-An elastic gang that finishes in the moment in which its new size is registered is started again by Nomad, and so is
-a gang that finishes before a registration of it is written that Nomad had checked earlier. The placer
-looks right after that, and stops it. If that request fails, or the placer is killed just then, the gang runs until the
-placer can look, at worst to its end: "%s" counts these.
+Nomad restarts an elastic gang that finishes just as its new size is registered. It also restarts a gang that finishes
+between Nomad's check of a registration and its write. The placer sees that and stops the gang. If that request fails,
+or the placer is killed just then, the gang runs until the placer sees it, at worst to its end: "%s" counts these.
 
-A registration may be written long after Nomad has checked it ("slow write"). Its pins rest on what was free at the check:
-what came upon these GPUs after that no placer could have known, and it does not count as given twice.
+A registration may be written long after Nomad has checked it ("slow write"). Its pins name GPUs that were free at the
+check. No placer can know what gets these GPUs later, so that does not count as given out twice.
 
-Nomad's own affairs are: when a service's deployment replaces which member, that it tries none of these again once it has
-failed, what becomes of groups without GPUs that fail, and how often it tries a member that the others do not need. Members that
+Some things are up to Nomad: when a service's deployment replaces which member, that it retries none once it has
+failed; what happens to failed groups without GPUs, and how often it retries a member that the others do not need. Members that
 Nomad replaces by itself, and canaries that it starts within pins to a class, may be above a tenant's limit.
-Of the members of one gang for which Nomad preempts another job's member, it has only the first wait for that one's end (seen
-on a real Nomad too): that counts as given twice only if the placer knew of it a second before.
+If Nomad preempts another job's member for several members of a gang, only the first of them waits for its end (seen on
+a real Nomad too). That counts as given out twice only if the placer knew of it a second before.
 
-Some authors let members run on while their node is away, for a while (disconnect). Such a member of a gang that is stopped
-meanwhile is no part of it: Nomad can stop it only when the node is back.
+Some jobs let members run for a while after their node lost touch (disconnect). If the gang is stopped meanwhile, such
+a member no longer belongs to it: Nomad can stop it only when the node is back.
 
-A node may be purged while its client runs ("forget a node"). A batch member that its client has ended then, before Nomad
-looked, has finished, as it has for Nomad.
+A node may be purged while its client runs ("forget a node"). If the client ended a batch member before Nomad looked,
+the member counts as finished, as in Nomad.
 
-Not modelled: what Nomad's servers do to each other, federated regions, machines that come back without what their clients
-had written down, registrations that Nomad writes after the placer has ceased to wait for its answer (stories have those),
-and real GPUs.
+Not modelled: what Nomad's servers do to each other, federated regions, clients that lost their state, and real GPUs.
+Nor are registrations that Nomad writes after the placer has stopped waiting; stories cover those.
 
 Modelled, but not in the walks: hundreds of failures at a time.
 

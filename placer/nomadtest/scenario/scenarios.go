@@ -272,7 +272,7 @@ func finishesBehindGate(x *Script) {
 	x.show("a")
 }
 
-// anotherCount is what becomes of an elastic gang of which a member has ended.
+// anotherCount is what happens to an elastic gang of which a member has ended.
 func anotherCount(x *Script) {
 	count := func(n int) {
 		x.register(x.pinned(bed.Gang{Name: "a", Members: n, Ungated: true, Change: func(job *api.Job) {

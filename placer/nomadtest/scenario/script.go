@@ -393,7 +393,7 @@ func events(a *api.AllocationListStub) string {
 					out = append(out, e.Type)
 				}
 			case api.TaskClientReconnected:
-				if !over(a) { // what has ended is told of with it or without
+				if !over(a) { // an ended one is reported with it or without
 					out = append(out, e.Type)
 				}
 			case api.TaskTerminated:

@@ -1,0 +1,122 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package deps
+
+import (
+	"iter"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// longest is how many words a sentence has at most, in docs and in comments. Write shorter
+// ones: 40 is for lists.
+const longest = 40
+
+// TestSentencesAreShort counts the words of each sentence of the docs, and of the comments
+// of all code but that of tests.
+func TestSentencesAreShort(t *testing.T) {
+	n := 0
+	check := func(at, text string) {
+		for s := range sentences(text) {
+			n++
+			if words := len(strings.Fields(s)); words > longest {
+				t.Errorf("%s: a sentence of %d words, more than %d; make two of it: %s", at, words, longest, s)
+			}
+		}
+	}
+	for _, name := range tracked(t, "*.md") {
+		for text := range paragraphs(read(t, name)) {
+			check(name, text)
+		}
+	}
+	files, folders := parsed(t)
+	for _, d := range folders {
+		for name, f := range d.files {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			for _, c := range f.Comments {
+				for text := range paragraphs(c.Text()) {
+					check(files.Position(c.Pos()).String(), text)
+				}
+			}
+		}
+	}
+	if n < 10000 {
+		t.Fatalf("found %d sentences only", n)
+	}
+}
+
+var (
+	link  = regexp.MustCompile(`!?\[([^][]*)\]\([^()]*\)`)
+	typed = regexp.MustCompile("`[^`]*`")
+	begin = regexp.MustCompile(`^\s*([*-]|\d+\.|>|#+)\s+`)
+	codes = regexp.MustCompile(`(?:Code,? (?:and |or )?)+Code`)
+	ends  = regexp.MustCompile(`(?:[.!?][)"'*_]*|;)\s`)
+)
+
+// paragraphs splits a Markdown text, or a comment, into its paragraphs, items of lists,
+// headings and cells of tables. Code in them counts as one word; blocks of code are left out.
+func paragraphs(text string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		var lines []string
+		flush := func() bool {
+			text := codes.ReplaceAllString(typed.ReplaceAllString(strings.Join(lines, " "), "Code"), "Code")
+			text = link.ReplaceAllString(text, "$1")
+			lines = nil
+			return text == "" || yield(text)
+		}
+		for line := range strings.SplitSeq(prose(text), "\n") {
+			switch mark := begin.FindString(line); {
+			case strings.TrimSpace(line) == "", mark == "" && strings.HasPrefix(line, "|"):
+				if !flush() {
+					return
+				}
+				for cell := range strings.SplitSeq(codes.ReplaceAllString(typed.ReplaceAllString(line, "Code"), "Code"), "|") {
+					if strings.TrimSpace(cell) != "" && !yield(cell) {
+						return
+					}
+				}
+			case mark != "":
+				if !flush() {
+					return
+				}
+				lines = []string{line[len(mark):]}
+			case len(lines) > 0 || !strings.HasPrefix(line, "    ") && !strings.HasPrefix(line, "\t"):
+				lines = append(lines, strings.TrimSpace(line))
+			}
+		}
+		flush()
+	}
+}
+
+// sentences splits a paragraph. A semicolon ends a thought, too.
+func sentences(text string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for text != "" {
+			end := len(text)
+			if at := ends.FindStringIndex(text); at != nil {
+				end = at[1]
+			}
+			if !yield(strings.TrimSpace(text[:end])) {
+				return
+			}
+			text = text[end:]
+		}
+	}
+}
+
+func TestSentences(t *testing.T) {
+	text := "# Title\n\nOne `a b. C` two. Three\n(see [four five](x.md)). Six?\n\n| a | b c |\n* item\n  goes on\n\n```\ncode\n```\n"
+	want := []string{"Title", "One Code two.", "Three (see four five).", "Six?", "a", "b c", "item goes on"}
+	var got []string
+	for p := range paragraphs(text) {
+		got = slices.AppendSeq(got, sentences(p))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
