@@ -43,7 +43,7 @@ type GPU struct {
 	// Live is what it does now, if that was requested; NotLive is why that is not known.
 	Live    *live.Use `json:"live,omitempty"`
 	NotLive string    `json:"not_live,omitempty"`
-	// IdleSince is since when it runs nothing although a job holds it; zero if it is busy, or that
+	// IdleSince is since when it runs nothing although a job holds it; zero if it computes, or that
 	// is not known.
 	IdleSince time.Time `json:"idle_since,omitzero"`
 }
