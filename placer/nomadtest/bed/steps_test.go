@@ -74,7 +74,7 @@ func TestNextSteps(t *testing.T) {
 	}
 	t.Logf("%d walks, %d steps; taken: %v; %d did not come about as others came or went", walks, steps, taken, unsure)
 	if seeds == stepSeeds {
-		for _, what := range []string{"fewer fit", "priority", "stop the holders", "could run"} {
+		for _, what := range []string{"fewer fit", "priority", "stop the holders", "tradeoff"} {
 			if taken[what] == 0 {
 				t.Errorf("no author did what was offered: %s (%v)", what, taken)
 			}
