@@ -30,23 +30,17 @@ const controlsWithin = 3 * time.Second
 // Control changes the controls of a job, and makes the placer obey them. It deletes the controls of
 // jobs that are gone.
 func (p *Placer) Control(ctx context.Context, k cluster.JobKey, change func(*gang.Control)) (gang.Control, error) {
-	there := map[string]bool{k.String(): true}
-	picture := p.Picture()
-	if picture != nil {
-		for known := range picture.Model().State.Jobs {
-			there[known.String()] = true
-		}
-	}
 	kept := store.In(p.nomad).Controls()
 	is, err := kept.Read(ctx)
 	if err != nil && !store.Unreadable(err) {
 		return gang.Control{}, err
 	}
+	gone := p.gone(ctx, is.Of)
 	var of gang.Control
 	_, err = kept.Change(ctx, is, func(is store.Value[map[string]gang.Control]) (map[string]gang.Control, error) {
 		all := map[string]gang.Control{}
 		maps.Copy(all, is.Of)
-		maps.DeleteFunc(all, func(id string, _ gang.Control) bool { return picture != nil && !there[id] })
+		maps.DeleteFunc(all, func(id string, _ gang.Control) bool { return gone[id] && id != k.String() })
 		of = all[k.String()]
 		if change(&of); of == (gang.Control{}) {
 			delete(all, k.String())
@@ -60,6 +54,20 @@ func (p *Placer) Control(ctx context.Context, k cluster.JobKey, change func(*gan
 	}
 	p.Reread()
 	return of, nil
+}
+
+// gone returns the jobs with controls that Nomad does not have. The picture alone does not tell: it
+// lacks new jobs, and after a lost connection most jobs.
+func (p *Placer) gone(ctx context.Context, told map[string]gang.Control) map[string]bool {
+	gone, picture := map[string]bool{}, p.Picture()
+	for id := range told {
+		k := model.KeyOf(id)
+		if picture != nil && picture.Model().State.Jobs[k] == nil {
+			job, err := p.nomad.Job(ctx, k)
+			gone[id] = err == nil && job == nil
+		}
+	}
+	return gone
 }
 
 // Reread makes the placer read again what commands write: controls and the quarantine.

@@ -13,9 +13,13 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/query"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 func preempting(c *model.Config) { c.Queue.Order, c.Queue.Preempt = queue.Priority, true }
@@ -212,5 +216,43 @@ func TestAfterAJobStoppedTwice(t *testing.T) {
 		}
 		w.Submit(Gang{Name: "a", Runs: time.Minute, Meta: map[string]string{"pal_after": "z"}})
 		w.ExpectRunning("a", 2*time.Minute)
+	})
+}
+
+// A job is held in the moment of its submission, and something is told of another one before the placer
+// has seen the first: the hold stays. What was told of a job that was purged is forgotten.
+func TestHeldAtOnce(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 4)
+		p := w.StartPlacer()
+		w.Submit(Gang{Name: "other", GPUs: 4, Runs: time.Hour})
+		w.ExpectRunning("other", 10*time.Second)
+		tell := func(name string, c gang.Control) {
+			w.T.Helper()
+			if _, err := p.Control(w.T.Context(), Key(name), func(of *gang.Control) { *of = c }); err != nil {
+				w.T.Fatal(err)
+			}
+		}
+		w.Nomad.SetEventFaults(nomadtest.EventFaults{Late: 1, Delay: 10 * time.Second})
+		w.Submit(Gang{Name: "a", Runs: time.Minute})
+		tell("a", gang.Control{Held: &gang.Said{By: "ada", At: time.Now()}})
+		tell("other", gang.Control{Priority: 60})
+		w.Nomad.SetEventFaults(nomadtest.EventFaults{})
+		if err := w.Purge(Key("other")); err != nil {
+			w.T.Fatal(err)
+		}
+		w.ExpectWaiting("a", time.Minute)
+		if e := w.explained("a"); e.Reason.Kind != reason.Held {
+			w.T.Errorf("a waits: %s", e.Reason)
+		}
+		tell("a", gang.Control{Priority: 70})
+		w.ExpectFinished("a", 5*time.Minute)
+		c, err := nomad.NewClient(w.Nomad.Config("operator", ""), "default")
+		if err != nil {
+			w.T.Fatal(err)
+		}
+		if is, err := store.In(c).Controls().Read(w.T.Context()); err != nil || len(is.Of) != 1 {
+			w.T.Errorf("kept: %v, %v", is.Of, err)
+		}
 	})
 }

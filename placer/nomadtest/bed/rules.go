@@ -44,6 +44,7 @@ import (
 //   - a child that was dispatched with a payload, which a registration would lose, is left alone;
 //   - what Nomad puts back when a service's deployment fails (auto_revert) stays what is wanted,
 //     until its author registers it again;
+//   - a job that is held does not start, and is not in the queue;
 //   - a placer has one ledger: the queue has each gang on the GPUs that it holds in the
 //     placer's view of the cluster;
 //   - answers match the state. For a waiting job, explain and the list give the queue's reason, its
@@ -76,6 +77,7 @@ type rules struct {
 	rerun                 time.Time // when Nomad last placed a member that was there before
 	unknowable            bool
 	startedBy             map[string]time.Time     // when each placer last started a gang
+	failedAt              map[string]time.Time     // when a request of each placer failed last; "… controls": for what people told
 	arrays                map[nomadtest.Key]*array // of the last look, by template
 	placers               []*Placer
 	dead                  map[string]time.Time // when placers ended, of those that have
@@ -144,12 +146,15 @@ type story struct {
 	// again, and revertedAt the index.
 	reverted   string
 	revertedAt uint64
-	partial    time.Time // since when it is there in part
-	ended      time.Time // the last member
+	// heldAt is since when it is held, as heldBy was told; zero: it is not, or who starts it need not know.
+	heldAt  time.Time
+	heldBy  string
+	partial time.Time // since when it is there in part
+	ended   time.Time // the last member
 }
 
 func newRules(w *World) *rules {
-	r := &rules{w: w, jobs: map[nomadtest.Key]*story{}, forms: map[*api.Job]string{}, dead: map[string]time.Time{}, again: map[nomadtest.Key]bool{}, atOnce: map[uint64]uint64{}, seen: map[uint64]bool{}, startedBy: map[string]time.Time{}, trouble: time.Now()}
+	r := &rules{w: w, jobs: map[nomadtest.Key]*story{}, forms: map[*api.Job]string{}, dead: map[string]time.Time{}, again: map[nomadtest.Key]bool{}, atOnce: map[uint64]uint64{}, seen: map[uint64]bool{}, startedBy: map[string]time.Time{}, failedAt: map[string]time.Time{}, trouble: time.Now()}
 	w.Nomad.Observe(w.transcript())
 	w.Nomad.Observe(nomadtest.Observer{Wrote: r.wrote, Placed: r.placed, Ended: r.ended, Shared: r.shared})
 	return r
@@ -293,6 +298,7 @@ func (r *rules) wrote(x nomadtest.Write) {
 	}
 	s.rewroteAt = time.Now()
 	r.reverts(s, x)
+	r.startsHeld(s, x)
 	if (x.Kind == "dispatch" || x.Kind == "launch") && x.After != x.Before { // of a child, as its template is
 		r.submitted(copyOf(x.After)).template = nomadtest.Key{Namespace: x.Job.Namespace, ID: *x.After.ParentID}
 		s.late, s.since, s.kept = false, *x.After.JobModifyIndex, map[string]time.Time{}
@@ -517,6 +523,10 @@ func (r *rules) died(name string) {
 func (r *rules) disturbs(q nomadtest.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.failedAt[q.Client] = time.Now()
+	if strings.Contains(q.Path, "nomad-pal/controls") {
+		r.failedAt[q.Client+" controls"] = time.Now()
+	}
 	for k, s := range r.jobs {
 		if q.Job == k.ID || strings.Contains(q.Path, "/job/"+k.ID+"/") {
 			s.disturbed = time.Now()

@@ -58,6 +58,7 @@ func untrue(s *query.Snapshot) (asked int, wrong []string) {
 		asked++
 		w, waiting := waits[k.String()]
 		for _, what := range []string{
+			heldWrong(t, waiting),
 			reasonWrong(e, j, w, waiting),
 			aheadWrong(m, e, waits),
 			startWrong(m, e, j, w),
@@ -84,6 +85,14 @@ func reasonWrong(e *query.Explanation, j model.JobStatus, w queue.Wait, waiting 
 		return fmt.Sprintf("explain says %q, the queue %q", e.Reason.String(), w.Why().String())
 	case e.State == gang.Waiting && waiting && !alike(e.WaitsFor, e.Reason):
 		return fmt.Sprintf("explain says both %q and %q", e.Reason.String(), e.WaitsFor.String())
+	}
+	return ""
+}
+
+// heldWrong looks whether a job that somebody holds is kept out of the queue.
+func heldWrong(t *model.Tracked, waiting bool) string {
+	if t.Control.Held != nil && waiting {
+		return "it is held, and in the queue"
 	}
 	return ""
 }

@@ -111,13 +111,16 @@ type Walk struct {
 	gpus int // of each node
 	// sharing draws which jobs ask for parts of the GPUs that are shared; nil: none is.
 	sharing *rand.Rand
+	// people draws what people tell about jobs, and told has those jobs; nil: nobody tells anything.
+	people *rand.Rand
+	told   map[nomadtest.Key]bool
 	// fault is when a request failed last, or a placer was killed.
 	fault time.Time
 }
 
 // NewWalk makes a walk through a world that has no nodes yet.
 func NewWalk(w *World, mix Mix) *Walk {
-	x := &Walk{World: w, Mix: mix, Counts: map[string]int{}, rng: rand.New(rand.NewPCG(w.opts.Seed, 7)), gone: map[int]bool{}, sick: map[string]bool{}, left: map[nomadtest.Key]bool{}}
+	x := &Walk{World: w, Mix: mix, Counts: map[string]int{}, rng: rand.New(rand.NewPCG(w.opts.Seed, 7)), gone: map[int]bool{}, sick: map[string]bool{}, left: map[nomadtest.Key]bool{}, people: peopleOf(w.opts.Seed), told: map[nomadtest.Key]bool{}}
 	x.gpus = 2 + x.rng.IntN(3)
 	if w.opts.Seed%4 == 1 {
 		x.Parts, x.sharing = 3, rand.New(rand.NewPCG(w.opts.Seed, 49))
@@ -168,6 +171,7 @@ func (x *Walk) Go(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		x.RunFor(time.Duration(x.rng.ExpFloat64() * float64(3*time.Second)))
 		x.act()
+		x.peopleType()
 		x.Excuse()
 	}
 }
@@ -556,6 +560,7 @@ func (x *Walk) Settle(within time.Duration) (open []string) {
 		x.recover()
 	}
 	x.liftQuarantine()
+	x.liftAll()
 	x.Excuse()
 	x.stopServices()
 	x.stopTemplates()

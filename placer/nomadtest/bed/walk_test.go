@@ -160,6 +160,7 @@ is as its author wrote it last, and has finished. All the time none of these inv
 * Nothing is run twice that had finished. Of a job whose members do not need each other, no finished member is.
 * Of the children of a template no more run at a time than it says (pal_array_parallel).
 * Before each decision, the queue has each gang on just the GPUs that it holds in the placer's view.
+* A job that somebody holds does not start, and is not in the queue.
 * After each decision, explain and the list give, of each job that waits, the queue's reason, who goes first, when the
   queue expects it to start, and who holds how many GPUs by the ledger.
 

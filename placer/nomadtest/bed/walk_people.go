@@ -1,0 +1,169 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package bed
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+)
+
+// peopleOf draws what people tell about jobs in the walk of a seed: nothing in two walks of three.
+func peopleOf(seed uint64) *rand.Rand {
+	if seed%3 != 2 {
+		return nil
+	}
+	return rand.New(rand.NewPCG(seed, 47))
+}
+
+// peopleType has somebody type hold, hold -lift, requeue, priority or cancel now and then.
+func (x *Walk) peopleType() {
+	if x.people == nil || x.made == 0 || x.people.IntN(3) > 0 {
+		return
+	}
+	k := x.anyJob()
+	said := &gang.Said{By: "somebody", At: time.Now().UTC()}
+	switch x.people.IntN(8) {
+	case 0, 1, 2:
+		x.hold(k, said)
+	case 3:
+		x.Counts["people: lift a hold"]++
+		x.lift(k)
+	case 4, 5:
+		x.tell("people: requeue", k, func(c *gang.Control) { c.Requeue = said })
+	case 6:
+		n := 20 + 10*x.people.IntN(6)
+		x.tell("people: priority", k, func(c *gang.Control) { c.Priority = n })
+	case 7:
+		x.cancel(k)
+	}
+}
+
+// anyJob is one of the last jobs that authors have registered, or a child.
+func (x *Walk) anyJob() nomadtest.Key {
+	keys := x.rules.authoredJobs()
+	return keys[len(keys)-1-x.people.IntN(min(len(keys), 12))]
+}
+
+// atWork is the placer that began last, of those that are at work.
+func (x *Walk) atWork() *Placer {
+	for _, p := range slices.Backward(x.placers) {
+		if x.rules.alive(p.Name) {
+			return p
+		}
+	}
+	return nil
+}
+
+// tell has the placer at work told about a job, and reports which it was: none if that failed.
+func (x *Walk) tell(what string, k nomadtest.Key, change func(*gang.Control)) string {
+	p := x.atWork()
+	if p == nil || x.Nomad.Job(k) == nil {
+		return ""
+	}
+	x.say("%s: %s by %s", what, k, p.Name)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	x.told[k] = true
+	if _, err := p.Control(ctx, k, change); err != nil {
+		x.Counts["refused to somebody"]++
+		return ""
+	}
+	x.Counts[what]++
+	return p.Name
+}
+
+// hold holds a job: one that waits does not start until that is lifted.
+func (x *Walk) hold(k nomadtest.Key, said *gang.Said) {
+	by := x.tell("people: hold", k, func(c *gang.Control) { c.Held = said })
+	if job := x.Nomad.Job(k); by != "" && job != nil && Carries(job) == "gated" && len(x.Members(k)) == 0 {
+		x.Counts["people: hold a job that waits"]++
+		x.rules.holds(k, by)
+	}
+}
+
+// lift lifts the hold of a job.
+func (x *Walk) lift(k nomadtest.Key) bool {
+	x.rules.lifts(k)
+	return x.tell("people: hold -lift", k, func(c *gang.Control) { c.Held = nil }) != "" || x.Nomad.Job(k) == nil
+}
+
+// liftAll lifts all holds, once nothing fails any more.
+func (x *Walk) liftAll() {
+	for _, k := range x.rules.authoredJobs() {
+		if x.told[k] && !x.lift(k) {
+			x.T.Errorf("lifting the hold of %s failed", k)
+		}
+	}
+}
+
+// cancel stops a job, and all runs of a template, as nomad-pal cancel does.
+func (x *Walk) cancel(k nomadtest.Key) {
+	job := x.Nomad.Job(k)
+	if job == nil {
+		return
+	}
+	x.Counts["people: cancel"]++
+	x.try(x.Stop(k))
+	if !isTemplate(job) {
+		return
+	}
+	for _, child := range x.ChildrenOf(k) {
+		if j := x.Nomad.Job(child); j != nil && *j.Status != "dead" && !*j.Stop {
+			x.Counts["people: cancel a run"]++
+			x.try(x.Stop(child))
+		}
+	}
+}
+
+// holds notes that a job that waits is held, as one placer was told.
+func (r *rules) holds(k nomadtest.Key, told string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.story(k)
+	s.heldAt, s.heldBy = time.Now(), told
+}
+
+// lifts notes that the hold of a job is lifted.
+func (r *rules) lifts(k nomadtest.Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.story(k).heldAt = time.Time{}
+}
+
+// alive reports whether a placer is at work.
+func (r *rules) alive(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.dead[name].IsZero()
+}
+
+// startsHeld looks whether a placer starts a job that is held, as it knows: it was told, or it began
+// later. What it decided just before is on its way still, for longer if a request of its failed; a
+// placer that could not read what people told when it began goes on without. r.mu is held.
+func (r *rules) startsHeld(s *story, x nomadtest.Write) {
+	if x.After == nil {
+		s.heldAt = time.Time{} // what was told of jobs that are gone is forgotten
+	}
+	if s.heldAt.IsZero() || x.Kind != "register" || x.Before == nil || x.After == nil || Carries(x.Before) != "gated" || Carries(x.After) != "pinned" {
+		return
+	}
+	i := slices.IndexFunc(r.placers, func(p *Placer) bool { return p.Name == x.Client })
+	since, late := time.Since(s.heldAt), lateEvent
+	if time.Since(r.failedAt[x.Client]) < longCycle {
+		late = longCycle
+	}
+	knows := x.Client == s.heldBy || r.placers[i].began.After(s.heldAt) && time.Since(r.failedAt[x.Client+" controls"]) > longest
+	if knows && since > late {
+		r.violated("%s starts %s, which is held since %s", x.Client, x.Job, s.heldAt.Format("15:04:05"))
+	}
+	s.heldAt = time.Time{}
+}
+
+// longest is for how long a placer may not try again what failed.
+const longest = 5 * time.Minute
