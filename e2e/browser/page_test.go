@@ -279,6 +279,23 @@ func TestNothingThere(t *testing.T) {
 	p.shows("The agent does not answer")
 }
 
+// A GPU that is unhealthy while a job holds it counts as unhealthy only, on the page as in the metrics.
+func TestEachGPUCountsOnce(t *testing.T) {
+	browser := chromium(t)
+	w := start(t, 1, nil)
+	w.submit(t, bed.Gang{Name: "runs", GPUs: gpusPerNode - 2})
+	key := nomadtest.Key{Namespace: "default", ID: "runs"}
+	until(t, "it runs", func() bool { return len(w.nomad.Members(key)) == 1 })
+	p := open(t, browser, w.url, "#/gpus")
+	p.waits("its GPUs are allocated", allocated(gpusPerNode-2))
+	w.nomad.SetHealth(false, w.nomad.Members(key)[0].GPUs[0])
+	p.waits("one of them is unhealthy", allocated(gpusPerNode-3))
+	const figures = `JSON.stringify(Object.fromEntries([...document.querySelectorAll(".figures div")].map(d => [d.querySelector("dt").innerText.toLowerCase(), +d.querySelector("dd").innerText])))`
+	if is, want := is[string](p, figures), `{"gpus":8,"allocated":5,"free":2,"unhealthy":1,"quarantined":0,"unavailable":0,"degraded":0}`; is != want {
+		t.Errorf("the page says %s, want %s", is, want)
+	}
+}
+
 // allocated reports in the page whether it shows so many GPUs as allocated.
 func allocated(n int) string {
 	return fmt.Sprintf(`[...document.querySelectorAll(".figures div")].some(d => /^allocated$/i.test(d.querySelector("dt").innerText) && d.querySelector("dd").innerText === "%d")`, n)

@@ -15,7 +15,8 @@ import (
 // with everything ending as soon as foretold and small gangs passing large ones, once with
 // everything ending as late and nobody passing. That needs a run time for every gang ahead. GPUs of
 // gangs whose end nobody knows are left out: a service may never give them back. Counting GPUs
-// tells nothing about gangs that wait for a quota, an array or a window.
+// tells nothing about gangs that wait for a quota, an array or a window. A gang that
+// waits until services are stopped has no expected start.
 func (p *asker) expect(queue []*entry, ws []Wait, of []int) {
 	if len(p.forecasts.waits) >= fewestWaits {
 		ahead, waits := p.aheadOfAll(), p.forecasts.byLength(p.now)
@@ -23,7 +24,7 @@ func (p *asker) expect(queue []*entry, ws []Wait, of []int) {
 			of = positions(len(queue))
 		}
 		for _, i := range of {
-			if e := queue[i]; e.state == waiting && ws[i].Reason != ReasonTooLarge && ws[i].Reason != ReasonLimit && !ws[i].spares {
+			if e := queue[i]; e.state == waiting && ws[i].Reason != ReasonTooLarge && ws[i].Reason != ReasonLimit && ws[i].Reason != ReasonServices && !ws[i].spares {
 				r := p.forecasts.foretellStart(p.now, e, ahead[e], waits)
 				ws[i].From, ws[i].To = r.from, r.to
 			}

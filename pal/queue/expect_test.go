@@ -99,6 +99,35 @@ func TestExpectBesideService(t *testing.T) {
 	}
 }
 
+// A gang that waits until services are stopped has no expected start, however long others waited.
+func TestExpectBehindServices(t *testing.T) {
+	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, Exclusive: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gang := pal.Gang{ID: "g", Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 1, GPUs: 4}}}
+	if err := q.Submit(0, Job{ID: "service", Gang: gang, Endless: true}); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range q.Decide(0, c) {
+		c.Take(gang, a.Placement)
+		q.Started(0, a.Job, a.Placement)
+	}
+	for i := range fewestWaits {
+		q.forecasts.remember(&prediction{at: time.Duration(i), from: time.Minute, to: time.Hour})
+	}
+	if err := q.Submit(time.Minute, Job{ID: "waits", Gang: gang, Estimate: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	if ws := q.Waiting(time.Minute, c); len(ws) != 1 || ws[0].Reason != ReasonServices || ws[0].To != 0 {
+		t.Errorf("%+v", ws)
+	}
+}
+
 // That GPUs are free says nothing of a gang whose tenant may not have more of them now: no start
 // is foretold. One that needs more than its tenant may ever hold never starts. Neither is in
 // the way of others.

@@ -49,6 +49,8 @@ type Reason struct {
 	Match      int `json:"match,omitempty"`
 	Free       int `json:"free,omitempty"`
 	FreeOthers int `json:"free_others,omitempty"`
+	// Small are those of Match that are of GPU models with too few for the gang.
+	Small int `json:"small,omitempty"`
 	// Used says what the GPUs are that match and cannot be chosen.
 	Used *Used `json:"used,omitempty"`
 	// Tenant is whose limit it is.

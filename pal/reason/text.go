@@ -534,7 +534,7 @@ func free(r Reason) string {
 		if r.Used != nil && *r.Used != (Used{}) {
 			text += " (" + r.Used.String() + ")"
 		}
-		return text
+		return text + small(r)
 	case r.FreeOthers > 0:
 		if r.Used != nil && r.Used.Outliers > 0 {
 			return fmt.Sprintf("%s free, %s, and %d more that it cannot use", are(r.Free), counted(r.Used.Outliers, "outlier", "outliers"), r.FreeOthers)
@@ -577,7 +577,15 @@ func scattered(r Reason) string {
 	case r.Needs == 1:
 		return because(r, text+are(r.Free)+" free, but without the CPU, memory or disk that it needs")
 	}
-	return because(r, text+are(r.Free)+" free, but too scattered, or without the CPU, memory or disk that it needs")
+	return because(r, text+are(r.Free)+" free, but too scattered, or without the CPU, memory or disk that it needs"+small(r))
+}
+
+// small tells how many of the GPUs that match are of models that are too small for the gang.
+func small(r Reason) string {
+	if r.Small == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %d that match %s of GPU models with too few for it", r.Small, be(r.Small))
 }
 
 // String lists what is used by what.

@@ -23,7 +23,7 @@ type Metrics struct {
 	Leader    int `json:"leader" help:"1 on the agent that places, 0 on those that wait."`
 	GPUs      int `json:"gpus" help:"GPUs in the cluster."`
 	Free      int `json:"gpus_free" help:"GPUs that a job could get now."`
-	Allocated int `json:"gpus_allocated" help:"GPUs that jobs hold, or are promised."`
+	Allocated int `json:"gpus_allocated" help:"GPUs that jobs hold, or are promised, and that are neither unhealthy nor in quarantine."`
 	Idle      int `json:"gpus_held_idle" help:"GPUs that jobs hold and that have run nothing for 15 minutes: their utilization was 0 whenever the agent looked, once a minute."`
 	// InTrouble are GPUs that are not chosen: unhealthy, quarantined; and degraded ones,
 	// which are chosen last.

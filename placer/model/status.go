@@ -205,7 +205,8 @@ func (m *Model) Status(waits map[string]*Wait) Status {
 	return s
 }
 
-// CountGPUs counts GPUs in trouble, allocated GPUs and outliers.
+// CountGPUs counts GPUs in trouble, allocated GPUs and outliers. Each GPU counts by its [GPUState]: an
+// unhealthy GPU that a job holds does not count as allocated.
 func (m *Model) CountGPUs(now time.Time) (in GPUsInTrouble, allocated int, outliers map[pal.AppClass]int) {
 	above, c := cmp.Or(m.Cfg.Queue.OutlierThreshold, queue.DefaultOutlierThreshold), m.View.Cluster
 	outliers = map[pal.AppClass]int{}
@@ -214,7 +215,8 @@ func (m *Model) CountGPUs(now time.Time) (in GPUsInTrouble, allocated int, outli
 	}
 	for i := range c.NumGPUs() {
 		u := c.GPU(i)
-		switch state := m.GPUState(i, now); {
+		state := m.GPUState(i, now)
+		switch {
 		case state == GPUUnhealthy:
 			in.Unhealthy++
 		case state == GPUQuarantined:
@@ -222,7 +224,7 @@ func (m *Model) CountGPUs(now time.Time) (in GPUsInTrouble, allocated int, outli
 		case u.Degraded != "":
 			in.Degraded++
 		}
-		if c.Taken(i) {
+		if state == GPUAllocated {
 			allocated++
 		}
 		for k, class := range pal.AppClasses() {

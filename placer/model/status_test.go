@@ -33,6 +33,7 @@ func TestCountGPUs(t *testing.T) {
 		{ID: "slow for A", Scores: scored(above+0.1, 1)},
 		{ID: "slow for both, and taken", Scores: scored(above+1, above+0.1)},
 		{ID: "unhealthy", Unhealthy: true, Quarantined: true, Degraded: "ecc"},
+		{ID: "unhealthy, and taken", Unhealthy: true},
 		{ID: "quarantined", Quarantined: true, Degraded: "ecc"},
 		{ID: "its quarantine has ended", Quarantined: true},
 		{ID: "degraded", Degraded: "ecc"},
@@ -41,6 +42,7 @@ func TestCountGPUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.SetTaken(c.Find("slow for both, and taken"), true)
+	c.SetTaken(c.Find("unhealthy, and taken"), true)
 	m := Model{View: &request.View{Ledger: &ledger.Ledger{Cluster: c}}, Quarantine: map[string]failure.Quarantine{
 		"quarantined": {Until: now.Add(time.Hour)}, "its quarantine has ended": {Until: now},
 	}}
@@ -50,7 +52,7 @@ func TestCountGPUs(t *testing.T) {
 	}{{0, 2, 1}, {above + 0.5, 1, 0}} {
 		m.Cfg.Queue.OutlierThreshold = x.threshold
 		in, allocated, outliers := m.CountGPUs(now)
-		if want := (GPUsInTrouble{Unhealthy: 1, Quarantined: 1, Degraded: 1}); in != want || allocated != 1 {
+		if want := (GPUsInTrouble{Unhealthy: 2, Quarantined: 1, Degraded: 1}); in != want || allocated != 1 {
 			t.Errorf("in trouble %+v, allocated %d", in, allocated)
 		}
 		above := 0

@@ -142,9 +142,10 @@ type Allocation struct {
 	Version *uint64 `json:"version,omitempty"`
 }
 
-// takeWait copies what the queue says about a waiting job. If the job lacks GPUs, d has details.
-func (e *Explanation) takeWait(w *model.Wait, d *pal.Decision) {
-	e.Wait, e.WaitsFor = &w.Wait, waitsFor(d, w)
+// takeWait copies what the queue says about a waiting job. If the job lacks GPUs, d has details, and
+// small is how many matching GPUs are of models with too few for it.
+func (e *Explanation) takeWait(w *model.Wait, d *pal.Decision, small int) {
+	e.Wait, e.WaitsFor = &w.Wait, waitsFor(d, w, small)
 	if limited(w) { // nodes do not matter yet
 		e.Obstacles = nil
 	}
@@ -155,10 +156,13 @@ func (e *Explanation) takeWait(w *model.Wait, d *pal.Decision) {
 
 // waitsFor returns what a job waits for, according to the queue. If that is GPUs, the decision
 // tells in detail what is wrong with the free ones.
-func waitsFor(d *pal.Decision, w *model.Wait) reason.Reason {
+func waitsFor(d *pal.Decision, w *model.Wait, small int) reason.Reason {
 	r, n := w.Why(), d.Candidates
 	if w.Away {
 		return r
+	}
+	if r.Kind == reason.GPUs || r.Kind == reason.Scattered {
+		r.Small = small
 	}
 	switch {
 	case r.Kind == reason.GPUs:
@@ -485,7 +489,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 		}
 	}
 	if wait != nil {
-		e.takeWait(wait, &d)
+		e.takeWait(wait, &d, tooSmall(s.m.View.Cluster, t.Request.Least()))
 	}
 	e.Reason = t.WhyWaits(wait, e.WaitsFor)
 	if e.State == gang.Waiting && t.After.IsZero() {

@@ -79,16 +79,31 @@ func (h Holder) rank() int {
 // matching returns a predicate for the GPUs on which a member of the gang may run if nothing else
 // does. GPUs of a model that is too small for the gang are excluded, unless all are.
 func matching(c *pal.Cluster, g pal.Gang) func(gpu int) bool {
-	may, usable := make([]bool, c.Groups()), c.Usable(g)
+	may, _ := matchingGroups(c, g)
+	return func(gpu int) bool { return may[c.GroupOf(gpu)] }
+}
+
+// tooSmall counts the GPUs that match the gang but for their model, which is too small for it.
+func tooSmall(c *pal.Cluster, g pal.Gang) int {
+	_, n := matchingGroups(c, g)
+	return n
+}
+
+// matchingGroups are the groups of matching GPUs, and how many more GPUs are of models that are too small.
+func matchingGroups(c *pal.Cluster, g pal.Gang) (may []bool, small int) {
+	may = make([]bool, c.Groups())
+	usable := c.Usable(g)
 	for group := range may {
-		if _, model := c.Group(group); usable[model] == 0 && len(usable) > 0 {
-			continue
-		}
+		_, model := c.Group(group)
 		for _, s := range g.MemberSets {
 			may[group] = may[group] || s.Eligible == nil || s.Eligible[group]
 		}
+		if may[group] && usable[model] == 0 && len(usable) > 0 {
+			_, n := c.GroupGPUs(group)
+			may[group], small = false, small+n
+		}
 	}
-	return func(gpu int) bool { return may[c.GroupOf(gpu)] }
+	return may, small
 }
 
 // holders finds the holders for a gang. Callers hold mu.

@@ -35,7 +35,7 @@ func TestRedaction(t *testing.T) {
 		var j model.JobStatus
 		j.Wait(&model.Wait{Wait: c.wait})
 		e := Explanation{Reason: c.wait.Why()}
-		e.takeWait(&model.Wait{Wait: c.wait}, &pal.Decision{})
+		e.takeWait(&model.Wait{Wait: c.wait}, &pal.Decision{}, 0)
 		if got := j.For(all); got.Reason.String() != j.Reason.String() && c.wait.Ahead != "secret" {
 			t.Errorf("%s: who sees all reads %q", c.name, got.Reason.String())
 		}

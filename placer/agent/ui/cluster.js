@@ -4,9 +4,10 @@ import {follow} from "./stream.js";
 
 export const classes = ["A", "B", "C", "D"];
 export const classOf = (cell, k) => cell >> 3 * k & 7;
-export const allocated = cell => !!(cell & 1 << 12), degraded = cell => !!(cell & 1 << 13);
 const out = cell => cell >> 14; // of service
-export const unavailable = cell => out(cell) === 1, quarantined = cell => out(cell) === 2, unhealthy = cell => out(cell) === 3, free = cell => !out(cell) && !allocated(cell);
+// held: a job has it. In a sum each GPU counts once: one that is unhealthy or in quarantine is not allocated, too.
+export const held = cell => !!(cell & 1 << 12), allocated = cell => held(cell) && !out(cell), degraded = cell => !!(cell & 1 << 13) && out(cell) < 2;
+export const unavailable = cell => out(cell) === 1, quarantined = cell => out(cell) === 2, unhealthy = cell => out(cell) === 3, free = cell => !out(cell) && !held(cell);
 
 // racks have nodes, nodes the numbers of their cells: first … first+gpus-1.
 export const cluster = {version: 0, jobs: 0, known: false, hidden: false, racks: [], cells: new Uint16Array(0), byNode: new Map()};

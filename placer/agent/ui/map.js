@@ -1,14 +1,14 @@
 // The map: every GPU a cell, on a canvas. Nothing of it is in the document but the canvas,
 // the text under the pointer, and what a screen reader is told at the cell with the focus.
 import {h} from "./dom.js";
-import {allocated, classes, classOf, cluster, count, degraded, free, listen, quarantined, unavailable, unhealthy} from "./cluster.js";
+import {classes, classOf, cluster, count, degraded, free, held, listen, quarantined, unavailable, unhealthy} from "./cluster.js";
 
 const sizes = [46, 40, 34, 30, 26, 22, 18, 14, 11, 8, 6, 5, 4, 3], perRow = 8, readable = 14, slice = 12;
 export const view = {k: 0, use: true}; // which application class is shown, or only the use
 
 export function words(cell) {
   const cs = classes.map((c, k) => `${c}${classOf(cell, k) || "–"}`).join(" ");
-  return `${[unhealthy(cell) && "unhealthy", quarantined(cell) && "quarantined", unavailable(cell) && "unavailable", degraded(cell) && "degraded", allocated(cell) && "allocated", free(cell) && "free"].filter(Boolean).join(", ")}; classes ${cs}`;
+  return `${[unhealthy(cell) && "unhealthy", quarantined(cell) && "quarantined", unavailable(cell) && "unavailable", degraded(cell) && "degraded", held(cell) && "allocated", free(cell) && "free"].filter(Boolean).join(", ")}; classes ${cs}`;
 }
 
 // clusterMap draws the racks. lit are cells that stand out; open(node, index) is called for
@@ -65,7 +65,7 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
 
   function drawCell(x, y, cell, number) {
     const k = classOf(cell, view.k), bad = unhealthy(cell), shut = quarantined(cell) || unavailable(cell), w = size - (size > 4 ? 1 : 0);
-    const fill = bad ? "bad" : view.use ? (allocated(cell) ? "allocated" : shut ? "none" : "free") : k ? "c" + Math.min(k, 5) : "none";
+    const fill = bad ? "bad" : view.use ? (held(cell) ? "allocated" : shut ? "none" : "free") : k ? "c" + Math.min(k, 5) : "none";
     const ink = bad ? colours["bad-ink"] : colours[fill + "-ink"] ?? (/c1|c2/.test(fill) ? "#fff" : "#000");
     ctx.globalAlpha = lit.size && !lit.has(number) ? .22 : 1;
     ctx.fillStyle = colours[fill];
@@ -82,7 +82,7 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
       if (!bad) { ctx.strokeStyle = colours.bg; ctx.lineWidth = thin + 2; ctx.stroke(); }
       ctx.strokeStyle = bad ? ink : colours.mark; ctx.lineWidth = thin; ctx.stroke();
     }
-    if (size >= 6 && allocated(cell) && !view.use) { ctx.fillStyle = ink; if (size >= 11) ctx.fillRect(x + 2, y + w - 3, w - 4, 2); else ctx.fillRect(x + 1, y + w - 2, w - 2, 1); }
+    if (size >= 6 && held(cell) && !view.use) { ctx.fillStyle = ink; if (size >= 11) ctx.fillRect(x + 2, y + w - 3, w - 4, 2); else ctx.fillRect(x + 1, y + w - 2, w - 2, 1); }
     if (size >= readable && !bad && !view.use) { ctx.fillStyle = ink; ctx.font = `${Math.floor(size * .6)}px system-ui,sans-serif`; ctx.textAlign = "center"; ctx.fillText(k || "–", x + w / 2, y + w * .68); }
     if (lit.has(number)) { ctx.strokeStyle = colours.ink; ctx.lineWidth = size > 8 ? 2 : 1; ctx.strokeRect(x + .5, y + .5, w - 1, w - 1); }
     ctx.globalAlpha = 1;

@@ -212,6 +212,8 @@ func (a *answers) plain(err error) error {
 	case code == http.StatusNotFound && body == notServed:
 		return refusal{fmt.Sprintf("the agent at %s does not serve this request: it is not an agent, or of another version (%s; this command is %s)",
 			a.address, cmp.Or(a.activity.Version, "not known"), version.Human()), err}
+	case code == http.StatusNotFound && strings.HasPrefix(body, nomad.ErrNoJob.Error()+" "):
+		return refusal{body, nomad.ErrNoJob}
 	case code == http.StatusNotFound:
 		return err
 	case code == http.StatusServiceUnavailable:
@@ -295,11 +297,7 @@ func (a *answers) health(path string) (h agent.Health, err error) {
 // Explain says why.
 func (a *answers) Explain(k cluster.JobKey) (*query.Explanation, error) {
 	e := &query.Explanation{}
-	err := a.get("/v1/job/"+url.PathEscape(k.ID)+"/explain", k.Namespace, e)
-	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok && unexpected.StatusCode() == http.StatusNotFound && strings.TrimSpace(unexpected.Body()) != notServed {
-		err = refusal{strings.TrimSpace(unexpected.Body()), nomad.ErrNoJob}
-	}
-	return e, err
+	return e, a.get("/v1/job/"+url.PathEscape(k.ID)+"/explain", k.Namespace, e)
 }
 
 // Plan says what would happen to a job.

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -47,30 +48,44 @@ func (b *base) runCancel(args []string) int {
 			return b.fail(err)
 		}
 	}
+	running, err := b.running(client, ids)
+	if err != nil {
+		return b.fail(err)
+	}
 	stopped := []string{}
+	for _, id := range running {
+		if _, _, err := client.API().Jobs().Deregister(id, false, (&api.WriteOptions{Namespace: b.namespace}).WithContext(b.ctx)); err != nil {
+			b.printEach(stopped, "Stopped", "")
+			return b.fail(fmt.Errorf("stopping job %q: %w", id, err))
+		}
+		stopped = append(stopped, b.namespace+"/"+id)
+	}
+	return b.show(stopped, func() { b.printEach(stopped, "Stopped", "Nothing to stop.") })
+}
+
+// running are the jobs of these names and all that they have made, those that have not ended. A name
+// that does not exist is an error before anything is stopped.
+func (b *base) running(client *nomad.Client, ids []string) (all []string, err error) {
 	for _, id := range ids {
 		k := cluster.JobKey{Namespace: b.namespace, ID: id}
 		job, err := client.Job(b.ctx, k)
 		if err == nil && job == nil {
-			err = nomad.NoJob(k)
+			err = cmp.Or(b.noNamespace(client), nomad.NoJob(k))
 		}
 		if err != nil {
-			return b.fail(err)
+			return nil, err
 		}
-		all, err := b.withRuns(client.API(), job)
+		found, err := b.withRuns(client.API(), job)
 		if err != nil {
-			return b.fail(err)
+			return nil, err
 		}
-		for _, id := range all {
-			if _, _, err := client.API().Jobs().Deregister(id, false, (&api.WriteOptions{Namespace: b.namespace}).WithContext(b.ctx)); err != nil {
-				return b.fail(fmt.Errorf("stopping job %q: %w", id, err))
-			}
-			if id = b.namespace + "/" + id; !slices.Contains(stopped, id) {
-				stopped = append(stopped, id)
+		for _, id := range found {
+			if !slices.Contains(all, id) {
+				all = append(all, id)
 			}
 		}
 	}
-	return b.show(stopped, func() { b.printEach(stopped, "Stopped", "Nothing to stop.") })
+	return all, nil
 }
 
 // withRuns are a job and the jobs that it has made, those that have not ended: itself first,

@@ -42,15 +42,16 @@ func TestCancelOfAnArray(t *testing.T) {
 			t.Errorf("%s was not stopped: %v", id, err)
 		}
 	}
-	if job, _, err := jobs.Info("arrayed", nil); err != nil || *job.Stop {
-		t.Errorf("another job was stopped: %v", err)
-	}
 	for args, want := range map[string]string{
-		"cancel":            "stopping jobs: no job is named",
-		"cancel array none": `no job "none" in namespace "default"`,
+		"cancel":                       "stopping jobs: no job is named",
+		"cancel arrayed none":          `no job "none" in namespace "default"`,
+		"cancel -namespace=no arrayed": `no namespace "no"`,
 	} {
 		if code, _, said := c.does(strings.Fields(args)...); code != 1 || !strings.Contains(said, want) {
 			t.Errorf("%s: %d %s", args, code, said)
 		}
+	}
+	if job, _, err := jobs.Info("arrayed", nil); err != nil || *job.Stop {
+		t.Errorf("another job was stopped: %v", err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/agent"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
@@ -85,8 +86,11 @@ func (b *base) tell(ids []string, in agent.ControlRequest, what ...string) ([]co
 			ctx, cancel := context.WithTimeout(b.ctx, askTimeout)
 			_, err := a.agent.Raw().Write("/v1/job/"+url.PathEscape(id)+"/"+w, in, &c.Control, (&api.WriteOptions{Namespace: k.Namespace}).WithContext(ctx))
 			cancel()
+			if err = a.plain(err); errors.Is(err, nomad.ErrNoJob) {
+				return told, b.didYouMean(a, id, err)
+			}
 			if err != nil {
-				return told, fmt.Errorf("%s of job %q: %w", w, id, a.plain(err))
+				return told, fmt.Errorf("%s of job %q: %w", w, id, err)
 			}
 		}
 		told = append(told, c)

@@ -48,8 +48,15 @@ func TestHold(t *testing.T) {
 	if code, _, said := c.does("hold"); code != 1 || !strings.Contains(said, "say which jobs; see nomad-pal hold -help") {
 		t.Errorf("%d %s", code, said)
 	}
-	if code, _, said := c.does("hold", "none"); code != 1 || !strings.Contains(said, `no job "none"`) {
-		t.Errorf("%d %s", code, said)
+	for args, want := range map[string]string{
+		"hold none":              "Error: no job \"none\" in namespace \"default\"\nnomad-pal status lists",
+		"requeue trian":          "Error: no job \"trian\" in namespace \"default\" (did you mean \"train\"?)",
+		"priority trian 3":       "Error: no job \"trian\" in namespace \"default\" (did you mean \"train\"?)",
+		"hold -namespace=no any": "Error: no namespace \"no\"",
+	} {
+		if code, _, said := c.does(strings.Fields(args)...); code != 1 || !strings.HasPrefix(said, want) {
+			t.Errorf("%s: %d %s", args, code, said)
+		}
 	}
 	if code, out, said := c.does("release", "train"); code != 0 || !strings.HasPrefix(out, "Lifted the hold of default/train") {
 		t.Fatalf("%d %s%s", code, out, said)
