@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -54,7 +55,7 @@ func TestImages(t *testing.T) {
 	browser := chromium(t)
 	w := start(t, 16, nil)
 	prepared(t, w)
-	front := lastDay(t, w)
+	front := front(t, w, lastDay(t, w))
 	p := open(t, browser, front, "")
 	for _, scheme := range []string{"light", "dark"} {
 		p.run(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
@@ -129,63 +130,118 @@ func (w *world) get(t *testing.T, path string) string {
 	return string(text)
 }
 
-// lastDay is the agent behind a proxy that answers two questions itself, with an invented day: the
-// agent has run for seconds. The page's files come from the working tree.
-func lastDay(t *testing.T, w *world) string {
+// front is the agent behind a proxy that answers some questions itself. The page's files come from the
+// working tree.
+func front(t *testing.T, w *world, answers map[string]func(*http.Request) any) string {
 	t.Helper()
 	u, err := url.Parse(w.url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent, now := httputil.NewSingleHostReverseProxy(u), time.Now()
+	agent := httputil.NewSingleHostReverseProxy(u)
 	agent.FlushInterval = -1
 	direct := agent.Director
 	agent.Director = func(r *http.Request) { direct(r); r.Host = u.Host }
 	mux := http.NewServeMux()
 	mux.Handle("/", agent)
 	mux.Handle("GET /ui/", http.StripPrefix("/ui", http.FileServer(http.Dir(filepath.Join("..", "..", "placer", "agent", "ui")))))
-	mux.HandleFunc("GET /v1/history", func(rw http.ResponseWriter, r *http.Request) {
-		if r.URL.Query().Get("after") != "" {
-			_, _ = rw.Write([]byte("[]"))
-			return
-		}
-		_ = json.NewEncoder(rw).Encode(inventedSamples(now))
-	})
-	mux.HandleFunc("GET /v1/uses", func(rw http.ResponseWriter, r *http.Request) {
-		if !r.URL.Query().Has("node") {
-			agent.ServeHTTP(rw, r)
-			return
-		}
-		var gpus []struct{ ID, Node, Job string }
-		if err := json.Unmarshal([]byte(w.get(t, "/v1/gpus?"+r.URL.RawQuery)), &gpus); err != nil {
-			http.Error(rw, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		var uses []map[string]any
-		for _, g := range gpus {
-			uses = append(uses, inventedUses(now, g.ID, g.Node, g.Job)...)
-		}
-		_ = json.NewEncoder(rw).Encode(uses)
-	})
+	for path, answer := range answers {
+		mux.HandleFunc("GET "+path, func(rw http.ResponseWriter, r *http.Request) {
+			if of := answer(r); of == nil {
+				agent.ServeHTTP(rw, r)
+			} else if err := json.NewEncoder(rw).Encode(of); err != nil {
+				t.Log(err)
+			}
+		})
+	}
 	front := httptest.NewServer(mux)
 	t.Cleanup(func() { front.CloseClientConnections(); front.Close() })
 	return front.URL
 }
 
-// inventedSamples are a day of 128 GPUs, of which more and more are in use.
-func inventedSamples(now time.Time) (all []map[string]any) {
+// lastDay are answers with an invented day and month: the agent has run for seconds.
+func lastDay(t *testing.T, w *world) map[string]func(*http.Request) any {
+	now := time.Now()
+	return map[string]func(*http.Request) any{
+		"/v1/history": samplesOf(inventedSamples(now, 128, inventedDay)),
+		"/v1/usage":   func(r *http.Request) any { return inventedUsage(now, r.URL.Query().Get("by")) },
+		"/v1/uses": func(r *http.Request) any {
+			if !r.URL.Query().Has("node") {
+				return nil
+			}
+			var gpus []struct{ ID, Node, Job string }
+			if err := json.Unmarshal([]byte(w.get(t, "/v1/gpus?"+r.URL.RawQuery)), &gpus); err != nil {
+				t.Error(err)
+			}
+			var uses []map[string]any
+			for _, g := range gpus {
+				uses = append(uses, inventedUses(now, g.ID, g.Node, g.Job)...)
+			}
+			return uses
+		},
+	}
+}
+
+// samplesOf answers with samples, of which none comes after the last.
+func samplesOf(samples []map[string]any) func(*http.Request) any {
+	return func(r *http.Request) any {
+		if r.URL.Query().Has("after") {
+			return []any{}
+		}
+		return samples
+	}
+}
+
+// inventedSamples are a day of a cluster, of which day says how many GPUs are in use and jobs wait at
+// each half hour, and what else is so.
+func inventedSamples(now time.Time, gpus int, day func(halfHour float64) (on, wait int, more map[string]any)) (all []map[string]any) {
 	for m := 24*60 - 1; m >= 1; m-- {
-		hour := 24 - float64(m)/60
-		step := math.Floor(hour * 2)
-		load := 0.6 + 0.3*math.Sin(step/7) + 0.08*math.Sin(step*2.3)
-		on := int(128*math.Min(load, 0.98)) / 8 * 8
-		wait := max(0, int(6*math.Sin(step/7+0.4)+2*math.Sin(step*1.7)))
-		all = append(all, map[string]any{
-			"at": now.Add(-time.Duration(m) * time.Minute).UTC(), "gpus": 128, "free": 126 - on, "allocated": on,
-			"waiting": wait, "running": on / 12, "requested": wait * 24, "placed": int(step) * m % 17 / 15,
-			"unhealthy": 1 + int(step)/40, "quarantined": int(step) % 9 / 8, "outliers": map[string]int{"B": 2},
-			"slowdown_chosen": 1.06 + 0.02*math.Sin(step/3), "slowdown_packed": 1.19 + 0.04*math.Sin(step/4), "slowdown_gpus": on,
-		})
+		step := math.Floor((24 - float64(m)/60) * 2)
+		on, wait, more := day(step)
+		sample := map[string]any{"at": now.Add(-time.Duration(m) * time.Minute).UTC(), "gpus": gpus, "free": gpus - on, "allocated": on,
+			"waiting": wait, "running": on / 12, "requested": wait * (16 + 8*(int(step)%3)), "placed": int(step) * m % 17 / 15 * min(on, 1)}
+		maps.Copy(sample, more)
+		all = append(all, sample)
+	}
+	return all
+}
+
+// inventedDay is one of 128 GPUs, of which more and more are in use.
+func inventedDay(step float64) (on, wait int, more map[string]any) {
+	load := 0.6 + 0.3*math.Sin(step/7) + 0.08*math.Sin(step*2.3)
+	on = int(128*math.Min(load, 0.98)) / 8 * 8
+	return on, max(0, int(6*math.Sin(step/7+0.4)+2*math.Sin(step*1.7))), map[string]any{
+		"unhealthy": 1 + int(step)/40, "quarantined": int(step) % 9 / 8, "outliers": map[string]int{"B": 2},
+		"slowdown_chosen": 1.06 + 0.02*math.Sin(step/3), "slowdown_packed": 1.19 + 0.04*math.Sin(step/4), "slowdown_gpus": on,
+	}
+}
+
+// inventedUsage are the days up to now of a month, their users, or their sum.
+func inventedUsage(now time.Time, by string) (all []map[string]any) {
+	line := func(of []string, h float64) map[string]any {
+		return map[string]any{"of": of, "gpu_hours": h, "failed_gpu_hours": h * 0.021, "held_in_vain_gpu_hours": 0, "idle_gpu_hours": h * 0.034, "saved_gpu_hours": h * 0.09,
+			"runs": int(h / 21), "complete": int(h / 23), "failed": int(h / 260), "waited_hours": h / 30, "starts": map[string]int{"told": int(h / 40), "held": int(h / 48)}}
+	}
+	first, total := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC), 0.0
+	for day := first; day.Before(now); day = day.AddDate(0, 0, 1) {
+		weekday, d := 1.0, float64(day.Day())
+		if day.Weekday() == time.Saturday || day.Weekday() == time.Sunday {
+			weekday = 0.6
+		}
+		h := 128 * 24 * weekday * (0.72 + 0.12*math.Sin(d/3) + 0.06*math.Sin(d*2.1))
+		if total += h; by == "day" {
+			all = append(all, line([]string{day.Format(time.DateOnly)}, h))
+		}
+	}
+	shares := map[string]float64{"ann": 0.41, "wei": 0.27, "bob": 0.19, "zoe": 0.09, "": 0.04}
+	switch by {
+	case "day":
+	case "":
+		all = append(all, line([]string{}, total))
+	default:
+		for user, share := range shares {
+			all = append(all, line([]string{user}, total*share))
+		}
 	}
 	return all
 }

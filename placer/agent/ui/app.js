@@ -108,4 +108,5 @@ addEventListener("hashchange", () => route(true));
 run();
 route();
 idle();
+setInterval(idle, 30e3);
 setInterval(idle, 15e3);

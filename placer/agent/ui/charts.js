@@ -39,40 +39,49 @@ function said(all, series) {
   }).join("; ") + ".";
 }
 
-// chart draws series over time. A series has a name, of(sample), and a look: "area", "line" or
-// "dash". The keys above say what is under the pointer, else the last. how says how far samples are
-// apart at most (gap), how long one counts if the next is further away (next), and how a time is said.
+// chart draws series over time. A series has a name, of(sample), and a look: "area", "main", "line" or
+// "dash"; one with right has an axis of its own there. The keys above say what is under the pointer,
+// else the last. The vertical axis is in whole numbers from 0 to top at least, but for ratios. how
+// says how far samples are apart at most (gap), how long one counts if the next is further away
+// (next), how a time is said, and which spans there are between two times on the axis.
 const minutes = {gap, next: 60, say: clock};
-export function chart(title, series, top = () => 0, how = minutes) {
+const dayLong = day / 1000;
+const days = {gap: 1.5 * dayLong, next: dayLong, incrs: [1, 2, 3, 7, 14, 28].map(n => n * dayLong),
+  say: t => new Date(t).toLocaleDateString("en-GB", {day: "numeric", month: "short", timeZone: "UTC"})};
+const steps = [1, 2, 5].flatMap(n => [0, 1, 2, 3, 4, 5].map(p => n * 10 ** p)).sort((a, b) => a - b);
+export function chart(title, series, {top = 0, ratios, how = minutes} = {}) {
   const plot = h("div", {className: "plot", role: "img", ariaLabel: title}), values = series.map(() => h("b", {}));
   const at = h("li", {}), keys = h("ul", {className: "keys"}, series.map((one, i) =>
-    h("li", {className: {area: "k1", dash: "k2", line: "k3"}[one.look]}, h("i", {}), one.name, values[i])), at);
+    h("li", {className: {area: "k1", main: "k1", dash: "k2", line: "k3"}[one.look]}, h("i", {}), one.name, values[i])), at);
   const element = h("div", {className: "chart"}, keys, plot);
   let u, all = [], data;
 
+  const brief = v => v?.toLocaleString("en", {maximumFractionDigits: ratios ? 2 : Math.abs(v) < 10 ? 2 : 0}) ?? "–";
   function tell(i) {
-    const k = i ?? data?.[0].length - 1;
-    values.forEach((b, n) => { b.textContent = data?.[n + 1]?.[k]?.toLocaleString("en") ?? "–"; });
+    const k = Math.min(i ?? Infinity, data?.[0].length - 2); // the last point ends the last step
+    values.forEach((b, n) => { b.textContent = brief(data?.[n + 1]?.[k]); });
     at.textContent = i === null || i === undefined ? "" : how.say(data[0][k] * 1000);
   }
   function make() {
     u?.destroy();
     const soft = style("--soft"), line = style("--line"), font = "12px " + style("--token-typography-font-stack-text");
     const look = {
-      area: {stroke: style("--line1"), fill: style("--line1") + "2e", width: 2},
+      area: {stroke: style("--line1"), fill: style("--line1") + "2e", width: 2}, main: {stroke: style("--line1"), width: 2},
       line: {stroke: style("--line2"), width: 2}, dash: {stroke: soft, width: 1.5, dash: [6, 4]},
     };
-    const axis = {stroke: soft, font, grid: {stroke: line, width: 1}, ticks: {show: false}};
+    const axis = {stroke: soft, font, grid: {stroke: line, width: 1}, ticks: {show: false}}, zoned = how === minutes ? zone.get() : "UTC";
+    const upright = {size: 52, space: 34, values: (_, vs) => vs.map(v => v.toLocaleString("en"))};
     u = new uPlot({
       width: plot.clientWidth || 300, height: plot.clientHeight || 170, legend: {show: false},
-      padding: [8, 12, 0, 0], ...(how === minutes && zone.get() && {tzDate: t => uPlot.tzDate(new Date(t * 1000), zone.get())}),
+      padding: [8, series.some(one => one.right) ? 0 : 24, 0, 0], ...(zoned && {tzDate: t => uPlot.tzDate(new Date(t * 1000), zoned)}),
       cursor: {drag: {x: false, y: false}, y: false, points: {show: false}, ...(how === minutes && {sync: {key: "day"}})},
       scales: {x: {time: true, range: (_, from, to) => [from, Math.max(to, from + 600)]},
-        y: {range: (_, low, high) => [0, Math.max(1, high * 1.08, top())]}},
-      axes: [{...axis, grid: {show: false}, size: 26, space: 70, values: (_, ts) => ts.map(t => how.say(t * 1000))},
-        {...axis, size: 52, space: 34, incrs: [1, 2, 5].flatMap(n => [0, 1, 2, 3, 4, 5].map(p => n * 10 ** p)).sort((a, b) => a - b),
-          values: (_, vs) => vs.map(v => v.toLocaleString("en"))}],
-      series: [{}, ...series.map(one => ({...look[one.look], paths: uPlot.paths.stepped({align: 1}), points: {show: false}}))],
+        y: {range: (_, low, high) => ratios ? [Math.min(1, low) - .05, Math.max(1, high) + .05] : [0, Math.max(1, high * 1.08, top)]},
+        right: {range: (_, low, high) => [0, Math.max(4, high * 1.08)]}},
+      axes: [{...axis, grid: {show: false}, size: 26, space: 70, ...(how.incrs && {incrs: how.incrs}), values: (_, ts) => ts.map(t => how.say(t * 1000))},
+        {...axis, ...upright, incrs: ratios ? [.05, .1, .2, .5, ...steps] : steps},
+        ...series.some(one => one.right) ? [{...axis, ...upright, incrs: steps, scale: "right", side: 1, grid: {show: false}, stroke: style("--line2")}] : []],
+      series: [{}, ...series.map(one => ({...look[one.look], scale: one.right ? "right" : "y", paths: uPlot.paths.stepped({align: 1}), points: {show: false}}))],
       hooks: {setCursor: [v => tell(v.cursor.idx)]},
     }, data, plot);
   }
@@ -86,8 +95,7 @@ export function chart(title, series, top = () => 0, how = minutes) {
       all = now;
       if (!all.length) return;
       data = columns(all, series, how);
-      // A step needs a second point.
-      if (data[0].length === 1) { data[0].push(data[0][0] + how.next); for (const c of data.slice(1)) c.push(c[0]); }
+      data[0].push(data[0].at(-1) + how.next); for (const c of data.slice(1)) c.push(c.at(-1)); // the last step's end
       plot.setAttribute("aria-label", `${title}. ${said(all, series)}`);
       if (u) u.setData(data); else if (plot.clientWidth) make();
       tell();
@@ -97,7 +105,12 @@ export function chart(title, series, top = () => 0, how = minutes) {
 }
 
 export const utilisation = () => chart("GPUs", [{name: "allocated", look: "area", of: x => x.allocated}, {name: "in all", look: "dash", of: x => x.gpus}]);
-export const queued = () => chart("Queue", [{name: "GPUs requested by jobs that wait", look: "area", of: x => x.requested}, {name: "jobs that wait", look: "line", of: x => x.waiting}], () => 4);
+export const queued = () => chart("Queue", [{name: "GPUs requested", look: "area", of: x => x.requested}, {name: "jobs that wait (right)", look: "line", right: true, of: x => x.waiting}], {top: 4});
+// byDay shows days of usage.
+export const byDay = () => chart("GPU hours of each day", [
+  {name: "GPU hours used", look: "area", of: x => x.gpu_hours},
+  {name: "failed, in vain or idle", look: "line", of: x => x.failed_gpu_hours + x.held_in_vain_gpu_hours + x.idle_gpu_hours}], {how: days});
+export const ofDays = usage => usage.map(x => ({...x, at: x.of[0] + "T00:00:00Z"}));
 // since says from when the agent knows.
 export const since = all => all.length ? `Since ${when(all[0].at)}: the agent at work keeps the last day in memory, one sample a minute.` : "";
 

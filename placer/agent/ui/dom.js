@@ -50,7 +50,7 @@ export const empty = (...text) => h("p", {className: "soft"}, text);
 export const link = (to, text) => h("a", {href: to}, text ?? to);
 export const jobLink = j => link(`#/job/${encodeURIComponent(j.namespace)}/${encodeURIComponent(j.job)}`, j.namespace === "default" ? j.job : `${j.namespace}/${j.job}`);
 export const nodeLink = name => link(`#/node/${encodeURIComponent(name)}`, name);
-export const gpuLink = (id, text) => link(`#/gpu/${encodeURIComponent(id)}`, text ?? short(id));
+export const gpuLink = (id, text) => h("a", {href: `#/gpu/${encodeURIComponent(id)}`, className: "id"}, text ?? short(id));
 // named links a job by namespace/id; one that may not be known of has no page.
 export function named(name) {
   const cut = name.indexOf("/");

@@ -67,8 +67,10 @@ export function gantt(bars, caption, label = row => row) {
     names.forEach((name, i) => {
       const text = label(name, i), y = head + i * high;
       if (!text) return;
+      let rows = 1;
+      while (i + rows < names.length && !label(names[i + rows], i + rows)) rows++;
       svg.append(s("line", {x1: 0, x2: width, y1: y - .5, y2: y - .5, class: "sep"}));
-      svg.append(s("text", {x: left - 8, y: y + Math.max(11, high / 2 + 4), "text-anchor": "end"}, text.length > 13 ? text.slice(0, 4) + "…" + text.slice(-8) : text));
+      svg.append(s("text", {x: left - 8, y: y + Math.max(11, rows * high / 2 + 4), "text-anchor": "end"}, text.length > 13 ? text.slice(0, 4) + "…" + text.slice(-8) : text));
     });
     for (const b of all) {
       const x1 = x(Math.max(from, b.from ? at(b.from) : from)), w = Math.max(2, x(b.to ? at(b.to) : now) - x1);
@@ -77,7 +79,7 @@ export function gantt(bars, caption, label = row => row) {
       bar.append(s("title", {}, span({...b, row: b.rows > 1 ? `${b.rows} GPUs from ${b.first} on` : b.first})));
       svg.append(bar);
       if (w > 44 && tall >= 12) {
-        const t = s("text", {x: x1 + 6, y: y + tall / 2 + 4, class: "bar-text"}, b.text.slice(0, Math.floor((w - 12) / 6.6)));
+        const room = Math.floor((w - 12) / 6.6), t = s("text", {x: x1 + 6, y: y + tall / 2 + 4, class: "bar-text"}, b.text.length > room ? b.text.slice(0, room - 1) + "…" : b.text);
         t.style.fill = "#fff";
         svg.append(t);
       }

@@ -105,8 +105,12 @@ export const nowOf = (u, why) => u ? [u.utilization_percent == null ? "unknown" 
   of(u.memory_used_mib, u.memory_total_mib, 1024, "GiB"), of(u.temperature_c, 0, 1, "°C"), of(u.power_w, u.power_limit_w, 1, "W")] : [h("span", {className: "soft", title: why ?? ""}, "unknown"), "", "", ""];
 export const nowHeads = ["Utilization", "Memory", "Temperature", "Power"];
 const lookAgain = 5000; // ms: the agent asks a node once in 3 s at most
-const gpuTable = (gpus, caption, node) => table(caption, [...node ? ["Node"] : [], "#GPU", "Id", "Model", ...nowHeads, ...classes.map(c => "Class " + c), "State", "Job"], gpus.map(g =>
-  [...node ? [nodeLink(nodeOf(g)?.name ?? g.node)] : [], g.index, gpuLink(g.id), g.device.replace(/^.*\//, ""), ...nowOf(g.live, g.not_live), ...classes.map(c => score(g, c)), [badge(stateOf(g)), " ", said(g), g.idle_since ? [" idle since ", time(g.idle_since)] : ""], g.job ? named(g.job) : ""]));
+function gpuTable(gpus, caption) {
+  const told = gpus.some(g => g.live), why = [...new Set(gpus.map(g => g.not_live).filter(Boolean))].join("; ");
+  return h("div", {}, table(caption, ["#GPU", "Id", "Model", ...told ? nowHeads : [], ...classes.map(c => "Class " + c), "State", "Job"], gpus.map(g =>
+    [g.index, gpuLink(g.id), g.device.replace(/^.*\//, ""), ...told ? nowOf(g.live, g.not_live) : [], ...classes.map(c => score(g, c)), [badge(stateOf(g)), " ", said(g), g.idle_since ? [" idle since ", time(g.idle_since)] : ""], g.job ? named(g.job) : ""])),
+  told ? "" : empty("Utilization, memory, temperature and power are not known", why ? `: ${why}.` : "."));
+}
 
 // some shows GPUs of one node: all, or one.
 function some(ask, title, what, missing) {
@@ -177,7 +181,7 @@ export function failuresPage() {
 export function tenantsPage() {
   const host = h("div", {}, empty("Reading the tenants …"));
   const users = list => list.flatMap(t => (t.users ?? []).map(u => [u.user, t.tenant, u.gpus, t.max_gpus_per_user ?? "", u.jobs, t.max_jobs_per_user ?? ""]));
-  get("/v1/tenants").then(list => host.replaceChildren(...list?.length ? [table("Tenants", ["Tenant", "#GPUs", "#Quota", "#At most", "#GPU hours used", "#Times its share"], list.map(t => [t.tenant, t.gpus, t.quota || "none", t.limit ?? "", t.gpu_hours.toFixed(1), t.times.toFixed(2)])),
+  get("/v1/tenants").then(list => host.replaceChildren(...list?.length ? [table("Tenants", ["Tenant", "#GPUs", "#Quota", "#At most", "#GPU hours used", "#Times its share"], list.map(t => [t.tenant, t.gpus, t.quota || "none", t.limit ?? "none", t.gpu_hours.toFixed(1), t.times.toFixed(2)])),
     users(list).length ? table("Users", ["User", "Tenant", "#GPUs", "#At most", "#Jobs", "#At most"], users(list)) : ""]
     : [empty("No tenant that this token may know has jobs with GPUs.")]), e => host.replaceChildren(failed(e)));
   return {title: "Tenants", element: [h("h1", {}, "Tenants"), h("p", {className: "soft"}, "What tenants hold now, may hold, and have used. What was used long ago counts less."), h("div", {className: "plain"}, host)], close: () => {}};

@@ -1,15 +1,15 @@
 // The last day: figures over time, and what the placer did.
 import {badge, empty, events, eventTable, failed, get, h, jobLink, link, query, table, time, when} from "./dom.js";
-import {chart, queued, samples, since, utilisation} from "./charts.js";
+import {byDay, chart, ofDays, queued, samples, since, utilisation} from "./charts.js";
 
 const slowdown = () => chart("Predicted slowdown", [
-  {name: "as placed", look: "area", of: x => x.slowdown_chosen ?? null},
-  {name: "as packing would place them", look: "line", of: x => x.slowdown_packed ?? null}]);
-const placed = () => chart("Decisions", [{name: "gangs placed in a minute", look: "area", of: x => x.placed}], () => 4);
+  {name: "as placed", look: "main", of: x => x.slowdown_chosen ?? null},
+  {name: "as packing would place them", look: "line", of: x => x.slowdown_packed ?? null}], {ratios: true});
+const placed = () => chart("Decisions", [{name: "gangs placed in a minute", look: "area", of: x => x.placed}], {top: 4});
 const troubles = () => chart("GPUs in trouble", [
   {name: "unhealthy", look: "area", of: x => x.unhealthy ?? 0},
   {name: "quarantined", look: "line", of: x => x.quarantined ?? 0},
-  {name: "degraded", look: "dash", of: x => x.degraded ?? 0}], () => 4);
+  {name: "degraded", look: "dash", of: x => x.degraded ?? 0}], {top: 4});
 
 export function historyPage() {
   const note = h("p", {className: "soft"}, "Reading the history …"), latest = h("div", {});
@@ -56,11 +56,6 @@ const share = (part, all) => all ? `${(100 * part / all).toFixed(0)} %` : "–";
 const factor = n => n ? n.toFixed(2) : "";
 const long = s => s >= 7200 ? `${(s / 3600).toFixed(0)}h` : s >= 120 ? `${(s / 60).toFixed(0)}m` : `${(s ?? 0).toFixed(0)}s`;
 
-const byDay = () => chart("GPU hours of each day", [
-  {name: "used", look: "area", of: x => x.gpu_hours},
-  {name: "failed, in vain or idle", look: "line", of: x => x.failed_gpu_hours + x.held_in_vain_gpu_hours + x.idle_gpu_hours}],
-() => 1, {gap: 1.5 * day / 1000, next: day / 1000, say: t => new Date(t).toLocaleDateString("en-GB", {day: "numeric", month: "short", timeZone: "UTC"})});
-
 export function usagePage(params, navigate) {
   const q = Object.fromEntries(["span", "by", "state", ...Object.keys(filters)].map(k => [k, params.get(k) || ""]));
   if (!spans[q.span]) q.span = "";
@@ -77,7 +72,7 @@ export function usagePage(params, navigate) {
 
   const note = h("p", {className: "soft", role: "status"}, "Reading the usage …"), figures = h("div", {}), lines = h("div", {className: "plain"}), runs = h("div", {className: "plain"});
   const days = byDay(), body = h("div", {hidden: true}, figures, h("section", {className: "card"}, h("h2", {}, "By day"), days.element),
-    h("h2", {}, "By " + columns[by]), lines, h("h2", {}, "Runs"), runs);
+    h("h2", {}, "By " + columns[by].replace(/^[A-Z](?=[a-z])/, c => c.toLowerCase())), lines, h("h2", {}, "Runs"), runs);
   let closed = false;
 
   async function read() {
@@ -101,12 +96,12 @@ export function usagePage(params, navigate) {
       [all.runs ? long(all.waited_hours * 3600 / all.runs) : "–", "mean wait"],
       [share(all.failed_gpu_hours + all.held_in_vain_gpu_hours + all.idle_gpu_hours, all.gpu_hours), "wasted"], [hours(all.saved_gpu_hours), "GPU hours saved"],
       [share(all.starts.held, all.starts.told), "starts as expected"]].map(([value, name]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))));
-    days.set(each.map(x => ({...x, at: x.of[0] + "T00:00:00Z"})));
+    days.set(ofDays(each));
     lines.replaceChildren(table("Usage by " + columns[by], [columns[by], "#GPU hours", "#Share", "#Failed", "#In vain", "#Idle", "#Saved", "#Runs", "#Failed runs", "#Mean wait"],
       of.toSorted((a, b) => by === "month" ? 0 : b.gpu_hours - a.gpu_hours).map(x => [
         by === "month" || !x.of[0] ? x.of[0] || "not said" : link("#/usage?" + query({...q, [by]: x.of[0]}), x.of[0]),
         hours(x.gpu_hours), share(x.gpu_hours, all?.gpu_hours), hours(x.failed_gpu_hours), hours(x.held_in_vain_gpu_hours), hours(x.idle_gpu_hours), hours(x.saved_gpu_hours),
-        x.runs, x.failed, x.runs ? long(x.waited_hours * 3600 / x.runs) : ""])));
+        x.runs.toLocaleString("en"), x.failed.toLocaleString("en"), x.runs ? long(x.waited_hours * 3600 / x.runs) : ""])));
     runs.replaceChildren(ran.length ? table("Runs, the last submitted first", ["Job", "User", "State", "#GPUs", "Class", "GPU model", "Submitted", "Waited", "Ended", "#Slowdown", "#Seen", "Reason"], ran.map(r =>
       [jobLink(r), r.user ?? "", badge(r.state), r.gpus, r.class ?? "", r.model ?? "", when(r.submitted), long(r.waited_seconds), time(r.ended), factor(r.predicted_slowdown), factor(r.seen_slowdown), r.reason ?? ""]))
       : empty("No run in this state."));

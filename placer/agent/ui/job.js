@@ -63,7 +63,7 @@ function why(e) {
     next(e.next),
     h("dl", {className: "facts"},
       fact("Expected start", expected(e)), fact("Expected end", e.end_to && [range(e.end_from, e.end_to), e.end_why && `: ${e.end_why}`]), fact("Progress", e.progress), fact("Waits for", e.waits_for?.text !== e.reason?.text && e.waits_for?.text), fact("Submitted", e.submitted && [time(e.submitted), ", ", when(e.submitted)]), fact("Ended", e.outcome?.at && [time(e.outcome.at), ", ", when(e.outcome.at)]), fact("Decided", time(e.decided)), fact("Ready", time(e.ready)),
-      fact("Application class", d && d.class + (e.class_from ? ` (${e.class_from})` : "")), fact("Policy", d && d.policy), fact("Note", e.note)),
+      fact("Application class", d && d.class + (e.class_from ? `: ${e.class_from}` : "")), fact("Policy", d && d.policy), fact("Note", e.note)),
     holders?.jobs?.length ? [h("h2", {}, "Who holds the GPUs that it could use"), table("Jobs that hold GPUs", ["Job", "#GPUs", "Expected end", "Needed"], holders.jobs.map(j => [named(j.job), j.gpus, [j.stopping ? "soon: it was stopped, and its tasks are ending" : j.service ? "when somebody stops it: it is a service" : j.end_to ? range(j.end_from, j.end_to) : "not known", j.may_give ? [`; is elastic: may give ${j.may_give} back, from `, time(j.give_from), " on"] : ""].flat(), j.needed ? "one of those that must end" : ""])), holders.omitted ? empty(`and ${plural(holders.omitted, "more job")}`) : ""] : "",
     e.obstacles?.length ? [h("h2", {}, "What keeps it from nodes"), table("Obstacles", ["Group", "Nodes", "Reason", "Passes"], e.obstacles.map(o => [o.group, `${o.nodes} of ${o.total}`, o.what, o.now ? "yes, when others end" : "no"]))] : "",
     e.allocations?.length ? [h("h2", {}, "Allocations"), table("Allocations", ["Allocation", "Group", "Node", "Status", "GPUs"], e.allocations.map(a => [a.id.slice(0, 8), a.group, nodeLink(a.node), a.status, (a.gpus ?? []).flatMap(g => [gpuLink(g), " "])]))] : "",
@@ -76,7 +76,7 @@ function why(e) {
 
 // decision compares the placements and GPU models, and shows the L×V matrix.
 function decision(d, predicted, alternatives, from) {
-  const choices = [...predicted ? [["As it runs", d.chosen], ["As the placer chose", predicted]] : [["Chosen", d.chosen]], ["Packing would take", d.packed], ...alternatives.map(a => [a.what, a])].filter(([, c]) => c?.members);
+  const choices = [...predicted ? [["As it runs", d.chosen], ["As the placer chose", predicted]] : [["Chosen", d.chosen]], ["Packing would take", d.packed], ...alternatives.map(a => [a.what.slice(0, 1).toUpperCase() + a.what.slice(1), a])].filter(([, c]) => c?.members);
   const c = d.candidates;
   return [
     h("h2", {}, d.chosen ? "Placements compared" : "Why it does not fit"),

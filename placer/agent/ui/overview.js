@@ -1,7 +1,7 @@
 // The overview: how the cluster is, at one look.
 import {badge, empty, events, expected, failed, failures, get, gpuLink, h, jobLink, link, named, nodeLink, plural, query, time} from "./dom.js";
 import {allocated, classOf, classes, cluster, count, degraded, free, listen, nodeOf, quarantined, unavailable, unhealthy} from "./cluster.js";
-import {gained, queued, samples, since, utilisation} from "./charts.js";
+import {byDay, gained, ofDays, queued, samples, since, utilisation} from "./charts.js";
 import {clusterMap, legend} from "./map.js";
 import {none, said} from "./gpus.js";
 import {notStarted, runs as counted, size} from "./jobs.js";
@@ -34,7 +34,7 @@ function tiles(page, all) {
   const better = last?.slowdown_chosen ? 1 - last.slowdown_chosen / last.slowdown_packed : null;
   return [
     n ? tile("#/gpus", "info", percent(on / n), "Allocated", `${number(on)} of ${number(n)} GPUs`) : "",
-    page ? tile("#/jobs?state=running", "good", number(states.running ?? 0), "Jobs run", page.running ? `on ${plural(page.running, "GPU")}` : "no GPU in use by them") : "",
+    page ? tile("#/jobs?state=running", "good", number(states.running ?? 0), "Jobs run", page.running ? `on ${plural(page.running, "GPU")}` : "no GPU is in use") : "",
     page ? tile("#/jobs?state=waiting", states.waiting ? "warn" : "", number(states.waiting ?? 0), "Jobs wait", page.waiting ? `for ${plural(page.waiting, "GPU")}` : "the queue is empty") : "",
     page ? tile("#/jobs?state=" + notStarted, not.length ? "crit" : "", number(not.reduce((a, [, c]) => a + c, 0)), "Will not start", parts(not) || "every job can start") : "",
     n ? tile("#/failures", ill.unhealthy ? "crit" : sum ? "warn" : "", number(sum), "GPUs in trouble", parts(Object.entries(ill)) || "all are healthy") : "",
@@ -96,13 +96,15 @@ function reader(read) {
 export function overview(navigate) {
   const top = h("div", {className: "tiles"}), known = h("p", {className: "soft"});
   const place = h("div", {}, empty("Reading the cluster …")), mapCard = h("section", {className: "card w8"}, place);
-  const util = utilisation(), queue = queued();
+  const util = utilisation(), queue = queued(), month = byDay(), monthSpot = h("div", {}, month.element);
   const spots = Object.fromEntries(["ail", "run", "wait", "fail"].map(k => [k, h("div", {}, empty("Reading …"))]));
   const ailCard = card("Slow and unhealthy GPUs", link("#/failures", "All"), spots.ail, "w4");
   let map, closed = false, all = [], page = null, drawn = 0;
 
+  const drawTiles = () => top.replaceChildren(...tiles(page, all).filter(Boolean));
   function drawMap() {
     if (!cluster.known) return;
+    if (page) drawTiles();
     const n = cluster.cells.length;
     map?.close(); map = null; drawn = n;
     mapCard.className = "card " + (n > many ? "w12" : "w8");
@@ -126,16 +128,30 @@ export function overview(navigate) {
     if (running.value) page = {...running.value, running: running.value.gpus, waiting: waiting.value?.gpus};
     show("run", [running], runs); show("wait", [waiting], waits); show("ail", [ill, slow], ails);
     show("fail", [not, allocs, es], fails);
-    top.replaceChildren(...tiles(page, all).filter(Boolean));
+    drawTiles();
     util.set(all); queue.set(all);
     known.textContent = all.length ? since(all) : "The agent has no sample yet: the charts begin within a minute of its placing.";
   }
+  // Days of usage change slowly.
+  async function readMonth() {
+    try {
+      const days = await get("/v1/usage?" + query({by: "day", since: new Date(Date.now() - 29 * 86400e3).toISOString().slice(0, 10) + "T00:00:00Z"}));
+      if (closed) return;
+      monthSpot.replaceChildren(days.length ? month.element : empty("No GPU hours are in the history yet."));
+      month.set(ofDays(days));
+    } catch (e) {
+      if (closed) return;
+      monthSpot.replaceChildren(e.status === 501 ? todo("This agent keeps no history. Have it keep one: add ", h("code", {}, "history { database = \"/var/lib/nomad-pal/history.db\" }"), " to its configuration.") : failed(e));
+    }
+  }
   drawMap();
-  const stop = reader(read);
-  return {title: "Overview", close: () => { closed = true; stop(); stopMap(); map?.close(); util.close(); queue.close(); }, element: [
+  const stop = reader(read), again = setInterval(readMonth, 600e3);
+  readMonth();
+  return {title: "Overview", close: () => { closed = true; stop(); clearInterval(again); stopMap(); map?.close(); for (const c of [util, queue, month]) c.close(); }, element: [
     h("h1", {className: "hidden"}, "Overview"), top,
     h("div", {className: "grid"},
-      card("Utilisation", link("#/history", "History"), util.element), card("Queue", link("#/jobs?state=waiting", "Who waits"), queue.element),
+      card("Utilisation", link("#/history", "Last day"), util.element, "w4 half"), card("Queue", link("#/jobs?state=waiting", "Who waits"), queue.element, "w4 half"),
+      card("Last 30 days", link("#/usage?span=30d", "Usage"), monthSpot, "w4"),
       mapCard, ailCard,
       card("Who runs", link("#/jobs?state=running", "All"), spots.run, "w4"), card("Who waits, and why", link("#/jobs?state=waiting", "All"), spots.wait, "w4"),
       card("What failed", link("#/failures", "All"), spots.fail, "w4")),

@@ -1,0 +1,97 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package browser
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+)
+
+// clusterState is a cluster of 32 GPUs, and what the overview says of it without scrolling.
+type clusterState struct {
+	name string
+	make func(t *testing.T, w *world)
+	day  func(halfHour float64) (on, wait int, more map[string]any)
+	says []string
+	idle bool // no placer is at work
+}
+
+func clusterStates() []clusterState {
+	calm := func(on, wait int, more map[string]any) func(float64) (int, int, map[string]any) {
+		return func(float64) (int, int, map[string]any) { return on, wait, more }
+	}
+	none := map[string]any{"outliers": map[string]int{"B": 1}}
+	eight := func(name string, members int) bed.Gang {
+		return bed.Gang{Name: name, Members: members, GPUs: 8, Meta: map[string]string{"pal_class": "A", "pal_duration": "5h"}}
+	}
+	runs := func(t *testing.T, w *world, gangs ...bed.Gang) {
+		w.submit(t, gangs...)
+		for _, g := range gangs {
+			until(t, g.Name+" runs", func() bool {
+				return len(w.nomad.Members(nomadtest.Key{Namespace: "default", ID: g.Name})) == g.Members
+			})
+		}
+	}
+	return []clusterState{
+		{"idle", func(*testing.T, *world) {}, calm(0, 0, none), []string{"0\u2009%", "no GPU is in use", "the queue is empty", "every job can start", "all are healthy"}, false},
+		{"full", func(t *testing.T, w *world) {
+			runs(t, w, eight("llama-sft", 2), eight("whisper-large", 2))
+			w.submit(t, eight("pretrain-wide", 4), eight("gpt-neo-repro", 2))
+		}, func(step float64) (int, int, map[string]any) { return 32, 1 + int(step)/40, none },
+			[]string{"100\u2009%", "32 of 32 GPUs", "on 32 GPUs", "for 48 GPUs", "all are healthy"}, false},
+		{"sick-node", func(t *testing.T, w *world) {
+			runs(t, w, eight("llama-sft", 1))
+			for _, g := range measuredNode(2).NodeResources.Devices[0].Instances {
+				w.nomad.SetHealth(false, g.ID)
+			}
+		}, func(step float64) (int, int, map[string]any) {
+			return 8, 0, map[string]any{"unhealthy": int(step) / 44 * 8, "outliers": map[string]int{"B": 1}}
+		}, []string{"8 unhealthy", "XID 79", "the queue is empty"}, false},
+		{"no-placer", func(t *testing.T, w *world) { runs(t, w, eight("llama-sft", 2)) }, calm(16, 0, none),
+			[]string{"No placer has been at work since", "nothing starts until one is"}, true},
+		{"failed-jobs", func(t *testing.T, w *world) {
+			runs(t, w, eight("llama-sft", 1))
+			broken := eight("broken-loader", 1)
+			broken.GPUs, broken.Runs, broken.Exit = 2, time.Second, 1
+			w.submit(t, broken, bed.Gang{Name: "too-wide", Members: 1, GPUs: 16})
+		}, calm(8, 0, none), []string{"1 unschedulable · 1 failed", "the queue is empty", "all are healthy"}, false},
+	}
+}
+
+// The overview says what state a cluster is in. make page-images keeps a picture of each, for people to look at.
+func TestStatesOfClusters(t *testing.T) {
+	browser := chromium(t)
+	for _, c := range clusterStates() {
+		t.Run(c.name, func(t *testing.T) {
+			w := start(t, 4, nil)
+			c.make(t, w)
+			now := time.Now()
+			answers := map[string]func(*http.Request) any{"/v1/history": samplesOf(inventedSamples(now, 4*gpusPerNode, c.day))}
+			if c.idle {
+				answers["/v1/agent"] = func(*http.Request) any {
+					return map[string]any{"working": false, "since": now.Add(-25 * time.Minute), "agent": "pal-1"}
+				}
+			}
+			p := open(t, browser, front(t, w, answers), "")
+			p.run(emulation.SetDeviceMetricsOverride(1440, 900, 1, false))
+			p.drawn()
+			p.shows(append(c.says, "of 32 GPUs")...)
+			p.checked()
+			if dir := os.Getenv("PAGE_IMAGES"); dir != "" {
+				p.waits("nothing is being read", `!/Reading( |…)/.test(document.querySelector("main").innerText)`)
+				p.run(chromedp.Sleep(500 * time.Millisecond))
+				p.capture(filepath.Join(dir, "state-"+c.name+".webp"))
+			}
+		})
+	}
+}
