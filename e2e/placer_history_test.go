@@ -7,12 +7,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/accounting/accountingtest"
 )
 
 // What history and usage say is what Nomad's clients ran, over a restart of the agent, also of jobs that Nomad has
@@ -80,6 +85,157 @@ func gpuHours(t *testing.T, b *bed, stub *api.AllocationListStub) float64 {
 			gpus += len(d.DeviceIDs)
 		}
 	}
-	events := a.TaskStates["main"].Events
-	return time.Duration(events[len(events)-1].Time-a.CreateTime).Hours() * float64(gpus)
+	end := a.ModifyTime
+	if task := a.TaskStates["main"]; task != nil && len(task.Events) > 0 {
+		end = task.Events[len(task.Events)-1].Time
+	}
+	return time.Duration(end-a.CreateTime).Hours() * float64(gpus)
+}
+
+// TestHistoryOfHours is a part of make history-check. For HISTORY_FOR, jobs come, end, fail and are stopped on a real Nomad,
+// while two agents are killed, stopped and take over from each other, and their PostgreSQL stops and comes back. What usage
+// says is what Nomad's clients ran.
+func TestHistoryOfHours(t *testing.T) {
+	long, err := time.ParseDuration(os.Getenv("HISTORY_FOR"))
+	if err != nil {
+		t.Skip("skipped: HISTORY_FOR says for how long (make history-check)")
+	}
+	server := accountingtest.StartPostgres(t)
+	b := newBed(t, placerScores, cluster.Options{})
+	b.config = fmt.Sprintf("retries = 0\nhigh_availability {\n  enabled = true\n  lock_ttl = \"10s\"\n  lock_delay = \"1s\"\n}\nhistory {\n  database = %q\n}\n", server.Address())
+	other := *b
+	agents := []*bed{b, &other}
+	for _, a := range agents {
+		a.startAgent("nomad-pal")
+	}
+	h := &hours{bed: b, random: rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 50)), agents: agents, server: server, ends: map[string]bool{}}
+	for began := time.Now(); time.Since(began) < long; {
+		h.submit()
+		h.disturb()
+		b.until("few jobs are left", func() string {
+			if left := h.left(); left > 8 {
+				return fmt.Sprintf("%d jobs are left", left)
+			}
+			return ""
+		})
+	}
+	if h.away {
+		server.Start()
+	}
+	b.until("all jobs have ended", func() string {
+		for id, ends := range h.ends {
+			if !ends {
+				b.deregister(id, false)
+				h.ends[id] = true
+			}
+		}
+		if left := h.left(); left > 0 {
+			return fmt.Sprintf("%d jobs are left", left)
+		}
+		return ""
+	})
+	h.compare()
+}
+
+// hours are those of TestHistoryOfHours.
+type hours struct {
+	*bed
+	random                  *rand.Rand
+	agents                  []*bed
+	server                  *accountingtest.Postgres
+	away                    bool
+	ends                    map[string]bool // by job: it ends by itself
+	killed, stopped, absent int
+}
+
+func (h *hours) submit() {
+	j := gang(fmt.Sprintf("run-%04d", len(h.ends)), 1+h.random.IntN(3), 1+h.random.IntN(2))
+	j.meta = fmt.Sprintf("pal_class = %q", "ABCD"[h.random.IntN(4):][:1])
+	ends := true
+	switch h.random.IntN(4) {
+	case 0: // one that is given up may stay pending
+		ends = false
+		j.script = "exit 3"
+		j.groups[0].extra = "restart {\n      attempts = 0\n      mode     = \"fail\"\n    }"
+		j.extra = "reschedule {\n    attempts = 0\n    unlimited = false\n  }\n"
+	case 1: // until somebody stops it
+		ends = false
+	default:
+		j.seconds = 1 + h.random.IntN(15)
+	}
+	h.run(j.hcl())
+	h.ends[j.id] = ends
+}
+
+// disturb kills or stops an agent, stops PostgreSQL or starts it again, or has jobs stopped.
+func (h *hours) disturb() {
+	a := h.agents[h.random.IntN(2)]
+	switch h.random.IntN(12) {
+	case 0:
+		h.killed++
+		a.killAgent()
+		a.startAgent("nomad-pal")
+	case 1:
+		h.stopped++
+		a.stopAgent()
+		a.startAgent("nomad-pal")
+	case 2, 3:
+		if h.away = !h.away; h.away {
+			h.absent++
+			h.server.Stop()
+		} else {
+			h.server.Start()
+		}
+	case 4, 5:
+		for id, ends := range h.ends {
+			if !ends {
+				h.deregister(id, false)
+				h.ends[id] = true
+			}
+		}
+	}
+}
+
+// left is how many jobs Nomad has not seen end.
+func (h *hours) left() (n int) {
+	stubs, _, err := h.API().Jobs().List(nil)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, s := range stubs {
+		if strings.HasPrefix(s.ID, "run-") && s.Status != "dead" {
+			n++
+		}
+	}
+	return n
+}
+
+func (h *hours) compare() {
+	want, allocs := 0.0, 0
+	for id := range h.ends {
+		stubs, _, err := h.API().Jobs().Allocations(id, true, nil)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		for _, a := range stubs {
+			want, allocs = want+gpuHours(h.t, h.bed, a), allocs+1
+		}
+	}
+	var usage []struct {
+		GPUHours float64 `json:"gpu_hours"`
+		Runs     int     `json:"runs"`
+	}
+	h.until("all runs are in the history", func() string {
+		out, _ := h.pal("usage", "-json", "-by=namespace")
+		if json.Unmarshal([]byte(out), &usage) != nil || len(usage) != 1 || usage[0].Runs < len(h.ends) {
+			return fmt.Sprintf("of %d runs: %s", len(h.ends), out)
+		}
+		return ""
+	})
+	got := usage[0]
+	h.t.Logf("%d runs, %d allocations, %.4f GPU hours; the history has %d runs and %.4f GPU hours; agents were killed %d times and stopped %d times, PostgreSQL was away %d times",
+		len(h.ends), allocs, want, got.Runs, got.GPUHours, h.killed, h.stopped, h.absent)
+	if rounding := 1 + 0.002*float64(2*allocs); math.Abs(got.GPUHours-want)*3600 > rounding || got.Runs != len(h.ends) {
+		h.t.Errorf("usage says %v GPU hours in %d runs, Nomad's clients ran %v in %d", got.GPUHours, got.Runs, want, len(h.ends))
+	}
 }

@@ -76,14 +76,14 @@ page-bench: build ## The web page at 10,000 nodes of 8 GPUs: first draw, blocks,
 .PHONY: page-images
 page-images: build ## Pictures of each page at three widths, light and dark, into docs/img; the last day in them is invented (2 minutes)
 	rm -f docs/img/*.webp
-	cd e2e/browser && E2E_BIN=$(CURDIR)/$(BIN) PAGE_IMAGES=$(CURDIR)/docs/img go test -count=1 -v -timeout 20m -run TestImages .
+	cd e2e/browser && E2E_BIN=$(CURDIR)/$(BIN) PAGE_IMAGES=$(CURDIR)/docs/img go test -count=1 -v -timeout 20m -run 'TestImages|TestStatesOfClusters' .
 
 .PHONY: history-bench
 history-bench: ## Questions to a history of HISTORY_RUNS runs (default ten million: 5 GB below TMPDIR); writes docs/results/history.md (half an hour)
 	HISTORY_REPORT=$(CURDIR)/docs/results/history.md go test -count=1 -v -timeout 0 -run 'TestFigures$$' ./placer/accounting
 
 .PHONY: history-check
-history-check: build nomad ## The history against what machines ran: a day of the in-memory Nomad with a database that is away, full or corrupt; PostgreSQL (apt-get install postgresql); a real Nomad (an hour)
+history-check: build nomad ## The history against what machines ran: a day of the in-memory Nomad each with a database that is away, on a full disk (as root), corrupt, and a PostgreSQL that stops (apt-get install postgresql); a real Nomad for HISTORY_FOR (default 1h)
 	go test -count=1 -timeout 0 -v ./placer/accounting
 	ACCOUNTS_SEEDS=$${ACCOUNTS_SEEDS:-30} ACCOUNTS_DAY=$${ACCOUNTS_DAY:-24h} go test -count=1 -timeout 0 -v -run 'TestAccounts' ./placer/nomadtest/bed
-	$(MAKE) e2e E2E_RUN='^TestPlacerLife/history'
+	HISTORY_FOR=$${HISTORY_FOR:-1h} $(MAKE) e2e E2E_RUN='^TestPlacerLife/history|^TestHistoryOfHours'

@@ -207,10 +207,10 @@ func TestImportsOfNomad(t *testing.T) {
 }
 
 // End-to-end tests run binaries and talk to HTTP APIs. Of the product they import,
-// tests included, only the fakes that stand for hardware, the scenarios that a real
+// tests included, only the fakes that stand for hardware, a PostgreSQL, the scenarios that a real
 // Nomad is compared by, and the readers of what stands in jobs and profiles.
 func TestEndToEndImportsNoProduct(t *testing.T) {
-	allowed := []string{"e2e", "internal", "device-plugin/cuda/fakecuda", "device-plugin/mps/mpstest", "device-plugin/nvml/nvmltest", "placer/nomadtest/scenario", "placer/rewrite", "pal/profile"}
+	allowed := []string{"e2e", "internal", "device-plugin/cuda/fakecuda", "device-plugin/mps/mpstest", "device-plugin/nvml/nvmltest", "placer/accounting/accountingtest", "placer/nomadtest/scenario", "placer/rewrite", "pal/profile"}
 	cmd := exec.Command("go", "list", "-f", `{{.ImportPath}}|{{join .Imports ","}},{{join .TestImports ","}},{{join .XTestImports ","}}`, "./e2e/...")
 	cmd.Dir = filepath.Join("..", "..")
 	out, err := cmd.Output()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nomad-pal/nomad-pal/placer/accounting/accountingtest"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
@@ -27,7 +28,7 @@ func at(hours float64) time.Time {
 // databases are one of SQLite, and one of PostgreSQL where a server can be started.
 func databases(t *testing.T, test func(t *testing.T, db *DB)) {
 	t.Run("sqlite", func(t *testing.T) { test(t, openTest(t, filepath.Join(t.TempDir(), "accounts", "history.db"))) })
-	t.Run("postgres", func(t *testing.T) { test(t, openTest(t, postgres(t))) })
+	t.Run("postgres", func(t *testing.T) { test(t, openTest(t, accountingtest.StartPostgres(t).Address())) })
 }
 
 func openTest(t *testing.T, database string) *DB {

@@ -157,6 +157,11 @@ func TestFigures(t *testing.T) {
 		took, used := ends(t, db, n)
 		fmt.Fprintf(&out, "| %d | %s | %s |\n", n, rounded(took), rounded(used))
 	}
+	if old, err := os.ReadFile(report); err == nil { // the rest of it is of make history-check
+		if i := bytes.Index(old, []byte("\n## Checked")); i >= 0 {
+			out.Write(old[i:])
+		}
+	}
 	if err := os.WriteFile(report, out.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}

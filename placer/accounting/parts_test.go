@@ -6,6 +6,7 @@ package accounting
 import (
 	"maps"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -110,5 +111,15 @@ func TestFinishedMembersCount(t *testing.T) {
 	}
 	if late.requests(s, request(0)); late.GPUs != 6 {
 		t.Errorf("of one that came and ended between two looks: %d GPUs", late.GPUs)
+	}
+}
+
+// What Nomad forgot while its clock was set back ends when it began, not before.
+func TestForgottenBeforeItBegan(t *testing.T) {
+	run := job("train", "ann")
+	r := NewRecorder([]Run{run}, []Alloc{allocOf(run, "1", at(1), time.Time{}, "running")}, 0)
+	b := r.Look(&model.Model{Time: at(-5), State: cluster.NewState(), View: &request.View{}}, nil, nil)
+	if len(b.Runs) != 1 || len(b.Allocs) != 1 || !b.Runs[0].Ended.Equal(run.Submitted) || !b.Allocs[0].To.Equal(at(1)) || b.Runs[0].length() == openLength {
+		t.Errorf("%+v", b)
 	}
 }

@@ -4,93 +4,103 @@
 package accounting
 
 import (
-	"bytes"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
-	"sync"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/placer/accounting/accountingtest"
 )
 
-// postgres is the address of an empty database of a real PostgreSQL that the test starts, below a
-// socket of its own. Without the server's programs (Debian: postgresql) the test is skipped.
-func postgres(t *testing.T) string {
+// endedRun is a run of two GPU hours.
+func endedRun(n int) Batch {
+	r := job(fmt.Sprintf("train-%d", n), "ann")
+	r.State, r.Ended, r.Reason = Complete, at(2), strings.Repeat("x", 500)
+	return Batch{Runs: []Run{r}, Allocs: []Alloc{allocOf(r, fmt.Sprintf("alloc-%d", n), at(1), at(2), "complete")}}
+}
+
+// sumsAre fails the test unless usage counts so many runs as [endedRun].
+func sumsAre(t *testing.T, db *DB, runs int) {
 	t.Helper()
-	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
-	if len(found) == 0 && os.Getenv("POSTGRES_REQUIRED") == "" {
-		t.Skip("needs PostgreSQL's server: apt-get install postgresql")
+	if got := usage(t, db, Filter{}, at(99)); len(got) != 1 || got[0].Runs != int64(runs) || got[0].GPUHours != float64(2*runs) {
+		t.Errorf("usage of %d runs: %+v", runs, got)
 	}
-	bin := filepath.Dir(slices.Max(found))
-	dir, err := os.MkdirTemp("", "pg") // a socket's path is short
-	if err != nil {
+}
+
+// A full disk fails what is written, and nothing else: it can be read and opened again, is not set aside, and takes
+// what failed once there is room. Sums are those of each run once.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	disk := accountingtest.SmallDisk(t, 2<<20)
+	file := filepath.Join(disk.Dir, "history.db")
+	db := openTest(t, file)
+	write(t, db, endedRun(0))
+	if err := disk.Fill(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	as := func(name string, args ...string) *exec.Cmd {
-		if os.Getuid() != 0 {
-			return exec.Command(name, args...)
+	written, failed := 1, 0
+	for ; failed < 3; written++ {
+		if written > 10_000 {
+			t.Fatal("the disk does not fill")
 		}
-		return exec.Command("setpriv", slices.Concat([]string{"--reuid=postgres", "--regid=postgres", "--clear-groups", name}, args)...)
-	}
-	if os.Getuid() == 0 { // PostgreSQL does not run as root
-		if out, err := exec.Command("chown", "postgres", dir).CombinedOutput(); err != nil {
-			t.Skipf("there is no user postgres: %s", out)
+		err := db.Write(t.Context(), endedRun(written))
+		if err == nil {
+			continue
 		}
+		if failed++; !strings.Contains(err.Error(), "full") {
+			t.Errorf("a write says %v", err)
+		}
+		sumsAre(t, db, written)
+		again, aside, err := Open(t.Context(), file)
+		if aside != "" {
+			t.Fatalf("a file on a full disk was set aside as %s: %v", aside, err)
+		}
+		if err == nil {
+			sumsAre(t, again, written)
+			if err := again.Close(); err != nil {
+				t.Log(err)
+			}
+		}
+		written--
 	}
-	data := filepath.Join(dir, "data")
-	if out, err := as(filepath.Join(bin, "initdb"), "-D", data, "-A", "trust", "-U", "postgres", "--no-sync").CombinedOutput(); err != nil {
-		t.Fatalf("initdb: %v\n%s", err, out)
+	if other, aside, err := Open(t.Context(), filepath.Join(disk.Dir, "other.db")); err == nil || aside != "" {
+		t.Errorf("a new database on a full disk: %v, %v, set aside as %q", other, err, aside)
 	}
-	server := as(filepath.Join(bin, "postgres"), "-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "fsync=off")
-	var said output
-	server.Stdout, server.Stderr = &said, &said
-	if err := server.Start(); err != nil {
+	if err := disk.Free(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		_ = server.Process.Signal(os.Interrupt)
-		_ = server.Wait()
-	})
-	said.waitFor(t, "ready to accept connections")
-	return fmt.Sprintf("postgres://postgres@/postgres?host=%s", dir)
-}
-
-// output is what a process says.
-type output struct {
-	mu      sync.Mutex
-	text    bytes.Buffer
-	changed chan struct{}
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.changed != nil {
-		close(o.changed)
-		o.changed = nil
+	for n := range written + 20 {
+		write(t, db, endedRun(n))
 	}
-	return o.text.Write(b)
+	sumsAre(t, db, written+20)
+	if err := openTest(t, file).Write(t.Context(), endedRun(0)); err != nil {
+		t.Error(err)
+	}
+	sumsAre(t, db, written+20)
 }
 
-func (o *output) waitFor(t *testing.T, text string) {
-	t.Helper()
-	for {
-		o.mu.Lock()
-		if bytes.Contains(o.text.Bytes(), []byte(text)) {
-			o.mu.Unlock()
-			return
+// While PostgreSQL is away, writes and questions fail. Once it is back the same pool of connections serves, and what is
+// written again counts once.
+func TestPostgresComesBack(t *testing.T) {
+	t.Parallel()
+	server := accountingtest.StartPostgres(t)
+	db := openTest(t, server.Address())
+	for n := range 3 {
+		write(t, db, endedRun(n))
+		server.Stop()
+		if err := db.Write(t.Context(), endedRun(n+1)); err == nil {
+			t.Error("a server that is stopped stores a run")
 		}
-		if o.changed == nil {
-			o.changed = make(chan struct{})
+		if _, err := db.Usage(t.Context(), Filter{}, nil, time.Now()); err == nil {
+			t.Error("a server that is stopped answers")
 		}
-		changed, is := o.changed, o.text.String()
-		o.mu.Unlock()
-		select {
-		case <-changed:
-		case <-t.Context().Done():
-			t.Fatalf("PostgreSQL says:\n%s", is)
+		if _, _, err := Open(t.Context(), server.Address()); err == nil {
+			t.Error("a server that is stopped is opened")
 		}
+		server.Start()
+		write(t, db, endedRun(n))
+		sumsAre(t, db, n+1)
 	}
+	sumsAre(t, openTest(t, server.Address()), 3)
 }

@@ -112,6 +112,7 @@ func (r *Recorder) Look(of *model.Model, waits func() map[string]*model.Wait, id
 			if at := lastEnd(m.State, k); !at.IsZero() {
 				run.Ended = at
 			}
+			run.Ended = later(run.Ended, run.Submitted) // clocks are set back
 			runs[k] = run
 			b.Runs = append(b.Runs, run)
 		}
@@ -365,7 +366,7 @@ func (r *Recorder) allocs(m *model.Model, runs map[cluster.JobKey]Run, b *Batch)
 	for _, id := range slices.Sorted(maps.Keys(r.live)) {
 		if m.State.Allocs[id] == nil {
 			a := r.live[id]
-			a.To, a.Status = ms(m.Time), string(Unknown)
+			a.To, a.Status = later(a.From, ms(m.Time)), string(Unknown)
 			b.Allocs = append(b.Allocs, a)
 		}
 	}

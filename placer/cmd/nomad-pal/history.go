@@ -9,6 +9,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"iter"
 	"net/url"
 	"slices"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/accounting"
+	"github.com/nomad-pal/nomad-pal/placer/agent"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -198,21 +200,71 @@ func (b *base) runHistory(args []string) int {
 	if *limit < 0 {
 		return b.fail(fmt.Errorf("-limit %d is negative", *limit))
 	}
-	if *limit > 0 {
-		q.Set("limit", strconv.Itoa(*limit))
-	}
 	s, err := b.ask()
 	if err != nil {
 		return b.fail(err)
 	}
-	runs := []accounting.Run{}
-	if err := s.getWith("/v1/runs", q, &runs); err != nil {
+	if o.csv {
+		return s.close(b.printRunsCSV(s.runs(q, *limit), chosen, now))
+	}
+	runs, err := s.allRuns(q, *limit)
+	if err != nil {
 		return b.fail(err)
 	}
-	if o.csv {
-		return s.close(b.printRunsCSV(runs, chosen, now))
-	}
 	return s.close(b.show(runs, func() { b.printRuns(runs, chosen, now, *limit) }))
+}
+
+// runs are the runs that the agent keeps, so many at most, or all if limit is 0, in parts as large as
+// it lists at once. A part begins with the moment at which the last run of the one before it was
+// submitted, and leaves out what that one had of it.
+func (a *answers) runs(q url.Values, limit int) iter.Seq2[[]accounting.Run, error] {
+	type key struct{ namespace, job string }
+	return func(yield func([]accounting.Run, error) bool) {
+		listed, at := map[key]bool{}, time.Time{} // those of the moment at
+		for left := limit; limit == 0 || left > 0; {
+			most := agent.MostRuns
+			if limit > 0 {
+				most = min(most, left+len(listed))
+			}
+			q.Set("limit", strconv.Itoa(most))
+			var part []accounting.Run
+			if err := a.getWith("/v1/runs", q, &part); err != nil {
+				yield(nil, err)
+				return
+			}
+			more := len(part) == most
+			part = slices.DeleteFunc(part, func(r accounting.Run) bool { return r.Submitted.Equal(at) && listed[key{r.Namespace, r.Job}] })
+			if len(part) == 0 && more {
+				yield(nil, fmt.Errorf("reading the agent's history: %d or more runs were submitted at %v, which are more than the agent lists at once", most, at.UTC()))
+				return
+			}
+			if len(part) > 0 && !yield(part, nil) || !more {
+				return
+			}
+			left -= len(part)
+			if last := part[len(part)-1].Submitted; !last.Equal(at) {
+				listed, at = map[key]bool{}, last
+			}
+			for _, r := range part {
+				if r.Submitted.Equal(at) {
+					listed[key{r.Namespace, r.Job}] = true
+				}
+			}
+			q.Set("until", at.Add(time.Millisecond).UTC().Format(time.RFC3339Nano))
+		}
+	}
+}
+
+// allRuns are they at once.
+func (a *answers) allRuns(q url.Values, limit int) ([]accounting.Run, error) {
+	all := []accounting.Run{}
+	for part, err := range a.runs(q, limit) {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, part...)
+	}
+	return all, nil
 }
 
 func (b *base) printRuns(runs []accounting.Run, columns []runColumn, now time.Time, limit int) {
@@ -264,19 +316,25 @@ func splitList(text string) []string {
 }
 
 // printRunsCSV prints times as RFC 3339, and spans in seconds.
-func (b *base) printRunsCSV(runs []accounting.Run, columns []runColumn, now time.Time) int {
+func (b *base) printRunsCSV(parts iter.Seq2[[]accounting.Run, error], columns []runColumn, now time.Time) int {
 	w := csv.NewWriter(b.io.out)
 	var names []string
 	for _, c := range columns {
 		names = append(names, c.name)
 	}
 	err := w.Write(names)
-	for _, r := range runs {
-		var cells []string
-		for _, c := range columns {
-			cells = append(cells, csvOf(r, c, now))
+	for runs, failed := range parts {
+		if failed != nil {
+			w.Flush()
+			return b.fail(failed)
 		}
-		err = errors.Join(err, w.Write(cells))
+		for _, r := range runs {
+			var cells []string
+			for _, c := range columns {
+				cells = append(cells, csvOf(r, c, now))
+			}
+			err = errors.Join(err, w.Write(cells))
+		}
 	}
 	w.Flush()
 	if err = errors.Join(err, w.Error()); err != nil {

@@ -4,16 +4,20 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/placer/accounting"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
 )
 
@@ -107,25 +111,50 @@ func TestTimeOf(t *testing.T) {
 	}
 }
 
-// Of more runs than the agent lists at once none is left out silently: whoever chooses fewer, as told, plays them.
-func TestTooManyRuns(t *testing.T) {
+// Of more runs than the agent lists at once all are listed, none of them twice, also if many were
+// submitted at one moment; and simulate plays them.
+func TestMoreRunsThanAtOnce(t *testing.T) {
 	c := newCluster(t)
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.URL.Path == "/v1/agent":
-			fmt.Fprint(w, `{"working": true}`)
-		case r.URL.Query().Get("since") == "":
-			fmt.Fprint(w, "[{}"+strings.Repeat(", {}", agent.MostRuns-1)+"]")
-		default:
-			fmt.Fprint(w, `[{"namespace": "default", "job": "train", "gpus": 1, "state": "complete", "submitted": "2026-11-01T00:00:00Z", "started": "2026-11-01T00:00:00Z", "ended": "2026-11-01T01:00:00Z"}]`)
+	const all = agent.MostRuns + 500
+	newest := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
+	submitted := func(i int) time.Time { // at one moment: the last 300 of the first part, and the 300 after them
+		if i >= agent.MostRuns-300 && i < agent.MostRuns+300 {
+			i = agent.MostRuns
 		}
+		return newest.Add(time.Duration(-i) * 1501 * time.Microsecond).Truncate(time.Millisecond)
+	}
+	asked := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/agent" {
+			fmt.Fprint(w, `{"working": true}`)
+			return
+		}
+		asked++
+		most, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+		until, err := time.Parse(time.RFC3339Nano, r.URL.Query().Get("until"))
+		if err != nil {
+			until = newest.Add(time.Hour)
+		}
+		runs := []accounting.Run{}
+		for i := range all {
+			if at := submitted(i); at.Before(until) && len(runs) < most {
+				runs = append(runs, accounting.Run{Namespace: "default", Job: fmt.Sprintf("train-%06d", i), GPUs: 1, State: accounting.Stopped, Submitted: at})
+			}
+		}
+		_ = json.NewEncoder(w).Encode(runs)
 	}))
 	t.Cleanup(s.Close)
 	t.Setenv("NOMAD_PAL_ADDR", s.URL)
-	if code, _, err := c.does("simulate", "-quiet", "-from-history"); code != 1 || !strings.Contains(err, "the history has 100000 runs or more there, which is more than the agent lists at once: choose fewer with -since and -until") {
-		t.Errorf("all: %d %s", code, err)
+	for limit, want := range map[int]int{0: all, agent.MostRuns + 100: agent.MostRuns + 100} {
+		asked = 0
+		code, out, err := c.does("history", "-csv", "-columns=job", fmt.Sprintf("-limit=%d", limit))
+		lines := strings.Fields(out)
+		slices.Sort(lines)
+		if jobs := len(slices.Compact(lines)) - 1; code != 0 || jobs != want || strings.Count(out, "\n") != want+1 || asked > 2 {
+			t.Errorf("-limit %d: %d lines of %d jobs, asked %d times; %d %s", limit, strings.Count(out, "\n"), jobs, asked, code, err)
+		}
 	}
-	if code, out, err := c.does("simulate", "-quiet", "-from-history", "-since=2026-11-01"); code != 0 || !strings.Contains(out, "the agent's history") {
-		t.Errorf("fewer: %d %s%s", code, out, err)
+	if _, _, err := c.does("simulate", "-quiet", "-from-history"); !strings.Contains(err, fmt.Sprintf("%d no end", all)) {
+		t.Errorf("simulate: %s", err)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/accounting"
-	"github.com/nomad-pal/nomad-pal/placer/agent"
 	"github.com/nomad-pal/nomad-pal/sim/simulate"
 )
 
@@ -57,12 +56,9 @@ func (b *base) pastRuns(since, until string) ([]accounting.Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	var runs []accounting.Run
-	if err := s.getWith("/v1/runs", q, &runs); err != nil {
+	runs, err := s.allRuns(q, 0)
+	if err != nil {
 		return nil, fmt.Errorf("reading the agent's history: %w", err)
-	}
-	if len(runs) >= agent.MostRuns {
-		return nil, fmt.Errorf("the history has %d runs or more there, which is more than the agent lists at once: choose fewer with -since and -until", agent.MostRuns)
 	}
 	return runs, nil
 }

@@ -4,6 +4,7 @@
 package bed
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/internal/race"
 	"github.com/nomad-pal/nomad-pal/placer/accounting"
+	"github.com/nomad-pal/nomad-pal/placer/accounting/accountingtest"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
@@ -45,24 +47,58 @@ type accounts struct {
 
 // troubledDatabase is a database that is away now and then, and to which writes fail.
 type troubledDatabase struct {
-	file           string
+	file           string // or address
 	random         *rand.Rand
 	db             *accounting.DB
 	away           int // pictures for which it still is
 	failed, opened int
+	// begin and end are a trouble of its own; nil: none. lasts is for how many pictures it still does.
+	begin, end func() error
+	lasts      int
+	troubled   int
+	aside      []string // files that were corrupt
 }
 
 // open opens it, unless it is away.
 func (d *troubledDatabase) open(ctx context.Context) (ok bool, err error) {
+	if d.lasts > 0 {
+		if d.lasts--; d.lasts == 0 {
+			if err := d.end(); err != nil {
+				return false, err
+			}
+		}
+	}
 	if d.away > 0 {
 		d.away--
 		return false, nil
 	}
 	if d.db == nil {
 		d.opened++
-		d.db, _, err = accounting.Open(ctx, d.file)
+		var aside string
+		if d.db, aside, err = accounting.Open(ctx, d.file); aside != "" {
+			d.aside = append(d.aside, aside)
+		}
+		if err != nil && d.lasts > 0 {
+			return false, nil
+		}
 	}
 	return err == nil, err
+}
+
+// trouble begins the trouble of its own.
+func (d *troubledDatabase) trouble() error {
+	d.troubled++
+	err := d.db.Close()
+	d.db = nil
+	if d.end != nil {
+		d.lasts = 1 + d.random.IntN(60)
+	}
+	return errors.Join(err, d.begin())
+}
+
+// over ends what troubles it.
+func (d *troubledDatabase) over() {
+	d.away, d.lasts, d.begin = 0, min(d.lasts, 1), nil
 }
 
 // write stores a batch, or fails: before, or after it has begun.
@@ -94,12 +130,20 @@ func (a *accounts) picture(name string, s *query.Snapshot) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if d := a.database; d != nil {
-		if ok, err := d.open(context.Background()); err != nil {
+		before := len(d.aside)
+		ok, err := d.open(context.Background())
+		if err == nil && ok && d.begin != nil && d.lasts == 0 && d.random.IntN(50) == 0 {
+			ok, err = false, d.trouble()
+		}
+		if err != nil {
 			a.wrong = append(a.wrong, err.Error())
 			return
 		} else if !ok {
 			a.of = ""
 			return
+		}
+		if len(d.aside) > before { // what was in it is no longer asked for
+			a.of, a.runs, a.allocs = "", map[string]accounting.Run{}, map[string]accounting.Alloc{}
 		}
 	}
 	if name != a.of {
@@ -199,6 +243,15 @@ func (a *accounts) compareDatabase(ctx context.Context) (wrong []string) {
 	if err != nil {
 		return []string{err.Error()}
 	}
+	_, live, err := db.Open(ctx)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	for _, l := range live {
+		if was := a.allocs[l.ID]; was.ID == "" || !was.To.IsZero() || !was.From.Equal(l.From) || was.Held != l.Held {
+			wrong = append(wrong, fmt.Sprintf("the database has allocation %+v, written down as %+v", l, was))
+		}
+	}
 	hours, ended := 0.0, int64(0)
 	for _, u := range usage {
 		hours, ended = hours+u.GPUHours, ended+u.Runs
@@ -223,39 +276,81 @@ func (a *accounts) compareDatabase(ctx context.Context) (wrong []string) {
 	return wrong
 }
 
+// troubles are databases with a trouble of their own.
+var troubles = map[string]func(t *testing.T, d *troubledDatabase){
+	"full disk": func(t *testing.T, d *troubledDatabase) {
+		disk := accountingtest.SmallDisk(t, 64<<20)
+		d.file, d.begin, d.end = filepath.Join(disk.Dir, "history.db"), disk.Fill, disk.Free
+	},
+	"corrupt file": func(_ *testing.T, d *troubledDatabase) {
+		d.begin = func() error { return os.WriteFile(d.file, []byte("this is no database"), 0o600) }
+	},
+	"stopped PostgreSQL": func(t *testing.T, d *troubledDatabase) {
+		server := accountingtest.StartPostgres(t)
+		d.file, d.begin, d.end = server.Address(), func() error { server.Stop(); return nil }, func() error { server.Start(); return nil }
+	},
+}
+
 // The sums of a database that is away now and then, and to which writes fail, are those of what ran. With
-// ACCOUNTS_DAY a day is walked (make history-check).
+// ACCOUNTS_DAY a day is walked, and once with each of [troubles] (make history-check).
 func TestAccountsOfATroubledDatabase(t *testing.T) {
-	day := 4 * time.Minute
+	day, names := 4*time.Minute, []string{"", ""}
 	if d, err := time.ParseDuration(os.Getenv("ACCOUNTS_DAY")); err == nil {
-		day = d
+		day, names = d, append(names, slices.Sorted(maps.Keys(troubles))...)
 	}
-	for seed := range uint64(2) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+	for i, name := range names {
+		seed := uint64(i)
+		t.Run(cmp.Or(name, fmt.Sprint(seed)), func(t *testing.T) {
 			book := newAccounts()
 			book.database = &troubledDatabase{file: filepath.Join(t.TempDir(), "history.db"), random: rand.New(rand.NewPCG(seed, 50))}
+			if name != "" {
+				troubles[name](t, book.database)
+			}
 			Run(t, Options{Seed: 100 + seed, Unchecked: true, Partial: 90 * time.Second, Placer: vary(seed), Published: book.picture, Sampled: true}, func(w *World) {
 				w.Nomad.Observe(book.observer())
 				x := NewWalk(w, DefaultMix())
 				x.Go(day)
 				x.Settle(40 * time.Minute)
-				book.database.away = 0
+				book.mu.Lock()
+				book.database.over()
+				book.mu.Unlock()
 				w.RunFor(time.Minute)
+				if name != "" {
+					wrong, _ := book.compare(w.has(t))
+					for _, text := range wrong {
+						t.Error(text)
+					}
+				}
 				book.mu.Lock()
 				defer book.mu.Unlock()
-				if d := book.database; d.db != nil {
+				d := book.database
+				if d.db != nil {
 					defer d.db.Close()
 				}
 				for _, text := range append(book.wrong, book.compareDatabase(context.Background())...) {
 					t.Error(text)
 				}
-				if d := book.database; d.failed == 0 || d.opened < 2 || len(book.allocs) == 0 {
-					t.Errorf("%d writes failed, it was opened %d times, %d allocations are written", d.failed, d.opened, len(book.allocs))
+				if d.failed == 0 || d.opened < 2 || len(book.allocs) == 0 || name != "" && d.troubled == 0 || (name == "corrupt file") != (len(d.aside) > 0) {
+					t.Errorf("%d writes failed, it was opened %d times, %d allocations are written, trouble came %d times, set aside %q", d.failed, d.opened, len(book.allocs), d.troubled, d.aside)
 				}
-				t.Logf("%d runs, %d allocations; %d writes failed, opened %d times", len(book.runs), len(book.allocs), book.database.failed, book.database.opened)
+				t.Logf("%d allocations ran, %d runs and %d allocations are written; %d writes failed, opened %d times, trouble came %d times, %d files were set aside",
+					len(book.ran), len(book.runs), len(book.allocs), d.failed, d.opened, d.troubled, len(d.aside))
 			})
 		})
 	}
+}
+
+// has are the allocations that Nomad knows.
+func (w *World) has(t *testing.T) map[string]bool {
+	has := map[string]bool{}
+	stubs, _, err := w.Author.Allocations().List(&api.QueryOptions{Namespace: api.AllNamespacesNamespace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, stub := range stubs {
+		has[stub.ID] = true
+	}
+	return has
 }
 
 // What is written down is what ran: over restarts and changes of placers, requests that fail, nodes that are lost and
@@ -277,15 +372,7 @@ func TestAccounts(t *testing.T) {
 				x.Go(4 * time.Minute)
 				x.Settle(40 * time.Minute)
 				w.RunFor(15 * time.Second) // a picture of the end
-				has := map[string]bool{}
-				stubs, _, err := w.Author.Allocations().List(&api.QueryOptions{Namespace: api.AllNamespacesNamespace})
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, stub := range stubs {
-					has[stub.ID] = true
-				}
-				wrong, gpuTime := book.compare(has)
+				wrong, gpuTime := book.compare(w.has(t))
 				if len(book.ran) == 0 || gpuTime == 0 {
 					t.Error("nothing ran")
 				}

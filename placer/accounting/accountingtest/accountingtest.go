@@ -1,0 +1,149 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+// Package accountingtest has what databases of accounts meet with in tests: a PostgreSQL that stops
+// and comes back, and a disk that is full.
+package accountingtest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+)
+
+// Postgres is a PostgreSQL of a test's own, below a socket of its own.
+type Postgres struct {
+	t      testing.TB
+	bin    string
+	dir    string
+	server *exec.Cmd // nil: it is stopped
+}
+
+// StartPostgres starts a server with an empty database. Without its programs (Debian: postgresql) the
+// test is skipped.
+func StartPostgres(t testing.TB) *Postgres {
+	t.Helper()
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
+	if len(found) == 0 && os.Getenv("POSTGRES_REQUIRED") == "" {
+		t.Skip("needs PostgreSQL's server: apt-get install postgresql")
+	}
+	dir, err := os.MkdirTemp("", "pg") // a socket's path is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if os.Getuid() == 0 { // PostgreSQL does not run as root
+		if out, err := exec.Command("chown", "postgres", dir).CombinedOutput(); err != nil {
+			t.Skipf("there is no user postgres: %s", out)
+		}
+	}
+	p := &Postgres{t: t, bin: filepath.Dir(slices.Max(found)), dir: dir}
+	if out, err := p.as("initdb", "-D", p.data(), "-A", "trust", "-U", "postgres", "--no-sync").CombinedOutput(); err != nil {
+		t.Fatalf("initdb: %v\n%s", err, out)
+	}
+	t.Cleanup(p.Stop)
+	p.Start()
+	return p
+}
+
+func (p *Postgres) data() string { return filepath.Join(p.dir, "data") }
+
+// as is a program of PostgreSQL, as a user that it runs as.
+func (p *Postgres) as(program string, args ...string) *exec.Cmd {
+	args = slices.Concat([]string{filepath.Join(p.bin, program)}, args)
+	if os.Getuid() == 0 {
+		args = slices.Concat([]string{"setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"}, args)
+	}
+	return exec.Command(args[0], args[1:]...)
+}
+
+// Address is that of its database.
+func (p *Postgres) Address() string {
+	return fmt.Sprintf("postgres://postgres@/postgres?host=%s", p.dir)
+}
+
+// Start starts it, and waits until it serves. It does so without goroutines and clock: a test may have
+// its own.
+func (p *Postgres) Start() {
+	p.t.Helper()
+	log, err := os.OpenFile(filepath.Join(p.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer log.Close()
+	p.server = p.as("postgres", "-D", p.data(), "-k", p.dir, "-c", "listen_addresses=", "-c", "fsync=off")
+	p.server.Stdout, p.server.Stderr = log, log
+	if err := p.server.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	for exec.Command(filepath.Join(p.bin, "pg_isready"), "-q", "-h", p.dir).Run() != nil {
+		if p.ended() || p.t.Context().Err() != nil {
+			text, _ := os.ReadFile(log.Name())
+			p.t.Fatalf("PostgreSQL says:\n%s", text)
+		}
+	}
+}
+
+// ended reports whether the server ended by itself.
+func (p *Postgres) ended() bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.server.Process.Pid))
+	return err != nil || bytes.Contains(stat, []byte(") Z "))
+}
+
+// Stop stops it; who is connected to it loses that.
+func (p *Postgres) Stop() {
+	if p.server == nil {
+		return
+	}
+	_ = p.server.Process.Signal(os.Interrupt)
+	_ = p.server.Wait()
+	p.server = nil
+}
+
+// Disk is a small file system in memory.
+type Disk struct {
+	Dir string
+}
+
+// SmallDisk mounts one of so many bytes. A test that may not mount is skipped.
+func SmallDisk(t testing.TB, bytes int) Disk {
+	t.Helper()
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d,mode=0700", bytes)); err != nil {
+		t.Skipf("mounting a small disk needs root: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Errorf("unmounting %s: %v", dir, err)
+		}
+	})
+	return Disk{dir}
+}
+
+func (d Disk) ballast() string { return filepath.Join(d.Dir, "ballast") }
+
+// Fill takes all that is free.
+func (d Disk) Fill() error {
+	f, err := os.Create(d.ballast())
+	if err != nil {
+		return err
+	}
+	for block := make([]byte, 1<<20); len(block) > 0; {
+		switch _, err = f.Write(block); {
+		case errors.Is(err, syscall.ENOSPC):
+			block = block[:len(block)/2]
+		case err != nil:
+			return errors.Join(err, f.Close())
+		}
+	}
+	return f.Close()
+}
+
+// Free gives it back.
+func (d Disk) Free() error { return os.Remove(d.ballast()) }
