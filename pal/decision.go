@@ -21,9 +21,8 @@ type Placement struct {
 	Speed float64
 	// Model is the device group's name (vendor/type/name) of all members; "" if there are several.
 	Model string
-	// Share is how much of a GPU each of its GPUs is, on average: less than 1 if they are parts of
-	// shared GPUs. 0: unknown.
-	Share float64
+	// Amount is for how many GPUs its GPUs count: parts of shared GPUs are shares of one. 0: unknown.
+	Amount float64
 }
 
 // GPUs are the indices of all GPUs, member by member.

@@ -4,6 +4,7 @@
 package pal
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -29,6 +30,9 @@ type Gang struct {
 	Replicas bool
 	// Sharing is with whom it shares GPUs; nil: it asks for whole ones.
 	Sharing *Sharing
+	// Share is how much of a GPU each of its GPUs may be: less than 1 for parts of shared GPUs, see
+	// [Cluster.LargestShare]. 0: 1.
+	Share float64
 }
 
 // MemberSet is a set of identical members: the allocations of one task group.
@@ -58,6 +62,10 @@ func (g Gang) GPUs() int {
 	}
 	return n
 }
+
+// Amount is for how many GPUs it counts, if so many are what it asks for: a part of a shared GPU is a
+// share of one.
+func (g Gang) Amount(gpus int) float64 { return float64(gpus) * cmp.Or(g.Share, 1) }
 
 // Validate checks the numbers of a gang that comes from outside. [Place] and the
 // queue rely on it.

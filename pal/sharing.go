@@ -134,12 +134,34 @@ func (c *Cluster) setTaken(gpu int, taken bool, g *Gang, parts int) {
 // Shared reports whether GPU i is a part of a GPU.
 func (c *Cluster) Shared(i int) bool { return c.tenants != nil && c.groups[c.gpus[i].group].shared }
 
-// shareIn is how much of a GPU each GPU of the group is: less than 1 for parts.
-func (c *Cluster) shareIn(group int) float64 {
+// shareIn is how much of a GPU each GPU of the group is: less than 1 for parts. It is a multiple of a
+// power of two, and the parts of a GPU are never more than 1: sums of shares are exact, so that what is
+// added and taken away again leaves nothing, and three thirds fit where one GPU does.
+func (c *Cluster) shareIn(group int32) float64 {
+	const grain = 1 << 20
 	if g := &c.groups[group]; g.shared {
-		return 1 / float64(g.n)
+		return math.Floor(grain/float64(g.n)) / grain
 	}
 	return 1
+}
+
+// Amount is for how many GPUs some of the cluster's count: a part of a shared GPU is a share of one.
+func (c *Cluster) Amount(gpus ...int) (n float64) {
+	for _, u := range gpus {
+		n += c.shareIn(c.gpus[u].group)
+	}
+	return n
+}
+
+// LargestShare is how much of a GPU a GPU of some device groups is at most, by group; nil: of all. A gang
+// that could get parts of different sizes counts as if it got the largest. 0: there is none.
+func (c *Cluster) LargestShare(of []bool) (most float64) {
+	for i := range c.groups {
+		if of == nil || of[i] {
+			most = max(most, c.shareIn(int32(i)))
+		}
+	}
+	return most
 }
 
 // Neighbour is who else has parts of a GPU.

@@ -25,15 +25,11 @@ func Predict(c *Cluster, g Gang, members []Member) Placement {
 // is as slow as its slowest GPU, since its members wait for one another at each step.
 func (s *search) predict(members []Member) Placement {
 	p := Placement{Members: members, Tier: s.reach(members)}
-	gpus, whole := 0, 0.0
 	for _, m := range members {
-		gpus, whole = gpus+len(m.GPUs), whole+float64(len(m.GPUs))*s.c.shareIn(m.Group)
+		p.Amount += s.c.Amount(m.GPUs...)
 		for _, u := range m.GPUs {
 			p.PMScore = max(p.PMScore, rawScore(&s.c.gpus[u].GPU, s.k))
 		}
-	}
-	if gpus > 0 {
-		p.Share = whole / float64(gpus)
 	}
 	p.Penalty, p.Speed, p.Model = s.c.locality[p.Tier][s.k], s.speed(members), s.modelOf(members)
 	return p

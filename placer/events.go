@@ -167,7 +167,7 @@ func (p *Placer) noteState(t *model.Tracked, was gang.State) {
 	switch is {
 	case gang.Waiting:
 		if was == "" {
-			p.emit(t.Key, Queued, "waits for "+model.GPURange(t.Request.Least().GPUs(), t.Request.Gang.GPUs()))
+			p.emit(t.Key, Queued, "waits for "+model.GPURange(float64(t.Request.Least().GPUs()), float64(t.Request.Gang.GPUs())))
 		} else if was != gang.Committing && was != gang.Rejected {
 			text := "waits again; it was " + string(was)
 			if was == gang.Completing {

@@ -263,10 +263,11 @@ func (p *planner) staying(r *reservation, ends []ending) func(ending) int {
 		if until > p.startTime() || e.state == waiting {
 			continue
 		}
-		gpus := len(e.marked)
-		if e.marked == nil {
-			gpus = len(e.placement.GPUs())
+		on := e.marked
+		if on == nil {
+			on = e.placement.GPUs()
 		}
+		gpus := p.c.Amount(on...)
 		e.of.tenant.count(e.job.User, -gpus)
 		back = append(back, func() { e.of.tenant.count(e.job.User, gpus) })
 	}

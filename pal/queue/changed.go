@@ -46,6 +46,7 @@ func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Fou
 	e.expect = q.remaining(e, now)
 	f, w.Reason = p.roomFor(e, ch, &w)
 	w.Job, w.GPUs, w.Free = j.ID, ch.Keeps+e.gpus, c.FreeGPUs()
+	w.count(e, w.GPUs)
 	if w.Reason == ReasonReserved { // its own count as free here, and are kept for nobody else
 		w.Free -= p.freeOf(ch.Own)
 	}

@@ -19,8 +19,8 @@ type claim struct {
 	victims   []*entry // not yet stopped
 	granted   bool     // because the gang is overdue
 	saved     time.Duration
-	gpus      int   // that count as promised to its tenants, see promise
-	held      []int // of the placement, in this pass: free by now, and marked as taken
+	gpus      float64 // that count as promised to its tenants, see promise
+	held      []int   // of the placement, in this pass: free by now, and marked as taken
 }
 
 // reason returns what the claim's gang waits for: the gangs that stop, and those that only give
@@ -56,7 +56,7 @@ func (q *Queue) enter(c *claim) {
 	for _, v := range c.victims {
 		v.stopsFor = c
 	}
-	c.gpus = c.by.least()
+	c.gpus = c.by.amount(c.by.least())
 	q.promise(c, 1)
 	q.rebucket(c.by)
 }
@@ -81,9 +81,9 @@ func (q *Queue) drop(c *claim) {
 // array. Without that, two gangs could be promised the same part of a quota.
 func (ts *tenancy) promise(c *claim, sign int) {
 	for t := c.by.of.tenant; t != nil; t = t.parent {
-		t.promised += sign * c.gpus
+		t.promised += float64(sign) * c.gpus
 	}
-	c.by.of.tenant.countUser(c.by.job.User, sign*c.gpus, 0)
+	c.by.of.tenant.countUser(c.by.job.User, float64(sign)*c.gpus, 0)
 	ts.countJob(c.by, sign)
 }
 

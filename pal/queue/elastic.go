@@ -31,7 +31,7 @@ import (
 // elastic is the state that only elastic gangs have.
 type elastic struct {
 	full pal.Gang // with all members; Job.Gang is of the size that it has now
-	lent int      // GPUs on which it is about to grow
+	lent float64  // for how many GPUs those count on which it is about to grow
 	at   int      // in runners.elastics, while it runs
 	// grownAt is when it grew by the members that it still has; 0: it has not grown.
 	grownAt time.Duration
@@ -285,7 +285,7 @@ func (p *planner) lends(v, e *entry, level int, freed freedGPUs) bool {
 func (p *planner) keeps(v, e *entry, level int, freed freedGPUs) (members int) {
 	members = len(v.placement.Members)
 	for ; members > v.job.Least && p.lends(v, e, level, freed); members-- {
-		freed.add(v, v.full.MemberSets[0].GPUs)
+		freed.add(v, v.amount(v.full.MemberSets[0].GPUs))
 	}
 	return members
 }
@@ -457,7 +457,7 @@ func (l *lending) learnLent(now time.Duration, e *entry) {
 // growTo decides that the gang grows to the placement.
 func (p *pass) growTo(e *entry, to pal.Placement) {
 	e.grownAt = cmp.Or(e.grownAt, p.now)
-	e.lent = len(to.Members)*e.full.MemberSets[0].GPUs - e.gpus
+	e.lent = e.amount(len(to.Members)*e.full.MemberSets[0].GPUs - e.gpus)
 	e.of.tenant.count(e.job.User, e.lent)
 	p.moveTo(e, Resize, to)
 }

@@ -32,7 +32,7 @@ func (p *planner) victimsFor(e *entry, level, above int) *victims {
 			if !p.mayPreempt(v, e, level, vs.freed) {
 				return true
 			}
-			vs.freed.add(v, v.gpus-vs.gives(v))
+			vs.freed.add(v, v.amount(v.gpus-vs.gives(v)))
 			return false
 		}
 	}

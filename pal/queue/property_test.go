@@ -31,6 +31,7 @@ type player struct {
 	longest time.Duration            // run
 	stopped map[string]bool          // some time
 	changed map[string]time.Duration // when its size was, last
+	parts   bool                     // the GPUs are parts, of one a node
 	slow    bool                     // who is stopped takes a while to end
 	leaving map[string]bool          // who is ending so
 	clone   struct {
@@ -51,22 +52,40 @@ func newPlayer(t *rapid.T) *player {
 		LocalityWait: rapid.Bool().Draw(t, "locality wait"), FairShare: rapid.Bool().Draw(t, "fair"), JobPriority: rapid.Bool().Draw(t, "by priority"), Exclusive: rapid.Bool().Draw(t, "exclusive"),
 		MaxWait: 2 * time.Hour, Patience: rapid.SampledFrom([]float64{0, 2}).Draw(t, "patience"), OverdueShare: 0.5, Quantum: 10 * time.Minute, OutlierThreshold: 1.5, Placement: pal.Policy{Name: pal.PAL},
 	}
-	if rapid.Bool().Draw(t, "quotas") {
-		p.opt.Tenants = map[string]Tenant{"x": {Quota: 4}, "y": {Quota: 6}}
+	nodes := testNodes(3, "5")
+	if p.parts = rapid.Bool().Draw(t, "parts"); p.parts {
+		for i := range nodes {
+			nodes[i].Groups[0].Shared = true
+		}
 	}
-	if rapid.Bool().Draw(t, "users") { // who ask for up to 12 GPUs
-		p.opt.Tenants = map[string]Tenant{"all/x": p.opt.Tenants["x"], "all/y": p.opt.Tenants["y"], "all": {MaxGPUsPerUser: 12, MaxJobsPerUser: 3}}
+	quotas, most := [2]int{4, 6}, 12
+	if p.parts {
+		quotas, most = [2]int{1, 2}, 3
+	}
+	if rapid.Bool().Draw(t, "quotas") {
+		p.opt.Tenants = map[string]Tenant{"x": {Quota: quotas[0]}, "y": {Quota: quotas[1]}}
+	}
+	if rapid.Bool().Draw(t, "users") { // who ask for up to all GPUs
+		p.opt.Tenants = map[string]Tenant{"all/x": p.opt.Tenants["x"], "all/y": p.opt.Tenants["y"], "all": {MaxGPUsPerUser: most, MaxJobsPerUser: 3}}
 	}
 	q, err := New(p.opt)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := pal.NewCluster(testNodes(3, "5"), pal.TwoTier(1.7))
+	c, err := pal.NewCluster(nodes, pal.TwoTier(1.7))
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.queue, p.c = q, c
 	return p
+}
+
+// asked is the gang as it asks for parts, if the GPUs are some.
+func (p *player) asked(g pal.Gang) pal.Gang {
+	if p.parts {
+		g.Sharing, g.Share = &pal.Sharing{Beside: pal.AnyClass, Self: true}, p.c.LargestShare(nil)
+	}
+	return g
 }
 
 func (p *player) submit() {
@@ -77,6 +96,7 @@ func (p *player) submit() {
 		Gang:      pal.SingleGPUs(id, rapid.SampledFrom(pal.AppClasses()).Draw(p.t, "class"), rapid.IntRange(1, 12).Draw(p.t, "gpus")),
 		Submitted: p.now, Preemptible: rapid.Bool().Draw(p.t, "preemptible"), Migratable: rapid.Bool().Draw(p.t, "migratable"),
 		RestartCost: time.Minute, Checkpoint: time.Duration(rapid.IntRange(0, 3).Draw(p.t, "checkpoint")) * 20 * time.Minute, Estimate: time.Duration(rapid.IntRange(0, 100).Draw(p.t, "estimate")) * time.Minute}
+	j.Gang = p.asked(j.Gang)
 	if rapid.Bool().Draw(p.t, "elastic") {
 		j.Least = rapid.IntRange(1, j.Gang.GPUs()).Draw(p.t, "least")
 		j.Efficiency = rapid.SampledFrom([]float64{0, 0.5, 0.9}).Draw(p.t, "efficiency")
@@ -173,7 +193,7 @@ func (p *player) checkWaitsIf(id string) {
 // checkCounts: what tenants are promised, and what gangs of theirs give up, is what a count says, and so
 // is what users have, which is within their limits.
 func (p *player) checkCounts() {
-	promised, freeing, users := map[*tenant]int{}, map[*tenant]int{}, map[string]UserUse{}
+	promised, freeing, users := map[*tenant]float64{}, map[*tenant]float64{}, map[string]UserUse{}
 	all := p.queue.tree.byName["all"]
 	for _, e := range p.queue.entries {
 		if u := users[ShownUser(e.job.User)]; (e.claim != nil || e.state != waiting) && e.of.tenant.chain[0] == all {
@@ -189,13 +209,13 @@ func (p *player) checkCounts() {
 			if !slices.Contains(p.queue.claims, c) || c.by != e || e.state != waiting {
 				p.t.Fatalf("%s has a claim that is not its own", e.job.ID)
 			}
-			promised[e.of.tenant] += e.least()
+			promised[e.of.tenant] += e.amount(e.least())
 		}
 		if c := e.stopsFor; c != nil && (e.state != stopping || !slices.Contains(c.victims, e)) {
 			p.t.Fatalf("%s is not being stopped for %s", e.job.ID, c.by.job.ID)
 		}
 		if e.state == stopping {
-			freeing[e.of.tenant] += e.gpus - len(e.target.GPUs())
+			freeing[e.of.tenant] += e.amount(e.gpus - len(e.target.GPUs()))
 		}
 	}
 	if all != nil {
@@ -203,14 +223,14 @@ func (p *player) checkCounts() {
 			p.t.Fatalf("users have %v, want %v", all.users, users)
 		}
 		for _, u := range users {
-			if u.GPUs > 12 || u.Jobs > 3 {
+			if u.GPUs > float64(all.MaxGPUsPerUser) || u.Jobs > 3 {
 				p.t.Fatalf("a user has more than the limits: %+v", u)
 			}
 		}
 	}
 	for _, n := range p.queue.namespaces {
 		if t := n.tenant; t.promised != promised[t] || t.freeing != freeing[t] {
-			p.t.Fatalf("tenant %s: %d GPUs are promised and %d being freed, want %d and %d", t.name, t.promised, t.freeing, promised[t], freeing[t])
+			p.t.Fatalf("tenant %s: %g GPUs are promised and %g being freed, want %g and %g", t.name, t.promised, t.freeing, promised[t], freeing[t])
 		}
 	}
 }
@@ -325,7 +345,7 @@ func sortedKeys(m map[string]pal.Placement) []string {
 func TestNobodyStarves(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPlayer(t)
-		big := Job{ID: "big", Gang: pal.SingleGPUs("big", pal.ClassB, 12), Estimate: 5 * time.Hour, Priority: -1}
+		big := Job{ID: "big", Gang: p.asked(pal.SingleGPUs("big", pal.ClassB, 12)), Estimate: 5 * time.Hour, Priority: -1}
 		p.submit()
 		p.act()
 		if err := p.queue.Submit(p.now, big); err != nil {
@@ -395,9 +415,7 @@ func TestRepeatable(t *testing.T) {
 		if b.queue, err = New(a.opt); err != nil {
 			t.Fatal(err)
 		}
-		if b.c, err = pal.NewCluster(testNodes(3, "5"), pal.TwoTier(1.7)); err != nil {
-			t.Fatal(err)
-		}
+		b.c = a.c.Clone()
 		for i := range rapid.IntRange(1, 20).Draw(t, "steps") {
 			a.submit()
 			if err := b.queue.Submit(a.now, a.jobs[fmt.Sprint(i+1)]); err != nil {

@@ -27,10 +27,10 @@ const (
 type entry struct {
 	job     Job
 	of      *namespace
-	gpus    int   // of job.Gang: what it has, or would start with
-	counted int   // GPUs, with its tenants, see countHeld
-	nth     int64 // submission of its name
-	seq     int64 // in the order in which the Queue heard of them: the last to decide between equals
+	gpus    int     // of job.Gang: those that it has, or would start with
+	counted float64 // GPUs, with its tenants, see countHeld
+	nth     int64   // submission of its name
+	seq     int64   // in the order in which the Queue heard of them: the last to decide between equals
 	state   state
 
 	bucket  *bucket   // while waiting
@@ -62,7 +62,7 @@ type entry struct {
 	slower       float64       // see Job.Slower; 1 of a gang with all its members
 	claim        *claim        // while others are being stopped for it
 	stopsFor     *claim        // while it is being stopped; nil: for nobody
-	freeing      int           // GPUs, with its tenants, see countFreeing
+	freeing      float64       // GPUs, with its tenants, see countFreeing
 	within       pal.PMScore   // of GPUs that it may have at most; 0: any
 	placement    pal.Placement // where it runs, or is about to
 	target       pal.Placement // where it moves to, or what an elastic one that is stopping shrinks to
@@ -267,7 +267,7 @@ func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	e.state, e.placement, e.target, e.startedAt = running, p, pal.Placement{}, at
 	e.expectedEnd = at + stretched(q.remaining(e, at), e.cost(p))
 	q.countHeld(e, 1)
-	e.booked = float64(e.gpus) * q.worth(p)
+	e.booked = e.counted * q.worth(p)
 	q.bookUsage(e, max(at, e.job.Booked), e.booked)
 	if q.join(e); e.job.Endless {
 		q.Changed() // nobody waits for its GPUs

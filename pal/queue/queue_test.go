@@ -78,7 +78,7 @@ func (w *world) do(t *testing.T, d *datadriven.TestData) (string, error) {
 	case "expect":
 		var b strings.Builder
 		for _, x := range w.queue.Waiting(w.now, w.cluster) {
-			fmt.Fprintf(&b, "%s between %v and %v, behind %q with %d GPUs ahead\n", x.Job, x.From, x.To, x.Ahead, x.AheadGPUs)
+			fmt.Fprintf(&b, "%s between %v and %v, behind %q with %g GPUs ahead\n", x.Job, x.From, x.To, x.Ahead, x.AheadGPUs)
 		}
 		return b.String(), nil
 	case "change":

@@ -26,7 +26,7 @@ func (p *pass) reclaim(e *entry) bool {
 	for v := all.next(); v != nil; v = all.next() {
 		if within, over := p.quotas(e, v, freed); within && over {
 			vs = append(vs, v)
-			freed.add(v, v.gpus)
+			freed.add(v, v.amount(v.gpus))
 		}
 	}
 	slices.Reverse(vs) // victims are taken from the end
@@ -35,9 +35,9 @@ func (p *pass) reclaim(e *entry) bool {
 
 // freedGPUs counts GPUs by tenant that would be freed for a gang, beside those that are being freed
 // already.
-type freedGPUs map[*tenant]int
+type freedGPUs map[*tenant]float64
 
-func (f freedGPUs) add(v *entry, gpus int) {
+func (f freedGPUs) add(v *entry, gpus float64) {
 	for t := v.of.tenant; t != nil; t = t.parent {
 		f[t] += gpus
 	}
@@ -46,9 +46,9 @@ func (f freedGPUs) add(v *entry, gpus int) {
 // countFreeing counts what a gang that is being stopped or shrunk gives up, with its tenants. For
 // other gangs that is nothing.
 func (v *entry) countFreeing() {
-	gpus := 0
+	gpus := 0.0
 	if v.state == stopping {
-		gpus = v.gpus - len(v.target.GPUs())
+		gpus = v.amount(v.gpus - len(v.target.GPUs()))
 	}
 	for t := v.of.tenant; t != nil; t = t.parent {
 		t.freeing += gpus - v.freeing
@@ -64,8 +64,8 @@ func (ts *tenancy) quotas(e, v *entry, freed freedGPUs) (within, over bool) {
 		return false, true
 	}
 	own, others := apart(e.of.tenant, v.of.tenant)
-	within = own != nil && own.gpus+own.promised+e.gpus <= own.Quota
-	return within, others == nil || others.gpus-others.freeing-freed[others] > others.Quota
+	within = own != nil && own.gpus+own.promised+e.amount(e.gpus) <= float64(own.Quota)
+	return within, others == nil || others.gpus-others.freeing-freed[others] > float64(others.Quota)
 }
 
 // outranks reports whether a waiting gang e may take the GPUs of a running gang v. Two of three must

@@ -12,6 +12,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // Tenant is what a tenant may use. Tenants are a tree: "research/vision" is a part
@@ -43,11 +46,11 @@ type tenant struct {
 	name   string
 	parent *tenant   // nil at the top
 	chain  []*tenant // the tenants it is a part of and itself, the top first
-	gpus   int       // of gangs that run or are about to, and outside the Queue
+	gpus   float64   // of gangs that run or are about to, and outside the Queue
 	// promised are GPUs of claims of its gangs. They count towards quotas and limits.
-	promised int
+	promised float64
 	users    map[string]UserUse // what each user has, with what is promised; kept where users have limits
-	freeing  int                // of gangs that are being stopped, or made smaller
+	freeing  float64            // of gangs that are being stopped, or made smaller
 	usage    usage
 	// saved is the discount in fair shares for its running GPUs that cost less than price 1.
 	saved float64
@@ -69,7 +72,7 @@ type tenancy struct {
 	namespaces map[string]*namespace
 	usageFrom  time.Duration // usage before is from an earlier Queue
 	arrays     map[string]int
-	outside    map[Payer]int // see Outside; replaced, never changed
+	outside    map[Payer]float64 // see Outside; replaced, never changed
 }
 
 func newTenancy(o *Options) tenancy {
@@ -84,8 +87,9 @@ type namespace struct {
 	stops  Stops
 }
 
-// count adds GPUs to the tenant, its parents and one of its users, or (negative) subtracts them.
-func (t *tenant) count(user string, gpus int) {
+// count counts GPUs as those of the tenant, its parents and one of its users, or (negative) no longer. As in
+// all limits, a part of a shared GPU counts for its share of it.
+func (t *tenant) count(user string, gpus float64) {
 	t.countUser(user, gpus, 0)
 	for ; t != nil; t = t.parent {
 		t.gpus += gpus
@@ -94,7 +98,7 @@ func (t *tenant) count(user string, gpus int) {
 
 // Outside sets how many GPUs each tenant and user holds in jobs that the Queue does not count: jobs
 // that cannot be read, or can no longer be served as written. They count towards the limits.
-func (ts *tenancy) Outside(gpus map[Payer]int) {
+func (ts *tenancy) Outside(gpus map[Payer]float64) {
 	for by, held := range ts.outside {
 		ts.namespace(by.Tenant).tenant.count(by.User, -held)
 	}
@@ -276,17 +280,17 @@ func (o Options) checkQuotas() error {
 // another one.
 func (ts *tenancy) countHeld(e *entry, sign int) {
 	if sign > 0 {
-		if e.counted = e.gpus; e.state != waiting {
+		if e.counted = e.amount(e.gpus); e.state != waiting {
 			has := 0
 			for _, m := range e.placement.Members {
 				has += len(m.GPUs)
 			}
-			e.counted = max(e.gpus, has)
+			e.counted = e.amount(max(0, e.gpus-has)) + e.has(e.placement)
 		}
 	}
-	e.of.tenant.count(e.job.User, sign*e.counted)
+	e.of.tenant.count(e.job.User, float64(sign)*e.counted)
 	if sign > 0 && e.state != waiting {
-		e.saved = float64(e.counted) * (1 - ts.worth(e.placement))
+		e.saved = e.counted * (1 - ts.worth(e.placement))
 	}
 	for t := e.of.tenant; t != nil && e.saved != 0; t = t.parent {
 		t.saved += float64(sign) * e.saved
@@ -297,20 +301,31 @@ func (ts *tenancy) countHeld(e *entry, sign int) {
 	ts.countJob(e, sign)
 }
 
+// amount is for how many GPUs so many of those count that the gang asks for.
+func (e *entry) amount(gpus int) float64 { return e.job.Gang.Amount(gpus) }
+
+// has is for how many GPUs a placement of the gang counts.
+func (e *entry) has(p pal.Placement) float64 {
+	if p.Amount == 0 {
+		return e.amount(len(p.GPUs()))
+	}
+	return p.Amount
+}
+
 // overQuota reports whether the gang would take a tenant, its user, or its array, above a limit.
 func (ts *tenancy) overQuota(e *entry) bool {
 	return ts.overArray(e) || e.overJobs() != nil || e.limiting(e.least()) != nil
 }
 
 // limiting returns the limit that the gang would break with that many more GPUs; nil for none.
-func (e *entry) limiting(gpus int) *brokenLimit { return e.gpuBound(gpus, false) }
+func (e *entry) limiting(gpus int) *brokenLimit { return e.gpuBound(e.amount(gpus), false) }
 
 // tooLargeFor returns the limit that is smaller than the gang's need plus the GPUs it has; nil for
 // none.
-func (e *entry) tooLargeFor(has int) *brokenLimit { return e.gpuBound(has+e.least(), true) }
+func (e *entry) tooLargeFor(has int) *brokenLimit { return e.gpuBound(e.amount(has+e.least()), true) }
 
 // gpuBound returns the first broken limit on the way up the tree, see [tenant.gpuBound].
-func (e *entry) gpuBound(gpus int, never bool) *brokenLimit {
+func (e *entry) gpuBound(gpus float64, never bool) *brokenLimit {
 	for t := e.of.tenant; t != nil; t = t.parent {
 		if b := t.gpuBound(e.job.User, gpus, never); b != nil {
 			return b
@@ -426,14 +441,14 @@ func (ts *tenancy) claimOf(e *entry) uint8 {
 	}
 	var claim uint8
 	within := false
-	chain, more := e.of.tenant.chain, e.least()
+	chain, more := e.of.tenant.chain, e.amount(e.least())
 	if e.claim != nil {
 		more -= e.claim.gpus // which are promised
 	}
 	for level := range 8 {
 		if level < len(chain) {
 			if t := chain[level]; t.Quota > 0 {
-				within = t.gpus+t.promised+more <= t.Quota
+				within = t.gpus+t.promised+more <= float64(t.Quota)
 			}
 		}
 		if claim <<= 1; within {
@@ -484,11 +499,13 @@ type TenantUse struct {
 	Tenant string `json:"tenant"`
 	// Namespaces are those of the tenant and its children that have jobs or have used GPUs.
 	Namespaces []string `json:"namespaces"`
-	GPUs       int      `json:"gpus"` // of gangs that run or are about to, whether they can be served or not
-	Weight     float64  `json:"weight"`
+	// GPUs are of gangs that run or are about to, whether they can be served or not. A part of a shared
+	// GPU counts for its share of it, as it does in all that is compared with Quota and Limit.
+	GPUs   float64 `json:"gpus"`
+	Weight float64 `json:"weight"`
 	// Awaited are GPUs that members of its running jobs still wait for, beyond GPUs. Only the
 	// caller, who knows the holder of each GPU, can tell the two apart.
-	Awaited int `json:"awaited,omitempty"`
+	Awaited float64 `json:"awaited,omitempty"`
 	// Quota and Limit are GPUs; Limit is nil if there is no bound.
 	Quota int  `json:"quota,omitempty"`
 	Limit *int `json:"limit,omitempty"`
@@ -510,7 +527,7 @@ type TenantUse struct {
 }
 
 // Borrowed returns how many of its GPUs are beyond its quota.
-func (u TenantUse) Borrowed() int { return max(0, u.GPUs-u.Quota) }
+func (u TenantUse) Borrowed() float64 { return max(0, u.GPUs-float64(u.Quota)) }
 
 // shown returns the displayed name of a tenant. For a namespace without a tenant that is the
 // namespace, unless a tenant has that name.
@@ -552,7 +569,7 @@ func (q *Queue) Tenants(now time.Duration) []TenantUse {
 	var out []TenantUse
 	for _, name := range slices.Sorted(maps.Keys(q.tree.byName)) {
 		t := q.tree.byName[name]
-		u := TenantUse{Tenant: q.tree.shown(name), Namespaces: names[t], GPUs: t.gpus, Weight: t.weight(), Quota: t.Quota, GPUHours: t.usage.value(q.decay(), now) / 3600, Priced: q.opt.Usage == UsagePriced,
+		u := TenantUse{Tenant: q.tree.shown(name), Namespaces: names[t], GPUs: reason.Rounded(t.gpus), Weight: t.weight(), Quota: t.Quota, GPUHours: t.usage.value(q.decay(), now) / 3600, Priced: q.opt.Usage == UsagePriced,
 			MaxGPUsPerUser: t.MaxGPUsPerUser, MaxJobsPerUser: t.MaxJobsPerUser, Users: t.sortedUsers()}
 		if most, ok := t.limit(); ok {
 			u.Limit = &most

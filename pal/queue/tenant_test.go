@@ -57,9 +57,9 @@ func readTenants(input string, o *Options) error {
 func (w *world) tenants() string {
 	var b strings.Builder
 	for _, u := range w.queue.Tenants(w.now) {
-		fmt.Fprintf(&b, "%s: %d GPUs, %d borrowed, %.2f GPU hours, share %.3f, %.2f times that\n", u.Tenant, u.GPUs, u.Borrowed(), u.GPUHours, u.Share, u.Times)
+		fmt.Fprintf(&b, "%s: %g GPUs, %g borrowed, %.2f GPU hours, share %.3f, %.2f times that\n", u.Tenant, u.GPUs, u.Borrowed(), u.GPUHours, u.Share, u.Times)
 		for _, user := range u.Users {
-			fmt.Fprintf(&b, "  user %s: %d GPUs, %d jobs\n", user.User, user.GPUs, user.Jobs)
+			fmt.Fprintf(&b, "  user %s: %g GPUs, %d jobs\n", user.User, user.GPUs, user.Jobs)
 		}
 	}
 	return b.String()
@@ -200,7 +200,7 @@ func TestResizedGang(t *testing.T) {
 	during := q.TenantUse("a", time.Hour).GPUs
 	q.Removed(time.Hour, "j")
 	if after := q.TenantUse("a", time.Hour).GPUs; during != 2 || after != 0 {
-		t.Errorf("the tenant holds %d GPUs with a gang of 2 and %d after its end", during, after)
+		t.Errorf("the tenant holds %g GPUs with a gang of 2 and %v after its end", during, after)
 	}
 }
 
@@ -228,13 +228,13 @@ func TestMoreThanAsked(t *testing.T) {
 		q.SetPlacement(time.Second, "two", c.two)
 		q.SetPlacement(time.Second, "some", c.some)
 		if n := q.TenantUse("a", time.Second).GPUs; n != 4 {
-			t.Errorf("with gangs on %v and %v the tenant has %d GPUs", c.two.GPUs(), c.some.GPUs(), n)
+			t.Errorf("with gangs on %v and %v the tenant has %g GPUs", c.two.GPUs(), c.some.GPUs(), n)
 		}
 	}
 	q.Removed(time.Hour, "two")
 	q.Removed(time.Hour, "some")
 	if n := q.TenantUse("a", time.Hour).GPUs; n != 0 {
-		t.Errorf("after their end the tenant has %d GPUs", n)
+		t.Errorf("after their end the tenant has %g GPUs", n)
 	}
 }
 
@@ -266,7 +266,7 @@ func TestQuotasHold(t *testing.T) {
 				ids = append(ids, id)
 			}
 			for more := true; more; {
-				held := map[*tenant]int{} // as of each action
+				held := map[*tenant]float64{} // as of each action
 				for _, n := range w.queue.tree.byName {
 					held[n] = n.gpus
 				}
@@ -275,12 +275,12 @@ func TestQuotasHold(t *testing.T) {
 					e, by := w.queue.entries[a.Job], w.queue.entries[a.For]
 					if a.Kind == Start {
 						for n := e.of.tenant; n != nil; n = n.parent {
-							held[n] += e.gpus
+							held[n] += float64(e.gpus)
 						}
 						continue
 					}
 					own, others := apart(by.of.tenant, e.of.tenant)
-					if others != nil && held[others] <= others.Quota && (own == nil || held[own]+by.gpus > own.Quota) {
+					if others != nil && held[others] <= float64(others.Quota) && (own == nil || held[own]+float64(by.gpus) > float64(own.Quota)) {
 						t.Fatalf("%v: %s is stopped within quota for %s, which borrows: %v", w.now, a.Job, a.For, actions)
 					}
 				}
@@ -288,8 +288,8 @@ func TestQuotasHold(t *testing.T) {
 					w.carryOut(a)
 				}
 				for _, u := range w.queue.Tenants(w.now) {
-					if u.Limit != nil && u.GPUs > *u.Limit {
-						t.Fatalf("%v: tenant %s holds %d GPUs, its limit is %d", w.now, u.Tenant, u.GPUs, *u.Limit)
+					if u.Limit != nil && u.GPUs > float64(*u.Limit) {
+						t.Fatalf("%v: tenant %s holds %g GPUs, its limit is %d", w.now, u.Tenant, u.GPUs, *u.Limit)
 					}
 				}
 				more = len(actions) > 0
@@ -323,14 +323,14 @@ func TestOutside(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		outside map[Payer]int
+		outside map[Payer]float64
 		reason  Reason
 	}{
-		{map[Payer]int{{Tenant: "a"}: 3}, ReasonQuota},
-		{map[Payer]int{{Tenant: "b"}: 3}, ReasonQuota}, // of another part of the same tenant
-		{map[Payer]int{{Tenant: "b"}: 2, {Tenant: "a"}: 1}, ReasonQuota},
-		{map[Payer]int{{Tenant: "c"}: 9}, ReasonNext}, // of another tenant
-		{map[Payer]int{{Tenant: "b"}: 2}, ReasonNext},
+		{map[Payer]float64{{Tenant: "a"}: 3}, ReasonQuota},
+		{map[Payer]float64{{Tenant: "b"}: 3}, ReasonQuota}, // of another part of the same tenant
+		{map[Payer]float64{{Tenant: "b"}: 2, {Tenant: "a"}: 1}, ReasonQuota},
+		{map[Payer]float64{{Tenant: "c"}: 9}, ReasonNext}, // of another tenant
+		{map[Payer]float64{{Tenant: "b"}: 2}, ReasonNext},
 		{nil, ReasonNext},
 	} {
 		w.queue.Outside(c.outside)
@@ -338,7 +338,7 @@ func TestOutside(t *testing.T) {
 			t.Errorf("outside %v: it waits for %q, want %q", c.outside, got, c.reason)
 		}
 		if got, want := w.queue.TenantUse("a", 0).GPUs, c.outside[Payer{Tenant: "a"}]; got != want {
-			t.Errorf("outside %v: it has %d GPUs", c.outside, got)
+			t.Errorf("outside %v: it has %g GPUs", c.outside, got)
 		}
 	}
 	if w.queue.Counts("j") || w.queue.Counts("unknown") {
@@ -349,5 +349,59 @@ func TestOutside(t *testing.T) {
 	}
 	if !w.queue.Counts("j") {
 		t.Error("the GPUs of a gang that runs do not count")
+	}
+}
+
+// In quotas and limits, a part of a shared GPU counts for its share of it.
+func TestPartsInLimits(t *testing.T) {
+	none := 0
+	for name, c := range map[string]struct {
+		tenants map[string]Tenant
+		parts   int // of the GPU
+		starts  int // jobs of one part of four that wait and a quota of one GPU
+		why     string
+	}{
+		"quota":         {map[string]Tenant{"t": {Quota: 1, BorrowingLimit: &none}}, 4, 4, "needs 0.25 GPUs; tenant t holds 1 and may hold at most 1 (quota and borrowing_limit)"},
+		"thirds":        {map[string]Tenant{"t": {Quota: 1, BorrowingLimit: &none}}, 3, 3, "needs 0.333 GPUs; tenant t holds 1 and may hold at most 1 (quota and borrowing_limit)"},
+		"user":          {map[string]Tenant{"t": {MaxGPUsPerUser: 1}}, 4, 4, "needs 0.25 GPUs; user ada holds 1 in tenant t and may hold at most 1 (max_gpus_per_user)"},
+		"whole GPUs":    {map[string]Tenant{"t": {Quota: 1, BorrowingLimit: &none}}, 1, 1, "needs 1 GPU; tenant t holds 1 and may hold at most 1 (quota and borrowing_limit)"},
+		"enough of all": {map[string]Tenant{"t": {Quota: 2}}, 4, 5, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &world{queue: newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, Tenants: c.tenants}), gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
+			nodes := testNodes(2, "")
+			for i := range nodes {
+				g := &nodes[i].Groups[0]
+				if g.GPUs = g.GPUs[:c.parts]; c.parts > 1 {
+					g.Shared = true
+				}
+			}
+			var err error
+			if w.cluster, err = pal.NewCluster(nodes, pal.TwoTier(1.7)); err != nil {
+				t.Fatal(err)
+			}
+			for i := range 5 {
+				g := pal.SingleGPUs(fmt.Sprint("j", i), pal.ClassA, 1)
+				if c.parts > 1 {
+					g.Sharing, g.Share = &pal.Sharing{Beside: pal.AnyClass}, w.cluster.LargestShare(nil)
+				}
+				w.gangs[g.ID] = g
+				if err := w.queue.Submit(w.now, Job{ID: g.ID, Tenant: "t", User: "ada", Gang: g}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := strings.Count(w.decide(), "start"); got != c.starts {
+				t.Fatalf("%d jobs start, want %d", got, c.starts)
+			}
+			if waits := w.queue.Waiting(w.now, w.cluster); len(waits) > 0 && waits[0].Why().String() != c.why {
+				t.Errorf("it waits: %s, want %s", waits[0].Why().String(), c.why)
+			}
+			for i := range c.starts {
+				w.queue.Removed(w.now, fmt.Sprint("j", i))
+			}
+			if u := w.queue.tree.byName["t"]; u.gpus != 0 || len(u.users) > 0 {
+				t.Errorf("once all have ended %v GPUs are counted, of users %v", u.gpus, u.users)
+			}
+		})
 	}
 }

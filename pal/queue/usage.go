@@ -148,17 +148,16 @@ func ParseUsageBy(s string) (UsageBy, error) {
 	return pal.ParseName("usage", s, UsageGPUTime, UsagePriced)
 }
 
-// worth returns what the GPUs of a placement count for; a part of a shared GPU counts for its
-// share. It is computed when the gang gets the GPUs: later prices do not change what a run costs.
+// worth is what a GPU of the placement counts for. It is asked when the gang gets the GPUs: later
+// prices do not change what a run costs.
 func (ts *tenancy) worth(p pal.Placement) float64 {
-	worth := cmp.Or(p.Share, 1)
 	if ts.opt.Usage != UsagePriced {
-		return worth
+		return 1
 	}
 	if price, ok := ts.opt.Placement.Market.Prices[p.Model]; ok {
-		return worth * price
+		return price
 	}
-	return worth
+	return 1
 }
 
 func (ts *tenancy) decay() decay { return decay(ts.opt.HalfLife) }
@@ -166,7 +165,7 @@ func (ts *tenancy) decay() decay { return decay(ts.opt.HalfLife) }
 // fair returns the value by which siblings are compared under [Options.FairShare]: their usage over
 // their weight.
 func (ts *tenancy) fair(t *tenant, now time.Duration) float64 {
-	used := float64(t.gpus) - t.saved
+	used := t.gpus - t.saved
 	if ts.opt.HalfLife > 0 {
 		used = t.usage.value(ts.decay(), now) + used*entryCharge.Seconds()
 	}

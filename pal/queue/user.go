@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // Limits of users are limits of their tenants, for each user. The words are Slurm's.
@@ -23,8 +25,8 @@ type Payer struct {
 type UserUse struct {
 	User string `json:"user"` // "(none)": of the jobs that name nobody
 	// GPUs counts GPUs of the user's jobs that run or are about to, Jobs these jobs.
-	GPUs int `json:"gpus"`
-	Jobs int `json:"jobs"`
+	GPUs float64 `json:"gpus"`
+	Jobs int     `json:"jobs"`
 }
 
 // noUser is the displayed user of jobs that name none. They share the limits of one user.
@@ -46,7 +48,7 @@ func (o Options) LimitsUsers(namespace string) bool {
 
 // countUser adds GPUs and jobs of a user to the tenant and its parents; negative ones are
 // subtracted.
-func (t *tenant) countUser(user string, gpus, jobs int) {
+func (t *tenant) countUser(user string, gpus float64, jobs int) {
 	user = ShownUser(user)
 	for ; t != nil; t = t.parent {
 		if t.MaxGPUsPerUser == 0 && t.MaxJobsPerUser == 0 {
@@ -67,31 +69,34 @@ func (t *tenant) countUser(user string, gpus, jobs int) {
 // users.
 func (t *tenant) sortedUsers() (all []UserUse) {
 	for _, name := range slices.Sorted(maps.Keys(t.users)) {
-		all = append(all, t.users[name])
+		u := t.users[name]
+		u.GPUs = reason.Rounded(u.GPUs)
+		all = append(all, u)
 	}
 	return all
 }
 
 // brokenLimit is a limit of a tenant, or of one of its users, that a gang would break.
 type brokenLimit struct {
-	tenant     *tenant
-	user       string // "": the tenant's own limit
-	jobs       bool   // held and most count jobs, not GPUs
-	held, most int
+	tenant *tenant
+	user   string // "": the tenant's own limit
+	jobs   bool   // held and most count jobs, not GPUs
+	held   float64
+	most   int
 }
 
 // gpuBound returns the limit of the tenant, or of the user in it, that this many more GPUs would
 // break; nil if they break none. With never, only the requested GPUs count, not those held.
-func (t *tenant) gpuBound(user string, gpus int, never bool) *brokenLimit {
+func (t *tenant) gpuBound(user string, gpus float64, never bool) *brokenLimit {
 	user = ShownUser(user)
 	held, his := t.gpus+t.promised, t.users[user].GPUs
 	if never {
 		held, his = 0, 0
 	}
-	if most, ok := t.limit(); ok && held+gpus > most {
+	if most, ok := t.limit(); ok && held+gpus > float64(most) {
 		return &brokenLimit{tenant: t, held: held, most: most}
 	}
-	if most := t.MaxGPUsPerUser; most > 0 && his+gpus > most {
+	if most := t.MaxGPUsPerUser; most > 0 && his+gpus > float64(most) {
 		return &brokenLimit{tenant: t, user: user, held: his, most: most}
 	}
 	return nil
@@ -102,7 +107,7 @@ func (e *entry) overJobs() *brokenLimit {
 	user := ShownUser(e.job.User)
 	for t := e.of.tenant; t != nil; t = t.parent {
 		if most, has := t.MaxJobsPerUser, t.users[user].Jobs; most > 0 && has >= most {
-			return &brokenLimit{tenant: t, user: user, jobs: true, held: has, most: most}
+			return &brokenLimit{tenant: t, user: user, jobs: true, held: float64(has), most: most}
 		}
 	}
 	return nil

@@ -55,8 +55,10 @@ type Wait struct {
 	Reason  Reason `json:"reason"`
 	Overdue bool   `json:"overdue,omitempty"` // it has waited in all for longer than max_wait, or twice its estimate
 	GPUs    int    `json:"gpus"`              // it needs, an elastic gang at least
-	Most    int    `json:"most,omitempty"`    // GPUs that an elastic gang could use
-	Free    int    `json:"free"`              // free now, of those that it could use
+	// Counts is for how many GPUs these count towards limits if they are parts of shared GPUs.
+	Counts float64 `json:"counts,omitempty"`
+	Most   int     `json:"most,omitempty"` // GPUs that an elastic gang could use
+	Free   int     `json:"free"`           // free now, of those that it could use
 	// FreeOthers are free GPUs that it could not use.
 	FreeOthers int `json:"free_others,omitempty"`
 	// Outliers counts the free ones that are too slow for it, if Reason is "gpus" or "scattered".
@@ -65,16 +67,16 @@ type Wait struct {
 	// tenant, and Held is how many it holds. With User, these are the user's in that tenant: GPUs,
 	// or with LimitsJobs running jobs. If Reason is "array", Limit is how many jobs of its array
 	// may run at a time, and Running how many do.
-	Limit   int    `json:"limit,omitempty"`
-	Running int    `json:"running,omitempty"`
-	Tenant  string `json:"tenant,omitempty"`
-	Held    int    `json:"held,omitempty"`
-	User    string `json:"user,omitempty"`
+	Limit   int     `json:"limit,omitempty"`
+	Running int     `json:"running,omitempty"`
+	Tenant  string  `json:"tenant,omitempty"`
+	Held    float64 `json:"held,omitempty"`
+	User    string  `json:"user,omitempty"`
 	// LimitsJobs: the limit is one of running jobs of User, whatever GPUs they have.
 	LimitsJobs bool   `json:"limits_jobs,omitempty"`
 	Ahead      string `json:"ahead,omitempty"` // the gang that goes first, "" for that one itself
 	// AheadGPUs is how many GPUs all gangs ahead need.
-	AheadGPUs int      `json:"ahead_gpus,omitempty"`
+	AheadGPUs float64  `json:"ahead_gpus,omitempty"`
 	Stopping  []string `json:"stopping,omitempty"`  // gangs being stopped for it
 	Shrinking []string `json:"shrinking,omitempty"` // elastic gangs giving members back for it
 	// From and To are the range in which it is expected to start, eight times in ten, since the
@@ -110,12 +112,12 @@ func (w Wait) Why() reason.Reason {
 	case ReasonTooLarge, ReasonServices:
 		r.Needs = w.GPUs
 	case ReasonQuota:
-		r.Needs, r.Tenant, r.User, r.Have, r.Limit = w.GPUs, w.Tenant, w.User, w.Held, w.Limit
+		r.Needs, r.Counts, r.Tenant, r.User, r.Held, r.Limit = w.GPUs, w.Counts, w.Tenant, w.User, w.Held, w.Limit
 		if w.LimitsJobs {
-			r.Needs = 0
+			r.Needs, r.Counts = 0, 0
 		}
 	case ReasonLimit:
-		r.Needs, r.User, r.Limit = w.GPUs, w.User, w.Limit
+		r.Needs, r.Counts, r.User, r.Limit = w.GPUs, w.Counts, w.User, w.Limit
 	case ReasonGPUs:
 		r.Needs, r.Free, r.FreeOthers = w.GPUs, w.Free-w.Outliers, w.FreeOthers
 	case ReasonScattered:
@@ -214,12 +216,13 @@ func (p *asker) waitOf(e *entry) Wait {
 func (p *asker) whys(queue []*entry) []Wait {
 	ws := make([]Wait, 0, len(queue))
 	var head *entry
-	ahead, aheadGPUs, free := "", 0, p.countOnce(func(e *entry) int { return pal.FreeFor(p.c, e.job.Gang) })
+	ahead, aheadGPUs, free := "", 0.0, p.countOnce(func(e *entry) int { return pal.FreeFor(p.c, e.job.Gang) })
 	slow := p.countOnce(p.avoided)
 	for i, e := range queue {
 		p.toLeast(e)
 		w := Wait{Job: e.job.ID, Position: i + 1, GPUs: e.gpus, Most: e.most(), Free: free(e), Overdue: e.overdue,
-			Ahead: ahead, AheadGPUs: aheadGPUs}
+			Ahead: ahead, AheadGPUs: reason.Rounded(aheadGPUs)}
+		w.count(e, e.gpus)
 		w.FreeOthers = p.c.FreeGPUs() - w.Free
 		var spares *entry
 		if e.claim != nil {
@@ -252,7 +255,7 @@ func (p *asker) whys(queue []*entry) []Wait {
 			if head == nil {
 				head, ahead = e, e.job.ID
 			}
-			aheadGPUs += e.gpus
+			aheadGPUs += e.amount(e.gpus)
 		}
 		ws = append(ws, w)
 	}
@@ -264,7 +267,14 @@ func (p *asker) whys(queue []*entry) []Wait {
 func (w *Wait) say(r Reason, t tree, b *brokenLimit) {
 	w.Reason, w.Limit, w.User, w.LimitsJobs = r, b.most, b.user, b.jobs
 	if r == ReasonQuota {
-		w.Tenant, w.Held = t.shown(b.tenant.name), b.held
+		w.Tenant, w.Held = t.shown(b.tenant.name), reason.Rounded(b.held)
+	}
+}
+
+// count fills in for how many GPUs those count that it needs, if they are parts.
+func (w *Wait) count(e *entry, gpus int) {
+	if n := e.amount(gpus); n != float64(gpus) {
+		w.Counts = reason.Rounded(n)
 	}
 }
 

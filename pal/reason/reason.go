@@ -57,6 +57,10 @@ type Reason struct {
 	Tenant string `json:"tenant,omitempty"`
 	// User is whose limit it is in the tenant: each user has one. Without Needs it limits his jobs.
 	User string `json:"user,omitempty"`
+	// Counts is for how many GPUs Needs count towards Limit if they are parts of shared GPUs, and Held is
+	// how many GPUs the tenant, or the user, has.
+	Counts float64 `json:"counts,omitempty"`
+	Held   float64 `json:"held,omitempty"`
 	// Limit is the most that it, its tenant, its user or its array may have.
 	Limit int `json:"limit,omitempty"`
 	// Have and Want count the job's members: those that exist, and all.

@@ -4,9 +4,12 @@
 package reason
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -202,18 +205,18 @@ var voice = map[Kind]func(Reason) string{
 	},
 	Limit: func(r Reason) string {
 		if r.User != "" {
-			return fmt.Sprintf("needs %s; user %s may hold at most %d (max_gpus_per_user)", Count(r.Needs), r.User, r.Limit)
+			return fmt.Sprintf("needs %s; user %s may hold at most %d (max_gpus_per_user)", counts(r), r.User, r.Limit)
 		}
-		return fmt.Sprintf("needs %s; its tenant may hold at most %d (quota and borrowing_limit)", Count(r.Needs), r.Limit)
+		return fmt.Sprintf("needs %s; its tenant may hold at most %d (quota and borrowing_limit)", counts(r), r.Limit)
 	},
 	Quota: func(r Reason) string {
 		switch {
 		case r.User != "" && r.Needs == 0:
-			return fmt.Sprintf("user %s runs %s in tenant %s and may run at most %d (max_jobs_per_user)", r.User, counted(r.Have, "job", "jobs"), r.Tenant, r.Limit)
+			return fmt.Sprintf("user %s runs %s in tenant %s and may run at most %d (max_jobs_per_user)", r.User, counted(int(r.Held), "job", "jobs"), r.Tenant, r.Limit)
 		case r.User != "":
-			return fmt.Sprintf("needs %s; user %s holds %d in tenant %s and may hold at most %d (max_gpus_per_user)", Count(r.Needs), r.User, r.Have, r.Tenant, r.Limit)
+			return fmt.Sprintf("needs %s; user %s holds %s in tenant %s and may hold at most %d (max_gpus_per_user)", counts(r), r.User, Number(r.Held), r.Tenant, r.Limit)
 		}
-		return fmt.Sprintf("needs %s; tenant %s holds %d and may hold at most %d (quota and borrowing_limit)", Count(r.Needs), r.Tenant, r.Have, r.Limit)
+		return fmt.Sprintf("needs %s; tenant %s holds %s and may hold at most %d (quota and borrowing_limit)", counts(r), r.Tenant, Number(r.Held), r.Limit)
 	},
 	Array:     func(r Reason) string { return fmt.Sprintf("array limit reached: %d of %d running", r.Have, r.Limit) },
 	GPUs:      func(r Reason) string { return "needs " + Count(r.Needs) + "; " + free(r) },
@@ -703,6 +706,23 @@ func names(jobs []string) string {
 
 // Count is a number of GPUs: 1 GPU, 2 GPUs.
 func Count(n int) string { return counted(n, "GPU", "GPUs") }
+
+// Amount is a number of GPUs in words where parts of shared GPUs count for their share: 0.5 GPUs.
+func Amount(n float64) string {
+	if n == 1 {
+		return "1 GPU"
+	}
+	return Number(n) + " GPUs"
+}
+
+// Number is an amount of GPUs as people read it.
+func Number(gpus float64) string { return strconv.FormatFloat(Rounded(gpus), 'f', -1, 64) }
+
+// Rounded is an amount of GPUs as it is shown: to three digits behind the point.
+func Rounded(gpus float64) float64 { return math.Round(gpus*1000) / 1000 }
+
+// counts is for how many GPUs those count that a job needs.
+func counts(r Reason) string { return Amount(cmp.Or(r.Counts, float64(r.Needs))) }
 
 func counted(n int, one, several string) string {
 	if n == 1 {

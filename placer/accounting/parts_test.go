@@ -18,19 +18,20 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// A part of a GPU that is shared by n counts as 1/n of a GPU, while it is held and afterwards,
-// whatever the other GPUs of the group are shared by.
+// A part of a GPU that is shared by n counts as 1/n of a GPU, while it is held and afterwards, whatever
+// the other GPUs are shared by.
 func TestPartsOfGPUs(t *testing.T) {
 	t.Parallel()
 	databases(t, func(t *testing.T, db *DB) {
-		var gpus []pal.GPU
+		groups := []pal.DeviceGroup{{Name: "nvidia/gpu/H100", GPUs: []pal.GPU{{ID: "whole"}}}}
 		for gpu, parts := range map[string]int{"four": 4, "two": 2} {
+			of := pal.DeviceGroup{Name: "nvidia/gpu.shared/H100", Shared: true}
 			for n := range parts {
-				gpus = append(gpus, pal.GPU{ID: attr.PartID(gpu, n)})
+				of.GPUs = append(of.GPUs, pal.GPU{ID: attr.PartID(gpu, n)})
 			}
+			groups = append(groups, of)
 		}
-		gpus = append(gpus, pal.GPU{ID: "whole"})
-		c, err := pal.NewCluster([]pal.Node{{ID: "n", Groups: []pal.DeviceGroup{{Name: "nvidia/gpu/H100", GPUs: gpus}}}}, pal.TwoTier(1.7))
+		c, err := pal.NewCluster([]pal.Node{{ID: "n", Groups: groups}}, pal.TwoTier(1.7))
 		if err != nil {
 			t.Fatal(err)
 		}

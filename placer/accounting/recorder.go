@@ -13,7 +13,6 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
@@ -485,18 +484,12 @@ func modelAt(m *model.Model, i int) string {
 
 // held is how many GPUs instances are: a part of a shared GPU is a part of one.
 func held(m *model.Model, gpus ...string) (n float64) {
-	c := m.View.Cluster
 	for _, id := range gpus {
-		parts, i := 0, c.Find(id)
-		if i >= 0 && attr.GPUOf(id) != id {
-			first, all := c.GroupGPUs(c.GroupOf(i))
-			for u := first; u < first+all; u++ {
-				if attr.GPUOf(c.GPU(u).ID) == attr.GPUOf(id) {
-					parts++
-				}
-			}
+		if i := m.View.Cluster.Find(id); i >= 0 {
+			n += m.View.Cluster.Amount(i)
+		} else {
+			n++
 		}
-		n += 1 / float64(max(1, parts))
 	}
 	return n
 }

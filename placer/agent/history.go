@@ -30,19 +30,19 @@ const (
 // Sample is how things were at a time. It names nobody.
 type Sample struct {
 	At        time.Time `json:"at"`
-	GPUs      int       `json:"gpus"`
-	Free      int       `json:"free"`
-	Allocated int       `json:"allocated"`
+	GPUs      float64   `json:"gpus"`
+	Free      float64   `json:"free"`
+	Allocated float64   `json:"allocated"`
 	Waiting   int       `json:"waiting"`
 	Running   int       `json:"running"`
-	Requested int       `json:"requested"` // GPUs, by jobs that wait
+	Requested float64   `json:"requested"` // GPUs, by jobs that wait
 	Placed    int       `json:"placed"`    // gangs, since the sample before
 	// Unhealthy, Quarantined and Degraded are GPUs; Outliers too, by application class.
-	Unhealthy   int            `json:"unhealthy,omitempty"`
-	Quarantined int            `json:"quarantined,omitempty"`
-	Degraded    int            `json:"degraded,omitempty"`
-	Outliers    map[string]int `json:"outliers,omitempty"`
-	Refused     int            `json:"refused,omitempty"` // jobs that will not start as things are
+	Unhealthy   float64            `json:"unhealthy,omitempty"`
+	Quarantined float64            `json:"quarantined,omitempty"`
+	Degraded    float64            `json:"degraded,omitempty"`
+	Outliers    map[string]float64 `json:"outliers,omitempty"`
+	Refused     int                `json:"refused,omitempty"` // jobs that will not start as things are
 	// Chosen and Packed are the predicted slowdown of gangs that run, on so many GPUs.
 	Chosen       float64 `json:"slowdown_chosen,omitempty"`
 	Packed       float64 `json:"slowdown_packed,omitempty"`
@@ -114,7 +114,7 @@ func sampleOf(m Metrics, now time.Time) (s Sample, ok bool) {
 		Degraded: m.InTrouble.Degraded, Outliers: maps.Clone(m.Outliers), Refused: m.Refused,
 		Chosen: m.Slowdown["chosen"], Packed: m.Slowdown["packed"], SlowdownGPUs: m.PredictedGPUs,
 	}
-	maps.DeleteFunc(s.Outliers, func(_ string, n int) bool { return n == 0 })
+	maps.DeleteFunc(s.Outliers, func(_ string, n float64) bool { return n == 0 })
 	return s, m.CycleAge >= 0 && m.GPUs > 0
 }
 

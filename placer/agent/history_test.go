@@ -21,11 +21,11 @@ func TestHistoryIsBounded(t *testing.T) {
 	var h history
 	none := placer.NewEventLog(eventsKept, time.Now())
 	for i := range historyKept + 10 {
-		h.add(Sample{GPUs: i}, none)
+		h.add(Sample{GPUs: float64(i)}, none)
 	}
 	all := h.after(time.Time{})
 	if len(all) != historyKept || all[0].GPUs != 10 || all[len(all)-1].GPUs != historyKept+9 {
-		t.Errorf("%d samples from %d on", len(all), all[0].GPUs)
+		t.Errorf("%d samples from %g on", len(all), all[0].GPUs)
 	}
 }
 
@@ -34,7 +34,7 @@ func TestHistoryAfter(t *testing.T) {
 	var h history
 	none, at := placer.NewEventLog(eventsKept, time.Now()), func(n int) time.Time { return time.Unix(int64(n), 5) }
 	for i := range 4 {
-		h.add(Sample{GPUs: i, At: at(i)}, none)
+		h.add(Sample{GPUs: float64(i), At: at(i)}, none)
 	}
 	for after, want := range map[int]int{-1: 4, 1: 2, 3: 0, 9: 0} {
 		got := h.after(at(after))
@@ -70,7 +70,7 @@ func TestPlacedCountsOnce(t *testing.T) {
 func TestSamplesOfWhatIsKnown(t *testing.T) {
 	for _, c := range []struct {
 		age  float64
-		gpus int
+		gpus float64
 		want bool
 	}{{-1, 4, false}, {0, 4, true}, {1, 4, true}, {1, 0, false}} {
 		if s, ok := sampleOf(Metrics{CycleAge: c.age, GPUs: c.gpus}, time.Now()); ok != c.want || s.GPUs != c.gpus {

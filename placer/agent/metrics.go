@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/meter"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -20,15 +21,15 @@ import (
 // Metrics is what /v1/metrics answers: numbers only, no names, so it needs no token. Those
 // with a help are there for Prometheus, too, by the same name and, in a map, with a label.
 type Metrics struct {
-	Leader    int `json:"leader" help:"1 on the agent that places, 0 on those that wait."`
-	GPUs      int `json:"gpus" help:"GPUs in the cluster."`
-	Free      int `json:"gpus_free" help:"GPUs that a job could get now."`
-	Allocated int `json:"gpus_allocated" help:"GPUs that jobs hold, or are promised, and that are neither unhealthy nor in quarantine."`
-	Idle      int `json:"gpus_held_idle" help:"GPUs that jobs hold and that have run nothing for 15 minutes: their utilization was 0 whenever the agent looked, once a minute."`
+	Leader    int     `json:"leader" help:"1 on the agent that places, 0 on those that wait."`
+	GPUs      float64 `json:"gpus" help:"GPUs in the cluster. In all that counts GPUs, a part of a shared GPU counts for its share of it."`
+	Free      float64 `json:"gpus_free" help:"GPUs that a job could get now."`
+	Allocated float64 `json:"gpus_allocated" help:"GPUs that jobs hold, or are promised, and that are neither unhealthy nor in quarantine."`
+	Idle      int     `json:"gpus_held_idle" help:"GPUs that jobs hold and that have run nothing for 15 minutes: their utilization was 0 whenever the agent looked, once a minute."`
 	// InTrouble are GPUs that are not chosen: unhealthy, quarantined; and degraded ones,
 	// which are chosen last.
 	InTrouble model.GPUsInTrouble `json:"gpus_in_trouble"`
-	Outliers  map[string]int      `json:"gpus_outliers" label:"app_class" help:"GPUs whose PM score for an application class is above the outlier_threshold."`
+	Outliers  map[string]float64  `json:"gpus_outliers" label:"app_class" help:"GPUs whose PM score for an application class is above the outlier_threshold."`
 	// Speeds are by device group and application class, with a comma between; so are Rates.
 	Speeds map[string]float64 `json:"gpus_model_speed" label:"device,app_class" help:"Measured rate of a GPU model's median GPU for an application class, over that of the cluster's fastest model."`
 	Rates  map[string]float64 `json:"gpus_model_rate" label:"device,app_class" help:"Measured rate of a GPU model's median GPU for an application class: TFLOP/s for A and B, GB/s for C, 10⁹ gathers/s for D."`
@@ -38,7 +39,7 @@ type Metrics struct {
 	PredictedGPUs int                `json:"gpus_predicted" help:"GPUs of the gangs that gpus_predicted_slowdown is about."`
 	Jobs          map[gang.State]int `json:"jobs" label:"state" help:"Jobs with GPUs by state (docs/design/gang-states.md)."`
 	Refused       int                `json:"jobs_refused" help:"Jobs that will not start as things are: rejected, unschedulable, failed."`
-	Requested     int                `json:"gpus_requested" help:"GPUs that waiting jobs request. Jobs that are rejected, unschedulable or failed do not count."`
+	Requested     float64            `json:"gpus_requested" help:"GPUs that waiting jobs request. Jobs that are rejected, unschedulable or failed do not count."`
 	LongestWait   float64            `json:"longest_wait_seconds" help:"How long the job that has waited longest in the queue has waited, since it was submitted or last stopped. 0 if none waits."`
 	StopsLost     float64            `json:"preemption_lost_gpu_seconds_total" help:"GPU seconds that gangs lost when they were stopped for others: restart_cost, and what they had done since their last checkpoint if pal_checkpoint says when they write one."`
 	StopsWon      float64            `json:"preemption_saved_wait_seconds_total" help:"How much sooner gangs got the GPUs that others were stopped for, if these would have run as long as expected."`
@@ -55,7 +56,7 @@ type Metrics struct {
 
 // metrics are those of the agent now.
 func (a *Agent) metrics(now time.Time) Metrics {
-	m := Metrics{Jobs: map[gang.State]int{}, Outliers: map[string]int{}, Slowdown: map[string]float64{}, Speeds: map[string]float64{}, Rates: map[string]float64{}, CycleAge: -1, APIPanics: a.panics.Load(), Goroutines: runtime.NumGoroutine()}
+	m := Metrics{Jobs: map[gang.State]int{}, Outliers: map[string]float64{}, Slowdown: map[string]float64{}, Speeds: map[string]float64{}, Rates: map[string]float64{}, CycleAge: -1, APIPanics: a.panics.Load(), Goroutines: runtime.NumGoroutine()}
 	for _, state := range gang.States() {
 		if state.Ours() {
 			m.Jobs[state] = 0
@@ -94,7 +95,7 @@ func (a *Agent) metrics(now time.Time) Metrics {
 		m.Jobs[j.State]++
 		switch j.State {
 		case gang.Waiting, gang.Committing, gang.Completing:
-			m.Requested += j.GPUs
+			m.Requested = reason.Rounded(m.Requested + j.Amount(j.GPUs))
 		case gang.Rejected, gang.Unschedulable, gang.Failed:
 			m.Refused++
 		}

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
@@ -26,7 +27,7 @@ const queuePageLimit = 200
 type QueuePage struct {
 	Total    int                `json:"total"`
 	Matching int                `json:"matching"`
-	GPUs     int                `json:"gpus"`
+	GPUs     float64            `json:"gpus"`
 	States   map[gang.State]int `json:"states"`
 	Jobs     []model.JobStatus  `json:"jobs"`
 }
@@ -133,8 +134,9 @@ func (q queueQuery) page(jobs []model.JobStatus) QueuePage {
 			!strings.Contains(strings.ToLower(j.Namespace+"/"+j.Job), q.search)
 	})
 	for _, j := range jobs {
-		p.GPUs += j.GPUs
+		p.GPUs += j.Amount(j.GPUs)
 	}
+	p.GPUs = reason.Rounded(p.GPUs)
 	slices.SortFunc(jobs, q.order)
 	if q.search == "" {
 		jobs = model.ByArray(jobs, all)

@@ -68,7 +68,7 @@ func TestQueuePage(t *testing.T) {
 	}
 	v, _ := url.ParseQuery("state=waiting&limit=1")
 	if q, err := newQueueQuery(v); err != nil || q.page(jobs()).GPUs != 6 {
-		t.Errorf("those that wait request %d GPUs: %v", q.page(jobs()).GPUs, err)
+		t.Errorf("those that wait request %g GPUs: %v", q.page(jobs()).GPUs, err)
 	}
 	v, _ = url.ParseQuery("limit=1000000")
 	if q, err := newQueueQuery(v); err != nil || q.limit != queuePageLimit {

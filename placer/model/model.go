@@ -152,8 +152,8 @@ func (m *Model) SyncMoving() {
 
 // HeldByNamespace counts the GPUs that jobs hold and that count for their tenants, by namespace.
 // Jobs that Nomad places by itself do not count.
-func (m *Model) HeldByNamespace() map[string]int {
-	gpus := map[string]int{}
+func (m *Model) HeldByNamespace() map[string]float64 {
+	gpus := map[string]float64{}
 	for by, n := range m.heldBy(func(*Tracked) bool { return true }) {
 		gpus[by.Tenant] += n
 	}
@@ -162,22 +162,25 @@ func (m *Model) HeldByNamespace() map[string]int {
 
 // heldBy counts GPUs by namespace and user: those of jobs that cannot be read, and those of our
 // jobs that chosen selects.
-func (m *Model) heldBy(chosen func(*Tracked) bool) map[queue.Payer]int {
-	gpus := map[queue.Payer]int{}
+func (m *Model) heldBy(chosen func(*Tracked) bool) map[queue.Payer]float64 {
+	gpus := map[queue.Payer]float64{}
 	for _, t := range m.Sorted() {
-		if n := len(m.View.Holds(t.Key)); n > 0 && t.Ours() && chosen(t) {
+		if n := m.amount(t.Key); n > 0 && t.Ours() && chosen(t) {
 			gpus[queue.Payer{Tenant: t.Key.Namespace, User: t.Request.Hints.User}] += n
 		}
 	}
 	for k := range m.State.Unread {
 		if m.Jobs[k] == nil && m.State.Jobs[k] == nil {
-			if n := len(m.View.Holds(k)); n > 0 {
+			if n := m.amount(k); n > 0 {
 				gpus[queue.Payer{Tenant: k.Namespace}] += n
 			}
 		}
 	}
 	return gpus
 }
+
+// amount is for how many GPUs those count that a job holds.
+func (m *Model) amount(k cluster.JobKey) float64 { return m.View.Cluster.Amount(m.View.Holds(k)...) }
 
 // Sorted returns the jobs by key; callers must not change the list. The order is kept from cycle to
 // cycle, so that thousands of jobs need not be sorted each time. It is valid if it is as long as
@@ -436,7 +439,10 @@ func (t *Tracked) status(w *Wait) JobStatus {
 		j.Reason = t.WhyWaits(w, j.Reason)
 	}
 	j.GPUs, j.Class, j.Submitted = t.Request.Gang.GPUs(), string(t.Request.Gang.Class), t.Submitted()
-	if t.Refused != nil && len(t.Members) > 0 { // its new version cannot be read; it keeps what it was given
+	if s := t.Request.Gang.Share; s < 1 {
+		j.Share = s
+	}
+	if t.Refused != nil && len(t.Members) > 0 { // what it asks for now nobody can read: it has what it was given
 		j.GPUs = t.Holds()
 		if t.Record != nil {
 			j.Class = string(t.Record.Decision.Class)

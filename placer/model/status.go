@@ -24,13 +24,14 @@ import (
 type Status struct {
 	At   time.Time   `json:"at"`
 	Jobs []JobStatus `json:"jobs"`
-	GPUs int         `json:"gpus"`
-	Free int         `json:"free"`
+	// GPUs are all of them. In this and what follows a part of a shared GPU counts for its share of it.
+	GPUs float64 `json:"gpus"`
+	Free float64 `json:"free"`
 	// InTrouble counts GPUs that are not chosen, or chosen last. Outliers counts, by class, GPUs
 	// whose PM score is above the outlier threshold.
-	InTrouble GPUsInTrouble        `json:"in_trouble"`
-	Allocated int                  `json:"allocated"`
-	Outliers  map[pal.AppClass]int `json:"outliers,omitempty"`
+	InTrouble GPUsInTrouble            `json:"in_trouble"`
+	Allocated float64                  `json:"allocated"`
+	Outliers  map[pal.AppClass]float64 `json:"outliers,omitempty"`
 	// Speeds are the speeds of the GPU models.
 	Speeds []ledger.ModelSpeed `json:"-"`
 	// WaitsSince is since when the longest-waiting gang waits; zero if the queue is empty.
@@ -57,9 +58,12 @@ type JobStatus struct {
 	// Held reports whether somebody holds it.
 	Held bool `json:"held,omitempty"`
 	// Priority is the job's in the queue: that of its jobspec, unless somebody has set another.
-	Priority int    `json:"priority"`
-	GPUs     int    `json:"gpus"`
-	Class    string `json:"class,omitempty"`
+	Priority int `json:"priority"`
+	// GPUs are what it has or requests. Share is how much of a GPU each of them counts for if they are
+	// parts of shared GPUs.
+	GPUs  int     `json:"gpus"`
+	Share float64 `json:"share,omitempty"`
+	Class string  `json:"class,omitempty"`
 	// Reason is why it waits, or cannot be served. For a running job it names nodes that are about
 	// to go.
 	Reason    reason.Reason `json:"reason,omitzero"`
@@ -87,9 +91,9 @@ type JobStatus struct {
 // GPUsInTrouble counts GPUs by trouble: unhealthy and quarantined ones are not chosen, degraded
 // ones are chosen last.
 type GPUsInTrouble struct {
-	Unhealthy   int `json:"unhealthy"`
-	Quarantined int `json:"quarantined"`
-	Degraded    int `json:"degraded"`
+	Unhealthy   float64 `json:"unhealthy"`
+	Quarantined float64 `json:"quarantined"`
+	Degraded    float64 `json:"degraded"`
 }
 
 // Slowdown is the predicted slowdown of gangs, a mean over their GPUs: as placed, and as packing
@@ -125,6 +129,9 @@ func (j JobStatus) LeastGPUs() int {
 	return j.GPUs
 }
 
+// Amount is for how many GPUs so many of the job's count.
+func (j JobStatus) Amount(gpus int) float64 { return float64(gpus) * cmp.Or(j.Share, 1) }
+
 // InRange formats a range: "2–8", or "8" if both ends are equal.
 func InRange(least, most int) string {
 	if least == most {
@@ -134,11 +141,11 @@ func InRange(least, most int) string {
 }
 
 // GPURange formats a range of GPUs.
-func GPURange(least, most int) string {
+func GPURange(least, most float64) string {
 	if least == most {
-		return pal.CountGPUs(most)
+		return reason.Amount(most)
 	}
-	return InRange(least, most) + " GPUs"
+	return reason.Number(least) + "–" + reason.Number(most) + " GPUs"
 }
 
 // StatusOf returns what is shown of a job.
@@ -186,9 +193,9 @@ func (j *JobStatus) Wait(w *Wait) {
 
 // Status counts jobs and GPUs; waits is what the queue tells about the waiting ones.
 func (m *Model) Status(waits map[string]*Wait) Status {
-	s := Status{At: m.Time, GPUs: m.View.Cluster.NumGPUs(), Free: m.View.Cluster.FreeGPUs(), Queues: m.State.Queues}
+	s := Status{At: m.Time, Queues: m.State.Queues}
 	s.Jobs = make([]JobStatus, 0, len(m.Jobs))
-	s.InTrouble, s.Allocated, s.Outliers = m.CountGPUs(m.Time)
+	s.CountGPUs(m)
 	s.Stopped, s.Speeds = m.Queue.Stops(), m.View.ModelSpeeds()
 	for _, t := range m.Sorted() {
 		m.BeginJob(t.Key)
@@ -205,35 +212,42 @@ func (m *Model) Status(waits map[string]*Wait) Status {
 	return s
 }
 
-// CountGPUs counts GPUs in trouble, allocated GPUs and outliers. Each GPU counts by its [GPUState]: an
+// CountGPUs counts GPUs: all, and those that are not like the others. Each GPU counts by its [GPUState]: an
 // unhealthy GPU that a job holds does not count as allocated.
-func (m *Model) CountGPUs(now time.Time) (in GPUsInTrouble, allocated int, outliers map[pal.AppClass]int) {
+func (s *Status) CountGPUs(m *Model) {
 	above, c := cmp.Or(m.Cfg.Queue.OutlierThreshold, queue.DefaultOutlierThreshold), m.View.Cluster
-	outliers = map[pal.AppClass]int{}
+	s.Outliers = map[pal.AppClass]float64{}
 	for _, class := range pal.AppClasses() {
-		outliers[class] = 0
+		s.Outliers[class] = 0
 	}
+	in := &s.InTrouble
 	for i := range c.NumGPUs() {
-		u := c.GPU(i)
-		state := m.GPUState(i, now)
+		u, n := c.GPU(i), c.Amount(i)
+		s.GPUs += n
+		state := m.GPUState(i, m.Time)
 		switch {
 		case state == GPUUnhealthy:
-			in.Unhealthy++
+			in.Unhealthy += n
 		case state == GPUQuarantined:
-			in.Quarantined++
+			in.Quarantined += n
 		case u.Degraded != "":
-			in.Degraded++
+			in.Degraded += n
+		}
+		if c.Available(i) {
+			s.Free += n
 		}
 		if state == GPUAllocated {
-			allocated++
+			s.Allocated += n
 		}
 		for k, class := range pal.AppClasses() {
 			if float64(u.Scores[k]) > above {
-				outliers[class]++
+				s.Outliers[class] += n
 			}
 		}
 	}
-	return in, allocated, outliers
+	for _, n := range []*float64{&s.GPUs, &s.Free, &s.Allocated, &in.Unhealthy, &in.Quarantined, &in.Degraded} {
+		*n = reason.Rounded(*n)
+	}
 }
 
 // Outlier reports whether the PM score of the cluster's GPU i is above the outlier threshold for

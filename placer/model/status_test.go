@@ -37,13 +37,14 @@ func TestCountGPUs(t *testing.T) {
 		{ID: "quarantined", Quarantined: true, Degraded: "ecc"},
 		{ID: "its quarantine has ended", Quarantined: true},
 		{ID: "degraded", Degraded: "ecc"},
-	}}}}}, pal.TwoTier(1.5))
+	}}, {Name: "nvidia/gpu.shared/X", Shared: true, GPUs: []pal.GPU{{ID: "s::0"}, {ID: "s::1"}, {ID: "s::2", Unhealthy: true}, {ID: "s::3"}}}}}}, pal.TwoTier(1.5))
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.SetTaken(c.Find("slow for both, and taken"), true)
 	c.SetTaken(c.Find("unhealthy, and taken"), true)
-	m := Model{View: &request.View{Ledger: &ledger.Ledger{Cluster: c}}, Quarantine: map[string]failure.Quarantine{
+	c.SetTaken(c.Find("s::0"), true)
+	m := Model{Time: now, View: &request.View{Ledger: &ledger.Ledger{Cluster: c}}, Quarantine: map[string]failure.Quarantine{
 		"quarantined": {Until: now.Add(time.Hour)}, "its quarantine has ended": {Until: now},
 	}}
 	for _, x := range []struct {
@@ -51,9 +52,10 @@ func TestCountGPUs(t *testing.T) {
 		a, b      int
 	}{{0, 2, 1}, {above + 0.5, 1, 0}} {
 		m.Cfg.Queue.OutlierThreshold = x.threshold
-		in, allocated, outliers := m.CountGPUs(now)
-		if want := (GPUsInTrouble{Unhealthy: 2, Quarantined: 1, Degraded: 1}); in != want || allocated != 1 {
-			t.Errorf("in trouble %+v, allocated %d", in, allocated)
+		var s Status
+		s.CountGPUs(&m)
+		if want := (GPUsInTrouble{Unhealthy: 2.25, Quarantined: 1, Degraded: 1}); s.InTrouble != want || s.Allocated != 1.25 || s.GPUs != 10 {
+			t.Errorf("of %g in trouble %+v, allocated %g", s.GPUs, s.InTrouble, s.Allocated)
 		}
 		above := 0
 		for i := range c.NumGPUs() {
@@ -64,8 +66,8 @@ func TestCountGPUs(t *testing.T) {
 		if above != x.a { // who is above for B is so for A, too
 			t.Errorf("%d are outliers, want %d", above, x.a)
 		}
-		want := map[pal.AppClass]int{pal.ClassA: x.a, pal.ClassB: x.b, pal.ClassC: 0, pal.ClassD: 0}
-		if d := cmp.Diff(want, outliers); d != "" {
+		want := map[pal.AppClass]float64{pal.ClassA: float64(x.a), pal.ClassB: float64(x.b), pal.ClassC: 0, pal.ClassD: 0}
+		if d := cmp.Diff(want, s.Outliers); d != "" {
 			t.Errorf("outliers above %v (-want +got):\n%s", x.threshold, d)
 		}
 	}

@@ -350,6 +350,7 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 	if e.holds != nil {
 		r.Got(e.holds)
 		r.Resized(e.holds)
+		r.Decision.Chosen = besideNow(r.Decision.Chosen, e.holds)
 		e.remeasured(r.Decision)
 	} else if e.beside != nil && lacks(e.beside, r.Decision.Chosen) { // its author has removed members since
 		d := &r.Decision
@@ -383,6 +384,31 @@ func (e *Explanation) movedFrom(chosen *pal.Choice) bool {
 func lacks(has, of *pal.Choice) bool {
 	all := has.GPUIDs()
 	return of != nil && slices.ContainsFunc(of.GPUIDs(), func(id string) bool { return !slices.Contains(all, id) })
+}
+
+// besideNow is what was chosen, with those who share GPUs with the gang now: the record has those who did
+// when it was placed.
+func besideNow(chosen, holds *pal.Choice) *pal.Choice {
+	if chosen == nil {
+		return nil
+	}
+	now := map[string][]pal.Neighbour{}
+	for _, m := range holds.Members {
+		for _, u := range m.GPUs {
+			now[u.ID] = m.Neighbours
+		}
+	}
+	c := *chosen
+	c.Members = slices.Clone(c.Members)
+	for i := range c.Members {
+		m := &c.Members[i]
+		for _, u := range m.GPUs {
+			if is, ok := now[u.ID]; ok {
+				m.Neighbours = is
+			}
+		}
+	}
+	return &c
 }
 
 // MeasuredNow names the alternative that is the gang's own GPUs, by their current measurements.

@@ -110,7 +110,7 @@ func TestGPUStates(t *testing.T) {
 			t.Errorf("states (-want +got):\n%s", d)
 		}
 		if st := p.Status(); st.InTrouble != (model.GPUsInTrouble{Unhealthy: 1, Quarantined: 1}) || st.Allocated != 1 {
-			t.Errorf("counted: %+v, %d allocated", st.InTrouble, st.Allocated)
+			t.Errorf("counted: %+v, %g allocated", st.InTrouble, st.Allocated)
 		}
 		for i, c := range s.Map().Cells[4:] {
 			if c != query.CellUnavailable {

@@ -247,15 +247,15 @@ func quotaSentence(u queue.TenantUse) string {
 	if u.Quota == 0 && u.Limit == nil {
 		return ""
 	}
-	said := fmt.Sprintf("tenant %s holds %d GPUs of its quota of %d", u.Tenant, u.GPUs, u.Quota)
+	said := fmt.Sprintf("tenant %s holds %s of its quota of %d", u.Tenant, reason.Amount(u.GPUs), u.Quota)
 	if b := u.Borrowed(); b > 0 {
-		said = fmt.Sprintf("tenant %s holds %d GPUs, %d of them borrowed beyond its quota of %d", u.Tenant, u.GPUs, b, u.Quota)
+		said = fmt.Sprintf("tenant %s holds %s, %s of them borrowed beyond its quota of %d", u.Tenant, reason.Amount(u.GPUs), reason.Number(b), u.Quota)
 	}
 	if u.Limit != nil {
 		said += fmt.Sprintf(" and may hold %d", *u.Limit)
 	}
 	if u.Awaited > 0 {
-		said += fmt.Sprintf("; %d more count, for which members of its running jobs wait", u.Awaited)
+		said += fmt.Sprintf("; %s more count, for which members of its running jobs wait", reason.Number(u.Awaited))
 	}
 	return said
 }
@@ -270,7 +270,7 @@ func userSentence(u queue.TenantUse, user string) string {
 	}
 	var most []string
 	if u.MaxGPUsPerUser > 0 {
-		most = append(most, fmt.Sprintf("%d of at most %d GPUs", has.GPUs, u.MaxGPUsPerUser))
+		most = append(most, fmt.Sprintf("%s of at most %d GPUs", reason.Number(has.GPUs), u.MaxGPUsPerUser))
 	}
 	if u.MaxJobsPerUser > 0 {
 		most = append(most, fmt.Sprintf("%d of at most %d running jobs", has.Jobs, u.MaxJobsPerUser))
@@ -283,12 +283,13 @@ func userSentence(u queue.TenantUse, user string) string {
 
 // holding sets a tenant's GPUs to those that its jobs hold. The queue also counts GPUs that running
 // jobs requested and do not have: a service that got more members from its author.
-func holding(u *queue.TenantUse, held map[string]int) {
-	has := 0
+func holding(u *queue.TenantUse, held map[string]float64) {
+	has := 0.0
 	for _, namespace := range u.Namespaces {
 		has += held[namespace]
 	}
-	u.GPUs, u.Awaited = has, max(0, u.GPUs-has)
+	has = reason.Rounded(has)
+	u.GPUs, u.Awaited = has, reason.Rounded(max(0, u.GPUs-has))
 }
 
 // shareSentence describes the fair share of a tenant; "" without fair share.
@@ -298,7 +299,7 @@ func shareSentence(c model.Config, u queue.TenantUse) string {
 	}
 	const goes = "; where several tenants wait, the one with the least for its weight goes first"
 	if c.Queue.HalfLife == 0 {
-		return fmt.Sprintf("fair share: tenant %s has %d GPUs at work for its weight of %g", u.Tenant, u.GPUs, u.Weight) + goes
+		return fmt.Sprintf("fair share: tenant %s has %s at work for its weight of %g", u.Tenant, reason.Amount(u.GPUs), u.Weight) + goes
 	}
 	said := fmt.Sprintf("fair share: tenant %s has used %s GPU hours", u.Tenant, round3(u.GPUHours))
 	if u.Priced {
@@ -307,7 +308,7 @@ func shareSentence(c model.Config, u queue.TenantUse) string {
 	if u.Times > 0 {
 		said += fmt.Sprintf(", %s times its share", round3(u.Times))
 	}
-	return said + fmt.Sprintf(" (what was used %s ago counts half), and has %d GPUs at work", days(c.Queue.HalfLife), u.GPUs) + goes
+	return said + fmt.Sprintf(" (what was used %s ago counts half), and has %s at work", days(c.Queue.HalfLife), reason.Amount(u.GPUs)) + goes
 }
 
 // round3 rounds to three digits, or to all digits before the decimal point.

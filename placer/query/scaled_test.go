@@ -86,7 +86,7 @@ func TestScaledBeyond(t *testing.T) {
 				}
 				s := snapshot(w)
 				use := s.Tenants(func(string) bool { return true })
-				if len(use) != 1 || use[0].GPUs != held || use[0].Awaited != c.count-held {
+				if len(use) != 1 || use[0].GPUs != float64(held) || use[0].Awaited != float64(c.count-held) {
 					t.Errorf("%d are held: %+v", held, use)
 				}
 			})

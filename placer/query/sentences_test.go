@@ -33,6 +33,8 @@ func TestTenantSentences(t *testing.T) {
 	}{
 		{model.Config{}, queue.TenantUse{Tenant: "a", GPUs: 4}, ""},
 		{model.Config{}, queue.TenantUse{Tenant: "a", GPUs: 4, Quota: 8}, "tenant a holds 4 GPUs of its quota of 8"},
+		{model.Config{}, queue.TenantUse{Tenant: "a", GPUs: 0.75, Quota: 8}, "tenant a holds 0.75 GPUs of its quota of 8"},
+		{model.Config{}, queue.TenantUse{Tenant: "a", GPUs: 8.5, Quota: 8}, "tenant a holds 8.5 GPUs, 0.5 of them borrowed beyond its quota of 8"},
 		{model.Config{}, queue.TenantUse{Tenant: "a", GPUs: 4, Limit: &limit}, "tenant a holds 4 GPUs, 4 of them borrowed beyond its quota of 0 and may hold 12"},
 		{model.Config{}, queue.TenantUse{Tenant: "a", GPUs: 9, Quota: 8, Limit: &limit}, "tenant a holds 9 GPUs, 1 of them borrowed beyond its quota of 8 and may hold 12"},
 		{model.Config{}, queue.TenantUse{Tenant: "a", MaxGPUsPerUser: 8, MaxJobsPerUser: 2, Users: []queue.UserUse{{User: "ada", GPUs: 3, Jobs: 1}}},

@@ -119,6 +119,7 @@ func (v *View) Request(job *api.Job) (Request, error) {
 		}
 		if set.Members > 0 { // the others must not limit them
 			e := v.eligible(author, a)
+			r.Gang.Share = max(r.Gang.Share, v.Cluster.LargestShare(e.could))
 			set.Eligible, set.Prefer, set.Spreads = e.may, e.prefer, v.spreads(author, a, e)
 			asks = append(asks, e)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -303,7 +304,7 @@ func printWait(b *base, e *query.Explanation) {
 	w := e.Wait
 	rows := []string{row("Position", w.Position), row("Waits for", e.WaitsFor.String())}
 	if w.Ahead != "" {
-		rows = append(rows, row("Ahead", fmt.Sprintf("%s goes first; those ahead need %s", w.Ahead, pal.CountGPUs(w.AheadGPUs))))
+		rows = append(rows, row("Ahead", fmt.Sprintf("%s goes first; those ahead need %s", w.Ahead, reason.Amount(w.AheadGPUs))))
 	}
 	if w.Reason == queue.ReasonLocality && !e.StartTo.IsZero() {
 		rows = append(rows, row("At most until", query.When(e.StartTo, time.Now())+": it then starts on the GPUs that are free"))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -239,7 +240,7 @@ func more(n int) string {
 
 // queueSummary counts jobs that do not have the GPUs that they want.
 func queueSummary(jobs []model.JobStatus) string {
-	waiting, least, requested, runOn, never, failed := 0, 0, 0, 0, 0, 0
+	waiting, runOn, never, failed, least, requested := 0, 0, 0, 0, 0.0, 0.0
 	for _, j := range jobs {
 		switch j.State {
 		case gang.Resubmitted:
@@ -249,7 +250,7 @@ func queueSummary(jobs []model.JobStatus) string {
 		case gang.Failed:
 			failed++
 		default:
-			waiting, least, requested = waiting+1, least+j.LeastGPUs(), requested+j.GPUs
+			waiting, least, requested = waiting+1, least+j.Amount(j.LeastGPUs()), requested+j.Amount(j.GPUs)
 		}
 	}
 	text := "No job waits"
@@ -295,12 +296,12 @@ func (b *base) printTenants(tenants []queue.TenantUse) {
 	for _, t := range tenants {
 		quota, borrowed, most := "none", "", ""
 		if t.Quota > 0 {
-			quota, borrowed = fmt.Sprint(t.Quota), fmt.Sprint(t.Borrowed())
+			quota, borrowed = fmt.Sprint(t.Quota), reason.Number(t.Borrowed())
 		}
 		if t.Limit != nil {
 			most = fmt.Sprint(*t.Limit)
 		}
-		rows = append(rows, row(t.Tenant, t.GPUs, quota, borrowed, most, fmt.Sprintf("%.1f", t.GPUHours), fmt.Sprintf("%.2f", t.Times),
+		rows = append(rows, row(t.Tenant, reason.Number(t.GPUs), quota, borrowed, most, fmt.Sprintf("%.1f", t.GPUHours), fmt.Sprintf("%.2f", t.Times),
 			t.Stops.Stops, fmt.Sprintf("%.1f", t.Stops.LostGPUSeconds/3600), fmt.Sprintf("%.1f", t.Stops.SavedSeconds/3600)))
 	}
 	b.table(rows)
@@ -318,7 +319,7 @@ func (b *base) printUsers(tenants []queue.TenantUse) {
 	}
 	for _, t := range tenants {
 		for _, u := range t.Users {
-			rows = append(rows, row(u.User, t.Tenant, u.GPUs, most(t.MaxGPUsPerUser), u.Jobs, most(t.MaxJobsPerUser)))
+			rows = append(rows, row(u.User, t.Tenant, reason.Number(u.GPUs), most(t.MaxGPUsPerUser), u.Jobs, most(t.MaxJobsPerUser)))
 		}
 	}
 	if len(rows) > 1 {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -558,7 +559,7 @@ func (r *rules) look() {
 	if same {
 		return
 	}
-	inPart, gpus := false, map[string]int{}
+	inPart, gpus := false, map[string]float64{}
 	for _, k := range keys {
 		inPart = r.lookAt(k) || inPart
 		if n := r.gpusOf(k); n > 0 && r.perUser {
@@ -574,15 +575,21 @@ func (r *rules) look() {
 	r.lookedAt, r.inPart = at, r.lookAtLimit(slices.Max(append(slices.Collect(maps.Values(gpus)), 0))) || inPart
 }
 
-// gpusOf are the GPUs that a gang of the placer's has.
-func (r *rules) gpusOf(k nomadtest.Key) (n int) {
+// gpusOf is how many GPUs a gang of the placer's has. A part of a GPU counts for its share of it.
+func (r *rules) gpusOf(k nomadtest.Key) (n float64) {
 	job := r.w.Nomad.Job(k)
 	if r.limit == 0 || job == nil || !ours(job) {
 		return 0
 	}
 	for _, m := range r.w.Nomad.Members(k) {
 		if m.Live() && !leftBehind(job, m) {
-			n += len(m.GPUs)
+			for _, id := range m.GPUs {
+				if attr.GPUOf(id) != id {
+					n += 1 / float64(r.w.Parts)
+				} else {
+					n++
+				}
+			}
 		}
 	}
 	return n
@@ -609,16 +616,16 @@ const longCycle = 20 * time.Second
 
 // lookAtLimit looks whether all gangs, or those of one user, have more GPUs together than they may, and reports whether
 // they do. r.mu is held.
-func (r *rules) lookAtLimit(gpus int) bool {
+func (r *rules) lookAtLimit(gpus float64) bool {
 	now := time.Now()
 	switch {
-	case r.limit == 0 || gpus <= r.limit:
+	case r.limit == 0 || gpus < float64(r.limit)+0.001: // of thirds
 		r.beyond = time.Time{}
 		return false
 	case r.beyond.IsZero():
 		r.beyond, r.unknowable = now, now.Sub(r.replaced) < longCycle || now.Sub(r.bothStarted) < longCycle
 	case now.Sub(r.beyond) > beyondLimit && !r.unknowable:
-		r.violated("gangs have %d GPUs, and may have %d, since %s", gpus, r.limit, r.beyond.Format("15:04:05"))
+		r.violated("gangs have %.3g GPUs, and may have %d, since %s", gpus, r.limit, r.beyond.Format("15:04:05"))
 		r.beyond = now
 	}
 	return true

@@ -1,0 +1,75 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package query_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+)
+
+// A part of a GPU counts for its share of it wherever GPUs are counted for a tenant.
+func TestPartsCountForTheirShare(t *testing.T) {
+	none := 0
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
+		c.Queue.Tenants = map[string]queue.Tenant{"default": {Quota: 1, BorrowingLimit: &none, MaxGPUsPerUser: 1}}
+	}}, func(w *bed.World) {
+		w.Parts = 4
+		w.AddNodes(2, 1)
+		w.StartPlacer()
+		for _, name := range []string{"a", "b", "c"} {
+			w.Submit(bed.Gang{Name: name, GPUs: 1, Device: "nvidia/gpu.shared", Runs: time.Hour})
+			w.RunFor(10 * time.Second)
+		}
+		w.Submit(bed.Gang{Name: "whole", GPUs: 1, Runs: time.Hour})
+		w.RunFor(20 * time.Second)
+		s := snapshot(w)
+		u := s.Tenants(func(string) bool { return true })[0]
+		if u.GPUs != 0.75 || len(u.Users) != 1 || u.Users[0].GPUs != 0.75 {
+			w.T.Errorf("three parts of four are %g GPUs of the tenant, of its users %v", u.GPUs, u.Users)
+		}
+		e, err := s.Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "whole"})
+		if err != nil {
+			w.T.Fatal(err)
+		}
+		if want := "needs 1 GPU; tenant default holds 0.75 and may hold at most 1 (quota and borrowing_limit)"; e.Reason.String() != want {
+			w.T.Errorf("it waits for\n%s, want\n%s", e.Reason.String(), want)
+		}
+		if want := "tenant default holds 0.75 GPUs of its quota of 1"; !strings.Contains(e.Note, want) {
+			w.T.Errorf("note %q lacks %q", e.Note, want)
+		}
+	})
+}
+
+// Explain names the neighbours that a running job has now, not those that it had when it was placed.
+func TestNeighboursNow(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.Parts = 2
+		w.AddNodes(1, 1)
+		w.StartPlacer()
+		first := cluster.JobKey{Namespace: "default", ID: "first"}
+		for _, c := range []struct{ name, class string }{{"first", "B"}, {"second", "D"}} {
+			w.Submit(bed.Gang{Name: c.name, GPUs: 1, Device: "nvidia/gpu.shared", Runs: 5 * time.Minute, Meta: map[string]string{"pal_class": c.class}})
+			w.RunFor(2 * time.Minute)
+		}
+		neighbours := func() (classes string) {
+			e, err := snapshot(w).Explain(w.T.Context(), first)
+			if err != nil || e.Decision == nil || len(e.Decision.Chosen.Members) != 1 {
+				w.T.Fatal(e, err)
+			}
+			for _, n := range e.Decision.Chosen.Members[0].Neighbours {
+				classes += string(n.Class)
+			}
+			return classes
+		}
+		if got := neighbours(); got != "D" {
+			w.T.Errorf("beside one of class D that came later, explain names %q", got)
+		}
+	})
+}
