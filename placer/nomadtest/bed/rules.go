@@ -39,7 +39,8 @@ import (
 //     job or of one that was purged;
 //   - the gangs of a tenant, or of a user, have no more GPUs than the limit, but for a limited
 //     time. They may have more if, just before a placer started gangs, Nomad replaced members or
-//     chose GPUs for canaries, or another placer that does not know of it started others;
+//     chose GPUs for canaries, a request about the gang had failed, or another placer that does not
+//     know of it started others;
 //   - of the children of a template no more have GPUs than pal_array_parallel says, but for a
 //     limited time;
 //   - a child that was dispatched with a payload, which a registration would lose, is left alone;
@@ -370,7 +371,10 @@ func (r *rules) placed(m nomadtest.Member) {
 	member := fmt.Sprintf("%s[%d]", m.Group, m.Number)
 	at := *m.PlacedBy.JobModifyIndex
 	late := cmp.Or(r.atOnce[at], at) < at // a member may have finished before it was written, and runs again (walk 760053)
-	if s.placed[as] || s.away[member] || late || choosesCanaries(m.PlacedBy) {
+	// While what is due for a gang that its author gated again fails, its members end, and others get
+	// what they leave (walk 20393).
+	delayed := !s.disturbed.IsZero() && time.Since(s.disturbed) < longCycle
+	if s.placed[as] || s.away[member] || late || delayed || choosesCanaries(m.PlacedBy) {
 		r.replaced = time.Now()
 	}
 	if s.placed[as] || s.away[member] {
