@@ -23,8 +23,8 @@ import (
 // Nothing starts before it has been read, because a held job might start. If Nomad cannot read the
 // variable, the placer waits no longer than controlsWithin.
 
-// controlsWithin is for how long a new placer tries to read the controls before it decides without
-// them.
+// controlsWithin is for how long a placer tries to read the controls, when it begins or when they
+// have changed, before it decides without them.
 const controlsWithin = 3 * time.Second
 
 // Control changes the controls of a job, and makes the placer obey them. It deletes the controls of
@@ -82,12 +82,15 @@ func (p *Placer) Reread() {
 // readControls reads the controls if they may have changed, and reports whether they are known.
 func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 	if p.reread.Swap(false) {
+		if !p.controlsOld && p.m.Controls != nil {
+			p.controlsSince = now
+		}
 		p.controlsOld, p.failureHistory.stale, p.changed = true, true, true
 	}
 	if p.controlsSince.IsZero() {
 		p.controlsSince = now
 	}
-	known := p.m.Controls != nil || now.Sub(p.controlsSince) >= controlsWithin
+	known := p.m.Controls != nil && !p.controlsOld || now.Sub(p.controlsSince) >= controlsWithin
 	if !p.controlsOld && p.m.Controls != nil || p.backsOff(readingControls, now) {
 		return known
 	}

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/accounting"
-	"github.com/nomad-pal/nomad-pal/placer/agent"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -214,15 +213,19 @@ func (b *base) runHistory(args []string) int {
 	return s.close(b.show(runs, func() { b.printRuns(runs, chosen, now, *limit) }))
 }
 
-// runs are the runs that the agent keeps, so many at most, or all if limit is 0, in parts as large as
-// it lists at once. A part begins with the moment at which the last run of the one before it was
+// runsAtOnce is how many runs are asked for at once: few enough that the agent answers in time on a
+// loaded machine, and fewer than it lists at most.
+const runsAtOnce = 10_000
+
+// runs are the runs that the agent keeps, so many at most, or all if limit is 0, in parts of
+// runsAtOnce. A part begins with the moment at which the last run of the one before it was
 // submitted, and leaves out what that one had of it.
 func (a *answers) runs(q url.Values, limit int) iter.Seq2[[]accounting.Run, error] {
 	type key struct{ namespace, job string }
 	return func(yield func([]accounting.Run, error) bool) {
 		listed, at := map[key]bool{}, time.Time{} // those of the moment at
 		for left := limit; limit == 0 || left > 0; {
-			most := agent.MostRuns
+			most := runsAtOnce
 			if limit > 0 {
 				most = min(most, left+len(listed))
 			}
@@ -235,7 +238,7 @@ func (a *answers) runs(q url.Values, limit int) iter.Seq2[[]accounting.Run, erro
 			more := len(part) == most
 			part = slices.DeleteFunc(part, func(r accounting.Run) bool { return r.Submitted.Equal(at) && listed[key{r.Namespace, r.Job}] })
 			if len(part) == 0 && more {
-				yield(nil, fmt.Errorf("reading the agent's history: %d or more runs were submitted at %v, which are more than the agent lists at once", most, at.UTC()))
+				yield(nil, fmt.Errorf("reading the agent's history: %d or more runs were submitted at %v, which are more than can be listed at once", most, at.UTC()))
 				return
 			}
 			if len(part) > 0 && !yield(part, nil) || !more {

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/accounting"
-	"github.com/nomad-pal/nomad-pal/placer/agent"
 )
 
 // What ran is listed and added up, as a table, CSV and JSON.
@@ -111,15 +110,15 @@ func TestTimeOf(t *testing.T) {
 	}
 }
 
-// Of more runs than the agent lists at once all are listed, none of them twice, also if many were
+// Of more runs than are asked for at once all are listed, none of them twice, also if many were
 // submitted at one moment; and simulate plays them.
 func TestMoreRunsThanAtOnce(t *testing.T) {
 	c := newCluster(t)
-	const all = agent.MostRuns + 500
+	const all = runsAtOnce + 500
 	newest := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
 	submitted := func(i int) time.Time { // at one moment: the last 300 of the first part, and the 300 after them
-		if i >= agent.MostRuns-300 && i < agent.MostRuns+300 {
-			i = agent.MostRuns
+		if i >= runsAtOnce-300 && i < runsAtOnce+300 {
+			i = runsAtOnce
 		}
 		return newest.Add(time.Duration(-i) * 1501 * time.Microsecond).Truncate(time.Millisecond)
 	}
@@ -145,7 +144,7 @@ func TestMoreRunsThanAtOnce(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	t.Setenv("NOMAD_PAL_ADDR", s.URL)
-	for limit, want := range map[int]int{0: all, agent.MostRuns + 100: agent.MostRuns + 100} {
+	for limit, want := range map[int]int{0: all, runsAtOnce + 100: runsAtOnce + 100} {
 		asked = 0
 		code, out, err := c.does("history", "-csv", "-columns=job", fmt.Sprintf("-limit=%d", limit))
 		lines := strings.Fields(out)

@@ -256,3 +256,36 @@ func TestHeldAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// A job is held, and the placer's first try to read that fails: it starts nothing before it has read it.
+func TestHeldBeforeItIsRead(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(1, 4)
+		p := w.StartPlacer()
+		w.Submit(Gang{Name: "before", Runs: time.Minute})
+		w.ExpectRunning("before", 10*time.Second)
+		w.Nomad.Fail(p.Name, "GET /v1/var/nomad-pal/controls", nomadtest.Failed, 1)
+		c, err := nomad.NewClient(w.Nomad.Config("operator", ""), "default")
+		if err != nil {
+			w.T.Fatal(err)
+		}
+		kept := store.In(c).Controls()
+		is, err := kept.Read(w.T.Context())
+		if err != nil {
+			w.T.Fatal(err)
+		}
+		held := map[string]gang.Control{Key("a").Namespace + "/a": {Held: &gang.Said{By: "ada", At: time.Now()}}}
+		if _, err := kept.Change(w.T.Context(), is, func(store.Value[map[string]gang.Control]) (map[string]gang.Control, error) { return held, nil }); err != nil {
+			w.T.Fatal(err)
+		}
+		p.Reread()
+		w.Submit(Gang{Name: "a", Runs: time.Minute})
+		w.RunFor(10 * time.Second)
+		if got := w.GPUs(Key("a")); len(got) > 0 {
+			w.T.Errorf("a is held and has %v", got)
+		}
+		if e := w.explained("a"); e.Reason.Kind != reason.Held {
+			w.T.Errorf("a waits: %s", e.Reason)
+		}
+	})
+}
