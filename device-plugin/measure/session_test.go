@@ -270,7 +270,7 @@ func TestWarmUpLongerThanTheSession(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	p := quick()
-	p.Limit, p.Warmup, p.Settle, p.Classes = time.Second, time.Hour, time.Hour, []pal.AppClass{pal.ClassA}
+	p.Limit, p.Warmup, p.Settle, p.Classes = 5*time.Second, time.Hour, time.Hour, []pal.AppClass{pal.ClassA}
 	ctx, cancel := patience.Context(t.Context(), patience.Limits{})
 	defer cancel()
 	if r := f.Session(ctx, target(0), p, nil); r.Partial || len(r.Apps[0].Windows) < p.MinWindows {
