@@ -86,7 +86,7 @@ type Placer struct {
 	// must be.
 	reread      atomic.Bool
 	controlsOld bool
-	// controlsSince is when the controls should first have been read.
+	// controlsSince is since when the controls should have been read: the placer began, or they changed.
 	controlsSince time.Time
 	published     published
 

@@ -93,7 +93,7 @@ func without(es []*entry, e *entry) []*entry {
 }
 
 // claims starts the gangs whose victims have all stopped, and holds freed GPUs for the others. If a
-// freed GPU was taken by somebody else or failed, the claim lapses and the gang is decided anew.
+// freed GPU was taken by somebody else or failed, the claim lapses and the queue decides again about the gang.
 func (p *pass) claims() {
 	for _, c := range slices.Clone(p.Queue.claims) {
 		c.held = nil

@@ -430,7 +430,7 @@ func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang,
 			q.account.used += e.gpus - was
 		}
 		// Targets have old numbers. A gang that shrinks keeps its first members; one that moves
-		// goes nowhere until it has been stopped, or kept, and is decided anew.
+		// goes nowhere until it has been stopped, or kept, and the queue decides again.
 		e.target.Members = e.placement.Members[:min(len(e.target.Members), len(e.placement.Members))]
 		e.countFreeing()
 	})

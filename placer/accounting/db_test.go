@@ -293,7 +293,7 @@ func TestOpenAgain(t *testing.T) {
 	}
 }
 
-// A corrupt file is set aside, and named. The sums of the new one start anew.
+// A corrupt file is set aside, and named. The sums of the new one start at zero.
 func TestCorrupt(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(text []byte) []byte{
