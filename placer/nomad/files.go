@@ -14,21 +14,32 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
+// missing ends what Nomad says of a file that does not exist: "stat /…: no such file or directory".
+// The agent on the allocation's own node answers with 200 and this text in place of the file; other
+// agents answer with 400 or 500 (seen with 1.11.3).
+const missing = ": no such file or directory"
+
+// mostMissing bounds that text, whose path is at most 4096 bytes long.
+const mostMissing = 8192
+
 // ReadFile reads at most that many bytes from the beginning of a file of an allocation. The path is
 // relative to the allocation's directory. A file that does not exist is empty, without an error.
 func (c *Client) ReadFile(ctx context.Context, namespace, alloc, path string, most int64) ([]byte, error) {
 	q := (&api.QueryOptions{Namespace: namespace, Params: map[string]string{"path": path, "offset": "0", "limit": strconv.FormatInt(most, 10)}}).WithContext(ctx)
 	body, err := c.api.Raw().Response("/v1/client/fs/readat/"+url.PathEscape(alloc), q)
 	if err != nil {
-		if strings.Contains(err.Error(), "no such file or directory") { // with 400 or 500
+		if strings.Contains(err.Error(), missing) {
 			return nil, nil
 		}
 		return nil, fmt.Errorf("reading %s of allocation %.8s: %w", path, alloc, Denied(err, ReadFS))
 	}
 	defer body.Close()
-	b, err := io.ReadAll(io.LimitReader(body, most))
+	b, err := io.ReadAll(io.LimitReader(body, max(most, mostMissing)))
 	if err != nil {
 		return nil, fmt.Errorf("reading %s of allocation %.8s: %w", path, alloc, err)
 	}
-	return b, nil
+	if text := string(b); strings.HasPrefix(text, "stat /") && strings.HasSuffix(text, missing) {
+		return nil, nil
+	}
+	return b[:min(int64(len(b)), most)], nil
 }
