@@ -20,7 +20,7 @@ const addressesShown = 16
 
 // printAddresses prints where members that run can be reached, for a job with ports. What Nomad does
 // not tell is left out.
-func (b *base) printAddresses(a *answers, e *query.Explanation) {
+func printAddresses(b *base, a *answers, e *query.Explanation) {
 	job, err := a.nomad.Job(b.ctx, cluster.JobKey{Namespace: e.Namespace, ID: e.Job})
 	if err != nil || job == nil || !slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return len(g.Networks) > 0 }) {
 		return

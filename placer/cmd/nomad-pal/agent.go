@@ -48,7 +48,7 @@ var agentKeys = map[string]string{
 
 // foreignToAgent refuses options of other commands: the agent connects as its
 // configuration says, also when that is read again.
-func (b *base) foreignToAgent() error {
+func foreignToAgent(b *base) error {
 	for _, name := range slices.Sorted(maps.Keys(b.flagsGiven)) {
 		if key, ok := agentKeys[name]; ok {
 			return fmt.Errorf("-%s is not an option of the agent: say nomad { %s } in its configuration, or set Nomad's environment variable", name, key)
@@ -66,7 +66,7 @@ type paths []string
 func (p *paths) String() string     { return strings.Join(*p, ",") }
 func (p *paths) Set(s string) error { *p = append(*p, s); return nil }
 
-func (b *base) runAgent(args []string) int {
+func runAgent(b *base, args []string) int {
 	var config paths
 	fs := b.flags("agent")
 	fs.Var(&config, "config", "")
@@ -76,7 +76,7 @@ func (b *base) runAgent(args []string) int {
 	if _, ok := b.parse(fs, args, 0); !ok {
 		return 1
 	}
-	if err := b.foreignToAgent(); err != nil {
+	if err := foreignToAgent(b); err != nil {
 		return b.fail(err)
 	}
 	file, err := agent.Load(config)

@@ -174,7 +174,7 @@ func (b *base) fail(err error) int {
 	if lacksAgent(err) {
 		return exitNoPlacer
 	}
-	if said := b.unreached(err); said != "" {
+	if said := unreached(b, err); said != "" {
 		b.complain(said)
 	}
 	return 1

@@ -29,7 +29,7 @@ Cancel Options:
 	"Stop all of your jobs:", "nomad-pal cancel -mine",
 ), outputOptions, generalOptions)
 
-func (b *base) runCancel(args []string) int {
+func runCancel(b *base, args []string) int {
 	fs := b.flags("cancel")
 	mine := fs.Bool("mine", false, "")
 	ids, ok := b.parse(fs, args, anyArgs)
@@ -44,11 +44,11 @@ func (b *base) runCancel(args []string) int {
 		return b.fail(err)
 	}
 	if *mine {
-		if ids, err = b.myJobs(client); err != nil {
+		if ids, err = myJobs(b, client); err != nil {
 			return b.fail(err)
 		}
 	}
-	running, err := b.running(client, ids)
+	running, err := running(b, client, ids)
 	if err != nil {
 		return b.fail(err)
 	}
@@ -65,7 +65,7 @@ func (b *base) runCancel(args []string) int {
 
 // running are the jobs of these names and all that they have made, those that have not ended. A name
 // that does not exist is an error before anything is stopped.
-func (b *base) running(client *nomad.Client, ids []string) (all []string, err error) {
+func running(b *base, client *nomad.Client, ids []string) (all []string, err error) {
 	for _, id := range ids {
 		k := cluster.JobKey{Namespace: b.namespace, ID: id}
 		job, err := client.Job(b.ctx, k)
@@ -75,7 +75,7 @@ func (b *base) running(client *nomad.Client, ids []string) (all []string, err er
 		if err != nil {
 			return nil, err
 		}
-		found, err := b.withRuns(client.API(), job)
+		found, err := withRuns(b, client.API(), job)
 		if err != nil {
 			return nil, err
 		}
@@ -90,7 +90,7 @@ func (b *base) running(client *nomad.Client, ids []string) (all []string, err er
 
 // withRuns are a job and the jobs that it has made, those that have not ended: itself first,
 // so that it makes no more.
-func (b *base) withRuns(c *api.Client, job *api.Job) (ids []string, err error) {
+func withRuns(b *base, c *api.Client, job *api.Job) (ids []string, err error) {
 	if (job.Status == nil || *job.Status != "dead") && !rewrite.Stopped(job) {
 		ids = append(ids, *job.ID)
 	}

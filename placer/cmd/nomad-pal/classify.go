@@ -49,7 +49,7 @@ type classified struct {
 	Medians   map[string]*float64 `json:"medians"`           // null: not known
 }
 
-func (b *base) runClassify(args []string) int {
+func runClassify(b *base, args []string) int {
 	fs := b.flags("classify")
 	length := fs.Duration("for", time.Minute, "")
 	every := fs.Duration("every", 5*time.Second, "")
@@ -67,14 +67,14 @@ func (b *base) runClassify(args []string) int {
 	}
 	k := cluster.JobKey{Namespace: b.namespace, ID: rest[0]}
 	out := classified{Namespace: k.Namespace, Job: k.ID}
-	readings, err := b.watchGPUs(client, k, *length, *every, &out)
+	readings, err := watchGPUs(b, client, k, *length, *every, &out)
 	if err != nil {
 		return b.fail(err)
 	}
 	f := classify.Summarise(readings)
 	out.Readings = f.Readings
 	out.Medians = map[string]*float64{"power_cap": known(f.PowerCap), "power": known(f.Power), "compute": known(f.Compute), "memory": known(f.Memory)}
-	v, ok := b.judge(client, f, &out)
+	v, ok := judge(b, client, f, &out)
 	if ok {
 		out.Verdict = &v
 	} else {
@@ -85,12 +85,12 @@ func (b *base) runClassify(args []string) int {
 			return b.fail(err)
 		}
 	}
-	return b.printClassified(out, *save)
+	return printClassified(b, out, *save)
 }
 
 // judge puts the job to the groups of the cluster's history where there are
 // enough jobs in it, else to the thresholds.
-func (b *base) judge(client *nomad.Client, f classify.Features, out *classified) (classify.Verdict, bool) {
+func judge(b *base, client *nomad.Client, f classify.Features, out *classified) (classify.Verdict, bool) {
 	known, err := store.In(client).Classes().Read(b.ctx)
 	if err != nil {
 		fmt.Fprintf(b.io.err, "The history of classified jobs is not, or not fully, used: %v\n", err)
@@ -102,7 +102,7 @@ func (b *base) judge(client *nomad.Client, f classify.Features, out *classified)
 
 // watchGPUs takes readings until the time is up, each of the plugin's once, and none
 // from before. The job's GPUs are looked up each time, as it may be moved.
-func (b *base) watchGPUs(client *nomad.Client, k cluster.JobKey, length, every time.Duration, out *classified) ([]classify.Reading, error) {
+func watchGPUs(b *base, client *nomad.Client, k cluster.JobKey, length, every time.Duration, out *classified) ([]classify.Reading, error) {
 	var readings []classify.Reading
 	seen := map[string]time.Time{} // GPU to its last reading
 	tick := time.NewTicker(every)
@@ -148,7 +148,7 @@ func known(x float64) *float64 {
 	return &x
 }
 
-func (b *base) printClassified(out classified, saved bool) int {
+func printClassified(b *base, out classified, saved bool) int {
 	code := 0
 	if out.Verdict == nil {
 		code = 1

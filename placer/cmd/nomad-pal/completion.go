@@ -50,7 +50,7 @@ if [ "$funcstack[1]" = "_nomad-pal" ]; then _nomad_pal; else compdef _nomad_pal 
 `,
 }
 
-func (b *base) runCompletion(args []string) int {
+func runCompletion(b *base, args []string) int {
 	rest, ok := b.parse(b.only(b.flags("completion")), args, 1)
 	if !ok {
 		return 1

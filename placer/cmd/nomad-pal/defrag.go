@@ -21,7 +21,7 @@ Defrag Options:
 	"Which gangs would run better elsewhere?", "nomad-pal defrag -dry-run",
 ), exitCodes, outputOptions, generalOptions)
 
-func (b *base) runDefrag(args []string) int {
+func runDefrag(b *base, args []string) int {
 	fs := b.flags("defrag")
 	dry := fs.Bool("dry-run", false, "")
 	if _, ok := b.parse(fs, args, 0); !ok {
@@ -38,10 +38,10 @@ func (b *base) runDefrag(args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	return s.close(b.show(moves, func() { b.printMoves(moves) }))
+	return s.close(b.show(moves, func() { printMoves(b, moves) }))
 }
 
-func (b *base) printMoves(moves []query.Move) {
+func printMoves(b *base, moves []query.Move) {
 	if len(moves) == 0 {
 		b.printf("No move would pay.\n")
 		return

@@ -42,14 +42,14 @@ Doctor Options:
 // exitUnwell is the exit code of doctor when something fails.
 const exitUnwell = 2
 
-func (b *base) runDoctor(args []string) int {
+func runDoctor(b *base, args []string) int {
 	fs := b.flags("doctor")
 	var config paths
 	fs.Var(&config, "config", "")
 	if _, ok := b.parse(fs, args, 0); !ok {
 		return 1
 	}
-	checks := b.checks()
+	checks := checks(b)
 	if len(config) > 0 {
 		checks = append(checks, checkConfig(config))
 	}
@@ -59,10 +59,10 @@ func (b *base) runDoctor(args []string) int {
 			unwell = exitUnwell
 		}
 	}
-	return cmp.Or(b.show(checks, func() { b.printChecks(checks) }), unwell)
+	return cmp.Or(b.show(checks, func() { printChecks(b, checks) }), unwell)
 }
 
-func (b *base) printChecks(checks []query.Check) {
+func printChecks(b *base, checks []query.Check) {
 	styles := map[query.Verdict]style{query.OK: green, query.Warn: yellow, query.Fail: red}
 	count := map[query.Verdict]int{}
 	for _, k := range checks {
@@ -78,36 +78,36 @@ func (b *base) printChecks(checks []query.Check) {
 }
 
 // checks are all of them, as far as Nomad answers.
-func (b *base) checks() []query.Check {
+func checks(b *base) []query.Check {
 	client, err := b.client()
 	if err != nil {
 		return []query.Check{query.ChecksFailed(err)}
 	}
-	checks := []query.Check{b.checkReach(client)}
+	checks := []query.Check{checkReach(client)}
 	if checks[0].Verdict == query.Fail {
 		return checks
 	}
-	checks = append(checks, b.checkToken(client), b.checkAgent(client))
-	if paused := b.checkPaused(client); paused.Found != "" {
+	checks = append(checks, checkToken(b, client), checkAgent(b, client))
+	if paused := checkPaused(b, client); paused.Found != "" {
 		checks = append(checks, paused)
 	}
 	beat, err := store.In(client).Heartbeat().Read(b.ctx)
 	if err == nil {
 		checks = append(checks, query.CheckClocks(beat.Written, beat.Of.Worked, time.Now()))
 	}
-	s, err := b.plainly(client, nil)
+	s, err := plainly(b, client, nil)
 	var told []string // by the checks of what Nomad says
 	if err == nil {
 		told = s.Warnings()
 	}
-	checks = append(checks, b.checkAPI(told)...)
+	checks = append(checks, checkAPI(b, told)...)
 	if err != nil {
 		return append(checks, query.ChecksFailed(err))
 	}
 	return append(checks, s.Checks()...)
 }
 
-func (b *base) checkReach(client *nomad.Client) query.Check {
+func checkReach(client *nomad.Client) query.Check {
 	address := client.API().Address()
 	leader, err := client.API().Status().Leader()
 	_, answered := errors.AsType[api.UnexpectedResponseError](err)
@@ -124,7 +124,7 @@ func (b *base) checkReach(client *nomad.Client) query.Check {
 
 // checkPaused says that an operator keeps Nomad from placing, or from taking jobs; nothing if
 // not, or if the token may not see that.
-func (b *base) checkPaused(client *nomad.Client) query.Check {
+func checkPaused(b *base, client *nomad.Client) query.Check {
 	answer, _, err := client.API().Operator().SchedulerGetConfiguration((&api.QueryOptions{}).WithContext(b.ctx))
 	switch {
 	case err != nil || answer == nil || answer.SchedulerConfig == nil:
@@ -137,7 +137,7 @@ func (b *base) checkPaused(client *nomad.Client) query.Check {
 	return query.Check{}
 }
 
-func (b *base) checkAgent(client *nomad.Client) query.Check {
+func checkAgent(b *base, client *nomad.Client) query.Check {
 	a, err := heartbeat.ReadActivity(b.ctx, client, time.Now())
 	switch {
 	case err != nil:
@@ -153,7 +153,7 @@ func (b *base) checkAgent(client *nomad.Client) query.Check {
 }
 
 // checkAPI asks the agent, as all commands do, how it is. What is told anyway it leaves out.
-func (b *base) checkAPI(told []string) []query.Check {
+func checkAPI(b *base, told []string) []query.Check {
 	a, err := b.ask()
 	if none, ok := errors.AsType[noAgent](err); ok {
 		return []query.Check{{Name: "agent's API", Verdict: query.Fail, Found: "no agent answers: " + none.looked, Next: none.next}}

@@ -20,7 +20,7 @@ import (
 )
 
 // checkToken tries what the agent needs. It changes nothing.
-func (b *base) checkToken(client *nomad.Client) query.Check {
+func checkToken(b *base, client *nomad.Client) query.Check {
 	self, _, err := client.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(b.ctx))
 	switch {
 	case aclDisabled(self, err):
@@ -33,8 +33,8 @@ func (b *base) checkToken(client *nomad.Client) query.Check {
 	if nomad.Refused(err) { // Nomad lists to every token that it knows those that it may see
 		return query.Check{Name: "token", Verdict: query.Fail, Found: "Nomad does not know the token: it was deleted, has expired, or is another cluster's", Next: "nomad acl token create, with the agent's policy"}
 	}
-	lacks, readErr := b.lacks(client)
-	refused, elsewhere, submitErr := b.submits(known, client)
+	lacks, readErr := lacks(b, client)
+	refused, elsewhere, submitErr := submits(b, known, client)
 	if err = cmp.Or(err, readErr, submitErr); err != nil {
 		return query.Check{Name: "token", Verdict: query.Fail, Found: fmt.Sprintf("not known, as Nomad fails: %v", err), Next: query.NextServers}
 	}
@@ -51,7 +51,7 @@ func (b *base) checkToken(client *nomad.Client) query.Check {
 }
 
 // lacks are the rights that the token lacks, but for that to submit jobs.
-func (b *base) lacks(client *nomad.Client) (lacks []string, failed error) {
+func lacks(b *base, client *nomad.Client) (lacks []string, failed error) {
 	try := func(right string, err error) {
 		switch {
 		case err == nil || errors.Is(err, nomad.ErrChanged):
@@ -80,7 +80,7 @@ func (b *base) lacks(client *nomad.Client) (lacks []string, failed error) {
 
 // submits tries in which of the namespaces that are known the token may submit jobs, by a dry run of a job without
 // members: refused are those where it may not, elsewhere reports whether there are others.
-func (b *base) submits(known map[string]bool, client *nomad.Client) (refused []string, elsewhere bool, err error) {
+func submits(b *base, known map[string]bool, client *nomad.Client) (refused []string, elsewhere bool, err error) {
 	for _, namespace := range slices.Sorted(maps.Keys(known)) {
 		task := api.NewTask("none", "raw_exec").SetConfig("command", "true")
 		job := &api.Job{

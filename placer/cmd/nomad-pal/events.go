@@ -46,7 +46,7 @@ const terminalEvents = 50
 // eventsAgain is after how long an agent that does not answer is asked again.
 const eventsAgain = 2 * time.Second
 
-func (b *base) runEvents(args []string) int {
+func runEvents(b *base, args []string) int {
 	fs := b.only(b.flags("events"), "json")
 	follow := fs.Bool("follow", false, "")
 	job := fs.String("job", "", "")
@@ -71,23 +71,23 @@ func (b *base) runEvents(args []string) int {
 	if b.given("namespace") {
 		q.Set("namespace", b.namespace)
 	}
-	last, err := b.pastEvents(s, q, *limit)
+	last, err := pastEvents(b, s, q, *limit)
 	if err != nil {
 		return b.fail(err)
 	}
 	if !*follow {
-		if *job != "" && last == 0 && !b.exists(s, *job) {
-			return b.fail(nomad.NoJob(b.keyOf(*job)))
+		if *job != "" && last == 0 && !exists(b, s, *job) {
+			return b.fail(nomad.NoJob(keyOf(b, *job)))
 		}
 		return s.close(0)
 	}
-	return b.followEvents(s, q, last)
+	return followEvents(b, s, q, last)
 }
 
 // exists reports whether there is a job of that id, in any namespace unless one was named. A job
 // that the agent or Nomad does not tell of may exist.
-func (b *base) exists(s *answers, id string) bool {
-	if job, err := s.nomad.Job(b.ctx, b.keyOf(id)); job != nil || err != nil {
+func exists(b *base, s *answers, id string) bool {
+	if job, err := s.nomad.Job(b.ctx, keyOf(b, id)); job != nil || err != nil {
 		return true
 	}
 	jobs, err := s.Jobs()
@@ -97,13 +97,13 @@ func (b *base) exists(s *answers, id string) bool {
 }
 
 // followEvents prints events as they happen, until it is interrupted.
-func (b *base) followEvents(s *answers, q url.Values, last uint64) int {
+func followEvents(b *base, s *answers, q url.Values, last uint64) int {
 	q.Set("follow", "true")
 	for lost := false; ; {
 		if last > 0 {
 			q.Set("after", fmt.Sprint(last))
 		}
-		err := b.readEvents(s, q, func(e placer.Event) {
+		err := readEvents(b, s, q, func(e placer.Event) {
 			last, lost = e.ID, false
 			b.printEvent(e)
 		})
@@ -126,9 +126,9 @@ func (b *base) followEvents(s *answers, q url.Values, last uint64) int {
 }
 
 // pastEvents prints the last events, and returns the ID of the last one.
-func (b *base) pastEvents(s *answers, q url.Values, limit int) (last uint64, err error) {
+func pastEvents(b *base, s *answers, q url.Values, limit int) (last uint64, err error) {
 	var all []placer.Event
-	if err := b.readEvents(s, q, func(e placer.Event) { all = append(all, e) }); err != nil {
+	if err := readEvents(b, s, q, func(e placer.Event) { all = append(all, e) }); err != nil {
 		return 0, err
 	}
 	switch {
@@ -152,7 +152,7 @@ func (b *base) pastEvents(s *answers, q url.Values, limit int) (last uint64, err
 }
 
 // readEvents reads the answer to one request.
-func (b *base) readEvents(s *answers, q url.Values, take func(placer.Event)) error {
+func readEvents(b *base, s *answers, q url.Values, take func(placer.Event)) error {
 	body, err := s.agent.Raw().Response("/v1/events?"+q.Encode(), (&api.QueryOptions{}).WithContext(b.ctx))
 	if err != nil {
 		return s.plain(err)

@@ -71,7 +71,7 @@ type explained struct {
 	idLength   int
 }
 
-func (b *base) runExplain(args []string) int {
+func runExplain(b *base, args []string) int {
 	fs := b.flags("explain")
 	f := b.jobFlags(fs)
 	var whatIf paths
@@ -88,27 +88,27 @@ func (b *base) runExplain(args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	x, err := b.explain(s, rest[0], f, changes)
+	x, err := explain(b, s, rest[0], f, changes)
 	if err != nil {
 		return b.fail(err)
 	}
 	return s.close(b.show(x, func() {
-		b.printExplained(x)
+		printExplained(b, x)
 		if x.Explanation != nil {
-			b.printAddresses(s, x.Explanation)
+			printAddresses(b, s, x.Explanation)
 		}
 	}))
 }
 
 // explain finds out what is meant, and explains it.
-func (b *base) explain(s *answers, name string, f *jobFlags, changes query.Changes) (*explained, error) {
+func explain(b *base, s *answers, name string, f *jobFlags, changes query.Changes) (*explained, error) {
 	if isJobFile(name) {
 		job, _, err := b.readJob(name, f)
 		if err == nil {
 			b.jobspec = name
 			return b.planned(s, job, changes)
 		}
-		if !errors.Is(err, os.ErrNotExist) || !b.isJob(s, b.keyOf(name)) {
+		if !errors.Is(err, os.ErrNotExist) || !isJob(b, s, keyOf(b, name)) {
 			return nil, err
 		}
 	}
@@ -122,7 +122,7 @@ func (b *base) explain(s *answers, name string, f *jobFlags, changes query.Chang
 	case t.gpu != nil:
 		return &explained{Kind: "gpu", Summary: gpuSentence(*t.gpu), GPU: t.gpu}, nil
 	case t.node != "":
-		return b.explainNode(s, t)
+		return explainNode(b, s, t)
 	case len(changes) > 0:
 		job, err := s.nomad.Job(b.ctx, t.job)
 		if err != nil {
@@ -135,7 +135,7 @@ func (b *base) explain(s *answers, name string, f *jobFlags, changes query.Chang
 	}
 	e, err := s.Explain(t.job)
 	if errors.Is(err, nomad.ErrNoJob) {
-		return nil, b.didYouMean(s, name, err)
+		return nil, didYouMean(b, s, name, err)
 	}
 	if err != nil {
 		return nil, err
@@ -160,12 +160,12 @@ func (b *base) planned(s *answers, job *api.Job, changes query.Changes) (*explai
 	return &explained{Kind: "job", Summary: changesSentence(changes) + e.Headline(time.Now()), WhatIf: changes, Explanation: e}, nil
 }
 
-func (b *base) printExplained(x *explained) {
+func printExplained(b *base, x *explained) {
 	switch {
 	case x.GPU != nil:
-		b.printGPU(x)
+		printGPU(b, x)
 	case x.Node != nil:
-		b.printNode(x)
+		printNode(b, x)
 	default:
 		b.say(bold, x.Summary)
 		b.write("\n")

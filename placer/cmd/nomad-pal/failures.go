@@ -39,7 +39,7 @@ type causeSum struct {
 	GPUHours float64 `json:"gpu_hours"`
 }
 
-func (b *base) runFailures(args []string) int {
+func runFailures(b *base, args []string) int {
 	if _, ok := b.parse(b.flags("failures"), args, 0); !ok {
 		return 1
 	}
@@ -65,7 +65,7 @@ func (b *base) runFailures(args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	if r.Quarantine, err = b.quarantined(client); err != nil {
+	if r.Quarantine, err = quarantined(b, client); err != nil {
 		return b.fail(err)
 	}
 	for _, f := range r.Failures {
@@ -100,6 +100,6 @@ func (b *base) printReport(r failureReport, now time.Time) {
 	}
 	if len(r.Quarantine) > 0 {
 		b.printf("\nQuarantine\n")
-		b.printQuarantine(r.Quarantine)
+		printQuarantine(b, r.Quarantine)
 	}
 }

@@ -41,7 +41,7 @@ GPUs Options:
 	"What do the GPUs of a job do?", "nomad-pal gpus -live -job train",
 ), exitCodes, outputOptions, generalOptions)
 
-func (b *base) runGPUs(args []string) int {
+func runGPUs(b *base, args []string) int {
 	fs := b.flags("gpus")
 	r, nodes := gpuReader{b: b}, paths{}
 	fs.BoolVar(&r.live, "live", false, "")
@@ -57,7 +57,7 @@ func (b *base) runGPUs(args []string) int {
 	r.filter.Nodes = nodes
 	if *job != "" {
 		b.config() // which knows the namespace
-		r.filter.Job = b.keyOf(*job).String()
+		r.filter.Job = keyOf(b, *job).String()
 	}
 	if r.live {
 		return b.followGPUs(&r, *every)
@@ -76,17 +76,17 @@ func (b *base) runGPUs(args []string) int {
 		if r.lacks == nil {
 			b.warn(r.answers)
 		}
-		b.printAllGPUs(gpus)
-		b.printSpeeds(speeds, 2)
+		printAllGPUs(b, gpus)
+		printSpeeds(b, speeds, 2)
 	}))
 }
 
-func (b *base) printAllGPUs(gpus []query.GPU) {
+func printAllGPUs(b *base, gpus []query.GPU) {
 	if len(gpus) == 0 {
 		b.printf("No GPUs. Is the device plugin installed on the clients?\n")
 		return
 	}
-	b.printGPUs(gpus, idLength(gpus))
+	printGPUs(b, gpus, idLength(gpus))
 }
 
 // idLength is how much of an id tells each of the GPUs from the others.
@@ -95,8 +95,8 @@ func idLength(gpus []query.GPU) int {
 }
 
 // printGPUs prints a table of GPUs, on a terminal with so much of their ids.
-func (b *base) printGPUs(gpus []query.GPU, length int) {
-	only := b.onlyModel(gpus)
+func printGPUs(b *base, gpus []query.GPU, length int) {
+	only := onlyModel(b, gpus)
 	row := rowWith(true, true, only == "", true, true, true, true, true, true, true)
 	rows := []string{row("GPU", "Node", "Device", "A", "B", "C", "D", "Score A", "State", "Job")}
 	for _, g := range gpus {
@@ -119,7 +119,7 @@ func digits(x float64) string {
 }
 
 // printSpeeds prints how fast GPU models are, if there are so many.
-func (b *base) printSpeeds(speeds []ledger.ModelSpeed, least int) {
+func printSpeeds(b *base, speeds []ledger.ModelSpeed, least int) {
 	head := []any{"GPU model"}
 	for _, c := range pal.AppClasses() {
 		head = append(head, fmt.Sprintf("%s (%s)", c, attr.RateUnit(c)))
@@ -170,7 +170,7 @@ func gpuState(g query.GPU) painted {
 
 // onlyModel is the model of all GPUs, on a terminal, where it would take a third of each
 // line; "" if there are several.
-func (b *base) onlyModel(gpus []query.GPU) string {
+func onlyModel(b *base, gpus []query.GPU) string {
 	if !b.io.terminal || len(gpus) == 0 || slices.ContainsFunc(gpus, func(g query.GPU) bool { return g.Device != gpus[0].Device }) {
 		return ""
 	}

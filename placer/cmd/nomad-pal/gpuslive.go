@@ -40,7 +40,7 @@ func (r *gpuReader) read() (gpus []query.GPU, err error) {
 		return nil, err
 	}
 	defer client.API().Close()
-	if r.plain, err = r.b.plainly(client, r.plain); err != nil {
+	if r.plain, err = plainly(r.b, client, r.plain); err != nil {
 		return nil, err
 	}
 	gpus = r.plain.SomeGPUs(r.filter)
@@ -59,12 +59,12 @@ func (r *gpuReader) close(code int) int {
 	if err != nil {
 		return r.b.fail(err)
 	}
-	fmt.Fprintln(r.b.io.err, r.b.plainNote(client, r.lacks))
+	fmt.Fprintln(r.b.io.err, plainNote(r.b, client, r.lacks))
 	return code
 }
 
 // clearScreen has a terminal begin again at its upper left. What else is printed is quoted; this is not.
-func (b *base) clearScreen() {
+func clearScreen(b *base) {
 	out := b.io.out
 	if q, ok := out.(*quoting); ok {
 		out = q.w
@@ -80,19 +80,19 @@ func (b *base) followGPUs(r *gpuReader, every time.Duration) int {
 	}
 	if done, code := b.structured(gpus); done || !b.io.terminal {
 		if !done {
-			b.printLive(gpus)
+			printLive(b, gpus)
 		}
 		return r.close(code)
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		b.clearScreen()
+		clearScreen(b)
 		b.write(paint(bold, time.Now().Format(time.TimeOnly)) + "  Ctrl-C quits\n")
 		if err != nil {
 			b.complain("Error: " + err.Error())
 		}
-		b.printLive(gpus)
+		printLive(b, gpus)
 		select {
 		case <-tick.C:
 		case <-b.ctx.Done():
@@ -108,7 +108,7 @@ func (b *base) followGPUs(r *gpuReader, every time.Duration) int {
 }
 
 // printLive prints what GPUs do now.
-func (b *base) printLive(gpus []query.GPU) {
+func printLive(b *base, gpus []query.GPU) {
 	if len(gpus) == 0 {
 		b.printf("No GPUs. Is the device plugin installed on the clients, and do -node and -job name some?\n")
 		return

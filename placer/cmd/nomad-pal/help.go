@@ -141,7 +141,7 @@ func unknownCommand(args []string, commands map[string]cli.CommandFactory) strin
 // unreached says what to try next: where Nomad was looked for, if it does not answer; where
 // jobs are listed, if there is none of that id; and that no token was
 // given if it refused; else "".
-func (b *base) unreached(err error) string {
+func unreached(b *base, err error) string {
 	if errors.Is(err, nomad.ErrNoJob) {
 		return "nomad-pal status lists the jobs with GPUs. -namespace=<name> names another namespace."
 	}

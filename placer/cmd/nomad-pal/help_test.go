@@ -348,7 +348,7 @@ func TestUnreached(t *testing.T) {
 		{refusal{"the agent answers 403", refused}, "No token was given"},
 		{&os.PathError{Op: "open", Path: "j.nomad.hcl", Err: os.ErrPermission}, ""},
 	} {
-		if got := (&base{}).unreached(c.err); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+		if got := unreached((&base{}), c.err); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%v: %q, want %q", c.err, got, c.want)
 		}
 	}

@@ -168,7 +168,7 @@ func timeOf(text string, now time.Time) (time.Time, error) {
 	return time.Time{}, errors.New("is no span such as 7d, no day such as 2026-11-01, and no time such as 2026-11-01T08:00:00Z")
 }
 
-func (b *base) runHistory(args []string) int {
+func runHistory(b *base, args []string) int {
 	fs := b.flags("history")
 	var o historyOptions
 	o.add(fs)
@@ -204,13 +204,13 @@ func (b *base) runHistory(args []string) int {
 		return b.fail(err)
 	}
 	if o.csv {
-		return s.close(b.printRunsCSV(s.runs(q, *limit), chosen, now))
+		return s.close(printRunsCSV(b, s.runs(q, *limit), chosen, now))
 	}
 	runs, err := s.allRuns(q, *limit)
 	if err != nil {
 		return b.fail(err)
 	}
-	return s.close(b.show(runs, func() { b.printRuns(runs, chosen, now, *limit) }))
+	return s.close(b.show(runs, func() { printRuns(b, runs, chosen, now, *limit) }))
 }
 
 // runsAtOnce is how many runs are asked for at once: few enough that the agent answers in time on a
@@ -270,7 +270,7 @@ func (a *answers) allRuns(q url.Values, limit int) ([]accounting.Run, error) {
 	return all, nil
 }
 
-func (b *base) printRuns(runs []accounting.Run, columns []runColumn, now time.Time, limit int) {
+func printRuns(b *base, runs []accounting.Run, columns []runColumn, now time.Time, limit int) {
 	if len(runs) == 0 {
 		b.printf("No runs.\n")
 		return
@@ -319,7 +319,7 @@ func splitList(text string) []string {
 }
 
 // printRunsCSV prints times as RFC 3339, and spans in seconds.
-func (b *base) printRunsCSV(parts iter.Seq2[[]accounting.Run, error], columns []runColumn, now time.Time) int {
+func printRunsCSV(b *base, parts iter.Seq2[[]accounting.Run, error], columns []runColumn, now time.Time) int {
 	w := csv.NewWriter(b.io.out)
 	var names []string
 	for _, c := range columns {
@@ -403,7 +403,7 @@ Usage Options:
 	"GPU hours by month and model:", "nomad-pal usage -by month,model",
 ), exitCodes, outputOptions, generalOptions)
 
-func (b *base) runUsage(args []string) int {
+func runUsage(b *base, args []string) int {
 	fs := b.flags("usage")
 	var o historyOptions
 	o.add(fs)
@@ -435,16 +435,16 @@ func (b *base) runUsage(args []string) int {
 		if err != nil {
 			return b.fail(err)
 		}
-		return s.close(b.writeUsageReport(*report, r))
+		return s.close(writeUsageReport(b, *report, r))
 	}
 	usage := []accounting.Usage{}
 	if err := s.getWith("/v1/usage", q, &usage); err != nil {
 		return b.fail(err)
 	}
 	if o.csv {
-		return s.close(b.printUsageCSV(usage, columns))
+		return s.close(printUsageCSV(b, usage, columns))
 	}
-	return s.close(b.show(usage, func() { b.printUsage(usage, columns) }))
+	return s.close(b.show(usage, func() { printUsage(b, usage, columns) }))
 }
 
 func usageCells(u accounting.Usage) []string {
@@ -453,7 +453,7 @@ func usageCells(u accounting.Usage) []string {
 		strconv.FormatInt(u.Runs, 10), strconv.FormatInt(u.Failed, 10), hours(u.WaitedHours)}
 }
 
-func (b *base) printUsage(usage []accounting.Usage, columns []string) {
+func printUsage(b *base, usage []accounting.Usage, columns []string) {
 	if len(usage) == 0 {
 		b.printf("No usage.\n")
 		return
@@ -476,7 +476,7 @@ func (b *base) printUsage(usage []accounting.Usage, columns []string) {
 	b.table(rows)
 }
 
-func (b *base) printUsageCSV(usage []accounting.Usage, columns []string) int {
+func printUsageCSV(b *base, usage []accounting.Usage, columns []string) int {
 	w := csv.NewWriter(b.io.out)
 	err := w.Write(append(slices.Clone(columns), "gpu_hours", "failed_gpu_hours", "held_in_vain_gpu_hours", "idle_gpu_hours", "saved_gpu_hours", "runs", "failed", "waited_hours"))
 	for _, u := range usage {

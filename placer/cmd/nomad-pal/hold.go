@@ -70,7 +70,7 @@ type controlled struct {
 }
 
 // tell tells the placer about jobs, one after the other.
-func (b *base) tell(ids []string, in agent.ControlRequest, what ...string) ([]controlled, error) {
+func tell(b *base, ids []string, in agent.ControlRequest, what ...string) ([]controlled, error) {
 	a, err := b.ask()
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (b *base) tell(ids []string, in agent.ControlRequest, what ...string) ([]co
 			_, err := a.agent.Raw().Write("/v1/job/"+url.PathEscape(id)+"/"+w, in, &c.Control, (&api.WriteOptions{Namespace: k.Namespace}).WithContext(ctx))
 			cancel()
 			if err = a.plain(err); errors.Is(err, nomad.ErrNoJob) {
-				return told, b.didYouMean(a, id, err)
+				return told, didYouMean(b, a, id, err)
 			}
 			if err != nil {
 				return told, fmt.Errorf("%s of job %q: %w", w, id, err)
@@ -99,8 +99,8 @@ func (b *base) tell(ids []string, in agent.ControlRequest, what ...string) ([]co
 }
 
 // control has jobs told about, and prints done for each.
-func (b *base) control(ids []string, in agent.ControlRequest, done string, what ...string) int {
-	told, err := b.tell(ids, in, what...)
+func control(b *base, ids []string, in agent.ControlRequest, done string, what ...string) int {
+	told, err := tell(b, ids, in, what...)
 	if err != nil {
 		return b.fail(err)
 	}
@@ -113,7 +113,7 @@ func (b *base) control(ids []string, in agent.ControlRequest, done string, what 
 }
 
 // someJobs parses the arguments of a command that is about jobs.
-func (b *base) someJobs(fs *flag.FlagSet, args []string) (ids []string, ok bool) {
+func someJobs(b *base, fs *flag.FlagSet, args []string) (ids []string, ok bool) {
 	ids, ok = b.parse(fs, args, anyArgs)
 	if ok && len(ids) == 0 {
 		b.fail(errors.New("say which jobs; see nomad-pal " + fs.Name() + " -help"))
@@ -123,37 +123,37 @@ func (b *base) someJobs(fs *flag.FlagSet, args []string) (ids []string, ok bool)
 	return ids, ok
 }
 
-func (b *base) runHold(args []string) int {
+func runHold(b *base, args []string) int {
 	fs := b.flags("hold")
 	lift := fs.Bool("lift", false, "")
 	why := fs.String("reason", "", "")
-	ids, ok := b.someJobs(fs, args)
+	ids, ok := someJobs(b, fs, args)
 	switch {
 	case !ok:
 		return 1
 	case *lift && *why != "":
 		return b.fail(errors.New("-reason does not go with -lift"))
 	case *lift:
-		return b.control(ids, agent.ControlRequest{}, "Lifted the hold of", "unhold")
+		return control(b, ids, agent.ControlRequest{}, "Lifted the hold of", "unhold")
 	}
-	return b.control(ids, agent.ControlRequest{Why: *why}, "Held", "hold")
+	return control(b, ids, agent.ControlRequest{Why: *why}, "Held", "hold")
 }
 
-func (b *base) runRequeue(args []string) int {
+func runRequeue(b *base, args []string) int {
 	fs := b.flags("requeue")
 	hold := fs.Bool("hold", false, "")
 	why := fs.String("reason", "", "")
-	ids, ok := b.someJobs(fs, args)
+	ids, ok := someJobs(b, fs, args)
 	if !ok {
 		return 1
 	}
 	if *hold {
-		return b.control(ids, agent.ControlRequest{Why: *why}, "Requeued and held", "hold", "requeue")
+		return control(b, ids, agent.ControlRequest{Why: *why}, "Requeued and held", "hold", "requeue")
 	}
-	return b.control(ids, agent.ControlRequest{Why: *why}, "Requeued", "requeue")
+	return control(b, ids, agent.ControlRequest{Why: *why}, "Requeued", "requeue")
 }
 
-func (b *base) runPriority(args []string) int {
+func runPriority(b *base, args []string) int {
 	fs := b.flags("priority")
 	rest, ok := b.parse(fs, args, 2)
 	if !ok {
@@ -164,5 +164,5 @@ func (b *base) runPriority(args []string) int {
 		return b.fail(fmt.Errorf("priority %q is not a number from 1 on, or 0 for the job's own", rest[1]))
 	}
 	b.config() // which knows the namespace
-	return b.control(rest[:1], agent.ControlRequest{Priority: n}, "Changed the priority of", "priority")
+	return control(b, rest[:1], agent.ControlRequest{Priority: n}, "Changed the priority of", "priority")
 }

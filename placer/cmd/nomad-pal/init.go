@@ -35,7 +35,7 @@ Init Options:
 	"Is all well with what it wrote?", "nomad-pal doctor -config nomad-pal/agent.hcl",
 ), generalOptions)
 
-func (b *base) runInit(args []string) int {
+func runInit(b *base, args []string) int {
 	fs := b.only(b.flags("init"))
 	dir := fs.String("o", "nomad-pal", "")
 	force := fs.Bool("force", false, "")
@@ -46,7 +46,7 @@ func (b *base) runInit(args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	site, err := b.lookAround(client)
+	site, err := lookAround(b, client)
 	if err != nil {
 		return b.fail(err)
 	}
@@ -64,7 +64,7 @@ func (b *base) runInit(args []string) int {
 	for _, f := range files {
 		b.printf("Wrote %s\n", filepath.Join(*dir, f.name))
 	}
-	b.printSteps(site.steps(*dir))
+	printSteps(b, site.steps(*dir))
 	return 0
 }
 

@@ -63,7 +63,7 @@ func (b *base) jobFlags(fs *flag.FlagSet) *jobFlags {
 // readJob parses a jobspec as `nomad job run` does, and returns the source to be kept
 // with it. The job's region becomes the one to talk to.
 func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, error) {
-	body, err := b.jobBody(path)
+	body, err := jobBody(b, path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("getting jobfile from %q: %w", path, err)
 	}
@@ -144,7 +144,7 @@ const (
 )
 
 // jobBody reads a jobspec.
-func (b *base) jobBody(path string) ([]byte, error) {
+func jobBody(b *base, path string) ([]byte, error) {
 	if !isURL(path) {
 		return b.readFile(path)
 	}

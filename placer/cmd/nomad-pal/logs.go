@@ -66,7 +66,7 @@ type logs struct {
 	stop    context.CancelCauseFunc
 }
 
-func (b *base) runLogs(args []string) int {
+func runLogs(b *base, args []string) int {
 	fs := b.only(b.flags("logs"))
 	o := logOptions{kind: api.FSLogNameStdout}
 	fs.BoolVar(&o.follow, "f", false, "")
@@ -92,7 +92,7 @@ func (b *base) runLogs(args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	l := &logs{b: b, o: o, nomad: client, nodes: nodes, key: b.keyOf(rest[0]), out: &lineWriter{w: b.raw()}, readers: map[string]*logReader{}, earlier: map[string]bool{}}
+	l := &logs{b: b, o: o, nomad: client, nodes: nodes, key: keyOf(b, rest[0]), out: &lineWriter{w: b.raw()}, readers: map[string]*logReader{}, earlier: map[string]bool{}}
 	print := l.print
 	if o.follow {
 		print = l.follow

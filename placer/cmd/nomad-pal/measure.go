@@ -85,7 +85,7 @@ type measureOptions struct {
 	driver, image string
 }
 
-func (b *base) runMeasure(args []string) int {
+func runMeasure(b *base, args []string) int {
 	fs, o := b.flags("measure"), measureOptions{}
 	fs.BoolVar(&o.all, "all", false, "")
 	fs.BoolVar(&o.dryRun, "dry-run", false, "")
@@ -105,7 +105,7 @@ func (b *base) runMeasure(args []string) int {
 	case b.given("wait") && o.wait < 0:
 		return b.fail(fmt.Errorf("-wait=%s is negative", o.wait))
 	}
-	r, err := b.newMeasureRun(names, o)
+	r, err := newMeasureRun(b, names, o)
 	if err != nil {
 		return b.fail(err)
 	}
@@ -113,7 +113,7 @@ func (b *base) runMeasure(args []string) int {
 		err = r.run()
 	}
 	out := r.outcomes()
-	code := b.show(out, func() { b.printMeasured(out) })
+	code := b.show(out, func() { printMeasured(b, out) })
 	switch {
 	case err != nil:
 		return b.fail(err)
@@ -124,7 +124,7 @@ func (b *base) runMeasure(args []string) int {
 }
 
 // printMeasured prints a table of GPUs.
-func (b *base) printMeasured(out []measuredGPU) {
+func printMeasured(b *base, out []measuredGPU) {
 	length := b.idLength(query.IDLength(each(out, func(m measuredGPU) string { return m.GPU })))
 	rows := []string{row("GPU", "Node", "Outcome", "A", "B", "C", "D", "Note")}
 	for _, m := range out {

@@ -45,7 +45,7 @@ type measureRun struct {
 }
 
 // newMeasureRun finds the GPUs, and who holds them.
-func (b *base) newMeasureRun(names []string, o measureOptions) (*measureRun, error) {
+func newMeasureRun(b *base, names []string, o measureOptions) (*measureRun, error) {
 	client, err := b.client()
 	if err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func (b *base) newMeasureRun(names []string, o measureOptions) (*measureRun, err
 // lookHolders finds out which jobs hold the GPUs that are to be measured. Nomad decides in the end:
 // a token that sees a part of the jobs sees a GPU as free that is not, and its job waits.
 func (r *measureRun) lookHolders() (err error) {
-	if r.seen, err = r.b.plainly(r.client, r.seen); err != nil {
+	if r.seen, err = plainly(r.b, r.client, r.seen); err != nil {
 		return err
 	}
 	holders := map[string]string{}

@@ -23,7 +23,7 @@ import (
 const userVariable = "NOMAD_PAL_USER"
 
 // me is who asks: as NOMAD_PAL_USER says, else the name of the ACL token, else who is logged in.
-func (b *base) me(client *nomad.Client) (string, error) {
+func me(b *base, client *nomad.Client) (string, error) {
 	if name := os.Getenv(userVariable); name != "" {
 		return name, nil
 	}
@@ -43,7 +43,7 @@ func (b *base) me(client *nomad.Client) (string, error) {
 
 // mine are those of the jobs that are of who asks. There is a note if none is and no job says whose it is.
 func (b *base) mine(client *nomad.Client, jobs []model.JobStatus) ([]model.JobStatus, error) {
-	name, err := b.me(client)
+	name, err := me(b, client)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (b *base) mine(client *nomad.Client, jobs []model.JobStatus) ([]model.JobSt
 }
 
 // jobs are all jobs with GPUs, or those of who asks.
-func (b *base) jobs(s *answers, mine bool) ([]model.JobStatus, error) {
+func jobs(b *base, s *answers, mine bool) ([]model.JobStatus, error) {
 	jobs, err := s.Jobs()
 	if err == nil && mine {
 		return b.mine(s.nomad, jobs)
@@ -66,7 +66,7 @@ func (b *base) jobs(s *answers, mine bool) ([]model.JobStatus, error) {
 
 // myJobs are the jobs to cancel of who asks: those with GPUs that have not ended, in the namespace of the
 // command.
-func (b *base) myJobs(client *nomad.Client) (ids []string, err error) {
+func myJobs(b *base, client *nomad.Client) (ids []string, err error) {
 	a, err := b.ask()
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (b *base) myJobs(client *nomad.Client) (ids []string, err error) {
 
 // sayUser has a job with GPUs that names no user be of NOMAD_PAL_USER. One that Nomad has keeps what it
 // says: another meta restarts its tasks.
-func (b *base) sayUser(client *nomad.Client, job *api.Job) error {
+func sayUser(b *base, client *nomad.Client, job *api.Job) error {
 	name := os.Getenv(userVariable)
 	h, err := rewrite.ParseHints(job)
 	if name == "" || err != nil || h.User != "" || !rewrite.AsksGPUs(job) {

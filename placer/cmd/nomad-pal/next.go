@@ -52,10 +52,10 @@ func shortGPUs(ids []string, n int) string {
 // printNext says what to do next.
 func printNext(b *base, e *query.Explanation) {
 	printHolders(b, e.Holders)
-	b.printSteps(e.Next(b.jobspec))
+	printSteps(b, e.Next(b.jobspec))
 }
 
-func (b *base) printSteps(steps []string) {
+func printSteps(b *base, steps []string) {
 	if len(steps) == 0 {
 		return
 	}
@@ -119,7 +119,7 @@ var words = map[string]string{
 }
 
 // printLegend says what words mean.
-func (b *base) printLegend(used ...string) {
+func printLegend(b *base, used ...string) {
 	b.head("Words")
 	for _, w := range used {
 		b.sayAfter("  ", plain, w+": "+words[w]+".")
@@ -142,5 +142,5 @@ func printWords(b *base, e *query.Explanation) {
 	if len(d.Walk) > 0 {
 		used = append(used, "L×V matrix")
 	}
-	b.printLegend(used...)
+	printLegend(b, used...)
 }

@@ -18,7 +18,7 @@ import (
 // plainly reads what Nomad itself says of GPUs, with the user's token: nodes, jobs, allocations, the
 // stored profile and quarantine. It knows no queue, no racks and no windows: these the agent knows.
 // last is what was read before, nil for nothing.
-func (b *base) plainly(client *nomad.Client, last *query.Snapshot) (*query.Snapshot, error) {
+func plainly(b *base, client *nomad.Client, last *query.Snapshot) (*query.Snapshot, error) {
 	cfg, now := model.DefaultConfig(), time.Now()
 	cfg.RackMeta = ""
 	m, err := model.New(cfg, now)
@@ -50,7 +50,7 @@ func (b *base) plainly(client *nomad.Client, last *query.Snapshot) (*query.Snaps
 }
 
 // plainNote says what is not known of GPUs that were read from Nomad itself.
-func (b *base) plainNote(client *nomad.Client, why error) string {
+func plainNote(b *base, client *nomad.Client, why error) string {
 	text := "Note: read from Nomad itself, as " + why.Error() + ". Racks and what windows keep are not known"
 	if b.seesPart(client) {
 		text += "; GPUs of jobs that your token cannot see look free"

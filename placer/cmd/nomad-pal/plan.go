@@ -52,7 +52,7 @@ type planned struct {
 // planFailed is the exit code of plan for an error.
 const planFailed = 255
 
-func (b *base) runPlan(args []string) int {
+func runPlan(b *base, args []string) int {
 	failed := func(err error) int { return max(b.fail(err), map[bool]int{false: planFailed}[lacksAgent(err)]) }
 	fs := b.flags("plan")
 	f := b.jobFlags(fs)
@@ -92,7 +92,7 @@ func (b *base) runPlan(args []string) int {
 			return planFailed
 		}
 	} else {
-		b.printPlan(x, unread == nil)
+		printPlan(b, x, unread == nil)
 	}
 	if e.State == gang.Native { // it waits for no placer
 		s.printNote()
@@ -113,7 +113,7 @@ func (x planned) never() bool { return x.State == gang.Rejected || x.State == ga
 
 // printPlan writes a plan for people. indexKnown: it is known whether Nomad has the job, and in
 // which version.
-func (b *base) printPlan(x planned, indexKnown bool) {
+func printPlan(b *base, x planned, indexKnown bool) {
 	for _, line := range x.Diff {
 		b.write(quoted(line, "") + "\n")
 	}

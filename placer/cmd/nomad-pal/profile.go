@@ -23,7 +23,7 @@ var helpProfile = help("profile <command>", "A profile says how fast each GPU is
 	examples("Show the one in force:", "nomad-pal profile show"))
 
 // runProfile only says which commands there are below it.
-func (b *base) runProfile([]string) int { return cli.RunResultHelp }
+func runProfile(*base, []string) int { return cli.RunResultHelp }
 
 const fileOptions = `
 File Options:
@@ -63,7 +63,7 @@ func calibrationFlags(fs *flag.FlagSet, o *profile.Options) {
 }
 
 // readRows reads files of measurements.
-func (b *base) readRows(files []string, d measured.Defaults) ([]measured.Row, error) {
+func readRows(b *base, files []string, d measured.Defaults) ([]measured.Row, error) {
 	var rows []measured.Row
 	for _, f := range files {
 		data, err := b.readFile(f)
@@ -85,7 +85,7 @@ func (b *base) readRows(files []string, d measured.Defaults) ([]measured.Row, er
 
 // readCalibration reads what to calibrate from, without one imported source ("": with all),
 // and says what is left out.
-func (b *base) readCalibration(client *nomad.Client, but string) (*placer.Calibration, error) {
+func readCalibration(b *base, client *nomad.Client, but string) (*placer.Calibration, error) {
 	cal, problem, err := placer.ReadCalibration(b.ctx, client, but)
 	if err == nil && problem != nil {
 		fmt.Fprintln(b.io.err, "Warning: left out:", problem)
@@ -130,7 +130,7 @@ func strange(strangers map[string]string) error {
 }
 
 // writeTo writes data to a file at once, or to standard output for "" and "-".
-func (b *base) writeTo(path string, data []byte) error {
+func writeTo(b *base, path string, data []byte) error {
 	if path == "" || path == "-" {
 		_, err := b.io.out.Write(data)
 		return err

@@ -29,7 +29,7 @@ Build Options:
 	"Recalibrate what the cluster has measured:", "nomad-pal profile build -cluster -method kmeans",
 ), outputOptions, generalOptions)
 
-func (b *base) runProfileBuild(args []string) int {
+func runProfileBuild(b *base, args []string) int {
 	fs := b.flags("profile build")
 	var defaults measured.Defaults
 	var options profile.Options
@@ -45,11 +45,11 @@ func (b *base) runProfileBuild(args []string) int {
 	if len(files) == 0 && !*cluster {
 		return b.fail(fmt.Errorf("nothing to build from: name files, or say -cluster; see nomad-pal profile build -help"))
 	}
-	rows, err := b.readRows(files, defaults)
+	rows, err := readRows(b, files, defaults)
 	if err != nil {
 		return b.fail(err)
 	}
-	cal, err := b.calibration(*cluster, *previous)
+	cal, err := calibration(b, *cluster, *previous)
 	if err != nil {
 		return b.fail(err)
 	}
@@ -62,31 +62,31 @@ func (b *base) runProfileBuild(args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	if err := b.writeTo(*out, p.Encode()); err != nil {
+	if err := writeTo(b, *out, p.Encode()); err != nil {
 		return b.fail(fmt.Errorf("writing the profile: %w", err))
 	}
 	if *out == "" || *out == "-" {
 		return 0
 	}
-	return b.show(summarise(p, ""), func() { b.printProfile(p, "", false) })
+	return b.show(summarise(p, ""), func() { printProfile(b, p, "", false) })
 }
 
 // calibration is what to start from: the cluster, or nothing, and the profile
 // to follow.
-func (b *base) calibration(cluster bool, previous string) (*placer.Calibration, error) {
+func calibration(b *base, cluster bool, previous string) (*placer.Calibration, error) {
 	cal := &placer.Calibration{}
 	if cluster {
 		client, err := b.client()
 		if err != nil {
 			return nil, err
 		}
-		if cal, err = b.readCalibration(client, ""); err != nil {
+		if cal, err = readCalibration(b, client, ""); err != nil {
 			return nil, err
 		}
 	}
 	var err error
 	if previous != "" {
-		cal.Profile, err = b.parseProfile(previous, "the previous profile")
+		cal.Profile, err = parseProfile(b, previous, "the previous profile")
 	}
 	return cal, err
 }

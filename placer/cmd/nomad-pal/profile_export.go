@@ -23,14 +23,14 @@ Export Options:
 	"As a table:", "nomad-pal profile export -csv -o times.csv",
 ), generalOptions)
 
-func (b *base) runProfileExport(args []string) int {
+func runProfileExport(b *base, args []string) int {
 	fs := b.only(b.flags("profile export"))
 	out := fs.String("o", "", "")
 	table := fs.Bool("csv", false, "")
 	if _, ok := b.parse(fs, args, 0); !ok {
 		return 1
 	}
-	p, err := b.profileInForce()
+	p, err := profileInForce(b)
 	if err != nil {
 		return b.fail(err)
 	}
@@ -41,7 +41,7 @@ func (b *base) runProfileExport(args []string) int {
 		text = csv.Bytes()
 	}
 	if err == nil {
-		err = b.writeTo(*out, text)
+		err = writeTo(b, *out, text)
 	}
 	if err != nil {
 		return b.fail(fmt.Errorf("writing the profile: %w", err))

@@ -45,7 +45,7 @@ type imported struct {
 	Hidden []profile.Event `json:"hidden_outliers,omitempty"`
 }
 
-func (b *base) runProfileImport(args []string) int {
+func runProfileImport(b *base, args []string) int {
 	fs := b.flags("profile import")
 	var defaults measured.Defaults
 	fileFlags(fs, &defaults)
@@ -66,7 +66,7 @@ func (b *base) runProfileImport(args []string) int {
 	if err := store.CheckSource(*source); err != nil {
 		return b.fail(fmt.Errorf("-name: %w", err))
 	}
-	rows, err := b.readRows(files, defaults)
+	rows, err := readRows(b, files, defaults)
 	if err != nil {
 		return b.fail(err)
 	}
@@ -75,12 +75,12 @@ func (b *base) runProfileImport(args []string) int {
 		return b.fail(err)
 	}
 	if *drop {
-		return b.dropImported(client, *source)
+		return dropImported(b, client, *source)
 	}
-	return b.storeImported(client, imported{Source: *source, DryRun: *dry}, rows, *allow)
+	return storeImported(b, client, imported{Source: *source, DryRun: *dry}, rows, *allow)
 }
 
-func (b *base) dropImported(client *nomad.Client, source string) int {
+func dropImported(b *base, client *nomad.Client, source string) int {
 	kept := store.In(client).Measurements(source)
 	paths, err := kept.Paths(b.ctx)
 	if err == nil && len(paths) == 0 {
@@ -99,8 +99,8 @@ func (b *base) dropImported(client *nomad.Client, source string) int {
 
 // storeImported checks that the agent will be able to calibrate with the new rows
 // before it writes them.
-func (b *base) storeImported(client *nomad.Client, im imported, rows []measured.Row, allow bool) int {
-	cal, err := b.readCalibration(client, im.Source)
+func storeImported(b *base, client *nomad.Client, im imported, rows []measured.Row, allow bool) int {
+	cal, err := readCalibration(b, client, im.Source)
 	if err != nil {
 		return b.fail(err)
 	}
@@ -134,10 +134,10 @@ func (b *base) storeImported(client *nomad.Client, im imported, rows []measured.
 	for _, e := range im.Hidden {
 		fmt.Fprintf(b.io.err, "Warning: GPU %s was an outlier for application %s and is none under the new key: PM score %.3f → %.3f. Times are compared within one key only; import the times of its peers under the same key\n", e.GPU, e.App, e.FromScore, e.ToScore)
 	}
-	return b.show(im, func() { b.printImported(im) })
+	return b.show(im, func() { printImported(b, im) })
 }
 
-func (b *base) printImported(im imported) {
+func printImported(b *base, im imported) {
 	verb := "Imported"
 	if im.DryRun {
 		verb = "Would import"

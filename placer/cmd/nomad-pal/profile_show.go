@@ -34,7 +34,7 @@ Show Options:
 	"Draw it:", "nomad-pal profile show -svg gpus.svg",
 ), outputOptions, generalOptions)
 
-func (b *base) runProfileShow(args []string) int {
+func runProfileShow(b *base, args []string) int {
 	fs := b.flags("profile show")
 	app := fs.String("app", "", "")
 	svg := fs.String("svg", "", "")
@@ -43,7 +43,7 @@ func (b *base) runProfileShow(args []string) int {
 	if !ok {
 		return 1
 	}
-	p, err := b.readProfile(rest)
+	p, err := readProfile(b, rest)
 	if err != nil {
 		return b.fail(err)
 	}
@@ -52,28 +52,28 @@ func (b *base) runProfileShow(args []string) int {
 		return b.fail(fmt.Errorf("the profile holds nothing for application %q", *app))
 	}
 	if *svg != "" {
-		if err := b.writeTo(*svg, drawProfile(p.Version, groups)); err != nil {
+		if err := writeTo(b, *svg, drawProfile(p.Version, groups)); err != nil {
 			return b.fail(fmt.Errorf("drawing the profile: %w", err))
 		}
 		if *svg == "-" {
 			return 0
 		}
 	}
-	return b.show(groups, func() { b.printProfile(p, *app, *verbose) })
+	return b.show(groups, func() { printProfile(b, p, *app, *verbose) })
 }
 
-func (b *base) readProfile(files []string) (*profile.Profile, error) {
+func readProfile(b *base, files []string) (*profile.Profile, error) {
 	switch len(files) {
 	case 0:
-		return b.profileInForce()
+		return profileInForce(b)
 	case 1:
-		return b.parseProfile(files[0], "the profile")
+		return parseProfile(b, files[0], "the profile")
 	}
 	return nil, fmt.Errorf("nomad-pal profile show takes one file, got %d", len(files))
 }
 
 // parseProfile reads a profile from a file; errors say what it is.
-func (b *base) parseProfile(path, what string) (*profile.Profile, error) {
+func parseProfile(b *base, path, what string) (*profile.Profile, error) {
 	data, err := b.readFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", what, err)
@@ -86,7 +86,7 @@ func (b *base) parseProfile(path, what string) (*profile.Profile, error) {
 }
 
 // profileInForce is the profile in force; the error says why there is none to be seen.
-func (b *base) profileInForce() (*profile.Profile, error) {
+func profileInForce(b *base) (*profile.Profile, error) {
 	client, err := b.client()
 	if err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ type memberSummary struct {
 // bars are as long as this for the fullest class.
 const barWidth = 40
 
-func (b *base) printProfile(p *profile.Profile, app string, verbose bool) {
+func printProfile(b *base, p *profile.Profile, app string, verbose bool) {
 	rows := []string{row("Profile", fmt.Sprintf("version %d, %s", p.Version, p.Options.Method))}
 	if t, err := time.Parse(time.RFC3339, p.Created); err == nil {
 		rows = append(rows, row("Built", clock(t)))
@@ -143,9 +143,9 @@ func (b *base) printProfile(p *profile.Profile, app string, verbose bool) {
 		}
 	}
 	b.pairs(append(rows, row("GPUs", fmt.Sprintf("%d, %d of them unmeasured", len(p.GPUs), unmeasured))))
-	b.printSpeeds(modelSpeeds(p, app), 1)
+	printSpeeds(b, modelSpeeds(p, app), 1)
 	for _, g := range summarise(p, app) {
-		b.printGroup(g, verbose)
+		printGroup(b, g, verbose)
 	}
 }
 
@@ -159,7 +159,7 @@ func modelSpeeds(p *profile.Profile, app string) (out []ledger.ModelSpeed) {
 	return out
 }
 
-func (b *base) printGroup(g groupSummary, verbose bool) {
+func printGroup(b *base, g groupSummary, verbose bool) {
 	key := ""
 	if g.Key != "" {
 		key = ", key " + g.Key
@@ -187,11 +187,11 @@ func (b *base) printGroup(g groupSummary, verbose bool) {
 		rows = append(rows, row(c.Class, c.GPUs, span, bar))
 	}
 	b.table(rows)
-	b.printMembers(g, verbose)
+	printMembers(b, g, verbose)
 }
 
 // printMembers names the outliers, or all GPUs.
-func (b *base) printMembers(g groupSummary, verbose bool) {
+func printMembers(b *base, g groupSummary, verbose bool) {
 	rows := []string{row("GPU", "PM score", "Class", "Remark")}
 	for _, m := range g.Members {
 		remark := ""

@@ -41,7 +41,7 @@ Quarantine Options:
 	"After a GPU was replaced or reset:", "nomad-pal quarantine -lift GPU-8d3f1c02",
 ), outputOptions, generalOptions)
 
-func (b *base) runQuarantine(args []string) int {
+func runQuarantine(b *base, args []string) int {
 	fs := b.flags("quarantine")
 	lift := fs.Bool("lift", false, "")
 	all := fs.Bool("all", false, "")
@@ -53,7 +53,7 @@ func (b *base) runQuarantine(args []string) int {
 	}
 	switch {
 	case b.given("reason"):
-		return b.putInQuarantine(gpus, *why, *long, *lift || *all)
+		return putInQuarantine(b, gpus, *why, *long, *lift || *all)
 	case b.given("time"):
 		return b.fail(errors.New("-time goes with -reason"))
 	case !*lift && (*all || len(gpus) > 0):
@@ -67,7 +67,7 @@ func (b *base) runQuarantine(args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	qs, err := b.quarantined(client)
+	qs, err := quarantined(b, client)
 	if err != nil {
 		return b.fail(err)
 	}
@@ -76,7 +76,7 @@ func (b *base) runQuarantine(args []string) int {
 			b.printf("No GPU is in quarantine.\n")
 			return
 		}
-		b.printQuarantine(qs)
+		printQuarantine(b, qs)
 	})
 }
 
@@ -84,7 +84,7 @@ func (b *base) runQuarantine(args []string) int {
 const longestReason = 200
 
 // putInQuarantine puts GPUs in quarantine that the agent knows, by their ids or the beginnings of them.
-func (b *base) putInQuarantine(gpus []string, why, long string, lifts bool) int {
+func putInQuarantine(b *base, gpus []string, why, long string, lifts bool) int {
 	span, err := failure.Longest, error(nil)
 	if long != "" {
 		if span, err = rewrite.ParseSpan(long); err != nil {
@@ -117,8 +117,8 @@ func (b *base) putInQuarantine(gpus []string, why, long string, lifts bool) int 
 	if err := placer.PutInQuarantine(b.ctx, client, span, why, gpus...); err != nil {
 		return b.fail(err)
 	}
-	b.haveReread(r.answers)
-	qs, err := b.quarantined(client)
+	haveReread(b, r.answers)
+	qs, err := quarantined(b, client)
 	if err != nil {
 		return b.fail(err)
 	}
@@ -146,7 +146,7 @@ func gpuOf(ids []string, prefix string) (string, error) {
 
 // haveReread has the agent at work read the quarantine again; nil: none answers. One that does not
 // finds out when it reads it next.
-func (b *base) haveReread(a *answers) {
+func haveReread(b *base, a *answers) {
 	if a == nil {
 		return
 	}
@@ -156,7 +156,7 @@ func (b *base) haveReread(a *answers) {
 }
 
 // quarantined are the GPUs that are in quarantine now.
-func (b *base) quarantined(client *nomad.Client) (map[string]failure.Quarantine, error) {
+func quarantined(b *base, client *nomad.Client) (map[string]failure.Quarantine, error) {
 	qs, err := placer.ReadQuarantine(b.ctx, client)
 	now := time.Now()
 	maps.DeleteFunc(qs, func(_ string, q failure.Quarantine) bool { return !now.Before(q.Until) })
@@ -168,7 +168,7 @@ func (b *base) lift(gpus []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	if gpus, err = b.wholeIDs(client, gpus); err != nil {
+	if gpus, err = wholeIDs(b, client, gpus); err != nil {
 		return b.fail(err)
 	}
 	lifted, err := placer.LiftQuarantine(b.ctx, client, gpus...)
@@ -179,11 +179,11 @@ func (b *base) lift(gpus []string) int {
 }
 
 // wholeIDs are the ids of GPUs in quarantine of which the beginning is given.
-func (b *base) wholeIDs(client *nomad.Client, given []string) ([]string, error) {
+func wholeIDs(b *base, client *nomad.Client, given []string) ([]string, error) {
 	if len(given) == 0 {
 		return nil, nil
 	}
-	qs, err := b.quarantined(client)
+	qs, err := quarantined(b, client)
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +207,7 @@ func (b *base) wholeIDs(client *nomad.Client, given []string) ([]string, error) 
 }
 
 // printQuarantine prints GPUs that are quarantined.
-func (b *base) printQuarantine(qs map[string]failure.Quarantine) {
+func printQuarantine(b *base, qs map[string]failure.Quarantine) {
 	rows, ids := []string{row("GPU", "Until", "Strikes", "Reason")}, slices.Sorted(maps.Keys(qs))
 	for _, id := range ids {
 		q := qs[id]

@@ -84,7 +84,7 @@ func (f *queueFilter) only(states string) error {
 	return nil
 }
 
-func (b *base) runQueue(args []string) int {
+func runQueue(b *base, args []string) int {
 	fs := b.flags("queue")
 	limit := fs.Int("limit", -1, "")
 	elements := fs.Bool("all", false, "")
@@ -111,7 +111,7 @@ func (b *base) runQueue(args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	all, err := b.jobs(s, *mine)
+	all, err := jobs(b, s, *mine)
 	if err != nil {
 		return b.fail(err)
 	}
@@ -133,8 +133,8 @@ func (b *base) runQueue(args []string) int {
 		if !*elements {
 			rows = model.ByArray(jobs, all)
 		}
-		if b.printQueue(jobs, rows, rows[:b.shown(*limit, len(rows))], time.Now()); len(jobs) > 0 {
-			b.printTenants(tenants)
+		if printQueue(b, jobs, rows, rows[:b.shown(*limit, len(rows))], time.Now()); len(jobs) > 0 {
+			printTenants(b, tenants)
 		}
 	}))
 }
@@ -151,7 +151,7 @@ func (b *base) shown(limit, n int) int {
 }
 
 // printQueue prints those of the rows that are shown, and a summary of the jobs.
-func (b *base) printQueue(jobs, rows, shown []model.JobStatus, now time.Time) {
+func printQueue(b *base, jobs, rows, shown []model.JobStatus, now time.Time) {
 	if len(jobs) == 0 {
 		b.write("No job waits.\n")
 		return
@@ -279,7 +279,7 @@ func verbed(n int, one, several string) string {
 
 // printTenants prints what tenants hold and have used, where there is something to
 // compare: more than one, or a quota.
-func (b *base) printTenants(tenants []queue.TenantUse) {
+func printTenants(b *base, tenants []queue.TenantUse) {
 	told, stops := len(tenants) > 1, queue.Stops{}
 	for _, t := range tenants {
 		told = told || t.Quota > 0 || t.Limit != nil || len(t.Users) > 0 || t.Stops != stops
@@ -305,11 +305,11 @@ func (b *base) printTenants(tenants []queue.TenantUse) {
 			t.Stops.Stops, fmt.Sprintf("%.1f", t.Stops.LostGPUSeconds/3600), fmt.Sprintf("%.1f", t.Stops.SavedSeconds/3600)))
 	}
 	b.table(rows)
-	b.printUsers(tenants)
+	printUsers(b, tenants)
 }
 
 // printUsers prints what users have, where they have limits.
-func (b *base) printUsers(tenants []queue.TenantUse) {
+func printUsers(b *base, tenants []queue.TenantUse) {
 	rows := []string{row("User", "Tenant", "GPUs", "At most", "Jobs", "At most")}
 	most := func(n int) string {
 		if n == 0 {

@@ -177,7 +177,7 @@ func TestColumnsLeftOut(t *testing.T) {
 	jobs := []model.JobStatus{{Namespace: "default", Job: "a", State: gang.Running, GPUs: 8, Class: "B", Reason: reason.Unread("why")}}
 	gpus := []query.GPU{{ID: "G1", Node: "n", Device: "X", State: model.GPUFree}, {ID: "G2", Node: "n", Device: "X", State: model.GPUFree}}
 	queue := func(b *base) { b.printJobs(jobs, time.Now()) }
-	list := func(b *base) { b.printGPUs(gpus, 0) }
+	list := func(b *base) { printGPUs(b, gpus, 0) }
 	if got, want := printed(queue), "Job State GPUs Class Submitted Reason a running 8 B - why"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}

@@ -35,7 +35,7 @@ Release Options:
 	"Before nomad-pal is removed, with running jobs left alone:", "nomad-pal release -all -gate-only",
 ), outputOptions, generalOptions)
 
-func (b *base) runRelease(args []string) int {
+func runRelease(b *base, args []string) int {
 	fs := b.flags("release")
 	all := fs.Bool("all", false, "")
 	gateOnly := fs.Bool("gate-only", false, "")
@@ -51,10 +51,10 @@ func (b *base) runRelease(args []string) int {
 		return b.fail(err)
 	}
 	if !*all {
-		if held, err := b.isHeld(rest[0]); err != nil {
+		if held, err := isHeld(b, rest[0]); err != nil {
 			return b.fail(err)
 		} else if held {
-			return b.unhold(rest)
+			return unhold(b, rest)
 		}
 	}
 	state, err := client.Resync(b.ctx, nil)
@@ -97,7 +97,7 @@ func (b *base) runRelease(args []string) int {
 
 // isHeld reports whether somebody holds the job. Where no agent answers, nobody knows: the job is given
 // back as it is asked.
-func (b *base) isHeld(id string) (bool, error) {
+func isHeld(b *base, id string) (bool, error) {
 	b.config() // which knows the namespace
 	a, err := b.ask()
 	if lacksAgent(err) {
@@ -116,8 +116,8 @@ func (b *base) isHeld(id string) (bool, error) {
 }
 
 // unhold lifts the holds of jobs.
-func (b *base) unhold(ids []string) int {
-	told, err := b.tell(ids, agent.ControlRequest{}, "unhold")
+func unhold(b *base, ids []string) int {
+	told, err := tell(b, ids, agent.ControlRequest{}, "unhold")
 	if err != nil {
 		return b.fail(err)
 	}

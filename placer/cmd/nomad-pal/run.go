@@ -67,7 +67,7 @@ Run Options:
 	"Leave it in the queue and go on:", "nomad-pal run -detach -var gpus=8 train.nomad.hcl",
 ), jobOptions, outputOptions, generalOptions)
 
-func (b *base) runRun(args []string) int {
+func runRun(b *base, args []string) int {
 	fs := b.flags("run")
 	f, opts := b.jobFlags(fs), &api.RegisterOptions{}
 	detach := fs.Bool("detach", false, "")
@@ -99,51 +99,51 @@ func (b *base) runRun(args []string) int {
 		return b.fail(err)
 	}
 	if *learned {
-		if err := b.useLearned(client, job); err != nil {
+		if err := useLearned(b, client, job); err != nil {
 			return b.fail(err)
 		}
 	}
-	if err := b.sayUser(client, job); err != nil {
+	if err := sayUser(b, client, job); err != nil {
 		return b.fail(err)
 	}
-	gated, err := b.gateForRun(client, job)
+	gated, err := gateForRun(b, client, job)
 	if err != nil {
 		b.fail(err)
 		return 2
 	}
 	if *output {
-		return b.printJob(gated)
+		return printJob(b, gated)
 	}
 	for _, w := range warnings(job, time.Now()) {
 		b.complain("Warning: " + w)
 	}
-	resp, err := b.register(client, gated, opts)
+	resp, err := register(b, client, gated, opts)
 	if err != nil {
-		return b.notRegistered(client, job, err)
+		return notRegistered(b, client, job, err)
 	}
 	if *detach || !rewrite.AsksGPUs(gated) || cluster.Template(gated) {
-		return b.registered(client, gated, resp)
+		return registered(b, client, gated, resp)
 	}
-	return b.watch(client, gated, resp)
+	return watch(b, client, gated, resp)
 }
 
 // watch has an agent tell what happens to a job. Where none answers, the job is registered all the
 // same.
-func (b *base) watch(client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) int {
+func watch(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) int {
 	a, err := b.ask()
 	if lacksAgent(err) {
-		code := b.registered(client, job, resp)
+		code := registered(b, client, job, resp)
 		b.complain("Note: where it is placed, or what it waits for, is not known, as " + err.Error())
 		return cmp.Or(code, exitNoPlacer)
 	}
 	if err != nil {
 		return b.fail(err)
 	}
-	return b.watchJob(a, cluster.KeyOf(job))
+	return watchJob(b, a, cluster.KeyOf(job))
 }
 
 // printJob prints the job as it would be sent.
-func (b *base) printJob(job *api.Job) int {
+func printJob(b *base, job *api.Job) int {
 	b.json, b.template = true, ""
 	_, code := b.structured(map[string]*api.Job{"Job": job})
 	return code
@@ -153,7 +153,7 @@ var enforced = regexp.MustCompile(`\((` + api.RegisterEnforceIndexErrPrefix + `[
 
 // notRegistered says why Nomad did not take the job: of an index that is not the job's any
 // more, in Nomad's own words.
-func (b *base) notRegistered(client *nomad.Client, job *api.Job, err error) int {
+func notRegistered(b *base, client *nomad.Client, job *api.Job, err error) int {
 	if m := enforced.FindStringSubmatch(err.Error()); m != nil {
 		code := b.fail(errors.New(m[1]))
 		fmt.Fprintln(b.io.err, "Job not updated. See its index: nomad-pal plan, or nomad job inspect")
@@ -166,10 +166,10 @@ func (b *base) notRegistered(client *nomad.Client, job *api.Job, err error) int 
 }
 
 // register registers at the agent where there is one for the job, else at Nomad.
-func (b *base) register(client *nomad.Client, job *api.Job, opts *api.RegisterOptions) (*api.JobRegisterResponse, error) {
+func register(b *base, client *nomad.Client, job *api.Job, opts *api.RegisterOptions) (*api.JobRegisterResponse, error) {
 	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(b.ctx)
 	if b.palAddress != "" && rewrite.Gated(job) {
-		resp, err := b.registerAtAgent(job, opts, w)
+		resp, err := registerAtAgent(b, job, opts, w)
 		if err == nil || b.ctx.Err() != nil || !lacksAgent(err) && !elsewhere(err) {
 			return resp, err
 		}
@@ -179,7 +179,7 @@ func (b *base) register(client *nomad.Client, job *api.Job, opts *api.RegisterOp
 	return resp, err
 }
 
-func (b *base) registerAtAgent(job *api.Job, opts *api.RegisterOptions, w *api.WriteOptions) (*api.JobRegisterResponse, error) {
+func registerAtAgent(b *base, job *api.Job, opts *api.RegisterOptions, w *api.WriteOptions) (*api.JobRegisterResponse, error) {
 	a, err := b.ask()
 	if err != nil {
 		return nil, err
@@ -211,7 +211,7 @@ func notTaken(err error) string {
 
 // useLearned gives the job the class that was remembered for its name, where
 // its author says none.
-func (b *base) useLearned(client *nomad.Client, job *api.Job) error {
+func useLearned(b *base, client *nomad.Client, job *api.Job) error {
 	h, err := rewrite.ParseHints(job)
 	if err != nil || h.Class != "" || h.App != "" {
 		return err
@@ -227,7 +227,7 @@ func (b *base) useLearned(client *nomad.Client, job *api.Job) error {
 }
 
 // gateForRun adds the gate, or says why no placer could serve the job with one.
-func (b *base) gateForRun(client *nomad.Client, job *api.Job) (*api.Job, error) {
+func gateForRun(b *base, client *nomad.Client, job *api.Job) (*api.Job, error) {
 	gated, err := gateForGPUs(job)
 	if err != nil || !rewrite.Gated(gated) {
 		return gated, err
@@ -271,7 +271,7 @@ type registration struct {
 	Evaluation string `json:"evaluation"`
 }
 
-func (b *base) registered(client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) int {
+func registered(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) int {
 	v := registration{*job.ID, *job.Namespace, rewrite.Gated(job), resp.EvalID}
 	activity, err := heartbeat.ReadActivity(b.ctx, client, time.Now())
 	if err != nil {
@@ -289,12 +289,12 @@ func (b *base) registered(client *nomad.Client, job *api.Job, resp *api.JobRegis
 	b.printf("Job %q registered", *job.ID)
 	switch {
 	case cluster.Template(job):
-		if children, known := b.servesChildren(job); known {
+		if children, known := servesChildren(b, job); known {
 			b.printf(": %s", request.TemplateReason(job, children))
 		}
 	case request.Paused(job):
 		b.printf(" with no members: %s", request.NoMembers)
-	case rewrite.Gated(job) && b.placed(client, job):
+	case rewrite.Gated(job) && placed(b, client, job):
 		b.printf(" with its GPUs chosen: see %s", query.ExplainCommand(cluster.KeyOf(job)))
 	case rewrite.Gated(job):
 		b.printf(", waiting for the placer: see %s", query.ExplainCommand(cluster.KeyOf(job)))
@@ -307,7 +307,7 @@ func (b *base) registered(client *nomad.Client, job *api.Job, resp *api.JobRegis
 }
 
 // servesChildren reports whether the agent can place children of a job, if an agent answers.
-func (b *base) servesChildren(job *api.Job) (children, known bool) {
+func servesChildren(b *base, job *api.Job) (children, known bool) {
 	a, err := b.ask()
 	if err != nil {
 		return false, false
@@ -317,7 +317,7 @@ func (b *base) servesChildren(job *api.Job) (children, known bool) {
 }
 
 // placed reports whether the job was registered with its GPUs right away.
-func (b *base) placed(client *nomad.Client, job *api.Job) bool {
+func placed(b *base, client *nomad.Client, job *api.Job) bool {
 	now, err := client.Job(b.ctx, cluster.KeyOf(job))
 	if err != nil || now == nil {
 		return false
@@ -327,7 +327,7 @@ func (b *base) placed(client *nomad.Client, job *api.Job) bool {
 }
 
 // watchJob follows the job until all members run or it ends, and prints how it stands then.
-func (b *base) watchJob(a *answers, k cluster.JobKey) int {
+func watchJob(b *base, a *answers, k cluster.JobKey) int {
 	e, idle, err := b.awaitStart(a, k)
 	switch {
 	case b.ctx.Err() != nil:
@@ -336,7 +336,7 @@ func (b *base) watchJob(a *answers, k cluster.JobKey) int {
 	case err != nil:
 		return b.fail(err)
 	}
-	code := b.show(e, func() { printExplanation(b, e); b.printAddresses(a, e) })
+	code := b.show(e, func() { printExplanation(b, e); printAddresses(b, a, e) })
 	return cmp.Or(code, map[bool]int{true: 2}[refusedToStart(e)])
 }
 
@@ -350,7 +350,7 @@ const agentPatience = 5 * time.Minute
 
 // standing asks how the job stands. While no agent answers, it waits for one: the agent restarts, or another
 // one takes over.
-func (b *base) standing(a *answers, k cluster.JobKey) (e *query.Explanation, err error) {
+func standing(b *base, a *answers, k cluster.JobKey) (e *query.Explanation, err error) {
 	told := false
 	for since := time.Now(); ; {
 		if err = a.hear(askTimeout); err == nil {
@@ -386,7 +386,7 @@ func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *query.Explanation, i
 	last, said, asked := "", "", false
 	for {
 		began := time.Now()
-		if e, err = b.standing(a, k); err != nil {
+		if e, err = standing(b, a, k); err != nil {
 			return nil, said != "", err
 		}
 		before := said

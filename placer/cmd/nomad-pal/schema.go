@@ -30,7 +30,7 @@ Templates (-t) use the same names.
 	"Which commands have a schema?", "nomad-pal schema | jq '.properties | keys'",
 ))
 
-func (b *base) runSchema(args []string) int {
+func runSchema(b *base, args []string) int {
 	rest, ok := b.parse(b.only(b.flags("schema")), args, anyWords)
 	if !ok {
 		return 1

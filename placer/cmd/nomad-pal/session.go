@@ -29,7 +29,7 @@ type session struct {
 }
 
 // newSession finds the allocation of a job that runs.
-func (b *base) newSession(o shellOptions, job *api.Job) (*session, error) {
+func newSession(b *base, o shellOptions, job *api.Job) (*session, error) {
 	client, err := b.nodeAPI()
 	if err != nil {
 		return nil, err

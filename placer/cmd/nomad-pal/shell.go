@@ -63,7 +63,7 @@ const (
 // anyShell is what runs where no command is named.
 var anyShell = []string{"/bin/sh", "-c", "command -v bash > /dev/null && exec bash; exec sh"}
 
-func (b *base) runShell(args []string) int {
+func runShell(b *base, args []string) int {
 	fs := b.only(b.flags("shell"))
 	o := shellOptions{limit: 2 * time.Hour}
 	fs.IntVar(&o.gpus, "gpus", 1, "")
@@ -96,11 +96,11 @@ func (b *base) runShell(args []string) int {
 	var stop context.CancelFunc
 	b.ctx, stop = signal.NotifyContext(b.ctx, syscall.SIGHUP) // the terminal is closed
 	defer stop()
-	return b.shell(o, command)
+	return shell(b, o, command)
 }
 
 // shell submits the job of a session, waits until it runs, runs the command, and ends the job.
-func (b *base) shell(o shellOptions, command []string) int {
+func shell(b *base, o shellOptions, command []string) int {
 	client, err := b.client()
 	if err != nil {
 		return b.fail(err)
@@ -113,7 +113,7 @@ func (b *base) shell(o shellOptions, command []string) int {
 		b.complain(idleSentence(a.activity, time.Now()))
 		return exitNoPlacer
 	}
-	o.driver = b.shellDriver(client, o)
+	o.driver = shellDriver(b, client, o)
 	job, err := o.shellJob(b.namespace)
 	if err != nil {
 		return b.fail(err)
@@ -121,26 +121,26 @@ func (b *base) shell(o shellOptions, command []string) int {
 	if was, err := client.Job(b.ctx, cluster.KeyOf(job)); err != nil || was != nil && *was.Status != "dead" {
 		return b.fail(cmp.Or(err, fmt.Errorf("a job %q is there already", o.job)))
 	}
-	gated, err := b.gateForRun(client, job)
+	gated, err := gateForRun(b, client, job)
 	if err != nil {
 		b.fail(err)
 		return 2
 	}
-	if _, err := b.register(client, gated, &api.RegisterOptions{}); err != nil {
+	if _, err := register(b, client, gated, &api.RegisterOptions{}); err != nil {
 		if nomad.StatusOf(err) == 0 { // it may be there all the same
-			b.endShell(client, job)
+			endShell(b, client, job)
 		}
-		return b.notRegistered(client, job, err)
+		return notRegistered(b, client, job, err)
 	}
-	defer b.endShell(client, job)
-	return b.attend(a, o, job, command)
+	defer endShell(b, client, job)
+	return attend(b, a, o, job, command)
 }
 
 // endWithin is how long ending the job may take.
 const endWithin = 20 * time.Second
 
 // endShell stops the job of a session.
-func (b *base) endShell(client *nomad.Client, job *api.Job) {
+func endShell(b *base, client *nomad.Client, job *api.Job) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), endWithin)
 	defer cancel()
 	if err := client.Deregister(ctx, cluster.KeyOf(job), false); err != nil {
@@ -149,7 +149,7 @@ func (b *base) endShell(client *nomad.Client, job *api.Job) {
 }
 
 // attend waits until the job runs, and runs the command in it.
-func (b *base) attend(a *answers, o shellOptions, job *api.Job, command []string) int {
+func attend(b *base, a *answers, o shellOptions, job *api.Job, command []string) int {
 	told := *b
 	told.io.out = b.io.err // standard output is the command's
 	e, _, err := told.awaitStart(a, cluster.KeyOf(job))
@@ -163,7 +163,7 @@ func (b *base) attend(a *answers, o shellOptions, job *api.Job, command []string
 		told.say(plain, e.Headline(time.Now()))
 		return 2
 	}
-	s, err := b.newSession(o, job)
+	s, err := newSession(b, o, job)
 	if err != nil {
 		return b.fail(err)
 	}

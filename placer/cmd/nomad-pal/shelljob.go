@@ -119,7 +119,7 @@ func (o shellOptions) shellJob(namespace string) (*api.Job, error) {
 
 // shellDriver is the driver where none is named: docker for an image, else raw_exec where a client
 // has it, else exec.
-func (b *base) shellDriver(client *nomad.Client, o shellOptions) string {
+func shellDriver(b *base, client *nomad.Client, o shellOptions) string {
 	switch {
 	case o.driver != "":
 		return o.driver

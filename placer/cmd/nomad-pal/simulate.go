@@ -40,7 +40,7 @@ func narrow(text string) string {
 	return strings.Join(out, "\n")
 }
 
-func (b *base) runSimulate(args []string) int {
+func runSimulate(b *base, args []string) int {
 	b.flags("simulate") // for what the environment says of the agent
 	return simulate.Run(args, b.io.out, b.io.err, b.pastRuns)
 }

@@ -48,7 +48,7 @@ type site struct {
 }
 
 // lookAround finds out what the cluster has.
-func (b *base) lookAround(client *nomad.Client) (*site, error) {
+func lookAround(b *base, client *nomad.Client) (*site, error) {
 	cfg := b.config()
 	q := (&api.QueryOptions{}).WithContext(b.ctx)
 	s := &site{

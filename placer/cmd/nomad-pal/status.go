@@ -117,7 +117,7 @@ func (n gpuCounts) String() string {
 	return text
 }
 
-func (b *base) runStatus(args []string) int {
+func runStatus(b *base, args []string) int {
 	fs := b.flags("status")
 	elements := fs.Bool("all", false, "")
 	mine := fs.Bool("mine", false, "")
@@ -129,7 +129,7 @@ func (b *base) runStatus(args []string) int {
 		return b.fail(err)
 	}
 	o, gpus := overview{Warnings: s.Warnings(), Placer: s.activity}, []query.GPU(nil)
-	if o.Jobs, err = b.jobs(s, *mine); err == nil {
+	if o.Jobs, err = jobs(b, s, *mine); err == nil {
 		gpus, err = s.GPUs()
 	}
 	if err == nil {
@@ -153,10 +153,10 @@ func (b *base) runStatus(args []string) int {
 	}
 	slices.SortStableFunc(o.Jobs, byPosition)
 	o.gpuCounts, o.Windows = countGPUs(gpus), keptByWindows(gpus)
-	return s.close(b.show(o, func() { b.printStatus(o, *elements) }))
+	return s.close(b.show(o, func() { printStatus(b, o, *elements) }))
 }
 
-func (b *base) printStatus(o overview, elements bool) {
+func printStatus(b *base, o overview, elements bool) {
 	profile := "none: nothing is measured yet"
 	switch {
 	case o.hidden:
@@ -172,7 +172,7 @@ func (b *base) printStatus(o overview, elements bool) {
 		rows = append(rows, row("Warning", oneLine(w)))
 	}
 	b.pairs(rows)
-	b.printTenants(o.Tenants)
+	printTenants(b, o.Tenants)
 	if len(o.Jobs) == 0 {
 		b.printf("\nNo jobs with GPUs.\n")
 		return

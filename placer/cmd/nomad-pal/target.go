@@ -59,12 +59,12 @@ func (b *base) target(s *answers, name string) (*target, error) {
 	if t := hardware(all, func(id string) bool { return id == name }); t != nil {
 		return t, nil
 	}
-	if k := b.keyOf(name); b.isJob(s, k) { // it has ended, or has no GPUs
+	if k := keyOf(b, name); isJob(b, s, k) { // it has ended, or has no GPUs
 		return &target{job: k}, nil
 	}
 	k, err := query.FindJob(keys, b.namespace, name)
 	if err == nil && k.ID == name {
-		k, err = b.jobBeginning(s, k)
+		k, err = jobBeginning(b, s, k)
 	}
 	if err != nil || k.ID != name {
 		return &target{job: k}, err
@@ -76,18 +76,18 @@ func (b *base) target(s *answers, name string) (*target, error) {
 	if found := beginnings(all, begins); len(found) > 1 {
 		return nil, fmt.Errorf("%q is the beginning of %d GPUs and nodes: say more of it (%s)", name, len(found), firstOf(found))
 	}
-	if t, err := b.allocation(s, name); t != nil || err != nil {
+	if t, err := allocation(b, s, name); t != nil || err != nil {
 		return t, err
 	}
 	if hidden != nil {
 		return nil, fmt.Errorf("%w, and GPUs and nodes of that name cannot be looked for: %w", nomad.NoJob(k), hidden)
 	}
-	return &target{job: k}, b.goneGPU(s, name)
+	return &target{job: k}, goneGPU(b, s, name)
 }
 
 // jobBeginning is the job that has ended, or has no GPUs, whose id alone begins as another's; that
 // other one if there is none.
-func (b *base) jobBeginning(s *answers, k cluster.JobKey) (cluster.JobKey, error) {
+func jobBeginning(b *base, s *answers, k cluster.JobKey) (cluster.JobKey, error) {
 	namespace := k.Namespace
 	if b.namespace == "*" {
 		namespace = "*"
@@ -104,7 +104,7 @@ func (b *base) jobBeginning(s *answers, k cluster.JobKey) (cluster.JobKey, error
 }
 
 // goneGPU says who runs on a GPU that no node names any more; nil if it is none.
-func (b *base) goneGPU(s *answers, prefix string) error {
+func goneGPU(b *base, s *answers, prefix string) error {
 	if !strings.HasPrefix(prefix, "GPU-") && !strings.HasPrefix(prefix, "MIG-") {
 		return nil
 	}
@@ -122,12 +122,12 @@ func (b *base) goneGPU(s *answers, prefix string) error {
 }
 
 // keyOf is the job of that id, in the namespace of the command.
-func (b *base) keyOf(id string) cluster.JobKey {
+func keyOf(b *base, id string) cluster.JobKey {
 	return cluster.JobKey{Namespace: cmp.Or(strings.Trim(b.namespace, "*"), api.DefaultNamespace), ID: id}
 }
 
 // isJob reports whether Nomad has the job.
-func (b *base) isJob(s *answers, k cluster.JobKey) bool {
+func isJob(b *base, s *answers, k cluster.JobKey) bool {
 	job, err := s.nomad.Job(b.ctx, k)
 	return err == nil && job != nil && *job.ID == k.ID
 }
@@ -175,7 +175,7 @@ func firstOf(names []string) string {
 
 // didYouMean adds to an error about a job that is not there the namespace that has a job of that
 // name, or the job with the name most like it.
-func (b *base) didYouMean(s *answers, name string, err error) error {
+func didYouMean(b *base, s *answers, name string, err error) error {
 	if none := b.noNamespace(s.nomad); none != nil {
 		return none
 	}
@@ -197,7 +197,7 @@ func (b *base) didYouMean(s *answers, name string, err error) error {
 }
 
 // allocation finds an allocation; nil if there is none.
-func (b *base) allocation(s *answers, prefix string) (*target, error) {
+func allocation(b *base, s *answers, prefix string) (*target, error) {
 	even := prefix
 	if digits := strings.ReplaceAll(prefix, "-", ""); len(digits) < 4 || strings.Trim(digits, "0123456789abcdef") != "" {
 		return nil, nil
@@ -229,7 +229,7 @@ type nodeState struct {
 	DrainUntil time.Time `json:"drain_until,omitzero"`
 }
 
-func (b *base) explainNode(s *answers, t *target) (*explained, error) {
+func explainNode(b *base, s *answers, t *target) (*explained, error) {
 	n := &nodeState{Name: t.node}
 	filter := fmt.Sprintf("Name == %q", t.node)
 	if stubs, _, err := s.nomad.API().Nodes().List((&api.QueryOptions{Filter: filter}).WithContext(b.ctx)); err == nil {
@@ -259,7 +259,7 @@ func (b *base) explainNode(s *answers, t *target) (*explained, error) {
 	return &explained{Kind: "node", Summary: text + ".", Node: n, NodeGPUs: t.gpus, idLength: t.idLength}, nil
 }
 
-func (b *base) printGPU(x *explained) {
+func printGPU(b *base, x *explained) {
 	b.say(bold, x.Summary)
 	g := x.GPU
 	if len(g.PMScores) > 0 {
@@ -285,15 +285,15 @@ func (b *base) printGPU(x *explained) {
 		namespace, id, _ := strings.Cut(g.Job, "/")
 		next = append(next, "Why that job is there: "+query.ExplainCommand(cluster.JobKey{Namespace: namespace, ID: id}))
 	}
-	b.printSteps(next)
+	printSteps(b, next)
 	if len(g.PMScores) > 0 {
-		b.printLegend("PM score", "Application class", "Variability class")
+		printLegend(b, "PM score", "Application class", "Variability class")
 	}
 }
 
-func (b *base) printNode(x *explained) {
+func printNode(b *base, x *explained) {
 	b.say(bold, x.Summary)
 	b.write("\n")
-	b.printGPUs(x.NodeGPUs, x.idLength)
-	b.printLegend("PM score", "Variability class")
+	printGPUs(b, x.NodeGPUs, x.idLength)
+	printLegend(b, "PM score", "Variability class")
 }

@@ -163,7 +163,7 @@ func (b *base) write(text string) {
 }
 
 // table prints rows as [row] makes them, the first being the head.
-func (b *base) table(rows []string) { b.layOut(rows, "  ") }
+func (b *base) table(rows []string) { layOut(b, rows, "  ") }
 
 // section prints a table below a head; nothing if the table has only its own.
 func (b *base) section(head string, rows []string) {
@@ -174,12 +174,12 @@ func (b *base) section(head string, rows []string) {
 }
 
 // pairs prints rows of a key and its value with "=" between.
-func (b *base) pairs(rows []string) { b.layOut(rows, " = ") }
+func (b *base) pairs(rows []string) { layOut(b, rows, " = ") }
 
 // leastColumn is how narrow a column becomes at most.
 const leastColumn = 8
 
-func (b *base) layOut(rows []string, glue string) {
+func layOut(b *base, rows []string, glue string) {
 	var cells [][]string
 	var widths []int
 	for _, r := range rows {
@@ -195,7 +195,7 @@ func (b *base) layOut(rows []string, glue string) {
 		}
 		cells = append(cells, cs)
 	}
-	b.squeeze(widths, len(glue))
+	squeeze(b, widths, len(glue))
 	var out strings.Builder
 	for _, cs := range cells {
 		lines := make([][]string, len(cs))
@@ -226,7 +226,7 @@ func (b *base) layOut(rows []string, glue string) {
 }
 
 // squeeze makes the widest columns narrower until a line fits the terminal.
-func (b *base) squeeze(widths []int, glue int) {
+func squeeze(b *base, widths []int, glue int) {
 	if b.width() == 0 {
 		return
 	}

@@ -44,7 +44,7 @@ Top Options:
 	"Over the agent of another cluster:", "nomad-pal top -address https://nomad.example.com:4646",
 ), generalOptions)
 
-func (b *base) runTop(args []string) int { return (&topCommand{base: *b}).run(args) }
+func runTop(b *base, args []string) int { return (&topCommand{base: *b}).run(args) }
 
 func (c *topCommand) run(args []string) int {
 	fs := c.only(c.flags("top"))

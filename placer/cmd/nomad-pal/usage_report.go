@@ -67,7 +67,7 @@ func readUsageReport(s *answers, q url.Values, now time.Time) (r usageReport, er
 }
 
 // writeUsageReport writes the report into a file: one page that needs nothing else.
-func (b *base) writeUsageReport(file string, r usageReport) int {
+func writeUsageReport(b *base, file string, r usageReport) int {
 	var page bytes.Buffer
 	if err := r.page().Write(&page); err != nil {
 		return b.fail(fmt.Errorf("writing the report: %w", err))

@@ -41,7 +41,7 @@ type validation struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-func (b *base) runValidate(args []string) int {
+func runValidate(b *base, args []string) int {
 	fs := b.flags("validate")
 	f := b.jobFlags(fs)
 	rest, ok := b.parse(fs, args, 1)
@@ -57,7 +57,7 @@ func (b *base) runValidate(args []string) int {
 		return b.fail(err)
 	}
 	v := validation{Job: *job.ID, Namespace: *job.Namespace}
-	gated, err := b.gateForRun(client, job)
+	gated, err := gateForRun(b, client, job)
 	if err != nil {
 		v.Errors, gated = append(v.Errors, err.Error()), job
 	}
@@ -77,10 +77,10 @@ func (b *base) runValidate(args []string) int {
 		v.Errors = append(v.Errors, resp.Error)
 	}
 	v.Valid = len(v.Errors) == 0
-	return max(map[bool]int{false: 1}[v.Valid], b.show(v, func() { b.printValidation(v) }))
+	return max(map[bool]int{false: 1}[v.Valid], b.show(v, func() { printValidation(b, v) }))
 }
 
-func (b *base) printValidation(v validation) {
+func printValidation(b *base, v validation) {
 	if v.Warnings != "" {
 		b.printf("Nomad warns: %s\n", strings.Join(strings.Fields(v.Warnings), " "))
 	}

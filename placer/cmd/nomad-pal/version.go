@@ -20,7 +20,7 @@ type versions struct {
 	Go string `json:"go"`
 }
 
-func (b *base) runVersion(args []string) int {
+func runVersion(b *base, args []string) int {
 	if _, ok := b.parse(b.flags("version"), args, 0); !ok {
 		return 1
 	}
