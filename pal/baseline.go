@@ -12,12 +12,13 @@ import (
 
 // The baselines are what PAL is compared with: they look at nothing but how many GPUs
 // are free where. Explain shows what Packed would have done beside PAL's choice.
+type baseline struct{ *search }
 
 // packed is the artifact's packing, blind to variability: a node with exactly
 // the GPUs needed, else the fullest that holds the gang, else the emptiest
 // nodes one after the other. So it leaves whole nodes to wide gangs, and a gang that
 // needs several nodes gets as few as possible.
-func (s *search) packed() []Member {
+func (s baseline) packed() []Member {
 	best, bestFree := int32(-1), math.MaxInt
 	groups := s.groups()
 	if s.n > s.c.largestGroup {
@@ -41,7 +42,7 @@ func (s *search) packed() []Member {
 // level by level, from the largest number of free GPUs down; perLevel spares it the
 // levels without a group. No group is filled twice: what it has left is less than a
 // member, or less than its node can hold.
-func (s *search) fillUp(set int) []Member {
+func (s baseline) fillUp(set int) []Member {
 	k, left := s.g.MemberSets[set].GPUs, s.g.MemberSets[set].Members
 	groups := s.groups()
 	all, perLevel := s.simple(groups), zeros(&s.c.scratch.perCount, s.c.largestGroup+1)
@@ -84,7 +85,7 @@ type load struct {
 // spreadOut repeatedly puts one member on the group with most free GPUs, on ties
 // the first. It goes level by level, as a group that got a member has fewer free
 // GPUs and comes up again on a lower level.
-func (s *search) spreadOut(set int) []Member {
+func (s baseline) spreadOut(set int) []Member {
 	k, left := s.g.MemberSets[set].GPUs, s.g.MemberSets[set].Members
 	loads := s.c.scratch.loads[:0]
 	for _, g := range s.groups() {
@@ -112,7 +113,7 @@ func (s *search) spreadOut(set int) []Member {
 }
 
 // fillFirst puts each load's members on the first free GPUs of its group.
-func (s *search) fillFirst(set int, loads []load) []Member {
+func (s baseline) fillFirst(set int, loads []load) []Member {
 	k := s.g.MemberSets[set].GPUs
 	ms := make([]Member, 0, s.g.MemberSets[set].Members)
 	for _, p := range loads {
@@ -128,7 +129,7 @@ func (s *search) fillFirst(set int, loads []load) []Member {
 }
 
 // firstFree lists the first n GPUs of a group that may be chosen.
-func (s *search) firstFree(group int32, n int) []int {
+func (s baseline) firstFree(group int32, n int) []int {
 	g := s.c.groups[group]
 	gpus := make([]int, 0, n)
 	for i := int(g.first); i < int(g.first+g.n) && len(gpus) < n; i++ {
@@ -141,13 +142,13 @@ func (s *search) firstFree(group int32, n int) []int {
 
 // random draws slots of k GPUs in index order, any group; with one-GPU members
 // it draws GPUs, as the artifact does.
-func (s *search) random() []Member {
+func (s baseline) random() []Member {
 	return s.eachSet(nil, s.randomSet)
 }
 
 // sample draws as the policy says, else by the gang's name: the same gang draws
 // the same on the same cluster, as Nomad shuffles nodes by evaluation id.
-func (s *search) sample(set, n, k int) []int {
+func (s baseline) sample(set, n, k int) []int {
 	if s.p.Sample != nil {
 		return s.p.Sample(n, k)
 	}
@@ -158,7 +159,7 @@ func (s *search) sample(set, n, k int) []int {
 
 // randomSet draws from all slots that exist, each as likely as the others; to draw
 // nodes first would favour the GPUs of nodes that are nearly full.
-func (s *search) randomSet(set int) []Member {
+func (s baseline) randomSet(set int) []Member {
 	want := s.g.MemberSets[set]
 	var pool []Member
 	for _, g := range s.groups() {

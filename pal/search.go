@@ -121,11 +121,11 @@ func (s *search) place() []Member {
 	case PMFirst:
 		return s.pmFirst(s.groups(), len(s.values)-1)
 	case Packed:
-		return s.packed()
+		return baseline{s}.packed()
 	case Spread:
-		return s.eachSet(nil, s.spreadOut)
+		return s.eachSet(nil, baseline{s}.spreadOut)
 	case Random:
-		return s.random()
+		return baseline{s}.random()
 	}
 	panic(fmt.Sprintf("pal: placement policy %q", s.p.Name))
 }

@@ -159,7 +159,7 @@ func (p *Placer) tell(told, warnings []string, warn func(string), none string) [
 
 // warnOfOldNomad warns once about what an old Nomad does to gangs.
 func (p *Placer) warnOfOldNomad() {
-	low := p.m.State.OldestNomad()
+	low := p.m.State.Nodes.OldestNomad()
 	if p.warned || low == nil || !low.LessThan(version.Must(version.NewVersion(cluster.ExactPins))) {
 		return
 	}

@@ -35,12 +35,3 @@ func (q BatchQueues) Refusal(job *api.Job) error {
 	}
 	return fmt.Errorf("node pool %q has Nomad's own batch queue (%s), which waits until the job at its head is placed: a gated job there holds up all behind it, and the placer cannot go before them. Run the job without its gate (nomad job run adds none), or take batch_queue out of the node pool", PoolOf(job), kind)
 }
-
-// Pools are the node pools of the nodes with GPUs, sorted.
-func (s *State) Pools() []string {
-	seen := map[string]bool{}
-	for _, n := range s.Nodes {
-		seen[n.NodePool] = true
-	}
-	return slices.Sorted(maps.Keys(seen))
-}

@@ -200,7 +200,7 @@ func (s *State) warn(conflicts map[conflict][]string) {
 		if more := len(conflicts[c]) - 1; more > 0 {
 			gpus = fmt.Sprintf("%s and %d more", gpus, more)
 		}
-		out = append(out, fmt.Sprintf("%s: named by node %s and by node %s; counted for the latter, %s", gpus, s.describe(c.node), s.describe(c.owner), c.why))
+		out = append(out, fmt.Sprintf("%s: named by node %s and by node %s; counted for the latter, %s", gpus, s.Nodes.describe(c.node), s.Nodes.describe(c.owner), c.why))
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.odd)) {
 		out = append(out, s.odd[id]...)
@@ -209,14 +209,6 @@ func (s *State) warn(conflicts map[conflict][]string) {
 		out = append(out[:maxWarnings], fmt.Sprintf("%d more warnings about nodes are not shown", more))
 	}
 	s.warnings = out
-}
-
-// describe names a node so that an operator finds it.
-func (s *State) describe(node string) string {
-	if n := s.Nodes[node]; n != nil {
-		return fmt.Sprintf("%.80q (%s, %.20s)", n.Name, shortID(node), n.Status)
-	}
-	return fmt.Sprintf("%.80q", node)
 }
 
 // OwnGPUs are the GPUs of an allocation that its node owns, or owned before

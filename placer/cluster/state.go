@@ -12,7 +12,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hashicorp/go-version"
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -49,7 +48,7 @@ type Alloc struct {
 	Next     string // id of the allocation that replaces it, if any
 	Later    bool   // Nomad is to replace it after a while
 	// Version is the job version that it runs or ran; nil if it came in an
-	// event, which does not tell. See [State.StaleVersions].
+	// event, which does not tell. See StaleVersions.
 	Version *uint64
 	// CreateTime and ModifyTime are Unix nanoseconds.
 	CreateTime, ModifyTime   int64
@@ -126,7 +125,7 @@ func (a *Alloc) PlacedFor(job *api.Job) bool { return a.CreateIndex > *job.JobMo
 // GPUs. It is not safe for concurrent use. The objects in it are never changed,
 // only replaced.
 type State struct {
-	Nodes  map[string]*api.Node // with GPUs
+	Nodes  Nodes // with GPUs
 	Allocs map[string]*Alloc
 	Jobs   map[JobKey]*api.Job
 	// Queues are Nomad's own batch queues, which the placer keeps out of.
@@ -136,14 +135,8 @@ type State struct {
 	Unread map[JobKey]error
 
 	ByJob map[JobKey]map[string]*Alloc
-	mine  map[JobKey]bool   // of these no clone has the map
-	bad   map[string]*Alloc // with GPUs, failed or lost
-	// orphans are live allocations whose job is gone, or is a new one of that
-	// name; those with GPUs.
-	orphans map[string]*Alloc
-	// staleVersions are allocations that ended since their job was last
-	// registered and may belong to an earlier version.
-	staleVersions map[string]*Alloc
+	mine  map[JobKey]bool // of these no clone has the map
+	noted
 	// back are nodes that have become ready, and since when; zero: not seen
 	// yet. See [State.Reconnecting].
 	back map[string]time.Time
@@ -157,8 +150,6 @@ type State struct {
 	// earlier are allocations that were live before the lists and are not in
 	// them.
 	earlier map[string]*Alloc
-	// away are allocations with GPUs on nodes that have lost touch with Nomad.
-	away map[string]*Alloc
 	// ending are gangs some of whose members have just ended.
 	ending map[JobKey]*ending
 	// Events up to these indexes are already in the lists.
@@ -168,12 +159,7 @@ type State struct {
 	heardAt, knownTo uint64
 	// begun is the index of the last change to jobs before the subscription.
 	begun uint64
-	// nodeChanges grows with each change of a node, also of one without GPUs as
-	// far as events tell; plain are the latter's former states.
-	nodeChanges uint64
-	plain       map[string]string
-	// nodeGeneration grows with each change of the GPUs or their measurements.
-	nodeGeneration uint64
+	changes
 	// sorted are the nodes with GPUs of their own, in the view's order; nil
 	// after a change. trimmed are the nodes among them that lack GPUs which
 	// belong to others.
@@ -189,6 +175,34 @@ type State struct {
 	// purgeLikely: see PurgeLikely.
 	purgeLikely bool
 	warnings    []string
+	history
+}
+
+// noted are allocations that are asked for again and again.
+type noted struct {
+	bad map[string]*Alloc // with GPUs, failed or lost
+	// away are allocations with GPUs on nodes that have lost touch with Nomad.
+	away map[string]*Alloc
+	// orphans are live allocations whose job is gone, or is a new one of that
+	// name; those with GPUs.
+	orphans map[string]*Alloc
+	// staleVersions are allocations that ended since their job was last
+	// registered and may belong to an earlier version.
+	staleVersions map[string]*Alloc
+}
+
+// changes count how nodes change.
+type changes struct {
+	// nodeChanges grows with each change of a node, also of one without GPUs as
+	// far as events tell; plain are the latter's former states.
+	nodeChanges uint64
+	plain       map[string]string
+	// nodeGeneration grows with each change of the GPUs or their measurements.
+	nodeGeneration uint64
+}
+
+// history is which jobs changed, one after the other.
+type history struct {
 	// touched are jobs in the order in which they or their allocations changed.
 	// before counts those dropped from its beginning.
 	touched []JobKey
@@ -199,7 +213,7 @@ type State struct {
 // Mark is a point in the history of one State. The zero Mark lies before
 // everything.
 type Mark struct {
-	state   *State
+	of      *history
 	at      int
 	touches uint64
 }
@@ -207,7 +221,7 @@ type Mark struct {
 // touchesKept bounds how many changes are remembered.
 const touchesKept = 1 << 15
 
-func (s *State) touch(k JobKey) {
+func (s *history) touch(k JobKey) {
 	s.touches++
 	if n := len(s.touched); n > 0 && s.touched[n-1] == k {
 		return
@@ -222,9 +236,9 @@ func (s *State) touch(k JobKey) {
 // Touched returns the jobs that changed, or whose allocations changed, since
 // the mark, and a mark for now. known is false if the mark is of another State
 // or too old.
-func (s *State) Touched(since Mark) (keys []JobKey, now Mark, known bool) {
+func (s *history) Touched(since Mark) (keys []JobKey, now Mark, known bool) {
 	now = Mark{s, s.before + len(s.touched), s.touches}
-	if since.state != s || since.at < s.before {
+	if since.of != s || since.at < s.before {
 		return nil, now, false
 	}
 	if since.touches == s.touches {
@@ -239,9 +253,10 @@ func (s *State) Touched(since Mark) (keys []JobKey, now Mark, known bool) {
 // NewState returns an empty state.
 func NewState() *State {
 	return &State{
-		Nodes: map[string]*api.Node{}, Unread: map[JobKey]error{}, Allocs: map[string]*Alloc{}, Jobs: map[JobKey]*api.Job{},
-		ByJob: map[JobKey]map[string]*Alloc{}, bad: map[string]*Alloc{}, orphans: map[string]*Alloc{}, staleVersions: map[string]*Alloc{}, ending: map[JobKey]*ending{},
-		back: map[string]time.Time{}, purged: map[string]*purged{}, assumed: map[JobKey]bool{}, earlier: map[string]*Alloc{}, away: map[string]*Alloc{}, kills: map[JobKey]time.Duration{}, trimmed: map[string]trimmed{}, odd: map[string][]string{}, own: map[JobKey][]string{},
+		Nodes: Nodes{}, Unread: map[JobKey]error{}, Allocs: map[string]*Alloc{}, Jobs: map[JobKey]*api.Job{},
+		ByJob: map[JobKey]map[string]*Alloc{}, ending: map[JobKey]*ending{},
+		noted: noted{bad: map[string]*Alloc{}, away: map[string]*Alloc{}, orphans: map[string]*Alloc{}, staleVersions: map[string]*Alloc{}},
+		back:  map[string]time.Time{}, purged: map[string]*purged{}, assumed: map[JobKey]bool{}, earlier: map[string]*Alloc{}, kills: map[JobKey]time.Duration{}, trimmed: map[string]trimmed{}, odd: map[string][]string{}, own: map[JobKey][]string{},
 	}
 }
 
@@ -310,10 +325,10 @@ func (s *State) DropJob(k JobKey) {
 
 // NodeChanges grows with each change of a node that may serve a group of some
 // job.
-func (s *State) NodeChanges() uint64 { return s.nodeChanges }
+func (c *changes) NodeChanges() uint64 { return c.nodeChanges }
 
 // notePlain counts a change of a node without GPUs: other groups of jobs may run there.
-func (s *State) notePlain(n *api.Node) {
+func (c *changes) notePlain(n *api.Node) {
 	what := fmt.Sprint(n.Status, n.SchedulingEligibility, n.Drain, n.Datacenter, n.NodePool, n.NodeClass, n.Attributes, n.Meta)
 	for _, name := range slices.Sorted(maps.Keys(n.Drivers)) {
 		if d := n.Drivers[name]; d != nil {
@@ -321,18 +336,18 @@ func (s *State) notePlain(n *api.Node) {
 		}
 	}
 	what += fmt.Sprint(slices.Sorted(maps.Keys(n.HostVolumes)), slices.Sorted(maps.Keys(n.CSINodePlugins)))
-	if s.plain == nil {
-		s.plain = map[string]string{}
+	if c.plain == nil {
+		c.plain = map[string]string{}
 	}
 	sum := sha256.Sum256([]byte(what))
-	if was := s.plain[n.ID]; was != string(sum[:]) {
-		s.plain[n.ID] = string(sum[:])
-		s.nodeChanges++
+	if was := c.plain[n.ID]; was != string(sum[:]) {
+		c.plain[n.ID] = string(sum[:])
+		c.nodeChanges++
 	}
 }
 
 // NodeGeneration grows with each change of the GPUs and their measurements.
-func (s *State) NodeGeneration() uint64 { return s.nodeGeneration }
+func (c *changes) NodeGeneration() uint64 { return c.nodeGeneration }
 
 // KeyOf is the key of a job as Nomad returns it.
 func KeyOf(job *api.Job) JobKey { return JobKey{*job.Namespace, *job.ID} }
@@ -474,13 +489,13 @@ func InstanceIDs(d *api.NodeDeviceResource) []string {
 // name that a new job uses, which would count them as members. Nomad sends no
 // events for the allocations of a purged job (seen on 1.11.3), so they must be
 // read one by one: see Client.ReadStale in placer/nomad.
-func (s *State) Orphans() []*Alloc { return byID(s.orphans) }
+func (n *noted) Orphans() []*Alloc { return byID(n.orphans) }
 
 // StaleVersions are allocations whose known version may be stale. They were
 // made before their job was last registered and have ended since; Nomad may
 // have updated them in place. Only their version, which events do not tell,
 // shows whether they succeeded for the present job.
-func (s *State) StaleVersions() []*Alloc { return byID(s.staleVersions) }
+func (n *noted) StaleVersions() []*Alloc { return byID(n.staleVersions) }
 
 // noteStale looks at the allocations of a job that has changed.
 func (s *State) noteStale(k JobKey) {
@@ -503,7 +518,7 @@ func byID(m map[string]*Alloc) []*Alloc {
 }
 
 // Failed are the allocations with GPUs that failed or were lost, by id.
-func (s *State) Failed() []*Alloc { return byID(s.bad) }
+func (n *noted) Failed() []*Alloc { return byID(n.bad) }
 
 // Success is an allocation that succeeded, and when.
 type Success struct {
@@ -560,20 +575,6 @@ func noteUnhealthy(unhealthy map[string]string, n *api.Node, gpu string) {
 	}
 }
 
-// NodeName is the name of a node, or its id if unknown.
-func (s *State) NodeName(id string) string {
-	if n := s.Nodes[id]; n != nil {
-		return n.Name
-	}
-	return id
-}
-
-// GateOpen reports whether a node meets the gate of some jobs: its meta has the key.
-func (s *State) GateOpen(node string) bool {
-	n := s.Nodes[node]
-	return n != nil && n.Meta[rewrite.GateMeta] != ""
-}
-
 func (s *State) dropAlloc(a *Alloc) {
 	s.touch(a.Job)
 	delete(s.Allocs, a.ID)
@@ -616,21 +617,4 @@ func (s *State) DropNode(id string) {
 	s.nodeChanges++
 	s.nodeGeneration++
 	s.sorted = nil
-}
-
-// ExactPins is the first Nomad version that never starts an allocation with
-// fewer GPUs than it asks for if instances are named (hashicorp/nomad#18364).
-const ExactPins = "1.11.1"
-
-// OldestNomad is the lowest Nomad version among the nodes; nil if none tells
-// it.
-func (s *State) OldestNomad() *version.Version {
-	var low *version.Version
-	for _, n := range s.Nodes {
-		v, err := version.NewVersion(n.Attributes["nomad.version"])
-		if err == nil && (low == nil || v.LessThan(low)) {
-			low = v
-		}
-	}
-	return low
 }

@@ -14,7 +14,7 @@ import (
 func TestTouched(t *testing.T) {
 	s := NewState()
 	key := func(i int) JobKey { return JobKey{Namespace: "default", ID: fmt.Sprint(i)} }
-	_, old, _ := s.Touched(Mark{state: s})
+	_, old, _ := s.Touched(Mark{of: &s.history})
 	for i := range 2*touchesKept + 10 {
 		s.touch(key(i % 7))
 	}

@@ -138,7 +138,7 @@ func Observe(s *cluster.State, job *api.Job) Observed {
 		if a.Member() {
 			st.Members = append(st.Members, a)
 			st.Live += min(1, wanted[a.Group])
-			past = past || a.PlacedFor(job) && (!pinned || s.GateOpen(a.Node))
+			past = past || a.PlacedFor(job) && (!pinned || s.Nodes.GateOpen(a.Node))
 		}
 		placed = placed || a.PlacedFor(job) && a.Desired == api.AllocDesiredStatusRun
 		if a.Member() || a.FinishedIn(job) {

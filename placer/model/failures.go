@@ -50,7 +50,7 @@ func (m *Model) failuresOf(k cluster.JobKey) (found []failure.Failure) {
 // Diagnose finds the cause of a failed or lost allocation.
 func (m *Model) Diagnose(a *cluster.Alloc) failure.Failure {
 	gpus := m.State.OwnGPUs(a)
-	f := failure.Diagnose(a, gpus, m.State.NodeName(a.Node), m.State.Unhealthy(gpus))
+	f := failure.Diagnose(a, gpus, m.State.Nodes.Name(a.Node), m.State.Unhealthy(gpus))
 	if job := m.State.Jobs[a.Job]; job != nil && *job.JobModifyIndex <= a.CreateIndex {
 		f.JobIndex = *job.JobModifyIndex
 	}

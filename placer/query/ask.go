@@ -62,8 +62,8 @@ func startOf(w queue.Wait) string {
 	return "by " + model.Moment(w.To)
 }
 
-// startsNow reports whether the waiting job could start now if it were as given. Callers hold mu.
-func (s *Snapshot) startsNow(job queue.Job) bool {
+// startsNow reports whether the waiting job could start now if it were as given.
+func (s facts) startsNow(job queue.Job) bool {
 	if job.Gang.GPUs() > s.m.View.Cluster.FreeGPUs() && job.Least == 0 {
 		return false
 	}
@@ -73,7 +73,7 @@ func (s *Snapshot) startsNow(job queue.Job) bool {
 
 // notePreempt names the configuration key that makes a job preemptible if the job does not say so
 // itself.
-func (s *Snapshot) notePreempt(e *Explanation, t *model.Tracked) {
+func (s facts) notePreempt(e *Explanation, t *model.Tracked) {
 	if from := t.Request.PreemptFrom; from != "" {
 		e.addNote(fmt.Sprintf("it may be stopped for others by %s: pal_preempt = \"false\" in its meta prevents that", from))
 	}

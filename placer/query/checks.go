@@ -61,8 +61,8 @@ func (s *Snapshot) Checks() []Check {
 }
 
 // checkVersion checks the clients: the servers do not show their versions to every token.
-func (s *Snapshot) checkVersion() Check {
-	low, known := s.m.State.OldestNomad(), version.Must(version.NewVersion(cluster.ExactPins))
+func (s facts) checkVersion() Check {
+	low, known := s.m.State.Nodes.OldestNomad(), version.Must(version.NewVersion(cluster.ExactPins))
 	switch {
 	case low == nil:
 		return Check{"nomad version", Warn, "no client says which Nomad it runs", "nomad node status: are there clients, and may the token read nodes?"}
@@ -73,7 +73,7 @@ func (s *Snapshot) checkVersion() Check {
 }
 
 // gpusOn returns the nodes with GPUs, by name, and the number of nodes without.
-func (s *Snapshot) gpusOn() (with []*api.Node, without int) {
+func (s facts) gpusOn() (with []*api.Node, without int) {
 	for _, id := range slices.Sorted(maps.Keys(s.m.State.Nodes)) {
 		n := s.m.State.Nodes[id]
 		if len(cluster.GPUDevices(n)) > 0 {
@@ -86,7 +86,7 @@ func (s *Snapshot) gpusOn() (with []*api.Node, without int) {
 	return with, without
 }
 
-func (s *Snapshot) checkGPUs() Check {
+func (s facts) checkGPUs() Check {
 	with, without := s.gpusOn()
 	c := s.m.View.Cluster
 	sick := 0
@@ -106,7 +106,7 @@ func (s *Snapshot) checkGPUs() Check {
 }
 
 // checkPlugin recognises our device plugin by an attribute that it always sets.
-func (s *Snapshot) checkPlugin() Check {
+func (s facts) checkPlugin() Check {
 	with, _ := s.gpusOn()
 	var others []string
 	for _, n := range with {
@@ -122,7 +122,7 @@ func (s *Snapshot) checkPlugin() Check {
 
 // checkMeasuring reports what keeps device plugins from measuring. GPUs that are never measured, by
 // configuration or because the model is not supported, are no fault.
-func (s *Snapshot) checkMeasuring() Check {
+func (s facts) checkMeasuring() Check {
 	with, _ := s.gpusOn()
 	waits, unable := map[string][]string{}, map[string][]string{} // nodes, by reason
 	note := func(of map[string][]string, why, node string) {
@@ -177,7 +177,7 @@ func some(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-func (s *Snapshot) checkProfile() Check {
+func (s facts) checkProfile() Check {
 	p := s.m.Profile
 	if p == nil {
 		return Check{"profile", Warn, "nothing is measured, so that all GPUs count as equally fast", "let the device plugin measure (measure { mode = \"idle\" }), or nomad-pal profile import"}
@@ -196,7 +196,7 @@ func (s *Snapshot) checkProfile() Check {
 }
 
 // behind returns the nodes whose plugin uses another profile than the one in force.
-func (s *Snapshot) behind(version int64) (names []string) {
+func (s facts) behind(version int64) (names []string) {
 	with, _ := s.gpusOn()
 	for _, n := range with {
 		for _, d := range cluster.GPUDevices(n) {
@@ -209,7 +209,7 @@ func (s *Snapshot) behind(version int64) (names []string) {
 	return names
 }
 
-func (s *Snapshot) checkUnprofiled() Check {
+func (s facts) checkUnprofiled() Check {
 	c := s.m.View.Cluster
 	var names []string
 	unknown := 0
@@ -229,10 +229,10 @@ func (s *Snapshot) checkUnprofiled() Check {
 
 // checkGate finds nodes whose meta opens the gate: they accept gangs that the placer has not
 // placed.
-func (s *Snapshot) checkGate() Check {
+func (s facts) checkGate() Check {
 	var open []string
 	for _, n := range s.m.State.Nodes {
-		if s.m.State.GateOpen(n.ID) {
+		if s.m.State.Nodes.GateOpen(n.ID) {
 			open = append(open, n.Name)
 		}
 	}

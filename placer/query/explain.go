@@ -534,7 +534,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 
 // keptForIt frees the GPUs that are reserved for the current start of a gang, until back is called:
 // the gang lacks other GPUs than those.
-func (s *Snapshot) keptForIt(state gang.State, t *model.Tracked) (back func()) {
+func (s facts) keptForIt(state gang.State, t *model.Tracked) (back func()) {
 	if state != gang.Committing {
 		return func() {}
 	}
@@ -575,15 +575,15 @@ func (s *Snapshot) askNomad(ctx context.Context, e *Explanation, job *api.Job) {
 	e.never(found)
 }
 
-// explainOn explains what the queue would find for a gang on a cluster. Callers hold mu.
-func (s *Snapshot) explainOn(c *pal.Cluster, g pal.Gang) pal.Decision {
+// explainOn explains what the queue would find for a gang on a cluster.
+func (s facts) explainOn(c *pal.Cluster, g pal.Gang) pal.Decision {
 	_, by, _ := s.m.Queue.Look(c, g)
 	return pal.Explain(c, g, by)
 }
 
 // besideWindows explains a waiting job that would fit again, without the GPUs of windows that
-// exclude it. Those GPUs count as taken until back is called. Callers hold mu.
-func (s *Snapshot) besideWindows(c *pal.Cluster, k cluster.JobKey, g pal.Gang, d *pal.Decision) (back func()) {
+// exclude it. Those GPUs count as taken until back is called.
+func (s facts) besideWindows(c *pal.Cluster, k cluster.JobKey, g pal.Gang, d *pal.Decision) (back func()) {
 	if !d.Placed {
 		return func() {}
 	}
@@ -603,7 +603,7 @@ func (s *Snapshot) besideWindows(c *pal.Cluster, k cluster.JobKey, g pal.Gang, d
 	return back
 }
 
-func (s *Snapshot) allocations(st gang.Observed) []Allocation {
+func (s facts) allocations(st gang.Observed) []Allocation {
 	var as []Allocation
 	for _, a := range st.Members {
 		node := a.Node

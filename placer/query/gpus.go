@@ -160,7 +160,7 @@ func IDLength(ids []string) int {
 }
 
 // idLength is IDLength for the cluster's GPUs.
-func (s *Snapshot) idLength() int {
+func (s facts) idLength() int {
 	c := s.m.View.Cluster
 	ids := make([]string, c.NumGPUs())
 	for i := range ids {

@@ -106,8 +106,8 @@ func matchingGroups(c *pal.Cluster, g pal.Gang) (may []bool, small int) {
 	return may, small
 }
 
-// holders finds the holders for a gang. Callers hold mu.
-func (s *Snapshot) holders(g pal.Gang, self cluster.JobKey) *Holders {
+// holders finds the holders for a gang.
+func (s facts) holders(g pal.Gang, self cluster.JobKey) *Holders {
 	c, held := s.m.View.Cluster, map[cluster.JobKey]int{}
 	may := matching(c, g)
 	for i := range c.NumGPUs() { // decisions that the ledger does not show yet are ignored
@@ -145,9 +145,8 @@ func (s *Snapshot) holders(g pal.Gang, self cluster.JobKey) *Holders {
 	return out
 }
 
-// stopping reports whether the job holds GPUs only for members that were told to stop. Callers hold
-// mu.
-func (s *Snapshot) stopping(k cluster.JobKey) bool {
+// stopping reports whether the job holds GPUs only for members that were told to stop.
+func (s facts) stopping(k cluster.JobKey) bool {
 	ending := false
 	for _, a := range s.m.State.AllocsOf(k) {
 		if a.Member() {
@@ -160,7 +159,7 @@ func (s *Snapshot) stopping(k cluster.JobKey) bool {
 
 // holding returns what a holder requested; ok is false if that is unknown. The model has nothing
 // about a job that has ended and whose members are stopping.
-func (s *Snapshot) holding(k cluster.JobKey, stopping bool) (r request.Request, ok bool) {
+func (s facts) holding(k cluster.JobKey, stopping bool) (r request.Request, ok bool) {
 	if job := s.m.State.Jobs[k]; stopping && job != nil {
 		r, err := s.m.View.Request(job)
 		return r, err == nil
@@ -174,7 +173,7 @@ func (s *Snapshot) holding(k cluster.JobKey, stopping bool) (r request.Request, 
 
 // needed marks the holders that make room for the gang when they end, one after another. It ignores
 // jobs that Nomad placed alone, and the resources of their nodes. It leaves the cluster as it was.
-func (s *Snapshot) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey) {
+func (s facts) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey) {
 	c := s.m.View.Cluster
 	type taken struct {
 		g  pal.Gang
@@ -209,8 +208,8 @@ func (s *Snapshot) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey
 }
 
 // remedies returns changes with which a waiting gang would fit now, without passing gangs ahead;
-// try is the first of them as -what-if takes it. Callers hold mu.
-func (s *Snapshot) remedies(t *model.Tracked) (out []reason.Reason, try string) {
+// try is the first of them as -what-if takes it.
+func (s facts) remedies(t *model.Tracked) (out []reason.Reason, try string) {
 	r, g := t.Request, t.Request.Least()
 	fits := func(g pal.Gang) bool { return s.mayStart(t, g) }
 	if fits(g) {
@@ -245,8 +244,8 @@ func (s *Snapshot) remedies(t *model.Tracked) (out []reason.Reason, try string) 
 var editCount = reason.Reason{Kind: reason.EditCount}
 
 // mayStart reports whether a waiting job could start now with another gang, on GPUs that are not
-// reserved for a gang ahead. Callers hold mu.
-func (s *Snapshot) mayStart(t *model.Tracked, g pal.Gang) bool {
+// reserved for a gang ahead.
+func (s facts) mayStart(t *model.Tracked, g pal.Gang) bool {
 	if g.GPUs() > s.m.View.Cluster.FreeGPUs() {
 		return false
 	}
@@ -257,7 +256,7 @@ func (s *Snapshot) mayStart(t *model.Tracked, g pal.Gang) bool {
 }
 
 // priorityHelps reports whether a waiting job would pass others with a higher priority.
-func (s *Snapshot) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bool {
+func (s facts) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bool {
 	if !s.m.Cfg.Queue.ByPriority() || *t.Job.Priority >= tryPriority {
 		return false
 	}
@@ -290,8 +289,8 @@ func (s *Snapshot) whatNow(e *Explanation, t *model.Tracked, w *model.Wait) {
 }
 
 // whenWhole is for a running service whose author has added more members than there is room for. It
-// tells what keeps them out, and what would make room. Callers hold mu.
-func (s *Snapshot) whenWhole(e *Explanation, t *model.Tracked) {
+// tells what keeps them out, and what would make room.
+func (s facts) whenWhole(e *Explanation, t *model.Tracked) {
 	r, held := t.Request, len(s.m.View.Holds(t.Key))
 	if t.Refused != nil || *t.Job.Type != api.JobTypeService || len(r.Gang.MemberSets) != 1 || t.Record == nil || t.Record.Ready.IsZero() ||
 		t.Have != len(t.Members) || held == 0 || held != t.Holds() || held%r.Gang.MemberSets[0].GPUs != 0 {
@@ -342,8 +341,8 @@ type Alternative struct {
 }
 
 // runsOn tells which GPUs a running gang has, where it would go if it started now, and what would
-// change that. Callers hold mu.
-func (s *Snapshot) runsOn(e *Explanation, t *model.Tracked) {
+// change that.
+func (s facts) runsOn(e *Explanation, t *model.Tracked) {
 	c, g := s.m.View.Cluster, t.Request.Gang
 	at := s.m.At(t)
 	if len(at.GPUs()) > g.GPUs() && t.Refused == nil && gang.HasCanaries(t.Job) {
@@ -362,8 +361,8 @@ func (s *Snapshot) runsOn(e *Explanation, t *model.Tracked) {
 	}
 }
 
-// lastGPUs returns where a gang ran that waits again. Callers hold mu.
-func (s *Snapshot) lastGPUs(t *model.Tracked) []Alternative {
+// lastGPUs returns where a gang ran that waits again.
+func (s facts) lastGPUs(t *model.Tracked) []Alternative {
 	var owned []int
 	for _, id := range t.Pins.GPUs() {
 		if i := s.m.View.Cluster.Find(id); i >= 0 {

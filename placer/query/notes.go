@@ -50,7 +50,7 @@ func sizeInWords(s *queue.Size, st gang.State) string {
 }
 
 // noteWindows adds which windows keep GPUs from a waiting job, and why.
-func (s *Snapshot) noteWindows(e *Explanation, t *model.Tracked) {
+func (s facts) noteWindows(e *Explanation, t *model.Tracked) {
 	for _, k := range s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), t.Key.String()) {
 		said := fmt.Sprintf("window %s: %d GPUs are kept from %s to %s. ", k.Window, k.GPUs, model.Moment(k.From), model.Moment(k.To))
 		switch {
@@ -73,7 +73,7 @@ func minutes(d time.Duration) string { return fmt.Sprintf("%.0f minutes", d.Minu
 
 // windowsAhead returns the windows that a running service is in, or will be within a day unless
 // somebody stops it: nobody does that for the window.
-func (s *Snapshot) windowsAhead(t *model.Tracked) (said []reason.Reason) {
+func (s facts) windowsAhead(t *model.Tracked) (said []reason.Reason) {
 	if *t.Job.Type != api.JobTypeService {
 		return nil
 	}
@@ -84,8 +84,8 @@ func (s *Snapshot) windowsAhead(t *model.Tracked) (said []reason.Reason) {
 	return said
 }
 
-// whenEnds adds when a running job is expected to end, and why. Callers hold mu.
-func (s *Snapshot) whenEnds(e *Explanation, t *model.Tracked) {
+// whenEnds adds when a running job is expected to end, and why.
+func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
 	if e.EndFrom, e.EndTo = s.ends(t.Key); e.EndTo.IsZero() {
 		return
 	}
@@ -124,8 +124,8 @@ func reportsTell(steps int) string {
 func percent(part float64) string { return fmt.Sprintf("%.3g %%", 100*part) }
 
 // reports describes the progress that a running job reports, or why it is not known; "" if the job
-// does not report any. Callers hold mu.
-func (s *Snapshot) reports(t *model.Tracked) string {
+// does not report any.
+func (s facts) reports(t *model.Tracked) string {
 	if !t.Request.Hints.Progress {
 		return ""
 	}
@@ -161,7 +161,7 @@ func earlierRuns(runs int, shortest, longest time.Duration) string {
 }
 
 // noteDeadline adds whether a waiting job will meet its deadline.
-func (s *Snapshot) noteDeadline(e *Explanation, t *model.Tracked, w *model.Wait) {
+func (s facts) noteDeadline(e *Explanation, t *model.Tracked, w *model.Wait) {
 	at, ok := t.Request.Hints.DeadlineOf(t.Submitted())
 	if !ok {
 		return
@@ -209,7 +209,7 @@ func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
 
 // notePriority tells that other jobs go first because of their priority. Under quotas and fair
 // share the tenant counts first, so then it is about jobs of the same namespace only.
-func (s *Snapshot) notePriority(e *Explanation, t *model.Tracked) {
+func (s facts) notePriority(e *Explanation, t *model.Tracked) {
 	q := s.m.Cfg.Queue
 	if !q.ByPriority() || t.Nomad != gang.Waiting {
 		return
@@ -234,7 +234,7 @@ func goes(jobs int) string {
 }
 
 // noteTenant adds what the tenant of a waiting job decides.
-func (s *Snapshot) noteTenant(e *Explanation, t *model.Tracked) {
+func (s facts) noteTenant(e *Explanation, t *model.Tracked) {
 	u := s.m.Queue.TenantUse(t.Key.Namespace, gang.QueueTime(s.m.Time))
 	holding(&u, s.m.HeldByNamespace())
 	e.addNote(quotaSentence(u))

@@ -159,7 +159,7 @@ func (e *Explanation) notServed(job *api.Job, children bool) bool {
 }
 
 // planRunning tells what would happen to a running gang after an edit.
-func (s *Snapshot) planRunning(e *Explanation, st gang.Observed, changed gang.Lifecycle, v *request.View, d *pal.Decision) {
+func (s facts) planRunning(e *Explanation, st gang.Observed, changed gang.Lifecycle, v *request.View, d *pal.Decision) {
 	room := s.m.RoomForPlan(&changed, v)
 	if !d.Placed {
 		room.Reason = d.Reason // it has details about nodes
@@ -230,7 +230,7 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *request.View
 }
 
 // placed returns the state of a job that the placer has placed; ok is false for any other.
-func (s *Snapshot) placed(k cluster.JobKey) (st gang.Observed, ok bool) {
+func (s facts) placed(k cluster.JobKey) (st gang.Observed, ok bool) {
 	job := s.m.State.Jobs[k]
 	if job == nil {
 		return st, false

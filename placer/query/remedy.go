@@ -235,15 +235,15 @@ type Tradeoff struct {
 }
 
 // thatMayStart selects the tradeoffs with which a waiting job could start now, or would not fit.
-// For the others, the GPUs are reserved for jobs ahead. Callers hold mu.
-func (s *Snapshot) thatMayStart(t *model.Tracked, all []Tradeoff) []Tradeoff {
+// For the others, the GPUs are reserved for jobs ahead.
+func (s facts) thatMayStart(t *model.Tracked, all []Tradeoff) []Tradeoff {
 	return slices.DeleteFunc(all, func(o Tradeoff) bool { return o.Choice != nil && !s.mayStart(t, o.gang) })
 }
 
 // tradeoffs returns other application classes, and a smaller count, that would change the result on
 // the GPUs that are free now: whether the gang fits, on which GPUs, how close together. count is
 // the key of its number of members.
-func (s *Snapshot) tradeoffs(c *pal.Cluster, g pal.Gang, count string) (out []Tradeoff) {
+func (s facts) tradeoffs(c *pal.Cluster, g pal.Gang, count string) (out []Tradeoff) {
 	find := func(g pal.Gang) (pal.Placement, bool) {
 		f, _, ok := s.m.Queue.Look(c, g)
 		return f.Placement, ok

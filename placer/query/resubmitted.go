@@ -12,8 +12,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// keeps reports whether a running job requests the GPUs that its members have. Callers hold mu.
-func (s *Snapshot) keeps(st gang.Observed, job *api.Job) bool {
+// keeps reports whether a running job requests the GPUs that its members have.
+func (s facts) keeps(st gang.Observed, job *api.Job) bool {
 	forbidden := s.m.View.Forbids(job, st.Members)
 	if st.Nomad != gang.Resubmitted {
 		return gang.SameRequests(st.Job, job) && (!forbidden || s.m.View.Forbids(st.Job, st.Members))
@@ -40,8 +40,8 @@ func (s *Snapshot) keeps(st gang.Observed, job *api.Job) bool {
 }
 
 // tooLarge returns why a gang keeps running its old version although its author now requests
-// something else; none for other gangs. Callers hold mu.
-func (s *Snapshot) tooLarge(t *model.Tracked) reason.Reason {
+// something else; none for other gangs.
+func (s facts) tooLarge(t *model.Tracked) reason.Reason {
 	switch {
 	case t == nil || t.Nomad != gang.Resubmitted:
 		return reason.Reason{}

@@ -29,7 +29,7 @@ import (
 // Snapshot is the cluster and the queue at one time, with the configuration of the placer at work.
 // The agent answers from it. It never changes and is safe for concurrent use.
 type Snapshot struct {
-	m     *model.Model
+	facts
 	nomad *nomad.Client
 	// Activity tells whether a placer was at work.
 	Activity heartbeat.Activity
@@ -44,14 +44,17 @@ type Snapshot struct {
 	counted *model.Status
 }
 
+// facts are what the model alone tells. Who reads them holds the snapshot's mu.
+type facts struct{ m *model.Model }
+
 // New returns a snapshot that answers from m. It uses c only for data of single jobs.
 func New(m *model.Model, c *nomad.Client, a heartbeat.Activity) *Snapshot {
-	return &Snapshot{m: m, nomad: c, Activity: a}
+	return &Snapshot{facts: facts{m}, nomad: c, Activity: a}
 }
 
 // Picture returns the snapshot of a placer at work; m is its cloned model.
 func Picture(m *model.Model, c *nomad.Client, warned []string) *Snapshot {
-	return &Snapshot{m: m, nomad: c, Activity: heartbeat.Activity{Working: true}, warned: warned}
+	return &Snapshot{facts: facts{m}, nomad: c, Activity: heartbeat.Activity{Working: true}, warned: warned}
 }
 
 // Warned returns the warnings of the placer at work.
@@ -77,7 +80,7 @@ func (s *Snapshot) Status() model.Status {
 func (s *Snapshot) With(a heartbeat.Activity) *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &Snapshot{m: s.m.Clone(), nomad: s.nomad, Activity: a, warned: s.warned}
+	return &Snapshot{facts: facts{s.m.Clone()}, nomad: s.nomad, Activity: a, warned: s.warned}
 }
 
 // Read calls f with the model, while no changes are tried on it.
@@ -157,7 +160,7 @@ func (s *Snapshot) Jobs() []model.JobStatus {
 }
 
 // countRun counts a job for the parameterized or periodic job that made it, if any.
-func (s *Snapshot) countRun(runs map[cluster.JobKey]*model.Runs, st gang.Observed, state gang.State) {
+func (s facts) countRun(runs map[cluster.JobKey]*model.Runs, st gang.Observed, state gang.State) {
 	if !cluster.Child(st.Job) {
 		return
 	}
@@ -172,7 +175,7 @@ func (s *Snapshot) countRun(runs map[cluster.JobKey]*model.Runs, st gang.Observe
 }
 
 // runsOf counts the jobs that a parameterized or periodic job has made; nil if it has made none.
-func (s *Snapshot) runsOf(k cluster.JobKey) *model.Runs {
+func (s facts) runsOf(k cluster.JobKey) *model.Runs {
 	runs := map[cluster.JobKey]*model.Runs{}
 	for _, job := range s.m.State.Jobs {
 		if !cluster.Child(job) || *job.ParentID != k.ID || *job.Namespace != k.Namespace {
@@ -188,8 +191,8 @@ func (s *Snapshot) runsOf(k cluster.JobKey) *model.Runs {
 	return runs[k]
 }
 
-// progress fills in since when a job runs, on how many nodes, and until when. Callers hold mu.
-func (s *Snapshot) progress(j *model.JobStatus, st gang.Observed) {
+// progress fills in since when a job runs, on how many nodes, and until when.
+func (s facts) progress(j *model.JobStatus, st gang.Observed) {
 	nodes := map[string]bool{}
 	for _, a := range st.Members {
 		nodes[a.Node] = true
@@ -206,8 +209,7 @@ func (s *Snapshot) progress(j *model.JobStatus, st gang.Observed) {
 }
 
 // ends returns the range in which a running job is expected to end; zero if nothing is known.
-// Callers hold mu.
-func (s *Snapshot) ends(k cluster.JobKey) (from, to time.Time) {
+func (s facts) ends(k cluster.JobKey) (from, to time.Time) {
 	if from, to, ok := s.m.Queue.Ends(gang.QueueTime(s.m.Time), k.String()); ok {
 		return time.Unix(0, int64(from)), time.Unix(0, int64(to))
 	}

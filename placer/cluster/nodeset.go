@@ -1,0 +1,66 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/hashicorp/go-version"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+)
+
+// Nodes are nodes by id.
+type Nodes map[string]*api.Node
+
+// Name is the name of a node, or its id if unknown.
+func (ns Nodes) Name(id string) string {
+	if n := ns[id]; n != nil {
+		return n.Name
+	}
+	return id
+}
+
+// describe names a node so that an operator finds it.
+func (ns Nodes) describe(id string) string {
+	if n := ns[id]; n != nil {
+		return fmt.Sprintf("%.80q (%s, %.20s)", n.Name, shortID(id), n.Status)
+	}
+	return fmt.Sprintf("%.80q", id)
+}
+
+// GateOpen reports whether a node meets the gate of some jobs: its meta has the key.
+func (ns Nodes) GateOpen(id string) bool {
+	n := ns[id]
+	return n != nil && n.Meta[rewrite.GateMeta] != ""
+}
+
+// Pools are the node pools of the nodes, sorted.
+func (ns Nodes) Pools() []string {
+	seen := map[string]bool{}
+	for _, n := range ns {
+		seen[n.NodePool] = true
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// ExactPins is the first Nomad version that never starts an allocation with
+// fewer GPUs than it asks for if instances are named (hashicorp/nomad#18364).
+const ExactPins = "1.11.1"
+
+// OldestNomad is the lowest Nomad version among the nodes; nil if none tells
+// it.
+func (ns Nodes) OldestNomad() *version.Version {
+	var low *version.Version
+	for _, n := range ns {
+		v, err := version.NewVersion(n.Attributes["nomad.version"])
+		if err == nil && (low == nil || v.LessThan(low)) {
+			low = v
+		}
+	}
+	return low
+}
