@@ -41,7 +41,7 @@ type backoff struct {
 
 // report records the outcome of something the placer does. A failure is logged when it begins,
 // changes and ends, and is shown in the status meanwhile.
-func (p *Placer) report(what string, err error) {
+func (p *core) report(what string, err error) {
 	was, had := p.backoffs[what]
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -59,12 +59,12 @@ func (p *Placer) report(what string, err error) {
 }
 
 // backsOff reports whether something has failed and must not be retried yet.
-func (p *Placer) backsOff(what string, now time.Time) bool {
+func (p *core) backsOff(what string, now time.Time) bool {
 	return now.Before(p.backoffs[what].retryAt)
 }
 
 // failing returns sentences about what does not work now.
-func (p *Placer) failing() []string {
+func (p *core) failing() []string {
 	var out []string
 	for _, what := range slices.Sorted(maps.Keys(p.backoffs)) {
 		out = append(out, what+" fails: "+p.backoffs[what].err.Error())

@@ -116,7 +116,7 @@ func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 }
 
 // holdJobs keeps held jobs out of the queue.
-func (p *Placer) holdJobs() {
+func (p *core) holdJobs() {
 	for _, t := range p.m.Sorted() {
 		h := t.Control.Held
 		if h == nil || t.Nomad != gang.Waiting || t.Refused != nil {

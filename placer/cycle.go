@@ -24,7 +24,7 @@ const cycleTimeout = 2 * time.Minute
 var errCycleTimeout = fmt.Errorf("a cycle took longer than %v", cycleTimeout)
 
 // tick reads the clock.
-func (p *Placer) tick() time.Time {
+func (p *core) tick() time.Time {
 	p.m.Time = p.clock.now()
 	return p.m.Time
 }
@@ -249,7 +249,7 @@ func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
 
 // profileDue stores the profile in force, unless that is done. Nodes, commands and the next placer
 // read it.
-func (p *Placer) profileDue(now time.Time) *dueWrite {
+func (p *journal) profileDue(now time.Time) *dueWrite {
 	if !p.unstored || p.backsOff(storingProfile, now) {
 		return nil
 	}

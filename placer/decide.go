@@ -219,7 +219,7 @@ func (p *Placer) forbids(s *start) string {
 
 // registerStart registers the pinned job. It does so in the author's name if the author is
 // submitting it, else in the placer's.
-func (p *Placer) registerStart(ctx context.Context, s *start, source *api.JobSubmission) (*api.JobRegisterResponse, error) {
+func (p *core) registerStart(ctx context.Context, s *start, source *api.JobSubmission) (*api.JobRegisterResponse, error) {
 	if s.submission == nil {
 		return p.registerWhole(ctx, s.Job, source, s.t.Job)
 	}
@@ -230,7 +230,7 @@ func (p *Placer) registerStart(ctx context.Context, s *start, source *api.JobSub
 
 // dryRun checks with Nomad what the view does not model. If Nomad refuses, it finds out on which
 // nodes, so that the gang can go elsewhere.
-func (p *Placer) dryRun(ctx context.Context, s *start) error {
+func (p *core) dryRun(ctx context.Context, s *start) error {
 	why, err := p.refusal(ctx, s.Job)
 	if err != nil || why.IsZero() {
 		return err
@@ -243,7 +243,7 @@ func (p *Placer) dryRun(ctx context.Context, s *start) error {
 }
 
 // refusal returns the group that Nomad's dry run refuses, with the cause; none if it refuses none.
-func (p *Placer) refusal(ctx context.Context, job *api.Job) (reason.Reason, error) {
+func (p *core) refusal(ctx context.Context, job *api.Job) (reason.Reason, error) {
 	resp, err := p.nomad.DryRun(ctx, job)
 	if err != nil || len(resp.FailedTGAllocs) == 0 {
 		return reason.Reason{}, err
@@ -258,7 +258,7 @@ const mostDryRuns = 32
 // unfitNodes returns the names of chosen nodes on which Nomad refuses the gang's members even when
 // each is tried alone, except nodes that are known for that. It returns none if no node can be
 // blamed, or if Nomad did not answer for all.
-func (p *Placer) unfitNodes(ctx context.Context, s *start) (unfit []string) {
+func (p *core) unfitNodes(ctx context.Context, s *start) (unfit []string) {
 	members := map[int]map[string]int{} // by node, then group
 	for _, m := range s.Placement.Members {
 		node, _ := p.m.View.Cluster.Group(m.Group)

@@ -115,12 +115,12 @@ const (
 )
 
 // startedOne records that a gang was started.
-func (p *Placer) startedOne(now time.Time) {
+func (p *journal) startedOne(now time.Time) {
 	p.started = append(p.started[max(0, len(p.started)+1-burst):], now)
 }
 
 // inBurst reports whether many gangs are starting.
-func (p *Placer) inBurst(now time.Time) bool {
+func (p *journal) inBurst(now time.Time) bool {
 	if len(p.started) == burst && now.Sub(p.started[0]) < time.Second {
 		return true
 	}
@@ -135,7 +135,7 @@ func (p *Placer) inBurst(now time.Time) bool {
 
 // decisionsDue returns how many records must be written now: none before recordAfter, and in a
 // burst none before recordWithin.
-func (p *Placer) decisionsDue(now time.Time) int {
+func (p *journal) decisionsDue(now time.Time) int {
 	if p.unsaved.len() == 0 || p.backsOff(recordingDecisions, now) {
 		return 0
 	}
@@ -148,7 +148,7 @@ func (p *Placer) decisionsDue(now time.Time) int {
 }
 
 // decisionsDueAt returns when the next records become due; ok is false if there are none.
-func (p *Placer) decisionsDueAt() (at time.Time, ok bool) {
+func (p *journal) decisionsDueAt() (at time.Time, ok bool) {
 	if p.unsaved.len() == 0 {
 		return time.Time{}, false
 	}
@@ -157,11 +157,11 @@ func (p *Placer) decisionsDueAt() (at time.Time, ok bool) {
 }
 
 // recordsDue writes the records that are due.
-func (p *Placer) recordsDue(now time.Time) *dueWrite { return p.records(p.decisionsDue(now)) }
+func (p *journal) recordsDue(now time.Time) *dueWrite { return p.records(p.decisionsDue(now)) }
 
 // records writes at most so many unsaved records, the oldest first. A record that cannot be written
 // becomes unsaved again. Records of jobs that are gone are dropped.
-func (p *Placer) records(most int) *dueWrite {
+func (p *journal) records(most int) *dueWrite {
 	for p.unsaved.len() > unsavedMost {
 		p.unsaved.take()
 	}
@@ -200,7 +200,7 @@ func keyOfRecord(r gang.Record) cluster.JobKey {
 }
 
 // writeRecord records a decision.
-func (p *Placer) writeRecord(ctx context.Context, r gang.Record) error {
+func (p *journal) writeRecord(ctx context.Context, r gang.Record) error {
 	return store.In(p.nomad).Decision(keyOfRecord(r)).Write(ctx, r)
 }
 
@@ -237,7 +237,7 @@ const (
 )
 
 // kept returns the paths of the records that are not stale.
-func (p *Placer) kept() map[string]bool {
+func (p *journal) kept() map[string]bool {
 	keep := map[string]bool{}
 	for k := range p.m.State.Jobs {
 		keep[store.DecisionPath(k)] = true
@@ -249,7 +249,7 @@ func (p *Placer) kept() map[string]bool {
 }
 
 // lookForStale finds the records of jobs that are gone.
-func (p *Placer) lookForStale(ctx context.Context) error {
+func (p *journal) lookForStale(ctx context.Context) error {
 	paths, err := store.In(p.nomad).Decisions().Paths(ctx)
 	if err != nil {
 		return err
@@ -260,7 +260,7 @@ func (p *Placer) lookForStale(ctx context.Context) error {
 }
 
 // staleDue removes some of them.
-func (p *Placer) staleDue(now time.Time) *dueWrite {
+func (p *journal) staleDue(now time.Time) *dueWrite {
 	if len(p.stale) == 0 || p.backsOff(pruningRecords, now) {
 		return nil
 	}
@@ -279,7 +279,7 @@ func (p *Placer) staleDue(now time.Time) *dueWrite {
 
 // deleteStale deletes a record if Nomad confirms that its job is gone. Nomad's lists omit what the
 // token may not read, so a job in a namespace that became unreadable looks purged there.
-func (p *Placer) deleteStale(ctx context.Context, path string) error {
+func (p *journal) deleteStale(ctx context.Context, path string) error {
 	records := store.In(p.nomad).Decisions()
 	r, err := records.At(path).Read(ctx)
 	switch {

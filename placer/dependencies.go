@@ -92,7 +92,7 @@ func isMissing(why reason.Reason) bool { return why.Kind == reason.AheadMissing 
 
 // circles returns jobs that wait for each other; each maps to the one that it waits for. If circles
 // share jobs, at least one circle is found.
-func (p *Placer) circles(waits map[*model.Tracked][]cluster.JobKey) map[cluster.JobKey]cluster.JobKey {
+func (p *core) circles(waits map[*model.Tracked][]cluster.JobKey) map[cluster.JobKey]cluster.JobKey {
 	found, seen := map[cluster.JobKey]cluster.JobKey{}, map[cluster.JobKey]bool{}
 	var path []cluster.JobKey
 	at := map[cluster.JobKey]int{} // on the path
@@ -127,7 +127,7 @@ func (p *Placer) circles(waits map[*model.Tracked][]cluster.JobKey) map[cluster.
 
 // queryDependencies finds out the state of the dependencies that are due, longest due first. If one
 // cannot be read, only the jobs that come after it keep waiting.
-func (p *Placer) queryDependencies(ctx context.Context, wanted map[cluster.JobKey]bool, now time.Time, atMost int) {
+func (p *core) queryDependencies(ctx context.Context, wanted map[cluster.JobKey]bool, now time.Time, atMost int) {
 	f := &p.m.Dependencies
 	var keys []cluster.JobKey
 	for k := range wanted {
@@ -183,7 +183,7 @@ func ahead(t *model.Tracked) reason.Reason {
 
 // readDependency finds out the state of a job that must finish first. had is what was known; it is
 // returned unchanged if Nomad does not show yet what an event told.
-func (p *Placer) readDependency(ctx context.Context, k cluster.JobKey, had model.Dependency) (model.Dependency, error) {
+func (p *core) readDependency(ctx context.Context, k cluster.JobKey, had model.Dependency) (model.Dependency, error) {
 	job, err := p.nomad.Job(ctx, k)
 	switch {
 	case err != nil, had.Outdated(job):
@@ -236,7 +236,7 @@ func (p *Placer) readFinished(ctx context.Context, now time.Time) {
 }
 
 // finishedDue writes which finished jobs others wait for, when that changes.
-func (p *Placer) finishedDue(now time.Time) *dueWrite {
+func (p *journal) finishedDue(now time.Time) *dueWrite {
 	f := &p.m.Dependencies
 	if !f.Loaded || p.backsOff(recordingFinished, now) {
 		return nil

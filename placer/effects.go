@@ -59,7 +59,7 @@ func (p *Placer) carryOut(ctx context.Context, t *model.Tracked, e gang.Effect) 
 }
 
 // note counts what was done to a job, and writes it to the audit log.
-func (p *Placer) note(t *model.Tracked, e gang.Effect, err error) {
+func (p *core) note(t *model.Tracked, e gang.Effect, err error) {
 	switch e := e.(type) {
 	case gang.Register:
 		p.hooks.Meter.Registrations.WithLabelValues(string(e.Why), outcome(err)).Inc()
@@ -78,7 +78,7 @@ func (p *Placer) note(t *model.Tracked, e gang.Effect, err error) {
 }
 
 // audit logs what was changed in which job.
-func (p *Placer) audit(k cluster.JobKey, what string, err error, args ...any) {
+func (p *core) audit(k cluster.JobKey, what string, err error, args ...any) {
 	args = append([]any{"job", k.ID, "namespace", k.Namespace}, args...)
 	if err != nil {
 		args = append(args, "outcome", outcome(err), "error", err)
@@ -101,7 +101,7 @@ func outcome(err error) string {
 
 // versions returns the versions of a job that Nomad keeps. It adds the version that a gang still
 // runs while its author requests something else, as enough edits make Nomad drop it.
-func (p *Placer) versions(ctx context.Context, t *model.Tracked) (map[uint64]*api.Job, error) {
+func (p *core) versions(ctx context.Context, t *model.Tracked) (map[uint64]*api.Job, error) {
 	vs, err := p.nomad.Versions(ctx, t.Key)
 	if err != nil || t.Nomad != gang.Resubmitted || len(t.Members) == 0 {
 		return vs, err
@@ -194,7 +194,7 @@ func (p *Placer) carryOutHere(t *model.Tracked, e gang.Effect) {
 }
 
 // notePlaced counts a placed gang, and emits the event.
-func (p *Placer) notePlaced(t *model.Tracked, r gang.Record) {
+func (p *core) notePlaced(t *model.Tracked, r gang.Record) {
 	slowdown := 0.0
 	if c := r.Decision.Chosen; c != nil {
 		slowdown = c.Cost
@@ -204,7 +204,7 @@ func (p *Placer) notePlaced(t *model.Tracked, r gang.Record) {
 }
 
 // noteFinished counts the run time of a gang whose author gave an estimate.
-func (p *Placer) noteFinished(t *model.Tracked) {
+func (p *core) noteFinished(t *model.Tracked) {
 	said, r := t.Request.Hints.Duration, t.Record
 	if said > 0 && r != nil && r.Attained == 0 && !r.Decided.IsZero() {
 		p.hooks.Meter.Accuracy.WithLabelValues(string(t.Request.Gang.Class)).Observe(float64(p.m.Time.Sub(r.Decided)) / float64(said))
@@ -235,14 +235,14 @@ func (p *Placer) register(ctx context.Context, t *model.Tracked, e gang.Register
 }
 
 // registered records a registration of ours, as Nomad will show it.
-func (p *Placer) registered(t *model.Tracked, job *api.Job, index uint64) gang.Registered {
+func (p *core) registered(t *model.Tracked, job *api.Job, index uint64) gang.Registered {
 	job = gang.RegisteredJob(job, t.Job, index, p.m.Time)
 	p.m.State.Assume(job)
 	return gang.Registered{Observed: gang.Observe(p.m.State, job)}
 }
 
 // readAgain reads a job that has changed.
-func (p *Placer) readAgain(ctx context.Context, k cluster.JobKey) error {
+func (p *core) readAgain(ctx context.Context, k cluster.JobKey) error {
 	job, err := p.nomad.Job(ctx, k)
 	if err == nil && job != nil {
 		p.m.State.PutJob(job)

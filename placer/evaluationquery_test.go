@@ -17,7 +17,7 @@ func TestMayQueryEvaluation(t *testing.T) {
 	p, start := &Placer{evaluationLimit: newEvaluationLimit()}, time.Unix(1000, 0)
 	var ts []*model.Tracked
 	for i := range 100 {
-		ts = append(ts, &model.Tracked{Lifecycle: gang.Lifecycle{Observed: gang.Observed{Job: benchJob(fmt.Sprint(i), 1)}}})
+		ts = append(ts, &model.Tracked{Lifecycle: gang.Of(gang.Observed{Job: benchJob(fmt.Sprint(i), 1)})})
 	}
 	asks := map[*model.Tracked]int{}
 	for ms := range 60000 / 50 {
@@ -42,7 +42,7 @@ func TestMayQueryEvaluation(t *testing.T) {
 	if total > 60*evaluationQueriesPerSecond || total < 600 {
 		t.Errorf("%d asks within a minute", total)
 	}
-	alone := &model.Tracked{Lifecycle: gang.Lifecycle{Observed: gang.Observed{Job: benchJob("alone", 1)}}}
+	alone := &model.Tracked{Lifecycle: gang.Of(gang.Observed{Job: benchJob("alone", 1)})}
 	now := start.Add(time.Hour)
 	if !p.mayQueryEvaluation(alone, now) || p.mayQueryEvaluation(alone, now.Add(999*time.Millisecond)) || !p.mayQueryEvaluation(alone, now.Add(time.Second)) || p.mayQueryEvaluation(alone, now.Add(2*time.Second)) {
 		t.Error("not asked at once and after 1 and 2 s")

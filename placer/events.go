@@ -138,7 +138,7 @@ func (e Event) For(sees model.Sees, operator func() bool) (_ Event, ok bool) {
 }
 
 // emit adds an event about a job.
-func (p *Placer) emit(k cluster.JobKey, kind EventKind, text string) {
+func (p *core) emit(k cluster.JobKey, kind EventKind, text string) {
 	p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: kind, Namespace: k.Namespace, Job: k.ID, Text: oneLine(text)})
 }
 
@@ -159,7 +159,7 @@ func stopText(t *model.Tracked) string {
 }
 
 // noteState adds an event if a gang's state has changed.
-func (p *Placer) noteState(t *model.Tracked, was gang.State) {
+func (p *core) noteState(t *model.Tracked, was gang.State) {
 	is := t.State()
 	if p.hooks.Events == nil || is == was {
 		return
@@ -210,7 +210,7 @@ func allThere(members int) string {
 }
 
 // emitPlaced adds an event for a decision in force.
-func (p *Placer) emitPlaced(t *model.Tracked, r gang.Record) {
+func (p *core) emitPlaced(t *model.Tracked, r gang.Record) {
 	c := r.Decision.Chosen
 	if p.hooks.Events == nil || c == nil {
 		return

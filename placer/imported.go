@@ -18,7 +18,7 @@ import (
 
 // readImported reads imported measurements. If they are new, the next cycle rebuilds the profile.
 // What cannot be read is left out, because it must not stop the queue.
-func (p *Placer) readImported(ctx context.Context) error {
+func (p *core) readImported(ctx context.Context) error {
 	samples, err := store.In(p.nomad).MeasurementsBut("").Read(ctx)
 	switch {
 	case ctx.Err() != nil:

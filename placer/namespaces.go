@@ -19,7 +19,7 @@ var errNewNamespace = errors.New("there is a new namespace")
 // when ctx ends. Nomad fixes the set of "all namespaces" when a client subscribes to its events,
 // and sends no events of later ones (seen on 1.11.3). If namespaces could not be read before, the
 // first list counts as known.
-func (p *Placer) followNamespaces(ctx context.Context, known map[string]bool) error {
+func (p *core) followNamespaces(ctx context.Context, known map[string]bool) error {
 	every := time.NewTicker(namespacesEvery)
 	defer every.Stop()
 	for {

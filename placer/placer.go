@@ -29,68 +29,95 @@ import (
 
 // Placer serves gated jobs. Create it with [New] and run it with [Placer.Run]; one Run at a time.
 type Placer struct {
-	m     *model.Model
-	nomad *nomad.Client
-	log   hclog.Logger
-	hooks Hooks
+	*core
+	journal
+	pictures
+	inbox
+	stream
 
-	// profileReadAt is when the stored profile was last looked for.
-	profileReadAt  time.Time
+	profileReadAt  time.Time // when the stored profile was last looked for
 	failureHistory failureHistory
-	runHistory     runHistory
-	finishedSaved  []store.Finished // of those that jobs come after
-	usage          usageFile
+	lookedAt       time.Time // for failures
+	resyncedAt     time.Time
 	moves          []arrival   // gangs that have stopped in order to move, before the view knows
 	ready          []arrival   // the same, when the view knows
 	moved          []time.Time // when gangs were moved, within the last hour
-	unsaved        unsavedRecords
-	lot            *lot        // what is being written, nil for nothing
-	started        []time.Time // when the last gangs were, burst of them at most
-	lastCycle      time.Time
-	warned         bool // of an old Nomad
+	warned         bool        // of an old Nomad
 	warnings       []string
 	ofNodes        []string  // warnings about nodes
-	unstored       bool      // the profile in force is to be stored
 	pinsUntil      time.Time // see distrustPins
-	again          bool      // the cycle left something that is due at once
-	clock          clock
-	backoffs       map[string]backoff
-	// missed: an event could not be read, or Nomad omitted one, so the state cannot be trusted.
-	missed     bool
-	resyncedAt time.Time
-	lookedAt   time.Time              // for failures
-	events     <-chan []cluster.Event // of the session's stream
-	deaf       atomic.Bool            // that stream has ended
-	heard      []cluster.Event        // taken off it, and not applied yet
-	meanwhile  meanwhile
-	followed   followed
-	health     gpuHealth
+	meanwhile      meanwhile
+	followed       followed
+	health         gpuHealth
 	// evaluationLimit bounds how often evaluations are queried.
 	evaluationLimit *rate.Limiter
 	timeBudget      timeBudget
-	stale           []string // variables with the records of jobs that are gone
 
 	progress progressReads
 
-	submissions chan *submission
-	arriving    []*submission // not taken in yet
-	joined      []*submission // not answered yet
-
 	publishing time.Duration // what making the last picture took
-	// unpublished: something may have changed since the last picture. changed: something has.
-	unpublished, changed bool
-	pictured             uint64    // what the ledger's Changes said then
-	picturedAt           time.Time // when it was made
-	nudged               chan struct{}
+	pictured   uint64        // what the ledger's Changes said then
+	picturedAt time.Time     // when it was made
 	// reread: commands have written something that must be read again. controlsOld: the controls
 	// must be.
 	reread      atomic.Bool
 	controlsOld bool
 	// controlsSince is since when the controls should have been read: the placer began, or they changed.
 	controlsSince time.Time
-	published     published
 
 	vitals heartbeat.Vitals
+}
+
+// core is what all parts of the placer share.
+type core struct {
+	m     *model.Model
+	nomad *nomad.Client
+	log   hclog.Logger
+	hooks Hooks
+
+	clock     clock
+	backoffs  map[string]backoff
+	lastCycle time.Time
+	again     bool // the cycle left something that is due at once
+	// unpublished: something may have changed since the last picture. changed: something has.
+	unpublished, changed bool
+}
+
+// journal is what is written beside the cycles.
+type journal struct {
+	*core
+	unsaved       unsavedRecords
+	started       []time.Time // when the last gangs were, burst of them at most
+	stale         []string    // variables with the records of jobs that are gone
+	runHistory    runHistory
+	finishedSaved []store.Finished // of those that jobs come after
+	usage         usageFile
+	unstored      bool // the profile in force is to be stored
+	lot           *lot // what is being written, nil for nothing
+}
+
+// pictures are what others see of the placer.
+type pictures struct {
+	published published
+	nudged    chan struct{}
+}
+
+// inbox has the jobs that were submitted to the placer.
+type inbox struct {
+	*core
+	submissions chan *submission
+	arriving    []*submission // not taken in yet
+	joined      []*submission // not answered yet
+}
+
+// stream is what Nomad tells of changes.
+type stream struct {
+	*core
+	events <-chan []cluster.Event // of the session's stream
+	deaf   atomic.Bool            // that stream has ended
+	heard  []cluster.Event        // taken off it, and not applied yet
+	// missed: an event could not be read, or Nomad omitted one, so the state cannot be trusted.
+	missed bool
 }
 
 // Hooks observe the placer; nil ones are not called. Hooks around the commit of a decision are
@@ -112,7 +139,7 @@ type Hooks struct {
 var unread = sync.OnceValue(func() *meter.Meter { return meter.New("", "", nil) })
 
 // New returns a placer that logs to log.
-func New(c *nomad.Client, cfg model.Config, log hclog.Logger, hooks Hooks) (*Placer, error) {
+func New(client *nomad.Client, cfg model.Config, log hclog.Logger, hooks Hooks) (*Placer, error) {
 	m, err := newModel(cfg)
 	if err != nil {
 		return nil, err
@@ -120,9 +147,11 @@ func New(c *nomad.Client, cfg model.Config, log hclog.Logger, hooks Hooks) (*Pla
 	if hooks.Meter == nil {
 		hooks.Meter = unread()
 	}
+	c := &core{m: m, nomad: client, log: log, hooks: hooks, clock: newClock(), backoffs: map[string]backoff{}}
 	return &Placer{
-		m: m, nomad: c, log: log, hooks: hooks, clock: newClock(), backoffs: map[string]backoff{},
-		submissions: make(chan *submission), nudged: make(chan struct{}, 1), evaluationLimit: newEvaluationLimit(),
+		core: c, journal: journal{core: c}, stream: stream{core: c}, pictures: pictures{nudged: make(chan struct{}, 1)},
+		inbox:           inbox{core: c, submissions: make(chan *submission)},
+		evaluationLimit: newEvaluationLimit(),
 	}, nil
 }
 
@@ -400,7 +429,7 @@ func (p *Placer) sleep(now time.Time) (d time.Duration, ok bool) {
 }
 
 // applyAll applies the events that have arrived.
-func (p *Placer) applyAll() news {
+func (p *stream) applyAll() news {
 	p.listen()
 	es := p.heard
 	p.heard = nil
@@ -408,7 +437,7 @@ func (p *Placer) applyAll() news {
 }
 
 // listen takes new events off the stream, to be applied between cycles.
-func (p *Placer) listen() {
+func (p *stream) listen() {
 	for {
 		select {
 		case es := <-p.events:
@@ -421,19 +450,19 @@ func (p *Placer) listen() {
 
 // hasNews reports whether an event about a job has arrived that this cycle does not know, because
 // Nomad's answer took long. Actions that rely on that answer are postponed.
-func (p *Placer) hasNews(k cluster.JobKey) bool {
+func (p *stream) hasNews(k cluster.JobKey) bool {
 	p.listen()
 	return slices.ContainsFunc(p.heard, func(e cluster.Event) bool { return e.About() == k })
 }
 
 // missedPurge reports whether GPUs that this cycle sees as free may be in use by tasks of a job
 // that came and was purged meanwhile. Nomad would give these GPUs away.
-func (p *Placer) missedPurge() bool {
+func (p *stream) missedPurge() bool {
 	p.listen()
 	return p.m.State.MissedPurge(p.heard)
 }
 
-func (p *Placer) apply(es []cluster.Event) (heard news) {
+func (p *stream) apply(es []cluster.Event) (heard news) {
 	for _, e := range es {
 		if e.Unread != nil {
 			p.report(readingEvents, e.Unread)

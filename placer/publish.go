@@ -28,7 +28,7 @@ type published struct {
 
 // Picture returns a picture of the state after recent cycles, about a second old; nil before the
 // first cycle has ended. A picture never changes.
-func (p *Placer) Picture() *query.Snapshot {
+func (p *pictures) Picture() *query.Snapshot {
 	p.published.mu.Lock()
 	defer p.published.mu.Unlock()
 	p.published.asked = true
@@ -36,7 +36,7 @@ func (p *Placer) Picture() *query.Snapshot {
 }
 
 // LastPicture is Picture for callers that only wait for changes: it does not request a newer one.
-func (p *Placer) LastPicture() *query.Snapshot {
+func (p *pictures) LastPicture() *query.Snapshot {
 	p.published.mu.Lock()
 	defer p.published.mu.Unlock()
 	return p.published.picture
@@ -44,7 +44,7 @@ func (p *Placer) LastPicture() *query.Snapshot {
 
 // PictureSince waits for a picture that includes everything until since: a caller that changed
 // something sees its change.
-func (p *Placer) PictureSince(ctx context.Context, since time.Time) (*query.Snapshot, error) {
+func (p *pictures) PictureSince(ctx context.Context, since time.Time) (*query.Snapshot, error) {
 	for {
 		s := &p.published
 		s.mu.Lock()
@@ -71,14 +71,14 @@ func (p *Placer) PictureSince(ctx context.Context, since time.Time) (*query.Snap
 }
 
 // ForgetPicture requests a new picture, because the last one cannot be trusted.
-func (p *Placer) ForgetPicture() {
+func (p *pictures) ForgetPicture() {
 	p.published.mu.Lock()
 	defer p.published.mu.Unlock()
 	p.published.picture = nil
 }
 
 // Status returns the counts of the last picture.
-func (p *Placer) Status() model.Status {
+func (p *pictures) Status() model.Status {
 	if s := p.Picture(); s != nil {
 		return s.Status()
 	}
@@ -145,7 +145,7 @@ func (p *Placer) warnOfNodes() {
 }
 
 // tell logs new warnings, and none when the last one has gone. It returns the current ones.
-func (p *Placer) tell(told, warnings []string, warn func(string), none string) []string {
+func (p *core) tell(told, warnings []string, warn func(string), none string) []string {
 	for _, w := range warnings {
 		if !slices.Contains(told, w) {
 			warn(w)

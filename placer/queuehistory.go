@@ -59,7 +59,7 @@ func readOnce[T any](ctx context.Context, p *Placer, now time.Time, what string,
 }
 
 // runTimesDue writes what the queue has learned, if that is due.
-func (p *Placer) runTimesDue(now time.Time) *dueWrite {
+func (p *journal) runTimesDue(now time.Time) *dueWrite {
 	if now.Sub(p.runHistory.at) < runTimesEvery || p.backsOff(recordingRunTimes, now) {
 		return nil
 	}
@@ -67,7 +67,7 @@ func (p *Placer) runTimesDue(now time.Time) *dueWrite {
 }
 
 // runTimes writes what the queue has learned.
-func (p *Placer) runTimes(now time.Time) *dueWrite {
+func (p *journal) runTimes(now time.Time) *dueWrite {
 	lessons := p.m.Queue.Lessons()
 	if !p.runHistory.loaded || lessons == p.runHistory.lessons {
 		return nil
@@ -100,7 +100,7 @@ type usageFile struct {
 }
 
 // takeUsage gives the queue the stored usage. Clocks of agents may differ.
-func (p *Placer) takeUsage(kept store.Value[store.Usage], now time.Time) {
+func (p *journal) takeUsage(kept store.Value[store.Usage], now time.Time) {
 	if !kept.There {
 		return
 	}
@@ -108,7 +108,7 @@ func (p *Placer) takeUsage(kept store.Value[store.Usage], now time.Time) {
 }
 
 // usageDue writes the usage, if that is due.
-func (p *Placer) usageDue(now time.Time) *dueWrite {
+func (p *journal) usageDue(now time.Time) *dueWrite {
 	if now.Sub(p.usage.at) < usageEvery || p.backsOff(recordingUsage, now) {
 		return nil
 	}
@@ -116,7 +116,7 @@ func (p *Placer) usageDue(now time.Time) *dueWrite {
 }
 
 // usageNow writes the usage.
-func (p *Placer) usageNow(now time.Time) *dueWrite {
+func (p *journal) usageNow(now time.Time) *dueWrite {
 	if !p.usage.loaded || p.m.Cfg.Queue.HalfLife == 0 {
 		return nil
 	}

@@ -45,7 +45,7 @@ const registerTimeout = 5 * time.Second
 // registerWhole registers the job over its state was. It waits for the answer even when ctx ends,
 // because the outcome must be known. Without an answer it looks the job up. source is what the
 // author wrote; nil if Nomad has none.
-func (p *Placer) registerWhole(ctx context.Context, job *api.Job, source *api.JobSubmission, was *api.Job) (*api.JobRegisterResponse, error) {
+func (p *core) registerWhole(ctx context.Context, job *api.Job, source *api.JobSubmission, was *api.Job) (*api.JobRegisterResponse, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (p *Placer) registerWhole(ctx context.Context, job *api.Job, source *api.Jo
 // If the job was registered more than once since, it proves nothing that the last registration
 // looks like ours. The author may have run it again, and another placer may have chosen the same
 // GPUs. The job's versions then tell what must be undone.
-func (p *Placer) lookUp(ctx context.Context, job, was *api.Job, unknown error) (*api.JobRegisterResponse, error) {
+func (p *core) lookUp(ctx context.Context, job, was *api.Job, unknown error) (*api.JobRegisterResponse, error) {
 	now, err := p.nomad.Job(ctx, cluster.KeyOf(job))
 	next := uint64(0) // the version that is ours
 	if was != nil {

@@ -232,7 +232,7 @@ func TestRegisterAfterAMissedPurge(t *testing.T) {
 			t.Errorf("after %d events it says %v", len(p.heard), p.missedPurge())
 		}
 	}
-	g := &model.Tracked{Lifecycle: gang.Lifecycle{Observed: gang.Observed{Key: cluster.JobKey{Namespace: "default", ID: "j"}, Job: benchJob("j", 1)}}}
+	g := &model.Tracked{Lifecycle: gang.Of(gang.Observed{Key: cluster.JobKey{Namespace: "default", ID: "j"}, Job: benchJob("j", 1)})}
 	if _, err := p.register(t.Context(), g, gang.Register{Why: gang.ToGrow, Job: g.Job, Source: &gang.SourceRead{}}); !errors.Is(err, nomad.ErrConflict) || !p.again {
 		t.Errorf("%v, again %v", err, p.again)
 	}

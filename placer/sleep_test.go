@@ -22,7 +22,8 @@ func TestSleep(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Unix(1000, 0)
-	p := &Placer{m: &model.Model{Queue: q}, lastCycle: began}
+	c := &core{m: &model.Model{Queue: q}, lastCycle: began}
+	p := &Placer{core: c, journal: journal{core: c}}
 	if d, ok := p.sleep(began); ok {
 		t.Errorf("nobody waits, and it wakes after %v", d)
 	}

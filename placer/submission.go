@@ -54,7 +54,7 @@ type submitted struct {
 // Submit registers a job by calling register: pinned if it starts now, unchanged if it waits. The
 // job must have its gate and Nomad's defaults. Errors are those of register. [ErrNotSubmitted]
 // means that register was not called and will not be.
-func (p *Placer) Submit(ctx context.Context, job *api.Job, register Register) (*api.JobRegisterResponse, error) {
+func (p *inbox) Submit(ctx context.Context, job *api.Job, register Register) (*api.JobRegisterResponse, error) {
 	s := &submission{job: job, register: register, answer: make(chan submitted, 1)}
 	select {
 	case p.submissions <- s:
@@ -74,7 +74,7 @@ func (p *Placer) Submit(ctx context.Context, job *api.Job, register Register) (*
 }
 
 // takeSubmissions accepts new submissions, without waiting.
-func (p *Placer) takeSubmissions() (some bool) {
+func (p *inbox) takeSubmissions() (some bool) {
 	for {
 		select {
 		case s := <-p.submissions:
@@ -119,7 +119,7 @@ func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 }
 
 // submissionOf returns the submission of a tracked job, or nil if Nomad has the job.
-func (p *Placer) submissionOf(t *model.Tracked) *submission {
+func (p *inbox) submissionOf(t *model.Tracked) *submission {
 	if !t.Unregistered {
 		return nil
 	}
@@ -142,7 +142,7 @@ func asRegistered(job *api.Job, now time.Time) *api.Job {
 
 // waitingSubmissions returns calls that register the jobs that do not start. done answers the
 // authors afterwards.
-func (p *Placer) waitingSubmissions(ctx context.Context, starts []*start) (calls []call, done func(now time.Time)) {
+func (p *inbox) waitingSubmissions(ctx context.Context, starts []*start) (calls []call, done func(now time.Time)) {
 	waiting := slices.DeleteFunc(slices.Clone(p.joined), func(s *submission) bool {
 		return slices.ContainsFunc(starts, func(o *start) bool { return o.submission == s })
 	})
@@ -160,7 +160,7 @@ func (p *Placer) waitingSubmissions(ctx context.Context, starts []*start) (calls
 }
 
 // registerAs registers a job in the author's name.
-func (p *Placer) registerAs(ctx context.Context, s *submission, job *api.Job, isNew bool) (r submitted) {
+func (p *core) registerAs(ctx context.Context, s *submission, job *api.Job, isNew bool) (r submitted) {
 	if ctx.Err() != nil {
 		return submitted{err: ErrNotSubmitted}
 	}
@@ -174,7 +174,7 @@ func (p *Placer) registerAs(ctx context.Context, s *submission, job *api.Job, is
 }
 
 // submissionRegistered records whether a job was registered with its gate.
-func (p *Placer) submissionRegistered(s *submission, r submitted, now time.Time) {
+func (p *inbox) submissionRegistered(s *submission, r submitted, now time.Time) {
 	t := p.m.Jobs[cluster.KeyOf(s.job)]
 	if t != nil && t == s.gang {
 		s.gang, t.Unregistered = nil, false
@@ -193,7 +193,7 @@ func (p *Placer) submissionRegistered(s *submission, r submitted, now time.Time)
 
 // registerWithGate handles a job that could not be registered with its pins. Unless Nomad refused
 // the author, it is registered with its gate.
-func (p *Placer) registerWithGate(ctx context.Context, s *start, now time.Time) {
+func (p *inbox) registerWithGate(ctx context.Context, s *start, now time.Time) {
 	sub := s.submission
 	if s.refused {
 		p.submissionRegistered(sub, submitted{err: s.err}, now)
@@ -212,7 +212,7 @@ func (s *submission) reply(r submitted) {
 }
 
 // answer answers the author, and drops the submission.
-func (p *Placer) answer(s *submission, r submitted) {
+func (p *inbox) answer(s *submission, r submitted) {
 	s.reply(r)
 	p.joined = slices.DeleteFunc(p.joined, func(o *submission) bool { return o == s })
 }
@@ -222,7 +222,7 @@ var errInterrupted = errors.New("the placer was interrupted: the job may or may 
 
 // interruptSubmissions answers submissions that were accepted when the session ended. The authors
 // of the others can try elsewhere.
-func (p *Placer) interruptSubmissions() {
+func (p *inbox) interruptSubmissions() {
 	for _, s := range slices.Clone(p.joined) {
 		p.answer(s, submitted{err: errInterrupted})
 	}

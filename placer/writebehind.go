@@ -36,7 +36,7 @@ type lot struct {
 }
 
 // startWrites starts writing what is due, unless a lot is under way.
-func (p *Placer) startWrites(ctx context.Context, now time.Time) {
+func (p *journal) startWrites(ctx context.Context, now time.Time) {
 	if p.takeWrites(); p.lot != nil {
 		return
 	}
@@ -64,7 +64,7 @@ func (l *lot) write(ctx context.Context) {
 }
 
 // writesDone returns a channel that is closed when the current lot is written; nil: there is none.
-func (p *Placer) writesDone() <-chan struct{} {
+func (p *journal) writesDone() <-chan struct{} {
 	if p.lot == nil {
 		return nil
 	}
@@ -72,7 +72,7 @@ func (p *Placer) writesDone() <-chan struct{} {
 }
 
 // takeWrites handles the outcome of a lot that is written.
-func (p *Placer) takeWrites() {
+func (p *journal) takeWrites() {
 	select {
 	case <-p.writesDone():
 	default:
@@ -93,7 +93,7 @@ func (p *Placer) takeWrites() {
 }
 
 // awaitWrites waits for the current lot.
-func (p *Placer) awaitWrites() {
+func (p *journal) awaitWrites() {
 	if p.lot != nil {
 		<-p.lot.written
 		p.takeWrites()
@@ -102,7 +102,7 @@ func (p *Placer) awaitWrites() {
 
 // awaitRecord waits for the current lot if it writes or removes that record: a later write must not
 // be overtaken.
-func (p *Placer) awaitRecord(path string) {
+func (p *journal) awaitRecord(path string) {
 	if p.lot != nil && p.lot.paths[path] {
 		p.awaitWrites()
 	}

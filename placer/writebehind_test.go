@@ -34,7 +34,7 @@ func bookkeeper(t *testing.T, put func(body string) (status int)) (*Placer, *mod
 	p.nomad, p.m.State = client, cluster.NewState()
 	job := benchJob("j", 1)
 	p.m.State.PutJob(job)
-	return p, &model.Tracked{Lifecycle: gang.Lifecycle{Observed: gang.Observed{Key: cluster.KeyOf(job), Job: job}}}
+	return p, &model.Tracked{Lifecycle: gang.Of(gang.Observed{Key: cluster.KeyOf(job), Job: job})}
 }
 
 type roundTrip func(*http.Request) (*http.Response, error)

@@ -40,21 +40,3 @@ func Of(pid int) (Usage, error) {
 		CPU: time.Duration(stat.CPUTime() * float64(time.Second)),
 	}, nil
 }
-
-// Wakeups is how often the threads that a process has now have begun to wait, and
-// with that how often they were woken.
-func Wakeups(pid int) (uint64, error) {
-	threads, err := procfs.AllThreads(pid)
-	if err != nil {
-		return 0, fmt.Errorf("measure process %d: %w", pid, err)
-	}
-	var sum uint64
-	for _, t := range threads {
-		status, err := t.NewStatus()
-		if err != nil {
-			continue // the thread has ended
-		}
-		sum += status.VoluntaryCtxtSwitches
-	}
-	return sum, nil
-}

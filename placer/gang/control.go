@@ -25,7 +25,7 @@ type Said struct {
 }
 
 // Controlled applies the present Control.
-func (g *Lifecycle) Controlled(c Control) {
+func (g *memory) Controlled(c Control) {
 	if c.Priority != g.Control.Priority {
 		g.edited = true // the queue is to hear of it
 	}
@@ -33,7 +33,7 @@ func (g *Lifecycle) Controlled(c Control) {
 }
 
 // priority is the gang's priority in the queue.
-func (g *Lifecycle) priority() int {
+func (g *known) priority() int {
 	if g.Control.Priority != 0 {
 		return g.Control.Priority
 	}

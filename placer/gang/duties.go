@@ -64,7 +64,7 @@ func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 // edit of a gang that runs or waits is no new run. Members of the earlier run
 // are still listed or have ended since; services end by themselves only when
 // they fail.
-func (g *Lifecycle) runAnew(r *Record, asked ask, w World) bool {
+func (g *Observed) runAnew(r *Record, asked ask, w World) bool {
 	switch {
 	case 0 < r.JobModifyIndex && r.JobModifyIndex < *g.Job.CreateIndex: // 0: it was not seen to be whole since it was read back
 		return true
@@ -81,7 +81,7 @@ func (g *Lifecycle) runAnew(r *Record, asked ask, w World) bool {
 // placer that chose them crashed before it wrote the record. Then either the
 // gang had been stopped and all its members are newer than the record, or it
 // has other GPUs.
-func (g *Lifecycle) startedSince(r *Record) bool {
+func (g *Observed) startedSince(r *Record) bool {
 	older := func(a *cluster.Alloc) bool { return a.CreateIndex <= r.Index }
 	if !r.Stopped.IsZero() && !r.Ready.After(r.Stopped) && len(g.Members) > 0 && !slices.ContainsFunc(g.Members, older) {
 		return true
@@ -98,7 +98,7 @@ const (
 	retryWithin = 10 * time.Minute
 )
 
-func (g *Lifecycle) saveSlow(w World) ([]Effect, bool) {
+func (g *known) saveSlow(w World) ([]Effect, bool) {
 	if !g.Unsaved || w.Now().Sub(g.Record.Decided) <= saveAfter {
 		return nothing()
 	}
@@ -115,7 +115,7 @@ const evaluateAgain = time.Minute
 // it has no allocations left and no blocked evaluation. Garbage collection
 // would delete the job. The gate blocks the new evaluation, so the job becomes
 // pending again.
-func (g *Lifecycle) keepPending(w World) ([]Effect, bool) {
+func (g *memory) keepPending(w World) ([]Effect, bool) {
 	dead := g.Job.Status != nil && *g.Job.Status == "dead" && !rewrite.Stopped(g.Job)
 	if !dead || g.evaluated == *g.Job.ModifyIndex || w.Now().Sub(g.evaluatedAt) < evaluateAgain {
 		return nothing()
@@ -186,7 +186,7 @@ func (g *Lifecycle) haveEvaluated(why reason.Reason, blocked bool, w World) (es 
 		return []Effect{g.log(Info, "a member is missing and Nomad does not look at it, having it evaluated", "reason", why), Evaluate{}}, true
 	case !why.IsZero() && g.read.hasDeployment && lately:
 		return nil, true // it may yet
-	case why.IsZero() && g.unevaluated() && !lately:
+	case why.IsZero() && g.read.unevaluated(g.Job) && !lately:
 		return []Effect{g.log(Info, "Nomad does not look at it, having it evaluated"), Evaluate{}}, true
 	case why.IsZero():
 		return nil, true
@@ -204,12 +204,12 @@ func (g *Lifecycle) haveEvaluated(why reason.Reason, blocked bool, w World) (es 
 // unevaluated reports whether Nomad has made no evaluation since the job was
 // registered last. It makes none for a child whose parent was purged in between
 // (seen on 1.11.3).
-func (g *Lifecycle) unevaluated() bool {
-	return !slices.ContainsFunc(g.read.evaluations, func(e *api.Evaluation) bool { return e.CreateIndex >= *g.Job.JobModifyIndex })
+func (r *readings) unevaluated(job *api.Job) bool {
+	return !slices.ContainsFunc(r.evaluations, func(e *api.Evaluation) bool { return e.CreateIndex >= *job.JobModifyIndex })
 }
 
 // incomplete is the reason "members are missing", with its cause.
-func (g *Lifecycle) incomplete(kind reason.Kind, why reason.Reason) reason.Reason {
+func (g *Observed) incomplete(kind reason.Kind, why reason.Reason) reason.Reason {
 	return reason.Reason{Kind: kind, Have: g.Have, Want: g.Want}.Over(why)
 }
 
@@ -239,7 +239,7 @@ func (g *Lifecycle) stuck(w World) reason.Reason {
 
 // preempted reports whether Nomad has stopped a member for another job and has
 // not replaced it.
-func (g *Lifecycle) preempted(w World) bool {
+func (g *Observed) preempted(w World) bool {
 	return slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool {
 		return a.Preempted(g.Job) && !slices.ContainsFunc(g.Members, func(m *cluster.Alloc) bool { return m.Name == a.Name })
 	})
@@ -320,7 +320,7 @@ func (g *Lifecycle) requeueMisplaced(w World) ([]Effect, bool) {
 }
 
 // misplacedAnew reports whether a member of the present version is misplaced.
-func (g *Lifecycle) misplacedAnew() bool {
+func (g *Observed) misplacedAnew() bool {
 	wanted := gpusPerMember(g.Job)
 	return slices.ContainsFunc(g.Members, func(a *cluster.Alloc) bool {
 		gp, ok := g.Pins.Of(a.Group)
@@ -330,7 +330,7 @@ func (g *Lifecycle) misplacedAnew() bool {
 
 // recordReady records once that all members run where they should. A gang that
 // is scaled to zero is left out: its last members still end.
-func (g *Lifecycle) recordReady(w World) ([]Effect, bool) {
+func (g *memory) recordReady(w World) ([]Effect, bool) {
 	r := g.Record
 	if r == nil || g.Want == 0 || !r.Ready.IsZero() && r.JobModifyIndex == *g.Job.JobModifyIndex {
 		return nothing()
@@ -371,7 +371,7 @@ func (st Observed) PlacedAnew() (first time.Time) {
 
 // reconstruct makes a record for a gang whose placer crashed before it wrote
 // one. Nomad shows what was chosen. The reasons and the alternatives are lost.
-func (g *Lifecycle) reconstruct(w World) {
+func (g *known) reconstruct(w World) {
 	m := g.Request.Gang
 	g.Record.Mode, g.Record.Decided = g.Pins.Mode, time.Unix(0, *g.Job.SubmitTime)
 	g.Record.Decision = pal.Decision{

@@ -77,7 +77,7 @@ func (g *Lifecycle) goOnResizing(e Event) []Effect {
 }
 
 // allRun reports whether all members that are known are among those that run.
-func (g *Lifecycle) allRun(as []*cluster.Alloc) bool {
+func (g *Observed) allRun(as []*cluster.Alloc) bool {
 	runs := map[string]bool{}
 	for _, a := range as {
 		runs[a.ID] = a.Member()
@@ -134,7 +134,7 @@ func (g *Lifecycle) sized(why Purpose, w World) []Effect {
 
 // slower is how many times as long the gang takes with so many members as with
 // all of them.
-func (g *Lifecycle) slower(members int) float64 {
+func (g *known) slower(members int) float64 {
 	if g.Request.Elastic == nil {
 		return 1
 	}

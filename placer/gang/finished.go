@@ -81,9 +81,9 @@ func (g *Lifecycle) stopFinished(w World) ([]Effect, bool) {
 
 // finishUnknown reports whether the check of [Lifecycle.stopFinished] is still
 // open. Until then the gang must not start again.
-func (g *Lifecycle) finishUnknown(w World) bool { return g.finishUnknownBy(w.Allocs(g.Key)) }
+func (g *memory) finishUnknown(w World) bool { return g.finishUnknownBy(w.Allocs(g.Key)) }
 
-func (g *Lifecycle) finishUnknownBy(as []*cluster.Alloc) bool {
+func (g *memory) finishUnknownBy(as []*cluster.Alloc) bool {
 	if len(g.Pins.Groups) == 0 || *g.Job.Type != api.JobTypeBatch {
 		return false
 	}
@@ -92,7 +92,7 @@ func (g *Lifecycle) finishUnknownBy(as []*cluster.Alloc) bool {
 }
 
 // fewest is the least number of ended members of a gang that has succeeded.
-func (g *Lifecycle) fewest() int {
+func (g *known) fewest() int {
 	if g.Request.Elastic != nil {
 		return g.Request.Elastic.Least
 	}
@@ -101,7 +101,7 @@ func (g *Lifecycle) fewest() int {
 
 // endedInEarlier counts the members that have ended by themselves and may be of
 // an earlier version.
-func (g *Lifecycle) endedInEarlier(as []*cluster.Alloc) int {
+func (g *memory) endedInEarlier(as []*cluster.Alloc) int {
 	n := 0
 	for _, a := range as {
 		if a.Client == api.AllocClientStatusComplete && a.ModifyIndex > g.lineage.index && !a.FinishedIn(g.Job) && endedByThemselves(a.Tasks) {

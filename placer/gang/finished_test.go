@@ -94,7 +94,7 @@ func TestFinishedWhileStopping(t *testing.T) {
 		}
 		w := newFakeWorld()
 		w.state = s
-		g := &Lifecycle{Observed: Observe(s, job), Record: &Record{}, position: position{index: 100}, lookedBack: true}
+		g := &Lifecycle{memory: memory{known: known{Observed: Observe(s, job), Record: &Record{}, position: position{index: 100}}, lookedBack: true}}
 		if g.State() != Waiting {
 			t.Fatalf("%s: it is %s", c.name, g.State())
 		}
@@ -166,7 +166,7 @@ func TestEndedAfterUpdateInPlace(t *testing.T) {
 				CreateIndex: 50, ModifyIndex: c.modified,
 			})
 		}
-		g := &Lifecycle{Observed: Observe(w.state, job), lineage: lineage{version: 150, index: 150}}
+		g := &Lifecycle{memory: memory{known: known{Observed: Observe(w.state, job)}, lineage: lineage{version: 150, index: 150}}}
 		if got := g.finishUnknown(w); got != c.want {
 			t.Errorf("ended at %d, ours since 150: to be looked into: %t", c.modified, got)
 		}

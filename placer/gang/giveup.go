@@ -26,13 +26,13 @@ const (
 
 // ranFor reports whether the gang had run for so long by then. It counts from
 // the gang's start: each resize and edit sets a new time of being whole.
-func (g *Lifecycle) ranFor(d time.Duration, until time.Time) bool {
+func (g *known) ranFor(d time.Duration, until time.Time) bool {
 	r := g.Record
 	return (!r.Ready.IsZero() || g.Request.Elastic != nil) && !r.Decided.IsZero() && until.Sub(r.Decided) >= d
 }
 
 // giveUp gives up on the job as it is, for that reason.
-func (g *Lifecycle) giveUp(r *Record, why reason.Reason) {
+func (g *Observed) giveUp(r *Record, why reason.Reason) {
 	r.GivenUp, r.JobModifyIndex = why, *g.Job.JobModifyIndex
 }
 
@@ -41,7 +41,7 @@ func (g *Lifecycle) giveUp(r *Record, why reason.Reason) {
 // ([Lifecycle.findPosition]); edited behind its gate, or stopped and started
 // ([Lifecycle.beginAnew]); or as another version that Nomad runs at once
 // ([Lifecycle.forgive]).
-func (g *Lifecycle) GaveUp() reason.Reason {
+func (g *known) GaveUp() reason.Reason {
 	if (g.Nomad == Waiting || g.Nomad == Lost) && g.Record != nil && len(g.Pins.Groups) > 0 {
 		return g.Record.GivenUp
 	}
@@ -51,7 +51,7 @@ func (g *Lifecycle) GaveUp() reason.Reason {
 // forgive drops the verdict on an earlier version when the author runs another
 // one: he has reverted to a version with pins or scaled it, for example. The
 // other version may fail before it is seen running.
-func (g *Lifecycle) forgive() {
+func (g *known) forgive() {
 	r := g.Record
 	ran := g.Nomad == Starting || g.Nomad == Running || g.Nomad == Lost
 	if r == nil || r.GivenUp.IsZero() || !ran || r.JobModifyIndex == *g.Job.JobModifyIndex {
@@ -63,7 +63,7 @@ func (g *Lifecycle) forgive() {
 }
 
 // ownFailure is the gang's own failure that it is stuck on; nil if none.
-func (g *Lifecycle) ownFailure(w World) *failure.Failure {
+func (g *known) ownFailure(w World) *failure.Failure {
 	if f := w.LastFailure(g.Job); f != nil && f.Cause == failure.User && g.Record != nil {
 		return f
 	}
@@ -72,7 +72,7 @@ func (g *Lifecycle) ownFailure(w World) *failure.Failure {
 
 // countFailure returns the record with the gang's own failure counted, if it
 // failed. After too many failures the placer gives up. Each start counts once.
-func (g *Lifecycle) countFailure(w World) (*Record, []Effect) {
+func (g *memory) countFailure(w World) (*Record, []Effect) {
 	f := g.ownFailure(w)
 	if f == nil || g.Record.CountedFor == *g.Job.JobModifyIndex {
 		return g.Record, nil

@@ -32,6 +32,28 @@ import (
 
 // Lifecycle is the life of one job with GPUs. [Lifecycle.Step] changes it; others read it.
 type Lifecycle struct {
+	memory
+
+	// asks: see [Lifecycle.Asks]. runs is what it runs meanwhile.
+	asks bool
+	runs runs
+
+	stop *stopping
+
+	// sizing is the resize under way; nil if none.
+	sizing *sizing
+
+	// read holds what this reconcile has read, pending the effect that awaits
+	// an answer.
+	read    readings
+	pending Effect
+}
+
+// Of begins the life of a job with what Nomad shows.
+func Of(o Observed) Lifecycle { return Lifecycle{memory: memory{known: known{Observed: o}}} }
+
+// known is what Nomad, people and the placer's records tell of the job.
+type known struct {
 	// Control is what people told about the job.
 	Control Control
 	Observed
@@ -44,6 +66,20 @@ type Lifecycle struct {
 	Unsaved bool
 	// Since is when the job was first seen as it is.
 	Since time.Time
+
+	// Target is where the gang goes after it has stopped; nil if it does not
+	// move.
+	Target   *pal.Placement
+	position position
+
+	// eligible is when the last job of its pal_after succeeded; zero if it has
+	// none.
+	eligible time.Time
+}
+
+// memory is what is known of the job, and what was done for it.
+type memory struct {
+	known
 
 	// Queued: the queue knows the gang. Placed: the queue knows it as running.
 	Queued, Placed bool
@@ -62,18 +98,6 @@ type Lifecycle struct {
 	// stumbled is the kind of effect that Trouble is about.
 	stumbled string
 
-	// asks: see [Lifecycle.Asks]. runs is what it runs meanwhile.
-	asks bool
-	runs runs
-
-	// Target is where the gang goes after it has stopped; nil if it does not
-	// move.
-	Target *pal.Placement
-	stop   *stopping
-
-	// sizing is the resize under way; nil if none.
-	sizing *sizing
-
 	// unanswered: starts of the present version were sent and their outcome is
 	// unknown. At most one of them succeeded.
 	unanswered bool
@@ -86,7 +110,6 @@ type Lifecycle struct {
 	// one. lookedBack: it is known whether an earlier placer did so.
 	assumed                          *api.Job
 	overwrote, recreated, lookedBack bool
-	position                         position
 
 	// lineage are the versions that are our rewritings of one another.
 	// notFinished is the last check of whether the gang finished in one of
@@ -102,15 +125,6 @@ type Lifecycle struct {
 	// again, at evaluatedAt.
 	evaluated   uint64
 	evaluatedAt time.Time
-
-	// eligible is when the last job of its pal_after succeeded; zero if it has
-	// none.
-	eligible time.Time
-
-	// read holds what this reconcile has read, pending the effect that awaits
-	// an answer.
-	read    readings
-	pending Effect
 }
 
 // readings are answers of Nomad that are valid for one reconcile.
@@ -131,29 +145,29 @@ type readings struct {
 
 // Age is how long the placer has known the present version, by its own clock:
 // the servers' clocks may differ.
-func (g *Lifecycle) Age(now time.Time) time.Duration { return now.Sub(g.Since) }
+func (g *known) Age(now time.Time) time.Duration { return now.Sub(g.Since) }
 
 // Ours reports whether the placer has something to do or to remember for the
 // job. That includes an ended job if we overwrote its author's change.
-func (g *Lifecycle) Ours() bool { return g.Observed.Ours() || g.Nomad == Ended && g.overwrote }
+func (g *memory) Ours() bool { return g.Observed.Ours() || g.Nomad == Ended && g.overwrote }
 
 // Overwrote reports whether our registration replaced a change that we had not
 // seen. It must be undone before anything else is decided about the job.
-func (g *Lifecycle) Overwrote() bool { return g.overwrote }
+func (g *memory) Overwrote() bool { return g.overwrote }
 
 // MayHaveOverwritten reports whether our last registration replaced an unseen
 // change, or may have: Nomad has not shown the result yet. Until that is known
 // and undone, nothing else is registered over the job. After two of our
 // registrations in a row, nobody could tell which of them replaced the author's
 // change.
-func (g *Lifecycle) MayHaveOverwritten() bool { return g.unverified() || g.overwrote }
+func (g *memory) MayHaveOverwritten() bool { return g.unverified() || g.overwrote }
 
 // unverified reports whether Nomad has not shown the result yet.
-func (g *Lifecycle) unverified() bool { return g.assumed != nil && g.assumed == g.Job }
+func (g *memory) unverified() bool { return g.assumed != nil && g.assumed == g.Job }
 
 // verifyLater remembers the job as Nomad should have it after a registration,
 // until an event shows the real one.
-func (g *Lifecycle) verifyLater(job *api.Job) {
+func (g *memory) verifyLater(job *api.Job) {
 	if g.assumed = job; *job.JobModifyIndex == *g.Job.JobModifyIndex { // there was nothing to change: no event will tell
 		g.assumed = nil
 	}
@@ -162,7 +176,7 @@ func (g *Lifecycle) verifyLater(job *api.Job) {
 // PastKnown reports whether the gang's place in the queue is known and no
 // change of its author's was overwritten: what an earlier placer or an earlier
 // version tells about that has been read.
-func (g *Lifecycle) PastKnown() bool {
+func (g *memory) PastKnown() bool {
 	if len(g.Pins.Groups) > 0 {
 		return g.Record != nil && g.positionKnown() && !g.mustLookBack()
 	}
@@ -185,7 +199,7 @@ func (g *Lifecycle) Quiet() bool {
 }
 
 // Unsettled reports whether something can become due without an event.
-func (g *Lifecycle) Unsettled() bool {
+func (g *memory) Unsettled() bool {
 	switch g.Nomad {
 	case Starting, Stopping, Waiting:
 		return true
@@ -200,7 +214,7 @@ func (g *Lifecycle) Unsettled() bool {
 }
 
 // fail delays the next try: 2 s, 4 s, … 5 min.
-func (g *Lifecycle) fail(now time.Time, why reason.Reason) {
+func (g *memory) fail(now time.Time, why reason.Reason) {
 	g.Tries++
 	g.RetryAt = now.Add(min(time.Second<<min(g.Tries, 10), 5*time.Minute))
 	g.Trouble = why
@@ -215,13 +229,13 @@ func reasonOf(err error) reason.Reason {
 }
 
 // addRunTime adds the present run to a record, with that number of members.
-func (g *Lifecycle) addRunTime(r *Record, why reason.Reason, members int, w World) {
+func (g *known) addRunTime(r *Record, why reason.Reason, members int, w World) {
 	r.stop(w.Now(), why, w.Now().Sub(g.startedAt(w.Now())), g.slower(members))
 }
 
 // startedAt is since when the members run, without time that the record counts
 // already: they may have kept running when the gang was to be stopped.
-func (g *Lifecycle) startedAt(now time.Time) time.Time {
+func (g *known) startedAt(now time.Time) time.Time {
 	at := now
 	for _, a := range g.Members {
 		if c := time.Unix(0, a.CreateTime); c.Before(at) {

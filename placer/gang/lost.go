@@ -117,7 +117,7 @@ func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 // placeStopped asks Nomad to place the stopped members of a dead job again, at
 // once: garbage collection deletes dead jobs. Their GPUs may exceed the
 // tenant's limit; the tenant gets no others until then.
-func (g *Lifecycle) placeStopped(w World) ([]Effect, bool) {
+func (g *memory) placeStopped(w World) ([]Effect, bool) {
 	if w.Now().Sub(g.evaluatedAt) < evaluateAgain {
 		return nothing()
 	}

@@ -160,7 +160,7 @@ func bare(v any) any {
 // milliseconds between is restored. The version shows it: each registration
 // makes the next version, so a higher one than expected means another
 // registration in between.
-func (g *Lifecycle) overwroteWith(now *api.Job) bool {
+func (g *Observed) overwroteWith(now *api.Job) bool {
 	if g.Job == nil || *g.Job.JobModifyIndex != *now.JobModifyIndex {
 		return false
 	}
@@ -172,7 +172,7 @@ func (g *Lifecycle) overwroteWith(now *api.Job) bool {
 
 // verify reads from the versions whether our last registration replaced the
 // version that it was meant to.
-func (g *Lifecycle) verify(versions map[uint64]*api.Job) {
+func (g *memory) verify(versions map[uint64]*api.Job) {
 	now := versions[*g.Job.Version]
 	if now != nil && *now.JobModifyIndex == *g.Job.JobModifyIndex && !g.overwroteWith(now) {
 		g.assumed = nil
@@ -229,7 +229,7 @@ func ours(job *api.Job) bool {
 // mustLookBack reports whether a registration that this placer does not know of
 // may have replaced the job: its own, not recognized as such, or an earlier
 // placer's.
-func (g *Lifecycle) mustLookBack() bool {
+func (g *memory) mustLookBack() bool {
 	return !g.lookedBack && !g.overwrote && !g.unverified() && len(g.Pins.Groups) > 0 && *g.Job.Version >= 2 &&
 		(g.Record == nil || g.Record.JobModifyIndex != *g.Job.JobModifyIndex || g.Record.Unverified)
 }

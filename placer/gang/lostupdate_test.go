@@ -141,11 +141,11 @@ func TestPastKnown(t *testing.T) {
 		want bool
 	}{
 		"its record is not read": {Lifecycle{}, false},
-		"registered since":       {Lifecycle{Record: &Record{JobModifyIndex: 200}}, false},
-		"its place is not known": {Lifecycle{Record: &Record{JobModifyIndex: 200}, lookedBack: true}, false},
-		"registered last by us":  {Lifecycle{Record: &Record{JobModifyIndex: 300}}, true},
-		"the versions were read": {Lifecycle{Record: &Record{JobModifyIndex: 200}, position: position{index: 300}, lookedBack: true}, true},
-		"that is to be undone":   {Lifecycle{Record: &Record{JobModifyIndex: 200}, position: position{index: 300}, overwrote: true}, true},
+		"registered since":       {Lifecycle{memory: memory{known: known{Record: &Record{JobModifyIndex: 200}}}}, false},
+		"its place is not known": {Lifecycle{memory: memory{known: known{Record: &Record{JobModifyIndex: 200}}, lookedBack: true}}, false},
+		"registered last by us":  {Lifecycle{memory: memory{known: known{Record: &Record{JobModifyIndex: 300}}}}, true},
+		"the versions were read": {Lifecycle{memory: memory{known: known{Record: &Record{JobModifyIndex: 200}, position: position{index: 300}}, lookedBack: true}}, true},
+		"that is to be undone":   {Lifecycle{memory: memory{known: known{Record: &Record{JobModifyIndex: 200}, position: position{index: 300}}, overwrote: true}}, true},
 	} {
 		c.gang.Observed = Observed{Job: job, Nomad: Waiting, Pins: pins}
 		if got := c.gang.PastKnown(); got != c.want {
@@ -160,7 +160,7 @@ func TestRequestIsThatOfTheJob(t *testing.T) {
 	for _, why := range []Purpose{ToStop, ToGoOn, ToAsk, ToRestore, ToResize, ToExtend, ToCanary, ToUndo} {
 		w := newFakeWorld()
 		was, now := plainJob("j", 100), plainJob("j", 200)
-		g := &Lifecycle{Observed: Observed{Job: was, Nomad: Waiting}, Request: request.Request{Job: was}, stop: &stopping{}, read: readings{room: &Room{}}}
+		g := &Lifecycle{memory: memory{known: known{Observed: Observed{Job: was, Nomad: Waiting}, Request: request.Request{Job: was}}}, stop: &stopping{}, read: readings{room: &Room{}}}
 		g.pending = Register{Why: why, Job: now}
 		g.Step(Registered{Observed{Job: now, Nomad: Waiting}}, w)
 		if g.Request.Job != now {

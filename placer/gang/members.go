@@ -65,7 +65,7 @@ func (g *Lifecycle) someOver(blocked *api.Evaluation) bool {
 }
 
 // lackRoom is how many members with GPUs a blocked evaluation lacks room for.
-func (g *Lifecycle) lackRoom(blocked *api.Evaluation) (n int) {
+func (g *Observed) lackRoom(blocked *api.Evaluation) (n int) {
 	for group, m := range blocked.FailedTGAllocs {
 		if tg := g.Job.LookupTaskGroup(group); tg != nil && rewrite.GPUsPerMember(tg) > 0 {
 			n += 1 + m.CoalescedFailures
@@ -77,7 +77,7 @@ func (g *Lifecycle) lackRoom(blocked *api.Evaluation) (n int) {
 // halfThere reports whether a gang has lost members that the others need and
 // that do not fit. Members that its author has added since (nomad job scale)
 // were never there, so they do not count.
-func (g *Lifecycle) halfThere(w World) bool {
+func (g *known) halfThere(w World) bool {
 	return g.NeedsAll() && g.Record != nil && len(w.Holds(g.Key)) < g.Record.Decision.Demand
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
-	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -20,8 +19,8 @@ func TestOrderHints(t *testing.T) {
 	parent, submitted := "sweep", time.Unix(1_000_000, 0)
 	nanos := submitted.UnixNano()
 	job.ParentID, job.SubmitTime = &parent, &nanos
-	g := &Lifecycle{Observed: Observed{Key: cluster.KeyOf(job), Job: job, Nomad: Waiting}, Request: request.Request{Hints: rewrite.Hints{Parallel: 16, Within: time.Hour, Duration: time.Minute}},
-		eligible: submitted.Add(time.Minute)}
+	g := new(Of(Observed{Key: cluster.KeyOf(job), Job: job, Nomad: Waiting}))
+	g.Request.Hints, g.eligible = rewrite.Hints{Parallel: 16, Within: time.Hour, Duration: time.Minute}, submitted.Add(time.Minute)
 	j := g.QueueJob(0)
 	if j.Array != "default/sweep" || j.Name != "default/sweep" || j.Estimate != time.Minute || j.ArrayParallel != 16 || j.Deadline != QueueTime(submitted.Add(time.Hour)) || j.Submitted != QueueTime(submitted.Add(time.Minute)) {
 		t.Errorf("in the queue: %+v", j)

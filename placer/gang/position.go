@@ -78,7 +78,7 @@ func (g *Lifecycle) findPosition(World) ([]Effect, bool) {
 
 // positionKnown reports whether the place is known. For a job with pins that is
 // so once its record is read.
-func (g *Lifecycle) positionKnown() bool {
+func (g *known) positionKnown() bool {
 	switch index := *g.Job.JobModifyIndex; {
 	case g.position.index == index:
 		return true
@@ -191,7 +191,7 @@ func mendedAt(job *api.Job, versions map[uint64]*api.Job) time.Time {
 
 // beginAnew makes the record start over at the time when the author asked anew:
 // runs and failures of the gang before it belong to another try.
-func (g *Lifecycle) beginAnew(at time.Time) {
+func (g *memory) beginAnew(at time.Time) {
 	if !at.After(g.Record.Submitted) {
 		return
 	}

@@ -125,7 +125,7 @@ func TestRanAndWaitedSurvive(t *testing.T) {
 	start := time.Unix(1_000_000, 0)
 	r := &Record{Submitted: start, Waited: 10 * time.Minute}
 	r.stop(start.Add(70*time.Minute), reason.Reason{}, time.Hour, 1)
-	g := &Lifecycle{Observed: Observed{Job: rewrite.Gate(plainJob("j", 1)), Nomad: Waiting, Pins: somePins("u")}, Record: r}
+	g := &Lifecycle{memory: memory{known: known{Observed: Observed{Job: rewrite.Gate(plainJob("j", 1)), Nomad: Waiting, Pins: somePins("u")}, Record: r}}}
 	j := g.QueueJob(0)
 	if j.Attained != time.Hour || j.Done != time.Hour || j.Waited != 10*time.Minute || j.Submitted != QueueTime(start) {
 		t.Errorf("in the queue: %+v", j)
@@ -147,7 +147,7 @@ func TestPositionIsRemembered(t *testing.T) {
 			now := vs[3]
 			index := uint64(30)
 			now.JobModifyIndex = &index
-			g := &Lifecycle{Observed: Observed{Job: now, Nomad: Waiting}, position: position{index: 20, since: time.Unix(0, 0), gpus: 2}}
+			g := &Lifecycle{memory: memory{known: known{Observed: Observed{Job: now, Nomad: Waiting}, position: position{index: 20, since: time.Unix(0, 0), gpus: 2}}}}
 			w := newFakeWorld()
 			if got := g.Step(Reconcile{}, w); len(got) != 1 || got[0] != (ReadVersions{}) {
 				t.Fatalf("asked for %v", got)
@@ -166,7 +166,7 @@ func TestNamesAreOfANamespace(t *testing.T) {
 	mine, theirs := hostile.Plain("train", 1, 1, 1), hostile.Plain("train", 1, 1, 1)
 	other := "other"
 	theirs.Namespace = &other
-	of := func(job *api.Job) *Lifecycle { return &Lifecycle{Observed: Observe(cluster.NewState(), job)} }
+	of := func(job *api.Job) *Lifecycle { return new(Of(Observe(cluster.NewState(), job))) }
 	if a, b := of(mine).QueueJob(0), of(theirs).QueueJob(0); a.Name == b.Name || a.Tenant == b.Tenant {
 		t.Errorf("names %q and %q of tenants %q and %q", a.Name, b.Name, a.Tenant, b.Tenant)
 	}
@@ -176,7 +176,7 @@ func TestNamesAreOfANamespace(t *testing.T) {
 // it is about to be requeued.
 func TestMisplacedIsNotMoved(t *testing.T) {
 	t.Parallel()
-	g := &Lifecycle{Observed: Observe(cluster.NewState(), hostile.Plain("j", 1, 1, 1))}
+	g := new(Of(Observe(cluster.NewState(), hostile.Plain("j", 1, 1, 1))))
 	g.Request.Hints = rewrite.Hints{Preempt: true, Migrate: true}
 	for _, misplaced := range []bool{false, true} {
 		g.Misplaced = misplaced

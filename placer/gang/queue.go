@@ -33,7 +33,7 @@ func QueueTime(t time.Time) time.Duration {
 
 // QueueJob is the job in the queue's form. restart is the run time that a
 // restart loses.
-func (g *Lifecycle) QueueJob(restart time.Duration) queue.Job {
+func (g *known) QueueJob(restart time.Duration) queue.Job {
 	h := g.Request.Hints
 	var attained, done, waited time.Duration
 	if r := g.ran(); r != nil && r.Attained > 0 {
@@ -61,7 +61,7 @@ func NameOf(job *api.Job) string {
 }
 
 // least is the least size of an elastic gang; 0 for others.
-func (g *Lifecycle) least() int {
+func (g *known) least() int {
 	if g.Request.Elastic == nil {
 		return 0
 	}
@@ -75,7 +75,7 @@ func spreads(g pal.Gang) bool {
 
 // Submitted is when the author registered the job. Our own registrations, which
 // leave pins, do not count.
-func (g *Lifecycle) Submitted() time.Time {
+func (g *known) Submitted() time.Time {
 	if g.Record != nil && len(g.Pins.Groups) > 0 {
 		return g.Record.Submitted
 	}
@@ -87,7 +87,7 @@ func (g *Lifecycle) Submitted() time.Time {
 
 // ran is the record with the gang's run and wait times so far; nil if it was
 // never placed.
-func (g *Lifecycle) ran() *Record {
+func (g *known) ran() *Record {
 	if len(g.Pins.Groups) > 0 || g.Target != nil { // its author's gate may have no pins beside it
 		return g.Record
 	}
@@ -98,7 +98,7 @@ func (g *Lifecycle) ran() *Record {
 }
 
 // WaitsSince is when the gang's present wait began.
-func (g *Lifecycle) WaitsSince() time.Time {
+func (g *known) WaitsSince() time.Time {
 	if r := g.ran(); r != nil && r.Attained > 0 && !r.Stopped.IsZero() {
 		return r.Stopped
 	}
@@ -106,7 +106,7 @@ func (g *Lifecycle) WaitsSince() time.Time {
 }
 
 // NewRecord begins the record of a decision to start the gang.
-func (g *Lifecycle) NewRecord(now time.Time, d pal.Decision, note Note) Record {
+func (g *known) NewRecord(now time.Time, d pal.Decision, note Note) Record {
 	r := Record{
 		Namespace: g.Key.Namespace, Job: g.Key.ID, Submitted: g.Submitted(), Decided: now,
 		Mode: g.Request.Mode, Decision: d, Note: note,
@@ -128,7 +128,7 @@ func (g *Lifecycle) leaveQueue(_ Event, w World) []Effect {
 }
 
 // dequeue removes the gang from the queue if it is there.
-func (g *Lifecycle) dequeue() []Effect {
+func (g *memory) dequeue() []Effect {
 	g.edited = false
 	if !g.Queued {
 		return nil
@@ -177,7 +177,7 @@ func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 // endsInQueue tells the queue about a gang that an earlier placer has stopped
 // and whose GPUs come free soon. Otherwise the queue would stop another gang
 // for the same successor.
-func (g *Lifecycle) endsInQueue(w World) []Effect {
+func (g *memory) endsInQueue(w World) []Effect {
 	j, at := g.asItRuns(w)
 	if len(at.Members) == 0 {
 		return nil
@@ -188,7 +188,7 @@ func (g *Lifecycle) endsInQueue(w World) []Effect {
 
 // asItRuns is the job in the queue's form, with its running members and their
 // placement. Its author may ask for others by now.
-func (g *Lifecycle) asItRuns(w World) (queue.Job, pal.Placement) {
+func (g *known) asItRuns(w World) (queue.Job, pal.Placement) {
 	at := w.Running(g.Request, w.Holds(g.Key))
 	j := g.QueueJob(w.RestartCost())
 	j.Gang.MemberSets, j.Least = slices.Clone(j.Gang.MemberSets), 0
@@ -206,14 +206,14 @@ func (g *Lifecycle) asItRuns(w World) (queue.Job, pal.Placement) {
 
 // enqueue puts the gang into the queue, at the place that it would have if it
 // had never left.
-func (g *Lifecycle) enqueue(w World) Effect {
+func (g *memory) enqueue(w World) Effect {
 	g.Queued, g.Placed = true, false
 	return Enqueue{Job: g.QueueJob(w.RestartCost()), Since: g.WaitsSince()}
 }
 
 // staysInQueue handles a gang that the queue knows everything about: it runs as
 // before, or is being stopped.
-func (g *Lifecycle) staysInQueue(Event, World) []Effect {
+func (g *memory) staysInQueue(Event, World) []Effect {
 	if g.Refused != nil {
 		return g.dequeue()
 	}
@@ -221,7 +221,7 @@ func (g *Lifecycle) staysInQueue(Event, World) []Effect {
 }
 
 // runInQueue makes sure that the queue knows the running gang.
-func (g *Lifecycle) runInQueue(_ Event, w World) []Effect {
+func (g *memory) runInQueue(_ Event, w World) []Effect {
 	if g.Refused != nil {
 		return g.dequeue()
 	}
@@ -254,7 +254,7 @@ func (g *Lifecycle) runsOnInQueue(e Event, w World) []Effect {
 }
 
 // settle tells the queue that some members have succeeded.
-func (g *Lifecycle) settle() []Effect {
+func (g *memory) settle() []Effect {
 	if !g.Queued || g.Have <= g.Live {
 		return nil
 	}
@@ -263,7 +263,7 @@ func (g *Lifecycle) settle() []Effect {
 
 // AsksSince is since when the job asks for GPUs: since its author registered
 // it, or since its pal_after succeeded.
-func (g *Lifecycle) AsksSince() time.Time {
+func (g *known) AsksSince() time.Time {
 	if submitted := g.Submitted(); submitted.After(g.eligible) {
 		return submitted
 	}
@@ -273,7 +273,7 @@ func (g *Lifecycle) AsksSince() time.Time {
 // deadline is when the gang must have ended, in the queue's time; 0 if it has
 // no deadline. It counts from the author's registration, not from when the
 // placer saw it.
-func (g *Lifecycle) deadline() time.Duration {
+func (g *known) deadline() time.Duration {
 	at, ok := g.Request.Hints.DeadlineOf(g.Submitted())
 	if !ok {
 		return 0
@@ -282,7 +282,7 @@ func (g *Lifecycle) deadline() time.Duration {
 }
 
 // array is the parameterized or periodic job that made this one; "" if none.
-func (g *Lifecycle) array() string {
+func (g *Observed) array() string {
 	if !cluster.Child(g.Job) {
 		return ""
 	}

@@ -64,7 +64,7 @@ func TestQuietWhileItWaits(t *testing.T) {
 		"it came after another job":        func(g *Lifecycle) { g.eligible = time.Unix(1000, 0) },
 		"it replaced its author's change":  func(g *Lifecycle) { g.overwrote = true },
 	} {
-		g := &Lifecycle{Observed: Observed{Job: plainJob("j", 0), Nomad: Waiting}, Queued: true}
+		g := &Lifecycle{memory: memory{known: known{Observed: Observed{Job: plainJob("j", 0), Nomad: Waiting}}, Queued: true}}
 		change(g)
 		if quiet := g.Quiet(); quiet != (name == "") {
 			t.Errorf("a gang that waits, and %s: quiet %v", name, quiet)
@@ -78,7 +78,7 @@ func TestArrivingGangStaysInTheQueue(t *testing.T) {
 	w := newFakeWorld()
 	job := plainJob("j", 200)
 	for _, target := range []*pal.Placement{nil, {}} {
-		g := &Lifecycle{Observed: Observed{Key: cluster.KeyOf(job), Job: job, Nomad: Waiting}, Queued: true, Placed: true, Target: target, RetryAt: w.now.Add(time.Minute)}
+		g := &Lifecycle{memory: memory{known: known{Observed: Observed{Key: cluster.KeyOf(job), Job: job, Nomad: Waiting}, Target: target}, Queued: true, Placed: true, RetryAt: w.now.Add(time.Minute)}}
 		for _, e := range g.waitInQueue(Sync{}, w) {
 			if _, left := e.(Dequeue); left && target != nil {
 				t.Error("it leaves the queue")
@@ -94,7 +94,7 @@ func TestArrivingGangStaysInTheQueue(t *testing.T) {
 func TestUnsettledUntilGivenUp(t *testing.T) {
 	job := plainJob("j", 300)
 	for givenUp, want := range map[reason.Kind]bool{"": true, reason.GaveUp: false} {
-		g := Lifecycle{Observed: Observed{Job: job, Nomad: Lost, Pins: somePins("g1")}, Record: &Record{JobModifyIndex: 300, GivenUp: reason.Reason{Kind: givenUp}}}
+		g := Lifecycle{memory: memory{known: known{Observed: Observed{Job: job, Nomad: Lost, Pins: somePins("g1")}, Record: &Record{JobModifyIndex: 300, GivenUp: reason.Reason{Kind: givenUp}}}}}
 		if got := g.Unsettled(); got != want {
 			t.Errorf("given up %q: unsettled %v", givenUp, got)
 		}

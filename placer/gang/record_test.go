@@ -58,7 +58,7 @@ func (w describingWorld) Describe(g pal.Gang, p pal.Placement) *pal.Choice {
 func TestReconstruct(t *testing.T) {
 	w := describingWorld{newFakeWorld()}
 	w.holds = []int{1, 2}
-	g := &Lifecycle{Observed: Observed{Job: plainJob("j", 7), Pins: somePins("g1", "g2")}, Record: &Record{Namespace: "default", Job: "j"}}
+	g := &Lifecycle{memory: memory{known: known{Observed: Observed{Job: plainJob("j", 7), Pins: somePins("g1", "g2")}, Record: &Record{Namespace: "default", Job: "j"}}}}
 	g.Pins.Mode = rewrite.ModeClass
 	g.Request = request.Request{Gang: pal.Gang{ID: "default/j", Class: pal.ClassB, MemberSets: []pal.MemberSet{{Members: 2, GPUs: 1}}}}
 	g.reconstruct(w)

@@ -35,7 +35,7 @@ func (g *Lifecycle) askAgain(w World) ([]Effect, bool) {
 
 // runsOn reports whether the gang is what ran before the last registration and
 // has lost no member since.
-func (g *Lifecycle) runsOn(w World) bool {
+func (g *Observed) runsOn(w World) bool {
 	return !slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool {
 		lost := a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost
 		return a.PlacedFor(g.Job) || lost && a.ModifyIndex > *g.Job.JobModifyIndex
@@ -43,7 +43,7 @@ func (g *Lifecycle) runsOn(w World) bool {
 }
 
 // notOthers returns the pins without the GPUs that other jobs hold.
-func (g *Lifecycle) notOthers(w World) rewrite.Pins {
+func (g *Observed) notOthers(w World) rewrite.Pins {
 	p := g.Pins
 	p.Groups = slices.Clone(p.Groups)
 	for i, gp := range p.Groups {
@@ -66,13 +66,13 @@ func roomFor(job *api.Job, p rewrite.Pins) (n int) {
 // broken reports whether a gang that keeps running until its new size fits has
 // lost members meanwhile: behind its gate Nomad replaces none. Members that its
 // author no longer asks for do not count.
-func (g *Lifecycle) broken(had *api.Job, pins rewrite.Pins, w World) bool {
+func (g *Observed) broken(had *api.Job, pins rewrite.Pins, w World) bool {
 	return *g.Job.Type == api.JobTypeBatch && pins.Mode != rewrite.ModePrefer && g.NeedsAll() && g.lostOf(had, pins, w)
 }
 
 // lostOf reports whether members of that version that the author still asks for
 // are gone without having succeeded.
-func (g *Lifecycle) lostOf(had *api.Job, pins rewrite.Pins, w World) bool {
+func (g *Observed) lostOf(had *api.Job, pins rewrite.Pins, w World) bool {
 	there := map[string]int{}
 	for _, a := range g.Members {
 		there[a.Group]++
@@ -108,7 +108,7 @@ type runs struct {
 }
 
 // newest is the CreateIndex of the newest member.
-func (g *Lifecycle) newest() (n uint64) {
+func (g *Observed) newest() (n uint64) {
 	for _, a := range g.Members {
 		n = max(n, a.CreateIndex)
 	}
@@ -273,7 +273,7 @@ func members(job *api.Job, g *api.TaskGroup) string {
 // Nomad would not replace the lost member. With pins Nomad does, and makeWhole
 // adds nodes for the others when they fit. In a batch job nothing else may have
 // changed and no member may have succeeded: it would be rerun.
-func (g *Lifecycle) lacksOneByOne(had *api.Job, pins rewrite.Pins, w World) bool {
+func (g *Observed) lacksOneByOne(had *api.Job, pins rewrite.Pins, w World) bool {
 	switch {
 	case g.NeedsAll() || pins.Mode != rewrite.ModeClass:
 		return false

@@ -26,7 +26,7 @@ import (
 
 // commit registers the job with its pins. It asks Nomad for a dry run first if
 // the job asks for something that only Nomad can judge, or after a failure.
-func (g *Lifecycle) commit(e Event, w World) []Effect {
+func (g *memory) commit(e Event, w World) []Effect {
 	if g.finishUnknown(w) {
 		return g.refuseStart(e, w)
 	}
@@ -53,7 +53,7 @@ func (g *Lifecycle) started(o Observed, s Start, w World) []Effect {
 // notStarted records that the job did not get its pins. If the outcome is
 // unknown, Nomad may have accepted the start: then a later observation shows
 // its pins.
-func (g *Lifecycle) notStarted(s Start, err error, w World) []Effect {
+func (g *memory) notStarted(s Start, err error, w World) []Effect {
 	out := []Effect{Release{g.Request.Gang, s.Placement}, g.requeue()}
 	if errors.Is(err, nomad.ErrConflict) {
 		return append(out, g.log(Debug, "lost a race, reading the job again"))
@@ -68,7 +68,7 @@ func (g *Lifecycle) notStarted(s Start, err error, w World) []Effect {
 }
 
 // requeue tells the queue that a start, or the start after a move, failed.
-func (g *Lifecycle) requeue() Effect {
+func (g *memory) requeue() Effect {
 	if g.Placed {
 		g.Placed = false
 		return QueueStopped{}
@@ -78,13 +78,13 @@ func (g *Lifecycle) requeue() Effect {
 
 // refuseStart answers a start in a state in which the gang cannot start: it
 // gives the GPUs back and tells the queue.
-func (g *Lifecycle) refuseStart(e Event, _ World) []Effect {
+func (g *memory) refuseStart(e Event, _ World) []Effect {
 	return []Effect{Release{g.Request.Gang, e.(Start).Placement}, g.requeue()}
 }
 
 // cameAbout records a start that succeeded although its registration was not
 // answered. ours reports whether the change of the job is such a start.
-func (g *Lifecycle) cameAbout(o Observation) (out []Effect, ours bool) {
+func (g *memory) cameAbout(o Observation) (out []Effect, ours bool) {
 	if !g.unanswered || o.BroughtBack || o.Nomad != Starting && o.Nomad != Running {
 		return nil, false
 	}
@@ -99,7 +99,7 @@ func (g *Lifecycle) cameAbout(o Observation) (out []Effect, ours bool) {
 
 // record makes the reasons of a successful start the gang's record. It is
 // written when the members are seen, with their GPUs.
-func (g *Lifecycle) record(s Start, index uint64) {
+func (g *known) record(s Start, index uint64) {
 	s.Record.JobModifyIndex = index
 	g.Record, g.Unsaved = &s.Record, true
 }
@@ -123,7 +123,7 @@ const refusedAgain = 30 * time.Second
 
 // avoidUnfit retries a gang whose start the dry run refused: almost at once if
 // there are now nodes to avoid.
-func (g *Lifecycle) avoidUnfit(r *DryRunRefusal, w World) {
+func (g *memory) avoidUnfit(r *DryRunRefusal, w World) {
 	if len(r.Never) > 0 {
 		until := w.Now().Add(neverAgain)
 		g.Never, g.RetryAt = &Never{r.Never, *g.Job.JobModifyIndex, w.NodeChanges(), until}, until
@@ -154,7 +154,7 @@ const neverAgain = 5 * time.Minute
 
 // couldNever reports whether no node can take the gang as far as is known. If
 // that no longer holds it forgets it, and the gang is tried at once.
-func (g *Lifecycle) couldNever(w World) bool {
+func (g *memory) couldNever(w World) bool {
 	switch n := g.Never; {
 	case n == nil:
 		return false

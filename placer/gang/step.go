@@ -45,7 +45,7 @@ func (g *Lifecycle) Step(e Event, w World) []Effect {
 
 // vouch notes in a record whether its registration was verified. If not, the
 // next placer checks it (walk 8502027).
-func (g *Lifecycle) vouch(e Effect) Effect {
+func (g *memory) vouch(e Effect) Effect {
 	switch e := e.(type) {
 	case SaveRecord:
 		e.Record.Unverified = g.MayHaveOverwritten()
@@ -107,7 +107,7 @@ func (g *Lifecycle) observe(e Event, w World) []Effect {
 }
 
 // becomes sets the observed state. Troubles end when the gang is complete.
-func (g *Lifecycle) becomes(o Observed) {
+func (g *memory) becomes(o Observed) {
 	if o.Nomad == Running && g.Nomad != Running {
 		g.Trouble, g.stumbled = reason.Reason{}, ""
 	}
@@ -120,7 +120,7 @@ func (o Observed) Ours() bool { return o.Nomad.Ours() }
 
 // leave handles a gang that is no longer ours. An unwritten decision is written
 // now: people ask why a job ran where it did even after it ended.
-func (g *Lifecycle) leave() []Effect {
+func (g *memory) leave() []Effect {
 	var out []Effect
 	if g.Unsaved && g.Record != nil {
 		g.Unsaved = false
@@ -298,7 +298,7 @@ func (g *Lifecycle) wrong(err error, w World) []Effect {
 	return g.failed(Failure{Err: err}, w)
 }
 
-func (g *Lifecycle) log(l Level, text string, args ...any) Effect { return Log{l, text, args} }
+func (g *memory) log(l Level, text string, args ...any) Effect { return Log{l, text, args} }
 
 // RegisteredJob is the job as Nomad has it after it was registered over was.
 // job may be an earlier version.

@@ -108,7 +108,7 @@ func (g *Lifecycle) move(e Event, w World) []Effect {
 }
 
 // keep answers a preemption or move of a gang that is not stopped now.
-func (g *Lifecycle) keep(Event, World) []Effect { return []Effect{QueueKept{}} }
+func (g *memory) keep(Event, World) []Effect { return []Effect{QueueKept{}} }
 
 // stopFor begins to stop the gang; r is its record then. The record is written
 // first, then the gate is registered, then the members are stopped, so a placer
@@ -167,7 +167,7 @@ func (g *Lifecycle) holdTarget(w World) []Effect {
 	return []Effect{Keep{*g.stop.target}}
 }
 
-func (g *Lifecycle) stopMembers() Effect {
+func (g *Observed) stopMembers() Effect {
 	var ids []string
 	for _, a := range g.Members {
 		ids = append(ids, a.ID)
@@ -230,7 +230,7 @@ func (g *Lifecycle) stopOrGoOn(World) ([]Effect, bool) {
 }
 
 // dying reports whether stopped allocations of the job still hold resources.
-func (g *Lifecycle) dying(w World) bool {
+func (g *Observed) dying(w World) bool {
 	return slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool { return a.Live() && !a.LeftBehind(g.Job) })
 }
 

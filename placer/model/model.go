@@ -199,7 +199,8 @@ func byKey(t *Tracked, k cluster.JobKey) int { return t.Key.Compare(k) }
 
 // Add starts tracking a job.
 func (m *Model) Add(k cluster.JobKey) *Tracked {
-	t := &Tracked{Lifecycle: gang.Lifecycle{Observed: gang.Observed{Key: k}, Control: m.Controls[k]}}
+	t := &Tracked{Lifecycle: gang.Of(gang.Observed{Key: k})}
+	t.Control = m.Controls[k]
 	if len(m.order) == len(m.Jobs) {
 		i, _ := slices.BinarySearchFunc(m.order, k, byKey)
 		m.order = slices.Insert(m.order, i, t)

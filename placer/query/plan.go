@@ -108,11 +108,13 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 	}
 	e.Decision = &d
 	defer e.noteSize()
+	t := &model.Tracked{Lifecycle: gang.Of(gang.Observed{Key: k, Job: &planned, Nomad: gang.Waiting})}
+	t.Request = r
 	if runs {
-		s.planRunning(e, st, gang.Lifecycle{Observed: gang.Observed{Key: k, Job: &planned, Nomad: gang.Resubmitted}, Request: r}, v, &d)
+		t.Nomad = gang.Resubmitted
+		s.planRunning(e, st, t.Lifecycle, v, &d)
 		return e, nil
 	}
-	t := &model.Tracked{Lifecycle: gang.Lifecycle{Observed: gang.Observed{Key: k, Job: &planned, Nomad: gang.Waiting}, Request: r}}
 	tradeoffs := s.tradeoffs(v.Cluster, r.Least(), sizeKey(r, "min")) // before the queue gives GPUs away
 	if s.planInQueue(e, t, v, &d); e.State == gang.Starting || e.State == gang.Waiting {
 		if e.Tradeoffs = tradeoffs; e.State == gang.Waiting {

@@ -84,7 +84,7 @@ func runPlan(b *base, args []string) int {
 	}
 	if unread == nil && *diff && e.State != gang.Rejected { // Nomad may refuse that, too, in words of its own
 		if x.Diff, err = b.diff(s, is, job, *override); err != nil {
-			s.note = strings.TrimPrefix(fmt.Sprintf("%s; what would change of the job is not known: %v", s.note, err), "; ")
+			s.note = fmt.Sprintf("what would change of the job is not known: %v", err)
 		}
 	}
 	if done, code := b.structured(x); done {
