@@ -8,11 +8,28 @@ package command
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 )
+
+// Options are what each command takes that runs a cluster of one kind.
+type Options struct {
+	Nomad, Bin, JSON string
+	Nodes            int
+	Seed             uint64
+}
+
+// Flags defines the flags, with the number of nodes, the result file, and what nodes and seed mean.
+func (o *Options) Flags(nodes int, json, ofNodes, ofSeed string) {
+	flag.StringVar(&o.Nomad, "nomad", "", "nomad binary")
+	flag.StringVar(&o.Bin, "bin", "build/bin", "folder of our binaries")
+	flag.StringVar(&o.JSON, "json", json, "result file; empty: none")
+	flag.IntVar(&o.Nodes, "nodes", nodes, "clients, of 4 GPUs each"+ofNodes)
+	flag.Uint64Var(&o.Seed, "seed", 1, "seed of "+ofSeed)
+}
 
 // Main runs a command until it ends or is interrupted, and exits: 0, 1 after an
 // error, 130 when interrupted. run gives back all that it started before it

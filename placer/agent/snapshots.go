@@ -139,7 +139,7 @@ func (s *snapshots) changed() {
 	s.since = time.Now()
 }
 
-// forget has the next picture made anew: the last one cannot be trusted.
+// forget has a new picture made: the last one cannot be trusted.
 func (s *snapshots) forget() {
 	if p := s.atWork(); p != nil {
 		p.ForgetPicture()

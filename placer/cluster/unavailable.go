@@ -21,7 +21,7 @@ const reconnectWithin = 30 * time.Second
 // live or has ended, and its GPUs are no longer listed. A client that has
 // forgotten it never reports, so the listing also ends by time. The time counts
 // from the first call that saw the node back, since the clocks of servers and
-// caller may differ. So after a full read it counts anew for all nodes.
+// caller may differ. So after a full read it starts again for all nodes.
 func (s *State) Reconnecting(now time.Time) map[string]bool {
 	gpus := map[string]bool{}
 	for _, a := range s.bad {

@@ -43,7 +43,7 @@ func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 		out = append(out, CountMove{r.Decided})
 	}
 	switch asked := askedBeforePins(g.Job, g.read.versions); {
-	case r == nil, doubtful && g.runAnew(r, asked, w):
+	case r == nil, doubtful && g.runAgain(r, asked, w):
 		r = &Record{Namespace: g.Key.Namespace, Job: g.Key.ID, Submitted: asked.since}
 		r.startsAgain(g.Job)
 	case runs && g.startedSince(r): // a stop is written down before the gate comes
@@ -59,12 +59,12 @@ func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 	return out, true
 }
 
-// runAnew reports whether the record is of an earlier run of the job. That run
+// runAgain reports whether the record is of an earlier run of the job. That run
 // had ended before the author ran the job again, or purged it and ran it. An
 // edit of a gang that runs or waits is no new run. Members of the earlier run
 // are still listed or have ended since; services end by themselves only when
 // they fail.
-func (g *Observed) runAnew(r *Record, asked ask, w World) bool {
+func (g *Observed) runAgain(r *Record, asked ask, w World) bool {
 	switch {
 	case 0 < r.JobModifyIndex && r.JobModifyIndex < *g.Job.CreateIndex: // 0: it was not seen to be whole since it was read back
 		return true
@@ -307,7 +307,7 @@ func (g *Lifecycle) requeueMisplaced(w World) ([]Effect, bool) {
 		case none && !g.read.hasEvaluations:
 			return await(ReadEvaluations{})
 		case none && blocked != nil: // there is no room for any
-		case g.read.deploys || !g.misplacedAnew():
+		case g.read.deploys || !g.misplacedAgain():
 			if g.RetryAt = now.Add(evaluateAgain); g.read.deploys {
 				return nil, false
 			}
@@ -319,8 +319,8 @@ func (g *Lifecycle) requeueMisplaced(w World) ([]Effect, bool) {
 	return append([]Effect{g.log(Warn, "gang is misplaced, requeueing it")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
 }
 
-// misplacedAnew reports whether a member of the present version is misplaced.
-func (g *Observed) misplacedAnew() bool {
+// misplacedAgain reports whether a member of the present version is misplaced.
+func (g *Observed) misplacedAgain() bool {
 	wanted := gpusPerMember(g.Job)
 	return slices.ContainsFunc(g.Members, func(a *cluster.Alloc) bool {
 		gp, ok := g.Pins.Of(a.Group)
@@ -347,7 +347,7 @@ func (g *memory) recordReady(w World) ([]Effect, bool) {
 	if g.Pins.Mode != rewrite.ModeGPU || !r.chose(g.Pins) { // Nomad has chosen, or its author has reverted to other pins
 		r.Got(w.Describe(g.Request.Gang, w.Running(g.Request, w.Holds(g.Key))))
 	}
-	if at := g.PlacedAnew(); !r.Ready.IsZero() && !at.IsZero() {
+	if at := g.PlacedAgain(); !r.Ready.IsZero() && !at.IsZero() {
 		r.Restarted = at
 	}
 	r.Ready, r.JobModifyIndex = w.Now(), *g.Job.JobModifyIndex
@@ -355,9 +355,9 @@ func (g *memory) recordReady(w World) ([]Effect, bool) {
 	return []Effect{SaveRecord{*r}}, true
 }
 
-// PlacedAnew is when the first member of the present version was placed; zero
+// PlacedAgain is when the first member of the present version was placed; zero
 // unless all are placed.
-func (st Observed) PlacedAnew() (first time.Time) {
+func (st Observed) PlacedAgain() (first time.Time) {
 	for _, a := range st.Members {
 		if !a.PlacedFor(st.Job) {
 			return time.Time{}

@@ -37,9 +37,9 @@ func (g *Observed) giveUp(r *Record, why reason.Reason) {
 }
 
 // GaveUp is why the placer no longer tries the gang; none if it does. The gang
-// is tried again when its author runs it anew: without pins it is a new job
+// is tried again when its author runs it again: without pins it is a new job
 // ([Lifecycle.findPosition]); edited behind its gate, or stopped and started
-// ([Lifecycle.beginAnew]); or as another version that Nomad runs at once
+// ([memory.startOver]); or as another version that Nomad runs at once
 // ([Lifecycle.forgive]).
 func (g *known) GaveUp() reason.Reason {
 	if (g.Nomad == Waiting || g.Nomad == Lost) && g.Record != nil && len(g.Pins.Groups) > 0 {

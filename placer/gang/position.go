@@ -43,11 +43,11 @@ func (g *Lifecycle) findPosition(World) ([]Effect, bool) {
 		return await(ReadVersions{})
 	case len(g.Pins.Groups) > 0:
 		g.position = position{index: index}
-		at := askedAnew(g.Job, g.read.versions)
+		at := askedAgain(g.Job, g.read.versions)
 		if mended := mendedAt(g.Job, g.read.versions); !g.Record.GivenUp.IsZero() && mended.After(at) {
 			at = mended
 		}
-		g.beginAnew(at)
+		g.startOver(at)
 		return nothing()
 	}
 	found := position{index: index, since: time.Unix(0, *g.Job.SubmitTime), gpus: rewrite.AllGPUs(g.Job)}
@@ -137,11 +137,11 @@ func putBack(versions map[uint64]*api.Job, v uint64) bool {
 	return spec(v) == spec(v-2) && spec(v-1) == spec(v-3) && spec(v-1) != spec(v-2)
 }
 
-// askedAnew returns since when a job with pins has requested what it requests now, if that is later
+// askedAgain returns since when a job with pins has requested what it requests now, if that is later
 // than its first start. Its author started it again after a stop, or scaled it up while it waited
 // again (nomad job scale). It returns zero if no version since the author's last one without pins
 // shows that.
-func askedAnew(job *api.Job, versions map[uint64]*api.Job) time.Time {
+func askedAgain(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	now := job
 	for v := *job.Version; v > 0 && ours(now); v-- {
 		was := versions[v-1]
@@ -189,9 +189,9 @@ func mendedAt(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	return time.Time{}
 }
 
-// beginAnew makes the record start over at the time when the author asked anew:
+// startOver makes the record start over at the time when the author asked again:
 // runs and failures of the gang before it belong to another try.
-func (g *memory) beginAnew(at time.Time) {
+func (g *memory) startOver(at time.Time) {
 	if !at.After(g.Record.Submitted) {
 		return
 	}

@@ -109,7 +109,7 @@ func TestAskedAnew(t *testing.T) {
 		t.Run(tc.versions, func(t *testing.T) {
 			vs := versionsOf(t, tc.versions)
 			var got int64
-			if at := askedAnew(vs[uint64(len(strings.Fields(tc.versions))-1)], vs); !at.IsZero() {
+			if at := askedAgain(vs[uint64(len(strings.Fields(tc.versions))-1)], vs); !at.IsZero() {
 				got = at.UnixNano()
 			}
 			if got != tc.since {

@@ -32,7 +32,7 @@ type duty struct {
 // states.
 var (
 	dutyRecord      = duty{say: "read its record", do: (*Lifecycle).readRecord, to: []State{Failed}, common: true}
-	dutyPosition    = duty{say: "find its place in the queue, and whether its author has begun it anew", do: (*Lifecycle).findPosition, to: []State{Waiting}, common: true}
+	dutyPosition    = duty{say: "find its place in the queue, and whether its author has started it over", do: (*Lifecycle).findPosition, to: []State{Waiting}, common: true}
 	dutyFinished    = duty{say: "stop the job if its members finished in an earlier version of it", do: (*Lifecycle).stopFinished, always: true, to: []State{Rejected}}
 	atWorkFinished  = duty{say: dutyFinished.say, do: (*Lifecycle).stopFinished, always: true}
 	dutyPending     = duty{say: "have Nomad evaluate the job again if it calls it dead", do: (*Lifecycle).keepPending}

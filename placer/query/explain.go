@@ -438,7 +438,7 @@ func restarted(st gang.Observed, r *gang.Record) time.Time {
 	case r.JobModifyIndex >= *st.Job.JobModifyIndex:
 		return r.Restarted
 	}
-	return st.PlacedAnew()
+	return st.PlacedAgain()
 }
 
 // lastRecord reads the record of a job. If its members have just been placed, that may be the

@@ -24,24 +24,17 @@ import (
 
 // options are the flags.
 type options struct {
-	nomad, bin  string
-	nodes, jobs int
-	seed        uint64
-	outliers    int
-	bound       time.Duration
-	json        string
+	command.Options
+	jobs, outliers int
+	bound          time.Duration
 }
 
 func main() {
 	var o options
-	flag.StringVar(&o.nomad, "nomad", "", "nomad binary")
-	flag.StringVar(&o.bin, "bin", "build/bin", "folder of our binaries")
-	flag.IntVar(&o.nodes, "nodes", 16, "clients, of 4 GPUs each (at least 4); a fifth of them has GPUs of a second model")
+	o.Flags(16, "", " (at least 4); a fifth of them has GPUs of a second model", "GPUs and jobs")
 	flag.IntVar(&o.jobs, "jobs", 24, "jobs")
-	flag.Uint64Var(&o.seed, "seed", 1, "seed of GPUs and jobs")
 	flag.IntVar(&o.outliers, "outliers", 1, "GPUs that are outliers, drawn from the measured tail")
 	flag.DurationVar(&o.bound, "bound", 60*time.Second, "time after which the run under plain Nomad is ended, finished or not; the placer's run must finish in twice that")
-	flag.StringVar(&o.json, "json", "", "also write the results to this file")
 	flag.Parse()
 	command.Main("demo", func(ctx context.Context) error { return demo(ctx, o) })
 }
@@ -49,16 +42,16 @@ func main() {
 const gpusPerNode = 4
 
 // others are the nodes with GPUs of the second model.
-func (o options) others() int { return max(1, o.nodes/5) }
+func (o options) others() int { return max(1, o.Nodes/5) }
 
 // widest is the widest gang: it needs no outlier, as a node of the first model is left.
-func (o options) widest() int { return (o.nodes - o.others() - 1) * gpusPerNode }
+func (o options) widest() int { return (o.Nodes - o.others() - 1) * gpusPerNode }
 
 func demo(ctx context.Context, o options) (err error) {
-	if o.nodes < 4 {
-		return fmt.Errorf("-nodes %d: at least 4", o.nodes)
+	if o.Nodes < 4 {
+		return fmt.Errorf("-nodes %d: at least 4", o.Nodes)
 	}
-	gpus, source, err := replay.DrawTwoModels(o.nodes-o.others(), o.others(), gpusPerNode, o.outliers, o.seed)
+	gpus, source, err := replay.DrawTwoModels(o.Nodes-o.others(), o.others(), gpusPerNode, o.outliers, o.Seed)
 	if err != nil {
 		return err
 	}
@@ -69,7 +62,7 @@ func demo(ctx context.Context, o options) (err error) {
 	s := &stage{os.Stdout, gpus, time.Now()}
 	s.introduce(source, o, jobs)
 	bed, err := replay.Start(ctx, replay.Setup{
-		Nomad: o.nomad, Bin: o.bin, GPUs: gpus, Penalty: penalty, Restart: time.Second,
+		Nomad: o.Nomad, Bin: o.Bin, GPUs: gpus, Penalty: penalty, Restart: time.Second,
 		GiveUp: 20 * time.Second, Progress: s.progress,
 	})
 	if err != nil {
@@ -86,8 +79,8 @@ func demo(ctx context.Context, o options) (err error) {
 	}
 	s.compare(plain, placed)
 	fmt.Fprintf(s.out, "\n$ nomad-pal explain %s\n%s\n", worthExplaining(jobs), placed.Explanation)
-	if o.json != "" {
-		if err := command.WriteJSON(o.json, map[string]any{"seed": o.seed, "nodes": o.nodes, "runs": []*replay.Result{plain, placed}}); err != nil {
+	if o.JSON != "" {
+		if err := command.WriteJSON(o.JSON, map[string]any{"seed": o.Seed, "nodes": o.Nodes, "runs": []*replay.Result{plain, placed}}); err != nil {
 			return err
 		}
 	}
@@ -120,7 +113,7 @@ func rules() replay.Rules { return replay.Rules{Penalty: penalty, Compress: work
 // workloads, or the first jobs of workload 1 itself where PAL_DATA names it.
 // Their work spans four orders of magnitude; here it is bounded.
 func drawJobs(o options) ([]replay.Job, error) {
-	t := trace.SiaPhilly(o.seed, trace.Shape{Jobs: o.jobs, MaxGPUs: o.widest()})
+	t := trace.SiaPhilly(o.Seed, trace.Shape{Jobs: o.jobs, MaxGPUs: o.widest()})
 	if dir := paldata.Dir(); dir != "" {
 		var err error
 		if t, err = trace.ReadFile(filepath.Join(dir, "sia_workload_1.csv")); err != nil {

@@ -30,7 +30,7 @@ func (s *stage) progress(line string) {
 }
 
 func (s *stage) introduce(source string, o options, jobs []replay.Job) {
-	fmt.Fprintf(s.out, "%d nodes × %d emulated GPUs, %s; their speeds come from %s.\n", o.nodes, gpusPerNode, s.models(), source)
+	fmt.Fprintf(s.out, "%d nodes × %d emulated GPUs, %s; their speeds come from %s.\n", o.Nodes, gpusPerNode, s.models(), source)
 	var worst []string
 	for _, u := range s.gpus.All {
 		if u.Scores[0] >= 1.5 {

@@ -24,9 +24,8 @@ import (
 
 // options are the flags.
 type options struct {
-	nomad, bin, json string
-	nodes, reps      int
-	seed             uint64
+	command.Options
+	reps int
 }
 
 // report is the result file.
@@ -63,25 +62,21 @@ const (
 
 func main() {
 	var o options
-	flag.StringVar(&o.nomad, "nomad", "", "nomad binary")
-	flag.StringVar(&o.bin, "bin", "build/bin", "folder of our binaries")
-	flag.StringVar(&o.json, "json", "bench/results/services.json", "result file")
-	flag.IntVar(&o.nodes, "nodes", 5, "clients, of 4 GPUs each (at least 4)")
+	o.Flags(5, "bench/results/services.json", " (at least 4)", "the GPUs")
 	flag.IntVar(&o.reps, "repetitions", 3, "how often each disturbance is tried on each cluster")
-	flag.Uint64Var(&o.seed, "seed", 1, "seed of the GPUs")
 	flag.Parse()
 	command.Main("services", func(ctx context.Context) error { return measure(ctx, o) })
 }
 
 func measure(ctx context.Context, o options) error {
-	if o.nodes < replicas+1 {
-		return fmt.Errorf("-nodes %d: at least %d, or a replica has no other node to go to", o.nodes, replicas+1)
+	if o.Nodes < replicas+1 {
+		return fmt.Errorf("-nodes %d: at least %d, or a replica has no other node to go to", o.Nodes, replicas+1)
 	}
-	gpus, _, err := replay.DrawGPUs(o.nodes, 4, 1, o.seed)
+	gpus, _, err := replay.DrawGPUs(o.Nodes, 4, 1, o.Seed)
 	if err != nil {
 		return err
 	}
-	r := report{Provenance: command.NewProvenance("services"), Nodes: o.nodes}
+	r := report{Provenance: command.NewProvenance("services"), Nodes: o.Nodes}
 	for _, placer := range []bool{false, true} {
 		got, err := on(ctx, o, gpus, placer)
 		if err != nil {
@@ -90,7 +85,7 @@ func measure(ctx context.Context, o options) error {
 		r.Runs = append(r.Runs, got)
 	}
 	r.table(os.Stdout)
-	return command.WriteJSON(o.json, r)
+	return command.WriteJSON(o.JSON, r)
 }
 
 // on runs all of it on a new cluster.
@@ -100,12 +95,12 @@ func on(ctx context.Context, o options, gpus *replay.GPUs, placer bool) (r run, 
 		r.Scheduler = "nomad-pal"
 	}
 	say := func(line string) { fmt.Fprintf(os.Stderr, "  %s: %s\n", r.Scheduler, line) }
-	bed, err := replay.Start(ctx, replay.Setup{Nomad: o.nomad, Bin: o.bin, GPUs: gpus, Penalty: 1.7, Progress: say})
+	bed, err := replay.Start(ctx, replay.Setup{Nomad: o.Nomad, Bin: o.Bin, GPUs: gpus, Penalty: 1.7, Progress: say})
 	if err != nil {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, bed.Close()) }()
-	s := &service{Cluster: bed.Cluster, submit: []string{o.nomad, "job", "run", "-detach"}}
+	s := &service{Cluster: bed.Cluster, submit: []string{o.Nomad, "job", "run", "-detach"}}
 	if placer {
 		p, err := bed.StartPlacer(cluster.PlacerOptions{Config: "http {\n  bind_port = 0\n}\n"})
 		if err != nil {

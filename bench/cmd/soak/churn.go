@@ -49,7 +49,7 @@ func (s *soak) startPlacer(ctx context.Context) error {
 // placer is left alone in the second half, so that what it uses can be followed.
 // What was begun is carried to its end: the cluster is whole when it drains.
 func (s *soak) disturb(ctx, timed context.Context) error {
-	r := rand.New(rand.NewPCG(s.seed, 2))
+	r := rand.New(rand.NewPCG(s.options.Seed, 2))
 	for k := 1; ; k++ {
 		at := time.Duration(k) * s.churn
 		if err := cluster.Pause(timed, time.Until(s.start.Add(at))); err != nil {
@@ -62,7 +62,7 @@ func (s *soak) disturb(ctx, timed context.Context) error {
 		var err error
 		switch kind {
 		case 1:
-			err = s.killClient(ctx, r.IntN(s.nodes))
+			err = s.killClient(ctx, r.IntN(s.options.Nodes))
 		case 2:
 			err = s.killPlacer(ctx)
 		default:

@@ -31,9 +31,8 @@ import (
 )
 
 type options struct {
-	nomad, bin, json             string
-	nodes, queue                 int
-	seed                         uint64
+	command.Options
+	queue                        int
 	load                         float64
 	duration, look, churn, drain time.Duration
 	longest                      time.Duration
@@ -41,12 +40,8 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.nomad, "nomad", "", "nomad binary")
-	flag.StringVar(&o.bin, "bin", "build/bin", "folder of our binaries")
-	flag.StringVar(&o.json, "json", "bench/results/soak.json", "result file")
-	flag.IntVar(&o.nodes, "nodes", 8, "clients, of 4 GPUs each")
+	o.Flags(8, "bench/results/soak.json", "", "GPUs, workload and churn")
 	flag.IntVar(&o.queue, "queue", 60, "unfinished jobs at which submitting pauses")
-	flag.Uint64Var(&o.seed, "seed", 1, "seed of GPUs, workload and churn")
 	flag.Float64Var(&o.load, "load", 0.8, "offered work over what the GPUs could do")
 	flag.DurationVar(&o.duration, "duration", 2*time.Hour, "time of traffic and churn")
 	flag.DurationVar(&o.look, "look", time.Minute, "time between two looks")
@@ -72,12 +67,12 @@ type soak struct {
 func say(line string) { fmt.Fprintln(os.Stderr, " ", line) }
 
 func run(ctx context.Context, o options) (err error) {
-	gpus, _, err := replay.DrawGPUs(o.nodes, gpusPerNode, 1, o.seed)
+	gpus, _, err := replay.DrawGPUs(o.Nodes, gpusPerNode, 1, o.Seed)
 	if err != nil {
 		return err
 	}
 	bed, err := replay.Start(ctx, replay.Setup{
-		Nomad: o.nomad, Bin: o.bin, GPUs: gpus, Penalty: 1.7, Restart: 500 * time.Millisecond, GiveUp: time.Minute, Progress: say,
+		Nomad: o.Nomad, Bin: o.Bin, GPUs: gpus, Penalty: 1.7, Restart: 500 * time.Millisecond, GiveUp: time.Minute, Progress: say,
 	})
 	if err != nil {
 		return err
@@ -119,13 +114,13 @@ func (s *soak) all(ctx context.Context) error {
 	if err != nil || ctx.Err() != nil {
 		err = errors.Join(err, context.Cause(ctx))
 		s.report.fail("broke off after %.0f s: %v", time.Since(s.start).Seconds(), err)
-		return errors.Join(err, s.report.write(s.json))
+		return errors.Join(err, s.report.write(s.options.JSON))
 	}
 	if err := s.drained(ctx); err != nil {
 		return err
 	}
 	s.report.judge()
-	if err := s.report.write(s.json); err != nil {
+	if err := s.report.write(s.options.JSON); err != nil {
 		return err
 	}
 	return s.report.print(os.Stdout)

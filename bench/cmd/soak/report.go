@@ -67,7 +67,7 @@ func (l look) String() string {
 
 func newReport(o options) *report {
 	return &report{
-		Provenance: command.NewProvenance("soak"), Seed: o.seed, Nodes: o.nodes, GPUs: o.nodes * gpusPerNode, Failures: []string{},
+		Provenance: command.NewProvenance("soak"), Seed: o.Seed, Nodes: o.Nodes, GPUs: o.Nodes * gpusPerNode, Failures: []string{},
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/bench/command"
 	"github.com/nomad-pal/nomad-pal/bench/process"
 )
 
@@ -177,7 +178,7 @@ func TestCompareSettles(t *testing.T) {
 // The workload offers what was asked for, in the time, and the same each time.
 func TestWorkload(t *testing.T) {
 	t.Parallel()
-	o := options{seed: 3, nodes: 8, load: 0.7, duration: 4 * time.Hour, longest: 30 * time.Second}
+	o := options{Options: command.Options{Seed: 3, Nodes: 8}, load: 0.7, duration: 4 * time.Hour, longest: 30 * time.Second}
 	jobs := o.workload()
 	work := 0.0
 	for _, j := range jobs {

@@ -27,7 +27,7 @@ func (o options) workload() []replay.Job {
 	for _, j := range o.generate(sample) {
 		work += j.Work().Seconds() * float64(j.GPUs()) * locality / sample
 	}
-	n := max(1, int(o.load*float64(o.nodes*gpusPerNode)*o.duration.Seconds()/work))
+	n := max(1, int(o.load*float64(o.Nodes*gpusPerNode)*o.duration.Seconds()/work))
 	jobs := o.generate(n)
 	last := jobs[n-1].Submit
 	for i := range jobs {
@@ -40,8 +40,8 @@ func (o options) workload() []replay.Job {
 // generate makes no gang that needs more than half the cluster: with a client
 // away or a GPU unhealthy the widest would wait for minutes, and the soak with them.
 func (o options) generate(n int) []replay.Job {
-	gpus := max(1, o.nodes/2) * gpusPerNode
-	return replay.FromTrace(trace.SiaPhilly(o.seed, trace.Shape{Jobs: n, MaxGPUs: gpus}), replay.Compression{
+	gpus := max(1, o.Nodes/2) * gpusPerNode
+	return replay.FromTrace(trace.SiaPhilly(o.Seed, trace.Shape{Jobs: n, MaxGPUs: gpus}), replay.Compression{
 		Arrivals: compression, Work: compression, Shortest: time.Second, Longest: o.longest,
 		Iteration: 250 * time.Millisecond, MaxGPUs: gpus, GPUsPerNode: gpusPerNode, OneGPUUpTo: 4,
 	})

@@ -39,7 +39,7 @@ func (s *soak) looks(ctx context.Context) error {
 		}
 		before = drift
 		s.report.Looks = append(s.report.Looks, l)
-		if err := s.report.write(s.json); err != nil {
+		if err := s.report.write(s.options.JSON); err != nil {
 			return err
 		}
 		say(l.String())
