@@ -168,7 +168,7 @@ type (
 		Why   Purpose
 		Purge bool
 	}
-	// Evaluate has Nomad evaluate the job again: see [Lifecycle.keepPending].
+	// Evaluate has Nomad evaluate the job again: see [memory.keepPending].
 	Evaluate struct{}
 	// WriteRecord writes the record before anything else happens.
 	WriteRecord struct{ Record Record }

@@ -40,7 +40,7 @@ func (g *Observed) giveUp(r *Record, why reason.Reason) {
 // is tried again when its author runs it again: without pins it is a new job
 // ([Lifecycle.findPosition]); edited behind its gate, or stopped and started
 // ([memory.startOver]); or as another version that Nomad runs at once
-// ([Lifecycle.forgive]).
+// ([known.forgive]).
 func (g *known) GaveUp() reason.Reason {
 	if (g.Nomad == Waiting || g.Nomad == Lost) && g.Record != nil && len(g.Pins.Groups) > 0 {
 		return g.Record.GivenUp
