@@ -110,10 +110,11 @@ func prepared(t *testing.T, w *world) {
 	until(t, "the gangs run", func() bool {
 		return len(w.nomad.Members(nomadtest.Key{Namespace: "default", ID: "rank-eval"})) == 3
 	})
-	until(t, "a job fails", func() bool { return strings.Contains(w.get(t, "/v1/events?kind=failed,allocation"), "broken") })
+	until(t, "a job has failed", func() bool { return strings.Contains(w.get(t, "/v1/events?kind=failed"), "given up") })
 	w.submit(t, gang("pretrain-wide", 12, 8, "A", "48h"), gang("gpt-neo-repro", 6, 8, "B", "6h"), gang("too-wide", 1, 16, "A", "1h"))
 	until(t, "they wait", func() bool { return strings.Contains(w.get(t, "/v1/queue?stale=true"), "too-wide") })
 	w.nomad.SetHealth(false, "GPU-0000b-3-4a1c-9e77-c0ffee00005b")
+	until(t, "a GPU in use is unhealthy", func() bool { return strings.Contains(w.get(t, "/v1/gpus?trouble=true&stale=true"), "GPU-0000b-3") })
 }
 
 func (w *world) get(t *testing.T, path string) string {
@@ -164,7 +165,7 @@ func lastDay(t *testing.T, w *world) map[string]func(*http.Request) any {
 	now := time.Now()
 	return map[string]func(*http.Request) any{
 		"/v1/history": samplesOf(inventedSamples(now, 128, inventedDay)),
-		"/v1/usage":   func(r *http.Request) any { return inventedUsage(now, r.URL.Query().Get("by")) },
+		"/v1/usage":   usageOf(now, 128),
 		"/v1/uses": func(r *http.Request) any {
 			if !r.URL.Query().Has("node") {
 				return nil
@@ -199,7 +200,7 @@ func inventedSamples(now time.Time, gpus int, day func(halfHour float64) (on, wa
 		step := math.Floor((24 - float64(m)/60) * 2)
 		on, wait, more := day(step)
 		sample := map[string]any{"at": now.Add(-time.Duration(m) * time.Minute).UTC(), "gpus": gpus, "free": gpus - on, "allocated": on,
-			"waiting": wait, "running": on / 12, "requested": wait * (16 + 8*(int(step)%3)), "placed": int(step) * m % 17 / 15 * min(on, 1)}
+			"waiting": wait, "running": on / 12, "requested": wait * 72, "placed": int(step) * m % 17 / 15 * min(on, 1)}
 		maps.Copy(sample, more)
 		all = append(all, sample)
 	}
@@ -216,8 +217,13 @@ func inventedDay(step float64) (on, wait int, more map[string]any) {
 	}
 }
 
+// usageOf answers with an invented month of a cluster.
+func usageOf(now time.Time, gpus float64) func(*http.Request) any {
+	return func(r *http.Request) any { return inventedUsage(now, gpus, r.URL.Query().Get("by")) }
+}
+
 // inventedUsage are the days up to now of a month, their users, or their sum.
-func inventedUsage(now time.Time, by string) (all []map[string]any) {
+func inventedUsage(now time.Time, gpus float64, by string) (all []map[string]any) {
 	line := func(of []string, h float64) map[string]any {
 		return map[string]any{"of": of, "gpu_hours": h, "failed_gpu_hours": h * 0.021, "held_in_vain_gpu_hours": 0, "idle_gpu_hours": h * 0.034, "saved_gpu_hours": h * 0.09,
 			"runs": int(h / 21), "complete": int(h / 23), "failed": int(h / 260), "waited_hours": h / 30, "starts": map[string]int{"told": int(h / 40), "held": int(h / 48)}}
@@ -228,7 +234,7 @@ func inventedUsage(now time.Time, by string) (all []map[string]any) {
 		if day.Weekday() == time.Saturday || day.Weekday() == time.Sunday {
 			weekday = 0.6
 		}
-		h := 128 * 24 * weekday * (0.72 + 0.12*math.Sin(d/3) + 0.06*math.Sin(d*2.1))
+		h := gpus * 24 * weekday * (0.72 + 0.12*math.Sin(d/3) + 0.06*math.Sin(d*2.1))
 		if total += h; by == "day" {
 			all = append(all, line([]string{day.Format(time.DateOnly)}, h))
 		}

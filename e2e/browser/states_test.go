@@ -4,6 +4,7 @@
 package browser
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -27,10 +28,16 @@ type clusterState struct {
 }
 
 func clusterStates() []clusterState {
-	calm := func(on, wait int, more map[string]any) func(float64) (int, int, map[string]any) {
-		return func(float64) (int, int, map[string]any) { return on, wait, more }
+	sample := func(on, unhealthy, requested int) map[string]any {
+		more := map[string]any{"outliers": map[string]int{"B": 1}, "unhealthy": unhealthy, "requested": requested}
+		if on > 0 {
+			more["slowdown_chosen"], more["slowdown_packed"], more["slowdown_gpus"] = 1.04, 1.13, on
+		}
+		return more
 	}
-	none := map[string]any{"outliers": map[string]int{"B": 1}}
+	calm := func(on int) func(float64) (int, int, map[string]any) {
+		return func(float64) (int, int, map[string]any) { return on, 0, sample(on, 0, 0) }
+	}
 	eight := func(name string, members int) bed.Gang {
 		return bed.Gang{Name: name, Members: members, GPUs: 8, Meta: map[string]string{"pal_class": "A", "pal_duration": "5h"}}
 	}
@@ -43,28 +50,30 @@ func clusterStates() []clusterState {
 		}
 	}
 	return []clusterState{
-		{"idle", func(*testing.T, *world) {}, calm(0, 0, none), []string{"0\u2009%", "no GPU is in use", "the queue is empty", "every job can start", "all are healthy"}, false},
+		{"idle", func(*testing.T, *world) {}, calm(0), []string{"0\u2009%", "no GPU is in use", "the queue is empty", "every job can start", "all are healthy"}, false},
 		{"full", func(t *testing.T, w *world) {
 			runs(t, w, eight("llama-sft", 2), eight("whisper-large", 2))
 			w.submit(t, eight("pretrain-wide", 4), eight("gpt-neo-repro", 2))
-		}, func(step float64) (int, int, map[string]any) { return 32, 1 + int(step)/40, none },
-			[]string{"100\u2009%", "32 of 32 GPUs", "on 32 GPUs", "for 48 GPUs", "all are healthy"}, false},
+		}, func(step float64) (int, int, map[string]any) {
+			wait := 1 + int(step)/40
+			return 32, wait, sample(32, 0, 16+16*wait)
+		}, []string{"100\u2009%", "32 of 32 GPUs", "on 32 GPUs", "for 48 GPUs, first ", "all are healthy"}, false},
 		{"sick-node", func(t *testing.T, w *world) {
 			runs(t, w, eight("llama-sft", 1))
 			for _, g := range measuredNode(2).NodeResources.Devices[0].Instances {
 				w.nomad.SetHealth(false, g.ID)
 			}
 		}, func(step float64) (int, int, map[string]any) {
-			return 8, 0, map[string]any{"unhealthy": int(step) / 44 * 8, "outliers": map[string]int{"B": 1}}
-		}, []string{"8 unhealthy", "XID 79", "the queue is empty"}, false},
-		{"no-placer", func(t *testing.T, w *world) { runs(t, w, eight("llama-sft", 2)) }, calm(16, 0, none),
-			[]string{"No placer has been at work since", "nothing starts until one is"}, true},
+			return 8, 0, sample(8, int(step)/44*8, 0)
+		}, []string{"8 of 32 GPUs", "8 unhealthy", "XID 79", "the queue is empty"}, false},
+		{"no-placer", func(t *testing.T, w *world) { runs(t, w, eight("llama-sft", 2)) }, calm(16),
+			[]string{"No placer has been at work since", "nothing starts until one is", "16 of 32 GPUs"}, true},
 		{"failed-jobs", func(t *testing.T, w *world) {
 			runs(t, w, eight("llama-sft", 1))
 			broken := eight("broken-loader", 1)
 			broken.GPUs, broken.Runs, broken.Exit = 2, time.Second, 1
 			w.submit(t, broken, bed.Gang{Name: "too-wide", Members: 1, GPUs: 16})
-		}, calm(8, 0, none), []string{"1 unschedulable · 1 failed", "the queue is empty", "all are healthy"}, false},
+		}, calm(8), []string{"1 unschedulable · 1 failed", "broken-loader", "too-wide", "the queue is empty", "all are healthy"}, false},
 	}
 }
 
@@ -76,7 +85,7 @@ func TestStatesOfClusters(t *testing.T) {
 			w := start(t, 4, nil)
 			c.make(t, w)
 			now := time.Now()
-			answers := map[string]func(*http.Request) any{"/v1/history": samplesOf(inventedSamples(now, 4*gpusPerNode, c.day))}
+			answers := map[string]func(*http.Request) any{"/v1/history": samplesOf(inventedSamples(now, 4*gpusPerNode, c.day)), "/v1/usage": usageOf(now, 4*gpusPerNode)}
 			if c.idle {
 				answers["/v1/agent"] = func(*http.Request) any {
 					return map[string]any{"working": false, "since": now.Add(-25 * time.Minute), "agent": "pal-1"}
@@ -85,7 +94,9 @@ func TestStatesOfClusters(t *testing.T) {
 			p := open(t, browser, front(t, w, answers), "")
 			p.run(emulation.SetDeviceMetricsOverride(1440, 900, 1, false))
 			p.drawn()
-			p.shows(append(c.says, "of 32 GPUs")...)
+			for _, text := range append(c.says, "of 32 GPUs") {
+				p.waits(text+" is seen", fmt.Sprintf(`[...document.querySelectorAll("main *, #idle")].some(e => e.innerText?.includes(%s) && e.getBoundingClientRect().bottom <= innerHeight)`, quoted(text)))
+			}
 			p.checked()
 			if dir := os.Getenv("PAGE_IMAGES"); dir != "" {
 				p.waits("nothing is being read", `!/Reading( |…)/.test(document.querySelector("main").innerText)`)

@@ -43,10 +43,11 @@ function said(all, series) {
 // "dash"; one with right has an axis of its own there. The keys above say what is under the pointer,
 // else the last. The vertical axis is in whole numbers from 0 to top at least, but for ratios. how
 // says how far samples are apart at most (gap), how long one counts if the next is further away
-// (next), how a time is said, and which spans there are between two times on the axis.
-const minutes = {gap, next: 60, say: clock};
+// (next), how a time is said, which spans there are between two times on the axis, how long the axis
+// is at least (span), and what the last value is of (last).
+const minutes = {gap, next: 60, span: 600, say: clock, last: ""};
 const dayLong = day / 1000;
-const days = {gap: 1.5 * dayLong, next: dayLong, incrs: [1, 2, 3, 7, 14, 28].map(n => n * dayLong),
+const days = {gap: 1.5 * dayLong, next: dayLong, span: 0, last: "today", incrs: [1, 2, 3, 7, 14, 28].map(n => n * dayLong),
   say: t => new Date(t).toLocaleDateString("en-GB", {day: "numeric", month: "short", timeZone: "UTC"})};
 const steps = [1, 2, 5].flatMap(n => [0, 1, 2, 3, 4, 5].map(p => n * 10 ** p)).sort((a, b) => a - b);
 export function chart(title, series, {top = 0, ratios, how = minutes} = {}) {
@@ -60,7 +61,7 @@ export function chart(title, series, {top = 0, ratios, how = minutes} = {}) {
   function tell(i) {
     const k = Math.min(i ?? Infinity, data?.[0].length - 2); // the last point ends the last step
     values.forEach((b, n) => { b.textContent = brief(data?.[n + 1]?.[k]); });
-    at.textContent = i === null || i === undefined ? "" : how.say(data[0][k] * 1000);
+    at.textContent = i === null || i === undefined ? how.last : how.say(data[0][k] * 1000);
   }
   function make() {
     u?.destroy();
@@ -75,7 +76,7 @@ export function chart(title, series, {top = 0, ratios, how = minutes} = {}) {
       width: plot.clientWidth || 300, height: plot.clientHeight || 170, legend: {show: false},
       padding: [8, series.some(one => one.right) ? 0 : 24, 0, 0], ...(zoned && {tzDate: t => uPlot.tzDate(new Date(t * 1000), zoned)}),
       cursor: {drag: {x: false, y: false}, y: false, points: {show: false}, ...(how === minutes && {sync: {key: "day"}})},
-      scales: {x: {time: true, range: (_, from, to) => [from, Math.max(to, from + 600)]},
+      scales: {x: {time: true, range: (_, from, to) => how === minutes ? [from, Math.max(to, from + how.span)] : [Math.min(from, to - how.span), to]},
         y: {range: (_, low, high) => ratios ? [Math.min(1, low) - .05, Math.max(1, high) + .05] : [0, Math.max(1, high * 1.08, top)]},
         right: {range: (_, low, high) => [0, Math.max(4, high * 1.08)]}},
       axes: [{...axis, grid: {show: false}, size: 26, space: 70, ...(how.incrs && {incrs: how.incrs}), values: (_, ts) => ts.map(t => how.say(t * 1000))},
@@ -106,10 +107,10 @@ export function chart(title, series, {top = 0, ratios, how = minutes} = {}) {
 
 export const utilisation = () => chart("GPUs", [{name: "allocated", look: "area", of: x => x.allocated}, {name: "in all", look: "dash", of: x => x.gpus}]);
 export const queued = () => chart("Queue", [{name: "GPUs requested", look: "area", of: x => x.requested}, {name: "jobs that wait (right)", look: "line", right: true, of: x => x.waiting}], {top: 4});
-// byDay shows days of usage.
-export const byDay = () => chart("GPU hours of each day", [
+// byDay shows days of usage, as many as it is told at least.
+export const byDay = least => chart("GPU hours of each day", [
   {name: "GPU hours used", look: "area", of: x => x.gpu_hours},
-  {name: "failed, in vain or idle", look: "line", of: x => x.failed_gpu_hours + x.held_in_vain_gpu_hours + x.idle_gpu_hours}], {how: days});
+  {name: "wasted", look: "line", of: x => x.failed_gpu_hours + x.held_in_vain_gpu_hours + x.idle_gpu_hours}], {how: {...days, span: least * dayLong}});
 export const ofDays = usage => usage.map(x => ({...x, at: x.of[0] + "T00:00:00Z"}));
 // since says from when the agent knows.
 export const since = all => all.length ? `Since ${when(all[0].at)}: the agent at work keeps the last day in memory, one sample a minute.` : "";

@@ -26,12 +26,12 @@ export function during(gpus, uses, row = g => `GPU ${g.index}`) {
 
 // axis draws round times of the reader's day.
 function axis(svg, x, from, to, width, height) {
-  const span = to - from, room = (width - left) / 80;
+  const span = to - from, room = width / 80;
   const minutes = [1, 2, 5, 10, 15, 30, 60, 120, 180].find(n => span / (n * 60e3) <= room) ?? 360, step = minutes * 60e3;
   const shift = zone.get() ? 0 : new Date(from).getTimezoneOffset() * 60e3;
   for (let t = Math.ceil((from - shift) / step) * step + shift; t <= to; t += step) {
     svg.append(s("line", {x1: x(t), x2: x(t), y1: head - 4, y2: height, class: "sep"}));
-    svg.append(s("text", {x: x(t), y: 13, "text-anchor": x(t) > width - 40 ? "end" : "middle"}, clock(t)));
+    svg.append(s("text", {x: x(t), y: 13, "text-anchor": x(t) > width - 40 ? "end" : x(t) < 20 ? "start" : "middle"}, clock(t)));
   }
 }
 
@@ -56,21 +56,24 @@ export function gantt(bars, caption, label = row => row) {
   if (!kept.length) return empty("No job had it in the last day, as far as the agent remembers.");
   const from = Math.max(now - day, Math.min(now - 600e3, ...kept.map(b => b.from ? at(b.from) : now)));
   const names = [...new Set(bars.map(b => b.row))], high = Math.max(7, Math.min(22, Math.floor(640 / names.length)));
-  const host = h("div", {className: "scroll gantt", tabIndex: 0, role: "region", ariaLabel: caption});
+  const host = h("div", {className: "scroll", tabIndex: 0, role: "region", ariaLabel: caption});
   const jobs = [...new Set(kept.map(b => b.text))].sort(), colourOf = job => colours[jobs.indexOf(job) % colours.length];
   const all = blocks(kept, names), height = head + names.length * high + 4;
+  // The names stay where they are while the bars scroll: a narrow screen shows the latest first.
+  const beside = s("svg", {width: left, height, "aria-hidden": "true"});
   let width = 0;
   function draw() {
     const svg = s("svg", {width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${caption}: the table below says the same`});
-    const x = t => left + (t - from) / (now - from) * (width - left - 8);
+    const x = t => (t - from) / (now - from) * (width - 8);
+    beside.replaceChildren();
     axis(svg, x, from, now, width, height);
     names.forEach((name, i) => {
       const text = label(name, i), y = head + i * high;
       if (!text) return;
       let rows = 1;
       while (i + rows < names.length && !label(names[i + rows], i + rows)) rows++;
-      svg.append(s("line", {x1: 0, x2: width, y1: y - .5, y2: y - .5, class: "sep"}));
-      svg.append(s("text", {x: left - 8, y: y + Math.max(11, rows * high / 2 + 4), "text-anchor": "end"}, text.length > 13 ? text.slice(0, 4) + "…" + text.slice(-8) : text));
+      for (const part of [beside, svg]) part.append(s("line", {x1: 0, x2: Math.max(left, width), y1: y - .5, y2: y - .5, class: "sep"}));
+      beside.append(s("text", {x: left - 8, y: y + Math.max(11, rows * high / 2 + 4), "text-anchor": "end"}, text.length > 13 ? text.slice(0, 4) + "…" + text.slice(-8) : text));
     });
     for (const b of all) {
       const x1 = x(Math.max(from, b.from ? at(b.from) : from)), w = Math.max(2, x(b.to ? at(b.to) : now) - x1);
@@ -85,13 +88,14 @@ export function gantt(bars, caption, label = row => row) {
       }
     }
     host.replaceChildren(svg);
+    host.scrollLeft = width;
   }
   new ResizeObserver(([e]) => {
-    const w = Math.max(520, Math.floor(e.contentRect.width));
+    const w = Math.max(430, Math.floor(e.contentRect.width));
     if (w !== width && e.contentRect.width) { width = w; draw(); }
   }).observe(host);
   const job = b => b.job ? jobLink(b.job) : b.text;
-  return h("div", {}, host, h("details", {}, h("summary", {}, `As a table: ${plural(kept.length, "bar")}`), table(caption, ["What", "Job", "From", "To"],
+  return h("div", {}, h("div", {className: "lanes gantt"}, beside, host), h("details", {}, h("summary", {}, `As a table: ${plural(kept.length, "bar")}`), table(caption, ["What", "Job", "From", "To"],
     kept.slice(0, 500).map(b => [b.row, job(b), b.from ? when(b.from) : "before the agent began to place", b.to ? when(b.to) : "now"]))));
 }
 

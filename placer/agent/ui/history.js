@@ -71,7 +71,7 @@ export function usagePage(params, navigate) {
     texts.map(([, i]) => i), h("button", {}, "Filter"));
 
   const note = h("p", {className: "soft", role: "status"}, "Reading the usage …"), figures = h("div", {}), lines = h("div", {className: "plain"}), runs = h("div", {className: "plain"});
-  const days = byDay(), body = h("div", {hidden: true}, figures, h("section", {className: "card"}, h("h2", {}, "By day"), days.element),
+  const days = byDay(7), body = h("div", {hidden: true}, figures, h("section", {className: "card"}, h("h2", {}, "By day"), days.element),
     h("h2", {}, "By " + columns[by].replace(/^[A-Z](?=[a-z])/, c => c.toLowerCase())), lines, h("h2", {}, "Runs"), runs);
   let closed = false;
 

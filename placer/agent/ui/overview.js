@@ -15,7 +15,7 @@ const number = n => n.toLocaleString("en");
 const tile = (to, kind, figure, what, ...more) => h("a", {className: "tile " + kind, href: to},
   h("span", {className: "what"}, what), h("b", {}, figure), h("span", {className: "more"}, more));
 
-const card = (title, more, body, width = "w6") =>
+const card = (title, more, body, width = "") =>
   h("section", {className: "card " + width}, h("h2", {}, title, more), body);
 const good = (...text) => h("p", {className: "nothing"}, h("span", {}, text));
 const todo = (...text) => h("p", {className: "nothing todo"}, h("span", {}, text));
@@ -35,7 +35,7 @@ function tiles(page, all) {
   return [
     n ? tile("#/gpus", "info", percent(on / n), "Allocated", `${number(on)} of ${number(n)} GPUs`) : "",
     page ? tile("#/jobs?state=running", "good", number(states.running ?? 0), "Jobs run", page.running ? `on ${plural(page.running, "GPU")}` : "no GPU is in use") : "",
-    page ? tile("#/jobs?state=waiting", states.waiting ? "warn" : "", number(states.waiting ?? 0), "Jobs wait", page.waiting ? `for ${plural(page.waiting, "GPU")}` : "the queue is empty") : "",
+    page ? tile("#/jobs?state=waiting", states.waiting ? "warn" : "", number(states.waiting ?? 0), "Jobs wait", page.waiting ? `for ${plural(page.waiting, "GPU")}${page.first ? ", first " + page.first.job : ""}` : "the queue is empty") : "",
     page ? tile("#/jobs?state=" + notStarted, not.length ? "crit" : "", number(not.reduce((a, [, c]) => a + c, 0)), "Will not start", parts(not) || "every job can start") : "",
     n ? tile("#/failures", ill.unhealthy ? "crit" : sum ? "warn" : "", number(sum), "GPUs in trouble", parts(Object.entries(ill)) || "all are healthy") : "",
     n && last ? tile("#/failures", slow ? "warn" : "", number(slow), "Outliers", slow ? "GPUs: " + parts(Object.entries(out).map(([c, x]) => ["for class " + c, x])) : "no GPU is far slower") : "",
@@ -55,7 +55,7 @@ const waits = page => page.jobs.length
 // worst is what a GPU's PM scores are for which it is an outlier most.
 function worst(g) {
   const [score, c] = classes.map(c => [g.pm_scores?.[c] ?? 0, c]).sort((a, b) => b[0] - a[0])[0];
-  return `PM score ${score.toFixed(2)} for class ${c}: a gang with it takes that many times as long`;
+  return `${score.toFixed(2)} times as slow as the median for class ${c}, and so is a gang with it`;
 }
 function ails(ill, slow) {
   const row = (g, state, why) => item([nodeLink(nodeOf(g)?.name ?? g.node), " ", gpuLink(g.id, "GPU " + g.index)], badge(state), why, g.job ? [" – ", named(g.job), " is on it"] : "");
@@ -95,10 +95,14 @@ function reader(read) {
 
 export function overview(navigate) {
   const top = h("div", {className: "tiles"}), known = h("p", {className: "soft"});
-  const place = h("div", {}, empty("Reading the cluster …")), mapCard = h("section", {className: "card w8"}, place);
-  const util = utilisation(), queue = queued(), month = byDay(), monthSpot = h("div", {}, month.element);
+  const place = h("div", {}, empty("Reading the cluster …")), mapCard = h("section", {className: "card"}, place);
+  const util = utilisation(), queue = queued(), month = byDay(30), monthSpot = h("div", {}, month.element);
   const spots = Object.fromEntries(["ail", "run", "wait", "fail"].map(k => [k, h("div", {}, empty("Reading …"))]));
-  const ailCard = card("Slow and unhealthy GPUs", link("#/failures", "All"), spots.ail, "w4");
+  // Beside a small map there is room for what is wrong; a large one takes all of the width.
+  const beside = h("div", {className: "column w4"}, card("Slow and unhealthy GPUs", link("#/failures", "All"), spots.ail),
+    card("What failed", link("#/failures", "All"), spots.fail));
+  const column = h("div", {className: "column w8"}, mapCard, h("div", {className: "pair"}, card("Who runs", link("#/jobs?state=running", "All"), spots.run),
+    card("Who waits, and why", link("#/jobs?state=waiting", "All"), spots.wait)));
   let map, closed = false, all = [], page = null, drawn = 0;
 
   const drawTiles = () => top.replaceChildren(...tiles(page, all).filter(Boolean));
@@ -107,8 +111,8 @@ export function overview(navigate) {
     if (page) drawTiles();
     const n = cluster.cells.length;
     map?.close(); map = null; drawn = n;
-    mapCard.className = "card " + (n > many ? "w12" : "w8");
-    ailCard.className = "card " + (n > many ? "w12" : "w4");
+    column.className = "column " + (n > many ? "w12" : "w8");
+    beside.className = n > many ? "pair w12" : "column w4";
     if (!n) { place.replaceChildren(h("h2", {}, "GPUs"), none()); return; }
     map = clusterMap({racks: cluster.racks, height: n > many ? 900 : 420, label: `${plural(n, "GPU")} in ${plural(cluster.racks.length, "rack")}`,
       open: (rack, node) => navigate(node ? "#/node/" + encodeURIComponent(node.name) : rackPath(rack))});
@@ -125,7 +129,7 @@ export function overview(navigate) {
       get("/v1/gpus?" + query({trouble: true, limit: few})), get("/v1/gpus?" + query({outliers: true, limit: few})), failures(), events({kind: "lost,failed,rejected,quarantined,unhealthy", last: few})]);
     if (closed) return;
     if (history.value) all = history.value;
-    if (running.value) page = {...running.value, running: running.value.gpus, waiting: waiting.value?.gpus};
+    if (running.value) page = {...running.value, running: running.value.gpus, waiting: waiting.value?.gpus, first: waiting.value?.jobs[0]};
     show("run", [running], runs); show("wait", [waiting], waits); show("ail", [ill, slow], ails);
     show("fail", [not, allocs, es], fails);
     drawTiles();
@@ -152,8 +156,6 @@ export function overview(navigate) {
     h("div", {className: "grid"},
       card("Utilisation", link("#/history", "Last day"), util.element, "w4 half"), card("Queue", link("#/jobs?state=waiting", "Who waits"), queue.element, "w4 half"),
       card("Last 30 days", link("#/usage?span=30d", "Usage"), monthSpot, "w4"),
-      mapCard, ailCard,
-      card("Who runs", link("#/jobs?state=running", "All"), spots.run, "w4"), card("Who waits, and why", link("#/jobs?state=waiting", "All"), spots.wait, "w4"),
-      card("What failed", link("#/failures", "All"), spots.fail, "w4")),
+      column, beside),
     known]};
 }

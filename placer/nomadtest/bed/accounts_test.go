@@ -308,9 +308,7 @@ func TestAccountsOfATroubledDatabase(t *testing.T) {
 			}
 			Run(t, Options{Seed: 100 + seed, Unchecked: true, Partial: 90 * time.Second, Placer: vary(seed), Published: book.picture, Sampled: true}, func(w *World) {
 				w.Nomad.Observe(book.observer())
-				x := NewWalk(w, DefaultMix())
-				x.Go(day)
-				x.Settle(40 * time.Minute)
+				walkDay(NewWalk(w, DefaultMix()), day)
 				book.mu.Lock()
 				book.database.over()
 				book.mu.Unlock()
@@ -337,6 +335,19 @@ func TestAccountsOfATroubledDatabase(t *testing.T) {
 					len(book.ran), len(book.runs), len(book.allocs), d.failed, d.opened, d.troubled, len(d.aside))
 			})
 		})
+	}
+}
+
+// walkDay walks until a day is over, and settles. It also settles after each half an hour: more jobs come in a walk than
+// the cluster can run, and the queue of a day without a rest would slow down the test more and more.
+func walkDay(x *Walk, day time.Duration) {
+	for end := time.Now().Add(day); ; x.Disturb() {
+		x.Go(min(time.Until(end), 30*time.Minute))
+		x.Settle(40 * time.Minute)
+		if !time.Now().Before(end) {
+			return
+		}
+		x.Nomad.Collect(time.Minute)
 	}
 }
 

@@ -126,25 +126,30 @@ func NewWalk(w *World, mix Mix) *Walk {
 		x.Parts, x.sharing = 3, rand.New(rand.NewPCG(w.opts.Seed, 49))
 	}
 	x.AddNodes(2+x.rng.IntN(3), x.gpus)
-	x.Nomad.SetEventFaults(mix.Events)
 	x.Nomad.SetPreemption(w.opts.Seed%4 >= 2)
+	x.Disturb()
+	x.Nomad.SetProgress(x.progress)
+	x.StartPlacerOfChildren()
+	return x
+}
+
+// Disturb has requests and events fail, as the mix says, until [Walk.Settle].
+func (x *Walk) Disturb() {
+	x.Nomad.SetEventFaults(x.Mix.Events)
 	x.Nomad.FailBy(func(r nomadtest.Request) nomadtest.Fault {
-		if !strings.HasPrefix(r.Client, "placer") || len(mix.Faults) == 0 {
+		if !strings.HasPrefix(r.Client, "placer") || len(x.Mix.Faults) == 0 {
 			return nomadtest.None
 		}
 		roll := x.Nomad.Roll(r)
-		if roll >= mix.Requests {
+		if roll >= x.Mix.Requests {
 			return nomadtest.None
 		}
-		f := mix.Faults[int(roll/mix.Requests*float64(len(mix.Faults)))]
+		f := x.Mix.Faults[int(roll/x.Mix.Requests*float64(len(x.Mix.Faults)))]
 		x.say("fault: %s: %s", r, f)
 		x.fault = time.Now()
 		x.rules.disturbs(r)
 		return f
 	})
-	x.Nomad.SetProgress(x.progress)
-	x.StartPlacerOfChildren()
-	return x
 }
 
 // progress is what a job writes of its progress: as it is, or nonsense.
