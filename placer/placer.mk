@@ -83,7 +83,7 @@ history-bench: ## Questions to a history of HISTORY_RUNS runs (default ten milli
 	HISTORY_REPORT=$(CURDIR)/docs/results/history.md go test -count=1 -v -timeout 0 -run 'TestFigures$$' ./placer/accounting
 
 .PHONY: history-check
-history-check: build nomad ## The history against what machines ran: a day of the in-memory Nomad each with a database that is away, on a full disk (as root), corrupt, and a PostgreSQL that stops (apt-get install postgresql); a real Nomad for HISTORY_FOR (default 1h)
+history-check: build nomad ## The history against what machines ran: a day of the in-memory Nomad's clock each with a database that is away, on a full disk (as root), corrupt, and a PostgreSQL that stops (apt-get install postgresql); a real Nomad for HISTORY_FOR (default 1h)
 	go test -count=1 -timeout 0 -v ./placer/accounting
 	ACCOUNTS_SEEDS=$${ACCOUNTS_SEEDS:-30} ACCOUNTS_DAY=$${ACCOUNTS_DAY:-24h} go test -count=1 -timeout 0 -v -run 'TestAccounts' ./placer/nomadtest/bed
 	HISTORY_FOR=$${HISTORY_FOR:-1h} $(MAKE) e2e E2E_RUN='^TestPlacerLife/history|^TestHistoryOfHours'
