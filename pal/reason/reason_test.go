@@ -194,6 +194,7 @@ var examples = []struct {
 		{Kind: EndedComplete, Want: 1, Doing: &Doing{Ending: 1}},
 		{Kind: EndedFailed, Cause: "exit code 1", Node: "gpu-03", Have: 1, Want: 2},
 		{Kind: NoMembers, Cause: "every group with GPUs has count = 0"},
+		{Kind: NoMoreRuns},
 	}},
 	{"next", []Reason{
 		{Kind: WiderFits, Tier: "node", Try: "pal_locality="},

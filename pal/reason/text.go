@@ -135,6 +135,7 @@ const (
 	EndedComplete Kind = "complete"      // how many members are complete
 	EndedFailed   Kind = "failed"        // a member failed on a node
 	NoMembers     Kind = "no-members"    // its author wants none
+	NoMoreRuns    Kind = "no-more-runs"  // it is parameterized or periodic, and was stopped
 
 	// How a job stands that others come after.
 	AheadFailed   Kind = "it-failed"
@@ -276,7 +277,7 @@ var voice = map[Kind]func(Reason) string{
 	SpreadOut: func(r Reason) string {
 		switch {
 		case r.Nodes == 1:
-			return fmt.Sprintf("its %d replicas share a node: no other one has GPUs for one", r.Members)
+			return fmt.Sprintf("its %d replicas share a node: no other one had GPUs that they may use", r.Members)
 		case r.Room == 1:
 			return fmt.Sprintf("its %d replicas are on %d nodes, so that a lost node takes one of them", r.Members, r.Nodes)
 		}
@@ -415,6 +416,7 @@ var voice = map[Kind]func(Reason) string{
 	EndedComplete: func(r Reason) string { return ended(r) },
 	EndedFailed:   func(r Reason) string { return fmt.Sprintf("%s on node %s; %s", r.Cause, r.Node, ended(r)) },
 	NoMembers:     func(r Reason) string { return r.Cause + ending(r) },
+	NoMoreRuns:    say("it makes no more runs"),
 
 	AheadFailed:   say("it has failed; run it again"),
 	AheadRejected: say("it cannot be served itself"),

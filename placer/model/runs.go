@@ -26,6 +26,9 @@ type Runs struct {
 // Total is how many there are.
 func (r Runs) Total() int { return r.Running + r.Waiting + r.Complete + r.Failed + r.Stopped }
 
+// GoOn reports whether some have not ended; r may be nil.
+func (r *Runs) GoOn() bool { return r != nil && r.Running+r.Waiting > 0 }
+
 // String is as in "4 running, 90 waiting, 6 complete, of 100".
 func (r Runs) String() string {
 	var parts []string
@@ -93,7 +96,7 @@ func ByArray(listed, all []JobStatus) []JobStatus {
 // absorb adds a further element to the entry. The entry of the job that made them has no values of
 // its own.
 func (j *JobStatus) absorb(o JobStatus) {
-	if j.State == gang.Template {
+	if j.State == gang.Template || j.State == gang.Ended {
 		o.Job, o.Parent, o.Runs = j.Job, "", j.Runs
 		*j = o
 		return

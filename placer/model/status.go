@@ -156,13 +156,13 @@ func (m *Model) StatusOf(t *Tracked, waits map[string]*Wait) JobStatus {
 		j.State, j.Reason = gang.Completing, ending
 	}
 	if j.Reason.IsZero() && (t.Nomad == gang.Running || t.Nomad == gang.Starting) {
-		j.Reason = j.Reason.And(m.Leaving(t.Observed)...).And(canaries(t.Observed))
+		j.Reason = j.Reason.And(m.Leaving(t.Observed)...).And(CanariesRun(t.Observed))
 	}
 	return j
 }
 
-// canaries tells that canaries of a service's new version run beside the old one.
-func canaries(st gang.Observed) reason.Reason {
+// CanariesRun tells that canaries of a service's new version run beside the old one.
+func CanariesRun(st gang.Observed) reason.Reason {
 	if !gang.HasCanaries(st.Job) {
 		return reason.Reason{}
 	}

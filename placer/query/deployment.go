@@ -23,8 +23,10 @@ type Deployment struct {
 	// Version is the version of the job that it deploys.
 	Version uint64 `json:"version"`
 	// Promote reports whether it waits for somebody to promote it.
-	Promote bool          `json:"promote,omitempty"`
-	Groups  []DeployGroup `json:"groups"`
+	Promote bool `json:"promote,omitempty"`
+	// Superseded reports whether the job has a newer version, which Nomad has not looked at yet.
+	Superseded bool          `json:"superseded,omitempty"`
+	Groups     []DeployGroup `json:"groups"`
 }
 
 // DeployGroup is the deployment of one task group: how many members of the new version should run,
@@ -73,7 +75,7 @@ func (s *Snapshot) addDeployment(ctx context.Context, e *Explanation, st gang.Ob
 }
 
 func deploymentOf(d *api.Deployment, job *api.Job) *Deployment {
-	out := &Deployment{ID: d.ID, Status: d.Status, Description: d.StatusDescription, Version: d.JobVersion}
+	out := &Deployment{ID: d.ID, Status: d.Status, Description: d.StatusDescription, Version: d.JobVersion, Superseded: d.JobVersion < *job.Version}
 	for _, name := range slices.Sorted(maps.Keys(d.TaskGroups)) {
 		g := d.TaskGroups[name]
 		if g == nil {

@@ -260,6 +260,7 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 	case gang.Ended:
 		e.Outcome = OutcomeOf(s.m, st)
 		e.Reason = e.Outcome.Reason
+		e.Runs = s.runsOf(k)
 	default:
 		e.Reason = membersSay(s.m.State, st)
 		t := s.m.Jobs[k]
@@ -269,7 +270,7 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 		if st.Nomad == gang.Starting && t != nil {
 			e.Reason = e.Reason.And(t.Trouble)
 		}
-		e.Reason = s.tooLarge(t).Or(e.Reason)
+		e.Reason = s.tooLarge(t).Or(model.CanariesRun(st)).Or(e.Reason)
 		if st.Nomad == gang.Starting && t != nil {
 			s.whenWhole(e, t)
 		}

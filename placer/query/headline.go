@@ -50,17 +50,22 @@ func mainSentence(e *Explanation, now time.Time) string {
 		return fmt.Sprintf("%s has failed: %s.", e.Job, reason)
 	case gang.Ended:
 		if e.Outcome != nil {
-			return endedSentence(e, now)
+			return endedSentence(e, now) + runsOfIt(e)
 		}
 	case gang.Template:
-		if e.Runs != nil {
-			return fmt.Sprintf("%s does not run itself: %s. Its runs: %s.", e.Job, reason, e.Runs)
-		}
-		return fmt.Sprintf("%s does not run itself: %s.", e.Job, reason)
+		return fmt.Sprintf("%s does not run itself: %s.%s", e.Job, reason, runsOfIt(e))
 	case gang.Native:
 		return fmt.Sprintf("%s is not the placer's: %s.", e.Job, reason)
 	}
 	return fmt.Sprintf("%s is %s: %s.", e.Job, e.State, reason)
+}
+
+// runsOfIt counts the jobs that a parameterized or periodic job has made.
+func runsOfIt(e *Explanation) string {
+	if e.Runs == nil {
+		return ""
+	}
+	return fmt.Sprintf(" Its runs: %s.", e.Runs)
 }
 
 // endedSentence is of a job that has ended.

@@ -36,6 +36,10 @@ func (e *Explanation) Next(jobspec string) []string {
 		if e.Try != "" {
 			steps = append(steps, "To try a change without making it: nomad-pal explain -what-if "+ShellQuoted(e.Try)+" "+e.argument(jobspec, cmp.Or(jobspec, e.Job)))
 		}
+	case gang.Ended:
+		if e.Runs.GoOn() {
+			steps = append(steps, "Its runs go on. To stop them: nomad-pal cancel "+e.argument(jobspec, e.Job))
+		}
 	case gang.Failed:
 		if n := len(e.Failures); n > 0 {
 			id := e.Failures[n-1].Alloc

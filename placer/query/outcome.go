@@ -31,6 +31,9 @@ const AtRest = "at rest"
 
 // OutcomeOf returns how a job ended, by the last allocation of each of its members.
 func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
+	if cluster.Template(st.Job) { // it has no members, and ends only if it is stopped
+		return &Outcome{Status: "stopped", At: time.Unix(0, *st.Job.SubmitTime), Reason: reason.Reason{Kind: reason.NoMoreRuns}}
+	}
 	var failed *cluster.Alloc
 	complete, ending, at := 0, 0, time.Time{}
 	for _, a := range lastAllocs(m.State, st.Key, st.Job) {

@@ -4,12 +4,14 @@
 package query_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
@@ -55,6 +57,51 @@ func TestOutcomes(t *testing.T) {
 			if e.Submitted.Sub(began).Abs() > time.Second {
 				t.Errorf("%s: submitted %s after it was", c.name, e.Submitted.Sub(began))
 			}
+		}
+	})
+}
+
+// A parameterized job that was stopped makes no more runs. Those that it has made go on: they are
+// still one line in lists, and explain tells how to stop them.
+func TestStoppedTemplate(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		t := w.T
+		w.AddNodes(1, 4)
+		w.StartPlacerOfChildren()
+		w.Submit(bed.Gang{Name: "array", GPUs: 2, Runs: time.Hour, Change: bed.Parameterized})
+		for range 3 {
+			if _, err := w.Dispatch("array", nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.RunFor(10 * time.Second)
+		if err := w.Stop(bed.Key("array")); err != nil {
+			t.Fatal(err)
+		}
+		w.RunFor(10 * time.Second)
+		e := explained(w, "array")
+		const want = ": it makes no more runs. Its runs: 2 running, 1 waiting, of 3."
+		if e.Outcome.Status != "stopped" || !strings.HasSuffix(e.Headline(time.Now()), want) {
+			t.Errorf("%s: %s", e.Outcome.Status, e.Headline(time.Now()))
+		}
+		if next := e.Next(""); !slices.Equal(next, []string{"Its runs go on. To stop them: nomad-pal cancel array"}) {
+			t.Errorf("next: %q", next)
+		}
+		js := snapshot(w).Jobs()
+		if js = model.ByArray(js, js); len(js) != 1 || js[0].Job != "array" || js[0].State == gang.Ended || js[0].GPUs != 6 {
+			t.Errorf("the array is listed as %+v", js)
+		}
+		for _, k := range w.ChildrenOf(bed.Key("array")) {
+			if err := w.Stop(k); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.RunFor(time.Minute)
+		if e := explained(w, "array"); !strings.HasSuffix(e.Headline(time.Now()), "Its runs: 3 stopped, of 3.") || len(e.Next("")) > 0 {
+			t.Errorf("%s %q", e.Headline(time.Now()), e.Next(""))
+		}
+		if js := snapshot(w).Jobs(); len(js) > 0 {
+			t.Errorf("listed: %+v", js)
 		}
 	})
 }

@@ -119,7 +119,8 @@ func (s *Snapshot) waitsOf(c *pal.Cluster) map[string]*model.Wait {
 	return waits
 }
 
-// Jobs returns every job with GPUs that has not ended.
+// Jobs returns every job with GPUs that has not ended, and those that were stopped while jobs that
+// they have made go on.
 func (s *Snapshot) Jobs() []model.JobStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +129,7 @@ func (s *Snapshot) Jobs() []model.JobStatus {
 	for _, k := range s.m.State.SortedJobs() {
 		job := s.m.State.Jobs[k]
 		st := s.m.Observed(job)
-		if st.Nomad == gang.Ended {
+		if st.Nomad == gang.Ended && !cluster.Template(job) {
 			s.countRun(runs, st, st.Nomad)
 			continue
 		}
@@ -156,7 +157,7 @@ func (s *Snapshot) Jobs() []model.JobStatus {
 	for i, j := range js {
 		js[i].Runs = runs[cluster.JobKey{Namespace: j.Namespace, ID: j.Job}]
 	}
-	return js
+	return slices.DeleteFunc(js, func(j model.JobStatus) bool { return j.State == gang.Ended && !j.Runs.GoOn() })
 }
 
 // countRun counts a job for the parameterized or periodic job that made it, if any.

@@ -10,7 +10,9 @@ import (
 	"fmt"
 	"net/url"
 	"os/user"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -44,7 +46,8 @@ Hold Options:
 var helpRequeue = help("requeue [options] <job>...", `
 Stops jobs that run and queues them again, as scontrol requeue does. They start
 again as soon as it is their turn, maybe on other GPUs; with -hold, when the hold is
-lifted. What a job has not written down (pal_checkpoint) is lost.
+lifted. What a job has not written down (pal_checkpoint) is lost. A job that waits keeps
+its place. A job that neither runs nor waits is an error: run it again.
 `+controlRights+`
 Requeue Options:
 
@@ -66,6 +69,8 @@ preempts. 0 has the job's own count again.
 // controlled is what hold, requeue and priority print of a job.
 type controlled struct {
 	Job string `json:"job"` // namespace/id
+	// Waits reports whether a job that was to be requeued waits already.
+	Waits bool `json:"waits,omitempty"`
 	gang.Control
 }
 
@@ -82,6 +87,11 @@ func tell(b *base, ids []string, in agent.ControlRequest, what ...string) ([]con
 	for _, id := range ids {
 		k := cluster.JobKey{Namespace: b.namespace, ID: id}
 		c := controlled{Job: k.String()}
+		if slices.Contains(what, "requeue") {
+			if c.Waits, err = a.waits(k); err != nil {
+				return told, err
+			}
+		}
 		for _, w := range what {
 			ctx, cancel := context.WithTimeout(b.ctx, askTimeout)
 			_, err := a.agent.Raw().Write("/v1/job/"+url.PathEscape(id)+"/"+w, in, &c.Control, (&api.WriteOptions{Namespace: k.Namespace}).WithContext(ctx))
@@ -98,6 +108,21 @@ func tell(b *base, ids []string, in agent.ControlRequest, what ...string) ([]con
 	return told, nil
 }
 
+// waits reports whether a job waits already, so that requeueing it changes nothing. That a job
+// neither waits nor runs is an error. Of a job that cannot be explained, the placer is told.
+func (a *answers) waits(k cluster.JobKey) (bool, error) {
+	e, err := a.Explain(k)
+	switch {
+	case err != nil || e.Behind:
+		return false, nil
+	case slices.Contains([]gang.State{gang.Waiting, gang.Committing, gang.Completing}, e.State):
+		return true, nil
+	case slices.Contains([]gang.State{gang.Starting, gang.Running, gang.Stopping, gang.Resubmitted, gang.Lost}, e.State):
+		return false, nil
+	}
+	return false, fmt.Errorf("requeueing job %q, which neither runs nor waits in the placer's queue: %s", k.ID, e.Headline(time.Now()))
+}
+
 // control has jobs told about, and prints done for each.
 func control(b *base, ids []string, in agent.ControlRequest, done string, what ...string) int {
 	told, err := tell(b, ids, in, what...)
@@ -105,7 +130,16 @@ func control(b *base, ids []string, in agent.ControlRequest, done string, what .
 		return b.fail(err)
 	}
 	return b.show(told, func() {
-		b.printEach(each(told, func(c controlled) string { return c.Job }), done, "")
+		for _, c := range told {
+			switch {
+			case !c.Waits:
+				b.printf("%s %s\n", done, c.Job)
+			case slices.Contains(what, "hold"):
+				b.printf("Held %s, which waits already\n", c.Job)
+			default:
+				b.printf("%s waits already: nothing was stopped\n", c.Job)
+			}
+		}
 		if len(told) > 0 {
 			b.printf("How it stands: nomad-pal explain %s\n", query.InNamespace(b.namespace, query.ShellQuoted(ids[len(ids)-1])))
 		}

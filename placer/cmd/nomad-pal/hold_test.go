@@ -100,6 +100,9 @@ func TestRequeue(t *testing.T) {
 		_, out, _ := c.does("explain", "train")
 		return strings.Contains(out, "held by ") && strings.Contains(out, "waiting")
 	})
+	if code, out, said := c.does("requeue", "train"); code != 0 || !strings.HasPrefix(out, "default/train waits already: nothing was stopped\n") {
+		t.Fatalf("%d %s%s", code, out, said)
+	}
 	if code, out, said := c.does("hold", "-lift", "train"); code != 0 {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
@@ -107,6 +110,17 @@ func TestRequeue(t *testing.T) {
 		_, out, _ := c.does("explain", "train")
 		return strings.Contains(out, "runs on 4 GPUs")
 	})
+	if code, out, said := c.does("cancel", "train"); code != 0 {
+		t.Fatalf("%d %s%s", code, out, said)
+	}
+	c.until("it is stopped", func() bool {
+		_, out, _ := c.does("explain", "train")
+		return strings.Contains(out, "was stopped")
+	})
+	const want = "Error: requeueing job \"train\", which neither runs nor waits in the placer's queue: train was stopped"
+	if code, out, said := c.does("requeue", "train"); code != 1 || !strings.HasPrefix(said, want) {
+		t.Errorf("%d %s%s", code, out, said)
+	}
 }
 
 // Another priority counts in the queue, and in no jobspec; 0 ends that.

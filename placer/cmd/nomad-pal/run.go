@@ -345,6 +345,13 @@ func refusedToStart(e *query.Explanation) bool {
 	return e.State == gang.Rejected || e.State == gang.Failed || e.State == gang.Unschedulable
 }
 
+// isUp reports whether all members run and Nomad has begun to deploy the job's present version. A
+// service's old members run meanwhile, also before Nomad has looked at an update.
+func isUp(e *query.Explanation) bool {
+	return e.State == gang.Running && (e.Deployment == nil || !e.Deployment.Superseded) &&
+		!slices.ContainsFunc(e.Allocations, func(a query.Allocation) bool { return a.Status == api.AllocClientStatusPending })
+}
+
 // agentPatience is for how long run waits for an agent that no longer answers.
 const agentPatience = 5 * time.Minute
 
@@ -412,8 +419,7 @@ func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *query.Explanation, i
 				asked = true
 			}
 		}
-		runs := e.State == gang.Running && !slices.ContainsFunc(e.Allocations, func(a query.Allocation) bool { return a.Status == api.AllocClientStatusPending })
-		if refusedToStart(e) || runs || e.State == gang.Ended || e.State == gang.Native {
+		if refusedToStart(e) || isUp(e) || e.State == gang.Ended || e.State == gang.Native {
 			return e, said != "", nil
 		}
 		select {

@@ -68,6 +68,9 @@ func TestCanaryIsSeen(t *testing.T) {
 					if got := j.Reason.Kind == reason.CanariesRun; j.Job == "web" && got == auto {
 						t.Errorf("status: %q", j.Reason.String())
 					}
+					if e := w.explained("web"); j.Job == "web" && !auto && e.Reason.String() != j.Reason.String() {
+						t.Errorf("explain: %q, status: %q", e.Reason.String(), j.Reason.String())
+					}
 				}
 			})
 		})

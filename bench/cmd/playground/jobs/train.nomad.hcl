@@ -15,7 +15,7 @@ job "train" {
 
       config {
         command = "/bin/sh"
-        args    = ["-c", "echo $CUDA_VISIBLE_DEVICES; sleep 180"]
+        args    = ["-c", "echo $NVIDIA_VISIBLE_DEVICES; sleep 180"]
       }
 
       resources {
