@@ -213,6 +213,35 @@ func adviceOnTemplates(t *testing.T, f *advice.Followed) {
 		t.Errorf("admission, with a native class constraint: %+v", got)
 	}
 	c.followsQueues(f)
+	c.stopsRuns(f)
+}
+
+// stopsRuns stops a parameterized job, and then what it has made.
+func (c *testCluster) stopsRuns(f *advice.Followed) {
+	t, jobs := c.t, c.client("").API().Jobs()
+	t.Setenv("NOMAD_PAL_ADDR", c.agent("", atAnyPort))
+	if code, out, said := c.reads(plannedJob("array", "parameterized {}\n", "", gpuBlock("nvidia/gpu", "")), "run", "-detach", "-"); code != 0 {
+		t.Fatalf("run: %d %s%s", code, out, said)
+	}
+	child, _, err := jobs.Dispatch("array", nil, nil, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := jobs.Deregister("array", false, nil); err != nil {
+		t.Fatal(err)
+	}
+	const stop = "Its runs go on. To stop them: nomad-pal cancel array"
+	c.until("it is said that its run goes on", func() bool {
+		_, out, _ := c.does("explain", "array")
+		return f.Add(out, stop)
+	})
+	if code, out, said := c.does("cancel", "array"); code != 0 || out != "Stopped default/"+child.DispatchedJobID+"\n" {
+		t.Errorf("cancel: %d %s%s", code, out, said)
+	}
+	c.until("no run goes on", func() bool {
+		_, out, _ := c.does("explain", "array")
+		return strings.Contains(out, "it makes no more runs") && !strings.Contains(out, stop)
+	})
 }
 
 // followsQueues runs a job in a node pool with a batch queue of Nomad's own.

@@ -424,10 +424,10 @@ func TestSchemas(t *testing.T) {
 	seen["validate"] = true
 	check("events")
 	everywhere()
+	check("requeue", "fills")
 	check("release", "-all")
 	check("hold", "waits")
 	check("priority", "waits", "60")
-	check("requeue", "fills")
 	check("cancel", "runs")
 	check("simulate", "-nodes=2", "-gpus-per-node=4", "-jobs=20")
 	for command := range outputs {

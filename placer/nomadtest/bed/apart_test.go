@@ -314,3 +314,27 @@ func TestStartsAgainWithThoseThatHadFinished(t *testing.T) {
 		}
 	})
 }
+
+// A replica whose node is drained never shares a node with another one if the job says so
+// (distinct_hosts): the placer adds a node to the pins.
+func TestReplicasNeverShareANode(t *testing.T) {
+	Run(t, Options{Seed: 1}, func(w *World) {
+		w.AddNodes(4, 4)
+		w.StartPlacer()
+		w.Submit(Gang{Name: "api", Service: true, Members: 3, Change: func(j *api.Job) {
+			j.TaskGroups[0].Constraints = append(j.TaskGroups[0].Constraints, &api.Constraint{Operand: "distinct_hosts", RTarget: "true"})
+		}})
+		w.ExpectRunning("api", 10*time.Second)
+		w.RunFor(10 * time.Minute)
+		on := func() map[string]bool {
+			nodes := map[string]bool{}
+			for _, m := range w.Members(Key("api")) {
+				nodes[m.Node] = true
+			}
+			return nodes
+		}
+		drained := w.Members(Key("api"))[0].Node
+		w.Nomad.Drain(drained)
+		w.Expect("the replica on another node", time.Minute, func() bool { return len(on()) == 3 && !on()[drained] })
+	})
+}
