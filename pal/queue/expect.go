@@ -15,8 +15,8 @@ import (
 // with everything ending as soon as foretold and small gangs passing large ones, once with
 // everything ending as late and nobody passing. That needs a run time for every gang ahead. GPUs of
 // gangs whose end nobody knows are left out: a service may never give them back. Counting GPUs
-// tells nothing about gangs that wait for a quota, an array or a window. A gang that
-// waits until services are stopped has no expected start.
+// tells nothing about gangs that wait for a quota, an array or a window. A gang that waits until
+// services are stopped, or until other jobs of its user end, has no expected start.
 func (p *asker) expect(queue []*entry, ws []Wait, of []int) {
 	if len(p.forecasts.waits) >= fewestWaits {
 		ahead, waits := p.aheadOfAll(), p.forecasts.byLength(p.now)
@@ -24,7 +24,7 @@ func (p *asker) expect(queue []*entry, ws []Wait, of []int) {
 			of = positions(len(queue))
 		}
 		for _, i := range of {
-			if e := queue[i]; e.state == waiting && ws[i].Reason != ReasonTooLarge && ws[i].Reason != ReasonLimit && ws[i].Reason != ReasonServices && !ws[i].spares {
+			if e := queue[i]; e.state == waiting && ws[i].likeOthers() {
 				r := p.forecasts.foretellStart(p.now, e, ahead[e], waits)
 				ws[i].From, ws[i].To = r.from, r.to
 			}
@@ -61,6 +61,17 @@ func (p *asker) expect(queue []*entry, ws []Wait, of []int) {
 		}
 		order = to
 	}
+}
+
+// likeOthers reports whether waits of other gangs tell how long this one lasts.
+func (w *Wait) likeOthers() bool {
+	switch w.Reason {
+	case ReasonTooLarge, ReasonLimit, ReasonServices:
+		return false
+	case ReasonQuota:
+		return w.User == "" // of his limit, his own jobs decide
+	}
+	return !w.spares
 }
 
 // inStrictOrder ensures that no gang is expected to start before one ahead of it. It is for queues

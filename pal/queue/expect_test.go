@@ -128,6 +128,37 @@ func TestExpectBehindServices(t *testing.T) {
 	}
 }
 
+// A gang that waits until another job of its user ends has no expected start, however long others
+// waited.
+func TestExpectBeyondLimitOfUser(t *testing.T) {
+	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, Tenants: map[string]Tenant{"lab": {MaxGPUsPerUser: 2}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gang := pal.Gang{ID: "g", Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 1, GPUs: 2}}}
+	submit := func(at time.Duration, id string) {
+		if err := q.Submit(at, Job{ID: id, Tenant: "lab", User: "ada", Gang: gang, Estimate: 48 * time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	submit(0, "runs")
+	for _, a := range q.Decide(0, c) {
+		c.Take(gang, a.Placement)
+		q.Started(0, a.Job, a.Placement)
+	}
+	for i := range fewestWaits {
+		q.forecasts.remember(&prediction{at: time.Duration(i), from: time.Minute, to: time.Hour})
+	}
+	submit(time.Minute, "waits")
+	if ws := q.Waiting(time.Minute, c); len(ws) != 1 || ws[0].Reason != ReasonQuota || ws[0].To != 0 {
+		t.Errorf("%+v", ws)
+	}
+}
+
 // That GPUs are free says nothing of a gang whose tenant may not have more of them now: no start
 // is foretold. One that needs more than its tenant may ever hold never starts. Neither is in
 // the way of others.
