@@ -4,6 +4,7 @@
 package e2e_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/accounting"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -93,6 +95,9 @@ func TestPlacerOutages(t *testing.T) {
 // A gang of higher priority stops one that allows it; that one starts again
 // when there is room.
 func testPreempt(t *testing.T, b *bed) {
+	b.stopAgent()
+	b.config += fmt.Sprintf("history {\n  database = %q\n}\n", filepath.Join(t.TempDir(), "history.db"))
+	b.startAgent("nomad-pal")
 	low := gang("low", 4, 4)
 	low.meta, low.extra = `pal_preempt = "true"`, "priority = 20"
 	b.runs(low, 16)
@@ -100,9 +105,20 @@ func testPreempt(t *testing.T, b *bed) {
 	high.extra = "priority = 80"
 	b.runs(high, 8)
 	b.untilWaits("low")
+	b.untilSays("history -csv -columns=job,stops,lost,sooner", "default/high,0,,0.")
+	b.untilSays("history -csv -columns=job,stops,lost,sooner", "default/low,1,0.00,")
 	b.purge("high")
 	b.untilGPUs("low", 16)
 	b.purge("low")
+	b.until("both ends are written down, with what the stop won and cost", func() string {
+		out, _ := b.pal("usage", "-json", "-by=namespace")
+		var usage []accounting.Usage
+		err := json.Unmarshal([]byte(out), &usage)
+		if err != nil || len(usage) != 1 || usage[0].Runs != 2 || usage[0].Stops != 1 || usage[0].StopsLostGPUHours <= 0 || usage[0].StopsSavedHours <= 0 {
+			return fmt.Sprint(err, out)
+		}
+		return ""
+	})
 }
 
 // Gate on, members running, and no placer that knows why: nothing is lost, and

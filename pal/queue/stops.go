@@ -34,11 +34,25 @@ func (e *entry) countStop(now time.Duration) {
 	if every := e.job.Checkpoint; every > 0 {
 		lost += max(0, now-e.checkpointsFrom()) % every
 	}
-	e.of.stops.add(Stops{Stops: 1, LostGPUSeconds: lost.Seconds() * float64(e.gpus)})
+	e.addStops(Stops{Stops: 1, LostGPUSeconds: lost.Seconds() * float64(e.gpus)})
 	if more := e.expectedEnd - now - c.saved; more > 0 {
 		c.saved += more
-		c.by.of.stops.add(Stops{SavedSeconds: more.Seconds()})
+		c.by.addStops(Stops{SavedSeconds: more.Seconds()})
 	}
+}
+
+func (e *entry) addStops(s Stops) {
+	e.sums.add(s)
+	e.of.stops.add(s)
+}
+
+// StopsOf sums up the stops of a gang, and those of others for it, since it was submitted to this
+// Queue.
+func (q *Queue) StopsOf(id string) Stops {
+	if e := q.entries[id]; e != nil {
+		return e.sums
+	}
+	return Stops{}
 }
 
 // Stops sums up all stops that the Queue has seen, or was told about by [Queue.RememberUsage].

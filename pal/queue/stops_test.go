@@ -51,6 +51,11 @@ func TestStopsAreCounted(t *testing.T) {
 	if got := q.Stops(); got != want {
 		t.Errorf("stops %+v, want %+v", got, want)
 	}
+	for id, want := range map[string]Stops{"a": {Stops: 1, LostGPUSeconds: 2 * 60}, "b": {Stops: 1, LostGPUSeconds: 2 * 11 * 60}, "short": {SavedSeconds: want.SavedSeconds}, "none": {}} {
+		if got := q.StopsOf(id); got != want {
+			t.Errorf("stops of %s: %+v, want %+v", id, got, want)
+		}
+	}
 	q.Stopped(now+11*time.Minute, "a") // it waits: that is none
 	for _, u := range q.Tenants(now) {
 		if (u.Stops.Stops == 2) != (u.Tenant == "long") || (u.Stops.SavedSeconds > 0) != (u.Tenant == "quick") {

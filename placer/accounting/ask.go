@@ -70,7 +70,7 @@ func anys[T any](of []T) (out []any) {
 
 const (
 	runColumns = "namespace, job, submitted, username, class, model, gpus, member_gpus, preemptible, state, reason, started, whole, ended, waited, " +
-		"predicted, packed, any_gpus, family, took, seen, start_from, start_to, takes_from, takes_to, idle"
+		"predicted, packed, any_gpus, family, took, seen, start_from, start_to, takes_from, takes_to, idle, stops, stops_lost, stops_won"
 	allocColumns = "id, namespace, job, submitted, username, class, node, model, gpus, held, began, status, vain, predicted, packed, any_gpus"
 	inOrder      = " ORDER BY submitted DESC" // alone: else SQLite may sort all
 )
@@ -181,7 +181,8 @@ func (db *DB) runs(ctx context.Context, statement string, args ...any) ([]Run, e
 		var r Run
 		var submitted, started, whole, ended, waited, took, startFrom, startTo, takesFrom, takesTo, idle int64
 		err := rows.Scan(&r.Namespace, &r.Job, &submitted, &r.User, &r.Class, &r.Model, &r.GPUs, &r.MemberGPUs, &r.Preemptible, &r.State, &r.Reason, &started, &whole, &ended, &waited,
-			&r.Predicted, &r.Packed, &r.Any, &r.Family, &took, &r.Seen, &startFrom, &startTo, &takesFrom, &takesTo, &idle)
+			&r.Predicted, &r.Packed, &r.Any, &r.Family, &took, &r.Seen, &startFrom, &startTo, &takesFrom, &takesTo, &idle,
+			&r.Stops.Stops, &r.LostGPUSeconds, &r.SavedSeconds)
 		r.Submitted, r.Started, r.Whole, r.Ended, r.StartFrom, r.StartTo = loaded(submitted), loaded(started), loaded(whole), loaded(ended), loaded(startFrom), loaded(startTo)
 		r.Waited, r.Took, r.TakesFrom, r.TakesTo, r.Idle = span(waited), span(took), span(takesFrom), span(takesTo), span(idle)
 		out = append(out, r)
@@ -266,6 +267,12 @@ type Usage struct {
 	Complete         int64   `json:"complete"`
 	Failed           int64   `json:"failed"`
 	Stopped          int64   `json:"stopped"`
+	// Stops is how often these runs were stopped for others, and StopsLostGPUHours what that cost:
+	// restarts, and work since the last checkpoint. StopsSavedHours is how much sooner runs got GPUs
+	// because others were stopped for them.
+	Stops             int64   `json:"stops"`
+	StopsLostGPUHours float64 `json:"stops_lost_gpu_hours"`
+	StopsSavedHours   float64 `json:"stops_saved_wait_hours"`
 	// WaitedHours is how long these runs waited together, Waits how many of those that started had
 	// waited less than 1 minute, 10 minutes, 1 hour, 6 hours, 1 day, and longer.
 	WaitedHours float64  `json:"waited_hours"`
@@ -303,6 +310,7 @@ func usageOf(of []string, s sums) Usage {
 		Of: of, GPUHours: hours(gpuTime), FailedGPUHours: hours(failedTime), HeldInVainGPUHours: hours(vainTime), IdleGPUHours: hours(idleTime),
 		SavedGPUHours: hours(savedTime), SavedAnyGPUHours: hours(savedAnyTime),
 		Runs: s[runsEnded], Complete: s[runsComplete], Failed: s[runsFailed], Stopped: s[runsStopped], WaitedHours: hours(waitedTime),
+		Stops: s[stops], StopsLostGPUHours: hours(stopsLost), StopsSavedHours: hours(stopsWon),
 		Waits:    [6]int64(s[wait1m : waitMore+1]),
 		Seen:     Seen{Runs: s[seenRuns], GPUHours: hours(seenTime), SavedGPUHours: hours(seenPacked) - hours(seenTime), SavedAnyGPUHours: hours(seenAny) - hours(seenTime)},
 		Starts:   Foretold{s[startsTold], s[startsHeld], s[startsEarly]},

@@ -67,6 +67,11 @@ const (
 	takesTold
 	takesHeld
 	takesEarly
+	// Stops for others of runs that ended: their number, the GPU time that they cost, and by how much
+	// runs that ended got their GPUs sooner.
+	stops
+	stopsLost
+	stopsWon
 	numSums
 )
 
@@ -77,6 +82,7 @@ var sumColumns = [numSums]string{
 	"wait_1m", "wait_10m", "wait_1h", "wait_6h", "wait_1d", "wait_more",
 	"seen_runs", "seen_ms", "seen_work_ms", "seen_predicted_ms", "seen_packed_ms", "seen_any_ms",
 	"starts_told", "starts_held", "starts_early", "takes_told", "takes_held", "takes_early",
+	"stops", "stops_lost_ms", "stops_won_ms",
 }
 
 // sumTypes are the columns up to one of the sums, with their types.
@@ -104,6 +110,7 @@ func WaitedBelow() []time.Duration {
 // sums are what a run that has ended adds to its day.
 func (r Run) sums() (s sums) {
 	s[runsEnded], s[waitedTime] = 1, time.Duration(r.Waited).Milliseconds()
+	s[stops], s[stopsLost], s[stopsWon] = int64(r.Stops.Stops), int64(r.LostGPUSeconds*1e3), int64(r.SavedSeconds*1e3)
 	switch r.State {
 	case Complete:
 		s[runsComplete] = 1

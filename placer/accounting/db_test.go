@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/accounting/accountingtest"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
@@ -81,14 +82,15 @@ func TestUsage(t *testing.T) {
 		}
 		a.State, a.Ended = Complete, at(14) // two hours into the next day
 		b.State, b.Ended = Failed, at(3)
+		a.Stops, b.Stops = queue.Stops{Stops: 2, LostGPUSeconds: 1800}, queue.Stops{SavedSeconds: 5400}
 		failed := allocOf(b, "2", at(1), at(3), "failed")
 		failed.Vain = at(2)
 		for range 3 {
 			write(t, db, Batch{Runs: []Run{a, b}, Allocs: []Alloc{allocOf(a, "1", at(1), at(14), "complete"), failed}})
 		}
 		want := []Usage{
-			{Of: []string{"ann"}, GPUHours: 26, SavedGPUHours: 26 * 0.2, SavedAnyGPUHours: 26 * 0.1, Runs: 1, Complete: 1, WaitedHours: 1, Waits: [6]int64{3: 1}},
-			{Of: []string{"bob"}, GPUHours: 4, FailedGPUHours: 4, HeldInVainGPUHours: 2, SavedGPUHours: 4 * 0.2, SavedAnyGPUHours: 4 * 0.1, Runs: 1, Failed: 1, WaitedHours: 1, Waits: [6]int64{3: 1}},
+			{Of: []string{"ann"}, GPUHours: 26, SavedGPUHours: 26 * 0.2, SavedAnyGPUHours: 26 * 0.1, Runs: 1, Complete: 1, WaitedHours: 1, Waits: [6]int64{3: 1}, Stops: 2, StopsLostGPUHours: 0.5},
+			{Of: []string{"bob"}, GPUHours: 4, FailedGPUHours: 4, HeldInVainGPUHours: 2, SavedGPUHours: 4 * 0.2, SavedAnyGPUHours: 4 * 0.1, Runs: 1, Failed: 1, WaitedHours: 1, Waits: [6]int64{3: 1}, StopsSavedHours: 1.5},
 		}
 		if d := cmp.Diff(want, usage(t, db, Filter{}, at(99), "user"), near); d != "" {
 			t.Errorf("usage by user (-want +got):\n%s", d)
@@ -118,6 +120,7 @@ func TestRuns(t *testing.T) {
 		ended, waits, other := job("train-1", "ann"), job("train-2", "bob"), job("serve", "ann")
 		ended.State, ended.Ended, ended.Whole, ended.Reason = Complete, at(2), at(1.5), "2 of 2 members are complete"
 		ended.MemberGPUs, ended.Preemptible = 2, true
+		ended.Stops = queue.Stops{Stops: 3, LostGPUSeconds: 100.25, SavedSeconds: 0.5}
 		waits.State, waits.Started, waits.Submitted = Pending, time.Time{}, at(5)
 		other.Namespace, other.Submitted, other.Model = "default", at(1), "T4"
 		write(t, db, Batch{Runs: []Run{ended, waits, other}})

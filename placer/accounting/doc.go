@@ -18,6 +18,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
@@ -66,6 +67,9 @@ type Run struct {
 	TakesTo   Seconds   `json:"expected_most_seconds,omitempty"`
 	// Idle is the GPU time in which its GPUs are known to have run nothing.
 	Idle Seconds `json:"idle_gpu_seconds,omitempty"`
+	// Stops are how often it was stopped for others, what that cost it, and what stops of others for
+	// it won it.
+	queue.Stops
 }
 
 // fewestKin are the runs that tell how long those of a family take, kin how many are asked.
@@ -138,8 +142,9 @@ type Idle struct {
 type Batch struct {
 	Runs   []Run
 	Allocs []Alloc
-	Idle   []Idle            // of allocations that are stored, or are in the batch
-	seen   map[string]uint64 // ModifyIndex of each allocation of the batch
+	Idle   []Idle                         // of allocations that are stored, or are in the batch
+	seen   map[string]uint64              // ModifyIndex of each allocation of the batch
+	stops  map[cluster.JobKey]queue.Stops // of each run, as the queue counts them
 }
 
 // Empty reports whether there is nothing to write.

@@ -29,7 +29,8 @@ type Recorder struct {
 	runs   map[cluster.JobKey]Run
 	looked map[cluster.JobKey]bool // the last run of the job was looked up
 	live   map[string]Alloc
-	stored map[string]uint64 // ModifyIndex of each allocation as it was written
+	stored map[string]uint64              // ModifyIndex of each allocation as it was written
+	stops  map[cluster.JobKey]queue.Stops // that the queue had counted when they were written
 }
 
 // NewRecorder begins with the runs and allocations that are stored and have not ended. What ended
@@ -41,6 +42,13 @@ func NewRecorder(open []Run, live []Alloc, keep time.Duration) *Recorder {
 		r.live[a.ID] = a
 	}
 	return r
+}
+
+// Continue takes over what an earlier recorder of the same queue had counted; nil: there was none.
+func (r *Recorder) Continue(was *Recorder) {
+	if was != nil {
+		r.stops = was.stops
+	}
 }
 
 // Missing are the jobs of a picture whose runs may not be stored yet.
@@ -87,7 +95,7 @@ type picture struct {
 // [Recorder.Written].
 func (r *Recorder) Look(of *model.Model, waits func() map[string]*model.Wait, idle []IdleGPU) Batch {
 	m := &picture{of, waits, map[string][]float64{}}
-	b := Batch{seen: map[string]uint64{}}
+	b := Batch{seen: map[string]uint64{}, stops: map[cluster.JobKey]queue.Stops{}}
 	runs := map[cluster.JobKey]Run{}
 	for _, k := range m.State.SortedJobs() {
 		job := m.State.Jobs[k]
@@ -99,6 +107,10 @@ func (r *Recorder) Look(of *model.Model, waits func() map[string]*model.Wait, id
 		now, ok := r.run(m, st, was, known)
 		if !ok {
 			continue
+		}
+		if s := m.Queue.StopsOf(k.String()); s != (queue.Stops{}) && (now.Ended.IsZero() || now != was) {
+			now.count(s, r.stops[k])
+			b.stops[k] = s
 		}
 		if runs[k] = now; !known || now != was {
 			b.Runs = append(b.Runs, now)
@@ -178,6 +190,17 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 		}
 	}
 	return now, true
+}
+
+// count adds what the queue has counted since an earlier look. A queue that began anew, or a job
+// that left it, counts from 0.
+func (now *Run) count(is, was queue.Stops) {
+	if is.Stops < was.Stops || is.LostGPUSeconds < was.LostGPUSeconds || is.SavedSeconds < was.SavedSeconds {
+		was = queue.Stops{}
+	}
+	now.Stops.Stops += is.Stops - was.Stops
+	now.LostGPUSeconds += is.LostGPUSeconds - was.LostGPUSeconds
+	now.SavedSeconds += is.SavedSeconds - was.SavedSeconds
 }
 
 // inOnePiece reports whether the members of a run were placed once, and none was stopped or began anew.
@@ -409,6 +432,7 @@ func (r *Recorder) Written(b Batch, m *model.Model) {
 		r.runs[run.key()] = run
 	}
 	maps.Copy(r.stored, b.seen)
+	r.stops = b.stops
 	for _, a := range b.Allocs {
 		if r.live[a.ID] = a; !a.To.IsZero() {
 			delete(r.live, a.ID)

@@ -5,7 +5,8 @@ package accounting
 
 // migrations bring the database to the present form, one after the other; the table version says
 // how many were applied. Never change one that was released: add another. They are written for
-// SQLite and PostgreSQL alike. Times are Unix milliseconds, 0 for none; spans are milliseconds.
+// SQLite and PostgreSQL alike. Times are Unix milliseconds, 0 for none; spans are milliseconds;
+// stops_lost and stops_won are seconds.
 //
 // Runs are listed by submission, so each filter has an index in that order. length is the binary
 // logarithm of a run's time from submission to end: it finds those that were there at a moment.
@@ -20,7 +21,9 @@ CREATE TABLE run (
 	predicted DOUBLE PRECISION NOT NULL, packed DOUBLE PRECISION NOT NULL, any_gpus DOUBLE PRECISION NOT NULL,
 	family TEXT NOT NULL, took BIGINT NOT NULL, seen DOUBLE PRECISION NOT NULL,
 	start_from BIGINT NOT NULL, start_to BIGINT NOT NULL, takes_from BIGINT NOT NULL, takes_to BIGINT NOT NULL,
-	idle BIGINT NOT NULL, length BIGINT NOT NULL,
+	idle BIGINT NOT NULL,
+	stops BIGINT NOT NULL, stops_lost DOUBLE PRECISION NOT NULL, stops_won DOUBLE PRECISION NOT NULL,
+	length BIGINT NOT NULL,
 	PRIMARY KEY (namespace, job, submitted));
 CREATE INDEX run_submitted ON run (submitted);
 CREATE INDEX run_namespace ON run (namespace, submitted);
@@ -40,10 +43,10 @@ CREATE TABLE alloc (
 CREATE INDEX alloc_ended ON alloc (ended);
 CREATE TABLE day (
 	day BIGINT NOT NULL,
-	namespace TEXT NOT NULL, username TEXT NOT NULL, class TEXT NOT NULL, model TEXT NOT NULL,` + sumTypes(takesEarly) + `,
+	namespace TEXT NOT NULL, username TEXT NOT NULL, class TEXT NOT NULL, model TEXT NOT NULL,` + sumTypes(stopsWon) + `,
 	PRIMARY KEY (day, namespace, username, class, model));
 CREATE TABLE month (
 	day BIGINT NOT NULL,
-	namespace TEXT NOT NULL, username TEXT NOT NULL, class TEXT NOT NULL, model TEXT NOT NULL,` + sumTypes(takesEarly) + `,
+	namespace TEXT NOT NULL, username TEXT NOT NULL, class TEXT NOT NULL, model TEXT NOT NULL,` + sumTypes(stopsWon) + `,
 	PRIMARY KEY (day, namespace, username, class, model));
 `}

@@ -108,8 +108,8 @@ type bookkeeper struct {
 	database string
 	keep     time.Duration
 	db       *accounting.DB
-	recorder *accounting.Recorder
-	seen     *query.Snapshot // the last picture that was written down
+	recorder *accounting.Recorder // without db: the one that wrote last
+	seen     *query.Snapshot      // the last picture that was written down
 	pruned   time.Time
 }
 
@@ -121,7 +121,7 @@ func (k *bookkeeper) close() {
 	if err := k.db.Close(); err != nil {
 		k.agent.log.Warn("closing the history", "error", err)
 	}
-	k.db, k.recorder, k.seen = nil, nil, nil
+	k.db, k.seen = nil, nil
 }
 
 // once opens the database if need be, and writes down what the picture shows.
@@ -158,7 +158,9 @@ func (k *bookkeeper) open(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, db.Close())
 	}
+	was := k.recorder
 	k.db, k.recorder = db, accounting.NewRecorder(runs, live, k.keep)
+	k.recorder.Continue(was)
 	k.agent.accounts.db.Store(db)
 	return nil
 }
@@ -177,8 +179,8 @@ func (k *bookkeeper) write(ctx context.Context, picture *query.Snapshot, idle []
 		if err := k.db.Write(ctx, b); err != nil {
 			return err
 		}
-		k.recorder.Written(b, m)
 	}
+	k.recorder.Written(b, m)
 	k.agent.idle.booked(idle) // also if nobody knows any more who held it
 	return nil
 }

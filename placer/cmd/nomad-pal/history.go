@@ -43,7 +43,9 @@ History Options:
   -limit=<n>               So many at most; 0: all. Default: 50.
   -columns=<columns>       The columns, of: `+strings.Join(runColumnNames(), ", ")+`.
                            slowdown is predicted; packed and any are those of packed GPUs and, on
-                           average, of any. seen compares with earlier runs of the job.
+                           average, of any. seen compares with earlier runs of the job. stops
+                           is how often it was stopped for others, lost what that cost it, and
+                           sooner what stops of others for it won it.
   -csv                     Print CSV.
 `, examples(
 	"What failed in the last day?", "nomad-pal history -since 1d -state failed",
@@ -104,6 +106,9 @@ func runColumns() []runColumn {
 		{"any", "Any", func(r accounting.Run, _ time.Time) string { return factor(r.Any) }},
 		{"seen", "Seen", func(r accounting.Run, _ time.Time) string { return factor(r.Seen) }},
 		{"idle", "Idle (GPU h)", func(r accounting.Run, _ time.Time) string { return factor(time.Duration(r.Idle).Hours()) }},
+		{"stops", "Stops", text(func(r accounting.Run) string { return strconv.Itoa(r.Stops.Stops) })},
+		{"lost", "Lost (GPU h)", func(r accounting.Run, _ time.Time) string { return factor(r.LostGPUSeconds / 3600) }},
+		{"sooner", "Sooner (h)", func(r accounting.Run, _ time.Time) string { return factor(r.SavedSeconds / 3600) }},
 		{"reason", "Reason", text(func(r accounting.Run) string { return oneLine(r.Reason) })},
 	}
 }
@@ -388,7 +393,9 @@ Adds up who used how many GPU hours, what of that was wasted, and how long jobs 
 days of UTC: as sreport of Slurm does. Failed are the GPU hours of allocations that failed or
 were lost; in vain are those for which members held GPUs while others of their gang were not
 there yet; idle are those in which GPUs are known to have run nothing; saved is what packed
-placement would have taken more, as was predicted.
+placement would have taken more, as was predicted. Stops is how often jobs were stopped for
+others, and lost the GPU hours that this cost: restarts, and work since the last checkpoint.
+Sooner is how many hours sooner jobs got GPUs because others were stopped for them.
 
 Usage Options:
 `+historyFilters+`
@@ -450,7 +457,8 @@ func runUsage(b *base, args []string) int {
 func usageCells(u accounting.Usage) []string {
 	hours := func(h float64) string { return strconv.FormatFloat(h, 'f', 2, 64) }
 	return []string{hours(u.GPUHours), hours(u.FailedGPUHours), hours(u.HeldInVainGPUHours), hours(u.IdleGPUHours), hours(u.SavedGPUHours),
-		strconv.FormatInt(u.Runs, 10), strconv.FormatInt(u.Failed, 10), hours(u.WaitedHours)}
+		strconv.FormatInt(u.Runs, 10), strconv.FormatInt(u.Failed, 10), hours(u.WaitedHours),
+		strconv.FormatInt(u.Stops, 10), hours(u.StopsLostGPUHours), hours(u.StopsSavedHours)}
 }
 
 func printUsage(b *base, usage []accounting.Usage, columns []string) {
@@ -462,7 +470,7 @@ func printUsage(b *base, usage []accounting.Usage, columns []string) {
 	for _, c := range columns {
 		titles = append(titles, strings.ToUpper(c[:1])+c[1:])
 	}
-	rows := []string{row(append(titles, "GPU hours", "Failed", "In vain", "Idle", "Saved", "Runs", "Failed runs", "Waited (h)")...)}
+	rows := []string{row(append(titles, "GPU hours", "Failed", "In vain", "Idle", "Saved", "Runs", "Failed runs", "Waited (h)", "Stops", "Lost", "Sooner (h)")...)}
 	for _, u := range usage {
 		var cells []any
 		for _, of := range u.Of {
@@ -478,7 +486,8 @@ func printUsage(b *base, usage []accounting.Usage, columns []string) {
 
 func printUsageCSV(b *base, usage []accounting.Usage, columns []string) int {
 	w := csv.NewWriter(b.io.out)
-	err := w.Write(append(slices.Clone(columns), "gpu_hours", "failed_gpu_hours", "held_in_vain_gpu_hours", "idle_gpu_hours", "saved_gpu_hours", "runs", "failed", "waited_hours"))
+	err := w.Write(append(slices.Clone(columns), "gpu_hours", "failed_gpu_hours", "held_in_vain_gpu_hours", "idle_gpu_hours", "saved_gpu_hours", "runs", "failed", "waited_hours",
+		"stops", "stops_lost_gpu_hours", "stops_saved_wait_hours"))
 	for _, u := range usage {
 		err = errors.Join(err, w.Write(append(slices.Clone(u.Of), usageCells(u)...)))
 	}

@@ -41,8 +41,8 @@ func TestHistoryAndUsage(t *testing.T) {
 		"history -limit=1":  `The last 1 runs; -limit 0 shows all\.\n$`,
 		"history -since=1h -until=2100-01-01 -job=train": `default/train`,
 		"history -until=1h":          `^No runs\.\n$`,
-		"usage":                      `(?m)^Namespace +User +GPU hours +Failed +In vain +Idle +Saved +Runs +Failed runs +Waited \(h\)\ndefault +- +\d`,
-		"usage -by=model,class -csv": `^model,class,gpu_hours,failed_gpu_hours,held_in_vain_gpu_hours,idle_gpu_hours,saved_gpu_hours,runs,failed,waited_hours\nNVIDIA H200,B,`,
+		"usage":                      `(?m)^Namespace +User +GPU hours +Failed +In vain +Idle +Saved +Runs +Failed runs +Waited \(h\) +Stops +Lost +Sooner \(h\)\ndefault +- +\d`,
+		"usage -by=model,class -csv": `^model,class,gpu_hours,failed_gpu_hours,held_in_vain_gpu_hours,idle_gpu_hours,saved_gpu_hours,runs,failed,waited_hours,stops,stops_lost_gpu_hours,stops_saved_wait_hours\nNVIDIA H200,B,`,
 		"usage -user=nobody":         `^No usage\.\n$`,
 	} {
 		if code, out, err := c.does(strings.Fields(args)...); code != 0 || !regexp.MustCompile(want).MatchString(out) {

@@ -178,7 +178,8 @@ func (r usageReport) wasted() plot.Section {
 		kind string
 		h    float64
 	}{{"failed: allocations that failed or were lost", u.FailedGPUHours}, {"in vain: held while other members were not there", u.HeldInVainGPUHours},
-		{"idle: GPUs of running jobs that ran nothing", u.IdleGPUHours}} {
+		{"idle: GPUs of running jobs that ran nothing", u.IdleGPUHours},
+		{"stopped for others: restarts, and work since the last checkpoint", u.StopsLostGPUHours}} {
 		t.Rows = append(t.Rows, []string{row.kind, hoursOf(row.h), shareOf(row.h, u.GPUHours)})
 	}
 	most := slices.Clone(r.by["user"])
@@ -188,8 +189,13 @@ func (r usageReport) wasted() plot.Section {
 			t.Rows = append(t.Rows, []string{"all kinds, user " + cut(m.Of[0], 32), hoursOf(w), shareOf(w, u.GPUHours)})
 		}
 	}
-	return plot.Section{Title: "Failures and waste", Table: t, Notes: []string{fmt.Sprintf("%s of %s runs failed, %s were stopped. One GPU hour can be of several kinds. "+
-		"Idle are GPUs whose utilization each reading found at 0 %%, for 15 minutes or longer; GPUs that tell nothing do not count.", grouped(u.Failed), grouped(u.Runs), grouped(u.Stopped))}}
+	notes := []string{fmt.Sprintf("%s of %s runs failed, %s were stopped. One GPU hour can be of several kinds. "+
+		"Idle are GPUs whose utilization each reading found at 0 %%, for 15 minutes or longer; GPUs that tell nothing do not count.", grouped(u.Failed), grouped(u.Runs), grouped(u.Stopped))}
+	if u.Stops > 0 {
+		notes = append(notes, fmt.Sprintf("Runs were stopped %s times for others, which got GPUs %s hours sooner, if the stopped ones would have run as long as expected.",
+			grouped(u.Stops), hoursOf(u.StopsSavedHours)))
+	}
+	return plot.Section{Title: "Failures and waste", Table: t, Notes: notes}
 }
 
 func (r usageReport) saved() plot.Section {

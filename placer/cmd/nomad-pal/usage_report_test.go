@@ -21,7 +21,7 @@ func reportOf() usageReport {
 	r := usageReport{since: "1 November 2026", until: "30 November 2026", by: map[string][]accounting.Usage{}}
 	line := func(of string, h float64) accounting.Usage {
 		return accounting.Usage{Of: []string{of}, GPUHours: h, FailedGPUHours: h * 0.06, HeldInVainGPUHours: h * 0.004, IdleGPUHours: h * 0.09, SavedGPUHours: h * 0.14, SavedAnyGPUHours: h * 0.05,
-			Runs: int64(h / 20), Complete: int64(h / 25), Failed: int64(h / 160), Stopped: int64(h / 250), WaitedHours: h / 40,
+			Runs: int64(h / 20), Complete: int64(h / 25), Failed: int64(h / 160), Stopped: int64(h / 250), WaitedHours: h / 40, Stops: int64(h / 50), StopsLostGPUHours: h / 500, StopsSavedHours: h / 100,
 			Waits: [6]int64{int64(h / 45), int64(h / 90), int64(h / 120), int64(h / 200), int64(h / 900), int64(h / 4000)}}
 	}
 	for day := range 30 {
@@ -55,7 +55,7 @@ func TestUsageReport(t *testing.T) {
 		says   []string
 	}{
 		"a month": {reportOf(), []string{"GPU usage, 1 November 2026 to 30 November 2026", "30,000", "By tenant", "vision", "not said", "NVIDIA-H100-80GB-HBM3",
-			"1 to 10 minutes", "30m", "15.4 %", "all kinds, user ann", "with packed placement, seen", "412 runs", "81.6 %"}},
+			"1 to 10 minutes", "30m", "15.4 %", "all kinds, user ann", "with packed placement, seen", "412 runs", "60</td>", "stopped 600 times for others, which got GPUs 300 hours sooner", "81.6 %"}},
 		"nothing ran":          {usageReport{since: "1 May 2026", until: "2 May 2026"}, []string{"Nothing ran in this time"}},
 		"nothing was compared": {usageReport{all: accounting.Usage{GPUHours: 3, Runs: 1}}, []string{"What was seen cannot be told", "–"}},
 		"names are text": {usageReport{all: accounting.Usage{GPUHours: 3}, by: map[string][]accounting.Usage{"user": {{Of: []string{"<b>"}, GPUHours: 2}, {Of: []string{"ann"}, GPUHours: 1}}}},
