@@ -18,7 +18,6 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/accounting"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -112,9 +111,13 @@ func testPreempt(t *testing.T, b *bed) {
 	b.purge("low")
 	b.until("both ends are written down, with what the stop won and cost", func() string {
 		out, _ := b.pal("usage", "-json", "-by=namespace")
-		var usage []accounting.Usage
+		var usage []struct {
+			Runs, Stops int
+			Lost        float64 `json:"stops_lost_gpu_hours"`
+			Sooner      float64 `json:"stops_saved_wait_hours"`
+		}
 		err := json.Unmarshal([]byte(out), &usage)
-		if err != nil || len(usage) != 1 || usage[0].Runs != 2 || usage[0].Stops != 1 || usage[0].StopsLostGPUHours <= 0 || usage[0].StopsSavedHours <= 0 {
+		if err != nil || len(usage) != 1 || usage[0].Runs != 2 || usage[0].Stops != 1 || usage[0].Lost <= 0 || usage[0].Sooner <= 0 {
 			return fmt.Sprint(err, out)
 		}
 		return ""

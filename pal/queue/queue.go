@@ -52,7 +52,7 @@ type entry struct {
 	waited       time.Duration // before waitingSince, in all
 	safeUntil    time.Duration // not stopped before
 	stops        int           // how often it was stopped, or moved, for others
-	sums         Stops         // see Queue.StopsOf
+	sums         Stops         // see StopsOf
 	judged       bool          // see Stopped
 	startedAt    time.Duration
 	booked       float64       // GPUs that count as used since, each for what it is worth

@@ -46,9 +46,9 @@ func (e *entry) addStops(s Stops) {
 	e.of.stops.add(s)
 }
 
-// StopsOf sums up the stops of a gang, and those of others for it, since it was submitted to this
+// StopsOf sums up the stops of a gang, and those of others for it, since it was submitted to the
 // Queue.
-func (q *Queue) StopsOf(id string) Stops {
+func StopsOf(q *Queue, id string) Stops {
 	if e := q.entries[id]; e != nil {
 		return e.sums
 	}

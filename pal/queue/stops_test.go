@@ -52,7 +52,7 @@ func TestStopsAreCounted(t *testing.T) {
 		t.Errorf("stops %+v, want %+v", got, want)
 	}
 	for id, want := range map[string]Stops{"a": {Stops: 1, LostGPUSeconds: 2 * 60}, "b": {Stops: 1, LostGPUSeconds: 2 * 11 * 60}, "short": {SavedSeconds: want.SavedSeconds}, "none": {}} {
-		if got := q.StopsOf(id); got != want {
+		if got := StopsOf(q, id); got != want {
 			t.Errorf("stops of %s: %+v, want %+v", id, got, want)
 		}
 	}

@@ -67,8 +67,8 @@ const (
 	takesTold
 	takesHeld
 	takesEarly
-	// Stops for others of runs that ended: their number, the GPU time that they cost, and by how much
-	// runs that ended got their GPUs sooner.
+	// How often runs that ended were stopped for others, the GPU time that this cost, and how much
+	// sooner runs that ended got GPUs because others were stopped for them.
 	stops
 	stopsLost
 	stopsWon

@@ -108,7 +108,7 @@ func (r *Recorder) Look(of *model.Model, waits func() map[string]*model.Wait, id
 		if !ok {
 			continue
 		}
-		if s := m.Queue.StopsOf(k.String()); s != (queue.Stops{}) && (now.Ended.IsZero() || now != was) {
+		if s := queue.StopsOf(m.Queue, k.String()); s != (queue.Stops{}) && (now.Ended.IsZero() || now != was) {
 			now.count(s, r.stops[k])
 			b.stops[k] = s
 		}
