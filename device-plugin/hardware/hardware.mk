@@ -19,3 +19,17 @@ hardware-kit: ## The same for a machine without network and Go: build/hardware-k
 	  sed "s/@GLIBC@/$${needs#GLIBC_}/" device-plugin/hardware/KIT.txt > $(KIT)/README.txt
 	tar -C build -czf $(KIT).tar.gz hardware-kit
 	@size=$$(du -sb $(KIT) | cut -f1); echo "$(KIT): $$size bytes; $(KIT).tar.gz: $$(stat -c %s $(KIT).tar.gz) bytes"; [ "$$size" -lt $$((64 << 20)) ]
+
+.PHONY: hardware-nomad
+hardware-nomad: build nomad ## The plugin, Nomad and the placer on this machine's GPUs: measuring, checkpoints, classes, exec, sharing by time slicing and MPS; a few minutes, as root
+	E2E_GPUS=real E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) go test ./e2e -vet=off -count=1 -v -timeout 20m -run TestHardware
+
+NOMAD_KIT := build/hardware-nomad-kit
+
+.PHONY: hardware-nomad-kit
+hardware-nomad-kit: build nomad ## The same for a machine without network and Go: build/hardware-nomad-kit.tar.xz; unpack it there and run hardware-nomad.sh
+	@rm -rf $(NOMAD_KIT) && mkdir -p $(NOMAD_KIT)/bin $(NOMAD_KIT)/e2e $(NOMAD_KIT)/jobspecs
+	go test -c -trimpath -ldflags '-s -w' -o $(NOMAD_KIT)/e2e/e2e.test ./e2e
+	cp $(BIN)/nomad-pal $(BIN)/nomad-device-pal $(NOMAD_KIT)/bin/ && cp $$(cat build/nomad.path) $(NOMAD_KIT)/bin/nomad
+	cp jobspecs/checkpoint.py $(NOMAD_KIT)/jobspecs/ && cp device-plugin/hardware/hardware-nomad.sh LICENSE $(NOMAD_KIT)/
+	tar -C build -cJf $(NOMAD_KIT).tar.xz hardware-nomad-kit && ls -l $(NOMAD_KIT).tar.xz

@@ -385,11 +385,13 @@ func adviceOnNodes(t *testing.T, f *advice.Followed) {
 	}
 	c.nomad.SetEligible(node, true)
 	measured("GPU-0-1")
-	c.nomad.Drain(node)
+	stop := c.train(1) // the drain lasts as long as its job
+	c.nomad.DrainWithin(node, 0)
 	if _, out, said := p.measure("GPU-0-2"); !f.Add(out["GPU-0-2"].Reason, "nomad node drain -disable "+node) {
 		c.t.Errorf("measure: %+v %s", out, said)
 	}
 	c.nomad.SetEligible(node, true) // as that does
+	stop()
 	measured("GPU-0-2")
 
 	// Nomad says that a job's task has ended, though it runs: as if it had failed, or slept to its end.

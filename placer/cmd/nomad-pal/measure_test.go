@@ -150,7 +150,7 @@ func (c *testCluster) train(gpus uint64) (stop func()) {
 	c.t.Helper()
 	task := api.NewTask("t", "raw_exec").SetConfig("command", "sleep")
 	task.Resources = &api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &gpus}}}
-	job := api.NewServiceJob("train", "train", "global", 50).AddDatacenter("*").Constrain(api.NewConstraint("${node.unique.name}", "=", "node-0"))
+	job := api.NewBatchJob("train", "train", "global", 50).AddDatacenter("*").Constrain(api.NewConstraint("${node.unique.name}", "=", "node-0"))
 	client := c.client("").API().Jobs()
 	if _, _, err := client.Register(job.AddTaskGroup(api.NewTaskGroup("g", 1).AddTask(task)), nil); err != nil {
 		c.t.Fatal(err)

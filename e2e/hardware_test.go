@@ -1,0 +1,410 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/e2e/cluster"
+	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
+)
+
+// realGPUs says to use this machine's GPUs: make hardware-nomad. Without it the test runs on one
+// GPU that drivers of our own play, which tries the test itself.
+const realGPUs = "E2E_GPUS"
+
+// machine is a client with this machine's GPUs, or with one that is played.
+type machine struct {
+	*bed
+	node string
+	gpus []string // UUIDs
+	real bool
+	cuda bool // PyTorch sees a GPU
+}
+
+// newMachine starts Nomad on the machine. more is added to the plugin's configuration.
+func newMachine(t *testing.T, more string) *machine {
+	t.Helper()
+	m := &machine{real: os.Getenv(realGPUs) == "real"}
+	var client cluster.Client
+	if m.real {
+		out, err := exec.Command("nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader").Output()
+		if err != nil {
+			t.Fatalf("%s=real, but nvidia-smi lists no GPU: %v", realGPUs, err)
+		}
+		m.gpus = strings.Fields(string(out))
+		m.cuda = exec.Command("python3", "-c", "import torch; torch.zeros(1, device='cuda')").Run() == nil
+		client.Plugins = []cluster.Plugin{{Path: devicePlugin(t), Config: fmt.Sprintf(`state_dir = %q
+fingerprint_period = "2s"
+measure {
+  mode   = "manual"
+  warmup = "15s"
+  limit  = "40s"
+}
+reserve {
+  device_nodes = true
+}
+nomad {
+  address = %q
+}
+`, t.TempDir(), cluster.OwnAddress) + more}}
+	} else {
+		box := newMeasuringBox(t, 1, "manual")
+		client, m.gpus = box.Client, []string{box.uuid(0)}
+		client.Plugins[0].Config += more
+	}
+	client.HCL = "telemetry {\n  collection_interval = \"1s\"\n}\n" + chroot(t)
+	c := clustertest.Start(t, cluster.Options{Bin: binaries(t), Clients: []cluster.Client{client}})
+	m.bed = &bed{t: t, Cluster: c, dir: t.TempDir()}
+	m.node = c.Clients()[0].Name
+	return m
+}
+
+// chroot is what exec tasks see: a shell, our plugin's binary, and the driver's libraries.
+func chroot(t *testing.T) string {
+	t.Helper()
+	paths := map[string]string{devicePlugin(t): "/bin/nomad-device-pal", "/bin/sh": "/bin/sh"}
+	for _, dir := range []string{"/usr/local/nvidia/lib64", "/usr/lib/" + map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH] + "-linux-gnu", "/lib64"} {
+		for _, name := range []string{"ld-linux*", "libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1", "libnvidia-gpucomp.so.*"} {
+			found, err := filepath.Glob(filepath.Join(dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, path := range found {
+				paths[path] = path
+			}
+		}
+	}
+	var s strings.Builder
+	for from, to := range paths {
+		fmt.Fprintf(&s, "    %q = %q\n", from, to)
+	}
+	return "client {\n  chroot_env {\n" + s.String() + "  }\n}\n"
+}
+
+// task is a job of one member on one device.
+func (m *machine) task(id, device, driver, config, meta string) string {
+	return fmt.Sprintf(`job %q {
+  type = "batch"
+  meta {
+    pal_class = "A"
+    %s
+  }
+  group "g" {
+    restart { attempts = 0 }
+    task "t" {
+      driver       = %q
+      kill_signal  = "SIGTERM"
+      kill_timeout = "10s"
+      config {
+        %s
+      }
+      env {
+        PYTHONUNBUFFERED = "1"
+        CHECKPOINT       = %q
+        STEPS            = "100000000"
+      }
+      resources {
+        cpu    = 100
+        memory = 1000
+        device %q {}
+      }
+    }
+  }
+}
+`, id, meta, driver, config, filepath.Join(m.dir, id+".checkpoint"), device)
+}
+
+// python is the configuration of a task that runs a program with arguments.
+func python(t *testing.T, args ...string) string {
+	t.Helper()
+	path, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3")
+	}
+	return fmt.Sprintf("command = %q\n        args = [\"%s\"]", path, strings.Join(args, `", "`))
+}
+
+// output is what an allocation's task has printed.
+func (m *machine) outputOf(alloc string) string {
+	var text strings.Builder
+	for _, name := range []string{"stdout", "stderr"} {
+		body, err := m.Clients()[0].API().AllocFS().Cat(&api.Allocation{ID: alloc}, "alloc/logs/t."+name+".0", nil)
+		if err != nil {
+			continue // not there yet
+		}
+		b := make([]byte, 1<<16)
+		n, _ := body.Read(b)
+		body.Close()
+		text.Write(b[:n])
+	}
+	return text.String()
+}
+
+// allocs are a job's allocations, oldest first.
+func (m *machine) allocs(job string) []*api.AllocationListStub {
+	m.t.Helper()
+	stubs, _, err := m.API().Jobs().Allocations(job, true, nil)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	slices.SortFunc(stubs, func(a, b *api.AllocationListStub) int { return int(a.CreateIndex) - int(b.CreateIndex) })
+	return stubs
+}
+
+// ended waits until a job's one task has ended, and returns what it printed.
+func (m *machine) ended(job string) string {
+	m.t.Helper()
+	var text string
+	m.until(job+" ends", func() string {
+		allocs := m.allocs(job)
+		if len(allocs) == 0 || allocs[0].ClientStatus == "pending" || allocs[0].ClientStatus == "running" {
+			return fmt.Sprintf("%d allocations", len(allocs))
+		}
+		text = m.outputOf(allocs[0].ID)
+		if allocs[0].ClientStatus != "complete" {
+			m.t.Fatalf("%s %s: %s", job, allocs[0].ClientStatus, text)
+		}
+		return ""
+	})
+	return text
+}
+
+// busy keeps a GPU busy with work of an application class.
+const busy = `
+import sys, time, torch
+kind, end, n = sys.argv[1], time.time() + float(sys.argv[2]), 0
+if kind == "A":
+    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in "ab")
+    f = lambda: a @ b
+else:
+    a, b = (torch.randn(1 << 28, device="cuda") for _ in "ab")
+    f = lambda: torch.add(a, b, alpha=1.5, out=a)
+while time.time() < end:
+    for _ in range(20): f()
+    torch.cuda.synchronize()
+    n += 20
+print("worked", n, "multiprocessors", torch.cuda.get_device_properties(0).multi_processor_count)
+`
+
+// busyFile writes the program.
+func (m *machine) busyFile() string {
+	m.t.Helper()
+	switch {
+	case !m.real:
+		m.t.Skip("needs a real GPU: make hardware-nomad")
+	case !m.cuda:
+		m.t.Skip("needs a python3 with PyTorch that sees a GPU")
+	}
+	path := filepath.Join(m.dir, "busy.py")
+	if err := os.WriteFile(path, []byte(busy), 0o644); err != nil {
+		m.t.Fatal(err)
+	}
+	return path
+}
+
+// What a user does with GPUs, on GPUs: Nomad has them, they are measured, a job goes on from its
+// checkpoint, its class is seen from what it does.
+func TestHardware(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "")
+	untilGPUs(t, m.Cluster, m.node, "the GPUs are there", count(len(m.gpus)))
+	m.startAgent("nomad-pal")
+	for _, story := range []struct {
+		name string
+		tell func(*machine)
+	}{{"published", published}, {"measured", measured}, {"checkpoint", goesOn}, {"class", classified}, {"exec", inChroot}} {
+		t.Run(story.name, func(t *testing.T) {
+			sub, b := *m, *m.bed
+			b.t, sub.bed = t, &b
+			story.tell(&sub)
+		})
+	}
+}
+
+// published: each GPU is healthy and has attributes and statistics.
+func published(m *machine) {
+	got, attributes, err := gpusOf(m.t.Context(), m.Cluster, m.node)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	for _, id := range m.gpus {
+		if got[id] != "healthy" {
+			m.t.Errorf("%s is %q", id, got[id])
+		}
+	}
+	for _, name := range []string{"memory", "power", "cores_clock", "memory_clock", "pci_bandwidth", "bar1"} {
+		i := slices.IndexFunc(slices.Collect(maps.Keys(attributes)), func(k string) bool { return strings.HasSuffix(k, " "+name) })
+		if i < 0 {
+			m.t.Errorf("no attribute %s", name)
+		}
+	}
+	id, err := m.NodeID(m.t.Context(), m.node)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.until("statistics of all GPUs", func() string {
+		stats, err := m.API().Nodes().Stats(id, nil)
+		if err != nil {
+			return err.Error()
+		}
+		n := 0
+		for _, g := range stats.DeviceStats {
+			for gpu, s := range g.InstanceStats {
+				for _, name := range []string{"Memory state", "Power usage", "Temperature", "GPU utilization"} {
+					if v := s.Stats.Attributes[name]; v == nil || v.IntNumeratorVal == nil {
+						return fmt.Sprintf("%s of %s is %+v", name, gpu, v)
+					}
+				}
+				n++
+			}
+		}
+		if n < len(m.gpus) {
+			return fmt.Sprintf("of %d GPUs", n)
+		}
+		return ""
+	})
+}
+
+// measured: nomad-pal measure measures all of them, and lists have the result.
+func measured(m *machine) {
+	out, code := m.pal("measure", "-json", "-all")
+	if code != 0 || strings.Count(out, `"outcome": "measured"`) != len(m.gpus) {
+		m.t.Fatalf("exit code %d\n%s", code, out)
+	}
+	m.until("times of all classes are published", func() string {
+		_, attributes, err := gpusOf(m.t.Context(), m.Cluster, m.node)
+		if err != nil {
+			return err.Error()
+		}
+		raw := ""
+		for k, v := range attributes {
+			if strings.HasSuffix(k, " unique.variability_raw") {
+				raw += v.String()
+			}
+		}
+		for _, id := range m.gpus {
+			if !strings.Contains(raw, id) {
+				return raw
+			}
+		}
+		return ""
+	})
+	out, _ = m.pal("gpus")
+	m.t.Logf("%s", out)
+}
+
+var (
+	stoppedAfter = regexp.MustCompile(`stopped after step (\d+)`)
+	runsFrom     = regexp.MustCompile(`runs from step (\d+)`)
+)
+
+// goesOn: checkpoint.py is stopped, and goes on with the step after.
+func goesOn(m *machine) {
+	program, err := filepath.Abs("../jobspecs/checkpoint.py")
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.run(m.task("train", "nvidia/gpu", "raw_exec", python(m.t, program), "pal_preempt = \"true\"\n    pal_progress = \"true\""))
+	m.until("the first run works", func() string {
+		if all := m.allocs("train"); len(all) == 0 || !runsFrom.MatchString(m.outputOf(all[0].ID)) {
+			return "it has not begun"
+		}
+		return ""
+	})
+	m.untilSays("explain train", "of its work, as it reports")
+	if out, code := m.pal("requeue", "train"); code != 0 {
+		m.t.Fatalf("requeue: exit code %d\n%s", code, out)
+	}
+	m.until("the second run goes on", func() string {
+		all := m.allocs("train")
+		if len(all) < 2 {
+			return "there is none"
+		}
+		last, next := stoppedAfter.FindStringSubmatch(m.outputOf(all[0].ID)), runsFrom.FindStringSubmatch(m.outputOf(all[len(all)-1].ID))
+		if last == nil || next == nil {
+			return fmt.Sprintf("the first said %q, the last %q", m.outputOf(all[0].ID), m.outputOf(all[len(all)-1].ID))
+		}
+		was, _ := strconv.Atoi(last[1])
+		if is, _ := strconv.Atoi(next[1]); is != was+1 {
+			m.t.Fatalf("stopped after step %d, runs from step %d", was, is)
+		}
+		return ""
+	})
+	m.purge("train")
+}
+
+// classified: what a job does on its GPU says its class.
+func classified(m *machine) {
+	program := m.busyFile()
+	for _, class := range []string{"A", "C"} {
+		id := "busy-" + strings.ToLower(class)
+		m.run(m.task(id, "nvidia/gpu", "raw_exec", python(m.t, program, class, "40"), ""))
+		running(m.t, m.Cluster, id)
+		out, code := m.pal("classify", "-for=25s", "-every=1s", id)
+		if code != 0 || !strings.Contains(out, "Application class  = "+class) {
+			m.t.Errorf("%s: exit code %d\n%s", id, code, out)
+		}
+		m.purge(id)
+	}
+}
+
+// inChroot: with device_nodes an exec task computes on its GPU.
+func inChroot(m *machine) {
+	if !m.real || os.Geteuid() != 0 {
+		m.t.Skip("needs root and a real GPU: make hardware-nomad")
+	}
+	m.run(m.task("chroot", "nvidia/gpu", "exec", `command = "/bin/nomad-device-pal"
+        args = ["measure", "-force", "-classes=A,C", "-warmup=2s", "-limit=10s"]`, ""))
+	m.t.Logf("%s", m.ended("chroot"))
+	m.purge("chroot")
+}
+
+// Two programs share a GPU, by time slicing and by MPS.
+func TestHardwareShared(t *testing.T) {
+	for _, mode := range []string{"time-slicing", "mps"} {
+		t.Run(mode, func(t *testing.T) {
+			if os.Getenv(realGPUs) != "real" {
+				t.Skip("needs a real GPU: make hardware-nomad")
+			}
+			if _, err := exec.LookPath("nvidia-cuda-mps-control"); err != nil && mode == "mps" {
+				t.Skip("needs nvidia-cuda-mps-control")
+			}
+			m := newMachine(t, fmt.Sprintf("sharing {\n  mode = %q\n  replicas = 2\n}\n", mode))
+			program := m.busyFile()
+			untilGPUs(t, m.Cluster, m.node, "two parts each", count(2*len(m.gpus)))
+			m.startAgent("nomad-pal")
+			jobs := []string{"one", "two"}
+			for _, id := range jobs {
+				m.run(m.task(id, "nvidia/gpu.shared", "raw_exec", python(t, program, "A", "20"), ""))
+			}
+			for _, id := range jobs {
+				running(t, m.Cluster, id)
+			}
+			clustertest.Until(t, m.Cluster, "the driver lists both", func(context.Context) (string, error) {
+				out, err := exec.Command("nvidia-smi", "--query-compute-apps=pid,name", "--format=csv,noheader").CombinedOutput()
+				if err != nil || strings.Count(string(out), "python") < 2 && !strings.Contains(string(out), "mps") {
+					return string(out), err
+				}
+				return "", nil
+			})
+			for _, id := range jobs {
+				t.Logf("%s: %s", id, m.ended(id))
+			}
+		})
+	}
+}
