@@ -88,7 +88,7 @@ func testNeighbours(t *testing.T, b *bed) {
 // what each side loses.
 func (b *bed) untilNeighbour(id, gpu, class, costs, costsThem string) {
 	b.t.Helper()
-	line := regexp.MustCompile(strings.Join([]string{`(?m)^\s*workers`, gpu, "1", class, costs, costsThem + `\s*$`}, `\s+`))
+	line := regexp.MustCompile(strings.Join([]string{`(?m)^\s*workers`, gpu, "1", class, costs, "the table", costsThem + `\s*$`}, `\s+`))
 	b.until("explain "+id+" has the line "+line.String(), func() string {
 		if out, _ := b.pal("explain", id); !line.MatchString(out) {
 			return out

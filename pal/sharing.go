@@ -23,6 +23,9 @@ type Sharing struct {
 	// Self: its own members may share a GPU. Replicas may in any case; they are spread as far as
 	// possible.
 	Self bool
+	// Slower is how many times as long as alone its work takes beside a neighbour of each class, as
+	// seen of earlier runs; 0: as the table of neighbours says.
+	Slower [NumClasses]float64
 }
 
 // AnyClass takes all neighbours.
@@ -64,6 +67,9 @@ func (c *Cluster) SetInterference(costs func(of, by Occupant) float64) { c.costs
 func (c *Cluster) costOf(of, by Occupant) float64 {
 	if c.costs != nil {
 		return c.costs(of, by)
+	}
+	if slower := of.Sharing.Slower[by.Class]; slower > 0 {
+		return slower - 1
 	}
 	return interference(of.Class, by.Class)
 }
@@ -111,6 +117,15 @@ func (c *Cluster) SetOccupant(gpu int, o Occupant) {
 	*t = tenancy{now: o}
 }
 
+// occupant is a member of the gang with so many parts, as others on its GPU see it.
+func (g *Gang) occupant(parts int) Occupant {
+	o := Occupant{Gang: g.ID, Class: g.class(), Parts: parts}
+	if g.Sharing != nil {
+		o.Sharing = *g.Sharing
+	}
+	return o
+}
+
 // setTaken has a member of the gang take, or give back, one of so many parts.
 func (c *Cluster) setTaken(gpu int, taken bool, g *Gang, parts int) {
 	if !c.Shared(gpu) {
@@ -119,11 +134,7 @@ func (c *Cluster) setTaken(gpu int, taken bool, g *Gang, parts int) {
 	}
 	t := &c.tenants[gpu]
 	if taken {
-		o := Occupant{Gang: g.ID, Class: g.class(), Parts: parts}
-		if g.Sharing != nil {
-			o.Sharing = *g.Sharing
-		}
-		*t = tenancy{now: o, before: t.now}
+		*t = tenancy{now: g.occupant(parts), before: t.now}
 	}
 	c.SetTaken(gpu, taken)
 	if !taken {
@@ -153,6 +164,17 @@ func (c *Cluster) Amount(gpus ...int) (n float64) {
 	return n
 }
 
+// AllAmount is for how many GPUs all of the cluster's count.
+func (c *Cluster) AllAmount() (n float64) {
+	if c.tenants == nil {
+		return float64(len(c.gpus))
+	}
+	for i := range c.groups {
+		n += float64(c.groups[i].n) * c.shareIn(int32(i))
+	}
+	return n
+}
+
 // LargestShare is how much of a GPU a GPU of some device groups is at most, by group; nil: of all. A gang
 // that could get parts of different sizes counts as if it got the largest. 0: there is none.
 func (c *Cluster) LargestShare(of []bool) (most float64) {
@@ -177,18 +199,51 @@ type Neighbour struct {
 // neighbours are those of a member of the gang that has, or would get, a part in the group, by
 // class. GPUs that are its own do not count.
 func (c *Cluster) neighbours(g Gang, group int32) (all []Neighbour) {
-	var members [NumClasses]float64
+	var of [NumClasses]struct{ members, costs, theirs float64 }
+	self := g.occupant(0)
 	for _, o := range c.occupants(group) {
-		if o.Gang != g.ID {
-			members[o.Class] += o.members
+		if n := &of[o.Class]; o.Gang != g.ID {
+			n.members += o.members
+			n.costs += o.members * c.costOf(self, o.Occupant)
+			n.theirs += o.members * c.costOf(o.Occupant, self)
 		}
 	}
 	for k, class := range AppClasses() {
-		if members[k] > 0 {
-			all = append(all, Neighbour{class, int(math.Round(members[k])), members[k] * Interference(g.Class, class), members[k] * Interference(class, g.Class)})
+		if n := of[k]; n.members > 0 {
+			all = append(all, Neighbour{class, int(math.Round(n.members)), n.costs, n.theirs})
 		}
 	}
 	return all
+}
+
+// Company is who shares GPUs with a gang: the index of a class, [Alone] or [Several].
+type Company int8
+
+const (
+	Alone   Company = NumClasses + iota // it has its GPUs for itself
+	Several                             // two others or more are on a GPU of one of its members
+)
+
+// Company returns who shares GPUs with a gang that has parts. Of several members, each with one
+// neighbour at most, the one counts whose neighbour costs most by the table: the slowest member sets
+// the pace.
+func (c *Cluster) Company(g Gang, p Placement) Company {
+	with, most := Alone, math.Inf(-1)
+	for _, m := range p.Members {
+		beside, others := 0, 0.0
+		for _, o := range c.occupants(int32(m.Group)) {
+			if o.Gang != g.ID {
+				beside, others = o.Class, others+o.members
+			}
+		}
+		if others > 1.5 {
+			return Several
+		}
+		if cost := interference(g.class(), beside); others > 0 && cost > most {
+			with, most = Company(beside), cost
+		}
+	}
+	return with
 }
 
 // takes reports whether the gang may get a part in the group: it and all who are there take
@@ -211,7 +266,7 @@ func (c *Cluster) takes(g *Gang, group int32) bool {
 // together is the time that is lost if a member of the gang gets a part in the group, its own and
 // its neighbours', and what it takes itself, relative to alone on the median GPU.
 func (c *Cluster) together(g *Gang, group int32) float64 {
-	self := Occupant{Gang: g.ID, Class: g.class()}
+	self := g.occupant(0)
 	first := &c.gpus[c.groups[group].first].GPU
 	longer, theirs := 1.0, 0.0
 	for _, o := range c.occupants(group) {
@@ -262,7 +317,9 @@ func (g *Gang) StaysApart() bool { return g.Sharing != nil && !g.Sharing.Self &&
 // together is the gang, if its members may share a GPU.
 func (g Gang) together() Gang {
 	if g.Sharing != nil {
-		g.Sharing = &Sharing{g.Sharing.Beside, true}
+		with := *g.Sharing
+		with.Self = true
+		g.Sharing = &with
 	}
 	return g
 }

@@ -3,6 +3,8 @@
 
 package pal
 
+import "math"
+
 // The state hash of a cluster covers all that changes and that a search depends on. It is the
 // exclusive or of these numbers: one for every available GPU, one for every part of a GPU that is
 // taken, and one for the free resources of every node. It is cheap to update, and a cluster that
@@ -18,6 +20,9 @@ func hashOfOccupant(i int, o Occupant) uint64 {
 		if h = mix(h); b {
 			h++
 		}
+	}
+	for _, slower := range o.Sharing.Slower {
+		h = mix(h ^ math.Float64bits(slower))
 	}
 	for _, b := range []byte(o.Gang) {
 		h = mix(h ^ uint64(b))

@@ -288,6 +288,7 @@ func (p *Placer) syncQueue(ctx context.Context) {
 		t.Idle = t.Quiet() && !t.PassedOver && t.After.IsZero()
 	}
 	p.m.EndJob()
+	p.m.Queue.LookAround(gang.QueueTime(p.m.Time), p.m.View.Cluster)
 	p.m.CountOutside()
 	p.m.SyncMoving()
 }

@@ -260,6 +260,7 @@ func (e *engine) advance(at time.Duration) {
 
 func (e *engine) enqueue(i int) {
 	j := e.Jobs[i]
+	e.recall(i)
 	preemptible := e.Preemptible || j.Preemptible
 	q := queue.Job{ID: j.ID, Name: j.Name, Tenant: j.Tenant, Gang: e.jobs[i].gang, Submitted: e.now, Priority: j.Priority,
 		Preemptible: preemptible, Migratable: preemptible || e.Migratable, RestartCost: seconds(cmp.Or(e.RestartCostS, e.RestartS)), Checkpoint: seconds(e.CheckpointS)}
@@ -325,6 +326,7 @@ func (e *engine) decide() {
 			break
 		}
 	}
+	e.queue.LookAround(e.now, e.Cluster)
 	e.askForecasts()
 	e.wakeAt = 0
 	if at, ok := e.queue.Wake(e.now); ok {

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
@@ -39,6 +40,17 @@ func Share(nodes []pal.Node, parts int) []pal.Node {
 func SharedGangOf(j trace.Job, parts int) pal.Gang {
 	return pal.Gang{ID: j.ID, Class: j.Class, Speeds: j.Speeds, Sharing: &pal.Sharing{Beside: pal.AnyClass},
 		MemberSets: []pal.MemberSet{{Members: j.GPUs, GPUs: parts}}}
+}
+
+// recall has job i, which comes to the queue, know what earlier runs of its name tell of neighbours.
+func (e *engine) recall(i int) {
+	g := &e.jobs[i].gang
+	if g.Sharing == nil {
+		return
+	}
+	with := *g.Sharing
+	with.Slower, _ = queue.SlowerBeside(g.Class, e.queue.RunsBeside(e.Jobs[i].Name, g.GPUs()))
+	g.Sharing = &with
 }
 
 // pace is how a run goes on from a moment: it has worked for so long until then, and has so much

@@ -104,7 +104,7 @@ func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 		p.migrate()
 	}
 	p.grow()
-	p.account.idle = len(p.hidden)
+	p.account.idle = p.c.Amount(p.hidden...)
 	p.checkForecast()
 	return p.actions
 }

@@ -36,6 +36,8 @@ type sample struct {
 	// the median GPUs of that model. The speeds of its name turn that into work.
 	model string
 	time  time.Duration
+	// beside is who shared GPUs with the run, see [company.mostly].
+	beside int8
 }
 
 // submissions counts the submissions of a name. It is kept while gangs of the name exist or runs of
@@ -160,10 +162,10 @@ type RunHistory struct {
 	Runs []Run `json:"runs"`
 }
 
-// Run is a finished run: the time on the median GPUs of its model, in nanoseconds; its GPUs; and
-// the index of its model in Models, from 1. Index 0 means several models, or an unknown one; then
-// the time is at cost 1.
-type Run [3]int64
+// Run is a finished run: the time on the median GPUs of its model, in nanoseconds; its GPUs; the
+// index of its model in Models, from 1; and its company, see [company.mostly]. Index 0 means several
+// models, or an unknown one; then the time is at cost 1.
+type Run [4]int64
 
 // History returns all that is stored, by name.
 func (fs *foresight) History() []RunHistory {
@@ -171,7 +173,7 @@ func (fs *foresight) History() []RunHistory {
 	for name, h := range fs.history {
 		p := RunHistory{Name: name, Tenant: h.tenant, Last: h.last, Runs: make([]Run, len(h.samples))}
 		for i, s := range h.samples {
-			if p.Runs[i] = (Run{int64(s.work), int64(s.gpus)}); s.model == "" {
+			if p.Runs[i] = (Run{int64(s.work), int64(s.gpus), 0, int64(s.beside)}); s.model == "" {
 				continue
 			}
 			if !slices.Contains(p.Models, s.model) {
@@ -208,7 +210,7 @@ func (fs *foresight) Remember(history []RunHistory) {
 			if r[0] <= 0 || r[1] <= 0 {
 				continue
 			}
-			s := sample{work: time.Duration(r[0]), gpus: int(r[1]), nth: int64(i - len(runs) + 1)}
+			s := sample{work: time.Duration(r[0]), gpus: int(r[1]), nth: int64(i - len(runs) + 1), beside: companyOf(r[3])}
 			if r[2] > 0 && int(r[2]) <= len(p.Models) {
 				s.model, s.time = p.Models[r[2]-1], s.work
 			}

@@ -113,14 +113,14 @@ func (fs *foresight) nextLevel(e *entry, now time.Duration) time.Duration {
 		if float64(attained)*float64(e.whole()) >= math.MaxInt64 {
 			return math.MaxInt64
 		}
-		had, edge := attained*time.Duration(e.whole()), fs.opt.Quantum
-		for edge <= had {
+		had, edge := attained*time.Duration(e.whole()), float64(fs.opt.Quantum)/e.amount(1)
+		for time.Duration(math.Ceil(edge)) <= had {
 			if edge > math.MaxInt64/4 {
 				return math.MaxInt64 // after a million GPU hours and more: 64 bits do not hold the next edge
 			}
 			edge *= 4
 		}
-		due := now + (edge-had)/time.Duration(e.gpus)
+		due := now + (time.Duration(math.Ceil(edge))-had)/time.Duration(e.gpus)
 		if e.elastic != nil { // what it attained was rounded down
 			due -= time.Duration(e.whole()/e.gpus + 1)
 		}

@@ -123,6 +123,7 @@ func TestRebaseToAnotherSize(t *testing.T) {
 	run("preemptible", 4)
 	run("overdue", 2)
 	q.entries["overdue"].granted = true
+	q.entries["overdue"].served = 2
 	q.account.grant(0, 2)
 	q.levels.relevel(&q.foresight, time.Hour)
 	q.Rebase(func(id string, g pal.Gang, pl pal.Placement) (pal.Gang, pal.Placement) {
@@ -133,7 +134,7 @@ func TestRebaseToAnotherSize(t *testing.T) {
 		t.Errorf("to stop all frees %d GPUs at most, want 1", got)
 	}
 	if got := q.account.used; got != 1 {
-		t.Errorf("the overdue have %d GPUs, want 1", got)
+		t.Errorf("the overdue have %v GPUs, want 1", got)
 	}
 }
 

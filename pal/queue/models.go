@@ -25,7 +25,7 @@ func ran(before, now string) string {
 
 // sampleOf returns the gang's run as a sample, when it ends.
 func (e *entry) sampleOf(now time.Duration) sample {
-	s := sample{work: e.work(now), gpus: e.whole(), nth: e.nth}
+	s := sample{work: e.work(now), gpus: e.whole(), nth: e.nth, beside: e.company.mostly(now, e.attained(now))}
 	if model := ran(e.ranOn, e.placement.Model); e.state >= running && model != severalModels {
 		s.model, s.time = model, s.work
 		if e.placement.Speed > 0 {

@@ -73,7 +73,7 @@ func (fs *foresight) area(e *entry, now time.Duration) float64 {
 	if fs.mayStop(e) {
 		left = fs.index
 	}
-	return left(e, now).Seconds() * e.pace(now) * float64(e.whole())
+	return left(e, now).Seconds() * e.pace(now) * e.amount(e.whole())
 }
 
 // pace is the clock time of the gang's work so far over its time at cost 1; 1 before it ran.
@@ -114,7 +114,7 @@ func (fs *foresight) level(e *entry, now time.Duration) int {
 func (fs *foresight) levelInOrder(e *entry, now time.Duration) int {
 	switch fs.opt.Order {
 	case LAS:
-		return powerOf4(e.attained(now).Seconds() * float64(e.whole()) / fs.opt.Quantum.Seconds())
+		return powerOf4(e.attained(now).Seconds() * e.amount(e.whole()) / fs.opt.Quantum.Seconds())
 	case SRTF, Adaptive:
 		rank, left := e.rank, e.expect
 		if e.bucket == nil {

@@ -19,9 +19,9 @@ import (
 // turn; that only delays the next turn.
 type account struct {
 	at    time.Duration // up to which it is kept
-	gpus  int           // of the cluster
-	used  int           // GPUs of gangs that run because they were overdue
-	idle  int           // GPUs that stay free for the turn
+	gpus  float64       // of the cluster; a part of a GPU counts for its share
+	used  float64       // GPUs of gangs that run because they were overdue
+	idle  float64       // GPUs that stay free for the turn
 	share float64       // of the GPUs is what they may have in the long run
 	debt  float64       // GPU seconds beyond the share that are not made up for yet
 }
@@ -30,16 +30,16 @@ type account struct {
 // called before used, idle or gpus change. An unused share is not saved up.
 func (a *account) update(now time.Duration) {
 	if now > a.at {
-		a.debt = max(0, a.debt+(now-a.at).Seconds()*(float64(a.used+a.idle)-a.allowance()))
+		a.debt = max(0, a.debt+(now-a.at).Seconds()*(a.used+a.idle-a.allowance()))
 		a.at = now
 	}
 }
 
 // allowance is how many GPUs the overdue may have in the long run.
-func (a *account) allowance() float64 { return a.share * float64(a.gpus) }
+func (a *account) allowance() float64 { return a.share * a.gpus }
 
 // grant records that an overdue gang has begun to run on that many GPUs, or (negative) has stopped.
-func (a *account) grant(now time.Duration, gpus int) {
+func (a *account) grant(now time.Duration, gpus float64) {
 	a.update(now)
 	a.used += gpus
 }
@@ -51,15 +51,15 @@ func (a *account) due(pending []*entry, claims []*claim) bool {
 	used := a.used
 	for _, e := range pending {
 		if e.granted && e.state == starting {
-			used += e.gpus
+			used += e.amount(e.gpus)
 		}
 	}
 	for _, c := range claims {
 		if c.granted {
-			used += c.by.least()
+			used += c.by.amount(c.by.least())
 		}
 	}
-	return a.debt <= 0 && float64(used) < a.allowance()
+	return a.debt <= 0 && used < a.allowance()
 }
 
 // turn keeps GPUs for an overdue gang until all of them are free. It moves to other GPUs only to
@@ -103,7 +103,7 @@ func (e *entry) bySubmission(o *entry) int {
 // turn keeps GPUs at a time, and ends before the next gang's begins: first come, first served.
 func (p *pass) serve() {
 	p.account.update(p.now)
-	p.account.gpus = p.c.NumGPUs()
+	p.account.gpus = p.c.AllAmount()
 	if p.turn != nil && !p.valid(p.turn) {
 		p.turn = nil
 	}

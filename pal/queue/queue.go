@@ -45,6 +45,7 @@ type entry struct {
 	expect  time.Duration // to run on at cost 1, while waiting
 	overdue bool          // it has waited longer than its patience in all
 	granted bool          // it runs, or is to, because it was overdue
+	served  float64       // GPUs that it then counts for in Queue.account
 
 	patience     time.Duration // while waiting: see Queue.patience
 	waitingSince time.Duration // while waiting
@@ -78,6 +79,7 @@ type entry struct {
 	level    *level
 	levelDue time.Duration
 	duePos   int
+	company  company
 	copied   int // see Clone
 	*elastic     // nil of a gang of one size
 }
@@ -262,7 +264,8 @@ func (e *entry) isOn(p pal.Placement) bool {
 func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	q.resize(e, max(1, len(p.Members)))
 	if e.granted {
-		q.account.grant(at, e.gpus)
+		e.served = e.amount(e.gpus)
+		q.account.grant(at, e.served)
 	}
 	e.safeUntil = at + e.safeFor(q.opt.FreeStops)
 	e.state, e.placement, e.target, e.startedAt = running, p, pal.Placement{}, at
@@ -361,6 +364,7 @@ func (q *Queue) leave(now time.Duration, e *entry) {
 		q.forget(e)
 		q.version++
 	default:
+		e.company.meet(now, nobodyKnows)
 		e.reports = e.again(now)
 		e.before, e.doneBefore, e.ranOn = e.attained(now), e.work(now), ran(e.ranOn, e.placement.Model)
 		q.forget(e)
@@ -376,7 +380,7 @@ func (q *Queue) leave(now time.Duration, e *entry) {
 func (q *Queue) stop(now time.Duration, e *entry) {
 	q.version++
 	if e.granted {
-		q.account.grant(now, -e.gpus)
+		q.account.grant(now, -e.served)
 	}
 	q.countHeld(e, -1)
 	q.bookUsage(e, now, -e.booked)
@@ -428,7 +432,8 @@ func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang,
 			e.level.gpus += e.gpus - was
 		}
 		if e.granted && e.state >= running {
-			q.account.used += e.gpus - was
+			q.account.used += e.amount(e.gpus) - e.served
+			e.served = e.amount(e.gpus)
 		}
 		// Targets have old numbers. A gang that shrinks keeps its first members; one that moves
 		// goes nowhere until it has been stopped, or kept, and the queue decides again.

@@ -113,3 +113,74 @@ func TestUsageOfParts(t *testing.T) {
 		t.Errorf("a quarter of a GPU for four hours is %v GPU hours, want 1", u.GPUHours)
 	}
 }
+
+// Parts count for their share in what a gang has attained, in its rank, and in what the overdue get.
+func TestPartsCountForTheirShareInTheQueue(t *testing.T) {
+	opt := Default()
+	opt.Order, opt.Preempt, opt.Quantum = LAS, true, time.Hour
+	q, err := New(opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(id string, share float64) *entry {
+		g := pal.SingleGPUs(id, pal.ClassA, 2)
+		g.Share = share
+		if err := q.Restore(Job{ID: id, Gang: g, Preemptible: true}, pal.Placement{PMScore: 1, Penalty: 1, Members: make([]pal.Member, 2)}, 0); err != nil {
+			t.Fatal(err)
+		}
+		return q.entries[id]
+	}
+	whole, part := run("whole", 0), run("part", 0.25)
+	// Levels begin at 1, 4 and 16 GPU hours: two GPUs reach them after 0.5, 2 and 8 hours, two
+	// quarters after 2, 8 and 32.
+	for _, c := range []struct {
+		e     *entry
+		hours float64
+		next  float64
+	}{{whole, 0, 0.5}, {whole, 0.5, 2}, {whole, 2, 8}, {part, 0, 2}, {part, 0.5, 2}, {part, 2, 8}, {part, 8, 32}} {
+		now := time.Duration(c.hours * float64(time.Hour))
+		if got := q.nextLevel(c.e, now).Hours(); got != c.next {
+			t.Errorf("%s: after %v hours the next level is reached after %v, want %v", c.e.job.ID, c.hours, got, c.next)
+		}
+		at := q.nextLevel(c.e, now)
+		if before, after := q.levelInOrder(c.e, at-1), q.levelInOrder(c.e, at); after != before+1 {
+			t.Errorf("%s: at %v the level goes from %d to %d", c.e.job.ID, at, before, after)
+		}
+	}
+	q.opt.Order = Adaptive
+	if w, p := q.area(whole, 0), q.area(part, 0); p != w/4 {
+		t.Errorf("two quarters of a GPU rank as %v GPU seconds, two GPUs as %v", p, w)
+	}
+}
+
+// An overdue gang on parts of a GPU uses up the share of the overdue by what these count for.
+func TestOverdueParts(t *testing.T) {
+	c, err := pal.NewCluster([]pal.Node{{ID: "n", Name: "n", Groups: []pal.DeviceGroup{{Name: "s", Shared: true, GPUs: []pal.GPU{{ID: "s::0"}, {ID: "s::1"}, {ID: "s::2"}, {ID: "s::3"}}}}}}, pal.TwoTier(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := New(Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := pal.SingleGPUs("part", pal.ClassA, 1)
+	g.Sharing, g.Share = &pal.Sharing{Beside: pal.AnyClass}, 0.25
+	if err := q.Submit(0, Job{ID: "part", Gang: g}); err != nil {
+		t.Fatal(err)
+	}
+	starts := q.Decide(0, c)
+	if len(starts) != 1 {
+		t.Fatal(starts)
+	}
+	q.entries["part"].granted = true
+	c.Take(g, starts[0].Placement)
+	q.Started(0, "part", starts[0].Placement)
+	q.Decide(0, c)
+	if a := q.account; a.gpus != 1 || a.used != 0.25 {
+		t.Errorf("the overdue have %v of %v GPUs, want a quarter of one", a.used, a.gpus)
+	}
+	q.Finished(time.Hour, "part")
+	if q.account.used != 0 {
+		t.Errorf("%v GPUs are left", q.account.used)
+	}
+}

@@ -338,8 +338,8 @@ type Tracked struct {
 	denied string
 	// unfit are nodes on which Nomad's dry run refused the gang, and when.
 	unfit map[unfitNode]time.Time
-	// runs are the runs of its name by GPU model, see [Model.runsOf].
-	runs map[string]queue.ModelRuns
+	// runs are the runs of its name, see [Model.runsOf].
+	runs queue.PastRuns
 	// booked is until when the queue has counted its usage; set when it left the queue while
 	// running.
 	booked time.Duration

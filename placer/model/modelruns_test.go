@@ -33,7 +33,7 @@ func TestRunsOfAJob(t *testing.T) {
 	}
 	sees := func(what string, job *api.Job, gpus, runs int, hours time.Duration) {
 		t.Helper()
-		if got := m.runsOf(job, gpus)["T4"]; got != (queue.ModelRuns{Runs: runs, Time: hours * time.Hour}) {
+		if got := m.runsOf(job, gpus).ByModel["T4"]; got != (queue.ModelRuns{Runs: runs, Time: hours * time.Hour}) {
 			t.Errorf("%s: %+v, want %d runs of %d hours", what, got, runs, hours)
 		}
 	}

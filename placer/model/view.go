@@ -28,23 +28,31 @@ func (m *Model) ViewOptions(now time.Time) request.Options {
 			Quarantined: failure.QuarantinedGPUs(m.Quarantine, now), Unavailable: m.State.Unavailable(now),
 		},
 		Apps: c.Apps, DefaultClass: c.DefaultClass, DefaultPreempt: c.MayStop,
-		Children: c.Children, Learned: c.Learned, Runs: m.runsOf, OutlierThreshold: c.Queue.OutlierThreshold,
+		Children: c.Children, Learned: c.Learned, Runs: m.runsOf, Slower: m.slowerBeside, OutlierThreshold: c.Queue.OutlierThreshold,
 	}
 }
 
-// runsOf returns the finished runs of a job's name with that many GPUs, by GPU model. While the
-// queue has a job they stay as they were when it came: its speeds must not change with each run
-// that ends.
-func (m *Model) runsOf(job *api.Job, gpus int) map[string]queue.ModelRuns {
+// runsOf returns what is remembered of the finished runs of a job's name with that many GPUs. While
+// the queue has a job that stays as it was when the job came: its speeds must not change with each
+// run that ends.
+func (m *Model) runsOf(job *api.Job, gpus int) queue.PastRuns {
 	t := m.Jobs[cluster.KeyOf(job)]
 	if t != nil && t.Queued {
 		return t.runs
 	}
-	runs := m.Queue.RunsByModel(gang.NameOf(job), gpus)
+	runs := m.Queue.PastRuns(gang.NameOf(job), gpus)
 	if t != nil {
 		t.runs = runs
 	}
 	return runs
+}
+
+// slowerBeside is [pal.Sharing.Slower] of a job that the queue has, as the queue has it.
+func (m *Model) slowerBeside(k cluster.JobKey) (slower [pal.NumClasses]float64) {
+	if t := m.Jobs[k]; t != nil && t.Queued && t.Request.Gang.Sharing != nil {
+		return t.Request.Gang.Sharing.Slower
+	}
+	return slower
 }
 
 // UpdateView updates the view, or rebuilds it and tells the queue.

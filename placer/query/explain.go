@@ -64,7 +64,11 @@ type Explanation struct {
 	ClassFrom string `json:"class_from,omitempty"`
 	// SpeedsFrom is where its speed on each GPU model comes from.
 	SpeedsFrom map[string]string `json:"speeds_from,omitempty"`
-	Note       string            `json:"note,omitempty"`
+	// NeighboursFrom is where it is known from what neighbours cost it, by their class. A class that
+	// is not there: from the table of neighbours.
+	NeighboursFrom map[pal.AppClass]string `json:"neighbours_from,omitempty"`
+
+	Note string `json:"note,omitempty"`
 	// Obstacles are what keeps it from nodes, while it cannot start.
 	Obstacles []request.Obstacle `json:"obstacles,omitempty"`
 	// Submitted is since when it waits, or waited; zero if that is not known.
@@ -235,7 +239,7 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 		e.Parent = *job.ParentID
 	}
 	if t := s.m.Jobs[k]; t != nil {
-		e.Submitted, e.SpeedsFrom = t.Submitted(), t.Request.SpeedsFrom
+		e.Submitted, e.SpeedsFrom, e.NeighboursFrom = t.Submitted(), t.Request.SpeedsFrom, t.Request.NeighboursFrom
 		e.Elastic, e.asks = s.m.SizeOf(t), t.Request.Gang.Class
 		if st.Nomad == gang.Running || st.Nomad == gang.Starting {
 			s.whenEnds(e, t)

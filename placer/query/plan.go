@@ -97,7 +97,7 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 		e.State, e.Reason = gang.Rejected, model.Refused(err)
 		return e, nil
 	}
-	e.Mode, e.ClassFrom, e.SpeedsFrom = string(r.Mode), v.ClassFrom(&planned), r.SpeedsFrom
+	e.Mode, e.ClassFrom, e.SpeedsFrom, e.NeighboursFrom = string(r.Mode), v.ClassFrom(&planned), r.SpeedsFrom, r.NeighboursFrom
 	d := s.explainOn(v.Cluster, r.Gang)
 	if !d.Placed && r.Elastic != nil {
 		d = s.explainOn(v.Cluster, r.Least())

@@ -19,6 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/constraint"
 	"github.com/nomad-pal/nomad-pal/placer/ledger"
@@ -43,6 +44,9 @@ type Request struct {
 	Elastic *rewrite.Elastic
 	// SpeedsFrom is where the gang's speeds on GPU models are known from, in words, by model.
 	SpeedsFrom map[string]string
+	// NeighboursFrom is where it is known from what neighbours cost the gang, in words, by their class,
+	// where earlier runs tell: see [pal.Sharing].
+	NeighboursFrom map[pal.AppClass]string
 }
 
 // Sized is the gang, an elastic one with so many members.
@@ -131,7 +135,16 @@ func (v *View) Request(job *api.Job) (Request, error) {
 	if r.Gang.Speeds, r.SpeedsFrom, err = v.speeds(job, &r, modelsOf(asks)); err != nil {
 		return r, err
 	}
+	v.recall(job, &r)
 	return r, r.Gang.Validate()
+}
+
+// recall reads what earlier runs of the job's name tell of neighbours.
+func (v *View) recall(job *api.Job, r *Request) {
+	if r.Gang.Sharing != nil && v.opts.Runs != nil {
+		runs := v.opts.Runs(job, r.Full().GPUs()).Beside
+		r.Gang.Sharing.Slower, r.NeighboursFrom = queue.SlowerBeside(r.Gang.Class, runs)
+	}
 }
 
 // apart is why the members of a gang cannot be kept on different GPUs; nil if they can, or need not.
@@ -356,6 +369,9 @@ func (o Options) occupants(s *cluster.State) func(cluster.JobKey) pal.Occupant {
 			return is
 		}
 		is.Sharing = h.Neighbours
+		if o.Slower != nil {
+			is.Sharing.Slower = o.Slower(k)
+		}
 		if class, _, err := o.classOf(job, h); err == nil {
 			is.Class = class.Index()
 		}

@@ -32,7 +32,7 @@ func (v *View) speeds(job *api.Job, r *Request, models []string) (pal.Speeds, ma
 	}
 	digits := 3
 	if len(models) > 1 && v.opts.Runs != nil {
-		runs := maps.Clone(v.opts.Runs(job, r.Full().GPUs()))
+		runs := maps.Clone(v.opts.Runs(job, r.Full().GPUs()).ByModel)
 		maps.DeleteFunc(runs, func(m string, _ queue.ModelRuns) bool { return !slices.Contains(models, m) })
 		if rates = pooled(rates, from, runs); len(rates) > 1 && len(runs) > 1 {
 			digits = 2

@@ -85,7 +85,7 @@ func TestSpeeds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		v, err := NewView(s, Options{Ledger: ledger.Options{Locality: pal.TwoTier(1.7), Profile: p}, DefaultClass: pal.ClassA, Runs: func(*api.Job, int) map[string]queue.ModelRuns { return tc.runs }})
+		v, err := NewView(s, Options{Ledger: ledger.Options{Locality: pal.TwoTier(1.7), Profile: p}, DefaultClass: pal.ClassA, Runs: func(*api.Job, int) queue.PastRuns { return queue.PastRuns{ByModel: tc.runs} }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +137,7 @@ func TestSpeedsAndConstraints(t *testing.T) {
 		job := addJob(t, s, strings.Replace(hcl, `device "nvidia/gpu" {`, tc.device, 1), 1)
 		runs := map[string]queue.ModelRuns{"nvidia/gpu/T4": {Runs: 9, Time: time.Minute}, "nvidia/gpu/A100": {Runs: 9, Time: 10 * time.Minute}, "nvidia/gpu/K80": {Runs: 9, Time: 2 * time.Minute}}
 		for _, of := range []map[string]queue.ModelRuns{nil, runs} {
-			v, err := NewView(s, Options{Ledger: ledger.Options{Locality: pal.TwoTier(1.7)}, DefaultClass: pal.ClassA, Runs: func(*api.Job, int) map[string]queue.ModelRuns { return of }})
+			v, err := NewView(s, Options{Ledger: ledger.Options{Locality: pal.TwoTier(1.7)}, DefaultClass: pal.ClassA, Runs: func(*api.Job, int) queue.PastRuns { return queue.PastRuns{ByModel: of} }})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -27,8 +27,10 @@ type Options struct {
 	// Learned gives the class that was learned for jobs that say nothing; nil:
 	// nothing is.
 	Learned func(*api.Job) (pal.AppClass, bool)
-	// Runs are those that are remembered of the job's name, with so many GPUs, by GPU model; nil: none.
-	Runs func(job *api.Job, gpus int) map[string]queue.ModelRuns
+	// Runs are those that are remembered of the job's name, with so many GPUs; nil: none.
+	Runs func(job *api.Job, gpus int) queue.PastRuns
+	// Slower is [pal.Sharing.Slower] of a job that is queued or runs; nil: nothing is known.
+	Slower func(cluster.JobKey) [pal.NumClasses]float64
 	// Children: dispatched and periodic jobs can be registered.
 	Children bool
 	// OutlierThreshold is the PM score above which a GPU is an outlier; 0: none is.
@@ -78,7 +80,7 @@ func (v *View) Update(s *cluster.State, o Options) bool {
 
 // Clone is a copy that changes by itself, over a clone of its state, with the runs (see [Options])
 // of a clone of the queue.
-func (v *View) Clone(of *cluster.State, runs func(*api.Job, int) map[string]queue.ModelRuns) *View {
+func (v *View) Clone(of *cluster.State, runs func(*api.Job, int) queue.PastRuns) *View {
 	o := *v
 	o.opts.Runs = runs
 	o.Ledger = v.Ledger.Clone(of)

@@ -24,11 +24,13 @@ const (
 	anyPart   = "any part"
 	random    = "random neighbours"
 	ours      = "ours"
+	byTable   = "the table alone"
 	wrong     = "wrong classes"
+	rows      = "exact rows"
 	exact     = "exact pairs"
 )
 
-var policies = []string{exclusive, anyPart, random, wrong, ours, exact}
+var policies = []string{exclusive, anyPart, random, wrong, byTable, ours, rows, exact}
 
 const (
 	nodeGPUs = 8
@@ -170,11 +172,43 @@ func (c *cell) judge(cluster *pal.Cluster, policy string) {
 		cluster.SetInterference(func(of, by pal.Occupant) float64 { return -0.4 + chance(seed, of.Gang, by.Gang) })
 	case random:
 		cluster.SetInterference(sim.RandomNeighbours(c.seed))
+	case byTable:
+		cluster.SetInterference(func(of, by pal.Occupant) float64 {
+			return pal.Interference(pal.AppClasses()[of.Class], pal.AppClasses()[by.Class])
+		})
+	case rows:
+		row := c.rows()
+		cluster.SetInterference(func(of, by pal.Occupant) float64 { return row[apps[of.Gang]][by.Class] })
 	case exact:
 		cluster.SetInterference(func(of, by pal.Occupant) float64 {
 			return 1/c.pairs.Rate(c.model, apps[of.Gang], []string{apps[by.Gang]}) - 1
 		})
 	}
+}
+
+// rows are what a neighbour of each class costs each application, in the mean of the measured pairs: as if
+// an application's own runs had told all that they can tell.
+func (c *cell) rows() map[string][pal.NumClasses]float64 {
+	classes, row := map[string]pal.AppClass{}, map[string][pal.NumClasses]float64{}
+	for _, j := range c.jobs {
+		classes[trace.AppOf(j)] = j.Class
+	}
+	for of, class := range classes {
+		var sum, n, costs [pal.NumClasses]float64
+		for _, by := range slices.Sorted(maps.Keys(classes)) {
+			if r := c.pairs.Rate(c.model, of, []string{by}); r > 0 {
+				k := classes[by].Index()
+				sum[k], n[k] = sum[k]+r, n[k]+1
+			}
+		}
+		for k, by := range pal.AppClasses() {
+			if costs[k] = pal.Interference(class, by); n[k] > 0 {
+				costs[k] = n[k]/sum[k] - 1
+			}
+		}
+		row[of] = costs
+	}
+	return row
 }
 
 // run plays the cell under a policy.
@@ -189,7 +223,7 @@ func (c *cell) run(policy string) (result, error) {
 	rules.Placement = queue.Placement(agent.Placement)
 	cfg := sim.Config{Jobs: c.jobs, Cluster: cluster, Queue: rules, RestartS: restartS, Preemptible: c.preempts, MovesPerHour: agent.MovesPerHour,
 		Gang: func(j trace.Job) pal.Gang { return c.gang(j, policy) }}
-	if policy == exact {
+	if policy == exact || policy == rows {
 		cfg.Gang = c.alikeByApp(cluster)
 	}
 	if policy != exclusive {

@@ -383,10 +383,10 @@ func printDecision(b *base, e *query.Explanation) {
 
 // printNeighbours says who shares GPUs with the members, and what that is expected to cost.
 func printNeighbours(b *base, e *query.Explanation) {
-	rows := []string{row("Group", "GPU", "Neighbours", "Class", "It takes longer by", "They take longer by")}
+	rows := []string{row("Group", "GPU", "Neighbours", "Class", "It takes longer by", "Known from", "They take longer by")}
 	for _, m := range e.Decision.Chosen.Members {
 		for _, n := range m.Neighbours {
-			rows = append(rows, row(m.Group, shortGPU(attr.GPUOf(m.GPUs[0].ID), b.idLength(e.GPUIDLength)), n.Members, n.Class, percent(n.Costs), percent(n.CostsThem)))
+			rows = append(rows, row(m.Group, shortGPU(attr.GPUOf(m.GPUs[0].ID), b.idLength(e.GPUIDLength)), n.Members, n.Class, percent(n.Costs), cmp.Or(e.NeighboursFrom[n.Class], "the table"), percent(n.CostsThem)))
 		}
 	}
 	b.section("Neighbours on the same GPU, expected", rows)

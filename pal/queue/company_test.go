@@ -1,0 +1,196 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// sharers is a queue over one GPU in two parts, and what runs there.
+type sharers struct {
+	t   *testing.T
+	q   *Queue
+	c   *pal.Cluster
+	now time.Duration
+	on  map[string]pal.Placement
+	of  map[string]pal.Gang
+}
+
+func newSharers(t *testing.T, gpus int) *sharers {
+	s := &sharers{t: t, on: map[string]pal.Placement{}, of: map[string]pal.Gang{}}
+	n := pal.Node{ID: "n", Name: "n"}
+	for i := range gpus {
+		id := fmt.Sprint("gpu-", i)
+		n.Groups = append(n.Groups, pal.DeviceGroup{Name: "m", Shared: true, GPUs: []pal.GPU{{ID: id + "::0"}, {ID: id + "::1"}, {ID: id + "::2"}}})
+	}
+	var err error
+	if s.c, err = pal.NewCluster([]pal.Node{n}, pal.TwoTier(1)); err != nil {
+		t.Fatal(err)
+	}
+	if s.q, err = New(Default()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// start runs a gang on a part of each of the GPUs.
+func (s *sharers) start(id, name string, class pal.AppClass, gpus ...int) {
+	s.t.Helper()
+	g := pal.SingleGPUs(id, class, len(gpus))
+	g.Sharing = &pal.Sharing{Beside: pal.AnyClass}
+	may := make([]bool, s.c.Groups())
+	for _, i := range gpus {
+		may[i] = true
+	}
+	g.MemberSets[0].Eligible = may
+	pl, ok := pal.Place(s.c, g, s.q.opt.Placement)
+	if !ok {
+		s.t.Fatalf("%s does not fit", id)
+	}
+	if err := s.q.Restore(Job{ID: id, Name: name, Gang: g}, pl, s.now); err != nil {
+		s.t.Fatal(err)
+	}
+	s.c.Take(g, pl)
+	s.on[id], s.of[id] = pl, g
+	s.q.LookAround(s.now, s.c)
+}
+
+func (s *sharers) end(id string) {
+	s.c.Release(s.of[id], s.on[id])
+	s.q.Finished(s.now, id)
+	s.q.LookAround(s.now, s.c)
+}
+
+func (s *sharers) pass(minutes int) {
+	s.now += time.Duration(minutes) * time.Minute
+	s.q.LookAround(s.now, s.c)
+}
+
+// run is a run of a name that takes so many minutes, beside a neighbour that is there from first to last.
+func (s *sharers) run(name string, minutes int, beside pal.AppClass) {
+	s.t.Helper()
+	if beside != "" {
+		s.start("other", "other", beside, 0)
+	}
+	s.start("it", name, pal.ClassA, 0)
+	s.pass(minutes)
+	s.end("it")
+	if beside != "" {
+		s.end("other")
+	}
+}
+
+// From the fourth run of each kind on, what a name's runs took beside a class counts, and not before.
+func TestRunsBesideByHand(t *testing.T) {
+	s := newSharers(t, 1)
+	for n := range 6 {
+		s.run("n", 100, "")
+		s.run("n", 150, pal.ClassB)
+		if n < 4 {
+			s.run("n", 300, pal.ClassC) // three of them are told to be runs of another size
+			if n > 0 {
+				s.q.history["n"].samples[len(s.q.samples("n"))-1].gpus = 2
+			}
+		}
+		got := s.q.RunsBeside("n", 1)
+		if n < 3 {
+			if got != [pal.NumClasses]RunsBeside{} {
+				t.Fatalf("after %d runs: %+v", n+1, got)
+			}
+			continue
+		}
+		if b := got[pal.ClassB.Index()]; b.Runs != n+1 || b.Alone != n+1 || math.Abs(b.Times-1.5) > 1e-9 {
+			t.Errorf("after %d runs beside B: %+v", n+1, b)
+		}
+		if got[pal.ClassC.Index()].Runs != 0 || got[pal.ClassA.Index()].Runs != 0 {
+			t.Errorf("too few runs tell something: %+v", got)
+		}
+	}
+	slower, from := SlowerBeside(pal.ClassA, s.q.RunsBeside("n", 1))
+	told := 1 + pal.Interference(pal.ClassA, pal.ClassB)
+	if b := slower[pal.ClassB.Index()]; b < 1.5 || b > 1.55 || told < 2 {
+		t.Errorf("six runs alike beside B took 1.5 times as long; the table says %v, together %v", told, b)
+	}
+	if from[pal.ClassB] != "94 % seen in 6 runs, 6 alone; 6 % the table" || len(from) != 1 || slower[pal.ClassC.Index()] != 0 {
+		t.Errorf("from %v, %v", from, slower)
+	}
+	// What is stored tells the same to the next placer.
+	next, err := New(Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.Remember(s.q.History())
+	if got := next.RunsBeside("n", 1); got != s.q.RunsBeside("n", 1) {
+		t.Errorf("after a restart: %+v", got)
+	}
+}
+
+// Runs that differ widely say little: the table stands.
+func TestRunsBesideThatDiffer(t *testing.T) {
+	s := newSharers(t, 1)
+	for _, minutes := range []int{1, 10, 100, 1000} {
+		s.run("n", minutes, "")
+		s.run("n", 4*minutes, pal.ClassB)
+	}
+	b := s.q.RunsBeside("n", 1)[pal.ClassB.Index()]
+	if math.Abs(b.Times-4) > 1e-9 {
+		t.Errorf("%+v", b)
+	}
+	told := 1 + pal.Interference(pal.ClassA, pal.ClassB)
+	if got, seen := b.Slower(pal.ClassA, pal.ClassB); math.Abs(got-told) > 0.1 || seen > 0.05 {
+		t.Errorf("beside B it takes %v times as long (seen: %v), the table says %v", got, seen, told)
+	}
+}
+
+// A run had the company that was there for three quarters of its time. Nobody counts as having had it
+// while it waited.
+func TestCompanyOfARun(t *testing.T) {
+	const alone, besideA, besideD = int8(pal.Alone) + 1, 1, 4
+	for _, c := range []struct {
+		name string
+		want int8
+		play func(s *sharers)
+	}{
+		{"alone", alone, func(s *sharers) { s.pass(10) }},
+		{"beside D at last", besideD, func(s *sharers) { s.pass(10); s.start("d", "", pal.ClassD, 0); s.pass(30) }},
+		{"beside D for too short", 0, func(s *sharers) { s.pass(11); s.start("d", "", pal.ClassD, 0); s.pass(30) }},
+		{"D leaves soon", alone, func(s *sharers) { s.start("d", "", pal.ClassD, 0); s.pass(1); s.end("d"); s.pass(9) }},
+		{"a crowd", 0, func(s *sharers) {
+			s.start("d", "", pal.ClassD, 0)
+			s.start("e", "", pal.ClassD, 0)
+			s.pass(10)
+		}},
+		{"the worse neighbour of two members", besideA, func(s *sharers) {
+			s.start("a", "", pal.ClassA, 0)
+			s.start("d", "", pal.ClassD, 1)
+			s.pass(10)
+		}},
+		{"time in the queue is none of it", alone, func(s *sharers) {
+			s.pass(10)
+			s.c.Release(s.of["it"], s.on["it"])
+			s.q.Stopped(s.now, "it")
+			s.start("d", "", pal.ClassD, 0)
+			s.pass(100)
+			s.end("d")
+			s.c.Take(s.of["it"], s.on["it"])
+			s.q.Started(s.now, "it", s.on["it"])
+			s.pass(10) // the Queue first looks at it now
+			s.pass(40)
+		}},
+		{"it began before the queue", 0, func(s *sharers) { s.q.entries["it"].startedAt = -20 * time.Minute; s.pass(10) }},
+	} {
+		s := newSharers(t, 2)
+		s.start("it", "n", pal.ClassA, 0, 1)
+		c.play(s)
+		s.end("it")
+		if got := s.q.samples("n")[0].beside; got != c.want {
+			t.Errorf("%s: %d, want %d", c.name, got, c.want)
+		}
+	}
+}
