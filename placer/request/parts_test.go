@@ -14,6 +14,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/ledger"
 )
@@ -232,4 +233,44 @@ func TestUnlikePartsOfAGang(t *testing.T) {
 			}
 		}
 	}
+}
+
+// What earlier runs tell of neighbours counts in place of the table, for the job and for those who join
+// it, and the request says from how many runs.
+func TestNeighboursByEarlierRuns(t *testing.T) {
+	s := sharedWorld()
+	there := addJob(t, s, sharedJob("there", "nvidia/gpu.shared", 1, 1, `pal_class = "A"`), 1)
+	s.PutAlloc(&cluster.Alloc{ID: "a", Job: cluster.KeyOf(there), Group: "g", Name: "there.g[0]", Node: "id-0",
+		Desired: api.AllocDesiredStatusRun, Client: api.AllocClientStatusRunning, GPUs: []string{"S-node-0-0::2"}, ModifyIndex: 1})
+	job := addJob(t, s, sharedJob("j", "nvidia/gpu.shared", 4, 1, `pal_class = "D"`), 1)
+	var runs queue.PastRuns
+	runs.Beside[pal.ClassA.Index()] = queue.RunsBeside{Runs: 5, Alone: 7, Times: 4, Err: 0}
+	asked := 0
+	v, err := NewView(s, Options{Ledger: ledger.Options{Locality: pal.TwoTier(1.7)}, DefaultClass: pal.ClassA,
+		Runs: func(_ *api.Job, gpus int) queue.PastRuns { asked = gpus; return runs },
+		Slower: func(k cluster.JobKey) (slower [pal.NumClasses]float64) {
+			if k == cluster.KeyOf(there) {
+				slower[pal.ClassD.Index()] = 3
+			}
+			return slower
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := v.Request(job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if from := r.NeighboursFrom; asked != 4 || len(from) != 1 || from[pal.ClassA] != "100 % seen in 5 runs, 7 alone; 0 % the table" {
+		t.Errorf("of runs on %d GPUs: %v", asked, from)
+	}
+	for _, m := range pal.Explain(v.Cluster, r.Gang, pal.Policy{Name: pal.PAL}).Chosen.Members {
+		if attr.GPUOf(m.GPUs[0].ID) == "S-node-0-0" {
+			if n := m.Neighbours; len(n) != 1 || n[0].Costs != 3 || n[0].CostsThem != 2 {
+				t.Errorf("runs beside A took four times as long, and the neighbour's beside D three times: %+v", n)
+			}
+			return
+		}
+	}
+	t.Error("no member has a neighbour")
 }
