@@ -103,8 +103,7 @@ func (v *View) Request(job *api.Job) (Request, error) {
 		r.Hints.Preempt, r.PreemptFrom = ask(r.Key.Namespace, class)
 	}
 	r.Mode = modeOf(job, r.Hints)
-	r.Gang = pal.Gang{ID: r.Key.String(), Class: class, MaxTier: r.Hints.Locality, Replicas: replicas(job, r.Hints)}
-	r.Gang.Sharing = sharing(job, r.Hints)
+	r.Gang = pal.Gang{ID: r.Key.String(), Class: class, MaxTier: r.Hints.Locality, Replicas: replicas(job, r.Hints), Sharing: sharing(job, r.Hints)}
 	r.Elastic = elasticOf(job)
 	author := rewrite.Author(job)
 	var asks []eligibility
