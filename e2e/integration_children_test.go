@@ -131,7 +131,7 @@ func testChildDryRun(t *testing.T, b *bed) {
 	b.run(j.hcl())
 	child := b.dispatch("network", nil)
 	b.until("the dry run refuses", func() string {
-		if !strings.Contains(b.placer.Log(), "Nomad would not place group") {
+		if !strings.Contains(b.placer.Log(), "Nomad cannot place group") {
 			return fmt.Sprintf("no refusal in the agent's log yet; explain says: %s", b.explain(child).Reason)
 		}
 		return ""

@@ -290,7 +290,7 @@ func testGPUFailure(t *testing.T, b *bed) {
 	testLift(t, b)
 }
 
-// An operator gives the GPUs free: the agent at work takes notice by itself.
+// An operator gives the GPUs free: the active agent takes notice by itself.
 func testLift(t *testing.T, b *bed) {
 	b.run(gang("patient", 4, 4).hcl())
 	b.untilSays("explain patient", "quarantine")

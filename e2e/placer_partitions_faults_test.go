@@ -25,7 +25,7 @@ type breach struct {
 	mend    func() // what the test's goroutine does at the end of the round
 }
 
-// partitionKinds are the kinds of faults. Those of an agent hit the one at work.
+// partitionKinds are the kinds of faults. Those of an agent hit the active one.
 var partitionKinds = []struct {
 	kind string
 	make func(p *partitions) breach
@@ -123,7 +123,7 @@ func (p *partitions) workingPlacer() int {
 func (p *partitions) atWork() string     { return p.placers[p.workingPlacer()].host }
 func (p *partitions) someClient() string { return pick(p.rng, p.Clients()).Name }
 
-// someHost is any, Nomad's leader and the agent at work more often.
+// someHost is any, Nomad's leader and the active agent more often.
 func (p *partitions) someHost() string {
 	return pick(p.rng, []string{server(p.leader()), server(p.rng.IntN(3)), p.someClient(), p.someClient(), p.atWork(), p.placers[p.rng.IntN(2)].host})
 }
@@ -148,7 +148,7 @@ func (p *partitions) halves() breach {
 	return breach{what: strings.Join(one, ", "), rules: between(one, other), servers: []int{k}}
 }
 
-// clockApart starts the agent at work again, with another clock, until the end of the round.
+// clockApart starts the active agent again, with another clock, until the end of the round.
 func (p *partitions) clockApart() breach {
 	k, shift := p.workingPlacer(), pick(p.rng, []int{-7200, -300, -20, 20, 300, 7200})
 	return breach{

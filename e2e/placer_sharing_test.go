@@ -137,7 +137,7 @@ func testNoNeighbours(t *testing.T, b *bed) {
 // A fault makes all parts of a GPU unhealthy: what runs there runs on, and nothing new starts there.
 // In quarantine all parts are out, too.
 func testFaultOfParts(t *testing.T, b *bed) {
-	const apart = "its members do not share a GPU"
+	const apart = "its members may not share a GPU"
 	on := b.gpuOfPart(part("first", "", 1))
 	b.inventory(0, sharedScores[0], map[int]bool{slices.Index([]string{gpu(0, 0), gpu(0, 1)}, on): true})
 	b.untilUnhealthy(3)

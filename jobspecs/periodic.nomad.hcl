@@ -1,4 +1,4 @@
-# Every night at three, unless last night's run is still at work.
+# Every night at three, unless last night's run still works.
 #
 #   nomad-pal run periodic.nomad.hcl
 #   nomad job periodic force periodic        # run it now

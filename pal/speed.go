@@ -51,7 +51,7 @@ func ParseSpeeds(s string) (map[string]float64, error) {
 		case !ok || model == "":
 			return nil, fmt.Errorf("%q is not MODEL=SPEED; example: NVIDIA A100-SXM4-80GB=1, Tesla T4=0.2", strings.TrimSpace(part))
 		case err != nil || !(speed > 0) || math.IsInf(speed, 0) || speed < 1e-6 || speed > 1e6:
-			return nil, fmt.Errorf("%s is no speed of %s: it is a number from 0.000001 to 1000000, such as 0.2", strings.TrimSpace(value), model)
+			return nil, fmt.Errorf("%s is not a speed of %s: speeds are numbers from 0.000001 to 1000000, such as 0.2", strings.TrimSpace(value), model)
 		}
 		if _, twice := said[model]; twice {
 			return nil, fmt.Errorf("%s is there twice", model)

@@ -19,7 +19,7 @@ import (
 
 // Controls are what people set on jobs outside their jobspecs, such as a hold. They are stored in
 // one of Nomad's variables (nomad-pal/controls), so they survive restarts of the placer and new
-// versions of jobs. The agent at work writes the variable, and tells its placer to read it again.
+// versions of jobs. The active agent writes the variable, and tells its placer to read it again.
 // Nothing starts before it has been read, because a held job might start. If Nomad cannot read the
 // variable, the placer waits no longer than controlsWithin.
 
@@ -96,7 +96,7 @@ func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 	}
 	is, err := store.In(p.nomad).Controls().Read(ctx)
 	if store.Unreadable(err) || nomad.Refused(err) {
-		p.log.Warn("what people told about jobs cannot be read; going on without", "error", err)
+		p.log.Warn("cannot read what people set on jobs (holds, priorities); going on without it", "error", err)
 		err = nil
 	}
 	if p.report(readingControls, err); err != nil {

@@ -60,7 +60,7 @@ func TestRefusedByDryRunGoesElsewhere(t *testing.T) {
 		}
 		p.publish(now)
 		seen, asked := p.m.Jobs[cluster.KeyOf(job)], p.Picture()
-		const why = "Nomad would not place group \"g\" on the chosen nodes: no reason given"
+		const why = "Nomad cannot place group \"g\" on the chosen nodes: no reason given"
 		if e, err := asked.Explain(t.Context(), seen.Key); err != nil || e.Reason.String() != why || !e.StartFrom.IsZero() {
 			t.Errorf("explain: %v, %+v", err, e)
 		}
@@ -74,7 +74,7 @@ func TestRefusedByDryRunGoesElsewhere(t *testing.T) {
 	}
 }
 
-// Why a gang that is there in part is not made whole, only the placer at work knows: explain and
+// Why a gang that is there in part is not made whole, only the active placer knows: explain and
 // status tell.
 func TestWhyItIsNotWhole(t *testing.T) {
 	p := placerAt(t, func(w http.ResponseWriter, r *http.Request) {

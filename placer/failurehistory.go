@@ -227,7 +227,7 @@ func (h *failureHistory) trimQuarantine(now time.Time) {
 }
 
 // PutInQuarantine excludes GPUs from new placements for a time, with an operator's reason. For a
-// GPU that is in quarantine already it replaces reason and time. An agent at work reads it at its
+// GPU that is in quarantine already it replaces reason and time. The active agent reads it at its
 // next [Placer.Reread].
 func PutInQuarantine(ctx context.Context, c *nomad.Client, long time.Duration, why string, gpus ...string) error {
 	kept := store.In(c).Quarantine()
@@ -249,7 +249,7 @@ func PutInQuarantine(ctx context.Context, c *nomad.Client, long time.Duration, w
 }
 
 // LiftQuarantine ends the quarantine of the GPUs, or of all if none are named, and returns them by
-// id. If one is not in quarantine, it returns an error and lifts none. Agents at work read the
+// id. If one is not in quarantine, it returns an error and lifts none. Active agents read the
 // change within quarantineReread.
 func LiftQuarantine(ctx context.Context, c *nomad.Client, gpus ...string) ([]string, error) {
 	kept := store.In(c).Quarantine()

@@ -102,8 +102,8 @@ honest GPUs stay theirs and healthy, only their own measurements count, and a ga
 `, len(nodes))
 	for _, n := range nodes {
 		warning := cmp.Or(said[n.Name], "none: bounded or left out, and the log says what")
-		if len(warning) > 160 {
-			warning = strings.ToValidUTF8(warning[:160], "") + "…"
+		if len(warning) > 110 {
+			warning = strings.ToValidUTF8(warning[:110], "") + "…"
 		}
 		fmt.Fprintf(&b, "| %s | %s |\n", cell(n.Name), cell(warning))
 	}

@@ -73,26 +73,34 @@ func hostileReport(p *Placer, as []queue.Action, jobs []hostile.Job) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# What hostile jobs do to the placer
 
-Written by `+"`make faults`"+`. The %d jobs of placer/nomadtest/hostile, which Nomad takes or passes on, all together beside an honest gang of
-2 × 4 GPUs on 8 nodes of 8 GPUs, half of them free. Nothing panics and the honest gang starts, beside all of them and beside each
-alone (TestHostileJobs).
+Written by `+"`make faults`"+`. The %d jobs of placer/nomadtest/hostile, which Nomad accepts, run beside an honest gang of 2 × 4 GPUs on 8 nodes of
+8 GPUs, half of them free. Nothing panics, and the honest gang starts beside all of them and beside each alone (TestHostileJobs).
 
 | the job has | it is | because |
 |---|---|---|
 `, len(jobs))
+	type outcome struct{ now, why string }
+	of := map[outcome][]string{}
+	var outcomes []outcome
 	for _, j := range jobs {
 		k := cluster.KeyOf(j.Job)
-		now, why := "left to Nomad", "it asks for no GPUs"
+		o := outcome{"left to Nomad", "it asks for no GPUs"}
 		if s, ok := status[k.ID]; ok {
-			now, why = string(s.State), s.Reason.String()
+			o = outcome{string(s.State), s.Reason.String()}
 		}
 		if startsJob(as, k) {
-			now, why = "started", "it asks for what there is"
+			o = outcome{"started", "it asks for what there is"}
 		}
-		if len(why) > 120 {
-			why = strings.ToValidUTF8(why[:120], "") + "…"
+		if len(o.why) > 90 {
+			o.why = strings.ToValidUTF8(o.why[:90], "") + "…"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", cell(j.Name), now, cell(why))
+		if of[o] == nil {
+			outcomes = append(outcomes, o)
+		}
+		of[o] = append(of[o], cell(j.Name))
+	}
+	for _, o := range outcomes {
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", strings.Join(of[o], "; "), o.now, cell(o.why))
 	}
 	return b.String()
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// Jobs of a namespace that is made while the placer is at work are served as others are, and
+// Jobs of a namespace that is made while the placer is active are served as others are, and
 // when they end their GPUs are free: Nomad's event stream tells nothing of them until somebody
 // subscribes again.
 func TestNewNamespace(t *testing.T) {

@@ -28,7 +28,7 @@ import (
 type Register func(ctx context.Context, job *api.Job, isNew bool) (*api.JobRegisterResponse, error)
 
 // ErrNotSubmitted means that the placer has done nothing with a submission.
-var ErrNotSubmitted = errors.New("the placer did not take the job in")
+var ErrNotSubmitted = errors.New("the placer did not accept the job")
 
 // submission is a job that was submitted to the placer.
 type submission struct {

@@ -38,15 +38,15 @@ sim-policies: studies ## Every policy tried, over populations, loads, penalties 
 QUEUE_OF = $(shell git log -1 --format='%cs %h' -- pal sim placer/model)
 
 .PHONY: sim-users
-sim-users: studies ## What estimates and checkpoints win users, on parts of the traces and on generated ones; writes docs/results/sim-users.md (minutes; SIM_USERS_ARGS="-against FILE": also over the build/sim-users.json of another queue)
-	$(STUDIES)/simtraces -users -json build/sim-users.json -md docs/results/sim-users.md $(SIM_USERS_ARGS)
+sim-users: studies ## What estimates and checkpoints win users, on parts of the traces and on generated ones; writes docs/results/sim-users.{md,csv} (minutes; SIM_USERS_ARGS="-against FILE": also over the build/sim-users.json of another queue)
+	$(STUDIES)/simtraces -users -json build/sim-users.json -md docs/results/sim-users.md -csv docs/results/sim-users.csv $(SIM_USERS_ARGS)
 
 .PHONY: sim-progress
 sim-progress: studies ## What reports of progress win users, on the same jobs; writes docs/results/sim-progress.md (an hour; when run again with the same queue, it goes on where it was; SIM_PROGRESS_ARGS="-only 'seed 2'": only these traces)
 	$(STUDIES)/simtraces -progress -runs build/sim-progress-$(lastword $(QUEUE_OF)).jsonl -md docs/results/sim-progress.md $(SIM_PROGRESS_ARGS)
 
 .PHONY: sim-models
-sim-models: studies ## Which GPU model each job gets, by speeds that others measured; writes docs/results/models.md (needs PAL_DATA; minutes)
+sim-models: studies ## Which GPU model each job gets, by speeds that others measured; writes docs/results/models.{md,csv} (needs PAL_DATA; minutes)
 	$(PAL_DATA_SET)
 	$(STUDIES)/simmodels -md docs/results/models.md $(SIM_MODELS_ARGS)
 

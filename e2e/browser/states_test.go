@@ -24,7 +24,7 @@ type clusterState struct {
 	make func(t *testing.T, w *world)
 	day  func(halfHour float64) (on, wait int, more map[string]any)
 	says []string
-	idle bool // no placer is at work
+	idle bool // no placer is active
 }
 
 func clusterStates() []clusterState {
@@ -67,7 +67,7 @@ func clusterStates() []clusterState {
 			return 8, 0, sample(8, int(step)/44*8, 0)
 		}, []string{"8 of 32 GPUs", "8 unhealthy", "XID 79", "the queue is empty"}, false},
 		{"no-placer", func(t *testing.T, w *world) { runs(t, w, eight("llama-sft", 2)) }, calm(16),
-			[]string{"No placer has been at work since", "nothing starts until one is", "16 of 32 GPUs"}, true},
+			[]string{"No placer has been active since", "nothing starts until one is", "16 of 32 GPUs"}, true},
 		{"failed-jobs", func(t *testing.T, w *world) {
 			runs(t, w, eight("llama-sft", 1))
 			broken := eight("broken-loader", 1)

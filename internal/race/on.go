@@ -5,5 +5,5 @@
 
 package race
 
-// Enabled reports whether the race detector is at work.
+// Enabled reports whether the race detector is on.
 const Enabled = true

@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package race tells tests whether the race detector is at work, which makes them many times as
+// Package race tells tests whether the race detector is on, which makes them many times as
 // slow: where the same goroutines run in hundreds of cases, a sample of these shows it what they
 // share. Without it all cases run, in `make unit` and `make simulations`.
 package race
@@ -11,8 +11,7 @@ import "hash/fnv"
 // oneOf: one case in so many is of the sample.
 const oneOf = 8
 
-// Skips reports whether a case, given by the name of its test, does not run as the race detector is
-// at work.
+// Skips reports whether a case, given by the name of its test, does not run as the race detector is on.
 func Skips(name string) bool {
 	h := fnv.New32a()
 	h.Write([]byte(name))

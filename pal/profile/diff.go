@@ -49,7 +49,7 @@ func (e Event) String() string {
 	case BecameOutlier:
 		return fmt.Sprintf("%s: outlier, PM score %.3f, class %d", what, e.ToScore, e.To)
 	case Recovered:
-		return fmt.Sprintf("%s: no outlier any more, PM score %.3f → %.3f, class %d", what, e.FromScore, e.ToScore, e.To)
+		return fmt.Sprintf("%s: no longer an outlier, PM score %.3f → %.3f, class %d", what, e.FromScore, e.ToScore, e.To)
 	default:
 		return fmt.Sprintf("%s: class %d → %d, PM score %.3f → %.3f (%+.1f %%)", what, e.From, e.To,
 			e.FromScore, e.ToScore, 100*(float64(e.ToScore)/math.Max(float64(e.FromScore), 1e-9)-1))

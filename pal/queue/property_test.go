@@ -449,7 +449,7 @@ func TestNewRefuses(t *testing.T) {
 		"parts": {func(o *Options) { o.Tenants = map[string]Tenant{"a": {Quota: 4}, "a/b": {Quota: 3}, "a/c": {Quota: 2}} },
 			`queue: tenant "a": its parts have quotas of 5 GPUs in all, it has 4`},
 		"pattern": {func(o *Options) { o.Tenants = map[string]Tenant{"a": {Namespaces: []string{"[x"}}} },
-			`queue: tenant "a": "[x" is no pattern of namespaces`},
+			`queue: tenant "a": "[x" is not a pattern of namespaces`},
 		"quota": {func(o *Options) { o.Tenants = map[string]Tenant{"a": {Quota: -1}} }, `queue: tenant "a": quota -1 is negative`},
 		"users": {func(o *Options) { o.Tenants = map[string]Tenant{"a": {MaxJobsPerUser: -1}} }, `queue: tenant "a": max_gpus_per_user 0 and max_jobs_per_user -1 must not be negative`},
 	} {

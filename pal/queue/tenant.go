@@ -247,7 +247,7 @@ func (o Options) checkTenants() error {
 		}
 		for _, pattern := range t.patterns(name) {
 			if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
-				return fmt.Errorf("queue: tenant %q: %q is no pattern of namespaces", name, pattern)
+				return fmt.Errorf("queue: tenant %q: %q is not a pattern of namespaces", name, pattern)
 			}
 			if other, ok := claimed[pattern]; ok {
 				return fmt.Errorf("queue: namespace %q belongs to both tenant %q and tenant %q", pattern, other, name)

@@ -25,7 +25,7 @@ const entryCharge = time.Hour
 type usage struct {
 	gpuS float64       // GPU seconds as they counted at…
 	at   time.Duration // …that time
-	rate float64       // GPUs at work since, each for what it counts
+	rate float64       // GPUs in use since, each for what it counts
 }
 
 // decay is the half-life of usage; 0: nothing is kept.

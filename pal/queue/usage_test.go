@@ -66,7 +66,7 @@ func TestPricedUsage(t *testing.T) {
 	}
 }
 
-// GPUs at work count as one more hour, by price, too, and no longer once they are given back.
+// GPUs in use count as one more hour, by price, too, and no longer once they are given back.
 func TestPricedCharge(t *testing.T) {
 	w := marketWorld(t)
 	w.queue.opt.Usage, w.queue.opt.FairShare = UsagePriced, true

@@ -33,7 +33,7 @@ const (
 	Locality  Kind = "locality"   // it fits, but waits for GPUs closer together
 	Next      Kind = "next-round" // it fits: the next decision starts it
 
-	NoPlacer     Kind = "no-placer"     // its GPUs are free, but no placer is at work
+	NoPlacer     Kind = "no-placer"     // its GPUs are free, but no placer is active
 	Away         Kind = "nodes-away"    // its nodes are not ready
 	WindowKeeps  Kind = "window-keeps"  // a window keeps GPUs from it
 	Held         Kind = "held"          // somebody holds it
@@ -130,7 +130,7 @@ const (
 	RequeueAsked  Kind = "requeue-asked" // somebody asked for it
 	MakesRoom     Kind = "makes-room"    // it was stopped for another job
 	Moves         Kind = "moves"         // it was stopped to move
-	Edited        Kind = "edited"        // it was stopped as its author changed it
+	Edited        Kind = "edited"        // it was stopped as its author changed the job
 	NotWhole      Kind = "not-whole"     // not all members could run
 	EndedComplete Kind = "complete"      // how many members are complete
 	EndedFailed   Kind = "failed"        // a member failed on a node
@@ -170,7 +170,7 @@ const (
 
 	// What plan says.
 	WouldStart     Kind = "would-start"
-	WouldStartIdle Kind = "would-start-idle" // if a placer were at work
+	WouldStartIdle Kind = "would-start-idle" // if a placer were active
 	WouldRest      Kind = "would-rest"       // it would have no members
 	WouldKeep      Kind = "would-keep"       // its GPUs; Nomad restarts what changes
 	WouldCanary    Kind = "would-canary"     // the same by canaries
@@ -198,7 +198,7 @@ func init() { texts = voice }
 
 // voice is each kind in words. testdata/reasons.txt shows all of them.
 var voice = map[Kind]func(Reason) string{
-	Starting:  say("its GPUs are chosen, and it is being registered"),
+	Starting:  say("its GPUs are chosen; the placer is registering it"),
 	Stopping:  func(r Reason) string { return stopping(r) },
 	Shrinking: func(r Reason) string { return giving(r.Shrinking) + " for it" },
 	TooLarge: func(r Reason) string {
@@ -223,40 +223,42 @@ var voice = map[Kind]func(Reason) string{
 	GPUs:      func(r Reason) string { return "needs " + Count(r.Needs) + "; " + free(r) },
 	Scattered: func(r Reason) string { return scattered(r) },
 	Services: func(r Reason) string {
-		text := fmt.Sprintf("needs %s; services hold them, and run until they are stopped", Count(r.Needs))
+		text := fmt.Sprintf("needs %s; services hold them, and services run until they are stopped", Count(r.Needs))
 		if len(r.Because) > 0 {
-			text += "; it may also start once nodes are back: " + list(r.Because, ", ")
+			text += "; it may also start when nodes return: " + list(r.Because, ", ")
 		}
 		return text
 	},
 	Reserved: func(r Reason) string { return "free GPUs are reserved for " + r.Ahead + ", ahead in the queue" },
-	Spared:   func(r Reason) string { return "a service; free GPUs go first to " + r.Ahead + ", which ends" },
-	Order:    func(r Reason) string { return r.Ahead + " is ahead, and nobody may pass it (backfill = none)" },
+	Spared: func(r Reason) string {
+		return "free GPUs go first to " + r.Ahead + ", which ends by itself; this service does not"
+	},
+	Order: func(r Reason) string { return r.Ahead + " is ahead, and nobody may pass it (backfill = none)" },
 	InWindow: func(r Reason) string {
 		if r.Until.IsZero() {
-			return "its GPUs are kept for a maintenance window or a reservation, and it may run into that"
+			return "its GPUs are reserved for a maintenance window or a reservation, and it might not end before"
 		}
-		return fmt.Sprintf("its GPUs are kept for a window until %s, and it may run into that", Moment(r.Until))
+		return fmt.Sprintf("its GPUs are reserved for a window that lasts until %s, and it might not end before", Moment(r.Until))
 	},
-	Locality: say("GPUs are free, but faster or closer ones may come free soon"),
-	Next:     say("its GPUs are free; the next decision starts it"),
+	Locality: say("it could start, but waits for faster or closer GPUs that may come free soon"),
+	Next:     say("its GPUs are free; it starts with the next decision"),
 
-	NoPlacer:    say("waits for a placer: none is at work"),
-	Away:        func(r Reason) string { return "its nodes are away: " + list(r.Because, ", ") },
+	NoPlacer:    say("no placer is active"),
+	Away:        func(r Reason) string { return "its nodes are unavailable: " + list(r.Because, ", ") },
 	WindowKeeps: func(r Reason) string { return windowKeeps(r) },
 	Held: func(r Reason) string {
-		return because(r, "held"+by(r.Cause)+" since "+Moment(r.Until)+" (nomad-pal hold -lift ends that)")
+		return because(r, "held"+by(r.Cause)+" since "+Moment(r.Until)+" (to release it: nomad-pal hold -lift)")
 	},
 	ComesAfter: func(r Reason) string {
 		return "comes after " + names(r.Jobs) + " (pal_after): " + list(r.Because, ", ")
 	},
 	InCircle: func(r Reason) string {
-		return "comes after " + names(r.Jobs) + " (pal_after), which comes after it: run one of them again without pal_after"
+		return "comes after " + names(r.Jobs) + " (pal_after), which comes after this job: a cycle; run one of them again without pal_after"
 	},
 	Provided:     func(r Reason) string { return "it also comes after " + names(r.Jobs) + " (pal_after)" },
 	StillEnding:  func(r Reason) string { return stillEnding(r) },
-	BeingRead:    say("the placer is reading what Nomad keeps of it"),
-	NomadRefuses: func(r Reason) string { return "Nomad would not place it now: " + r.Cause },
+	BeingRead:    say("the placer is still reading the job from Nomad"),
+	NomadRefuses: func(r Reason) string { return "Nomad cannot place it now: " + r.Cause },
 
 	NoGPUs: say("the job asks for no GPUs"),
 	TooFew: func(r Reason) string {
@@ -267,29 +269,29 @@ var voice = map[Kind]func(Reason) string{
 		return because(r, "needs "+Count(r.Needs)+"; "+match)
 	},
 	TooWide: func(r Reason) string {
-		return because(r, fmt.Sprintf("group %q needs %d × %d GPUs of one model, %d on each node; an idle cluster has room for %d of %d", r.Group, r.Members, r.Each, r.Each, r.Room, r.Members))
+		return because(r, fmt.Sprintf("group %q needs %d × %d GPUs of one model, %d on each node; an idle cluster has room for %d of %d members", r.Group, r.Members, r.Each, r.Each, r.Room, r.Members))
 	},
 	TooMany: func(r Reason) string {
-		return because(r, fmt.Sprintf("group %q needs %d × %d GPUs, %d on each node; an idle cluster has room for %d of %d", r.Group, r.Members, r.Each, r.Each, r.Room, r.Members))
+		return because(r, fmt.Sprintf("group %q needs %d × %d GPUs, %d on each node; an idle cluster has room for %d of %d members", r.Group, r.Members, r.Each, r.Each, r.Room, r.Members))
 	},
-	Neighbours:   say("the job and those who are there do not take each other for neighbours (pal_neighbours)"),
-	MembersApart: say(`its members do not share a GPU (pal_neighbours = "any,self" lets them)`),
+	Neighbours:   say("this job and the jobs there do not accept each other as neighbours (pal_neighbours)"),
+	MembersApart: say(`its members may not share a GPU (pal_neighbours = "any,self" allows it)`),
 	SpreadOut: func(r Reason) string {
 		switch {
 		case r.Nodes == 1:
 			return fmt.Sprintf("its %d replicas share a node: no other one had GPUs that they may use", r.Members)
 		case r.Room == 1:
-			return fmt.Sprintf("its %d replicas are on %d nodes, so that a lost node takes one of them", r.Members, r.Nodes)
+			return fmt.Sprintf("its %d replicas are on %d nodes, so a lost node takes only one", r.Members, r.Nodes)
 		}
 		return fmt.Sprintf("its %d replicas are spread over %d nodes, at most %d on each", r.Members, r.Nodes, r.Room)
 	},
 	FasterLeft: func(r Reason) string {
-		return fmt.Sprintf("a faster GPU model, %s, has room and would take %d %% less time: it is left to jobs that gain more by it or fit on no other", r.Device, r.Percent)
+		return fmt.Sprintf("on the faster GPU model %s, which has room, it would take %d %% less time; that model is left to jobs that gain more or fit on no other", r.Device, r.Percent)
 	},
 	TooFar: func(r Reason) string {
-		text := fmt.Sprintf("group %q needs %d × %d GPUs of one model within one %s; an idle %s has room for %d of %d", r.Group, r.Members, r.Each, r.Tier, r.Tier, r.Room, r.Members)
+		text := fmt.Sprintf("group %q needs %d × %d GPUs of one model within one %s; an idle %s has room for %d of %d members", r.Group, r.Members, r.Each, r.Tier, r.Tier, r.Room, r.Members)
 		if r.Rackless {
-			text += "; no node names its rack (rack_meta), so each is its own"
+			text += "; no node names its rack (rack_meta), so each counts as a rack"
 		}
 		return because(r, text)
 	},
@@ -297,18 +299,18 @@ var voice = map[Kind]func(Reason) string{
 		return because(r, fmt.Sprintf("needs %s within one %s; %s free, but not that close together", Count(r.Needs), r.Tier, are(r.Free)))
 	},
 	Barred: func(r Reason) string {
-		return because(r, fmt.Sprintf("no node could take group %q, even if it were idle", r.Group))
+		return because(r, fmt.Sprintf("no node could run group %q, even when idle", r.Group))
 	},
 	Obstacle: func(r Reason) string { return because(r, r.Cause+onNodes(r)) },
 	More:     func(r Reason) string { return counted(r.Total, "more reason", "more reasons") },
 	Never:    func(r Reason) string { return list(r.Because, "; ") },
 	NeverGroup: func(r Reason) string {
-		return because(r, fmt.Sprintf("Nomad can place group %q nowhere: %s%s", r.Group, r.Cause, onNodes(r)))
+		return because(r, fmt.Sprintf("Nomad cannot place group %q on any node: %s%s", r.Group, r.Cause, onNodes(r)))
 	},
 	Rejected:        func(r Reason) string { return r.Cause },
 	StaysGated:      func(r Reason) string { return r.Cause + "; remove its constraint on ${meta.pal_gate} and run it again" },
-	NoChild:         func(r Reason) string { return "none of its children can be served: " + r.Cause },
-	UngatedChildren: say("its runs have no gate, so Nomad places them alone"),
+	NoChild:         func(r Reason) string { return "none of its runs can be placed: " + r.Cause },
+	UngatedChildren: say("its runs have no gate, so Nomad places them without the placer"),
 	PayloadChildren: say("runs without a payload are placed; runs with one stay gated"),
 	WouldBeNative:   func(r Reason) string { return "Nomad alone would place it: " + r.Cause },
 	Unreadable:      func(r Reason) string { return "the placer cannot read it: " + r.Cause },
@@ -321,7 +323,7 @@ var voice = map[Kind]func(Reason) string{
 	Ungated: func(r Reason) string {
 		text := placedByNomad(r) + "; it has no gate, so the placer leaves it alone"
 		if r.Have > 0 {
-			text += " (a gate added now is removed again: stop it first)"
+			text += " (to add a gate, stop the job first: the placer removes it from a running job)"
 		}
 		return text
 	},
@@ -333,12 +335,12 @@ var voice = map[Kind]func(Reason) string{
 	MembersRun:   func(r Reason) string { return membersRun(r) },
 	Incomplete:   func(r Reason) string { return because(r, there(r)) },
 	Deploying:    func(r Reason) string { return because(r, there(r)) + "; Nomad may retry after the deployment" },
-	OthersRun:    say("the others run on"),
+	OthersRun:    say("the others keep running"),
 	OthersDone:   say("the others have finished"),
-	OnlyItsNodes: say("the missing members wait for GPUs on the job's nodes: on others, Nomad would rerun members that have ended"),
-	OnlyItsGPUs:  say("the missing members wait for the job's own GPUs: others would restart the members that run"),
+	OnlyItsNodes: say("the missing members wait for GPUs on the job's own nodes; other nodes would make Nomad rerun finished members"),
+	OnlyItsGPUs:  say("the missing members wait for the job's own GPUs; other GPUs would restart the running members"),
 	OnlyItsClass: func(r Reason) string {
-		return fmt.Sprintf("the missing members wait for GPUs of class %d or better: slower ones would restart the others", r.Class)
+		return fmt.Sprintf("the missing members wait for GPUs of class %d or better; slower ones would restart the running members", r.Class)
 	},
 	NoRoomMissing:   func(r Reason) string { return because(r, "no room for the missing members") },
 	NoRoomCanaries:  func(r Reason) string { return because(r, "no room for the canaries of the new version") },
@@ -346,7 +348,7 @@ var voice = map[Kind]func(Reason) string{
 	CanariesToNomad: say("Nomad has yet to place the canaries"),
 	Blocked: func(r Reason) string {
 		if r.Group == "" {
-			return "Nomad has no room, and does not say why"
+			return "Nomad has no room, and gives no reason"
 		}
 		return fmt.Sprintf("Nomad has no room for group %q: %s", r.Group, r.Cause)
 	},
@@ -355,18 +357,18 @@ var voice = map[Kind]func(Reason) string{
 	MemberFailed:   func(r Reason) string { return "a member failed, and Nomad does not retry it: " + r.Cause },
 	CutShort:       say("a client ended a member (was its node purged?), and Nomad does not rerun it"),
 	MemberStopped:  say("a member was stopped (node drain?), and Nomad does not rerun it"),
-	MembersStopped: say("its members were stopped (node drain, or did somebody stop them?)"),
-	Replacing:      say("members were stopped (node drain?); Nomad is asked to place them again"),
-	BesidePins:     say("members of an earlier version run on elsewhere than its pins: no deployment replaces them"),
-	Misplaced:      say("members run elsewhere than its pins: no room, or Nomad gave them other or fewer GPUs (before 1.11.1: hashicorp/nomad#18364)"),
+	MembersStopped: say("its members were stopped (by a node drain or by somebody)"),
+	Replacing:      say("members were stopped (node drain?); the placer has asked Nomad to place them again"),
+	BesidePins:     say("members of an earlier version keep running outside its pins: no deployment replaces them"),
+	Misplaced:      say("members run outside its pins: no room, or Nomad gave them other or fewer GPUs (before 1.11.1: hashicorp/nomad#18364)"),
 	DryRunRefuses: func(r Reason) string {
-		return fmt.Sprintf("Nomad would not place group %q on the chosen nodes: %s", r.Group, r.Cause)
+		return fmt.Sprintf("Nomad cannot place group %q on the chosen nodes: %s", r.Group, r.Cause)
 	},
-	RunsOnAsBefore: func(r Reason) string { return because(r, "its new version does not fit, so the old one runs on") },
-	RunsUnread:     func(r Reason) string { return "it runs on, but its new version cannot be served: " + r.Cause },
-	RunsUnserved:   func(r Reason) string { return "its new version cannot be served, so the old one runs on: " + r.Cause },
+	RunsOnAsBefore: func(r Reason) string { return because(r, "the old version keeps running; the new one does not fit") },
+	RunsUnread:     func(r Reason) string { return "the old version keeps running; the new one is rejected: " + r.Cause },
+	RunsUnserved:   func(r Reason) string { return "the old version keeps running; the new one is rejected: " + r.Cause },
 	MemberPlacedAgain: func(r Reason) string {
-		return fmt.Sprintf("Nomad placed member %s again %s, last at %s: %s", r.Member, times(r.Tries), second(r.Until), r.Cause)
+		return fmt.Sprintf("Nomad rescheduled member %s %s, last at %s: %s", r.Member, times(r.Tries), second(r.Until), r.Cause)
 	},
 	MemberRestarted: func(r Reason) string {
 		return fmt.Sprintf("member %s was restarted %s on its node", r.Member, times(r.Tries))
@@ -383,9 +385,9 @@ var voice = map[Kind]func(Reason) string{
 	RetriedLater:  say("Nomad retries it later (reschedule block)"),
 	NotRetriedNow: say("its reschedule block allows no further try for now"),
 	NotRetried:    say("its reschedule block allows no further try"),
-	MoreMissing:   func(r Reason) string { return fmt.Sprintf("%d more of its members are missing, too", r.Total) },
-	MoreTried:     func(r Reason) string { return fmt.Sprintf("%d more of its members were tried again, too", r.Total) },
-	PlansChild:    say("it is parameterized or periodic, and does not run itself: this is of a child of it"),
+	MoreMissing:   func(r Reason) string { return fmt.Sprintf("%d more members are missing", r.Total) },
+	MoreTried:     func(r Reason) string { return fmt.Sprintf("%d more members were rescheduled or restarted", r.Total) },
+	PlansChild:    say("it is parameterized or periodic, and does not run itself; this plan is for one of its runs"),
 	NodesLeaving:  func(r Reason) string { return r.Cause },
 	Error:         func(r Reason) string { return r.Cause },
 
@@ -393,10 +395,10 @@ var voice = map[Kind]func(Reason) string{
 		return fmt.Sprintf("given up after %s: %s; fix the job and run it again", counted(r.Tries, "try", "tries"), r.Cause)
 	},
 	LostTooOften: func(r Reason) string {
-		return fmt.Sprintf("given up after %s, the last: %s; run it again once that is fixed", counted(r.Tries, "loss", "losses"), r.Cause)
+		return fmt.Sprintf("given up after %s; the last: %s; fix that, then run the job again", counted(r.Tries, "loss", "losses"), r.Cause)
 	},
 	FailedUnseen: func(r Reason) string {
-		return fmt.Sprintf("not retried, as no placer reached it for %d minutes after it failed: %s; run it again", r.Minutes, r.Cause)
+		return fmt.Sprintf("not retried: no placer handled the failure within %d minutes: %s; run it again", r.Minutes, r.Cause)
 	},
 	MakesRoom: func(r Reason) string {
 		if r.Ahead == "" {
@@ -406,7 +408,7 @@ var voice = map[Kind]func(Reason) string{
 	},
 	RequeueAsked: func(r Reason) string { return "it was requeued" + by(r.Cause) + " (nomad-pal requeue)" },
 	Moves:        say("it moves to better GPUs"),
-	Edited:       say("its author changed it"),
+	Edited:       say("its author changed the job"),
 	NotWhole: func(r Reason) string {
 		if len(r.Because) > 0 {
 			return list(r.Because, "; ")
@@ -419,19 +421,19 @@ var voice = map[Kind]func(Reason) string{
 	NoMoreRuns:    say("it makes no more runs"),
 
 	AheadFailed:   say("it has failed; run it again"),
-	AheadRejected: say("it cannot be served itself"),
-	AheadEndless:  func(r Reason) string { return "it is a " + r.Cause + " job, and those do not finish" },
-	AheadRuns:     say("it runs"),
+	AheadRejected: say("it is rejected"),
+	AheadEndless:  func(r Reason) string { return "it is a " + r.Cause + " job, which never finishes" },
+	AheadRuns:     say("it is running"),
 	AheadWaits:    say("it has not started"),
-	AheadMissing:  say("Nomad does not have it (purged, forgotten, or not yet registered?)"),
-	AheadTemplate: say("it is parameterized or periodic, and never ends; name its children"),
+	AheadMissing:  say("Nomad has no such job (purged, garbage-collected, or not yet registered?)"),
+	AheadTemplate: say("it is parameterized or periodic, and never ends; name one of its runs"),
 	AheadGoesOn:   say("it has not ended"),
-	AheadStopped:  say("it was stopped before it had finished; run it again"),
-	AheadUnread:   func(r Reason) string { return "Nomad does not show it: " + r.Cause },
+	AheadStopped:  say("it was stopped before it finished; run it again"),
+	AheadUnread:   func(r Reason) string { return "reading it from Nomad: " + r.Cause },
 	AheadChecked:  say("checking whether it has finished"),
 
 	WiderFits: func(r Reason) string {
-		return fmt.Sprintf("it would fit now without pal_locality = %s, on GPUs that are farther apart", r.Tier)
+		return fmt.Sprintf("without pal_locality = %s it would fit now, on GPUs farther apart", r.Tier)
 	},
 	FewerFit: func(r Reason) string {
 		return fmt.Sprintf("with %s = %d instead of %d it would fit now", r.Key, r.Room, r.Members)
@@ -439,7 +441,7 @@ var voice = map[Kind]func(Reason) string{
 	FewerWhole: func(r Reason) string {
 		return fmt.Sprintf("with %s = %d instead of %d it would have all its members now", r.Key, r.Room, r.Members)
 	},
-	EditCount: say("change the count in its file and run it (nomad job scale does that only once its deployment is over)"),
+	EditCount: say("change the count in the job file and run it (nomad job scale works only after the deployment)"),
 	AskLess: func(r Reason) string {
 		if r.User != "" {
 			return fmt.Sprintf("ask for at most %s, or have the tenant's max_gpus_per_user raised", Count(r.Limit))
@@ -450,7 +452,7 @@ var voice = map[Kind]func(Reason) string{
 	AwaitTenant:  func(r Reason) string { return await(r, "its members") },
 	AwaitTenants: func(r Reason) string { return await(r, "the canaries") },
 	AwaitCanaries: func(r Reason) string {
-		return fmt.Sprintf("the canaries start once %s free beside those of the old version", map[bool]string{true: "1 GPU comes", false: Count(r.Needs) + " come"}[r.Needs == 1])
+		return fmt.Sprintf("the canaries start when %s free beside the GPUs of the old version", map[bool]string{true: "1 GPU comes", false: Count(r.Needs) + " come"}[r.Needs == 1])
 	},
 	RaiseLimit: raise,
 	CanariesRun: func(r Reason) string {
@@ -469,12 +471,12 @@ var voice = map[Kind]func(Reason) string{
 	WithoutCanary: say("to update without canaries, run the job with canary = 0 in its update block: Nomad replaces the members where they are"),
 	Revert:        say("to go back: nomad job revert"),
 	CouldRun:      func(r Reason) string { return fmt.Sprintf("it could run %s (%s)", r.Cause, r.Try) },
-	ChangeJob:     say("change the job, or give a node what it lacks; the placer tries it again when a node changes, or in some minutes"),
-	FixVersion:    say("fix the job and run it again; until then it runs on, but is not started again if it loses members"),
+	ChangeJob:     say("change the job, or give a node what it lacks; the placer tries again when a node changes, or after some minutes"),
+	FixVersion:    say("fix the job and run it again; until then the old version keeps running, but does not restart if it loses members"),
 	Advice:        func(r Reason) string { return r.Cause },
 
 	WouldStart:     func(r Reason) string { return "would start now" + provided(r) },
-	WouldStartIdle: func(r Reason) string { return "would start if a placer were at work" + provided(r) },
+	WouldStartIdle: func(r Reason) string { return "would start if a placer were active" + provided(r) },
 	WouldRest:      func(r Reason) string { return "would have no members: " + r.Cause },
 	WouldKeep: func(r Reason) string {
 		return fmt.Sprintf("runs on %s and would keep %s; Nomad restarts the tasks that change", Count(r.Needs), them(r.Needs))
@@ -483,13 +485,13 @@ var voice = map[Kind]func(Reason) string{
 		return fmt.Sprintf("runs on %s and would keep %s; if its tasks change, Nomad first places the canaries, on further GPUs", Count(r.Needs), them(r.Needs))
 	},
 	WouldReplace: func(r Reason) string {
-		return fmt.Sprintf("runs on %s, and asks for others: its members would be replaced as its update block says", Count(r.Needs))
+		return fmt.Sprintf("runs on %s, and asks for others: Nomad would replace its members as its update block says", Count(r.Needs))
 	},
 	WouldRestart: func(r Reason) string {
-		return fmt.Sprintf("runs on %s, and asks for others: its members would be stopped and started again, as a whole", Count(r.Needs))
+		return fmt.Sprintf("runs on %s, and asks for others: the placer would stop it and start it again as a whole", Count(r.Needs))
 	},
 	WouldRunOn: func(r Reason) string {
-		return because(r, fmt.Sprintf("runs on %s, and would run on as it is: its new version does not fit", Count(r.Needs)))
+		return because(r, fmt.Sprintf("runs on %s, and would keep running as it is: the new version does not fit", Count(r.Needs)))
 	},
 }
 
@@ -542,12 +544,12 @@ func free(r Reason) string {
 		return text + small(r)
 	case r.FreeOthers > 0:
 		if r.Used != nil && r.Used.Outliers > 0 {
-			return fmt.Sprintf("%s free, %s, and %d more that it cannot use", are(r.Free), counted(r.Used.Outliers, "outlier", "outliers"), r.FreeOthers)
+			return fmt.Sprintf("%s free, plus %s and %d that it cannot use", are(r.Free), counted(r.Used.Outliers, "outlier", "outliers"), r.FreeOthers)
 		}
-		return fmt.Sprintf("%s free, and %d more that it cannot use", are(r.Free), r.FreeOthers)
+		return fmt.Sprintf("%s free, plus %d that it cannot use", are(r.Free), r.FreeOthers)
 	}
 	if r.Used != nil && r.Used.Outliers > 0 {
-		return fmt.Sprintf("%s free (%s more)", are(r.Free), counted(r.Used.Outliers, "outlier", "outliers"))
+		return fmt.Sprintf("%s free, plus %s", are(r.Free), counted(r.Used.Outliers, "outlier", "outliers"))
 	}
 	return are(r.Free) + " free"
 }
@@ -561,7 +563,7 @@ func (r Reason) slowOnly() bool {
 func outliers(r Reason) string {
 	n := r.Free + r.Used.Outliers
 	if n == 1 {
-		return "1 is free, but an outlier"
+		return "1 is free, but it is an outlier"
 	}
 	if r.Used.Outliers == n {
 		return fmt.Sprintf("%d are free, but all are outliers", n)
@@ -580,9 +582,9 @@ func scattered(r Reason) string {
 	case len(r.Because) > 0 && (r.Because[0].Kind == Neighbours || r.Because[0].Kind == MembersApart):
 		return text + are(r.Free) + " free, but " + list(r.Because, ", ")
 	case r.Needs == 1:
-		return because(r, text+are(r.Free)+" free, but without the CPU, memory or disk that it needs")
+		return because(r, text+are(r.Free)+" free, but on nodes that lack the CPU, memory or disk")
 	}
-	return because(r, text+are(r.Free)+" free, but too scattered, or without the CPU, memory or disk that it needs"+small(r))
+	return because(r, text+are(r.Free)+" free, but too scattered, or on nodes that lack the CPU, memory or disk"+small(r))
 }
 
 // small tells how many of the GPUs that match are of models that are too small for the gang.
@@ -590,7 +592,7 @@ func small(r Reason) string {
 	if r.Small == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %d that match %s of GPU models with too few for it", r.Small, be(r.Small))
+	return fmt.Sprintf("; %d matching %s of a model that has too few for it", r.Small, be(r.Small))
 }
 
 // String lists what is used by what.
@@ -605,7 +607,7 @@ func (u Used) String() string {
 		}
 	}
 	if u.Kept > 0 {
-		parts = append(parts, fmt.Sprintf("%d kept for jobs ahead", u.Kept))
+		parts = append(parts, fmt.Sprintf("%d reserved for jobs ahead", u.Kept))
 	}
 	if u.Outliers > 0 {
 		parts = append(parts, counted(u.Outliers, "outlier", "outliers"))
@@ -615,7 +617,7 @@ func (u Used) String() string {
 
 // windowKeeps says which GPUs a window keeps from it.
 func windowKeeps(r Reason) string {
-	return fmt.Sprintf("window %s keeps %s from it until %s", r.Window, Count(r.Needs), Moment(r.Until))
+	return fmt.Sprintf("window %s reserves %s until %s", r.Window, Count(r.Needs), Moment(r.Until))
 }
 
 // onNodes says on how many nodes something is so.
@@ -635,7 +637,7 @@ func there(r Reason) string {
 func placedByNomad(r Reason) string {
 	switch {
 	case r.Have == 0:
-		return "Nomad has placed nothing of it"
+		return "Nomad has placed none of its members"
 	case r.Have < r.Want:
 		return fmt.Sprintf("placed by Nomad alone on %s, %d of %d members", Count(r.Needs), r.Have, r.Want)
 	}
@@ -654,7 +656,7 @@ func membersRun(r Reason) string {
 		what string
 	}{
 		{d.Restarting, "ended and restarting (restart block)"},
-		{d.Replacing, "placed, until those that they replace have ended (kill_timeout)"},
+		{d.Replacing, "placed and waiting for the members they replace to end (kill_timeout)"},
 		{d.Pending, "placed and pending (for example, pulling images)"},
 		{d.Complete, "complete"},
 		{d.Preempted, "preempted by Nomad for jobs with a higher priority"},
@@ -668,7 +670,7 @@ func membersRun(r Reason) string {
 
 // ended says how many members are complete.
 func ended(r Reason) string {
-	return fmt.Sprintf("%d of %s complete", r.Have, counted(r.Want, "member is", "members are")) + ending(r)
+	return there(r) + " complete" + ending(r)
 }
 
 // ending says how many members have yet to end.
@@ -677,17 +679,17 @@ func ending(r Reason) string {
 		return ""
 	}
 	if r.Doing.Ending == 1 {
-		return "; 1 is still ending, and holds its GPUs"
+		return "; 1 is still stopping and holds its GPUs"
 	}
-	return fmt.Sprintf("; %d are still ending, and hold their GPUs", r.Doing.Ending)
+	return fmt.Sprintf("; %d are still stopping and hold their GPUs", r.Doing.Ending)
 }
 
 // stillEnding says of one that waits again that members hold GPUs still.
 func stillEnding(r Reason) string {
 	if r.Have == 1 {
-		return "1 member was told to stop and has not ended yet; it keeps its GPUs until then"
+		return "1 member is still stopping and holds its GPUs"
 	}
-	return fmt.Sprintf("%d members were told to stop and have not ended yet; they keep their GPUs until then", r.Have)
+	return fmt.Sprintf("%d members are still stopping and hold their GPUs", r.Have)
 }
 
 // provided is after which jobs a planned one would start.
@@ -780,7 +782,7 @@ func raise(r Reason) string {
 // await is whose jobs some members wait for, as a limit is reached.
 func await(r Reason, members string) string {
 	if r.User != "" {
-		return fmt.Sprintf("the limit of user %s is reached: %s start once other jobs of the user have ended", r.User, members)
+		return fmt.Sprintf("the limit of user %s is reached: %s start when other jobs of the user end", r.User, members)
 	}
-	return fmt.Sprintf("its tenant's limit is reached: %s start once other jobs of the tenant have ended", members)
+	return fmt.Sprintf("its tenant's limit is reached: %s start when other jobs of the tenant end", members)
 }

@@ -118,7 +118,7 @@ func TestRuns(t *testing.T) {
 	t.Parallel()
 	databases(t, func(t *testing.T, db *DB) {
 		ended, waits, other := job("train-1", "ann"), job("train-2", "bob"), job("serve", "ann")
-		ended.State, ended.Ended, ended.Whole, ended.Reason = Complete, at(2), at(1.5), "2 of 2 members are complete"
+		ended.State, ended.Ended, ended.Whole, ended.Reason = Complete, at(2), at(1.5), "2 of 2 members complete"
 		ended.MemberGPUs, ended.Preemptible = 2, true
 		ended.Stops = queue.Stops{Stops: 3, LostGPUSeconds: 100.25, SavedSeconds: 0.5}
 		waits.State, waits.Started, waits.Submitted = Pending, time.Time{}, at(5)

@@ -49,7 +49,7 @@ const (
 	pruneEvery   = time.Hour
 )
 
-// accounts is the database of the agent at work.
+// accounts is the database of the active agent.
 type accounts struct {
 	db      atomic.Pointer[accounting.DB] // nil: not open
 	trouble atomic.Pointer[string]        // why it cannot be opened, read or written; nil or "": it can
@@ -240,13 +240,13 @@ func filterOf(q url.Values) (f accounting.Filter, err error) {
 	for name, to := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
 		if text := q.Get(name); text != "" {
 			if *to, err = time.Parse(time.RFC3339, text); err != nil {
-				return f, fmt.Errorf("%s=%q is no time as 2006-01-02T15:04:05Z", name, text)
+				return f, fmt.Errorf("%s=%q is not a time such as 2006-01-02T15:04:05Z", name, text)
 			}
 		}
 	}
 	if text := q.Get("limit"); text != "" {
 		if f.Most, err = strconv.Atoi(text); err != nil || f.Most < 1 {
-			return f, fmt.Errorf("limit=%q is no number from 1 on", text)
+			return f, fmt.Errorf("limit=%q is not a number of at least 1", text)
 		}
 	}
 	return f, nil

@@ -46,8 +46,8 @@ func TestHistory(t *testing.T) {
 			t.Errorf("by the beginning of an id: %+v", got)
 		}
 		for path, says := range map[string]string{
-			"/v1/runs?state=gone": `state="gone" is none of`, "/v1/runs?since=yesterday": `since="yesterday" is no time`,
-			"/v1/runs?limit=0": `limit="0" is no number from 1 on`, "/v1/usage?by=color": `by="color" is none of`,
+			"/v1/runs?state=gone": `state="gone" is none of`, "/v1/runs?since=yesterday": `since="yesterday" is not a time`,
+			"/v1/runs?limit=0": `limit="0" is not a number of at least 1`, "/v1/usage?by=color": `by="color" is none of`,
 		} {
 			if status, text := r.send(http.MethodGet, path, "ops", ""); status != http.StatusBadRequest || !strings.Contains(text, says) {
 				t.Errorf("%s: %d %s", path, status, text)

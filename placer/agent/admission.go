@@ -48,7 +48,7 @@ func (a *Admission) Validate() error {
 	}
 	for _, k := range slices.Sorted(maps.Keys(a.Meta)) {
 		if !strings.HasPrefix(k, "pal_") {
-			return fmt.Errorf("admission: meta %s is no hint: hints begin with pal_", k)
+			return fmt.Errorf("admission: meta %s is not a hint: hints begin with pal_", k)
 		}
 	}
 	return nil

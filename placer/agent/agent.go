@@ -31,7 +31,7 @@ type Agent struct {
 	log   hclog.Logger
 	hooks placer.Hooks
 	meter *meter.Meter
-	// current is the placer at work, nil between two and while this agent is
+	// current is the active placer, nil between two and while this agent is
 	// not the leader.
 	current atomic.Pointer[placer.Placer]
 	leads   atomic.Bool
@@ -159,7 +159,7 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 		return err
 	}
 	for _, w := range cfg.Warnings(time.Now()) {
-		a.log.Warn("the configuration has something without effect", "what", w)
+		a.log.Warn("a part of the configuration has no effect", "what", w)
 	}
 	client, err := file.Nomad.Connect(a.meter.Transport)
 	if err != nil {
@@ -208,7 +208,7 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 	return a.elect(ctx, client, *file.HA, lead)
 }
 
-// beside starts what goes on beside the placer while this agent is at work: learning and notifying.
+// beside starts what goes on beside the placer while this agent is active: learning and notifying.
 func (a *Agent) beside(ctx context.Context, file File, client *nomad.Client, cfg *model.Config, start func(func())) error {
 	notifiers, err := a.notifiers(file)
 	if err != nil {
@@ -230,7 +230,7 @@ func (a *Agent) beside(ctx context.Context, file File, client *nomad.Client, cfg
 	return nil
 }
 
-// notify sends events while this agent is at work. It goes on where the block was before the
+// notify sends events while this agent is active. It goes on where the block was before the
 // configuration was reloaded.
 func (a *Agent) notify(ctx context.Context, n *notifier) {
 	after, _ := a.notified.LoadOrStore(n.of.Name, uint64(0))
@@ -239,7 +239,7 @@ func (a *Agent) notify(ctx context.Context, n *notifier) {
 
 const (
 	// collectAfter is when that is done though the placer has not rested: this agent may not be the
-	// one at work.
+	// active one.
 	collectAfter = time.Minute
 	// rest is how long no cycle runs where nothing is urgent: in a burst less than half of it.
 	rest = 500 * time.Millisecond

@@ -233,7 +233,7 @@ func TestHealthOfLostTouch(t *testing.T) {
 	}
 }
 
-// An agent that cannot write its heartbeat is not healthy: commands say that no placer is at work.
+// An agent that cannot write its heartbeat is not healthy: commands say that no placer is active.
 func TestHealthWithoutHeartbeat(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
@@ -341,7 +341,7 @@ func TestRights(t *testing.T) {
 }
 
 // A heartbeat that could not be written a moment ago is a warning; commands still say that the
-// placer is at work.
+// placer is active.
 func TestHealthHearsHeartbeat(t *testing.T) {
 	t.Parallel()
 	denied := errors.New("denied")

@@ -31,7 +31,7 @@ func bodySite(t *testing.T) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.agent.current.Store(p) // it is at work
+	s.agent.current.Store(p) // it is active
 	return s
 }
 

@@ -175,7 +175,7 @@ type HTTP struct {
 	// Advertise is the address that is published in Nomad for the commands.
 	Advertise string `hcl:"advertise,optional"`
 	// TokenPlain has tokens cross the network in plain text: an agent that stands by passes
-	// requests on to the one at work by HTTP, too.
+	// requests on to the active one by HTTP, too.
 	TokenPlain bool `hcl:"token_plain,optional"`
 	// Admission switches the admission endpoint on.
 	Admission bool `hcl:"admission,optional"`

@@ -42,7 +42,7 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	after, err := strconv.ParseUint(q.Get("after"), 10, 64)
 	if err != nil && q.Get("after") != "" {
-		http.Error(w, fmt.Sprintf("after=%q is no ID of an event", q.Get("after")), http.StatusBadRequest)
+		http.Error(w, fmt.Sprintf("after=%q is not the ID of an event", q.Get("after")), http.StatusBadRequest)
 		return
 	}
 	c, ok := s.judged(w, r, (*caller).listsSome)
@@ -106,7 +106,7 @@ func lastOf(q url.Values) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
-		return 0, fmt.Errorf("last=%q is no number from 1 on", text)
+		return 0, fmt.Errorf("last=%q is not a number of at least 1", text)
 	}
 	return n, nil
 }

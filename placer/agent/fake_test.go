@@ -398,7 +398,7 @@ func (r *running) send(method, path, token, body string, headers ...string) (int
 	return resp.StatusCode, b.String()
 }
 
-// ready waits until the agent is, and if it is at work, until it rests: what it asks Nomad then is somebody's.
+// ready waits until the agent is, and if it is active, until it rests: what it asks Nomad then is somebody's.
 func (r *running) ready() *running {
 	r.t.Helper()
 	until(r.t, "the agent is ready", func() bool {

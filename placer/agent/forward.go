@@ -24,7 +24,7 @@ import (
 const forwardedBy = "X-Nomad-Pal-Forwarded-By"
 
 // ofItself reports whether a request asks about the agent that gets it. All others ask about the
-// cluster, which only the agent at work knows.
+// cluster, which only the active agent knows.
 func ofItself(r *http.Request) bool {
 	switch path := r.URL.Path; path {
 	case "/", "/v1/agent", "/v1/metrics", "/v1/admission":
@@ -36,7 +36,7 @@ func ofItself(r *http.Request) bool {
 	}
 }
 
-// byActive has the agent at work answer what this one does not know while it stands by.
+// byActive has the active agent answer what this one does not know while it stands by.
 func (s *server) byActive(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, served := mux.Handler(r)
@@ -51,10 +51,10 @@ func (s *server) byActive(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// forward passes a request on to the agent at work, with its caller's token.
+// forward passes a request on to the active agent, with its caller's token.
 func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 	if by := r.Header.Get(forwardedBy); by != "" {
-		return fmt.Errorf("agent %s, which asks it, takes it for the one at work: try again in a moment", by)
+		return fmt.Errorf("agent %s, which asks it, takes it for the active one: try again in a moment", by)
 	}
 	to, at, err := s.activeAddress(r.Context(), r.Header)
 	if err != nil {
@@ -81,15 +81,15 @@ func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 			p.Out.Header.Set(forwardedBy, name())
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			s.agent.log.Debug("the agent at work does not answer", "agent", to.Agent, "address", at, "error", err)
-			http.Error(w, fmt.Sprintf("this agent stands by, and agent %s, at work, does not answer at %s", to.Agent, at), http.StatusServiceUnavailable)
+			s.agent.log.Debug("the active agent does not answer", "agent", to.Agent, "address", at, "error", err)
+			http.Error(w, fmt.Sprintf("this agent stands by, and the active agent, %s, does not answer at %s", to.Agent, at), http.StatusServiceUnavailable)
 		},
 	}
 	proxy.ServeHTTP(w, r)
 	return nil
 }
 
-// activeAddress is where the agent at work is asked, or why it is not.
+// activeAddress is where the active agent is asked, or why it is not.
 func (s *server) activeAddress(ctx context.Context, asked http.Header) (to heartbeat.Activity, at *url.URL, err error) {
 	if to, err = s.activities.get(ctx); err != nil {
 		return to, nil, errors.New(publicError(err))
@@ -97,11 +97,11 @@ func (s *server) activeAddress(ctx context.Context, asked http.Header) (to heart
 	host, _ := os.Hostname() // that of no other agent, if it is not known
 	switch {
 	case to.Agent == "" || to.Idle() && to.Trouble == "":
-		return to, nil, errors.New("no agent is at work")
+		return to, nil, errors.New("no agent is active")
 	case to.Address == "":
-		return to, nil, fmt.Errorf("agent %s, at work, publishes no address: set http { advertise } in its configuration", to.Agent)
+		return to, nil, fmt.Errorf("the active agent, %s, publishes no address: set http { advertise } in its configuration", to.Agent)
 	case Loopback(to.Address) && to.Host() != host:
-		return to, nil, fmt.Errorf("agent %s, at work, listens on its own machine only: set http { bind_address } in its configuration", to.Agent)
+		return to, nil, fmt.Errorf("the active agent, %s, listens on its own machine only: set http { bind_address } in its configuration", to.Agent)
 	}
 	cfg, err := s.file.Nomad.config()
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *server) activeAddress(ctx context.Context, asked http.Header) (to heart
 	}
 	secret := asked.Get("X-Nomad-Token") + asked.Get("Authorization")
 	if err := Unprotected(to.Address, true, cfg.TLSConfig); err != nil && secret != "" && !cmp.Or(s.file.HTTP, &HTTP{}).TokenPlain {
-		return to, nil, fmt.Errorf("does not ask agent %s, at work at %s, for you: %w; ask there yourself, or set http { token_plain = true }", to.Agent, to.Address, err)
+		return to, nil, fmt.Errorf("does not ask the active agent, %s at %s, for you: %w; ask there yourself, or set http { token_plain = true }", to.Agent, to.Address, err)
 	}
 	at, err = url.Parse(to.Address)
 	return to, at, err

@@ -96,7 +96,7 @@ func TestStandbyForwards(t *testing.T) {
 			t.Errorf("%s: %d %.100s", path, got, text)
 		}
 	}
-	if status, text := second.send(http.MethodGet, "/v1/queue", "alice", "", forwardedBy+": somebody/1"); status != http.StatusServiceUnavailable || !strings.Contains(text, "agent somebody/1, which asks it, takes it for the one at work") {
+	if status, text := second.send(http.MethodGet, "/v1/queue", "alice", "", forwardedBy+": somebody/1"); status != http.StatusServiceUnavailable || !strings.Contains(text, "agent somebody/1, which asks it, takes it for the active one") {
 		t.Errorf("passed on again: %d %s", status, text)
 	}
 }
@@ -123,11 +123,11 @@ func TestStandbyCannotForward(t *testing.T) {
 		config string
 		says   string // "" where it asks
 	}{
-		{"none", store.Heartbeat{}, "", "no agent is at work"},
-		{"it ended", store.Heartbeat{Agent: host + "/1", Since: now.Add(-time.Hour), Stopped: true, Address: trap.URL}, "", "no agent is at work"},
-		{"without an API", store.Heartbeat{Agent: host + "/1", Since: now}, "", "agent " + host + "/1, at work, publishes no address"},
-		{"on another machine only", store.Heartbeat{Agent: "other/1", Since: now, Address: trap.URL}, "", "agent other/1, at work, listens on its own machine only"},
-		{"it does not answer", store.Heartbeat{Agent: host + "/1", Since: now, Address: lost.URL}, "", "agent " + host + "/1, at work, does not answer at " + lost.URL},
+		{"none", store.Heartbeat{}, "", "no agent is active"},
+		{"it ended", store.Heartbeat{Agent: host + "/1", Since: now.Add(-time.Hour), Stopped: true, Address: trap.URL}, "", "no agent is active"},
+		{"without an API", store.Heartbeat{Agent: host + "/1", Since: now}, "", "the active agent, " + host + "/1, publishes no address"},
+		{"on another machine only", store.Heartbeat{Agent: "other/1", Since: now, Address: trap.URL}, "", "the active agent, other/1, listens on its own machine only"},
+		{"it does not answer", store.Heartbeat{Agent: host + "/1", Since: now, Address: lost.URL}, "", "the active agent, " + host + "/1, does not answer at " + lost.URL},
 		{"plain HTTP elsewhere", store.Heartbeat{Agent: "other/1", Since: now, Address: elsewhere}, "", "your token would cross the network in plain text"},
 		{"with the operator's word", store.Heartbeat{Agent: "other/1", Since: now, Address: elsewhere}, "  token_plain = true\n", ""},
 		{"on this machine", store.Heartbeat{Agent: host + "/1", Since: now, Address: trap.URL}, "", ""},

@@ -174,7 +174,7 @@ func (h *hosts) allow(host string) bool {
 func (h *hosts) only(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !h.allow(r.Host) {
-			http.Error(w, fmt.Sprintf("this agent does not answer to the host name %q: http { allowed_hosts } of its configuration has the names that it does", r.Host), http.StatusMisdirectedRequest)
+			http.Error(w, fmt.Sprintf("this agent does not answer to the host name %q: http { allowed_hosts } in its configuration lists the names that it answers to", r.Host), http.StatusMisdirectedRequest)
 			return
 		}
 		next.ServeHTTP(w, r)

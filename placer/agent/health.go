@@ -72,14 +72,14 @@ func (a *Agent) health(now time.Time) Health {
 }
 
 // hear notes that the heartbeat could not be written. silent: for so long that commands say
-// that no placer is at work.
+// that no placer is active.
 func (h *Health) hear(silent bool, err error) {
 	switch {
 	case err == nil || h.Trouble != "":
 	case silent:
-		h.Trouble, h.LastError = "it cannot write its heartbeat in Nomad, so commands say that no placer is at work: see its log", err.Error()
+		h.Trouble, h.LastError = "it cannot write its heartbeat in Nomad, so commands say that no placer is active: see its log", err.Error()
 	default:
-		h.Warnings = append(h.Warnings, fmt.Sprintf("the agent cannot write its heartbeat; if that goes on, commands say that no placer is at work: %v", err))
+		h.Warnings = append(h.Warnings, fmt.Sprintf("the agent cannot write its heartbeat; if that goes on, commands say that no placer is active: %v", err))
 		h.WarningCount++
 	}
 }

@@ -127,7 +127,7 @@ func (s *server) serveHistory(w http.ResponseWriter, r *http.Request) {
 	if text := r.URL.Query().Get("after"); text != "" {
 		var err error
 		if after, err = time.Parse(time.RFC3339, text); err != nil {
-			http.Error(w, fmt.Sprintf("after=%q is no time as 2006-01-02T15:04:05Z", text), http.StatusBadRequest)
+			http.Error(w, fmt.Sprintf("after=%q is not a time such as 2006-01-02T15:04:05Z", text), http.StatusBadRequest)
 			return
 		}
 	}
@@ -169,7 +169,7 @@ func uses(events []placer.Event) []Use {
 //	GET /v1/uses?node=<name>&node=…
 //	GET /v1/uses?job=<id>&namespace=<namespace>
 //
-// The agent at work knows it of the events that it keeps; of what ran before, nothing.
+// The active agent knows it of the events that it keeps; of what ran before, nothing.
 func (s *server) serveUses(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	c, snapshot, ok := s.snapshotFor(w, r, (*caller).readsNodes)

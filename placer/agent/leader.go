@@ -108,7 +108,7 @@ func (a *Agent) holdsLock(now time.Time) bool {
 }
 
 // noteLock notes how asking for the lock went. That another agent has it is as it should
-// be; else nobody may be at work, and an operator is to know why.
+// be; else nobody may be active, and an operator is to know why.
 func (a *Agent) noteLock(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return

@@ -234,7 +234,7 @@ func (n *notifier) run(ctx context.Context, log *placer.EventLog, after uint64) 
 	for {
 		events, more := log.After(after)
 		if len(events) > 0 && after > 0 && events[0].ID > after+1 {
-			n.log.Warn("events came faster than the receiver takes them, and are not kept any more", "notify", n.of.Name, "lost", events[0].ID-after-1)
+			n.log.Warn("events come faster than the receiver takes them; some are dropped", "notify", n.of.Name, "lost", events[0].ID-after-1)
 		}
 		for _, e := range events {
 			if wanted, ok := n.wants(e); ok {

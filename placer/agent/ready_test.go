@@ -40,7 +40,7 @@ func TestNoAPI(t *testing.T) {
 	}
 }
 
-// An agent that is not at work, and has nobody to ask, answers nothing of the cluster, and says why.
+// An agent that is not active, and has nobody to ask, answers nothing of the cluster, and says why.
 func TestNotAtWork(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
@@ -51,7 +51,7 @@ func TestNotAtWork(t *testing.T) {
 		r.Header.Set("X-Nomad-Token", agentsToken)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // nobody waits for long
 		defer cancel()
-		if s.handler().ServeHTTP(w, r.WithContext(ctx)); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "this agent is not at work") {
+		if s.handler().ServeHTTP(w, r.WithContext(ctx)); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "this agent is not active") {
 			t.Errorf("%s: status %d: %s", path, w.Code, w.Body)
 		}
 	}

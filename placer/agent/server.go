@@ -173,7 +173,7 @@ func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
 	if text := q.Get("limit"); text != "" {
 		var err error
 		if filter.Most, err = strconv.Atoi(text); err != nil || filter.Most < 1 {
-			http.Error(w, fmt.Sprintf("limit=%q is no number from 1 on", text), http.StatusBadRequest)
+			http.Error(w, fmt.Sprintf("limit=%q is not a number of at least 1", text), http.StatusBadRequest)
 			return
 		}
 	}
@@ -324,7 +324,7 @@ func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, e.For(c.sees(r.Context())))
 }
 
-// serveActivity reports whether a placer is at work: this agent's, or another's. It
+// serveActivity reports whether a placer is active: this agent's, or another's. It
 // needs no token: it tells what /v1/health does, of the cluster.
 func (s *server) serveActivity(w http.ResponseWriter, r *http.Request) {
 	a, err := s.activities.get(r.Context())

@@ -21,21 +21,21 @@ import (
 // snapshotAge is how long what is shown may be the same: a page that follows gets changes as often.
 const snapshotAge = 2 * time.Second
 
-// snapshots are the pictures of the placer at work in this agent.
+// snapshots are the pictures of the active placer in this agent.
 type snapshots struct {
 	atWork func() *placer.Placer // or nil
 
 	mu      sync.Mutex
 	since   time.Time       // who asks sees what has happened until then
-	seen    *query.Snapshot // the last picture of a placer at work
+	seen    *query.Snapshot // the last picture of an active placer
 	seenAs  *query.Snapshot // how it is shown while that is in trouble
 	trouble string
 }
 
 // errNotAtWork is what an agent answers that does not place, and has nobody to ask.
-var errNotAtWork = errors.New("this agent is not at work: it has just begun, or waits for another to end")
+var errNotAtWork = errors.New("this agent is not active: it has just begun, or waits for another to end")
 
-// picture is how the placer at work sees things. While that is in trouble it is what it saw last,
+// picture is how the active placer sees things. While that is in trouble it is what it saw last,
 // and says so. Where the agent has just taken over again, a reader who need not know the present gets
 // what its last placer saw.
 func (s *snapshots) picture(ctx context.Context, p *placer.Placer, since time.Time) (*query.Snapshot, error) {
@@ -72,7 +72,7 @@ func (s *snapshots) picture(ctx context.Context, p *placer.Placer, since time.Ti
 // takesOver is how long the picture of the placer before is shown while the next one has none.
 const takesOver = time.Minute
 
-// placer is the one at work. An agent that has just begun, or reads its configuration again, has one
+// placer is the active one. An agent that has just begun, or reads its configuration again, has one
 // in a moment.
 func (s *snapshots) placer(ctx context.Context) (*placer.Placer, error) {
 	ctx, cancel := context.WithTimeout(ctx, beginsWithin)
@@ -120,7 +120,7 @@ func (s *snapshots) latest() *query.Snapshot {
 	return nil
 }
 
-// get is the cluster as the placer at work saw it a second ago or so, and after what was done through this agent.
+// get is the cluster as the active placer saw it a second ago or so, and after what was done through this agent.
 func (s *snapshots) get(ctx context.Context) (*query.Snapshot, error) {
 	p, err := s.placer(ctx)
 	if err != nil {
@@ -165,7 +165,7 @@ func shared[T any](
 	}
 }
 
-// activities reads the heartbeat of the agent at work.
+// activities reads the heartbeat of the active agent.
 type activities struct {
 	connect func() (*nomad.Client, error)
 	flight  singleflight.Group

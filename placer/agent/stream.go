@@ -41,7 +41,7 @@ const (
 func (s *server) serveStream(w http.ResponseWriter, r *http.Request) {
 	version, err := strconv.ParseUint(r.URL.Query().Get("version"), 10, 64)
 	if err != nil && r.URL.Query().Get("version") != "" {
-		http.Error(w, "version is no number", http.StatusBadRequest)
+		http.Error(w, "version is not a number", http.StatusBadRequest)
 		return
 	}
 	c, ok := s.judged(w, r, (*caller).readsNodesOrJobs)

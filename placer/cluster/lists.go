@@ -38,7 +38,7 @@ func (s *State) TakeNodes(old *State, index uint64, stubs []*NodeStub, nodes []*
 		}
 		if errs[i] != nil {
 			// The key is no node's id, so it is not kept at the next read.
-			s.odd[stubs[i].ID+" unread"] = []string{fmt.Sprintf("node %.80q (%s) cannot be read, and counts as it was known: %v", stubs[i].Name, shortID(stubs[i].ID), errs[i])}
+			s.odd[stubs[i].ID+" unread"] = []string{fmt.Sprintf("node %.80q (%s) cannot be read; its last known state counts: %v", stubs[i].Name, shortID(stubs[i].ID), errs[i])}
 		}
 	}
 	if len(s.Nodes) != len(old.Nodes) {

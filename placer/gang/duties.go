@@ -153,7 +153,7 @@ func (g *Lifecycle) makeWhole(w World) ([]Effect, bool) {
 		if g.Trouble = stuck.And(reason.Reason{Kind: rest}); g.Trouble.Same(was) {
 			return nil, false
 		}
-		return []Effect{g.log(Warn, "members are missing, the others run on", "reason", g.Trouble)}, false
+		return []Effect{g.log(Warn, "members are missing, the others keep running", "reason", g.Trouble)}, false
 	}
 	if g.Pins.Mode == rewrite.ModeClass && g.Have > 0 && (blocked || !g.NeedsAll()) && !g.someOver(e) {
 		es, on := g.extend(w)
@@ -183,18 +183,18 @@ func (g *Lifecycle) haveEvaluated(why reason.Reason, blocked bool, w World) (es 
 		return nil, true
 	case !why.IsZero() && g.read.hasDeployment && g.evaluated != *g.Job.ModifyIndex:
 		// Nomad forgets a member that fails during a deployment, once that is over (seen on 1.11.3).
-		return []Effect{g.log(Info, "a member is missing and Nomad does not look at it, having it evaluated", "reason", why), Evaluate{}}, true
+		return []Effect{g.log(Info, "a member is missing and Nomad does not evaluate the job; asking it to", "reason", why), Evaluate{}}, true
 	case !why.IsZero() && g.read.hasDeployment && lately:
 		return nil, true // it may yet
 	case why.IsZero() && g.read.unevaluated(g.Job) && !lately:
-		return []Effect{g.log(Info, "Nomad does not look at it, having it evaluated"), Evaluate{}}, true
+		return []Effect{g.log(Info, "Nomad does not evaluate the job; asking it to"), Evaluate{}}, true
 	case why.IsZero():
 		return nil, true
 	case !blocked && g.LeftOut && !g.NeedsAll() && g.Have > 0:
 		if lately {
 			return nil, true
 		}
-		return []Effect{g.log(Info, "having a member placed again that was stopped"), Evaluate{}}, true
+		return []Effect{g.log(Info, "asking Nomad to place a stopped member again"), Evaluate{}}, true
 	case *g.Job.Type == api.JobTypeBatch && g.Pins.Mode == rewrite.ModeClass && g.Have > 0 && !g.read.hasAllocs: // what has finished is to be known
 		return []Effect{ReadAllocs{}}, true
 	}

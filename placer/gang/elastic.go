@@ -68,7 +68,7 @@ func (g *Lifecycle) goOnResizing(e Event) []Effect {
 		if g.allRun(a.Allocs) {
 			return []Effect{g.sizing.register}
 		}
-		err = errors.New("not all of its members run any more")
+		err = errors.New("some of its members no longer run")
 	case Failure:
 		err = a.Err
 	}

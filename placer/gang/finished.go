@@ -71,7 +71,7 @@ func (g *Lifecycle) stopFinished(w World) ([]Effect, bool) {
 			ours = leadsTo(g.read.versions, v, last, g.Job)
 		}
 		if ours {
-			g.Refused = errors.New("its members had done their work already")
+			g.Refused = errors.New("its members had already finished")
 			return []Effect{g.log(Info, "finished in an earlier version: its job is stopped, not run again"), Deregister{ToFinish, false}}, false
 		}
 	}

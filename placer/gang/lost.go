@@ -122,5 +122,5 @@ func (g *memory) placeStopped(w World) ([]Effect, bool) {
 		return nothing()
 	}
 	g.Trouble = reason.Reason{Kind: reason.Replacing}
-	return []Effect{g.log(Info, "having members placed again that were stopped"), Evaluate{}}, false
+	return []Effect{g.log(Info, "asking Nomad to place stopped members again"), Evaluate{}}, false
 }

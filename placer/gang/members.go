@@ -119,5 +119,5 @@ func (g *Lifecycle) placeLeftOut(w World) ([]Effect, bool) {
 		g.evaluatedAt = w.Now() // look again later
 		return nothing()
 	}
-	return []Effect{g.log(Info, "a member of a group without GPUs was stopped, having it placed again"), Evaluate{}}, false
+	return []Effect{g.log(Info, "a member of a group without GPUs was stopped; asking Nomad to place it again"), Evaluate{}}, false
 }

@@ -171,7 +171,7 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 	if g.asks = true; !g.broken(had, pins, w) {
 		return nil, false
 	}
-	return append([]Effect{g.log(Info, "changed by its author, and not whole any more: requeueing it")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
+	return append([]Effect{g.log(Info, "changed by its author, and no longer whole: requeueing it")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
 }
 
 // Asks reports whether a running gang's author asks for other GPUs than it has.

@@ -276,7 +276,7 @@ func (g *Lifecycle) failed(f Failure, w World) []Effect {
 	if conflict {
 		return append(out, g.log(Debug, "lost a race", "state", g.State()))
 	}
-	out = append(out, g.log(Warn, "could not do what is due for a job", "state", g.State(), "error", f.Err))
+	out = append(out, g.log(Warn, "could not act on a job", "state", g.State(), "error", f.Err))
 	g.fail(w.Now(), reasonOf(f.Err))
 	if g.stumbled = ""; f.Of != nil {
 		g.stumbled = fmt.Sprintf("%T", f.Of)

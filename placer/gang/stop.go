@@ -224,7 +224,7 @@ func (g *Lifecycle) stopOrGoOn(World) ([]Effect, bool) {
 		}
 		// A placer crashed between gate and stop. Nothing was lost: open the
 		// gate again.
-		return []Effect{g.log(Info, "a placer died before it stopped the members: the gang runs on"), Register{Why: ToGoOn, Job: rewrite.Open(g.Job)}}, false
+		return []Effect{g.log(Info, "a placer crashed before it stopped the members: the gang keeps running"), Register{Why: ToGoOn, Job: rewrite.Open(g.Job)}}, false
 	}
 	return await(g.stopMembers())
 }

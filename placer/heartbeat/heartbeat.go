@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package heartbeat reports whether a placer is at work: to the agent itself, by the [Vitals]
+// Package heartbeat reports whether a placer is active: to the agent itself, by the [Vitals]
 // of its loop, and to everybody else, by a heartbeat that lies in Nomad.
 package heartbeat
 
@@ -34,7 +34,7 @@ const (
 	handover = 10 * time.Second
 )
 
-// Activity is whether a placer is at work, as its heartbeat tells.
+// Activity is whether a placer is active, as its heartbeat tells.
 type Activity struct {
 	// Unknown is why that cannot be told.
 	Unknown string `json:"unknown,omitempty"`
@@ -64,7 +64,7 @@ func (a Activity) Host() string {
 	return host
 }
 
-// Idle reports whether it is known that no placer is at work.
+// Idle reports whether it is known that no placer is active.
 func (a Activity) Idle() bool { return !a.Working && a.Unknown == "" }
 
 // activityOf judges a heartbeat that was written at a time.
@@ -86,7 +86,7 @@ func activityOf(b store.Heartbeat, written, now time.Time) Activity {
 	return a
 }
 
-// ReadActivity reads whether a placer is at work. now is the caller's clock.
+// ReadActivity reads whether a placer is active. now is the caller's clock.
 func ReadActivity(ctx context.Context, c *nomad.Client, now time.Time) (Activity, error) {
 	beat := store.In(c).Heartbeat()
 	is, err := beat.Read(ctx)
@@ -101,13 +101,13 @@ func ReadActivity(ctx context.Context, c *nomad.Client, now time.Time) (Activity
 	return activityOf(is.Of, is.Written, now), nil
 }
 
-// Heart shows in Nomad that a placer is at work.
+// Heart shows in Nomad that a placer is active.
 type Heart struct {
 	Nomad *nomad.Client
 	Log   hclog.Logger
 	// Of is the heartbeat: who beats. Times and trouble are put in.
 	Of store.Heartbeat
-	// Elected: several agents elect the placer, so that another one may have been at work
+	// Elected: several agents elect the placer, so that another one may have been active
 	// until it began.
 	Elected bool
 	// Holds reports whether its lock cannot be anybody else's yet; nil: there is none. An agent that
@@ -175,9 +175,9 @@ func (h *Heart) beat(ctx context.Context, now time.Time) {
 func (h *Heart) holds(now time.Time) bool { return h.Holds == nil || h.Holds(now) }
 
 // errOther is somebody else's heartbeat where ours has ended.
-var errOther = errors.New("another placer is at work")
+var errOther = errors.New("another placer is active")
 
-// write writes the heartbeat. The last one leaves somebody else's: he is at work.
+// write writes the heartbeat. The last one leaves somebody else's: he is active.
 func (h *Heart) write(ctx context.Context, now time.Time) (err error) {
 	h.last, err = store.In(h.Nomad).Heartbeat().Change(ctx, h.last, func(is store.Value[store.Heartbeat]) (store.Heartbeat, error) {
 		other := is.There && is.Of.Agent != h.Of.Agent
@@ -188,7 +188,7 @@ func (h *Heart) write(ctx context.Context, now time.Time) (err error) {
 			if h.wrote { // then the other one has, since
 				h.Warnings.beside(h.Of.Agent, is.Of.Agent, now)
 			}
-			h.Log.Warn("another placer was at work until now; two at a time disturb each other: see high_availability", "agent", is.Of.Agent, "since", is.Of.Since)
+			h.Log.Warn("another placer was active until now; two at a time disturb each other: see high_availability", "agent", is.Of.Agent, "since", is.Of.Since)
 		}
 		h.Of.Warnings = h.Warnings.All(now)
 		return h.Of, nil
@@ -207,7 +207,7 @@ func (h *Heart) note(err error, now time.Time) {
 		text = err.Error()
 	}
 	if text != h.failed && err != nil {
-		h.Log.Warn("cannot write the heartbeat; commands will report that no placer is at work", "error", err)
+		h.Log.Warn("cannot write the heartbeat; commands will report that no placer is active", "error", err)
 	}
 	h.failed = text
 }

@@ -17,7 +17,7 @@ type Warnings struct {
 	// accounts is why the history is not written, "" if it is.
 	accounts string
 	own      string    // this agent
-	other    string    // one that was at work beside it
+	other    string    // one that was active beside it
 	seen     time.Time // when it last was
 	// unwritten is why the last heartbeat could not be written, nil if it was; written is when
 	// the last one was that could.
@@ -42,7 +42,7 @@ func (w *Warnings) rested() {
 }
 
 // Unwritten is why the last heartbeat could not be written, nil if it was. silent reports whether
-// that goes on for so long that commands say that no placer is at work.
+// that goes on for so long that commands say that no placer is active.
 func (w *Warnings) Unwritten(now time.Time) (silent bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,7 +67,7 @@ func (w *Warnings) Accounts(err error) {
 	}
 }
 
-// beside notes that another agent was at work beside this one.
+// beside notes that another agent was active beside this one.
 func (w *Warnings) beside(own, other string, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -85,7 +85,7 @@ func (w *Warnings) All(now time.Time) (all []string) {
 		all = append(all, w.accounts)
 	}
 	if w.other != "" && now.Sub(w.seen) <= heartbeatLapses {
-		all = append(all, fmt.Sprintf("two placers are at work, %s and %s, and disturb each other: stop one, or set high_availability for both", w.own, w.other))
+		all = append(all, fmt.Sprintf("two placers are active, %s and %s, and disturb each other: stop one, or set high_availability for both", w.own, w.other))
 	}
 	return all
 }

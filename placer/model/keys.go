@@ -197,11 +197,11 @@ func queueKeys() []Key {
 		flag("deadlines", func(c *Config) *bool { return &c.Queue.Deadlines },
 			"Gangs whose `pal_deadline` is in danger go before others of their tenant and priority; before all others of their priority, if neither `fair_share` nor quotas say who goes first. A deadline is an advantage for whoever sets one: switch this off if users do not trust each other"),
 		flag("fair_share", func(c *Config) *bool { return &c.Queue.FairShare },
-			"The tenant that has used the least GPU time for its weight goes first. Older use counts less (`usage_half_life`), and each GPU at work counts as one more hour"),
+			"The tenant that has used the least GPU time for its weight goes first. Older use counts less (`usage_half_life`), and each GPU in use counts as one more hour"),
 		{Block: "queue", Name: "usage", text: parsed(queue.ParseUsageBy, func(c *Config) *queue.UsageBy { return &c.Queue.Usage }),
 			Doc: "What a GPU hour counts for in `fair_share`: 1 (`gpu-time`), or the [price](../design/concepts.md#gpu-models) of the GPU's model when the job got the GPU (`priced`), so that an hour on a slow model costs less"},
 		{Block: "queue", Name: "usage_half_life", zero: true, field: func(c *Config) any { return &c.Queue.HalfLife },
-			Doc: "After this time, GPU time that a tenant has used counts half in `fair_share`, as Slurm's `PriorityDecayHalfLife`; 0: only GPUs at work count"},
+			Doc: "After this time, GPU time that a tenant has used counts half in `fair_share`, as Slurm's `PriorityDecayHalfLife`; 0: only GPUs in use count"},
 	}
 }
 

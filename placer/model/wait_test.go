@@ -25,7 +25,7 @@ func TestObstaclesOfSeveralGroups(t *testing.T) {
 	}
 }
 
-// With no placer at work, what a placer would decide next is no reason: the job waits for a placer.
+// With no active placer, what a placer would decide next is no reason: the job waits for a placer.
 // What would keep it from starting under any placer is told as ever.
 func TestWaitsForAPlacer(t *testing.T) {
 	for _, r := range queue.Reasons {
@@ -37,7 +37,7 @@ func TestWaitsForAPlacer(t *testing.T) {
 		case queue.ReasonTooLarge, queue.ReasonLimit, queue.ReasonQuota, queue.ReasonArray, queue.ReasonGPUs, queue.ReasonScattered, queue.ReasonServices, queue.ReasonWindow:
 			stays = true
 		}
-		if got := w.Why().String(); stays && got != was.String() || !stays && got != "waits for a placer: none is at work" || w.From != 0 || w.To != 0 {
+		if got := w.Why().String(); stays && got != was.String() || !stays && got != "no placer is active" || w.From != 0 || w.To != 0 {
 			t.Errorf("%s: %s", r, got)
 		}
 	}

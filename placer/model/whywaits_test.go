@@ -14,7 +14,7 @@ import (
 // (walk 20385).
 func TestRefusedWhileItIsStopped(t *testing.T) {
 	var j Tracked
-	j.Refused = errors.New("its members had done their work already")
+	j.Refused = errors.New("its members had already finished")
 	if got := j.WhyWaits(nil, reason.Reason{}); !got.Same(Refused(j.Refused)) {
 		t.Errorf("%v", got)
 	}

@@ -27,7 +27,7 @@ import (
 func eventsIn(line []byte) (es []cluster.Event, err error) {
 	batch := gjson.ParseBytes(line)
 	if !batch.IsObject() {
-		return nil, fmt.Errorf("%.80q is no batch of events", line)
+		return nil, fmt.Errorf("%.80q is not a batch of events", line)
 	}
 	batch.Get("Events").ForEach(func(_, v gjson.Result) bool {
 		if kind := v.Get("Type").Str; v.Get("Topic").Str == "Node" && (kind == "AllocationUpdated" || kind == "PlanResult") {
@@ -36,7 +36,7 @@ func eventsIn(line []byte) (es []cluster.Event, err error) {
 		var e cluster.Event
 		if wrong := json.Unmarshal([]byte(v.Raw), &e); wrong != nil {
 			if !gjson.ValidBytes(line) {
-				err = fmt.Errorf("%.80q… is no batch of events: %w", line, wrong)
+				err = fmt.Errorf("%.80q… is not a batch of events: %w", line, wrong)
 				return false
 			}
 			e = cluster.Event{Topic: v.Get("Topic").Str, Key: v.Get("Key").Str, Index: v.Get("Index").Uint()}

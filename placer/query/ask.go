@@ -48,7 +48,7 @@ func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 		text += "."
 	}
 	if patience := s.m.Queue.TurnAfter(job); s.m.Cfg.Queue.Patience > 0 {
-		text += fmt.Sprintf(" It would have its turn once it has waited for %g times as long, an hour at least, instead of %s.",
+		text += fmt.Sprintf(" Its turn would then come after it has waited for %g times as long (at least an hour), instead of %s.",
 			s.m.Cfg.Queue.Patience, model.ShortDuration(patience))
 	}
 	return text

@@ -34,7 +34,7 @@ func TestBrokenWhileItRuns(t *testing.T) {
 				w.T.Fatal(err)
 			}
 			w.RunFor(10 * time.Minute)
-			const next = "Fix the job and run it again; until then it runs on, but is not started again if it loses members."
+			const next = "Fix the job and run it again; until then the old version keeps running, but does not restart if it loses members."
 			if e := explained(w, "a"); e.State != gang.Running || !slices.Equal(sentences(e.Remedies), []string{next}) {
 				w.T.Errorf("%s: %s: %s: %q", how, e.State, e.Reason.String(), e.Remedies)
 			}

@@ -243,7 +243,7 @@ func (s facts) checkGate() Check {
 	return Check{"gate", OK, "closed on all nodes", ""}
 }
 
-// CheckClocks compares the clocks of the agent at work, of Nomad's servers and of the caller. A
+// CheckClocks compares the clocks of the active agent, of Nomad's servers and of the caller. A
 // heartbeat contains the agent's time, and Nomad records when it wrote the heartbeat.
 func CheckClocks(written, worked, now time.Time) Check {
 	const most = 5 * time.Second

@@ -45,8 +45,8 @@ func TestAfterWhatNeverEnds(t *testing.T) {
 		w.Submit(bed.Gang{Name: "of-both", Meta: map[string]string{"pal_after": "sweep,trian"}})
 		w.RunFor(30 * time.Second)
 		for id, want := range map[string]string{
-			"of-service": "comes after default/svc (pal_after): it is a service job, and those do not finish",
-			"of-both":    "comes after default/sweep (pal_after): it runs; comes after default/trian (pal_after): Nomad does not have it (purged, forgotten, or not yet registered?)",
+			"of-service": "comes after default/svc (pal_after): it is a service job, which never finishes",
+			"of-both":    "comes after default/sweep (pal_after): it is running; comes after default/trian (pal_after): Nomad has no such job (purged, garbage-collected, or not yet registered?)",
 		} {
 			if got := reasonOf(w, id); got != want {
 				w.T.Errorf("%s: %q, want %q", id, got, want)
@@ -76,14 +76,14 @@ func TestAfter(t *testing.T) {
 		w.RunFor(30 * time.Second)
 		expect("comes after default/prepare (pal_after): it has not ended")
 		w.RunFor(time.Minute)
-		expect("comes after default/train (pal_after): it runs")
+		expect("comes after default/train (pal_after): it is running")
 		if err := w.Purge(bed.Key("prepare")); err != nil {
 			w.T.Fatal(err)
 		}
 		first.Kill()
 		w.StartPlacer()
 		w.RunFor(30 * time.Second)
-		expect("comes after default/train (pal_after): it runs")
+		expect("comes after default/train (pal_after): it is running")
 		w.ExpectRunning("report", 2*time.Minute)
 		w.RunFor(5 * time.Second)
 		c, err := nomad.NewClient(w.Nomad.Config("command", ""), "")
@@ -201,8 +201,8 @@ func TestAfterFailure(t *testing.T) {
 		}
 		w.RunFor(time.Minute)
 		for id, want := range map[string]string{
-			"fails": "it has failed; run it again", "gpus-fail": "it has failed; run it again", "stops": "it was stopped before it had finished; run it again",
-			"serves": "it is a service job, and those do not finish", "none": "Nomad does not have it (purged, forgotten, or not yet registered?)",
+			"fails": "it has failed; run it again", "gpus-fail": "it has failed; run it again", "stops": "it was stopped before it finished; run it again",
+			"serves": "it is a service job, which never finishes", "none": "Nomad has no such job (purged, garbage-collected, or not yet registered?)",
 		} {
 			if got := reasonOf(w, "after-"+id); got != "comes after default/"+id+" (pal_after): "+want {
 				w.T.Errorf("after %s: %q, want %q", id, got, want)
@@ -287,7 +287,7 @@ func TestAfterUnread(t *testing.T) {
 		w.Submit(bed.Gang{Name: "kept", Runs: time.Hour, Meta: map[string]string{"pal_after": "hidden"}})
 		w.Submit(bed.Gang{Name: "report", Runs: time.Hour, Meta: map[string]string{"pal_after": "prepare"}})
 		w.ExpectRunning("report", time.Minute)
-		if got := reasonOf(w, "kept"); !strings.HasPrefix(got, "comes after default/hidden (pal_after): Nomad does not show it: ") {
+		if got := reasonOf(w, "kept"); !strings.HasPrefix(got, "comes after default/hidden (pal_after): reading it from Nomad: ") {
 			w.T.Errorf("kept %q", got)
 		}
 	})
@@ -384,8 +384,8 @@ func TestPlanAfter(t *testing.T) {
 		w.Submit(bed.Gang{Name: "web", Ungated: true, Service: true, Change: withoutGPUs})
 		w.RunFor(5 * time.Second)
 		for after, want := range map[string]string{
-			"trian": "comes after default/trian (pal_after): Nomad does not have it",
-			"web":   "comes after default/web (pal_after): it is a service job, and those do not finish",
+			"trian": "comes after default/trian (pal_after): Nomad has no such job",
+			"web":   "comes after default/web (pal_after): it is a service job, which never finishes",
 		} {
 			job := bed.Gang{Name: "report", GPUs: 2, Meta: map[string]string{"pal_after": "train," + after}}.Job()
 			cluster.Canonicalize(job)
@@ -407,7 +407,7 @@ func TestAfterEachOther(t *testing.T) {
 		}
 		w.RunFor(10 * time.Second)
 		for job, next := range map[string]string{"a": "b", "b": "c", "c": "a"} {
-			want := "comes after default/" + next + " (pal_after), which comes after it: run one of them again without pal_after"
+			want := "comes after default/" + next + " (pal_after), which comes after this job: a cycle; run one of them again without pal_after"
 			if got := reasonOf(w, job); got != want {
 				w.T.Errorf("%s: %q, want %q", job, got, want)
 			}

@@ -506,7 +506,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	defer s.besideWindows(s.m.View.Cluster, t.Key, t.Request.Least(), &d)()
 	e.Decision, e.Mode = &d, string(t.Request.Mode)
 	if nodes := s.m.Avoids(t.Observed, s.m.Time); nodes != nil {
-		e.Note = fmt.Sprintf("it goes to nodes other than %s if it can: members of it failed there within the last hour", strings.Join(slices.Sorted(maps.Keys(nodes)), ", "))
+		e.Note = fmt.Sprintf("it avoids %s if it can: its members failed there within the last hour", strings.Join(slices.Sorted(maps.Keys(nodes)), ", "))
 	}
 	s.notePriority(e, t)
 	s.noteTenant(e, t)
@@ -515,7 +515,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	s.notePreempt(e, t)
 	if job := t.QueueJob(s.m.Cfg.RestartCost); job.Estimate > 0 {
 		if taken := s.m.Queue.Estimate(job); taken != job.Estimate {
-			e.addNote(fmt.Sprintf("pal_duration = %s is taken for %s: jobs of namespace %s have run %.3g times as long as they said",
+			e.addNote(fmt.Sprintf("pal_duration = %s counts as %s: jobs of namespace %s have run %.3g times as long as they said",
 				model.ShortDuration(job.Estimate), model.ShortDuration(taken.Round(time.Minute)), t.Key.Namespace, float64(taken)/float64(job.Estimate)))
 		}
 	}

@@ -52,7 +52,7 @@ func activity(w *bed.World) heartbeat.Activity {
 	return a
 }
 
-// A placer that finds another one at work says so, but for one that was elected and takes
+// A placer that finds another active one says so, but for one that was elected and takes
 // over from the one before it.
 func TestAnotherAtWork(t *testing.T) {
 	for elected, warns := range map[bool]bool{false: true, true: false} {
@@ -63,14 +63,14 @@ func TestAnotherAtWork(t *testing.T) {
 			var log bytes.Buffer
 			defer beats(w, &heartbeat.Heart{Log: hclog.New(&hclog.LoggerOptions{Output: &log}), Vitals: p.Vitals, Of: store.Heartbeat{Agent: "after"}, Elected: elected})()
 			w.RunFor(5 * time.Second)
-			if a := activity(w); a.Agent != "after" || strings.Contains(log.String(), "another placer was at work") != warns {
+			if a := activity(w); a.Agent != "after" || strings.Contains(log.String(), "another placer was active") != warns {
 				w.T.Errorf("elected: %v: %+v\n%s", elected, a, log.String())
 			}
 		})
 	}
 }
 
-// While two placers are at work that know nothing of each other, whoever looks is warned. One
+// While two placers are active that know nothing of each other, whoever looks is warned. One
 // that takes the place of another that was killed warns of nothing.
 func TestTwoAtWork(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
@@ -91,7 +91,7 @@ func TestTwoAtWork(t *testing.T) {
 		w.RunFor(45 * time.Second)
 		for range 4 {
 			w.RunFor(10 * time.Second)
-			if got := warned(); !strings.Contains(got, "two placers are at work, one and two, and") && !strings.Contains(got, "two placers are at work, two and one, and") {
+			if got := warned(); !strings.Contains(got, "two placers are active, one and two, and") && !strings.Contains(got, "two placers are active, two and one, and") {
 				w.T.Errorf("two: %q", got)
 			}
 		}
@@ -103,7 +103,7 @@ func TestTwoAtWork(t *testing.T) {
 	})
 }
 
-// Whether a placer is at work shows in Nomad: also that it died, stopped in order,
+// Whether a placer is active shows in Nomad: also that it died, stopped in order,
 // or cannot work; and a snapshot promises no start while none is.
 func TestActivity(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
@@ -210,7 +210,7 @@ func TestActivityOfTwo(t *testing.T) {
 }
 
 // An agent that ends in order says so, also where the answer to its last beat was
-// lost; somebody else who is at work by then is left alone.
+// lost; somebody else who is active by then is left alone.
 func TestLastBeat(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		signs := func() heartbeat.VitalSigns { return heartbeat.VitalSigns{Alive: time.Now(), LastCycle: time.Now()} }
@@ -229,13 +229,13 @@ func TestLastBeat(t *testing.T) {
 		stop()
 		w.RunFor(12 * time.Second) // before the next beats again
 		if a := activity(w); !a.Working || a.Agent != "b" {
-			w.T.Errorf("the next is at work: %+v", a)
+			w.T.Errorf("the next is active: %+v", a)
 		}
 		next()
 	})
 }
 
-// An agent that hung, and whose lock has lapsed meanwhile, does not say that it is at work, nor
+// An agent that hung, and whose lock has lapsed meanwhile, does not say that it is active, nor
 // that it has stopped: that would stand in place of what the one who took over says.
 func TestLostLock(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
@@ -252,12 +252,12 @@ func TestLostLock(t *testing.T) {
 		for range 30 {
 			w.RunFor(time.Second)
 			if a := activity(w); !a.Working || a.Agent != "b" {
-				w.T.Errorf("b is at work: %+v", a)
+				w.T.Errorf("b is active: %+v", a)
 			}
 		}
 		stop()
 		if a := activity(w); !a.Working || a.Agent != "b" {
-			w.T.Errorf("b is at work: %+v", a)
+			w.T.Errorf("b is active: %+v", a)
 		}
 	})
 }

@@ -154,7 +154,7 @@ func TestHolderStopping(t *testing.T) {
 			t.Errorf("%+v, %+v", first, second)
 		}
 		o, err := snapshot(w).Explain(t.Context(), cluster.JobKey(stops))
-		if want := "0 of 2 members are complete; 2 are still ending, and hold their GPUs"; err != nil || o.Reason.String() != want {
+		if want := "0 of 2 members complete; 2 are still stopping and hold their GPUs"; err != nil || o.Reason.String() != want {
 			t.Errorf("%q, want %q: %v", o.Reason.String(), want, err)
 		}
 	})
@@ -173,7 +173,7 @@ func TestFartherApart(t *testing.T) {
 		w.Submit(bed.Gang{Name: "near", Members: 2, GPUs: 1, Runs: time.Hour, Meta: map[string]string{"pal_locality": "node"}})
 		w.RunFor(time.Minute)
 		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "near"})
-		want := []string{"It would fit now without pal_locality = node, on GPUs that are farther apart.", "With count = 1 instead of 2 it would fit now."}
+		want := []string{"Without pal_locality = node it would fit now, on GPUs farther apart.", "With count = 1 instead of 2 it would fit now."}
 		if err != nil || !slices.Equal(sentences(e.Remedies), want) {
 			w.T.Errorf("%q, want %q: %v", e.Remedies, want, err)
 		}

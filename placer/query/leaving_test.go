@@ -165,7 +165,7 @@ func TestEndingIsSaid(t *testing.T) {
 		ending := func() bool { return explain(w, "a").State == gang.Completing }
 		w.Expect("a is being stopped", time.Minute, ending)
 		e := explain(w, "a")
-		if !strings.HasSuffix(e.Reason.String(), " told to stop and has not ended yet; it keeps its GPUs until then") && !strings.HasPrefix(e.Reason.String(), "2 members were told to stop and have not ended yet") {
+		if !strings.HasSuffix(e.Reason.String(), " is still stopping and holds its GPUs") && !strings.HasPrefix(e.Reason.String(), "2 members are still stopping") {
 			t.Errorf("explain says %q", e.Reason.String())
 		}
 		for _, j := range snapshot(w).Jobs() {

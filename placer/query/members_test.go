@@ -66,7 +66,7 @@ func TestRestartingMembers(t *testing.T) {
 		}
 		s.PutAlloc(a)
 	}
-	const want = "0 of 3 members run, 1 ended and restarting (restart block), 1 placed, until those that they replace have ended (kill_timeout), 1 placed and pending"
+	const want = "0 of 3 members run, 1 ended and restarting (restart block), 1 placed and waiting for the members they replace to end (kill_timeout), 1 placed and pending"
 	if got := membersSay(s, gang.Observe(s, job)).String(); !strings.HasPrefix(got, want) {
 		t.Error(got)
 	}
@@ -97,7 +97,7 @@ func TestOutcomeCountsItsOwnMembers(t *testing.T) {
 		}
 		s.PutAlloc(a)
 	}
-	if o := OutcomeOf(&model.Model{State: s}, gang.Observe(s, job)); o.Reason.String() != "3 of 3 members are complete" {
+	if o := OutcomeOf(&model.Model{State: s}, gang.Observe(s, job)); o.Reason.String() != "3 of 3 members complete" {
 		t.Error(o.Reason.String())
 	}
 	if n := len(lastAllocs(s, cluster.KeyOf(job), job)); n != 4 {
@@ -189,7 +189,7 @@ func TestTriedMembers(t *testing.T) {
 		found, retry := tried(&model.Model{State: s}, tracked, deploys)
 		return strings.Join(append(texts(found), string(retry)), "\n")
 	}
-	again := "Nomad placed member workers[1] again 2 times, last at 2026-11-24 07:00:01 UTC: " + failed + "\n" +
+	again := "Nomad rescheduled member workers[1] 2 times, last at 2026-11-24 07:00:01 UTC: " + failed + "\n" +
 		"member workers[2] was restarted 3 times on its node\n"
 	away := "member workers[3] has been missing since 2026-11-24 07:00:03 UTC: " + failed + " on node "
 	if got, want := look(), away+"; its reschedule block allows no further try for now\n"+again+"evaluate"; got != want {
@@ -240,7 +240,7 @@ func TestTriedMembers(t *testing.T) {
 		put(fmt.Sprint("r", n), 8+4*n, "running", func(a *cluster.Alloc) { a.Tasks = map[string]*api.TaskState{"work": {Restarts: 1}} })
 	}
 	got := look()
-	if !strings.HasPrefix(got, "member workers[3] has been missing") || !strings.Contains(got, "\nmember workers[8] was restarted") || !strings.HasSuffix(got, "\n2 more of its members were tried again, too\nrun") {
+	if !strings.HasPrefix(got, "member workers[3] has been missing") || !strings.Contains(got, "\nmember workers[8] was restarted") || !strings.HasSuffix(got, "\n2 more members were rescheduled or restarted\nrun") {
 		t.Error(got)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// A job with a group without GPUs that no node can take is unschedulable for the placer at work, and holds
+// A job with a group without GPUs that no node can take is unschedulable for the active placer, and holds
 // nobody up. It starts once a node comes that can take the group.
 func TestGroupWithoutGPUsThatNoNodeTakes(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
@@ -33,7 +33,7 @@ func TestGroupWithoutGPUsThatNoNodeTakes(t *testing.T) {
 		}}
 		w.Submit(beside)
 		w.RunFor(3 * time.Second)
-		const why = `Nomad can place group "web" nowhere: missing drivers: java`
+		const why = `Nomad cannot place group "web" on any node: missing drivers: java`
 		status := func() (gang.State, string) {
 			for _, j := range p.Status().Jobs {
 				if j.Job == "beside" {
@@ -101,14 +101,14 @@ func TestWhatPassesIsNotNever(t *testing.T) {
 			web(func(g *api.TaskGroup) { g.Constraints = onNode(nomadtest.GPUNode(1, 4).Name) }), gang.Waiting, `group "web"`,
 		},
 		"group without GPUs on a node that never was": {
-			func(*bed.World) {}, web(func(g *api.TaskGroup) { g.Constraints = onNode("nowhere") }), gang.Unschedulable, `Nomad can place group "web" nowhere`,
+			func(*bed.World) {}, web(func(g *api.TaskGroup) { g.Constraints = onNode("nowhere") }), gang.Unschedulable, `Nomad cannot place group "web" on any node`,
 		},
 		"all nodes are away": {
 			func(w *bed.World) {
 				w.Nomad.SetEligible(bed.NodeID(0), false)
 				w.Nomad.SetEligible(bed.NodeID(1), false)
 			},
-			func(*api.Job) {}, gang.Waiting, "its nodes are away",
+			func(*api.Job) {}, gang.Waiting, "its nodes are unavailable",
 		},
 		"GPUs on a node that is drained": {
 			func(w *bed.World) { w.Nomad.SetEligible(bed.NodeID(1), false) },

@@ -40,11 +40,11 @@ func (e *Explanation) noteSize() {
 func sizeInWords(s *queue.Size, st gang.State) string {
 	switch {
 	case s.Members == 0 || st == gang.Waiting || st == gang.Unschedulable:
-		return fmt.Sprintf("elastic: it starts with %d to %d members, as many as fit, or fewer if it ends sooner so", s.Least, s.Most)
+		return fmt.Sprintf("elastic: it starts with %d to %d members, as many as fit, or fewer if it then ends sooner", s.Least, s.Most)
 	case s.Settled:
 		return fmt.Sprintf("elastic: it runs on %d of %d to %d members, and keeps that size until it starts again", s.Members, s.Least, s.Most)
 	case s.Members >= s.Most:
-		return fmt.Sprintf("elastic: it runs on all of %d to %d members; it gives some back when a gang waits for them that is as important", s.Least, s.Most)
+		return fmt.Sprintf("elastic: it runs on all of %d to %d members; it gives some back when an equally important gang waits for them", s.Least, s.Most)
 	}
 	return fmt.Sprintf("elastic: it runs on %d of %d to %d members; it grows when GPUs come free that no waiting gang can use, if that saves more time than it costs", s.Members, s.Least, s.Most)
 }
@@ -185,11 +185,11 @@ func (s facts) noteDeadline(e *Explanation, t *model.Tracked, w *model.Wait) {
 func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
 	startBy, misses, meets := d.StartBy, "will miss: ", ": 9 of 10 jobs like it meet that if they start by "
 	if d.Assumed > 0 {
-		assumed := fmt.Sprintf("nothing says how long it runs (pal_duration would). If %s, as is assumed, ", model.ShortDuration(d.Assumed.Round(time.Second)))
+		assumed := fmt.Sprintf("its run time is unknown (pal_duration would tell). If it takes %s as assumed, ", model.ShortDuration(d.Assumed.Round(time.Second)))
 		startBy, misses, meets = d.LostAt, "may miss: "+assumed, ": "+assumed+"it meets that if it starts by "
 	}
 	if d.Lost {
-		return fmt.Sprintf(", which it %sit would have had to start by %s. It goes at its ordinary place", misses, model.Moment(d.LostAt))
+		return fmt.Sprintf(", which it %sit would have had to start by %s. It keeps its ordinary place", misses, model.Moment(d.LostAt))
 	}
 	said := meets + model.Moment(startBy)
 	switch {
@@ -299,7 +299,7 @@ func shareSentence(c model.Config, u queue.TenantUse) string {
 	}
 	const goes = "; where several tenants wait, the one with the least for its weight goes first"
 	if c.Queue.HalfLife == 0 {
-		return fmt.Sprintf("fair share: tenant %s has %s at work for its weight of %g", u.Tenant, reason.Amount(u.GPUs), u.Weight) + goes
+		return fmt.Sprintf("fair share: tenant %s has %s in use for its weight of %g", u.Tenant, reason.Amount(u.GPUs), u.Weight) + goes
 	}
 	said := fmt.Sprintf("fair share: tenant %s has used %s GPU hours", u.Tenant, round3(u.GPUHours))
 	if u.Priced {
@@ -308,7 +308,7 @@ func shareSentence(c model.Config, u queue.TenantUse) string {
 	if u.Times > 0 {
 		said += fmt.Sprintf(", %s times its share", round3(u.Times))
 	}
-	return said + fmt.Sprintf(" (what was used %s ago counts half), and has %s at work", days(c.Queue.HalfLife), reason.Amount(u.GPUs)) + goes
+	return said + fmt.Sprintf(" (what was used %s ago counts half), and has %s in use", days(c.Queue.HalfLife), reason.Amount(u.GPUs)) + goes
 }
 
 // round3 rounds to three digits, or to all digits before the decimal point.

@@ -41,10 +41,10 @@ func TestOutcomes(t *testing.T) {
 			name, status, reason string
 			at                   time.Time
 		}{
-			{"works", "complete", "2 of 2 members are complete", began.Add(3 * time.Minute)},
+			{"works", "complete", "2 of 2 members complete", began.Add(3 * time.Minute)},
 			{"half", "failed", `task "work" ended with exit code 3 on node `, began.Add(2 * time.Minute)},
-			{"stopped", "stopped", "0 of 2 members are complete", stopped},
-			{"waited", "stopped", "0 of 1 member is complete", stopped},
+			{"stopped", "stopped", "0 of 2 members complete", stopped},
+			{"waited", "stopped", "0 of 1 member complete", stopped},
 		} {
 			e, err := s.Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: c.name})
 			if err != nil {

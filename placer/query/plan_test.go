@@ -73,7 +73,7 @@ func TestResubmittedTooLarge(t *testing.T) {
 		larger.Members = 6
 		w.Submit(larger)
 		w.RunFor(5 * time.Second)
-		const want = "its new version does not fit, so the old one runs on: needs 6 GPUs; 4 of 8 that match are free"
+		const want = "the old version keeps running; the new one does not fit: needs 6 GPUs; 4 of 8 that match are free"
 		s := snapshot(w)
 		e, err := s.Explain(t.Context(), bed.Key("grows"))
 		if err != nil || e.State != gang.Resubmitted || !strings.HasPrefix(e.Reason.String(), want) {
@@ -85,7 +85,7 @@ func TestResubmittedTooLarge(t *testing.T) {
 		for _, c := range []struct {
 			bed.Gang
 			want string
-		}{{g, "runs on 2 GPUs and would keep them"}, {larger, "runs on 2 GPUs, and would run on as it is"}} {
+		}{{g, "runs on 2 GPUs and would keep them"}, {larger, "runs on 2 GPUs, and would keep running as it is"}} {
 			job := c.Job()
 			cluster.Canonicalize(job)
 			if e, err := snapshot(w).Plan(w.T.Context(), job); err != nil || !strings.HasPrefix(e.Reason.String(), c.want) {

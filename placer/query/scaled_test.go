@@ -106,7 +106,7 @@ func TestCanariesWithinLimits(t *testing.T) {
 		"the tenant's limit": {1, 0, "no room for the canaries of the new version: needs 2 GPUs; its tenant may hold at most 1", []string{
 			"Its tenant may hold at most 1 GPU: have its quota or borrowing_limit raised; to update without canaries, run the job with canary = 0 in its update block: Nomad replaces the members where they are."}},
 		"the tenant's quota": {2, 1, "no room for the canaries of the new version: needs 2 GPUs; tenant default holds 1 and may hold at most 2 (quota and borrowing_limit)", []string{
-			"Its tenant's limit is reached: the canaries start once other jobs of the tenant have ended; to update without canaries, run the job with canary = 0 in its update block: Nomad replaces the members where they are."}},
+			"Its tenant's limit is reached: the canaries start when other jobs of the tenant end; to update without canaries, run the job with canary = 0 in its update block: Nomad replaces the members where they are."}},
 		"enough": {3, 1, "", nil}, // once it has been promoted
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestWhatWouldFit(t *testing.T) {
 		try   string
 	}{
 		"a service": {queue.Adaptive, false, service, []string{
-			"With count = 1 instead of 3 it would fit now; change the count in its file and run it (nomad job scale does that only once its deployment is over)."}, "count=1"},
+			"With count = 1 instead of 3 it would fit now; change the count in the job file and run it (nomad job scale works only after the deployment)."}, "count=1"},
 		"behind another":                   {queue.Adaptive, true, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, nil, "priority=80"},
 		"where priorities do not count":    {queue.FIFO, true, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, nil, ""},
 		"behind another, by priority":      {queue.Priority, true, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, nil, "priority=80"},

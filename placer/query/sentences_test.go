@@ -40,10 +40,10 @@ func TestTenantSentences(t *testing.T) {
 		{model.Config{}, queue.TenantUse{Tenant: "a", MaxGPUsPerUser: 8, MaxJobsPerUser: 2, Users: []queue.UserUse{{User: "ada", GPUs: 3, Jobs: 1}}},
 			"user ada has 3 of at most 8 GPUs and 1 of at most 2 running jobs in tenant a"},
 		{model.Config{}, queue.TenantUse{Tenant: "a", MaxJobsPerUser: 2}, "user ada has 0 of at most 2 running jobs in tenant a"},
-		{share(0), queue.TenantUse{Tenant: "a", GPUs: 4, Weight: 2}, "fair share: tenant a has 4 GPUs at work for its weight of 2; "},
-		{share(24 * time.Hour), queue.TenantUse{Tenant: "a", GPUs: 4, GPUHours: 0.123456}, "fair share: tenant a has used 0.123 GPU hours (what was used a day ago counts half), and has 4 GPUs at work; "},
-		{share(7 * 24 * time.Hour), queue.TenantUse{Tenant: "a", GPUHours: 1234.5, Times: 2.1}, "fair share: tenant a has used 1234 GPU hours, 2.1 times its share (what was used 7 days ago counts half), and has 0 GPUs at work; "},
-		{share(36 * time.Hour), queue.TenantUse{Tenant: "a", GPUHours: 100}, "fair share: tenant a has used 100 GPU hours (what was used 36h ago counts half), and has 0 GPUs at work; "},
+		{share(0), queue.TenantUse{Tenant: "a", GPUs: 4, Weight: 2}, "fair share: tenant a has 4 GPUs in use for its weight of 2; "},
+		{share(24 * time.Hour), queue.TenantUse{Tenant: "a", GPUs: 4, GPUHours: 0.123456}, "fair share: tenant a has used 0.123 GPU hours (what was used a day ago counts half), and has 4 GPUs in use; "},
+		{share(7 * 24 * time.Hour), queue.TenantUse{Tenant: "a", GPUHours: 1234.5, Times: 2.1}, "fair share: tenant a has used 1234 GPU hours, 2.1 times its share (what was used 7 days ago counts half), and has 0 GPUs in use; "},
+		{share(36 * time.Hour), queue.TenantUse{Tenant: "a", GPUHours: 100}, "fair share: tenant a has used 100 GPU hours (what was used 36h ago counts half), and has 0 GPUs in use; "},
 	} {
 		got := quotaSentence(c.use) + userSentence(c.use, "ada") + shareSentence(c.cfg, c.use)
 		if c.want == "" && got != "" || !strings.HasPrefix(got, c.want) {
@@ -63,10 +63,10 @@ func TestResubmittedSentences(t *testing.T) {
 		state  gang.State
 	}{
 		"the same":               {"batch", 2, true, "would keep them", gang.Running},
-		"larger":                 {"batch", 3, true, "its members would be stopped and started again, as a whole", gang.Starting},
-		"a larger service":       {"service", 3, true, "its members would be replaced as its update block says", gang.Starting},
-		"too large":              {"batch", 3, false, "would run on as it is: its new version does not fit: no room", gang.Running},
-		"a service is too large": {"service", 3, false, "would run on as it is: its new version does not fit: no room", gang.Running},
+		"larger":                 {"batch", 3, true, "the placer would stop it and start it again as a whole", gang.Starting},
+		"a larger service":       {"service", 3, true, "Nomad would replace its members as its update block says", gang.Starting},
+		"too large":              {"batch", 3, false, "would keep running as it is: the new version does not fit: no room", gang.Running},
+		"a service is too large": {"service", 3, false, "would keep running as it is: the new version does not fit: no room", gang.Running},
 	} {
 		was, now := hostile.Plain("j", 2, 1, 1), hostile.Plain("j", c.count, 1, 1)
 		was.Type, now.Type = &c.kind, &c.kind

@@ -49,8 +49,8 @@ func TestTrueStates(t *testing.T) {
 		w.RunFor(3 * time.Second)
 		want := map[string]string{
 			"huge":     "unschedulable 0: needs 80 GPUs; the cluster has 8 that match: fewer than 8 GPUs of one model (2 of 2 nodes)",
-			"wide":     `unschedulable 0: group "workers" needs 1 × 5 GPUs of one model, 5 on each node; an idle cluster has room for 0 of 1: fewer than 5 GPUs of one model (2 of 2 nodes)`,
-			"hungry":   `unschedulable 0: no node could take group "workers", even if it were idle: nodes have less than 1073741824 MB of memory (2 of 2 nodes)`,
+			"wide":     `unschedulable 0: group "workers" needs 1 × 5 GPUs of one model, 5 on each node; an idle cluster has room for 0 of 1 members: fewer than 5 GPUs of one model (2 of 2 nodes)`,
+			"hungry":   `unschedulable 0: no node could run group "workers", even when idle: nodes have less than 1073741824 MB of memory (2 of 2 nodes)`,
 			"docker":   "unschedulable 0: needs 1 GPU; the cluster has none that match: missing drivers: docker (2 of 2 nodes)",
 			"mistaken": `rejected 0: meta pal_class = "Z" of the job: application class "Z" is unknown (one of A, B, C, D)`,
 			"broken":   `failed 0: given up after 3 tries: task "work" ended with exit code 3; fix the job and run it again`,
@@ -181,12 +181,12 @@ func TestHopesUntil(t *testing.T) {
 	})
 }
 
-// snapshot is the cluster as the placer at work sees it.
+// snapshot is the cluster as the active placer sees it.
 func snapshot(w *bed.World) *query.Snapshot {
 	w.T.Helper()
 	s := w.Picture()
 	if s == nil {
-		w.T.Fatal("no placer is at work")
+		w.T.Fatal("no placer is active")
 	}
 	return s
 }
@@ -212,9 +212,9 @@ func TestExplainsTrust(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{"pal_duration = 1m is taken for 10m: jobs of namespace default have run 10 times as long as they said",
+		for _, want := range []string{"pal_duration = 1m counts as 10m: jobs of namespace default have run 10 times as long as they said",
 			"fair share: tenant default has used 0.79", // in a picture that is some seconds old
-			" GPU hours, 1 times its share (what was used 7 days ago counts half), and has 4 GPUs at work"} {
+			" GPU hours, 1 times its share (what was used 7 days ago counts half), and has 4 GPUs in use"} {
 			if !strings.Contains(e.Note, want) {
 				t.Errorf("note %q lacks %q", e.Note, want)
 			}
@@ -238,7 +238,7 @@ func TestNativeInPart(t *testing.T) {
 		s := snapshot(w)
 		const in = "1 of 2 members"
 		e, err := s.Explain(w.T.Context(), k)
-		if want := "placed by Nomad alone on 3 GPUs, " + in + "; it has no gate, so the placer leaves it alone (a gate added now is removed again: stop it first)"; err != nil || e.State != gang.Native || e.Reason.String() != want {
+		if want := "placed by Nomad alone on 3 GPUs, " + in + "; it has no gate, so the placer leaves it alone (to add a gate, stop the job first: the placer removes it from a running job)"; err != nil || e.State != gang.Native || e.Reason.String() != want {
 			w.T.Errorf("%+v, %v", e, err)
 		}
 		if jobs := s.Jobs(); len(jobs) != 1 || jobs[0].Reason.String() != "Nomad alone has placed "+in {

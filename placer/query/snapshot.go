@@ -3,7 +3,7 @@
 
 // Package query answers the questions of commands, the API and the page. It tells where a job runs
 // and why, what it waits for and until when, who holds the GPUs, and what would change that. All
-// answers come from one [Snapshot], which the placer at work makes from what it knows.
+// answers come from one [Snapshot], which the active placer makes from what it knows.
 //
 // Answering changes nothing. Only data that Nomad keeps for a single job, its record and its
 // evaluations, is read on demand.
@@ -26,12 +26,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Snapshot is the cluster and the queue at one time, with the configuration of the placer at work.
+// Snapshot is the cluster and the queue at one time, with the configuration of the active placer.
 // The agent answers from it. It never changes and is safe for concurrent use.
 type Snapshot struct {
 	facts
 	nomad *nomad.Client
-	// Activity tells whether a placer was at work.
+	// Activity tells whether a placer was active.
 	Activity heartbeat.Activity
 
 	// mu guards the queue and the view: answers try changes on them. It is not held during requests
@@ -39,7 +39,7 @@ type Snapshot struct {
 	mu    sync.Mutex
 	waits map[string]*model.Wait // by job, once worked out
 	kept  map[int]string         // GPUs of windows that are on, once worked out
-	// warned are the warnings of the placer at work. counted are the counts, once computed.
+	// warned are the warnings of the active placer. counted are the counts, once computed.
 	warned  []string
 	counted *model.Status
 }
@@ -52,12 +52,12 @@ func New(m *model.Model, c *nomad.Client, a heartbeat.Activity) *Snapshot {
 	return &Snapshot{facts: facts{m}, nomad: c, Activity: a}
 }
 
-// Picture returns the snapshot of a placer at work; m is its cloned model.
+// Picture returns the snapshot of an active placer; m is its cloned model.
 func Picture(m *model.Model, c *nomad.Client, warned []string) *Snapshot {
 	return &Snapshot{facts: facts{m}, nomad: c, Activity: heartbeat.Activity{Working: true}, warned: warned}
 }
 
-// Warned returns the warnings of the placer at work.
+// Warned returns the warnings of the active placer.
 func (s *Snapshot) Warned() []string { return s.warned }
 
 // Status returns the counts.
@@ -108,7 +108,7 @@ func (s *Snapshot) waiting() map[string]*model.Wait {
 	return s.waits
 }
 
-// waitsOf returns what each waiting job waits for. While no placer is at work, that may be a placer.
+// waitsOf returns what each waiting job waits for. While no placer is active, that may be a placer.
 func (s *Snapshot) waitsOf(c *pal.Cluster) map[string]*model.Wait {
 	waits := s.m.WaitsOf(s.m.Queue.Waiting(gang.QueueTime(s.m.Time), c), c)
 	if s.Activity.Idle() {
@@ -217,7 +217,7 @@ func (s facts) ends(k cluster.JobKey) (from, to time.Time) {
 	return from, to
 }
 
-// Warnings returns warnings about the agent at work, Nomad itself and its nodes, for operators.
+// Warnings returns warnings about the active agent, Nomad itself and its nodes, for operators.
 func (s *Snapshot) Warnings() []string {
 	return slices.Concat(s.Activity.Warnings, s.m.State.Queues.Warnings(), s.m.State.NodeWarnings(), s.m.Windows.Warnings())
 }

@@ -84,12 +84,12 @@ func TestAvoidedNodesAreTold(t *testing.T) {
 		}
 		w.Submit(bed.Gang{Name: "next", GPUs: 4, Runs: time.Hour, Change: func(j *api.Job) { j.Priority = new(90) }})
 		w.RunFor(5 * time.Second)
-		if e := explained(w, "next"); strings.Contains(e.Note, "it goes to nodes other than") {
+		if e := explained(w, "next"); strings.Contains(e.Note, "it avoids ") {
 			w.T.Errorf("it has failed nowhere: %s", e.Note)
 		}
 		w.ExpectRunning("next", 10*time.Minute)
 		e := explained(w, "fails")
-		want := "it goes to nodes other than " + node + " if it can: members of it failed there within the last hour"
+		want := "it avoids " + node + " if it can: its members failed there within the last hour"
 		if e.State != gang.Waiting || !strings.Contains(e.Note, want) {
 			w.T.Errorf("%s: %q, want %q", e.State, e.Note, want)
 		}

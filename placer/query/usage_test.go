@@ -139,7 +139,7 @@ func TestAtLimit(t *testing.T) {
 				if j := shown(w, "natives"); j.Priority != 70 {
 					w.T.Errorf("a job that Nomad places has priority %d", j.Priority)
 				}
-				if len(e.Obstacles) > 0 || e.Holders != nil || len(e.Remedies) != 1 || !strings.Contains(e.Remedies[0].String(), "once other jobs of the tenant have ended") {
+				if len(e.Obstacles) > 0 || e.Holders != nil || len(e.Remedies) != 1 || !strings.Contains(e.Remedies[0].String(), "when other jobs of the tenant end") {
 					w.T.Errorf("explain blames %+v, %+v, and advises %v", e.Obstacles, e.Holders, e.Remedies)
 				}
 			})

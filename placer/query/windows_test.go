@@ -51,7 +51,7 @@ func TestWindows(t *testing.T) {
 				w.T.Errorf("note %q lacks %q", e.Note, want)
 			}
 		}
-		if want := "its GPUs are kept for a window until " + clock(4*time.Hour); !strings.Contains(e.WaitsFor.String(), want) || e.Wait == nil || e.Wait.Position != 1 {
+		if want := "its GPUs are reserved for a window that lasts until " + clock(4*time.Hour); !strings.Contains(e.WaitsFor.String(), want) || e.Wait == nil || e.Wait.Position != 1 {
 			w.T.Errorf("it waits for %q, want %q", e.WaitsFor.String(), want)
 		}
 		if got := strings.Join(snapshot(w).Warnings(), "; "); !strings.Contains(got, `window "typo" holds no GPU`) {
@@ -88,7 +88,7 @@ func TestWindowKeepsSome(t *testing.T) {
 			w.RunFor(10 * time.Second)
 		}
 		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "second"})
-		if want := "needs 4 GPUs; 4 are free, but window kernel keeps 4 GPUs from it until " + until; err != nil || e.WaitsFor.String() != want {
+		if want := "needs 4 GPUs; 4 are free, but window kernel reserves 4 GPUs until " + until; err != nil || e.WaitsFor.String() != want {
 			w.T.Errorf("it waits for %q (%v), want %q", e.WaitsFor.String(), err, want)
 		}
 	})
@@ -140,7 +140,7 @@ func TestOverlappingWindows(t *testing.T) {
 		if err != nil {
 			w.T.Fatal(err)
 		}
-		for _, name := range []string{"window long keeps 4 GPUs", "window short keeps 8 GPUs"} {
+		for _, name := range []string{"window long reserves 4 GPUs", "window short reserves 8 GPUs"} {
 			if !strings.Contains(e.WaitsFor.String(), name) {
 				w.T.Errorf("%q does not say: %s", e.WaitsFor.String(), name)
 			}
@@ -203,7 +203,7 @@ func TestWindowsAreNotChosen(t *testing.T) {
 			if e.Wait == nil || d.Placed || d.Chosen != nil || d.Candidates.Free != 1 || d.Candidates.Kept != 8 || d.Candidates.Allocated != 3 {
 				w.T.Errorf("%s: placed %v, chosen %v, candidates %+v, reason %q", what, d.Placed, d.Chosen, d.Candidates, e.Reason.String())
 			}
-			if !strings.Contains(e.Reason.String(), "window kernel keeps 8 GPUs") {
+			if !strings.Contains(e.Reason.String(), "window kernel reserves 8 GPUs") {
 				w.T.Errorf("%s: reason %q", what, e.Reason.String())
 			}
 		}

@@ -51,11 +51,11 @@ func TestTemplateReason(t *testing.T) {
 		gated, rpc  bool
 		want, lacks string
 	}{
-		{"required", true, true, "none of its children can be served", ""},
+		{"required", true, true, "none of its runs can be placed", ""},
 		{"optional", true, true, "runs with one stay gated", "none"},
 		{"optional", true, false, "rpc_address", ""},
 		{"forbidden", true, true, "explain one of its runs", "none"},
-		{"required", false, true, "Nomad places them alone", "none"},
+		{"required", false, true, "Nomad places them without the placer", "none"},
 	} {
 		id := "train"
 		job := &api.Job{ID: &id, ParameterizedJob: &api.ParameterizedJobConfig{Payload: c.payload}}

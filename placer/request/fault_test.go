@@ -23,21 +23,21 @@ func TestNever(t *testing.T) {
 		failed map[string]*api.AllocationMetric
 		want   string
 	}{
-		{filtered("web", "missing drivers", 3), `Nomad can place group "web" nowhere: missing drivers: java (3 of 3 nodes)`},
-		{filtered("web", "missing network", 3), `Nomad can place group "web" nowhere: missing network: bridge (3 of 3 nodes)`},
-		{filtered("gpus", "missing CSI Volume models", 3), `Nomad can place group "gpus" nowhere: missing CSI Volume models (3 of 3 nodes)`},
-		{filtered("gpus", "${attr.vault.version} semver >= 0.6.1", 3), `Nomad can place group "gpus" nowhere: no Vault, which the job's vault block needs (3 of 3 nodes)`},
+		{filtered("web", "missing drivers", 3), `Nomad cannot place group "web" on any node: missing drivers: java (3 of 3 nodes)`},
+		{filtered("web", "missing network", 3), `Nomad cannot place group "web" on any node: missing network: bridge (3 of 3 nodes)`},
+		{filtered("gpus", "missing CSI Volume models", 3), `Nomad cannot place group "gpus" on any node: missing CSI Volume models (3 of 3 nodes)`},
+		{filtered("gpus", "${attr.vault.version} semver >= 0.6.1", 3), `Nomad cannot place group "gpus" on any node: no Vault, which the job's vault block needs (3 of 3 nodes)`},
 		{filtered("web", "missing drivers", 2), ""},                             // a node is full
 		{filtered("gpus", "missing devices", 3), ""},                            // they may be unhealthy: the view knows
 		{filtered("web", "distinct_hosts", 3), ""},                              // others have the nodes
 		{filtered("gpus", "CSI plugin ebs is unhealthy on client 0123", 3), ""}, // it may be back
 		{filtered("web", "CSI volume x has exhausted its available writer claims", 3), ""},
-		{map[string]*api.AllocationMetric{"web": {}}, `Nomad can place group "web" nowhere: no node is ready in its datacenters and node pool`},
+		{map[string]*api.AllocationMetric{"web": {}}, `Nomad cannot place group "web" on any node: no node is ready in its datacenters and node pool`},
 		{map[string]*api.AllocationMetric{"web": nil}, ""},
 		{map[string]*api.AllocationMetric{"web": {NodesEvaluated: 2, NodesFiltered: 2, ConstraintFiltered: map[string]int{"missing drivers": 1, "computed class ineligible": 1}}},
-			`Nomad can place group "web" nowhere: missing drivers: java (2 of 2 nodes)`},
+			`Nomad cannot place group "web" on any node: missing drivers: java (2 of 2 nodes)`},
 		{map[string]*api.AllocationMetric{"web": {NodesEvaluated: 2, NodesFiltered: 2, ConstraintFiltered: map[string]int{"CSI plugin a is missing from client 1": 1, "CSI plugin a is missing from client 2": 1}}},
-			`Nomad can place group "web" nowhere: CSI plugin a is missing (2 of 2 nodes)`},
+			`Nomad cannot place group "web" on any node: CSI plugin a is missing (2 of 2 nodes)`},
 	} {
 		if got := NeverPlaced(Never(job, c.failed)).String(); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.failed, got, c.want)

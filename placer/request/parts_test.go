@@ -107,19 +107,19 @@ func TestPartsOfGPUs(t *testing.T) {
 	}{
 		{"whole", "nvidia/gpu", 9, 1, "", "the cluster has 8"},
 		{"first", parts, 1, 1, `pal_class = "A"`, "S-node-0-0::0"},
-		{"second", parts, 1, 1, `pal_class = "D"`, "S-node-0-1::0"},                               // an idle GPU
-		{"alone", parts, 1, 1, `pal_neighbours = "none"`, "S-node-1-0::0"},                        // another
-		{"none", parts, 1, 1, `pal_neighbours = "none"`, "do not take each other for neighbours"}, // no GPU is idle
-		{"third", parts + "/H200-SHARED", 1, 1, `pal_class = "A"`, "S-node-0-1::1"},               // beside D, not beside A
-		{"picky", parts, 1, 1, `pal_neighbours = "B,C"`, "do not take each other for neighbours"},
-		{"gang", parts, 3, 1, "", "its members do not share a GPU"},
-		{"wide", parts, 5, 1, "", "has room for 4 of 5: its members do not share a GPU"},
-		{"near", parts, 3, 1, `pal_locality = "node"`, "has room for 2 of 3: its members do not share a GPU"},
+		{"second", parts, 1, 1, `pal_class = "D"`, "S-node-0-1::0"},                                // an idle GPU
+		{"alone", parts, 1, 1, `pal_neighbours = "none"`, "S-node-1-0::0"},                         // another
+		{"none", parts, 1, 1, `pal_neighbours = "none"`, "do not accept each other as neighbours"}, // no GPU is idle
+		{"third", parts + "/H200-SHARED", 1, 1, `pal_class = "A"`, "S-node-0-1::1"},                // beside D, not beside A
+		{"picky", parts, 1, 1, `pal_neighbours = "B,C"`, "do not accept each other as neighbours"},
+		{"gang", parts, 3, 1, "", "its members may not share a GPU"},
+		{"wide", parts, 5, 1, "", "has room for 4 of 5 members: its members may not share a GPU"},
+		{"near", parts, 3, 1, `pal_locality = "node"`, "has room for 2 of 3 members: its members may not share a GPU"},
 		{"two", parts, 2, 1, `pal_class = "C"`, "S-node-0-0::1 S-node-0-1::2"},
 		{"large", parts, 1, 3, "", "too scattered"},
 		{"self", parts, 2, 1, `pal_neighbours = "any,self"`, "S-node-0-0::2 S-node-0-0::3"},
 		{"last", parts, 1, 1, "", "S-node-0-1::3"},
-		{"fifth", parts, 1, 1, "", "do not take each other for neighbours"},
+		{"fifth", parts, 1, 1, "", "do not accept each other as neighbours"},
 	} {
 		if got := placed(t, v, s, step.id, step.device, step.members, step.count, step.meta); !strings.Contains(got, step.want) {
 			t.Errorf("%s: %s, want %s", step.id, got, step.want)

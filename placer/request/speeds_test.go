@@ -61,8 +61,8 @@ func TestSpeeds(t *testing.T) {
 		{name: "one model asked for", device: `device "nvidia/gpu/A100" {`, rates: []string{"A=100", "A=100", "A=20", "A=2"}},
 		{name: "no such model", meta: `pal_speed = "T5=1,P4=9"`, err: "names no GPU model of this cluster; it has A100, K80, T4"},
 		{name: "one model", meta: `pal_speed = "T4=1"`, err: "names one model"},
-		{name: "no number", meta: `pal_speed = "T4=1,K80=slow"`, err: "slow is no speed of K80"},
-		{name: "no speed", meta: `pal_speed = "T4=1,K80=0"`, err: "0 is no speed of K80"},
+		{name: "no number", meta: `pal_speed = "T4=1,K80=slow"`, err: "slow is not a speed of K80"},
+		{name: "no speed", meta: `pal_speed = "T4=1,K80=0"`, err: "0 is not a speed of K80"},
 		{name: "twice", meta: `pal_speed = "T4=1,T4=2"`, err: "T4 is there twice"},
 		{name: "no pair", meta: `pal_speed = "T4"`, err: `"T4" is not MODEL=SPEED`},
 	} {

@@ -144,7 +144,7 @@ func noHints(g *api.TaskGroup) error {
 	for _, t := range g.Tasks {
 		for _, k := range slices.Sorted(maps.Keys(t.Meta)) {
 			if strings.HasPrefix(meant(k), hintPrefix) {
-				return fmt.Errorf("meta %s = %q of task %q: hints belong into the meta of the job or of a group", k, t.Meta[k], t.Name)
+				return fmt.Errorf("meta %s = %q of task %q: hints belong in the meta of the job or of a group", k, t.Meta[k], t.Name)
 			}
 		}
 	}
@@ -294,7 +294,7 @@ func parseNeighbours(s string) (with pal.Sharing, err error) {
 		default:
 			class, err := pal.ParseAppClass(word)
 			if err != nil {
-				return pal.Sharing{}, fmt.Errorf("%q is no application class (A to D), nor any, none or self", word)
+				return pal.Sharing{}, fmt.Errorf("%q is not an application class (A to D), any, none or self", word)
 			}
 			with.Beside[class.Index()] = true
 		}

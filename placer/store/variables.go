@@ -200,7 +200,7 @@ func (s Store) Finished() Shards[[]Finished, []Finished] {
 	}
 }
 
-// Heartbeat is the status that the agent at work writes.
+// Heartbeat is the status that the active agent writes.
 type Heartbeat struct {
 	// Agent identifies the agent.
 	Agent   string `json:"agent"`
@@ -218,7 +218,7 @@ type Heartbeat struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Heartbeat is that of the agent at work.
+// Heartbeat is that of the active agent.
 func (s Store) Heartbeat() Variable[Heartbeat] {
 	return Variable[Heartbeat]{"nomad-pal/agent", s.nomad, asJSON[Heartbeat]("json", nil)}
 }

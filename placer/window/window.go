@@ -77,7 +77,7 @@ func (w Window) check() error {
 	}
 	for _, pattern := range slices.Concat(w.Nodes, w.Racks, w.NodePools, w.Datacenters) {
 		if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
-			return fmt.Errorf("%q is no pattern of nodes", pattern)
+			return fmt.Errorf("%q is not a pattern of nodes", pattern)
 		}
 	}
 	for _, pattern := range w.For {

@@ -144,7 +144,7 @@ func TestCheck(t *testing.T) {
 		"time_zone goes with cron":               {Start: start, TimeZone: "UTC", Duration: 1},
 		"time_zone: unknown time zone Mars/Base": {Cron: "* * * * *", TimeZone: "Mars/Base", Duration: 1},
 		`cron "soon":`:                           {Cron: "soon", Duration: 1},
-		`"[" is no pattern of nodes`:             {Start: start, Duration: 1, Nodes: []string{"["}},
+		`"[" is not a pattern of nodes`:          {Start: start, Duration: 1, Nodes: []string{"["}},
 		`for: "/x" is neither a namespace nor`:   {Start: start, Duration: 1, For: []string{"/x"}},
 	} {
 		w.Name = "w"

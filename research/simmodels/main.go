@@ -11,6 +11,7 @@ import (
 	"os"
 	"regexp"
 	"runtime"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -22,7 +23,7 @@ var loads = []float64{0.6, 0.85, 1.1}
 
 func main() {
 	only := flag.String("only", "", "workloads whose name matches")
-	md := flag.String("md", "", "write the tables to `FILE`")
+	md := flag.String("md", "", "write the tables to `FILE`, and each cell beside it as CSV")
 	workers := flag.Int("workers", runtime.NumCPU(), "runs at a time")
 	flag.Parse()
 	if err := compare(*only, *md, *workers); err != nil {
@@ -74,6 +75,9 @@ func compare(only, md string, workers int) error {
 	text := tables(cells)
 	if md == "" {
 		_, err := os.Stdout.Write(text)
+		return err
+	}
+	if err := os.WriteFile(strings.TrimSuffix(md, ".md")+".csv", rows(cells), 0o644); err != nil {
 		return err
 	}
 	return os.WriteFile(md, text, 0o644)

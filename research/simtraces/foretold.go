@@ -111,9 +111,9 @@ func foretellAll(found []source) (ts []foretelling, err error) {
 const foretoldText = `
 ## Run times foretold
 
-What the queue expects of a gang that cannot be stopped, as it is submitted, with all that has ended by then if each job had started at
-once. The pinball loss is in doublings of the run time, over all jobs of a trace, then the mean of traces: 0.5 for the median is a
-factor of two. "As foretold" should be 50 and 90 %.
+The run time that the queue expects when a gang that cannot be stopped is submitted. It knows the jobs that would have ended by then
+if each had started at once. The pinball loss is in doublings of the run time, the mean over jobs, then over traces: 0.5 for the
+median is a factor of two. "As foretold" should be 50 and 90 %.
 
 `
 
@@ -144,7 +144,7 @@ func foretoldTables(b *bytes.Buffer, ts []foretelling) {
 const sidesText = `
 ## Who gains
 
-Of half of the jobs, drawn by chance, that do or say something, and of the others: the average of each over its own where nobody does.
+Half of the jobs, drawn by chance, say or allow something. The table has the average of each half, over its own when nobody does.
 
 `
 

@@ -161,9 +161,9 @@ func TestRun(t *testing.T) {
 	if b, err = os.ReadFile(o.tables); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"## Virtual clusters to choose by", "## Virtual clusters to report on",
+	for _, want := range []string{"## Virtual clusters to report on",
 		"| ours, preempting |", "| ours, preempting, exact times |",
-		"## Expected starts", "* ours, preempting, exact times loses the average in", "The bound on waiting costs it more than 10 % of the average in", "* ours against those that stop nobody either", "| clairvoyant | 1.00 |", "Not there, so not run: Acme Seren", "make sim-traces-quick SIM_TRACES_ARGS=\"-only 'large|small'\""} {
+		"## Expected starts", "| lost: average |", "Among those that stop nobody", "| clairvoyant | 1.00 |", "; Acme Seren; ", "make sim-traces-quick SIM_TRACES_ARGS=\"-only 'large|small'\""} {
 		if !strings.Contains(string(b), want) {
 			t.Errorf("the tables do not say %q", want)
 		}
@@ -261,12 +261,12 @@ func TestAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"| 2026-11-25 0123abcd | 0 |  | 4 | Philly, small |", "| earlier: not kept | 72 | all | 113 | all |", "This is not all: 9 of 10 cells."} {
+	for _, want := range []string{"| 2026-11-25 0123abcd | 0 | 4 |", "| earlier: not kept | 72 | 113 |", "This is not all: 9 of 10 cells."} {
 		if !strings.Contains(string(b), want) {
 			t.Errorf("the tables do not say %q:\n%.3000s", want, b)
 		}
 	}
-	if strings.Contains(string(b), "Not there, so not run: Helios Venus") {
+	if regexp.MustCompile("Not run.*Helios Venus").Match(b) {
 		t.Errorf("Helios Venus was run:\n%.3000s", b)
 	}
 }

@@ -16,6 +16,25 @@ import (
 // limit is the policy that all are measured against.
 const limit = "clairvoyant"
 
+// header says what the tables show.
+const header = `# Policies on real traces
+
+Made by ` + "`%s`" + `. Beside this page, a JSON file has each run of each policy, and a CSV file each cell: a trace at one load on one cluster.
+
+* All policies run the same jobs on the same GPUs: nodes of 8 GPUs with the variability of Longhorn, one GPU in 64 an outlier or none. A gang across nodes takes 1.7 times as long. A stopped gang loses %d s.
+* The load is the GPU time of the jobs over that of the cluster between the first submission and the last. It sets the number of nodes.
+* A gang is either one-GPU members that may run anywhere, or tasks of up to 8 GPUs, each on one node.
+* We chose rules by one half of the virtual clusters; the files have it. This page shows the other half and the whole clusters.
+* "ours" is the agent's default queue where no gang may be stopped; in "preempting" all may. Users give no estimates, except with "exact times". SRTF, EASY and clairvoyant know all run times; easy-users knows what users guess. ` + "`nomad-pal simulate -help`" + ` describes each policy.
+
+The first table of a part has the average completion time over that of the clairvoyant policy, by load; then the p99 slowdown (completion time over work) and the makespan, each over the least of all but the clairvoyant's. These are geometric means over the cells; the worst cell is in brackets. The JSON file has more policies.
+
+The second table counts lost cells: a larger average than the best rival's, a p99 above 1.5 times the least, a makespan above 1.05 times the least. Rivals know as little as ours: plain Nomad, EASY by users' estimates, Tiresias, Gandiva, LAS. Ours with exact times also meets SRTF and EASY with exact times. Its last two columns show what the bound on waiting costs.
+
+No policy here reaches SRTF's average without knowing run times, or the p99 of policies that stop gangs without stopping any. SRTF has no bound on waiting. Plain Nomad with spread sometimes has a better average than ours, as it serves jobs that need a whole node last; its makespan shows that.
+
+`
+
 // markdown are the tables.
 func (r report) markdown() ([]byte, error) {
 	var b bytes.Buffer
@@ -26,33 +45,27 @@ func (r report) markdown() ([]byte, error) {
 	if r.only != "" {
 		target += fmt.Sprintf(` SIM_TRACES_ARGS="-only '%s'"`, r.only)
 	}
-	fmt.Fprintf(&b, `# Policies on real traces
-
-Made by `+"`%s`"+`. Two files beside this page have all figures. The JSON file has one line for each run, also those of policies without a bound on waiting. The CSV file has one line for each cell: a trace at one load on one cluster.
-
-* All policies run the same jobs on the same GPUs: nodes of 8 GPUs with the variability of Longhorn, one GPU in 64 an outlier or none. A gang across nodes takes 1.7 times as long. A stopped gang loses %d s.
-* The load is the GPU time of the jobs over that of the cluster between the first submission and the last. It sets the number of nodes.
-* A gang is either one-GPU members that may run anywhere, or tasks of up to 8 GPUs, each on one node.
-* We chose rules by one half of the virtual clusters. The other half and the whole clusters show the outcome.
-* "ours" is the agent's default queue where no gang may be stopped, "preempting" where all may. Users give no estimates, except with "exact times". EASY, SRTF and clairvoyant know all run times; easy-users knows what users guess. `+"`nomad-pal simulate -help`"+` describes each policy.
-
-What no policy here can do: reach SRTF's average without knowing run times, or the p99 slowdown of policies that stop gangs without stopping any. SRTF has no bound on waiting. Plain Nomad with spread sometimes has a better average than ours because it serves jobs that need a whole node last; its makespan shows that.
-
-`, target, restartS)
 	if r.quick {
-		fmt.Fprintf(&b, "This is the quick form: of each virtual cluster the first %d jobs, gangs as tasks, GPUs with outliers; no cluster as a whole.\n\n", quickJobs)
+		fmt.Fprintf(&b, "# Policies on parts of real traces\n\nMade by `%s`. Rules, policies and tables are those of [all traces](sim-traces.md). Here each virtual cluster has its first %d jobs, gangs as tasks, and GPUs with outliers. No cluster runs as a whole.\n\n", target, quickJobs)
+	} else {
+		fmt.Fprintf(&b, header, target, restartS)
 	}
 	if len(r.cells) < r.of {
 		fmt.Fprintf(&b, "This is not all: %d of %d cells.\n\n", len(r.cells), r.of)
 	}
-	for _, m := range r.missing {
-		fmt.Fprintf(&b, "* Not there, so not run: %s\n", m)
+	if len(r.missing) > 0 {
+		var names []string
+		for _, m := range r.missing {
+			name, _, _ := strings.Cut(m, " (traces/")
+			names = append(names, name)
+		}
+		fmt.Fprintf(&b, "Not run, as the traces were not there: %s.\n", strings.Join(names, "; "))
 	}
 	versions(&b, r.cells)
-	for _, p := range []struct {
-		part  part
-		title string
-	}{{chosen, "Virtual clusters to choose by"}, {reported, "Virtual clusters to report on"}, {whole, "Whole clusters"}, {sia, "Sia-Philly workloads of the PAL artifact, on 16 nodes of 4 GPUs"}} {
+	for _, p := range parts {
+		if p.part == chosen && slices.ContainsFunc(r.cells, func(c *result) bool { return c.Part == reported }) {
+			continue // the CSV file has it
+		}
 		cells := slices.DeleteFunc(slices.Clone(r.cells), func(c *result) bool { return c.Part != p.part })
 		if len(cells) == 0 {
 			continue
@@ -76,53 +89,27 @@ func versions(b *bytes.Buffer, cells []*result) {
 	if len(of) == 1 && of[""] {
 		return
 	}
-	fmt.Fprint(b, "\nWhat was run with which queue (`of` in the JSON file: date and commit of the last change to it before the run):\n\n| of | runs of ours | on | runs of the others | on |\n|---|---|---|---|---|\n")
+	fmt.Fprint(b, "\nThe queue of each run (`of` in the JSON file: date and commit of the last change to it before the run):\n\n| queue | runs of ours | runs of others |\n|---|---|---|\n")
+	runs := map[string]*[2]int{}
+	for v := range of {
+		runs[v] = new([2]int)
+	}
 	ours := map[string]bool{}
 	for _, p := range policies() {
 		ours[p.name] = p.ours
 	}
-	for _, v := range slices.Sorted(maps.Keys(of)) {
-		fmt.Fprintf(b, "| %s |", cmp.Or(v, "earlier: not kept"))
-		for _, which := range []bool{true, false} {
-			n, where := runsOf(cells, func(r run) bool { return r.Of == v && ours[r.Policy] == which })
-			fmt.Fprintf(b, " %d | %s |", n, where)
-		}
-		fmt.Fprintln(b)
-	}
-}
-
-// runsOf counts runs, and names the traces that they are on.
-func runsOf(cells []*result, which func(run) bool) (n int, where string) {
-	var traces []string
-	on, of := map[string]int{}, map[string]int{}
 	for _, c := range cells {
-		if of[c.Trace]++; of[c.Trace] == 1 {
-			traces = append(traces, c.Trace)
-		}
-		had := n
 		for _, r := range c.Runs {
-			if which(r) {
-				n++
+			if ours[r.Policy] {
+				runs[r.Of][0]++
+			} else {
+				runs[r.Of][1]++
 			}
 		}
-		if n > had {
-			on[c.Trace]++
-		}
 	}
-	if maps.Equal(on, of) {
-		return n, "all"
+	for _, v := range slices.Sorted(maps.Keys(of)) {
+		fmt.Fprintf(b, "| %s | %d | %d |\n", cmp.Or(v, "earlier: not kept"), runs[v][0], runs[v][1])
 	}
-	var names []string
-	for _, t := range traces {
-		switch on[t] {
-		case 0:
-		case of[t]:
-			names = append(names, t)
-		default:
-			names = append(names, fmt.Sprintf("%s (%d of %d cells)", t, on[t], of[t]))
-		}
-	}
-	return n, strings.Join(names, "; ")
 }
 
 // rivals are those whose best is asked of ours: neither ours nor the limit, and none
@@ -183,19 +170,21 @@ func loads(cells []*result) []float64 {
 // tail and its makespan over the best of all others'.
 func summary(b *bytes.Buffer, cells []*result) {
 	ls := loads(cells)
-	fmt.Fprintf(b, "\nAverage job completion time over that of the clairvoyant policy, by load; p99 of the slowdown (completion time over work) and makespan over the least of all but the clairvoyant's. Geometric means over %d cells; in brackets the worst cell. If jobs never finish, the figures are of the others.\n\n", len(cells))
+	fmt.Fprintf(b, "\n%d cells.\n\n", len(cells))
 	fmt.Fprint(b, "| policy |")
 	for _, l := range ls {
 		fmt.Fprintf(b, " average, load %s |", percent(l))
 	}
-	fmt.Fprintf(b, " p99 slowdown | makespan | never finish |\n|---%s|---|---|---|\n", strings.Repeat("|---", len(ls)))
+	fmt.Fprintf(b, " p99 slowdown | makespan |\n|---%s|---|---|\n", strings.Repeat("|---", len(ls)))
+	var stuck []string
 	for _, p := range policies() {
-		if unbounded(p.name) {
-			continue
-		}
-		stuck := 0
 		for _, c := range cells {
-			stuck += c.of(p.name).Stuck
+			if n := c.of(p.name).Stuck; n > 0 {
+				stuck = append(stuck, fmt.Sprintf("%d of %s on %s", n, p.name, c.Trace))
+			}
+		}
+		if !slices.Contains(shown, p.name) {
+			continue
 		}
 		fmt.Fprintf(b, "| %s |", p.name)
 		for _, l := range ls {
@@ -208,15 +197,15 @@ func summary(b *bytes.Buffer, cells []*result) {
 				return figure(c.of(p.name)) / figure(least(all, figure))
 			})
 		}
-		fmt.Fprintf(b, " %d |\n", stuck)
+		fmt.Fprintln(b)
+	}
+	if len(stuck) > 0 {
+		fmt.Fprintf(b, "\nJobs that never finish, and that no figure counts: %s.\n", strings.Join(stuck, "; "))
 	}
 }
 
-// unbounded reports whether a policy has no bound on waiting where another one, else the same,
-// has. Such policies are in the JSON file only.
-func unbounded(policy string) bool {
-	return strings.HasSuffix(policy, "no bound") || strings.HasSuffix(policy, "-unbounded")
-}
+// shown are the policies of the tables. The JSON file has all.
+var shown = []string{"ours", "ours, preempting", "ours, exact times", "ours, preempting, exact times", "nomad-30m", "easy-users", "srtf", "las", "tiresias", limit}
 
 // spread is a geometric mean with the worst of it.
 func spread(b *bytes.Buffer, cells []*result, ratio func(*result) float64) {
@@ -230,13 +219,12 @@ func spread(b *bytes.Buffer, cells []*result, ratio func(*result) float64) {
 // losses counts the cells in which ours is worse than the best of the others: once where nobody
 // knows the run times, once where ours knows them, as SRTF and EASY do.
 func losses(b *bytes.Buffer, cells []*result) {
-	fmt.Fprint(b, "\nA cell counts as lost if ours has a larger average than the best of the others, a p99 above 1.5 times the least, or a makespan above 1.05 times the least.\n\nAgainst policies that know as little (plain Nomad, EASY by users' estimates, Tiresias, Gandiva and LAS with and without bound):\n\n")
+	fmt.Fprint(b, "\n| policy | lost: average | p99 | makespan | average over the best | bound: cells above 10 % | its mean cost |\n|---|---|---|---|---|---|---|\n")
 	lossesOf(b, cells, false)
-	overStoppers := func(c *result) float64 { return c.of("ours").AvgJCT / least(thatStopNobody(c), average).AvgJCT }
-	fmt.Fprintf(b, "* ours against those that stop nobody either (plain Nomad, EASY by users' estimates): it loses the average in %d of %d cells; its average is %.3f of the best (geometric mean).\n",
-		count(cells, func(c *result) bool { return overStoppers(c) > 1 }), len(cells), geomean(cells, overStoppers))
-	fmt.Fprint(b, "\nOurs with exact times, against all but the clairvoyant, SRTF and EASY with exact times included:\n\n")
 	lossesOf(b, cells, true)
+	overStoppers := func(c *result) float64 { return c.of("ours").AvgJCT / least(thatStopNobody(c), average).AvgJCT }
+	fmt.Fprintf(b, "\nAmong those that stop nobody (plain Nomad, EASY by users' estimates), ours loses the average in %s; its average is %.3f of the best.\n",
+		cellsOf(count(cells, func(c *result) bool { return overStoppers(c) > 1 })), geomean(cells, overStoppers))
 }
 
 // won are the policies of ours that are compared with the best of the others.
@@ -260,11 +248,10 @@ func lossesOf(b *bytes.Buffer, cells []*result, exact bool) {
 				}
 			}
 		}
-		fmt.Fprintf(b, "* %s loses the average in %d, the p99 in %d and the makespan in %d of %d cells; its average is %.3f of the best (geometric mean).\n",
-			name, n[0], n[1], n[2], len(cells), geomean(cells, func(c *result) float64 { return c.overBest(name, exact)[0] }))
 		costs := func(c *result) float64 { return c.boundCosts(name) }
-		fmt.Fprintf(b, "  The bound on waiting costs it more than 10 %% of the average in %d of %d cells; %.3f in the geometric mean.\n",
-			count(cells, func(c *result) bool { return costs(c) > 1.1 }), len(cells), geomean(cells, costs))
+		fmt.Fprintf(b, "| %s | %d | %d | %d | %.3f | %d | %.3f |\n", name, n[0], n[1], n[2],
+			geomean(cells, func(c *result) float64 { return c.overBest(name, exact)[0] }),
+			count(cells, func(c *result) bool { return costs(c) > 1.1 }), geomean(cells, costs))
 	}
 }
 
@@ -317,29 +304,26 @@ func count(cells []*result, is func(*result) bool) (n int) {
 	return n
 }
 
-// foretold is one line a trace: how often the ranges held in which ours said that
+// foretold is one line a part: how often the ranges held in which ours said that
 // waiting gangs would start.
 func foretold(b *bytes.Buffer, cells []*result) {
-	var traces []string
-	for _, c := range cells {
-		if !slices.Contains(traces, c.Trace) {
-			traces = append(traces, c.Trace)
-		}
-	}
 	names := asked()
-	fmt.Fprint(b, "\n## Expected starts\n\nSome of the waiting gangs are asked when they start: after every 5 decisions, or, on a trace of n > 2,500 jobs, after every n/100. The table compares the answers with what happened: how often the 80 % ranges held (all loads together), of how many, and the median length of a range in hours. Ranges should hold 75–85 % of the time; bold is outside. Gangs that wait long are asked most often, so the ranges are long. On the workloads of 160 jobs too few gangs wait to learn from.\n\n| trace |")
+	fmt.Fprint(b, "\n## Expected starts\n\nSome of the waiting gangs are asked when they start: after every 5 decisions, or, on a trace of n > 2,500 jobs, after every n/100. The table shows how often their 80 % ranges held, of how many, and the mean of the traces' median range in hours. 75 to 85 % should hold; bold is outside. Gangs that wait long are asked most often, so the ranges are long. The JSON file has each trace.\n\n| part |")
 	for _, n := range names {
 		fmt.Fprintf(b, " %s | of | h |", n)
 	}
 	fmt.Fprintf(b, "\n|---%s|\n", strings.Repeat("|---", 3*len(names)))
-	for _, t := range traces {
-		fmt.Fprintf(b, "| %s |", t)
+	for _, p := range parts {
+		of := slices.DeleteFunc(slices.Clone(cells), func(c *result) bool { return c.Part != p.part })
+		if len(of) == 0 {
+			continue
+		}
+		fmt.Fprintf(b, "| %s |", p.title)
 		for _, n := range names {
 			made, hits, width := 0, 0.0, 0.0
-			for _, c := range cells {
-				if r := c.of(n); c.Trace == t {
-					made, hits, width = made+r.Forecasts, hits+r.Hits*float64(r.Forecasts), width+r.Width*float64(r.Forecasts)
-				}
+			for _, c := range of {
+				r := c.of(n)
+				made, hits, width = made+r.Forecasts, hits+r.Hits*float64(r.Forecasts), width+r.Width*float64(r.Forecasts)
 			}
 			switch rate := 100 * hits / float64(made); {
 			case made == 0:
@@ -353,3 +337,16 @@ func foretold(b *bytes.Buffer, cells []*result) {
 		fmt.Fprintln(b)
 	}
 }
+
+func cellsOf(n int) string {
+	if n == 1 {
+		return "1 cell"
+	}
+	return fmt.Sprintf("%d cells", n)
+}
+
+// parts are the kinds of cells that have tables of their own.
+var parts = []struct {
+	part  part
+	title string
+}{{chosen, "Virtual clusters to choose by"}, {reported, "Virtual clusters to report on"}, {whole, "Whole clusters"}, {sia, "Sia-Philly workloads of the PAL artifact, on 16 nodes of 4 GPUs"}}

@@ -6,6 +6,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -282,13 +283,79 @@ func (o options) users() error {
 	return o.publish(usersTables(fs, before, ts, o.of))
 }
 
-// publish writes a page, to the standard output if no file is named.
+// publish writes a page, to the standard output if no file is named. With a CSV file for all tables,
+// the page has those of the half that rules were not chosen by.
 func (o options) publish(page []byte) error {
+	if o.csv != "" {
+		if err := write(o.csv, func() ([]byte, error) { return cellsOfTables(page) }); err != nil {
+			return err
+		}
+		page = withoutChosen(page)
+	}
 	if o.tables == "" {
 		_, err := os.Stdout.Write(page)
 		return err
 	}
 	return write(o.tables, func() ([]byte, error) { return page, nil })
+}
+
+const earlier = "## Against an earlier queue"
+
+// cellsOfTables is a line of CSV for each cell of a page's tables.
+func cellsOfTables(page []byte) ([]byte, error) {
+	var b bytes.Buffer
+	out := csv.NewWriter(&b)
+	lines := [][]string{{"section", "half", "regime", "column", "value"}}
+	var section, half string
+	var head []string
+	for line := range strings.Lines(string(page)) {
+		line = strings.TrimSpace(line)
+		title, isTitle := strings.CutPrefix(line, "## ")
+		if isTitle {
+			section = title
+		}
+		if of := strings.TrimSuffix(line, ":"); slices.Contains(halves, of) {
+			half, head = of, nil
+		}
+		if !strings.HasPrefix(line, "|") || strings.HasPrefix(line, "|---") {
+			continue
+		}
+		row := strings.Split(strings.Trim(line, "|"), "|")
+		for i := range row {
+			row[i] = strings.TrimSpace(row[i])
+		}
+		if head == nil {
+			head = row
+			continue
+		}
+		for i, cell := range row[1:] {
+			lines = append(lines, []string{section, half, row[0], head[i+1], cell})
+		}
+	}
+	err := out.WriteAll(lines)
+	return b.Bytes(), err
+}
+
+// withoutChosen leaves out the tables of the half that rules were chosen by, unless there are no others,
+// and the comparison with an earlier queue.
+func withoutChosen(page []byte) []byte {
+	const last = "|\n\n"
+	text := string(page)
+	if before, after, found := strings.Cut(text, "\n"+earlier); found {
+		_, after, _ = strings.Cut(after, "\n## ")
+		text = before + "\n## " + after
+	}
+	if !strings.Contains(text, halves[1]+":\n") {
+		return []byte(text)
+	}
+	for {
+		before, after, found := strings.Cut(text, halves[0]+":\n")
+		if !found {
+			return []byte(text)
+		}
+		_, after, _ = strings.Cut(after, last)
+		text = before + after
+	}
 }
 
 // feelAll makes the runs that o.runs has not, and returns all.
@@ -379,14 +446,17 @@ func userCell(s source, load float64) *result {
 
 const usersText = `# What estimates and checkpoints win you
 
-Written by %s, all of it in one run, on %s. The first %d jobs of each trace, at 60, 85 and 110 %% load. Real traces:
-Philly's virtual clusters, Gavel's, and the Sia-Philly workloads on their 64 GPUs (as they come, faster and slower).
-Generated ones: heavy tails, sweeps, days and nights, wide gangs behind a stream of small ones. Nodes of 8 GPUs with the variability of Longhorn, one GPU in 64 an outlier. A
-stopped gang loses %d s. All figures are geometric means over cells; "worst" is the worst cell. Slowdown is completion time over work.
-"Wide" are the widest gangs, one in twenty. Makespan is the time from the first submission to the last end.
+Written by %s, all of it in one run, on %s. Each trace has its first %d jobs, at 60, 85 and 110 %% load:
+Philly's virtual clusters, Gavel's, the Sia-Philly workloads on their 64 GPUs (as they come, faster and slower), and generated
+ones. Those have heavy tails, sweeps, days and nights, or wide gangs behind a stream of small ones. Nodes have 8 GPUs with the
+variability of Longhorn; one GPU in 64 is an outlier. A stopped gang loses %d s.
 
-What users say: "users' guesses" are round, mostly 2 to 10 times too long, one in seven too short; "too short" by up to 5 times;
-"half estimate" within a factor of five either way, and no name tells of a job.
+Figures are geometric means over cells; "worst" is the worst cell. Slowdown is completion time over work. "Wide" are the widest
+gangs, one in twenty. Makespan is the time from the first submission to the last end. The tables are of the traces and seeds that
+rules were not chosen by. The CSV file beside this page also has the others, and the comparison with an earlier queue.
+
+Users' guesses are round, mostly 2 to 10 times too long, one in seven too short. Guesses too short are up to 5 times too
+short. In "half estimate", estimates are wrong by up to five times either way, and no name tells of a job.
 
 ## The price of saying and allowing nothing
 
@@ -402,7 +472,7 @@ func usersTables(now, before []felt, ts []foretelling, of string) []byte {
 	nothing := func(f felt) felt { f.Regime = sayNothing; return f }
 	compared(&b, regimes(), now, now, nothing)
 	if len(before) > 0 {
-		fmt.Fprintf(&b, "\n## Against an earlier queue\n\nEach line over itself%s.\n\n", of)
+		fmt.Fprintf(&b, "\n"+earlier+"\n\nEach line over itself%s.\n\n", of)
 		before = slices.DeleteFunc(slices.Clone(before), func(f felt) bool { return !ofOurs(f) })
 		compared(&b, regimes(), now, before, func(f felt) felt { return f })
 	}

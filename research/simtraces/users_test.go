@@ -60,6 +60,28 @@ func TestUsers(t *testing.T) {
 	}
 }
 
+// The CSV file has all tables of a page, and the page those of the half that rules were not chosen by.
+func TestPageWithCells(t *testing.T) {
+	table := func(n string) string {
+		return "| | cells | worst |\n|---|---|---|\n| no estimates | 36 | " + n + " |\n\n"
+	}
+	page := "# Title\n\n## First\n\nText.\n\n" + halves[0] + ":\n\n" + table("1, 2") + halves[1] + ":\n\n" + table("3")
+	got, err := cellsOfTables([]byte(page))
+	want := "section,half,regime,column,value\n" +
+		"First," + halves[0] + ",no estimates,cells,36\nFirst," + halves[0] + `,no estimates,worst,"1, 2"` +
+		"\nFirst," + halves[1] + ",no estimates,cells,36\nFirst," + halves[1] + ",no estimates,worst,3\n"
+	if err != nil || string(got) != want {
+		t.Errorf("%v:\n%s", err, got)
+	}
+	if got, want := string(withoutChosen([]byte(page))), "# Title\n\n## First\n\nText.\n\n"+halves[1]+":\n\n"+table("3"); got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+	alone := strings.Split(page, halves[1])[0]
+	if got := string(withoutChosen([]byte(alone))); got != alone {
+		t.Errorf("a page with one half only became:\n%s", got)
+	}
+}
+
 // What is worked out for a cell, by hand.
 func TestFelt(t *testing.T) {
 	var f felt

@@ -65,7 +65,7 @@ func TestBadInput(t *testing.T) {
 		"empty":               {[]string{"-trace", write("e.csv", header)}, "holds no job that can be played\n"},
 		"unknown model":       {[]string{"-trace", write("m.csv", header+"0,1,5,10,llama\n")}, `m.csv:2: column "model": model "llama" is unknown`},
 		"negative duration":   {[]string{"-trace", write("d.csv", header+"0,1,5,-10,vgg19\n")}, `d.csv:2: column "duration": -10 is not a number of at least 0`},
-		"NaN duration":        {[]string{"-trace", write("n.csv", header+"0,1,5,NaN,vgg19\n")}, `n.csv:2: column "duration": "NaN" is no value`},
+		"NaN duration":        {[]string{"-trace", write("n.csv", header+"0,1,5,NaN,vgg19\n")}, `n.csv:2: column "duration": "NaN" is not a value`},
 		"unsorted":            {[]string{"-trace", write("u.csv", header+"0,1,5,10,vgg19\n1,1,4,10,vgg19\n")}, `u.csv:3: column "submit_time": 4 is before 5`},
 		"no GPU":              {[]string{"-trace", write("g.csv", header+"0,0,5,10,vgg19\n")}, `g.csv:2: column "num_gpus": 0 is less than 1`},
 		"too large":           {[]string{"-trace", write("l.csv", header+"0,65,5,10,vgg19\n")}, `l.csv:2: job "0" needs 65 GPUs, the cluster has 64`},
@@ -108,7 +108,7 @@ func TestBadInput(t *testing.T) {
 		"choice of baseline":  {[]string{"-policy", "las", "-model-choice", "fastest"}, "-model-choice does not go with -policy las"},
 		"speeds of others":    {[]string{"-trace", good, "-speeds", write("sp.csv", "model,gpu_model,rate\nllm,V100,2\nllm,P100,1\n")}, `names no job of`},
 		"speeds":              {[]string{"-trace", good, "-speeds", write("sc.csv", "model,gpu,rate\nllm,V100,2\n")}, "sc.csv:1: its columns are model,gpu,rate, and not model,gpu_model,rate or gpu_type,model,local_batch,step_s"},
-		"no rate":             {[]string{"-trace", good, "-speeds", write("sr.csv", "model,gpu_model,rate\nllm,V100,0\n")}, "sr.csv:2: 0 is no rate: it must be positive"},
+		"no rate":             {[]string{"-trace", good, "-speeds", write("sr.csv", "model,gpu_model,rate\nllm,V100,0\n")}, "sr.csv:2: 0 is not a rate: it must be positive"},
 		"argument":            {[]string{"extra"}, `argument "extra" is not a flag`},
 	} {
 		t.Run(name, func(t *testing.T) {

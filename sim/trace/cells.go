@@ -92,7 +92,7 @@ func span(cell string) (s float64, err error) {
 		}
 	}
 	if !(math.Abs(s) <= longest) {
-		return 0, fmt.Errorf("%s is no duration that anything runs for (at most %.0f s)", cell, longest)
+		return 0, fmt.Errorf("%s is not a plausible duration (at most %.0f s)", cell, longest)
 	}
 	return s, nil
 }
@@ -222,7 +222,7 @@ func stateOf(cell string) (state, error) {
 		}
 	}
 	if is == unsaid {
-		return unsaid, fmt.Errorf("%q is no state of a job such as COMPLETED, FAILED, CANCELLED, RUNNING or PENDING", cell)
+		return unsaid, fmt.Errorf("%q is not a job state such as COMPLETED, FAILED, CANCELLED, RUNNING or PENDING", cell)
 	}
 	return is, nil
 }

@@ -106,7 +106,7 @@ func ReadPairs(path string) (Pairs, error) {
 		for _, p := range []struct{ of, beside, rate string }{{"job_a", "job_b", "steps_per_s_a"}, {"job_b", "job_a", "steps_per_s_b"}} {
 			rate, err := strconv.ParseFloat(get(p.rate), 64)
 			if err != nil || !(rate >= 0) || math.IsInf(rate, 1) {
-				return fmt.Errorf("column %s: %q is no rate", p.rate, get(p.rate))
+				return fmt.Errorf("column %s: %q is not a rate", p.rate, get(p.rate))
 			}
 			of := alone[ofGPUs(get(p.of), 1)][model]
 			if of <= 0 {

@@ -32,7 +32,7 @@ func TestReadPairs(t *testing.T) {
 	}
 	for row, says := range map[string]string{
 		"v100,lm/80,gan,1,7,1\n": "pairs.csv:2: throughputs.csv has no rate of gan alone on a V100",
-		"v100,lm/80,a3c,1,x,1\n": `pairs.csv:2: column steps_per_s_a: "x" is no rate`,
+		"v100,lm/80,a3c,1,x,1\n": `pairs.csv:2: column steps_per_s_a: "x" is not a rate`,
 		"v100,lm/80,a3c,2,7,1\n": "pairs.csv: no pair on one GPU",
 	} {
 		dir := write(t, map[string]string{"throughputs.csv": rates, "pairs.csv": pairsHead + row})

@@ -33,7 +33,7 @@ func (r *row) setSlurmID(cell string) error {
 	}
 	m := slurmID.FindStringSubmatch(cell)
 	if m == nil {
-		return fmt.Errorf("%q is no job id of Slurm such as 231374, 231374_3 or 231374+1", cell)
+		return fmt.Errorf("%q is not a Slurm job id such as 231374, 231374_3 or 231374+1", cell)
 	}
 	whole, part, step := m[1], m[2], m[3]
 	r.ID = strings.TrimSuffix(cell, part)
@@ -177,7 +177,7 @@ func (r *row) setDependency(cell string) error {
 			r.rowNote = noteDependency
 			continue
 		case m == nil:
-			return fmt.Errorf("%q is no dependency such as afterok:231370", item)
+			return fmt.Errorf("%q is not a dependency such as afterok:231370", item)
 		}
 		switch kind := m[1]; kind {
 		case "after", "expand":
@@ -191,7 +191,7 @@ func (r *row) setDependency(cell string) error {
 				r.After = append(r.After, of)
 			}
 		default:
-			return fmt.Errorf("%q is no kind of dependency", kind)
+			return fmt.Errorf("%q is not a kind of dependency", kind)
 		}
 	}
 	return nil

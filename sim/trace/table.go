@@ -180,7 +180,7 @@ func (t *table) read(b *book) error {
 			r.column = t.header[c.at]
 			cell := cells[c.at]
 			if t.format.exact && missing(cell) && slices.Contains(append(t.format.needs, t.format.known...), c.name) {
-				return fmt.Errorf("column %q: %q is no value", r.column, cell)
+				return fmt.Errorf("column %q: %q is not a value", r.column, cell)
 			}
 			if err := c.read(&r, cell); err != nil {
 				return fmt.Errorf("column %q: %w", r.column, err)

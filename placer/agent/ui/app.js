@@ -79,12 +79,12 @@ $("find").onsubmit = e => {
   else navigate("#/jobs?search=" + encodeURIComponent(q));
 };
 
-// Since when no placer has been at work.
+// Since when no placer has been active.
 async function idle() {
   try {
     const a = await get("/v1/agent");
     $("idle").hidden = a.working || !!a.unknown;
-    $("idle").textContent = (a.since ? `No placer has been at work since ${when(a.since)}` : "No placer is at work, and none has been yet") + ": nothing starts until one is." + (a.trouble ? ` The agent ${a.agent}: ${a.trouble}.` : "");
+    $("idle").textContent = (a.since ? `No placer has been active since ${when(a.since)}` : "No placer is active, and none has been yet") + ": nothing starts until one is." + (a.trouble ? ` The agent ${a.agent}: ${a.trouble}.` : "");
   } catch { /* the stream says that the agent does not answer */ }
 }
 

@@ -13,7 +13,7 @@ export async function samples() {
 }
 export const forgetSamples = () => { kept = []; };
 
-// gap: the agent was not at work when samples are further apart.
+// gap: the agent was not active when samples are further apart.
 const gap = 150;
 
 const style = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -113,7 +113,7 @@ export const byDay = least => chart("GPU hours of each day", [
   {name: "wasted", look: "line", of: x => x.failed_gpu_hours + x.held_in_vain_gpu_hours + x.idle_gpu_hours}], {how: {...days, span: least * dayLong}});
 export const ofDays = usage => usage.map(x => ({...x, at: x.of[0] + "T00:00:00Z"}));
 // since says from when the agent knows.
-export const since = all => all.length ? `Since ${when(all[0].at)}: the agent at work keeps the last day in memory, one sample a minute.` : "";
+export const since = all => all.length ? `Since ${when(all[0].at)}: the active agent keeps the last day in memory, one sample a minute.` : "";
 
 // gained is what placement saved against packing by the samples, as predicted.
 export function gained(all) {

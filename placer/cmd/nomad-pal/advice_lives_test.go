@@ -35,7 +35,7 @@ type life struct {
 func told(w *bed.World, name string) string {
 	s := w.Picture()
 	if s == nil {
-		w.T.Fatal("no placer is at work")
+		w.T.Fatal("no placer is active")
 	}
 	e, err := s.Explain(w.T.Context(), bed.Key(name))
 	if err != nil {
@@ -158,7 +158,7 @@ func failedLives() map[string]life {
 					}
 				}
 			},
-			job: "a", says: "run it again once that is fixed", follow: func(w *bed.World) {
+			job: "a", says: "fix that, then run the job again", follow: func(w *bed.World) {
 				for n := range 3 {
 					for k := range 4 {
 						w.Nomad.SetHealth(true, fmt.Sprintf("GPU-%d-%d", n, k))
@@ -195,7 +195,7 @@ func failedLives() map[string]life {
 				w.RunFor(20 * time.Second)
 				must(w, w.Stop(bed.Key("a")))
 			},
-			job: "b", says: "it was stopped before it had finished; run it again", follow: rerun("a"),
+			job: "b", says: "it was stopped before it finished; run it again", follow: rerun("a"),
 		},
 	}
 }
@@ -213,7 +213,7 @@ func childrenLives() map[string]life {
 	}
 	return map[string]life{
 		"comes after a template": {
-			comes: after, job: "b", says: "name its children",
+			comes: after, job: "b", says: "name one of its runs",
 			follow: func(w *bed.World) {
 				dispatch(w)
 				edit("b", func(j *api.Job) { j.Meta["pal_after"] = childOf(w) })(w)
@@ -343,7 +343,7 @@ func limitedLives() map[string]life {
 			tenant: limit(&six), comes: service, job: "a", says: "have its quota or borrowing_limit raised, or ask for fewer members", follow: edit("a", count(6)),
 		},
 		"is scaled, and told the count": {
-			tenant: limit(&six), comes: service, job: "a", says: "change the count in its file and run it", follow: edit("a", count(6)),
+			tenant: limit(&six), comes: service, job: "a", says: "change the count in the job file and run it", follow: edit("a", count(6)),
 		},
 		"a service that waits is told the count": {
 			comes: func(w *bed.World) {
@@ -352,7 +352,7 @@ func limitedLives() map[string]life {
 				w.ExpectRunning("runs", 10*time.Second)
 				w.Submit(bed.Gang{Name: "a", Members: 3, Service: true})
 			},
-			job: "a", says: "change the count in its file and run it", follow: edit("a", count(1)),
+			job: "a", says: "change the count in the job file and run it", follow: edit("a", count(1)),
 		},
 		"its canaries are above the limit, which is raised": {
 			tenant: limit(&two), comes: canaries, job: "a", says: "have its quota or borrowing_limit raised",
@@ -452,7 +452,7 @@ func otherLives() map[string]life {
 				w.ExpectRunning("a", 10*time.Second)
 				edit("a", func(j *api.Job) { j.Meta = map[string]string{"pal_duration": "long"} })(w)
 			},
-			job: "a", says: "fix the job and run it again; until then it runs on", follow: edit("a", func(j *api.Job) { j.Meta = map[string]string{"pal_duration": "1h"} }),
+			job: "a", says: "fix the job and run it again; until then the old version keeps running", follow: edit("a", func(j *api.Job) { j.Meta = map[string]string{"pal_duration": "1h"} }),
 		},
 		"has a gate and no GPUs": {
 			comes: func(w *bed.World) { begin(w, 1); w.Submit(bed.Gang{Name: "a", Change: withoutDevices}) }, job: "a",
@@ -499,7 +499,7 @@ func otherLives() map[string]life {
 				w.Submit(bed.Gang{Name: "a", Ungated: true})
 				w.RunFor(10 * time.Second)
 			},
-			job: "a", says: "a gate added now is removed again: stop it first", follow: func(w *bed.World) {
+			job: "a", says: "to add a gate, stop the job first", follow: func(w *bed.World) {
 				must(w, w.Stop(bed.Key("a")))
 				w.RunFor(10 * time.Second)
 				w.Submit(bed.Gang{Name: "a"})

@@ -37,7 +37,7 @@ func adviceOnCommands(t *testing.T, f *advice.Followed) {
 	if code, _, said := c.does("profile", "export", "-o", exported); code != 0 {
 		t.Fatal(said)
 	}
-	busy := c.between(url, "/v1/queue", func(w http.ResponseWriter) { http.Error(w, "not at work", http.StatusServiceUnavailable) })
+	busy := c.between(url, "/v1/queue", func(w http.ResponseWriter) { http.Error(w, "not active", http.StatusServiceUnavailable) })
 	for _, of := range []typed{
 		{wrong: []string{"agent", "-check-config", "-json"}, says: "see nomad-pal agent -help", right: []string{"agent", "-help"}, shows: "Usage: nomad-pal agent"},
 		{wrong: []string{"completion", "-json", "bash"}, says: "nomad-pal completion does not take -json; see -help", right: []string{"completion", "-help"}, shows: "Usage: nomad-pal completion"},
@@ -55,7 +55,7 @@ func adviceOnCommands(t *testing.T, f *advice.Followed) {
 		{wrong: []string{"measure", "-dry-run", "nothing"}, says: "nomad-pal gpus lists them", right: []string{"gpus"}, shows: "node-0"},
 		{wrong: []string{"profile", "show", "a", "b"}, says: "nomad-pal profile show takes one file", right: []string{"profile", "show", exported}, shows: "GPU"},
 		{wrong: []string{"quarantine", "GPU-1-0"}, says: "GPUs go with -reason or -lift, and -all with -lift; see nomad-pal quarantine -help", right: []string{"quarantine", "-help"}, shows: "-lift"},
-		{wrong: []string{"queue", "-pal-address=" + busy}, says: "is another agent at work? nomad-pal doctor says more", right: []string{"doctor"}, shows: "agent"},
+		{wrong: []string{"queue", "-pal-address=" + busy}, says: "is another active agent? nomad-pal doctor says more", right: []string{"doctor"}, shows: "agent"},
 	} {
 		c.follows(f, of)
 	}
@@ -122,7 +122,7 @@ func (c *testCluster) followsIndex(f *advice.Followed) {
 	path, jobs := c.job("default", "indexed", 1), c.client("").API().Jobs()
 	c.runs(path, "indexed")
 	_, out, said := c.does("plan", path)
-	m := regexp.MustCompile(`nomad-pal run -check-index (\d+) runs it only if it is still that`).FindStringSubmatch(oneLine(out))
+	m := regexp.MustCompile(`nomad-pal run -check-index (\d+) submits only if the job is unchanged`).FindStringSubmatch(oneLine(out))
 	if m == nil || !f.Add(out, m[0]) {
 		c.t.Fatalf("plan: %s%s", out, said)
 	}

@@ -66,7 +66,7 @@ func (e noAgent) Unwrap() error { return e.cause }
 // lacksAgent reports whether an error is that no agent answers.
 func lacksAgent(err error) bool { _, lacks := errors.AsType[noAgent](err); return lacks }
 
-// ask finds the agent, and hears whether a placer is at work.
+// ask finds the agent, and hears whether a placer is active.
 func (b *base) ask() (*answers, error) {
 	client, err := b.client()
 	if err != nil {
@@ -86,7 +86,7 @@ func (b *base) ask() (*answers, error) {
 	return a, a.connect()
 }
 
-// findPublished takes the address that the agent at work publishes in Nomad.
+// findPublished takes the address that the active agent publishes in Nomad.
 func (a *answers) findPublished(now time.Time) error {
 	is, err := heartbeat.ReadActivity(a.b.ctx, a.nomad, now)
 	if err != nil {
@@ -146,7 +146,7 @@ func (a *answers) connect() error {
 	return nil
 }
 
-// hear asks whether a placer is at work.
+// hear asks whether a placer is active.
 func (a *answers) hear(within time.Duration) error {
 	is := heartbeat.Activity{}
 	if err := a.within(within, "/v1/agent", "", &is); err != nil {
@@ -217,7 +217,7 @@ func (a *answers) plain(err error) error {
 	case code == http.StatusNotFound:
 		return err
 	case code == http.StatusServiceUnavailable:
-		return noAgent{fmt.Sprintf("%s (%s): %s", a.address, a.told, body), "is another agent at work? nomad-pal doctor says more", err}
+		return noAgent{fmt.Sprintf("%s (%s): %s", a.address, a.told, body), "is another active agent? nomad-pal doctor says more", err}
 	default:
 		return refusal{fmt.Sprintf("the agent answers %d: %s", code, body), err}
 	}
@@ -310,20 +310,20 @@ func (a *answers) Plan(job *api.Job) (*query.Explanation, error) {
 	return e, a.plain(err)
 }
 
-// exitNoPlacer is the exit code of commands while no placer is at work.
+// exitNoPlacer is the exit code of commands while no placer is active.
 const exitNoPlacer = 3
 
 const exitCodes = `
-Exit code 3: no agent answers; or no placer is at work, so that nothing starts: then
+Exit code 3: no agent answers; or no placer is active, so that nothing starts: then
 the answer is printed all the same.
 `
 
 // close says on standard error what the answers lack, and returns the exit code: 3
-// if no placer is at work.
+// if no placer is active.
 func (a *answers) close(code int) int {
 	a.printNote()
 	if a.activity.Unknown != "" {
-		a.say("Note: whether a placer is at work is not known: " + a.activity.Unknown)
+		a.say("Note: whether a placer is active is not known: " + a.activity.Unknown)
 	}
 	if !a.activity.Idle() {
 		return code
@@ -356,21 +356,21 @@ func aclDisabled(self *api.ACLToken, err error) bool {
 	return err == nil && self.AccessorID == "acls-disabled"
 }
 
-// idleSentence says since when no placer has been at work.
+// idleSentence says since when no placer has been active.
 func idleSentence(a heartbeat.Activity, now time.Time) string {
 	const nothing = ": nothing starts until one is"
 	switch {
 	case a.Since.IsZero() && a.Trouble != "":
-		return fmt.Sprintf("No placer is at work%s. The agent %s: %s.", nothing, a.Agent, a.Trouble)
+		return fmt.Sprintf("No placer is active%s. The agent %s: %s.", nothing, a.Agent, a.Trouble)
 	case a.Since.IsZero():
-		return "No placer is at work, and none has been yet" + nothing + " (nomad-pal agent)."
+		return "No placer is active, and none has been yet" + nothing + " (nomad-pal agent)."
 	case a.Trouble != "":
-		return fmt.Sprintf("No placer has been at work since %s%s. The agent %s: %s.", query.When(a.Since, now), nothing, a.Agent, a.Trouble)
+		return fmt.Sprintf("No placer has been active since %s%s. The agent %s: %s.", query.When(a.Since, now), nothing, a.Agent, a.Trouble)
 	}
-	return fmt.Sprintf("No placer has been at work since %s%s. The last was %s.", query.When(a.Since, now), nothing, cmp.Or(a.Agent, "unknown"))
+	return fmt.Sprintf("No placer has been active since %s%s. The last was %s.", query.When(a.Since, now), nothing, cmp.Or(a.Agent, "unknown"))
 }
 
-// workSentence says who is at work.
+// workSentence says who is active.
 func workSentence(a heartbeat.Activity, now time.Time) string {
 	switch {
 	case a.Unknown != "":
@@ -378,5 +378,5 @@ func workSentence(a heartbeat.Activity, now time.Time) string {
 	case a.Idle():
 		return idleSentence(a, now)
 	}
-	return fmt.Sprintf("at work since %s: %s, %s", query.When(a.Since, now), a.Agent, a.Version)
+	return fmt.Sprintf("active since %s: %s, %s", query.When(a.Since, now), a.Agent, a.Version)
 }

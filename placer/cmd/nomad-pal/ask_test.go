@@ -70,7 +70,7 @@ func (c *testCluster) does(args ...string) (int, string, string) {
 	return code, out.String(), err.String()
 }
 
-// agent starts an agent, and waits until it is at work.
+// agent starts an agent, and waits until it is active.
 func (c *testCluster) agent(token, config string) (url string) {
 	c.t.Helper()
 	text := fmt.Sprintf("%s\nnomad {\n  address = %q\n  token = %q\n}\n", config, c.url, token)
@@ -92,7 +92,7 @@ func (c *testCluster) agentOf(token string, paths ...string) (url string) {
 			c.t.Errorf("the agent: %v", err)
 		}
 	})
-	c.until("the agent is at work", func() bool {
+	c.until("the agent is active", func() bool {
 		if m := regexp.MustCompile(`HTTP API: address=(\S+)`).FindStringSubmatch(log.String()); m != nil {
 			url = "http://" + m[1]
 		}
@@ -174,13 +174,13 @@ func jobText(namespace, name string, gpus int) string {
 // atAnyPort is the configuration of an agent whose address the commands find in Nomad.
 const atAnyPort = "http {\n  bind_port = 0\n}\n"
 
-// An agent that answers, but knows of no placer at work, has its answers printed, with an exit code
+// An agent that answers, but knows of no active placer, has its answers printed, with an exit code
 // of their own. What run -detach is asked for is done.
 func TestNoPlacer(t *testing.T) {
 	c := newCluster(t)
 	job := c.job("default", "train", 2)
 	url := c.agent("", atAnyPort)
-	if code, out, err := c.does("status"); code != 0 || !strings.Contains(out, "= at work since") || err != "" {
+	if code, out, err := c.does("status"); code != 0 || !strings.Contains(out, "= active since") || err != "" {
 		t.Errorf("with a placer: %d\n%s%s", code, out, err)
 	}
 	if code, out, err := c.does("plan", c.job("default", "other", 2)); code != 1 || !strings.Contains(out, "would start now") {
@@ -218,7 +218,7 @@ func (c *testCluster) between(url, path string, answer func(http.ResponseWriter)
 	return s.URL
 }
 
-// That no placer is at work keeps no job back that Nomad alone places.
+// That no placer is active keeps no job back that Nomad alone places.
 func TestPlanOfNativeWithoutPlacer(t *testing.T) {
 	c := newCluster(t)
 	url := c.agent("", atAnyPort)

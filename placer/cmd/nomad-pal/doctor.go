@@ -25,7 +25,7 @@ import (
 var helpDoctor = help("doctor [options]", `
 Checks everything that nomad-pal needs, and says what is wrong and what to do: Nomad's address, version and the token's rights, the
 device plugin on every client, the profile and which GPUs it lacks, nodes whose
-meta opens the gate by accident, clocks, the agent at work, and warnings. It
+meta opens the gate by accident, clocks, the active agent, and warnings. It
 changes nothing. Use a token like the agent's: another one may see only part.
 
 Exit codes: 0 nothing fails (there may be warnings); 1 an error; 2 something fails.
@@ -163,7 +163,7 @@ func checkAPI(b *base, told []string) []query.Check {
 	}
 	h, err := a.health("/v1/health")
 	if err != nil {
-		return []query.Check{{Name: "agent's API", Verdict: query.Fail, Found: fmt.Sprintf("%s answers, but does not say how it is: %v", a.address, err), Next: "look at the log of this agent"}}
+		return []query.Check{{Name: "agent's API", Verdict: query.Fail, Found: fmt.Sprintf("%s answers, but its health is unknown: %v", a.address, err), Next: "look at the log of this agent"}}
 	}
 	if h.Trouble != "" {
 		found := fmt.Sprintf("%s answers, but this agent is in trouble: %s", a.address, h.Trouble)

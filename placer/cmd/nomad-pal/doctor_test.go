@@ -199,8 +199,7 @@ func TestDoctorTellsOnce(t *testing.T) {
 	})
 }
 
-// A window that never comes again keeps nothing: -check-config and doctor say so, of files and of the agent
-// at work.
+// A window that never comes again keeps nothing: -check-config and doctor say so, of files and of the active agent.
 func TestWindowsOfThePast(t *testing.T) {
 	c := newCluster(t)
 	const windows = `

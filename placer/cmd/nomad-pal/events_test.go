@@ -95,7 +95,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// An agent that stands by asks the one at work, which alone knows what it did.
+// An agent that stands by asks the active one, which alone knows what it did.
 func TestEventsOfStandby(t *testing.T) {
 	c := newCluster(t)
 	const config = "http {\n  bind_port = 0\n}\nhigh_availability {\n  enabled = true\n}\n"

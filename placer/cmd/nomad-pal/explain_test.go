@@ -310,7 +310,7 @@ func TestMistypedGate(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.until("status has "+name, func() bool { _, out, _ := c.does("status"); return strings.Contains(out, name) })
-		if _, out, _ := c.does("explain", name); !strings.Contains(out, "Nomad has placed nothing of it: "+want) {
+		if _, out, _ := c.does("explain", name); !strings.Contains(out, "Nomad has placed none of its members: "+want) {
 			t.Errorf("explain: %s", out)
 		}
 		if _, out, _ := c.does("status"); !strings.Contains(out, want) {
@@ -367,7 +367,7 @@ func TestExplainWhatIf(t *testing.T) {
 		{"g.count=3", "wide", "With g.count = 3: wide can never start"},
 		{"priority=90", "wide", "With priority = 90: wide would wait: "},
 		{"pal_locality=node", "train", "With pal_locality = node: train runs on 4 GPUs and would keep them"},
-		{"gpus=2", "train", "asks for others: its members would be stopped and started again, as a whole; they would be on 2 GPUs"},
+		{"gpus=2", "train", "asks for others: the placer would stop it and start it again as a whole; they would be on 2 GPUs"},
 	} {
 		code, out, said := c.does("explain", "-what-if", s.what, s.of)
 		if first, _, _ := strings.Cut(out, "\n"); code != 0 || !strings.Contains(first, s.want) {

@@ -170,7 +170,7 @@ func timeOf(text string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, errors.New("is no span such as 7d, no day such as 2026-11-01, and no time such as 2026-11-01T08:00:00Z")
+	return time.Time{}, errors.New("is not a span such as 7d, a day such as 2026-11-01, or a time such as 2026-11-01T08:00:00Z")
 }
 
 func runHistory(b *base, args []string) int {

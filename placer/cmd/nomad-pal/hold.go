@@ -195,7 +195,7 @@ func runPriority(b *base, args []string) int {
 	}
 	n, err := strconv.Atoi(rest[1])
 	if err != nil || n < 0 {
-		return b.fail(fmt.Errorf("priority %q is not a number from 1 on, or 0 for the job's own", rest[1]))
+		return b.fail(fmt.Errorf("priority %q is not a number of at least 1, or 0 for the job's own", rest[1]))
 	}
 	b.config() // which knows the namespace
 	return control(b, rest[:1], agent.ControlRequest{Priority: n}, "Changed the priority of", "priority")

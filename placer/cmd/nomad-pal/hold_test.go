@@ -34,7 +34,7 @@ func TestHold(t *testing.T) {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
 	says("held by ", "explain", "train")
-	says("(nomad-pal hold -lift ends that): data is mended", "queue")
+	says("(to release it: nomad-pal hold -lift): data is mended", "queue")
 	if code, out, said := c.does("cancel", "fills"); code != 0 {
 		t.Fatal(out, said)
 	}

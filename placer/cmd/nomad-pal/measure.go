@@ -208,7 +208,7 @@ func selectGPUs(nodes map[string]*api.Node, names []string) ([]*measureTarget, e
 	}
 	for _, name := range names {
 		if found[name] == 0 {
-			return nil, fmt.Errorf("%q is no node with GPUs and no GPU: nomad-pal gpus lists them", name)
+			return nil, fmt.Errorf("%q is neither a node with GPUs nor a GPU: nomad-pal gpus lists them", name)
 		}
 	}
 	if len(ts) == 0 {

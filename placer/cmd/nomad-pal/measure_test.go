@@ -123,7 +123,7 @@ func (p *measuringPlugins) work(ctx context.Context) (done <-chan struct{}) {
 	return ended
 }
 
-// measure runs the command while the plugins are at work.
+// measure runs the command while the plugins are active.
 func (p *measuringPlugins) measure(args ...string) (code int, out map[string]measuredGPU, errs string) {
 	p.c.t.Helper()
 	ctx, stop := context.WithCancel(p.c.t.Context())
@@ -245,11 +245,11 @@ func TestMeasureSaysWhyNot(t *testing.T) {
 		t.Errorf("exit code %d, %d GPUs\n%s", code, len(out), errs)
 	}
 	for text, args := range map[string][]string{
-		"say which nodes or GPUs, or -all":       {"measure"},
-		`"nope" is no node with GPUs and no GPU`: {"measure", "nope"},
-		"-at-most=0: at least one GPU is needed": {"measure", "-all", "-at-most=0"},
-		`no namespace "teams"`:                   {"measure", "-namespace=teams", "-all"},
-		"no healthy driver of [docker]":          {"measure", "-driver=docker", "-dry-run", "GPU-0-3"},
+		"say which nodes or GPUs, or -all":             {"measure"},
+		`"nope" is neither a node with GPUs nor a GPU`: {"measure", "nope"},
+		"-at-most=0: at least one GPU is needed":       {"measure", "-all", "-at-most=0"},
+		`no namespace "teams"`:                         {"measure", "-namespace=teams", "-all"},
+		"no healthy driver of [docker]":                {"measure", "-driver=docker", "-dry-run", "GPU-0-3"},
 	} {
 		if _, out, errs := c.does(args...); !strings.Contains(out+errs, text) {
 			t.Errorf("%v: want %q\n%s%s", args, text, out, errs)

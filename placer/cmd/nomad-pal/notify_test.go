@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer"
 )
 
-// Of two agents the one at work notifies, once of each event. The longest wait is a metric.
+// Of two agents the active one notifies, once of each event. The longest wait is a metric.
 func TestNotifiesOnce(t *testing.T) {
 	c := newCluster(t)
 	var mu sync.Mutex

@@ -32,7 +32,7 @@ Plan Options:
 
 Exit codes: 0 the job would wait, or runs and would run on, or is left to Nomad (ask
 nomad job plan); 1 it would start now; 2 it would never start, as it is written or on this cluster;
-3 no placer is at work, so that it does not start; 255 an error, as when Nomad refuses the job. (As
+3 no placer is active, so that it does not start; 255 an error, as when Nomad refuses the job. (As
 with nomad job plan, 1 means that allocations would be made.)
 `, examples(
 	"Would it start now, and where?", "nomad-pal plan train.nomad.hcl",
@@ -123,7 +123,7 @@ func printPlan(b *base, x planned, indexKnown bool) {
 	printExplanation(b, x.Explanation)
 	if indexKnown && !x.never() {
 		b.write("\n")
-		b.say(plain, fmt.Sprintf("Job modify index: %d. nomad-pal run -check-index %d runs it only if it is still that.", x.JobModifyIndex, x.JobModifyIndex))
+		b.say(plain, fmt.Sprintf("Job modify index: %d. nomad-pal run -check-index %d submits only if the job is unchanged.", x.JobModifyIndex, x.JobModifyIndex))
 	}
 }
 

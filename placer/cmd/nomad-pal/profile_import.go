@@ -16,7 +16,7 @@ import (
 )
 
 var helpProfileImport = help("profile import [options] <file>...", `
-Stores measured times in Nomad's variables. The agent takes them in at its next
+Stores measured times in Nomad's variables. The agent reads them at its next
 full read (resync, 5 minutes by default) or at once on SIGHUP, and calibrates
 again. For the GPUs and applications that they name, they count instead of what
 the nodes publish. Importing under the same name again replaces what was there.
@@ -155,7 +155,7 @@ func printImported(b *base, im imported) {
 		b.printf("  and %d more changes\n", len(im.Changes)-few)
 	}
 	if !im.DryRun {
-		b.printf("The agent takes them in at its next full read, or at once on SIGHUP.\n")
+		b.printf("The agent uses them from its next full read, or at once on SIGHUP.\n")
 	}
 }
 

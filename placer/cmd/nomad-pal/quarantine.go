@@ -144,7 +144,7 @@ func gpuOf(ids []string, prefix string) (string, error) {
 	return found[0], nil
 }
 
-// haveReread has the agent at work read the quarantine again; nil: none answers. One that does not
+// haveReread has the active agent read the quarantine again; nil: none answers. One that does not
 // finds out when it reads it next.
 func haveReread(b *base, a *answers) {
 	if a == nil {

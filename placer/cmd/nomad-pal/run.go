@@ -40,12 +40,12 @@ your ACL token there.
 
 With -pal-address, and if that agent has http { register = true }, a job that can
 start at once is registered with its GPUs chosen: half the work for Nomad. If the
-agent cannot take the job in, it is registered at Nomad with its gate.
+agent does not accept the job, it is registered at Nomad with its gate.
 
 Exit codes: 0 it runs, or with -detach it was registered; 1 an error, as when Nomad
 refuses the job; 2 it will not start as it is: no placer could serve it, so that it is
 not registered, or it is rejected, unschedulable or failed; 3 it waits, and no placer is
-at work.
+active.
 
 Run Options:
 
@@ -206,7 +206,7 @@ func notTaken(err error) string {
 	if nomad.StatusOf(err) == http.StatusNotFound {
 		return "does not register jobs (its http block lacks register = true)"
 	}
-	return fmt.Sprintf("did not take the job in (%v)", err)
+	return fmt.Sprintf("did not accept the job (%v)", err)
 }
 
 // useLearned gives the job the class that was remembered for its name, where
@@ -381,14 +381,14 @@ func standing(b *base, a *answers, k cluster.JobKey) (e *query.Explanation, err 
 		case <-b.ctx.Done():
 			return nil, b.ctx.Err()
 		}
-		if next, err := b.ask(); err == nil { // another one may be at work
+		if next, err := b.ask(); err == nil { // another one may be active
 			*a = *next
 		}
 	}
 }
 
 // awaitStart follows the job until all members run or it ends, printing each new word on it. idle
-// reports whether no placer is at work.
+// reports whether no placer is active.
 func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *query.Explanation, idle bool, err error) {
 	last, said, asked := "", "", false
 	for {

@@ -31,11 +31,11 @@ func gpuSentence(g query.GPU) string {
 	text := fmt.Sprintf("%s, %s of node %s,", g.ID, g.Device, g.Node)
 	switch {
 	case !g.Healthy && g.Job != "":
-		return fmt.Sprintf("%s is unhealthy, and %s sits on it: %s.", text, g.Job, others(g.Unhealthy))
+		return fmt.Sprintf("%s is unhealthy, and %s runs on it: %s.", text, g.Job, others(g.Unhealthy))
 	case !g.Healthy:
-		return fmt.Sprintf("%s is unhealthy, so that it is not chosen: %s.", text, others(g.Unhealthy))
+		return fmt.Sprintf("%s is unhealthy and not chosen: %s.", text, others(g.Unhealthy))
 	case g.Quarantine != nil:
-		return fmt.Sprintf("%s is in quarantine until %s, so that it is not chosen: %s.", text, untilWhen(*g.Quarantine), others(g.Quarantine.Reason))
+		return fmt.Sprintf("%s is in quarantine until %s and not chosen: %s.", text, untilWhen(*g.Quarantine), others(g.Quarantine.Reason))
 	case g.Job != "":
 		return fmt.Sprintf("%s is allocated to %s.", text, g.Job)
 	case g.Degraded != "" && g.Available:

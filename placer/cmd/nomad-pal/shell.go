@@ -34,7 +34,7 @@ The job is not preempted and not moved (pal_preempt, pal_migrate). If its node f
 drained, the session ends, and you are told why.
 
 Exit codes: that of the command. Else 1 an error; 2 the job does not start as it is; 3 no
-placer is at work; 130 interrupted while it waited; 255 the session broke off.
+placer is active; 130 interrupted while it waited; 255 the session broke off.
 
 Shell Options:
 

@@ -247,14 +247,14 @@ func explainNode(b *base, s *answers, t *target) (*explained, error) {
 	text := fmt.Sprintf("Node %s has %s: %s", t.node, pal.CountGPUs(len(t.gpus)), countGPUs(t.gpus))
 	switch {
 	case n.Status != "" && n.Status != api.NodeStatusReady:
-		text += fmt.Sprintf(". Nomad says that it is %s, so that nothing is placed on it", n.Status)
+		text += fmt.Sprintf(". Nomad says that it is %s, so nothing is placed on it", n.Status)
 	case n.Drain:
-		text += ". It is being drained, so that nothing is placed on it"
+		text += ". It is being drained, so nothing is placed on it"
 		if !n.DrainUntil.IsZero() {
 			text += ". Nomad stops what still runs there at " + clock(n.DrainUntil)
 		}
 	case n.Eligibility == api.NodeSchedulingIneligible:
-		text += ". It is not eligible, so that nothing is placed on it: nomad node eligibility -enable " + short(n.ID)
+		text += ". It is not eligible, so nothing is placed on it: nomad node eligibility -enable " + short(n.ID)
 	}
 	return &explained{Kind: "node", Summary: text + ".", Node: n, NodeGPUs: t.gpus, idLength: t.idLength}, nil
 }

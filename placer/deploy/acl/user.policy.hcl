@@ -19,7 +19,7 @@ namespace "research" {
 # The agent's variables lie in this namespace.
 namespace "default" {
   variables {
-    # Whether a placer is at work, and where its API is. Nobody but the agent needs to write it.
+    # Whether a placer is active, and where its API is. Nobody but the agent needs to write it.
     path "nomad-pal/agent" {
       capabilities = ["read"]
     }

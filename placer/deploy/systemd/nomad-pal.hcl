@@ -24,7 +24,7 @@ http {
   # allowed_hosts = ["nomad-pal.service.consul"]
 }
 
-# Several agents, one at work.
+# Several agents, active one.
 high_availability {
   enabled = true
 }

@@ -138,7 +138,7 @@ func (w *World) AddNodes(nodes, gpus int) {
 // NodeID is the id of the n-th node.
 func NodeID(n int) string { return nomadtest.GPUNode(n, 0).ID }
 
-// Placer is a placer at work.
+// Placer is an active placer.
 type Placer struct {
 	*placer.Placer
 	// Name is its name as a client.

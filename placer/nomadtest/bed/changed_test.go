@@ -178,7 +178,7 @@ func TestLimitCountsWhatRuns(t *testing.T) {
 				w.Submit(Gang{Name: "b", Members: 2, Runs: time.Minute})
 				w.ExpectWaiting("b", 5*time.Minute)
 				if name != "unread" {
-					if e := w.explained("a"); !strings.Contains(e.Reason.String(), "it runs on, but its new version cannot be served: meta pal_duration") {
+					if e := w.explained("a"); !strings.Contains(e.Reason.String(), "the old version keeps running; the new one is rejected: meta pal_duration") {
 						t.Errorf("explain says that it is %s: %s", e.State, e.Reason.String())
 					}
 				}

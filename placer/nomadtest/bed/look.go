@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// Picture is how the placer at work sees things now: the one that began last, of several. It is nil
-// where none is at work, or has seen anything yet.
+// Picture is how the active placer sees things now: the one that began last, of several. It is nil
+// where none is active, or has seen anything yet.
 func (w *World) Picture() *query.Snapshot {
 	for _, p := range slices.Backward(w.placers) {
 		select {

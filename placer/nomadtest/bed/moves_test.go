@@ -158,7 +158,7 @@ func (w *World) snapshot() *query.Snapshot {
 	w.T.Helper()
 	s := w.Picture()
 	if s == nil {
-		w.T.Fatal("no placer is at work")
+		w.T.Fatal("no placer is active")
 	}
 	return s
 }

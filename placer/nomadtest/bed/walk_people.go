@@ -50,7 +50,7 @@ func (x *Walk) anyJob() nomadtest.Key {
 	return keys[len(keys)-1-x.people.IntN(min(len(keys), 12))]
 }
 
-// atWork is the placer that began last, of those that are at work.
+// atWork is the placer that began last, of those that are active.
 func (x *Walk) atWork() *Placer {
 	for _, p := range slices.Backward(x.placers) {
 		if x.rules.alive(p.Name) {
@@ -60,7 +60,7 @@ func (x *Walk) atWork() *Placer {
 	return nil
 }
 
-// tell has the placer at work told about a job, and reports which it was: none if that failed.
+// tell has the active placer told about a job, and reports which it was: none if that failed.
 func (x *Walk) tell(what string, k nomadtest.Key, change func(*gang.Control)) string {
 	p := x.atWork()
 	if p == nil || x.Nomad.Job(k) == nil {
@@ -136,7 +136,7 @@ func (r *rules) lifts(k nomadtest.Key) {
 	r.story(k).heldAt = time.Time{}
 }
 
-// alive reports whether a placer is at work.
+// alive reports whether a placer is active.
 func (r *rules) alive(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -36,7 +36,7 @@ const mostFailed = 20
 //	SIMULATE_SEED=7         one walk, with the placer's log
 //	SIMULATE_STEPS=1000000  walks of so many steps together, from seed SIMULATE_FROM on
 //	SIMULATE_FOR=10m        as many walks as that takes
-//	SIMULATE_REPORT=x.md    what came of them, as a page of the docs
+//	SIMULATE_REPORT=x.md    the outcome, as a page of the docs and x.csv
 func TestWalk(t *testing.T) {
 	if text := os.Getenv("SIMULATE_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
@@ -68,8 +68,10 @@ func TestWalk(t *testing.T) {
 	t.Logf("%d walks, %d failed, %d steps", sum.walks, sum.failed, sum.steps)
 	if path := os.Getenv("SIMULATE_REPORT"); path != "" {
 		worlds, _ := allSmall(t)
-		if err := os.WriteFile(path, []byte(sum.report(len(worlds))), 0o644); err != nil {
-			t.Fatal(err)
+		for file, text := range map[string]string{path: sum.report(len(worlds)), strings.TrimSuffix(path, ".md") + ".csv": sum.csv()} {
+			if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 }
@@ -148,24 +150,23 @@ func (s *walked) report(worlds int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# What random faults do to the placer
 
-Written by `+"`make simulate-faults`"+`. The real placer walks through worlds on an in-memory Nomad in virtual time
-(placer/nomadtest). In each, authors and machines do for four minutes what the first table says, while requests and
-events go wrong as in the second one. Authors hint at run times, deadlines, locality and more; the placers of every other
-walk have another queue, placement or restart cost than the defaults, and in half of them Nomad preempts. Then nothing goes wrong any more, and within 40 minutes all has to settle: each job
-is as its author wrote it last, and has finished. All the time none of these invariants may be broken:
+Written by `+"`make simulate-faults`"+`. The real placer walks through worlds on an in-memory Nomad in virtual time. For four minutes authors
+submit, edit, stop, purge and rerun jobs, machines fail, and requests and events go wrong. Then nothing fails any more, and within
+40 minutes each job must have finished as its author wrote it last. The CSV file beside this page counts what happened. Every other walk
+has another queue, placement or restart cost than the defaults; in half of them Nomad preempts. These invariants always hold:
 
 * No GPU is given twice, a purged job's or a returning node's included.
 * Gangs are whole or not at all, and within their tenant's limit, which one walk in four has.
 * Nothing is touched that is not the placer's.
-* Nothing is run twice that had finished. Of a job whose members do not need each other, no finished member is.
-* Of the children of a template no more run at a time than it says (pal_array_parallel).
-* Before each decision, the queue has each gang on just the GPUs that it holds in the placer's view.
+* Nothing that had finished runs twice; if members do not need each other, no finished member does.
+* No more children of a template run at a time than it says (pal_array_parallel).
+* Before each decision, the queue has each gang on the GPUs that it holds in the placer's view.
 * A job that somebody holds does not start, and is not in the queue.
-* After each decision, explain and the list give, of each job that waits, the queue's reason, who goes first, when the
-  queue expects it to start, and who holds how many GPUs by the ledger.
+* After each decision, explain and the list agree with the queue and the ledger on each waiting job: its reason, who goes first, when
+  it starts, and who holds how many GPUs.
 
-A step is one thing that happens in that Nomad: a request is answered, an evaluation is processed, a client starts,
-ends or reports a task, a node is found to be down. Passing time is no step.
+A step is one thing that happens in that Nomad: a request is answered, an evaluation is processed, a client starts, ends or
+reports a task, a node is found to be down.
 
 | | |
 |---|---|
@@ -175,52 +176,41 @@ ends or reports a task, a node is found to be down. Passing time is no step.
 | walks that did not settle | %d |
 | seeds that failed | %v |
 
-`+"`make simulations`"+`, a part of `+"`make test`"+`, walks from seed 0 on for 100,000 steps. `+"`make test-long`"+` walks ten million steps. As
-this target does, it also goes through all %d small worlds (`+"`make simulations`"+`: one in 23). A small world has two
-nodes with two GPUs, and two gangs; one preempts the other. An author edits, stops, purges or reruns one gang, the
-placer or a node crashes, and one write is not answered. Each happens at any request of the placer's. `+"`go test`"+` alone walks %d seeds. 
-In placer/gang, the state machine of a gang gets a million random events. A seed always gives the same walk.
+`+"`make simulations`"+` (in `+"`make test`"+`) walks from seed 0 on for 100,000 steps, `+"`make test-long`"+` ten million steps, `+"`go test`"+` alone %d
+seeds. A seed always gives the same walk. This target and `+"`make test-long`"+` also go through all %d small worlds (`+"`make simulations`"+`:
+one in 23). A small world has two nodes with two GPUs, and two gangs, one of which preempts the other. An author edits, stops, purges
+or reruns one gang, the placer or a node crashes, and one write is not answered, each at any request of the placer's.
 
-A forced garbage collection may delete a drained gang while Nomad does not answer the placer, or before a new placer
-knows the gang: "collected while Nomad did not answer" counts these. Nobody could tell such a job from a purged one.
+What the walks allow, because no placer could do better:
 
-Nomad restarts an elastic gang that finishes just as its new size is registered. It also restarts a gang that finishes
-between Nomad's check of a registration and its write. The placer sees that and stops the gang. If that request fails,
-or the placer is killed just then, the gang runs until the placer sees it, at worst to its end: "%s" counts these.
+* A forced garbage collection may delete a drained gang while Nomad does not answer the placer. Such a job looks purged.
+* Nomad restarts a gang that finishes while a registration of it is being checked or written. The placer stops it, unless that request
+  fails or the placer is killed ("%s").
+* A registration may be written long after Nomad has checked it ("slow write"), when others may have got the GPUs in its pins.
+* Members that Nomad replaces by itself, and canaries within pins to a class, may be above a tenant's limit.
+* If Nomad preempts one member for several members of a gang, only the first waits for its end (a real Nomad does so, too).
+* With `+"`disconnect`"+`, a member on a lost node no longer belongs to a gang that is stopped meanwhile.
+* A batch member that ended before Nomad looked counts as finished when its node is purged ("forget a node"), as in Nomad.
 
-A registration may be written long after Nomad has checked it ("slow write"). Its pins name GPUs that were free at the
-check. No placer can know what gets these GPUs later, so that does not count as given out twice.
-
-Some things are up to Nomad: when a service's deployment replaces which member, that it retries none once it has
-failed; what happens to failed groups without GPUs, and how often it retries a member that the others do not need. Members that
-Nomad replaces by itself, and canaries that it starts within pins to a class, may be above a tenant's limit.
-If Nomad preempts another job's member for several members of a gang, only the first of them waits for its end (seen on
-a real Nomad too). That counts as given out twice only if the placer knew of it a second before.
-
-Some jobs let members run for a while after their node lost touch (disconnect). If the gang is stopped meanwhile, such
-a member no longer belongs to it: Nomad can stop it only when the node is back.
-
-A node may be purged while its client runs ("forget a node"). If the client ended a batch member before Nomad looked,
-the member counts as finished, as in Nomad.
-
-Not modelled: what Nomad's servers do to each other, federated regions, clients that lost their state, and real GPUs.
-Nor are registrations that Nomad writes after the placer has stopped waiting; stories cover those.
-
-Modelled, but not in the walks: hundreds of failures at a time.
-
-| what happens | times | in walks | of which failed |
-|---|---|---|---|
-`, s.walks, s.from, s.from+uint64(s.walks)-1, s.steps, s.broken, s.open, s.bad, worlds, testSeeds, ranAgain)
-	s.table(&b, s.acts)
-	b.WriteString("\n| fault | times injected | in walks | of which failed |\n|---|---|---|---|\n")
-	s.table(&b, s.faults)
+Not modelled: what Nomad's servers do to each other, federated regions, clients that lost their state, and real GPUs. Not in the walks:
+registrations that Nomad writes after the placer has stopped waiting (stories cover those), and hundreds of failures at a time.
+`, s.walks, s.from, s.from+uint64(s.walks)-1, s.steps, s.broken, s.open, s.bad, testSeeds, worlds, ranAgain)
 	return b.String()
 }
 
-func (s *walked) table(b *strings.Builder, counts map[string]int) {
-	for _, what := range slices.Sorted(maps.Keys(counts)) {
-		fmt.Fprintf(b, "| %s | %d | %d | %d |\n", what, counts[what], s.met[what], s.badly[what])
+// csv counts what happened, and what went wrong.
+func (s *walked) csv() string {
+	var b strings.Builder
+	b.WriteString("kind,what,times,in_walks,of_which_failed\n")
+	for _, of := range []struct {
+		kind   string
+		counts map[string]int
+	}{{"event", s.acts}, {"fault", s.faults}} {
+		for _, what := range slices.Sorted(maps.Keys(of.counts)) {
+			fmt.Fprintf(&b, "%s,%q,%d,%d,%d\n", of.kind, what, of.counts[what], s.met[what], s.badly[what])
+		}
 	}
+	return b.String()
 }
 
 // walk walks one seed.
