@@ -361,7 +361,7 @@ func (e *clairvoyantEngine) repack(gangs, running []int) (rest []int) {
 	return rest
 }
 
-// drop takes a job off the list of those that run.
+// drop removes a job from the list of running jobs.
 func (e *clairvoyantEngine) drop(i int) {
 	at := slices.Index(e.running, i)
 	e.running[at] = e.running[len(e.running)-1]
@@ -392,7 +392,7 @@ func (e *clairvoyantEngine) suspend(i int) {
 	e.enqueue(i)
 }
 
-// release takes the GPUs away from a job and books what it has done.
+// release frees a job's GPUs and books its work.
 func (e *clairvoyantEngine) release(i int) {
 	j := &e.jobs[i]
 	e.Cluster.Release(j.gang, j.placement)

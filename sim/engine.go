@@ -50,7 +50,7 @@ type Config struct {
 	// there; 0: they do not fit in its memory. A gang is as fast as its slowest member. nil: GPUs
 	// are not shared. See [Share].
 	Beside func(i int, others []int, group int) float64
-	// Estimate is what the queue knows about a job's work; nil: nothing.
+	// Estimate is the queue's estimate of a job's work; nil: none.
 	Estimate func(i int, j trace.Job) time.Duration
 	// Progress is what a job reports that has done such a part of its work, from 0 to 1, when it is asked
 	// ([queue.NextReport]); below 0: nothing. nil: no job reports.
@@ -126,7 +126,7 @@ type engine struct {
 	deps      dependencies
 }
 
-// Run simulates until every job has finished, or nothing can happen any more: then
+// Run simulates until every job has finished, or nothing can happen: then
 // Outcome.Stuck counts the jobs that wait forever.
 func (c Config) Run() (Outcome, error) {
 	e, err := c.engine()
@@ -189,7 +189,7 @@ func GangOf(j trace.Job) pal.Gang {
 	return g
 }
 
-// add makes room for a job that is to arrive.
+// add makes room for a job that will arrive.
 func (e *engine) add(j trace.Job) error {
 	if j.GPUs > e.Cluster.NumGPUs() {
 		return fmt.Errorf("job %q needs %d GPUs, the cluster has %d", j.ID, j.GPUs, e.Cluster.NumGPUs())
@@ -279,7 +279,7 @@ func (e *engine) enqueue(i int) {
 	e.use.wait(1)
 }
 
-// decide carries out what the queue says until it says nothing more.
+// decide carries out the queue's actions until it has none.
 func (e *engine) decide() {
 	if e.Windows != nil && e.now >= e.windowed {
 		var ws []queue.Window
@@ -437,7 +437,7 @@ func (e *engine) preempted(i int) {
 	e.queue.Stopped(e.now, e.Jobs[i].ID)
 }
 
-// stop takes the GPUs away from job i and books what it has done.
+// stop frees the GPUs of job i and books its work.
 func (e *engine) stop(i int, kind string) {
 	j := &e.jobs[i]
 	e.Cluster.Release(j.gang, j.placement)

@@ -92,7 +92,7 @@ func (e *engine) newFaults() faults {
 	return e.faults
 }
 
-// occupy books who is on which GPU.
+// occupy books which job holds which GPU.
 func (f *faults) occupy(job int, p pal.Placement, on bool) {
 	if f.on == nil {
 		return

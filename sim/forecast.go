@@ -52,7 +52,7 @@ func (e *engine) askForecasts() {
 	}
 }
 
-// judge compares what was foretold of a gang with when it starts.
+// judge compares a gang's forecast with its start.
 func (e *engine) judge(j *simJob) {
 	for _, r := range j.foretold {
 		e.forecasts.Made++

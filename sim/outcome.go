@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Outcome is what a run of the honest mode comes to.
+// Outcome is the result of a run in the honest mode.
 type Outcome struct {
 	Jobs        []JobResult
 	Utilisation float64 // GPU time held by gangs, until the last finish
@@ -33,7 +33,7 @@ type Sample struct {
 	WaitingJobs int
 }
 
-// usage integrates what is busy and samples it.
+// usage integrates the busy GPUs and samples them.
 type usage struct {
 	gpus        int
 	whole       int // the GPUs, where those that are counted are parts of them
@@ -56,7 +56,7 @@ func (u *usage) wait(jobs int) { u.waitingJobs += jobs }
 // hold books GPUs that a gang takes, or (below 0) gives back.
 func (u *usage) hold(gpus int) { u.busy += gpus }
 
-// work books work that was done and will not be done again.
+// work books work that is done for good.
 func (u *usage) work(gpus int, s float64) { u.workS += float64(gpus) * s }
 
 func (u *usage) add(from, to time.Duration) {
@@ -102,7 +102,7 @@ func (e *engine) outcome() Outcome {
 	return o
 }
 
-// totals works out what is the same for every engine.
+// totals computes the figures that all engines share.
 func (o *Outcome) totals(u *usage) {
 	first, last := math.Inf(1), 0.0
 	for _, j := range o.Jobs {

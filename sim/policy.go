@@ -17,7 +17,7 @@ import (
 // Policy is a scheduler under a name: what others do, for comparison.
 type Policy struct {
 	Name string
-	// About is what it does, in one sentence.
+	// About describes the policy in one sentence.
 	About string
 	// Queue are the rules of a queue policy; Preempts says that it stops any gang.
 	Queue    queue.Options
@@ -39,7 +39,7 @@ const (
 	clairvoyant
 )
 
-// Estimate is what the queue knows about a job's work; 0: nothing.
+// Estimate is the queue's estimate of a job's work; 0: none.
 type Estimate = func(i int, j trace.Job) time.Duration
 
 // Unbounded is a bound on waiting that no simulation reaches.

@@ -102,7 +102,7 @@ func (e *engine) repaceAround(i int) {
 	}
 }
 
-// repace works out how fast job i goes on from now.
+// repace computes how fast job i runs from now on.
 func (e *engine) repace(i int) {
 	j := &e.jobs[i]
 	if j.stopping || j.done {

@@ -59,7 +59,7 @@ func invocation(name string, args []string) []string {
 	return out
 }
 
-// Results says where results come from and go to.
+// Results names the files that results are read from and written to.
 type Results struct{ JSON, From, HTML, SVG string }
 
 // Flags defines the flags of a command that has reports, before they are parsed.

@@ -62,7 +62,7 @@ type program struct {
 	Args    []string `codec:"args"`
 }
 
-// PluginInfo says what this is.
+// PluginInfo reports what this is.
 func (*driver) PluginInfo() (*base.PluginInfoResponse, error) {
 	return &base.PluginInfoResponse{Type: base.PluginTypeDriver, PluginApiVersions: []string{drivers.ApiVersion010}, PluginVersion: "0.1.0", Name: name}, nil
 }
@@ -215,7 +215,7 @@ func (d *driver) DestroyTask(id string, force bool) error {
 	return nil
 }
 
-// InspectTask says how a task stands.
+// InspectTask reports how a task stands.
 func (d *driver) InspectTask(id string) (*drivers.TaskStatus, error) {
 	t, err := d.task(id)
 	if err != nil {

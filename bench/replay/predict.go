@@ -35,7 +35,7 @@ func (g *GPUs) Cluster(penalty float64) (*pal.Cluster, error) {
 	return pal.NewCluster(nodes, pal.TwoTier(penalty))
 }
 
-// Prediction is what the simulator says about a run.
+// Prediction is the simulator's result for a run.
 type Prediction struct {
 	AvgJCTS   float64 `json:"avg_jct_s"`
 	MakespanS float64 `json:"makespan_s"`

@@ -40,7 +40,7 @@ type Result struct {
 	// rest of their gang; Timeline is when.
 	HeldInVain time.Duration `json:"held_in_vain_gpu_ns"`
 	Timeline   []Moment      `json:"timeline,omitempty"`
-	// Predicted is what the simulator says about the same run.
+	// Predicted is the simulator's result for the same run.
 	Predicted *Prediction `json:"predicted,omitempty"`
 	// Cost is what the placer used; nil under plain Nomad.
 	Cost *Cost `json:"placer,omitempty"`
@@ -70,7 +70,7 @@ type JobResult struct {
 	LeftFaster bool `json:"left_faster,omitempty"`
 }
 
-// Trim drops the lists of GPUs that say the same as GPUIDs.
+// Trim drops the lists of GPUs that repeat GPUIDs.
 func (j *JobResult) Trim() {
 	var ran []string
 	for _, ids := range j.GPUIDs {

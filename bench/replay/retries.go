@@ -28,7 +28,7 @@ type retries struct {
 // retryFor is how long a client takes at most to report that a rank has ended.
 const retryFor = 3 * time.Second
 
-// push asks for the jobs of which ranks ended a short time ago.
+// push evaluates the jobs whose ranks ended a short time ago.
 func (rs *retries) push(ctx context.Context, nomad *api.Client, now time.Time, states []rank.State) error {
 	ended, unfinished := 0, map[string]bool{}
 	for _, s := range states {

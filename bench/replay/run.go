@@ -64,14 +64,14 @@ func (b *Bed) Run(ctx context.Context, m Mode, jobs []Job, bound time.Duration) 
 	return run.result, nil
 }
 
-// scheduler is who starts the ranks of a run.
+// scheduler starts the ranks of a run.
 type scheduler interface {
 	submit(context.Context, Job) error
 	// tend is called all the time while gangs do this.
 	tend(ctx context.Context, now time.Time, states []rank.State) error
 	// cost is what the placer used; nil without.
 	cost() (*Cost, error)
-	// tell adds what only the scheduler knows of a job.
+	// tell adds what only the scheduler knows about a job.
 	tell(context.Context, *JobResult) error
 }
 
@@ -169,7 +169,7 @@ func (r *run) submitAll(ctx context.Context, submitted []time.Time, cancel conte
 	return nil
 }
 
-// Gang is what the ranks of a job do on this bed.
+// Gang describes the work of a job's ranks on this bed.
 func (s Setup) Gang(j Job) rank.Gang {
 	return rank.Gang{Job: j.ID, Ranks: j.Allocations, Iterations: j.Iterations, Iteration: j.Iteration,
 		Class: cmp.Or(j.App, string(j.Class)), Penalty: s.Penalty, Restart: s.Restart}
@@ -193,7 +193,7 @@ func (b *Bed) Submit(ctx context.Context, j Job, r *rank.Rendezvous, gated bool)
 	return ctx.Err()
 }
 
-// watch samples what the gangs do until all have finished, or none ever will.
+// watch samples the gangs until all have finished, or none ever will.
 func (r *run) watch(ctx context.Context, submitted <-chan struct{}) error {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()

@@ -47,7 +47,7 @@ type Cluster struct {
 // programs are what a cluster needs, and the Debian package of each.
 var programs = [][2]string{{"munged", "munge"}, {"slurmctld", "slurm-wlm"}, {"slurmd", "slurm-wlm"}, {"sbatch", "slurm-wlm"}, {"srun", "slurm-wlm"}, {"squeue", "slurm-wlm"}}
 
-// Missing says what a cluster lacks on this machine, and what would install it; "" is nothing.
+// Missing reports what a cluster lacks on this machine, and what would install it; "" is nothing.
 // With a clock of its own it needs libfaketime, too.
 func Missing(clock bool) string {
 	var packages []string
@@ -224,7 +224,7 @@ func (c *Cluster) daemon(env []string, name string, args ...string) error {
 	return nil
 }
 
-// died says that a daemon has ended which should run.
+// died reports that a daemon has ended which should run.
 func (c *Cluster) died() error {
 	select {
 	case err := <-c.ended:

@@ -31,6 +31,17 @@ var phrases = []struct{ phrase, better string }{
 	{`(is|are) of (it|that|whom)\b`, `belongs to, comes from`},
 	{`that it is of\b`, `that it belongs to`},
 	{`(may|can) any ?more`, `can no longer`},
+	{`(agents?|placers?|one|is|are|was|be) at work`, `active, in use`},
+	{`(which|that|it|version) is no (number|time|pattern|rate|value|duration|hint|node|job|step)`, `is not a ...`},
+	{`as is assumed`, `as assumed`},
+	{`sign of life`, `does not move, does not answer`},
+	{`(it|gang|job|member|version)s? goes at its`, `keeps its place`},
+	{`runs? on elsewhere`, `keeps running outside its pins`},
+	{`takes? (it|them|the job|jobs) in\b`, `accepts, reads, adds`},
+	{`(is|are) taken for`, `counts as`},
+	{`(busy|whole|kept) any ?more`, `no longer`},
+	{`(wait|have waited) for each other for`, `deadlock`},
+	{`it is (still )?that\b[.;,]`, `it is unchanged`},
 }
 
 // TestProse reads every Markdown page, and every comment and text of the

@@ -15,8 +15,14 @@ import (
 // only lists come near.
 const longest = 45
 
+// mostPassives is how many verbs of a sentence may be passive: a chain of them hides who does what.
+const mostPassives = 3
+
+// passive matches most passive verbs: a form of "to be" and a participle.
+var passive = regexp.MustCompile(`(?i)\b(?:is|are|was|were|be|been|being)\s+(?:(?:not|also|then|only|still|never)\s+)?(?:\w+ed|made|given|taken|told|read|written|lost|put|kept|held|set|sent|seen|known|found|begun|run|left)\b`)
+
 // TestSentencesAreShort counts the words of each sentence of the docs, and of the comments
-// of all code but that of tests.
+// of all code but that of tests, and its passive verbs.
 func TestSentencesAreShort(t *testing.T) {
 	n := 0
 	check := func(at, text string) {
@@ -24,6 +30,9 @@ func TestSentencesAreShort(t *testing.T) {
 			n++
 			if words := len(strings.Fields(s)); words > longest {
 				t.Errorf("%s: a sentence of %d words, more than %d; make two of it: %s", at, words, longest, s)
+			}
+			if n := len(passive.FindAllString(s, -1)); n > mostPassives {
+				t.Errorf("%s: a sentence with %d passive verbs, more than %d; say who does it: %s", at, n, mostPassives, s)
 			}
 		}
 	}

@@ -108,7 +108,7 @@ func newSpent(l Limits, now time.Time, m machine) *spent {
 	return &spent{limits: l, began: now, last: now, was: m, seen: map[string]bool{}}
 }
 
-// moved says what the thing that is waited for shows. What cannot be read shows nothing new.
+// moved reports what the thing that is waited for shows. What cannot be read shows nothing new.
 func (s *spent) moved(sign string) {
 	if sign == "" || s.seen[sign] {
 		return

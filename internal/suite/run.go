@@ -207,7 +207,7 @@ func (r *reader) watch(all <-chan struct{}) {
 	}
 }
 
-// running says which tests run, those without subtests that do.
+// running reports which tests run, those without subtests that do.
 func (r *reader) running(now time.Time) string {
 	var names []string
 	for _, key := range slices.Sorted(maps.Keys(r.runs)) {

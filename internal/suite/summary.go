@@ -106,7 +106,7 @@ func remedy(why string) string {
 	return ""
 }
 
-// skipped says which tests were skipped, why, and what would run them.
+// skipped reports which tests were skipped, why, and what would run them.
 func skipped(all []note) string {
 	tests := map[string][]string{}
 	for _, n := range all {
@@ -149,7 +149,7 @@ func table(page string) map[string]float64 {
 // least is the time from which on a part is compared: chance has less of a share then.
 const least = 20
 
-// compare says which parts took more than twice or less than half of what the table says. How fast
+// compare reports which parts took more than twice or less than half of what the table says. How fast
 // this machine is does not count: that is by how much the parts differ together.
 func compare(all []note, says map[string]float64) (wrong []string) {
 	ratios, together := map[string]float64{}, []float64{}

@@ -102,7 +102,7 @@ const (
 )
 
 // ByThresholds judges one job. ok is false if too little was seen; the
-// reason says what is missing. The surest sign comes first: time at the power cap is
+// reason reports what is missing. The surest sign comes first: time at the power cap is
 // what makes GPUs differ, the counters say why, and the power drawn is the least direct.
 func ByThresholds(f Features) (v Verdict, ok bool) {
 	known := func(x float64) bool { return !math.IsNaN(x) }

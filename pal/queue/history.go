@@ -90,7 +90,7 @@ type foresight struct {
 	history     map[string]*runHistory
 	submissions map[string]*submissions // by name
 	estimated   bool                    // somebody says how long gangs run
-	usual       time.Duration           // what silence is taken for, see learnSilent
+	usual       time.Duration           // what silence counts as, see learnSilent
 	lessons     int64                   // taken in so far
 	learned     map[string]struct{}     // names whose gangs must be sorted again
 	named       map[string][]*entry     // waiting gangs by the name that tells how long they run

@@ -495,15 +495,15 @@ var voice = map[Kind]func(Reason) string{
 	},
 }
 
-// foreign is what somebody else says, on one line and without the period at its end.
+// foreign is another program's text, on one line and without its final period.
 func foreign(text string) string {
 	return strings.TrimRight(strings.Join(strings.Fields(text), " "), ".")
 }
 
-// say is of a kind that has one text.
+// say is for a kind with one text.
 func say(text string) func(Reason) string { return func(Reason) string { return text } }
 
-// because is the text with the reasons that it rests on.
+// because appends the reasons behind a text.
 func because(r Reason, text string) string {
 	if len(r.Because) == 0 {
 		return text
@@ -519,7 +519,7 @@ func list(rs []Reason, between string) string {
 	return strings.Join(texts, between)
 }
 
-// stopping says which jobs are stopped for it, and which shrink.
+// stopping names the jobs that are stopped for it, and those that shrink.
 func stopping(r Reason) string {
 	text := names(r.Jobs) + " " + be(len(r.Jobs)) + " being stopped for it"
 	if len(r.Shrinking) > 0 {
@@ -528,10 +528,10 @@ func stopping(r Reason) string {
 	return text
 }
 
-// giving says that elastic jobs shrink.
+// giving names the elastic jobs that shrink.
 func giving(jobs []string) string { return names(jobs) + " " + be(len(jobs)) + " giving back GPUs" }
 
-// free says how many GPUs are free of those that it could use, and what the others are.
+// free counts the free GPUs that the gang could use, and says what the others are.
 func free(r Reason) string {
 	switch {
 	case r.slowOnly():
@@ -559,7 +559,7 @@ func (r Reason) slowOnly() bool {
 	return r.Used != nil && r.Used.Outliers > 0 && r.Free < r.Needs && r.Free+r.Used.Outliers >= r.Needs
 }
 
-// outliers says that some of the free GPUs are too slow.
+// outliers counts the free GPUs that are too slow.
 func outliers(r Reason) string {
 	n := r.Free + r.Used.Outliers
 	if n == 1 {
@@ -571,7 +571,7 @@ func outliers(r Reason) string {
 	return fmt.Sprintf("%d are free, but %s", n, counted(r.Used.Outliers, "is an outlier", "are outliers"))
 }
 
-// scattered says why GPUs that are free do not serve it.
+// scattered explains why the gang cannot use the free GPUs.
 func scattered(r Reason) string {
 	text := "needs " + Count(r.Needs) + "; "
 	switch {
@@ -615,12 +615,12 @@ func (u Used) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// windowKeeps says which GPUs a window keeps from it.
+// windowKeeps counts the GPUs that a window reserves.
 func windowKeeps(r Reason) string {
 	return fmt.Sprintf("window %s reserves %s until %s", r.Window, Count(r.Needs), Moment(r.Until))
 }
 
-// onNodes says on how many nodes something is so.
+// onNodes counts the nodes that a reason holds for.
 func onNodes(r Reason) string {
 	if r.Total == 0 {
 		return ""
@@ -628,12 +628,12 @@ func onNodes(r Reason) string {
 	return fmt.Sprintf(" (%d of %s)", r.Nodes, counted(r.Total, "node", "nodes"))
 }
 
-// there says how many members there are.
+// there counts the members that exist.
 func there(r Reason) string {
 	return fmt.Sprintf("%d of %s", r.Have, counted(r.Want, "member", "members"))
 }
 
-// placedByNomad says what Nomad has placed of a job that the placer leaves alone.
+// placedByNomad counts what Nomad has placed of a job that the placer leaves alone.
 func placedByNomad(r Reason) string {
 	switch {
 	case r.Have == 0:
@@ -644,7 +644,7 @@ func placedByNomad(r Reason) string {
 	return "placed by Nomad alone on " + Count(r.Needs)
 }
 
-// membersRun says what a job's members do.
+// membersRun describes what a job's members do.
 func membersRun(r Reason) string {
 	d := *r.Doing
 	text := fmt.Sprintf("%d of %d members run", d.Run, r.Want)
@@ -668,12 +668,12 @@ func membersRun(r Reason) string {
 	return text
 }
 
-// ended says how many members are complete.
+// ended reports how many members are complete.
 func ended(r Reason) string {
 	return there(r) + " complete" + ending(r)
 }
 
-// ending says how many members have yet to end.
+// ending reports how many members have yet to end.
 func ending(r Reason) string {
 	if r.Doing == nil || r.Doing.Ending == 0 {
 		return ""
@@ -684,7 +684,7 @@ func ending(r Reason) string {
 	return fmt.Sprintf("; %d are still stopping and hold their GPUs", r.Doing.Ending)
 }
 
-// stillEnding says of one that waits again that members hold GPUs still.
+// stillEnding describes a waiting gang whose old members still hold GPUs.
 func stillEnding(r Reason) string {
 	if r.Have == 1 {
 		return "1 member is still stopping and holds its GPUs"
@@ -763,7 +763,7 @@ func second(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST
 // Moment is a time as people read it.
 func Moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
 
-// by names who did something, if that is known.
+// by names the person who did something, if known.
 func by(who string) string {
 	if who == "" {
 		return ""

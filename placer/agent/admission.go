@@ -21,7 +21,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Admission says which jobs the endpoint /v1/admission holds for the placer.
+// Admission reports which jobs the endpoint /v1/admission holds for the placer.
 type Admission struct {
 	// Types are the job types that get a gate, batch by default. A job of
 	// another type gets one where it has a `pal_*` hint.
@@ -72,7 +72,7 @@ type Patch struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// Review says what to do with a job that somebody is about to register.
+// Review reports what to do with a job that somebody is about to register.
 // queues are Nomad's own; children: dispatched and periodic jobs can be served.
 func (a *Admission) Review(job *api.Job, queues cluster.BatchQueues, children bool) Review {
 	r := Review{Patch: []Patch{}, Warnings: []string{}, Errors: []string{}}

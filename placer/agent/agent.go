@@ -127,7 +127,7 @@ func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, r
 	}
 }
 
-// usable says why a configuration cannot take the place of the present one, whose API has a port:
+// usable reports why a configuration cannot take the place of the present one, whose API has a port:
 // whatever it names must be there, since the present one ends before it begins.
 func (a *Agent) usable(next File, port int) error {
 	if _, err := next.PlacerConfig(); err != nil {

@@ -166,7 +166,7 @@ func (c *caller) plans(ctx context.Context, gated *api.Job) error {
 	return needs(err, fmt.Sprintf("the capability %q or %q in namespace %q", "submit-job", "plan-job", *gated.Namespace))
 }
 
-// invalid says what is wrong with a job that Nomad refuses as it is written, ok whether it does:
+// invalid reports what is wrong with a job that Nomad refuses as it is written, ok whether it does:
 // it answers 500 then, with a list of errors.
 func invalid(err error) (why string, ok bool) {
 	unexpected, ok := errors.AsType[api.UnexpectedResponseError](err)

@@ -122,7 +122,7 @@ func (h *HTTP) published(at net.Addr) string {
 	return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(tcp.Port))
 }
 
-// checkAdvertise says what is wrong with an address to publish.
+// checkAdvertise reports what is wrong with an address to publish.
 func checkAdvertise(address string) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -146,7 +146,7 @@ func (h *HTTP) at(port int) string {
 	return net.JoinHostPort(cmp.Or(h.BindAddress, defaultAddress), strconv.Itoa(port))
 }
 
-// mayListen says why the API could not be opened in place of the present one, which listens on a
+// mayListen reports why the API could not be opened in place of the present one, which listens on a
 // port; 0: on none.
 func (h *HTTP) mayListen(present int) error {
 	if h == nil || h.BindPort == nil {

@@ -142,7 +142,7 @@ func refuseAs(w http.ResponseWriter, err error) {
 	}
 }
 
-// rightsAge is how long it is taken for known that a token may register jobs in
+// rightsAge is how long the agent remembers that a token may register jobs in
 // a namespace. Whether it still may is for Nomad to say, which each job is
 // registered at with that token; this only keeps those from the queue who never
 // could. Nomad logs each question as a failed request.

@@ -203,7 +203,7 @@ func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, gpus)
 }
 
-// serveModels says how fast the cluster's GPU models are.
+// serveModels reports how fast the cluster's GPU models are.
 func (s *server) serveModels(w http.ResponseWriter, r *http.Request) {
 	if _, snapshot, ok := s.snapshotFor(w, r, (*caller).readsNodes); ok {
 		writeJSON(w, http.StatusOK, snapshot.Models())
@@ -279,7 +279,7 @@ func (s *server) addLive(ctx context.Context, c *caller, snapshot *query.Snapsho
 // heardWithin is how long after a job was registered the placer has heard of it.
 const heardWithin = 2 * time.Second
 
-// servePlan says what would happen to a job: POST {"Job": …}.
+// servePlan reports what would happen to a job: POST {"Job": …}.
 func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
 	var request struct{ Job *api.Job }
 	done, ok := s.bodies.decode(w, r, &request)

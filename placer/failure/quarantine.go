@@ -124,7 +124,7 @@ type Evidence struct {
 	Quarantine map[string]Quarantine
 }
 
-// Judge says which GPUs a failure is a strike against, and which it would be but
+// Judge reports which GPUs a failure is a strike against, and which it would be but
 // that enough are kept out by the word of jobs already (spared).
 //
 // A GPU that the machine calls unhealthy is struck at once, as is one that a task

@@ -65,7 +65,7 @@ var duties = map[State][]duty{
 		{say: "record that all members run", do: (*Lifecycle).recordReady, always: true},
 	},
 	Stopping:    {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "stop the members, or let them run on if a placer crashed before it stopped them", do: (*Lifecycle).stopOrGoOn, to: []State{Starting, Running}}},
-	Resubmitted: {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "give it back its pins; if it asks for other GPUs, ask the queue for room, and requeue the gang if it is not whole any more", do: (*Lifecycle).restorePins, registers: true, to: []State{Starting, Running, Native}}},
+	Resubmitted: {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "give it back its pins; if it asks for other GPUs, ask the queue for room, and requeue the gang if it is no longer whole", do: (*Lifecycle).restorePins, registers: true, to: []State{Starting, Running, Native}}},
 	Ended:       {dutyUndo},
 	Lost:        {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "requeue it, give it up, or have Nomad place again what was stopped", do: (*Lifecycle).requeueLost, registers: true, to: []State{Completing, Failed}}},
 }

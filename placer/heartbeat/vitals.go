@@ -47,8 +47,8 @@ type VitalSigns struct {
 }
 
 const (
-	// overdueAfter is how long the loop may show no sign of life, a cycle under
-	// way included.
+	// overdueAfter is how long the loop may not move, a cycle under way
+	// included.
 	overdueAfter = time.Minute
 	// restartsInARow of them are trouble, until the work has gone on for
 	// steadyAfter. The pauses between restarts grow to 15 s.
@@ -153,7 +153,7 @@ func (s VitalSigns) Trouble(now time.Time) string {
 	return ""
 }
 
-// why says what the restarts were for.
+// why reports what the restarts were for.
 func (s VitalSigns) why() string {
 	if s.LastOurs {
 		return "because of a fault of its own"
@@ -165,7 +165,7 @@ func (s VitalSigns) why() string {
 // placer's own that proves nothing: the next cycle may meet it again.
 func (s VitalSigns) recovers() bool { return !s.LastOurs && s.LastCycle.After(s.Last) }
 
-// Recovers says that the placer works again since a moment ago, "" where nothing was wrong or it
+// Recovers reports that the placer works again since a moment ago, "" where nothing was wrong or it
 // does not.
 func (s VitalSigns) Recovers() string {
 	if s.InARow < restartsInARow || !s.recovers() {

@@ -56,7 +56,7 @@ const (
 	isReturning
 )
 
-// whereabouts says what the place of an allocation makes of it that is to go on.
+// whereabouts reports what the place of an allocation makes of it that is to go on.
 func (p *plan) whereabouts(a *alloc) whereabouts {
 	switch {
 	case a.toReconnect && a.client == api.AllocClientStatusFailed:
@@ -169,7 +169,7 @@ func (p *plan) keepsReplacement(g *api.TaskGroup, a, by *alloc) bool {
 	return better
 }
 
-// score says how well a place is, as far as Nomad's does by the load of the node: more of it is better, but
+// score reports how well a place is, as far as Nomad's does by the load of the node: more of it is better, but
 // not by members of the same job.
 func (p *plan) score(a *alloc) (score int) {
 	for _, o := range p.s.allocs {

@@ -157,7 +157,7 @@ func (s *Server) faultOf(r Request) Fault {
 // is for the function of [Server.FailBy].
 func (s *Server) Roll(r Request) float64 { return s.random("fault " + r.String()).Float64() }
 
-// Faults says how often each fault befell a request or an event.
+// Faults reports how often each fault befell a request or an event.
 func (s *Server) Faults() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

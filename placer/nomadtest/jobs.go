@@ -89,8 +89,8 @@ func validate(j *api.Job) error {
 	return nil
 }
 
-// register writes a job, whatever its index is by now. It was submitted when it was
-// checked: a version that was submitted before the one that it replaced was written late.
+// register writes a job, whatever its index is by now. Its submit time is when it
+// was checked: if a version was submitted before the one that it replaced, it was written late.
 func (s *Server) register(r *api.JobRegisterRequest) *api.JobRegisterResponse {
 	j, k := r.Job, Key{Namespace: *r.Job.Namespace, ID: *r.Job.ID}
 	was := s.jobs[k]

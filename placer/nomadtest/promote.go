@@ -29,7 +29,7 @@ func (d *deployment) end(status, why string) { d.status, d.why = status, why }
 
 func (d *deployment) paused() bool { return d != nil && d.status == api.DeploymentStatusPaused }
 
-// description says how far a deployment is.
+// description reports how far a deployment is.
 func (d *deployment) description() string {
 	switch {
 	case d.why != "":
@@ -163,8 +163,8 @@ func (s *Server) tellDeployment(k Key, d *deployment) *api.Deployment {
 	return out
 }
 
-// dropCanaries stops canaries of the deployment that are lost or to be moved, promoted or not: others are
-// placed in their stead, as far as they are needed.
+// dropCanaries stops the deployment's canaries that are lost or have to move, promoted or not. Others
+// replace them, as far as needed.
 func (p *plan) dropCanaries(is *groupAllocs) {
 	drop := func(as []*alloc, status string) []*alloc {
 		return slices.DeleteFunc(as, func(a *alloc) bool {

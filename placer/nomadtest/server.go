@@ -294,7 +294,7 @@ type Progress struct {
 	index uint64
 }
 
-// Progress says how far the cluster is.
+// Progress reports how far the cluster is.
 func (s *Server) Progress() Progress {
 	s.mu.Lock()
 	defer s.mu.Unlock()

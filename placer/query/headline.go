@@ -163,7 +163,7 @@ func whyThese(d *pal.Decision) string {
 	return fmt.Sprintf("Chosen among %d free ones for their low predicted slowdown: %s", d.Candidates.Free, times(d.Chosen.Cost))
 }
 
-// onlyFree says that there was nothing to choose from.
+// onlyFree reports that there was nothing to choose from.
 func onlyFree(d *pal.Decision) string {
 	text := "They were the only free ones"
 	if d.Demand == 1 {
@@ -211,7 +211,7 @@ func waitsSentence(e *Explanation, now time.Time) string {
 	return fmt.Sprintf("%s: %s.%s", text, e.Reason.String(), startSentence(e, now))
 }
 
-// stoppedSentence says why the placer stopped it, and for whom; "" if it did not.
+// stoppedSentence reports why the placer stopped it, and for whom; "" if it did not.
 func stoppedSentence(e *Explanation) string {
 	why := e.StoppedWhy
 	if why.IsZero() {
@@ -223,7 +223,7 @@ func stoppedSentence(e *Explanation) string {
 	return " (" + why.String() + ")"
 }
 
-// startSentence says when it is expected to start; "" if nobody knows.
+// startSentence reports when it is expected to start; "" if nobody knows.
 func startSentence(e *Explanation, now time.Time) string {
 	switch {
 	case e.StartTo.IsZero():

@@ -97,14 +97,14 @@ func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
 	runs, shortest, longest := s.m.Queue.EarlierRuns(t.Key.String())
 	switch job := t.QueueJob(s.m.Cfg.RestartCost); {
 	case job.Estimate > 0:
-		e.EndWhy = "pal_duration = " + model.ShortDuration(s.m.Queue.Estimate(job).Round(time.Second)) + " is taken for the time on median GPUs of one node"
+		e.EndWhy = "pal_duration = " + model.ShortDuration(s.m.Queue.Estimate(job).Round(time.Second)) + " counts as the time on median GPUs of one node"
 	case runs > 0:
 		e.EndWhy = earlierRuns(runs, shortest, longest) + ", reckoned on median GPUs of one node"
 		if runs > 1 {
 			longer = fmt.Sprintf("up to %.0f %% longer, as %d runs tell", 100/float64(runs), runs)
 		}
 	default:
-		e.EndWhy = "max_run_duration is taken for the time on median GPUs of one node"
+		e.EndWhy = "max_run_duration counts as the time on median GPUs of one node"
 	}
 	if r := t.Record; r != nil && r.Decision.Chosen != nil {
 		e.EndWhy += fmt.Sprintf("; on these GPUs %.3g times that (predicted slowdown)", r.Decision.Chosen.Cost)

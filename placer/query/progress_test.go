@@ -34,7 +34,7 @@ func TestProgress(t *testing.T) {
 			w.T.Errorf("waits: %+v", waits)
 		}
 		e := explained(w, "runs")
-		if !e.EndFrom.Equal(runs.EndFrom) || !strings.Contains(e.EndWhy, "pal_duration = 1h is taken for the time on median GPUs of one node; on these GPUs 1.") {
+		if !e.EndFrom.Equal(runs.EndFrom) || !strings.Contains(e.EndWhy, "pal_duration = 1h counts as the time on median GPUs of one node; on these GPUs 1.") {
 			w.T.Errorf("explain: %v, %q", e.EndFrom, e.EndWhy)
 		}
 	})

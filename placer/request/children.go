@@ -11,7 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// servesChild says why a child cannot be served, if that is so.
+// servesChild reports why a child cannot be served, if that is so.
 func (v *View) servesChild(job *api.Job) error {
 	switch {
 	case !cluster.Child(job):

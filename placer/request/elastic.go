@@ -84,7 +84,7 @@ func (v *View) Resized(r Request, old rewrite.Pins, to pal.Placement) (rewrite.P
 	return old, nil
 }
 
-// sameDevices says why members on the GPUs need other pins of devices than old ones, which
+// sameDevices reports why members on the GPUs need other pins of devices than old ones, which
 // name was; named are those that others would name, because of GPUs that are kept out.
 func (v *View) sameDevices(old rewrite.Pins, was, named []string, to pal.Placement) error {
 	for _, m := range to.Members {

@@ -72,7 +72,7 @@ type gpuRequest struct {
 }
 
 // gpuRequestOf reads a group's requests for GPUs; gpus is 0 where it has none. The
-// error says why the placer cannot serve the group.
+// error reports why the placer cannot serve the group.
 func gpuRequestOf(g *api.TaskGroup) (gpuRequest, error) {
 	a := gpuRequest{group: g}
 	for _, t := range g.Tasks {

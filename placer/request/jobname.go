@@ -17,7 +17,7 @@ var callNames = []string{
 	"evaluations", "periodic/force", "plan", "revert", "scale", "services", "stable", "submission", "summary", "tag", "versions",
 }
 
-// Addressable says why Nomad's HTTP API cannot be asked about a job of that id, nor told to
+// Addressable reports why Nomad's HTTP API cannot be asked about a job of that id, nor told to
 // stop it; nil if it can.
 func Addressable(id string) error {
 	if id == "." || id == ".." {

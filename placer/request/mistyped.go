@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// NoGPUs says that a job asks for no GPUs, and names the devices that it asks for instead.
+// NoGPUs reports that a job asks for no GPUs, and names the devices that it asks for instead.
 func NoGPUs(job *api.Job) string {
 	var names []string
 	for _, name := range rewrite.OtherDevices(job) {

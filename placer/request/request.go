@@ -193,7 +193,7 @@ func Paused(job *api.Job) bool {
 // NoMembers is said of a job whose author wants no members of it with GPUs for now.
 const NoMembers = "every group with GPUs has count = 0; nomad job scale gives it members"
 
-// Takes says why a job cannot be registered for a placer; nil if it can. One that is paused can.
+// Takes reports why a job cannot be registered for a placer; nil if it can. One that is paused can.
 func Takes(job *api.Job) error {
 	if err := Servable(job); err != nil || Paused(job) {
 		return err
@@ -263,7 +263,7 @@ func onEveryNode(job *api.Job) bool {
 	return *job.Type == api.JobTypeSystem || *job.Type == api.JobTypeSysbatch
 }
 
-// Servable says why no placer could serve the job, whatever the cluster is; nil if one
+// Servable reports why no placer could serve the job, whatever the cluster is; nil if one
 // could.
 func Servable(job *api.Job) error {
 	if err := Addressable(*job.ID); err != nil {
@@ -286,7 +286,7 @@ func Servable(job *api.Job) error {
 	return nil
 }
 
-// ClassFrom says where the application class of the job comes from, in words;
+// ClassFrom reports where the application class of the job comes from, in words;
 // "" where it has none.
 func (v *View) ClassFrom(job *api.Job) string {
 	h, err := rewrite.ParseHints(job)
@@ -337,7 +337,7 @@ func modeOf(job *api.Job, h rewrite.Hints) rewrite.Mode {
 }
 
 // replicas reports whether the job's members work alone: those of a service, unless its
-// author says that they need each other or how close together they are to be.
+// author reports that they need each other or how close together they are to be.
 func replicas(job *api.Job, h rewrite.Hints) bool {
 	return *job.Type == api.JobTypeService && h.OnFailure != rewrite.ReplaceGang && h.Locality == 0
 }

@@ -69,7 +69,7 @@ func elasticOf(job *api.Job) (e Elastic, err error) {
 	return Elastic{*group.Name, int(min(*s.Min, atMost)), int(min(*s.Max, atMost))}, nil
 }
 
-// checkElastic says what contradicts the hints of an elastic gang.
+// checkElastic reports what contradicts the hints of an elastic gang.
 func (h Hints) checkElastic(job *api.Job) error {
 	if !h.Elastic {
 		if h.Efficiency != 0 {

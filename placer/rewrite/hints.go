@@ -361,7 +361,7 @@ func parseDeadline(s string) (at time.Time, within time.Duration, err error) {
 	return time.Time{}, within, nil
 }
 
-// check says which hints contradict each other, or the job. Children of a template
+// check reports which hints contradict each other, or the job. Children of a template
 // inherit its hints, so that pal_array_parallel is right there too.
 func (h Hints) check(job *api.Job) error {
 	child := job.ParentID != nil && *job.ParentID != ""

@@ -46,7 +46,7 @@ type Window struct {
 // Node is what a window chooses nodes by.
 type Node struct{ ID, Name, Rack, Pool, Datacenter string }
 
-// Check says what is wrong with the window.
+// Check reports what is wrong with the window.
 func (w Window) Check() error {
 	if err := w.check(); err != nil {
 		return fmt.Errorf("window %q: %w", w.Name, err)
@@ -155,7 +155,7 @@ func (w Window) joined(e *cronexpr.Expression, now time.Time, zone *time.Locatio
 	return from, to
 }
 
-// Over says that the window is over and does not come again; "" if it is on or comes. The window
+// Over reports that the window is over and does not come again; "" if it is on or comes. The window
 // is valid.
 func (w Window) Over(now time.Time) string {
 	_, to, ok := w.At(now)

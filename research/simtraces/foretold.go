@@ -33,7 +33,7 @@ type foretelling struct {
 	Near   float64 `json:"near"`
 }
 
-// constant is what is compared with: each job is taken for DefaultRuntime.
+// constant is what is compared with: each job counts as DefaultRuntime.
 const constant = "ten minutes each"
 
 // foretell asks, for each job as it is submitted, how long it will run, as if all started at once.

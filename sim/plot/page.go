@@ -20,7 +20,7 @@ type Page struct {
 	Sections []Section
 }
 
-// Fact is a figure that says most, with its name.
+// Fact is a key figure with its name.
 type Fact struct{ Value, Name string }
 
 // Section is a part of a page.

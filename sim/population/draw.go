@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// Outliers says which GPUs of a drawn cluster are outliers in application
+// Outliers reports which GPUs of a drawn cluster are outliers in application
 // class A. The zero value is none.
 type Outliers struct {
 	measured bool
@@ -25,7 +25,7 @@ func AsMeasured() Outliers { return Outliers{measured: true} }
 // Exactly makes k of the GPUs outliers.
 func Exactly(k int) Outliers { return Outliers{count: k} }
 
-// Spec says what cluster to draw.
+// Spec reports what cluster to draw.
 type Spec struct {
 	Cluster            string // whose measurements: "longhorn", "frontera", "lonestar6"
 	Nodes, GPUsPerNode int
@@ -66,7 +66,7 @@ type GPU struct {
 	Outlier bool // in class A
 }
 
-// hardware is what the sources' GPUs are.
+// hardware is the GPU models of the sources.
 type hardware struct {
 	model             string
 	memoryMiB, powerW int
@@ -174,7 +174,7 @@ func find(tables []Table, cluster, app string) (Table, bool) {
 	return Table{}, false
 }
 
-// drawScores takes the same number of draws whatever the spec says.
+// drawScores makes the same number of draws for every spec.
 func (s Spec) drawScores(g *GPU, tables [pal.NumClasses]Table, rng *rand.Rand) {
 	common := normal(rng.Float64())
 	for c := range tables {

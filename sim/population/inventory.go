@@ -55,7 +55,7 @@ func byClass(values [pal.NumClasses]float64) string {
 	return "{ " + strings.Join(parts, ", ") + " }"
 }
 
-// architecture is what the vendor publishes of the sources' models.
+// architecture is the vendor's data on the sources' models.
 func architecture(model string) (name string, major, minor, sms int) {
 	switch {
 	case strings.Contains(model, "K80"):

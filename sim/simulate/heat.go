@@ -52,7 +52,7 @@ func (r *Report) watch(c *sim.Config, _ *pal.Cluster) {
 	}
 }
 
-// change ends the job's present run and begins the next one, if it goes on.
+// change ends the job's present run and begins the next one, if it continues.
 func (h *heat) change(now time.Duration, job, class int, gpus []int, runs bool) {
 	h.last = max(h.last, now)
 	if s, ok := h.since[job]; ok {

@@ -19,7 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// How the GPU model is chosen that a gang runs on.
+// How a gang's GPU model is chosen.
 const (
 	chooseOurs    = "advantage"
 	chooseFastest = "fastest"

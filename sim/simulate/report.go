@@ -93,7 +93,7 @@ type jobLine struct {
 // most is the share of the jobs above which the report warns that they are left out.
 const most = 0.05
 
-// leftOut says how many jobs are left out, beside those that are played, and why.
+// leftOut reports how many jobs are left out, beside those that are played, and why.
 func leftOut(skipped map[string]int, played int) string {
 	left := 0
 	var texts []string

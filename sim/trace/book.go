@@ -17,14 +17,14 @@ import (
 // defaultPriority is that of Nomad's jobs which name none.
 const defaultPriority = 50
 
-// row is what a row of a table says of one run of a job.
+// row is a row of a table: one run of a job.
 type row struct {
 	Job // what is the job's; its GPUs, times and work come from what is below
 
 	line   int
 	column string // that is being read
 	clock  *clock
-	step   bool // a step of a job, which is no job
+	step   bool // a step of a job, not a job
 
 	cluster, group, user string
 	modelClass           pal.AppClass
@@ -127,7 +127,7 @@ func sameJob(a, b Job) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// book books a run of a job. What the first row with GPUs says of the job counts.
+// book books a run of a job. The job's fields come from the first row with GPUs.
 func (b *book) book(j Job, u run, note string) {
 	i, known := b.index[j.ID]
 	if !known {
@@ -143,7 +143,7 @@ func (b *book) book(j Job, u run, note string) {
 	e.runs, e.rowNote = append(e.runs, u), cmp.Or(note, e.rowNote)
 }
 
-// settle works out what the row says of the job.
+// settle computes the job's fields from the row.
 func (r *row) settle() error {
 	r.Line = r.line
 	r.Name, r.Tenant = cmp.Or(r.Name, r.user), cmp.Or(r.Tenant, r.user)
@@ -206,7 +206,7 @@ func (r *row) size() error {
 	return nil
 }
 
-// run is the run that the row tells of.
+// run is the run that the row describes.
 func (r *row) run(t *table) (run, error) {
 	u := run{group: r.group, line: r.line, start: r.start, gpus: int(r.gpus.v), each: int(r.each.v), submitS: r.submit.v}
 	length := r.length(t)
@@ -252,7 +252,7 @@ func (r *row) length(t *table) opt {
 	return r.lasted
 }
 
-// close makes jobs of what was booked.
+// close turns the booked runs into jobs.
 func (b *book) close(t *Trace) {
 	for i := range b.entries {
 		e := &b.entries[i]

@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// Elastic says which gangs of a trace are elastic, and how far.
+// Elastic chooses the elastic gangs of a trace, and their range.
 type Elastic struct {
 	Share float64 // of the gangs of several equal members, from 0 to 1
 	// Least and Most bound the members, as multiples of what the trace says.

@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// format is a kind of table: which columns it has, and what they mean.
+// format is a kind of table: its columns and their meaning.
 type format struct {
 	name  string
 	title string // as docs and errors call it
@@ -23,7 +23,7 @@ type format struct {
 	known []string
 	// needs are columns that the table must have beside.
 	needs []string
-	// columns are read in this order. If two say the same, the first with a value counts.
+	// columns are read in this order. Of two with the same meaning, the first with a value counts.
 	columns []column
 	// exact formats hold jobs in order of submission, and nothing else.
 	exact bool
@@ -37,7 +37,7 @@ type format struct {
 	elapsed bool
 }
 
-// column says what a column means. Names are in lower case.
+// column is the meaning of a column. Names are in lower case.
 type column struct {
 	name string
 	read func(r *row, cell string) error
@@ -104,7 +104,7 @@ func unnamed(first []string) []string {
 	return paiColumns
 }
 
-// Where a row keeps what columns say.
+// Where a row keeps the columns' values.
 func id(r *row) *string      { return &r.ID }
 func group(r *row) *string   { return &r.group }
 func tenant(r *row) *string  { return &r.Tenant }

@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Shape says what kind of workload to generate.
+// Shape is the kind of workload to generate.
 type Shape struct {
 	Jobs    int
 	MaxGPUs int // bounds the size of a job; 0: 48

@@ -99,10 +99,10 @@ func openRows(name string, b *bufio.Reader, unnamed func(first []string) []strin
 	return rs, nil
 }
 
-// idle reports whether a line says nothing.
+// idle reports whether a line is empty.
 func idle(line string) bool { return line == "" || strings.HasPrefix(line, "#") }
 
-// separator is what the first line has most of, outside quotes.
+// separator is the most frequent separator of the first line, outside quotes.
 func separator(first string) byte {
 	counts, quoted := map[byte]int{}, false
 	for i := range len(first) {

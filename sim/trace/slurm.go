@@ -26,7 +26,7 @@ func slurm() []column {
 var slurmID = regexp.MustCompile(`^(\d+)(?:_(?:\d+|\[[^\]]*\]))?(\+\d+)?(\..+)?$`)
 
 // setSlurmID reads 231374, 231374_3 (of an array), 231374+1 (a part of a heterogeneous job,
-// which is one gang) and 231374.batch (a step, which is no job).
+// which is one gang) and 231374.batch (a step, not a job).
 func (r *row) setSlurmID(cell string) error {
 	if r.ID != "" || r.step {
 		return nil

@@ -121,7 +121,7 @@ func (t *table) columnsText(columns []string) string {
 	return strings.Join(texts, "; ")
 }
 
-// unknown says that no format has these columns, which formats there are, and which of them
+// unknown reports that no format has these columns, which formats there are, and which of them
 // is nearest.
 func (t *table) unknown(all []format) error {
 	var titles []string

@@ -51,7 +51,7 @@ type Job struct {
 	Iterations, IterTimeS float64
 	// After are jobs that must have finished first, by ID.
 	After []string
-	// DeadlineS is by when it is to have ended, in seconds after SubmitS; 0: whenever.
+	// DeadlineS is its deadline, in seconds after SubmitS; 0: none.
 	DeadlineS float64
 	// Priority is as Nomad's: the higher goes first.
 	Priority int
@@ -71,7 +71,7 @@ type Job struct {
 	// Speeds are how fast it runs on GPU models, by the last part of their name; nil: nothing is
 	// said. The work is then that on the fastest. See [Trace.OnModels].
 	Speeds pal.Speeds
-	// Notes say how it is played in another way than the trace says.
+	// Notes tell where it is played differently from the trace.
 	Notes []string
 }
 
@@ -130,7 +130,7 @@ func (t *Trace) Skip(reason string, j Job) {
 	t.LeftOut = append(t.LeftOut, LeftOut{reason, j.ID, j.Tenant, j.Line})
 }
 
-// First says which job is the first that is left out, and why.
+// First names the first job that is left out, and why.
 func (t Trace) First() string {
 	first := t.LeftOut[0]
 	if first.Line == 0 {
@@ -148,7 +148,7 @@ func (t Trace) Skipped() map[string]int {
 	return counts
 }
 
-// Notes counts the jobs that are played in another way than the trace says, by what it is.
+// Notes counts the jobs that are played differently from the trace, by the difference.
 func (t Trace) Notes() map[string]int {
 	counts := map[string]int{}
 	for _, j := range t.Jobs {

@@ -11,7 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
-// near is how far the simulator may be from what was measured.
+// near is how far the simulator may be off the measurement.
 const near = 0.05
 
 // beside is the average JCT (s) of one run beside the simulator's.
@@ -39,7 +39,7 @@ func (l *line) beside() []beside {
 	return out
 }
 
-// off is the simulator's distance from what was measured, as a share of it.
+// off is the simulator's distance from the measurement, as a share of it.
 func (b beside) off() float64 { return b.simulated/b.measured - 1 }
 
 func (b beside) close() bool { return math.Abs(b.off()) <= near }
@@ -48,7 +48,7 @@ func (b beside) close() bool { return math.Abs(b.off()) <= near }
 // the same run with jitter.
 func (b beside) chance() bool { return b.low <= b.measured && b.measured <= b.high }
 
-// verdict says which of the two it is.
+// verdict names which of the two holds.
 func (b beside) verdict() string {
 	switch {
 	case b.close():

@@ -180,7 +180,7 @@ func (c *campaign) runAll(ctx context.Context, tasks []task, parallel int) error
 	return runs.Wait()
 }
 
-// do does one run and writes what is known then.
+// do makes one run and writes the results so far.
 func (c *campaign) do(ctx context.Context, t task) error {
 	begin := time.Now()
 	r, err := c.once(ctx, t)

@@ -35,7 +35,7 @@ func readReport(path string) (*report, error) {
 	return r, nil
 }
 
-// view is what a report says of one population.
+// view is a report's part on one population.
 type view struct {
 	*report
 	outliers int

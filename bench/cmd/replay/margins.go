@@ -126,7 +126,7 @@ func (r *ratio) String() string {
 	return fmt.Sprintf("%s %% (%s…%s)", change(r.Mean), change(r.Low), change(r.High))
 }
 
-// verdict says which of the three targets are met.
+// verdict reports which of the three targets are met.
 func (m *margin) verdict() string {
 	if m.Pairs == 0 {
 		return "–"

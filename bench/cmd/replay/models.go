@@ -67,7 +67,7 @@ const (
 	saidSpeeds   choice = "speed"   // by nomad-pal, which the author tells the speeds (pal_speed)
 )
 
-// tell writes into the job what its author says.
+// tell writes the author's hints into the job.
 func (c choice) tell(j *replay.Job) {
 	for _, a := range gavelApps() {
 		if a.Name != j.App {

@@ -61,7 +61,7 @@ type line struct {
 	// CI are 95 % confidence intervals of the mean over the repetitions, whose
 	// workloads differ; absent with one repetition.
 	CI *intervals `json:"ci,omitempty"`
-	// SimAvgJCT is what the simulator says of the jobs that finished in the same
+	// SimAvgJCT is the simulator's average over the jobs that finished in the same
 	// runs; 0 under plain Nomad.
 	SimAvgJCT float64 `json:"simulated_avg_jct_s,omitempty"`
 	// SimClose are the runs that the simulator comes within 5 % of, SimChance those
@@ -106,7 +106,7 @@ func newReport(o options) *report {
 	}
 }
 
-// populationName says what GPUs a line runs on.
+// populationName reports what GPUs a line runs on.
 func populationName(outliers int) string {
 	switch outliers {
 	case 0:
@@ -168,7 +168,7 @@ func (r *report) add(t task, res *replay.Result) {
 	r.Margins = r.margins()
 }
 
-// of is the repetition with that seed; nil: there is none.
+// of is the repetition with that seed, or nil.
 func (l *line) of(seed uint64) *replay.Result {
 	for _, raw := range l.Raw {
 		if raw.Seed == seed {

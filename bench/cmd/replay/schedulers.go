@@ -39,13 +39,13 @@ const restart = 60 * time.Second
 // after each.
 const iteration = 250 * time.Millisecond
 
-// restartCost is what the queue is told that a restart costs: loading a checkpoint,
+// restartCost is what the queue takes a restart to cost: loading a checkpoint,
 // starting, stopping, and what was done since the last iteration.
 func restartCost(compress float64) time.Duration {
 	return time.Duration(float64(restart)/compress) + usualStart + usualStop + iteration/2
 }
 
-// timing is what the simulator knows about a cluster that is not busy.
+// timing is how long things take on a cluster that is not busy.
 func (o options) timing() sim.Config {
 	return sim.Config{RestartS: o.compressed(restart).Seconds(), RestartCostS: restartCost(o.compress).Seconds(), CheckpointS: iteration.Seconds(),
 		StartS: usualStart.Seconds, EndS: usualEnd.Seconds(), StopS: usualStop.Seconds()}
@@ -54,7 +54,7 @@ func (o options) timing() sim.Config {
 // never is the give-up of gangs that wait forever.
 const never = 1000 * time.Hour
 
-// schedulers are what is compared. Under the placer a gang comes together or
+// schedulers are the schedulers that are compared. Under the placer a gang comes together or
 // does not start; its ranks wait as long as those of plain Nomad's longer give-up.
 func (o options) schedulers() []scheduler {
 	const hurried, patient = 10 * time.Minute, 30 * time.Minute

@@ -108,7 +108,7 @@ func (b *bed) queueMany(ctx context.Context, w *watcher, e *extremes, pid int, s
 	return nil
 }
 
-// settle waits until Nomad is hardly busy any more.
+// settle waits until Nomad is nearly idle.
 func (b *bed) settle(ctx context.Context) error {
 	var pids []int
 	for _, a := range slices.Concat(b.Servers(), b.Clients()) {
@@ -117,7 +117,7 @@ func (b *bed) settle(ctx context.Context) error {
 	return settled(ctx, pids...)
 }
 
-// settled waits until the processes are hardly busy any more, for half a minute
+// settled waits until the processes are nearly idle, for half a minute
 // at most.
 func settled(ctx context.Context, pids ...int) error {
 	used := func() (all float64) {

@@ -156,7 +156,7 @@ func say(line string) { fmt.Fprintln(os.Stderr, " ", line) }
 // rack is the number of nodes of a rack.
 const rack = 16
 
-// startPlacer runs the agent until it says where its API is; stop ends it.
+// startPlacer starts the agent and waits until it prints the address of its API; stop ends it.
 func (b *bed) startPlacer(ctx context.Context) (pid int, stop func() error, err error) {
 	p, err := b.StartPlacer(cluster.PlacerOptions{Config: "http {\n  bind_port = 0\n  register = true\n}\n"})
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// point is what was measured at one size.
+// point has the measurements at one size.
 type point struct {
 	Nodes int `json:"nodes"`
 	GPUs  int `json:"gpus"`
@@ -36,7 +36,7 @@ type point struct {
 	ServerRSS  float64 `json:"server_rss_mb"`
 }
 
-// way is what was measured of one way to place jobs, over all rounds.
+// way has the measurements of one way to place jobs, over all rounds.
 type way struct {
 	// GangsPerS are placed per second of a burst submitted at once: the median
 	// of the rounds, between the least and the most.
@@ -162,7 +162,7 @@ const (
 	warm  how = "warm"
 )
 
-// taken is what was measured of one way so far.
+// taken has the measurements of one way so far.
 type taken struct {
 	rates  []float64 // gangs/s of the bursts
 	placed []float64 // ms, of gangs submitted one after the other

@@ -95,7 +95,7 @@ func (r *report) Page() plot.Page {
 	return p
 }
 
-// crowdTable says when one of many jobs runs that arrive at once; it is empty without
+// crowdTable reports when one of many jobs runs that arrive at once; it is empty without
 // crowds.
 func crowdTable(title string, plain, agent, gated []crowd) []plot.Section {
 	if len(plain) == 0 {

@@ -99,7 +99,7 @@ func (s *service) live(ctx context.Context) ([]*api.AllocationListStub, error) {
 	}), err
 }
 
-// disturb does to the service what is said, and counts its replicas until all is well.
+// disturb applies the disturbance to the service, and counts its replicas until all of them run.
 func (s *service) disturb(ctx context.Context, what string) (event, error) {
 	live, err := s.live(ctx)
 	if err != nil {

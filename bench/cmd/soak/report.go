@@ -43,7 +43,7 @@ type look struct {
 	GPUsHeld   int     `json:"gpus_held"` // as Nomad says
 	Waiting    int     `json:"jobs_waiting"`
 	Unfinished int     `json:"jobs_unfinished"`
-	// Drift is what the placer and Nomad did not agree on within [settle].
+	// Drift is where the placer and Nomad still disagreed after [settle].
 	Drift     []string      `json:"drift,omitempty"`
 	PlacerPID int           `json:"placer_pid"`
 	Placer    process.Usage `json:"placer"`

@@ -156,7 +156,7 @@ func (a *answers) hear(within time.Duration) error {
 	return nil
 }
 
-// noNamespace says that Nomad has no namespace of the name that the command was given; nil if it
+// noNamespace reports that Nomad has no namespace of the name that the command was given; nil if it
 // has one, or does not tell. It is asked where there is nothing else to show.
 func (b *base) noNamespace(client *nomad.Client) error {
 	return b.hasNone(client, b.namespace)
@@ -294,13 +294,13 @@ func (a *answers) health(path string) (h agent.Health, err error) {
 	return h, err
 }
 
-// Explain says why.
+// Explain reports why.
 func (a *answers) Explain(k cluster.JobKey) (*query.Explanation, error) {
 	e := &query.Explanation{}
 	return e, a.get("/v1/job/"+url.PathEscape(k.ID)+"/explain", k.Namespace, e)
 }
 
-// Plan says what would happen to a job.
+// Plan reports what would happen to a job.
 func (a *answers) Plan(job *api.Job) (*query.Explanation, error) {
 	ctx, cancel := context.WithTimeout(a.b.ctx, askTimeout)
 	defer cancel()
@@ -356,7 +356,7 @@ func aclDisabled(self *api.ACLToken, err error) bool {
 	return err == nil && self.AccessorID == "acls-disabled"
 }
 
-// idleSentence says since when no placer has been active.
+// idleSentence reports since when no placer has been active.
 func idleSentence(a heartbeat.Activity, now time.Time) string {
 	const nothing = ": nothing starts until one is"
 	switch {

@@ -122,7 +122,7 @@ func checkReach(client *nomad.Client) query.Check {
 	return query.Check{Name: "nomad", Verdict: query.OK, Found: fmt.Sprintf("%s answers, the leader is %s", address, leader)}
 }
 
-// checkPaused says that an operator keeps Nomad from placing, or from taking jobs; nothing if
+// checkPaused reports that an operator keeps Nomad from placing, or from taking jobs; nothing if
 // not, or if the token may not see that.
 func checkPaused(b *base, client *nomad.Client) query.Check {
 	answer, _, err := client.API().Operator().SchedulerGetConfiguration((&api.QueryOptions{}).WithContext(b.ctx))

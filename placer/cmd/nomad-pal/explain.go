@@ -314,7 +314,7 @@ func printWait(b *base, e *query.Explanation) {
 	b.pairs(rows)
 }
 
-// printFailures says which members failed, try by try.
+// printFailures reports which members failed, try by try.
 func printFailures(b *base, e *query.Explanation) {
 	rows := []string{row("Try", "Time", "Allocation", "Node", "Cause", "Reason", "GPUs")}
 	for _, f := range e.Failures {
@@ -323,7 +323,7 @@ func printFailures(b *base, e *query.Explanation) {
 	b.section("Failures", rows)
 }
 
-// printObstacles says why nodes do not serve it, thing by thing.
+// printObstacles reports why nodes do not serve it, thing by thing.
 func printObstacles(b *base, e *query.Explanation) {
 	head := "Why nodes with GPUs do not take it (each counts once)"
 	if e.State == gang.Unschedulable {
@@ -394,7 +394,7 @@ func printNeighbours(b *base, e *query.Explanation) {
 
 func percent(part float64) string { return fmt.Sprintf("%.0f %%", 100*part) }
 
-// printModels says what each GPU model would have given.
+// printModels reports what each GPU model would have given.
 func printModels(b *base, e *query.Explanation) {
 	line := rowWith(true, true, true, true, true, true, len(e.SpeedsFrom) > 0) // of a job that has ended, it is not known
 	rows := []string{line("GPU model", "Speed", "Slowdown", "Price", "Slowdown with what it keeps from others", "Result", "Speed known from")}
@@ -417,7 +417,7 @@ func printModels(b *base, e *query.Explanation) {
 	b.section("GPU models", rows)
 }
 
-// chosenHead says what GPUs a decision names: those that a job has, or the best for one that waits.
+// chosenHead reports what GPUs a decision names: those that a job has, or the best for one that waits.
 func chosenHead(e *query.Explanation) string {
 	switch {
 	case e.Predicted != nil:
@@ -448,7 +448,7 @@ func result(w pal.Entry) string {
 	return "does not fit"
 }
 
-// printTradeoffs says what changes of the job would change the answer.
+// printTradeoffs reports what changes of the job would change the answer.
 func printTradeoffs(b *base, all []query.Tradeoff) {
 	rows := []string{row("Change", "Nodes", "Locality", "Penalty", "Slowest PM score", "Slowdown")}
 	for _, t := range all {

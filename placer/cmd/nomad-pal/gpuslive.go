@@ -50,7 +50,7 @@ func (r *gpuReader) read() (gpus []query.GPU, err error) {
 	return gpus, err
 }
 
-// close says what the answer lacks, and returns the exit code.
+// close reports what the answer lacks, and returns the exit code.
 func (r *gpuReader) close(code int) int {
 	if r.lacks == nil {
 		return r.answers.close(code)

@@ -101,7 +101,7 @@ var ofNomad = map[string]string{
 	"job": "nomad job", "alloc": "nomad alloc", "node": "nomad node", "deployment": "nomad deployment", "eval": "nomad eval",
 }
 
-// unknownCommand says that there is no such command, and which one may be meant; "" if
+// unknownCommand reports that there is no such command, and which one may be meant; "" if
 // there is.
 func unknownCommand(args []string, commands map[string]cli.CommandFactory) string {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
@@ -138,7 +138,7 @@ func unknownCommand(args []string, commands map[string]cli.CommandFactory) strin
 	return said + fmt.Sprintf(" nomad-pal %s-help.", of)
 }
 
-// unreached says what to try next: where Nomad was looked for, if it does not answer; where
+// unreached reports what to try next: where Nomad was looked for, if it does not answer; where
 // jobs are listed, if there is none of that id; and that no token was
 // given if it refused; else "".
 func unreached(b *base, err error) string {

@@ -151,7 +151,7 @@ func printJob(b *base, job *api.Job) int {
 
 var enforced = regexp.MustCompile(`\((` + api.RegisterEnforceIndexErrPrefix + `[^)]*)\)`)
 
-// notRegistered says why Nomad did not take the job: of an index that is not the job's any
+// notRegistered reports why Nomad did not take the job: of an index that is not the job's any
 // more, in Nomad's own words.
 func notRegistered(b *base, client *nomad.Client, job *api.Job, err error) int {
 	if m := enforced.FindStringSubmatch(err.Error()); m != nil {
@@ -201,7 +201,7 @@ func elsewhere(err error) bool {
 	return false
 }
 
-// notTaken says why an agent did not take a job in.
+// notTaken reports why an agent did not take a job in.
 func notTaken(err error) string {
 	if nomad.StatusOf(err) == http.StatusNotFound {
 		return "does not register jobs (its http block lacks register = true)"

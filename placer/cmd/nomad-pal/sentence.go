@@ -21,7 +21,7 @@ func others(text string) string { return strings.TrimRight(oneLine(text), ". ") 
 // counted is a number of things.
 func counted(n int, what string) string { return verbed(n, what, what+"s") }
 
-// allocSentence says which member of which job an allocation is.
+// allocSentence reports which member of which job an allocation is.
 func allocSentence(a *api.AllocationListStub) string {
 	return fmt.Sprintf("Allocation %s (%s) is %s on node %s: a member of job %s.", short(a.ID), a.Name, a.ClientStatus, a.NodeName, a.JobID)
 }
@@ -46,7 +46,7 @@ func gpuSentence(g query.GPU) string {
 	return fmt.Sprintf("%s is unavailable: %s.", text, g.Unavailable)
 }
 
-// changesSentence says what is tried; "" for nothing.
+// changesSentence reports what is tried; "" for nothing.
 func changesSentence(c query.Changes) string {
 	if len(c) == 0 {
 		return ""

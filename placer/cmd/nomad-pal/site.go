@@ -35,7 +35,7 @@ type site struct {
 	// RackMeta is the node meta key that names racks, "" if there is none; Racks says what
 	// it tells.
 	RackMeta, Racks string
-	// OtherPlugin says how many nodes have their GPUs from another device plugin, "" for none.
+	// OtherPlugin reports how many nodes have their GPUs from another device plugin, "" for none.
 	OtherPlugin string
 	// Nodes have GPUs, and GPUs in all.
 	Nodes, GPUs int
@@ -186,7 +186,7 @@ func driver(n *api.Node) string {
 	return "raw_exec"
 }
 
-// found says what the cluster has, in one sentence.
+// found reports what the cluster has, in one sentence.
 func (s *site) found() string {
 	text := fmt.Sprintf("%s has %s on %s", s.Address, pal.CountGPUs(s.GPUs), counted(s.Nodes, "node"))
 	if s.RackMeta != "" {

@@ -18,9 +18,9 @@ import (
 )
 
 var helpValidate = help("validate [options] <jobspec>", `
-Checks that a jobspec can be read, that its hints make sense together, that the
-placer could take it in, and, as nomad job validate does, what Nomad itself says
-of it. Whether there is room for it is what plan says.
+Checks that a jobspec can be read, that its hints agree, that the placer accepts
+it, and, as nomad job validate does, that Nomad accepts it. Whether there is room
+for it is what plan says.
 
 Exit codes: 0 it is valid; 1 it is not, or an error.
 `, examples(
@@ -101,7 +101,7 @@ func warnings(job *api.Job, now time.Time) []string {
 	return slices.DeleteFunc(all, func(w string) bool { return w == "" })
 }
 
-// pastDeadline says that the job's deadline has passed; "" if it has not, or has none.
+// pastDeadline reports that the job's deadline has passed; "" if it has not, or has none.
 func pastDeadline(job *api.Job, now time.Time) string {
 	h, err := rewrite.ParseHints(job)
 	if at, ok := h.DeadlineOf(now); err == nil && ok && !at.After(now) {

@@ -190,7 +190,7 @@ func (r *rules) violated(format string, args ...any) {
 	}
 }
 
-// Excuse says that something goes wrong just now, so that a gang may be there in
+// Excuse reports that something goes wrong just now, so that a gang may be there in
 // part for a while.
 func (w *World) Excuse() {
 	w.rules.mu.Lock()
