@@ -106,11 +106,11 @@ const (
 	jitter  = 500 * time.Millisecond
 )
 
-// PredictRun simulates a run that was measured: its jobs, submitted when they
-// were, where each start takes what it took on average and each end what it took
-// longer to place gangs on GPUs of another one. Then again with
-// submissions up to half a second later, in the same order, and each start taking
-// what one of them took: what differs by less than those averages do is chance.
+// PredictRun simulates a measured run: the same jobs at the same times. Each
+// start takes the run's average, and so does the extra time on GPUs of another
+// gang. Then it simulates again with submissions up to half a second later, and
+// with the time of one measured start for each. Smaller differences than
+// between those averages are chance.
 func PredictRun(r *Result, g *GPUs, penalty float64, o queue.Options, times sim.Config) (Prediction, error) {
 	jobs := r.submitted()
 	starts := r.starting()

@@ -109,8 +109,8 @@ func New(version, revision string, gauges []Gauge) *Meter {
 	return m
 }
 
-// begin has the counters show as 0: what rises from nothing, rate and increase do not
-// see.
+// begin shows the counters as 0: rate and increase ignore a counter's first
+// value.
 func (m *Meter) begin() {
 	for _, class := range pal.AppClasses() {
 		m.placements.WithLabelValues(string(class))

@@ -88,8 +88,8 @@ func (w Window) check() error {
 	return nil
 }
 
-// longestGap is the longest time between two of an expression's next times; 0 if it has no two. Its
-// times of day are the same on each of its days: those of one day tell, and how far apart the days are.
+// longestGap is the longest time between two of an expression's times; 0 if it has no two. Its times of
+// day are the same on each of its days, so it looks at one day and at the distance between days.
 func longestGap(e *cronexpr.Expression) (longest time.Duration) {
 	const days = 400 // a year of them
 	first := e.Next(time.Date(2026, 1, 1, 0, 0, -1, 0, time.UTC))

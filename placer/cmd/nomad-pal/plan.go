@@ -20,10 +20,10 @@ import (
 )
 
 var helpPlan = help("plan [options] <jobspec>", `
-Says whether the job would start now if it were run, on which GPUs and why, or
-what it would wait for, on the queue and the cluster as they are. Of a job that
-runs it reports whether it would keep its GPUs. Of a job that Nomad has it shows
-first what would change of it, as nomad job plan does.
+Reports whether the job would start now, on which GPUs and why, or what it would
+wait for, with the queue and the cluster as they are. For a running job it
+reports whether the job would keep its GPUs. For a job that Nomad has, it first
+shows what would change, as nomad job plan does.
 
 Plan Options:
 

@@ -29,7 +29,7 @@ type topView struct {
 	filter          *tview.InputField
 	hardware, jobs  *topList
 	colored         bool
-	// wants are asked of whoever looks at the cluster: the last one only.
+	// wants has the latest request to the goroutine that reads the cluster.
 	wants chan topWant
 	// useOf are the nodes whose GPUs are shown with what they do now, nil for none; again has them
 	// asked at once.

@@ -19,8 +19,8 @@ import (
 
 var helpValidate = help("validate [options] <jobspec>", `
 Checks that a jobspec can be read, that its hints agree, that the placer accepts
-it, and, as nomad job validate does, that Nomad accepts it. Whether there is room
-for it is what plan says.
+it, and, as nomad job validate does, that Nomad accepts it. Whether there is
+room for it is what plan says.
 
 Exit codes: 0 it is valid; 1 it is not, or an error.
 `, examples(
