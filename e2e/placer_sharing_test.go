@@ -117,7 +117,7 @@ func testAllPartsTaken(t *testing.T, b *bed) {
 
 // A job that wants no neighbours gets an idle GPU or waits for one, and keeps it for itself.
 func testNoNeighbours(t *testing.T, b *bed) {
-	const none, refuse = `pal_neighbours = "none"`, "do not take each other for neighbours"
+	const none, refuse = `pal_neighbours = "none"`, "do not accept each other as neighbours"
 	alone := b.gpuOfPart(part("alone", none, 1))
 	other := b.gpuOfPart(part("other", "", 1))
 	if other == alone {

@@ -111,7 +111,7 @@ func TestUnreadNode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if w := s.NodeWarnings(); len(w) != 1 || !strings.Contains(w[0], `node "n1" (bad) cannot be read, and counts as it was known`) {
+		if w := s.NodeWarnings(); len(w) != 1 || !strings.Contains(w[0], `node "n1" (bad) cannot be read; its last known state counts`) {
 			t.Errorf("warnings %q", w)
 		}
 		if _, there := s.GPUModels()["G"]; !there {

@@ -145,7 +145,7 @@ func TestDoctorOfAgentInTrouble(t *testing.T) {
 		body, want string
 	}{
 		{http.StatusServiceUnavailable, `{"trouble": "it cannot ask for the lock", "last_error": "denied"}`, "in trouble: it cannot ask for the lock: denied"},
-		{http.StatusInternalServerError, "broken", "does not say how it is"},
+		{http.StatusInternalServerError, "broken", "its health is unknown"},
 		{http.StatusOK, `{"ready": true, "warnings": ["a"], "warning_count": 1}`, "answers, with 1 warning: a"},
 	} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

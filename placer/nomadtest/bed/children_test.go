@@ -132,7 +132,7 @@ func TestAfterSysbatch(t *testing.T) {
 		}})
 		w.Submit(Gang{Name: "a", Runs: time.Minute, Meta: map[string]string{"pal_after": "prefetch"}})
 		w.RunFor(30 * time.Second)
-		if e := w.explained("a"); strings.Contains(e.Reason.String(), "those do not finish") {
+		if e := w.explained("a"); strings.Contains(e.Reason.String(), "which never finishes") {
 			w.T.Errorf("%s: %s", e.State, e.Reason.String())
 		}
 	})
