@@ -141,7 +141,7 @@ type ChosenGPU struct {
 	ID      string  `json:"id"`
 	PMScore PMScore `json:"pm_score"`
 	Class   uint8   `json:"class"`
-	// Degraded reports why the GPU does not work as it should; "" when it does.
+	// Degraded says why the GPU does not work as it should; "" when it does.
 	Degraded string `json:"degraded,omitempty"`
 }
 

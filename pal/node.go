@@ -20,7 +20,7 @@ type GPU struct {
 	Unhealthy   bool
 	Quarantined bool
 	Unavailable bool
-	// Degraded reports why the GPU works, but not as it should; "" when it does. Its
+	// Degraded says why the GPU works, but not as it should; "" when it does. Its
 	// bin and class are those of the slowest: it is chosen last.
 	Degraded string
 	// NUMA and Island are the NUMA node and the NVLink island within the node,

@@ -7,7 +7,7 @@ import "time"
 
 // Handover is how a gang came by its GPUs.
 type Handover struct {
-	// After reports that another gang had them when it was submitted.
+	// After says that another gang had them when it was submitted.
 	After bool
 	// Decided is the time from the moment when it was submitted and its GPUs were
 	// free, whichever came last, until Nomad had placed all of it; with what it

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Options reports what cluster to start. The zero value is one server without clients.
+// Options says what cluster to start. The zero value is one server without clients.
 type Options struct {
 	// Nomad is the path of the nomad binary; empty means what FindNomad finds.
 	Nomad string

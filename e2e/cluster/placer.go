@@ -23,7 +23,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
-// PlacerOptions reports how to run a placer. The zero value is `nomad-pal agent` with its defaults.
+// PlacerOptions says how to run a placer. The zero value is `nomad-pal agent` with its defaults.
 type PlacerOptions struct {
 	// Binary is its name in Options.Bin; empty means nomad-pal.
 	Binary string

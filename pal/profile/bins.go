@@ -9,7 +9,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Method reports how scores are put into bins.
+// Method says how scores are put into bins.
 type Method string
 
 // The methods of binning.

@@ -11,7 +11,7 @@ import (
 // before all but the overdue; among several, the one that must start first goes first. Once the
 // deadline cannot be met, the gang loses this advantage: going first would only make others late.
 
-// inDanger reports when a deadline is in danger: this many run times before it. With 2, a gang can
+// inDanger says when a deadline is in danger: this many run times before it. With 2, a gang can
 // wait for as long as it runs and still be in time. The run time is one that nine of ten similar
 // gangs stay below.
 const inDanger = 2

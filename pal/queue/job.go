@@ -91,12 +91,12 @@ func ParseOrder(s string) (Order, error) {
 type Options struct {
 	Order     Order
 	Placement pal.Policy
-	// Backfill reports which gangs may pass a head that does not fit; "":
+	// Backfill says which gangs may pass a head that does not fit; "":
 	// [BackfillNone].
 	Backfill Backfill
 	// MaxWait is after which total wait a gang without an estimate is overdue; 0: [DefaultMaxWait].
 	MaxWait time.Duration
-	// Patience reports when a gang with an estimate is overdue: after waiting this many times its
+	// Patience says when a gang with an estimate is overdue: after waiting this many times its
 	// estimate, and [leastPatience] at least; 0: MaxWait.
 	Patience float64
 	// FreeStops is how often a gang may be stopped or moved before the time that it may then run
@@ -156,7 +156,7 @@ type Options struct {
 // ByPriority reports whether gangs of a higher priority go first.
 func (o Options) ByPriority() bool { return o.JobPriority || o.Order == Priority }
 
-// Backfill reports which gangs may start while the head of the queue, the first one
+// Backfill says which gangs may start while the head of the queue, the first one
 // that does not fit, waits for GPUs.
 type Backfill string
 
@@ -256,7 +256,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Kind reports what an action does.
+// Kind says what an action does.
 type Kind uint8
 
 // The kinds of action.

@@ -97,7 +97,7 @@ func (ls *levels) relevel(fs *foresight, now time.Duration) {
 	}
 }
 
-// looks reports how often a level by expected remaining time is computed again: after each sixteenth
+// looks says how often a level by expected remaining time is computed again: after each sixteenth
 // of the work done, or of DefaultRuntime. Levels are powers of 4, so a level of that age is seldom
 // wrong.
 const looks = 16

@@ -51,7 +51,7 @@ type Reason struct {
 	FreeOthers int `json:"free_others,omitempty"`
 	// Small are those of Match that are of GPU models with too few for the gang.
 	Small int `json:"small,omitempty"`
-	// Used reports what the GPUs are that match and cannot be chosen.
+	// Used says what the GPUs are that match and cannot be chosen.
 	Used *Used `json:"used,omitempty"`
 	// Tenant is whose limit it is.
 	Tenant string `json:"tenant,omitempty"`

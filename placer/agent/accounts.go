@@ -21,7 +21,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// History reports where the agent keeps what ran.
+// History says where the agent keeps what ran.
 type History struct {
 	// Database is a file, or an address postgres://…
 	Database string `hcl:"database"`

@@ -21,7 +21,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Admission reports which jobs the endpoint /v1/admission holds for the placer.
+// Admission says which jobs the endpoint /v1/admission holds for the placer.
 type Admission struct {
 	// Types are the job types that get a gate, batch by default. A job of
 	// another type gets one where it has a `pal_*` hint.

@@ -39,7 +39,7 @@ type File struct {
 	Tenants  []Tenant      `hcl:"tenant,block"`
 	Windows  []windowBlock `hcl:"window,block"`
 	Apps     []App         `hcl:"app,block"`
-	// Calibration reports how measured times become classes; see [profile.Options].
+	// Calibration says how measured times become classes; see [profile.Options].
 	Calibration *profile.Options `hcl:"calibration,block"`
 	Learn       *Learn           `hcl:"learn,block"`
 	Nomad       *Nomad           `hcl:"nomad,block"`
@@ -142,7 +142,7 @@ type App struct {
 	Class string `hcl:"class"`
 }
 
-// Nomad reports where Nomad is. What is not given comes from Nomad's environment
+// Nomad says where Nomad is. What is not given comes from Nomad's environment
 // variables.
 type Nomad struct {
 	Address       string `hcl:"address,optional"`

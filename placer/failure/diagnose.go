@@ -170,7 +170,7 @@ const (
 	taskRestoreFailed = "Failed Restoring Task"
 	TaskMainDead      = "Main Tasks Dead"
 	// devicesHook begins the message of a hook that failed to reserve devices, and
-	// unhealthy reports that the device plugin refused GPUs that became unhealthy before
+	// unhealthy says that the device plugin refused GPUs that became unhealthy before
 	// Nomad knew. Nomad's client names all GPUs that were asked for where it, or
 	// the plugin, has just started and does not know them yet.
 	devicesHook = "devices: "

@@ -201,7 +201,7 @@ func (p *plan) compute() {
 	}
 }
 
-// groupAllocs reports what the allocations of a group are to the reconciler.
+// groupAllocs says what the allocations of a group are to the reconciler.
 type groupAllocs struct {
 	keep, migrate, lost, rescheduleNow []*alloc
 	rescheduleLater                    []*alloc // failed, to be tried again later

@@ -5,7 +5,7 @@ package plot
 
 import "math"
 
-// Axis reports what an axis shows.
+// Axis says what an axis shows.
 type Axis struct {
 	Label string
 	Log   bool // base 10; values that are not positive are left out

@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// Outliers reports which GPUs of a drawn cluster are outliers in application
+// Outliers says which GPUs of a drawn cluster are outliers in application
 // class A. The zero value is none.
 type Outliers struct {
 	measured bool
@@ -25,7 +25,7 @@ func AsMeasured() Outliers { return Outliers{measured: true} }
 // Exactly makes k of the GPUs outliers.
 func Exactly(k int) Outliers { return Outliers{count: k} }
 
-// Spec reports what cluster to draw.
+// Spec says what cluster to draw.
 type Spec struct {
 	Cluster            string // whose measurements: "longhorn", "frontera", "lonestar6"
 	Nodes, GPUsPerNode int

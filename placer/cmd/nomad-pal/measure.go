@@ -68,7 +68,7 @@ type measuredGPU struct {
 	GPU     string         `json:"gpu"`
 	Node    string         `json:"node"`
 	Outcome measureOutcome `json:"outcome"`
-	// Reason reports why it was not measured, or what it waits for.
+	// Reason says why it was not measured, or what it waits for.
 	Reason string `json:"reason,omitempty"`
 	// Key is the comparability key, Times are milliseconds for a unit of work.
 	Key   string                   `json:"key,omitempty"`

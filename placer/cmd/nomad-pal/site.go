@@ -35,7 +35,7 @@ type site struct {
 	// RackMeta is the node meta key that names racks, "" if there is none; Racks says what
 	// it tells.
 	RackMeta, Racks string
-	// OtherPlugin reports how many nodes have their GPUs from another device plugin, "" for none.
+	// OtherPlugin says how many nodes have their GPUs from another device plugin, "" for none.
 	OtherPlugin string
 	// Nodes have GPUs, and GPUs in all.
 	Nodes, GPUs int

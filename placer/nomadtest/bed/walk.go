@@ -23,7 +23,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Mix reports how often things happen in a walk, relative to each other; what is 0
+// Mix says how often things happen in a walk, relative to each other; what is 0
 // does not.
 type Mix struct {
 	Submit, Edit, Stop, Purge, Rerun      int
@@ -98,7 +98,7 @@ func vary(seed uint64) func(*model.Config) {
 type Walk struct {
 	*World
 	Mix Mix
-	// Counts reports how often what happened.
+	// Counts says how often what happened.
 	Counts map[string]int
 
 	rng  *rand.Rand
