@@ -26,7 +26,8 @@ import (
 // If a node goes down meanwhile, Nomad reports its members as lost. They no
 // longer count as dying, so the gang has stopped as if they had ended. The
 // ledger gives nobody the GPUs of a node that is away, so the claim of the gang
-// that was to get them lapses and the queue decides again. Members on a node
+// that was to get them lapses once the other members have ended, and the queue
+// decides again; until then that gang may start elsewhere. Members on a node
 // that has only lost touch with Nomad are live and are waited for.
 
 // stopping is why and how far a gang is being stopped.

@@ -3,7 +3,8 @@
 
 // Package rewrite adds to a job, and removes, what the placer writes into it: the gate that
 // makes Nomad hold a job for the placer, and the pins that tie a released job
-// to the GPUs chosen for it. Pure functions on Nomad's API types: they never
+// to the GPUs chosen for it; package request chooses what pins name. It also
+// parses the author's hints ([ParseHints]). Pure functions on Nomad's API types: they never
 // change the job that they get, copy what they change, and share the rest.
 //
 // Three forms of one job exist:

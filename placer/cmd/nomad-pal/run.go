@@ -387,6 +387,12 @@ func standing(b *base, a *answers, k cluster.JobKey) (e *query.Explanation, err 
 	}
 }
 
+// lookAgain returns how long to wait after a look that took so long. A look at a large cluster costs
+// its servers; people who wait want to see what happens.
+func lookAgain(took time.Duration) time.Duration {
+	return min(max(500*time.Millisecond, 10*took), 5*time.Second)
+}
+
 // awaitStart follows the job until all members run or it ends, printing each new word on it. idle
 // reports whether no placer is active.
 func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *query.Explanation, idle bool, err error) {
@@ -423,7 +429,7 @@ func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *query.Explanation, i
 			return e, said != "", nil
 		}
 		select {
-		case <-time.After(max(500*time.Millisecond, 10*time.Since(began))): // a look at a large cluster costs its servers
+		case <-time.After(lookAgain(time.Since(began))):
 		case <-b.ctx.Done():
 			return e, said != "", b.ctx.Err()
 		}
