@@ -150,9 +150,11 @@ func (c *testCluster) train(gpus uint64) (stop func()) {
 	c.t.Helper()
 	task := api.NewTask("t", "raw_exec").SetConfig("command", "sleep")
 	task.Resources = &api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &gpus}}}
-	job := api.NewBatchJob("train", "train", "global", 50).AddDatacenter("*").Constrain(api.NewConstraint("${node.unique.name}", "=", "node-0"))
+	job := api.NewServiceJob("train", "train", "global", 50).AddDatacenter("*").Constrain(api.NewConstraint("${node.unique.name}", "=", "node-0"))
+	group := api.NewTaskGroup("g", 1).AddTask(task)
+	group.Migrate = &api.MigrateStrategy{MinHealthyTime: new(time.Hour)} // a drain of its node lasts
 	client := c.client("").API().Jobs()
-	if _, _, err := client.Register(job.AddTaskGroup(api.NewTaskGroup("g", 1).AddTask(task)), nil); err != nil {
+	if _, _, err := client.Register(job.AddTaskGroup(group), nil); err != nil {
 		c.t.Fatal(err)
 	}
 	c.until("it runs", func() bool {
