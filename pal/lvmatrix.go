@@ -307,7 +307,7 @@ func (s *search) lowestBinOf(groups []int32, limit int) (v, free int) {
 	return len(s.values), 0
 }
 
-// lowestBinOfAll is lowestBinOf the groups of a simple search. It goes down from
+// lowestBinOfAll does what lowestBinOf does, for all groups of a simple search. It goes down from
 // the highest bin, as counts only fall: at the first bin that holds no member the
 // rest of the group is done. Once the lowest bin has slots for all members, no other
 // group can do better.

@@ -46,8 +46,8 @@ type Calibration struct {
 	Profile *profile.Profile
 }
 
-// ReadCalibration reads it from Nomad, without the imported measurements of one source ("": with
-// all). What cannot be parsed is left out and named in problem.
+// ReadCalibration reads the calibration from Nomad, without the measurements imported from the
+// source but ("" leaves out none). What cannot be parsed is left out and named in problem.
 func ReadCalibration(ctx context.Context, c *nomad.Client, but string) (cal *Calibration, problem, err error) {
 	nodes, err := c.ReadNodes(ctx)
 	if err != nil {

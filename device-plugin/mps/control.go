@@ -35,7 +35,7 @@ type Daemon struct {
 	GPU  string `json:"gpu"` // UUID; "" of an operator's, which may serve several
 	Pipe string `json:"pipe"`
 	Log  string `json:"log,omitempty"`
-	// Control is the program. Own: the plugin starts and ends the daemon, and no operator.
+	// Control is the program. Own: the plugin, not an operator, starts and stops the daemon.
 	Control string `json:"control"`
 	Own     bool   `json:"own"`
 	// Threads and MemoryMiB are what a client gets at most: percent of the multiprocessors, and

@@ -126,7 +126,7 @@ func parseMeasurement(entry string) (Measurement, error) {
 // CheckValue reports whether a time or a score is within the bounds.
 func CheckValue(v float64) error {
 	if !(v >= MinValue && v <= MaxValue) {
-		return fmt.Errorf("%v is not within %v and %v", v, MinValue, MaxValue)
+		return fmt.Errorf("%v is not between %v and %v", v, MinValue, MaxValue)
 	}
 	return nil
 }

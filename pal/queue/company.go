@@ -59,7 +59,7 @@ func (c company) mostly(now, ran time.Duration) int8 {
 	return 0
 }
 
-// companyOf reads a stored one.
+// companyOf decodes a stored result of [company.mostly]; one that is out of range counts as 0.
 func companyOf(n int64) int8 {
 	if n < 0 || n > int64(pal.Several) {
 		return 0

@@ -334,7 +334,7 @@ var voice = map[Kind]func(Reason) string{
 
 	MembersRun:   func(r Reason) string { return membersRun(r) },
 	Incomplete:   func(r Reason) string { return because(r, there(r)) },
-	Deploying:    func(r Reason) string { return because(r, there(r)) + "; Nomad may retry after the deployment" },
+	Deploying:    func(r Reason) string { return because(r, there(r)) + "; Nomad may retry once the deployment has ended" },
 	OthersRun:    say("the others keep running"),
 	OthersDone:   say("the others have finished"),
 	OnlyItsNodes: say("the missing members wait for GPUs on the job's own nodes; other nodes would make Nomad rerun finished members"),

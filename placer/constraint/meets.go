@@ -73,8 +73,8 @@ func NodeMeets(c *api.Constraint, n *api.Node) bool {
 }
 
 // holds reports whether an operator holds, by Nomad's rules: it needs both sides, but "!="
-// also holds if one of them is missing. order compares the sides, and texts are they as
-// texts, where that can be.
+// also holds if one of them is missing. order compares the two sides. texts returns
+// them as strings; ok is false if they have no such form.
 func holds(operator string, l, r bool, order func() (int, bool), texts func() (l, r string, ok bool)) bool {
 	switch operator {
 	case api.ConstraintAttributeIsSet:

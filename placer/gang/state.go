@@ -39,7 +39,7 @@ var meanings = map[State]string{
 	Committing:    "Its registration with pins was sent, and Nomad has not answered yet.",
 	Starting:      "Pinned; not all members are there yet.",
 	Running:       "Pinned; all members are there, or are complete.",
-	Stopping:      "Gated over its pins and members: the gang is being stopped to wait again, for another gang, to move, or because it was not whole.",
+	Stopping:      "Gated, with pins and members: the gang is being stopped to wait again, for another gang, to move, or because it was not whole.",
 	Completing:    "The members that were stopped end; their GPUs come free together. One that moves starts next.",
 	Resubmitted:   "Gated again by its author while it runs.",
 	Lost:          "Ended before its members had finished; it is queued again, or Nomad places again what it lacks.",

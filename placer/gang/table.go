@@ -35,7 +35,7 @@ var (
 	dutyPosition    = duty{say: "find its place in the queue, and whether its author has started it over", do: (*Lifecycle).findPosition, to: []State{Waiting}, common: true}
 	dutyFinished    = duty{say: "stop the job if its members finished in an earlier version of it", do: (*Lifecycle).stopFinished, always: true, to: []State{Rejected}}
 	atWorkFinished  = duty{say: dutyFinished.say, do: (*Lifecycle).stopFinished, always: true}
-	dutyPending     = duty{say: "have Nomad evaluate the job again if it calls it dead", do: (*Lifecycle).keepPending}
+	dutyPending     = duty{say: "if Nomad calls the job dead, have it evaluated again", do: (*Lifecycle).keepPending}
 	dutyRequeue     = duty{say: "requeue it if somebody asked for that since it was placed (nomad-pal requeue)", do: (*Lifecycle).requeueAsked, always: true, registers: true, to: []State{Stopping}}
 	dutyOverwritten = duty{say: "look whether an earlier placer overwrote a change", do: (*Lifecycle).findEarlierLostUpdate, common: true}
 	dutyUndo        = duty{say: "undo a lost update: stop, purge or restore the job as its author left it", do: (*Lifecycle).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
@@ -91,11 +91,11 @@ var (
 	unchanged = handler{do: (*Lifecycle).staysInQueue}
 	changed   = handler{do: (*Lifecycle).runsOnInQueue, say: "tell the queue that it runs, as it is, if it does not know"}
 	begin     = handler{do: (*Lifecycle).commit, say: "register the job with its pins", to: []State{Committing, Starting, Waiting, Completing}}
-	preempt   = handler{do: (*Lifecycle).preempt, say: "gate the job over its pins, and stop its members", to: []State{Stopping, Completing}}
+	preempt   = handler{do: (*Lifecycle).preempt, say: "add the gate, keep the pins, and stop the members", to: []State{Stopping, Completing}}
 	makesRoom = handler{do: (*Lifecycle).preemptChanged, say: "stop its members, if it still runs while its new request waits for room", to: []State{Completing}}
 	resize    = handler{do: (*Lifecycle).resize, say: "register the job with its new number of members", to: []State{Starting}}
 	change    = handler{do: (*Lifecycle).change, say: "register the job with pins to the offered GPUs; stop it first if they overlap its present ones", to: []State{Starting, Running}}
-	move      = handler{do: (*Lifecycle).move, say: "gate the job over its pins, and stop its members", to: []State{Stopping, Completing}}
+	move      = handler{do: (*Lifecycle).move, say: "add the gate, keep the pins, and stop the members", to: []State{Stopping, Completing}}
 )
 
 // own is how an event is handled where that differs from [elsewhere].

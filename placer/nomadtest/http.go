@@ -377,7 +377,7 @@ func (s *Server) readJob(r *http.Request, k Key, what string) (any, error) {
 	return nil, httpError(http.StatusNotFound, "Invalid URL: %s", r.URL.Path)
 }
 
-// serveEvaluate has a job scheduled again, for those who may read it.
+// serveEvaluate schedules a job again. As in Nomad, the right to read jobs is enough.
 func (s *Server) serveEvaluate(r *http.Request, k Key) (any, error) {
 	s.commitDelay(r, k)
 	j := s.jobs[k]

@@ -92,8 +92,8 @@ func OpenGroups(job *api.Job) (names []string) {
 	return names
 }
 
-// Gate is the job with the gate, on the whole job: a gang waits as a whole,
-// its groups without GPUs with it. Pins are left as they are. A job that is
+// Gate returns the job with the gate as a constraint of the whole job: all groups
+// wait, those without GPUs as well. Pins are left as they are. A job that is
 // fully gated is returned unchanged.
 func Gate(job *api.Job) *api.Job {
 	if FullyGated(job) {

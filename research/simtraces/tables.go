@@ -223,7 +223,7 @@ func losses(b *bytes.Buffer, cells []*result) {
 	lossesOf(b, cells, false)
 	lossesOf(b, cells, true)
 	overStoppers := func(c *result) float64 { return c.of("ours").AvgJCT / least(thatStopNobody(c), average).AvgJCT }
-	fmt.Fprintf(b, "\nAmong those that stop nobody (plain Nomad, EASY by users' estimates), ours loses the average in %s; its average is %.3f of the best.\n",
+	fmt.Fprintf(b, "\nAmong those that stop nobody (plain Nomad, EASY by users' estimates), ours has a worse average than the best of them in %s; over all cells, its average is %.3f of theirs.\n",
 		cellsOf(count(cells, func(c *result) bool { return overStoppers(c) > 1 })), geomean(cells, overStoppers))
 }
 

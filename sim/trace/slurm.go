@@ -141,7 +141,7 @@ func (r *row) setLimitMinutes(cell string) error {
 	}
 	v, err := number(cell, 0)
 	if v*60 > longest {
-		err = fmt.Errorf("%s minutes are no limit (UNLIMITED is)", cell)
+		err = fmt.Errorf("a time limit of %s minutes is too long", cell)
 	}
 	r.EstimateS = v * 60
 	return err

@@ -38,8 +38,8 @@ type Job struct {
 	Tenant string // user or virtual cluster
 	Class  pal.AppClass
 	GPUs   int
-	// MemberGPUs is the number of GPUs that belong together on one node, the last
-	// member may have fewer; 0: any GPU may lie anywhere, as PAL sees jobs.
+	// MemberGPUs is the number of GPUs that a member has on one node; the last
+	// member may have fewer. 0: each GPU may be on any node, as in PAL.
 	MemberGPUs int
 	// Groups are the task groups of a gang that has several, of GPUs in all; nil: GPUs
 	// and MemberGPUs say it.

@@ -42,8 +42,8 @@ const sourceHelp = `
 `
 
 // stateDirHelp is of the commands that open the driver themselves.
-const stateDirHelp = `  -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal). It says
-                   whether the driver is released: then it is not opened.
+const stateDirHelp = `  -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal). If the
+                   plugin was told there to release the driver, it is not opened.
 `
 
 // parse reads the flags; ok is false when the command must end with code.

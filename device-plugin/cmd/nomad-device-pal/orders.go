@@ -26,7 +26,7 @@ func clearCommand(ui cli.Ui) *command {
   the driver is reloaded, the machine is booted, or this command. It also says
   that a GPU is gone, or that NVLinks which it had were taken away on purpose.
   The running plugin takes the order within a second. The beginning of a UUID is
-  enough, if no other GPU's begins so.
+  enough if it is unique.
 
   -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal).
 `,

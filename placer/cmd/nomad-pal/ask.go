@@ -314,8 +314,8 @@ func (a *answers) Plan(job *api.Job) (*query.Explanation, error) {
 const exitNoPlacer = 3
 
 const exitCodes = `
-Exit code 3: no agent answers; or no placer is active, so that nothing starts: then
-the answer is printed all the same.
+Exit code 3: no agent answers, or no placer is active. Without an active placer
+nothing starts, but the answer is still printed.
 `
 
 // close says on standard error what the answers lack, and returns the exit code: 3

@@ -110,7 +110,7 @@ func printGPUs(b *base, gpus []query.GPU, length int) {
 	}
 }
 
-// digits is a number with three digits, or all before the point.
+// digits prints a number to three significant digits, but keeps all before the point.
 func digits(x float64) string {
 	if x >= 100 {
 		return fmt.Sprintf("%.0f", x)

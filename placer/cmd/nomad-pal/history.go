@@ -32,8 +32,8 @@ const historyFilters = `
 
 var helpHistory = help("history [options]", `
 Lists runs of jobs with GPUs, those that ended as well, the last submitted first: as sacct
-of Slurm does. The agent keeps them in its database: see the block history in its
-configuration. Since when it does, is since when there are runs.
+of Slurm does. The agent keeps them in its database: see the history block of its
+configuration. Runs from before this block was set are not listed.
 
 History Options:
 `+historyFilters+`

@@ -22,8 +22,8 @@ Looks at the cluster that it talks to, and writes what nomad-pal needs there int
 a folder: the configuration of the device plugin and of the agent (address, TLS,
 servers, racks, namespaces), an example job that fits the GPUs, and, if Nomad has
 access control, policies and a script that applies them and makes the tokens. It
-changes nothing in Nomad, and no file that is there, unless you say -force. A
-management token lets it see everything.
+changes nothing in Nomad, and overwrites files only with -force. A management token
+lets it see everything.
 
 Init Options:
 

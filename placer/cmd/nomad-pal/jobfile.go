@@ -44,7 +44,7 @@ Job Options:
   -verbose                 Show the ids of GPUs and allocations in full.
 
 <jobspec> is a file, "-" for standard input, or an http:// or https:// URL. A region in
-the jobspec goes before -region and NOMAD_REGION.
+the jobspec overrides -region and NOMAD_REGION.
 `
 
 // jobFlags adds the flags of jobspecs.

@@ -18,8 +18,8 @@ import (
 var helpProfileImport = help("profile import [options] <file>...", `
 Stores measured times in Nomad's variables. The agent reads them at its next
 full read (resync, 5 minutes by default) or at once on SIGHUP, and calibrates
-again. For the GPUs and applications that they name, they count instead of what
-the nodes publish. Importing under the same name again replaces what was there.
+again. For GPUs and applications in the file, these times replace those that the
+nodes publish. Importing under the same name again replaces what was there.
 
 Import Options:
 

@@ -30,8 +30,8 @@ jobs even then.
 
 Quarantine Options:
 
-  -reason=<text>           Put the named GPUs in quarantine. Whoever may see the GPU reads the
-                           text: at most 200 bytes.
+  -reason=<text>           Put the named GPUs in quarantine. At most 200 bytes. Anyone who can
+                           see the GPU can read it.
   -time=<duration>         With -reason: for how long, 90m or 2d. Default: until it is lifted.
   -lift                    Free the named GPUs.
   -all                     With -lift: all GPUs in quarantine.

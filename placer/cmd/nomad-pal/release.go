@@ -5,6 +5,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -68,24 +69,23 @@ func runRelease(b *base, args []string) int {
 		return b.fail(cmp.Or(b.noNamespace(client), fmt.Errorf("%w %q with GPUs in namespace %q", nomad.ErrNoJob, k.ID, k.Namespace)))
 	}
 	released := []string{}
-	for _, k := range state.SortedJobs() {
-		job := state.Jobs[k]
-		within := k.Namespace == b.namespace || *all && (!b.given("namespace") || b.namespace == api.AllNamespacesNamespace)
-		if !within || !*all && k.ID != rest[0] {
-			continue
+	for tries := 1; ; tries++ {
+		done, err := releaseOf(b, client, state, *gateOnly, func(k cluster.JobKey) bool {
+			within := k.Namespace == b.namespace || *all && (!b.given("namespace") || b.namespace == api.AllNamespacesNamespace)
+			return within && (*all || k.ID == rest[0]) && !slices.Contains(released, k.String())
+		})
+		released = append(released, done...)
+		if errors.Is(err, nomad.ErrConflict) && tries < mostReleases { // an active placer was faster
+			state, err = client.Resync(b.ctx, nil)
+		} else if err == nil {
+			break
 		}
-		_, pinned := rewrite.Pinned(job)
-		if cluster.Ended(job) || !rewrite.Gated(job) && (!pinned || *gateOnly) {
-			continue
-		}
-		out := rewrite.Author(job)
-		if *gateOnly && slices.ContainsFunc(state.AllocsOf(k), (*cluster.Alloc).Live) { // who waits may go elsewhere
-			out = rewrite.Open(job)
-		}
-		if _, err := client.Register(b.ctx, out, *job.JobModifyIndex); err != nil {
+		if err != nil {
+			if len(released) > 0 {
+				b.printEach(released, "Released", "")
+			}
 			return b.fail(err)
 		}
-		released = append(released, k.String())
 	}
 	if len(released) == 0 && b.given("namespace") {
 		if err := b.noNamespace(client); err != nil {
@@ -93,6 +93,29 @@ func runRelease(b *base, args []string) int {
 		}
 	}
 	return b.show(released, func() { b.printEach(released, "Released", "Nothing to release.") })
+}
+
+// mostReleases is how often a release begins again because a job changed meanwhile.
+const mostReleases = 10
+
+// releaseOf gives jobs back to Nomad, until one cannot be. It returns which it gave back.
+func releaseOf(b *base, client *nomad.Client, state *cluster.State, gateOnly bool, wanted func(cluster.JobKey) bool) (released []string, err error) {
+	for _, k := range state.SortedJobs() {
+		job := state.Jobs[k]
+		_, pinned := rewrite.Pinned(job)
+		if !wanted(k) || cluster.Ended(job) || !rewrite.Gated(job) && (!pinned || gateOnly) {
+			continue
+		}
+		out := rewrite.Author(job)
+		if gateOnly && slices.ContainsFunc(state.AllocsOf(k), (*cluster.Alloc).Live) { // who waits may go elsewhere
+			out = rewrite.Open(job)
+		}
+		if _, err := client.Register(b.ctx, out, *job.JobModifyIndex); err != nil {
+			return released, err
+		}
+		released = append(released, k.String())
+	}
+	return released, nil
 }
 
 // isHeld reports whether somebody holds the job. Where no agent answers, nobody knows: the job is given

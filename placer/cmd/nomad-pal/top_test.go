@@ -166,9 +166,9 @@ func TestTop(t *testing.T) {
 
 	// What the marks mean stands where they do.
 	s.types("?")
-	s.shows("* if it is allocated to a job", "↓ marks the column")
+	s.shows("* means allocated to a job", "↓ marks the column")
 	time.Sleep(100 * time.Millisecond) // some looks at the cluster
-	s.shows("* if it is allocated to a job")
+	s.shows("* means allocated to a job")
 	s.press(tcell.KeyEscape)
 
 	// Filter and order.

@@ -72,9 +72,8 @@ var topOrders = [...]string{"position", "GPUs", "age", "name"}
 const topKeys = "? help  q quit  Tab list  Enter open  Esc back  / filter  s sort  v view  u use"
 
 // topHelp is what ? shows, and the command's help.
-const topHelp = `Behind the class of a GPU stands * if it is allocated to a job, ! if it is
-unhealthy, q if it is quarantined, and ~ if it is unavailable: view GPUs says
-why. A GPU that is not measured has . for its class. The GPUs of the
+const topHelp = `After a GPU's class, * means allocated to a job, ! unhealthy, q quarantined, and
+~ unavailable (the view of GPUs says why). A GPU that is not measured has . for its class. The GPUs of the
 selected job are shown reversed. ↓ marks the column by which jobs are sorted.
 What GPUs do now is asked of at most 64 nodes: open a rack or a node of a larger
 cluster first. GPUs that do most come first.

@@ -190,15 +190,15 @@ func (r *rules) violated(format string, args ...any) {
 	}
 }
 
-// Excuse reports that something goes wrong just now, so that a gang may be there in
-// part for a while.
+// Excuse records that a fault is in progress, so that a gang may be incomplete for
+// a while.
 func (w *World) Excuse() {
 	w.rules.mu.Lock()
 	defer w.rules.mu.Unlock()
 	w.rules.trouble = time.Now()
 }
 
-// authorForm is what the author wrote of a job, which is canonical.
+// authorForm returns the author's part of a canonical job, as text to compare.
 func authorForm(j *api.Job) string {
 	own := *rewrite.Author(j)
 	own.Stop = nil

@@ -94,7 +94,7 @@ func vary(seed uint64) func(*model.Config) {
 	}
 }
 
-// Walk is a random walk: authors, machines and faults as the seed has it.
+// Walk is a random walk: the seed decides what authors, machines and faults do.
 type Walk struct {
 	*World
 	Mix Mix

@@ -5,6 +5,6 @@
 // jobs and nodes, for tests of everything that reads them. Whoever finds another one
 // adds it here, and all these tests try it.
 //
-// The jobs are those that Nomad 1.11.3 accepts, or passes on. None of them may
+// Nomad 1.11.3 accepts these jobs, or its API hands them out. None of them may
 // panic anything, or change what happens to the others.
 package hostile
