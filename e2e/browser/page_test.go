@@ -79,11 +79,11 @@ func TestPage(t *testing.T) {
 	t.Run("draws little", func(t *testing.T) {
 		p := alone(t, browser, w.url, "")
 		p.drawn()
-		p.shows("8,000 GPUs in 32 racks", "Outliers")
+		p.shows("8,000 GPUs in 32 racks", "Outliers", "and at least ")
 		if n := is[int](p, `document.querySelectorAll("*").length`); n > 1000 {
 			t.Errorf("%d elements for 8,000 GPUs", n)
 		}
-		if n := p.received(); n > 90_000 { // 23,000 are uPlot
+		if n := p.received(); n > 100_000 { // 23,000 are uPlot
 			t.Errorf("%d bytes for the first draw", n)
 		}
 		unhealthy := `[...document.querySelectorAll("a.tile")].find(d => d.innerText.includes("in trouble")).querySelector("b").innerText`

@@ -24,7 +24,8 @@ type clusterState struct {
 	make func(t *testing.T, w *world)
 	day  func(halfHour float64) (on, wait int, more map[string]any)
 	says []string
-	idle bool // no placer is active
+	idle bool         // no placer is active
+	then func(p *tab) // looks further
 }
 
 func clusterStates() []clusterState {
@@ -50,30 +51,42 @@ func clusterStates() []clusterState {
 		}
 	}
 	return []clusterState{
-		{"idle", func(*testing.T, *world) {}, calm(0), []string{"0\u2009%", "no GPU is in use", "the queue is empty", "every job can start", "all are healthy"}, false},
+		{"idle", func(*testing.T, *world) {}, calm(0), []string{"0\u2009%", "no GPU is in use", "the queue is empty", "every job can start", "all are healthy"}, false, nil},
 		{"full", func(t *testing.T, w *world) {
 			runs(t, w, eight("llama-sft", 2), eight("whisper-large", 2))
 			w.submit(t, eight("pretrain-wide", 4), eight("gpt-neo-repro", 2))
 		}, func(step float64) (int, int, map[string]any) {
 			wait := 1 + int(step)/40
 			return 32, wait, sample(32, 0, 16+16*wait)
-		}, []string{"100\u2009%", "32 of 32 GPUs", "on 32 GPUs", "for 48 GPUs, first ", "all are healthy"}, false},
+		}, []string{"100\u2009%", "32 of 32 GPUs", "on 32 GPUs", "for 48 GPUs, first ", "all are healthy"}, false, func(p *tab) {
+			p.waits("jobs of class A are not named for what is slow for class B",
+				`[...document.querySelectorAll("main li")].some(e => e.innerText.includes("for class B") && !e.innerText.includes("is on it"))`)
+			p.goTo("#/job/default/pretrain-wide")
+			p.shows("its end helps", "There is room for it when all jobs whose end helps have ended")
+		}},
 		{"sick-node", func(t *testing.T, w *world) {
 			runs(t, w, eight("llama-sft", 1))
-			for _, g := range measuredNode(2).NodeResources.Devices[0].Instances {
+			for _, g := range measuredNode(1).NodeResources.Devices[0].Instances {
 				w.nomad.SetHealth(false, g.ID)
 			}
 		}, func(step float64) (int, int, map[string]any) {
 			return 8, 0, sample(8, int(step)/44*8, 0)
-		}, []string{"8 of 32 GPUs", "8 unhealthy", "XID 79", "the queue is empty"}, false},
+		}, []string{"8 of 32 GPUs", "8 unhealthy", "gpu-00001 8 GPUs", "XID 79", "gpu-00002 GPU 5", "the queue is empty"}, false, nil},
 		{"no-placer", func(t *testing.T, w *world) { runs(t, w, eight("llama-sft", 2)) }, calm(16),
-			[]string{"No placer has been active since", "nothing starts until one is", "16 of 32 GPUs"}, true},
+			[]string{"No placer has been active since", "nothing starts until one is", "16 of 32 GPUs", "not known without a placer"}, true, func(p *tab) {
+				for _, text := range []string{"no GPU is in use", "the queue is empty", "every job can start", "Nobody waits"} {
+					p.waits("nothing says "+text, "!document.body.innerText.includes("+quoted(text)+")")
+				}
+			}},
 		{"failed-jobs", func(t *testing.T, w *world) {
 			runs(t, w, eight("llama-sft", 1))
 			broken := eight("broken-loader", 1)
 			broken.GPUs, broken.Runs, broken.Exit = 2, time.Second, 1
 			w.submit(t, broken, bed.Gang{Name: "too-wide", Members: 1, GPUs: 16})
-		}, calm(8), []string{"1 unschedulable · 1 failed", "broken-loader", "too-wide", "the queue is empty", "all are healthy"}, false},
+		}, calm(8), []string{"1 unschedulable · 1 failed", "broken-loader", "too-wide", "the queue is empty", "all are healthy"}, false, func(p *tab) {
+			p.goTo("#/failures")
+			p.shows("the job itself")
+		}},
 	}
 }
 
@@ -94,7 +107,7 @@ func TestStatesOfClusters(t *testing.T) {
 			p := open(t, browser, front(t, w, answers), "")
 			p.run(emulation.SetDeviceMetricsOverride(1440, 900, 1, false))
 			p.drawn()
-			for _, text := range append(c.says, "of 32 GPUs") {
+			for _, text := range append(c.says, "of 32 GPUs", "Allocation") {
 				p.waits(text+" is seen", fmt.Sprintf(`[...document.querySelectorAll("main *, #idle")].some(e => e.innerText?.includes(%s) && e.getBoundingClientRect().bottom <= innerHeight)`, quoted(text)))
 			}
 			p.checked()
@@ -102,6 +115,9 @@ func TestStatesOfClusters(t *testing.T) {
 				p.waits("nothing is being read", `!/Reading( |…)/.test(document.querySelector("main").innerText)`)
 				p.run(chromedp.Sleep(500 * time.Millisecond))
 				p.capture(filepath.Join(dir, "state-"+c.name+".webp"))
+			}
+			if c.then != nil {
+				c.then(p)
 			}
 		})
 	}

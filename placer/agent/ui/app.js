@@ -1,6 +1,6 @@
 // The frame around the pages: routes, the token, what state the agent is in.
 import {$, clock, full, get, h, token, when, zone, zones} from "./dom.js";
-import {cluster, listen, restart, run} from "./cluster.js";
+import {cluster, listen, restart, run, setIdle} from "./cluster.js";
 import {failuresPage, gpuPage, gpusPage, nodePage, rackPage, tenantsPage} from "./gpus.js";
 import {jobPage, rackPath} from "./job.js";
 import {jobsPage} from "./jobs.js";
@@ -83,7 +83,8 @@ $("find").onsubmit = e => {
 async function idle() {
   try {
     const a = await get("/v1/agent");
-    $("idle").hidden = a.working || !!a.unknown;
+    setIdle(!a.working && !a.unknown);
+    $("idle").hidden = !cluster.idle;
     $("idle").textContent = (a.since ? `No placer has been active since ${when(a.since)}` : "No placer is active, and none has been yet") + ": nothing starts until one is." + (a.trouble ? ` The agent ${a.agent}: ${a.trouble}.` : "");
   } catch { /* the stream says that the agent does not answer */ }
 }
@@ -108,5 +109,4 @@ addEventListener("hashchange", () => route(true));
 run();
 route();
 idle();
-setInterval(idle, 30e3);
 setInterval(idle, 15e3);

@@ -9,14 +9,19 @@ const out = cell => cell >> 14; // of service
 export const held = cell => !!(cell & 1 << 12), allocated = cell => held(cell) && !out(cell), degraded = cell => !!(cell & 1 << 13) && out(cell) < 2;
 export const unavailable = cell => out(cell) === 1, quarantined = cell => out(cell) === 2, unhealthy = cell => out(cell) === 3, free = cell => !out(cell) && !held(cell);
 
-// racks have nodes, nodes the numbers of their cells: first … first+gpus-1.
-export const cluster = {version: 0, jobs: 0, known: false, hidden: false, racks: [], cells: new Uint16Array(0), byNode: new Map()};
+// racks have nodes, nodes the numbers of their cells: first … first+gpus-1. idle: no placer is active.
+export const cluster = {idle: false, version: 0, jobs: 0, known: false, hidden: false, racks: [], cells: new Uint16Array(0), byNode: new Map()};
 
 const listeners = new Set();
 // listen calls f with the numbers of the cells that changed, null for all, until the
 // returned function is called.
 export function listen(f) { listeners.add(f); return () => listeners.delete(f); }
 const tell = (what, data) => { for (const f of [...listeners]) f(what, data); };
+export function setIdle(idle) {
+  if (idle === cluster.idle) return;
+  cluster.idle = idle;
+  tell("idle");
+}
 
 function take(m) {
   if (m.racks) {

@@ -39,7 +39,7 @@ const kinds = {
     "outlier", "requeued"],
   crit: ["unschedulable", "rejected", "failed", "unhealthy", "allocation", "user"],
 };
-const called = {allocation: "allocation failed", lost: "lost members"};
+const called = {allocation: "allocation failed", lost: "lost members", user: "the job itself"};
 export function badge(state, title) {
   const kind = Object.keys(kinds).find(k => kinds[k].includes(state)) ?? "rest";
   return h("span", {className: "badge " + kind, ...(title && {title})},

@@ -1,6 +1,6 @@
 // The last day: figures over time, and what the placer did.
 import {badge, empty, events, eventTable, failed, get, h, jobLink, link, query, table, time, when} from "./dom.js";
-import {byDay, chart, ofDays, queued, samples, since, utilisation} from "./charts.js";
+import {allocation, byDay, chart, ofDays, queued, samples, since} from "./charts.js";
 
 const slowdown = () => chart("Predicted slowdown", [
   {name: "as placed", look: "main", of: x => x.slowdown_chosen ?? null},
@@ -13,7 +13,7 @@ const troubles = () => chart("GPUs in trouble", [
 
 export function historyPage() {
   const note = h("p", {className: "soft"}, "Reading the history …"), latest = h("div", {});
-  const charts = {Utilisation: utilisation(), Queue: queued(), "GPUs in trouble": troubles(),
+  const charts = {Allocation: allocation(), Queue: queued(), "GPUs in trouble": troubles(),
     "Predicted slowdown of what runs": slowdown(), Decisions: placed()};
   let closed = false, timer;
   async function draw() {

@@ -1,13 +1,14 @@
 // The overview: how the cluster is, at one look.
 import {badge, empty, events, expected, failed, failures, get, gpuLink, h, jobLink, link, named, nodeLink, plural, query, time} from "./dom.js";
 import {allocated, classOf, classes, cluster, count, degraded, free, listen, nodeOf, quarantined, unavailable, unhealthy} from "./cluster.js";
-import {byDay, gained, ofDays, queued, samples, since, utilisation} from "./charts.js";
+import {allocation, byDay, gained, ofDays, queued, samples, since} from "./charts.js";
 import {clusterMap, legend} from "./map.js";
 import {none, said} from "./gpus.js";
 import {notStarted, runs as counted, size} from "./jobs.js";
 import {rackPath} from "./job.js";
 
-const few = 6, many = 2000; // GPUs from which on the map gets all of the width
+const few = 6, asked = 8 * few, many = 2000; // GPUs: to ask for; from which on the map gets all of the width
+const unknown = "not known without a placer";
 const percent = x => Math.round(100 * x) + "\u2009%";
 const number = n => n.toLocaleString("en");
 
@@ -31,12 +32,14 @@ function tiles(page, all) {
   const not = notStarted.split(",").map(s => [s, states[s] ?? 0]).filter(([, c]) => c);
   const out = last?.outliers ?? {}, slow = Math.max(0, ...Object.values(out)), hours = gained(all);
   const parts = of => of.filter(([, c]) => c).map(([what, c]) => `${number(c)} ${what}`).join(" · ");
+  // Without a placer, jobs that were there are known; that there are none is not.
+  const jobs = (state, kind, what, n, more, none) => tile("#/jobs?state=" + state, cluster.idle && !n ? "" : kind, cluster.idle && !n ? "–" : number(n ?? 0), what, more || (cluster.idle ? unknown : none));
   const better = last?.slowdown_chosen ? 1 - last.slowdown_chosen / last.slowdown_packed : null;
   return [
     n ? tile("#/gpus", "info", percent(on / n), "Allocated", `${number(on)} of ${number(n)} GPUs`) : "",
-    page ? tile("#/jobs?state=running", "good", number(states.running ?? 0), "Jobs run", page.running ? `on ${plural(page.running, "GPU")}` : "no GPU is in use") : "",
-    page ? tile("#/jobs?state=waiting", states.waiting ? "warn" : "", number(states.waiting ?? 0), "Jobs wait", page.waiting ? `for ${plural(page.waiting, "GPU")}${page.first ? ", first " + page.first.job : ""}` : "the queue is empty") : "",
-    page ? tile("#/jobs?state=" + notStarted, not.length ? "crit" : "", number(not.reduce((a, [, c]) => a + c, 0)), "Will not start", parts(not) || "every job can start") : "",
+    page ? jobs("running", "good", "Jobs run", states.running, page.running ? `on ${plural(page.running, "GPU")}` : "", parts(["starting", "stopping", "completing", "native"].map(s => [s, states[s]])) || (on ? "others hold GPUs" : "no GPU is in use")) : "",
+    page ? jobs("waiting", states.waiting ? "warn" : "", "Jobs wait", states.waiting, page.waiting ? `for ${plural(page.waiting, "GPU")}${page.first ? ", first " + page.first.job : ""}` : "", "the queue is empty") : "",
+    page ? jobs(notStarted, not.length ? "crit" : "", "Will not start", not.reduce((a, [, c]) => a + c, 0), parts(not), "every job can start") : "",
     n ? tile("#/failures", ill.unhealthy ? "crit" : sum ? "warn" : "", number(sum), "GPUs in trouble", parts(Object.entries(ill)) || "all are healthy") : "",
     n && last ? tile("#/failures", slow ? "warn" : "", number(slow), "Outliers", slow ? "GPUs: " + parts(Object.entries(out).map(([c, x]) => ["for class " + c, x])) : "no GPU is far slower") : "",
     n && last ? tile("#/history", better > 0.001 ? "good" : "", better === null ? "–" : percent(better), "Gain on packing",
@@ -47,22 +50,33 @@ function tiles(page, all) {
 const classed = j => j.class ? `class ${j.class}, ` : "";
 const runs = page => page.jobs.length
   ? list(page.jobs.map(j => item(jobLink(j), plural(j.gpus, "GPU"), classed(j), "submitted ", time(j.submitted), j.reason?.text ? ": " + j.reason.text : "")))
-  : todo("No job runs. Submit one: ", h("code", {}, "nomad-pal run -detach JOB.nomad.hcl"));
+  : cluster.idle ? todo("Who runs is ", unknown, ".") : todo("No job runs. Submit one: ", h("code", {}, "nomad-pal run -detach JOB.nomad.hcl"));
 const waits = page => page.jobs.length
   ? list(page.jobs.map(j => item([j.position ? j.position + ". " : "", jobLink(j)], `${size(j)} GPUs`, j.runs ? `${counted(j.runs)}: ` : "", j.reason?.text ?? "", j.start_to ? [" – expected ", expected(j)] : "")))
-  : good("Nobody waits.");
+  : cluster.idle ? todo("Who waits is ", unknown, ".") : good("Nobody waits.");
 
-// worst is what a GPU's PM scores are for which it is an outlier most.
-function worst(g) {
-  const [score, c] = classes.map(c => [g.pm_scores?.[c] ?? 0, c]).sort((a, b) => b[0] - a[0])[0];
-  return `${score.toFixed(2)} times as slow as the median for class ${c}, and so is a gang with it`;
-}
-function ails(ill, slow) {
-  const row = (g, state, why) => item([nodeLink(nodeOf(g)?.name ?? g.node), " ", gpuLink(g.id, "GPU " + g.index)], badge(state), why, g.job ? [" – ", named(g.job), " is on it"] : "");
-  const seen = new Set(ill.map(g => g.id));
-  const state = g => !g.healthy ? "unhealthy" : g.quarantine ? "quarantined" : "degraded";
-  const all = [...ill.map(g => row(g, state(g), said(g))), ...slow.filter(g => !seen.has(g.id)).map(g => row(g, "outlier", worst(g)))];
-  if (all.length) return list(all.slice(0, few));
+// worst is the application class for which a GPU is an outlier most, and its PM score there.
+const worst = g => classes.map(c => [c, g.pm_scores?.[c] ?? 0]).sort((a, b) => b[1] - a[1])[0];
+const state = g => !g.healthy ? "unhealthy" : g.quarantine ? "quarantined" : "degraded";
+// ails has a row for each node and reason. A job that is known to be of another class than an outlier is slow for is
+// not named.
+function ails(ill, slow, running) {
+  const rows = new Map();
+  for (const one of [...ill.map(g => [g, state(g), said(g)]), ...slow.filter(g => !ill.some(i => i.id === g.id)).map(g => [g, "outlier", worst(g)[0]])]) {
+    const key = JSON.stringify([one[0].node_id, ...one.slice(1)]);
+    rows.set(key, [...rows.get(key) ?? [], one]);
+  }
+  const of = new Map(running.map(j => [`${j.namespace}/${j.job}`, j.class]));
+  const row = same => {
+    const gpus = same.map(([g]) => g), [g, state, why] = same[0], one = gpus.length === 1, outlier = state === "outlier";
+    const on = [...new Set(gpus.map(g => g.job).filter(job => job && (!outlier || (of.get(job) || why) === why)))];
+    return item([nodeLink(nodeOf(g)?.name ?? g.node), " ", one ? gpuLink(g.id, "GPU " + g.index) : plural(gpus.length, "GPU")], badge(state),
+      outlier ? `${one ? "" : "up to "}${Math.max(...gpus.map(g => worst(g)[1])).toFixed(2)} times as slow as the median for class ${why}, and so is a gang with ${one ? "it" : "them"}` : why,
+      on.length ? [" – ", named(on[0]), on.length > 1 ? ` and ${plural(on.length - 1, "more job")} are` : " is", one ? " on it" : " on them"] : "");
+  };
+  const all = [...rows.values()], left = all.slice(few).flat().length, cut = Math.max(ill.length, slow.length) === asked;
+  const more = left ? `and ${cut ? "at least " : ""}${plural(left, "more GPU")}` : cut ? "and more" : "";
+  if (all.length) return h("div", {}, list(all.slice(0, few).map(row)), more && empty(more));
   if (cluster.cells.length && cluster.cells.every(c => classes.every((_, k) => !classOf(c, k))))
     return todo("No GPU has been measured, so none is known to be slow. See ", h("code", {}, "nomad-pal measure -help"), ".");
   return good("No GPU is unhealthy, quarantined, degraded or an outlier.");
@@ -87,7 +101,7 @@ function reader(read) {
     if (again) { again = false; later(); }
   }
   const later = () => { clearTimeout(timer); timer = setTimeout(now, Math.max(0, last + 5000 - Date.now())); };
-  const stop = listen(what => { if (what === "jobs" || what === "cells") later(); });
+  const stop = listen(what => { if (what === "jobs" || what === "cells" || what === "idle") later(); });
   const minute = setInterval(later, 60e3);
   now();
   return () => { stop(); clearTimeout(timer); clearInterval(minute); };
@@ -96,7 +110,7 @@ function reader(read) {
 export function overview(navigate) {
   const top = h("div", {className: "tiles"}), known = h("p", {className: "soft"});
   const place = h("div", {}, empty("Reading the cluster …")), mapCard = h("section", {className: "card"}, place);
-  const util = utilisation(), queue = queued(), month = byDay(30), monthSpot = h("div", {}, month.element);
+  const use = allocation(), queue = queued(), month = byDay(30), monthSpot = h("div", {}, month.element);
   const spots = Object.fromEntries(["ail", "run", "wait", "fail"].map(k => [k, h("div", {}, empty("Reading …"))]));
   // Beside a small map there is room for what is wrong; a large one takes all of the width.
   const beside = h("div", {className: "column w4"}, card("Slow and unhealthy GPUs", link("#/failures", "All"), spots.ail),
@@ -126,14 +140,14 @@ export function overview(navigate) {
   async function read() {
     const [history, running, waiting, not, ill, slow, allocs, es] = await Promise.allSettled([
       samples(), jobs({state: "running", sort: "gpus", order: "desc"}), jobs({state: "waiting"}), jobs({state: notStarted, sort: "submitted", order: "desc"}),
-      get("/v1/gpus?" + query({trouble: true, limit: few})), get("/v1/gpus?" + query({outliers: true, limit: few})), failures(), events({kind: "lost,failed,rejected,quarantined,unhealthy", last: few})]);
+      get("/v1/gpus?" + query({trouble: true, limit: asked})), get("/v1/gpus?" + query({outliers: true, limit: asked})), failures(), events({kind: "lost,failed,rejected,quarantined,unhealthy", last: few})]);
     if (closed) return;
     if (history.value) all = history.value;
     if (running.value) page = {...running.value, running: running.value.gpus, waiting: waiting.value?.gpus, first: waiting.value?.jobs[0]};
-    show("run", [running], runs); show("wait", [waiting], waits); show("ail", [ill, slow], ails);
+    show("run", [running], runs); show("wait", [waiting], waits); show("ail", [ill, slow], (i, s) => ails(i, s, running.value?.jobs ?? []));
     show("fail", [not, allocs, es], fails);
     drawTiles();
-    util.set(all); queue.set(all);
+    use.set(all); queue.set(all);
     known.textContent = all.length ? since(all) : "The agent has no sample yet: the charts begin within a minute of its placing.";
   }
   // Days of usage change slowly.
@@ -151,10 +165,10 @@ export function overview(navigate) {
   drawMap();
   const stop = reader(read), again = setInterval(readMonth, 600e3);
   readMonth();
-  return {title: "Overview", close: () => { closed = true; stop(); clearInterval(again); stopMap(); map?.close(); for (const c of [util, queue, month]) c.close(); }, element: [
+  return {title: "Overview", close: () => { closed = true; stop(); clearInterval(again); stopMap(); map?.close(); for (const c of [use, queue, month]) c.close(); }, element: [
     h("h1", {className: "hidden"}, "Overview"), top,
     h("div", {className: "grid"},
-      card("Utilisation", link("#/history", "Last day"), util.element, "w4 half"), card("Queue", link("#/jobs?state=waiting", "Who waits"), queue.element, "w4 half"),
+      card("Allocation", link("#/history", "Last day"), use.element, "w4 half"), card("Queue", link("#/jobs?state=waiting", "Who waits"), queue.element, "w4 half"),
       card("Last 30 days", link("#/usage?span=30d", "Usage"), monthSpot, "w4"),
       column, beside),
     known]};
