@@ -139,7 +139,7 @@ func python(t *testing.T, args ...string) string {
 	return fmt.Sprintf("command = %q\n        args = [\"%s\"]", path, strings.Join(args, `", "`))
 }
 
-// output is what an allocation's task has printed.
+// outputOf is what an allocation's task has printed.
 func (m *machine) outputOf(alloc string) string {
 	var text strings.Builder
 	for _, name := range []string{"stdout", "stderr"} {

@@ -192,7 +192,7 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 	return now, true
 }
 
-// count adds what the queue has counted since an earlier look. A queue that began anew, or a job
+// count adds what the queue has counted since an earlier look. A queue that began again, or a job
 // that left it, counts from 0.
 func (now *Run) count(is, was queue.Stops) {
 	if is.Stops < was.Stops || is.LostGPUSeconds < was.LostGPUSeconds || is.SavedSeconds < was.SavedSeconds {
@@ -203,7 +203,7 @@ func (now *Run) count(is, was queue.Stops) {
 	now.SavedSeconds += is.SavedSeconds - was.SavedSeconds
 }
 
-// inOnePiece reports whether the members of a run were placed once, and none was stopped or began anew.
+// inOnePiece reports whether the members of a run were placed once, and none was stopped or began again.
 func inOnePiece(s *cluster.State, r Run) bool {
 	return !slices.ContainsFunc(s.AllocsOf(r.key()), func(a *cluster.Alloc) bool {
 		began := ms(time.Unix(0, a.CreateTime))

@@ -17,7 +17,7 @@ import (
 )
 
 // Each stop counts once, for the job that is stopped and for the one that gets its GPUs: also if it
-// was not written at first, if the database was opened again, and if the queue began anew.
+// was not written at first, if the database was opened again, and if the queue began again.
 func TestStopsCountOnce(t *testing.T) {
 	c, err := pal.NewCluster([]pal.Node{{ID: "n", Groups: []pal.DeviceGroup{{Name: "nvidia/gpu/H100", GPUs: []pal.GPU{{ID: "g"}}}}}}, pal.TwoTier(1.7))
 	if err != nil {
@@ -85,5 +85,5 @@ func TestStopsCountOnce(t *testing.T) {
 	r.Written(look(), m)
 	stop(2)
 	r.Written(look(), m)
-	wants("after another stop, by a queue that began anew", 2)
+	wants("after another stop, by a queue that began again", 2)
 }
