@@ -117,6 +117,10 @@ func (a *Alloc) endedSince(job *api.Job) bool {
 		*job.Type == api.JobTypeBatch && a.ModifyIndex > *job.JobModifyIndex
 }
 
+// FinishedUnheard reports whether the allocation succeeded since the job's last
+// registration, and Nomad has not told yet for which version. See StaleVersions.
+func (a *Alloc) FinishedUnheard(job *api.Job) bool { return a.Version == nil && a.endedSince(job) }
+
 // PlacedFor reports whether the allocation was made for the job's present
 // version.
 func (a *Alloc) PlacedFor(job *api.Job) bool { return a.CreateIndex > *job.JobModifyIndex }

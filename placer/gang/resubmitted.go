@@ -33,12 +33,12 @@ func (g *Lifecycle) askAgain(w World) ([]Effect, bool) {
 	return []Effect{g.log(Info, "its author wants more members than its pins name GPUs for"), Register{Why: ToAsk, Job: rewrite.Gate(rewrite.Author(g.Job))}}, false
 }
 
-// runsOn reports whether the gang is what ran before the last registration and
-// has lost no member since.
+// runsOn reports whether the gang is what ran before the last registration. If
+// a member has ended since, it is not, or not for certain (walk 21853).
 func (g *Observed) runsOn(w World) bool {
 	return !slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool {
 		lost := a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost
-		return a.PlacedFor(g.Job) || lost && a.ModifyIndex > *g.Job.JobModifyIndex
+		return a.PlacedFor(g.Job) || lost && a.ModifyIndex > *g.Job.JobModifyIndex || a.FinishedUnheard(g.Job)
 	})
 }
 

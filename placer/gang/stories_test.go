@@ -132,6 +132,8 @@ func (s *story) world(d *datadriven.TestData) string {
 			s.w.failure = nil
 		case a.Key == "holds":
 			s.w.holds = numbersIn(value)
+		case a.Key == "others":
+			s.w.others = a.Vals
 		case a.Key == "promised":
 			s.w.promised = value != "no"
 		case a.Key == "room":
