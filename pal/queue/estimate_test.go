@@ -173,3 +173,33 @@ func TestSilenceIsTakenAnew(t *testing.T) {
 		t.Errorf("it was expected to run for %v, and is for %v with silence taken for %v", before, now, q.usual)
 	}
 }
+
+// Where others estimate, a gang without an estimate goes behind one that says it runs somewhat longer
+// than silent runs do on average: their mean is mostly too low, and an honest estimate must not cost
+// its job the place.
+func TestSilenceCountsMoreThanTheMean(t *testing.T) {
+	q, err := New(Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Duration(0)
+	for i := range 2 * judgedRuns {
+		j := Job{ID: fmt.Sprint(i), Tenant: "t", Gang: pal.SingleGPUs("g", pal.ClassA, 1)}
+		if i%2 == 0 {
+			j.Estimate = 10 * time.Hour
+		}
+		if err := q.Restore(j, pal.Placement{PMScore: 1, Penalty: 1}, at); err != nil {
+			t.Fatal(err)
+		}
+		at += 10 * time.Hour
+		q.Finished(at, j.ID)
+	}
+	for id, says := range map[string]time.Duration{"says": 15 * time.Hour, "silent": 0} {
+		if err := q.Submit(at, Job{ID: id, Tenant: "t", Gang: pal.SingleGPUs(id, pal.ClassA, 1), Estimate: says}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if first := q.byKey()[0].job.ID; first != "says" {
+		t.Errorf("%s goes first; silence counts as %v", first, q.usual)
+	}
+}

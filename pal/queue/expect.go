@@ -25,7 +25,7 @@ func (p *asker) expect(queue []*entry, ws []Wait, of []int) {
 		}
 		for _, i := range of {
 			if e := queue[i]; e.state == waiting && ws[i].likeOthers() {
-				r := p.forecasts.foretellStart(p.now, e, ahead[e], waits)
+				r := p.forecasts.foretellStart(p.now, e, ahead[e], p.soonest(e), waits)
 				ws[i].From, ws[i].To = r.from, r.to
 			}
 		}
@@ -61,6 +61,41 @@ func (p *asker) expect(queue []*entry, ws []Wait, of []int) {
 		}
 		order = to
 	}
+}
+
+// soonest returns when enough GPUs for the gang are expected to come free at the earliest, or now if
+// that is not known. It only counts GPUs, in the order in which running gangs are expected to end,
+// and each ends as soon as foretold. So it looks at few gangs, however many run.
+func (p *planner) soonest(e *entry) time.Duration {
+	at, free := p.now, p.c.FreeGPUs()+len(p.hidden)
+	for _, v := range p.pending {
+		free += v.gpus
+	}
+	for _, v := range p.byEnd {
+		if free >= e.gpus {
+			break
+		}
+		if ends, ok := p.letsGo(v); ok {
+			free, at = free+v.gpus, max(at, ends)
+		}
+	}
+	if free < e.gpus {
+		return p.now
+	}
+	return at
+}
+
+// letsGo returns when a running gang may let go of GPUs at the earliest; ok is false if never. That
+// is now if it may be stopped, can give members back, or may end at any moment.
+func (p *planner) letsGo(v *entry) (at time.Duration, ok bool) {
+	if p.stoppable(v) || v.hasLent() || v.state != running {
+		return p.now, true
+	}
+	least, _, known := p.foretell(v)
+	if !known || v.job.Endless {
+		return p.now, !v.job.Endless
+	}
+	return p.now + stretched(v.bounded(p.now, least), v.cost(v.placement)), true
 }
 
 // likeOthers reports whether waits of other gangs tell how long this one lasts.

@@ -128,6 +128,37 @@ func TestExpectBehindServices(t *testing.T) {
 	}
 }
 
+// After many short waits a gang that cannot start before a run of ten hours ends is not foretold a
+// start within minutes: what is known of that run counts beside the waits.
+func TestExpectInJamAfterShortWaits(t *testing.T) {
+	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := New(Options{Order: FIFO, Backfill: BackfillReserved, Placement: pal.Policy{Name: pal.PAL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gang := pal.Gang{ID: "g", Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 1, GPUs: 4}}}
+	submit := func(at time.Duration, id string) {
+		if err := q.Submit(at, Job{ID: id, Gang: gang, Estimate: 10 * time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	submit(0, "holds")
+	for _, a := range q.Decide(0, c) {
+		c.Take(gang, a.Placement)
+		q.Started(0, a.Job, a.Placement)
+	}
+	for i := range 2 * fewestWaits {
+		q.forecasts.remember(&prediction{at: time.Duration(i), started: true, waited: time.Duration(i) * 15 * time.Second})
+	}
+	submit(time.Minute, "waits")
+	if ws := q.Waiting(time.Minute, c); len(ws) != 1 || ws[0].From < 2*time.Hour || ws[0].To < 10*time.Hour {
+		t.Errorf("the only GPUs are held for 10 h, and ranges are wide at first: %+v", ws)
+	}
+}
+
 // A gang that waits until another job of its user ends has no expected start, however long others
 // waited.
 func TestExpectBeyondLimitOfUser(t *testing.T) {

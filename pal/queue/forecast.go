@@ -165,9 +165,10 @@ func (f *forecasts) byLength(now time.Duration) []length {
 
 // foretellStart returns the range in which a waiting gang will start, eight times in ten, given how
 // many GPUs those ahead request. It is unknown until a few gangs have waited. The range lies
-// between one tenth and nine tenths of the weight of the stored waits, which are given by length.
-// It is widened by what earlier ranges have taught.
-func (f *forecasts) foretellStart(now time.Duration, e *entry, ahead int, waits []length) prediction {
+// between one tenth and nine tenths of the weight of the stored waits, which are given by length,
+// but not before enough GPUs come free (see soonest): short waits tell nothing of a jam. It is
+// widened by what earlier ranges have taught.
+func (f *forecasts) foretellStart(now time.Duration, e *entry, ahead int, soonest time.Duration, waits []length) prediction {
 	r := prediction{waitFeatures: alike(now, e, ahead), at: now}
 	if len(waits) < fewestWaits {
 		return r
@@ -187,8 +188,9 @@ func (f *forecasts) foretellStart(now time.Duration, e *entry, ahead int, waits 
 		}
 		return waits[len(waits)-1].secs
 	}
-	from := quantile(rangeMisses) * math.Exp(-f.from)
-	to := max(from, max(quantile(1-rangeMisses), leastRange.Seconds())*math.Exp(f.until))
+	least := (soonest - now).Seconds()
+	from := max(quantile(rangeMisses), least) * math.Exp(-f.from)
+	to := max(from, max(quantile(1-rangeMisses), least, leastRange.Seconds())*math.Exp(f.until))
 	r.from, r.to, r.low, r.known = now+seconds(from), now+seconds(to), from >= 1, true
 	return r
 }
@@ -223,7 +225,7 @@ func (p *pass) checkForecast() {
 			}
 		}
 		if len(e.foretold) < maxChecks {
-			r := p.forecasts.foretellStart(p.now, e, p.ahead(e), p.forecasts.byLength(p.now))
+			r := p.forecasts.foretellStart(p.now, e, p.ahead(e), p.soonest(e), p.forecasts.byLength(p.now))
 			e.foretold = append(e.foretold, &r)
 			p.forecasts.remember(&r)
 		}

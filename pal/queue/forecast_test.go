@@ -30,7 +30,7 @@ func TestRangesHold(t *testing.T) {
 				now := time.Duration(i) * time.Hour
 				ahead := 1 << r.IntN(10)
 				e := &entry{gpus: 1 << r.IntN(4), expect: time.Hour, waitingSince: now}
-				f := q.forecasts.foretellStart(now, e, ahead, q.forecasts.byLength(now))
+				f := q.forecasts.foretellStart(now, e, ahead, now, q.forecasts.byLength(now))
 				start := now + seconds(wait(r, i, ahead))
 				if i >= 500 {
 					asked++
@@ -54,17 +54,17 @@ func TestRangesHold(t *testing.T) {
 func TestRangeFollowsTheLine(t *testing.T) {
 	q := newQueue(t)
 	e := &entry{gpus: 1, expect: time.Hour}
-	if f := q.forecasts.foretellStart(0, e, 0, q.forecasts.byLength(0)); f.known {
+	if f := q.forecasts.foretellStart(0, e, 0, 0, q.forecasts.byLength(0)); f.known {
 		t.Error("a start is foretold before anybody waited")
 	}
 	for i := range 200 {
 		ahead := 1 << (i % 10)
-		f := q.forecasts.foretellStart(0, e, ahead, q.forecasts.byLength(0))
+		f := q.forecasts.foretellStart(0, e, ahead, 0, q.forecasts.byLength(0))
 		q.forecasts.remember(&f)
 		e.foretold = []*prediction{&f}
 		q.forecasts.learnWait(time.Duration(ahead)*time.Minute, e)
 	}
-	first, last := q.forecasts.foretellStart(0, e, 1, q.forecasts.byLength(0)), q.forecasts.foretellStart(0, e, 512, q.forecasts.byLength(0))
+	first, last := q.forecasts.foretellStart(0, e, 1, 0, q.forecasts.byLength(0)), q.forecasts.foretellStart(0, e, 512, 0, q.forecasts.byLength(0))
 	if first.to >= last.from {
 		t.Errorf("behind nobody %v to %v, behind 512 GPUs %v to %v", first.from, first.to, last.from, last.to)
 	}
@@ -75,7 +75,7 @@ func TestRangeFollowsTheLine(t *testing.T) {
 func TestForgottenGangTeachesNothing(t *testing.T) {
 	q := newQueue(t)
 	e := &entry{gpus: 1, expect: time.Hour}
-	f := q.forecasts.foretellStart(0, e, 0, q.forecasts.byLength(0))
+	f := q.forecasts.foretellStart(0, e, 0, 0, q.forecasts.byLength(0))
 	q.forecasts.remember(&f)
 	e.foretold = []*prediction{&f}
 	q.forecasts.forget(e)
@@ -96,9 +96,13 @@ func TestChecksComeFromAllOfTheQueue(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for range 100 * checkEvery {
 		q.passes++
-		p := &pass{planner: q.at(time.Minute, nil)}
+		p := &pass{planner: q.at(time.Minute, c)}
 		p.checkForecast()
 	}
 	var quarters [4]int

@@ -94,7 +94,7 @@ func (t *foretelling) add(j trace.Job, half, most time.Duration) {
 // foretellAll are the results on all sources.
 func foretellAll(found []source) (ts []foretelling, err error) {
 	for _, s := range found {
-		for _, r := range slices.Concat([]regime{{name: constant}}, regimes()) {
+		for _, r := range slices.Concat([]regime{{name: constant}}, ownLines()) {
 			if r.baseline != "" || r.stops != nil {
 				continue
 			}
@@ -125,7 +125,7 @@ func foretoldTables(b *bytes.Buffer, ts []foretelling) {
 	b.WriteString(foretoldText)
 	for i, p := range []part{chosen, reported} {
 		fmt.Fprintf(b, "%s:\n\n| | traces | loss of the median | loss of 90 %% | as foretold, median | as foretold, 90 %% | within a factor of two |\n|---|---|---|---|---|---|---|\n", halves[i])
-		for _, r := range slices.Concat([]regime{{name: constant}}, regimes()) {
+		for _, r := range slices.Concat([]regime{{name: constant}}, ownLines()) {
 			n, sum := 0.0, foretelling{}
 			for _, t := range ts {
 				if t.Part == p && t.Regime == r.name {
@@ -144,7 +144,9 @@ func foretoldTables(b *bytes.Buffer, ts []foretelling) {
 const sidesText = `
 ## Who gains
 
-Half of the jobs, drawn by chance, say or allow something. The table has the average of each half, over its own when nobody does.
+Half of the jobs, drawn by chance, say or allow something. The first table has the average of each half, over its own when nobody
+does. The second compares each job with itself: with half of the jobs it estimates, and in a second run with the halves exchanged it says
+nothing. The average of all jobs when they estimate, over that when they do not; a percent more or less is none.
 
 `
 
@@ -155,14 +157,17 @@ func sidesTables(b *bytes.Buffer, fs []felt) {
 	for _, f := range fs {
 		by[f.key()] = f
 	}
+	under := func(f felt, regime string) (felt, bool) {
+		f.Regime = regime
+		w, ok := by[f.key()]
+		return w, ok
+	}
 	for i, p := range []part{chosen, reported} {
 		fmt.Fprintf(b, "%s:\n\n| | cells | those who do | the others | cells where those who do gain less |\n|---|---|---|---|---|\n", halves[i])
 		for _, r := range [][2]string{{stopHalf, sayNothing}, {honest, nameless}} {
 			n, less, do, others := 0.0, 0, 0.0, 0.0
 			for _, f := range fs {
-				was := f
-				was.Regime = r[1]
-				w, ok := by[was.key()]
+				w, ok := under(f, r[1])
 				if f.Part != p || f.Regime != r[0] || !ok {
 					continue
 				}
@@ -177,6 +182,24 @@ func sidesTables(b *bytes.Buffer, fs []felt) {
 			}
 		}
 		fmt.Fprintln(b)
+	}
+	for i, p := range []part{chosen, reported} {
+		n, sum, worst, harmed := 0.0, 0.0, 0.0, 0
+		for _, f := range fs {
+			o, ok := under(f, honestOther)
+			if f.Part != p || f.Regime != honest || !ok {
+				continue
+			}
+			over := (f.Half + o.Others) / (f.Others + o.Half)
+			n, sum, worst = n+1, sum+math.Log(over), max(worst, over)
+			if over > 1.01 {
+				harmed++
+			}
+		}
+		if n > 0 {
+			fmt.Fprintf(b, "%s:\n\n| | cells | average | worst cell | cells in which estimates cost |\n|---|---|---|---|---|\n| each job, over itself | %.0f | %.3f | %.2f | %d |\n\n",
+				halves[i], n, math.Exp(sum/n), worst, harmed)
+		}
 	}
 }
 
@@ -200,7 +223,7 @@ func wideTables(b *bytes.Buffer, fs []felt) {
 	}
 	for i, p := range []part{chosen, reported} {
 		fmt.Fprintf(b, "%s:\n\n| | cells | mean | worst cell | cells above 1.3 | p95 slowdown | average over EASY |\n|---|---|---|---|---|---|---|\n", halves[i])
-		for _, r := range regimes() {
+		for _, r := range ownLines() {
 			n, sum, slow, avg, worst, above := 0.0, 0.0, 0.0, 0.0, 0.0, 0
 			for _, f := range fs {
 				e, ok := easy[f.Trace]

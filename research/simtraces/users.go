@@ -42,8 +42,9 @@ type regime struct {
 // draw is a number from 0 to 1 of a job and a purpose.
 func draw(i int, purpose uint64) float64 { return rand.New(rand.NewPCG(purpose, uint64(i))).Float64() }
 
-func half(i int) bool { return draw(i, 7) < 0.5 }
-func all(int) bool    { return true }
+func half(i int) bool  { return draw(i, 7) < 0.5 }
+func other(i int) bool { return !half(i) }
+func all(int) bool     { return true }
 
 // Guesses of users. short ones are too short, by up to 5 times; of close ones the run time is within a
 // factor of five either way.
@@ -65,9 +66,10 @@ func mixed(i int, j trace.Job) time.Duration {
 
 func secs(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-func ofHalf(says func(int, trace.Job) time.Duration) func(int, trace.Job) time.Duration {
+// only says what says does, for the jobs of which of is true.
+func only(of func(int) bool, says func(int, trace.Job) time.Duration) func(int, trace.Job) time.Duration {
 	return func(i int, j trace.Job) time.Duration {
-		if !half(i) {
+		if !of(i) {
 			return 0
 		}
 		return says(i, j)
@@ -96,6 +98,9 @@ func falsely(i int, done float64) float64 {
 }
 
 const sayNothing, stopHalf, stopAll, honest, nameless = "no estimates", "half may be stopped", "all may be stopped", "half estimate, no names", "nobody estimates, no names"
+
+// honestOther is honest with the halves exchanged. It is for one table, and has no line of its own.
+const honestOther = "the other half estimates, no names"
 
 // halves are what the halves of the traces are called.
 var halves = []string{"Traces and seeds that rules were chosen by", "Traces and seeds that they were not chosen by"}
@@ -139,13 +144,19 @@ func regimes() []regime {
 		{name: "half may be stopped, hourly checkpoints", stops: half, hourly: true},
 		{name: stopAll, stops: all},
 		{name: "all may be stopped, users' guesses", says: mixed, stops: all},
-		{name: honest, says: ofHalf(near), nameless: true},
+		{name: honest, says: only(half, near), nameless: true},
+		{name: honestOther, says: only(other, near), nameless: true},
 		{name: nameless, nameless: true},
 		{name: "easy", baseline: "easy"},
 		{name: "easy-users", baseline: "easy-users"},
 		{name: "nomad-30m", baseline: "nomad-30m"},
 		{name: "clairvoyant", baseline: limit},
 	}
+}
+
+// ownLines are the regimes that have lines of their own.
+func ownLines() []regime {
+	return slices.DeleteFunc(regimes(), func(r regime) bool { return r.name == honestOther })
 }
 
 // felt is the outcome of a regime in a cell: times in seconds.
@@ -470,11 +481,11 @@ func usersTables(now, before []felt, ts []foretelling, of string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, usersText, "`make sim-users`", time.Now().UTC().Format(time.DateOnly), usersJobs, restartS)
 	nothing := func(f felt) felt { f.Regime = sayNothing; return f }
-	compared(&b, regimes(), now, now, nothing)
+	compared(&b, ownLines(), now, now, nothing)
 	if len(before) > 0 {
 		fmt.Fprintf(&b, "\n"+earlier+"\n\nEach line over itself%s.\n\n", of)
 		before = slices.DeleteFunc(slices.Clone(before), func(f felt) bool { return !ofOurs(f) })
-		compared(&b, regimes(), now, before, func(f felt) felt { return f })
+		compared(&b, ownLines(), now, before, func(f felt) felt { return f })
 	}
 	sidesTables(&b, now)
 	wideTables(&b, now)

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -92,5 +93,21 @@ func TestFelt(t *testing.T) {
 	}})
 	if f.AvgJCT != 200 || f.P99 != 3 || f.WideWorst != 200 || f.MostStops != 2 || f.Lost != round(1./9) || f.Makespan != 300 {
 		t.Errorf("%+v", f)
+	}
+}
+
+// Each job is compared with itself: in the first cell estimators have two thirds of what the same jobs
+// have when they say nothing, although in the first run the silent ones have less.
+func TestEachJobOverItself(t *testing.T) {
+	fs := []felt{
+		{Trace: "t", Part: reported, Regime: honest, Half: 200, Others: 100},
+		{Trace: "t", Part: reported, Regime: honestOther, Half: 500, Others: 200},
+		{Trace: "u", Part: reported, Regime: honest, Half: 100, Others: 100},
+		{Trace: "u", Part: reported, Regime: honestOther, Half: 100, Others: 104},
+	}
+	var b bytes.Buffer
+	sidesTables(&b, fs)
+	if want := "| each job, over itself | 2 | 0.825 | 1.02 | 1 |"; !strings.Contains(b.String(), want) {
+		t.Errorf("no line %q in\n%s", want, b.String())
 	}
 }
