@@ -28,7 +28,7 @@ func (p *Placer) step(ctx context.Context, t *model.Tracked, e gang.Event) {
 	t.Idle = false
 	for e != nil {
 		was, trouble := t.State(), t.Trouble
-		todo := t.Step(e, p.m.World())
+		heard, todo := e, t.Step(e, p.m.World())
 		p.changed = p.changed || len(todo) > 0 || !t.Trouble.Same(trouble) || t.State() != was
 		e = nil
 		for _, effect := range todo {
@@ -36,7 +36,7 @@ func (p *Placer) step(ctx context.Context, t *model.Tracked, e gang.Event) {
 				panic("an effect within the placer has an answer")
 			}
 		}
-		p.noteState(t, was)
+		p.noteState(t, was, heard)
 	}
 }
 

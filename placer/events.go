@@ -64,6 +64,9 @@ type Event struct {
 	GPUs   []string `json:"gpus,omitempty"`
 	// Text describes the event, without its subject.
 	Text string `json:"text"`
+	// Since is since when it has been so, if the placer found the job like that when it first saw
+	// it: an earlier placer may have told.
+	Since time.Time `json:"-"`
 }
 
 // eventGPUs is how many GPUs one event names at most.
@@ -139,7 +142,12 @@ func (e Event) For(sees model.Sees, operator func() bool) (_ Event, ok bool) {
 
 // emit adds an event about a job.
 func (p *core) emit(k cluster.JobKey, kind EventKind, text string) {
-	p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: kind, Namespace: k.Namespace, Job: k.ID, Text: oneLine(text)})
+	p.emitFound(k, kind, text, time.Time{})
+}
+
+// emitFound adds an event about a job that has been so since then.
+func (p *core) emitFound(k cluster.JobKey, kind EventKind, text string, since time.Time) {
+	p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: kind, Namespace: k.Namespace, Job: k.ID, Text: oneLine(text), Since: since})
 }
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
@@ -158,16 +166,32 @@ func stopText(t *model.Tracked) string {
 	return text + "; it starts again as a whole"
 }
 
-// noteState adds an event if a gang's state has changed.
-func (p *core) noteState(t *model.Tracked, was gang.State) {
+// foundSince is since when a job has been as the placer found it, when it first saw the job or read its
+// record; zero if it became so before the placer's eyes, or that is not known.
+func (p *core) foundSince(t *model.Tracked, was gang.State, e gang.Event) time.Time {
+	_, read := e.(gang.RecordRead)
+	switch f := p.m.World().LastFailure(t.Job); {
+	case was != "" && !read || t.Job.SubmitTime == nil:
+		return time.Time{}
+	case f != nil:
+		return f.At
+	case t.State() == gang.Lost: // some time since it was submitted
+		return time.Time{}
+	}
+	return time.Unix(0, *t.Job.SubmitTime)
+}
+
+// noteState adds an event if a gang's state has changed by what it has just heard.
+func (p *core) noteState(t *model.Tracked, was gang.State, heard gang.Event) {
 	is := t.State()
 	if p.hooks.Events == nil || is == was {
 		return
 	}
+	found := p.foundSince(t, was, heard)
 	switch is {
 	case gang.Waiting:
 		if was == "" {
-			p.emit(t.Key, Queued, "waits for "+model.GPURange(float64(t.Request.Least().GPUs()), float64(t.Request.Gang.GPUs())))
+			p.emitFound(t.Key, Queued, "waits for "+model.GPURange(float64(t.Request.Least().GPUs()), float64(t.Request.Gang.GPUs())), found)
 		} else if was != gang.Committing && was != gang.Rejected {
 			text := "waits again; it was " + string(was)
 			if was == gang.Completing {
@@ -183,12 +207,12 @@ func (p *core) noteState(t *model.Tracked, was gang.State) {
 		_, forJob := t.Stopping()
 		p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: Stopped, Namespace: t.Key.Namespace, Job: t.Key.ID, ForJob: forJob, Text: stopText(t)})
 	case gang.Lost:
-		p.emit(t.Key, LostMembers, "ended before its members had finished")
+		p.emitFound(t.Key, LostMembers, "ended before its members had finished", found)
 	case gang.Failed:
-		p.emit(t.Key, GivenUp, t.GaveUp().String())
+		p.emitFound(t.Key, GivenUp, t.GaveUp().String(), found)
 	case gang.Rejected:
 		if t.Refused != nil {
-			p.emit(t.Key, Refused, t.Refused.Error())
+			p.emitFound(t.Key, Refused, t.Refused.Error(), found)
 		}
 	case gang.Ended:
 		if was != "" {

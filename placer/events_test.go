@@ -162,6 +162,34 @@ func TestEventsOfHealth(t *testing.T) {
 	})
 }
 
+// What a placer finds as an earlier one left it says since when it has been so: an event that somebody has
+// been told is not told again.
+func TestEventsOfWhatIsFound(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		p := w.StartPlacer()
+		w.Submit(bed.Gang{Name: "broken", Change: func(j *api.Job) {
+			j.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "exit 3"}
+		}})
+		w.Submit(bed.Gang{Name: "mistaken", Meta: map[string]string{"pal_class": "Z"}})
+		w.RunFor(5 * time.Minute)
+		p.Stop()
+		stopped := time.Now()
+		w.RunFor(time.Minute)
+		p = w.StartPlacer()
+		w.RunFor(time.Minute)
+		var got []string
+		es, _ := p.Events.After(0)
+		for _, e := range es {
+			got = append(got, fmt.Sprint(e.Kind, " ", e.Job, " ", !e.Since.IsZero() && e.Since.Before(stopped)))
+		}
+		slices.Sort(got)
+		if want := []string{"failed broken true", "lost broken true", "rejected mistaken true"}; !slices.Equal(got, want) {
+			w.T.Errorf("%q, want %q", got, want)
+		}
+	})
+}
+
 // A gang that is stopped since not all of its members could run starts again, it says, but
 // not the last time: then it is given up.
 func TestLastStopOfAGangThatFails(t *testing.T) {

@@ -214,8 +214,15 @@ func (a *Agent) beside(ctx context.Context, file File, client *nomad.Client, cfg
 	if err != nil {
 		return err
 	}
-	for _, n := range notifiers {
-		start(func() { a.notify(ctx, n) })
+	if len(notifiers) > 0 {
+		before, err := store.In(client).Heartbeat().Read(ctx)
+		if err != nil { // then things are told twice
+			a.log.Warn("cannot read until when an earlier placer was active", "error", err)
+		}
+		for _, n := range notifiers {
+			n.told = before.Of.Worked
+			start(func() { a.notify(ctx, n) })
+		}
 	}
 	if file.Learn == nil {
 		return nil

@@ -64,6 +64,8 @@ type notifier struct {
 	body   *template.Template
 	http   *retryablehttp.Client
 	count  func(outcome string)
+	// told is until when an earlier placer told what happened.
+	told time.Time
 }
 
 // notifiers are those of a configuration, or what is wrong with it.
@@ -216,7 +218,7 @@ func (n *notifier) text(e placer.Event) ([]byte, error) {
 // wants reports whether an event is to be sent, and returns it without what its readers may not know.
 // Events about GPUs belong to no namespace.
 func (n *notifier) wants(e placer.Event) (placer.Event, bool) {
-	if !slices.Contains(n.kinds, e.Kind) {
+	if !slices.Contains(n.kinds, e.Kind) || !e.Since.IsZero() && e.Since.Before(n.told) {
 		return e, false
 	}
 	if len(n.of.Namespaces) == 0 {

@@ -130,6 +130,22 @@ func TestNotify(t *testing.T) {
 	}
 }
 
+// What a placer finds as an earlier one left it is not told again; what came about while none was active is.
+func TestNotifyOnce(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t)
+	n, _, _ := notifierOf(t, Notify{URL: r.URL, Body: `{"job": {{ json .Job }}}`})
+	n.told = time.Now()
+	runs(t, n, r, eventsOf(
+		placer.Event{Kind: placer.GivenUp, Namespace: "default", Job: "told", Since: n.told.Add(-time.Second)},
+		placer.Event{Kind: placer.GivenUp, Namespace: "default", Job: "new", Since: n.told.Add(time.Second)},
+		placer.Event{Kind: placer.Refused, Namespace: "default", Job: "now"},
+	), 0, 3)
+	if d := cmp.Diff([]string{`{"job": "new"}`, `{"job": "now"}`, `{"job": "end"}`}, r.bodies()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
 // What a receiver refuses, does not take for too long, or what has become old, is given up: it does not
 // keep later events back. The log does not tell the URL, which may be a secret.
 func TestNotificationsAreGivenUp(t *testing.T) {

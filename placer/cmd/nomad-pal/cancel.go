@@ -7,10 +7,12 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -18,7 +20,7 @@ import (
 var helpCancel = help("cancel [options] <job>... | -mine", `
 Stops jobs, and all runs of a parameterized or periodic one: an array as a whole.
 "nomad job stop" leaves these running. A job that is stopped gives up its place
-in the queue.
+in the queue. A job that was given up is stopped, too: it leaves the lists.
 
 Cancel Options:
 
@@ -66,6 +68,7 @@ func runCancel(b *base, args []string) int {
 // running are the jobs of these names and all that they have made, those that have not ended. A name
 // that does not exist is an error before anything is stopped.
 func running(b *base, client *nomad.Client, ids []string) (all []string, err error) {
+	gaveUp := sync.OnceValue(func() []string { return givenUp(b) })
 	for _, id := range ids {
 		k := cluster.JobKey{Namespace: b.namespace, ID: id}
 		job, err := client.Job(b.ctx, k)
@@ -75,7 +78,7 @@ func running(b *base, client *nomad.Client, ids []string) (all []string, err err
 		if err != nil {
 			return nil, err
 		}
-		found, err := withRuns(b, client.API(), job)
+		found, err := withRuns(b, client.API(), job, gaveUp)
 		if err != nil {
 			return nil, err
 		}
@@ -88,12 +91,31 @@ func running(b *base, client *nomad.Client, ids []string) (all []string, err err
 	return all, nil
 }
 
-// withRuns are a job and the jobs that it has made, those that have not ended: itself first,
-// so that it makes no more.
-func withRuns(b *base, c *api.Client, job *api.Job) (ids []string, err error) {
-	if (job.Status == nil || *job.Status != "dead") && !rewrite.Stopped(job) {
-		ids = append(ids, *job.ID)
+// givenUp are the jobs of the namespace that the placer has given up, as far as an agent tells. To Nomad
+// they are dead like those that are done, but they stay in lists until they are stopped.
+func givenUp(b *base) (ids []string) {
+	a, err := b.ask()
+	if err != nil {
+		return nil
 	}
+	jobs, err := a.Jobs()
+	for _, j := range jobs {
+		if err == nil && j.Namespace == b.namespace && j.State == gang.Failed {
+			ids = append(ids, j.Job)
+		}
+	}
+	return ids
+}
+
+// withRuns are a job and the jobs that it has made, those that have not ended or were given up: itself
+// first, so that it makes no more.
+func withRuns(b *base, c *api.Client, job *api.Job, gaveUp func() []string) (ids []string, err error) {
+	stops := func(id, status string, stopped bool) {
+		if !stopped && (status != "dead" || slices.Contains(gaveUp(), id)) {
+			ids = append(ids, id)
+		}
+	}
+	stops(*job.ID, *cmp.Or(job.Status, new(string)), rewrite.Stopped(job))
 	if !job.IsParameterized() && !job.IsPeriodic() {
 		return ids, nil
 	}
@@ -102,8 +124,8 @@ func withRuns(b *base, c *api.Client, job *api.Job) (ids []string, err error) {
 		return nil, fmt.Errorf("listing the runs of job %q: %w", *job.ID, err)
 	}
 	for _, s := range stubs {
-		if s.ParentID == *job.ID && s.Status != "dead" && !s.Stop {
-			ids = append(ids, s.ID)
+		if s.ParentID == *job.ID {
+			stops(s.ID, s.Status, s.Stop)
 		}
 	}
 	return ids, nil

@@ -8,6 +8,24 @@ import (
 	"testing"
 )
 
+// A job that was given up is dead to Nomad, but is in lists until it is stopped.
+func TestCancelOfAJobThatWasGivenUp(t *testing.T) {
+	c := newCluster(t)
+	c.agent("", "retries = 0\nhttp {\n  bind_port = 0\n}\n")
+	text := strings.NewReplacer("sleep 3600", "exit 3", "group \"g\" {", "group \"g\" {\n    restart {\n      attempts = 0\n      mode = \"fail\"\n    }\n    reschedule {\n      attempts = 0\n      unlimited = false\n    }").Replace(jobText("default", "broken", 1))
+	if code, out, said := c.reads(text, "run", "-detach", "-"); code != 0 {
+		t.Fatalf("run: %d\n%s%s", code, out, said)
+	}
+	c.until("it is given up", func() bool { _, out, _ := c.does("status"); return strings.Contains(out, "failed") })
+	if code, out, said := c.does("cancel", "broken"); code != 0 || out != "Stopped default/broken\n" {
+		t.Fatalf("%d %s%s", code, out, said)
+	}
+	c.until("it is gone", func() bool { _, out, _ := c.does("status"); return !strings.Contains(out, "broken") })
+	if code, out, said := c.does("cancel", "broken"); code != 0 || out != "Nothing to stop.\n" {
+		t.Fatalf("%d %s%s", code, out, said)
+	}
+}
+
 // An array is stopped whole by one command; other jobs run on.
 func TestCancelOfAnArray(t *testing.T) {
 	c := newCluster(t)

@@ -152,8 +152,8 @@ func gpuState(g query.GPU) painted {
 	switch {
 	case g.State == model.GPUUnhealthy:
 		p = painted{red, p.text + ": " + oneLine(g.Unhealthy)}
-	case g.State == model.GPUQuarantined:
-		p = painted{red, p.text}
+	case g.State == model.GPUQuarantined && g.Quarantine != nil:
+		p = painted{red, p.text + ": " + oneLine(g.Quarantine.Reason)}
 	case g.State == model.GPUUnavailable:
 		p = painted{yellow, p.text + ": " + g.Unavailable}
 	case g.State == model.GPUFree:

@@ -214,6 +214,9 @@ func TestOperatorsQuarantine(t *testing.T) {
 	if _, out, _ := c.does("quarantine"); !strings.Contains(out, "it is lifted") || !strings.Contains(out, "fan is replaced") {
 		t.Error(out)
 	}
+	if _, out, _ := c.does("gpus", "-node", "node-1"); !strings.Contains(out, "quarantined: fan is replaced") {
+		t.Error(out)
+	}
 	if _, out, _ := c.does("plan", c.job("default", "all", 8)); strings.Contains(out, "would start now") {
 		t.Error(out)
 	}
