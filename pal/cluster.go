@@ -80,7 +80,7 @@ type groupState struct {
 // gpuState is a GPU and whether it can be chosen. available follows from taken and
 // the GPU's health; it is stored so that refresh sees what has changed.
 type gpuState struct {
-	GPU
+	*GPU      // replaced, never changed: clones share it
 	group     int32
 	taken     bool  // in use, or promised
 	available bool  // neither taken, unhealthy nor quarantined
@@ -171,7 +171,8 @@ func (c *Cluster) addGroup(n *nodeState, g DeviceGroup, models map[string]int32)
 	}
 	gi := int32(len(c.groups))
 	gs := groupState{node: int32(len(c.nodes)), model: m, first: int32(len(c.gpus)), n: int32(len(g.GPUs)), shared: g.Shared}
-	for _, u := range g.GPUs {
+	own := slices.Clone(g.GPUs)
+	for i, u := range own {
 		if err := checkGPU(u); err != nil {
 			return err
 		}
@@ -180,7 +181,7 @@ func (c *Cluster) addGroup(n *nodeState, g DeviceGroup, models map[string]int32)
 		}
 		c.byID[u.ID] = int32(len(c.gpus))
 		gs.hasSubdomain = gs.hasSubdomain || u.NUMA != 0 || u.Island != 0
-		c.gpus = append(c.gpus, gpuState{GPU: u, group: gi})
+		c.gpus = append(c.gpus, gpuState{GPU: &own[i], group: gi})
 	}
 	c.groups = append(c.groups, gs)
 	c.largestGroup = max(c.largestGroup, len(g.GPUs))
@@ -206,7 +207,7 @@ func (c *Cluster) bin() {
 	for k := range NumClasses {
 		for i := range c.gpus {
 			m := &c.models[c.groups[c.gpus[i].group].model]
-			m.values[k] = append(m.values[k], binValue(&c.gpus[i].GPU, k))
+			m.values[k] = append(m.values[k], binValue(c.gpus[i].GPU, k))
 		}
 		for m := range c.models {
 			vs := c.models[m].values[k]
@@ -224,7 +225,7 @@ func (c *Cluster) bin() {
 		// Until countOutliers is called all groups are taken to have no outlier.
 		c.upTo[k], c.inlierOffset[k] = make([]uint16, size), c.offset[k]
 		for i := range c.gpus {
-			m, value := &c.models[c.groups[c.gpus[i].group].model], binValue(&c.gpus[i].GPU, k)
+			m, value := &c.models[c.groups[c.gpus[i].group].model], binValue(c.gpus[i].GPU, k)
 			r, _ := slices.BinarySearch(m.values[k], value)
 			c.ranks[k][i] = uint16(r)
 			if score := c.gpus[i].Scores[k]; score > 0 && c.gpus[i].Degraded == "" {
@@ -361,19 +362,19 @@ func (c *Cluster) SetTaken(gpu int, taken bool) {
 
 // SetHealth marks one GPU as healthy or not, and as quarantined or not.
 func (c *Cluster) SetHealth(gpu int, unhealthy, quarantined bool) {
-	now := c.gpus[gpu].GPU
+	now := *c.gpus[gpu].GPU
 	now.Unhealthy, now.Quarantined = unhealthy, quarantined
-	c.setUse(gpu, now)
+	c.setUse(gpu, &now)
 }
 
 // SetUnavailable marks a GPU as unavailable, or as available again.
 func (c *Cluster) SetUnavailable(gpu int, unavailable bool) {
-	now := c.gpus[gpu].GPU
+	now := *c.gpus[gpu].GPU
 	now.Unavailable = unavailable
-	c.setUse(gpu, now)
+	c.setUse(gpu, &now)
 }
 
-func (c *Cluster) setUse(gpu int, now GPU) {
+func (c *Cluster) setUse(gpu int, now *GPU) {
 	u := &c.gpus[gpu]
 	c.countUnhealthy(u.group, outOfUse(now)-outOfUse(u.GPU))
 	u.GPU = now
@@ -393,7 +394,7 @@ func (c *Cluster) countUnhealthy(group, n int32) {
 }
 
 // outOfUse is 1 for a GPU that cannot be chosen whoever uses it, else 0.
-func outOfUse(u GPU) int32 {
+func outOfUse(u *GPU) int32 {
 	if u.Unhealthy || u.Quarantined || u.Unavailable {
 		return 1
 	}
@@ -419,7 +420,7 @@ func (c *Cluster) FreeGPUs() int { return c.free }
 func (c *Cluster) NumGPUs() int { return len(c.gpus) }
 
 // GPU describes GPU i, 0 ≤ i < NumGPUs.
-func (c *Cluster) GPU(i int) GPU { return c.gpus[i].GPU }
+func (c *Cluster) GPU(i int) GPU { return *c.gpus[i].GPU }
 
 // Find is the index of the GPU with the instance id, -1 if there is none.
 func (c *Cluster) Find(id string) int {

@@ -519,7 +519,7 @@ func (c *Cluster) places(group int, t Tier) iter.Seq2[place, int] {
 	case TierIsland, TierNUMA:
 		in := map[place]int{}
 		for i := gs.first; i < gs.first+gs.n; i++ {
-			if sub := subdomainOf(&c.gpus[i].GPU, t); sub != 0 {
+			if sub := subdomainOf(c.gpus[i].GPU, t); sub != 0 {
 				in[place{gs.model, int32(group), int32(sub)}]++
 			}
 		}

@@ -228,7 +228,7 @@ func (s *search) subdomains(group int32, t Tier) []uint16 {
 	subs := s.c.scratch.subs[:0]
 	g := s.c.groups[group]
 	for i := g.first; i < g.first+g.n; i++ {
-		if sub := subdomainOf(&s.c.gpus[i].GPU, t); sub != 0 && !slices.Contains(subs, sub) {
+		if sub := subdomainOf(s.c.gpus[i].GPU, t); sub != 0 && !slices.Contains(subs, sub) {
 			subs = append(subs, sub)
 		}
 	}
@@ -250,7 +250,7 @@ func (s *search) subdomain(group int32, t Tier, sub uint16) domain {
 	perBin := zeros(&s.c.scratch.perBin, len(s.values))
 	g := s.c.groups[group]
 	for i := g.first; i < g.first+g.n; i++ {
-		if s.mayChoose(int(i)) && subdomainOf(&s.c.gpus[i].GPU, t) == sub {
+		if s.mayChoose(int(i)) && subdomainOf(s.c.gpus[i].GPU, t) == sub {
 			perBin[s.toValue[g.model][s.c.ranks[s.k][i]]]++
 		}
 	}
@@ -396,7 +396,7 @@ func (s *search) within(d domain) []Member {
 	gpus := make([]int, 0, s.n)
 	for i := int(g.first); i < int(g.first+g.n) && len(gpus) < s.n; i++ {
 		u := &s.c.gpus[i]
-		if s.mayChoose(i) && s.toValue[g.model][s.c.ranks[s.k][i]] <= d.v && (d.sub == 0 || subdomainOf(&u.GPU, d.tier) == d.sub) {
+		if s.mayChoose(i) && s.toValue[g.model][s.c.ranks[s.k][i]] <= d.v && (d.sub == 0 || subdomainOf(u.GPU, d.tier) == d.sub) {
 			gpus = append(gpus, i)
 		}
 	}

@@ -267,7 +267,7 @@ func (c *Cluster) takes(g *Gang, group int32) bool {
 // its neighbours', and what it takes itself, relative to alone on the median GPU.
 func (c *Cluster) together(g *Gang, group int32) float64 {
 	self := g.occupant(0)
-	first := &c.gpus[c.groups[group].first].GPU
+	first := c.gpus[c.groups[group].first].GPU
 	longer, theirs := 1.0, 0.0
 	for _, o := range c.occupants(group) {
 		longer += o.members * c.costOf(self, o.Occupant)

@@ -28,7 +28,7 @@ func (s *search) predict(members []Member) Placement {
 	for _, m := range members {
 		p.Amount += s.c.Amount(m.GPUs...)
 		for _, u := range m.GPUs {
-			p.PMScore = max(p.PMScore, rawScore(&s.c.gpus[u].GPU, s.k))
+			p.PMScore = max(p.PMScore, rawScore(s.c.gpus[u].GPU, s.k))
 		}
 	}
 	p.Penalty, p.Speed, p.Model = s.c.locality[p.Tier][s.k], s.speed(members), s.modelOf(members)

@@ -122,9 +122,10 @@ func (p *core) holdJobs() {
 		if h == nil || t.Nomad != gang.Waiting || t.Refused != nil {
 			continue
 		}
-		t.After, t.Idle = reason.Reason{Kind: reason.Held, Cause: h.By, Until: h.At}, false
+		held := reason.Reason{Kind: reason.Held, Cause: h.By, Until: h.At}
 		if h.Why != "" {
-			t.After = t.After.Over(reason.Unread(h.Why))
+			held = held.Over(reason.Unread(h.Why))
 		}
+		t.After, t.Idle = &held, false
 	}
 }

@@ -281,11 +281,11 @@ func (p *Placer) syncQueue(ctx context.Context) {
 			continue
 		}
 		p.m.BeginJob(t.Key)
-		p.step(ctx, t, gang.Sync{Unread: t.PassedOver, After: !t.After.IsZero(), Eligible: t.Eligible})
+		p.step(ctx, t, gang.Sync{Unread: t.PassedOver, After: t.After != nil, Eligible: t.Eligible})
 		if t.Placed {
 			p.m.Queue.SetPlacement(gang.QueueTime(p.m.Time), t.Key.String(), p.m.At(t))
 		}
-		t.Idle = t.Quiet() && !t.PassedOver && t.After.IsZero()
+		t.Idle = t.Quiet() && !t.PassedOver && t.After == nil
 	}
 	p.m.EndJob()
 	p.m.Queue.LookAround(gang.QueueTime(p.m.Time), p.m.View.Cluster)

@@ -43,7 +43,7 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 	f := &p.m.Dependencies
 	kept, wanted, waits := map[cluster.JobKey]bool{}, map[cluster.JobKey]bool{}, map[*model.Tracked][]cluster.JobKey{}
 	for _, t := range p.m.Sorted() {
-		t.After, t.Eligible = reason.Reason{}, time.Time{}
+		t.After, t.Eligible = nil, time.Time{}
 		keys, waiting := t.Dependencies(), t.WaitsForOthers()
 		if waiting && len(keys) > 0 {
 			waits[t] = keys
@@ -63,21 +63,25 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 	p.queryDependencies(ctx, wanted, now, atMost)
 	inCircle := p.circles(waits)
 	for t, keys := range waits {
+		var after reason.Reason
 		for _, k := range keys {
 			of := f.Known[k]
 			if next, ok := inCircle[t.Key]; ok && next == k { // whatever else it waits for
-				t.After = reason.Reason{Kind: reason.InCircle, Jobs: []string{k.String()}}
+				after = reason.Reason{Kind: reason.InCircle, Jobs: []string{k.String()}}
 			}
 			if of.Finished.IsZero() {
-				t.After = t.After.Or(comesAfter(k, of.Why.Or(reason.Reason{Kind: reason.AheadChecked})))
+				after = after.Or(comesAfter(k, of.Why.Or(reason.Reason{Kind: reason.AheadChecked})))
 			} else if of.Finished.After(t.Eligible) {
 				t.Eligible = of.Finished
 			}
 		}
 		for _, k := range keys { // perhaps its name is misspelt
-			if _, circle := inCircle[t.Key]; !circle && isMissing(f.Known[k].Why) && !slices.ContainsFunc(t.After.Because, isMissing) {
-				t.After = t.After.And(comesAfter(k, f.Known[k].Why))
+			if _, circle := inCircle[t.Key]; !circle && isMissing(f.Known[k].Why) && !slices.ContainsFunc(after.Because, isMissing) {
+				after = after.And(comesAfter(k, f.Known[k].Why))
 			}
+		}
+		if !after.IsZero() {
+			t.After = &after
 		}
 	}
 }

@@ -91,7 +91,7 @@ func TestWhyItIsNotWhole(t *testing.T) {
 	decideAt(t, p, now)
 	why := reason.Reason{Kind: reason.NoRoomMissing}.Over(reason.Reason{Kind: reason.GPUs, Needs: 4})
 	g := p.m.Jobs[cluster.KeyOf(job)]
-	g.Trouble = why
+	g.SetTrouble(why)
 	p.publish(now.Add(time.Minute))
 	asked := p.Picture()
 	if e, err := asked.Explain(t.Context(), g.Key); err != nil || e.State != gang.Starting || !strings.HasSuffix(e.Reason.String(), "; "+why.String()) {

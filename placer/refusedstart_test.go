@@ -43,7 +43,7 @@ func TestGangRefusesItsStart(t *testing.T) {
 	p.commitAll(t.Context(), starts, now)
 	p.committed(t.Context(), starts[0], now)
 	if _, runs := placementOf(p, id); runs || first.Placed || first.Tries > 0 {
-		t.Errorf("in the queue it runs: %t, placed: %t, tries: %d (%s)", runs, first.Placed, first.Tries, first.Trouble.String())
+		t.Errorf("in the queue it runs: %t, placed: %t, tries: %d (%s)", runs, first.Placed, first.Tries, first.Trouble().String())
 	}
 	for _, u := range to.GPUs() {
 		if !p.m.View.Cluster.Available(u) {

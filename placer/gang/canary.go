@@ -47,7 +47,7 @@ func (g *Lifecycle) makeCanaryRoom(w World) ([]Effect, bool) {
 	case room.Gang.GPUs() == 0:
 		return nothing()
 	case !room.Fits:
-		g.Trouble = reason.Reason{Kind: reason.NoRoomCanaries}.Over(room.Reason)
+		g.SetTrouble(reason.Reason{Kind: reason.NoRoomCanaries}.Over(room.Reason))
 		return nothing()
 	}
 	es, _ := g.repin(ToCanary, room.Pins, w)

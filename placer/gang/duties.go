@@ -142,7 +142,7 @@ func (g *Lifecycle) makeWhole(w World) ([]Effect, bool) {
 	if es, enough := g.haveEvaluated(why, blocked, w); enough {
 		return es, len(es) == 0
 	}
-	was, stuck := g.Trouble, why
+	was, stuck := g.Trouble(), why
 	why = g.incomplete(reason.Incomplete, stuck)
 	g.fail(now, why)
 	// Nomad does not retry this batch job, so more room would not help.
@@ -150,17 +150,17 @@ func (g *Lifecycle) makeWhole(w World) ([]Effect, bool) {
 		return append([]Effect{g.log(Info, "goes on without the missing members", "reason", why)}, es...), false
 	}
 	if rest := g.runsInPart(e); rest != "" {
-		if g.Trouble = stuck.And(reason.Reason{Kind: rest}); g.Trouble.Same(was) {
+		if g.SetTrouble(stuck.And(reason.Reason{Kind: rest})); g.Trouble().Same(was) {
 			return nil, false
 		}
-		return []Effect{g.log(Warn, "members are missing, the others keep running", "reason", g.Trouble)}, false
+		return []Effect{g.log(Warn, "members are missing, the others keep running", "reason", g.Trouble())}, false
 	}
 	if g.Pins.Mode == rewrite.ModeClass && g.Have > 0 && (blocked || !g.NeedsAll()) && !g.someOver(e) {
 		es, on := g.extend(w)
 		if es != nil || on || !g.halfThere(w) {
 			return append([]Effect{g.log(Info, "looking for room for the missing members", "reason", why)}, es...), on
 		}
-		why = why.And(g.Trouble)
+		why = why.And(g.Trouble())
 	}
 	r, said := g.countFailure(w)
 	if r == nil || r.GivenUp.IsZero() {
@@ -179,7 +179,7 @@ func (g *Lifecycle) haveEvaluated(why reason.Reason, blocked bool, w World) (es 
 	}
 	switch {
 	case !why.IsZero() && g.read.deploys:
-		g.Trouble = g.incomplete(reason.Deploying, why)
+		g.SetTrouble(g.incomplete(reason.Deploying, why))
 		return nil, true
 	case !why.IsZero() && g.read.hasDeployment && g.evaluated != *g.Job.ModifyIndex:
 		// Nomad forgets a member that fails during a deployment, once that is over (seen on 1.11.3).
@@ -290,8 +290,8 @@ func (g *Lifecycle) repin(why Purpose, pins rewrite.Pins, w World) ([]Effect, bo
 func (g *Lifecycle) requeueMisplaced(w World) ([]Effect, bool) {
 	now := w.Now()
 	if !g.Misplaced {
-		if g.Trouble.Kind == reason.BesidePins {
-			g.Trouble = reason.Reason{}
+		if g.Trouble().Kind == reason.BesidePins {
+			g.trouble = nil
 		}
 		return nothing()
 	}
@@ -311,7 +311,7 @@ func (g *Lifecycle) requeueMisplaced(w World) ([]Effect, bool) {
 			if g.RetryAt = now.Add(evaluateAgain); g.read.deploys {
 				return nil, false
 			}
-			g.Trouble = reason.Reason{Kind: reason.BesidePins}
+			g.SetTrouble(reason.Reason{Kind: reason.BesidePins})
 			return nothing()
 		}
 	}
@@ -351,7 +351,7 @@ func (g *memory) recordReady(w World) ([]Effect, bool) {
 		r.Restarted = at
 	}
 	r.Ready, r.JobModifyIndex = w.Now(), *g.Job.JobModifyIndex
-	g.Tries, g.Trouble, g.Unsaved = 0, reason.Reason{}, false
+	g.Tries, g.trouble, g.Unsaved = 0, nil, false
 	return []Effect{SaveRecord{*r}}, true
 }
 

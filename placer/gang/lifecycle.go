@@ -88,14 +88,15 @@ type memory struct {
 	Held []string
 
 	// Tries counts failures since the last success. Nothing else is tried
-	// before RetryAt. Trouble is the last failure, for people.
+	// before RetryAt. trouble is the last failure, for people; nil if there is
+	// none: most gangs have none, and a picture has a copy of every gang.
 	Tries   int
 	RetryAt time.Time
-	Trouble reason.Reason
+	trouble *reason.Reason
 	// Never is why Nomad can place the gang on no node. It is not tried again
 	// until that may have changed.
 	Never *Never
-	// stumbled is the kind of effect that Trouble is about.
+	// stumbled is the kind of effect that trouble is about.
 	stumbled string
 
 	// unanswered: starts of the present version were sent and their outcome is
@@ -213,11 +214,22 @@ func (g *memory) Unsettled() bool {
 	return false
 }
 
+// Trouble is the last failure, for people; zero if there is none.
+func (g *memory) Trouble() reason.Reason {
+	if g.trouble == nil {
+		return reason.Reason{}
+	}
+	return *g.trouble
+}
+
+// SetTrouble makes that the last failure.
+func (g *memory) SetTrouble(why reason.Reason) { g.trouble = &why }
+
 // fail delays the next try: 2 s, 4 s, … 5 min.
 func (g *memory) fail(now time.Time, why reason.Reason) {
 	g.Tries++
 	g.RetryAt = now.Add(min(time.Second<<min(g.Tries, 10), 5*time.Minute))
-	g.Trouble = why
+	g.SetTrouble(why)
 }
 
 // reasonOf is why something failed.

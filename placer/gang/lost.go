@@ -121,6 +121,6 @@ func (g *memory) placeStopped(w World) ([]Effect, bool) {
 	if w.Now().Sub(g.evaluatedAt) < evaluateAgain {
 		return nothing()
 	}
-	g.Trouble = reason.Reason{Kind: reason.Replacing}
+	g.SetTrouble(reason.Reason{Kind: reason.Replacing})
 	return []Effect{g.log(Info, "asking Nomad to place stopped members again"), Evaluate{}}, false
 }

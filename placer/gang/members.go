@@ -92,13 +92,13 @@ func (g *Lifecycle) extend(w World) ([]Effect, bool) {
 	member := g.Request.Hints.OnFailure == rewrite.ReplaceMember
 	switch {
 	case !room.Fits:
-		g.Trouble = reason.Reason{Kind: reason.NoRoomMissing}.Over(room.Reason)
+		g.SetTrouble(reason.Reason{Kind: reason.NoRoomMissing}.Over(room.Reason))
 		return nil, false
 	case member && room.Pins.Ceiling != g.Pins.Ceiling:
-		g.Trouble = reason.Reason{Kind: reason.OnlyItsClass, Class: g.Pins.Ceiling}
+		g.SetTrouble(reason.Reason{Kind: reason.OnlyItsClass, Class: g.Pins.Ceiling})
 		return nil, false
 	case member && !slices.Equal(room.Pins.GPUs(), g.Pins.GPUs()):
-		g.Trouble = reason.Reason{Kind: reason.OnlyItsGPUs}
+		g.SetTrouble(reason.Reason{Kind: reason.OnlyItsGPUs})
 		return nil, false
 	}
 	g.read.room = &room

@@ -192,7 +192,7 @@ func (g *Lifecycle) change(e Event, w World) []Effect {
 	case !g.Asks():
 		return nil
 	case !room.Fits:
-		g.Trouble = reason.Reason{Kind: reason.RunsOnAsBefore}.Over(room.Reason)
+		g.SetTrouble(reason.Reason{Kind: reason.RunsOnAsBefore}.Over(room.Reason))
 		return nil
 	}
 	g.asks, g.read.room = false, &room
@@ -221,7 +221,7 @@ func (g *Lifecycle) preemptChanged(e Event, w World) []Effect {
 // resized records that a gang was placed again as a whole.
 func (g *Lifecycle) resized(w World) []Effect {
 	room := g.read.room
-	g.Trouble = reason.Reason{}
+	g.trouble = nil
 	r := Record{
 		Namespace: g.Key.Namespace, Job: g.Key.ID, Submitted: g.Submitted(), Decided: w.Now(),
 		JobModifyIndex: *g.Job.JobModifyIndex, Mode: room.Mode, Decision: room.Decision, Note: NoteResized,

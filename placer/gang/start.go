@@ -93,7 +93,7 @@ func (g *memory) cameAbout(o Observation) (out []Effect, ours bool) {
 	}
 	s := *o.CameAbout
 	g.record(s, *o.Job.JobModifyIndex)
-	g.Tries, g.RetryAt, g.Trouble, g.stumbled = 0, time.Time{}, reason.Reason{}, ""
+	g.Tries, g.RetryAt, g.trouble, g.stumbled = 0, time.Time{}, nil, ""
 	return []Effect{Own{s.Pins.GPUs()}, Placed{s.Record}, g.log(Info, "placed, though Nomad did not answer")}, true
 }
 
@@ -127,7 +127,7 @@ func (g *memory) avoidUnfit(r *DryRunRefusal, w World) {
 	if len(r.Never) > 0 {
 		until := w.Now().Add(neverAgain)
 		g.Never, g.RetryAt = &Never{r.Never, *g.Job.JobModifyIndex, w.NodeChanges(), until}, until
-		g.Trouble = request.NeverPlaced(r.Never)
+		g.SetTrouble(request.NeverPlaced(r.Never))
 		return
 	}
 	if len(r.Unfit) == 0 {
@@ -161,6 +161,6 @@ func (g *memory) couldNever(w World) bool {
 	case n.index == *g.Job.JobModifyIndex && n.nodes == w.NodeChanges() && w.Now().Before(n.until):
 		return true
 	}
-	g.Never, g.RetryAt, g.Trouble = nil, time.Time{}, reason.Reason{}
+	g.Never, g.RetryAt, g.trouble = nil, time.Time{}, nil
 	return false
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -75,7 +74,7 @@ func (g *Lifecycle) observe(e Event, w World) []Effect {
 	changed := g.Job == nil || *g.Job.JobModifyIndex != *o.Job.JobModifyIndex
 	var out []Effect
 	if changed {
-		g.Tries, g.RetryAt, g.Trouble, g.stumbled, g.lineage = 0, time.Time{}, reason.Reason{}, "", lineage{}
+		g.Tries, g.RetryAt, g.trouble, g.stumbled, g.lineage = 0, time.Time{}, nil, "", lineage{}
 		g.Target, g.asks = nil, false // that was worked out for what the job was
 		es, ours := g.cameAbout(o)
 		out = append(out, es...)
@@ -109,7 +108,7 @@ func (g *Lifecycle) observe(e Event, w World) []Effect {
 // becomes sets the observed state. Troubles end when the gang is complete.
 func (g *memory) becomes(o Observed) {
 	if o.Nomad == Running && g.Nomad != Running {
-		g.Trouble, g.stumbled = reason.Reason{}, ""
+		g.trouble, g.stumbled = nil, ""
 	}
 	g.Observed = o
 	g.forgive()
@@ -163,7 +162,7 @@ func (g *Lifecycle) doDuties(w World) []Effect {
 // answer applies the answer to an effect and continues with the duties.
 func (g *Lifecycle) answer(e Event, of Effect, w World) []Effect {
 	if _, failed := e.(Failure); !failed && g.stumbled != "" && g.stumbled == fmt.Sprintf("%T", of) {
-		g.Trouble, g.stumbled = reason.Reason{}, "" // it went well this time
+		g.trouble, g.stumbled = nil, "" // it went well this time
 	}
 	if _, registered := e.(Registered); g.sizing != nil && !registered {
 		return g.goOnResizing(e)

@@ -83,7 +83,7 @@ func (g *Lifecycle) WhyStopped() reason.Reason {
 	if g.stop.asked {
 		return reason.Reason{Kind: reason.RequeueAsked, Cause: g.Control.Requeue.byWhom()}
 	}
-	return reason.Reason{Kind: reason.NotWhole}.Over(g.Trouble)
+	return reason.Reason{Kind: reason.NotWhole}.Over(g.Trouble())
 }
 
 // preempt stops the gang for another one. That one stays in the queue, which

@@ -110,8 +110,8 @@ func (s *story) happens(t *testing.T, d *datadriven.TestData) string {
 	if s.g.RetryAt.After(s.w.now) {
 		fmt.Fprintf(&out, ", tries again in %v", s.g.RetryAt.Sub(s.w.now))
 	}
-	if !s.g.Trouble.IsZero() {
-		fmt.Fprintf(&out, ": %s", s.g.Trouble)
+	if !s.g.Trouble().IsZero() {
+		fmt.Fprintf(&out, ": %s", s.g.Trouble())
 	}
 	return out.String() + "\n"
 }

@@ -328,9 +328,9 @@ type Tracked struct {
 	// author was overwritten.
 	PassedOver        bool
 	EvaluationQueries EvaluationQueries
-	// After names the job it comes after that has not finished; none if all have. Eligible is since
+	// After names the job it comes after that has not finished; nil if all have. Eligible is since
 	// when it need not wait for them.
-	After    reason.Reason
+	After    *reason.Reason
 	Eligible time.Time
 	// ProgressTrouble is why its progress is not known although it should report it.
 	ProgressTrouble string
@@ -356,7 +356,7 @@ func (t *Tracked) NoteDenied(err error) {
 func (m *Model) Denials() (out []string) {
 	jobs := map[string][]*Tracked{}
 	for _, t := range m.Sorted() {
-		if t.denied != "" && t.Trouble.Kind == reason.Error && t.denied == t.Trouble.Cause {
+		if t.denied != "" && t.Trouble().Kind == reason.Error && t.denied == t.Trouble().Cause {
 			jobs[t.Key.Namespace] = append(jobs[t.Key.Namespace], t)
 		}
 	}
@@ -420,7 +420,7 @@ func (t *Tracked) WaitsForOthers() bool {
 
 // status returns what is shown of the job. w is what it waits for according to the queue, or nil.
 func (t *Tracked) status(w *Wait) JobStatus {
-	j := JobStatus{Namespace: t.Key.Namespace, Job: t.Key.ID, State: t.Shown(w), Reason: t.Trouble}
+	j := JobStatus{Namespace: t.Key.Namespace, Job: t.Key.ID, State: t.Shown(w), Reason: t.Trouble()}
 	if t.Job.Priority != nil {
 		j.Priority = cmp.Or(t.Control.Priority, *t.Job.Priority)
 	}
@@ -459,14 +459,14 @@ func (t *Tracked) WhyWaits(w *Wait, queued reason.Reason) reason.Reason {
 	switch {
 	case t.Refused != nil: // its job is being stopped: its members had done their work
 		return Refused(t.Refused)
-	case !t.After.IsZero():
-		return t.After
+	case t.After != nil:
+		return *t.After
 	case w == nil || t.State() == gang.Committing:
-		return t.Trouble.Or(queued).Or(reason.Reason{Kind: reason.BeingRead})
-	case t.Trouble.Same(queued):
+		return t.Trouble().Or(queued).Or(reason.Reason{Kind: reason.BeingRead})
+	case t.Trouble().Same(queued):
 		return queued
 	}
-	return queued.And(t.Trouble)
+	return queued.And(t.Trouble())
 }
 
 // Refused returns why a job cannot be served, as a reason.

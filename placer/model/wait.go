@@ -130,8 +130,8 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 		if t := m.ByID(w.Job); t != nil && w.Reason == queue.ReasonServices {
 			shown.why = w.Why().Over(away(m.View.LastingObstacles(t.Job)).Because...)
 		}
-		if t := m.ByID(w.Job); t != nil && w.Reason == queue.ReasonNext && !t.Trouble.IsZero() {
-			shown.why, shown.From, shown.To = t.Trouble, 0, 0 // the job has been tried
+		if t := m.ByID(w.Job); t != nil && w.Reason == queue.ReasonNext && !t.Trouble().IsZero() {
+			shown.why, shown.From, shown.To = t.Trouble(), 0, 0 // the job has been tried
 		}
 		if w.Reason == queue.ReasonLocality { // it does not wait for the GPUs that are free now
 			now := gang.QueueTime(m.Time)

@@ -272,7 +272,7 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 			e.State, e.Reason = gang.Failed, t.GaveUp()
 		}
 		if st.Nomad == gang.Starting && t != nil {
-			e.Reason = e.Reason.And(t.Trouble)
+			e.Reason = e.Reason.And(t.Trouble())
 		}
 		e.Reason = s.tooLarge(t).Or(model.CanariesRun(st)).Or(e.Reason)
 		if st.Nomad == gang.Starting && t != nil {
@@ -523,7 +523,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 		e.takeWait(wait, &d, tooSmall(s.m.View.Cluster, t.Request.Least()))
 	}
 	e.Reason = t.WhyWaits(wait, e.WaitsFor)
-	if e.State == gang.Waiting && t.After.IsZero() {
+	if e.State == gang.Waiting && t.After == nil {
 		d.Impossible = false // nodes that are away may fit it
 		s.whatNow(e, t, wait)
 		e.Alternatives = s.lastGPUs(t)
