@@ -47,6 +47,19 @@ func (p *finder) waitsForLocality(e *entry, pl pal.Placement) (until time.Durati
 	return until, until > p.now
 }
 
+// offeredFrom returns since when a gang has declined GPUs. A gang whose speeds are known waits from
+// then on: in a long queue a wait from submission would soon be over, and it would accept any
+// model.
+func (e *entry) offeredFrom(now time.Duration) time.Duration {
+	switch {
+	case len(e.job.Gang.Speeds) == 0:
+		return e.waitingSince
+	case e.offered < 0:
+		return now
+	}
+	return e.offered
+}
+
 // holdsOut is waitsForLocality, and records the end of the wait: [Queue.Wake] asks for the next
 // pass when the first such wait ends.
 func (p *finder) holdsOut(e *entry, pl pal.Placement) bool {

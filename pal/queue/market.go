@@ -6,7 +6,6 @@ package queue
 import (
 	"maps"
 	"math"
-	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 )
@@ -122,17 +121,4 @@ func (p *finder) bestModel(e *entry) (total, cost float64) {
 // total is [pal.Market.Total] of a placement of the gang.
 func (p *finder) total(e *entry, pl pal.Placement) float64 {
 	return p.market(e, p.c).Total(pl.Model, pl.Cost())
-}
-
-// offeredFrom returns since when a gang has declined GPUs. A gang whose speeds are known waits from
-// then on: in a long queue a wait from submission would soon be over, and it would accept any
-// model.
-func (e *entry) offeredFrom(now time.Duration) time.Duration {
-	switch {
-	case len(e.job.Gang.Speeds) == 0:
-		return e.waitingSince
-	case e.offered < 0:
-		return now
-	}
-	return e.offered
 }

@@ -4,14 +4,12 @@
 package ledger
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -283,32 +281,6 @@ func (v *Ledger) Epoch() uint64 { return v.epoch }
 // Changes grows with each change of who holds what, and of which GPUs can be used. Temporary
 // changes, made to see what would fit, do not count.
 func (v *Ledger) Changes() uint64 { return v.changes }
-
-// refreshHealth updates which GPUs are unhealthy, in quarantine or unavailable.
-func (v *Ledger) refreshHealth() {
-	v.changes++
-	for i, d := range v.Devices {
-		node := v.GroupNode(i)
-		for _, in := range d.Instances {
-			u := v.Cluster.Find(in.ID)
-			v.Cluster.SetHealth(u, !in.Healthy, v.opts.Quarantined[attr.GPUOf(in.ID)])
-			v.Cluster.SetUnavailable(u, v.unavailable(node, in.ID) != "")
-		}
-	}
-}
-
-// Unavailable returns why GPU u is not available although no job holds it; "" if it is.
-func (v *Ledger) Unavailable(u int) string {
-	return v.unavailable(v.GPUNode(u), v.Cluster.GPU(u).ID)
-}
-
-// unavailable returns why a GPU is not available. On a node that is away, drained or ineligible,
-// earlier decisions must wait, such as a preemption whose victims were lost with the node. Nomad
-// would place the gang as soon as the node is back, beside the tasks that still run there until
-// they are told to stop.
-func (v *Ledger) unavailable(n *api.Node, gpu string) string {
-	return cmp.Or(cluster.NotReady(n), v.opts.Unavailable[gpu])
-}
 
 // hold adds GPUs by id, except those that no node lists.
 func (v *Ledger) hold(h *holding, ids []string) {
