@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -92,7 +93,10 @@ func (p *tab) longestTask(do func()) float64 {
 		Pid, Tid  int
 		Ts, Dur   float64 // µs, by the clock
 		Tdur      float64 // µs, of the processor
-		Args      struct{ Name string }
+		Args      struct {
+			Name string
+			Data struct{ FunctionName, URL string }
+		}
 	}
 	var events []event
 	var task event
@@ -129,7 +133,7 @@ func (p *tab) longestTask(do func()) float64 {
 	}
 	for _, e := range events { // what it does, for those who look for why
 		if e.Pid == task.Pid && e.Tid == task.Tid && e.Ts > task.Ts && e.Ts < task.Ts+task.Dur && e.Tdur/1000 > longest/8 {
-			p.t.Logf("task of %.0f ms: %s %.0f ms", longest, e.Name, e.Tdur/1000)
+			p.t.Logf("task of %.0f ms: %s %s %.0f ms", longest, e.Name, e.Args.Data.FunctionName+" "+path.Base(e.Args.Data.URL), e.Tdur/1000)
 		}
 	}
 	if tasks == 0 {

@@ -3,7 +3,7 @@
 import {h} from "./dom.js";
 import {classes, classOf, cluster, count, degraded, free, held, listen, quarantined, unavailable, unhealthy} from "./cluster.js";
 
-const sizes = [46, 40, 34, 30, 26, 22, 18, 14, 11, 8, 6, 5, 4, 3], perRow = 8, readable = 14, slice = 12;
+const sizes = [46, 40, 34, 30, 26, 22, 18, 14, 11, 8, 6, 5, 4, 3], perRow = 8, readable = 14, slice = 8;
 export const view = {k: 0, use: true}; // which application class is shown, or only the use
 
 export function words(cell) {
@@ -130,14 +130,16 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
   // draw draws in slices, so that nothing waits for it.
   function draw() {
     const mine = ++drawing;
-    ctx.fillStyle = colours.bg; ctx.fillRect(0, 0, canvas.width, canvas.height);
-    let next = 0;
-    (function some() {
+    let next = -1;
+    function some() {
       if (mine !== drawing) return;
+      if (next < 0) { ctx.fillStyle = colours.bg; ctx.fillRect(0, 0, canvas.width, canvas.height); next = 0; }
       for (const end = performance.now() + slice; next < tiles.length && performance.now() < end; next++) drawTile(tiles[next]);
       if (next < tiles.length) requestAnimationFrame(some);
       else { focusRing(); host.dataset.drawn = String(tiles.length); performance.mark("map drawn"); }
-    })();
+    }
+    // The layout of many racks is a task of its own; few are drawn at once, so that nothing flickers.
+    if (tiles.length > 20) requestAnimationFrame(some); else some();
   }
 
   function focusRing() {
