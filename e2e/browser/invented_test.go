@@ -236,7 +236,7 @@ func (p *past) at(t time.Time) time.Time {
 
 var (
 	stamped = regexp.MustCompile(`"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"`)
-	ago     = regexp.MustCompile(`(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC \(\w+ ago\)`)
+	ago     = regexp.MustCompile(`(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC( \(\w+ ago\))?`)
 	waited  = regexp.MustCompile(`has waited for \w+`)
 	since   = regexp.MustCompile(`"submitted": ?"([^"]+)"`)
 )
@@ -252,9 +252,13 @@ func (p *past) shown(text string) string {
 	})
 	minutes := func(at time.Time) string { return fmt.Sprintf("%.0fm", p.now.Sub(at).Minutes()) }
 	text = ago.ReplaceAllStringFunc(text, func(s string) string {
-		at, err := time.Parse(time.DateTime, ago.FindStringSubmatch(s)[1])
+		m := ago.FindStringSubmatch(s)
+		at, err := time.Parse(time.DateTime, m[1])
 		if at = p.at(at.Add(time.Second)); err != nil {
 			return s
+		}
+		if m[2] == "" {
+			return at.Format(time.DateTime) + " UTC"
 		}
 		return fmt.Sprintf("%s UTC (%s ago)", at.Format(time.DateTime), minutes(at))
 	})
