@@ -40,7 +40,7 @@ func measuredNode(n int) *api.Node {
 	var ms []attr.Measurement
 	for k, in := range d.Instances {
 		i := n*gpusPerNode + k
-		in.ID = fmt.Sprintf("GPU-%05x-%d-4a1c-9e77-c0ffee%06x", n, k, i)
+		in.ID = gpuID(n, k)
 		if i%500 == 99 {
 			in.Healthy, in.HealthDescription = false, "XID 79: GPU has fallen off the bus"
 		}
@@ -78,6 +78,12 @@ type world struct {
 // start starts both. The agent has a token of its own if there are tokens.
 func start(t *testing.T, nodes int, tokens map[string]nomadtest.Token) *world {
 	t.Helper()
+	return startWith(t, nodes, tokens, func(string) {})
+}
+
+// startWith is start with an agent whose history is filled before.
+func startWith(t *testing.T, nodes int, tokens map[string]nomadtest.Token, fill func(file string)) *world {
+	t.Helper()
 	bin := os.Getenv("E2E_BIN")
 	if bin == "" {
 		without(t, "E2E_BIN is not set to the folder of our binaries")
@@ -93,8 +99,9 @@ func start(t *testing.T, nodes int, tokens map[string]nomadtest.Token) *world {
 	}
 	server := httptest.NewServer(w.nomad)
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
-	file := filepath.Join(t.TempDir(), "agent.hcl")
-	config := fmt.Sprintf("nomad {\n  address = %q\n  token = \"agent\"\n}\nhttp {\n  bind_port = 0\n}\nhistory {\n  database = %q\n}\n", server.URL, filepath.Join(t.TempDir(), "history.db"))
+	file, history := filepath.Join(t.TempDir(), "agent.hcl"), filepath.Join(t.TempDir(), "history.db")
+	fill(history)
+	config := fmt.Sprintf("nomad {\n  address = %q\n  token = \"agent\"\n}\nhttp {\n  bind_port = 0\n}\nhistory {\n  database = %q\n}\n", server.URL, history)
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}

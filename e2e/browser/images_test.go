@@ -46,16 +46,19 @@ var shown = []struct{ name, route, text string }{
 }
 
 // TestImages is make page-images: pictures of each page, at three widths, in both schemes.
-// The agent and its answers are real, but for the last day, which is invented: see [lastDay].
+// The agent and its answers are real, but for the month before, which is invented: see [inventedMonth] and [past].
 func TestImages(t *testing.T) {
 	dir := os.Getenv("PAGE_IMAGES")
 	if dir == "" {
 		t.Skip("skipped: writes docs/img (make page-images)")
 	}
 	browser := chromium(t)
-	w := start(t, 16, nil)
+	runs := inventedMonth(time.Now())
+	w := startWith(t, 16, nil, func(file string) { kept(t, file, runs) })
+	from := time.Now()
 	prepared(t, w)
-	front := front(t, w, lastDay(t, w))
+	past := newPast(t, w, from, runs)
+	front := front(t, w, map[string]func(*http.Request) any{"/v1/history": samplesOf(past.samples()), "/v1/uses": past.uses}, past.show)
 	p := open(t, browser, front, "")
 	for _, scheme := range []string{"light", "dark"} {
 		p.run(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
@@ -99,19 +102,23 @@ func (p *tab) capture(file string) {
 // prepared submits jobs of the kinds that a cluster has.
 func prepared(t *testing.T, w *world) {
 	t.Helper()
-	gang := func(name string, members, gpus int, class, duration string) bed.Gang {
-		return bed.Gang{Name: name, Members: members, GPUs: gpus, Meta: map[string]string{"pal_class": class, "pal_duration": duration}}
+	gang := func(user, name string, members, gpus int, class, duration string) bed.Gang {
+		g := bed.Gang{Name: name, Members: members, GPUs: gpus, Meta: map[string]string{"pal_class": class, "pal_duration": duration}}
+		if user != "" {
+			g.Meta["pal_user"] = user
+		}
+		return g
 	}
-	w.submit(t, gang("llama-sft", 4, 8, "A", "9h"), gang("diffusion-xl", 3, 8, "A", "5h"), gang("bert-ablation", 2, 4, "B", "2h"),
-		gang("whisper-large", 2, 8, "B", "12h"), gang("protein-fold", 1, 8, "C", "30h"), gang("rank-eval", 3, 2, "D", "40m"))
-	broken := gang("broken-loader", 1, 2, "B", "1h")
+	w.submit(t, gang("ann", "llama-sft", 4, 8, "A", "9h"), gang("wei", "diffusion-xl", 3, 8, "A", "5h"), gang("bob", "bert-ablation", 2, 4, "B", "2h"),
+		gang("zoe", "whisper-large", 2, 8, "B", "12h"), gang("", "protein-fold", 1, 8, "C", "30h"), gang("bob", "rank-eval", 3, 2, "D", "40m"))
+	broken := gang("wei", "broken-loader", 1, 2, "B", "1h")
 	broken.Runs, broken.Exit = time.Second, 1
 	w.submit(t, broken)
 	until(t, "the gangs run", func() bool {
 		return len(w.nomad.Members(nomadtest.Key{Namespace: "default", ID: "rank-eval"})) == 3
 	})
 	until(t, "a job has failed", func() bool { return strings.Contains(w.get(t, "/v1/events?kind=failed"), "given up") })
-	w.submit(t, gang("pretrain-wide", 12, 8, "A", "48h"), gang("gpt-neo-repro", 6, 8, "B", "6h"), gang("too-wide", 1, 16, "A", "1h"))
+	w.submit(t, gang("wei", "pretrain-wide", 12, 8, "A", "48h"), gang("wei", "gpt-neo-repro", 6, 8, "B", "6h"), gang("zoe", "too-wide", 1, 16, "A", "1h"))
 	until(t, "they wait", func() bool { return strings.Contains(w.get(t, "/v1/queue?stale=true"), "too-wide") })
 	w.nomad.SetHealth(false, "GPU-0000b-3-4a1c-9e77-c0ffee00005b")
 	until(t, "a GPU in use is unhealthy", func() bool { return strings.Contains(w.get(t, "/v1/gpus?trouble=true&stale=true"), "GPU-0000b-3") })
@@ -131,9 +138,9 @@ func (w *world) get(t *testing.T, path string) string {
 	return string(text)
 }
 
-// front is the agent behind a proxy that answers some questions itself. The page's files come from the
+// front is the agent behind a proxy that answers some questions itself, and changes answers by show unless it is nil. The page's files come from the
 // working tree.
-func front(t *testing.T, w *world, answers map[string]func(*http.Request) any) string {
+func front(t *testing.T, w *world, answers map[string]func(*http.Request) any, show func(*http.Response) error) string {
 	t.Helper()
 	u, err := url.Parse(w.url)
 	if err != nil {
@@ -142,7 +149,13 @@ func front(t *testing.T, w *world, answers map[string]func(*http.Request) any) s
 	agent := httputil.NewSingleHostReverseProxy(u)
 	agent.FlushInterval = -1
 	direct := agent.Director
-	agent.Director = func(r *http.Request) { direct(r); r.Host = u.Host }
+	agent.Director = func(r *http.Request) {
+		direct(r)
+		if r.Host = u.Host; show != nil {
+			r.Header.Del("Accept-Encoding") // the transport asks for it, and undoes it
+		}
+	}
+	agent.ModifyResponse = show
 	mux := http.NewServeMux()
 	mux.Handle("/", agent)
 	mux.Handle("GET /ui/", http.StripPrefix("/ui", http.FileServer(http.Dir(filepath.Join("..", "..", "placer", "agent", "ui")))))
@@ -158,29 +171,6 @@ func front(t *testing.T, w *world, answers map[string]func(*http.Request) any) s
 	front := httptest.NewServer(mux)
 	t.Cleanup(func() { front.CloseClientConnections(); front.Close() })
 	return front.URL
-}
-
-// lastDay are answers with an invented day and month: the agent has run for seconds.
-func lastDay(t *testing.T, w *world) map[string]func(*http.Request) any {
-	now := time.Now()
-	return map[string]func(*http.Request) any{
-		"/v1/history": samplesOf(inventedSamples(now, 128, inventedDay)),
-		"/v1/usage":   usageOf(now, 128),
-		"/v1/uses": func(r *http.Request) any {
-			if !r.URL.Query().Has("node") {
-				return nil
-			}
-			var gpus []struct{ ID, Node, Job string }
-			if err := json.Unmarshal([]byte(w.get(t, "/v1/gpus?"+r.URL.RawQuery)), &gpus); err != nil {
-				t.Error(err)
-			}
-			var uses []map[string]any
-			for _, g := range gpus {
-				uses = append(uses, inventedUses(now, g.ID, g.Node, g.Job)...)
-			}
-			return uses
-		},
-	}
 }
 
 // samplesOf answers with samples, of which none comes after the last.
@@ -205,16 +195,6 @@ func inventedSamples(now time.Time, gpus int, day func(halfHour float64) (on, wa
 		all = append(all, sample)
 	}
 	return all
-}
-
-// inventedDay is one of 128 GPUs, of which more and more are in use.
-func inventedDay(step float64) (on, wait int, more map[string]any) {
-	load := 0.6 + 0.3*math.Sin(step/7) + 0.08*math.Sin(step*2.3)
-	on = int(128*math.Min(load, 0.98)) / 8 * 8
-	return on, max(0, int(6*math.Sin(step/7+0.4)+2*math.Sin(step*1.7))), map[string]any{
-		"unhealthy": 1 + int(step)/40, "quarantined": int(step) % 9 / 8, "outliers": map[string]int{"B": 2},
-		"slowdown_chosen": 1.06 + 0.02*math.Sin(step/3), "slowdown_packed": 1.19 + 0.04*math.Sin(step/4), "slowdown_gpus": on,
-	}
 }
 
 // usageOf answers with an invented month of a cluster.
@@ -250,27 +230,4 @@ func inventedUsage(now time.Time, gpus float64, by string) (all []map[string]any
 		}
 	}
 	return all
-}
-
-// inventedUses are who had a GPU over that day: gangs had whole nodes, others halves of one.
-func inventedUses(now time.Time, gpu, node, job string) (uses []map[string]any) {
-	names := []string{"gpt-neo-repro", "llama-eval", "resnet-sweep", "vit-large", "asr-tune", "tabular-ft"}
-	var n, index int
-	_, _ = fmt.Sscanf(node, "gpu-%d", &n)
-	_, _ = fmt.Sscanf(gpu[strings.Index(gpu, "-")+7:], "%d", &index)
-	for at, k := -23.6+float64(n%5)/3, n/2; at < -1.5; k++ {
-		long := 2.2 + float64((k*7+n/2)%5)*0.9
-		half := index / 4 * (k % 3 % 2)
-		end := math.Min(at+long-float64(half), -1.2)
-		uses = append(uses, map[string]any{
-			"namespace": "default", "job": names[(k+half)%len(names)], "gpus": []string{gpu},
-			"from": now.Add(time.Duration(at * float64(time.Hour))), "to": now.Add(time.Duration(end * float64(time.Hour))),
-		})
-		at += long + 0.25
-	}
-	if job != "" {
-		_, id, _ := strings.Cut(job, "/")
-		uses = append(uses, map[string]any{"namespace": "default", "job": id, "gpus": []string{gpu}, "from": now.Add(-time.Duration(40+len(id)) * time.Minute)})
-	}
-	return uses
 }

@@ -102,6 +102,9 @@ func TestPage(t *testing.T) {
 		for route, text := range pages() {
 			p.goTo(route)
 			p.shows(text)
+			if said := is[string](p, `document.body.innerText.match(/\d (Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b.*|\d:\d\d [AP]M/)?.[0] ?? ""`); said != "" {
+				t.Errorf("%s has a time of another form: %q", route, said)
+			}
 		}
 		p.goTo("#/node/gpu-00001")
 		p.shows("GPU 7")
@@ -114,6 +117,25 @@ func TestPage(t *testing.T) {
 		p.shows("stand out among the others")
 		p.clicks("table.lv button.chosen")
 		p.shows("this was chosen")
+		p.checked()
+	})
+
+	t.Run("a job has one colour", func(t *testing.T) {
+		p := open(t, browser, w.url, "#/job/default/train-000")
+		const bar = `[...document.querySelectorAll(".gantt rect")].find(r => r.textContent.includes("train-000"))`
+		p.waits("a bar", bar)
+		p.waits("a line for now", `document.querySelector(".gantt line.now")`)
+		p.shows("to now, ")
+		colour := is[string](p, "getComputedStyle("+bar+").fill")
+		node := is[string](p, `document.querySelector('main td a[href^="#/node/"]').getAttribute("href")`)
+		for route, of := range map[string]string{node: "getComputedStyle(" + bar + ").fill", "#/jobs?search=train-000": `getComputedStyle(document.querySelector("tbody .job-mark")).backgroundColor`} {
+			p.goTo(route)
+			p.shows("train-000")
+			p.waits("it is drawn", fmt.Sprintf("(() => { try { return %s; } catch { return false; } })()", of))
+			if got := is[string](p, of); got != colour {
+				t.Errorf("%s shows the job in %s, its page in %s", route, got, colour)
+			}
+		}
 		p.checked()
 	})
 

@@ -40,6 +40,7 @@ var queueOrders = map[string]func(a, b model.JobStatus) int{
 	"state":     func(a, b model.JobStatus) int { return cmp.Compare(a.State, b.State) },
 	"gpus":      func(a, b model.JobStatus) int { return a.GPUs - b.GPUs },
 	"class":     func(a, b model.JobStatus) int { return cmp.Compare(a.Class, b.Class) },
+	"user":      func(a, b model.JobStatus) int { return cmp.Compare(a.User, b.User) },
 	"submitted": func(a, b model.JobStatus) int { return a.Submitted.Compare(b.Submitted) },
 	"start": func(a, b model.JobStatus) int {
 		return last(a.StartFrom.IsZero(), b.StartFrom.IsZero(), a.StartFrom.Compare(b.StartFrom))

@@ -19,7 +19,7 @@ func TestQueuePage(t *testing.T) {
 	at := func(n int) time.Time { return time.Unix(int64(n), 0) }
 	jobs := func() []model.JobStatus {
 		return []model.JobStatus{
-			{Namespace: "default", Job: "runs", State: gang.Running, GPUs: 8, Class: "A", Submitted: at(1)},
+			{Namespace: "default", Job: "runs", User: "ann", State: gang.Running, GPUs: 8, Class: "A", Submitted: at(1)},
 			{Namespace: "default", Job: "second", State: gang.Waiting, Position: 2, GPUs: 2, Class: "B", Submitted: at(3), StartFrom: at(10)},
 			{Namespace: "research", Job: "First", State: gang.Waiting, Position: 1, GPUs: 4, Class: "A", Submitted: at(2), StartFrom: at(20)},
 			{Namespace: "default", Job: "never", State: gang.Unschedulable, GPUs: 99, Class: "B", Submitted: at(4)},
@@ -34,6 +34,7 @@ func TestQueuePage(t *testing.T) {
 		"sort=submitted":            "runs First second never",
 		"sort=state":                "runs never second First",
 		"sort=job":                  "never runs second First",
+		"sort=user":                 "never second First runs",
 		"sort=class&limit=2":        "runs First",
 		"sort=job&limit=2&offset=1": "runs second",
 		"offset=9":                  "",

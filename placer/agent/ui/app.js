@@ -12,7 +12,7 @@ const navigate = to => { location.hash = to; };
 const routes = {
   "": () => overview(navigate), gpus: () => gpusPage(navigate),
   timeline: (_, params) => timelinePage(params, navigate), jobs: (_, params) => jobsPage(params, navigate), failures: failuresPage, history: historyPage, usage: (_, params) => usagePage(params, navigate), tenants: tenantsPage,
-  job: ([namespace, id]) => jobPage(namespace, id, navigate), rack: ([datacenter, name]) => rackPage(datacenter, name, navigate), node: ([name]) => nodePage(name), gpu: ([id]) => gpuPage(id),
+  job: ([namespace, id]) => jobPage(namespace, id, navigate), rack: ([datacenter, name]) => rackPage(datacenter, name, navigate), node: ([name]) => nodePage(name, navigate), gpu: ([id]) => gpuPage(id, navigate),
 };
 
 // On a narrow screen pages, search and settings are behind a button.
@@ -43,7 +43,7 @@ function route(byUser) {
   if (byUser && !$("content").contains(document.activeElement)) { $("content").focus({preventScroll: true}); scrollTo(0, 0); }
 }
 
-// Times: local or UTC; the page is redrawn.
+// Times: local or UTC; the page is drawn again.
 $("zone").replaceChildren(...Object.entries(zones).map(([v, t]) => h("option", {value: v, selected: zone.get() === v}, t)));
 $("zone").onchange = e => { zone.set(e.target.value); route(); };
 

@@ -13,6 +13,10 @@ export async function samples() {
 }
 export const forgetSamples = () => { kept = []; };
 
+// inTurn does things one after the other, each in a task of its own: three charts at once would keep the page busy.
+let turn = Promise.resolve();
+const inTurn = f => { turn = turn.then(() => new Promise(done => setTimeout(() => { f(); done(); }))); };
+
 // gap: the agent was not active when samples are further apart.
 const gap = 150;
 
@@ -47,15 +51,14 @@ function said(all, series) {
 // is at least (span), and what the last value is of (last).
 const minutes = {gap, next: 60, span: 600, say: clock, last: ""};
 const dayLong = day / 1000;
-const days = {gap: 1.5 * dayLong, next: dayLong, span: 0, last: "today", incrs: [1, 2, 3, 7, 14, 28].map(n => n * dayLong),
-  say: t => new Date(t).toLocaleDateString("en-GB", {day: "numeric", month: "short", timeZone: "UTC"})};
+const days = {gap: 1.5 * dayLong, next: dayLong, span: 0, last: "today", space: 90, incrs: [1, 2, 3, 7, 14, 28].map(n => n * dayLong), say: t => new Date(t).toISOString().slice(0, 10)};
 const steps = [1, 2, 5].flatMap(n => [0, 1, 2, 3, 4, 5].map(p => n * 10 ** p)).sort((a, b) => a - b);
 export function chart(title, series, {top = 0, ratios, how = minutes} = {}) {
   const plot = h("div", {className: "plot", role: "img", ariaLabel: title}), values = series.map(() => h("b", {}));
   const at = h("li", {}), keys = h("ul", {className: "keys"}, series.map((one, i) =>
     h("li", {className: {area: "k1", main: "k1", dash: "k2", line: "k3"}[one.look]}, h("i", {}), one.name, values[i])), at);
   const element = h("div", {className: "chart"}, keys, plot);
-  let u, all = [], data;
+  let u, all = [], data, closed = false;
 
   const brief = v => v?.toLocaleString("en", {maximumFractionDigits: ratios ? 2 : Math.abs(v) < 10 ? 2 : 0}) ?? "–";
   function tell(i) {
@@ -74,19 +77,19 @@ export function chart(title, series, {top = 0, ratios, how = minutes} = {}) {
     const upright = {size: 52, space: 34, values: (_, vs) => vs.map(v => v.toLocaleString("en"))};
     u = new uPlot({
       width: plot.clientWidth || 300, height: plot.clientHeight || 170, legend: {show: false},
-      padding: [8, series.some(one => one.right) ? 0 : 24, 0, 0], ...(zoned && {tzDate: t => uPlot.tzDate(new Date(t * 1000), zoned)}),
+      padding: [8, series.some(one => one.right) ? 0 : how === minutes ? 24 : 36, 0, 0], ...(zoned && {tzDate: t => uPlot.tzDate(new Date(t * 1000), zoned)}),
       cursor: {drag: {x: false, y: false}, y: false, points: {show: false}, ...(how === minutes && {sync: {key: "day"}})},
       scales: {x: {time: true, range: (_, from, to) => how === minutes ? [from, Math.max(to, from + how.span)] : [Math.min(from, to - how.span), to]},
         y: {range: (_, low, high) => ratios ? [Math.min(1, low) - .05, Math.max(1, high) + .05] : [0, Math.max(1, high * 1.08, top)]},
         right: {range: (_, low, high) => [0, Math.max(4, high * 1.08)]}},
-      axes: [{...axis, grid: {show: false}, size: 26, space: 70, ...(how.incrs && {incrs: how.incrs}), values: (_, ts) => ts.map(t => how.say(t * 1000))},
+      axes: [{...axis, grid: {show: false}, size: 26, space: how.space ?? 70, ...(how.incrs && {incrs: how.incrs}), values: (_, ts) => ts.map(t => how.say(t * 1000))},
         {...axis, ...upright, incrs: ratios ? [.05, .1, .2, .5, ...steps] : steps},
         ...series.some(one => one.right) ? [{...axis, ...upright, incrs: steps, scale: "right", side: 1, grid: {show: false}, stroke: style("--line2")}] : []],
       series: [{}, ...series.map(one => ({...look[one.look], scale: one.right ? "right" : "y", paths: uPlot.paths.stepped({align: 1}), points: {show: false}}))],
       hooks: {setCursor: [v => tell(v.cursor.idx)]},
     }, data, plot);
   }
-  const fit = new ResizeObserver(() => { if (u && plot.clientWidth) u.setSize({width: plot.clientWidth, height: plot.clientHeight}); else if (data && plot.clientWidth) make(); });
+  const fit = new ResizeObserver(() => { if (u && plot.clientWidth) u.setSize({width: plot.clientWidth, height: plot.clientHeight}); else if (data && plot.clientWidth && !closed) make(); });
   fit.observe(plot);
   const dark = matchMedia("(prefers-color-scheme: dark)"), again = () => data && make();
   dark.addEventListener("change", again);
@@ -98,10 +101,10 @@ export function chart(title, series, {top = 0, ratios, how = minutes} = {}) {
       data = columns(all, series, how);
       data[0].push(data[0].at(-1) + how.next); for (const c of data.slice(1)) c.push(c.at(-1)); // the last step's end
       plot.setAttribute("aria-label", `${title}. ${said(all, series)}`);
-      if (u) u.setData(data); else if (plot.clientWidth) make();
+      if (u) u.setData(data); else inTurn(() => { if (!u && !closed && plot.clientWidth) make(); });
       tell();
     },
-    close() { fit.disconnect(); dark.removeEventListener("change", again); u?.destroy(); },
+    close() { closed = true; fit.disconnect(); dark.removeEventListener("change", again); u?.destroy(); },
   };
 }
 
@@ -111,6 +114,8 @@ export const queued = () => chart("Queue", [{name: "GPUs requested", look: "area
 export const byDay = least => chart("GPU hours of each day", [
   {name: "GPU hours used", look: "area", of: x => x.gpu_hours},
   {name: "wasted", look: "line", of: x => x.failed_gpu_hours + x.held_in_vain_gpu_hours + x.idle_gpu_hours}], {how: {...days, span: least * dayLong}});
+// daysOf says which days these are, where the reader's are others.
+export const daysOf = () => zone.get() === "UTC" || !new Date().getTimezoneOffset() ? "" : h("small", {}, "days of UTC");
 export const ofDays = usage => usage.map(x => ({...x, at: x.of[0] + "T00:00:00Z"}));
 // since says from when the agent knows.
 export const since = all => all.length ? `Since ${when(all[0].at)}: the active agent keeps the last day in memory, one sample a minute.` : "";

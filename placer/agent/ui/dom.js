@@ -18,16 +18,20 @@ export function s(tag, attrs = {}, text) {
   return e;
 }
 
-// table has a caption for those who do not see it; a column whose name begins with # has
-// numbers.
-export function table(caption, heads, rows) {
+// table has a caption for those who do not see it; a column whose name begins with # has numbers. groups are heads above
+// the heads, each of so many columns.
+export function table(caption, heads, rows, groups = []) {
   const number = heads.map(x => typeof x === "string" ? x.startsWith("#") : x.className === "n");
-  const name = heads.map((x, i) => typeof x !== "string" ? x.dataset.label : number[i] ? x.slice(1) : x);
+  const name = heads.map((x, i) => typeof x !== "string" ? x.dataset.label : number[i] ? x.slice(1) : x), label = [...name];
+  for (const [i, [text]] of groups.entries()) {
+    const at = groups.slice(0, i).reduce((sum, [, n]) => sum + n, 0); // a card's first word of a group says what it is
+    if (text) label[at] = `${text} ${label[at].toLowerCase()}`;
+  }
   const first = Math.max(0, number.indexOf(false));
   const head = (x, i) => typeof x === "string" ? h("th", {scope: "col", role: "columnheader", ...(number[i] && {className: "n"})}, name[i]) : x;
-  const cell = (x, i) => { const td = h("td", {role: "cell", "data-label": name[i]}, x); td.className = [number[i] && "n", i === first && "first", td.textContent.length > 40 && "long"].filter(Boolean).join(" "); return td; };
+  const cell = (x, i) => { const td = h("td", {role: "cell", "data-label": label[i]}, x); td.className = [number[i] && "n", i === first && "first", td.textContent.length > 40 && "long"].filter(Boolean).join(" "); return td; };
   return h("div", {className: "scroll", tabIndex: 0, role: "region", ariaLabel: caption}, h("table", {className: "cards", role: "table"}, h("caption", {className: "hidden"}, caption),
-    h("thead", {role: "rowgroup"}, h("tr", {role: "row"}, heads.map(head))), h("tbody", {role: "rowgroup"}, rows.map(r => h("tr", {role: "row"}, r.map(cell))))));
+    h("thead", {role: "rowgroup"}, groups.length ? h("tr", {role: "row", className: "groups"}, groups.map(([text, n]) => text ? h("th", {scope: "colgroup", role: "columnheader", colSpan: n, ariaColSpan: n}, text) : h("td", {role: "cell", colSpan: n}))) : "", h("tr", {role: "row"}, heads.map(head))), h("tbody", {role: "rowgroup"}, rows.map(r => h("tr", {role: "row"}, r.map(cell))))));
 }
 
 // badge is a state: a mark, a colour and a word.
@@ -59,25 +63,23 @@ export function named(name) {
 const short = id => id.length > 20 ? id.replace(/^(.{16}).*?(::\d+)?$/, "$1…$2") : id; // parts keep their number
 export const plural = (n, one) => `${n.toLocaleString()} ${one}${n === 1 ? "" : "s"}`;
 
-// Times, in the zone that the reader chose.
-export const zones = {"": "local", UTC: "UTC"};
+// Times: in the zone that the reader chose, which the header names, and written as the commands write them.
 export const zone = {get: () => localStorage.getItem("zone") || "", set: z => localStorage.setItem("zone", z)};
+const zoneShort = z => new Intl.DateTimeFormat("en-GB", {timeZoneName: "short", ...z}).formatToParts(new Date()).find(p => p.type === "timeZoneName").value;
+export const zones = {"": `local (${zoneShort()})`, UTC: "UTC"};
 export const zoneName = () => zone.get() || Intl.DateTimeFormat().resolvedOptions().timeZone;
 const inZone = () => zone.get() && {timeZone: zone.get()};
-const day = {day: "numeric", month: "short"};
+const date = {year: "numeric", month: "2-digit", day: "2-digit"};
 const minute = {hour: "2-digit", minute: "2-digit", hourCycle: "h23"};
-const format = (t, how) => new Date(t).toLocaleString("en-GB", {...how, ...inZone()});
-// clock is the time of day, when with the day unless that is today, full is all of it.
+const format = (t, how) => new Date(t).toLocaleString("sv-SE", {...how, ...inZone()}); // as 2026-11-28 06:15
+// clock is the time of day, dated the day, when the time with the day unless that is today, full is all of it.
 export const clock = t => format(t, minute);
+export const dated = t => format(t, date);
 export function when(t) {
   if (!t) return "";
-  const of = d => format(d, {...day, year: "numeric"}), now = new Date();
-  if (of(t) === of(now)) return clock(t);
-  const thisYear = new Date(t).getFullYear() === now.getFullYear();
-  return format(t, {...day, ...(!thisYear && {year: "numeric"}), ...minute});
+  return dated(t) === dated(new Date()) ? clock(t) : format(t, {...date, ...minute});
 }
-export const full = t => t
-  ? format(t, {...day, year: "numeric", ...minute, second: "2-digit", timeZoneName: "short"}) : "";
+export const full = t => t ? `${format(t, {...date, ...minute, second: "2-digit"})} ${zoneShort(inZone())}` : "";
 // about is a duration as the commands say it: in the largest unit of which it has two.
 function about(s) {
   const [unit, n] = [["d", 86400], ["h", 3600], ["m", 60]].find(u => s >= 2 * u[1]) ?? ["s", 1];
@@ -113,6 +115,24 @@ export function failed(e) {
   const more = e.status === 403 ? [" ", h("button", {onclick: () => document.dispatchEvent(new CustomEvent("token", {detail: e.message}))}, "Give another token")] : [];
   return h("p", {className: "alert", role: "alert"}, e.message, more);
 }
+
+// colourOf is a job's colour, which follows from its name alone: it is the same on all pages. White can be read on it, in
+// both schemes.
+export function colourOf(job) {
+  let n = 17;
+  for (const c of job) n = Math.imul(n ^ c.codePointAt(0), 16777619);
+  return `oklch(.5 .15 ${((n ^ n >>> 15) >>> 0) % 24 * 15})`;
+}
+// mark shows a job's colour beside its name.
+export function mark(job) {
+  const i = h("i", {className: "job-mark", ariaHidden: "true"});
+  i.style.background = colourOf(job);
+  return i;
+}
+export const nameOf = j => `${j.namespace}/${j.job}`;
+export const marked = j => h("span", {className: "job"}, mark(nameOf(j)), jobLink(j));
+// owner is the user that a job names.
+export const owner = user => user || h("span", {className: "soft", title: "The job names no user (pal_user)"}, "(none)");
 
 // events are lines of JSON: the last of what the placer did.
 export async function events(q) {

@@ -1,14 +1,18 @@
 // Who had which GPU when: a Gantt chart, and the page that has nothing else.
-import {empty, failed, full, get, h, jobLink, plural, query, s, table, clock, when, zone} from "./dom.js";
+import {clock, colourOf, dated, empty, failed, full, get, h, jobLink, mark, nameOf, plural, query, s, table, when, zone} from "./dom.js";
 import {cluster, listen, nodeOf} from "./cluster.js";
 import {none} from "./gpus.js";
 
-const day = 86400e3, left = 92, head = 22, most = 256; // GPUs of one chart
-// White can be read on each of them, in both schemes.
-const colours = ["#0c56e9", "#911ced", "#00781e", "#9e4b00", "#007eb4", "#d01c5b", "#008196", "#773cb4"];
+const day = 86400e3, left = 92, head = 38, most = 256; // GPUs of one chart
 
 const brief = job => job.replace(/^default\//, "");
 const span = b => `${b.row}: ${b.text}, ${b.from ? "from " + full(b.from) : "since before the agent began to place"} to ${b.to ? full(b.to) : "now"}`;
+
+// parsed is a job of namespace/id; one that may not be known of is none.
+function parsed(name) {
+  const cut = name.indexOf("/");
+  return cut > 0 && !name.startsWith("(") && {namespace: name.slice(0, cut), job: name.slice(cut + 1)};
+}
 
 // during are the uses as bars, one row for each GPU; what is held without an event has been
 // since before the agent began.
@@ -17,21 +21,29 @@ export function during(gpus, uses, row = g => `GPU ${g.index}`) {
   for (const u of uses) for (const id of u.gpus) byGPU.set(id, [...byGPU.get(id) ?? [], u]);
   for (const g of gpus) {
     const mine = (byGPU.get(g.id) ?? []).map(u => ({from: u.from, to: u.to, job: u.namespace && u, text: brief(u.namespace ? `${u.namespace}/${u.job}` : u.job)}));
-    if (g.job && !mine.some(u => !u.to && u.text === brief(g.job))) mine.push({text: brief(g.job)});
+    if (g.job && !mine.some(u => !u.to && u.text === brief(g.job))) mine.push({text: brief(g.job), job: parsed(g.job)});
     bars.push(...mine.map(u => ({...u, row: row(g)})));
     if (!mine.length) bars.push({row: row(g), none: true});
   }
   return bars;
 }
 
-// axis draws round times of the reader's day.
+// axis draws round times of the reader's day, and its date where the chart and each day begin.
 function axis(svg, x, from, to, width, height) {
-  const span = to - from, room = width / 80;
+  const span = to - from, room = width / 80, nowAt = x(to);
   const minutes = [1, 2, 5, 10, 15, 30, 60, 120, 180].find(n => span / (n * 60e3) <= room) ?? 360, step = minutes * 60e3;
   const shift = zone.get() ? 0 : new Date(from).getTimezoneOffset() * 60e3;
-  for (let t = Math.ceil((from - shift) / step) * step + shift; t <= to; t += step) {
-    svg.append(s("line", {x1: x(t), x2: x(t), y1: head - 4, y2: height, class: "sep"}));
-    svg.append(s("text", {x: x(t), y: 13, "text-anchor": x(t) > width - 40 ? "end" : x(t) < 20 ? "start" : "middle"}, clock(t)));
+  const line = (t, kind, y1 = head - 6) => svg.append(s("line", {x1: x(t), x2: x(t), y1, y2: height, class: kind}));
+  const text = (at, y, what, kind, anchor = "middle") => svg.append(s("text", {x: at, y, "text-anchor": anchor, class: kind}, what));
+  let shown = dated(from);
+  const first = Math.ceil((from - shift) / step) * step + shift;
+  text(0, 12, shown, "date", "start");
+  for (let t = first; t <= to; t += step) {
+    const date = dated(t), begins = date !== shown;
+    shown = date;
+    line(t, begins ? "day" : "sep", begins ? 0 : undefined);
+    if (begins && x(t) > 84 && x(t) < nowAt - 80) text(x(t) + 5, 12, date, "date", "start");
+    if (x(t) < nowAt - 46) text(x(t), 28, clock(t), "", x(t) < 18 ? "start" : "middle");
   }
 }
 
@@ -50,43 +62,48 @@ function blocks(kept, names) {
 
 // gantt draws bars {row, from, to, text} over the last day, one line for each row, and has
 // them as a table, too. Without from it began before the agent did; without to it goes on.
-// label(row) is what is written beside it.
-export function gantt(bars, caption, label = row => row) {
+// label(row) is what is written beside it, open(job) is called for a bar that is clicked.
+export function gantt(bars, caption, {label = row => row, open} = {}) {
   const now = Date.now(), at = t => new Date(t).getTime(), kept = bars.filter(b => !b.none && !(b.to && at(b.to) < now - day));
   if (!kept.length) return empty("No job had it in the last day, as far as the agent remembers.");
   const from = Math.max(now - day, Math.min(now - 600e3, ...kept.map(b => b.from ? at(b.from) : now)));
   const names = [...new Set(bars.map(b => b.row))], high = Math.max(7, Math.min(22, Math.floor(640 / names.length)));
   const host = h("div", {className: "scroll", tabIndex: 0, role: "region", ariaLabel: caption});
-  const jobs = [...new Set(kept.map(b => b.text))].sort(), colourOf = job => colours[jobs.indexOf(job) % colours.length];
+  const jobOf = b => b.job ? nameOf(b.job) : b.text, jobs = new Map(kept.map(b => [jobOf(b), b]));
   const all = blocks(kept, names), height = head + names.length * high + 4;
   // The names stay where they are while the bars scroll: a narrow screen shows the latest first.
   const beside = s("svg", {width: left, height, "aria-hidden": "true"});
   let width = 0;
   function draw() {
     const svg = s("svg", {width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${caption}: the table below says the same`});
-    const x = t => (t - from) / (now - from) * (width - 8);
+    const x = t => (t - from) / (now - from) * (width - 4);
     beside.replaceChildren();
-    axis(svg, x, from, now, width, height);
+    let stripe = 0;
     names.forEach((name, i) => {
       const text = label(name, i), y = head + i * high;
       if (!text) return;
       let rows = 1;
       while (i + rows < names.length && !label(names[i + rows], i + rows)) rows++;
       for (const part of [beside, svg]) part.append(s("line", {x1: 0, x2: Math.max(left, width), y1: y - .5, y2: y - .5, class: "sep"}));
+      if (stripe++ % 2) for (const part of [beside, svg]) part.append(s("rect", {x: 0, y, width: Math.max(left, width), height: rows * high, class: "stripe"}));
       beside.append(s("text", {x: left - 8, y: y + Math.max(11, rows * high / 2 + 4), "text-anchor": "end"}, text.length > 13 ? text.slice(0, 4) + "…" + text.slice(-8) : text));
     });
+    axis(svg, x, from, now, width, height);
     for (const b of all) {
       const x1 = x(Math.max(from, b.from ? at(b.from) : from)), w = Math.max(2, x(b.to ? at(b.to) : now) - x1);
       const y = head + b.row * high + 1, tall = b.rows * high - 2;
-      const bar = s("rect", {x: x1, y, width: w, height: tall, rx: 3, fill: colourOf(b.text)});
+      const bar = s("rect", {x: x1, y, width: w, height: tall, rx: Math.min(3, w / 3), fill: colourOf(jobOf(b)), class: b.job && open ? "opens" : ""});
       bar.append(s("title", {}, span({...b, row: b.rows > 1 ? `${b.rows} GPUs from ${b.first} on` : b.first})));
+      if (b.job && open) bar.onclick = () => open(b.job);
       svg.append(bar);
-      if (w > 44 && tall >= 12) {
-        const room = Math.floor((w - 12) / 6.6), t = s("text", {x: x1 + 6, y: y + tall / 2 + 4, class: "bar-text"}, b.text.length > room ? b.text.slice(0, room - 1) + "…" : b.text);
+      const room = Math.floor((w - 10) / 6.8);
+      if (room >= Math.min(5, b.text.length) && tall >= 12) {
+        const t = s("text", {x: x1 + 6, y: y + tall / 2 + 4, class: "bar-text"}, b.text.length > room ? b.text.slice(0, room - 1) + "…" : b.text);
         t.style.fill = "#fff";
         svg.append(t);
       }
     }
+    svg.append(s("line", {x1: x(now), x2: x(now), y1: head - 6, y2: height, class: "now"}), s("text", {x: width - 1, y: 28, "text-anchor": "end", class: "now"}, "now"));
     host.replaceChildren(svg);
     host.scrollLeft = width;
   }
@@ -95,9 +112,13 @@ export function gantt(bars, caption, label = row => row) {
     if (w !== width && e.contentRect.width) { width = w; draw(); }
   }).observe(host);
   const job = b => b.job ? jobLink(b.job) : b.text;
-  return h("div", {}, h("div", {className: "lanes gantt"}, beside, host), h("details", {}, h("summary", {}, `As a table: ${plural(kept.length, "bar")}`), table(caption, ["What", "Job", "From", "To"],
+  const key = [...jobs].sort(([a], [b]) => a < b ? -1 : 1).slice(0, 24).map(([name, b]) => h("li", {}, mark(name), job(b)));
+  return h("div", {}, h("p", {className: "soft range"}, `From ${when(from)} to now, ${when(now)}.`), h("div", {className: "lanes gantt"}, beside, host),
+    jobs.size > 1 ? h("ul", {className: "keys jobs"}, key, jobs.size > key.length ? h("li", {}, `and ${plural(jobs.size - key.length, "more job")}`) : "") : "", h("details", {}, h("summary", {}, `As a table: ${plural(kept.length, "bar")}`), table(caption, ["What", "Job", "From", "To"],
     kept.slice(0, 500).map(b => [b.row, job(b), b.from ? when(b.from) : "before the agent began to place", b.to ? when(b.to) : "now"]))));
 }
+
+export const toJob = navigate => j => navigate(`#/job/${encodeURIComponent(j.namespace)}/${encodeURIComponent(j.job)}`);
 
 // timelinePage shows the GPUs of some racks: all of a small cluster, else one.
 export function timelinePage(params, navigate) {
@@ -121,12 +142,12 @@ export function timelinePage(params, navigate) {
       if (closed) return;
       const node = g => nodeOf(g)?.name ?? g.node, shown = gpus.slice(0, most);
       const bars = during(shown, uses, g => `${node(g)} GPU ${g.index}`);
-      host.replaceChildren(h("section", {className: "card"}, gantt(bars, "Who had which GPU", row => row.endsWith(" GPU 0") ? row.slice(0, -6) : "")),
+      host.replaceChildren(h("section", {className: "card"}, gantt(bars, "Who had which GPU", {label: row => row.endsWith(" GPU 0") ? row.slice(0, -6) : "", open: toJob(navigate)})),
         gpus.length > shown.length ? empty(`The first ${shown.length} of ${plural(gpus.length, "GPU")}; a node's page shows its own.`) : "",
-        empty("One line for each GPU, the first of each node by name. What ended before the agent began to place is not known; it keeps its last 5,000 events."));
+        empty("One line for each GPU, those of a node together. A job has the same colour on all pages. What ended before the agent began to place is not known; it keeps its last 5,000 events."));
     } catch (e) { if (!closed) host.replaceChildren(failed(e)); }
   }
   const stop = listen((what, changed) => { if (what === "cells" && (!changed || drawn < 0)) draw(); if (what === "jobs") { clearTimeout(timer); timer = setTimeout(draw, 5000); } });
   draw();
-  return {title: "Timeline", element: [h("h1", {}, "Who had which GPU"), choice, host], close: () => { closed = true; stop(); clearTimeout(timer); }};
+  return {title: "Timeline", element: [h("h1", {}, "Timeline"), h("p", {className: "soft"}, "Who had which GPU in the last day."), choice, host], close: () => { closed = true; stop(); clearTimeout(timer); }};
 }

@@ -1,9 +1,9 @@
 // GPUs: all of them, those of a rack, of a node, one, and those that are in trouble.
-import {badge, empty, events, eventTable, failed, failures, failureTable, get, gpuLink, h, link, named, nodeLink, plural, query, table, time, when} from "./dom.js";
+import {badge, empty, events, eventTable, failed, failures, failureTable, get, gpuLink, h, link, mark, named, nodeLink, plural, query, table, time, when} from "./dom.js";
 import {allocated, classes, cluster, count, degraded, free, listen, nodeOf, quarantined, unavailable, unhealthy} from "./cluster.js";
-import {clusterMap, legend} from "./map.js";
+import {classKeys, clusterMap, legend} from "./map.js";
 import {rackPath} from "./job.js";
-import {during, gantt} from "./gantt.js";
+import {during, gantt, toJob} from "./gantt.js";
 
 const rows = 50; // of a table at a time
 
@@ -109,12 +109,13 @@ const lookAgain = 5000; // ms: the agent asks a node once in 3 s at most
 function gpuTable(gpus, caption) {
   const told = gpus.some(g => g.live), why = [...new Set(gpus.map(g => g.not_live).filter(Boolean))].join("; ");
   return h("div", {}, table(caption, ["#GPU", "Id", "Model", ...told ? nowHeads : [], ...classes.map(c => "Class " + c), "State", "Job"], gpus.map(g =>
-    [g.index, gpuLink(g.id), g.device.replace(/^.*\//, ""), ...told ? nowOf(g.live, g.not_live) : [], ...classes.map(c => score(g, c)), [badge(stateOf(g)), " ", said(g), g.idle_since ? [" idle since ", time(g.idle_since)] : ""], g.job ? named(g.job) : ""])),
+    [g.index, gpuLink(g.id), g.device.replace(/^.*\//, ""), ...told ? nowOf(g.live, g.not_live) : [], ...classes.map(c => score(g, c)), [badge(stateOf(g)), " ", said(g), g.idle_since ? [" idle since ", time(g.idle_since)] : ""], g.job ? [g.job.startsWith("(") ? "" : mark(g.job), named(g.job)] : ""])),
+  gpus.some(g => g.classes) ? h("ul", {className: "legend"}, h("li", {}, "Variability class and PM score (1 is the median), for each application class:"), classKeys()) : "",
   told ? "" : empty("Utilization, memory, temperature and power are not known", why ? `: ${why}.` : "."));
 }
 
 // some shows GPUs of one node: all, or one.
-function some(ask, title, what, missing) {
+function some(ask, title, what, missing, navigate) {
   const host = h("div", {}, empty("Reading the GPUs …"));
   let closed = false, mine = [], shown;
   const read = () => get("/v1/gpus?" + query({...ask, live: true}));
@@ -138,7 +139,7 @@ function some(ask, title, what, missing) {
       shown = gpuTable(gpus, title);
       const near = fails.filter(f => ask.gpu ? (f.gpus ?? []).includes(ask.gpu) : f.node === gpus[0].node);
       host.replaceChildren(h("p", {}, what === "GPU" ? ["On node ", nodeLink(name)] : "", node ? [what === "GPU" ? ", rack " : "Rack ", link(rackPath(node.rack), node.rack.name)] : ""),
-        h("div", {className: "plain"}, shown), h("h2", {}, "Who had ", what === "GPU" ? "it" : "which GPU"), h("section", {className: "card"}, gantt(during(gpus, uses), "Who had which GPU")),
+        h("div", {className: "plain"}, shown), h("h2", {}, "Who had ", what === "GPU" ? "it" : "which GPU"), h("section", {className: "card"}, gantt(during(gpus, uses), "Who had which GPU", {open: toJob(navigate)})),
         h("h2", {}, "Failures"), near.length ? h("div", {className: "plain"}, failureTable(near)) : empty("No allocation failed here, of the last 120 that failed."));
     } catch (e) { if (!closed) host.replaceChildren(failed(e)); }
   }
@@ -146,8 +147,8 @@ function some(ask, title, what, missing) {
   draw();
   return {title, element: [h("h1", {}, title), host], close: () => { closed = true; stop(); clearInterval(timer); }};
 }
-export const nodePage = name => some({node: name}, "Node " + name, "node", "There is no such node with GPUs now.");
-export const gpuPage = id => some({gpu: id}, "GPU " + id, "GPU", "There is no such GPU now.");
+export const nodePage = (name, navigate) => some({node: name}, "Node " + name, "node", "There is no such node with GPUs now.", navigate);
+export const gpuPage = (id, navigate) => some({gpu: id}, "GPU " + id, "GPU", "There is no such GPU now.", navigate);
 
 export function failuresPage() {
   const host = h("div", {}, empty("Reading the GPUs …")), slow = h("div", {}), allocs = h("div", {}), what = h("div", {});

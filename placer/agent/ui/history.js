@@ -1,6 +1,6 @@
 // The last day: figures over time, and what the placer did.
-import {badge, empty, events, eventTable, failed, get, h, jobLink, link, query, table, time, when} from "./dom.js";
-import {allocation, byDay, chart, ofDays, queued, samples, since} from "./charts.js";
+import {badge, empty, events, eventTable, failed, get, h, link, marked, owner, query, table, when} from "./dom.js";
+import {allocation, byDay, chart, daysOf, ofDays, queued, samples, since} from "./charts.js";
 
 const slowdown = () => chart("Predicted slowdown", [
   {name: "as placed", look: "main", of: x => x.slowdown_chosen ?? null},
@@ -32,7 +32,7 @@ export function historyPage() {
   }
   draw();
   return {title: "History", close: () => { closed = true; clearTimeout(timer); for (const c of Object.values(charts)) c.close(); }, element: [
-    h("h1", {}, "The last day"), note,
+    h("h1", {}, "History"), h("p", {className: "soft"}, "The last day of the cluster, and what the placer did."), note,
     h("div", {className: "grid"}, Object.entries(charts).map(([name, c], i) => h("section", {className: "card " + (i === 4 ? "w12" : "w6")}, h("h2", {}, name), c.element))),
     h("h2", {}, "What the placer did"), h("div", {className: "plain"}, latest)]};
 }
@@ -56,6 +56,27 @@ const share = (part, all) => all ? `${(100 * part / all).toFixed(0)} %` : "–";
 const factor = n => n ? n.toFixed(2) : "";
 const long = s => s >= 7200 ? `${(s / 3600).toFixed(0)}h` : s >= 120 ? `${(s / 60).toFixed(0)}m` : `${(s ?? 0).toFixed(0)}s`;
 
+// meanings says what the columns count; docs/operators/history.md says more.
+const meanings = stops => h("details", {}, h("summary", {}, "What the columns mean"), h("dl", {className: "facts"}, [
+  ["Used", "the time from placement to end of each allocation, for each of its GPUs"], ["Failed", "that of allocations that failed or were lost"],
+  ["In vain", "the time for which members held GPUs while others of their gang were not there yet"], ["Idle", "the time in which GPUs ran nothing, for at least 15 minutes"],
+  ["Saved", "what packed placement would have taken more, as predicted when the job was placed"], ["Ended", "runs count on the day of their end, GPU hours on the day on which they were used; days are those of UTC"],
+  ["Mean wait", "in the queue, of the runs that ended"],
+  ...stops ? [["Stops", "how often these runs were stopped for others (pal_preempt)"], ["Lost by stops", "what that cost: restarts, and the work since the last checkpoint"], ["Sooner by", "how much sooner these runs got GPUs because others were stopped for them"]] : [],
+].map(([what, text]) => [h("dt", {}, what), h("dd", {}, text)])));
+
+const word = text => text ? h("span", {className: "word"}, text) : "";
+// notes are why a run ended, and what stopping cost or won it.
+const notes = r => [r.reason, r.stops && `stopped ${r.stops === 1 ? "once" : r.stops + " times"} for others, which cost it ${hours(r.lost_gpu_seconds / 3600)} GPU hours`,
+  r.saved_wait_seconds > 0 && `got GPUs ${long(r.saved_wait_seconds)} sooner, as others were stopped for it`].filter(Boolean).join("; ");
+// waits is for how long a run has waited: one that is in the queue, up to now.
+const waits = r => long(r.state === "pending" ? Math.max(r.waited_seconds, (Date.now() - Date.parse(r.submitted)) / 1000) : r.waited_seconds);
+function runTable(ran) {
+  const seen = ran.some(r => r.seen_slowdown), users = ran.some(r => r.user);
+  return table("Runs, the last submitted first", ["Job", ...users ? ["User"] : [], "State", "#GPUs", "Class", "GPU model", "Submitted", "#Waited", "Ended", "#Predicted slowdown", ...seen ? ["#Seen slowdown"] : [], "Notes"], ran.map(r =>
+    [marked(r), ...users ? [owner(r.user)] : [], badge(r.state), r.gpus, r.class ?? "", word(r.model), word(when(r.submitted)), waits(r), word(when(r.ended)), factor(r.predicted_slowdown), ...seen ? [factor(r.seen_slowdown)] : [], notes(r)]));
+}
+
 export function usagePage(params, navigate) {
   const q = Object.fromEntries(["span", "by", "state", ...Object.keys(filters)].map(k => [k, params.get(k) || ""]));
   if (!spans[q.span]) q.span = "";
@@ -71,7 +92,7 @@ export function usagePage(params, navigate) {
     texts.map(([, i]) => i), h("button", {}, "Filter"));
 
   const note = h("p", {className: "soft", role: "status"}, "Reading the usage …"), figures = h("div", {}), lines = h("div", {className: "plain"}), runs = h("div", {className: "plain"});
-  const days = byDay(7), body = h("div", {hidden: true}, figures, h("section", {className: "card"}, h("h2", {}, "By day"), days.element),
+  const days = byDay(7), body = h("div", {hidden: true}, figures, h("section", {className: "card"}, h("h2", {}, "By day", daysOf()), days.element),
     h("h2", {}, "By " + columns[by].replace(/^[A-Z](?=[a-z])/, c => c.toLowerCase())), lines, h("h2", {}, "Runs"), runs);
   let closed = false;
 
@@ -86,25 +107,29 @@ export function usagePage(params, navigate) {
       note.replaceChildren("Nothing ran in this time that matches and that this token may see. ", h("button", {onclick: () => navigate("#/usage")}, "Show this month"));
       return;
     }
-    note.textContent = "Whole days of UTC, in GPU hours. Saved: what packed placement would have taken more, as predicted.";
+    note.textContent = "";
     body.hidden = false;
     show(all, of, each, ran);
   }
   function show(all, of, each, ran) {
-    if (all) figures.replaceChildren(h("dl", {className: "figures"}, [
+    all ??= {gpu_hours: 0, runs: 0, complete: 0, waited_hours: 0, failed_gpu_hours: 0, held_in_vain_gpu_hours: 0, idle_gpu_hours: 0, saved_gpu_hours: 0, stops: 0, starts: {}};
+    figures.replaceChildren(h("dl", {className: "figures"}, [
       [hours(all.gpu_hours), "GPU hours"], [all.runs.toLocaleString("en"), "runs ended"], [share(all.complete, all.runs), "complete"],
       [all.runs ? long(all.waited_hours * 3600 / all.runs) : "–", "mean wait"],
       [share(all.failed_gpu_hours + all.held_in_vain_gpu_hours + all.idle_gpu_hours, all.gpu_hours), "wasted"], [hours(all.saved_gpu_hours), "GPU hours saved"],
       [share(all.starts.held, all.starts.told), "starts as expected"]].map(([value, name]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))));
     days.set(ofDays(each));
-    lines.replaceChildren(table("Usage by " + columns[by], [columns[by], "#GPU hours", "#Share", "#Failed", "#In vain", "#Idle", "#Saved", "#Runs", "#Failed runs", "#Mean wait"],
-      of.toSorted((a, b) => by === "month" ? 0 : b.gpu_hours - a.gpu_hours).map(x => [
-        by === "month" || !x.of[0] ? x.of[0] || "not said" : link("#/usage?" + query({...q, [by]: x.of[0]}), x.of[0]),
-        hours(x.gpu_hours), share(x.gpu_hours, all?.gpu_hours), hours(x.failed_gpu_hours), hours(x.held_in_vain_gpu_hours), hours(x.idle_gpu_hours), hours(x.saved_gpu_hours),
-        x.runs.toLocaleString("en"), x.failed.toLocaleString("en"), x.runs ? long(x.waited_hours * 3600 / x.runs) : ""])));
-    runs.replaceChildren(ran.length ? table("Runs, the last submitted first", ["Job", "User", "State", "#GPUs", "Class", "GPU model", "Submitted", "Waited", "Ended", "#Slowdown", "#Seen", "Reason"], ran.map(r =>
-      [jobLink(r), r.user ?? "", badge(r.state), r.gpus, r.class ?? "", r.model ?? "", when(r.submitted), long(r.waited_seconds), time(r.ended), factor(r.predicted_slowdown), factor(r.seen_slowdown), r.reason ?? ""]))
-      : empty("No run in this state."));
+    lines.replaceChildren(usageTable(of, all), meanings(all.stops));
+    runs.replaceChildren(ran.length ? runTable(ran) : empty("No run in this state."));
+  }
+  // usageTable has a line for each of what the usage is asked by. What stopping jobs won and cost is there if any was stopped.
+  function usageTable(of, all) {
+    const stops = all.stops > 0, least = by === "month" ? () => 0 : (a, b) => b.gpu_hours - a.gpu_hours;
+    const name = x => by === "month" ? x.of[0] : x.of[0] ? link("#/usage?" + query({...q, [by]: x.of[0]}), x.of[0]) : by === "user" ? owner("") : "(none)";
+    return table("Usage by " + columns[by], [columns[by], "#Used", "#Share", "#Failed", "#In vain", "#Idle", ...stops ? ["#Lost by stops"] : [], "#Saved", "#Ended", "#Failed runs", "#Mean wait", ...stops ? ["#Stops", "#Sooner by"] : []],
+      of.toSorted(least).map(x => [name(x), hours(x.gpu_hours), share(x.gpu_hours, all.gpu_hours), hours(x.failed_gpu_hours), hours(x.held_in_vain_gpu_hours), hours(x.idle_gpu_hours), ...stops ? [hours(x.stops_lost_gpu_hours)] : [], hours(x.saved_gpu_hours),
+        x.runs.toLocaleString("en"), x.failed.toLocaleString("en"), x.runs ? long(x.waited_hours * 3600 / x.runs) : "–", ...stops ? [x.stops.toLocaleString("en"), long(x.stops_saved_wait_hours * 3600)] : []]),
+      [["", 1], ["GPU hours", stops ? 7 : 6], ["Runs", stops ? 5 : 3]]);
   }
   read().catch(e => {
     if (closed) return;

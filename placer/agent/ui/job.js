@@ -1,5 +1,5 @@
 // One job: why it runs where it runs, or why it waits.
-import {badge, empty, events, eventTable, expected, failed, get, gpuLink, h, named, nodeLink, plural, query, range, table, time, when, zoneName} from "./dom.js";
+import {badge, empty, events, eventTable, expected, failed, get, gpuLink, h, mark, named, nodeLink, plural, query, range, table, time, when, zoneName} from "./dom.js";
 import {cellOf, classes, cluster, listen} from "./cluster.js";
 import {clusterMap, legend, view} from "./map.js";
 import {gantt} from "./gantt.js";
@@ -40,13 +40,13 @@ export function jobPage(namespace, id, navigate) {
     const parts = await Promise.allSettled([events({job: id, namespace}), get("/v1/uses?" + query({job: id, namespace}))]);
     if (closed) return;
     const [es, us] = parts.map(p => p.status === "fulfilled" ? p.value : []);
-    more.replaceChildren(...us.length ? [h("h2", {}, "When it had GPUs"), h("section", {className: "card"}, gantt(us.map(u => ({row: plural(u.gpus.length, "GPU"), from: u.from, to: u.to, text: name})), "When the job had GPUs"))] : [],
+    more.replaceChildren(...us.length ? [h("h2", {}, "When it had GPUs"), h("section", {className: "card"}, gantt(us.map(u => ({row: plural(u.gpus.length, "GPU"), from: u.from, to: u.to, text: name, job: {namespace, job: id}})), "When the job had GPUs"))] : [],
       ...es.length ? [h("h2", {}, "What happened"), eventTable(es, "Events of the job, the latest first")] : []);
   }
   const later = () => { clearTimeout(timer); timer = setTimeout(read, 5000); };
   const stop = listen((what, changed) => { if (what === "jobs") later(); if (what === "cells" && !changed) light(); });
   read();
-  return {title: name, element: [h("h1", {}, "Job ", name), body, place, more], close: () => { closed = true; stop(); clearTimeout(timer); map?.close(); }};
+  return {title: name, element: [h("h1", {}, mark(`${namespace}/${id}`), "Job ", name), body, place, more], close: () => { closed = true; stop(); clearTimeout(timer); map?.close(); }};
 }
 
 export const rackPath = r => `#/rack/${encodeURIComponent(r.datacenter)}/${encodeURIComponent(r.name)}`;

@@ -1,8 +1,8 @@
 // The list of jobs, a page at a time: the agent filters and sorts.
-import {badge, empty, expected, failed, get, h, jobLink, link, plural, query, table, time} from "./dom.js";
+import {badge, empty, expected, failed, get, h, jobLink, link, marked, owner, plural, query, table, time} from "./dom.js";
 import {listen} from "./cluster.js";
 
-const columns = [["position", "#", true], ["job", "Job"], ["state", "State"], ["gpus", "GPUs", true], ["class", "Class"], ["submitted", "Submitted"], ["start", "Expected start"], ["", "Reason"]];
+const columns = [["position", "#", true], ["job", "Job"], ["user", "User"], ["state", "State"], ["gpus", "GPUs", true], ["class", "Class"], ["submitted", "Submitted"], ["start", "Expected start"], ["", "Reason"]];
 const limit = 50;
 export const states = {waiting: "in the queue", starting: "not all members are there yet", running: "all members are there", unschedulable: "this cluster could not hold it", rejected: "cannot be served as it is written", failed: "given up", native: "placed by Nomad alone"};
 
@@ -33,8 +33,8 @@ export function jobsPage(params, navigate) {
     const on = q.sort === key, down = on && q.order !== "desc";
     return h("th", {scope: "col", role: "columnheader", "data-label": text, ariaSort: on ? (down ? "ascending" : "descending") : "none", ...(number && {className: "n"})}, h("button", {type: "button", title: "Sort by " + key, onclick: () => change({sort: key, order: down ? "desc" : ""})}, text, on ? (down ? " ↑" : " ↓") : ""));
   };
-  const job = j => j.runs ? [jobLink(j), " ", h("small", {}, runs(j.runs), " – ", link("#/jobs?" + query({search: `${j.namespace}/${j.job}/`}), "its runs"))] : jobLink(j);
-  const row = j => [j.position || "", job(j), badge(j.state, states[j.state]), size(j), j.class || "", time(j.submitted), expected(j), j.reason?.text ?? ""];
+  const job = j => j.runs ? [jobLink(j), " ", h("small", {}, runs(j.runs), " – ", link("#/jobs?" + query({search: `${j.namespace}/${j.job}/`}), "its runs"))] : marked(j);
+  const row = (j, users) => [j.position || "", job(j), ...users ? [owner(j.user)] : [], badge(j.state, states[j.state]), size(j), j.class || "", time(j.submitted), expected(j), j.reason?.text ?? ""];
 
   let reading = false, again = false, last = 0, timer;
   async function read() {
@@ -54,7 +54,8 @@ export function jobsPage(params, navigate) {
     if (!p.total) { list.replaceChildren(empty("No job with GPUs that you may see. Submit one: ", h("code", {}, "nomad-pal run -detach JOB.nomad.hcl"), ". Jobs need the gate or ", h("code", {}, "nomad-pal run"), "; what a token may see, the button Token says.")); return; }
     if (!p.matching) { list.replaceChildren(empty("No job matches. "), h("button", {onclick: () => navigate("#/jobs")}, "Show all")); return; }
     const focused = list.contains(document.activeElement) && document.activeElement.title;
-    list.replaceChildren(table("Jobs", columns.map(head), p.jobs.map(row)), pager(p));
+    const users = p.jobs.some(j => j.user);
+    list.replaceChildren(table("Jobs", columns.filter(([key]) => users || key !== "user").map(head), p.jobs.map(j => row(j, users))), pager(p));
     if (focused) list.querySelector(`[title="${CSS.escape(focused)}"]`)?.focus();
   }
   const pager = p => p.matching <= limit && !q.offset ? "" : h("nav", {className: "row", ariaLabel: "Pages of jobs"},

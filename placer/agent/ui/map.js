@@ -3,7 +3,7 @@
 import {h} from "./dom.js";
 import {classes, classOf, cluster, count, degraded, free, held, listen, quarantined, unavailable, unhealthy} from "./cluster.js";
 
-const sizes = [46, 40, 34, 30, 26, 22, 18, 14, 11, 8, 6, 5, 4, 3], perRow = 8, readable = 14, slice = 12;
+const sizes = [46, 40, 34, 30, 26, 22, 18, 14, 11, 8, 6, 5, 4, 3], perRow = 8, readable = 14, slice = 8;
 export const view = {k: 0, use: true}; // which application class is shown, or only the use
 
 export function words(cell) {
@@ -11,13 +11,15 @@ export function words(cell) {
   return `${[unhealthy(cell) && "unhealthy", quarantined(cell) && "quarantined", unavailable(cell) && "unavailable", degraded(cell) && "degraded", held(cell) && "allocated", free(cell) && "free"].filter(Boolean).join(", ")}; classes ${cs}`;
 }
 
+const font = "12px system-ui,sans-serif";
+
 // clusterMap draws the racks. lit are cells that stand out; open(node, index) is called for
 // a cell that is chosen.
 export function clusterMap({racks, lit = new Set(), open, height = 900, label}) {
   const canvas = h("canvas", {tabIndex: 0, role: "application", ariaLabel: label}), tip = h("div", {className: "tip", hidden: true});
   canvas.setAttribute("aria-roledescription", "map of GPUs");
   const live = h("p", {className: "hidden", ariaLive: "polite"});
-  const host = h("div", {className: "map"}, canvas, tip, live, h("p", {className: "soft"}, "Arrow keys move from GPU to GPU, Page Up and Page Down from rack to rack, Enter opens."));
+  const host = h("div", {className: "map"}, canvas, tip, live, h("p", {className: "soft keyboard"}, "Arrow keys move from GPU to GPU, Page Up and Page Down from rack to rack, Enter opens."));
   let tiles = [], size = 3, width = 0, at = null, colours = {}, drawing = 0;
   const ctx = canvas.getContext("2d", {alpha: false});
 
@@ -33,6 +35,11 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
       return out;
     });
   }
+  // The names of nodes have as much room as the widest of them takes, up to 120 pixels. Those of many nodes are not
+  // measured, which takes time: they are too many to be shown.
+  const nodes = racks.flatMap(r => r.nodes);
+  ctx.font = font;
+  const nameRoom = nodes.length > 500 ? 120 : Math.min(120, 12 + Math.ceil(Math.max(0, ...nodes.map(n => ctx.measureText(n.name).width))));
   // How many columns a rack may have: those of a small cluster fill the width.
   const columns = racks.length > 8 ? [1] : [1, 2, 3, 4], folded = columns.map(stacksOf);
 
@@ -42,7 +49,7 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
     prefix = prefix.replace(/[^-_./ ]*$/, "");
     let total = 0;
     for (size of sizes) {
-      const nameWidth = size >= readable ? 120 : 0, w = nameWidth + perRow * size + (size >= readable ? 18 : 8), head = racks.length > 1 || size >= readable ? 15 : 0;
+      const nameWidth = size >= readable ? nameRoom : 0, w = nameWidth + perRow * size + (size >= readable ? 18 : 8), head = size >= readable ? 30 : racks.length > 1 ? 15 : 0;
       if (w > width + 18 && size > sizes.at(-1)) continue;
       const stacks = folded.findLast((_, i) => i === 0 || racks.length * columns[i] * w <= width + 18);
       let x = 0, y = 0, tallest = 0;
@@ -95,11 +102,17 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
     ctx.textAlign = "left";
     if (t.head) {
       const bad = count(t.rack.first, t.rack.gpus, unhealthy) > 0; // too small to see in its cell
-      ctx.fillStyle = bad ? colours.mark : colours.soft; ctx.font = (size >= readable ? "600 12px" : "9px") + " system-ui,sans-serif";
-      ctx.fillText(fit(t.name, t.w - 10) + (bad && t.first === t.rack.first ? "!" : ""), t.x, t.y + 11);
+      ctx.fillStyle = bad ? colours.mark : colours.soft; ctx.textAlign = "left"; ctx.font = (size >= readable ? "600 12px" : "9px") + " system-ui,sans-serif";
+      ctx.fillText(fit(t.name, t.w - 10) + (bad && t.first === t.rack.first && racks.length > 1 ? "!" : ""), t.x, t.y + 11);
+    }
+    if (t.nameWidth) { // over the cells, the numbers of the GPUs
+      ctx.fillStyle = colours.soft; ctx.font = font; ctx.textAlign = "center";
+      const most = Math.max(...t.nodes.map(n => n.node.gpus));
+      for (let i = 0; i < Math.min(perRow, most); i++) ctx.fillText(most > perRow ? i + "…" : i, t.x + t.nameWidth + (i + .5) * size, t.y + t.head - 5);
+      ctx.textAlign = "left"; ctx.fillText("GPU", t.x, t.y + t.head - 5);
     }
     for (const {node, row} of t.nodes) {
-      if (t.nameWidth) { ctx.fillStyle = colours.ink; ctx.textAlign = "left"; ctx.font = "12px system-ui,sans-serif"; ctx.fillText(fit(node.name, t.nameWidth - 8), t.x, t.y + t.head + row * size + size * .7); }
+      if (t.nameWidth) { ctx.fillStyle = colours.ink; ctx.textAlign = "left"; ctx.font = font; ctx.fillText(fit(node.name, t.nameWidth - 8), t.x, t.y + t.head + row * size + size / 2 + 4); }
       for (let i = 0; i < node.gpus; i++) { const [x, y] = place(t, row, node, i); drawCell(x, y, cluster.cells[node.first + i], node.first + i); }
     }
   }
@@ -117,14 +130,16 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
   // draw draws in slices, so that nothing waits for it.
   function draw() {
     const mine = ++drawing;
-    ctx.fillStyle = colours.bg; ctx.fillRect(0, 0, canvas.width, canvas.height);
-    let next = 0;
-    (function some() {
+    let next = -1;
+    function some() {
       if (mine !== drawing) return;
+      if (next < 0) { ctx.fillStyle = colours.bg; ctx.fillRect(0, 0, canvas.width, canvas.height); next = 0; }
       for (const end = performance.now() + slice; next < tiles.length && performance.now() < end; next++) drawTile(tiles[next]);
       if (next < tiles.length) requestAnimationFrame(some);
       else { focusRing(); host.dataset.drawn = String(tiles.length); performance.mark("map drawn"); }
-    })();
+    }
+    // The layout of many racks is a task of its own; few are drawn at once, so that nothing flickers.
+    if (tiles.length > 20) requestAnimationFrame(some); else some();
   }
 
   function focusRing() {
@@ -189,16 +204,19 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
   return {element: host, redraw: () => width && all(), light: cells => { lit = cells; if (width) draw(); }, close: () => { watch.disconnect(); stop(); dark.removeEventListener("change", all); drawing++; }};
 }
 
+const item = (c, digit, text) => h("li", {}, h("span", {className: "chip " + c, ariaHidden: "true"}, digit || "\u00a0"), " ", text);
+// classKeys are the colours of the variability classes.
+export const classKeys = () => [item("c1", 1, "fastest"), item("c2", 2, ""), item("c3", 3, ""), item("c4", 4, ""), item("c5", "5…", "slowest")];
+
 // legend says what the colours are, and lets choose what they show.
 export function legend(changed) {
   const choose = h("select", {id: "shown", onchange: e => { view.use = e.target.value === "use"; if (!view.use) view.k = Number(e.target.value); list(); changed(); }},
     classes.map((c, k) => h("option", {value: k, selected: !view.use && view.k === k}, `variability class for application class ${c}`)), h("option", {value: "use", selected: view.use}, "use: free or allocated"));
   const items = h("ul", {className: "legend"});
-  const item = (c, digit, text) => h("li", {}, h("span", {className: "chip " + c, ariaHidden: "true"}, digit || "\u00a0"), " ", text);
   function list() {
     items.replaceChildren(...view.use ? [item("free", "", "free"), item("allocated", "", "allocated to a job")] :
-      [item("c1", 1, "fastest"), item("c2", 2, ""), item("c3", 3, ""), item("c4", 4, ""), item("c5", "5…", "slowest"), item("c0", "–", "not measured"), item("c0 under", "", "allocated to a job")],
-      item("bad", "×", "unhealthy"), item("c0 frame", "", "quarantined"), item("c0 slash", "", "unavailable"), item("c0 top", "", "degraded"), h("li", {}, h("b", {ariaHidden: "true"}, "!"), " a rack with unhealthy GPUs"));
+      [...classKeys(), item("c0", "–", "not measured"), item("c0 under", "", "allocated to a job")],
+      item("bad", "×", "unhealthy"), item("c0 frame", "", "quarantined"), item("c0 slash", "", "unavailable"), item("c0 top", "", "degraded"), cluster.racks.length > 1 ? h("li", {}, h("b", {ariaHidden: "true"}, "!"), " a rack with unhealthy GPUs") : "");
   }
   list();
   return h("div", {}, h("div", {className: "row"}, h("label", {}, "Colours show ", choose)), items);

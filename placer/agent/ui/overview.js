@@ -1,7 +1,7 @@
 // The overview: how the cluster is, at one look.
-import {badge, empty, events, expected, failed, failures, get, gpuLink, h, jobLink, link, named, nodeLink, plural, query, time} from "./dom.js";
-import {allocated, classOf, classes, cluster, count, degraded, free, listen, nodeOf, quarantined, unavailable, unhealthy} from "./cluster.js";
-import {allocation, byDay, gained, ofDays, queued, samples, since} from "./charts.js";
+import {badge, empty, events, expected, failed, failures, get, gpuLink, h, jobLink, link, marked, nameOf, named, nodeLink, plural, query, time} from "./dom.js";
+import {allocated, classOf, classes, cluster, count, degraded, listen, nodeOf, quarantined, unavailable, unhealthy} from "./cluster.js";
+import {allocation, byDay, daysOf, gained, ofDays, queued, samples, since} from "./charts.js";
 import {clusterMap, legend} from "./map.js";
 import {none, said} from "./gpus.js";
 import {notStarted, runs as counted, size} from "./jobs.js";
@@ -49,10 +49,10 @@ function tiles(page, all) {
 
 const classed = j => j.class ? `class ${j.class}, ` : "";
 const runs = page => page.jobs.length
-  ? list(page.jobs.map(j => item(jobLink(j), plural(j.gpus, "GPU"), classed(j), "submitted ", time(j.submitted), j.reason?.text ? ": " + j.reason.text : "")))
+  ? list(page.jobs.map(j => item(marked(j), plural(j.gpus, "GPU"), j.user ? j.user + ", " : "", classed(j), "submitted ", time(j.submitted), j.reason?.text ? ": " + j.reason.text : "")))
   : cluster.idle ? todo("Who runs is ", unknown, ".") : todo("No job runs. Submit one: ", h("code", {}, "nomad-pal run -detach JOB.nomad.hcl"));
 const waits = page => page.jobs.length
-  ? list(page.jobs.map(j => item([j.position ? j.position + ". " : "", jobLink(j)], `${size(j)} GPUs`, j.runs ? `${counted(j.runs)}: ` : "", j.reason?.text ?? "", j.start_to ? [" – expected ", expected(j)] : "")))
+  ? list(page.jobs.map(j => item([j.position ? j.position + ". " : "", jobLink(j)], `${size(j)} GPUs`, j.runs ? `${counted(j.runs)}: ` : j.user ? j.user + ": " : "", j.reason?.text ?? "", j.start_to ? [" – expected ", expected(j)] : "")))
   : cluster.idle ? todo("Who waits is ", unknown, ".") : good("Nobody waits.");
 
 // worst is the application class for which a GPU is an outlier most, and its PM score there.
@@ -82,10 +82,16 @@ function ails(ill, slow, running) {
   return good("No GPU is unhealthy, quarantined, degraded or an outlier.");
 }
 function fails(not, allocs, es) {
+  // Of each job one line: why it will not start, else its last failure and how many there are like it.
+  const told = new Set(not.jobs.map(nameOf)), last = new Map();
+  for (const f of allocs) {
+    const key = JSON.stringify([nameOf(f), f.cause, f.reason]);
+    if (!told.has(nameOf(f))) last.set(key, {f: last.get(key)?.f ?? f, n: (last.get(key)?.n ?? 0) + 1});
+  }
   const all = [
     ...not.jobs.map(j => item(jobLink(j), badge(j.state), j.reason?.text ?? "")),
-    ...allocs.slice(0, few).map(f => item(jobLink(f), time(f.at), badge(f.cause), " ", f.reason, " – ", nodeLink(f.node))),
-    ...es.map(e => item(e.job ? jobLink(e) : (e.gpus ?? []).slice(0, 1).map(g => gpuLink(g)), time(e.at), badge(e.kind), " ", e.text, e.node ? [" – ", nodeLink(e.node)] : "")),
+    ...[...last.values()].slice(0, few).map(({f, n}) => item(jobLink(f), time(f.at), badge(f.cause), " ", n > 1 ? `${n} times, the last: ` : "", f.reason, " – ", nodeLink(f.node))),
+    ...es.filter(e => !e.job || !told.has(nameOf(e))).map(e => item(e.job ? jobLink(e) : (e.gpus ?? []).slice(0, 1).map(g => gpuLink(g)), time(e.at), badge(e.kind), " ", e.text, e.node ? [" – ", nodeLink(e.node)] : "")),
   ];
   return all.length ? list(all.slice(0, few)) : good("Nothing failed that the agent remembers.");
 }
@@ -169,7 +175,7 @@ export function overview(navigate) {
     h("h1", {className: "hidden"}, "Overview"), top,
     h("div", {className: "grid"},
       card("Allocation", link("#/history", "Last day"), use.element, "w4 half"), card("Queue", link("#/jobs?state=waiting", "Who waits"), queue.element, "w4 half"),
-      card("Last 30 days", link("#/usage?span=30d", "Usage"), monthSpot, "w4"),
+      card("Last 30 days", [daysOf(), link("#/usage?span=30d", "Usage")], monthSpot, "w4"),
       column, beside),
     known]};
 }

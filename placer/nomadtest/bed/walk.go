@@ -4,6 +4,7 @@
 package bed
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -37,6 +38,8 @@ type Mix struct {
 	Requests float64
 	Faults   []nomadtest.Fault
 	Events   nomadtest.EventFaults
+	// Apart is how far things are apart, on average; 0: 3 s.
+	Apart time.Duration
 }
 
 // DefaultMix is everything that today's placer is to live with.
@@ -174,7 +177,7 @@ func (x *Walk) progress(k nomadtest.Key, ran time.Duration) string {
 // Go walks for so long.
 func (x *Walk) Go(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
-		x.RunFor(time.Duration(x.rng.ExpFloat64() * float64(3*time.Second)))
+		x.RunFor(time.Duration(x.rng.ExpFloat64() * float64(cmp.Or(x.Mix.Apart, 3*time.Second))))
 		x.act()
 		x.peopleType()
 		x.Excuse()
