@@ -57,7 +57,7 @@ func (r report) markdown() ([]byte, error) {
 			name, _, _ := strings.Cut(m, " (traces/")
 			names = append(names, name)
 		}
-		fmt.Fprintf(&b, "Not run, as the traces were not there: %s.\n", strings.Join(names, "; "))
+		fmt.Fprintf(&b, "Not run, as the traces were missing: %s.\n", strings.Join(names, "; "))
 	}
 	versions(&b, r.cells)
 	for _, p := range parts {
