@@ -132,7 +132,7 @@ func fingerprints(t *testing.T, p *Plugin) (c <-chan *device.FingerprintResponse
 	}
 }
 
-// U16: a stream that nobody reads any more ends with its context, goroutines
+// U16: a stream that nobody reads ends with its context, goroutines
 // included: synctest fails when one is left.
 func TestU16CancelledStreamsLeaveNothingBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

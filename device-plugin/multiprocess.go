@@ -22,7 +22,7 @@ const daemonsFile = "mps.json"
 func (p *Plugin) openKeeper() *mps.Keeper {
 	var left []mps.Daemon
 	if _, err := p.store.Read(daemonsFile, &left); err != nil {
-		p.log.Warn("it is lost which MPS control daemons were started", "error", err)
+		p.log.Warn("the stored list of MPS control daemons is lost", "error", err)
 	}
 	s := p.store
 	return mps.NewKeeper(p.log, left, func(ds []mps.Daemon) error { return s.Write(daemonsFile, ds) })

@@ -43,7 +43,7 @@ type Backend interface {
 	// Disconnect lets go of the driver, once the calls that run have returned. The next
 	// scan opens it again; until then nothing touches it.
 	Disconnect()
-	// Close is Disconnect for good, and waits for no call.
+	// Close disconnects like Disconnect, but forever and without waiting for calls.
 	Close()
 }
 
@@ -53,7 +53,7 @@ type Options struct {
 	// Open makes the backend that the configuration names. It does not touch the
 	// driver: that comes with the first scan.
 	Open func(Config) Backend
-	// Exit ends the process when the driver hangs for good.
+	// Exit ends the process when the driver hangs and does not recover.
 	Exit func(code int)
 	// Self is the command that runs measure.ChildMain; nil switches measuring off.
 	Self []string
@@ -117,7 +117,7 @@ func New(o Options) *Plugin {
 	return p
 }
 
-// PluginInfo says what this plugin is.
+// PluginInfo identifies this plugin.
 func (p *Plugin) PluginInfo() (*base.PluginInfoResponse, error) {
 	return &base.PluginInfoResponse{
 		Type:              base.PluginTypeDevice,
@@ -204,7 +204,7 @@ func (p *Plugin) ready() {
 	}
 	p.roster = &roster{stored: before.Devices, forgotten: map[string]bool{}}
 	if p.forms, err = openForms(p.store, before.Devices); err != nil {
-		p.log.Warn("it is lost how GPUs were shared: tasks that hold parts of one are not waited for", "error", err)
+		p.log.Warn("the stored state of shared GPUs is lost: one may be published whole while tasks hold parts of it", "error", err)
 	}
 	p.keeper = p.openKeeper()
 	if said := p.cfg.translation(); said != "" {
@@ -271,7 +271,7 @@ func (p *Plugin) observe(now time.Time, r scanResult) {
 		inv = gpu.Inventory{}
 		if msg := r.err.Error(); msg != p.missing {
 			p.missing = msg
-			p.log.Warn("no GPUs can be published, trying again", "reason", msg)
+			p.log.Warn("no GPUs can be published, retrying", "reason", msg)
 		}
 		p.restartFor(r.err)
 	} else if p.missing != "" {

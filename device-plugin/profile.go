@@ -144,7 +144,7 @@ func (s *stream) follow(ctx context.Context, wait func() time.Duration, warning 
 	}
 }
 
-// adopt puts a profile in force; nil says that there is none yet.
+// adopt puts a profile in force; nil if there is none yet.
 func (s *stream) adopt(p *profile.Profile) {
 	s.waits = false
 	s.p.mu.Lock()

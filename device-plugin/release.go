@@ -44,7 +44,7 @@ func Release(dir string, until time.Time) error {
 }
 
 // ReleasedUntil is until when the driver is to be left alone, zero for not at all; gone says
-// that the plugin has let go of it.
+// that the plugin has released it.
 func ReleasedUntil(dir string, now time.Time) (until time.Time, gone bool, err error) {
 	var ordered, done release
 	d := statedir.Dir(dir)
@@ -116,7 +116,7 @@ func (p *Plugin) letGo(b Backend, m *measure.Scheduler, k *mps.Keeper) {
 	k.Pause(context.Background())
 	if m != nil {
 		if err := m.Pause(); err != nil {
-			p.log.Warn("the driver is released all the same", "error", err)
+			p.log.Warn("measurements did not pause; the driver is released anyway", "error", err)
 		}
 	}
 	b.Disconnect()

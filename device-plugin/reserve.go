@@ -25,7 +25,7 @@ const (
 	cdiKind = "nvidia.com/gpu"
 )
 
-// Reserve says how a task gets the devices. It answers from the last scan, and waits
+// Reserve returns how a task gets the devices. It answers from the last scan, and waits
 // for the driver only after a restart: Nomad, whose client runs on, asks at once, and
 // a task must not fail because its GPUs have not been looked at.
 func (p *Plugin) Reserve(deviceIDs []string) (*device.ContainerReservation, error) {

@@ -21,9 +21,9 @@ type roster struct {
 	linked    map[string]int  // the most NVLinks that each had, by id
 }
 
-// complete adds the GPUs that a scan lacks. replaced are those that are not missed
-// any more: another GPU is in their slot, or all GPUs are others, as after a move
-// of the disk or the virtual machine to another host.
+// complete adds the GPUs that a scan lacks. replaced are those that count as removed:
+// another GPU is in their slot, or all GPUs are others, as after a move of the disk or
+// the virtual machine to another host.
 func (r *roster) complete(inv gpu.Inventory) (_ gpu.Inventory, replaced []string) {
 	inv.Devices = slices.DeleteFunc(slices.Clone(inv.Devices), func(d gpu.Device) bool {
 		gone := r.forgotten[d.ID] || r.forgotten[d.Physical()]

@@ -86,7 +86,7 @@ func (c *Config) translateMPS() error {
 		return nil
 	}
 	if len(c.Sharing) > 0 {
-		return fmt.Errorf("config key %q: there are sharing blocks as well: write one or the other", "mps")
+		return fmt.Errorf("config key %q: cannot be combined with sharing blocks: use one of the two", "mps")
 	}
 	if len(m.Devices) > 0 && m.PipeDirectory+m.LogDirectory != "" {
 		return fmt.Errorf("config key %q: name directories here or in device_specific_mps_config, not in both", "mps.mps_pipe_directory")
@@ -109,7 +109,7 @@ func (c *Config) translateMPS() error {
 	return nil
 }
 
-// translation says what was made of a block mps, "" without one.
+// translation is a log line about the sharing blocks that replace a block mps; "" without one.
 func (c *Config) translation() string {
 	if c.MPS == nil || !c.MPS.Enabled {
 		return ""

@@ -79,7 +79,7 @@ func TestSharingConfigErrors(t *testing.T) {
 		"range":             {block(`mode = "mps"`, "replicas = 2", "max_threads = 40"), `sharing block 1: config key "sharing.max_threads": 40 is below the 50 of a part`},
 		"memory range":      {block(`mode = "mps"`, "replicas = 2", "max_memory = 40"), `config key "sharing.max_memory": 40 is below the 50 of a part`},
 		"relative":          {block(`mode = "mps"`, "replicas = 2", `pipe_directory = "mps"`), `config key "sharing.pipe_directory": "mps" is not an absolute path`},
-		"both kinds":        {block("replicas = 2") + "mps {\n enabled = true\n}", `config key "mps": there are sharing blocks as well`},
+		"both kinds":        {block("replicas = 2") + "mps {\n enabled = true\n}", `config key "mps": cannot be combined with sharing blocks`},
 		"both places":       {"mps {\n enabled = true\n mps_pipe_directory = \"/a\"\n device_specific_mps_config {\n uuid = \"GPU-a\"\n mps_pipe_directory = \"/b\"\n }\n}", `config key "mps.mps_pipe_directory": name directories here or`},
 	} {
 		if _, err := configOf(t, tc.config); err == nil || !strings.Contains(err.Error(), tc.want) {

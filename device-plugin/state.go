@@ -126,7 +126,7 @@ func (h *health) latches() map[string][]latch {
 }
 
 // clear forgets the latched faults of a device, or of all MIG instances of a
-// GPU, and the device itself if the driver does not list it any more. Callers
+// GPU, and the device itself if the driver no longer lists it. Callers
 // hold mu.
 func (p *Plugin) clear(id string) {
 	known := p.health.clear(id)
@@ -135,7 +135,7 @@ func (p *Plugin) clear(id string) {
 		p.health.clear(d)
 	}
 	if !known {
-		p.log.Warn("an unknown GPU was to be cleared", "gpu", id)
+		p.log.Warn("order to clear an unknown GPU", "gpu", id)
 		return
 	}
 	for _, d := range p.named(id) {
@@ -183,7 +183,7 @@ func StoredDevices(dir string) ([]string, error) {
 		return nil, err
 	}
 	if !found {
-		return nil, fmt.Errorf("reading state: no plugin has written down its GPUs in %q: is it the plugin's state_dir?", dir)
+		return nil, fmt.Errorf("reading state: no plugin has stored its GPUs in %q: is it the plugin's state_dir?", dir)
 	}
 	var ids []string
 	for _, d := range inv.Devices {
@@ -245,7 +245,7 @@ func (p *Plugin) event(now time.Time, e gpu.Event) {
 // may provoke as many as it likes.
 const xidLogEvery = time.Minute
 
-// logXid says that a GPU reported an error, and how many of all kinds that makes.
+// logXid logs an error that a GPU reported, with the number of its errors so far.
 // Callers hold mu.
 func (p *Plugin) logXid(now time.Time, id string, xid int) {
 	kind := fmt.Sprint(id, " ", xid)

@@ -80,7 +80,7 @@ func TestBadStateFile(t *testing.T) {
 	}
 }
 
-// What cannot be written while a disk is full is written when it is not any more.
+// What cannot be written while a disk is full is written once it has room again.
 func TestStateIsWrittenWhenTheDiskHasRoomAgain(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.StateDir = t.TempDir()

@@ -84,7 +84,7 @@ func gated(namespace, id string, members, priority int, more string) string {
 			"Resources": {"CPU": 10, "MemoryMB": 10, "Devices": [{"Name": "nvidia/gpu", "Count": 1}]}}]}]}`, id, id, namespace, priority, more, members)
 }
 
-// alive fails where the agent does not serve any more.
+// alive fails the test if the agent has stopped serving.
 func (h *hostileBed) alive(after string) {
 	h.t.Helper()
 	if status, body := h.agent.ask("/v1/health", ""); status != http.StatusOK {
@@ -251,7 +251,7 @@ func testNamesOnTerminals(t *testing.T, h *hostileBed) {
 	const evil = "\x1b[2J\u202eevil\nforged"
 	body := strings.ReplaceAll(gated("default", "EVIL", 99, 50, ""), "EVIL", `\u001b[2J\u202eevil\nforged`)
 	if _, err := h.API().Raw().Write("/v1/jobs", rawJSON(`{"Job": `+body+`}`), nil, nil); err != nil {
-		t.Fatalf("Nomad does not take it any more: %v", err)
+		t.Fatalf("Nomad no longer accepts it: %v", err)
 	}
 	for _, args := range [][]string{{"status"}, {"queue"}, {"queue", "-json"}, {"explain", evil}, {"release", evil}} {
 		out, _ := h.palAs(h.envAs(h.Token), args...)

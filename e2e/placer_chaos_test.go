@@ -261,7 +261,7 @@ func (c *chaos) registerAt(agent *bed, job *api.Job) bool {
 	return err == nil
 }
 
-// stop is what an author does who does not want the job any more.
+// stop is what an author does who no longer wants the job.
 func (c *chaos) stop(id string) {
 	c.t.Helper()
 	c.try("job "+id+" is stopped", func() error {
@@ -387,7 +387,7 @@ func (c *chaos) start(a *cluster.Agent) {
 	}
 }
 
-// down takes a node away for good seconds: its client dies, its tasks run on.
+// down takes a node away for some seconds: its client dies, its tasks keep running.
 func (c *chaos) down(n int) func() {
 	c.t.Helper()
 	a := c.Clients()[n]

@@ -83,7 +83,7 @@ func TestPlacerBroughtBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.startAgent("nomad-pal")
-	// Its member is placed when the one before has ended. Where that takes longer than gang_ready_timeout, it is placed anew.
+	// Its member is placed when the one before has ended. If that takes longer than gang_ready_timeout, it is placed again.
 	b.untilRunning("again", 1)
 	runs := func() string {
 		if e := b.explain("again"); e.State != "running" {

@@ -76,15 +76,14 @@ func (p *partitions) summary(now time.Time) string {
 	if len(wrongs) > 0 || p.t.Failed() {
 		result = "**failed**"
 	}
-	fmt.Fprintf(&b, "| result | %s |\n\n| fault | times |\n|---|---|\n", result)
+	var kinds, ends []string
 	for _, k := range partitionKinds {
-		fmt.Fprintf(&b, "| %s | %d |\n", k.kind, p.faults[k.kind])
+		kinds = append(kinds, fmt.Sprintf("%s %d", k.kind, p.faults[k.kind]))
 	}
-	b.WriteString("\n| kind of job and its end | jobs |\n|---|---|\n")
 	for _, k := range slices.Sorted(maps.Keys(p.ended)) {
-		fmt.Fprintf(&b, "| %s | %d |\n", k, p.ended[k])
+		ends = append(ends, fmt.Sprintf("%s %d", k, p.ended[k]))
 	}
-	b.WriteString("\n")
+	fmt.Fprintf(&b, "| result | %s |\n| how often each fault | %s |\n| how many jobs of each kind ended how | %s |\n\n", result, strings.Join(kinds, "; "), strings.Join(ends, "; "))
 	if len(wrongs) > 0 {
 		b.WriteString("What was wrong:\n\n")
 		for _, w := range wrongs {

@@ -316,7 +316,7 @@ func candidates(c *Cluster, g Gang) Candidates {
 	return n
 }
 
-// add counts the GPUs that are out of use, each for what has to be mended first.
+// add counts the GPUs that are out of use, each for what must be fixed first.
 func (n *Candidates) add(gpus []gpuState) {
 	for i := range gpus {
 		switch u := &gpus[i]; {
@@ -370,7 +370,7 @@ func WhyNot(c *Cluster, g Gang) (impossible bool, why reason.Reason) {
 func CountGPUs(n int) string { return reason.Count(n) }
 
 // whyNot is the one reason that is worth saying: the first that holds, from what no
-// wait can mend to what is only in the way now.
+// wait can change to what is only in the way now.
 func whyNot(c *Cluster, g Gang, n Candidates) (impossible bool, why reason.Reason) {
 	match := n.Total - n.Ineligible
 	demand := g.GPUs()

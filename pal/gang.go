@@ -63,8 +63,8 @@ func (g Gang) GPUs() int {
 	return n
 }
 
-// Amount is for how many GPUs it counts, if so many are what it asks for: a part of a shared GPU is a
-// share of one.
+// Amount is for how many whole GPUs a request for so many counts: a part of a shared GPU counts as
+// its share.
 func (g Gang) Amount(gpus int) float64 { return float64(gpus) * cmp.Or(g.Share, 1) }
 
 // Validate checks the numbers of a gang that comes from outside. [Place] and the

@@ -112,9 +112,8 @@ func (m Market) Total(model string, cost float64) float64 {
 	return cost * (1 + max(0, m.Congestion[model]-m.Own)*price)
 }
 
-// choose is the placement that the gang takes of those found, at most one a model: the one of the
-// least total; on ties the one of the least price, then the one whose model comes first in the
-// cluster.
+// choose is the best of the placements found, at most one per model: the one with the least total.
+// Ties go to the lower price, then to the model that comes first in the cluster.
 func (m Market) choose(found []Found) Found {
 	best, least := 0, m.Total(found[0].Model, found[0].Cost())
 	for i := 1; i < len(found); i++ {

@@ -11,8 +11,8 @@ import (
 
 // clock is the placer's own time. It follows the machine's monotonic clock, and never goes back. So
 // a wall clock that is set back a little does not delay anything. A wall clock that is set forward
-// is followed. It is read once a cycle. If the wall clock is set back for good, the placer ends and
-// starts again with a new clock: see [ErrClockSetBack].
+// is followed. It is read once a cycle. If the wall clock is set back and stays so, the placer ends
+// and starts again with a new clock: see [ErrClockSetBack].
 type clock struct {
 	wall func() time.Time
 	mono func() time.Duration // monotonic time since an arbitrary instant

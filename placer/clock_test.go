@@ -10,7 +10,7 @@ import (
 )
 
 // The placer's clock follows the wall clock forward and goes on while that is set
-// back: waits end, and times never come twice. It is of no use any more when it is far ahead.
+// back: waits end, and times never come twice. Once it is far ahead, it is of no use.
 func TestClock(t *testing.T) {
 	wall, mono := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC), time.Hour
 	c := clock{wall: func() time.Time { return wall }, mono: func() time.Duration { return mono }}

@@ -37,7 +37,7 @@ const (
 	Released    EventKind = "released"    // it is Nomad's to place
 	AllocFailed EventKind = "allocation"  // an allocation failed or was lost
 	Quarantined EventKind = "quarantined" // a GPU gets no new jobs for a while
-	Unhealthy   EventKind = "unhealthy"   // a GPU is not healthy any more
+	Unhealthy   EventKind = "unhealthy"   // a GPU has become unhealthy
 	Healthy     EventKind = "healthy"     // it is again
 )
 

@@ -83,29 +83,27 @@ func TestHostileNodes(t *testing.T) {
 		})
 	}
 	if path := os.Getenv("PAL_HOSTILE_NODES_REPORT"); path != "" {
-		if err := os.WriteFile(path, []byte(hostileNodesReport(hostile.Nodes(10, others...), said)), 0o644); err != nil {
-			t.Error(err)
-		}
+		page, rows := hostileNodesReport(hostile.Nodes(10, others...), said)
+		writeReport(t, path, page, rows)
 	}
 }
 
-// hostileNodesReport says what becomes of each node, as a page of the docs.
-func hostileNodesReport(nodes []hostile.Node, said map[string]string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, `# What hostile nodes do to the placer
-
-Written by `+"`make faults`"+`. Each of the %d nodes of placer/nomadtest/hostile, alone and all together, beside two honest nodes of 8 GPUs. The
-honest GPUs stay theirs and healthy, only their own measurements count, and a gang of 2 × 8 GPUs starts on them (TestHostileNodes).
-
-| the node has | the warning |
-|---|---|
-`, len(nodes))
+// hostileNodesReport is a page of the docs, and a row for each node with the warning that the placer gives.
+func hostileNodesReport(nodes []hostile.Node, said map[string]string) (page string, rows [][]string) {
+	rows = [][]string{{"the node has", "the warning"}}
+	warned := 0
 	for _, n := range nodes {
-		warning := cmp.Or(said[n.Name], "none: bounded or left out, and the log says what")
-		if len(warning) > 110 {
-			warning = strings.ToValidUTF8(warning[:110], "") + "…"
+		warning := said[n.Name]
+		if warning != "" {
+			warned++
 		}
-		fmt.Fprintf(&b, "| %s | %s |\n", cell(n.Name), cell(warning))
+		rows = append(rows, []string{cell(n.Name), cell(cmp.Or(warning, "none: bounded or ignored, and logged"))})
 	}
-	return b.String()
+	return fmt.Sprintf(`# What hostile nodes do to the placer
+
+Written by `+"`make faults`"+`. The %d nodes of `+"`placer/nomadtest/hostile`"+` register others' GPUs as theirs, absurd amounts and malformed
+measurements. Each of them, alone and all together, is beside two honest nodes of 8 GPUs. The honest GPUs stay theirs and healthy, only
+their own measurements count, and a gang of 2 × 8 GPUs starts on them (`+"`TestHostileNodes`"+`). The placer warns of %d of the nodes in
+`+"`nomad-pal status`"+`; what the others register is bounded or ignored, and logged. The CSV file beside this page has the warnings.
+`, len(nodes), warned), rows
 }

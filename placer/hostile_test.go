@@ -4,8 +4,12 @@
 package placer
 
 import (
+	"bytes"
+	"encoding/csv"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -56,59 +60,67 @@ func TestHostileJobs(t *testing.T) {
 			p.publish(now)
 			answers(t, p, now, jobs)
 			if path := os.Getenv("PAL_HOSTILE_REPORT"); path != "" && len(jobs) > 1 {
-				if err := os.WriteFile(path, []byte(hostileReport(p, as, jobs)), 0o644); err != nil {
-					t.Error(err)
-				}
+				page, rows := hostileReport(p, as, jobs)
+				writeReport(t, path, page, rows)
 			}
 		})
 	}
 }
 
-// hostileReport says what becomes of each job, as a page of the docs.
-func hostileReport(p *Placer, as []queue.Action, jobs []hostile.Job) string {
+// writeReport writes a page of the docs, and its table as a CSV file beside it.
+func writeReport(t *testing.T, path, page string, rows [][]string) {
+	t.Helper()
+	var table bytes.Buffer
+	if err := csv.NewWriter(&table).WriteAll(rows); err != nil {
+		t.Fatal(err)
+	}
+	for file, text := range map[string]string{path: page, strings.TrimSuffix(path, ".md") + ".csv": table.String()} {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// hostileReport is a page of the docs, and a row for each job: what the placer does with it, and why.
+func hostileReport(p *Placer, as []queue.Action, jobs []hostile.Job) (page string, rows [][]string) {
 	status := map[string]model.JobStatus{}
 	for _, j := range p.Status().Jobs {
 		status[j.Job] = j
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, `# What hostile jobs do to the placer
-
-Written by `+"`make faults`"+`. The %d jobs of placer/nomadtest/hostile, which Nomad accepts, run beside an honest gang of 2 × 4 GPUs on 8 nodes of
-8 GPUs, half of them free. Nothing panics, and the honest gang starts beside all of them and beside each alone (TestHostileJobs).
-
-| the job has | it is | because |
-|---|---|---|
-`, len(jobs))
-	type outcome struct{ now, why string }
-	of := map[outcome][]string{}
-	var outcomes []outcome
+	rows = [][]string{{"the job has", "it is", "because"}}
+	states := map[string]int{}
 	for _, j := range jobs {
 		k := cluster.KeyOf(j.Job)
-		o := outcome{"left to Nomad", "it asks for no GPUs"}
+		state, why := "left to Nomad", "it asks for no GPUs"
 		if s, ok := status[k.ID]; ok {
-			o = outcome{string(s.State), s.Reason.String()}
+			state, why = string(s.State), s.Reason.String()
 		}
 		if startsJob(as, k) {
-			o = outcome{"started", "it asks for what there is"}
+			state, why = "started", "it asks for GPUs that exist"
 		}
-		if len(o.why) > 90 {
-			o.why = strings.ToValidUTF8(o.why[:90], "") + "…"
+		if len(why) > 200 {
+			why = strings.ToValidUTF8(why[:200], "") + "…"
 		}
-		if of[o] == nil {
-			outcomes = append(outcomes, o)
-		}
-		of[o] = append(of[o], cell(j.Name))
+		states[state]++
+		rows = append(rows, []string{cell(j.Name), state, cell(why)})
 	}
-	for _, o := range outcomes {
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", strings.Join(of[o], "; "), o.now, cell(o.why))
+	var counts []string
+	for _, state := range slices.Sorted(maps.Keys(states)) {
+		counts = append(counts, fmt.Sprintf("%s %d", state, states[state]))
 	}
-	return b.String()
+	return fmt.Sprintf(`# What hostile jobs do to the placer
+
+Written by `+"`make faults`"+`. The %d absurd jobs of `+"`placer/nomadtest/hostile`"+`, all of which Nomad accepts, run beside an honest gang of 2 × 4 GPUs.
+The cluster has 8 nodes of 8 GPUs, half of them free. Nothing panics, and the honest gang starts, beside all of them and beside each alone
+(`+"`TestHostileJobs`"+`). What the placer does with the jobs: %s. The CSV file beside this page has each job, with the reason
+that `+"`explain`"+` gives.
+`, len(jobs), strings.Join(counts, ", ")), rows
 }
 
-// cell is a text as a cell of a table, with what does not belong there spelt out.
+// cell is a text as a cell of a table, without control characters.
 func cell(s string) string {
 	quoted := strconv.QuoteToGraphic(s)
-	return strings.NewReplacer("|", "\\|", "<", "&lt;", "`", "'", `\"`, `"`).Replace(quoted[1 : len(quoted)-1])
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
 func startsJob(as []queue.Action, k cluster.JobKey) bool {

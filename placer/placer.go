@@ -304,7 +304,7 @@ func (p *Placer) runCycles(ctx context.Context, ended <-chan error) error {
 		if again {
 			heard = change
 		}
-		// Events that arrived during the full read may tell what no list contains any more.
+		// Events that arrived during the full read may tell what no list contains.
 		heard = max(heard, p.applyAll())
 		for heard == change || heard == progress && !time.Now().Before(debounced) {
 			if heard, debounced, err = p.runCycle(ctx); err != nil {

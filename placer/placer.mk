@@ -56,7 +56,7 @@ simulate-faults: ## Random walks of the placer on an in-memory Nomad under fault
 		go test -count=1 -timeout 0 -v -run 'TestWalk$$$$|TestAllSmallWorlds' ./placer/nomadtest/bed | grep -vE '^ *(=== |--- PASS)'
 
 .PHONY: faults
-faults: ## Each request of the placer fails in each way, on an in-memory Nomad; hostile jobs; hostile jobs and nodes; writes docs/results/faults.md, hostile-jobs.md, hostile-nodes.md (2 minutes)
+faults: ## Each request of the placer fails in each way, on an in-memory Nomad; hostile jobs; hostile nodes; writes docs/results/faults.md and hostile-{jobs,nodes}.{md,csv} (2 minutes)
 	@mkdir -p docs/results
 	PAL_HOSTILE_REPORT=$(CURDIR)/docs/results/hostile-jobs.md PAL_HOSTILE_NODES_REPORT=$(CURDIR)/docs/results/hostile-nodes.md \
 		go test -count=1 -run 'TestHostileJobs|TestHostileNodes' ./placer

@@ -136,12 +136,12 @@ func (p *Placer) grownOld() bool {
 
 // warnOfQueues warns once about Nomad's own queues that interfere.
 func (p *Placer) warnOfQueues() {
-	p.warnings = p.tell(p.warnings, p.m.State.Queues.Warnings(), func(w string) { p.log.Warn(w) }, "no batch queue of Nomad's own is in the way any more")
+	p.warnings = p.tell(p.warnings, p.m.State.Queues.Warnings(), func(w string) { p.log.Warn(w) }, "no batch queue of Nomad's own is in the way now")
 }
 
 // warnOfNodes warns once about node data that is ignored.
 func (p *Placer) warnOfNodes() {
-	p.ofNodes = p.tell(p.ofNodes, p.m.State.NodeWarnings(), func(w string) { p.log.Warn("a node's data is left out", "why", w) }, "no node's data is left out any more")
+	p.ofNodes = p.tell(p.ofNodes, p.m.State.NodeWarnings(), func(w string) { p.log.Warn("a node's data is left out", "why", w) }, "no node's data is left out now")
 }
 
 // tell logs new warnings, and none when the last one has gone. It returns the current ones.

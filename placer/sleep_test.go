@@ -14,7 +14,7 @@ import (
 )
 
 // The placer decides again when the queue asks for it, counted from its last
-// decision, and at once where that is over.
+// decision; if that moment has passed, at once.
 func TestSleep(t *testing.T) {
 	t.Parallel()
 	q, err := queue.New(queue.Options{Order: queue.FIFO, Placement: pal.Policy{Name: pal.PAL}, MaxWait: time.Minute})

@@ -163,7 +163,7 @@ func TestEngineConserves(t *testing.T) {
 			if j.HeldS < j.WorkS*0.98-1e-3 || j.HeldS > most {
 				rt.Errorf("job %d held its GPUs %v s for %v s of work in %d runs", i, j.HeldS, j.WorkS, j.Runs)
 			}
-			spared := 0.0 // by a GPU that fails while it is held for nothing any more
+			spared := 0.0 // by a GPU that fails while nothing holds it
 			if fails.MTBFH > 0 {
 				spared = end
 			}

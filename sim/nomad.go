@@ -67,8 +67,8 @@ type nomadEngine struct {
 	givenUp   int     // times that a gang gave up since one began or ended
 }
 
-// Run simulates until every job has finished, or nothing can happen any more:
-// then Outcome.Stuck counts the jobs that hold or wait for GPUs forever.
+// Run simulates until every job has finished, or the rest are deadlocked:
+// Outcome.Stuck counts the jobs that hold or wait for GPUs forever.
 func (n Nomad) Run() (Outcome, error) {
 	e := newNomadEngine(n)
 	for _, j := range n.Jobs {

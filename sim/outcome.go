@@ -56,7 +56,7 @@ func (u *usage) wait(jobs int) { u.waitingJobs += jobs }
 // hold books GPUs that a gang takes, or (below 0) gives back.
 func (u *usage) hold(gpus int) { u.busy += gpus }
 
-// work books work that is done for good.
+// work books work that no restart loses.
 func (u *usage) work(gpus int, s float64) { u.workS += float64(gpus) * s }
 
 func (u *usage) add(from, to time.Duration) {

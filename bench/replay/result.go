@@ -27,8 +27,8 @@ type Result struct {
 	Jobs []JobResult `json:"jobs"`
 	// Bounded: the time of the run was over before all jobs had finished.
 	Bounded bool `json:"bounded"`
-	// Stuck: the run was ended early because nothing could happen any more:
-	// all jobs were submitted, ranks held GPUs, and for long nothing ran.
+	// Stuck: the run was ended early as deadlocked: all jobs were submitted,
+	// ranks held GPUs, and for long nothing ran.
 	Stuck bool `json:"deadlocked"`
 	// Took is the time from the first submission to the end of the run.
 	Took time.Duration `json:"took_ns"`

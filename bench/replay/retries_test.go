@@ -54,7 +54,7 @@ func (n *plainNomad) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // Nomad is asked for each job once per rank that it knows to have ended, however
 // often we look, and not looked at where no rank has ended for long. A job that
-// it does not know any more is no error.
+// it no longer knows is not an error.
 func TestRetries(t *testing.T) {
 	t.Parallel()
 	n := &plainNomad{t: t}

@@ -82,7 +82,7 @@ func (r *reporter) phase(name string) {
 	}
 	c := r.counts
 	lastError, _ := c.lastError.Load().(string)
-	_ = r.sink.Encode(line{ // nobody listens any more: play on
+	_ = r.sink.Encode(line{ // nobody listens: play on
 		Phase: r.now, Seconds: float64(time.Since(r.start).Milliseconds()) / 1000, Nodes: r.nodes,
 		Registered: c.registered.Load(), Running: c.running.Load(), Started: c.started.Load(), Completed: c.completed.Load(),
 		Stopped: c.stopped.Load(), Heartbeats: c.heartbeats.Load(), Errors: c.errors.Load(), LastError: lastError,

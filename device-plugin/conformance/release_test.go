@@ -38,7 +38,7 @@ func TestReleasedDriverIsLeftAlone(t *testing.T) {
 		released <- err
 	}()
 	s.until("released GPUs", reason(id, "released"))
-	if err := <-released; err != nil || !strings.Contains(string(said), "has let go of the driver until") {
+	if err := <-released; err != nil || !strings.Contains(string(said), "has released the driver until") {
 		t.Fatalf("release: %v\n%s", err, said)
 	}
 	asked := func() string {

@@ -64,7 +64,7 @@ func (e *Error) hint() string {
 	case insufficientDriver:
 		return ", the kernel driver is older than the CUDA library: update the driver"
 	case unknown:
-		return ", often the module nvidia_uvm: nvidia-modprobe -u -c=0 loads it; after a suspend, load it anew"
+		return ", often the module nvidia_uvm: nvidia-modprobe -u -c=0 loads it; after a suspend, load it again"
 	case NoBinaryForGPU, UnsupportedPTX:
 		return ", the GPU or the driver is too old for this kernel"
 	}

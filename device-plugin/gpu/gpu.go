@@ -127,7 +127,7 @@ type Device struct {
 	PersistenceMode    string
 	ECC                *bool
 
-	// Unusable says why no job can use the device, one of the codes above; "" else.
+	// Unusable is why no job can use the device, one of the codes above; "" if one can.
 	Unusable string
 
 	Signals Signals

@@ -92,7 +92,7 @@ func Codes() []int {
 	return out
 }
 
-// KindOf says what a return code means.
+// KindOf is the meaning of a return code.
 func KindOf(code int) Answer {
 	for _, a := range answers() {
 		if a.code == code {

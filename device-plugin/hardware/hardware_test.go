@@ -62,7 +62,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// shared is the folder of the library that plays NVML: a process binds NVML's
+// shared is the folder of the library that stands in for NVML: a process binds NVML's
 // symbols once, so that all tests have the same one, and write its state again.
 var (
 	shared      string
@@ -110,7 +110,7 @@ func box(t *testing.T, settings ...string) Options {
 	return options(smi, lib, filepath.Join(dir, "out/box"))
 }
 
-// options are those of a run over libraries that play.
+// options are those of a run over libraries that stand in for NVIDIA's.
 func options(smi, cuda, out string) Options {
 	self, err := os.Executable()
 	if err != nil {

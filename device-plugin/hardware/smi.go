@@ -18,7 +18,7 @@ import (
 type smiValue struct {
 	query string
 	ours  string // "" when we do not know it
-	// slack is the relative difference that is none, for numbers.
+	// slack is the relative difference up to which numbers count as equal.
 	slack float64
 }
 

@@ -284,7 +284,7 @@ func (r *run) faults(ctx context.Context, k keep) error {
 	}{
 		{"a kernel that does not compile", "CUDA_ERROR_INVALID_PTX", measure.FaultPTX},
 		{"more memory than there is", "CUDA_ERROR_OUT_OF_MEMORY", measure.FaultMemory},
-		{"a write to nowhere (an Xid)", "CUDA_ERROR_ILLEGAL_ADDRESS", measure.FaultAddress},
+		{"a write to an invalid address (an Xid)", "CUDA_ERROR_ILLEGAL_ADDRESS", measure.FaultAddress},
 	} {
 		keep(r.fault(ctx, d, f.fault, f.name, f.want))
 	}

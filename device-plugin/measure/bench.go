@@ -33,7 +33,7 @@ type bench struct {
 	dev     cuda.Device
 	compute kernel
 	fn      cuda.Function // of compute
-	// skipped says why stronger kernels were not taken.
+	// skipped are the reasons why stronger kernels were not used.
 	skipped []string
 	// send tells the parent what is being compiled.
 	send func(message) error

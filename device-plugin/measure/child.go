@@ -42,13 +42,13 @@ type message struct {
 	Code   int    `json:"code,omitempty"` // the CUDA driver's, where that is why
 }
 
-// childCompiled says how long a kernel took to compile.
+// childCompiled reports how long a kernel took to compile.
 type childCompiled struct {
 	Kernel  string  `json:"kernel"`
 	Seconds float64 `json:"seconds"`
 }
 
-// childDevice says what GPU the child has.
+// childDevice reports which GPU the child has.
 type childDevice struct {
 	UUID    string                  `json:"uuid"`
 	Name    string                  `json:"name"`
@@ -58,7 +58,7 @@ type childDevice struct {
 	Skipped []string                `json:"skipped,omitempty"`
 }
 
-// childReady says that a class's kernels are compiled and its memory is taken.
+// childReady reports that the kernels of a class are compiled and its memory is allocated.
 type childReady struct {
 	Class  pal.AppClass `json:"class"`
 	Kernel string       `json:"kernel"`

@@ -81,7 +81,7 @@ type Command struct {
 	Open func(library string) Backend
 	// Allocated asks Nomad which of the GPUs allocations have.
 	Allocated func(ctx context.Context, ids []string) (map[string]string, error)
-	// Released says why the driver is to be left alone, by the plugin's state directory; nil if it is not.
+	// Released is an error if the plugin's state directory has an order to release the driver.
 	Released func(stateDir string) error
 	// StateDir is that directory, if no flag names another.
 	StateDir string
@@ -304,7 +304,7 @@ func (r Runner) refuseBusy(ctx context.Context, all []gpu.Device, targets []Targ
 	}
 	held, err := r.allocated(ctx, ids)
 	if err != nil {
-		return fmt.Errorf("it is not known whether tasks have these GPUs: %w (NOMAD_ADDR and NOMAD_TOKEN say whom to ask; %s)", err, anyway)
+		return fmt.Errorf("cannot tell whether tasks have these GPUs: %w (set NOMAD_ADDR and NOMAD_TOKEN to ask Nomad; %s)", err, anyway)
 	}
 	uses := r.InUse(all, ids)
 	for _, id := range ids {

@@ -115,7 +115,7 @@ const (
 	loadPause   = time.Second
 )
 
-// InUse says what uses each of the GPUs of these ids, out of all that the node has; GPUs that
+// InUse returns what uses each of the GPUs with these ids, out of all that the node has; GPUs that
 // nothing seems to use are left out.
 func (r Runner) InUse(all []gpu.Device, ids []string) map[string]string {
 	uses, _ := r.uses(all, ids, nil)

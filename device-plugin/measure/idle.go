@@ -74,7 +74,7 @@ func (r Runner) uses(all []gpu.Device, ids []string, tickets map[string]string) 
 	return out, c.shown
 }
 
-// intruders says what has begun to use GPUs that are being measured: a task that was given
+// intruders returns what has begun to use GPUs that are being measured: a task that was given
 // one, or a process that computes there and is no child of ours.
 func (r Runner) intruders(all []gpu.Device, ids []string, tickets map[string]string) map[string]string {
 	proc := cmp.Or(r.proc, "/proc")

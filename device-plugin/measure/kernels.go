@@ -70,9 +70,9 @@ const (
 func supports(major, minor int) error {
 	switch {
 	case major < 7:
-		return fmt.Errorf("compute capability %d.%d: 7.0 is the least that the kernels run on", major, minor)
+		return fmt.Errorf("compute capability %d.%d is too old: the kernels need 7.0 or later", major, minor)
 	case major > 9:
-		return fmt.Errorf("compute capability %d.%d: measuring is not supported yet beyond 9.0 (Hopper)", major, minor)
+		return fmt.Errorf("compute capability %d.%d is not supported yet: the kernels run up to 9.0 (Hopper)", major, minor)
 	}
 	return nil
 }

@@ -165,7 +165,7 @@ func (c *process) cpu() time.Duration {
 }
 
 // errorText keeps the start of what the child wrote to its standard error: its
-// first line says what happened, for a crash as for a message.
+// first line has the cause, of a crash as of an error.
 type errorText struct {
 	mu   sync.Mutex
 	text strings.Builder

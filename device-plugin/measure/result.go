@@ -24,7 +24,7 @@ type Report struct {
 	Results []Result  `json:"results"` // by GPU
 }
 
-// Limit says what held a GPU's clocks down while it was measured.
+// Limit is what held a GPU's clocks down while it was measured.
 type Limit string
 
 // The limits.
@@ -55,7 +55,7 @@ type Result struct {
 	// Apps are the application classes, or the user's application, in the order
 	// in which they were measured.
 	Apps []App `json:"apps"`
-	// Partial: the session ended early, Problem says why; what Apps holds is good.
+	// Partial: the session ended early, for the reason in Problem. Apps is valid.
 	Partial bool   `json:"partial,omitempty"`
 	Problem string `json:"problem,omitempty"`
 	// Corrupt: the same work did not always give the same result.

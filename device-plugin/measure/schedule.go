@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// Mode says when the plugin measures by itself.
+// Mode is when the plugin measures by itself.
 type Mode string
 
 // The modes.
@@ -53,7 +53,7 @@ type Schedule struct {
 	// Tick is how often the schedule is looked at.
 	Tick time.Duration
 	// Ask is the time between processes that ask whether CUDA starts, AskUnsuspected the same
-	// while nothing says that it does not; see readiness.
+	// unless something shows that it does not; see readiness.
 	Ask, AskUnsuspected time.Duration
 }
 
@@ -191,7 +191,7 @@ func (s Schedule) wanted(now time.Time, r record, id identity, c condition) (wai
 	case c.early:
 		return "not its node's turn"
 	case !r.Measured.IsZero() && r.Problem == "" && r.Identity != id && !r.often(now, s.Gap):
-		return "" // what is known is not true any more
+		return "" // the last result is out of date
 	case !r.Tried.IsZero() && now.Sub(r.Tried) < s.pause(r):
 		return "tried a short while ago"
 	case r.Measured.IsZero() || r.Identity != id || r.Alarm:

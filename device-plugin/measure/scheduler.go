@@ -332,7 +332,7 @@ func (s *Scheduler) prove(ctx context.Context, now time.Time, ts []Target) (free
 	return free
 }
 
-// tellUnproven says that Nomad cannot say who has GPUs, or that it can again. Callers hold mu.
+// tellUnproven logs that Nomad cannot tell who has GPUs, or that it can again. Callers hold mu.
 func (s *Scheduler) tellUnproven(err error) {
 	was := s.unproven
 	s.unproven = ""
@@ -630,7 +630,7 @@ func (s *Scheduler) answer(tickets map[string]string, shown map[string]bool) {
 		case here && !r.Shown:
 			r.Shown, r.Asks = true, asks
 			if asks {
-				s.log.Info("GPU is to be measured by order of the task that has it", "gpu", id)
+				s.log.Info("the task that has the GPU ordered a measurement", "gpu", id)
 			}
 		case !here && r.Asks && s.running[id] == nil:
 			r.Asks = false // it has ended
@@ -660,7 +660,7 @@ func (s *Scheduler) tellInUse(id string, u use) {
 // busyTold is how often it is said that a GPU waits to be measured.
 const busyTold = 24 * time.Hour
 
-// tellBusy says why a GPU is not measured that has been used whenever it was looked at.
+// tellBusy logs why a GPU is not measured that was in use at every check.
 // Callers hold mu.
 func (s *Scheduler) tellBusy(now time.Time, id string, u use) {
 	since, known := s.busySince[id]
@@ -671,7 +671,7 @@ func (s *Scheduler) tellBusy(now time.Time, id string, u use) {
 		s.busySince[id] = now
 	case now.Sub(since) >= busyTold:
 		s.busySince[id] = now
-		s.log.Info("GPU is not measured, as it does not become idle", "gpu", id, "used_by", u)
+		s.log.Info("GPU is not measured: it does not become idle", "gpu", id, "used_by", u)
 	}
 }
 
@@ -682,7 +682,7 @@ func (s *Scheduler) yield(now time.Time, intruders map[string]string) {
 	defer s.mu.Unlock()
 	for id, by := range intruders {
 		if r := s.running[id]; r != nil && r.ending.IsZero() {
-			s.log.Info("measuring ends, as the GPU is used", "gpu", id, "by", by)
+			s.log.Info("measurement stopped: the GPU is in use", "gpu", id, "by", by)
 			r.end(now)
 			r.cancel()
 		}

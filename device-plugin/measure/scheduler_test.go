@@ -250,7 +250,7 @@ func TestSchedulerMeasuresAtFirstSightAndRemembers(t *testing.T) {
 	if diff := cmp.Diff(before, again.observe()); diff != "" {
 		t.Errorf("after a restart (-before +after)\n%s", diff)
 	}
-	// Another VBIOS, another driver: nothing of it is true any more.
+	// Another VBIOS, another driver: the results are out of date.
 	for i := range again.inv.Devices {
 		again.inv.Devices[i].VBIOS = "96.00.99"
 	}
@@ -711,14 +711,14 @@ func TestUnsupportedGPUsAreLeftAlone(t *testing.T) {
 	if got := s.next(now.Add(time.Hour)); len(got) != 1 || got[0].Device.ID != "GPU-h200" {
 		t.Errorf("sessions would begin on %+v", got)
 	}
-	for _, reason := range []string{"measuring is not supported yet beyond 9.0 (Hopper)", "a virtual GPU"} {
+	for _, reason := range []string{"not supported yet: the kernels run up to 9.0 (Hopper)", "a virtual GPU"} {
 		if n := strings.Count(log.String(), reason); n != 1 || strings.Contains(log.String(), "GPU-h200") {
 			t.Errorf("%q is said %d times, want once:\n%s", reason, n, log.String())
 		}
 	}
 }
 
-// Why a GPU that is to be measured is not is said after a day, and once a day.
+// After a day, and then once a day, the log has why a GPU is not measured.
 func TestGPUsThatNeverBecomeIdleAreSaid(t *testing.T) {
 	var log bytes.Buffer
 	busy := gpu.Sample{MemoryUsedMiB: new(int64(1500))}

@@ -19,7 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Plan says how long and how well to measure.
+// Plan is how long and how precisely to measure.
 type Plan struct {
 	Classes    []pal.AppClass
 	Window     time.Duration // of one repetition
@@ -357,7 +357,7 @@ const (
 	settleBound   = 0.002
 )
 
-// windows runs a class until done says so, and returns what it is.
+// windows runs a class until done is true, and returns what the child prepared for it.
 func (s *session) windows(ctx context.Context, c pal.AppClass, done func(childWindow) bool) (*childReady, error) {
 	s.child.order("run " + string(c))
 	m, err := s.next(ctx)

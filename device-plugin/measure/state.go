@@ -33,7 +33,7 @@ func loadRecords(d statedir.Dir) (map[string]record, error) {
 	return f.GPUs, nil
 }
 
-// Troubles says why GPUs of a state directory are not measured, or not rated, by id.
+// Troubles returns why GPUs of a state directory are not measured, or not rated, by id.
 func Troubles(d statedir.Dir) (map[string]string, error) {
 	records, err := loadRecords(d)
 	out := map[string]string{}

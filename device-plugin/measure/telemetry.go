@@ -141,7 +141,7 @@ func Mean[T any](all []T, of func(T) *float64) *float64 {
 // limitShare is the share of readings from which a limit counts.
 const limitShare = 0.2
 
-// limitedBy says what held the clocks down during the readings. Where the
+// limitedBy returns what held the clocks down during the readings. Where the
 // driver counts the time under a cap, that decides; else the momentary reasons.
 func limitedBy(rs []reading) Limit {
 	known, power, thermal := 0, 0, 0

@@ -77,7 +77,7 @@ func (d Daemon) run(ctx context.Context, command string, args ...string) (string
 	return out.String(), nil
 }
 
-// start starts the daemon in the background, and says what clients get at most.
+// start starts the daemon in the background, and sets what clients get at most.
 func (d Daemon) start(ctx context.Context) error {
 	for _, dir := range []string{d.Pipe, d.Log} {
 		if err := os.MkdirAll(dir, 0o755); err != nil { // clients are of any user
@@ -186,7 +186,7 @@ func numbers(text string) (out []int) {
 	return out
 }
 
-// used is a file that says that a task was given a part of the GPU since the daemon was started.
+// used is a file that exists if a task got a part of the GPU since the daemon started.
 func (d Daemon) used() string { return filepath.Join(filepath.Dir(d.Pipe), "used") }
 
 // Use notes that a task is given a part of the GPU: from now on the daemon is not ended with the

@@ -66,7 +66,7 @@ func NewKeeper(log hclog.Logger, left []Daemon, save func([]Daemon) error) *Keep
 	return k
 }
 
-// Want says which daemons are to run, by GPU. Those of the plugin that are not among them are
+// Want sets which daemons must run, by GPU. Those of the plugin that are not among them are
 // ended, but for those of the GPUs in leave.
 func (k *Keeper) Want(want map[string]Daemon, leave map[string]bool) {
 	k.mu.Lock()
@@ -148,7 +148,7 @@ func (k *Keeper) step(ctx context.Context) {
 	}
 }
 
-// drop ends a daemon that is not wanted any more.
+// drop ends a daemon that is no longer wanted.
 func (k *Keeper) drop(ctx context.Context, s *state) {
 	if time.Since(s.asked) < k.look {
 		return
@@ -156,7 +156,7 @@ func (k *Keeper) drop(ctx context.Context, s *state) {
 	s.asked = time.Now()
 	if s.Own && s.runs() {
 		if err := s.quit(ctx); err != nil {
-			k.log.Warn("an MPS control daemon that is not wanted any more does not end: tried again", "gpu", s.GPU, "error", err)
+			k.log.Warn("an MPS control daemon that is no longer wanted does not end; retrying", "gpu", s.GPU, "error", err)
 			return
 		}
 		k.log.Info("MPS control daemon is ended", "gpu", s.GPU)
@@ -182,11 +182,11 @@ func (k *Keeper) own() (own []Daemon) {
 // remember stores which daemons there may be. Callers hold mu.
 func (k *Keeper) remember() {
 	if err := k.save(k.own()); err != nil {
-		k.log.Warn("it cannot be stored which MPS control daemons there are: one may be left if the plugin is killed", "error", err)
+		k.log.Warn("the list of MPS control daemons cannot be stored: one may keep running if the plugin is killed", "error", err)
 	}
 }
 
-// keep sees to it that a daemon runs, and says what is wrong with it. Only Run calls it.
+// keep starts a daemon if it does not run, and returns what is wrong with it. Only Run calls it.
 func (k *Keeper) keep(ctx context.Context, s *state) (trouble string, _ error) {
 	if !s.runs() {
 		s.adopted, s.clients = false, nil
@@ -219,7 +219,7 @@ func (k *Keeper) keep(ctx context.Context, s *state) (trouble string, _ error) {
 	case fault != 0:
 		return NoServer, &serverError{fault, "is in a fault: a client's kernel has failed, and it lets no other in until all clients have ended"}
 	case len(s.orphans) > 0:
-		return NoServer, &serverError{0, "has died: its clients cannot compute any more"}
+		return NoServer, &serverError{0, "has died: its clients can no longer compute"}
 	}
 	return "", nil
 }
@@ -330,7 +330,7 @@ func (k *Keeper) Pause(ctx context.Context) {
 		clients, _, err := d.servers(ctx)
 		for _, of := range clients {
 			if len(of) > 0 {
-				k.log.Warn("an MPS control daemon goes on, as tasks use it: end them to reset the GPU", "gpu", d.GPU, "processes", of)
+				k.log.Warn("an MPS control daemon keeps running, as tasks use it: end them to reset the GPU", "gpu", d.GPU, "processes", of)
 				return false
 			}
 		}

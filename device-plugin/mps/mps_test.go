@@ -122,8 +122,8 @@ func (r *room) read(d Daemon, name string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// A daemon is started with its limits and its GPU alone, ends with the plugin if no task was given
-// a part, and else is adopted by the next plugin, which ends it once it is not wanted any more.
+// A daemon is started with its limits and its GPU alone. It ends with the plugin if no task was given
+// a part. Otherwise the next plugin adopts it, and ends it once it is no longer wanted.
 func TestLifeOfADaemon(t *testing.T) {
 	r := newRoom(t)
 	d := r.daemon("GPU-a")
@@ -315,7 +315,7 @@ func TestPause(t *testing.T) {
 	if idle.runs() || !busy.runs() {
 		t.Errorf("idle runs: %v, busy runs: %v", idle.runs(), busy.runs())
 	}
-	if !strings.Contains(r.log.String(), "goes on, as tasks use it") {
+	if !strings.Contains(r.log.String(), "keeps running, as tasks use it") {
 		t.Error("nothing is said of the busy one")
 	}
 	k.Resume()

@@ -79,7 +79,7 @@ func localNode(client *api.Client, q *api.QueryOptions) (*api.Node, error) {
 	}
 	id := self.Stats["client"]["node_id"]
 	if id == "" {
-		return nil, errors.New("this agent is no client: the address must be that of this machine's own agent")
+		return nil, errors.New("this agent is not a client: the address must be that of this machine's own agent")
 	}
 	node, _, err := client.Nodes().Info(id, q)
 	if err != nil {
@@ -91,7 +91,7 @@ func localNode(client *api.Client, q *api.QueryOptions) (*api.Node, error) {
 	return node, nil
 }
 
-// knows is nil for the node that has the GPUs: else its allocations say nothing of them.
+// knows is an error if the node does not have the GPUs: its allocations cannot tell who has them.
 func knows(node *api.Node, gpus []string) error {
 	has := map[string]bool{}
 	if node.NodeResources != nil {
@@ -128,7 +128,7 @@ func gpusOf(a *api.Allocation) (ids []string) {
 	return ids
 }
 
-// policyRules is the part of a policy, as Nomad has read it, that says which jobs may be read.
+// policyRules is the part of a policy, as parsed by Nomad, about which jobs may be read.
 type policyRules struct {
 	RulesJSON *struct {
 		Namespaces []struct {

@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package nomad asks Nomad what the device plugin must know of it: the calibrated profile, from
-// the Variables in which the placer's leader keeps it, and which allocations have GPUs.
+// Package nomad reads what the device plugin needs from Nomad: the calibrated profile, which the
+// active placer keeps in Nomad Variables, and which allocations have GPUs.
 package nomad
 
 import (

@@ -142,7 +142,7 @@ func TestTokenFileThatIsMissing(t *testing.T) {
 	}
 }
 
-// An answer that never comes does not end the watching for good.
+// An answer that never comes does not end the watch.
 func TestAnswerThatNeverComes(t *testing.T) {
 	v := &variables{items: map[string]map[string]string{}, index: map[string]uint64{}}
 	v.put(t, 7, 0)

@@ -26,7 +26,7 @@ import (
 )
 
 // library is the library without a driver. A process binds NVML's functions once
-// and for good, so all tests share one, and set what it answers one by one.
+// and never unloads it, so all tests share one, and set what it answers one by one.
 var (
 	library   string
 	delivered int // events that it has delivered in this process
@@ -62,7 +62,7 @@ func open(t *testing.T, state nvmltest.State) *node {
 	n.within, n.eventsEvery = time.Second, 10*time.Millisecond
 	n.write()
 	t.Cleanup(func() {
-		n.state = nvmltest.State{} // nothing hangs any more
+		n.state = nvmltest.State{} // calls no longer hang
 		n.write()
 		n.Close()
 	})
@@ -370,7 +370,7 @@ func TestHungGPU(t *testing.T) {
 }
 
 // An answer that comes too late for its scan counts in the next: a GPU that always takes
-// that long is no GPU that hangs. One that took far too long is asked anew.
+// that long does not hang. One that took far too long is asked again.
 func TestAnswersThatComeLate(t *testing.T) {
 	n := open(t, nvmltest.H200(2))
 	n.scan()
@@ -493,7 +493,7 @@ func (l *loader) Init() nvml.Return {
 	return l.Interface.Init()
 }
 
-// A module that NVML loads itself is no driver that was loaded anew since.
+// A module that NVML loads itself does not count as a driver that was reloaded.
 func TestModuleThatNVMLLoads(t *testing.T) {
 	n := open(t, nvmltest.H200(1))
 	l := &loader{Interface: n.lib, module: n.opts.Root + "/sys/module/nvidia"}
@@ -1131,7 +1131,7 @@ func TestHandlesEndWithNVML(t *testing.T) {
 	l := &loses{Interface: n.lib}
 	n.lib = l
 	n.scan()
-	n.Disconnect() // the driver was loaded anew
+	n.Disconnect() // the driver was reloaded
 	l.lost = true
 	n.scan()
 	if len(n.physical) > 0 || len(n.handles) > 0 {

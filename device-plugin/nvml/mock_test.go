@@ -116,7 +116,7 @@ func TestDGXA100(t *testing.T) {
 	}
 }
 
-// A GPU that the driver does not list any more fell off the bus, whatever index
+// A GPU that the driver no longer lists fell off the bus, whatever index
 // the others have now. It is listed as lost until it is back.
 func TestGPUThatIsNotListedAnyMore(t *testing.T) {
 	b, s := mocked(t)

@@ -158,7 +158,7 @@ func checkLibrary(path string) error {
 	return nil
 }
 
-// notLoaded says where a library was looked for.
+// notLoaded is an error with the places where a library was looked for.
 func notLoaded(path string) string {
 	where := ""
 	if !strings.Contains(path, "/") {

@@ -197,7 +197,7 @@ func (b *Backend) system(inv *gpu.Inventory) (int, error) {
 	return count, nil
 }
 
-// uncounted says that a driver that is there does not count its GPUs.
+// uncounted is the error of a driver that works but does not count its GPUs.
 type uncounted struct {
 	what    string
 	signals gpu.Signals // of all GPUs
@@ -353,7 +353,7 @@ func (s *slot) unanswered() found {
 	return found{err: &unreadable{gpu.Hidden{Index: s.index, Why: gpu.Silent}, gpu.Signals{Unanswered: true}}}
 }
 
-// unreadable says that a GPU is there but cannot be read, and what that means.
+// unreadable is a GPU that exists but cannot be read, with the reason.
 type unreadable struct {
 	gpu.Hidden
 	signals gpu.Signals
@@ -376,8 +376,8 @@ func (f found) withSignals(s gpu.Signals) found {
 	return f
 }
 
-// vanished are the GPUs that an earlier scan found and that the driver does not
-// list any more: they fell off the bus. They stay listed, as lost, until the
+// vanished are the GPUs that an earlier scan found and that the driver no longer
+// lists: they fell off the bus. They stay listed, as lost, until the
 // plugin starts again.
 func (b *Backend) vanished(seen map[string]bool) []found {
 	b.mu.Lock()

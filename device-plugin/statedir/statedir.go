@@ -33,7 +33,7 @@ const (
 	maxBytes = 64 << 20
 )
 
-// Prepare makes the directory where there is none. The error says why it cannot
+// Prepare makes the directory if it does not exist. The error says why it cannot
 // be used.
 func (d Dir) Prepare() error {
 	if d == "" {

@@ -141,7 +141,7 @@ func (a *Agent) spawn() error {
 	return err
 }
 
-// answers is the condition that the agent's HTTP API works; it fails for good once the process has ended.
+// answers is the condition that the agent's HTTP API works; it fails once the process has ended.
 func (a *Agent) answers(ctx context.Context) (string, error) {
 	if !a.current().alive() {
 		return "", Fatal(fmt.Errorf("the process ended"))

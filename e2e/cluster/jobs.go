@@ -13,7 +13,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Ended reports whether an allocation holds nothing any more: its client has reported its end, or is lost.
+// Ended reports whether an allocation has released its GPUs: its client has reported its end, or is lost.
 func Ended(a *api.AllocationListStub) bool {
 	return slices.Contains([]string{api.AllocClientStatusComplete, api.AllocClientStatusFailed, api.AllocClientStatusLost}, a.ClientStatus)
 }

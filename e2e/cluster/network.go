@@ -158,7 +158,7 @@ func (n *Network) within(name string, do func() error) error {
 	}
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // for good
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		ns, err := os.Open("/run/netns/" + n.Namespace(name))
 		if err == nil {
 			defer ns.Close()

@@ -27,7 +27,7 @@ import (
 type bed struct {
 	*cluster.Cluster
 	engine *engine
-	// memlock is why no container gets unlimited locked memory here, or "".
+	// memlock is why containers cannot get unlimited locked memory here; "" if they can.
 	memlock string
 	ranks   *ranks
 	placer  *cluster.Placer

@@ -30,7 +30,6 @@ var phrases = []struct{ phrase, better string }{
 	{`(for|by|of) which, or (for|by|of) which`, `two sentences`},
 	{`(is|are) of (it|that|whom)\b`, `belongs to, comes from`},
 	{`that it is of\b`, `that it belongs to`},
-	{`(may|can) any ?more`, `can no longer`},
 	{`(agents?|placers?|one|is|are|was|be) at work`, `active, in use`},
 	{`(which|that|it|version) is no (number|time|pattern|rate|value|duration|hint|node|job|step)`, `is not a ...`},
 	{`as is assumed`, `as assumed`},
@@ -39,9 +38,13 @@ var phrases = []struct{ phrase, better string }{
 	{`runs? on elsewhere`, `keeps running outside its pins`},
 	{`takes? (it|them|the job|jobs) in\b`, `accepts, reads, adds`},
 	{`(is|are) taken for`, `counts as`},
-	{`(busy|whole|kept) any ?more`, `no longer`},
 	{`(wait|have waited) for each other for`, `deadlock`},
 	{`it is (still )?that\b[.;,]`, `it is unchanged`},
+	{`any ?more\b`, `no longer, has stopped`},
+	{`anew\b`, `again, afresh`},
+	{`let(ting)? go of`, `release, close`},
+	{`is the beginning of`, `matches`},
+	{`written down`, `stored, recorded`},
 }
 
 // TestProse reads every Markdown page, and every comment and text of the

@@ -26,7 +26,7 @@ func Over() bool {
 	return err == nil && time.Now().Unix() >= until
 }
 
-// Sampled is why a test does not run that is none of the sample.
+// Sampled is why a test that is not in the sample does not run.
 const Sampled = "a sample of its kind runs (make test-long runs all)"
 
 // NoTime is why a long test does not run.

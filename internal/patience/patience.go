@@ -44,7 +44,8 @@ const beat = 250 * time.Millisecond
 // movesEvery is how often it asks what moves, which costs a few requests.
 const movesEvery = 2 * time.Second
 
-// slowest is the least that a moment counts on a starved machine: a hang there ends, too.
+// slowest is the least weight of a moment on a starved machine, so that a wait for something
+// that hangs ends there, too.
 const slowest = 0.1
 
 // Context returns a context that ends when the wait is over. Its cause says why.

@@ -59,7 +59,7 @@ func ParseAccounts(text string) (map[string]Account, error) {
 	}
 	var of map[string]Account
 	if err := json.Unmarshal([]byte(text), &of); err != nil {
-		return nil, fmt.Errorf("reading the accounts of GPUs' measuring: %w", err)
+		return nil, fmt.Errorf("reading which GPUs were measured: %w", err)
 	}
 	return of, nil
 }

@@ -19,7 +19,7 @@ type EventKind string
 const (
 	ClassChanged  EventKind = "class"    // another variability class
 	BecameOutlier EventKind = "outlier"  // an outlier now
-	Recovered     EventKind = "recovery" // no outlier any more
+	Recovered     EventKind = "recovery" // no longer an outlier
 	Added         EventKind = "added"    // measured for the first time
 	Removed       EventKind = "removed"  // no longer in the profile
 )

@@ -46,7 +46,7 @@ func (p *asker) expect(queue []*entry, ws []Wait, of []int) {
 		soonest := p.now
 		if ws[i].Reason == ReasonScattered || ws[i].Reason == ReasonGPUs && e.gpus <= p.c.FreeGPUs() { // there are enough free GPUs, but not the right ones
 			if nextEnd == 0 {
-				return // nobody knows when, nor for those behind
+				return // its start is unknown, and so are those of the gangs behind it
 			}
 			soonest, order = nextEnd, max(order, nextEnd)
 		}

@@ -79,7 +79,7 @@ type runHistory struct {
 	nths    []int64                      // of the samples, ascending; nil: to be sorted
 	fresh   map[nearKind]*foreseen       // of gangs that have not run
 	last    int64                        // number of the lesson that came last
-	speeds  pal.Speeds                   // by which the samples' work is reckoned, see [foresight.rate]
+	speeds  pal.Speeds                   // by which the samples' work is computed, see [foresight.rate]
 	byModel map[int]map[string]ModelRuns // by GPUs, see [foresight.RunsByModel]
 }
 
@@ -363,7 +363,7 @@ func (fs *foresight) outlook(e *entry, now time.Duration) outlook {
 		if len(runs) > 0 {
 			near = fs.history[e.job.Name].near(e.nth)
 		}
-		// Runs that the gang has outlasted by far, the shortest ones, tell nothing any more.
+		// Runs that the gang has outlasted by far, the shortest ones, no longer tell anything.
 		first := sort.Search(len(runs), func(i int) bool { p, _ := outlasting(runs[i].work, done); return p > 0 })
 		for _, s := range runs[first:] {
 			p, left := outlasting(s.work, done)

@@ -123,7 +123,7 @@ func (r *reports) length() time.Duration {
 	return r.last.work + stretched(r.last.work-r.first.work, (1-r.last.done)/(r.last.done-r.first.done))
 }
 
-// again returns what the reports still tell after the gang starts again.
+// again returns what of the reports still holds after a restart of the gang.
 func (e *entry) again(now time.Duration) reports {
 	r := reports{before: e.reports.before, beforeSure: e.reports.beforeSure, wrong: e.reports.wrong}
 	if length, _, sure := e.reported(e.work(now)); sure > 0 {

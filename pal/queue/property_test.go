@@ -369,7 +369,7 @@ func TestNobodyStarves(t *testing.T) {
 	})
 }
 
-// TestEverybodyEnds: once nobody comes any more, all run to their end, also where those who are
+// TestEverybodyEnds: once no more jobs come, all run to their end, also where those who are
 // stopped take a while to end, and meanwhile the cluster is rebuilt or who waits for them goes.
 func TestEverybodyEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -505,7 +505,7 @@ func BenchmarkDecide(b *testing.B) {
 }
 
 // BenchmarkDecideOneName is a run that ends and a pass, where 5,000 gangs of its name wait: all of them are
-// foretold and sorted anew.
+// foretold and sorted again.
 func BenchmarkDecideOneName(b *testing.B) {
 	c, err := pal.NewCluster(testNodes(16, ""), pal.TwoTier(1.7))
 	if err != nil {

@@ -64,7 +64,7 @@ type entry struct {
 	slower       float64       // see Job.Slower; 1 of a gang with all its members
 	claim        *claim        // while others are being stopped for it
 	stopsFor     *claim        // while it is being stopped; nil: for nobody
-	freeing      float64       // GPUs, with its tenants, see countFreeing
+	freeing      float64       // GPUs that its tenants count as being freed, see countFreeing
 	within       pal.PMScore   // of GPUs that it may have at most; 0: any
 	placement    pal.Placement // where it runs, or is about to
 	target       pal.Placement // where it moves to, or what an elastic one that is stopping shrinks to
@@ -118,7 +118,7 @@ type Queue struct {
 	runners
 	levels  levels   // of the running ones that may be stopped
 	claims  []*claim // GPUs that preemption frees, and for whom
-	leaving []*entry // running ones that are being stopped, or made smaller, for nobody any more
+	leaving []*entry // running ones that are being stopped, or made smaller, but no longer for another gang
 	pending []*entry // starting or moving: decided, not reported
 	tenancy
 	gangKinds

@@ -56,7 +56,7 @@ func TestStopsAreCounted(t *testing.T) {
 			t.Errorf("stops of %s: %+v, want %+v", id, got, want)
 		}
 	}
-	q.Stopped(now+11*time.Minute, "a") // it waits: that is none
+	q.Stopped(now+11*time.Minute, "a") // it waits: that is not a stop
 	for _, u := range q.Tenants(now) {
 		if (u.Stops.Stops == 2) != (u.Tenant == "long") || (u.Stops.SavedSeconds > 0) != (u.Tenant == "quick") {
 			t.Errorf("tenant %s: %+v", u.Tenant, u.Stops)

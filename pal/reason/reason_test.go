@@ -74,7 +74,7 @@ var examples = []struct {
 		{Kind: Next},
 		{Kind: NoPlacer},
 		{Kind: Held, Cause: "anna", Until: when},
-		{Kind: Held, Until: when, Because: []Reason{Unread("the data set is being mended")}},
+		{Kind: Held, Until: when, Because: []Reason{Unread("the data set is being repaired")}},
 		{Kind: ComesAfter, Jobs: []string{"default/prepare"}, Because: []Reason{{Kind: AheadRuns}}},
 		{Kind: ComesAfter, Jobs: []string{"default/prepare"}, Because: []Reason{{Kind: AheadWaits}}},
 		{Kind: ComesAfter, Jobs: []string{"default/prepare"}, Because: []Reason{{Kind: AheadGoesOn}}},
@@ -158,7 +158,7 @@ var examples = []struct {
 	{"starting", []Reason{
 		{Kind: MembersRun, Want: 4, Doing: &Doing{Run: 2, Pending: 2}},
 		Reason{Kind: MembersRun, Want: 2, Doing: &Doing{Run: 1}}.And(Reason{Kind: NoRoomMissing, Because: []Reason{{Kind: GPUs, Needs: 1}}}),
-		{Kind: Incomplete, Have: 1, Want: 2, Because: []Reason{{Kind: Blocked, Group: "g", Cause: "memory (1 nodes)"}}},
+		{Kind: Incomplete, Have: 1, Want: 2, Because: []Reason{{Kind: Blocked, Group: "g", Cause: "memory (1 node)"}}},
 		{Kind: Incomplete, Have: 1, Want: 2, Because: []Reason{{Kind: Blocked}}},
 		{Kind: Deploying, Have: 1, Want: 2, Because: []Reason{{Kind: MemberFailed, Cause: "exit code 1"}}},
 		Reason{Kind: NomadPreempted}.And(Reason{Kind: OthersRun}),

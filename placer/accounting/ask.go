@@ -23,7 +23,7 @@ type Filter struct {
 	Class      string
 	Model      string
 	States     []State
-	// Job is the beginning of a job's id.
+	// Job is a prefix of job ids.
 	Job string
 	// Since and Until bound the time; zero: no bound. A run counts if some of it lies between.
 	Since, Until time.Time
@@ -254,7 +254,7 @@ type Usage struct {
 	Of       []string `json:"of"`
 	GPUHours float64  `json:"gpu_hours"`
 	// FailedGPUHours are those of allocations that failed or were lost, HeldInVainGPUHours those
-	// for which members held GPUs while others of their gang were not there yet, and IdleGPUHours
+	// for which members held GPUs while other members were missing, and IdleGPUHours
 	// those in which GPUs are known to have run nothing.
 	FailedGPUHours     float64 `json:"failed_gpu_hours"`
 	HeldInVainGPUHours float64 `json:"held_in_vain_gpu_hours"`

@@ -31,7 +31,7 @@ type sum int
 
 const (
 	// GPU time; that of allocations that failed or were lost; that for which members held GPUs
-	// while others of their gang were not there yet; that in which GPUs are known to have run
+	// while other members were missing; that in which GPUs are known to have run
 	// nothing; and what packing and any GPUs would have taken more, as predicted.
 	gpuTime sum = iota
 	failedTime

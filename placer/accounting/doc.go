@@ -72,7 +72,7 @@ type Run struct {
 	queue.Stops
 }
 
-// fewestKin are the runs that tell how long those of a family take, kin how many are asked.
+// The expected run time of a family of jobs rests on its last kin runs, and needs fewestKin of them.
 const fewestKin, kin = 3, 16
 
 // Seconds is a span, in JSON a number of seconds.

@@ -90,8 +90,8 @@ type picture struct {
 	scores map[string][]float64 // of the usable GPUs of a model for a class, the fastest first
 }
 
-// Look is what differs between a picture and what is stored, with the GPUs that are known to have
-// been idle since. waits is what each waiting job waits for. It changes nothing: see
+// Look compares a picture with what is stored, and returns the differences, with the GPUs that were
+// idle since. waits has the reason of each waiting job. Look changes nothing: see
 // [Recorder.Written].
 func (r *Recorder) Look(of *model.Model, waits func() map[string]*model.Wait, idle []IdleGPU) Batch {
 	m := &picture{of, waits, map[string][]float64{}}

@@ -109,7 +109,7 @@ type bookkeeper struct {
 	keep     time.Duration
 	db       *accounting.DB
 	recorder *accounting.Recorder // without db: the one that wrote last
-	seen     *query.Snapshot      // the last picture that was written down
+	seen     *query.Snapshot      // the last picture that was recorded
 	pruned   time.Time
 }
 
@@ -181,7 +181,7 @@ func (k *bookkeeper) write(ctx context.Context, picture *query.Snapshot, idle []
 		}
 	}
 	k.recorder.Written(b, m)
-	k.agent.idle.booked(idle) // also if nobody knows any more who held it
+	k.agent.idle.booked(idle) // also if it is no longer known who held it
 	return nil
 }
 
@@ -252,7 +252,7 @@ func filterOf(q url.Values) (f accounting.Filter, err error) {
 	return f, nil
 }
 
-// MostRuns are answered at most at once.
+// MostRuns is how many runs one answer has at most.
 const MostRuns = 100_000
 
 // serveRuns lists runs of jobs, the last submitted first:

@@ -198,7 +198,7 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 	lead := func(ctx context.Context) error {
 		err := once(ctx)
 		for ; errors.Is(err, placer.ErrClockSetBack); err = once(ctx) {
-			a.log.Warn("beginning anew", "because", err)
+			a.log.Warn("starting afresh", "because", err)
 		}
 		return err
 	}

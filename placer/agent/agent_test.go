@@ -105,7 +105,7 @@ func TestReloadOfWhatCannotRun(t *testing.T) {
 	}
 }
 
-// An agent with a configuration that is none does not start.
+// An agent with an invalid configuration does not start.
 func TestRunErrors(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

@@ -70,7 +70,7 @@ func TestEventsEndpoint(t *testing.T) {
 		t.Errorf("sent: %q", last)
 	}
 	if status, _ := r.send(http.MethodGet, "/v1/events?after=x", agentsToken, ""); status != http.StatusBadRequest {
-		t.Errorf("an ID that is none: %d", status)
+		t.Errorf("an invalid ID: %d", status)
 	}
 	if status, _ := r.send(http.MethodGet, "/v1/events", "", ""); status != http.StatusForbidden {
 		t.Errorf("without a token: %d", status)

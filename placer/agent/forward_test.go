@@ -101,7 +101,7 @@ func TestStandbyForwards(t *testing.T) {
 	}
 }
 
-// Why an agent that stands by cannot ask the active one, and that no token goes where it must not.
+// A standby agent reports why it cannot ask the active one, and sends no token to a server that must not see it.
 func TestStandbyCannotForward(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"alice": {"research"}})

@@ -41,7 +41,7 @@ func (l limits) server(h http.Handler) *http.Server {
 	}
 }
 
-// ended ends the work for a request when its answer could not be sent any more: the
+// ended ends the work for a request when its answer can no longer be sent: the
 // server itself closes the connection then, and lets the work go on.
 func (l limits) ended(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

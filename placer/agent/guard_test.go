@@ -93,7 +93,7 @@ func TestGuarded(t *testing.T) {
 	}
 }
 
-// A request ends when it cannot be answered any more, whatever it waits for: else
+// A request ends when it can no longer be answered, whatever it waits for: else
 // everybody who asks while Nomad hangs leaves something behind.
 func TestRequestsEnd(t *testing.T) {
 	t.Parallel()

@@ -30,7 +30,7 @@ type Health struct {
 	// operators; others get their number.
 	Warnings     []string `json:"warnings,omitempty"`
 	WarningCount int      `json:"warning_count,omitempty"`
-	// Configuration is what of it has no effect any more, for operators.
+	// Configuration lists keys that no longer have an effect.
 	Configuration []string `json:"configuration,omitempty"`
 }
 

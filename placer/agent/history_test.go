@@ -65,8 +65,8 @@ func TestPlacedCountsOnce(t *testing.T) {
 	}
 }
 
-// No sample is kept before the placer's loop first showed that it works, nor of a cluster without
-// GPUs; one is in the moment in which it shows that.
+// The agent keeps no sample before the placer's loop has worked once, nor of a cluster without
+// GPUs. At the loop's first pass it keeps one.
 func TestSamplesOfWhatIsKnown(t *testing.T) {
 	for _, c := range []struct {
 		age  float64

@@ -114,7 +114,7 @@ func TestTokenIsJudgedFirst(t *testing.T) {
 }
 
 // A job is registered with its author's token: once asked whether he may, then
-// for good; the second of his jobs is not asked for again.
+// forever; the second of his jobs is not asked for again.
 func TestRegister(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"alice": {"research"}})

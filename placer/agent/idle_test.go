@@ -27,7 +27,7 @@ import (
 )
 
 // A GPU is idle once it has run nothing for long enough under one job. Work, another job, an answer without
-// it and its end begin anew; that its node was not asked, or does not answer, does not.
+// it and its end begin again; that its node was not asked, or does not answer, does not.
 func TestIdleGPUs(t *testing.T) {
 	var i idleGPUs
 	begin := time.Unix(1e9, 0)

@@ -218,7 +218,7 @@ func TestStreamEndpoint(t *testing.T) {
 		t.Errorf("nobody: %d %s", status, text)
 	}
 	if status, _ := r.send(http.MethodGet, "/v1/stream?version=x", agentsToken, ""); status != http.StatusBadRequest {
-		t.Errorf("a version that is none: %d", status)
+		t.Errorf("an invalid version: %d", status)
 	}
 }
 

@@ -222,7 +222,7 @@ func (s *State) OwnGPUs(a *Alloc) []string {
 }
 
 // mayHold reports whether an allocation on the node can hold the GPU. For a GPU
-// that no node names any more, Nomad's word counts.
+// that no node lists, Nomad's word counts.
 func (s *State) mayHold(node, gpu string) bool {
 	naming := s.owners.naming[gpu]
 	if len(naming) == 0 {

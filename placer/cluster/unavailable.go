@@ -120,7 +120,7 @@ func (s *State) Purged(now time.Time) map[string]bool {
 	return gpus
 }
 
-// noteVanished notes an allocation that is in no list any more.
+// noteVanished notes an allocation that no list has.
 func (s *State) noteVanished(a *Alloc) {
 	kill, ok := s.kills[a.Job]
 	if !ok {

@@ -32,7 +32,7 @@ type FaultKind string
 const (
 	FaultOperator  FaultKind = "operator"  // there is no such operator
 	FaultWord      FaultKind = "word"      // neither side refers to anything
-	FaultPlace     FaultKind = "place"     // it refers to what is known elsewhere only
+	FaultPlace     FaultKind = "place"     // it refers to something that Nomad knows in another block only
 	FaultInstance  FaultKind = "instance"  // it names single GPUs
 	FaultAttribute FaultKind = "attribute" // nobody publishes that
 	FaultPattern   FaultKind = "pattern"   // the value is no regular expression or version

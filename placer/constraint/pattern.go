@@ -132,7 +132,7 @@ func ofJob(job *api.Job) (cs []*api.Constraint, as []*api.Affinity) {
 }
 
 // tooLarge is why a condition cannot be checked: a regular expression is too large.
-// Others that are none [Check] refuses, too.
+// [Check] also refuses other invalid ones.
 func tooLarge(operand, text string) error {
 	if operand != api.ConstraintRegex {
 		return nil

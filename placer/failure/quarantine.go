@@ -25,8 +25,8 @@ type Quarantine struct {
 	ByJobs bool `json:"by_jobs,omitempty"`
 	// Operator: an operator put it there. His reason is for everybody who may see the GPU.
 	Operator bool `json:"operator,omitempty"`
-	// Lifted is when an operator last gave the GPU free: what failed on it before
-	// is not held against it any more.
+	// Lifted is when an operator last released the GPU: failures before that no
+	// longer count against it.
 	Lifted time.Time `json:"lifted,omitzero"`
 }
 

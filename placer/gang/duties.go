@@ -46,7 +46,7 @@ func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 	case r == nil, doubtful && g.runAgain(r, asked, w):
 		r = &Record{Namespace: g.Key.Namespace, Job: g.Key.ID, Submitted: asked.since}
 		r.startsAgain(g.Job)
-	case runs && g.startedSince(r): // a stop is written down before the gate comes
+	case runs && g.startedSince(r): // a stop is recorded before the gate comes
 		again := *r
 		again.startsAgain(g.Job)
 		r = &again

@@ -227,7 +227,7 @@ type (
 	QueueSettled struct{}
 	// StartAtTarget: the whole gang has stopped and can start at its target.
 	StartAtTarget struct{ Why Reason }
-	// Placed: Nomad has the job with the pins of a start, whose reasons are the record.
+	// Placed: Nomad has stored the job with the pins of a start. Record has the reasons.
 	Placed struct{ Record Record }
 	// CountMove: a move began. The number of moves per hour is limited.
 	CountMove struct{ At time.Time }

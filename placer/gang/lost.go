@@ -37,7 +37,7 @@ func (st Observed) lost(w World) bool {
 		return false // Nomad calls it dead while tasks that it told to stop still end, as they may well do by themselves
 	}
 	if f := w.LastFailure(st.Job); f != nil && f.Cause != failure.Unknown && st.startsAsAWhole() {
-		return true // also if it is not to be tried again: that is a verdict, which its record has
+		return true // also if it must not be retried: its record has that verdict
 	}
 	if !st.NeedsAll() {
 		return st.LeftOut

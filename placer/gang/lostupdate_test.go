@@ -107,7 +107,7 @@ func TestLostUpdate(t *testing.T) {
 		{"edited beside its elastic group while it was placed", []*api.Job{rewrite.Gate(elastic), count(rewrite.Gate(elastic), 1, 3), pin(elastic, "g1")}, true},
 		{"reverted by Nomad, as its deployment failed", []*api.Job{at(pinned, 0), at(edit(gated), time.Second), at(edit(pinned), 2*time.Second), at(pinned, 0)}, false},
 		{"reverted by Nomad while the edit waits", []*api.Job{at(gated, 0), at(pinned, time.Second), at(edit(gated), 2*time.Second), at(pinned, time.Second)}, false},
-		{"reverted by Nomad to a version that it does not keep any more", []*api.Job{nil, at(gated, 10*time.Second), at(edit(gated), 20*time.Second), at(edit(pinned), 21*time.Second), at(stable(pinned), time.Second)}, false},
+		{"reverted by Nomad to a version that it no longer keeps", []*api.Job{nil, at(gated, 10*time.Second), at(edit(gated), 20*time.Second), at(edit(pinned), 21*time.Second), at(stable(pinned), time.Second)}, false},
 		{"edited while Nomad took long to write what has succeeded since", []*api.Job{at(gated, 0), at(edit(gated), 20*time.Second), at(stable(pinned), 10*time.Second)}, true},
 		{"the base is not kept", []*api.Job{nil, stop(gated), pinned}, false},
 	} {

@@ -94,7 +94,7 @@ type ask struct {
 	job      *api.Job  // the last version that the author asked in, if it was looked for
 	since    time.Time // when the author asked for the oldest of them
 	requeued bool      // it ended at a gang that had been requeued
-	cut      bool      // or at a version that Nomad does not keep any more
+	cut      bool      // or at a version that Nomad no longer keeps
 }
 
 // firstAsked is when the author first asked for what now waits: the oldest of

@@ -162,7 +162,7 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 	if same && fitsRange(g.Job, pins) && !mixed && !forbidden && !gone {
 		if g.Record != nil && AuthorSpec(rewrite.Author(had)) != AuthorSpec(rewrite.Author(g.Job)) {
 			r := *g.Record
-			r.UserFailures, r.InfraFailures = 0, 0 // what failed may be mended
+			r.UserFailures, r.InfraFailures = 0, 0 // what failed may be fixed
 			g.Record = &r
 		}
 		es, on := g.repin(ToRestore, pins, w)

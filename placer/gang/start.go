@@ -107,8 +107,8 @@ func (g *known) record(s Start, index uint64) {
 // DryRunRefusal is why Nomad's scheduler would refuse a start.
 type DryRunRefusal struct {
 	Why reason.Reason
-	// Unfit are the names of nodes that refuse the gang's members even alone
-	// and were not known to; empty if unknown.
+	// Unfit are the names of nodes that Nomad finds unfit even for one member, and that the
+	// placer counted as fit; empty if unknown.
 	Unfit []string
 	// Never is what keeps the groups from every node, by a dry run without our
 	// pins; empty if they may only have to wait.

@@ -212,7 +212,7 @@ func distinct(names []string) int {
 // stopped returns the members of a batch job that were stopped and that Nomad
 // neither replaces nor reports as unplaceable. After a drain Nomad replaces
 // them only by chance, when it evaluates the job for another reason. Members
-// that the author no longer wants, or that failed for good, are not missed.
+// that the author no longer wants, or that failed and are not retried, are not missed.
 func stopped(job *api.Job, as []*cluster.Alloc) (out []*cluster.Alloc) {
 	is := func(a *cluster.Alloc) bool {
 		return !a.Live() && a.Desired == api.AllocDesiredStatusStop && a.Next == "" && a.ModifyIndex > *job.JobModifyIndex

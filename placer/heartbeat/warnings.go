@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Warnings are what operators should mend though the agent does its work. They are safe for
+// Warnings are what operators should fix although the agent does its work. They are safe for
 // concurrent use.
 type Warnings struct {
 	mu     sync.Mutex
@@ -34,7 +34,7 @@ func (w *Warnings) beaten(err error, now time.Time) {
 	}
 }
 
-// rested notes that this agent has no heartbeat to write any more.
+// rested notes that this agent has stopped writing a heartbeat.
 func (w *Warnings) rested() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -153,7 +153,7 @@ func topKeys() []Key {
 		{Name: "gang_ready_timeout", field: func(c *Config) any { return &c.GangReadyTimeout },
 			Doc: "How long a placed gang may be incomplete, with nothing under way in Nomad, before it is requeued. If it is shorter than Nomad needs to schedule, sound gangs are requeued"},
 		{Name: "retries", field: func(c *Config) any { return &c.Retries },
-			Doc: "How often a gang that fails by its own fault is tried on other GPUs before it is given up. Once it has run for 24 hours, this counts anew"},
+			Doc: "How often a gang that fails by its own fault is tried on other GPUs before it is given up. Once it has run for 24 hours, the count starts again"},
 		{Name: "resync", field: func(c *Config) any { return &c.Resync },
 			Doc: "Time between full reads of Nomad; in between, events tell what changes. A full read asks for every changed node and job, and all allocations: about 1 s for 10,000 nodes"},
 	}

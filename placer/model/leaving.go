@@ -51,7 +51,7 @@ func (m *Model) Leaving(st gang.Observed) (said []reason.Reason) {
 		}
 	}
 	for f, ids := range gpus { // one sentence for all members on a node
-		s := sentence{f.is + " " + someOf(ids) + f.so, "the members there run on; " + anew}
+		s := sentence{f.is + " " + someOf(ids) + f.so, "the members there keep running; " + elsewhere}
 		nodes[s] = append(nodes[s], f.node)
 	}
 	for s, names := range nodes {
@@ -122,8 +122,8 @@ func instance(n *api.Node, id string) *api.NodeDevice {
 	return nil
 }
 
-// anew tells how a job that keeps its GPUs gets others.
-const anew = "to have the job on other GPUs, stop it and run it again"
+// elsewhere tells how a job that keeps its GPUs gets others.
+const elsewhere = "to have the job on other GPUs, stop it and run it again"
 
 // drained describes what happens to members on a node that is being drained. Nomad lets members of
 // batch jobs run until the deadline. It replaces those of services at once, a few at a time. A
@@ -138,15 +138,15 @@ func drained(n *api.Node, service, pinned bool, now time.Time) string {
 	case n.DrainStrategy != nil && n.DrainStrategy.Deadline < 0, !by.IsZero() && !by.After(now):
 		return "Nomad stops the members there now"
 	case service && pinned && by.IsZero():
-		return "its pins name GPUs (pal_pin), so Nomad does not move the members there: they run on; " + anew
+		return "its pins name GPUs (pal_pin), so Nomad does not move the members there: they keep running; " + elsewhere
 	case service && pinned:
-		return "its pins name GPUs (pal_pin), so Nomad does not move the members there: it stops them at " + second(by) + "; " + anew
+		return "its pins name GPUs (pal_pin), so Nomad does not move the members there: it stops them at " + second(by) + "; " + elsewhere
 	case service && by.IsZero():
 		return "Nomad moves the members there to other nodes"
 	case service:
 		return "Nomad moves the members there to other nodes, by " + second(by) + " at the latest"
 	case by.IsZero():
-		return "the members there run on until they end, as the drain has no deadline"
+		return "the members there keep running until they end, as the drain has no deadline"
 	}
 	return "Nomad stops the members there at " + second(by) + " unless they have ended by then"
 }

@@ -59,7 +59,7 @@ func TestLastFailureIsNotMended(t *testing.T) {
 		"replaced":             {cluster.Alloc{ID: "a", Job: cluster.KeyOf(job), ModifyIndex: 101, Next: "b"}, false},
 		"before it was edited": {cluster.Alloc{ID: "a", Job: cluster.KeyOf(job), ModifyIndex: 100}, false},
 		"of another job":       {cluster.Alloc{ID: "a", Job: cluster.KeyOf(other), ModifyIndex: 101}, false},
-		"not there any more":   {cluster.Alloc{ID: "b", Job: cluster.KeyOf(job), ModifyIndex: 101}, false},
+		"no longer there":      {cluster.Alloc{ID: "b", Job: cluster.KeyOf(job), ModifyIndex: 101}, false},
 		// Nomad tries it no more, and puts nothing in its place, though the file was run again.
 		"of a service, and not replaced": {cluster.Alloc{ID: "a", Job: cluster.KeyOf(service), ModifyIndex: 100, Desired: "run"}, true},
 		"of a service, and stopped":      {cluster.Alloc{ID: "a", Job: cluster.KeyOf(service), ModifyIndex: 100, Desired: "stop"}, false},

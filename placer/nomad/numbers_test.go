@@ -19,8 +19,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// What Nomad writes of a number that is none can be read, however the answer is cut
-// into pieces; all else stays as it is.
+// NaN and infinity as Nomad writes them can be read, however the answer is cut into
+// pieces. All else stays unchanged.
 func TestNumbers(t *testing.T) {
 	was := map[string]any{
 		"nan": math.NaN(), "inf": math.Inf(1), "neg": math.Inf(-1), "list": []any{math.NaN(), 1e300, -2.5, nil, true},

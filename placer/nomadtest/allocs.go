@@ -51,7 +51,7 @@ type alloc struct {
 	failedAt                       time.Time
 	restarts                       int
 	// run counts what the client does: what was to happen in an earlier run does
-	// not any more.
+	// no longer.
 	run int
 	// killing: it is being stopped; signalled: its tasks were asked to end.
 	killing, signalled bool

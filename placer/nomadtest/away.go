@@ -196,7 +196,7 @@ func (p *plan) settleParting(is *groupAllocs) {
 	}
 }
 
-// applyParting writes of which members Nomad does not know any more whether they run, and when they are lost.
+// applyParting writes of which members Nomad no longer knows whether they run, and when they are lost.
 func (s *Server) applyParting(p *plan) {
 	after := map[time.Duration]string{}
 	for _, a := range p.parting {

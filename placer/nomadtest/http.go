@@ -88,7 +88,7 @@ func topicsOf(r *http.Request) (out []string) {
 	return out
 }
 
-// route answers a request. s.mu is held, and let go of while a write is under
+// route answers a request. s.mu is held, and released while a write is under
 // way.
 func (s *Server) route(r *http.Request) (any, error) {
 	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/v1/"), "/")

@@ -236,7 +236,7 @@ func withHealth(n *api.Node, healthy bool, gpus []string) *api.Node {
 	return &out
 }
 
-// TakeAway has nodes name GPUs no more, as when their plugin is configured anew.
+// TakeAway has nodes no longer list GPUs, as when their plugin gets a new configuration.
 func (s *Server) TakeAway(gpus ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,7 +254,7 @@ func (s *Server) TakeAway(gpus ...string) {
 	}
 }
 
-// PurgeNode has Nomad forget a node whose machine is gone for good. Nomad sends no event of that (seen on 1.11.3).
+// PurgeNode has Nomad forget a node whose machine never comes back. Nomad sends no event of that (seen on 1.11.3).
 func (s *Server) PurgeNode(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

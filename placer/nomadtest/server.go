@@ -152,7 +152,7 @@ func New(o Options) *Server {
 	}
 }
 
-// Close ends all streams; nothing happens any more.
+// Close ends all streams; nothing happens after that.
 func (s *Server) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -110,7 +110,7 @@ func (s *Server) subscribe(ctx context.Context, client string, topics []string) 
 	return st
 }
 
-// RefuseEvents has streams of a client be silent from their beginning, or not any more: so
+// RefuseEvents has streams of a client be silent from their beginning, or lifts that: so
 // Nomad refuses who may not read the jobs of some namespace (seen on 1.11.3).
 func (s *Server) RefuseEvents(client string, yes bool) {
 	s.mu.Lock()

@@ -180,7 +180,7 @@ func TestAfterTakesNoPlace(t *testing.T) {
 	})
 }
 
-// What a job that is waited for has come to is said, and mended by running it again.
+// A job names the outcome of the job that it waits for. Rerunning a failed one lets it start.
 func TestAfterFailure(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Retries = 0 }}, func(w *bed.World) {
 		w.AddNodes(1, 4)
@@ -364,7 +364,7 @@ func TestAfterMany(t *testing.T) {
 // now or not, and tells no start: it does not look how far they are.
 func TestPlanAfter(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		w.AddNodes(1, 4)
 		p := w.StartPlacer()
 		defer beating(w, "agent", p.Vitals)()

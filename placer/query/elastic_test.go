@@ -29,7 +29,7 @@ func between(least, most int64) func(*api.Job) {
 // what that may give back, and when.
 func TestElasticAnswers(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		w.AddNodes(3, 4)
 		p := w.StartPlacer()
 		defer beating(w, "agent", p.Vitals)()
@@ -103,7 +103,7 @@ func TestElasticAnswers(t *testing.T) {
 // gang could use.
 func TestMayGiveWhatIsOfUse(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		w.AddNodes(3, 4)
 		w.StartPlacer()
 		w.Submit(bed.Gang{Name: "wide", Runs: 10 * time.Hour, Change: between(1, 12), Meta: map[string]string{"pal_elastic": "true", "pal_duration": "10h"}})
@@ -131,7 +131,7 @@ func TestMayGiveWhatIsOfUse(t *testing.T) {
 // hold, nor to give back (walk 920062).
 func TestMayGiveWhatItHolds(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		w.AddNodes(2, 4)
 		w.StartPlacer()
 		w.Submit(bed.Gang{Name: "fixed", GPUs: 4, Runs: time.Hour})

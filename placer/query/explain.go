@@ -368,7 +368,7 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 	if st.Nomad == gang.Starting && r.Ready.After(s.m.Time) { // its members came after the snapshot, so none is lost
 		e.Ready = time.Time{}
 	}
-	if st.Nomad == gang.Native { // it was released, and has no pins any more
+	if st.Nomad == gang.Native { // it was released, and no longer has pins
 		e.Mode = ""
 	}
 	if st.Nomad == gang.Ended && len(st.Pins.Groups) > 0 {

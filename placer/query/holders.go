@@ -361,7 +361,7 @@ func (s facts) runsOn(e *Explanation, t *model.Tracked) {
 	}
 }
 
-// lastGPUs returns where a gang ran that waits again.
+// lastGPUs returns the GPUs on which a waiting gang ran before.
 func (s facts) lastGPUs(t *model.Tracked) []Alternative {
 	var owned []int
 	for _, id := range t.Pins.GPUs() {

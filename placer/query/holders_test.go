@@ -26,7 +26,7 @@ import (
 // told its name. Asking changes nothing: the answer stays the same.
 func TestHolders(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		w.AddNodes(2, 4)
 		p := w.StartPlacer()
 		defer beating(w, "agent", p.Vitals)()
@@ -75,7 +75,7 @@ func TestHolders(t *testing.T) {
 // Of many jobs that hold the GPUs, the first are named and the others counted.
 func TestManyHolders(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		w.AddNodes(3, 8)
 		w.StartPlacer()
 		for i := range 23 {
@@ -97,7 +97,7 @@ func TestLastGPUs(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
 		c.Queue.Tenants = map[string]queue.Tenant{"lab/research": {Quota: 8}, "lab/ops": {Quota: 4, BorrowingLimit: &borrow}}
 	}}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		w.AddNodes(3, 4)
 		w.StartPlacer()
 		k := cluster.JobKey{Namespace: "ops", ID: "j"}
@@ -126,7 +126,7 @@ func TestLastGPUs(t *testing.T) {
 // its GPUs is told so, and so is who asks about that job.
 func TestHolderStopping(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Nomad: nomadtest.Options{Kill: time.Minute}}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		w.AddNodes(2, 4)
 		p := w.StartPlacer()
 		defer beating(w, "agent", p.Vitals)()

@@ -22,7 +22,7 @@ import (
 // of jobs. Afterwards it says since when it waits again.
 func TestDrainIsSaid(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		w.AddNodes(2, 2)
 		w.StartPlacer()
 		w.Submit(bed.Gang{Name: "a", Members: 2, GPUs: 2})
@@ -78,7 +78,7 @@ func TestDrainWithoutDeadlineIsSaid(t *testing.T) {
 		w.ExpectRunning("a", 5*time.Second)
 		w.Nomad.DrainWithin(bed.NodeID(0), 0)
 		w.RunFor(5 * time.Second)
-		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.HasSuffix(e.Leaving[0].String(), "the members there run on until they end, as the drain has no deadline") {
+		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.HasSuffix(e.Leaving[0].String(), "the members there keep running until they end, as the drain has no deadline") {
 			w.T.Errorf("explain says %q", e.Leaving)
 		}
 	})
@@ -102,7 +102,7 @@ func nodeName(w *bed.World, id string) string {
 // more, hears of it; also in the list of jobs.
 func TestLostGPUsAreSaid(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		w.AddNodes(1, 3)
 		w.StartPlacer()
 		w.Submit(bed.Gang{Name: "a", GPUs: 2})
@@ -112,7 +112,7 @@ func TestLostGPUsAreSaid(t *testing.T) {
 		node, gpus := nodeName(w, bed.NodeID(0)), w.GPUs(bed.Key("a"))
 		w.Nomad.SetHealth(false, gpus[1])
 		w.RunFor(5 * time.Second)
-		want := "node " + node + " calls " + gpus[1] + " unhealthy; it says: XID 79: the members there run on"
+		want := "node " + node + " calls " + gpus[1] + " unhealthy; it says: XID 79: the members there keep running"
 		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.HasPrefix(e.Leaving[0].String(), want) {
 			t.Errorf("explain says %q, want %q", e.Leaving, want)
 		}
@@ -123,7 +123,7 @@ func TestLostGPUsAreSaid(t *testing.T) {
 		}
 		w.Nomad.TakeAway(gpus[1])
 		w.RunFor(5 * time.Second)
-		want = "node " + node + " no longer names " + gpus[1] + ", so its device plugin was set up without them or is not there: the members there run on"
+		want = "node " + node + " no longer names " + gpus[1] + ", so its device plugin was set up without them or is not there: the members there keep running"
 		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.HasPrefix(e.Leaving[0].String(), want) {
 			t.Errorf("explain says %q, want %q", e.Leaving, want)
 		}
@@ -133,7 +133,7 @@ func TestLostGPUsAreSaid(t *testing.T) {
 // What is said of the GPUs of several members on a node is one sentence, however many they are.
 func TestLostGPUsOfManyMembersAreOneSentence(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		w.AddNodes(1, 5)
 		w.StartPlacer()
 		w.Submit(bed.Gang{Name: "a", Members: 5, Runs: time.Hour})
@@ -154,7 +154,7 @@ func TestLostGPUsOfManyMembersAreOneSentence(t *testing.T) {
 // said to wait while it holds the GPUs.
 func TestEndingIsSaid(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		w.AddNodes(1, 2)
 		w.StartPlacer()
 		slow := func(j *api.Job) { j.TaskGroups[0].Tasks[0].KillTimeout = new(2 * time.Minute) }

@@ -22,7 +22,7 @@ import (
 // and for each GPU what it does, in the order in which its node lists them.
 func TestMap(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		for i := range 36 {
 			n := nomadtest.GPUNode(i, 2)
 			n.Name = fmt.Sprintf("n%02d", i)
@@ -91,7 +91,7 @@ func TestMap(t *testing.T) {
 // nowhere.
 func TestGPUStates(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		w.AddNodes(2, 4)
 		w.Quarantine("GPU-0-1")
 		w.Nomad.SetHealth(false, "GPU-0-0")
@@ -124,7 +124,7 @@ func TestGPUStates(t *testing.T) {
 // explanation counts: it is not quarantined.
 func TestUnavailableSaysWhy(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		w.AddNodes(2, 4)
 		w.StartPlacer()
 		w.Submit(bed.Gang{Name: "purged", GPUs: 4})

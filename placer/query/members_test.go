@@ -84,7 +84,7 @@ func TestPendingCanaries(t *testing.T) {
 }
 
 // Members of a job that was purged do not count for the one that has its name now, nor do those
-// that its author does not want any more.
+// that its author no longer wants.
 func TestOutcomeCountsItsOwnMembers(t *testing.T) {
 	s, job, member := workers(api.JobTypeBatch, 3)
 	created := uint64(5)

@@ -20,7 +20,7 @@ import (
 // nobody up. It starts once a node comes that can take the group.
 func TestGroupWithoutGPUsThatNoNodeTakes(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		w.AddNodes(1, 4)
 		p := w.StartPlacer()
 		beside := bed.Gang{Name: "beside", Members: 1, GPUs: 4, Runs: time.Hour, Change: func(j *api.Job) {
@@ -157,7 +157,7 @@ func TestWhatPassesIsNotNever(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-				t := w.T // of the bubble
+				t := w.T // that of the synctest bubble
 				w.AddNodes(2, 4)
 				of.cluster(w)
 				p := w.StartPlacer()
@@ -190,7 +190,7 @@ func TestWhatPassesIsNotNever(t *testing.T) {
 // when the port comes free.
 func TestStaticPortTaken(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		w.AddNodes(2, 4)
 		p := w.StartPlacer()
 		port := func(j *api.Job) {

@@ -94,7 +94,7 @@ const mostServices = 3
 func (e *Explanation) retryStep(jobspec string) string {
 	job := e.argument(jobspec, e.Job)
 	return map[Retry]string{
-		RetryEvaluate: "If its last deployment has failed, mend the job and run it, or go back (nomad job revert). Else have Nomad try the missing member once more: nomad job eval -force-reschedule " + job,
+		RetryEvaluate: "If its last deployment has failed, fix the job and run it, or go back (nomad job revert). Else have Nomad try the missing member once more: nomad job eval -force-reschedule " + job,
 		RetryForce:    "To have Nomad try the missing member once more: nomad job eval -force-reschedule " + job,
 		RetryAgain:    "To have the missing member back: run the job again. Members that have finished run again, too.",
 		RetryChange:   "To have the missing member back: change the job and run it, which updates its members as its update block says. The same file again does not do, unless the job is purged first: nomad job stop -purge " + job,

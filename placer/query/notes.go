@@ -99,7 +99,7 @@ func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
 	case job.Estimate > 0:
 		e.EndWhy = "pal_duration = " + model.ShortDuration(s.m.Queue.Estimate(job).Round(time.Second)) + " counts as the time on median GPUs of one node"
 	case runs > 0:
-		e.EndWhy = earlierRuns(runs, shortest, longest) + ", reckoned on median GPUs of one node"
+		e.EndWhy = earlierRuns(runs, shortest, longest) + ", estimated for median GPUs of one node"
 		if runs > 1 {
 			longer = fmt.Sprintf("up to %.0f %% longer, as %d runs tell", 100/float64(runs), runs)
 		}

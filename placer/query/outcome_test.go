@@ -20,7 +20,7 @@ import (
 // was submitted.
 func TestOutcomes(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		w.AddNodes(4, 4)
 		w.StartPlacer()
 		began := time.Now()

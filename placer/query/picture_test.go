@@ -166,7 +166,7 @@ func TestPictureStays(t *testing.T) {
 // Who asks for the present is told of what Nomad's events have just told; who does not need it gets what is there.
 func TestPictureOfThePresent(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		w.AddNodes(1, 4)
 		p := w.StartPlacer()
 		w.Submit(bed.Gang{Name: "full", GPUs: 4, Runs: time.Hour})

@@ -21,7 +21,7 @@ import (
 // members: a new version runs them again.
 func TestPlanOfFinished(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		w.AddNodes(2, 4)
 		w.StartPlacer()
 		g := bed.Gang{Name: "short", Members: 2, GPUs: 4, Runs: 5 * time.Second}
@@ -43,7 +43,7 @@ func TestPlanOfFinished(t *testing.T) {
 // A job of which only some groups have the gate is planned as run registers it.
 func TestPlanOfPartlyGated(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		w.AddNodes(1, 2)
 		w.StartPlacer()
 		job := bed.Gang{Name: "parts"}.Job()
@@ -62,7 +62,7 @@ func TestPlanOfPartlyGated(t *testing.T) {
 // looks, and plan knows what its members would stay for.
 func TestResubmittedTooLarge(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		w.AddNodes(2, 4)
 		w.StartPlacer()
 		g := bed.Gang{Name: "grows", Members: 2, GPUs: 1, Runs: time.Hour}

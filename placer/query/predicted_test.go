@@ -24,7 +24,7 @@ import (
 // after Nomad has replaced a member, and which were predicted, if it has others.
 func TestPredictedAndGot(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		w.AddNodes(1, 8)
 		w.StartPlacer()
 		others := 0
@@ -86,7 +86,7 @@ func chosenIDs(c *pal.Choice) (ids []string) {
 // and gave it another class.
 func TestChangedSincePlaced(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		w.AddNodes(1, 8)
 		w.StartPlacer()
 		w.Submit(bed.Gang{Name: "train", Members: 3, GPUs: 1, Runs: time.Hour, Meta: map[string]string{"pal_class": "A"}})

@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/window"
 )
 
-// A job that runs says since when, on how many nodes and when it is expected to end, and explain what
-// that rests on; one that waits does not.
+// A running job shows since when it runs, on how many nodes, and its expected end; explain shows what
+// that rests on. A waiting job shows none of it.
 func TestProgress(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(2, 2)

@@ -20,12 +20,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// Of a job that can never run it is said what would have to change, planned or waiting,
-// each in a form that -what-if takes and that then could run; and nothing of what is only
-// in the way now.
+// Plan and explain name each change with which a job that can never run could run, in the
+// form that -what-if takes. Temporary obstacles are not among them.
 func TestNeverRuns(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		w.AddNodes(3, 4)
 		w.StartPlacer()
 		w.Submit(bed.Gang{Name: "busy", Members: 2, GPUs: 4, Runs: time.Hour})
@@ -104,7 +103,7 @@ func TestNeverRuns(t *testing.T) {
 // a bound, each two of them are tried together.
 func TestTrialsAreBounded(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		w.AddNodes(2, 4)
 		w.StartPlacer()
 		job := bed.Gang{Name: "many", Change: func(j *api.Job) {
@@ -130,7 +129,7 @@ func TestTrialsAreBounded(t *testing.T) {
 // none that it would fit on, as long as it could run without it.
 func TestAnswersLeaveOutOutliers(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		for n := range 2 {
 			node := nomadtest.GPUNode(n, 4)
 			var ms []attr.Measurement
@@ -178,7 +177,7 @@ func TestAnswersLeaveOutOutliers(t *testing.T) {
 // them never starts.
 func TestMayStartWhenNodesAreBack(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		w.AddNodes(3, 4)
 		w.StartPlacer()
 		w.Nomad.SetEligible(bed.NodeID(1), false)

@@ -186,7 +186,7 @@ func TestWhatWouldFit(t *testing.T) {
 	}
 }
 
-// A service is explained with no GPUs that it does not have any more: also while a canary of a new
+// A service is explained without GPUs that it no longer has, also while a canary of a new
 // version runs beside it.
 func TestCanaryAfterScaleDown(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {

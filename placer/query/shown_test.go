@@ -25,7 +25,7 @@ import (
 // status and in a snapshot alike, stands behind what waits, and holds nobody up.
 func TestTrueStates(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		w.AddNodes(2, 4)
 		p := w.StartPlacer()
 		w.Submit(bed.Gang{Name: "huge", Members: 10, GPUs: 8})
@@ -197,7 +197,7 @@ func TestExplainsTrust(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
 		c.Queue.FairShare, c.Queue.Tenants = true, map[string]queue.Tenant{"default": {Weight: 2}}
 	}}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		w.AddNodes(1, 4)
 		w.StartPlacer()
 		for i := range 4 {

@@ -17,7 +17,7 @@ import (
 // that was given up stays so when the agent is started again.
 func TestTriesAreThePlacers(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // of the bubble
+		t := w.T // that of the synctest bubble
 		w.AddNodes(4, 4)
 		p := w.StartPlacer()
 		w.Submit(bed.Gang{Name: "broken", Members: 2, GPUs: 1, Reschedules: 3, Runs: time.Second, Exit: 3})
@@ -42,13 +42,13 @@ func TestTriesAreThePlacers(t *testing.T) {
 	})
 }
 
-// A job that was purged and is run again is another one: its tries are counted anew. One that was
+// A job that was purged and is run again is another one: its tries are counted from zero. One that was
 // only stopped goes on counting.
 func TestTriesAfterAPurge(t *testing.T) {
 	for name, purged := range map[string]bool{"purged": true, "run again without a purge": false} {
 		t.Run(name, func(t *testing.T) {
 			bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-				t := w.T // of the bubble
+				t := w.T // that of the synctest bubble
 				w.AddNodes(4, 4)
 				w.StartPlacer()
 				broken := bed.Gang{Name: "broken", Runs: time.Second, Exit: 3}

@@ -30,7 +30,7 @@ func note(w *bed.World, k cluster.JobKey) string {
 }
 
 // What a namespace has used counts against it, also where another placer counted it,
-// and nothing of it runs any more.
+// and nothing of it runs.
 func TestFairShareOutlivesThePlacer(t *testing.T) {
 	for _, end := range []string{"stop", "kill"} {
 		t.Run(end, func(t *testing.T) {

@@ -110,7 +110,7 @@ func (a gpuRequest) serves(d *api.NodeDeviceResource) bool {
 
 // Forbids reports whether a job, as its author wrote it, may not run where these members of
 // it do: its constraints, datacenters, node pool, drivers or devices leave out one of
-// their nodes or GPUs. What the cluster does not have any more is not forbidden.
+// their nodes or GPUs. What the cluster no longer has is not forbidden.
 func (v *View) Forbids(job *api.Job, members []*cluster.Alloc) bool {
 	author := rewrite.Author(job)
 	return slices.ContainsFunc(members, func(m *cluster.Alloc) bool {

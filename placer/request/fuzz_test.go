@@ -134,7 +134,7 @@ func FuzzNode(f *testing.F) {
 		}
 		for _, id := range []string{"G1", "G2"} {
 			if i := v.Cluster.Find(id); i < 0 || v.Cluster.Node(nodeIndex(v, i)).ID != "good" || !v.Cluster.Available(i) {
-				t.Fatalf("%s is not its owner's, and free, any more", id)
+				t.Fatalf("%s is no longer free and its owner's", id)
 			}
 		}
 		if before.Update(s, options()) && before.Cluster.FreeGPUs() != v.Cluster.FreeGPUs() {

@@ -126,7 +126,7 @@ func TestLastingObstaclesAreOfTheAsk(t *testing.T) {
 		n.HostVolumes, n.ModifyIndex = map[string]*api.HostVolumeInfo{"data": {}}, n.ModifyIndex+1
 		s.PutNode(&n)
 		if !v.Update(s, v.opts) {
-			t.Fatal("the view is to be built anew")
+			t.Fatal("the view must be built again")
 		}
 	}
 }

@@ -38,7 +38,11 @@ func Refusal(m *api.AllocationMetric) string {
 			said[what] += n
 		}
 		for _, what := range slices.Sorted(maps.Keys(said)) {
-			parts = append(parts, fmt.Sprintf("%s (%d nodes)", what, said[what]))
+			nodes := "nodes"
+			if said[what] == 1 {
+				nodes = "node"
+			}
+			parts = append(parts, fmt.Sprintf("%s (%d %s)", what, said[what], nodes))
 		}
 	}
 	add(m.ConstraintFiltered)

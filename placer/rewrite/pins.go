@@ -376,7 +376,7 @@ func isOf(request, kind string) bool {
 // NamesModel reports whether a device request names a model.
 func NamesModel(request string) bool { return strings.Count(request, "/") >= 2 }
 
-// OtherDevices are the names of the devices that the job asks for and that are none of the
+// OtherDevices are the names of the devices that the job asks for and that are not among the
 // placer's GPUs, each once.
 func OtherDevices(job *api.Job) (names []string) {
 	for _, g := range job.TaskGroups {

@@ -407,8 +407,8 @@ func TestLongSpans(t *testing.T) {
 	}
 }
 
-// How long Nomad lets a job run: as long as its last group, forever where one
-// of them has no limit. The limit stays through what we make of a job.
+// Nomad lets a job run as long as its longest group may, and forever if a group
+// has no limit. Our rewrites keep the limit.
 func TestLimit(t *testing.T) {
 	group := func(name, extra string) string {
 		return "group \"" + name + "\" {\n" + extra + "task \"t\" {\n driver = \"raw_exec\"\n resources {\n device \"nvidia/gpu\" {}\n }\n }\n }\n"

@@ -72,7 +72,7 @@ func (w Window) check() error {
 			return fmt.Errorf("cron %q: %w", w.Cron, err)
 		}
 		if gap := longestGap(e); len(w.For) == 0 && gap > 0 && w.Duration >= gap {
-			return fmt.Errorf("duration %v is not shorter than the time until it begins again (%v at most): it would never be over, and nothing start on its nodes", w.Duration, gap)
+			return fmt.Errorf("duration %v is not shorter than the time until it begins again (%v at most): the window would never end, and nothing would start on its nodes", w.Duration, gap)
 		}
 	}
 	for _, pattern := range slices.Concat(w.Nodes, w.Racks, w.NodePools, w.Datacenters) {
@@ -113,9 +113,9 @@ func longestGap(e *cronexpr.Expression) (longest time.Duration) {
 
 func (w Window) zone() (*time.Location, error) { return time.LoadLocation(w.TimeZone) }
 
-// At is when the window is that is on, or that begins next; ok is false if there is
-// none any more. Times that overlap are one: it begins with the first of them, and is over with
-// the last. The window is valid.
+// At is the current window, or the next one; ok is false if no more come. Times that
+// overlap are one window: it begins with the first of them, and is over with the last.
+// The window is valid.
 func (w Window) At(now time.Time) (from, to time.Time, ok bool) {
 	from, to = w.Start, w.Start.Add(w.Duration)
 	if w.Cron != "" {

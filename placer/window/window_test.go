@@ -72,7 +72,7 @@ func TestNeverOver(t *testing.T) {
 		{Name: "w", Cron: "* * * * *", Duration: time.Minute}, {Name: "w", Cron: "0 0 * * *", Duration: 24 * time.Hour},
 		{Name: "w", Cron: "* 2-4 * * *", Duration: 22 * time.Hour}, {Name: "w", Cron: "0 0 1 1 *", Duration: 2 * 366 * 24 * time.Hour},
 	} {
-		if err := w.Check(); err == nil || !strings.Contains(err.Error(), "it would never be over") {
+		if err := w.Check(); err == nil || !strings.Contains(err.Error(), "the window would never end") {
 			t.Errorf("%s for %v: %v", w.Cron, w.Duration, err)
 		}
 		w.For = []string{"ml"}

@@ -90,7 +90,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 	return e.Encode(r)
 }
 
-// simulate runs the trace, with GPUs drawn anew.
+// simulate runs the trace, with newly drawn GPUs.
 func (o *options) simulate() (report, error) {
 	t, err := trace.ReadFile(o.trace)
 	if err != nil {

@@ -15,7 +15,7 @@ type variant struct {
 	name    string
 	queue   queue.Options
 	preempt bool
-	// nomad is plain Nomad instead; rendezvous its timeout.
+	// nomad runs plain Nomad instead of our queue. After rendezvous a half-placed gang gives up.
 	nomad      bool
 	rendezvous time.Duration
 }

@@ -97,7 +97,7 @@ func (c *cell) play() (err error) {
 }
 
 // read are the jobs of a virtual cluster on GPUs of one model. Seed 0 is the trace; with others the
-// applications are dealt out anew among jobs of as many GPUs.
+// applications are shuffled among jobs of as many GPUs.
 func read(dir, vc, gpu string, seed uint64) ([]trace.Job, error) {
 	t, err := trace.ReadFile(filepath.Join(dir, vc+"-seed0.csv"))
 	if err != nil {

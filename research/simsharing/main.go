@@ -23,7 +23,7 @@ func main() {
 	table := flag.Bool("table", false, "the table of neighbours, without simulations")
 	only := flag.String("only", "", "virtual clusters whose name matches")
 	gpu := flag.String("gpu", fittedOn, "the GPU model of the clusters")
-	seeds := flag.Uint64("seeds", 3, "runs of each cell: the first is the trace, others deal out its applications anew")
+	seeds := flag.Uint64("seeds", 3, "runs of each cell: the first is the trace, others shuffle its applications")
 	md := flag.String("md", "", "write the page to `FILE`")
 	workers := flag.Int("workers", runtime.NumCPU(), "cells at a time")
 	flag.Parse()

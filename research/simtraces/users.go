@@ -561,7 +561,7 @@ func line(b *bytes.Buffer, name string, fs []felt, was map[string]felt) {
 		}
 		return math.Exp(sum / float64(len(fs))), worst
 	}
-	// Waits may be 0: a minute more or less is none.
+	// Waits may be 0, so a minute is added to both sides of their ratio.
 	avg, worst := over(func(f felt) float64 { return f.AvgJCT })
 	p99, _ := over(func(f felt) float64 { return f.P99 })
 	wideWorst, _ := over(func(f felt) float64 { return f.WideWorst + 60 })

@@ -212,7 +212,7 @@ func (p *past) add(a *api.AllocationListStub, c *pal.Cluster) {
 	}
 }
 
-// job is the run as a job; one that is none is left out of the trace.
+// job is the run as a job; a run that is not a job is left out of the trace.
 func (p *past) job(t *trace.Trace, c *pal.Cluster) (trace.Job, bool) {
 	reason := p.reason
 	switch {

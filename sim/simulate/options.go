@@ -164,7 +164,7 @@ func (o *options) inputFlags(f *flag.FlagSet) {
 	f.StringVar(&o.trace, "trace", "", "read jobs from `FILE`: what sacct -P writes, a table of your own, or a published trace (Sia, Philly, Helios, Acme, Alibaba 2020, 2023 and 2026); gzip may have packed it")
 	f.BoolVar(&o.strict, "strict", false, "refuse a trace of which a job would be left out")
 	f.StringVar(&o.tenant, "tenant", "", "of the trace only the jobs of `NAME`, a virtual cluster or user")
-	f.IntVar(&o.taskGPUs, "task-gpus", 0, "write gangs as tasks of up to so many GPUs, each on one node; 1: any GPU may lie anywhere; 0: as the trace says")
+	f.IntVar(&o.taskGPUs, "task-gpus", 0, "write gangs as tasks of up to so many GPUs, each on one node; 1: tasks of one GPU, on any node; 0: as in the trace")
 	f.Float64Var(&o.elastic.Share, "elastic", 0, "share of the gangs that are elastic (pal_elastic), from 0 to 1")
 	o.elastic.Least, o.elastic.Most = 0.5, 2
 	f.Func("elastic-members", "with -elastic: between how many members they run, as `LOW:HIGH` multiples of what the trace says (default 0.5:2)", func(s string) error {

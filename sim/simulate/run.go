@@ -130,7 +130,7 @@ func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
 		if len(t.LeftOut) > 0 {
 			why = "; left out are " + leftOut(t.Skipped(), 0)
 		}
-		return t, nil, fmt.Errorf("trace %q holds no job that can be played%s", t.Name, why)
+		return t, nil, fmt.Errorf("trace %q has no job that can be simulated%s", t.Name, why)
 	}
 	for i := range t.Jobs {
 		t.Jobs[i].SubmitS /= o.load

@@ -31,9 +31,9 @@ type sharing struct {
 const mostParts = 48
 
 func (s *sharing) flags(f *flag.FlagSet) {
-	f.IntVar(&s.parts, "share", 0, "jobs share GPUs: each GPU has so many parts, and a member of a gang gets one part, each on another GPU; 0: a GPU for each")
-	f.StringVar(&s.pairsFile, "pairs", "", "with -share: read from `FILE` how fast two applications run on one GPU: Gavel's pairs.csv, with throughputs.csv beside it; without, pairs are drawn about what their classes say")
-	f.StringVar(&s.neighbours, "neighbours", neighboursOurs, fmt.Sprintf("with -share: beside whom a job gets a part: %s (as the agent, by the application classes) or %s", neighboursOurs, neighboursRandom))
+	f.IntVar(&s.parts, "share", 0, "split each GPU into so many parts; each member of a gang gets one part, on a GPU of its own; 0: members get whole GPUs")
+	f.StringVar(&s.pairsFile, "pairs", "", "with -share: a `FILE` of how fast two applications run on one GPU: Gavel's pairs.csv, with throughputs.csv in its directory; default: random speeds around the means of their classes")
+	f.StringVar(&s.neighbours, "neighbours", neighboursOurs, fmt.Sprintf("with -share: which jobs share a GPU: %s (as the agent, by application class) or %s", neighboursOurs, neighboursRandom))
 }
 
 func (o *options) checkSharing() error {

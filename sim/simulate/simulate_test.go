@@ -62,7 +62,7 @@ func TestBadInput(t *testing.T) {
 	}{
 		"no such file":        {[]string{"-trace", dir + "/none.csv"}, "no such file"},
 		"unknown format":      {[]string{"-trace", write("x.csv", "a,b\n1,2\n")}, "x.csv:1: unknown trace format"},
-		"empty":               {[]string{"-trace", write("e.csv", header)}, "holds no job that can be played\n"},
+		"empty":               {[]string{"-trace", write("e.csv", header)}, "has no job that can be simulated\n"},
 		"unknown model":       {[]string{"-trace", write("m.csv", header+"0,1,5,10,llama\n")}, `m.csv:2: column "model": model "llama" is unknown`},
 		"negative duration":   {[]string{"-trace", write("d.csv", header+"0,1,5,-10,vgg19\n")}, `d.csv:2: column "duration": -10 is not a number of at least 0`},
 		"NaN duration":        {[]string{"-trace", write("n.csv", header+"0,1,5,NaN,vgg19\n")}, `n.csv:2: column "duration": "NaN" is not a value`},
@@ -71,7 +71,7 @@ func TestBadInput(t *testing.T) {
 		"too large":           {[]string{"-trace", write("l.csv", header+"0,65,5,10,vgg19\n")}, `l.csv:2: job "0" needs 65 GPUs, the cluster has 64`},
 		"twice":               {[]string{"-trace", write("t.csv", header+"0,1,5,10,vgg19\n0,1,6,10,vgg19\n")}, `job "0" is there twice`},
 		"missing column":      {[]string{"-trace", write("c.csv", "job_id,num_gpus,submit_time,model\n")}, `c.csv:1: column duration is missing`},
-		"nothing to play":     {[]string{"-trace", write("w.csv", "job_id,gpus,submit_time,duration\n0,0,5,10\n1,0,5,10\n2,1,5,0\n")}, "holds no job that can be played; left out are 3 of 3 jobs: 2 no GPU, 1 no run time"},
+		"nothing to play":     {[]string{"-trace", write("w.csv", "job_id,gpus,submit_time,duration\n0,0,5,10\n1,0,5,10\n2,1,5,0\n")}, "has no job that can be simulated; left out are 3 of 3 jobs: 2 no GPU, 1 no run time"},
 		"strict":              {[]string{"-strict", "-trace", write("s.csv", "job_id,gpus,submit_time,duration\n0,1,5,10\n1,2,5,0\n2,2,5,0\n")}, `s.csv:3: job "1": no run time; -strict refuses to leave out 2 of 3 jobs: 2 no run time`},
 		"strict, too large":   {[]string{"-strict", "-trace", write("tl.csv", "job_id,gpus,submit_time,duration\n0,1,5,10\n1,65,5,10\n")}, `tl.csv:3: job "1": larger than the cluster; -strict refuses to leave out 1 of 2 jobs: 1 larger than the cluster`},
 		"policy":              {[]string{"-trace", good, "-policy", "best"}, `placement policy "best" is unknown`},
@@ -404,7 +404,7 @@ func TestFromHistory(t *testing.T) {
 		t.Errorf("without an agent: %s", said)
 	}
 	none := func(string, string) ([]accounting.Run, error) { return nil, nil }
-	if _, said := simulatePast(t, 1, none, "-quiet", "-from-history"); !strings.Contains(said, `trace "the agent's history" holds no job that can be played`) {
+	if _, said := simulatePast(t, 1, none, "-quiet", "-from-history"); !strings.Contains(said, `trace "the agent's history" has no job that can be simulated`) {
 		t.Errorf("without runs: %s", said)
 	}
 }

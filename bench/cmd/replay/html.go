@@ -42,7 +42,7 @@ func (r *report) marginTable() *plot.Table {
 
 // sections are the sections of one population, without empty ones.
 func (v view) sections() []plot.Section {
-	held := plot.Section{Title: v.title("Gangs half placed"), Notes: []string{fmt.Sprintf("Share of the gangs of several allocations of which some ranks held GPUs in vain: more than %v per GPU, or until the end of the run. Held in vain: GPU time of ranks that waited for the rest of their gang. Never finished: jobs, over all repetitions, of runs that were ended because nothing could happen any more (deadlocked) or after %.0f s.", replay.HalfPlacedFor, v.BoundS)},
+	held := plot.Section{Title: v.title("Gangs half placed"), Notes: []string{fmt.Sprintf("Share of the gangs of several allocations of which some ranks held GPUs in vain: more than %v per GPU, or until the end of the run. Held in vain: GPU time of ranks that waited for the rest of their gang. Never finished: jobs, over all repetitions, of runs that were ended as deadlocked, or after %.0f s.", replay.HalfPlacedFor, v.BoundS)},
 		Table: v.halved()}
 	if f, ok := v.held(); ok {
 		held.Figures = []plot.Figure{f}

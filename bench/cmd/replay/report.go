@@ -46,8 +46,8 @@ type line struct {
 	// that did not.
 	Finished   float64 `json:"finished_jobs"`
 	Unfinished int     `json:"unfinished_jobs_in_all"`
-	// DeadlockedRuns ended because nothing could happen any more, BoundedRuns
-	// because their time was over.
+	// DeadlockedRuns ended because they were deadlocked, BoundedRuns because their
+	// time was over.
 	DeadlockedRuns int     `json:"deadlocked_runs"`
 	BoundedRuns    int     `json:"bounded_runs"`
 	GeomeanJCT     float64 `json:"geomean_jct_s"`

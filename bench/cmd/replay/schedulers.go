@@ -63,7 +63,7 @@ func (o options) schedulers() []scheduler {
 			Restart: restartCost(o.compress)}
 	}
 	// The bound before the overdue had a share: what has waited for long goes before
-	// everything else. That nothing at all passed it cannot be configured any more.
+	// everything else. No key can keep all others from passing it.
 	strict := rules("", "")
 	strict.OverdueShare = 1
 	return []scheduler{

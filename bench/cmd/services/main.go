@@ -50,7 +50,7 @@ type event struct {
 	Fewest int `json:"fewest"`
 	// ShortS is for how long there were fewer than all.
 	ShortS float64 `json:"short_s"`
-	// TookS is how long it took until all was as it should be, for good.
+	// TookS is how long it took until all was as it should be, and stayed so.
 	TookS float64 `json:"took_s"`
 }
 

@@ -247,11 +247,11 @@ func adviceOnInstallation(t *testing.T, f *advice.Followed) {
 			add := regexp.MustCompile(`add: (plugin .*\})  —`).FindStringSubmatch(said)[1]
 			return file("label.hcl", dir+strings.NewReplacer("{ config {} }", "{\n  config {}\n}").Replace(add)+"\n")
 		}},
-		{wrong: file("mistyped.hcl", with("fingerprint_priod = \"1m\"\n")), says: "mend the block: Nomad's agent does not start with it", follow: func(string) string { return file("mended.hcl", with("fingerprint_period = \"1m\"\n")) }},
-		{wrong: file("both.hcl", with("sharing {\n  replicas = 2\n}\nmps {\n  enabled = true\n}\n")), says: "write one or the other", follow: func(string) string {
+		{wrong: file("mistyped.hcl", with("fingerprint_priod = \"1m\"\n")), says: "fix the block: Nomad's agent does not start with it", follow: func(string) string { return file("mended.hcl", with("fingerprint_period = \"1m\"\n")) }},
+		{wrong: file("both.hcl", with("sharing {\n  replicas = 2\n}\nmps {\n  enabled = true\n}\n")), says: "use one of the two", follow: func(string) string {
 			return file("one.hcl", with("sharing {\n  replicas = 2\n}\n"))
 		}},
-		{wrong: file("twice.hcl", with("sharing {\n  replicas = 2\n  gpus = [\"GPU-a\"]\n}\nsharing {\n  replicas = 3\n  gpus = [\"NVIDIA H200\"]\n}\n")), says: "mend the block, then restart Nomad's client", follow: func(string) string {
+		{wrong: file("twice.hcl", with("sharing {\n  replicas = 2\n  gpus = [\"GPU-a\"]\n}\nsharing {\n  replicas = 3\n  gpus = [\"NVIDIA H200\"]\n}\n")), says: "fix the block, then restart Nomad's client", follow: func(string) string {
 			return file("once.hcl", with("sharing {\n  replicas = 2\n}\n"))
 		}},
 		{wrong: file("stateless.hcl", dir+strings.Replace(block, state, "", 1)), says: "set state_dir to a directory of the plugin's own", follow: func(string) string { return good }},
@@ -288,7 +288,7 @@ func adviceOnInstallation(t *testing.T, f *advice.Followed) {
 				t.Fatal(err)
 			}
 		}},
-		{wrong: good, says: "else mend owner and mode of the directory", follow: func(string) string { return good }, first: func(d *diagnosis) {
+		{wrong: good, says: "else fix owner and mode of the directory", follow: func(string) string { return good }, first: func(d *diagnosis) {
 			if d.stateDir = "/sys/kernel"; os.Geteuid() != 0 { // nobody may write there
 				d.stateDir = t.TempDir()
 				if err := os.Chmod(d.stateDir, 0o500); err != nil {
@@ -357,7 +357,7 @@ func adviceOnTyping(t *testing.T, f *advice.Followed) {
 		t.Fatal(err)
 	}
 	does := func(args ...string) (int, string) { return doesCommand(t, args...) }
-	if code, text := does("clear", "-state-dir", dir, "GPU-"); code == 0 || !f.Add(text, "say more of it (GPU-a, GPU-b)") {
+	if code, text := does("clear", "-state-dir", dir, "GPU-"); code == 0 || !f.Add(text, "type more of it (GPU-a, GPU-b)") {
 		t.Errorf("clear: %d %s", code, text)
 	}
 	if code, text := does("clear", "-state-dir", dir, "GPU-b"); code != 0 {

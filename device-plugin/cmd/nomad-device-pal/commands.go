@@ -34,7 +34,7 @@ func (c *command) Synopsis() string      { return c.synopsis }
 func (c *command) Help() string          { return strings.TrimSpace(c.help) }
 func (c *command) Run(args []string) int { return c.run(args) }
 
-// fail says what went wrong in a command; it returns the exit code.
+// fail prints the error of a command, and returns the exit code.
 func fail(ui cli.Ui, name string, err error) int {
 	ui.Error(name + ": " + err.Error())
 	return 1
@@ -79,7 +79,7 @@ func commands(ui cli.Ui) map[string]cli.CommandFactory {
 	return out
 }
 
-// unknownCommand says that there is no such command, and which one may be meant; "" if there is.
+// unknownCommand is the error for a command that does not exist, with the nearest name; "" if it exists.
 func unknownCommand(args []string, commands map[string]cli.CommandFactory) string {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") || commands[args[0]] != nil {
 		return ""

@@ -301,7 +301,7 @@ func (d *diagnosis) unlisted(inv gpu.Inventory) {
 			continue
 		}
 		d.add(statusWarn, "gpus", fmt.Sprintf("there is a GPU at %s, and NVML names none there (kernel driver: %s)", bus, driver),
-			"lspci -k -s "+bus+" shows who has it, dmesg | grep "+bus+" why; if the GPU is old, its driver may not support it any more")
+			"lspci -k -s "+bus+" shows who has it, dmesg | grep "+bus+" why; if the GPU is old, its driver may no longer support it")
 	}
 }
 

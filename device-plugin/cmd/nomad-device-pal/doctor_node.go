@@ -66,7 +66,7 @@ func (d *diagnosis) block() {
 			err = errors.New(diags[0].Detail) // its lines are not those of the file
 		}
 		if err != nil {
-			d.add(statusFail, "config", err.Error(), "mend the block: Nomad's agent does not start with it")
+			d.add(statusFail, "config", err.Error(), "fix the block: Nomad's agent does not start with it")
 			return
 		}
 		d.add(statusOK, "config", "the plugin accepts its block", "")
@@ -74,7 +74,7 @@ func (d *diagnosis) block() {
 			continue
 		}
 		for _, problem := range p.SharingProblems(*d.inv) {
-			d.add(statusFail, "sharing", problem, "mend the block, then restart Nomad's client")
+			d.add(statusFail, "sharing", problem, "fix the block, then restart Nomad's client")
 		}
 	}
 }
@@ -175,7 +175,7 @@ func (d *diagnosis) state() {
 	}
 	probe, err := os.CreateTemp(d.stateDir, ".doctor-*")
 	if err != nil {
-		d.add(statusFail, "state", "state_dir cannot be written: "+err.Error(), "run doctor as Nomad's client runs, as root; else mend owner and mode of the directory")
+		d.add(statusFail, "state", "state_dir cannot be written: "+err.Error(), "run doctor as Nomad's client runs, as root; else fix owner and mode of the directory")
 	} else {
 		probe.Close()
 		os.Remove(probe.Name())
@@ -223,7 +223,7 @@ func (d *diagnosis) measured() {
 		d.add(statusWarn, "state", err.Error(), "the plugin starts without it, and measures again")
 	}
 	for _, id := range slices.Sorted(maps.Keys(troubles)) {
-		d.add(statusWarn, "measure", id+" "+troubles[id], "when that is mended: "+deviceplugin.Order(d.stateDir, "remeasure", id))
+		d.add(statusWarn, "measure", id+" "+troubles[id], "when that is fixed: "+deviceplugin.Order(d.stateDir, "remeasure", id))
 	}
 }
 

@@ -60,7 +60,7 @@ func (s *source) parse(ui cli.Ui, name string, args []string, more func(*flag.Fl
 		return code, false
 	}
 	if fs.NArg() > 0 {
-		ui.Error(fmt.Sprintf("%s: argument %q is not wanted", name, fs.Arg(0)))
+		ui.Error(fmt.Sprintf("%s: unexpected argument %q", name, fs.Arg(0)))
 		return 2, false
 	}
 	return 0, true
@@ -100,7 +100,7 @@ func quiet() hclog.Logger {
 	return hclog.New(&hclog.LoggerOptions{Name: "nomad-device-pal", Level: hclog.Warn, Output: os.Stderr, DisableTime: true})
 }
 
-// released says that the operator has the driver left alone, nil if he has not. A command that opened
+// released is an error if the operator has released the driver. A command that opened
 // it all the same would keep him from resetting a GPU, and he would not know what does.
 func released(stateDir string) error {
 	if stateDir == "" {
@@ -110,7 +110,7 @@ func released(stateDir string) error {
 	if err != nil || until.IsZero() {
 		return nil // whoever may not read the orders of the plugin did not give them
 	}
-	return fmt.Errorf("the driver is released until %s, and this would hold it. To end that: %s", until.Local().Format(moment), deviceplugin.Order(stateDir, "resume"))
+	return fmt.Errorf("the driver is released until %s, and this command would open it. To end the release: %s", until.Local().Format(moment), deviceplugin.Order(stateDir, "resume"))
 }
 
 // An inventory file needs no driver, so it is never released.

@@ -62,7 +62,7 @@ func writeInventory(ui cli.Ui, args []string) int {
 		return code
 	}
 	if fs.NArg() > 0 {
-		ui.Error(fmt.Sprintf("inventory: argument %q is not wanted", fs.Arg(0)))
+		ui.Error(fmt.Sprintf("inventory: unexpected argument %q", fs.Arg(0)))
 		return 2
 	}
 	if err := generate(ui, s, *seed, *outliers, *data, *out); err != nil {
@@ -120,7 +120,7 @@ func parseOutliers(s string) (population.Outliers, error) {
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 0 {
-		return population.Outliers{}, fmt.Errorf("-outliers %q is not none, measured or a number", s)
+		return population.Outliers{}, fmt.Errorf("-outliers %q: must be none, measured or a number", s)
 	}
 	return population.Exactly(n), nil
 }

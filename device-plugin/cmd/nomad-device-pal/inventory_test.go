@@ -56,9 +56,9 @@ func TestInventoryErrors(t *testing.T) {
 		want string
 	}{
 		{[]string{"-colour"}, 2, "-colour"},
-		{[]string{"x"}, 2, `argument "x" is not wanted`},
+		{[]string{"x"}, 2, `unexpected argument "x"`},
 		{[]string{"-data=", "-nodes=2"}, 1, "2 nodes need -out=DIR"},
-		{[]string{"-data=", "-outliers=some"}, 1, `-outliers "some" is not none, measured or a number`},
+		{[]string{"-data=", "-outliers=some"}, 1, `-outliers "some": must be none, measured or a number`},
 		{[]string{"-data=", "-cluster=x"}, 1, `cluster "x" is unknown`},
 		{[]string{"-data=" + dir}, 1, "var_longhorn_sgemm.csv"},
 	} {

@@ -99,7 +99,7 @@ func (c *nomadConfig) read(path string) error {
 	return nil
 }
 
-// plugins is the directory of plugins, "" if nothing says which.
+// plugins is the directory of plugins, "" if it is not configured.
 func (c *nomadConfig) plugins() string {
 	if c.pluginDir == "" && c.dataDir != "" {
 		return filepath.Join(c.dataDir, "plugins")

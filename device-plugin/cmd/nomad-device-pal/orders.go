@@ -65,7 +65,7 @@ func order(ui cli.Ui, name string, args []string, kind statedir.Orders, done str
 		ui.Error(name + ": one UUID is needed")
 		return 2
 	case *dir == "":
-		ui.Error(name + ": -state-dir is empty: a plugin that keeps no state takes no orders")
+		ui.Error(name + ": -state-dir is empty: commands reach the plugin through its state directory")
 		return 2
 	}
 	known, err := deviceplugin.StoredDevices(*dir)
@@ -96,16 +96,16 @@ func among(known []string, name string) (string, error) {
 	}
 	switch {
 	case name == "" || len(found) == 0:
-		return "", fmt.Errorf("%q is none of this node's GPUs (%s)", name, strings.Join(known, ", "))
+		return "", fmt.Errorf("%q is not a GPU of this node (it has %s)", name, strings.Join(known, ", "))
 	case len(found) > 1:
-		return "", fmt.Errorf("%q is the beginning of %d of this node's GPUs: say more of it (%s)", name, len(found), strings.Join(found, ", "))
+		return "", fmt.Errorf("%q matches %d GPUs of this node: type more of it (%s)", name, len(found), strings.Join(found, ", "))
 	}
 	return found[0], nil
 }
 
 func releaseCommand(ui cli.Ui) *command {
 	return &command{
-		synopsis: "Have the running plugin let go of the driver, to reset a GPU or switch MIG",
+		synopsis: "Have the running plugin release the driver, to reset a GPU or switch MIG",
 		help: `Usage: nomad-device-pal release [-for=DURATION] [-state-dir=DIR]
 
   The driver resets no GPU, and switches no MIG mode, while a program uses it.
@@ -156,10 +156,10 @@ func orderFlags(ui cli.Ui, fs *flag.FlagSet, args []string) (dir string, code in
 	}
 	switch {
 	case fs.NArg() > 0:
-		ui.Error(fmt.Sprintf("%s: unexpected argument %q: it concerns all GPUs of the node", fs.Name(), fs.Arg(0)))
+		ui.Error(fmt.Sprintf("%s: unexpected argument %q: the command acts on all GPUs of the node", fs.Name(), fs.Arg(0)))
 		return "", 2, false
 	case dir == "":
-		ui.Error(fs.Name() + ": -state-dir is empty: a plugin that keeps no state takes no orders")
+		ui.Error(fs.Name() + ": -state-dir is empty: commands reach the plugin through its state directory")
 		return "", 2, false
 	}
 	if _, err := deviceplugin.StoredDevices(dir); err != nil {
@@ -168,7 +168,7 @@ func orderFlags(ui cli.Ui, fs *flag.FlagSet, args []string) (dir string, code in
 	return dir, 0, true
 }
 
-// releaseWithin is how long the plugin may take to let go of the driver: it ends a
+// releaseWithin is how long the plugin may take to release the driver: it ends a
 // measurement, and one wait for events.
 const releaseWithin = time.Minute
 
@@ -192,16 +192,16 @@ func runRelease(ui cli.Ui, args []string) int {
 	}
 	gone, err := awaitRelease(dir, min(*span, releaseWithin))
 	if err == nil && !gone {
-		err = fmt.Errorf("the plugin has not let go of the driver within %s, and may use it again: does it run, with state_dir %s? Its log says more", min(*span, releaseWithin), dir)
+		err = fmt.Errorf("the plugin has not released the driver within %s, and may use it again: is it running, with state_dir %s? See its log", min(*span, releaseWithin), dir)
 	}
 	if err != nil {
 		return fail(ui, "release", errors.Join(err, deviceplugin.Release(dir, time.Now())))
 	}
-	ui.Output("The plugin has let go of the driver until " + until.Format(moment) + ". To end that: " + deviceplugin.Order(dir, "resume"))
+	ui.Output("The plugin has released the driver until " + until.Format(moment) + ". To end that: " + deviceplugin.Order(dir, "resume"))
 	return 0
 }
 
-// awaitRelease waits for the plugin to let go of the driver.
+// awaitRelease waits for the plugin to release the driver.
 func awaitRelease(dir string, limit time.Duration) (gone bool, err error) {
 	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
 		if _, gone, err = deviceplugin.ReleasedUntil(dir, time.Now()); gone || err != nil {

@@ -409,7 +409,7 @@ func memberLives() map[string]life {
 	}
 	const moved = `run it with pal_on_failure = "gang", or stop it and run it again`
 	return map[string]life{
-		"a service's member is out of tries for now": {comes: lacks(true, 1, nil), job: "a", says: "mend the job and run it", follow: edit("a", script("sleep infinity"))},
+		"a service's member is out of tries for now": {comes: lacks(true, 1, nil), job: "a", says: "fix the job and run it", follow: edit("a", script("sleep infinity"))},
 		"a service's member has no try":              {comes: lacks(true, 0, nil), job: "a", says: "change the job and run it", follow: edit("a", script("sleep infinity"))},
 		"a service's member was preempted": {
 			comes: func(w *bed.World) {
@@ -426,9 +426,9 @@ func memberLives() map[string]life {
 				rerun("a")(w)
 			},
 		},
-		"a batch member has no try":              {comes: lacks(false, 0, alone), job: "a", says: "run the job again", follow: edit("a", script("sleep infinity"))},
-		"a pinned service loses a node":          {comes: crashed, job: "a", says: moved, follow: edit("a", func(j *api.Job) { j.Meta["pal_on_failure"] = "gang" })},
-		"a pinned service loses a node for good": {comes: crashed, job: "a", says: moved, follow: again},
+		"a batch member has no try":                        {comes: lacks(false, 0, alone), job: "a", says: "run the job again", follow: edit("a", script("sleep infinity"))},
+		"a pinned service loses a node":                    {comes: crashed, job: "a", says: moved, follow: edit("a", func(j *api.Job) { j.Meta["pal_on_failure"] = "gang" })},
+		"a pinned service loses a node that never returns": {comes: crashed, job: "a", says: moved, follow: again},
 		"a pinned service on a node that is drained": {
 			comes: func(w *bed.World) { pinned(w); w.Nomad.DrainWithin(bed.NodeID(0), 0) }, job: "a",
 			says: "to have the job on other GPUs, stop it and run it again", follow: again,

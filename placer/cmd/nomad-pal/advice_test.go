@@ -40,7 +40,7 @@ var followedBy = map[string]string{
 	"stopping jobs: no job is named; say which, or -mine":                                                                                                            "TestMine",
 	"say why in 1 to %d bytes":                                                                                                                                       "TestOperatorsQuarantine",
 	"say which GPUs":                                                                                                                                                 "TestOperatorsQuarantine",
-	"%q is the beginning of %d GPUs: say one (nomad-pal gpus)":                                                                                                       "TestOperatorsQuarantine",
+	"%q matches %d GPUs: say one (nomad-pal gpus)":                                                                                                                   "TestOperatorsQuarantine",
 	"GPUs go with -reason or -lift, and -all with -lift; see nomad-pal quarantine -help":                                                                             "TestOperatorsQuarantine",
 	"set NOMAD_PAL_ADDR":                                                                                           "TestWithoutAgent",
 	"set NOMAD_TOKEN, or NOMAD_PAL_ADDR":                                                                           "TestCommandsAskTheAgent",

@@ -181,7 +181,7 @@ func (c *testCluster) followsPlaces(f *advice.Followed) {
 		c.t.Errorf("explain: %s", out)
 	}
 	c.nomad.TakeAway(gpu)
-	c.until("no node names it", func() bool { _, _, out = c.does("explain", gpu); return strings.Contains(out, "no node names") })
+	c.until("no node lists it", func() bool { _, _, out = c.does("explain", gpu); return strings.Contains(out, "no node lists") })
 	if !f.Add(out, " says more") {
 		c.t.Errorf("explain: %s", out)
 	}

@@ -65,8 +65,8 @@ func runCancel(b *base, args []string) int {
 	return b.show(stopped, func() { b.printEach(stopped, "Stopped", "Nothing to stop.") })
 }
 
-// running are the jobs of these names and all that they have made, those that have not ended. A name
-// that does not exist is an error before anything is stopped.
+// running are the jobs of these names and their children, except those that have ended. A name that
+// does not exist is an error before anything is stopped.
 func running(b *base, client *nomad.Client, ids []string) (all []string, err error) {
 	gaveUp := sync.OnceValue(func() []string { return givenUp(b) })
 	for _, id := range ids {

@@ -190,7 +190,7 @@ func checkConfig(config paths) query.Check {
 		cfg, err = file.PlacerConfig()
 	}
 	if err != nil {
-		return query.Check{Name: "configuration", Verdict: query.Fail, Found: err.Error(), Next: "mend it before the agent reads it"}
+		return query.Check{Name: "configuration", Verdict: query.Fail, Found: err.Error(), Next: "fix it before the agent reads it"}
 	}
 	if warnings := cfg.Warnings(time.Now()); len(warnings) > 0 {
 		return query.Check{Name: "configuration", Verdict: query.Warn, Found: fmt.Sprintf("%s can be used, but %s", strings.Join(config, ", "), strings.Join(warnings, "; ")), Next: "take that out, or correct it"}

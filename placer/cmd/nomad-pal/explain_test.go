@@ -94,7 +94,7 @@ func TestExplainTargets(t *testing.T) {
 			t.Errorf("%s: %+v is not %q\n%s", s.name, as, first, out)
 		}
 	}
-	if code, _, err := c.does("explain", held[:3]); code != 1 || !strings.Contains(err, "say more of it") {
+	if code, _, err := c.does("explain", held[:3]); code != 1 || !strings.Contains(err, "type more of it") {
 		t.Errorf("several: %d %s", code, err)
 	}
 	if code, _, err := c.does("explain", "-what-if", "count=2", held); code != 1 || !strings.Contains(err, "-what-if is for jobs") {
@@ -104,11 +104,11 @@ func TestExplainTargets(t *testing.T) {
 		t.Errorf("nobody: %d %s", code, err)
 	}
 	c.nomad.TakeAway(held)
-	c.until("its node does not name it any more", func() bool {
+	c.until("its node no longer lists it", func() bool {
 		_, out, _ := c.does("gpus")
 		return !strings.Contains(out, held)
 	})
-	if code, _, err := c.does("explain", held); code != 1 || !strings.Contains(err, "no node names "+held+" any more, but job \"train\" runs on it: ") {
+	if code, _, err := c.does("explain", held); code != 1 || !strings.Contains(err, "no node lists "+held+", but job \"train\" runs on it: ") {
 		t.Errorf("a GPU that is gone: %d %s", code, err)
 	}
 	if code, _, err := c.does("explain", "GPU-none"); code != 1 || !strings.Contains(err, "no node names a GPU \"GPU-none\"") {
@@ -331,7 +331,7 @@ func TestExplainNames(t *testing.T) {
 	for name, want := range map[string]string{
 		"TRAIN": `no job "TRAIN" in namespace "default" (did you mean "train"?)`,
 		"trian": `(did you mean "train"?)`,
-		"GPU-0": `"GPU-0" is the beginning of 4 GPUs and nodes: say more of it (GPU-0-0, GPU-0-1, GPU-0-2, GPU-0-3)`,
+		"GPU-0": `"GPU-0" matches 4 GPUs and nodes: type more of it (GPU-0-0, GPU-0-1, GPU-0-2, GPU-0-3)`,
 	} {
 		if code, _, said := c.does("explain", name); code != 1 || !strings.Contains(said, want) {
 			t.Errorf("%s: %d %s", name, code, said)

@@ -75,7 +75,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// So has the list of commands.
+// The list of commands fits into 80 columns, too.
 func TestCommandList(t *testing.T) {
 	c := newCluster(t)
 	_, out, said := c.does("-help")

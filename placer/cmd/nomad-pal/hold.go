@@ -39,14 +39,14 @@ Hold Options:
   -lift                    Let them start again.
   -reason=<text>           Why, for those who read it: at most 200 bytes.
 `, examples(
-	"Hold a job until its data is mended:", "nomad-pal hold -reason 'data set is being mended' train",
+	"Hold a job until its data is repaired:", "nomad-pal hold -reason 'data set is being repaired' train",
 	"Let it start:", "nomad-pal hold -lift train",
 ), outputOptions, generalOptions)
 
 var helpRequeue = help("requeue [options] <job>...", `
 Stops jobs that run and queues them again, as scontrol requeue does. They start
 again as soon as it is their turn, maybe on other GPUs; with -hold, when the hold is
-lifted. What a job has not written down (pal_checkpoint) is lost. A job that waits keeps
+lifted. What a job has not saved (pal_checkpoint) is lost. A job that waits keeps
 its place. A job that neither runs nor waits is an error: run it again.
 `+controlRights+`
 Requeue Options:

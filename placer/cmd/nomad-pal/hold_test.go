@@ -89,7 +89,7 @@ func TestRequeue(t *testing.T) {
 	if code, out, said := c.does("requeue", "train"); code != 0 || !strings.HasPrefix(out, "Requeued default/train\n") {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
-	c.until("it runs anew", func() bool {
+	c.until("it runs again", func() bool {
 		_, out, _ := c.does("explain", "train")
 		return strings.Contains(out, "runs on 4 GPUs") && len(allocs()) > before
 	})
@@ -225,7 +225,7 @@ func TestOperatorsQuarantine(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"quarantine -reason x":                 "say which GPUs",
-		"quarantine -reason x GPU-":            `"GPU-" is the beginning of 8 GPUs`,
+		"quarantine -reason x GPU-":            `"GPU-" matches 8 GPUs`,
 		"quarantine -reason x -lift GPU-1-3":   "-reason does not go with -lift",
 		"quarantine GPU-1-3":                   "GPUs go with -reason or -lift",
 		"quarantine -reason= GPU-1-3":          "say why in 1 to 200 bytes",

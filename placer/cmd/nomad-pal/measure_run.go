@@ -263,7 +263,7 @@ func (r *measureRun) look() error {
 	return nil
 }
 
-// node reads a GPU's node. One that Nomad does not have any more has no GPUs.
+// node reads a GPU's node. A node that Nomad no longer has has no GPUs.
 func (r *measureRun) node(t *measureTarget) (*api.Node, error) {
 	n, _, err := r.client.API().Nodes().Info(t.node.ID, (&api.QueryOptions{}).WithContext(r.b.ctx))
 	if nomad.StatusOf(err) == http.StatusNotFound {

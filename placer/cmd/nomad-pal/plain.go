@@ -32,7 +32,7 @@ func plainly(b *base, client *nomad.Client, last *query.Snapshot) (*query.Snapsh
 	if m.State, err = client.Resync(b.ctx, old); err != nil {
 		return nil, err
 	}
-	// What somebody has made unreadable is as if it were not there.
+	// What somebody has made unreadable counts as missing.
 	if m.Profile, err = store.In(client).Profile().Read(b.ctx); err != nil && !store.Unreadable(err) {
 		return nil, err
 	}

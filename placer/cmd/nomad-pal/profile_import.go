@@ -94,7 +94,7 @@ func dropImported(b *base, client *nomad.Client, source string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	return b.show(imported{Source: source}, func() { b.printf("Nothing is imported under %q any more.\n", source) })
+	return b.show(imported{Source: source}, func() { b.printf("Nothing is imported under %q now.\n", source) })
 }
 
 // storeImported checks that the agent will be able to calibrate with the new rows
@@ -159,7 +159,7 @@ func printImported(b *base, im imported) {
 	}
 }
 
-// hiddenOutliers are the outliers that are none any more because they are compared under
+// hiddenOutliers are GPUs that no longer count as outliers because they are compared under
 // another key, with other GPUs or with none.
 func hiddenOutliers(was, is *profile.Profile, changes []profile.Event, outlier float64) []profile.Event {
 	var out []profile.Event

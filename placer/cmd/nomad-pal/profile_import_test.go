@@ -18,7 +18,7 @@ func TestDeleteImported(t *testing.T) {
 	if code, _, said := c.does("profile", "import", "-delete", "-name", "nope"); code != 1 || !strings.Contains(said, `nothing is imported under "nope"`) {
 		t.Errorf("nope: %d %s", code, said)
 	}
-	if code, out, said := c.does("profile", "import", "-delete", "-name", "times"); code != 0 || !strings.Contains(out, `Nothing is imported under "times" any more.`) {
+	if code, out, said := c.does("profile", "import", "-delete", "-name", "times"); code != 0 || !strings.Contains(out, `Nothing is imported under "times" now.`) {
 		t.Errorf("times: %d %s%s", code, out, said)
 	}
 }

@@ -139,7 +139,7 @@ func gpuOf(ids []string, prefix string) (string, error) {
 		}
 	}
 	if len(found) != 1 {
-		return "", fmt.Errorf("%q is the beginning of %d GPUs: say one (nomad-pal gpus)", prefix, len(found))
+		return "", fmt.Errorf("%q matches %d GPUs: say one (nomad-pal gpus)", prefix, len(found))
 	}
 	return found[0], nil
 }
@@ -198,7 +198,7 @@ func wholeIDs(b *base, client *nomad.Client, given []string) ([]string, error) {
 			}
 		}
 		if _, whole := qs[prefix]; !whole && len(found) > 1 {
-			return nil, fmt.Errorf("%q is the beginning of %d GPUs in quarantine: say more of it", prefix, len(found))
+			return nil, fmt.Errorf("%q matches %d GPUs in quarantine: type more of it", prefix, len(found))
 		} else if !whole && len(found) == 1 {
 			out[i] = found[0]
 		}

@@ -118,7 +118,7 @@ func TestQueue(t *testing.T) {
 		t.Errorf("in JSON:\n%s", out)
 	}
 	if code, _, err := c.does("queue", "-state", "running"); code != 1 || !strings.Contains(err, `-state: "running" is none of waiting, `) {
-		t.Errorf("a state that is none of the queue's: %d %s", code, err)
+		t.Errorf("a state that the queue does not have: %d %s", code, err)
 	}
 }
 

@@ -46,9 +46,8 @@ func quoted(text, keep string) string {
 	return b.String()
 }
 
-// hidden: a rune that is not to reach a terminal. Letters, marks, numbers,
-// punctuation, symbols and spaces do; control and format characters, bidi among
-// them, line separators and what is no UTF-8 do not.
+// hidden reports whether a rune must not reach a terminal: control and format
+// characters (bidi among them), line separators, and invalid UTF-8.
 func hidden(r rune, keep string) bool {
 	return r == utf8.RuneError || !unicode.IsGraphic(r) && !strings.ContainsRune(keep, r)
 }
@@ -56,7 +55,7 @@ func hidden(r rune, keep string) bool {
 // quoting is a writer for terminals.
 type quoting struct {
 	w io.Writer
-	// rest is the beginning of a rune whose end is yet to be written.
+	// rest is the first bytes of a rune whose others are yet to be written.
 	rest []byte
 	// failed is why something could not be written; [run] says so once, whoever wrote it.
 	failed error

@@ -74,7 +74,7 @@ func (b *base) target(s *answers, name string) (*target, error) {
 		return t, nil
 	}
 	if found := beginnings(all, begins); len(found) > 1 {
-		return nil, fmt.Errorf("%q is the beginning of %d GPUs and nodes: say more of it (%s)", name, len(found), firstOf(found))
+		return nil, fmt.Errorf("%q matches %d GPUs and nodes: type more of it (%s)", name, len(found), firstOf(found))
 	}
 	if t, err := allocation(b, s, name); t != nil || err != nil {
 		return t, err
@@ -94,7 +94,7 @@ func jobBeginning(b *base, s *answers, k cluster.JobKey) (cluster.JobKey, error)
 	}
 	found, _, err := s.nomad.API().Jobs().List((&api.QueryOptions{Prefix: k.ID, Namespace: namespace, PerPage: few + 1}).WithContext(b.ctx))
 	switch {
-	case err != nil || len(found) == 0: // as if it were not there
+	case err != nil || len(found) == 0: // counts as missing
 		return k, nil
 	case len(found) == 1:
 		return cluster.JobKey{Namespace: found[0].Namespace, ID: found[0].ID}, nil
@@ -103,7 +103,7 @@ func jobBeginning(b *base, s *answers, k cluster.JobKey) (cluster.JobKey, error)
 	return k, fmt.Errorf("job prefix %q is not unique: %s", k.ID, firstOf(names))
 }
 
-// goneGPU says who runs on a GPU that no node names any more; nil if it is none.
+// goneGPU says who runs on a GPU that no node lists; nil if it is none.
 func goneGPU(b *base, s *answers, prefix string) error {
 	if !strings.HasPrefix(prefix, "GPU-") && !strings.HasPrefix(prefix, "MIG-") {
 		return nil
@@ -115,7 +115,7 @@ func goneGPU(b *base, s *answers, prefix string) error {
 	for _, a := range as {
 		i := slices.IndexFunc(a.GPUs, func(id string) bool { return attr.Begins(id, prefix) })
 		if a.Live() && i >= 0 {
-			return fmt.Errorf("no node names %s any more, but job %q runs on it: %s says more", a.GPUs[i], a.Job.ID, query.ExplainCommand(a.Job))
+			return fmt.Errorf("no node lists %s, but job %q runs on it: %s says more", a.GPUs[i], a.Job.ID, query.ExplainCommand(a.Job))
 		}
 	}
 	return fmt.Errorf("no node names a GPU %q, and no job that you may see runs on one", prefix)
@@ -206,7 +206,7 @@ func allocation(b *base, s *answers, prefix string) (*target, error) {
 	}
 	found, _, err := s.nomad.API().Allocations().List((&api.QueryOptions{Prefix: even, Namespace: cmp.Or(b.namespace, "*")}).WithContext(b.ctx))
 	if err != nil {
-		return nil, nil // as if it were not there
+		return nil, nil // counts as missing
 	}
 	found = slices.DeleteFunc(found, func(a *api.AllocationListStub) bool { return !strings.HasPrefix(a.ID, prefix) })
 	switch len(found) {
@@ -215,7 +215,7 @@ func allocation(b *base, s *answers, prefix string) (*target, error) {
 	case 1:
 		return &target{alloc: found[0], job: cluster.JobKey{Namespace: found[0].Namespace, ID: found[0].JobID}}, nil
 	}
-	return nil, fmt.Errorf("%q is the beginning of %d allocations: say more of it", prefix, len(found))
+	return nil, fmt.Errorf("%q matches %d allocations: type more of it", prefix, len(found))
 }
 
 // nodeState is what Nomad says of a node.

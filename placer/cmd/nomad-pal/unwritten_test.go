@@ -36,7 +36,7 @@ func TestUnwrittenAnswer(t *testing.T) {
 	}
 }
 
-// An address that is none, or another program's, is said to be wrong, not only what failed there.
+// If an address is invalid or another program's, the error says so, not only what failed there.
 func TestWrongAddress(t *testing.T) {
 	c := newCluster(t)
 	agent := c.agent("", "http {\n  bind_port = 0\n}\n")

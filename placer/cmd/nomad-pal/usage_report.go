@@ -177,7 +177,7 @@ func (r usageReport) wasted() plot.Section {
 	for _, row := range []struct {
 		kind string
 		h    float64
-	}{{"failed: allocations that failed or were lost", u.FailedGPUHours}, {"in vain: held while other members were not there", u.HeldInVainGPUHours},
+	}{{"failed: allocations that failed or were lost", u.FailedGPUHours}, {"in vain: held while other members were missing", u.HeldInVainGPUHours},
 		{"idle: GPUs of running jobs that ran nothing", u.IdleGPUHours},
 		{"stopped for others: restarts, and work since the last checkpoint", u.StopsLostGPUHours}} {
 		t.Rows = append(t.Rows, []string{row.kind, hoursOf(row.h), shareOf(row.h, u.GPUHours)})

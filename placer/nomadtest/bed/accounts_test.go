@@ -171,7 +171,7 @@ func (a *accounts) picture(name string, s *query.Snapshot) {
 		a.runs[k] = r
 	}
 	for _, l := range b.Allocs {
-		if !a.allocs[l.ID].To.IsZero() { // as the database does: what is written by one who begins anew counts once
+		if !a.allocs[l.ID].To.IsZero() { // as the database does: what a restarted recorder writes again counts once
 			continue
 		}
 		a.allocs[l.ID] = l

@@ -71,7 +71,7 @@ func (w *World) drainShortly(node string) {
 	w.Nomad.SetEligible(node, true)
 }
 
-// One has finished; another one fails, is rescheduled by Nomad, and fails for good.
+// One has finished; another one fails, is rescheduled by Nomad, and fails again, which is final.
 func TestApartFailedForGood(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 4)

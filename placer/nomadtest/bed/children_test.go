@@ -34,7 +34,7 @@ func TestClassGangWaitsForMoreAndLosesAMember(t *testing.T) {
 	})
 }
 
-// submitChild has the servers make a child, as of a template that there is not any more.
+// submitChild has the servers make a child, as of a template that is gone.
 func (w *World) submitChild(g Gang) {
 	w.T.Helper()
 	job := g.Job()
@@ -50,7 +50,7 @@ func child(template string, n int, g Gang) Gang {
 	return g
 }
 
-// Of an array two run at a time, also where one is stopped, one fails, and the placer starts anew.
+// Of an array two run at a time, also where one is stopped, one fails, and the placer restarts.
 func TestArray(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 8)
@@ -106,7 +106,7 @@ func TestChildAfterChild(t *testing.T) {
 	})
 }
 
-// Children whose template Nomad does not have any more start one after the other, as there is room.
+// Children whose template is gone start one after the other, as there is room.
 func TestChildrenWaitForEachOther(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 2)

@@ -111,7 +111,7 @@ func TestScaledUpRunsOn(t *testing.T) {
 	}
 }
 
-// A running gang whose author runs its file again, so that its nodes do not meet it any more,
+// A running gang whose author runs its file again, so that its nodes no longer meet it,
 // moves to nodes that do. If there are none, it runs on, and explain says why.
 func TestForbiddenWhereItRuns(t *testing.T) {
 	for name, forbid := range map[string]func(job *api.Job, node *api.Node){

@@ -140,7 +140,7 @@ func TestElasticGangIsNarrowed(t *testing.T) {
 		left := w.expectMembers("a", 2)
 		for _, id := range left {
 			if !slices.Contains(all, id) {
-				t.Errorf("member %s was started anew; there were %v", id, all)
+				t.Errorf("member %s was restarted; there were %v", id, all)
 			}
 		}
 		w.RunFor(time.Hour)

@@ -175,7 +175,7 @@ func TestKilledBeforeItRecordedAnotherRun(t *testing.T) {
 	}
 }
 
-// A gang was moved by a preemption to other GPUs; its author reverts it to what ran first. Later the placer is started anew.
+// A gang was moved by a preemption to other GPUs; its author reverts it to what ran first. Later the placer restarts.
 func TestRecordOfAReverted(t *testing.T) {
 	Run(t, Options{Seed: 1, Placer: preempting}, func(w *World) {
 		w.AddNodes(2, 2)
@@ -213,7 +213,7 @@ func TestRecordOfAReverted(t *testing.T) {
 	})
 }
 
-// One that was made smaller once, to one member, and whose member Nomad has placed anew since. A new placer believes its record.
+// One that was made smaller once, to one member, and whose member Nomad has placed again since. A new placer believes its record.
 func TestRecordOfAnElasticGangPlacedAnew(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 2)

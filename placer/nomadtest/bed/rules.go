@@ -494,7 +494,7 @@ func (s *story) lack(job *api.Job) (all, withGPUs int) {
 	return all, withGPUs
 }
 
-// editForgotten reports whether an edit is lost for good: the placer that overwrote it was killed
+// editForgotten reports whether an edit stays lost: the placer that overwrote it was killed
 // before it saw that. The overwriting version had ended by the time that another placer could look,
 // or a little later (walk 548). Placers do not look at jobs that ended before they began.
 func (r *rules) editForgotten(s *story, job *api.Job) bool {

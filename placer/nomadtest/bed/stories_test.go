@@ -76,7 +76,7 @@ func TestEventsRefused(t *testing.T) {
 		w.Nomad.RefuseEvents("placer-1", false)
 		w.RunFor(time.Minute)
 		w.Submit(Gang{Name: "b", Members: 2, GPUs: 4, Runs: time.Minute})
-		w.Expect("no warning any more", time.Minute, func() bool { return !warned() })
+		w.Expect("the warning is gone", time.Minute, func() bool { return !warned() })
 		w.ExpectFinished("b", 5*time.Minute)
 	})
 }
@@ -422,7 +422,7 @@ func TestServiceGetsNoGPUThatIsKeptOut(t *testing.T) {
 }
 
 // The tasks of a purged job go on for their kill_timeout, though no list has their
-// allocations any more: their GPUs are not given to others before that, be the job
+// allocations: their GPUs are not given to others before that, be the job
 // registered again or not.
 func TestPurgedTasksGoOn(t *testing.T) {
 	for _, again := range []bool{false, true} {

@@ -60,7 +60,7 @@ func (x *Walk) atWork() *Placer {
 	return nil
 }
 
-// tell has the active placer told about a job, and reports which it was: none if that failed.
+// tell sends a request about a job to the active placer, and returns the placer's name; "" if that failed.
 func (x *Walk) tell(what string, k nomadtest.Key, change func(*gang.Control)) string {
 	p := x.atWork()
 	if p == nil || x.Nomad.Job(k) == nil {
@@ -93,7 +93,7 @@ func (x *Walk) lift(k nomadtest.Key) bool {
 	return x.tell("people: hold -lift", k, func(c *gang.Control) { c.Held = nil }) != "" || x.Nomad.Job(k) == nil
 }
 
-// liftAll lifts all holds, once nothing fails any more.
+// liftAll lifts all holds, once faults have stopped.
 func (x *Walk) liftAll() {
 	for _, k := range x.rules.authoredJobs() {
 		if x.told[k] && !x.lift(k) {

@@ -31,7 +31,7 @@ const ranAgain = "ran again while Nomad did not answer"
 const mostFailed = 20
 
 // TestWalk walks at random, and expects that no invariant is broken and that
-// everything settles once nothing goes wrong any more.
+// everything settles once faults have stopped.
 //
 //	SIMULATE_SEED=7         one walk, with the placer's log
 //	SIMULATE_STEPS=1000000  walks of so many steps together, from seed SIMULATE_FROM on
@@ -151,7 +151,7 @@ func (s *walked) report(worlds int) string {
 	fmt.Fprintf(&b, `# What random faults do to the placer
 
 Written by `+"`make simulate-faults`"+`. The real placer walks through worlds on an in-memory Nomad in virtual time. For four minutes authors
-submit, edit, stop, purge and rerun jobs, machines fail, and requests and events go wrong. Then nothing fails any more, and within
+submit, edit, stop, purge and rerun jobs, machines fail, and requests and events go wrong. Then faults stop, and within
 40 minutes each job must have finished as its author wrote it last. The CSV file beside this page counts what happened. Every other walk
 has another queue, placement or restart cost than the defaults; in half of them Nomad preempts. These invariants always hold:
 

@@ -97,7 +97,7 @@ func awayBeside(x *Script) {
 	x.show("b")
 }
 
-// crashed: the client of a machine that begins anew starts again what it ran, if it is to.
+// crashed: the client of a machine that boots again starts what it ran, if it is to.
 func crashed(d time.Duration) func(x *Script) {
 	return func(x *Script) {
 		x.places(away(bed.Gang{}, lostAfter(d)))
@@ -178,7 +178,7 @@ func awayReplacedBetter(x *Script) {
 	awayReplaced(api.ReconcileOptionBestScore)(x)
 }
 
-// awayWithoutRoom: there is room for the replacement only later, when Nomad does not want it any more.
+// awayWithoutRoom: there is room for the replacement only later, when Nomad no longer wants it.
 func awayWithoutRoom(x *Script) {
 	x.places(away(bed.Gang{Service: true, Reschedules: 3}, lostAfter(10*time.Minute)))
 	x.SetHealth("GPU-2-0", false)

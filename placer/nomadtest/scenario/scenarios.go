@@ -382,7 +382,7 @@ func reverted(x *Script) {
 	x.deployment("a")
 }
 
-// notReverted: Nomad replaces no member any more but what is lost or moved, until there is a new version.
+// notReverted: Nomad replaces only members that are lost or moved, until there is a new version.
 func notReverted(x *Script) {
 	x.deploy(deployed(false, 0, ""), ownGPUs)
 	x.untilDeployed("a")

@@ -30,7 +30,7 @@ type Cluster interface {
 	// SetHealth makes a GPU healthy or not, and waits until Nomad knows.
 	SetHealth(gpu string, healthy bool)
 	// Cut cuts a node off, whose tasks run on, and waits until Nomad knows; Recover
-	// brings it back, with a client that was started anew. That of Hang was not.
+	// brings it back, with a client that was restarted. That of Hang was not.
 	Cut(n int)
 	Hang(n int)
 	Recover(n int)

@@ -67,26 +67,20 @@ func tables(w io.Writer, policies, gainOf string) error {
 }
 
 // leftOut are the variants that only policies.json has.
-var leftOut = regexp.MustCompile(`^adaptive, |^srtf, preempting, p[am]|no moves$|no outliers avoided$|max_wait|^fifo, backfill|^srtf, backfill`)
+var leftOut = regexp.MustCompile(`^adaptive, |^srtf, preempting, p[am]|no moves$|no outliers avoided$|max_wait|^fifo, backfill|^srtf, `)
 
-// variants compares most of them on the evaluation and the tuning workloads.
+// variants compares most of them on the evaluation workloads.
 func variants(w io.Writer, rs []result) {
-	tuning := map[string]result{}
-	for _, r := range rs {
-		if r.Scenario == "tuning workloads" {
-			tuning[r.Variant] = r
-		}
-	}
-	fmt.Fprintln(w, "| policy | average JCT | worst workload | makespan | longest JCT | tuning: average JCT | tuning: makespan |\n|---|---|---|---|---|---|---|")
+	fmt.Fprintln(w, "| policy | average JCT | worst workload | makespan | longest JCT |\n|---|---|---|---|---|")
 	for _, r := range rs {
 		if r.Scenario != "base" || leftOut.MatchString(r.Variant) {
 			continue
 		}
-		t, note := tuning[r.Variant], ""
+		note := ""
 		if r.Stuck > 0 {
 			note = fmt.Sprintf(" (%d of 640 jobs never finish)", r.Stuck)
 		}
-		fmt.Fprintf(w, "| %s%s | %.3f | %.3f | %.3f | %.3f | %.3f | %.3f |\n", r.Variant, note, r.AvgJCT, r.Worst, r.Makespan, r.Longest, t.AvgJCT, t.Makespan)
+		fmt.Fprintf(w, "| %s%s | %.3f | %.3f | %.3f | %.3f |\n", r.Variant, note, r.AvgJCT, r.Worst, r.Makespan, r.Longest)
 	}
 }
 
