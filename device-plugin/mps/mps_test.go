@@ -25,7 +25,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/testlog"
 )
 
-func TestMain(m *testing.M) { os.Exit(guard.Main(m)) }
+func TestMain(m *testing.M) {
+	answersWithin = time.Minute
+	os.Exit(guard.Main(m))
+}
 
 // room is where a test's daemons live.
 type room struct {
