@@ -304,7 +304,7 @@ func (r Runner) refuseBusy(ctx context.Context, all []gpu.Device, targets []Targ
 	}
 	held, err := r.allocated(ctx, ids)
 	if err != nil {
-		return fmt.Errorf("cannot tell whether tasks have these GPUs: %w (set NOMAD_ADDR and NOMAD_TOKEN to ask Nomad; %s)", err, anyway)
+		return fmt.Errorf("cannot tell whether tasks have these GPUs: %w (NOMAD_ADDR and NOMAD_TOKEN name the agent to ask; %s)", err, anyway)
 	}
 	uses := r.InUse(all, ids)
 	for _, id := range ids {

@@ -85,7 +85,7 @@ func (p *planner) soonest(e *entry) time.Duration {
 	return at
 }
 
-// letsGo returns when a running gang may let go of GPUs at the earliest; ok is false if never. That
+// letsGo returns when a running gang may free GPUs at the earliest; ok is false if never. That
 // is now if it may be stopped, can give members back, or may end at any moment.
 func (p *planner) letsGo(v *entry) (at time.Duration, ok bool) {
 	if p.stoppable(v) || v.hasLent() || v.state != running {
