@@ -13,7 +13,7 @@ export async function samples() {
 }
 export const forgetSamples = () => { kept = []; };
 
-// inTurn does things one after the other, each in a task of its own: three charts at once would keep the page busy.
+// inTurn does things one after the other, each in a task of its own: three charts at once would block the page.
 let turn = Promise.resolve();
 const inTurn = f => { turn = turn.then(() => new Promise(done => setTimeout(() => { f(); done(); }))); };
 
