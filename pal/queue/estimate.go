@@ -66,8 +66,8 @@ const silent = "\x00silent"
 
 // silenceCounts is how many times the mean of silent runs a gang without an estimate is expected to
 // run, where others estimate. With 1 an estimate that was off by up to five times did its job harm
-// in more than a quarter of the cells of docs/results/sim-users.md. The mean is too low for long:
-// the longest of the silent runs end last, and among few runs there is none of the longest.
+// in more than a quarter of the cells of docs/results/sim-users.md. The mean is probably too low
+// for long: the longest of the silent runs end last.
 const silenceCounts = 2
 
 // learnSilent records a run without an estimate. If other users estimate, a gang without an
