@@ -50,6 +50,7 @@ var answersWithin = 5 * time.Second
 
 // run runs the control program, with a command on its standard input.
 func (d Daemon) run(ctx context.Context, command string, args ...string) (string, error) {
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, answersWithin)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, d.Control, args...)
@@ -63,7 +64,7 @@ func (d Daemon) run(ctx context.Context, command string, args ...string) (string
 	err := cmd.Run()
 	switch {
 	case ctx.Err() != nil && !errors.Is(ctx.Err(), context.Canceled):
-		err = fmt.Errorf("no answer within %s", answersWithin)
+		err = fmt.Errorf("no answer within %s", time.Since(began).Round(100*time.Millisecond))
 	case errors.Is(err, exec.ErrWaitDelay):
 		err = nil
 	}

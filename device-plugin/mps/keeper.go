@@ -108,7 +108,7 @@ func (k *Keeper) Run(ctx context.Context) {
 		k.step(ctx)
 		select {
 		case <-ctx.Done():
-			k.end(context.Background(), func(d Daemon) bool { return !d.isUsed() })
+			k.end(context.Background(), endsWithin, func(d Daemon) bool { return !d.isUsed() })
 			return
 		case <-tick.C:
 		}
@@ -296,8 +296,8 @@ func (k *Keeper) tell(s *state, trouble string, err error) {
 const endsWithin = time.Second
 
 // end ends the plugin's daemons that are fit to be, and waits for that.
-func (k *Keeper) end(ctx context.Context, fit func(Daemon) bool) {
-	ctx, cancel := context.WithTimeout(ctx, endsWithin)
+func (k *Keeper) end(ctx context.Context, within time.Duration, fit func(Daemon) bool) {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	k.mu.Lock()
 	own := k.own()
@@ -326,7 +326,7 @@ func (k *Keeper) Hold() {
 // Pause is Hold, and ends the daemons that have no clients, so that the GPUs can be reset.
 func (k *Keeper) Pause(ctx context.Context) {
 	k.Hold()
-	k.end(ctx, func(d Daemon) bool {
+	k.end(ctx, answersWithin, func(d Daemon) bool {
 		clients, _, err := d.servers(ctx)
 		for _, of := range clients {
 			if len(of) > 0 {

@@ -305,6 +305,25 @@ func TestOperatorsDaemon(t *testing.T) {
 	}
 }
 
+// A pause waits for a daemon that takes its time to end, longer than a plugin may take that ends.
+func TestPauseWaits(t *testing.T) {
+	r := newRoom(t)
+	slow := r.daemon("GPU-a")
+	program := filepath.Join(t.TempDir(), "slow")
+	if err := os.WriteFile(program, fmt.Appendf(nil, "#!/bin/sh\nsleep 0.6\nexec %s \"$@\"\n", slow.Control), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	slow.Control = program
+	k := r.newKeeper()
+	k.Want(map[string]Daemon{"GPU-a": slow}, nil)
+	r.run(k)
+	r.until("the daemon", func() bool { return k.Trouble("GPU-a") == "" })
+	k.Pause(t.Context())
+	if slow.runs() {
+		t.Error("it runs on")
+	}
+}
+
 // While the driver is released no daemon holds a GPU that nobody uses.
 func TestPause(t *testing.T) {
 	r := newRoom(t)
