@@ -51,6 +51,7 @@ type troubledDatabase struct {
 	random         *rand.Rand
 	db             *accounting.DB
 	away           int // pictures for which it still is
+	well           bool
 	failed, opened int
 	// begin and end are a trouble of its own; nil: none. lasts is for how many pictures it still does.
 	begin, end func() error
@@ -96,20 +97,21 @@ func (d *troubledDatabase) trouble() error {
 	return errors.Join(err, d.begin())
 }
 
-// over ends what troubles it.
+// over ends what troubles it, from now on.
 func (d *troubledDatabase) over() {
-	d.away, d.lasts, d.begin = 0, min(d.lasts, 1), nil
+	d.away, d.lasts, d.begin, d.well = 0, min(d.lasts, 1), nil, true
 }
 
 // write stores a batch, or fails: before, or after it has begun.
 func (d *troubledDatabase) write(ctx context.Context, b accounting.Batch) error {
 	brief, cancel := context.WithCancel(ctx)
 	defer cancel()
-	switch d.random.IntN(20) {
-	case 0:
+	switch n := d.random.IntN(20); {
+	case d.well:
+	case n == 0:
 		d.away = d.random.IntN(60)
 		cancel()
-	case 1: // an allocation without a time cannot be written: what was before it in the batch is not kept
+	case n == 1: // an allocation without a time cannot be written: what was before it in the batch is not kept
 		b.Allocs = append(slices.Clone(b.Allocs), accounting.Alloc{ID: "broken\x00", GPUs: []string{"x"}, Held: math.NaN()})
 	}
 	err := d.db.Write(brief, b)
@@ -316,8 +318,8 @@ func TestAccountsOfATroubledDatabase(t *testing.T) {
 				book.mu.Lock()
 				book.database.over()
 				book.mu.Unlock()
-				w.Submit(Gang{Name: "last", Runs: 10 * time.Second}) // or no placer might publish a picture any more
-				w.RunFor(time.Minute)
+				w.Submit(Gang{Name: "last", Runs: 10 * time.Second}) // or no placer might publish a picture after the last trouble
+				w.RunFor(5 * time.Minute)
 				if name != "" {
 					wrong, _ := book.compare(w.has(t))
 					for _, text := range wrong {
