@@ -6,6 +6,7 @@ package e2e_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -147,10 +148,8 @@ func (m *machine) outputOf(alloc string) string {
 		if err != nil {
 			continue // not there yet
 		}
-		b := make([]byte, 1<<16)
-		n, _ := body.Read(b)
+		_, _ = io.Copy(&text, body) // what is there
 		body.Close()
-		text.Write(b[:n])
 	}
 	return text.String()
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -211,6 +212,27 @@ func taskPIDs(t *testing.T, alloc string) []int {
 		}
 	}
 	return pids
+}
+
+// untilSeen waits until what a task wrote into its file seen is want. A task is running before its
+// shell has written the file, and the file is there before it has its text.
+func untilSeen(t *testing.T, c *cluster.Cluster, node *cluster.Agent, alloc *api.Allocation, task, want string) {
+	t.Helper()
+	clustertest.Until(t, c, fmt.Sprintf("task %s sees %q", task, want), func(context.Context) (string, error) {
+		file, err := node.API().AllocFS().Cat(alloc, task+"/local/seen", nil)
+		if err != nil {
+			return err.Error(), nil
+		}
+		defer file.Close()
+		got, err := io.ReadAll(file)
+		if err != nil {
+			return err.Error(), nil
+		}
+		if string(got) != want {
+			return fmt.Sprintf("it sees %q", got), nil
+		}
+		return "", nil
+	})
 }
 
 func stop(t *testing.T, c *cluster.Cluster, jobs ...string) {

@@ -6,7 +6,6 @@ package e2e_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -45,18 +44,7 @@ func TestPluginThroughFaults(t *testing.T) {
 	}
 
 	t.Run("the task sees its GPU only", func(t *testing.T) {
-		file, err := node.API().AllocFS().Cat(alloc, "t/local/seen", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer file.Close()
-		data, err := io.ReadAll(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, want := string(data), "NVIDIA_VISIBLE_DEVICES="+mine[0]+"\n"; got != want {
-			t.Errorf("the task sees %q, want %q and nothing unasked", got, want)
-		}
+		untilSeen(t, c, node, alloc, "t", "NVIDIA_VISIBLE_DEVICES="+mine[0]+"\n")
 	})
 	t.Run("plugin killed", func(t *testing.T) { killPlugin(t, c, node) })
 	still(t, c, alloc, pids)

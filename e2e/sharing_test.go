@@ -6,7 +6,6 @@ package e2e_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -111,16 +110,7 @@ func TestTasksShareAGPU(t *testing.T) {
 	register(t, c, each("fifth", "nvidia/gpu.shared", 1))
 	untilWaits(t, c, "fifth")
 	alloc := running(t, c, "four")
-	file, err := node.API().AllocFS().Cat(alloc, "t/local/seen", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	seen := make([]byte, 100)
-	n, _ := file.Read(seen)
-	if got := string(seen[:n]); got != "NVIDIA_VISIBLE_DEVICES=GPU-a\n" {
-		t.Errorf("a task sees %q, want the GPU once", got)
-	}
+	untilSeen(t, c, node, alloc, "t", "NVIDIA_VISIBLE_DEVICES=GPU-a\n") // the GPU once
 
 	if err := node.SetInventory(emulatedGPU("GPU-a", "remap")); err != nil {
 		t.Fatal(err)
@@ -301,18 +291,7 @@ func TestTasksShareAGPUByMPS(t *testing.T) {
 	alloc := running(t, c, "limited")
 	for task, threads := range map[string]string{"t": "25", "more": "40"} {
 		want := fmt.Sprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%s\nCUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=35942M\nCUDA_MPS_PIPE_DIRECTORY=%s\n", threads, filepath.Dir(pidFile))
-		clustertest.Until(t, c, "what task "+task+" sees", func(context.Context) (string, error) {
-			file, err := node.API().AllocFS().Cat(alloc, task+"/local/seen", nil)
-			if err != nil {
-				return err.Error(), nil
-			}
-			defer file.Close()
-			data, err := io.ReadAll(file)
-			if string(data) != want {
-				return string(data), err
-			}
-			return "", nil
-		})
+		untilSeen(t, c, node, alloc, task, want)
 	}
 	if text, err := os.ReadFile(filepath.Join(filepath.Dir(pidFile), "threads")); err != nil || string(text) != "60\n" {
 		t.Errorf("the daemon allows %q: %v", text, err)
