@@ -133,7 +133,7 @@ func TestSkipped(t *testing.T) {
 }
 
 func TestCompare(t *testing.T) {
-	says := table("| part | x | time |\n|---|---|---|\n| `a` | x | 100 s |\n| `b` | x | 1,000 s |\n| `c` | x | 40 s |\n| `d` | x | 2 s |\n| `e` | x | – |\n")
+	says := table("| part | x | time |\n|---|---|---|\n| `a` | x | 100 s |\n| `b` | x | 1,000 s |\n| `c` | x | 40 s |\n| `d` | x | 2 s |\n| `e` | x | – |\n| `f` | x | about 50 s |\n")
 	for name, tc := range map[string]struct {
 		took  []float64
 		wrong string
@@ -141,6 +141,8 @@ func TestCompare(t *testing.T) {
 		"as it says":             {[]float64{100, 1000, 40, 2, 700}, ""},
 		"a machine half as fast": {[]float64{200, 2000, 80, 4}, ""},
 		"one takes longer":       {[]float64{100, 1000, 90, 2}, "c takes 40 s of the processors. It took 90 s"},
+		"others' programs":       {[]float64{100, 1000, 40, 2, 700, 150}, ""},
+		"and yet":                {[]float64{100, 1000, 40, 2, 700, 210}, "f takes 50 s of the processors. It took 210 s"},
 		"one takes less":         {[]float64{40, 1000, 40, 2}, "a takes 100 s of the processors. It took 40 s"},
 	} {
 		var all []note
