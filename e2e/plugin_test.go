@@ -28,7 +28,7 @@ import (
 func TestPluginThroughFaults(t *testing.T) {
 	t.Parallel()
 	box := newGPUBox(t, nvmltest.H200(4), "")
-	c := clustertest.Start(t, cluster.Options{Clients: []cluster.Client{box.Client}})
+	c := clustertest.Start(t, cluster.Options{HeartbeatTTL: cluster.NeverLost, Clients: []cluster.Client{box.Client}})
 	node := c.Clients()[0]
 	untilGPUs(t, c, node.Name, "four GPUs", count(4))
 	register(t, c, gpuJob("one", 1))

@@ -190,7 +190,7 @@ func all(health string) func(map[string]string) bool {
 // number of parts, and back; what runs can be restarted meanwhile, and nothing new starts.
 func TestSharingChangesUnderRunningTasks(t *testing.T) {
 	t.Parallel()
-	c := clustertest.Start(t, cluster.Options{Bin: binaries(t), Clients: []cluster.Client{inParts("GPU-a", 1)}})
+	c := clustertest.Start(t, cluster.Options{HeartbeatTTL: cluster.NeverLost, Bin: binaries(t), Clients: []cluster.Client{inParts("GPU-a", 1)}})
 	node := c.Clients()[0]
 	block := func(replicas int) string { return fmt.Sprintf("sharing {\n  replicas = %d\n}\n", replicas) }
 	const rest = "state_dir = " // in the plugin's block, at the top
@@ -240,7 +240,7 @@ func TestSharingChangesUnderRunningTasks(t *testing.T) {
 // a task on a part runs on, is not started again, and its GPU is given to others.
 func TestPartsUnderAPluginWithoutSharing(t *testing.T) {
 	t.Parallel()
-	c := clustertest.Start(t, cluster.Options{Bin: binaries(t), Clients: []cluster.Client{inParts("GPU-a", 2)}})
+	c := clustertest.Start(t, cluster.Options{HeartbeatTTL: cluster.NeverLost, Bin: binaries(t), Clients: []cluster.Client{inParts("GPU-a", 2)}})
 	node := c.Clients()[0]
 	register(t, c, each("part", partsOfH200, 1))
 	alloc := running(t, c, "part")
@@ -276,7 +276,7 @@ func TestTasksShareAGPUByMPS(t *testing.T) {
 	client := cluster.Client{Inventory: emulatedGPU("GPU-a", ""), PluginHCL: fmt.Sprintf(
 		"nomad {\n  address = %q\n}\nsharing {\n  mode = \"mps\"\n  replicas = 4\n  max_threads = 60\n  control = %q\n  directory = %q\n}\n",
 		cluster.OwnAddress, control, dir)}
-	c := clustertest.Start(t, cluster.Options{Bin: binaries(t), Clients: []cluster.Client{client}})
+	c := clustertest.Start(t, cluster.Options{HeartbeatTTL: cluster.NeverLost, Bin: binaries(t), Clients: []cluster.Client{client}})
 	node := c.Clients()[0]
 	untilGPUs(t, c, node.Name, "four healthy parts", func(got map[string]string) bool { return len(got) == 4 && all("healthy")(got) })
 

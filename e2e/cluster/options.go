@@ -13,6 +13,10 @@ import (
 	"time"
 )
 
+// NeverLost is a time to live for heartbeats with which no machine is so slow that a client which is
+// started again comes too late.
+const NeverLost = time.Hour
+
 // Options says what cluster to start. The zero value is one server without clients.
 type Options struct {
 	// Nomad is the path of the nomad binary; empty means what FindNomad finds.
@@ -31,7 +35,8 @@ type Options struct {
 	// TLS makes HTTP and RPC mutually authenticated with certificates made for this cluster (Cluster.TLS).
 	TLS bool
 	// HeartbeatTTL is how often clients report; a silent client is down after twice this. 0 means 10 s, which keeps
-	// an overloaded machine from losing nodes. Tests of lost nodes want 1 s.
+	// an overloaded machine from losing nodes. Tests of lost nodes want 1 s; where tasks outlive a client's
+	// restart, [NeverLost].
 	HeartbeatTTL time.Duration
 
 	// OwnMounts gives each agent a mount namespace of its own, where the owner is root. Nomad mounts two directories per
