@@ -185,9 +185,7 @@ func testCanaryAuto(t *testing.T, b *bed) {
 	b.run(j.hcl())
 	b.untilReplaced("auto", 3, "4000")
 	b.pinned("auto")
-	if e := b.explain("auto"); e.State != "running" {
-		t.Errorf("phase %s: %s", e.State, e.Reason)
-	}
+	b.untilState("auto", "running")
 	b.purge("auto")
 }
 
@@ -262,8 +260,11 @@ func testCanaryWithoutRoom(t *testing.T, b *bed) {
 	})
 	b.purge("filler")
 	b.untilReplaced("tight", 2, "4000")
-	if e := b.explain("tight"); e.Reason != "2 of 2 members run" {
-		t.Error(e.Reason)
-	}
+	b.until("it says nothing of canaries any longer", func() string {
+		if e := b.explain("tight"); e.Reason != "2 of 2 members run" {
+			return e.Reason
+		}
+		return ""
+	})
 	b.purge("tight")
 }

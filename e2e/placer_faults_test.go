@@ -98,12 +98,7 @@ func testDoneWhileDisconnected(t *testing.T, b *bed) {
 	if err := n.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.until("the gang has ended", func() string {
-		if e := b.explain("away"); e.State != "ended" {
-			return e.State + ": " + e.Reason
-		}
-		return ""
-	})
+	b.untilState("away", "ended")
 	if out, _ := b.pal("queue"); strings.Contains(out, "away") {
 		t.Errorf("it is in the queue still:\n%s", out)
 	}
@@ -130,12 +125,7 @@ func testPreemptedWhileDisconnected(t *testing.T, b *bed) {
 	b.run(urgent.hcl())
 	b.untilRunning("urgent", 3)
 	b.purge("urgent")
-	b.until("it runs elsewhere", func() string {
-		if e := b.explain("away"); e.State != "running" {
-			return e.State + ": " + e.Reason
-		}
-		return ""
-	})
+	b.untilState("away", "running")
 	elsewhere := b.members("away")
 	if err := n.Start(t.Context()); err != nil {
 		t.Fatal(err)

@@ -119,12 +119,7 @@ func testReverted(t *testing.T, b *bed) {
 	j.seconds = 4000
 	b.run(j.hcl())
 	for _, version := range []uint64{0, 1} { // gated, pinned
-		b.until("the job is settled", func() string {
-			if e := b.explain("back"); e.State != "running" {
-				return e.State
-			}
-			return ""
-		})
+		b.untilState("back", "running")
 		b.untilDeployed("back")
 		if _, _, err := b.API().Jobs().Revert("back", version, nil, nil, "", ""); err != nil {
 			t.Fatal(err)

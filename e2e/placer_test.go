@@ -146,9 +146,7 @@ func testRunAgain(t *testing.T, b *bed) {
 		}
 		return cmp.Diff(before, after)
 	})
-	if e := b.explain("again"); e.State != "running" {
-		t.Fatalf("phase %q: %s", e.State, e.Reason)
-	}
+	b.untilState("again", "running")
 	b.purge("again")
 }
 

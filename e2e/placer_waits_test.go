@@ -87,6 +87,17 @@ func (b *bed) untilUnhealthy(n int) {
 // there are now.
 func inQueue(phase string) bool { return phase == "waiting" || phase == "unschedulable" }
 
+// untilState waits until explain says that a job is in a state; the agent hears of it after Nomad.
+func (b *bed) untilState(id, state string) {
+	b.t.Helper()
+	b.until(id+" is "+state, func() string {
+		if e := b.explain(id); e.State != state {
+			return e.State + ": " + e.Reason
+		}
+		return ""
+	})
+}
+
 // untilExplained waits until explain names these GPUs: the placer records a
 // decision when it has seen the members, a moment after they are there.
 func (b *bed) untilExplained(id string, gpus []string) {
