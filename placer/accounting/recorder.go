@@ -159,10 +159,10 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 		if t := m.Jobs[st.Key]; t != nil && t.Submitted().Before(now.Submitted) {
 			now.Submitted = t.Submitted()
 		}
+		now.Submitted = ms(now.Submitted)
 		if known && !now.Submitted.After(was.Ended) { // so that it has a key of its own
 			now.Submitted = was.Ended.Add(time.Millisecond)
 		}
-		now.Submitted = ms(now.Submitted)
 		if w := m.waits()[st.Key.String()]; w != nil && w.To > 0 {
 			now.StartFrom, now.StartTo = ms(time.Unix(0, int64(w.From))), ms(time.Unix(0, int64(w.To)))
 		}
@@ -476,19 +476,34 @@ func lastEnd(s *cluster.State, k cluster.JobKey) (at time.Time) {
 	return at
 }
 
-// endOf is when the last task of an allocation ended, by the events that its client tells; of one
-// without, or that is lost, when Nomad heard.
+// endOf is when the last task of an allocation ended, by the events that its client tells. Nomad's own time is when it
+// heard: of an allocation that is lost, and of one of whose tasks no end is told, as its machine crashed.
 func endOf(a *cluster.Alloc) time.Time {
 	heard, last := time.Unix(0, a.ModifyTime), int64(0)
 	for _, t := range a.Tasks {
-		if n := len(t.Events); n > 0 {
-			last = max(last, t.Events[n-1].Time)
+		at, began := taskEnd(t)
+		if at == 0 && began {
+			return ms(heard)
 		}
+		last = max(last, at)
 	}
 	if at := time.Unix(0, last); last > a.CreateTime && at.Before(heard) && a.Client != api.AllocClientStatusLost {
 		return ms(at)
 	}
 	return ms(heard)
+}
+
+// taskEnd is the time of a task's end by its events, 0 if they have none; began reports whether the task was there.
+func taskEnd(t *api.TaskState) (at int64, began bool) {
+	for _, e := range slices.Backward(t.Events) {
+		switch e.Type {
+		case api.TaskTerminated, api.TaskKilled, api.TaskNotRestarting, api.TaskDriverFailure, api.TaskSetupFailure, api.TaskFailedValidation, api.TaskArtifactDownloadFailed:
+			return e.Time, true
+		case api.TaskStarted, api.TaskRestarting:
+			return 0, true
+		}
+	}
+	return 0, false
 }
 
 // modelOf is the model of a GPU, as Nomad names it; "" if no node has it now.

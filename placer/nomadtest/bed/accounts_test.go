@@ -294,17 +294,21 @@ var troubles = map[string]func(t *testing.T, d *troubledDatabase){
 }
 
 // The sums of a database that is away now and then, and to which writes fail, are those of what ran. With
-// ACCOUNTS_DAY a day is walked, and once with each of [troubles] (make history-check).
+// ACCOUNTS_DAY a day is walked, and once with each of [troubles] (make history-check), from the seed ACCOUNTS_SEED on.
 func TestAccountsOfATroubledDatabase(t *testing.T) {
 	day, names := 4*time.Minute, []string{"", ""}
 	if d, err := time.ParseDuration(os.Getenv("ACCOUNTS_DAY")); err == nil {
 		day, names = d, append(names, slices.Sorted(maps.Keys(troubles))...)
 	}
+	first := uint64(100)
+	if n, err := strconv.ParseUint(os.Getenv("ACCOUNTS_SEED"), 10, 64); err == nil {
+		first = n
+	}
 	for i, name := range names {
-		seed := uint64(100 + i) // of walk and placers: by it both know the same limits
+		seed := first + uint64(i) // of walk and placers: by it both know the same limits
 		t.Run(cmp.Or(name, fmt.Sprint(i)), func(t *testing.T) {
 			book := newAccounts()
-			book.database = &troubledDatabase{file: filepath.Join(t.TempDir(), "history.db"), random: rand.New(rand.NewPCG(uint64(i), 50))}
+			book.database = &troubledDatabase{file: filepath.Join(t.TempDir(), "history.db"), random: rand.New(rand.NewPCG(seed, 50))}
 			if name != "" {
 				troubles[name](t, book.database)
 			}
@@ -342,8 +346,8 @@ func TestAccountsOfATroubledDatabase(t *testing.T) {
 				if late > rests/2 {
 					t.Errorf("jobs were left at the end of %d of %d rests", late, rests)
 				}
-				t.Logf("%d allocations ran, %d runs and %d allocations are written; %d writes failed, opened %d times, trouble came %d times, %d files were set aside",
-					len(book.ran), len(book.runs), len(book.allocs), d.failed, d.opened, d.troubled, len(d.aside))
+				t.Logf("seed %d: %d allocations ran, %d runs and %d allocations are written; %d writes failed, opened %d times, trouble came %d times, %d files were set aside",
+					seed, len(book.ran), len(book.runs), len(book.allocs), d.failed, d.opened, d.troubled, len(d.aside))
 			})
 		})
 	}
