@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -27,9 +28,12 @@ func main() {
 	md := flag.String("md", "", "write the page to `FILE`")
 	workers := flag.Int("workers", runtime.NumCPU(), "cells at a time")
 	flag.Parse()
-	page, err := run(*table, *only, *gpu, *seeds, *workers)
+	page, csv, err := run(*table, *only, *gpu, *seeds, *workers)
 	if err == nil && *md != "" {
 		err = os.WriteFile(*md, page, 0o644)
+		if err == nil && csv != nil {
+			err = os.WriteFile(strings.TrimSuffix(*md, ".md")+".csv", csv, 0o644)
+		}
 	} else if err == nil {
 		_, err = os.Stdout.Write(page)
 	}
@@ -39,18 +43,18 @@ func main() {
 	}
 }
 
-func run(table bool, only, gpu string, seeds uint64, workers int) ([]byte, error) {
+func run(table bool, only, gpu string, seeds uint64, workers int) (text, csv []byte, err error) {
 	dir := filepath.Join(paldata.Dir(), "gavel")
 	pairs, err := trace.ReadPairs(filepath.Join(dir, "pairs.csv"))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if table {
-		return neighbours(pairs), nil
+		return neighbours(pairs), rates(pairs), nil
 	}
 	match, err := regexp.Compile(only)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var cells []*cell
 	for i, vc := range virtualClusters {
@@ -59,7 +63,7 @@ func run(table bool, only, gpu string, seeds uint64, workers int) ([]byte, error
 		}
 		cs, err := cellsOf(dir, vc, gpu, i < chosen, seeds, pairs)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		cells = append(cells, cs...)
 	}
@@ -69,7 +73,7 @@ func run(table bool, only, gpu string, seeds uint64, workers int) ([]byte, error
 		g.Go(c.play)
 	}
 	if err := g.Wait(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return page(cells, gpu), nil
+	return page(cells, gpu), nil, nil
 }

@@ -134,10 +134,9 @@ func table(ps trace.Pairs, model string) (t [pal.NumClasses][pal.NumClasses]floa
 
 const neighboursHead = `# What neighbours on a GPU cost each other
 
-Written by %s on %s, of what Gavel (OSDI 2020) measured: how fast each of 26 training jobs (seven
-applications with several batch sizes) runs beside each other on one GPU, relative to alone. The table of the core
-(` + "`pal/sharing.go`" + `) is the means of the pairs on a V100, by class. An operator's own measurements may say
-something else; nobody has measured such pairs with this plugin.
+Written by %s on %s from what Gavel (OSDI 2020) measured: how fast each of 26 training jobs (seven applications
+with several batch sizes) runs next to each other one on one GPU, relative to alone. The table that ships (` + "`pal/sharing.go`" + `)
+has the means of the pairs on a V100, by class. Nobody has measured such pairs with this plugin.
 
 | class | applications |
 |---|---|
@@ -150,7 +149,7 @@ Of all ways to divide the seven applications among four classes, this one explai
 
 ## The table
 
-Rate of a job (row) beside one of another class (column), alone = 1:
+Rate of a job (row) next to one of another class (column); alone it is 1:
 
 `
 
@@ -159,7 +158,7 @@ func neighbours(ps trace.Pairs) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, neighboursHead, "`make sim-neighbours`", time.Now().UTC().Format(time.DateOnly))
 	writeTable(&b, ps, fittedOn)
-	fmt.Fprintf(&b, "\n## How much it explains\n\nPart of the variance of the pairs that fit in memory, about the mean of the model's own pairs: 1 is all, 0 what one number for\nthe model would explain, below 0 worse than that. All guesses are fitted on the %s. So the %s and the K80 are held out.\n\n| guess | numbers | %s |\n|---|---|---|---|---|\n", fittedOn, models[1], strings.Join(models, " | "))
+	fmt.Fprintf(&b, "\n## How much it explains\n\nPart of the variance of the pairs that fit in memory: 1 is all, 0 as much as the mean of the model's pairs explains, below 0 less.\nAll guesses are fitted on the %s, so the %s and the K80 are held out.\n\n| guess | numbers | %s |\n|---|---|---|---|---|\n", fittedOn, models[1], strings.Join(models, " | "))
 	for _, g := range []struct {
 		name, numbers string
 		guess         guess
@@ -177,8 +176,8 @@ func neighbours(ps trace.Pairs) []byte {
 		}
 		b.WriteByte('\n')
 	}
-	b.WriteString("\nThe memory that a job needs is not in Gavel's table: it is guessed from the number of jobs beside which it does not fit.\n")
-	b.WriteString("\nBy both classes, fitted on one model, scored on another:\n\n| fitted on | pairs | fit | mean rate | work of two, over one |")
+	b.WriteString("\nGavel's table does not have the memory of a job: we guess it from the number of jobs next to which it does not fit.\n")
+	b.WriteString("\nThe guess by both classes, fitted on one model and scored on another:\n\n| fitted on | pairs | fit | mean rate | work of two, over one |")
 	for _, model := range models {
 		fmt.Fprintf(&b, " scored on %s |", model)
 	}
@@ -194,22 +193,19 @@ func neighbours(ps trace.Pairs) []byte {
 		}
 		b.WriteByte('\n')
 	}
-	b.WriteString("\nOf jobs that taught the table nothing, on the same model:\n\n| model | a batch size that is new | an application that is new |\n|---|---|---|\n")
+	b.WriteString("\nThe same for jobs that were left out of the fit, on the same model:\n\n| model | a batch size that is new | an application that is new |\n|---|---|---|\n")
 	for _, model := range models {
 		fmt.Fprintf(&b, "| %s | %.2f | %.2f |\n", model, unseen(ps, model, func(job string) string { return job }), unseen(ps, model, appOf))
 	}
 	b.WriteString(neighboursMeans)
-	for _, model := range models[1:] {
-		fmt.Fprintf(&b, "\nThe same table for a %s:\n\n", model)
-		writeTable(&b, ps, model)
-	}
+	b.WriteString("\nThe CSV file next to this page has the table of each model.\n")
 	memory(&b, ps)
 	return b.Bytes()
 }
 
 // memory says which pairs do not fit.
 func memory(b *bytes.Buffer, ps trace.Pairs) {
-	b.WriteString("\n## Memory\n\nPairs that do not fit in memory have no rate. They are told apart before any table: a job that leaves no room for another\nasks for all parts of a GPU.\n\n| model | pairs that do not fit | jobs that leave no room |\n|---|---|---|\n")
+	b.WriteString("\n## Memory\n\nPairs that do not fit in memory have no rate: a job that leaves no room for another asks for all parts of a GPU.\n\n| model | pairs that do not fit | jobs that leave no room |\n|---|---|---|\n")
 	for _, model := range models {
 		large := ps.Large([]string{model})
 		var names []string
@@ -225,19 +221,33 @@ func memory(b *bytes.Buffer, ps trace.Pairs) {
 const neighboursMeans = `
 ## What that means
 
-* On the GPU model on which the pairs were measured, four classes explain more than half of what neighbours do to each other, and
-  nearly as much for a new batch size of a known application.
-* They say nothing about another GPU model, and nothing about an application that nobody has put into a class by its pairs. No table of
-  the V100's pairs does, not even the very pairs: what a neighbour costs on a V100 is no property of the two jobs. On P100 and K80 two
-  jobs go as if they took turns (the mean rate is near one half); on the V100 a small job hardly notices its neighbour.
-* So the table is a first guess where nothing else is known. What a job's own run times beside others say is better, and on
-  another GPU model than a V100 take the order in which it prefers neighbours as no more than a guess.
+* On the GPU model of the pairs, four classes explain more than half of what neighbours cost, and nearly as much for a new batch size of
+  a known application.
+* They tell nothing about another GPU model, nor about an application that has no class. Not even the very pairs of the V100 do. On P100
+  and K80 two jobs run as if they took turns (the mean rate is near one half); on the V100 a small job hardly notices its neighbour.
+* So the table is a first guess. Run times that a job had next to others are better. On other models than the V100 even the order in
+  which a job prefers neighbours is no more than a guess.
 `
+
+// rates has the table of each model, one line a pair of classes.
+func rates(ps trace.Pairs) []byte {
+	var b bytes.Buffer
+	fmt.Fprintln(&b, "model,class,next_to,rate")
+	for _, model := range models {
+		t := table(ps, model)
+		for i, class := range pal.AppClasses() {
+			for k, other := range pal.AppClasses() {
+				fmt.Fprintf(&b, "%s,%s,%s,%.2f\n", model, class, other, t[i][k])
+			}
+		}
+	}
+	return b.Bytes()
+}
 
 func writeTable(b *bytes.Buffer, ps trace.Pairs, model string) {
 	b.WriteString("| |")
 	for _, k := range pal.AppClasses() {
-		fmt.Fprintf(b, " beside %s |", k)
+		fmt.Fprintf(b, " next to %s |", k)
 	}
 	b.WriteString("\n|---|---|---|---|---|\n")
 	t := table(ps, model)

@@ -19,17 +19,17 @@ const limit = "clairvoyant"
 // header says what the tables show.
 const header = `# Policies on real traces
 
-Made by ` + "`%s`" + `. Beside this page, a JSON file has each run of each policy, and a CSV file each cell: a trace at one load on one cluster.
+Made by ` + "`%s`" + `. Beside this page, a JSON file has each run, and a CSV file each cell: a trace at one load on one cluster.
 
-* All policies run the same jobs on the same GPUs: nodes of 8 GPUs with the variability of Longhorn, one GPU in 64 an outlier or none. A gang across nodes takes 1.7 times as long. A stopped gang loses %d s.
+* All policies run the same jobs on the same nodes of 8 GPUs, with the variability of Longhorn; one GPU in 64 is an outlier, or none. A gang across nodes takes 1.7 times as long. A stopped gang loses %d s.
 * The load is the GPU time of the jobs over that of the cluster between the first submission and the last.
 * A gang is either one-GPU members that may run anywhere, or tasks of up to 8 GPUs, each on one node.
 * We chose rules by one half of the virtual clusters. This page shows the other half and the whole clusters.
-* "ours" is the agent's default queue where no gang may be stopped; in "preempting" all may. Users give no estimates, except with "exact times". SRTF and clairvoyant know all run times; easy-users knows what users guess. ` + "`nomad-pal simulate -help`" + ` describes each policy.
+* "ours" is the agent's default queue if no gang may be stopped; in "preempting" all may. Only "exact times" has estimates. SRTF and clairvoyant know all run times; easy-users knows what users guess. ` + "`nomad-pal simulate -help`" + ` describes each policy.
 
-The first table of a part has the average completion time over that of the clairvoyant policy, by load; then the p99 slowdown (completion time over work) and the makespan, each over the least of all but the clairvoyant's. These are geometric means over the cells; the worst cell is in brackets.
+Averages are completion times over the clairvoyant policy's. The p99 slowdown (completion time over work) and the makespan are over the least of all but the clairvoyant's. All are geometric means over cells; the worst cell is in brackets.
 
-The second table counts lost cells: a larger average than the best rival's, a p99 above 1.5 times the least, a makespan above 1.05 times the least. Rivals know as little as ours: plain Nomad, EASY by users' estimates, Tiresias, Gandiva, LAS. Ours with exact times also meets SRTF and EASY with exact times. The CSV file has what the bound on waiting costs.
+"Lost" counts cells: a larger average than the best rival's, a p99 above 1.5 times the least, a makespan above 1.05 times the least. Rivals know as little as ours: plain Nomad, EASY by users' estimates, Tiresias, Gandiva, LAS. For exact times, SRTF and EASY with exact times are rivals, too. The last column is the average over the best rival's.
 
 `
 
@@ -70,9 +70,9 @@ func (r report) markdown() ([]byte, error) {
 		}
 		fmt.Fprintf(&b, "\n## %s\n", p.title)
 		summary(&b, cells)
-		losses(&b, cells)
+		overOthers(&b, cells)
 	}
-	foretold(&b, r.cells)
+	foretold(&b, r.cells, r.quick)
 	return b.Bytes(), nil
 }
 
@@ -108,7 +108,7 @@ func versions(b *bytes.Buffer, cells []*result) {
 	for _, v := range slices.Sorted(maps.Keys(of)) {
 		all = append(all, fmt.Sprintf("%s: %d and %d", cmp.Or(v, "not kept"), runs[v][0], runs[v][1]))
 	}
-	fmt.Fprintf(b, "\nRuns of ours and of others by version of the queue (date and commit): %s.\n", strings.Join(all, "; "))
+	fmt.Fprintf(b, "\nRuns of ours and of others, by version of the queue: %s.\n", strings.Join(all, "; "))
 }
 
 // rivals are those whose best is asked of ours: neither ours nor the limit, and none
@@ -174,7 +174,7 @@ func summary(b *bytes.Buffer, cells []*result) {
 	for _, l := range ls {
 		fmt.Fprintf(b, " average, load %s |", percent(l))
 	}
-	fmt.Fprintf(b, " p99 slowdown | makespan |\n|---%s|---|---|\n", strings.Repeat("|---", len(ls)))
+	fmt.Fprintf(b, " p99 slowdown | makespan | lost: average, p99, makespan | over best |\n|---%s|---|---|---|---|\n", strings.Repeat("|---", len(ls)))
 	var stuck []string
 	for _, p := range policies() {
 		for _, c := range cells {
@@ -196,7 +196,7 @@ func summary(b *bytes.Buffer, cells []*result) {
 				return figure(c.of(p.name)) / figure(least(all, figure))
 			})
 		}
-		fmt.Fprintln(b)
+		losses(b, cells, p.name)
 	}
 	if len(stuck) > 0 {
 		fmt.Fprintf(b, "\nJobs that never finish, and that no figure counts: %s.\n", strings.Join(stuck, "; "))
@@ -215,15 +215,11 @@ func spread(b *bytes.Buffer, cells []*result, ratio func(*result) float64) {
 	fmt.Fprintf(b, " %.2f (%.2f) |", geomean(cells, ratio), worst)
 }
 
-// losses counts the cells in which ours is worse than the best of the others: once where nobody
-// knows the run times, once where ours knows them, as SRTF and EASY do.
-func losses(b *bytes.Buffer, cells []*result) {
-	fmt.Fprint(b, "\n| policy | lost: average | p99 | makespan | average over the best |\n|---|---|---|---|---|\n")
-	lossesOf(b, cells, false)
-	lossesOf(b, cells, true)
-	overStoppers := func(c *result) float64 { return c.of("ours").AvgJCT / least(thatStopNobody(c), average).AvgJCT }
-	fmt.Fprintf(b, "\nAgainst the best of those that stop nobody (plain Nomad, EASY by users' estimates), ours has a worse average in %s; over all cells, its average is %.3f of theirs.\n",
-		cellsOf(count(cells, func(c *result) bool { return overStoppers(c) > 1 })), geomean(cells, overStoppers))
+// overOthers compares ours with those that stop nobody, either.
+func overOthers(b *bytes.Buffer, cells []*result) {
+	over := func(c *result) float64 { return c.of("ours").AvgJCT / least(thatStopNobody(c), average).AvgJCT }
+	fmt.Fprintf(b, "\nOver the best of those that stop nobody (plain Nomad, EASY by users' estimates), the average of ours is %.3f; it is worse in %s.\n",
+		geomean(cells, over), cellsOf(count(cells, func(c *result) bool { return over(c) > 1 })))
 }
 
 // won are the policies of ours that are compared with the best of the others.
@@ -237,19 +233,22 @@ func won(exact bool) []string {
 // lossAbove is what an average, a p99 and a makespan may be of the least.
 var lossAbove = []float64{1, 1.5, 1.05}
 
-func lossesOf(b *bytes.Buffer, cells []*result, exact bool) {
-	for _, name := range won(exact) {
-		var n [3]int
-		for _, c := range cells {
-			for i, v := range c.overBest(name, exact) {
-				if v > lossAbove[i]+0.005 {
-					n[i]++
-				}
+// losses ends the line of a policy. For ours it counts the cells in which a rival that knows as much is better.
+func losses(b *bytes.Buffer, cells []*result, name string) {
+	exact := slices.Contains(won(true), name)
+	if !exact && !slices.Contains(won(false), name) {
+		fmt.Fprintln(b, " | |")
+		return
+	}
+	var n [3]int
+	for _, c := range cells {
+		for i, v := range c.overBest(name, exact) {
+			if v > lossAbove[i]+0.005 {
+				n[i]++
 			}
 		}
-		fmt.Fprintf(b, "| %s | %d | %d | %d | %.3f |\n", name, n[0], n[1], n[2],
-			geomean(cells, func(c *result) float64 { return c.overBest(name, exact)[0] }))
 	}
+	fmt.Fprintf(b, " %d, %d, %d | %.3f |\n", n[0], n[1], n[2], geomean(cells, func(c *result) float64 { return c.overBest(name, exact)[0] }))
 }
 
 // overBest is a policy's average, p99 slowdown and makespan, each over the least of its rivals'.
@@ -301,15 +300,21 @@ func count(cells []*result, is func(*result) bool) (n int) {
 	return n
 }
 
+const startsMean = "Each waiting gang has an expected start: a range that should hold in 80 % of the cases. The table shows how often sampled ranges held, and their median length in hours (mean over traces). Bold is outside 75 to 85 %. Gangs that wait long are sampled most often, so the ranges are long."
+
 // foretold is one line a part: how often the ranges held in which ours said that
 // waiting gangs would start.
-func foretold(b *bytes.Buffer, cells []*result) {
+func foretold(b *bytes.Buffer, cells []*result, quick bool) {
 	names := asked()
-	fmt.Fprint(b, "\n## Expected starts\n\nEach waiting gang has an expected start: a range that should hold in 80 % of the cases. The table shows how often sampled ranges held, how many there were, and their median length in hours (mean over traces). Bold is outside 75 to 85 %. Gangs that wait long are sampled most often, so the ranges are long.\n\n| part |")
-	for _, n := range names {
-		fmt.Fprintf(b, " %s | of | h |", n)
+	meaning := startsMean
+	if quick {
+		meaning = "The table is that of [all traces](sim-traces.md#expected-starts)."
 	}
-	fmt.Fprintf(b, "\n|---%s|\n", strings.Repeat("|---", 3*len(names)))
+	fmt.Fprintf(b, "\n## Expected starts\n\n%s\n\n| part |", meaning)
+	for _, n := range names {
+		fmt.Fprintf(b, " %s |", n)
+	}
+	fmt.Fprintf(b, "\n|---%s|\n", strings.Repeat("|---", len(names)))
 	for _, p := range parts {
 		of := slices.DeleteFunc(slices.Clone(cells), func(c *result) bool { return c.Part != p.part })
 		if len(of) == 0 {
@@ -324,11 +329,11 @@ func foretold(b *bytes.Buffer, cells []*result) {
 			}
 			switch rate := 100 * hits / float64(made); {
 			case made == 0:
-				fmt.Fprint(b, " nobody waited | | |")
+				fmt.Fprint(b, " nobody waited |")
 			case rate < 74.5 || rate >= 85.5:
-				fmt.Fprintf(b, " **%.0f %%** | %d | %.1f |", rate, made, width/float64(made))
+				fmt.Fprintf(b, " **%.0f %%** (%.0f) |", rate, width/float64(made))
 			default:
-				fmt.Fprintf(b, " %.0f %% | %d | %.1f |", rate, made, width/float64(made))
+				fmt.Fprintf(b, " %.0f %% (%.0f) |", rate, width/float64(made))
 			}
 		}
 		fmt.Fprintln(b)
@@ -346,4 +351,4 @@ func cellsOf(n int) string {
 var parts = []struct {
 	part  part
 	title string
-}{{chosen, "Virtual clusters to choose by"}, {reported, "Virtual clusters to report on"}, {whole, "Whole clusters"}, {sia, "Sia-Philly workloads of the PAL artifact, on 16 nodes of 4 GPUs"}}
+}{{chosen, "Virtual clusters to choose by"}, {reported, "Virtual clusters to report on"}, {whole, "Whole clusters"}, {sia, "Sia-Philly on 16 nodes of 4 GPUs"}}
