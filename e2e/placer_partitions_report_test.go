@@ -18,7 +18,7 @@ import (
 // Between these lines of the page stands what the last run says.
 const partitionsFrom, partitionsTo = "<!-- written by make partitions -->\n", "<!-- end of what make partitions writes -->\n"
 
-// report writes what came of the run into the page, if there is to be one, also if the run failed.
+// report writes the outcome of the run into the page that PARTITIONS_REPORT names, even if the run failed.
 func (p *partitions) report() {
 	p.t.Helper()
 	text := p.summary(time.Now())
@@ -33,6 +33,7 @@ func (p *partitions) report() {
 		if out, err = replaceBetween(string(page), partitionsFrom, partitionsTo, text); err == nil {
 			err = os.WriteFile(path, []byte(out), 0o644)
 		}
+		err = cmp.Or(err, os.WriteFile(strings.TrimSuffix(path, ".md")+".csv", []byte(p.counts()), 0o644))
 	}
 	if err != nil {
 		p.t.Errorf("write the report: %v", err)
@@ -76,20 +77,26 @@ func (p *partitions) summary(now time.Time) string {
 	if len(wrongs) > 0 || p.t.Failed() {
 		result = "**failed**"
 	}
-	var kinds, ends []string
-	for _, k := range partitionKinds {
-		kinds = append(kinds, fmt.Sprintf("%s %d", k.kind, p.faults[k.kind]))
-	}
-	for _, k := range slices.Sorted(maps.Keys(p.ended)) {
-		ends = append(ends, fmt.Sprintf("%s %d", k, p.ended[k]))
-	}
-	fmt.Fprintf(&b, "| result | %s |\n| how often each fault | %s |\n| how many jobs of each kind ended how | %s |\n\n", result, strings.Join(kinds, "; "), strings.Join(ends, "; "))
+	fmt.Fprintf(&b, "| result | %s |\n\n", result)
 	if len(wrongs) > 0 {
 		b.WriteString("What was wrong:\n\n")
 		for _, w := range wrongs {
 			fmt.Fprintf(&b, "* %s\n", cmp.Or(strings.ReplaceAll(w, "\n", " "), "?"))
 		}
 		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// counts are a line of CSV for each kind of fault, and for each kind of job and how it ended.
+func (p *partitions) counts() string {
+	var b strings.Builder
+	b.WriteString("what,kind,times\n")
+	for _, k := range partitionKinds {
+		fmt.Fprintf(&b, "fault,%q,%d\n", k.kind, p.faults[k.kind])
+	}
+	for _, k := range slices.Sorted(maps.Keys(p.ended)) {
+		fmt.Fprintf(&b, "job,%q,%d\n", k, p.ended[k])
 	}
 	return b.String()
 }

@@ -158,10 +158,9 @@ func faultsReport(kinds int, served map[nomadtest.Fault]*tally) string {
 	fmt.Fprintf(&b, `# What lost and odd answers of Nomad do to the placer
 
 Written by `+"`make faults`"+`. A busy placer (gangs that start, wait, are preempted, fail, lose their node and are run again)
-makes %d kinds of requests. In each world below, one kind fails in one way, once or from before the placer starts for a minute.
-The world is an in-memory Nomad in virtual time (placer/nomadtest). Afterwards a new gang has to run within two
-minutes, all waiting gangs have to be served, and all invariants have to hold. No GPU is given out twice. Gangs are
-placed as a whole or not at all. The placer touches only its own jobs. Nothing that had finished runs twice.
+makes %d kinds of requests. In each world below, an in-memory Nomad in virtual time (placer/nomadtest), one kind fails in one way: once, or
+for a minute from before the placer starts. Afterwards a new gang has to run within two minutes, the placer has to serve all waiting gangs,
+and the invariants of [random faults](simulate-faults.md) have to hold.
 
 | the request is | worlds | faults injected | a new gang runs afterwards within | worlds that failed |
 |---|---|---|---|---|

@@ -6,11 +6,14 @@
 // GPUs become unhealthy and recover. Every check compares the placer's state with Nomad's
 // allocations, and records the processes' resources. The run fails in these cases:
 //
-//   - placer and Nomad disagree in two checks in a row
-//   - a GPU is given out twice for a second
-//   - memory, threads, goroutines, files or variables grow steadily
-//   - an allocation fails without a reason
-//   - a job does not finish
+//   - Drift in two checks in a row: /v1/gpus, /v1/queue and /v1/metrics do not agree with Nomad's
+//     allocations within 20 s.
+//   - Two allocations hold a GPU (checked every second).
+//   - Memory, threads, goroutines, open files or Nomad variables grow steadily: a line fitted to the
+//     last two thirds of the run rises by more than 15 % of the mean and by more than four standard
+//     errors. The placer is killed in the first half only, so that one process remains.
+//   - An allocation fails without a known cause (causes).
+//   - A job does not finish.
 //
 // It writes a JSON file and prints a summary.
 package main

@@ -17,7 +17,27 @@
 //	}
 //
 // An hour of it takes milliseconds to seconds. The invariants in [World.Broken]
-// are looked at all the time, and fail the test when it ends.
+// are checked all the time, and fail the test when it ends.
+//
+// Random walks allow these cases, because no placer could do better:
+//
+//   - A forced garbage collection may delete a drained gang while Nomad does not answer the placer.
+//     Such a job looks purged.
+//   - Nomad restarts a gang that finishes while it checks or writes a registration of that gang. The
+//     placer stops the gang, unless that request fails or the placer is killed ("ran again while Nomad
+//     did not answer").
+//   - Nomad may write a registration long after it has checked it ("slow write"). Others may have got
+//     the GPUs in its pins by then.
+//   - Members that Nomad replaces by itself, and canaries within pins to a class, may exceed a tenant's limit.
+//   - If Nomad preempts one allocation to make room for several members, only the first of them waits until
+//     that allocation has ended. Real Nomad does the same.
+//   - With disconnect, a member on a lost node no longer belongs to a gang that is stopped meanwhile.
+//   - A batch member that ended before Nomad looked counts as finished when its node is purged ("forget
+//     a node"), as in Nomad.
+//
+// Not modelled: what Nomad's servers do to each other, federated regions, clients that lost their
+// state, and real GPUs. Not in the walks: registrations that Nomad writes after the placer has stopped
+// waiting (stories cover those), and hundreds of failures at a time.
 package bed
 
 import (

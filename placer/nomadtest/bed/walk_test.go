@@ -151,22 +151,21 @@ func (s *walked) report(worlds int) string {
 	fmt.Fprintf(&b, `# What random faults do to the placer
 
 Written by `+"`make simulate-faults`"+`. The real placer walks through worlds on an in-memory Nomad in virtual time. For four minutes authors
-submit, edit, stop, purge and rerun jobs, machines fail, and requests and events go wrong. Then faults stop, and within
-40 minutes each job must have finished as its author wrote it last. The CSV file beside this page counts what happened. Every other walk
-has another queue, placement or restart cost than the defaults; in half of them Nomad preempts. These invariants always hold:
+submit, edit, stop, purge and rerun jobs, machines fail, and requests and events go wrong. Then faults stop, and within 40 minutes each
+job must have finished as its author wrote it last. The CSV file beside this page counts what happened. Every other walk has another
+queue, placement or restart cost than the defaults; in half of them Nomad preempts. These invariants always hold:
 
 * No GPU is given twice, a purged job's or a returning node's included.
-* Gangs are whole or not at all, and within their tenant's limit, which one walk in four has.
-* Nothing is touched that is not the placer's.
+* Gangs are whole or not at all, and within their tenant's limit (one walk in four has one).
+* The placer touches only what is its own.
 * Nothing that had finished runs twice; if members do not need each other, no finished member does.
-* No more children of a template run at a time than it says (pal_array_parallel).
+* No more children of a template run at a time than `+"`pal_array_parallel`"+` says.
 * Before each decision, the queue has each gang on the GPUs that it holds in the placer's view.
 * A job that somebody holds does not start, and is not in the queue.
 * After each decision, explain and the list agree with the queue and the ledger on each waiting job: its reason, who goes first, when
   it starts, and who holds how many GPUs.
 
-A step is one thing that happens in that Nomad: a request is answered, an evaluation is processed, a client starts, ends or
-reports a task, a node is found to be down.
+A step is one event in that Nomad, such as an answer to a request, an evaluation, or a task that starts or ends.
 
 | | |
 |---|---|
@@ -176,25 +175,13 @@ reports a task, a node is found to be down.
 | walks that did not settle | %d |
 | seeds that failed | %v |
 
-`+"`make simulations`"+` (in `+"`make test`"+`) walks from seed 0 on for 100,000 steps, `+"`make test-long`"+` ten million steps, `+"`go test`"+` alone %d
-seeds. A seed always gives the same walk. This target and `+"`make test-long`"+` also go through all %d small worlds (`+"`make simulations`"+`:
+A seed always gives the same walk. `+"`make simulations`"+` (in `+"`make test`"+`) walks from seed 0 on for 100,000 steps, `+"`make test-long`"+`
+for ten million, `+"`go test`"+` alone over %d seeds. This target and `+"`make test-long`"+` also go through all %d small worlds (`+"`make simulations`"+`:
 one in 23). A small world has two nodes with two GPUs, and two gangs, one of which preempts the other. An author edits, stops, purges
 or reruns one gang, the placer or a node crashes, and one write is not answered, each at any request of the placer's.
 
-What the walks allow, because no placer could do better:
-
-* A forced garbage collection may delete a drained gang while Nomad does not answer the placer. Such a job looks purged.
-* Nomad restarts a gang that finishes while a registration of it is being checked or written. The placer stops it, unless that request
-  fails or the placer is killed ("%s").
-* A registration may be written long after Nomad has checked it ("slow write"), when others may have got the GPUs in its pins.
-* Members that Nomad replaces by itself, and canaries within pins to a class, may be above a tenant's limit.
-* If Nomad preempts one member for several members of a gang, only the first waits for its end (a real Nomad does so, too).
-* With `+"`disconnect`"+`, a member on a lost node no longer belongs to a gang that is stopped meanwhile.
-* A batch member that ended before Nomad looked counts as finished when its node is purged ("forget a node"), as in Nomad.
-
-Not modelled: what Nomad's servers do to each other, federated regions, clients that lost their state, and real GPUs. Not in the walks:
-registrations that Nomad writes after the placer has stopped waiting (stories cover those), and hundreds of failures at a time.
-`, s.walks, s.from, s.from+uint64(s.walks)-1, s.steps, s.broken, s.open, s.bad, testSeeds, worlds, ranAgain)
+`+"`go doc ./placer/nomadtest/bed`"+` lists what the walks allow because no placer could do better, and what they leave out.
+`, s.walks, s.from, s.from+uint64(s.walks)-1, s.steps, s.broken, s.open, s.bad, testSeeds, worlds)
 	return b.String()
 }
 

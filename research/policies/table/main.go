@@ -67,7 +67,7 @@ func tables(w io.Writer, policies, gainOf string) error {
 }
 
 // leftOut are the variants that only policies.json has.
-var leftOut = regexp.MustCompile(`^adaptive, |^srtf, preempting, p[am]|no moves$|no outliers avoided$|max_wait|^fifo, backfill|^srtf, `)
+var leftOut = regexp.MustCompile(`^adaptive, |^srtf, preempting, p[am]|no moves$|no outliers avoided$|max_wait|^fifo, b|^srtf, |no locality wait$|pm-first$`)
 
 // variants compares most of them on the evaluation workloads.
 func variants(w io.Writer, rs []result) {
