@@ -103,8 +103,8 @@ const tried = `
 ## What was tried if gangs may be stopped
 
 The aim at 85 % was 0.67 of agnostic. With exact run times ours reaches it: 0.56 and 0.58 on the two workloads that rules were chosen by.
-Without them no rule reaches it. On 2026-11-27 three rules were at most 4 % better than what ships, and each was worse in one cell: to count
-congestion two or four times as much, and to let a gang wait for a better model as long as one that may not move. Six others were worse: less
+Without them no rule reaches it. On 2026-11-27 three rules were at most 4 % better than what ships, and each was worse in one cell. Two
+count congestion two or four times as much; with the third, a gang waits for a better model as long as one that may not move. Six others were worse: less
 weight for congestion, no wait for a better model, moves to the fastest model at any cost, and orders by work alone.
 `
 

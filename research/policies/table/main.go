@@ -60,7 +60,6 @@ func tables(w io.Writer, policies, gainOf string) error {
 		}
 	}
 	variants(w, rs)
-	ranges(w, rs)
 	ranks(w, rs)
 	gains(w, gs)
 	return nil
@@ -84,26 +83,7 @@ func variants(w io.Writer, rs []result) {
 	}
 }
 
-// ranges gives the spread of the defaults over each kind of scenario.
-func ranges(w io.Writer, rs []result) {
-	fmt.Fprintln(w, "\n| | without preemption: average JCT | makespan | with preemption: average JCT | makespan |\n|---|---|---|---|---|")
-	for _, kind := range []string{"GPUs of seed", "whole GPUs", "load", "locality penalty", "estimates"} {
-		fmt.Fprintf(w, "| %s |", kind)
-		for _, v := range []string{"ours without preemption", "ours with preemption"} {
-			low, high := result{AvgJCT: math.Inf(1), Makespan: math.Inf(1)}, result{}
-			for _, r := range rs {
-				if r.Variant == v && strings.HasPrefix(r.Scenario, kind) {
-					low.AvgJCT, low.Makespan = min(low.AvgJCT, r.AvgJCT), min(low.Makespan, r.Makespan)
-					high.AvgJCT, high.Makespan = max(high.AvgJCT, r.AvgJCT), max(high.Makespan, r.Makespan)
-				}
-			}
-			fmt.Fprintf(w, " %.3f–%.3f | %.3f–%.3f |", low.AvgJCT, high.AvgJCT, low.Makespan, high.Makespan)
-		}
-		fmt.Fprintln(w)
-	}
-}
-
-// ranks says in how many scenarios another policy does better than the default. One that stops
+// ranks gives the spread of the defaults over all scenarios, and says in how many scenarios another policy does better than the default. One that stops
 // gangs is compared with the default that does.
 func ranks(w io.Writer, rs []result) {
 	byScenario := map[string][]result{}
@@ -112,16 +92,17 @@ func ranks(w io.Writer, rs []result) {
 			byScenario[r.Scenario] = append(byScenario[r.Scenario], r)
 		}
 	}
-	var makespan, average, shorter [2]string
+	var jct, makespan, average, shorter [2]string
 	for i, name := range []string{"ours without preemption", "ours with preemption"} {
-		var sum, most float64
+		low, high, least, most := math.Inf(1), 0.0, math.Inf(1), 0.0
 		var lowerAverage, lowerMakespan int
 		for _, all := range byScenario {
 			ours := all[slices.IndexFunc(all, func(r result) bool { return r.Variant == name })]
 			others := slices.DeleteFunc(slices.Clone(all), func(r result) bool {
 				return r.Preempts != ours.Preempts || strings.HasPrefix(r.Variant, "ours")
 			})
-			sum, most = sum+ours.Makespan, max(most, ours.Makespan)
+			low, high = min(low, ours.AvgJCT), max(high, ours.AvgJCT)
+			least, most = min(least, ours.Makespan), max(most, ours.Makespan)
 			if slices.ContainsFunc(others, func(r result) bool { return r.AvgJCT < ours.AvgJCT }) {
 				lowerAverage++
 			}
@@ -130,11 +111,11 @@ func ranks(w io.Writer, rs []result) {
 			}
 		}
 		n := len(byScenario)
-		makespan[i] = fmt.Sprintf("%.3f (%.3f)", sum/float64(n), most)
+		jct[i], makespan[i] = fmt.Sprintf("%.3f–%.3f", low, high), fmt.Sprintf("%.3f–%.3f", least, most)
 		average[i], shorter[i] = fmt.Sprintf("%d of %d", lowerAverage, n), fmt.Sprintf("%d of %d", lowerMakespan, n)
 	}
 	fmt.Fprintln(w, "\n| | without preemption | with preemption |\n|---|---|---|")
-	fmt.Fprintf(w, "| makespan, mean over all scenarios (the longest) | %s | %s |\n", makespan[0], makespan[1])
+	fmt.Fprintf(w, "| average JCT | %s | %s |\n| makespan | %s | %s |\n", jct[0], jct[1], makespan[0], makespan[1])
 	fmt.Fprintf(w, "| scenarios in which another policy has a lower average JCT | %s | %s |\n", average[0], average[1])
 	fmt.Fprintf(w, "| scenarios in which another policy has a shorter makespan | %s | %s |\n", shorter[0], shorter[1])
 }
