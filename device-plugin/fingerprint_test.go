@@ -447,7 +447,7 @@ func TestListsAndCountsAgree(t *testing.T) {
 	})
 }
 
-// Reserve that comes to a fresh process before Fingerprint waits for the scan, too.
+// If a fresh process gets Reserve before Fingerprint, Reserve waits for the scan.
 func TestReserveBeforeFingerprint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := DefaultConfig()
@@ -493,8 +493,8 @@ func TestReserveAfterARestartWithoutState(t *testing.T) {
 	})
 }
 
-// A GPU that was ignored only after the plugin had stored it is not published while the
-// driver hangs at the start, nor given to a task.
+// An operator ignores a GPU after the plugin has stored it. While the driver hangs at the next
+// start, the plugin neither publishes that GPU nor gives it to a task.
 func TestIgnoredGPUsBeforeTheFirstScan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := DefaultConfig()

@@ -78,8 +78,8 @@ func TestDeviceNodes(t *testing.T) {
 	}
 }
 
-// A device that cannot be used is published, and neither healthy nor given out, whatever the
-// operator ignores or allows.
+// A device that cannot be used is published as unhealthy and never given out, whatever the operator
+// ignores or allows.
 func TestUnusableDevices(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.Health.Enabled, cfg.Reserve.Unhealthy = false, "allow"

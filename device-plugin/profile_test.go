@@ -59,8 +59,8 @@ func TestProfileThatIsNoProfile(t *testing.T) {
 	}
 }
 
-// A profile's file that never answers, as on a network file system that hangs,
-// keeps neither the first message nor Reserve from coming.
+// A profile's file that never answers, for example on a network file system that hangs, delays
+// neither the first message nor Reserve.
 func TestProfileThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, _, _, _ := onStage(1, DefaultConfig())

@@ -108,7 +108,8 @@ func TestReleaseOutlivesARestart(t *testing.T) {
 	})
 }
 
-// An order that lies too far ahead is of a clock that was set back, and a broken one is none.
+// An order too far in the future was written before a clock was set back. A broken order counts as
+// none.
 func TestReleasesThatAreNone(t *testing.T) {
 	dir, now := t.TempDir(), time.Now()
 	order(t, dir, now.Add(LongestRelease+time.Minute))

@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/testlog"
 )
 
-// What to type fits the reason: a reset only where a reset helps.
+// The commands fit the fault: the plugin suggests a reset only if a reset helps.
 func TestRemedy(t *testing.T) {
 	const reset = "nvidia-smi --gpu-reset -i GPU-1"
 	for reason, tc := range map[string]struct {
@@ -71,8 +71,8 @@ func TestRemedy(t *testing.T) {
 	}
 }
 
-// The log says what to type where doctor does not come: of what takes a while to be seen, and of what is
-// seen while tasks run. It says so no more once the GPU is well.
+// The log suggests commands for faults that doctor cannot show: those that take a while to appear,
+// and those that appear while tasks run. Once the GPU is well, the log no longer does.
 func TestLogNamesTheRemedy(t *testing.T) {
 	var log testlog.Buffer
 	p := New(Options{Log: hclog.New(&hclog.LoggerOptions{Output: &log})})

@@ -32,8 +32,8 @@ func (d *slowDriver) Sample(ids []string) map[string]gpu.Sample {
 	return d.stage.Sample(ids)
 }
 
-// Whoever asks while a reading runs gets it, and one of the devices that it was
-// not about; a driver that is slower than the caller waits gives what there is.
+// Callers that ask during a reading share its result. If they asked about other devices, they share
+// one more reading. If the driver is too slow, they get what there is.
 func TestReadingsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sampler{backend: &slowDriver{}}
@@ -55,8 +55,8 @@ func TestReadingsAreShared(t *testing.T) {
 	})
 }
 
-// What the plugin does every second it does on the whole second, so that a node at
-// rest is woken once for all of it.
+// All work that the plugin does every second runs on the whole second, so an idle node wakes once
+// for all of it.
 func TestTimersFireTogether(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.StateDir = t.TempDir()
@@ -162,8 +162,8 @@ func (c *counting) Scan() (gpu.Inventory, error) {
 	return c.stage.Scan()
 }
 
-// An application may provoke as many errors as it likes: they are counted, and take
-// neither the driver's time nor the log.
+// However many errors an application provokes, the plugin only counts them: they cost no driver
+// calls and no log lines.
 func TestFloodOfApplicationErrors(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.StateDir = ""

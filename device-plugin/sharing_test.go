@@ -294,7 +294,7 @@ func TestFaultOfASharedGPU(t *testing.T) {
 	})
 }
 
-// What a GPU does is told once, whatever number of parts it has.
+// Statistics of a GPU are published once, however many parts it has.
 func TestStatisticsOfASharedGPU(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, _, _, _ := onStage(2, shared(TimeSlicing))
@@ -420,8 +420,8 @@ func TestFormsThatWaitForNobody(t *testing.T) {
 	})
 }
 
-// What a task gets by MPS: its share of threads and memory for each part, the pipe directory of
-// its GPU's daemon, and no parts of GPUs whose daemons are different ones.
+// Under MPS a task gets its share of threads and memory for each part, and the pipe directory of
+// its GPU's daemon. It gets no parts of GPUs with different daemons.
 func TestReserveByMPS(t *testing.T) {
 	control, err := mpstest.Install(t.TempDir())
 	if err != nil {

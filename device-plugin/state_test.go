@@ -80,7 +80,7 @@ func TestBadStateFile(t *testing.T) {
 	}
 }
 
-// What cannot be written while a disk is full is written once it has room again.
+// State that could not be written to a full disk is written once the disk has room.
 func TestStateIsWrittenWhenTheDiskHasRoomAgain(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.StateDir = t.TempDir()
@@ -150,8 +150,8 @@ func TestUnusableStateDir(t *testing.T) {
 	}
 }
 
-// An error that was contained in one MIG instance is no fault of the others, though Xid 48
-// named all of the GPU; a fault of their own is.
+// An error that was contained in one MIG instance is no fault of the other instances, although Xid
+// 48 names the whole GPU. A fault of their own is.
 func TestContainedErrorOfAMIGInstance(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
 	type event struct {

@@ -18,9 +18,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
 )
 
-// What GPUs do while a job runs says its application class: first a job that
-// draws all the power it may, then one that streams memory; what is remembered
-// goes into the next run.
+// The application class of a job follows from what its GPUs do: first for a job that draws all its
+// power, then for one that streams memory. The next run starts with the remembered class.
 func TestClassify(t *testing.T) {
 	t.Parallel()
 	box := newGPUBox(t, nvmltest.H200(2), "")

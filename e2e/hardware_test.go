@@ -28,7 +28,7 @@ import (
 // GPU that drivers of our own play, which tries the test itself.
 const realGPUs = "E2E_GPUS"
 
-// machine is a client with this machine's GPUs, or with one that is played.
+// machine is a client with this machine's GPUs, or with emulated ones.
 type machine struct {
 	*bed
 	node string
@@ -216,8 +216,8 @@ func (m *machine) busyFile() string {
 	return path
 }
 
-// What a user does with GPUs, on GPUs: Nomad has them, they are measured, a job goes on from its
-// checkpoint, its class is seen from what it does.
+// A user's tasks on real GPUs: Nomad lists them, they are measured, a job continues from its
+// checkpoint, and its class follows from what it does.
 func TestHardware(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "")

@@ -19,9 +19,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
-// TestHostile: what somebody may send to an agent that serves a Nomad with
-// access control, and what must not come of it. Each part leaves the agent as it
-// found it; a new attack is a new part.
+// TestHostile sends what an attacker may send to an agent of a Nomad with access control, and
+// checks that it does no harm. Each part leaves the agent as it found it; a new attack is a new
+// part.
 func TestHostile(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, placerScores[:2], cluster.Options{ACL: true})
@@ -190,7 +190,7 @@ func testUnregisteredPreemptsNothing(t *testing.T, h *hostileBed) {
 		}
 		return ""
 	})
-	// Whoever may, gets his way, once his job is registered.
+	// A caller with the right to register gets his way.
 	if status, text := h.agent.send(http.MethodPut, "/v1/jobs", h.Token, `{"Job": `+gated("default", "thief", 8, 100, "")+`}`); status != http.StatusOK {
 		t.Errorf("with the right: status %d: %s", status, text)
 	}

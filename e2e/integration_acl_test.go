@@ -120,7 +120,8 @@ func testCommandsHide(t *testing.T, b *bed, user []string) {
 	}
 }
 
-// testAPIHides: the agent, which sees everything, tells no more than Nomad.
+// testAPIHides: the agent's own token sees everything, but the agent tells a caller only what Nomad
+// would.
 func testAPIHides(t *testing.T, b *bed, agent *palAgent, userToken string) {
 	for _, c := range []struct {
 		path, token string

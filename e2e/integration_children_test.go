@@ -120,8 +120,8 @@ func testPayload(t *testing.T, b *bed) {
 	b.purge(child, other, "withpay")
 }
 
-// What only Nomad knows, here a client's networks, is asked by a dry run of the child, as a child,
-// before it is written.
+// Only Nomad knows a client's networks. So the placer asks by a dry run of the child before it
+// writes the child.
 func testChildDryRun(t *testing.T, b *bed) {
 	j := parameterized("network", "optional")
 	j.groups[0].extra = `

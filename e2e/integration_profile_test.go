@@ -56,7 +56,7 @@ func TestProfiles(t *testing.T) {
 	do("GPU-1-0", "profile", "build", "-o", filepath.Join(b.dir, "q.json"), table)
 	do("GPU-1-0", "profile", "build", "-cluster", "-o", filepath.Join(b.dir, "r.json"))
 
-	// What cannot be is refused before anything is written.
+	// An impossible profile is refused before anything is written.
 	for _, c := range []struct{ text, want string }{
 		{"gpu,app,time\nGPU-9-9,A,1\n", `bad.csv:2: GPU "GPU-9-9"`},
 		{"gpu,app,time\nGPU-1-0,A,-1\n", "bad.csv:2: time -1"},

@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// TestReload: SIGHUP puts a new configuration in force, and one that is wrong
-// leaves the old one there, while gangs run on.
+// TestReload: SIGHUP applies a new configuration. If the new one is wrong, the old one stays in
+// force. Gangs keep running.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, placerScores[:2], cluster.Options{})

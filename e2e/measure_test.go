@@ -183,9 +183,9 @@ func voidJob(name string) *api.Job {
 	return job
 }
 
-// A GPU whose task neither uses nor names it is not measured, though an operator ordered it: Nomad
-// says that an allocation has it. nomad-pal measure measures the others by jobs of its own, and
-// this one once it is free.
+// A task holds this GPU, but neither uses nor names it. An operator orders its measurement: it is
+// not measured, because Nomad says that an allocation has it. nomad-pal measure measures the others
+// by jobs of its own, and this one once it is free.
 func TestGPUsThatTasksHoldAreNotMeasured(t *testing.T) {
 	t.Parallel()
 	box := newMeasuringBox(t, 3, "manual")

@@ -16,8 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
-// settle waits until each job is as its author wants it, and says of each that does not come to it.
-// A running job whose author asks for more waits behind all the others.
+// settle waits until each job is as its author wants it, and reports each that does not get there.
+// A running job whose author requests more waits behind all others.
 func settle(c *chaos, authors []*chaosAuthor, lacks func(*chaosAuthor, *written) string) {
 	ctx, cancel := patience.Context(c.t.Context(), patience.Limits{Still: 4 * time.Minute, Moves: c.Moves})
 	defer cancel()
@@ -92,8 +92,9 @@ func (a *chaosAuthor) lacks(w *written) string {
 	return cmp.Or(w.differs(info), a.unfinished(w, info, len(live), len(done)))
 }
 
-// hung reports whether Nomad's client runs an allocation no more and does not know: after its node was purged it was told
-// to kill it, then got it again, and has done nothing since. Seen once in fifteen runs on two busy cores, on 1.11.3.
+// hung reports whether Nomad's client has stopped running an allocation without noticing. After its
+// node was purged, the client was told to kill the allocation, got it again, and has done nothing
+// since. Seen once in fifteen runs on two busy cores, on 1.11.3.
 func hung(s *api.AllocationListStub) bool {
 	if s.DesiredStatus != "run" || s.ClientStatus != "running" {
 		return false
@@ -108,9 +109,9 @@ func hung(s *api.AllocationListStub) bool {
 	return len(s.TaskStates) > 0
 }
 
-// poke has Nomad look at a job once, as nomad job eval does, that has waited for a while: of one that waits for room
-// it may have lost the evaluation when a node was purged ("existing blocked evaluation is neither tracked as captured or
-// escaped"; seen on 1.11.3).
+// poke evaluates a job once, as nomad job eval does, after it has waited for a while. Nomad may
+// have lost the evaluation of a job that waits for room when a node was purged ("existing blocked
+// evaluation is neither tracked as captured or escaped"; seen on 1.11.3).
 func (a *chaosAuthor) poke(w *written) {
 	switch {
 	case w.waits.IsZero():

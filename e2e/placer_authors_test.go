@@ -30,7 +30,7 @@ func TestPlacerAuthors(t *testing.T) {
 	t.Parallel()
 	seed, seconds, pause := uint64(number("PLACER_AUTHORS_SEED", 1)), number("PLACER_AUTHORS_SECONDS", 10), number("PLACER_AUTHORS_FAULTS", 3)
 	t.Logf("seed %d", seed)
-	const server = "server {\n  failover_heartbeat_ttl = \"20s\"\n}\n" // what has ended is to be seen
+	const server = "server {\n  failover_heartbeat_ttl = \"20s\"\n}\n" // the test must see which jobs have ended
 	c := newChaos(t, seed, server, strings.Replace(chaosConfig, "queue {", "queue {\n  order = \"priority\"\n  quantum = \"1s\"", 1))
 	defer c.watch()()
 	defer c.revive()()
@@ -135,7 +135,7 @@ func (c *chaos) calm() {
 	c.lift()
 }
 
-// chaosAuthor has some jobs, to which nobody else but the placers does anything.
+// chaosAuthor has some jobs. Only he and the placers change them.
 type chaosAuthor struct {
 	*chaos
 	name string
@@ -153,7 +153,8 @@ type written struct {
 	gone     bool // stopped or purged
 	purged   bool
 	touched  uint64 // JobModifyIndex of a job of Nomad's alone, as its author left it
-	// waits is since when a job of Nomad's alone has been seen to wait in the end; evaluated: Nomad was told to look at it.
+	// waits is since when a job without a gate has been waiting at the end; evaluated: the test has
+	// evaluated it.
 	waits     time.Time
 	evaluated bool
 	log       []string
@@ -204,7 +205,7 @@ func (a *chaosAuthor) act() {
 	a.watchIt(w)
 }
 
-// watchIt has the observer watch a gang that is to be whole or not at all.
+// watchIt makes the observer watch a gang that must be whole or absent.
 func (a *chaosAuthor) watchIt(w *written) {
 	n := 0
 	for _, g := range w.spec.groups {

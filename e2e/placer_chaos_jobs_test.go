@@ -19,7 +19,7 @@ type story struct {
 	ends     []string // how a job of this kind may end
 	// step goes on with the job and says how it has ended, "" before.
 	step  func() string
-	at    int // what step has come to
+	at    int // how far step has got
 	since time.Time
 	asked time.Time // when explain was asked last
 }

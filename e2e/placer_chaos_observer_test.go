@@ -36,13 +36,13 @@ func lost(a *api.AllocationListStub) *api.AllocationListStub {
 	return stopping(a)
 }
 
-// received is what its client was given again after it had been told to end it.
+// received are allocations that a client got again after it was told to end them.
 func received(a *api.AllocationListStub) *api.AllocationListStub {
 	a.TaskStates = map[string]*api.TaskState{"main": {Events: []*api.TaskEvent{{Type: api.TaskReceived}, {Type: api.TaskStarted}, {Type: api.TaskKilling}, {Type: api.TaskReceived}}}}
 	return a
 }
 
-// What the chaos run watches for is seen where it happens, and not elsewhere.
+// The observer reports each violation that it watches for, and nothing else.
 func TestChaosObserver(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -95,7 +95,7 @@ func TestChaosObserver(t *testing.T) {
 	}
 }
 
-// What was seen to have ended has its GPUs no more, though a client takes it up again.
+// An allocation that has ended no longer holds its GPUs, even if a client starts it again.
 func TestChaosObserverTakenUpAgain(t *testing.T) {
 	t.Parallel()
 	e := newObserver(func(...any) {})
@@ -112,8 +112,8 @@ func TestChaosObserverTakenUpAgain(t *testing.T) {
 	}
 }
 
-// A gang that is whole again in between has a new minute; one that its author
-// stopped is none.
+// A gang that was whole in between gets another minute. A gang that its author stopped does not
+// count.
 func TestChaosObserverForgets(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -200,8 +200,8 @@ func TestChaosStrays(t *testing.T) {
 	}
 }
 
-// A member that ended by itself while its client was down was not killed, though the client, when
-// it is back, cannot restore its task and asks for its end.
+// A member that ended by itself while its client was down was not killed, even if the client cannot
+// restore its task afterwards and asks for its end.
 func TestChaosKilled(t *testing.T) {
 	t.Parallel()
 	const notRestored = "Failed Restoring Task"

@@ -55,7 +55,7 @@ func number(name string, otherwise int) int {
 	return otherwise
 }
 
-// What the clock of a run goes by.
+// What bounds a run.
 const (
 	chaosHeartbeat = 5 * time.Second // a silent node is down after twice this
 	// stalled is how long no job may end before the run is given up, as counted on an idle machine.
@@ -100,14 +100,14 @@ type chaos struct {
 	stories  []*story
 	ended    map[string]int // by kind and end
 	faults   map[string]int
-	mend     func() // ends the lasting fault, nil where there is none
+	mend     func() // ends the lasting fault; nil if there is none
 	mendAt   time.Time
 	files    []string // those of the plugins, at the beginning
 	claimed  map[string]bool
 	lost     map[process]string // what clients forgot when they were killed, and when
 	exempt   int                // those of them that were left over
 	bouncing sync.Mutex
-	// dress changes what jobs of the run are; nil leaves them as they are.
+	// dress changes the jobs of the run before they are submitted; nil changes nothing.
 	dress func(job) job
 	// atAgents counts the jobs that an agent registered.
 	atAgents int

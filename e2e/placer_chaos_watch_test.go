@@ -167,7 +167,7 @@ func killed(a *api.AllocationListStub) bool {
 	return false
 }
 
-// watch looks again and again until it is told to end.
+// watch checks again and again until stopped.
 func (c *chaos) watch() (end func()) {
 	ctx, cancel := context.WithCancel(c.t.Context())
 	var watching sync.WaitGroup
@@ -270,8 +270,8 @@ func (e *observer) owners(allocs []*api.AllocationListStub) []string {
 	return twice
 }
 
-// takenUpAgain reports whether a client was given an allocation again that it had been told to end. It may say that it runs,
-// and run no task of it: see [hung].
+// takenUpAgain reports whether a client got an allocation again that it had been told to end. The
+// client may report it as running without running any of its tasks: see [hung].
 func takenUpAgain(a *api.AllocationListStub) bool {
 	for _, s := range a.TaskStates {
 		was := false

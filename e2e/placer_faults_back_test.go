@@ -13,10 +13,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// TestPlacerBroughtBack: a placer was killed right after its registering had
-// replaced what the author did in the milliseconds before. The next one makes it
-// what its author made of it. The first placer's part is played here: the race
-// takes luck.
+// TestPlacerBroughtBack: a placer registers a job, overwrites what the author did some milliseconds
+// before, and is killed at once. The next placer restores the author's version. The test plays the
+// first placer, as the race needs luck.
 func TestPlacerBroughtBack(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, [][]float64{{1, 1}, {1, 1}}, cluster.Options{})

@@ -77,9 +77,9 @@ func testNodeDown(t *testing.T, b *bed) {
 	b.purge("mobile")
 }
 
-// A node is away while its member ends, as the job allows. When it is back, all
-// have done their work: the gang has ended, though Nomad calls the job pending
-// until lost_after has passed.
+// A member ends while its node is away, which the job allows. When the node is back, all members
+// have done their work and the gang has ended, although Nomad calls the job pending until
+// lost_after has passed.
 func testDoneWhileDisconnected(t *testing.T, b *bed) {
 	j := gang("away", 2, 4)
 	j.groups[0].extra = "disconnect {\n lost_after = \"1h\"\n}\n"

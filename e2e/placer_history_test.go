@@ -20,8 +20,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/accounting/accountingtest"
 )
 
-// What history and usage say is what Nomad's clients ran, over a restart of the agent, also of jobs that Nomad has
-// forgotten; simulate plays them.
+// history and usage report what Nomad's clients ran, across a restart of the agent and for jobs
+// that Nomad has forgotten. simulate can play these jobs.
 func testHistory(t *testing.T, b *bed) {
 	b.stopAgent()
 	b.config += "retries = 0\n" + fmt.Sprintf("history {\n  database = %q\n}\n", filepath.Join(t.TempDir(), "history.db"))
@@ -152,7 +152,7 @@ func (h *hours) submit() {
 	j.meta = fmt.Sprintf("pal_class = %q", "ABCD"[h.random.IntN(4):][:1])
 	ends := true
 	switch h.random.IntN(4) {
-	case 0: // one that is given up may stay pending
+	case 0: // a job that was given up may stay pending
 		ends = false
 		j.script = "exit 3"
 		j.groups[0].extra = "restart {\n      attempts = 0\n      mode     = \"fail\"\n    }"

@@ -39,7 +39,7 @@ func (j job) hcl() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "job %q {\n  type = %q\n  %s\n  meta {\n    %s\n  }\n", j.id, j.kind, j.extra, j.meta)
 	logs := ""
-	if !strings.Contains(j.script, "echo ") { // nothing to log, for which each task takes a process of Nomad
+	if !strings.Contains(j.script, "echo ") { // no logs: for them Nomad starts a process per task
 		logs = "logs {\n        disabled = true\n      }"
 	}
 	for _, g := range j.groups {

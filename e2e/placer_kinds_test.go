@@ -40,8 +40,8 @@ func testMoved(_ *testing.T, b *bed) {
 	b.purge("mover")
 }
 
-// forget removes a variable, for the tests that follow. The agent of this test
-// has it in memory; the next reads it again.
+// forget removes a variable before the next test. The agent of this test still has it in memory;
+// the next agent reads it again.
 func (b *bed) forget(path string) {
 	b.t.Helper()
 	b.stopAgent()
@@ -61,8 +61,8 @@ func testQuota(t *testing.T, b *bed) {
 	b.purge("beyond")
 }
 
-// A user runs no more than the tenant's limit of users allows, and others go on; status lists what users
-// have.
+// A user runs no more than the tenant's limit per user allows, and other users go on. status lists
+// what users have.
 func testUserLimit(t *testing.T, b *bed) {
 	within, beyond, other := gang("within", 2, 1), gang("beyond", 2, 1), gang("other", 2, 1)
 	within.meta, beyond.meta, other.meta = `pal_user = "ada"`, `pal_user = "ada"`, `pal_user = "bob"`

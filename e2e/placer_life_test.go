@@ -147,9 +147,8 @@ func testDiesPreempting(t *testing.T, b *bed) {
 	b.purge("halfway")
 }
 
-// A gang that does its work in the moment in which it is to be stopped for
-// another one has done it: Nomad, and a placer that looks at the job only, would
-// run it again.
+// A gang finishes in the moment in which the placer stops it for another gang. It has ended: Nomad,
+// and a placer that looks at the job only, would run it again.
 func testDoneWhileStopping(t *testing.T, b *bed) {
 	j := gang("done", 4, 4)
 	flag := filepath.Join(b.dir, "done")

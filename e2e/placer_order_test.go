@@ -94,7 +94,7 @@ func (b *bed) sweep() {
 	b.untilSays("status", " 8 free")
 }
 
-// What one tenant borrows comes back when its owner wants it, from gangs that allow it.
+// GPUs that a tenant borrows come back when their owner needs them, from gangs that may be stopped.
 func testReclaim(t *testing.T, b *bed) {
 	for i := range 2 {
 		j := gang(fmt.Sprint("borrows-", i), 1, 4)
@@ -109,7 +109,7 @@ func testReclaim(t *testing.T, b *bed) {
 	b.sweep()
 }
 
-// What a namespace has used counts against it for the next placer, too.
+// Past usage of a namespace counts against it under the next placer, too.
 func testUsage(t *testing.T, b *bed) {
 	b.run(of("product", gang("long", 2, 4)))
 	b.untilTenants("product runs", map[string]int{"product": 8})

@@ -93,7 +93,7 @@ func serversOf(host string) []int {
 	return nil
 }
 
-// leader is Nomad's, or a server where there is none.
+// leader is Nomad's leader, or any server if there is none.
 func (p *partitions) leader() int {
 	for _, s := range p.Servers() {
 		if at, err := s.API().Status().Leader(); err == nil {

@@ -57,7 +57,8 @@ func TestPartitionsHoldGPUs(t *testing.T) {
 	}
 }
 
-// What a task tells is wrong, unless Nomad alone placed it beside one that was lost with its node.
+// What a task reports is a fault, unless Nomad alone placed that task while another one was lost
+// with its node.
 func TestPartitionsRank(t *testing.T) {
 	t.Parallel()
 	e := newObserver(func(...any) {})

@@ -54,7 +54,7 @@ func TestPlacerPartitions(t *testing.T) {
 	}
 }
 
-// What a run goes by.
+// What bounds a run.
 const (
 	perRound = 8 // faults, which overlap
 	// lostAfter is when members of jobs with a disconnect block are lost, after their node is disconnected.
@@ -267,7 +267,7 @@ func (p *partitions) turn() {
 	}
 }
 
-// settle looks whether the cluster has come to itself after a round.
+// settle waits until the cluster has recovered after a round.
 func (p *partitions) settle() {
 	p.t.Helper()
 	if time.Since(p.looked) < time.Second {

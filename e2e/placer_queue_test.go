@@ -42,8 +42,8 @@ func (b *bed) killAgent() {
 	}
 }
 
-// Nothing tells how long a job runs, until it has reported its progress twice: then its end is foretold. One that
-// writes nonsense is told what to write.
+// Nothing tells how long a job runs until it has reported its progress twice: then explain has an
+// expected end. A job that writes nonsense learns what to write.
 func testProgress(t *testing.T, b *bed) {
 	reports, nonsense := gang("reports", 2, 1), gang("nonsense", 1, 1)
 	reports.meta, nonsense.meta = `pal_progress = "true"`, `pal_progress = "true"`
@@ -100,8 +100,8 @@ func testMoreGoToTheEnd(t *testing.T, b *bed) {
 	b.purge("patient", "greedy")
 }
 
-// The placer learns how long jobs of a name run, and the next one knows: of two
-// that wait, the one that is known to be short goes first.
+// The placer learns how long jobs of a name run, and the next placer knows. Of two waiting jobs,
+// the one that is known to be short goes first.
 func testRunTimesSurvive(t *testing.T, b *bed) {
 	quick := gang("quick", 4, 4)
 	quick.script = "exec sleep 1"
@@ -210,8 +210,8 @@ func (b *bed) types(id, advice string) {
 	}
 }
 
-// pal_on_failure = "member": the others run on as they are, and the lost one
-// gets a GPU of another node.
+// pal_on_failure = "member": the other members keep running, and the lost one gets a GPU of another
+// node.
 func testMemberReplaced(t *testing.T, b *bed) {
 	j := gang("elastic", 4, 1)
 	j.meta = `pal_on_failure = "member"`

@@ -172,7 +172,7 @@ func testRegistersAgain(t *testing.T, b *bed) {
 	b.purge("twice")
 }
 
-// What the agent cannot do, Nomad does; what Nomad refuses, nobody does.
+// If the agent cannot register a job, Nomad does. If Nomad refuses the job, nobody registers it.
 func testRegistersElsewhere(t *testing.T, b *bed) {
 	b.until("the agent has its API", b.agentUp)
 	out, code := b.palJob("run", gang("nobody", 1, 1).hcl(), "-detach", "-pal-address", "http://127.0.0.1:1")

@@ -61,8 +61,9 @@ func (b *bed) gpuOfPart(j job) string {
 	return gpuOfID(got)
 }
 
-// A service takes an idle GPU first, then the best neighbour, and both sides are told what that
-// costs. The members of a gang take a GPU each. Who asks for GPUs gets no parts.
+// A service takes an idle GPU first, then the best neighbour, and explain tells both sides what
+// that costs. Each member of a gang takes a GPU of its own. A job that requests whole GPUs gets no
+// parts.
 func testNeighbours(t *testing.T, b *bed) {
 	service := func(id, class string) job {
 		j := part(id, fmt.Sprintf("pal_class = %q", class), 1)

@@ -174,8 +174,8 @@ func testShellInScripts(t *testing.T, b *bed) {
 	b.purge("piped")
 }
 
-// At a terminal, a session has one of its own, of the same size; keys reach the command, and its exit
-// code comes back.
+// A session typed at a terminal gets a terminal of the same size. Keys reach the command, and its
+// exit code comes back.
 func testShellAtTerminal(t *testing.T, b *bed) {
 	cmd, master, shown := b.atTerminal(smallShell("terminal", "--", "sh")...)
 	b.untilHeard(shown, `Job "terminal" runs on node node-`, "# ")

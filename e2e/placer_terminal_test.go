@@ -105,7 +105,7 @@ func (b *bed) nodesOf(id string) map[int]string {
 	return nodes
 }
 
-// The logs of all ranks are told apart; -n, -rank and -stderr choose; -f goes on.
+// The logs of all ranks are labelled. -n, -rank and -stderr choose among them; -f follows them.
 func testLogs(t *testing.T, b *bed) {
 	j := gang("talk", 3, 1)
 	j.script = `for i in $(seq 1 30); do echo rank $NOMAD_ALLOC_INDEX line $i; done; echo bad $NOMAD_ALLOC_INDEX >&2; ` +

@@ -39,7 +39,7 @@ func (b *bed) scene(name string, test func(*testing.T, *bed)) {
 	})
 }
 
-// runs runs a job and waits until it has so many GPUs, which it returns.
+// runs submits a job, waits until it has n GPUs, and returns these.
 func (b *bed) runs(j job, gpus int) []string {
 	b.t.Helper()
 	b.run(j.hcl())

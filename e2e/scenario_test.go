@@ -277,7 +277,7 @@ func (p *clusters) take(t *testing.T, s scenario.Scenario) *realNomad {
 	return &realNomad{Cluster: clustertest.StartFor(p.t, t, options), times: times, unhealthy: map[int]map[int]bool{}}
 }
 
-// again is a cluster on which a scenario was played already, nil if there is none.
+// again is a cluster of an earlier scenario to use again, nil if there is none.
 func (p *clusters) again(heartbeat time.Duration) *realNomad {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -23,7 +23,7 @@ import (
 
 const partsOfH200 = "nvidia/gpu.shared/NVIDIA H200-SHARED"
 
-// inParts is a client with one emulated GPU, in so many parts; 1 is whole.
+// inParts is a client with one emulated GPU in n parts; 1 is a whole GPU.
 func inParts(gpu string, replicas int) cluster.Client {
 	return cluster.Client{Inventory: emulatedGPU(gpu, ""), PluginHCL: sharingHCL(replicas)}
 }
@@ -186,8 +186,8 @@ func all(health string) func(map[string]string) bool {
 	}
 }
 
-// A GPU that a task holds keeps its form until the task ends, from whole to parts, to another
-// number of parts, and back; what runs can be restarted meanwhile, and nothing new starts.
+// A GPU keeps its form (whole, or its number of parts) until the task that holds it ends. Meanwhile
+// Nomad can restart that task, and nothing new starts there.
 func TestSharingChangesUnderRunningTasks(t *testing.T) {
 	t.Parallel()
 	c := clustertest.Start(t, cluster.Options{HeartbeatTTL: cluster.NeverLost, Bin: binaries(t), Clients: []cluster.Client{inParts("GPU-a", 1)}})

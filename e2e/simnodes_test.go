@@ -46,7 +46,7 @@ func simulate(t *testing.T, binary string, c *cluster.Cluster, nodes int) *clust
 	return s
 }
 
-// simJob asks for GPUs on simulated nodes, for so many seconds or, when "", forever.
+// simJob requests GPUs on simulated nodes and runs for these seconds; "": until it is stopped.
 func simJob(t *testing.T, id string, count int, seconds string) *api.Job {
 	t.Helper()
 	meta := ""

@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(guard.Main(m)) }
 
-// The program of checkpoint.nomad.hcl, without PyTorch: SIGTERM has it write a checkpoint and end with an
-// error; the next run goes on with the step after.
+// The program of checkpoint.nomad.hcl, without PyTorch. On SIGTERM it writes a checkpoint and ends
+// with an error; the next run continues with the step after it.
 func TestCheckpointProgram(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {

@@ -54,7 +54,7 @@ func TestExplainFoundIsExplain(t *testing.T) {
 	})
 }
 
-// What was found answers as long as nothing has changed that it depends on.
+// A remembered result stays valid until something changes that it depends on.
 func TestFoundAnswers(t *testing.T) {
 	c := bigCluster(t, 4, 0)
 	g, p := SingleGPUs("g", ClassA, 4), Policy{Name: PAL}
@@ -92,7 +92,7 @@ func TestFoundAnswers(t *testing.T) {
 	}
 }
 
-// A search that avoided outliers answers one that does not where none is free.
+// A search that avoids outliers also answers one that does not, if no outlier is free.
 func TestFoundWithoutOutliersAnswers(t *testing.T) {
 	c := bigCluster(t, 4, 0)
 	g, p := SingleGPUs("g", ClassA, 4), Policy{Name: PAL}

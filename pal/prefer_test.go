@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// What a gang prefers goes before cost, as long as all of it fits there; after
-// that anything that is eligible does.
+// If the whole gang fits on the GPUs that it prefers, preference goes before cost. Otherwise any
+// eligible GPU will do.
 func TestPreferences(t *testing.T) {
 	var ns []Node
 	for n, score := range []PMScore{1, 2, 3} {

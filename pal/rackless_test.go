@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Of a limit to one rack it is said that no node names its rack, unless one does.
+// If a gang is limited to one rack, the reason is that no node names its rack, unless one does.
 func TestNoRackIsKnown(t *testing.T) {
 	for rack, want := range map[string]bool{"": true, "r1": false} {
 		var nodes []Node

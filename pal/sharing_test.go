@@ -67,7 +67,8 @@ func TestBesideIsGavels(t *testing.T) {
 	}
 }
 
-// Who had a part before is nobody's neighbour, though a search hides the part from the gang.
+// The previous holder of a part is nobody's neighbour, although a search hides the part from the
+// gang.
 func TestFormerOccupant(t *testing.T) {
 	var nodes []Node
 	for _, id := range []string{"a", "b"} {
@@ -101,8 +102,8 @@ func TestFormerOccupant(t *testing.T) {
 	}
 }
 
-// What neighbours cost does not depend on the order in which a map lists them: sums of three
-// numbers differ in their last digit by order.
+// The cost of neighbours does not depend on the order of a map, although sums of three numbers can
+// differ in their last digit by order.
 func TestNeighboursAddUpInOneOrder(t *testing.T) {
 	var gpus []GPU
 	for i := range 12 {

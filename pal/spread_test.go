@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A spread never keeps a gang out that fits, and is as sound as any placement;
-// what is said of it is said of the same GPUs.
+// Spreading never keeps out a gang that fits, and is as sound as any placement. Its reasons are
+// about the GPUs that it chose.
 func TestSpreadIsSound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := draw(t)

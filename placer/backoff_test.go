@@ -16,8 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
 )
 
-// Where records cannot be written, cycles go on, the status says so, and they are
-// tried again at growing intervals until they can be.
+// If records cannot be written, cycles go on, status says so, and the placer retries at growing
+// intervals.
 func TestRecordsThatCannotBeWritten(t *testing.T) {
 	broken, tries := true, 0
 	p := placerAt(t, func(w http.ResponseWriter, r *http.Request) {

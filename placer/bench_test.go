@@ -61,7 +61,7 @@ func benchState(nodes, waiting int) (*cluster.State, *profile.Profile, error) {
 	}
 	for i := range waiting {
 		job := benchJob(fmt.Sprintf("job-%04d", i), uint64(i+1))
-		job.Version, job.SubmitTime = new(uint64), new(time.Now().UnixNano()+int64(i)) // nothing before it is to be read, nor is it overdue
+		job.Version, job.SubmitTime = new(uint64), new(time.Now().UnixNano()+int64(i)) // it has no earlier versions to read, and is not overdue
 		s.PutJob(rewrite.Gate(job))
 	}
 	p, err := profile.Build(samples, profile.DefaultOptions(), nil)
@@ -114,9 +114,9 @@ func fill(s *cluster.State, from, to int) {
 	}
 }
 
-// pass is the work of one cycle beside talking to Nomad, after an event about
-// one allocation: bring the view and the queue up to date, decide, work out
-// reasons and pins. Nothing is committed: the queue is as before.
+// pass is the work of one cycle except talking to Nomad, after an event about one allocation:
+// update the view and the queue, decide, work out reasons and pins. It commits nothing, so the
+// queue stays as it was.
 func (p *Placer) pass(b testing.TB, want int) {
 	now := time.Now()
 	for _, a := range p.m.State.AllocsOf(cluster.JobKey{Namespace: "default", ID: "busy7"}) {
@@ -280,7 +280,7 @@ func BenchmarkEvent(b *testing.B) {
 	report(b, took, 1)
 }
 
-// crowded is a placer on a full cluster on which so many wait.
+// crowded is a placer on a full cluster with n waiting gangs.
 func crowded(b testing.TB, nodes, waiting int) *Placer {
 	s, prof, err := benchState(nodes, waiting)
 	if err != nil {
@@ -311,8 +311,7 @@ func TestCycleLooksAtWhatChanged(t *testing.T) {
 	}
 }
 
-// What is shown of waiting gangs takes a look at the cluster for each kind of them, not for
-// each of them.
+// Explaining waiting gangs searches the cluster once per kind of gang, not once per gang.
 func TestPublishLooksOnceForWhatIsAlike(t *testing.T) {
 	few, many := testing.AllocsPerRun(3, publisher(t, 10, 100)), testing.AllocsPerRun(3, publisher(t, 300, 100))
 	if many > 3*few {

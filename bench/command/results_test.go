@@ -19,7 +19,7 @@ func TestInvocation(t *testing.T) {
 	}
 }
 
-// A result file is there as a whole, or as it was.
+// A result file is written whole, or stays as it was.
 func TestWriteAndRead(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"r.json", "r.json.gz"} {

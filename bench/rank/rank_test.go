@@ -69,8 +69,8 @@ func TestHalfAGangGivesUp(t *testing.T) {
 	}
 }
 
-// When one rank is stopped, the others are told; the gang goes on from its
-// checkpoint and pays for the restart.
+// When one rank is stopped, the others notice. The gang continues from its checkpoint and pays for
+// the restart.
 func TestGangResumesFromItsCheckpoint(t *testing.T) {
 	r := listen(t, time.Minute)
 	r.Expect(Gang{Job: "j", Ranks: 2, Iterations: 20, Iteration: 30 * time.Millisecond, Class: "A", Penalty: 1, Restart: 50 * time.Millisecond})
@@ -149,8 +149,8 @@ func until(t *testing.T, ok func() bool) {
 	patience.Eventually(t, "it happens", ok)
 }
 
-// What a gang loses to the talking and to the machine's other work, its next
-// iterations make good: GPUs do not wait for either.
+// A gang makes up in its next iterations for time lost to messages and to the machine's other work:
+// real GPUs would not wait for either.
 func TestAGangMakesUpForItsDelays(t *testing.T) {
 	r := listen(t, time.Minute)
 	r.Expect(Gang{Job: "j", Ranks: 1, Iterations: 2, Iteration: time.Second, Class: "A", Penalty: 1})

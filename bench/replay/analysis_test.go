@@ -39,8 +39,7 @@ func TestRatio(t *testing.T) {
 	}
 }
 
-// What did not finish counts until the end of the run, which may be later than
-// anything that its jobs show.
+// An unfinished job counts until the end of the run, even if its last event is earlier.
 func TestAtLeast(t *testing.T) {
 	t.Parallel()
 	r := Result{Took: 40 * time.Second, Jobs: []JobResult{job("a", 2, 0, 2, 20), job("b", 2, 10, -1, -1), job("never submitted", 2, -1, -1, -1)}}
@@ -95,8 +94,7 @@ func TestMedian(t *testing.T) {
 	}
 }
 
-// job is submitted, complete and finished so many seconds after the start of the
-// run; -1: never.
+// job was submitted, complete and finished at these seconds after the start of the run; -1: never.
 func job(id string, allocations, submit, start, finish int) JobResult {
 	at := func(s int) time.Time {
 		if s < 0 {

@@ -51,8 +51,8 @@ func TestHandovers(t *testing.T) {
 	}
 }
 
-// The simulator is told what each start took that found GPUs free, but for those
-// that waited by choice, and how much longer GPUs of another gang took.
+// The simulator gets the time that starts on free GPUs took (without gangs that waited by choice),
+// and how much longer starts on another gang's GPUs took.
 func TestStartingAndEnding(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -88,7 +88,7 @@ func twoNodes(t *testing.T) *GPUs {
 	return gpus
 }
 
-// What a run with preemption is set beside: how often the simulator stops gangs.
+// A run with preemption is compared with how often the simulator stops gangs.
 func TestPredictPreemptions(t *testing.T) {
 	t.Parallel()
 	gpus := twoNodes(t)

@@ -18,8 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/rank"
 )
 
-// plainNomad lists these failed allocations (id → job) and notes for which jobs
-// it is asked.
+// plainNomad lists these failed allocations (id → job), and notes which jobs the caller asks about.
 type plainNomad struct {
 	t      *testing.T
 	failed map[string]string
@@ -52,9 +51,8 @@ func (n *plainNomad) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, "{}")
 }
 
-// Nomad is asked for each job once per rank that it knows to have ended, however
-// often we look, and not looked at where no rank has ended for long. A job that
-// it no longer knows is not an error.
+// The watcher asks Nomad for a job once per ended rank, however often it looks, and not for jobs
+// whose ranks ended long ago. A job that Nomad no longer has is not an error.
 func TestRetries(t *testing.T) {
 	t.Parallel()
 	n := &plainNomad{t: t}

@@ -78,8 +78,8 @@ func TestParseNodes(t *testing.T) {
 	}
 }
 
-// A fast clock shortens neither what the controller waits for nor what its scheduling may take, as
-// the machine counts.
+// A fast clock does not shorten the controller's timeouts, nor the time that scheduling may take,
+// in real time.
 func TestConfiguration(t *testing.T) {
 	t.Parallel()
 	l := layout{dir: "/d", host: "h", user: "u", nodes: []string{"n0", "n1"}, gpusEach: 2, ports: []int{1, 2, 3}, clock: 10}
@@ -101,7 +101,7 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
-// A real Slurm starts a gang whole, tells its tasks of their GPUs, and has the next one wait until
+// A real Slurm starts a gang as a whole and gives its tasks their GPUs. The next gang waits until
 // all of its GPUs are free. Nothing is left behind.
 func TestGangOnSlurm(t *testing.T) {
 	if lacks := Missing(true); lacks != "" {

@@ -63,7 +63,7 @@ func TestFatalXidIsReportedAtOnce(t *testing.T) {
 	}
 }
 
-// What an application did wrong never makes a GPU unhealthy.
+// An error of an application never makes a GPU unhealthy.
 func TestApplicationXidsAreCountedOnly(t *testing.T) {
 	ours(t)
 	w, s := follow(t, 1, fast)
@@ -160,7 +160,7 @@ func TestHungGPULeavesTheOthersAlone(t *testing.T) {
 	s.until("the GPU back", healthy(nvmltest.UUID(1)))
 }
 
-// A GPU whose calls take long for once, as while the driver resets another, is as it was.
+// A GPU whose calls take long once, for example while the driver resets another GPU, stays healthy.
 func TestGPUThatIsSlowForOnce(t *testing.T) {
 	ours(t)
 	w, s := follow(t, 2, fast)
@@ -369,8 +369,8 @@ func TestNVLinkErrors(t *testing.T) {
 	}
 }
 
-// A GPU that hangs before its events are registered does not keep the others'
-// from coming, nor the stream from ending.
+// A GPU that hangs before its events are registered neither blocks the events of others nor keeps
+// the stream open.
 func TestEventsOfOthersWhileAGPUHangs(t *testing.T) {
 	ours(t)
 	state := nvmltest.H200(3)

@@ -147,8 +147,8 @@ func start(t *testing.T, state nvmltest.State, config string) *world {
 	return w
 }
 
-// follow starts the plugin on a node of so many H200s, and follows its fingerprints from
-// the one on that lists them all.
+// follow starts the plugin on a node with n H200s, and follows its fingerprints from the first one
+// that lists them all.
 func follow(t *testing.T, gpus int, config string) (*world, *stream) {
 	t.Helper()
 	w := start(t, nvmltest.H200(gpus), config)

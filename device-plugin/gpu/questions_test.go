@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What each kind of answer means does not depend on the question.
+// Each kind of answer means the same for every question.
 func TestAnswers(t *testing.T) {
 	for code, want := range map[int]Answer{
 		0: Answered, 3: Unsupported, 13: Unsupported, 25: Unsupported, 4: Denied, 15: Lost, 16: NeedsReset, 1: DriverGone, 9: DriverGone,

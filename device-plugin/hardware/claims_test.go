@@ -152,7 +152,7 @@ func TestQuickWarmup(t *testing.T) {
 	}
 }
 
-// What matters most comes first, and the plan is no longer than its budget, whatever that is.
+// The most important claims come first, and the plan fits its budget, whatever the budget is.
 func TestPlanFitsItsBudget(t *testing.T) {
 	for budget := 10 * time.Second; budget < time.Hour; budget += 7 * time.Second {
 		o := Options{Budget: budget, Runs: 10, Faults: true, Pace: PaceFor(budget)}

@@ -214,8 +214,8 @@ func TestRunWithoutNVML(t *testing.T) {
 	}
 }
 
-// Where CUDA is missing nothing is measured: one claim says so, and no other is
-// contradicted by what was never tried.
+// Without CUDA nothing is measured: one claim says so, and claims that were not tried count as
+// neither true nor false.
 func TestRunWithoutCUDA(t *testing.T) {
 	o := box(t)
 	o.CUDA = "libnone.so.1"
@@ -256,7 +256,7 @@ func TestRunWithoutAnything(t *testing.T) {
 	}
 }
 
-// A kernel that never compiles, and whose place another one takes, is no good run of it.
+// A kernel that never compiles counts as not run, though another kernel takes its place.
 func TestRunWithoutTheStrongestKernel(t *testing.T) {
 	o := box(t, "jit.crash=pal_wgmma")
 	o.Runs, o.Faults = 1, false
@@ -308,7 +308,7 @@ func TestRunOnGPUsInUse(t *testing.T) {
 	}
 }
 
-// Whoever ends a run early has what it found, whole.
+// A run that is interrupted still reports everything that it found.
 func TestInterruptedRun(t *testing.T) {
 	o := box(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -202,7 +202,7 @@ func TestMeasureRefuses(t *testing.T) {
 	}
 }
 
-// A task that does not use its GPU at the moment has it all the same.
+// A task still holds its GPU when it does not use it at the moment.
 func TestMeasureRefusesReservedGPUs(t *testing.T) {
 	t.Parallel()
 	const mine = "GPU-0badcafe-0000-0000-0000-000000000000" // no other test's

@@ -66,15 +66,15 @@ func TestGPUsGivenByTheEnvironment(t *testing.T) {
 	}
 }
 
-// Who runs in a task or container was given its GPUs, and so were its other processes:
-// they are nobody else's. Who shares the mounts, or the GPUs, but not both is somebody else.
+// A process in a task or container was given its GPUs, and so were the other processes there. A
+// process that shares only the mounts, or only the GPUs, is somebody else's.
 func TestGPUsOfTheOwnTask(t *testing.T) {
 	proc := t.TempDir()
 	for pid, p := range map[string]struct{ parent, mounts, given string }{
 		"10": {"1", "node", ""},         // the shim
 		"20": {"10", "task", "GPU-a"},   // the task's first process
 		"30": {"20", "task", ""},        // a shell that lost the variable
-		"40": {"30", "task", "GPU-b"},   // this process, which was told of another GPU
+		"40": {"30", "task", "GPU-b"},   // this process, which was given another GPU
 		"41": {"20", "task", "GPU-a"},   // its neighbour in the task
 		"42": {"10", "task", "GPU-a"},   // entered the container from outside
 		"50": {"1", "node", "GPU-c"},    // a task without a container
@@ -253,7 +253,8 @@ func TestUses(t *testing.T) {
 	}
 }
 
-// Who comes while a GPU is being measured is told from the process that measures it.
+// The plugin can tell a process that comes while a GPU is being measured from the measuring
+// process.
 func TestIntruders(t *testing.T) {
 	proc := t.TempDir()
 	for pid, stat := range map[string]string{

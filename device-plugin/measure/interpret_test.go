@@ -197,8 +197,8 @@ func spin(t *testing.T, iterations, id uint64, onFMA func(string, uint32)) uint3
 	return binary.LittleEndian.Uint32(th.memory[4*id:])
 }
 
-// FFMA's values neither settle nor run away, go on changing in about half of
-// their fraction's bits, and differ between threads.
+// FFMA's values neither settle nor overflow. About half of the bits of their fractions keep
+// changing, and threads differ.
 func TestFFMAKeepsChanging(t *testing.T) {
 	t.Parallel()
 	last := map[string]uint32{}

@@ -215,7 +215,7 @@ func TestImplausibleAtTheMeasuredClock(t *testing.T) {
 	}
 }
 
-// What the vendor publishes of a model, in TFLOP/s at a clock, against the table.
+// The table agrees with what the vendor publishes of each model, in TFLOP/s at a clock.
 func TestSKUs(t *testing.T) {
 	for _, tc := range []struct {
 		model string

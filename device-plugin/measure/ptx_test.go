@@ -17,7 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda"
 )
 
-// allKernels are all that the driver is asked to compile.
+// allKernels are all kernels that the driver compiles.
 func allKernels() []kernel {
 	return append(computeKernels(), triadKernel(), gatherKernel(), dataKernel(idFill), dataKernel(idSum), faultKernel())
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// One process that CUDA refuses says nothing, nor do eight at a time.
+// One process that CUDA refuses proves nothing, nor do eight at a time.
 func TestReadiness(t *testing.T) {
 	refused, other := &childError{"not ready", 802}, &childError{"mismatch", 803}
 	now, r := time.Unix(1000, 0), readiness{}
@@ -47,7 +47,7 @@ func TestReadiness(t *testing.T) {
 	step("once, and then it starts", nil, false)
 }
 
-// Where CUDA does not start the GPUs are unhealthy, also after a restart, until it does.
+// While CUDA does not start, the GPUs are unhealthy, after a restart of the plugin, too.
 func TestNodeWhoseFabricIsNotReady(t *testing.T) {
 	f := newFake(t, "fail=not-ready")
 	var cfg Schedule
@@ -73,8 +73,8 @@ func TestNodeWhoseFabricIsNotReady(t *testing.T) {
 	n.until("ready", func() bool { return !refused(n) })
 }
 
-// That CUDA does not start shows also if no GPU is to be measured; not on one GPU, which no NVSwitch joins to
-// another.
+// The plugin notices that CUDA does not start even if it measures no GPU. It does not check a
+// single GPU, which no NVSwitch joins to another.
 func TestNodeWhoseFabricIsNotReadyIsNotMeasured(t *testing.T) {
 	f := newFake(t, "fail=not-ready")
 	schedule := func(s *Schedule) { s.Mode, s.Ask, s.AskUnsuspected = Manual, 10*time.Millisecond, time.Hour }
@@ -110,7 +110,7 @@ func TestWordOfNVMLOnTheFabric(t *testing.T) {
 	}
 }
 
-// A single GPU whose fabric is said not to be set up is asked about at once.
+// The plugin checks a single GPU at once if the driver reports that its fabric is not set up.
 func TestFabricIsAskedAboutAtOnce(t *testing.T) {
 	f := newFake(t, "fail=not-ready")
 	n := newNode(t, f, func(s *Schedule) { s.Mode, s.Ask, s.AskUnsuspected = Manual, time.Hour, 100*time.Hour })

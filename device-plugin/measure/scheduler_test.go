@@ -83,8 +83,8 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// A clock that was a year ahead, and is put right, does not put off measurements, nor
-// an operator's order, for a year.
+// A clock was a year ahead and is corrected. That delays neither measurements nor an operator's
+// order by a year.
 func TestClockSetBack(t *testing.T) {
 	now := time.Now()
 	dir := statedir.Dir(t.TempDir())
@@ -492,7 +492,8 @@ func TestNodesTakeTurnsAfterAStart(t *testing.T) {
 	}
 }
 
-// Once measured, a GPU is not looked at for days; idleness of last week is none.
+// After its measurement a GPU is not checked for days; that it was idle last week does not count as
+// idle now.
 func TestMeasuredGPUsAreNotLookedAt(t *testing.T) {
 	cfg := DefaultSchedule()
 	s, err := NewScheduler(cfg, Runner{}, hclog.NewNullLogger())
@@ -634,7 +635,7 @@ func TestMeasuringEndsForAProcessThatComes(t *testing.T) {
 	}
 }
 
-// What an interrupted session says of how well it measured is of no interest.
+// Nobody uses what an interrupted session reports about its own quality.
 func TestInterruptedSessionsWarnOfCorruptionOnly(t *testing.T) {
 	for _, corrupt := range []bool{false, true} {
 		var log bytes.Buffer
@@ -693,7 +694,7 @@ func TestResultsAreStoredWhenTheDiskHasRoomAgain(t *testing.T) {
 	}
 }
 
-// A GPU that cannot be measured yet is left alone, and it is said once.
+// A GPU that cannot be measured yet is left alone, and the log says so once.
 func TestUnsupportedGPUsAreLeftAlone(t *testing.T) {
 	var log bytes.Buffer
 	s, err := NewScheduler(DefaultSchedule(), Runner{}, hclog.New(&hclog.LoggerOptions{Output: &log}))
@@ -792,8 +793,8 @@ func TestBadStateFile(t *testing.T) {
 	}
 }
 
-// That nothing is seen to use a GPU does not prove that no task has it: where Nomad cannot say,
-// it is not measured, and whoever looks at the node learns why.
+// A GPU that nothing seems to use may still belong to a task. If Nomad cannot tell, the plugin does
+// not measure it, and the node's attributes say why.
 func TestNothingIsMeasuredWithoutProof(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -821,8 +822,8 @@ func TestNothingIsMeasuredWithoutProof(t *testing.T) {
 	}
 }
 
-// Whoever ordered a measurement learns why it does not begin, in any mode and of a GPU that was
-// measured before; a task that asks needs no proof.
+// An operator who ordered a measurement learns why it does not begin, in any mode, even for a GPU
+// that was measured before. A task that orders one needs no proof that the GPU is free.
 func TestOrderThatIsNotProvedSaysSo(t *testing.T) {
 	cfg := DefaultSchedule()
 	cfg.Mode, cfg.StateDir = Manual, statedir.Dir(t.TempDir())
@@ -853,8 +854,8 @@ func TestOrderThatIsNotProvedSaysSo(t *testing.T) {
 	}
 }
 
-// What stays the same is said once: a connection that breaks does so from another port each time.
-// An answer is as long as whoever answers likes.
+// The same error is logged once, even if a broken connection names another port each time or the
+// answer is very long.
 func TestUnprovenIsSaidOnce(t *testing.T) {
 	var out bytes.Buffer
 	port := 40000
@@ -873,7 +874,7 @@ func TestUnprovenIsSaidOnce(t *testing.T) {
 	}
 }
 
-// Nomad is asked once in a while about a GPU that an allocation has, not whenever it is looked at.
+// The plugin asks Nomad only once in a while about a GPU that an allocation has, not at each check.
 func TestNomadIsAskedOnceInAWhile(t *testing.T) {
 	for name, err := range map[string]error{"held": nil, "no answer": errors.New("x")} {
 		cfg := DefaultSchedule()
@@ -898,8 +899,8 @@ func TestNomadIsAskedOnceInAWhile(t *testing.T) {
 	}
 }
 
-// A task that has a GPU by its reservation has it measured, once, whatever Nomad says and whatever
-// the mode; that of the others is not touched.
+// A task can order a measurement of the GPU that it has reserved: it is measured once, whatever
+// Nomad says and in any mode. GPUs of other tasks are left alone.
 func TestTaskHasItsGPUMeasured(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)

@@ -174,8 +174,8 @@ func TestSessionWithCompiler(t *testing.T) {
 	}
 }
 
-// What is slow hangs on what the vendor sells under the name, and on the power
-// limit: none of these sound GPUs is.
+// Which speed counts as slow depends on the model's published figures and on the power limit. None
+// of these sound GPUs is slow.
 func TestSoundGPUsOfLesserModelsAreNotSlow(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

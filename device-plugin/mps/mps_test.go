@@ -269,7 +269,7 @@ func TestServers(t *testing.T) {
 	r.until("the end of the client", func() bool { return k.Trouble("GPU-a") == "" })
 }
 
-// An operator's daemon is watched, and neither started nor ended.
+// The plugin watches an operator's own daemon, but neither starts nor ends it.
 func TestOperatorsDaemon(t *testing.T) {
 	r := newRoom(t)
 	d := r.daemon("GPU-a")
@@ -357,7 +357,7 @@ func TestStoringFails(t *testing.T) {
 	}
 }
 
-// A server that goes while the daemon is asked about it has its clients of the look before.
+// If a server ends while the daemon is asked about it, it keeps the clients of the previous answer.
 func TestServerGoesMeanwhile(t *testing.T) {
 	r := newRoom(t)
 	d := r.daemon("GPU-a")

@@ -125,7 +125,7 @@ func TestH200(t *testing.T) {
 	}
 }
 
-// What a GPU says of its condition, reading by reading.
+// What a GPU answers about its condition, one reading after the other.
 func TestSignals(t *testing.T) {
 	well := func(change func(*gpu.Signals)) gpu.Signals {
 		s := gpu.Signals{Recovery: new(0), ECCUncorrected: new(int64(0))}
@@ -205,8 +205,8 @@ func TestHiddenGPUs(t *testing.T) {
 	}
 }
 
-// Two GPUs with one UUID cannot be told apart: there is one instance, which nobody can use. A
-// GPU that is read twice, as the indexes moved, is one.
+// Two GPUs with one UUID cannot be distinguished: they make one instance, which nobody can use. A
+// GPU that is read twice because the indexes moved is one GPU.
 func TestTwoGPUsWithOneUUID(t *testing.T) {
 	state := nvmltest.H200(3)
 	state.Set("gpu2", "uuid", nvmltest.UUID(0))
@@ -257,7 +257,7 @@ func TestMIGInstancesThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// What one MIG instance does not answer concerns that instance alone.
+// If one MIG instance does not answer a question, only that instance lacks the answer.
 func TestMIGInstanceWithAFailure(t *testing.T) {
 	state := nvmltest.H200(1)
 	state.Split(0, 2)
@@ -303,7 +303,7 @@ func (o *once) GetTemperature(s nvml.TemperatureSensors) (uint32, nvml.Return) {
 	return o.Device.GetTemperature(s)
 }
 
-// A question that fails is asked a second time at once.
+// A question that fails is repeated at once.
 func TestQuestionThatFailsOnce(t *testing.T) {
 	n := open(t, nvmltest.H200(1))
 	n.scan()
@@ -317,7 +317,7 @@ func TestQuestionThatFailsOnce(t *testing.T) {
 	}
 }
 
-// Each question that counts is one that is asked.
+// Each question whose answer counts is really put to the driver.
 func TestQuestionsOfTheTable(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {
@@ -340,8 +340,8 @@ func TestQuestionsOfTheTable(t *testing.T) {
 	}
 }
 
-// A GPU whose calls hang is said not to answer, keeps what was known of it, and
-// holds up no other; when the calls return it is asked again.
+// A GPU whose calls hang is reported as not answering, keeps its known values, and blocks no other
+// GPU. When the calls return, the plugin asks it again.
 func TestHungGPU(t *testing.T) {
 	n := open(t, nvmltest.H200(3))
 	n.scan()
@@ -369,8 +369,8 @@ func TestHungGPU(t *testing.T) {
 	})
 }
 
-// An answer that comes too late for its scan counts in the next: a GPU that always takes
-// that long does not hang. One that took far too long is asked again.
+// An answer that is too late for its scan counts in the next one, so a GPU that is always that slow
+// does not hang. An answer that took far too long is asked for again.
 func TestAnswersThatComeLate(t *testing.T) {
 	n := open(t, nvmltest.H200(2))
 	n.scan()
@@ -569,8 +569,8 @@ func TestSamples(t *testing.T) {
 	}
 }
 
-// What the driver keeps for itself is used memory, but of no task; an old driver does not
-// tell the one from the other.
+// Memory that the driver reserves counts as used, but belongs to no task. An old driver cannot tell
+// them apart.
 func TestReservedMemory(t *testing.T) {
 	state := nvmltest.H200(1)
 	state.Set("gpu0", "used_mib", "8")
@@ -592,7 +592,7 @@ func TestReservedMemory(t *testing.T) {
 	}
 }
 
-// A GPU without GPM is asked for its PCIe traffic, one with it is not.
+// Only a GPU without GPM is asked for its PCIe traffic.
 func TestTrafficWithoutGPM(t *testing.T) {
 	state := nvmltest.H200(1)
 	state.Set("gpu0", "gpm", "0")
@@ -614,8 +614,7 @@ func TestTrafficWithoutGPM(t *testing.T) {
 	}
 }
 
-// Whoever configures the plugin again, or ends a command, does not wait for a driver
-// that hangs.
+// Configuring the plugin again, or ending a command, does not wait for a driver that hangs.
 func TestCloseWaitsForNoCall(t *testing.T) {
 	n := open(t, nvmltest.H200(1))
 	n.scan()
@@ -725,7 +724,7 @@ func TestValuesThatAreNotAvailable(t *testing.T) {
 	}
 }
 
-// MIG instances take the place of their GPU; one that is gone is gone.
+// MIG instances replace their GPU; an instance that is removed is no longer published.
 func TestMIGInstances(t *testing.T) {
 	state := nvmltest.H200(3)
 	state.Split(1, 2)
@@ -761,8 +760,8 @@ func TestMIGInstances(t *testing.T) {
 	}
 }
 
-// A GPU that is lost, or must be reset, in the middle of a scan keeps all that was known of
-// it, its MIG instances too: only what is wrong with it is new.
+// A GPU that is lost, or needs a reset, in the middle of a scan keeps all known values, and so do
+// its MIG instances: only its fault is new.
 func TestGPULostHalfWay(t *testing.T) {
 	for _, call := range []string{"DisplayMode", "PciInfo_v3", "MemoryInfo", "MigMode", "MaxMigDeviceCount", "MigDeviceHandleByIndex", "Name"} {
 		for code, want := range map[string]gpu.Signals{"15": {Lost: true}, "16": {ResetRequired: true}} {
@@ -875,7 +874,7 @@ func (c *setCounter) EventSetCreate() (nvml.EventSet, nvml.Return) {
 	return c.Interface.EventSetCreate()
 }
 
-// An event set ends with NVML's shutdown: afterwards it is neither waited for nor freed.
+// An event set ends with NVML's shutdown. After that nothing waits for it or frees it.
 func TestEventSetEndsWithNVML(t *testing.T) {
 	n := open(t, nvmltest.H200(1))
 	c := &setCounter{Interface: n.lib}
@@ -932,7 +931,7 @@ func TestMemoryOfTheSystem(t *testing.T) {
 	}
 }
 
-// A share of a GPU is told from a whole one that a virtual machine was given.
+// In a virtual machine, the plugin tells a share of a GPU from a whole one.
 func TestVirtualGPUs(t *testing.T) {
 	state := nvmltest.H200(3)
 	state.Set("gpu1", "virtualization", "1") // passed through
@@ -955,7 +954,7 @@ func TestMemoryWithoutASensor(t *testing.T) {
 	}
 }
 
-// What the driver does not know of a link's errors is no error.
+// If the driver does not know a link's errors, that is not an error.
 func TestLinkErrorsThatAreNotKnown(t *testing.T) {
 	n := open(t, nvmltest.H200(1))
 	ask := func() (float64, bool) {
@@ -1139,7 +1138,7 @@ func TestHandlesEndWithNVML(t *testing.T) {
 	}
 }
 
-// MIG is enabled, fails to be told, is disabled: what is published follows.
+// MIG is enabled, then unreadable, then disabled; what the plugin publishes follows.
 func TestR2MIGToggles(t *testing.T) {
 	state := nvmltest.H200(2)
 	n := open(t, state)

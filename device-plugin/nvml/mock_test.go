@@ -189,8 +189,8 @@ func withEvents(t *testing.T, wait func(ms uint32) nvml.Return) (b *Backend, mad
 	return b, made, freed
 }
 
-// While a GPU is lost every look for events may fail. Each event set holds files open,
-// and a process has only so many.
+// While a GPU is lost, every wait for events may fail. Each event set holds open files, and a
+// process may have only so many.
 func TestWaitsThatFailLeaveNoEventSets(t *testing.T) {
 	b, made, freed := withEvents(t, func(uint32) nvml.Return { return nvml.ERROR_GPU_IS_LOST })
 	var w watch
@@ -258,7 +258,7 @@ func TestReloadedDriverIsInitialisedAgain(t *testing.T) {
 	}
 }
 
-// What stops NVML is said in words, and a replaced library asks for a new process.
+// Errors explain what stops NVML, and a replaced library requires a new process.
 func TestUnavailableDriver(t *testing.T) {
 	for ret, want := range map[nvml.Return]string{
 		nvml.ERROR_LIBRARY_NOT_FOUND:       "is not there",

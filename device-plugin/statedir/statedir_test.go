@@ -114,8 +114,8 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// A link in the directory leads nowhere: neither the file nor its temporary name
-// nor the directory of orders.
+// The plugin follows no link in the directory: not at the file, not at its temporary name, not at
+// the directory of orders.
 func TestLinksAreNotFollowed(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	d, victim := statedir.Dir(dir), filepath.Join(elsewhere, "victim")
@@ -167,7 +167,7 @@ func TestPipeIsNotRead(t *testing.T) {
 	}
 }
 
-// What others can write to, a root process does not trust.
+// A root process does not trust a directory that others can write to.
 func TestOpenDirectoryIsRefused(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "open")
 	if err := os.Mkdir(dir, 0o700); err != nil {

@@ -83,16 +83,15 @@ func TestPageFigures(t *testing.T) {
 	t.Log("\n" + b.String())
 }
 
-// longestTask is the processor time, in ms, of the longest task of the page's main thread
-// while do is done. Other work on the machine does not count, as it does in the page's own
-// "longtask" entries.
+// longestTask is the processor time, in ms, of the longest task of the page's main thread while do
+// runs. Unlike the page's own "longtask" entries, it leaves out other work on the machine.
 func (p *tab) longestTask(do func()) float64 {
 	p.t.Helper()
 	type event struct {
 		Name, Cat string
 		Pid, Tid  int
 		Ts, Dur   float64 // µs, by the clock
-		Tdur      float64 // µs, of the processor
+		Tdur      float64 // µs of processor time
 		Args      struct {
 			Name string
 			Data struct{ FunctionName, URL string }

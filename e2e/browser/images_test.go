@@ -173,7 +173,7 @@ func front(t *testing.T, w *world, answers map[string]func(*http.Request) any, s
 	return front.URL
 }
 
-// samplesOf answers with samples, of which none comes after the last.
+// samplesOf answers with these samples, then with none.
 func samplesOf(samples []map[string]any) func(*http.Request) any {
 	return func(r *http.Request) any {
 		if r.URL.Query().Has("after") {
@@ -183,8 +183,8 @@ func samplesOf(samples []map[string]any) func(*http.Request) any {
 	}
 }
 
-// inventedSamples are a day of a cluster, of which day says how many GPUs are in use and jobs wait at
-// each half hour, and what else is so.
+// inventedSamples are a day of a cluster. day gives the GPUs in use and the waiting jobs at each
+// half hour, and the rest of the sample.
 func inventedSamples(now time.Time, gpus int, day func(halfHour float64) (on, wait int, more map[string]any)) (all []map[string]any) {
 	for m := 24*60 - 1; m >= 1; m-- {
 		step := math.Floor((24 - float64(m)/60) * 2)

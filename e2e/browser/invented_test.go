@@ -329,7 +329,7 @@ func (p *past) samples() (all []map[string]any) {
 	return all
 }
 
-// uses answers who had GPUs, of the last day.
+// uses answers which jobs had GPUs during the last day.
 func (p *past) uses(r *http.Request) any {
 	var all []map[string]any
 	if err := json.Unmarshal([]byte(p.shown(p.w.get(p.t, "/v1/uses?"+r.URL.RawQuery))), &all); err != nil {

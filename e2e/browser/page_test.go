@@ -211,7 +211,7 @@ func TestPage(t *testing.T) {
 			}
 			p.shot(fmt.Sprintf("reason-%d", width))
 		}
-		// Where the heads are not shown, a list sorts.
+		// If the column heads are hidden, a list offers the sort order.
 		p.run(emulation.SetDeviceMetricsOverride(390, 800, 1, true))
 		p.goTo("#/jobs")
 		p.shows("Sorted by")
@@ -258,7 +258,8 @@ func TestEstimateIsAskedFor(t *testing.T) {
 	p.checked()
 }
 
-// Who is refused is asked for a token, and told what for; the token shows what it may.
+// Without the right to read, the page asks for a token and says which right it lacks. With a token
+// it shows what that token may see.
 func TestToken(t *testing.T) {
 	browser := chromium(t)
 	w := start(t, 4, map[string]nomadtest.Token{
@@ -318,7 +319,7 @@ func TestEachGPUCountsOnce(t *testing.T) {
 	}
 }
 
-// allocated reports in the page whether it shows so many GPUs as allocated.
+// allocated checks in the page that it shows n GPUs as allocated.
 func allocated(n int) string {
 	return fmt.Sprintf(`[...document.querySelectorAll(".figures div")].some(d => /^allocated$/i.test(d.querySelector("dt").innerText) && d.querySelector("dd").innerText === "%d")`, n)
 }

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// What the page has of others is what they published, of the versions that package-lock.json pins:
-// uPlot byte by byte, of HashiCorp's design system some values.
+// Files that the page takes from others are as published, in the versions that package-lock.json
+// pins: uPlot byte by byte, and some values of HashiCorp's design system.
 func TestVendored(t *testing.T) {
 	modules, ui := filepath.Join("..", "..", "build", "browser", "node_modules"), filepath.Join("..", "..", "placer", "agent", "ui")
 	read := func(path ...string) string {

@@ -18,7 +18,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
 )
 
-// stubPlacer says where it listens and answers with what it is asked, unless its configuration is "refuse".
+// stubPlacer prints where it listens and answers each request with itself, unless its configuration
+// is "refuse".
 func stubPlacer() int {
 	config, err := os.ReadFile(os.Args[slices.Index(os.Args, "-config")+1])
 	if err != nil || string(config) == "refuse" {

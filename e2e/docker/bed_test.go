@@ -101,8 +101,8 @@ gang_ready_timeout = "2s"
 	return b
 }
 
-// client is one with so many GPUs, and a MIG instance if mig is not empty; reserve is the
-// inside of the plugin's block of that name, runtime the engine's runtime for GPUs.
+// client is a client with n GPUs, and a MIG instance if mig is not empty. reserve is the content of
+// the plugin's reserve block, runtime the engine's runtime for GPUs.
 func client(n, gpus int, mig, reserve, pool, runtime string) cluster.Client {
 	var inventory strings.Builder
 	for k := range gpus {

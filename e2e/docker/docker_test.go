@@ -137,8 +137,7 @@ func restartPlugin(t *testing.T, b *bed) error {
 	return nil
 }
 
-// testMemory: a container that takes more memory than it has is killed, and explain says
-// so.
+// testMemory: a container that exceeds its memory is killed, and explain says so.
 func testMemory(t *testing.T, b *bed) {
 	b.register(t, taskOn(t, "single", "eater", "eat"))
 	eater := b.until(t, "eater", api.AllocClientStatusFailed, 1)[0]

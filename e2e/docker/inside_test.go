@@ -63,7 +63,7 @@ func hold() {
 	<-stop
 }
 
-// eat takes more memory than it has.
+// eat allocates more memory than the container may have.
 func eat() {
 	var all [][]byte
 	for {
@@ -145,7 +145,7 @@ func writeInside() error {
 	return os.Rename(path+".new", path)
 }
 
-// What opening a device file gives where there is no driver.
+// Opening a device file without a driver fails with this error.
 const (
 	allowed   = "allowed"
 	forbidden = "forbidden"

@@ -32,8 +32,7 @@ var stories = map[string]func(*testing.T, *bed, *api.Job){
 	"torchrun":  meetsAgain,
 }
 
-// testJobspecs runs the jobs that people copy, with their docker blocks as they are, all
-// at once.
+// testJobspecs runs all jobs of jobspecs/ at once, with their docker blocks unchanged.
 func testJobspecs(t *testing.T, b *bed) {
 	files, err := filepath.Glob("../../jobspecs/*.nomad.hcl")
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/hashicorp/nomad/nomad/structs"
 )
 
-// TestPinsOfRunningMembers: what Nomad does to members that run when the pins of their job change. Nodes may be added;
-// a GPU may not, nor taken away: every member is then replaced. So a lost member alone gets another GPU only where the
-// job is pinned to nodes and not to GPUs.
+// TestPinsOfRunningMembers: how Nomad treats running members when the pins of their job change.
+// Nodes may be added. If a GPU is added or removed, Nomad replaces every member. So a lost member
+// alone gets another GPU only if the job is pinned to nodes, not to GPUs.
 func TestPinsOfRunningMembers(t *testing.T) {
 	t.Setenv("NOMAD_TEST_LOG_LEVEL", "off")
 	for _, tc := range []struct {

@@ -60,7 +60,7 @@ func TestFollowed(t *testing.T) {
 	}
 }
 
-// What stands where the code keeps advice is advice, whatever its words.
+// Texts in the places where the code keeps advice count as advice, whatever their words.
 func TestKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.go")
 	code := `package x

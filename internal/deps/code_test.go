@@ -115,8 +115,7 @@ func (d *folder) declare(s ast.Spec) {
 	}
 }
 
-// wellKnown are methods of which an interface, of the standard library as a rule, says
-// what they do.
+// wellKnown are methods that an interface documents, mostly one of the standard library.
 var wellKnown = []string{"Error", "Help", "Len", "Less", "MarshalJSON", "MarshalText", "Name", "Pop", "Push", "Run", "String", "Swap", "Synopsis", "UnmarshalJSON", "UnmarshalText", "Unwrap", "Write", "AutocompleteArgs", "AutocompleteFlags"}
 
 // TestDocComments: each exported name says what it is, but for those of tests; and no

@@ -185,8 +185,8 @@ func TestProductsLinkNoBenchmarks(t *testing.T) {
 	}
 }
 
-// What we ship imports from Nomad only its API, its plugin protocol and its
-// jobspec parser. What these draw in, and under which licence, is in NOTICE.
+// Shipped code imports from Nomad only its API, its plugin protocol and its jobspec parser. NOTICE
+// lists what these import in turn, with the licences.
 func TestImportsOfNomad(t *testing.T) {
 	const nomad = "github.com/hashicorp/nomad/"
 	allowed := []string{"api", "jobspec2", "plugins/base", "plugins/device", "plugins/shared"}

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What troff reads as a request is text, options are paragraphs with a tag, and examples
-// stay as they are.
+// Text that troff would read as a request stays text, options become tagged paragraphs, and
+// examples stay as they are.
 func TestPage(t *testing.T) {
 	got := page("x run", "Run x", "2026-01-02", `Usage: x run [options]
 

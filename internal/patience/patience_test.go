@@ -27,7 +27,7 @@ func after(s *spent, n int, m func(i int) machine, signs func(i int) string) (in
 
 func idle(int) machine { return machine{counted: true} }
 
-// starvedBy is a machine on which processes wait for so much of each beat.
+// starvedBy is a machine on which processes wait for this part of each beat.
 func starvedBy(share float64) func(int) machine {
 	return func(i int) machine {
 		return machine{counted: true, waited: time.Duration(float64(i+1) * share * float64(beat))}
@@ -110,7 +110,7 @@ func TestUntil(t *testing.T) {
 	})
 }
 
-// What is looked at does not answer, fails the test or panics: the wait ends all the same.
+// The condition does not answer, fails the test or panics: the wait ends all the same.
 func TestAConditionThatDoesNotReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, stuck := time.Now(), make(chan struct{})

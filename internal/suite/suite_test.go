@@ -65,7 +65,8 @@ go: no such tool
 	}
 }
 
-// What a test said is printed, too, if its process ends before it does: a panic, or the end of its time.
+// The output of a test is printed even if its process ends before the test does, by a panic or a
+// timeout.
 func TestReadCutShort(t *testing.T) {
 	var out strings.Builder
 	r := newReader(&out)
@@ -86,7 +87,8 @@ func TestReadCutShort(t *testing.T) {
 	}
 }
 
-// While nothing is printed, it is said which tests run: not those that wait, nor those whose subtests do.
+// While no test prints anything, the suite names the running tests, without those that wait or
+// whose subtests run.
 func TestQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
@@ -201,7 +203,8 @@ func TestRun(t *testing.T) {
 	says(2, "nonsense")
 }
 
-// A test that fails runs again, alone, where that is asked for. The summary names it if it passes then.
+// If asked to, the suite runs a failed test again, alone. The summary names the test if it passes
+// then.
 func TestRunAgain(t *testing.T) {
 	self := suiteBinary(t)
 	once := func(name string) string { // a subtest that fails the first time, after one that passes

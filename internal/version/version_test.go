@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// Only a clean checkout of a tag is called by it; what comes after sorts above it and
-// below the next release.
+// Only a clean checkout of a tag has the tag as its version. Later commits sort above it and below
+// the next release.
 func TestVersionOfCheckout(t *testing.T) {
 	c := checkout{t, t.TempDir()}
 	c.copy("release/version.sh", "internal/version/version.go")
@@ -40,8 +40,7 @@ func TestVersionOfCheckout(t *testing.T) {
 	c.want(`2.1.0-dev.3+COMMIT`)
 }
 
-// The commit is told in a linked worktree as well, of which Go tells none: results of
-// runs that were built in one said "unknown".
+// The version has the commit in a linked worktree, too, for which Go records none.
 func TestCommitOfWorktree(t *testing.T) {
 	c := checkout{t, filepath.Join(t.TempDir(), "main")}
 	c.copy("Makefile", "release/version.sh", "internal/version/version.go")

@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// What is published reads back as it was, in whatever order it was written.
+// Attributes read back as they were published, in any order.
 func TestMeasurementsRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var ms []Measurement

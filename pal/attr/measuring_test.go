@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What is written of GPUs is read again, of none too; anything else is an error.
+// Accounts of measurements read back as written, even an empty list; anything else is an error.
 func TestAccounts(t *testing.T) {
 	for _, of := range []map[string]Account{nil, {}, {"GPU-a": {Last: "2026-11-27T08:00:00Z", Provisional: true}, "GPU-b": {Unable: "no kernel"}}} {
 		got, err := ParseAccounts(FormatAccounts(of))

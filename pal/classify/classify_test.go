@@ -20,7 +20,7 @@ func TestSummarise(t *testing.T) {
 	f := Summarise([]Reading{
 		{Utilisation: v(0.9), Power: v(0.5), PowerCap: v(0)},
 		{Utilisation: v(0.01), Power: v(0.1), PowerCap: v(0)}, // waits for data
-		{Power: v(0.1)}, // nothing is known of what it did
+		{Power: v(0.1)}, // nobody knows what it did
 		{Utilisation: v(1), Power: v(0.7), Memory: v(0.3)},
 	})
 	if f.Readings != 2 || math.Abs(f.Power-0.6) > 1e-12 || f.PowerCap != 0 || f.Memory != 0.3 || !math.IsNaN(f.Compute) {

@@ -92,7 +92,7 @@ func TestBuildBadGPU(t *testing.T) {
 	if !e.Outlier || e.Class != MaxClass || e.Score < 2.7 || e.Value != e.Score {
 		t.Errorf("the bad GPU is %+v, want an outlier in a bin of its own", e)
 	}
-	// Two GPUs, one of them bad: still found, though the reference is provisional.
+	// Of two GPUs one is bad. Build finds it, although the reference is provisional.
 	p = mustBuild(t, fleet(1, 3), DefaultOptions(), nil)
 	if e := classOf(t, p, "GPU-01"); !e.Outlier || e.Class != MaxClass || !p.Groups[0].Provisional {
 		t.Errorf("of two GPUs, the bad one is %+v", e)
@@ -145,8 +145,8 @@ func TestBuildSpreadWithinNoiseIsOneClass(t *testing.T) {
 	}
 }
 
-// Scores that differ by little more than each GPU would from itself are one
-// class, though their spread is beyond six times the noise; real tails are not.
+// Scores that differ by little more than one GPU's own runs do are one class, although their spread
+// exceeds six times the noise. Real tails are not.
 func TestBuildScoresOfNoiseAreOneClass(t *testing.T) {
 	for _, tc := range []struct {
 		noise  float64
@@ -176,7 +176,7 @@ func TestBuildScoresOfNoiseAreOneClass(t *testing.T) {
 func TestBuildSingleClassHasHysteresis(t *testing.T) {
 	var p *Profile
 	for i, step := range []struct {
-		width  float64 // of the scores, by which the spread is nearly it
+		width  float64 // of the scores, so the spread is just below it
 		single bool
 	}{{0.0095, true}, {0.0110, true}, {0.0130, false}, {0.0095, false}, {0.0070, true}} {
 		var times []float64

@@ -36,7 +36,7 @@ func TestConsistent(t *testing.T) {
 	}
 }
 
-// What is kept, Build takes; and where nothing is left out, Build takes all.
+// Build accepts the samples that Consistent keeps, and all samples if Consistent leaves none out.
 func TestConsistentIsWhatBuildTakes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pick := func(name string, from ...string) string { return rapid.SampledFrom(from).Draw(t, name) }
@@ -55,8 +55,8 @@ func TestConsistentIsWhatBuildTakes(t *testing.T) {
 	})
 }
 
-// One node's numbers cannot overflow a sum, nor keep the rest from being
-// calibrated and written down.
+// One node's numbers cannot overflow a sum. They do not keep the others from being calibrated and
+// stored.
 func TestAbsurdNumbersAreLeftOut(t *testing.T) {
 	var samples []Sample
 	for i := range 8 {

@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// rated are samples of one GPU each, of a model, with a rate (0: none).
+// rated are samples of one model, one for each GPU, each with a rate (0: none).
 func rated(model string, rates ...float64) (out []Sample) {
 	for i, r := range rates {
 		out = append(out, Sample{GPU: fmt.Sprint(model, i), Model: model, App: pal.ClassA, Time: 10, Rate: r})
@@ -64,7 +64,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// What is exported has the rates, and tells them to another cluster.
+// An exported profile has the rates, and another cluster can import them.
 func TestRatesMove(t *testing.T) {
 	here := build(t, nil, append(rated("A100", 100, 100), rated("T4", 20, 20)...)...)
 	there := build(t, nil, here.Samples()...)

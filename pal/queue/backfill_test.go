@@ -11,7 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// scored are nodes of so many GPUs each, with the PM score of each node's.
+// scored are nodes of n GPUs each. All GPUs of a node have the PM score given for it.
 func scored(gpus int, scores ...pal.PMScore) []pal.Node {
 	nodes := make([]pal.Node, len(scores))
 	for n, score := range scores {

@@ -14,10 +14,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// TestBound is the promise of the package comment under overload: more comes than
-// the cluster can do, run times are random and what is said of them is wrong.
-// Every gang that is so old that its bound has passed has started. Users have no limits here: one
-// whose small jobs never end keeps his own large gang waiting.
+// TestBound checks the promise of the package comment under overload: more work arrives than the
+// cluster can do, run times are random and estimates wrong. Every gang older than its bound has
+// started. Users have no limits here: a user whose small jobs never end would keep his own large
+// gang waiting.
 func TestBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPlayer(t)
@@ -66,9 +66,8 @@ func (b *bound) watch(p *player) {
 	b.jobs, b.patient = append(b.jobs, p.jobs[id]), append(b.patient, 0)
 }
 
-// by is when the gang that is watched as number i must have started: it is overdue
-// after its patience; those before it then have their turn, and use up so much of the
-// share.
+// by is when watched gang i must have started. It is overdue after its patience. Then the gangs
+// before it have their turns, which use up that much of the share.
 func (b *bound) by(i int) time.Duration {
 	turn := b.o.MaxWait + b.longest // to be kept GPUs for
 	of := func(gpus float64) time.Duration {

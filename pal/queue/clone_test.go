@@ -27,8 +27,7 @@ func BenchmarkClone(b *testing.B) {
 	})
 }
 
-// crowd is a queue of a cluster of nodes with 8 GPUs each, all of them busy, and so many gangs
-// that wait.
+// crowd is a queue of a full cluster with nodes of 8 GPUs, and n waiting gangs.
 func crowd(b *testing.B, nodes, waiting int) (*Queue, *pal.Cluster) {
 	var ns []pal.Node
 	for i := range nodes {

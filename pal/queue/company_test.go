@@ -72,7 +72,7 @@ func (s *sharers) pass(minutes int) {
 	s.q.LookAround(s.now, s.c)
 }
 
-// run is a run of a name that takes so many minutes, beside a neighbour that is there from first to last.
+// run is a run of a name that takes these minutes, beside one neighbour all the time.
 func (s *sharers) run(name string, minutes int, beside pal.AppClass) {
 	s.t.Helper()
 	if beside != "" {
@@ -93,7 +93,7 @@ func TestRunsBesideByHand(t *testing.T) {
 		s.run("n", 100, "")
 		s.run("n", 150, pal.ClassB)
 		if n < 4 {
-			s.run("n", 300, pal.ClassC) // three of them are told to be runs of another size
+			s.run("n", 300, pal.ClassC) // three runs count as runs of another size
 			if n > 0 {
 				s.q.history["n"].samples[len(s.q.samples("n"))-1].gpus = 2
 			}
@@ -120,7 +120,7 @@ func TestRunsBesideByHand(t *testing.T) {
 	if from[pal.ClassB] != "94 % seen in 6 runs, 6 alone; 6 % the table" || len(from) != 1 || slower[pal.ClassC.Index()] != 0 {
 		t.Errorf("from %v, %v", from, slower)
 	}
-	// What is stored tells the same to the next placer.
+	// The next placer reads from the stored state what this one knew.
 	next, err := New(Default())
 	if err != nil {
 		t.Fatal(err)

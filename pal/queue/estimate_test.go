@@ -77,9 +77,9 @@ func TestEstimatesThatProveWrong(t *testing.T) {
 	}
 }
 
-// TestEstimatesOfAllAreTakenAnew: what is learned of a tenant's estimates changes what is
-// expected of all its waiting gangs: of those without a name, and of those that share
-// theirs with another tenant's, too.
+// TestEstimatesOfAllAreTakenAnew: a change in what the queue knows about a tenant's estimates
+// changes the expected run times of all its waiting gangs, also of those without a name and of
+// those that share their name with another tenant's.
 func TestEstimatesOfAllAreTakenAnew(t *testing.T) {
 	q := newTestLine(t, Options{Order: SRTF, Placement: pal.Policy{Name: pal.PAL}})
 	job := func(id, name, tenant string) Job {
@@ -140,7 +140,8 @@ func TestEndsAreNotInThePast(t *testing.T) {
 	}
 }
 
-// What is expected of gangs of a name follows what silence is taken for, also if it was asked before.
+// Expected run times of a name follow the factor for silent gangs, even if the queue has computed
+// them before.
 func TestSilenceIsTakenAnew(t *testing.T) {
 	q, err := New(Default())
 	if err != nil {
@@ -174,9 +175,9 @@ func TestSilenceIsTakenAnew(t *testing.T) {
 	}
 }
 
-// Where others estimate, a gang without an estimate goes behind one that says it runs somewhat longer
-// than silent runs do on average: their mean is mostly too low, and an honest estimate must not cost
-// its job the place.
+// If other gangs have estimates, one without an estimate goes behind a gang whose estimate is
+// somewhat longer than the mean of silent runs: this mean is mostly too low, and an honest estimate
+// must not cost a job its place.
 func TestSilenceCountsMoreThanTheMean(t *testing.T) {
 	q, err := New(Default())
 	if err != nil {

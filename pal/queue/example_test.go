@@ -31,7 +31,7 @@ func Example() {
 		}
 	}
 
-	// What Decide says is done, then reported: the queue rests on reports alone.
+	// The caller does what Decide says, then reports it: the queue relies on reports alone.
 	a := q.Decide(0, c)[0]
 	fmt.Printf("%s %s on GPUs %v\n", a.Kind, a.Job, a.GPUs())
 	c.Take(first, a.Placement)

@@ -43,24 +43,24 @@ func scattered(t *testing.T, estimate time.Duration) []Wait {
 	return ws
 }
 
-// A gang for which enough GPUs are free, but not where it could use them, is not expected
-// to start now: nothing is different before some run ends.
+// Enough GPUs are free for a gang, but not where it could use them. It is not expected to start
+// before some run ends.
 func TestExpectScattered(t *testing.T) {
 	if ws := scattered(t, time.Hour); ws[0].From < 59*time.Minute || ws[0].To < ws[0].From {
 		t.Errorf("%+v", ws)
 	}
 }
 
-// Where nobody knows when anything ends, a gang whose free GPUs lie wrong is not expected to
-// start; nor is the one behind it, for which those GPUs are kept.
+// If no end is known, a gang whose free GPUs lie wrong is not expected to start, nor is the gang
+// behind it, for which those GPUs are kept.
 func TestExpectBehindScattered(t *testing.T) {
 	if ws := scattered(t, 0); ws[0].To != 0 || ws[1].To != 0 {
 		t.Errorf("%+v", ws)
 	}
 }
 
-// A gang of which nobody knows when it ends, such as a service, is not counted on to give
-// its GPUs back: when others start is told if the ends of the rest suffice for them.
+// The end of some gangs is unknown, for example of services. Others do not count on their GPUs:
+// they have an expected start if the ends of the rest suffice.
 func TestExpectBesideService(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
 	if err != nil {

@@ -142,8 +142,8 @@ func TestStoppedGangsTeach(t *testing.T) {
 	}
 }
 
-// A gang of one GPU waits for one that is no outlier for as long as that saves, and then takes the outlier.
-// A wider one and a service wait on.
+// A gang of one GPU waits for a GPU that is no outlier for as long as that saves, and then takes
+// the outlier. A wider gang and a service keep waiting.
 func TestOutlierAfterAWhile(t *testing.T) {
 	for _, c := range []struct {
 		what  string
@@ -196,7 +196,7 @@ func TestOutlierAfterAWhile(t *testing.T) {
 	}
 }
 
-// Who asks what a gang waits for has the queue look at nothing sooner.
+// Asking what a gang waits for does not make the queue look at anything sooner.
 func TestAskingChangesNothing(t *testing.T) {
 	q := newTestLine(t, Default())
 	cl, err := pal.NewCluster(testNodes(2, "0"), pal.TwoTier(1.7))

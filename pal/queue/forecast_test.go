@@ -49,8 +49,8 @@ func TestRangesHold(t *testing.T) {
 	}
 }
 
-// TestRangeFollowsTheLine: where waits are as long as the queue ahead, a gang behind
-// a long one is told a later start than one at its head.
+// TestRangeFollowsTheLine: if waits are as long as the queue ahead, a gang behind a long queue has
+// a later expected start than one at its head.
 func TestRangeFollowsTheLine(t *testing.T) {
 	q := newQueue(t)
 	e := &entry{gpus: 1, expect: time.Hour}
@@ -84,9 +84,9 @@ func TestForgottenGangTeachesNothing(t *testing.T) {
 	}
 }
 
-// TestChecksComeFromAllOfTheQueue: gangs in front wait less than those behind, so the starts
-// that are foretold to learn from are those of all alike, however long the queue is, and what
-// is asked of the gangs is what was learned.
+// TestChecksComeFromAllOfTheQueue: gangs in front wait less than those behind. So the queue learns
+// from expected starts of all its places alike, however long it is, and uses what it learned for
+// all.
 func TestChecksComeFromAllOfTheQueue(t *testing.T) {
 	q := newQueue(t)
 	const gangs = 400

@@ -23,8 +23,8 @@ func newQueue(t interface{ Fatal(...any) }) *Queue {
 	return q
 }
 
-// A queue that is told what another had learned, through JSON, expects the same
-// of every gang, and goes on to forget the same.
+// A queue that gets another queue's run-time history through JSON expects the same of every gang,
+// and forgets at the same pace.
 func TestHistoryIsKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.Custom(func(t *rapid.T) string { return fmt.Sprint(rapid.IntRange(0, 2*maxNames).Draw(t, "name")) })
@@ -71,8 +71,8 @@ func TestHistoryIsKept(t *testing.T) {
 	})
 }
 
-// The gang that is known to be short goes first, for the next queue too, and a
-// gang that waits already is sorted again when the queue is told.
+// The gang that is known to be short goes first, in the next queue, too. If that queue gets the
+// history late, it sorts the waiting gangs again.
 func TestRememberedOrder(t *testing.T) {
 	q := newQueue(t)
 	for range 3 {

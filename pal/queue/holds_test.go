@@ -130,7 +130,7 @@ func TestHoldsOfOneThatMoved(t *testing.T) {
 	}
 }
 
-// TestSetPlacementAgain: who says again where a gang runs changes nothing of it.
+// TestSetPlacementAgain: reporting the same placement of a gang again changes nothing.
 func TestSetPlacementAgain(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
 	g := pal.SingleGPUs("runs", pal.ClassA, 2)

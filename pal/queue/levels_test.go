@@ -138,8 +138,8 @@ func TestRebaseToAnotherSize(t *testing.T) {
 	}
 }
 
-// TestRebaseWhileMoving: the GPUs that a gang was to move to have other numbers, or none,
-// in another cluster.
+// TestRebaseWhileMoving: the target GPUs of a moving gang have other numbers in another cluster, or
+// none.
 func TestRebaseWhileMoving(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Migrate: true, Placement: pal.Policy{Name: pal.PAL}})
 	c, err := pal.NewCluster(testNodes(1, "0"), pal.TwoTier(1.7))
@@ -221,7 +221,8 @@ func TestLevelsOfAHugeGang(t *testing.T) {
 	}
 }
 
-// TestRebaseForgetsMoving: which members are moved is told again in the numbers of another cluster.
+// TestRebaseForgetsMoving: after Rebase the caller says again which members are moving, in the
+// numbers of the new cluster.
 func TestRebaseForgetsMoving(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
 	q.SetDrainedMembers([][]pal.Gang{{pal.SingleGPUs("moves", pal.ClassA, 1)}})

@@ -10,8 +10,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// What a gang would cost on an empty cluster is not known while its nodes are away, and
-// it is not taken for nothing afterwards: it would wait for what never comes.
+// While its nodes are away, the cost of a gang on an empty cluster is unknown. Later this must not
+// count as zero: the gang would wait for GPUs that never come.
 func TestLeastCostWhileItDoesNotFit(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
 	if err != nil {

@@ -93,7 +93,7 @@ func TestWaitsForTheFasterModel(t *testing.T) {
 	}
 }
 
-// What a run on a slow model teaches is how long it would have taken on the fast one.
+// A run on a slow model teaches how long the job would have taken on the fast one.
 func TestHistoryAcrossModels(t *testing.T) {
 	w := marketWorld(t)
 	for _, model := range []string{"a", "b"} {
@@ -144,8 +144,8 @@ func TestHistoryAcrossModels(t *testing.T) {
 	}
 }
 
-// A run that was on two models, or began before the Queue heard of it, is one of no model; and so is one
-// of which it is not known where it was.
+// A run counts for no model if it was on two, if it began before the Queue heard of it, or if its
+// GPUs are unknown.
 func TestRunsOnSeveralModels(t *testing.T) {
 	on := func(model string) pal.Placement {
 		return pal.Placement{PMScore: 1, Penalty: 1, Model: model, Speed: map[string]float64{"a": 1, "b": 0.5}[model], Members: []pal.Member{{GPUs: []int{0}}}}
@@ -178,8 +178,8 @@ func TestRunsOnSeveralModels(t *testing.T) {
 	}
 }
 
-// Gangs that wait crowd the models that they could use, and no other: not those that they may not use, nor
-// those that are too small for them.
+// Waiting gangs crowd only the models that they could use: not those that they may not use, nor
+// those with too few GPUs for them.
 func TestCrowdsWhereItMayRun(t *testing.T) {
 	for _, tc := range []struct {
 		waits    string
@@ -312,8 +312,9 @@ func TestAbsurdSpeeds(t *testing.T) {
 	})
 }
 
-// Nobody waits for a model whose GPUs are all out of use, and it crowds no other: neither a gang that comes
-// then, nor one that waits for the model already. When the model is back, gangs wait for it again.
+// Nobody waits for a model whose GPUs are all out of use, neither new gangs nor those that waited
+// for it already, and none crowds another model by that. When the model is back, gangs wait for it
+// again.
 func TestModelOutOfUse(t *testing.T) {
 	w := marketWorld(t)
 	w.submitAt(t, "runs", 0.1, time.Hour)

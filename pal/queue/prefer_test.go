@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// A gang that prefers slow GPUs does not wait for the fast ones that others like
-// it would take, nor do those wait for it.
+// A gang that prefers slow GPUs does not wait for the fast ones that gangs like it would take, and
+// they do not wait for it.
 func TestPreferenceIsAKindOfItsOwn(t *testing.T) {
 	q, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, LocalityWait: true, Backfill: BackfillReserved})
 	if err != nil {
@@ -41,7 +41,7 @@ func TestPreferenceIsAKindOfItsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Where the first runs, the second waits: what its kind costs at best is known.
+	// While the first gang runs, the second waits: the queue knows its best cost.
 	submit(gang("first"))
 	first := q.Decide(0, c)
 	if len(first) != 1 {

@@ -29,7 +29,7 @@ type told struct {
 	done float64
 }
 
-// What is expected of a gang that reports, and when it is said to end, in minutes.
+// The expected run time of a gang that reports progress, and its expected end, in minutes.
 func TestReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		reports     []told

@@ -31,7 +31,7 @@ type player struct {
 	longest time.Duration            // run
 	stopped map[string]bool          // some time
 	changed map[string]time.Duration // when its size was, last
-	parts   bool                     // the GPUs are parts, of one a node
+	parts   bool                     // the GPUs are parts; each node has one GPU
 	slow    bool                     // who is stopped takes a while to end
 	leaving map[string]bool          // who is ending so
 	clone   struct {
@@ -147,8 +147,8 @@ func (p *player) checkClone() {
 	}
 }
 
-// checkWaiting: each gang that waits is in its place, with what is known of it by now, and
-// who asks about a few gangs is told what is told of all.
+// checkWaiting: each waiting gang is in its place, according to what is known now. Asking about a
+// few gangs gives the same answers as asking about all.
 func (p *player) checkWaiting() {
 	for id := range p.waiting {
 		e := p.queue.entries[id]

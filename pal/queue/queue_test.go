@@ -242,8 +242,8 @@ func (w *world) moving(lines string) (members [][]pal.Gang) {
 	return members
 }
 
-// change asks where running gangs, "id gpus [tenant [user]]" a line, could go if they asked for so many
-// GPUs.
+// change asks where running gangs, "id gpus [tenant [user]]" a line, could go if they requested
+// that many GPUs.
 func (w *world) change(lines string) string {
 	var b strings.Builder
 	for _, s := range strings.Split(strings.TrimSpace(lines), "\n") {

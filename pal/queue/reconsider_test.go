@@ -9,7 +9,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// A waiting gang goes where it may go now, not where it might when it came.
+// A waiting gang goes where it may go now, not where it might have gone when it arrived.
 func TestReconsider(t *testing.T) {
 	q, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
 	if err != nil {

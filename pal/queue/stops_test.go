@@ -11,14 +11,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// What a stop cost and won is counted with the tenants, and the next queue is told of it.
+// The queue counts by tenant what a stop cost and gained, and the next queue gets these counts.
 func TestStopsAreCounted(t *testing.T) {
 	q := newTestLine(t, Default())
 	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Two gangs of 2 GPUs each, of which one writes checkpoints, have run for 90 minutes. One of 4 comes.
+	// Two gangs of 2 GPUs each have run for 90 minutes; one of them writes checkpoints. A gang of 4
+	// GPUs arrives.
 	for i, id := range []string{"a", "b"} {
 		pl := pal.Placement{PMScore: 1, Penalty: 1}
 		for k := range 2 {
@@ -46,7 +47,8 @@ func TestStopsAreCounted(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		q.Stopped(now+10*time.Minute, id)
 	}
-	// A minute of 2 GPUs; of the other ten more, since its checkpoint. The later of them would have ended at 5 h.
+	// A minute of 2 GPUs for one gang; ten more for the other, since its checkpoint. The later one
+	// would have ended at 5 h.
 	want := Stops{Stops: 2, LostGPUSeconds: 2*60 + 2*11*60, SavedSeconds: (5*time.Hour - now - 10*time.Minute).Seconds()}
 	if got := q.Stops(); got != want {
 		t.Errorf("stops %+v, want %+v", got, want)

@@ -96,9 +96,9 @@ func TestTenantNamedLikeANamespace(t *testing.T) {
 	}
 }
 
-// TestUsageSurvivesRestart: a Queue that was told what another one knew knows what that
-// one would, whether it hears of running gangs before or after, at whatever times it
-// is asked in between.
+// TestUsageSurvivesRestart: a Queue that gets another queue's state knows what that one would,
+// whether it hears of running gangs before or after, and at whatever times the caller asks in
+// between.
 func TestUsageSurvivesRestart(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, FairShare: true, HalfLife: time.Duration(rapid.IntRange(1, 300).Draw(t, "half")) * time.Hour,

@@ -11,7 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Each reason has words of its own: one that was forgotten would be told as too few GPUs.
+// Each reason has its own words; a forgotten reason would read as too few GPUs.
 func TestReasonsHaveWords(t *testing.T) {
 	t.Parallel()
 	said := map[string]Reason{}
@@ -52,8 +52,8 @@ func TestNotKeptForWhoHasGPUs(t *testing.T) {
 	}
 }
 
-// What a gang waits for is told of the GPUs that it could use: those of other models are not counted, and are
-// kept for nobody. In strict order nobody is expected to start before those ahead.
+// A gang's reason for waiting counts only the GPUs that it could use: those of other models do not
+// count, and are kept for nobody. In strict order no gang is expected to start before those ahead.
 func TestReasonsAreOfItsOwnModel(t *testing.T) {
 	t.Parallel()
 	var nodes []pal.Node

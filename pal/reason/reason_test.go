@@ -284,7 +284,7 @@ func kinds(t *testing.T) (all []Kind) {
 	return all
 }
 
-// wrapped breaks a line at so many columns.
+// wrapped breaks a line at this column.
 func wrapped(text string, columns int) string {
 	var b strings.Builder
 	at := 0
@@ -349,7 +349,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// What others say stands in a clause of ours: on one line, without its period.
+// A foreign text becomes a clause of ours: on one line, without its period.
 func TestForeign(t *testing.T) {
 	if got := Unread("first\n second. ").String(); got != "first second" {
 		t.Errorf("%q", got)

@@ -185,8 +185,8 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// A complete run is compared with those of its family before it, on as many GPUs of its model. What was
-// foretold is compared with what came.
+// A complete run is compared with earlier runs of its family, on as many GPUs of its model. What
+// was expected is compared with what happened.
 func TestSeenAndForetold(t *testing.T) {
 	t.Parallel()
 	databases(t, func(t *testing.T, db *DB) {
@@ -243,7 +243,7 @@ func TestMeanSlowest(t *testing.T) {
 
 func near2(a, b float64) bool { return a-b < 1e-9 && b-a < 1e-9 }
 
-// What is forgotten leaves its sums.
+// Runs that are forgotten leave their sums.
 func TestPrune(t *testing.T) {
 	t.Parallel()
 	databases(t, func(t *testing.T, db *DB) {
@@ -278,7 +278,7 @@ func TestWriteIsWhole(t *testing.T) {
 	})
 }
 
-// A database is opened again as it was. One of a later version is refused, and stays as it is.
+// A database opens again as it was. A database of a later version is refused, and stays as it is.
 func TestOpenAgain(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "history.db")

@@ -190,8 +190,8 @@ func rounded(d time.Duration) string {
 	return d.Round(time.Microsecond).String()
 }
 
-// fill writes so many runs of one after the other, each [apart] after the one before, and sums of
-// their days. SQLite makes them: a year by [DB.Write] takes an hour.
+// fill writes n runs one after the other, each [apart] after the last, and sums of their days.
+// SQLite itself makes them: [DB.Write] would take an hour for a year.
 func fill(t *testing.T, db *DB, runs int) {
 	t.Helper()
 	const part = 500_000

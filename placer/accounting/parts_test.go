@@ -70,7 +70,7 @@ func TestPartsOfGPUs(t *testing.T) {
 	})
 }
 
-// What a job requests of each member is kept if it is the same of all.
+// The GPUs that each member requests are stored if all members request the same.
 func TestMemberGPUs(t *testing.T) {
 	for want, sets := range map[int][]pal.MemberSet{
 		0: {{Members: 1, GPUs: 2}, {Members: 2, GPUs: 4}}, 4: {{Members: 1, GPUs: 4}, {Members: 3, GPUs: 4}}, 8: {{Members: 2, GPUs: 8}},
@@ -115,7 +115,7 @@ func TestFinishedMembersCount(t *testing.T) {
 	}
 }
 
-// What Nomad forgot while its clock was set back ends when it began, not before.
+// A run that Nomad forgot while its clock was set back ends when it began, not before.
 func TestForgottenBeforeItBegan(t *testing.T) {
 	run := job("train", "ann")
 	r := NewRecorder([]Run{run}, []Alloc{allocOf(run, "1", at(1), time.Time{}, "running")}, 0)

@@ -20,7 +20,7 @@ func endedRun(n int) Batch {
 	return Batch{Runs: []Run{r}, Allocs: []Alloc{allocOf(r, fmt.Sprintf("alloc-%d", n), at(1), at(2), "complete")}}
 }
 
-// sumsAre fails the test unless usage counts so many runs as [endedRun].
+// sumsAre fails the test unless usage counts n runs like [endedRun].
 func sumsAre(t *testing.T, db *DB, runs int) {
 	t.Helper()
 	if got := usage(t, db, Filter{}, at(99)); len(got) != 1 || got[0].Runs != int64(runs) || got[0].GPUHours != float64(2*runs) {

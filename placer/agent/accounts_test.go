@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/accounting"
 )
 
-// What runs is kept, over a restart of the agent, and told to those who may list its namespace.
+// The agent stores what runs, across a restart, and shows it to callers who may list its namespace.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"alice": {"research"}, "ops": {"*"}})

@@ -21,7 +21,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// A new configuration is read on request; one that is wrong changes nothing.
+// The agent reads a new configuration on request; a wrong one changes nothing.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
@@ -253,7 +253,7 @@ func TestHealthWithoutHeartbeat(t *testing.T) {
 	})
 }
 
-// What health makes of a placer's signs of life.
+// What /health answers for each state of a placer's heartbeat.
 func TestHealthOf(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -305,7 +305,7 @@ func TestHealthWarningsNeedARight(t *testing.T) {
 	}
 }
 
-// A right is asked for once in a while, and the lack of one each time.
+// The agent checks a right that it has once in a while, and a right that it lacks each time.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	var r rights

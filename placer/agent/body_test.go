@@ -37,8 +37,7 @@ func bodySite(t *testing.T) *server {
 
 var jobEndpoints = map[string]string{"/v1/jobs": http.MethodPut, "/v1/plan": http.MethodPost, "/v1/admission": http.MethodPost}
 
-// A short text that would take a thousand times its size in memory is refused before
-// anything is made of it.
+// A short text that would need a thousand times its size in memory is refused before it is parsed.
 func TestHugeJobs(t *testing.T) {
 	t.Parallel()
 	s := bodySite(t)
@@ -65,8 +64,8 @@ func TestHugeJobs(t *testing.T) {
 	}
 }
 
-// Many requests at a time share a bounded memory: who finds none is told to try
-// again, and nothing of it stays taken.
+// Many requests share a bounded memory. A request that finds none left is told to try again, and
+// holds none of it.
 func TestBodiesShareRoom(t *testing.T) {
 	t.Parallel()
 	s := bodySite(t)

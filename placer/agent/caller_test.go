@@ -193,7 +193,7 @@ func TestUnknownToken(t *testing.T) {
 	}
 }
 
-// A Nomad that does not answer in time is told from one that cannot be reached.
+// The agent tells a Nomad that does not answer in time from one that cannot be reached.
 func TestNomadIsSlow(t *testing.T) {
 	timeout := &url.Error{Op: "Get", URL: "http://10.0.0.1/v1/nodes", Err: context.DeadlineExceeded}
 	gone := &url.Error{Op: "Get", URL: "http://10.0.0.1/v1/nodes", Err: errors.New("connection refused")}

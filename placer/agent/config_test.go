@@ -61,8 +61,7 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// withTable is the page with the table of a block's keys, between its two marks, as
-// the code has it.
+// withTable returns the page with the generated table of a block's keys between its two marks.
 func withTable(t *testing.T, page, block string) string {
 	t.Helper()
 	begin := fmt.Sprintf("<!-- keys %q: written by go test ./placer/agent -run TestReference -rewrite-reference -->\n", block)

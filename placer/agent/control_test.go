@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Who may register a job may hold it, requeue it and give it another priority; nobody else learns even
-// whether it is there. What is told is kept in Nomad, and heeded.
+// A caller who may register a job may hold it, requeue it and change its priority. Nobody else even
+// learns whether the job exists. Nomad stores such orders, and placers follow them.
 func TestControlRights(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"alice": {"research"}, "bob": {"sales"}})

@@ -16,8 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// Events are told from an ID on, as JSON lines or as server-sent events, to whoever may
-// know of them; a token that may list nothing is refused before anything is told.
+// Events are served from an ID on, as JSON lines or server-sent events, to callers who may see
+// them. A token that may list nothing is refused before the first event.
 func TestEventsEndpoint(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"alice": {"research"}})
@@ -77,8 +77,8 @@ func TestEventsEndpoint(t *testing.T) {
 	}
 }
 
-// Who follows hears what happens after he has asked, and takes a place only as long as he
-// listens; there are so many places.
+// A follower gets the events since its request, and takes one of a limited number of places only
+// while it listens.
 func TestEventsFollow(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)

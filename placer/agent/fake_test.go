@@ -319,7 +319,7 @@ func newAgent(log *testlog.Buffer) *Agent {
 	return a
 }
 
-// run starts an agent with the configuration, to which the nomad block is added.
+// run starts an agent with this configuration and a nomad block.
 func (f *fake) run(config string) *running {
 	f.t.Helper()
 	r := &running{t: f.t, log: &testlog.Buffer{}, conf: filepath.Join(f.t.TempDir(), "agent.hcl"), reload: make(chan os.Signal, 1)}

@@ -19,7 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// Where a token may travel: over loopback, and by TLS to who is named, or verified.
+// Where a token may travel: over loopback, and by TLS to a host whose name is verified.
 func TestUnprotected(t *testing.T) {
 	t.Parallel()
 	ca := func() *api.TLSConfig { return &api.TLSConfig{CACert: "ca.pem"} }

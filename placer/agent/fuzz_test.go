@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer"
 )
 
-// FuzzBodies: no body breaks the endpoints that take one from anybody, and the
-// admission endpoint answers in the proxy's protocol, whatever it is asked.
+// FuzzBodies: no body breaks the endpoints that take one from anybody. The admission endpoint
+// answers every body in the proxy's protocol.
 func FuzzBodies(f *testing.F) {
 	for _, job := range nulls {
 		f.Add(job)

@@ -45,7 +45,7 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// What a browser may not have the agent do, on the API as it is served.
+// Requests that a browser must not be able to make, on the API as it is served.
 func TestGuarded(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
@@ -108,7 +108,7 @@ func TestRequestsEnd(t *testing.T) {
 	}
 }
 
-// Who sends its header or body slowly, or nothing, is hung up on.
+// The agent hangs up on clients that send their header or body slowly, or not at all.
 func TestDeadlines(t *testing.T) {
 	t.Parallel()
 	if l := serverLimits(); min(l.header, l.request, l.answer, l.idle) <= 0 || l.headerBytes <= 0 || l.headerBytes > http.DefaultMaxHeaderBytes {

@@ -41,8 +41,8 @@ var nulls = map[string]string{
 	"Job.TaskGroups[0].Tasks[0].Resources.Devices[0].Constraints[0]": `{"ID":"x","TaskGroups":[{"Name":"g","Tasks":[{"Resources":{"Devices":[{"Name":"nvidia/gpu","Constraints":[null]}]}}]}]}`,
 }
 
-// A job with null in it is refused by each endpoint, without a token and before
-// Nomad is asked anything, with the place of the null.
+// Each endpoint refuses a job with null in it, without a token and before it asks Nomad anything.
+// The error names the place of the null.
 func TestNullInJob(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
@@ -72,8 +72,8 @@ func TestNullInJob(t *testing.T) {
 	r.ready()
 }
 
-// What somebody without a right asks costs Nomad one request, with his token:
-// the agent's own is not used for him, and the queue hears nothing of his job.
+// A request of a caller without the right costs Nomad one request, with the caller's token. The
+// agent does not use its own token for it, and the queue does not hear of the job.
 func TestTokenIsJudgedFirst(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"alice": {"research"}})
@@ -153,8 +153,8 @@ func TestRegister(t *testing.T) {
 	})
 }
 
-// Where users have limits, a job is that of the token's user, whoever it names. One that Nomad has keeps
-// its user, and a management token registers for others.
+// If users have limits, a job belongs to the token's user, whomever it names. A job that Nomad has
+// keeps its user, and a management token may register for others.
 func TestRegisterNamesUser(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"alice": {"research", "other"}, "carol": {"research"}, "root": {"research"}})
@@ -291,8 +291,8 @@ func TestOtherNamespacesAreNotNamed(t *testing.T) {
 	}
 }
 
-// What failed is told as it is stored, by an agent that was not there when it did, and only to those
-// who may know of the job.
+// An agent that was not there when a job failed serves the failure as it is stored, and only to
+// callers who may see the job.
 func TestStoredFailures(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"alice": {"research", "nodes"}})

@@ -48,7 +48,7 @@ func TestPublishedAddress(t *testing.T) {
 // An agent goes without its API where another program has the default port, says what to set, and listens
 // once that is set.
 func TestDefaultPortIsTaken(t *testing.T) {
-	if other, err := net.Listen("tcp", (&HTTP{}).address()); err == nil { // else somebody has it already
+	if other, err := net.Listen("tcp", (&HTTP{}).address()); err == nil { // else another program has it already
 		defer other.Close()
 	}
 	var log testlog.Buffer

@@ -70,7 +70,8 @@ func TestIdleGPUs(t *testing.T) {
 	}
 }
 
-// Each node with held GPUs is asked once a minute; of very many, those that were not asked for longest.
+// The agent asks each node with held GPUs once a minute. If there are very many, it asks those
+// first that it has not asked for longest.
 func TestIdleNodesInTurn(t *testing.T) {
 	var i idleGPUs
 	var held []query.Held

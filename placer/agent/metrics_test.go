@@ -41,8 +41,7 @@ func metricsOf(t *testing.T, s *server, query, token string) string {
 	return w.Body.String()
 }
 
-// What is counted is there by Prometheus' own reading; namespaces are named to
-// operators only.
+// Prometheus' own parser reads what is counted. Only operators see the names of namespaces.
 func TestPrometheus(t *testing.T) {
 	s := siteOn(t, "")
 	m := s.agent.meter

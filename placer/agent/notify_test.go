@@ -89,7 +89,7 @@ func eventsOf(events ...placer.Event) *placer.EventLog {
 	return log
 }
 
-// runs runs a notifier until the receiver has been asked so often.
+// runs runs a notifier until the receiver has got n requests.
 func runs(t *testing.T, n *notifier, r *receiver, log *placer.EventLog, after uint64, requests int) uint64 {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -101,8 +101,8 @@ func runs(t *testing.T, n *notifier, r *receiver, log *placer.EventLog, after ui
 	return <-last
 }
 
-// The events that a block asks for are sent in order, those of its namespaces only; a receiver that
-// fails is asked again, with the same id.
+// The events that a block names go out in order, for its namespaces only. A receiver that fails
+// gets the event again, with the same id.
 func TestNotify(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, 503, 500)
@@ -130,7 +130,8 @@ func TestNotify(t *testing.T) {
 	}
 }
 
-// What a placer finds as an earlier one left it is not told again; what came about while none was active is.
+// What a new placer finds unchanged is not announced again; what happened while no placer was
+// active is.
 func TestNotifyOnce(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
@@ -146,8 +147,8 @@ func TestNotifyOnce(t *testing.T) {
 	}
 }
 
-// What a receiver refuses, does not take for too long, or what has become old, is given up: it does not
-// keep later events back. The log does not tell the URL, which may be a secret.
+// The notifier gives up an event that the receiver refuses or does not accept for too long, so that
+// it does not hold back later events. The log leaves out the URL, which may be a secret.
 func TestNotificationsAreGivenUp(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, 400, 500, 500, 500)
@@ -212,7 +213,8 @@ func TestNotificationsAreSigned(t *testing.T) {
 	}
 }
 
-// A receiver's certificate must be signed by the system's authorities, or by the one that is named.
+// A receiver's certificate must be signed by the system's authorities, or by the one that the block
+// names.
 func TestNotifyChecksCertificates(t *testing.T) {
 	t.Parallel()
 	r := &receiver{}
@@ -234,7 +236,7 @@ func TestNotifyChecksCertificates(t *testing.T) {
 	}
 }
 
-// What is wrong with a block is told before the agent begins, or goes over to it.
+// Errors in a block are reported before the agent starts with it or switches to it.
 func TestNotifyConfiguration(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

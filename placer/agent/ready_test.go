@@ -27,8 +27,8 @@ func TestHealthBeforeTheFirstCycle(t *testing.T) {
 	}
 }
 
-// Where the API cannot be opened and no port was asked for, the agent goes without; where one was,
-// it does not start. 192.0.2.1 is nobody's (RFC 5737).
+// If the API cannot be opened, the agent runs without it, unless a port was configured: then it
+// does not start. 192.0.2.1 is nobody's (RFC 5737).
 func TestNoAPI(t *testing.T) {
 	log := &testlog.Buffer{}
 	api, err := newAgent(log).listen(File{HTTP: &HTTP{BindAddress: "192.0.2.1"}})

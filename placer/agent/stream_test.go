@@ -97,9 +97,9 @@ func (p *pages) messages(version uint64, nodes bool) []byte {
 	return out
 }
 
-// However the cluster changes and however long a page was away, what it makes of the
-// messages is the state; who may not read nodes is told none; and no more is kept than
-// the last changes.
+// However the cluster changes and however long a page was away, the page gets the current state
+// from the messages. A caller who may not read nodes gets none. The agent keeps only the last
+// changes.
 func TestStreamRebuildsTheState(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -177,8 +177,8 @@ func TestPackedMessages(t *testing.T) {
 	}
 }
 
-// A page with the right to read nodes is told of them, one without of the queue only, and
-// one without any right nothing.
+// A page with the right to read nodes gets them; one without it gets the queue only; one without
+// any right gets nothing.
 func TestStreamEndpoint(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"alice": {"research"}})

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// The page needs nothing from elsewhere, is not allowed to ask, and has neither
-// script nor style within it: the policy allows none.
+// The page loads nothing from elsewhere, and its policy allows neither that nor inline scripts and
+// styles.
 func TestPageStandsAlone(t *testing.T) {
 	ask := func(path string) (string, string) {
 		w := httptest.NewRecorder()

@@ -158,8 +158,8 @@ func TestMeasurementsOfOwnGPUs(t *testing.T) {
 	}
 }
 
-// A GPU that is shared is measured as others are: by its own id and model, in which group ever its
-// parts are.
+// A shared GPU is measured like any other: by its own id and model, whichever group its parts are
+// in.
 func TestMeasurementsOfSharedGPUs(t *testing.T) {
 	n := clustertest.Node("n", "ready", 10, "G1", "S::0", "S::1")
 	d := n.NodeResources.Devices[0]
@@ -189,7 +189,7 @@ func TestMeasurementsOfSharedGPUs(t *testing.T) {
 	}
 }
 
-// What a node named once, nobody remembers.
+// The state does not remember names that a node no longer publishes.
 func TestNamingIsForgotten(t *testing.T) {
 	s := NewState()
 	put(s, clustertest.Node("z", "ready", 1, "G1", "G2"), clustertest.Node("z", "ready", 1, "G2", "G3"))

@@ -67,8 +67,8 @@ func TestPurged(t *testing.T) {
 	}
 }
 
-// A placer begins, and reads everything, which takes a while. Meanwhile a job is placed
-// and purged: events told of it, the list does not, and its tasks still end.
+// A placer starts and reads everything, which takes a while. Meanwhile a job is placed and purged.
+// Only events had it; the list does not, and its tasks are still ending.
 func TestPurgedWhileReading(t *testing.T) {
 	event := func(client string, index uint64) Event {
 		a := AllocPayload{ID: "a", Namespace: "default", JobID: "j", NodeID: "id-0", ClientStatus: client, DesiredStatus: "run"}

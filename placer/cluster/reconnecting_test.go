@@ -61,8 +61,8 @@ func TestReconnecting(t *testing.T) {
 	}
 }
 
-// Who has just begun to read does not know since when a node is back, and counts
-// from then.
+// A placer that has just started does not know since when a node is back, and counts from its own
+// start.
 func TestReconnectingWhenReadAnew(t *testing.T) {
 	for _, ago := range []time.Duration{time.Second, time.Minute} {
 		s, now := world(1), time.Unix(1000, 0)

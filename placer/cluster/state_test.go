@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// What has changed since a mark is told, from a bounded memory; of a mark that is too old
-// for it nothing is known.
+// Touched lists what has changed since a mark, from a bounded memory. If the mark is too old for
+// it, the answer is that the changes are unknown.
 func TestTouched(t *testing.T) {
 	s := NewState()
 	key := func(i int) JobKey { return JobKey{Namespace: "default", ID: fmt.Sprint(i)} }

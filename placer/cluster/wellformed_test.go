@@ -117,7 +117,7 @@ func checkNull(t *testing.T, path []func(reflect.Value) reflect.Value, name stri
 	}
 }
 
-// What a job may lack, and what it must have.
+// Which fields a job may lack, and which it must have.
 func TestWellformedJobs(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -144,7 +144,7 @@ func TestWellformedJobs(t *testing.T) {
 	}
 }
 
-// Thousands of jobs are read in a row: of one that is in order nothing is written down.
+// Thousands of jobs are read in a row: checking a job that is in order allocates nothing.
 func TestStoredAllocatesNothing(t *testing.T) {
 	job := addJob(t, NewState(), clustertest.Jobspec("j", 2, 4, ""), 1)
 	if n := testing.AllocsPerRun(10, func() {

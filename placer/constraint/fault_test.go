@@ -24,7 +24,8 @@ func faultyDevices() []*api.NodeDeviceResource {
 	return []*api.NodeDeviceResource{of("NVIDIA A100-SXM4-80GB", 81920), mig}
 }
 
-// Why no GPU can meet a constraint is found out, and what is to be written instead some GPU meets.
+// The fault names why no GPU can meet a constraint, and some GPU meets the constraint that it
+// suggests.
 func TestDeviceFaults(t *testing.T) {
 	devices, tried := faultyDevices(), map[FaultKind]bool{}
 	for _, c := range []struct {

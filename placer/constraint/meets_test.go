@@ -12,7 +12,7 @@ import (
 func text(s string) *api.Attribute            { return &api.Attribute{StringVal: &s} }
 func number(n int64, u string) *api.Attribute { return &api.Attribute{IntVal: &n, Unit: u} }
 
-// TestNodeMeets holds every operator to what Nomad's documentation says of it.
+// TestNodeMeets compares every operator with Nomad's documentation.
 func TestNodeMeets(t *testing.T) {
 	n := &api.Node{
 		ID: "n1", Name: "node-1", Datacenter: "dc1", NodeClass: "big", NodePool: "gpu",

@@ -97,8 +97,8 @@ func TestCampaignIsDeterministic(t *testing.T) {
 	}
 }
 
-// What fails twice ends the campaign; what was done before is in the file, and
-// is not done again.
+// A run that fails twice ends the campaign. The file keeps the earlier runs, and the next campaign
+// does not repeat them.
 func TestCampaignResumes(t *testing.T) {
 	t.Parallel()
 	o := options{outliers: "1", reps: 2, parallel: 2, Results: command.Results{JSON: filepath.Join(t.TempDir(), "r.json")}}
@@ -110,7 +110,7 @@ func TestCampaignResumes(t *testing.T) {
 			return nil, broken
 		}
 		if t.seed == 1 && t.rules == nil {
-			<-ctx.Done() // it is told to end
+			<-ctx.Done() // the campaign is interrupted
 			return nil, ctx.Err()
 		}
 		return played(ctx, t)
@@ -227,7 +227,7 @@ func TestCampaignTriesAgain(t *testing.T) {
 	}
 }
 
-// Only one is busy at a time, and who waits in vain goes.
+// Only one process uses the machine at a time. One that has waited for too long gives up.
 func TestTurn(t *testing.T) {
 	t.Parallel()
 	c, _ := plan(t, options{outliers: "1", reps: 1, parallel: 2})
@@ -250,8 +250,8 @@ func TestTurn(t *testing.T) {
 	again()
 }
 
-// Where this machine has no Slurm, all other lines run, and it is said what would install it. Who
-// asks for Slurm by name is told so at once.
+// Without Slurm on the machine all other lines run, and the output says what would install it.
+// Asking for a line of Slurm by name fails at once.
 func TestWithoutSlurm(t *testing.T) {
 	var said strings.Builder
 	c := &campaign{options: options{compress: 1}, progress: &said}

@@ -50,7 +50,7 @@ func TestMarginsOnTwoModels(t *testing.T) {
 	}
 }
 
-// What no ratio can tell is left out and counted.
+// Pairs without a ratio are left out and counted.
 func TestMarginsLeaveOut(t *testing.T) {
 	t.Parallel()
 	r := &report{GPUs: 8, Jobs: 2}

@@ -153,7 +153,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// What the sides agree on at the second glance is no drift.
+// A difference that is gone at the second comparison is no drift.
 func TestCompareSettles(t *testing.T) {
 	t.Parallel()
 	glances := 0

@@ -30,7 +30,7 @@ import (
 var followedBy = map[string]string{
 	"GPUs %s have MPS control daemons of their own, and a process can use one: ask for parts of one GPU (count = 1)": "TestReserveByMPS",
 	"write them yourself to choose": "TestBlockOfTheIncumbentsSharing",
-	// Of the log: these take a while to be seen, or are seen while tasks run.
+	// Advice in the log. These faults take a while to show, or show while tasks run.
 	"have its cooling checked": "TestLogNamesTheRemedy", "have the machine's power supplies checked": "TestLogNamesTheRemedy",
 	"restart the tasks that share the GPU: once all have ended, the next one gets a new server":             "TestLogNamesTheRemedy",
 	"end the tasks that hold it: the plugin's log names them; if none does: nomad-device-pal clear $GPU":    "TestLogNamesTheRemedy",
@@ -43,8 +43,8 @@ var followedBy = map[string]string{
 	"the MPS control daemon of config key \"sharing.pipe_directory\" does not run: start it with nvidia-cuda-mps-control -d": "TestOperatorsDaemon",
 }
 
-// Whoever does what doctor and the other commands advise is told so no more. What is said of GPUs is
-// followed by a driver without their faults.
+// Once an operator has followed the advice of doctor or another command, that advice is gone. For
+// faults of GPUs, following means a driver without the fault.
 func TestAdvice(t *testing.T) {
 	followed, ran := &advice.Followed{}, 0
 	for name, part := range map[string]func(*testing.T, *advice.Followed){"GPUs": adviceOnGPUs, "orders": adviceOnOrders, "CUDA": adviceOnCUDA, "installation": adviceOnInstallation, "typing": adviceOnTyping} {
@@ -175,7 +175,8 @@ func (i installed) write(name, text string) string {
 	return path
 }
 
-// findings are doctor's, of a configuration of Nomad's, each check's message and advice in a line.
+// findings returns what doctor finds in a configuration of Nomad: for each check a line with its
+// message and advice.
 func (i installed) findings(config string, change func(*diagnosis)) string {
 	i.t.Helper()
 	d := diagnosis{nomadConfig: config, patience: gpu.DriverWithin, root: oddMachine(i.t, "driver"), self: i.self}

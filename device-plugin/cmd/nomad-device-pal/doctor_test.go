@@ -136,7 +136,7 @@ func oddMachine(t *testing.T, kind string) string {
 	return root
 }
 
-// A driver that hangs is what doctor is asked about: it must not hang, too.
+// Operators run doctor when a driver hangs, so doctor must not hang, too.
 func TestDoctorOfAHungDriver(t *testing.T) {
 	lib := fakeNVML(t)
 	if err := (nvmltest.State{"sys": {"hang": "1"}}).Write(lib + ".state"); err != nil {

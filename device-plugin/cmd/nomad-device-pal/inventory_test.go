@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// What the command writes, the emulated backend reads.
+// The emulated backend reads what the command writes.
 func TestWrittenInventoryIsServed(t *testing.T) {
 	dir := t.TempDir()
 	ui := cli.NewMockUi()

@@ -30,8 +30,8 @@ type small struct {
 	Busy   []int  `json:"busy"` // GPUs in use, per node
 	Count  int    `json:"count"`
 	Spread bool   `json:"spread"`
-	// Placed is in what share of the runs so many allocations came to lie on
-	// each node; what is missing from Count stayed blocked.
+	// Placed is the share of the runs in which so many allocations were on each node. Allocations
+	// that are missing from Count stayed blocked.
 	Placed map[string]float64 `json:"placed"`
 }
 

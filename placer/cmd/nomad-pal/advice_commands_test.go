@@ -301,7 +301,7 @@ func (c *testCluster) followsLog(f *advice.Followed) {
 	}
 }
 
-// adviceOnHardware follows what is said of GPUs and of measuring them.
+// adviceOnHardware follows the advice about GPUs and about measuring them.
 func adviceOnHardware(t *testing.T, f *advice.Followed) {
 	c := newCluster(t)
 	p := c.measuringPlugins()
@@ -394,7 +394,8 @@ func adviceOnNodes(t *testing.T, f *advice.Followed) {
 	stop()
 	measured("GPU-0-2")
 
-	// Nomad says that a job's task has ended, though it runs: as if it had failed, or slept to its end.
+	// Nomad reports that a job's task has ended, although it runs: as if it had failed, or slept to
+	// its end.
 	status := api.AllocClientStatusFailed
 	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasSuffix(r.URL.Path, "/allocations") || status == "" {

@@ -159,7 +159,8 @@ func (c *testCluster) triesChanges(f *advice.Followed) {
 	}
 }
 
-// adviceOnTemplates follows what is said of jobs that take payloads and of node pools with a queue of Nomad's own.
+// adviceOnTemplates follows the advice about jobs that take payloads and about node pools with a
+// queue in Nomad.
 func adviceOnTemplates(t *testing.T, f *advice.Followed) {
 	c := newCluster(t)
 	for i := range 2 { // as the device plugin publishes classes

@@ -58,8 +58,8 @@ var adviceParts = map[string]func(*testing.T, *advice.Followed){
 	"jobs": adviceOnJobs, "typing": adviceOnTyping, "checks": adviceOfChecks, "traces": adviceOnTraces, "nodes": adviceOnNodes, "commands": adviceOnCommands, "lives": adviceOnLives, "doctor": adviceOfDoctor, "hardware": adviceOnHardware, "templates": adviceOnTemplates,
 }
 
-// Whoever follows a piece of advice gets what it promises. New advice in the code has to be evoked, and
-// followed, by one of the parts.
+// A user who follows a piece of advice gets what it promises. One of the parts has to provoke and
+// follow each piece of advice in the code.
 func TestAdvice(t *testing.T) {
 	followed, ran := &advice.Followed{}, 0
 	for _, name := range slices.Sorted(maps.Keys(adviceParts)) {

@@ -102,7 +102,8 @@ func (c *testCluster) explains(f *advice.Followed, text, shows string) {
 	}
 }
 
-// followsRegistration explains jobs as run and the API advise: of all namespaces, and of ids that a shell takes apart.
+// followsRegistration explains jobs as the output of run and the API advises: in all namespaces,
+// and with ids that a shell would split.
 func (c *testCluster) followsRegistration(f *advice.Followed) {
 	for _, of := range []struct{ namespace, id string }{{"default", "plain"}, {"research", "of-research"}, {"research", "a&b"}} {
 		path := c.job(of.namespace, of.id, 1)

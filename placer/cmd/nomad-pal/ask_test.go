@@ -132,7 +132,7 @@ func (c *testCluster) until(what string, ok func() bool) {
 	patience.Eventually(c.t, what, ok)
 }
 
-// job writes a jobspec of one member with so many GPUs.
+// job writes a jobspec of one member with n GPUs.
 func (c *testCluster) job(namespace, name string, gpus int) (path string) {
 	c.t.Helper()
 	return c.written(filepath.Base(name)+".hcl", jobText(namespace, name, gpus))
@@ -148,7 +148,7 @@ func (c *testCluster) written(name, text string) (path string) {
 	return path
 }
 
-// jobText is a jobspec of one member with so many GPUs.
+// jobText is a jobspec of one member with n GPUs.
 func jobText(namespace, name string, gpus int) string {
 	return fmt.Sprintf(`job %q {
   namespace = %q
@@ -174,8 +174,8 @@ func jobText(namespace, name string, gpus int) string {
 // atAnyPort is the configuration of an agent whose address the commands find in Nomad.
 const atAnyPort = "http {\n  bind_port = 0\n}\n"
 
-// An agent that answers, but knows of no active placer, has its answers printed, with an exit code
-// of their own. What run -detach is asked for is done.
+// If an agent knows of no active placer, the command prints its answers and ends with a special
+// exit code. run -detach still registers the job.
 func TestNoPlacer(t *testing.T) {
 	c := newCluster(t)
 	job := c.job("default", "train", 2)
@@ -293,8 +293,8 @@ func TestCommandsAskTheAgent(t *testing.T) {
 	}
 }
 
-// A token that may not see the profile is told so, not that nothing is measured: Nomad shows it
-// an empty list.
+// If a token may not see the profile, the error says that, not that nothing is measured: Nomad
+// shows such a token an empty list.
 func TestHiddenProfileIsSaid(t *testing.T) {
 	c := newCluster(t)
 	c.nomad.SetTokens(map[string]nomadtest.Token{
@@ -322,7 +322,7 @@ func TestHiddenProfileIsSaid(t *testing.T) {
 	}
 }
 
-// What a token may not see is not said to be missing.
+// The command does not call something missing that the token may not see.
 func TestHiddenIsNotMissing(t *testing.T) {
 	c := newCluster(t)
 	c.nomad.SetTokens(map[string]nomadtest.Token{

@@ -72,7 +72,7 @@ func TestDoctor(t *testing.T) {
 	expect("with a token of a user", 2, map[string]query.Verdict{"token": query.Fail, "reading nomad": query.Fail}, "-token=user")
 }
 
-// found is what doctor found, and what it says to do, of one check.
+// found is what doctor found in one check, and its advice.
 func (c *testCluster) found(name string, args ...string) query.Check {
 	c.t.Helper()
 	_, out, err := c.does(append([]string{"doctor", "-json"}, args...)...)
@@ -184,7 +184,7 @@ func TestDoctorOfPausedNomad(t *testing.T) {
 	}
 }
 
-// A warning that the agent and the cluster have both is told once.
+// A warning that both the agent and the cluster have is printed once.
 func TestDoctorTellsOnce(t *testing.T) {
 	c := newCluster(t)
 	url := c.agent("", "http {\n  bind_port = 0\n}\nwindow \"w\" {\n  cron = \"0 2 * * 0\"\n  duration = \"1h\"\n  nodes = [\"none\"]\n}\n")

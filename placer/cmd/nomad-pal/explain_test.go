@@ -197,8 +197,8 @@ func TestExplainRestarted(t *testing.T) {
 	}
 }
 
-// run ends with 2 for a job that the cluster could not hold, and plan of a job without GPUs
-// says what run does of it.
+// run ends with 2 for a job that the cluster could not hold. For a job without GPUs, plan says what
+// run does with it.
 func TestRunUnschedulable(t *testing.T) {
 	c := newCluster(t)
 	t.Setenv("NOMAD_PAL_ADDR", c.agent("", "http {\n  bind_port = 0\n}\n"))
@@ -283,8 +283,8 @@ func TestMistypedDevice(t *testing.T) {
 	}
 }
 
-// A gate with a mistyped key is refused, and explained if Nomad has the job: neither Nomad nor the
-// placer would ever start it.
+// A gate with a mistyped key is refused, and explained if Nomad has the job, because neither Nomad
+// nor the placer would ever start it.
 func TestMistypedGate(t *testing.T) {
 	c := newCluster(t)
 	t.Setenv("NOMAD_PAL_ADDR", c.agent("", "http {\n  bind_port = 0\n}\n"))

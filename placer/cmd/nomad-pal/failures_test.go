@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// On a terminal failures says how long ago, with short ids in lines of 80 columns; a time
-// of day comes with its zone. Jobs of the same name are told apart.
+// On a terminal, failures prints how long ago each was, with short ids in lines of 80 columns. A
+// time of day has its zone. Jobs of the same name have distinct ids.
 func TestFailuresOnTerminal(t *testing.T) {
 	var out bytes.Buffer
 	b := base{io: streams{out: &out, terminal: true}}

@@ -10,8 +10,8 @@ import (
 	"github.com/gdamore/tcell/v2"
 )
 
-// What GPUs do now is told by agent and Nomad alike: of all, of a node, of a job; and by explain of the
-// job's members. Who cannot be asked is named.
+// Agent and Nomad give the same answer on what GPUs do now: for all GPUs, for a node, for a job.
+// explain has it for the job's members. Nodes that do not answer are named.
 func TestLiveGPUs(t *testing.T) {
 	c := newCluster(t)
 	for _, gpu := range []string{"GPU-0-0", "GPU-1-0"} {
@@ -49,8 +49,8 @@ func TestLiveGPUs(t *testing.T) {
 	}
 }
 
-// u shows what GPUs do in top, those that do most first; of one node after it was opened. Without a
-// terminal, top prints what gpus -live does.
+// In top, u shows what GPUs do, the busiest first, or those of the opened node. Without a terminal,
+// top prints what gpus -live does.
 func TestTopOfUse(t *testing.T) {
 	c := newCluster(t)
 	url := c.agent("", "http {\n  bind_port = 0\n}\n")

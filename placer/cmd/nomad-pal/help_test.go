@@ -89,7 +89,7 @@ func TestCommandList(t *testing.T) {
 	}
 }
 
-// What stands in the help of options begins in one column, however it was written.
+// The help texts of options all begin in one column, however they were written.
 func TestReflow(t *testing.T) {
 	t.Parallel()
 	got := reflow(`One two three four five six seven eight nine ten eleven twelve thirteen fourteen
@@ -121,7 +121,7 @@ Run Options:
 	}
 }
 
-// A command that there is not is named, with the one that is most like it.
+// For an unknown command the error names it, and the most similar command.
 func TestUnknownCommand(t *testing.T) {
 	c := newCluster(t)
 	for args, want := range map[string]string{
@@ -145,7 +145,7 @@ func TestUnknownCommand(t *testing.T) {
 	}
 }
 
-// What is typed wrong is refused in one line, which says what was meant.
+// A mistyped argument is refused in one line, which suggests what was meant.
 func TestTypedWrong(t *testing.T) {
 	c := newCluster(t)
 	for args, want := range map[string]string{
@@ -183,7 +183,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// Shells are told commands, options, jobs, GPUs and nodes.
+// Shell completion offers commands, options, jobs, GPUs and nodes.
 func TestCompletion(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", "http {\n  bind_port = 0\n}\n")
@@ -326,7 +326,7 @@ func TestHelpNamesTheOptions(t *testing.T) {
 	}
 }
 
-// What to try next goes by what an error is, not by its words.
+// The suggested next step depends on the kind of the error, not on its words.
 func TestUnreached(t *testing.T) {
 	t.Setenv("NOMAD_TOKEN", "")
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))

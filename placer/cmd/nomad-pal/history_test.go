@@ -20,7 +20,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/accounting"
 )
 
-// What ran is listed and added up, as a table, CSV and JSON.
+// history lists runs and usage sums them up, as a table, CSV and JSON.
 func TestHistoryAndUsage(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", atAnyPort+fmt.Sprintf("history {\n  database = %q\n}\n", filepath.Join(t.TempDir(), "history.db")))

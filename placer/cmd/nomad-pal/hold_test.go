@@ -10,8 +10,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// A held job does not start though its GPUs are free, whatever its author registers and whichever agent
-// comes; it starts when the hold is lifted, by either command.
+// A held job does not start even if its GPUs are free, its author registers it again, or another
+// agent takes over. It starts when either command lifts the hold.
 func TestHold(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", "http {\n  bind_port = 0\n}\n")

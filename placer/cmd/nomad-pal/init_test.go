@@ -43,8 +43,8 @@ func TestInit(t *testing.T) {
 	}
 }
 
-// Files that are there stay as they are, all of them, unless -force is said; and then
-// nothing is written through a link.
+// Without -force, init leaves all existing files as they are. With -force it never writes through a
+// link.
 func TestInitOverwrites(t *testing.T) {
 	c := newCluster(t)
 	dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "elsewhere")
@@ -83,8 +83,8 @@ func filesIn(t *testing.T, dir string) string {
 	return strings.Join(names, " ")
 }
 
-// What is found stands in the files: TLS, access control, namespaces, racks, other plugins,
-// the kind of node with the most GPUs.
+// The files contain what init finds: TLS, access control, namespaces, racks, other plugins, the
+// kind of node with the most GPUs.
 func TestSiteFiles(t *testing.T) {
 	t.Parallel()
 	node := func(n, gpus int, change func(*api.Node)) *api.Node {
@@ -154,8 +154,7 @@ func TestInitWithoutGPUs(t *testing.T) {
 	}
 }
 
-// What a node or a server says stays in its place: in no file does it become a line of
-// its own, and no script runs it.
+// A text from a node or a server never becomes a line of its own in a file, and no script runs it.
 func TestInitQuotes(t *testing.T) {
 	t.Parallel()
 	const evil = "H100\njob \"evil\" {}\n${file(\"/etc/passwd\")}"

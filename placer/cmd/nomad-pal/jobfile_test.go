@@ -216,7 +216,7 @@ func TestValidate(t *testing.T) {
 	counted := func(count int) string {
 		return strings.Replace(text, `group "g" {`, fmt.Sprintf("group \"g\" {\n    count = %d", count), 1)
 	}
-	// One of no members may be run, as it may with Nomad: it is to be scaled.
+	// A group with count 0 may be run, as with Nomad: somebody will scale it.
 	if code, out, said := c.reads(counted(0), "validate", "-"); code != 0 || said != "" {
 		t.Errorf("no members: %d %s%s", code, out, said)
 	}

@@ -76,7 +76,7 @@ func TestLoggedAllocations(t *testing.T) {
 	}
 }
 
-// How a task ended is told in Nomad's words, by what ended it.
+// The end of a task is described in Nomad's words, according to what ended it.
 func TestHowTasksEnd(t *testing.T) {
 	t.Parallel()
 	events := func(kinds ...string) []*api.TaskEvent {

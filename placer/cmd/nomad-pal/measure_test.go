@@ -226,7 +226,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// What cannot be measured is said, with the reason, and is no reason not to measure the rest.
+// The command reports each GPU that cannot be measured, with the reason, and measures the others.
 func TestMeasureSaysWhyNot(t *testing.T) {
 	c := newCluster(t)
 	p := c.measuringPlugins()
@@ -259,8 +259,8 @@ func TestMeasureSaysWhyNot(t *testing.T) {
 	}
 }
 
-// A GPU whose job does not get to its end is not waited for without end: the command says what
-// became of it, and measures the others.
+// The command does not wait forever for a measuring job: it reports what happened to the job, and
+// measures the other GPUs.
 func TestMeasureEnds(t *testing.T) {
 	for name, tc := range map[string]struct {
 		happens func(c *testCluster, node string) // once the jobs of a node run
@@ -325,7 +325,7 @@ func (c *testCluster) stopMeasuring(purge bool) {
 	}
 }
 
-// A job that has the name of a measuring job and is none, is left alone, and not waited for.
+// A job that only has the name of a measuring job is left alone, and not waited for.
 func TestMeasureLeavesOtherJobsAlone(t *testing.T) {
 	c := newCluster(t)
 	p := c.measuringPlugins()
@@ -371,7 +371,7 @@ func TestMeasureWaitsNoLonger(t *testing.T) {
 	}
 }
 
-// What the plugin waits for is told at once, not after a quarter of an hour.
+// The command reports at once what the plugin waits for, not after a quarter of an hour.
 func TestMeasureTellsWhatThePluginWaitsFor(t *testing.T) {
 	c := newCluster(t)
 	p := c.measuringPlugins()
@@ -411,7 +411,7 @@ func TestMeasureInterrupted(t *testing.T) {
 	}
 }
 
-// The job asks for one GPU and no other, of the node's own pool, and stops nobody.
+// The job requests exactly one GPU, in the node's own pool, and preempts nobody.
 func TestMeasureJob(t *testing.T) {
 	node := &api.Node{ID: "n", Name: "gpu-7", NodePool: "gpu", Drivers: map[string]*api.DriverInfo{
 		"raw_exec": {Detected: true}, "docker": {Detected: true, Healthy: true}, "podman": {Detected: true, Healthy: true}}}

@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// What run prints to type next names the namespace, and an error about a job that is in another
-// namespace says which.
+// Commands that run suggests name the namespace. If a job is in another namespace, the error names
+// that one.
 func TestNamesNamespace(t *testing.T) {
 	c := newCluster(t)
 	t.Setenv("NOMAD_PAL_ADDR", c.agent("", atAnyPort))

@@ -19,9 +19,9 @@ import (
 
 var rewriteStories = flag.Bool("rewrite", false, "write what is said of the jobs in testdata/never")
 
-// TestNeverStarts plans the jobs in testdata/never, and those in a folder that NEVER_JOBS names, on a
-// cluster of several GPU models, and runs those that never start. What is
-// said of each, and the exit code, is in the file beside it.
+// TestNeverStarts plans the jobs in testdata/never, and those in a folder that NEVER_JOBS names, on
+// a cluster of several GPU models, and runs those that never start. The file beside each job has
+// the expected output and exit code.
 func TestNeverStarts(t *testing.T) {
 	c := mixedCluster(t)
 	jobs, err := filepath.Glob("testdata/never/*.nomad.hcl")

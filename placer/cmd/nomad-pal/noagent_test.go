@@ -161,7 +161,7 @@ func TestTokenTravelsProtected(t *testing.T) {
 	s := httptest.NewServer(trap)
 	t.Cleanup(s.Close)
 	loopback := s.URL
-	// Linux takes this address to this machine; it is none of the loopback's.
+	// Linux routes this address to this machine, although it is no loopback address.
 	elsewhere := strings.Replace(s.URL, "127.0.0.1", "0.0.0.0", 1)
 	job := c.job("default", "train", 2)
 	host, _ := os.Hostname()
@@ -202,7 +202,7 @@ func TestTokenTravelsProtected(t *testing.T) {
 	}
 }
 
-// An agent of another version, or none at all, is told from one that does not answer.
+// The error tells an agent of another version, or no agent at all, from one that does not answer.
 func TestAgentOfAnotherVersion(t *testing.T) {
 	c := newCluster(t)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

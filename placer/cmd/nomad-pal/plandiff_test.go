@@ -27,7 +27,7 @@ func TestPlanRefused(t *testing.T) {
 	}
 }
 
-// A diff shows what the author has changed, and neither gate nor pins.
+// A diff shows what the author has changed, without gate and pins.
 func TestDiffLines(t *testing.T) {
 	field := func(kind, name, was, is string, notes ...string) *api.FieldDiff {
 		return &api.FieldDiff{Type: kind, Name: name, Old: was, New: is, Annotations: notes}

@@ -22,8 +22,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// agentWith answers as an agent with so many jobs does: each tenth never starts, and
-// those of every other namespace and class alternate.
+// agentWith answers as an agent with n jobs: every tenth never starts, and namespaces and classes
+// alternate.
 func agentWith(t testing.TB, n int) string {
 	var jobs []model.JobStatus
 	for i := range n {
@@ -71,7 +71,7 @@ func TestNoSuchNamespace(t *testing.T) {
 	}
 }
 
-// Of a cluster with one namespace it is said that there is only that.
+// If the cluster has one namespace, the error about an unknown one names it.
 func TestNoOtherNamespace(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", atAnyPort)
@@ -80,8 +80,7 @@ func TestNoOtherNamespace(t *testing.T) {
 	}
 }
 
-// queue shows jobs by position, as many as are asked for, of those that are asked for,
-// and counts all of these.
+// queue shows the first n jobs that match, by position, and counts all that match.
 func TestQueue(t *testing.T) {
 	c := newCluster(t)
 	c.nomad.AddNamespace("none")

@@ -74,8 +74,7 @@ func printers(name string) map[string]func(b *base) {
 	}
 }
 
-// Whatever a name holds, it stays in its cell, and no more than letters of it
-// reach a terminal.
+// Any name stays in its cell, and only printable characters of it reach a terminal.
 func TestTablesQuoteNames(t *testing.T) {
 	for name, want := range hostile {
 		for what, print := range printers(name) {
@@ -126,7 +125,7 @@ func TestJSONQuotesNames(t *testing.T) {
 	}
 }
 
-// What is written in pieces is quoted as if it were not.
+// A text that is written in pieces is quoted as one.
 func TestQuotingPieces(t *testing.T) {
 	const text = "größe \u202e作业 \x1b[0m \U000e0041 end\n"
 	var whole, pieces bytes.Buffer

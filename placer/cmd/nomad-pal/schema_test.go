@@ -112,7 +112,8 @@ func schemaOfAll(t *testing.T) *jsonschema.Schema {
 		s.Definitions, s.Version = nil, ""
 		all.Properties.Set(command, s)
 	}
-	// What types do not tell: a GPU has no explanation of a job, and a statistic may be unknown.
+	// Rules that types cannot express: a GPU has no explanation of a job, and a statistic may be
+	// unknown.
 	all.Definitions["Explained"].Required = []string{"kind", "summary"}
 	medians, _ := all.Definitions["Classified"].Properties.Get("medians")
 	medians.AdditionalProperties = &jsonschema.Schema{OneOf: []*jsonschema.Schema{medians.AdditionalProperties, {Type: "null"}}}
@@ -359,8 +360,8 @@ func schemaName(args []string) string {
 	return name
 }
 
-// What every command prints fits its schema: on a cluster where nothing is, and on one
-// where jobs run, wait, never start and have failed, and a GPU is unhealthy.
+// The output of every command fits its schema: on an empty cluster, and on one with jobs that run,
+// wait, never start and have failed, and an unhealthy GPU.
 func TestSchemas(t *testing.T) {
 	seen := map[string]bool{}
 	c := newCluster(t)

@@ -75,8 +75,8 @@ func TestSessionBeatReachesTheKeeper(t *testing.T) {
 	}
 }
 
-// What a session cannot be is refused before anything is in the queue; one that never starts leaves
-// nothing there.
+// An impossible session is refused before it is queued. A session that never starts leaves nothing
+// in the queue.
 func TestShellRefuses(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", "http {\n  bind_port = 0\n}\n")

@@ -164,7 +164,7 @@ func TestTop(t *testing.T) {
 	s.types("c")
 	s.shows("GPUs by class for B")
 
-	// What the marks mean stands where they do.
+	// The meaning of each mark stands next to the marks.
 	s.types("?")
 	s.shows("* means allocated to a job", "↓ marks the column")
 	time.Sleep(100 * time.Millisecond) // some looks at the cluster

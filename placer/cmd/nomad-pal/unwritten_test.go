@@ -51,7 +51,7 @@ func TestWrongAddress(t *testing.T) {
 	}
 }
 
-// A template that asks a list for a field is told where to read what there is.
+// The error for a template that takes a list for an object names the command that lists the fields.
 func TestTemplateOfAList(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", atAnyPort)

@@ -60,8 +60,8 @@ func TestSynonyms(t *testing.T) {
 	}
 }
 
-// What commands, page, API and docs say has one word for one thing. Only docs/results may
-// speak of busy machines and of what is held in vain.
+// Commands, page, API and docs use one word for one thing. Only docs/results may say that machines
+// are busy and that GPUs are held in vain.
 func TestOneWordForOneThing(t *testing.T) {
 	if race.Enabled {
 		t.Skip(race.Sampled) // one goroutine
