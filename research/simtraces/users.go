@@ -297,6 +297,7 @@ func (o options) users() error {
 // publish writes a page, to the standard output if no file is named. With a CSV file for all tables,
 // the page has those of the half that rules were not chosen by.
 func (o options) publish(page []byte) error {
+	page = bytes.ReplaceAll(page, []byte("\n\n\n"), []byte("\n\n"))
 	if o.csv != "" {
 		if err := write(o.csv, func() ([]byte, error) { return cellsOfTables(page) }); err != nil {
 			return err

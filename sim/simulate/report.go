@@ -243,6 +243,14 @@ func (r *Report) writeJSON(w io.Writer) error {
 	return nil
 }
 
+// whyUnfinished says why jobs never end. Jobs that the cluster has no room for were left out before.
+func (r *Report) whyUnfinished() string {
+	if p, ok := sim.PolicyOf(r.Policy); ok && p.Nomad() {
+		return "hold GPUs and wait for each other"
+	}
+	return "ask for more than a limit of their tenant or the nodes allow, or come after such a job"
+}
+
 func (r *Report) writeTable(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	order := ""
@@ -271,7 +279,7 @@ func (r *Report) writeTable(out io.Writer) error {
 		fmt.Fprintf(w, "warning\t%s\n", warning)
 	}
 	if r.Unfinished > 0 {
-		fmt.Fprintf(w, "never finished\t%d (they fit nowhere, or hold GPUs and wait for each other); the figures are of the others\n", r.Unfinished)
+		fmt.Fprintf(w, "never finished\t%d (they %s); the figures are of the others\n", r.Unfinished, r.whyUnfinished())
 	}
 	fmt.Fprintf(w, "average JCT\t%.1f s\tgeometric mean\t%.1f s\n", r.AvgJCT, r.GeoJCT)
 	if r.OverLimit > 0 {

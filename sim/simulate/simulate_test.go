@@ -293,6 +293,35 @@ func TestEveryPolicyEnds(t *testing.T) {
 	}
 }
 
+// A report says why jobs never end: under the agent's queue because of a limit of their tenant, not because they hold GPUs.
+func TestNeverFinishes(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	trace := write("jobs.csv", "job_id,gpus,submit_time,duration,tenant\nsmall,1,0,60,lab\nlarge,4,0,60,lab\n")
+	config := write("agent.hcl", "tenant \"lab\" {\n  quota = 2\n  borrowing_limit = 0\n}\n")
+	page := filepath.Join(dir, "page.html")
+	out, _ := simulate(t, 0, "-trace", trace, "-config", config, "-nodes", "1", "-outliers", "0", "-html", page)
+	html, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{out, string(html)} {
+		if !strings.Contains(text, "more than a limit of their tenant") || strings.Contains(text, "hold GPUs and wait") {
+			t.Errorf("%s", text[:min(len(text), 1500)])
+		}
+	}
+	var nomad strings.Builder
+	if err := (&Report{Policy: "nomad", Unfinished: 2}).writeTable(&nomad); err != nil || !strings.Contains(nomad.String(), "hold GPUs and wait for each other") {
+		t.Error(nomad.String(), err)
+	}
+}
+
 // TestFromNomad replays a small history served as Nomad serves it.
 func TestFromNomad(t *testing.T) {
 	answers := map[string]string{
