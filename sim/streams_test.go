@@ -74,3 +74,29 @@ func TestWideGangBehindStreams(t *testing.T) {
 		}
 	}
 }
+
+// A wide gang that runs for days and says so is overdue after twice that, which is later than if it said
+// nothing. docs/results/queue.md says why, and has what the test logs.
+func TestLongWideGang(t *testing.T) {
+	const hour = 3600
+	jobs := behind(trace.Job{Name: "train", GPUs: 1, Iterations: hour, EstimateS: hour}, 1800, 235, trace.Job{Iterations: 48 * hour, EstimateS: 48 * hour, SubmitS: hour})
+	for says, most := range map[bool]float64{false: 36 + 2, true: 2*48 + 2} {
+		out, err := Config{Jobs: jobs, Cluster: even(t, 4, 4, 1.7), Queue: queue.Default(), RestartS: 60, Estimate: func(_ int, j trace.Job) time.Duration {
+			if j.GPUs > 1 && !says {
+				return 0
+			}
+			return seconds(j.EstimateS)
+		}}.Run()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, j := range out.Jobs {
+			if j.ID != "wide" {
+				continue
+			}
+			if t.Logf("says how long it runs %t: it waits for %.1f h", says, j.Wait/hour); j.Wait > most*hour {
+				t.Errorf("says how long it runs %t: it waits for %.1f h, want at most %.0f", says, j.Wait/hour, most)
+			}
+		}
+	}
+}
