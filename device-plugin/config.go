@@ -53,7 +53,7 @@ type NomadProfileConfig struct {
 type MeasureConfig struct {
 	Mode     measure.Mode  `codec:"mode" words:"idle,manual,off"`
 	Interval time.Duration `codec:"interval" default:"168h" least:"1h"` // between two sessions of one GPU
-	IdleFor  time.Duration `codec:"idle_for" default:"1m" least:"1s"`   // a GPU must have been idle for so long
+	IdleFor  time.Duration `codec:"idle_for" default:"1m" least:"1s"`   // a GPU must have been idle for this long
 	// Jitter is the time after the start in which no measurement begins by itself. Each node draws
 	// its own time within it.
 	Jitter      time.Duration `codec:"jitter" default:"1h"`

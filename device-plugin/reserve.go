@@ -123,8 +123,7 @@ func (p *Plugin) find(deviceIDs []string) (chosen []gpu.Device, parts map[string
 	return chosen, parts, nil
 }
 
-// besides are the devices that other tasks may have parts of, beside one with so many parts. Callers
-// hold mu.
+// besides reports for each reserved GPU whether other tasks may have parts of it. Callers hold mu.
 func (p *Plugin) besides(parts map[string]int) map[string]bool {
 	out := map[string]bool{}
 	for id, n := range parts {

@@ -490,8 +490,8 @@ func (c *Cluster) FreeWithin(g Gang, above float64, t Tier) (most int) {
 	return c.roomAt(g, g.MemberSets[0], t, func(group, _ int) int { return c.freeInliers(group, g.class()) })
 }
 
-// roomAt is how many members of a set the roomiest place of the tier has room for, if so many of a
-// group's GPUs there count. It looks no further than for all members of the set.
+// roomAt is how many members of a set the roomiest place of the tier has room for, if the first n
+// of a group's GPUs there count. It stops counting at all members of the set.
 func (c *Cluster) roomAt(g Gang, set MemberSet, t Tier, counted func(group, gpus int) int) (most int) {
 	room := map[place]int{}
 	for gi := range c.groups {

@@ -63,8 +63,7 @@ func (g Gang) GPUs() int {
 	return n
 }
 
-// Amount is for how many whole GPUs a request for so many counts: a part of a shared GPU counts as
-// its share.
+// Amount is how many whole GPUs a request counts for: a part of a shared GPU counts as its share.
 func (g Gang) Amount(gpus int) float64 { return float64(gpus) * cmp.Or(g.Share, 1) }
 
 // Validate checks the numbers of a gang that comes from outside. [Place] and the

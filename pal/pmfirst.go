@@ -145,8 +145,9 @@ func (s *search) fewestNodes(all []binSlots, need int) []binSlots {
 	return s.keepGroups(all, level, whole, rest, need)
 }
 
-// keepGroups keeps the groups with more slots than level, of those with as many so many with
-// the lowest bins, and of one other with rest slots the need lowest.
+// keepGroups keeps all groups with more slots than level; of those with exactly level slots the n
+// with the lowest bins; and one more group with at least rest slots, the one that needs the lowest
+// bin.
 func (s *search) keepGroups(all []binSlots, level, whole, rest, need int) []binSlots {
 	perBin, last := zeros(&s.c.scratch.perBin, len(s.values)), -1
 	for of := range byGroup(all) {
@@ -182,7 +183,7 @@ func (s *search) keepGroups(all []binSlots, level, whole, rest, need int) []binS
 	return slices.Insert(kept, at, part...)
 }
 
-// worstOf is the bin of the last of so many members on a group.
+// worstOf is the bin of the last of n members on a group.
 func worstOf(slots []binSlots, n int) int {
 	for _, e := range slots {
 		if n -= int(e.n); n <= 0 {

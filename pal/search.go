@@ -136,7 +136,7 @@ type fit struct {
 	need        Resources
 	members     int
 	perNode     int       // members that a node may hold at most, whatever its resources
-	perNodeNeed Resources // what so many need
+	perNodeNeed Resources // what n members need
 	membersFor  []uint16  // GPUs → members that they are enough for; spares a division
 }
 

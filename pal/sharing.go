@@ -117,7 +117,7 @@ func (c *Cluster) SetOccupant(gpu int, o Occupant) {
 	*t = tenancy{now: o}
 }
 
-// occupant is a member of the gang with so many parts, as others on its GPU see it.
+// occupant is a member of the gang with parts parts, as others on its GPU see it.
 func (g *Gang) occupant(parts int) Occupant {
 	o := Occupant{Gang: g.ID, Class: g.class(), Parts: parts}
 	if g.Sharing != nil {
@@ -126,7 +126,7 @@ func (g *Gang) occupant(parts int) Occupant {
 	return o
 }
 
-// setTaken has a member of the gang take, or give back, one of so many parts.
+// setTaken makes a member of the gang with parts parts take, or give back, one of them.
 func (c *Cluster) setTaken(gpu int, taken bool, g *Gang, parts int) {
 	if !c.Shared(gpu) {
 		c.SetTaken(gpu, taken)

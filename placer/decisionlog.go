@@ -159,7 +159,7 @@ func (p *journal) decisionsDueAt() (at time.Time, ok bool) {
 // recordsDue writes the records that are due.
 func (p *journal) recordsDue(now time.Time) *dueWrite { return p.records(p.decisionsDue(now)) }
 
-// records writes at most so many unsaved records, the oldest first. A record that cannot be written
+// records writes at most n unsaved records, the oldest first. A record that cannot be written
 // becomes unsaved again. Records of jobs that are gone are dropped.
 func (p *journal) records(most int) *dueWrite {
 	for p.unsaved.len() > unsavedMost {

@@ -154,8 +154,8 @@ func (e *clairvoyantEngine) remaining(i int) float64 {
 	return left * float64(j.gpus)
 }
 
-// compare compares what jobs need still. Of one that waits that does not change; of those
-// that run choose works it out.
+// compare compares the work that jobs still need. For a waiting job that does not change; for
+// running ones, choose computes it.
 func (e *clairvoyantEngine) compare(a, b int) int {
 	if c := cmp.Compare(e.jobs[a].need, e.jobs[b].need); c != 0 {
 		return c
@@ -339,9 +339,8 @@ func (e *clairvoyantEngine) start(jobs []int) (rest []int) {
 	return nil
 }
 
-// repack places gangs together with some that run, the widest first: there are enough
-// GPUs for all, but not where the gangs could use them. It returns those that do not
-// fit even so.
+// repack places waiting gangs together with some running ones, the widest first: there are enough
+// GPUs for all, but not where the gangs could use them. It returns those that still do not fit.
 func (e *clairvoyantEngine) repack(gangs, running []int) (rest []int) {
 	for _, i := range running {
 		e.release(i)

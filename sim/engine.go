@@ -43,8 +43,8 @@ type Config struct {
 	EndS float64
 	// Gang makes the gang of a job; nil: [GangOf].
 	Gang func(trace.Job) pal.Gang
-	// Slower is how many times as long as its placement says a job takes there: of a job whose
-	// speeds the queue is not told. nil: none.
+	// Slower is how many times as long a job takes there as its placement says: for jobs whose
+	// speeds the queue does not know. nil: none.
 	Slower func(i int, p pal.Placement) float64
 	// Beside is how fast job i runs beside others on a GPU of a device group, relative to alone
 	// there; 0: they do not fit in its memory. A gang is as fast as its slowest member. nil: GPUs
@@ -60,8 +60,8 @@ type Config struct {
 	// Windows are the windows that are on or come next, and until when that is all; nil:
 	// there are none.
 	Windows func(now time.Duration) (ws []queue.Window, until time.Duration)
-	// RoundS lets things happen only every so many seconds, as the PAL artifact
-	// does; 0: when they happen.
+	// RoundS makes things happen only every RoundS seconds, as in the PAL artifact; 0: at their own
+	// time.
 	RoundS float64
 	// More feeds untracked jobs after the trace, as the artifact does, until all
 	// jobs of the trace have finished; nil: none.
@@ -464,7 +464,7 @@ func (e *engine) stop(i int, kind string) {
 	e.observe(i, kind, j.placement)
 }
 
-// kept is what is kept of a run that did something useful for so long: what it did until its last checkpoint.
+// kept is the part of a run's useful work that remains: what it did until its last checkpoint.
 func (e *engine) kept(usefulS float64) float64 {
 	if e.CheckpointS <= 0 {
 		return usefulS

@@ -29,9 +29,9 @@ const forecastsAtOnce = 4
 // startRange is when a waiting gang is expected to start.
 type startRange struct{ from, to time.Duration }
 
-// askForecasts asks the queue when waiting gangs start, after every so many decisions.
-// It takes gangs from all of the queue alike, others each time: multiples of the golden
-// ratio, without what is before the point, fill 0…1 evenly.
+// askForecasts asks the queue when waiting gangs start, once in a fixed number of decisions. It
+// samples gangs from all of the queue evenly, others each time: the fractional parts of multiples
+// of the golden ratio fill 0…1 evenly.
 func (e *engine) askForecasts() {
 	e.decisions++
 	if e.ForecastEvery <= 0 || e.decisions%e.ForecastEvery != 0 {

@@ -194,7 +194,7 @@ func (e *nomadEngine) occupy(g, gpus int) {
 	e.use.hold(gpus)
 }
 
-// anyHas reports whether any node has so many GPUs free.
+// anyHas reports whether any node has n GPUs free.
 func (e *nomadEngine) anyHas(gpus int) bool { return gpus < len(e.nodesWith) && e.nodesWith[gpus] > 0 }
 
 // unblock tries every blocked evaluation, oldest first; that of again, if it is a job, is

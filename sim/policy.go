@@ -115,8 +115,8 @@ func withOurRules(o queue.Options) queue.Options {
 // Nomad reports whether the policy is plain Nomad.
 func (p Policy) Nomad() bool { return p.kind == plainNomad || p.kind == spreadNomad }
 
-// GivesUp is the policy under which half-placed gangs of plain Nomad give up after so
-// long; 0: never.
+// GivesUp is the policy under which half-placed gangs of plain Nomad give up after this time; 0:
+// never.
 func (p Policy) GivesUp(after time.Duration) Policy {
 	p.rendezvousS = after.Seconds()
 	return p
@@ -141,7 +141,7 @@ func (p Policy) Run(c Config) (Outcome, error) {
 	return c.Run()
 }
 
-// Exact tells the queue the work of a job as it is.
+// Exact makes the queue know the true work of each job.
 func Exact(_ int, j trace.Job) time.Duration { return seconds(j.WorkS()) }
 
 // Wrong tells the work with an error: a factor of up to f either way.

@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// Share are the nodes with GPUs that are shared: each is a device group of so many parts, as the
+// Share returns the nodes with their GPUs shared: each GPU is a device group of parts parts, as the
 // placer sees it.
 func Share(nodes []pal.Node, parts int) []pal.Node {
 	nodes = slices.Clone(nodes)
@@ -35,14 +35,14 @@ func Share(nodes []pal.Node, parts int) []pal.Node {
 	return nodes
 }
 
-// SharedGangOf is a job's gang where GPUs are shared: each of its members has so many parts of one
-// GPU, and no two share a GPU.
+// SharedGangOf is a job's gang on shared GPUs: each member has this many parts of one GPU, and no
+// two members share a GPU.
 func SharedGangOf(j trace.Job, parts int) pal.Gang {
 	return pal.Gang{ID: j.ID, Class: j.Class, Speeds: j.Speeds, Sharing: &pal.Sharing{Beside: pal.AnyClass},
 		MemberSets: []pal.MemberSet{{Members: j.GPUs, GPUs: parts}}}
 }
 
-// recall has job i, which comes to the queue, know what earlier runs of its name tell of neighbours.
+// recall gives job i, which enters the queue, what earlier runs of its name tell about neighbours.
 func (e *engine) recall(i int) {
 	g := &e.jobs[i].gang
 	if g.Sharing == nil {
@@ -53,11 +53,11 @@ func (e *engine) recall(i int) {
 	g.Sharing = &with
 }
 
-// pace is how a run goes on from a moment: it has worked for so long until then, and has so much
-// work left, at that cost.
+// pace is how a run goes on from a moment: how long it has worked by then, how much work is left,
+// and at which cost.
 type pace struct{ worked, left, cost float64 }
 
-// leftAfter is the work that is left once the run has worked for so many seconds.
+// leftAfter is the work that is left once the run has worked for this many seconds.
 func (j *simJob) leftAfter(worked float64) float64 {
 	p := j.pace[0]
 	for _, q := range j.pace[1:] {

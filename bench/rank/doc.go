@@ -58,9 +58,8 @@ type order struct {
 	Restart   time.Duration `json:"restart,omitempty"`
 	Class     string        `json:"class,omitempty"`
 	Code      int           `json:"code,omitempty"`
-	// Late is by how much the gang is behind what its GPUs' speed makes it, for
-	// all the talking and the machine's other work: the iteration is so much
-	// shorter.
+	// Late is how far the gang is behind the speed of its GPUs, because of messages and the
+	// machine's other work. The iteration is shortened by that.
 	Late time.Duration `json:"late,omitempty"`
 }
 

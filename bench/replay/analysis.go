@@ -149,9 +149,8 @@ func (r *Result) HeldShare(gpus int) float64 {
 	return r.HeldInVain.Seconds() / (r.Took.Seconds() * float64(gpus))
 }
 
-// Queueing is the time from submission to the moment when all ranks were there,
-// by the number of GPUs. A gang that never started counts until the end of the
-// run: it waited at least so long.
+// Queueing is the time from submission to the moment when all ranks were there, by the number of
+// GPUs. A gang that never started counts until the end of the run, a lower bound.
 func (r *Result) Queueing() map[int][]time.Duration {
 	end := r.end()
 	out := map[int][]time.Duration{}

@@ -166,7 +166,7 @@ func (r *run) step(ctx context.Context, s step) {
 	r.add(func(rec *Record) { rec.Steps = append(rec.Steps, entry) }, "%s: %s", s.name, cmp.Or(entry.Problem, entry.LeftOut, "done"))
 }
 
-// within has a step done, for so long at most.
+// within runs a step and gives up after this time.
 func (r *run) within(ctx context.Context, s step, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -32,7 +32,7 @@ const (
 type Schedule struct {
 	Mode     Mode
 	Interval time.Duration // between sessions of a GPU
-	IdleFor  time.Duration // a GPU must have been idle for so long
+	IdleFor  time.Duration // a GPU must have been idle for this long
 	// Gap is the least time between two sessions of one GPU. Retry is the time
 	// after a session that was interrupted or raised a drift alarm.
 	Gap, Retry time.Duration

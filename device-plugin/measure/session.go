@@ -27,8 +27,8 @@ type Plan struct {
 	MinWindows int           // a class has at least this many
 	Limit      time.Duration // of a GPU's whole session, from when its compute kernel is compiled
 	Warmup     time.Duration // at most, before measuring
-	Settle     time.Duration // warm when a unit's time has not moved for so long
-	Heat       time.Duration // warm when the temperature has hardly risen for so long; 0: it does not count
+	Settle     time.Duration // warm when a unit's time has not moved for this long
+	Heat       time.Duration // warm when the temperature has hardly risen for this long; 0: temperature does not count
 	Stall      time.Duration // silence after which a GPU counts as hung
 	// Start is the silence allowed while the driver starts, or compiles a kernel.
 	Start time.Duration

@@ -47,7 +47,8 @@ type Options struct {
 	// root and Linux's `ip`, and does not go with TLS. Seed is that of the packets that are lost.
 	Apart bool
 	Seed  uint64
-	// ServerDisk gives each server a disk of its own of so many bytes, for its data. It takes root. 0 means none.
+	// ServerDisk gives each server a disk of its own with this many bytes, for its data. It needs
+	// root. 0 means none.
 	ServerDisk int64
 	// ServerHCL is agent configuration added to each server.
 	ServerHCL string

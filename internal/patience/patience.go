@@ -149,7 +149,8 @@ func (s *spent) load() string {
 // tests that wait must not keep busy the processors that they wait for.
 const pollEvery, pollAtLeast = 25 * time.Millisecond, 500 * time.Millisecond
 
-// pause is how long nothing is asked after a poll that took so long, in a wait that has so long.
+// pause is how long to wait before the next poll, given how long the last poll took and how long
+// the wait may last.
 func pause(took, waited time.Duration) time.Duration {
 	return min(pollAtLeast, max(pollEvery, 5*took, waited/10))
 }

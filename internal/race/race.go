@@ -8,7 +8,7 @@ package race
 
 import "hash/fnv"
 
-// oneOf: one case in so many is of the sample.
+// oneOf: the sample has one case in this number.
 const oneOf = 8
 
 // Skips reports whether a case, given by the name of its test, does not run as the race detector is on.

@@ -36,9 +36,9 @@ const (
 	// provisionalMax is the last class that a provisional reference can give to
 	// a GPU that is no outlier.
 	provisionalMax = 3
-	// maxRatio: no GPU is so many times faster or slower than the median of its
-	// group. Such a time is a mistake of whoever measured or wrote it. Scores have six
-	// decimals, so that none within this ratio is rounded to 0.
+	// maxRatio bounds how many times faster or slower a GPU can be than the median of its group. A
+	// time beyond it is a mistake of whoever measured or wrote it. Scores have six decimals, so
+	// that none within this ratio is rounded to 0.
 	maxRatio = 1000
 )
 

@@ -411,7 +411,7 @@ func (p *planner) replan(r *reservation) {
 // more and more of them, by bisection, as long as the cost does not grow. That takes log2(free)
 // searches.
 func (p *planner) fewest(r *reservation, free []int) {
-	hidden := 0 // the first so many of free
+	hidden := 0 // how many of free, from the first
 	show := func(n int) {
 		for ; hidden > n; hidden-- {
 			p.c.SetTaken(free[hidden-1], false)

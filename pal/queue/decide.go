@@ -55,7 +55,7 @@ type pass struct {
 	actions []Action
 	decided int       // starts, and gangs that get what others free
 	heads   []*tenant // with gangs that the walk has yet to try, sorted
-	sorted  int       // when so much was decided
+	sorted  int       // decided, when heads was sorted last
 }
 
 // at builds a planner for the queue and the cluster at a time. The cluster is nil for questions

@@ -426,8 +426,8 @@ func (o outlook) index() time.Duration {
 	return seconds(best)
 }
 
-// outlasting returns how much a run of a known length still tells about a gang that has done so
-// much, from 1 down to 0, and how many seconds remain according to it. Runs of a name are never
+// outlasting returns how much a run of a known length still tells about a gang that has done this
+// work, from 1 down to 0, and how many seconds remain according to it. Runs of a name are never
 // exactly as long as each other: a gang that is about to end must not look as if it had only begun.
 func outlasting(length, done time.Duration) (possible, left float64) {
 	possible = 1

@@ -91,7 +91,7 @@ func (q *Queue) Reported(now time.Duration, id string, done float64) {
 	}
 }
 
-// NextReport returns when a gang that has run for so long is asked for its progress again: often
+// NextReport returns when to ask a gang for its progress again, given how long it has run: often
 // right after its start, when little is known, and a few times an hour later.
 func NextReport(ran time.Duration) time.Duration {
 	return min(10*time.Minute, max(30*time.Second, ran/30))
@@ -132,9 +132,9 @@ func (e *entry) again(now time.Duration) reports {
 	return r
 }
 
-// reported combines all reports of a gang that has done so much work. It returns the work of the
-// whole run, the work that is left, and how much that counts, from 0 to 1. Reports of earlier runs
-// count until this run's tell more. A late gang runs on for as long as it has reported nothing new.
+// reported combines all reports of a gang that has done this work. It returns the work of the whole
+// run, the work that is left, and how much that counts, from 0 to 1. Reports of earlier runs count
+// until this run's tell more. A late gang keeps running for as long as it has reported nothing new.
 func (e *entry) reported(done time.Duration) (length, left time.Duration, sure float64) {
 	r := &e.reports
 	sure = (1 - math.Exp2(-float64(r.steps))) * math.Exp2(-float64(r.wrong)) * r.steady()

@@ -301,7 +301,7 @@ func (ts *tenancy) countHeld(e *entry, sign int) {
 	ts.countJob(e, sign)
 }
 
-// amount is for how many GPUs so many of those count that the gang asks for.
+// amount is how many whole GPUs n of those that the gang requests count for.
 func (e *entry) amount(gpus int) float64 { return e.job.Gang.Amount(gpus) }
 
 // has is for how many GPUs a placement of the gang counts.

@@ -20,7 +20,7 @@ const (
 	Stopping  Kind = "stopping"   // jobs are being stopped for it
 	Shrinking Kind = "shrinking"  // elastic jobs give GPUs back for it
 	TooLarge  Kind = "too-large"  // it could not run on the empty cluster
-	Limit     Kind = "limit"      // its tenant may never hold so many
+	Limit     Kind = "limit"      // its tenant may never hold that many
 	Quota     Kind = "quota"      // its tenant holds too much for it to start
 	Array     Kind = "array"      // as many of its array run as may
 	GPUs      Kind = "gpus"       // too few GPUs are free
@@ -50,7 +50,7 @@ const (
 	TooWide         Kind = "too-wide"      // no nodes are large enough
 	Neighbours      Kind = "neighbours"    // it shares no GPU with those who are there
 	MembersApart    Kind = "members-apart" // and do not share a GPU
-	TooMany         Kind = "too-many"      // no nodes have room for so many replicas
+	TooMany         Kind = "too-many"      // no nodes have room for that many replicas
 	TooFar          Kind = "too-far"       // no place is large enough
 	Apart           Kind = "apart"         // the free GPUs are not close enough together
 	Barred          Kind = "barred"        // no node could take it

@@ -43,7 +43,7 @@ type Sample struct {
 	Degraded    float64            `json:"degraded,omitempty"`
 	Outliers    map[string]float64 `json:"outliers,omitempty"`
 	Refused     int                `json:"refused,omitempty"` // jobs that will not start as things are
-	// Chosen and Packed are the predicted slowdown of gangs that run, on so many GPUs.
+	// Chosen and Packed are the predicted slowdowns of running gangs; they cover this many GPUs.
 	Chosen       float64 `json:"slowdown_chosen,omitempty"`
 	Packed       float64 `json:"slowdown_packed,omitempty"`
 	SlowdownGPUs int     `json:"slowdown_gpus,omitempty"`

@@ -146,8 +146,8 @@ func (s *snapshots) forget() {
 	}
 }
 
-// shared is what do makes for all who ask meanwhile, within so long. Whoever leaves takes
-// nothing from the others.
+// shared runs do once for all callers that ask meanwhile, within this time. A caller that leaves
+// does not stop it for the others.
 func shared[T any](
 	ctx context.Context, flight *singleflight.Group, within time.Duration, do func(context.Context) (T, error),
 ) (made T, err error) {

@@ -41,7 +41,7 @@ const (
 	FaultValue     FaultKind = "value"     // nobody has that value
 )
 
-// FaultKinds are all of them, from the one that is farthest from a match.
+// FaultKinds are all kinds, from the one that is farthest from a match.
 var FaultKinds = []FaultKind{FaultOperator, FaultWord, FaultPlace, FaultInstance, FaultAttribute, FaultPattern, FaultUnit, FaultType, FaultValue}
 
 // Fault is why no node can meet a constraint, as its author wrote it.
@@ -205,8 +205,8 @@ var meantAttribute = map[string]string{
 // instanceNames are names under which others have the ids of single GPUs.
 var instanceNames = []string{"uuid", "id", "ids", "gpu_uuid", "gpu_id", "index", "minor", "serial", "bus_id", "pci_bus_id"}
 
-// DeviceFault is why none of the device groups can meet a constraint of a request for devices; nil if
-// one does, or if there is none. Some group meets what is to be written instead.
+// DeviceFault is why none of the device groups can meet a constraint of a request for devices; nil
+// if one does, or if there is none. Some group meets the constraint that the fault suggests.
 func DeviceFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
 	met := func(c *api.Constraint) bool {
 		return slices.ContainsFunc(devices, func(d *api.NodeDeviceResource) bool { return DeviceMeets(c, d) })
@@ -618,7 +618,8 @@ func meantOfNodes(word string, targets []string) string {
 	return ""
 }
 
-// unlessVain drops advice that does not help: what is to be written is met by nothing either.
+// unlessVain drops advice that does not help, because nothing meets the suggested constraint
+// either.
 func (f *Fault) unlessVain(met func(*api.Constraint) bool) *Fault {
 	if w := f.Write; w != nil && f.In == "" && f.Kind != FaultInstance && !met(&api.Constraint{LTarget: w.Attribute, Operand: w.Operator, RTarget: w.Value}) {
 		f.Write = nil

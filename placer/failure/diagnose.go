@@ -103,7 +103,7 @@ func Diagnose(a *cluster.Alloc, gpus []string, node string, unhealthy map[string
 		return f
 	}
 	for _, task := range suspects(a.Tasks) {
-		// The last word counts: what came before it, Nomad has tried again.
+		// The last failure counts: Nomad has already retried after the earlier ones.
 		events := UntilKilled(a.Tasks[task].Events)
 		for _, e := range slices.Backward(events) {
 			if f.judge(task, e) {

@@ -188,7 +188,7 @@ func (e Evidence) withinCap(strikes []Strike, now time.Time) (kept, spared []Str
 // unclear reports whether the job's own fault, as it seems, may be that of its GPUs.
 func (f *Failure) unclear() bool { return f.Cause == User || f.Driver }
 
-// try is one attempt of a job that failed: of a gang, all members that did.
+// try is one attempt of a job that failed: for a gang, all members that failed.
 type try struct {
 	namespace, family, job string
 	placed, at             time.Time

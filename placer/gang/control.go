@@ -5,9 +5,8 @@ package gang
 
 import "time"
 
-// Control is what people told the placer about a job outside its jobspec:
-// nomad-pal hold, priority and requeue. It belongs to the job's name, so it
-// survives a new registration. The zero value means nothing was told.
+// Control holds orders about a job from outside its jobspec: nomad-pal hold, priority and requeue.
+// It belongs to the job's name, so it survives a new registration. The zero value has no orders.
 type Control struct {
 	// Held keeps the job from starting.
 	Held *Said `json:"held,omitempty"`

@@ -195,7 +195,7 @@ func (g *Lifecycle) haveEvaluated(why reason.Reason, blocked bool, w World) (es 
 			return nil, true
 		}
 		return []Effect{g.log(Info, "asking Nomad to place a stopped member again"), Evaluate{}}, true
-	case *g.Job.Type == api.JobTypeBatch && g.Pins.Mode == rewrite.ModeClass && g.Have > 0 && !g.read.hasAllocs: // what has finished is to be known
+	case *g.Job.Type == api.JobTypeBatch && g.Pins.Mode == rewrite.ModeClass && g.Have > 0 && !g.read.hasAllocs: // the gang needs to know which members have finished
 		return []Effect{ReadAllocs{}}, true
 	}
 	return nil, false

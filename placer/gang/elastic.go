@@ -132,8 +132,7 @@ func (g *Lifecycle) sized(why Purpose, w World) []Effect {
 	return []Effect{Keep{to}, QueueStarted{to}}
 }
 
-// slower is how many times as long the gang takes with so many members as with
-// all of them.
+// slower is how many times as long the gang takes with n members as with all of them.
 func (g *known) slower(members int) float64 {
 	if g.Request.Elastic == nil {
 		return 1

@@ -108,7 +108,7 @@ type (
 	DeploymentRead  struct{ Active bool }
 	// SourceRead answers [ReadSource]; nil: Nomad has none, or did not say in time.
 	SourceRead struct{ Source *api.JobSubmission }
-	// Registered answers [Register] and [Commit]: the job as Nomad has it now.
+	// Registered answers [Register] and [Commit] with the job as Nomad has it now.
 	Registered struct{ Observed }
 	// Done answers all others.
 	Done struct{ Of Effect }

@@ -49,7 +49,7 @@ func (g *Lifecycle) stopFinished(w World) ([]Effect, bool) {
 	if !g.finishUnknown(w) && !(g.read.hasAllocs && g.finishUnknownBy(g.read.allocs)) { // what was read may be news
 		return nothing()
 	}
-	if g.stumbled != "" && w.Now().Before(g.RetryAt) { // it waits, out of the queue, until Nomad is asked again
+	if g.stumbled != "" && w.Now().Before(g.RetryAt) { // it waits, out of the queue, until the placer asks Nomad again
 		return nothing()
 	}
 	if !g.read.hasAllocs {

@@ -19,19 +19,19 @@ const (
 	// steadyAfter.
 	maxInfraFailures = 5
 	steadyAfter      = time.Hour
-	// ownForgottenAfter: after running so long, a gang's own failures no longer
+	// ownForgottenAfter: once a gang has run for this long, its own earlier failures no longer
 	// count, as in Nomad's default reschedule block of batch jobs.
 	ownForgottenAfter = 24 * time.Hour
 )
 
-// ranFor reports whether the gang had run for so long by then. It counts from
-// the gang's start: each resize and edit sets a new time of being whole.
+// ranFor reports whether the gang had run for this long by then. It counts from the gang's start:
+// each resize and edit sets a new time of being whole.
 func (g *known) ranFor(d time.Duration, until time.Time) bool {
 	r := g.Record
 	return (!r.Ready.IsZero() || g.Request.Elastic != nil) && !r.Decided.IsZero() && until.Sub(r.Decided) >= d
 }
 
-// giveUp gives up on the job as it is, for that reason.
+// giveUp gives up on the current version of the job, for that reason.
 func (g *Observed) giveUp(r *Record, why reason.Reason) {
 	r.GivenUp, r.JobModifyIndex = why, *g.Job.JobModifyIndex
 }

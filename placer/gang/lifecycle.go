@@ -87,9 +87,9 @@ type memory struct {
 	// no pin holds yet.
 	Held []string
 
-	// Tries counts failures since the last success. Nothing else is tried
-	// before RetryAt. trouble is the last failure, for people; nil if there is
-	// none: most gangs have none, and a picture has a copy of every gang.
+	// Tries counts failures since the last success. Nothing is tried before RetryAt. trouble is the
+	// last failure, for people; it is nil for most gangs, because a picture has a copy of every
+	// gang.
 	Tries   int
 	RetryAt time.Time
 	trouble *reason.Reason
@@ -245,8 +245,8 @@ func (g *known) addRunTime(r *Record, why reason.Reason, members int, w World) {
 	r.stop(w.Now(), why, w.Now().Sub(g.startedAt(w.Now())), g.slower(members))
 }
 
-// startedAt is since when the members run, without time that the record counts
-// already: they may have kept running when the gang was to be stopped.
+// startedAt is since when the members run, without time that the record counts already: they may
+// have kept running while the gang was being stopped.
 func (g *known) startedAt(now time.Time) time.Time {
 	at := now
 	for _, a := range g.Members {

@@ -84,7 +84,7 @@ func (g *Lifecycle) observe(e Event, w World) []Effect {
 	}
 	if g.overwroteWith(o.Job) {
 		g.overwrote, g.recreated = true, *o.Job.CreateIndex != *g.Job.CreateIndex
-		g.RetryAt = time.Time{} // that does not wait for what was to be tried again
+		g.RetryAt = time.Time{} // this does not wait for what was to be tried again
 	}
 	// Its author registered it again meanwhile. Without a gate Nomad keeps it
 	// running or reruns it, whatever its members were told. Behind his gate

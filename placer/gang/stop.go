@@ -36,8 +36,8 @@ type stopping struct {
 	// forJob is the job that it makes room for; target is where it goes.
 	forJob string
 	target *pal.Placement
-	// before is the record as it was. recorded: the stop is stored.
-	// gated: the gate is registered. told: the members were told to stop.
+	// before is the record before the stop. recorded: the stop is stored. gated: the gate is
+	// registered. told: the members were told to stop.
 	before                *Record
 	asked                 bool // by somebody: see [Control]
 	recorded, gated, told bool

@@ -36,7 +36,7 @@ const (
 
 // Activity is whether a placer is active, as its heartbeat tells.
 type Activity struct {
-	// Unknown is why that cannot be told.
+	// Unknown is why nobody can tell whether a placer is active.
 	Unknown string `json:"unknown,omitempty"`
 	Working bool   `json:"working"`
 	// Since is when the placer began to work, or the last one ceased to; zero: there
@@ -52,8 +52,8 @@ type Activity struct {
 	Beaten time.Time `json:"-"`
 }
 
-// Fresh reports whether the heartbeat that was read in Nomad is so new that its agent is there to
-// be asked. It may be in trouble, or have just begun.
+// Fresh reports whether the heartbeat in Nomad is so recent that its agent should answer. The agent
+// may be in trouble, or have just started.
 func (a Activity) Fresh(now time.Time) bool {
 	return (a.Working || a.Trouble != "" || a.Unknown != "") && now.Sub(a.Beaten) <= heartbeatLapses
 }

@@ -95,8 +95,8 @@ type Reader struct {
 	nodes map[string]*heard
 }
 
-// heard is a node's last answer; its mutex is held while the node is asked, so that those who want the
-// same node at once ask it once.
+// heard is a node's last answer. Its mutex is held during a request, so that callers who want the
+// same node at once make one request.
 type heard struct {
 	mu  sync.Mutex
 	at  time.Time

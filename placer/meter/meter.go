@@ -131,7 +131,7 @@ func register[C prometheus.Collector](r *prometheus.Registry, c C) C {
 	return c
 }
 
-// reader reads a gauge when it is asked.
+// reader computes a gauge when Prometheus reads it.
 type reader struct {
 	Gauge
 	desc *prometheus.Desc
@@ -199,8 +199,7 @@ func (m *Meter) Gather(named bool) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Placed counts a gang that was placed after it had waited so long; slowdown is what
-// is expected of its GPUs.
+// Placed counts a gang that was placed after this wait; slowdown is the predicted one of its GPUs.
 func (m *Meter) Placed(namespace, class string, waited time.Duration, slowdown float64) {
 	m.placements.WithLabelValues(class).Inc()
 	m.wait.WithLabelValues(class).Observe(waited.Seconds())

@@ -272,7 +272,7 @@ type dependencyCache struct {
 
 // Dependency is what is known about a job named in pal_after.
 type Dependency struct {
-	// Due is when Nomad is asked about it again; zero: at once.
+	// Due is when to ask Nomad about it again; zero: at once.
 	Due time.Time
 	// Heard is the index of a change that an event told of. Until Nomad shows that index, its state
 	// of the job is outdated; the same holds if Nomad has no such job, unless it was Purged. Nomad

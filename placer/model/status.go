@@ -24,7 +24,7 @@ import (
 type Status struct {
 	At   time.Time   `json:"at"`
 	Jobs []JobStatus `json:"jobs"`
-	// GPUs are all of them. In this and what follows a part of a shared GPU counts for its share of it.
+	// GPUs are all of them. Here and below a part of a shared GPU counts as its share of it.
 	GPUs float64 `json:"gpus"`
 	Free float64 `json:"free"`
 	// InTrouble counts GPUs that are not chosen, or chosen last. Outliers counts, by class, GPUs
@@ -129,7 +129,7 @@ func (j JobStatus) LeastGPUs() int {
 	return j.GPUs
 }
 
-// Amount is for how many GPUs so many of the job's count.
+// Amount is how many whole GPUs n of the job's count for.
 func (j JobStatus) Amount(gpus int) float64 { return float64(gpus) * cmp.Or(j.Share, 1) }
 
 // InRange formats a range: "2–8", or "8" if both ends are equal.

@@ -17,7 +17,7 @@ import (
 // unanswered is a registration of ours that Nomad did not answer and may still write. Nomad
 // compares the index before it writes, not while it writes.
 type unanswered struct {
-	over    uint64      // JobModifyIndex of the job that it was to replace
+	over    uint64      // the JobModifyIndex of the job that the registration was to replace
 	created uint64      // its CreateIndex; 0 if it had none
 	spec    string      // [gang.AuthorSpec] of the job that was sent
 	start   *gang.Start // nil if the registration starts nothing

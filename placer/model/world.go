@@ -72,7 +72,7 @@ func failedAsItIs(job *api.Job, a *cluster.Alloc) bool {
 	case *job.Type == api.JobTypeService && a.Desired == api.AllocDesiredStatusRun:
 		return true
 	}
-	return a.ModifyIndex > *job.JobModifyIndex && (a.Version == nil || *a.Version >= *job.Version) // nor one of an earlier version
+	return a.ModifyIndex > *job.JobModifyIndex && (a.Version == nil || *a.Version >= *job.Version) // nor is it an earlier version's
 }
 
 // Request returns what the job requests, with nodes to avoid after failures.

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// SetProgress is what the first member of a job has written into its file alloc/pal-progress after it has run
-// for so long; "": there is no such file.
+// SetProgress sets what the first member of a job has written into its file alloc/pal-progress,
+// given how long it has run; "": there is no such file.
 func (s *Server) SetProgress(written func(k Key, ran time.Duration) string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -329,7 +329,7 @@ func (s *Server) SetEligible(id string, eligible bool) {
 
 func (s *Server) sortedNodes() []string { return slices.Sorted(maps.Keys(s.nodes)) }
 
-// ShareGPU adds a GPU that is shared in so many parts to a node: "GPU-s-<node>::0" and on.
+// ShareGPU adds a shared GPU to a node, in this many parts: "GPU-s-<node>::0" and on.
 func ShareGPU(n *api.Node, parts int) *api.Node {
 	d := &api.NodeDeviceResource{Vendor: attr.Vendor, Type: attr.SharedType, Name: "NVIDIA H200" + attr.SharedSuffix, Attributes: map[string]*api.Attribute{}}
 	for k := range parts {
@@ -339,7 +339,7 @@ func ShareGPU(n *api.Node, parts int) *api.Node {
 	return n
 }
 
-// GPUNode is a node with so many GPUs of one model, named n-k.
+// GPUNode is a node with n GPUs of one model, named n-k.
 func GPUNode(n, gpus int) *api.Node {
 	d := &api.NodeDeviceResource{Vendor: "nvidia", Type: "gpu", Name: "NVIDIA H200", Attributes: map[string]*api.Attribute{}}
 	for k := range gpus {

@@ -26,7 +26,7 @@ type Retry string
 
 // The kinds of retry.
 const (
-	RetryEvaluate Retry = "evaluate" // Nomad is told to try a service's member once more
+	RetryEvaluate Retry = "evaluate" // somebody told Nomad to try a service's member once more
 	RetryForce    Retry = "force"    // the same for a batch job
 	RetryAgain    Retry = "again"    // the whole batch job runs again
 	RetryChange   Retry = "change"   // the job is edited, as its reschedule block allows no further try

@@ -38,8 +38,8 @@ func (r Request) membersOf(g *api.TaskGroup) int {
 	return rewrite.Members(g)
 }
 
-// elasticPins makes pins those of an elastic gang: on so many members, and on GPUs of all
-// classes up to the first that holds an outlier, if none of its own is one.
+// elasticPins turns pins into those of an elastic gang with n members. They cover GPUs of all
+// classes up to the first class with an outlier, unless the gang has an outlier itself.
 func (v *View) elasticPins(r Request, p pal.Placement, pins *rewrite.Pins) {
 	pins.Groups[0].Count = len(p.Members)
 	limit := pal.PMScore(v.opts.OutlierThreshold)

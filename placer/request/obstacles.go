@@ -23,7 +23,7 @@ import (
 type Obstacle struct {
 	Group string `json:"group"`
 	Lack
-	// What stands in the way, in words.
+	// The kinds of obstacles, in words.
 	What string `json:"what"`
 	// Nodes is how many nodes it keeps out. A node counts for each thing that every node lacks. If
 	// there is no such thing, it counts once, for what most nodes lack.

@@ -14,7 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// NotPlaced is the first by name of the groups that Nomad has not placed, and why; both are empty if there is none.
+// NotPlaced is the first group, by name, that Nomad has not placed, and why; both are empty if
+// there is none.
 func NotPlaced(failed map[string]*api.AllocationMetric) (group, why string) {
 	if len(failed) == 0 {
 		return "", ""

@@ -49,7 +49,7 @@ type Request struct {
 	NeighboursFrom map[pal.AppClass]string
 }
 
-// Sized is the gang, an elastic one with so many members.
+// Sized is the gang; if it is elastic, with this many members.
 func (r Request) Sized(members int) pal.Gang {
 	g := r.Gang
 	if r.Elastic != nil {
@@ -550,8 +550,9 @@ func (v *View) needWithin(job *api.Job, g *api.TaskGroup) pal.Resources {
 	return need
 }
 
-// addresses is the most that a node has on one network: so many members of one static port it
-// takes, as one with IPv4 and IPv6 does (seen on 1.11.3). At least 1.
+// addresses is the largest number of addresses that a node has on one network. The node takes that
+// many members with the same static port, for example two with IPv4 and IPv6 (seen on 1.11.3). At
+// least 1.
 func addresses(nodes []*api.Node) int {
 	most := 1
 	for _, n := range nodes {
@@ -584,7 +585,7 @@ func modelled(job *api.Job) bool {
 		return false
 	}
 	for _, g := range job.TaskGroups {
-		// Of nodes without GPUs, on which other groups may run, the view knows nothing.
+		// The view has no nodes without GPUs, on which other groups may run.
 		if distinct(g.Constraints) || len(g.Volumes) > 0 || rewrite.GPUsPerMember(g) == 0 && rewrite.Members(g) > 0 {
 			return false
 		}

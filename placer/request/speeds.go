@@ -17,8 +17,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// enoughRuns is how many runs of a job's name on a model tell its speed there by themselves. Fewer are
-// pooled with what is said of the model otherwise.
+// enoughRuns is from how many runs on a model the runs of a job's name alone tell its speed there.
+// Fewer are combined with other knowledge about the model.
 const enoughRuns = 3
 
 // speeds are how fast a job runs on each GPU model that it may use, and, by model, where that is known
@@ -66,7 +66,7 @@ func (v *View) toldSpeeds(r *Request, models []string) (rates map[string]float64
 	return rates, from, nil
 }
 
-// saidSpeeds are an author's, of the models that the job may use.
+// saidSpeeds returns the author's speeds, of the models that the job may use.
 func (v *View) saidSpeeds(said map[string]float64, models []string) (map[string]float64, error) {
 	rates, known := map[string]float64{}, v.modelsByName()
 	here := false
@@ -141,8 +141,8 @@ func pooled(told map[string]float64, from map[string]string, runs map[string]que
 	return rates
 }
 
-// rounded has so many digits of each speed: medians move a little with each measurement and each run,
-// and nothing should be decided again for that.
+// rounded keeps this many digits of each speed: medians move a little with each measurement and
+// each run, and that should not change decisions.
 func rounded(s pal.Speeds, digits int) pal.Speeds {
 	for model, v := range s {
 		scale := math.Pow(10, float64(digits-1)-math.Floor(math.Log10(v)))

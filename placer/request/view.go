@@ -27,7 +27,7 @@ type Options struct {
 	// Learned gives the class that was learned for jobs that say nothing; nil:
 	// nothing is.
 	Learned func(*api.Job) (pal.AppClass, bool)
-	// Runs are those that are remembered of the job's name, with so many GPUs; nil: none.
+	// Runs are the remembered runs of the job's name with this many GPUs; nil: none.
 	Runs func(job *api.Job, gpus int) queue.PastRuns
 	// Slower is [pal.Sharing.Slower] of a job that is queued or runs; nil: nothing is known.
 	Slower func(cluster.JobKey) [pal.NumClasses]float64

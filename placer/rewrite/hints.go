@@ -38,8 +38,8 @@ type Hints struct {
 	// After are the jobs, of its namespace, that must have finished well first, with
 	// commas between: pal_after. See [Hints.Jobs].
 	After string
-	// Deadline is by when it is to have ended, pal_deadline: a time, or (Within) so long
-	// after its author registered it.
+	// Deadline is when the job has to be done, pal_deadline: a time, or (Within) a time since its
+	// author registered it.
 	Deadline time.Time
 	Within   time.Duration
 	// Parallel is how many children of a parameterized or periodic job run at a time at

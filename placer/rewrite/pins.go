@@ -74,7 +74,7 @@ type GroupPins struct {
 	// GPUs are instance ids, sorted. With ModeClass nil means any GPU of the nodes;
 	// else they are those of the nodes' that may be used.
 	GPUs []string `json:",omitempty"`
-	// Count is how many members of an elastic gang there are to be; 0 of other gangs.
+	// Count is how many members an elastic gang should have; 0 for other gangs.
 	Count int `json:",omitempty"`
 	// Spread reports whether Nomad is to spread the members evenly over the nodes.
 	Spread bool `json:",omitempty"`
@@ -189,8 +189,8 @@ func Pin(job *api.Job, p Pins, in Racks) (*api.Job, error) {
 	return out, nil
 }
 
-// PinAlone is [Pin] for the members on one of the nodes, as if the job had no others: so many
-// by group. It is for dry runs.
+// PinAlone is [Pin] for the members on one of the nodes, as if the job had no others; members has
+// their number by group. It is for dry runs.
 func PinAlone(job *api.Job, p Pins, node string, members map[string]int) (*api.Job, error) {
 	alone := *job
 	alone.TaskGroups = mapGroups(job.TaskGroups, func(g *api.TaskGroup) {

@@ -17,7 +17,7 @@ import (
 	msgpackrpc "github.com/hashicorp/net-rpc-msgpackrpc/v2"
 )
 
-// First bytes of a connection, by which a server knows what is to follow.
+// The first bytes of a connection tell the server which protocol follows.
 const (
 	kindNomad = 0x01
 	kindTLS   = 0x04

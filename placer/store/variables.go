@@ -37,7 +37,7 @@ func (s Store) Decision(k cluster.JobKey) Variable[gang.Record] {
 	return Variable[gang.Record]{DecisionPath(k), s.nomad, asJSON("decision", shrinkRecord)}
 }
 
-// Record returns the decision on a job; nil if there is none.
+// Record reads the decision on a job; nil if there is none.
 func (s Store) Record(ctx context.Context, k cluster.JobKey) (*gang.Record, error) {
 	r, err := s.Decision(k).Read(ctx)
 	if !r.There {

@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package window tells when which nodes are kept for maintenance, or reserved for some
-// jobs, as an operator says it. [queue.Window] is what the queue makes of it.
+// Package window computes when which nodes are kept for maintenance, or reserved for some jobs, from
+// an operator's configuration. [queue.Window] is the queue's form of it.
 //
 //	w := window.Window{Name: "kernel", Cron: "0 2 * * 0", Duration: 4 * time.Hour, Nodes: []string{"gpu-1*"}}
 //	from, to, ok := w.At(time.Now())
@@ -131,7 +131,7 @@ func (w Window) At(now time.Time) (from, to time.Time, ok bool) {
 const (
 	// lookBack is how far the beginning of a window that is on is looked for, beyond its duration.
 	lookBack = 24 * time.Hour
-	// A window that is never over, as a reservation may be, is looked at so far ahead, and at so
+	// A window that never ends, as a reservation may, is computed only this far ahead, and for this
 	// many of its times: its end then moves on with the time.
 	lookAhead = 366 * 24 * time.Hour
 	mostTimes = 100_000
@@ -227,9 +227,9 @@ func (w Window) Holds(n Node) bool {
 	return true
 }
 
-// ToQueue makes of windows what the queue takes: those that are on or come next, each with the numbers of its GPUs
-// by gpus. since turns times into the queue's. next is when one of them is over, the zero
-// time if there is none; empty are the names of those that hold no GPU.
+// ToQueue converts windows for the queue: those that are on or come next, each with the numbers of
+// its GPUs by gpus. since turns times into the queue's. next is when one of them ends, the zero
+// time if there is none; empty are the names of windows without a GPU.
 func ToQueue(ws []Window, now time.Time, since func(time.Time) time.Duration, gpus func(Window) []int) (out []queue.Window, next time.Time, empty []string) {
 	for _, w := range ws {
 		from, to, ok := w.At(now)

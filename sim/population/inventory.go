@@ -43,8 +43,7 @@ func Inventory(gpus []GPU) string {
 	return b.String()
 }
 
-// byClass keeps 9 digits: more than a score needs to be told from another. Values that are not
-// known are left out.
+// byClass keeps 9 digits, more than enough to distinguish two scores. Unknown values are left out.
 func byClass(values [pal.NumClasses]float64) string {
 	var parts []string
 	for i, c := range pal.AppClasses() {

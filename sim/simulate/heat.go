@@ -33,7 +33,7 @@ type cell struct{ busy, slow float64 }
 
 const (
 	heatSlots = 120
-	heatGPUs  = 256 // more are drawn as the first so many
+	heatGPUs  = 256 // if there are more jobs, only this many are drawn
 )
 
 func newHeat() *heat { return &heat{since: map[int]span{}} }

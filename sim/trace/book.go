@@ -48,7 +48,7 @@ type run struct {
 	leftOut       string // why it is none that ended on GPUs
 }
 
-// Why a run is none that ended on GPUs.
+// Why a run does not count as one that ended on GPUs.
 const (
 	noGPU        = "no GPU"
 	neverStarted = "never started"

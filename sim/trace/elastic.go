@@ -18,8 +18,8 @@ type Elastic struct {
 	GPUs        int     // of the cluster: nobody gets more
 }
 
-// Elastic is the trace with some gangs made elastic, drawn from a seed: all of a name, or
-// none. Their GPU time with as many members as the trace says stays as it is.
+// Elastic returns the trace with some gangs made elastic, drawn from a seed: all gangs of a name,
+// or none. Their GPU time at the trace's number of members stays the same.
 func (t Trace) Elastic(seed uint64, e Elastic) Trace {
 	r := rand.New(rand.NewPCG(seed, 0xe1a5))
 	t.Jobs = slices.Clone(t.Jobs)

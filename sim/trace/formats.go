@@ -182,7 +182,7 @@ func count(to func(*row) *opt) func(*row, string) error {
 	}
 }
 
-// share reads the GPUs of a member, in parts of so many; parts of a GPU are rounded up.
+// share reads the GPUs of a member, in parts of 1/n; parts of a GPU are rounded up.
 func share(parts float64) func(*row, string) error {
 	return func(r *row, cell string) error {
 		if missing(cell) {

@@ -18,8 +18,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Pairs are how fast applications run two on a GPU, relative to alone, by GPU model: of the first
-// beside the second. 0: they do not fit in the GPU's memory.
+// Pairs is how fast the first of two applications runs next to the second on one GPU, relative to
+// alone, by GPU model. 0: they do not fit in the GPU's memory.
 type Pairs map[string]map[Pair]float64
 
 // Pair is an application and the one beside it.

@@ -204,10 +204,10 @@ const gavelRates = "throughputs.csv"
 // gavelGPUs is the most that Gavel measured a job on, on one node.
 const gavelGPUs = 8
 
-// rates are steps a second of a job on so many GPUs of each model: [ofGPUs].
+// rates are steps a second of a job on n GPUs of each model: [ofGPUs].
 type rates map[string]map[string]float64
 
-// ofGPUs is the key of a job on so many GPUs.
+// ofGPUs is the key of a job on n GPUs.
 func ofGPUs(job string, gpus int) string { return fmt.Sprintf("%s×%d", job, gpus) }
 
 // ratesBeside reads the rates of a trace of Gavel, on GPUs of one node.

@@ -61,8 +61,8 @@ type Job struct {
 	// time.
 	Array    string
 	Parallel int
-	// LeastMembers makes the gang elastic: it runs with so many members at least, all of
-	// GPUs at most; 0: with all. Efficiency is what each doubling of them keeps of a linear
+	// LeastMembers makes the gang elastic: it runs with at least this many members, at most with
+	// all of GPUs; 0: with all. Efficiency is what each doubling of members keeps of a linear
 	// speed-up; 0: 1.
 	LeastMembers int
 	Efficiency   float64
@@ -82,7 +82,7 @@ func (j *Job) note(what string) {
 	}
 }
 
-// Group is a task group: members of so many GPUs each.
+// Group is a task group: members with the same number of GPUs each.
 type Group struct{ Members, GPUs int }
 
 // TaskGroups are the groups of the job's gang: Groups, or members of MemberGPUs, the last
@@ -94,7 +94,7 @@ func (j Job) TaskGroups() []Group {
 	return inMembers(j.GPUs, max(1, j.MemberGPUs))
 }
 
-// inMembers divides GPUs into members of so many, and one with the rest.
+// inMembers divides GPUs into members of equal size, and one with the rest.
 func inMembers(gpus, each int) []Group {
 	var groups []Group
 	if whole := gpus / each; whole > 0 {
@@ -292,8 +292,8 @@ func (t *Trace) inTurn() error {
 	return nil
 }
 
-// Fit leaves out jobs that do not fit a cluster of so many nodes, even if it is empty. In
-// the logs of other, larger clusters they are usual. In a Sia trace one is an error.
+// Fit leaves out jobs that do not fit a cluster of that many nodes, even if it is empty. Logs of
+// other, larger clusters often have some. In a Sia trace one is an error.
 func (t *Trace) Fit(nodes, gpusPerNode int) error {
 	kept := t.Jobs[:0]
 	for _, j := range t.Jobs {
@@ -321,7 +321,7 @@ func fits(groups []Group, nodes, gpusPerNode int) bool {
 	if all > nodes*gpusPerNode {
 		return false
 	}
-	free := map[int]int{gpusPerNode: nodes} // how many nodes have so many GPUs left
+	free := map[int]int{gpusPerNode: nodes} // how many nodes have this many GPUs left
 	largest := func(a, b Group) int { return b.GPUs - a.GPUs }
 	for _, g := range slices.SortedFunc(slices.Values(groups), largest) {
 		for left := g.Members; left > 0; {

@@ -146,8 +146,8 @@ func commits(before, now string) string {
 	return strings.Join(all, ", ")
 }
 
-// run does the runs, so many at a time, and after them, one by one, those that
-// need the machine alone. The first that fails twice ends the others.
+// run does the runs, parallel at a time, and then, one by one, those that need the machine alone.
+// The first that fails twice ends the others.
 func (c *campaign) run(ctx context.Context) error {
 	var beside, alone []task
 	for _, t := range c.tasks {

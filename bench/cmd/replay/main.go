@@ -127,5 +127,5 @@ func (o options) workloadJobs(seed uint64) ([]replay.Job, error) {
 	return jobs, nil
 }
 
-// The jobs of an overloaded hour are drawn by a seed of their own, from so many.
+// The jobs of an overloaded hour are drawn from this number, with a seed of their own.
 const overloadSeed, overloadJobs = 1000, 10_000

@@ -25,7 +25,7 @@ type report struct {
 	BoundS      float64   `json:"bound_s"`              // a run is ended there
 	MaxWaitS    float64   `json:"max_wait_s,omitempty"` // of the placer's queue, before compression
 	Overload    float64   `json:"overload,omitempty"`   // of an added hour: its work over what the cluster does in an hour
-	Single      int       `json:"single"`               // gangs of up to so many GPUs have ranks of one
+	Single      int       `json:"single"`               // gangs of up to this many GPUs have ranks of one
 	GPUs        int       `json:"gpus"`
 	Jobs        int       `json:"jobs"`
 	Repetitions int       `json:"repetitions"` // planned

@@ -111,7 +111,7 @@ type Disk struct {
 	Dir string
 }
 
-// SmallDisk mounts one of so many bytes. A test that may not mount is skipped.
+// SmallDisk mounts a disk of this many bytes. A test that may not mount is skipped.
 func SmallDisk(t testing.TB, bytes int) Disk {
 	t.Helper()
 	dir := t.TempDir()

@@ -94,7 +94,7 @@ func idLength(gpus []query.GPU) int {
 	return query.IDLength(each(gpus, func(g query.GPU) string { return g.ID }))
 }
 
-// printGPUs prints a table of GPUs, on a terminal with so much of their ids.
+// printGPUs prints a table of GPUs, on a terminal with that many bytes of their ids.
 func printGPUs(b *base, gpus []query.GPU, length int) {
 	only := onlyModel(b, gpus)
 	row := rowWith(true, true, only == "", true, true, true, true, true, true, true)
@@ -118,7 +118,7 @@ func digits(x float64) string {
 	return fmt.Sprintf("%.3g", x)
 }
 
-// printSpeeds prints how fast GPU models are, if there are so many.
+// printSpeeds prints how fast the GPU models are, if there are several.
 func printSpeeds(b *base, speeds []ledger.ModelSpeed, least int) {
 	head := []any{"GPU model"}
 	for _, c := range pal.AppClasses() {

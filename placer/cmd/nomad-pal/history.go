@@ -222,9 +222,9 @@ func runHistory(b *base, args []string) int {
 // loaded machine, and fewer than it lists at most.
 const runsAtOnce = 10_000
 
-// runs are the runs that the agent keeps, so many at most, or all if limit is 0, in parts of
-// runsAtOnce. A part begins with the moment at which the last run of the one before it was
-// submitted, and leaves out what that one had of it.
+// runs reads runs from the agent, at most limit of them, or all if limit is 0, in pages of
+// runsAtOnce. A page begins where the last run of the page before was submitted, and leaves out
+// what that page had.
 func (a *answers) runs(q url.Values, limit int) iter.Seq2[[]accounting.Run, error] {
 	type key struct{ namespace, job string }
 	return func(yield func([]accounting.Run, error) bool) {

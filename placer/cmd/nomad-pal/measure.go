@@ -164,8 +164,8 @@ func (t *measureTarget) over() bool {
 	return t.Outcome == gpuMeasured || t.Outcome == gpuFailed || t.Outcome == gpuSkipped
 }
 
-// beginMeasuring are the targets whose jobs are to be registered now: those that are free, node by
-// node, as long as no more than so many are measured at once; 0 for no bound.
+// beginMeasuring returns the targets whose jobs to register now: free GPUs, node by node, until the
+// bound on simultaneous measurements; 0 for no bound.
 func beginMeasuring(ts []*measureTarget, now time.Time, atMost int) (begin []*measureTarget) {
 	running := 0
 	for _, t := range ts {

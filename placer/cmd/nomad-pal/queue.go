@@ -269,7 +269,7 @@ func queueSummary(jobs []model.JobStatus) string {
 	return text + "."
 }
 
-// verbed is a number with what so many do.
+// verbed is a number with its verb, in the singular or the plural.
 func verbed(n int, one, several string) string {
 	if n == 1 {
 		return "1 " + one

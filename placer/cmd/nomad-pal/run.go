@@ -387,8 +387,8 @@ func standing(b *base, a *answers, k cluster.JobKey) (e *query.Explanation, err 
 	}
 }
 
-// lookAgain returns how long to wait after a look that took so long. A look at a large cluster costs
-// its servers; people who wait want to see what happens.
+// lookAgain returns how long to wait after a look that took this long. A look at a large cluster
+// costs its servers; people who wait want to see what happens.
 func lookAgain(took time.Duration) time.Duration {
 	return min(max(500*time.Millisecond, 10*took), 5*time.Second)
 }

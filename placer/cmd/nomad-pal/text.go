@@ -93,8 +93,8 @@ func textWidth(text string) int {
 	return n
 }
 
-// wrapped breaks text into lines of at most so many columns, between words if it can; 0
-// leaves it whole.
+// wrapped breaks text into lines of at most width columns, between words if it can; 0 leaves it
+// whole.
 func wrapped(text string, width int) []string {
 	if width <= 0 || textWidth(text) <= width {
 		return []string{text}

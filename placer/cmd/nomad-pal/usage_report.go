@@ -133,7 +133,7 @@ func (r usageReport) days() plot.Section {
 // mostShown are the bars of a figure.
 const mostShown = 12
 
-// share is who had how much; ok is false if nothing is told apart.
+// share draws who used how much; ok is false if there is nothing to compare.
 func (r usageReport) share(column, called string) (s plot.Section, ok bool) {
 	usage := slices.Clone(r.by[column])
 	if len(usage) < 2 && (len(usage) == 0 || usage[0].Of[0] == "") {

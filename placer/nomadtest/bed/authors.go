@@ -79,7 +79,7 @@ func (g Gang) Job() *api.Job {
 	return rewrite.Gate(job)
 }
 
-// elastic lets a job's gang run with between so many members.
+// elastic lets a job's gang run with least to most members.
 func elastic(least, most int64) func(*api.Job) {
 	return func(j *api.Job) {
 		j.Meta = maps.Clone(j.Meta)

@@ -94,7 +94,7 @@ type World struct {
 	opts    Options
 	placers []*Placer
 	nodes   int
-	// Parts: each node that is added has a GPU more, shared in so many parts.
+	// Parts: each node that is added has one more GPU, shared in this many parts.
 	Parts int
 	log   *lastLines
 	rules *rules
@@ -143,7 +143,7 @@ func (w *World) end() {
 	}
 }
 
-// AddNodes adds nodes with so many GPUs each: "node-0" … with "GPU-0-0" ….
+// AddNodes adds nodes with gpus GPUs each: "node-0" … with "GPU-0-0" ….
 func (w *World) AddNodes(nodes, gpus int) {
 	for range nodes {
 		n := nomadtest.GPUNode(w.nodes, gpus)

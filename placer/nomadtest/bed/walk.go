@@ -174,7 +174,7 @@ func (x *Walk) progress(k nomadtest.Key, ran time.Duration) string {
 	return fmt.Sprintf("%g/%d\n", min(60, done*60), 60)
 }
 
-// Go walks for so long.
+// Go walks for this long.
 func (x *Walk) Go(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		x.RunFor(time.Duration(x.rng.ExpFloat64() * float64(cmp.Or(x.Mix.Apart, 3*time.Second))))
@@ -403,8 +403,7 @@ func withHelper(j *api.Job) {
 	j.TaskGroups = append(j.TaskGroups, &helper)
 }
 
-// room is how many members with so many GPUs each the cluster has room for, and the tenant may
-// have.
+// room is how many members of this size the cluster has room for, within the tenant's limit.
 func (x *Walk) room(gpus int) int {
 	n := x.nodes * (x.gpus / gpus)
 	if limit := limited(x.opts.Seed); limit > 0 {

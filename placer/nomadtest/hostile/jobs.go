@@ -19,9 +19,8 @@ type Job struct {
 	Job  *api.Job
 }
 
-// Plain is a gated batch job of one group of members with so many GPUs each, in
-// the form in which Nomad has it. index is its place among the jobs: its
-// JobModifyIndex, ModifyIndex and SubmitTime.
+// Plain is a gated batch job of one group of members with gpus GPUs each, in the form in which
+// Nomad has it. index is its place among the jobs: its JobModifyIndex, ModifyIndex and SubmitTime.
 func Plain(id string, members int, gpus uint64, index uint64) *api.Job {
 	ns, kind, status, cpu, priority, submitted, version := "default", "batch", "pending", 100, 50, int64(index), uint64(0)
 	return rewrite.Gate(&api.Job{

@@ -292,14 +292,14 @@ func (x *Script) untilDeployed(id string) {
 	})
 }
 
-// untilRunning waits until so many of a job's allocations run.
+// untilRunning waits until n of a job's allocations run.
 func (x *Script) untilRunning(id string, members int) {
 	x.untilAllocs(id+" runs", id, members, func(a *api.AllocationListStub) bool {
 		return a.ClientStatus == api.AllocClientStatusRunning && a.DesiredStatus == api.AllocDesiredStatusRun
 	})
 }
 
-// untilAllocs waits until so many of a job's allocations, or more, are so.
+// untilAllocs waits until at least n of a job's allocations fit the condition.
 func (x *Script) untilAllocs(what, id string, members int, so func(*api.AllocationListStub) bool) {
 	x.Until(what, func() bool {
 		n := 0
